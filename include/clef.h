@@ -1,0 +1,14 @@
+/* clef.h — all of Clef but the OpenCL interop (clef/opencl.h). */
+#ifndef CLEF_H
+#define CLEF_H
+#include "clef/base.h"
+#include "clef/context.h"
+#include "clef/tensor.h"
+#include "clef/pointwise.h" /* generated from cl/unary.def, cl/binary.def and cl/ternary.def */
+#include "clef/ops.h"
+#include "clef/nn.h"
+#include "clef/optim.h"
+#include "clef/data.h"
+#include "clef/io.h"
+#include "clef/train.h"
+#endif

@@ -1,0 +1,110 @@
+/* clef/context.h — devices, contexts, errors, memory figures, the kernel cache. */
+#ifndef CLEF_CONTEXT_H
+#define CLEF_CONTEXT_H
+#include "base.h"
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a device reports of itself.  Strings live as long as the process (of an adopted sub-device: as its context). */
+typedef struct clef_device_info {
+    int index; /* the number that clef_options.device and CLEF_DEVICE accept; -1 for an adopted sub-device */
+    const char *name, *vendor, *driver, *version; /* version: "OpenCL 3.0 …" */
+    const char *platform, *platform_version, *extensions;
+    const char *type; /* "cpu", "gpu", "accelerator" or "other" */
+    uint32_t compute_units, clock_mhz, vector_width; /* native float lanes, 0 if unknown */
+    uint64_t global_bytes, max_alloc_bytes, local_bytes, cache_bytes;
+    size_t max_work_group;
+    bool local_is_dedicated, f64, f16;
+} clef_device_info;
+
+/* Number of OpenCL devices on this machine; 0 is a normal answer (clef_error(NULL) then explains). */
+CLEF_API int clef_device_count(void);
+/* Facts about device `index`; false when there is no such device. */
+CLEF_API bool clef_device_get(int index, clef_device_info *info);
+
+typedef enum clef_log_level { CLEF_LOG_ERROR, CLEF_LOG_WARNING, CLEF_LOG_INFO, CLEF_LOG_DEBUG } clef_log_level;
+typedef void (*clef_log_fn)(void *user, clef_log_level level, const char *line);
+
+/* Host memory hooks; the driver's own allocations are not touched.  All three or none. */
+typedef struct clef_allocator {
+    void *(*allocate)(void *user, size_t bytes);
+    void *(*reallocate)(void *user, void *old, size_t bytes);
+    void (*release)(void *user, void *old);
+    void *user;
+} clef_allocator;
+/* Replaces malloc/realloc/free for the whole process; call before anything else of Clef.  NULL restores libc's. */
+CLEF_API void clef_set_allocator(const clef_allocator *allocator);
+
+typedef struct clef_options {
+    const char *device;    /* index, "cpu"/"gpu"/"accelerator", or part of a name; a comma-separated list opens
+                              several (the first is the default one); NULL: $CLEF_DEVICE, else the best device */
+    uint64_t seed;         /* of the context's random numbers; 0: 0 */
+    const char *cache_dir; /* NULL: $CLEF_CACHE_DIR, $XDG_CACHE_HOME/clef, ~/.cache/clef; "": memory only */
+    const char *profile;   /* name of a device profile to force; NULL: $CLEF_PROFILE, else by reported facts */
+    bool eager;            /* evaluate after every op (also CLEF_EAGER=1) */
+    bool debug_memory;     /* every tensor in a buffer of its exact size (also CLEF_DEBUG=memory) */
+    clef_log_fn log;       /* NULL: silent */
+    void *log_user;
+} clef_options;
+
+/* Opens a device and everything that lives with it.  NULL options mean all defaults.  Returns NULL on failure;
+   clef_error(NULL) then holds the line and clef_error_status(NULL) the status (per thread).
+       clef_context *ctx = clef_open(NULL);  */
+CLEF_API clef_context *clef_open(const clef_options *options);
+/* Frees the context and all it owns (tensors, modules, optimizers, loaders, …).  NULL is allowed. */
+CLEF_API void clef_close(clef_context *ctx);
+
+/* Devices this context holds (1 unless a list was asked for), and facts about the i-th of them. */
+CLEF_API int clef_context_device_count(const clef_context *ctx);
+CLEF_API bool clef_context_device(const clef_context *ctx, int i, clef_device_info *info);
+
+/* The first failure since opening or clearing, as one line; "" when there was none.  NULL: of clef_open on this thread. */
+CLEF_API const char *clef_error(const clef_context *ctx);
+CLEF_API clef_status clef_error_status(const clef_context *ctx);
+/* Forgets the sticky error, so that the next failure is kept.  A lost device stays lost. */
+CLEF_API void clef_clear_error(clef_context *ctx);
+/* The compiler's log of the last kernel that failed to build; "" if none. */
+CLEF_API const char *clef_build_log(const clef_context *ctx);
+
+/* Seeds the context's random numbers (Philox 4x32-10) and rewinds them. */
+CLEF_API void clef_seed(clef_context *ctx, uint64_t seed);
+/* The generator's whole state, for checkpoints: the next numbers depend on nothing else. */
+typedef struct clef_random_state { uint64_t seed, offset; } clef_random_state;
+CLEF_API clef_random_state clef_random_get(const clef_context *ctx);
+CLEF_API void clef_random_set(clef_context *ctx, clef_random_state state);
+
+/* Device memory in bytes: held by live values and plans, the highest that was, and what the pool keeps for reuse. */
+typedef struct clef_memory_info { uint64_t used, peak, cached, buffers; } clef_memory_info;
+CLEF_API clef_memory_info clef_memory(const clef_context *ctx);
+CLEF_API void clef_memory_reset_peak(clef_context *ctx);
+
+/* Work done since opening. */
+typedef struct clef_counters {
+    uint64_t launches, plans, replays, kernels_built, kernels_from_cache;
+    double compile_seconds;
+} clef_counters;
+CLEF_API clef_counters clef_counters_get(const clef_context *ctx);
+
+/* Called while a plan's kernels are compiled: `done` of `total` (NULL: no reports). */
+typedef void (*clef_compile_fn)(void *user, int done, int total);
+CLEF_API void clef_on_compile(clef_context *ctx, clef_compile_fn fn, void *user);
+
+/* Waits until all queued work is done. */
+CLEF_API clef_status clef_synchronize(clef_context *ctx);
+
+/* The kernel cache on disk.  verify reads every entry and counts the damaged; clear removes all entries.
+   dir NULL: the default directory. */
+typedef struct clef_cache_info {
+    char dir[4096];
+    uint64_t entries, bytes, damaged, negative; /* negative: remembered failed builds; both counted by verify */
+} clef_cache_info;
+CLEF_API clef_status clef_cache_inspect(const char *dir, bool verify, clef_cache_info *info);
+CLEF_API clef_status clef_cache_clear(const char *dir, uint64_t *removed);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

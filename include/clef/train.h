@@ -1,0 +1,70 @@
+/* clef/train.h — fit, evaluate, callbacks, metrics. */
+#ifndef CLEF_TRAIN_H
+#define CLEF_TRAIN_H
+#include "io.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef clef_tensor *(*clef_loss_fn)(clef_tensor *output, clef_tensor *target, const clef_loss_options *options);
+
+typedef struct clef_epoch {
+    int64_t epoch;            /* from 1 */
+    double loss, accuracy;    /* training means; accuracy NaN where targets are no classes */
+    double test_loss, test_accuracy; /* NaN without test data */
+    double seconds, items_per_second, lr;
+} clef_epoch;
+typedef struct clef_history { const clef_epoch *epoch; int n; double compile_seconds, seconds, items_per_second;
+                              bool stopped_early, interrupted; } clef_history;
+
+/* Return false to stop training. */
+typedef bool (*clef_epoch_fn)(void *user, const clef_epoch *epoch);
+typedef struct clef_progress { int64_t epoch, epochs, batch, batches, items; double loss, accuracy, items_per_second, eta;
+                               int compiling, to_compile; } clef_progress;
+typedef bool (*clef_progress_fn)(void *user, const clef_progress *progress);
+
+typedef struct clef_fit_options {
+    clef_loader *train, *test;       /* test may be NULL */
+    clef_optimizer *optimizer;
+    clef_schedule *schedule;         /* ticked per step (schedule_per_step) or per epoch */
+    bool schedule_per_step;
+    clef_loss_fn loss;               /* NULL: clef_cross_entropy */
+    const clef_loss_options *loss_options;
+    int64_t epochs;                  /* 0: 1 */
+    int accumulate;                  /* batches per optimizer step; 0: 1 */
+    double clip_norm;                /* 0: none */
+    int early_stop_patience;         /* epochs without a better test loss; 0: off.  The best weights are restored */
+    const char *checkpoint_dir;      /* writes best.ckpt, last.ckpt, epoch-N.ckpt */
+    int keep;                        /* epoch-N files to keep; 0: none */
+    int64_t checkpoint_every;        /* also every so many batches; 0: off */
+    bool resume;                     /* continue from checkpoint_dir/last.ckpt where it exists */
+    const char *checkpoint_note;
+    const char *csv;                 /* one line per epoch */
+    FILE *bar;                       /* progress bar on a terminal, a line every few seconds elsewhere; NULL: none */
+    clef_epoch_fn on_epoch;
+    clef_progress_fn on_progress;
+    void *user;
+    const volatile int *interrupt;   /* becoming non-zero (from a signal handler) leaves a checkpoint and returns */
+} clef_fit_options;
+
+/* Trains; *history (may be NULL) belongs to the module's context and lives until the next fit of this context. */
+CLEF_API clef_status clef_fit(clef_module *module, const clef_fit_options *options, const clef_history **history);
+
+enum { CLEF_MAX_CLASSES = 1024 };
+typedef struct clef_evaluation_result {
+    int64_t items, classes;
+    double loss, accuracy, top5, seconds;
+    const int64_t *confusion;                 /* classes × classes, row = truth; owned by the context until the next evaluate */
+    const double *precision, *recall;         /* per class */
+} clef_evaluation_result;
+CLEF_API clef_status clef_evaluate(clef_module *module, clef_loader *data, clef_loss_fn loss,
+                                   const clef_loss_options *loss_options, clef_evaluation_result *result);
+/* The confusion matrix as text (snprintf's rules) and as an SVG file. */
+CLEF_API int clef_confusion_text(const clef_evaluation_result *result, const clef_dataset *names, char *text, size_t size);
+CLEF_API clef_status clef_confusion_svg(clef_context *ctx, const clef_evaluation_result *result, const clef_dataset *names, const char *path);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
