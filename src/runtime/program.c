@@ -1,0 +1,222 @@
+/* program.c — programs, each compiled once per device.
+
+   A program is found by the hash of what makes it (source, options, device, driver).  The first thread that asks builds it,
+   without the lock; others that want the same one wait for it.  A source that does not compile is remembered as such, with
+   its log; a build that failed for want of memory is tried again by the next who asks. */
+#include "runtime/runtime_internal.h"
+#include <stdio.h>
+#include <string.h>
+
+void clef__programs_open(clef__device *device) {
+    pthread_mutex_init(&device->programs.lock, NULL);
+    pthread_cond_init(&device->programs.changed, NULL);
+}
+
+/* ---- building ---- */
+typedef struct build {
+    clef__device *device;
+    clef__program *entry;
+    const char *source, *options; /* all options */
+    cl_int code;
+} build;
+
+static char *read_log(clef__device *device, cl_program program) {
+    size_t n = 0;
+    if (clGetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG, 0, NULL, &n) != CL_SUCCESS || n == 0) return NULL;
+    char *log = clef__calloc(n + 1, 1);
+    if (log) clGetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG, n, log, NULL);
+    return log;
+}
+
+/* Compiles or loads `program`; keeps it, or takes its log and releases it. */
+static bool compile(build *b, cl_program program) {
+    b->code = clBuildProgram(program, 1, &b->device->id, b->options, NULL, NULL);
+    if (b->code == CL_SUCCESS) {
+        b->entry->program = program;
+        return true;
+    }
+    clef__free(b->entry->log);
+    b->entry->log = read_log(b->device, program);
+    clReleaseProgram(program);
+    return false;
+}
+
+/* Some drivers compile kernels when they are made, so that binaries fetched before would be empty of code. */
+static void touch_kernels(cl_program program) {
+    cl_uint n = 0;
+    if (clCreateKernelsInProgram(program, 0, NULL, &n) != CL_SUCCESS || n == 0) return;
+    cl_kernel *kernels = clef__calloc(n, sizeof *kernels);
+    if (kernels && clCreateKernelsInProgram(program, n, kernels, NULL) == CL_SUCCESS)
+        for (cl_uint i = 0; i < n; i++) clReleaseKernel(kernels[i]);
+    clef__free(kernels);
+}
+
+/* An adopted context may hold several devices: the binary wanted is that of ours. */
+static void save(clef__device *device, clef__program *entry) {
+    cl_device_id ids[64];
+    size_t sizes[64], bytes = 0;
+    unsigned char *binaries[64] = {0};
+    cl_uint n = 0, at = 0;
+    cl_program program = entry->program;
+    entry->unsaved = false;
+    touch_kernels(program);
+    if (clGetProgramInfo(program, CL_PROGRAM_NUM_DEVICES, sizeof n, &n, NULL) != CL_SUCCESS || n == 0 || n > 64) return;
+    if (clGetProgramInfo(program, CL_PROGRAM_DEVICES, n * sizeof *ids, ids, NULL) != CL_SUCCESS) return;
+    while (at < n && ids[at] != device->id) at++;
+    if (clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, n * sizeof *sizes, sizes, NULL) != CL_SUCCESS) return;
+    if (at == n || (bytes = sizes[at]) == 0) return;
+    unsigned char *binary = binaries[at] = clef__alloc(bytes);
+    if (!binary) return;
+    if (clGetProgramInfo(program, CL_PROGRAM_BINARIES, n * sizeof *binaries, binaries, NULL) == CL_SUCCESS)
+        clef__cache_store(device->ctx, entry->key, CLEF__ENTRY_BINARY, binary, bytes);
+    clef__free(binary);
+}
+
+static bool from_source(build *b) {
+    clef_context *ctx = b->device->ctx;
+    cl_program program = clCreateProgramWithSource(b->device->context, 1, &b->source, NULL, &b->code);
+    if (!program) return false;
+    bool built = compile(b, program);
+    if (built) {
+        pthread_mutex_lock(&ctx->lock);
+        ctx->counters.kernels_built++;
+        pthread_mutex_unlock(&ctx->lock);
+    }
+    b->entry->unsaved = built && b->device->saving == CLEF__SAVE_LATE;
+    if (built && b->device->saving == CLEF__SAVE_AT_ONCE) save(b->device, b->entry);
+    if (!built && b->code == CL_BUILD_PROGRAM_FAILURE && b->device->saving && b->entry->log)
+        clef__cache_store(ctx, b->entry->key, CLEF__ENTRY_FAILURE, b->entry->log, strlen(b->entry->log));
+    return built;
+}
+
+static bool load_binary(build *b, const clef__entry *e) {
+    cl_int state = CL_SUCCESS;
+    cl_program program = clCreateProgramWithBinary(b->device->context, 1, &b->device->id, &e->size,
+                                                   (const unsigned char **)&e->payload, &state, &b->code);
+    if (program && state != CL_SUCCESS) clReleaseProgram(program);
+    return program && state == CL_SUCCESS && compile(b, program);
+}
+
+typedef enum found { MISS, HIT, KNOWN_FAILURE } found;
+
+static found from_disk(build *b) {
+    clef_context *ctx = b->device->ctx;
+    clef__entry e = {0};
+    unsigned char *bytes = b->device->saving ? clef__cache_load(ctx, b->entry->key, &e) : NULL;
+    found result = MISS;
+    if (bytes && e.kind == CLEF__ENTRY_FAILURE) {
+        clef__free(b->entry->log);
+        b->entry->log = clef__calloc(e.size + 1, 1);
+        if (b->entry->log) memcpy(b->entry->log, e.payload, e.size);
+        b->code = CL_BUILD_PROGRAM_FAILURE;
+        result = KNOWN_FAILURE;
+    } else if (bytes && load_binary(b, &e)) {
+        pthread_mutex_lock(&ctx->lock);
+        ctx->counters.kernels_from_cache++;
+        pthread_mutex_unlock(&ctx->lock);
+        result = HIT;
+    } else if (bytes) {
+        clef__log(ctx, CLEF_LOG_WARNING, "cache: the driver refused a stored program; it is compiled anew");
+        clef__cache_evict(ctx, b->entry->key);
+    }
+    clef__free(bytes);
+    return result;
+}
+
+/* The compiler's first complaint, for the error line. */
+static void first_complaint(const char *log, char *line, size_t size) {
+    const char *at = log ? strstr(log, "error") : NULL;
+    if (!at) at = log ? log : "";
+    while (at > log && at[-1] != '\n') at--;
+    snprintf(line, size, "%.*s", (int)strcspn(at, "\n"), at);
+}
+
+static clef_status complain(clef__device *device, const clef__program *entry, cl_int code, const char *name) {
+    clef_context *ctx = device->ctx;
+    if (code != CL_BUILD_PROGRAM_FAILURE) return clef__fail_cl(device, code, "program: kernel %s", name);
+    char line[320], *copy = clef__strdup(entry->log ? entry->log : "");
+    pthread_mutex_lock(&ctx->lock);
+    clef__free(ctx->build_log);
+    ctx->build_log = copy;
+    pthread_mutex_unlock(&ctx->lock);
+    first_complaint(entry->log, line, sizeof line);
+    return clef__fail(ctx, CLEF_BUILD, "program: kernel %s does not compile: %s (clef_build_log has all)", name, line);
+}
+
+static cl_int build_entry(clef__device *device, clef__program *entry, const char *source, const char *options) {
+    build b = {device, entry, source, options, CL_SUCCESS};
+    double begin = clef__now();
+    found disk = from_disk(&b);
+    bool built = disk == HIT || (disk == MISS && from_source(&b));
+    double end = clef__now();
+    pthread_mutex_lock(&device->ctx->lock);
+    device->ctx->counters.compile_seconds += end - begin;
+    pthread_mutex_unlock(&device->ctx->lock);
+    return built ? CL_SUCCESS : b.code == CL_SUCCESS ? CL_INVALID_PROGRAM : b.code;
+}
+
+/* ---- the table ---- */
+static clef__program *look_up(clef__programs *programs, const uint8_t key[32]) {
+    clef__program *p = programs->table[key[0]];
+    while (p && memcmp(p->key, key, 32) != 0) p = p->next;
+    return p;
+}
+
+/* The entry, with *mine set when the caller is to build it; NULL when host memory is out.  Waits while another builds. */
+static clef__program *claim(clef__programs *programs, const uint8_t key[32], bool *mine) {
+    pthread_mutex_lock(&programs->lock);
+    clef__program *p = look_up(programs, key);
+    while (p && p->state == CLEF__BUILDING) pthread_cond_wait(&programs->changed, &programs->lock);
+    *mine = !p || (p->state == CLEF__FAILED && p->code != CL_BUILD_PROGRAM_FAILURE);
+    if (!p && (p = clef__calloc(1, sizeof *p))) {
+        memcpy(p->key, key, 32);
+        p->next = programs->table[key[0]];
+        programs->table[key[0]] = p;
+    }
+    if (p && *mine) p->state = CLEF__BUILDING;
+    pthread_mutex_unlock(&programs->lock);
+    return p;
+}
+
+static void settle(clef__programs *programs, clef__program *entry, cl_int code) {
+    pthread_mutex_lock(&programs->lock);
+    entry->code = code;
+    entry->state = code == CL_SUCCESS ? CLEF__READY : CLEF__FAILED;
+    pthread_cond_broadcast(&programs->changed);
+    pthread_mutex_unlock(&programs->lock);
+}
+
+clef__program *clef__program_get(clef__device *device, const char *source, const char *options, const char *name) {
+    char *all = clef__format("%s %s", device->options, options ? options : "");
+    uint8_t key[32];
+    bool mine = false;
+    clef__program *entry = NULL;
+    if (all) {
+        clef__cache_key(&device->info, source, all, key);
+        entry = claim(&device->programs, key, &mine);
+    }
+    if (entry && mine) {
+        double begin = clef__now();
+        cl_int code = build_entry(device, entry, source, all);
+        clef__trace_host(device->ctx, name, begin, clef__now());
+        settle(&device->programs, entry, code);
+    }
+    clef__free(all);
+    if (!entry) clef__fail(device->ctx, CLEF_MEMORY, "program: out of host memory");
+    else if (entry->state == CLEF__FAILED) complain(device, entry, entry->code, name);
+    return entry && entry->state == CLEF__READY ? entry : NULL;
+}
+
+void clef__programs_close(clef__device *device) {
+    bool alive = clef__alive(device->ctx);
+    for (int i = 0; i < 256; i++)
+        for (clef__program *p; (p = device->programs.table[i]);) {
+            device->programs.table[i] = p->next;
+            if (alive && p->unsaved) save(device, p);
+            if (alive && p->program) clReleaseProgram(p->program);
+            clef__free(p->log);
+            clef__free(p);
+        }
+    pthread_cond_destroy(&device->programs.changed);
+    pthread_mutex_destroy(&device->programs.lock);
+}

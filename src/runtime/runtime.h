@@ -1,0 +1,93 @@
+/* runtime.h — what the rooms above see of the runtime.  Nothing here mentions OpenCL's own types. */
+#ifndef CLEF_RUNTIME_H
+#define CLEF_RUNTIME_H
+#include "clef/context.h"
+
+/* ---- host memory (alloc.c): through the hooks of clef_set_allocator ---- */
+void *clef__alloc(size_t bytes);             /* NULL when out of memory */
+void *clef__calloc(size_t count, size_t size); /* zeroed; NULL also on overflow */
+void *clef__realloc(void *old, size_t bytes);
+void clef__free(void *p);
+char *clef__strdup(const char *text);
+char *clef__format(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* a new string */
+
+/* ---- errors and log (error.c) ---- */
+/* Keeps the line if it is the context's first (ctx NULL: this thread's open error); returns status. */
+clef_status clef__fail(clef_context *ctx, clef_status status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void clef__log(clef_context *ctx, clef_log_level level, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* False after fork: fails with a line, once per call. */
+bool clef__usable(clef_context *ctx);
+
+/* ---- state that upper rooms attach to a context ---- */
+typedef enum clef__room {
+    CLEF__ROOM_GRAPH, CLEF__ROOM_PLAN, CLEF__ROOM_OPS, CLEF__ROOM_NN, CLEF__ROOM_OPTIM, CLEF__ROOM_DATA,
+    CLEF__ROOM_IO, CLEF__ROOM_TRAIN, CLEF__ROOMS
+} clef__room;
+void *clef__room_state(const clef_context *ctx, clef__room room);
+/* closer runs at clef_close, upper rooms first, while the devices still live. */
+void clef__set_room_state(clef_context *ctx, clef__room room, void *state, void (*closer)(clef_context *, void *));
+bool clef__eager(const clef_context *ctx);
+bool clef__debug_memory(const clef_context *ctx);
+bool clef__env_flag(const char *name); /* "1", "yes", "true", "on" */
+/* Reserves `count` consecutive Philox counters and returns where they start. */
+clef_random_state clef__random_take(clef_context *ctx, uint64_t count);
+
+/* ---- devices (device.c, profile.c) ---- */
+typedef struct clef__device clef__device; /* one opened device: OpenCL context, queue, programs, pool */
+int clef__device_count(const clef_context *ctx);
+clef__device *clef__device_at(const clef_context *ctx, int i);
+clef_context *clef__device_context(const clef__device *device);
+const clef_device_info *clef__device_info(const clef__device *device);
+
+/* What a device likes; a row of cl/profile.def chosen by reported facts (see profile.c). */
+typedef struct clef__profile {
+    const char *name;
+    int vector;        /* float lanes of one explicit vector in a kernel: 16, 8 or 4 (1: none) */
+    int local;         /* work-group size of one-dimensional kernels; 1 on CPUs */
+    int items_per_unit;/* work-items (CPU) or work-groups (GPU) worth giving each compute unit */
+    int tile_m, tile_vectors; /* gemm register tile: rows, and vectors of `vector` lanes per row */
+    bool wide_items;   /* one work-item owns a long contiguous run (CPU), not one vector (GPU) */
+} clef__profile;
+const clef__profile *clef__device_profile(const clef__device *device);
+
+/* ---- device memory (memory.c) ---- */
+typedef struct clef__buffer clef__buffer; /* counted; owned by its device's pool */
+/* At least `bytes` > 0, aligned to 128, contents undefined.  NULL after clef__fail. */
+clef__buffer *clef__buffer_new(clef__device *device, size_t bytes);
+void clef__buffer_retain(clef__buffer *buffer);
+void clef__buffer_release(clef__buffer *buffer); /* NULL is allowed; goes back to the pool */
+size_t clef__buffer_size(const clef__buffer *buffer);
+int clef__buffer_refs(const clef__buffer *buffer);
+clef__device *clef__buffer_device(const clef__buffer *buffer);
+/* Over the program's own cl_mem of the same OpenCL context, retained until the last release. */
+clef__buffer *clef__buffer_wrap(clef__device *device, void *cl_mem_of_program);
+void *clef__buffer_mem(const clef__buffer *buffer); /* its cl_mem */
+/* Non-blocking: host bytes are staged before it returns. */
+clef_status clef__buffer_write(clef__buffer *buffer, size_t offset, const void *host, size_t bytes);
+clef_status clef__buffer_read(clef__buffer *buffer, size_t offset, void *host, size_t bytes); /* waits */
+clef_status clef__buffer_copy(clef__buffer *to, size_t to_offset, clef__buffer *from, size_t from_offset,
+                              size_t bytes); /* also between devices (through the host if need be) */
+
+/* ---- programs and launches (program.c, launch.c) ---- */
+/* A kernel object of its own: arguments set on it stay set.  The program behind it is compiled once per
+   (source, options) and device, from memory, then disk, then the driver.
+   source: text of the program, self-contained; options: "-DX=1 …" (the runtime adds -cl-std and the like).
+   Thread-safe: a plan's kernels are compiled from several threads. */
+typedef struct clef__kernel clef__kernel;
+clef__kernel *clef__kernel_new(clef__device *device, const char *source, const char *options, const char *name);
+void clef__kernel_free(clef__kernel *kernel);
+clef_status clef__kernel_set(clef__kernel *kernel, int index, size_t bytes, const void *value);
+clef_status clef__kernel_set_buffer(clef__kernel *kernel, int index, clef__buffer *buffer);
+/* Largest work-group this kernel may have on its device. */
+size_t clef__kernel_max_group(const clef__kernel *kernel);
+/* Queues it; `label` (static or living as long as the context) names it in traces. */
+clef_status clef__kernel_launch(clef__kernel *kernel, const size_t global[3], const size_t local[3], const char *label);
+clef_status clef__flush(clef__device *device);
+clef_status clef__finish(clef__device *device);
+/* Text of an embedded file of cl/ ("gemm.cl"), with its #includes already inlined; NULL if there is none. */
+const char *clef__embedded(const char *file);
+/* Tells clef_on_compile's callback. */
+void clef__report_compile(clef_context *ctx, int done, int total);
+/* Counters that upper rooms raise. */
+clef_counters *clef__counters(clef_context *ctx);
+#endif

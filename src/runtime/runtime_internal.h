@@ -1,0 +1,213 @@
+/* runtime_internal.h — the runtime's own structs; only files of this room include it (and with it CL/cl.h).
+
+   Locks: ctx->lock guards the error, the build log and the counters; programs.lock guards the program table and is never
+   held while the driver compiles.  Everything else belongs to the one thread that uses the context. */
+#ifndef CLEF_RUNTIME_INTERNAL_H
+#define CLEF_RUNTIME_INTERNAL_H
+#ifndef CL_TARGET_OPENCL_VERSION
+#define CL_TARGET_OPENCL_VERSION 300
+#endif
+/* Queues are made the way OpenCL 1.2 makes them, the floor of what Clef runs on. */
+#define CL_USE_DEPRECATED_OPENCL_1_2_APIS
+#ifdef __APPLE__
+#include <OpenCL/cl.h>
+#else
+#include <CL/cl.h>
+#endif
+#include "runtime/runtime.h"
+#include <pthread.h>
+
+enum { CLEF__LINE = 1024, CLEF__MAX_DEVICES = 16 };
+
+typedef struct clef__error {
+    clef_status status;
+    char line[CLEF__LINE];
+} clef__error;
+
+/* ---- env.c ---- */
+/* Of the environment; NULL when unset, and always in set-uid programs. */
+const char *clef__env(const char *name);
+
+/* ---- error.c ---- */
+/* "what: CL_OUT_OF_RESOURCES (-5): the device may be out of memory", with the status of that code's row. */
+clef_status clef__fail_cl(clef__device *device, cl_int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+const char *clef__cl_name(cl_int code);
+const clef__error *clef__open_error(void);
+void clef__set_open_error(const clef__error *error);
+/* True in a child of a process that had already started OpenCL. */
+bool clef__forked(void);
+/* Call before the first OpenCL call; fails (this thread's open error) in such a child. */
+bool clef__start(void);
+
+/* ---- devices (device.c) ---- */
+typedef struct clef__found {
+    cl_platform_id platform;
+    cl_device_id id;
+    clef_device_info info;
+    const char *unusable; /* why it cannot be chosen; NULL: it can */
+} clef__found;
+/* All devices; the list lives as long as the process.  0 with this thread's open error set when there is none. */
+int clef__devices(const clef__found **list);
+/* Indices of the devices that `choice` asks for; 0 after clef__fail. */
+int clef__devices_choose(const char *choice, int chosen[CLEF__MAX_DEVICES]);
+const clef__found *clef__devices_find(cl_device_id id);
+/* Facts of one device, index -1; the texts are the caller's to free. */
+bool clef__device_facts(cl_platform_id platform, cl_device_id id, clef__found *found);
+void clef__device_free_texts(clef_device_info *info);
+bool clef__has_word(const char *words, const char *word);
+
+/* ---- profiles (profile.c) ---- */
+/* False when `name` (NULL: by facts) is unknown; then `names` lists those that exist. */
+bool clef__profile_choose(const char *name, const clef_device_info *info, clef__profile *profile);
+void clef__profile_names(char *text, size_t size);
+/* Is there a row of cl/drivers.def for this device: are binaries dear to fetch? */
+bool clef__driver_saves_late(const clef_device_info *info);
+
+/* ---- memory (memory.c) ---- */
+enum { CLEF__POOL_CLASSES = 64 * 8 };
+struct clef__buffer {
+    clef__device *device;
+    cl_mem memory;
+    size_t size;  /* usable bytes */
+    int refs;     /* 0 while cached */
+    bool wrapped; /* the program's own cl_mem: never pooled */
+    clef__buffer *previous, *next; /* in the pool's list of live buffers, or (next) in its class's free list */
+};
+typedef struct clef__pool {
+    clef__buffer *live;
+    clef__buffer *cached[CLEF__POOL_CLASSES];
+} clef__pool;
+void clef__pool_close(clef__device *device);
+/* Gives cached memory back to the driver; returns the bytes. */
+uint64_t clef__pool_trim(clef__device *device);
+
+/* ---- uploads (transfer.c) ---- */
+typedef struct clef__stage {
+    struct clef__stage *next;
+    cl_event done; /* set while in flight */
+    size_t size, used;
+    unsigned char *bytes;
+} clef__stage;
+typedef struct clef__staging {
+    clef__stage *open;                /* small writes fill it in turn */
+    clef__stage *oldest, *newest;     /* in flight, in order */
+    clef__stage *idle;
+    size_t flying_bytes, idle_bytes;
+} clef__staging;
+void clef__staging_close(clef__device *device);
+
+/* ---- programs (program.c) ---- */
+typedef enum clef__program_state { CLEF__BUILDING, CLEF__READY, CLEF__FAILED } clef__program_state;
+typedef struct clef__program {
+    struct clef__program *next;
+    uint8_t key[32];
+    clef__program_state state;
+    cl_int code; /* why it failed */
+    cl_program program;
+    bool unsaved; /* to be saved when the device closes */
+    char *log;
+} clef__program;
+typedef struct clef__programs {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    clef__program *table[256];
+} clef__programs;
+void clef__programs_open(clef__device *device);
+void clef__programs_close(clef__device *device);
+/* Built and ready, or NULL after clef__fail. */
+clef__program *clef__program_get(clef__device *device, const char *source, const char *options, const char *name);
+
+/* ---- the disk cache (cache.c) ---- */
+typedef enum clef__entry_kind { CLEF__ENTRY_NONE, CLEF__ENTRY_BINARY, CLEF__ENTRY_FAILURE } clef__entry_kind;
+typedef struct clef__entry {
+    clef__entry_kind kind;
+    const unsigned char *payload; /* inside the bytes that were checked */
+    size_t size;
+} clef__entry;
+enum { CLEF__ENTRY_HEADER = 88 };
+/* Looks at every byte; false unless this is a whole entry for `key` (NULL: for any key). */
+bool clef__entry_check(const unsigned char *bytes, size_t n, const uint8_t key[32], clef__entry *entry);
+void clef__entry_header(unsigned char header[CLEF__ENTRY_HEADER], clef__entry_kind kind, const uint8_t key[32],
+                        const void *payload, size_t size);
+
+typedef enum clef__saving { CLEF__SAVE_NEVER, CLEF__SAVE_AT_ONCE, CLEF__SAVE_LATE } clef__saving;
+typedef struct clef__cache {
+    int dir;        /* file descriptor of the checked directory; -1: no disk cache */
+    uint64_t limit; /* bytes */
+    uint64_t bytes; /* known so far; only a hint of when to look */
+    bool counted;
+    pthread_mutex_t lock;
+} clef__cache;
+void clef__cache_open(clef_context *ctx, const char *dir);
+void clef__cache_close(clef_context *ctx);
+void clef__cache_key(const clef_device_info *info, const char *source, const char *options, uint8_t key[32]);
+/* The whole entry's bytes (clef__free them), already checked; NULL if there is none. */
+unsigned char *clef__cache_load(clef_context *ctx, const uint8_t key[32], clef__entry *entry);
+void clef__cache_store(clef_context *ctx, const uint8_t key[32], clef__entry_kind kind, const void *payload, size_t size);
+void clef__cache_evict(clef_context *ctx, const uint8_t key[32]);
+/* When programs of this device go to disk. */
+clef__saving clef__cache_saving(const clef__device *device);
+
+/* ---- tracing (trace.c) ---- */
+typedef struct clef__trace clef__trace;
+/* NULL unless $CLEF_TRACE names a file that can be written. */
+clef__trace *clef__trace_open(clef_context *ctx);
+void clef__trace_close(clef_context *ctx);
+/* Takes over the event. */
+void clef__trace_event(clef__device *device, const char *label, cl_event event);
+void clef__trace_host(clef_context *ctx, const char *label, double begin, double end);
+/* Writes what has finished; call after clFinish. */
+void clef__trace_collect(clef__device *device);
+double clef__now(void); /* seconds of the monotonic clock */
+
+/* ---- the structs ---- */
+struct clef__device {
+    clef_context *ctx;
+    int number; /* within its context */
+    cl_context context;
+    cl_device_id id;
+    cl_command_queue queue;
+    clef_device_info info;
+    clef__profile profile;
+    clef__saving saving;
+    char options[64]; /* what every build gets */
+    clef__pool pool;
+    clef__staging staging;
+    clef__programs programs;
+};
+
+struct clef_context {
+    pthread_mutex_t lock;
+    clef__error error;
+    bool lost;
+    char *build_log;
+    bool eager, debug_memory;
+    clef_log_fn log;
+    void *log_user;
+    clef_compile_fn on_compile;
+    void *on_compile_user;
+    clef_random_state random;
+    clef_counters counters;
+    clef_memory_info memory;
+    int n_devices;
+    clef__device *device[CLEF__MAX_DEVICES];
+    struct {
+        void *state;
+        void (*closer)(clef_context *, void *);
+    } room[CLEF__ROOMS];
+    clef__cache cache;
+    clef__trace *trace;
+};
+
+/* ---- context.c ---- */
+clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_context context, cl_command_queue queue,
+                                const char *profile);
+void clef__device_close(clef__device *device);
+clef_context *clef__context_new(const clef_options *options);
+/* Closes a half-open context, its error becoming this thread's open error; returns NULL. */
+clef_context *clef__context_abandon(clef_context *ctx);
+/* May OpenCL be called?  Not after fork (CLEF_STATE) and not on a lost device (CLEF_LOST). */
+clef_status clef__ready(clef__device *device);
+/* Is there anything to give back to the driver at all?  (The same question, without an error.) */
+bool clef__alive(const clef_context *ctx);
+#endif
