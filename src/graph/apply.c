@@ -1,0 +1,232 @@
+/* apply.c — the funnel every expression goes through, and the checks and error lines it shares. */
+#include "graph/graph_internal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- ops that every graph needs ---- */
+
+static bool alias_view(const clef__node *node, const clef__layout *in, clef__layout *out) {
+    (void)node;
+    *out = *in;
+    return true;
+}
+
+static bool same_type(clef__call *call) {
+    call->shape = call->input[0]->shape;
+    call->dtype = call->input[0]->dtype;
+    return true;
+}
+
+static void transfer_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+    (void)y, (void)wanted;
+    dx[0] = clef_to_device(g, x[0]->node->device);
+}
+
+const clef_op clef__op_data = {.name = "data", .kind = CLEF__DATA};
+const clef_op clef__op_constant = {.name = "constant", .kind = CLEF__CONSTANT};
+const clef_op clef__op_alias = {.name = "alias", .kind = CLEF__VIEW, .infer = same_type, .view = alias_view};
+const clef_op clef__op_transfer = {.name = "transfer", .kind = CLEF__TRANSFER, .infer = same_type, .gradient = transfer_gradient};
+
+/* ---- shapes and errors ---- */
+
+const char *clef__shape_text(clef_shape shape) {
+    static _Thread_local char text[4][160];
+    static _Thread_local unsigned turn;
+    return clef_shape_format(shape, text[turn++ & 3], sizeof text[0]);
+}
+
+bool clef__normalize_dim(int rank, int *dim) {
+    if (*dim < 0) *dim += rank;
+    return *dim >= 0 && *dim < rank;
+}
+
+bool clef__broadcast(clef_shape a, clef_shape b, clef_shape *out) {
+    clef_shape shape = {.rank = a.rank > b.rank ? a.rank : b.rank};
+    for (int i = 1; i <= shape.rank; i++) {
+        int64_t x = i <= a.rank ? a.dim[a.rank - i] : 1, y = i <= b.rank ? b.dim[b.rank - i] : 1;
+        if (x != y && x != 1 && y != 1) return false;
+        shape.dim[shape.rank - i] = x == 1 ? y : x;
+    }
+    *out = shape;
+    return true;
+}
+
+static void fail_line(clef_context *ctx, const char *op, clef_status status, const char *fmt, va_list args) {
+    char line[512];
+    vsnprintf(line, sizeof line, fmt, args);
+    clef__fail(ctx, status, "%s: %s", op, line);
+}
+
+bool clef__infer_fail(clef__call *call, clef_status status, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    fail_line(call->ctx, call->op->name, status, fmt, args);
+    va_end(args);
+    return false;
+}
+
+clef_tensor *clef__refuse(clef_context *ctx, const char *op, clef_status status, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    fail_line(ctx, op, status, fmt, args);
+    va_end(args);
+    return NULL;
+}
+
+/* ---- inference ---- */
+
+static bool infer_pointwise(clef__call *call) {
+    call->shape = call->input[0]->shape;
+    call->dtype = call->op->boolean ? CLEF_BOOL : call->input[0]->dtype;
+    for (int i = 1; i < call->n_inputs; i++)
+        if (!clef__broadcast(call->shape, call->input[i]->shape, &call->shape))
+            return clef__infer_fail(call, CLEF_SHAPE, "shapes %s and %s do not broadcast", clef__shape_text(call->shape),
+                                    clef__shape_text(call->input[i]->shape));
+    return true;
+}
+
+/* All inputs must lie on one device; constants lie on none. */
+static bool infer_device(clef__call *call, int *device) {
+    *device = -1;
+    for (int i = 0; i < call->n_inputs; i++) {
+        clef__node *x = call->input[i];
+        if (x->op == &clef__op_constant || x->device == *device) continue;
+        if (*device >= 0)
+            return clef__infer_fail(call, CLEF_INVALID, "inputs lie on devices %d and %d; bring them together with "
+                                    "clef_to_device", *device, x->device);
+        *device = x->device;
+    }
+    if (*device < 0) *device = call->n_inputs ? call->input[0]->device : 0;
+    return true;
+}
+
+static bool is_floating(clef_dtype d) { return d == CLEF_F32 || d == CLEF_F16 || d == CLEF_BF16 || d == CLEF_F64; }
+
+static bool supported_dtype(clef__call *call, int device) {
+    const clef_device_info *info = clef__device_info(clef__device_at(call->ctx, device));
+    if (call->dtype == CLEF_F64 && !info->f64)
+        return clef__infer_fail(call, CLEF_DTYPE, "%s has no f64; use f32", info->name);
+    return true;
+}
+
+static bool infer(clef__call *call, int *device) {
+    if (!(call->op->infer ? call->op->infer(call) : infer_pointwise(call))) return false;
+    if (clef_shape_numel(call->shape) < 0)
+        return clef__infer_fail(call, CLEF_SHAPE, "the result %s has too many elements", clef__shape_text(call->shape));
+    return infer_device(call, device) && supported_dtype(call, *device);
+}
+
+/* ---- the funnel ---- */
+
+static bool set_attributes(clef__node *node, const void *attributes, size_t bytes) {
+    if (!bytes) return true;
+    node->attributes = clef__alloc(bytes);
+    if (!node->attributes) return false;
+    memcpy(node->attributes, attributes, bytes);
+    node->attribute_bytes = bytes;
+    return true;
+}
+
+/* Hands the new node to a temporary; in eager mode computes it at once. */
+static clef_tensor *publish(clef__node *node, bool attributes_ok) {
+    clef_context *ctx = node->ctx;
+    clef_tensor *t = NULL;
+    if (!attributes_ok) clef__fail(ctx, CLEF_MEMORY, "%s: no host memory", node->op->name);
+    else t = clef__tensor_new(ctx, node);
+    if (t && clef__eager(ctx) && node->op->kind != CLEF__CONSTANT) clef__evaluate(ctx, &node, 1);
+    clef__node_release(node);
+    return t;
+}
+
+static clef_tensor *apply(const clef_op *op, clef_tensor *const *inputs, int n, const void *attributes, size_t bytes,
+                          const uint64_t *dynamic) {
+    clef__node *nodes[CLEF__MAX_INPUTS];
+    for (int i = 0; i < n; i++) {
+        if (!inputs[i]) return NULL;
+        if (inputs[i]->ctx != inputs[0]->ctx)
+            return clef__refuse(inputs[0]->ctx, op->name, CLEF_INVALID, "inputs belong to different contexts");
+        nodes[i] = inputs[i]->node;
+    }
+    clef_context *ctx = inputs[0]->ctx;
+    clef__call call = {.ctx = ctx, .op = op, .input = nodes, .n_inputs = n, .attributes = attributes};
+    int device;
+    if (!clef__usable(ctx) || !infer(&call, &device)) return NULL;
+    clef__node *node = clef__node_new(ctx, op, n);
+    if (!node) return NULL;
+    node->shape = call.shape;
+    node->dtype = call.dtype;
+    node->device = op->kind == CLEF__TRANSFER ? (int)*(const int64_t *)attributes : device;
+    for (int i = 0; i < n; i++) {
+        node->input[i] = nodes[i];
+        clef__node_retain(nodes[i]);
+        node->requires_grad |= nodes[i]->requires_grad;
+    }
+    node->requires_grad &= !clef__graph_of(ctx)->no_grad && op->gradient && is_floating(call.dtype);
+    if (dynamic) {
+        node->has_dynamic = true;
+        memcpy(node->dynamic.u, dynamic, sizeof node->dynamic.u);
+    }
+    return publish(node, set_attributes(node, attributes, bytes));
+}
+
+clef_tensor *clef__apply(const clef_op *op, clef_tensor *const *inputs, int n, const void *attributes, size_t bytes) {
+    return apply(op, inputs, n, attributes, bytes, NULL);
+}
+
+clef_tensor *clef__apply_dynamic(clef_context *ctx, const clef_op *op, clef_tensor *const *inputs, int n,
+                                 const void *attributes, size_t bytes, uint64_t u0, uint64_t u1) {
+    (void)ctx;
+    return apply(op, inputs, n, attributes, bytes, (uint64_t[2]){u0, u1});
+}
+
+clef_tensor *clef__source(clef_context *ctx, const clef_op *op, clef_shape shape, clef_dtype dtype, const void *attributes,
+                          size_t bytes, uint64_t u0, uint64_t u1) {
+    if (!ctx || !clef__usable(ctx)) return NULL;
+    clef__call call = {.ctx = ctx, .op = op, .shape = shape, .dtype = dtype};
+    if (shape.rank < 0 || shape.rank > CLEF_MAX_RANK)
+        return clef__refuse(ctx, op->name, CLEF_SHAPE, "rank %d is not within 0 … %d", shape.rank, CLEF_MAX_RANK);
+    for (int i = 0; i < shape.rank; i++)
+        if (shape.dim[i] < 0)
+            return clef__refuse(ctx, op->name, CLEF_SHAPE, "dimension %d of %s is negative", i, clef__shape_text(shape));
+    if (clef_shape_numel(shape) < 0)
+        return clef__refuse(ctx, op->name, CLEF_SHAPE, "%s has too many elements", clef__shape_text(shape));
+    if (!supported_dtype(&call, 0)) return NULL;
+    clef__node *node = clef__node_new(ctx, op, 0);
+    if (!node) return NULL;
+    node->shape = shape;
+    node->dtype = dtype;
+    node->has_dynamic = true;
+    node->dynamic.u[0] = u0;
+    node->dynamic.u[1] = u1;
+    return publish(node, set_attributes(node, attributes, bytes));
+}
+
+/* ---- views that the graph itself offers ---- */
+
+clef_tensor *clef_detach(clef_tensor *t) {
+    return clef__apply(&clef__op_alias, &t, 1, NULL, 0);
+}
+
+clef_tensor *clef_to_device(clef_tensor *t, int device) {
+    if (!t || t->node->device == device) return t;
+    if (device < 0 || device >= clef__device_count(t->ctx))
+        return clef__refuse(t->ctx, "to_device", CLEF_INVALID, "device %d of %d; open several with clef_options.device",
+                            device, clef__device_count(t->ctx));
+    int64_t attribute = device;
+    return clef__apply(&clef__op_transfer, &t, 1, &attribute, sizeof attribute);
+}
+
+bool clef_set_grad_enabled(clef_context *ctx, bool enabled) {
+    clef__graph *graph = ctx ? clef__graph_of(ctx) : NULL;
+    if (!graph) return true;
+    bool was = !graph->no_grad;
+    graph->no_grad = !enabled;
+    return was;
+}
+
+bool clef_grad_enabled(const clef_context *ctx) {
+    clef__graph *graph = ctx ? clef__room_state(ctx, CLEF__ROOM_GRAPH) : NULL;
+    return !graph || !graph->no_grad;
+}

@@ -1,0 +1,181 @@
+/* autodiff.c — reverse mode: walks the tape back once; every op's gradient adds nodes, so backward is more graph.
+
+   The tape is the graph itself: nodes with requires_grad, ending at leaves (nodes that are a parameter's value). */
+#include "graph/graph_internal.h"
+
+#include <string.h>
+
+/* ---- adding up gradients that reach one node by several ways ---- */
+
+static void accumulate_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+    (void)x, (void)y, (void)wanted;
+    dx[0] = dx[1] = g;
+}
+static const clef_op op_accumulate = {
+    .name = "accumulate", .kind = CLEF__POINTWISE, .params = "ab", .text = "a + b", .gradient = accumulate_gradient};
+
+static clef_tensor *add(clef_tensor *a, clef_tensor *b) {
+    if (!a || !b) return a ? a : b;
+    return clef__apply(&op_accumulate, (clef_tensor *[]){a, b}, 2, NULL, 0);
+}
+
+/* ---- the walk ---- */
+
+typedef struct walk {
+    clef_context *ctx;
+    clef__node **order; /* inputs before consumers */
+    clef_tensor **grad; /* of order[i]; NULL: none yet */
+    int n, capacity;
+    uint64_t mark;
+} walk;
+
+static bool on_tape(const clef__node *node) { return node->requires_grad; }
+
+static int index_in(const walk *w, const clef__node *node) {
+    return node->tape >> 32 == w->mark ? (int)(uint32_t)node->tape : -1;
+}
+
+static bool walk_push(walk *w, clef__node *node) {
+    if (w->n == w->capacity) {
+        int capacity = w->capacity ? 2 * w->capacity : 256;
+        clef__node **grown = clef__realloc(w->order, (size_t)capacity * sizeof *grown);
+        if (!grown) return false;
+        w->order = grown;
+        w->capacity = capacity;
+    }
+    node->tape = w->mark << 32 | (uint32_t)w->n;
+    w->order[w->n++] = node;
+    return true;
+}
+
+/* A leaf's history, if it still has one (an assignment not yet computed), is not part of the tape. */
+static int tape_inputs(const clef__node *node) { return node->leaf ? 0 : node->n_inputs; }
+
+/* Depth first without recursion: a stack of (node, next input). */
+static bool walk_collect(walk *w, clef__node *root) {
+    typedef struct frame { clef__node *node; int next; } frame;
+    int depth = 0, capacity = 256;
+    frame *stack = clef__alloc((size_t)capacity * sizeof *stack);
+    bool ok = stack != NULL;
+    if (ok) stack[depth++] = (frame){root, 0};
+    while (ok && depth) {
+        frame *top = &stack[depth - 1];
+        if (top->next == tape_inputs(top->node)) {
+            if (index_in(w, top->node) < 0) ok = walk_push(w, top->node);
+            depth--;
+            continue;
+        }
+        clef__node *input = top->node->input[top->next++];
+        if (!on_tape(input) || index_in(w, input) >= 0) continue;
+        if (depth == capacity) {
+            frame *grown = clef__realloc(stack, 2 * (size_t)capacity * sizeof *stack);
+            if (!grown) { ok = false; break; }
+            stack = grown;
+            capacity *= 2;
+        }
+        stack[depth++] = (frame){input, 0};
+    }
+    clef__free(stack);
+    return ok;
+}
+
+/* dL/dy is known: asks the op for the gradients of its inputs and hands them on. */
+static void propagate(walk *w, clef__node *node, clef_tensor *g) {
+    clef_tensor *x[CLEF__MAX_INPUTS], *dx[CLEF__MAX_INPUTS];
+    bool wanted[CLEF__MAX_INPUTS];
+    int n = tape_inputs(node);
+    for (int i = 0; i < n; i++) {
+        x[i] = clef__tensor_new(w->ctx, node->input[i]);
+        dx[i] = NULL;
+        wanted[i] = on_tape(node->input[i]);
+    }
+    if (n) node->op->gradient(x, clef__tensor_new(w->ctx, node), g, wanted, dx);
+    for (int i = 0; i < n; i++) {
+        if (!wanted[i] || !dx[i]) continue;
+        int at = index_in(w, node->input[i]);
+        w->grad[at] = add(w->grad[at], dx[i]);
+    }
+}
+
+/* Fills w->grad for everything between y and its leaves. */
+static clef_status differentiate(walk *w, clef_tensor *y, clef_tensor *g, bool create_graph) {
+    clef_context *ctx = w->ctx = y->ctx;
+    w->mark = clef__traversal(ctx);
+    if (!walk_collect(w, y->node)) return clef__fail(ctx, CLEF_MEMORY, "backward: no host memory");
+    w->grad = clef__calloc((size_t)w->n, sizeof *w->grad);
+    if (!w->grad) return clef__fail(ctx, CLEF_MEMORY, "backward: no host memory");
+    clef_status before = clef_error_status(ctx);
+    bool was = clef_set_grad_enabled(ctx, create_graph);
+    w->grad[w->n - 1] = g;
+    for (int i = w->n - 1; i >= 0; i--)
+        if (w->grad[i]) propagate(w, w->order[i], w->grad[i]);
+    clef_set_grad_enabled(ctx, was);
+    return before == CLEF_OK ? clef_error_status(ctx) : CLEF_OK;
+}
+
+static void walk_free(walk *w) {
+    clef__free(w->order);
+    clef__free(w->grad);
+}
+
+static clef_tensor *ones_like(clef_tensor *t) {
+    union { double f; uint64_t u; } one = {.f = 1};
+    clef_tensor *g = clef__source(t->ctx, &clef__op_constant, t->node->shape, t->node->dtype, NULL, 0, one.u, 0);
+    if (g) g->node->device = t->node->device;
+    return g;
+}
+
+static clef_status check_seed(clef_tensor *y, clef_tensor *grad, const char *op) {
+    if (!y->node->requires_grad)
+        return clef__fail(y->ctx, CLEF_STATE, "%s: the result depends on no tensor that wants a gradient "
+                          "(clef_require_grad, or recording is off)", op);
+    if (grad && !clef_shape_equal(grad->node->shape, y->node->shape))
+        return clef__fail(y->ctx, CLEF_SHAPE, "%s: the gradient's shape %s is not the result's %s", op,
+                          clef__shape_text(grad->node->shape), clef__shape_text(y->node->shape));
+    if (!grad && clef_numel(y) != 1)
+        return clef__fail(y->ctx, CLEF_SHAPE, "%s: %s is not a scalar; reduce it, or give the gradient of the result", op,
+                          clef__shape_text(y->node->shape));
+    return CLEF_OK;
+}
+
+static void deposit(clef_tensor *leaf, clef_tensor *g, bool create_graph) {
+    bool was = clef_set_grad_enabled(leaf->ctx, create_graph);
+    clef_set_grad(leaf, add(leaf->grad, g));
+    clef_set_grad_enabled(leaf->ctx, was);
+}
+
+/* ---- public ---- */
+
+clef_status clef_backward_from(clef_tensor *y, clef_tensor *grad) {
+    if (!y) return CLEF_INVALID;
+    clef_status status = check_seed(y, grad, "backward");
+    if (status != CLEF_OK) return status;
+    walk w = {0};
+    status = differentiate(&w, y, grad ? grad : ones_like(y), false);
+    for (int i = 0; status == CLEF_OK && i < w.n; i++)
+        if (w.order[i]->leaf && w.grad[i]) deposit(w.order[i]->leaf, w.grad[i], false);
+    walk_free(&w);
+    return status == CLEF_OK ? clef__want(y->ctx, y->node) : status;
+}
+
+clef_status clef_backward(clef_tensor *loss) { return clef_backward_from(loss, NULL); }
+
+clef_status clef_grad(clef_tensor *y, clef_tensor *grad, clef_tensor *const *x, int n, bool create_graph, clef_tensor **dx) {
+    if (!y) return CLEF_INVALID;
+    for (int i = 0; i < n; i++) {
+        dx[i] = NULL;
+        if (!x[i]) return CLEF_INVALID;
+    }
+    clef_status status = check_seed(y, grad, "grad");
+    if (status != CLEF_OK) return status;
+    walk w = {0};
+    status = differentiate(&w, y, grad ? grad : ones_like(y), create_graph);
+    for (int i = 0; status == CLEF_OK && i < n; i++) {
+        int at = index_in(&w, x[i]->node);
+        dx[i] = at >= 0 ? w.grad[at] : NULL;
+        union { double f; uint64_t u; } zero = {.f = 0};
+        if (!dx[i]) dx[i] = clef__source(x[i]->ctx, &clef__op_constant, x[i]->node->shape, x[i]->node->dtype, NULL, 0, zero.u, 0);
+    }
+    walk_free(&w);
+    return status;
+}

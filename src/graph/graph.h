@@ -1,0 +1,148 @@
+/* graph.h — nodes, op descriptors, the funnel and the tape.  Knows nothing of how work runs.
+
+   A node is one immutable value: what computes it (op, inputs, attributes), its type (dtype, shape, device) and, once
+   computed, where it lies (buffer, offset, strides).  A clef_tensor is a handle that points to a node; assigning to a
+   tensor points it to another node, so expressions made earlier keep the value they saw. */
+#ifndef CLEF_GRAPH_H
+#define CLEF_GRAPH_H
+#include "clef/tensor.h"
+#include "runtime/runtime.h"
+
+typedef struct clef__node clef__node;
+typedef struct clef_op clef_op;
+typedef struct clef__lowering clef__lowering; /* plan/lower.h */
+
+typedef enum clef__kind {
+    CLEF__DATA,      /* no inputs: a buffer that was filled from outside */
+    CLEF__CONSTANT,  /* no inputs: one number, in dynamic.f, handed to kernels as an argument */
+    CLEF__POINTWISE, /* text on its inputs, same shape after broadcasting; the plan fuses these */
+    CLEF__VIEW,      /* the input's memory seen with other strides */
+    CLEF__KERNEL,    /* lowered by a strategy of its own */
+    CLEF__TRANSFER   /* from another device */
+} clef__kind;
+
+/* How a value lies in a buffer, in elements.  stride may be 0 (broadcast) or negative (flip). */
+typedef struct clef__layout {
+    int64_t offset;
+    int64_t stride[CLEF_MAX_RANK];
+} clef__layout;
+
+/* What infer sees and fills. */
+typedef struct clef__call {
+    clef_context *ctx;
+    const clef_op *op;
+    clef__node *const *input;
+    int n_inputs;
+    const void *attributes;
+    clef_shape shape;  /* out */
+    clef_dtype dtype;  /* out */
+} clef__call;
+
+/* One way to compute a node; the table ends with a NULL name.  plan/select takes the cheapest that applies. */
+typedef struct clef__strategy {
+    const char *name;
+    bool (*applies)(const clef__lowering *l);  /* NULL: always */
+    double (*cost)(const clef__lowering *l);   /* estimated seconds; NULL: 0 */
+    void (*lower)(clef__lowering *l);          /* emits launches with the functions of plan/lower.h */
+} clef__strategy;
+
+struct clef_op {
+    const char *name, *onnx, *doc;
+    clef__kind kind;
+    /* CLEF__POINTWISE: `text` in OpenCL C on one-letter names, one in `params` for each input in order.
+       T is the computing type; boolean: the result is a truth value (dtype BOOL). */
+    const char *params, *text;
+    bool boolean;
+    /* Fails (clef__infer_fail) or fills shape and dtype.  NULL for pointwise: broadcast shape, dtype of input 0. */
+    bool (*infer)(clef__call *call);
+    /* Given y = node and g = dL/dy, puts dL/dx_i into dx[i] for those i where wanted[i] (may leave NULL: zero). */
+    void (*gradient)(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx);
+    /* CLEF__VIEW: the output's layout over the input's buffer, or false when this needs a row-major copy of the input
+       first (the plan then makes it and asks again). */
+    bool (*view)(const clef__node *node, const clef__layout *in, clef__layout *out);
+    const clef__strategy *strategies; /* CLEF__KERNEL */
+    void (*cost)(const clef__node *node, double *flops, double *bytes); /* NULL: reads + writes, one flop each */
+};
+
+enum { CLEF__MAX_INPUTS = 256 };
+
+struct clef__node {
+    const clef_op *op;
+    clef_context *ctx;
+    int refs;                /* handles, plus consumers' inputs, plus holders in C code */
+    int handles;             /* how many of refs are clef_tensor handles */
+    int n_inputs;
+    clef__node **input;
+    clef_shape shape;
+    clef_dtype dtype;
+    int device;
+    bool requires_grad;
+    bool has_dynamic;        /* `dynamic` means something */
+    bool foreign;            /* its buffer belongs to the program around us: never overwritten */
+    bool spent;              /* its buffer was taken over by an in-place update */
+    size_t attribute_bytes;  /* a struct of int64_t, double and pointers to static data only: it is hashed as bytes */
+    void *attributes;
+    union { double f; int64_t i; uint64_t u[2]; } dynamic; /* changes from step to step without a new plan */
+    clef_tensor *leaf;       /* the parameter this node is the present value of, if it wants a gradient */
+    clef__buffer *buffer;    /* NULL until computed */
+    clef__layout layout;
+    uint64_t mark, tape;     /* scratch of one traversal by the plan, by autodiff; see clef__traversal */
+    clef__node *next_dead;   /* scratch of clef__node_release */
+};
+
+struct clef_tensor {
+    clef_context *ctx;
+    clef__node *node;
+    clef_tensor *grad;
+    bool kept, requires_grad;
+    uint64_t generation;           /* the step it was made in */
+    clef_tensor *previous, *next;  /* in the context's list of temporaries or of kept tensors */
+};
+
+/* ---- the funnel (apply.c) ----
+   NULL check → infer → node → (eager: evaluate).  NULL if any input is NULL or infer fails. */
+clef_tensor *clef__apply(const clef_op *op, clef_tensor *const *inputs, int n, const void *attributes, size_t bytes);
+/* The same with a dynamic value. */
+clef_tensor *clef__apply_dynamic(clef_context *ctx, const clef_op *op, clef_tensor *const *inputs, int n,
+                                 const void *attributes, size_t bytes, uint64_t u0, uint64_t u1);
+/* For ops without inputs: shape, dtype and device come from the caller. */
+clef_tensor *clef__source(clef_context *ctx, const clef_op *op, clef_shape shape, clef_dtype dtype, const void *attributes,
+                          size_t bytes, uint64_t u0, uint64_t u1);
+/* In infer: one line, "conv2d: <fmt>"; returns false. */
+bool clef__infer_fail(clef__call *call, clef_status status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* In a public function, before apply: the same, naming the op; returns NULL. */
+clef_tensor *clef__refuse(clef_context *ctx, const char *op, clef_status status, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+/* "[8,3,32,32]" in one of a few rotating thread-local buffers, for error lines. */
+const char *clef__shape_text(clef_shape shape);
+/* Adds 0 ≤ dim < rank for negative dims; false if out of range. */
+bool clef__normalize_dim(int rank, int *dim);
+/* Broadcast of two shapes by NumPy's rule; false if they do not fit. */
+bool clef__broadcast(clef_shape a, clef_shape b, clef_shape *out);
+static inline const void *clef__attributes(const clef__node *node) { return node->attributes; }
+
+/* ---- tensors and nodes (tensor.c) ---- */
+clef_tensor *clef__tensor_new(clef_context *ctx, clef__node *node);            /* a temporary; takes its own reference */
+clef__node *clef__node_new(clef_context *ctx, const clef_op *op, int n_inputs); /* refs = 1 */
+void clef__node_retain(clef__node *node);
+void clef__node_release(clef__node *node);
+clef__layout clef__row_major(clef_shape shape);
+bool clef__is_row_major(clef_shape shape, const clef__layout *layout); /* strides of 1-long dimensions do not matter */
+/* Points t to node (assignment). */
+void clef__tensor_set_node(clef_tensor *t, clef__node *node);
+/* Does this node need no work?  (It has a buffer, or nothing to hold.) */
+static inline bool clef__computed(const clef__node *node) {
+    return node->buffer || clef_shape_numel(node->shape) == 0;
+}
+/* Forgets how the node was computed; for values that have a buffer. */
+void clef__node_cut(clef__node *node);
+/* A number no traversal of this context used before; node->mark = (traversal << 32) | index. */
+uint64_t clef__traversal(clef_context *ctx);
+extern const clef_op clef__op_data;      /* a buffer filled from outside */
+extern const clef_op clef__op_constant;  /* dynamic.f in every element */
+extern const clef_op clef__op_alias;     /* the same memory under another node */
+extern const clef_op clef__op_transfer;  /* attributes: int64_t device */
+
+/* Computes these nodes (those that are not yet).  Declared here, as the graph calls it; defined in plan/eval.c. */
+clef_status clef__evaluate(clef_context *ctx, clef__node *const *roots, int n);
+#endif

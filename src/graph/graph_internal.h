@@ -1,0 +1,21 @@
+/* graph_internal.h — the graph room's state in a context. */
+#ifndef CLEF_GRAPH_INTERNAL_H
+#define CLEF_GRAPH_INTERNAL_H
+#include "graph/graph.h"
+
+typedef struct clef__graph {
+    uint64_t generation;          /* number of the present step */
+    uint64_t made;                /* temporaries made in it: an empty step does not count */
+    uint64_t traversal;
+    bool no_grad;
+    clef_tensor *temporaries;     /* newest first, so generations descend */
+    clef_tensor *kept;
+    clef__node **wanted;          /* what backward was called on: computed at the end of the step */
+    int n_wanted, wanted_capacity;
+} clef__graph;
+
+/* The context's graph state, made at first need; NULL when out of memory (the error is set). */
+clef__graph *clef__graph_of(clef_context *ctx);
+/* Has this node computed at the end of the step. */
+clef_status clef__want(clef_context *ctx, clef__node *node);
+#endif

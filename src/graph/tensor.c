@@ -1,0 +1,250 @@
+/* tensor.c — nodes and handles: counting, lists of temporaries and kept tensors, the end of a step. */
+#include "graph/graph_internal.h"
+
+#include <string.h>
+
+/* ---- nodes ---- */
+
+clef__node *clef__node_new(clef_context *ctx, const clef_op *op, int n_inputs) {
+    clef__node *node = clef__calloc(1, sizeof *node + (size_t)n_inputs * sizeof(clef__node *));
+    if (!node) {
+        clef__fail(ctx, CLEF_MEMORY, "%s: no host memory for a node", op->name);
+        return NULL;
+    }
+    node->op = op;
+    node->ctx = ctx;
+    node->refs = 1;
+    node->n_inputs = n_inputs;
+    node->input = (clef__node **)(node + 1);
+    return node;
+}
+
+void clef__node_retain(clef__node *node) { node->refs++; }
+
+/* Iterative, as a chain of thousands of nodes may die at once. */
+void clef__node_release(clef__node *node) {
+    clef__node *dead = NULL;
+    if (node && --node->refs == 0) dead = node;
+    while (dead) {
+        clef__node *next = dead->next_dead;
+        for (int i = 0; i < dead->n_inputs; i++) {
+            clef__node *input = dead->input[i];
+            if (--input->refs) continue;
+            input->next_dead = next;
+            next = input;
+        }
+        clef__buffer_release(dead->buffer);
+        clef__free(dead->attributes);
+        clef__free(dead);
+        dead = next;
+    }
+}
+
+void clef__node_cut(clef__node *node) {
+    for (int i = 0; i < node->n_inputs; i++) clef__node_release(node->input[i]);
+    node->n_inputs = 0;
+}
+
+clef__layout clef__row_major(clef_shape shape) {
+    clef__layout layout = {0};
+    int64_t stride = 1;
+    for (int i = shape.rank - 1; i >= 0; i--) {
+        layout.stride[i] = stride;
+        stride *= shape.dim[i];
+    }
+    return layout;
+}
+
+bool clef__is_row_major(clef_shape shape, const clef__layout *layout) {
+    clef__layout dense = clef__row_major(shape);
+    for (int i = 0; i < shape.rank; i++)
+        if (shape.dim[i] != 1 && layout->stride[i] != dense.stride[i]) return false;
+    return true;
+}
+
+/* ---- the graph's state ---- */
+
+static void unlink_tensor(clef__graph *graph, clef_tensor *t) {
+    clef_tensor **head = t->kept ? &graph->kept : &graph->temporaries;
+    if (t->previous) t->previous->next = t->next;
+    else *head = t->next;
+    if (t->next) t->next->previous = t->previous;
+    t->previous = t->next = NULL;
+}
+
+static void link_tensor(clef__graph *graph, clef_tensor *t) {
+    clef_tensor **head = t->kept ? &graph->kept : &graph->temporaries;
+    t->previous = NULL;
+    t->next = *head;
+    if (t->next) t->next->previous = t;
+    *head = t;
+}
+
+static void drop_node(clef_tensor *t) {
+    if (t->node->leaf == t) t->node->leaf = NULL;
+    t->node->handles--;
+    clef__node_release(t->node);
+}
+
+static void free_tensor(clef__graph *graph, clef_tensor *t) {
+    if (t->grad) free_tensor(graph, t->grad);
+    unlink_tensor(graph, t);
+    drop_node(t);
+    clef__free(t);
+}
+
+static void close_graph(clef_context *ctx, void *state) {
+    (void)ctx;
+    clef__graph *graph = state;
+    for (int i = 0; i < graph->n_wanted; i++) clef__node_release(graph->wanted[i]);
+    for (clef_tensor *t = graph->kept; t; t = t->next) t->grad = NULL; /* gradients are in the list themselves */
+    while (graph->temporaries) free_tensor(graph, graph->temporaries);
+    while (graph->kept) free_tensor(graph, graph->kept);
+    clef__free(graph->wanted);
+    clef__free(graph);
+}
+
+clef__graph *clef__graph_of(clef_context *ctx) {
+    clef__graph *graph = clef__room_state(ctx, CLEF__ROOM_GRAPH);
+    if (graph) return graph;
+    graph = clef__calloc(1, sizeof *graph);
+    if (!graph) {
+        clef__fail(ctx, CLEF_MEMORY, "graph: no host memory");
+        return NULL;
+    }
+    graph->generation = 1;
+    clef__set_room_state(ctx, CLEF__ROOM_GRAPH, graph, close_graph);
+    return graph;
+}
+
+uint64_t clef__traversal(clef_context *ctx) { return ++clef__graph_of(ctx)->traversal; }
+
+/* ---- handles ---- */
+
+clef_tensor *clef__tensor_new(clef_context *ctx, clef__node *node) {
+    clef__graph *graph = clef__graph_of(ctx);
+    clef_tensor *t = graph && node ? clef__calloc(1, sizeof *t) : NULL;
+    if (!t) {
+        if (node) clef__fail(ctx, CLEF_MEMORY, "tensor: no host memory");
+        return NULL;
+    }
+    t->ctx = ctx;
+    t->node = node;
+    t->generation = graph->generation;
+    clef__node_retain(node);
+    node->handles++;
+    graph->made++;
+    link_tensor(graph, t);
+    return t;
+}
+
+/* The node becomes this parameter's present value: a leaf of the tape. */
+static void mark_leaf(clef_tensor *t) {
+    t->node->leaf = t->requires_grad ? t : NULL;
+    t->node->requires_grad = t->requires_grad;
+}
+
+void clef__tensor_set_node(clef_tensor *t, clef__node *node) {
+    clef__node_retain(node);
+    node->handles++;
+    drop_node(t);
+    t->node = node;
+    if (t->requires_grad) mark_leaf(t);
+}
+
+clef_context *clef_tensor_context(const clef_tensor *t) { return t ? t->ctx : NULL; }
+clef_shape clef_tensor_shape(const clef_tensor *t) { return t ? t->node->shape : (clef_shape){0}; }
+clef_dtype clef_tensor_dtype(const clef_tensor *t) { return t ? t->node->dtype : CLEF_F32; }
+int64_t clef_numel(const clef_tensor *t) { return t ? clef_shape_numel(t->node->shape) : 0; }
+int clef_tensor_device(const clef_tensor *t) { return t ? t->node->device : -1; }
+
+clef_tensor *clef_keep(clef_tensor *t) {
+    if (!t || t->kept) return t;
+    clef__graph *graph = clef__graph_of(t->ctx);
+    unlink_tensor(graph, t);
+    t->kept = true;
+    link_tensor(graph, t);
+    return t;
+}
+
+void clef_release(clef_tensor *t) {
+    if (t && t->kept) free_tensor(clef__graph_of(t->ctx), t);
+}
+
+clef_tensor *clef_require_grad(clef_tensor *t, bool wanted) {
+    if (!t) return NULL;
+    clef_dtype d = t->node->dtype;
+    if (wanted && d != CLEF_F32 && d != CLEF_F16 && d != CLEF_BF16 && d != CLEF_F64)
+        return clef__refuse(t->ctx, "require_grad", CLEF_DTYPE, "only floating tensors have gradients, this one is %s",
+                            clef_dtype_name(d));
+    if (wanted && t->node->leaf && t->node->leaf != t)
+        return clef__refuse(t->ctx, "require_grad", CLEF_STATE, "another tensor with the same value is a parameter; "
+                            "use clef_copy");
+    t->requires_grad = wanted;
+    mark_leaf(t);
+    return t;
+}
+
+bool clef_requires_grad(const clef_tensor *t) { return t && t->node->requires_grad; }
+
+clef_tensor *clef_grad_of(const clef_tensor *leaf) { return leaf ? leaf->grad : NULL; }
+
+void clef_set_grad(clef_tensor *leaf, clef_tensor *grad) {
+    if (!leaf || leaf->grad == grad) return;
+    clef_tensor *own = grad ? clef_keep(clef__tensor_new(leaf->ctx, grad->node)) : NULL;
+    if (leaf->grad) free_tensor(clef__graph_of(leaf->ctx), leaf->grad);
+    leaf->grad = own;
+}
+
+/* ---- the end of a step ---- */
+
+clef_status clef__want(clef_context *ctx, clef__node *node) {
+    clef__graph *graph = clef__graph_of(ctx);
+    if (graph->n_wanted == graph->wanted_capacity) {
+        int capacity = graph->wanted_capacity ? 2 * graph->wanted_capacity : 8;
+        clef__node **grown = clef__realloc(graph->wanted, (size_t)capacity * sizeof *grown);
+        if (!grown) return clef__fail(ctx, CLEF_MEMORY, "backward: no host memory");
+        graph->wanted = grown;
+        graph->wanted_capacity = capacity;
+    }
+    clef__node_retain(node);
+    graph->wanted[graph->n_wanted++] = node;
+    return CLEF_OK;
+}
+
+/* Computes every kept tensor and every wanted node in one plan. */
+static clef_status settle(clef_context *ctx, clef__graph *graph) {
+    int n = graph->n_wanted;
+    for (clef_tensor *t = graph->kept; t; t = t->next) n += !clef__computed(t->node);
+    if (n == 0) return CLEF_OK;
+    clef__node **roots = clef__alloc((size_t)n * sizeof *roots);
+    if (!roots) return clef__fail(ctx, CLEF_MEMORY, "end_step: no host memory");
+    n = 0;
+    for (int i = 0; i < graph->n_wanted; i++)
+        if (!clef__computed(graph->wanted[i])) roots[n++] = graph->wanted[i];
+    for (clef_tensor *t = graph->kept; t; t = t->next)
+        if (!clef__computed(t->node)) roots[n++] = t->node;
+    clef_status status = n ? clef__evaluate(ctx, roots, n) : CLEF_OK;
+    clef__free(roots);
+    return status;
+}
+
+clef_status clef_end_step(clef_context *ctx) {
+    if (!ctx) return CLEF_INVALID;
+    clef__graph *graph = clef__graph_of(ctx);
+    if (!graph) return CLEF_MEMORY;
+    clef_status status = settle(ctx, graph);
+    for (int i = 0; i < graph->n_wanted; i++) clef__node_release(graph->wanted[i]);
+    graph->n_wanted = 0;
+    for (clef_tensor *t = graph->kept; t; t = t->next)
+        if (t->node->buffer) clef__node_cut(t->node); /* the tape ends with the step */
+    if (graph->made == 0) return status;
+    clef_tensor *next;
+    for (clef_tensor *t = graph->temporaries; t; t = next) {
+        next = t->next;
+        if (t->generation < graph->generation) free_tensor(graph, t);
+    }
+    graph->generation++;
+    graph->made = 0;
+    return status;
+}
