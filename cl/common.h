@@ -1,0 +1,193 @@
+/* common.h — storage types, computing types, loads and stores, shared by every kernel.
+
+   A dtype token is one of f32 f16 bf16 f64 i32 i64 u8 bool.  LOAD(f16, 16, p, i) reads 16 elements from p[i] on and gives a
+   float16; STORE(bf16, 16, p, i, v) rounds to nearest even and writes.  Half storage needs no extension (vload_half is core). */
+#ifdef CLEF_F64
+#pragma OPENCL EXTENSION cl_khr_fp64 : enable
+#endif
+
+#define CAT_(a, b) a##b
+#define CAT(a, b) CAT_(a, b)
+#define CAT3_(a, b, c) a##b##c
+#define CAT3(a, b, c) CAT3_(a, b, c)
+
+/* Before a loop that is short or rare: unrolling or vectorising it would only cost compile time. */
+#ifdef __clang__
+#define PLAIN_LOOP _Pragma("clang loop vectorize(disable) unroll(disable)")
+#else
+#define PLAIN_LOOP
+#endif
+
+/* VEC(float, 16) is float16, VEC(float, 1) is float. */
+#define VEC_1(t) t
+#define VEC_2(t) t##2
+#define VEC_4(t) t##4
+#define VEC_8(t) t##8
+#define VEC_16(t) t##16
+#define VEC_(t, n) VEC_##n(t)
+#define VEC(t, n) VEC_(t, n)
+
+/* What lies in memory, and what kernels compute in. */
+#define MEMORY_f32 float
+#define MEMORY_f16 half
+#define MEMORY_bf16 ushort
+#define MEMORY_f64 double
+#define MEMORY_i32 int
+#define MEMORY_i64 long
+#define MEMORY_u8 uchar
+#define MEMORY_bool uchar
+#define MEMORY(dt) CAT(MEMORY_, dt)
+#define COMPUTE_f32 float
+#define COMPUTE_f16 float
+#define COMPUTE_bf16 float
+#define COMPUTE_f64 double
+#define COMPUTE_i32 int
+#define COMPUTE_i64 long
+#define COMPUTE_u8 int
+#define COMPUTE_bool int
+#define COMPUTE(dt) CAT(COMPUTE_, dt)
+/* The integer type as wide as a computing type: what comparisons of vectors give. */
+#define MASK_float int
+#define MASK_double long
+#define MASK_int int
+#define MASK_long long
+
+/* Plain vector loads go through vloadn (no alignment needed beyond the element's). */
+#define VLOAD_1(p) (*(p))
+#define VLOAD_2(p) vload2(0, p)
+#define VLOAD_4(p) vload4(0, p)
+#define VLOAD_8(p) vload8(0, p)
+#define VLOAD_16(p) vload16(0, p)
+#define VSTORE_1(v, p) (*(p) = (v))
+#define VSTORE_2(v, p) vstore2(v, 0, p)
+#define VSTORE_4(v, p) vstore4(v, 0, p)
+#define VSTORE_8(v, p) vstore8(v, 0, p)
+#define VSTORE_16(v, p) vstore16(v, 0, p)
+#define HLOAD_1(p) vload_half(0, p)
+#define HLOAD_2(p) vload_half2(0, p)
+#define HLOAD_4(p) vload_half4(0, p)
+#define HLOAD_8(p) vload_half8(0, p)
+#define HLOAD_16(p) vload_half16(0, p)
+#define HSTORE_1(v, p) vstore_half_rte(v, 0, p)
+#define HSTORE_2(v, p) vstore_half2_rte(v, 0, p)
+#define HSTORE_4(v, p) vstore_half4_rte(v, 0, p)
+#define HSTORE_8(v, p) vstore_half8_rte(v, 0, p)
+#define HSTORE_16(v, p) vstore_half16_rte(v, 0, p)
+#define CONVERT_(t, n) CAT(convert_, VEC(t, n))
+#define CONVERT(t, n) CONVERT_(t, n)
+#define AS_(t, n) CAT(as_, VEC(t, n))
+
+#define LOAD_f32(n, p) VLOAD_##n(p)
+#define LOAD_f16(n, p) HLOAD_##n(p)
+#define LOAD_bf16(n, p) AS_(float, n)(CONVERT(uint, n)(VLOAD_##n(p)) << 16)
+#define LOAD_f64(n, p) VLOAD_##n(p)
+#define LOAD_i32(n, p) VLOAD_##n(p)
+#define LOAD_i64(n, p) VLOAD_##n(p)
+#define LOAD_u8(n, p) CONVERT(int, n)(VLOAD_##n(p))
+#define LOAD_bool(n, p) CONVERT(int, n)(VLOAD_##n(p))
+#define LOAD_(dt, n, p) LOAD_##dt(n, p)
+#define LOAD(dt, n, p, i) LOAD_(dt, n, (p) + (i))
+
+/* bf16: round to nearest even on the upper half; a NaN keeps its sign and becomes quiet. */
+#define BF16_BITS(n)                                                                             \
+    VEC(ushort, n) CAT(bf16_bits_, n)(VEC(float, n) v) {                                  \
+        VEC(uint, n) u = AS_(uint, n)(v);                                                        \
+        VEC(uint, n) even = u + 0x7fffu + ((u >> 16) & 1u);                                      \
+        VEC(uint, n) quiet = u | 0x400000u;                                                      \
+        VEC(uint, n) r = (v != v) ? quiet : even;                                                \
+        return CONVERT(ushort, n)(r >> 16);                                                      \
+    }
+BF16_BITS(1)
+BF16_BITS(4)
+BF16_BITS(8)
+BF16_BITS(16)
+
+#ifdef CLEF_WIDE
+/* A vector through a pointer that promises only the element's alignment: one unaligned store where vstore16 makes four. */
+typedef float16 float16_loose __attribute__((aligned(4)));
+typedef float8 float8_loose __attribute__((aligned(4)));
+typedef float4 float4_loose __attribute__((aligned(4)));
+#define FSTORE_1(v, p) (*(p) = (v))
+#define FSTORE_4(v, p) (*(__global float4_loose *)(p) = (v))
+#define FSTORE_8(v, p) (*(__global float8_loose *)(p) = (v))
+#define FSTORE_16(v, p) (*(__global float16_loose *)(p) = (v))
+#define STORE_f32(n, p, v) FSTORE_##n(v, p)
+#else
+#define STORE_f32(n, p, v) VSTORE_##n(v, p)
+#endif
+#define STORE_f16(n, p, v) HSTORE_##n(v, p)
+#define STORE_bf16(n, p, v) VSTORE_##n(CAT(bf16_bits_, n)(v), p)
+#define STORE_f64(n, p, v) VSTORE_##n(v, p)
+#define STORE_i32(n, p, v) VSTORE_##n(v, p)
+#define STORE_i64(n, p, v) VSTORE_##n(v, p)
+#define STORE_u8(n, p, v) VSTORE_##n(CONVERT(uchar, n)(v), p)
+#define STORE_bool(n, p, v) VSTORE_##n(CONVERT(uchar, n)(v), p)
+#define STORE_(dt, n, p, v) STORE_##dt(n, p, v)
+#define STORE(dt, n, p, i, v) STORE_(dt, n, (p) + (i), v)
+
+/* Up to `count` elements `stride` apart, the rest zero; and back. */
+#define DEFINE_GATHER(dt, n)                                                                     \
+    VEC(COMPUTE(dt), n) CAT(gather_, dt)(__global const MEMORY(dt) *p, long stride, long count) { \
+        COMPUTE(dt) t[n];                                                                        \
+        for (int j = 0; j < n; ++j) t[j] = j < count ? LOAD(dt, 1, p, j * stride) : (COMPUTE(dt))0; \
+        return CAT(VLOAD_, n)(t);                                                                \
+    }
+#define DEFINE_SCATTER(dt, n)                                                                    \
+    void CAT(scatter_, dt)(__global MEMORY(dt) *p, long stride, long count, VEC(COMPUTE(dt), n) v) { \
+        COMPUTE(dt) t[n];                                                                        \
+        CAT(VSTORE_, n)(v, t);                                                                   \
+        for (int j = 0; j < n; ++j)                                                              \
+            if (j < count) STORE_SCALAR(dt, p, j * stride, t[j]);                                \
+    }
+#define STORE_SCALAR(dt, p, i, v) STORE(dt, 1, p, i, v)
+
+/* A float rounded to what f16 or bf16 can hold. */
+#define ROUND_bf16(n, v) AS_(float, n)(CONVERT(uint, n)(CAT(bf16_bits_, n)(v)) << 16)
+#define ROUND_f16(n, v) CAT(round_f16_, n)(v)
+#define DEFINE_ROUND_F16(n)                                                                      \
+    VEC(float, n) CAT(round_f16_, n)(VEC(float, n) v) {                                          \
+        ushort t[n];                                                                             \
+        CAT(HSTORE_, n)(v, (half *)t);                                                           \
+        return CAT(HLOAD_, n)((half *)t);                                                        \
+    }
+DEFINE_ROUND_F16(1)
+DEFINE_ROUND_F16(4)
+DEFINE_ROUND_F16(8)
+DEFINE_ROUND_F16(16)
+
+/* In pointwise text: T is the computing type (a vector of W), I its mask type.
+   K(0.5): a constant.  SEL(c, a, b): c ? a : b lane by lane, c from a comparison.  BOOL(c): a comparison as 0 or 1.
+   MASK(b): a truth value (0 or 1) as a condition for SEL. */
+#define K(c) ((T)(c))
+#define SEL(c, a, b) SELECT_((T)(b), (T)(a), c)
+#define SELECT_(b, a, c) ((c) ? (a) : (b))
+#define BOOL(c) (CONVERT(int, W)(c) & 1)
+#define MASK(b) (CONVERT_I(b) != 0)
+/* A constant in full precision of f64 without a double literal: m / 2^e, m of 53 bits. */
+#define FIX53(m, scale) (K(m) * K(scale))
+#define SQRT1_2 FIX53(6369051672525773L, 0x1p-53f)
+#define INV_SQRT2PI FIX53(7186705221432913L, 0x1p-54f)
+#define SQRT2_PI FIX53(7186705221432913L, 0x1p-53f)
+#define TWO_SQRTPI FIX53(5081767996463981L, 0x1p-52f)
+#define LN2 FIX53(6243314768165359L, 0x1p-53f)
+#define INV_LN2 FIX53(6497320848556798L, 0x1p-52f)
+#define INV_LN10 FIX53(7823553867474189L, 0x1p-54f)
+#define SELU_SCALE FIX53(4731936575131954L, 0x1p-52f)
+#define SELU_BOTH FIX53(7917775536320560L, 0x1p-52f) /* scale times alpha */
+#define GELU_CUBIC FIX53(6444110634811895L, 0x1p-57f)
+/* The normal distribution's CDF and PDF. */
+#define PHI(x) (K(0.5f) * erfc(-(x) * SQRT1_2))
+#define PDF(x) (INV_SQRT2PI * exp(K(-0.5f) * (x) * (x)))
+#define SIGMOID(x) (K(1) / (K(1) + exp(-(x))))
+#define SOFTPLUS(x) (fmax(x, K(0)) + log1p(exp(-fabs(x))))
+/* Derivatives where t = tanh(…) is shared. */
+#define GELU_U(x) (SQRT2_PI * (x) * (K(1) + GELU_CUBIC * (x) * (x)))
+#define GELU_DU(x) (SQRT2_PI * (K(1) + K(3) * GELU_CUBIC * (x) * (x)))
+#define GELU_DDU(x) (SQRT2_PI * K(6) * GELU_CUBIC * (x))
+#define GELU_TANH_D1(x, t) (K(0.5f) * (K(1) + (t)) + K(0.5f) * (x) * (K(1) - (t) * (t)) * GELU_DU(x))
+#define GELU_TANH_D2(x, t)                                                                       \
+    ((K(1) - (t) * (t)) *                                                                        \
+     (GELU_DU(x) + K(0.5f) * (x) * (GELU_DDU(x) - K(2) * (t) * GELU_DU(x) * GELU_DU(x))))
+#define MISH_D1(x, t) ((t) + (x) * SIGMOID(x) * (K(1) - (t) * (t)))
+#define MISH_D2(x, t)                                                                            \
+    ((K(1) - (t) * (t)) * SIGMOID(x) * (K(2) + (x) * (SIGMOID(-(x)) - K(2) * (t) * SIGMOID(x))))

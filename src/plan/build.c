@@ -1,0 +1,352 @@
+/* build.c — makes a plan: runs the passes, lowers every group, gives memory and kernels, notes what replays must set. */
+#include "plan/plan.h"
+
+#include <float.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- pointwise groups ---- */
+
+static bool in_group(const clef__graph_view *g, int item, int group) { return g->item[item].group == group; }
+
+/* The constant behind `item`, through views; -1 if it is none. */
+static int constant_behind(const clef__graph_view *g, int item) {
+    while (!g->item[item].leaf && g->item[item].node->op->kind == CLEF__VIEW) item = clef__item_of(g, g->item[item].node->input[0]);
+    return !g->item[item].leaf && g->item[item].node->op->kind == CLEF__CONSTANT ? item : -1;
+}
+
+static int add_operand(clef__lowering *l, clef__pointwise *p, int *items, int item) {
+    int constant = constant_behind(l->g, item), known = constant >= 0 ? constant : item;
+    for (int i = 0; i < p->n_operands; i++)
+        if (items[i] == known) return i;
+    clef__pw_operand *operand = &p->operand[p->n_operands];
+    items[p->n_operands] = known;
+    *operand = (clef__pw_operand){.dtype = l->g->item[item].node->dtype, .item = known};
+    if (constant >= 0) {
+        operand->constant = true;
+        operand->dtype = l->g->item[constant].node->dtype;
+    } else {
+        operand->x = clef__broadcast_operand(clef__item_operand(l, item), p->shape);
+    }
+    return p->n_operands++;
+}
+
+static int step_of(const clef__group *group, int item) {
+    for (int i = 0; i < group->n_members; i++)
+        if (group->member[i] == item) return CLEF__PW_OPERANDS + i;
+    return -1;
+}
+
+static void add_steps(clef__lowering *l, const clef__group *group, int index, clef__pointwise *p) {
+    int items[CLEF__PW_OPERANDS];
+    for (int m = 0; m < group->n_members; m++) {
+        const clef__node *node = l->g->item[group->member[m]].node;
+        clef__pw_step *step = &p->step[p->n_steps++];
+        *step = (clef__pw_step){.op = node->op, .dtype = node->dtype, .n_inputs = node->n_inputs};
+        for (int j = 0; j < node->n_inputs; j++) {
+            int input = clef__item_of(l->g, node->input[j]);
+            step->input[j] = in_group(l->g, input, index) ? step_of(group, input) : add_operand(l, p, items, input);
+        }
+    }
+}
+
+/* Does anything outside the group look at this member? */
+static bool seen_outside(const clef__graph_view *g, int item, int group) {
+    if (g->item[item].output) return true;
+    for (int i = item + 1; i < g->n; i++) {
+        const clef__item *user = &g->item[i];
+        if (user->leaf || user->same_as >= 0 || user->group == group) continue;
+        for (int j = 0; j < user->node->n_inputs; j++)
+            if (clef__item_of(g, user->node->input[j]) == item) return true;
+    }
+    return false;
+}
+
+/* The memory order of the results: that of a leaf that may be overwritten, else of the first operand that is whole and dense. */
+static const int *choose_order(const clef__lowering *l, const clef__pointwise *p, int *order) {
+    int found = -1;
+    for (int i = 0; i < p->n_operands; i++) {
+        const clef__pw_operand *x = &p->operand[i];
+        if (x->constant || !clef__dense_order(&x->x, order)) continue;
+        if (found < 0 || l->plan->value[x->x.value].donatable) found = i;
+        if (l->plan->value[x->x.value].donatable) break;
+    }
+    return found >= 0 && clef__dense_order(&p->operand[found].x, order) ? order : NULL;
+}
+
+static void lower_group(clef__lowering *l, const clef__group *group, int index) {
+    const clef__node *node = l->g->item[group->member[0]].node;
+    clef__pointwise p = {.shape = node->shape};
+    l->node = node;
+    l->device = node->device;
+    add_steps(l, group, index, &p);
+    int order_memory[CLEF_MAX_RANK];
+    const int *order = choose_order(l, &p, order_memory);
+    const char *label = node->op->name;
+    for (int m = 0; m < group->n_members && !l->failed; m++) {
+        int item = group->member[m];
+        if (!seen_outside(l->g, item, index)) continue;
+        l->node = l->g->item[item].node;
+        l->item = item;
+        p.store[p.n_stores].from = CLEF__PW_OPERANDS + m;
+        p.store[p.n_stores++].to = clef__lower_out(l, order);
+        label = l->node->op->name;
+    }
+    if (p.n_stores && clef_shape_numel(p.shape) > 0) clef__lower_pointwise(l, &p, label);
+}
+
+/* ---- everything else ---- */
+
+static void lower_transfer(clef__lowering *l) {
+    int to = l->node->device;
+    l->device = l->node->input[0]->device;
+    clef__operand from = clef__lower_in_dense(l, 0, NULL);
+    l->device = to;
+    clef__operand x = clef__lower_out(l, NULL);
+    clef__launch_begin(l, NULL, "transfer");
+    clef__launch_tensor(l, x, true);
+    clef__launch_tensor(l, from, false);
+    if (l->failed) return;
+    l->open->copies = true;
+    clef__launch_end(l, (size_t[3]){1, 1, 1}, (size_t[3]){1, 1, 1});
+}
+
+/* The cheapest strategy that applies; ties go to the first row. */
+static const clef__strategy *select_strategy(const clef__lowering *l) {
+    const clef__strategy *best = NULL;
+    double best_cost = DBL_MAX;
+    for (const clef__strategy *s = l->node->op->strategies; s && s->name; s++) {
+        if (s->applies && !s->applies(l)) continue;
+        double cost = s->cost ? s->cost(l) : 0;
+        if (cost < best_cost) {
+            best = s;
+            best_cost = cost;
+        }
+    }
+    return best;
+}
+
+static void lower_kernel(clef__lowering *l) {
+    if (clef_shape_numel(l->node->shape) == 0) {
+        clef__lower_out(l, NULL);
+        return;
+    }
+    const clef__strategy *strategy = select_strategy(l);
+    if (strategy) {
+        strategy->lower(l);
+    } else {
+        clef__fail(l->ctx, CLEF_UNSUPPORTED, "%s: no way to compute %s %s on this device", l->node->op->name,
+                   clef_dtype_name(l->node->dtype), clef__shape_text(l->node->shape));
+        l->failed = true;
+    }
+}
+
+static void lower_all(clef__lowering *l, const clef__grouping *gr) {
+    for (int i = 0; i < gr->n_order && !l->failed; i++) {
+        const clef__group *group = &gr->group[gr->order[i]];
+        if (group->pointwise) {
+            lower_group(l, group, gr->order[i]);
+            continue;
+        }
+        l->item = group->member[0];
+        l->node = l->g->item[l->item].node;
+        l->device = l->node->device;
+        if (l->node->op->kind == CLEF__TRANSFER) lower_transfer(l);
+        else lower_kernel(l);
+    }
+}
+
+/* ---- results ---- */
+
+/* A constant that outlives the plan lies in memory whole, so that later steps see the layout of every other step. */
+static void place_constant(clef__lowering *l, int item) {
+    l->item = item;
+    l->node = l->g->item[item].node;
+    l->device = l->node->device;
+    clef__pointwise p = {.shape = l->node->shape, .n_operands = 1, .n_stores = 1};
+    p.operand[0] = (clef__pw_operand){.constant = true, .item = item, .dtype = l->node->dtype};
+    p.store[0].to = clef__lower_out(l, NULL);
+    clef__lower_pointwise(l, &p, "constant");
+}
+
+static void note_results(clef__lowering *l) {
+    clef__plan *plan = l->plan;
+    plan->result = clef__calloc((size_t)l->g->n + 1, sizeof *plan->result);
+    if (!plan->result) clef__lower_fail(l);
+    for (int i = 0; i < l->g->n && !l->failed; i++) {
+        const clef__item *item = &l->g->item[i];
+        if (item->leaf || !item->output) continue;
+        int same = clef__item_of(l->g, item->node);
+        if (l->g->item[same].node->op->kind == CLEF__CONSTANT && !l->g->item[same].placed) place_constant(l, same);
+        l->device = item->node->device;
+        clef__operand x = clef__item_operand(l, same);
+        if (l->failed) return;
+        clef__value *value = &plan->value[x.value];
+        if (value->home == CLEF__ARENA_VALUE) value->home = CLEF__OUTPUT_VALUE;
+        clef__result *result = &plan->result[plan->n_results++];
+        *result = (clef__result){.item = i, .value = x.value, .layout = {.offset = x.offset}};
+        memcpy(result->layout.stride, x.stride, sizeof x.stride);
+    }
+}
+
+/* ---- kernels ---- */
+
+typedef struct compiling {
+    clef_context *ctx;
+    clef__plan *plan;
+    int next, done;
+    pthread_mutex_t lock;
+} compiling;
+
+static void *compile_some(void *user) {
+    compiling *c = user;
+    for (;;) {
+        pthread_mutex_lock(&c->lock);
+        int i = c->next++;
+        pthread_mutex_unlock(&c->lock);
+        if (i >= c->plan->n_launches) return NULL;
+        clef__launch *launch = &c->plan->launch[i];
+        if (!launch->copies) {
+            const char *source = launch->source ? launch->source : clef__embedded(launch->file);
+            launch->kernel = clef__kernel_new(clef__device_at(c->ctx, launch->device), source, launch->options, launch->name);
+        }
+        pthread_mutex_lock(&c->lock);
+        clef__report_compile(c->ctx, ++c->done, c->plan->n_launches);
+        pthread_mutex_unlock(&c->lock);
+    }
+}
+
+/* Compiles with a few threads; a kernel's programs are shared, so most of a plan costs nothing. */
+static clef_status compile_kernels(clef_context *ctx, clef__plan *plan) {
+    compiling c = {.ctx = ctx, .plan = plan, .lock = PTHREAD_MUTEX_INITIALIZER};
+    pthread_t helper;
+    bool helped = plan->n_launches > 3 && pthread_create(&helper, NULL, compile_some, &c) == 0;
+    compile_some(&c);
+    if (helped) pthread_join(helper, NULL);
+    for (int i = 0; i < plan->n_launches; i++) {
+        clef__launch *launch = &plan->launch[i];
+        if (launch->copies) continue;
+        if (!launch->kernel) {
+            clef_status status = clef_error_status(ctx);
+            return status != CLEF_OK ? status : clef__fail(ctx, CLEF_BUILD, "plan: kernel %s could not be made", launch->name);
+        }
+        size_t most = clef__kernel_max_group(launch->kernel);
+        if (launch->items && launch->local[0] > most) {
+            launch->local[0] = most ? most : 1;
+            launch->global[0] = ((size_t)launch->items + launch->local[0] - 1) / launch->local[0] * launch->local[0];
+        }
+    }
+    return CLEF_OK;
+}
+
+/* ---- arguments ---- */
+
+static bool changes(const clef__plan *plan, const clef__arg *arg) {
+    switch (arg->kind) {
+    case CLEF__ARG_TENSOR: return plan->value[arg->value].home != CLEF__ARENA_VALUE;
+    case CLEF__ARG_DYNAMIC: return true;
+    case CLEF__ARG_CONSTANT: return arg->item >= 0;
+    default: return false;
+    }
+}
+
+static clef_status get_arenas(clef_context *ctx, clef__plan *plan) {
+    for (int d = 0; d < clef__device_count(ctx); d++) {
+        if (!plan->arena_bytes[d] || clef__debug_memory(ctx)) continue;
+        plan->arena[d] = clef__buffer_new(clef__device_at(ctx, d), plan->arena_bytes[d]);
+        if (!plan->arena[d]) return clef_error_status(ctx);
+    }
+    for (int v = 0; clef__debug_memory(ctx) && v < plan->n_values; v++) {
+        clef__value *value = &plan->value[v];
+        if (value->home != CLEF__ARENA_VALUE || value->first < 0) continue;
+        value->in_place_of = -1;
+        value->own = clef__buffer_new(clef__device_at(ctx, value->device), value->bytes);
+        if (!value->own) return clef_error_status(ctx);
+    }
+    return CLEF_OK;
+}
+
+static clef_status set_arguments(clef_context *ctx, clef__plan *plan) {
+    int n = 0;
+    for (int i = 0; i < plan->n_launches; i++) n += plan->launch[i].n_args;
+    plan->bind = clef__alloc((size_t)(n + 1) * sizeof *plan->bind);
+    if (!plan->bind) return clef__fail(ctx, CLEF_MEMORY, "plan: no host memory");
+    clef_status status = CLEF_OK;
+    for (int i = 0; i < plan->n_launches; i++)
+        for (int a = 0; status == CLEF_OK && a < plan->launch[i].n_args; a++) {
+            if (plan->launch[i].copies) continue;
+            if (changes(plan, &plan->launch[i].arg[a])) plan->bind[plan->n_binds++] = (clef__bind){i, a};
+            else status = clef__plan_set(plan, NULL, i, a);
+        }
+    return status;
+}
+
+/* ---- the whole ---- */
+
+static clef_status keep_key(clef_context *ctx, clef__plan *plan, const clef__graph_view *g) {
+    plan->key = clef__alloc((g->key_words + 1) * sizeof *plan->key);
+    if (!plan->key) return clef__fail(ctx, CLEF_MEMORY, "plan: no host memory");
+    memcpy(plan->key, g->key, g->key_words * sizeof *plan->key);
+    plan->key_words = g->key_words;
+    plan->hash = g->hash;
+    plan->n_items = g->n;
+    return CLEF_OK;
+}
+
+static bool fusing(void) {
+    const char *value = getenv("CLEF_FUSE");
+    return !value || strcmp(value, "0") != 0;
+}
+
+static clef_status lower_graph(clef_context *ctx, clef__graph_view *g, clef__plan *plan) {
+    clef__grouping gr = {0};
+    clef__lowering l = {.ctx = ctx, .g = g, .plan = plan};
+    clef_status status = clef__simplify(g);
+    if (status == CLEF_OK) status = clef__fuse(g, fusing(), &gr);
+    if (status != CLEF_OK) clef__fail(ctx, status, "plan: no host memory");
+    if (status == CLEF_OK) {
+        lower_all(&l, &gr);
+        if (!l.failed) note_results(&l);
+        if (l.failed) status = clef_error_status(ctx) != CLEF_OK ? clef_error_status(ctx)
+                                                                 : clef__fail(ctx, CLEF_INVALID, "plan: a view does not fit");
+    }
+    clef__free(l.defines);
+    clef__grouping_free(&gr);
+    return status;
+}
+
+clef__plan *clef__plan_build(clef_context *ctx, clef__graph_view *g) {
+    clef__plan *plan = clef__calloc(1, sizeof *plan);
+    if (!plan) {
+        clef__fail(ctx, CLEF_MEMORY, "plan: no host memory");
+        return NULL;
+    }
+    clef_status status = keep_key(ctx, plan, g);
+    if (status == CLEF_OK) status = lower_graph(ctx, g, plan);
+    if (status == CLEF_OK) status = clef__plan_memory(plan, ctx);
+    if (status == CLEF_OK) status = get_arenas(ctx, plan);
+    if (status == CLEF_OK) status = compile_kernels(ctx, plan);
+    if (status == CLEF_OK) status = set_arguments(ctx, plan);
+    if (status == CLEF_OK) return plan;
+    clef__plan_free(plan);
+    return NULL;
+}
+
+void clef__plan_free(clef__plan *plan) {
+    for (int i = 0; i < plan->n_launches; i++) {
+        clef__launch *launch = &plan->launch[i];
+        clef__kernel_free(launch->kernel);
+        clef__free(launch->source);
+        clef__free(launch->options);
+        clef__free(launch->arg);
+    }
+    for (int v = 0; v < plan->n_values; v++) clef__buffer_release(plan->value[v].own);
+    for (int d = 0; d < CLEF__MAX_DEVICES; d++) clef__buffer_release(plan->arena[d]);
+    clef__free(plan->value);
+    clef__free(plan->launch);
+    clef__free(plan->bind);
+    clef__free(plan->result);
+    clef__free(plan->key);
+    clef__free(plan);
+}

@@ -1,0 +1,391 @@
+/* codegen.c — a pointwise kernel from a list of operands, steps and stores.
+
+   The iteration space is cut into rows along one inner dimension.  A work-item takes blocks (a stretch of one row each); in a
+   block every operand is loaded W elements at a time — splat where its inner stride is 0, one vector where it is 1, gathered
+   otherwise —, all steps are computed, all results are stored.  All loads of a vector come before its stores, so a result may
+   lie where an operand with the same layout lay.  Equal structures give equal text, hence one program. */
+#include "plan/plan.h"
+#include "plan/text.h"
+
+#include <string.h>
+
+/* ---- the iteration space ---- */
+
+enum { MAX_TENSORS = 2 * CLEF__PW_OPERANDS };
+typedef enum access { SPLAT, VECTOR, GATHER } access;
+
+typedef struct space {
+    int rank; /* outermost first; dim[rank-1] is the inner one */
+    int64_t dim[CLEF_MAX_RANK];
+    int n; /* tensors: operands that are no constants, then stores */
+    const clef__operand *x[MAX_TENSORS];
+    int64_t stride[MAX_TENSORS][CLEF_MAX_RANK];
+} space;
+
+static void space_swap(space *s, int a, int b) {
+    int64_t t = s->dim[a];
+    s->dim[a] = s->dim[b];
+    s->dim[b] = t;
+    for (int i = 0; i < s->n; i++) {
+        t = s->stride[i][a];
+        s->stride[i][a] = s->stride[i][b];
+        s->stride[i][b] = t;
+    }
+}
+
+static int64_t magnitude(int64_t x) { return x < 0 ? -x : x; }
+
+/* Memory order of the first store, outermost first. */
+static void space_sort(space *s, int store) {
+    for (int i = 1; i < s->rank; i++)
+        for (int j = i; j > 0 && magnitude(s->stride[store][j]) > magnitude(s->stride[store][j - 1]); j--)
+            space_swap(s, j, j - 1);
+}
+
+static bool collapsible(const space *s, int outer) {
+    for (int i = 0; i < s->n; i++)
+        if (s->stride[i][outer] != s->stride[i][outer + 1] * s->dim[outer + 1]) return false;
+    return true;
+}
+
+static void space_collapse(space *s) {
+    for (int d = s->rank - 2; d >= 0; d--) {
+        if (!collapsible(s, d)) continue;
+        s->dim[d] *= s->dim[d + 1];
+        for (int i = 0; i < s->n; i++) s->stride[i][d] = s->stride[i][d + 1];
+        for (int e = d + 1; e < s->rank - 1; e++) {
+            s->dim[e] = s->dim[e + 1];
+            for (int i = 0; i < s->n; i++) s->stride[i][e] = s->stride[i][e + 1];
+        }
+        s->rank--;
+    }
+}
+
+/* Rows shorter than a vector waste it: a longer dimension along which some operand is contiguous makes better rows. */
+static void space_pick_inner(space *s, int width) {
+    if (s->rank < 2 || s->dim[s->rank - 1] * 2 > width) return;
+    int best = s->rank - 1;
+    for (int d = 0; d < s->rank - 1; d++) {
+        bool contiguous = false;
+        for (int i = 0; i < s->n; i++) contiguous |= s->stride[i][d] == 1;
+        if (contiguous && s->dim[d] >= width && s->dim[d] > s->dim[best]) best = d;
+    }
+    if (best != s->rank - 1) space_swap(s, best, s->rank - 1);
+}
+
+static void space_make(space *s, const clef__pointwise *p, int width) {
+    *s = (space){0};
+    for (int i = 0; i < p->n_operands; i++)
+        if (!p->operand[i].constant) s->x[s->n++] = &p->operand[i].x;
+    int first_store = s->n;
+    for (int i = 0; i < p->n_stores; i++) s->x[s->n++] = &p->store[i].to;
+    for (int d = 0; d < p->shape.rank; d++) {
+        if (p->shape.dim[d] == 1) continue;
+        s->dim[s->rank] = p->shape.dim[d];
+        for (int i = 0; i < s->n; i++) s->stride[i][s->rank] = s->x[i]->stride[d];
+        s->rank++;
+    }
+    if (s->rank == 0) {
+        s->rank = 1;
+        s->dim[0] = 1;
+        for (int i = 0; i < s->n; i++) s->stride[i][0] = 1;
+    }
+    space_sort(s, first_store);
+    space_collapse(s);
+    space_pick_inner(s, width);
+}
+
+static access access_of(const space *s, int i) {
+    int64_t stride = s->stride[i][s->rank - 1];
+    return stride == 0 ? SPLAT : stride == 1 ? VECTOR : GATHER;
+}
+
+/* ---- types ---- */
+
+static const char *compute_type(clef_dtype dtype) {
+    switch (dtype) {
+    case CLEF_F64: return "double";
+    case CLEF_I64: return "long";
+    case CLEF_I32: case CLEF_U8: case CLEF_BOOL: return "int";
+    default: return "float";
+    }
+}
+
+static const char *mask_type(const char *compute) {
+    return strcmp(compute, "double") == 0 || strcmp(compute, "long") == 0 ? "long" : "int";
+}
+
+typedef struct writer {
+    clef__text text;
+    const clef__pointwise *p;
+    const space *s;
+    int width;
+    char suffix[4]; /* "16", or "" for scalars */
+    int tensor_of[CLEF__PW_OPERANDS]; /* operand → index in the space, -1 for constants */
+    int first_store;
+} writer;
+
+static clef_dtype input_dtype(const writer *w, int input) {
+    return input < CLEF__PW_OPERANDS ? w->p->operand[input].dtype : w->p->step[input - CLEF__PW_OPERANDS].dtype;
+}
+
+static bool is_cast(const clef_op *op) { return strcmp(op->text, "CAST") == 0; }
+
+/* The type in which a step computes: its result's, or for truth values that of what is compared. */
+static const char *step_type(const writer *w, const clef__pw_step *step) {
+    return compute_type(step->op->boolean ? input_dtype(w, step->input[0]) : step->dtype);
+}
+
+/* ---- pieces of text ---- */
+
+/* One function for each step that is no cast; equal text of equal types shares the earlier one's number. */
+static int function_of(const writer *w, int i) {
+    for (int j = 0; j < i; j++) {
+        const clef__pw_step *a = &w->p->step[j], *b = &w->p->step[i];
+        bool same = strcmp(a->op->text, b->op->text) == 0 && strcmp(a->op->params, b->op->params) == 0 &&
+                    a->op->boolean == b->op->boolean && strcmp(step_type(w, a), step_type(w, b)) == 0;
+        for (int k = 0; same && k < b->n_inputs; k++)
+            same = strcmp(compute_type(input_dtype(w, a->input[k])), compute_type(input_dtype(w, b->input[k]))) == 0;
+        if (same) return j;
+    }
+    return i;
+}
+
+static void write_functions(writer *w) {
+    for (int i = 0; i < w->p->n_steps; i++) {
+        const clef__pw_step *step = &w->p->step[i];
+        if (is_cast(step->op) || function_of(w, i) != i) continue;
+        const char *type = step_type(w, step), *mask = mask_type(type);
+        clef__text_add(&w->text, "#undef T\n#undef I\n#undef CONVERT_I\n#define T %s%s\n#define I %s%s\n"
+                       "#define CONVERT_I convert_%s%s\n", type, w->suffix, mask, w->suffix, mask, w->suffix);
+        clef__text_add(&w->text, "%s%s f%d(", step->op->boolean ? "int" : type, w->suffix, i);
+        for (int k = 0; k < step->n_inputs; k++)
+            clef__text_add(&w->text, "%s%s%s %c", k ? ", " : "", compute_type(input_dtype(w, step->input[k])), w->suffix,
+                           step->op->params[k]);
+        clef__text_add(&w->text, ") { return %s; }\n", step->op->text);
+    }
+}
+
+/* gather_f32(p, stride, n), scatter_f32(p, stride, n, v) for the dtypes in use. */
+static void write_gathers(writer *w) {
+    bool gather[CLEF_DTYPE_COUNT] = {0}, scatter[CLEF_DTYPE_COUNT] = {0};
+    for (int i = 0; i < w->s->n; i++) *(i < w->first_store ? &gather[w->s->x[i]->dtype] : &scatter[w->s->x[i]->dtype]) = true;
+    for (int d = 0; d < CLEF_DTYPE_COUNT; d++) {
+        const char *name = clef_dtype_name((clef_dtype)d);
+        if (gather[d]) clef__text_add(&w->text, "DEFINE_GATHER(%s, %d)\n", name, w->width);
+        if (scatter[d]) clef__text_add(&w->text, "DEFINE_SCATTER(%s, %d)\n", name, w->width);
+    }
+}
+
+static void write_signature(writer *w) {
+    int outer = w->s->rank - 1;
+    clef__text_append(&w->text, "__kernel void pointwise(long blocks, long per_item, long blocks_per_row, long block, long columns");
+    for (int d = 0; d < outer; d++) clef__text_add(&w->text, ", long d%d", d);
+    for (int i = 0; i < w->p->n_operands; i++)
+        if (w->p->operand[i].constant)
+            clef__text_add(&w->text, ", %s k%d", compute_type(w->p->operand[i].dtype), i);
+    for (int i = 0; i < w->s->n; i++) {
+        clef__text_add(&w->text, ",\n    __global %sMEMORY(%s) *p%d, long o%d", i < w->first_store ? "const " : "",
+                       clef_dtype_name(w->s->x[i]->dtype), i, i);
+        for (int d = 0; d < outer; d++) clef__text_add(&w->text, ", long s%d_%d", i, d);
+        if (access_of(w->s, i) == GATHER) clef__text_add(&w->text, ", long s%d", i);
+    }
+    clef__text_append(&w->text, ") {\n");
+}
+
+/* The row's coordinates, and every tensor's pointer to its beginning. */
+static void write_row(writer *w) {
+    int outer = w->s->rank - 1;
+    clef__text_append(&w->text, "        long row = b / blocks_per_row, begin = (b % blocks_per_row) * block, end = min(begin + block, columns);\n");
+    for (int d = outer - 1; d >= 0; d--) {
+        clef__text_add(&w->text, d ? "        long i%d = row %% d%d; row /= d%d;\n" : "        long i%d = row;\n", d, d, d);
+    }
+    for (int i = 0; i < w->s->n; i++) {
+        clef__text_add(&w->text, "        __global %sMEMORY(%s) *q%d = p%d + o%d", i < w->first_store ? "const " : "",
+                       clef_dtype_name(w->s->x[i]->dtype), i, i, i);
+        for (int d = 0; d < outer; d++) clef__text_add(&w->text, " + i%d * s%d_%d", d, i, d);
+        clef__text_append(&w->text, ";\n");
+    }
+}
+
+static void write_splats(writer *w) {
+    for (int i = 0; i < w->p->n_operands; i++) {
+        const clef__pw_operand *x = &w->p->operand[i];
+        const char *type = compute_type(x->dtype);
+        if (x->constant)
+            clef__text_add(&w->text, "        const %s%s a%d = (%s%s)(k%d);\n", type, w->suffix, i, type, w->suffix, i);
+        else if (access_of(w->s, w->tensor_of[i]) == SPLAT)
+            clef__text_add(&w->text, "        const %s%s a%d = (%s%s)(LOAD(%s, 1, q%d, 0));\n", type, w->suffix, i, type,
+                           w->suffix, clef_dtype_name(x->dtype), w->tensor_of[i]);
+    }
+}
+
+static void write_name(writer *w, int input) {
+    if (input < CLEF__PW_OPERANDS) clef__text_add(&w->text, "a%d", input);
+    else clef__text_add(&w->text, "t%d", input - CLEF__PW_OPERANDS);
+}
+
+/* Values keep to what their dtype can hold even while they are in registers, so that fusing changes nothing. */
+static void write_cast(writer *w, const clef__pw_step *step) {
+    const char *type = compute_type(step->dtype);
+    if (step->dtype == CLEF_BOOL) {
+        const char *from = compute_type(input_dtype(w, step->input[0]));
+        clef__text_add(&w->text, "convert_int%s(", w->suffix);
+        write_name(w, step->input[0]);
+        clef__text_add(&w->text, " != (%s%s)(0)) & 1", from, w->suffix);
+        return;
+    }
+    if (step->dtype == CLEF_F16 || step->dtype == CLEF_BF16) clef__text_add(&w->text, "ROUND_%s(%d, ", clef_dtype_name(step->dtype), w->width);
+    if (step->dtype == CLEF_U8) clef__text_append(&w->text, "255 & ");
+    clef__text_add(&w->text, "convert_%s%s(", type, w->suffix);
+    write_name(w, step->input[0]);
+    clef__text_append(&w->text, step->dtype == CLEF_F16 || step->dtype == CLEF_BF16 ? "))" : ")");
+}
+
+static void write_steps(writer *w) {
+    for (int i = 0; i < w->p->n_steps; i++) {
+        const clef__pw_step *step = &w->p->step[i];
+        clef__text_add(&w->text, "            const %s%s t%d = ", compute_type(step->dtype), w->suffix, i);
+        if (is_cast(step->op)) {
+            write_cast(w, step);
+        } else {
+            clef__text_add(&w->text, "f%d(", function_of(w, i));
+            for (int k = 0; k < step->n_inputs; k++) {
+                if (k) clef__text_append(&w->text, ", ");
+                write_name(w, step->input[k]);
+            }
+            clef__text_append(&w->text, ")");
+        }
+        clef__text_append(&w->text, ";\n");
+    }
+}
+
+/* Loads, steps, stores of W elements, or of the n < W at a row's end. */
+static void write_body(writer *w, bool whole) {
+    for (int i = 0; i < w->p->n_operands; i++) {
+        if (w->p->operand[i].constant) continue;
+        int t = w->tensor_of[i];
+        access a = access_of(w->s, t);
+        const char *name = clef_dtype_name(w->p->operand[i].dtype), *type = compute_type(w->p->operand[i].dtype);
+        if (a == SPLAT) continue;
+        clef__text_add(&w->text, "            const %s%s a%d = ", type, w->suffix, i);
+        if (a == VECTOR && whole) clef__text_add(&w->text, "LOAD(%s, %d, q%d, c);\n", name, w->width, t);
+        else if (a == VECTOR) clef__text_add(&w->text, "gather_%s(q%d + c, 1, end - c);\n", name, t);
+        else clef__text_add(&w->text, "gather_%s(q%d + c * s%d, s%d, %s);\n", name, t, t, t, whole ? "W" : "end - c");
+    }
+    write_steps(w);
+    for (int i = 0; i < w->p->n_stores; i++) {
+        int t = w->first_store + i;
+        const char *name = clef_dtype_name(w->s->x[t]->dtype);
+        bool vector = access_of(w->s, t) == VECTOR;
+        if (vector && whole) clef__text_add(&w->text, "            STORE(%s, %d, q%d, c, ", name, w->width, t);
+        else if (vector) clef__text_add(&w->text, "            scatter_%s(q%d + c, 1, end - c, ", name, t);
+        else clef__text_add(&w->text, "            scatter_%s(q%d + c * s%d, s%d, %s, ", name, t, t, t, whole ? "W" : "end - c");
+        write_name(w, w->p->store[i].from);
+        clef__text_append(&w->text, ");\n");
+    }
+}
+
+static char *write_source(const clef__pointwise *p, const space *s, int width, bool wide) {
+    writer w = {.p = p, .s = s, .width = width};
+    if (width > 1) {
+        w.suffix[0] = width == 16 ? '1' : (char)('0' + width);
+        if (width == 16) w.suffix[1] = '6';
+    }
+    for (int i = 0; i < p->n_operands; i++) w.tensor_of[i] = p->operand[i].constant ? -1 : w.first_store++;
+    if (wide) clef__text_append(&w.text, "#define CLEF_WIDE 1\n");
+    clef__text_append(&w.text, clef__embedded("common.h"));
+    clef__text_add(&w.text, "\n#define W %d\n", width);
+    write_gathers(&w);
+    write_functions(&w);
+    write_signature(&w);
+    clef__text_append(&w.text, "    long b = get_global_id(0) * per_item;\n    const long stop = min(b + per_item, blocks);\n"
+                               "    for (; b < stop; ++b) {\n");
+    write_row(&w);
+    write_splats(&w);
+    clef__text_append(&w.text, "        long c = begin;\n        for (; c + W <= end; c += W) {\n");
+    write_body(&w, true);
+    clef__text_append(&w.text, "        }\n");
+    if (width > 1) {
+        clef__text_append(&w.text, "        if (c < end) {\n");
+        write_body(&w, false);
+        clef__text_append(&w.text, "        }\n");
+    }
+    clef__text_append(&w.text, "    }\n}\n");
+    return w.text.text;
+}
+
+/* ---- the launch ---- */
+
+/* Cuts the space into blocks: on a CPU a few long ones per unit, on a GPU one vector each. */
+static void cut(clef__lowering *l, const space *s, int width, int64_t *block, int64_t *blocks, int64_t *per_row, int64_t *per_item,
+                int64_t *items) {
+    int64_t columns = s->dim[s->rank - 1], rows = 1;
+    for (int d = 0; d < s->rank - 1; d++) rows *= s->dim[d];
+    if (!clef__lower_profile(l)->wide_items) {
+        *block = width;
+        *per_item = 1;
+    } else {
+        int64_t wanted = clef__lower_items(l, rows * columns, 4096);
+        int64_t in_row = (wanted + rows - 1) / rows;
+        *block = (columns + in_row - 1) / in_row;
+        *block = (*block + width - 1) / width * width;
+        int64_t total = rows * ((columns + *block - 1) / *block);
+        *per_item = (total + wanted - 1) / wanted;
+    }
+    *per_row = (columns + *block - 1) / *block;
+    *blocks = rows * *per_row;
+    *items = (*blocks + *per_item - 1) / *per_item;
+}
+
+/* A store may take over an operand's memory if that operand is read in the same layout everywhere in this kernel. */
+static void note_candidates(clef__lowering *l, const clef__pointwise *p) {
+    for (int i = 0; i < p->n_stores; i++) {
+        const clef__operand *to = &p->store[i].to;
+        clef__value *value = &l->plan->value[to->value];
+        if (to->offset != 0 || value->n_candidates) continue;
+        for (int j = 0; j < p->n_operands && value->n_candidates < 4; j++) {
+            const clef__operand *x = &p->operand[j].x;
+            if (p->operand[j].constant || x->value == to->value) continue;
+            bool fits = true;
+            for (int k = 0; k < p->n_operands; k++) {
+                const clef__operand *y = &p->operand[k].x;
+                if (p->operand[k].constant || y->value != x->value) continue;
+                fits &= y->offset == 0 && clef_dtype_size(y->dtype) == clef_dtype_size(to->dtype);
+                for (int d = 0; d < p->shape.rank; d++) fits &= p->shape.dim[d] == 1 || y->stride[d] == to->stride[d];
+            }
+            if (fits) value->candidate[value->n_candidates++] = x->value;
+        }
+    }
+}
+
+void clef__lower_pointwise(clef__lowering *l, const clef__pointwise *p, const char *label) {
+    if (l->failed) return;
+    const clef__profile *profile = clef__lower_profile(l);
+    int width = profile->vector;
+    space s;
+    space_make(&s, p, width);
+    int64_t block, blocks, per_row, per_item, items;
+    cut(l, &s, width, &block, &blocks, &per_row, &per_item, &items);
+    note_candidates(l, p);
+    clef__launch_begin(l, NULL, "pointwise");
+    if (l->failed) return;
+    l->open->label = label;
+    l->open->source = write_source(p, &s, width, profile->wide_items);
+    if (!l->open->source) {
+        clef__lower_fail(l);
+        return;
+    }
+    const int64_t numbers[] = {blocks, per_item, per_row, block, s.dim[s.rank - 1]};
+    for (int i = 0; i < 5; i++) clef__launch_long(l, numbers[i]);
+    for (int d = 0; d < s.rank - 1; d++) clef__launch_long(l, s.dim[d]);
+    for (int i = 0; i < p->n_operands; i++)
+        if (p->operand[i].constant) clef__launch_constant(l, p->operand[i].item, p->operand[i].number, p->operand[i].dtype);
+    int first_store = s.n - p->n_stores;
+    for (int i = 0; i < s.n; i++) {
+        clef__launch_tensor(l, *s.x[i], i >= first_store);
+        for (int d = 0; d < s.rank - 1; d++) clef__launch_long(l, s.stride[i][d]);
+        if (access_of(&s, i) == GATHER) clef__launch_long(l, s.stride[i][s.rank - 1]);
+    }
+    clef__launch_end_1d(l, items);
+}

@@ -1,0 +1,214 @@
+/* eval.c — what triggers work: collects the pending graph, finds or builds its plan, runs it. */
+#include "plan/plan.h"
+
+#include <string.h>
+
+/* ---- collecting ---- */
+
+static bool push_item(clef__graph_view *g, clef__node *node) {
+    if (g->n == g->capacity) {
+        int capacity = g->capacity ? 2 * g->capacity : 256;
+        clef__item *grown = clef__realloc(g->item, (size_t)capacity * sizeof *grown);
+        if (!grown) return false;
+        g->item = grown;
+        g->capacity = capacity;
+    }
+    node->mark = g->mark << 32 | (uint32_t)g->n;
+    g->item[g->n++] = (clef__item){.node = node, .leaf = clef__computed(node), .same_as = -1, .group = -1};
+    return true;
+}
+
+static int index_of(const clef__graph_view *g, const clef__node *node) {
+    return node->mark >> 32 == g->mark ? (int)(uint32_t)node->mark : -1;
+}
+
+int clef__item_of(const clef__graph_view *g, const clef__node *node) {
+    int i = index_of(g, node);
+    while (i >= 0 && g->item[i].same_as >= 0) i = g->item[i].same_as;
+    return i;
+}
+
+/* Depth first without recursion: inputs before consumers, in the order in which they were written. */
+static clef_status visit(clef_context *ctx, clef__graph_view *g, clef__node *root) {
+    typedef struct frame { clef__node *node; int next; } frame;
+    int depth = 0, capacity = 128;
+    frame *stack = clef__alloc((size_t)capacity * sizeof *stack);
+    bool ok = stack != NULL;
+    clef_status status = CLEF_OK;
+    if (ok && index_of(g, root) < 0) stack[depth++] = (frame){root, 0};
+    while (ok && depth) {
+        frame *top = &stack[depth - 1];
+        if (top->node->spent) {
+            status = clef__fail(ctx, CLEF_STATE, "eval: a value that %s needs was overwritten by the end of its step; "
+                                "read or clef_keep what depends on it before clef_step",
+                                depth > 1 ? stack[depth - 2].node->op->name : "the result");
+            break;
+        }
+        if (clef__computed(top->node) || top->next == top->node->n_inputs) {
+            if (index_of(g, top->node) < 0) ok = push_item(g, top->node);
+            depth--;
+            continue;
+        }
+        clef__node *input = top->node->input[top->next++];
+        if (index_of(g, input) >= 0) continue;
+        if (depth == capacity) {
+            frame *grown = clef__realloc(stack, 2 * (size_t)capacity * sizeof *stack);
+            if (!grown) { ok = false; break; }
+            stack = grown;
+            capacity *= 2;
+        }
+        stack[depth++] = (frame){input, 0};
+    }
+    clef__free(stack);
+    return ok ? status : clef__fail(ctx, CLEF_MEMORY, "eval: no host memory");
+}
+
+/* Values that something outside this evaluation will want are outputs too; leaves nobody else holds may be overwritten. */
+static clef_status mark_outputs(clef_context *ctx, clef__graph_view *g) {
+    int *edges = clef__calloc((size_t)g->n, sizeof *edges);
+    if (!edges) return clef__fail(ctx, CLEF_MEMORY, "eval: no host memory");
+    for (int i = 0; i < g->n; i++) {
+        const clef__node *node = g->item[i].node;
+        for (int j = 0; !g->item[i].leaf && j < node->n_inputs; j++) edges[index_of(g, node->input[j])]++;
+    }
+    for (int i = 0; i < g->n; i++) {
+        clef__item *item = &g->item[i];
+        const clef__node *node = item->node;
+        if (!item->leaf)
+            item->output |= node->op->kind != CLEF__CONSTANT && node->refs - node->handles > edges[i];
+        else
+            item->donatable = node->buffer && !node->foreign && node->refs == edges[i] && clef__buffer_refs(node->buffer) == 1 &&
+                              node->layout.offset == 0;
+    }
+    clef__free(edges);
+    return CLEF_OK;
+}
+
+static void add_word(clef__graph_view *g, uint64_t word, bool *ok) {
+    if (g->key_words == g->key_capacity) {
+        size_t capacity = g->key_capacity ? 2 * g->key_capacity : 4096;
+        uint64_t *grown = clef__realloc(g->key, capacity * sizeof *grown);
+        if (!grown) {
+            *ok = false;
+            return;
+        }
+        g->key = grown;
+        g->key_capacity = capacity;
+    }
+    g->key[g->key_words++] = word;
+    g->hash = (g->hash ^ word) * 0x9e3779b97f4a7c15u;
+    g->hash ^= g->hash >> 29;
+}
+
+/* Everything a plan depends on, and nothing that changes from step to step. */
+static clef_status make_key(clef_context *ctx, clef__graph_view *g) {
+    bool ok = true;
+    for (int i = 0; ok && i < g->n; i++) {
+        const clef__item *item = &g->item[i];
+        const clef__node *node = item->node;
+        int inputs = item->leaf ? 0 : node->n_inputs;
+        add_word(g, (uint64_t)item->leaf | (uint64_t)item->donatable << 1 | (uint64_t)item->output << 2 |
+                        (uint64_t)node->dtype << 8 | (uint64_t)node->device << 16 | (uint64_t)node->shape.rank << 24 |
+                        (uint64_t)inputs << 32, &ok);
+        add_word(g, item->leaf ? 0 : (uint64_t)(uintptr_t)node->op, &ok);
+        for (int d = 0; d < node->shape.rank; d++) add_word(g, (uint64_t)node->shape.dim[d], &ok);
+        for (int d = 0; item->leaf && d < node->shape.rank; d++) add_word(g, (uint64_t)node->layout.stride[d], &ok);
+        for (int j = 0; j < inputs; j++) add_word(g, (uint64_t)index_of(g, node->input[j]), &ok);
+        for (size_t b = 0; !item->leaf && b < node->attribute_bytes; b += 8) {
+            uint64_t word = 0;
+            size_t rest = node->attribute_bytes - b;
+            memcpy(&word, (const char *)node->attributes + b, rest < 8 ? rest : 8);
+            add_word(g, word, &ok);
+        }
+    }
+    return ok ? CLEF_OK : clef__fail(ctx, CLEF_MEMORY, "eval: no host memory");
+}
+
+clef_status clef__collect(clef_context *ctx, clef__node *const *roots, int n, clef__graph_view *g) {
+    g->mark = clef__traversal(ctx);
+    clef_status status = CLEF_OK;
+    for (int i = 0; status == CLEF_OK && i < n; i++) {
+        if (clef__computed(roots[i])) continue;
+        status = visit(ctx, g, roots[i]);
+        if (status == CLEF_OK) g->item[index_of(g, roots[i])].output = true;
+    }
+    if (status == CLEF_OK) status = mark_outputs(ctx, g);
+    return status == CLEF_OK ? make_key(ctx, g) : status;
+}
+
+void clef__graph_view_free(clef__graph_view *g) {
+    clef__free(g->item);
+    clef__free(g->key);
+    *g = (clef__graph_view){0};
+}
+
+/* ---- the plan cache ---- */
+
+enum { MAX_PLANS = 128 };
+typedef struct plan_cache {
+    clef__plan *first; /* most recently used first */
+    int n;
+} plan_cache;
+
+static void close_plans(clef_context *ctx, void *state) {
+    (void)ctx;
+    plan_cache *cache = state;
+    for (clef__plan *plan = cache->first, *next; plan; plan = next) {
+        next = plan->next;
+        clef__plan_free(plan);
+    }
+    clef__free(cache);
+}
+
+static plan_cache *cache_of(clef_context *ctx) {
+    plan_cache *cache = clef__room_state(ctx, CLEF__ROOM_PLAN);
+    if (cache) return cache;
+    cache = clef__calloc(1, sizeof *cache);
+    if (cache) clef__set_room_state(ctx, CLEF__ROOM_PLAN, cache, close_plans);
+    return cache;
+}
+
+/* The plan of this key, moved to the front. */
+static clef__plan *find_plan(plan_cache *cache, const clef__graph_view *g) {
+    for (clef__plan **at = &cache->first; *at; at = &(*at)->next) {
+        clef__plan *plan = *at;
+        if (plan->hash != g->hash || plan->key_words != g->key_words ||
+            memcmp(plan->key, g->key, g->key_words * sizeof *g->key) != 0)
+            continue;
+        *at = plan->next;
+        plan->next = cache->first;
+        cache->first = plan;
+        return plan;
+    }
+    return NULL;
+}
+
+static void remember_plan(plan_cache *cache, clef__plan *plan) {
+    plan->next = cache->first;
+    cache->first = plan;
+    if (++cache->n <= MAX_PLANS) return;
+    clef__plan **at = &cache->first;
+    while ((*at)->next) at = &(*at)->next;
+    clef__plan_free(*at);
+    *at = NULL;
+    cache->n--;
+}
+
+clef_status clef__evaluate(clef_context *ctx, clef__node *const *roots, int n) {
+    if (!clef__usable(ctx)) return clef_error_status(ctx);
+    plan_cache *cache = cache_of(ctx);
+    if (!cache) return clef__fail(ctx, CLEF_MEMORY, "eval: no host memory");
+    clef__graph_view g = {0};
+    clef_status status = clef__collect(ctx, roots, n, &g);
+    if (status == CLEF_OK && g.n) {
+        clef__plan *plan = find_plan(cache, &g);
+        if (plan) clef__counters(ctx)->replays++;
+        else if ((plan = clef__plan_build(ctx, &g))) {
+            clef__counters(ctx)->plans++;
+            remember_plan(cache, plan);
+        }
+        status = plan ? clef__plan_run(plan, ctx, &g) : clef_error_status(ctx);
+    }
+    clef__graph_view_free(&g);
+    return status;
+}

@@ -1,0 +1,292 @@
+/* lower.c — the functions of lower.h: operands, scratch memory, launches. */
+#include "plan/plan.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+const clef__node *clef__lower_node(const clef__lowering *l) { return l->node; }
+const clef_device_info *clef__lower_device(const clef__lowering *l) {
+    return clef__device_info(clef__device_at(l->ctx, l->device));
+}
+const clef__profile *clef__lower_profile(const clef__lowering *l) {
+    return clef__device_profile(clef__device_at(l->ctx, l->device));
+}
+
+void clef__lower_fail(clef__lowering *l) {
+    if (!l->failed) clef__fail(l->ctx, CLEF_MEMORY, "plan: no host memory");
+    l->failed = true;
+}
+
+/* Room for one more element of an array; NULL sets failed. */
+static void *grown(clef__lowering *l, void *array, int n, int *capacity, size_t size) {
+    if (n < *capacity) return array;
+    int more = *capacity ? 2 * *capacity : 16;
+    void *bigger = clef__realloc(array, (size_t)more * size);
+    if (!bigger) {
+        clef__lower_fail(l);
+        return NULL;
+    }
+    *capacity = more;
+    return bigger;
+}
+
+/* ---- values and operands ---- */
+
+int clef__new_value(clef__lowering *l, clef__home home, int item, size_t bytes) {
+    clef__plan *plan = l->plan;
+    void *array = grown(l, plan->value, plan->n_values, &plan->value_capacity, sizeof *plan->value);
+    if (!array) return 0;
+    plan->value = array;
+    plan->value[plan->n_values] = (clef__value){.home = home, .item = item, .device = l->device, .bytes = bytes,
+                                                .in_place_of = -1, .donor = -1};
+    return plan->n_values++;
+}
+
+clef_shape clef__operand_shape(const clef__operand *x) {
+    clef_shape shape = {.rank = x->rank};
+    for (int i = 0; i < x->rank; i++) shape.dim[i] = x->dim[i];
+    return shape;
+}
+
+clef__operand clef__dense_operand(int value, clef_dtype dtype, clef_shape shape, const int *order) {
+    clef__operand x = {.value = value, .dtype = dtype, .rank = shape.rank};
+    int64_t stride = 1;
+    for (int i = shape.rank - 1; i >= 0; i--) {
+        int d = order ? order[i] : i;
+        x.stride[d] = stride;
+        stride *= shape.dim[d];
+    }
+    for (int i = 0; i < shape.rank; i++) x.dim[i] = shape.dim[i];
+    return x;
+}
+
+bool clef__lower_is_dense(const clef__operand *x, const int *order) {
+    int64_t stride = 1;
+    for (int i = x->rank - 1; i >= 0; i--) {
+        int d = order ? order[i] : i;
+        if (x->dim[d] != 1 && x->stride[d] != stride) return false;
+        stride *= x->dim[d];
+    }
+    return true;
+}
+
+bool clef__dense_order(const clef__operand *x, int *order) {
+    for (int i = 0; i < x->rank; i++) order[i] = i;
+    for (int i = 1; i < x->rank; i++) /* by descending stride; equal strides (dimensions of 1) keep their place */
+        for (int j = i; j > 0; j--) {
+            int a = order[j - 1], b = order[j];
+            bool swap = x->stride[b] > x->stride[a] && x->dim[a] != 1 && x->dim[b] != 1;
+            if (!swap) break;
+            order[j - 1] = b;
+            order[j] = a;
+        }
+    return clef__lower_is_dense(x, order);
+}
+
+clef__operand clef__broadcast_operand(clef__operand x, clef_shape shape) {
+    clef__operand y = {.value = x.value, .dtype = x.dtype, .rank = shape.rank, .offset = x.offset};
+    int missing = shape.rank - x.rank;
+    for (int i = 0; i < shape.rank; i++) {
+        y.dim[i] = shape.dim[i];
+        y.stride[i] = i < missing || x.dim[i - missing] == 1 ? 0 : x.stride[i - missing];
+    }
+    return y;
+}
+
+clef__operand clef__lower_scratch(clef__lowering *l, clef_dtype dtype, clef_shape shape) {
+    int64_t n = clef_shape_numel(shape);
+    size_t bytes = n < 0 || (uint64_t)n > SIZE_MAX / 8 ? SIZE_MAX : (size_t)n * clef_dtype_size(dtype);
+    return clef__dense_operand(clef__new_value(l, CLEF__ARENA_VALUE, -1, bytes), dtype, shape, NULL);
+}
+
+/* A row-major copy, when a consumer cannot take the value as it lies. */
+static clef__operand dense_copy(clef__lowering *l, clef__operand x, const int *order) {
+    clef_shape shape = clef__operand_shape(&x);
+    size_t bytes = (size_t)clef_shape_numel(shape) * clef_dtype_size(x.dtype);
+    clef__operand y = clef__dense_operand(clef__new_value(l, CLEF__ARENA_VALUE, -1, bytes), x.dtype, shape, order);
+    clef__lower_copy(l, y, x);
+    return y;
+}
+
+static clef__operand view_operand(clef__lowering *l, const clef__item *item) {
+    const clef__node *node = item->node;
+    clef__operand in = clef__item_operand(l, clef__item_of(l->g, node->input[0]));
+    clef__layout from = {.offset = in.offset}, to = {0};
+    memcpy(from.stride, in.stride, sizeof from.stride);
+    if (!node->op->view(node, &from, &to)) {
+        in = dense_copy(l, in, NULL);
+        from = (clef__layout){.offset = in.offset};
+        memcpy(from.stride, in.stride, sizeof from.stride);
+        if (!node->op->view(node, &from, &to)) l->failed = true;
+    }
+    clef__operand x = {.value = in.value, .dtype = node->dtype, .rank = node->shape.rank, .offset = to.offset};
+    memcpy(x.dim, node->shape.dim, sizeof x.dim);
+    memcpy(x.stride, to.stride, sizeof x.stride);
+    return x;
+}
+
+/* One element, seen with strides of 0. */
+static clef__operand constant_operand(clef__lowering *l, int index) {
+    const clef__node *node = l->g->item[index].node;
+    clef__pointwise p = {.n_operands = 1, .n_stores = 1};
+    p.operand[0] = (clef__pw_operand){.constant = true, .item = index, .dtype = node->dtype};
+    p.store[0].to = clef__lower_scratch(l, node->dtype, CLEF_SCALAR);
+    clef__lower_pointwise(l, &p, "constant");
+    clef__operand one = p.store[0].to;
+    one.rank = 0;
+    return clef__broadcast_operand(one, node->shape);
+}
+
+clef__operand clef__item_operand(clef__lowering *l, int index) {
+    clef__item *item = &l->g->item[index];
+    if (item->placed) return item->operand;
+    clef__kind kind = item->node->op->kind;
+    clef__operand x;
+    if (item->leaf) {
+        int64_t n = clef_shape_numel(item->node->shape);
+        int device = l->device;
+        l->device = item->node->device;
+        x = clef__dense_operand(clef__new_value(l, CLEF__LEAF_VALUE, index, (size_t)n * clef_dtype_size(item->node->dtype)),
+                                item->node->dtype, item->node->shape, NULL);
+        l->device = device;
+        memcpy(x.stride, item->node->layout.stride, sizeof x.stride);
+        l->plan->value[x.value].donatable = item->donatable;
+    } else if (kind == CLEF__VIEW) {
+        x = view_operand(l, item);
+    } else {
+        x = constant_operand(l, index); /* everything else was placed by its group before */
+    }
+    item->operand = x;
+    item->placed = true;
+    return x;
+}
+
+clef__operand clef__lower_in(const clef__lowering *l, int i) {
+    return clef__item_operand((clef__lowering *)l, clef__item_of(l->g, l->node->input[i]));
+}
+
+clef__operand clef__lower_in_dense(clef__lowering *l, int i, const int *order) {
+    clef__operand x = clef__lower_in(l, i);
+    return clef__lower_is_dense(&x, order) ? x : dense_copy(l, x, order);
+}
+
+clef__operand clef__lower_out(clef__lowering *l, const int *order) {
+    clef__item *item = &l->g->item[l->item];
+    size_t bytes = (size_t)clef_shape_numel(l->node->shape) * clef_dtype_size(l->node->dtype);
+    item->operand = clef__dense_operand(clef__new_value(l, CLEF__ARENA_VALUE, l->item, bytes), l->node->dtype,
+                                        l->node->shape, order);
+    item->placed = true;
+    return item->operand;
+}
+
+/* ---- elementwise helpers ---- */
+
+static const clef_op op_convert = {.name = "copy", .kind = CLEF__POINTWISE, .params = "x", .text = "CAST"};
+
+void clef__lower_copy(clef__lowering *l, clef__operand to, clef__operand from) {
+    clef__pointwise p = {.shape = clef__operand_shape(&to), .n_operands = 1, .n_steps = 1, .n_stores = 1};
+    p.operand[0] = (clef__pw_operand){.dtype = from.dtype, .x = from};
+    p.step[0] = (clef__pw_step){.op = &op_convert, .dtype = to.dtype, .n_inputs = 1, .input = {0}};
+    p.store[0].from = CLEF__PW_OPERANDS;
+    p.store[0].to = to;
+    clef__lower_pointwise(l, &p, "copy");
+}
+
+void clef__lower_fill(clef__lowering *l, clef__operand to, double value) {
+    clef__pointwise p = {.shape = clef__operand_shape(&to), .n_operands = 1, .n_stores = 1};
+    p.operand[0] = (clef__pw_operand){.constant = true, .item = -1, .number = value, .dtype = to.dtype};
+    p.store[0].to = to;
+    clef__lower_pointwise(l, &p, "fill");
+}
+
+/* ---- launches ---- */
+
+static clef__launch *new_launch(clef__lowering *l) {
+    clef__plan *plan = l->plan;
+    void *array = grown(l, plan->launch, plan->n_launches, &plan->launch_capacity, sizeof *plan->launch);
+    if (!array) return NULL;
+    plan->launch = array;
+    clef__launch *launch = &plan->launch[plan->n_launches++];
+    *launch = (clef__launch){.device = l->device};
+    return launch;
+}
+
+void clef__launch_begin(clef__lowering *l, const char *file, const char *kernel) {
+    l->open = new_launch(l);
+    clef__free(l->defines);
+    l->defines = clef__strdup("");
+    if (!l->open || !l->defines) {
+        clef__lower_fail(l);
+        return;
+    }
+    l->open->file = file;
+    l->open->name = kernel;
+    l->open->label = l->node ? l->node->op->name : kernel;
+}
+
+void clef__launch_define(clef__lowering *l, const char *name, const char *fmt, ...) {
+    if (l->failed) return;
+    char value[256];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(value, sizeof value, fmt, args);
+    va_end(args);
+    char *longer = clef__format("%s%s-D%s=%s", l->defines, *l->defines ? " " : "", name, value);
+    if (!longer) {
+        clef__lower_fail(l);
+        return;
+    }
+    clef__free(l->defines);
+    l->defines = longer;
+}
+
+static void add_arg(clef__lowering *l, clef__arg arg) {
+    if (l->failed) return;
+    clef__launch *launch = l->open;
+    void *array = grown(l, launch->arg, launch->n_args, &launch->arg_capacity, sizeof arg);
+    if (!array) return;
+    launch->arg = array;
+    arg.index = launch->n_kernel_args;
+    launch->arg[launch->n_args++] = arg;
+    launch->n_kernel_args += arg.kind == CLEF__ARG_TENSOR ? 2 : 1;
+}
+
+void clef__launch_tensor(clef__lowering *l, clef__operand x, bool writes) {
+    add_arg(l, (clef__arg){.kind = CLEF__ARG_TENSOR, .writes = writes, .value = x.value, .number = x.offset, .dtype = x.dtype});
+}
+void clef__launch_long(clef__lowering *l, int64_t value) { add_arg(l, (clef__arg){.kind = CLEF__ARG_LONG, .number = value}); }
+void clef__launch_int(clef__lowering *l, int32_t value) { add_arg(l, (clef__arg){.kind = CLEF__ARG_INT, .number = value}); }
+void clef__launch_float(clef__lowering *l, float value) { add_arg(l, (clef__arg){.kind = CLEF__ARG_FLOAT, .real = value}); }
+void clef__launch_dynamic(clef__lowering *l, int i) {
+    add_arg(l, (clef__arg){.kind = CLEF__ARG_DYNAMIC, .number = i, .item = l->item});
+}
+void clef__launch_constant(clef__lowering *l, int item, double number, clef_dtype dtype) {
+    add_arg(l, (clef__arg){.kind = CLEF__ARG_CONSTANT, .item = item, .constant = number, .dtype = dtype});
+}
+
+void clef__launch_end(clef__lowering *l, const size_t global[3], const size_t local[3]) {
+    if (l->failed) return;
+    for (int i = 0; i < 3; i++) {
+        l->open->local[i] = local[i];
+        l->open->global[i] = (global[i] + local[i] - 1) / local[i] * local[i];
+    }
+    l->open->options = l->defines;
+    l->defines = NULL;
+    l->open = NULL;
+}
+
+void clef__launch_end_1d(clef__lowering *l, int64_t items) {
+    if (l->failed) return;
+    l->open->items = items;
+    size_t local = (size_t)clef__lower_profile(l)->local;
+    clef__launch_end(l, (size_t[3]){(size_t)items, 1, 1}, (size_t[3]){local, 1, 1});
+}
+
+int64_t clef__lower_items(const clef__lowering *l, int64_t n, int64_t at_least) {
+    const clef__profile *profile = clef__lower_profile(l);
+    int64_t units = clef__lower_device(l)->compute_units;
+    int64_t most = (units ? units : 1) * profile->items_per_unit * profile->local;
+    int64_t items = (n + at_least - 1) / (at_least ? at_least : 1);
+    return items < 1 ? 1 : items < most ? items : most;
+}

@@ -1,0 +1,56 @@
+/* lower.h — the words in which an op's strategy says how to compute a node: operands, scratch, launches.
+
+   Failures stick in the lowering, so a strategy needs no checks.  Empty outputs never reach a strategy; empty inputs may
+   (a sum over nothing, k = 0): emit clef__lower_fill then.
+   Kernel arguments of a tensor are two: `__global T *p, long offset` (elements), in the order of the calls. */
+#ifndef CLEF_LOWER_H
+#define CLEF_LOWER_H
+#include "graph/graph.h"
+
+/* A strided window on a value that the plan will place. */
+typedef struct clef__operand {
+    int value; /* the plan's number of the memory behind it */
+    clef_dtype dtype;
+    int rank;
+    int64_t offset; /* elements, within the value */
+    int64_t dim[CLEF_MAX_RANK], stride[CLEF_MAX_RANK];
+} clef__operand;
+
+const clef__node *clef__lower_node(const clef__lowering *l);
+const clef__profile *clef__lower_profile(const clef__lowering *l);
+const clef_device_info *clef__lower_device(const clef__lowering *l);
+
+/* Input i as it lies: any strides, 0 and negative ones too.  No launch. */
+clef__operand clef__lower_in(const clef__lowering *l, int i);
+/* Input i, dense with dimensions in memory order `order` (outermost first; NULL: row-major); copied if it lies otherwise. */
+clef__operand clef__lower_in_dense(clef__lowering *l, int i, const int *order);
+/* Does input i already lie dense in this order?  (Dimensions of 1 do not matter.) */
+bool clef__lower_is_dense(const clef__operand *x, const int *order);
+/* The node's output, dense in this order.  Call once. */
+clef__operand clef__lower_out(clef__lowering *l, const int *order);
+/* Memory that lives for this node only; row-major. */
+clef__operand clef__lower_scratch(clef__lowering *l, clef_dtype dtype, clef_shape shape);
+
+/* to := from, elementwise with dtype conversion; shapes equal, any strides. */
+void clef__lower_copy(clef__lowering *l, clef__operand to, clef__operand from);
+/* to := value. */
+void clef__lower_fill(clef__lowering *l, clef__operand to, double value);
+
+/* One launch: begin, then defines and arguments in the kernel's order, then end. */
+void clef__launch_begin(clef__lowering *l, const char *file, const char *kernel); /* file of cl/, "gemm.cl" */
+void clef__launch_define(clef__lowering *l, const char *name, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void clef__launch_tensor(clef__lowering *l, clef__operand x, bool writes); /* two kernel arguments */
+void clef__launch_long(clef__lowering *l, int64_t value);   /* long */
+void clef__launch_int(clef__lowering *l, int32_t value);    /* int */
+void clef__launch_float(clef__lowering *l, float value);    /* float */
+void clef__launch_dynamic(clef__lowering *l, int i);        /* ulong: the node's dynamic.u[i], read anew at each replay */
+void clef__launch_end(clef__lowering *l, const size_t global[3], const size_t local[3]);
+/* A one-dimensional launch of about `items` independent work-items with the profile's local size; the kernel must ignore
+   ids ≥ items (pass items as an argument). */
+void clef__launch_end_1d(clef__lowering *l, int64_t items);
+/* How many work-items a one-dimensional range of n should be cut into on this device (CPU: a few per unit). */
+int64_t clef__lower_items(const clef__lowering *l, int64_t n, int64_t at_least_per_item);
+
+/* "-D" token of a dtype for cl/common.h: f32, f16, … */
+static inline const char *clef__token(clef_dtype dtype) { return clef_dtype_name(dtype); }
+#endif

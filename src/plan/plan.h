@@ -1,0 +1,203 @@
+/* plan.h — the structures that the passes hand to each other.
+
+   eval.c collects the pending graph as `items` (inputs before consumers) and a `key` that describes it completely.  A known
+   key replays its plan (run.c).  An unknown one goes through the passes: simplify.c (dead code, common subexpressions) →
+   fuse.c (which pointwise nodes share a kernel, and in which order groups run) → build.c + codegen.c + lower.c (launches over
+   numbered values) → memory.c (where values lie) → build.c (kernels compiled, arguments set). */
+#ifndef CLEF_PLAN_H
+#define CLEF_PLAN_H
+#include "plan/lower.h"
+
+/* ---- items: the nodes of one evaluation ---- */
+
+typedef struct clef__item {
+    clef__node *node;
+    bool leaf;        /* already computed: an input of the plan */
+    bool donatable;   /* a leaf nobody else will look at again: its memory may be taken over */
+    bool output;      /* must be in memory of its own afterwards */
+    int same_as;      /* -1, or the earlier item that computes the same value */
+    int group;        /* -1 for leaves, constants and views */
+    bool placed;      /* operand is valid */
+    clef__operand operand;
+} clef__item;
+
+typedef struct clef__graph_view {
+    clef__item *item;
+    int n, capacity;
+    uint64_t mark;
+    uint64_t *key; /* equal keys mean equal plans */
+    size_t key_words, key_capacity;
+    uint64_t hash;
+} clef__graph_view;
+
+/* The item of a node of this evaluation, after common subexpressions. */
+int clef__item_of(const clef__graph_view *g, const clef__node *node);
+
+/* ---- groups: what runs as one launch (pointwise) or one lowering (everything else) ---- */
+
+typedef struct clef__group_edge { int group; bool through_view; } clef__group_edge;
+typedef struct clef__group {
+    int *member, n_members;       /* items, ascending */
+    clef__group_edge *edge;       /* groups it depends on */
+    int n_edges, edge_capacity, member_capacity;
+    int merged_into;              /* -1, or the group that took its members */
+    bool pointwise;
+    uint64_t visited;
+} clef__group;
+
+typedef struct clef__grouping {
+    clef__group *group;
+    int n;
+    int *order, n_order; /* live groups, dependencies first */
+    uint64_t visit;
+} clef__grouping;
+
+/* ---- values: memory that the plan gives a place ---- */
+
+typedef enum clef__home { CLEF__LEAF_VALUE, CLEF__ARENA_VALUE, CLEF__OUTPUT_VALUE } clef__home;
+typedef struct clef__value {
+    clef__home home;
+    int item;             /* the leaf it is, or an item that defines it (-1: scratch) */
+    int device;
+    size_t bytes;
+    int first, last;      /* launches that define it and use it last; -1: none */
+    int in_place_of;      /* -1, or the arena value whose memory it continues */
+    int donor;            /* output: -1, or the leaf value whose buffer it takes over */
+    int candidate[4], n_candidates; /* values it may continue: same layout, read element by element by its launch */
+    bool donatable, taken;
+    size_t offset;        /* arena: bytes */
+    clef__buffer *own;    /* arena in debug mode: a buffer of its exact size; else that of the running replay */
+} clef__value;
+
+/* ---- launches ---- */
+
+typedef enum clef__arg_kind { CLEF__ARG_TENSOR, CLEF__ARG_LONG, CLEF__ARG_INT, CLEF__ARG_FLOAT, CLEF__ARG_DYNAMIC,
+                              CLEF__ARG_CONSTANT } clef__arg_kind;
+typedef struct clef__arg {
+    clef__arg_kind kind;
+    int index;            /* in the kernel */
+    bool writes;
+    int value;            /* tensor */
+    int64_t number;       /* tensor: offset in elements; long, int; dynamic: which of the two */
+    float real;
+    int item;             /* dynamic, constant: where the number stands; constant: -1 for one that is part of the plan */
+    double constant;
+    clef_dtype dtype;     /* tensor, constant */
+} clef__arg;
+
+typedef struct clef__launch {
+    const char *label;    /* owned */
+    char *source;         /* owned if generated, NULL for a file of cl/ */
+    const char *file, *name;
+    char *options;
+    clef__arg *arg;
+    int n_args, arg_capacity;
+    int n_kernel_args;
+    size_t global[3], local[3];
+    int64_t items;        /* one-dimensional launches: what global was rounded up from; else 0 */
+    int device;
+    bool copies;          /* no kernel: arg[1] is copied to arg[0], between devices */
+    clef__kernel *kernel;
+} clef__launch;
+
+typedef struct clef__bind { int launch, arg; } clef__bind; /* an argument that may change between replays */
+
+typedef struct clef__result { int item, value; clef__layout layout; } clef__result;
+
+typedef struct clef__plan {
+    struct clef__plan *next;      /* most recently used first */
+    uint64_t *key, hash;
+    size_t key_words;
+    clef__value *value;
+    int n_values, value_capacity;
+    clef__launch *launch;
+    int n_launches, launch_capacity;
+    clef__bind *bind;
+    int n_binds;
+    clef__result *result;         /* what to hand to nodes afterwards */
+    int n_results;
+    int n_items;
+    size_t arena_bytes[16];       /* per device */
+    size_t lower_bound;           /* of arena_bytes[0]: the most bytes alive at once */
+    clef__buffer *arena[16];
+} clef__plan;
+
+enum { CLEF__MAX_DEVICES = 16 };
+
+/* ---- passes ---- */
+
+/* simplify.c: fills same_as. */
+clef_status clef__simplify(clef__graph_view *g);
+/* fuse.c: groups and their order.  fuse = false: every node alone. */
+clef_status clef__fuse(clef__graph_view *g, bool fuse, clef__grouping *out);
+void clef__grouping_free(clef__grouping *grouping);
+/* memory.c: offsets of n blocks so that blocks alive at the same time never overlap; returns the total. */
+typedef struct clef__block { size_t bytes; int first, last; size_t offset; } clef__block;
+size_t clef__place(clef__block *block, int n, size_t alignment);
+size_t clef__place_lower_bound(const clef__block *block, int n);
+clef_status clef__plan_memory(clef__plan *plan, clef_context *ctx);
+/* build.c: from the graph to a plan ready to run; NULL with the error set. */
+clef__plan *clef__plan_build(clef_context *ctx, clef__graph_view *g);
+void clef__plan_free(clef__plan *plan);
+/* run.c: sets one kernel argument (g may be NULL for those that never change); one replay. */
+clef_status clef__plan_set(clef__plan *plan, const clef__graph_view *g, int launch, int arg);
+clef_status clef__plan_run(clef__plan *plan, clef_context *ctx, clef__graph_view *g);
+/* eval.c: collects the pending graph below roots. */
+clef_status clef__collect(clef_context *ctx, clef__node *const *roots, int n, clef__graph_view *g);
+void clef__graph_view_free(clef__graph_view *g);
+/* read.c: t evaluated into row-major memory: its clef__buffer and the byte offset. */
+extern const clef_op clef__op_copy;
+void *clef__row_major_buffer(clef_tensor *t, size_t *offset);
+/* print.c */
+clef_status clef__plan_print(const clef__plan *plan, const clef__graph_view *g, clef_plan_format format, FILE *stream);
+
+/* ---- lowering (lower.c, codegen.c) ---- */
+
+struct clef__lowering {
+    clef_context *ctx;
+    clef__graph_view *g;
+    clef__plan *plan;
+    const clef__node *node; /* of the KERNEL being lowered */
+    int item, device;
+    clef__launch *open;     /* between launch_begin and launch_end */
+    char *defines;
+    bool failed;
+};
+
+/* A pointwise kernel to be: operands, then steps that compute on operands and earlier steps, then what is stored. */
+enum { CLEF__PW_OPERANDS = 24, CLEF__PW_STEPS = 48 };
+typedef struct clef__pw_operand {
+    bool constant;        /* a number, from item's dynamic.f, or `number` when item is -1 */
+    int item;
+    double number;
+    clef_dtype dtype;
+    clef__operand x;      /* broadcast to the kernel's shape */
+} clef__pw_operand;
+typedef struct clef__pw_step {
+    const clef_op *op;
+    clef_dtype dtype;
+    int n_inputs, input[8]; /* operand i, or step j as CLEF__PW_OPERANDS + j */
+} clef__pw_step;
+typedef struct clef__pointwise {
+    clef_shape shape;
+    clef__pw_operand operand[CLEF__PW_OPERANDS];
+    clef__pw_step step[CLEF__PW_STEPS];
+    struct { int from; clef__operand to; } store[CLEF__PW_OPERANDS];
+    int n_operands, n_steps, n_stores;
+} clef__pointwise;
+/* codegen.c: emits the launch. */
+void clef__lower_pointwise(clef__lowering *l, const clef__pointwise *p, const char *label);
+/* lower.c */
+int clef__new_value(clef__lowering *l, clef__home home, int item, size_t bytes);
+void clef__lower_fail(clef__lowering *l);
+/* A number as kernel argument: of a constant item, or fixed (item -1). */
+void clef__launch_constant(clef__lowering *l, int item, double number, clef_dtype dtype);
+clef__operand clef__broadcast_operand(clef__operand x, clef_shape shape);
+clef_shape clef__operand_shape(const clef__operand *x);
+/* The memory order of a dense operand (outermost first) into order; false when it is not dense. */
+bool clef__dense_order(const clef__operand *x, int *order);
+/* A dense operand of this shape in this order over a value. */
+clef__operand clef__dense_operand(int value, clef_dtype dtype, clef_shape shape, const int *order);
+/* Item as an operand, materialising constants; views are resolved. */
+clef__operand clef__item_operand(clef__lowering *l, int item);
+#endif

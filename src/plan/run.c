@@ -1,0 +1,129 @@
+/* run.c — replays a plan: new buffers for results, the few changing arguments, every launch, results to their nodes. */
+#include "plan/plan.h"
+
+#include <string.h>
+
+/* ---- one argument ---- */
+
+static clef_status set_number(clef__kernel *kernel, int index, clef_dtype dtype, double number) {
+    switch (dtype) {
+    case CLEF_F64: return clef__kernel_set(kernel, index, sizeof(double), &number);
+    case CLEF_I64: return clef__kernel_set(kernel, index, sizeof(int64_t), &(int64_t){(int64_t)number});
+    case CLEF_I32: case CLEF_U8: case CLEF_BOOL: return clef__kernel_set(kernel, index, sizeof(int32_t), &(int32_t){(int32_t)number});
+    default: return clef__kernel_set(kernel, index, sizeof(float), &(float){(float)number});
+    }
+}
+
+/* Where a value lies now, and the offset (elements of arg's dtype) of its first element. */
+static clef__buffer *place_of(const clef__plan *plan, const clef__graph_view *g, const clef__arg *arg, int64_t *offset) {
+    const clef__value *value = &plan->value[arg->value];
+    *offset = arg->number;
+    if (value->home == CLEF__LEAF_VALUE) {
+        *offset += g->item[value->item].node->layout.offset;
+        return value->own;
+    }
+    if (value->home == CLEF__OUTPUT_VALUE || value->own) return value->own;
+    *offset += (int64_t)(value->offset / clef_dtype_size(arg->dtype));
+    return plan->arena[value->device];
+}
+
+clef_status clef__plan_set(clef__plan *plan, const clef__graph_view *g, int launch, int a) {
+    clef__kernel *kernel = plan->launch[launch].kernel;
+    const clef__arg *arg = &plan->launch[launch].arg[a];
+    switch (arg->kind) {
+    case CLEF__ARG_TENSOR: {
+        int64_t offset;
+        clef__buffer *buffer = place_of(plan, g, arg, &offset);
+        clef_status status = clef__kernel_set_buffer(kernel, arg->index, buffer);
+        return status == CLEF_OK ? clef__kernel_set(kernel, arg->index + 1, sizeof offset, &offset) : status;
+    }
+    case CLEF__ARG_LONG: return clef__kernel_set(kernel, arg->index, sizeof(int64_t), &arg->number);
+    case CLEF__ARG_INT: return clef__kernel_set(kernel, arg->index, sizeof(int32_t), &(int32_t){(int32_t)arg->number});
+    case CLEF__ARG_FLOAT: return clef__kernel_set(kernel, arg->index, sizeof(float), &arg->real);
+    case CLEF__ARG_DYNAMIC:
+        return clef__kernel_set(kernel, arg->index, sizeof(uint64_t), &g->item[arg->item].node->dynamic.u[arg->number]);
+    default:
+        return set_number(kernel, arg->index, arg->dtype, arg->item < 0 ? arg->constant : g->item[arg->item].node->dynamic.f);
+    }
+}
+
+/* ---- one replay ---- */
+
+/* Leaves' buffers are looked up, outputs get new ones or take over their donor's. */
+static clef_status bind_values(clef__plan *plan, clef_context *ctx, clef__graph_view *g) {
+    for (int v = 0; v < plan->n_values; v++) {
+        clef__value *value = &plan->value[v];
+        if (value->home != CLEF__LEAF_VALUE) continue;
+        value->own = g->item[value->item].node->buffer;
+        if (value->own) clef__buffer_retain(value->own);
+    }
+    for (int v = 0; v < plan->n_values; v++) {
+        clef__value *value = &plan->value[v];
+        if (value->home != CLEF__OUTPUT_VALUE || value->bytes == 0) continue;
+        if (value->donor >= 0) {
+            clef__node *leaf = g->item[plan->value[value->donor].item].node;
+            value->own = leaf->buffer;
+            leaf->buffer = NULL;
+            leaf->spent = true;
+        } else {
+            value->own = clef__buffer_new(clef__device_at(ctx, value->device), value->bytes);
+            if (!value->own) return clef_error_status(ctx);
+        }
+    }
+    return CLEF_OK;
+}
+
+static void unbind_values(clef__plan *plan) {
+    for (int v = 0; v < plan->n_values; v++) {
+        clef__value *value = &plan->value[v];
+        if (value->home == CLEF__ARENA_VALUE) continue;
+        clef__buffer_release(value->own);
+        value->own = NULL;
+    }
+}
+
+static clef_status copy_launch(clef__plan *plan, const clef__graph_view *g, const clef__launch *launch) {
+    int64_t to_offset, from_offset;
+    clef__buffer *to = place_of(plan, g, &launch->arg[0], &to_offset), *from = place_of(plan, g, &launch->arg[1], &from_offset);
+    size_t size = clef_dtype_size(launch->arg[0].dtype);
+    return clef__buffer_copy(to, (size_t)to_offset * size, from, (size_t)from_offset * size, plan->value[launch->arg[0].value].bytes);
+}
+
+static clef_status launch_all(clef__plan *plan, clef_context *ctx, const clef__graph_view *g) {
+    clef_status status = CLEF_OK;
+    for (int i = 0; status == CLEF_OK && i < plan->n_binds; i++) status = clef__plan_set(plan, g, plan->bind[i].launch, plan->bind[i].arg);
+    for (int i = 0; status == CLEF_OK && i < plan->n_launches; i++) {
+        const clef__launch *launch = &plan->launch[i];
+        status = launch->copies ? copy_launch(plan, g, launch)
+                                : clef__kernel_launch(launch->kernel, launch->global, launch->local, launch->label);
+    }
+    clef__counters(ctx)->launches += (uint64_t)plan->n_launches;
+    for (int d = 0; status == CLEF_OK && d < clef__device_count(ctx); d++) status = clef__flush(clef__device_at(ctx, d));
+    return status;
+}
+
+/* Nodes take their buffers.  A value that no gradient will ask for forgets how it was made. */
+static void hand_out(const clef__plan *plan, const clef__graph_view *g) {
+    for (int i = 0; i < plan->n_results; i++) {
+        const clef__result *result = &plan->result[i];
+        clef__node *node = g->item[result->item].node;
+        const clef__value *value = &plan->value[result->value];
+        if (!value->own) continue;
+        node->buffer = value->own;
+        clef__buffer_retain(node->buffer);
+        node->layout = result->layout;
+        if (value->home == CLEF__LEAF_VALUE) node->layout.offset += g->item[value->item].node->layout.offset;
+    }
+    for (int i = 0; i < plan->n_results; i++) {
+        clef__node *node = g->item[plan->result[i].item].node;
+        if (node->buffer && !node->requires_grad) clef__node_cut(node);
+    }
+}
+
+clef_status clef__plan_run(clef__plan *plan, clef_context *ctx, clef__graph_view *g) {
+    clef_status status = bind_values(plan, ctx, g);
+    if (status == CLEF_OK) status = launch_all(plan, ctx, g);
+    if (status == CLEF_OK) hand_out(plan, g);
+    unbind_values(plan);
+    return status;
+}
