@@ -1,0 +1,187 @@
+/* gemm.cl — C[z][m][n] = Σ_k A[z][m][k] · B[z][k][n] (+ bias[n]), for products and convolutions alike.
+
+   A work-item owns `tiles` row tiles times `panels` column panels.  A tile is MR rows by NV vectors of W lanes, one named
+   accumulator each, so that they stay in registers.  A is read by address: rows in three levels (m1, m2, m3), k in three
+   levels (k1, k2, k3) with any strides, so an image needs no im2col.  B is a row of NV·W lanes per k, `ldb` apart: packed
+   panels (pack.cl), or a row-major matrix as it lies.  Rows beyond M repeat the last one and are not stored; no branch
+   stands in the k loop.  With splits > 1 each split sums its own run of k into its own C.
+
+   Knobs: MR, NV, W; IN: f32, f64, i32 or i64, what A and B are and sums are made in; OUT: storage of C and bias; BIAS. */
+#ifndef IN
+#define IN f32
+#endif
+#ifndef OUT
+#define OUT f32
+#endif
+#ifndef MR
+#define MR 4
+#endif
+#ifndef NV
+#define NV 1
+#endif
+#ifndef W
+#define W 4
+#endif
+#include "common.h"
+
+#define NR (NV * W)
+#define S COMPUTE(IN)
+#define V VEC(S, W)
+
+#define FMA_f32(x, y, z) fma(x, y, z)
+#define FMA_f64(x, y, z) fma(x, y, z)
+#define FMA_i32(x, y, z) ((x) * (y) + (z))
+#define FMA_i64(x, y, z) ((x) * (y) + (z))
+#define FMA(x, y, z) CAT(FMA_, IN)(x, y, z)
+
+#define ROWS_1(X) X(0)
+#define ROWS_2(X) ROWS_1(X) X(1)
+#define ROWS_3(X) ROWS_2(X) X(2)
+#define ROWS_4(X) ROWS_3(X) X(3)
+#define ROWS_5(X) ROWS_4(X) X(4)
+#define ROWS_6(X) ROWS_5(X) X(5)
+#define ROWS_7(X) ROWS_6(X) X(6)
+#define ROWS_8(X) ROWS_7(X) X(7)
+#define ROWS_9(X) ROWS_8(X) X(8)
+#define ROWS_10(X) ROWS_9(X) X(9)
+#define ROWS_11(X) ROWS_10(X) X(10)
+#define ROWS_12(X) ROWS_11(X) X(11)
+#define ROWS_13(X) ROWS_12(X) X(12)
+#define ROWS_14(X) ROWS_13(X) X(13)
+#define ROWS(X) CAT(ROWS_, MR)(X)
+#define COLUMNS_1(X, i) X(i, 0)
+#define COLUMNS_2(X, i) COLUMNS_1(X, i) X(i, 1)
+#define COLUMNS_3(X, i) COLUMNS_2(X, i) X(i, 2)
+#define COLUMNS_4(X, i) COLUMNS_3(X, i) X(i, 3)
+#define COLUMNS(X, i) CAT(COLUMNS_, NV)(X, i)
+
+/* One row index as three levels; `next` steps to the following row, with carry. */
+typedef struct { int r1, r2, r3; } walk;
+static walk walk_at(int m, int m2, int m3) {
+    walk w;
+    w.r3 = m % m3;
+    w.r2 = m / m3 % m2;
+    w.r1 = m / m3 / m2;
+    return w;
+}
+static walk walk_next(walk w, int m2, int m3) {
+    w.r3++;
+    if (w.r3 == m3) {
+        w.r3 = 0;
+        w.r2++;
+        if (w.r2 == m2) {
+            w.r2 = 0;
+            w.r1++;
+        }
+    }
+    return w;
+}
+
+__kernel void gemm(__global const MEMORY(IN) *restrict a_base, long a_offset, __global const MEMORY(IN) *restrict b_base,
+                   long b_offset, __global MEMORY(OUT) *restrict c_base, long c_offset,
+#ifdef BIAS
+                   __global const MEMORY(OUT) *restrict bias, long bias_offset, long bias_z,
+#endif
+                   int M, int N, int K, int m2, int m3, long am1, long am2, long am3, long cm1, long cm2, long cm3,
+                   long cn, int k2, int k3, long ak1, long ak2, long ak3, int direct, long ldb, long panel_stride, int z2,
+                   long az1, long az2, long bz1, long bz2, long cz1, long cz2, int splits, int segments, long cs,
+                   int tiles, int panels) {
+    int z = (int)get_global_id(2);
+    int split = z % splits;
+    z /= splits;
+    __global const MEMORY(IN) *a = a_base + a_offset + z / z2 * az1 + z % z2 * az2;
+    __global const MEMORY(IN) *b = b_base + b_offset + z / z2 * bz1 + z % z2 * bz2;
+    __global MEMORY(OUT) *c = c_base + c_offset + z / z2 * cz1 + z % z2 * cz2 + split * cs;
+    int first = split * segments;                         /* of the runs of k3, this split's part */
+    int k_begin = min(first * k3, K), k_end = min((first + segments) * k3, K);
+    int panel_end = min(((int)get_global_id(0) + 1) * panels, (N + NR - 1) / NR);
+    int m_begin = (int)get_global_id(1) * tiles * MR, m_end = min(m_begin + tiles * MR, M);
+
+    PLAIN_LOOP
+    for (int panel = (int)get_global_id(0) * panels; panel < panel_end; panel++) {
+        /* A matrix read as it lies must not be read past its end: the last panel moves back and leaves out `skip`. */
+        int n = direct ? min(panel * NR, N - NR) : panel * NR;
+        int skip = panel * NR - n;
+        __global const MEMORY(IN) *b_panel = b + (direct ? (long)n : panel * panel_stride) + k_begin * ldb;
+        PLAIN_LOOP
+        for (int m = m_begin; m < m_end; m += MR) {
+            walk w = walk_at(m, m2, m3);
+            int left = min(m_end - m, MR);
+            long a_row[MR], c_row[MR];
+            PLAIN_LOOP
+            for (int i = 0; i < MR; i++) {
+                a_row[i] = w.r1 * am1 + w.r2 * am2 + w.r3 * am3;
+                c_row[i] = w.r1 * cm1 + w.r2 * cm2 + w.r3 * cm3;
+                if (i + 1 < left) w = walk_next(w, m2, m3);
+            }
+#define ADDRESS(i) __global const MEMORY(IN) *a##i = a + a_row[i];
+            ROWS(ADDRESS)
+#ifdef BIAS
+            __global const MEMORY(OUT) *bias_row = bias + bias_offset + z % z2 * bias_z;
+#define BIAS_LANES(i, j)                                                                               \
+    S lane##j[W];                                                                                      \
+    for (int l = 0; l < W; l++) lane##j[l] = n + j * W + l < N ? LOAD(OUT, 1, bias_row, n + j * W + l) : 0; \
+    V start##j = LOAD(IN, W, lane##j, 0);
+            COLUMNS(BIAS_LANES, 0)
+#define START(i, j) V c##i##_##j = start##j;
+#else
+#define START(i, j) V c##i##_##j = (V)(0);
+#endif
+#define START_ROW(i) COLUMNS(START, i)
+            ROWS(START_ROW)
+
+            __global const MEMORY(IN) *bp = b_panel;
+            int s1 = first / k2, s2 = first % k2;
+            PLAIN_LOOP
+            for (int k = k_begin; k < k_end; k += k3) {
+                long at = s1 * ak1 + s2 * ak2;
+                int run = min(k3, k_end - k), i = 0;
+#define FETCH(i, j) V b##j = LOAD(IN, W, bp, j * W);
+#define MULTIPLY(i, j) c##i##_##j = FMA((V)(x), b##j, c##i##_##j);
+#define STEP_ROW(i)                                                                                    \
+    {                                                                                                  \
+        S x = a##i[at];                                                                                \
+        COLUMNS(MULTIPLY, i)                                                                           \
+    }
+#define STEP                                                                                           \
+    {                                                                                                  \
+        COLUMNS(FETCH, 0)                                                                              \
+        ROWS(STEP_ROW)                                                                                 \
+        bp += ldb;                                                                                     \
+        at += ak3;                                                                                     \
+    }
+                PLAIN_LOOP
+                for (; i + 2 <= run; i += 2) {
+                    STEP STEP
+                }
+                PLAIN_LOOP
+                for (; i < run; i++) STEP
+                if (++s2 == k2) {
+                    s2 = 0;
+                    s1++;
+                }
+            }
+
+            __global MEMORY(OUT) *corner = c + n * cn;
+            if (cn == 1 && skip == 0 && n + NR <= N) {
+#define PUT(i, j) STORE(OUT, W, corner + c_row[i], j * W, c##i##_##j);
+#define PUT_ROW(i)                                                                                     \
+    if (i < left) {                                                                                    \
+        COLUMNS(PUT, i)                                                                                \
+    }
+                ROWS(PUT_ROW)
+            } else {
+                S tile[MR * NR];
+#define SPILL(i, j) STORE(IN, W, tile, i * NR + j * W, c##i##_##j);
+#define SPILL_ROW(i) COLUMNS(SPILL, i)
+                ROWS(SPILL_ROW)
+                PLAIN_LOOP
+                for (int i = 0; i < left; i++) {
+                    PLAIN_LOOP
+                    for (int j = skip; j < min(NR, N - n); j++)
+                        STORE(OUT, 1, corner + c_row[i], j * cn, tile[i * NR + j]);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,100 @@
+/* pack.cl — the two helpers of gemm.cl.
+
+   pack: B[k][n], k in three levels with any strides, into panels [z][ceil(N/NR)][K][NR], the last one filled with zeros.
+   With NR = MR it packs the rows of A in the same way.
+   finish: C[z][m][n] = Σ_s partial[z][s][m][n] (+ bias[n]) in the order of s, into C's own strides.
+
+   Knobs: NR; IN, OUT: storage before and after; W (finish): lanes; BIAS. */
+#ifndef IN
+#define IN f32
+#endif
+#ifndef OUT
+#define OUT f32
+#endif
+#ifndef NR
+#define NR 4
+#endif
+#ifndef W
+#define W 4
+#endif
+#include "common.h"
+
+#define S COMPUTE(OUT)
+
+/* A work-item packs `rows` values of k of one panel; along whichever of n and k lies contiguous. */
+__kernel void pack(__global const MEMORY(IN) *restrict from_base, long from_offset, __global MEMORY(OUT) *restrict to_base,
+                   long to_offset, int N, int K, int k2, int k3, long sk1, long sk2, long sk3, long sn, int z2, long sz1,
+                   long sz2, int rows) {
+    int panel = (int)get_global_id(1), z = (int)get_global_id(2), n = panel * NR;
+    int k = (int)get_global_id(0) * rows, k_end = min(k + rows, K), lanes = min(NR, N - n);
+    if (n >= N) return;
+    __global const MEMORY(IN) *from = from_base + from_offset + z / z2 * sz1 + z % z2 * sz2 + n * sn;
+    __global MEMORY(OUT) *to = to_base + to_offset + ((long)(z * ((N + NR - 1) / NR) + panel) * K + k) * NR;
+    int r3 = k % k3, r2 = k / k3 % k2, r1 = k / k3 / k2;
+    PLAIN_LOOP
+    while (k < k_end) {
+        int run = min(k3 - r3, k_end - k);
+        __global const MEMORY(IN) *row = from + (r1 * sk1 + r2 * sk2 + r3 * sk3);
+        if (sn == 1 && lanes == NR) {
+            PLAIN_LOOP
+            for (int i = 0; i < run; i++)
+                for (int j = 0; j < NR; j++) STORE(OUT, 1, to, i * NR + j, LOAD(IN, 1, row, i * sk3 + j));
+        } else { /* in blocks of 16, so that both sides stay in the cache */
+            PLAIN_LOOP
+            for (int i = 0; i < run; i += 16) {
+                PLAIN_LOOP
+                for (int j = 0; j < NR; j++) {
+                    PLAIN_LOOP
+                    for (int l = i; l < min(i + 16, run); l++)
+                        STORE(OUT, 1, to, l * NR + j, j < lanes ? LOAD(IN, 1, row, l * sk3 + j * sn) : 0);
+                }
+            }
+        }
+        k += run;
+        to += (long)run * NR;
+        r3 = 0;
+        if (++r2 == k2) {
+            r2 = 0;
+            r1++;
+        }
+    }
+}
+
+/* A work-item sums `rows` rows. */
+__kernel void finish(__global const MEMORY(IN) *restrict part_base, long part_offset, __global MEMORY(OUT) *restrict c_base,
+                     long c_offset,
+#ifdef BIAS
+                     __global const MEMORY(OUT) *restrict bias, long bias_offset, long bias_z,
+#endif
+                     int M, int N, int splits, int m2, int m3, long cm1, long cm2, long cm3, long cn, int z2, long cz1,
+                     long cz2, int rows) {
+    int z = (int)get_global_id(1), m = (int)get_global_id(0) * rows, m_end = min(m + rows, M);
+    long size = (long)M * N;
+    PLAIN_LOOP
+    for (; m < m_end; m++) {
+        __global const MEMORY(IN) *part = part_base + part_offset + z * splits * size + (long)m * N;
+        __global MEMORY(OUT) *c = c_base + c_offset + z / z2 * cz1 + z % z2 * cz2 + m / m3 / m2 * cm1 + m / m3 % m2 * cm2 +
+                                  m % m3 * cm3;
+        int n = 0;
+        PLAIN_LOOP
+        for (; cn == 1 && n + W <= N; n += W) {
+            VEC(S, W) sum = LOAD(IN, W, part, n);
+            PLAIN_LOOP
+            for (int s = 1; s < splits; s++) sum += LOAD(IN, W, part, s * size + n);
+#ifdef BIAS
+            sum += LOAD(OUT, W, bias + bias_offset, z % z2 * bias_z + n);
+#endif
+            STORE(OUT, W, c, n, sum);
+        }
+        PLAIN_LOOP
+        for (; n < N; n++) {
+            S sum = LOAD(IN, 1, part, n);
+            PLAIN_LOOP
+            for (int s = 1; s < splits; s++) sum += LOAD(IN, 1, part, s * size + n);
+#ifdef BIAS
+            sum += LOAD(OUT, 1, bias + bias_offset, z % z2 * bias_z + n);
+#endif
+            STORE(OUT, 1, c, n * cn, sum);
+        }
+    }
+}

@@ -1,0 +1,310 @@
+/* gemm.c — chooses tile, packing, splits and grid for a product, and emits its launches (cl/gemm.cl, cl/pack.cl). */
+#include "ops/gemm.h"
+#include <string.h>
+
+enum {
+    LONGEST_K = 6144,      /* a panel of B of this many rows still lies in a second-level cache */
+    SHORTEST_SPLIT = 128,  /* fewer products than this do not pay the second pass of a split */
+    ITEM_FLOPS = 8000000,  /* a work-item's share on a CPU: long against its start, short against the whole */
+    PAGE_FLOATS = 1024     /* rows this far apart (or a multiple) fall into the same set of a first-level cache */
+};
+
+/* The choices for one product. */
+typedef struct tiling {
+    int rows, vectors, width; /* of a register tile */
+    int64_t m, k, panels, row_tiles, batch;
+    bool direct;              /* B is read as it lies */
+    int64_t ldb, panel_stride;
+    int64_t splits, segments;
+    int64_t tiles_per_item, panels_per_item;
+} tiling;
+
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+clef_dtype clef__gemm_type(clef_dtype dtype) {
+    return dtype == CLEF_F16 || dtype == CLEF_BF16 ? CLEF_F32 : dtype;
+}
+
+bool clef__gemm_takes(clef_dtype dtype) { return dtype != CLEF_U8 && dtype != CLEF_BOOL; }
+
+clef__operand clef__gemm_operand(clef__lowering *l, clef__operand x) {
+    clef_dtype type = clef__gemm_type(x.dtype);
+    if (type == x.dtype) return x;
+    clef_shape shape = {.rank = x.rank};
+    memcpy(shape.dim, x.dim, sizeof shape.dim);
+    clef__operand copy = clef__lower_scratch(l, type, shape);
+    clef__lower_copy(l, copy, x);
+    return copy;
+}
+
+/* Joins neighbouring levels that are one level in both strides, and moves what is left to the inner end. */
+static void merge_levels(int64_t size[3], int64_t s[3], int64_t t[3]) {
+    int64_t n[3] = {1, 1, 1}, p[3] = {0}, q[3] = {0};
+    int at = 3;
+    for (int i = 2; i >= 0; i--) {
+        if (size[i] == 1) continue;
+        if (at < 3 && s[i] == p[at] * n[at] && t[i] == q[at] * n[at]) {
+            n[at] *= size[i];
+            continue;
+        }
+        at--;
+        n[at] = size[i];
+        p[at] = s[i];
+        q[at] = t[i];
+    }
+    memcpy(size, n, sizeof n);
+    memcpy(s, p, sizeof p);
+    memcpy(t, q, sizeof q);
+}
+
+static void choose_tile(const clef__lowering *l, const clef__gemm *g, clef_dtype type, tiling *t) {
+    const clef__profile *profile = clef__lower_profile(l);
+    int lanes = profile->vector;
+    if (clef_dtype_size(type) == 8 && lanes > 1) lanes /= 2;
+    t->width = lanes;
+    t->vectors = profile->tile_vectors;
+    if (lanes >= 8 && g->n <= lanes / 2) t->width = lanes / 2;
+    int64_t narrow = ceil_div(g->n, t->width) * t->width;
+    int64_t wide = ceil_div(g->n, t->width * t->vectors) * t->width * t->vectors;
+    if (g->n <= t->width || narrow * 5 <= wide * 4) t->vectors = 1;
+    t->rows = t->m <= 4 && profile->tile_m > 4 ? 4 : profile->tile_m;
+    t->panels = ceil_div(g->n, t->width * t->vectors);
+    t->row_tiles = ceil_div(t->m, t->rows);
+}
+
+/* Can B be read as it lies, and is that the better way? */
+static void choose_direct(const clef__gemm *g, clef_dtype type, tiling *t) {
+    int64_t size[3], stride[3], same[3];
+    memcpy(size, g->k, sizeof size);
+    memcpy(stride, g->b_k, sizeof stride);
+    memcpy(same, g->b_k, sizeof same);
+    merge_levels(size, stride, same);
+    int64_t lanes = t->width * t->vectors;
+    bool can = g->b.dtype == type && (g->b_n == 1 || g->n == 1) && g->n >= lanes && size[0] * size[1] == 1;
+    t->direct = can && (t->row_tiles <= 4 || stride[2] <= 2 * lanes);
+    t->ldb = t->direct ? stride[2] : lanes;
+    t->panel_stride = t->k * lanes;
+}
+
+static int64_t units(const clef__lowering *l) { return larger(clef__lower_device(l)->compute_units, 1); }
+
+/* Cuts k into splits, each a whole number of runs of k[2]; a k of one run is cut into equal ones first. */
+static void choose_splits(const clef__lowering *l, clef__gemm *g, tiling *t) {
+    int64_t items = t->panels * t->row_tiles * t->batch, want = units(l) * clef__lower_profile(l)->items_per_unit;
+    int64_t splits = ceil_div(t->k, LONGEST_K);
+    if (items < want) splits = larger(splits, smaller(ceil_div(want, items), t->k / SHORTEST_SPLIT));
+    int64_t runs = g->k[0] * g->k[1];
+    if (splits > 1 && runs == 1) {
+        g->k[2] = ceil_div(ceil_div(t->k, splits), 4) * 4;
+        g->a_k[1] = g->k[2] * g->a_k[2];
+        g->k[1] = runs = ceil_div(t->k, g->k[2]);
+    }
+    t->segments = ceil_div(runs, larger(splits, 1));
+    t->splits = ceil_div(runs, t->segments);
+}
+
+static void choose_grid(const clef__lowering *l, tiling *t) {
+    t->tiles_per_item = t->panels_per_item = 1;
+    const clef__profile *profile = clef__lower_profile(l);
+    if (!profile->wide_items) return;
+    int64_t tiles = t->row_tiles * t->panels * t->batch * t->splits;
+    int64_t flops = 2 * t->rows * t->vectors * t->width * larger(t->k / t->splits, 1);
+    int64_t share = smaller(larger(ITEM_FLOPS / flops, 1), larger(tiles / (units(l) * profile->items_per_unit), 1));
+    t->tiles_per_item = smaller(share, t->row_tiles);
+    t->panels_per_item = smaller(larger(share / t->row_tiles, 1), t->panels);
+}
+
+/* Emits pack: sizes k (with strides s), n (stride sn), batch z; a batch stride of 0 packs once.  Leaves the strides of the
+   packed batch in z_stride. */
+typedef struct packing {
+    clef__operand from;
+    int64_t k[3], s[3], n, sn, z[2];
+    int width;
+    clef_dtype type;
+} packing;
+
+static clef__operand pack(clef__lowering *l, const packing *p, int64_t z_stride[2]) {
+    int64_t k = p->k[0] * p->k[1] * p->k[2], panels = ceil_div(p->n, p->width), size = panels * k * p->width;
+    int64_t z0 = z_stride[0] ? p->z[0] : 1, z1 = z_stride[1] ? p->z[1] : 1;
+    clef__operand to = clef__lower_scratch(l, p->type, CLEF_SHAPE(z0 * z1 * panels, k, p->width));
+    int64_t rows = larger(ceil_div(16384, p->width), 1);
+    clef__launch_begin(l, "pack.cl", "pack");
+    clef__launch_define(l, "NR", "%d", p->width);
+    clef__launch_define(l, "IN", "%s", clef__token(p->from.dtype));
+    clef__launch_define(l, "OUT", "%s", clef__token(p->type));
+    clef__launch_tensor(l, p->from, false);
+    clef__launch_tensor(l, to, true);
+    clef__launch_int(l, (int32_t)p->n);
+    clef__launch_int(l, (int32_t)k);
+    clef__launch_int(l, (int32_t)p->k[1]);
+    clef__launch_int(l, (int32_t)p->k[2]);
+    for (int i = 0; i < 3; i++) clef__launch_long(l, p->s[i]);
+    clef__launch_long(l, p->sn);
+    clef__launch_int(l, (int32_t)z1);
+    clef__launch_long(l, z_stride[0]);
+    clef__launch_long(l, z_stride[1]);
+    clef__launch_int(l, (int32_t)rows);
+    clef__launch_end(l, (size_t[]){(size_t)ceil_div(k, rows), (size_t)panels, (size_t)(z0 * z1)}, (size_t[]){1, 1, 1});
+    z_stride[0] = z_stride[0] ? z1 * size : 0;
+    z_stride[1] = z_stride[1] ? size : 0;
+    return to;
+}
+
+static void pack_b(clef__lowering *l, clef__gemm *g, const tiling *t, clef_dtype type) {
+    packing p = {.from = g->b, .n = g->n, .sn = g->b_n, .width = t->width * t->vectors, .type = type};
+    memcpy(p.k, g->k, sizeof p.k);
+    memcpy(p.s, g->b_k, sizeof p.s);
+    memcpy(p.z, g->z, sizeof p.z);
+    g->b = pack(l, &p, g->b_z);
+}
+
+/* Rows of A that lie badly for a tile (far apart along k, or a page apart) are packed too, when used often enough. */
+static void maybe_pack_a(clef__lowering *l, clef__gemm *g, const tiling *t, clef_dtype type) {
+    bool one_level = g->m[0] * g->m[1] == 1 && g->k[0] * g->k[1] == 1;
+    bool bad = g->a_k[2] != 1 || g->a_m[2] % PAGE_FLOATS == 0;
+    if (g->overlapping || !one_level || !bad || t->panels < 2 || t->row_tiles < 2) return;
+    packing p = {.from = g->a, .n = t->m, .sn = g->a_m[2], .width = t->rows, .type = type, .k = {1, 1, t->k}};
+    memcpy(p.s, g->a_k, sizeof p.s);
+    memcpy(p.z, g->z, sizeof p.z);
+    g->a = pack(l, &p, g->a_z);
+    g->a_k[2] = t->rows;
+    g->m[1] = t->row_tiles;
+    g->m[2] = t->rows;
+    g->a_m[1] = t->k * t->rows;
+    g->a_m[2] = 1;
+    g->c_m[1] = g->c_m[2] * t->rows;
+}
+
+static void define_bias(clef__lowering *l, const clef__gemm *g) {
+    if (!g->has_bias) return;
+    clef__launch_define(l, "BIAS", "1");
+    clef__launch_tensor(l, g->bias, false);
+    clef__launch_long(l, g->bias_z);
+}
+
+static void define_types(clef__lowering *l, clef_dtype in, clef_dtype out) {
+    clef__launch_define(l, "IN", "%s", clef__token(in));
+    clef__launch_define(l, "OUT", "%s", clef__token(out));
+}
+
+static void multiply(clef__lowering *l, const clef__gemm *g, const tiling *t, clef_dtype type, int64_t split_stride) {
+    const clef__profile *profile = clef__lower_profile(l);
+    clef__launch_begin(l, "gemm.cl", "gemm");
+    clef__launch_define(l, "MR", "%d", t->rows);
+    clef__launch_define(l, "NV", "%d", t->vectors);
+    clef__launch_define(l, "W", "%d", t->width);
+    define_types(l, type, g->c.dtype);
+    clef__launch_tensor(l, g->a, false);
+    clef__launch_tensor(l, g->b, false);
+    clef__launch_tensor(l, g->c, true);
+    define_bias(l, g);
+    clef__launch_int(l, (int32_t)t->m);
+    clef__launch_int(l, (int32_t)g->n);
+    clef__launch_int(l, (int32_t)t->k);
+    for (int i = 1; i < 3; i++) clef__launch_int(l, (int32_t)g->m[i]);
+    for (int i = 0; i < 3; i++) clef__launch_long(l, g->a_m[i]);
+    for (int i = 0; i < 3; i++) clef__launch_long(l, g->c_m[i]);
+    clef__launch_long(l, g->c_n);
+    for (int i = 1; i < 3; i++) clef__launch_int(l, (int32_t)g->k[i]);
+    for (int i = 0; i < 3; i++) clef__launch_long(l, g->a_k[i]);
+    clef__launch_int(l, t->direct);
+    clef__launch_long(l, t->ldb);
+    clef__launch_long(l, t->panel_stride);
+    clef__launch_int(l, (int32_t)g->z[1]);
+    for (int i = 0; i < 2; i++) clef__launch_long(l, g->a_z[i]);
+    for (int i = 0; i < 2; i++) clef__launch_long(l, g->b_z[i]);
+    for (int i = 0; i < 2; i++) clef__launch_long(l, g->c_z[i]);
+    clef__launch_int(l, (int32_t)t->splits);
+    clef__launch_int(l, (int32_t)t->segments);
+    clef__launch_long(l, split_stride);
+    clef__launch_int(l, (int32_t)t->tiles_per_item);
+    clef__launch_int(l, (int32_t)t->panels_per_item);
+    size_t x = (size_t)ceil_div(t->panels, t->panels_per_item), y = (size_t)ceil_div(t->row_tiles, t->tiles_per_item);
+    size_t group = profile->local > 1 ? (size_t)profile->local : 1, lx = 1;
+    while (lx * 2 <= x && lx * lx * 4 <= group) lx *= 2;
+    size_t ly = group / lx;
+    clef__launch_end(l, (size_t[]){(x + lx - 1) / lx * lx, (y + ly - 1) / ly * ly, (size_t)(t->batch * t->splits)},
+                     (size_t[]){lx, ly, 1});
+}
+
+/* C := the sum of the splits, with what belongs into the last store. */
+static void finish(clef__lowering *l, const clef__gemm *g, const tiling *t, clef__operand part) {
+    int64_t rows = larger(smaller(t->m, 32768 / larger(g->n * t->splits, 1)), 1);
+    clef__launch_begin(l, "pack.cl", "finish");
+    clef__launch_define(l, "W", "%d", t->width);
+    define_types(l, part.dtype, g->c.dtype);
+    clef__launch_tensor(l, part, false);
+    clef__launch_tensor(l, g->c, true);
+    define_bias(l, g);
+    clef__launch_int(l, (int32_t)t->m);
+    clef__launch_int(l, (int32_t)g->n);
+    clef__launch_int(l, (int32_t)t->splits);
+    for (int i = 1; i < 3; i++) clef__launch_int(l, (int32_t)g->m[i]);
+    for (int i = 0; i < 3; i++) clef__launch_long(l, g->c_m[i]);
+    clef__launch_long(l, g->c_n);
+    clef__launch_int(l, (int32_t)g->z[1]);
+    for (int i = 0; i < 2; i++) clef__launch_long(l, g->c_z[i]);
+    clef__launch_int(l, (int32_t)rows);
+    clef__launch_end(l, (size_t[]){(size_t)ceil_div(t->m, rows), (size_t)t->batch, 1}, (size_t[]){1, 1, 1});
+}
+
+/* The splits write rows of their own: [z][split][m][n], dense. */
+static void multiply_in_splits(clef__lowering *l, const clef__gemm *g, const tiling *t, clef_dtype type) {
+    clef__operand part = clef__lower_scratch(l, type, CLEF_SHAPE(t->batch * t->splits, t->m, g->n));
+    clef__gemm h = *g;
+    int64_t stride = g->n, size = t->m * g->n;
+    for (int i = 2; i >= 0; i--) {
+        h.c_m[i] = stride;
+        stride *= g->m[i];
+    }
+    h.c = part;
+    h.c_n = 1;
+    h.c_z[1] = t->splits * size;
+    h.c_z[0] = g->z[1] * h.c_z[1];
+    h.has_bias = false;
+    multiply(l, &h, t, type, size);
+    finish(l, g, t, part);
+}
+
+/* A sum over nothing: zero, or the bias. */
+static void fill_empty(clef__lowering *l, const clef__gemm *g) {
+    clef__operand c = g->c;
+    c.rank = 6;
+    int64_t dim[6] = {g->z[0], g->z[1], g->m[0], g->m[1], g->m[2], g->n};
+    int64_t stride[6] = {g->c_z[0], g->c_z[1], g->c_m[0], g->c_m[1], g->c_m[2], g->c_n};
+    memcpy(c.dim, dim, sizeof dim);
+    memcpy(c.stride, stride, sizeof stride);
+    if (!g->has_bias) {
+        clef__lower_fill(l, c, 0);
+        return;
+    }
+    clef__operand bias = g->bias;
+    int64_t bias_stride[6] = {0, g->bias_z, 0, 0, 0, 1};
+    bias.rank = 6;
+    memcpy(bias.dim, dim, sizeof dim);
+    memcpy(bias.stride, bias_stride, sizeof bias_stride);
+    clef__lower_copy(l, c, bias);
+}
+
+void clef__gemm_lower(clef__lowering *l, clef__gemm g) {
+    clef_dtype type = clef__gemm_type(g.c.dtype);
+    tiling t = {.m = g.m[0] * g.m[1] * g.m[2], .k = g.k[0] * g.k[1] * g.k[2], .batch = g.z[0] * g.z[1]};
+    if (t.k == 0) {
+        fill_empty(l, &g);
+        return;
+    }
+    merge_levels(g.m, g.a_m, g.c_m);
+    choose_tile(l, &g, type, &t);
+    choose_direct(&g, type, &t);
+    if (!t.direct) pack_b(l, &g, &t, type);
+    int64_t same[3];
+    memcpy(same, g.a_k, sizeof same);
+    merge_levels(g.k, g.a_k, same);
+    maybe_pack_a(l, &g, &t, type);
+    choose_splits(l, &g, &t);
+    choose_grid(l, &t);
+    if (t.splits == 1) multiply(l, &g, &t, type, 0);
+    else multiply_in_splits(l, &g, &t, type);
+}

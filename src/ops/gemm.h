@@ -1,0 +1,31 @@
+/* gemm.h — the one product behind matmul, convolution and its two gradients:
+
+       C[z][m][n] = Σ_k A[z][m][k] · B[z][k][n]  (+ bias[n])
+
+   told as addresses.  A row of A (and of C) is m in three levels, k in three levels, the batch z in two; every level has a
+   size and a stride, so that an image is read as a matrix without being copied.  Sizes are outermost first; unused levels
+   have size 1.  Only memory and offset of the operands a, b, c and bias are looked at. */
+#ifndef CLEF_GEMM_H
+#define CLEF_GEMM_H
+#include "plan/lower.h"
+
+typedef struct clef__gemm {
+    int64_t m[3], k[3], z[2], n;
+    clef__operand a, b, c, bias; /* a: of the computing type; b: any storage; c and bias: of the node's dtype */
+    int64_t a_m[3], a_k[3], a_z[2];
+    int64_t b_k[3], b_n, b_z[2];
+    int64_t c_m[3], c_n, c_z[2];
+    bool has_bias;
+    int64_t bias_z;  /* per step of z[1] */
+    bool overlapping; /* rows of A share elements (a convolution): packing it would multiply it */
+} clef__gemm;
+
+/* Emits the launches. */
+void clef__gemm_lower(clef__lowering *l, clef__gemm g);
+/* The type sums are made in: f32 for the half types. */
+clef_dtype clef__gemm_type(clef_dtype dtype);
+/* True for the dtypes gemm computes: f32 f16 bf16 f64 i32 i64. */
+bool clef__gemm_takes(clef_dtype dtype);
+/* x as gemm's A wants it: itself, or a row-major copy in the computing type. */
+clef__operand clef__gemm_operand(clef__lowering *l, clef__operand x);
+#endif

@@ -1,0 +1,43 @@
+/* interop.c — tensors over a program's own cl_mem, and the cl_mem of ours.  (The only file above the runtime that sees
+   OpenCL's types: its public header declares them.) */
+#include "clef/opencl.h"
+#include "ops/ops.h"
+#include "plan/plan.h"
+
+clef_tensor *clef_from_opencl(clef_context *ctx, cl_mem buffer, size_t offset, clef_shape shape, clef_dtype dtype) {
+    if (!ctx || !clef__usable(ctx)) return NULL;
+    size_t size = clef_dtype_size(dtype);
+    int64_t n = shape.rank >= 0 && shape.rank <= CLEF_MAX_RANK ? clef_shape_numel(shape) : -1;
+    if (!buffer || n < 0 || size == 0)
+        return clef__refuse(ctx, "from_opencl", CLEF_INVALID, "needs a buffer, a valid shape and a dtype");
+    if (offset % size)
+        return clef__refuse(ctx, "from_opencl", CLEF_INVALID, "offset %zu is no multiple of the element's %zu bytes", offset, size);
+    clef__buffer *wrapped = clef__buffer_wrap(clef__device_at(ctx, 0), buffer);
+    if (!wrapped) return NULL;
+    size_t bytes = clef__buffer_size(wrapped);
+    if (offset > bytes || (uint64_t)n > (bytes - offset) / size) {
+        clef__buffer_release(wrapped);
+        return clef__refuse(ctx, "from_opencl", CLEF_SHAPE, "%s %s from byte %zu does not fit into a buffer of %zu bytes",
+                            clef_dtype_name(dtype), clef__shape_text(shape), offset, bytes);
+    }
+    clef__node *node = clef__data_node(ctx, shape, dtype, 0, wrapped);
+    if (!node) {
+        clef__buffer_release(wrapped);
+        return NULL;
+    }
+    node->layout.offset = (int64_t)(offset / size);
+    node->foreign = true;
+    clef_tensor *t = clef_keep(clef__tensor_new(ctx, node));
+    clef__node_release(node);
+    return t;
+}
+
+cl_mem clef_opencl_buffer(clef_tensor *t, size_t *offset) {
+    if (!t || !offset) return NULL;
+    if (clef_numel(t) == 0) {
+        clef__refuse(t->ctx, "opencl_buffer", CLEF_SHAPE, "an empty tensor has no buffer");
+        return NULL;
+    }
+    clef__buffer *buffer = clef__row_major_buffer(t, offset);
+    return buffer ? clef__buffer_mem(buffer) : NULL;
+}

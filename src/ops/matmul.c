@@ -1,0 +1,259 @@
+/* matmul.c — products of matrices and stacks of matrices, and the linear layer.
+
+   A transposed operand is a view with other strides, so NN, NT, TN and TT are one op.  Where b is a single matrix the
+   leading dimensions of a are rows like any others; else they are the batch of cl/gemm.cl. */
+#include "ops/gemm.h"
+#include "ops/ops.h"
+#include <string.h>
+
+enum { MAX_LEVELS = CLEF_MAX_RANK };
+
+/* ---- infer ---- */
+static bool check_dtypes(clef__call *call) {
+    clef_dtype a = call->input[0]->dtype;
+    if (!clef__gemm_takes(a))
+        return clef__infer_fail(call, CLEF_DTYPE, "%s is not computed here; convert with clef_to first", clef_dtype_name(a));
+    for (int i = 1; i < call->n_inputs; i++)
+        if (call->input[i]->dtype != a)
+            return clef__infer_fail(call, CLEF_DTYPE, "the inputs are %s and %s; convert one with clef_to",
+                                    clef_dtype_name(a), clef_dtype_name(call->input[i]->dtype));
+    call->dtype = a;
+    return true;
+}
+
+/* Kernels count rows, columns and products in 32 bits. */
+static bool check_sizes(clef__call *call, int64_t k) {
+    clef_shape y = call->shape;
+    int64_t n = y.dim[y.rank - 1], all = clef_shape_numel(y);
+    if (all < 0 || (n > 0 && all / n > INT32_MAX) || n > INT32_MAX || k > INT32_MAX)
+        return clef__infer_fail(call, CLEF_UNSUPPORTED, "more than 2^31 rows or columns (result %s)", clef__shape_text(y));
+    return true;
+}
+
+static bool infer_matmul(clef__call *call) {
+    clef_shape a = call->input[0]->shape, b = call->input[1]->shape;
+    if (!check_dtypes(call)) return false;
+    if (a.dim[a.rank - 1] != b.dim[b.rank - 2])
+        return clef__infer_fail(call, CLEF_SHAPE, "a has %lld columns but b has %lld rows (a %s, b %s)",
+                                (long long)a.dim[a.rank - 1], (long long)b.dim[b.rank - 2], clef__shape_text(a),
+                                clef__shape_text(b));
+    int64_t m = a.dim[a.rank - 2], k = a.dim[a.rank - 1], n = b.dim[b.rank - 1];
+    clef_shape batch_a = a, batch_b = b;
+    batch_a.rank -= 2;
+    batch_b.rank -= 2;
+    if (!clef__broadcast(batch_a, batch_b, &call->shape))
+        return clef__infer_fail(call, CLEF_SHAPE, "leading dimensions do not broadcast (a %s, b %s)", clef__shape_text(a),
+                                clef__shape_text(b));
+    call->shape.dim[call->shape.rank++] = m;
+    call->shape.dim[call->shape.rank++] = n;
+    return check_sizes(call, k);
+}
+
+static bool infer_linear(clef__call *call) {
+    clef_shape x = call->input[0]->shape, w = call->input[1]->shape;
+    if (!check_dtypes(call)) return false;
+    if (w.rank != 2)
+        return clef__infer_fail(call, CLEF_SHAPE, "w must be [out,in], not %s", clef__shape_text(w));
+    if (x.dim[x.rank - 1] != w.dim[1])
+        return clef__infer_fail(call, CLEF_SHAPE, "x has %lld features but w wants %lld (x %s, w %s)",
+                                (long long)x.dim[x.rank - 1], (long long)w.dim[1], clef__shape_text(x), clef__shape_text(w));
+    if (call->n_inputs == 3) {
+        clef_shape b = call->input[2]->shape;
+        if (b.rank != 1 || b.dim[0] != w.dim[0])
+            return clef__infer_fail(call, CLEF_SHAPE, "b must be [%lld] to go with w %s, not %s", (long long)w.dim[0],
+                                    clef__shape_text(w), clef__shape_text(b));
+    }
+    call->shape = x;
+    call->shape.dim[x.rank - 1] = w.dim[0];
+    return check_sizes(call, w.dim[1]);
+}
+
+/* ---- lowering ---- */
+/* Leading dimensions of the product with the strides of a, b and c; equal neighbours joined. */
+typedef struct levels {
+    int n;
+    int64_t size[MAX_LEVELS], a[MAX_LEVELS], b[MAX_LEVELS], c[MAX_LEVELS];
+} levels;
+
+static int64_t stride_of(const clef__operand *x, int from_end) {
+    int i = x->rank - 1 - from_end;
+    return i < 0 || x->dim[i] == 1 ? 0 : x->stride[i];
+}
+
+/* Puts one more level outside the others. */
+static void add_level(levels *v, int64_t size, int64_t a, int64_t b, int64_t c) {
+    if (size == 1) return;
+    int i = v->n - 1;
+    if (i >= 0 && a == v->a[i] * v->size[i] && b == v->b[i] * v->size[i] && c == v->c[i] * v->size[i]) {
+        v->size[i] *= size;
+        return;
+    }
+    v->size[v->n] = size;
+    v->a[v->n] = a;
+    v->b[v->n] = b;
+    v->c[v->n++] = c;
+}
+
+static bool is_single(const clef__operand *b) {
+    for (int i = 2; i < b->rank; i++)
+        if (stride_of(b, i) != 0) return false;
+    return true;
+}
+
+/* Fits the leading dimensions of c into rows or batch of g; false if there are too many different ones. */
+static bool place_levels(clef__gemm *g, const clef__operand *a, const clef__operand *b, const clef__operand *c) {
+    levels v = {0};
+    bool rows = is_single(b);
+    if (rows) add_level(&v, c->dim[c->rank - 2], stride_of(a, 1), 0, stride_of(c, 1));
+    for (int i = 2; i < c->rank; i++)
+        add_level(&v, c->dim[c->rank - 1 - i], stride_of(a, i), stride_of(b, i), stride_of(c, i));
+    if (v.n > (rows ? 3 : 2)) return false;
+    for (int i = 0; i < 3; i++) g->m[i] = 1;
+    g->z[0] = g->z[1] = 1;
+    if (!rows) {
+        g->m[2] = c->dim[c->rank - 2];
+        g->a_m[2] = stride_of(a, 1);
+        g->c_m[2] = stride_of(c, 1);
+    }
+    for (int i = 0; i < v.n; i++) {
+        if (rows) {
+            g->m[2 - i] = v.size[i];
+            g->a_m[2 - i] = v.a[i];
+            g->c_m[2 - i] = v.c[i];
+        } else {
+            g->z[1 - i] = v.size[i];
+            g->a_z[1 - i] = v.a[i];
+            g->b_z[1 - i] = v.b[i];
+            g->c_z[1 - i] = v.c[i];
+        }
+    }
+    return true;
+}
+
+/* x copied so that its leading dimensions are those of c, dense. */
+static clef__operand spread(clef__lowering *l, clef__operand x, const clef__operand *c) {
+    clef__operand from = x;
+    clef_shape shape = {.rank = c->rank};
+    from.rank = c->rank;
+    for (int i = 0; i < c->rank; i++) {
+        int at = c->rank - 1 - i;
+        from.stride[at] = stride_of(&x, i);
+        from.dim[at] = shape.dim[at] = i < 2 ? x.dim[x.rank - 1 - i] : c->dim[at];
+    }
+    clef__operand to = clef__lower_scratch(l, x.dtype, shape);
+    clef__lower_copy(l, to, from);
+    return to;
+}
+
+static void lower_product(clef__lowering *l, clef__operand a, clef__operand b) {
+    const clef__node *node = clef__lower_node(l);
+    clef__operand c = clef__lower_out(l, NULL);
+    clef__gemm g = {.n = c.dim[c.rank - 1]};
+    a = clef__gemm_operand(l, a);
+    if (!place_levels(&g, &a, &b, &c)) {
+        a = spread(l, a, &c);
+        b = spread(l, b, &c);
+        memset(&g, 0, sizeof g);
+        g.n = c.dim[c.rank - 1];
+        place_levels(&g, &a, &b, &c);
+    }
+    g.a = a;
+    g.b = b;
+    g.c = c;
+    g.k[0] = g.k[1] = 1;
+    g.k[2] = a.dim[a.rank - 1];
+    g.a_k[2] = stride_of(&a, 0);
+    g.b_k[2] = stride_of(&b, 1);
+    g.b_n = stride_of(&b, 0);
+    g.c_n = 1;
+    if (node->n_inputs == 3) {
+        g.bias = clef__lower_in_dense(l, 2, NULL);
+        g.has_bias = true;
+    }
+    clef__gemm_lower(l, g);
+}
+
+static void lower_matmul(clef__lowering *l) { lower_product(l, clef__lower_in(l, 0), clef__lower_in(l, 1)); }
+
+static void lower_linear(clef__lowering *l) {
+    clef__operand w = clef__lower_in(l, 1), t = w;
+    t.dim[0] = w.dim[1];
+    t.dim[1] = w.dim[0];
+    t.stride[0] = w.stride[1];
+    t.stride[1] = w.stride[0];
+    lower_product(l, clef__lower_in(l, 0), t);
+}
+
+/* ---- gradients ---- */
+static clef_tensor *turned(clef_tensor *x) { return clef_transpose(x, -1, -2); }
+
+/* All leading dimensions as one. */
+static clef_tensor *as_matrix(clef_tensor *x) {
+    clef_shape s = x ? x->node->shape : CLEF_SCALAR;
+    int64_t rows = 1;
+    if (s.rank == 2) return x;
+    for (int i = 0; i + 1 < s.rank; i++) rows *= s.dim[i];
+    return clef_reshape(x, CLEF_SHAPE(rows, s.dim[s.rank - 1]));
+}
+
+static void gradient_matmul(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+    (void)y;
+    clef_shape a = x[0]->node->shape, b = x[1]->node->shape;
+    if (wanted[0]) dx[0] = clef__sum_to(clef_matmul(g, turned(x[1])), a);
+    if (!wanted[1]) return;
+    if (b.rank == 2) dx[1] = clef_matmul(turned(as_matrix(x[0])), as_matrix(g));
+    else dx[1] = clef__sum_to(clef_matmul(turned(x[0]), g), b);
+}
+
+static void gradient_linear(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+    if (wanted[0]) dx[0] = clef_matmul(g, x[1]);
+    if (wanted[1]) dx[1] = clef_matmul(turned(as_matrix(g)), as_matrix(x[0]));
+    if (y->node->n_inputs == 3 && wanted[2]) dx[2] = clef__sum_to(g, x[2]->node->shape);
+}
+
+static void cost_product(const clef__node *node, double *flops, double *bytes) {
+    clef_shape a = node->input[0]->shape;
+    double all = 0;
+    for (int i = 0; i < node->n_inputs; i++) all += (double)clef_shape_numel(node->input[i]->shape);
+    *flops = 2.0 * (double)clef_shape_numel(node->shape) * (double)a.dim[a.rank - 1];
+    *bytes = (all + (double)clef_shape_numel(node->shape)) * (double)clef_dtype_size(node->dtype);
+}
+
+static const clef__strategy matmul_strategies[] = {{.name = "gemm", .lower = lower_matmul}, {0}};
+static const clef__strategy linear_strategies[] = {{.name = "gemm", .lower = lower_linear}, {0}};
+
+static const clef_op op_matmul = {
+    .name = "matmul", .onnx = "MatMul", .doc = "product of matrices, leading dimensions broadcast", .kind = CLEF__KERNEL,
+    .infer = infer_matmul, .gradient = gradient_matmul, .strategies = matmul_strategies, .cost = cost_product};
+static const clef_op op_linear = {
+    .name = "linear", .onnx = "Gemm", .doc = "x times the transpose of w, plus b", .kind = CLEF__KERNEL,
+    .infer = infer_linear, .gradient = gradient_linear, .strategies = linear_strategies, .cost = cost_product};
+
+/* ---- public ---- */
+clef_tensor *clef_matmul(clef_tensor *a, clef_tensor *b) {
+    if (!a || !b) return NULL;
+    int ra = a->node->shape.rank, rb = b->node->shape.rank;
+    if (ra == 0 || rb == 0)
+        return clef__refuse(a->ctx, "matmul", CLEF_SHAPE, "a scalar is no matrix (a %s, b %s); multiply with clef_mul",
+                            clef__shape_text(a->node->shape), clef__shape_text(b->node->shape));
+    if (ra == 1) a = clef_unsqueeze(a, 0);
+    if (rb == 1) b = clef_unsqueeze(b, 1);
+    clef_tensor *y = clef__apply(&op_matmul, (clef_tensor *[]){a, b}, 2, NULL, 0);
+    if (rb == 1) y = clef_squeeze(y, -1);
+    if (ra == 1) y = clef_squeeze(y, rb == 1 ? -1 : -2);
+    return y;
+}
+
+static clef_tensor *linear(clef_tensor *x, clef_tensor *w, clef_tensor *b, int n) {
+    if (!x || !w || (n == 3 && !b)) return NULL;
+    if (x->node->shape.rank == 0)
+        return clef__refuse(x->ctx, "linear", CLEF_SHAPE, "x is a scalar but w %s wants features",
+                            clef__shape_text(w->node->shape));
+    bool vector = x->node->shape.rank == 1;
+    clef_tensor *y = clef__apply(&op_linear, (clef_tensor *[]){vector ? clef_unsqueeze(x, 0) : x, w, b}, n, NULL, 0);
+    return vector ? clef_squeeze(y, 0) : y;
+}
+
+clef_tensor *clef_linear(clef_tensor *x, clef_tensor *w, clef_tensor *b) { return linear(x, w, b, 3); }
+
+clef_tensor *clef_linear_no_bias(clef_tensor *x, clef_tensor *w) { return linear(x, w, NULL, 2); }

@@ -1,0 +1,54 @@
+/* ops.h — what the files of this room share, and what nn and optim may build on. */
+#ifndef CLEF_OPS_INTERNAL_H
+#define CLEF_OPS_INTERNAL_H
+#include "clef/ops.h"
+#include "clef/pointwise.h"
+#include "graph/graph.h"
+#include "plan/lower.h"
+
+/* ---- dtypes (cast.c) ---- */
+bool clef__is_float(clef_dtype dtype);
+/* The dtype that holds both: bool < u8 < i32 < i64 < f16, bf16 < f32 < f64; f16 with bf16 gives f32. */
+clef_dtype clef__promote(clef_dtype a, clef_dtype b);
+/* x if it is floating, else x as f32. */
+clef_tensor *clef__to_float(clef_tensor *x);
+/* f16 and bf16 become f32, for results that need more range on the way. */
+clef_tensor *clef__to_wide(clef_tensor *x);
+extern const clef_op clef__op_cast;
+
+/* ---- constants (cast.c) ---- */
+/* A number to combine with a tensor of this dtype: a kernel argument, no memory.  Out of an integer's range it saturates. */
+clef_tensor *clef__number(clef_context *ctx, clef_dtype dtype, double value);
+/* Would this number change the dtype of a whole-number tensor (0.5, NaN)? */
+bool clef__is_fraction(double value);
+
+/* ---- shapes (movement.c) ---- */
+/* Sums x over what was broadcast from `shape`, giving that shape: the gradient of a broadcast. */
+clef_tensor *clef__sum_to(clef_tensor *x, clef_shape shape);
+/* x inside a block of `value`: element i of dimension d lands at start[d] + i·step[d].  The adjoint of a slice. */
+clef_tensor *clef__into_window(clef_tensor *x, clef_shape shape, const int64_t *start, const int64_t *step, double value);
+/* x with x[start + i·step], count elements, in every dimension. */
+clef_tensor *clef__window(clef_tensor *x, const int64_t *start, const int64_t *step, const int64_t *count);
+/* Reshapes a [c] tensor so that it broadcasts along dimension 1 of an x of this rank. */
+clef_tensor *clef__per_channel(clef_tensor *v, int rank);
+
+/* ---- reductions (reduce.c) ---- */
+/* An input as the three-dimensional block [outer, n, inner] in memory around the reduced dimension(s). */
+typedef struct clef__axes {
+    int64_t outer, n, inner;
+} clef__axes;
+/* Dimensions of a dense operand from outermost to innermost in memory; false if it is not dense in any order. */
+bool clef__memory_order(const clef__operand *x, int *order);
+/* Input 0 dense in memory order (copied to row-major if it is in none) around one dimension, and that order. */
+clef__operand clef__lower_along(clef__lowering *l, int dim, int *order, clef__axes *axes);
+/* Ends a launch whose kernel works on `units`, each of about `work` elements: adds the arguments (long units, long per), where
+   a work-item takes `per` units one after the other. */
+void clef__launch_units(clef__lowering *l, int64_t units, int64_t work);
+/* Vector lanes worth using along n contiguous elements: 16, 8, 4 or 1. */
+int clef__lower_lanes(const clef__lowering *l, int64_t n);
+
+/* ---- source.c ---- */
+/* A computed node over a row-major buffer, whose reference it takes; NULL when out of memory. */
+clef__node *clef__data_node(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, clef__buffer *buffer);
+
+#endif

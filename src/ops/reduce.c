@@ -1,0 +1,397 @@
+/* reduce.c — sums and their kin.
+
+   A reduce node keeps the reduced dimensions as 1; the public functions drop them by a view.  A kernel sees the operand in
+   memory order as [outer, n, inner]; when kept and reduced dimensions alternate more often, one stage after the other goes
+   through scratch.  Long reductions with few results are split in two stages.  The order of joining is fixed: no atomics. */
+#include "ops/ops.h"
+#include <math.h>
+#include <string.h>
+
+/* ---- how an operand lies ---- */
+
+bool clef__memory_order(const clef__operand *x, int *order) {
+    for (int i = 0; i < x->rank; i++) {
+        if (x->dim[i] > 1 && x->stride[i] <= 0) return false;
+        int at = i; /* insertion by falling stride; dimensions of 1 go outermost */
+        for (; at > 0; at--) {
+            int other = order[at - 1];
+            bool before = x->dim[i] == 1 ? x->dim[other] != 1 : x->dim[other] != 1 && x->stride[other] < x->stride[i];
+            if (!before) break;
+            order[at] = other;
+        }
+        order[at] = i;
+    }
+    return clef__lower_is_dense(x, order);
+}
+
+/* Input 0 dense in some order. */
+static clef__operand dense_input(clef__lowering *l, int *order) {
+    clef__operand x = clef__lower_in(l, 0);
+    if (clef__memory_order(&x, order)) return x;
+    for (int i = 0; i < x.rank; i++) order[i] = i;
+    return clef__lower_in_dense(l, 0, NULL);
+}
+
+clef__operand clef__lower_along(clef__lowering *l, int dim, int *order, clef__axes *axes) {
+    clef__operand x = dense_input(l, order);
+    *axes = (clef__axes){ 1, x.dim[dim], 1 };
+    int i = 0;
+    for (; order[i] != dim; i++) axes->outer *= x.dim[order[i]];
+    for (i++; i < x.rank; i++) axes->inner *= x.dim[order[i]];
+    return x;
+}
+
+/* ---- the ops ---- */
+
+typedef struct reduce_attributes {
+    int64_t mask; /* bit d: dimension d is reduced */
+} reduce_attributes;
+
+typedef struct reduce_op {
+    clef_op op;
+    const char *token; /* of reduce.cl */
+    double of_nothing;
+    bool widens, divides; /* whole numbers give i64; the sum is divided by the count */
+} reduce_op;
+
+static int64_t reduced_count(clef_shape shape, int64_t mask) {
+    int64_t count = 1;
+    for (int i = 0; i < shape.rank; i++)
+        if (mask >> i & 1) count *= shape.dim[i];
+    return count;
+}
+
+static bool reduce_infer(clef__call *call) {
+    const reduce_op *op = (const reduce_op *)call->op;
+    const reduce_attributes *a = call->attributes;
+    clef_shape from = call->input[0]->shape;
+    call->dtype = call->input[0]->dtype;
+    if (op->widens && !clef__is_float(call->dtype)) call->dtype = CLEF_I64;
+    call->shape = from;
+    for (int i = 0; i < from.rank; i++)
+        if (a->mask >> i & 1) call->shape.dim[i] = 1;
+    if (isinf(op->of_nothing) && reduced_count(from, a->mask) == 0)
+        return clef__infer_fail(call, CLEF_SHAPE, "x %s has no elements to choose from", clef__shape_text(from));
+    return true;
+}
+
+void clef__launch_units(clef__lowering *l, int64_t units, int64_t work) {
+    int64_t items = clef__lower_items(l, units, work >= 4096 ? 1 : 4096 / (work + 1) + 1);
+    int64_t per = (units + items - 1) / items;
+    clef__launch_long(l, units);
+    clef__launch_long(l, per);
+    clef__launch_end_1d(l, (units + per - 1) / per);
+}
+
+int clef__lower_lanes(const clef__lowering *l, int64_t n) {
+    int lanes = clef__lower_profile(l)->vector;
+    while (lanes > 4 && lanes > n) lanes /= 2;
+    return lanes < 4 || lanes > n ? 1 : lanes;
+}
+
+/* What is joined: wide enough for the result. */
+static clef_dtype joined_dtype(const reduce_op *op, clef_dtype dtype) {
+    if (dtype == CLEF_F64) return CLEF_F64;
+    if (clef__is_float(dtype)) return CLEF_F32;
+    return op->widens || dtype == CLEF_I64 ? CLEF_I64 : CLEF_I32;
+}
+
+/* One launch: x [outer, n, inner] → y [outer, splits, inner]. */
+static void launch_reduce(clef__lowering *l, const char *token, clef__operand x, clef__operand y, clef_dtype joined,
+                          clef__axes axes, int64_t splits, int64_t divide) {
+    bool rows = axes.inner == 1;
+    int lanes = clef__lower_lanes(l, rows ? axes.n : axes.inner);
+    int64_t chunk = (axes.n + splits - 1) / splits;
+    int64_t units = axes.outer * splits * (rows ? 1 : (axes.inner + lanes - 1) / lanes), work = chunk * (rows ? 1 : lanes);
+    clef__launch_begin(l, "reduce.cl", rows ? "reduce_rows" : "reduce_columns");
+    clef__launch_define(l, "DT", "%s", clef__token(x.dtype));
+    clef__launch_define(l, "AT", "%s", clef__token(joined));
+    clef__launch_define(l, "OT", "%s", clef__token(y.dtype));
+    clef__launch_define(l, "OP", "%s", token);
+    clef__launch_define(l, "W", "%d", lanes);
+    clef__launch_tensor(l, x, false);
+    clef__launch_tensor(l, y, true);
+    clef__launch_long(l, axes.n);
+    clef__launch_long(l, chunk);
+    clef__launch_long(l, splits);
+    clef__launch_long(l, divide);
+    if (!rows) clef__launch_long(l, axes.inner);
+    clef__launch_units(l, units, work);
+}
+
+/* Into how many pieces n is cut so that the device has enough to do; every piece gets some. */
+static int64_t splits_for(const clef__lowering *l, clef__axes axes) {
+    int64_t lanes = clef__lower_profile(l)->vector, least = axes.inner == 1 ? 4096 : 64;
+    int64_t units = axes.outer * (axes.inner == 1 ? 1 : (axes.inner + lanes - 1) / lanes);
+    int64_t wanted = clef__lower_items(l, axes.outer * axes.n * axes.inner, 4096), splits = wanted / units;
+    if (splits > axes.n / least) splits = axes.n / least;
+    if (splits <= 1) return 1;
+    int64_t chunk = (axes.n + splits - 1) / splits;
+    return (axes.n + chunk - 1) / chunk;
+}
+
+/* Reduces one run of dimensions, in two launches if it pays. */
+static void reduce_run(clef__lowering *l, const char *token, clef__operand x, clef__operand y, clef_dtype joined,
+                       clef__axes axes, int64_t divide) {
+    int64_t splits = splits_for(l, axes);
+    if (splits > 1) {
+        clef__operand parts = clef__lower_scratch(l, joined, CLEF_SHAPE(axes.outer, splits, axes.inner));
+        launch_reduce(l, token, x, parts, joined, axes, splits, 1);
+        x = parts;
+        axes.n = splits;
+    }
+    launch_reduce(l, token, x, y, joined, axes, 1, divide);
+}
+
+/* Runs of kept and reduced dimensions in memory order, alternating. */
+typedef struct runs {
+    int n, reduced; /* how many, how many of them reduced */
+    int64_t size[CLEF_MAX_RANK];
+    bool is_reduced[CLEF_MAX_RANK];
+} runs;
+
+static runs find_runs(const clef__operand *x, const int *order, int64_t mask) {
+    runs r = { 0 };
+    for (int i = 0; i < x->rank; i++) {
+        int64_t size = x->dim[order[i]];
+        bool reduced = mask >> order[i] & 1;
+        if (size == 1) continue;
+        if (r.n && r.is_reduced[r.n - 1] == reduced) {
+            r.size[r.n - 1] *= size;
+            continue;
+        }
+        r.size[r.n] = size;
+        r.is_reduced[r.n++] = reduced;
+        r.reduced += reduced;
+    }
+    return r;
+}
+
+/* Where the innermost reduced run lies; n = 1 over everything when nothing is left to reduce. */
+static clef__axes innermost(const runs *r, int *at) {
+    clef__axes axes = { 1, 1, 1 };
+    int i = r->n - 1;
+    for (; i >= 0 && !r->is_reduced[i]; i--) axes.inner *= r->size[i];
+    *at = i;
+    if (i >= 0) axes.n = r->size[i];
+    for (i--; i >= 0; i--) axes.outer *= r->size[i];
+    return axes;
+}
+
+static void drop_run(runs *r, int at) {
+    r->reduced--;
+    r->size[at] = 1;
+    r->is_reduced[at] = false; /* a kept run of 1 between kept runs changes nothing */
+}
+
+static void reduce_lower(clef__lowering *l) {
+    const clef__node *node = clef__lower_node(l);
+    const reduce_op *op = (const reduce_op *)node->op;
+    int64_t mask = ((const reduce_attributes *)clef__attributes(node))->mask, count = reduced_count(node->input[0]->shape, mask);
+    if (count == 0) {
+        clef__lower_fill(l, clef__lower_out(l, NULL), op->of_nothing);
+        return;
+    }
+    int order[CLEF_MAX_RANK], at;
+    clef__operand x = dense_input(l, order), out = clef__lower_out(l, order);
+    clef_dtype joined = joined_dtype(op, x.dtype);
+    runs r = find_runs(&x, order, mask);
+    while (r.reduced > 1) {
+        clef__axes axes = innermost(&r, &at);
+        clef__operand next = clef__lower_scratch(l, joined, CLEF_SHAPE(axes.outer, axes.inner));
+        reduce_run(l, op->token, x, next, joined, axes, 1);
+        drop_run(&r, at);
+        x = next;
+    }
+    clef__axes axes = innermost(&r, &at);
+    reduce_run(l, op->token, x, out, joined, axes, op->divides ? count : 1);
+}
+
+static const clef__strategy reduce_strategies[] = { { .name = "stages", .lower = reduce_lower }, { 0 } };
+
+/* ---- gradients ---- */
+
+static int64_t mask_of(clef_tensor *y) { return ((const reduce_attributes *)clef__attributes(y->node))->mask; }
+
+static void sum_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+    (void)y, (void)wanted;
+    dx[0] = clef_expand(g, clef_tensor_shape(x[0]));
+}
+
+static void mean_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+    (void)wanted;
+    clef_shape shape = clef_tensor_shape(x[0]);
+    dx[0] = clef_expand(clef_div_scalar(g, (double)reduced_count(shape, mask_of(y))), shape);
+}
+
+static clef_tensor *sum_over(clef_tensor *x, int64_t mask);
+
+/* Equals share the gradient. */
+static void extreme_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+    (void)wanted;
+    clef_tensor *chosen = clef_to(clef_eq(x[0], y), clef_tensor_dtype(x[0]));
+    dx[0] = clef_mul(chosen, clef_div(g, sum_over(chosen, mask_of(y))));
+}
+
+/* The product of the others: y/x without zeros; with one zero only that element has any. */
+static void prod_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx);
+
+#define REDUCE_OP(name_, onnx_, token_, of_nothing_, widens_, divides_, gradient_, doc_)         \
+    static const reduce_op reduce_##name_ = {                                                    \
+        .op = { .name = #name_, .onnx = onnx_, .doc = doc_, .kind = CLEF__KERNEL, .infer = reduce_infer, \
+                .gradient = gradient_, .strategies = reduce_strategies },                        \
+        .token = token_, .of_nothing = of_nothing_, .widens = widens_, .divides = divides_,      \
+    };
+REDUCE_OP(sum, "ReduceSum", "SUM", 0, true, false, sum_gradient, "sum over dimensions")
+REDUCE_OP(mean, "ReduceMean", "SUM", NAN, false, true, mean_gradient, "mean over dimensions")
+REDUCE_OP(max, "ReduceMax", "LARGEST", INFINITY, false, false, extreme_gradient, "largest over dimensions")
+REDUCE_OP(min, "ReduceMin", "SMALLEST", INFINITY, false, false, extreme_gradient, "smallest over dimensions")
+REDUCE_OP(prod, "ReduceProd", "PRODUCT", 1, true, false, prod_gradient, "product over dimensions")
+
+static clef_tensor *reduce_over(const reduce_op *op, clef_tensor *x, int64_t mask) {
+    return clef__apply(&op->op, &x, 1, &(reduce_attributes){ mask }, sizeof(reduce_attributes));
+}
+
+static clef_tensor *sum_over(clef_tensor *x, int64_t mask) { return reduce_over(&reduce_sum, x, mask); }
+
+static void prod_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+    (void)wanted;
+    clef_dtype dtype = clef_tensor_dtype(x[0]);
+    clef_tensor *zero = clef_eq_scalar(x[0], 0), *one = clef__number(y->ctx, dtype, 1), *none = clef__number(y->ctx, dtype, 0);
+    clef_tensor *zeros = sum_over(clef_to(zero, CLEF_I32), mask_of(y));
+    clef_tensor *safe = clef_where(zero, one, x[0]), *rest = reduce_over(&reduce_prod, safe, mask_of(y));
+    clef_tensor *alone = clef_logical_and(zero, clef_eq_scalar(zeros, 1));
+    clef_tensor *slope = clef_where(clef_eq_scalar(zeros, 0), clef_div(rest, safe), clef_where(alone, rest, none));
+    dx[0] = clef_mul(g, slope);
+}
+
+/* ---- public ---- */
+
+/* Bits of the dimensions in dims; all for n = 0; -1 after refusing. */
+static int64_t dims_mask(clef_tensor *x, const char *op, const int *dims, int n) {
+    int rank = clef_tensor_shape(x).rank;
+    int64_t mask = 0;
+    if (n <= 0) return ((int64_t)1 << rank) - 1;
+    for (int i = 0; i < n; i++) {
+        int d = dims[i];
+        if (!clef__normalize_dim(rank, &d) || mask >> d & 1) {
+            clef__refuse(x->ctx, op, CLEF_INVALID, "dimension %d is out of range or there twice (x %s)", dims[i],
+                         clef__shape_text(clef_tensor_shape(x)));
+            return -1;
+        }
+        mask |= (int64_t)1 << d;
+    }
+    return mask;
+}
+
+static clef_tensor *drop_dims(clef_tensor *y, int64_t mask, bool keep) {
+    if (!y || keep) return y;
+    clef_shape from = clef_tensor_shape(y), to = { 0 };
+    for (int i = 0; i < from.rank; i++)
+        if (!(mask >> i & 1)) to.dim[to.rank++] = from.dim[i];
+    return clef_reshape(y, to);
+}
+
+static clef_tensor *reduce(const reduce_op *op, clef_tensor *x, const int *dims, int n, bool keep) {
+    int64_t mask = x ? dims_mask(x, op->op.name, dims, n) : -1;
+    return mask < 0 ? NULL : drop_dims(reduce_over(op, x, mask), mask, keep);
+}
+
+clef_tensor *clef_sum(clef_tensor *x, const int *dims, int n, bool keep) { return reduce(&reduce_sum, x, dims, n, keep); }
+clef_tensor *clef_mean(clef_tensor *x, const int *dims, int n, bool keep) {
+    return reduce(&reduce_mean, clef__to_float(x), dims, n, keep);
+}
+clef_tensor *clef_max(clef_tensor *x, const int *dims, int n, bool keep) { return reduce(&reduce_max, x, dims, n, keep); }
+clef_tensor *clef_min(clef_tensor *x, const int *dims, int n, bool keep) { return reduce(&reduce_min, x, dims, n, keep); }
+clef_tensor *clef_prod(clef_tensor *x, const int *dims, int n, bool keep) { return reduce(&reduce_prod, x, dims, n, keep); }
+
+/* Two passes, so a large mean costs no digits. */
+clef_tensor *clef_var(clef_tensor *x, const int *dims, int n, bool keep, int correction) {
+    int64_t mask = x ? dims_mask(x, "var", dims, n) : -1;
+    if (mask < 0) return NULL;
+    clef_dtype dtype = clef_tensor_dtype(clef__to_float(x));
+    clef_tensor *wide = clef__to_wide(x), *far = clef_sub(wide, reduce_over(&reduce_mean, wide, mask));
+    double count = (double)reduced_count(clef_tensor_shape(x), mask) - correction;
+    clef_tensor *y = clef_div_scalar(sum_over(clef_square(far), mask), count > 0 ? count : 0);
+    return clef_to(drop_dims(y, mask, keep), dtype);
+}
+
+/* log Σ exp(x - m) + m with m = max x, which is only a shift: no gradient goes through it. */
+clef_tensor *clef_logsumexp(clef_tensor *x, const int *dims, int n, bool keep) {
+    int64_t mask = x ? dims_mask(x, "logsumexp", dims, n) : -1;
+    if (mask < 0) return NULL;
+    clef_dtype dtype = clef_tensor_dtype(clef__to_float(x));
+    clef_tensor *wide = clef__to_wide(x), *top = clef_detach(reduce_over(&reduce_max, wide, mask));
+    if (!top) return NULL;
+    clef_tensor *shift = clef_where(clef_isinf(top), clef__number(x->ctx, clef_tensor_dtype(top), 0), top);
+    clef_tensor *y = clef_add(clef_log(sum_over(clef_exp(clef_sub(wide, shift)), mask)), shift);
+    return clef_to(drop_dims(y, mask, keep), dtype);
+}
+
+/* sqrt with gradient 0 at 0. */
+static clef_tensor *root(clef_tensor *s) {
+    if (!s) return NULL;
+    clef_tensor *zero = clef_eq_scalar(s, 0), *one = clef__number(s->ctx, clef_tensor_dtype(s), 1);
+    return clef_where(zero, clef__number(s->ctx, clef_tensor_dtype(s), 0), clef_sqrt(clef_where(zero, one, s)));
+}
+
+clef_tensor *clef_norm(clef_tensor *x, double p, const int *dims, int n, bool keep) {
+    int64_t mask = x ? dims_mask(x, "norm", dims, n) : -1;
+    if (mask < 0) return NULL;
+    if (!(p > 0)) return clef__refuse(x->ctx, "norm", CLEF_INVALID, "p = %g is not positive", p);
+    clef_dtype dtype = clef_tensor_dtype(clef__to_float(x));
+    clef_tensor *wide = clef__to_wide(x), *y;
+    if (isinf(p)) y = reduce_over(&reduce_max, clef_abs(wide), mask);
+    else if (p == 1) y = sum_over(clef_abs(wide), mask);
+    else if (p == 2) y = root(sum_over(clef_square(wide), mask));
+    else y = clef_pow_scalar(sum_over(clef_pow_scalar(clef_abs(wide), p), mask), 1 / p);
+    return clef_to(drop_dims(y, mask, keep), dtype);
+}
+
+/* ---- argmax, argmin ---- */
+
+static bool arg_infer(clef__call *call) {
+    int d = (int)*(const int64_t *)call->attributes;
+    call->shape = call->input[0]->shape;
+    call->dtype = CLEF_I64;
+    if (call->shape.dim[d] == 0)
+        return clef__infer_fail(call, CLEF_SHAPE, "x %s has no elements to choose from", clef__shape_text(call->shape));
+    call->shape.dim[d] = 1;
+    return true;
+}
+
+static void arg_lower(clef__lowering *l, const char *token) {
+    int order[CLEF_MAX_RANK];
+    clef__axes axes;
+    clef__operand x = clef__lower_along(l, (int)*(const int64_t *)clef__attributes(clef__lower_node(l)), order, &axes);
+    clef__operand y = clef__lower_out(l, order);
+    clef__launch_begin(l, "reduce.cl", "arg_columns");
+    clef__launch_define(l, "DT", "%s", clef__token(x.dtype));
+    clef__launch_define(l, "OP", "%s", token);
+    clef__launch_tensor(l, x, false);
+    clef__launch_tensor(l, y, true);
+    clef__launch_long(l, axes.n);
+    clef__launch_long(l, axes.inner);
+    clef__launch_units(l, axes.outer * axes.inner, axes.n);
+}
+
+static void argmax_lower(clef__lowering *l) { arg_lower(l, "LARGEST"); }
+static void argmin_lower(clef__lowering *l) { arg_lower(l, "SMALLEST"); }
+static const clef__strategy argmax_strategies[] = { { .name = "scan", .lower = argmax_lower }, { 0 } };
+static const clef__strategy argmin_strategies[] = { { .name = "scan", .lower = argmin_lower }, { 0 } };
+static const clef_op op_argmax = { .name = "argmax", .onnx = "ArgMax", .doc = "index of the first largest element",
+                                   .kind = CLEF__KERNEL, .infer = arg_infer, .strategies = argmax_strategies };
+static const clef_op op_argmin = { .name = "argmin", .onnx = "ArgMin", .doc = "index of the first smallest element",
+                                   .kind = CLEF__KERNEL, .infer = arg_infer, .strategies = argmin_strategies };
+
+static clef_tensor *arg(const clef_op *op, clef_tensor *x, int dim, bool keep) {
+    if (!x) return NULL;
+    int64_t d = dim < 0 ? dim + clef_tensor_shape(x).rank : dim;
+    if (d < 0 || d >= clef_tensor_shape(x).rank)
+        return clef__refuse(x->ctx, op->name, CLEF_INVALID, "x %s has no dimension %d", clef__shape_text(clef_tensor_shape(x)), dim);
+    clef_tensor *y = clef__apply(op, &x, 1, &d, sizeof d);
+    return drop_dims(y, (int64_t)1 << d, keep);
+}
+
+clef_tensor *clef_argmax(clef_tensor *x, int dim, bool keep) { return arg(&op_argmax, x, dim, keep); }
+clef_tensor *clef_argmin(clef_tensor *x, int dim, bool keep) { return arg(&op_argmin, x, dim, keep); }

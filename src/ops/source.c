@@ -1,0 +1,108 @@
+/* source.c — tensors that come from outside or from nothing, and assignment. */
+#include "ops/ops.h"
+#include "plan/plan.h"
+
+#include <string.h>
+
+/* ---- constants ---- */
+
+clef_tensor *clef_full(clef_context *ctx, clef_shape shape, clef_dtype dtype, double value) {
+    union { double f; uint64_t u; } bits = {.f = value};
+    return clef__source(ctx, &clef__op_constant, shape, dtype, NULL, 0, bits.u, 0);
+}
+
+clef_tensor *clef_zeros(clef_context *ctx, clef_shape shape, clef_dtype dtype) { return clef_full(ctx, shape, dtype, 0); }
+clef_tensor *clef_ones(clef_context *ctx, clef_shape shape, clef_dtype dtype) { return clef_full(ctx, shape, dtype, 1); }
+clef_tensor *clef_scalar(clef_context *ctx, double value) { return clef_full(ctx, CLEF_SCALAR, CLEF_F32, value); }
+
+/* ---- host memory ---- */
+
+static bool byte_count(clef_context *ctx, const char *op, clef_shape shape, clef_dtype dtype, size_t *bytes) {
+    int64_t n = clef_shape_numel(shape);
+    size_t size = clef_dtype_size(dtype);
+    if (n < 0 || size == 0 || (uint64_t)n > SIZE_MAX / size) {
+        clef__fail(ctx, CLEF_SHAPE, "%s: %s %s is too large", op, clef_dtype_name(dtype), clef__shape_text(shape));
+        return false;
+    }
+    *bytes = (size_t)n * size;
+    return true;
+}
+
+clef__node *clef__data_node(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, clef__buffer *buffer) {
+    clef__node *node = clef__node_new(ctx, &clef__op_data, 0);
+    if (!node) return NULL;
+    node->shape = shape;
+    node->dtype = dtype;
+    node->device = device;
+    node->layout = clef__row_major(shape);
+    node->buffer = buffer;
+    return node;
+}
+
+static clef__node *uploaded_node(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, const void *data, size_t bytes) {
+    clef__buffer *buffer = NULL;
+    if (bytes) {
+        buffer = clef__buffer_new(clef__device_at(ctx, device), bytes);
+        if (!buffer) return NULL;
+        if (clef__buffer_write(buffer, 0, data, bytes) != CLEF_OK) {
+            clef__buffer_release(buffer);
+            return NULL;
+        }
+    }
+    clef__node *node = clef__data_node(ctx, shape, dtype, device, buffer);
+    if (!node) clef__buffer_release(buffer);
+    return node;
+}
+
+clef_tensor *clef_from_host(clef_context *ctx, clef_shape shape, clef_dtype dtype, const void *data) {
+    size_t bytes;
+    if (!ctx || !clef__usable(ctx)) return NULL;
+    if (shape.rank < 0 || shape.rank > CLEF_MAX_RANK)
+        return clef__refuse(ctx, "from_host", CLEF_SHAPE, "rank %d is not within 0 … %d", shape.rank, CLEF_MAX_RANK);
+    for (int i = 0; i < shape.rank; i++)
+        if (shape.dim[i] < 0)
+            return clef__refuse(ctx, "from_host", CLEF_SHAPE, "dimension %d of %s is negative", i, clef__shape_text(shape));
+    if (!byte_count(ctx, "from_host", shape, dtype, &bytes)) return NULL;
+    if (!data && bytes) return clef__refuse(ctx, "from_host", CLEF_INVALID, "data is NULL");
+    if (dtype == CLEF_F64 && !clef__device_info(clef__device_at(ctx, 0))->f64)
+        return clef__refuse(ctx, "from_host", CLEF_DTYPE, "this device has no f64; use f32");
+    clef__node *node = uploaded_node(ctx, shape, dtype, 0, data, bytes);
+    if (!node) return NULL;
+    clef_tensor *t = clef__tensor_new(ctx, node);
+    clef__node_release(node);
+    return t;
+}
+
+/* ---- copying and assignment ---- */
+
+clef_tensor *clef_copy(clef_tensor *t) { return clef__apply(&clef__op_copy, &t, 1, NULL, 0); }
+
+clef_status clef_assign(clef_tensor *t, clef_tensor *value) {
+    if (!t || !value) return CLEF_INVALID;
+    if (!clef_shape_equal(t->node->shape, value->node->shape))
+        return clef__fail(t->ctx, CLEF_SHAPE, "assign: the value's shape %s is not the tensor's %s",
+                          clef__shape_text(value->node->shape), clef__shape_text(t->node->shape));
+    bool was = clef_set_grad_enabled(t->ctx, false);
+    value = clef_to_device(clef_to(value, t->node->dtype), t->node->device);
+    /* a node is the value of one parameter at most, and must not lead back into the tape */
+    if (value && (value->node->leaf || value->node->requires_grad)) value = clef_detach(value);
+    clef_set_grad_enabled(t->ctx, was);
+    if (!value) return clef_error_status(t->ctx);
+    clef__tensor_set_node(t, value->node);
+    return CLEF_OK;
+}
+
+clef_status clef_write(clef_tensor *t, const void *data, size_t bytes) {
+    if (!t || (!data && bytes)) return CLEF_INVALID;
+    size_t wanted;
+    if (!byte_count(t->ctx, "write", t->node->shape, t->node->dtype, &wanted)) return clef_error_status(t->ctx);
+    if (bytes != wanted)
+        return clef__fail(t->ctx, CLEF_INVALID, "write: %zu bytes for %s %s, which has %zu", bytes,
+                          clef_dtype_name(t->node->dtype), clef__shape_text(t->node->shape), wanted);
+    if (!clef__usable(t->ctx)) return clef_error_status(t->ctx);
+    clef__node *node = uploaded_node(t->ctx, t->node->shape, t->node->dtype, t->node->device, data, bytes);
+    if (!node) return clef_error_status(t->ctx);
+    clef__tensor_set_node(t, node);
+    clef__node_release(node);
+    return CLEF_OK;
+}
