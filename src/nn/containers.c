@@ -1,0 +1,42 @@
+/* containers.c — modules that run other modules: sequential, residual. */
+#include "clef/pointwise.h"
+#include "nn/module.h"
+#include <stdio.h>
+
+static clef_tensor *forward_sequential(clef_module *module, clef_tensor *x, void *user) {
+    (void)user;
+    for (int i = 0; i < module->n; i++)
+        if (module->entry[i].kind == CLEF__CHILD) x = clef_forward(module->entry[i].child, x);
+    return x;
+}
+
+clef_module *clef_sequential(clef_context *ctx, clef_module *const *layers, int n) {
+    if (n < 0 || (n > 0 && !layers)) return clef__module_refuse(ctx, "sequential: %d layers in a NULL array", n);
+    for (int i = 0; i < n; i++)
+        if (!layers[i]) return clef__module_refuse(ctx, "sequential: layer %d is NULL", i);
+    clef_module *m = clef__module_make(ctx, "sequential", forward_sequential, NULL, 0);
+    for (int i = 0; m && i < n; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "%d", i);
+        if (!clef__attach(m, name, layers[i])) return NULL;
+    }
+    return m;
+}
+
+typedef struct residual { clef_module *body, *shortcut; bool relu; } residual;
+
+static clef_tensor *forward_residual(clef_module *module, clef_tensor *x, void *user) {
+    (void)module;
+    const residual *r = user;
+    clef_tensor *y = clef_add(clef_forward(r->body, x), r->shortcut ? clef_forward(r->shortcut, x) : x);
+    return r->relu ? clef_relu(y) : y;
+}
+
+clef_module *clef_nn_residual(clef_context *ctx, clef_module *body, clef_module *shortcut, bool relu) {
+    if (!body) return clef__module_refuse(ctx, "residual: body is NULL");
+    clef_module *m = clef__module_make(ctx, "residual", forward_residual, &(residual){body, shortcut, relu},
+                                       sizeof(residual));
+    if (!clef__attach(m, "body", body)) return NULL;
+    if (shortcut && !clef__attach(m, "shortcut", shortcut)) return NULL;
+    return m;
+}

@@ -1,0 +1,88 @@
+/* layers_norm.c — batch norm, layer norm, dropout: the layers that care about the mode or keep statistics. */
+#include "clef/pointwise.h"
+#include "nn/module.h"
+
+typedef struct batch_norm {
+    clef_tensor *weight, *bias, *mean, *var, *batches;
+    double eps, momentum;
+} batch_norm;
+
+static clef_tensor *forward_batch_norm(clef_module *module, clef_tensor *x, void *user) {
+    const batch_norm *b = user;
+    clef_tensor *weight = b->weight, *bias = b->bias;
+    clef_shape shape = clef_tensor_shape(x);
+    if (shape.rank != 4) {
+        clef__fail(module->ctx, CLEF_SHAPE, "batch_norm2d: x has %d dimensions; it wants [n,c,h,w]", shape.rank);
+        return NULL;
+    }
+    if (!weight) {
+        weight = clef_ones(module->ctx, clef_tensor_shape(b->mean), CLEF_F32);
+        bias = clef_zeros(module->ctx, clef_tensor_shape(b->mean), CLEF_F32);
+    }
+    if (module->training)
+        for (CLEF_NO_GRAD(module->ctx)) clef_assign(b->batches, clef_add_scalar(b->batches, 1));
+    return clef_batch_norm(x, weight, bias, b->mean, b->var, module->training, b->momentum, b->eps);
+}
+
+/* The affine pair of a norm: ones and zeros, registered. */
+static bool make_affine(clef_module *m, clef_shape shape, clef_tensor **weight, clef_tensor **bias) {
+    *weight = clef__new_parameter(m, "weight", shape);
+    *bias = clef__new_parameter(m, "bias", shape);
+    return *weight && *bias && clef_init_constant(*weight, 1) == CLEF_OK;
+}
+
+clef_module *clef_nn_batch_norm2d(clef_context *ctx, int64_t channels, const clef_nn_norm_options *options) {
+    clef_nn_norm_options o = options ? *options : (clef_nn_norm_options){0};
+    if (channels < 1 || o.eps < 0 || o.momentum < 0 || o.momentum > 1)
+        return clef__module_refuse(ctx, "batch_norm2d: %lld channels, eps %g, momentum %g; channels must be positive, "
+                                   "eps not negative, momentum at most 1", (long long)channels, o.eps, o.momentum);
+    clef_module *m = clef__module_make(ctx, "batch_norm2d", forward_batch_norm, NULL, sizeof(batch_norm));
+    if (!m) return NULL;
+    batch_norm *b = m->user;
+    b->eps = o.eps > 0 ? o.eps : 1e-5;
+    b->momentum = o.momentum > 0 ? o.momentum : 0.1;
+    clef_shape shape = CLEF_SHAPE(channels);
+    if (!o.no_affine && !make_affine(m, shape, &b->weight, &b->bias)) return NULL;
+    b->mean = clef__new_buffer(m, "running_mean", shape, CLEF_F32, 0);
+    b->var = clef__new_buffer(m, "running_var", shape, CLEF_F32, 1);
+    b->batches = clef__new_buffer(m, "num_batches_tracked", CLEF_SCALAR, CLEF_I64, 0);
+    return b->mean && b->var && b->batches ? m : NULL;
+}
+
+typedef struct layer_norm { clef_tensor *weight, *bias; clef_shape shape; double eps; } layer_norm;
+
+static clef_tensor *forward_layer_norm(clef_module *module, clef_tensor *x, void *user) {
+    const layer_norm *l = user;
+    clef_shape have = clef_tensor_shape(x), tail = {.rank = l->shape.rank};
+    for (int i = 0; i < tail.rank && have.rank >= tail.rank; i++) tail.dim[i] = have.dim[have.rank - tail.rank + i];
+    if (!clef_shape_equal(tail, l->shape)) {
+        char x_text[96], wanted[96];
+        clef__fail(module->ctx, CLEF_SHAPE, "layer_norm: x %s does not end in the normalised shape %s",
+                   clef_shape_format(have, x_text, sizeof x_text), clef_shape_format(l->shape, wanted, sizeof wanted));
+        return NULL;
+    }
+    return l->weight ? clef_layer_norm(x, tail.rank, l->weight, l->bias, l->eps)
+                     : clef_layer_norm_plain(x, tail.rank, l->eps);
+}
+
+clef_module *clef_nn_layer_norm(clef_context *ctx, clef_shape normalized, const clef_nn_norm_options *options) {
+    clef_nn_norm_options o = options ? *options : (clef_nn_norm_options){0};
+    if (normalized.rank < 1 || clef_shape_numel(normalized) < 1 || o.eps < 0)
+        return clef__module_refuse(ctx, "layer_norm: the normalised shape needs at least one positive dimension, and "
+                                   "eps (%g) must not be negative", o.eps);
+    layer_norm wanted = {.shape = normalized, .eps = o.eps > 0 ? o.eps : 1e-5};
+    clef_module *m = clef__module_make(ctx, "layer_norm", forward_layer_norm, &wanted, sizeof wanted);
+    if (!m) return NULL;
+    layer_norm *l = m->user;
+    return o.no_affine || make_affine(m, normalized, &l->weight, &l->bias) ? m : NULL;
+}
+
+static clef_tensor *forward_dropout(clef_module *module, clef_tensor *x, void *user) {
+    double p = *(const double *)user;
+    return module->training && p > 0 ? clef_dropout(x, p) : x;
+}
+
+clef_module *clef_nn_dropout(clef_context *ctx, double p) {
+    if (!(p >= 0 && p <= 1)) return clef__module_refuse(ctx, "dropout: the probability %g is not within [0,1]", p);
+    return clef__module_make(ctx, "dropout", forward_dropout, &p, sizeof p);
+}

@@ -1,0 +1,68 @@
+/* module.h — inside the nn room: what a module is, and how layers are made.
+
+   A module owns its name table (parameters, buffers, children) and, for built-in layers, a copy of its options; the
+   context owns all modules.  Parameters and buffers are kept tensors.  A child may be registered in several parents
+   (weight sharing), but never below itself. */
+#ifndef CLEF_NN_MODULE_H
+#define CLEF_NN_MODULE_H
+#include "clef/nn.h"
+#include "runtime/runtime.h"
+
+typedef enum clef__entry_kind { CLEF__PARAMETER, CLEF__BUFFER, CLEF__CHILD } clef__entry_kind;
+
+typedef struct clef__entry {
+    char *name;
+    clef__entry_kind kind;
+    union {
+        clef_tensor *tensor;
+        clef_module *child;
+    };
+} clef__entry;
+
+struct clef_module {
+    clef_context *ctx;
+    char *type;
+    clef_forward_fn forward;
+    void *user;
+    bool owns_user; /* a built-in layer's options */
+    bool training;
+    clef__entry *entry;
+    int n, capacity;
+    /* The tree's tensors with full names, made when first asked for and again after any tree of the context changed. */
+    clef_named_tensor *flat;
+    int n_flat;
+    uint64_t flat_version;
+    clef_module *next; /* in the context's list */
+};
+
+/* Called after each module's forward, inner modules first. */
+typedef void (*clef__observer)(void *user, clef_module *module, clef_tensor *x, clef_tensor *y);
+
+typedef struct clef__nn {
+    clef_module *first;
+    uint64_t version; /* raised by every registration */
+    clef__observer observer;
+    void *observer_user;
+} clef__nn;
+
+/* The room's state, made when first asked for; NULL when out of memory. */
+clef__nn *clef__nn_state(clef_context *ctx);
+/* Reports every forward of this context to observer until called with NULL. */
+clef_status clef__nn_observe(clef_context *ctx, clef__observer observer, void *user);
+
+/* A module whose `user` is its own zeroed or copied block of `bytes` (options NULL: zeroed). */
+clef_module *clef__module_make(clef_context *ctx, const char *type, clef_forward_fn forward, const void *options,
+                               size_t bytes);
+/* A registered parameter of zeros for an initialiser to fill. */
+clef_tensor *clef__new_parameter(clef_module *module, const char *name, clef_shape shape);
+/* A registered buffer filled with one value. */
+clef_tensor *clef__new_buffer(clef_module *module, const char *name, clef_shape shape, clef_dtype dtype, double value);
+/* Fails with "type: <fmt>" and returns NULL. */
+clef_module *clef__module_refuse(clef_context *ctx, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Registers and returns child; NULL if parent or child is NULL or the registration fails. */
+clef_module *clef__attach(clef_module *parent, const char *name, clef_module *child);
+/* Calls visit on module and everything below it, parents first. */
+void clef__module_visit(clef_module *module, void (*visit)(clef_module *, void *), void *user);
+/* PyTorch's default bias, U(-1/√fan_in, 1/√fan_in); does nothing without a bias. */
+clef_status clef__init_bias(clef_tensor *bias, int64_t fan_in);
+#endif

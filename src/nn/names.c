@@ -1,0 +1,104 @@
+/* names.c — the tensors of a whole tree with their dotted names, and what is done to all of them.
+
+   Order, as in a PyTorch state dict: a module's parameters, its buffers, then its children, each in registration order. */
+#include "nn/module.h"
+#include "ops/ops.h"
+#include <string.h>
+
+static int count_tensors(const clef_module *m) {
+    int n = 0;
+    for (int i = 0; i < m->n; i++) n += m->entry[i].kind == CLEF__CHILD ? count_tensors(m->entry[i].child) : 1;
+    return n;
+}
+
+static bool add_flat(clef_module *root, const char *prefix, const clef__entry *e) {
+    char *name = clef__format("%s%s", prefix, e->name);
+    if (!name) return false;
+    root->flat[root->n_flat++] =
+        (clef_named_tensor){.name = name, .tensor = e->tensor, .is_buffer = e->kind == CLEF__BUFFER};
+    return true;
+}
+
+static bool flatten(clef_module *root, const clef_module *m, const char *prefix) {
+    for (int kind = CLEF__PARAMETER; kind <= CLEF__BUFFER; kind++)
+        for (int i = 0; i < m->n; i++)
+            if ((int)m->entry[i].kind == kind && !add_flat(root, prefix, &m->entry[i])) return false;
+    for (int i = 0; i < m->n; i++) {
+        if (m->entry[i].kind != CLEF__CHILD) continue;
+        char *below = clef__format("%s%s.", prefix, m->entry[i].name);
+        bool done = below && flatten(root, m->entry[i].child, below);
+        clef__free(below);
+        if (!done) return false;
+    }
+    return true;
+}
+
+static void forget(clef_module *m) {
+    for (int i = 0; i < m->n_flat; i++) clef__free((char *)m->flat[i].name);
+    clef__free(m->flat);
+    m->flat = NULL;
+    m->n_flat = 0;
+    m->flat_version = 0;
+}
+
+/* The list is a cache inside the module, so it is filled through a const handle too. */
+static bool refresh(const clef_module *module) {
+    clef_module *m = (clef_module *)module;
+    const clef__nn *nn = clef__room_state(m->ctx, CLEF__ROOM_NN);
+    if (m->flat_version == nn->version) return true;
+    forget(m);
+    int n = count_tensors(m);
+    m->flat = clef__calloc(n ? (size_t)n : 1, sizeof *m->flat);
+    if (!m->flat || !flatten(m, m, "")) {
+        forget(m);
+        clef__fail(m->ctx, CLEF_MEMORY, "%s: no memory for the names of %d tensors", m->type, n);
+        return false;
+    }
+    m->flat_version = nn->version;
+    return true;
+}
+
+int clef_module_tensors(const clef_module *module) { return module && refresh(module) ? module->n_flat : 0; }
+
+clef_named_tensor clef_module_tensor(const clef_module *module, int i) {
+    if (i < 0 || i >= clef_module_tensors(module)) return (clef_named_tensor){0};
+    return module->flat[i];
+}
+
+clef_tensor *clef_parameter(const clef_module *module, const char *name) {
+    int n = name ? clef_module_tensors(module) : 0;
+    for (int i = 0; i < n; i++)
+        if (!strcmp(module->flat[i].name, name)) return module->flat[i].tensor;
+    return NULL;
+}
+
+/* True where tensor i already came under an earlier name. */
+static bool seen_before(const clef_module *m, int i) {
+    for (int j = 0; j < i; j++)
+        if (m->flat[j].tensor == m->flat[i].tensor) return true;
+    return false;
+}
+
+int64_t clef_parameter_count(const clef_module *module) {
+    int64_t total = 0;
+    int n = clef_module_tensors(module);
+    for (int i = 0; i < n; i++)
+        if (!module->flat[i].is_buffer && !seen_before(module, i)) total += clef_numel(module->flat[i].tensor);
+    return total;
+}
+
+void clef_freeze(clef_module *module, bool frozen) {
+    int n = clef_module_tensors(module);
+    for (int i = 0; i < n; i++) {
+        clef_tensor *t = module->flat[i].tensor;
+        if (module->flat[i].is_buffer || !clef__is_float(clef_tensor_dtype(t))) continue;
+        if (frozen) clef_set_grad(t, NULL);
+        clef_require_grad(t, !frozen);
+    }
+}
+
+void clef_zero_grad(clef_module *module) {
+    int n = clef_module_tensors(module);
+    for (int i = 0; i < n; i++)
+        if (!module->flat[i].is_buffer) clef_set_grad(module->flat[i].tensor, NULL);
+}

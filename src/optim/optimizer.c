@@ -1,0 +1,264 @@
+/* optimizer.c — slots, the step, groups and state shared by every rule.
+
+   Invariants: parameters and states keep their handles and only change value; a slot's states are f32 unless the parameter
+   is f64; a parameter under two names has one slot. */
+#include "optim/optimizer.h"
+#include "ops/ops.h"
+#include <math.h>
+#include <string.h>
+
+/* ---- life ---- */
+static void free_optimizer(clef_optimizer *o) {
+    for (int i = 0; i < o->n; i++) {
+        clef__free(o->slot[i].name);
+        for (int j = 0; j < o->n_states; j++) clef__free(o->slot[i].state_name[j]);
+    }
+    clef__free(o->slot);
+    clef__free(o->options);
+    clef__free(o);
+}
+
+static void close_room(clef_context *ctx, void *state) {
+    (void)ctx;
+    clef__optim *room = state;
+    for (clef_optimizer *o = room->optimizers, *next; o; o = next) {
+        next = o->next;
+        free_optimizer(o);
+    }
+    clef__schedule_free_all(room->schedules);
+    clef__free(room);
+}
+
+clef__optim *clef__optim_state(clef_context *ctx) {
+    clef__optim *room = clef__room_state(ctx, CLEF__ROOM_OPTIM);
+    if (room) return room;
+    room = clef__calloc(1, sizeof *room);
+    if (room) clef__set_room_state(ctx, CLEF__ROOM_OPTIM, room, close_room);
+    else clef__fail(ctx, CLEF_MEMORY, "optimizer: no memory for the list of optimizers");
+    return room;
+}
+
+bool clef__check_options(clef_module *module, const char *rule, const clef__checked *option, int n) {
+    if (!module) return false;
+    for (int i = 0; i < n; i++) {
+        if (isfinite(option[i].value) && option[i].value >= 0) continue;
+        clef__fail(clef_module_context(module), CLEF_INVALID, "%s: %s is %g; it must be a number ≥ 0", rule, option[i].name,
+                   option[i].value);
+        return false;
+    }
+    return true;
+}
+
+/* ---- slots ---- */
+static bool has_slot(const clef_optimizer *o, const clef_tensor *t) {
+    for (int i = 0; i < o->n; i++)
+        if (o->slot[i].parameter == t) return true;
+    return false;
+}
+
+static bool add_state(clef_optimizer *o, clef__slot *slot, int j, const clef__rule_setup *setup) {
+    clef_dtype dtype = clef_tensor_dtype(slot->parameter) == CLEF_F64 ? CLEF_F64 : CLEF_F32;
+    slot->state_name[j] = clef__format("%s.%s", slot->name, setup->state[j]);
+    slot->state[j] = clef_full(o->ctx, clef_tensor_shape(slot->parameter), dtype, setup->initial);
+    return slot->state_name[j] && clef_keep(slot->state[j]);
+}
+
+static bool add_slot(clef_optimizer *o, clef_named_tensor t, const clef__rule_setup *setup) {
+    clef__slot *slot = &o->slot[o->n++];
+    *slot = (clef__slot){.parameter = t.tensor, .lr_scale = 1, .weight_decay = setup->weight_decay};
+    slot->name = clef__strdup(t.name);
+    if (!slot->name) return false;
+    for (int j = 0; j < o->n_states; j++)
+        if (!add_state(o, slot, j, setup)) return false;
+    return true;
+}
+
+static bool add_slots(clef_optimizer *o, const clef_module *module, const clef__rule_setup *setup) {
+    int n = clef_module_tensors(module);
+    o->slot = clef__calloc(n ? (size_t)n : 1, sizeof *o->slot);
+    if (!o->slot) return false;
+    for (int i = 0; i < n; i++) {
+        clef_named_tensor t = clef_module_tensor(module, i);
+        bool trainable = !t.is_buffer && clef__is_float(clef_tensor_dtype(t.tensor));
+        if (trainable && !has_slot(o, t.tensor) && !add_slot(o, t, setup)) return false;
+    }
+    o->counts = clef_keep(clef_zeros(o->ctx, CLEF_SHAPE(o->n), CLEF_I64));
+    return o->counts != NULL;
+}
+
+/* Initial weights and states are computed at once, so that the first step's plan is already every step's. */
+static clef_status materialize(const clef_optimizer *o) {
+    size_t most = (size_t)o->n * (size_t)(1 + o->n_states);
+    clef_tensor **t = clef__calloc(most ? most : 1, sizeof *t);
+    if (!t) return clef__fail(o->ctx, CLEF_MEMORY, "%s: no memory for %zu tensors", o->rule->name, most);
+    int n = 0;
+    for (int i = 0; i < o->n; i++) {
+        t[n++] = o->slot[i].parameter;
+        for (int j = 0; j < o->n_states; j++) t[n++] = o->slot[i].state[j];
+    }
+    clef_status status = clef_eval_all(t, n);
+    clef__free(t);
+    return status;
+}
+
+static int count_states(const clef__rule_setup *setup) {
+    int n = 0;
+    while (n < CLEF__MAX_STATES && setup->state[n]) n++;
+    return n;
+}
+
+clef_optimizer *clef__optimizer_new(clef_module *module, const clef__rule_setup *setup) {
+    clef_context *ctx = clef_module_context(module);
+    clef__optim *room = clef__optim_state(ctx);
+    if (!room) return NULL;
+    clef_optimizer *o = clef__calloc(1, sizeof *o);
+    if (o) {
+        *o = (clef_optimizer){.ctx = ctx, .rule = setup->rule, .lr = setup->lr, .next = room->optimizers};
+        room->optimizers = o;
+        o->n_states = count_states(setup);
+        o->options = clef__alloc(setup->options_bytes);
+    }
+    if (!o || !o->options || !add_slots(o, module, setup)) {
+        clef__fail(ctx, CLEF_MEMORY, "%s: no memory for the optimizer", setup->rule->name);
+        return NULL;
+    }
+    memcpy(o->options, setup->options, setup->options_bytes);
+    return materialize(o) == CLEF_OK ? o : NULL;
+}
+
+static bool ends_with(const char *name, const char *suffix) {
+    size_t n = strlen(name), m = strlen(suffix);
+    return n >= m && !strcmp(name + n - m, suffix);
+}
+
+clef_status clef_optimizer_group(clef_optimizer *opt, const char *suffix, double lr_scale, double weight_decay) {
+    if (!opt) return CLEF_INVALID;
+    if (!suffix || !(lr_scale >= 0) || !(weight_decay >= 0))
+        return clef__fail(opt->ctx, CLEF_INVALID, "optimizer_group: a suffix, and lr_scale (%g) and weight_decay (%g) ≥ 0, "
+                          "are needed", lr_scale, weight_decay);
+    int found = 0;
+    for (int i = 0; i < opt->n; i++) {
+        if (!ends_with(opt->slot[i].name, suffix)) continue;
+        opt->slot[i].lr_scale = lr_scale;
+        opt->slot[i].weight_decay = weight_decay;
+        found++;
+    }
+    if (found) return CLEF_OK;
+    return clef__fail(opt->ctx, CLEF_INVALID, "optimizer_group: no parameter's name ends in \"%s\"", suffix);
+}
+
+/* ---- update counts between slots and tensor ---- */
+static clef_status move_counts(clef_optimizer *o, bool to_tensor) {
+    if (o->n == 0) return CLEF_OK;
+    size_t bytes = (size_t)o->n * sizeof(int64_t);
+    int64_t *count = clef__alloc(bytes);
+    if (!count) return clef__fail(o->ctx, CLEF_MEMORY, "%s: no memory for %d counts", o->rule->name, o->n);
+    for (int i = 0; i < o->n; i++) count[i] = o->slot[i].count;
+    clef_status status = to_tensor ? clef_write(o->counts, count, bytes) : clef_read(o->counts, count, bytes);
+    for (int i = 0; !status && i < o->n; i++) o->slot[i].count = count[i];
+    clef__free(count);
+    return status;
+}
+
+static clef_status fetch_counts(clef_optimizer *o) {
+    clef_status status = o->stale ? move_counts(o, false) : CLEF_OK;
+    o->stale = false;
+    return status;
+}
+
+static clef_status publish_counts(clef_optimizer *o) {
+    if (o->stale || !o->dirty) return CLEF_OK;
+    clef_status status = move_counts(o, true);
+    o->dirty = false;
+    return status;
+}
+
+/* ---- the step ---- */
+/* Slots with equal numbers share the nodes that carry them. */
+typedef struct numbers {
+    bool valid;
+    double lr_scale, weight_decay;
+    int64_t count;
+    clef_dtype dtype;
+    clef_tensor *number[CLEF__MAX_NUMBERS];
+} numbers;
+
+static void refresh_numbers(const clef_optimizer *o, const clef__slot *s, clef_dtype dtype, numbers *n) {
+    if (n->valid && n->lr_scale == s->lr_scale && n->weight_decay == s->weight_decay && n->count == s->count &&
+        n->dtype == dtype)
+        return;
+    double value[CLEF__MAX_NUMBERS] = {0};
+    clef__moment moment = {o->options, o->lr * s->lr_scale, s->weight_decay, s->count};
+    o->rule->numbers(&moment, value);
+    *n = (numbers){.valid = true, .lr_scale = s->lr_scale, .weight_decay = s->weight_decay, .count = s->count,
+                   .dtype = dtype};
+    for (int i = 0; i < o->rule->n_numbers; i++) n->number[i] = clef__number(o->ctx, dtype, value[i]);
+}
+
+static clef_status update_slot(clef_optimizer *o, clef__slot *s, numbers *n) {
+    clef_tensor *g = clef_grad_of(s->parameter);
+    if (!g) return CLEF_OK;
+    clef_dtype dtype = clef_tensor_dtype(s->parameter) == CLEF_F64 ? CLEF_F64 : CLEF_F32;
+    s->count++;
+    refresh_numbers(o, s, dtype, n);
+    clef__update u = {.options = o->options, .p = clef_to(s->parameter, dtype), .g = clef_to(g, dtype),
+                      .decays = s->weight_decay != 0};
+    memcpy(u.state, s->state, sizeof u.state);
+    memcpy(u.number, n->number, sizeof u.number);
+    clef_tensor *p = o->rule->update(&u);
+    clef_status status = p ? clef_assign(s->parameter, p) : CLEF_INVALID;
+    for (int j = 0; !status && j < o->n_states; j++) status = u.state[j] ? clef_assign(s->state[j], u.state[j]) : CLEF_INVALID;
+    return status;
+}
+
+static clef_status update_all(clef_optimizer *o) {
+    numbers n = {0};
+    clef_status status = fetch_counts(o);
+    bool was = clef_set_grad_enabled(o->ctx, false);
+    for (int i = 0; !status && i < o->n; i++) status = update_slot(o, &o->slot[i], &n);
+    clef_set_grad_enabled(o->ctx, was);
+    o->steps++;
+    o->dirty = true;
+    return status;
+}
+
+clef_status clef_step(clef_optimizer *opt) {
+    if (!opt) return CLEF_INVALID;
+    clef_status status = update_all(opt);
+    for (int i = 0; i < opt->n; i++) clef_set_grad(opt->slot[i].parameter, NULL);
+    clef_status ended = clef_end_step(opt->ctx), sticky = clef_error_status(opt->ctx);
+    return status ? status : ended ? ended : sticky;
+}
+
+/* ---- asking, state ---- */
+double clef_learning_rate(const clef_optimizer *opt) { return opt ? opt->lr : NAN; }
+void clef_set_learning_rate(clef_optimizer *opt, double lr) {
+    if (opt) opt->lr = lr;
+}
+int64_t clef_optimizer_steps(const clef_optimizer *opt) { return opt ? opt->steps : 0; }
+clef_context *clef_optimizer_context(const clef_optimizer *opt) { return opt ? opt->ctx : NULL; }
+
+int clef_optimizer_tensors(const clef_optimizer *opt) { return opt ? 1 + opt->n * opt->n_states : 0; }
+
+/* Bringing the counts up to date changes no value the caller can see, hence through a const handle. */
+clef_named_tensor clef_optimizer_tensor(const clef_optimizer *opt, int i) {
+    if (i < 0 || i >= clef_optimizer_tensors(opt)) return (clef_named_tensor){0};
+    if (publish_counts((clef_optimizer *)opt)) return (clef_named_tensor){0};
+    if (i == 0) return (clef_named_tensor){.name = "step", .tensor = opt->counts, .is_buffer = true};
+    int s = (i - 1) / opt->n_states, j = (i - 1) % opt->n_states;
+    return (clef_named_tensor){.name = opt->slot[s].state_name[j], .tensor = opt->slot[s].state[j], .is_buffer = true};
+}
+
+clef_optimizer_state clef_optimizer_get(const clef_optimizer *opt) {
+    if (!opt) return (clef_optimizer_state){0};
+    publish_counts((clef_optimizer *)opt);
+    return (clef_optimizer_state){.steps = opt->steps, .lr = opt->lr};
+}
+
+void clef_optimizer_set(clef_optimizer *opt, clef_optimizer_state state) {
+    if (!opt) return;
+    opt->steps = state.steps;
+    opt->lr = state.lr;
+    opt->stale = true;
+    opt->dirty = false;
+}
