@@ -1,0 +1,103 @@
+/* cifar.c — CIFAR-10's binary version (A. Krizhevsky, 2009): records of one label byte and 3×32×32 pixel bytes.
+   The records stay as they are in memory; a dataset strides over them. */
+#include "data/data_internal.h"
+#include <stdio.h>
+#include <string.h>
+
+bool clef__cifar_unpack(clef__blob *blob, int64_t *records, char why[CLEF__WHY]) {
+    *records = 0;
+    if (clef__blob_is_gzip(blob) && blob->size % CLEF__CIFAR_RECORD != 0 &&
+        !clef__blob_gunzip(blob, (size_t)CLEF__CIFAR_MAX * CLEF__CIFAR_RECORD, why))
+        return false;
+    if (blob->size == 0 || blob->size % CLEF__CIFAR_RECORD != 0)
+        return clef__why(why, "has %zu bytes, which is not a whole number of %d-byte CIFAR-10 records", blob->size,
+                         CLEF__CIFAR_RECORD);
+    size_t count = blob->size / CLEF__CIFAR_RECORD;
+    for (size_t i = 0; i < count; i++) {
+        uint8_t label = blob->bytes[i * CLEF__CIFAR_RECORD];
+        if (label > 9)
+            return clef__why(why, "has the class %d in record %zu; CIFAR-10 has 0 to 9", label, i);
+    }
+    *records = (int64_t)count;
+    return true;
+}
+
+/* Appends the records of one file to `all`. */
+static bool append_file(clef_context *ctx, const char *path, clef__blob *all) {
+    clef__blob blob;
+    char why[CLEF__WHY];
+    bool missing;
+    int64_t records;
+    if (!clef__blob_read(path, &blob, &missing, why)) {
+        clef__fail(ctx, CLEF_IO, "cifar10: %s %s", path, why);
+        return false;
+    }
+    bool ok = clef__cifar_unpack(&blob, &records, why);
+    if (!ok)
+        clef__fail(ctx, CLEF_FORMAT, "cifar10: %s %s", path, why);
+    if (ok && all->size == 0) {
+        *all = blob;
+        return true;
+    }
+    uint8_t *grown = ok ? clef__realloc(all->bytes, all->size + blob.size) : NULL;
+    if (ok && !grown)
+        clef__fail(ctx, CLEF_MEMORY, "cifar10: no memory for %zu bytes", all->size + blob.size);
+    if (grown) {
+        memcpy(grown + all->size, blob.bytes, blob.size);
+        all->bytes = grown;
+        all->size += blob.size;
+    }
+    clef__blob_free(&blob);
+    return grown != NULL;
+}
+
+/* Reads those of the split's files that exist; all->size is 0 when there is none. */
+static bool read_split(clef_context *ctx, const char *folder, clef_split_name split, clef__blob *all) {
+    for (int part = 1; part <= 5; part++) {
+        char stem[32];
+        if (split == CLEF_TRAIN)
+            snprintf(stem, sizeof stem, "data_batch_%d.bin", part);
+        else
+            snprintf(stem, sizeof stem, "test_batch.bin");
+        char *path = clef__data_find(folder, stem);
+        bool ok = !path || append_file(ctx, path, all);
+        clef__free(path);
+        if (!ok)
+            return false;
+        if (split == CLEF_TEST)
+            break;
+    }
+    if (all->size > 0)
+        return true;
+    const char *stem = split == CLEF_TRAIN ? "data_batch_1.bin" : "test_batch.bin";
+    clef__fail(ctx, CLEF_IO, "cifar10: no %s or %s.gz in %s; give its directory or set CLEF_DATA", stem, stem,
+               folder);
+    return false;
+}
+
+clef_dataset *clef_cifar10(clef_context *ctx, const char *dir, clef_split_name split) {
+    static const char *const names[] = {"airplane", "automobile", "bird",  "cat",  "deer",
+                                        "dog",      "frog",       "horse", "ship", "truck"};
+    if (!ctx)
+        return NULL;
+    char *folder = clef__data_folder(ctx, dir, "cifar10");
+    if (!folder)
+        return NULL;
+    clef__blob all = {0};
+    clef_dataset *data = NULL;
+    if (read_split(ctx, folder, split, &all))
+        data = clef__dataset_new(ctx, "cifar10", CLEF__BYTES, CLEF_SHAPE(3, 32, 32),
+                                 (int64_t)(all.size / CLEF__CIFAR_RECORD), 10);
+    clef__free(folder);
+    if (!data) {
+        clef__blob_free(&all);
+        return NULL;
+    }
+    data->memory[0] = all.bytes;
+    data->labels = all.bytes;
+    data->pixels = all.bytes + 1;
+    data->label_stride = data->pixel_stride = CLEF__CIFAR_RECORD;
+    data->scale = 1.0f / 255.0f;
+    data->names = names;
+    return data;
+}

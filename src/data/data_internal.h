@@ -1,0 +1,117 @@
+/* data_internal.h — the parts of the data room that need no device: bytes, parsers, random numbers, augmentation;
+   and the structs its files share.  Everything above the line "datasets" is plain host code, tested and fuzzed
+   alone. */
+#ifndef CLEF_DATA_INTERNAL_H
+#define CLEF_DATA_INTERNAL_H
+#include "clef/data.h"
+#include "runtime/runtime.h"
+
+/* ---- files as bytes (blob.c) ---- */
+enum { CLEF__WHY = 256 };
+typedef struct clef__blob {
+    uint8_t *bytes;
+    size_t size;
+} clef__blob; /* bytes: from clef__alloc, or NULL */
+void clef__blob_free(clef__blob *blob);
+/* Reads a regular file whole.  On failure `why` holds "fact; remedy" and *missing tells whether it was not there.
+ */
+bool clef__blob_read(const char *path, clef__blob *blob, bool *missing, char why[CLEF__WHY]);
+bool clef__blob_is_gzip(const clef__blob *blob);
+/* Inflates a gzip file in place.  Fails when the result would have more than `limit` bytes; what it allocates
+   stays in proportion to the bytes that really come out, at most about 1,032 for each byte that went in (deflate's
+   bound). */
+bool clef__blob_gunzip(clef__blob *blob, size_t limit, char why[CLEF__WHY]);
+/* Inflates up to `want` first bytes into out; returns how many. */
+size_t clef__gunzip_head(const clef__blob *blob, uint8_t *out, size_t want);
+/* snprintf to why; returns false. */
+bool clef__why(char why[CLEF__WHY], const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- parsers on bytes (idx.c, cifar.c) ---- */
+enum { CLEF__IDX_RANK = 4 };
+typedef struct clef__idx { /* unsigned bytes of up to four dimensions */
+    int rank;
+    int64_t dim[CLEF__IDX_RANK];
+    size_t header; /* bytes before the first element */
+    size_t numel;
+} clef__idx;
+/* Reads the header from the first bytes of a file of which at least min(size, 20) are there. */
+bool clef__idx_header(const uint8_t *bytes, size_t size, clef__idx *idx, char why[CLEF__WHY]);
+/* Inflates if need be and checks that the file is exactly as long as its header says. */
+bool clef__idx_unpack(clef__blob *blob, clef__idx *idx, char why[CLEF__WHY]);
+
+enum { CLEF__CIFAR_PIXELS = 3 * 32 * 32, CLEF__CIFAR_RECORD = 1 + CLEF__CIFAR_PIXELS, CLEF__CIFAR_MAX = 100000 };
+/* Inflates if need be and checks length and labels; `records` says how many there are (at least one). */
+bool clef__cifar_unpack(clef__blob *blob, int64_t *records, char why[CLEF__WHY]);
+
+/* ---- random numbers and order (order.c) ---- */
+/* One block of Philox 4x32-10. */
+void clef__philox(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4]);
+/* What a block of the data room is for; part of its counter, so that streams never meet. */
+typedef enum clef__draw { CLEF__DRAW_ORDER = 0x0da7a001, CLEF__DRAW_AUGMENT = 0x0da7b000 } clef__draw;
+/* The items of an epoch in their order: a Fisher-Yates shuffle of 0 … n-1 that depends on (seed, epoch, n) only.
+ */
+void clef__order_shuffled(int64_t *order, int64_t n, uint64_t seed, uint32_t epoch);
+
+/* ---- augmentation (augment.c) ---- */
+/* What happens to one item; a pure function of (options, seed, epoch, item). */
+typedef struct clef__change {
+    int dx, dy;   /* out(y, x) = in(y + dy, x + dx), zeros outside */
+    bool flip;    /* then left-right */
+    double angle; /* before all: degrees, counter-clockwise as seen with y down */
+    float brightness, contrast;
+    int cut_x0, cut_x1, cut_y0, cut_y1; /* half-open; empty when there is no cutout */
+} clef__change;
+bool clef__augments(const clef_augment *options);
+/* NULL, or why these options cannot be used. */
+const char *clef__augment_wrong(const clef_augment *options);
+clef__change clef__augment_draw(const clef_augment *options, uint64_t seed, uint32_t epoch, int64_t item,
+                                int height, int width);
+/* Changes image [channels, height, width] in place; scratch has as many floats. */
+void clef__augment_apply(const clef__change *change, int channels, int height, int width, float *image,
+                         float *scratch);
+
+/* ---- datasets ---- */
+typedef enum clef__dataset_kind { CLEF__BYTES, CLEF__FLOATS, CLEF__CALLBACK } clef__dataset_kind;
+
+struct clef_dataset {
+    clef_context *ctx;
+    clef_dataset *next; /* in the context's list */
+    bool owner;         /* false for a view: `memory` and `names` are another dataset's */
+    clef__dataset_kind kind;
+    const char *origin;      /* "mnist", "arrays", … for error lines */
+    clef_shape item, target; /* target: one float target's shape, used when y_float is set */
+    int64_t numel, target_numel;
+    int channels, height, width; /* of items of rank 3 or 2; else 1, 1, numel */
+    int64_t size, classes;
+    const char *const *names; /* class names; NULL: numbers */
+    char (*numbers)[8];       /* the numbers as text, owned */
+    void *memory[2];          /* what the pointers below point into, owned */
+    /* CLEF__BYTES: item i has its label at labels[i*label_stride] and pixels at pixels[i*pixel_stride]; × scale */
+    const uint8_t *pixels, *labels;
+    size_t pixel_stride, label_stride;
+    float scale;
+    /* CLEF__FLOATS */
+    const float *x, *y_float;
+    const int64_t *y;
+    /* CLEF__CALLBACK */
+    clef_fetch_fn fetch;
+    void *user;
+};
+
+/* A dataset in the context's list with item and sizes set, the rest zero; NULL after clef__fail. */
+clef_dataset *clef__dataset_new(clef_context *ctx, const char *origin, clef__dataset_kind kind, clef_shape item,
+                                int64_t size, int64_t classes);
+bool clef__dataset_has_target(const clef_dataset *data);
+/* Item i as floats (after × scale); y may be NULL.  False: the callback refused or gave a class out of range. */
+bool clef__dataset_fetch(const clef_dataset *data, int64_t i, float *x, int64_t *y);
+
+/* dir, or $CLEF_DATA/name when dir is NULL, as a new string; NULL after clef__fail. */
+char *clef__data_folder(clef_context *ctx, const char *dir, const char *name);
+/* folder/stem or folder/stem.gz, the one that exists, as a new string; NULL if neither does. */
+char *clef__data_find(const char *folder, const char *stem);
+
+/* Loaders of a context, closed with it. */
+void clef__loader_register(clef_context *ctx, clef_loader *loader);
+void clef__loader_forget(clef_context *ctx, clef_loader *loader);
+clef_loader **clef__loader_next(clef_loader *loader); /* the link of the context's list */
+#endif

@@ -1,0 +1,402 @@
+/* loader.c — batches in order, made ahead by threads.
+
+   Within an epoch, batches are numbered 0, 1, …; a thread claims the next number, fills that number's slot of a
+   ring and marks it; clef_next takes them strictly in order.  A batch's content depends on (seed, epoch, number)
+   only, so results are the same for any number of threads.  Numbers beyond taken + slots are not claimed (the
+   queue is bounded), nor are those of the next epoch.  Threads start with the first clef_next and are joined by
+   close, set, and an error; `order` and the filler change only while no thread has anything claimed. */
+#include "data/fill.h"
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { WORKERS_MAX = 256, PREFETCH_MAX = 4096, SIDE_MAX = 65536 };
+
+typedef struct slot {
+    int64_t holds;  /* the batch that lies here; -1: none */
+    int64_t failed; /* -1, or the item that could not be fetched */
+    float *x, *z;
+    int64_t *y;
+} slot;
+
+typedef struct worker {
+    clef_loader *loader;
+    pthread_t thread;
+    float *scratch;
+} worker;
+
+struct clef_loader {
+    clef_context *ctx;
+    clef_loader *next;
+    clef_dataset *data;
+    clef__filler filler;
+    uint64_t seed;
+    bool shuffle;
+    int64_t size, batches; /* items per full batch; batches per epoch */
+    int64_t epoch, taken;  /* where it stands: `taken` batches of `epoch` were handed out */
+
+    /* while running */
+    bool running;
+    pid_t pid; /* of the process that owns the threads */
+    int n_workers, started, n_slots;
+    worker *workers;
+    slot *slots;
+    int64_t *order, ordered; /* ordered: the epoch whose order this is; -1: none */
+
+    pthread_mutex_t lock; /* of what follows, `taken` and the slots' marks */
+    pthread_cond_t work, done;
+    int64_t claimed;
+    bool stop;
+};
+
+clef_loader **clef__loader_next(clef_loader *loader) { return &loader->next; }
+
+/* ---- threads ---- */
+static int64_t batch_items(const clef_loader *loader, int64_t batch) {
+    int64_t left = loader->data->size - batch * loader->size;
+    return left < loader->size ? left : loader->size;
+}
+
+/* Waits for a batch to make; -1: stop.  Holds the lock. */
+static int64_t claim(clef_loader *loader) {
+    while (!loader->stop &&
+           (loader->claimed >= loader->batches || loader->claimed >= loader->taken + loader->n_slots))
+        pthread_cond_wait(&loader->work, &loader->lock);
+    return loader->stop ? -1 : loader->claimed++;
+}
+
+static void *work(void *argument) {
+    worker *w = argument;
+    clef_loader *loader = w->loader;
+    pthread_mutex_lock(&loader->lock);
+    for (int64_t batch; (batch = claim(loader)) >= 0;) {
+        uint32_t epoch = (uint32_t)loader->epoch;
+        pthread_mutex_unlock(&loader->lock);
+        slot *s = &loader->slots[batch % loader->n_slots];
+        int64_t failed = clef__filler_run(&loader->filler, loader->order + batch * loader->size,
+                                          batch_items(loader, batch), epoch, w->scratch, s->x, s->y, s->z);
+        pthread_mutex_lock(&loader->lock);
+        s->failed = failed;
+        s->holds = batch;
+        pthread_cond_signal(&loader->done); /* clef_next is the only one that waits there */
+    }
+    pthread_mutex_unlock(&loader->lock);
+    return NULL;
+}
+
+static void free_work(clef_loader *loader) {
+    for (int i = 0; loader->slots && i < loader->n_slots; i++) {
+        clef__free(loader->slots[i].x);
+        clef__free(loader->slots[i].y);
+        clef__free(loader->slots[i].z);
+    }
+    for (int i = 0; loader->workers && i < loader->n_workers; i++) clef__free(loader->workers[i].scratch);
+    clef__free(loader->slots);
+    clef__free(loader->workers);
+    clef__free(loader->order);
+    loader->slots = NULL;
+    loader->workers = NULL;
+    loader->order = NULL;
+    loader->ordered = -1;
+}
+
+/* Joins the threads; batches made ahead are dropped.  In a forked child there are no threads and nothing to join.
+ */
+static void halt(clef_loader *loader) {
+    if (!loader->running)
+        return;
+    loader->running = false;
+    if (loader->pid == getpid()) {
+        pthread_mutex_lock(&loader->lock);
+        loader->stop = true;
+        pthread_cond_broadcast(&loader->work);
+        pthread_mutex_unlock(&loader->lock);
+        for (int i = 0; i < loader->started; i++) pthread_join(loader->workers[i].thread, NULL);
+        pthread_cond_destroy(&loader->work);
+        pthread_cond_destroy(&loader->done);
+        pthread_mutex_destroy(&loader->lock);
+    }
+    free_work(loader);
+}
+
+/* Room for one batch. */
+static bool new_slot(const clef_loader *loader, slot *s) {
+    const clef_dataset *data = loader->data;
+    size_t n = (size_t)loader->size;
+    *s = (slot){.holds = -1, .failed = -1};
+    s->x = clef__alloc(n * (size_t)data->numel * sizeof *s->x);
+    if (data->y_float)
+        s->z = clef__alloc(n * (size_t)data->target_numel * sizeof *s->z);
+    else if (clef__dataset_has_target(data))
+        s->y = clef__alloc(n * sizeof *s->y);
+    return s->x && (s->z || s->y || !clef__dataset_has_target(data));
+}
+
+static bool new_work(clef_loader *loader) {
+    size_t scratch = clef__filler_scratch(&loader->filler);
+    loader->slots = clef__calloc((size_t)loader->n_slots, sizeof *loader->slots);
+    loader->workers = clef__calloc((size_t)loader->n_workers, sizeof *loader->workers);
+    loader->order = clef__calloc((size_t)loader->data->size, sizeof *loader->order);
+    if (!loader->slots || !loader->workers || !loader->order)
+        return false;
+    for (int i = 0; i < loader->n_slots; i++)
+        if (!new_slot(loader, &loader->slots[i]))
+            return false;
+    for (int i = 0; i < loader->n_workers; i++) {
+        worker *w = &loader->workers[i];
+        w->loader = loader;
+        if (scratch && !(w->scratch = clef__alloc(scratch * sizeof *w->scratch)))
+            return false;
+    }
+    return true;
+}
+
+static void put_in_order(clef_loader *loader) {
+    if (loader->ordered == loader->epoch)
+        return;
+    if (loader->shuffle)
+        clef__order_shuffled(loader->order, loader->data->size, loader->seed, (uint32_t)loader->epoch);
+    else if (loader->ordered < 0)
+        for (int64_t i = 0; i < loader->data->size; i++) loader->order[i] = i;
+    loader->ordered = loader->epoch;
+}
+
+/* Starts the threads with all signals blocked: Ctrl-C and the like belong to the program's own threads. */
+static int start_threads(clef_loader *loader) {
+    sigset_t all, before;
+    int status = 0;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (loader->started = 0; loader->started < loader->n_workers; loader->started++) {
+        status = pthread_create(&loader->workers[loader->started].thread, NULL, work,
+                                &loader->workers[loader->started]);
+        if (status != 0)
+            break;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return loader->started > 0 ? 0 : status; /* fewer threads give the same batches */
+}
+
+static bool start(clef_loader *loader) {
+    if (!new_work(loader)) {
+        free_work(loader);
+        clef__fail(loader->ctx, CLEF_MEMORY,
+                   "loader: no memory for %d batches of %lld items ahead; lower batch or prefetch",
+                   loader->n_slots, (long long)loader->size);
+        return false;
+    }
+    put_in_order(loader);
+    loader->claimed = loader->taken;
+    loader->stop = false;
+    loader->pid = getpid();
+    pthread_mutex_init(&loader->lock, NULL);
+    pthread_cond_init(&loader->work, NULL);
+    pthread_cond_init(&loader->done, NULL);
+    loader->running = true;
+    int status = start_threads(loader);
+    if (status == 0)
+        return true;
+    halt(loader);
+    clef__fail(loader->ctx, CLEF_MEMORY, "loader: no thread could be started (%s)", strerror(status));
+    return false;
+}
+
+/* ---- opening and closing ---- */
+/* NULL, or what is wrong with the options. */
+static const char *wrong_options(const clef_dataset *data, const clef_loader_options *o) {
+    if (o->batch < 0 || o->workers < 0 || o->workers > WORKERS_MAX || o->prefetch < 0 ||
+        o->prefetch > PREFETCH_MAX)
+        return "batch is 0 or more, workers 0 to 256, prefetch 0 to 4096";
+    const char *wrong = clef__augment_wrong(&o->augment);
+    if (wrong)
+        return wrong;
+    bool image = data->item.rank == 2 || data->item.rank == 3;
+    if (clef__augments(&o->augment) && !(image && data->height <= SIDE_MAX && data->width <= SIDE_MAX))
+        return "augmentation needs items of shape [c,h,w] or [h,w], sides up to 65536";
+    for (int c = 0; c < data->channels; c++) {
+        if (o->mean && !isfinite(o->mean[c]))
+            return "mean has a value that is not finite";
+        if (o->std && !(isfinite(o->std[c]) && o->std[c] > 0))
+            return "std has a value that is not above 0";
+    }
+    return NULL;
+}
+
+static bool batch_fits(const clef_dataset *data, int64_t size) {
+    int64_t each = data->numel > data->target_numel ? data->numel : data->target_numel;
+    return (size_t)size <= SIZE_MAX / 4 / sizeof(int64_t) / (size_t)each;
+}
+
+static clef_loader *refuse(const clef_dataset *data, const char *reason) {
+    clef__fail(data->ctx, CLEF_INVALID, "loader: %s", reason);
+    return NULL;
+}
+
+/* How many items a batch has, how many there are, and the ring: every thread can hold a slot while one is taken.
+ */
+static void plan_batches(clef_loader *loader, const clef_loader_options *o) {
+    int64_t items = loader->data->size, size = o->batch ? o->batch : 32;
+    loader->batches = o->drop_last ? items / size : items / size + (items % size != 0);
+    loader->size = size < items ? size : items;
+    loader->n_workers = o->workers ? o->workers : 1;
+    loader->n_slots = o->prefetch ? o->prefetch : 2;
+    if (loader->n_slots < loader->n_workers)
+        loader->n_slots = loader->n_workers;
+    if (loader->n_slots > loader->batches)
+        loader->n_slots = (int)loader->batches;
+    if (loader->n_workers > loader->n_slots)
+        loader->n_workers = loader->n_slots;
+}
+
+clef_loader *clef_loader_open(clef_dataset *data, const clef_loader_options *options) {
+    static const clef_loader_options defaults;
+    const clef_loader_options *o = options ? options : &defaults;
+    if (!data || !clef__usable(data->ctx))
+        return NULL;
+    const char *wrong = wrong_options(data, o);
+    if (wrong)
+        return refuse(data, wrong);
+    if (!batch_fits(data, o->batch < data->size ? o->batch : data->size))
+        return refuse(data, "a batch is too large");
+    clef_loader *loader = clef__calloc(1, sizeof *loader);
+    if (!loader || !clef__filler_open(&loader->filler, data, &o->augment, o->seed, o->mean, o->std)) {
+        if (loader)
+            clef__filler_close(&loader->filler);
+        clef__free(loader);
+        clef__fail(data->ctx, CLEF_MEMORY, "loader: out of memory");
+        return NULL;
+    }
+    loader->ctx = data->ctx;
+    loader->data = data;
+    loader->seed = o->seed;
+    loader->shuffle = o->shuffle;
+    loader->ordered = -1;
+    plan_batches(loader, o);
+    clef__loader_register(data->ctx, loader);
+    return loader;
+}
+
+void clef_loader_close(clef_loader *loader) {
+    if (!loader)
+        return;
+    halt(loader);
+    clef__loader_forget(loader->ctx, loader);
+    clef__filler_close(&loader->filler);
+    clef__free(loader);
+}
+
+/* ---- batches ---- */
+static slot *wait_for(clef_loader *loader, int64_t batch) {
+    slot *s = &loader->slots[batch % loader->n_slots];
+    pthread_mutex_lock(&loader->lock);
+    while (s->holds != batch) pthread_cond_wait(&loader->done, &loader->lock);
+    pthread_mutex_unlock(&loader->lock);
+    return s;
+}
+
+/* Gives the slot back, for the batch n_slots further on. */
+static void take(clef_loader *loader, slot *s) {
+    pthread_mutex_lock(&loader->lock);
+    s->holds = -1;
+    loader->taken++;
+    pthread_cond_signal(&loader->work);
+    pthread_mutex_unlock(&loader->lock);
+}
+
+static clef_shape batched(int64_t n, clef_shape item) {
+    clef_shape shape = {.rank = item.rank + 1, .dim = {n}};
+    for (int d = 0; d < item.rank; d++) shape.dim[d + 1] = item.dim[d];
+    return shape;
+}
+
+static bool make_tensors(clef_loader *loader, const slot *s, clef_batch *batch) {
+    const clef_dataset *data = loader->data;
+    clef_context *ctx = loader->ctx;
+    batch->x = clef_from_host(ctx, batched(batch->size, data->item), CLEF_F32, s->x);
+    if (s->z)
+        batch->y = clef_from_host(ctx, batched(batch->size, data->target), CLEF_F32, s->z);
+    if (s->y)
+        batch->y = clef_from_host(ctx, CLEF_SHAPE(batch->size), CLEF_I64, s->y);
+    return batch->x && (batch->y || !(s->y || s->z));
+}
+
+static bool begin_next_epoch(clef_loader *loader) {
+    if (loader->running)
+        pthread_mutex_lock(&loader->lock);
+    loader->epoch++;
+    loader->taken = 0;
+    if (loader->running)
+        pthread_mutex_unlock(&loader->lock);
+    return false;
+}
+
+/* Threads work on the epoch where the loader stands. */
+static bool go(clef_loader *loader) {
+    if (!loader->running)
+        return start(loader);
+    if (loader->ordered == loader->epoch)
+        return true;
+    put_in_order(loader); /* all of the last epoch was taken: the threads are idle */
+    pthread_mutex_lock(&loader->lock);
+    loader->claimed = loader->taken;
+    pthread_cond_broadcast(&loader->work);
+    pthread_mutex_unlock(&loader->lock);
+    return true;
+}
+
+bool clef_next(clef_loader *loader, clef_batch *batch) {
+    if (batch)
+        *batch = (clef_batch){0};
+    if (!loader || !batch || !clef__usable(loader->ctx))
+        return false;
+    if (clef_end_step(loader->ctx) != CLEF_OK || clef_error_status(loader->ctx) != CLEF_OK)
+        return false;
+    if (loader->taken >= loader->batches)
+        return begin_next_epoch(loader);
+    if (!go(loader))
+        return false;
+    slot *s = wait_for(loader, loader->taken);
+    batch->index = loader->taken;
+    batch->size = batch_items(loader, loader->taken);
+    bool fetched = s->failed < 0;
+    if (fetched && make_tensors(loader, s, batch)) {
+        take(loader, s);
+        return true;
+    }
+    int64_t item = s->failed;
+    halt(loader); /* the loader stays where it is: after clef_clear_error the same batch is tried again */
+    *batch = (clef_batch){0};
+    if (!fetched)
+        clef__fail(loader->ctx, CLEF_IO,
+                   "loader: item %lld of batch %lld could not be fetched: the callback refused it or gave a class "
+                   "of %lld or more",
+                   (long long)item, (long long)loader->taken, (long long)loader->data->classes);
+    return false;
+}
+
+int64_t clef_loader_batches(const clef_loader *loader) { return loader ? loader->batches : 0; }
+
+clef_dataset *clef_loader_dataset(const clef_loader *loader) { return loader ? loader->data : NULL; }
+
+/* `taken` and `epoch` change on the caller's thread only, so that reading them here needs no lock. */
+clef_loader_state clef_loader_get(const clef_loader *loader) {
+    if (!loader)
+        return (clef_loader_state){0};
+    return (clef_loader_state){.epoch = loader->epoch, .batch = loader->taken, .seed = loader->seed};
+}
+
+clef_status clef_loader_set(clef_loader *loader, clef_loader_state state) {
+    if (!loader)
+        return CLEF_INVALID;
+    if (state.epoch < 0 || state.epoch >= UINT32_MAX || state.batch < 0 || state.batch > loader->batches)
+        return clef__fail(loader->ctx, CLEF_INVALID,
+                          "loader: epoch %lld, batch %lld is no place to continue; it has %lld batches",
+                          (long long)state.epoch, (long long)state.batch, (long long)loader->batches);
+    halt(loader);
+    loader->epoch = state.epoch;
+    loader->taken = state.batch;
+    loader->seed = loader->filler.seed = state.seed;
+    return CLEF_OK;
+}
