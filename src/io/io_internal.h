@@ -1,0 +1,159 @@
+/* io_internal.h — what the files of this room share.  Parsers work on a clef__reader, which may be a file or bytes in
+   memory, and write their verdict into a clef__report: none of them needs a device. */
+#ifndef CLEF_IO_INTERNAL_H
+#define CLEF_IO_INTERNAL_H
+#include "clef/io.h"
+#include "runtime/runtime.h"
+
+/* ---- reports: the first failure, as one line without the file's name ---- */
+typedef struct clef__report {
+    clef_status status;
+    char text[480];
+} clef__report;
+/* Keeps the line if it is the first; returns status. */
+clef_status clef__report_set(clef__report *report, clef_status status, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Hands a report to the context as "op: path: text"; returns its status. */
+clef_status clef__report_fail(clef_context *ctx, const char *op, const char *path, const clef__report *report);
+/* Up to 60 characters of a name from a file, controls replaced, so that an error stays one line. */
+typedef struct clef__quoted {
+    char text[80];
+} clef__quoted;
+clef__quoted clef__quote(const char *name);
+
+/* ---- reading (file.c) ---- */
+typedef struct clef__reader {
+    int fd;                /* -1: bytes in memory */
+    const uint8_t *memory;
+    uint64_t size;
+} clef__reader;
+/* Opens a regular file. */
+clef_status clef__reader_open(clef__reader *reader, const char *path, clef__report *report);
+clef__reader clef__reader_memory(const void *bytes, size_t size);
+clef_status clef__reader_get(const clef__reader *reader, uint64_t offset, void *out, uint64_t bytes, clef__report *report);
+void clef__reader_close(clef__reader *reader);
+
+/* ---- writing (file.c): a locked temporary beside the target, renamed over it by commit ---- */
+typedef struct clef__writer {
+    int fd;
+    char *path, *temporary;
+    int mode; /* of the file that is replaced; -1: there is none */
+    uint64_t written;
+    clef__report *report;
+} clef__writer;
+clef_status clef__writer_open(clef__writer *writer, const char *path, clef__report *report);
+clef_status clef__writer_put(clef__writer *writer, const void *bytes, size_t size);
+clef_status clef__writer_commit(clef__writer *writer); /* fsync, rename, fsync of the directory */
+void clef__writer_abort(clef__writer *writer);         /* removes the temporary; harmless after commit */
+
+/* ---- text that grows (text.c) ---- */
+typedef struct clef__text {
+    char *data;
+    size_t length, capacity;
+    bool failed; /* out of memory */
+} clef__text;
+void clef__text_put(clef__text *text, const char *bytes, size_t length);
+void clef__text_format(clef__text *text, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void clef__text_json(clef__text *text, const char *string); /* quoted and escaped */
+/* Length of the UTF-8 character at s (1 to 4), 0 if it is not valid; end bounds it. */
+int clef__utf8_length(const char *s, const char *end);
+bool clef__utf8_valid(const char *s);
+/* Numbers that come back bit for bit in any locale: C99's hexadecimal form with 13 digits, inf, nan. */
+typedef struct clef__number {
+    char text[32];
+} clef__number;
+clef__number clef__exact(double value);
+bool clef__parse_exact(const char *text, double *value);
+clef__number clef__decimal(int64_t value);
+bool clef__parse_decimal(const char *text, int64_t *value);
+clef__number clef__unsigned(uint64_t value);
+bool clef__parse_unsigned(const char *text, uint64_t *value);
+
+/* ---- dtypes (convert.c) ---- */
+bool clef__convertible(clef_dtype from, clef_dtype to); /* the same, or both floating point */
+/* Rounds to nearest, ties to even; NaN stays NaN. */
+void clef__convert(const void *from, clef_dtype from_dtype, void *to, clef_dtype to_dtype, int64_t n);
+void clef__swap_bytes(void *data, size_t element, uint64_t n);
+bool clef__big_endian(void);
+/* Bytes of a tensor; false when that overflows. */
+bool clef__tensor_bytes(clef_shape shape, clef_dtype dtype, uint64_t *bytes);
+
+/* ---- safetensors (safetensors_parse.c, safetensors_write.c) ---- */
+typedef struct clef__st_tensor {
+    const char *name;
+    clef_shape shape;
+    clef_dtype dtype;
+    uint64_t begin, end; /* within the data section */
+} clef__st_tensor;
+typedef struct clef__st_pair {
+    const char *key, *value;
+} clef__st_pair;
+/* A checked header: tensors lie one after another from 0 to the end of the data, names and keys are unique. */
+typedef struct clef__st_index {
+    char *header;             /* the strings point in here */
+    clef__st_tensor *tensor;  /* in the order of the data */
+    clef__st_tensor **by_name;
+    clef__st_pair *pair;      /* by key */
+    int n, pairs;
+    uint64_t data_offset;     /* in the file */
+} clef__st_index;
+/* Checks the whole header; *index is empty after a failure. */
+clef_status clef__st_parse(const clef__reader *reader, clef__st_index *index, clef__report *report);
+void clef__st_free(clef__st_index *index);
+const clef__st_tensor *clef__st_find(const clef__st_index *index, const char *name);
+const char *clef__st_metadata(const clef__st_index *index, const char *key);
+/* Reads tensor data in the host's byte order; out holds end - begin bytes. */
+clef_status clef__st_read(const clef__reader *reader, const clef__st_index *index, const clef__st_tensor *tensor, void *out,
+                          clef__report *report);
+const char *clef__st_dtype_name(clef_dtype dtype); /* "F32" */
+extern const char clef__st_metadata_key[];         /* "__metadata__" */
+enum { CLEF__ST_MAX_HEADER = 100 * 1000 * 1000 };
+
+typedef struct clef__st_item {
+    const char *name;
+    clef_shape shape;
+    clef_dtype dtype;
+} clef__st_item;
+/* Fills `bytes` bytes of item i, row-major, in the host's byte order. */
+typedef clef_status (*clef__st_source)(void *user, int i, void *out, size_t bytes, clef__report *report);
+/* metadata: pairs of strings, NULL-terminated, or NULL. */
+clef_status clef__st_write(const char *path, const clef__st_item *items, int n, const char *const *metadata,
+                           clef__st_source source, void *user, clef__report *report);
+
+/* ---- files and named tensors (exchange.c) ---- */
+clef_status clef__write_tensors(const char *path, const clef_named_tensor *tensors, int n, const char *const *metadata,
+                                clef__report *report);
+typedef struct clef__fill {
+    clef_tensor *target, *value;
+    const clef__st_tensor *source;
+} clef__fill;
+/* Finds prefix + name of each target in the file and checks shape and dtype; every tensor of the file under prefix must
+   be wanted.  Fills n entries of fill. */
+clef_status clef__match(const clef__st_index *index, const char *prefix, const clef_named_tensor *targets, int n,
+                        clef__fill *fill, clef__report *report);
+/* One tensor of the file as a temporary of this dtype, converted between floating-point formats; NULL after a report. */
+clef_tensor *clef__upload(clef_context *ctx, const clef__reader *reader, const clef__st_index *index,
+                          const clef__st_tensor *source, clef_dtype dtype, clef__report *report);
+/* Reads and uploads the values without touching the targets, then: */
+clef_status clef__stage(clef_context *ctx, const clef__reader *reader, const clef__st_index *index, clef__fill *fill, int n,
+                        clef__report *report);
+/* assigns them. */
+clef_status clef__assign_all(clef_context *ctx, const clef__fill *fill, int n);
+/* The module's tensors as a new array. */
+clef_named_tensor *clef__module_list(const clef_module *module, int *n);
+
+extern const char clef__checkpoint_key[]; /* metadata that marks a checkpoint */
+
+/* ---- .npy headers (npy_header.c) ---- */
+typedef struct clef__npy {
+    clef_dtype dtype;
+    clef_shape shape;
+    bool big_endian, fortran;
+    uint64_t data_offset, data_bytes;
+} clef__npy;
+clef_status clef__npy_parse(const clef__reader *reader, clef__npy *out, clef__report *report);
+/* The whole header with padding to a multiple of 64 bytes; returns its length, 0 if NumPy has no such dtype. */
+size_t clef__npy_header(clef_shape shape, clef_dtype dtype, char *out, size_t size);
+/* The data as row-major values in the host's byte order; out holds data_bytes. */
+clef_status clef__npy_data(const clef__reader *reader, const clef__npy *npy, void *out, clef__report *report);
+#endif

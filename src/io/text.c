@@ -1,0 +1,152 @@
+/* text.c — growing text, UTF-8, JSON strings, and numbers as text that come back bit for bit. */
+#include "io_internal.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+
+void clef__text_put(clef__text *text, const char *bytes, size_t length) {
+    if (text->failed) return;
+    if (length > text->capacity - text->length) {
+        size_t capacity = text->capacity ? text->capacity : 256;
+        while (capacity - text->length < length && capacity <= SIZE_MAX / 2) capacity *= 2;
+        char *data = capacity - text->length < length ? NULL : clef__realloc(text->data, capacity);
+        if (!data) {
+            text->failed = true;
+            return;
+        }
+        text->data = data;
+        text->capacity = capacity;
+    }
+    memcpy(text->data + text->length, bytes, length);
+    text->length += length;
+}
+
+void clef__text_format(clef__text *text, const char *fmt, ...) {
+    char line[512];
+    va_list args;
+    va_start(args, fmt);
+    int length = vsnprintf(line, sizeof line, fmt, args);
+    va_end(args);
+    if (length < 0 || (size_t)length >= sizeof line) text->failed = true;
+    else clef__text_put(text, line, (size_t)length);
+}
+
+void clef__text_json(clef__text *text, const char *string) {
+    clef__text_put(text, "\"", 1);
+    for (const char *p = string; *p; p++) {
+        unsigned char c = (unsigned char)*p;
+        if (c == '"' || c == '\\') clef__text_put(text, "\\", 1);
+        if (c < 32) clef__text_format(text, "\\u%04x", c);
+        else clef__text_put(text, p, 1);
+    }
+    clef__text_put(text, "\"", 1);
+}
+
+/* RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF. */
+int clef__utf8_length(const char *s, const char *end) {
+    const unsigned char *u = (const unsigned char *)s;
+    ptrdiff_t left = end - s;
+    if (left < 1) return 0;
+    if (u[0] < 0x80) return 1;
+    int length = u[0] >= 0xF0 ? 4 : u[0] >= 0xE0 ? 3 : 2;
+    if (u[0] < 0xC2 || u[0] > 0xF4 || left < length) return 0;
+    for (int i = 1; i < length; i++)
+        if ((u[i] & 0xC0) != 0x80) return 0;
+    if (u[0] == 0xE0 && u[1] < 0xA0) return 0;
+    if (u[0] == 0xED && u[1] > 0x9F) return 0;
+    if (u[0] == 0xF0 && u[1] < 0x90) return 0;
+    if (u[0] == 0xF4 && u[1] > 0x8F) return 0;
+    return length;
+}
+
+bool clef__utf8_valid(const char *s) {
+    for (const char *end = s + strlen(s); s < end;) {
+        int length = clef__utf8_length(s, end);
+        if (!length) return false;
+        s += length;
+    }
+    return true;
+}
+
+/* ---- numbers ---- */
+clef__number clef__exact(double value) {
+    clef__number number;
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    const char *sign = bits >> 63 ? "-" : "";
+    if (isnan(value)) snprintf(number.text, sizeof number.text, "nan");
+    else if (isinf(value)) snprintf(number.text, sizeof number.text, "%sinf", sign);
+    else {
+        int exponent = (int)(bits >> 52 & 0x7FF);
+        uint64_t mantissa = bits & ((UINT64_C(1) << 52) - 1);
+        int power = exponent ? exponent - 1023 : mantissa ? -1022 : 0;
+        snprintf(number.text, sizeof number.text, "%s0x%d.%013" PRIx64 "p%+d", sign, exponent != 0, mantissa, power);
+    }
+    return number;
+}
+
+static int hex_digit(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return -1;
+}
+
+/* Reads what clef__exact writes, and nothing else: writing the value again must give the same text. */
+bool clef__parse_exact(const char *text, double *value) {
+    const char *p = text;
+    bool negative = *p == '-';
+    if (negative) p++;
+    if (strcmp(p, "inf") == 0) *value = INFINITY;
+    else if (strcmp(p, "nan") == 0) *value = NAN;
+    else {
+        if (p[0] != '0' || p[1] != 'x' || (p[2] != '0' && p[2] != '1') || p[3] != '.') return false;
+        uint64_t mantissa = (uint64_t)(p[2] - '0');
+        p += 4;
+        for (int i = 0; i < 13; i++) {
+            int digit = hex_digit(*p);
+            if (digit < 0) return false;
+            mantissa = mantissa << 4 | (uint64_t)digit;
+            p++;
+        }
+        if (*p++ != 'p' || (*p != '+' && *p != '-')) return false;
+        int sign = *p++ == '-' ? -1 : 1, power = 0;
+        for (; *p >= '0' && *p <= '9' && power < 10000; p++) power = power * 10 + (*p - '0');
+        *value = ldexp((double)mantissa, sign * power - 52);
+    }
+    if (negative) *value = -*value;
+    return strcmp(clef__exact(*value).text, text) == 0;
+}
+
+clef__number clef__decimal(int64_t value) {
+    clef__number number;
+    snprintf(number.text, sizeof number.text, "%" PRId64, value);
+    return number;
+}
+
+clef__number clef__unsigned(uint64_t value) {
+    clef__number number;
+    snprintf(number.text, sizeof number.text, "%" PRIu64, value);
+    return number;
+}
+
+bool clef__parse_unsigned(const char *text, uint64_t *value) {
+    uint64_t sum = 0;
+    if (!*text || (text[0] == '0' && text[1])) return false;
+    for (; *text; text++) {
+        unsigned digit = (unsigned)(*text - '0');
+        if (digit > 9 || sum > (UINT64_MAX - digit) / 10) return false;
+        sum = sum * 10 + digit;
+    }
+    *value = sum;
+    return true;
+}
+
+bool clef__parse_decimal(const char *text, int64_t *value) {
+    bool negative = *text == '-';
+    uint64_t size;
+    if (!clef__parse_unsigned(text + negative, &size)) return false;
+    if (size > (uint64_t)INT64_MAX + negative || (negative && size == 0)) return false;
+    *value = negative ? -(int64_t)(size - 1) - 1 : (int64_t)size;
+    return true;
+}
