@@ -1,0 +1,104 @@
+/* args.c — parsing, checking and describing the options of a verb. */
+#include "args.h"
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Is word one of "a|b|c"? */
+static bool is_choice(const char *choices, const char *word) {
+    size_t length = strlen(word);
+    for (const char *p = choices; length > 0 && p; p = strchr(p, '|'), p = p ? p + 1 : NULL)
+        if (!strncmp(p, word, length) && (p[length] == '|' || !p[length])) return true;
+    return false;
+}
+
+static const arg *find(const arg *args, const char *name, size_t length) {
+    for (; args->name; args++)
+        if (strlen(args->name) == length && !strncmp(args->name, name, length)) return args;
+    return NULL;
+}
+
+static bool read_count(const char *text, int64_t *out) {
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    *out = value;
+    return !errno && end != text && !*end && value >= 1;
+}
+
+static bool read_seed(const char *text, uint64_t *out) {
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    *out = value;
+    return !errno && end != text && !*end && *text != '-';
+}
+
+static bool read_number(const char *text, double *out) {
+    char *end;
+    *out = strtod(text, &end);
+    return end != text && !*end && isfinite(*out) && *out >= 0;
+}
+
+/* Puts a value where it belongs; returns what it should have been, or NULL. */
+static const char *store(const arg *a, char *base, const char *value) {
+    void *field = base + a->offset;
+    switch (a->kind) {
+    case ARG_FLAG: *(bool *)field = true; return NULL;
+    case ARG_TEXT: *(const char **)field = value; return *value ? NULL : "a value";
+    case ARG_COUNT: return read_count(value, field) ? NULL : "a whole number from 1";
+    case ARG_SEED: return read_seed(value, field) ? NULL : "a whole number from 0";
+    case ARG_NUMBER: return read_number(value, field) ? NULL : "a number from 0";
+    case ARG_CHOICE: *(const char **)field = value; return is_choice(a->meta, value) ? NULL : a->meta;
+    }
+    return NULL;
+}
+
+static bool wrong(const verb *v, const char *what, const char *word) {
+    fprintf(stderr, "clef %s: %s %s; see clef %s --help\n", v->name, what, word, v->name);
+    return false;
+}
+
+/* One option, with its value in the same word (after '=') or in the next one; *i moves on. */
+static bool option(const verb *v, int argc, char **argv, int *i) {
+    const char *word = argv[*i] + 2, *equals = strchr(word, '=');
+    const arg *a = find(v->args, word, equals ? (size_t)(equals - word) : strlen(word));
+    if (!a) return wrong(v, "unknown option", argv[*i]);
+    if (a->kind == ARG_FLAG && equals) return wrong(v, "no value belongs to", argv[*i]);
+    if (a->kind != ARG_FLAG && !equals && *i + 1 >= argc) return wrong(v, "a value is missing after", argv[*i]);
+    const char *value = a->kind == ARG_FLAG ? "" : equals ? equals + 1 : argv[++*i];
+    const char *wanted = store(a, v->options, value);
+    if (!wanted) return true;
+    fprintf(stderr, "clef %s: --%s wants %s, not \"%s\"; see clef %s --help\n", v->name, a->name, wanted, value, v->name);
+    return false;
+}
+
+bool args_parse(const verb *v, int argc, char **argv, const char **operand) {
+    *operand = NULL;
+    for (int i = 0; i < argc; i++) {
+        if (!strcmp(argv[i], "-h")) ((common_options *)v->options)->help = true;
+        else if (argv[i][0] == '-' && argv[i][1] == '-') {
+            if (!option(v, argc, argv, &i)) return false;
+        } else if (argv[i][0] == '-') return wrong(v, "unknown option", argv[i]);
+        else if (*operand || !v->operands) return wrong(v, "surplus word", argv[i]);
+        else if (!is_choice(v->operands, argv[i])) {
+            fprintf(stderr, "clef %s: wants %s, not \"%s\"\n", v->name, v->operands, argv[i]);
+            return false;
+        } else *operand = argv[i];
+    }
+    return true;
+}
+
+void args_help(const verb *v, FILE *out) {
+    fprintf(out, "usage: clef %s%s%s [OPTION]...\n%s\n\n", v->name, v->operands ? " " : "",
+            v->operands ? v->operands : "", v->summary);
+    for (const arg *a = v->args; a->name; a++) {
+        int width = fprintf(out, "  --%s%s%s", a->name, a->meta ? " " : "", a->meta ? a->meta : "");
+        if (width > 26) {
+            fputc('\n', out);
+            width = 0;
+        }
+        fprintf(out, "%*s%s\n", 28 - width, "", a->help);
+    }
+}

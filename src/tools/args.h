@@ -1,0 +1,52 @@
+/* args.h — one table of options per verb; parsing, checking and --help all come from it. */
+#ifndef CLEF_TOOL_ARGS_H
+#define CLEF_TOOL_ARGS_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_NO_DEVICE = 77 };
+
+typedef enum arg_kind {
+    ARG_FLAG,   /* bool */
+    ARG_TEXT,   /* const char * */
+    ARG_COUNT,  /* int64_t ≥ 1 */
+    ARG_SEED,   /* uint64_t */
+    ARG_NUMBER, /* double ≥ 0 */
+    ARG_CHOICE  /* const char *, one of meta's words "a|b|c" */
+} arg_kind;
+
+typedef struct arg {
+    const char *name; /* without the dashes; NULL ends the table */
+    arg_kind kind;
+    const char *meta; /* what the value is called in help */
+    size_t offset;    /* of the field in the verb's options */
+    const char *help;
+} arg;
+
+/* Begins every verb's options. */
+typedef struct common_options {
+    const char *device;
+    uint64_t seed;
+    bool json, quiet, help;
+} common_options;
+#define COMMON_ARGS                                                                                                    \
+    {"device", ARG_TEXT, "D", offsetof(common_options, device), "index, cpu, gpu, accelerator or part of a name"},     \
+    {"seed", ARG_SEED, "S", offsetof(common_options, seed), "of every random number (default 0)"},                     \
+    {"json", ARG_FLAG, NULL, offsetof(common_options, json), "one JSON object per line on stdout"},                    \
+    {"quiet", ARG_FLAG, NULL, offsetof(common_options, quiet), "nothing but results and errors"},                      \
+    {"help", ARG_FLAG, NULL, offsetof(common_options, help), "this text"},                                             \
+    {NULL, ARG_FLAG, NULL, 0, NULL}
+
+typedef struct verb {
+    const char *name, *operands, *summary; /* operands: "show|verify|clear" (at most one), or NULL: none */
+    const arg *args;
+    void *options;                         /* begins with common_options and holds the defaults */
+    int (*run)(const char *operand);
+} verb;
+
+/* Fills verb->options from the words after the verb; false after one line on stderr.  *operand: the operand or NULL. */
+bool args_parse(const verb *v, int argc, char **argv, const char **operand);
+void args_help(const verb *v, FILE *out);
+#endif

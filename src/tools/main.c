@@ -1,0 +1,90 @@
+/* main.c — the clef command: picks the verb, parses its options, runs it. */
+#include "tool.h"
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifndef CLEF_COMPONENTS
+#define CLEF_COMPONENTS ""
+#endif
+
+static const verb *const verbs[] = {&verb_devices, &verb_train, &verb_eval, &verb_bench, &verb_cache};
+enum { VERBS = sizeof verbs / sizeof *verbs };
+
+int tool_usage(const char *verb_name, const char *fmt, ...) {
+    va_list arguments;
+    fprintf(stderr, "clef %s: ", verb_name);
+    va_start(arguments, fmt);
+    vfprintf(stderr, fmt, arguments);
+    va_end(arguments);
+    fputc('\n', stderr);
+    return EXIT_USAGE;
+}
+
+int tool_failed(const char *verb_name, const clef_context *ctx) {
+    const char *line = clef_error(ctx);
+    fprintf(stderr, "clef %s: %s\n", verb_name, *line ? line : "failed");
+    if (clef_error_status(ctx) == CLEF_BUILD) fprintf(stderr, "%s\n", clef_build_log(ctx));
+    return EXIT_FAILED;
+}
+
+/* A device that was asked for and is not there is a wrong command; no device at all is not. */
+clef_context *tool_open(const char *verb_name, const common_options *common, int *code) {
+    clef_context *ctx = clef_open(&(clef_options){.device = common->device, .seed = common->seed});
+    if (ctx) return ctx;
+    bool chosen = common->device || getenv("CLEF_DEVICE");
+    tool_failed(verb_name, NULL);
+    *code = clef_device_count() == 0 ? EXIT_NO_DEVICE : chosen ? EXIT_USAGE : EXIT_FAILED;
+    return NULL;
+}
+
+const char *tool_device_name(const clef_context *ctx) {
+    clef_device_info info;
+    return clef_context_device(ctx, 0, &info) ? info.name : "unknown";
+}
+
+static void help(FILE *out) {
+    fputs("usage: clef VERB [OPTION]...\nTrains and runs neural networks on any OpenCL device.\n\n", out);
+    for (int i = 0; i < VERBS; i++) fprintf(out, "  %-10s%s\n", verbs[i]->name, verbs[i]->summary);
+    fputs("\n  clef VERB --help    what a verb takes\n  clef --version      version and components\n\n"
+          "Exit codes: 0 done, 1 failed, 2 wrong command, 77 no OpenCL device.\n"
+          "Environment: CLEF_DEVICE, CLEF_DATA, CLEF_CACHE_DIR, CLEF_TRACE, CLEF_EAGER, NO_COLOR.\n", out);
+}
+
+static void version(void) {
+    printf("clef %s\ncomponents: %s\nOpenCL devices: %d\n", clef_version(), *CLEF_COMPONENTS ? CLEF_COMPONENTS : "none",
+           clef_device_count());
+}
+
+static int run_verb(const verb *v, int argc, char **argv) {
+    const char *operand;
+    if (!args_parse(v, argc, argv, &operand)) return EXIT_USAGE;
+    if (!((const common_options *)v->options)->help) return v->run(operand);
+    args_help(v, stdout);
+    return EXIT_OK;
+}
+
+static int dispatch(int argc, char **argv) {
+    if (argc < 2) {
+        help(stderr);
+        return EXIT_USAGE;
+    }
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) help(stdout);
+    else if (!strcmp(argv[1], "--version")) version();
+    else {
+        for (int i = 0; i < VERBS; i++)
+            if (!strcmp(argv[1], verbs[i]->name)) return run_verb(verbs[i], argc - 2, argv + 2);
+        fprintf(stderr, "clef: unknown verb \"%s\"; see clef --help\n", argv[1]);
+        return EXIT_USAGE;
+    }
+    return EXIT_OK;
+}
+
+int main(int argc, char **argv) {
+    int code = dispatch(argc, argv);
+    if (fflush(stdout) || ferror(stdout)) {
+        fprintf(stderr, "clef: cannot write to stdout\n");
+        return code ? code : EXIT_FAILED;
+    }
+    return code;
+}

@@ -1,0 +1,76 @@
+/* source.c — data sets and models by the names the tool knows them by. */
+#include "tool.h"
+#include <string.h>
+
+struct source_kind {
+    source defaults;
+    bool has_dir;
+    clef_dataset *(*open)(clef_context *ctx, const char *dir, clef_split_name split);
+};
+
+static clef_dataset *open_digits(clef_context *ctx, const char *dir, clef_split_name split) {
+    (void)dir;
+    return clef_digits(ctx, split);
+}
+
+/* Means and deviations of the training pixels, scaled to [0,1]. */
+static const float digits_mean[] = {0.3053f}, digits_std[] = {0.3760f};
+static const float mnist_mean[] = {0.1307f}, mnist_std[] = {0.3081f};
+static const float cifar10_mean[] = {0.4914f, 0.4822f, 0.4465f}, cifar10_std[] = {0.2470f, 0.2435f, 0.2616f};
+
+static const struct source_kind kinds[] = {
+    {{.name = "digits", .mean = digits_mean, .std = digits_std, .model = "cnn", .epochs = 20, .batch = 32,
+      .augment = {.shift = 1, .rotation = 10}}, false, open_digits},
+    {{.name = "mnist", .mean = mnist_mean, .std = mnist_std, .model = "lenet", .epochs = 2, .batch = 100,
+      .augment = {.shift = 2, .rotation = 10}}, true, clef_mnist},
+    {{.name = "cifar10", .mean = cifar10_mean, .std = cifar10_std, .model = "cnn", .epochs = 3, .batch = 50,
+      .augment = {.crop_padding = 4, .flip = true}}, true, clef_cifar10},
+};
+
+bool source_parse(const char *verb_name, const char *data, source *out) {
+    const char *colon = strchr(data, ':');
+    size_t length = colon ? (size_t)(colon - data) : strlen(data);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const struct source_kind *k = &kinds[i];
+        if (strlen(k->defaults.name) != length || strncmp(k->defaults.name, data, length)) continue;
+        if (colon && (!k->has_dir || !colon[1])) break;
+        *out = k->defaults;
+        out->dir = colon ? colon + 1 : NULL;
+        out->kind = k;
+        return true;
+    }
+    tool_usage(verb_name, "--data wants " DATA_META ", not \"%s\"", data);
+    return false;
+}
+
+clef_dataset *source_open(const source *s, clef_context *ctx, clef_split_name split, int64_t limit) {
+    clef_dataset *data = s->kind->open(ctx, s->dir, split);
+    return data && limit > 0 && limit < clef_dataset_size(data) ? clef_dataset_take(data, limit) : data;
+}
+
+/* The largest divisor of n from 32 to 250, or 100: a last batch of another size would need kernels of its own. */
+static int64_t even_batch(int64_t n) {
+    if (n <= 250) return n;
+    for (int64_t batch = 250; batch >= 32; batch--)
+        if (n % batch == 0) return batch;
+    return 100;
+}
+
+clef_loader *source_test_loader(const source *s, clef_dataset *data, int64_t batch, int64_t threads) {
+    if (!data) return NULL;
+    if (batch == 0) batch = even_batch(clef_dataset_size(data));
+    return clef_loader_open(data, &(clef_loader_options){.batch = batch, .workers = (int)threads, .mean = s->mean,
+                                                         .std = s->std});
+}
+
+clef_module *model_make(const char *model, clef_context *ctx, clef_dataset *data) {
+    static const struct {
+        const char *name;
+        clef_module *(*make)(clef_context *ctx, clef_shape input, int64_t classes);
+    } models[] = {{"mlp", clef_model_mlp}, {"lenet", clef_model_lenet}, {"cnn", clef_model_cnn},
+                  {"resnet18", clef_model_resnet18}};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+        if (!strcmp(models[i].name, model))
+            return models[i].make(ctx, clef_dataset_item(data), clef_dataset_classes(data));
+    return NULL;
+}

@@ -1,0 +1,92 @@
+/* verb_eval.c — clef eval: how good saved weights are. */
+#include "tool.h"
+#include <stdlib.h>
+
+typedef struct eval_options {
+    common_options common;
+    const char *data, *model, *weights, *svg;
+    int64_t batch, limit, threads;
+} eval_options;
+static eval_options o = {.threads = 1};
+
+#define OPTION(name, kind, meta, field, help) {name, kind, meta, offsetof(eval_options, field), help}
+static const arg args[] = {
+    OPTION("data", ARG_TEXT, "NAME[:DIR]", data, DATA_META " (default digits); its test images"),
+    OPTION("model", ARG_CHOICE, MODEL_META, model, "default: lenet for mnist, else cnn"),
+    OPTION("weights", ARG_TEXT, "FILE", weights, "safetensors, as train --out writes it"),
+    OPTION("svg", ARG_TEXT, "FILE", svg, "draw the confusion matrix"),
+    OPTION("batch", ARG_COUNT, "N", batch, "images at once"),
+    OPTION("limit", ARG_COUNT, "N", limit, "only the first N images"),
+    OPTION("threads", ARG_COUNT, "N", threads, "that prepare batches; default 1"),
+    COMMON_ARGS};
+
+static void class_names(json *j, const clef_dataset *data, int64_t n) {
+    json_key(j, "classes");
+    fputc('[', j->out);
+    for (int64_t c = 0; c < n; c++) {
+        if (c) fputs(", ", j->out);
+        json_string(j->out, clef_dataset_class_name(data, c));
+    }
+    fputc(']', j->out);
+}
+
+static void as_json(const clef_context *ctx, const clef_dataset *data, const clef_evaluation_result *r) {
+    json j = json_begin(stdout);
+    json_text(&j, "event", "result");
+    json_text(&j, "device", tool_device_name(ctx));
+    json_whole(&j, "images", r->items);
+    json_number(&j, "loss", r->loss);
+    json_number(&j, "accuracy", r->accuracy);
+    json_number(&j, "top5", r->top5);
+    json_number(&j, "seconds", r->seconds);
+    if (r->confusion) {
+        class_names(&j, data, r->classes);
+        json_numbers(&j, "precision", r->precision, r->classes);
+        json_numbers(&j, "recall", r->recall, r->classes);
+        json_matrix(&j, "confusion", r->confusion, r->classes, r->classes);
+    }
+    json_end(&j);
+}
+
+static int as_text(const clef_dataset *data, const clef_evaluation_result *r) {
+    printf("accuracy %.2f %%, top-5 %.2f %%, loss %.4f (%lld images, %.2f s)\n", 100 * r->accuracy, 100 * r->top5, r->loss,
+           (long long)r->items, r->seconds);
+    if (!r->confusion || o.common.quiet) return EXIT_OK;
+    int length = clef_confusion_text(r, data, NULL, 0);
+    char *text = malloc((size_t)length + 1);
+    if (!text) return EXIT_FAILED;
+    clef_confusion_text(r, data, text, (size_t)length + 1);
+    printf("\n%s", text);
+    free(text);
+    return EXIT_OK;
+}
+
+static int score(clef_context *ctx, const source *s) {
+    clef_evaluation_result result;
+    clef_dataset *data = source_open(s, ctx, CLEF_TEST, o.limit);
+    clef_loader *loader = data ? source_test_loader(s, data, o.batch, o.threads) : NULL;
+    clef_module *net = loader ? model_make(o.model, ctx, data) : NULL;
+    if (!net || clef_load(net, o.weights) || clef_evaluate(net, loader, NULL, NULL, &result))
+        return tool_failed("eval", ctx);
+    if (o.svg && clef_confusion_svg(ctx, &result, data, o.svg)) return tool_failed("eval", ctx);
+    if (!o.common.json) return as_text(data, &result);
+    as_json(ctx, data, &result);
+    return EXIT_OK;
+}
+
+static int run(const char *operand) {
+    (void)operand;
+    source s;
+    int code = EXIT_OK;
+    if (!o.weights) return tool_usage("eval", "--weights FILE is missing; see clef eval --help");
+    if (o.threads > 256 || o.batch > 1000000) return tool_usage("eval", "--threads or --batch is far too large");
+    if (!source_parse("eval", o.data ? o.data : "digits", &s)) return EXIT_USAGE;
+    if (!o.model) o.model = s.model;
+    clef_context *ctx = tool_open("eval", &o.common, &code);
+    if (!ctx) return code;
+    code = score(ctx, &s);
+    clef_close(ctx);
+    return code;
+}
+
+const verb verb_eval = {"eval", NULL, "Measure saved weights on test images.", args, &o, run};

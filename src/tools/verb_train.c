@@ -1,0 +1,273 @@
+/* verb_train.c — clef train: a known model on known data, from one command. */
+#include "tool.h"
+#include <math.h>
+#include <signal.h>
+#include <string.h>
+
+typedef struct train_options {
+    common_options common;
+    const char *data, *model, *optimizer, *schedule, *out, *checkpoint, *csv;
+    int64_t epochs, batch, threads, limit, checkpoint_every, keep, early_stop;
+    double lr, momentum, weight_decay, clip_norm, label_smoothing; /* lr, momentum, weight_decay < 0: the default */
+    bool augment, resume, dry_run;
+} train_options;
+static train_options o = {.lr = -1, .momentum = -1, .weight_decay = -1, .threads = 1};
+
+#define OPTION(name, kind, meta, field, help) {name, kind, meta, offsetof(train_options, field), help}
+static const arg args[] = {
+    OPTION("data", ARG_TEXT, "NAME[:DIR]", data, DATA_META " (default digits)"),
+    OPTION("model", ARG_CHOICE, MODEL_META, model, "default: lenet for mnist, else cnn"),
+    OPTION("epochs", ARG_COUNT, "N", epochs, "default: 20 for digits, 2 for mnist, 3 for cifar10"),
+    OPTION("batch", ARG_COUNT, "N", batch, "images per step; default: 32, 100, 50"),
+    OPTION("optimizer", ARG_CHOICE, "sgd|adam|adamw", optimizer, "default: sgd for lenet and resnet18, else adam"),
+    OPTION("lr", ARG_NUMBER, "X", lr, "learning rate; default: 0.05 for sgd, else 0.001"),
+    OPTION("momentum", ARG_NUMBER, "X", momentum, "of sgd; default 0.9"),
+    OPTION("weight-decay", ARG_NUMBER, "X", weight_decay, "default: 0.01 for adamw, else 0"),
+    OPTION("schedule", ARG_CHOICE, "constant|step|exponential|cosine|one-cycle|plateau", schedule,
+           "of the learning rate; default constant"),
+    OPTION("label-smoothing", ARG_NUMBER, "X", label_smoothing, "below 1; default 0"),
+    OPTION("clip-norm", ARG_NUMBER, "X", clip_norm, "limit of the gradients' norm; default: none"),
+    OPTION("augment", ARG_FLAG, NULL, augment, "vary the training images (shifts, turns, flips as fits the data)"),
+    OPTION("limit", ARG_COUNT, "N", limit, "only the first N images of each split"),
+    OPTION("threads", ARG_COUNT, "N", threads, "that prepare batches; default 1"),
+    OPTION("out", ARG_TEXT, "FILE", out, "write the trained weights as safetensors"),
+    OPTION("checkpoint", ARG_TEXT, "DIR", checkpoint, "write best.ckpt and last.ckpt there after every epoch"),
+    OPTION("checkpoint-every", ARG_COUNT, "N", checkpoint_every, "and last.ckpt after every N batches"),
+    OPTION("keep", ARG_COUNT, "N", keep, "and keep the last N epochs' checkpoints"),
+    OPTION("resume", ARG_FLAG, NULL, resume, "continue from DIR/last.ckpt where it exists"),
+    OPTION("early-stop", ARG_COUNT, "N", early_stop, "stop after N epochs without a better test loss"),
+    OPTION("csv", ARG_TEXT, "FILE", csv, "write one line per epoch"),
+    OPTION("dry-run", ARG_FLAG, NULL, dry_run, "only print the model's summary"),
+    COMMON_ARGS};
+
+static volatile int interrupted;
+
+/* The first Ctrl-C asks for a checkpoint and an orderly end; the second one kills. */
+static void on_signal(int number) {
+    (void)number;
+    interrupted = 1;
+}
+
+static void catch_signals(void) {
+    struct sigaction action = {.sa_flags = (int)SA_RESETHAND};
+    action.sa_handler = on_signal;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+/* ---- defaults and the optimizer ---- */
+static bool is(const char *a, const char *b) { return !strcmp(a, b); }
+
+static void fill_defaults(const source *s) {
+    if (!o.model) o.model = s->model;
+    if (!o.epochs) o.epochs = s->epochs;
+    if (!o.batch) o.batch = s->batch;
+    if (!o.schedule) o.schedule = "constant";
+    if (!o.optimizer) o.optimizer = is(o.model, "lenet") || is(o.model, "resnet18") ? "sgd" : "adam";
+    if (o.lr < 0) o.lr = is(o.optimizer, "sgd") ? 0.05 : 1e-3;
+    if (o.momentum < 0) o.momentum = is(o.optimizer, "sgd") ? 0.9 : 0;
+    if (o.weight_decay < 0) o.weight_decay = is(o.optimizer, "adamw") ? 0.01 : 0;
+}
+
+static bool options_fit(void) {
+    const char *wrong = NULL;
+    if ((o.resume || o.checkpoint_every || o.keep) && !o.checkpoint)
+        wrong = "--resume, --checkpoint-every and --keep need --checkpoint DIR";
+    else if (o.label_smoothing >= 1) wrong = "--label-smoothing wants a number below 1";
+    else if (o.lr == 0) wrong = "--lr wants a number above 0";
+    else if (o.momentum > 0 && o.optimizer && !is(o.optimizer, "sgd")) wrong = "--momentum belongs to --optimizer sgd";
+    else if (o.threads > 256 || o.batch > 1000000) wrong = "--threads or --batch is far too large";
+    if (wrong) tool_usage("train", "%s", wrong);
+    return !wrong;
+}
+
+static clef_optimizer *make_optimizer(clef_module *net) {
+    if (is(o.optimizer, "sgd"))
+        return clef_sgd(net, &(clef_sgd_options){.lr = o.lr, .momentum = o.momentum, .weight_decay = o.weight_decay});
+    if (is(o.optimizer, "adam"))
+        return clef_adam(net, &(clef_adam_options){.lr = o.lr, .weight_decay = o.weight_decay});
+    return clef_adamw(net, &(clef_adamw_options){.lr = o.lr, .weight_decay = o.weight_decay,
+                                                 .no_decay = o.weight_decay == 0});
+}
+
+/* Cosine and one-cycle move with every step, the others with every epoch. */
+static clef_schedule *make_schedule(clef_optimizer *opt, int64_t steps_per_epoch, bool *per_step) {
+    clef_schedule_options s = {0};
+    *per_step = is(o.schedule, "cosine") || is(o.schedule, "one-cycle");
+    s.total = o.epochs * steps_per_epoch;
+    s.max_lr = o.lr;
+    s.patience = 3;
+    s.step_size = o.epochs / 3 > 0 ? o.epochs / 3 : 1;
+    s.kind = is(o.schedule, "step") ? CLEF_SCHEDULE_STEP
+           : is(o.schedule, "exponential") ? CLEF_SCHEDULE_EXPONENTIAL
+           : is(o.schedule, "cosine") ? CLEF_SCHEDULE_COSINE
+           : is(o.schedule, "one-cycle") ? CLEF_SCHEDULE_ONE_CYCLE : CLEF_SCHEDULE_PLATEAU;
+    return clef_schedule_new(opt, &s);
+}
+
+/* ---- the run ---- */
+typedef struct run {
+    source data;
+    clef_context *ctx;
+    clef_dataset *train, *test;
+    clef_loader *train_loader, *test_loader;
+    clef_module *net;
+    clef_optimizer *optimizer;
+    clef_schedule *schedule;
+    bool per_step;
+    clef_epoch last;
+} run;
+
+static bool open_data(run *r) {
+    r->train = source_open(&r->data, r->ctx, CLEF_TRAIN, o.limit);
+    r->test = r->train ? source_open(&r->data, r->ctx, CLEF_TEST, o.limit) : NULL;
+    if (!r->test) return false;
+    int64_t n = clef_dataset_size(r->train), batch = o.batch < n ? o.batch : n;
+    clef_loader_options options = {.batch = batch, .shuffle = true, .workers = (int)o.threads, .seed = o.common.seed,
+                                   .mean = r->data.mean, .std = r->data.std, .drop_last = true};
+    if (o.augment) options.augment = r->data.augment;
+    r->train_loader = clef_loader_open(r->train, &options);
+    r->test_loader = source_test_loader(&r->data, r->test, 0, o.threads);
+    return r->train_loader && r->test_loader;
+}
+
+static bool open_model(run *r) {
+    r->net = model_make(o.model, r->ctx, r->train);
+    r->optimizer = r->net ? make_optimizer(r->net) : NULL;
+    if (!r->optimizer) return false;
+    if (is(o.schedule, "constant")) return true;
+    r->schedule = make_schedule(r->optimizer, clef_loader_batches(r->train_loader), &r->per_step);
+    return r->schedule;
+}
+
+static void event_start(const run *r) {
+    json j = json_begin(stdout);
+    json_text(&j, "event", "start");
+    json_text(&j, "version", clef_version());
+    json_text(&j, "device", tool_device_name(r->ctx));
+    json_text(&j, "data", r->data.name);
+    json_text(&j, "model", o.model);
+    json_whole(&j, "parameters", clef_parameter_count(r->net));
+    json_whole(&j, "train_images", clef_dataset_size(r->train));
+    json_whole(&j, "test_images", clef_dataset_size(r->test));
+    json_whole(&j, "epochs", o.epochs);
+    json_whole(&j, "batch", o.batch);
+    json_text(&j, "optimizer", o.optimizer);
+    json_number(&j, "lr", o.lr);
+    json_number(&j, "momentum", o.momentum);
+    json_number(&j, "weight_decay", o.weight_decay);
+    json_text(&j, "schedule", o.schedule);
+    json_bool(&j, "augment", o.augment);
+    json_whole(&j, "seed", (int64_t)o.common.seed);
+    json_end(&j);
+}
+
+static void say_start(const run *r) {
+    fprintf(stderr, "%s on %s: %lld parameters, %lld images to train, %lld to test, device %s\n", o.model, r->data.name,
+            (long long)clef_parameter_count(r->net), (long long)clef_dataset_size(r->train),
+            (long long)clef_dataset_size(r->test), tool_device_name(r->ctx));
+}
+
+static bool on_epoch(void *user, const clef_epoch *e) {
+    ((run *)user)->last = *e;
+    if (!o.common.json) return true;
+    json j = json_begin(stdout);
+    json_text(&j, "event", "epoch");
+    json_whole(&j, "epoch", e->epoch);
+    json_number(&j, "loss", e->loss);
+    json_number(&j, "accuracy", e->accuracy);
+    json_number(&j, "test_loss", e->test_loss);
+    json_number(&j, "test_accuracy", e->test_accuracy);
+    json_number(&j, "images_per_second", e->items_per_second);
+    json_number(&j, "lr", e->lr);
+    json_number(&j, "seconds", e->seconds);
+    json_end(&j);
+    return true;
+}
+
+static void event_done(const run *r, const clef_history *h) {
+    if (!o.common.json) {
+        printf("test accuracy %.2f %%, %.0f images/s, %.1f s (%.1f s of them compiling) on %s\n",
+               100 * r->last.test_accuracy, h->items_per_second, h->seconds, h->compile_seconds, tool_device_name(r->ctx));
+        return;
+    }
+    json j = json_begin(stdout);
+    json_text(&j, "event", "done");
+    json_number(&j, "test_accuracy", r->last.test_accuracy);
+    json_number(&j, "test_loss", r->last.test_loss);
+    json_number(&j, "seconds", h->seconds);
+    json_number(&j, "compile_seconds", h->compile_seconds);
+    json_number(&j, "images_per_second", h->items_per_second);
+    json_bool(&j, "stopped_early", h->stopped_early);
+    json_text(&j, "out", o.out);
+    json_end(&j);
+}
+
+/* After an early stop the best weights are back, and a run that was complete has no epoch: look once more. */
+static clef_status final_score(run *r, const clef_history *h) {
+    clef_evaluation_result e;
+    if (h->n > 0 && !h->stopped_early) return CLEF_OK;
+    clef_status status = clef_evaluate(r->net, r->test_loader, NULL, NULL, &e);
+    r->last.test_accuracy = e.accuracy;
+    r->last.test_loss = e.loss;
+    return status;
+}
+
+static int fit(run *r) {
+    char note[512];
+    const clef_history *history;
+    snprintf(note, sizeof note, "data=%s model=%s batch=%lld optimizer=%s lr=%.9g momentum=%.9g weight_decay=%.9g "
+             "schedule=%s label_smoothing=%.9g clip_norm=%.9g augment=%d limit=%lld seed=%llu", r->data.name, o.model,
+             (long long)o.batch, o.optimizer, o.lr, o.momentum, o.weight_decay, o.schedule, o.label_smoothing, o.clip_norm,
+             o.augment, (long long)o.limit, (unsigned long long)o.common.seed);
+    clef_loss_options loss = {.label_smoothing = o.label_smoothing};
+    clef_fit_options options = {
+        .train = r->train_loader, .test = r->test_loader, .optimizer = r->optimizer, .schedule = r->schedule,
+        .schedule_per_step = r->per_step, .loss_options = &loss, .epochs = o.epochs, .clip_norm = o.clip_norm,
+        .early_stop_patience = (int)o.early_stop, .checkpoint_dir = o.checkpoint, .keep = (int)o.keep,
+        .checkpoint_every = o.checkpoint_every, .resume = o.resume, .checkpoint_note = note, .csv = o.csv,
+        .bar = o.common.quiet ? NULL : stderr, .on_epoch = on_epoch, .user = r, .interrupt = &interrupted};
+    clef_status status = clef_fit(r->net, &options, &history);
+    if (status == CLEF_INTERRUPTED) {
+        fprintf(stderr, "clef train: interrupted; %s\n", o.checkpoint ? "--resume continues from the checkpoint"
+                                                                      : "nothing was saved (--checkpoint DIR would)");
+        return EXIT_FAILED;
+    }
+    if (status || final_score(r, history)) return tool_failed("train", r->ctx);
+    if (o.out && clef_save(r->net, o.out)) return tool_failed("train", r->ctx);
+    event_done(r, history);
+    return EXIT_OK;
+}
+
+static int print_summary(run *r) {
+    static char text[1 << 16];
+    clef_shape item = clef_dataset_item(r->train), input = {.rank = item.rank + 1, .dim = {o.batch}};
+    memcpy(input.dim + 1, item.dim, (size_t)item.rank * sizeof item.dim[0]);
+    if (clef_summary(r->net, input, text, sizeof text) <= 0) return tool_failed("train", r->ctx);
+    fputs(text, stdout);
+    return EXIT_OK;
+}
+
+static int train(const char *operand) {
+    (void)operand;
+    run r = {0};
+    int code = EXIT_OK;
+    if (!options_fit()) return EXIT_USAGE;
+    if (!source_parse("train", o.data ? o.data : "digits", &r.data)) return EXIT_USAGE;
+    fill_defaults(&r.data);
+    r.ctx = tool_open("train", &o.common, &code);
+    if (!r.ctx) return code;
+    catch_signals();
+    if (!open_data(&r) || !open_model(&r)) code = tool_failed("train", r.ctx);
+    else if (o.dry_run) code = print_summary(&r);
+    else {
+        if (o.common.json) event_start(&r);
+        if (!o.common.quiet) say_start(&r);
+        code = fit(&r);
+    }
+    clef_close(r.ctx);
+    return code;
+}
+
+const verb verb_train = {"train", NULL, "Train a model and print its accuracy on the test images.", args, &o, train};

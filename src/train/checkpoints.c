@@ -1,0 +1,175 @@
+/* checkpoints.c — best, last and numbered checkpoints, exact resuming, and the copy of the best weights.
+
+   A checkpoint's note begins with this room's own line, which holds what the file's other members do not: how far the
+   run was and the sums of an epoch under way (as numbers that come back bit for bit).  The caller's note
+   follows, and a run is only resumed with the same one. */
+#include "train_internal.h"
+#include "io/io_internal.h"
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { NOTE_SIZE = 1024, STATE_SIZE = 256 };
+
+static char *path_of(const clef__fit *f, const char *name) { return clef__format("%s/%s", f->o->checkpoint_dir, name); }
+
+static clef_status no_memory(clef__fit *f) { return clef__fail(f->ctx, CLEF_MEMORY, "fit: no memory for a checkpoint"); }
+
+/* mkdir -p. */
+static clef_status make_directory(clef__fit *f) {
+    char *dir = clef__strdup(f->o->checkpoint_dir);
+    if (!dir) return no_memory(f);
+    int failed = 0;
+    for (char *p = dir + 1; *dir && *p; p++)
+        if (*p == '/') {
+            *p = 0;
+            (void)mkdir(dir, 0777);
+            *p = '/';
+        }
+    if (mkdir(dir, 0777) && errno != EEXIST) failed = errno;
+    clef__free(dir);
+    return failed ? clef__fail(f->ctx, CLEF_IO, "fit: cannot make the directory %s: %s", f->o->checkpoint_dir,
+                               strerror(failed)) : CLEF_OK;
+}
+
+static clef_status save(clef__fit *f, const char *name, const clef__meter_values *sums) {
+    char note[NOTE_SIZE];
+    const char *text = f->o->checkpoint_note ? f->o->checkpoint_note : "";
+    int length = snprintf(note, sizeof note, "fit %s %s %s %s %s %s\n%s", clef__decimal(f->batch).text,
+                          clef__decimal(f->items).text, clef__decimal(f->bad_epochs).text,
+                          clef__exact((double)sums->loss).text, clef__exact((double)sums->correct).text,
+                          clef__exact((double)sums->good).text, text);
+    if (length >= (int)sizeof note)
+        return clef__fail(f->ctx, CLEF_INVALID, "fit: checkpoint_note is longer than %d bytes", NOTE_SIZE - STATE_SIZE);
+    char *path = path_of(f, name);
+    if (!path) return no_memory(f);
+    clef_checkpoint what = {.module = f->module, .optimizer = f->o->optimizer, .schedule = f->o->schedule,
+                            .loader = f->o->train, .epoch = f->done, .metric = f->best_metric, .note = note};
+    clef_status status = clef_checkpoint_save(f->ctx, path, &what);
+    clef__free(path);
+    return status;
+}
+
+clef_status clef__checkpoint_inside(clef__fit *f) {
+    clef__meter_values sums;
+    clef_status status = clef__meters_read(&f->meters, &sums);
+    if (!status && !isfinite(sums.loss)) status = clef__diagnose(f, (int64_t)sums.good);
+    if (!status) status = make_directory(f);
+    return status ? status : save(f, "last.ckpt", &sums);
+}
+
+static void drop_old(clef__fit *f) {
+    char *old = clef__format("%s/epoch-%lld.ckpt", f->o->checkpoint_dir, (long long)(f->done - f->o->keep));
+    if (old) (void)unlink(old);
+    clef__free(old);
+}
+
+clef_status clef__checkpoint_epoch(clef__fit *f, bool improved) {
+    static const clef__meter_values none;
+    char name[64];
+    snprintf(name, sizeof name, "epoch-%lld.ckpt", (long long)f->done);
+    clef_status status = make_directory(f);
+    /* `last` comes last: a run that is killed before it repeats the epoch, and writes the same again. */
+    if (!status && improved) status = save(f, "best.ckpt", &none);
+    if (!status && f->o->keep > 0) status = save(f, name, &none);
+    if (!status) status = save(f, "last.ckpt", &none);
+    if (!status && f->o->keep > 0) drop_old(f);
+    return status;
+}
+
+static clef_status same_note(clef__fit *f, const char *path, const char *stored) {
+    const char *now = f->o->checkpoint_note ? f->o->checkpoint_note : "";
+    if (!strcmp(stored, now)) return CLEF_OK;
+    return clef__fail(f->ctx, CLEF_INVALID, "fit: resume: %s was made with \"%s\", this run has \"%s\"", path, stored, now);
+}
+
+/* The room's line of a note; false if it is not one. */
+static bool parse_state(clef__fit *f, const char *line, clef__meter_values *sums) {
+    char word[6][40];
+    double loss, correct, good;
+    if (sscanf(line, "fit %39s %39s %39s %39s %39s %39s", word[0], word[1], word[2], word[3], word[4], word[5]) != 6)
+        return false;
+    if (!clef__parse_decimal(word[0], &f->batch) || !clef__parse_decimal(word[1], &f->items) ||
+        !clef__parse_decimal(word[2], &f->bad_epochs) || f->batch < 0 || f->items < 0 || f->bad_epochs < 0)
+        return false;
+    if (!clef__parse_exact(word[3], &loss) || !clef__parse_exact(word[4], &correct) || !clef__parse_exact(word[5], &good))
+        return false;
+    *sums = (clef__meter_values){(float)loss, (float)correct, (float)good};
+    return true;
+}
+
+static clef_status read_state(clef__fit *f, const char *path, const clef_checkpoint *what) {
+    clef__meter_values sums;
+    const char *note = strchr(what->note_out, '\n');
+    if (!note || !parse_state(f, what->note_out, &sums))
+        return clef__fail(f->ctx, CLEF_FORMAT, "fit: resume: %s was not written by fit", path);
+    clef_status status = same_note(f, path, note + 1);
+    if (status) return status;
+    f->done = what->epoch;
+    f->best_metric = what->metric;
+    f->resumed_inside = f->batch > 0;
+    return clef__meters_set(&f->meters, sums);
+}
+
+clef_status clef__checkpoint_resume(clef__fit *f) {
+    char *path = path_of(f, "last.ckpt");
+    if (!path) return no_memory(f);
+    clef_status status = CLEF_OK;
+    if (access(path, F_OK) == 0) {
+        clef_checkpoint what = {.module = f->module, .optimizer = f->o->optimizer, .schedule = f->o->schedule,
+                                .loader = f->o->train};
+        status = clef_checkpoint_load(f->ctx, path, &what);
+        if (!status) status = read_state(f, path, &what);
+    }
+    clef__free(path);
+    return status;
+}
+
+/* ---- the best weights ---- */
+static clef_status make_copies(clef__fit *f) {
+    f->n_best = clef_module_tensors(f->module);
+    f->best = clef__calloc((size_t)f->n_best, sizeof *f->best);
+    if (!f->best) return no_memory(f);
+    for (int i = 0; i < f->n_best; i++) {
+        clef_tensor *copy = clef_copy(clef_detach(clef_module_tensor(f->module, i).tensor));
+        if (!copy) return clef_error_status(f->ctx);
+        f->best[i] = clef_keep(copy);
+    }
+    return CLEF_OK;
+}
+
+clef_status clef__best_remember(clef__fit *f) {
+    f->best_in_memory = true;
+    clef_status status = CLEF_OK;
+    if (!f->best) status = make_copies(f);
+    else
+        for (int i = 0; i < f->n_best && !status; i++)
+            status = clef_assign(f->best[i], clef_copy(clef_detach(clef_module_tensor(f->module, i).tensor)));
+    return status ? status : clef_end_step(f->ctx);
+}
+
+/* From memory, or from best.ckpt where the best epoch lies before the resumption. */
+clef_status clef__best_restore(clef__fit *f) {
+    clef_status status = CLEF_OK;
+    if (!f->best_in_memory) {
+        char *path = f->o->checkpoint_dir ? path_of(f, "best.ckpt") : NULL;
+        if (path && access(path, F_OK) == 0) {
+            clef_random_state random = clef_random_get(f->ctx);
+            status = clef_checkpoint_load(f->ctx, path, &(clef_checkpoint){.module = f->module});
+            clef_random_set(f->ctx, random);
+        }
+        clef__free(path);
+        return status;
+    }
+    for (int i = 0; i < f->n_best && !status; i++)
+        status = clef_assign(clef_module_tensor(f->module, i).tensor, f->best[i]);
+    return status ? status : clef_end_step(f->ctx);
+}
+
+void clef__best_forget(clef__fit *f) {
+    for (int i = 0; f->best && i < f->n_best; i++) clef_release(f->best[i]);
+    clef__free(f->best);
+    f->best = NULL;
+}

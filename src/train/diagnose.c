@@ -1,0 +1,88 @@
+/* diagnose.c — after a loss that is no finite number: which batch, and the first layer that is to blame.
+
+   The parameters have not moved since the bad batch (see epoch.c), so running that batch forward again, layer by layer,
+   shows where the first infinite or undefined value comes from. */
+#include "train_internal.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { PATH_SIZE = 200 };
+
+typedef struct verdict {
+    char layer[PATH_SIZE], type[64], fact[PATH_SIZE];
+} verdict;
+
+static bool all_finite(clef_tensor *t) {
+    int64_t n = clef_numel(t);
+    float *host = clef__alloc((size_t)(n > 0 ? n : 1) * sizeof *host);
+    bool finite = host && clef_read(clef_to(t, CLEF_F32), host, (size_t)n * sizeof *host) == CLEF_OK;
+    for (int64_t i = 0; finite && i < n; i++) finite = isfinite(host[i]);
+    clef__free(host);
+    return finite;
+}
+
+/* The name of a trainable parameter of the module that is not finite, or NULL. */
+static const char *bad_parameter(clef_module *module) {
+    for (int i = 0; i < clef_module_tensors(module); i++) {
+        clef_named_tensor t = clef_module_tensor(module, i);
+        if (!t.is_buffer && !all_finite(t.tensor)) return t.name;
+    }
+    return NULL;
+}
+
+/* Runs x through the module; false when the culprit is found.  *x becomes the output. */
+static bool walk(clef_module *module, const char *path, clef_tensor **x, verdict *v) {
+    if (!strcmp(clef_module_type(module), "sequential")) {
+        for (int i = 0;; i++) {
+            char name[16], below[PATH_SIZE];
+            snprintf(name, sizeof name, "%d", i);
+            clef_module *child = clef_module_child(module, name);
+            if (!child) return true;
+            snprintf(below, sizeof below, "%.150s%s%s", path, *path ? "." : "", name);
+            if (!walk(child, below, x, v)) return false;
+        }
+    }
+    const char *parameter = bad_parameter(module);
+    if (!parameter) {
+        *x = clef_forward(module, *x);
+        if (*x && all_finite(*x)) return true;
+    }
+    snprintf(v->layer, sizeof v->layer, "%s", *path ? path : "the module");
+    snprintf(v->type, sizeof v->type, "%.60s", clef_module_type(module));
+    snprintf(v->fact, sizeof v->fact, "its %.100s is not finite", parameter ? parameter : "output");
+    return false;
+}
+
+/* Fetches the bad batch again; NULL when that is impossible. */
+static clef_tensor *fetch_again(clef__fit *f, int64_t bad_batch) {
+    clef_loader_state state = clef_loader_get(f->o->train);
+    if (state.batch < f->batch) state.epoch--; /* the loader has already moved to the next epoch */
+    state.batch = bad_batch;
+    clef_batch batch;
+    if (clef_loader_set(f->o->train, state) || !clef_next(f->o->train, &batch)) return NULL;
+    return batch.x;
+}
+
+static void find(clef__fit *f, int64_t bad_batch, verdict *v) {
+    bool was = clef_set_grad_enabled(f->ctx, false);
+    clef_tensor *x = fetch_again(f, bad_batch);
+    if (x && !all_finite(x)) snprintf(v->fact, sizeof v->fact, "its inputs are not finite: look at the data");
+    else if (x && walk(f->module, "", &x, v))
+        snprintf(v->fact, sizeof v->fact, "every layer's output is finite, the loss function's is not");
+    clef_set_grad_enabled(f->ctx, was);
+}
+
+clef_status clef__diagnose(clef__fit *f, int64_t bad_batch) {
+    verdict v = {.fact = "the cause could not be found"};
+    find(f, bad_batch, &v);
+    long long epoch = f->done + 1, batch = bad_batch + 1;
+    double lr = clef_learning_rate(f->o->optimizer);
+    clef_clear_error(f->ctx);
+    if (!v.layer[0])
+        return clef__fail(f->ctx, CLEF_INVALID, "fit: the loss of epoch %lld, batch %lld is not finite; %s", epoch, batch,
+                          v.fact);
+    return clef__fail(f->ctx, CLEF_INVALID, "fit: the loss of epoch %lld, batch %lld is not finite; first bad layer: "
+                      "%s (%s), %s; try a lower learning rate (now %g) or clip_norm", epoch, batch, v.layer, v.type,
+                      v.fact, lr);
+}

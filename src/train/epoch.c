@@ -1,0 +1,165 @@
+/* epoch.c — the training half of an epoch.
+
+   The host runs ahead of the device: a step is queued, not waited for.  The meters are read (which waits) only every
+   `sync_every` steps, a number that adapts so that readings are about a quarter of a second apart: often enough for a
+   progress bar, Ctrl-C and the check for NaN, and rare enough to keep the queue full.
+
+   From the first loss that is no finite number on, gradients are replaced by zeros on the device, so that by the time
+   the host notices the parameters are still those that produced it and the culprit can be found. */
+#include "train_internal.h"
+#include "clef/pointwise.h"
+#include <math.h>
+
+static const double read_interval = 0.25;
+
+static void guard_gradients(clef__fit *f, clef_tensor *finite) {
+    bool was = clef_set_grad_enabled(f->ctx, false);
+    for (int i = 0; i < f->n_leaves; i++) {
+        clef_tensor *grad = clef_grad_of(f->leaf[i]);
+        if (!grad) continue;
+        clef_tensor *zero = clef_full(f->ctx, CLEF_SCALAR, clef_tensor_dtype(grad), 0);
+        clef_set_grad(f->leaf[i], clef_where(finite, grad, zero));
+    }
+    clef_set_grad_enabled(f->ctx, was);
+}
+
+static clef_status optimizer_step(clef__fit *f, clef_tensor *finite) {
+    if (f->o->clip_norm > 0) clef_clip_grad_norm(f->module, f->o->clip_norm);
+    guard_gradients(f, finite);
+    f->pending = 0;
+    clef_status status = clef_step(f->o->optimizer);
+    if (!status && f->o->schedule && f->o->schedule_per_step) status = clef_schedule_tick(f->o->schedule);
+    return status;
+}
+
+/* One batch: forward, loss, meters, backward and, when enough gradients are gathered, a step. */
+static clef_status train_batch(clef__fit *f, const clef_batch *batch) {
+    int accumulate = f->o->accumulate > 1 ? f->o->accumulate : 1;
+    double weight;
+    clef_tensor *output = clef_forward(f->module, batch->x);
+    clef_tensor *loss = clef__batch_loss(f->o->loss, f->o->loss_options, output, batch->y, batch->size, &weight);
+    if (!loss) return clef_error_status(f->ctx);
+    clef_tensor *finite = clef__meters_add(&f->meters, output, batch->y, loss, weight);
+    if (!finite) return clef_error_status(f->ctx);
+    clef_status status = clef_backward(accumulate > 1 ? clef_mul_scalar(loss, 1.0 / accumulate) : loss);
+    if (status) return status;
+    bool last = batch->index + 1 == clef_loader_batches(f->o->train);
+    return ++f->pending == accumulate || last ? optimizer_step(f, finite) : CLEF_OK;
+}
+
+/* Runs a batch and notes how long the host spent on it if kernels had to be compiled. */
+static clef_status timed_batch(clef__fit *f, const clef_batch *batch) {
+    double start = clef__seconds(), compiled = clef_counters_get(f->ctx).compile_seconds;
+    clef_status status = train_batch(f, batch);
+    if (clef_counters_get(f->ctx).compile_seconds > compiled) f->compile_wall += clef__seconds() - start;
+    f->batch = batch->index + 1;
+    f->items += batch->size;
+    return status;
+}
+
+static bool wants_reading(clef__fit *f, double *now) {
+    if (++f->since_sync < f->sync_every) return false;
+    *now = clef__seconds();
+    return true;
+}
+
+/* Sets how many steps make about one reading interval, at most twice as many as before. */
+static void adapt(clef__fit *f, double now) {
+    double per_step = (now - f->sync_time) / (double)f->since_sync;
+    int64_t wanted = per_step > 0 ? (int64_t)fmin(read_interval / per_step, 1e6) : 1000000;
+    int64_t limit = f->sync_every * 2;
+    f->sync_every = wanted < 1 ? 1 : wanted > limit ? limit : wanted;
+    f->since_sync = 0;
+    f->sync_time = now;
+}
+
+static bool report(clef__fit *f, const clef__meter_values *values, double now) {
+    clef_progress *p = &f->progress;
+    double seconds = now - f->epoch_start - f->compile_wall;
+    bool classes = clef_dataset_classes(clef_loader_dataset(f->o->train)) > 0;
+    p->epoch = f->done + 1;
+    p->epochs = f->epochs;
+    p->batch = f->batch;
+    p->batches = clef_loader_batches(f->o->train);
+    p->items = f->items;
+    p->loss = values->loss / (double)f->items;
+    p->accuracy = classes ? values->correct / (double)f->items : NAN;
+    p->items_per_second = seconds > 0 ? (double)f->items / seconds : 0;
+    p->eta = f->batch > 0 ? seconds * (double)(p->batches - f->batch) / (double)f->batch : NAN;
+    p->compiling = p->to_compile = 0;
+    clef__bar_progress(&f->bar, p);
+    return !f->o->on_progress || f->o->on_progress(f->o->user, p);
+}
+
+/* Reads the meters, checks them and tells whoever listens. */
+static clef_status look(clef__fit *f, clef__meter_values *values) {
+    clef_status status = clef__meters_read(&f->meters, values);
+    if (status) return status;
+    if (!isfinite(values->loss)) return clef__diagnose(f, (int64_t)values->good);
+    double now = clef__seconds();
+    adapt(f, now);
+    if (!report(f, values, now)) f->stopped = true;
+    return CLEF_OK;
+}
+
+static clef_status between_batches(clef__fit *f) {
+    double now;
+    clef__meter_values values;
+    clef_status status = CLEF_OK;
+    int64_t every = f->o->checkpoint_every;
+    bool inside = f->batch < clef_loader_batches(f->o->train);
+    if (wants_reading(f, &now)) status = look(f, &values);
+    if (status || f->pending > 0 || !inside) return status;
+    f->interrupted = f->o->interrupt && *f->o->interrupt;
+    if (f->o->checkpoint_dir && (f->interrupted || f->stopped || (every > 0 && f->batch % every == 0)))
+        status = clef__checkpoint_inside(f);
+    return status;
+}
+
+/* A resumed epoch goes on with the sums it had; any other starts from zero. */
+static clef_status begin_epoch(clef__fit *f) {
+    clef_status status = CLEF_OK;
+    if (!f->resumed_inside) {
+        f->batch = f->items = 0;
+        status = clef__meters_set(&f->meters, (clef__meter_values){0});
+    }
+    f->resumed_inside = false;
+    f->pending = 0;
+    f->since_sync = 0;
+    f->sync_every = f->sync_every > 1 ? f->sync_every : 1;
+    f->compile_wall = 0;
+    f->epoch_start = f->sync_time = clef__seconds();
+    return status;
+}
+
+static void fill_result(clef__fit *f, const clef__meter_values *values, int64_t items_here, clef_epoch *result) {
+    bool classes = clef_dataset_classes(clef_loader_dataset(f->o->train)) > 0;
+    double seconds = clef__seconds() - f->epoch_start, busy = seconds - f->compile_wall;
+    *result = (clef_epoch){.epoch = f->done + 1, .test_loss = NAN, .test_accuracy = NAN, .seconds = seconds};
+    result->loss = values->loss / (double)f->items;
+    result->accuracy = classes ? values->correct / (double)f->items : NAN;
+    result->items_per_second = busy > 0 ? (double)items_here / busy : 0;
+    result->lr = clef_learning_rate(f->o->optimizer);
+    f->throughput_items += (double)items_here;
+    f->throughput_seconds += busy > 0 ? busy : 0;
+}
+
+clef_status clef__train_epoch(clef__fit *f, clef_epoch *result) {
+    clef_batch batch;
+    clef__meter_values values;
+    clef_status status = begin_epoch(f);
+    int64_t before = f->items;
+    while (!status && !f->interrupted && !f->stopped && clef_next(f->o->train, &batch)) {
+        status = timed_batch(f, &batch);
+        if (!status) status = between_batches(f);
+    }
+    if (!status) status = clef_error_status(f->ctx);
+    bool cut = (f->interrupted || f->stopped) && f->batch < clef_loader_batches(f->o->train);
+    if (status || cut) return status;
+    if (f->items == 0) return clef__fail(f->ctx, CLEF_INVALID, "fit: the training loader gives no batch; is drop_last "
+                                         "set with fewer items than a batch?");
+    status = clef__meters_read(&f->meters, &values);
+    if (!status && !isfinite(values.loss)) status = clef__diagnose(f, (int64_t)values.good);
+    if (!status) fill_result(f, &values, f->items - before, result);
+    return status;
+}

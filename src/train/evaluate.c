@@ -1,0 +1,188 @@
+/* evaluate.c — loss, accuracy, top-5 and the confusion matrix over a loader.
+
+   One batch's outputs are read while the next batch is already queued, so the device does not wait for the host.  Every
+   evaluation starts at the loader's first epoch: the same module gives the same digits. */
+#include "train_internal.h"
+#include "clef/pointwise.h"
+#include <math.h>
+
+enum { TOP = 5 };
+
+/* A batch whose outputs are queued but not yet looked at. */
+typedef struct pending_batch {
+    clef_tensor *output, *target;
+    int64_t size, classes;
+} pending_batch;
+
+typedef struct evaluation {
+    clef_context *ctx;
+    clef__meters meters;
+    double weight;
+    int64_t *confusion, classes, items, right, among_top;
+    bool has_classes;
+    float *logits;  /* room for one batch on the host */
+    int64_t *truth;
+    size_t logits_size, truth_size;
+} evaluation;
+
+static bool grow(void **memory, size_t *size, size_t wanted) {
+    if (wanted <= *size) return true;
+    void *grown = clef__realloc(*memory, wanted);
+    if (!grown) return false;
+    *memory = grown;
+    *size = wanted;
+    return true;
+}
+
+/* Index of the first largest; NaN is larger than any number, as on the device. */
+static int64_t argmax(const float *x, int64_t n) {
+    int64_t best = 0;
+    for (int64_t i = 1; i < n && !isnan(x[best]); i++)
+        if (x[i] > x[best] || isnan(x[i])) best = i;
+    return best;
+}
+
+/* Is class c among the TOP largest?  Equal values rank by index. */
+static bool in_top(const float *x, int64_t n, int64_t c) {
+    int above = 0;
+    if (isnan(x[c])) return false;
+    for (int64_t i = 0; i < n && above < TOP; i++) above += x[i] > x[c] || (x[i] == x[c] && i < c);
+    return above < TOP;
+}
+
+static clef_status count_batch(evaluation *e, const pending_batch *p) {
+    size_t logits = (size_t)(p->size * p->classes) * sizeof(float), truth = (size_t)p->size * sizeof(int64_t);
+    if (!grow((void **)&e->logits, &e->logits_size, logits) || !grow((void **)&e->truth, &e->truth_size, truth))
+        return clef__fail(e->ctx, CLEF_MEMORY, "evaluate: no memory for a batch of %lld items", (long long)p->size);
+    clef_status status = clef_read(p->output, e->logits, logits);
+    if (!status) status = clef_read(p->target, e->truth, truth);
+    for (int64_t i = 0; i < p->size && !status; i++) {
+        const float *x = e->logits + i * p->classes;
+        int64_t guess = argmax(x, p->classes), y = e->truth[i];
+        if (y < 0 || y >= p->classes) continue;
+        e->right += guess == y;
+        e->among_top += in_top(x, p->classes, y);
+        if (e->confusion && y < e->classes && guess < e->classes) e->confusion[y * e->classes + guess]++;
+    }
+    return status;
+}
+
+static clef_status queue_batch(evaluation *e, clef_module *module, const clef_batch *batch, clef_loss_fn loss,
+                               const clef_loss_options *options, pending_batch *p) {
+    double weight;
+    clef_tensor *output = clef_forward(module, batch->x);
+    clef_tensor *value = clef__batch_loss(loss, options, output, batch->y, batch->size, &weight);
+    if (!value) return clef_error_status(e->ctx);
+    e->weight += weight;
+    clef_status status = clef_assign(e->meters.loss, clef_add(e->meters.loss, clef_mul_scalar(value, weight)));
+    *p = (pending_batch){.size = batch->size};
+    e->has_classes = clef__has_classes(output, batch->y);
+    if (e->has_classes) {
+        p->output = clef_to(output, CLEF_F32);
+        p->target = clef_to(batch->y, CLEF_I64);
+        p->classes = clef_tensor_shape(output).dim[1];
+    }
+    clef_tensor *wanted[] = {e->meters.loss, p->output, p->target};
+    return status ? status : clef_eval_all(wanted, e->has_classes ? 3 : 1);
+}
+
+static clef_status over_batches(evaluation *e, clef_module *module, clef_loader *loader, clef_loss_fn loss,
+                                const clef_loss_options *options) {
+    pending_batch before = {0}, now;
+    clef_batch batch;
+    clef_status status = CLEF_OK;
+    while (!status && clef_next(loader, &batch)) {
+        status = queue_batch(e, module, &batch, loss, options, &now);
+        if (!status && before.output) status = count_batch(e, &before);
+        before = now;
+        e->items += batch.size;
+    }
+    if (!status) status = clef_error_status(e->ctx);
+    return !status && before.output ? count_batch(e, &before) : status;
+}
+
+static void fill(const evaluation *e, const clef__meter_values *sums, clef__score *score) {
+    double items = (double)e->items;
+    score->items = e->items;
+    score->classes = e->has_classes ? e->classes : 0;
+    score->loss = (double)sums->loss / items;
+    score->accuracy = e->has_classes ? (double)e->right / items : NAN;
+    score->top5 = e->has_classes ? (double)e->among_top / items : NAN;
+}
+
+static clef_status rewind_loader(clef_loader *loader) {
+    clef_loader_state state = clef_loader_get(loader);
+    if (state.epoch == 0 && state.batch == 0) return CLEF_OK;
+    state.epoch = state.batch = 0;
+    return clef_loader_set(loader, state);
+}
+
+clef_status clef__score_loader(clef_module *module, clef_loader *loader, clef_loss_fn loss,
+                               const clef_loss_options *options, int64_t *confusion, clef__score *score) {
+    clef_context *ctx = clef_module_context(module);
+    evaluation e = {.ctx = ctx, .confusion = confusion, .classes = clef_dataset_classes(clef_loader_dataset(loader))};
+    clef__meter_values sums = {0};
+    double start = clef__seconds();
+    bool training = clef_is_training(module), grad = clef_set_grad_enabled(ctx, false);
+    *score = (clef__score){.loss = NAN, .accuracy = NAN, .top5 = NAN};
+    clef_evaluation(module);
+    clef_status status = clef__meters_open(&e.meters, ctx) ? rewind_loader(loader) : clef_error_status(ctx);
+    if (!status) status = over_batches(&e, module, loader, loss, options);
+    if (!status && e.items == 0) status = clef__fail(ctx, CLEF_INVALID, "evaluate: the loader gives no batch");
+    if (!status) status = clef__meters_read(&e.meters, &sums);
+    if (!status) fill(&e, &sums, score);
+    if (training) clef_train(module);
+    clef_set_grad_enabled(ctx, grad);
+    clef__meters_close(&e.meters);
+    clef__free(e.logits);
+    clef__free(e.truth);
+    score->seconds = clef__seconds() - start;
+    return status;
+}
+
+/* ---- clef_evaluate ---- */
+static bool make_arrays(clef__train_room *room, int64_t classes) {
+    clef__free(room->confusion);
+    clef__free(room->rates);
+    room->confusion = clef__calloc((size_t)(classes * classes), sizeof *room->confusion);
+    room->rates = clef__calloc((size_t)(2 * classes), sizeof *room->rates);
+    return room->confusion && room->rates;
+}
+
+/* precision[c] = right guesses of c / guesses of c; recall[c] = right guesses of c / items of c; 0 where nothing is. */
+static void rates(const int64_t *confusion, int64_t classes, double *precision, double *recall) {
+    for (int64_t c = 0; c < classes; c++) {
+        int64_t guessed = 0, present = 0, right = confusion[c * classes + c];
+        for (int64_t i = 0; i < classes; i++) {
+            guessed += confusion[i * classes + c];
+            present += confusion[c * classes + i];
+        }
+        precision[c] = guessed ? (double)right / (double)guessed : 0;
+        recall[c] = present ? (double)right / (double)present : 0;
+    }
+}
+
+clef_status clef_evaluate(clef_module *module, clef_loader *data, clef_loss_fn loss,
+                          const clef_loss_options *loss_options, clef_evaluation_result *result) {
+    if (!module || !result) return CLEF_INVALID;
+    clef_context *ctx = clef_module_context(module);
+    *result = (clef_evaluation_result){.loss = NAN, .accuracy = NAN, .top5 = NAN};
+    if (!data) return clef__fail(ctx, CLEF_INVALID, "evaluate: no loader");
+    if (clef_error_status(ctx)) return clef_error_status(ctx);
+    int64_t classes = clef_dataset_classes(clef_loader_dataset(data));
+    if (classes > CLEF_MAX_CLASSES) classes = 0;
+    clef__train_room *room = clef__train_room_of(ctx);
+    if (!room || (classes > 0 && !make_arrays(room, classes)))
+        return clef__fail(ctx, CLEF_MEMORY, "evaluate: no memory for a confusion matrix of %lld classes", (long long)classes);
+    clef__score score;
+    clef_status status = clef__score_loader(module, data, loss, loss_options, classes ? room->confusion : NULL, &score);
+    if (status) return status;
+    *result = (clef_evaluation_result){.items = score.items, .classes = score.classes, .loss = score.loss,
+                                       .accuracy = score.accuracy, .top5 = score.top5, .seconds = score.seconds};
+    if (classes == 0 || score.classes == 0) return CLEF_OK;
+    rates(room->confusion, classes, room->rates, room->rates + classes);
+    result->confusion = room->confusion;
+    result->precision = room->rates;
+    result->recall = room->rates + classes;
+    return CLEF_OK;
+}

@@ -1,0 +1,183 @@
+/* fit.c — the training run: epochs, validation, early stop, callbacks, history.
+
+   A run depends on nothing but the module, the loaders' and the context's seeds and the options: when and how often the
+   meters are read changes no bit of the result. */
+#include "train_internal.h"
+#include <math.h>
+#include <time.h>
+
+double clef__seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void close_room(clef_context *ctx, void *state) {
+    (void)ctx;
+    clef__train_room *room = state;
+    clef__free(room->epoch);
+    clef__free(room->confusion);
+    clef__free(room->rates);
+    clef__free(room);
+}
+
+clef__train_room *clef__train_room_of(clef_context *ctx) {
+    clef__train_room *room = clef__room_state(ctx, CLEF__ROOM_TRAIN);
+    if (room) return room;
+    room = clef__calloc(1, sizeof *room);
+    if (room) clef__set_room_state(ctx, CLEF__ROOM_TRAIN, room, close_room);
+    return room;
+}
+
+static clef_status append(clef__fit *f, clef__train_room *room, const clef_epoch *epoch) {
+    if (room->history.n == room->capacity) {
+        int capacity = room->capacity ? room->capacity * 2 : 16;
+        clef_epoch *grown = clef__realloc(room->epoch, (size_t)capacity * sizeof *grown);
+        if (!grown) return clef__fail(f->ctx, CLEF_MEMORY, "fit: no memory for the history of %d epochs", capacity);
+        room->epoch = grown;
+        room->capacity = capacity;
+    }
+    room->epoch[room->history.n++] = *epoch;
+    room->history.epoch = room->epoch;
+    return CLEF_OK;
+}
+
+static clef_status check(clef_module *module, const clef_fit_options *o) {
+    clef_context *ctx = clef_module_context(module);
+    if (!o || !o->train || !o->optimizer)
+        return clef__fail(ctx, CLEF_INVALID, "fit: options need a train loader and an optimizer");
+    if (clef_dataset_context(clef_loader_dataset(o->train)) != ctx || clef_optimizer_context(o->optimizer) != ctx ||
+        (o->test && clef_dataset_context(clef_loader_dataset(o->test)) != ctx))
+        return clef__fail(ctx, CLEF_INVALID, "fit: module, loaders and optimizer belong to different contexts");
+    if (o->epochs < 0 || o->accumulate < 0 || o->early_stop_patience < 0 || o->keep < 0 || o->checkpoint_every < 0)
+        return clef__fail(ctx, CLEF_INVALID, "fit: a count in the options is negative");
+    if ((o->resume || o->keep || o->checkpoint_every) && !o->checkpoint_dir)
+        return clef__fail(ctx, CLEF_INVALID, "fit: resume, keep and checkpoint_every need checkpoint_dir");
+    return clef_error_status(ctx);
+}
+
+static void on_compile(void *user, int done, int total) {
+    clef__fit *f = user;
+    f->progress.compiling = done;
+    f->progress.to_compile = total;
+    clef__bar_progress(&f->bar, &f->progress);
+    if (f->o->on_progress && !f->o->on_progress(f->o->user, &f->progress)) f->stopped = true;
+}
+
+static clef_status collect_leaves(clef__fit *f) {
+    int n = clef_module_tensors(f->module);
+    f->leaf = clef__calloc((size_t)(n ? n : 1), sizeof *f->leaf);
+    if (!f->leaf) return clef__fail(f->ctx, CLEF_MEMORY, "fit: no memory for a list of %d parameters", n);
+    for (int i = 0; i < n; i++) {
+        clef_tensor *t = clef_module_tensor(f->module, i).tensor;
+        if (clef_requires_grad(t)) f->leaf[f->n_leaves++] = t;
+    }
+    return f->n_leaves ? CLEF_OK : clef__fail(f->ctx, CLEF_INVALID, "fit: the module has no parameter to train");
+}
+
+static clef_status begin(clef__fit *f) {
+    const clef_fit_options *o = f->o;
+    f->epochs = o->epochs > 0 ? o->epochs : 1;
+    f->best_metric = INFINITY;
+    f->progress = (clef_progress){.epoch = 1, .epochs = f->epochs, .batches = clef_loader_batches(o->train),
+                                  .loss = NAN, .accuracy = NAN, .eta = NAN};
+    clef__bar_init(&f->bar, o->bar);
+    clef_on_compile(f->ctx, on_compile, f);
+    clef_status status = collect_leaves(f);
+    if (!status && !clef__meters_open(&f->meters, f->ctx)) status = clef_error_status(f->ctx);
+    if (!status && o->resume) status = clef__checkpoint_resume(f);
+    if (!status && o->csv) status = clef__csv_begin(f);
+    return status;
+}
+
+static clef_status validate(clef__fit *f, clef_epoch *epoch) {
+    clef__score score;
+    if (!f->o->test) return CLEF_OK;
+    clef_status status = clef__score_loader(f->module, f->o->test, f->o->loss, f->o->loss_options, NULL, &score);
+    epoch->test_loss = score.loss;
+    epoch->test_accuracy = score.accuracy;
+    return status;
+}
+
+static bool patience_is_over(const clef__fit *f) {
+    return f->o->early_stop_patience > 0 && f->bad_epochs >= f->o->early_stop_patience;
+}
+
+/* Is this the best epoch so far?  By test loss, or training loss where there is no test. */
+static bool judge(clef__fit *f, const clef_epoch *epoch) {
+    double metric = f->o->test ? epoch->test_loss : epoch->loss;
+    bool improved = metric < f->best_metric;
+    if (improved) f->best_metric = metric;
+    f->bad_epochs = improved ? 0 : f->bad_epochs + 1;
+    return improved;
+}
+
+static clef_status tick_schedule(clef__fit *f, const clef_epoch *epoch) {
+    if (!f->o->schedule || f->o->schedule_per_step) return CLEF_OK;
+    clef_status status = clef_schedule_metric(f->o->schedule, f->o->test ? epoch->test_loss : epoch->loss);
+    return status ? status : clef_schedule_tick(f->o->schedule);
+}
+
+/* What follows the batches of an epoch. */
+static clef_status end_epoch(clef__fit *f, clef__train_room *room, clef_epoch *epoch) {
+    clef_status status = validate(f, epoch);
+    if (status) return status;
+    bool improved = judge(f, epoch);
+    f->done++;
+    f->batch = 0;
+    if (improved && f->o->early_stop_patience > 0) status = clef__best_remember(f);
+    if (!status) status = tick_schedule(f, epoch);
+    if (!status && f->o->csv) status = clef__csv_line(f, epoch);
+    if (!status && f->o->checkpoint_dir) status = clef__checkpoint_epoch(f, improved);
+    if (!status) status = append(f, room, epoch);
+    if (status) return status;
+    clef__bar_epoch(&f->bar, epoch, f->epochs);
+    if (f->o->on_epoch && !f->o->on_epoch(f->o->user, epoch)) f->stopped = true;
+    if (f->o->interrupt && *f->o->interrupt) f->interrupted = true;
+    return CLEF_OK;
+}
+
+static clef_status run(clef__fit *f, clef__train_room *room) {
+    clef_status status = begin(f);
+    while (!status && f->done < f->epochs && !f->stopped && !f->interrupted && !patience_is_over(f)) {
+        clef_epoch epoch = {0};
+        clef_train(f->module);
+        status = clef__train_epoch(f, &epoch);
+        bool whole = f->batch == clef_loader_batches(f->o->train);
+        if (!status && whole) status = end_epoch(f, room, &epoch);
+    }
+    if (status || f->interrupted || !patience_is_over(f)) return status;
+    room->history.stopped_early = true;
+    return clef__best_restore(f);
+}
+
+static void finish(clef__fit *f) {
+    clef_on_compile(f->ctx, NULL, NULL);
+    clef__bar_close(&f->bar);
+    clef__meters_close(&f->meters);
+    clef__best_forget(f);
+    clef__free(f->leaf);
+}
+
+clef_status clef_fit(clef_module *module, const clef_fit_options *options, const clef_history **history) {
+    if (history) *history = NULL;
+    if (!module) return CLEF_INVALID;
+    clef_context *ctx = clef_module_context(module);
+    clef_status status = check(module, options);
+    if (status) return status;
+    clef__train_room *room = clef__train_room_of(ctx);
+    if (!room) return clef__fail(ctx, CLEF_MEMORY, "fit: no memory for the history");
+    room->history = (clef_history){.epoch = room->epoch};
+    double start = clef__seconds(), compiled = clef_counters_get(ctx).compile_seconds;
+    bool training = clef_is_training(module);
+    clef__fit f = {.module = module, .o = options, .ctx = ctx};
+    status = run(&f, room);
+    finish(&f);
+    if (!training) clef_evaluation(module);
+    room->history.seconds = clef__seconds() - start;
+    room->history.compile_seconds = clef_counters_get(ctx).compile_seconds - compiled;
+    room->history.items_per_second = f.throughput_seconds > 0 ? f.throughput_items / f.throughput_seconds : 0;
+    room->history.interrupted = f.interrupted;
+    if (history) *history = &room->history;
+    return status ? status : f.interrupted ? CLEF_INTERRUPTED : CLEF_OK;
+}

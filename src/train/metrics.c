@@ -1,0 +1,75 @@
+/* metrics.c — the loss and the number of right answers, summed on the device.
+
+   Each sum is a kept scalar that every step assigns anew, so a training step computes it along with the parameters and
+   nothing is read until somebody wants to see it.  f32 counts exactly up to 2^24 items of an epoch. */
+#include "train_internal.h"
+#include "clef/pointwise.h"
+#include <float.h>
+
+static clef_tensor *kept_zero(clef_context *ctx) {
+    float zero = 0;
+    clef_tensor *t = clef_from_host(ctx, CLEF_SCALAR, CLEF_F32, &zero);
+    return t ? clef_keep(t) : NULL;
+}
+
+bool clef__meters_open(clef__meters *meters, clef_context *ctx) {
+    *meters = (clef__meters){ctx, kept_zero(ctx), kept_zero(ctx), kept_zero(ctx)};
+    if (meters->loss && meters->correct && meters->good) return true;
+    clef__meters_close(meters);
+    return false;
+}
+
+void clef__meters_close(clef__meters *meters) {
+    clef_release(meters->loss);
+    clef_release(meters->correct);
+    clef_release(meters->good);
+    *meters = (clef__meters){0};
+}
+
+clef_status clef__meters_set(clef__meters *meters, clef__meter_values values) {
+    clef_status status = clef_write(meters->loss, &values.loss, sizeof(float));
+    if (!status) status = clef_write(meters->correct, &values.correct, sizeof(float));
+    if (!status) status = clef_write(meters->good, &values.good, sizeof(float));
+    return status;
+}
+
+clef_status clef__meters_read(clef__meters *meters, clef__meter_values *values) {
+    clef_status status = clef_read(meters->loss, &values->loss, sizeof(float));
+    if (!status) status = clef_read(meters->correct, &values->correct, sizeof(float));
+    if (!status) status = clef_read(meters->good, &values->good, sizeof(float));
+    return status;
+}
+
+bool clef__has_classes(clef_tensor *output, clef_tensor *target) {
+    if (!output || !target) return false;
+    clef_shape o = clef_tensor_shape(output), t = clef_tensor_shape(target);
+    clef_dtype dtype = clef_tensor_dtype(target);
+    bool integer = dtype == CLEF_I64 || dtype == CLEF_I32 || dtype == CLEF_U8;
+    return integer && o.rank == 2 && t.rank == 1 && o.dim[0] == t.dim[0] && o.dim[1] > 0;
+}
+
+clef_tensor *clef__batch_loss(clef_loss_fn loss, const clef_loss_options *options, clef_tensor *output,
+                              clef_tensor *target, int64_t size, double *weight) {
+    clef_reduction reduction = options ? options->reduction : CLEF_REDUCE_MEAN;
+    clef_tensor *value = (loss ? loss : clef_cross_entropy)(output, target, options);
+    if (value && clef_tensor_shape(value).rank > 0) value = clef_mean(value, NULL, 0, false);
+    *weight = reduction == CLEF_REDUCE_SUM ? 1 : (double)size;
+    return value;
+}
+
+clef_tensor *clef__meters_add(clef__meters *meters, clef_tensor *output, clef_tensor *target, clef_tensor *loss,
+                              double weight) {
+    bool was = clef_set_grad_enabled(meters->ctx, false);
+    clef_tensor *sum = clef_add(meters->loss, clef_mul_scalar(clef_to(loss, CLEF_F32), weight));
+    clef_tensor *finite = clef_lt_scalar(clef_abs(sum), FLT_MAX);
+    clef_tensor *good = clef_add(meters->good, clef_to(finite, CLEF_F32));
+    clef_status status = clef_assign(meters->loss, sum);
+    if (!status) status = clef_assign(meters->good, good);
+    if (!status && clef__has_classes(output, target)) {
+        clef_tensor *right = clef_eq(clef_argmax(output, 1, false), clef_to(target, CLEF_I64));
+        clef_tensor *count = clef_sum(clef_to(right, CLEF_F32), NULL, 0, false);
+        status = clef_assign(meters->correct, clef_add(meters->correct, count));
+    }
+    clef_set_grad_enabled(meters->ctx, was);
+    return status ? NULL : finite;
+}

@@ -1,0 +1,101 @@
+/* train_internal.h — what the files of this room share: the state of one fit and the pieces it is made of. */
+#ifndef CLEF_TRAIN_INTERNAL_H
+#define CLEF_TRAIN_INTERNAL_H
+#include "clef/train.h"
+#include "runtime/runtime.h"
+
+/* Seconds of a clock that never goes back. */
+double clef__seconds(void);
+
+/* ---- fit.c: what this room hangs on a context ---- */
+typedef struct clef__train_room {
+    clef_history history;
+    clef_epoch *epoch;
+    int capacity;
+    int64_t *confusion;
+    double *rates; /* precision, then recall */
+} clef__train_room;
+clef__train_room *clef__train_room_of(clef_context *ctx); /* NULL: out of memory */
+
+/* ---- metrics.c: sums kept on the device, so that nobody waits for them ---- */
+typedef struct clef__meters {
+    clef_context *ctx;
+    clef_tensor *loss, *correct, *good; /* kept f32 scalars: Σ loss·weight, Σ right answers, batches before the first bad one */
+} clef__meters;
+typedef struct clef__meter_values {
+    float loss, correct, good;
+} clef__meter_values;
+bool clef__meters_open(clef__meters *meters, clef_context *ctx);
+void clef__meters_close(clef__meters *meters);
+clef_status clef__meters_set(clef__meters *meters, clef__meter_values values);
+clef_status clef__meters_read(clef__meters *meters, clef__meter_values *values); /* waits */
+/* Adds a batch; returns "every loss so far is finite" as an expression, or NULL after an error. */
+clef_tensor *clef__meters_add(clef__meters *meters, clef_tensor *output, clef_tensor *target, clef_tensor *loss,
+                              double weight);
+/* Is accuracy defined: [n,c] outputs and n integer classes. */
+bool clef__has_classes(clef_tensor *output, clef_tensor *target);
+/* loss(output, target) as a scalar, and what one batch of `size` weighs in the sum over all. */
+clef_tensor *clef__batch_loss(clef_loss_fn loss, const clef_loss_options *options, clef_tensor *output,
+                              clef_tensor *target, int64_t size, double *weight);
+
+/* ---- evaluate.c ---- */
+/* Means over a loader; confusion (the dataset's classes² counts) may be NULL. */
+typedef struct clef__score {
+    int64_t items, classes;
+    double loss, accuracy, top5, seconds;
+} clef__score;
+clef_status clef__score_loader(clef_module *module, clef_loader *loader, clef_loss_fn loss,
+                               const clef_loss_options *options, int64_t *confusion, clef__score *score);
+
+/* ---- progress.c ---- */
+typedef struct clef__bar {
+    FILE *out; /* NULL: silent */
+    bool terminal, color, open;
+    double last;
+} clef__bar;
+void clef__bar_init(clef__bar *bar, FILE *out);
+void clef__bar_progress(clef__bar *bar, const clef_progress *progress);
+void clef__bar_epoch(clef__bar *bar, const clef_epoch *epoch, int64_t epochs);
+void clef__bar_close(clef__bar *bar);
+
+/* ---- fit.c: one training run ---- */
+typedef struct clef__fit {
+    clef_module *module;
+    const clef_fit_options *o;
+    clef_context *ctx;
+    clef__meters meters;
+    clef__bar bar;
+    clef_progress progress;
+    clef_tensor **leaf; /* the parameters that want gradients */
+    int n_leaves;
+    clef_tensor **best; /* copies of every parameter and buffer at the best epoch; NULL until needed */
+    int n_best;
+    bool best_in_memory;
+    double best_metric;
+    int64_t epochs, done, bad_epochs; /* epochs wanted, finished, since the best one */
+    int64_t batch, items;             /* of the current epoch */
+    int pending;                      /* batches whose gradients wait for a step */
+    int64_t sync_every, since_sync;   /* steps between two readings of the meters */
+    double sync_time, epoch_start, compile_wall, run_start;
+    double throughput_items, throughput_seconds;
+    bool stopped, interrupted, resumed_inside;
+} clef__fit;
+
+/* epoch.c: the training half of an epoch. */
+clef_status clef__train_epoch(clef__fit *f, clef_epoch *result);
+
+/* checkpoints.c */
+clef_status clef__checkpoint_inside(clef__fit *f);                      /* last.ckpt in mid-epoch */
+clef_status clef__checkpoint_epoch(clef__fit *f, bool improved);        /* last, best, epoch-N */
+clef_status clef__checkpoint_resume(clef__fit *f);
+clef_status clef__best_remember(clef__fit *f);
+clef_status clef__best_restore(clef__fit *f);
+void clef__best_forget(clef__fit *f);
+
+/* csvlog.c: one line per epoch; lines of epochs after `done` are dropped when a run is resumed. */
+clef_status clef__csv_begin(clef__fit *f);
+clef_status clef__csv_line(clef__fit *f, const clef_epoch *epoch);
+
+/* diagnose.c: after a loss that is no number: names the batch and the first bad layer. */
+clef_status clef__diagnose(clef__fit *f, int64_t bad_batch);
+#endif
