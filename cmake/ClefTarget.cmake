@@ -1,0 +1,97 @@
+# Flags and helpers shared by the library, the tool, the examples and the benchmarks.
+
+# C11 with POSIX, warnings, sanitizers.  STRICT adds the warnings that our own files keep and test macros do not.
+function(clef_c_target target)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "STRICT" "" "")
+  set_target_properties(${target} PROPERTIES C_STANDARD 11 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF)
+  if(UNIX)
+    target_compile_definitions(${target} PRIVATE _POSIX_C_SOURCE=200809L)
+  endif()
+  if(CMAKE_C_COMPILER_ID MATCHES "GNU|Clang")
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C>:-Wall -Wextra>)
+    if(arg_STRICT)
+      target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C>:-Wpedantic -Wshadow -Wstrict-prototypes
+        -Wmissing-prototypes -Wvla>)
+    endif()
+    if(CLEF_WERROR)
+      target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C>:-Werror>)
+    endif()
+    if(CLEF_SANITIZE)
+      set(flags -fsanitize=${CLEF_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
+      target_compile_options(${target} PRIVATE ${flags})
+      target_link_options(${target} PRIVATE ${flags})
+    endif()
+    if(CLEF_FUZZ)
+      target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
+    endif()
+  endif()
+endfunction()
+
+# An installed program finds the library beside it, wherever the prefix was moved to.
+function(clef_relative_rpath target)
+  file(RELATIVE_PATH up /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
+  if(APPLE)
+    set_target_properties(${target} PROPERTIES INSTALL_RPATH "@loader_path/${up}")
+  elseif(UNIX)
+    set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN/${up}")
+  endif()
+endfunction()
+
+# One program of public headers only, in <build>/<folder>/.
+function(clef_program target source folder)
+  add_executable(${target} ${source})
+  clef_c_target(${target} STRICT)
+  get_filename_component(name ${source} NAME_WE)
+  set_target_properties(${target} PROPERTIES OUTPUT_NAME ${name}
+    RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/${folder})
+  target_link_libraries(${target} PRIVATE clef_shared Threads::Threads ${CLEF_MATH})
+  file(STRINGS ${source} own_opencl REGEX "clef/opencl\\.h")
+  if(own_opencl)
+    target_link_libraries(${target} PRIVATE OpenCL::OpenCL)
+  endif()
+endfunction()
+
+function(clef_example source)
+  get_filename_component(name ${source} NAME_WE)
+  clef_program(example_${name} ${source} examples)
+  if(CLEF_TESTS)
+    add_test(NAME examples/${name} COMMAND example_${name} WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/examples)
+    clef_test_properties(examples/${name} ${source} examples)
+  endif()
+endfunction()
+
+function(clef_bench source)
+  get_filename_component(name ${source} NAME_WE)
+  clef_program(bench_${name} ${source} bench)
+endfunction()
+
+# Environment, skip code, label and timeout of a test.  A source may say more about itself in a comment line
+#     ctest: labels=slow,data timeout=900 serial
+function(clef_test_properties test source label)
+  set(labels ${label})
+  set(timeout 300)
+  set(serial OFF)
+  file(STRINGS ${source} said REGEX "ctest: ")
+  if(said MATCHES "labels=([a-z_,]+)")
+    string(REPLACE "," ";" more "${CMAKE_MATCH_1}")
+    list(APPEND labels ${more})
+  endif()
+  if(said MATCHES "timeout=([0-9]+)")
+    set(timeout ${CMAKE_MATCH_1})
+  endif()
+  if(said MATCHES "ctest: .*serial")
+    set(serial ON)
+  endif()
+  set_tests_properties(${test} PROPERTIES LABELS "${labels}" SKIP_RETURN_CODE 77 TIMEOUT ${timeout} RUN_SERIAL ${serial}
+    ENVIRONMENT "${clef_test_environment}")
+endfunction()
+
+# Tests keep out of the user's cache; Criterion names the cases that it skips, which check.sh collects.
+set(clef_test_environment "CLEF_CACHE_DIR=${CMAKE_CURRENT_BINARY_DIR}/test-cache" CRITERION_VERBOSITY_LEVEL=1)
+if(CLEF_SANITIZE)
+  list(APPEND clef_test_environment
+    "ASAN_OPTIONS=detect_leaks=1:handle_abort=1"
+    "LSAN_OPTIONS=suppressions=${CMAKE_CURRENT_SOURCE_DIR}/cmake/leaks.supp:print_suppressions=0"
+    "UBSAN_OPTIONS=print_stacktrace=1"
+    "TSAN_OPTIONS=suppressions=${CMAKE_CURRENT_SOURCE_DIR}/cmake/races.supp:halt_on_error=1")
+endif()

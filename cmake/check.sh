@@ -1,0 +1,115 @@
+#!/bin/sh
+# check.sh: installs what is missing, builds, runs every test, and says what was skipped and what would enable it.
+#
+#   1. the release preset: all tests, with the kernel tests again on rusticl and under Oclgrind
+#   2. the asan preset: the plain-main tests under AddressSanitizer and UBSan
+#   3. the fuzz preset: each fuzz target for a few seconds (needs clang)
+#
+# Environment: CLEF_DATA, CLEF_SHAPES (default ../shared/data, ../shared/shapes where they exist), CLEF_CHECK_JOBS.
+# The last line is "N passed, N failed, N skipped"; the exit status is 0 when nothing failed.
+cd "$(dirname "$0")/.." || exit 2
+root=$PWD
+. cmake/setup.sh
+
+begun=$(date +%s)
+elapsed() { echo "$(($(date +%s) - begun)) s"; }
+title() { printf '\n==== %s (%s) ====\n' "$1" "$(elapsed)"; }
+
+[ -n "$CLEF_DATA" ] || { [ -d ../shared/data ] && CLEF_DATA=$(cd ../shared/data && pwd) && export CLEF_DATA; }
+[ -n "$CLEF_SHAPES" ] || { [ -d ../shared/shapes ] && CLEF_SHAPES=$(cd ../shared/shapes && pwd) && export CLEF_SHAPES; }
+jobs=${CLEF_CHECK_JOBS:-$(cores)}
+reports=build/check
+failed_steps=
+skipped_steps=
+
+fail_step() {
+    say "FAILED: $1"
+    failed_steps="$failed_steps$1
+"
+}
+skip_step() {
+    say "skipped: $1"
+    skipped_steps="$skipped_steps$1
+"
+}
+
+# preset NAME WHAT [OPTIONS…]: configure, build, test; the report goes to $reports/NAME.xml.
+preset() {
+    name=$1 what=$2
+    shift 2
+    title "$what: configure and build"
+    cmake --preset "$name" "$@" >build/check/"$name"-configure.log 2>&1 || {
+        cat build/check/"$name"-configure.log
+        fail_step "$what: configure"
+        return
+    }
+    grep 'Clef' build/check/"$name"-configure.log
+    cmake --build --preset "$name" -j "$jobs" >build/check/"$name"-build.log 2>&1 || {
+        grep -E 'error|Error|warning|undefined' -A 5 build/check/"$name"-build.log | tail -n 80
+        fail_step "$what: build (all of it in build/check/$name-build.log)"
+        return
+    }
+    title "$what: tests"
+    ctest --preset "$name" -j "$jobs" --no-tests=ignore --output-junit "$root/$reports/$name.xml" \
+        --test-output-size-passed 65536 --test-output-size-failed 262144
+}
+
+title "setup"
+setup_packages check
+mkdir -p $reports
+rm -f $reports/*.xml
+
+preset release "release"
+if printf 'int main(void){return 0;}\n' | cc -fsanitize=address,undefined -x c - -o /dev/null 2>/dev/null; then
+    preset asan "sanitizers"
+else
+    skip_step "sanitizers: this compiler has no AddressSanitizer (packages libasan, libubsan)"
+fi
+clang=$(for c in clang clang-14 clang-15 clang-16 clang-17 clang-18 clang-19; do have $c && echo $c && break; done)
+if [ -n "$clang" ] && printf 'int LLVMFuzzerTestOneInput(const char *d, long n){return d&&n<0;}\n' |
+    "$clang" -fsanitize=fuzzer,address,undefined -x c - -o /dev/null 2>/dev/null; then
+    preset fuzz "fuzzing" -DCMAKE_C_COMPILER="$clang"
+else
+    skip_step "fuzzing: needs clang with its runtime (packages clang, and libclang-rt-NN-dev where that is apart)"
+fi
+
+title "summary"
+# One line per test: STATUS name, then its reasons for skipping, from ctest's JUnit files.
+cat $reports/*.xml 2>/dev/null | sed 's/&quot;/"/g; s/&apos;/'"'"'/g; s/&lt;/</g; s/&gt;/>/g; s/&amp;/\&/g' | awk -F'"' '
+    /<testcase / {
+        name = $2
+        for (i = 1; i < NF; i++) if ($i ~ / status=$/) status = $(i + 1)
+        # `notrun` is a skip when the test asked for it; else its program is missing.
+        kind = status == "run" ? "passed" : status == "fail" ? "failed" : ""
+    }
+    /<failure/ { kind = "failed" }
+    /<skipped/ && kind == "" { kind = $0 ~ /SKIP/ ? "skipped" : "failed" }
+    /skipped: / { line = $0; sub(/.*skipped: /, "", line); reasons[++n] = line }
+    /\[SKIP\]|\[ *SKIP *\]/ { line = $0; sub(/.*\] */, "", line); reasons[++n] = line }
+    /<\/testcase>/ {
+        print kind " " name
+        if (kind == "skipped" && n == 0) reasons[++n] = "no reason given"
+        for (i = 1; i <= n; i++) if (!seen[name, reasons[i]]++) print "reason " (kind == "skipped" ? "all" : "part") " " name ": " reasons[i]
+        n = 0
+    }' >$reports/summary
+count() { grep -c "^$1 " $reports/summary; }
+lines() { printf '%s' "$1" | grep -c .; }
+passed=$(count passed)
+failed=$(($(count failed) + $(lines "$failed_steps")))
+skipped=$(($(count skipped) + $(count 'reason part') + $(lines "$skipped_steps")))
+
+if [ "$skipped" -gt 0 ]; then
+    say "Skipped, and what would enable it:"
+    [ -z "$skipped_steps" ] || printf '%s' "$skipped_steps" | sed 's/^/  /'
+    sed -n 's/^reason \(all\|part\) /  /p' $reports/summary | sort -u
+    [ -n "$CLEF_DATA" ] || say "  (CLEF_DATA is not set: tests on MNIST and CIFAR-10 want a folder with mnist/ and cifar10/)"
+    [ -n "$CLEF_SHAPES" ] || say "  (CLEF_SHAPES is not set: shape tests want a folder with DeepBench's CSV files)"
+fi
+if [ "$failed" -gt 0 ]; then
+    say "Failed:"
+    [ -z "$failed_steps" ] || printf '%s' "$failed_steps" | sed 's/^/  /'
+    sed -n 's/^failed /  /p' $reports/summary
+fi
+say "Time: $(elapsed)"
+say "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ]
