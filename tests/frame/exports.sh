@@ -1,0 +1,31 @@
+#!/bin/sh
+# exports.sh LIBRARY MAJOR: the shared library shows clef_ functions only, has its SONAME, and needs no surprising library.
+library=$1 major=$2
+for tool in nm readelf; do
+    command -v $tool >/dev/null 2>&1 || {
+        echo "skipped: $tool is missing (package binutils)"
+        exit 77
+    }
+done
+others=$(nm -D --defined-only "$library" | awk '{ print $3 }' | sed 's/@.*//' | grep -Ev '^clef_[a-z0-9]|^(_init|_fini)$')
+leaked=$(nm -D --defined-only "$library" | awk '{ print $3 }' | grep '^clef__')
+if [ -n "$others$leaked" ]; then
+    echo "exports: these symbols should be hidden:" $others $leaked >&2
+    exit 1
+fi
+dynamic=$(readelf -d "$library")
+echo "$dynamic" | grep -q "SONAME.*\[libclef\.so\.$major\]" || {
+    echo "exports: SONAME is not libclef.so.$major" >&2
+    exit 1
+}
+needed=$(echo "$dynamic" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
+for name in $needed; do
+    case $name in
+    libc.so* | libm.so* | libpthread.so* | libOpenCL.so* | libz.so* | libcjson.so* | ld-linux* | libgcc_s.so*) ;;
+    libc.musl*) ;;
+    *)
+        echo "exports: the library needs $name" >&2
+        exit 1 ;;
+    esac
+done
+echo "exports: $(nm -D --defined-only "$library" | grep -c ' clef_') functions; needs" $needed

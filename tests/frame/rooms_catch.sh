@@ -1,0 +1,45 @@
+#!/bin/sh
+# rooms_catch.sh SOURCE: cmake/check_rooms.sh passes a good tree and complains of each kind of wrong include.
+source=$1
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$work/include/clef" "$work/examples" "$work/src/runtime" "$work/src/graph" "$work/src/plan" "$work/src/ops" \
+    "$work/src/nn" "$work/src/io" "$work/src/train" "$work/src/tools"
+cd "$work" || exit 1
+: >include/clef.h
+: >include/clef/base.h
+
+# try FILE INCLUDE good|bad
+wrong=0
+try() {
+    echo "#include $2" >"$1"
+    if sh "$source/cmake/check_rooms.sh" "$work" >/dev/null 2>&1; then verdict=good; else verdict=bad; fi
+    if [ $verdict != "$3" ]; then
+        echo "rooms_catch: $1 with #include $2 was called $verdict" >&2
+        wrong=1
+    fi
+    rm "$1"
+}
+try src/runtime/a.c '<CL/cl.h>' good
+try src/graph/a.c '<CL/cl.h>' bad
+try src/tools/a.c '<clef/opencl.h>' bad
+try include/clef/opencl.h '<CL/cl.h>' good
+try include/clef/tensor.h '<CL/cl.h>' bad
+try include/clef/tensor.h '"graph/graph.h"' bad
+try src/plan/a.c '"graph/graph.h"' good
+try src/graph/a.h '"plan/plan.h"' bad
+try src/graph/a.c '"runtime/runtime.h"' good
+try src/runtime/a.c '"graph/graph.h"' bad
+try src/nn/a.c '"ops/ops.h"' good
+try src/ops/a.c '"nn/nn.h"' bad
+try src/io/a.c '"train/train.h"' bad
+try src/train/a.c '"io/io.h"' good
+try src/nn/a.c '"../ops/ops.h"' bad
+try src/tools/a.c '"runtime/runtime.h"' bad
+try src/tools/a.c '"clef.h"' good
+: >src/graph/graph.h
+try examples/a.c '"graph/graph.h"' bad
+try examples/a.c '"../src/graph/graph.h"' bad
+try examples/a.c '<clef.h>' good
+[ $wrong = 0 ] && echo "rooms_catch: as expected"
+exit $wrong

@@ -1,0 +1,72 @@
+/* fuzz_idx.c — arbitrary bytes as an IDX file, plain or gzip.  What is accepted is as long as its header says;
+   what is asked of the allocator stays in proportion to the input.  One mutation in eight starts from a
+   well-formed file. */
+#include "data/data_internal.h"
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+size_t LLVMFuzzerMutate(uint8_t *bytes, size_t size, size_t room);
+size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t size, size_t room, unsigned seed);
+
+static size_t asked;
+
+static void *count_alloc(void *user, size_t n) {
+    (void)user;
+    asked += n;
+    return malloc(n);
+}
+
+static void *count_realloc(void *user, void *old, size_t n) {
+    (void)user;
+    asked += n;
+    return realloc(old, n);
+}
+
+static void count_free(void *user, void *old) {
+    (void)user;
+    free(old);
+}
+
+int LLVMFuzzerInitialize(int *argc, char ***argv) {
+    static const clef_allocator counting = {count_alloc, count_realloc, count_free, NULL};
+    (void)argc, (void)argv;
+    clef_set_allocator(&counting);
+    return 0;
+}
+
+/* A file [1+a%5, 1+b%5] of zeros. */
+static size_t well_formed(uint8_t *bytes, size_t room, unsigned seed) {
+    uint8_t rows = (uint8_t)(1 + seed % 5), columns = (uint8_t)(1 + seed / 5 % 5);
+    size_t size = 12 + (size_t)rows * columns;
+    if (size > room)
+        return 0;
+    memset(bytes, 0, size);
+    bytes[2] = 8;
+    bytes[3] = 2;
+    bytes[7] = rows;
+    bytes[11] = columns;
+    return size;
+}
+
+size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t size, size_t room, unsigned seed) {
+    if (seed % 8 == 0)
+        size = well_formed(bytes, room, seed / 8);
+    return LLVMFuzzerMutate(bytes, size, room);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
+    char why[CLEF__WHY] = "";
+    clef__blob blob = {clef__alloc(size ? size : 1), size};
+    clef__idx idx;
+    memcpy(blob.bytes, bytes, size);
+    asked = 0;
+    bool ok = clef__idx_unpack(&blob, &idx, why);
+    if (ok ? blob.size != idx.header + idx.numel : why[0] == 0)
+        abort();
+    if (asked > 200000 + 8 * 1032 * size)
+        abort(); /* two zlib states; doubling up to deflate's bound */
+    clef__blob_free(&blob);
+    return 0;
+}

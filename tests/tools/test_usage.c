@@ -1,0 +1,72 @@
+/* What the command says to wrong words, missing devices and missing data: one line and the right exit code. */
+#include "tools/tool_support.h"
+
+TestSuite(usage, .init = enter_workplace, .fini = leave_workplace);
+
+static void refused(const char *environment, const char *arguments, int code, const char *says) {
+    const said *s = clef(environment, arguments);
+    cr_expect_eq(s->code, code, "clef %s: exit code %d, %s", arguments, s->code, s->err);
+    cr_expect_eq(lines(s->err), 1, "clef %s: %s", arguments, s->err);
+    cr_expect(strstr(s->err, says), "clef %s: %s", arguments, s->err);
+    cr_expect_str_eq(s->out, "", "clef %s", arguments);
+}
+
+Test(usage, wrong_words) {
+    refused("", "dance", 2, "unknown verb \"dance\"");
+    refused("", "train --epoch 3", 2, "unknown option --epoch");
+    refused("", "train --epochs", 2, "missing");
+    refused("", "train --epochs many", 2, "--epochs wants a whole number");
+    refused("", "train --epochs 0", 2, "--epochs wants");
+    refused("", "train --lr fast", 2, "--lr wants a number");
+    refused("", "train --lr=-1", 2, "--lr wants a number");
+    refused("", "train --model vgg", 2, "mlp|lenet|cnn|resnet18");
+    refused("", "train --model ''", 2, "mlp|lenet|cnn|resnet18");
+    refused("", "train --data faces", 2, "digits | mnist");
+    refused("", "train --data digits:dir", 2, "digits | mnist");
+    refused("", "train --json=yes", 2, "no value");
+    refused("", "train now", 2, "surplus word");
+    refused("", "train --resume", 2, "--checkpoint");
+    refused("", "train --optimizer adam --momentum 0.9", 2, "--momentum");
+    refused("", "cache burn", 2, "show|verify|clear");
+    refused("", "eval", 2, "--weights");
+}
+
+Test(usage, help_and_version) {
+    const said *s = clef("", "");
+    cr_expect_eq(s->code, 2);
+    s = clef("", "--help");
+    cr_expect_eq(s->code, 0);
+    cr_expect(strstr(s->out, "train") && strstr(s->out, "cache") && !*s->err);
+    s = clef("", "train --help");
+    cr_expect_eq(s->code, 0);
+    cr_expect(strstr(s->out, "--checkpoint-every N") && strstr(s->out, "--seed S") && !*s->err);
+    s = clef("", "--version");
+    cr_expect_eq(s->code, 0);
+    cr_expect(strstr(s->out, "clef 0.") && strstr(s->out, "components:"));
+}
+
+Test(usage, unknown_device) {
+    refused("", "train --device nonesuch", 2, "nonesuch");
+    refused("CLEF_DEVICE=99", "bench", 2, "99");
+}
+
+Test(usage, no_opencl) {
+    refused("OCL_ICD_VENDORS=/nonexistent", "devices", 77, "");
+    refused("OCL_ICD_VENDORS=/nonexistent", "train --json", 77, "");
+    refused("OCL_ICD_VENDORS=/nonexistent", "bench", 77, "");
+    cr_expect_eq(clef("OCL_ICD_VENDORS=/nonexistent", "--version")->code, 0);
+}
+
+Test(usage, missing_files) {
+    refused("", "train --quiet --data mnist:/nonexistent", 1, "/nonexistent");
+    refused("env -u CLEF_DATA", "train --quiet --data cifar10", 1, "CLEF_DATA");
+    refused("", "eval --weights /nonexistent.safetensors", 1, "/nonexistent.safetensors");
+    refused("", "train --quiet --model mlp --epochs 1 --limit 64 --out /nonexistent/w.safetensors", 1, "/nonexistent");
+}
+
+Test(usage, stdout_that_cannot_be_written_is_a_failure) {
+    char command[512];
+    snprintf(command, sizeof command, "'%s' --help >/dev/full 2>/dev/null", CLEF_TEST_TOOL);
+    if (access("/dev/full", W_OK)) cr_skip("no /dev/full");
+    cr_expect_eq(WEXITSTATUS(system(command)), 1);
+}
