@@ -1,8 +1,10 @@
-/* pack.cl — the two helpers of gemm.cl.
+/* pack.cl — the helpers of gemm.cl: what it reads and writes, put into the order it likes.
 
    pack: B[k][n], k in three levels with any strides, into panels [z][ceil(N/NR)][K][NR], the last one filled with zeros.
    With NR = MR it packs the rows of A in the same way.
    finish: C[z][m][n] = Σ_s partial[z][s][m][n] (+ bias[n]) in the order of s, into C's own strides.
+
+   pad: an image with zeros around it, channels innermost.
 
    Knobs: NR; IN, OUT: storage before and after; W (finish): lanes; BIAS. */
 #ifndef IN
@@ -95,6 +97,33 @@ __kernel void finish(__global const MEMORY(IN) *restrict part_base, long part_of
             sum += LOAD(OUT, 1, bias + bias_offset, z % z2 * bias_z + n);
 #endif
             STORE(OUT, 1, c, n * cn, sum);
+        }
+    }
+}
+
+/* An image of any strides into a dense one, [n][h + pads][w + pads][c], with zeros around it; a work-item fills one row. */
+__kernel void pad(__global const MEMORY(IN) *restrict from_base, long from_offset, __global MEMORY(OUT) *restrict to_base,
+                  long to_offset, int rows, int h, int w, int c, long sn, long sh, long sw, long sc, int before_h, int after_h,
+                  int before_w, int after_w) {
+    int row = (int)get_global_id(0), height = h + before_h + after_h, width = w + before_w + after_w;
+    if (row >= rows) return;
+    int y = row % height - before_h;
+    __global MEMORY(OUT) *to = to_base + to_offset + (long)row * width * c;
+    int left = y >= 0 && y < h ? before_w * c : width * c, right = y >= 0 && y < h ? after_w * c : 0;
+    for (int i = 0; i < left; i++) STORE(OUT, 1, to, i, (S)0);
+    for (int i = 0; i < right; i++) STORE(OUT, 1, to, width * c - right + i, (S)0);
+    if (y < 0 || y >= h) return;
+    __global const MEMORY(IN) *from = from_base + from_offset + row / height * sn + y * sh;
+    to += left;
+    if (sc == 1) {
+        PLAIN_LOOP
+        for (int x = 0; x < w; x++)
+            for (int i = 0; i < c; i++) STORE(OUT, 1, to, x * c + i, LOAD(IN, 1, from, x * sw + i));
+    } else {
+        PLAIN_LOOP
+        for (int i = 0; i < c; i++) {
+            PLAIN_LOOP
+            for (int x = 0; x < w; x++) STORE(OUT, 1, to, x * c + i, LOAD(IN, 1, from, x * sw + i * sc));
         }
     }
 }

@@ -229,22 +229,29 @@ static clef_status settle(clef_context *ctx, clef__graph *graph) {
     return status;
 }
 
-clef_status clef_end_step(clef_context *ctx) {
-    if (!ctx) return CLEF_INVALID;
-    clef__graph *graph = clef__graph_of(ctx);
-    if (!graph) return CLEF_MEMORY;
-    clef_status status = settle(ctx, graph);
-    for (int i = 0; i < graph->n_wanted; i++) clef__node_release(graph->wanted[i]);
-    graph->n_wanted = 0;
-    for (clef_tensor *t = graph->kept; t; t = t->next)
-        if (t->node->buffer) clef__node_cut(t->node); /* the tape ends with the step */
-    if (graph->made == 0) return status;
+/* Frees the temporaries of earlier steps. */
+static void drop_temporaries(clef__graph *graph) {
     clef_tensor *next;
     for (clef_tensor *t = graph->temporaries; t; t = next) {
         next = t->next;
         if (t->generation < graph->generation) free_tensor(graph, t);
     }
-    graph->generation++;
-    graph->made = 0;
+}
+
+clef_status clef_end_step(clef_context *ctx) {
+    if (!ctx) return CLEF_INVALID;
+    clef__graph *graph = clef__graph_of(ctx);
+    if (!graph) return CLEF_MEMORY;
+    bool counts = graph->made > 0;
+    if (counts) drop_temporaries(graph); /* first, as a handle on a parameter's old value forbids updating in place */
+    clef_status status = settle(ctx, graph);
+    for (int i = 0; i < graph->n_wanted; i++) clef__node_release(graph->wanted[i]);
+    graph->n_wanted = 0;
+    for (clef_tensor *t = graph->kept; t; t = t->next)
+        if (t->node->buffer) clef__node_cut(t->node); /* the tape ends with the step */
+    if (counts) {
+        graph->generation++;
+        graph->made = 0;
+    }
     return status;
 }

@@ -75,9 +75,12 @@ static bool make_roster(roster *r, const clef_checkpoint *what, clef__report *re
     r->n = r->models + (what->optimizer ? clef_optimizer_tensors(what->optimizer) : 0);
     r->entry = clef__calloc((size_t)r->n, sizeof *r->entry);
     if (!r->entry) return clef__report_set(report, CLEF_MEMORY, "no memory for %d names", r->n), false;
-    for (int i = 0; i < r->n; i++)
+    for (int i = 0; i < r->n; i++) {
         r->entry[i] = i < r->models ? clef_module_tensor(what->module, i)
                                     : clef_optimizer_tensor(what->optimizer, i - r->models);
+        if (!r->entry[i].name || !r->entry[i].tensor)
+            return clef__report_set(report, CLEF_STATE, "tensor %d of model and optimizer is not to be had", i), false;
+    }
     return true;
 }
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 enum {
-    LONGEST_K = 6144,      /* a panel of B of this many rows still lies in a second-level cache */
+    LONGEST_K = 4608,      /* a panel of B of this many rows still lies in a second-level cache */
     SHORTEST_SPLIT = 128,  /* fewer products than this do not pay the second pass of a split */
     ITEM_FLOPS = 8000000,  /* a work-item's share on a CPU: long against its start, short against the whole */
     PAGE_FLOATS = 1024     /* rows this far apart (or a multiple) fall into the same set of a first-level cache */

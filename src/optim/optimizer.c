@@ -3,6 +3,7 @@
    Invariants: parameters and states keep their handles and only change value; a slot's states are f32 unless the parameter
    is f64; a parameter under two names has one slot. */
 #include "optim/optimizer.h"
+#include "graph/graph_internal.h"
 #include "ops/ops.h"
 #include <math.h>
 #include <string.h>
@@ -88,10 +89,11 @@ static bool add_slots(clef_optimizer *o, const clef_module *module, const clef__
 
 /* Initial weights and states are computed at once, so that the first step's plan is already every step's. */
 static clef_status materialize(const clef_optimizer *o) {
-    size_t most = (size_t)o->n * (size_t)(1 + o->n_states);
-    clef_tensor **t = clef__calloc(most ? most : 1, sizeof *t);
+    size_t most = 1 + (size_t)o->n * (size_t)(1 + o->n_states);
+    clef_tensor **t = clef__calloc(most, sizeof *t);
     if (!t) return clef__fail(o->ctx, CLEF_MEMORY, "%s: no memory for %zu tensors", o->rule->name, most);
     int n = 0;
+    t[n++] = o->counts;
     for (int i = 0; i < o->n; i++) {
         t[n++] = o->slot[i].parameter;
         for (int j = 0; j < o->n_states; j++) t[n++] = o->slot[i].state[j];
@@ -211,12 +213,21 @@ static clef_status update_slot(clef_optimizer *o, clef__slot *s, numbers *n) {
     return status;
 }
 
+/* Drops the handles made since `before` was the newest: nothing but the parameter or state then holds a new value, so the
+   next step may overwrite it in place. */
+static void drop_handles(clef_context *ctx, const clef_tensor *before) {
+    const clef__graph *graph = clef__graph_of(ctx);
+    while (graph->temporaries != before) clef_release(clef_keep(graph->temporaries));
+}
+
 static clef_status update_all(clef_optimizer *o) {
     numbers n = {0};
     clef_status status = fetch_counts(o);
+    const clef_tensor *before = clef__graph_of(o->ctx)->temporaries;
     bool was = clef_set_grad_enabled(o->ctx, false);
     for (int i = 0; !status && i < o->n; i++) status = update_slot(o, &o->slot[i], &n);
     clef_set_grad_enabled(o->ctx, was);
+    drop_handles(o->ctx, before);
     o->steps++;
     o->dirty = true;
     return status;

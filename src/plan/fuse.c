@@ -55,14 +55,13 @@ static bool add_member(clef__group *group, int item) {
     return true;
 }
 
-static int first_member(const clef__grouping *gr, int i) { return gr->group[i].member[0]; }
 static int last_member(const clef__grouping *gr, int i) { return gr->group[i].member[gr->group[i].n_members - 1]; }
 
-/* Does `from` depend on `to`?  Items only depend on earlier ones, which prunes the search. */
+/* Does `from` depend on `to`?  (Indices do not prune this: a fused group may hold later items than its consumers.) */
 static bool reaches(clef__grouping *gr, int from, int to) {
     if (from == to) return true;
     clef__group *group = &gr->group[from];
-    if (group->visited == gr->visit || last_member(gr, from) < first_member(gr, to)) return false;
+    if (group->visited == gr->visit) return false;
     group->visited = gr->visit;
     for (int i = 0; i < group->n_edges; i++)
         if (reaches(gr, find(gr, group->edge[i].group), to)) return true;

@@ -97,7 +97,6 @@ static clef_status launch_all(clef__plan *plan, clef_context *ctx, const clef__g
         status = launch->copies ? copy_launch(plan, g, launch)
                                 : clef__kernel_launch(launch->kernel, launch->global, launch->local, launch->label);
     }
-    clef__counters(ctx)->launches += (uint64_t)plan->n_launches;
     for (int d = 0; status == CLEF_OK && d < clef__device_count(ctx); d++) status = clef__flush(clef__device_at(ctx, d));
     return status;
 }

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { NOTE_SIZE = 1024, STATE_SIZE = 256 };
+enum { NOTE_SIZE = 1024, STATE_SIZE = 424 };
 
 static char *path_of(const clef__fit *f, const char *name) { return clef__format("%s/%s", f->o->checkpoint_dir, name); }
 
@@ -155,11 +155,8 @@ clef_status clef__best_restore(clef__fit *f) {
     clef_status status = CLEF_OK;
     if (!f->best_in_memory) {
         char *path = f->o->checkpoint_dir ? path_of(f, "best.ckpt") : NULL;
-        if (path && access(path, F_OK) == 0) {
-            clef_random_state random = clef_random_get(f->ctx);
+        if (path && access(path, F_OK) == 0)
             status = clef_checkpoint_load(f->ctx, path, &(clef_checkpoint){.module = f->module});
-            clef_random_set(f->ctx, random);
-        }
         clef__free(path);
         return status;
     }

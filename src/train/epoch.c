@@ -47,20 +47,17 @@ static clef_status train_batch(clef__fit *f, const clef_batch *batch) {
     return ++f->pending == accumulate || last ? optimizer_step(f, finite) : CLEF_OK;
 }
 
-/* Runs a batch and notes how long the host spent on it if kernels had to be compiled. */
-static clef_status timed_batch(clef__fit *f, const clef_batch *batch) {
-    double start = clef__seconds(), compiled = clef_counters_get(f->ctx).compile_seconds;
-    clef_status status = train_batch(f, batch);
-    if (clef_counters_get(f->ctx).compile_seconds > compiled) f->compile_wall += clef__seconds() - start;
-    f->batch = batch->index + 1;
-    f->items += batch->size;
-    return status;
-}
-
-static bool wants_reading(clef__fit *f, double *now) {
-    if (++f->since_sync < f->sync_every) return false;
-    *now = clef__seconds();
-    return true;
+/* Closes the interval since the last reading.  One in which kernels were compiled says nothing about speed. */
+static void close_interval(clef__fit *f, double now) {
+    double compiled = clef_counters_get(f->ctx).compile_seconds;
+    if (compiled > f->compiled) {
+        f->compile_wall += now - f->sync_time;
+        f->compile_items += f->items - f->sync_items;
+    }
+    f->compiled = compiled;
+    f->sync_time = now;
+    f->sync_items = f->items;
+    f->since_sync = 0;
 }
 
 /* Sets how many steps make about one reading interval, at most twice as many as before. */
@@ -69,23 +66,27 @@ static void adapt(clef__fit *f, double now) {
     int64_t wanted = per_step > 0 ? (int64_t)fmin(read_interval / per_step, 1e6) : 1000000;
     int64_t limit = f->sync_every * 2;
     f->sync_every = wanted < 1 ? 1 : wanted > limit ? limit : wanted;
-    f->since_sync = 0;
-    f->sync_time = now;
+}
+
+/* Images per second of the epoch so far. */
+static double speed(const clef__fit *f, double now) {
+    double seconds = now - f->epoch_start - f->compile_wall;
+    return seconds > 0 ? (double)(f->items - f->first_item - f->compile_items) / seconds : 0;
 }
 
 static bool report(clef__fit *f, const clef__meter_values *values, double now) {
     clef_progress *p = &f->progress;
-    double seconds = now - f->epoch_start - f->compile_wall;
+    int64_t left = p->batches - f->batch;
+    double rate = speed(f, now);
     bool classes = clef_dataset_classes(clef_loader_dataset(f->o->train)) > 0;
     p->epoch = f->done + 1;
     p->epochs = f->epochs;
     p->batch = f->batch;
-    p->batches = clef_loader_batches(f->o->train);
     p->items = f->items;
     p->loss = values->loss / (double)f->items;
     p->accuracy = classes ? values->correct / (double)f->items : NAN;
-    p->items_per_second = seconds > 0 ? (double)f->items / seconds : 0;
-    p->eta = f->batch > 0 ? seconds * (double)(p->batches - f->batch) / (double)f->batch : NAN;
+    p->items_per_second = rate;
+    p->eta = rate > 0 ? (double)f->items / (double)f->batch * (double)left / rate : NAN;
     p->compiling = p->to_compile = 0;
     clef__bar_progress(&f->bar, p);
     return !f->o->on_progress || f->o->on_progress(f->o->user, p);
@@ -98,17 +99,17 @@ static clef_status look(clef__fit *f, clef__meter_values *values) {
     if (!isfinite(values->loss)) return clef__diagnose(f, (int64_t)values->good);
     double now = clef__seconds();
     adapt(f, now);
+    close_interval(f, now);
     if (!report(f, values, now)) f->stopped = true;
     return CLEF_OK;
 }
 
 static clef_status between_batches(clef__fit *f) {
-    double now;
     clef__meter_values values;
     clef_status status = CLEF_OK;
     int64_t every = f->o->checkpoint_every;
     bool inside = f->batch < clef_loader_batches(f->o->train);
-    if (wants_reading(f, &now)) status = look(f, &values);
+    if (++f->since_sync >= f->sync_every) status = look(f, &values);
     if (status || f->pending > 0 || !inside) return status;
     f->interrupted = f->o->interrupt && *f->o->interrupt;
     if (f->o->checkpoint_dir && (f->interrupted || f->stopped || (every > 0 && f->batch % every == 0)))
@@ -125,32 +126,36 @@ static clef_status begin_epoch(clef__fit *f) {
     }
     f->resumed_inside = false;
     f->pending = 0;
-    f->since_sync = 0;
+    f->since_sync = f->compile_items = 0;
     f->sync_every = f->sync_every > 1 ? f->sync_every : 1;
+    f->first_item = f->sync_items = f->items;
     f->compile_wall = 0;
+    f->compiled = clef_counters_get(f->ctx).compile_seconds;
     f->epoch_start = f->sync_time = clef__seconds();
     return status;
 }
 
-static void fill_result(clef__fit *f, const clef__meter_values *values, int64_t items_here, clef_epoch *result) {
+static void fill_result(clef__fit *f, const clef__meter_values *values, clef_epoch *result) {
     bool classes = clef_dataset_classes(clef_loader_dataset(f->o->train)) > 0;
-    double seconds = clef__seconds() - f->epoch_start, busy = seconds - f->compile_wall;
-    *result = (clef_epoch){.epoch = f->done + 1, .test_loss = NAN, .test_accuracy = NAN, .seconds = seconds};
+    double now = clef__seconds();
+    close_interval(f, now);
+    *result = (clef_epoch){.epoch = f->done + 1, .test_loss = NAN, .test_accuracy = NAN, .seconds = now - f->epoch_start};
     result->loss = values->loss / (double)f->items;
     result->accuracy = classes ? values->correct / (double)f->items : NAN;
-    result->items_per_second = busy > 0 ? (double)items_here / busy : 0;
+    result->items_per_second = speed(f, now);
     result->lr = clef_learning_rate(f->o->optimizer);
-    f->throughput_items += (double)items_here;
-    f->throughput_seconds += busy > 0 ? busy : 0;
+    f->throughput_items += (double)(f->items - f->first_item - f->compile_items);
+    f->throughput_seconds += result->seconds - f->compile_wall;
 }
 
 clef_status clef__train_epoch(clef__fit *f, clef_epoch *result) {
     clef_batch batch;
     clef__meter_values values;
     clef_status status = begin_epoch(f);
-    int64_t before = f->items;
     while (!status && !f->interrupted && !f->stopped && clef_next(f->o->train, &batch)) {
-        status = timed_batch(f, &batch);
+        status = train_batch(f, &batch);
+        f->batch = batch.index + 1;
+        f->items += batch.size;
         if (!status) status = between_batches(f);
     }
     if (!status) status = clef_error_status(f->ctx);
@@ -160,6 +165,6 @@ clef_status clef__train_epoch(clef__fit *f, clef_epoch *result) {
                                          "set with fewer items than a batch?");
     status = clef__meters_read(&f->meters, &values);
     if (!status && !isfinite(values.loss)) status = clef__diagnose(f, (int64_t)values.good);
-    if (!status) fill_result(f, &values, f->items - before, result);
+    if (!status) fill_result(f, &values, result);
     return status;
 }

@@ -76,7 +76,8 @@ typedef struct clef__fit {
     int64_t batch, items;             /* of the current epoch */
     int pending;                      /* batches whose gradients wait for a step */
     int64_t sync_every, since_sync;   /* steps between two readings of the meters */
-    double sync_time, epoch_start, compile_wall, run_start;
+    int64_t first_item, sync_items, compile_items; /* items at the epoch's start, at the last reading, while compiling */
+    double sync_time, epoch_start, compile_wall, compiled;
     double throughput_items, throughput_seconds;
     bool stopped, interrupted, resumed_inside;
 } clef__fit;

@@ -29,13 +29,15 @@ static inline clef__blob idx_file(int rank, const uint32_t *dim, unsigned salt, 
     return blob;
 }
 
-/* CIFAR records; record i has class (i + salt) % 10 and pixel p has the value (i * 31 + p * 7) % 256. */
+static inline uint8_t cifar_pixel(size_t i, size_t p) { return (uint8_t)(i * 31 + p * 7 + p / 1024 * 50); }
+
+/* CIFAR records; record i has class (i + salt) % 10 and pixel p the value of cifar_pixel(i, p). */
 static inline clef__blob cifar_file(size_t records, unsigned salt) {
     clef__blob blob = {clef__calloc(records ? records : 1, CLEF__CIFAR_RECORD), records * CLEF__CIFAR_RECORD};
     for (size_t i = 0; i < records; i++) {
         uint8_t *r = blob.bytes + i * CLEF__CIFAR_RECORD;
         r[0] = (uint8_t)((i + salt) % 10);
-        for (size_t p = 0; p < CLEF__CIFAR_PIXELS; p++) r[1 + p] = (uint8_t)(i * 31 + p * 7);
+        for (size_t p = 0; p < CLEF__CIFAR_PIXELS; p++) r[1 + p] = cifar_pixel(i, p);
     }
     return blob;
 }

@@ -221,7 +221,8 @@ Test(datasets, cifar_files) {
         int64_t y;
         cr_assert_eq(clef_dataset_get(data, i, x, &y), CLEF_OK);
         cr_assert_eq(y, classes[i]);
-        for (int p = 0; p < 3072; p++) cr_assert_float_eq(x[p], (uint8_t)(number[i] * 31 + p * 7) / 255.0, 1e-6);
+        for (int p = 0; p < 3072; p++)
+            cr_assert_float_eq(x[p], cifar_pixel((size_t)number[i], (size_t)p) / 255.0, 1e-6);
     }
     cr_assert_null(clef_cifar10(ctx, dir, CLEF_TEST));
     expect_error(CLEF_FORMAT, "5 bytes");

@@ -311,6 +311,17 @@ Test(loader, the_queue_is_bounded) {
     pthread_mutex_unlock(&s.lock);
 }
 
+Test(loader, continuing_fetches_nothing_twice) {
+    source s = {.lock = PTHREAD_MUTEX_INITIALIZER, .fails_at = -1};
+    clef_dataset *data = clef_dataset_callback(ctx, CLEF_SHAPE(2), 40, 3, fetch, &s);
+    clef_loader *loader = clef_loader_open(data, &(clef_loader_options){.batch = 4, .prefetch = 3});
+    cr_assert_eq(clef_loader_set(loader, (clef_loader_state){.epoch = 2, .batch = 7}), CLEF_OK);
+    epoch e = read_from(loader, 7, 1000);
+    cr_assert_eq(e.x[0], 28);
+    cr_assert_eq(s.calls, 12);
+    free_epoch(&e);
+}
+
 Test(loader, several_threads_work) {
     source s = {.lock = PTHREAD_MUTEX_INITIALIZER, .fails_at = -1, .slow = true};
     clef_dataset *data = clef_dataset_callback(ctx, CLEF_SHAPE(2), 60, 3, fetch, &s);

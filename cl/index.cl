@@ -1,0 +1,104 @@
+/* index.cl — reading and adding by index, and counting up.  An index outside 0 … n-1 reads 0 and adds nothing.
+
+   Where several elements are added to one place, one work-item owns the place and adds in the order of the indices: the same
+   bits every time, without atomics.
+   DT: f32 f16 bf16 f64 i32 i64 u8 bool.  IT: i32 i64 (of the indices).  W: lanes of a vector along a row. */
+#ifndef DT
+#define DT f32
+#endif
+#ifndef IT
+#define IT i32
+#endif
+#ifndef W
+#define W 16
+#endif
+#include "common.h"
+#define A COMPUTE(DT)
+
+/* y[o,j,i] = x[o, index[o,j,i], i]; x [outer, n, inner], y [outer, m, inner].  A unit is one element of y. */
+__kernel void gather(__global const MEMORY(DT) *x, long x_at, __global const MEMORY(IT) *index, long index_at,
+                     __global MEMORY(DT) *y, long y_at, long n, long m, long inner, long units, long per) {
+    long u = (long)get_global_id(0) * per, last = min(units, u + per);
+    for (; u < last; u++) {
+        long o = u / (m * inner), i = u % inner, k = index[index_at + u];
+        A v = 0;
+        if (k >= 0 && k < n) v = LOAD(DT, 1, x, x_at + (o * n + k) * inner + i);
+        STORE(DT, 1, y, y_at + u, v);
+    }
+}
+
+/* y[o, index[o,j,i], i] += x[o,j,i]; y [outer, n, inner], x [outer, m, inner].  A unit owns `rows` of the n of one (o,i). */
+__kernel void scatter_add(__global const MEMORY(DT) *x, long x_at, __global const MEMORY(IT) *index, long index_at,
+                          __global MEMORY(DT) *y, long y_at, long n, long m, long inner, long rows, long parts, long units,
+                          long per) {
+    long u = (long)get_global_id(0) * per, last = min(units, u + per);
+    for (; u < last; u++) {
+        long column = u / parts, o = column / inner, i = column % inner, low = (u % parts) * rows, high = min(n, low + rows);
+        for (long j = 0; j < m; j++) {
+            long from = (o * m + j) * inner + i, k = index[index_at + from], to = (o * n + k) * inner + i;
+            if (k < low || k >= high) continue;
+            A sum = LOAD(DT, 1, y, y_at + to) + LOAD(DT, 1, x, x_at + from);
+            STORE(DT, 1, y, y_at + to, sum);
+        }
+    }
+}
+
+/* y[r, :] = table[index[r], :], rows of d.  A unit is one row. */
+__kernel void read_rows(__global const MEMORY(DT) *table, long table_at, __global const MEMORY(IT) *index, long index_at,
+                        __global MEMORY(DT) *y, long y_at, long v, long d, long units, long per) {
+    long u = (long)get_global_id(0) * per, last = min(units, u + per);
+    for (; u < last; u++) {
+        long k = index[index_at + u], c = 0;
+        bool inside = k >= 0 && k < v;
+        __global const MEMORY(DT) *from = table + table_at + (inside ? k * d : 0);
+        __global MEMORY(DT) *to = y + y_at + u * d;
+        for (; inside && c + W <= d; c += W) STORE(DT, W, to, c, LOAD(DT, W, from, c));
+        for (; inside && c < d; c++) STORE(DT, 1, to, c, LOAD(DT, 1, from, c));
+        for (; c < d; c++) STORE(DT, 1, to, c, (A)0);
+    }
+}
+
+/* y[index[r], :] += x[r, :]; y [v, d] was filled before.  A unit owns `rows` rows of y in a block of W columns. */
+__kernel void add_rows(__global const MEMORY(DT) *x, long x_at, __global const MEMORY(IT) *index, long index_at,
+                       __global MEMORY(DT) *y, long y_at, long v, long d, long m, long rows, long units, long per) {
+    long blocks = (d + W - 1) / W, u = (long)get_global_id(0) * per, last = min(units, u + per);
+    for (; u < last; u++) {
+        long low = u / blocks * rows, high = min(v, low + rows), begin = u % blocks * W, end = min(d, begin + W);
+        for (long r = 0; r < m; r++) {
+            long k = index[index_at + r];
+            if (k < low || k >= high) continue;
+            __global const MEMORY(DT) *from = x + x_at + r * d;
+            __global MEMORY(DT) *to = y + y_at + k * d;
+            if (end - begin == W) {
+                VEC(A, W) sum = LOAD(DT, W, to, begin) + LOAD(DT, W, from, begin);
+                STORE(DT, W, to, begin, sum);
+            } else {
+                for (long c = begin; c < end; c++) {
+                    A sum = LOAD(DT, 1, to, c) + LOAD(DT, 1, from, c);
+                    STORE(DT, 1, to, c, sum);
+                }
+            }
+        }
+    }
+}
+
+/* y[i] = start + i·step; the bits of start and step as numbers of the computing type. */
+#define BITS_float(b) as_float((int)(b))
+#ifdef CLEF_F64
+#define BITS_double(b) as_double(b)
+#endif
+#define BITS_int(b) ((int)(b))
+#define BITS_long(b) (b)
+#define BITS_(t) BITS_##t
+#define BITS(t) BITS_(t)
+#define ADD_float(a, i, s) fma((float)(i), s, a)
+#define ADD_double(a, i, s) fma((double)(i), s, a)
+#define ADD_int(a, i, s) ((a) + (int)(i) * (s))
+#define ADD_long(a, i, s) ((a) + (i) * (s))
+#define ADD_(t) ADD_##t
+#define ADD(t) ADD_(t)
+__kernel void count_up(__global MEMORY(DT) *y, long y_at, long start, long step, long units, long per) {
+    long u = (long)get_global_id(0) * per, last = min(units, u + per);
+    A a = BITS(A)(start), s = BITS(A)(step);
+    for (; u < last; u++) STORE(DT, 1, y, y_at + u, ADD(A)(a, u, s));
+}

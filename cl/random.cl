@@ -1,0 +1,19 @@
+/* random.cl — y[0 … n): element 4i + j comes from word j of Philox block first + i.  A unit of work is one block. */
+#include "common.h"
+#include "philox.h"
+
+__kernel void random_uniform(__global float *y, long y_at, ulong seed, ulong first, long n, long units, long per) {
+    long u = (long)get_global_id(0) * per, last = min(units, u + per);
+    for (; u < last; u++) {
+        philox_block b = philox(seed, first + (ulong)u);
+        for (int j = 0; j < 4 && 4 * u + j < n; j++) y[y_at + 4 * u + j] = philox_uniform(b.v[j]);
+    }
+}
+
+__kernel void random_normal(__global float *y, long y_at, ulong seed, ulong first, long n, long units, long per) {
+    long u = (long)get_global_id(0) * per, last = min(units, u + per);
+    for (; u < last; u++) {
+        philox_normals z = philox_normal(philox(seed, first + (ulong)u));
+        for (int j = 0; j < 4 && 4 * u + j < n; j++) y[y_at + 4 * u + j] = z.v[j];
+    }
+}

@@ -1,0 +1,306 @@
+/* conv.c — convolution in two dimensions and its two gradients, each a product that finds its rows by address (gemm.h).
+
+       forward:          rows (n, oy, ox),  k (ky, kx, c),   B = w
+       backward data:    rows (n, y, x),    k (ky, kx, o),   B = w turned round; with a stride, the pixels of one residue
+                         class (phase) at a time, each with the taps that reach it
+       backward weight:  rows (ky, kx, c),  k (n, oy, ox),   B = dy
+
+   Images lie channels-last and are padded by a copy, so no k loop meets a border.  The three are linear in each input and
+   are each other's gradients, so that any order of derivative exists. */
+#include "ops/gemm.h"
+#include "ops/image.h"
+#include "ops/ops.h"
+#include <string.h>
+
+/* Attributes of all three ops; index 0 is h, 1 is w. */
+typedef struct geometry {
+    int64_t stride[2], before[2], after[2], dilation[2], groups;
+    int64_t image[2], kernel[2]; /* of x and w */
+} geometry;
+
+static const clef_op op_conv2d, op_backward_data, op_backward_weight;
+
+static int64_t larger_of(int64_t a, int64_t b) { return a > b ? a : b; }
+
+static const geometry *geometry_of(const clef__lowering *l) { return clef__lower_node(l)->attributes; }
+
+/* ---- infer ---- */
+static bool check_channels(clef__call *call, const geometry *a, clef_shape x, clef_shape w) {
+    if (x.dim[1] != w.dim[1] * a->groups)
+        return clef__infer_fail(call, CLEF_SHAPE, "x has %lld channels but w wants %lld (x %s, w %s); groups = %lld",
+                                (long long)x.dim[1], (long long)(w.dim[1] * a->groups), clef__shape_text(x),
+                                clef__shape_text(w), (long long)a->groups);
+    if (w.dim[0] % a->groups)
+        return clef__infer_fail(call, CLEF_SHAPE, "w has %lld filters, which do not divide into %lld groups (x %s, w %s)",
+                                (long long)w.dim[0], (long long)a->groups, clef__shape_text(x), clef__shape_text(w));
+    return true;
+}
+
+static bool check_types(clef__call *call) {
+    clef_dtype x = call->input[0]->dtype;
+    if (!clef__gemm_takes(x))
+        return clef__infer_fail(call, CLEF_DTYPE, "%s is not computed here; convert with clef_to first", clef_dtype_name(x));
+    for (int i = 1; i < call->n_inputs; i++)
+        if (call->input[i]->dtype != x)
+            return clef__infer_fail(call, CLEF_DTYPE, "the inputs are %s and %s; convert one with clef_to",
+                                    clef_dtype_name(x), clef_dtype_name(call->input[i]->dtype));
+    call->dtype = x;
+    return true;
+}
+
+static bool check_bias(clef__call *call, clef_shape w) {
+    if (call->n_inputs < 3) return true;
+    clef_shape b = call->input[2]->shape;
+    if (b.rank == 1 && b.dim[0] == w.dim[0]) return true;
+    return clef__infer_fail(call, CLEF_SHAPE, "b must be [%lld] to go with w %s, not %s", (long long)w.dim[0],
+                            clef__shape_text(w), clef__shape_text(b));
+}
+
+static bool infer_conv2d(clef__call *call) {
+    const geometry *a = call->attributes;
+    clef_shape x = call->input[0]->shape, w = call->input[1]->shape;
+    if (!check_types(call)) return false;
+    if (x.rank != 4 || w.rank != 4)
+        return clef__infer_fail(call, CLEF_SHAPE, "x must be [n,c,h,w] and w [o,c/groups,kh,kw] (x %s, w %s)",
+                                clef__shape_text(x), clef__shape_text(w));
+    if (!check_channels(call, a, x, w) || !check_bias(call, w)) return false;
+    call->shape = CLEF_SHAPE(x.dim[0], w.dim[0], 0, 0);
+    for (int d = 0; d < 2; d++) {
+        int64_t padded = x.dim[2 + d] + a->before[d] + a->after[d], reach = a->dilation[d] * (w.dim[2 + d] - 1) + 1;
+        if (w.dim[2 + d] < 1 || padded < reach)
+            return clef__infer_fail(call, CLEF_SHAPE, "the kernel reaches over %lld %s but x has %lld with its padding (x %s, w %s)",
+                                    (long long)reach, d ? "columns" : "rows", (long long)padded, clef__shape_text(x),
+                                    clef__shape_text(w));
+        call->shape.dim[2 + d] = (padded - reach) / a->stride[d] + 1;
+    }
+    int64_t pixels = x.dim[0] * larger_of(x.dim[2], call->shape.dim[2]) * larger_of(x.dim[3], call->shape.dim[3]);
+    if (pixels > INT32_MAX || clef_shape_numel(w) > INT32_MAX)
+        return clef__infer_fail(call, CLEF_UNSUPPORTED, "more than 2^31 pixels or weights (x %s, w %s)", clef__shape_text(x),
+                                clef__shape_text(w));
+    return true;
+}
+
+/* dy, w → the shape of x.  Only gradients make this op: the shapes are known to fit. */
+static bool infer_backward_data(clef__call *call) {
+    const geometry *a = call->attributes;
+    clef_shape dy = call->input[0]->shape, w = call->input[1]->shape;
+    call->shape = CLEF_SHAPE(dy.dim[0], w.dim[1] * a->groups, a->image[0], a->image[1]);
+    return check_types(call);
+}
+
+/* x, dy → the shape of w. */
+static bool infer_backward_weight(clef__call *call) {
+    const geometry *a = call->attributes;
+    clef_shape x = call->input[0]->shape, dy = call->input[1]->shape;
+    call->shape = CLEF_SHAPE(dy.dim[1], x.dim[1] / a->groups, a->kernel[0], a->kernel[1]);
+    return check_types(call);
+}
+
+/* ---- lowering ---- */
+static void lower_conv2d(clef__lowering *l) {
+    const geometry *a = geometry_of(l);
+    clef__operand w = clef__lower_in(l, 1);
+    clef__image x = clef__image_padded(l, 0, clef__gemm_type(w.dtype), a->before, a->after);
+    clef__image y = clef__image_of(clef__lower_out(l, clef__channels_last));
+    int64_t filters = y.c / a->groups, channels = x.c / a->groups;
+    clef__gemm g = {
+        .m = {y.n, y.h, y.w}, .k = {w.dim[2], w.dim[3], channels}, .z = {1, a->groups}, .n = filters,
+        .a = x.data, .b = w, .c = y.data,
+        .a_m = {x.sn, a->stride[0] * x.sh, a->stride[1] * x.sw}, .a_k = {a->dilation[0] * x.sh, a->dilation[1] * x.sw, 1},
+        .a_z = {0, channels},
+        .b_k = {w.stride[2], w.stride[3], w.stride[1]}, .b_n = w.stride[0], .b_z = {0, filters * w.stride[0]},
+        .c_m = {y.sn, y.sh, y.sw}, .c_n = 1, .c_z = {0, filters}, .overlapping = w.dim[2] * w.dim[3] > 1,
+    };
+    if (clef__lower_node(l)->n_inputs == 3) {
+        g.has_bias = true;
+        g.bias = clef__lower_in_dense(l, 2, NULL);
+        g.bias_z = filters;
+    }
+    clef__gemm_lower(l, g);
+}
+
+static void lower_backward_weight(clef__lowering *l) {
+    const geometry *a = geometry_of(l);
+    clef__operand dy = clef__lower_in(l, 1), dw = clef__lower_out(l, NULL);
+    clef__image x = clef__image_padded(l, 0, clef__gemm_type(dy.dtype), a->before, a->after);
+    int64_t filters = dw.dim[0] / a->groups, channels = dw.dim[1], taps = dw.dim[2] * dw.dim[3];
+    clef__gemm g = {
+        .m = {dw.dim[2], dw.dim[3], channels}, .k = {dy.dim[0], dy.dim[2], dy.dim[3]}, .z = {1, a->groups}, .n = filters,
+        .a = x.data, .b = dy, .c = dw,
+        .a_m = {a->dilation[0] * x.sh, a->dilation[1] * x.sw, 1}, .a_k = {x.sn, a->stride[0] * x.sh, a->stride[1] * x.sw},
+        .a_z = {0, channels},
+        .b_k = {dy.stride[0], dy.stride[2], dy.stride[3]}, .b_n = dy.stride[1], .b_z = {0, filters * dy.stride[1]},
+        .c_m = {dw.dim[3], 1, taps}, .c_n = channels * taps, .c_z = {0, filters * channels * taps}, .overlapping = true,
+    };
+    clef__gemm_lower(l, g);
+}
+
+/* One direction of a phase: pixel s·i + phase gets dy[i + base + j·shift] through tap first + (taps-1-j)·step. */
+typedef struct phase {
+    int64_t pixels, taps, first, step, shift, base;
+} phase;
+
+static int64_t common_divisor(int64_t a, int64_t b) { return b ? common_divisor(b, a % b) : a; }
+
+static phase find_phase(const geometry *a, int d, int64_t residue) {
+    int64_t s = a->stride[d], dilation = a->dilation[d], reach = residue + a->before[d];
+    phase p = {.pixels = (a->image[d] - residue + s - 1) / s, .step = s / common_divisor(s, dilation)};
+    while (p.first < p.step && (reach - p.first * dilation) % s != 0) p.first++;
+    if (p.first < p.step && p.first < a->kernel[d]) p.taps = (a->kernel[d] - 1 - p.first) / p.step + 1;
+    if (p.pixels < 0) p.pixels = 0;
+    p.shift = p.step * dilation / s;
+    p.base = (reach - p.first * dilation) / s - (p.taps - 1) * p.shift;
+    return p;
+}
+
+/* How far the phases reach beyond dy's `size` rows or columns. */
+static void find_margins(const geometry *a, int d, int64_t size, int64_t *before, int64_t *after) {
+    *before = *after = 0;
+    for (int64_t r = 0; r < a->stride[d]; r++) {
+        phase p = find_phase(a, d, r);
+        if (p.taps == 0 || p.pixels == 0) continue;
+        int64_t last = p.pixels - 1 + p.base + (p.taps - 1) * p.shift;
+        *before = larger_of(*before, -p.base);
+        *after = larger_of(*after, last - (size - 1));
+    }
+}
+
+static void lower_phase(clef__lowering *l, const clef__image *dy, clef__operand w, const clef__image *dx, const phase p[2],
+                        const int64_t residue[2]) {
+    const geometry *a = geometry_of(l);
+    int64_t filters = dy->c / a->groups, channels = w.dim[1];
+    clef__gemm g = {
+        .m = {dx->n, p[0].pixels, p[1].pixels}, .k = {p[0].taps, p[1].taps, filters}, .z = {1, a->groups}, .n = channels,
+        .a = dy->data, .b = w, .c = dx->data,
+        .a_m = {dy->sn, dy->sh, dy->sw}, .a_k = {p[0].shift * dy->sh, p[1].shift * dy->sw, 1}, .a_z = {0, filters},
+        .b_k = {-p[0].step * w.stride[2], -p[1].step * w.stride[3], w.stride[0]}, .b_n = w.stride[1],
+        .b_z = {0, filters * w.stride[0]},
+        .c_m = {dx->sn, a->stride[0] * dx->sh, a->stride[1] * dx->sw}, .c_n = 1, .c_z = {0, channels},
+        .overlapping = p[0].taps * p[1].taps > 1,
+    };
+    g.a.offset += p[0].base * dy->sh + p[1].base * dy->sw;
+    g.b.offset += (p[0].first + (p[0].taps - 1) * p[0].step) * w.stride[2] +
+                  (p[1].first + (p[1].taps - 1) * p[1].step) * w.stride[3];
+    g.c.offset += residue[0] * dx->sh + residue[1] * dx->sw;
+    clef__gemm_lower(l, g);
+}
+
+static void lower_backward_data(clef__lowering *l) {
+    const geometry *a = geometry_of(l);
+    clef__operand w = clef__lower_in(l, 1), y = clef__lower_in(l, 0);
+    int64_t before[2], after[2], r[2];
+    for (int d = 0; d < 2; d++) find_margins(a, d, y.dim[2 + d], &before[d], &after[d]);
+    clef__image dy = clef__image_padded(l, 0, clef__gemm_type(w.dtype), before, after);
+    clef__image dx = clef__image_of(clef__lower_out(l, clef__channels_last));
+    for (r[0] = 0; r[0] < a->stride[0]; r[0]++) {
+        for (r[1] = 0; r[1] < a->stride[1]; r[1]++) {
+            phase p[2] = {find_phase(a, 0, r[0]), find_phase(a, 1, r[1])};
+            for (int d = 0; d < 2; d++) p[d].base += before[d];
+            if (p[0].pixels > 0 && p[1].pixels > 0) lower_phase(l, &dy, w, &dx, p, r);
+        }
+    }
+}
+
+/* ---- gradients ---- */
+static clef_tensor *forward(clef_tensor *x, clef_tensor *w, const geometry *a) {
+    return clef__apply(&op_conv2d, (clef_tensor *[]){x, w}, 2, a, sizeof *a);
+}
+
+static clef_tensor *backward_data(clef_tensor *dy, clef_tensor *w, const geometry *a) {
+    return clef__apply(&op_backward_data, (clef_tensor *[]){dy, w}, 2, a, sizeof *a);
+}
+
+static clef_tensor *backward_weight(clef_tensor *x, clef_tensor *dy, const geometry *a) {
+    return clef__apply(&op_backward_weight, (clef_tensor *[]){x, dy}, 2, a, sizeof *a);
+}
+
+static void gradient_conv2d(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+    const geometry *a = clef__attributes(y->node);
+    if (wanted[0]) dx[0] = backward_data(g, x[1], a);
+    if (wanted[1]) dx[1] = backward_weight(x[0], g, a);
+    if (y->node->n_inputs == 3 && wanted[2]) dx[2] = clef_sum(g, (const int[]){0, 2, 3}, 3, false);
+}
+
+static void gradient_backward_data(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+    const geometry *a = clef__attributes(y->node);
+    if (wanted[0]) dx[0] = forward(g, x[1], a);
+    if (wanted[1]) dx[1] = backward_weight(g, x[0], a);
+}
+
+static void gradient_backward_weight(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted,
+                                     clef_tensor **dx) {
+    const geometry *a = clef__attributes(y->node);
+    if (wanted[0]) dx[0] = backward_data(x[1], g, a);
+    if (wanted[1]) dx[1] = forward(x[0], g, a);
+}
+
+/* All three do one multiplication and addition per output pixel, filter, channel and tap. */
+static void cost(const clef__node *node, double *flops, double *bytes) {
+    const geometry *a = node->attributes;
+    const clef__node *y = node->op == &op_conv2d ? node : node->input[node->op == &op_backward_weight];
+    const clef__node *other = node->op == &op_backward_data ? node : node->input[0]; /* of x's shape */
+    double all = (double)clef_shape_numel(node->shape);
+    for (int i = 0; i < node->n_inputs; i++) all += (double)clef_shape_numel(node->input[i]->shape);
+    *flops = 2.0 * (double)clef_shape_numel(y->shape) * (double)(other->shape.dim[1] / a->groups) * (double)a->kernel[0] *
+             (double)a->kernel[1];
+    *bytes = all * (double)clef_dtype_size(node->dtype);
+}
+
+static const clef__strategy forward_strategies[] = {{.name = "gemm", .lower = lower_conv2d}, {0}};
+static const clef__strategy data_strategies[] = {{.name = "gemm by phase", .lower = lower_backward_data}, {0}};
+static const clef__strategy weight_strategies[] = {{.name = "gemm over pixels", .lower = lower_backward_weight}, {0}};
+
+static const clef_op op_conv2d = {
+    .name = "conv2d", .onnx = "Conv", .doc = "cross-correlation of images with filters, plus b per filter",
+    .kind = CLEF__KERNEL, .infer = infer_conv2d, .gradient = gradient_conv2d, .strategies = forward_strategies, .cost = cost};
+static const clef_op op_backward_data = {
+    .name = "conv2d_backward_data", .onnx = "ConvTranspose", .doc = "gradient of conv2d by its image", .kind = CLEF__KERNEL,
+    .infer = infer_backward_data, .gradient = gradient_backward_data, .strategies = data_strategies, .cost = cost};
+static const clef_op op_backward_weight = {
+    .name = "conv2d_backward_weight", .doc = "gradient of conv2d by its filters", .kind = CLEF__KERNEL,
+    .infer = infer_backward_weight, .gradient = gradient_backward_weight, .strategies = weight_strategies, .cost = cost};
+
+/* ---- public ---- */
+/* `same`: out = ceil(in / stride), the odd zero at the end. */
+static void pad_same(geometry *a, int d) {
+    int64_t in = a->image[d], out = (in + a->stride[d] - 1) / a->stride[d];
+    int64_t total = larger_of((out - 1) * a->stride[d] + a->dilation[d] * (a->kernel[d] - 1) + 1 - in, 0);
+    a->before[d] = total / 2;
+    a->after[d] = total - total / 2;
+}
+
+/* False if an option is out of range. */
+static bool read_options(geometry *a, const clef_conv2d_options *o, clef_shape x, clef_shape w) {
+    a->groups = o->groups ? o->groups : 1;
+    for (int d = 0; d < 2; d++) {
+        a->stride[d] = o->stride[d] ? o->stride[d] : 1;
+        a->dilation[d] = o->dilation[d] ? o->dilation[d] : 1;
+        a->image[d] = x.rank == 4 ? x.dim[2 + d] : 0;
+        a->kernel[d] = w.rank == 4 ? w.dim[2 + d] : 0;
+        a->before[d] = a->after[d] = o->padding[d];
+        if (o->stride[d] < 0 || o->dilation[d] < 0 || o->padding[d] < 0) return false;
+        if (o->same) pad_same(a, d);
+    }
+    return a->groups > 0;
+}
+
+static clef_tensor *convolve(clef_tensor *x, clef_tensor *w, clef_tensor *b, int n, const clef_conv2d_options *options) {
+    static const clef_conv2d_options defaults = {0};
+    if (!x || !w || (n == 3 && !b)) return NULL;
+    const clef_conv2d_options *o = options ? options : &defaults;
+    geometry a = {0};
+    if (!read_options(&a, o, x->node->shape, w->node->shape))
+        return clef__refuse(x->ctx, "conv2d", CLEF_INVALID,
+                            "stride {%d,%d}, padding {%d,%d}, dilation {%d,%d} and groups %d must not be negative (x %s, w %s)",
+                            o->stride[0], o->stride[1], o->padding[0], o->padding[1], o->dilation[0], o->dilation[1],
+                            o->groups, clef__shape_text(x->node->shape), clef__shape_text(w->node->shape));
+    return clef__apply(&op_conv2d, (clef_tensor *[]){x, w, b}, n, &a, sizeof a);
+}
+
+clef_tensor *clef_conv2d(clef_tensor *x, clef_tensor *w, const clef_conv2d_options *options) {
+    return convolve(x, w, NULL, 2, options);
+}
+
+clef_tensor *clef_conv2d_bias(clef_tensor *x, clef_tensor *w, clef_tensor *b, const clef_conv2d_options *options) {
+    return convolve(x, w, b, 3, options);
+}

@@ -1,0 +1,36 @@
+/* image.c — images with channels innermost, padded where a kernel would otherwise have to branch at the border. */
+#include "ops/image.h"
+
+const int clef__channels_last[4] = {0, 2, 3, 1};
+
+clef__image clef__image_of(clef__operand x) {
+    return (clef__image){.data = x, .n = x.dim[0], .c = x.dim[1], .h = x.dim[2], .w = x.dim[3],
+                         .sn = x.dim[1] * x.dim[2] * x.dim[3], .sh = x.dim[1] * x.dim[3], .sw = x.dim[1]};
+}
+
+clef__image clef__image_padded(clef__lowering *l, int i, clef_dtype type, const int64_t before[2], const int64_t after[2]) {
+    clef__operand x = clef__lower_in(l, i);
+    bool padded = before[0] || before[1] || after[0] || after[1];
+    if (!padded && x.dtype == type && clef__lower_is_dense(&x, clef__channels_last)) return clef__image_of(x);
+    int64_t n = x.dim[0], c = x.dim[1], h = x.dim[2] + before[0] + after[0], w = x.dim[3] + before[1] + after[1];
+    clef__operand to = clef__lower_scratch(l, type, CLEF_SHAPE(n, h, w, c));
+    clef__launch_begin(l, "pack.cl", "pad");
+    clef__launch_define(l, "IN", "%s", clef__token(x.dtype));
+    clef__launch_define(l, "OUT", "%s", clef__token(type));
+    clef__launch_tensor(l, x, false);
+    clef__launch_tensor(l, to, true);
+    clef__launch_int(l, (int32_t)(n * h));
+    clef__launch_int(l, (int32_t)x.dim[2]);
+    clef__launch_int(l, (int32_t)x.dim[3]);
+    clef__launch_int(l, (int32_t)c);
+    clef__launch_long(l, x.stride[0]);
+    clef__launch_long(l, x.stride[2]);
+    clef__launch_long(l, x.stride[3]);
+    clef__launch_long(l, x.stride[1]);
+    for (int d = 0; d < 2; d++) {
+        clef__launch_int(l, (int32_t)before[d]);
+        clef__launch_int(l, (int32_t)after[d]);
+    }
+    clef__launch_end_1d(l, n * h);
+    return (clef__image){.data = to, .n = n, .c = c, .h = h, .w = w, .sn = c * h * w, .sh = c * w, .sw = c};
+}

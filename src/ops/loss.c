@@ -1,0 +1,132 @@
+/* loss.c — losses written in other expressions; class indices become a comparison with 0 … c-1 that the plan can fuse. */
+#include "ops/ops.h"
+#include <math.h>
+
+static clef_loss_options options_or_default(const clef_loss_options *options) {
+    return options ? *options : (clef_loss_options){ 0 };
+}
+
+static clef_tensor *reduced(clef_tensor *each, clef_reduction reduction) {
+    if (reduction == CLEF_REDUCE_NONE) return each;
+    return reduction == CLEF_REDUCE_SUM ? clef_sum(each, NULL, 0, false) : clef_mean(each, NULL, 0, false);
+}
+
+/* ---- classes ---- */
+
+static clef_tensor *refuse_target(const char *op, clef_tensor *x, clef_tensor *target) {
+    return clef__refuse(x->ctx, op, CLEF_SHAPE, "target %s %s does not fit to x %s; it is [n,...] of whole numbers%s",
+                        clef_dtype_name(clef_tensor_dtype(target)), clef__shape_text(clef_tensor_shape(target)),
+                        clef__shape_text(clef_tensor_shape(x)),
+                        op[0] == 'c' ? " or [n,c,...] of probabilities" : "");
+}
+
+/* Is target x's shape without dimension 1? */
+static bool is_class_shape(clef_shape x, clef_shape target) {
+    if (x.rank < 2 || target.rank != x.rank - 1) return false;
+    for (int i = 0; i < target.rank; i++)
+        if (target.dim[i] != x.dim[i + (i > 0)]) return false;
+    return true;
+}
+
+/* true where dimension 1's index is the target: [n,c,...]. */
+static clef_tensor *is_target(clef_shape shape, clef_tensor *target) {
+    clef_tensor *classes = clef_arange(target->ctx, 0, (double)shape.dim[1], 1, CLEF_I32);
+    return clef_eq(clef_unsqueeze(target, 1), clef__per_channel(classes, shape.rank));
+}
+
+/* Losses of the ignored become 0; those of targets that are no class NaN, so that they are seen. */
+static clef_tensor *checked(clef_tensor *each, clef_tensor *target, int64_t classes, clef_tensor *counts) {
+    if (!each || !target) return NULL;
+    clef_dtype dtype = clef_tensor_dtype(each);
+    clef_tensor *good = clef_logical_and(clef_ge_scalar(target, 0), clef_lt_scalar(target, (double)classes));
+    each = clef_where(good, each, clef__number(each->ctx, dtype, NAN));
+    return counts ? clef_where(counts, each, clef__number(each->ctx, dtype, 0)) : each;
+}
+
+/* Σ over dimension 1 of -weight·log_probs, from class indices, smoothed, ignored, reduced. */
+static clef_tensor *class_loss(clef_tensor *log_probs, clef_tensor *target, const clef_loss_options *o, double smoothing) {
+    if (!log_probs) return NULL;
+    clef_shape shape = clef_tensor_shape(log_probs);
+    clef_dtype dtype = clef_tensor_dtype(log_probs);
+    int one = 1;
+    clef_tensor *hit = clef_where(is_target(shape, target), log_probs, clef__number(log_probs->ctx, dtype, 0));
+    clef_tensor *each = clef_neg(clef_sum(hit, &one, 1, false));
+    if (smoothing > 0) {
+        clef_tensor *all = clef_neg(clef_mean(log_probs, &one, 1, false));
+        each = clef_add(clef_mul_scalar(each, 1 - smoothing), clef_mul_scalar(all, smoothing));
+    }
+    clef_tensor *counts = o->has_ignore_index ? clef_ne_scalar(target, (double)o->ignore_index) : NULL;
+    each = checked(each, target, shape.dim[1], counts);
+    if (!counts || o->reduction != CLEF_REDUCE_MEAN) return reduced(each, o->reduction);
+    return clef_div(clef_sum(each, NULL, 0, false), clef_sum(clef_to(counts, dtype), NULL, 0, false));
+}
+
+clef_tensor *clef_nll_loss(clef_tensor *log_probs, clef_tensor *target, const clef_loss_options *options) {
+    clef_loss_options o = options_or_default(options);
+    if (!log_probs || !target) return NULL;
+    if (clef__is_float(clef_tensor_dtype(target)) || !is_class_shape(clef_tensor_shape(log_probs), clef_tensor_shape(target)))
+        return refuse_target("nll_loss", log_probs, target);
+    return class_loss(clef__to_wide(log_probs), target, &o, 0);
+}
+
+/* -Σ t·log_probs over classes; the mean is over the other dimensions. */
+static clef_tensor *probability_loss(clef_tensor *log_probs, clef_tensor *target, const clef_loss_options *o) {
+    double classes = (double)clef_tensor_shape(log_probs).dim[1];
+    if (o->label_smoothing > 0)
+        target = clef_add_scalar(clef_mul_scalar(target, 1 - o->label_smoothing), o->label_smoothing / classes);
+    return reduced(clef_neg(clef_sum(clef_mul(target, log_probs), (int[]){ 1 }, 1, false)), o->reduction);
+}
+
+clef_tensor *clef_cross_entropy(clef_tensor *logits, clef_tensor *target, const clef_loss_options *options) {
+    clef_loss_options o = options_or_default(options);
+    if (!logits || !target) return NULL;
+    if (!(o.label_smoothing >= 0 && o.label_smoothing < 1))
+        return clef__refuse(logits->ctx, "cross_entropy", CLEF_INVALID, "label_smoothing = %g is not in [0,1)", o.label_smoothing);
+    clef_shape shape = clef_tensor_shape(logits), other = clef_tensor_shape(target);
+    bool probabilities = clef__is_float(clef_tensor_dtype(target));
+    if (shape.rank < 2 || (probabilities ? !clef_shape_equal(shape, other) : !is_class_shape(shape, other)))
+        return refuse_target("cross_entropy", logits, target);
+    clef_tensor *log_probs = clef_log_softmax(clef__to_wide(logits), 1);
+    if (!log_probs) return NULL;
+    return probabilities ? probability_loss(log_probs, target, &o) : class_loss(log_probs, target, &o, o.label_smoothing);
+}
+
+/* ---- distances ---- */
+
+static bool same_shape(const char *op, clef_tensor *x, clef_tensor *target) {
+    if (!x || !target) return false;
+    if (clef_shape_equal(clef_tensor_shape(x), clef_tensor_shape(target))) return true;
+    clef__refuse(x->ctx, op, CLEF_SHAPE, "x %s and target %s differ; clef_reshape or clef_expand one",
+                 clef__shape_text(clef_tensor_shape(x)), clef__shape_text(clef_tensor_shape(target)));
+    return false;
+}
+
+static clef_tensor *difference(const char *op, clef_tensor *x, clef_tensor *target) {
+    return same_shape(op, x, target) ? clef_sub(clef__to_wide(x), clef__to_wide(target)) : NULL;
+}
+
+clef_tensor *clef_mse_loss(clef_tensor *x, clef_tensor *target, const clef_loss_options *options) {
+    return reduced(clef_square(difference("mse_loss", x, target)), options_or_default(options).reduction);
+}
+
+clef_tensor *clef_l1_loss(clef_tensor *x, clef_tensor *target, const clef_loss_options *options) {
+    return reduced(clef_abs(difference("l1_loss", x, target)), options_or_default(options).reduction);
+}
+
+clef_tensor *clef_huber_loss(clef_tensor *x, clef_tensor *target, const clef_loss_options *options) {
+    clef_loss_options o = options_or_default(options);
+    double delta = o.delta == 0 ? 1 : o.delta;
+    clef_tensor *far = clef_abs(difference("huber_loss", x, target));
+    if (!far) return NULL;
+    if (!(delta > 0)) return clef__refuse(x->ctx, "huber_loss", CLEF_INVALID, "delta = %g is not positive", delta);
+    clef_tensor *near = clef_mul_scalar(clef_square(far), 0.5);
+    clef_tensor *line = clef_mul_scalar(clef_sub_scalar(far, delta / 2), delta);
+    return reduced(clef_where(clef_le_scalar(far, delta), near, line), o.reduction);
+}
+
+/* softplus(x) - x·t: neither exp nor log overflows. */
+clef_tensor *clef_bce_with_logits(clef_tensor *logits, clef_tensor *target, const clef_loss_options *options) {
+    if (!same_shape("bce_with_logits", logits, target)) return NULL;
+    clef_tensor *x = clef__to_wide(logits);
+    return reduced(clef_sub(clef_softplus(x), clef_mul(x, target)), options_or_default(options).reduction);
+}

@@ -1,0 +1,224 @@
+/* pool.c — maxima and averages over windows of images, and their gradients (cl/pool.cl).
+
+   max_pool2d, its gradient and `max_pool2d_pick` (the elements of t where x has its maxima) are closed under
+   differentiation, and so are avg_pool2d and its gradient: any order of derivative exists.  Nothing is stored for the
+   backward pass but x itself: the place of a maximum is found again. */
+#include "ops/image.h"
+#include "ops/ops.h"
+
+/* Attributes of every op here; index 0 is h, 1 is w. */
+typedef struct geometry {
+    int64_t image[2], result[2], kernel[2], stride[2], padding[2];
+    int64_t exclude_padding, adaptive;
+} geometry;
+
+static const clef_op op_max, op_max_backward, op_max_pick, op_avg, op_avg_backward;
+
+/* ---- infer ---- */
+static bool check_window(clef__call *call, const geometry *a) {
+    clef_shape x = call->input[0]->shape;
+    for (int d = 0; d < 2; d++)
+        if (a->result[d] < 1)
+            return clef__infer_fail(call, CLEF_SHAPE, "the window {%lld,%lld} is larger than x %s with padding {%lld,%lld}",
+                                    (long long)a->kernel[0], (long long)a->kernel[1], clef__shape_text(x),
+                                    (long long)a->padding[0], (long long)a->padding[1]);
+    if (x.dim[0] * x.dim[2] * x.dim[3] > INT32_MAX || x.dim[1] > INT32_MAX)
+        return clef__infer_fail(call, CLEF_UNSUPPORTED, "more than 2^31 pixels (x %s)", clef__shape_text(x));
+    return true;
+}
+
+static bool infer_pool(clef__call *call) {
+    const geometry *a = call->attributes;
+    clef_shape x = call->input[0]->shape;
+    if (x.rank != 4) return clef__infer_fail(call, CLEF_SHAPE, "x must be [n,c,h,w], not %s", clef__shape_text(x));
+    if (!check_window(call, a)) return false;
+    call->dtype = call->input[0]->dtype;
+    if (call->op == &op_avg && !clef__is_float(call->dtype))
+        return clef__infer_fail(call, CLEF_DTYPE, "an average of %s is not %s; convert with clef_to first",
+                                clef_dtype_name(call->dtype), clef_dtype_name(call->dtype));
+    call->shape = CLEF_SHAPE(x.dim[0], x.dim[1], a->result[0], a->result[1]);
+    return true;
+}
+
+/* The gradients give the image's shape; the last input is of the result's. */
+static bool infer_backward(clef__call *call) {
+    const geometry *a = call->attributes;
+    clef_shape g = call->input[call->n_inputs - 1]->shape;
+    call->shape = CLEF_SHAPE(g.dim[0], g.dim[1], a->image[0], a->image[1]);
+    call->dtype = call->input[0]->dtype;
+    return true;
+}
+
+/* ---- lowering ---- */
+static void begin(clef__lowering *l, const char *kernel, const geometry *a, clef_dtype dtype, int64_t channels) {
+    int lanes = clef__lower_profile(l)->vector;
+    if (clef_dtype_size(dtype) == 8 && lanes > 1) lanes /= 2;
+    while (lanes > 1 && (lanes > channels || lanes == 2)) lanes = lanes == 2 ? 1 : lanes / 2; /* rounding to bf16 has no pairs */
+    clef__launch_begin(l, "pool.cl", kernel);
+    clef__launch_define(l, "DT", "%s", clef__token(dtype));
+    clef__launch_define(l, "W", "%d", lanes);
+    if (a->adaptive) clef__launch_define(l, "ADAPTIVE", "1");
+}
+
+static void end(clef__lowering *l, const geometry *a, int64_t pixels, int64_t channels) {
+    int64_t items = clef__lower_items(l, pixels, 1), run = (pixels + items - 1) / items;
+    const int64_t *pairs[] = {a->image, a->result, a->kernel, a->stride, a->padding};
+    clef__launch_int(l, (int32_t)pixels);
+    clef__launch_int(l, (int32_t)run);
+    clef__launch_int(l, (int32_t)channels);
+    for (int i = 0; i < 5; i++)
+        for (int d = 0; d < 2; d++) clef__launch_int(l, (int32_t)pairs[i][d]);
+    clef__launch_int(l, a->exclude_padding != 0);
+    clef__launch_end_1d(l, (pixels + run - 1) / run);
+}
+
+static clef__image input(clef__lowering *l, int i) {
+    static const int64_t none[2];
+    return clef__image_padded(l, i, clef__lower_in(l, i).dtype, none, none);
+}
+
+/* Every kernel takes its inputs in order, then the result. */
+static void lower_with(clef__lowering *l, const char *kernel, bool pick) {
+    const clef__node *node = clef__lower_node(l);
+    const geometry *a = node->attributes;
+    clef__image in[2], y;
+    for (int i = 0; i < node->n_inputs; i++) in[i] = input(l, i);
+    y = clef__image_of(clef__lower_out(l, clef__channels_last));
+    begin(l, kernel, a, node->dtype, y.c);
+    if (pick) clef__launch_define(l, "PICK", "1");
+    for (int i = 0; i < node->n_inputs; i++) clef__launch_tensor(l, in[i].data, false);
+    clef__launch_tensor(l, y.data, true);
+    end(l, a, y.n * y.h * y.w, y.c);
+}
+
+/* One window per pixel and no pixel without: the windows tile the image. */
+static bool tiles(const geometry *a) {
+    for (int d = 0; d < 2; d++)
+        if (a->kernel[d] != a->stride[d] || a->padding[d] || a->result[d] * a->stride[d] != a->image[d]) return false;
+    return true;
+}
+
+static void lower_max_tiles(clef__lowering *l) {
+    const clef__node *node = clef__lower_node(l);
+    const geometry *a = node->attributes;
+    clef__image x = input(l, 0), g = input(l, 1), dx = clef__image_of(clef__lower_out(l, clef__channels_last));
+    begin(l, "max_pool_backward_tiles", a, node->dtype, x.c);
+    clef__launch_tensor(l, x.data, false);
+    clef__launch_tensor(l, g.data, false);
+    clef__launch_tensor(l, dx.data, true);
+    end(l, a, g.n * g.h * g.w, g.c);
+}
+
+static void lower_max(clef__lowering *l) { lower_with(l, "max_pool", false); }
+static void lower_max_pick(clef__lowering *l) { lower_with(l, "max_pool", true); }
+static void lower_max_gather(clef__lowering *l) { lower_with(l, "max_pool_backward", false); }
+static void lower_avg(clef__lowering *l) { lower_with(l, "avg_pool", false); }
+static void lower_avg_backward(clef__lowering *l) { lower_with(l, "avg_pool_backward", false); }
+
+static bool max_tiles_applies(const clef__lowering *l) { return tiles(clef__lower_node(l)->attributes); }
+/* Rough costs that only have to order the two. */
+static double tiles_cost(const clef__lowering *l) { return 1e-9 * (double)clef_shape_numel(clef__lower_node(l)->shape); }
+static double gather_cost(const clef__lowering *l) { return 4 * tiles_cost(l); }
+
+/* ---- gradients ---- */
+static clef_tensor *apply(const clef_op *op, clef_tensor *a, clef_tensor *b, clef_tensor *like) {
+    return clef__apply(op, (clef_tensor *[]){a, b}, b ? 2 : 1, like->node->attributes, sizeof(geometry));
+}
+
+static void gradient_max(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+    if (wanted[0] && g) dx[0] = apply(&op_max_backward, x[0], g, y);
+}
+
+/* x only says where the maxima are: its own derivative is zero almost everywhere. */
+static void gradient_max_backward(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+    if (wanted[1] && g) dx[1] = apply(&op_max_pick, x[0], g, y);
+}
+
+static void gradient_max_pick(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+    if (wanted[1] && g) dx[1] = apply(&op_max_backward, x[0], g, y);
+}
+
+static void gradient_avg(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+    (void)x;
+    if (wanted[0] && g) dx[0] = apply(&op_avg_backward, g, NULL, y);
+}
+
+static void gradient_avg_backward(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+    (void)x;
+    if (wanted[0] && g) dx[0] = apply(&op_avg, g, NULL, y);
+}
+
+static const clef__strategy max_strategies[] = {{.name = "direct", .lower = lower_max}, {0}};
+static const clef__strategy max_pick_strategies[] = {{.name = "direct", .lower = lower_max_pick}, {0}};
+static const clef__strategy max_backward_strategies[] = {
+    {.name = "tiles", .applies = max_tiles_applies, .cost = tiles_cost, .lower = lower_max_tiles},
+    {.name = "gather", .cost = gather_cost, .lower = lower_max_gather},
+    {0}};
+static const clef__strategy avg_strategies[] = {{.name = "direct", .lower = lower_avg}, {0}};
+static const clef__strategy avg_backward_strategies[] = {{.name = "gather", .lower = lower_avg_backward}, {0}};
+
+static const clef_op op_max = {.name = "max_pool2d", .onnx = "MaxPool", .doc = "largest element of each window",
+    .kind = CLEF__KERNEL, .infer = infer_pool, .gradient = gradient_max, .strategies = max_strategies};
+static const clef_op op_max_pick = {.name = "max_pool2d_pick", .doc = "elements of t where x has its maxima",
+    .kind = CLEF__KERNEL, .infer = infer_pool, .gradient = gradient_max_pick, .strategies = max_pick_strategies};
+static const clef_op op_max_backward = {.name = "max_pool2d_backward", .doc = "gradient of max_pool2d",
+    .kind = CLEF__KERNEL, .infer = infer_backward, .gradient = gradient_max_backward, .strategies = max_backward_strategies};
+static const clef_op op_avg = {.name = "avg_pool2d", .onnx = "AveragePool", .doc = "mean of each window",
+    .kind = CLEF__KERNEL, .infer = infer_pool, .gradient = gradient_avg, .strategies = avg_strategies};
+static const clef_op op_avg_backward = {.name = "avg_pool2d_backward", .doc = "gradient of avg_pool2d",
+    .kind = CLEF__KERNEL, .infer = infer_backward, .gradient = gradient_avg_backward, .strategies = avg_backward_strategies};
+
+/* ---- public ---- */
+static clef_tensor *pool(const clef_op *op, clef_tensor *x, int kh, int kw, const clef_pool2d_options *options) {
+    static const clef_pool2d_options defaults = {0};
+    if (!x) return NULL;
+    const clef_pool2d_options *o = options ? options : &defaults;
+    geometry a = {.kernel = {kh, kw}, .exclude_padding = o->exclude_padding};
+    clef_shape s = x->node->shape;
+    for (int d = 0; d < 2; d++) {
+        if (a.kernel[d] < 1 || o->stride[d] < 0)
+            return clef__refuse(x->ctx, op->name, CLEF_INVALID, "window {%d,%d} and stride {%d,%d} must be positive (x %s)",
+                                kh, kw, o->stride[0], o->stride[1], clef__shape_text(s));
+        if (o->padding[d] < 0 || 2 * o->padding[d] > a.kernel[d])
+            return clef__refuse(x->ctx, op->name, CLEF_INVALID,
+                                "padding {%d,%d} must be at most half of the window {%d,%d} (x %s)", o->padding[0],
+                                o->padding[1], kh, kw, clef__shape_text(s));
+        a.stride[d] = o->stride[d] ? o->stride[d] : a.kernel[d];
+        a.padding[d] = o->padding[d];
+        a.image[d] = s.rank == 4 ? s.dim[2 + d] : 0;
+        int64_t room = a.image[d] + 2 * a.padding[d] - a.kernel[d];
+        a.result[d] = a.image[d] > 0 && room >= 0 ? room / a.stride[d] + 1 : 0;
+    }
+    return clef__apply(op, &x, 1, &a, sizeof a);
+}
+
+clef_tensor *clef_max_pool2d(clef_tensor *x, int kh, int kw, const clef_pool2d_options *options) {
+    return pool(&op_max, x, kh, kw, options);
+}
+
+clef_tensor *clef_avg_pool2d(clef_tensor *x, int kh, int kw, const clef_pool2d_options *options) {
+    return pool(&op_avg, x, kh, kw, options);
+}
+
+clef_tensor *clef_adaptive_avg_pool2d(clef_tensor *x, int oh, int ow) {
+    if (!x) return NULL;
+    clef_shape s = x->node->shape;
+    if (oh < 1 || ow < 1)
+        return clef__refuse(x->ctx, "adaptive_avg_pool2d", CLEF_INVALID, "the result {%d,%d} must be at least {1,1} (x %s)",
+                            oh, ow, clef__shape_text(s));
+    geometry a = {.result = {oh, ow}, .kernel = {1, 1}, .stride = {1, 1}, .adaptive = 1};
+    for (int d = 0; d < 2 && s.rank == 4; d++) {
+        a.image[d] = s.dim[2 + d];
+        if (a.image[d] == 0)
+            return clef__refuse(x->ctx, "adaptive_avg_pool2d", CLEF_SHAPE, "x %s has no pixels", clef__shape_text(s));
+    }
+    return clef__apply(&op_avg, &x, 1, &a, sizeof a);
+}
+
+clef_tensor *clef_global_avg_pool2d(clef_tensor *x) {
+    if (!x) return NULL;
+    if (x->node->shape.rank != 4)
+        return clef__refuse(x->ctx, "global_avg_pool2d", CLEF_SHAPE, "x must be [n,c,h,w], not %s",
+                            clef__shape_text(x->node->shape));
+    return clef_mean(x, (const int[]){2, 3}, 2, false);
+}

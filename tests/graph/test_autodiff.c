@@ -1,0 +1,136 @@
+/* The tape: what gets a gradient, how gradients add up, second order, and what is refused. */
+#include "clef.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+static clef_context *ctx;
+
+static void open_device(void) {
+    ctx = clef_open(NULL);
+    cr_assert(ctx, "%s", clef_error(NULL));
+}
+static void close_device(void) {
+    cr_assert_str_empty(clef_error(ctx));
+    clef_close(ctx);
+}
+TestSuite(autodiff, .init = open_device, .fini = close_device);
+
+static clef_tensor *leaf(double value) {
+    float v = (float)value;
+    return clef_require_grad(clef_keep(clef_from_host(ctx, CLEF_SCALAR, CLEF_F32, &v)), true);
+}
+static double grad(clef_tensor *x) { return clef_item(clef_grad_of(x)); }
+
+Test(autodiff, product_rule) {
+    clef_tensor *x = leaf(3), *y = leaf(4);
+    clef_backward(clef_mul(clef_mul(x, x), y));
+    cr_assert_eq(grad(x), 24);
+    cr_assert_eq(grad(y), 9);
+}
+
+Test(autodiff, gradients_add_up_until_cleared) {
+    clef_tensor *x = leaf(3);
+    clef_backward(clef_mul(x, x));
+    clef_backward(clef_mul_scalar(x, 10));
+    cr_assert_eq(grad(x), 16);
+    clef_set_grad(x, NULL);
+    cr_assert_null(clef_grad_of(x));
+    clef_backward(clef_mul_scalar(x, 2));
+    cr_assert_eq(grad(x), 2);
+}
+
+Test(autodiff, many_ways_to_one_leaf) {
+    clef_tensor *x = leaf(2), *y = x; /* y = x·2^20 by doubling: exponentially many paths, linearly many nodes */
+    for (int i = 0; i < 20; i++) y = clef_add(y, y);
+    clef_backward(y);
+    cr_assert_eq(grad(x), 1048576);
+}
+
+Test(autodiff, deep_chains_need_no_stack) {
+    clef_tensor *x = leaf(1), *y = x;
+    for (int i = 0; i < 3000; i++) y = clef_add_scalar(y, 0);
+    clef_backward(y);
+    cr_assert_eq(grad(x), 1);
+}
+
+Test(autodiff, broadcasts_are_summed) {
+    clef_tensor *x = leaf(3), *m = clef_full(ctx, CLEF_SHAPE(4, 5), CLEF_F32, 2);
+    clef_backward(clef_sum(clef_mul(m, x), NULL, 0, false));
+    cr_assert_eq(grad(x), 40);
+    cr_assert_eq(clef_tensor_shape(clef_grad_of(x)).rank, 0);
+}
+
+Test(autodiff, detach_and_no_grad_cut) {
+    clef_tensor *x = leaf(3);
+    clef_backward(clef_mul(x, clef_detach(x)));
+    cr_assert_eq(grad(x), 3);
+    clef_tensor *y = NULL;
+    for (CLEF_NO_GRAD(ctx)) y = clef_mul(x, x);
+    cr_assert(!clef_requires_grad(y));
+    cr_assert(clef_grad_enabled(ctx));
+    cr_assert_eq(clef_item(y), 9);
+}
+
+Test(autodiff, from_a_given_gradient) {
+    clef_tensor *x = leaf(3), *y = clef_mul(clef_full(ctx, CLEF_SHAPE(2), CLEF_F32, 1), x);
+    clef_backward_from(y, clef_from_host(ctx, CLEF_SHAPE(2), CLEF_F32, (float[]){5, 7}));
+    cr_assert_eq(grad(x), 12);
+}
+
+Test(autodiff, grad_gives_expressions_and_leaves_leaves_alone) {
+    clef_tensor *x = leaf(3), *y = leaf(5), *dx[2];
+    cr_assert_eq(clef_grad(clef_mul(x, x), NULL, (clef_tensor *[]){x, y}, 2, false, dx), CLEF_OK);
+    cr_assert_eq(clef_item(dx[0]), 6);
+    cr_assert_eq(clef_item(dx[1]), 0, "y has no part in it");
+    cr_assert_null(clef_grad_of(x));
+}
+
+Test(autodiff, higher_orders) {
+    clef_tensor *x = leaf(2), *d1, *d2, *d3, *y = clef_mul(clef_mul(x, x), clef_mul(x, x));
+    clef_grad(y, NULL, &x, 1, true, &d1);
+    clef_grad(d1, NULL, &x, 1, true, &d2);
+    clef_grad(d2, NULL, &x, 1, false, &d3);
+    cr_assert_eq(clef_item(d1), 32);
+    cr_assert_eq(clef_item(d2), 48);
+    cr_assert_eq(clef_item(d3), 48);
+}
+
+Test(autodiff, a_gradient_penalty_trains) {
+    clef_tensor *x = leaf(0.5), *dx;
+    clef_grad(clef_tanh(x), NULL, &x, 1, true, &dx);
+    clef_backward(clef_mul(dx, dx)); /* d/dx (1 - tanh²x)² = -4 tanh x (1 - tanh²x)² */
+    double t = tanh(0.5), wanted = -4 * t * (1 - t * t) * (1 - t * t);
+    cr_assert_float_eq(grad(x), wanted, 1e-6);
+}
+
+Test(autodiff, the_tape_ends_with_the_step) {
+    clef_tensor *x = leaf(3), *h = clef_keep(clef_mul(x, x));
+    clef_end_step(ctx);
+    cr_assert_eq(clef_item(h), 9);
+    clef_backward(clef_mul(x, h));
+    cr_assert_eq(grad(x), 9, "h is a constant by now");
+}
+
+Test(autodiff, assigning_starts_anew) {
+    clef_tensor *x = leaf(3);
+    clef_assign(x, clef_mul(x, x));
+    clef_backward(clef_mul(x, x));
+    cr_assert_eq(grad(x), 18, "d x² at x = 9, not d x⁴ at x = 3");
+}
+
+static void refused(clef_status status, const char *word) {
+    cr_assert_neq(status, CLEF_OK);
+    cr_assert(strstr(clef_error(ctx), word), "%s", clef_error(ctx));
+    clef_clear_error(ctx);
+}
+
+Test(autodiff, what_is_refused) {
+    clef_tensor *x = leaf(3), *v = clef_mul(clef_full(ctx, CLEF_SHAPE(2), CLEF_F32, 1), x);
+    refused(clef_backward(v), "not a scalar");
+    refused(clef_backward(clef_scalar(ctx, 1)), "wants a gradient");
+    refused(clef_backward_from(v, x), "shape");
+    cr_assert_null(clef_require_grad(clef_keep(clef_zeros(ctx, CLEF_SCALAR, CLEF_I32)), true));
+    refused(clef_error_status(ctx), "i32");
+}

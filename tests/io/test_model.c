@@ -1,0 +1,160 @@
+/* Modules to files and back: names, shapes, dtypes; a misfit changes nothing. */
+#include "clef.h"
+#include "support/io_files.h"
+#include <criterion/criterion.h>
+
+static clef_context *ctx;
+static char dir[512];
+
+static void setup(void) {
+    ctx = clef_open(NULL);
+    cr_assert_not_null(ctx, "%s", clef_error(NULL));
+    snprintf(dir, sizeof dir, "%s", io_scratch());
+}
+
+static void teardown(void) {
+    clef_close(ctx);
+    io_remove(dir);
+}
+
+TestSuite(model, .init = setup, .fini = teardown, .timeout = 120);
+
+static clef_module *small(void) {
+    return clef_sequential(ctx, CLEF_LAYERS(clef_nn_linear(ctx, 3, 5, NULL), clef_nn_relu(ctx), clef_nn_linear(ctx, 5, 2, NULL)));
+}
+
+/* All values of a module, one after another. */
+static float *values_of(clef_module *module, size_t *n) {
+    static float values[2][4096];
+    static int next;
+    float *out = values[next++ % 2];
+    *n = 0;
+    for (int i = 0; i < clef_module_tensors(module); i++) {
+        clef_named_tensor t = clef_module_tensor(module, i);
+        size_t numel = (size_t)clef_numel(t.tensor);
+        if (clef_tensor_dtype(t.tensor) != CLEF_F32) continue;
+        cr_assert(*n + numel <= 4096);
+        cr_assert_eq(clef_read(t.tensor, out + *n, numel * 4), CLEF_OK, "%s", clef_error(ctx));
+        *n += numel;
+    }
+    return out;
+}
+
+Test(model, round_trip) {
+    const char *path = io_path(dir, "net.safetensors");
+    size_t n, m;
+    clef_module *net = small(), *other = small();
+    float *before = values_of(net, &n);
+    cr_assert_eq(n, 3 * 5 + 5 + 5 * 2 + 2);
+    cr_assert_eq(clef_save(net, path), CLEF_OK, "%s", clef_error(ctx));
+    cr_assert_eq(clef_load(other, path), CLEF_OK, "%s", clef_error(ctx));
+    float *after = values_of(other, &m);
+    cr_expect_eq(m, n);
+    cr_expect_arr_eq(after, before, n * sizeof *after);
+    cr_expect(clef_requires_grad(clef_parameter(other, "0.weight")));
+    clef_safetensors *file = clef_safetensors_open(ctx, path);
+    for (int i = 0; i < 4; i++) {
+        static const char *const names[] = {"0.weight", "0.bias", "2.weight", "2.bias"};
+        cr_expect(clef_safetensors_find(file, names[i], NULL), "%s", names[i]);
+    }
+    cr_expect_eq(clef_safetensors_count(file), 4);
+}
+
+Test(model, buffers_travel_too) {
+    clef_module *net = clef_sequential(ctx, CLEF_LAYERS(clef_nn_batch_norm2d(ctx, 2, NULL)));
+    clef_module *other = clef_sequential(ctx, CLEF_LAYERS(clef_nn_batch_norm2d(ctx, 2, NULL)));
+    for (int i = 0; i < 3; i++) {
+        clef_forward(net, clef_full(ctx, CLEF_SHAPE(2, 2, 2, 2), CLEF_F32, 5));
+        clef_end_step(ctx);
+    }
+    const char *path = io_path(dir, "bn.safetensors");
+    cr_assert_eq(clef_save(net, path), CLEF_OK, "%s", clef_error(ctx));
+    cr_assert_eq(clef_load(other, path), CLEF_OK, "%s", clef_error(ctx));
+    size_t n, m;
+    float *a = values_of(net, &n), *b = values_of(other, &m);
+    cr_expect_eq(n, m);
+    cr_expect_arr_eq(a, b, n * sizeof *a);
+    for (int i = 0; i < clef_module_tensors(other); i++)
+        if (clef_tensor_dtype(clef_module_tensor(other, i).tensor) == CLEF_I64) {
+            int64_t batches = 0;
+            cr_assert_eq(clef_read(clef_module_tensor(other, i).tensor, &batches, 8), CLEF_OK);
+            cr_expect_eq(batches, 3);
+        }
+}
+
+/* Loads a hand-made file into a fresh module; it must refuse with these words and leave every value alone. */
+static void expect_refusal(const clef_named_tensor *tensors, int n_tensors, clef_status status, const char *said) {
+    const char *path = io_path(dir, "misfit.safetensors");
+    clef_module *net = small();
+    size_t n, m;
+    float *before = values_of(net, &n);
+    cr_assert_eq(clef_safetensors_write(ctx, path, tensors, n_tensors, NULL), CLEF_OK, "%s", clef_error(ctx));
+    cr_expect_eq(clef_load(net, path), status);
+    cr_expect(strstr(clef_error(ctx), said) && strstr(clef_error(ctx), "load: "), "\"%s\" is not in \"%s\"", said, clef_error(ctx));
+    cr_expect_null(strchr(clef_error(ctx), '\n'));
+    clef_clear_error(ctx);
+    float *after = values_of(net, &m);
+    cr_expect_arr_eq(after, before, n * sizeof *after);
+}
+
+Test(model, misfits_change_nothing) {
+    clef_named_tensor t[5] = {{"0.weight", clef_ones(ctx, CLEF_SHAPE(5, 3), CLEF_F32), false},
+                              {"0.bias", clef_ones(ctx, CLEF_SHAPE(5), CLEF_F32), false},
+                              {"2.weight", clef_ones(ctx, CLEF_SHAPE(2, 5), CLEF_F32), false},
+                              {"2.bias", clef_ones(ctx, CLEF_SHAPE(2), CLEF_F32), false},
+                              {"3.bias", clef_ones(ctx, CLEF_SHAPE(2), CLEF_F32), false}};
+    for (int i = 0; i < 5; i++) clef_keep(t[i].tensor);
+    expect_refusal(t, 3, CLEF_FORMAT, "has no tensor \"2.bias\"");
+    expect_refusal(t, 5, CLEF_FORMAT, "\"3.bias\" that nothing here wants");
+    clef_tensor *bias = t[3].tensor;
+    t[3].tensor = clef_keep(clef_ones(ctx, CLEF_SHAPE(3), CLEF_F32));
+    expect_refusal(t, 4, CLEF_SHAPE, "\"2.bias\" is [3] in the file but [2] here");
+    t[3].tensor = clef_keep(clef_ones(ctx, CLEF_SHAPE(2, 1), CLEF_F32));
+    expect_refusal(t, 4, CLEF_SHAPE, "\"2.bias\" is [2,1] in the file but [2] here");
+    t[3].tensor = clef_keep(clef_ones(ctx, CLEF_SHAPE(2), CLEF_I32));
+    expect_refusal(t, 4, CLEF_DTYPE, "\"2.bias\" is i32 in the file but f32 here");
+    t[3].tensor = bias;
+    clef_module *net = small();
+    const char *path = io_path(dir, "misfit.safetensors");
+    cr_assert_eq(clef_safetensors_write(ctx, path, t, 4, NULL), CLEF_OK, "%s", clef_error(ctx));
+    cr_expect_eq(clef_load(net, path), CLEF_OK, "%s", clef_error(ctx));
+    cr_expect_eq(clef_load(net, io_path(dir, "none")), CLEF_IO);
+    cr_expect(strstr(clef_error(ctx), "No such file") != NULL, "%s", clef_error(ctx));
+    cr_expect_eq(clef_load(NULL, path), CLEF_INVALID);
+    cr_expect_eq(clef_save(NULL, path), CLEF_INVALID);
+}
+
+Test(model, floating_point_formats_are_converted) {
+    static const uint16_t half[] = {0x3C00, 0xC000, 0x0001}, brain[] = {0x3F80, 0xC000, 0x3300};
+    static const double wide[] = {1, -2, 0x1p-24};
+    static const float expected[] = {1, -2, 0x1p-24f};
+    uint8_t data[3 * 8];
+    const char *headers[] = {
+        "{\"0.bias\":{\"dtype\":\"F16\",\"shape\":[3],\"data_offsets\":[0,6]}}",
+        "{\"0.bias\":{\"dtype\":\"BF16\",\"shape\":[3],\"data_offsets\":[0,6]}}",
+        "{\"0.bias\":{\"dtype\":\"F64\",\"shape\":[3],\"data_offsets\":[0,24]}}",
+    };
+    for (int i = 0; i < 3; i++) {
+        clef_module *holder = clef_module_new(ctx, "holder", NULL, NULL), *root = clef_sequential(ctx, CLEF_LAYERS(holder));
+        cr_assert_eq(clef_module_add_parameter(holder, "bias", clef_zeros(ctx, CLEF_SHAPE(3), CLEF_F32)), CLEF_OK, "%s", clef_error(ctx));
+        memcpy(data, i == 0 ? (const void *)half : i == 1 ? (const void *)brain : (const void *)wide, i == 2 ? 24 : 6);
+        io_bytes file = io_safetensors(headers[i], data, i == 2 ? 24 : 6);
+        io_spit(io_path(dir, "typed"), file.data, file.size);
+        free(file.data);
+        cr_assert_eq(clef_load(root, io_path(dir, "typed")), CLEF_OK, "%s", clef_error(ctx));
+        float values[3];
+        cr_assert_eq(clef_read(clef_parameter(root, "0.bias"), values, sizeof values), CLEF_OK, "%s", clef_error(ctx));
+        cr_expect_arr_eq(values, expected, sizeof values, "%s", headers[i]);
+    }
+}
+
+Test(model, a_checkpoint_serves_as_a_model) {
+    clef_module *net = small(), *other = small();
+    clef_optimizer *adam = clef_adam(net, NULL);
+    const char *path = io_path(dir, "last.ckpt");
+    cr_assert_eq(clef_checkpoint_save(ctx, path, &(clef_checkpoint){.module = net, .optimizer = adam}), CLEF_OK, "%s", clef_error(ctx));
+    cr_assert_eq(clef_load(other, path), CLEF_OK, "%s", clef_error(ctx));
+    size_t n, m;
+    float *a = values_of(net, &n), *b = values_of(other, &m);
+    cr_expect_arr_eq(a, b, n * sizeof *a);
+}

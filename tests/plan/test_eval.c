@@ -1,0 +1,297 @@
+/* Lazy evaluation on a device: what runs, what is replayed, what is kept, what is overwritten. */
+#include "clef.h"
+#include "graph/graph.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+static clef_context *ctx;
+
+static void open_device(void) {
+    ctx = clef_open(NULL);
+    cr_assert(ctx, "%s", clef_error(NULL));
+}
+static void close_device(void) {
+    cr_assert_str_empty(clef_error(ctx));
+    clef_close(ctx);
+}
+TestSuite(eval, .init = open_device, .fini = close_device);
+
+static clef_tensor *vector(int64_t n, float first, float step) {
+    float data[4096];
+    for (int64_t i = 0; i < n; i++) data[i] = first + step * (float)i;
+    return clef_from_host(ctx, CLEF_SHAPE(n), CLEF_F32, data);
+}
+
+static uint64_t launches(void) { return clef_counters_get(ctx).launches; }
+
+static void expect_values(clef_tensor *t, int n, const float *wanted) {
+    float got[64];
+    cr_assert_eq(clef_read(t, got, (size_t)n * sizeof(float)), CLEF_OK, "%s", clef_error(ctx));
+    for (int i = 0; i < n; i++) cr_assert_eq(got[i], wanted[i], "element %d is %g, not %g", i, got[i], wanted[i]);
+}
+#define EXPECT(t, ...) expect_values(t, (int)(sizeof((float[]){__VA_ARGS__}) / sizeof(float)), (float[]){__VA_ARGS__})
+
+Test(eval, nothing_runs_before_a_result_is_needed) {
+    clef_tensor *y = clef_exp(vector(10, 0, 1));
+    cr_assert_eq(launches(), 0);
+    cr_assert_eq(clef_eval(y), CLEF_OK);
+    cr_assert_eq(launches(), 1);
+    clef_eval(y);
+    cr_assert_eq(launches(), 1, "a computed value is not computed again");
+}
+
+Test(eval, dead_code_is_never_launched) {
+    clef_tensor *x = vector(10, 0, 1), *y = clef_add_scalar(x, 1);
+    for (int i = 0; i < 5; i++) clef_sum(clef_exp(x), NULL, 0, false);
+    EXPECT(y, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10);
+    cr_assert_eq(launches(), 1);
+}
+
+Test(eval, chains_run_as_one_launch) {
+    clef_tensor *x = vector(100, 0, 0.01f), *y = x;
+    for (int i = 0; i < 8; i++) y = clef_mul_scalar(clef_sin(y), 2);
+    clef_eval(y);
+    cr_assert_eq(launches(), 1);
+    double wanted = 0.5;
+    for (int i = 0; i < 8; i++) wanted = 2 * sin(wanted);
+    cr_assert_float_eq(clef_item(clef_slice(y, 0, 50, 51, 1)), wanted, 1e-5);
+}
+
+Test(eval, a_changing_scalar_makes_no_new_plan) {
+    clef_tensor *x = clef_keep(vector(3, 1, 1));
+    for (int i = 0; i < 5; i++) {
+        EXPECT(clef_mul(x, clef_scalar(ctx, i)), 1.f * i, 2.f * i, 3.f * i);
+        clef_end_step(ctx);
+    }
+    cr_assert_eq(clef_counters_get(ctx).plans, 1);
+    cr_assert_eq(clef_counters_get(ctx).replays, 4);
+}
+
+Test(eval, another_shape_makes_another_plan) {
+    clef_eval(clef_exp(vector(10, 0, 1)));
+    clef_eval(clef_exp(vector(11, 0, 1)));
+    clef_eval(clef_exp(vector(10, 0, 1)));
+    cr_assert_eq(clef_counters_get(ctx).plans, 2);
+}
+
+Test(eval, assignment_leaves_earlier_expressions_alone) {
+    clef_tensor *p = clef_keep(vector(2, 1, 1)), *old = clef_mul_scalar(p, 10);
+    cr_assert_eq(clef_assign(p, clef_add_scalar(p, 5)), CLEF_OK);
+    EXPECT(p, 6, 7);
+    EXPECT(old, 10, 20);
+}
+
+Test(eval, an_update_takes_over_its_memory) {
+    clef_tensor *p = clef_keep(vector(1000, 0, 1));
+    for (int i = 0; i < 4; i++) {
+        clef_assign(p, clef_mul_scalar(p, 2));
+        clef_end_step(ctx);
+    }
+    uint64_t buffers = clef_memory(ctx).buffers;
+    clef__buffer *before = p->node->buffer;
+    for (int i = 0; i < 4; i++) {
+        clef_assign(p, clef_mul_scalar(p, 2));
+        clef_end_step(ctx);
+        cr_assert_eq(p->node->buffer, before, "step %d moved the parameter", i);
+    }
+    cr_assert_eq(clef_memory(ctx).buffers, buffers);
+    cr_assert_eq(clef_item(clef_slice(p, 0, 3, 4, 1)), 3 * 256);
+}
+
+Test(eval, an_update_waits_for_other_readers) {
+    clef_tensor *p = clef_keep(vector(4, 1, 1)), *total = clef_keep(clef_sum(p, NULL, 0, false));
+    clef_assign(p, clef_mul_scalar(p, 3));
+    clef_end_step(ctx);
+    EXPECT(p, 3, 6, 9, 12);
+    cr_assert_eq(clef_item(total), 10);
+}
+
+Test(eval, what_was_overwritten_is_an_error_not_a_wrong_number) {
+    clef_tensor *p = clef_keep(vector(4, 1, 1)), *square = clef_mul(p, p);
+    clef_assign(p, clef_sub(p, clef_sum(square, NULL, 0, false)));
+    clef_end_step(ctx);
+    float out[4];
+    cr_assert_neq(clef_read(square, out, sizeof out), CLEF_OK);
+    cr_assert(strstr(clef_error(ctx), "overwritten"), "%s", clef_error(ctx));
+    clef_clear_error(ctx);
+}
+
+Test(eval, a_loss_can_be_read_before_and_after_the_step) {
+    clef_tensor *w = clef_require_grad(clef_keep(vector(4, 1, 1)), true);
+    for (int early = 0; early < 2; early++) {
+        clef_tensor *loss = clef_sum(clef_mul(w, w), NULL, 0, false);
+        clef_backward(loss);
+        if (early) cr_assert_eq(clef_item(loss), 30 * 0.25);
+        clef_assign(w, clef_sub(w, clef_mul_scalar(clef_grad_of(w), 0.25)));
+        clef_set_grad(w, NULL);
+        clef_end_step(ctx);
+        if (!early) cr_assert_eq(clef_item(loss), 30);
+    }
+    EXPECT(w, 0.25, 0.5, 0.75, 1);
+}
+
+Test(eval, partial_results_are_not_computed_twice) {
+    clef_tensor *w = clef_require_grad(clef_keep(vector(64, 0, 0.1f)), true);
+    clef_tensor *hidden = clef_softmax(w, 0), *loss = clef_sum(clef_mul(hidden, hidden), NULL, 0, false);
+    clef_backward(loss);
+    clef_item(loss);
+    cr_assert(hidden->node->buffer, "backward still needs it, so it is kept");
+}
+
+Test(eval, temporaries_live_one_step_longer) {
+    clef_tensor *y = clef_add_scalar(vector(2, 1, 1), 1);
+    clef_eval(y);
+    clef_end_step(ctx);
+    EXPECT(y, 2, 3);
+    clef_end_step(ctx); /* nothing was made since: this step does not count */
+    EXPECT(y, 2, 3);
+}
+
+Test(eval, kept_tensors_are_computed_by_the_end_of_the_step) {
+    clef_tensor *y = clef_keep(clef_add_scalar(vector(2, 1, 1), 1));
+    for (int i = 0; i < 4; i++) {
+        clef_full(ctx, CLEF_SCALAR, CLEF_F32, i);
+        clef_end_step(ctx);
+    }
+    cr_assert(y->node->buffer);
+    EXPECT(y, 2, 3);
+    clef_release(y);
+}
+
+Test(eval, scalars_and_empty_tensors_work) {
+    cr_assert_eq(clef_item(clef_add(clef_scalar(ctx, 2), clef_scalar(ctx, 3))), 5);
+    clef_tensor *none = clef_zeros(ctx, CLEF_SHAPE(3, 0), CLEF_F32);
+    cr_assert_eq(clef_read(clef_exp(none), NULL, 0), CLEF_OK);
+    cr_assert_eq(clef_item(clef_sum(none, NULL, 0, false)), 0);
+    EXPECT(clef_sum(none, (int[]){1}, 1, false), 0, 0, 0);
+}
+
+Test(eval, views_share_memory_and_read_in_order) {
+    float data[6] = {1, 2, 3, 4, 5, 6};
+    clef_tensor *x = clef_from_host(ctx, CLEF_SHAPE(2, 3), CLEF_F32, data), *t = clef_transpose(x, 0, 1);
+    clef_eval(t);
+    cr_assert_eq(launches(), 0, "a view is no work");
+    EXPECT(t, 1, 4, 2, 5, 3, 6);
+    EXPECT(clef_add(t, t), 2, 8, 4, 10, 6, 12);
+    EXPECT(clef_reshape(t, CLEF_SHAPE(6)), 1, 4, 2, 5, 3, 6);
+    EXPECT(clef_flip(clef_slice(x, 1, 0, 3, 2), 0), 4, 6, 1, 3);
+}
+
+Test(eval, constants_that_are_kept_lie_in_memory) {
+    clef_tensor *z = clef_keep(clef_full(ctx, CLEF_SHAPE(3), CLEF_F32, 7));
+    clef_end_step(ctx);
+    cr_assert_eq(z->node->layout.stride[0], 1);
+    EXPECT(z, 7, 7, 7);
+    EXPECT(clef_full(ctx, CLEF_SHAPE(2), CLEF_F32, -1), -1, -1);
+}
+
+/* The same program, whatever the mode. */
+static double program(clef_context *c) {
+    float data[60];
+    for (int i = 0; i < 60; i++) data[i] = (float)(i % 7) - 3;
+    clef_tensor *w = clef_require_grad(clef_keep(clef_from_host(c, CLEF_SHAPE(5, 12), CLEF_F32, data)), true);
+    for (int i = 0; i < 3; i++) {
+        clef_tensor *h = clef_relu(clef_matmul(w, clef_transpose(w, 0, 1)));
+        clef_tensor *loss = clef_mean(clef_mul(clef_tanh(clef_mul_scalar(h, 0.1)), h), NULL, 0, false);
+        clef_backward(loss);
+        clef_assign(w, clef_sub(w, clef_mul_scalar(clef_grad_of(w), 0.01)));
+        clef_set_grad(w, NULL);
+        clef_end_step(c);
+    }
+    return clef_item(clef_sum(clef_mul(w, w), NULL, 0, false));
+}
+
+Test(modes, eager_unfused_and_exact_buffers_agree) {
+    clef_context *plain = clef_open(NULL), *eager = clef_open(&(clef_options){.eager = true}),
+                 *exact = clef_open(&(clef_options){.debug_memory = true});
+    double wanted = program(plain);
+    cr_assert(isfinite(wanted) && wanted > 0, "%s", clef_error(plain));
+    cr_assert_float_eq(program(eager), wanted, 1e-5 * wanted, "%s", clef_error(eager));
+    cr_assert_eq(program(exact), wanted, "%s", clef_error(exact));
+    setenv("CLEF_FUSE", "0", 1);
+    clef_context *alone = clef_open(NULL);
+    cr_assert_float_eq(program(alone), wanted, 1e-5 * wanted, "%s", clef_error(alone));
+    cr_assert_gt(clef_counters_get(alone).launches, clef_counters_get(plain).launches);
+    clef_close(plain);
+    clef_close(eager);
+    clef_close(exact);
+    clef_close(alone);
+}
+
+Test(print, a_plan_can_be_read) {
+    open_device();
+    char text[8192] = {0};
+    FILE *file = tmpfile();
+    clef_tensor *y = clef_softmax(clef_exp(vector(10, 0, 1)), 0);
+    cr_assert_eq(clef_print_plan(y, CLEF_PLAN_TEXT, file), CLEF_OK);
+    rewind(file);
+    cr_assert_gt(fread(text, 1, sizeof text - 1, file), 0);
+    cr_assert(strstr(text, "exp") && strstr(text, "softmax") && strstr(text, "memory: arena") && strstr(text, "output"), "%s", text);
+    rewind(file);
+    cr_assert_eq(clef_print_plan(y, CLEF_PLAN_GRAPHVIZ, file), CLEF_OK);
+    rewind(file);
+    cr_assert_gt(fread(text, 1, sizeof text - 1, file), 0);
+    cr_assert(strncmp(text, "digraph", 7) == 0 && strstr(text, "->"));
+    fclose(file);
+    close_device();
+}
+
+Test(print, tensors_look_like_numpy) {
+    open_device();
+    char text[256];
+    cr_assert_gt(clef_format(clef_reshape(vector(4, 1, 1), CLEF_SHAPE(2, 2)), text, sizeof text), 0);
+    cr_assert_str_eq(text, "[[1, 2],\n [3, 4]] f32 [2,2]");
+    cr_assert_gt(clef_format(vector(2000, 0, 1), text, sizeof text), 0);
+    cr_assert_str_eq(text, "[0, 1, 2, …, 1997, 1998, 1999] f32 [2000]");
+    cr_assert_eq(clef_format(clef_scalar(ctx, 1.5), text, 3), (int)strlen("1.5 f32 []"), "the length it needs");
+    close_device();
+}
+
+Test(devices, values_travel) {
+    setenv("POCL_DEVICES", "pthread basic", 1);
+    clef_context *two = clef_open(&(clef_options){.device = "0,1"});
+    if (!two) cr_skip_test("no two devices here: %s", clef_error(NULL));
+    float data[5] = {1, 2, 3, 4, 5}, out[5];
+    clef_tensor *x = clef_require_grad(clef_keep(clef_from_host(two, CLEF_SHAPE(5), CLEF_F32, data)), true);
+    clef_tensor *y = clef_mul(clef_to_device(clef_mul_scalar(x, 2), 1), clef_to_device(x, 1));
+    cr_assert_eq(clef_tensor_device(y), 1);
+    cr_assert_eq(clef_read(y, out, sizeof out), CLEF_OK, "%s", clef_error(two));
+    for (int i = 0; i < 5; i++) cr_assert_eq(out[i], 2 * data[i] * data[i]);
+    clef_backward(clef_sum(y, NULL, 0, false));
+    cr_assert_eq(clef_tensor_device(clef_grad_of(x)), 0);
+    cr_assert_eq(clef_read(clef_grad_of(x), out, sizeof out), CLEF_OK, "%s", clef_error(two));
+    for (int i = 0; i < 5; i++) cr_assert_eq(out[i], 4 * data[i]);
+    cr_assert_null(clef_add(x, y), "inputs on two devices are refused");
+    cr_assert(strstr(clef_error(two), "clef_to_device"), "%s", clef_error(two));
+    clef_close(two);
+}
+
+Test(errors, one_line_each) {
+    open_device();
+    float out[3];
+    clef_tensor *x = vector(3, 0, 1);
+    cr_assert_null(clef_add(x, vector(4, 0, 1)));
+    cr_assert(strstr(clef_error(ctx), "add: ") && strstr(clef_error(ctx), "[3]") && strstr(clef_error(ctx), "[4]"), "%s", clef_error(ctx));
+    cr_assert_eq(clef_error_status(ctx), CLEF_SHAPE);
+    clef_read(x, out, 8);
+    cr_assert(strstr(clef_error(ctx), "add: "), "the first error stays");
+    clef_clear_error(ctx);
+    cr_assert_eq(clef_read(x, out, 8), CLEF_INVALID);
+    cr_assert(strstr(clef_error(ctx), "read: 8 bytes"), "%s", clef_error(ctx));
+    clef_clear_error(ctx);
+    cr_assert(isnan(clef_item(x)));
+    cr_assert(strstr(clef_error(ctx), "item: "), "%s", clef_error(ctx));
+    clef_clear_error(ctx);
+    cr_assert_neq(clef_assign(x, clef_scalar(ctx, 1)), CLEF_OK);
+    cr_assert(strstr(clef_error(ctx), "assign: "), "%s", clef_error(ctx));
+    clef_clear_error(ctx);
+    cr_assert_null(clef_zeros(ctx, CLEF_SHAPE(-1, 3), CLEF_F32));
+    cr_assert(strstr(clef_error(ctx), "negative"), "%s", clef_error(ctx));
+    clef_clear_error(ctx);
+    cr_assert_null(clef_exp(NULL));
+    cr_assert_null(clef_zeros(ctx, CLEF_SHAPE(INT64_MAX / 2, 8), CLEF_F32));
+    clef_clear_error(ctx);
+    close_device();
+}

@@ -1,0 +1,60 @@
+/* runtime_support.h — what the runtime's tests share: a kernel, temporary directories, a log that remembers. */
+#ifndef RUNTIME_SUPPORT_H
+#define RUNTIME_SUPPORT_H
+#include "runtime/runtime_internal.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char add_source[] = "__kernel void add(__global float *x, float y) { x[get_global_id(0)] += y; }\n";
+
+/* Makes a fresh directory of the calling process under $TMPDIR. */
+static inline const char *temporary_dir(void) {
+    static char path[256];
+    const char *base = getenv("TMPDIR");
+    snprintf(path, sizeof path, "%s/clef-test-XXXXXX", base && *base ? base : "/tmp");
+    return mkdtemp(path);
+}
+
+static inline void remove_dir(const char *path) {
+    char command[512];
+    snprintf(command, sizeof command, "rm -rf '%s'", path);
+    if (system(command) != 0) fprintf(stderr, "%s stays\n", path);
+}
+
+/* Adds y to n floats on the device and says whether the sums came back right. */
+static inline bool add_works(clef__device *device, const char *source) {
+    enum { N = 300 };
+    static const size_t global[3] = {N, 1, 1}, local[3] = {1, 1, 1};
+    float x[N], y = 0.5f;
+    bool good = true;
+    for (int i = 0; i < N; i++) x[i] = (float)i;
+    clef__kernel *kernel = clef__kernel_new(device, source, "", "add");
+    clef__buffer *buffer = clef__buffer_new(device, sizeof x);
+    good = kernel && buffer && clef__buffer_write(buffer, 0, x, sizeof x) == CLEF_OK;
+    memset(x, 0, sizeof x);
+    good = good && clef__kernel_set_buffer(kernel, 0, buffer) == CLEF_OK && clef__kernel_set(kernel, 1, sizeof y, &y) == CLEF_OK;
+    good = good && clef__kernel_launch(kernel, global, local, "add") == CLEF_OK;
+    good = good && clef__buffer_read(buffer, 0, x, sizeof x) == CLEF_OK;
+    for (int i = 0; good && i < N; i++) good = x[i] == (float)i + 0.5f;
+    clef__buffer_release(buffer);
+    clef__kernel_free(kernel);
+    return good;
+}
+
+/* A log callback that keeps the last lines and counts by level. */
+typedef struct memory_log {
+    int count[4];
+    char last[CLEF__LINE], all[8192];
+} memory_log;
+
+static inline void remember(void *user, clef_log_level level, const char *line) {
+    memory_log *log = user;
+    log->count[level]++;
+    snprintf(log->last, sizeof log->last, "%s", line);
+    size_t used = strlen(log->all);
+    snprintf(log->all + used, sizeof log->all - used, "%s\n", line);
+}
+#endif

@@ -1,0 +1,310 @@
+/* Opening, errors, random state, rooms, fork, adoption of a program's own OpenCL objects. */
+#include "clef/opencl.h"
+#include "runtime_support.h"
+#include <criterion/criterion.h>
+#include <sys/wait.h>
+
+static memory_log heard;
+
+static clef_context *open_any(void) {
+    heard = (memory_log){0};
+    clef_context *ctx = clef_open(&(clef_options){.cache_dir = "", .seed = 5, .log = remember, .log_user = &heard});
+    if (!ctx) cr_skip_test("%s", clef_error(NULL));
+    return ctx;
+}
+
+Test(errors, the_first_one_stays) {
+    clef_context *ctx = open_any();
+    cr_assert_str_eq(clef_error(ctx), "");
+    cr_assert_eq(clef_error_status(ctx), CLEF_OK);
+    cr_assert_eq(clef__fail(ctx, CLEF_SHAPE, "conv2d: %d\nchannels", 3), CLEF_SHAPE);
+    cr_assert_eq(clef__fail(ctx, CLEF_IO, "second"), CLEF_IO);
+    cr_assert_str_eq(clef_error(ctx), "conv2d: 3 channels");
+    cr_assert_eq(clef_error_status(ctx), CLEF_SHAPE);
+    cr_assert_eq(heard.count[CLEF_LOG_ERROR], 2);
+    cr_assert_str_eq(heard.last, "second");
+    clef_clear_error(ctx);
+    cr_assert_str_eq(clef_error(ctx), "");
+    clef__fail(ctx, CLEF_IO, "third");
+    cr_assert_str_eq(clef_error(ctx), "third");
+    clef_close(ctx);
+}
+
+Test(errors, long_lines_are_cut) {
+    clef_context *ctx = open_any();
+    char text[3 * CLEF__LINE];
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = 0;
+    clef__fail(ctx, CLEF_IO, "%s", text);
+    cr_assert_eq(strlen(clef_error(ctx)), (size_t)CLEF__LINE - 1);
+    clef_close(ctx);
+}
+
+/* A lost device stays lost: nothing reaches the driver any more, and closing does not either. */
+Test(errors, lost) {
+    clef_context *ctx = open_any();
+    clef__device *device = clef__device_at(ctx, 0);
+    clef__buffer *buffer = clef__buffer_new(device, 100);
+    float x = 1;
+    cr_assert_eq(clef__fail_cl(device, CL_DEVICE_NOT_AVAILABLE, "finish"), CLEF_LOST);
+    cr_assert_not_null(strstr(clef_error(ctx), "finish: CL_DEVICE_NOT_AVAILABLE (-2): the device is gone"));
+    clef_clear_error(ctx);
+    cr_assert_eq(clef_error_status(ctx), CLEF_LOST);
+    cr_assert_eq(clef__buffer_write(buffer, 0, &x, sizeof x), CLEF_LOST);
+    cr_assert_eq(clef__buffer_read(buffer, 0, &x, sizeof x), CLEF_LOST);
+    cr_assert_eq(clef_synchronize(ctx), CLEF_LOST);
+    cr_assert_null(clef__buffer_new(device, 10));
+    cr_assert_null(clef__kernel_new(device, add_source, "", "add"));
+    clef_close(ctx);
+}
+
+Test(errors, codes_of_opencl) {
+    clef_context *ctx = open_any();
+    clef__device *device = clef__device_at(ctx, 0);
+    cr_assert_eq(clef__fail_cl(device, CL_MEM_OBJECT_ALLOCATION_FAILURE, "x"), CLEF_MEMORY);
+    cr_assert_eq(clef__fail_cl(device, CL_OUT_OF_RESOURCES, "x"), CLEF_MEMORY);
+    cr_assert_eq(clef__fail_cl(device, CL_INVALID_ARG_SIZE, "x"), CLEF_INVALID);
+    cr_assert_eq(clef__fail_cl(device, -12345, "x"), CLEF_DEVICE);
+    cr_assert_eq(clef__fail_cl(NULL, CL_INVALID_COMMAND_QUEUE, "x"), CLEF_LOST);
+    cr_assert_str_eq(clef__cl_name(CL_INVALID_BUFFER_SIZE), "CL_INVALID_BUFFER_SIZE");
+    clef_close(ctx);
+}
+
+Test(context, random_state) {
+    clef_context *ctx = open_any();
+    cr_assert_eq(clef_random_get(ctx).seed, 5u);
+    clef_random_state from = clef__random_take(ctx, 1000);
+    cr_assert_eq(from.offset, 0u);
+    from = clef__random_take(ctx, 24);
+    cr_assert_eq(from.offset, 1000u);
+    clef_random_state kept = clef_random_get(ctx);
+    cr_assert_eq(kept.offset, 1024u);
+    clef_seed(ctx, 9);
+    cr_assert_eq(clef_random_get(ctx).seed, 9u);
+    cr_assert_eq(clef_random_get(ctx).offset, 0u);
+    clef_random_set(ctx, kept);
+    cr_assert_eq(clef__random_take(ctx, 1).offset, 1024u);
+    clef_close(ctx);
+}
+
+static char closed[8];
+static void close_room(clef_context *ctx, void *state) {
+    cr_assert_eq(clef_synchronize(ctx), CLEF_OK); /* the device still lives */
+    strcat(closed, state);
+}
+
+Test(context, rooms_close_from_the_top) {
+    clef_context *ctx = open_any();
+    closed[0] = 0;
+    cr_assert_null(clef__room_state(ctx, CLEF__ROOM_NN));
+    clef__set_room_state(ctx, CLEF__ROOM_GRAPH, "g", close_room);
+    clef__set_room_state(ctx, CLEF__ROOM_TRAIN, "t", close_room);
+    clef__set_room_state(ctx, CLEF__ROOM_NN, "n", close_room);
+    cr_assert_str_eq(clef__room_state(ctx, CLEF__ROOM_NN), "n");
+    clef_close(ctx);
+    cr_assert_str_eq(closed, "tng");
+}
+
+Test(context, switches) {
+    clef_context *ctx = open_any();
+    cr_assert_not(clef__eager(ctx));
+    cr_assert_not(clef__debug_memory(ctx));
+    clef_close(ctx);
+    setenv("CLEF_EAGER", "yes", 1);
+    setenv("CLEF_DEBUG", "memory", 1);
+    ctx = open_any();
+    cr_assert(clef__eager(ctx));
+    cr_assert(clef__debug_memory(ctx));
+    clef_close(ctx);
+    setenv("CLEF_EAGER", "0", 1);
+    cr_assert_not(clef__env_flag("CLEF_EAGER"));
+}
+
+static int reports;
+static void report(void *user, int done, int total) {
+    reports += done == 1 && total == 2 && user == &reports;
+}
+
+Test(context, compile_reports) {
+    clef_context *ctx = open_any();
+    clef__report_compile(ctx, 1, 2);
+    clef_on_compile(ctx, report, &reports);
+    clef__report_compile(ctx, 1, 2);
+    cr_assert_eq(reports, 1);
+    clef_close(ctx);
+}
+
+/* Several contexts live side by side, each with its own error. */
+Test(context, several) {
+    clef_context *a = open_any(), *b = open_any();
+    clef__fail(a, CLEF_IO, "a's");
+    cr_assert_str_eq(clef_error(b), "");
+    cr_assert(add_works(clef__device_at(b, 0), add_source));
+    clef_close(a);
+    cr_assert(add_works(clef__device_at(b, 0), add_source));
+    clef_close(b);
+}
+
+/* ---- fork ---- */
+static int in_child(clef_context *ctx, clef__kernel *kernel, clef__buffer *buffer) {
+    static const size_t one[3] = {1, 1, 1};
+    float x = 0;
+    if (clef__usable(ctx) || clef_error_status(ctx) != CLEF_STATE) return 1;
+    if (clef__kernel_launch(kernel, one, one, NULL) != CLEF_STATE) return 2;
+    if (clef__buffer_write(buffer, 0, &x, sizeof x) != CLEF_STATE) return 3;
+    if (clef__buffer_read(buffer, 0, &x, sizeof x) != CLEF_STATE) return 4;
+    if (clef_synchronize(ctx) != CLEF_STATE) return 5;
+    if (clef__buffer_new(clef__device_at(ctx, 0), 10) != NULL) return 6;
+    if (clef_open(NULL) != NULL || clef_error_status(NULL) != CLEF_STATE) return 7;
+    if (clef_device_count() != 0) return 8;
+    clef__kernel_free(kernel);
+    clef__buffer_release(buffer);
+    clef_close(ctx);
+    return 0;
+}
+
+Test(fork, child_gets_an_error, .timeout = 60) {
+    clef_context *ctx = open_any();
+    clef__device *device = clef__device_at(ctx, 0);
+    clef__kernel *kernel = clef__kernel_new(device, add_source, "", "add");
+    clef__buffer *buffer = clef__buffer_new(device, 100);
+    cr_assert_not_null(kernel);
+    pid_t child = fork();
+    if (child == 0) _exit(in_child(ctx, kernel, buffer));
+    int state = 0;
+    waitpid(child, &state, 0);
+    cr_assert(WIFEXITED(state) && WEXITSTATUS(state) == 0, "the child failed check %d", WEXITSTATUS(state));
+    clef__kernel_free(kernel);
+    clef__buffer_release(buffer);
+    cr_assert(add_works(device, add_source), "%s", clef_error(ctx)); /* the parent goes on */
+    clef_close(ctx);
+}
+
+/* A process that forks before it uses OpenCL is fine. */
+Test(fork, before_is_fine, .timeout = 60) {
+    pid_t child = fork();
+    if (child == 0) {
+        clef_context *ctx = clef_open(&(clef_options){.cache_dir = ""});
+        bool good = !ctx || add_works(clef__device_at(ctx, 0), add_source);
+        clef_close(ctx);
+        _exit(good ? 0 : 1);
+    }
+    int state = 0;
+    waitpid(child, &state, 0);
+    cr_assert(WIFEXITED(state) && WEXITSTATUS(state) == 0);
+}
+
+/* ---- adoption ---- */
+typedef struct own {
+    cl_device_id device;
+    cl_context context;
+    cl_command_queue queue;
+} own;
+
+static own make_own(cl_command_queue_properties properties) {
+    const clef__found *list;
+    if (clef__devices(&list) == 0) cr_skip_test("%s", clef_error(NULL));
+    own o = {.device = list[0].id};
+    o.context = clCreateContext(NULL, 1, &o.device, NULL, NULL, NULL);
+    o.queue = clCreateCommandQueue(o.context, o.device, properties, NULL);
+    if (!o.queue) cr_skip_test("no such queue");
+    return o;
+}
+
+static void drop_own(own o) {
+    clReleaseCommandQueue(o.queue);
+    clReleaseContext(o.context);
+}
+
+static cl_uint count_context(cl_context context) {
+    cl_uint n = 0;
+    clGetContextInfo(context, CL_CONTEXT_REFERENCE_COUNT, sizeof n, &n, NULL);
+    return n;
+}
+
+Test(adopt, context_and_queue) {
+    own o = make_own(0);
+    cl_uint before = count_context(o.context);
+    clef_context *ctx = clef_open_opencl(o.context, o.device, o.queue, &(clef_options){.cache_dir = ""});
+    cr_assert_not_null(ctx, "%s", clef_error(NULL));
+    cr_assert_eq(clef_opencl_context(ctx), o.context);
+    cr_assert_eq(clef_opencl_device(ctx), o.device);
+    cr_assert_eq(clef_opencl_queue(ctx), o.queue);
+    cr_assert(add_works(clef__device_at(ctx, 0), add_source), "%s", clef_error(ctx));
+    clef_close(ctx);
+    cr_assert_eq(count_context(o.context), before);
+    drop_own(o);
+}
+
+Test(adopt, own_queue) {
+    own o = make_own(0);
+    clef_context *ctx = clef_open_opencl(o.context, o.device, NULL, NULL);
+    cr_assert_not_null(ctx);
+    cr_assert_neq(clef_opencl_queue(ctx), o.queue);
+    cr_assert(add_works(clef__device_at(ctx, 0), add_source), "%s", clef_error(ctx));
+    clef_close(ctx);
+    drop_own(o);
+}
+
+Test(adopt, refusals) {
+    own o = make_own(0), other = make_own(0);
+    cr_assert_null(clef_open_opencl(NULL, o.device, NULL, NULL));
+    cr_assert_eq(clef_error_status(NULL), CLEF_INVALID);
+    cr_assert_null(clef_open_opencl(o.context, o.device, other.queue, NULL));
+    cr_assert_not_null(strstr(clef_error(NULL), "another context"));
+    drop_own(o);
+    o = make_own(CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
+    cr_assert_null(clef_open_opencl(o.context, o.device, o.queue, NULL));
+    cr_assert_not_null(strstr(clef_error(NULL), "out of order"), "%s", clef_error(NULL));
+    drop_own(o);
+    drop_own(other);
+}
+
+Test(adopt, wrapped_memory) {
+    own o = make_own(0), other = make_own(0);
+    clef_context *ctx = clef_open_opencl(o.context, o.device, o.queue, &(clef_options){.cache_dir = ""});
+    clef__device *device = clef__device_at(ctx, 0);
+    float x[4] = {1, 2, 3, 4}, y[4] = {0};
+    cl_mem memory = clCreateBuffer(o.context, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, sizeof x, x, NULL);
+    cl_mem foreign = clCreateBuffer(other.context, CL_MEM_READ_WRITE, 64, NULL, NULL);
+    clef__buffer *buffer = clef__buffer_wrap(device, memory);
+    cr_assert_not_null(buffer);
+    cr_assert_eq(clef__buffer_size(buffer), sizeof x);
+    cr_assert_eq(clef__buffer_mem(buffer), (void *)memory);
+    clReleaseMemObject(memory); /* still held by the buffer */
+    cr_assert_eq(clef__buffer_read(buffer, 0, y, sizeof y), CLEF_OK);
+    cr_assert_arr_eq(x, y, sizeof x);
+    cr_assert_eq(clef_memory(ctx).used, 0u); /* not Clef's memory */
+    clef__buffer_release(buffer);
+    cr_assert_eq(clef_memory(ctx).cached, 0u);
+    cr_assert_null(clef__buffer_wrap(device, foreign));
+    cr_assert_not_null(strstr(clef_error(ctx), "another OpenCL context"));
+    clef_close(ctx);
+    clReleaseMemObject(foreign);
+    drop_own(o);
+    drop_own(other);
+}
+
+/* A part of a device is no entry of the list, and works all the same. */
+Test(adopt, sub_device) {
+    own o = make_own(0);
+    const cl_device_partition_property equally[] = {CL_DEVICE_PARTITION_EQUALLY, 1, 0};
+    cl_device_id parts[16];
+    cl_uint n = 0;
+    if (clCreateSubDevices(o.device, equally, 16, parts, &n) != CL_SUCCESS) {
+        drop_own(o);
+        cr_skip_test("the device cannot be divided");
+    }
+    cl_context context = clCreateContext(NULL, 1, &parts[0], NULL, NULL, NULL);
+    clef_context *ctx = clef_open_opencl(context, parts[0], NULL, &(clef_options){.cache_dir = ""});
+    clef_device_info info;
+    cr_assert_not_null(ctx, "%s", clef_error(NULL));
+    cr_assert(clef_context_device(ctx, 0, &info));
+    cr_assert_eq(info.index, -1);
+    cr_assert_eq(info.compute_units, 1u);
+    cr_assert(add_works(clef__device_at(ctx, 0), add_source), "%s", clef_error(ctx));
+    clef_close(ctx);
+    clReleaseContext(context);
+    for (cl_uint i = 0; i < n && i < 16; i++) clReleaseDevice(parts[i]);
+    drop_own(o);
+}

@@ -1,0 +1,225 @@
+/* Compiling, launching, tracing. */
+#include "runtime_support.h"
+#include <criterion/criterion.h>
+
+static clef_context *ctx;
+static clef__device *device;
+static const size_t one[3] = {1, 1, 1};
+
+static void setup(void) {
+    ctx = clef_open(&(clef_options){.cache_dir = ""});
+    if (!ctx) cr_skip_test("%s", clef_error(NULL));
+    device = clef__device_at(ctx, 0);
+}
+
+static void teardown(void) {
+    clef_close(ctx);
+}
+
+TestSuite(program, .init = setup, .fini = teardown);
+
+Test(program, compiled_once) {
+    clef__kernel *a = clef__kernel_new(device, add_source, "-DA=1", "add");
+    clef__kernel *b = clef__kernel_new(device, add_source, "-DA=1", "add");
+    cr_assert(a && b && a != b);
+    cr_assert_eq(clef_counters_get(ctx).kernels_built, 1u);
+    cr_assert_gt(clef_counters_get(ctx).compile_seconds, 0.0);
+    clef__kernel *c = clef__kernel_new(device, add_source, "-DA=2", "add");
+    cr_assert_eq(clef_counters_get(ctx).kernels_built, 2u);
+    cr_assert_eq(clef_counters_get(ctx).kernels_from_cache, 0u);
+    clef__kernel_free(a);
+    clef__kernel_free(b);
+    clef__kernel_free(c);
+    clef__kernel_free(NULL);
+}
+
+/* Arguments belong to the kernel object and stay set. */
+Test(program, arguments_stay) {
+    clef__kernel *a = clef__kernel_new(device, add_source, NULL, "add"), *b = clef__kernel_new(device, add_source, NULL, "add");
+    clef__buffer *x = clef__buffer_new(device, 4), *y = clef__buffer_new(device, 4);
+    float zero = 0, one_f = 1, ten = 10, got;
+    clef__buffer_write(x, 0, &zero, 4);
+    clef__buffer_write(y, 0, &zero, 4);
+    clef__kernel_set_buffer(a, 0, x);
+    clef__kernel_set(a, 1, 4, &one_f);
+    clef__kernel_set_buffer(b, 0, y);
+    clef__kernel_set(b, 1, 4, &ten);
+    for (int i = 0; i < 5; i++) {
+        cr_assert_eq(clef__kernel_launch(a, one, one, "a"), CLEF_OK);
+        cr_assert_eq(clef__kernel_launch(b, one, one, "b"), CLEF_OK);
+    }
+    clef__buffer_read(x, 0, &got, 4);
+    cr_assert_eq(got, 5.f);
+    clef__buffer_read(y, 0, &got, 4);
+    cr_assert_eq(got, 50.f);
+    cr_assert_eq(clef_counters_get(ctx).launches, 10u);
+    clef__buffer_release(x);
+    clef__buffer_release(y);
+    clef__kernel_free(a);
+    clef__kernel_free(b);
+}
+
+Test(program, failed_build) {
+    static const char broken[] = "__kernel void f(__global int *x) {\n  x[0] = nonesuch;\n}\n";
+    cr_assert_null(clef__kernel_new(device, broken, "", "f"));
+    cr_assert_eq(clef_error_status(ctx), CLEF_BUILD);
+    cr_assert_not_null(strstr(clef_error(ctx), "kernel f does not compile"), "%s", clef_error(ctx));
+    cr_assert_not_null(strstr(clef_error(ctx), "nonesuch"), "%s", clef_error(ctx));
+    cr_assert_not_null(strstr(clef_build_log(ctx), "nonesuch"));
+    double once = clef_counters_get(ctx).compile_seconds;
+    clef_clear_error(ctx);
+    cr_assert_null(clef__kernel_new(device, broken, "", "f")); /* remembered, not compiled again */
+    cr_assert_eq(clef_counters_get(ctx).compile_seconds, once);
+    cr_assert_eq(clef_error_status(ctx), CLEF_BUILD);
+    cr_assert_eq(clef_counters_get(ctx).kernels_built, 0u);
+}
+
+Test(program, missing_kernel) {
+    cr_assert_null(clef__kernel_new(device, add_source, "", "subtract"));
+    cr_assert_eq(clef_error_status(ctx), CLEF_BUILD);
+    cr_assert_not_null(strstr(clef_error(ctx), "subtract"));
+}
+
+Test(program, f64_is_announced) {
+    static const char source[] = "#ifdef CLEF_F64\n#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n"
+                                 "__kernel void f(__global int *x) { double d = x[0]; x[0] = (int)(d / 3); }\n"
+                                 "#else\n__kernel void f(__global int *x) { x[0] /= 3; }\n#endif\n";
+    clef__kernel *k = clef__kernel_new(device, source, "", "f");
+    cr_assert_not_null(k, "%s", clef_build_log(ctx));
+    clef__kernel_free(k);
+}
+
+Test(program, wrong_launches) {
+    clef__kernel *k = clef__kernel_new(device, add_source, "", "add");
+    size_t most = clef__kernel_max_group(k);
+    cr_assert_geq(most, 1u);
+    cr_assert_leq(most, clef__device_info(device)->max_work_group);
+    const size_t wrong[][3] = {{most * 2, 1, 1}, {most, 2, 1}, {0, 1, 1}, {SIZE_MAX / 2, 4, 1}, {SIZE_MAX, SIZE_MAX, SIZE_MAX}};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        const size_t global[3] = {most * 4, 4, 1};
+        cr_assert_eq(clef__kernel_launch(k, global, wrong[i], "x"), CLEF_INVALID, "%zu", i);
+        cr_assert_eq(clef_error_status(ctx), CLEF_INVALID);
+        clef_clear_error(ctx);
+    }
+    cr_assert_eq(clef__kernel_launch(k, (size_t[]){5, 1, 1}, (size_t[]){2, 1, 1}, "x"), CLEF_INVALID);
+    cr_assert_eq(clef__kernel_launch(k, (size_t[]){5, 0, 1}, one, "x"), CLEF_OK); /* an empty range is no work */
+    cr_assert_eq(clef_counters_get(ctx).launches, 0u);
+    clef_clear_error(ctx);
+    float y = 0;
+    cr_assert_neq(clef__kernel_set(k, 7, sizeof y, &y), CLEF_OK);
+    cr_assert_eq(clef_error_status(ctx), CLEF_INVALID);
+    clef__kernel_free(k);
+}
+
+Test(program, embedded_files) {
+    cr_assert_null(clef__embedded("nonesuch.cl"));
+    const char *common = clef__embedded("common.h");
+    cr_assert_not_null(common);
+    cr_assert_not_null(strstr(common, "#define LOAD("));
+}
+
+/* ---- threads ---- */
+enum { THREADS = 4, PROGRAMS = 3 };
+static const char *sources[PROGRAMS];
+
+static void *builder(void *user) {
+    static _Thread_local int made;
+    (void)user;
+    for (int i = 0; i < PROGRAMS; i++) {
+        clef__kernel *k = clef__kernel_new(device, sources[i], "", "f");
+        made += k != NULL;
+        clef__kernel_free(k);
+    }
+    return (void *)(intptr_t)made;
+}
+
+/* Four threads want the same programs at the same time: each is compiled once, and one failure reaches all. */
+Test(program, several_threads, .timeout = 120) {
+    sources[0] = "__kernel void f(__global int *x) { x[0] = 1; }";
+    sources[1] = "__kernel void f(__global int *x) { x[0] = nonesuch; }";
+    sources[2] = "__kernel void f(__global int *x) { x[0] = 3; }";
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, builder, NULL);
+    for (int i = 0; i < THREADS; i++) {
+        void *made;
+        pthread_join(threads[i], &made);
+        cr_assert_eq((intptr_t)made, PROGRAMS - 1);
+    }
+    cr_assert_eq(clef_counters_get(ctx).kernels_built, 2u);
+    cr_assert_eq(clef_error_status(ctx), CLEF_BUILD);
+}
+
+static void *worker(void *user) {
+    clef_context *own = clef_open(&(clef_options){.cache_dir = ""});
+    bool good = own != NULL;
+    (void)user;
+    for (int i = 0; good && i < 20; i++) good = add_works(clef__device_at(own, 0), add_source);
+    clef_close(own);
+    return (void *)(intptr_t)good;
+}
+
+Test(program, a_context_per_thread, .timeout = 120) {
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, worker, NULL);
+    for (int i = 0; i < THREADS; i++) {
+        void *good;
+        pthread_join(threads[i], &good);
+        cr_assert((intptr_t)good);
+    }
+}
+
+/* ---- tracing ---- */
+static char *slurp(const char *path) {
+    FILE *file = fopen(path, "r");
+    char *text = calloc(1, 1 << 20);
+    if (file) {
+        text[fread(text, 1, (1 << 20) - 1, file)] = 0;
+        fclose(file);
+    }
+    return text;
+}
+
+static int count(const char *text, const char *part) {
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, part)); at++) n++;
+    return n;
+}
+
+Test(trace, chrome_format) {
+    char path[300], second[310];
+    const char *dir = temporary_dir();
+    snprintf(path, sizeof path, "%s/trace.json", dir);
+    snprintf(second, sizeof second, "%s.2", path);
+    setenv("CLEF_TRACE", path, 1);
+    setup();
+    for (int i = 0; i < 7; i++) cr_assert(add_works(device, add_source));
+    clef__kernel *k = clef__kernel_new(device, add_source, "", "add");
+    clef__buffer *b = clef__buffer_new(device, 100);
+    float y = 1;
+    clef__kernel_set_buffer(k, 0, b);
+    clef__kernel_set(k, 1, 4, &y);
+    for (int i = 0; i < 5000; i++) clef__kernel_launch(k, one, one, "many \"quoted\"");
+    clef__kernel_free(k);
+    clef__buffer_release(b);
+    teardown();
+    char *text = slurp(path);
+    cr_assert_eq(text[0], '{');
+    cr_assert_eq(count(text, "\"name\":\"add\""), 7 + 1, "7 launches and one compilation");
+    cr_assert_eq(count(text, "\"name\":\"read\""), 7);
+    cr_assert_eq(count(text, "many \\\"quoted\\\""), 5000);
+    cr_assert_eq(count(text, "{"), count(text, "}"));
+    cr_assert_eq(strcmp(text + strlen(text) - 3, "]}\n"), 0);
+    free(text);
+    setup(); /* a second context of the process writes beside it */
+    teardown();
+    cr_assert_eq(access(second, R_OK), 0);
+    remove_dir(dir);
+}
+
+Test(trace, unwritable_file_is_no_error) {
+    setenv("CLEF_TRACE", "/proc/nonexistent/trace", 1);
+    setup();
+    cr_assert(add_works(device, add_source));
+    cr_assert_eq(clef_error_status(ctx), CLEF_OK);
+    teardown();
+}
