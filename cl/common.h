@@ -175,6 +175,26 @@ DEFINE_ROUND_F16(16)
 #define SELU_SCALE FIX53(4731936575131954L, 0x1p-52f)
 #define SELU_BOTH FIX53(7917775536320560L, 0x1p-52f) /* scale times alpha */
 #define GELU_CUBIC FIX53(6444110634811895L, 0x1p-57f)
+/* pow lane by lane in f64: a zero, infinity or NaN in one lane of a double vector spoils its neighbours on some drivers. */
+#define POWER(a, b) CAT(power_, T)(a, b)
+#define power_float pow
+#define power_float4 pow
+#define power_float8 pow
+#define power_float16 pow
+#ifdef CLEF_F64
+#define POWER_LANES(n)                                                                           \
+    VEC(double, n) power_double##n(VEC(double, n) a, VEC(double, n) b) {                    \
+        double x[n], y[n];                                                                       \
+        VSTORE_##n(a, x);                                                                        \
+        VSTORE_##n(b, y);                                                                        \
+        for (int k = 0; k < n; k++) x[k] = pow(x[k], y[k]);                                      \
+        return VLOAD_##n(x);                                                                     \
+    }
+POWER_LANES(4)
+POWER_LANES(8)
+POWER_LANES(16)
+#define power_double pow
+#endif
 /* The normal distribution's CDF and PDF. */
 #define PHI(x) (K(0.5f) * erfc(-(x) * SQRT1_2))
 #define PDF(x) (INV_SQRT2PI * exp(K(-0.5f) * (x) * (x)))

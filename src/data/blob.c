@@ -12,11 +12,12 @@
 #include <zlib.h>
 #endif
 
-bool clef__why(char why[CLEF__WHY], const char *fmt, ...) {
+bool clef__wrong(clef__why *why, clef_status status, const char *fmt, ...) {
     va_list args;
     va_start(args, fmt);
-    vsnprintf(why, CLEF__WHY, fmt, args);
+    vsnprintf(why->line, sizeof why->line, fmt, args);
     va_end(args);
+    why->status = status;
     return false;
 }
 
@@ -25,38 +26,36 @@ void clef__blob_free(clef__blob *blob) {
     *blob = (clef__blob){0};
 }
 
-static bool read_all(int file, clef__blob *blob, char why[CLEF__WHY]) {
+static bool read_all(int file, clef__blob *blob, clef__why *why) {
     for (size_t at = 0; at < blob->size;) {
         ssize_t got = read(file, blob->bytes + at, blob->size - at);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            return clef__why(why, "cannot be read (%s)", strerror(errno));
+            return clef__wrong(why, CLEF_IO, "cannot be read (%s)", strerror(errno));
         if (got == 0)
-            return clef__why(why, "became shorter while it was read");
+            return clef__wrong(why, CLEF_IO, "became shorter while it was read");
         at += (size_t)got;
     }
     return true;
 }
 
-bool clef__blob_read(const char *path, clef__blob *blob, bool *missing, char why[CLEF__WHY]) {
+bool clef__blob_read(const char *path, clef__blob *blob, clef__why *why) {
     *blob = (clef__blob){0};
-    *missing = false;
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not make us wait */
-    if (file < 0) {
-        *missing = errno == ENOENT || errno == ENOTDIR;
-        return clef__why(why, "cannot be opened (%s)", strerror(errno));
-    }
+    if (file < 0)
+        return clef__wrong(why, CLEF_IO, "cannot be opened (%s)", strerror(errno));
     struct stat facts;
     bool ok = false;
     if (fstat(file, &facts) != 0 || !S_ISREG(facts.st_mode))
-        clef__why(why, "is not a regular file");
+        clef__wrong(why, CLEF_IO, "is not a regular file");
     else if (facts.st_size < 0 || (uintmax_t)facts.st_size > SIZE_MAX / 2)
-        clef__why(why, "is too large");
+        clef__wrong(why, CLEF_IO, "is too large");
     else {
         blob->size = (size_t)facts.st_size;
         blob->bytes = clef__alloc(blob->size ? blob->size : 1);
-        ok = blob->bytes ? read_all(file, blob, why) : clef__why(why, "needs %zu bytes of memory", blob->size);
+        ok = blob->bytes ? read_all(file, blob, why)
+                         : clef__wrong(why, CLEF_MEMORY, "needs %zu bytes of memory", blob->size);
     }
     close(file);
     if (!ok)
@@ -72,8 +71,9 @@ bool clef__blob_is_gzip(const clef__blob *blob) {
 typedef struct inflater {
     z_stream z;
     const uint8_t *in;
-    size_t left; /* input not yet handed to zlib, whose counts are only 32 bits wide */
-    bool ended;  /* the last member is complete */
+    size_t left;  /* input not yet handed to zlib, whose counts are only 32 bits wide */
+    bool ended;   /* the last member is complete */
+    bool starved; /* zlib found no memory */
 } inflater;
 
 static voidpf inflater_alloc(voidpf unused, uInt count, uInt size) {
@@ -121,6 +121,7 @@ static size_t inflater_run(inflater *f, uint8_t *out, size_t room) {
         int status = inflate(&f->z, Z_NO_FLUSH);
         done += want - f->z.avail_out;
         f->ended = status == Z_STREAM_END;
+        f->starved = status == Z_MEM_ERROR;
         if (status == Z_BUF_ERROR && f->z.avail_in == 0 && f->left == 0)
             break; /* truncated */
         if (status != Z_OK && status != Z_STREAM_END && status != Z_BUF_ERROR)
@@ -129,42 +130,50 @@ static size_t inflater_run(inflater *f, uint8_t *out, size_t room) {
     return done;
 }
 
-size_t clef__gunzip_head(const clef__blob *blob, uint8_t *out, size_t want) {
+/* True unless run() could not go on. */
+static bool inflater_fine(const inflater *f, size_t got, clef__why *why) {
+    if (f->starved)
+        return clef__wrong(why, CLEF_MEMORY, "needs more memory than there is to inflate");
+    return got != SIZE_MAX || clef__wrong(why, CLEF_FORMAT, "is damaged gzip data; fetch it again");
+}
+
+bool clef__gunzip_head(const clef__blob *blob, uint8_t *out, size_t want, size_t *got, clef__why *why) {
     inflater f;
     if (!inflater_open(&f, blob))
-        return 0;
-    size_t got = inflater_run(&f, out, want);
+        return clef__wrong(why, CLEF_MEMORY, "needs more memory than there is to inflate");
+    *got = inflater_run(&f, out, want);
     inflateEnd(&f.z);
-    return got == SIZE_MAX ? 0 : got;
+    return inflater_fine(&f, *got, why);
 }
 
 /* Grows by doubling: at most twice the bytes produced so far (and one byte past limit, to see that there is more).
  */
-static bool inflate_whole(inflater *f, clef__blob *out, size_t first, size_t limit, char why[CLEF__WHY]) {
+static bool inflate_whole(inflater *f, clef__blob *out, size_t first, size_t limit, clef__why *why) {
     for (size_t room = first;;) {
         if (room > limit)
             room = limit + 1;
         uint8_t *bytes = clef__realloc(out->bytes, room);
         if (!bytes)
-            return clef__why(why, "needs more memory than there is to inflate");
+            return clef__wrong(why, CLEF_MEMORY, "needs more memory than there is to inflate");
         out->bytes = bytes;
         size_t got = inflater_run(f, bytes + out->size, room - out->size);
-        if (got == SIZE_MAX)
-            return clef__why(why, "is damaged gzip data; fetch it again");
+        if (!inflater_fine(f, got, why))
+            return false;
         out->size += got;
         if (out->size > limit)
-            return clef__why(why, "inflates to more than the %zu bytes it may have", limit);
+            return clef__wrong(why, CLEF_FORMAT, "inflates to more than the %zu bytes it may have", limit);
         if (out->size < room)
-            return f->ended || clef__why(why, "ends in the middle of its gzip data; fetch it again");
+            return f->ended ||
+                   clef__wrong(why, CLEF_FORMAT, "ends in the middle of its gzip data; fetch it again");
         room = room > SIZE_MAX / 4 ? limit + 1 : room * 2;
     }
 }
 
-bool clef__blob_gunzip(clef__blob *blob, size_t limit, char why[CLEF__WHY]) {
+bool clef__blob_gunzip(clef__blob *blob, size_t limit, clef__why *why) {
     inflater f;
     clef__blob out = {0};
     if (!inflater_open(&f, blob))
-        return clef__why(why, "needs more memory than there is to inflate");
+        return clef__wrong(why, CLEF_MEMORY, "needs more memory than there is to inflate");
     if (limit > SIZE_MAX / 4)
         limit = SIZE_MAX / 4;
     size_t first = blob->size < SIZE_MAX / 8 ? blob->size * 4 + 64 : limit;
@@ -176,13 +185,18 @@ bool clef__blob_gunzip(clef__blob *blob, size_t limit, char why[CLEF__WHY]) {
     return ok;
 }
 #else
-size_t clef__gunzip_head(const clef__blob *blob, uint8_t *out, size_t want) {
-    (void)blob, (void)out, (void)want;
-    return 0;
+static bool no_zlib(clef__why *why) {
+    return clef__wrong(why, CLEF_UNSUPPORTED,
+                       "is gzip, which this build cannot read (no zlib); unpack it with gunzip");
 }
 
-bool clef__blob_gunzip(clef__blob *blob, size_t limit, char why[CLEF__WHY]) {
+bool clef__gunzip_head(const clef__blob *blob, uint8_t *out, size_t want, size_t *got, clef__why *why) {
+    (void)blob, (void)out, (void)want, (void)got;
+    return no_zlib(why);
+}
+
+bool clef__blob_gunzip(clef__blob *blob, size_t limit, clef__why *why) {
     (void)blob, (void)limit;
-    return clef__why(why, "is gzip, which this build cannot read (no zlib); unpack it with gunzip");
+    return no_zlib(why);
 }
 #endif

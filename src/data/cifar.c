@@ -4,19 +4,20 @@
 #include <stdio.h>
 #include <string.h>
 
-bool clef__cifar_unpack(clef__blob *blob, int64_t *records, char why[CLEF__WHY]) {
+bool clef__cifar_unpack(clef__blob *blob, int64_t *records, clef__why *why) {
     *records = 0;
     if (clef__blob_is_gzip(blob) && blob->size % CLEF__CIFAR_RECORD != 0 &&
         !clef__blob_gunzip(blob, (size_t)CLEF__CIFAR_MAX * CLEF__CIFAR_RECORD, why))
         return false;
     if (blob->size == 0 || blob->size % CLEF__CIFAR_RECORD != 0)
-        return clef__why(why, "has %zu bytes, which is not a whole number of %d-byte CIFAR-10 records", blob->size,
-                         CLEF__CIFAR_RECORD);
+        return clef__wrong(why, CLEF_FORMAT,
+                           "has %zu bytes, which is not a whole number of %d-byte CIFAR-10 records", blob->size,
+                           CLEF__CIFAR_RECORD);
     size_t count = blob->size / CLEF__CIFAR_RECORD;
     for (size_t i = 0; i < count; i++) {
         uint8_t label = blob->bytes[i * CLEF__CIFAR_RECORD];
         if (label > 9)
-            return clef__why(why, "has the class %d in record %zu; CIFAR-10 has 0 to 9", label, i);
+            return clef__wrong(why, CLEF_FORMAT, "has the class %d in record %zu; CIFAR-10 has 0 to 9", label, i);
     }
     *records = (int64_t)count;
     return true;
@@ -25,16 +26,11 @@ bool clef__cifar_unpack(clef__blob *blob, int64_t *records, char why[CLEF__WHY])
 /* Appends the records of one file to `all`. */
 static bool append_file(clef_context *ctx, const char *path, clef__blob *all) {
     clef__blob blob;
-    char why[CLEF__WHY];
-    bool missing;
+    clef__why why = {0};
     int64_t records;
-    if (!clef__blob_read(path, &blob, &missing, why)) {
-        clef__fail(ctx, CLEF_IO, "cifar10: %s %s", path, why);
-        return false;
-    }
-    bool ok = clef__cifar_unpack(&blob, &records, why);
+    bool ok = clef__blob_read(path, &blob, &why) && clef__cifar_unpack(&blob, &records, &why);
     if (!ok)
-        clef__fail(ctx, CLEF_FORMAT, "cifar10: %s %s", path, why);
+        clef__fail(ctx, why.status, "cifar10: %s %s", path, why.line);
     if (ok && all->size == 0) {
         *all = blob;
         return true;

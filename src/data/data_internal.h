@@ -7,24 +7,27 @@
 #include "runtime/runtime.h"
 
 /* ---- files as bytes (blob.c) ---- */
-enum { CLEF__WHY = 256 };
+/* What is wrong with a file: "fact; remedy", to be read after the file's name. */
+typedef struct clef__why {
+    clef_status status;
+    char line[256];
+} clef__why;
 typedef struct clef__blob {
-    uint8_t *bytes;
+    uint8_t *bytes; /* from clef__alloc, or NULL */
     size_t size;
-} clef__blob; /* bytes: from clef__alloc, or NULL */
+} clef__blob;
 void clef__blob_free(clef__blob *blob);
-/* Reads a regular file whole.  On failure `why` holds "fact; remedy" and *missing tells whether it was not there.
- */
-bool clef__blob_read(const char *path, clef__blob *blob, bool *missing, char why[CLEF__WHY]);
+/* Reads a regular file whole.  As everything here that takes `why`, it fills that when it returns false. */
+bool clef__blob_read(const char *path, clef__blob *blob, clef__why *why);
 bool clef__blob_is_gzip(const clef__blob *blob);
 /* Inflates a gzip file in place.  Fails when the result would have more than `limit` bytes; what it allocates
    stays in proportion to the bytes that really come out, at most about 1,032 for each byte that went in (deflate's
    bound). */
-bool clef__blob_gunzip(clef__blob *blob, size_t limit, char why[CLEF__WHY]);
-/* Inflates up to `want` first bytes into out; returns how many. */
-size_t clef__gunzip_head(const clef__blob *blob, uint8_t *out, size_t want);
-/* snprintf to why; returns false. */
-bool clef__why(char why[CLEF__WHY], const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+bool clef__blob_gunzip(clef__blob *blob, size_t limit, clef__why *why);
+/* Inflates up to `want` first bytes into out; *got says how many. */
+bool clef__gunzip_head(const clef__blob *blob, uint8_t *out, size_t want, size_t *got, clef__why *why);
+/* Fills why; returns false. */
+bool clef__wrong(clef__why *why, clef_status status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 /* ---- parsers on bytes (idx.c, cifar.c) ---- */
 enum { CLEF__IDX_RANK = 4 };
@@ -35,21 +38,20 @@ typedef struct clef__idx { /* unsigned bytes of up to four dimensions */
     size_t numel;
 } clef__idx;
 /* Reads the header from the first bytes of a file of which at least min(size, 20) are there. */
-bool clef__idx_header(const uint8_t *bytes, size_t size, clef__idx *idx, char why[CLEF__WHY]);
+bool clef__idx_header(const uint8_t *bytes, size_t size, clef__idx *idx, clef__why *why);
 /* Inflates if need be and checks that the file is exactly as long as its header says. */
-bool clef__idx_unpack(clef__blob *blob, clef__idx *idx, char why[CLEF__WHY]);
+bool clef__idx_unpack(clef__blob *blob, clef__idx *idx, clef__why *why);
 
 enum { CLEF__CIFAR_PIXELS = 3 * 32 * 32, CLEF__CIFAR_RECORD = 1 + CLEF__CIFAR_PIXELS, CLEF__CIFAR_MAX = 100000 };
 /* Inflates if need be and checks length and labels; `records` says how many there are (at least one). */
-bool clef__cifar_unpack(clef__blob *blob, int64_t *records, char why[CLEF__WHY]);
+bool clef__cifar_unpack(clef__blob *blob, int64_t *records, clef__why *why);
 
 /* ---- random numbers and order (order.c) ---- */
 /* One block of Philox 4x32-10. */
 void clef__philox(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4]);
 /* What a block of the data room is for; part of its counter, so that streams never meet. */
 typedef enum clef__draw { CLEF__DRAW_ORDER = 0x0da7a001, CLEF__DRAW_AUGMENT = 0x0da7b000 } clef__draw;
-/* The items of an epoch in their order: a Fisher-Yates shuffle of 0 … n-1 that depends on (seed, epoch, n) only.
- */
+/* The items of an epoch in their order: a Fisher-Yates shuffle of 0 … n-1 that depends on (seed, epoch, n). */
 void clef__order_shuffled(int64_t *order, int64_t n, uint64_t seed, uint32_t epoch);
 
 /* ---- augmentation (augment.c) ---- */

@@ -7,7 +7,7 @@
 
 enum { DIGITS = 1797, DIGITS_TEST = 360, DIGITS_PIXELS = 64 };
 static const char table[DIGITS][DIGITS_PIXELS + 2] = {
-    /* class, pixels, NUL */
+/* class, pixels, NUL */
 #include "data/digits.inc"
 };
 

@@ -9,65 +9,54 @@ static uint32_t big_endian(const uint8_t *p) {
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
-bool clef__idx_header(const uint8_t *bytes, size_t size, clef__idx *idx, char why[CLEF__WHY]) {
+bool clef__idx_header(const uint8_t *bytes, size_t size, clef__idx *idx, clef__why *why) {
     *idx = (clef__idx){0};
     if (size < 4 || bytes[0] != 0 || bytes[1] != 0)
-        return clef__why(why, "is not an IDX file");
+        return clef__wrong(why, CLEF_FORMAT, "is not an IDX file");
     if (bytes[2] != 0x08)
-        return clef__why(why, "has IDX type 0x%02x; only 0x08, unsigned bytes, is read", bytes[2]);
+        return clef__wrong(why, CLEF_FORMAT, "has IDX type 0x%02x; only 0x08, unsigned bytes, is read", bytes[2]);
     if (bytes[3] < 1 || bytes[3] > CLEF__IDX_RANK)
-        return clef__why(why, "has %d dimensions; 1 to %d are read", bytes[3], CLEF__IDX_RANK);
+        return clef__wrong(why, CLEF_FORMAT, "has %d dimensions; 1 to %d are read", bytes[3], CLEF__IDX_RANK);
     idx->rank = bytes[3];
     idx->header = 4 + 4 * (size_t)idx->rank;
     if (size < idx->header)
-        return clef__why(why, "ends within its header");
+        return clef__wrong(why, CLEF_FORMAT, "ends within its header");
     idx->numel = 1;
     for (int d = 0; d < idx->rank; d++) {
         uint32_t dim = big_endian(bytes + 4 + 4 * d);
         if (dim == 0)
-            return clef__why(why, "is empty: dimension %d is 0", d);
+            return clef__wrong(why, CLEF_FORMAT, "is empty: dimension %d is 0", d);
         if (idx->numel > (SIZE_MAX / 4 - idx->header) / dim)
-            return clef__why(why, "claims more elements than fit");
+            return clef__wrong(why, CLEF_FORMAT, "claims more elements than fit");
         idx->dim[d] = dim;
         idx->numel *= dim;
     }
     return true;
 }
 
-bool clef__idx_unpack(clef__blob *blob, clef__idx *idx, char why[CLEF__WHY]) {
+bool clef__idx_unpack(clef__blob *blob, clef__idx *idx, clef__why *why) {
     if (clef__blob_is_gzip(blob)) {
         uint8_t head[IDX_HEADER_MAX];
-        size_t got = clef__gunzip_head(blob, head, sizeof head);
-        size_t limit = got; /* a damaged or unreadable one then tells its reason below */
-        if (got > 0 && !clef__idx_header(head, got, idx, why))
-            return false;
-        if (got > 0)
-            limit = idx->header + idx->numel;
-        if (!clef__blob_gunzip(blob, limit, why))
+        size_t got;
+        if (!clef__gunzip_head(blob, head, sizeof head, &got, why) || !clef__idx_header(head, got, idx, why) ||
+            !clef__blob_gunzip(blob, idx->header + idx->numel, why))
             return false;
     }
     if (!clef__idx_header(blob->bytes, blob->size, idx, why))
         return false;
     size_t wanted = idx->header + idx->numel;
     if (blob->size != wanted)
-        return clef__why(why, "has %zu bytes where its header promises %zu", blob->size, wanted);
+        return clef__wrong(why, CLEF_FORMAT, "has %zu bytes where its header promises %zu", blob->size, wanted);
     return true;
 }
 
 /* ---- datasets of two IDX files ---- */
 static bool read_idx(clef_context *ctx, const char *origin, const char *path, clef__blob *blob, clef__idx *idx) {
-    char why[CLEF__WHY];
-    bool missing;
-    clef_status status = CLEF_IO;
-    bool ok = clef__blob_read(path, blob, &missing, why);
-    if (ok) {
-        status = CLEF_FORMAT;
-        ok = clef__idx_unpack(blob, idx, why);
-    }
-    if (ok)
+    clef__why why = {0};
+    if (clef__blob_read(path, blob, &why) && clef__idx_unpack(blob, idx, &why))
         return true;
     clef__blob_free(blob);
-    clef__fail(ctx, status, "%s: %s %s", origin, path, why);
+    clef__fail(ctx, why.status, "%s: %s %s", origin, path, why.line);
     return false;
 }
 

@@ -1,8 +1,8 @@
 /* summary.c — a table of what a module does to an input of a given shape.
 
-   Forward is built lazily on zeros, in evaluation mode and without gradients, and never evaluated: shapes come from the
-   nodes.  A node is credited to the innermost module whose forward made it.  MACs are those of convolutions and matrix
-   products. */
+   Forward is built lazily on zeros, in evaluation mode, and never evaluated: shapes come from the nodes.  It is recorded for
+   gradients, because nodes then remember their inputs in eager mode too.  A node is credited to the innermost module whose
+   forward made it.  MACs are those of convolutions and matrix products. */
 #include "graph/graph.h"
 #include "nn/module.h"
 #include <stdarg.h>
@@ -57,15 +57,17 @@ static bool see(summary *s, const clef__node *node) {
 }
 
 /* ---- one module's work ---- */
-/* Multiply-accumulates: each output element takes k of them. */
+/* Multiply-accumulates: each output element of a product takes as many as the weights or rows behind it have. */
 static double node_macs(const clef__node *node) {
-    const clef__node *const *in = (const clef__node *const *)node->input;
+    const char *op = node->op->name;
     double out = (double)clef_shape_numel(node->shape);
-    if (node->n_inputs >= 2 && !strncmp(node->op->name, "conv2d", 6) && in[1]->shape.rank == 4 && in[1]->shape.dim[0])
-        return out * (double)clef_shape_numel(in[1]->shape) / (double)in[1]->shape.dim[0];
-    bool product = !strncmp(node->op->name, "matmul", 6) || !strncmp(node->op->name, "linear", 6);
-    if (node->n_inputs >= 2 && product && in[0]->shape.rank > 0) return out * (double)in[0]->shape.dim[in[0]->shape.rank - 1];
-    return 0;
+    if (!strcmp(op, "conv2d") && node->n_inputs > 1) {
+        clef_shape w = node->input[1]->shape;
+        return out * (double)(w.dim[1] * w.dim[2] * w.dim[3]);
+    }
+    clef_shape x = node->n_inputs ? node->input[0]->shape : (clef_shape){0};
+    bool product = !strcmp(op, "matmul") || !strcmp(op, "linear");
+    return product && x.rank > 0 ? out * (double)x.dim[x.rank - 1] : 0;
 }
 
 /* Credits what lies between x and y and nobody has claimed yet; parameters end the walk. */
@@ -129,14 +131,16 @@ static const clef_module *first_leaf(const clef_module *m) {
     return m;
 }
 
-/* Forward on zeros; indices where the first layer looks them up. */
+/* Forward on zeros: integers where the first layer looks up indices. */
 static bool run_forward(summary *s, clef_shape input) {
     clef_context *ctx = s->root->ctx;
     bool indices = !strcmp(first_leaf(s->root)->type, "embedding");
     clef_random_state random = clef_random_get(ctx);
     clef_tensor *y = NULL;
     if (clef__nn_observe(ctx, observe, s)) return false;
-    for (CLEF_NO_GRAD(ctx)) y = clef_forward(s->root, clef_zeros(ctx, input, indices ? CLEF_I64 : CLEF_F32));
+    bool was = clef_set_grad_enabled(ctx, true);
+    y = clef_forward(s->root, clef_zeros(ctx, input, indices ? CLEF_I64 : CLEF_F32));
+    clef_set_grad_enabled(ctx, was);
     clef__nn_observe(ctx, NULL, NULL);
     clef_random_set(ctx, random);
     return y && !s->failed;

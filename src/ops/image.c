@@ -13,7 +13,13 @@ clef__image clef__image_padded(clef__lowering *l, int i, clef_dtype type, const 
     bool padded = before[0] || before[1] || after[0] || after[1];
     if (!padded && x.dtype == type && clef__lower_is_dense(&x, clef__channels_last)) return clef__image_of(x);
     int64_t n = x.dim[0], c = x.dim[1], h = x.dim[2] + before[0] + after[0], w = x.dim[3] + before[1] + after[1];
-    clef__operand to = clef__lower_scratch(l, type, CLEF_SHAPE(n, h, w, c));
+    clef__image image = {.data = x, .n = n, .c = c, .h = h, .w = w, .sn = c * h * w, .sh = c * w, .sw = c};
+    if (n * c * h * w == 0) return image; /* nothing to read */
+    clef__operand to = image.data = clef__lower_scratch(l, type, CLEF_SHAPE(n, h, w, c));
+    if (x.dim[2] * x.dim[3] == 0) { /* zeros all over */
+        clef__lower_fill(l, to, 0);
+        return image;
+    }
     clef__launch_begin(l, "pack.cl", "pad");
     clef__launch_define(l, "IN", "%s", clef__token(x.dtype));
     clef__launch_define(l, "OUT", "%s", clef__token(type));
@@ -32,5 +38,5 @@ clef__image clef__image_padded(clef__lowering *l, int i, clef_dtype type, const 
         clef__launch_int(l, (int32_t)after[d]);
     }
     clef__launch_end_1d(l, n * h);
-    return (clef__image){.data = to, .n = n, .c = c, .h = h, .w = w, .sn = c * h * w, .sh = c * w, .sw = c};
+    return image;
 }

@@ -7,12 +7,14 @@ static clef_context *refuse(clef_status status, const char *why) {
     return NULL;
 }
 
+/* A driver may list the parents of sub-devices instead of them. */
 static bool holds(cl_context context, cl_device_id device) {
-    cl_device_id ids[64];
+    cl_device_id ids[64], parent = NULL;
     size_t bytes = 0;
     if (clGetContextInfo(context, CL_CONTEXT_DEVICES, sizeof ids, ids, &bytes) != CL_SUCCESS) return false;
+    clGetDeviceInfo(device, CL_DEVICE_PARENT_DEVICE, sizeof parent, &parent, NULL);
     for (size_t i = 0; i < bytes / sizeof *ids; i++)
-        if (ids[i] == device) return true;
+        if (ids[i] == device || (parent && ids[i] == parent)) return true;
     return false;
 }
 

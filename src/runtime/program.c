@@ -125,8 +125,9 @@ static found from_disk(build *b) {
 
 /* The compiler's first complaint, for the error line. */
 static void first_complaint(const char *log, char *line, size_t size) {
-    const char *at = log ? strstr(log, "error") : NULL;
-    if (!at) at = log ? log : "";
+    if (!log) log = "(the driver says nothing)";
+    const char *at = strstr(log, "error");
+    if (!at) at = log;
     while (at > log && at[-1] != '\n') at--;
     snprintf(line, size, "%.*s", (int)strcspn(at, "\n"), at);
 }

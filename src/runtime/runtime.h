@@ -50,7 +50,7 @@ typedef struct clef__profile {
 } clef__profile;
 const clef__profile *clef__device_profile(const clef__device *device);
 
-/* ---- device memory (memory.c) ---- */
+/* ---- device memory (buffer.c) ---- */
 typedef struct clef__buffer clef__buffer; /* counted; owned by its device's pool */
 /* At least `bytes` > 0, aligned to 128, contents undefined.  NULL after clef__fail. */
 clef__buffer *clef__buffer_new(clef__device *device, size_t bytes);

@@ -63,7 +63,7 @@ void clef__profile_names(char *text, size_t size);
 /* Is there a row of cl/drivers.def for this device: are binaries dear to fetch? */
 bool clef__driver_saves_late(const clef_device_info *info);
 
-/* ---- memory (memory.c) ---- */
+/* ---- memory (buffer.c) ---- */
 enum { CLEF__POOL_CLASSES = 64 * 8 };
 struct clef__buffer {
     clef__device *device;

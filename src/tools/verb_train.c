@@ -24,7 +24,7 @@ static const arg args[] = {
     OPTION("momentum", ARG_NUMBER, "X", momentum, "of sgd; default 0.9"),
     OPTION("weight-decay", ARG_NUMBER, "X", weight_decay, "default: 0.01 for adamw, else 0"),
     OPTION("schedule", ARG_CHOICE, "constant|step|exponential|cosine|one-cycle|plateau", schedule,
-           "of the learning rate; default constant"),
+           "of the learning rate; default cosine"),
     OPTION("label-smoothing", ARG_NUMBER, "X", label_smoothing, "below 1; default 0"),
     OPTION("clip-norm", ARG_NUMBER, "X", clip_norm, "limit of the gradients' norm; default: none"),
     OPTION("augment", ARG_FLAG, NULL, augment, "vary the training images (shifts, turns, flips as fits the data)"),
@@ -63,7 +63,7 @@ static void fill_defaults(const source *s) {
     if (!o.model) o.model = s->model;
     if (!o.epochs) o.epochs = s->epochs;
     if (!o.batch) o.batch = s->batch;
-    if (!o.schedule) o.schedule = "constant";
+    if (!o.schedule) o.schedule = "cosine";
     if (!o.optimizer) o.optimizer = is(o.model, "lenet") || is(o.model, "resnet18") ? "sgd" : "adam";
     if (o.lr < 0) o.lr = is(o.optimizer, "sgd") ? 0.05 : 1e-3;
     if (o.momentum < 0) o.momentum = is(o.optimizer, "sgd") ? 0.9 : 0;
@@ -218,9 +218,10 @@ static int fit(run *r) {
     char note[512];
     const clef_history *history;
     snprintf(note, sizeof note, "data=%s model=%s batch=%lld optimizer=%s lr=%.9g momentum=%.9g weight_decay=%.9g "
-             "schedule=%s label_smoothing=%.9g clip_norm=%.9g augment=%d limit=%lld seed=%llu", r->data.name, o.model,
-             (long long)o.batch, o.optimizer, o.lr, o.momentum, o.weight_decay, o.schedule, o.label_smoothing, o.clip_norm,
-             o.augment, (long long)o.limit, (unsigned long long)o.common.seed);
+             "schedule=%s epochs=%lld label_smoothing=%.9g clip_norm=%.9g augment=%d limit=%lld seed=%llu", r->data.name, o.model,
+             (long long)o.batch, o.optimizer, o.lr, o.momentum, o.weight_decay, o.schedule,
+             (long long)(is(o.schedule, "cosine") || is(o.schedule, "one-cycle") || is(o.schedule, "step") ? o.epochs : 0),
+             o.label_smoothing, o.clip_norm, o.augment, (long long)o.limit, (unsigned long long)o.common.seed);
     clef_loss_options loss = {.label_smoothing = o.label_smoothing};
     clef_fit_options options = {
         .train = r->train_loader, .test = r->test_loader, .optimizer = r->optimizer, .schedule = r->schedule,

@@ -1,7 +1,7 @@
 /* The data room under sanitizers, as a plain program: mutated files, failing allocations, loaders closed, moved
    and abandoned while their threads work, a fork in between. */
 #include "data_support.h"
-#include <pthread.h>
+#include <stdatomic.h>
 #include <sys/wait.h>
 
 #define EXPECT(condition)                                                                 \
@@ -20,14 +20,14 @@ static uint32_t draw(uint32_t below) { /* xorshift64 */
 }
 
 static void unpack_both(clef__blob blob) {
-    char why[CLEF__WHY];
+    clef__why why = {0};
     clef__idx idx;
     int64_t records;
     clef__blob copy = blob_of(blob.bytes, blob.size);
-    if (clef__idx_unpack(&copy, &idx, why))
+    if (clef__idx_unpack(&copy, &idx, &why))
         EXPECT(copy.size == idx.header + idx.numel);
     clef__blob_free(&copy);
-    if (clef__cifar_unpack(&blob, &records, why))
+    if (clef__cifar_unpack(&blob, &records, &why))
         EXPECT(blob.size == (size_t)records * CLEF__CIFAR_RECORD);
     clef__blob_free(&blob);
 }
@@ -49,46 +49,69 @@ static void hostile_bytes(void) {
 }
 
 /* ---- failing allocations ---- */
-static long left = -1; /* allocations until one fails; -1: never */
-static long alive;
-static bool fails(void) { return left >= 0 && left-- == 0; }
+static atomic_long left = -1; /* allocations until one fails; below 0: never */
+static atomic_long alive;
+
+static bool fails(void) { return atomic_load(&left) >= 0 && atomic_fetch_sub(&left, 1) == 0; }
+
 static void *try_alloc(void *user, size_t n) {
     (void)user;
     void *p = fails() ? NULL : malloc(n);
-    alive += p != NULL;
+    if (p)
+        atomic_fetch_add(&alive, 1);
     return p;
 }
+
 static void *try_realloc(void *user, void *old, size_t n) {
     (void)user;
     void *p = fails() ? NULL : realloc(old, n);
-    alive += p && !old;
+    if (p && !old)
+        atomic_fetch_add(&alive, 1);
     return p;
 }
+
 static void give_back(void *user, void *old) {
     (void)user;
-    alive -= old != NULL;
+    if (old)
+        atomic_fetch_sub(&alive, 1);
     free(old);
 }
 
 /* Every allocation of reading a file fails in turn; nothing leaks. */
-static void failing_allocations(const char *path) {
-    const clef_allocator hooks = {try_alloc, try_realloc, give_back, NULL};
-    clef_set_allocator(&hooks);
+static void failing_reads(const char *path) {
     bool ok = false;
-    int n = 0;
+    long n = 0, before = atomic_load(&alive);
     for (; !ok; n++) {
-        char why[CLEF__WHY];
-        bool missing;
+        clef__why why = {0};
         clef__idx idx;
         clef__blob blob;
-        left = n;
-        ok = clef__blob_read(path, &blob, &missing, why) && clef__idx_unpack(&blob, &idx, why);
+        atomic_store(&left, n);
+        ok = clef__blob_read(path, &blob, &why) && clef__idx_unpack(&blob, &idx, &why);
         clef__blob_free(&blob);
-        left = -1;
-        EXPECT(alive == 0);
+        atomic_store(&left, -1);
+        EXPECT(ok || why.status == CLEF_MEMORY);
+        EXPECT(atomic_load(&alive) == before);
     }
     EXPECT(n > 1);
-    clef_set_allocator(NULL);
+}
+
+/* Every allocation from opening a dataset to its third batch fails in turn: an error and no crash, and afterwards
+   the context still works. */
+static void failing_loaders(clef_context *ctx) {
+    const clef_loader_options o = {.batch = 50, .shuffle = true, .workers = 2, .augment = {.rotation = 5}};
+    bool unharmed = false;
+    for (long n = 0; !unharmed; n++) {
+        clef_batch b;
+        int got = 0;
+        atomic_store(&left, n);
+        clef_loader *loader = clef_loader_open(clef_digits(ctx, CLEF_TEST), &o);
+        while (got < 3 && clef_next(loader, &b)) got++;
+        unharmed = atomic_exchange(&left, -1) >= 0;
+        EXPECT(got == 3 || clef_error_status(ctx) == CLEF_MEMORY);
+        EXPECT(n < 10000);
+        clef_clear_error(ctx);
+        clef_loader_close(loader);
+    }
 }
 
 /* ---- loaders ---- */
@@ -163,6 +186,7 @@ static void forked_child(clef_context *ctx) {
 }
 
 int main(void) {
+    clef_set_allocator(&(clef_allocator){try_alloc, try_realloc, give_back, NULL});
     char dir[256], path[300];
     clef__blob images = idx_file(3, (uint32_t[]){3, 4, 5}, 0, 256);
     snprintf(path, sizeof path, "%s/images", new_folder(dir));
@@ -173,16 +197,20 @@ int main(void) {
     write_and_free(dir, "images", images);
 #endif
     hostile_bytes();
-    failing_allocations(path);
+    failing_reads(path);
     remove_file(dir, "images");
     rmdir(dir);
+    clef_close(clef_open(NULL)); /* what is kept for the process is there from now on */
+    long before = atomic_load(&alive);
     clef_context *ctx = clef_open(NULL);
     if (!ctx) {
         fprintf(stderr, "loaders were not tried: %s\n", clef_error(NULL));
         return clef_error_status(NULL) == CLEF_NO_DEVICE ? 77 : 1;
     }
+    failing_loaders(ctx);
     abandoned_loaders(ctx);
     forked_child(ctx);
     clef_close(ctx);
+    EXPECT(atomic_load(&alive) == before);
     return 0;
 }

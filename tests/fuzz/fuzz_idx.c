@@ -1,9 +1,7 @@
 /* fuzz_idx.c — arbitrary bytes as an IDX file, plain or gzip.  What is accepted is as long as its header says;
    what is asked of the allocator stays in proportion to the input.  One mutation in eight starts from a
    well-formed file. */
-#include "data/data_internal.h"
-#include <stdlib.h>
-#include <string.h>
+#include "data/data_support.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv);
@@ -56,17 +54,22 @@ size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t size, size_t room, unsigne
     return LLVMFuzzerMutate(bytes, size, room);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
-    char why[CLEF__WHY] = "";
-    clef__blob blob = {clef__alloc(size ? size : 1), size};
+static void unpack(clef__blob blob) {
+    clef__why why = {0};
     clef__idx idx;
-    memcpy(blob.bytes, bytes, size);
+    size_t size = blob.size;
     asked = 0;
-    bool ok = clef__idx_unpack(&blob, &idx, why);
-    if (ok ? blob.size != idx.header + idx.numel : why[0] == 0)
+    bool ok = clef__idx_unpack(&blob, &idx, &why);
+    if (ok ? blob.size != idx.header + idx.numel : why.line[0] == 0)
         abort();
-    if (asked > 200000 + 8 * 1032 * size)
-        abort(); /* two zlib states; doubling up to deflate's bound */
+    if (asked > 200000 + 8 * 1032 * size) /* two zlib states; doubling up to deflate's bound */
+        abort();
     clef__blob_free(&blob);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
+    clef__blob blob = blob_of(bytes, size);
+    unpack(gzip_stored(&blob)); /* whole gzip data around hostile bytes */
+    unpack(blob);               /* the bytes themselves, gzip or not */
     return 0;
 }

@@ -310,6 +310,60 @@ static void layout(const char *dir) {
     unlink(path);
 }
 
+/* ---- memory: the n-th allocation fails, then all after it, for every n until nothing fails ---- */
+static struct {
+    int left;
+    bool for_ever, failed;
+} shortage;
+
+static bool short_of_memory(void) {
+    bool fail = shortage.left == 0 || (shortage.left < 0 && shortage.for_ever);
+    shortage.left -= shortage.left >= 0;
+    shortage.failed |= fail;
+    return fail;
+}
+static void *scarce(void *user, size_t bytes) { return (void)user, short_of_memory() ? NULL : malloc(bytes); }
+static void *scarce_again(void *user, void *old, size_t bytes) {
+    return (void)user, short_of_memory() ? NULL : realloc(old, bytes);
+}
+static void release(void *user, void *old) { (void)user, free(old); }
+
+static void read_everything(const char *path, clef__report *report) {
+    clef__reader reader;
+    clef__st_index index;
+    if (clef__reader_open(&reader, path, report) == CLEF_OK && clef__st_parse(&reader, &index, report) == CLEF_OK) {
+        EXPECT(index.n == TENSORS && index.pairs == 1);
+        clef__st_free(&index);
+    }
+    clef__reader_close(&reader);
+}
+
+static void out_of_memory(const char *dir) {
+    const char *path = io_path(dir, "memory.safetensors");
+    clef__report report = {0};
+    EXPECT(write_generation(path, 1, &report) == CLEF_OK);
+    clef_set_allocator(&(clef_allocator){scarce, scarce_again, release, NULL});
+    int runs = 0;
+    for (int mode = 0; mode < 4; mode++) {
+        bool writing = mode & 1;
+        for (int n = 0;; n++, runs++) {
+            shortage.left = n, shortage.for_ever = mode & 2, shortage.failed = false;
+            report = (clef__report){0};
+            if (writing) write_generation(path, 1, &report);
+            else read_everything(path, &report);
+            bool failed = shortage.failed;
+            shortage.left = INT32_MAX;
+            EXPECT(report.status == CLEF_OK || (failed && (report.status == CLEF_MEMORY || report.status == CLEF_IO)));
+            EXPECT(io_count(dir) == 1);
+            if (!failed) break;
+        }
+    }
+    clef_set_allocator(NULL);
+    EXPECT(read_generation(path) == 1);
+    EXPECT(runs > 20);
+    unlink(path);
+}
+
 int main(void) {
     char dir[512];
     snprintf(dir, sizeof dir, "%s", io_scratch());
@@ -317,6 +371,7 @@ int main(void) {
     bad_items(dir);
     layout(dir);
     modes_and_links(dir);
+    out_of_memory(dir);
     full_disk(dir);
     racing_writers(dir);
     killed_writers(dir);

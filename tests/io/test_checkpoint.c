@@ -81,19 +81,19 @@ Test(checkpoint, bad_files_change_nothing) {
     } cases[] = {
         {"\"clef.checkpoint\":\"1\"", "\"clef.checkpoint\":\"2\"", CLEF_UNSUPPORTED, "checkpoint of format \"2\""},
         {"\"clef.checkpoint\":\"1\"", "\"clef.checkpoinx\":\"1\"", CLEF_FORMAT, "is no checkpoint"},
-        {"\"optimizer.steps\":\"5\"", "\"optimizer.steps\":\"x\"", CLEF_FORMAT, "damaged optimizer.steps"},
+        {"\"optimizer.steps\":\"4\"", "\"optimizer.steps\":\"x\"", CLEF_FORMAT, "damaged optimizer.steps"},
         {"\"optimizer.lr\":\"0x1.", "\"optimizer.lr\":\"0y1.", CLEF_FORMAT, "damaged optimizer.lr"},
         {"\"schedule.ticks\"", "\"schedule.tocks\"", CLEF_FORMAT, "was saved without schedule.ticks"},
         {"\"loader.epoch\":\"", "\"loader.apoch\":\"", CLEF_FORMAT, "was saved without loader.epoch"},
         {"\"random.offset\"", "\"random.affset\"", CLEF_FORMAT, "was saved without random.offset"},
-        {"\"loader.batch\":\"0\"", "\"loader.batch\":\"9\"", CLEF_INVALID, "loader"},
+        {"\"loader.batch\":\"4\"", "\"loader.batch\":\"9\"", CLEF_INVALID, "no place to continue"},
         {"\"model.0.weight\"", "\"model.0.waight\"", CLEF_FORMAT, "no tensor \"model.0.weight\""},
         {"\"optimizer.5.bias", "\"optimizer.5.baas", CLEF_FORMAT, "no tensor \"optimizer.5.bias"},
         {"\"shape\":[2,1,3,3]", "\"shape\":[1,2,3,3]", CLEF_SHAPE, "is [1,2,3,3] in the file but [2,1,3,3] here"},
     };
     training t, reference;
     cr_assert(training_open(&t, 3) && training_open(&reference, 3));
-    cr_assert(training_run(&t, 5) && training_run(&reference, 5));
+    cr_assert(training_run(&t, 4) && training_run(&reference, 4));
     clef_checkpoint parts = training_parts(&t);
     char path[1024], bad[1024];
     snprintf(path, sizeof path, "%s", io_path(dir, "good"));
@@ -101,8 +101,6 @@ Test(checkpoint, bad_files_change_nothing) {
     cr_assert_eq(clef_checkpoint_save(t.ctx, path, &parts), CLEF_OK, "%s", clef_error(t.ctx));
     cr_assert(training_run(&t, 1) && training_run(&reference, 1));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        /* The loader stands at the end of its first epoch: which of two ways of saying so is its own matter. */
-        if (i == 7 && clef_loader_get(t.loader).batch != 1) continue;
         patch(path, bad, cases[i].from, cases[i].to);
         clef_checkpoint into = training_parts(&t);
         cr_expect_eq(clef_checkpoint_load(t.ctx, bad, &into), cases[i].status, "%s: %s", cases[i].to, clef_error(t.ctx));

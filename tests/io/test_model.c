@@ -125,26 +125,34 @@ Test(model, misfits_change_nothing) {
 }
 
 Test(model, floating_point_formats_are_converted) {
-    static const uint16_t half[] = {0x3C00, 0xC000, 0x0001}, brain[] = {0x3F80, 0xC000, 0x3300};
+    static const uint16_t half[] = {0x3C00, 0xC000, 0x0001}, brain[] = {0x3F80, 0xC000, 0x3380};
     static const double wide[] = {1, -2, 0x1p-24};
     static const float expected[] = {1, -2, 0x1p-24f};
-    uint8_t data[3 * 8];
-    const char *headers[] = {
-        "{\"0.bias\":{\"dtype\":\"F16\",\"shape\":[3],\"data_offsets\":[0,6]}}",
-        "{\"0.bias\":{\"dtype\":\"BF16\",\"shape\":[3],\"data_offsets\":[0,6]}}",
-        "{\"0.bias\":{\"dtype\":\"F64\",\"shape\":[3],\"data_offsets\":[0,24]}}",
-    };
+    static const struct {
+        const char *dtype;
+        const void *data;
+        size_t bytes;
+    } kinds[] = {{"F16", half, sizeof half}, {"BF16", brain, sizeof brain}, {"F64", wide, sizeof wide}};
     for (int i = 0; i < 3; i++) {
-        clef_module *holder = clef_module_new(ctx, "holder", NULL, NULL), *root = clef_sequential(ctx, CLEF_LAYERS(holder));
-        cr_assert_eq(clef_module_add_parameter(holder, "bias", clef_zeros(ctx, CLEF_SHAPE(3), CLEF_F32)), CLEF_OK, "%s", clef_error(ctx));
-        memcpy(data, i == 0 ? (const void *)half : i == 1 ? (const void *)brain : (const void *)wide, i == 2 ? 24 : 6);
-        io_bytes file = io_safetensors(headers[i], data, i == 2 ? 24 : 6);
+        char header[256];
+        uint8_t data[2 * sizeof wide];
+        size_t n = kinds[i].bytes;
+        memcpy(data, kinds[i].data, n);
+        memcpy(data + n, kinds[i].data, n);
+        snprintf(header, sizeof header,
+                 "{\"0.bias\":{\"dtype\":\"%s\",\"shape\":[3],\"data_offsets\":[0,%zu]},"
+                 "\"0.weight\":{\"dtype\":\"%s\",\"shape\":[3,1],\"data_offsets\":[%zu,%zu]}}",
+                 kinds[i].dtype, n, kinds[i].dtype, n, 2 * n);
+        io_bytes file = io_safetensors(header, data, 2 * n);
         io_spit(io_path(dir, "typed"), file.data, file.size);
         free(file.data);
-        cr_assert_eq(clef_load(root, io_path(dir, "typed")), CLEF_OK, "%s", clef_error(ctx));
-        float values[3];
-        cr_assert_eq(clef_read(clef_parameter(root, "0.bias"), values, sizeof values), CLEF_OK, "%s", clef_error(ctx));
-        cr_expect_arr_eq(values, expected, sizeof values, "%s", headers[i]);
+        clef_module *net = clef_sequential(ctx, CLEF_LAYERS(clef_nn_linear(ctx, 1, 3, NULL)));
+        cr_assert_eq(clef_load(net, io_path(dir, "typed")), CLEF_OK, "%s", clef_error(ctx));
+        size_t count;
+        float *values = values_of(net, &count);
+        cr_assert_eq(count, 6);
+        cr_expect_arr_eq(values, expected, sizeof expected, "%s", kinds[i].dtype);
+        cr_expect_arr_eq(values + 3, expected, sizeof expected, "%s", kinds[i].dtype);
     }
 }
 

@@ -1,6 +1,7 @@
 /* What all optimizers share: state and its round trip, accumulation, clipping, plans that stay, refusals. */
 #include "support/device.h"
 #include "clef/pointwise.h"
+#include "graph/graph.h"
 
 static clef_context *ctx;
 
@@ -148,16 +149,30 @@ Test(optimizer, changing_numbers_make_no_new_plan) {
     clef_module *m = small_net();
     clef_optimizer *opt = clef_adamw(m, NULL);
     clef_schedule *s = clef_schedule_new(opt, &(clef_schedule_options){.kind = CLEF_SCHEDULE_COSINE, .total = 20, .warmup = 4});
-    uint64_t plans = 0;
+    uint64_t plans = 0, used = 0;
     for (int i = 0; i < 12; i++) {
         cr_assert_eq(clef_backward(loss_of(m, 0, 4)), CLEF_OK);
         clef_clip_grad_norm(m, 1.0 / (i + 1));
         cr_assert_eq(clef_step(opt), CLEF_OK);
         clef_schedule_tick(s);
-        if (i == 3) plans = clef_counters_get(ctx).plans;
+        if (i == 3) plans = clef_counters_get(ctx).plans, used = clef_memory(ctx).used;
     }
     cr_expect_eq(clef_counters_get(ctx).plans, plans, "%d more plans after step 4",
                  (int)(clef_counters_get(ctx).plans - plans));
+    cr_expect_eq(clef_memory(ctx).used, used, "steps must not pile up memory");
+}
+
+Test(optimizer, states_are_updated_in_place) {
+    if (getenv("CLEF_EAGER")) cr_skip_test("eager: no plan to overwrite in");
+    clef_module *m = small_net();
+    clef_optimizer *opt = clef_adam(m, NULL);
+    clef_tensor *state = clef_optimizer_tensor(opt, 1).tensor;
+    const clef__buffer *before = state->node->buffer;
+    cr_assert_not_null(before, "states must be computed when the optimizer is made");
+    for (int i = 0; i < 4; i++) {
+        train(m, opt, 1);
+        cr_expect_eq(state->node->buffer, before, "step %d", i);
+    }
 }
 
 Test(optimizer, clip_norm) {

@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-enum { KEYS = 8, WRITERS = 4, LARGEST = 300000 };
+enum { KEYS = 8, WRITERS = 4, LARGEST = 100000 };
 
 static uint32_t state = 12345;
 static uint32_t draw(uint32_t below) {

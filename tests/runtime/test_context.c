@@ -1,6 +1,6 @@
 /* Opening, errors, random state, rooms, fork, adoption of a program's own OpenCL objects. */
-#include "clef/opencl.h"
 #include "runtime_support.h"
+#include "clef/opencl.h"
 #include <criterion/criterion.h>
 #include <sys/wait.h>
 

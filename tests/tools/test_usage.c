@@ -51,17 +51,17 @@ Test(usage, unknown_device) {
 }
 
 Test(usage, no_opencl) {
-    refused("OCL_ICD_VENDORS=/nonexistent", "devices", 77, "");
-    refused("OCL_ICD_VENDORS=/nonexistent", "train --json", 77, "");
-    refused("OCL_ICD_VENDORS=/nonexistent", "bench", 77, "");
-    cr_expect_eq(clef("OCL_ICD_VENDORS=/nonexistent", "--version")->code, 0);
+    refused("OCL_ICD_VENDORS=/dev/null/none", "devices", 77, "");
+    refused("OCL_ICD_VENDORS=/dev/null/none", "train --json", 77, "");
+    refused("OCL_ICD_VENDORS=/dev/null/none", "bench", 77, "");
+    cr_expect_eq(clef("OCL_ICD_VENDORS=/dev/null/none", "--version")->code, 0);
 }
 
 Test(usage, missing_files) {
-    refused("", "train --quiet --data mnist:/nonexistent", 1, "/nonexistent");
+    refused("", "train --quiet --data mnist:/dev/null/none", 1, "/dev/null/none");
     refused("env -u CLEF_DATA", "train --quiet --data cifar10", 1, "CLEF_DATA");
-    refused("", "eval --weights /nonexistent.safetensors", 1, "/nonexistent.safetensors");
-    refused("", "train --quiet --model mlp --epochs 1 --limit 64 --out /nonexistent/w.safetensors", 1, "/nonexistent");
+    refused("", "eval --weights /dev/null/none.safetensors", 1, "/dev/null/none.safetensors");
+    refused("", "train --quiet --model mlp --epochs 1 --limit 64 --out /dev/null/none/w.safetensors", 1, "/dev/null/none");
 }
 
 Test(usage, stdout_that_cannot_be_written_is_a_failure) {

@@ -19,7 +19,7 @@ typedef struct rig {
 typedef struct rig_options {
     int64_t limit; /* training images; 0: 320 */
     double lr;     /* 0: 1e-3 */
-    bool dropout, scheduled, sgd;
+    bool dropout, scheduled, sgd, plain; /* plain: images as they are */
     int threads;
 } rig_options;
 
@@ -28,7 +28,7 @@ static inline rig rig_open(rig_options o) {
     if (!r.ctx) return r;
     clef_dataset *train = clef_dataset_take(clef_digits(r.ctx, CLEF_TRAIN), o.limit ? o.limit : 320);
     r.train = clef_loader_open(train, &(clef_loader_options){.batch = 32, .shuffle = true, .seed = 5, .drop_last = true,
-                                                             .workers = o.threads, .augment = {.shift = 1}});
+                                                             .workers = o.threads, .augment = {.shift = !o.plain}});
     r.test = clef_loader_open(clef_digits(r.ctx, CLEF_TEST), &(clef_loader_options){.batch = 180});
     clef_module *last = clef_nn_linear(r.ctx, 32, 10, NULL);
     clef_module *flat = clef_nn_flatten(r.ctx), *first = clef_nn_linear(r.ctx, 64, 32, NULL);

@@ -1,4 +1,4 @@
-/* memory.c — device buffers, pooled by size class.
+/* buffer.c — device buffers, pooled by size class.
 
    Classes are multiples of 128 up to 1 KiB, then eight per octave, so at most an eighth is wasted.  A released buffer can be
    handed out again at once: the queue is in order, so its old readers run before its new writers.  The debug mode gives each

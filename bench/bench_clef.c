@@ -1,0 +1,318 @@
+/* bench_clef.c — Clef's side of bench/compare.py: reads cases, times them, answers.
+
+   Protocol, shared by every peer: on start one line "ready NAME VERSION | DEVICE"; then for each line of standard input, a
+   suite and key=value pairs ("gemm m=512 n=512 k=512 ta=0 tb=1 calls=20"), one line: "seconds S" (of one call, the mean over
+   `calls` queued calls that are waited for once), or "skip REASON".  Operands are random, and enough copies of them are used in
+   turn that none is still in a cache. */
+#include "clef.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static clef_context *ctx;
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- cases ---- */
+
+static double number(const char *line, const char *key, double fallback) {
+    char pattern[32];
+    snprintf(pattern, sizeof pattern, " %s=", key);
+    const char *at = strstr(line, pattern);
+    return at ? strtod(at + strlen(pattern), NULL) : fallback;
+}
+
+static bool word(const char *line, const char *key, char *out, size_t size) {
+    char pattern[32];
+    snprintf(pattern, sizeof pattern, " %s=", key);
+    const char *at = strstr(line, pattern);
+    if (!at) return false;
+    at += strlen(pattern);
+    size_t n = strcspn(at, " \n");
+    if (n >= size) return false;
+    memcpy(out, at, n);
+    out[n] = 0;
+    return true;
+}
+
+enum { MAX_COPIES = 16, MAX_INPUTS = 4 };
+typedef struct job {
+    const char *line;
+    clef_tensor *input[MAX_COPIES][MAX_INPUTS];
+    int copies, n_inputs;
+    clef_tensor *(*run)(const struct job *job, clef_tensor *const *x);
+} job;
+
+/* Random inputs of these shapes, in as many copies as fill 128 MiB (at most 16). */
+static void make_inputs(job *j, int n, const clef_shape *shape) {
+    double bytes = 0;
+    for (int i = 0; i < n; i++) bytes += 4.0 * (double)clef_shape_numel(shape[i]);
+    int copies = (int)ceil((128 << 20) / bytes);
+    j->copies = copies < 1 ? 1 : copies > MAX_COPIES ? MAX_COPIES : copies;
+    j->n_inputs = n;
+    for (int c = 0; c < j->copies; c++)
+        for (int i = 0; i < n; i++) j->input[c][i] = clef_keep(clef_randn(ctx, shape[i]));
+    clef_end_step(ctx);
+}
+
+/* `calls` results are queued, then all are waited for. */
+static double time_calls(const job *j, int calls) {
+    double begin = now();
+    for (int i = 0; i < calls; i++) {
+        clef_eval(j->run(j, j->input[i % j->copies]));
+        clef_end_step(ctx);
+    }
+    clef_synchronize(ctx);
+    return (now() - begin) / calls;
+}
+
+static void answer(job *j) {
+    bool was = clef_set_grad_enabled(ctx, false);
+    time_calls(j, 2);
+    double seconds = time_calls(j, (int)number(j->line, "calls", 10));
+    clef_set_grad_enabled(ctx, was);
+    for (int c = 0; c < j->copies; c++)
+        for (int i = 0; i < j->n_inputs; i++) clef_release(j->input[c][i]);
+    if (clef_error_status(ctx) == CLEF_OK) printf("seconds %.9g\n", seconds);
+    else printf("skip %s\n", clef_error(ctx));
+    clef_clear_error(ctx);
+}
+
+/* ---- gemm ---- */
+
+static clef_tensor *run_gemm(const job *j, clef_tensor *const *x) {
+    clef_tensor *a = number(j->line, "ta", 0) != 0 ? clef_transpose(x[0], 0, 1) : x[0];
+    clef_tensor *b = number(j->line, "tb", 0) != 0 ? clef_transpose(x[1], 0, 1) : x[1];
+    return clef_matmul(a, b);
+}
+
+static void gemm(const char *line) {
+    int64_t m = (int64_t)number(line, "m", 1), n = (int64_t)number(line, "n", 1), k = (int64_t)number(line, "k", 1);
+    job j = {.line = line, .run = run_gemm};
+    clef_shape shape[] = {number(line, "ta", 0) != 0 ? CLEF_SHAPE(k, m) : CLEF_SHAPE(m, k),
+                          number(line, "tb", 0) != 0 ? CLEF_SHAPE(n, k) : CLEF_SHAPE(k, n)};
+    make_inputs(&j, 2, shape);
+    answer(&j);
+}
+
+/* ---- convolution: dir = forward, data or weight ---- */
+
+static clef_tensor *run_conv(const job *j, clef_tensor *const *x) {
+    char dir[16] = "forward";
+    word(j->line, "dir", dir, sizeof dir);
+    int stride = (int)number(j->line, "stride", 1), pad = (int)number(j->line, "pad", 0);
+    clef_conv2d_options options = {.stride = {stride, stride}, .padding = {pad, pad}, .groups = (int)number(j->line, "groups", 1)};
+    if (strcmp(dir, "forward") == 0) return clef_conv2d(x[0], x[1], &options);
+    clef_tensor *of = strcmp(dir, "data") == 0 ? x[0] : x[1], *dx = NULL;
+    bool was = clef_set_grad_enabled(ctx, true);
+    clef_require_grad(of, true);
+    clef_tensor *y = clef_conv2d(x[0], x[1], &options);
+    clef_grad(y, x[2], &of, 1, false, &dx);
+    clef_require_grad(of, false);
+    clef_set_grad_enabled(ctx, was);
+    return dx;
+}
+
+static void conv(const char *line) {
+    int64_t n = (int64_t)number(line, "n", 1), c = (int64_t)number(line, "c", 1), h = (int64_t)number(line, "h", 1),
+            w = (int64_t)number(line, "w", 1), o = (int64_t)number(line, "o", 1), kh = (int64_t)number(line, "kh", 1),
+            kw = (int64_t)number(line, "kw", 1), stride = (int64_t)number(line, "stride", 1), pad = (int64_t)number(line, "pad", 0),
+            groups = (int64_t)number(line, "groups", 1);
+    job j = {.line = line, .run = run_conv};
+    clef_shape shape[] = {CLEF_SHAPE(n, c, h, w), CLEF_SHAPE(o, c / groups, kh, kw),
+                          CLEF_SHAPE(n, o, (h + 2 * pad - kh) / stride + 1, (w + 2 * pad - kw) / stride + 1)};
+    make_inputs(&j, 3, shape);
+    answer(&j);
+}
+
+/* ---- pointwise chains, reductions, normalisation ---- */
+
+/* ops steps on x [rows, columns], a broadcast row and a broadcast column in turn. */
+static clef_tensor *run_pointwise(const job *j, clef_tensor *const *x) {
+    clef_tensor *y = x[0];
+    int ops = (int)number(j->line, "ops", 1);
+    for (int i = 0; i < ops; i++) {
+        switch (i % 4) {
+        case 0: y = clef_add(y, x[1]); break;
+        case 1: y = clef_mul(y, x[2]); break;
+        case 2: y = clef_relu(y); break;
+        default: y = clef_sub(y, x[0]);
+        }
+    }
+    return y;
+}
+
+static void pointwise(const char *line) {
+    int64_t rows = (int64_t)number(line, "rows", 1), columns = (int64_t)number(line, "columns", 1);
+    job j = {.line = line, .run = run_pointwise};
+    clef_shape shape[] = {CLEF_SHAPE(rows, columns), CLEF_SHAPE(columns), CLEF_SHAPE(rows, 1)};
+    make_inputs(&j, 3, shape);
+    answer(&j);
+}
+
+static clef_tensor *run_reduce(const job *j, clef_tensor *const *x) {
+    char op[16] = "sum";
+    word(j->line, "op", op, sizeof op);
+    int dim = (int)number(j->line, "dim", 1);
+    if (strcmp(op, "max") == 0) return clef_max(x[0], &dim, 1, false);
+    if (strcmp(op, "softmax") == 0) return clef_softmax(x[0], dim);
+    return clef_sum(x[0], &dim, 1, false);
+}
+
+static void reduce(const char *line) {
+    job j = {.line = line, .run = run_reduce};
+    clef_shape shape[] = {CLEF_SHAPE((int64_t)number(line, "rows", 1), (int64_t)number(line, "columns", 1))};
+    make_inputs(&j, 1, shape);
+    answer(&j);
+}
+
+static clef_tensor *run_norm(const job *j, clef_tensor *const *x) {
+    char op[16] = "layer";
+    word(j->line, "op", op, sizeof op);
+    if (strcmp(op, "layer") == 0) return clef_layer_norm(x[0], 1, x[1], x[2], 1e-5);
+    return clef_batch_norm(x[0], x[1], x[2], clef_copy(x[1]), clef_copy(x[2]), true, 0.1, 1e-5);
+}
+
+static void norm(const char *line) {
+    char op[16] = "layer";
+    word(line, "op", op, sizeof op);
+    job j = {.line = line, .run = run_norm};
+    int64_t rows = (int64_t)number(line, "rows", 1), columns = (int64_t)number(line, "columns", 1), side = (int64_t)number(line, "side", 1);
+    bool layer = strcmp(op, "layer") == 0;
+    clef_shape shape[] = {layer ? CLEF_SHAPE(rows, columns) : CLEF_SHAPE(rows, columns, side, side), CLEF_SHAPE(columns), CLEF_SHAPE(columns)};
+    make_inputs(&j, 3, shape);
+    answer(&j);
+}
+
+/* ---- training steps: `calls` steps on random batches already on the device ---- */
+
+static clef_module *make_model(const char *name, clef_shape input) {
+    if (strcmp(name, "lenet") == 0) return clef_model_lenet(ctx, input, 10);
+    if (strcmp(name, "cnn") == 0) return clef_model_cnn(ctx, input, 10);
+    if (strcmp(name, "resnet18") == 0) return clef_model_resnet18(ctx, input, 10);
+    if (strcmp(name, "mlp") == 0) return clef_model_mlp(ctx, input, 10);
+    if (strcmp(name, "mlp3") != 0) return NULL;
+    return clef_sequential(ctx, CLEF_LAYERS(clef_nn_flatten(ctx), clef_nn_linear(ctx, clef_shape_numel(input), 1024, NULL), clef_nn_relu(ctx),
+                                            clef_nn_linear(ctx, 1024, 1024, NULL), clef_nn_relu(ctx), clef_nn_linear(ctx, 1024, 10, NULL)));
+}
+
+static void train_steps(clef_module *net, clef_optimizer *opt, clef_tensor *const *x, clef_tensor *const *y, int calls) {
+    for (int i = 0; i < calls; i++) {
+        clef_backward(clef_cross_entropy(clef_forward(net, x[i % 4]), y[i % 4], NULL));
+        clef_step(opt);
+    }
+    clef_synchronize(ctx);
+}
+
+/* A model stays open between the rounds of its case, as its peers' do. */
+static void train(const char *line) {
+    static char last[64];
+    static clef_module *net;
+    static clef_optimizer *opt;
+    static clef_tensor *x[4], *y[4];
+    char model[32], key[64];
+    if (!word(line, "model", model, sizeof model)) *model = 0;
+    int64_t batch = (int64_t)number(line, "batch", 32), c = (int64_t)number(line, "c", 1), side = (int64_t)number(line, "side", 28);
+    snprintf(key, sizeof key, "%s/%lld", model, (long long)batch);
+    if (strcmp(last, key) != 0) {
+        net = make_model(model, CLEF_SHAPE(c, side, side));
+        if (!net) {
+            printf("skip unknown model %s\n", model);
+            return;
+        }
+        opt = clef_sgd(net, &(clef_sgd_options){.lr = 1e-3, .momentum = 0.9});
+        int64_t *labels = malloc((size_t)batch * sizeof *labels);
+        for (int64_t i = 0; i < batch; i++) labels[i] = i % 10;
+        for (int i = 0; i < 4; i++) {
+            clef_release(x[i]);
+            clef_release(y[i]);
+            x[i] = clef_keep(clef_randn(ctx, CLEF_SHAPE(batch, c, side, side)));
+            y[i] = clef_keep(clef_from_host(ctx, CLEF_SHAPE(batch), CLEF_I64, labels));
+        }
+        free(labels);
+        train_steps(net, opt, x, y, 3);
+        snprintf(last, sizeof last, "%s", key);
+    }
+    int calls = (int)number(line, "calls", 10);
+    double begin = now();
+    train_steps(net, opt, x, y, calls);
+    if (clef_error_status(ctx) == CLEF_OK) printf("seconds %.9g\n", (now() - begin) / calls);
+    else printf("skip %s\n", clef_error(ctx));
+    clef_clear_error(ctx);
+}
+
+/* ---- what the machine can do ---- */
+
+/* y = x + 1 on 64 MiB: 128 MiB read and written. */
+static clef_tensor *run_stream(const job *j, clef_tensor *const *x) {
+    (void)j;
+    return clef_add_scalar(x[0], 1);
+}
+
+static void stream(const char *line) {
+    job j = {.line = line, .run = run_stream};
+    make_inputs(&j, 1, (clef_shape[]){CLEF_SHAPE(16 << 20)});
+    answer(&j);
+}
+
+/* Eight independent chains of 32 multiply-adds for each of 2^20 elements: 2^29 flops, almost no memory. */
+static const char *peak_text(void) {
+    static char text[16384];
+    char *at = text;
+    for (int chain = 0; chain < 8; chain++) {
+        at += sprintf(at, chain ? " + " : "");
+        for (int i = 0; i < 32; i++) at += sprintf(at, "fma(");
+        at += sprintf(at, "x + K(%d)", chain);
+        for (int i = 0; i < 32; i++) at += sprintf(at, ", K(0.999f), x)");
+    }
+    return text;
+}
+
+static clef_tensor *run_peak(const job *j, clef_tensor *const *x) {
+    static clef_custom_op op = {.name = "multiply_adds"};
+    (void)j;
+    if (!op.forward) op.forward = peak_text();
+    return clef_custom(&op, x, 1);
+}
+
+static void peak(const char *line) {
+    job j = {.line = line, .run = run_peak};
+    make_inputs(&j, 1, (clef_shape[]){CLEF_SHAPE(1 << 20)});
+    answer(&j);
+}
+
+static const struct suite { const char *name; void (*run)(const char *line); } suites[] = {
+    {"gemm", gemm}, {"conv", conv}, {"pointwise", pointwise}, {"reduce", reduce}, {"norm", norm}, {"train", train}, {"stream", stream}, {"peak", peak}};
+
+int main(void) {
+    ctx = clef_open(NULL);
+    if (!ctx) {
+        fprintf(stderr, "%s\n", clef_error(NULL));
+        return 77;
+    }
+    clef_device_info info;
+    clef_context_device(ctx, 0, &info);
+    printf("ready clef %s | %s, %s\n", clef_version(), info.name, info.driver);
+    fflush(stdout);
+    for (char line[512]; fgets(line, sizeof line, stdin);) {
+        bool known = false;
+        line[strcspn(line, "\n")] = 0;
+        for (size_t i = 0; i < sizeof suites / sizeof *suites; i++) {
+            size_t n = strlen(suites[i].name);
+            if (strncmp(line, suites[i].name, n) != 0 || (line[n] != ' ' && line[n])) continue;
+            suites[i].run(line);
+            known = true;
+        }
+        if (!known) printf("skip unknown suite\n");
+        fflush(stdout);
+    }
+    clef_close(ctx);
+    return 0;
+}

@@ -1,0 +1,116 @@
+"""The cases of bench/compare.py: (name, line of the protocol, floating-point operations, bytes that must move)."""
+import csv
+import os
+
+MOST_FLOPS, MOST_BYTES = 2e9, 512e6
+
+
+def gemm_case(m, n, k, ta=0, tb=0):
+    name = f"{m}x{n}x{k} {'T' if ta else 'N'}{'T' if tb else 'N'}"
+    return name, f"gemm m={m} n={n} k={k} ta={ta} tb={tb}", 2.0 * m * n * k, 4.0 * (m * k + k * n + m * n)
+
+
+def gemm(quick):
+    squares = [128, 512, 1024] if quick else [128, 256, 384, 512, 768, 1024, 1536, 2048]
+    cases = [gemm_case(n, n, n) for n in squares]
+    cases += [gemm_case(512, 512, 512, ta, tb) for ta, tb in ((0, 1), (1, 0), (1, 1))]
+    seen = set()
+    for row in shapes("deepbench_gemm.csv"):
+        m, n, k = int(row["m"]), int(row["n"]), int(row["k"])
+        ta, tb = int(row["a_transposed"]), int(row["b_transposed"])
+        case = gemm_case(m, n, k, ta, tb)
+        if case[2] <= MOST_FLOPS and case[3] <= MOST_BYTES and case[0] not in seen:
+            seen.add(case[0])
+            cases.append(case)
+    return cases[:12] if quick else cases
+
+
+def conv_case(name, n, c, h, w, o, kh, kw, stride=1, pad=0, groups=1, direction="forward"):
+    oh, ow = (h + 2 * pad - kh) // stride + 1, (w + 2 * pad - kw) // stride + 1
+    flops = 2.0 * n * o * oh * ow * (c // groups) * kh * kw
+    moved = 4.0 * (n * c * h * w + o * (c // groups) * kh * kw + n * o * oh * ow)
+    line = f"conv n={n} c={c} h={h} w={w} o={o} kh={kh} kw={kw} stride={stride} pad={pad} groups={groups} dir={direction}"
+    return f"{name} n{n} {direction}", line, flops, moved
+
+
+NETS = [  # name, c, side, o, kernel, stride, pad, groups
+    ("lenet1", 1, 28, 6, 5, 1, 0, 1), ("lenet2", 6, 12, 16, 5, 1, 0, 1), ("cnn1", 3, 32, 32, 3, 1, 0, 1), ("cnn2", 32, 15, 64, 3, 1, 0, 1),
+    ("resnet-stem", 3, 224, 64, 7, 2, 3, 1), ("resnet-56", 64, 56, 64, 3, 1, 1, 1), ("resnet-56-1x1", 64, 56, 256, 1, 1, 0, 1),
+    ("resnet-28", 128, 28, 128, 3, 1, 1, 1), ("resnet-28-s2", 128, 56, 128, 3, 2, 1, 1), ("resnet-14", 256, 14, 256, 3, 1, 1, 1),
+    ("resnet-7", 512, 7, 512, 3, 1, 1, 1), ("resnet-7-1x1", 512, 7, 2048, 1, 1, 0, 1), ("vgg-1", 3, 224, 64, 3, 1, 1, 1),
+    ("vgg-112", 64, 112, 128, 3, 1, 1, 1), ("mobile-dw-112", 32, 112, 32, 3, 1, 1, 32), ("mobile-dw-14", 384, 14, 384, 3, 1, 1, 384),
+    ("mobile-1x1-14", 384, 14, 96, 1, 1, 0, 1)]
+
+
+def conv(quick):
+    cases = []
+    for name, c, side, o, kernel, stride, pad, groups in NETS:
+        for n in (8,) if quick else (1, 8):
+            for direction in ("forward", "data", "weight"):
+                case = conv_case(name, n, c, side, side, o, kernel, kernel, stride, pad, groups, direction)
+                if case[2] <= 4 * MOST_FLOPS and case[3] <= MOST_BYTES:
+                    cases.append(case)
+    return cases if quick else cases + deepbench_conv()
+
+
+def deepbench_conv():
+    """DeepBench's training convolutions with square strides and paddings, at batch 1 or 2, within the limits."""
+    cases = {}
+    for row in shapes("deepbench_conv.csv"):
+        v = {key: int(value) for key, value in row.items() if key != "set"}
+        if v["pad_w"] != v["pad_h"] or v["stride_w"] != v["stride_h"]:
+            continue
+        for direction in ("forward", "data", "weight"):
+            case = conv_case(f"deepbench {v['c']}x{v['h']}x{v['w']}-{v['k']} {v['r']}x{v['s']}", min(v["n"], 2), v["c"], v["h"], v["w"], v["k"], v["r"],
+                             v["s"], v["stride_w"], v["pad_w"], 1, direction)
+            if case[2] <= MOST_FLOPS and case[3] <= MOST_BYTES:
+                cases[case[0]] = case
+    return list(cases.values())
+
+
+def pointwise(quick):
+    cases = []
+    for rows, columns in ((4096, 4096),) if quick else ((256, 256), (1024, 1024), (4096, 4096)):
+        for ops in (1, 2, 4, 8):
+            cases.append((f"{ops} ops [{rows},{columns}]", f"pointwise rows={rows} columns={columns} ops={ops}", float(ops * rows * columns),
+                          8.0 * rows * columns))
+    return cases
+
+
+def reduce(quick):
+    cases = []
+    for rows, columns in ((4096, 4096),) if quick else ((256, 256), (1024, 1024), (4096, 4096)):
+        for op in ("sum", "max", "softmax"):
+            for dim in (0, 1):
+                moved = 8.0 if op == "softmax" else 4.0
+                cases.append((f"{op} dim {dim} [{rows},{columns}]", f"reduce op={op} rows={rows} columns={columns} dim={dim}",
+                              float(rows * columns), moved * rows * columns))
+    return cases
+
+
+def norm(quick):
+    cases = [(f"layer_norm [{rows},{columns}]", f"norm op=layer rows={rows} columns={columns}", 8.0 * rows * columns, 8.0 * rows * columns)
+             for rows, columns in ((256, 256), (2048, 768), (4096, 4096))]
+    cases += [(f"batch_norm [{n},{c},{s},{s}]", f"norm op=batch rows={n} columns={c} side={s}", 8.0 * n * c * s * s, 8.0 * n * c * s * s)
+              for n, c, s in ((8, 64, 14), (32, 64, 32), (32, 128, 56))]
+    return cases
+
+
+def train(quick):
+    cases = [("mlp b100", "train model=mlp batch=100 c=1 side=28"), ("lenet b100", "train model=lenet batch=100 c=1 side=28"),
+             ("cnn b64", "train model=cnn batch=64 c=3 side=32"), ("mlp3 b1024", "train model=mlp3 batch=1024 c=1 side=28"),
+             ("resnet18 b32", "train model=resnet18 batch=32 c=3 side=32")]
+    return [(name, line, 0.0, 0.0) for name, line in cases]
+
+
+def shapes(file):
+    folder = os.environ.get("CLEF_SHAPES")
+    path = folder and os.path.join(folder, file)
+    if not path or not os.path.exists(path):
+        return []
+    with open(path, newline="") as f:
+        lines = [line for line in f if not line.startswith("#")]
+    return list(csv.DictReader(lines))
+
+
+SUITES = {"gemm": gemm, "conv": conv, "pointwise": pointwise, "reduce": reduce, "norm": norm, "train": train}

@@ -1,0 +1,170 @@
+"""Clef beside its peers, interleaved in one run; bench/compare.sh starts it.
+
+For every case all programs are asked in turn, several rounds (A B C A B C …); the figure is the median of a program's rounds, the
+ratio is the best peer's time over Clef's (above 1: Clef is faster).  The machine's multiply-add peak and stream bandwidth are
+measured in the same minute, as figures without them say little on a shared machine."""
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+import cases
+
+
+class Program:
+    def __init__(self, name, command, environment=None):
+        self.name = name
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        env={**os.environ, **(environment or {})})
+        self.ready = self.process.stdout.readline().strip().removeprefix("ready ")
+        if not self.ready:
+            raise OSError(f"{name} did not start")
+
+    def ask(self, line):
+        """Seconds of one call, or None with the reason in self.reason."""
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        word, _, rest = self.process.stdout.readline().strip().partition(" ")
+        if word == "seconds":
+            return float(rest)
+        self.reason = rest or "it ended"
+        return None
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def start(build):
+    """Clef first, then every peer that is here; the names of those that are not."""
+    avx512 = "avx512f" in open("/proc/cpuinfo").read() if os.path.exists("/proc/cpuinfo") else False
+    wanted = [("clef", [os.path.join(build, "bench", "bench_clef")], None),
+              ("openblas", [os.path.join(build, "bench", "peer_openblas")], {"OPENBLAS_CORETYPE": "SkylakeX"} if avx512 else None),
+              ("onednn", [os.path.join(build, "bench", "peer_onednn")], None),
+              ("torch", [sys.executable, os.path.join(os.path.dirname(__file__), "peers", "peer_torch.py")], None)]
+    programs, missing = [], []
+    for name, command, environment in wanted:
+        try:
+            programs.append(Program(name, command, environment))
+        except OSError:
+            missing.append(name)
+    if not programs or programs[0].name != "clef":
+        sys.exit("compare: bench_clef did not start; build it first (bench/compare.sh does)")
+    return programs, missing
+
+
+def calls_for(program, line, target):
+    """How many calls make a round of about `target` seconds."""
+    seconds = program.ask(f"{line} calls=2")
+    return None if seconds is None else max(2, min(200, int(target / max(seconds, 1e-6))))
+
+
+def machine(clef):
+    peak = [clef.ask("peak calls=10") for _ in range(3)]
+    stream = [clef.ask("stream calls=5") for _ in range(3)]
+    good = lambda times: [t for t in times if t]
+    return {"fma_peak_gflops": 2 * 8 * 32 * (1 << 20) / min(good(peak)) / 1e9 if good(peak) else None,
+            "stream_gbs": 2 * 4 * (16 << 20) / min(good(stream)) / 1e9 if good(stream) else None}
+
+
+def measure(programs, line, rounds, target):
+    calls = calls_for(programs[0], line, target)
+    if calls is None:
+        return None, {}, programs[0].reason
+    times = {p.name: [] for p in programs}
+    for _ in range(rounds):
+        for p in programs:
+            if times[p.name] is not None:
+                seconds = p.ask(f"{line} calls={calls}")
+                times[p.name] = None if seconds is None else times[p.name] + [seconds]
+    medians = {name: statistics.median(t) for name, t in times.items() if t}
+    return medians.pop("clef", None), medians, ""
+
+
+def unit_of(suite, flops, moved, seconds):
+    if suite in ("gemm", "conv"):
+        return flops / seconds / 1e9, "GFLOP/s"
+    if suite == "train":
+        return 1e3 * seconds, "ms"
+    return moved / seconds / 1e9, "GB/s"
+
+
+def geomean(values):
+    return math.exp(sum(math.log(v) for v in values) / len(values)) if values else None
+
+
+def run_suite(suite, programs, missing, args):
+    ratios, listed = [], cases.SUITES[suite](args.quick)
+    clef = programs[0]
+    if not args.json:
+        print(f"\n{suite}: {len(listed)} cases; {clef.ready}; " + ", ".join(p.ready for p in programs[1:]))
+        if missing:
+            print(f"missing peers: {', '.join(missing)} (--install)")
+    for name, line, flops, moved in listed:
+        seconds, peers, reason = measure(programs, line, args.rounds, args.seconds)
+        if seconds is None:
+            print(json.dumps({"suite": suite, "case": name, "skipped": reason}) if args.json else f"  {name:34} skipped: {reason}")
+            continue
+        value, unit = unit_of(suite, flops, moved, seconds)
+        others = {p: unit_of(suite, flops, moved, t)[0] for p, t in peers.items()}
+        ratio = min(peers.values()) / seconds if peers else None
+        if ratio:
+            ratios.append(ratio)
+        if args.json:
+            print(json.dumps({"suite": suite, "case": name, "clef": value, "unit": unit, "peers": others, "ratio": ratio}), flush=True)
+        else:
+            text = "  ".join(f"{p} {v:9.2f}" for p, v in others.items())
+            print(f"  {name:34} clef {value:9.2f} {unit:8} {text}  ratio {ratio or float('nan'):.2f}", flush=True)
+    end = {"suite": suite, "cases": len(ratios), "geomean": geomean(ratios), "min": min(ratios, default=None), **machine(clef),
+           "device": clef.ready, "date": time.strftime("%Y-%m-%d")}
+    if args.json:
+        print(json.dumps(end), flush=True)
+    else:
+        print("  " + "  ".join(f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in end.items() if k != "suite"))
+
+
+def cold_and_warm(args):
+    """Seconds from the process's start to the end of its first training step, with empty caches and with full ones."""
+    import shutil
+    import tempfile
+    home = tempfile.mkdtemp()
+    tool = os.path.join(args.build, "clef")
+    command = [tool, "train", "--data", "digits", "--model", "lenet", "--epochs", "1", "--limit", "32", "--batch", "32", "--json", "--quiet"]
+    environment = {**os.environ, "HOME": home, "XDG_CACHE_HOME": home, "POCL_CACHE_DIR": os.path.join(home, "pocl")}
+    os.makedirs(environment["POCL_CACHE_DIR"])
+    for case in ("cold", "warm"):
+        begin = time.perf_counter()
+        subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+        line = {"suite": "start", "case": f"lenet {case}", "clef": time.perf_counter() - begin, "unit": "s", "peers": {}, "ratio": None}
+        print(json.dumps(line) if args.json else f"  start {case:5} {line['clef']:.2f} s (one step, evaluation and exit included)")
+    shutil.rmtree(home)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("suites", nargs="+", choices=[*cases.SUITES, "start", "all"])
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--quick", action="store_true", help="fewer cases, two rounds")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--install", action="store_true")
+    parser.add_argument("--rounds", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=0.2, help="length of a round")
+    args = parser.parse_args()
+    args.rounds = args.rounds or (2 if args.quick else 5)
+    wanted = [*cases.SUITES, "start"] if "all" in args.suites else args.suites
+    if any(s != "start" for s in wanted):
+        programs, missing = start(args.build)
+        for suite in wanted:
+            if suite != "start":
+                run_suite(suite, programs, missing, args)
+        for p in programs:
+            p.close()
+    if "start" in wanted:
+        cold_and_warm(args)
+
+
+main()

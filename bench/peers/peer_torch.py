@@ -1,0 +1,178 @@
+"""PyTorch's side of bench/compare.py; the protocol stands in bench/bench_clef.c.
+
+Channels-last is used for convolutions and convolutional nets where it is the faster of the two on this machine, which is
+found once per case: a peer runs at its best."""
+import sys
+import time
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+torch.manual_seed(0)
+
+
+def parse(line):
+    words = line.split()
+    case = dict(word.split("=", 1) for word in words[1:])
+    return words[0], {k: int(v) if v.lstrip("-").isdigit() else v for k, v in case.items()}
+
+
+def copies(shapes):
+    total = sum(4 * torch.Size(s).numel() for s in shapes)
+    n = max(1, min(16, -(-(128 << 20) // total)))
+    return [[torch.randn(s) for s in shapes] for _ in range(n)]
+
+
+def time_calls(run, inputs, calls):
+    with torch.no_grad():
+        for i in range(2):
+            run(*inputs[i % len(inputs)])
+        begin = time.perf_counter()
+        for i in range(calls):
+            run(*inputs[i % len(inputs)])
+        return (time.perf_counter() - begin) / calls
+
+
+def gemm(c):
+    m, n, k, ta, tb = c["m"], c["n"], c["k"], c.get("ta", 0), c.get("tb", 0)
+    inputs = copies([(k, m) if ta else (m, k), (n, k) if tb else (k, n)])
+    return time_calls(lambda a, b: torch.mm(a.t() if ta else a, b.t() if tb else b), inputs, c["calls"])
+
+
+def conv(c):
+    stride, pad, groups, direction = c.get("stride", 1), c.get("pad", 0), c.get("groups", 1), c.get("dir", "forward")
+    oh, ow = (c["h"] + 2 * pad - c["kh"]) // stride + 1, (c["w"] + 2 * pad - c["kw"]) // stride + 1
+    shapes = [(c["n"], c["c"], c["h"], c["w"]), (c["o"], c["c"] // groups, c["kh"], c["kw"]), (c["n"], c["o"], oh, ow)]
+
+    def run(x, w, g):
+        if direction == "forward":
+            return F.conv2d(x, w, None, stride, pad, 1, groups)
+        mask = [direction == "data", direction == "weight", False]
+        return torch.ops.aten.convolution_backward(g, x, w, None, [stride] * 2, [pad] * 2, [1, 1], False, [0, 0], groups, mask)
+
+    inputs = copies(shapes)
+    best = time_calls(run, inputs, c["calls"])
+    last = [[t.contiguous(memory_format=torch.channels_last) for t in copy] for copy in inputs]
+    return min(best, time_calls(run, last, c["calls"]))
+
+
+def pointwise(c):
+    def run(x, row, column):
+        y = x
+        for i in range(c["ops"]):
+            y = [lambda: y + row, lambda: y * column, lambda: torch.relu(y), lambda: y - x][i % 4]()
+        return y
+
+    return time_calls(run, copies([(c["rows"], c["columns"]), (c["columns"],), (c["rows"], 1)]), c["calls"])
+
+
+def reduce(c):
+    op, dim = c.get("op", "sum"), c.get("dim", 1)
+    run = {"sum": lambda x: x.sum(dim), "max": lambda x: x.amax(dim), "softmax": lambda x: torch.softmax(x, dim)}[op]
+    return time_calls(run, copies([(c["rows"], c["columns"])]), c["calls"])
+
+
+def norm(c):
+    if c.get("op", "layer") == "layer":
+        shapes = [(c["rows"], c["columns"]), (c["columns"],), (c["columns"],)]
+        return time_calls(lambda x, w, b: F.layer_norm(x, w.shape, w, b), copies(shapes), c["calls"])
+    shapes = [(c["rows"], c["columns"], c["side"], c["side"]), (c["columns"],), (c["columns"],)]
+    return time_calls(lambda x, w, b: F.batch_norm(x, w.clone(), w.clone().abs(), w, b, True), copies(shapes), c["calls"])
+
+
+class Residual(nn.Module):
+    def __init__(self, inside, outside, stride):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(inside, outside, 3, stride, 1, bias=False), nn.BatchNorm2d(outside), nn.ReLU(),
+                                  nn.Conv2d(outside, outside, 3, 1, 1, bias=False), nn.BatchNorm2d(outside))
+        plain = stride == 1 and inside == outside
+        self.shortcut = nn.Identity() if plain else nn.Sequential(nn.Conv2d(inside, outside, 1, stride, bias=False),
+                                                                  nn.BatchNorm2d(outside))
+
+    def forward(self, x):
+        return torch.relu(self.body(x) + self.shortcut(x))
+
+
+def resnet18(c):
+    layers = [nn.Conv2d(c, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU()]
+    width = 64
+    for stage, outside in enumerate([64, 128, 256, 512]):
+        for block in range(2):
+            layers.append(Residual(width, outside, 2 if stage and not block else 1))
+            width = outside
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
+
+
+def lenet(c, side):
+    after = ((side - 4) // 2 - 4) // 2
+    return nn.Sequential(nn.Conv2d(c, 6, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+                         nn.Linear(16 * after * after, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10))
+
+
+def cnn(c, side):
+    after = ((side - 2) // 2 - 2) // 2
+    return nn.Sequential(nn.Conv2d(c, 32, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+                         nn.Linear(64 * after * after, 10))
+
+
+def mlp(inside, widths):
+    layers = [nn.Flatten()]
+    for width in widths:
+        layers += [nn.Linear(inside, width), nn.ReLU()]
+        inside = width
+    return nn.Sequential(*layers, nn.Linear(inside, 10))
+
+
+def make_model(name, c, side):
+    return {"lenet": lambda: lenet(c, side), "cnn": lambda: cnn(c, side), "resnet18": lambda: resnet18(c),
+            "mlp": lambda: mlp(c * side * side, [256, 128]), "mlp3": lambda: mlp(c * side * side, [1024, 1024])}[name]()
+
+
+models = {}
+
+
+def steps(state, calls):
+    net, opt, x, y = state
+    for i in range(calls):
+        opt.zero_grad(set_to_none=True)
+        F.cross_entropy(net(x[i % 4]), y).backward()
+        opt.step()
+
+
+def timed_steps(state, calls):
+    begin = time.perf_counter()
+    steps(state, calls)
+    return (time.perf_counter() - begin) / calls
+
+
+def train(c):
+    key = (c["model"], c["batch"])
+    if key not in models:
+        models.clear()
+        tried = []
+        for layout in (torch.contiguous_format, torch.channels_last):
+            net = make_model(c["model"], c.get("c", 1), c.get("side", 28)).to(memory_format=layout)
+            x = [torch.randn(c["batch"], c.get("c", 1), c.get("side", 28), c.get("side", 28)).to(memory_format=layout) for _ in range(4)]
+            opt = torch.optim.SGD(net.parameters(), lr=1e-3, momentum=0.9)
+            state = (net, opt, x, torch.arange(c["batch"]) % 10)
+            steps(state, 2)
+            tried.append((timed_steps(state, max(2, c["calls"] // 2)), state))
+        models[key] = min(tried, key=lambda t: t[0])[1]
+    return timed_steps(models[key], c["calls"])
+
+
+SUITES = {"gemm": gemm, "conv": conv, "pointwise": pointwise, "reduce": reduce, "norm": norm, "train": train}
+
+
+def main():
+    print(f"ready torch {torch.__version__} | {torch.get_num_threads()} threads", flush=True)
+    for line in sys.stdin:
+        suite, case = parse(line)
+        if suite not in SUITES:
+            print("skip not measured here", flush=True)
+            continue
+        print(f"seconds {SUITES[suite](case):.9g}", flush=True)
+
+
+main()

@@ -1,0 +1,300 @@
+/* Convolution and its two gradients against plain loops: bit for bit on whole numbers over many geometries, within bounds on
+   others; dtypes, second order, errors. */
+#include "support/exact.h"
+
+static clef_context *ctx;
+static void open_device(void) { ctx = open_seeded(1); }
+static void close_device(void) {
+    cr_assert_str_empty(clef_error(ctx));
+    clef_close(ctx);
+}
+TestSuite(conv2d, .init = open_device, .fini = close_device, .timeout = 300);
+
+typedef struct geometry {
+    int n, c, h, w, o, kh, kw;
+    clef_conv2d_options options;
+} geometry;
+
+static const char *describe(geometry g) {
+    static char text[256];
+    clef_conv2d_options p = g.options;
+    snprintf(text, sizeof text, "x [%d,%d,%d,%d] w [%d,.,%d,%d] stride %d,%d padding %d,%d dilation %d,%d groups %d%s", g.n, g.c,
+             g.h, g.w, g.o, g.kh, g.kw, p.stride[0], p.stride[1], p.padding[0], p.padding[1], p.dilation[0], p.dilation[1],
+             p.groups, p.same ? " same" : "");
+    return text;
+}
+
+static int one(int v) { return v ? v : 1; }
+
+/* Zeros before, and the length of the result, in one direction. */
+static int before(geometry g, int d) {
+    int in = d ? g.w : g.h, k = d ? g.kw : g.kh, s = one(g.options.stride[d]);
+    int total = ((in + s - 1) / s - 1) * s + one(g.options.dilation[d]) * (k - 1) + 1 - in;
+    return g.options.same ? (total > 0 ? total / 2 : 0) : g.options.padding[d];
+}
+static int length(geometry g, int d) {
+    int in = d ? g.w : g.h, k = d ? g.kw : g.kh, s = one(g.options.stride[d]);
+    if (g.options.same) return (in + s - 1) / s;
+    return (in + 2 * g.options.padding[d] - one(g.options.dilation[d]) * (k - 1) - 1) / s + 1;
+}
+
+typedef enum which { FORWARD, BY_IMAGE, BY_WEIGHT } which;
+
+/* One sweep over all products x·w → y; `which` says which of the three is added to.  absolute: of absolute values. */
+static void sweep(geometry g, const double *x, const double *w, const double *y, double *out, which which, bool absolute) {
+    int groups = one(g.options.groups), cg = g.c / groups, og = g.o / groups, oh = length(g, 0), ow = length(g, 1);
+    for (int n = 0; n < g.n; n++)
+        for (int o = 0; o < g.o; o++)
+            for (int oy = 0; oy < oh; oy++)
+                for (int ox = 0; ox < ow; ox++)
+                    for (int c = 0; c < cg; c++)
+                        for (int ky = 0; ky < g.kh; ky++)
+                            for (int kx = 0; kx < g.kw; kx++) {
+                                int iy = oy * one(g.options.stride[0]) - before(g, 0) + ky * one(g.options.dilation[0]);
+                                int ix = ox * one(g.options.stride[1]) - before(g, 1) + kx * one(g.options.dilation[1]);
+                                if (iy < 0 || iy >= g.h || ix < 0 || ix >= g.w) continue;
+                                size_t at_x = ((size_t)(n * g.c + o / og * cg + c) * g.h + iy) * g.w + ix;
+                                size_t at_w = ((size_t)(o * cg + c) * g.kh + ky) * g.kw + kx;
+                                size_t at_y = ((size_t)(n * g.o + o) * oh + oy) * ow + ox;
+                                double p = which == FORWARD ? x[at_x] * w[at_w] : which == BY_IMAGE ? y[at_y] * w[at_w] : y[at_y] * x[at_x];
+                                out[which == FORWARD ? at_y : which == BY_IMAGE ? at_x : at_w] += absolute ? fabs(p) : p;
+                            }
+}
+
+typedef struct arrays {
+    array x, w, g;
+} arrays;
+
+static arrays make(geometry g, bool whole, int range) {
+    clef_shape x = CLEF_SHAPE(g.n, g.c, g.h, g.w), w = CLEF_SHAPE(g.o, g.c / one(g.options.groups), g.kh, g.kw);
+    clef_shape y = CLEF_SHAPE(g.n, g.o, length(g, 0), length(g, 1));
+    if (whole) return (arrays){whole_array(x, 1, range), whole_array(w, 2, range), whole_array(y, 3, range)};
+    return (arrays){noise_array(x, 1), noise_array(w, 2), noise_array(y, 3)};
+}
+
+static array swept(geometry g, arrays a, which which, bool absolute) {
+    array out = array_new(which == FORWARD ? a.g.shape : which == BY_IMAGE ? a.x.shape : a.w.shape);
+    sweep(g, a.x.v, a.w.v, a.g.v, out.v, which, absolute);
+    return out;
+}
+
+/* The three results of the library: y, dx, dw. */
+static void run(geometry g, arrays a, clef_dtype dtype, clef_tensor *out[3]) {
+    clef_tensor *x[2] = {to_leaf(ctx, a.x, dtype), to_leaf(ctx, a.w, dtype)};
+    out[FORWARD] = clef_conv2d(x[0], x[1], &g.options);
+    cr_assert(out[FORWARD], "%s: %s", describe(g), clef_error(ctx));
+    cr_assert(clef_grad(out[FORWARD], to_device(ctx, a.g, dtype), x, 2, false, out + 1) == CLEF_OK, "%s: %s", describe(g),
+              clef_error(ctx));
+    cr_assert(clef_eval_all(out, 3) == CLEF_OK, "%s: %s", describe(g), clef_error(ctx));
+    clef_release(x[0]), clef_release(x[1]);
+}
+
+static void check_as(geometry g, clef_dtype dtype, int range) {
+    static const char *const names[] = {"forward", "by image", "by weight"};
+    arrays a = make(g, true, range);
+    clef_tensor *out[3];
+    run(g, a, dtype, out);
+    for (int i = 0; i < 3; i++) {
+        char what[320];
+        snprintf(what, sizeof what, "%s %s %s", clef_dtype_name(dtype), names[i], describe(g));
+        array want = swept(g, a, (which)i, false);
+        expect_equal(out[i], want, what);
+        free(want.v);
+    }
+    free(a.x.v), free(a.w.v), free(a.g.v);
+    clef_end_step(ctx);
+}
+
+static void check(geometry g) { check_as(g, CLEF_F32, 4); }
+
+#define OPTIONS(...) ((clef_conv2d_options){__VA_ARGS__})
+
+Test(conv2d, plain) {
+    check((geometry){2, 3, 8, 7, 5, 3, 2, OPTIONS(.groups = 1)});
+    check((geometry){1, 1, 5, 5, 1, 1, 1, OPTIONS(.groups = 1)});
+    if (small_tests()) return;
+    check((geometry){4, 1, 28, 28, 6, 5, 5, OPTIONS(.groups = 1)});
+    check((geometry){3, 6, 12, 12, 16, 5, 5, OPTIONS(.groups = 1)});
+    check((geometry){2, 16, 9, 9, 33, 3, 3, OPTIONS(.groups = 1)});
+    check((geometry){1, 8, 6, 6, 40, 1, 1, OPTIONS(.groups = 1)});
+    check((geometry){2, 3, 6, 5, 70, 6, 5, OPTIONS(.groups = 1)});
+}
+
+Test(conv2d, stride_and_padding) {
+    check((geometry){1, 2, 7, 6, 3, 3, 3, OPTIONS(.stride = {2, 1}, .padding = {1, 1})});
+    if (small_tests()) return;
+    for (int s = 1; s <= 3; s++)
+        for (int p = 0; p <= 2; p++)
+            for (int k = 1; k <= 4; k++)
+                check((geometry){2, 3, 9, 11, 4, k, k == 4 ? 2 : k, OPTIONS(.stride = {s, 4 - s}, .padding = {p, 2 - p})});
+}
+
+Test(conv2d, dilation) {
+    check((geometry){1, 2, 9, 9, 3, 3, 2, OPTIONS(.dilation = {2, 3})});
+    if (small_tests()) return;
+    for (int s = 1; s <= 4; s++)
+        for (int d = 1; d <= 4; d++)
+            check((geometry){1, 4, 14, 13, 5, 3, 3, OPTIONS(.stride = {s, s}, .padding = {d, 1}, .dilation = {d, 5 - d})});
+}
+
+Test(conv2d, groups_and_depthwise) {
+    check((geometry){1, 4, 5, 5, 6, 3, 3, OPTIONS(.groups = 2)});
+    if (small_tests()) return;
+    check((geometry){2, 6, 8, 8, 9, 3, 3, OPTIONS(.groups = 3, .padding = {1, 1}, .stride = {2, 2})});
+    check((geometry){2, 12, 8, 8, 12, 3, 3, OPTIONS(.groups = 12, .padding = {1, 1})});
+    check((geometry){2, 5, 7, 8, 10, 3, 2, OPTIONS(.groups = 5, .dilation = {2, 1}, .stride = {1, 2})});
+    check((geometry){1, 64, 5, 5, 96, 3, 3, OPTIONS(.groups = 2)});
+}
+
+Test(conv2d, same_keeps_the_size) {
+    check((geometry){1, 2, 6, 5, 3, 2, 4, OPTIONS(.same = true)});
+    if (small_tests()) return;
+    for (int s = 1; s <= 3; s++)
+        for (int k = 1; k <= 4; k++) check((geometry){2, 2, 7, 10, 3, k, 5 - k, OPTIONS(.stride = {s, s}, .same = true)});
+    check((geometry){1, 1, 28, 28, 32, 3, 3, OPTIONS(.same = true, .padding = {9, 9})});
+    check((geometry){1, 2, 9, 9, 3, 3, 2, OPTIONS(.same = true, .dilation = {2, 3})});
+}
+
+Test(conv2d, layers_of_residual_networks) {
+    if (small_tests()) cr_skip_test("too long here");
+    check((geometry){2, 64, 8, 8, 64, 3, 3, OPTIONS(.padding = {1, 1})});
+    check((geometry){1, 64, 8, 8, 128, 3, 3, OPTIONS(.padding = {1, 1}, .stride = {2, 2})});
+    check((geometry){1, 64, 8, 8, 128, 1, 1, OPTIONS(.stride = {2, 2})});
+    check((geometry){2, 130, 4, 4, 66, 3, 3, OPTIONS(.padding = {1, 1})});
+}
+
+static int wrapped(long size, int most) { return size > most ? most / 2 + 1 + (int)(size % (most / 2)) : (int)size; }
+
+Test(conv2d, deepbench_shapes) {
+    FILE *f = shapes_file("deepbench_conv.csv");
+    if (!f) cr_skip_test("CLEF_SHAPES has no deepbench_conv.csv");
+    char line[256];
+    int rows = 0;
+    while (fgets(line, sizeof line, f) && (!small_tests() || rows < 1)) {
+        long w, h, c, n, k, s, r, pw, ph, sw, sh;
+        if (sscanf(line, "%*[^,],%ld,%ld,%ld,%ld,%ld,%ld,%ld,%ld,%ld,%ld,%ld", &w, &h, &c, &n, &k, &s, &r, &pw, &ph, &sw, &sh) != 11)
+            continue;
+        geometry g = {(int)(1 + n % 2), wrapped(c, 12), wrapped(h, 10) + (int)r, wrapped(w, 10) + (int)s, wrapped(k, 20), (int)r,
+                      (int)s, OPTIONS(.stride = {(int)sh, (int)sw}, .padding = {(int)ph, (int)pw})};
+        check(g);
+        rows++;
+    }
+    fclose(f);
+    cr_assert(rows > 0);
+}
+
+Test(conv2d, random_numbers_stay_within_bounds) {
+    static const geometry all[] = {{2, 3, 9, 8, 5, 3, 3, {.padding = {1, 1}}}, {2, 40, 12, 12, 34, 3, 3, {.stride = {2, 2}}}};
+    for (int i = 0; i < (small_tests() ? 1 : 2); i++) {
+        geometry g = all[i];
+        arrays a = make(g, false, 0);
+        clef_tensor *out[3];
+        run(g, a, CLEF_F32, out);
+        double terms[] = {g.c * g.kh * g.kw, g.o * g.kh * g.kw, g.n * length(g, 0) * length(g, 1)};
+        for (int j = 0; j < 3; j++)
+            expect_bounded(out[j], swept(g, a, (which)j, false), swept(g, a, (which)j, true), terms[j], describe(g));
+    }
+}
+
+Test(conv2d, other_dtypes) {
+    geometry g = {1, 3, 6, 5, 4, 3, 2, OPTIONS(.padding = {1, 0}, .stride = {1, 2})};
+    check_as(g, CLEF_F16, 2);
+    check_as(g, CLEF_BF16, 1);
+    clef_device_info info;
+    if (small_tests() || !clef_context_device(ctx, 0, &info) || !info.f64) return;
+    check_as(g, CLEF_F64, 100000);
+}
+
+Test(conv2d, bias_is_added_to_every_pixel) {
+    geometry all[] = {{2, 3, 6, 6, 5, 3, 3, OPTIONS(.groups = 1)}, {2, 1, 28, 28, 6, 5, 5, OPTIONS(.groups = 1)}, {1, 16, 8, 8, 40, 3, 3, {.padding = {1, 1}}},
+                      {1, 6, 6, 6, 8, 3, 3, {.groups = 2}}, {1, 700, 3, 3, 5, 3, 3, OPTIONS(.groups = 1)}};
+    for (int i = 0; i < (small_tests() ? 1 : 5); i++) {
+        arrays a = make(all[i], true, 4);
+        array b = whole_array(CLEF_SHAPE(all[i].o), 9, 50), want = swept(all[i], a, FORWARD, false), db = array_new(b.shape);
+        int pixels = length(all[i], 0) * length(all[i], 1);
+        for (int j = 0; j < all[i].n * all[i].o * pixels; j++) {
+            want.v[j] += b.v[j / pixels % all[i].o];
+            db.v[j / pixels % all[i].o] += a.g.v[j];
+        }
+        clef_tensor *x = to_device(ctx, a.x, CLEF_F32), *w = to_device(ctx, a.w, CLEF_F32), *bias = to_leaf(ctx, b, CLEF_F32), *d;
+        clef_tensor *y = clef_conv2d_bias(x, w, bias, &all[i].options);
+        expect_equal(y, want, describe(all[i]));
+        cr_assert(clef_grad(y, to_device(ctx, a.g, CLEF_F32), &bias, 1, false, &d) == CLEF_OK, "%s", clef_error(ctx));
+        expect_equal(d, db, "by bias");
+    }
+}
+
+/* Images that lie in other ways: NCHW from the host, and a view that is cut, flipped and permuted. */
+Test(conv2d, views_as_images) {
+    geometry g = {2, 3, 6, 5, 4, 3, 3, OPTIONS(.groups = 1)};
+    arrays a = make(g, true, 4);
+    array turned = array_new(CLEF_SHAPE(5, 2, 6, 3)); /* w, n, h, c, with h turned round */
+    for (int n = 0; n < 2; n++)
+        for (int c = 0; c < 3; c++)
+            for (int h = 0; h < 6; h++)
+                for (int w = 0; w < 5; w++) turned.v[((w * 2 + n) * 6 + 5 - h) * 3 + c] = a.x.v[((n * 3 + c) * 6 + h) * 5 + w];
+    clef_tensor *x = clef_permute(clef_flip(to_device(ctx, turned, CLEF_F32), 2), (int[]){1, 3, 2, 0});
+    expect_equal(clef_conv2d(x, to_device(ctx, a.w, CLEF_F32), NULL), swept(g, a, FORWARD, false), "a view");
+}
+
+Test(conv2d, empty_batch) {
+    clef_tensor *x = clef_require_grad(clef_keep(clef_zeros(ctx, CLEF_SHAPE(0, 3, 5, 5), CLEF_F32)), true);
+    clef_tensor *w = clef_require_grad(clef_keep(clef_ones(ctx, CLEF_SHAPE(4, 3, 3, 3), CLEF_F32)), true);
+    clef_tensor *y = clef_conv2d(x, w, NULL), *in[2] = {x, w}, *d[2];
+    expect_shape(y, CLEF_SHAPE(0, 4, 3, 3));
+    cr_assert(clef_grad(y, clef_zeros(ctx, CLEF_SHAPE(0, 4, 3, 3), CLEF_F32), in, 2, false, d) == CLEF_OK, "%s", clef_error(ctx));
+    expect_shape(d[0], CLEF_SHAPE(0, 3, 5, 5));
+    expect_equal(d[1], array_new(CLEF_SHAPE(4, 3, 3, 3)), "nothing seen, nothing learned");
+}
+
+/* L = <dw, dw> with dw linear in x and g: dL/dx is the gradient by image of the products with 2·dw, and dL/dg the forward. */
+Test(conv2d, second_order) {
+    geometry g = {1, 2, 6, 5, 3, 3, 2, OPTIONS(.stride = {2, 1}, .padding = {1, 1})};
+    arrays a = make(g, true, 2);
+    clef_tensor *x[3] = {to_leaf(ctx, a.x, CLEF_F32), to_leaf(ctx, a.w, CLEF_F32), to_leaf(ctx, a.g, CLEF_F32)}, *first[2], *second[3];
+    cr_assert(clef_grad(clef_conv2d(x[0], x[1], &g.options), x[2], x, 2, true, first) == CLEF_OK, "%s", clef_error(ctx));
+    clef_tensor *sum = clef_add(clef_sum(clef_mul(first[0], first[0]), NULL, 0, false), clef_sum(clef_mul(first[1], first[1]), NULL, 0, false));
+    cr_assert(clef_grad(sum, NULL, x, 3, false, second) == CLEF_OK, "%s", clef_error(ctx));
+    array dx = swept(g, a, BY_IMAGE, false), dw = swept(g, a, BY_WEIGHT, false);
+    for (int64_t i = 0; i < clef_shape_numel(dx.shape); i++) dx.v[i] *= 2;
+    for (int64_t i = 0; i < clef_shape_numel(dw.shape); i++) dw.v[i] *= 2;
+    arrays by_dw = {a.x, dw, a.g}, by_dx = {dx, a.w, a.g};
+    expect_equal(second[0], swept(g, by_dw, BY_IMAGE, false), "by x");
+    expect_equal(second[1], swept(g, by_dx, BY_WEIGHT, false), "by w");
+    array dg = swept(g, by_dw, FORWARD, false), more = swept(g, by_dx, FORWARD, false);
+    for (int64_t i = 0; i < clef_shape_numel(dg.shape); i++) dg.v[i] += more.v[i];
+    expect_equal(second[2], dg, "by g");
+}
+
+Test(conv2d, same_bits_every_time) {
+    geometry g = {3, 5, 20, 20, 6, 5, 5, OPTIONS(.groups = 1)};
+    arrays a = make(g, false, 0);
+    float *first = NULL;
+    for (int i = 0; i < 3; i++) {
+        clef_tensor *out[3];
+        run(g, a, CLEF_F32, out);
+        float *dw = values(out[BY_WEIGHT]);
+        if (first) cr_assert(memcmp(first, dw, 6 * 5 * 25 * sizeof *dw) == 0);
+        else first = dw;
+    }
+}
+
+Test(conv2d, errors_say_what_does_not_fit) {
+    clef_tensor *x = clef_zeros(ctx, CLEF_SHAPE(8, 3, 32, 32), CLEF_F32), *w = clef_zeros(ctx, CLEF_SHAPE(64, 64, 3, 3), CLEF_F32);
+    cr_assert_null(clef_conv2d(x, w, NULL));
+    expect_error(ctx, CLEF_SHAPE, "conv2d: x has 3 channels but w wants 64 (x [8,3,32,32], w [64,64,3,3]); groups = 1");
+    cr_assert_null(clef_conv2d(x, clef_zeros(ctx, CLEF_SHAPE(4, 1, 3, 3), CLEF_F32), &OPTIONS(.groups = 3)));
+    expect_error(ctx, CLEF_SHAPE, "conv2d: w has 4 filters, which do not divide into 3 groups");
+    cr_assert_null(clef_conv2d(x, clef_zeros(ctx, CLEF_SHAPE(4, 3, 33, 3), CLEF_F32), NULL));
+    expect_error(ctx, CLEF_SHAPE, "conv2d: the kernel reaches over 33 rows but x has 32 with its padding");
+    cr_assert_null(clef_conv2d(x, clef_zeros(ctx, CLEF_SHAPE(4, 3), CLEF_F32), NULL));
+    expect_error(ctx, CLEF_SHAPE, "conv2d: x must be [n,c,h,w] and w [o,c/groups,kh,kw] (x [8,3,32,32], w [4,3])");
+    cr_assert_null(clef_conv2d(x, clef_zeros(ctx, CLEF_SHAPE(4, 3, 3, 3), CLEF_F32), &OPTIONS(.stride = {-1, 1})));
+    expect_error(ctx, CLEF_INVALID, "conv2d: stride {-1,1}");
+    clef_tensor *fits = clef_zeros(ctx, CLEF_SHAPE(4, 3, 3, 3), CLEF_F32);
+    cr_assert_null(clef_conv2d_bias(x, fits, clef_zeros(ctx, CLEF_SHAPE(5), CLEF_F32), NULL));
+    expect_error(ctx, CLEF_SHAPE, "conv2d: b must be [4] to go with w [4,3,3,3], not [5]");
+    cr_assert_null(clef_conv2d(x, clef_to(fits, CLEF_F16), NULL));
+    expect_error(ctx, CLEF_DTYPE, "conv2d: the inputs are f32 and f16");
+    cr_assert_null(clef_conv2d(NULL, fits, NULL));
+}

@@ -1,0 +1,295 @@
+/* Products against plain loops: bit for bit on whole numbers, within bounds on others; transposes, broadcasts, dtypes,
+   gradients of first and second order, errors. */
+#include "support/exact.h"
+
+static clef_context *ctx;
+static void open_device(void) { ctx = open_seeded(1); }
+static void close_device(void) {
+    cr_assert_str_empty(clef_error(ctx));
+    clef_close(ctx);
+}
+TestSuite(matmul, .init = open_device, .fini = close_device, .timeout = 300);
+
+/* y[m][n] = sum over k of a[m][k]·b[k][n], each element by its address; absolute: of |a·b|. */
+static void product(const double *a, int64_t am, int64_t ak, const double *b, int64_t bk, int64_t bn, double *y, int64_t m,
+                    int64_t n, int64_t k, bool absolute) {
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t l = 0; l < k; l++)
+            for (int64_t j = 0; j < n; j++) {
+                double p = a[i * am + l * ak] * b[l * bk + j * bn];
+                y[i * n + j] += absolute ? fabs(p) : p;
+            }
+}
+
+static clef_shape matrix(int64_t rows, int64_t columns, bool turned) {
+    return turned ? CLEF_SHAPE(columns, rows) : CLEF_SHAPE(rows, columns);
+}
+
+static array reference(array a, bool ta, array b, bool tb, int64_t m, int64_t n, int64_t k, bool absolute) {
+    array y = array_new(CLEF_SHAPE(m, n));
+    product(a.v, ta ? 1 : k, ta ? m : 1, b.v, tb ? 1 : n, tb ? k : 1, y.v, m, n, k, absolute);
+    return y;
+}
+
+static clef_tensor *multiply(array a, bool ta, array b, bool tb, clef_dtype dtype) {
+    clef_tensor *x = to_device(ctx, a, dtype), *y = to_device(ctx, b, dtype);
+    return clef_matmul(ta ? clef_transpose(x, 0, 1) : x, tb ? clef_transpose(y, 0, 1) : y);
+}
+
+static void check_exact(int64_t m, int64_t n, int64_t k, bool ta, bool tb, clef_dtype dtype, int range) {
+    char what[128];
+    snprintf(what, sizeof what, "%s m %lld n %lld k %lld %c%c", clef_dtype_name(dtype), (long long)m, (long long)n,
+             (long long)k, ta ? 'T' : 'N', tb ? 'T' : 'N');
+    array a = whole_array(matrix(m, k, ta), 1, range), b = whole_array(matrix(k, n, tb), 2, range);
+    array want = reference(a, ta, b, tb, m, n, k, false);
+    expect_equal(multiply(a, ta, b, tb, dtype), want, what);
+    free(a.v), free(b.v), free(want.v);
+    clef_end_step(ctx);
+}
+
+Test(matmul, odd_sizes_in_all_four_orders) {
+    static const int64_t sizes[][3] = {{1, 1, 1},    {2, 3, 4},    {12, 32, 8},  {13, 33, 17}, {5, 7, 300},  {1, 65, 33},
+                                       {4, 16, 50},  {25, 6, 129}, {64, 64, 64}, {100, 84, 120}, {3, 200, 1}, {97, 48, 5},
+                                       {40, 1, 70},  {1, 1, 1000}, {61, 8, 3},   {36, 96, 1024}};
+    for (size_t i = 0; i < (small_tests() ? 4 : sizeof sizes / sizeof *sizes); i++)
+        for (int order = 0; order < 4; order++)
+            check_exact(sizes[i][0], sizes[i][1], sizes[i][2], order & 1, order & 2, CLEF_F32, 4);
+}
+
+Test(matmul, long_sums_are_cut_and_added) {
+    if (small_tests()) cr_skip_test("too long here");
+    check_exact(30, 20, 20000, false, false, CLEF_F32, 4);
+    check_exact(3, 5, 9999, true, true, CLEF_F32, 4);
+    check_exact(50, 70, 9217, false, true, CLEF_F32, 4);
+}
+
+/* Sizes of real networks, wrapped into what a plain loop can check. */
+static int64_t wrapped(long size) { return size > 160 ? 97 + size % 64 : size; }
+
+Test(matmul, deepbench_shapes) {
+    FILE *f = shapes_file("deepbench_gemm.csv");
+    if (!f) cr_skip_test("CLEF_SHAPES has no deepbench_gemm.csv");
+    char line[256];
+    int rows = 0;
+    while (fgets(line, sizeof line, f) && (!small_tests() || rows < 2)) {
+        long m, n, k;
+        int ta, tb;
+        if (sscanf(line, "%*[^,],%ld,%ld,%ld,%d,%d", &m, &n, &k, &ta, &tb) != 5) continue;
+        check_exact(wrapped(m), wrapped(n), wrapped(k), ta, tb, CLEF_F32, 4);
+        rows++;
+    }
+    fclose(f);
+    cr_assert(rows > 0);
+}
+
+Test(matmul, random_numbers_stay_within_bounds) {
+    static const int64_t sizes[][3] = {{33, 47, 29}, {64, 100, 1000}, {10, 84, 6000}};
+    for (size_t i = 0; i < (small_tests() ? 1 : 3); i++)
+        for (int order = 0; order < 4; order++) {
+            int64_t m = sizes[i][0], n = sizes[i][1], k = sizes[i][2];
+            bool ta = order & 1, tb = order & 2;
+            array a = noise_array(matrix(m, k, ta), 3), b = noise_array(matrix(k, n, tb), 4);
+            array want = reference(a, ta, b, tb, m, n, k, false), scale = reference(a, ta, b, tb, m, n, k, true);
+            expect_bounded(multiply(a, ta, b, tb, CLEF_F32), want, scale, (double)k, "random");
+            free(a.v), free(b.v), free(want.v), free(scale.v);
+        }
+}
+
+Test(matmul, half_types_and_integers_are_exact) {
+    static const clef_dtype dtypes[] = {CLEF_F16, CLEF_BF16, CLEF_I32, CLEF_I64};
+    for (int d = 0; d < 4; d++)
+        for (int order = 0; order < (small_tests() ? 1 : 4); order++) {
+            check_exact(13, 35, 30, order & 1, order & 2, dtypes[d], 2);
+            if (!small_tests()) check_exact(3, 7, 11, order & 1, order & 2, dtypes[d], 2);
+        }
+}
+
+Test(matmul, long_integers_do_not_round) {
+    int64_t a[6] = {3000000019, -7, 11, 5, 123456789012, 1}, b[6] = {1000003, 17, -5, 99991, 2, -3}, y[4], want[4] = {0};
+    for (int i = 0; i < 2; i++)
+        for (int j = 0; j < 2; j++)
+            for (int k = 0; k < 3; k++) want[i * 2 + j] += a[i * 3 + k] * b[k * 2 + j];
+    clef_tensor *p = clef_matmul(clef_from_host(ctx, CLEF_SHAPE(2, 3), CLEF_I64, a),
+                                 clef_from_host(ctx, CLEF_SHAPE(3, 2), CLEF_I64, b));
+    cr_assert(clef_read(p, y, sizeof y) == CLEF_OK, "%s", clef_error(ctx));
+    for (int i = 0; i < 4; i++) cr_assert(y[i] == want[i]);
+}
+
+static bool has_f64(void) {
+    clef_device_info info;
+    return clef_context_device(ctx, 0, &info) && info.f64;
+}
+
+Test(matmul, doubles) {
+    if (!has_f64()) cr_skip_test("the device has no f64");
+    array a = noise_array(CLEF_SHAPE(29, 70), 5), b = noise_array(CLEF_SHAPE(70, 41), 6);
+    array want = reference(a, false, b, false, 29, 41, 70, false), have = from_device(multiply(a, false, b, false, CLEF_F64));
+    for (int i = 0; i < 29 * 41; i++) cr_assert(fabs(have.v[i] - want.v[i]) < 1e-13);
+}
+
+/* Shapes of a, b and their product, rank by rank from the end as NumPy broadcasts. */
+static void check_batched(clef_shape a, clef_shape b, clef_shape y) {
+    array p = whole_array(a, 7, 4), q = whole_array(b, 8, 4), want = array_new(y);
+    int64_t m = y.dim[y.rank - 2], n = y.dim[y.rank - 1], k = a.dim[a.rank - 1];
+    int64_t count = clef_shape_numel(y) / (m * n);
+    for (int64_t z = 0; z < count; z++) {
+        int64_t rest = z, at_a = 0, at_b = 0, size_a = m * k, size_b = k * n;
+        for (int d = y.rank - 3; d >= 0; d--) {
+            int64_t i = rest % y.dim[d];
+            int da = d - (y.rank - a.rank), db = d - (y.rank - b.rank);
+            rest /= y.dim[d];
+            if (da >= 0) at_a += (a.dim[da] > 1 ? i : 0) * size_a, size_a *= a.dim[da];
+            if (db >= 0) at_b += (b.dim[db] > 1 ? i : 0) * size_b, size_b *= b.dim[db];
+        }
+        product(p.v + at_a, k, 1, q.v + at_b, n, 1, want.v + z * m * n, m, n, k, false);
+    }
+    char what[96];
+    expect_equal(clef_matmul(to_device(ctx, p, CLEF_F32), to_device(ctx, q, CLEF_F32)), want,
+                 clef_shape_format(y, what, sizeof what));
+    free(p.v), free(q.v), free(want.v);
+}
+
+Test(matmul, leading_dimensions_broadcast) {
+    check_batched(CLEF_SHAPE(3, 5, 7), CLEF_SHAPE(7, 9), CLEF_SHAPE(3, 5, 9));
+    check_batched(CLEF_SHAPE(5, 7), CLEF_SHAPE(4, 7, 9), CLEF_SHAPE(4, 5, 9));
+    check_batched(CLEF_SHAPE(2, 3, 5, 7), CLEF_SHAPE(2, 3, 7, 9), CLEF_SHAPE(2, 3, 5, 9));
+    if (small_tests()) return;
+    check_batched(CLEF_SHAPE(2, 1, 5, 7), CLEF_SHAPE(1, 3, 7, 9), CLEF_SHAPE(2, 3, 5, 9));
+    check_batched(CLEF_SHAPE(2, 1, 2, 13, 7), CLEF_SHAPE(1, 3, 1, 7, 35), CLEF_SHAPE(2, 3, 2, 13, 35));
+    check_batched(CLEF_SHAPE(2, 1, 2, 1, 13, 7), CLEF_SHAPE(3, 1, 4, 7, 35), CLEF_SHAPE(2, 3, 2, 4, 13, 35));
+    check_batched(CLEF_SHAPE(1, 1, 70), CLEF_SHAPE(6, 70, 40), CLEF_SHAPE(6, 1, 40));
+}
+
+Test(matmul, vectors_as_in_numpy) {
+    array a = whole_array(CLEF_SHAPE(7), 1, 4), m = whole_array(CLEF_SHAPE(7, 3), 2, 4), y = array_new(CLEF_SHAPE(3));
+    array n = whole_array(CLEF_SHAPE(3, 7), 3, 4), z = array_new(CLEF_SHAPE(3)), s = array_new(CLEF_SCALAR);
+    product(a.v, 7, 1, m.v, 3, 1, y.v, 1, 3, 7, false);
+    product(n.v, 7, 1, a.v, 1, 1, z.v, 3, 1, 7, false);
+    product(a.v, 7, 1, a.v, 1, 1, s.v, 1, 1, 7, false);
+    clef_tensor *v = to_device(ctx, a, CLEF_F32);
+    expect_equal(clef_matmul(v, to_device(ctx, m, CLEF_F32)), y, "vector times matrix");
+    expect_equal(clef_matmul(to_device(ctx, n, CLEF_F32), v), z, "matrix times vector");
+    expect_equal(clef_matmul(v, v), s, "vector times vector");
+}
+
+Test(matmul, strided_views_need_no_copy) {
+    array a = whole_array(CLEF_SHAPE(20, 30), 1, 4), b = whole_array(CLEF_SHAPE(30, 40), 2, 4), y = array_new(CLEF_SHAPE(10, 20));
+    product(a.v + 19 * 30 + 1, -60, 2, b.v + 3 * 40, 80, 2, y.v, 10, 20, 10, false);
+    clef_tensor *x = clef_slice(clef_slice(clef_flip(to_device(ctx, a, CLEF_F32), 0), 0, 0, 20, 2), 1, 1, 21, 2);
+    clef_tensor *w = clef_slice(clef_slice(to_device(ctx, b, CLEF_F32), 0, 3, 23, 2), 1, 0, 40, 2);
+    expect_equal(clef_matmul(x, w), y, "views");
+}
+
+Test(matmul, empty_operands) {
+    expect_shape(clef_matmul(clef_zeros(ctx, CLEF_SHAPE(0, 4), CLEF_F32), clef_zeros(ctx, CLEF_SHAPE(4, 3), CLEF_F32)),
+                 CLEF_SHAPE(0, 3));
+    array none = array_new(CLEF_SHAPE(2, 3)), b = whole_array(CLEF_SHAPE(3), 1, 4);
+    expect_equal(clef_matmul(clef_zeros(ctx, CLEF_SHAPE(2, 0), CLEF_F32), clef_zeros(ctx, CLEF_SHAPE(0, 3), CLEF_F32)), none,
+                 "sum over nothing");
+    for (int i = 0; i < 6; i++) none.v[i] = b.v[i % 3];
+    expect_equal(clef_linear(clef_zeros(ctx, CLEF_SHAPE(2, 0), CLEF_F32), clef_zeros(ctx, CLEF_SHAPE(3, 0), CLEF_F32),
+                             to_device(ctx, b, CLEF_F32)), none, "bias alone");
+}
+
+static array linear_reference(array x, array w, array b, int64_t m, int64_t n, int64_t k) {
+    array y = array_new(CLEF_SHAPE(m, n));
+    for (int64_t i = 0; i < m * n; i++) y.v[i] = b.v[i % n];
+    product(x.v, k, 1, w.v, 1, k, y.v, m, n, k, false);
+    return y;
+}
+
+Test(matmul, linear_adds_its_bias) {
+    static const int64_t sizes[][3] = {{9, 10, 5}, {100, 120, 256}, {1, 84, 120}, {2, 10, 5000}, {17, 6, 3}};
+    static const clef_dtype dtypes[] = {CLEF_F32, CLEF_F32, CLEF_F32, CLEF_F32, CLEF_F16};
+    for (int i = 0; i < (small_tests() ? 1 : 5); i++) {
+        int64_t m = sizes[i][0], n = sizes[i][1], k = sizes[i][2];
+        array x = whole_array(CLEF_SHAPE(m, k), 1, 4), w = whole_array(CLEF_SHAPE(n, k), 2, 4), b = whole_array(CLEF_SHAPE(n), 3, 9);
+        clef_tensor *y = clef_linear(to_device(ctx, x, dtypes[i]), to_device(ctx, w, dtypes[i]), to_device(ctx, b, dtypes[i]));
+        expect_equal(y, linear_reference(x, w, b, m, n, k), "linear");
+    }
+    array x = whole_array(CLEF_SHAPE(5), 1, 4), w = whole_array(CLEF_SHAPE(3, 5), 2, 4), b = whole_array(CLEF_SHAPE(3), 3, 9);
+    array y = linear_reference(x, w, b, 1, 3, 5);
+    y.shape = CLEF_SHAPE(3);
+    expect_equal(clef_linear(to_device(ctx, x, CLEF_F32), to_device(ctx, w, CLEF_F32), to_device(ctx, b, CLEF_F32)), y, "one row");
+}
+
+Test(matmul, gradients_are_products_too) {
+    int64_t m = 13, n = 35, k = 22;
+    array a = whole_array(CLEF_SHAPE(m, k), 1, 4), b = whole_array(CLEF_SHAPE(k, n), 2, 4), g = whole_array(CLEF_SHAPE(m, n), 3, 4);
+    array da = array_new(a.shape), db = array_new(b.shape);
+    product(g.v, n, 1, b.v, 1, n, da.v, m, k, n, false);
+    product(a.v, 1, k, g.v, n, 1, db.v, k, n, m, false);
+    clef_tensor *x[2] = {to_leaf(ctx, a, CLEF_F32), to_leaf(ctx, b, CLEF_F32)}, *dx[2];
+    cr_assert(clef_grad(clef_matmul(x[0], x[1]), to_device(ctx, g, CLEF_F32), x, 2, false, dx) == CLEF_OK, "%s", clef_error(ctx));
+    expect_equal(dx[0], da, "by a");
+    expect_equal(dx[1], db, "by b");
+}
+
+Test(matmul, gradients_of_broadcasts_are_sums) {
+    array a = whole_array(CLEF_SHAPE(2, 1, 3, 4), 1, 4), b = whole_array(CLEF_SHAPE(5, 4, 6), 2, 4);
+    array g = whole_array(CLEF_SHAPE(2, 5, 3, 6), 3, 4), da = array_new(a.shape), db = array_new(b.shape);
+    for (int i = 0; i < 2; i++)
+        for (int j = 0; j < 5; j++) {
+            const double *at = g.v + (i * 5 + j) * 18;
+            product(at, 6, 1, b.v + j * 24, 1, 6, da.v + i * 12, 3, 4, 6, false);
+            product(a.v + i * 12, 1, 4, at, 6, 1, db.v + j * 24, 4, 6, 3, false);
+        }
+    clef_tensor *x[2] = {to_leaf(ctx, a, CLEF_F32), to_leaf(ctx, b, CLEF_F32)}, *dx[2];
+    cr_assert(clef_grad(clef_matmul(x[0], x[1]), to_device(ctx, g, CLEF_F32), x, 2, false, dx) == CLEF_OK, "%s", clef_error(ctx));
+    expect_equal(dx[0], da, "by a");
+    expect_equal(dx[1], db, "by b");
+}
+
+Test(matmul, gradients_of_linear) {
+    array x = whole_array(CLEF_SHAPE(2, 5, 7), 1, 4), w = whole_array(CLEF_SHAPE(3, 7), 2, 4), b = whole_array(CLEF_SHAPE(3), 3, 4);
+    array g = whole_array(CLEF_SHAPE(2, 5, 3), 4, 4), dx = array_new(x.shape), dw = array_new(w.shape), db = array_new(b.shape);
+    product(g.v, 3, 1, w.v, 7, 1, dx.v, 10, 7, 3, false);
+    product(g.v, 1, 3, x.v, 7, 1, dw.v, 3, 7, 10, false);
+    for (int i = 0; i < 30; i++) db.v[i % 3] += g.v[i];
+    clef_tensor *in[3] = {to_leaf(ctx, x, CLEF_F32), to_leaf(ctx, w, CLEF_F32), to_leaf(ctx, b, CLEF_F32)}, *d[3];
+    cr_assert(clef_grad(clef_linear(in[0], in[1], in[2]), to_device(ctx, g, CLEF_F32), in, 3, false, d) == CLEF_OK);
+    expect_equal(d[0], dx, "by x");
+    expect_equal(d[1], dw, "by w");
+    expect_equal(d[2], db, "by b");
+}
+
+/* s = sum (aᵀg)², so ds/da = 2·g·(aᵀg)ᵀ. */
+Test(matmul, second_order) {
+    array a = whole_array(CLEF_SHAPE(4, 3), 1, 3), b = whole_array(CLEF_SHAPE(3, 5), 2, 3), g = whole_array(CLEF_SHAPE(4, 5), 3, 3);
+    array db = array_new(CLEF_SHAPE(3, 5)), want = array_new(a.shape);
+    product(a.v, 1, 3, g.v, 5, 1, db.v, 3, 5, 4, false);
+    product(g.v, 5, 1, db.v, 1, 5, want.v, 4, 3, 5, false);
+    for (int i = 0; i < 12; i++) want.v[i] *= 2;
+    clef_tensor *x = to_leaf(ctx, a, CLEF_F32), *y = to_leaf(ctx, b, CLEF_F32), *first, *second;
+    cr_assert(clef_grad(clef_matmul(x, y), to_device(ctx, g, CLEF_F32), &y, 1, true, &first) == CLEF_OK, "%s", clef_error(ctx));
+    clef_tensor *s = clef_sum(clef_mul(first, first), NULL, 0, false);
+    cr_assert(clef_grad(s, NULL, &x, 1, false, &second) == CLEF_OK, "%s", clef_error(ctx));
+    expect_equal(second, want, "second derivative");
+}
+
+Test(matmul, same_bits_every_time) {
+    array a = noise_array(CLEF_SHAPE(50, 3000), 5), b = noise_array(CLEF_SHAPE(3000, 7), 6);
+    float *first = NULL;
+    for (int i = 0; i < 3; i++) {
+        float *v = values(multiply(a, false, b, false, CLEF_F32));
+        if (first) cr_assert(memcmp(first, v, 350 * sizeof *v) == 0);
+        else first = v;
+    }
+}
+
+Test(matmul, errors_say_what_does_not_fit) {
+    clef_tensor *a = clef_zeros(ctx, CLEF_SHAPE(2, 3), CLEF_F32), *b = clef_zeros(ctx, CLEF_SHAPE(4, 5), CLEF_F32);
+    cr_assert_null(clef_matmul(a, b));
+    expect_error(ctx, CLEF_SHAPE, "matmul: a has 3 columns but b has 4 rows (a [2,3], b [4,5])");
+    cr_assert_null(clef_matmul(clef_zeros(ctx, CLEF_SHAPE(2, 1, 3), CLEF_F32), clef_zeros(ctx, CLEF_SHAPE(3, 3, 1), CLEF_F32)));
+    expect_error(ctx, CLEF_SHAPE, "matmul: leading dimensions do not broadcast (a [2,1,3], b [3,3,1])");
+    cr_assert_null(clef_matmul(a, clef_scalar(ctx, 1)));
+    expect_error(ctx, CLEF_SHAPE, "matmul: a scalar is no matrix");
+    cr_assert_null(clef_matmul(a, clef_zeros(ctx, CLEF_SHAPE(3, 1), CLEF_F16)));
+    expect_error(ctx, CLEF_DTYPE, "matmul: the inputs are f32 and f16");
+    cr_assert_null(clef_linear_no_bias(a, b));
+    expect_error(ctx, CLEF_SHAPE, "linear: x has 3 features but w wants 5 (x [2,3], w [4,5])");
+    cr_assert_null(clef_linear(a, clef_zeros(ctx, CLEF_SHAPE(4, 3), CLEF_F32), clef_zeros(ctx, CLEF_SHAPE(3), CLEF_F32)));
+    expect_error(ctx, CLEF_SHAPE, "linear: b must be [4] to go with w [4,3], not [3]");
+    cr_assert_null(clef_matmul(NULL, a));
+}

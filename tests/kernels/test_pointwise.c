@@ -1,0 +1,502 @@
+/* test_pointwise.c — every row of cl/unary.def, binary.def and ternary.def against its row of tests/oracle.def: values in every
+   dtype, first and second derivatives against differences of the oracle, shapes, NaN and infinities. */
+#include "support/numbers.h"
+
+/* A table row without an oracle names something undeclared; an oracle without a row is an unused function; counts must agree. */
+#define ORACLE(name, low, high, ulps, p_, q_, expression)                                        \
+    static double oracle_##name(double x, double p, double q) { return (void)p, (void)q, (expression); } \
+    static const double span_##name[] = { low, high, ulps, p_, q_ };
+#define ORACLE2(name, al, ah, bl, bh, ulps, expression)                                          \
+    static double oracle_##name(double a, double b) { return expression; }                       \
+    static const double span_##name[] = { al, ah, bl, bh, ulps };
+#define ORACLE3(name, low, high, ulps, expression)                                               \
+    static double oracle_##name(double a, double b, double c) { return expression; }             \
+    static const double span_##name[] = { low, high, ulps };
+#include "oracle.def"
+
+#define ORACLE(...) +1
+#define ORACLE2(...)
+#define ORACLE3(...)
+enum { oracles = 0
+#include "oracle.def"
+};
+#define UNARY(...) +1
+#define BINARY(...) +1
+#define TERNARY(...) +1
+enum { unaries = 0
+#include "unary.def"
+};
+enum { binaries = 0
+#include "binary.def"
+};
+enum { ternaries = 0
+#include "ternary.def"
+};
+#define ORACLE(...)
+#define ORACLE2(...) +1
+#define ORACLE3(...) +1
+enum { more_oracles = 0
+#include "oracle.def"
+};
+_Static_assert((int)oracles == (int)unaries, "every row of unary.def has one row in oracle.def");
+_Static_assert((int)more_oracles == (int)binaries + (int)ternaries, "every row of binary.def and ternary.def has one in oracle.def");
+
+typedef enum domain { NUMBER, FLOAT, ROUND, FLOAT_TEST, NUMBER_TEST, COMPARE, LOGIC, CHOOSE } domain;
+typedef struct unary_row {
+    const char *name, *backward, *second;
+    domain domain;
+    double (*oracle)(double, double, double);
+    const double *span; /* low, high, ulps, p, q */
+    clef_tensor *(*f)(clef_tensor *);
+    clef_tensor *(*fp)(clef_tensor *, double);
+    clef_tensor *(*fpq)(clef_tensor *, double, double);
+} unary_row;
+typedef struct binary_row {
+    const char *name;
+    bool slopes;
+    domain domain;
+    double (*oracle)(double, double);
+    const double *span; /* a_low, a_high, b_low, b_high, ulps */
+    clef_tensor *(*f)(clef_tensor *, clef_tensor *);
+    clef_tensor *(*number)(clef_tensor *, double);
+} binary_row;
+
+#define UNARY(n, d, forward, params, b, s, ...) { #n, #b, #s, d, oracle_##n, span_##n, .f = clef_##n },
+#define UNARY_P(n, d, forward, params, b, s, ...) { #n, #b, #s, d, oracle_##n, span_##n, .fp = clef_##n },
+#define UNARY_PP(n, d, forward, params, b, s, ...) { #n, #b, #s, d, oracle_##n, span_##n, .fpq = clef_##n },
+static const unary_row unary[] = {
+#include "unary.def"
+};
+#define BINARY(n, d, forward, da, ...) { #n, sizeof #da != sizeof "ZERO" || #da[0] != 'Z', d, oracle_##n, span_##n, clef_##n, clef_##n##_scalar },
+static const binary_row binary[] = {
+#include "binary.def"
+};
+enum { N_UNARY = sizeof unary / sizeof *unary, N_BINARY = sizeof binary / sizeof *binary };
+
+static bool zero(const char *text) { return strcmp(text, "ZERO") == 0; }
+static bool test_domain(domain d) { return d == FLOAT_TEST || d == NUMBER_TEST; }
+static double oracle_at(const unary_row *r, double x) { return r->oracle(x, r->span[3], r->span[4]); }
+static clef_tensor *apply(const unary_row *r, clef_tensor *x) {
+    return r->f ? r->f(x) : r->fp ? r->fp(x, r->span[3]) : r->fpq(x, r->span[3], r->span[4]);
+}
+
+/* The oracle jumps or has a corner at x: differences of it mean nothing there. */
+static bool corner(const unary_row *r, double x, double h) {
+    double left = (oracle_at(r, x) - oracle_at(r, x - h)) / h, right = (oracle_at(r, x + h) - oracle_at(r, x)) / h;
+    return fabs(left - right) > 0.05 * (1 + fabs(left) + fabs(right));
+}
+
+/* Roundings of the row's own computing, plus one into storage, plus what is flushed. */
+static double bound_of(const unary_row *r, clef_dtype dtype, double y) {
+    double compute = dtype == CLEF_F64 ? 0x1p-53 : 0x1p-24;
+    double inner = r->span[2] * compute * (fabs(y) + (r->span[2] > 1 ? 1 : 0) * 0.25);
+    return inner + (dtype == CLEF_F16 || dtype == CLEF_BF16 ? rounding_of(dtype) * fabs(y) + 0x1p-25 : 0);
+}
+
+static int size(void) { return test_small() ? 19 : 1003; }
+
+static void check_values(const unary_row *r, clef_dtype dtype, const double *x, int n, clef_tensor *y) {
+    double *have = numbers(y), worst = 0;
+    for (int i = 0; i < n; i++) {
+        double want = oracle_at(r, x[i]), bound = bound_of(r, dtype, want), err = fabs(have[i] - want);
+        if (bound > 0 && err / bound > worst) worst = err / bound;
+        if (close_to(have[i], want, bound)) continue;
+        cr_expect(false, "%s(%.9g) in %s is %.9g, not %.9g (bound %.3g)", r->name, x[i], clef_dtype_name(dtype), have[i], want, bound);
+        break;
+    }
+    if (getenv("CLEF_TEST_BOUNDS")) fprintf(stderr, "%-12s %-5s err/bound %.2f\n", r->name, clef_dtype_name(dtype), worst);
+    free(have);
+}
+
+static void check_slope(const unary_row *r, const double *x, int n, clef_tensor *dx, const double *g, double rel, double abs_) {
+    double *have = numbers(dx), h = 1e-6;
+    for (int i = 0; i < n; i++) {
+        if (corner(r, x[i], 1e-5)) continue;
+        double want = g[i] * (oracle_at(r, x[i] + h) - oracle_at(r, x[i] - h)) / (2 * h);
+        if (zero(r->backward)) want = 0;
+        if (close_to(have[i], want, abs_ + rel * fabs(want))) continue;
+        cr_expect(false, "%s'(%.9g)·%.3g is %.9g, not %.9g", r->name, x[i], g[i], have[i], want);
+        break;
+    }
+    free(have);
+}
+
+static void check_second(const unary_row *r, const double *x, int n, clef_tensor *ddx, const double *gh, double rel, double abs_) {
+    double *have = numbers(ddx), h = 1e-4;
+    for (int i = 0; i < n; i++) {
+        if (corner(r, x[i], 3e-4)) continue;
+        double want = gh[i] * (oracle_at(r, x[i] + h) - 2 * oracle_at(r, x[i]) + oracle_at(r, x[i] - h)) / (h * h);
+        if (zero(r->second)) want = 0;
+        if (close_to(have[i], want, abs_ + rel * fabs(want))) continue;
+        cr_expect(false, "%s''(%.9g)·%.3g is %.9g, not %.9g", r->name, x[i], gh[i], have[i], want);
+        break;
+    }
+    free(have);
+}
+
+/* Value, slope and curvature of one row in one evaluation. */
+static void check_row(clef_context *ctx, const unary_row *r, clef_dtype dtype) {
+    int n = size();
+    double *x = spread(n, r->span[0], r->span[1], 3), *g = spread(n, -1, 1, 4), *h = spread(n, 0.5, 1, 5);
+    clef_shape shape = CLEF_SHAPE(n);
+    clef_tensor *tx = parameter(tensor_of(ctx, shape, dtype, x)), *tg = tensor_of(ctx, shape, dtype, g);
+    clef_tensor *th = tensor_of(ctx, shape, dtype, h), *y = apply(r, tx), *dx = NULL, *ddx = NULL;
+    cr_assert(y, "%s: %s", r->name, clef_error(ctx));
+    cr_expect(clef_tensor_dtype(y) == (test_domain(r->domain) ? CLEF_BOOL : dtype), "%s gives %s", r->name,
+              clef_dtype_name(clef_tensor_dtype(y)));
+    if (!zero(r->backward)) {
+        cr_assert(clef_grad(y, tg, &tx, 1, true, &dx) == CLEF_OK, "%s: %s", r->name, clef_error(ctx));
+        if (!zero(r->second)) cr_assert(clef_grad(dx, th, &tx, 1, false, &ddx) == CLEF_OK, "%s: %s", r->name, clef_error(ctx));
+    } else if (!test_domain(r->domain)) {
+        clef_grad(y, tg, &tx, 1, false, &dx);
+    }
+    cr_assert(clef_eval_all((clef_tensor *[]){ y, dx ? dx : y, ddx ? ddx : y }, 3) == CLEF_OK, "%s: %s", r->name, clef_error(ctx));
+    check_values(r, dtype, x, n, y);
+    bool wide = dtype == CLEF_F64;
+    if (dx) check_slope(r, x, n, dx, g, wide ? 1e-6 : 1e-4, wide ? 1e-7 : 2e-5);
+    for (int i = 0; i < n; i++) g[i] *= h[i];
+    if (ddx) check_second(r, x, n, ddx, g, wide ? 1e-4 : 1e-3, wide ? 1e-5 : 1e-4);
+    clef_release(tx);
+    free(x), free(g), free(h);
+}
+
+static void check_rows(clef_dtype dtype, int part, int parts) {
+    clef_context *ctx = open_seeded(1);
+    if (dtype == CLEF_F64 && !has_f64(ctx)) cr_skip_test("this device has no f64");
+    for (int i = part; i < N_UNARY; i += test_small() ? 3 * parts : parts) {
+        check_row(ctx, &unary[i], dtype);
+        clef_end_step(ctx);
+    }
+    clef_close(ctx);
+}
+Test(pointwise, unary_f32_even) { check_rows(CLEF_F32, 0, 2); }
+Test(pointwise, unary_f32_odd) { check_rows(CLEF_F32, 1, 2); }
+Test(pointwise, unary_f64) { check_rows(CLEF_F64, 0, 1); }
+
+/* Forward only, several rows to an evaluation. */
+static void check_halves(clef_dtype dtype) {
+    clef_context *ctx = open_seeded(1);
+    int n = size();
+    for (int i = 0; i < (test_small() ? 8 : N_UNARY); i += 8) {
+        clef_tensor *y[8];
+        double *x[8];
+        int rows = N_UNARY - i < 8 ? N_UNARY - i : 8;
+        for (int k = 0; k < rows; k++) {
+            const unary_row *r = &unary[i + k];
+            x[k] = spread(n, r->span[0], r->span[1], 7);
+            y[k] = apply(r, tensor_of(ctx, CLEF_SHAPE(n), dtype, x[k]));
+        }
+        cr_assert(clef_eval_all(y, rows) == CLEF_OK, "%s", clef_error(ctx));
+        for (int k = 0; k < rows; k++) {
+            check_values(&unary[i + k], dtype, x[k], n, y[k]);
+            free(x[k]);
+        }
+        clef_end_step(ctx);
+    }
+    clef_close(ctx);
+}
+Test(pointwise, unary_f16) { check_halves(CLEF_F16); }
+Test(pointwise, unary_bf16) { check_halves(CLEF_BF16); }
+
+/* Rows that take whole numbers give whole numbers; the others give f32. */
+Test(pointwise, unary_whole_numbers) {
+    clef_context *ctx = open_seeded(1);
+    static const clef_dtype dtypes[] = { CLEF_I32, CLEF_I64, CLEF_U8 };
+    for (int d = 0; d < (test_small() ? 1 : 3); d++) {
+        clef_tensor *y[N_UNARY];
+        double *x = spread(97, dtypes[d] == CLEF_U8 ? 0 : -9, 10, 11);
+        int rows = 0, row[N_UNARY];
+        clef_tensor *t = tensor_of(ctx, CLEF_SHAPE(97), dtypes[d], x);
+        for (int i = 0; i < N_UNARY; i++) {
+            domain in = unary[i].domain;
+            if (in == NUMBER || in == ROUND || in == NUMBER_TEST) row[rows] = i, y[rows++] = apply(&unary[i], t);
+            else if (in == FLOAT) cr_expect(clef_tensor_dtype(apply(&unary[i], t)) == CLEF_F32, "%s", unary[i].name);
+        }
+        cr_assert(clef_eval_all(y, rows) == CLEF_OK, "%s", clef_error(ctx));
+        for (int k = 0; k < rows; k++) {
+            double *have = numbers(y[k]);
+            for (int i = 0; i < 97; i++) {
+                double want = oracle_at(&unary[row[k]], x[i]);
+                if (dtypes[d] == CLEF_U8) want = (double)((int)want & 255);
+                cr_expect(have[i] == want, "%s(%g) in %s is %g, not %g", unary[row[k]].name, x[i], clef_dtype_name(dtypes[d]),
+                          have[i], want);
+            }
+            free(have);
+        }
+        free(x);
+        clef_end_step(ctx);
+    }
+    clef_close(ctx);
+}
+
+/* NaN passes through all but tests; infinities give what the oracle gives. */
+Test(pointwise, unary_not_finite) {
+    clef_context *ctx = open_seeded(1);
+    double x[5] = { NAN, INFINITY, -INFINITY, 0, -0.0 };
+    clef_tensor *t = tensor_of(ctx, CLEF_SHAPE(5), CLEF_F32, x), *y[N_UNARY];
+    for (int i = 0; i < N_UNARY; i++) y[i] = apply(&unary[i], t);
+    for (int i = 0; i < N_UNARY; i += 8)
+        cr_assert(clef_eval_all(y + i, N_UNARY - i < 8 ? N_UNARY - i : 8) == CLEF_OK, "%s", clef_error(ctx));
+    for (int i = 0; i < N_UNARY; i++) {
+        double *have = numbers(y[i]);
+        for (int k = 0; k < 5; k++) {
+            double want = isnan(x[k]) && !test_domain(unary[i].domain) ? NAN : oracle_at(&unary[i], x[k]);
+            cr_expect(close_to(have[k], want, 1e-6 * (1 + fabs(want))), "%s(%g) is %g, not %g", unary[i].name, x[k], have[k], want);
+        }
+        free(have);
+    }
+    clef_close(ctx);
+}
+
+/* ---- binary ---- */
+
+static double *broadcast_oracle(const binary_row *r, const double *a, const double *b) { /* a [5,1,7], b [3,1] */
+    double *y = malloc(105 * sizeof *y);
+    for (int i = 0; i < 5; i++)
+        for (int j = 0; j < 3; j++)
+            for (int k = 0; k < 7; k++) y[(i * 3 + j) * 7 + k] = r->oracle(a[i * 7 + k], b[j]);
+    return y;
+}
+
+/* The oracle jumps between a and its neighbours. */
+static bool jumps(const binary_row *r, double a, double b) {
+    double h = 1e-5;
+    return fabs(r->oracle(a + h, b) - r->oracle(a - h, b)) > 0.05 || fabs(r->oracle(a, b + h) - r->oracle(a, b - h)) > 0.05;
+}
+
+static void check_broadcast_slopes(const binary_row *r, const double *a, const double *b, clef_tensor *const *d, const double *g,
+                                   double tolerance) {
+    double *da = numbers(d[0]), *db = numbers(d[1]), wa[35] = { 0 }, wb[3] = { 0 }, h = 1e-6;
+    bool skip_a[35] = { 0 }, skip_b[3] = { 0 };
+    for (int i = 0; i < 105; i++) {
+        int ia = i / 21 * 7 + i % 7, ib = i / 7 % 3;
+        wa[ia] += g[i] * (r->oracle(a[ia] + h, b[ib]) - r->oracle(a[ia] - h, b[ib])) / (2 * h);
+        wb[ib] += g[i] * (r->oracle(a[ia], b[ib] + h) - r->oracle(a[ia], b[ib] - h)) / (2 * h);
+        if (jumps(r, a[ia], b[ib])) skip_a[ia] = skip_b[ib] = true;
+    }
+    for (int i = 0; i < 35; i++)
+        cr_expect(skip_a[i] || close_to(da[i], wa[i], tolerance * (1 + fabs(wa[i]))), "d %s / da[%d] is %.9g, not %.9g", r->name, i, da[i], wa[i]);
+    for (int i = 0; i < 3; i++)
+        cr_expect(skip_b[i] || close_to(db[i], wb[i], 20 * tolerance * (1 + fabs(wb[i]))), "d %s / db[%d] is %.9g, not %.9g", r->name, i, db[i], wb[i]);
+    free(da), free(db);
+}
+
+static void check_binary(clef_context *ctx, const binary_row *r, clef_dtype dtype) {
+    double *a = spread(35, r->span[0], r->span[1], 21), *b = spread(3, r->span[2], r->span[3], 22), *g = spread(105, -1, 1, 23);
+    clef_tensor *x[2] = { parameter(tensor_of(ctx, CLEF_SHAPE(5, 1, 7), dtype, a)), parameter(tensor_of(ctx, CLEF_SHAPE(3, 1), dtype, b)) };
+    clef_tensor *y = r->f(x[0], x[1]), *d[2] = { y, y };
+    expect_shape(y, CLEF_SHAPE(5, 3, 7));
+    cr_expect(clef_tensor_dtype(y) == (r->domain == COMPARE || r->domain == LOGIC ? CLEF_BOOL : dtype));
+    if (r->slopes) {
+        clef_tensor *tg = tensor_of(ctx, CLEF_SHAPE(5, 3, 7), dtype, g);
+        cr_assert(clef_grad(y, tg, x, 2, false, d) == CLEF_OK, "%s: %s", r->name, clef_error(ctx));
+    }
+    cr_assert(clef_eval_all((clef_tensor *[]){ y, d[0], d[1] }, 3) == CLEF_OK, "%s: %s", r->name, clef_error(ctx));
+    double *want = broadcast_oracle(r, a, b), *have = numbers(y), u = dtype == CLEF_F64 ? 0x1p-53 : 0x1p-24;
+    for (int i = 0; i < 105; i++) {
+        int ia = i / 21 * 7 + i % 7, ib = i / 7 % 3;
+        bool ok = close_to(have[i], want[i], r->span[4] * u * (fabs(want[i]) + (r->span[4] > 1))) ||
+                  (r->domain != COMPARE && r->domain != LOGIC && jumps(r, a[ia], b[ib]));
+        cr_expect(ok, "%s(%.9g, %.9g) in %s is %.9g, not %.9g", r->name, a[ia], b[ib], clef_dtype_name(dtype), have[i], want[i]);
+    }
+    if (r->slopes) check_broadcast_slopes(r, a, b, d, g, dtype == CLEF_F64 ? 1e-6 : 1e-4);
+    clef_release(x[0]), clef_release(x[1]);
+    free(a), free(b), free(g), free(want), free(have);
+}
+
+static void check_binaries(clef_dtype dtype) {
+    clef_context *ctx = open_seeded(1);
+    if (dtype == CLEF_F64 && !has_f64(ctx)) cr_skip_test("this device has no f64");
+    for (int i = 0; i < N_BINARY; i++) {
+        check_binary(ctx, &binary[i], dtype);
+        clef_end_step(ctx);
+    }
+    clef_close(ctx);
+}
+Test(pointwise, binary_f32) { check_binaries(CLEF_F32); }
+Test(pointwise, binary_f64) { check_binaries(CLEF_F64); }
+
+/* Whole numbers, equal pairs among them, and a number instead of b. */
+Test(pointwise, binary_whole_numbers) {
+    clef_context *ctx = open_seeded(1);
+    static const clef_dtype dtypes[] = { CLEF_I32, CLEF_I64, CLEF_U8, CLEF_BOOL };
+    for (int d = 0; d < (test_small() ? 1 : 4); d++) {
+        double *a = spread(64, dtypes[d] == CLEF_U8 ? 0 : -4, 5, 31), *b = spread(64, dtypes[d] == CLEF_U8 ? 0 : -4, 5, 32);
+        if (dtypes[d] == CLEF_BOOL)
+            for (int i = 0; i < 64; i++) a[i] = a[i] > 0, b[i] = b[i] > 0;
+        clef_tensor *ta = tensor_of(ctx, CLEF_SHAPE(64), dtypes[d], a), *tb = tensor_of(ctx, CLEF_SHAPE(64), dtypes[d], b);
+        clef_tensor *y[N_BINARY], *z[N_BINARY];
+        for (int i = 0; i < N_BINARY; i++) y[i] = binary[i].f(ta, tb), z[i] = binary[i].number(ta, 3);
+        cr_assert(clef_eval_all(y, N_BINARY) == CLEF_OK && clef_eval_all(z, N_BINARY) == CLEF_OK, "%s", clef_error(ctx));
+        for (int i = 0; i < N_BINARY; i++) {
+            bool whole = clef_tensor_dtype(y[i]) != CLEF_F32;
+            double *have = numbers(y[i]), *number = numbers(z[i]);
+            cr_expect(whole == (binary[i].domain != FLOAT), "%s of %s", binary[i].name, clef_dtype_name(dtypes[d]));
+            for (int k = 0; k < 64 && whole; k++) {
+                double want = binary[i].oracle(a[k], b[k]), want3 = binary[i].oracle(a[k], 3);
+                if (dtypes[d] == CLEF_U8) want = (double)((int)want & 255), want3 = (double)((int)want3 & 255);
+                cr_expect(have[k] == want, "%s(%g, %g) in %s is %g", binary[i].name, a[k], b[k], clef_dtype_name(dtypes[d]), have[k]);
+                cr_expect(number[k] == want3, "%s(%g, 3) in %s is %g", binary[i].name, a[k], clef_dtype_name(dtypes[d]), number[k]);
+            }
+            free(have), free(number);
+        }
+        free(a), free(b);
+        clef_end_step(ctx);
+    }
+    clef_close(ctx);
+}
+
+Test(pointwise, maximum_and_minimum_pass_nan) {
+    clef_context *ctx = open_seeded(1);
+    double a[4] = { NAN, 1, NAN, 2 }, b[4] = { 1, NAN, NAN, 2 }, want[4] = { NAN, NAN, NAN, 2 }, half[4] = { 0.5, 0.5, 0.5, 0.5 };
+    clef_tensor *ta = parameter(tensor_of(ctx, CLEF_SHAPE(4), CLEF_F32, a)), *tb = tensor_of(ctx, CLEF_SHAPE(4), CLEF_F32, b), *dx;
+    expect_numbers(clef_maximum(ta, tb), want, 0, 0, "maximum");
+    expect_numbers(clef_minimum(ta, tb), want, 0, 0, "minimum");
+    clef_grad(clef_maximum(ta, tb), clef_ones(ctx, CLEF_SHAPE(4), CLEF_F32), &ta, 1, false, &dx);
+    expect_numbers(clef_slice(dx, 0, 3, 4, 1), half, 0, 0, "equals share");
+    clef_close(ctx);
+}
+
+Test(pointwise, power_at_zero) {
+    clef_context *ctx = open_seeded(1);
+    double a[3] = { 0, 0, 2 }, b[3] = { 0, 2, 0 }, y[3] = { 1, 0, 1 }, da[3] = { 0, 0, 0 }, db[3] = { 0, 0, log(2) };
+    clef_tensor *x[2] = { parameter(tensor_of(ctx, CLEF_SHAPE(3), CLEF_F32, a)), parameter(tensor_of(ctx, CLEF_SHAPE(3), CLEF_F32, b)) };
+    clef_tensor *t = clef_pow(x[0], x[1]), *d[2];
+    clef_grad(t, clef_ones(ctx, CLEF_SHAPE(3), CLEF_F32), x, 2, false, d);
+    expect_numbers(t, y, 0, 0, "pow");
+    expect_numbers(d[0], da, 0, 0, "d pow / da");
+    expect_numbers(d[1], db, 1e-6, 0, "d pow / db");
+    clef_close(ctx);
+}
+
+/* ---- ternary ---- */
+
+Test(pointwise, where_and_lerp) {
+    clef_context *ctx = open_seeded(1);
+    double *a = spread(15, span_lerp[0], span_lerp[1], 41), *b = spread(5, -2, 2, 42), *c = spread(3, -2, 2, 43), want[15], chosen[15];
+    for (int i = 0; i < 15; i += 2) a[i] = 0;
+    clef_tensor *ta = tensor_of(ctx, CLEF_SHAPE(3, 5), CLEF_F32, a), *tb = parameter(tensor_of(ctx, CLEF_SHAPE(5), CLEF_F32, b));
+    clef_tensor *tc = parameter(tensor_of(ctx, CLEF_SHAPE(3, 1), CLEF_F32, c)), *d[2];
+    double db[5] = { 0 }, dc[3] = { 0 }, lb[5] = { 0 }, lc[3] = { 0 };
+    for (int i = 0; i < 15; i++) {
+        chosen[i] = oracle_where(a[i], b[i % 5], c[i / 5]);
+        want[i] = oracle_lerp(a[i], b[i % 5], c[i / 5]);
+        *(a[i] != 0 ? &db[i % 5] : &dc[i / 5]) += 1;
+        lb[i % 5] += c[i / 5];
+        lc[i / 5] += b[i % 5] - a[i];
+    }
+    clef_tensor *w = clef_where(ta, tb, tc), *l = clef_lerp(ta, tb, tc), *in[2] = { tb, tc };
+    expect_numbers(w, chosen, 0, span_where[2], "where");
+    expect_numbers(l, want, span_lerp[2] * 0x1p-24, span_lerp[2] * 0x1p-24, "lerp");
+    clef_grad(w, clef_ones(ctx, CLEF_SHAPE(3, 5), CLEF_F32), in, 2, false, d);
+    expect_numbers(d[0], db, 0, 0, "d where / db");
+    expect_numbers(d[1], dc, 0, 0, "d where / dc");
+    clef_grad(l, clef_ones(ctx, CLEF_SHAPE(3, 5), CLEF_F32), in, 2, false, d);
+    expect_numbers(d[0], lb, 1e-5, 0, "d lerp / db");
+    expect_numbers(d[1], lc, 1e-5, 0, "d lerp / dc");
+    free(a), free(b), free(c);
+    clef_close(ctx);
+}
+
+/* ---- shapes and dtypes ---- */
+
+/* Odd sizes, slices with steps, transposes, flips and broadcasts give what a plain copy gives. */
+Test(pointwise, any_strides) {
+    clef_context *ctx = open_seeded(1);
+    double *x = spread(7 * 9 * 5, -3, 3, 51);
+    clef_tensor *t = tensor_of(ctx, CLEF_SHAPE(7, 9, 5), CLEF_F32, x);
+    clef_tensor *views[] = { clef_slice(t, 1, 1, 9, 3), clef_transpose(t, 0, 2), clef_flip(clef_flip(t, 2), 0),
+                             clef_slice(t, 2, 3, 4, 1), clef_slice(t, 0, -1, -6, -2), clef_expand(clef_slice(t, 0, 2, 3, 1), CLEF_SHAPE(4, 9, 5)) };
+    for (int i = 0; i < 6; i++) {
+        double *in = numbers(clef_copy(views[i])); /* read as a copy, computed as a view */
+        for (int64_t k = 0; k < clef_numel(views[i]); k++) in[k] = in[k] * in[k] + 1;
+        expect_numbers(clef_add_scalar(clef_square(views[i]), 1), in, 0, 3 * 0x1p-24, "x*x + 1 of a view");
+        free(in);
+    }
+    free(x);
+    clef_close(ctx);
+}
+
+Test(pointwise, empty_and_scalar) {
+    clef_context *ctx = open_seeded(1);
+    clef_tensor *e = clef_zeros(ctx, CLEF_SHAPE(3, 0, 2), CLEF_F32), *s = clef_scalar(ctx, 2);
+    clef_tensor *y = clef_exp(clef_add(e, s));
+    expect_shape(y, CLEF_SHAPE(3, 0, 2));
+    cr_expect(clef_eval(y) == CLEF_OK, "%s", clef_error(ctx));
+    cr_expect(clef_item(clef_mul(s, clef_add_scalar(s, 1))) == 6);
+    expect_shape(clef_add(clef_zeros(ctx, CLEF_SHAPE(1, 4), CLEF_F32), clef_zeros(ctx, CLEF_SHAPE(0, 1), CLEF_F32)), CLEF_SHAPE(0, 4));
+    clef_close(ctx);
+}
+
+Test(pointwise, promotion) {
+    clef_context *ctx = open_seeded(1);
+    static const struct { clef_dtype a, b, add, div; } rows[] = {
+        { CLEF_BOOL, CLEF_BOOL, CLEF_I32, CLEF_F32 }, { CLEF_U8, CLEF_BOOL, CLEF_U8, CLEF_F32 }, { CLEF_U8, CLEF_I32, CLEF_I32, CLEF_F32 },
+        { CLEF_I32, CLEF_I64, CLEF_I64, CLEF_F32 },   { CLEF_I64, CLEF_F16, CLEF_F16, CLEF_F16 }, { CLEF_F16, CLEF_BF16, CLEF_F32, CLEF_F32 },
+        { CLEF_BF16, CLEF_I32, CLEF_BF16, CLEF_BF16 }, { CLEF_F16, CLEF_F32, CLEF_F32, CLEF_F32 } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        clef_tensor *a = clef_ones(ctx, CLEF_SHAPE(2), rows[i].a), *b = clef_ones(ctx, CLEF_SHAPE(2), rows[i].b);
+        cr_expect(clef_tensor_dtype(clef_add(a, b)) == rows[i].add && clef_tensor_dtype(clef_add(b, a)) == rows[i].add);
+        cr_expect(clef_tensor_dtype(clef_div(a, b)) == rows[i].div);
+    }
+    clef_tensor *i = clef_ones(ctx, CLEF_SHAPE(2), CLEF_I32), *h = clef_ones(ctx, CLEF_SHAPE(2), CLEF_F16);
+    cr_expect(clef_tensor_dtype(clef_mul_scalar(i, 3)) == CLEF_I32);
+    cr_expect(clef_tensor_dtype(clef_mul_scalar(i, 0.5)) == CLEF_F32);
+    cr_expect(clef_tensor_dtype(clef_mul_scalar(h, 0.5)) == CLEF_F16);
+    cr_expect(clef_tensor_dtype(clef_where(clef_gt_scalar(h, 0), h, i)) == CLEF_F16);
+    cr_expect(clef_item(clef_sum(clef_clamp(i, -INFINITY, INFINITY), NULL, 0, false)) == 2);
+    clef_close(ctx);
+}
+
+Test(pointwise, casts) {
+    clef_context *ctx = open_seeded(1);
+    double x[6] = { 0, 0.5, -1.75, 3, 200, 1.0009765625 }, truth[6] = { 0, 1, 1, 1, 1, 1 }, whole[6] = { 0, 0, -1, 3, 200, 1 };
+    double bf16[6] = { 0, 0.5, -1.75, 3, 200, 1 };
+    clef_tensor *t = tensor_of(ctx, CLEF_SHAPE(6), CLEF_F32, x);
+    expect_numbers(clef_to(t, CLEF_BOOL), truth, 0, 0, "to bool");
+    expect_numbers(clef_to(t, CLEF_I32), whole, 0, 0, "to i32");
+    expect_numbers(clef_to(t, CLEF_I64), whole, 0, 0, "to i64");
+    expect_numbers(clef_to(t, CLEF_F16), x, 0, 0, "to f16");
+    expect_numbers(clef_to(t, CLEF_BF16), bf16, 0, 0, "to bf16");
+    expect_numbers(clef_to(clef_to(t, CLEF_BF16), CLEF_F32), bf16, 0, 0, "to bf16 and back in one kernel");
+    cr_expect(clef_to(t, CLEF_F32) == t, "the same dtype is the same tensor");
+    clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(6), CLEF_F16, x)), *dx;
+    cr_assert(clef_grad(clef_to(p, CLEF_F32), t, &p, 1, false, &dx) == CLEF_OK, "%s", clef_error(ctx));
+    cr_expect(clef_tensor_dtype(dx) == CLEF_F16);
+    expect_numbers(dx, x, 0, 0, "gradient of a cast");
+    clef_close(ctx);
+}
+
+Test(pointwise, errors) {
+    clef_context *ctx = open_seeded(1);
+    cr_expect(!clef_add(clef_ones(ctx, CLEF_SHAPE(2, 3), CLEF_F32), clef_ones(ctx, CLEF_SHAPE(4), CLEF_F32)));
+    expect_error(ctx, CLEF_SHAPE, "add: shapes [2,3] and [4]");
+    cr_expect(!clef_relu(NULL) && !clef_add(NULL, NULL) && !clef_mul_scalar(NULL, 2) && !clef_where(NULL, NULL, NULL));
+    cr_expect(clef_error_status(ctx) == CLEF_OK);
+    clef_close(ctx);
+}
+
+/* ---- custom ---- */
+
+static const clef_custom_op cube = { .name = "cube", .forward = "x * x * x", .backward = { "K(3) * x * x * g" } };
+static const clef_custom_op scaled = { .name = "scaled", .forward = "x * y", .backward = { "y * g", NULL } };
+
+Test(pointwise, custom) {
+    clef_context *ctx = open_seeded(1);
+    double x[3] = { -1, 2, 3 }, y[3] = { -1, 8, 27 }, d[3] = { 3, 12, 27 }, two[3] = { -2, 4, 6 }, twos[3] = { 2, 2, 2 };
+    clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(3), CLEF_F32, x)), *t = clef_custom(&cube, &p, 1), *dx;
+    expect_numbers(t, y, 0, 0, "cube");
+    clef_grad(t, clef_ones(ctx, CLEF_SHAPE(3), CLEF_F32), &p, 1, false, &dx);
+    expect_numbers(dx, d, 0, 0, "cube'");
+    clef_tensor *s = clef_custom(&scaled, (clef_tensor *[]){ p, clef_scalar(ctx, 2) }, 2);
+    expect_numbers(s, two, 0, 0, "scaled");
+    clef_grad(s, clef_ones(ctx, CLEF_SHAPE(3), CLEF_F32), &p, 1, false, &dx);
+    expect_numbers(dx, twos, 0, 0, "scaled'");
+    cr_expect(!clef_custom(&(clef_custom_op){ .name = "no name", .forward = "x" }, &p, 1));
+    expect_error(ctx, CLEF_INVALID, "C identifier");
+    static const clef_custom_op broken = { .name = "broken", .forward = "x +* y" };
+    cr_expect(clef_eval(clef_custom(&broken, &p, 1)) == CLEF_BUILD);
+    clef_clear_error(ctx);
+    cr_expect(strlen(clef_build_log(ctx)) > 0);
+    clef_close(ctx);
+}

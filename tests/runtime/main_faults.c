@@ -1,0 +1,214 @@
+/* Any host allocation and any OpenCL call may fail: the N-th one, once or from then on, N = 1, 2, … until a run passes
+   untouched.  No run may crash, leak host memory or OpenCL objects, or fail without an error line; a context that saw one
+   failure must work again afterwards.
+
+   The program defines the OpenCL functions that Clef calls and passes them on to the real ones, so it sees every call.
+   A plain program, so that it also runs under sanitizers.
+   ctest: timeout=600 */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* RTLD_NEXT */
+#endif
+#include "runtime_support.h"
+#include <dlfcn.h>
+
+/* ---- the N-th call fails ---- */
+static long countdown;  /* 0: never */
+static bool for_ever, struck;
+static long ledger;     /* OpenCL objects made and not released */
+
+static bool fails(void) {
+    if (countdown > 0 && --countdown == 0) {
+        struck = true;
+        if (for_ever) countdown = 1;
+        return true;
+    }
+    return false;
+}
+
+#define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+
+#define CREATES(type, name, parameters, arguments)                \
+    type name parameters {                                        \
+        if (opencl_faults && fails()) {                           \
+            if (code) *code = CL_OUT_OF_RESOURCES;                \
+            return NULL;                                          \
+        }                                                         \
+        type made = REAL(name) arguments;                         \
+        if (made) ledger++;                                       \
+        return made;                                              \
+    }
+#define DOES(name, parameters, arguments)                         \
+    cl_int name parameters {                                      \
+        if (opencl_faults && fails()) return CL_OUT_OF_RESOURCES; \
+        return REAL(name) arguments;                              \
+    }
+#define ENQUEUES(name, parameters, arguments)                     \
+    cl_int name parameters {                                      \
+        if (opencl_faults && fails()) return CL_OUT_OF_RESOURCES; \
+        cl_int result = REAL(name) arguments;                     \
+        if (result == CL_SUCCESS && event) ledger++;              \
+        return result;                                            \
+    }
+#define RELEASES(name, type)                                      \
+    cl_int name(type object) {                                    \
+        ledger--;                                                 \
+        return REAL(name)(object);                                \
+    }
+static bool opencl_faults;
+
+CREATES(cl_context, clCreateContext,
+        (const cl_context_properties *p, cl_uint n, const cl_device_id *d,
+         void(CL_CALLBACK *f)(const char *, const void *, size_t, void *), void *u, cl_int *code),
+        (p, n, d, f, u, code))
+CREATES(cl_command_queue, clCreateCommandQueue, (cl_context c, cl_device_id d, cl_command_queue_properties p, cl_int *code),
+        (c, d, p, code))
+CREATES(cl_mem, clCreateBuffer, (cl_context c, cl_mem_flags f, size_t n, void *h, cl_int *code), (c, f, n, h, code))
+CREATES(cl_program, clCreateProgramWithSource, (cl_context c, cl_uint n, const char **s, const size_t *l, cl_int *code),
+        (c, n, s, l, code))
+CREATES(cl_program, clCreateProgramWithBinary,
+        (cl_context c, cl_uint n, const cl_device_id *d, const size_t *l, const unsigned char **b, cl_int *s, cl_int *code),
+        (c, n, d, l, b, s, code))
+CREATES(cl_kernel, clCreateKernel, (cl_program p, const char *name, cl_int *code), (p, name, code))
+DOES(clBuildProgram,
+     (cl_program p, cl_uint n, const cl_device_id *d, const char *o, void(CL_CALLBACK *f)(cl_program, void *), void *u),
+     (p, n, d, o, f, u))
+DOES(clGetProgramBuildInfo, (cl_program p, cl_device_id d, cl_program_build_info w, size_t n, void *v, size_t *r),
+     (p, d, w, n, v, r))
+DOES(clGetProgramInfo, (cl_program p, cl_program_info w, size_t n, void *v, size_t *r), (p, w, n, v, r))
+DOES(clGetDeviceInfo, (cl_device_id d, cl_device_info w, size_t n, void *v, size_t *r), (d, w, n, v, r))
+DOES(clGetKernelWorkGroupInfo, (cl_kernel k, cl_device_id d, cl_kernel_work_group_info w, size_t n, void *v, size_t *r),
+     (k, d, w, n, v, r))
+DOES(clGetEventInfo, (cl_event e, cl_event_info w, size_t n, void *v, size_t *r), (e, w, n, v, r))
+DOES(clSetKernelArg, (cl_kernel k, cl_uint i, size_t n, const void *v), (k, i, n, v))
+DOES(clFlush, (cl_command_queue q), (q))
+DOES(clFinish, (cl_command_queue q), (q))
+ENQUEUES(clEnqueueNDRangeKernel,
+         (cl_command_queue q, cl_kernel k, cl_uint d, const size_t *o, const size_t *g, const size_t *l, cl_uint n,
+          const cl_event *w, cl_event *event),
+         (q, k, d, o, g, l, n, w, event))
+ENQUEUES(clEnqueueWriteBuffer,
+         (cl_command_queue q, cl_mem m, cl_bool b, size_t o, size_t s, const void *p, cl_uint n, const cl_event *w,
+          cl_event *event),
+         (q, m, b, o, s, p, n, w, event))
+ENQUEUES(clEnqueueReadBuffer,
+         (cl_command_queue q, cl_mem m, cl_bool b, size_t o, size_t s, void *p, cl_uint n, const cl_event *w, cl_event *event),
+         (q, m, b, o, s, p, n, w, event))
+ENQUEUES(clEnqueueCopyBuffer,
+         (cl_command_queue q, cl_mem a, cl_mem b, size_t o, size_t p, size_t s, cl_uint n, const cl_event *w, cl_event *event),
+         (q, a, b, o, p, s, n, w, event))
+ENQUEUES(clEnqueueMarkerWithWaitList, (cl_command_queue q, cl_uint n, const cl_event *w, cl_event *event), (q, n, w, event))
+RELEASES(clReleaseContext, cl_context)
+RELEASES(clReleaseCommandQueue, cl_command_queue)
+RELEASES(clReleaseMemObject, cl_mem)
+RELEASES(clReleaseProgram, cl_program)
+RELEASES(clReleaseKernel, cl_kernel)
+RELEASES(clReleaseEvent, cl_event)
+
+cl_int clCreateKernelsInProgram(cl_program p, cl_uint n, cl_kernel *kernels, cl_uint *made) {
+    if (opencl_faults && fails()) return CL_OUT_OF_RESOURCES;
+    cl_int result = REAL(clCreateKernelsInProgram)(p, n, kernels, made);
+    if (result == CL_SUCCESS && kernels) ledger += n;
+    return result;
+}
+
+/* ---- host memory ---- */
+static long live;
+
+static void *take(void *user, size_t bytes) {
+    (void)user;
+    if (!opencl_faults && fails()) return NULL;
+    void *p = malloc(bytes);
+    live += p != NULL;
+    return p;
+}
+
+static void *retake(void *user, void *old, size_t bytes) {
+    (void)user;
+    return !opencl_faults && fails() ? NULL : realloc(old, bytes);
+}
+
+static void drop(void *user, void *old) {
+    (void)user;
+    live--;
+    free(old);
+}
+
+/* ---- the work ---- */
+static const char *cache_dir;
+static bool complete; /* the last run did all it wanted */
+
+static bool upload_and_copy(clef__device *device) {
+    static unsigned char host[300000], back[300000];
+    bool good = true;
+    for (size_t i = 0; i < sizeof host; i++) host[i] = (unsigned char)(i * 7);
+    memset(back, 0, sizeof back);
+    clef__buffer *a = clef__buffer_new(device, sizeof host), *b = clef__buffer_new(device, sizeof host);
+    good = a && b && clef__buffer_write(a, 0, host, sizeof host) == CLEF_OK;                          /* a stage of its own */
+    for (size_t at = 0; good && at < sizeof host; at += 60000)
+        good = clef__buffer_write(a, at, host + at, 60000) == CLEF_OK;                                /* shared stages */
+    good = good && clef__buffer_copy(b, 0, a, 0, sizeof host) == CLEF_OK && clef__flush(device) == CLEF_OK;
+    good = good && clef__buffer_read(b, 0, back, sizeof back) == CLEF_OK;
+    if (good && memcmp(host, back, sizeof host) != 0) {
+        printf("wrong bytes without an error\n");
+        exit(1);
+    }
+    clef__buffer_release(a);
+    clef__buffer_release(b);
+    return good;
+}
+
+static bool work(clef__device *device) {
+    bool good = upload_and_copy(device) && add_works(device, add_source) && clef__finish(device) == CLEF_OK;
+    return good && clef__kernel_new(device, "__kernel void g(__global int *x) { x[0] = nonesuch; }", "", "g") == NULL &&
+           clef_error_status(clef__device_context(device)) == CLEF_BUILD;
+}
+
+/* One run with the N-th call failing.  Returns false when something is not as it must be. */
+static bool run(long n, bool again) {
+    countdown = n;
+    for_ever = again;
+    struck = complete = false;
+    clef_context *ctx = clef_open(&(clef_options){.cache_dir = cache_dir});
+    if (!ctx && clef_error_status(NULL) == CLEF_OK) return printf("open failed without an error\n"), false;
+    if (ctx) {
+        clef__device *device = clef__device_at(ctx, 0);
+        complete = work(device);
+        if (!complete && clef_error_status(ctx) == CLEF_OK) return printf("failed without an error\n"), false;
+        countdown = 0;
+        clef_clear_error(ctx);
+        if (!add_works(device, add_source)) return printf("does not recover: %s\n", clef_error(ctx)), false;
+        if (ledger == 0 || live == 0) return printf("the calls were not seen\n"), false;
+        clef_close(ctx);
+    }
+    countdown = 0;
+    if (live || ledger) return printf("%ld allocations and %ld OpenCL objects leak\n", live, ledger), false;
+    return true;
+}
+
+static bool sweep(bool of_opencl, bool again, int *runs) {
+    opencl_faults = of_opencl;
+    for (long n = 1;; n++, ++*runs) {
+        if (!run(n, again)) {
+            printf("%s call %ld %s\n", of_opencl ? "OpenCL" : "allocation", n, again ? "and all later ones" : "");
+            return false;
+        }
+        if (!struck) return complete;
+    }
+}
+
+int main(void) {
+    int runs = 0;
+    const char *dir = cache_dir = temporary_dir();
+    setenv("CLEF_CACHE", "force", 1);
+    clef_set_allocator(&(clef_allocator){take, retake, drop, NULL});
+    clef_context *ctx = clef_open(NULL); /* the list of devices stays with the process */
+    if (!ctx) return printf("%s\n", clef_error(NULL)), 77;
+    clef_close(ctx);
+    live = ledger = 0;
+    bool good = sweep(false, false, &runs) && sweep(false, true, &runs) && sweep(true, false, &runs) && sweep(true, true, &runs);
+    cache_dir = ""; /* once more without the cache, through the compiler */
+    good = good && sweep(true, false, &runs);
+    printf("%d failures injected: %s\n", runs, good ? "all handled" : "not all handled");
+    remove_dir(dir);
+    return !good;
+}
