@@ -1,4 +1,9 @@
-/* clef/io.h — files: safetensors, checkpoints, .npy.  Every write is atomic: the old file or the new one. */
+/* clef/io.h — files: safetensors, checkpoints, .npy.
+
+   Every write goes to a temporary in the target's directory that is made durable and renamed: whoever looks, and whoever
+   is killed, finds the old file or the new one.  A failure (disk full, no permission) leaves the old file as it was.
+   Every read takes the file for hostile: it is checked whole before anything changes, with CLEF_FORMAT for a damaged file,
+   CLEF_UNSUPPORTED for one of a kind we do not read and CLEF_IO when the system refuses. */
 #ifndef CLEF_IO_H
 #define CLEF_IO_H
 #include "optim.h"
@@ -8,41 +13,62 @@
 extern "C" {
 #endif
 
-/* Parameters and buffers of a module as safetensors, names as in clef_module_tensor. */
+/* Writes parameters and buffers of a module as safetensors, by the names of clef_module_tensor ("0.weight"), which are
+   PyTorch's.
+       clef_save(net, "net.safetensors");  */
 CLEF_API clef_status clef_save(clef_module *module, const char *path);
-/* Fills a module of the same structure; a missing, surplus or misshaped tensor is an error and changes nothing. */
+/* Fills a module of the same structure from such a file, or from the model in a checkpoint.  A missing, surplus or
+   misshaped tensor is an error and changes nothing.  f16, bf16, f32 and f64 are converted into each other, rounded to
+   nearest; other dtypes must agree. */
 CLEF_API clef_status clef_load(clef_module *module, const char *path);
 
-/* Any named tensors.  metadata: pairs of strings, NULL-terminated, or NULL. */
+/* ---- safetensors (github.com/huggingface/safetensors) ---- */
+/* Writes any named tensors; names must differ and be UTF-8.  metadata: pairs of strings (key, value), NULL-terminated, or
+   NULL.  One tensor at a time is held in host memory. */
 CLEF_API clef_status clef_safetensors_write(clef_context *ctx, const char *path, const clef_named_tensor *tensors, int n,
                                             const char *const *metadata);
 typedef struct clef_safetensors clef_safetensors; /* an open, fully checked file */
+/* Opens a file and checks its header; tensors are read when asked for.  The handle keeps seeing this file when the path is
+   replaced.  Close it, or let clef_close do it.  NULL on failure. */
 CLEF_API clef_safetensors *clef_safetensors_open(clef_context *ctx, const char *path);
+/* Frees the handle and the strings it gave out, not the tensors; NULL is allowed. */
 CLEF_API void clef_safetensors_close(clef_safetensors *file);
+/* Number of tensors, indexed from 0 in the order of the data. */
 CLEF_API int clef_safetensors_count(const clef_safetensors *file);
+/* Name of tensor i, living as long as the handle; NULL if there is none. */
 CLEF_API const char *clef_safetensors_name(const clef_safetensors *file, int i);
+/* Puts the index of the tensor of that name into *i (may be NULL); false if there is none. */
 CLEF_API bool clef_safetensors_find(const clef_safetensors *file, const char *name, int *i);
 CLEF_API clef_shape clef_safetensors_shape(const clef_safetensors *file, int i);
-CLEF_API clef_dtype clef_safetensors_dtype(const clef_safetensors *file, int i);
+CLEF_API clef_dtype clef_safetensors_dtype(const clef_safetensors *file, int i); /* CLEF_DTYPE_COUNT if there is none */
+/* Reads tensor i as a temporary of its own dtype; NULL on failure. */
 CLEF_API clef_tensor *clef_safetensors_tensor(clef_safetensors *file, int i);
-CLEF_API const char *clef_safetensors_metadata(const clef_safetensors *file, const char *key); /* NULL if none */
+/* Metadata under a key, living as long as the handle; NULL if there is none. */
+CLEF_API const char *clef_safetensors_metadata(const clef_safetensors *file, const char *key);
 
-/* NumPy's .npy, version 1.0: f32 f16 f64 i32 i64 u8 bool; Fortran order and big-endian are read too. */
+/* ---- NumPy's .npy (numpy.lib.format) ---- */
+/* Writes version 1.0: f32, f16, f64, i32, i64, u8, bool.  bf16 is CLEF_DTYPE: NumPy has no such type. */
 CLEF_API clef_status clef_npy_write(clef_tensor *t, const char *path);
+/* Reads versions 1.0 to 3.0 of the same dtypes, Fortran order and big-endian too, as a temporary; NULL on failure. */
 CLEF_API clef_tensor *clef_npy_read(clef_context *ctx, const char *path);
 
-/* ---- checkpoints: everything that exact resuming needs; NULL members are left out ---- */
+/* ---- checkpoints: everything that exact resuming needs, in one safetensors file ----
+   Tensors are named "model.…" and "optimizer.…"; numbers are metadata, as text that comes back bit for bit. */
 typedef struct clef_checkpoint {
-    clef_module *module;
+    clef_module *module;          /* NULL members are left out on saving and left alone on loading */
     clef_optimizer *optimizer;
     clef_schedule *schedule;
     clef_loader *loader;
     int64_t epoch;                /* the caller's own */
     double metric;                /* the caller's own */
-    const char *note;             /* free text, e.g. the command's options; on load: into note_out */
+    const char *note;             /* free text of up to 1023 bytes, e.g. the command's options; on load: into note_out */
     char note_out[1024];
 } clef_checkpoint;
+/* Saves these parts and the context's random state.
+       clef_checkpoint_save(ctx, "last.ckpt", &(clef_checkpoint){.module = net, .optimizer = opt, .epoch = 3});  */
 CLEF_API clef_status clef_checkpoint_save(clef_context *ctx, const char *path, const clef_checkpoint *what);
+/* Fills the parts that are given, which the file must hold, and epoch, metric and note_out.  The random state comes back
+   together with an optimizer or a loader, not with a module alone.  Any misfit is an error and changes nothing. */
 CLEF_API clef_status clef_checkpoint_load(clef_context *ctx, const char *path, clef_checkpoint *what);
 
 #ifdef __cplusplus

@@ -151,7 +151,7 @@ static clef_tensor *apply(const clef_op *op, clef_tensor *const *inputs, int n, 
     }
     clef_context *ctx = inputs[0]->ctx;
     clef__call call = {.ctx = ctx, .op = op, .input = nodes, .n_inputs = n, .attributes = attributes};
-    int device;
+    int device = 0;
     if (!clef__usable(ctx) || !infer(&call, &device)) return NULL;
     clef__node *node = clef__node_new(ctx, op, n);
     if (!node) return NULL;

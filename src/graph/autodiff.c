@@ -79,9 +79,16 @@ static bool walk_collect(walk *w, clef__node *root) {
     return ok;
 }
 
+/* A handle of ours, unless the op gave it back as a result.  (A handle on a parameter forbids updating it in place.) */
+static void drop_handle(clef_tensor *t, clef_tensor *const *dx, int n) {
+    for (int i = 0; i < n; i++)
+        if (dx[i] == t) return;
+    clef__tensor_drop(t);
+}
+
 /* dL/dy is known: asks the op for the gradients of its inputs and hands them on. */
 static void propagate(walk *w, clef__node *node, clef_tensor *g) {
-    clef_tensor *x[CLEF__MAX_INPUTS], *dx[CLEF__MAX_INPUTS];
+    clef_tensor *x[CLEF__MAX_INPUTS], *dx[CLEF__MAX_INPUTS], *y = clef__tensor_new(w->ctx, node);
     bool wanted[CLEF__MAX_INPUTS];
     int n = tape_inputs(node);
     for (int i = 0; i < n; i++) {
@@ -89,12 +96,14 @@ static void propagate(walk *w, clef__node *node, clef_tensor *g) {
         dx[i] = NULL;
         wanted[i] = on_tape(node->input[i]);
     }
-    if (n) node->op->gradient(x, clef__tensor_new(w->ctx, node), g, wanted, dx);
+    if (n) node->op->gradient(x, y, g, wanted, dx);
     for (int i = 0; i < n; i++) {
         if (!wanted[i] || !dx[i]) continue;
         int at = index_in(w, node->input[i]);
         w->grad[at] = add(w->grad[at], dx[i]);
     }
+    for (int i = 0; i < n; i++) drop_handle(x[i], dx, n);
+    drop_handle(y, dx, n);
 }
 
 /* Fills w->grad for everything between y and its leaves. */

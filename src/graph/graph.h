@@ -123,6 +123,7 @@ static inline const void *clef__attributes(const clef__node *node) { return node
 
 /* ---- tensors and nodes (tensor.c) ---- */
 clef_tensor *clef__tensor_new(clef_context *ctx, clef__node *node);            /* a temporary; takes its own reference */
+void clef__tensor_drop(clef_tensor *t); /* frees a temporary before its time; NULL is allowed */
 clef__node *clef__node_new(clef_context *ctx, const clef_op *op, int n_inputs); /* refs = 1 */
 void clef__node_retain(clef__node *node);
 void clef__node_release(clef__node *node);

@@ -167,6 +167,10 @@ clef_tensor *clef_keep(clef_tensor *t) {
     return t;
 }
 
+void clef__tensor_drop(clef_tensor *t) {
+    if (t && !t->kept) free_tensor(clef__graph_of(t->ctx), t);
+}
+
 void clef_release(clef_tensor *t) {
     if (t && t->kept) free_tensor(clef__graph_of(t->ctx), t);
 }

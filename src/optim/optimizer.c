@@ -3,7 +3,6 @@
    Invariants: parameters and states keep their handles and only change value; a slot's states are f32 unless the parameter
    is f64; a parameter under two names has one slot. */
 #include "optim/optimizer.h"
-#include "graph/graph_internal.h"
 #include "ops/ops.h"
 #include <math.h>
 #include <string.h>
@@ -213,21 +212,12 @@ static clef_status update_slot(clef_optimizer *o, clef__slot *s, numbers *n) {
     return status;
 }
 
-/* Drops the handles made since `before` was the newest: nothing but the parameter or state then holds a new value, so the
-   next step may overwrite it in place. */
-static void drop_handles(clef_context *ctx, const clef_tensor *before) {
-    const clef__graph *graph = clef__graph_of(ctx);
-    while (graph->temporaries != before) clef_release(clef_keep(graph->temporaries));
-}
-
 static clef_status update_all(clef_optimizer *o) {
     numbers n = {0};
     clef_status status = fetch_counts(o);
-    const clef_tensor *before = clef__graph_of(o->ctx)->temporaries;
     bool was = clef_set_grad_enabled(o->ctx, false);
     for (int i = 0; !status && i < o->n; i++) status = update_slot(o, &o->slot[i], &n);
     clef_set_grad_enabled(o->ctx, was);
-    drop_handles(o->ctx, before);
     o->steps++;
     o->dirty = true;
     return status;

@@ -84,7 +84,7 @@ uint64_t clef__pool_trim(clef__device *device);
 /* ---- uploads (transfer.c) ---- */
 typedef struct clef__stage {
     struct clef__stage *next;
-    cl_event done; /* set while in flight */
+    cl_event done; /* set while in flight; NULL then: known only when the queue is finished */
     size_t size, used;
     unsigned char *bytes;
 } clef__stage;

@@ -38,25 +38,34 @@ static void land(clef__device *device, cl_int state) {
     st->oldest = s->next;
     if (!st->oldest) st->newest = NULL;
     st->flying_bytes -= s->size;
-    clReleaseEvent(s->done);
+    if (s->done) clReleaseEvent(s->done);
     s->done = NULL;
     if (state < 0) clef__fail_cl(device, state, "write: queued work");
     make_idle(st, s);
 }
 
+/* Takes in what has landed.  A stage of which the driver does not say so keeps flying: it may still be read. */
 static void collect(clef__device *device) {
     clef__staging *st = &device->staging;
-    while (st->oldest) {
+    while (st->oldest && st->oldest->done) {
         cl_int state = CL_QUEUED;
         cl_int code = clGetEventInfo(st->oldest->done, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL);
-        if (code == CL_SUCCESS && state > CL_COMPLETE) return;
-        land(device, code == CL_SUCCESS ? state : code);
+        if (code != CL_SUCCESS || state > CL_COMPLETE) return;
+        land(device, state);
     }
 }
 
-static void wait_oldest(clef__device *device) {
-    cl_int code = clWaitForEvents(1, &device->staging.oldest->done);
-    land(device, code < 0 ? code : CL_COMPLETE);
+/* False when even waiting fails. */
+static bool wait_oldest(clef__device *device) {
+    cl_event done = device->staging.oldest->done;
+    cl_int code = done ? clWaitForEvents(1, &done) : clFinish(device->queue);
+    bool over = code == CL_SUCCESS || code == CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
+    if (!over && done && clFinish(device->queue) == CL_SUCCESS) {
+        over = true;
+        code = CL_SUCCESS;
+    }
+    if (over) land(device, code);
+    return over;
 }
 
 static void fly(clef__staging *st, clef__stage *s, cl_event done) {
@@ -78,13 +87,14 @@ static clef__stage *new_stage(size_t size) {
     return NULL;
 }
 
-/* A stage of at least `bytes`; NULL when host memory is out. */
+/* A stage of at least `bytes`; NULL when there is none to be had. */
 static clef__stage *take(clef__device *device, size_t bytes) {
     clef__staging *st = &device->staging;
     size_t size = STAGE;
     while (size < bytes) size *= 2;
     collect(device);
-    while (st->oldest && st->flying_bytes + size > FLYING_MAX) wait_oldest(device);
+    while (st->oldest && st->flying_bytes + size > FLYING_MAX)
+        if (!wait_oldest(device)) return NULL;
     for (clef__stage **at = &st->idle; *at; at = &(*at)->next)
         if ((*at)->size == size) {
             clef__stage *s = *at;
@@ -95,19 +105,14 @@ static clef__stage *take(clef__device *device, size_t bytes) {
     return new_stage(size);
 }
 
-/* Sends the open stage off behind a marker. */
+/* Sends the open stage off behind a marker; without one it has landed when the queue is finished. */
 static void seal(clef__device *device) {
     clef__staging *st = &device->staging;
-    clef__stage *s = st->open;
     cl_event done = NULL;
-    if (!s) return;
+    if (clEnqueueMarkerWithWaitList(device->queue, 0, NULL, &done) != CL_SUCCESS) done = NULL;
+    fly(st, st->open, done);
     st->open = NULL;
-    if (clEnqueueMarkerWithWaitList(device->queue, 0, NULL, &done) == CL_SUCCESS) {
-        fly(st, s, done);
-        return;
-    }
-    clFinish(device->queue);
-    make_idle(st, s);
+    if (!done) wait_oldest(device);
 }
 
 static clef_status write_blocking(clef__buffer *b, size_t offset, const void *host, size_t bytes) {
@@ -201,14 +206,12 @@ clef_status clef__buffer_copy(clef__buffer *to, size_t to_offset, clef__buffer *
     return CLEF_OK;
 }
 
-/* The queue has been finished before, so nothing reads the stages any more; where it could not be (a lost device), stages in
-   flight are left alone, as the driver may still look at them. */
+/* Stages that the driver may still read (waiting failed, or the device is lost) are left alone. */
 void clef__staging_close(clef__device *device) {
     clef__staging *st = &device->staging;
     if (!clef__alive(device->ctx)) return;
-    while (st->oldest) wait_oldest(device);
-    if (st->open) free_stage(st->open);
-    st->open = NULL;
+    if (st->open) seal(device);
+    while (st->oldest && wait_oldest(device)) {}
     for (clef__stage *s; (s = st->idle);) {
         st->idle = s->next;
         free_stage(s);

@@ -20,11 +20,11 @@ static const float cifar10_mean[] = {0.4914f, 0.4822f, 0.4465f}, cifar10_std[] =
 
 static const struct source_kind kinds[] = {
     {{.name = "digits", .mean = digits_mean, .std = digits_std, .model = "cnn", .epochs = 20, .batch = 32,
-      .augment = {.shift = 1, .rotation = 10}}, false, open_digits},
+      .adam_lr = 3e-3, .augment = {.shift = 1, .rotation = 10}}, false, open_digits},
     {{.name = "mnist", .mean = mnist_mean, .std = mnist_std, .model = "lenet", .epochs = 2, .batch = 100,
-      .augment = {.shift = 2, .rotation = 10}}, true, clef_mnist},
+      .adam_lr = 1e-3, .augment = {.shift = 2, .rotation = 10}}, true, clef_mnist},
     {{.name = "cifar10", .mean = cifar10_mean, .std = cifar10_std, .model = "cnn", .epochs = 3, .batch = 50,
-      .augment = {.crop_padding = 4, .flip = true}}, true, clef_cifar10},
+      .adam_lr = 1e-3, .augment = {.crop_padding = 4, .flip = true}}, true, clef_cifar10},
 };
 
 bool source_parse(const char *verb_name, const char *data, source *out) {

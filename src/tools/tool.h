@@ -24,6 +24,7 @@ typedef struct source {
     const float *mean, *std; /* per channel, of the training images */
     const char *model;       /* what is trained on it unless said otherwise */
     int64_t epochs, batch;
+    double adam_lr;
     clef_augment augment;    /* what --augment means here */
     const char *dir;         /* from --data; NULL: the default */
     const struct source_kind *kind;

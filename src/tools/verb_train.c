@@ -20,7 +20,7 @@ static const arg args[] = {
     OPTION("epochs", ARG_COUNT, "N", epochs, "default: 20 for digits, 2 for mnist, 3 for cifar10"),
     OPTION("batch", ARG_COUNT, "N", batch, "images per step; default: 32, 100, 50"),
     OPTION("optimizer", ARG_CHOICE, "sgd|adam|adamw", optimizer, "default: sgd for lenet and resnet18, else adam"),
-    OPTION("lr", ARG_NUMBER, "X", lr, "learning rate; default: 0.05 for sgd, else 0.001"),
+    OPTION("lr", ARG_NUMBER, "X", lr, "learning rate; default: 0.05 for sgd, else 0.001 (digits: 0.003)"),
     OPTION("momentum", ARG_NUMBER, "X", momentum, "of sgd; default 0.9"),
     OPTION("weight-decay", ARG_NUMBER, "X", weight_decay, "default: 0.01 for adamw, else 0"),
     OPTION("schedule", ARG_CHOICE, "constant|step|exponential|cosine|one-cycle|plateau", schedule,
@@ -65,7 +65,7 @@ static void fill_defaults(const source *s) {
     if (!o.batch) o.batch = s->batch;
     if (!o.schedule) o.schedule = "cosine";
     if (!o.optimizer) o.optimizer = is(o.model, "lenet") || is(o.model, "resnet18") ? "sgd" : "adam";
-    if (o.lr < 0) o.lr = is(o.optimizer, "sgd") ? 0.05 : 1e-3;
+    if (o.lr < 0) o.lr = is(o.optimizer, "sgd") ? 0.05 : s->adam_lr;
     if (o.momentum < 0) o.momentum = is(o.optimizer, "sgd") ? 0.9 : 0;
     if (o.weight_decay < 0) o.weight_decay = is(o.optimizer, "adamw") ? 0.01 : 0;
 }

@@ -3,7 +3,7 @@
    A checkpoint's note begins with this room's own line, which holds what the file's other members do not: how far the
    run was and the sums of an epoch under way (as numbers that come back bit for bit).  The caller's note
    follows, and a run is only resumed with the same one. */
-#include "train_internal.h"
+#include "train/train_internal.h"
 #include "io/io_internal.h"
 #include <errno.h>
 #include <math.h>

@@ -1,5 +1,5 @@
 /* confusion.c — the confusion matrix as text and as a picture. */
-#include "train_internal.h"
+#include "train/train_internal.h"
 #include "io/io_internal.h"
 #include <math.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* csvlog.c — one line per epoch; resuming drops the lines that will be written again. */
-#include "train_internal.h"
+#include "train/train_internal.h"
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

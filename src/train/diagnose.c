@@ -2,7 +2,7 @@
 
    The parameters have not moved since the bad batch (see epoch.c), so running that batch forward again, layer by layer,
    shows where the first infinite or undefined value comes from. */
-#include "train_internal.h"
+#include "train/train_internal.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

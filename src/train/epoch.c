@@ -6,7 +6,7 @@
 
    From the first loss that is no finite number on, gradients are replaced by zeros on the device, so that by the time
    the host notices the parameters are still those that produced it and the culprit can be found. */
-#include "train_internal.h"
+#include "train/train_internal.h"
 #include "clef/pointwise.h"
 #include <math.h>
 

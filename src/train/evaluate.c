@@ -2,7 +2,7 @@
 
    One batch's outputs are read while the next batch is already queued, so the device does not wait for the host.  Every
    evaluation starts at the loader's first epoch: the same module gives the same digits. */
-#include "train_internal.h"
+#include "train/train_internal.h"
 #include "clef/pointwise.h"
 #include <math.h>
 

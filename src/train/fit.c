@@ -2,7 +2,7 @@
 
    A run depends on nothing but the module, the loaders' and the context's seeds and the options: when and how often the
    meters are read changes no bit of the result. */
-#include "train_internal.h"
+#include "train/train_internal.h"
 #include <math.h>
 #include <time.h>
 

@@ -2,7 +2,7 @@
 
    Each sum is a kept scalar that every step assigns anew, so a training step computes it along with the parameters and
    nothing is read until somebody wants to see it.  f32 counts exactly up to 2^24 items of an epoch. */
-#include "train_internal.h"
+#include "train/train_internal.h"
 #include "clef/pointwise.h"
 #include <float.h>
 

@@ -1,5 +1,5 @@
 /* progress.c — a bar that rewrites its line on a terminal, a plain line every few seconds elsewhere. */
-#include "train_internal.h"
+#include "train/train_internal.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 #include <time.h>
 
 #if defined(__SANITIZE_ADDRESS__)
-enum { KILLS = 20 }; /* starting takes long there, and the file is the same */
+enum { KILLS = 3 };   /* starting takes long there, and the file is the same */
 #else
 enum { KILLS = 100 };
 #endif

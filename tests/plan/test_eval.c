@@ -100,6 +100,20 @@ Test(eval, an_update_takes_over_its_memory) {
     cr_assert_eq(clef_item(clef_slice(p, 0, 3, 4, 1)), 3 * 256);
 }
 
+Test(eval, a_trained_parameter_stays_where_it_is) {
+    clef_tensor *w = clef_require_grad(clef_keep(vector(1000, 0, 1)), true);
+    clef__buffer *before = NULL;
+    for (int i = 0; i < 6; i++) {
+        clef_backward(clef_sum(clef_mul(w, w), NULL, 0, false));
+        clef_assign(w, clef_sub(w, clef_mul_scalar(clef_grad_of(w), 0.25)));
+        clef_set_grad(w, NULL);
+        clef_end_step(ctx);
+        if (i >= 2) cr_assert_eq(w->node->buffer, before, "step %d moved the parameter", i);
+        before = w->node->buffer;
+    }
+    cr_assert_eq(clef_item(clef_slice(w, 0, 64, 65, 1)), 1);
+}
+
 Test(eval, an_update_waits_for_other_readers) {
     clef_tensor *p = clef_keep(vector(4, 1, 1)), *total = clef_keep(clef_sum(p, NULL, 0, false));
     clef_assign(p, clef_mul_scalar(p, 3));

@@ -16,7 +16,10 @@ static long countdown;  /* 0: never */
 static bool for_ever, struck;
 static long ledger;     /* OpenCL objects made and not released */
 
+static uint32_t storm;  /* not 0: calls fail at random, one in four */
+
 static bool fails(void) {
+    if (storm) return (storm = storm * 1664525u + 1013904223u) >> 30 == 0;
     if (countdown > 0 && --countdown == 0) {
         struck = true;
         if (for_ever) countdown = 1;
@@ -80,6 +83,7 @@ DOES(clGetKernelWorkGroupInfo, (cl_kernel k, cl_device_id d, cl_kernel_work_grou
      (k, d, w, n, v, r))
 DOES(clGetEventInfo, (cl_event e, cl_event_info w, size_t n, void *v, size_t *r), (e, w, n, v, r))
 DOES(clSetKernelArg, (cl_kernel k, cl_uint i, size_t n, const void *v), (k, i, n, v))
+DOES(clWaitForEvents, (cl_uint n, const cl_event *e), (n, e))
 DOES(clFlush, (cl_command_queue q), (q))
 DOES(clFinish, (cl_command_queue q), (q))
 ENQUEUES(clEnqueueNDRangeKernel,
@@ -196,6 +200,22 @@ static bool sweep(bool of_opencl, bool again, int *runs) {
     }
 }
 
+/* Calls fail at random while bytes move: some uploads fail, but none succeeds with wrong bytes (upload_and_copy looks). */
+static bool weather(void) {
+    clef_context *ctx = clef_open(&(clef_options){.cache_dir = ""});
+    int good = 0;
+    opencl_faults = true;
+    for (uint32_t i = 0; i < 1000; i++) {
+        storm = i + 1;
+        good += upload_and_copy(clef__device_at(ctx, 0));
+    }
+    storm = 0;
+    good += upload_and_copy(clef__device_at(ctx, 0));
+    clef_close(ctx);
+    printf("%d of 1000 uploads passed the storm\n", good - 1);
+    return good > 1 && good < 1000 && live == 0 && ledger == 0;
+}
+
 int main(void) {
     int runs = 0;
     const char *dir = cache_dir = temporary_dir();
@@ -208,6 +228,7 @@ int main(void) {
     bool good = sweep(false, false, &runs) && sweep(false, true, &runs) && sweep(true, false, &runs) && sweep(true, true, &runs);
     cache_dir = ""; /* once more without the cache, through the compiler */
     good = good && sweep(true, false, &runs);
+    good = good && weather();
     printf("%d failures injected: %s\n", runs, good ? "all handled" : "not all handled");
     remove_dir(dir);
     return !good;

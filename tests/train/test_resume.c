@@ -17,23 +17,24 @@ static bool raise_flag(void *user, const clef_progress *p) {
     return true;
 }
 
-/* One process's part of a run; returns fit's status and, at the end, the weights. */
-static clef_status part(const char *dir, int64_t interrupt_after, int early_stop, float **weights, size_t *n) {
+/* One process's part of a run; returns fit's status and, at the end, the weights and the last epoch's figures. */
+static clef_status part(const char *dir, int64_t interrupt_after, float **weights, size_t *n, clef_epoch *last) {
+    const clef_history *h;
     rig r = rig_open(kind);
     stopper s = {.at = interrupt_after};
     clef_fit_options options = rig_fit(&r);
     options.epochs = EPOCHS;
     options.checkpoint_dir = dir;
     options.resume = dir != NULL;
-    options.early_stop_patience = early_stop;
     options.checkpoint_note = "the same options";
     if (interrupt_after) {
         options.on_progress = raise_flag;
         options.user = &s;
         options.interrupt = &s.flag;
     }
-    clef_status status = clef_fit(r.net, &options, NULL);
+    clef_status status = clef_fit(r.net, &options, &h);
     cr_assert(status == CLEF_OK || status == CLEF_INTERRUPTED, "%s", clef_error(r.ctx));
+    if (h->n > 0) *last = h->epoch[h->n - 1];
     if (status == CLEF_OK) *weights = rig_weights(&r, n);
     clef_close(r.ctx);
     return status;
@@ -43,16 +44,20 @@ Test(resume, an_interrupted_run_ends_with_the_same_bits) {
     char dir[64];
     float *whole = NULL, *parts = NULL;
     size_t n = 0, m = 0;
-    cr_assert_eq(part(NULL, 0, 0, &whole, &n), CLEF_OK);
+    clef_epoch a = {0}, b = {0};
+    cr_assert_eq(part(NULL, 0, &whole, &n, &a), CLEF_OK);
     cr_assert(fresh_directory(dir));
     int times = 0;
     for (clef_status status = CLEF_INTERRUPTED; status == CLEF_INTERRUPTED; times++) {
         cr_assert(times < 60, "it never gets anywhere");
-        status = part(dir, 1 + times % 3, 0, &parts, &m);
+        status = part(dir, 1 + times % 3, &parts, &m, &b);
     }
     cr_assert(times > 2, "it was not interrupted");
     cr_assert(whole && parts && n == m);
     cr_assert_eq(memcmp(whole, parts, n * sizeof *whole), 0);
+    cr_assert(a.epoch == EPOCHS && b.epoch == EPOCHS);
+    cr_assert(a.loss == b.loss && a.accuracy == b.accuracy, "loss %.9g and %.9g", a.loss, b.loss);
+    cr_assert(a.test_loss == b.test_loss && a.test_accuracy == b.test_accuracy && a.lr == b.lr);
     free(whole);
     free(parts);
     remove_directory(dir);
@@ -63,8 +68,10 @@ Test(resume, a_finished_run_stays_as_it_is) {
     float *first = NULL, *again = NULL;
     size_t n = 0, m = 0;
     cr_assert(fresh_directory(dir));
-    cr_assert_eq(part(dir, 0, 0, &first, &n), CLEF_OK);
-    cr_assert_eq(part(dir, 0, 0, &again, &m), CLEF_OK);
+    clef_epoch a = {0}, b = {0};
+    cr_assert_eq(part(dir, 0, &first, &n, &a), CLEF_OK);
+    cr_assert_eq(part(dir, 0, &again, &m, &b), CLEF_OK);
+    cr_assert_eq(b.epoch, 0, "no epoch was left");
     cr_assert(n == m && !memcmp(first, again, n * sizeof *first));
     free(first);
     free(again);
@@ -75,8 +82,9 @@ Test(resume, other_options_are_refused) {
     char dir[64];
     float *w = NULL;
     size_t n;
+    clef_epoch last;
     cr_assert(fresh_directory(dir));
-    cr_assert_eq(part(dir, 0, 0, &w, &n), CLEF_OK);
+    cr_assert_eq(part(dir, 0, &w, &n, &last), CLEF_OK);
     free(w);
     rig r = rig_open(kind);
     clef_fit_options options = rig_fit(&r);
