@@ -125,19 +125,30 @@ typedef float4 float4_loose __attribute__((aligned(4)));
 #define STORE_(dt, n, p, v) STORE_##dt(n, p, v)
 #define STORE(dt, n, p, i, v) STORE_(dt, n, (p) + (i), v)
 
+/* X(lane) for every lane, through names instead of an array: rusticl loses what is written into unrolled private arrays. */
+#define EACH_1(X, ...) X(, __VA_ARGS__, 0)
+#define EACH_2(X, ...) X(.s0, __VA_ARGS__, 0) X(.s1, __VA_ARGS__, 1)
+#define EACH_4(X, ...) EACH_2(X, __VA_ARGS__) X(.s2, __VA_ARGS__, 2) X(.s3, __VA_ARGS__, 3)
+#define EACH_8(X, ...)                                                                           \
+    EACH_4(X, __VA_ARGS__) X(.s4, __VA_ARGS__, 4) X(.s5, __VA_ARGS__, 5) X(.s6, __VA_ARGS__, 6)  \
+    X(.s7, __VA_ARGS__, 7)
+#define EACH_16(X, ...)                                                                          \
+    EACH_8(X, __VA_ARGS__) X(.s8, __VA_ARGS__, 8) X(.s9, __VA_ARGS__, 9) X(.sa, __VA_ARGS__, 10) \
+    X(.sb, __VA_ARGS__, 11) X(.sc, __VA_ARGS__, 12) X(.sd, __VA_ARGS__, 13)                      \
+    X(.se, __VA_ARGS__, 14) X(.sf, __VA_ARGS__, 15)
+
 /* Up to `count` elements `stride` apart, the rest zero; and back. */
+#define GATHER_LANE(lane, dt, j) v lane = j < count ? LOAD(dt, 1, p, j * stride) : (COMPUTE(dt))0;
 #define DEFINE_GATHER(dt, n)                                                                     \
     VEC(COMPUTE(dt), n) CAT(gather_, dt)(__global const MEMORY(dt) *p, long stride, long count) { \
-        COMPUTE(dt) t[n];                                                                        \
-        for (int j = 0; j < n; ++j) t[j] = j < count ? LOAD(dt, 1, p, j * stride) : (COMPUTE(dt))0; \
-        return CAT(VLOAD_, n)(t);                                                                \
+        VEC(COMPUTE(dt), n) v;                                                                   \
+        EACH_##n(GATHER_LANE, dt)                                                                \
+        return v;                                                                                \
     }
+#define SCATTER_LANE(lane, dt, j) if (j < count) STORE_SCALAR(dt, p, j * stride, v lane);
 #define DEFINE_SCATTER(dt, n)                                                                    \
     void CAT(scatter_, dt)(__global MEMORY(dt) *p, long stride, long count, VEC(COMPUTE(dt), n) v) { \
-        COMPUTE(dt) t[n];                                                                        \
-        CAT(VSTORE_, n)(v, t);                                                                   \
-        for (int j = 0; j < n; ++j)                                                              \
-            if (j < count) STORE_SCALAR(dt, p, j * stride, t[j]);                                \
+        EACH_##n(SCATTER_LANE, dt)                                                               \
     }
 #define STORE_SCALAR(dt, p, i, v) STORE(dt, 1, p, i, v)
 

@@ -18,7 +18,8 @@ typedef struct clef_epoch {
     int64_t epoch;            /* from 1 */
     double loss, accuracy;    /* training means; accuracy NaN where targets are no classes */
     double test_loss, test_accuracy; /* NaN without test data */
-    double seconds, items_per_second, lr;
+    double seconds, items_per_second; /* of the training part; speed without the time of compiling */
+    double lr;                        /* of the last step */
 } clef_epoch;
 /* The epochs of one call of clef_fit (after resuming: those since then).  items_per_second counts training only, without
    compiling and validation. */

@@ -53,7 +53,8 @@ static bool infer_backward(clef__call *call) {
 static void begin(clef__lowering *l, const char *kernel, const geometry *a, clef_dtype dtype, int64_t channels) {
     int lanes = clef__lower_profile(l)->vector;
     if (clef_dtype_size(dtype) == 8 && lanes > 1) lanes /= 2;
-    while (lanes > 1 && (lanes > channels || lanes == 2)) lanes = lanes == 2 ? 1 : lanes / 2; /* rounding to bf16 has no pairs */
+    if (lanes > 4 && lanes > channels) lanes = 4; /* two variants are enough: the rest goes lane by lane anyway */
+    if (lanes == 2) lanes = 1;                   /* rounding to bf16 has no pairs */
     clef__launch_begin(l, "pool.cl", kernel);
     clef__launch_define(l, "DT", "%s", clef__token(dtype));
     clef__launch_define(l, "W", "%d", lanes);

@@ -11,10 +11,12 @@ static clef_context *refuse(clef_status status, const char *why) {
 static bool holds(cl_context context, cl_device_id device) {
     cl_device_id ids[64], parent = NULL;
     size_t bytes = 0;
-    if (clGetContextInfo(context, CL_CONTEXT_DEVICES, sizeof ids, ids, &bytes) != CL_SUCCESS) return false;
+    if (clGetContextInfo(context, CL_CONTEXT_DEVICES, sizeof ids, ids, &bytes) != CL_SUCCESS)
+        return false;
     clGetDeviceInfo(device, CL_DEVICE_PARENT_DEVICE, sizeof parent, &parent, NULL);
     for (size_t i = 0; i < bytes / sizeof *ids; i++)
-        if (ids[i] == device || (parent && ids[i] == parent)) return true;
+        if (ids[i] == device || (parent && ids[i] == parent))
+            return true;
     return false;
 }
 
@@ -27,12 +29,15 @@ static const char *queue_fault(cl_command_queue queue, cl_context context, cl_de
         clGetCommandQueueInfo(queue, CL_QUEUE_DEVICE, sizeof its_device, &its_device, NULL) != CL_SUCCESS ||
         clGetCommandQueueInfo(queue, CL_QUEUE_PROPERTIES, sizeof properties, &properties, NULL) != CL_SUCCESS)
         return "not a command queue";
-    if (its_context != context || its_device != device) return "the queue belongs to another context or device";
-    if (properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) return "the queue is out of order; give one in order, or NULL";
+    if (its_context != context || its_device != device)
+        return "the queue belongs to another context or device";
+    if (properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE)
+        return "the queue is out of order; give one in order, or NULL";
     return NULL;
 }
 
-/* The device of the list, or facts gathered for one outside it (a sub-device), which then belong to the context. */
+/* The device of the list, or facts gathered for one outside it (a sub-device), which then belong to the context.
+ */
 static bool facts(cl_device_id device, clef__found *out) {
     const clef__found *known = clef__devices_find(device);
     if (known) {
@@ -44,30 +49,33 @@ static bool facts(cl_device_id device, clef__found *out) {
            clef__device_facts(platform, device, out);
 }
 
-clef_context *clef_open_opencl(cl_context context, cl_device_id device, cl_command_queue queue, const clef_options *options) {
+clef_context *clef_open_opencl(cl_context context, cl_device_id device, cl_command_queue queue,
+                               const clef_options *options) {
     static const clef_options defaults = {0};
-    if (!options) options = &defaults;
-    if (!context || !device) return refuse(CLEF_INVALID, "no context or no device given");
-    if (!clef__start()) return NULL;
-    if (!holds(context, device)) return refuse(CLEF_INVALID, "the device does not belong to the context");
+    if (!options)
+        options = &defaults;
+    if (!context || !device)
+        return refuse(CLEF_INVALID, "no context or no device given");
+    if (!clef__start())
+        return NULL;
+    if (!holds(context, device))
+        return refuse(CLEF_INVALID, "the device does not belong to the context");
     const char *fault = queue ? queue_fault(queue, context, device) : NULL;
-    if (fault) return refuse(CLEF_INVALID, fault);
+    if (fault)
+        return refuse(CLEF_INVALID, fault);
     clef__found found;
-    if (!facts(device, &found)) return refuse(CLEF_DEVICE, "the device does not say what it is");
+    if (!facts(device, &found))
+        return refuse(CLEF_DEVICE, "the device does not say what it is");
     clef_context *ctx = found.unusable ? refuse(CLEF_UNSUPPORTED, found.unusable) : clef__context_new(options);
-    if (!ctx && found.info.index < 0) clef__device_free_texts(&found.info);
-    if (ctx && !clef__device_open(ctx, &found, context, queue, options->profile)) return clef__context_abandon(ctx);
+    if (!ctx && found.info.index < 0)
+        clef__device_free_texts(&found.info);
+    if (ctx && !clef__device_open(ctx, &found, context, queue, options->profile))
+        return clef__context_abandon(ctx);
     return ctx;
 }
 
-cl_context clef_opencl_context(const clef_context *ctx) {
-    return ctx ? ctx->device[0]->context : NULL;
-}
+cl_context clef_opencl_context(const clef_context *ctx) { return ctx ? ctx->device[0]->context : NULL; }
 
-cl_device_id clef_opencl_device(const clef_context *ctx) {
-    return ctx ? ctx->device[0]->id : NULL;
-}
+cl_device_id clef_opencl_device(const clef_context *ctx) { return ctx ? ctx->device[0]->id : NULL; }
 
-cl_command_queue clef_opencl_queue(const clef_context *ctx) {
-    return ctx ? ctx->device[0]->queue : NULL;
-}
+cl_command_queue clef_opencl_queue(const clef_context *ctx) { return ctx ? ctx->device[0]->queue : NULL; }

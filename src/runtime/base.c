@@ -38,55 +38,61 @@ static const struct {
 #undef X
 };
 
-static bool known(clef_dtype dtype) {
-    return (unsigned)dtype < (unsigned)CLEF_DTYPE_COUNT;
-}
+static bool known(clef_dtype dtype) { return (unsigned)dtype < (unsigned)CLEF_DTYPE_COUNT; }
 
-size_t clef_dtype_size(clef_dtype dtype) {
-    return known(dtype) ? dtypes[dtype].bytes : 0;
-}
+size_t clef_dtype_size(clef_dtype dtype) { return known(dtype) ? dtypes[dtype].bytes : 0; }
 
-const char *clef_dtype_name(clef_dtype dtype) {
-    return known(dtype) ? dtypes[dtype].name : "unknown";
-}
+const char *clef_dtype_name(clef_dtype dtype) { return known(dtype) ? dtypes[dtype].name : "unknown"; }
 
 /* An empty shape has 0 elements whatever its other dimensions are, so zeros are looked for before overflow. */
 int64_t clef_shape_numel(clef_shape shape) {
-    if (shape.rank < 0 || shape.rank > CLEF_MAX_RANK) return -1;
+    if (shape.rank < 0 || shape.rank > CLEF_MAX_RANK)
+        return -1;
     bool empty = false;
     for (int i = 0; i < shape.rank; i++) {
-        if (shape.dim[i] < 0) return -1;
-        if (shape.dim[i] == 0) empty = true;
+        if (shape.dim[i] < 0)
+            return -1;
+        if (shape.dim[i] == 0)
+            empty = true;
     }
-    if (empty) return 0;
+    if (empty)
+        return 0;
     int64_t n = 1;
     for (int i = 0; i < shape.rank; i++) {
-        if (n > INT64_MAX / shape.dim[i]) return -1;
+        if (n > INT64_MAX / shape.dim[i])
+            return -1;
         n *= shape.dim[i];
     }
     return n;
 }
 
 bool clef_shape_equal(clef_shape a, clef_shape b) {
-    if (a.rank != b.rank) return false;
+    if (a.rank != b.rank)
+        return false;
     for (int i = 0; i < a.rank && i < CLEF_MAX_RANK; i++)
-        if (a.dim[i] != b.dim[i]) return false;
+        if (a.dim[i] != b.dim[i])
+            return false;
     return true;
 }
 
 char *clef_shape_format(clef_shape shape, char *text, size_t size) {
-    if (!text || size == 0) return text;
+    if (!text || size == 0)
+        return text;
     size_t used = 0;
     int rank = shape.rank < 0 ? 0 : shape.rank > CLEF_MAX_RANK ? CLEF_MAX_RANK : shape.rank;
     text[0] = 0;
     for (int i = -1; i <= rank; i++) {
         char part[32];
-        if (i < 0) snprintf(part, sizeof part, "[");
-        else if (i == rank) snprintf(part, sizeof part, "]");
-        else snprintf(part, sizeof part, "%s%lld", i ? "," : "", (long long)shape.dim[i]);
+        if (i < 0)
+            snprintf(part, sizeof part, "[");
+        else if (i == rank)
+            snprintf(part, sizeof part, "]");
+        else
+            snprintf(part, sizeof part, "%s%lld", i ? "," : "", (long long)shape.dim[i]);
         int n = snprintf(text + used, size - used, "%s", part);
         used += (size_t)n;
-        if (used >= size) break;
+        if (used >= size)
+            break;
     }
     return text;
 }

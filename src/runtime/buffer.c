@@ -1,13 +1,12 @@
 /* buffer.c — device buffers, pooled by size class.
 
-   Classes are multiples of 128 up to 1 KiB, then eight per octave, so at most an eighth is wasted.  A released buffer can be
-   handed out again at once: the queue is in order, so its old readers run before its new writers.  The debug mode gives each
-   request a buffer of its exact size and none is reused, so that checkers see overruns. */
+   Classes are multiples of 128 up to 1 KiB, then eight per octave, so at most an eighth is wasted.  A released
+   buffer can be handed out again at once: the queue is in order, so its old readers run before its new writers.
+   The debug mode gives each request a buffer of its exact size and none is reused, so that checkers see overruns.
+ */
 #include "runtime/runtime_internal.h"
 
-static size_t round_up(size_t n, size_t to) {
-    return (n + to - 1) / to * to;
-}
+static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
 /* The class of `bytes` (at least 1 and far below the largest size_t), and its size. */
 static int class_of(size_t bytes, size_t *size) {
@@ -26,26 +25,33 @@ static void link_live(clef__buffer *b) {
     clef__pool *pool = &b->device->pool;
     b->previous = NULL;
     b->next = pool->live;
-    if (b->next) b->next->previous = b;
+    if (b->next)
+        b->next->previous = b;
     pool->live = b;
 }
 
 static void unlink_live(clef__buffer *b) {
-    if (b->previous) b->previous->next = b->next;
-    else b->device->pool.live = b->next;
-    if (b->next) b->next->previous = b->previous;
+    if (b->previous)
+        b->previous->next = b->next;
+    else
+        b->device->pool.live = b->next;
+    if (b->next)
+        b->next->previous = b->previous;
 }
 
 static void count_live(clef__buffer *b) {
     clef_memory_info *m = &b->device->ctx->memory;
     m->buffers++;
-    if (b->wrapped) return;
+    if (b->wrapped)
+        return;
     m->used += b->size;
-    if (m->used > m->peak) m->peak = m->used;
+    if (m->used > m->peak)
+        m->peak = m->used;
 }
 
 static void give_back(clef__buffer *b) {
-    if (clef__alive(b->device->ctx)) clReleaseMemObject(b->memory);
+    if (clef__alive(b->device->ctx))
+        clReleaseMemObject(b->memory);
     clef__free(b);
 }
 
@@ -70,19 +76,21 @@ void clef__pool_close(clef__device *device) {
 }
 
 static bool exhausted(cl_int code) {
-    return code == CL_MEM_OBJECT_ALLOCATION_FAILURE || code == CL_OUT_OF_RESOURCES || code == CL_OUT_OF_HOST_MEMORY ||
-           code == CL_INVALID_BUFFER_SIZE;
+    return code == CL_MEM_OBJECT_ALLOCATION_FAILURE || code == CL_OUT_OF_RESOURCES ||
+           code == CL_OUT_OF_HOST_MEMORY || code == CL_INVALID_BUFFER_SIZE;
 }
 
-/* A new cl_mem of *size; when there is no room, once more after the cache was emptied, then for no more than `least`. */
+/* A new cl_mem of *size; when there is no room, once more after the cache was emptied, then for no more than
+ * `least`. */
 static cl_mem create(clef__device *device, size_t *size, size_t least) {
     cl_int code = CL_SUCCESS;
     cl_mem memory = clCreateBuffer(device->context, CL_MEM_READ_WRITE, *size, NULL, &code);
-    if (memory) return memory;
+    if (memory)
+        return memory;
     if (exhausted(code)) {
         uint64_t freed = clef__pool_trim(device);
-        clef__log(device->ctx, CLEF_LOG_WARNING, "memory: no room for %zu bytes; %llu cached bytes given back", *size,
-                  (unsigned long long)freed);
+        clef__log(device->ctx, CLEF_LOG_WARNING, "memory: no room for %zu bytes; %llu cached bytes given back",
+                  *size, (unsigned long long)freed);
         clFinish(device->queue);
         *size = least;
         memory = clCreateBuffer(device->context, CL_MEM_READ_WRITE, *size, NULL, &code);
@@ -96,7 +104,8 @@ static cl_mem create(clef__device *device, size_t *size, size_t least) {
 static clef__buffer *fresh(clef__device *device, size_t size, size_t least) {
     /* Cached buffers of sizes that are no longer asked for must not pile up. */
     clef_memory_info *m = &device->ctx->memory;
-    if (m->cached > (64u << 20) && m->used + m->cached > 2 * m->peak) clef__pool_trim(device);
+    if (m->cached > (64u << 20) && m->used + m->cached > 2 * m->peak)
+        clef__pool_trim(device);
     clef__buffer *b = clef__calloc(1, sizeof *b);
     if (!b) {
         clef__fail(device->ctx, CLEF_MEMORY, "memory: out of host memory");
@@ -105,28 +114,34 @@ static clef__buffer *fresh(clef__device *device, size_t size, size_t least) {
     b->device = device;
     b->memory = create(device, &size, least);
     b->size = size;
-    if (b->memory) return b;
+    if (b->memory)
+        return b;
     clef__free(b);
     return NULL;
 }
 
 clef__buffer *clef__buffer_new(clef__device *device, size_t bytes) {
-    if (clef__ready(device) != CLEF_OK) return NULL;
+    if (clef__ready(device) != CLEF_OK)
+        return NULL;
     uint64_t limit = device->info.max_alloc_bytes;
     if (bytes == 0 || bytes > SIZE_MAX / 4 || (limit && bytes > limit)) {
-        clef__fail(device->ctx, CLEF_MEMORY, "memory: %zu bytes in one piece, but %s allows 1 to %llu; a smaller batch helps",
-                   bytes, device->info.name, (unsigned long long)limit);
+        clef__fail(device->ctx, CLEF_MEMORY,
+                   "memory: %zu bytes in one piece, but %s allows 1 to %llu; a smaller batch helps", bytes,
+                   device->info.name, (unsigned long long)limit);
         return NULL;
     }
     size_t least = device->ctx->debug_memory ? bytes : round_up(bytes, 128), size = bytes;
     clef__buffer **head = device->ctx->debug_memory ? NULL : &device->pool.cached[class_of(bytes, &size)], *b;
-    if (limit && least > limit) least = bytes;
-    if (limit && size > limit) size = least;
+    if (limit && least > limit)
+        least = bytes;
+    if (limit && size > limit)
+        size = least;
     if (head && *head && (*head)->size >= bytes) {
         b = *head;
         *head = b->next;
         device->ctx->memory.cached -= b->size;
-    } else if (!(b = fresh(device, size, least))) return NULL;
+    } else if (!(b = fresh(device, size, least)))
+        return NULL;
     b->refs = 1;
     link_live(b);
     count_live(b);
@@ -134,11 +149,14 @@ clef__buffer *clef__buffer_new(clef__device *device, size_t bytes) {
 }
 
 clef__buffer *clef__buffer_wrap(clef__device *device, void *memory) {
-    if (clef__ready(device) != CLEF_OK) return NULL;
+    if (clef__ready(device) != CLEF_OK)
+        return NULL;
     size_t size = 0;
     cl_context context = NULL;
-    cl_int code = memory ? clGetMemObjectInfo(memory, CL_MEM_SIZE, sizeof size, &size, NULL) : CL_INVALID_MEM_OBJECT;
-    if (code == CL_SUCCESS) code = clGetMemObjectInfo(memory, CL_MEM_CONTEXT, sizeof(cl_context), &context, NULL);
+    cl_int code =
+        memory ? clGetMemObjectInfo(memory, CL_MEM_SIZE, sizeof size, &size, NULL) : CL_INVALID_MEM_OBJECT;
+    if (code == CL_SUCCESS)
+        code = clGetMemObjectInfo(memory, CL_MEM_CONTEXT, sizeof(cl_context), &context, NULL);
     if (code != CL_SUCCESS) {
         clef__fail_cl(device, code, "wrap");
         return NULL;
@@ -160,23 +178,24 @@ clef__buffer *clef__buffer_wrap(clef__device *device, void *memory) {
     return b;
 }
 
-void clef__buffer_retain(clef__buffer *buffer) {
-    buffer->refs++;
-}
+void clef__buffer_retain(clef__buffer *buffer) { buffer->refs++; }
 
 void clef__buffer_release(clef__buffer *b) {
-    if (!b || --b->refs > 0) return;
+    if (!b || --b->refs > 0)
+        return;
     clef_memory_info *m = &b->device->ctx->memory;
     unlink_live(b);
     m->buffers--;
-    if (!b->wrapped) m->used -= b->size;
+    if (!b->wrapped)
+        m->used -= b->size;
     if (b->wrapped || b->device->ctx->debug_memory) {
         give_back(b);
         return;
     }
     size_t size;
     int c = class_of(b->size, &size);
-    /* One that was cut short of its class (by the device's limit) goes to the end, where only a fitting request finds it. */
+    /* One that was cut short of its class (by the device's limit) goes to the end, where only a fitting request
+     * finds it. */
     clef__buffer **at = &b->device->pool.cached[c];
     while (b->size < size && *at) at = &(*at)->next;
     b->next = *at;
@@ -184,18 +203,10 @@ void clef__buffer_release(clef__buffer *b) {
     m->cached += b->size;
 }
 
-size_t clef__buffer_size(const clef__buffer *buffer) {
-    return buffer->size;
-}
+size_t clef__buffer_size(const clef__buffer *buffer) { return buffer->size; }
 
-int clef__buffer_refs(const clef__buffer *buffer) {
-    return buffer->refs;
-}
+int clef__buffer_refs(const clef__buffer *buffer) { return buffer->refs; }
 
-clef__device *clef__buffer_device(const clef__buffer *buffer) {
-    return buffer->device;
-}
+clef__device *clef__buffer_device(const clef__buffer *buffer) { return buffer->device; }
 
-void *clef__buffer_mem(const clef__buffer *buffer) {
-    return buffer->memory;
-}
+void *clef__buffer_mem(const clef__buffer *buffer) { return buffer->memory; }

@@ -1,10 +1,10 @@
 /* cache.c — programs on disk.
 
-   An entry is a header (magic, kind, length, key, checksum) and its payload; the checksum covers every byte but itself.  The
-   driver never sees a byte that was not checked: drivers crash on damaged binaries.  A checksum stops accidents; attackers
-   are stopped by ownership: the directory is ours and nobody else's to write, entries are plain files of ours, opened
-   without following links and looked at after opening.  Entries appear by rename, whole or not at all.  Any trouble means
-   working without the cache, never an error. */
+   An entry is a header (magic, kind, length, key, checksum) and its payload; the checksum covers every byte but
+   itself.  The driver never sees a byte that was not checked: drivers crash on damaged binaries.  A checksum stops
+   accidents; attackers are stopped by ownership: the directory is ours and nobody else's to write, entries are
+   plain files of ours, opened without following links and looked at after opening.  Entries appear by rename,
+   whole or not at all.  Any trouble means working without the cache, never an error. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -58,13 +58,18 @@ void clef__entry_header(unsigned char header[CLEF__ENTRY_HEADER], clef__entry_ki
 
 bool clef__entry_check(const unsigned char *bytes, size_t n, const uint8_t key[32], clef__entry *entry) {
     uint8_t digest[32];
-    if (n < CLEF__ENTRY_HEADER || memcmp(bytes, magic, 8) != 0) return false;
+    if (n < CLEF__ENTRY_HEADER || memcmp(bytes, magic, 8) != 0)
+        return false;
     uint64_t kind = get(bytes + 8, 4), size = get(bytes + 16, 8);
-    if (kind != CLEF__ENTRY_BINARY && kind != CLEF__ENTRY_FAILURE) return false;
-    if (get(bytes + 12, 4) != 0 || size != n - CLEF__ENTRY_HEADER) return false;
-    if (key && memcmp(bytes + 24, key, 32) != 0) return false;
+    if (kind != CLEF__ENTRY_BINARY && kind != CLEF__ENTRY_FAILURE)
+        return false;
+    if (get(bytes + 12, 4) != 0 || size != n - CLEF__ENTRY_HEADER)
+        return false;
+    if (key && memcmp(bytes + 24, key, 32) != 0)
+        return false;
     checksum(bytes, bytes + CLEF__ENTRY_HEADER, (size_t)size, digest);
-    if (memcmp(digest, bytes + DIGEST_AT, 32) != 0) return false;
+    if (memcmp(digest, bytes + DIGEST_AT, 32) != 0)
+        return false;
     *entry = (clef__entry){(clef__entry_kind)kind, bytes + CLEF__ENTRY_HEADER, (size_t)size};
     return true;
 }
@@ -72,8 +77,9 @@ bool clef__entry_check(const unsigned char *bytes, size_t n, const uint8_t key[3
 void clef__cache_key(const clef_device_info *info, const char *source, const char *options, uint8_t key[32]) {
     clef__sha256 s;
     clef__sha256_begin(&s);
-    const char *const fields[] = {format_name, clef_version(), source, options, info->platform, info->platform_version,
-                                  info->name, info->vendor, info->version, info->driver};
+    const char *const fields[] = {
+        format_name, clef_version(), source,        options,     info->platform, info->platform_version,
+        info->name,  info->vendor,   info->version, info->driver};
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) clef__sha256_add_text(&s, fields[i]);
     clef__sha256_end(&s, key);
 }
@@ -87,19 +93,21 @@ static bool is_entry_name(const char *name) {
     return strlen(name) == 68 && strspn(name, "0123456789abcdef") == 64 && strcmp(name + 64, ".bin") == 0;
 }
 
-static bool is_temporary_name(const char *name) {
-    return strncmp(name, ".new-", 5) == 0;
-}
+static bool is_temporary_name(const char *name) { return strncmp(name, ".new-", 5) == 0; }
 
 /* ---- the directory ---- */
 /* What the name of the cache directory is; false when there is none. */
 static bool directory_name(const char *dir, char *path, size_t size) {
     const char *home = clef__env("HOME"), *xdg = clef__env("XDG_CACHE_HOME");
     int n = 0;
-    if (!dir) dir = clef__env("CLEF_CACHE_DIR");
-    if (dir) n = snprintf(path, size, "%s", dir);
-    else if (xdg && *xdg == '/') n = snprintf(path, size, "%s/clef", xdg);
-    else if (home && *home == '/') n = snprintf(path, size, "%s/.cache/clef", home);
+    if (!dir)
+        dir = clef__env("CLEF_CACHE_DIR");
+    if (dir)
+        n = snprintf(path, size, "%s", dir);
+    else if (xdg && *xdg == '/')
+        n = snprintf(path, size, "%s/clef", xdg);
+    else if (home && *home == '/')
+        n = snprintf(path, size, "%s/.cache/clef", home);
     return n > 0 && (size_t)n < size;
 }
 
@@ -123,8 +131,10 @@ static void make_directories(const char *path) {
 static int open_directory(const char *path) {
     struct stat st;
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0) return -1;
-    if (fstat(fd, &st) == 0 && private_to_us(&st)) return fd;
+    if (fd < 0)
+        return -1;
+    if (fstat(fd, &st) == 0 && private_to_us(&st))
+        return fd;
     close(fd);
     errno = EPERM;
     return -1;
@@ -143,7 +153,8 @@ void clef__cache_open(clef_context *ctx, const char *dir) {
     pthread_mutex_init(&ctx->cache.lock, NULL);
     ctx->cache.dir = -1;
     ctx->cache.limit = size_limit();
-    if ((mode && strcmp(mode, "0") == 0) || !directory_name(dir, path, sizeof path)) return;
+    if ((mode && strcmp(mode, "0") == 0) || !directory_name(dir, path, sizeof path))
+        return;
     make_directories(path);
     ctx->cache.dir = open_directory(path);
     if (ctx->cache.dir < 0)
@@ -152,14 +163,17 @@ void clef__cache_open(clef_context *ctx, const char *dir) {
 }
 
 void clef__cache_close(clef_context *ctx) {
-    if (ctx->cache.dir >= 0) close(ctx->cache.dir);
+    if (ctx->cache.dir >= 0)
+        close(ctx->cache.dir);
     pthread_mutex_destroy(&ctx->cache.lock);
 }
 
 clef__saving clef__cache_saving(const clef__device *device) {
     const char *mode = clef__env("CLEF_CACHE");
-    if (device->ctx->cache.dir < 0) return CLEF__SAVE_NEVER;
-    if (mode && strcmp(mode, "force") == 0) return CLEF__SAVE_AT_ONCE;
+    if (device->ctx->cache.dir < 0)
+        return CLEF__SAVE_NEVER;
+    if (mode && strcmp(mode, "force") == 0)
+        return CLEF__SAVE_AT_ONCE;
     return clef__driver_saves_late(&device->info) ? CLEF__SAVE_LATE : CLEF__SAVE_AT_ONCE;
 }
 
@@ -167,8 +181,10 @@ clef__saving clef__cache_saving(const clef__device *device) {
 static bool read_all(int fd, unsigned char *bytes, size_t n) {
     for (size_t at = 0; at < n;) {
         ssize_t got = read(fd, bytes + at, n - at);
-        if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) return false;
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return false;
         at += (size_t)got;
     }
     return true;
@@ -177,16 +193,20 @@ static bool read_all(int fd, unsigned char *bytes, size_t n) {
 typedef enum reading { ABSENT, REFUSED, WHOLE } reading;
 
 /* The bytes of a plain file of ours, checked; O_NONBLOCK keeps a pipe of that name from holding us up. */
-static reading read_entry(int dir, const char *name, const uint8_t *key, unsigned char **bytes, clef__entry *entry) {
+static reading read_entry(int dir, const char *name, const uint8_t *key, unsigned char **bytes,
+                          clef__entry *entry) {
     struct stat st;
     int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     *bytes = NULL;
-    if (fd < 0) return errno == ELOOP ? REFUSED : ABSENT;
-    bool good = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && private_to_us(&st) && st.st_size >= CLEF__ENTRY_HEADER &&
-                (uint64_t)st.st_size <= largest_entry && (*bytes = clef__alloc((size_t)st.st_size)) != NULL &&
-                read_all(fd, *bytes, (size_t)st.st_size) && clef__entry_check(*bytes, (size_t)st.st_size, key, entry);
+    if (fd < 0)
+        return errno == ELOOP ? REFUSED : ABSENT;
+    bool good = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && private_to_us(&st) &&
+                st.st_size >= CLEF__ENTRY_HEADER && (uint64_t)st.st_size <= largest_entry &&
+                (*bytes = clef__alloc((size_t)st.st_size)) != NULL && read_all(fd, *bytes, (size_t)st.st_size) &&
+                clef__entry_check(*bytes, (size_t)st.st_size, key, entry);
     close(fd);
-    if (good) return WHOLE;
+    if (good)
+        return WHOLE;
     clef__free(*bytes);
     *bytes = NULL;
     return REFUSED;
@@ -195,11 +215,14 @@ static reading read_entry(int dir, const char *name, const uint8_t *key, unsigne
 unsigned char *clef__cache_load(clef_context *ctx, const uint8_t key[32], clef__entry *entry) {
     char name[NAME];
     unsigned char *bytes;
-    if (ctx->cache.dir < 0) return NULL;
+    if (ctx->cache.dir < 0)
+        return NULL;
     entry_name(key, name);
     reading result = read_entry(ctx->cache.dir, name, key, &bytes, entry);
-    if (result == WHOLE) utimensat(ctx->cache.dir, name, NULL, AT_SYMLINK_NOFOLLOW); /* used just now: thrown out last */
-    if (result != REFUSED) return bytes;
+    if (result == WHOLE)
+        utimensat(ctx->cache.dir, name, NULL, AT_SYMLINK_NOFOLLOW); /* used just now: thrown out last */
+    if (result != REFUSED)
+        return bytes;
     clef__log(ctx, CLEF_LOG_WARNING, "cache: %s is damaged or not ours; it is removed and made anew", name);
     clef__cache_evict(ctx, key);
     return NULL;
@@ -208,7 +231,8 @@ unsigned char *clef__cache_load(clef_context *ctx, const uint8_t key[32], clef__
 void clef__cache_evict(clef_context *ctx, const uint8_t key[32]) {
     char name[NAME];
     entry_name(key, name);
-    if (ctx->cache.dir >= 0) unlinkat(ctx->cache.dir, name, 0);
+    if (ctx->cache.dir >= 0)
+        unlinkat(ctx->cache.dir, name, 0);
 }
 
 /* ---- listing ---- */
@@ -219,17 +243,21 @@ typedef struct file {
 } file;
 
 /* Calls visit for every entry and temporary of the directory. */
-static bool each_file(int dir, void (*visit)(void *user, int dir, const char *name, const struct stat *st), void *user) {
+static bool each_file(int dir, void (*visit)(void *user, int dir, const char *name, const struct stat *st),
+                      void *user) {
     int copy = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *list = copy < 0 ? NULL : fdopendir(copy);
     if (!list) {
-        if (copy >= 0) close(copy);
+        if (copy >= 0)
+            close(copy);
         return false;
     }
     for (struct dirent *d; (d = readdir(list));) {
         struct stat st;
-        if (!is_entry_name(d->d_name) && !is_temporary_name(d->d_name)) continue;
-        if (fstatat(dir, d->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0) visit(user, dir, d->d_name, &st);
+        if (!is_entry_name(d->d_name) && !is_temporary_name(d->d_name))
+            continue;
+        if (fstatat(dir, d->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+            visit(user, dir, d->d_name, &st);
     }
     closedir(list);
     return true;
@@ -246,14 +274,16 @@ typedef struct listing {
 static void note_file(void *user, int dir, const char *name, const struct stat *st) {
     listing *l = user;
     if (is_temporary_name(name)) {
-        if (l->now - st->st_mtime > STALE_SECONDS) unlinkat(dir, name, 0);
+        if (l->now - st->st_mtime > STALE_SECONDS)
+            unlinkat(dir, name, 0);
         return;
     }
     l->bytes += (uint64_t)st->st_size;
     if (l->n == l->room) {
         size_t room = l->room ? 2 * l->room : 256;
         file *files = clef__realloc(l->files, room * sizeof *files);
-        if (!files) return;
+        if (!files)
+            return;
         l->files = files;
         l->room = room;
     }
@@ -265,23 +295,27 @@ static void note_file(void *user, int dir, const char *name, const struct stat *
 
 static int by_use(const void *a, const void *b) {
     const struct timespec *x = &((const file *)a)->used, *y = &((const file *)b)->used;
-    if (x->tv_sec != y->tv_sec) return x->tv_sec < y->tv_sec ? -1 : 1;
+    if (x->tv_sec != y->tv_sec)
+        return x->tv_sec < y->tv_sec ? -1 : 1;
     return x->tv_nsec < y->tv_nsec ? -1 : x->tv_nsec > y->tv_nsec;
 }
 
 /* Keeps the cache below its limit: when it is over, the longest unused go until three quarters are left. */
 static void keep_small(clef__cache *cache, uint64_t added) {
     cache->bytes += added;
-    if (cache->counted && cache->bytes <= cache->limit) return;
+    if (cache->counted && cache->bytes <= cache->limit)
+        return;
     listing l = {.now = time(NULL)};
     if (each_file(cache->dir, note_file, &l)) {
         cache->bytes = l.bytes;
         cache->counted = true;
     }
-    if (cache->bytes > cache->limit && l.n > 0) qsort(l.files, l.n, sizeof *l.files, by_use);
+    if (cache->bytes > cache->limit && l.n > 0)
+        qsort(l.files, l.n, sizeof *l.files, by_use);
     bool over = cache->bytes > cache->limit;
     for (size_t i = 0; over && i < l.n && cache->bytes > cache->limit / 4 * 3; i++)
-        if (unlinkat(cache->dir, l.files[i].name, 0) == 0) cache->bytes -= l.files[i].bytes;
+        if (unlinkat(cache->dir, l.files[i].name, 0) == 0)
+            cache->bytes -= l.files[i].bytes;
     clef__free(l.files);
 }
 
@@ -290,33 +324,40 @@ static bool write_all(int fd, const void *data, size_t n) {
     const unsigned char *bytes = data;
     for (size_t at = 0; at < n;) {
         ssize_t put_bytes = write(fd, bytes + at, n - at);
-        if (put_bytes < 0 && errno == EINTR) continue;
-        if (put_bytes <= 0) return false;
+        if (put_bytes < 0 && errno == EINTR)
+            continue;
+        if (put_bytes <= 0)
+            return false;
         at += (size_t)put_bytes;
     }
     return true;
 }
 
-static bool write_entry(int dir, const uint8_t key[32], const unsigned char *header, const void *payload, size_t size) {
+static bool write_entry(int dir, const uint8_t key[32], const unsigned char *header, const void *payload,
+                        size_t size) {
     static atomic_uint count;
     char name[NAME], temporary[64];
     entry_name(key, name);
     snprintf(temporary, sizeof temporary, ".new-%ld-%u-%llx", (long)getpid(), atomic_fetch_add(&count, 1),
              (unsigned long long)(clef__now() * 1e9));
     int fd = openat(dir, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0) return false;
+    if (fd < 0)
+        return false;
     bool good = write_all(fd, header, CLEF__ENTRY_HEADER) && write_all(fd, payload, size) && fsync(fd) == 0;
     good = close(fd) == 0 && good;
     good = good && renameat(dir, temporary, dir, name) == 0;
-    if (!good) unlinkat(dir, temporary, 0);
+    if (!good)
+        unlinkat(dir, temporary, 0);
     return good;
 }
 
-void clef__cache_store(clef_context *ctx, const uint8_t key[32], clef__entry_kind kind, const void *payload, size_t size) {
+void clef__cache_store(clef_context *ctx, const uint8_t key[32], clef__entry_kind kind, const void *payload,
+                       size_t size) {
     unsigned char header[CLEF__ENTRY_HEADER];
     clef__cache *cache = &ctx->cache;
     uint64_t bytes = (uint64_t)size + CLEF__ENTRY_HEADER;
-    if (cache->dir < 0 || bytes > largest_entry || bytes > cache->limit / 2) return;
+    if (cache->dir < 0 || bytes > largest_entry || bytes > cache->limit / 2)
+        return;
     clef__entry_header(header, kind, key, payload, size);
     if (!write_entry(cache->dir, key, header, payload, size)) {
         clef__log(ctx, CLEF_LOG_WARNING, "cache: an entry could not be written: %s", strerror(errno));
@@ -339,46 +380,58 @@ static void inspect_file(void *user, int dir, const char *name, const struct sta
     clef__entry entry = {0};
     unsigned char *bytes;
     uint8_t key[32];
-    if (is_temporary_name(name)) return;
+    if (is_temporary_name(name))
+        return;
     in->info->entries++;
     in->info->bytes += (uint64_t)st->st_size;
-    if (!in->verify) return;
+    if (!in->verify)
+        return;
     for (int i = 0; i < 32; i++) {
         unsigned byte = 0;
         sscanf(name + 2 * i, "%2x", &byte);
         key[i] = (uint8_t)byte;
     }
-    if (read_entry(dir, name, key, &bytes, &entry) != WHOLE) in->info->damaged++;
-    else if (entry.kind == CLEF__ENTRY_FAILURE) in->info->negative++;
+    if (read_entry(dir, name, key, &bytes, &entry) != WHOLE)
+        in->info->damaged++;
+    else if (entry.kind == CLEF__ENTRY_FAILURE)
+        in->info->negative++;
     clef__free(bytes);
 }
 
 static void remove_file(void *user, int dir, const char *name, const struct stat *st) {
     inspection *in = user;
     (void)st;
-    if (unlinkat(dir, name, 0) != 0) in->kept++;
-    else if (is_entry_name(name)) in->removed++;
+    if (unlinkat(dir, name, 0) != 0)
+        in->kept++;
+    else if (is_entry_name(name))
+        in->removed++;
 }
 
 /* A directory that is not there is an empty cache: *fd is -1 then. */
 static clef_status enter(const char *dir, char *path, size_t size, int *fd) {
     *fd = -1;
     path[0] = 0;
-    if (!directory_name(dir, path, size)) return CLEF_OK;
+    if (!directory_name(dir, path, size))
+        return CLEF_OK;
     *fd = open_directory(path);
-    if (*fd >= 0 || errno == ENOENT) return CLEF_OK;
+    if (*fd >= 0 || errno == ENOENT)
+        return CLEF_OK;
     return clef__fail(NULL, CLEF_IO, "cache: %s: %s", path,
-                      errno == EPERM ? "it must belong to this user and be writable by nobody else" : strerror(errno));
+                      errno == EPERM ? "it must belong to this user and be writable by nobody else"
+                                     : strerror(errno));
 }
 
 clef_status clef_cache_inspect(const char *dir, bool verify, clef_cache_info *info) {
     int fd;
-    if (!info) return clef__fail(NULL, CLEF_INVALID, "cache_inspect: no place for the result");
+    if (!info)
+        return clef__fail(NULL, CLEF_INVALID, "cache_inspect: no place for the result");
     *info = (clef_cache_info){.entries = 0};
     clef_status status = enter(dir, info->dir, sizeof info->dir, &fd);
-    if (fd < 0) return status;
+    if (fd < 0)
+        return status;
     inspection in = {.info = info, .verify = verify};
-    if (!each_file(fd, inspect_file, &in)) status = clef__fail(NULL, CLEF_IO, "cache: %s cannot be listed", info->dir);
+    if (!each_file(fd, inspect_file, &in))
+        status = clef__fail(NULL, CLEF_IO, "cache: %s cannot be listed", info->dir);
     close(fd);
     return status;
 }
@@ -389,10 +442,13 @@ clef_status clef_cache_clear(const char *dir, uint64_t *removed) {
     clef_status status = enter(dir, path, sizeof path, &fd);
     inspection in = {.removed = 0};
     if (fd >= 0) {
-        if (!each_file(fd, remove_file, &in)) status = clef__fail(NULL, CLEF_IO, "cache: %s cannot be listed", path);
-        else if (in.kept) status = clef__fail(NULL, CLEF_IO, "cache: %llu files of %s stay", (unsigned long long)in.kept, path);
+        if (!each_file(fd, remove_file, &in))
+            status = clef__fail(NULL, CLEF_IO, "cache: %s cannot be listed", path);
+        else if (in.kept)
+            status = clef__fail(NULL, CLEF_IO, "cache: %llu files of %s stay", (unsigned long long)in.kept, path);
         close(fd);
     }
-    if (removed) *removed = in.removed;
+    if (removed)
+        *removed = in.removed;
     return status;
 }

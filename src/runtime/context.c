@@ -1,6 +1,7 @@
 /* context.c — opening and closing, and the small state that everything above shares.
 
-   A context closes from the top: the rooms' closers first (train … graph), then devices, then the cache and the trace. */
+   A context closes from the top: the rooms' closers first (train … graph), then devices, then the cache and the
+   trace. */
 #include "runtime/runtime_internal.h"
 #include <stdio.h>
 #include <string.h>
@@ -39,21 +40,25 @@ static void build_options(clef__device *d) {
     int major = 0, minor = 0;
     clGetDeviceInfo(d->id, CL_DEVICE_OPENCL_C_VERSION, sizeof text - 1, text, NULL);
     bool has_12 = sscanf(text, "OpenCL C %d.%d", &major, &minor) == 2 && major * 10 + minor >= 12;
-    snprintf(d->options, sizeof d->options, "%s%s", has_12 ? "-cl-std=CL1.2" : "", d->info.f64 ? " -DCLEF_F64=1" : "");
+    snprintf(d->options, sizeof d->options, "%s%s", has_12 ? "-cl-std=CL1.2" : "",
+             d->info.f64 ? " -DCLEF_F64=1" : "");
 }
 
 static bool choose_profile(clef__device *d, const char *name) {
-    if (!name) name = clef__env("CLEF_PROFILE");
-    if (name && !*name) name = NULL;
-    if (clef__profile_choose(name, &d->info, &d->profile)) return true;
+    if (!name)
+        name = clef__env("CLEF_PROFILE");
+    if (name && !*name)
+        name = NULL;
+    if (clef__profile_choose(name, &d->info, &d->profile))
+        return true;
     char names[256];
     clef__profile_names(names, sizeof names);
     clef__fail(d->ctx, CLEF_INVALID, "open: no device profile is called \"%.80s\"; there are: %s", name, names);
     return false;
 }
 
-clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_context context, cl_command_queue queue,
-                                const char *profile) {
+clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_context context,
+                                cl_command_queue queue, const char *profile) {
     clef__device *d = clef__calloc(1, sizeof *d);
     if (!d) {
         clef__fail(ctx, CLEF_MEMORY, "open: out of host memory");
@@ -65,32 +70,40 @@ clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_
     d->info = found->info;
     clef__programs_open(d);
     ctx->device[ctx->n_devices++] = d;
-    if (!choose_profile(d, profile)) return NULL;
+    if (!choose_profile(d, profile))
+        return NULL;
     build_options(d);
     d->saving = clef__cache_saving(d);
     cl_int code = CL_SUCCESS;
     const cl_context_properties on[] = {CL_CONTEXT_PLATFORM, (cl_context_properties)found->platform, 0};
-    if (!context) d->context = clCreateContext(on, 1, &d->id, NULL, NULL, &code);
-    else if ((code = clRetainContext(context)) == CL_SUCCESS) d->context = context;
+    if (!context)
+        d->context = clCreateContext(on, 1, &d->id, NULL, NULL, &code);
+    else if ((code = clRetainContext(context)) == CL_SUCCESS)
+        d->context = context;
     if (code == CL_SUCCESS && !queue)
         d->queue = clCreateCommandQueue(d->context, d->id, ctx->trace ? CL_QUEUE_PROFILING_ENABLE : 0, &code);
-    else if (code == CL_SUCCESS && (code = clRetainCommandQueue(queue)) == CL_SUCCESS) d->queue = queue;
-    if (code == CL_SUCCESS) return d;
+    else if (code == CL_SUCCESS && (code = clRetainCommandQueue(queue)) == CL_SUCCESS)
+        d->queue = queue;
+    if (code == CL_SUCCESS)
+        return d;
     clef__fail_cl(d, code, "open: %s", d->info.name);
     return NULL;
 }
 
 clef_context *clef_open(const clef_options *options) {
     static const clef_options defaults = {0};
-    if (!options) options = &defaults;
+    if (!options)
+        options = &defaults;
     int chosen[CLEF__MAX_DEVICES];
     int n = clef__devices_choose(options->device, chosen);
     clef_context *ctx = n ? clef__context_new(options) : NULL;
-    if (!ctx) return NULL;
+    if (!ctx)
+        return NULL;
     const clef__found *list;
     clef__devices(&list);
     for (int i = 0; i < n; i++)
-        if (!clef__device_open(ctx, &list[chosen[i]], NULL, NULL, options->profile)) return clef__context_abandon(ctx);
+        if (!clef__device_open(ctx, &list[chosen[i]], NULL, NULL, options->profile))
+            return clef__context_abandon(ctx);
     return ctx;
 }
 
@@ -101,18 +114,24 @@ void clef__device_close(clef__device *d) {
     clef__staging_close(d);
     clef__pool_close(d);
     clef__programs_close(d);
-    if (alive && d->queue) clReleaseCommandQueue(d->queue);
-    if (alive && d->context) clReleaseContext(d->context);
-    if (d->info.index < 0) clef__device_free_texts(&d->info); /* not of the list */
+    if (alive && d->queue)
+        clReleaseCommandQueue(d->queue);
+    if (alive && d->context)
+        clReleaseContext(d->context);
+    if (d->info.index < 0)
+        clef__device_free_texts(&d->info); /* not of the list */
     clef__free(d);
 }
 
 void clef_close(clef_context *ctx) {
-    if (!ctx) return;
+    if (!ctx)
+        return;
     for (int r = CLEF__ROOMS - 1; r >= 0; r--)
-        if (ctx->room[r].closer) ctx->room[r].closer(ctx, ctx->room[r].state);
+        if (ctx->room[r].closer)
+            ctx->room[r].closer(ctx, ctx->room[r].state);
     for (int i = 0; i < ctx->n_devices; i++)
-        if (ctx->device[i]->queue && clef__alive(ctx)) clef__finish(ctx->device[i]);
+        if (ctx->device[i]->queue && clef__alive(ctx))
+            clef__finish(ctx->device[i]);
     clef__trace_close(ctx);
     for (int i = ctx->n_devices - 1; i >= 0; i--) clef__device_close(ctx->device[i]);
     clef__cache_close(ctx);
@@ -122,26 +141,22 @@ void clef_close(clef_context *ctx) {
 }
 
 /* ---- rooms ---- */
-void *clef__room_state(const clef_context *ctx, clef__room room) {
-    return ctx->room[room].state;
-}
+void *clef__room_state(const clef_context *ctx, clef__room room) { return ctx->room[room].state; }
 
-void clef__set_room_state(clef_context *ctx, clef__room room, void *state, void (*closer)(clef_context *, void *)) {
+void clef__set_room_state(clef_context *ctx, clef__room room, void *state,
+                          void (*closer)(clef_context *, void *)) {
     ctx->room[room].state = state;
     ctx->room[room].closer = closer;
 }
 
-bool clef__eager(const clef_context *ctx) {
-    return ctx->eager;
-}
+bool clef__eager(const clef_context *ctx) { return ctx->eager; }
 
-bool clef__debug_memory(const clef_context *ctx) {
-    return ctx->debug_memory;
-}
+bool clef__debug_memory(const clef_context *ctx) { return ctx->debug_memory; }
 
 /* ---- random numbers ---- */
 void clef_seed(clef_context *ctx, uint64_t seed) {
-    if (ctx) ctx->random = (clef_random_state){seed, 0};
+    if (ctx)
+        ctx->random = (clef_random_state){seed, 0};
 }
 
 clef_random_state clef_random_get(const clef_context *ctx) {
@@ -149,7 +164,8 @@ clef_random_state clef_random_get(const clef_context *ctx) {
 }
 
 void clef_random_set(clef_context *ctx, clef_random_state state) {
-    if (ctx) ctx->random = state;
+    if (ctx)
+        ctx->random = state;
 }
 
 clef_random_state clef__random_take(clef_context *ctx, uint64_t count) {
@@ -159,69 +175,59 @@ clef_random_state clef__random_take(clef_context *ctx, uint64_t count) {
 }
 
 /* ---- devices ---- */
-int clef__device_count(const clef_context *ctx) {
-    return ctx->n_devices;
-}
+int clef__device_count(const clef_context *ctx) { return ctx->n_devices; }
 
 clef__device *clef__device_at(const clef_context *ctx, int i) {
     return i >= 0 && i < ctx->n_devices ? ctx->device[i] : NULL;
 }
 
-clef_context *clef__device_context(const clef__device *device) {
-    return device->ctx;
-}
+clef_context *clef__device_context(const clef__device *device) { return device->ctx; }
 
-const clef_device_info *clef__device_info(const clef__device *device) {
-    return &device->info;
-}
+const clef_device_info *clef__device_info(const clef__device *device) { return &device->info; }
 
-const clef__profile *clef__device_profile(const clef__device *device) {
-    return &device->profile;
-}
+const clef__profile *clef__device_profile(const clef__device *device) { return &device->profile; }
 
-int clef_context_device_count(const clef_context *ctx) {
-    return ctx ? ctx->n_devices : 0;
-}
+int clef_context_device_count(const clef_context *ctx) { return ctx ? ctx->n_devices : 0; }
 
 bool clef_context_device(const clef_context *ctx, int i, clef_device_info *info) {
-    if (!ctx || !info || i < 0 || i >= ctx->n_devices) return false;
+    if (!ctx || !info || i < 0 || i >= ctx->n_devices)
+        return false;
     *info = ctx->device[i]->info;
     return true;
 }
 
 clef_status clef_synchronize(clef_context *ctx) {
-    if (!ctx) return CLEF_INVALID;
+    if (!ctx)
+        return CLEF_INVALID;
     clef_status status = CLEF_OK;
     for (int i = 0; i < ctx->n_devices; i++) {
         clef_status s = clef__finish(ctx->device[i]);
-        if (status == CLEF_OK) status = s;
+        if (status == CLEF_OK)
+            status = s;
     }
     return status;
 }
 
 /* ---- figures ---- */
-clef_counters *clef__counters(clef_context *ctx) {
-    return &ctx->counters;
-}
+clef_counters *clef__counters(clef_context *ctx) { return &ctx->counters; }
 
-clef_counters clef_counters_get(const clef_context *ctx) {
-    return ctx ? ctx->counters : (clef_counters){0};
-}
+clef_counters clef_counters_get(const clef_context *ctx) { return ctx ? ctx->counters : (clef_counters){0}; }
 
 void clef_on_compile(clef_context *ctx, clef_compile_fn fn, void *user) {
-    if (!ctx) return;
+    if (!ctx)
+        return;
     ctx->on_compile = fn;
     ctx->on_compile_user = user;
 }
 
 void clef__report_compile(clef_context *ctx, int done, int total) {
-    if (ctx->on_compile) ctx->on_compile(ctx->on_compile_user, done, total);
+    if (ctx->on_compile)
+        ctx->on_compile(ctx->on_compile_user, done, total);
 }
 
-clef_memory_info clef_memory(const clef_context *ctx) {
-    return ctx ? ctx->memory : (clef_memory_info){0};
-}
+clef_memory_info clef_memory(const clef_context *ctx) { return ctx ? ctx->memory : (clef_memory_info){0}; }
 
 void clef_memory_reset_peak(clef_context *ctx) {
-    if (ctx) ctx->memory.peak = ctx->memory.used;
+    if (ctx)
+        ctx->memory.peak = ctx->memory.used;
 }

@@ -1,7 +1,7 @@
 /* device.c — all platforms and devices of this machine, and the choice among them.
 
-   The list is made once, under a lock, and lives as long as the process (its strings are handed out).  An empty list is
-   not kept: the next call looks again. */
+   The list is made once, under a lock, and lives as long as the process (its strings are handed out).  An empty
+   list is not kept: the next call looks again. */
 #include "runtime/runtime_internal.h"
 #include <ctype.h>
 #include <stdio.h>
@@ -21,24 +21,31 @@ static void trim(char *text) {
     while (n && isspace((unsigned char)text[n - 1])) text[--n] = 0;
     size_t lead = 0;
     while (text[lead] && isspace((unsigned char)text[lead])) lead++;
-    if (lead) memmove(text, text + lead, n - lead + 1);
+    if (lead)
+        memmove(text, text + lead, n - lead + 1);
 }
 
 static char *device_text(cl_device_id id, cl_device_info what) {
     size_t n = 0;
-    if (clGetDeviceInfo(id, what, 0, NULL, &n) != CL_SUCCESS) n = 0;
+    if (clGetDeviceInfo(id, what, 0, NULL, &n) != CL_SUCCESS)
+        n = 0;
     char *text = clef__calloc(n + 1, 1);
-    if (text && n && clGetDeviceInfo(id, what, n, text, NULL) != CL_SUCCESS) text[0] = 0;
-    if (text) trim(text);
+    if (text && n && clGetDeviceInfo(id, what, n, text, NULL) != CL_SUCCESS)
+        text[0] = 0;
+    if (text)
+        trim(text);
     return text;
 }
 
 static char *platform_text(cl_platform_id id, cl_platform_info what) {
     size_t n = 0;
-    if (clGetPlatformInfo(id, what, 0, NULL, &n) != CL_SUCCESS) n = 0;
+    if (clGetPlatformInfo(id, what, 0, NULL, &n) != CL_SUCCESS)
+        n = 0;
     char *text = clef__calloc(n + 1, 1);
-    if (text && n && clGetPlatformInfo(id, what, n, text, NULL) != CL_SUCCESS) text[0] = 0;
-    if (text) trim(text);
+    if (text && n && clGetPlatformInfo(id, what, n, text, NULL) != CL_SUCCESS)
+        text[0] = 0;
+    if (text)
+        trim(text);
     return text;
 }
 
@@ -48,14 +55,16 @@ static uint64_t device_number(cl_device_id id, cl_device_info what, size_t bytes
         cl_ulong l;
         size_t s;
     } value = {.l = 0};
-    if (clGetDeviceInfo(id, what, bytes, &value, NULL) != CL_SUCCESS) return 0;
+    if (clGetDeviceInfo(id, what, bytes, &value, NULL) != CL_SUCCESS)
+        return 0;
     return bytes == sizeof(cl_uint) ? value.u : bytes == sizeof(cl_ulong) ? value.l : value.s;
 }
 
 bool clef__has_word(const char *words, const char *word) {
     size_t n = strlen(word);
     for (const char *at = words; at && (at = strstr(at, word)); at += n)
-        if ((at == words || at[-1] == ' ') && (at[n] == 0 || at[n] == ' ')) return true;
+        if ((at == words || at[-1] == ' ') && (at[n] == 0 || at[n] == ' '))
+            return true;
     return false;
 }
 
@@ -69,8 +78,10 @@ static const char *type_name(cl_device_type type) {
 
 static const char *why_unusable(cl_device_id id, const clef_device_info *info) {
     int major = 0, minor = 0;
-    if (!device_number(id, CL_DEVICE_AVAILABLE, sizeof(cl_bool))) return "it is not available";
-    if (!device_number(id, CL_DEVICE_COMPILER_AVAILABLE, sizeof(cl_bool))) return "its driver has no compiler";
+    if (!device_number(id, CL_DEVICE_AVAILABLE, sizeof(cl_bool)))
+        return "it is not available";
+    if (!device_number(id, CL_DEVICE_COMPILER_AVAILABLE, sizeof(cl_bool)))
+        return "its driver has no compiler";
     if (sscanf(info->version, "OpenCL %d.%d", &major, &minor) == 2 && major * 10 + minor < 12)
         return "it is older than OpenCL 1.2";
     return NULL;
@@ -109,7 +120,8 @@ static uint32_t float_lanes(cl_device_id id) {
 
 bool clef__device_facts(cl_platform_id platform, cl_device_id id, clef__found *out) {
     clef_device_info info = {.index = -1};
-    if (!read_texts(platform, id, &info)) return false;
+    if (!read_texts(platform, id, &info))
+        return false;
     info.type = type_name((cl_device_type)device_number(id, CL_DEVICE_TYPE, sizeof(cl_device_type)));
     info.compute_units = (uint32_t)device_number(id, CL_DEVICE_MAX_COMPUTE_UNITS, sizeof(cl_uint));
     info.clock_mhz = (uint32_t)device_number(id, CL_DEVICE_MAX_CLOCK_FREQUENCY, sizeof(cl_uint));
@@ -123,7 +135,8 @@ bool clef__device_facts(cl_platform_id platform, cl_device_id id, clef__found *o
     info.f64 = clef__has_word(info.extensions, "cl_khr_fp64") ||
                device_number(id, CL_DEVICE_DOUBLE_FP_CONFIG, sizeof(cl_device_fp_config)) != 0;
     info.f16 = clef__has_word(info.extensions, "cl_khr_fp16");
-    if (info.max_work_group == 0) info.max_work_group = 1;
+    if (info.max_work_group == 0)
+        info.max_work_group = 1;
     *out = (clef__found){platform, id, info, why_unusable(id, &info)};
     return true;
 }
@@ -131,16 +144,19 @@ bool clef__device_facts(cl_platform_id platform, cl_device_id id, clef__found *o
 /* ---- the list ---- */
 static cl_uint platforms(cl_platform_id ids[MAX_PLATFORMS]) {
     cl_uint n = 0;
-    if (clGetPlatformIDs(MAX_PLATFORMS, ids, &n) != CL_SUCCESS) return 0;
+    if (clGetPlatformIDs(MAX_PLATFORMS, ids, &n) != CL_SUCCESS)
+        return 0;
     return n < MAX_PLATFORMS ? n : MAX_PLATFORMS;
 }
 
 static void list_platform(cl_platform_id platform) {
     cl_device_id ids[MAX_FOUND];
     cl_uint n = 0;
-    if (clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, MAX_FOUND, ids, &n) != CL_SUCCESS) return;
+    if (clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, MAX_FOUND, ids, &n) != CL_SUCCESS)
+        return;
     for (cl_uint i = 0; i < n && i < MAX_FOUND && n_found < MAX_FOUND; i++) {
-        if (!clef__device_facts(platform, ids[i], &found[n_found])) return;
+        if (!clef__device_facts(platform, ids[i], &found[n_found]))
+            return;
         found[n_found].info.index = n_found;
         n_found++;
     }
@@ -162,19 +178,23 @@ static void explain_none(void) {
         used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", name ? name : "?");
         clef__free(name);
     }
-    clef__fail(NULL, CLEF_NO_DEVICE,
-               "open: the driver offers no device (platforms: %s); is the home directory writable, is the device there?", names);
+    clef__fail(
+        NULL, CLEF_NO_DEVICE,
+        "open: the driver offers no device (platforms: %s); is the home directory writable, is the device there?",
+        names);
 }
 
 int clef__devices(const clef__found **list) {
     *list = found;
-    if (!clef__start()) return 0;
+    if (!clef__start())
+        return 0;
     pthread_mutex_lock(&lock);
     if (n_found == 0) {
         cl_platform_id ids[MAX_PLATFORMS];
         cl_uint n = platforms(ids);
         for (cl_uint i = 0; i < n; i++) list_platform(ids[i]);
-        if (n_found == 0) explain_none();
+        if (n_found == 0)
+            explain_none();
     }
     pthread_mutex_unlock(&lock);
     return n_found;
@@ -184,7 +204,8 @@ const clef__found *clef__devices_find(cl_device_id id) {
     const clef__found *list;
     int n = clef__devices(&list);
     for (int i = 0; i < n; i++)
-        if (list[i].id == id) return &list[i];
+        if (list[i].id == id)
+            return &list[i];
     return NULL;
 }
 
@@ -196,7 +217,8 @@ int clef_device_count(void) {
 bool clef_device_get(int index, clef_device_info *info) {
     const clef__found *list;
     int n = clef__devices(&list);
-    if (!info || index < 0 || index >= n) return false;
+    if (!info || index < 0 || index >= n)
+        return false;
     *info = list[index].info;
     return true;
 }
@@ -206,7 +228,8 @@ static double score(const clef__found *f) {
     static const char *const order[] = {"other", "accelerator", "cpu", "gpu"};
     double rank = 0;
     for (int i = 0; i < 4; i++)
-        if (strcmp(f->info.type, order[i]) == 0) rank = i;
+        if (strcmp(f->info.type, order[i]) == 0)
+            rank = i;
     /* 1e12 stands above any units times clock */
     return rank * 1e12 + (double)f->info.compute_units * f->info.clock_mhz;
 }
@@ -214,15 +237,18 @@ static double score(const clef__found *f) {
 static bool contains(const char *text, const char *part) {
     size_t n = strlen(part);
     for (; *text; text++)
-        if (strncasecmp(text, part, n) == 0) return true;
+        if (strncasecmp(text, part, n) == 0)
+            return true;
     return false;
 }
 
 typedef enum kind { BY_TYPE, BY_NAME, BY_PLATFORM, KINDS } kind;
 
 static bool matches(const clef__found *f, const char *choice, kind how) {
-    if (!choice) return true;
-    if (how == BY_TYPE) return strcasecmp(f->info.type, choice) == 0;
+    if (!choice)
+        return true;
+    if (how == BY_TYPE)
+        return strcasecmp(f->info.type, choice) == 0;
     return contains(how == BY_NAME ? f->info.name : f->info.platform, choice);
 }
 
@@ -231,9 +257,11 @@ static int best(const clef__found *list, int n, const char *choice) {
     for (int how = BY_TYPE; how < KINDS; how++) {
         int at = -1;
         for (int i = 0; i < n; i++)
-            if (!list[i].unusable && matches(&list[i], choice, (kind)how) && (at < 0 || score(&list[i]) > score(&list[at])))
+            if (!list[i].unusable && matches(&list[i], choice, (kind)how) &&
+                (at < 0 || score(&list[i]) > score(&list[at])))
                 at = i;
-        if (at >= 0) return at;
+        if (at >= 0)
+            return at;
     }
     return -1;
 }
@@ -242,11 +270,13 @@ static void refuse(const clef__found *list, int n, const char *choice, const cha
     char have[CLEF__LINE - 256] = "";
     size_t used = 0;
     for (int i = 0; i < n && used < sizeof have; i++)
-        used += (size_t)snprintf(have + used, sizeof have - used, "%s%d %s (%s, %s%s%s)", i ? "; " : "", i, list[i].info.name,
-                                 list[i].info.type, list[i].info.platform, list[i].unusable ? ": " : "",
-                                 list[i].unusable ? list[i].unusable : "");
-    if (choice) clef__fail(NULL, CLEF_INVALID, "open: device \"%.80s\" %s; there are: %s", choice, why, have);
-    else clef__fail(NULL, CLEF_NO_DEVICE, "open: no device can be used; there are: %s", have);
+        used += (size_t)snprintf(have + used, sizeof have - used, "%s%d %s (%s, %s%s%s)", i ? "; " : "", i,
+                                 list[i].info.name, list[i].info.type, list[i].info.platform,
+                                 list[i].unusable ? ": " : "", list[i].unusable ? list[i].unusable : "");
+    if (choice)
+        clef__fail(NULL, CLEF_INVALID, "open: device \"%.80s\" %s; there are: %s", choice, why, have);
+    else
+        clef__fail(NULL, CLEF_NO_DEVICE, "open: no device can be used; there are: %s", have);
 }
 
 static int choose_one(const clef__found *list, int n, const char *choice) {
@@ -254,22 +284,29 @@ static int choose_one(const clef__found *list, int n, const char *choice) {
     for (const char *c = choice; c && *c; c++) digits = digits && isdigit((unsigned char)*c);
     if (!digits) {
         int at = best(list, n, choice);
-        if (at < 0) refuse(list, n, choice, "not found");
+        if (at < 0)
+            refuse(list, n, choice, "not found");
         return at;
     }
     long index = strlen(choice) < 6 ? strtol(choice, NULL, 10) : n;
-    if (index >= n) refuse(list, n, choice, "not found");
-    else if (list[index].unusable) refuse(list, n, choice, "cannot be used");
-    else return (int)index;
+    if (index >= n)
+        refuse(list, n, choice, "not found");
+    else if (list[index].unusable)
+        refuse(list, n, choice, "cannot be used");
+    else
+        return (int)index;
     return -1;
 }
 
 int clef__devices_choose(const char *choice, int chosen[CLEF__MAX_DEVICES]) {
     const clef__found *list;
     int n = clef__devices(&list), count = 0;
-    if (n == 0) return 0;
-    if (!choice) choice = clef__env("CLEF_DEVICE");
-    if (choice && !*choice) choice = NULL;
+    if (n == 0)
+        return 0;
+    if (!choice)
+        choice = clef__env("CLEF_DEVICE");
+    if (choice && !*choice)
+        choice = NULL;
     /* a name may hold commas itself */
     if (!choice || !strchr(choice, ',') || best(list, n, choice) >= 0) {
         chosen[0] = choose_one(list, n, choice);
@@ -287,7 +324,8 @@ int clef__devices_choose(const char *choice, int chosen[CLEF__MAX_DEVICES]) {
             refuse(list, n, choice, "has an empty part");
             return 0;
         }
-        if ((chosen[count++] = choose_one(list, n, part)) < 0) return 0;
+        if ((chosen[count++] = choose_one(list, n, part)) < 0)
+            return 0;
     }
     return count;
 }

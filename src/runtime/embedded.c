@@ -11,6 +11,7 @@ extern const int clef__embedded_count;
 
 const char *clef__embedded(const char *file) {
     for (int i = 0; i < clef__embedded_count; i++)
-        if (strcmp(clef__embedded_files[i].name, file) == 0) return clef__embedded_files[i].text;
+        if (strcmp(clef__embedded_files[i].name, file) == 0)
+            return clef__embedded_files[i].text;
     return NULL;
 }

@@ -18,6 +18,7 @@ bool clef__env_flag(const char *name) {
     static const char *const yes[] = {"1", "yes", "true", "on"};
     const char *text = clef__env(name);
     for (size_t i = 0; text && i < sizeof yes / sizeof yes[0]; i++)
-        if (strcasecmp(text, yes[i]) == 0) return true;
+        if (strcasecmp(text, yes[i]) == 0)
+            return true;
     return false;
 }

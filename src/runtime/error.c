@@ -1,5 +1,5 @@
-/* error.c — the first error of a context stays, as one line; errors before there is a context stay with their thread.
-   Nothing is printed: lines go to the log callback, outside of any lock. */
+/* error.c — the first error of a context stays, as one line; errors before there is a context stay with their
+   thread. Nothing is printed: lines go to the log callback, outside of any lock. */
 #include "runtime/runtime_internal.h"
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -7,29 +7,22 @@
 
 static _Thread_local clef__error open_error;
 
-const clef__error *clef__open_error(void) {
-    return &open_error;
-}
+const clef__error *clef__open_error(void) { return &open_error; }
 
-void clef__set_open_error(const clef__error *error) {
-    open_error = *error;
-}
+void clef__set_open_error(const clef__error *error) { open_error = *error; }
 
 /* ---- fork ---- */
 static atomic_bool started, stale; /* OpenCL was used here; …in the process this one was forked from */
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 
 static void in_child(void) {
-    if (atomic_load(&started)) atomic_store(&stale, true);
+    if (atomic_load(&started))
+        atomic_store(&stale, true);
 }
 
-static void watch_forks(void) {
-    pthread_atfork(NULL, NULL, in_child);
-}
+static void watch_forks(void) { pthread_atfork(NULL, NULL, in_child); }
 
-bool clef__forked(void) {
-    return atomic_load_explicit(&stale, memory_order_relaxed);
-}
+bool clef__forked(void) { return atomic_load_explicit(&stale, memory_order_relaxed); }
 
 static const char after_fork[] =
     "OpenCL was started before fork and does not work in the child; start it after fork, or exec";
@@ -37,22 +30,23 @@ static const char after_fork[] =
 bool clef__start(void) {
     pthread_once(&fork_once, watch_forks);
     atomic_store(&started, true);
-    if (clef__forked()) clef__fail(NULL, CLEF_STATE, "open: %s", after_fork);
+    if (clef__forked())
+        clef__fail(NULL, CLEF_STATE, "open: %s", after_fork);
     return !clef__forked();
 }
 
 bool clef__usable(clef_context *ctx) {
-    if (!clef__forked()) return true;
+    if (!clef__forked())
+        return true;
     clef__fail(ctx, CLEF_STATE, "context: %s", after_fork);
     return false;
 }
 
-bool clef__alive(const clef_context *ctx) {
-    return !ctx->lost && !clef__forked();
-}
+bool clef__alive(const clef_context *ctx) { return !ctx->lost && !clef__forked(); }
 
 clef_status clef__ready(clef__device *device) {
-    if (clef__alive(device->ctx)) return CLEF_OK;
+    if (clef__alive(device->ctx))
+        return CLEF_OK;
     return clef__usable(device->ctx) ? CLEF_LOST : CLEF_STATE;
 }
 
@@ -60,7 +54,8 @@ clef_status clef__ready(clef__device *device) {
 /* Line breaks of drivers' texts would make two lines of one. */
 static void one_line(char *line) {
     for (char *c = line; *c; c++)
-        if (*c == '\n' || *c == '\r' || *c == '\t') *c = ' ';
+        if (*c == '\n' || *c == '\r' || *c == '\t')
+            *c = ' ';
 }
 
 static void keep(clef_context *ctx, clef_status status, const char *line) {
@@ -70,7 +65,8 @@ static void keep(clef_context *ctx, clef_status status, const char *line) {
         return;
     }
     pthread_mutex_lock(&ctx->lock);
-    if (status == CLEF_LOST) ctx->lost = true;
+    if (status == CLEF_LOST)
+        ctx->lost = true;
     if (ctx->error.status == CLEF_OK) {
         snprintf(ctx->error.line, sizeof ctx->error.line, "%s", line);
         ctx->error.status = status;
@@ -104,13 +100,12 @@ static const cl_row *find_row(cl_int code) {
     };
     static const cl_row other = {0, CLEF_DEVICE, "unknown OpenCL error", "the driver failed"};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        if (rows[i].code == code) return &rows[i];
+        if (rows[i].code == code)
+            return &rows[i];
     return &other;
 }
 
-const char *clef__cl_name(cl_int code) {
-    return find_row(code)->name;
-}
+const char *clef__cl_name(cl_int code) { return find_row(code)->name; }
 
 clef_status clef__fail_cl(clef__device *device, cl_int code, const char *fmt, ...) {
     const cl_row *row = find_row(code);
@@ -119,11 +114,13 @@ clef_status clef__fail_cl(clef__device *device, cl_int code, const char *fmt, ..
     va_start(args, fmt);
     vsnprintf(what, sizeof what, fmt, args);
     va_end(args);
-    return clef__fail(device ? device->ctx : NULL, row->status, "%s: %s (%d): %s", what, row->name, (int)code, row->hint);
+    return clef__fail(device ? device->ctx : NULL, row->status, "%s: %s (%d): %s", what, row->name, (int)code,
+                      row->hint);
 }
 
 void clef__log(clef_context *ctx, clef_log_level level, const char *fmt, ...) {
-    if (!ctx || !ctx->log) return;
+    if (!ctx || !ctx->log)
+        return;
     char line[CLEF__LINE];
     va_list args;
     va_start(args, fmt);
@@ -134,13 +131,9 @@ void clef__log(clef_context *ctx, clef_log_level level, const char *fmt, ...) {
 }
 
 /* ---- public ---- */
-const char *clef_error(const clef_context *ctx) {
-    return ctx ? ctx->error.line : open_error.line;
-}
+const char *clef_error(const clef_context *ctx) { return ctx ? ctx->error.line : open_error.line; }
 
-clef_status clef_error_status(const clef_context *ctx) {
-    return ctx ? ctx->error.status : open_error.status;
-}
+clef_status clef_error_status(const clef_context *ctx) { return ctx ? ctx->error.status : open_error.status; }
 
 void clef_clear_error(clef_context *ctx) {
     if (!ctx) {
@@ -148,10 +141,9 @@ void clef_clear_error(clef_context *ctx) {
         return;
     }
     pthread_mutex_lock(&ctx->lock);
-    if (!ctx->lost) ctx->error = (clef__error){0};
+    if (!ctx->lost)
+        ctx->error = (clef__error){0};
     pthread_mutex_unlock(&ctx->lock);
 }
 
-const char *clef_build_log(const clef_context *ctx) {
-    return ctx && ctx->build_log ? ctx->build_log : "";
-}
+const char *clef_build_log(const clef_context *ctx) { return ctx && ctx->build_log ? ctx->build_log : ""; }

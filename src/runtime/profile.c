@@ -1,7 +1,7 @@
 /* profile.c — which row of cl/profile.def a device gets, from the facts it reports.
 
-   The first row of the device's type begins a chain; where a row asks for more than the device has, its fallback is
-   asked, down to `minimal`, which asks for nothing. */
+   The first row of the device's type begins a chain; where a row asks for more than the device has, its fallback
+   is asked, down to `minimal`, which asks for nothing. */
 #include "runtime/runtime_internal.h"
 #include <stdio.h>
 #include <string.h>
@@ -24,8 +24,10 @@ typedef struct row {
 } row;
 
 static const row rows[ROWS] = {
-#define PROFILE(name, fallback, type, lanes, group, local_bytes, vector, local, items, tile_m, tile_vectors, wide) \
-    [ROW_##name] = {ROW_##fallback, type, lanes, group, local_bytes, {#name, vector, local, items, tile_m, tile_vectors, wide}},
+#define PROFILE(name, fallback, type, lanes, group, local_bytes, vector, local, items, tile_m, tile_vectors, \
+                wide)                                                                                        \
+    [ROW_##name] = {ROW_##fallback, type,        lanes,                                                      \
+                    group,          local_bytes, {#name, vector, local, items, tile_m, tile_vectors, wide}},
 #include "profile.def"
 #undef PROFILE
 };
@@ -45,10 +47,12 @@ static int by_facts(const clef_device_info *info) {
 bool clef__profile_choose(const char *name, const clef_device_info *info, clef__profile *profile) {
     int at = name ? 0 : by_facts(info);
     while (name && at < ROWS && strcasecmp(rows[at].profile.name, name) != 0) at++;
-    if (at == ROWS) return false;
+    if (at == ROWS)
+        return false;
     *profile = rows[at].profile;
     /* a forced profile still may not ask for a larger work-group than there is */
-    if ((size_t)profile->local > info->max_work_group) profile->local = (int)info->max_work_group;
+    if ((size_t)profile->local > info->max_work_group)
+        profile->local = (int)info->max_work_group;
     return true;
 }
 
@@ -67,6 +71,7 @@ bool clef__driver_saves_late(const clef_device_info *info) {
 #undef DRIVER
     };
     for (size_t i = 0; i < sizeof drivers / sizeof drivers[0]; i++)
-        if (strcmp(info->platform, drivers[i].platform) == 0 && strcmp(info->type, drivers[i].type) == 0) return true;
+        if (strcmp(info->platform, drivers[i].platform) == 0 && strcmp(info->type, drivers[i].type) == 0)
+            return true;
     return false;
 }

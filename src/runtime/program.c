@@ -1,8 +1,8 @@
 /* program.c — programs, each compiled once per device.
 
-   A program is found by the hash of what makes it (source, options, device, driver).  The first thread that asks builds it,
-   without the lock; others that want the same one wait for it.  A source that does not compile is remembered as such, with
-   its log; a build that failed for want of memory is tried again by the next who asks. */
+   A program is found by the hash of what makes it (source, options, device, driver).  The first thread that asks
+   builds it, without the lock; others that want the same one wait for it.  A source that does not compile is
+   remembered as such, with its log; a build that failed for want of memory is tried again by the next who asks. */
 #include "runtime/runtime_internal.h"
 #include <stdio.h>
 #include <string.h>
@@ -22,9 +22,11 @@ typedef struct build {
 
 static char *read_log(clef__device *device, cl_program program) {
     size_t n = 0;
-    if (clGetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG, 0, NULL, &n) != CL_SUCCESS || n == 0) return NULL;
+    if (clGetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG, 0, NULL, &n) != CL_SUCCESS || n == 0)
+        return NULL;
     char *log = clef__calloc(n + 1, 1);
-    if (log) clGetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG, n, log, NULL);
+    if (log)
+        clGetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG, n, log, NULL);
     return log;
 }
 
@@ -44,7 +46,8 @@ static bool compile(build *b, cl_program program) {
 /* Some drivers compile kernels when they are made, so that binaries fetched before would be empty of code. */
 static void touch_kernels(cl_program program) {
     cl_uint n = 0;
-    if (clCreateKernelsInProgram(program, 0, NULL, &n) != CL_SUCCESS || n == 0) return;
+    if (clCreateKernelsInProgram(program, 0, NULL, &n) != CL_SUCCESS || n == 0)
+        return;
     cl_kernel *kernels = clef__calloc(n, sizeof *kernels);
     if (kernels && clCreateKernelsInProgram(program, n, kernels, NULL) == CL_SUCCESS)
         for (cl_uint i = 0; i < n; i++) clReleaseKernel(kernels[i]);
@@ -60,13 +63,18 @@ static void save(clef__device *device, clef__program *entry) {
     cl_program program = entry->program;
     entry->unsaved = false;
     touch_kernels(program);
-    if (clGetProgramInfo(program, CL_PROGRAM_NUM_DEVICES, sizeof n, &n, NULL) != CL_SUCCESS || n == 0 || n > 64) return;
-    if (clGetProgramInfo(program, CL_PROGRAM_DEVICES, n * sizeof *ids, ids, NULL) != CL_SUCCESS) return;
+    if (clGetProgramInfo(program, CL_PROGRAM_NUM_DEVICES, sizeof n, &n, NULL) != CL_SUCCESS || n == 0 || n > 64)
+        return;
+    if (clGetProgramInfo(program, CL_PROGRAM_DEVICES, n * sizeof *ids, ids, NULL) != CL_SUCCESS)
+        return;
     while (at < n && ids[at] != device->id) at++;
-    if (clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, n * sizeof *sizes, sizes, NULL) != CL_SUCCESS) return;
-    if (at == n || (bytes = sizes[at]) == 0) return;
+    if (clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, n * sizeof *sizes, sizes, NULL) != CL_SUCCESS)
+        return;
+    if (at == n || (bytes = sizes[at]) == 0)
+        return;
     unsigned char *binary = binaries[at] = clef__alloc(bytes);
-    if (!binary) return;
+    if (!binary)
+        return;
     if (clGetProgramInfo(program, CL_PROGRAM_BINARIES, n * sizeof *binaries, binaries, NULL) == CL_SUCCESS)
         clef__cache_store(device->ctx, entry->key, CLEF__ENTRY_BINARY, binary, bytes);
     clef__free(binary);
@@ -75,7 +83,8 @@ static void save(clef__device *device, clef__program *entry) {
 static bool from_source(build *b) {
     clef_context *ctx = b->device->ctx;
     cl_program program = clCreateProgramWithSource(b->device->context, 1, &b->source, NULL, &b->code);
-    if (!program) return false;
+    if (!program)
+        return false;
     bool built = compile(b, program);
     if (built) {
         pthread_mutex_lock(&ctx->lock);
@@ -83,7 +92,8 @@ static bool from_source(build *b) {
         pthread_mutex_unlock(&ctx->lock);
     }
     b->entry->unsaved = built && b->device->saving == CLEF__SAVE_LATE;
-    if (built && b->device->saving == CLEF__SAVE_AT_ONCE) save(b->device, b->entry);
+    if (built && b->device->saving == CLEF__SAVE_AT_ONCE)
+        save(b->device, b->entry);
     if (!built && b->code == CL_BUILD_PROGRAM_FAILURE && b->device->saving && b->entry->log)
         clef__cache_store(ctx, b->entry->key, CLEF__ENTRY_FAILURE, b->entry->log, strlen(b->entry->log));
     return built;
@@ -93,7 +103,8 @@ static bool load_binary(build *b, const clef__entry *e) {
     cl_int state = CL_SUCCESS;
     cl_program program = clCreateProgramWithBinary(b->device->context, 1, &b->device->id, &e->size,
                                                    (const unsigned char **)&e->payload, &state, &b->code);
-    if (program && state != CL_SUCCESS) clReleaseProgram(program);
+    if (program && state != CL_SUCCESS)
+        clReleaseProgram(program);
     return program && state == CL_SUCCESS && compile(b, program);
 }
 
@@ -107,7 +118,8 @@ static found from_disk(build *b) {
     if (bytes && e.kind == CLEF__ENTRY_FAILURE) {
         clef__free(b->entry->log);
         b->entry->log = clef__calloc(e.size + 1, 1);
-        if (b->entry->log) memcpy(b->entry->log, e.payload, e.size);
+        if (b->entry->log)
+            memcpy(b->entry->log, e.payload, e.size);
         b->code = CL_BUILD_PROGRAM_FAILURE;
         result = KNOWN_FAILURE;
     } else if (bytes && load_binary(b, &e)) {
@@ -125,23 +137,27 @@ static found from_disk(build *b) {
 
 /* The compiler's first complaint, for the error line. */
 static void first_complaint(const char *log, char *line, size_t size) {
-    if (!log) log = "(the driver says nothing)";
+    if (!log)
+        log = "(the driver says nothing)";
     const char *at = strstr(log, "error");
-    if (!at) at = log;
+    if (!at)
+        at = log;
     while (at > log && at[-1] != '\n') at--;
     snprintf(line, size, "%.*s", (int)strcspn(at, "\n"), at);
 }
 
 static clef_status complain(clef__device *device, const clef__program *entry, cl_int code, const char *name) {
     clef_context *ctx = device->ctx;
-    if (code != CL_BUILD_PROGRAM_FAILURE) return clef__fail_cl(device, code, "program: kernel %s", name);
+    if (code != CL_BUILD_PROGRAM_FAILURE)
+        return clef__fail_cl(device, code, "program: kernel %s", name);
     char line[320], *copy = clef__strdup(entry->log ? entry->log : "");
     pthread_mutex_lock(&ctx->lock);
     clef__free(ctx->build_log);
     ctx->build_log = copy;
     pthread_mutex_unlock(&ctx->lock);
     first_complaint(entry->log, line, sizeof line);
-    return clef__fail(ctx, CLEF_BUILD, "program: kernel %s does not compile: %s (clef_build_log has all)", name, line);
+    return clef__fail(ctx, CLEF_BUILD, "program: kernel %s does not compile: %s (clef_build_log has all)", name,
+                      line);
 }
 
 static cl_int build_entry(clef__device *device, clef__program *entry, const char *source, const char *options) {
@@ -163,7 +179,8 @@ static clef__program *look_up(clef__programs *programs, const uint8_t key[32]) {
     return p;
 }
 
-/* The entry, with *mine set when the caller is to build it; NULL when host memory is out.  Waits while another builds. */
+/* The entry, with *mine set when the caller is to build it; NULL when host memory is out.  Waits while another
+ * builds. */
 static clef__program *claim(clef__programs *programs, const uint8_t key[32], bool *mine) {
     pthread_mutex_lock(&programs->lock);
     clef__program *p = look_up(programs, key);
@@ -174,7 +191,8 @@ static clef__program *claim(clef__programs *programs, const uint8_t key[32], boo
         p->next = programs->table[key[0]];
         programs->table[key[0]] = p;
     }
-    if (p && *mine) p->state = CLEF__BUILDING;
+    if (p && *mine)
+        p->state = CLEF__BUILDING;
     pthread_mutex_unlock(&programs->lock);
     return p;
 }
@@ -203,8 +221,10 @@ clef__program *clef__program_get(clef__device *device, const char *source, const
         settle(&device->programs, entry, code);
     }
     clef__free(all);
-    if (!entry) clef__fail(device->ctx, CLEF_MEMORY, "program: out of host memory");
-    else if (entry->state == CLEF__FAILED) complain(device, entry, entry->code, name);
+    if (!entry)
+        clef__fail(device->ctx, CLEF_MEMORY, "program: out of host memory");
+    else if (entry->state == CLEF__FAILED)
+        complain(device, entry, entry->code, name);
     return entry && entry->state == CLEF__READY ? entry : NULL;
 }
 
@@ -213,8 +233,10 @@ void clef__programs_close(clef__device *device) {
     for (int i = 0; i < 256; i++)
         for (clef__program *p; (p = device->programs.table[i]);) {
             device->programs.table[i] = p->next;
-            if (alive && p->unsaved) save(device, p);
-            if (alive && p->program) clReleaseProgram(p->program);
+            if (alive && p->unsaved)
+                save(device, p);
+            if (alive && p->program)
+                clReleaseProgram(p->program);
             clef__free(p->log);
             clef__free(p);
         }

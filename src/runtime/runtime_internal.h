@@ -1,7 +1,7 @@
 /* runtime_internal.h — the runtime's own structs; only files of this room include it (and with it CL/cl.h).
 
-   Locks: ctx->lock guards the error, the build log and the counters; programs.lock guards the program table and is never
-   held while the driver compiles.  Everything else belongs to the one thread that uses the context. */
+   Locks: ctx->lock guards the error, the build log and the counters; programs.lock guards the program table and is
+   never held while the driver compiles.  Everything else belongs to the one thread that uses the context. */
 #ifndef CLEF_RUNTIME_INTERNAL_H
 #define CLEF_RUNTIME_INTERNAL_H
 #ifndef CL_TARGET_OPENCL_VERSION
@@ -30,7 +30,8 @@ const char *clef__env(const char *name);
 
 /* ---- error.c ---- */
 /* "what: CL_OUT_OF_RESOURCES (-5): the device may be out of memory", with the status of that code's row. */
-clef_status clef__fail_cl(clef__device *device, cl_int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+clef_status clef__fail_cl(clef__device *device, cl_int code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 const char *clef__cl_name(cl_int code);
 const clef__error *clef__open_error(void);
 void clef__set_open_error(const clef__error *error);
@@ -68,9 +69,9 @@ enum { CLEF__POOL_CLASSES = 64 * 8 };
 struct clef__buffer {
     clef__device *device;
     cl_mem memory;
-    size_t size;  /* usable bytes */
-    int refs;     /* 0 while cached */
-    bool wrapped; /* the program's own cl_mem: never pooled */
+    size_t size;                   /* usable bytes */
+    int refs;                      /* 0 while cached */
+    bool wrapped;                  /* the program's own cl_mem: never pooled */
     clef__buffer *previous, *next; /* in the pool's list of live buffers, or (next) in its class's free list */
 };
 typedef struct clef__pool {
@@ -89,8 +90,8 @@ typedef struct clef__stage {
     unsigned char *bytes;
 } clef__stage;
 typedef struct clef__staging {
-    clef__stage *open;                /* small writes fill it in turn */
-    clef__stage *oldest, *newest;     /* in flight, in order */
+    clef__stage *open;            /* small writes fill it in turn */
+    clef__stage *oldest, *newest; /* in flight, in order */
     clef__stage *idle;
     size_t flying_bytes, idle_bytes;
 } clef__staging;
@@ -143,7 +144,8 @@ void clef__cache_close(clef_context *ctx);
 void clef__cache_key(const clef_device_info *info, const char *source, const char *options, uint8_t key[32]);
 /* The whole entry's bytes (clef__free them), already checked; NULL if there is none. */
 unsigned char *clef__cache_load(clef_context *ctx, const uint8_t key[32], clef__entry *entry);
-void clef__cache_store(clef_context *ctx, const uint8_t key[32], clef__entry_kind kind, const void *payload, size_t size);
+void clef__cache_store(clef_context *ctx, const uint8_t key[32], clef__entry_kind kind, const void *payload,
+                       size_t size);
 void clef__cache_evict(clef_context *ctx, const uint8_t key[32]);
 /* When programs of this device go to disk. */
 clef__saving clef__cache_saving(const clef__device *device);
@@ -200,8 +202,8 @@ struct clef_context {
 };
 
 /* ---- context.c ---- */
-clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_context context, cl_command_queue queue,
-                                const char *profile);
+clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_context context,
+                                cl_command_queue queue, const char *profile);
 void clef__device_close(clef__device *device);
 clef_context *clef__context_new(const clef_options *options);
 /* Closes a half-open context, its error becoming this thread's open error; returns NULL. */

@@ -14,14 +14,13 @@ static const uint32_t K[64] = {
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
 };
 
-static uint32_t rotr(uint32_t x, int n) {
-    return (x >> n) | (x << (32 - n));
-}
+static uint32_t rotr(uint32_t x, int n) { return (x >> n) | (x << (32 - n)); }
 
 static void compress(uint32_t h[8], const uint8_t *p) {
     uint32_t w[64], v[8];
     for (int t = 0; t < 16; t++)
-        w[t] = (uint32_t)p[4 * t] << 24 | (uint32_t)p[4 * t + 1] << 16 | (uint32_t)p[4 * t + 2] << 8 | p[4 * t + 3];
+        w[t] =
+            (uint32_t)p[4 * t] << 24 | (uint32_t)p[4 * t + 1] << 16 | (uint32_t)p[4 * t + 2] << 8 | p[4 * t + 3];
     for (int t = 16; t < 64; t++) {
         uint32_t s0 = rotr(w[t - 15], 7) ^ rotr(w[t - 15], 18) ^ (w[t - 15] >> 3);
         uint32_t s1 = rotr(w[t - 2], 17) ^ rotr(w[t - 2], 19) ^ (w[t - 2] >> 10);
@@ -55,7 +54,8 @@ void clef__sha256_add(clef__sha256 *s, const void *data, size_t n) {
         s->bytes += take;
         p += take;
         n -= take;
-        if (at + take == 64) compress(s->h, s->block);
+        if (at + take == 64)
+            compress(s->h, s->block);
     }
 }
 
@@ -71,7 +71,8 @@ void clef__sha256_end(clef__sha256 *s, uint8_t digest[32]) {
 }
 
 void clef__sha256_add_text(clef__sha256 *s, const char *text) {
-    if (!text) text = "";
+    if (!text)
+        text = "";
     uint64_t n = strlen(text);
     uint8_t length[8];
     for (int i = 0; i < 8; i++) length[i] = (uint8_t)(n >> (8 * i));

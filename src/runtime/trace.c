@@ -1,7 +1,8 @@
 /* trace.c — CLEF_TRACE=file: what the device did when, as a Chrome trace (chrome://tracing, Perfetto).
 
-   Events are kept until the queue is finished or many have gathered, then read and released.  Device clocks are their own;
-   a marker at the first event ties each of them to the host's.  A second context of the process writes file.2, and so on. */
+   Events are kept until the queue is finished or many have gathered, then read and released.  Device clocks are
+   their own; a marker at the first event ties each of them to the host's.  A second context of the process writes
+   file.2, and so on. */
 #include "runtime/runtime_internal.h"
 #include <stdatomic.h>
 #include <stdio.h>
@@ -35,11 +36,13 @@ double clef__now(void) {
 clef__trace *clef__trace_open(clef_context *ctx) {
     static atomic_int opened;
     const char *name = clef__env("CLEF_TRACE");
-    if (!name || !*name) return NULL;
+    if (!name || !*name)
+        return NULL;
     clef__trace *t = clef__calloc(1, sizeof *t);
     int number = atomic_fetch_add(&opened, 1) + 1;
     char *path = number == 1 ? clef__strdup(name) : clef__format("%s.%d", name, number);
-    if (t && path) t->file = fopen(path, "w");
+    if (t && path)
+        t->file = fopen(path, "w");
     if (t && t->file) {
         fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", t->file);
         t->begin = clef__now();
@@ -56,9 +59,12 @@ clef__trace *clef__trace_open(clef_context *ctx) {
 static void put_text(FILE *file, const char *text) {
     fputc('"', file);
     for (; *text; text++) {
-        if ((unsigned char)*text < 32) fprintf(file, "\\u%04x", (unsigned)*text);
-        else if (*text == '"' || *text == '\\') fprintf(file, "\\%c", *text);
-        else fputc(*text, file);
+        if ((unsigned char)*text < 32)
+            fprintf(file, "\\u%04x", (unsigned)*text);
+        else if (*text == '"' || *text == '\\')
+            fprintf(file, "\\%c", *text);
+        else
+            fputc(*text, file);
     }
     fputc('"', file);
 }
@@ -69,14 +75,15 @@ static void put_row(clef__trace *t, const char *label, int track, double begin, 
     fputs(t->some ? ",\n{\"name\":" : "\n{\"name\":", t->file);
     t->some = true;
     put_text(t->file, label);
-    fprintf(t->file, ",\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f}", track, (begin - t->begin) * 1e6,
-            (end - begin) * 1e6);
+    fprintf(t->file, ",\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f}", track,
+            (begin - t->begin) * 1e6, (end - begin) * 1e6);
     pthread_mutex_unlock(&t->lock);
 }
 
 static void put_track(clef__trace *t, int track, const char *name) {
     pthread_mutex_lock(&t->lock);
-    fprintf(t->file, "%s\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"args\":{\"name\":", t->some ? "," : "", track);
+    fprintf(t->file, "%s\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"args\":{\"name\":",
+            t->some ? "," : "", track);
     t->some = true;
     put_text(t->file, name);
     fputs("}}", t->file);
@@ -85,8 +92,10 @@ static void put_track(clef__trace *t, int track, const char *name) {
 
 static bool times(cl_event event, double *begin, double *end) {
     cl_ulong a = 0, b = 0;
-    if (clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_START, sizeof a, &a, NULL) != CL_SUCCESS) return false;
-    if (clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_END, sizeof b, &b, NULL) != CL_SUCCESS) return false;
+    if (clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_START, sizeof a, &a, NULL) != CL_SUCCESS)
+        return false;
+    if (clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_END, sizeof b, &b, NULL) != CL_SUCCESS)
+        return false;
     *begin = 1e-9 * (double)a;
     *end = 1e-9 * (double)b;
     return true;
@@ -109,15 +118,18 @@ static void collect(clef_context *ctx, int device) {
     t->n = kept;
 }
 
-/* Ties the device's clock to the host's by a marker that ends as we look; without one its own times are written. */
+/* Ties the device's clock to the host's by a marker that ends as we look; without one its own times are written.
+ */
 static void tie(clef__device *device) {
     clef__trace *t = device->ctx->trace;
     cl_event mark = NULL;
     double begin, end;
     t->tied[device->number] = true;
     put_track(t, device->number, device->info.name);
-    if (clEnqueueMarkerWithWaitList(device->queue, 0, NULL, &mark) != CL_SUCCESS) return;
-    if (clWaitForEvents(1, &mark) == CL_SUCCESS && times(mark, &begin, &end)) t->shift[device->number] = clef__now() - end;
+    if (clEnqueueMarkerWithWaitList(device->queue, 0, NULL, &mark) != CL_SUCCESS)
+        return;
+    if (clWaitForEvents(1, &mark) == CL_SUCCESS && times(mark, &begin, &end))
+        t->shift[device->number] = clef__now() - end;
     clReleaseEvent(mark);
 }
 
@@ -131,21 +143,25 @@ void clef__trace_event(clef__device *device, const char *label, cl_event event) 
         clReleaseEvent(event);
         return;
     }
-    if (!t->tied[device->number]) tie(device);
+    if (!t->tied[device->number])
+        tie(device);
     t->pending[t->n++] = (pending){event, label, device->number};
 }
 
 void clef__trace_host(clef_context *ctx, const char *label, double begin, double end) {
-    if (ctx->trace) put_row(ctx->trace, label, HOST, begin, end);
+    if (ctx->trace)
+        put_row(ctx->trace, label, HOST, begin, end);
 }
 
 void clef__trace_collect(clef__device *device) {
-    if (device->ctx->trace) collect(device->ctx, device->number);
+    if (device->ctx->trace)
+        collect(device->ctx, device->number);
 }
 
 void clef__trace_close(clef_context *ctx) {
     clef__trace *t = ctx->trace;
-    if (!t) return;
+    if (!t)
+        return;
     for (int i = 0; i < t->n && clef__alive(ctx); i++) clReleaseEvent(t->pending[i].event);
     put_track(t, HOST, "host: programs");
     fputs("\n]}\n", t->file);

@@ -77,12 +77,11 @@ clef_status clef__diagnose(clef__fit *f, int64_t bad_batch) {
     verdict v = {.fact = "the cause could not be found"};
     find(f, bad_batch, &v);
     long long epoch = f->done + 1, batch = bad_batch + 1;
-    double lr = clef_learning_rate(f->o->optimizer);
     clef_clear_error(f->ctx);
     if (!v.layer[0])
         return clef__fail(f->ctx, CLEF_INVALID, "fit: the loss of epoch %lld, batch %lld is not finite; %s", epoch, batch,
                           v.fact);
     return clef__fail(f->ctx, CLEF_INVALID, "fit: the loss of epoch %lld, batch %lld is not finite; first bad layer: "
                       "%s (%s), %s; try a lower learning rate (now %g) or clip_norm", epoch, batch, v.layer, v.type,
-                      v.fact, lr);
+                      v.fact, f->lr);
 }

@@ -27,6 +27,7 @@ static clef_status optimizer_step(clef__fit *f, clef_tensor *finite) {
     if (f->o->clip_norm > 0) clef_clip_grad_norm(f->module, f->o->clip_norm);
     guard_gradients(f, finite);
     f->pending = 0;
+    f->lr = clef_learning_rate(f->o->optimizer);
     clef_status status = clef_step(f->o->optimizer);
     if (!status && f->o->schedule && f->o->schedule_per_step) status = clef_schedule_tick(f->o->schedule);
     return status;
@@ -68,7 +69,7 @@ static void adapt(clef__fit *f, double now) {
     f->sync_every = wanted < 1 ? 1 : wanted > limit ? limit : wanted;
 }
 
-/* Images per second of the epoch so far. */
+/* Items per second of the epoch so far, without the intervals of compiling; 0 if there was nothing else yet. */
 static double speed(const clef__fit *f, double now) {
     double seconds = now - f->epoch_start - f->compile_wall;
     return seconds > 0 ? (double)(f->items - f->first_item - f->compile_items) / seconds : 0;
@@ -130,6 +131,7 @@ static clef_status begin_epoch(clef__fit *f) {
     f->sync_every = f->sync_every > 1 ? f->sync_every : 1;
     f->first_item = f->sync_items = f->items;
     f->compile_wall = 0;
+    f->lr = clef_learning_rate(f->o->optimizer);
     f->compiled = clef_counters_get(f->ctx).compile_seconds;
     f->epoch_start = f->sync_time = clef__seconds();
     return status;
@@ -143,9 +145,10 @@ static void fill_result(clef__fit *f, const clef__meter_values *values, clef_epo
     result->loss = values->loss / (double)f->items;
     result->accuracy = classes ? values->correct / (double)f->items : NAN;
     result->items_per_second = speed(f, now);
-    result->lr = clef_learning_rate(f->o->optimizer);
-    f->throughput_items += (double)(f->items - f->first_item - f->compile_items);
-    f->throughput_seconds += result->seconds - f->compile_wall;
+    if (result->items_per_second <= 0) result->items_per_second = (double)(f->items - f->first_item) / result->seconds;
+    result->lr = f->lr;
+    f->busy_items += (double)(f->items - f->first_item - f->compile_items);
+    f->busy_seconds += result->seconds - f->compile_wall;
 }
 
 clef_status clef__train_epoch(clef__fit *f, clef_epoch *result) {

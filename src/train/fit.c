@@ -159,6 +159,12 @@ static void finish(clef__fit *f) {
     clef__free(f->leaf);
 }
 
+/* Of all epochs together; where every interval had something to compile, that of the last one. */
+static double overall_speed(const clef__fit *f, const clef__train_room *room) {
+    if (f->busy_items > 0 && f->busy_seconds > 0) return f->busy_items / f->busy_seconds;
+    return room->history.n > 0 ? room->epoch[room->history.n - 1].items_per_second : 0;
+}
+
 clef_status clef_fit(clef_module *module, const clef_fit_options *options, const clef_history **history) {
     if (history) *history = NULL;
     if (!module) return CLEF_INVALID;
@@ -176,7 +182,7 @@ clef_status clef_fit(clef_module *module, const clef_fit_options *options, const
     if (!training) clef_evaluation(module);
     room->history.seconds = clef__seconds() - start;
     room->history.compile_seconds = clef_counters_get(ctx).compile_seconds - compiled;
-    room->history.items_per_second = f.throughput_seconds > 0 ? f.throughput_items / f.throughput_seconds : 0;
+    room->history.items_per_second = overall_speed(&f, room);
     room->history.interrupted = f.interrupted;
     if (history) *history = &room->history;
     return status ? status : f.interrupted ? CLEF_INTERRUPTED : CLEF_OK;

@@ -78,7 +78,8 @@ typedef struct clef__fit {
     int64_t sync_every, since_sync;   /* steps between two readings of the meters */
     int64_t first_item, sync_items, compile_items; /* items at the epoch's start, at the last reading, while compiling */
     double sync_time, epoch_start, compile_wall, compiled;
-    double throughput_items, throughput_seconds;
+    double busy_items, busy_seconds; /* of all epochs, without intervals of compiling */
+    double lr;                       /* of the last step */
     bool stopped, interrupted, resumed_inside;
 } clef__fit;
 

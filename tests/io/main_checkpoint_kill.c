@@ -1,6 +1,6 @@
 /* A child trains and saves a checkpoint after every step; it is killed at a random moment and started again from its file,
    until it has done all steps.  The file always loads, and the end equals a run that was never killed.
-   ctest: timeout=600 */
+   ctest: timeout=900 */
 #include "support/io_files.h"
 #include "training.h"
 #include <signal.h>
@@ -16,7 +16,7 @@ enum { KILLS = 100 };
 /* Trains to the last step from whatever the file says, telling its parent of every step through `tell`. */
 static int child(const char *path, int64_t steps, int tell) {
     training t;
-    if (!training_open(&t, 3)) {
+    if (!training_open(&t, 3, true)) {
         fprintf(stderr, "%s\n", clef_error(t.ctx));
         return 1;
     }

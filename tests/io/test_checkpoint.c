@@ -28,13 +28,13 @@ static void expect_error(clef_context *ctx, clef_status status, const char *said
 
 Test(checkpoint, resuming_is_exact) {
     training whole, part;
-    cr_assert(training_open(&whole, 3), "%s", clef_error(whole.ctx));
+    cr_assert(training_open(&whole, 3, false), "%s", clef_error(whole.ctx));
     const char *path = io_path(dir, "last.ckpt");
     cr_assert(training_run(&whole, 7), "%s", clef_error(whole.ctx)); /* in the middle of the second epoch */
     clef_checkpoint saved = training_parts(&whole);
     cr_assert_eq(clef_checkpoint_save(whole.ctx, path, &saved), CLEF_OK, "%s", clef_error(whole.ctx));
     cr_assert(training_run(&whole, 6), "%s", clef_error(whole.ctx));
-    cr_assert(training_open(&part, 99), "%s", clef_error(part.ctx)); /* another seed: everything has to come from the file */
+    cr_assert(training_open(&part, 99, false), "%s", clef_error(part.ctx)); /* another seed: everything has to come from the file */
     cr_assert(training_run(&part, 1), "%s", clef_error(part.ctx));
     clef_checkpoint loaded = training_parts(&part);
     cr_assert_eq(clef_checkpoint_load(part.ctx, path, &loaded), CLEF_OK, "%s", clef_error(part.ctx));
@@ -49,7 +49,7 @@ Test(checkpoint, resuming_is_exact) {
 
 Test(checkpoint, saving_changes_nothing) {
     training a, b;
-    cr_assert(training_open(&a, 3) && training_open(&b, 3));
+    cr_assert(training_open(&a, 3, false) && training_open(&b, 3, false));
     cr_assert(training_run(&a, 6));
     for (int i = 0; i < 6; i++) {
         cr_assert(training_run(&b, 1));
@@ -92,7 +92,7 @@ Test(checkpoint, bad_files_change_nothing) {
         {"\"shape\":[2,1,3,3]", "\"shape\":[1,2,3,3]", CLEF_SHAPE, "is [1,2,3,3] in the file but [2,1,3,3] here"},
     };
     training t, reference;
-    cr_assert(training_open(&t, 3) && training_open(&reference, 3));
+    cr_assert(training_open(&t, 3, false) && training_open(&reference, 3, false));
     cr_assert(training_run(&t, 4) && training_run(&reference, 4));
     clef_checkpoint parts = training_parts(&t);
     char path[1024], bad[1024];
@@ -124,7 +124,7 @@ Test(checkpoint, bad_files_change_nothing) {
 
 Test(checkpoint, parts_and_notes) {
     training t;
-    cr_assert(training_open(&t, 3));
+    cr_assert(training_open(&t, 3, false));
     const char *path = io_path(dir, "part");
     clef_checkpoint only = {.module = t.net, .epoch = -5, .metric = -0.0, .note = "caf\xe9 \xc3\xa9 \"x\"\n"}, back = {.module = t.net};
     cr_assert_eq(clef_checkpoint_save(t.ctx, path, &only), CLEF_OK, "%s", clef_error(t.ctx));

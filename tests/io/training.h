@@ -1,5 +1,5 @@
 /* training.h — a small training run with everything a checkpoint holds: dropout and batch norm (random numbers, buffers),
-   Adam, a schedule per step, a shuffled loader with augmentation. */
+   Adam, a schedule per step, a shuffled loader with augmentation; and a smaller one that starts fast. */
 #ifndef CLEF_TEST_IO_TRAINING_H
 #define CLEF_TEST_IO_TRAINING_H
 #include "clef.h"
@@ -16,15 +16,26 @@ typedef struct training {
     int64_t steps;
 } training;
 
-/* False when anything fails; ctx may be NULL on return. */
-static inline bool training_open(training *t, uint64_t seed) {
-    *t = (training){.ctx = clef_open(&(clef_options){.seed = seed})};
-    if (!t->ctx) return false;
+static inline void training_full_net(training *t) {
     t->net = clef_sequential(
         t->ctx, CLEF_LAYERS(clef_nn_conv2d(t->ctx, 1, 2, 3, NULL), clef_nn_batch_norm2d(t->ctx, 2, NULL), clef_nn_relu(t->ctx),
                             clef_nn_flatten(t->ctx), clef_nn_dropout(t->ctx, 0.25), clef_nn_linear(t->ctx, 2 * 6 * 6, 10, NULL)));
-    clef_train(t->net);
     t->optimizer = clef_adam(t->net, &(clef_adam_options){.lr = 1e-2});
+}
+
+static inline void training_fast_net(training *t) {
+    t->net = clef_sequential(
+        t->ctx, CLEF_LAYERS(clef_nn_flatten(t->ctx), clef_nn_dropout(t->ctx, 0.25), clef_nn_linear(t->ctx, 64, 10, NULL)));
+    t->optimizer = clef_sgd(t->net, &(clef_sgd_options){.lr = 1e-2, .momentum = 0.9});
+}
+
+/* False when anything fails; ctx may be NULL on return. */
+static inline bool training_open(training *t, uint64_t seed, bool fast) {
+    *t = (training){.ctx = clef_open(&(clef_options){.seed = seed})};
+    if (!t->ctx) return false;
+    if (fast) training_fast_net(t);
+    else training_full_net(t);
+    clef_train(t->net);
     t->schedule = clef_schedule_new(t->optimizer, &(clef_schedule_options){.kind = CLEF_SCHEDULE_COSINE, .total = 40, .warmup = 3});
     clef_dataset *data = clef_dataset_take(clef_digits(t->ctx, CLEF_TRAIN), 80);
     t->loader = clef_loader_open(

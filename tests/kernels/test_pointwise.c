@@ -134,37 +134,55 @@ static void check_second(const unary_row *r, const double *x, int n, clef_tensor
     free(have);
 }
 
-/* Value, slope and curvature of one row in one evaluation. */
-static void check_row(clef_context *ctx, const unary_row *r, clef_dtype dtype) {
+/* Value, slope and curvature of one row. */
+typedef struct trial {
+    const unary_row *row;
+    double *x, *g, *h;
+    clef_tensor *tx, *out[3]; /* y, dx, ddx; NULL where there is none */
+} trial;
+
+static void prepare(clef_context *ctx, trial *t, const unary_row *r, clef_dtype dtype) {
     int n = size();
-    double *x = spread(n, r->span[0], r->span[1], 3), *g = spread(n, -1, 1, 4), *h = spread(n, 0.5, 1, 5);
+    *t = (trial){ r, spread(n, r->span[0], r->span[1], 3), spread(n, -1, 1, 4), spread(n, 0.5, 1, 5), NULL, { NULL, NULL, NULL } };
     clef_shape shape = CLEF_SHAPE(n);
-    clef_tensor *tx = parameter(tensor_of(ctx, shape, dtype, x)), *tg = tensor_of(ctx, shape, dtype, g);
-    clef_tensor *th = tensor_of(ctx, shape, dtype, h), *y = apply(r, tx), *dx = NULL, *ddx = NULL;
-    cr_assert(y, "%s: %s", r->name, clef_error(ctx));
-    cr_expect(clef_tensor_dtype(y) == (test_domain(r->domain) ? CLEF_BOOL : dtype), "%s gives %s", r->name,
-              clef_dtype_name(clef_tensor_dtype(y)));
-    if (!zero(r->backward)) {
-        cr_assert(clef_grad(y, tg, &tx, 1, true, &dx) == CLEF_OK, "%s: %s", r->name, clef_error(ctx));
-        if (!zero(r->second)) cr_assert(clef_grad(dx, th, &tx, 1, false, &ddx) == CLEF_OK, "%s: %s", r->name, clef_error(ctx));
-    } else if (!test_domain(r->domain)) {
-        clef_grad(y, tg, &tx, 1, false, &dx);
-    }
-    cr_assert(clef_eval_all((clef_tensor *[]){ y, dx ? dx : y, ddx ? ddx : y }, 3) == CLEF_OK, "%s: %s", r->name, clef_error(ctx));
-    check_values(r, dtype, x, n, y);
-    bool wide = dtype == CLEF_F64;
-    if (dx) check_slope(r, x, n, dx, g, wide ? 1e-6 : 1e-4, wide ? 1e-7 : 2e-5);
-    for (int i = 0; i < n; i++) g[i] *= h[i];
-    if (ddx) check_second(r, x, n, ddx, g, wide ? 1e-4 : 1e-3, wide ? 1e-5 : 1e-4);
-    clef_release(tx);
-    free(x), free(g), free(h);
+    t->tx = parameter(tensor_of(ctx, shape, dtype, t->x));
+    clef_tensor *g = tensor_of(ctx, shape, dtype, t->g), *h = tensor_of(ctx, shape, dtype, t->h);
+    t->out[0] = apply(r, t->tx);
+    cr_assert(t->out[0], "%s: %s", r->name, clef_error(ctx));
+    cr_expect(clef_tensor_dtype(t->out[0]) == (test_domain(r->domain) ? CLEF_BOOL : dtype), "%s gives %s", r->name,
+              clef_dtype_name(clef_tensor_dtype(t->out[0])));
+    if (test_domain(r->domain)) return;
+    cr_assert(clef_grad(t->out[0], g, &t->tx, 1, true, &t->out[1]) == CLEF_OK, "%s: %s", r->name, clef_error(ctx));
+    if (zero(r->backward) || zero(r->second)) return;
+    cr_assert(clef_grad(t->out[1], h, &t->tx, 1, false, &t->out[2]) == CLEF_OK, "%s: %s", r->name, clef_error(ctx));
 }
 
+static void check_trial(trial *t, clef_dtype dtype) {
+    int n = size();
+    bool wide = dtype == CLEF_F64;
+    check_values(t->row, dtype, t->x, n, t->out[0]);
+    if (t->out[1]) check_slope(t->row, t->x, n, t->out[1], t->g, wide ? 1e-6 : 1e-4, wide ? 1e-7 : 2e-5);
+    for (int i = 0; i < n; i++) t->g[i] *= t->h[i];
+    if (t->out[2]) check_second(t->row, t->x, n, t->out[2], t->g, wide ? 1e-4 : 1e-3, wide ? 1e-5 : 1e-4);
+    clef_release(t->tx);
+    free(t->x), free(t->g), free(t->h);
+}
+
+/* Several rows to an evaluation, as a kernel costs more to compile than to run. */
 static void check_rows(clef_dtype dtype, int part, int parts) {
+    enum { TOGETHER = 4 };
     clef_context *ctx = open_seeded(1);
     if (dtype == CLEF_F64 && !has_f64(ctx)) cr_skip_test("this device has no f64");
-    for (int i = part; i < N_UNARY; i += test_small() ? 3 * parts : parts) {
-        check_row(ctx, &unary[i], dtype);
+    int step = test_small() ? 3 * parts : parts;
+    for (int i = part; i < N_UNARY; i += TOGETHER * step) {
+        trial t[TOGETHER];
+        clef_tensor *all[3 * TOGETHER];
+        int trials = 0, n = 0;
+        for (int k = i; k < N_UNARY && trials < TOGETHER; k += step) prepare(ctx, &t[trials++], &unary[k], dtype);
+        for (int k = 0; k < 3 * trials; k++)
+            if (t[k / 3].out[k % 3]) all[n++] = t[k / 3].out[k % 3];
+        cr_assert(clef_eval_all(all, n) == CLEF_OK, "%s … : %s", t[0].row->name, clef_error(ctx));
+        for (int k = 0; k < trials; k++) check_trial(&t[k], dtype);
         clef_end_step(ctx);
     }
     clef_close(ctx);

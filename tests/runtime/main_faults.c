@@ -1,10 +1,10 @@
-/* Any host allocation and any OpenCL call may fail: the N-th one, once or from then on, N = 1, 2, … until a run passes
-   untouched.  No run may crash, leak host memory or OpenCL objects, or fail without an error line; a context that saw one
-   failure must work again afterwards.
+/* Any host allocation and any OpenCL call may fail: the N-th one, once or from then on, N = 1, 2, … until a run
+   passes untouched.  No run may crash, leak host memory or OpenCL objects, or fail without an error line; a
+   context that saw one failure must work again afterwards.
 
-   The program defines the OpenCL functions that Clef calls and passes them on to the real ones, so it sees every call.
-   A plain program, so that it also runs under sanitizers.
-   ctest: timeout=600 */
+   The program defines the OpenCL functions that Clef calls and passes them on to the real ones, so it sees every
+   call. A plain program, so that it also runs under sanitizers. */
+/* ctest: timeout=600 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* RTLD_NEXT */
 #endif
@@ -12,17 +12,19 @@
 #include <dlfcn.h>
 
 /* ---- the N-th call fails ---- */
-static long countdown;  /* 0: never */
+static long countdown; /* 0: never */
 static bool for_ever, struck;
-static long ledger;     /* OpenCL objects made and not released */
+static long ledger; /* OpenCL objects made and not released */
 
-static uint32_t storm;  /* not 0: calls fail at random, one in four */
+static uint32_t storm; /* not 0: calls fail at random, one in four */
 
 static bool fails(void) {
-    if (storm) return (storm = storm * 1664525u + 1013904223u) >> 30 == 0;
+    if (storm)
+        return (storm = storm * 1664525u + 1013904223u) >> 30 == 0;
     if (countdown > 0 && --countdown == 0) {
         struck = true;
-        if (for_ever) countdown = 1;
+        if (for_ever)
+            countdown = 1;
         return true;
     }
     return false;
@@ -30,32 +32,37 @@ static bool fails(void) {
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
-#define CREATES(type, name, parameters, arguments)                \
-    type name parameters {                                        \
-        if (opencl_faults && fails()) {                           \
-            if (code) *code = CL_OUT_OF_RESOURCES;                \
-            return NULL;                                          \
-        }                                                         \
-        type made = REAL(name) arguments;                         \
-        if (made) ledger++;                                       \
-        return made;                                              \
+#define CREATES(type, name, parameters, arguments) \
+    type name parameters {                         \
+        if (opencl_faults && fails()) {            \
+            if (code)                              \
+                *code = CL_OUT_OF_RESOURCES;       \
+            return NULL;                           \
+        }                                          \
+        type made = REAL(name) arguments;          \
+        if (made)                                  \
+            ledger++;                              \
+        return made;                               \
     }
-#define DOES(name, parameters, arguments)                         \
-    cl_int name parameters {                                      \
-        if (opencl_faults && fails()) return CL_OUT_OF_RESOURCES; \
-        return REAL(name) arguments;                              \
+#define DOES(name, parameters, arguments) \
+    cl_int name parameters {              \
+        if (opencl_faults && fails())     \
+            return CL_OUT_OF_RESOURCES;   \
+        return REAL(name) arguments;      \
     }
-#define ENQUEUES(name, parameters, arguments)                     \
-    cl_int name parameters {                                      \
-        if (opencl_faults && fails()) return CL_OUT_OF_RESOURCES; \
-        cl_int result = REAL(name) arguments;                     \
-        if (result == CL_SUCCESS && event) ledger++;              \
-        return result;                                            \
+#define ENQUEUES(name, parameters, arguments) \
+    cl_int name parameters {                  \
+        if (opencl_faults && fails())         \
+            return CL_OUT_OF_RESOURCES;       \
+        cl_int result = REAL(name) arguments; \
+        if (result == CL_SUCCESS && event)    \
+            ledger++;                         \
+        return result;                        \
     }
-#define RELEASES(name, type)                                      \
-    cl_int name(type object) {                                    \
-        ledger--;                                                 \
-        return REAL(name)(object);                                \
+#define RELEASES(name, type)       \
+    cl_int name(type object) {     \
+        ledger--;                  \
+        return REAL(name)(object); \
     }
 static bool opencl_faults;
 
@@ -63,24 +70,27 @@ CREATES(cl_context, clCreateContext,
         (const cl_context_properties *p, cl_uint n, const cl_device_id *d,
          void(CL_CALLBACK *f)(const char *, const void *, size_t, void *), void *u, cl_int *code),
         (p, n, d, f, u, code))
-CREATES(cl_command_queue, clCreateCommandQueue, (cl_context c, cl_device_id d, cl_command_queue_properties p, cl_int *code),
-        (c, d, p, code))
-CREATES(cl_mem, clCreateBuffer, (cl_context c, cl_mem_flags f, size_t n, void *h, cl_int *code), (c, f, n, h, code))
-CREATES(cl_program, clCreateProgramWithSource, (cl_context c, cl_uint n, const char **s, const size_t *l, cl_int *code),
-        (c, n, s, l, code))
+CREATES(cl_command_queue, clCreateCommandQueue,
+        (cl_context c, cl_device_id d, cl_command_queue_properties p, cl_int *code), (c, d, p, code))
+CREATES(cl_mem, clCreateBuffer, (cl_context c, cl_mem_flags f, size_t n, void *h, cl_int *code),
+        (c, f, n, h, code))
+CREATES(cl_program, clCreateProgramWithSource,
+        (cl_context c, cl_uint n, const char **s, const size_t *l, cl_int *code), (c, n, s, l, code))
 CREATES(cl_program, clCreateProgramWithBinary,
-        (cl_context c, cl_uint n, const cl_device_id *d, const size_t *l, const unsigned char **b, cl_int *s, cl_int *code),
+        (cl_context c, cl_uint n, const cl_device_id *d, const size_t *l, const unsigned char **b, cl_int *s,
+         cl_int *code),
         (c, n, d, l, b, s, code))
 CREATES(cl_kernel, clCreateKernel, (cl_program p, const char *name, cl_int *code), (p, name, code))
 DOES(clBuildProgram,
-     (cl_program p, cl_uint n, const cl_device_id *d, const char *o, void(CL_CALLBACK *f)(cl_program, void *), void *u),
+     (cl_program p, cl_uint n, const cl_device_id *d, const char *o, void(CL_CALLBACK *f)(cl_program, void *),
+      void *u),
      (p, n, d, o, f, u))
 DOES(clGetProgramBuildInfo, (cl_program p, cl_device_id d, cl_program_build_info w, size_t n, void *v, size_t *r),
      (p, d, w, n, v, r))
 DOES(clGetProgramInfo, (cl_program p, cl_program_info w, size_t n, void *v, size_t *r), (p, w, n, v, r))
 DOES(clGetDeviceInfo, (cl_device_id d, cl_device_info w, size_t n, void *v, size_t *r), (d, w, n, v, r))
-DOES(clGetKernelWorkGroupInfo, (cl_kernel k, cl_device_id d, cl_kernel_work_group_info w, size_t n, void *v, size_t *r),
-     (k, d, w, n, v, r))
+DOES(clGetKernelWorkGroupInfo,
+     (cl_kernel k, cl_device_id d, cl_kernel_work_group_info w, size_t n, void *v, size_t *r), (k, d, w, n, v, r))
 DOES(clGetEventInfo, (cl_event e, cl_event_info w, size_t n, void *v, size_t *r), (e, w, n, v, r))
 DOES(clSetKernelArg, (cl_kernel k, cl_uint i, size_t n, const void *v), (k, i, n, v))
 DOES(clWaitForEvents, (cl_uint n, const cl_event *e), (n, e))
@@ -95,12 +105,15 @@ ENQUEUES(clEnqueueWriteBuffer,
           cl_event *event),
          (q, m, b, o, s, p, n, w, event))
 ENQUEUES(clEnqueueReadBuffer,
-         (cl_command_queue q, cl_mem m, cl_bool b, size_t o, size_t s, void *p, cl_uint n, const cl_event *w, cl_event *event),
+         (cl_command_queue q, cl_mem m, cl_bool b, size_t o, size_t s, void *p, cl_uint n, const cl_event *w,
+          cl_event *event),
          (q, m, b, o, s, p, n, w, event))
 ENQUEUES(clEnqueueCopyBuffer,
-         (cl_command_queue q, cl_mem a, cl_mem b, size_t o, size_t p, size_t s, cl_uint n, const cl_event *w, cl_event *event),
+         (cl_command_queue q, cl_mem a, cl_mem b, size_t o, size_t p, size_t s, cl_uint n, const cl_event *w,
+          cl_event *event),
          (q, a, b, o, p, s, n, w, event))
-ENQUEUES(clEnqueueMarkerWithWaitList, (cl_command_queue q, cl_uint n, const cl_event *w, cl_event *event), (q, n, w, event))
+ENQUEUES(clEnqueueMarkerWithWaitList, (cl_command_queue q, cl_uint n, const cl_event *w, cl_event *event),
+         (q, n, w, event))
 RELEASES(clReleaseContext, cl_context)
 RELEASES(clReleaseCommandQueue, cl_command_queue)
 RELEASES(clReleaseMemObject, cl_mem)
@@ -109,9 +122,11 @@ RELEASES(clReleaseKernel, cl_kernel)
 RELEASES(clReleaseEvent, cl_event)
 
 cl_int clCreateKernelsInProgram(cl_program p, cl_uint n, cl_kernel *kernels, cl_uint *made) {
-    if (opencl_faults && fails()) return CL_OUT_OF_RESOURCES;
+    if (opencl_faults && fails())
+        return CL_OUT_OF_RESOURCES;
     cl_int result = REAL(clCreateKernelsInProgram)(p, n, kernels, made);
-    if (result == CL_SUCCESS && kernels) ledger += n;
+    if (result == CL_SUCCESS && kernels)
+        ledger += n;
     return result;
 }
 
@@ -120,7 +135,8 @@ static long live;
 
 static void *take(void *user, size_t bytes) {
     (void)user;
-    if (!opencl_faults && fails()) return NULL;
+    if (!opencl_faults && fails())
+        return NULL;
     void *p = malloc(bytes);
     live += p != NULL;
     return p;
@@ -147,9 +163,9 @@ static bool upload_and_copy(clef__device *device) {
     for (size_t i = 0; i < sizeof host; i++) host[i] = (unsigned char)(i * 7);
     memset(back, 0, sizeof back);
     clef__buffer *a = clef__buffer_new(device, sizeof host), *b = clef__buffer_new(device, sizeof host);
-    good = a && b && clef__buffer_write(a, 0, host, sizeof host) == CLEF_OK;                          /* a stage of its own */
+    good = a && b && clef__buffer_write(a, 0, host, sizeof host) == CLEF_OK; /* a stage of its own */
     for (size_t at = 0; good && at < sizeof host; at += 60000)
-        good = clef__buffer_write(a, at, host + at, 60000) == CLEF_OK;                                /* shared stages */
+        good = clef__buffer_write(a, at, host + at, 60000) == CLEF_OK; /* shared stages */
     good = good && clef__buffer_copy(b, 0, a, 0, sizeof host) == CLEF_OK && clef__flush(device) == CLEF_OK;
     good = good && clef__buffer_read(b, 0, back, sizeof back) == CLEF_OK;
     if (good && memcmp(host, back, sizeof host) != 0) {
@@ -163,7 +179,8 @@ static bool upload_and_copy(clef__device *device) {
 
 static bool work(clef__device *device) {
     bool good = upload_and_copy(device) && add_works(device, add_source) && clef__finish(device) == CLEF_OK;
-    return good && clef__kernel_new(device, "__kernel void g(__global int *x) { x[0] = nonesuch; }", "", "g") == NULL &&
+    return good &&
+           clef__kernel_new(device, "__kernel void g(__global int *x) { x[0] = nonesuch; }", "", "g") == NULL &&
            clef_error_status(clef__device_context(device)) == CLEF_BUILD;
 }
 
@@ -173,19 +190,24 @@ static bool run(long n, bool again) {
     for_ever = again;
     struck = complete = false;
     clef_context *ctx = clef_open(&(clef_options){.cache_dir = cache_dir});
-    if (!ctx && clef_error_status(NULL) == CLEF_OK) return printf("open failed without an error\n"), false;
+    if (!ctx && clef_error_status(NULL) == CLEF_OK)
+        return printf("open failed without an error\n"), false;
     if (ctx) {
         clef__device *device = clef__device_at(ctx, 0);
         complete = work(device);
-        if (!complete && clef_error_status(ctx) == CLEF_OK) return printf("failed without an error\n"), false;
+        if (!complete && clef_error_status(ctx) == CLEF_OK)
+            return printf("failed without an error\n"), false;
         countdown = 0;
         clef_clear_error(ctx);
-        if (!add_works(device, add_source)) return printf("does not recover: %s\n", clef_error(ctx)), false;
-        if (ledger == 0 || live == 0) return printf("the calls were not seen\n"), false;
+        if (!add_works(device, add_source))
+            return printf("does not recover: %s\n", clef_error(ctx)), false;
+        if (ledger == 0 || live == 0)
+            return printf("the calls were not seen\n"), false;
         clef_close(ctx);
     }
     countdown = 0;
-    if (live || ledger) return printf("%ld allocations and %ld OpenCL objects leak\n", live, ledger), false;
+    if (live || ledger)
+        return printf("%ld allocations and %ld OpenCL objects leak\n", live, ledger), false;
     return true;
 }
 
@@ -196,11 +218,13 @@ static bool sweep(bool of_opencl, bool again, int *runs) {
             printf("%s call %ld %s\n", of_opencl ? "OpenCL" : "allocation", n, again ? "and all later ones" : "");
             return false;
         }
-        if (!struck) return complete;
+        if (!struck)
+            return complete;
     }
 }
 
-/* Calls fail at random while bytes move: some uploads fail, but none succeeds with wrong bytes (upload_and_copy looks). */
+/* Calls fail at random while bytes move: some uploads fail, but none succeeds with wrong bytes (upload_and_copy
+ * looks). */
 static bool weather(void) {
     clef_context *ctx = clef_open(&(clef_options){.cache_dir = ""});
     int good = 0;
@@ -216,19 +240,43 @@ static bool weather(void) {
     return good > 1 && good < 1000 && live == 0 && ledger == 0;
 }
 
+/* A buffer that had to be cut short of its size class must not be handed out for more than it holds. */
+static bool short_buffer(void) {
+    clef_context *ctx = clef_open(&(clef_options){.cache_dir = ""});
+    clef__device *device = clef__device_at(ctx, 0);
+    opencl_faults = true;
+    for_ever = false;
+    clef__buffer *whole = clef__buffer_new(device, 1100000);
+    size_t size = clef__buffer_size(whole), cut_size;
+    countdown = 1;
+    clef__buffer *cut = clef__buffer_new(device, 1100000);
+    cut_size = clef__buffer_size(cut);
+    clef__buffer_release(cut);
+    clef__buffer *next = clef__buffer_new(device, size);
+    bool good = cut_size >= 1100000 && cut_size < size && clef__buffer_size(next) >= size;
+    clef__buffer_release(whole);
+    clef__buffer_release(next);
+    clef_close(ctx);
+    if (!good)
+        printf("a buffer of %zu bytes was cut to %zu and handed out for %zu\n", size, cut_size, size);
+    return good;
+}
+
 int main(void) {
     int runs = 0;
     const char *dir = cache_dir = temporary_dir();
     setenv("CLEF_CACHE", "force", 1);
     clef_set_allocator(&(clef_allocator){take, retake, drop, NULL});
     clef_context *ctx = clef_open(NULL); /* the list of devices stays with the process */
-    if (!ctx) return printf("%s\n", clef_error(NULL)), 77;
+    if (!ctx)
+        return printf("%s\n", clef_error(NULL)), 77;
     clef_close(ctx);
     live = ledger = 0;
-    bool good = sweep(false, false, &runs) && sweep(false, true, &runs) && sweep(true, false, &runs) && sweep(true, true, &runs);
+    bool good = sweep(false, false, &runs) && sweep(false, true, &runs) && sweep(true, false, &runs) &&
+                sweep(true, true, &runs);
     cache_dir = ""; /* once more without the cache, through the compiler */
     good = good && sweep(true, false, &runs);
-    good = good && weather();
+    good = good && short_buffer() && weather();
     printf("%d failures injected: %s\n", runs, good ? "all handled" : "not all handled");
     remove_dir(dir);
     return !good;

@@ -1,12 +1,12 @@
-/* The runtime's life in one plain program, for the sanitizers: open, build in several threads, move bytes, fail, close;
-   a context per thread; fork.
-   ctest: timeout=300 */
+/* The runtime's life in one plain program, for the sanitizers: open, build in several threads, move bytes, fail,
+   close; a context per thread; fork. */
+/* ctest: timeout=300 */
 #include "runtime_support.h"
-#include <sys/wait.h>
 
-#define CHECK(what) \
-    do { \
-        if (!(what)) return printf("%s:%d: %s does not hold\n", __FILE__, __LINE__, #what), 1; \
+#define CHECK(what)                                                                   \
+    do {                                                                              \
+        if (!(what))                                                                  \
+            return printf("%s:%d: %s does not hold\n", __FILE__, __LINE__, #what), 1; \
     } while (0)
 
 enum { THREADS = 4 };
@@ -16,7 +16,8 @@ static void *build(void *user) {
     char source[200];
     long made = 0;
     for (int i = 0; i < 4; i++) {
-        snprintf(source, sizeof source, "__kernel void f(__global int *x) { x[0] = %s%d; }", i == 2 ? "nonesuch" : "", i);
+        snprintf(source, sizeof source, "__kernel void f(__global int *x) { x[0] = %s%d; }",
+                 i == 2 ? "nonesuch" : "", i);
         clef__kernel *k = clef__kernel_new(shared, source, "", "f");
         made += k != NULL;
         clef__kernel_free(k);
@@ -75,7 +76,8 @@ int main(void) {
     const char *dir = temporary_dir();
     for (int debug = 0; debug < 2; debug++) {
         clef_context *ctx = clef_open(&(clef_options){.cache_dir = dir, .debug_memory = debug});
-        if (!ctx) return printf("%s\n", clef_error(NULL)), 77;
+        if (!ctx)
+            return printf("%s\n", clef_error(NULL)), 77;
         shared = clef__device_at(ctx, 0);
         CHECK(add_works(shared, add_source));
         CHECK(move_bytes(shared) == 0);

@@ -1,5 +1,5 @@
-/* Listing and choosing devices, profiles, and machines without any.  Every test runs in a process of its own, so the
-   environment can be set before OpenCL starts. */
+/* Listing and choosing devices, profiles, and machines without any.  Every test runs in a process of its own, so
+   the environment can be set before OpenCL starts. */
 #include "runtime_support.h"
 #include <criterion/criterion.h>
 
@@ -14,20 +14,23 @@ static void only_pocl(const char *devices) {
     unsetenv("CLEF_DEVICE");
     clef_device_info info;
     bool pocl = false;
-    for (int i = 0; clef_device_get(i, &info); i++) pocl = pocl || strcmp(info.platform, "Portable Computing Language") == 0;
-    if (!pocl) cr_skip_test("pocl is not installed (pocl-opencl-icd)");
+    for (int i = 0; clef_device_get(i, &info); i++)
+        pocl = pocl || strcmp(info.platform, "Portable Computing Language") == 0;
+    if (!pocl)
+        cr_skip_test("pocl is not installed (pocl-opencl-icd)");
 }
 
 Test(devices, facts) {
     clef_device_info info, none;
     int n = clef_device_count();
-    if (n == 0) cr_skip_test("%s", clef_error(NULL));
+    if (n == 0)
+        cr_skip_test("%s", clef_error(NULL));
     for (int i = 0; i < n; i++) {
         cr_assert(clef_device_get(i, &info));
         cr_assert_eq(info.index, i);
         cr_assert_neq(info.name[0], 0);
-        cr_assert(strcmp(info.type, "cpu") == 0 || strcmp(info.type, "gpu") == 0 || strcmp(info.type, "accelerator") == 0 ||
-                  strcmp(info.type, "other") == 0);
+        cr_assert(strcmp(info.type, "cpu") == 0 || strcmp(info.type, "gpu") == 0 ||
+                  strcmp(info.type, "accelerator") == 0 || strcmp(info.type, "other") == 0);
         cr_assert_gt(info.max_work_group, 0u);
         cr_assert_gt(info.max_alloc_bytes, 0u);
     }
@@ -42,8 +45,10 @@ Test(devices, choice) {
     cr_assert_eq(clef_device_count(), 2);
     clef_device_get(0, &a);
     clef_device_get(1, &b);
-    static const char *const by_name[] = {"pthread", "PTHREAD-", "basic", "0", "1", "cpu", "CPU", "portable computing"};
-    const clef_device_info *pthread_one = strstr(a.name, "pthread") ? &a : &b, *basic = pthread_one == &a ? &b : &a;
+    static const char *const by_name[] = {"pthread", "PTHREAD-", "basic", "0",
+                                          "1",       "cpu",      "CPU",   "portable computing"};
+    const clef_device_info *pthread_one = strstr(a.name, "pthread") ? &a : &b,
+                           *basic = pthread_one == &a ? &b : &a;
     /* two units beat one, so the pthread device is the best */
     const clef_device_info *best = pthread_one->compute_units >= basic->compute_units ? pthread_one : basic;
     const clef_device_info *want[] = {pthread_one, pthread_one, basic, &a, &b, best, best, best};
@@ -133,8 +138,10 @@ Test(no_device, unwritable_home) {
 }
 
 /* ---- profiles ---- */
-static const char *profile_for(const char *type, uint32_t lanes, size_t group, uint64_t local_bytes, clef__profile *p) {
-    clef_device_info info = {.type = type, .vector_width = lanes, .max_work_group = group, .local_bytes = local_bytes};
+static const char *profile_for(const char *type, uint32_t lanes, size_t group, uint64_t local_bytes,
+                               clef__profile *p) {
+    clef_device_info info = {
+        .type = type, .vector_width = lanes, .max_work_group = group, .local_bytes = local_bytes};
     cr_assert(clef__profile_choose(NULL, &info, p));
     return p->name;
 }
@@ -170,7 +177,8 @@ Test(profiles, fit_the_device) {
 }
 
 Test(profiles, forced) {
-    if (clef_device_count() == 0) cr_skip_test("%s", clef_error(NULL));
+    if (clef_device_count() == 0)
+        cr_skip_test("%s", clef_error(NULL));
     clef_context *ctx = clef_open(&(clef_options){.profile = "minimal", .cache_dir = ""});
     cr_assert_not_null(ctx);
     cr_assert_str_eq(clef__device_profile(clef__device_at(ctx, 0))->name, "minimal");
@@ -181,26 +189,22 @@ Test(profiles, forced) {
     clef_close(ctx);
     cr_assert_null(clef_open(&(clef_options){.profile = "nonesuch", .cache_dir = ""}));
     cr_assert_eq(clef_error_status(NULL), CLEF_INVALID);
-    cr_assert_not_null(strstr(clef_error(NULL), "cpu_avx512, cpu_avx2, cpu, gpu, minimal"), "%s", clef_error(NULL));
+    cr_assert_not_null(strstr(clef_error(NULL), "cpu_avx512, cpu_avx2, cpu, gpu, minimal"), "%s",
+                       clef_error(NULL));
 }
 
 /* ---- small devices ---- */
 static void works_with(const char *name, const char *value) {
     setenv(name, value, 1);
     clef_context *ctx = clef_open(&(clef_options){.cache_dir = ""});
-    if (!ctx) cr_skip_test("%s", clef_error(NULL));
+    if (!ctx)
+        cr_skip_test("%s", clef_error(NULL));
     cr_assert(add_works(clef__device_at(ctx, 0), add_source), "%s", clef_error(ctx));
     clef_close(ctx);
 }
 
-Test(small_devices, work_group_64) {
-    works_with("POCL_MAX_WORK_GROUP_SIZE", "64");
-}
+Test(small_devices, work_group_64) { works_with("POCL_MAX_WORK_GROUP_SIZE", "64"); }
 
-Test(small_devices, work_group_1) {
-    works_with("POCL_MAX_WORK_GROUP_SIZE", "1");
-}
+Test(small_devices, work_group_1) { works_with("POCL_MAX_WORK_GROUP_SIZE", "1"); }
 
-Test(small_devices, memory_limit) {
-    works_with("POCL_MEMORY_LIMIT", "1");
-}
+Test(small_devices, memory_limit) { works_with("POCL_MEMORY_LIMIT", "1"); }

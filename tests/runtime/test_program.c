@@ -8,13 +8,12 @@ static const size_t one[3] = {1, 1, 1};
 
 static void setup(void) {
     ctx = clef_open(&(clef_options){.cache_dir = ""});
-    if (!ctx) cr_skip_test("%s", clef_error(NULL));
+    if (!ctx)
+        cr_skip_test("%s", clef_error(NULL));
     device = clef__device_at(ctx, 0);
 }
 
-static void teardown(void) {
-    clef_close(ctx);
-}
+static void teardown(void) { clef_close(ctx); }
 
 TestSuite(program, .init = setup, .fini = teardown);
 
@@ -35,7 +34,8 @@ Test(program, compiled_once) {
 
 /* Arguments belong to the kernel object and stay set. */
 Test(program, arguments_stay) {
-    clef__kernel *a = clef__kernel_new(device, add_source, NULL, "add"), *b = clef__kernel_new(device, add_source, NULL, "add");
+    clef__kernel *a = clef__kernel_new(device, add_source, NULL, "add"),
+                 *b = clef__kernel_new(device, add_source, NULL, "add");
     clef__buffer *x = clef__buffer_new(device, 4), *y = clef__buffer_new(device, 4);
     float zero = 0, one_f = 1, ten = 10, got;
     clef__buffer_write(x, 0, &zero, 4);
@@ -94,7 +94,8 @@ Test(program, wrong_launches) {
     size_t most = clef__kernel_max_group(k);
     cr_assert_geq(most, 1u);
     cr_assert_leq(most, clef__device_info(device)->max_work_group);
-    const size_t wrong[][3] = {{most * 2, 1, 1}, {most, 2, 1}, {0, 1, 1}, {SIZE_MAX / 2, 4, 1}, {SIZE_MAX, SIZE_MAX, SIZE_MAX}};
+    const size_t wrong[][3] = {
+        {most * 2, 1, 1}, {most, 2, 1}, {0, 1, 1}, {SIZE_MAX / 2, 4, 1}, {SIZE_MAX, SIZE_MAX, SIZE_MAX}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         const size_t global[3] = {most * 4, 4, 1};
         cr_assert_eq(clef__kernel_launch(k, global, wrong[i], "x"), CLEF_INVALID, "%zu", i);

@@ -16,7 +16,7 @@ static inline bool has_f64(clef_context *ctx) {
 
 /* Half the distance between neighbours around 1: the relative error of one rounding. */
 static inline double rounding_of(clef_dtype dtype) {
-    return dtype == CLEF_F64 ? 0x1p-53 : dtype == CLEF_F32 ? 0x1p-24 : dtype == CLEF_F16 ? 0x1p-11 : dtype == CLEF_BF16 ? 0x1p-8 / 2 : 0;
+    return dtype == CLEF_F64 ? 0x1p-53 : dtype == CLEF_F32 ? 0x1p-24 : dtype == CLEF_F16 ? 0x1p-11 : dtype == CLEF_BF16 ? 0x1p-8 : 0;
 }
 
 static inline uint32_t float_bits(float f) {

@@ -1,0 +1,290 @@
+/* test_reduce.c — reductions: exact on integers in any grouping of dimensions and any layout, bounded on random data, right
+   gradients, and the rules for empty inputs and NaN. */
+#include "support/numbers.h"
+
+typedef enum kind { SUM, MEAN, MAX, MIN, PROD } kind;
+static clef_tensor *(*const function[])(clef_tensor *, const int *, int, bool) = { clef_sum, clef_mean, clef_max, clef_min, clef_prod };
+static const char *const kind_name[] = { "sum", "mean", "max", "min", "prod" };
+
+static double start_of(kind k) { return k == MAX ? -INFINITY : k == MIN ? INFINITY : k == PROD ? 1 : 0; }
+static double join(kind k, double a, double x) {
+    return k == MAX ? (x > a || isnan(x) ? x : a) : k == MIN ? (x < a || isnan(x) ? x : a) : k == PROD ? a * x : a + x;
+}
+
+/* The reference: y and, beside it, Σ|x|, over the dimensions in mask of a row-major x; the caller frees both. */
+static int64_t reference(kind k, const double *x, clef_shape shape, unsigned mask, double **y, double **s) {
+    int64_t n = clef_shape_numel(shape), results = 1, count = 1, stride[CLEF_MAX_RANK];
+    for (int d = shape.rank - 1; d >= 0; d--) {
+        stride[d] = mask >> d & 1 ? 0 : results;
+        *(mask >> d & 1 ? &count : &results) *= shape.dim[d];
+    }
+    *y = malloc((size_t)(results + 1) * sizeof **y), *s = calloc((size_t)results + 1, sizeof **s);
+    for (int64_t i = 0; i < results; i++) (*y)[i] = start_of(k);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at = 0, rest = i;
+        for (int d = shape.rank - 1; d >= 0; d--) at += rest % shape.dim[d] * stride[d], rest /= shape.dim[d];
+        (*y)[at] = join(k, (*y)[at], x[i]);
+        (*s)[at] += fabs(x[i]);
+    }
+    for (int64_t i = 0; k == MEAN && i < results; i++) (*y)[i] /= (double)count, (*s)[i] /= (double)count;
+    return count;
+}
+
+static int dims_of(unsigned mask, int *dims) {
+    int n = 0;
+    for (int d = 0; d < CLEF_MAX_RANK; d++)
+        if (mask >> d & 1) dims[n++] = d;
+    return n;
+}
+
+static void check(clef_tensor *t, kind k, unsigned mask, bool exact) {
+    int dims[CLEF_MAX_RANK], n = dims_of(mask, dims);
+    double *x = numbers(clef_copy(t)), *want, *s;
+    clef_shape shape = clef_tensor_shape(t);
+    int64_t count = reference(k, x, shape, mask, &want, &s);
+    clef_tensor *y = function[k](t, dims, n, false);
+    double *have = numbers(y), u = clef_tensor_dtype(t) == CLEF_F64 ? 0x1p-53 : 0x1p-24;
+    for (int64_t i = 0; i < clef_numel(y); i++) {
+        double bound = exact ? 0 : 4 * sqrt((double)count) * u * s[i] + (2 * u + rounding_of(clef_tensor_dtype(y))) * fabs(want[i]);
+        if (close_to(have[i], want[i], bound)) continue;
+        char text[96];
+        cr_expect(false, "%s over mask %x of %s: element %lld is %.9g, not %.9g", kind_name[k], mask,
+                  clef_shape_format(shape, text, sizeof text), (long long)i, have[i], want[i]);
+        break;
+    }
+    free(x), free(want), free(s), free(have);
+}
+
+static clef_tensor *integers(clef_context *ctx, clef_shape shape, clef_dtype dtype, int low, int high, uint64_t salt) {
+    double *x = spread(clef_shape_numel(shape), low, high, salt);
+    for (int64_t i = 0; i < clef_shape_numel(shape); i++) x[i] = floor(x[i]);
+    clef_tensor *t = tensor_of(ctx, shape, dtype, x);
+    free(x);
+    return t;
+}
+
+/* Every grouping of four dimensions, row-major and as NHWC memory behind an NCHW shape. */
+Test(reduce, every_grouping_is_exact) {
+    clef_context *ctx = open_seeded(1);
+    clef_shape shape = test_small() ? CLEF_SHAPE(2, 3, 2, 5) : CLEF_SHAPE(3, 18, 5, 19);
+    clef_tensor *t = integers(ctx, shape, CLEF_F32, -20, 21, 1);
+    clef_tensor *nhwc = clef_permute(clef_copy(clef_permute(t, (int[]){ 0, 2, 3, 1 })), (int[]){ 0, 3, 1, 2 });
+    for (unsigned mask = 1; mask < 16; mask += test_small() ? 3 : 1) {
+        check(t, SUM, mask, true);
+        check(nhwc, SUM, mask, true);
+        clef_end_step(ctx);
+        t = integers(ctx, shape, CLEF_F32, -20, 21, mask);
+        nhwc = clef_permute(clef_copy(clef_permute(t, (int[]){ 0, 2, 3, 1 })), (int[]){ 0, 3, 1, 2 });
+    }
+    clef_close(ctx);
+}
+
+Test(reduce, long_and_thin) {
+    clef_context *ctx = open_seeded(1);
+    int64_t n = test_small() ? 300 : 1000003;
+    check(integers(ctx, CLEF_SHAPE(n), CLEF_F32, -3, 4, 2), SUM, 1, true);
+    check(integers(ctx, CLEF_SHAPE(n / 7, 7), CLEF_F32, -3, 4, 3), SUM, 1, true);
+    check(integers(ctx, CLEF_SHAPE(7, n / 7), CLEF_F32, -3, 4, 4), SUM, 2, true);
+    check(integers(ctx, CLEF_SHAPE(n / 64, 64), CLEF_F32, -3, 4, 5), SUM, 1, true);
+    check(integers(ctx, CLEF_SHAPE(2, n / 64, 32), CLEF_F32, -3, 4, 6), SUM, 2, true);
+    clef_tensor *flipped = clef_flip(integers(ctx, CLEF_SHAPE(50, 21), CLEF_F32, -3, 4, 7), 1);
+    check(flipped, SUM, 2, true);
+    check(clef_slice(flipped, 0, 1, 50, 3), SUM, 1, true);
+    clef_close(ctx);
+}
+
+Test(reduce, random_sums_within_bound) {
+    clef_context *ctx = open_seeded(1);
+    double *x = spread(test_small() ? 500 : 300000, -1, 3, 8);
+    clef_shape shape = test_small() ? CLEF_SHAPE(5, 100) : CLEF_SHAPE(30, 10000);
+    static const clef_dtype dtypes[] = { CLEF_F32, CLEF_F16, CLEF_BF16, CLEF_F64 };
+    for (int d = 0; d < (test_small() ? 1 : has_f64(ctx) ? 4 : 3); d++) {
+        clef_tensor *t = tensor_of(ctx, shape, dtypes[d], x);
+        check(t, MEAN, 2, false);
+        check(t, MEAN, 1, false);
+        check(t, MAX, 2, true);
+    }
+    check(tensor_of(ctx, shape, CLEF_F32, x), SUM, 3, false);
+    free(x);
+    clef_close(ctx);
+}
+
+Test(reduce, other_joins) {
+    clef_context *ctx = open_seeded(1);
+    clef_tensor *t = integers(ctx, CLEF_SHAPE(6, 11, 5), CLEF_F32, -2, 3, 9);
+    for (kind k = MAX; k <= PROD; k++)
+        for (unsigned mask = 1; mask < 8; mask += 2) check(t, k, mask, true);
+    double x[6] = { 1, NAN, 3, -2, 5, -INFINITY };
+    clef_tensor *odd = tensor_of(ctx, CLEF_SHAPE(2, 3), CLEF_F32, x);
+    for (kind k = SUM; k <= PROD; k++) check(odd, k, 2, true), check(odd, k, 1, k >= MAX);
+    clef_close(ctx);
+}
+
+Test(reduce, whole_numbers) {
+    clef_context *ctx = open_seeded(1);
+    static const clef_dtype dtypes[] = { CLEF_I32, CLEF_I64, CLEF_U8, CLEF_BOOL };
+    for (int d = 0; d < (test_small() ? 1 : 4); d++) {
+        clef_tensor *t = integers(ctx, CLEF_SHAPE(5, 70), dtypes[d], dtypes[d] == CLEF_U8 ? 200 : dtypes[d] == CLEF_BOOL ? 0 : -9, dtypes[d] == CLEF_U8 ? 256 : 9, 10);
+        cr_expect(clef_tensor_dtype(clef_sum(t, NULL, 0, false)) == CLEF_I64);
+        cr_expect(clef_tensor_dtype(clef_mean(t, NULL, 0, false)) == CLEF_F32);
+        cr_expect(clef_tensor_dtype(clef_max(t, NULL, 0, false)) == dtypes[d]);
+        check(t, SUM, 2, true);
+        check(t, SUM, 1, true);
+        check(t, MAX, 2, true);
+        check(t, MIN, 3, true);
+    }
+    double big[2] = { 2e9, 2e9 };
+    cr_expect(clef_item(clef_sum(tensor_of(ctx, CLEF_SHAPE(2), CLEF_I32, big), NULL, 0, false)) == 4e9, "i32 sums do not overflow");
+    clef_close(ctx);
+}
+
+Test(reduce, of_nothing) {
+    clef_context *ctx = open_seeded(1);
+    clef_tensor *e = clef_zeros(ctx, CLEF_SHAPE(2, 0), CLEF_F32);
+    double zero[2] = { 0, 0 }, one[2] = { 1, 1 }, nan[2] = { NAN, NAN };
+    expect_numbers(clef_sum(e, (int[]){ 1 }, 1, false), zero, 0, 0, "sum");
+    expect_numbers(clef_prod(e, (int[]){ 1 }, 1, false), one, 0, 0, "prod");
+    expect_numbers(clef_mean(e, (int[]){ 1 }, 1, false), nan, 0, 0, "mean");
+    expect_shape(clef_sum(e, (int[]){ 0 }, 1, false), CLEF_SHAPE(0));
+    cr_expect(!clef_max(e, (int[]){ 1 }, 1, false));
+    expect_error(ctx, CLEF_SHAPE, "max: x [2,0] has no elements");
+    cr_expect(!clef_argmax(e, 1, false));
+    expect_error(ctx, CLEF_SHAPE, "argmax");
+    cr_expect(clef_item(clef_sum(clef_scalar(ctx, 7), NULL, 0, false)) == 7);
+    clef_close(ctx);
+}
+
+Test(reduce, shapes_and_errors) {
+    clef_context *ctx = open_seeded(1);
+    clef_tensor *t = clef_ones(ctx, CLEF_SHAPE(2, 3, 4), CLEF_F32);
+    expect_shape(clef_sum(t, NULL, 0, false), CLEF_SCALAR);
+    expect_shape(clef_sum(t, NULL, 0, true), CLEF_SHAPE(1, 1, 1));
+    expect_shape(clef_sum(t, (int[]){ -1, 0 }, 2, false), CLEF_SHAPE(3));
+    expect_shape(clef_argmax(t, 1, true), CLEF_SHAPE(2, 1, 4));
+    cr_expect(!clef_sum(t, (int[]){ 3 }, 1, false));
+    expect_error(ctx, CLEF_INVALID, "sum: dimension 3");
+    cr_expect(!clef_sum(t, (int[]){ 1, -2 }, 2, false));
+    expect_error(ctx, CLEF_INVALID, "there twice");
+    cr_expect(!clef_norm(t, 0, NULL, 0, false));
+    expect_error(ctx, CLEF_INVALID, "norm: p");
+    clef_close(ctx);
+}
+
+Test(reduce, argmax_takes_the_first) {
+    clef_context *ctx = open_seeded(1);
+    double x[8] = { 1, 3, 3, 2, 5, NAN, 7, NAN };
+    clef_tensor *t = tensor_of(ctx, CLEF_SHAPE(2, 4), CLEF_F32, x);
+    expect_numbers(clef_argmax(t, 1, false), (double[]){ 1, 1 }, 0, 0, "argmax of rows");
+    expect_numbers(clef_argmin(t, -1, false), (double[]){ 0, 1 }, 0, 0, "argmin of rows");
+    expect_numbers(clef_argmax(t, 0, false), (double[]){ 1, 1, 1, 1 }, 0, 0, "argmax of columns");
+    expect_numbers(clef_argmax(clef_transpose(t, 0, 1), 0, true), (double[]){ 1, 1 }, 0, 0, "argmax of a transpose");
+    clef_tensor *i = clef_to(clef_slice(t, 0, 0, 1, 1), CLEF_I64);
+    expect_numbers(clef_argmax(i, 1, false), (double[]){ 1 }, 0, 0, "argmax of i64");
+    clef_close(ctx);
+}
+
+/* A mean far from zero costs the variance no digits. */
+Test(reduce, variance) {
+    clef_context *ctx = open_seeded(1);
+    int64_t n = test_small() ? 64 : 4096;
+    double *x = spread(4 * n, 9999, 10001, 12), want[4], two[4];
+    clef_tensor *t = tensor_of(ctx, CLEF_SHAPE(4, n), CLEF_F32, x);
+    for (int i = 0; i < 4; i++) {
+        double mean = 0, m2 = 0;
+        for (int64_t k = 0; k < n; k++) mean += x[i * n + k] / (double)n;
+        for (int64_t k = 0; k < n; k++) m2 += (x[i * n + k] - mean) * (x[i * n + k] - mean);
+        want[i] = m2 / (double)(n - 1), two[i] = m2 / (double)n;
+    }
+    expect_numbers(clef_var(t, (int[]){ 1 }, 1, false, 1), want, 1e-6, 1e-5, "sample variance");
+    expect_numbers(clef_var(t, (int[]){ 1 }, 1, false, 0), two, 1e-6, 1e-5, "variance");
+    free(x);
+    clef_close(ctx);
+}
+
+Test(reduce, logsumexp_and_norms) {
+    clef_context *ctx = open_seeded(1);
+    double x[9] = { 1000, 1000, 999, -INFINITY, -INFINITY, -INFINITY, 3, -4, 0 };
+    clef_tensor *t = tensor_of(ctx, CLEF_SHAPE(3, 3), CLEF_F32, x), *v = clef_slice(t, 0, 2, 3, 1);
+    double want[3] = { 1000 + log(2 + exp(-1)), -INFINITY, 3 + log(1 + exp(-7) + exp(-3)) };
+    expect_numbers(clef_logsumexp(t, (int[]){ 1 }, 1, false), want, 0, 1e-6, "logsumexp");
+    expect_numbers(clef_norm(v, 2, NULL, 0, false), (double[]){ 5 }, 1e-6, 0, "2-norm");
+    expect_numbers(clef_norm(v, 1, NULL, 0, false), (double[]){ 7 }, 0, 0, "1-norm");
+    expect_numbers(clef_norm(v, INFINITY, NULL, 0, false), (double[]){ 4 }, 0, 0, "maximum norm");
+    expect_numbers(clef_norm(v, 3, NULL, 0, false), (double[]){ cbrt(91) }, 1e-5, 0, "3-norm");
+    clef_close(ctx);
+}
+
+/* ---- gradients: against differences of the reference over rows [4,5] of x [4,5] ---- */
+
+typedef struct over_rows {
+    int which;
+} over_rows;
+enum { G_SUM, G_MEAN, G_MAX, G_MIN, G_PROD, G_VAR, G_LSE, G_NORM1, G_NORM2, G_NORM3, G_COUNT };
+
+static void rows_reference(const double *x, double *y, const void *user) {
+    int which = *(const int *)user;
+    for (int r = 0; r < 4; r++, x += 5) {
+        double s = 0, best = x[0], least = x[0], p = 1, lse = 0, n1 = 0, n2 = 0, n3 = 0, var = 0;
+        for (int k = 0; k < 5; k++) {
+            s += x[k], p *= x[k], best = fmax(best, x[k]), least = fmin(least, x[k]), lse += exp(x[k]);
+            n1 += fabs(x[k]), n2 += x[k] * x[k], n3 += pow(fabs(x[k]), 3);
+        }
+        for (int k = 0; k < 5; k++) var += (x[k] - s / 5) * (x[k] - s / 5) / 4;
+        double all[] = { s, s / 5, best, least, p, var, log(lse), n1, sqrt(n2), cbrt(n3) };
+        y[r] = all[which];
+    }
+}
+
+static clef_tensor *rows_of(clef_tensor *x, int which) {
+    int one = 1;
+    if (which <= G_PROD) return function[which](x, &one, 1, false);
+    if (which == G_VAR) return clef_var(x, &one, 1, false, 1);
+    if (which == G_LSE) return clef_logsumexp(x, &one, 1, false);
+    return clef_norm(x, which - G_NORM1 + 1, &one, 1, false);
+}
+
+Test(reduce, gradients) {
+    clef_context *ctx = open_seeded(1);
+    double *x = spread(20, 0.3, 2, 13), *g = spread(4, -1, 1, 14);
+    for (int i = 0; i < 20; i += 3) x[i] = -x[i];
+    clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(4, 5), CLEF_F32, x)), *tg = clef_keep(tensor_of(ctx, CLEF_SHAPE(4), CLEF_F32, g));
+    for (int which = 0; which < G_COUNT; which++) {
+        clef_tensor *dx;
+        cr_assert(clef_grad(rows_of(p, which), tg, &p, 1, false, &dx) == CLEF_OK, "%d: %s", which, clef_error(ctx));
+        double *want = slopes(rows_reference, &which, x, 20, 4, g, 1e-6);
+        char name[32];
+        snprintf(name, sizeof name, "gradient of reduction %d", which);
+        expect_numbers(dx, want, 2e-5, 1e-4, name);
+        free(want);
+        clef_end_step(ctx);
+    }
+    free(x), free(g);
+    clef_close(ctx);
+}
+
+Test(reduce, gradients_at_special_points) {
+    clef_context *ctx = open_seeded(1);
+    double x[6] = { 2, 0, 3, 0, 0, 4 }, prod[6] = { 0, 6, 0, 0, 0, 0 }, zeros[3] = { 0 }, max[3] = { 0.5, 0.5, 0 };
+    clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(2, 3), CLEF_F32, x)), *dx, *ones = clef_ones(ctx, CLEF_SHAPE(2), CLEF_F32);
+    clef_grad(clef_prod(p, (int[]){ 1 }, 1, false), ones, &p, 1, false, &dx);
+    expect_numbers(dx, prod, 0, 0, "product with zeros");
+    clef_tensor *z = parameter(clef_copy(clef_zeros(ctx, CLEF_SHAPE(3), CLEF_F32)));
+    clef_grad(clef_norm(z, 2, NULL, 0, false), NULL, &z, 1, false, &dx);
+    expect_numbers(dx, zeros, 0, 0, "norm at zero");
+    double e[3] = { 5, 5, 1 };
+    clef_tensor *q = parameter(tensor_of(ctx, CLEF_SHAPE(3), CLEF_F32, e));
+    clef_grad(clef_max(q, NULL, 0, false), NULL, &q, 1, false, &dx);
+    expect_numbers(dx, max, 0, 0, "equals share");
+    clef_close(ctx);
+}
+
+/* d²/dx² of Σ (Σ x)² and of a variance through two derivatives. */
+Test(reduce, second_order) {
+    clef_context *ctx = open_seeded(1);
+    double x[3] = { 1, 2, 4 }, twos[3] = { 6, 6, 6 };
+    clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(3), CLEF_F32, x)), *dx, *ddx;
+    cr_assert(clef_grad(clef_square(clef_sum(p, NULL, 0, false)), NULL, &p, 1, true, &dx) == CLEF_OK);
+    cr_assert(clef_grad(clef_sum(dx, NULL, 0, false), NULL, &p, 1, false, &ddx) == CLEF_OK, "%s", clef_error(ctx));
+    expect_numbers(ddx, twos, 1e-6, 0, "second derivative");
+    clef_close(ctx);
+}

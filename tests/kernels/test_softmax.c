@@ -1,0 +1,100 @@
+/* test_softmax.c — softmax and log-softmax along every dimension and layout, their gradients of first and second order. */
+#include "support/numbers.h"
+
+/* [outer, n, inner] in double. */
+typedef struct lines { int64_t outer, n, inner; int logarithm; } lines;
+static void reference(const double *x, double *y, const void *user) {
+    const lines *s = user;
+    for (int64_t o = 0; o < s->outer; o++)
+        for (int64_t i = 0; i < s->inner; i++) {
+            const double *from = x + o * s->n * s->inner + i;
+            double *to = y + o * s->n * s->inner + i, top = -INFINITY, sum = 0;
+            for (int64_t k = 0; k < s->n; k++) top = fmax(top, from[k * s->inner]);
+            for (int64_t k = 0; k < s->n; k++) sum += exp(from[k * s->inner] - top);
+            for (int64_t k = 0; k < s->n; k++) {
+                double d = from[k * s->inner] - top;
+                to[k * s->inner] = s->logarithm ? d - log(sum) : exp(d) / sum;
+            }
+        }
+}
+
+static void check(clef_context *ctx, clef_shape shape, int dim, clef_dtype dtype, bool permuted) {
+    int64_t n = clef_shape_numel(shape);
+    double *x = spread(n, -6, 6, 3), *want = malloc((size_t)n * sizeof *want);
+    lines s = { 1, shape.dim[dim], 1, 0 };
+    for (int d = 0; d < dim; d++) s.outer *= shape.dim[d];
+    for (int d = dim + 1; d < shape.rank; d++) s.inner *= shape.dim[d];
+    clef_tensor *t = tensor_of(ctx, shape, dtype, x);
+    if (permuted) t = clef_transpose(clef_copy(clef_transpose(t, 0, dim)), 0, dim);
+    double u = dtype == CLEF_F64 ? 0x1p-53 : 0x1p-24, store = rounding_of(dtype) * (dtype != CLEF_F32 && dtype != CLEF_F64);
+    for (s.logarithm = 0; s.logarithm < 2; s.logarithm++) {
+        reference(x, want, &s);
+        double relative = (16 + sqrt((double)s.n)) * u + store, absolute = s.logarithm ? 24 * u : 0x1p-25 * (store > 0);
+        expect_numbers(s.logarithm ? clef_log_softmax(t, dim) : clef_softmax(t, dim), want, absolute, relative,
+                       s.logarithm ? "log_softmax" : "softmax");
+    }
+    free(x), free(want);
+    clef_end_step(ctx);
+}
+
+Test(softmax, values) {
+    clef_context *ctx = open_seeded(1);
+    check(ctx, CLEF_SHAPE(7, 10), 1, CLEF_F32, false);
+    check(ctx, CLEF_SHAPE(7, 10), 0, CLEF_F32, false);
+    if (!test_small()) {
+        check(ctx, CLEF_SHAPE(5, 1001), 1, CLEF_F32, false);
+        check(ctx, CLEF_SHAPE(3, 12, 37), 1, CLEF_F32, false);
+        check(ctx, CLEF_SHAPE(3, 12, 37), 1, CLEF_F32, true);
+        check(ctx, CLEF_SHAPE(4, 33), 1, CLEF_F16, false);
+        check(ctx, CLEF_SHAPE(4, 33), 1, CLEF_BF16, false);
+        if (has_f64(ctx)) check(ctx, CLEF_SHAPE(4, 33), 1, CLEF_F64, false);
+    }
+    check(ctx, CLEF_SHAPE(6), 0, CLEF_F32, false);
+    check(ctx, CLEF_SHAPE(4, 1), 1, CLEF_F32, false);
+    clef_close(ctx);
+}
+
+Test(softmax, extremes) {
+    clef_context *ctx = open_seeded(1);
+    double x[12] = { 1e30, 1, 1, -INFINITY, 0, 0, NAN, 0, 0, -INFINITY, -INFINITY, -INFINITY };
+    double want[12] = { 1, 0, 0, 0, 0.5, 0.5, NAN, NAN, NAN, NAN, NAN, NAN };
+    clef_tensor *t = tensor_of(ctx, CLEF_SHAPE(4, 3), CLEF_F32, x);
+    expect_numbers(clef_softmax(t, 1), want, 1e-7, 0, "softmax");
+    expect_numbers(clef_softmax(clef_copy(clef_transpose(t, 0, 1)), 0), (double[]){ 1, 0, NAN, NAN, 0, 0.5, NAN, NAN, 0, 0.5, NAN, NAN }, 1e-7, 0, "columns");
+    expect_shape(clef_softmax(clef_zeros(ctx, CLEF_SHAPE(0, 3), CLEF_F32), 1), CLEF_SHAPE(0, 3));
+    cr_expect(!clef_softmax(t, 2));
+    expect_error(ctx, CLEF_INVALID, "softmax: x [4,3] has no dimension 2");
+    clef_close(ctx);
+}
+
+/* First derivative against differences of the reference; second against differences of the first on the device, in f64. */
+Test(softmax, gradients) {
+    clef_context *ctx = open_seeded(1);
+    bool f64 = has_f64(ctx);
+    clef_dtype dtype = f64 ? CLEF_F64 : CLEF_F32;
+    double *x = spread(12, -2, 2, 5), *g = spread(12, -1, 1, 6), *h = spread(12, -1, 1, 7);
+    for (int logarithm = 0; logarithm < 2; logarithm++) {
+        lines s = { 3, 4, 1, logarithm };
+        clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(3, 4), dtype, x)), *tg = tensor_of(ctx, CLEF_SHAPE(3, 4), dtype, g), *dx, *ddx;
+        clef_tensor *y = logarithm ? clef_log_softmax(p, 1) : clef_softmax(p, 1);
+        cr_assert(clef_grad(y, tg, &p, 1, true, &dx) == CLEF_OK, "%s", clef_error(ctx));
+        double *want = slopes(reference, &s, x, 12, 12, g, 1e-6);
+        expect_numbers(dx, want, f64 ? 1e-8 : 1e-5, f64 ? 1e-6 : 1e-3, "first derivative");
+        cr_assert(clef_grad(dx, tensor_of(ctx, CLEF_SHAPE(3, 4), dtype, h), &p, 1, false, &ddx) == CLEF_OK, "%s", clef_error(ctx));
+        double *have = numbers(ddx), e = 1e-4;
+        for (int i = 0; i < 12; i++) { /* d/dx_i Σ h·dx */
+            double save = x[i], sum = 0;
+            x[i] = save + e;
+            double *up = slopes(reference, &s, x, 12, 12, g, 1e-5);
+            x[i] = save - e;
+            double *down = slopes(reference, &s, x, 12, 12, g, 1e-5);
+            x[i] = save;
+            for (int k = 0; k < 12; k++) sum += h[k] * (up[k] - down[k]) / (2 * e);
+            cr_expect(close_to(have[i], sum, 1e-4 + 1e-3 * fabs(sum)), "second derivative %d is %.9g, not %.9g", i, have[i], sum);
+            free(up), free(down);
+        }
+        free(want), free(have);
+    }
+    free(x), free(g), free(h);
+    clef_close(ctx);
+}
