@@ -6,7 +6,7 @@
    panels (pack.cl), or a row-major matrix as it lies.  Rows beyond M repeat the last one and are not stored; no branch
    stands in the k loop.  With splits > 1 each split sums its own run of k into its own C.
 
-   Knobs: MR, NV, W; IN: f32, f64, i32 or i64, what A and B are and sums are made in; OUT: storage of C and bias; BIAS. */
+   Knobs: MR, NV, W; IN: f32, f64, i32 or i64, what A and B are and sums are made in; OUT: storage of C and bias. */
 #ifndef IN
 #define IN f32
 #endif
@@ -79,10 +79,7 @@ static walk walk_next(walk w, int m2, int m3) {
 
 __kernel void gemm(__global const MEMORY(IN) *restrict a_base, long a_offset, __global const MEMORY(IN) *restrict b_base,
                    long b_offset, __global MEMORY(OUT) *restrict c_base, long c_offset,
-#ifdef BIAS
-                   __global const MEMORY(OUT) *restrict bias, long bias_offset, long bias_z,
-#endif
-                   int M, int N, int K, int m2, int m3, long am1, long am2, long am3, long cm1, long cm2, long cm3,
+                   __global const MEMORY(OUT) *restrict bias, long bias_offset, int has_bias, long bias_z, int M, int N, int K, int m2, int m3, long am1, long am2, long am3, long cm1, long cm2, long cm3,
                    long cn, int k2, int k3, long ak1, long ak2, long ak3, int direct, long ldb, long panel_stride, int z2,
                    long az1, long az2, long bz1, long bz2, long cz1, long cz2, int splits, int segments, long cs,
                    int tiles, int panels) {
@@ -116,17 +113,17 @@ __kernel void gemm(__global const MEMORY(IN) *restrict a_base, long a_offset, __
             }
 #define ADDRESS(i) __global const MEMORY(IN) *a##i = a + a_row[i];
             ROWS(ADDRESS)
-#ifdef BIAS
-            __global const MEMORY(OUT) *bias_row = bias + bias_offset + z % z2 * bias_z;
-#define BIAS_LANES(i, j)                                                                               \
-    S lane##j[W];                                                                                      \
-    for (int l = 0; l < W; l++) lane##j[l] = n + j * W + l < N ? LOAD(OUT, 1, bias_row, n + j * W + l) : 0; \
-    V start##j = LOAD(IN, W, lane##j, 0);
-            COLUMNS(BIAS_LANES, 0)
+#define NOTHING(i, j) V start##j = (V)(0);
+            COLUMNS(NOTHING, 0)
+            if (has_bias) {
+                __global const MEMORY(OUT) *bias_row = bias + bias_offset + z % z2 * bias_z;
+                S lane[NR];
+                PLAIN_LOOP
+                for (int j = 0; j < NR; j++) lane[j] = n + j < N ? LOAD(OUT, 1, bias_row, n + j) : 0;
+#define FROM_BIAS(i, j) start##j = LOAD(IN, W, lane, j * W);
+                COLUMNS(FROM_BIAS, 0)
+            }
 #define START(i, j) V c##i##_##j = start##j;
-#else
-#define START(i, j) V c##i##_##j = (V)(0);
-#endif
 #define START_ROW(i) COLUMNS(START, i)
             ROWS(START_ROW)
 

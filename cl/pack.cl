@@ -1,20 +1,17 @@
 /* pack.cl — the helpers of gemm.cl: what it reads and writes, put into the order it likes.
 
-   pack: B[k][n], k in three levels with any strides, into panels [z][ceil(N/NR)][K][NR], the last one filled with zeros.
-   With NR = MR it packs the rows of A in the same way.
+   pack: B[k][n], k in three levels with any strides, into panels [z][ceil(N/width)][K][width], the last one filled with zeros.
+   With width = MR it packs the rows of A in the same way.
    finish: C[z][m][n] = Σ_s partial[z][s][m][n] (+ bias[n]) in the order of s, into C's own strides.
 
    pad: an image with zeros around it, channels innermost.
 
-   Knobs: NR; IN, OUT: storage before and after; W (finish): lanes; BIAS. */
+   Knobs: IN, OUT: storage before and after; W (finish): lanes. */
 #ifndef IN
 #define IN f32
 #endif
 #ifndef OUT
 #define OUT f32
-#endif
-#ifndef NR
-#define NR 4
 #endif
 #ifndef W
 #define W 4
@@ -26,34 +23,34 @@
 /* A work-item packs `rows` values of k of one panel; along whichever of n and k lies contiguous. */
 __kernel void pack(__global const MEMORY(IN) *restrict from_base, long from_offset, __global MEMORY(OUT) *restrict to_base,
                    long to_offset, int N, int K, int k2, int k3, long sk1, long sk2, long sk3, long sn, int z2, long sz1,
-                   long sz2, int rows) {
-    int panel = (int)get_global_id(1), z = (int)get_global_id(2), n = panel * NR;
-    int k = (int)get_global_id(0) * rows, k_end = min(k + rows, K), lanes = min(NR, N - n);
+                   long sz2, int width, int rows) {
+    int panel = (int)get_global_id(1), z = (int)get_global_id(2), n = panel * width;
+    int k = (int)get_global_id(0) * rows, k_end = min(k + rows, K), lanes = min(width, N - n);
     if (n >= N) return;
     __global const MEMORY(IN) *from = from_base + from_offset + z / z2 * sz1 + z % z2 * sz2 + n * sn;
-    __global MEMORY(OUT) *to = to_base + to_offset + ((long)(z * ((N + NR - 1) / NR) + panel) * K + k) * NR;
+    __global MEMORY(OUT) *to = to_base + to_offset + ((long)(z * ((N + width - 1) / width) + panel) * K + k) * width;
     int r3 = k % k3, r2 = k / k3 % k2, r1 = k / k3 / k2;
     PLAIN_LOOP
     while (k < k_end) {
         int run = min(k3 - r3, k_end - k);
         __global const MEMORY(IN) *row = from + (r1 * sk1 + r2 * sk2 + r3 * sk3);
-        if (sn == 1 && lanes == NR) {
+        if (sn == 1 && lanes == width) {
             PLAIN_LOOP
             for (int i = 0; i < run; i++)
-                for (int j = 0; j < NR; j++) STORE(OUT, 1, to, i * NR + j, LOAD(IN, 1, row, i * sk3 + j));
+                for (int j = 0; j < width; j++) STORE(OUT, 1, to, i * width + j, LOAD(IN, 1, row, i * sk3 + j));
         } else { /* in blocks of 16, so that both sides stay in the cache */
             PLAIN_LOOP
             for (int i = 0; i < run; i += 16) {
                 PLAIN_LOOP
-                for (int j = 0; j < NR; j++) {
+                for (int j = 0; j < width; j++) {
                     PLAIN_LOOP
                     for (int l = i; l < min(i + 16, run); l++)
-                        STORE(OUT, 1, to, l * NR + j, j < lanes ? LOAD(IN, 1, row, l * sk3 + j * sn) : 0);
+                        STORE(OUT, 1, to, l * width + j, j < lanes ? LOAD(IN, 1, row, l * sk3 + j * sn) : 0);
                 }
             }
         }
         k += run;
-        to += (long)run * NR;
+        to += (long)run * width;
         r3 = 0;
         if (++r2 == k2) {
             r2 = 0;
@@ -64,10 +61,7 @@ __kernel void pack(__global const MEMORY(IN) *restrict from_base, long from_offs
 
 /* A work-item sums `rows` rows. */
 __kernel void finish(__global const MEMORY(IN) *restrict part_base, long part_offset, __global MEMORY(OUT) *restrict c_base,
-                     long c_offset,
-#ifdef BIAS
-                     __global const MEMORY(OUT) *restrict bias, long bias_offset, long bias_z,
-#endif
+                     long c_offset, __global const MEMORY(OUT) *restrict bias, long bias_offset, int has_bias, long bias_z,
                      int M, int N, int splits, int m2, int m3, long cm1, long cm2, long cm3, long cn, int z2, long cz1,
                      long cz2, int rows) {
     int z = (int)get_global_id(1), m = (int)get_global_id(0) * rows, m_end = min(m + rows, M);
@@ -83,9 +77,7 @@ __kernel void finish(__global const MEMORY(IN) *restrict part_base, long part_of
             VEC(S, W) sum = LOAD(IN, W, part, n);
             PLAIN_LOOP
             for (int s = 1; s < splits; s++) sum += LOAD(IN, W, part, s * size + n);
-#ifdef BIAS
-            sum += LOAD(OUT, W, bias + bias_offset, z % z2 * bias_z + n);
-#endif
+            if (has_bias) sum += LOAD(OUT, W, bias + bias_offset, z % z2 * bias_z + n);
             STORE(OUT, W, c, n, sum);
         }
         PLAIN_LOOP
@@ -93,9 +85,7 @@ __kernel void finish(__global const MEMORY(IN) *restrict part_base, long part_of
             S sum = LOAD(IN, 1, part, n);
             PLAIN_LOOP
             for (int s = 1; s < splits; s++) sum += LOAD(IN, 1, part, s * size + n);
-#ifdef BIAS
-            sum += LOAD(OUT, 1, bias + bias_offset, z % z2 * bias_z + n);
-#endif
+            if (has_bias) sum += LOAD(OUT, 1, bias + bias_offset, z % z2 * bias_z + n);
             STORE(OUT, 1, c, n * cn, sum);
         }
     }

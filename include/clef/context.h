@@ -1,4 +1,14 @@
-/* clef/context.h — devices, contexts, errors, memory figures, the kernel cache. */
+/* clef/context.h — devices, contexts, errors, memory figures, the kernel cache.
+
+   Environment, each read at clef_open and weaker than the option of the same meaning:
+     CLEF_DEVICE        which device (see clef_options.device)
+     CLEF_CACHE         0: no disk cache; force: save every program at once, whatever the driver likes
+     CLEF_CACHE_DIR     where the disk cache is; empty: none        CLEF_CACHE_MAX_MB  its size limit (256)
+     CLEF_PROFILE       device profile to force (a row of cl/profile.def)
+     CLEF_EAGER=1       evaluate after every op
+     CLEF_DEBUG=memory  exact-size buffers, none reused
+     CLEF_TRACE=FILE    write a Chrome trace of all device work when the context closes
+   A set-uid program sees none of them. */
 #ifndef CLEF_CONTEXT_H
 #define CLEF_CONTEXT_H
 #include "base.h"
@@ -26,6 +36,7 @@ CLEF_API int clef_device_count(void);
 CLEF_API bool clef_device_get(int index, clef_device_info *info);
 
 typedef enum clef_log_level { CLEF_LOG_ERROR, CLEF_LOG_WARNING, CLEF_LOG_INFO, CLEF_LOG_DEBUG } clef_log_level;
+/* May be called from threads that compile. */
 typedef void (*clef_log_fn)(void *user, clef_log_level level, const char *line);
 
 /* Host memory hooks; the driver's own allocations are not touched.  All three or none. */
@@ -84,7 +95,7 @@ CLEF_API void clef_memory_reset_peak(clef_context *ctx);
 /* Work done since opening. */
 typedef struct clef_counters {
     uint64_t launches, plans, replays, kernels_built, kernels_from_cache;
-    double compile_seconds;
+    double compile_seconds; /* on the clock, loading from the cache included */
 } clef_counters;
 CLEF_API clef_counters clef_counters_get(const clef_context *ctx);
 

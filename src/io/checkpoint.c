@@ -1,8 +1,8 @@
 /* checkpoint.c — training state as one safetensors file.
 
    Tensors: "model." + name, "optimizer." + name.  Everything else is metadata, as text that comes back bit for bit
-   (clef__exact, clef__decimal): see the tables below.  "clef.checkpoint" marks the file and holds the format's number.
-   Loading checks and uploads everything before it changes anything. */
+   (clef__exact, clef__decimal): see the tables below.  "clef.checkpoint" marks the file and holds the format's
+   number. Loading checks and uploads everything before it changes anything. */
 #include "io_internal.h"
 #include <string.h>
 
@@ -46,8 +46,8 @@ static const struct field {
 enum { FIELDS = sizeof fields / sizeof *fields };
 
 static bool has_part(const state *s, part which) {
-    return which == ALWAYS || (which == OPTIMIZER && s->optimizer_present) || (which == SCHEDULE && s->schedule_present) ||
-           (which == LOADER && s->loader_present);
+    return which == ALWAYS || (which == OPTIMIZER && s->optimizer_present) ||
+           (which == SCHEDULE && s->schedule_present) || (which == LOADER && s->loader_present);
 }
 
 static clef__number format_field(const state *s, const struct field *field) {
@@ -79,7 +79,8 @@ static bool make_roster(roster *r, const clef_checkpoint *what, clef__report *re
         r->entry[i] = i < r->models ? clef_module_tensor(what->module, i)
                                     : clef_optimizer_tensor(what->optimizer, i - r->models);
         if (!r->entry[i].name || !r->entry[i].tensor)
-            return clef__report_set(report, CLEF_STATE, "tensor %d of model and optimizer is not to be had", i), false;
+            return clef__report_set(report, CLEF_STATE, "tensor %d of model and optimizer is not to be had", i),
+                   false;
     }
     return true;
 }
@@ -106,7 +107,9 @@ static void write_roster(const char *path, roster *r, const char *const *metadat
 /* A note may hold anything, such as the bytes of a file's name; what is not UTF-8 becomes '?'. */
 static bool clean_note(const char *note, char *out, size_t size, clef__report *report) {
     if (strlen(note) >= size)
-        return clef__report_set(report, CLEF_INVALID, "the note has %zu bytes; at most %zu fit", strlen(note), size - 1), false;
+        return clef__report_set(report, CLEF_INVALID, "the note has %zu bytes; at most %zu fit", strlen(note),
+                                size - 1),
+               false;
     memcpy(out, note, strlen(note) + 1);
     for (char *p = out, *end = out + strlen(out); p < end;) {
         int length = clef__utf8_length(p, end);
@@ -179,8 +182,8 @@ static void apply(clef_context *ctx, clef_checkpoint *what, const state *s, cons
                   clef__report *report) {
     clef_status status = what->loader ? clef_loader_set(what->loader, s->loader) : CLEF_OK;
     if (status != CLEF_OK) {
-        clef__report_set(report, status, "the loader cannot continue at epoch %lld, batch %lld", (long long)s->loader.epoch,
-                         (long long)s->loader.batch);
+        clef__report_set(report, status, "the loader cannot continue at epoch %lld, batch %lld",
+                         (long long)s->loader.epoch, (long long)s->loader.batch);
         return;
     }
     if ((status = clef__assign_all(ctx, fill, n)) != CLEF_OK) {

@@ -1,5 +1,5 @@
-/* exchange.c — named tensors to a file and back.  Filling goes in three stages: match checks names, shapes and dtypes of
-   everything, stage reads and uploads everything, and only then assign changes the targets. */
+/* exchange.c — named tensors to a file and back.  Filling goes in three stages: match checks names, shapes and
+   dtypes of everything, stage reads and uploads everything, and only then assign changes the targets. */
 #include "io_internal.h"
 #include <string.h>
 
@@ -21,19 +21,22 @@ static void compute(const clef_named_tensor *tensors, int n, clef__report *repor
     clef__free(all);
 }
 
-clef_status clef__write_tensors(const char *path, const clef_named_tensor *tensors, int n, const char *const *metadata,
-                                clef__report *report) {
+clef_status clef__write_tensors(const char *path, const clef_named_tensor *tensors, int n,
+                                const char *const *metadata, clef__report *report) {
     clef__st_item *items = clef__calloc((size_t)n, sizeof *items);
     if (!items) return clef__report_set(report, CLEF_MEMORY, "no memory for %d names", n);
     for (int i = 0; i < n; i++) {
         if (!tensors[i].tensor || !tensors[i].name) {
-            clef__report_set(report, CLEF_INVALID, "tensor %d (%s) is NULL", i, tensors[i].name ? tensors[i].name : "no name");
+            clef__report_set(report, CLEF_INVALID, "tensor %d (%s) is NULL", i,
+                             tensors[i].name ? tensors[i].name : "no name");
             break;
         }
-        items[i] = (clef__st_item){tensors[i].name, clef_tensor_shape(tensors[i].tensor), clef_tensor_dtype(tensors[i].tensor)};
+        items[i] = (clef__st_item){tensors[i].name, clef_tensor_shape(tensors[i].tensor),
+                                   clef_tensor_dtype(tensors[i].tensor)};
     }
     if (report->status == CLEF_OK) compute(tensors, n, report);
-    if (report->status == CLEF_OK) clef__st_write(path, items, n, metadata, read_tensor, (void *)(uintptr_t)tensors, report);
+    if (report->status == CLEF_OK)
+        clef__st_write(path, items, n, metadata, read_tensor, (void *)(uintptr_t)tensors, report);
     clef__free(items);
     return report->status;
 }
@@ -66,7 +69,8 @@ static bool has_prefix(const clef__st_tensor *tensor, const char *prefix) {
 }
 
 /* Names the first tensor under prefix that no target wants. */
-static void find_surplus(const clef__st_index *index, const char *prefix, const clef__fill *fill, int n, clef__report *report) {
+static void find_surplus(const clef__st_index *index, const char *prefix, const clef__fill *fill, int n,
+                         clef__report *report) {
     bool *wanted = clef__calloc((size_t)index->n, sizeof *wanted);
     if (!wanted) {
         clef__report_set(report, CLEF_MEMORY, "no memory for %d names", index->n);
@@ -83,7 +87,8 @@ static void find_surplus(const clef__st_index *index, const char *prefix, const 
 clef_status clef__match(const clef__st_index *index, const char *prefix, const clef_named_tensor *targets, int n,
                         clef__fill *fill, clef__report *report) {
     for (int i = 0; i < n; i++) {
-        if (!targets[i].name || !targets[i].tensor) return clef__report_set(report, CLEF_INVALID, "target %d is NULL", i);
+        if (!targets[i].name || !targets[i].tensor)
+            return clef__report_set(report, CLEF_INVALID, "target %d is NULL", i);
         char *name = clef__format("%s%s", prefix, targets[i].name);
         if (!name) return clef__report_set(report, CLEF_MEMORY, "no memory for a name");
         fill[i] = (clef__fill){.target = targets[i].tensor, .source = clef__st_find(index, name)};
@@ -108,17 +113,20 @@ clef_tensor *clef__upload(clef_context *ctx, const clef__reader *reader, const c
     else if (clef__st_read(reader, index, source, data, report) == CLEF_OK) {
         if (!same) clef__convert(data, source->dtype, converted, dtype, clef_shape_numel(source->shape));
         tensor = clef_from_host(ctx, source->shape, dtype, converted);
-        if (!tensor) clef__report_set(report, CLEF_DEVICE, "tensor %s cannot be put on the device", clef__quote(source->name).text);
+        if (!tensor)
+            clef__report_set(report, CLEF_DEVICE, "tensor %s cannot be put on the device",
+                             clef__quote(source->name).text);
     }
     if (converted != data) clef__free(converted);
     clef__free(data);
     return tensor;
 }
 
-clef_status clef__stage(clef_context *ctx, const clef__reader *reader, const clef__st_index *index, clef__fill *fill, int n,
-                        clef__report *report) {
+clef_status clef__stage(clef_context *ctx, const clef__reader *reader, const clef__st_index *index,
+                        clef__fill *fill, int n, clef__report *report) {
     for (int i = 0; i < n; i++) {
-        fill[i].value = clef__upload(ctx, reader, index, fill[i].source, clef_tensor_dtype(fill[i].target), report);
+        fill[i].value =
+            clef__upload(ctx, reader, index, fill[i].source, clef_tensor_dtype(fill[i].target), report);
         if (!fill[i].value) break;
     }
     return report->status;

@@ -1,5 +1,5 @@
-/* io_internal.h — what the files of this room share.  Parsers work on a clef__reader, which may be a file or bytes in
-   memory, and write their verdict into a clef__report: none of them needs a device. */
+/* io_internal.h — what the files of this room share.  Parsers work on a clef__reader, which may be a file or bytes
+   in memory, and write their verdict into a clef__report: none of them needs a device. */
 #ifndef CLEF_IO_INTERNAL_H
 #define CLEF_IO_INTERNAL_H
 #include "clef/io.h"
@@ -23,14 +23,15 @@ clef__quoted clef__quote(const char *name);
 
 /* ---- reading (file.c) ---- */
 typedef struct clef__reader {
-    int fd;                /* -1: bytes in memory */
+    int fd; /* -1: bytes in memory */
     const uint8_t *memory;
     uint64_t size;
 } clef__reader;
 /* Opens a regular file. */
 clef_status clef__reader_open(clef__reader *reader, const char *path, clef__report *report);
 clef__reader clef__reader_memory(const void *bytes, size_t size);
-clef_status clef__reader_get(const clef__reader *reader, uint64_t offset, void *out, uint64_t bytes, clef__report *report);
+clef_status clef__reader_get(const clef__reader *reader, uint64_t offset, void *out, uint64_t bytes,
+                             clef__report *report);
 void clef__reader_close(clef__reader *reader);
 
 /* ---- writing (file.c): a locked temporary beside the target, renamed over it by commit ---- */
@@ -90,12 +91,12 @@ typedef struct clef__st_pair {
 } clef__st_pair;
 /* A checked header: tensors lie one after another from 0 to the end of the data, names and keys are unique. */
 typedef struct clef__st_index {
-    char *header;             /* the strings point in here */
-    clef__st_tensor *tensor;  /* in the order of the data */
+    char *header;            /* the strings point in here */
+    clef__st_tensor *tensor; /* in the order of the data */
     clef__st_tensor **by_name;
-    clef__st_pair *pair;      /* by key */
+    clef__st_pair *pair; /* by key */
     int n, pairs;
-    uint64_t data_offset;     /* in the file */
+    uint64_t data_offset; /* in the file */
 } clef__st_index;
 /* Checks the whole header; *index is empty after a failure. */
 clef_status clef__st_parse(const clef__reader *reader, clef__st_index *index, clef__report *report);
@@ -103,8 +104,8 @@ void clef__st_free(clef__st_index *index);
 const clef__st_tensor *clef__st_find(const clef__st_index *index, const char *name);
 const char *clef__st_metadata(const clef__st_index *index, const char *key);
 /* Reads tensor data in the host's byte order; out holds end - begin bytes. */
-clef_status clef__st_read(const clef__reader *reader, const clef__st_index *index, const clef__st_tensor *tensor, void *out,
-                          clef__report *report);
+clef_status clef__st_read(const clef__reader *reader, const clef__st_index *index, const clef__st_tensor *tensor,
+                          void *out, clef__report *report);
 const char *clef__st_dtype_name(clef_dtype dtype); /* "F32" */
 extern const char clef__st_metadata_key[];         /* "__metadata__" */
 enum { CLEF__ST_MAX_HEADER = 100 * 1000 * 1000 };
@@ -121,22 +122,23 @@ clef_status clef__st_write(const char *path, const clef__st_item *items, int n, 
                            clef__st_source source, void *user, clef__report *report);
 
 /* ---- files and named tensors (exchange.c) ---- */
-clef_status clef__write_tensors(const char *path, const clef_named_tensor *tensors, int n, const char *const *metadata,
-                                clef__report *report);
+clef_status clef__write_tensors(const char *path, const clef_named_tensor *tensors, int n,
+                                const char *const *metadata, clef__report *report);
 typedef struct clef__fill {
     clef_tensor *target, *value;
     const clef__st_tensor *source;
 } clef__fill;
-/* Finds prefix + name of each target in the file and checks shape and dtype; every tensor of the file under prefix must
-   be wanted.  Fills n entries of fill. */
+/* Finds prefix + name of each target in the file and checks shape and dtype; every tensor of the file under prefix
+   must be wanted.  Fills n entries of fill. */
 clef_status clef__match(const clef__st_index *index, const char *prefix, const clef_named_tensor *targets, int n,
                         clef__fill *fill, clef__report *report);
-/* One tensor of the file as a temporary of this dtype, converted between floating-point formats; NULL after a report. */
+/* One tensor of the file as a temporary of this dtype, converted between floating-point formats; NULL after a
+ * report. */
 clef_tensor *clef__upload(clef_context *ctx, const clef__reader *reader, const clef__st_index *index,
                           const clef__st_tensor *source, clef_dtype dtype, clef__report *report);
 /* Reads and uploads the values without touching the targets, then: */
-clef_status clef__stage(clef_context *ctx, const clef__reader *reader, const clef__st_index *index, clef__fill *fill, int n,
-                        clef__report *report);
+clef_status clef__stage(clef_context *ctx, const clef__reader *reader, const clef__st_index *index,
+                        clef__fill *fill, int n, clef__report *report);
 /* assigns them. */
 clef_status clef__assign_all(clef_context *ctx, const clef__fill *fill, int n);
 /* The module's tensors as a new array. */

@@ -3,13 +3,14 @@
 #include <string.h>
 
 bool clef__json_fail(clef__json *json, const char *expected) {
-    clef__report_set(json->report, CLEF_FORMAT, "byte %lld of the header: expected %s", (long long)(json->at - json->start),
-                     expected);
+    clef__report_set(json->report, CLEF_FORMAT, "byte %lld of the header: expected %s",
+                     (long long)(json->at - json->start), expected);
     return false;
 }
 
 static void skip_space(clef__json *json) {
-    while (json->at < json->end && (*json->at == ' ' || *json->at == '\n' || *json->at == '\r' || *json->at == '\t'))
+    while (json->at < json->end &&
+           (*json->at == ' ' || *json->at == '\n' || *json->at == '\r' || *json->at == '\t'))
         json->at++;
 }
 
@@ -36,7 +37,10 @@ static int32_t hex4(clef__json *json) {
     if (json->end - json->at < 4) return -1;
     for (int i = 0; i < 4; i++) {
         char c = *json->at++;
-        int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+        int digit = c >= '0' && c <= '9'   ? c - '0'
+                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                           : -1;
         if (digit < 0) return -1;
         value = value << 4 | digit;
     }

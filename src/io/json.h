@@ -1,5 +1,5 @@
-/* json.h — a cursor over JSON text in memory, for formats whose structure is fixed.  Strings are decoded in place: they
-   get no longer by it.  Every function returns false after the first error, which the report then holds. */
+/* json.h — a cursor over JSON text in memory, for formats whose structure is fixed.  Strings are decoded in place:
+   they get no longer by it.  Every function returns false after the first error, which the report then holds. */
 #ifndef CLEF_JSON_H
 #define CLEF_JSON_H
 #include "io_internal.h"

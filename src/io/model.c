@@ -3,14 +3,16 @@
 
 clef_status clef_save(clef_module *module, const char *path) {
     if (!module) return clef__fail(NULL, CLEF_INVALID, "save: the module is NULL");
-    static const char *const metadata[] = {"format", "pt", NULL}; /* the layout of PyTorch, which readers look for */
+    static const char *const metadata[] = {"format", "pt",
+                                           NULL}; /* the layout of PyTorch, which readers look for */
     clef__report report = {0};
     int n;
     clef_named_tensor *list = clef__module_list(module, &n);
     if (!list) clef__report_set(&report, CLEF_MEMORY, "no memory for %d names", n);
     else clef__write_tensors(path, list, n, metadata, &report);
     clef__free(list);
-    return report.status == CLEF_OK ? CLEF_OK : clef__report_fail(clef_module_context(module), "save", path, &report);
+    return report.status == CLEF_OK ? CLEF_OK
+                                    : clef__report_fail(clef_module_context(module), "save", path, &report);
 }
 
 static void load(clef_module *module, const clef__reader *reader, clef__report *report) {
@@ -38,5 +40,6 @@ clef_status clef_load(clef_module *module, const char *path) {
     clef__reader reader;
     if (clef__reader_open(&reader, path, &report) == CLEF_OK) load(module, &reader, &report);
     clef__reader_close(&reader);
-    return report.status == CLEF_OK ? CLEF_OK : clef__report_fail(clef_module_context(module), "load", path, &report);
+    return report.status == CLEF_OK ? CLEF_OK
+                                    : clef__report_fail(clef_module_context(module), "load", path, &report);
 }

@@ -1,5 +1,5 @@
-/* safetensors.c — the public side: files of any named tensors.  An open file keeps its descriptor, so that replacing the
-   file meanwhile does no harm; the context closes what the caller leaves open. */
+/* safetensors.c — the public side: files of any named tensors.  An open file keeps its descriptor, so that
+   replacing the file meanwhile does no harm; the context closes what the caller leaves open. */
 #include "io_internal.h"
 #include <string.h>
 

@@ -1,10 +1,11 @@
-/* safetensors_parse.c — reads and checks the header of a safetensors file (github.com/huggingface/safetensors, "Format").
+/* safetensors_parse.c — reads and checks the header of a safetensors file (github.com/huggingface/safetensors,
+   "Format").
 
    8 bytes: length n of the header, little-endian · n bytes: JSON that starts with '{' · the data.
-   The file may lie.  After success these hold: n ≤ 100 MB and within the file; names and metadata keys are unique, valid
-   UTF-8 without zeros; every dtype is known, every rank ≤ CLEF_MAX_RANK; end - begin = numel · size for each tensor;
-   in order of begin the tensors cover the data section without holes or overlaps.
-   Memory: at most a few times the header's length, which the file must really have. */
+   The file may lie.  After success these hold: n ≤ 100 MB and within the file; names and metadata keys are unique,
+   valid UTF-8 without zeros; every dtype is known, every rank ≤ CLEF_MAX_RANK; end - begin = numel · size for each
+   tensor; in order of begin the tensors cover the data section without holes or overlaps. Memory: at most a few
+   times the header's length, which the file must really have. */
 #include "json.h"
 #include <stdlib.h>
 #include <string.h>
@@ -56,7 +57,8 @@ static bool parse_metadata(parser *p) {
     if (clef__json_take(json, '}')) return true;
     do {
         clef__st_pair pair;
-        if (!clef__json_string(json, &pair.key) || !clef__json_expect(json, ':') || !clef__json_string(json, &pair.value))
+        if (!clef__json_string(json, &pair.key) || !clef__json_expect(json, ':') ||
+            !clef__json_string(json, &pair.value))
             return false;
         if (!grow(p, (void **)&p->index->pair, p->index->pairs, &p->pair_room, sizeof pair)) return false;
         p->index->pair[p->index->pairs++] = pair;
@@ -94,8 +96,8 @@ static bool parse_shape(parser *p, clef__st_tensor *tensor) {
 
 static bool parse_offsets(parser *p, clef__st_tensor *tensor) {
     clef__json *json = &p->json;
-    return clef__json_expect(json, '[') && clef__json_unsigned(json, &tensor->begin) && clef__json_expect(json, ',') &&
-           clef__json_unsigned(json, &tensor->end) && clef__json_expect(json, ']');
+    return clef__json_expect(json, '[') && clef__json_unsigned(json, &tensor->begin) &&
+           clef__json_expect(json, ',') && clef__json_unsigned(json, &tensor->end) && clef__json_expect(json, ']');
 }
 
 static bool parse_member(parser *p, clef__st_tensor *tensor, unsigned *seen) {
@@ -115,7 +117,8 @@ static bool parse_member(parser *p, clef__st_tensor *tensor, unsigned *seen) {
 static bool check_size(parser *p, const clef__st_tensor *tensor) {
     uint64_t bytes;
     if (tensor->end < tensor->begin || tensor->end > p->data_bytes)
-        return fail(p, CLEF_FORMAT, tensor->name, "lies outside the file's data; the file is damaged or cut short");
+        return fail(p, CLEF_FORMAT, tensor->name,
+                    "lies outside the file's data; the file is damaged or cut short");
     if (!clef__tensor_bytes(tensor->shape, tensor->dtype, &bytes) || bytes != tensor->end - tensor->begin)
         return fail(p, CLEF_FORMAT, tensor->name, "has another number of bytes than its shape and dtype say");
     return true;
@@ -192,7 +195,8 @@ static bool check_unique(parser *p) {
     if (index->pairs) qsort(index->pair, (size_t)index->pairs, sizeof *index->pair, by_key);
     for (int i = 1; i < index->pairs; i++)
         if (strcmp(index->pair[i - 1].key, index->pair[i].key) == 0) {
-            clef__report_set(p->json.report, CLEF_FORMAT, "metadata %s is there twice", clef__quote(index->pair[i].key).text);
+            clef__report_set(p->json.report, CLEF_FORMAT, "metadata %s is there twice",
+                             clef__quote(index->pair[i].key).text);
             return false;
         }
     return true;
@@ -203,20 +207,24 @@ static char *read_header(const clef__reader *reader, size_t *length, clef__repor
     uint8_t prefix[8];
     uint64_t size = 0;
     if (reader->size < 8) {
-        clef__report_set(report, CLEF_FORMAT, "has %llu bytes, which is no safetensors file", (unsigned long long)reader->size);
+        clef__report_set(report, CLEF_FORMAT, "has %llu bytes, which is no safetensors file",
+                         (unsigned long long)reader->size);
         return NULL;
     }
     if (clef__reader_get(reader, 0, prefix, 8, report) != CLEF_OK) return NULL;
     for (int i = 7; i >= 0; i--) size = size << 8 | prefix[i];
     if (size > CLEF__ST_MAX_HEADER || size > reader->size - 8 || size < 2) {
-        clef__report_set(report, CLEF_FORMAT, "says its header has %llu bytes; it is no safetensors file or cut short",
+        clef__report_set(report, CLEF_FORMAT,
+                         "says its header has %llu bytes; it is no safetensors file or cut short",
                          (unsigned long long)size);
         return NULL;
     }
     char *header = clef__alloc((size_t)size);
-    if (!header) clef__report_set(report, CLEF_MEMORY, "no memory for a header of %llu bytes", (unsigned long long)size);
+    if (!header)
+        clef__report_set(report, CLEF_MEMORY, "no memory for a header of %llu bytes", (unsigned long long)size);
     else if (clef__reader_get(reader, 8, header, size, report) == CLEF_OK && header[0] != '{')
-        clef__report_set(report, CLEF_FORMAT, "has a header that does not start with '{'; it is no safetensors file");
+        clef__report_set(report, CLEF_FORMAT,
+                         "has a header that does not start with '{'; it is no safetensors file");
     if (report->status == CLEF_OK) return *length = (size_t)size, header;
     clef__free(header);
     return NULL;
@@ -229,7 +237,9 @@ clef_status clef__st_parse(const clef__reader *reader, clef__st_index *index, cl
     if (!header) return report->status;
     index->header = header;
     index->data_offset = 8 + (uint64_t)length;
-    parser p = {{header, header + length, header, report}, .index = index, .data_bytes = reader->size - index->data_offset};
+    parser p = {{header, header + length, header, report},
+                .index = index,
+                .data_bytes = reader->size - index->data_offset};
     if (parse_entries(&p) && check_cover(&p) && check_unique(&p)) return CLEF_OK;
     clef__st_free(index);
     return report->status;
@@ -263,10 +273,11 @@ const char *clef__st_metadata(const clef__st_index *index, const char *key) {
     return found ? found->value : NULL;
 }
 
-clef_status clef__st_read(const clef__reader *reader, const clef__st_index *index, const clef__st_tensor *tensor, void *out,
-                          clef__report *report) {
+clef_status clef__st_read(const clef__reader *reader, const clef__st_index *index, const clef__st_tensor *tensor,
+                          void *out, clef__report *report) {
     uint64_t bytes = tensor->end - tensor->begin, element = clef_dtype_size(tensor->dtype);
-    if (clef__reader_get(reader, index->data_offset + tensor->begin, out, bytes, report) != CLEF_OK) return report->status;
+    if (clef__reader_get(reader, index->data_offset + tensor->begin, out, bytes, report) != CLEF_OK)
+        return report->status;
     if (clef__big_endian()) clef__swap_bytes(out, element, bytes / element);
     uint8_t *truth = out;
     for (uint64_t i = 0; tensor->dtype == CLEF_BOOL && i < bytes; i++) truth[i] = truth[i] != 0;

@@ -1,7 +1,8 @@
-/* safetensors_write.c — writes a safetensors file tensor by tensor, so that one tensor at a time is in host memory.
+/* safetensors_write.c — writes a safetensors file tensor by tensor, so that one tensor at a time is in host
+   memory.
 
-   The header is padded with spaces to a multiple of 8 bytes and the data ordered by falling element size: every tensor then
-   lies at a multiple of its element size in the file. */
+   The header is padded with spaces to a multiple of 8 bytes and the data ordered by falling element size: every
+   tensor then lies at a multiple of its element size in the file. */
 #include "io_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +10,7 @@
 typedef struct job {
     const clef__st_item *item;
     int n;
-    int *order;          /* of the data */
+    int *order; /* of the data */
     uint64_t largest;
     clef__report *report;
 } job;
@@ -22,11 +23,14 @@ static int by_text(const void *left, const void *right) {
 static bool check_names(const char **names, int n, const char *what, clef__report *report) {
     for (int i = 0; i < n; i++)
         if (!clef__utf8_valid(names[i]))
-            return clef__report_set(report, CLEF_INVALID, "%s %s is not UTF-8", what, clef__quote(names[i]).text), false;
+            return clef__report_set(report, CLEF_INVALID, "%s %s is not UTF-8", what, clef__quote(names[i]).text),
+                   false;
     if (n) qsort(names, (size_t)n, sizeof *names, by_text);
     for (int i = 1; i < n; i++)
         if (strcmp(names[i - 1], names[i]) == 0)
-            return clef__report_set(report, CLEF_INVALID, "%s %s is given twice", what, clef__quote(names[i]).text), false;
+            return clef__report_set(report, CLEF_INVALID, "%s %s is given twice", what,
+                                    clef__quote(names[i]).text),
+                   false;
     return true;
 }
 
@@ -39,7 +43,8 @@ static bool check_items(job *j) {
         uint64_t bytes;
         good = false;
         if (!item->name || strcmp(item->name, clef__st_metadata_key) == 0)
-            clef__report_set(j->report, CLEF_INVALID, "tensor %d has no name, or %s for one", i, clef__st_metadata_key);
+            clef__report_set(j->report, CLEF_INVALID, "tensor %d has no name, or %s for one", i,
+                             clef__st_metadata_key);
         else if (!clef__tensor_bytes(item->shape, item->dtype, &bytes))
             clef__report_set(j->report, CLEF_SHAPE, "tensor %s is too large", clef__quote(item->name).text);
         else good = true;
@@ -129,7 +134,8 @@ static bool make_header(job *j, const char *const *metadata, clef__text *text) {
 
 static void put_data(job *j, clef__writer *writer, clef__st_source source, void *user) {
     void *buffer = clef__alloc((size_t)j->largest);
-    if (!buffer) clef__report_set(j->report, CLEF_MEMORY, "no memory for %llu bytes", (unsigned long long)j->largest);
+    if (!buffer)
+        clef__report_set(j->report, CLEF_MEMORY, "no memory for %llu bytes", (unsigned long long)j->largest);
     for (int i = 0; j->report->status == CLEF_OK && i < j->n; i++) {
         const clef__st_item *item = &j->item[j->order[i]];
         size_t element = clef_dtype_size(item->dtype), bytes = (size_t)clef_shape_numel(item->shape) * element;
@@ -150,8 +156,8 @@ clef_status clef__st_write(const char *path, const clef__st_item *items, int n, 
     job j = {.item = items, .n = n, .report = report};
     clef__text header = {0};
     clef__writer writer;
-    if (check_items(&j) && check_metadata(metadata, report) && make_order(&j) && make_header(&j, metadata, &header) &&
-        clef__writer_open(&writer, path, report) == CLEF_OK) {
+    if (check_items(&j) && check_metadata(metadata, report) && make_order(&j) &&
+        make_header(&j, metadata, &header) && clef__writer_open(&writer, path, report) == CLEF_OK) {
         clef__writer_put(&writer, header.data, header.length);
         put_data(&j, &writer, source, user);
         if (report->status == CLEF_OK) clef__writer_commit(&writer);

@@ -65,7 +65,6 @@ static void choose_tile(const clef__lowering *l, const clef__gemm *g, clef_dtype
     if (clef_dtype_size(type) == 8 && lanes > 1) lanes /= 2;
     t->width = lanes;
     t->vectors = profile->tile_vectors;
-    if (lanes >= 8 && g->n <= lanes / 2) t->width = lanes / 2;
     int64_t narrow = ceil_div(g->n, t->width) * t->width;
     int64_t wide = ceil_div(g->n, t->width * t->vectors) * t->width * t->vectors;
     if (g->n <= t->width || narrow * 5 <= wide * 4) t->vectors = 1;
@@ -131,7 +130,6 @@ static clef__operand pack(clef__lowering *l, const packing *p, int64_t z_stride[
     clef__operand to = clef__lower_scratch(l, p->type, CLEF_SHAPE(z0 * z1 * panels, k, p->width));
     int64_t rows = larger(ceil_div(16384, p->width), 1);
     clef__launch_begin(l, "pack.cl", "pack");
-    clef__launch_define(l, "NR", "%d", p->width);
     clef__launch_define(l, "IN", "%s", clef__token(p->from.dtype));
     clef__launch_define(l, "OUT", "%s", clef__token(p->type));
     clef__launch_tensor(l, p->from, false);
@@ -145,6 +143,7 @@ static clef__operand pack(clef__lowering *l, const packing *p, int64_t z_stride[
     clef__launch_int(l, (int32_t)z1);
     clef__launch_long(l, z_stride[0]);
     clef__launch_long(l, z_stride[1]);
+    clef__launch_int(l, p->width);
     clef__launch_int(l, (int32_t)rows);
     clef__launch_end(l, (size_t[]){(size_t)ceil_div(k, rows), (size_t)panels, (size_t)(z0 * z1)}, (size_t[]){1, 1, 1});
     z_stride[0] = z_stride[0] ? z1 * size : 0;
@@ -177,10 +176,10 @@ static void maybe_pack_a(clef__lowering *l, clef__gemm *g, const tiling *t, clef
     g->c_m[1] = g->c_m[2] * t->rows;
 }
 
-static void define_bias(clef__lowering *l, const clef__gemm *g) {
-    if (!g->has_bias) return;
-    clef__launch_define(l, "BIAS", "1");
-    clef__launch_tensor(l, g->bias, false);
+/* Three arguments; without a bias any memory stands in for it and is not read. */
+static void pass_bias(clef__lowering *l, const clef__gemm *g, clef__operand any) {
+    clef__launch_tensor(l, g->has_bias ? g->bias : any, false);
+    clef__launch_int(l, g->has_bias);
     clef__launch_long(l, g->bias_z);
 }
 
@@ -199,7 +198,7 @@ static void multiply(clef__lowering *l, const clef__gemm *g, const tiling *t, cl
     clef__launch_tensor(l, g->a, false);
     clef__launch_tensor(l, g->b, false);
     clef__launch_tensor(l, g->c, true);
-    define_bias(l, g);
+    pass_bias(l, g, g->a);
     clef__launch_int(l, (int32_t)t->m);
     clef__launch_int(l, (int32_t)g->n);
     clef__launch_int(l, (int32_t)t->k);
@@ -237,7 +236,7 @@ static void finish(clef__lowering *l, const clef__gemm *g, const tiling *t, clef
     define_types(l, part.dtype, g->c.dtype);
     clef__launch_tensor(l, part, false);
     clef__launch_tensor(l, g->c, true);
-    define_bias(l, g);
+    pass_bias(l, g, part);
     clef__launch_int(l, (int32_t)t->m);
     clef__launch_int(l, (int32_t)g->n);
     clef__launch_int(l, (int32_t)t->splits);

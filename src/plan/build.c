@@ -217,11 +217,17 @@ static void *compile_some(void *user) {
     }
 }
 
+/* CLEF_COMPILE_THREADS=1 is for drivers that do not stand several (Oclgrind). */
+static bool threads_compile(void) {
+    const char *value = getenv("CLEF_COMPILE_THREADS");
+    return !value || strcmp(value, "1") != 0;
+}
+
 /* Compiles with a few threads; a kernel's programs are shared, so most of a plan costs nothing. */
 static clef_status compile_kernels(clef_context *ctx, clef__plan *plan) {
     compiling c = {.ctx = ctx, .plan = plan, .lock = PTHREAD_MUTEX_INITIALIZER};
     pthread_t helper;
-    bool helped = plan->n_launches > 3 && pthread_create(&helper, NULL, compile_some, &c) == 0;
+    bool helped = plan->n_launches > 3 && threads_compile() && pthread_create(&helper, NULL, compile_some, &c) == 0;
     compile_some(&c);
     if (helped) pthread_join(helper, NULL);
     for (int i = 0; i < plan->n_launches; i++) {

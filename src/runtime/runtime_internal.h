@@ -190,6 +190,8 @@ struct clef_context {
     void *on_compile_user;
     clef_random_state random;
     clef_counters counters;
+    int builders; /* threads that compile just now */
+    double building_since;
     clef_memory_info memory;
     int n_devices;
     clef__device *device[CLEF__MAX_DEVICES];

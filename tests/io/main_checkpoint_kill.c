@@ -1,5 +1,5 @@
-/* A child trains and saves a checkpoint after every step; it is killed at a random moment and started again from its file,
-   until it has done all steps.  The file always loads, and the end equals a run that was never killed.
+/* A child trains and saves a checkpoint after every step; it is killed at a random moment and started again from
+   its file, until it has done all steps.  The file always loads, and the end equals a run that was never killed.
    ctest: timeout=900 */
 #include "support/io_files.h"
 #include "training.h"
@@ -8,7 +8,7 @@
 #include <time.h>
 
 #if defined(__SANITIZE_ADDRESS__)
-enum { KILLS = 3 };   /* starting takes long there, and the file is the same */
+enum { KILLS = 3 }; /* starting takes long there, and the file is the same */
 #else
 enum { KILLS = 100 };
 #endif

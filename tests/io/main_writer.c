@@ -36,8 +36,9 @@ static int read_generation(const char *path) {
     clef__st_index index = {0};
     int64_t generation = -1;
     static int32_t values[ELEMENTS];
-    bool good = clef__reader_open(&reader, path, &report) == CLEF_OK && clef__st_parse(&reader, &index, &report) == CLEF_OK &&
-                index.n == TENSORS && clef__parse_decimal(clef__st_metadata(&index, "generation"), &generation);
+    bool good = clef__reader_open(&reader, path, &report) == CLEF_OK &&
+                clef__st_parse(&reader, &index, &report) == CLEF_OK && index.n == TENSORS &&
+                clef__parse_decimal(clef__st_metadata(&index, "generation"), &generation);
     for (int i = 0; good && i < TENSORS; i++) {
         good = clef__st_read(&reader, &index, &index.tensor[i], values, &report) == CLEF_OK;
         for (int e = 0; good && e < ELEMENTS; e++) good = values[e] == generation * TENSORS + i;
@@ -107,7 +108,8 @@ static void racing_writers(const char *dir) {
         if (children[w] != 0) continue;
         for (int i = 0; i < 40; i++) {
             clef__report mine = {0};
-            if (write_generation(path, 1000 * w + i, &mine) != CLEF_OK) fprintf(stderr, "%s\n", mine.text), _exit(1);
+            if (write_generation(path, 1000 * w + i, &mine) != CLEF_OK)
+                fprintf(stderr, "%s\n", mine.text), _exit(1);
         }
         _exit(0);
     }
@@ -137,7 +139,8 @@ static void full_disk(const char *dir) {
         setrlimit(RLIMIT_FSIZE, &limit);
         clef_status status = write_generation(path, 8, &report);
         setrlimit(RLIMIT_FSIZE, &old);
-        EXPECT(status == CLEF_IO && strstr(report.text, "the old file is as it was") && strstr(report.text, "cannot be written"));
+        EXPECT(status == CLEF_IO && strstr(report.text, "the old file is as it was") &&
+               strstr(report.text, "cannot be written"));
         EXPECT(io_count(dir) == 1 && read_generation(path) == 7);
     }
     unlink(path);
@@ -196,7 +199,8 @@ static void refusals(const char *dir) {
     EXPECT(clef__reader_open(&reader, io_path(dir, "pipe"), &report) == CLEF_IO); /* and does not wait */
     unlink(io_path(dir, "pipe"));
     report = (clef__report){0};
-    EXPECT(clef__reader_open(&reader, io_path(dir, "none"), &report) == CLEF_IO && strstr(report.text, "No such file"));
+    EXPECT(clef__reader_open(&reader, io_path(dir, "none"), &report) == CLEF_IO &&
+           strstr(report.text, "No such file"));
 }
 
 static clef_status failing_source(void *user, int i, void *out, size_t bytes, clef__report *report) {
@@ -206,8 +210,8 @@ static clef_status failing_source(void *user, int i, void *out, size_t bytes, cl
     return i == 3 ? CLEF_LOST : CLEF_OK;
 }
 
-static void refuse_items(const char *path, const clef__st_item *items, int n, const char *const *metadata, clef_status status,
-                         const char *said) {
+static void refuse_items(const char *path, const clef__st_item *items, int n, const char *const *metadata,
+                         clef_status status, const char *said) {
     clef__report report = {0};
     EXPECT(clef__st_write(path, items, n, metadata, failing_source, NULL, &report) == status);
     if (!strstr(report.text, said)) EXPECT(!"the right words"), fprintf(stderr, "  %s\n", report.text);
@@ -217,7 +221,9 @@ static void bad_items(const char *dir) {
     const char *path = io_path(dir, "bad.safetensors");
     clef__report report = {0};
     EXPECT(write_generation(path, 5, &report) == CLEF_OK);
-    clef__st_item a[4] = {{"a", CLEF_SHAPE(2), CLEF_F32}, {"b", CLEF_SHAPE(2), CLEF_F32}, {"a", CLEF_SHAPE(1), CLEF_U8},
+    clef__st_item a[4] = {{"a", CLEF_SHAPE(2), CLEF_F32},
+                          {"b", CLEF_SHAPE(2), CLEF_F32},
+                          {"a", CLEF_SHAPE(1), CLEF_U8},
                           {"d", CLEF_SHAPE(2), CLEF_F32}};
     refuse_items(path, a, 4, NULL, CLEF_INVALID, "\"a\" is given twice");
     a[2].name = "\xff";
@@ -251,8 +257,9 @@ static void modes_and_links(const char *dir) {
     EXPECT(write_generation(link, 3, &report) == CLEF_OK && lstat(link, &st) == 0 && S_ISLNK(st.st_mode));
     EXPECT(read_generation(path) == 3 && io_count(dir) == 2);
     /* Only what a dead writer of this very target left is swept up. */
-    static const char *const kept[] = {"real.safetensors.tmp", "real.safetensors.1-.tmp", "real.safetensors.1-2.tmp2",
-                                       "real.safetensor.1-2.tmp", "real.safetensors.a-2.tmp"};
+    static const char *const kept[] = {"real.safetensors.tmp", "real.safetensors.1-.tmp",
+                                       "real.safetensors.1-2.tmp2", "real.safetensor.1-2.tmp",
+                                       "real.safetensors.a-2.tmp"};
     for (int i = 0; i < 5; i++) io_spit(io_path(dir, kept[i]), "x", 1);
     io_spit(io_path(dir, "real.safetensors.123-4.tmp"), "x", 1);
     EXPECT(write_generation(path, 4, &report) == CLEF_OK && io_count(dir) == 7);
@@ -281,23 +288,26 @@ static clef_status counting_source(void *user, int i, void *out, size_t bytes, c
 
 static void layout(const char *dir) {
     const char *path = io_path(dir, "layout.safetensors");
-    const clef__st_item items[] = {{"u\"8", CLEF_SHAPE(3), CLEF_U8}, {"f", CLEF_SHAPE(1, 2), CLEF_F32}, {"h", CLEF_SCALAR, CLEF_BF16},
-                                   {"e", CLEF_SHAPE(0, 7), CLEF_I64}, {"d", CLEF_SHAPE(1), CLEF_F64}};
+    const clef__st_item items[] = {{"u\"8", CLEF_SHAPE(3), CLEF_U8},
+                                   {"f", CLEF_SHAPE(1, 2), CLEF_F32},
+                                   {"h", CLEF_SCALAR, CLEF_BF16},
+                                   {"e", CLEF_SHAPE(0, 7), CLEF_I64},
+                                   {"d", CLEF_SHAPE(1), CLEF_F64}};
     const char *metadata[] = {"a\\", "line\nbreak\x01 \xc3\xa9", "", "", NULL};
-    static const char expected[] =
-        "{\"__metadata__\":{\"a\\\\\":\"line\\u000abreak\\u0001 \xc3\xa9\",\"\":\"\"},"
-        "\"e\":{\"dtype\":\"I64\",\"shape\":[0,7],\"data_offsets\":[0,0]},"
-        "\"d\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[0,8]},"
-        "\"f\":{\"dtype\":\"F32\",\"shape\":[1,2],\"data_offsets\":[8,16]},"
-        "\"h\":{\"dtype\":\"BF16\",\"shape\":[],\"data_offsets\":[16,18]},"
-        "\"u\\\"8\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[18,21]}}";
+    static const char expected[] = "{\"__metadata__\":{\"a\\\\\":\"line\\u000abreak\\u0001 \xc3\xa9\",\"\":\"\"},"
+                                   "\"e\":{\"dtype\":\"I64\",\"shape\":[0,7],\"data_offsets\":[0,0]},"
+                                   "\"d\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[0,8]},"
+                                   "\"f\":{\"dtype\":\"F32\",\"shape\":[1,2],\"data_offsets\":[8,16]},"
+                                   "\"h\":{\"dtype\":\"BF16\",\"shape\":[],\"data_offsets\":[16,18]},"
+                                   "\"u\\\"8\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[18,21]}}";
     static const uint8_t data[] = {5, 5, 5, 5, 5, 5, 5, 5, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 1, 1, 1};
     clef__report report = {0};
     EXPECT(clef__st_write(path, items, 5, metadata, counting_source, NULL, &report) == CLEF_OK);
     io_bytes file = io_slurp(path);
     size_t header = file.size - 8 - sizeof data, text = sizeof expected - 1;
     EXPECT(header % 8 == 0 && header >= text && header < text + 8);
-    EXPECT(file.data[0] == (header & 0xFF) && file.data[1] == header >> 8 && file.data[2] == 0 && file.data[7] == 0);
+    EXPECT(file.data[0] == (header & 0xFF) && file.data[1] == header >> 8 && file.data[2] == 0 &&
+           file.data[7] == 0);
     EXPECT(memcmp(file.data + 8, expected, text) == 0);
     for (size_t i = 8 + text; i < 8 + header; i++) EXPECT(file.data[i] == ' ');
     EXPECT(memcmp(file.data + 8 + header, data, sizeof data) == 0);
@@ -331,7 +341,8 @@ static void release(void *user, void *old) { (void)user, free(old); }
 static void read_everything(const char *path, clef__report *report) {
     clef__reader reader;
     clef__st_index index;
-    if (clef__reader_open(&reader, path, report) == CLEF_OK && clef__st_parse(&reader, &index, report) == CLEF_OK) {
+    if (clef__reader_open(&reader, path, report) == CLEF_OK &&
+        clef__st_parse(&reader, &index, report) == CLEF_OK) {
         EXPECT(index.n == TENSORS && index.pairs == 1);
         clef__st_free(&index);
     }
@@ -353,7 +364,8 @@ static void out_of_memory(const char *dir) {
             else read_everything(path, &report);
             bool failed = shortage.failed;
             shortage.left = INT32_MAX;
-            EXPECT(report.status == CLEF_OK || (failed && (report.status == CLEF_MEMORY || report.status == CLEF_IO)));
+            EXPECT(report.status == CLEF_OK ||
+                   (failed && (report.status == CLEF_MEMORY || report.status == CLEF_IO)));
             EXPECT(io_count(dir) == 1);
             if (!failed) break;
         }

@@ -21,7 +21,8 @@ static void expect_same(const training *a, const training *b) {
 }
 
 static void expect_error(clef_context *ctx, clef_status status, const char *said) {
-    cr_expect_eq(clef_error_status(ctx), status, "%s: %s", clef_status_name(clef_error_status(ctx)), clef_error(ctx));
+    cr_expect_eq(clef_error_status(ctx), status, "%s: %s", clef_status_name(clef_error_status(ctx)),
+                 clef_error(ctx));
     cr_expect(strstr(clef_error(ctx), said) != NULL, "\"%s\" is not in \"%s\"", said, clef_error(ctx));
     clef_clear_error(ctx);
 }
@@ -34,7 +35,8 @@ Test(checkpoint, resuming_is_exact) {
     clef_checkpoint saved = training_parts(&whole);
     cr_assert_eq(clef_checkpoint_save(whole.ctx, path, &saved), CLEF_OK, "%s", clef_error(whole.ctx));
     cr_assert(training_run(&whole, 6), "%s", clef_error(whole.ctx));
-    cr_assert(training_open(&part, 99, false), "%s", clef_error(part.ctx)); /* another seed: everything has to come from the file */
+    cr_assert(training_open(&part, 99, false), "%s",
+              clef_error(part.ctx)); /* another seed: everything has to come from the file */
     cr_assert(training_run(&part, 1), "%s", clef_error(part.ctx));
     clef_checkpoint loaded = training_parts(&part);
     cr_assert_eq(clef_checkpoint_load(part.ctx, path, &loaded), CLEF_OK, "%s", clef_error(part.ctx));
@@ -103,7 +105,8 @@ Test(checkpoint, bad_files_change_nothing) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         patch(path, bad, cases[i].from, cases[i].to);
         clef_checkpoint into = training_parts(&t);
-        cr_expect_eq(clef_checkpoint_load(t.ctx, bad, &into), cases[i].status, "%s: %s", cases[i].to, clef_error(t.ctx));
+        cr_expect_eq(clef_checkpoint_load(t.ctx, bad, &into), cases[i].status, "%s: %s", cases[i].to,
+                     clef_error(t.ctx));
         expect_error(t.ctx, cases[i].status, cases[i].said);
         cr_expect_eq(into.epoch, t.steps);
     }
@@ -126,7 +129,8 @@ Test(checkpoint, parts_and_notes) {
     training t;
     cr_assert(training_open(&t, 3, false));
     const char *path = io_path(dir, "part");
-    clef_checkpoint only = {.module = t.net, .epoch = -5, .metric = -0.0, .note = "caf\xe9 \xc3\xa9 \"x\"\n"}, back = {.module = t.net};
+    clef_checkpoint only = {.module = t.net, .epoch = -5, .metric = -0.0, .note = "caf\xe9 \xc3\xa9 \"x\"\n"},
+                    back = {.module = t.net};
     cr_assert_eq(clef_checkpoint_save(t.ctx, path, &only), CLEF_OK, "%s", clef_error(t.ctx));
     clef_random_state random = clef_random_get(t.ctx);
     clef_rand(t.ctx, CLEF_SHAPE(8));
@@ -136,7 +140,8 @@ Test(checkpoint, parts_and_notes) {
     cr_expect_eq(back.epoch, -5);
     cr_expect(back.metric == 0 && 1 / back.metric < 0);
     cr_expect_str_eq(back.note_out, "caf? \xc3\xa9 \"x\"\n");
-    cr_expect_eq(clef_random_get(t.ctx).offset, moved.offset, "loading a module alone leaves random numbers alone");
+    cr_expect_eq(clef_random_get(t.ctx).offset, moved.offset,
+                 "loading a module alone leaves random numbers alone");
     back = training_parts(&t);
     cr_expect_eq(clef_checkpoint_load(t.ctx, path, &back), CLEF_FORMAT);
     expect_error(t.ctx, CLEF_FORMAT, "was saved without optimizer.steps");

@@ -20,14 +20,16 @@ static void teardown(void) {
 TestSuite(safetensors, .init = setup, .fini = teardown, .timeout = 120);
 
 static void expect_error(clef_status status, const char *said) {
-    cr_expect_eq(clef_error_status(ctx), status, "%s: %s", clef_status_name(clef_error_status(ctx)), clef_error(ctx));
+    cr_expect_eq(clef_error_status(ctx), status, "%s: %s", clef_status_name(clef_error_status(ctx)),
+                 clef_error(ctx));
     cr_expect(strstr(clef_error(ctx), said) != NULL, "\"%s\" is not in \"%s\"", said, clef_error(ctx));
     cr_expect_null(strchr(clef_error(ctx), '\n'));
     clef_clear_error(ctx);
 }
 
 Test(safetensors, every_dtype_comes_back_bit_for_bit) {
-    static const clef_dtype dtypes[] = {CLEF_F32, CLEF_F16, CLEF_BF16, CLEF_I32, CLEF_I64, CLEF_U8, CLEF_BOOL, CLEF_F64};
+    static const clef_dtype dtypes[] = {CLEF_F32, CLEF_F16, CLEF_BF16, CLEF_I32,
+                                        CLEF_I64, CLEF_U8,  CLEF_BOOL, CLEF_F64};
     clef_device_info info;
     cr_assert(clef_context_device(ctx, 0, &info));
     int n = info.f64 ? 8 : 7;
@@ -36,12 +38,14 @@ Test(safetensors, every_dtype_comes_back_bit_for_bit) {
     char names[8][16];
     for (int i = 0; i < n; i++) {
         size_t element = clef_dtype_size(dtypes[i]);
-        for (size_t b = 0; b < 15 * element; b++) bytes[i][b] = dtypes[i] == CLEF_BOOL ? b % 2 : (uint8_t)(b * 37 + (size_t)i * 11 + 5);
+        for (size_t b = 0; b < 15 * element; b++)
+            bytes[i][b] = dtypes[i] == CLEF_BOOL ? b % 2 : (uint8_t)(b * 37 + (size_t)i * 11 + 5);
         /* Small exponents keep clear of NaN, whose payload a device may change. */
         for (size_t b = element - 1; b < 15 * element; b += element)
             if (dtypes[i] != CLEF_BOOL) bytes[i][b] &= 0x3F;
         snprintf(names[i], sizeof names[i], "t.%s", clef_dtype_name(dtypes[i]));
-        tensors[i] = (clef_named_tensor){names[i], clef_from_host(ctx, CLEF_SHAPE(3, 5), dtypes[i], bytes[i]), false};
+        tensors[i] =
+            (clef_named_tensor){names[i], clef_from_host(ctx, CLEF_SHAPE(3, 5), dtypes[i], bytes[i]), false};
         cr_assert_not_null(tensors[i].tensor, "%s", clef_error(ctx));
     }
     const char *path = io_path(dir, "all.safetensors");
@@ -69,7 +73,8 @@ Test(safetensors, every_dtype_comes_back_bit_for_bit) {
 }
 
 Test(safetensors, scalars_empties_and_expressions) {
-    clef_tensor *sum = clef_add(clef_full(ctx, CLEF_SHAPE(2, 3), CLEF_F32, 1.5), clef_arange(ctx, 0, 3, 1, CLEF_F32));
+    clef_tensor *sum =
+        clef_add(clef_full(ctx, CLEF_SHAPE(2, 3), CLEF_F32, 1.5), clef_arange(ctx, 0, 3, 1, CLEF_F32));
     clef_named_tensor tensors[] = {{"scalar", clef_scalar(ctx, 7), false},
                                    {"empty", clef_zeros(ctx, CLEF_SHAPE(0, 4), CLEF_F32), false},
                                    {"turned", clef_transpose(sum, 0, 1), false}};
@@ -80,7 +85,8 @@ Test(safetensors, scalars_empties_and_expressions) {
     int at;
     float values[6];
     cr_assert(clef_safetensors_find(file, "turned", &at));
-    cr_assert_eq(clef_read(clef_safetensors_tensor(file, at), values, sizeof values), CLEF_OK, "%s", clef_error(ctx));
+    cr_assert_eq(clef_read(clef_safetensors_tensor(file, at), values, sizeof values), CLEF_OK, "%s",
+                 clef_error(ctx));
     static const float expected[] = {1.5f, 1.5f, 2.5f, 2.5f, 3.5f, 3.5f};
     cr_expect_arr_eq(values, expected, sizeof values);
     cr_assert(clef_safetensors_find(file, "scalar", &at));
