@@ -55,42 +55,45 @@
 #define COLUMNS_4(X, i) COLUMNS_3(X, i) X(i, 3)
 #define COLUMNS(X, i) CAT(COLUMNS_, NV)(X, i)
 
-/* One row index as three levels; `next` steps to the following row, with carry. */
-typedef struct { int r1, r2, r3; } walk;
-static walk walk_at(int m, int m2, int m3) {
-    walk w;
-    w.r3 = m % m3;
-    w.r2 = m / m3 % m2;
-    w.r1 = m / m3 / m2;
-    return w;
+/* A row: its two inner levels, and where it lies in A and C.  `to_next` steps on, with carry. */
+typedef struct { int r2, r3; long a, c; } row;
+typedef struct { int m2, m3; long a3, a2, a1, c3, c2, c1; } steps;
+static row row_at(int m, steps s) {
+    int r3 = m % s.m3, r2 = m / s.m3 % s.m2, r1 = m / s.m3 / s.m2;
+    row r = {r2, r3, r3 * s.a3 + r2 * s.a2 + r1 * s.a1, r3 * s.c3 + r2 * s.c2 + r1 * s.c1};
+    return r;
 }
-static walk walk_next(walk w, int m2, int m3) {
-    w.r3++;
-    if (w.r3 == m3) {
-        w.r3 = 0;
-        w.r2++;
-        if (w.r2 == m2) {
-            w.r2 = 0;
-            w.r1++;
+static row to_next(row r, steps s) {
+    r.a += s.a3;
+    r.c += s.c3;
+    if (++r.r3 == s.m3) {
+        r.r3 = 0;
+        r.a += s.a2 - s.m3 * s.a3;
+        r.c += s.c2 - s.m3 * s.c3;
+        if (++r.r2 == s.m2) {
+            r.r2 = 0;
+            r.a += s.a1 - s.m2 * s.a2;
+            r.c += s.c1 - s.m2 * s.c2;
         }
     }
-    return w;
+    return r;
 }
 
 __kernel void gemm(__global const MEMORY(IN) *restrict a_base, long a_offset, __global const MEMORY(IN) *restrict b_base,
                    long b_offset, __global MEMORY(OUT) *restrict c_base, long c_offset,
-                   __global const MEMORY(OUT) *restrict bias, long bias_offset, int has_bias, long bias_z, int M, int N, int K, int m2, int m3, long am1, long am2, long am3, long cm1, long cm2, long cm3,
-                   long cn, int k2, int k3, long ak1, long ak2, long ak3, int direct, long ldb, long panel_stride, int z2,
-                   long az1, long az2, long bz1, long bz2, long cz1, long cz2, int splits, int segments, long cs,
-                   int tiles, int panels) {
+                   __global const MEMORY(OUT) *restrict bias, long bias_offset, int has_bias, long bias_z, int M, int N, int K,
+                   int m2, int m3, long am1, long am2, long am3, long cm1, long cm2, long cm3, long cn, int k2, int k3,
+                   long ak1, long ak2, long ak3, int direct, long ldb, long panel_stride, int z2, long az1, long az2,
+                   long bz1, long bz2, long cz1, long cz2, int splits, int segments, long cs, int tiles, int panels) {
     int z = (int)get_global_id(2);
     int split = z % splits;
     z /= splits;
     __global const MEMORY(IN) *a = a_base + a_offset + z / z2 * az1 + z % z2 * az2;
     __global const MEMORY(IN) *b = b_base + b_offset + z / z2 * bz1 + z % z2 * bz2;
     __global MEMORY(OUT) *c = c_base + c_offset + z / z2 * cz1 + z % z2 * cz2 + split * cs;
-    int first = split * segments;                         /* of the runs of k3, this split's part */
+    int first = split * segments, first1 = first / k2, first2 = first % k2; /* this split's part of the runs of k3 */
     int k_begin = min(first * k3, K), k_end = min((first + segments) * k3, K);
+    steps s = {m2, m3, am3, am2, am1, cm3, cm2, cm1};
     int panel_end = min(((int)get_global_id(0) + 1) * panels, (N + NR - 1) / NR);
     int m_begin = (int)get_global_id(1) * tiles * MR, m_end = min(m_begin + tiles * MR, M);
 
@@ -100,35 +103,36 @@ __kernel void gemm(__global const MEMORY(IN) *restrict a_base, long a_offset, __
         int n = direct ? min(panel * NR, N - NR) : panel * NR;
         int skip = panel * NR - n;
         __global const MEMORY(IN) *b_panel = b + (direct ? (long)n : panel * panel_stride) + k_begin * ldb;
+#define NOTHING(i, j) V start##j = (V)(0);
+        COLUMNS(NOTHING, 0)
+        if (has_bias) {
+            __global const MEMORY(OUT) *bias_row = bias + bias_offset + z % z2 * bias_z;
+            S lane[NR];
+            PLAIN_LOOP
+            for (int j = 0; j < NR; j++) lane[j] = n + j < N ? LOAD(OUT, 1, bias_row, n + j) : 0;
+#define FROM_BIAS(i, j) start##j = LOAD(IN, W, lane, j * W);
+            COLUMNS(FROM_BIAS, 0)
+        }
+        row r = row_at(m_begin, s);
         PLAIN_LOOP
         for (int m = m_begin; m < m_end; m += MR) {
-            walk w = walk_at(m, m2, m3);
             int left = min(m_end - m, MR);
             long a_row[MR], c_row[MR];
             PLAIN_LOOP
             for (int i = 0; i < MR; i++) {
-                a_row[i] = w.r1 * am1 + w.r2 * am2 + w.r3 * am3;
-                c_row[i] = w.r1 * cm1 + w.r2 * cm2 + w.r3 * cm3;
-                if (i + 1 < left) w = walk_next(w, m2, m3);
+                a_row[i] = r.a;
+                c_row[i] = r.c;
+                if (i + 1 < left) r = to_next(r, s);
             }
+            r = to_next(r, s);
 #define ADDRESS(i) __global const MEMORY(IN) *a##i = a + a_row[i];
             ROWS(ADDRESS)
-#define NOTHING(i, j) V start##j = (V)(0);
-            COLUMNS(NOTHING, 0)
-            if (has_bias) {
-                __global const MEMORY(OUT) *bias_row = bias + bias_offset + z % z2 * bias_z;
-                S lane[NR];
-                PLAIN_LOOP
-                for (int j = 0; j < NR; j++) lane[j] = n + j < N ? LOAD(OUT, 1, bias_row, n + j) : 0;
-#define FROM_BIAS(i, j) start##j = LOAD(IN, W, lane, j * W);
-                COLUMNS(FROM_BIAS, 0)
-            }
 #define START(i, j) V c##i##_##j = start##j;
 #define START_ROW(i) COLUMNS(START, i)
             ROWS(START_ROW)
 
             __global const MEMORY(IN) *bp = b_panel;
-            int s1 = first / k2, s2 = first % k2;
+            int s1 = first1, s2 = first2;
             PLAIN_LOOP
             for (int k = k_begin; k < k_end; k += k3) {
                 long at = s1 * ak1 + s2 * ak2;
@@ -172,11 +176,15 @@ __kernel void gemm(__global const MEMORY(IN) *restrict a_base, long a_offset, __
 #define SPILL(i, j) STORE(IN, W, tile, i * NR + j * W, c##i##_##j);
 #define SPILL_ROW(i) COLUMNS(SPILL, i)
                 ROWS(SPILL_ROW)
+                int end = min(NR, N - n);
                 PLAIN_LOOP
                 for (int i = 0; i < left; i++) {
+                    __global MEMORY(OUT) *to = corner + c_row[i];
+                    int j = skip;
                     PLAIN_LOOP
-                    for (int j = skip; j < min(NR, N - n); j++)
-                        STORE(OUT, 1, corner + c_row[i], j * cn, tile[i * NR + j]);
+                    for (; cn == 1 && j + 4 <= end; j += 4) STORE(OUT, 4, to, j, LOAD(IN, 4, tile, i * NR + j));
+                    PLAIN_LOOP
+                    for (; j < end; j++) STORE(OUT, 1, to, j * cn, tile[i * NR + j]);
                 }
             }
         }

@@ -84,7 +84,11 @@ static int divisor(axis v, axis h, int oy, int ox, int exclude) {
     PLAIN_LOOP                                                                                         \
     for (; i < c; i++) body(1)
 
-#define AT(y, x) (((long)(n * in_h + (y)) * in_w + (x)) * c + i)
+/* Within one image: 32 bits are enough (see infer in src/ops/pool.c). */
+#define AT(y, x) (((y) * in_w + (x)) * c + i)
+#define GRAD_AT(oy, ox) (((oy) * out_w + (ox)) * c + i)
+#define IMAGE(base) ((base) + (long)n * in_h * in_w * c)
+#define RESULT(base) ((base) + (long)n * out_h * out_w * c)
 #define BETTER(a, m) (((a) > (m)) | (((a) != (a)) & ((m) == (m))))
 
 __kernel void max_pool(__global const M *restrict image, long image_offset,
@@ -97,8 +101,8 @@ __kernel void max_pool(__global const M *restrict image, long image_offset,
     to += to_offset;
 #ifdef PICK
     second += second_offset;
-#define FIRST(l) LANES(l) chosen = LOAD(DT, l, second, AT(y0, x0));
-#define CHOOSE(l) chosen = better ? LOAD(DT, l, second, AT(y, x)) : chosen;
+#define FIRST(l) LANES(l) chosen = LOAD(DT, l, second_plane, AT(y0, x0));
+#define CHOOSE(l) chosen = better ? LOAD(DT, l, second_plane, AT(y, x)) : chosen;
 #define CHOSEN chosen
 #else
 #define FIRST(l)
@@ -107,10 +111,10 @@ __kernel void max_pool(__global const M *restrict image, long image_offset,
 #endif
 #define MAXIMUM(l)                                                                                     \
     {                                                                                                  \
-        LANES(l) best = LOAD(DT, l, image, AT(y0, x0));                                                \
+        LANES(l) best = LOAD(DT, l, plane, AT(y0, x0));                                                \
         FIRST(l)                                                                                       \
         TAPS {                                                                                         \
-            LANES(l) value = LOAD(DT, l, image, AT(y, x));                                             \
+            LANES(l) value = LOAD(DT, l, plane, AT(y, x));                                             \
             INDEX(l) better = BETTER(value, best);                                                     \
             best = better ? value : best;                                                              \
             CHOOSE(l)                                                                                  \
@@ -118,6 +122,10 @@ __kernel void max_pool(__global const M *restrict image, long image_offset,
         STORE(DT, l, to, (long)p * c + i, CHOSEN);                                                     \
     }
     PIXELS(out_h, out_w, oy, ox) {
+        __global const M *plane = IMAGE(image);
+#ifdef PICK
+        __global const M *second_plane = IMAGE(second);
+#endif
         WINDOW
         CHANNELS(MAXIMUM)
     }
@@ -132,17 +140,19 @@ __kernel void max_pool_backward_tiles(__global const M *restrict image, long ima
     to += to_offset;
 #define SCATTER(l)                                                                                     \
     {                                                                                                  \
-        LANES(l) best = LOAD(DT, l, image, AT(y0, x0)), g = LOAD(DT, l, grad, (long)p * c + i);        \
+        LANES(l) best = LOAD(DT, l, plane, AT(y0, x0)), g = LOAD(DT, l, grad, (long)p * c + i);        \
         INDEX(l) at = 0, zero = 0;                                                                     \
         TAPS {                                                                                         \
-            LANES(l) value = LOAD(DT, l, image, AT(y, x));                                             \
+            LANES(l) value = LOAD(DT, l, plane, AT(y, x));                                             \
             INDEX(l) better = BETTER(value, best);                                                     \
             best = better ? value : best;                                                              \
             at = better ? zero + ((y - y0) * kernel_w + x - x0) : at;                                  \
         }                                                                                              \
-        TAPS STORE(DT, l, to, AT(y, x), at == (y - y0) * kernel_w + x - x0 ? g : (LANES(l))(0));       \
+        TAPS STORE(DT, l, to_plane, AT(y, x), at == (y - y0) * kernel_w + x - x0 ? g : (LANES(l))(0));       \
     }
     PIXELS(out_h, out_w, oy, ox) {
+        __global const M *plane = IMAGE(image);
+        __global M *to_plane = IMAGE(to);
         WINDOW
         CHANNELS(SCATTER)
     }
@@ -157,25 +167,25 @@ __kernel void max_pool_backward(__global const M *restrict image, long image_off
     /* Not chosen: when beaten, or met by an equal before. */
 #define GATHER(l)                                                                                      \
     {                                                                                                  \
-        LANES(l) mine = LOAD(DT, l, image, AT(py, px)), sum = 0;                                       \
+        LANES(l) mine = LOAD(DT, l, plane, AT(py, px)), sum = 0;                                       \
         INDEX(l) number = mine == mine;                                                                \
         PLAIN_LOOP for (int oy = oy0; oy < oy1; oy++) PLAIN_LOOP for (int ox = ox0; ox < ox1; ox++) {  \
             INDEX(l) lost = 0;                                                                         \
             WINDOW                                                                                     \
             TAPS {                                                                                     \
-                LANES(l) value = LOAD(DT, l, image, AT(y, x));                                         \
+                LANES(l) value = LOAD(DT, l, plane, AT(y, x));                                         \
                 bool earlier = y < py || (y == py && x < px);                                          \
                 if (earlier) lost |= (number & !(value < mine)) | (!number & (value != value));        \
                 else lost |= number & !(value <= mine);                                                \
             }                                                                                          \
-            LANES(l) g = LOAD(DT, l, grad, GRAD_AT(oy, ox));                                           \
+            LANES(l) g = LOAD(DT, l, grad_plane, GRAD_AT(oy, ox));                                           \
             sum += lost ? (LANES(l))(0) : g;                                                           \
         }                                                                                              \
         STORE(DT, l, to, (long)p * c + i, sum);                                                        \
     }
-#define GRAD_AT(oy, ox) (((long)(n * out_h + (oy)) * out_w + (ox)) * c + i)
     PIXELS(in_h, in_w, py, px) {
         int oy0 = first_window(v, py), oy1 = end_window(v, py), ox0 = first_window(h, px), ox1 = end_window(h, px);
+        __global const M *plane = IMAGE(image), *grad_plane = RESULT(grad);
         CHANNELS(GATHER)
     }
 }
@@ -188,10 +198,11 @@ __kernel void avg_pool(__global const M *restrict image, long image_offset, __gl
 #define AVERAGE(l)                                                                                     \
     {                                                                                                  \
         LANES(l) sum = 0;                                                                              \
-        TAPS sum += LOAD(DT, l, image, AT(y, x));                                                      \
+        TAPS sum += LOAD(DT, l, plane, AT(y, x));                                                      \
         STORE(DT, l, to, (long)p * c + i, sum / (COMPUTE(DT))count);                                   \
     }
     PIXELS(out_h, out_w, oy, ox) {
+        __global const M *plane = IMAGE(image);
         WINDOW
         int count = divisor(v, h, oy, ox, exclude);
         CHANNELS(AVERAGE)
@@ -207,11 +218,12 @@ __kernel void avg_pool_backward(__global const M *restrict grad, long grad_offse
     {                                                                                                  \
         LANES(l) sum = 0;                                                                              \
         PLAIN_LOOP for (int oy = oy0; oy < oy1; oy++) PLAIN_LOOP for (int ox = ox0; ox < ox1; ox++)    \
-            sum += LOAD(DT, l, grad, GRAD_AT(oy, ox)) / (COMPUTE(DT))divisor(v, h, oy, ox, exclude);   \
+            sum += LOAD(DT, l, grad_plane, GRAD_AT(oy, ox)) / (COMPUTE(DT))divisor(v, h, oy, ox, exclude);   \
         STORE(DT, l, to, (long)p * c + i, sum);                                                        \
     }
     PIXELS(in_h, in_w, py, px) {
         int oy0 = first_window(v, py), oy1 = end_window(v, py), ox0 = first_window(h, px), ox1 = end_window(h, px);
+        __global const M *grad_plane = RESULT(grad);
         CHANNELS(SHARE)
     }
 }

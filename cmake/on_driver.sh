@@ -44,12 +44,11 @@ mkfifo "$work/pipe" || exit 1
 cat "$work/pipe" >"$work/log" &
 reader=$!
 exec 9>"$work/pipe"
-# No cache: what it compiled itself knows the lines of the source.
-# Its optimiser makes instructions that it cannot interpret.
-# Tiny shapes, one test at a time: it interprets every instruction and is not made for threads.
-CLEF_CACHE_DIR="$work/cache" OCLGRIND_BUILD_OPTIONS=-cl-opt-disable OCL_ICD_VENDORS="$library" OCL_ICD_FILENAMES="$library" OCLGRIND_DATA_RACES=1 OCLGRIND_UNINITIALIZED=1 \
-    OCLGRIND_CHECK_API=1 OCLGRIND_LOG="$work/pipe" CLEF_TEST_SMALL=1 CLEF_COMPILE_THREADS=1 \
-    CRITERION_JOBS=1 "$@" 9>&-
+# No cache, so that reports name lines of the source; no optimiser, as it makes instructions that cannot be interpreted;
+# tiny shapes, as every instruction is; one thread, as Oclgrind is not made for more.
+OCL_ICD_VENDORS="$library" OCL_ICD_FILENAMES="$library" OCLGRIND_DATA_RACES=1 OCLGRIND_UNINITIALIZED=1 \
+    OCLGRIND_CHECK_API=1 OCLGRIND_LOG="$work/pipe" OCLGRIND_BUILD_OPTIONS=-cl-opt-disable CLEF_CACHE_DIR="$work/cache" \
+    CLEF_TEST_SMALL=1 CLEF_COMPILE_THREADS=1 CRITERION_JOBS=1 "$@" 9>&-
 status=$?
 exec 9>&-
 wait $reader

@@ -22,8 +22,9 @@ static bool check_window(clef__call *call, const geometry *a) {
             return clef__infer_fail(call, CLEF_SHAPE, "the window {%lld,%lld} is larger than x %s with padding {%lld,%lld}",
                                     (long long)a->kernel[0], (long long)a->kernel[1], clef__shape_text(x),
                                     (long long)a->padding[0], (long long)a->padding[1]);
-    if (x.dim[0] * x.dim[2] * x.dim[3] > INT32_MAX || x.dim[1] > INT32_MAX)
-        return clef__infer_fail(call, CLEF_UNSUPPORTED, "more than 2^31 pixels (x %s)", clef__shape_text(x));
+    if (x.dim[0] * x.dim[2] * x.dim[3] > INT32_MAX || x.dim[1] > INT32_MAX || x.dim[1] * x.dim[2] * x.dim[3] > INT32_MAX)
+        return clef__infer_fail(call, CLEF_UNSUPPORTED, "more than 2^31 pixels or elements of an image (x %s)",
+                                clef__shape_text(x));
     return true;
 }
 

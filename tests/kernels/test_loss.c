@@ -1,0 +1,150 @@
+/* test_loss.c — losses against plain double formulas, their gradients against differences of these, and stability. */
+#include "support/numbers.h"
+
+enum { N = 4, C = 5 };
+typedef struct setting {
+    double target[N], weights[N * C], smoothing;
+    bool ignore, probabilities, is_log;
+    int64_t ignored;
+    clef_reduction reduction;
+} setting;
+
+/* Cross-entropy (or nll where is_log) from the definition. */
+static void classes(const double *x, double *y, const void *user) {
+    const setting *s = user;
+    double total = 0, count = 0;
+    for (int r = 0; r < N; r++) {
+        double sum = 0, each = 0;
+        for (int c = 0; c < C; c++) sum += exp(x[r * C + c]);
+        bool skipped = s->ignore && s->target[r] == (double)s->ignored;
+        for (int c = 0; c < C; c++) {
+            double q = s->probabilities ? s->weights[r * C + c] : c == (int)s->target[r];
+            q = q * (1 - s->smoothing) + s->smoothing / C;
+            each -= q * (s->is_log ? x[r * C + c] : log(exp(x[r * C + c]) / sum));
+        }
+        if (skipped) each = 0;
+        if (s->reduction == CLEF_REDUCE_NONE) y[r] = each;
+        total += each, count += !skipped;
+    }
+    if (s->reduction != CLEF_REDUCE_NONE) y[0] = s->reduction == CLEF_REDUCE_SUM ? total : total / count;
+}
+
+static void check_classes(clef_context *ctx, const setting *s, const char *what) {
+    double *x = spread(N * C, -2, 2, 3), want[N], g[N] = { 1, -0.5, 0.25, 2 }, t[N], w[N * C];
+    memcpy(t, s->target, sizeof t), memcpy(w, s->weights, sizeof w);
+    int results = s->reduction == CLEF_REDUCE_NONE ? N : 1;
+    clef_shape shape = results == 1 ? CLEF_SCALAR : CLEF_SHAPE(N);
+    clef_loss_options o = { .reduction = s->reduction, .label_smoothing = s->smoothing, .has_ignore_index = s->ignore, .ignore_index = s->ignored };
+    clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(N, C), CLEF_F32, x)), *dx;
+    clef_tensor *target = s->probabilities ? tensor_of(ctx, CLEF_SHAPE(N, C), CLEF_F32, w) : tensor_of(ctx, CLEF_SHAPE(N), CLEF_I64, t);
+    clef_tensor *y = s->is_log ? clef_nll_loss(p, target, &o) : clef_cross_entropy(p, target, &o);
+    classes(x, want, s);
+    expect_shape(y, shape);
+    expect_numbers(y, want, 2e-6, 2e-6, what);
+    cr_assert(clef_grad(y, tensor_of(ctx, shape, CLEF_F32, g), &p, 1, false, &dx) == CLEF_OK, "%s: %s", what, clef_error(ctx));
+    double *slope = slopes(classes, s, x, N * C, results, g, 1e-6);
+    expect_numbers(dx, slope, 1e-5, 1e-4, what);
+    free(x), free(slope);
+    clef_release(p);
+    clef_end_step(ctx);
+}
+
+Test(loss, cross_entropy) {
+    clef_context *ctx = open_seeded(1);
+    setting s = { .target = { 0, 4, 2, 2 } };
+    check_classes(ctx, &s, "mean");
+    s.reduction = CLEF_REDUCE_NONE, s.smoothing = 0.1;
+    check_classes(ctx, &s, "each, smoothed");
+    s.reduction = CLEF_REDUCE_MEAN, s.ignore = true, s.ignored = 2;
+    check_classes(ctx, &s, "smoothed, ignoring a class");
+    s.ignored = -100, s.target[1] = -100, s.reduction = CLEF_REDUCE_SUM, s.smoothing = 0;
+    check_classes(ctx, &s, "sum, ignoring what is no class");
+    s = (setting){ .target = { 1, 0, 3, 4 }, .is_log = true, .ignore = true, .ignored = 3 };
+    check_classes(ctx, &s, "nll");
+    s = (setting){ .probabilities = true };
+    for (int i = 0; i < N * C; i++) s.weights[i] = (double)(float)((1 + i % C) / 15.0);
+    check_classes(ctx, &s, "probabilities");
+    s.smoothing = 0.2;
+    check_classes(ctx, &s, "probabilities, smoothed");
+    clef_close(ctx);
+}
+
+/* [n,c,d] with targets [n,d] is the same as [n·d,c]. */
+Test(loss, cross_entropy_of_maps) {
+    clef_context *ctx = open_seeded(1);
+    double *x = spread(2 * 3 * 4, -3, 3, 5), t[8] = { 0, 1, 2, 0, 2, 2, 1, 0 };
+    clef_tensor *p = tensor_of(ctx, CLEF_SHAPE(2, 3, 4), CLEF_F32, x), *target = tensor_of(ctx, CLEF_SHAPE(2, 4), CLEF_U8, t);
+    clef_tensor *flat = clef_reshape(clef_permute(p, (int[]){ 0, 2, 1 }), CLEF_SHAPE(8, 3));
+    double a = clef_item(clef_cross_entropy(p, target, NULL)), b = clef_item(clef_cross_entropy(flat, clef_reshape(target, CLEF_SHAPE(8)), NULL));
+    cr_expect(fabs(a - b) < 1e-6 && a > 0, "%g and %g", a, b);
+    free(x);
+    clef_close(ctx);
+}
+
+Test(loss, cross_entropy_at_extremes) {
+    clef_context *ctx = open_seeded(1);
+    double x[6] = { 1e4, 0, -1e4, 0, 1e4, -INFINITY }, t[2] = { 0, 0 }, far[2] = { 0, 7 };
+    clef_tensor *p = tensor_of(ctx, CLEF_SHAPE(2, 3), CLEF_F32, x);
+    clef_loss_options each = { .reduction = CLEF_REDUCE_NONE };
+    expect_numbers(clef_cross_entropy(p, tensor_of(ctx, CLEF_SHAPE(2), CLEF_I32, t), &each), (double[]){ 0, 1e4 }, 0, 1e-6, "large logits");
+    expect_numbers(clef_cross_entropy(p, tensor_of(ctx, CLEF_SHAPE(2), CLEF_I32, far), &each), (double[]){ 0, NAN }, 0, 0, "no such class shows as NaN");
+    cr_expect(!clef_cross_entropy(p, clef_zeros(ctx, CLEF_SHAPE(3), CLEF_I32), NULL));
+    expect_error(ctx, CLEF_SHAPE, "cross_entropy: target i32 [3] does not fit to x [2,3]");
+    cr_expect(!clef_cross_entropy(p, clef_zeros(ctx, CLEF_SHAPE(2), CLEF_F32), NULL));
+    expect_error(ctx, CLEF_SHAPE, "target f32 [2]");
+    cr_expect(!clef_cross_entropy(p, clef_zeros(ctx, CLEF_SHAPE(2), CLEF_I32), &(clef_loss_options){ .label_smoothing = 1 }));
+    expect_error(ctx, CLEF_INVALID, "label_smoothing");
+    clef_close(ctx);
+}
+
+/* ---- distances: x beside its target in one array of 2·N ---- */
+
+typedef struct distance {
+    int which;
+    double target[8], delta;
+    clef_reduction reduction;
+} distance;
+
+static void distances(const double *x, double *y, const void *user) {
+    const distance *d = user;
+    double total = 0;
+    for (int i = 0; i < 8; i++) {
+        double t = d->target[i], a = fabs(x[i] - t), p = 1 / (1 + exp(-x[i]));
+        double each = d->which == 0   ? a * a
+                      : d->which == 1 ? a
+                      : d->which == 2 ? (a <= d->delta ? a * a / 2 : d->delta * (a - d->delta / 2))
+                                      : -t * log(p) - (1 - t) * log(1 - p);
+        if (d->reduction == CLEF_REDUCE_NONE) y[i] = each;
+        total += each;
+    }
+    if (d->reduction != CLEF_REDUCE_NONE) y[0] = d->reduction == CLEF_REDUCE_SUM ? total : total / 8;
+}
+
+Test(loss, distances) {
+    clef_context *ctx = open_seeded(1);
+    static clef_tensor *(*const f[])(clef_tensor *, clef_tensor *, const clef_loss_options *) = { clef_mse_loss, clef_l1_loss, clef_huber_loss, clef_bce_with_logits };
+    for (int which = 0; which < 4; which++)
+        for (int reduction = 0; reduction < 3; reduction += 1 + (which > 0)) {
+            distance d = { .which = which, .delta = 1.5, .reduction = (clef_reduction)reduction };
+            double *x = spread(8, -3, 3, 6), *t = spread(8, which == 3 ? 0 : -3, which == 3 ? 1 : 3, 7), want[8], *g = spread(8, -1, 1, 8);
+            int results = reduction == CLEF_REDUCE_NONE ? 8 : 1;
+            clef_shape shape = results == 8 ? CLEF_SHAPE(2, 4) : CLEF_SCALAR;
+            clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(2, 4), CLEF_F32, x)), *target = tensor_of(ctx, CLEF_SHAPE(2, 4), CLEF_F32, t), *dx;
+            memcpy(d.target, t, sizeof d.target);
+            clef_tensor *y = f[which](p, target, &(clef_loss_options){ .reduction = d.reduction, .delta = 1.5 });
+            distances(x, want, &d);
+            expect_numbers(y, want, 2e-6, 2e-6, "distance");
+            cr_assert(clef_grad(y, tensor_of(ctx, shape, CLEF_F32, g), &p, 1, false, &dx) == CLEF_OK, "%s", clef_error(ctx));
+            double *slope = slopes(distances, &d, x, 8, results, g, 1e-6);
+            expect_numbers(dx, slope, 1e-5, 1e-4, "gradient of a distance");
+            free(x), free(t), free(g), free(slope);
+            clef_release(p);
+            clef_end_step(ctx);
+        }
+    double big[2] = { 1000, -1000 }, one[2] = { 1, 0 };
+    clef_tensor *b = tensor_of(ctx, CLEF_SHAPE(2), CLEF_F32, big), *o = tensor_of(ctx, CLEF_SHAPE(2), CLEF_F32, one);
+    cr_expect(clef_item(clef_bce_with_logits(b, o, NULL)) == 0 && clef_item(clef_bce_with_logits(clef_neg(b), o, NULL)) == 1000);
+    cr_expect(!clef_mse_loss(b, clef_unsqueeze(o, 0), NULL));
+    expect_error(ctx, CLEF_SHAPE, "mse_loss: x [2] and target [1,2] differ");
+    clef_close(ctx);
+}

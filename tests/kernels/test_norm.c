@@ -1,0 +1,108 @@
+/* test_norm.c — layer norm, batch norm with its running statistics, dropout. */
+#include "support/numbers.h"
+
+/* Standardises lines of x [n,c,d]: over c and d (layer) or over n and d (batch), then times weight plus bias per position. */
+enum { N = 3, C = 4, D = 5 };
+typedef struct form { bool batch; const double *weight, *bias; } form;
+static double *mean_of, *var_of; /* of the last reference call */
+
+static void reference(const double *x, double *y, const void *user) {
+    const form *f = user;
+    static double means[C + N], vars[C + N];
+    mean_of = means, var_of = vars;
+    int groups = f->batch ? C : N, count = N * C * D / groups;
+    for (int k = 0; k < groups; k++) {
+        double mean = 0, var = 0;
+        for (int i = 0; i < N * C * D; i++)
+            if ((f->batch ? i / D % C : i / (C * D)) == k) mean += x[i] / count;
+        for (int i = 0; i < N * C * D; i++)
+            if ((f->batch ? i / D % C : i / (C * D)) == k) var += (x[i] - mean) * (x[i] - mean) / count;
+        means[k] = mean, vars[k] = var;
+        for (int i = 0; i < N * C * D; i++) {
+            if ((f->batch ? i / D % C : i / (C * D)) != k) continue;
+            int at = f->batch ? i / D % C : i % (C * D);
+            y[i] = (x[i] - mean) / sqrt(var + 1e-5) * (f->weight ? f->weight[at] : 1) + (f->bias ? f->bias[at] : 0);
+        }
+    }
+}
+
+static void check(clef_tensor *y, clef_tensor *p, const form *f, const double *x) {
+    clef_context *ctx = clef_tensor_context(y);
+    double want[N * C * D], *g = spread(N * C * D, -1, 1, 5);
+    reference(x, want, f);
+    expect_numbers(y, want, 2e-6, 4e-6, f->batch ? "batch_norm" : "layer_norm");
+    clef_tensor *dx;
+    cr_assert(clef_grad(y, tensor_of(ctx, CLEF_SHAPE(N, C, D), CLEF_F32, g), &p, 1, false, &dx) == CLEF_OK, "%s", clef_error(ctx));
+    double *slope = slopes(reference, f, x, N * C * D, N * C * D, g, 1e-6);
+    expect_numbers(dx, slope, 2e-5, 1e-4, "gradient");
+    free(g), free(slope);
+}
+
+Test(norm, layer_norm) {
+    clef_context *ctx = open_seeded(1);
+    double *x = spread(N * C * D, -2, 3, 1), *w = spread(C * D, 0.5, 2, 2), *b = spread(C * D, -1, 1, 3);
+    clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(N, C, D), CLEF_F32, x));
+    clef_tensor *tw = tensor_of(ctx, CLEF_SHAPE(C, D), CLEF_F32, w), *tb = tensor_of(ctx, CLEF_SHAPE(C, D), CLEF_F32, b);
+    check(clef_layer_norm(p, 2, tw, tb, 1e-5), p, &(form){ false, w, b }, x);
+    check(clef_layer_norm_plain(p, 2, 1e-5), p, &(form){ false, NULL, NULL }, x);
+    clef_tensor *half = clef_layer_norm(clef_to(p, CLEF_F16), 2, tw, tb, 1e-5);
+    cr_expect(clef_tensor_dtype(half) == CLEF_F16);
+    cr_expect(!clef_layer_norm(p, 1, tw, tb, 1e-5));
+    expect_error(ctx, CLEF_SHAPE, "layer_norm: weight [4,5]");
+    cr_expect(!clef_layer_norm_plain(p, 4, 1e-5));
+    expect_error(ctx, CLEF_INVALID, "layer_norm");
+    free(x), free(w), free(b);
+    clef_close(ctx);
+}
+
+Test(norm, batch_norm) {
+    clef_context *ctx = open_seeded(1);
+    double *x = spread(N * C * D, -2, 3, 1), *w = spread(C, 0.5, 2, 2), *b = spread(C, -1, 1, 3), zeros[C] = { 0 }, ones[C] = { 1, 1, 1, 1 };
+    clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(N, C, D), CLEF_F32, x));
+    clef_tensor *tw = clef_keep(tensor_of(ctx, CLEF_SHAPE(C), CLEF_F32, w)), *tb = clef_keep(tensor_of(ctx, CLEF_SHAPE(C), CLEF_F32, b));
+    clef_tensor *mean = clef_keep(tensor_of(ctx, CLEF_SHAPE(C), CLEF_F32, zeros)), *var = clef_keep(tensor_of(ctx, CLEF_SHAPE(C), CLEF_F32, ones));
+    clef_tensor *y = clef_batch_norm(p, tw, tb, mean, var, true, 0.1, 1e-5);
+    check(y, p, &(form){ true, w, b }, x);
+    double unbiased = (double)(N * D) / (N * D - 1), want_mean[C], want_var[C], want[N * C * D];
+    reference(x, want, &(form){ true, w, b });
+    for (int c = 0; c < C; c++) want_mean[c] = 0.1 * mean_of[c], want_var[c] = 0.9 + 0.1 * unbiased * var_of[c];
+    clef_end_step(ctx);
+    expect_numbers(mean, want_mean, 1e-6, 1e-6, "running mean");
+    expect_numbers(var, want_var, 1e-6, 1e-6, "running variance");
+    cr_expect(!clef_requires_grad(mean));
+    for (int i = 0; i < N * C * D; i++) {
+        int c = i / D % C;
+        want[i] = (x[i] - want_mean[c]) / sqrt(want_var[c] + 1e-5) * w[c] + b[c];
+    }
+    expect_numbers(clef_batch_norm(p, tw, tb, mean, var, false, 0.1, 1e-5), want, 4e-6, 4e-6, "inference");
+    expect_numbers(mean, want_mean, 1e-6, 1e-6, "inference changes nothing");
+    cr_expect(!clef_batch_norm(clef_ones(ctx, CLEF_SHAPE(1, C), CLEF_F32), tw, tb, mean, var, true, 0.1, 1e-5));
+    expect_error(ctx, CLEF_SHAPE, "more than one value per channel");
+    cr_expect(!clef_batch_norm(clef_ones(ctx, CLEF_SHAPE(2, 3), CLEF_F32), tw, tb, mean, var, true, 0.1, 1e-5));
+    expect_error(ctx, CLEF_SHAPE, "batch_norm: weight [4] must be [3]");
+    free(x), free(w), free(b);
+    clef_close(ctx);
+}
+
+Test(norm, dropout) {
+    clef_context *ctx = open_seeded(7);
+    int n = test_small() ? 200 : 20000;
+    clef_tensor *p = parameter(clef_copy(clef_full(ctx, CLEF_SHAPE(n), CLEF_F32, 3))), *y = clef_dropout(p, 0.25), *dx;
+    cr_assert(clef_grad(y, clef_ones(ctx, CLEF_SHAPE(n), CLEF_F32), &p, 1, false, &dx) == CLEF_OK, "%s", clef_error(ctx));
+    cr_assert(clef_eval_all((clef_tensor *[]){ y, dx }, 2) == CLEF_OK);
+    double *have = numbers(y), *slope = numbers(dx), kept = 0;
+    for (int i = 0; i < n; i++) {
+        kept += have[i] != 0;
+        cr_expect(have[i] == 0 ? slope[i] == 0 : fabs(have[i] - 4) < 1e-6 && fabs(slope[i] - 4.0 / 3) < 1e-6, "%d: %g %g", i, have[i], slope[i]);
+    }
+    cr_expect(fabs(kept / n - 0.75) < 2 / sqrt(n), "%g are kept", kept / n);
+    double *other = numbers(clef_dropout(p, 0.25)), same = 0;
+    for (int i = 0; i < n; i++) same += other[i] == have[i];
+    cr_expect(same < 0.9 * n, "the next mask is another");
+    cr_expect(clef_dropout(p, 0) == p);
+    cr_expect(clef_item(clef_sum(clef_dropout(p, 1), NULL, 0, false)) == 0);
+    cr_expect(!clef_dropout(p, 1.5));
+    expect_error(ctx, CLEF_INVALID, "dropout: p = 1.5");
+    free(have), free(slope), free(other);
+    clef_close(ctx);
+}
