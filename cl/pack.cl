@@ -34,10 +34,13 @@ __kernel void pack(__global const MEMORY(IN) *restrict from_base, long from_offs
     while (k < k_end) {
         int run = min(k3 - r3, k_end - k);
         __global const MEMORY(IN) *row = from + (r1 * sk1 + r2 * sk2 + r3 * sk3);
-        if (sn == 1 && lanes == width) {
+        if (sn == 1) {
             PLAIN_LOOP
-            for (int i = 0; i < run; i++)
-                for (int j = 0; j < width; j++) STORE(OUT, 1, to, i * width + j, LOAD(IN, 1, row, i * sk3 + j));
+            for (int i = 0; i < run; i++) {
+                for (int j = 0; j < lanes; j++) STORE(OUT, 1, to, i * width + j, LOAD(IN, 1, row, i * sk3 + j));
+                PLAIN_LOOP
+                for (int j = lanes; j < width; j++) STORE(OUT, 1, to, i * width + j, (S)0);
+            }
         } else { /* in blocks of 16, so that both sides stay in the cache */
             PLAIN_LOOP
             for (int i = 0; i < run; i += 16) {

@@ -45,7 +45,7 @@ preset() {
     }
     grep 'Clef' build/check/"$name"-configure.log
     cmake --build --preset "$name" -j "$jobs" >build/check/"$name"-build.log 2>&1 || {
-        grep -E 'error|Error|warning|undefined' -A 5 build/check/"$name"-build.log | tail -n 80
+        grep -E 'error: |warning: |undefined reference|multiple definition|\*\*\*' -A 4 build/check/"$name"-build.log | tail -n 80
         fail_step "$what: build (all of it in build/check/$name-build.log)"
         return
     }

@@ -19,7 +19,8 @@ rusticl)
         exit 77
     }
     [ -z "$CLEF_CACHE_DIR" ] || export CLEF_CACHE_DIR="$CLEF_CACHE_DIR/rusticl"
-    export OCL_ICD_VENDORS="$icd" OCL_ICD_FILENAMES="$icd" RUSTICL_ENABLE="${RUSTICL_ENABLE:-llvmpipe}"
+    # Tiny shapes: its compiler takes long for each kernel, and large ones are the main run's business.
+    export CLEF_TEST_SMALL=1 OCL_ICD_VENDORS="$icd" OCL_ICD_FILENAMES="$icd" RUSTICL_ENABLE="${RUSTICL_ENABLE:-llvmpipe}"
     exec "$@"
     ;;
 oclgrind)

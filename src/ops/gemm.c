@@ -153,9 +153,12 @@ static clef__operand pack(clef__lowering *l, const packing *p, int64_t z_stride[
 
 static void pack_b(clef__lowering *l, clef__gemm *g, const tiling *t, clef_dtype type) {
     packing p = {.from = g->b, .n = g->n, .sn = g->b_n, .width = t->width * t->vectors, .type = type};
+    int64_t same[3];
     memcpy(p.k, g->k, sizeof p.k);
     memcpy(p.s, g->b_k, sizeof p.s);
     memcpy(p.z, g->z, sizeof p.z);
+    memcpy(same, p.s, sizeof same);
+    merge_levels(p.k, p.s, same);
     g->b = pack(l, &p, g->b_z);
 }
 
