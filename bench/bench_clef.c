@@ -248,6 +248,29 @@ static void train(const char *line) {
     clef_clear_error(ctx);
 }
 
+/* One epoch of LeNet on MNIST with shuffling and loading, as `clef train` runs it: batch 100, SGD with momentum. */
+static void epoch(const char *line) {
+    static clef_module *net;
+    static clef_optimizer *opt;
+    static clef_loader *data;
+    if (!net) {
+        clef_dataset *mnist = clef_mnist(ctx, NULL, CLEF_TRAIN);
+        data = clef_loader_open(mnist, &(clef_loader_options){.batch = 100, .shuffle = true});
+        net = clef_model_lenet(ctx, CLEF_SHAPE(1, 28, 28), 10);
+        opt = clef_sgd(net, &(clef_sgd_options){.lr = 0.05, .momentum = 0.9});
+    }
+    int64_t left = (int64_t)number(line, "batches", 600);
+    double begin = now();
+    for (clef_batch b; left > 0 && clef_next(data, &b); left--) {
+        clef_backward(clef_cross_entropy(clef_forward(net, b.x), b.y, NULL));
+        clef_step(opt);
+    }
+    clef_synchronize(ctx);
+    if (clef_error_status(ctx) == CLEF_OK) printf("seconds %.9g\n", now() - begin);
+    else printf("skip %s\n", clef_error(ctx));
+    clef_clear_error(ctx);
+}
+
 /* ---- what the machine can do ---- */
 
 /* y = x + 1 on 64 MiB: 128 MiB read and written. */
@@ -289,7 +312,7 @@ static void peak(const char *line) {
 }
 
 static const struct suite { const char *name; void (*run)(const char *line); } suites[] = {
-    {"gemm", gemm}, {"conv", conv}, {"pointwise", pointwise}, {"reduce", reduce}, {"norm", norm}, {"train", train}, {"stream", stream}, {"peak", peak}};
+    {"gemm", gemm}, {"conv", conv}, {"pointwise", pointwise}, {"reduce", reduce}, {"norm", norm}, {"train", train}, {"epoch", epoch}, {"stream", stream}, {"peak", peak}};
 
 int main(void) {
     ctx = clef_open(NULL);

@@ -59,6 +59,8 @@ def start(build):
 
 def calls_for(program, line, target):
     """How many calls make a round of about `target` seconds."""
+    if line.startswith("epoch "):
+        return 1
     seconds = program.ask(f"{line} calls=2")
     return None if seconds is None else max(2, min(200, int(target / max(seconds, 1e-6))))
 

@@ -151,10 +151,12 @@ __kernel void gemm(__global const MEMORY(IN) *restrict a_base, long a_offset, __
         bp += ldb;                                                                                     \
         at += ak3;                                                                                     \
     }
+#if NV > 1
                 PLAIN_LOOP
                 for (; i + 2 <= run; i += 2) {
                     STEP STEP
                 }
+#endif
                 PLAIN_LOOP
                 for (; i < run; i++) STEP
                 if (++s2 == k2) {

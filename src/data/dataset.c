@@ -195,7 +195,7 @@ clef_status clef_dataset_get(clef_dataset *data, int64_t i, float *x, int64_t *y
 
 /* ---- finding files ---- */
 char *clef__data_folder(clef_context *ctx, const char *dir, const char *name) {
-    const char *home = getenv("CLEF_DATA");
+    const char *home = clef__env("CLEF_DATA");
     char *folder = NULL;
     if (dir)
         folder = clef__strdup(dir);

@@ -181,18 +181,30 @@ clef_tensor *clef__apply_dynamic(clef_context *ctx, const clef_op *op, clef_tens
     return apply(op, inputs, n, attributes, bytes, (uint64_t[2]){u0, u1});
 }
 
+bool clef__check_type(clef_context *ctx, const char *op, clef_shape shape, clef_dtype dtype, int device) {
+    if (!ctx || !clef__usable(ctx)) return false;
+    if (clef_dtype_size(dtype) == 0) {
+        clef__fail(ctx, CLEF_DTYPE, "%s: there is no dtype number %d", op, (int)dtype);
+    } else if (shape.rank < 0 || shape.rank > CLEF_MAX_RANK) {
+        clef__fail(ctx, CLEF_SHAPE, "%s: rank %d is not within 0 … %d", op, shape.rank, CLEF_MAX_RANK);
+    } else if (dtype == CLEF_F64 && !clef__device_info(clef__device_at(ctx, device))->f64) {
+        clef__fail(ctx, CLEF_DTYPE, "%s: %s has no f64; use f32", op, clef__device_info(clef__device_at(ctx, device))->name);
+    } else {
+        for (int i = 0; i < shape.rank; i++)
+            if (shape.dim[i] < 0) {
+                clef__fail(ctx, CLEF_SHAPE, "%s: dimension %d of %s is negative", op, i, clef__shape_text(shape));
+                return false;
+            }
+        int64_t n = clef_shape_numel(shape);
+        if (n >= 0 && (uint64_t)n <= SIZE_MAX / 8) return true;
+        clef__fail(ctx, CLEF_SHAPE, "%s: %s has too many elements", op, clef__shape_text(shape));
+    }
+    return false;
+}
+
 clef_tensor *clef__source(clef_context *ctx, const clef_op *op, clef_shape shape, clef_dtype dtype, const void *attributes,
                           size_t bytes, uint64_t u0, uint64_t u1) {
-    if (!ctx || !clef__usable(ctx)) return NULL;
-    clef__call call = {.ctx = ctx, .op = op, .shape = shape, .dtype = dtype};
-    if (shape.rank < 0 || shape.rank > CLEF_MAX_RANK)
-        return clef__refuse(ctx, op->name, CLEF_SHAPE, "rank %d is not within 0 … %d", shape.rank, CLEF_MAX_RANK);
-    for (int i = 0; i < shape.rank; i++)
-        if (shape.dim[i] < 0)
-            return clef__refuse(ctx, op->name, CLEF_SHAPE, "dimension %d of %s is negative", i, clef__shape_text(shape));
-    if (clef_shape_numel(shape) < 0)
-        return clef__refuse(ctx, op->name, CLEF_SHAPE, "%s has too many elements", clef__shape_text(shape));
-    if (!supported_dtype(&call, 0)) return NULL;
+    if (!clef__check_type(ctx, op->name, shape, dtype, 0)) return NULL;
     clef__node *node = clef__node_new(ctx, op, 0);
     if (!node) return NULL;
     node->shape = shape;

@@ -105,6 +105,8 @@ clef_tensor *clef__apply(const clef_op *op, clef_tensor *const *inputs, int n, c
 /* The same with a dynamic value. */
 clef_tensor *clef__apply_dynamic(clef_context *ctx, const clef_op *op, clef_tensor *const *inputs, int n,
                                  const void *attributes, size_t bytes, uint64_t u0, uint64_t u1);
+/* A shape and dtype given from outside: fails with a line in op's name unless tensors of them can lie on that device. */
+bool clef__check_type(clef_context *ctx, const char *op, clef_shape shape, clef_dtype dtype, int device);
 /* For ops without inputs: shape, dtype and device come from the caller. */
 clef_tensor *clef__source(clef_context *ctx, const clef_op *op, clef_shape shape, clef_dtype dtype, const void *attributes,
                           size_t bytes, uint64_t u0, uint64_t u1);

@@ -6,27 +6,22 @@
 
 /* ---- constants ---- */
 
-clef_tensor *clef_full(clef_context *ctx, clef_shape shape, clef_dtype dtype, double value) {
+static clef_tensor *constant(clef_context *ctx, const char *op, clef_shape shape, clef_dtype dtype, double value) {
     union { double f; uint64_t u; } bits = {.f = value};
+    if (!clef__check_type(ctx, op, shape, dtype, 0)) return NULL;
     return clef__source(ctx, &clef__op_constant, shape, dtype, NULL, 0, bits.u, 0);
 }
 
-clef_tensor *clef_zeros(clef_context *ctx, clef_shape shape, clef_dtype dtype) { return clef_full(ctx, shape, dtype, 0); }
-clef_tensor *clef_ones(clef_context *ctx, clef_shape shape, clef_dtype dtype) { return clef_full(ctx, shape, dtype, 1); }
-clef_tensor *clef_scalar(clef_context *ctx, double value) { return clef_full(ctx, CLEF_SCALAR, CLEF_F32, value); }
+clef_tensor *clef_full(clef_context *ctx, clef_shape shape, clef_dtype dtype, double value) {
+    return constant(ctx, "full", shape, dtype, value);
+}
+clef_tensor *clef_zeros(clef_context *ctx, clef_shape shape, clef_dtype dtype) { return constant(ctx, "zeros", shape, dtype, 0); }
+clef_tensor *clef_ones(clef_context *ctx, clef_shape shape, clef_dtype dtype) { return constant(ctx, "ones", shape, dtype, 1); }
+clef_tensor *clef_scalar(clef_context *ctx, double value) { return constant(ctx, "scalar", CLEF_SCALAR, CLEF_F32, value); }
 
 /* ---- host memory ---- */
 
-static bool byte_count(clef_context *ctx, const char *op, clef_shape shape, clef_dtype dtype, size_t *bytes) {
-    int64_t n = clef_shape_numel(shape);
-    size_t size = clef_dtype_size(dtype);
-    if (n < 0 || size == 0 || (uint64_t)n > SIZE_MAX / size) {
-        clef__fail(ctx, CLEF_SHAPE, "%s: %s %s is too large", op, clef_dtype_name(dtype), clef__shape_text(shape));
-        return false;
-    }
-    *bytes = (size_t)n * size;
-    return true;
-}
+static size_t byte_count(clef_shape shape, clef_dtype dtype) { return (size_t)clef_shape_numel(shape) * clef_dtype_size(dtype); }
 
 clef__node *clef__data_node(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, clef__buffer *buffer) {
     clef__node *node = clef__node_new(ctx, &clef__op_data, 0);
@@ -55,17 +50,9 @@ static clef__node *uploaded_node(clef_context *ctx, clef_shape shape, clef_dtype
 }
 
 clef_tensor *clef_from_host(clef_context *ctx, clef_shape shape, clef_dtype dtype, const void *data) {
-    size_t bytes;
-    if (!ctx || !clef__usable(ctx)) return NULL;
-    if (shape.rank < 0 || shape.rank > CLEF_MAX_RANK)
-        return clef__refuse(ctx, "from_host", CLEF_SHAPE, "rank %d is not within 0 … %d", shape.rank, CLEF_MAX_RANK);
-    for (int i = 0; i < shape.rank; i++)
-        if (shape.dim[i] < 0)
-            return clef__refuse(ctx, "from_host", CLEF_SHAPE, "dimension %d of %s is negative", i, clef__shape_text(shape));
-    if (!byte_count(ctx, "from_host", shape, dtype, &bytes)) return NULL;
+    if (!clef__check_type(ctx, "from_host", shape, dtype, 0)) return NULL;
+    size_t bytes = byte_count(shape, dtype);
     if (!data && bytes) return clef__refuse(ctx, "from_host", CLEF_INVALID, "data is NULL");
-    if (dtype == CLEF_F64 && !clef__device_info(clef__device_at(ctx, 0))->f64)
-        return clef__refuse(ctx, "from_host", CLEF_DTYPE, "this device has no f64; use f32");
     clef__node *node = uploaded_node(ctx, shape, dtype, 0, data, bytes);
     if (!node) return NULL;
     clef_tensor *t = clef__tensor_new(ctx, node);
@@ -94,8 +81,7 @@ clef_status clef_assign(clef_tensor *t, clef_tensor *value) {
 
 clef_status clef_write(clef_tensor *t, const void *data, size_t bytes) {
     if (!t || (!data && bytes)) return CLEF_INVALID;
-    size_t wanted;
-    if (!byte_count(t->ctx, "write", t->node->shape, t->node->dtype, &wanted)) return clef_error_status(t->ctx);
+    size_t wanted = byte_count(t->node->shape, t->node->dtype);
     if (bytes != wanted)
         return clef__fail(t->ctx, CLEF_INVALID, "write: %zu bytes for %s %s, which has %zu", bytes,
                           clef_dtype_name(t->node->dtype), clef__shape_text(t->node->shape), wanted);

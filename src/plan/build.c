@@ -3,7 +3,6 @@
 
 #include <float.h>
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- pointwise groups ---- */
@@ -219,17 +218,17 @@ static void *compile_some(void *user) {
 
 /* CLEF_COMPILE_THREADS=1 is for drivers that do not stand several (Oclgrind). */
 static bool threads_compile(void) {
-    const char *value = getenv("CLEF_COMPILE_THREADS");
+    const char *value = clef__env("CLEF_COMPILE_THREADS");
     return !value || strcmp(value, "1") != 0;
 }
 
 /* Compiles with a few threads; a kernel's programs are shared, so most of a plan costs nothing. */
 static clef_status compile_kernels(clef_context *ctx, clef__plan *plan) {
     compiling c = {.ctx = ctx, .plan = plan, .lock = PTHREAD_MUTEX_INITIALIZER};
-    pthread_t helper;
-    bool helped = plan->n_launches > 3 && threads_compile() && pthread_create(&helper, NULL, compile_some, &c) == 0;
+    pthread_t second;
+    bool two = plan->n_launches > 3 && threads_compile() && pthread_create(&second, NULL, compile_some, &c) == 0;
     compile_some(&c);
-    if (helped) pthread_join(helper, NULL);
+    if (two) pthread_join(second, NULL);
     for (int i = 0; i < plan->n_launches; i++) {
         clef__launch *launch = &plan->launch[i];
         if (launch->copies) continue;
@@ -301,7 +300,7 @@ static clef_status keep_key(clef_context *ctx, clef__plan *plan, const clef__gra
 }
 
 static bool fusing(void) {
-    const char *value = getenv("CLEF_FUSE");
+    const char *value = clef__env("CLEF_FUSE");
     return !value || strcmp(value, "0") != 0;
 }
 

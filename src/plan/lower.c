@@ -180,7 +180,7 @@ clef__operand clef__lower_out(clef__lowering *l, const int *order) {
     return item->operand;
 }
 
-/* ---- elementwise helpers ---- */
+/* ---- elementwise work ---- */
 
 static const clef_op op_convert = {.name = "copy", .kind = CLEF__POINTWISE, .params = "x", .text = "CAST"};
 

@@ -28,6 +28,8 @@ void *clef__room_state(const clef_context *ctx, clef__room room);
 void clef__set_room_state(clef_context *ctx, clef__room room, void *state, void (*closer)(clef_context *, void *));
 bool clef__eager(const clef_context *ctx);
 bool clef__debug_memory(const clef_context *ctx);
+/* Of the environment; NULL when unset, and always in set-uid programs. */
+const char *clef__env(const char *name);
 bool clef__env_flag(const char *name); /* "1", "yes", "true", "on" */
 /* Reserves `count` consecutive Philox counters and returns where they start. */
 clef_random_state clef__random_take(clef_context *ctx, uint64_t count);

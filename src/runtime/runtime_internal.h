@@ -24,10 +24,6 @@ typedef struct clef__error {
     char line[CLEF__LINE];
 } clef__error;
 
-/* ---- env.c ---- */
-/* Of the environment; NULL when unset, and always in set-uid programs. */
-const char *clef__env(const char *name);
-
 /* ---- error.c ---- */
 /* "what: CL_OUT_OF_RESOURCES (-5): the device may be out of memory", with the status of that code's row. */
 clef_status clef__fail_cl(clef__device *device, cl_int code, const char *fmt, ...)

@@ -1,7 +1,11 @@
-/* tool_support.h — starts the clef command and catches what it says. */
+/* tool_support.h — starts the clef command and catches what it says.  A plain program defines MUST (what to do about a
+   condition that does not hold) before including it and does without Criterion. */
 #ifndef CLEF_TESTS_TOOL_SUPPORT_H
 #define CLEF_TESTS_TOOL_SUPPORT_H
+#ifndef MUST
 #include <criterion/criterion.h>
+#define MUST(condition) cr_assert(condition)
+#endif
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,13 +21,13 @@ static char workplace[64]; /* of one test; the commands run in it */
 
 static inline void enter_workplace(void) {
     snprintf(workplace, sizeof workplace, "/tmp/clef-tool-XXXXXX");
-    cr_assert(mkdtemp(workplace));
+    MUST(mkdtemp(workplace));
 }
 
 static inline void leave_workplace(void) {
     char command[128];
     snprintf(command, sizeof command, "rm -rf '%s'", workplace);
-    cr_assert_eq(system(command), 0);
+    MUST(system(command) == 0);
 }
 
 static inline void slurp(const char *name, char *text, size_t size) {
@@ -58,7 +62,7 @@ static inline int lines(const char *text) {
 static inline double number_of(const char *text, const char *key) {
     char quoted[64];
     double value = -1;
-    snprintf(quoted, sizeof quoted, "\"%s\": ", key);
+    snprintf(quoted, sizeof quoted, "\"%s\":", key);
     for (const char *p = text; (p = strstr(p, quoted)); p++) value = strtod(p + strlen(quoted), NULL);
     return value;
 }
