@@ -21,9 +21,9 @@ __kernel void gather(__global const MEMORY(DT) *x, long x_at, __global const MEM
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         long o = u / (m * inner), i = u % inner, k = index[index_at + u];
-        A v = 0;
-        if (k >= 0 && k < n) v = LOAD(DT, 1, x, x_at + (o * n + k) * inner + i);
-        STORE(DT, 1, y, y_at + u, v);
+        long near = clamp(k, 0L, n - 1); /* no branch around the load: some drivers take arguments wrongly in branches */
+        A v = LOAD(DT, 1, x, x_at + (o * n + near) * inner + i);
+        STORE(DT, 1, y, y_at + u, k == near ? v : (A)0);
     }
 }
 
@@ -49,7 +49,7 @@ __kernel void read_rows(__global const MEMORY(DT) *table, long table_at, __globa
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         long k = index[index_at + u], c = 0;
-        bool inside = k >= 0 && k < v;
+        bool inside = k == clamp(k, 0L, v - 1);
         __global const MEMORY(DT) *from = table + table_at + (inside ? k * d : 0);
         __global MEMORY(DT) *to = y + y_at + u * d;
         for (; inside && c + W <= d; c += W) STORE(DT, W, to, c, LOAD(DT, W, from, c));

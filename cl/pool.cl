@@ -4,8 +4,9 @@
    asks the windows that hold it, so nothing is added to in two places and the order of sums is fixed.  The maximum of a
    window is its first NaN, else its first largest element; forward and backward agree on it without storing it.
 
-   Knobs: DT: storage; W: lanes; ADAPTIVE: windows from floor(i·h/oh) to ceil((i+1)·h/oh); PICK: max_pool gives the elements
-   of a second image at the maxima of the first. */
+   Knobs: DT: storage; W: lanes; ADAPTIVE: windows from floor(i·h/oh) to ceil((i+1)·h/oh); WINDOW_H, WINDOW_W: the size of
+   small windows that all lie inside the image, to unroll them; PICK: max_pool gives the elements of a second image at the
+   maxima of the first. */
 #ifndef DT
 #define DT f32
 #endif
@@ -65,9 +66,14 @@ static int divisor(axis v, axis h, int oy, int ox, int exclude) {
 #define GEOMETRY                                                                                       \
     int pixels, int run, int c, int in_h, int in_w, int out_h, int out_w, int kernel_h, int kernel_w,  \
         int stride_h, int stride_w, int before_h, int before_w, int exclude
+#ifdef WINDOW_H
+#define WINDOW int y0 = oy * v.stride, y1 = y0 + WINDOW_H, x0 = ox * h.stride, x1 = x0 + WINDOW_W;
+#define TAPS for (int y = y0; y < y1; y++) for (int x = x0; x < x1; x++)
+#else
 #define WINDOW int y0 = window_begin(v, oy), y1 = window_end(v, oy), x0 = window_begin(h, ox), x1 = window_end(h, ox);
 #define TAPS                                                                                           \
     PLAIN_LOOP for (int y = y0; y < y1; y++) PLAIN_LOOP for (int x = x0; x < x1; x++)
+#endif
 
 /* Over the item's pixels of an image of `height` x `width`: n, row, column. */
 #define PIXELS(height, width, row, column)                                                             \

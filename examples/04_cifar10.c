@@ -6,9 +6,9 @@
 
 int main(int argc, char **argv) {
     clef_context *ctx = clef_open(NULL);
-    if (!ctx) return fprintf(stderr, "%s\n", clef_error(NULL)), 77;
+    if (!ctx) return fprintf(stderr, "skipped: %s\n", clef_error(NULL)), 77;
     clef_dataset *images = clef_cifar10(ctx, NULL, CLEF_TRAIN);
-    if (!images) return fprintf(stderr, "%s\n", clef_error(ctx)), clef_close(ctx), 77;
+    if (!images) return fprintf(stderr, "skipped: %s\n", clef_error(ctx)), clef_close(ctx), 77;
 
     static const float mean[] = {0.4914f, 0.4822f, 0.4465f}, std[] = {0.2470f, 0.2435f, 0.2616f};
     clef_loader *data = clef_loader_open(images, &(clef_loader_options){

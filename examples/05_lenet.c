@@ -35,9 +35,9 @@ static void predict(clef_context *ctx, clef_module *net, clef_dataset *test) {
 
 int main(int argc, char **argv) {
     clef_context *ctx = clef_open(&(clef_options){.seed = 1});
-    if (!ctx) return fprintf(stderr, "%s\n", clef_error(NULL)), 77;
+    if (!ctx) return fprintf(stderr, "skipped: %s\n", clef_error(NULL)), 77;
     clef_dataset *train = clef_mnist(ctx, NULL, CLEF_TRAIN), *test = clef_mnist(ctx, NULL, CLEF_TEST);
-    if (!train || !test) return fprintf(stderr, "%s\n", clef_error(ctx)), clef_close(ctx), 77;
+    if (!train || !test) return fprintf(stderr, "skipped: %s\n", clef_error(ctx)), clef_close(ctx), 77;
 
     static const float mean[] = {0.1307f}, std[] = {0.3081f};
     train = clef_dataset_take(train, argc > 1 ? atoll(argv[1]) : 10000);

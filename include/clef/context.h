@@ -18,7 +18,8 @@
 extern "C" {
 #endif
 
-/* What a device reports of itself.  Strings live as long as the process (of an adopted sub-device: as its context). */
+/* What a device reports of itself.  Strings live as long as the process (of an adopted sub-device: as its
+   context). */
 typedef struct clef_device_info {
     int index; /* the number that clef_options.device and CLEF_DEVICE accept; -1 for an adopted sub-device */
     const char *name, *vendor, *driver, *version; /* version: "OpenCL 3.0 …" */
@@ -32,11 +33,13 @@ typedef struct clef_device_info {
 
 /* Number of OpenCL devices on this machine; 0 is a normal answer (clef_error(NULL) then explains). */
 CLEF_API int clef_device_count(void);
-/* Facts about device `index`; false when there is no such device. */
+/* Facts about device `index`, from 0, into *info; false when there is no such device. */
 CLEF_API bool clef_device_get(int index, clef_device_info *info);
 
-typedef enum clef_log_level { CLEF_LOG_ERROR, CLEF_LOG_WARNING, CLEF_LOG_INFO, CLEF_LOG_DEBUG } clef_log_level;
-/* May be called from threads that compile. */
+typedef enum clef_log_level {
+    CLEF_LOG_ERROR, CLEF_LOG_WARNING, CLEF_LOG_INFO, CLEF_LOG_DEBUG
+} clef_log_level;
+/* Receives one line without a line break, valid during the call; may be called from threads that compile. */
 typedef void (*clef_log_fn)(void *user, clef_log_level level, const char *line);
 
 /* Host memory hooks; the driver's own allocations are not touched.  All three or none. */
@@ -46,50 +49,63 @@ typedef struct clef_allocator {
     void (*release)(void *user, void *old);
     void *user;
 } clef_allocator;
-/* Replaces malloc/realloc/free for the whole process; call before anything else of Clef.  NULL restores libc's. */
+/* Replaces malloc/realloc/free for the whole process; call before anything else of Clef.  NULL restores
+   libc's. */
 CLEF_API void clef_set_allocator(const clef_allocator *allocator);
 
 typedef struct clef_options {
-    const char *device;    /* index, "cpu"/"gpu"/"accelerator", or part of a name; a comma-separated list opens
-                              several (the first is the default one); NULL: $CLEF_DEVICE, else the best device */
+    const char *device;    /* index, "cpu"/"gpu"/"accelerator", or part of a name; a comma-separated list
+                              opens several (the first is the default); NULL: $CLEF_DEVICE, else the best */
     uint64_t seed;         /* of the context's random numbers; 0: 0 */
-    const char *cache_dir; /* NULL: $CLEF_CACHE_DIR, $XDG_CACHE_HOME/clef, ~/.cache/clef; "": memory only */
-    const char *profile;   /* name of a device profile to force; NULL: $CLEF_PROFILE, else by reported facts */
+    const char *cache_dir; /* NULL: $CLEF_CACHE_DIR, $XDG_CACHE_HOME/clef, ~/.cache/clef; "": none */
+    const char *profile;   /* name of a device profile to force; NULL: $CLEF_PROFILE, else by facts */
     bool eager;            /* evaluate after every op (also CLEF_EAGER=1) */
     bool debug_memory;     /* every tensor in a buffer of its exact size (also CLEF_DEBUG=memory) */
     clef_log_fn log;       /* NULL: silent */
     void *log_user;
 } clef_options;
 
-/* Opens a device and everything that lives with it.  NULL options mean all defaults.  Returns NULL on failure;
-   clef_error(NULL) then holds the line and clef_error_status(NULL) the status (per thread).
+/* Opens a device and everything that lives with it.  NULL options mean all defaults.  Returns NULL on
+   failure; clef_error(NULL) then holds the line and clef_error_status(NULL) the status (per thread).
        clef_context *ctx = clef_open(NULL);  */
 CLEF_API clef_context *clef_open(const clef_options *options);
 /* Frees the context and all it owns (tensors, modules, optimizers, loaders, …).  NULL is allowed. */
 CLEF_API void clef_close(clef_context *ctx);
 
-/* Devices this context holds (1 unless a list was asked for), and facts about the i-th of them. */
+/* Devices this context holds: 1 unless a list was asked for; 0 for NULL. */
 CLEF_API int clef_context_device_count(const clef_context *ctx);
+/* Facts about the i-th of them, from 0, into *info; false when there is none. */
 CLEF_API bool clef_context_device(const clef_context *ctx, int i, clef_device_info *info);
 
-/* The first failure since opening or clearing, as one line; "" when there was none.  NULL: of clef_open on this thread. */
+/* The first failure since opening or clearing, as one line (op: fact, shapes, remedy); "" when there was
+   none.  The context's own text, valid until it is cleared or closed.  NULL: of clef_open and the like on
+   this thread. */
 CLEF_API const char *clef_error(const clef_context *ctx);
+/* The status of that failure; CLEF_OK when there was none. */
 CLEF_API clef_status clef_error_status(const clef_context *ctx);
-/* Forgets the sticky error, so that the next failure is kept.  A lost device stays lost. */
+/* Forgets the sticky error, so that the next failure is kept; NULL: this thread's.  A lost device stays
+   lost. */
 CLEF_API void clef_clear_error(clef_context *ctx);
 /* The compiler's log of the last kernel that failed to build; "" if none. */
 CLEF_API const char *clef_build_log(const clef_context *ctx);
 
-/* Seeds the context's random numbers (Philox 4x32-10) and rewinds them. */
+/* Seeds the context's random numbers (Philox 4x32-10: Salmon et al., 2011) and rewinds them: the same seed
+   gives the same numbers on every device. */
 CLEF_API void clef_seed(clef_context *ctx, uint64_t seed);
+typedef struct clef_random_state {
+    uint64_t seed, offset; /* offset: counters used, of four numbers each */
+} clef_random_state;
 /* The generator's whole state, for checkpoints: the next numbers depend on nothing else. */
-typedef struct clef_random_state { uint64_t seed, offset; } clef_random_state;
 CLEF_API clef_random_state clef_random_get(const clef_context *ctx);
+/* Continues from a state that clef_random_get gave. */
 CLEF_API void clef_random_set(clef_context *ctx, clef_random_state state);
 
-/* Device memory in bytes: held by live values and plans, the highest that was, and what the pool keeps for reuse. */
+/* Device memory in bytes: used: held by live values and plans; peak: the highest that was; cached: kept for
+   reuse, on top of used; buffers: how many are live, a program's own too, whose bytes are not counted. */
 typedef struct clef_memory_info { uint64_t used, peak, cached, buffers; } clef_memory_info;
+/* The present figures, of all devices of the context together; zeros for NULL. */
 CLEF_API clef_memory_info clef_memory(const clef_context *ctx);
+/* Lets the peak begin anew, at what is used now. */
 CLEF_API void clef_memory_reset_peak(clef_context *ctx);
 
 /* Work done since opening. */
@@ -97,22 +113,29 @@ typedef struct clef_counters {
     uint64_t launches, plans, replays, kernels_built, kernels_from_cache;
     double compile_seconds; /* on the clock, loading from the cache included */
 } clef_counters;
+/* The present counts; zeros for NULL.  Differences of two calls measure what lies between. */
 CLEF_API clef_counters clef_counters_get(const clef_context *ctx);
 
-/* Called while a plan's kernels are compiled: `done` of `total` (NULL: no reports). */
+/* Told while a plan's kernels are compiled: `done` of `total`.  Called by one thread at a time, not always
+   the same; it must not start work of Clef's. */
 typedef void (*clef_compile_fn)(void *user, int done, int total);
+/* Sets who is told (NULL: nobody).  There is one place for it, and clef_fit takes it and leaves it empty. */
 CLEF_API void clef_on_compile(clef_context *ctx, clef_compile_fn fn, void *user);
 
-/* Waits until all queued work is done. */
+/* Waits until all queued work is done, on every device; returns the first failure of the devices. */
 CLEF_API clef_status clef_synchronize(clef_context *ctx);
 
-/* The kernel cache on disk.  verify reads every entry and counts the damaged; clear removes all entries.
-   dir NULL: the default directory. */
+/* The kernel cache on disk. */
 typedef struct clef_cache_info {
-    char dir[4096];
-    uint64_t entries, bytes, damaged, negative; /* negative: remembered failed builds; both counted by verify */
+    char dir[4096]; /* "" when there is none */
+    uint64_t entries, bytes, damaged, negative; /* the last two by verify; negative: failed builds */
 } clef_cache_info;
+/* Counts the entries of dir (NULL: the default directory) into *info; verify reads them all and counts the
+   damaged.  A missing directory is an empty cache; CLEF_IO if it cannot be read or is not safely ours.  The
+   line is in clef_error(NULL). */
 CLEF_API clef_status clef_cache_inspect(const char *dir, bool verify, clef_cache_info *info);
+/* Removes all entries of dir (NULL: the default directory) and puts their number into *removed (may be NULL).
+   CLEF_IO if some stay.  Running contexts lose nothing. */
 CLEF_API clef_status clef_cache_clear(const char *dir, uint64_t *removed);
 
 #ifdef __cplusplus

@@ -1,8 +1,8 @@
 /* clef/data.h — datasets, loaders, augmentation.
 
-   A function that makes a dataset or a loader returns NULL on failure and leaves the reason in clef_error(ctx); given
-   NULL, every function here does nothing and returns NULL, 0, false or CLEF_INVALID.  Datasets and loaders live until
-   their context closes. */
+   A function that makes a dataset or a loader returns NULL on failure and leaves the reason in
+   clef_error(ctx); given NULL, every function here does nothing and returns NULL, 0, false or CLEF_INVALID.
+   Datasets and loaders live until their context closes. */
 #ifndef CLEF_DATA_H
 #define CLEF_DATA_H
 #include "tensor.h"
@@ -15,10 +15,12 @@ extern "C" {
 typedef struct clef_dataset clef_dataset; /* owned by its context */
 typedef enum clef_split_name { CLEF_TRAIN, CLEF_TEST } clef_split_name;
 
-/* MNIST's IDX files under their usual names, plain or gzip, in directory dir (NULL: $CLEF_DATA/mnist). */
+/* MNIST's IDX files under their usual names, plain or gzip, in directory dir (NULL: $CLEF_DATA/mnist): 60,000
+   to train, 10,000 to test, [1,28,28], ten classes.  CLEF_IO if they are not there.
+   (LeCun, Bottou, Bengio, Haffner: Gradient-based learning applied to document recognition, 1998.) */
 CLEF_API clef_dataset *clef_mnist(clef_context *ctx, const char *dir, clef_split_name split);
-/* CIFAR-10 binary files, plain or gzip, in dir (NULL: $CLEF_DATA/cifar10); those of the five training files that exist.
-   (A. Krizhevsky: Learning Multiple Layers of Features from Tiny Images, 2009.) */
+/* CIFAR-10 binary files, plain or gzip, in dir (NULL: $CLEF_DATA/cifar10); those of the five training files
+   that exist.  (A. Krizhevsky: Learning Multiple Layers of Features from Tiny Images, 2009.) */
 CLEF_API clef_dataset *clef_cifar10(clef_context *ctx, const char *dir, clef_split_name split);
 /* The embedded UCI handwritten digits, 8×8: 1,437 to train, 360 to test, stratified.
    (E. Alpaydin, C. Kaynak: Optical Recognition of Handwritten Digits, UCI, 1998; CC BY 4.0.) */
@@ -27,29 +29,37 @@ CLEF_API clef_dataset *clef_digits(clef_context *ctx, clef_split_name split);
    A file that is not exactly as long as its header says is refused (CLEF_FORMAT). */
 CLEF_API clef_dataset *clef_idx(clef_context *ctx, const char *images, const char *labels);
 /* Arrays in memory, copied: x n × numel(item) floats; y n classes, or NULL.  There are max(y)+1 classes. */
-CLEF_API clef_dataset *clef_dataset_arrays(clef_context *ctx, const float *x, clef_shape item, const int64_t *y, int64_t n);
+CLEF_API clef_dataset *clef_dataset_arrays(clef_context *ctx, const float *x, clef_shape item,
+                                           const int64_t *y, int64_t n);
 /* x and y both float arrays (regression); y_item is the shape of one target. */
 CLEF_API clef_dataset *clef_dataset_pairs(clef_context *ctx, const float *x, clef_shape item, const float *y,
                                           clef_shape y_item, int64_t n);
 /* fetch fills x (numel(item) floats) and *y for item i; called from several threads; false is an error.  With
-   classes = 0 there are no targets and *y is ignored; otherwise *y must be below classes.  user must live as long as
-   the loaders that read it. */
+   classes = 0 there are no targets and *y is ignored; otherwise *y must be below classes.  user must live as
+   long as the loaders that read it. */
 typedef bool (*clef_fetch_fn)(void *user, int64_t i, float *x, int64_t *y);
 CLEF_API clef_dataset *clef_dataset_callback(clef_context *ctx, clef_shape item, int64_t n, int64_t classes,
                                              clef_fetch_fn fetch, void *user);
-/* The first n items (a view); all of them when there are not so many. */
+/* The first n items (a view, nothing is copied); all of them when there are not so many.  CLEF_INVALID if n <
+   0. */
 CLEF_API clef_dataset *clef_dataset_take(clef_dataset *data, int64_t n);
+/* Number of items. */
 CLEF_API int64_t clef_dataset_size(const clef_dataset *data);
+/* Shape of one item's x, without the batch: [c,h,w] for images; a scalar's for NULL. */
 CLEF_API clef_shape clef_dataset_item(const clef_dataset *data);
-CLEF_API int64_t clef_dataset_classes(const clef_dataset *data); /* 0: targets are not classes */
+/* Number of classes; 0 where the targets are not classes. */
+CLEF_API int64_t clef_dataset_classes(const clef_dataset *data);
+/* The context that owns it. */
 CLEF_API clef_context *clef_dataset_context(const clef_dataset *data);
-CLEF_API const char *clef_dataset_class_name(const clef_dataset *data, int64_t c); /* "7", "cat", …; "" out of range */
-/* Copies item i before augmentation and normalisation; y may be NULL (and becomes 0 where there are no classes). */
+/* Name of class c: "7", "cat", …; "" out of range.  Lives as long as the dataset. */
+CLEF_API const char *clef_dataset_class_name(const clef_dataset *data, int64_t c);
+/* Copies item i, before augmentation and normalisation, into x (numel(item) floats) and *y (may be NULL; 0
+   where there are no classes).  CLEF_INVALID if there is no item i, CLEF_IO if a callback refuses. */
 CLEF_API clef_status clef_dataset_get(clef_dataset *data, int64_t i, float *x, int64_t *y);
 
-/* Random changes of images ([c,h,w] or [h,w], before normalisation), in this order: rotation, crop and shift, flip,
-   brightness, contrast, cutout.  What comes in from outside is 0.  What happens to an item depends on the loader's
-   seed, the epoch and the item's number only, and each kind is drawn apart from the others. */
+/* Random changes of images ([c,h,w] or [h,w], before normalisation), in this order: rotation, crop and shift,
+   flip, brightness, contrast, cutout.  What comes in from outside is 0.  What happens to an item depends on
+   the loader's seed, the epoch and the item's number only, and each kind is drawn apart from the others. */
 typedef struct clef_augment {
     int crop_padding;            /* random crop of the original size after padding by so many zeros */
     int shift;                   /* random shift by up to so many pixels each way */
@@ -69,31 +79,38 @@ typedef struct clef_loader_options {
     clef_augment augment;
 } clef_loader_options;
 typedef struct clef_loader clef_loader; /* owned by its context */
-/* Options NULL: all defaults.  The order of an epoch depends on (seed, epoch, size) only: a Fisher-Yates shuffle with
-   Philox 4x32-10.  Threads start with the first clef_next.
+/* Batches of a dataset, in order or shuffled.  Options NULL: all defaults; out of range: CLEF_INVALID.  The
+   order of an epoch depends on (seed, epoch, size) only: a Fisher-Yates shuffle with Philox 4x32-10.  Threads
+   start with the first clef_next.
        clef_loader *loader = clef_loader_open(clef_digits(ctx, CLEF_TRAIN),
                                               &(clef_loader_options){.batch = 64, .shuffle = true});  */
 CLEF_API clef_loader *clef_loader_open(clef_dataset *data, const clef_loader_options *options);
-CLEF_API void clef_loader_close(clef_loader *loader); /* optional, at any time: clef_close does it */
+/* Stops the threads and frees the loader, at any time; optional, as clef_close does it too. */
+CLEF_API void clef_loader_close(clef_loader *loader);
 
 typedef struct clef_batch {
-    clef_tensor *x, *y;  /* temporaries: [b,…] f32; [b] i64 classes, [b,…] f32 targets, or NULL without targets */
+    clef_tensor *x, *y;  /* temporaries: [b,…] f32; [b] i64 classes, [b,…] f32 targets, or NULL without */
     int64_t size, index; /* items in this batch, its number in the epoch */
 } clef_batch;
-/* The next batch; ends the step (clef_end_step).  False at the end of an epoch (the next call starts another), and when
-   the context holds an error; one of fetching leaves the loader where it is, to try that batch again.
+/* Ends the step (clef_end_step) and uploads the next batch, as temporaries.  False at the end of an epoch
+   (the next call starts another), and when the context holds an error; one of fetching (CLEF_IO) leaves the
+   loader where it is, to try that batch again.
        for (clef_batch b; clef_next(loader, &b);) …  */
 CLEF_API bool clef_next(clef_loader *loader, clef_batch *batch);
-CLEF_API int64_t clef_loader_batches(const clef_loader *loader); /* per epoch */
+/* Batches per epoch: ⌈items/batch⌉, or ⌊items/batch⌋ with drop_last. */
+CLEF_API int64_t clef_loader_batches(const clef_loader *loader);
+/* The dataset it reads. */
 CLEF_API clef_dataset *clef_loader_dataset(const clef_loader *loader);
 
-/* Where the loader stands: `batch` batches of epoch `epoch` (from 0) were handed out.  Setting it continues there
-   exactly, with any number of workers; a place that the loader does not have is refused (CLEF_INVALID). */
+/* A place in the sequence of batches: `batch` batches of epoch `epoch` (from 0) were handed out. */
 typedef struct clef_loader_state {
     int64_t epoch, batch;
     uint64_t seed;
 } clef_loader_state;
+/* Where the loader stands, for checkpoints; zeros for NULL. */
 CLEF_API clef_loader_state clef_loader_get(const clef_loader *loader);
+/* Continues exactly there, with any number of workers; CLEF_INVALID for a place that the loader does not
+   have. */
 CLEF_API clef_status clef_loader_set(clef_loader *loader, clef_loader_state state);
 
 #ifdef __cplusplus

@@ -39,8 +39,10 @@ CLEF_API int clef_safetensors_count(const clef_safetensors *file);
 CLEF_API const char *clef_safetensors_name(const clef_safetensors *file, int i);
 /* Puts the index of the tensor of that name into *i (may be NULL); false if there is none. */
 CLEF_API bool clef_safetensors_find(const clef_safetensors *file, const char *name, int *i);
+/* Shape of tensor i; that of a scalar if there is none. */
 CLEF_API clef_shape clef_safetensors_shape(const clef_safetensors *file, int i);
-CLEF_API clef_dtype clef_safetensors_dtype(const clef_safetensors *file, int i); /* CLEF_DTYPE_COUNT if there is none */
+/* Dtype of tensor i; CLEF_DTYPE_COUNT if there is none. */
+CLEF_API clef_dtype clef_safetensors_dtype(const clef_safetensors *file, int i);
 /* Reads tensor i as a temporary of its own dtype; NULL on failure. */
 CLEF_API clef_tensor *clef_safetensors_tensor(clef_safetensors *file, int i);
 /* Metadata under a key, living as long as the handle; NULL if there is none. */

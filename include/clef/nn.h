@@ -1,7 +1,8 @@
 /* clef/nn.h — modules: parameters, buffers and a forward function.
 
-   A module belongs to its context and is freed with it.  Making one returns NULL when an argument does not fit or memory
-   is short (clef_error has the line); a NULL module gives NULL results, so one check at the end is enough. */
+   A module belongs to its context and is freed with it.  Making one returns NULL when an argument does not
+   fit or memory is short (clef_error has the line); a NULL module gives NULL results, so one check at the end
+   is enough. */
 #ifndef CLEF_NN_H
 #define CLEF_NN_H
 #include "ops.h"
@@ -12,109 +13,170 @@ extern "C" {
 
 typedef struct clef_module clef_module; /* owned by its context; freed with it */
 
-/* y = module(x).  NULL if module or x is NULL or a layer fails. */
+/* y = module(x), a temporary.  NULL if module or x is NULL or a layer fails; the context's line then names
+   the op.
+       clef_tensor *logits = clef_forward(net, b.x);  */
 CLEF_API clef_tensor *clef_forward(clef_module *module, clef_tensor *x);
 
 /* ---- containers ---- */
 /* CLEF_LAYERS(a, b, …): the array and its length, for clef_sequential. */
 #define CLEF_LAYERS(...)                                                                         \
     (clef_module *[]){__VA_ARGS__}, (int)(sizeof((clef_module *[]){__VA_ARGS__}) / sizeof(clef_module *))
-/* Children are named "0", "1", …, as in PyTorch; a NULL child gives NULL. */
+/* y = the n layers applied one after the other.  Children are named "0", "1", …, as in PyTorch; a NULL child
+   gives NULL.
+       clef_sequential(ctx, CLEF_LAYERS(clef_nn_linear(ctx, 8, 4, NULL), clef_nn_relu(ctx)))  */
 CLEF_API clef_module *clef_sequential(clef_context *ctx, clef_module *const *layers, int n);
-/* y = activation(body(x) + shortcut(x)); shortcut NULL: x itself; relu: apply relu at the end. */
-CLEF_API clef_module *clef_nn_residual(clef_context *ctx, clef_module *body, clef_module *shortcut, bool relu);
-/* A module from a C function.  `user` is handed to forward; children, parameters and buffers can be registered. */
+/* y = body(x) + shortcut(x), shortcut NULL: x itself; then relu if asked.  Children "body" and "shortcut".
+   He et al., "Deep residual learning for image recognition", 2015. */
+CLEF_API clef_module *clef_nn_residual(clef_context *ctx, clef_module *body, clef_module *shortcut,
+                                       bool relu);
+/* What a module does: y from x; NULL is a failure.  `user` is what clef_module_new was given. */
 typedef clef_tensor *(*clef_forward_fn)(clef_module *module, clef_tensor *x, void *user);
-CLEF_API clef_module *clef_module_new(clef_context *ctx, const char *type, clef_forward_fn forward, void *user);
-/* Names must be new in the parent, not empty and without dots.  A child may have several parents (shared weights). */
+/* A module from a C function; children, parameters and buffers can be registered.  type, which is copied, is
+   its word in clef_summary; user must live as long as the context. */
+CLEF_API clef_module *clef_module_new(clef_context *ctx, const char *type, clef_forward_fn forward,
+                                      void *user);
+/* Registers a child under a name that is new in the parent, not empty and without dots (CLEF_INVALID).  A
+   child may have several parents (shared weights), but not contain itself. */
 CLEF_API clef_status clef_module_add(clef_module *parent, const char *name, clef_module *child);
-/* Registers t under name: it is kept, belongs to the module from now on (do not release it) and, as a floating parameter,
-   wants gradients. */
+/* Registers t under such a name: it is kept, belongs to the module from now on (do not release it) and, as a
+   floating parameter, wants gradients. */
 CLEF_API clef_status clef_module_add_parameter(clef_module *module, const char *name, clef_tensor *t);
-/* The same for state that is saved but not trained. */
+/* The same for state that is saved but not trained (running statistics, say). */
 CLEF_API clef_status clef_module_add_buffer(clef_module *module, const char *name, clef_tensor *t);
 /* The child of this name or dotted path ("layer1.0"); NULL if there is none. */
 CLEF_API clef_module *clef_module_child(const clef_module *module, const char *name);
 
-/* ---- layers; options NULL: PyTorch's defaults, its initial distributions too ---- */
-/* x [.., in] → x·weightᵀ + bias [.., out]; weight [out,in], bias [out]. */
+/* ---- layers; options NULL: PyTorch's defaults, its initial distributions too ----
+   Sizes must be positive and options in range, else NULL and CLEF_INVALID.  What forward refuses, see the
+   function of clef/ops.h. */
 typedef struct clef_nn_options { bool no_bias; } clef_nn_options;
-CLEF_API clef_module *clef_nn_linear(clef_context *ctx, int64_t in, int64_t out, const clef_nn_options *options);
+/* x [..,in] → x·weightᵀ + bias [..,out]; weight [out,in], bias [out], both uniform within ±1/√in at first. */
+CLEF_API clef_module *clef_nn_linear(clef_context *ctx, int64_t in, int64_t out,
+                                     const clef_nn_options *options);
 typedef struct clef_nn_conv2d_options {
     clef_conv2d_options conv;
     bool no_bias;
     int kernel_w; /* 0: square */
 } clef_nn_conv2d_options;
-/* x [n,in,h,w] → [n,out,oh,ow] (see clef_conv2d); weight [out,in/groups,kernel,kernel_w], bias [out]. */
-CLEF_API clef_module *clef_nn_conv2d(clef_context *ctx, int64_t in, int64_t out, int kernel, const clef_nn_conv2d_options *options);
+/* x [n,in,h,w] → [n,out,oh,ow] (see clef_conv2d); weight [out,in/groups,kernel,kernel_w], bias [out], both
+   uniform within ±1/√(in/groups·kernel·kernel_w) at first.
+       clef_nn_conv2d(ctx, 3, 64, 3, &(clef_nn_conv2d_options){.conv.padding = {1, 1}, .no_bias = true})  */
+CLEF_API clef_module *clef_nn_conv2d(clef_context *ctx, int64_t in, int64_t out, int kernel,
+                                     const clef_nn_conv2d_options *options);
+/* The largest of each kernel×kernel window, [n,c,h,w] → [n,c,oh,ow]: clef_max_pool2d. */
 CLEF_API clef_module *clef_nn_max_pool2d(clef_context *ctx, int kernel, const clef_pool2d_options *options);
+/* The mean of each kernel×kernel window: clef_avg_pool2d. */
 CLEF_API clef_module *clef_nn_avg_pool2d(clef_context *ctx, int kernel, const clef_pool2d_options *options);
+/* Means that make [n,c,oh,ow] of any [n,c,h,w]: clef_adaptive_avg_pool2d. */
 CLEF_API clef_module *clef_nn_adaptive_avg_pool2d(clef_context *ctx, int oh, int ow);
-CLEF_API clef_module *clef_nn_global_avg_pool2d(clef_context *ctx); /* [n,c,h,w] → [n,c] */
-typedef struct clef_nn_norm_options { double eps, momentum; bool no_affine; } clef_nn_norm_options; /* 0: 1e-5, 0.1 */
-/* Per channel of [n,c,h,w]; buffers running_mean, running_var, num_batches_tracked (i64). */
-CLEF_API clef_module *clef_nn_batch_norm2d(clef_context *ctx, int64_t channels, const clef_nn_norm_options *options);
-/* Over the last dimensions, which must be `normalized`. */
-CLEF_API clef_module *clef_nn_layer_norm(clef_context *ctx, clef_shape normalized, const clef_nn_norm_options *options);
-/* In training: zero with probability p, the rest times 1/(1-p). */
+/* Mean over h and w, [n,c,h,w] → [n,c]. */
+CLEF_API clef_module *clef_nn_global_avg_pool2d(clef_context *ctx);
+typedef struct clef_nn_norm_options {
+    double eps, momentum; /* 0: 1e-5, 0.1 */
+    bool no_affine;
+} clef_nn_norm_options;
+/* clef_batch_norm of [n,channels,h,w] by the module's mode; weight [channels] 1, bias 0 at first; buffers
+   running_mean, running_var, num_batches_tracked (i64). */
+CLEF_API clef_module *clef_nn_batch_norm2d(clef_context *ctx, int64_t channels,
+                                           const clef_nn_norm_options *options);
+/* clef_layer_norm over the last dimensions, which must be `normalized` (CLEF_SHAPE in forward); weight 1,
+   bias 0 at first, of that shape. */
+CLEF_API clef_module *clef_nn_layer_norm(clef_context *ctx, clef_shape normalized,
+                                         const clef_nn_norm_options *options);
+/* In training: zero with probability p in [0,1], the rest times 1/(1-p); in evaluation: x itself. */
 CLEF_API clef_module *clef_nn_dropout(clef_context *ctx, double p);
 /* Indices [..] → rows of weight [entries,width]: [..,width].  Starts as N(0,1). */
 CLEF_API clef_module *clef_nn_embedding(clef_context *ctx, int64_t entries, int64_t width);
-CLEF_API clef_module *clef_nn_flatten(clef_context *ctx); /* all but dimension 0 */
+/* Joins all dimensions but the first: [n,c,h,w] → [n,c·h·w]. */
+CLEF_API clef_module *clef_nn_flatten(clef_context *ctx);
 /* Any unary of clef/pointwise.h as a layer: clef_nn_activation(ctx, "gelu", clef_gelu). */
-CLEF_API clef_module *clef_nn_activation(clef_context *ctx, const char *type, clef_tensor *(*f)(clef_tensor *));
+CLEF_API clef_module *clef_nn_activation(clef_context *ctx, const char *type,
+                                         clef_tensor *(*f)(clef_tensor *));
+/* max(x, 0). */
 CLEF_API clef_module *clef_nn_relu(clef_context *ctx);
+/* x·Φ(x), Φ the normal distribution function.  Hendrycks and Gimpel, "Gaussian error linear units", 2016. */
 CLEF_API clef_module *clef_nn_gelu(clef_context *ctx);
+/* x·σ(x).  Elfwing, Uchibe and Doya, 2018. */
 CLEF_API clef_module *clef_nn_silu(clef_context *ctx);
+/* σ(x) = 1/(1 + exp(-x)). */
 CLEF_API clef_module *clef_nn_sigmoid(clef_context *ctx);
+/* The hyperbolic tangent. */
 CLEF_API clef_module *clef_nn_tanh(clef_context *ctx);
+/* exp(x) / Σ exp(x) along dim.  (clef_cross_entropy wants logits: no softmax before it.) */
 CLEF_API clef_module *clef_nn_softmax(clef_context *ctx, int dim);
 
 /* ---- mode, parameters ---- */
-CLEF_API void clef_train(clef_module *module);          /* dropout drops, batch norm uses the batch */
-CLEF_API void clef_evaluation(clef_module *module);     /* inference */
+/* Sets the whole tree to training, as it is at first: dropout drops, batch norm uses the batch. */
+CLEF_API void clef_train(clef_module *module);
+/* Sets the whole tree to inference: no dropout, batch norm uses its running statistics. */
+CLEF_API void clef_evaluation(clef_module *module);
+/* The mode of this module; false for NULL. */
 CLEF_API bool clef_is_training(const clef_module *module);
+/* The context that owns it; NULL for NULL. */
 CLEF_API clef_context *clef_module_context(const clef_module *module);
+/* Its type, "conv2d" for example, living as long as the module; "" for NULL. */
 CLEF_API const char *clef_module_type(const clef_module *module);
-/* Parameters and buffers of the whole tree, named and ordered as in a PyTorch state dict ("0.weight"): a module's parameters,
-   its buffers, its children.  Names live until something is registered in this context. */
+/* A parameter or buffer of a tree, which owns name and tensor.  Names live until something is registered in
+   this context. */
 typedef struct clef_named_tensor { const char *name; clef_tensor *tensor; bool is_buffer; } clef_named_tensor;
+/* Number of parameters and buffers of the whole tree; 0 for NULL or if host memory is short. */
 CLEF_API int clef_module_tensors(const clef_module *module);
+/* The i-th of them, named and ordered as in a PyTorch state dict ("0.weight"): a module's parameters, its
+   buffers, its children.  All zero if there is none. */
 CLEF_API clef_named_tensor clef_module_tensor(const clef_module *module, int i);
-CLEF_API clef_tensor *clef_parameter(const clef_module *module, const char *name); /* or buffer; NULL if none */
-CLEF_API int64_t clef_parameter_count(const clef_module *module);                  /* elements; shared ones count once */
-/* Frozen parameters want no gradient, so optimizers leave them alone. */
+/* The parameter or buffer of that name, the module's own; NULL if there is none.
+       clef_tensor *w = clef_parameter(net, "0.weight");  */
+CLEF_API clef_tensor *clef_parameter(const clef_module *module, const char *name);
+/* Elements of all parameters; shared ones count once, buffers not. */
+CLEF_API int64_t clef_parameter_count(const clef_module *module);
+/* Frozen parameters have and want no gradient, so optimizers leave them alone; false thaws them. */
 CLEF_API void clef_freeze(clef_module *module, bool frozen);
+/* Clears the gradients of all parameters.  (clef_step does so for those of its optimizer.) */
 CLEF_API void clef_zero_grad(clef_module *module);
 
-/* Layer, output shape, parameters, MACs and memory for an input of this shape, as text into `text` (snprintf's rules; -1 on
-   failure).  In evaluation mode, on zeros (indices where the first layer is an embedding); nothing is computed. */
+/* Layer, output shape, parameters, MACs and memory for an input of this shape, as text into `text`
+   (snprintf's rules; -1 on failure).  In evaluation mode, on zeros (indices where the first layer is an
+   embedding); nothing is computed. */
 CLEF_API int clef_summary(clef_module *module, clef_shape input, char *text, size_t size);
 
 /* ---- initialisers: assign a tensor in place (Philox of the context, so the same on every device) ----
-   fan in = dim[1]·dim[2]·…, fan out = dim[0]·dim[2]·…; those that use them want 2 or more dimensions. */
+   in = dim[1]·dim[2]·… and out = dim[0]·dim[2]·… are fan in and fan out; those that use them want 2 or more
+   dimensions (CLEF_SHAPE).  All but the orthogonal one are lazy; t keeps its dtype. */
+/* Every element = value. */
 CLEF_API clef_status clef_init_constant(clef_tensor *t, double value);
-CLEF_API clef_status clef_init_uniform(clef_tensor *t, double low, double high); /* [low, high) */
+/* Uniform on [low, high); CLEF_INVALID unless low ≤ high. */
+CLEF_API clef_status clef_init_uniform(clef_tensor *t, double low, double high);
+/* Normal of that mean and standard deviation ≥ 0 (CLEF_INVALID). */
 CLEF_API clef_status clef_init_normal(clef_tensor *t, double mean, double std);
-/* Uniform within ±gain·√(6/(in+out)); normal of deviation gain·√(2/(in+out)).  Glorot and Bengio, 2010. */
+/* Uniform within ±gain·√(6/(in+out)).  Glorot and Bengio, "Understanding the difficulty of training deep
+   feedforward neural networks", 2010. */
 CLEF_API clef_status clef_init_xavier_uniform(clef_tensor *t, double gain);
+/* Normal of deviation gain·√(2/(in+out)); the same source. */
 CLEF_API clef_status clef_init_xavier_normal(clef_tensor *t, double gain);
-/* Deviation √(2/((1+a²)·in)) for layers before a leaky relu of slope a.  He et al., 2015. */
+/* Uniform within ±√(6/((1+a²)·in)), for layers before a leaky relu of slope a.  He et al., "Delving deep into
+   rectifiers", 2015. */
 CLEF_API clef_status clef_init_kaiming_uniform(clef_tensor *t, double a);
+/* Normal of deviation √(2/((1+a²)·in)); the same source. */
 CLEF_API clef_status clef_init_kaiming_normal(clef_tensor *t, double a);
-/* Orthonormal rows or columns of [dim[0], the rest], times gain.  Waits.  Saxe et al., 2014. */
+/* Orthonormal rows or columns (of which there are fewer) of t as [dim[0], the rest], times gain.  Waits.
+   Saxe, McClelland and Ganguli, "Exact solutions to the nonlinear dynamics of learning in deep linear neural
+   networks", 2014. */
 CLEF_API clef_status clef_init_orthogonal(clef_tensor *t, double gain);
 
-/* ---- models of the tool, for a [c,h,w] input and n classes ---- */
-/* Linear 256, 128, n with relu between. */
+/* ---- models of the tool: [n,c,h,w] → logits [n,classes], for a [c,h,w] input ----
+   CLEF_INVALID for an input of another rank or too small, or no class. */
+/* Linear 256, 128, classes with relu between. */
 CLEF_API clef_module *clef_model_mlp(clef_context *ctx, clef_shape input, int64_t classes);
-/* Conv 6 of 5×5, relu, max-pool 2, conv 16 of 5×5, relu, max-pool 2, linear 120, 84, n with relu between.  Without padding;
-   with 2 where a side is below 16 (which two valid 5×5 convolutions would use up); sides of at least 4. */
+/* Conv 6 of 5×5, relu, max-pool 2, conv 16 of 5×5, relu, max-pool 2, linear 120, 84, classes with relu
+   between.  Without padding; with 2 where a side is below 16 (which two valid 5×5 convolutions would use up);
+   sides of at least 4.  After LeCun et al., 1998. */
 CLEF_API clef_module *clef_model_lenet(clef_context *ctx, clef_shape input, int64_t classes);
-/* Conv 32 of 3×3, relu, max-pool 2, conv 64 of 3×3, relu, max-pool 2, linear n.  Without padding; with 1 where a side is
-   below 10; sides of at least 4. */
+/* Conv 32 of 3×3, relu, max-pool 2, conv 64 of 3×3, relu, max-pool 2, linear classes.  Without padding; with
+   1 where a side is below 10; sides of at least 4. */
 CLEF_API clef_module *clef_model_cnn(clef_context *ctx, clef_shape input, int64_t classes);
-/* ResNet-18 for small images: 3×3 stem, no stem pool; tensors are named as in torchvision ("layer1.0.conv1.weight"). */
+/* ResNet-18 for small images: 3×3 stem, no stem pool; tensors are named as in torchvision
+   ("layer1.0.conv1.weight").  He et al., 2015. */
 CLEF_API clef_module *clef_model_resnet18(clef_context *ctx, clef_shape input, int64_t classes);
 
 #ifdef __cplusplus

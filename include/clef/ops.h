@@ -1,5 +1,11 @@
 /* clef/ops.h — expressions that are more than pointwise (those are in clef/pointwise.h).
-   A NULL input gives a NULL output; the first failure sticks in the context.  Negative dimensions count from the end. */
+
+   What holds for all: the result is a temporary of the step (clef/tensor.h).  A NULL input gives NULL; so
+   does a refusal, whose line and status are then in the context: CLEF_SHAPE where shapes do not fit,
+   CLEF_DTYPE where a dtype is not computed, CLEF_INVALID for a dimension or option out of range,
+   CLEF_UNSUPPORTED beyond 2^31 rows or pixels.  Negative dimensions count from the end.  Options NULL: all
+   zero fields, which mean the defaults given.  f16 and bf16 are computed in f32 and rounded to the result's
+   dtype. */
 #ifndef CLEF_OPS_H
 #define CLEF_OPS_H
 #include "tensor.h"
@@ -9,96 +15,161 @@ extern "C" {
 #endif
 
 /* ---- dtype ---- */
+/* x in another dtype; x itself if it has it already.  To f16 and bf16: rounded to nearest; floats to whole
+   numbers: towards 0, undefined beyond their range; to bool: x ≠ 0.  CLEF_DTYPE for f64 where the device has
+   none. */
 CLEF_API clef_tensor *clef_to(clef_tensor *x, clef_dtype dtype);
 
-/* ---- reductions: over the n dimensions in dims (n = 0: over all); keep leaves them as 1 ---- */
+/* ---- reductions: over the n dimensions in dims; keep leaves them as 1 ----
+   n = 0: over all, dims may be NULL.  CLEF_INVALID if a dimension is out of range or named twice.  Floats
+   keep their dtype; sums are formed in a fixed order.
+       clef_tensor *rows = clef_sum(x, (int[]){1}, 1, false);   [m,n] → [m]  */
+/* Σ x; i64 for whole numbers, 0 of nothing. */
 CLEF_API clef_tensor *clef_sum(clef_tensor *x, const int *dims, int n, bool keep);
+/* Σ x / count; f32 for whole numbers, NaN of nothing. */
 CLEF_API clef_tensor *clef_mean(clef_tensor *x, const int *dims, int n, bool keep);
+/* The largest element, NaN if one is; equal ones share the gradient.  CLEF_SHAPE if there is none. */
 CLEF_API clef_tensor *clef_max(clef_tensor *x, const int *dims, int n, bool keep);
+/* The smallest element; else as clef_max. */
 CLEF_API clef_tensor *clef_min(clef_tensor *x, const int *dims, int n, bool keep);
+/* Π x; i64 for whole numbers, 1 of nothing. */
 CLEF_API clef_tensor *clef_prod(clef_tensor *x, const int *dims, int n, bool keep);
-/* sum (x - mean)^2 / (count - correction); correction 1 is the sample variance. */
+/* Σ (x - mean)² / (count - correction), in two passes; correction 1 is the sample variance.  f32 for whole
+   numbers. */
 CLEF_API clef_tensor *clef_var(clef_tensor *x, const int *dims, int n, bool keep, int correction);
+/* log Σ exp(x), computed as m + log Σ exp(x - m) with m = max x, so it does not overflow.  f32 for whole
+   numbers; CLEF_SHAPE if there are no elements. */
 CLEF_API clef_tensor *clef_logsumexp(clef_tensor *x, const int *dims, int n, bool keep);
-/* (sum |x|^p)^(1/p); p = 1, 2 or INFINITY, or any positive number. */
+/* (Σ |x|^p)^(1/p) for p > 0, max |x| for p = INFINITY; for p = 2 the gradient at 0 is 0.  CLEF_INVALID if p
+   is not positive. */
 CLEF_API clef_tensor *clef_norm(clef_tensor *x, double p, const int *dims, int n, bool keep);
-/* Index (i64) of the first largest / smallest element along dim. */
+/* Index (i64) of the first largest element along dim; a NaN counts as the largest.  CLEF_SHAPE if there is
+   none. */
 CLEF_API clef_tensor *clef_argmax(clef_tensor *x, int dim, bool keep);
+/* Index (i64) of the first smallest element along dim; a NaN counts as the smallest.  CLEF_SHAPE if there is
+   none. */
 CLEF_API clef_tensor *clef_argmin(clef_tensor *x, int dim, bool keep);
 
-/* ---- movement ---- */
-/* One dimension may be -1.  Without a copy where the strides allow. */
+/* ---- movement: any dtype; a dimension that x does not have is CLEF_INVALID ---- */
+/* The same elements, in row-major order, in another shape; one dimension may be -1 and is found from the
+   others.  Without a copy where the strides allow.  CLEF_SHAPE if the counts differ.
+       clef_reshape(x, CLEF_SHAPE(-1, 10))  */
 CLEF_API clef_tensor *clef_reshape(clef_tensor *x, clef_shape shape);
+/* Joins dimensions first_dim … last_dim into one: clef_flatten(x, 1, -1) is [n,c,h,w] → [n,c·h·w]. */
 CLEF_API clef_tensor *clef_flatten(clef_tensor *x, int first_dim, int last_dim);
+/* Drops dimension dim, which must be 1 (CLEF_SHAPE). */
 CLEF_API clef_tensor *clef_squeeze(clef_tensor *x, int dim);
+/* Puts a dimension of 1 before dim (counted in the result: -1 puts it last).  CLEF_SHAPE if x has rank 8
+   already. */
 CLEF_API clef_tensor *clef_unsqueeze(clef_tensor *x, int dim);
+/* Swaps dimensions a and b; no copy.  clef_transpose(m, 0, 1) is mᵀ. */
 CLEF_API clef_tensor *clef_transpose(clef_tensor *x, int a, int b);
-/* order has rank entries: dimension i of the result is dimension order[i] of x. */
+/* Dimension i of the result is dimension order[i] of x; order has rank entries, each dimension once.  No
+   copy. */
 CLEF_API clef_tensor *clef_permute(clef_tensor *x, const int *order);
-/* Broadcasts dimensions of 1 (and missing leading ones) to shape. */
+/* Broadcasts dimensions of 1 (and missing leading ones) to shape, as NumPy does; no copy.  CLEF_SHAPE if it
+   does not fit. */
 CLEF_API clef_tensor *clef_expand(clef_tensor *x, clef_shape shape);
-/* x[start : stop : step] along dim; negative bounds count from the end; step may be negative, not 0. */
+/* x[start : stop : step] along dim by Python's rules: negative bounds count from the end, bounds beyond it
+   are cut, step may be negative but not 0 (CLEF_INVALID).  No copy.
+       clef_slice(x, 0, 0, 8, 1)   the first 8 rows  */
 CLEF_API clef_tensor *clef_slice(clef_tensor *x, int dim, int64_t start, int64_t stop, int64_t step);
+/* The elements along dim in reverse order; no copy. */
 CLEF_API clef_tensor *clef_flip(clef_tensor *x, int dim);
+/* n tensors one after the other along dim, in their common dtype; the other dimensions must agree
+   (CLEF_SHAPE).  NULL if n < 1.
+       clef_concat((clef_tensor *[]){a, b}, 2, 1)   [m,2] and [m,3] → [m,5]  */
 CLEF_API clef_tensor *clef_concat(clef_tensor *const *x, int n, int dim);
+/* n tensors of one shape beside each other in a new dimension dim of size n; else as clef_concat. */
 CLEF_API clef_tensor *clef_stack(clef_tensor *const *x, int n, int dim);
-/* Cuts x along dim into n parts of the given sizes (which must add up) into parts[0..n-1]. */
+/* Cuts x along dim into n parts of the given sizes, without a copy, into parts[0..n-1], temporaries.
+   CLEF_SHAPE if the sizes do not add up; the parts are then NULL. */
 CLEF_API clef_status clef_split(clef_tensor *x, int dim, const int64_t *sizes, int n, clef_tensor **parts);
-/* before[i], after[i] ≥ 0 elements of value around dimension i (rank entries each). */
+/* x with before[i] and after[i] ≥ 0 elements of value around dimension i (rank entries each); CLEF_INVALID
+   otherwise. */
 CLEF_API clef_tensor *clef_pad(clef_tensor *x, const int64_t *before, const int64_t *after, double value);
-/* y[i,j,k] = x[index[i,j,k], j, k] for dim 0, and so on; index is i32 or i64, of x's rank. */
+/* y[i,j,k] = x[index[i,j,k], j, k] for dim 0, and so on; index has x's rank and, outside dim, at most x's
+   size (CLEF_SHAPE), and whole numbers (CLEF_DTYPE).  An index outside x reads 0. */
 CLEF_API clef_tensor *clef_gather(clef_tensor *x, int dim, clef_tensor *index);
-/* A copy of x with y[index[i,j,k], j, k] += src[i,j,k] for dim 0, and so on; in a fixed order. */
+/* A copy of x with y[index[i,j,k], j, k] += src[i,j,k] for dim 0, and so on, in a fixed order; index and src
+   have one shape, else as clef_gather.  An index outside x adds nothing. */
 CLEF_API clef_tensor *clef_scatter_add(clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src);
-/* Rows of table [v, d] at index [...]: a tensor [..., d]. */
+/* Rows of table [v,d] at index [...] (whole numbers): a tensor [...,d].  An index outside 0 … v-1 gives
+   zeros. */
 CLEF_API clef_tensor *clef_embedding(clef_tensor *table, clef_tensor *index);
 
-/* ---- linear algebra ---- */
-/* [.., m, k] · [.., k, n] → [.., m, n]; leading dimensions broadcast; rank-1 operands as in NumPy. */
+/* ---- linear algebra: inputs of one dtype, not u8 or bool (CLEF_DTYPE) ---- */
+/* c = a·b: [..,m,k] · [..,k,n] → [..,m,n]; leading dimensions broadcast, operands of rank 1 as in NumPy. */
 CLEF_API clef_tensor *clef_matmul(clef_tensor *a, clef_tensor *b);
-/* x [.., in] · wᵀ [out, in] + b [out]; b may be absent: pass has_bias = false through clef_linear_no_bias. */
+/* y = x·wᵀ + b: x [..,in], w [out,in], b [out] → [..,out]. */
 CLEF_API clef_tensor *clef_linear(clef_tensor *x, clef_tensor *w, clef_tensor *b);
+/* y = x·wᵀ: clef_linear without b (which takes a NULL for a failed input). */
 CLEF_API clef_tensor *clef_linear_no_bias(clef_tensor *x, clef_tensor *w);
 
-/* ---- convolution and pooling, NCHW ---- */
+/* ---- convolution and pooling, NCHW; sizes in pixels ----
+   The arithmetic of sizes: Dumoulin and Visin, "A guide to convolution arithmetic for deep learning",
+   2016. */
 typedef struct clef_conv2d_options {
     int stride[2];   /* {h, w}; 0: 1 */
     int padding[2];  /* {h, w} zeros on both sides */
     int dilation[2]; /* 0: 1 */
     int groups;      /* 0: 1 */
-    bool same;       /* pad so that out = ceil(in / stride), the odd zero at the end; padding is then ignored */
+    bool same;       /* pad so that out = ⌈in / stride⌉, the odd zero at the end; padding is then ignored */
 } clef_conv2d_options;
-/* x [n,c,h,w], w [o,c/groups,kh,kw] → [n,o,oh,ow], oh = (h + 2p - d(kh-1) - 1)/s + 1.  Cross-correlation, as usual. */
+/* y[n,o,i,j] = Σ over c,u,v of x[n, c, i·s + u·d - p, j·s + v·d - p] · w[o,c,u,v]: cross-correlation, as
+   usual.  x [n,c,h,w], w [o,c/groups,kh,kw] → [n,o,oh,ow] with oh = ⌊(h + 2p - d(kh-1) - 1)/s⌋ + 1.  Inputs
+   of one dtype, not u8 or bool.  CLEF_SHAPE if channels, groups or sizes do not fit; CLEF_INVALID for
+   negative options.
+       clef_conv2d(x, w, &(clef_conv2d_options){.padding = {1, 1}})  */
 CLEF_API clef_tensor *clef_conv2d(clef_tensor *x, clef_tensor *w, const clef_conv2d_options *options);
 /* The same plus b [o] on every pixel of a channel. */
-CLEF_API clef_tensor *clef_conv2d_bias(clef_tensor *x, clef_tensor *w, clef_tensor *b, const clef_conv2d_options *options);
+CLEF_API clef_tensor *clef_conv2d_bias(clef_tensor *x, clef_tensor *w, clef_tensor *b,
+                                       const clef_conv2d_options *options);
 
 typedef struct clef_pool2d_options {
     int stride[2];  /* {h, w}; 0: the kernel's size */
     int padding[2]; /* at most half the kernel */
     bool exclude_padding; /* average: divide by the elements inside the image */
 } clef_pool2d_options;
+/* The largest element of each kh×kw window: [n,c,h,w] → [n,c,oh,ow], oh = ⌊(h + 2p - kh)/s⌋ + 1.  Padding
+   never wins; a NaN does; the gradient goes to the first largest.  CLEF_SHAPE if the window is larger than
+   the padded image. */
 CLEF_API clef_tensor *clef_max_pool2d(clef_tensor *x, int kh, int kw, const clef_pool2d_options *options);
+/* The mean of each kh×kw window, padding counted as zeros unless exclude_padding; shapes as in
+   clef_max_pool2d.  CLEF_DTYPE for whole numbers. */
 CLEF_API clef_tensor *clef_avg_pool2d(clef_tensor *x, int kh, int kw, const clef_pool2d_options *options);
-/* Window i covers floor(i·h/oh) … ceil((i+1)·h/oh). */
+/* Means that make oh×ow of any image: window i covers rows ⌊i·h/oh⌋ … ⌈(i+1)·h/oh⌉ - 1.  CLEF_DTYPE for whole
+   numbers. */
 CLEF_API clef_tensor *clef_adaptive_avg_pool2d(clef_tensor *x, int oh, int ow);
 /* Mean over h and w: [n,c,h,w] → [n,c]. */
 CLEF_API clef_tensor *clef_global_avg_pool2d(clef_tensor *x);
 
-/* ---- softmax and normalisation ---- */
+/* ---- softmax and normalisation; whole numbers become f32 ---- */
+/* exp(x) / Σ exp(x) along dim, computed from x - max x, so it does not overflow. */
 CLEF_API clef_tensor *clef_softmax(clef_tensor *x, int dim);
+/* log softmax(x) = x - log Σ exp(x) along dim, accurate where the softmax itself would round to 0. */
 CLEF_API clef_tensor *clef_log_softmax(clef_tensor *x, int dim);
-/* Over the last `n_dims` dimensions; weight and bias have their shape (pass NULL only through the _plain form). */
-CLEF_API clef_tensor *clef_layer_norm(clef_tensor *x, int n_dims, clef_tensor *weight, clef_tensor *bias, double eps);
+/* (x - mean) / √(var + eps) · weight + bias, with mean and (uncorrected) variance over the last n_dims
+   dimensions; weight and bias have their shape (CLEF_SHAPE).  Ba, Kiros and Hinton, "Layer normalization",
+   2016. */
+CLEF_API clef_tensor *clef_layer_norm(clef_tensor *x, int n_dims, clef_tensor *weight, clef_tensor *bias,
+                                      double eps);
+/* clef_layer_norm without weight and bias. */
 CLEF_API clef_tensor *clef_layer_norm_plain(clef_tensor *x, int n_dims, double eps);
-/* x [n,c,...]; weight, bias [c].  Training: batch statistics; running_mean/var (kept tensors, [c]) are assigned
-   (1 - momentum)·old + momentum·new, new variance unbiased.  Otherwise: the running statistics are used. */
-CLEF_API clef_tensor *clef_batch_norm(clef_tensor *x, clef_tensor *weight, clef_tensor *bias, clef_tensor *running_mean,
-                                      clef_tensor *running_var, bool training, double momentum, double eps);
-/* Zero with probability p, the rest times 1/(1-p). */
+/* (x - mean) / √(var + eps) · weight + bias per channel of x [n,c,...]; the other tensors are [c]
+   (CLEF_SHAPE).  Training: mean and variance of the batch (two values per channel at least: CLEF_SHAPE), and
+   running_mean and running_var, kept tensors, become (1 - momentum)·old + momentum·new, the new variance
+   unbiased.  Otherwise: the running statistics are used.  Ioffe and Szegedy, "Batch normalization", 2015. */
+CLEF_API clef_tensor *clef_batch_norm(clef_tensor *x, clef_tensor *weight, clef_tensor *bias,
+                                      clef_tensor *running_mean, clef_tensor *running_var, bool training,
+                                      double momentum, double eps);
+/* 0 with probability p, else x/(1-p), drawn from the context's random numbers; p outside [0,1] is
+   CLEF_INVALID.  Srivastava et al., "Dropout", 2014. */
 CLEF_API clef_tensor *clef_dropout(clef_tensor *x, double p);
 
-/* ---- losses ---- */
+/* ---- losses ----
+   Each gives one number per item or element, then its mean, its sum or (NONE) all of them.  They are computed
+   in f32 (f64 for f64 inputs), which is the result's dtype too. */
 typedef enum clef_reduction { CLEF_REDUCE_MEAN, CLEF_REDUCE_SUM, CLEF_REDUCE_NONE } clef_reduction;
 typedef struct clef_loss_options {
     clef_reduction reduction;
@@ -107,25 +178,46 @@ typedef struct clef_loss_options {
     int64_t ignore_index;
     double delta;              /* huber: 0: 1 */
 } clef_loss_options;
-/* logits [n,c,...]; target: class indices [n,...] (integers) or probabilities [n,c,...]. */
-CLEF_API clef_tensor *clef_cross_entropy(clef_tensor *logits, clef_tensor *target, const clef_loss_options *options);
-/* log_probs [n,c,...], target class indices [n,...]. */
-CLEF_API clef_tensor *clef_nll_loss(clef_tensor *log_probs, clef_tensor *target, const clef_loss_options *options);
+/* Of logits [n,c,...] with p = softmax over dimension 1, and
+     class indices t [n,...] (whole numbers): -(1-ε)·log p[t] - ε·(Σ over k of log p[k])/c;
+     probabilities q [n,c,...] (floats):      -Σ over k of ((1-ε)·q[k] + ε/c)·log p[k]; nothing is ignored;
+   where ε is label_smoothing.
+   The mean is over the n·… targets that are not ignored.  An index outside 0 … c-1 that is not ignored gives
+   NaN.  CLEF_SHAPE if target fits neither form.  Smoothing: Szegedy et al., 2016.
+       clef_tensor *loss = clef_cross_entropy(clef_forward(net, b.x), b.y, NULL);  */
+CLEF_API clef_tensor *clef_cross_entropy(clef_tensor *logits, clef_tensor *target,
+                                         const clef_loss_options *options);
+/* -log_probs[t] for log_probs [n,c,...] (of clef_log_softmax, say) and class indices t [n,...]; as
+   clef_cross_entropy, without smoothing. */
+CLEF_API clef_tensor *clef_nll_loss(clef_tensor *log_probs, clef_tensor *target,
+                                    const clef_loss_options *options);
+/* (x - target)², the squared error; both of one shape (CLEF_SHAPE: nothing is broadcast), as in the losses
+   below. */
 CLEF_API clef_tensor *clef_mse_loss(clef_tensor *x, clef_tensor *target, const clef_loss_options *options);
+/* |x - target|, the absolute error. */
 CLEF_API clef_tensor *clef_l1_loss(clef_tensor *x, clef_tensor *target, const clef_loss_options *options);
+/* With d = |x - target|: d²/2 where d ≤ delta, else delta·(d - delta/2).  CLEF_INVALID unless delta > 0.
+   Huber, "Robust estimation of a location parameter", 1964. */
 CLEF_API clef_tensor *clef_huber_loss(clef_tensor *x, clef_tensor *target, const clef_loss_options *options);
-CLEF_API clef_tensor *clef_bce_with_logits(clef_tensor *logits, clef_tensor *target, const clef_loss_options *options);
+/* Binary cross-entropy -t·log σ(x) - (1-t)·log(1 - σ(x)) of logits x and targets t in [0,1], with
+   σ(x) = 1/(1 + exp(-x)); computed as log(1 + exp(x)) - x·t without overflow. */
+CLEF_API clef_tensor *clef_bce_with_logits(clef_tensor *logits, clef_tensor *target,
+                                           const clef_loss_options *options);
 
 /* ---- your own pointwise op ----
    Expressions in OpenCL C on the names x, y, z (inputs) and g (gradient of the result), with the helpers of
    cl/common.h: K(0.5) for constants, SEL(condition, then, else).
-       static const clef_custom_op cube = { .name = "cube", .forward = "x*x*x", .backward = { "K(3)*x*x*g" } };
-       clef_tensor *y = clef_custom(&cube, (clef_tensor *[]){ x }, 1);  */
+       static const clef_custom_op cube = {.name = "cube", .forward = "x*x*x", .backward = {"K(3)*x*x*g"}};
+       clef_tensor *y = clef_custom(&cube, (clef_tensor *[]){x}, 1);  */
 typedef struct clef_custom_op {
     const char *name;        /* a C identifier; the op must live as long as the context */
     const char *forward;
     const char *backward[3]; /* NULL: no gradient for that input */
 } clef_custom_op;
+/* forward, element by element, of 1 to 3 inputs, which broadcast and are brought to a common floating dtype.
+   CLEF_INVALID for more inputs or a name that is no identifier.  Text that does not compile is CLEF_BUILD
+   when the result is computed (clef_build_log has the compiler's words); a second derivative is
+   CLEF_UNSUPPORTED. */
 CLEF_API clef_tensor *clef_custom(const clef_custom_op *op, clef_tensor *const *x, int n);
 
 #ifdef __cplusplus

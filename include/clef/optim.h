@@ -9,49 +9,95 @@ extern "C" {
 
 typedef struct clef_optimizer clef_optimizer; /* owned by the module's context */
 
-/* Update rules and defaults are PyTorch's; a zero field means its default, given behind each struct.  States are f32 (f64
-   for f64 parameters).  The constructors fail with CLEF_INVALID and NULL on numbers out of range. */
-/* lr must be given; the rest 0. */
-typedef struct clef_sgd_options { double lr, momentum, dampening, weight_decay; bool nesterov; } clef_sgd_options;
-/* lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-8, weight_decay 0 (added to the gradient). */
-typedef struct clef_adam_options { double lr, beta1, beta2, eps, weight_decay; bool amsgrad; } clef_adam_options;
-/* The same, weight_decay 1e-2 (p shrinks by lr·weight_decay per step); no_decay: 0. */
-typedef struct clef_adamw_options { double lr, beta1, beta2, eps, weight_decay; bool no_decay; } clef_adamw_options;
+/* ---- update rules ----
+   p is a parameter, g its gradient, lr the rate times the group's factor, λ weight_decay; all is element by
+   element, and g += λ·p comes first except in AdamW.  Rules and defaults are PyTorch's; a zero field means
+   its default, given above each struct.  States begin at 0 and are f32 (f64 for f64 parameters). */
+/* lr must be given; the rest 0.  nesterov needs a momentum and no dampening. */
+typedef struct clef_sgd_options {
+    double lr, momentum, dampening, weight_decay;
+    bool nesterov;
+} clef_sgd_options;
+/* lr 1e-3, beta1 0.9, beta2 0.999 (both below 1), eps 1e-8, weight_decay 0. */
+typedef struct clef_adam_options {
+    double lr, beta1, beta2, eps, weight_decay;
+    bool amsgrad;
+} clef_adam_options;
+/* The same, weight_decay 1e-2; no_decay: 0. */
+typedef struct clef_adamw_options {
+    double lr, beta1, beta2, eps, weight_decay;
+    bool no_decay;
+} clef_adamw_options;
 /* lr 1e-2, alpha 0.99, eps 1e-8, the rest 0. */
-typedef struct clef_rmsprop_options { double lr, alpha, eps, weight_decay, momentum; bool centered; } clef_rmsprop_options;
+typedef struct clef_rmsprop_options {
+    double lr, alpha, eps, weight_decay, momentum;
+    bool centered;
+} clef_rmsprop_options;
 /* lr 1e-2, eps 1e-10, the rest 0; initial: what the sums of squares start from. */
-typedef struct clef_adagrad_options { double lr, lr_decay, eps, weight_decay, initial; } clef_adagrad_options;
+typedef struct clef_adagrad_options {
+    double lr, lr_decay, eps, weight_decay, initial;
+} clef_adagrad_options;
 
-/* An optimizer of the module's present parameters, frozen ones too (they are skipped while they have no gradient).
-   Weights that wait to be computed are computed now, so that the first step's plan is already every step's.
+/* Each makes an optimizer of the module's present floating parameters, frozen ones too (they are skipped
+   while they have no gradient).  It belongs to the module's context.  Weights that wait to be computed are
+   computed now, so that the first step's plan is already every step's.  NULL on failure: CLEF_INVALID for a
+   number that is negative, not finite or out of range, else that of computing the weights.
        clef_optimizer *opt = clef_adam(net, &(clef_adam_options){.lr = 3e-4});  */
+
+/* p -= lr·g; with momentum μ and dampening d: b = μ·b + (1-d)·g (first b = g), p -= lr·b;
+   Nesterov's: p -= lr·(g + μ·b).  Sutskever et al., "On the importance of initialization and momentum in
+   deep learning", 2013. */
 CLEF_API clef_optimizer *clef_sgd(clef_module *module, const clef_sgd_options *options);
+/* m = β1·m + (1-β1)·g, v = β2·v + (1-β2)·g², p -= lr·m̂ / (√v̂ + eps), where m̂ = m/(1-β1^t), v̂ = v/(1-β2^t)
+   and t counts this parameter's updates from 1; amsgrad: the largest v so far in v's place.  Kingma and Ba,
+   "Adam", 2015; Reddi et al., "On the convergence of Adam and beyond", 2018. */
 CLEF_API clef_optimizer *clef_adam(clef_module *module, const clef_adam_options *options);
+/* p *= 1 - lr·λ, then Adam's update by the plain gradient.  Loshchilov and Hutter, "Decoupled weight decay
+   regularization", 2019. */
 CLEF_API clef_optimizer *clef_adamw(clef_module *module, const clef_adamw_options *options);
+/* s = α·s + (1-α)·g², u = g / (√s + eps), p -= lr·u; momentum μ: b = μ·b + u, p -= lr·b;
+   centered: a = α·a + (1-α)·g and s - a² in s's place.  Hinton, "Neural networks for machine learning",
+   lecture 6e, 2012; centered: Graves, "Generating sequences with recurrent neural networks", 2013. */
 CLEF_API clef_optimizer *clef_rmsprop(clef_module *module, const clef_rmsprop_options *options);
+/* s = s + g², p -= lr/(1 + (t-1)·lr_decay) · g / (√s + eps); s begins at initial.  Duchi, Hazan and Singer,
+   "Adaptive subgradient methods for online learning and stochastic optimization", 2011. */
 CLEF_API clef_optimizer *clef_adagrad(clef_module *module, const clef_adagrad_options *options);
 
-/* Gives parameters whose name ends in `suffix` their own learning-rate factor and weight decay (a 0 here is 0); a later call
-   wins.  CLEF_INVALID when no name ends so.
+/* Gives parameters whose name ends in `suffix` their own learning-rate factor and weight decay (a 0 here is
+   0); a later call wins.  CLEF_INVALID when no name ends so or a number is negative.
        clef_optimizer_group(opt, "bias", 1, 0);   biases do not decay  */
-CLEF_API clef_status clef_optimizer_group(clef_optimizer *opt, const char *suffix, double lr_scale, double weight_decay);
+CLEF_API clef_status clef_optimizer_group(clef_optimizer *opt, const char *suffix, double lr_scale,
+                                          double weight_decay);
 
-/* Updates every parameter that has a gradient, clears the gradients, ends the step (see clef/tensor.h).  Does not wait.
-   Returns the context's first error if it has one, so this is the one status a training loop needs to look at. */
+/* Updates every parameter that has a gradient, clears the gradients, ends the step (see clef/tensor.h).  Does
+   not wait.  Returns the context's first error if it has one, so this is the one status a training loop needs
+   to look at. */
 CLEF_API clef_status clef_step(clef_optimizer *opt);
-/* The rate before the groups' factors. */
+/* The rate before the groups' factors; NaN for NULL. */
 CLEF_API double clef_learning_rate(const clef_optimizer *opt);
+/* Sets that rate from the next step on; a schedule sets it anew at its next tick.  Makes no new plan. */
 CLEF_API void clef_set_learning_rate(clef_optimizer *opt, double lr);
+/* Calls of clef_step so far, those before a checkpoint included; 0 for NULL. */
 CLEF_API int64_t clef_optimizer_steps(const clef_optimizer *opt);
+/* The context that owns it; NULL for NULL. */
 CLEF_API clef_context *clef_optimizer_context(const clef_optimizer *opt);
 
 /* ---- clipping, before clef_step ---- */
-/* g *= min(1, max_norm / (‖all g‖₂ + 1e-6)); returns the norm before clipping as an expression (0 without gradients). */
+/* g *= min(1, max_norm / (‖all g‖₂ + 1e-6)); returns the norm before clipping as a temporary scalar (0
+   without gradients).  NULL and CLEF_INVALID unless max_norm ≥ 0.  Pascanu, Mikolov and Bengio, "On the
+   difficulty of training recurrent neural networks", 2013. */
 CLEF_API clef_tensor *clef_clip_grad_norm(clef_module *module, double max_norm);
-/* Every element of every gradient into [-limit, limit]. */
+/* Every element of every gradient into [-limit, limit]; CLEF_INVALID unless limit ≥ 0. */
 CLEF_API clef_status clef_clip_grad_value(clef_module *module, double limit);
 
-/* ---- schedules: a pure function of the step or epoch counter, plus plateau ---- */
+/* ---- schedules: a pure function of the tick t = 0, 1, … (a step or an epoch), plus plateau ----
+     constant     base, the optimizer's rate when the schedule was made
+     step         base·γ^⌊t/step_size⌋               multistep  base·γ^(number of milestones ≤ t)
+     exponential  base·γ^t                           cosine     min + (base - min)·(1 + cos(π·t/total))/2
+     one-cycle    max/25 → max over pct_start of total, then → max/250,000, both along half a cosine
+     plateau      ·γ, not below min, after more than `patience` metrics in a row without improvement
+   Warm-up of w ticks: base·(t+1)/w first, then the kind's own function of t - w.  Cosine: Loshchilov and
+   Hutter, "SGDR", 2017; one-cycle: Smith and Topin, "Super-convergence", 2018. */
 typedef enum clef_schedule_kind {
     CLEF_SCHEDULE_CONSTANT, CLEF_SCHEDULE_STEP, CLEF_SCHEDULE_MULTISTEP, CLEF_SCHEDULE_EXPONENTIAL,
     CLEF_SCHEDULE_COSINE, CLEF_SCHEDULE_ONE_CYCLE, CLEF_SCHEDULE_PLATEAU
@@ -64,7 +110,7 @@ typedef struct clef_schedule_options {
     double gamma;                  /* step, multistep, exponential, plateau; 0: 0.1 (exponential: 0.95) */
     int64_t total;                 /* cosine, one-cycle: length */
     double min_lr;                 /* cosine: what it ends at; plateau: never below */
-    double max_lr;                 /* one-cycle, from max/25 to max to max/250000; 0: 10 × the optimizer's lr */
+    double max_lr;                 /* one-cycle: its peak; 0: 10 × the optimizer's lr */
     double pct_start;              /* one-cycle: share of rising; 0: 0.3 */
     int64_t patience;              /* plateau; 0: 10 */
     double threshold;              /* plateau: relative improvement; 0: 1e-4 */
@@ -72,24 +118,34 @@ typedef struct clef_schedule_options {
     int64_t warmup;                /* any kind: linear from lr/warmup over so many ticks first */
 } clef_schedule_options;
 typedef struct clef_schedule clef_schedule; /* owned by the context */
-/* Takes the optimizer's present rate as its base and sets the rate of tick 0.  Milestones are copied. */
+/* Takes the optimizer's present rate as its base and sets the rate of tick 0.  Milestones are copied; the
+   schedule belongs to the context.  NULL and CLEF_INVALID for options out of range.
+       clef_schedule_new(opt, &(clef_schedule_options){.kind = CLEF_SCHEDULE_COSINE, .total = 30})  */
 CLEF_API clef_schedule *clef_schedule_new(clef_optimizer *opt, const clef_schedule_options *options);
-/* One tick (a step or an epoch, as the caller chooses); sets the optimizer's learning rate. */
+/* One tick (a step or an epoch, as the caller chooses); sets the optimizer's learning rate.  Call it after
+   the step. */
 CLEF_API clef_status clef_schedule_tick(clef_schedule *schedule);
 /* Tells a plateau what the metric is now (a NaN is no improvement); other kinds take no notice. */
 CLEF_API clef_status clef_schedule_metric(clef_schedule *schedule, double value);
 
 /* ---- state, for checkpoints: the tensors, then clef_optimizer_set, then clef_schedule_set ---- */
-/* Tensor 0 is "step", i64, the updates that each parameter has had; then each parameter's states, named as PyTorch does. */
+/* Number of state tensors; 0 for NULL. */
 CLEF_API int clef_optimizer_tensors(const clef_optimizer *opt);
-CLEF_API clef_named_tensor clef_optimizer_tensor(const clef_optimizer *opt, int i); /* "0.weight.exp_avg", … */
+/* State tensor i, the optimizer's own: number 0 is "step", i64, the updates that each parameter has had; then
+   each parameter's states, named as PyTorch does ("0.weight.exp_avg").  All zero if there is none. */
+CLEF_API clef_named_tensor clef_optimizer_tensor(const clef_optimizer *opt, int i);
 typedef struct clef_optimizer_state { int64_t steps; double lr; } clef_optimizer_state;
+/* What of the state is no tensor; zeros for NULL. */
 CLEF_API clef_optimizer_state clef_optimizer_get(const clef_optimizer *opt);
-/* Also takes the update counts from tensor "step": assign the tensors first. */
+/* Puts it back, and takes the update counts from tensor "step": assign the tensors first. */
 CLEF_API void clef_optimizer_set(clef_optimizer *opt, clef_optimizer_state state);
-typedef struct clef_schedule_state { int64_t ticks, bad; double best, lr; } clef_schedule_state;
+typedef struct clef_schedule_state {
+    int64_t ticks, bad; /* bad, best: a plateau's metrics without improvement in a row, and the best one */
+    double best, lr;
+} clef_schedule_state;
+/* The whole state of a schedule, for checkpoints; its options are not in it.  Zeros for NULL. */
 CLEF_API clef_schedule_state clef_schedule_get(const clef_schedule *schedule);
-/* Sets the optimizer's rate too. */
+/* Puts it back; sets the optimizer's rate too. */
 CLEF_API void clef_schedule_set(clef_schedule *schedule, clef_schedule_state state);
 
 #ifdef __cplusplus

@@ -1,11 +1,14 @@
 /* clef/tensor.h — values on a device: making, reading, keeping, differentiating.
 
-   Expressions are lazy: a call checks shapes and dtypes and adds a node; work is queued when a result is needed
-   (clef_read, clef_item, clef_eval, the end of a step).
-   Lifetime: a tensor returned by an expression is a temporary.  It lives until the end of the step after the one that
-   made it; clef_step and clef_next end a step, clef_end_step does so by hand.  clef_keep makes it live until
-   clef_release or clef_close.  At the end of a step, kept tensors and everything backward was called on are computed;
-   other temporaries that were not read by then can no longer be read. */
+   Expressions are lazy: a call checks shapes and dtypes and adds a node; work is queued when a result is
+   needed (clef_read, clef_item, clef_eval, the end of a step).
+   Lifetime: a tensor returned by an expression is a temporary.  It lives until the end of the step after the
+   one that made it; clef_step and clef_next end a step, clef_end_step does so by hand.  clef_keep makes it
+   live until clef_release or clef_close.  At the end of a step, kept tensors and everything backward was
+   called on are computed; other temporaries that were not read by then can no longer be read.
+   Failures: an expression gives NULL and an action its status; the first line stays in the context
+   (clef_error).  What computes can also fail with CLEF_MEMORY, CLEF_BUILD, CLEF_DEVICE or CLEF_LOST.  NULL
+   for a tensor or context gives NULL or CLEF_INVALID. */
 #ifndef CLEF_TENSOR_H
 #define CLEF_TENSOR_H
 #include "base.h"
@@ -15,78 +18,104 @@
 extern "C" {
 #endif
 
-/* ---- making ---- */
+/* ---- making: temporaries, on the context's first device ----
+   CLEF_SHAPE for a negative dimension, a rank above 8 or too many elements; CLEF_DTYPE for f64 where there is
+   none. */
+/* Every element 0. */
 CLEF_API clef_tensor *clef_zeros(clef_context *ctx, clef_shape shape, clef_dtype dtype);
+/* Every element 1. */
 CLEF_API clef_tensor *clef_ones(clef_context *ctx, clef_shape shape, clef_dtype dtype);
 /* Every element = value.  Changing the value from step to step does not make a new plan. */
 CLEF_API clef_tensor *clef_full(clef_context *ctx, clef_shape shape, clef_dtype dtype, double value);
 /* A scalar (rank 0) f32. */
 CLEF_API clef_tensor *clef_scalar(clef_context *ctx, double value);
-/* start, start+step, … below stop (above it when step < 0): ceil((stop-start)/step) elements. */
-CLEF_API clef_tensor *clef_arange(clef_context *ctx, double start, double stop, double step, clef_dtype dtype);
-/* The n×n identity. */
+/* start, start+step, … below stop (above it when step < 0): ⌈(stop-start)/step⌉ elements.  CLEF_INVALID if
+   that never ends, or if start or step is not whole for a whole-number dtype; CLEF_DTYPE for bool. */
+CLEF_API clef_tensor *clef_arange(clef_context *ctx, double start, double stop, double step,
+                                  clef_dtype dtype);
+/* The n×n identity; CLEF_INVALID if n < 0. */
 CLEF_API clef_tensor *clef_eye(clef_context *ctx, int64_t n, clef_dtype dtype);
-/* Uniform on [0,1), f32 (Philox 4x32-10; 24 bits). */
+/* Uniform on [0,1), f32, in steps of 2⁻²⁴, from the context's random numbers (clef_seed).  Philox 4x32-10:
+   Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011. */
 CLEF_API clef_tensor *clef_rand(clef_context *ctx, clef_shape shape);
-/* Standard normal, f32 (Philox 4x32-10, Box-Muller). */
+/* Standard normal, f32, from the same numbers by the transform of Box and Muller, 1958. */
 CLEF_API clef_tensor *clef_randn(clef_context *ctx, clef_shape shape);
-/* Copies row-major host memory of numel·size(dtype) bytes; data may be freed on return. */
+/* Copies row-major host memory of numel·size(dtype) bytes; data may be freed on return.
+       clef_tensor *x = clef_from_host(ctx, CLEF_SHAPE(2, 3), CLEF_F32, (float[]){1, 2, 3, 4, 5, 6});  */
 CLEF_API clef_tensor *clef_from_host(clef_context *ctx, clef_shape shape, clef_dtype dtype, const void *data);
 
-/* ---- asking ---- */
+/* ---- asking: known at once, nothing is computed and nothing fails ---- */
+/* The context t belongs to; NULL of NULL. */
 CLEF_API clef_context *clef_tensor_context(const clef_tensor *t);
+/* The shape, by value; that of a scalar for NULL. */
 CLEF_API clef_shape clef_tensor_shape(const clef_tensor *t);
+/* The dtype; CLEF_F32 for NULL. */
 CLEF_API clef_dtype clef_tensor_dtype(const clef_tensor *t);
+/* The number of elements, the product of the dimensions; 0 for NULL. */
 CLEF_API int64_t clef_numel(const clef_tensor *t);
-CLEF_API int clef_tensor_device(const clef_tensor *t); /* index within the context */
+/* The index, within the context, of the device t lies on; -1 for NULL. */
+CLEF_API int clef_tensor_device(const clef_tensor *t);
 
 /* ---- results ---- */
-/* Computes t and copies it, row-major, to out; `bytes` must be numel·size(dtype).  Waits. */
+/* Computes t and copies it, row-major, to out; `bytes` must be numel·size(dtype) (CLEF_INVALID).  Waits.
+       float y[6]; clef_read(t, y, sizeof y);  */
 CLEF_API clef_status clef_read(clef_tensor *t, void *out, size_t bytes);
-/* The one element of t as a double; NaN on failure. */
+/* The one element of t as a double; NaN on failure (CLEF_SHAPE unless there is just one).  Waits. */
 CLEF_API double clef_item(clef_tensor *t);
 /* Computes t without waiting. */
 CLEF_API clef_status clef_eval(clef_tensor *t);
-/* Computes several tensors in one plan. */
+/* Computes n tensors of one context in one plan, without waiting. */
 CLEF_API clef_status clef_eval_all(clef_tensor *const *t, int n);
-/* A readable form with shape and dtype, summarised when large; returns the length it needs like snprintf. */
+/* Computes t and writes its numbers, dtype and shape as text, at most `size` bytes with the final 0; above
+   1000 elements only three at each edge of a dimension.  Returns the length it needs like snprintf, -1 on
+   failure. */
 CLEF_API int clef_format(clef_tensor *t, char *text, size_t size);
-/* clef_format to a stream. */
+/* clef_format and a line break to a stream; CLEF_IO if it takes none. */
 CLEF_API clef_status clef_print(clef_tensor *t, FILE *stream);
 
 /* ---- lifetime and change ---- */
 /* Makes t outlive its step; returns t. */
 CLEF_API clef_tensor *clef_keep(clef_tensor *t);
-/* Drops a kept tensor; NULL is allowed. */
+/* Drops a kept tensor and its gradient; NULL and temporaries are left alone. */
 CLEF_API void clef_release(clef_tensor *t);
 /* A tensor of the same value that shares nothing with t that may change later. */
 CLEF_API clef_tensor *clef_copy(clef_tensor *t);
-/* t := value (same shape; dtype is converted).  Earlier expressions keep the old value. */
+/* t := value (same shape: CLEF_SHAPE; dtype and device are converted).  Earlier expressions keep the old
+   value; no gradient goes through an assignment. */
 CLEF_API clef_status clef_assign(clef_tensor *t, clef_tensor *value);
-/* t := row-major host data. */
+/* t := row-major host data, copied; `bytes` must be numel·size(dtype) (CLEF_INVALID). */
 CLEF_API clef_status clef_write(clef_tensor *t, const void *data, size_t bytes);
-/* Ends a step: computes kept tensors, forgets the temporaries of the step before. */
+/* Ends a step: computes kept tensors and what backward was called on, frees the temporaries of the step
+   before.  Does not wait. */
 CLEF_API clef_status clef_end_step(clef_context *ctx);
-/* The same value on another device of the context. */
+/* The same value on another device of the context, t itself if it lies there; gradients flow back.
+   CLEF_INVALID if there is no such device. */
 CLEF_API clef_tensor *clef_to_device(clef_tensor *t, int device);
 
-/* ---- gradients ---- */
-/* Marks a kept leaf (a parameter) as wanting a gradient; returns t. */
+/* ---- gradients: reverse mode, over the graph of expressions ---- */
+/* Marks a kept leaf (a parameter) as wanting a gradient; returns t.  NULL and CLEF_DTYPE unless t is
+   floating, CLEF_STATE if another parameter shares its value (clef_copy parts them). */
 CLEF_API clef_tensor *clef_require_grad(clef_tensor *t, bool wanted);
+/* True for a leaf that wants a gradient and for an expression recorded from one. */
 CLEF_API bool clef_requires_grad(const clef_tensor *t);
-/* Adds nodes that compute d loss / d leaf for every leaf that wants it; gradients add up.  loss must be a scalar. */
+/* Adds nodes that compute d loss / d leaf for every leaf that wants it; gradients add up until cleared.
+   CLEF_SHAPE unless loss has one element, CLEF_STATE if it depends on no such leaf. */
 CLEF_API clef_status clef_backward(clef_tensor *loss);
-/* The same from a given gradient of y (same shape as y). */
+/* The same from a given gradient of y: Σ grad · dy / d leaf.  CLEF_SHAPE unless grad has y's shape. */
 CLEF_API clef_status clef_backward_from(clef_tensor *y, clef_tensor *grad);
-/* The gradient of a leaf since it was last cleared, or NULL. */
+/* The gradient of a leaf since it was last cleared, or NULL; it belongs to the leaf. */
 CLEF_API clef_tensor *clef_grad_of(const clef_tensor *leaf);
-CLEF_API void clef_set_grad(clef_tensor *leaf, clef_tensor *grad); /* NULL clears */
-/* d y / d x[i] as expressions into dx[i] (zeros where y does not depend on x[i]), leaving leaf gradients alone.
-   grad NULL: ones.  With create_graph the results can be differentiated again. */
-CLEF_API clef_status clef_grad(clef_tensor *y, clef_tensor *grad, clef_tensor *const *x, int n, bool create_graph,
-                               clef_tensor **dx);
+/* Replaces the gradient of a leaf by a value of its shape; NULL clears it. */
+CLEF_API void clef_set_grad(clef_tensor *leaf, clef_tensor *grad);
+/* Σ grad · dy / d x[i] as temporaries into dx[i] (zeros where y does not depend on x[i]), leaving leaf
+   gradients alone.  grad NULL: 1, for a y of one element.  With create_graph the results can be
+   differentiated again.  Fails as clef_backward.
+       clef_tensor *dx; clef_grad(y, NULL, &x, 1, false, &dx);  */
+CLEF_API clef_status clef_grad(clef_tensor *y, clef_tensor *grad, clef_tensor *const *x, int n,
+                               bool create_graph, clef_tensor **dx);
 /* Between enabled = false and true no expression is recorded for gradients; returns what was set before. */
 CLEF_API bool clef_set_grad_enabled(clef_context *ctx, bool enabled);
+/* Whether expressions are recorded now; true at first. */
 CLEF_API bool clef_grad_enabled(const clef_context *ctx);
 /* for (CLEF_NO_GRAD(ctx)) { … } : a block without recording (do not leave it by break or return). */
 #define CLEF_NO_GRAD(ctx)                                                                        \
@@ -97,7 +126,8 @@ CLEF_API clef_tensor *clef_detach(clef_tensor *t);
 
 /* ---- looking inside ---- */
 typedef enum clef_plan_format { CLEF_PLAN_TEXT, CLEF_PLAN_GRAPHVIZ } clef_plan_format;
-/* Writes the pending graph of t and the plan made for it: nodes, groups, launches, memory. */
+/* Writes the pending graph of t and the plan made for it (nodes, groups, launches, memory) as text or in
+   Graphviz's dot language; computes nothing.  "nothing to compute" if t is computed already. */
 CLEF_API clef_status clef_print_plan(clef_tensor *t, clef_plan_format format, FILE *stream);
 
 #ifdef __cplusplus

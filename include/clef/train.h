@@ -1,8 +1,8 @@
 /* clef/train.h — fit, evaluate, callbacks, metrics.
 
-   Everything here stands on the public step-level API (clef_next, clef_forward, clef_backward, clef_step) and can be
-   written by hand where it does not fit.  Loss and right answers are summed on the device and read a few times a second
-   at most, so the queue stays full. */
+   Everything here stands on the public step-level API (clef_next, clef_forward, clef_backward, clef_step) and
+   can be written by hand where it does not fit.  Loss and right answers are summed on the device and read a
+   few times a second at most, so the queue stays full. */
 #ifndef CLEF_TRAIN_H
 #define CLEF_TRAIN_H
 #include "io.h"
@@ -12,7 +12,8 @@ extern "C" {
 #endif
 
 /* Any loss of clef/ops.h: clef_cross_entropy, clef_mse_loss, … or one of your own. */
-typedef clef_tensor *(*clef_loss_fn)(clef_tensor *output, clef_tensor *target, const clef_loss_options *options);
+typedef clef_tensor *(*clef_loss_fn)(clef_tensor *output, clef_tensor *target,
+                                     const clef_loss_options *options);
 
 typedef struct clef_epoch {
     int64_t epoch;            /* from 1 */
@@ -21,17 +22,27 @@ typedef struct clef_epoch {
     double seconds, items_per_second; /* of the training part; speed without the time of compiling */
     double lr;                        /* of the last step */
 } clef_epoch;
-/* The epochs of one call of clef_fit (after resuming: those since then).  items_per_second counts training only, without
-   compiling and validation. */
-typedef struct clef_history { const clef_epoch *epoch; int n; double compile_seconds, seconds, items_per_second;
-                              bool stopped_early, interrupted; } clef_history;
+/* The epochs of one call of clef_fit (after resuming: those since then).  items_per_second counts training
+   only, without compiling and validation.  resumed_at: batches that lay behind this run when it was resumed;
+   0: from the start. */
+typedef struct clef_history {
+    const clef_epoch *epoch;
+    int n;
+    double compile_seconds, seconds, items_per_second;
+    bool stopped_early, interrupted;
+    int64_t resumed_at;
+} clef_history;
 
 /* Return false to stop training. */
 typedef bool (*clef_epoch_fn)(void *user, const clef_epoch *epoch);
-/* Means of the epoch so far.  While kernels are compiled, compiling < to_compile and the rest stands still.  eta is in
-   seconds, to the end of the epoch. */
-typedef struct clef_progress { int64_t epoch, epochs, batch, batches, items; double loss, accuracy, items_per_second, eta;
-                               int compiling, to_compile; } clef_progress;
+/* Means of the epoch so far.  While kernels are compiled, compiling < to_compile and the rest stands still.
+   eta is in seconds, to the end of the epoch. */
+typedef struct clef_progress {
+    int64_t epoch, epochs, batch, batches, items;
+    double loss, accuracy, items_per_second, eta;
+    int compiling, to_compile;
+} clef_progress;
+/* Return false to stop training. */
 typedef bool (*clef_progress_fn)(void *user, const clef_progress *progress);
 
 typedef struct clef_fit_options {
@@ -44,50 +55,65 @@ typedef struct clef_fit_options {
     int64_t epochs;                  /* 0: 1 */
     int accumulate;                  /* batches per optimizer step; 0: 1 */
     double clip_norm;                /* limit of the norm of all gradients; 0: none */
-    int early_stop_patience;         /* epochs without a better test loss; 0: off.  The best weights are restored */
+    int early_stop_patience;         /* epochs without a better test loss; 0: off.  Puts the best back */
     const char *checkpoint_dir;      /* writes best.ckpt, last.ckpt, epoch-N.ckpt */
     int keep;                        /* epoch-N files to keep; 0: none */
     int64_t checkpoint_every;        /* also every so many batches; 0: off */
     bool resume;                     /* continue from checkpoint_dir/last.ckpt where it exists */
     const char *checkpoint_note;     /* at most 600 bytes */
     const char *csv;                 /* one line per epoch */
-    FILE *bar;                       /* progress bar on a terminal, a line every few seconds elsewhere; NULL: none */
+    FILE *bar;                       /* a bar on a terminal, else a line every few seconds; NULL: none */
     clef_epoch_fn on_epoch;
     clef_progress_fn on_progress;
     void *user;
-    const volatile int *interrupt;   /* becoming non-zero (from a signal handler) leaves a checkpoint and returns */
+    const volatile int *interrupt;   /* non-zero (from a signal handler): leave a checkpoint and return */
 } clef_fit_options;
 
-/* Trains the module's parameters with the optimizer, which must be the module's.  *history (may be NULL) belongs to the
-   context and lives until its next fit.  The module is in training mode meanwhile, and in its former mode afterwards.
+/* Trains the module's parameters with the optimizer, which must be the module's.  *history (may be NULL)
+   belongs to the context and lives until its next fit.  The module is in training mode meanwhile, and in its
+   former mode afterwards.
 
-   Exact resuming: with checkpoint_dir and resume, a run that was killed at any moment continues from last.ckpt and ends
-   with the same bits as one that was not, on the same device, driver and options (checkpoint_note is compared; put what
-   matters there).  CSV lines of repeated epochs are replaced.  "Best" is the lowest test loss, or training loss without
-   test data.
+   Exact resuming: with checkpoint_dir and resume, a run that was killed at any moment continues from
+   last.ckpt and ends with the same bits as one that was not, on the same device, driver and options
+   (checkpoint_note is compared; put what matters there).  CSV lines of repeated epochs are replaced.  "Best"
+   is the lowest test loss, or training loss without test data.
 
-   CLEF_INVALID: the options do not fit, or the loss became infinite or NaN: the line then names epoch, batch and the
-   first layer whose parameters or output are not finite, and the parameters are those from before that batch moved them.
-   CLEF_INTERRUPTED: *interrupt was set; last.ckpt is written.  An error that was there before the call is returned as it
-   is.
-       clef_fit(net, &(clef_fit_options){.train = batches, .optimizer = adam, .epochs = 5, .bar = stderr}, NULL);  */
-CLEF_API clef_status clef_fit(clef_module *module, const clef_fit_options *options, const clef_history **history);
+   CLEF_INVALID: the options do not fit, or the loss became infinite or NaN: the line then names epoch, batch
+   and the first module (the innermost one, by its dotted name) whose output is not finite, and the parameters
+   are those from before that batch moved them.  CLEF_INTERRUPTED: *interrupt was set; last.ckpt is written.
+   An error that was there before the call is returned as it is.
+       clef_fit(net, &(clef_fit_options){.train = batches, .optimizer = adam, .epochs = 5}, NULL);  */
+CLEF_API clef_status clef_fit(clef_module *module, const clef_fit_options *options,
+                              const clef_history **history);
 
 enum { CLEF_MAX_CLASSES = 1024 };
 typedef struct clef_evaluation_result {
     int64_t items, classes;
-    double loss, accuracy, top5, seconds;
-    const int64_t *confusion;                 /* classes × classes, row = truth; owned by the context until the next evaluate */
-    const double *precision, *recall;         /* per class; 0 where nothing was guessed, or nothing is */
+    int top_k;
+    double loss, accuracy, top_k_accuracy, seconds; /* top_k: share whose class is among k largest outputs */
+    const int64_t *confusion;         /* [classes,classes], row = truth; the context's, until the next call */
+    const double *precision, *recall; /* per class; 0 where nothing was guessed, or nothing is */
 } clef_evaluation_result;
-/* Loss (mean over the items), accuracy, top-5 accuracy and the confusion matrix in inference mode, without gradients, from
-   the loader's first batch on.  Accuracies are NaN and confusion NULL where the targets are no classes; confusion is NULL
-   above CLEF_MAX_CLASSES.  loss NULL: clef_cross_entropy. */
+/* Loss (mean over the items), accuracy, top-k accuracy (k = 5) and the confusion matrix in inference mode,
+   without gradients, from the loader's first batch on.  Accuracies are NaN and confusion NULL where the
+   targets are no classes; confusion is NULL above CLEF_MAX_CLASSES.  loss NULL: clef_cross_entropy.  Mode and
+   recording are put back.  CLEF_INVALID if the loader gives no batch.
+       clef_evaluation_result r; clef_evaluate(net, tests, NULL, NULL, &r);  */
 CLEF_API clef_status clef_evaluate(clef_module *module, clef_loader *data, clef_loss_fn loss,
                                    const clef_loss_options *loss_options, clef_evaluation_result *result);
-/* The confusion matrix as text (snprintf's rules) and as an SVG file, with the data set's class names (NULL: numbers). */
-CLEF_API int clef_confusion_text(const clef_evaluation_result *result, const clef_dataset *names, char *text, size_t size);
-CLEF_API clef_status clef_confusion_svg(clef_context *ctx, const clef_evaluation_result *result, const clef_dataset *names, const char *path);
+/* The same with another k; 0: 5; CLEF_INVALID below 0. */
+CLEF_API clef_status clef_evaluate_top_k(clef_module *module, clef_loader *data, clef_loss_fn loss,
+                                         const clef_loss_options *loss_options, int top_k,
+                                         clef_evaluation_result *result);
+/* The confusion matrix as a table with recall and precision per class, at most `size` bytes with the final 0;
+   class names are those of a dataset (NULL: numbers).  Returns the length it needs like snprintf; 0 without a
+   matrix. */
+CLEF_API int clef_confusion_text(const clef_evaluation_result *result, const clef_dataset *names, char *text,
+                                 size_t size);
+/* The confusion matrix as an SVG picture in a file, which appears whole or not at all.  CLEF_INVALID without
+   a matrix, CLEF_IO if the file cannot be written. */
+CLEF_API clef_status clef_confusion_svg(clef_context *ctx, const clef_evaluation_result *result,
+                                        const clef_dataset *names, const char *path);
 
 #ifdef __cplusplus
 }

@@ -68,7 +68,9 @@ static void choose_tile(const clef__lowering *l, const clef__gemm *g, clef_dtype
     int64_t narrow = ceil_div(g->n, t->width) * t->width;
     int64_t wide = ceil_div(g->n, t->width * t->vectors) * t->width * t->vectors;
     if (g->n <= t->width || narrow * 5 <= wide * 4) t->vectors = 1;
-    t->rows = t->m <= 4 && profile->tile_m > 4 ? 4 : profile->tile_m;
+    t->rows = profile->tile_m;
+    if (t->vectors == 1) t->rows = (int)smaller(t->rows, 8); /* so few sums leave their addresses in registers */
+    if (t->m <= 4) t->rows = (int)smaller(t->rows, 4);
     t->panels = ceil_div(g->n, t->width * t->vectors);
     t->row_tiles = ceil_div(t->m, t->rows);
 }

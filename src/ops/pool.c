@@ -60,6 +60,10 @@ static void begin(clef__lowering *l, const char *kernel, const geometry *a, clef
     clef__launch_define(l, "DT", "%s", clef__token(dtype));
     clef__launch_define(l, "W", "%d", lanes);
     if (a->adaptive) clef__launch_define(l, "ADAPTIVE", "1");
+    if (!a->adaptive && a->padding[0] + a->padding[1] == 0 && a->kernel[0] * a->kernel[1] <= 4) {
+        clef__launch_define(l, "WINDOW_H", "%d", (int)a->kernel[0]);
+        clef__launch_define(l, "WINDOW_W", "%d", (int)a->kernel[1]);
+    }
 }
 
 static void end(clef__lowering *l, const geometry *a, int64_t pixels, int64_t channels) {

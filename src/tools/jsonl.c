@@ -24,10 +24,10 @@ void json_string(FILE *out, const char *value) {
 }
 
 void json_key(json *j, const char *key) {
-    if (j->more) fputs(", ", j->out);
+    if (j->more) fputc(',', j->out);
     j->more = true;
     json_string(j->out, key);
-    fputs(": ", j->out);
+    fputc(':', j->out);
 }
 
 static void number(FILE *out, double value) {
@@ -60,7 +60,7 @@ void json_numbers(json *j, const char *key, const double *values, int64_t n) {
     json_key(j, key);
     fputc('[', j->out);
     for (int64_t i = 0; i < n; i++) {
-        if (i) fputs(", ", j->out);
+        if (i) fputc(',', j->out);
         number(j->out, values[i]);
     }
     fputc(']', j->out);
@@ -70,9 +70,9 @@ void json_matrix(json *j, const char *key, const int64_t *values, int64_t rows, 
     json_key(j, key);
     fputc('[', j->out);
     for (int64_t r = 0; r < rows; r++) {
-        fputs(r ? ", [" : "[", j->out);
+        fputs(r ? ",[" : "[", j->out);
         for (int64_t c = 0; c < columns; c++)
-            fprintf(j->out, "%s%lld", c ? ", " : "", (long long)values[r * columns + c]);
+            fprintf(j->out, "%s%lld", c ? "," : "", (long long)values[r * columns + c]);
         fputc(']', j->out);
     }
     fputc(']', j->out);

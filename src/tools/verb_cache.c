@@ -24,17 +24,23 @@ static int clear(void) {
 static void show(const clef_cache_info *info, bool verified) {
     if (o.common.json) {
         json j = json_begin(stdout);
-        json_text(&j, "dir", info->dir);
+        json_text(&j, "dir", *info->dir ? info->dir : NULL);
         json_whole(&j, "entries", (int64_t)info->entries);
         json_whole(&j, "bytes", (int64_t)info->bytes);
-        json_whole(&j, "failed_builds", (int64_t)info->negative);
-        if (verified) json_whole(&j, "damaged", (int64_t)info->damaged);
+        if (verified) { /* only reading them tells */
+            json_whole(&j, "failed_builds", (int64_t)info->negative);
+            json_whole(&j, "damaged", (int64_t)info->damaged);
+        }
         json_end(&j);
         return;
     }
-    printf("%s: %llu entries, %.1f MB, %llu of them failed builds\n", info->dir, (unsigned long long)info->entries,
-           (double)info->bytes / 1e6, (unsigned long long)info->negative);
-    if (verified) printf("%llu damaged\n", (unsigned long long)info->damaged);
+    if (!*info->dir) {
+        printf("no directory, memory only\n");
+        return;
+    }
+    printf("%s: %llu entries, %.1f MB\n", info->dir, (unsigned long long)info->entries, (double)info->bytes / 1e6);
+    if (verified)
+        printf("%llu failed builds, %llu damaged\n", (unsigned long long)info->negative, (unsigned long long)info->damaged);
 }
 
 static int run(const char *operand) {

@@ -5,9 +5,9 @@
 typedef struct eval_options {
     common_options common;
     const char *data, *model, *weights, *svg;
-    int64_t batch, limit, threads;
+    int64_t batch, limit, threads, top_k;
 } eval_options;
-static eval_options o = {.threads = 1};
+static eval_options o = {.threads = 1, .top_k = 5};
 
 #define OPTION(name, kind, meta, field, help) {name, kind, meta, offsetof(eval_options, field), help}
 static const arg args[] = {
@@ -15,6 +15,7 @@ static const arg args[] = {
     OPTION("model", ARG_CHOICE, MODEL_META, model, "default: lenet for mnist, else cnn"),
     OPTION("weights", ARG_TEXT, "FILE", weights, "safetensors, as train --out writes it"),
     OPTION("svg", ARG_TEXT, "FILE", svg, "draw the confusion matrix"),
+    OPTION("top-k", ARG_COUNT, "K", top_k, "right is what is among the K best guesses; default 5"),
     OPTION("batch", ARG_COUNT, "N", batch, "images at once"),
     OPTION("limit", ARG_COUNT, "N", limit, "only the first N images"),
     OPTION("threads", ARG_COUNT, "N", threads, "that prepare batches; default 1"),
@@ -24,7 +25,7 @@ static void class_names(json *j, const clef_dataset *data, int64_t n) {
     json_key(j, "classes");
     fputc('[', j->out);
     for (int64_t c = 0; c < n; c++) {
-        if (c) fputs(", ", j->out);
+        if (c) fputc(',', j->out);
         json_string(j->out, clef_dataset_class_name(data, c));
     }
     fputc(']', j->out);
@@ -37,7 +38,8 @@ static void as_json(const clef_context *ctx, const clef_dataset *data, const cle
     json_whole(&j, "images", r->items);
     json_number(&j, "loss", r->loss);
     json_number(&j, "accuracy", r->accuracy);
-    json_number(&j, "top5", r->top5);
+    json_whole(&j, "top_k", r->top_k);
+    json_number(&j, "top_k_accuracy", r->top_k_accuracy);
     json_number(&j, "seconds", r->seconds);
     if (r->confusion) {
         class_names(&j, data, r->classes);
@@ -49,8 +51,8 @@ static void as_json(const clef_context *ctx, const clef_dataset *data, const cle
 }
 
 static int as_text(const clef_dataset *data, const clef_evaluation_result *r) {
-    printf("accuracy %.2f %%, top-5 %.2f %%, loss %.4f (%lld images, %.2f s)\n", 100 * r->accuracy, 100 * r->top5, r->loss,
-           (long long)r->items, r->seconds);
+    printf("accuracy %.2f %%, top-%d %.2f %%, loss %.4f (%lld images, %.2f s)\n", 100 * r->accuracy, r->top_k,
+           100 * r->top_k_accuracy, r->loss, (long long)r->items, r->seconds);
     if (!r->confusion || o.common.quiet) return EXIT_OK;
     int length = clef_confusion_text(r, data, NULL, 0);
     char *text = malloc((size_t)length + 1);
@@ -66,7 +68,7 @@ static int score(clef_context *ctx, const source *s) {
     clef_dataset *data = source_open(s, ctx, CLEF_TEST, o.limit);
     clef_loader *loader = data ? source_test_loader(s, data, o.batch, o.threads) : NULL;
     clef_module *net = loader ? model_make(o.model, ctx, data) : NULL;
-    if (!net || clef_load(net, o.weights) || clef_evaluate(net, loader, NULL, NULL, &result))
+    if (!net || clef_load(net, o.weights) || clef_evaluate_top_k(net, loader, NULL, NULL, (int)o.top_k, &result))
         return tool_failed("eval", ctx);
     if (o.svg && clef_confusion_svg(ctx, &result, data, o.svg)) return tool_failed("eval", ctx);
     if (!o.common.json) return as_text(data, &result);
@@ -79,7 +81,8 @@ static int run(const char *operand) {
     source s;
     int code = EXIT_OK;
     if (!o.weights) return tool_usage("eval", "--weights FILE is missing; see clef eval --help");
-    if (o.threads > 256 || o.batch > 1000000) return tool_usage("eval", "--threads or --batch is far too large");
+    if (o.threads > 256 || o.batch > 1000000 || o.top_k > 1000000)
+        return tool_usage("eval", "--threads, --batch or --top-k is far too large");
     if (!source_parse("eval", o.data ? o.data : "digits", &s)) return EXIT_USAGE;
     if (!o.model) o.model = s.model;
     clef_context *ctx = tool_open("eval", &o.common, &code);

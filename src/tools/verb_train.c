@@ -1,13 +1,19 @@
 /* verb_train.c — clef train: a known model on known data, from one command. */
 #include "tool.h"
+#include <errno.h>
 #include <math.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MOST_MILESTONES = 16, MILESTONES_TEXT = 100 };
 
 typedef struct train_options {
     common_options common;
-    const char *data, *model, *optimizer, *schedule, *out, *checkpoint, *csv;
-    int64_t epochs, batch, threads, limit, checkpoint_every, keep, early_stop;
+    const char *data, *model, *optimizer, *schedule, *milestones, *out, *checkpoint, *csv;
+    int64_t epochs, batch, threads, limit, checkpoint_every, keep, early_stop, warmup;
     double lr, momentum, weight_decay, clip_norm, label_smoothing; /* lr, momentum, weight_decay < 0: the default */
     bool augment, resume, dry_run;
 } train_options;
@@ -23,12 +29,15 @@ static const arg args[] = {
     OPTION("lr", ARG_NUMBER, "X", lr, "learning rate; default: 0.05 for sgd, else 0.001 (digits: 0.003)"),
     OPTION("momentum", ARG_NUMBER, "X", momentum, "of sgd; default 0.9"),
     OPTION("weight-decay", ARG_NUMBER, "X", weight_decay, "default: 0.01 for adamw, else 0"),
-    OPTION("schedule", ARG_CHOICE, "constant|step|exponential|cosine|one-cycle|plateau", schedule,
+    OPTION("schedule", ARG_CHOICE, "constant|step|multistep|exponential|cosine|one-cycle|plateau", schedule,
            "of the learning rate; default cosine"),
+    OPTION("milestones", ARG_TEXT, "A,B,...", milestones,
+           "of multistep: a tenth after so many epochs; default: half and three quarters of them"),
+    OPTION("warmup", ARG_COUNT, "N", warmup, "steps in which the rate rises from 0 first; not for one-cycle, plateau"),
     OPTION("label-smoothing", ARG_NUMBER, "X", label_smoothing, "below 1; default 0"),
     OPTION("clip-norm", ARG_NUMBER, "X", clip_norm, "limit of the gradients' norm; default: none"),
     OPTION("augment", ARG_FLAG, NULL, augment, "vary the training images (shifts, turns, flips as fits the data)"),
-    OPTION("limit", ARG_COUNT, "N", limit, "only the first N images of each split"),
+    OPTION("limit", ARG_COUNT, "N", limit, "only the first N images of each split (training and test)"),
     OPTION("threads", ARG_COUNT, "N", threads, "that prepare batches; default 1"),
     OPTION("out", ARG_TEXT, "FILE", out, "write the trained weights as safetensors"),
     OPTION("checkpoint", ARG_TEXT, "DIR", checkpoint, "write best.ckpt and last.ckpt there after every epoch"),
@@ -70,13 +79,40 @@ static void fill_defaults(const source *s) {
     if (o.weight_decay < 0) o.weight_decay = is(o.optimizer, "adamw") ? 0.01 : 0;
 }
 
+/* The numbers of --milestones, or of what it defaults to; 0 where they are not ascending numbers from 1. */
+static int read_milestones(int64_t milestone[MOST_MILESTONES]) {
+    if (!o.milestones) {
+        milestone[0] = (o.epochs + 1) / 2;
+        milestone[1] = (3 * o.epochs + 3) / 4;
+        return 2;
+    }
+    int n = 0;
+    char *end;
+    if (strlen(o.milestones) > MILESTONES_TEXT) return 0;
+    for (const char *p = o.milestones;; p = end + 1) {
+        if (n == MOST_MILESTONES || *p < '0' || *p > '9') return 0;
+        milestone[n] = strtoll(p, &end, 10);
+        if (milestone[n] <= (n > 0 ? milestone[n - 1] : 0) || milestone[n] > 1000000) return 0;
+        n++;
+        if (!*end) return n;
+        if (*end != ',') return 0;
+    }
+}
+
 static bool options_fit(void) {
+    int64_t milestone[MOST_MILESTONES];
     const char *wrong = NULL;
     if ((o.resume || o.checkpoint_every || o.keep) && !o.checkpoint)
         wrong = "--resume, --checkpoint-every and --keep need --checkpoint DIR";
     else if (o.label_smoothing >= 1) wrong = "--label-smoothing wants a number below 1";
     else if (o.lr == 0) wrong = "--lr wants a number above 0";
-    else if (o.momentum > 0 && o.optimizer && !is(o.optimizer, "sgd")) wrong = "--momentum belongs to --optimizer sgd";
+    else if (o.momentum > 0 && !is(o.optimizer, "sgd"))
+        wrong = is(o.optimizer, "adam") ? "--momentum belongs to --optimizer sgd; this run has adam"
+                                        : "--momentum belongs to --optimizer sgd; this run has adamw";
+    else if (o.milestones && !is(o.schedule, "multistep")) wrong = "--milestones belongs to --schedule multistep";
+    else if (!read_milestones(milestone)) wrong = "--milestones wants up to 16 ascending whole numbers from 1, as in 10,15";
+    else if (o.warmup && (is(o.schedule, "one-cycle") || is(o.schedule, "plateau")))
+        wrong = "--warmup does not go with --schedule one-cycle or plateau";
     else if (o.threads > 256 || o.batch > 1000000) wrong = "--threads or --batch is far too large";
     if (wrong) tool_usage("train", "%s", wrong);
     return !wrong;
@@ -91,18 +127,39 @@ static clef_optimizer *make_optimizer(clef_module *net) {
                                                  .no_decay = o.weight_decay == 0});
 }
 
-/* Cosine and one-cycle move with every step, the others with every epoch. */
+/* Does the schedule move with every step?  The others move with every epoch, unless they have to warm up. */
+static bool is_smooth(void) { return is(o.schedule, "cosine") || is(o.schedule, "one-cycle"); }
+
+static clef_schedule_kind schedule_kind(void) {
+    static const struct {
+        const char *name;
+        clef_schedule_kind kind;
+    } kinds[] = {{"step", CLEF_SCHEDULE_STEP}, {"multistep", CLEF_SCHEDULE_MULTISTEP},
+                 {"exponential", CLEF_SCHEDULE_EXPONENTIAL}, {"cosine", CLEF_SCHEDULE_COSINE},
+                 {"one-cycle", CLEF_SCHEDULE_ONE_CYCLE}, {"plateau", CLEF_SCHEDULE_PLATEAU}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (is(kinds[i].name, o.schedule)) return kinds[i].kind;
+    return CLEF_SCHEDULE_CONSTANT;
+}
+
+/* With warm-up the schedule counts steps and begins after it; milestones stay at their epochs and the end where it is. */
 static clef_schedule *make_schedule(clef_optimizer *opt, int64_t steps_per_epoch, bool *per_step) {
-    clef_schedule_options s = {0};
-    *per_step = is(o.schedule, "cosine") || is(o.schedule, "one-cycle");
-    s.total = o.epochs * steps_per_epoch;
-    s.max_lr = o.lr;
-    s.patience = 3;
-    s.step_size = o.epochs / 3 > 0 ? o.epochs / 3 : 1;
-    s.kind = is(o.schedule, "step") ? CLEF_SCHEDULE_STEP
-           : is(o.schedule, "exponential") ? CLEF_SCHEDULE_EXPONENTIAL
-           : is(o.schedule, "cosine") ? CLEF_SCHEDULE_COSINE
-           : is(o.schedule, "one-cycle") ? CLEF_SCHEDULE_ONE_CYCLE : CLEF_SCHEDULE_PLATEAU;
+    int64_t milestone[MOST_MILESTONES], total = o.epochs * steps_per_epoch - o.warmup;
+    *per_step = is_smooth() || o.warmup > 0;
+    int64_t ticks = *per_step ? steps_per_epoch : 1; /* per epoch */
+    int n = read_milestones(milestone);
+    for (int i = 0; i < n; i++) {
+        milestone[i] = milestone[i] * ticks - o.warmup;
+        if (milestone[i] < 0) milestone[i] = 0;
+    }
+    clef_schedule_options s = {.kind = schedule_kind(), .total = total > 0 ? total : 1, .max_lr = o.lr, .patience = 3,
+                               .step_size = (o.epochs / 3 > 0 ? o.epochs / 3 : 1) * ticks, .warmup = o.warmup,
+                               .milestones = milestone, .n_milestones = n};
+    if (s.kind == CLEF_SCHEDULE_EXPONENTIAL && *per_step) { /* the same stairs, counted in steps */
+        s.kind = CLEF_SCHEDULE_STEP;
+        s.step_size = steps_per_epoch;
+        s.gamma = 0.95;
+    }
     return clef_schedule_new(opt, &s);
 }
 
@@ -136,7 +193,7 @@ static bool open_model(run *r) {
     r->net = model_make(o.model, r->ctx, r->train);
     r->optimizer = r->net ? make_optimizer(r->net) : NULL;
     if (!r->optimizer) return false;
-    if (is(o.schedule, "constant")) return true;
+    if (is(o.schedule, "constant") && !o.warmup) return true;
     r->schedule = make_schedule(r->optimizer, clef_loader_batches(r->train_loader), &r->per_step);
     return r->schedule;
 }
@@ -200,6 +257,7 @@ static void event_done(const run *r, const clef_history *h) {
     json_number(&j, "compile_seconds", h->compile_seconds);
     json_number(&j, "images_per_second", h->items_per_second);
     json_bool(&j, "stopped_early", h->stopped_early);
+    json_whole(&j, "resumed_at", h->resumed_at);
     json_text(&j, "out", o.out);
     json_end(&j);
 }
@@ -214,14 +272,29 @@ static clef_status final_score(run *r, const clef_history *h) {
     return status;
 }
 
-static int fit(run *r) {
-    char note[512];
-    const clef_history *history;
-    snprintf(note, sizeof note, "data=%s model=%s batch=%lld optimizer=%s lr=%.9g momentum=%.9g weight_decay=%.9g "
-             "schedule=%s epochs=%lld label_smoothing=%.9g clip_norm=%.9g augment=%d limit=%lld seed=%llu", r->data.name, o.model,
-             (long long)o.batch, o.optimizer, o.lr, o.momentum, o.weight_decay, o.schedule,
-             (long long)(is(o.schedule, "cosine") || is(o.schedule, "one-cycle") || is(o.schedule, "step") ? o.epochs : 0),
+/* Ctrl-C: with --checkpoint last.ckpt is there; without, the weights go to --out as they are. */
+static int stopped_by_hand(const run *r) {
+    if (o.checkpoint) fprintf(stderr, "clef train: interrupted; --resume continues from %s/last.ckpt\n", o.checkpoint);
+    else if (!o.out) fprintf(stderr, "clef train: interrupted; nothing was saved (--checkpoint DIR or --out FILE would)\n");
+    else if (clef_save(r->net, o.out)) return tool_failed("train", r->ctx);
+    else fprintf(stderr, "clef train: interrupted; the weights so far are in %s\n", o.out);
+    return EXIT_FAILED;
+}
+
+/* What must be alike for a run to be resumed. */
+static void describe(const run *r, char *note, size_t size) {
+    bool fixed_length = is_smooth() || is(o.schedule, "step") || is(o.schedule, "multistep");
+    snprintf(note, size, "data=%s model=%s batch=%lld optimizer=%s lr=%.9g momentum=%.9g weight_decay=%.9g "
+             "schedule=%s milestones=%s warmup=%lld epochs=%lld label_smoothing=%.9g clip_norm=%.9g augment=%d limit=%lld "
+             "seed=%llu", r->data.name, o.model, (long long)o.batch, o.optimizer, o.lr, o.momentum, o.weight_decay,
+             o.schedule, o.milestones ? o.milestones : "", (long long)o.warmup, (long long)(fixed_length ? o.epochs : 0),
              o.label_smoothing, o.clip_norm, o.augment, (long long)o.limit, (unsigned long long)o.common.seed);
+}
+
+static int fit(run *r) {
+    char note[600];
+    const clef_history *history;
+    describe(r, note, sizeof note);
     clef_loss_options loss = {.label_smoothing = o.label_smoothing};
     clef_fit_options options = {
         .train = r->train_loader, .test = r->test_loader, .optimizer = r->optimizer, .schedule = r->schedule,
@@ -230,11 +303,7 @@ static int fit(run *r) {
         .checkpoint_every = o.checkpoint_every, .resume = o.resume, .checkpoint_note = note, .csv = o.csv,
         .bar = o.common.quiet ? NULL : stderr, .on_epoch = on_epoch, .user = r, .interrupt = &interrupted};
     clef_status status = clef_fit(r->net, &options, &history);
-    if (status == CLEF_INTERRUPTED) {
-        fprintf(stderr, "clef train: interrupted; %s\n", o.checkpoint ? "--resume continues from the checkpoint"
-                                                                      : "nothing was saved (--checkpoint DIR would)");
-        return EXIT_FAILED;
-    }
+    if (status == CLEF_INTERRUPTED) return stopped_by_hand(r);
     if (status || final_score(r, history)) return tool_failed("train", r->ctx);
     if (o.out && clef_save(r->net, o.out)) return tool_failed("train", r->ctx);
     event_done(r, history);
@@ -250,13 +319,60 @@ static int print_summary(run *r) {
     return EXIT_OK;
 }
 
+/* ---- can the results be written?  Found out before the work is done that would be lost. ---- */
+static bool unwritable(const char *option, const char *path, int error) {
+    fprintf(stderr, "clef train: --%s: cannot write %s: %s\n", option, path, strerror(error));
+    return false;
+}
+
+/* 0 if files can be made in the directory of `path`, else errno's number. */
+static int place_error(const char *path) {
+    struct stat st;
+    const char *slash = strrchr(path, '/');
+    char *dir = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
+    int error = !dir ? ENOMEM : access(dir, W_OK | X_OK) ? errno : !stat(dir, &st) && !S_ISDIR(st.st_mode) ? ENOTDIR : 0;
+    free(dir);
+    return error;
+}
+
+/* A file that is made anew and takes the place of the old one. */
+static bool file_is_writable(const char *option, const char *path) {
+    struct stat st;
+    int error = !stat(path, &st) && S_ISDIR(st.st_mode) ? EISDIR : place_error(path);
+    return !error || unwritable(option, path, error);
+}
+
+/* A directory, of which as much is made as is missing: what counts is the last part that is there. */
+static bool directory_is_writable(const char *option, const char *path) {
+    struct stat st;
+    char *inside = malloc(strlen(path) + 3);
+    if (!inside) return unwritable(option, path, ENOMEM);
+    strcat(strcpy(inside, path), "/x");
+    for (char *slash; (slash = strrchr(inside, '/')) && slash != inside;) {
+        *slash = 0;
+        if (!stat(inside, &st) || errno != ENOENT) {
+            *slash = '/';
+            break;
+        }
+    }
+    int error = place_error(inside);
+    free(inside);
+    return !error || unwritable(option, path, error);
+}
+
+static bool outputs_fit(void) {
+    return (!o.out || file_is_writable("out", o.out)) && (!o.checkpoint || directory_is_writable("checkpoint", o.checkpoint)) &&
+           (!o.csv || (!access(o.csv, W_OK) || file_is_writable("csv", o.csv)));
+}
+
 static int train(const char *operand) {
     (void)operand;
     run r = {0};
     int code = EXIT_OK;
-    if (!options_fit()) return EXIT_USAGE;
     if (!source_parse("train", o.data ? o.data : "digits", &r.data)) return EXIT_USAGE;
     fill_defaults(&r.data);
+    if (!options_fit()) return EXIT_USAGE;
+    if (!o.dry_run && !outputs_fit()) return EXIT_FAILED;
     r.ctx = tool_open("train", &o.common, &code);
     if (!r.ctx) return code;
     catch_signals();

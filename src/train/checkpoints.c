@@ -18,7 +18,7 @@ static char *path_of(const clef__fit *f, const char *name) { return clef__format
 static clef_status no_memory(clef__fit *f) { return clef__fail(f->ctx, CLEF_MEMORY, "fit: no memory for a checkpoint"); }
 
 /* mkdir -p. */
-static clef_status make_directory(clef__fit *f) {
+clef_status clef__checkpoint_directory(clef__fit *f) {
     char *dir = clef__strdup(f->o->checkpoint_dir);
     if (!dir) return no_memory(f);
     int failed = 0;
@@ -56,7 +56,7 @@ clef_status clef__checkpoint_inside(clef__fit *f) {
     clef__meter_values sums;
     clef_status status = clef__meters_read(&f->meters, &sums);
     if (!status && !isfinite(sums.loss)) status = clef__diagnose(f, (int64_t)sums.good);
-    if (!status) status = make_directory(f);
+    if (!status) status = clef__checkpoint_directory(f);
     return status ? status : save(f, "last.ckpt", &sums);
 }
 
@@ -70,7 +70,7 @@ clef_status clef__checkpoint_epoch(clef__fit *f, bool improved) {
     static const clef__meter_values none;
     char name[64];
     snprintf(name, sizeof name, "epoch-%lld.ckpt", (long long)f->done);
-    clef_status status = make_directory(f);
+    clef_status status = clef__checkpoint_directory(f);
     /* `last` comes last: a run that is killed before it repeats the epoch, and writes the same again. */
     if (!status && improved) status = save(f, "best.ckpt", &none);
     if (!status && f->o->keep > 0) status = save(f, name, &none);
@@ -110,6 +110,7 @@ static clef_status read_state(clef__fit *f, const char *path, const clef_checkpo
     f->done = what->epoch;
     f->best_metric = what->metric;
     f->resumed_inside = f->batch > 0;
+    f->resumed_at = f->done * clef_loader_batches(f->o->train) + f->batch;
     return clef__meters_set(&f->meters, sums);
 }
 

@@ -1,7 +1,8 @@
 /* diagnose.c — after a loss that is no finite number: which batch, and the first layer that is to blame.
 
-   The parameters have not moved since the bad batch (see epoch.c), so running that batch forward again, layer by layer,
-   shows where the first infinite or undefined value comes from. */
+   The parameters have not moved since the bad batch (see epoch.c), so running that batch forward again and looking at
+   the output of every module, inner ones first, shows where the first infinite or undefined value comes from. */
+#include "nn/module.h"
 #include "train/train_internal.h"
 #include <math.h>
 #include <stdio.h>
@@ -31,27 +32,46 @@ static const char *bad_parameter(clef_module *module) {
     return NULL;
 }
 
-/* Runs x through the module; false when the culprit is found.  *x becomes the output. */
-static bool walk(clef_module *module, const char *path, clef_tensor **x, verdict *v) {
-    if (!strcmp(clef_module_type(module), "sequential")) {
-        for (int i = 0;; i++) {
-            char name[16], below[PATH_SIZE];
-            snprintf(name, sizeof name, "%d", i);
-            clef_module *child = clef_module_child(module, name);
-            if (!child) return true;
-            snprintf(below, sizeof below, "%.150s%s%s", path, *path ? "." : "", name);
-            if (!walk(child, below, x, v)) return false;
-        }
+/* Writes the dotted name of `wanted` below `from` behind what is in path; false where it is not below. */
+static bool find_path(const clef_module *from, const clef_module *wanted, char path[PATH_SIZE]) {
+    if (from == wanted) return true;
+    size_t length = strlen(path);
+    for (int i = 0; i < from->n; i++) {
+        if (from->entry[i].kind != CLEF__CHILD) continue;
+        snprintf(path + length, PATH_SIZE - length, "%s%s", length ? "." : "", from->entry[i].name);
+        if (find_path(from->entry[i].child, wanted, path)) return true;
     }
+    path[length] = 0;
+    return false;
+}
+
+typedef struct search {
+    const clef_module *root;
+    verdict *verdict;
+} search;
+
+/* After every module's forward, inner ones first: so the first bad output is the innermost module's. */
+static void look_at_output(void *user, clef_module *module, clef_tensor *x, clef_tensor *y) {
+    (void)x;
+    search *s = user;
+    verdict *v = s->verdict;
+    if (v->type[0] || all_finite(y)) return;
     const char *parameter = bad_parameter(module);
-    if (!parameter) {
-        *x = clef_forward(module, *x);
-        if (*x && all_finite(*x)) return true;
-    }
-    snprintf(v->layer, sizeof v->layer, "%s", *path ? path : "the module");
+    if (!find_path(s->root, module, v->layer)) snprintf(v->layer, sizeof v->layer, "one that is registered nowhere");
+    else if (!v->layer[0]) snprintf(v->layer, sizeof v->layer, "the module");
     snprintf(v->type, sizeof v->type, "%.60s", clef_module_type(module));
     snprintf(v->fact, sizeof v->fact, "its %.100s is not finite", parameter ? parameter : "output");
-    return false;
+}
+
+/* Runs x through the module and looks at every output on the way. */
+static void run_again(clef_module *module, clef_tensor *x, verdict *v) {
+    search s = {module, v};
+    clef_context *ctx = clef_module_context(module);
+    if (clef__nn_observe(ctx, look_at_output, &s)) return;
+    clef_tensor *y = clef_forward(module, x);
+    clef__nn_observe(ctx, NULL, NULL);
+    if (y && !v->type[0])
+        snprintf(v->fact, sizeof v->fact, "every layer's output is finite, the loss function's is not");
 }
 
 /* Fetches the bad batch again; NULL when that is impossible. */
@@ -68,8 +88,7 @@ static void find(clef__fit *f, int64_t bad_batch, verdict *v) {
     bool was = clef_set_grad_enabled(f->ctx, false);
     clef_tensor *x = fetch_again(f, bad_batch);
     if (x && !all_finite(x)) snprintf(v->fact, sizeof v->fact, "its inputs are not finite: look at the data");
-    else if (x && walk(f->module, "", &x, v))
-        snprintf(v->fact, sizeof v->fact, "every layer's output is finite, the loss function's is not");
+    else if (x) run_again(f->module, x, v);
     clef_set_grad_enabled(f->ctx, was);
 }
 

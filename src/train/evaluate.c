@@ -1,12 +1,10 @@
-/* evaluate.c — loss, accuracy, top-5 and the confusion matrix over a loader.
+/* evaluate.c — loss, accuracy, top-k accuracy and the confusion matrix over a loader.
 
    One batch's outputs are read while the next batch is already queued, so the device does not wait for the host.  Every
    evaluation starts at the loader's first epoch: the same module gives the same digits. */
 #include "train/train_internal.h"
 #include "clef/pointwise.h"
 #include <math.h>
-
-enum { TOP = 5 };
 
 /* A batch whose outputs are queued but not yet looked at. */
 typedef struct pending_batch {
@@ -20,6 +18,7 @@ typedef struct evaluation {
     double weight;
     int64_t *confusion, classes, items, right, among_top;
     bool has_classes;
+    int top;
     float *logits;  /* room for one batch on the host */
     int64_t *truth;
     size_t logits_size, truth_size;
@@ -42,12 +41,12 @@ static int64_t argmax(const float *x, int64_t n) {
     return best;
 }
 
-/* Is class c among the TOP largest?  Equal values rank by index. */
-static bool in_top(const float *x, int64_t n, int64_t c) {
+/* Is class c among the `top` largest?  Equal values rank by index. */
+static bool in_top(const float *x, int64_t n, int64_t c, int top) {
     int above = 0;
     if (isnan(x[c])) return false;
-    for (int64_t i = 0; i < n && above < TOP; i++) above += x[i] > x[c] || (x[i] == x[c] && i < c);
-    return above < TOP;
+    for (int64_t i = 0; i < n && above < top; i++) above += x[i] > x[c] || (x[i] == x[c] && i < c);
+    return above < top;
 }
 
 static clef_status count_batch(evaluation *e, const pending_batch *p) {
@@ -61,7 +60,7 @@ static clef_status count_batch(evaluation *e, const pending_batch *p) {
         int64_t guess = argmax(x, p->classes), y = e->truth[i];
         if (y < 0 || y >= p->classes) continue;
         e->right += guess == y;
-        e->among_top += in_top(x, p->classes, y);
+        e->among_top += in_top(x, p->classes, y, e->top);
         if (e->confusion && y < e->classes && guess < e->classes) e->confusion[y * e->classes + guess]++;
     }
     return status;
@@ -107,7 +106,7 @@ static void fill(const evaluation *e, const clef__meter_values *sums, clef__scor
     score->classes = e->has_classes ? e->classes : 0;
     score->loss = (double)sums->loss / items;
     score->accuracy = e->has_classes ? (double)e->right / items : NAN;
-    score->top5 = e->has_classes ? (double)e->among_top / items : NAN;
+    score->top = e->has_classes ? (double)e->among_top / items : NAN;
 }
 
 static clef_status rewind_loader(clef_loader *loader) {
@@ -118,13 +117,14 @@ static clef_status rewind_loader(clef_loader *loader) {
 }
 
 clef_status clef__score_loader(clef_module *module, clef_loader *loader, clef_loss_fn loss,
-                               const clef_loss_options *options, int64_t *confusion, clef__score *score) {
+                               const clef_loss_options *options, int top_k, int64_t *confusion, clef__score *score) {
     clef_context *ctx = clef_module_context(module);
-    evaluation e = {.ctx = ctx, .confusion = confusion, .classes = clef_dataset_classes(clef_loader_dataset(loader))};
+    evaluation e = {.ctx = ctx, .confusion = confusion, .top = top_k,
+                    .classes = clef_dataset_classes(clef_loader_dataset(loader))};
     clef__meter_values sums = {0};
     double start = clef__seconds();
     bool training = clef_is_training(module), grad = clef_set_grad_enabled(ctx, false);
-    *score = (clef__score){.loss = NAN, .accuracy = NAN, .top5 = NAN};
+    *score = (clef__score){.loss = NAN, .accuracy = NAN, .top = NAN};
     clef_evaluation(module);
     clef_status status = clef__meters_open(&e.meters, ctx) ? rewind_loader(loader) : clef_error_status(ctx);
     if (!status) status = over_batches(&e, module, loader, loss, options);
@@ -164,10 +164,17 @@ static void rates(const int64_t *confusion, int64_t classes, double *precision, 
 
 clef_status clef_evaluate(clef_module *module, clef_loader *data, clef_loss_fn loss,
                           const clef_loss_options *loss_options, clef_evaluation_result *result) {
+    return clef_evaluate_top_k(module, data, loss, loss_options, 0, result);
+}
+
+clef_status clef_evaluate_top_k(clef_module *module, clef_loader *data, clef_loss_fn loss,
+                                const clef_loss_options *loss_options, int top_k, clef_evaluation_result *result) {
     if (!module || !result) return CLEF_INVALID;
     clef_context *ctx = clef_module_context(module);
-    *result = (clef_evaluation_result){.loss = NAN, .accuracy = NAN, .top5 = NAN};
+    *result = (clef_evaluation_result){.loss = NAN, .accuracy = NAN, .top_k_accuracy = NAN};
     if (!data) return clef__fail(ctx, CLEF_INVALID, "evaluate: no loader");
+    if (top_k < 0) return clef__fail(ctx, CLEF_INVALID, "evaluate: top_k is %d; it wants 1 or more, or 0 for 5", top_k);
+    if (top_k == 0) top_k = 5;
     if (clef_error_status(ctx)) return clef_error_status(ctx);
     int64_t classes = clef_dataset_classes(clef_loader_dataset(data));
     if (classes > CLEF_MAX_CLASSES) classes = 0;
@@ -175,10 +182,12 @@ clef_status clef_evaluate(clef_module *module, clef_loader *data, clef_loss_fn l
     if (!room || (classes > 0 && !make_arrays(room, classes)))
         return clef__fail(ctx, CLEF_MEMORY, "evaluate: no memory for a confusion matrix of %lld classes", (long long)classes);
     clef__score score;
-    clef_status status = clef__score_loader(module, data, loss, loss_options, classes ? room->confusion : NULL, &score);
+    clef_status status = clef__score_loader(module, data, loss, loss_options, top_k, classes ? room->confusion : NULL,
+                                            &score);
     if (status) return status;
     *result = (clef_evaluation_result){.items = score.items, .classes = score.classes, .loss = score.loss,
-                                       .accuracy = score.accuracy, .top5 = score.top5, .seconds = score.seconds};
+                                       .accuracy = score.accuracy, .top_k = top_k,
+                                       .top_k_accuracy = score.top, .seconds = score.seconds};
     if (classes == 0 || score.classes == 0) return CLEF_OK;
     rates(room->confusion, classes, room->rates, room->rates + classes);
     result->confusion = room->confusion;

@@ -85,6 +85,7 @@ static clef_status begin(clef__fit *f) {
     clef_on_compile(f->ctx, on_compile, f);
     clef_status status = collect_leaves(f);
     if (!status && !clef__meters_open(&f->meters, f->ctx)) status = clef_error_status(f->ctx);
+    if (!status && o->checkpoint_dir) status = clef__checkpoint_directory(f); /* not after an epoch's work */
     if (!status && o->resume) status = clef__checkpoint_resume(f);
     if (!status && o->csv) status = clef__csv_begin(f);
     return status;
@@ -93,7 +94,7 @@ static clef_status begin(clef__fit *f) {
 static clef_status validate(clef__fit *f, clef_epoch *epoch) {
     clef__score score;
     if (!f->o->test) return CLEF_OK;
-    clef_status status = clef__score_loader(f->module, f->o->test, f->o->loss, f->o->loss_options, NULL, &score);
+    clef_status status = clef__score_loader(f->module, f->o->test, f->o->loss, f->o->loss_options, 1, NULL, &score);
     epoch->test_loss = score.loss;
     epoch->test_accuracy = score.accuracy;
     return status;
@@ -184,6 +185,7 @@ clef_status clef_fit(clef_module *module, const clef_fit_options *options, const
     room->history.compile_seconds = clef_counters_get(ctx).compile_seconds - compiled;
     room->history.items_per_second = overall_speed(&f, room);
     room->history.interrupted = f.interrupted;
+    room->history.resumed_at = f.resumed_at;
     if (history) *history = &room->history;
     return status ? status : f.interrupted ? CLEF_INTERRUPTED : CLEF_OK;
 }

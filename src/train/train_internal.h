@@ -39,13 +39,13 @@ clef_tensor *clef__batch_loss(clef_loss_fn loss, const clef_loss_options *option
                               clef_tensor *target, int64_t size, double *weight);
 
 /* ---- evaluate.c ---- */
-/* Means over a loader; confusion (the dataset's classes² counts) may be NULL. */
+/* Means over a loader, `top` being the share within the top_k largest; confusion (the dataset's classes² counts) may be NULL. */
 typedef struct clef__score {
     int64_t items, classes;
-    double loss, accuracy, top5, seconds;
+    double loss, accuracy, top, seconds;
 } clef__score;
 clef_status clef__score_loader(clef_module *module, clef_loader *loader, clef_loss_fn loss,
-                               const clef_loss_options *options, int64_t *confusion, clef__score *score);
+                               const clef_loss_options *options, int top_k, int64_t *confusion, clef__score *score);
 
 /* ---- progress.c ---- */
 typedef struct clef__bar {
@@ -80,6 +80,7 @@ typedef struct clef__fit {
     double sync_time, epoch_start, compile_wall, compiled;
     double busy_items, busy_seconds; /* of all epochs, without intervals of compiling */
     double lr;                       /* of the last step */
+    int64_t resumed_at;              /* batches of this run that lay behind it when it was resumed */
     bool stopped, interrupted, resumed_inside;
 } clef__fit;
 
@@ -87,6 +88,7 @@ typedef struct clef__fit {
 clef_status clef__train_epoch(clef__fit *f, clef_epoch *result);
 
 /* checkpoints.c */
+clef_status clef__checkpoint_directory(clef__fit *f);                   /* makes it where it is missing */
 clef_status clef__checkpoint_inside(clef__fit *f);                      /* last.ckpt in mid-epoch */
 clef_status clef__checkpoint_epoch(clef__fit *f, bool improved);        /* last, best, epoch-N */
 clef_status clef__checkpoint_resume(clef__fit *f);

@@ -204,7 +204,7 @@ int main(void) {
     long before = atomic_load(&alive);
     clef_context *ctx = clef_open(NULL);
     if (!ctx) {
-        fprintf(stderr, "loaders were not tried: %s\n", clef_error(NULL));
+        fprintf(stderr, "skipped: the loaders, as there is no device: %s\n", clef_error(NULL));
         return clef_error_status(NULL) == CLEF_NO_DEVICE ? 77 : 1;
     }
     failing_loaders(ctx);

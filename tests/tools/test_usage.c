@@ -27,6 +27,12 @@ Test(usage, wrong_words) {
     refused("", "train now", 2, "surplus word");
     refused("", "train --resume", 2, "--checkpoint");
     refused("", "train --optimizer adam --momentum 0.9", 2, "--momentum");
+    refused("", "train --momentum 0.9", 2, "--momentum"); /* digits: adam by default */
+    refused("", "train --milestones 1,2", 2, "--milestones belongs");
+    refused("", "train --schedule multistep --milestones 3,2", 2, "ascending");
+    refused("", "train --schedule multistep --milestones 3,", 2, "ascending");
+    refused("", "train --schedule plateau --warmup 5", 2, "--warmup");
+    refused("", "eval --weights w --top-k 0", 2, "--top-k wants");
     refused("", "cache burn", 2, "show|verify|clear");
     refused("", "eval", 2, "--weights");
 }
@@ -61,7 +67,15 @@ Test(usage, missing_files) {
     refused("", "train --quiet --data mnist:/dev/null/none", 1, "/dev/null/none");
     refused("env -u CLEF_DATA", "train --quiet --data cifar10", 1, "CLEF_DATA");
     refused("", "eval --weights /dev/null/none.safetensors", 1, "/dev/null/none.safetensors");
-    refused("", "train --quiet --model mlp --epochs 1 --limit 64 --out /dev/null/none/w.safetensors", 1, "/dev/null/none");
+}
+
+/* Before the work is done that would be lost: 1e9 epochs would not end within the test's time. */
+Test(usage, results_that_cannot_be_written) {
+    refused("", "train --json --epochs 1000000000 --out /dev/null/none/w.safetensors", 1, "--out: cannot write /dev/null/none/w");
+    refused("", "train --json --epochs 1000000000 --out .", 1, "--out: cannot write .");
+    refused("", "train --json --epochs 1000000000 --csv /dev/null/none/log", 1, "--csv: cannot write");
+    refused("", "train --json --epochs 1000000000 --checkpoint /dev/null/none/a", 1, "--checkpoint: cannot write /dev/null/none/a:");
+    cr_expect_eq(clef("", "train --quiet --model mlp --epochs 1 --limit 64 --checkpoint new/a --out w")->code, 0);
 }
 
 Test(usage, stdout_that_cannot_be_written_is_a_failure) {

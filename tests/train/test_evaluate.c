@@ -57,7 +57,8 @@ Test(evaluate, counts_right_answers) {
     cr_assert_eq(r.classes, C);
     cr_assert_float_eq(r.loss, loss / N, 1e-5);
     cr_assert_float_eq(r.accuracy, (double)right / N, 1e-12);
-    cr_assert_float_eq(r.top5, (double)top5 / N, 1e-12);
+    cr_assert_eq(r.top_k, 5);
+    cr_assert_float_eq(r.top_k_accuracy, (double)top5 / N, 1e-12);
     clef_close(ctx);
 }
 
@@ -119,4 +120,23 @@ Test(evaluate, leaves_the_module_as_it_was_and_repeats_itself) {
     cr_assert_eq(a.loss, b.loss);
     cr_assert_eq(a.accuracy, b.accuracy);
     clef_close(r.ctx);
+}
+
+Test(evaluate, any_k_may_be_asked_for) {
+    clef_context *ctx;
+    clef_dataset *data;
+    evaluate(&ctx, &data);
+    clef_loader *loader = clef_loader_open(data, &(clef_loader_options){.batch = 10});
+    clef_module *net = clef_module_new(ctx, "hand_on", hand_on, NULL);
+    for (int k = 1; k <= C; k++) {
+        clef_evaluation_result r;
+        int within = 0;
+        for (int i = 0; i < N; i++) within += rank_of_truth(i) < k;
+        cr_assert_eq(clef_evaluate_top_k(net, loader, NULL, NULL, k, &r), CLEF_OK, "%s", clef_error(ctx));
+        cr_assert_eq(r.top_k, k);
+        cr_assert_float_eq(r.top_k_accuracy, (double)within / N, 1e-12);
+    }
+    cr_assert_eq(clef_evaluate_top_k(net, loader, NULL, NULL, -1, &(clef_evaluation_result){0}), CLEF_INVALID);
+    cr_assert(strstr(clef_error(ctx), "top_k is -1"));
+    clef_close(ctx);
 }

@@ -126,6 +126,21 @@ Test(fit, a_loss_that_is_no_number_names_the_layer) {
     clef_close(r.ctx);
 }
 
+/* Through every kind of module, not only sequential ones: the innermost one by its dotted name. */
+Test(fit, the_bad_layer_is_named_inside_other_modules) {
+    rig r = rig_open((rig_options){0});
+    clef_module *body = clef_sequential(r.ctx, CLEF_LAYERS(clef_nn_linear(r.ctx, 64, 64, NULL), clef_nn_relu(r.ctx),
+                                                           clef_nn_linear(r.ctx, 64, 64, NULL)));
+    clef_module *net = clef_sequential(r.ctx, CLEF_LAYERS(clef_nn_flatten(r.ctx), clef_nn_residual(r.ctx, body, NULL, true),
+                                                          clef_nn_linear(r.ctx, 64, 10, NULL)));
+    clef_fit_options options = rig_fit(&r);
+    options.optimizer = clef_sgd(net, &(clef_sgd_options){.lr = 0.1});
+    cr_assert_eq(clef_init_constant(clef_parameter(net, "1.body.2.bias"), NAN), CLEF_OK, "%s", clef_error(r.ctx));
+    cr_assert_eq(clef_fit(net, &options, NULL), CLEF_INVALID);
+    cr_assert(strstr(clef_error(r.ctx), "first bad layer: 1.body.2 (linear), its bias is not finite"), "%s", clef_error(r.ctx));
+    clef_close(r.ctx);
+}
+
 /* One bad pixel in the whole training set: the batch that holds it is named, and the weights stay finite. */
 Test(fit, bad_data_is_named_and_spares_the_weights) {
     static float x[320 * 64];
