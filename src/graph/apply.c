@@ -92,7 +92,7 @@ static bool infer_device(clef__call *call, int *device) {
     *device = -1;
     for (int i = 0; i < call->n_inputs; i++) {
         clef__node *x = call->input[i];
-        if (x->op == &clef__op_constant || x->device == *device) continue;
+        if ((x->op == &clef__op_constant && !x->buffer) || x->device == *device) continue;
         if (*device >= 0)
             return clef__infer_fail(call, CLEF_INVALID, "inputs lie on devices %d and %d; bring them together with "
                                     "clef_to_device", *device, x->device);
@@ -113,7 +113,7 @@ static bool supported_dtype(clef__call *call, int device) {
 
 static bool infer(clef__call *call, int *device) {
     if (!(call->op->infer ? call->op->infer(call) : infer_pointwise(call))) return false;
-    if (clef_shape_numel(call->shape) < 0)
+    if (clef_shape_numel(call->shape) < 0 || (uint64_t)clef_shape_numel(call->shape) > SIZE_MAX / 16)
         return clef__infer_fail(call, CLEF_SHAPE, "the result %s has too many elements", clef__shape_text(call->shape));
     return infer_device(call, device) && supported_dtype(call, *device);
 }
@@ -196,7 +196,7 @@ bool clef__check_type(clef_context *ctx, const char *op, clef_shape shape, clef_
                 return false;
             }
         int64_t n = clef_shape_numel(shape);
-        if (n >= 0 && (uint64_t)n <= SIZE_MAX / 8) return true;
+        if (n >= 0 && (uint64_t)n <= SIZE_MAX / 16) return true;
         clef__fail(ctx, CLEF_SHAPE, "%s: %s has too many elements", op, clef__shape_text(shape));
     }
     return false;

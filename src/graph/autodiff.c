@@ -96,7 +96,9 @@ static void propagate(walk *w, clef__node *node, clef_tensor *g) {
         dx[i] = NULL;
         wanted[i] = on_tape(node->input[i]);
     }
-    if (n) node->op->gradient(x, y, g, wanted, dx);
+    bool complete = y != NULL;
+    for (int i = 0; i < n; i++) complete &= x[i] != NULL;
+    if (n && complete && node->op->gradient) node->op->gradient(x, y, g, wanted, dx);
     for (int i = 0; i < n; i++) {
         if (!wanted[i] || !dx[i]) continue;
         int at = index_in(w, node->input[i]);

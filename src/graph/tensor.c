@@ -195,6 +195,10 @@ clef_tensor *clef_grad_of(const clef_tensor *leaf) { return leaf ? leaf->grad : 
 
 void clef_set_grad(clef_tensor *leaf, clef_tensor *grad) {
     if (!leaf || leaf->grad == grad) return;
+    if (leaf->grad && grad) { /* the handle that clef_grad_of gave stays good */
+        clef__tensor_set_node(leaf->grad, grad->node);
+        return;
+    }
     clef_tensor *own = grad ? clef_keep(clef__tensor_new(leaf->ctx, grad->node)) : NULL;
     if (leaf->grad) free_tensor(clef__graph_of(leaf->ctx), leaf->grad);
     leaf->grad = own;
@@ -252,7 +256,7 @@ clef_status clef_end_step(clef_context *ctx) {
     for (int i = 0; i < graph->n_wanted; i++) clef__node_release(graph->wanted[i]);
     graph->n_wanted = 0;
     for (clef_tensor *t = graph->kept; t; t = t->next)
-        if (t->node->buffer) clef__node_cut(t->node); /* the tape ends with the step */
+        if (clef__computed(t->node)) clef__node_cut(t->node); /* the tape ends with the step */
     if (counts) {
         graph->generation++;
         graph->made = 0;

@@ -72,7 +72,7 @@ clef_status clef_assign(clef_tensor *t, clef_tensor *value) {
     bool was = clef_set_grad_enabled(t->ctx, false);
     value = clef_to_device(clef_to(value, t->node->dtype), t->node->device);
     /* a node is the value of one parameter at most, and must not lead back into the tape */
-    if (value && (value->node->leaf || value->node->requires_grad)) value = clef_detach(value);
+    if (value && (t->requires_grad || value->node->leaf || value->node->requires_grad)) value = clef_detach(value);
     clef_set_grad_enabled(t->ctx, was);
     if (!value) return clef_error_status(t->ctx);
     clef__tensor_set_node(t, value->node);

@@ -65,7 +65,7 @@ static bool seen_outside(const clef__graph_view *g, int item, int group) {
 /* The memory order of the results: that of a leaf that may be overwritten, else of the first operand that is whole and dense. */
 static const int *choose_order(const clef__lowering *l, const clef__pointwise *p, int *order) {
     int found = -1;
-    for (int i = 0; i < p->n_operands; i++) {
+    for (int i = 0; !l->failed && i < p->n_operands; i++) {
         const clef__pw_operand *x = &p->operand[i];
         if (x->constant || !clef__dense_order(&x->x, order)) continue;
         if (found < 0 || l->plan->value[x->x.value].donatable) found = i;
@@ -183,6 +183,7 @@ static void note_results(clef__lowering *l) {
         if (l->failed) return;
         clef__value *value = &plan->value[x.value];
         if (value->home == CLEF__ARENA_VALUE) value->home = CLEF__OUTPUT_VALUE;
+        if (value->home == CLEF__LEAF_VALUE) value->donatable = false; /* the result is a view of it */
         clef__result *result = &plan->result[plan->n_results++];
         *result = (clef__result){.item = i, .value = x.value, .layout = {.offset = x.offset}};
         memcpy(result->layout.stride, x.stride, sizeof x.stride);

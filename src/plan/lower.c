@@ -151,7 +151,7 @@ clef__operand clef__item_operand(clef__lowering *l, int index) {
                                 item->node->dtype, item->node->shape, NULL);
         l->device = device;
         memcpy(x.stride, item->node->layout.stride, sizeof x.stride);
-        l->plan->value[x.value].donatable = item->donatable;
+        if (!l->failed) l->plan->value[x.value].donatable = item->donatable;
     } else if (kind == CLEF__VIEW) {
         x = view_operand(l, item);
     } else {

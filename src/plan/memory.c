@@ -104,15 +104,15 @@ static int make_blocks(const clef__plan *plan, int device, clef__block *block, i
     int n = 0;
     for (int v = 0; v < plan->n_values; v++) {
         const clef__value *value = &plan->value[v];
-        if (value->home != CLEF__ARENA_VALUE || value->device != device || value->first < 0) continue;
-        int root = root_of(plan, v);
-        if (root == v) {
-            block_of[v] = n;
-            block[n++] = (clef__block){.bytes = value->bytes, .first = value->first, .last = value->last};
-        } else {
-            block_of[v] = block_of[root];
-            if (block[block_of[root]].last < value->last) block[block_of[root]].last = value->last;
-        }
+        if (value->home != CLEF__ARENA_VALUE || value->device != device || value->first < 0 || value->in_place_of >= 0) continue;
+        block_of[v] = n;
+        block[n++] = (clef__block){.bytes = value->bytes, .first = value->first, .last = value->last};
+    }
+    for (int v = 0; v < plan->n_values; v++) { /* a value may continue one of a higher number */
+        const clef__value *value = &plan->value[v];
+        if (value->home != CLEF__ARENA_VALUE || value->device != device || value->first < 0 || value->in_place_of < 0) continue;
+        block_of[v] = block_of[root_of(plan, v)];
+        if (block[block_of[v]].last < value->last) block[block_of[v]].last = value->last;
     }
     return n;
 }

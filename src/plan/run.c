@@ -59,16 +59,18 @@ static clef_status bind_values(clef__plan *plan, clef_context *ctx, clef__graph_
     }
     for (int v = 0; v < plan->n_values; v++) {
         clef__value *value = &plan->value[v];
-        if (value->home != CLEF__OUTPUT_VALUE || value->bytes == 0) continue;
-        if (value->donor >= 0) {
-            clef__node *leaf = g->item[plan->value[value->donor].item].node;
-            value->own = leaf->buffer;
-            leaf->buffer = NULL;
-            leaf->spent = true;
-        } else {
-            value->own = clef__buffer_new(clef__device_at(ctx, value->device), value->bytes);
-            if (!value->own) return clef_error_status(ctx);
-        }
+        if (value->home != CLEF__OUTPUT_VALUE || value->bytes == 0 || value->donor >= 0) continue;
+        value->own = clef__buffer_new(clef__device_at(ctx, value->device), value->bytes);
+        if (!value->own) return clef_error_status(ctx);
+    }
+    /* Last, when nothing can fail any more before the launches: a parameter must survive an evaluation that does not run. */
+    for (int v = 0; v < plan->n_values; v++) {
+        clef__value *value = &plan->value[v];
+        if (value->home != CLEF__OUTPUT_VALUE || value->bytes == 0 || value->donor < 0) continue;
+        clef__node *leaf = g->item[plan->value[value->donor].item].node;
+        value->own = leaf->buffer;
+        leaf->buffer = NULL;
+        leaf->spent = true;
     }
     return CLEF_OK;
 }
