@@ -74,7 +74,7 @@ endfunction()
 #     ctest: labels=slow,data timeout=900 serial
 function(clef_test_properties test source label)
   set(labels ${label})
-  set(timeout 300)
+  set(timeout 900)
   set(serial OFF)
   file(STRINGS ${source} said REGEX "ctest: ")
   if(said MATCHES "labels=([a-z_,]+)")
