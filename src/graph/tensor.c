@@ -171,8 +171,17 @@ void clef__tensor_drop(clef_tensor *t) {
     if (t && !t->kept) free_tensor(clef__graph_of(t->ctx), t);
 }
 
+/* A gradient's handle belongs to its parameter, even if it was handed to clef_keep. */
+static bool is_gradient(const clef__graph *graph, const clef_tensor *t) {
+    for (const clef_tensor *k = graph->kept; k; k = k->next)
+        if (k->grad == t) return true;
+    return false;
+}
+
 void clef_release(clef_tensor *t) {
-    if (t && t->kept) free_tensor(clef__graph_of(t->ctx), t);
+    if (!t || !t->kept) return;
+    clef__graph *graph = clef__graph_of(t->ctx);
+    if (!is_gradient(graph, t)) free_tensor(graph, t);
 }
 
 clef_tensor *clef_require_grad(clef_tensor *t, bool wanted) {

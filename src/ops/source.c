@@ -66,6 +66,7 @@ clef_tensor *clef_copy(clef_tensor *t) { return clef__apply(&clef__op_copy, &t, 
 
 clef_status clef_assign(clef_tensor *t, clef_tensor *value) {
     if (!t || !value) return CLEF_INVALID;
+    if (t->ctx != value->ctx) return clef__fail(t->ctx, CLEF_INVALID, "assign: the value belongs to another context");
     if (!clef_shape_equal(t->node->shape, value->node->shape))
         return clef__fail(t->ctx, CLEF_SHAPE, "assign: the value's shape %s is not the tensor's %s",
                           clef__shape_text(value->node->shape), clef__shape_text(t->node->shape));

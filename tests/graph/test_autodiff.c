@@ -41,6 +41,16 @@ Test(autodiff, gradients_add_up_until_cleared) {
     cr_assert_eq(grad(x), 2);
 }
 
+Test(autodiff, a_gradient_belongs_to_its_leaf) {
+    clef_tensor *x = leaf(3);
+    clef_backward(clef_mul(x, x));
+    clef_tensor *g = clef_keep(clef_grad_of(x));
+    clef_release(g);
+    clef_backward(clef_mul(x, x));
+    cr_assert_eq(clef_grad_of(x), g, "the handle stays the same while gradients add up");
+    cr_assert_eq(clef_item(g), 12);
+}
+
 Test(autodiff, many_ways_to_one_leaf) {
     clef_tensor *x = leaf(2), *y = x; /* y = x·2^20 by doubling: exponentially many paths, linearly many nodes */
     for (int i = 0; i < 20; i++) y = clef_add(y, y);

@@ -114,6 +114,19 @@ Test(eval, a_trained_parameter_stays_where_it_is) {
     cr_assert_eq(clef_item(clef_slice(w, 0, 64, 65, 1)), 1);
 }
 
+Test(eval, a_view_of_a_parameter_survives_its_update) {
+    clef_tensor *w = clef_keep(vector(4, 1, 1));
+    for (int i = 0; i < 2; i++) {
+        clef_scalar(ctx, i);
+        clef_end_step(ctx);
+    }
+    clef_tensor *v = clef_keep(clef_reshape(w, CLEF_SHAPE(2, 2)));
+    clef_assign(w, clef_add_scalar(w, 100));
+    clef_end_step(ctx);
+    EXPECT(v, 1, 2, 3, 4);
+    EXPECT(w, 101, 102, 103, 104);
+}
+
 Test(eval, an_update_waits_for_other_readers) {
     clef_tensor *p = clef_keep(vector(4, 1, 1)), *total = clef_keep(clef_sum(p, NULL, 0, false));
     clef_assign(p, clef_mul_scalar(p, 3));
