@@ -35,15 +35,7 @@ static void close_room(clef_context *ctx, void *state) {
 }
 
 static room *room_of(clef_context *ctx) {
-    room *r = clef__room_state(ctx, CLEF__ROOM_DATA);
-    if (r)
-        return r;
-    r = clef__calloc(1, sizeof *r);
-    if (r)
-        clef__set_room_state(ctx, CLEF__ROOM_DATA, r, close_room);
-    else
-        clef__fail(ctx, CLEF_MEMORY, "dataset: out of memory");
-    return r;
+    return clef__make_room_state(ctx, CLEF__ROOM_DATA, sizeof(room), close_room);
 }
 
 void clef__loader_register(clef_context *ctx, clef_loader *loader) {

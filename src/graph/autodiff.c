@@ -36,13 +36,7 @@ static int index_in(const walk *w, const clef__node *node) {
 }
 
 static bool walk_push(walk *w, clef__node *node) {
-    if (w->n == w->capacity) {
-        int capacity = w->capacity ? 2 * w->capacity : 256;
-        clef__node **grown = clef__realloc(w->order, (size_t)capacity * sizeof *grown);
-        if (!grown) return false;
-        w->order = grown;
-        w->capacity = capacity;
-    }
+    if (!clef__grow(&w->order, w->n, &w->capacity, sizeof *w->order)) return false;
     node->tape = w->mark << 32 | (uint32_t)w->n;
     w->order[w->n++] = node;
     return true;
@@ -54,9 +48,9 @@ static int tape_inputs(const clef__node *node) { return node->leaf ? 0 : node->n
 /* Depth first without recursion: a stack of (node, next input). */
 static bool walk_collect(walk *w, clef__node *root) {
     typedef struct frame { clef__node *node; int next; } frame;
-    int depth = 0, capacity = 256;
-    frame *stack = clef__alloc((size_t)capacity * sizeof *stack);
-    bool ok = stack != NULL;
+    frame *stack = NULL;
+    int depth = 0, capacity = 0;
+    bool ok = clef__grow(&stack, depth, &capacity, sizeof *stack);
     if (ok) stack[depth++] = (frame){root, 0};
     while (ok && depth) {
         frame *top = &stack[depth - 1];
@@ -67,13 +61,8 @@ static bool walk_collect(walk *w, clef__node *root) {
         }
         clef__node *input = top->node->input[top->next++];
         if (!on_tape(input) || index_in(w, input) >= 0) continue;
-        if (depth == capacity) {
-            frame *grown = clef__realloc(stack, 2 * (size_t)capacity * sizeof *stack);
-            if (!grown) { ok = false; break; }
-            stack = grown;
-            capacity *= 2;
-        }
-        stack[depth++] = (frame){input, 0};
+        ok = clef__grow(&stack, depth, &capacity, sizeof *stack);
+        if (ok) stack[depth++] = (frame){input, 0};
     }
     clef__free(stack);
     return ok;

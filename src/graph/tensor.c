@@ -105,15 +105,8 @@ static void close_graph(clef_context *ctx, void *state) {
 }
 
 clef__graph *clef__graph_of(clef_context *ctx) {
-    clef__graph *graph = clef__room_state(ctx, CLEF__ROOM_GRAPH);
-    if (graph) return graph;
-    graph = clef__calloc(1, sizeof *graph);
-    if (!graph) {
-        clef__fail(ctx, CLEF_MEMORY, "graph: no host memory");
-        return NULL;
-    }
-    graph->generation = 1;
-    clef__set_room_state(ctx, CLEF__ROOM_GRAPH, graph, close_graph);
+    clef__graph *graph = clef__make_room_state(ctx, CLEF__ROOM_GRAPH, sizeof *graph, close_graph);
+    if (graph && graph->generation == 0) graph->generation = 1;
     return graph;
 }
 
@@ -217,13 +210,8 @@ void clef_set_grad(clef_tensor *leaf, clef_tensor *grad) {
 
 clef_status clef__want(clef_context *ctx, clef__node *node) {
     clef__graph *graph = clef__graph_of(ctx);
-    if (graph->n_wanted == graph->wanted_capacity) {
-        int capacity = graph->wanted_capacity ? 2 * graph->wanted_capacity : 8;
-        clef__node **grown = clef__realloc(graph->wanted, (size_t)capacity * sizeof *grown);
-        if (!grown) return clef__fail(ctx, CLEF_MEMORY, "backward: no host memory");
-        graph->wanted = grown;
-        graph->wanted_capacity = capacity;
-    }
+    if (!clef__grow(&graph->wanted, graph->n_wanted, &graph->wanted_capacity, sizeof *graph->wanted))
+        return clef__fail(ctx, CLEF_MEMORY, "backward: no host memory");
     clef__node_retain(node);
     graph->wanted[graph->n_wanted++] = node;
     return CLEF_OK;

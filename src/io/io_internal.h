@@ -4,6 +4,7 @@
 #define CLEF_IO_INTERNAL_H
 #include "clef/io.h"
 #include "runtime/runtime.h"
+#include "runtime/text.h"
 
 /* ---- reports: the first failure, as one line without the file's name ---- */
 typedef struct clef__report {
@@ -47,14 +48,7 @@ clef_status clef__writer_put(clef__writer *writer, const void *bytes, size_t siz
 clef_status clef__writer_commit(clef__writer *writer); /* fsync, rename, fsync of the directory */
 void clef__writer_abort(clef__writer *writer);         /* removes the temporary; harmless after commit */
 
-/* ---- text that grows (text.c) ---- */
-typedef struct clef__text {
-    char *data;
-    size_t length, capacity;
-    bool failed; /* out of memory */
-} clef__text;
-void clef__text_put(clef__text *text, const char *bytes, size_t length);
-void clef__text_format(clef__text *text, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* ---- notation (notation.c) ---- */
 void clef__text_json(clef__text *text, const char *string); /* quoted and escaped */
 /* Length of the UTF-8 character at s (1 to 4), 0 if it is not valid; end bounds it. */
 int clef__utf8_length(const char *s, const char *end);

@@ -38,15 +38,8 @@ static bool fail(parser *p, clef_status status, const char *name, const char *fa
     return false;
 }
 
-/* Room for one more element of a growing array. */
-static bool grow(parser *p, void **array, int count, int *room, size_t size) {
-    if (count < *room) return true;
-    int wanted = *room ? *room * 2 : 8;
-    void *larger = clef__realloc(*array, (size_t)wanted * size);
-    if (!larger) return clef__report_set(p->json.report, CLEF_MEMORY, "no memory for the list of tensors"), false;
-    *array = larger;
-    *room = wanted;
-    return true;
+static bool no_memory(parser *p) {
+    return clef__report_set(p->json.report, CLEF_MEMORY, "no memory for the list of tensors"), false;
 }
 
 static bool parse_metadata(parser *p) {
@@ -60,7 +53,7 @@ static bool parse_metadata(parser *p) {
         if (!clef__json_string(json, &pair.key) || !clef__json_expect(json, ':') ||
             !clef__json_string(json, &pair.value))
             return false;
-        if (!grow(p, (void **)&p->index->pair, p->index->pairs, &p->pair_room, sizeof pair)) return false;
+        if (!clef__grow(&p->index->pair, p->index->pairs, &p->pair_room, sizeof pair)) return no_memory(p);
         p->index->pair[p->index->pairs++] = pair;
     } while (clef__json_more(json, '}'));
     return json->report->status == CLEF_OK;
@@ -134,7 +127,7 @@ static bool parse_tensor(parser *p, const char *name) {
     if (p->json.report->status != CLEF_OK) return false;
     if (seen != 7) return fail(p, CLEF_FORMAT, name, "lacks dtype, shape or data_offsets");
     if (!check_size(p, &tensor)) return false;
-    if (!grow(p, (void **)&p->index->tensor, p->index->n, &p->tensor_room, sizeof tensor)) return false;
+    if (!clef__grow(&p->index->tensor, p->index->n, &p->tensor_room, sizeof tensor)) return no_memory(p);
     p->index->tensor[p->index->n++] = tensor;
     return true;
 }

@@ -88,22 +88,22 @@ static bool make_order(job *j) {
 
 static void put_metadata(clef__text *text, const char *const *metadata) {
     clef__text_json(text, clef__st_metadata_key);
-    clef__text_format(text, ":{");
+    clef__text_add(text, ":{");
     for (int i = 0; metadata[i]; i += 2) {
-        if (i) clef__text_format(text, ",");
+        if (i) clef__text_append(text, ",");
         clef__text_json(text, metadata[i]);
-        clef__text_format(text, ":");
+        clef__text_append(text, ":");
         clef__text_json(text, metadata[i + 1]);
     }
-    clef__text_format(text, "}");
+    clef__text_append(text, "}");
 }
 
 static void put_item(clef__text *text, const clef__st_item *item, uint64_t begin, uint64_t end) {
     clef__text_json(text, item->name);
-    clef__text_format(text, ":{\"dtype\":\"%s\",\"shape\":[", clef__st_dtype_name(item->dtype));
+    clef__text_add(text, ":{\"dtype\":\"%s\",\"shape\":[", clef__st_dtype_name(item->dtype));
     for (int d = 0; d < item->shape.rank; d++)
-        clef__text_format(text, "%s%lld", d ? "," : "", (long long)item->shape.dim[d]);
-    clef__text_format(text, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)begin, (unsigned long long)end);
+        clef__text_add(text, "%s%lld", d ? "," : "", (long long)item->shape.dim[d]);
+    clef__text_add(text, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)begin, (unsigned long long)end);
 }
 
 /* The 8 bytes of length and the header. */
@@ -119,10 +119,10 @@ static bool make_header(job *j, const char *const *metadata, clef__text *text) {
         const clef__st_item *item = &j->item[j->order[i]];
         if (!clef__tensor_bytes(item->shape, item->dtype, &bytes) || bytes > (uint64_t)INT64_MAX - begin)
             return clef__report_set(j->report, CLEF_SHAPE, "all tensors together are too large for a file"), false;
-        if (!first) clef__text_format(text, ",");
+        if (!first) clef__text_append(text, ",");
         put_item(text, item, begin, begin + bytes);
     }
-    clef__text_format(text, "}");
+    clef__text_append(text, "}");
     while (text->length % 8 && !text->failed) clef__text_put(text, " ", 1);
     uint64_t length = text->length - 8;
     if (text->failed) return clef__report_set(j->report, CLEF_MEMORY, "no memory for the header"), false;

@@ -30,15 +30,8 @@ static void close_room(clef_context *ctx, void *state) {
 }
 
 clef__nn *clef__nn_state(clef_context *ctx) {
-    clef__nn *nn = clef__room_state(ctx, CLEF__ROOM_NN);
-    if (nn) return nn;
-    nn = clef__calloc(1, sizeof *nn);
-    if (!nn) {
-        clef__fail(ctx, CLEF_MEMORY, "module: no memory for the list of modules");
-        return NULL;
-    }
-    nn->version = 1;
-    clef__set_room_state(ctx, CLEF__ROOM_NN, nn, close_room);
+    clef__nn *nn = clef__make_room_state(ctx, CLEF__ROOM_NN, sizeof *nn, close_room);
+    if (nn && nn->version == 0) nn->version = 1;
     return nn;
 }
 
@@ -113,14 +106,7 @@ static clef_status add_entry(clef_module *m, const char *name, clef__entry entry
     if (status) return status;
     clef__nn *nn = clef__nn_state(m->ctx);
     if (!nn) return CLEF_MEMORY;
-    if (m->n == m->capacity) {
-        int capacity = m->capacity ? 2 * m->capacity : 4;
-        clef__entry *grown = clef__realloc(m->entry, (size_t)capacity * sizeof *grown);
-        if (!grown) return clef__fail(m->ctx, CLEF_MEMORY, "%s: no memory to register \"%s\"", m->type, name);
-        m->entry = grown;
-        m->capacity = capacity;
-    }
-    entry.name = clef__strdup(name);
+    entry.name = clef__grow(&m->entry, m->n, &m->capacity, sizeof entry) ? clef__strdup(name) : NULL;
     if (!entry.name) return clef__fail(m->ctx, CLEF_MEMORY, "%s: no memory to register \"%s\"", m->type, name);
     m->entry[m->n++] = entry;
     nn->version++;

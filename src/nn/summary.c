@@ -78,13 +78,7 @@ static void credit(summary *s, const clef__node *node, row *r) {
 }
 
 static row *add_row(summary *s) {
-    if (s->n == s->capacity) {
-        int capacity = s->capacity ? 2 * s->capacity : 32;
-        row *grown = clef__realloc(s->row, (size_t)capacity * sizeof *grown);
-        if (!grown) return NULL;
-        s->row = grown;
-        s->capacity = capacity;
-    }
+    if (!clef__grow(&s->row, s->n, &s->capacity, sizeof *s->row)) return NULL;
     return memset(&s->row[s->n++], 0, sizeof *s->row);
 }
 

@@ -45,12 +45,8 @@ static bool is_identifier(const char *name) {
 /* The descriptors of this user's op, made at its first use; NULL when out of memory. */
 static custom_op *custom_of(clef_context *ctx, const clef_custom_op *user, int n) {
     static const char *const forward_params[] = { "", "x", "xy", "xyz" }, *const backward_params[] = { "", "xg", "xyg", "xyzg" };
-    custom_op **list = clef__room_state(ctx, CLEF__ROOM_OPS);
-    if (!list) {
-        list = clef__calloc(1, sizeof *list);
-        if (!list) return NULL;
-        clef__set_room_state(ctx, CLEF__ROOM_OPS, list, free_customs);
-    }
+    custom_op **list = clef__make_room_state(ctx, CLEF__ROOM_OPS, sizeof *list, free_customs);
+    if (!list) return NULL;
     for (custom_op *c = *list; c; c = c->next)
         if (c->user == user && c->op.params == forward_params[n]) return c;
     custom_op *c = clef__calloc(1, sizeof *c);

@@ -30,12 +30,7 @@ static void close_room(clef_context *ctx, void *state) {
 }
 
 clef__optim *clef__optim_state(clef_context *ctx) {
-    clef__optim *room = clef__room_state(ctx, CLEF__ROOM_OPTIM);
-    if (room) return room;
-    room = clef__calloc(1, sizeof *room);
-    if (room) clef__set_room_state(ctx, CLEF__ROOM_OPTIM, room, close_room);
-    else clef__fail(ctx, CLEF_MEMORY, "optimizer: no memory for the list of optimizers");
-    return room;
+    return clef__make_room_state(ctx, CLEF__ROOM_OPTIM, sizeof(clef__optim), close_room);
 }
 
 bool clef__check_options(clef_module *module, const char *rule, const clef__checked *option, int n) {

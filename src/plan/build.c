@@ -291,9 +291,9 @@ static clef_status set_arguments(clef_context *ctx, clef__plan *plan) {
 /* ---- the whole ---- */
 
 static clef_status keep_key(clef_context *ctx, clef__plan *plan, const clef__graph_view *g) {
-    plan->key = clef__alloc((g->key_words + 1) * sizeof *plan->key);
+    plan->key = clef__alloc(((size_t)g->key_words + 1) * sizeof *plan->key);
     if (!plan->key) return clef__fail(ctx, CLEF_MEMORY, "plan: no host memory");
-    memcpy(plan->key, g->key, g->key_words * sizeof *plan->key);
+    memcpy(plan->key, g->key, (size_t)g->key_words * sizeof *plan->key);
     plan->key_words = g->key_words;
     plan->hash = g->hash;
     plan->n_items = g->n;

@@ -5,7 +5,7 @@
    otherwise —, all steps are computed, all results are stored.  All loads of a vector come before its stores, so a result may
    lie where an operand with the same layout lay.  Equal structures give equal text, hence one program. */
 #include "plan/plan.h"
-#include "plan/text.h"
+#include "runtime/text.h"
 
 #include <string.h>
 
@@ -312,7 +312,7 @@ static char *write_source(const clef__pointwise *p, const space *s, int width, b
         clef__text_append(&w.text, "        }\n");
     }
     clef__text_append(&w.text, "    }\n}\n");
-    return w.text.text;
+    return w.text.data;
 }
 
 /* ---- the launch ---- */

@@ -6,13 +6,7 @@
 /* ---- collecting ---- */
 
 static bool push_item(clef__graph_view *g, clef__node *node) {
-    if (g->n == g->capacity) {
-        int capacity = g->capacity ? 2 * g->capacity : 256;
-        clef__item *grown = clef__realloc(g->item, (size_t)capacity * sizeof *grown);
-        if (!grown) return false;
-        g->item = grown;
-        g->capacity = capacity;
-    }
+    if (!clef__grow(&g->item, g->n, &g->capacity, sizeof *g->item)) return false;
     node->mark = g->mark << 32 | (uint32_t)g->n;
     g->item[g->n++] = (clef__item){.node = node, .leaf = clef__computed(node), .same_as = -1, .group = -1};
     return true;
@@ -31,9 +25,9 @@ int clef__item_of(const clef__graph_view *g, const clef__node *node) {
 /* Depth first without recursion: inputs before consumers, in the order in which they were written. */
 static clef_status visit(clef_context *ctx, clef__graph_view *g, clef__node *root) {
     typedef struct frame { clef__node *node; int next; } frame;
-    int depth = 0, capacity = 128;
-    frame *stack = clef__alloc((size_t)capacity * sizeof *stack);
-    bool ok = stack != NULL;
+    frame *stack = NULL;
+    int depth = 0, capacity = 0;
+    bool ok = clef__grow(&stack, depth, &capacity, sizeof *stack);
     clef_status status = CLEF_OK;
     if (ok && index_of(g, root) < 0) stack[depth++] = (frame){root, 0};
     while (ok && depth) {
@@ -51,13 +45,8 @@ static clef_status visit(clef_context *ctx, clef__graph_view *g, clef__node *roo
         }
         clef__node *input = top->node->input[top->next++];
         if (index_of(g, input) >= 0) continue;
-        if (depth == capacity) {
-            frame *grown = clef__realloc(stack, 2 * (size_t)capacity * sizeof *stack);
-            if (!grown) { ok = false; break; }
-            stack = grown;
-            capacity *= 2;
-        }
-        stack[depth++] = (frame){input, 0};
+        ok = clef__grow(&stack, depth, &capacity, sizeof *stack);
+        if (ok) stack[depth++] = (frame){input, 0};
     }
     clef__free(stack);
     return ok ? status : clef__fail(ctx, CLEF_MEMORY, "eval: no host memory");
@@ -85,16 +74,8 @@ static clef_status mark_outputs(clef_context *ctx, clef__graph_view *g) {
 }
 
 static void add_word(clef__graph_view *g, uint64_t word, bool *ok) {
-    if (g->key_words == g->key_capacity) {
-        size_t capacity = g->key_capacity ? 2 * g->key_capacity : 4096;
-        uint64_t *grown = clef__realloc(g->key, capacity * sizeof *grown);
-        if (!grown) {
-            *ok = false;
-            return;
-        }
-        g->key = grown;
-        g->key_capacity = capacity;
-    }
+    *ok = *ok && clef__grow(&g->key, g->key_words, &g->key_capacity, sizeof word);
+    if (!*ok) return;
     g->key[g->key_words++] = word;
     g->hash = (g->hash ^ word) * 0x9e3779b97f4a7c15u;
     g->hash ^= g->hash >> 29;
@@ -161,11 +142,7 @@ static void close_plans(clef_context *ctx, void *state) {
 }
 
 static plan_cache *cache_of(clef_context *ctx) {
-    plan_cache *cache = clef__room_state(ctx, CLEF__ROOM_PLAN);
-    if (cache) return cache;
-    cache = clef__calloc(1, sizeof *cache);
-    if (cache) clef__set_room_state(ctx, CLEF__ROOM_PLAN, cache, close_plans);
-    return cache;
+    return clef__make_room_state(ctx, CLEF__ROOM_PLAN, sizeof(plan_cache), close_plans);
 }
 
 /* The plan of this key, moved to the front. */
@@ -173,7 +150,7 @@ static clef__plan *find_plan(plan_cache *cache, const clef__graph_view *g) {
     for (clef__plan **at = &cache->first; *at; at = &(*at)->next) {
         clef__plan *plan = *at;
         if (plan->hash != g->hash || plan->key_words != g->key_words ||
-            memcmp(plan->key, g->key, g->key_words * sizeof *g->key) != 0)
+            memcmp(plan->key, g->key, (size_t)g->key_words * sizeof *g->key) != 0)
             continue;
         *at = plan->next;
         plan->next = cache->first;

@@ -24,28 +24,14 @@ static int base_of(const clef__graph_view *g, int item, bool *through_view) {
     return item;
 }
 
-static bool grow(void **array, int n, int *capacity, size_t size) {
-    if (n < *capacity) return true;
-    int more = *capacity ? 2 * *capacity : 4;
-    void *grown = clef__realloc(*array, (size_t)more * size);
-    if (!grown) return false;
-    *array = grown;
-    *capacity = more;
-    return true;
-}
-
 static bool add_edge(clef__group *group, clef__group_edge edge) {
-    void *array = group->edge;
-    if (!grow(&array, group->n_edges, &group->edge_capacity, sizeof edge)) return false;
-    group->edge = array;
+    if (!clef__grow(&group->edge, group->n_edges, &group->edge_capacity, sizeof edge)) return false;
     group->edge[group->n_edges++] = edge;
     return true;
 }
 
 static bool add_member(clef__group *group, int item) {
-    void *array = group->member;
-    if (!grow(&array, group->n_members, &group->member_capacity, sizeof item)) return false;
-    group->member = array;
+    if (!clef__grow(&group->member, group->n_members, &group->member_capacity, sizeof item)) return false;
     int at = group->n_members++;
     while (at > 0 && group->member[at - 1] > item) {
         group->member[at] = group->member[at - 1];

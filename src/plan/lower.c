@@ -18,26 +18,18 @@ void clef__lower_fail(clef__lowering *l) {
     l->failed = true;
 }
 
-/* Room for one more element of an array; NULL sets failed. */
-static void *grown(clef__lowering *l, void *array, int n, int *capacity, size_t size) {
-    if (n < *capacity) return array;
-    int more = *capacity ? 2 * *capacity : 16;
-    void *bigger = clef__realloc(array, (size_t)more * size);
-    if (!bigger) {
-        clef__lower_fail(l);
-        return NULL;
-    }
-    *capacity = more;
-    return bigger;
+/* Room for one more element of an array; failing fails the lowering. */
+static bool grow(clef__lowering *l, void *array_address, int n, int *capacity, size_t size) {
+    if (clef__grow(array_address, n, capacity, size)) return true;
+    clef__lower_fail(l);
+    return false;
 }
 
 /* ---- values and operands ---- */
 
 int clef__new_value(clef__lowering *l, clef__home home, int item, size_t bytes) {
     clef__plan *plan = l->plan;
-    void *array = grown(l, plan->value, plan->n_values, &plan->value_capacity, sizeof *plan->value);
-    if (!array) return 0;
-    plan->value = array;
+    if (!grow(l, &plan->value, plan->n_values, &plan->value_capacity, sizeof *plan->value)) return 0;
     plan->value[plan->n_values] = (clef__value){.home = home, .item = item, .device = l->device, .bytes = bytes,
                                                 .in_place_of = -1, .donor = -1};
     return plan->n_values++;
@@ -204,9 +196,7 @@ void clef__lower_fill(clef__lowering *l, clef__operand to, double value) {
 
 static clef__launch *new_launch(clef__lowering *l) {
     clef__plan *plan = l->plan;
-    void *array = grown(l, plan->launch, plan->n_launches, &plan->launch_capacity, sizeof *plan->launch);
-    if (!array) return NULL;
-    plan->launch = array;
+    if (!grow(l, &plan->launch, plan->n_launches, &plan->launch_capacity, sizeof *plan->launch)) return NULL;
     clef__launch *launch = &plan->launch[plan->n_launches++];
     *launch = (clef__launch){.device = l->device};
     return launch;
@@ -244,9 +234,7 @@ void clef__launch_define(clef__lowering *l, const char *name, const char *fmt, .
 static void add_arg(clef__lowering *l, clef__arg arg) {
     if (l->failed) return;
     clef__launch *launch = l->open;
-    void *array = grown(l, launch->arg, launch->n_args, &launch->arg_capacity, sizeof arg);
-    if (!array) return;
-    launch->arg = array;
+    if (!grow(l, &launch->arg, launch->n_args, &launch->arg_capacity, sizeof arg)) return;
     arg.index = launch->n_kernel_args;
     launch->arg[launch->n_args++] = arg;
     launch->n_kernel_args += arg.kind == CLEF__ARG_TENSOR ? 2 : 1;

@@ -26,7 +26,7 @@ typedef struct clef__graph_view {
     int n, capacity;
     uint64_t mark;
     uint64_t *key; /* equal keys mean equal plans */
-    size_t key_words, key_capacity;
+    int key_words, key_capacity;
     uint64_t hash;
 } clef__graph_view;
 
@@ -107,7 +107,7 @@ typedef struct clef__result { int item, value; clef__layout layout; } clef__resu
 typedef struct clef__plan {
     struct clef__plan *next;      /* most recently used first */
     uint64_t *key, hash;
-    size_t key_words;
+    int key_words;
     clef__value *value;
     int n_values, value_capacity;
     clef__launch *launch;

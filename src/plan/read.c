@@ -1,6 +1,6 @@
 /* read.c — results on the host: read, item, text. */
 #include "plan/plan.h"
-#include "plan/text.h"
+#include "runtime/text.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -182,11 +182,11 @@ int clef_format(clef_tensor *t, char *text, size_t size) {
         length = (int)out.length;
         if (size) {
             size_t n = out.length < size - 1 ? out.length : size - 1;
-            memcpy(text, out.text, n);
+            memcpy(text, out.data, n);
             text[n] = 0;
         }
     }
-    clef__free(out.text);
+    clef__free(out.data);
     return length;
 }
 
@@ -194,7 +194,7 @@ clef_status clef_print(clef_tensor *t, FILE *stream) {
     if (!t) return CLEF_INVALID;
     clef__text out = {0};
     clef_status status = write_tensor(t, &out);
-    if (status == CLEF_OK && fprintf(stream, "%s\n", out.text) < 0) status = clef__fail(t->ctx, CLEF_IO, "print: the stream takes no text");
-    clef__free(out.text);
+    if (status == CLEF_OK && fprintf(stream, "%s\n", out.data) < 0) status = clef__fail(t->ctx, CLEF_IO, "print: the stream takes no text");
+    clef__free(out.data);
     return status;
 }

@@ -1,5 +1,6 @@
 /* alloc.c — every byte of host memory the library takes, through hooks that a program may replace. */
 #include "runtime/runtime.h"
+#include <limits.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +44,21 @@ void clef__free(void *p) {
         hooks.release(hooks.user, p);
     else
         free(p);
+}
+
+bool clef__grow(void *array_address, int n, int *capacity, size_t size) {
+    if (n < *capacity)
+        return true;
+    int wanted = *capacity ? *capacity : 8;
+    while (wanted <= n && wanted <= INT_MAX / 2) wanted *= 2;
+    void *array;
+    memcpy(&array, array_address, sizeof array);
+    array = wanted > n && (size_t)wanted <= SIZE_MAX / size ? clef__realloc(array, (size_t)wanted * size) : NULL;
+    if (!array)
+        return false;
+    memcpy(array_address, &array, sizeof array);
+    *capacity = wanted;
+    return true;
 }
 
 char *clef__strdup(const char *text) {

@@ -149,6 +149,17 @@ void clef__set_room_state(clef_context *ctx, clef__room room, void *state,
     ctx->room[room].closer = closer;
 }
 
+void *clef__make_room_state(clef_context *ctx, clef__room room, size_t bytes, void (*closer)(clef_context *, void *)) {
+    if (ctx->room[room].state)
+        return ctx->room[room].state;
+    void *state = clef__calloc(1, bytes);
+    if (state)
+        clef__set_room_state(ctx, room, state, closer);
+    else
+        clef__fail(ctx, CLEF_MEMORY, "context: no host memory for its own lists");
+    return state;
+}
+
 bool clef__eager(const clef_context *ctx) { return ctx->eager; }
 
 bool clef__debug_memory(const clef_context *ctx) { return ctx->debug_memory; }

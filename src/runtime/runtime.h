@@ -8,6 +8,9 @@ void *clef__alloc(size_t bytes);             /* NULL when out of memory */
 void *clef__calloc(size_t count, size_t size); /* zeroed; NULL also on overflow */
 void *clef__realloc(void *old, size_t bytes);
 void clef__free(void *p);
+/* Room for element n of a growing array: `array_address` is the address of its pointer.  False when out of memory; the
+   array is then as it was. */
+bool clef__grow(void *array_address, int n, int *capacity, size_t size);
 char *clef__strdup(const char *text);
 char *clef__format(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* a new string */
 
@@ -26,6 +29,8 @@ typedef enum clef__room {
 void *clef__room_state(const clef_context *ctx, clef__room room);
 /* closer runs at clef_close, upper rooms first, while the devices still live. */
 void clef__set_room_state(clef_context *ctx, clef__room room, void *state, void (*closer)(clef_context *, void *));
+/* The room's state, made of `bytes` zeros at first need; NULL after clef__fail.  The closer frees it. */
+void *clef__make_room_state(clef_context *ctx, clef__room room, size_t bytes, void (*closer)(clef_context *, void *));
 bool clef__eager(const clef_context *ctx);
 bool clef__debug_memory(const clef_context *ctx);
 /* Of the environment; NULL when unset, and always in set-uid programs. */

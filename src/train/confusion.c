@@ -66,10 +66,10 @@ static void svg_cell(clef__text *out, int64_t row, int64_t column, int64_t count
     double share = in_row > 0 ? (double)count / (double)in_row : 0, shade = sqrt(share);
     int red = (int)(247 - shade * 239), green = (int)(251 - shade * 203), blue = (int)(255 - shade * 148);
     long long x = MARGIN + column * CELL, y = MARGIN + row * CELL;
-    clef__text_format(out, "<rect x=\"%lld\" y=\"%lld\" width=\"%d\" height=\"%d\" fill=\"rgb(%d,%d,%d)\"/>", x, y,
+    clef__text_add(out, "<rect x=\"%lld\" y=\"%lld\" width=\"%d\" height=\"%d\" fill=\"rgb(%d,%d,%d)\"/>", x, y,
                       CELL - 1, CELL - 1, red, green, blue);
     if (count > 0)
-        clef__text_format(out, "<text x=\"%lld\" y=\"%lld\" text-anchor=\"middle\" fill=\"%s\">%lld</text>",
+        clef__text_add(out, "<text x=\"%lld\" y=\"%lld\" text-anchor=\"middle\" fill=\"%s\">%lld</text>",
                           x + CELL / 2, y + CELL / 2 + 4, shade > 0.6 ? "white" : "black", (long long)count);
     clef__text_put(out, "\n", 1);
 }
@@ -78,20 +78,20 @@ static void svg_labels(clef__text *out, const clef_dataset *names, int64_t n) {
     char number[24];
     for (int64_t c = 0; c < n; c++) {
         long long middle = MARGIN + c * CELL + CELL / 2;
-        clef__text_format(out, "<text x=\"%d\" y=\"%lld\" text-anchor=\"end\">", MARGIN - 6, middle + 4);
+        clef__text_add(out, "<text x=\"%d\" y=\"%lld\" text-anchor=\"end\">", MARGIN - 6, middle + 4);
         put_escaped(out, name_of(names, c, number));
-        clef__text_format(out, "</text><text transform=\"translate(%lld,%d) rotate(-60)\">", middle, MARGIN - 6);
+        clef__text_add(out, "</text><text transform=\"translate(%lld,%d) rotate(-60)\">", middle, MARGIN - 6);
         put_escaped(out, name_of(names, c, number));
-        clef__text_format(out, "</text>\n");
+        clef__text_add(out, "</text>\n");
     }
 }
 
 static void svg(clef__text *out, const clef_evaluation_result *result, const clef_dataset *names) {
     int64_t n = result->classes;
     long long side = MARGIN + n * CELL + 16;
-    clef__text_format(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%lld\" height=\"%lld\" "
+    clef__text_add(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%lld\" height=\"%lld\" "
                       "font-family=\"sans-serif\" font-size=\"11\">\n", side, side);
-    clef__text_format(out, "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n<text x=\"6\" y=\"16\">"
+    clef__text_add(out, "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n<text x=\"6\" y=\"16\">"
                       "rows: truth, columns: guess; accuracy %.2f %%</text>\n", 100 * result->accuracy);
     svg_labels(out, names, n);
     for (int64_t row = 0; row < n; row++) {
@@ -99,7 +99,7 @@ static void svg(clef__text *out, const clef_evaluation_result *result, const cle
         for (int64_t c = 0; c < n; c++) in_row += result->confusion[row * n + c];
         for (int64_t c = 0; c < n; c++) svg_cell(out, row, c, result->confusion[row * n + c], in_row);
     }
-    clef__text_format(out, "</svg>\n");
+    clef__text_add(out, "</svg>\n");
 }
 
 clef_status clef_confusion_svg(clef_context *ctx, const clef_evaluation_result *result, const clef_dataset *names,

@@ -22,21 +22,12 @@ static void close_room(clef_context *ctx, void *state) {
 }
 
 clef__train_room *clef__train_room_of(clef_context *ctx) {
-    clef__train_room *room = clef__room_state(ctx, CLEF__ROOM_TRAIN);
-    if (room) return room;
-    room = clef__calloc(1, sizeof *room);
-    if (room) clef__set_room_state(ctx, CLEF__ROOM_TRAIN, room, close_room);
-    return room;
+    return clef__make_room_state(ctx, CLEF__ROOM_TRAIN, sizeof(clef__train_room), close_room);
 }
 
 static clef_status append(clef__fit *f, clef__train_room *room, const clef_epoch *epoch) {
-    if (room->history.n == room->capacity) {
-        int capacity = room->capacity ? room->capacity * 2 : 16;
-        clef_epoch *grown = clef__realloc(room->epoch, (size_t)capacity * sizeof *grown);
-        if (!grown) return clef__fail(f->ctx, CLEF_MEMORY, "fit: no memory for the history of %d epochs", capacity);
-        room->epoch = grown;
-        room->capacity = capacity;
-    }
+    if (!clef__grow(&room->epoch, room->history.n, &room->capacity, sizeof *room->epoch))
+        return clef__fail(f->ctx, CLEF_MEMORY, "fit: no memory for the history of %d epochs", room->history.n + 1);
     room->epoch[room->history.n++] = *epoch;
     room->history.epoch = room->epoch;
     return CLEF_OK;

@@ -1,5 +1,5 @@
 /* text.c — see text.h. */
-#include "plan/text.h"
+#include "runtime/text.h"
 #include "runtime/runtime.h"
 
 #include <stdarg.h>
@@ -8,25 +8,27 @@
 
 static bool reserve(clef__text *t, size_t more) {
     if (t->failed) return false;
-    if (t->length + more + 1 <= t->capacity) return true;
-    size_t capacity = 2 * t->capacity + more + 256;
-    char *grown = clef__realloc(t->text, capacity);
+    if (more < t->capacity - t->length) return true;
+    size_t capacity = more < SIZE_MAX / 4 && t->capacity < SIZE_MAX / 4 ? 2 * t->capacity + more + 256 : 0;
+    char *grown = capacity ? clef__realloc(t->data, capacity) : NULL;
     if (!grown) {
-        clef__free(t->text);
+        clef__free(t->data);
         *t = (clef__text){.failed = true};
         return false;
     }
-    t->text = grown;
+    t->data = grown;
     t->capacity = capacity;
     return true;
 }
 
-void clef__text_append(clef__text *t, const char *s) {
-    size_t n = strlen(s);
+void clef__text_put(clef__text *t, const char *bytes, size_t n) {
     if (!reserve(t, n)) return;
-    memcpy(t->text + t->length, s, n + 1);
+    memcpy(t->data + t->length, bytes, n);
     t->length += n;
+    t->data[t->length] = 0;
 }
+
+void clef__text_append(clef__text *t, const char *string) { clef__text_put(t, string, strlen(string)); }
 
 void clef__text_add(clef__text *t, const char *fmt, ...) {
     va_list args, again;
@@ -34,7 +36,7 @@ void clef__text_add(clef__text *t, const char *fmt, ...) {
     va_copy(again, args);
     int n = vsnprintf(NULL, 0, fmt, args);
     if (n >= 0 && reserve(t, (size_t)n)) {
-        vsnprintf(t->text + t->length, (size_t)n + 1, fmt, again);
+        vsnprintf(t->data + t->length, (size_t)n + 1, fmt, again);
         t->length += (size_t)n;
     }
     va_end(again);

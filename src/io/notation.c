@@ -1,43 +1,15 @@
-/* text.c — growing text, UTF-8, JSON strings, and numbers as text that come back bit for bit. */
+/* notation.c — JSON strings, UTF-8, and numbers as text that come back bit for bit. */
 #include "io_internal.h"
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <string.h>
-
-void clef__text_put(clef__text *text, const char *bytes, size_t length) {
-    if (text->failed) return;
-    if (length > text->capacity - text->length) {
-        size_t capacity = text->capacity ? text->capacity : 256;
-        while (capacity - text->length < length && capacity <= SIZE_MAX / 2) capacity *= 2;
-        char *data = capacity - text->length < length ? NULL : clef__realloc(text->data, capacity);
-        if (!data) {
-            text->failed = true;
-            return;
-        }
-        text->data = data;
-        text->capacity = capacity;
-    }
-    memcpy(text->data + text->length, bytes, length);
-    text->length += length;
-}
-
-void clef__text_format(clef__text *text, const char *fmt, ...) {
-    char line[512];
-    va_list args;
-    va_start(args, fmt);
-    int length = vsnprintf(line, sizeof line, fmt, args);
-    va_end(args);
-    if (length < 0 || (size_t)length >= sizeof line) text->failed = true;
-    else clef__text_put(text, line, (size_t)length);
-}
 
 void clef__text_json(clef__text *text, const char *string) {
     clef__text_put(text, "\"", 1);
     for (const char *p = string; *p; p++) {
         unsigned char c = (unsigned char)*p;
         if (c == '"' || c == '\\') clef__text_put(text, "\\", 1);
-        if (c < 32) clef__text_format(text, "\\u%04x", c);
+        if (c < 32) clef__text_add(text, "\\u%04x", c);
         else clef__text_put(text, p, 1);
     }
     clef__text_put(text, "\"", 1);

@@ -1,0 +1,16 @@
+/* text.h — a growing string, always ended by a zero byte.  Running out of memory sticks; the data is then NULL. */
+#ifndef CLEF_TEXT_H
+#define CLEF_TEXT_H
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct clef__text {
+    char *data; /* clef__free it */
+    size_t length, capacity;
+    bool failed;
+} clef__text;
+
+void clef__text_put(clef__text *t, const char *bytes, size_t n);
+void clef__text_append(clef__text *t, const char *string);
+void clef__text_add(clef__text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+#endif
