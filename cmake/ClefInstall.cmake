@@ -21,7 +21,6 @@ set(config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Clef)
 install(EXPORT ClefTargets NAMESPACE Clef:: DESTINATION ${config_dir})
 install(EXPORT ClefStaticTargets NAMESPACE Clef:: DESTINATION ${config_dir})
 string(FIND "${CLEF_COMPONENTS}" zlib CLEF_USES_ZLIB)
-string(FIND "${CLEF_COMPONENTS}" cjson CLEF_USES_CJSON)
 configure_package_config_file(cmake/ClefConfig.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/ClefConfig.cmake
   INSTALL_DESTINATION ${config_dir})
 # Before 1.0 a minor version may change the interface.

@@ -1,4 +1,4 @@
-# What Clef links: OpenCL, libm and threads always; zlib and cJSON when they are there.
+# What Clef links: OpenCL, libm and threads always; zlib when it is there.
 #
 # Sets CLEF_LIBRARIES (for the linker), CLEF_MATH, CLEF_COMPONENTS (one line for `clef --version`), CLEF_PC_PRIVATE and
 # CLEF_PC_LIBS (for clef.pc), and the interface target clef_dependencies (definitions and include directories).
@@ -39,23 +39,6 @@ if(NOT CLEF_WITH_ZLIB STREQUAL "OFF")
     message(FATAL_ERROR "CLEF_WITH_ZLIB is ON but zlib was not found (Debian: zlib1g-dev)")
   else()
     list(APPEND CLEF_MISSING "zlib1g-dev (gzip data)")
-  endif()
-endif()
-
-if(NOT CLEF_WITH_CJSON STREQUAL "OFF")
-  if(PKG_CONFIG_FOUND)
-    pkg_check_modules(CLEF_CJSON QUIET IMPORTED_TARGET libcjson)
-  endif()
-  if(CLEF_CJSON_FOUND)
-    target_include_directories(clef_dependencies SYSTEM INTERFACE ${CLEF_CJSON_INCLUDE_DIRS})
-    target_compile_definitions(clef_dependencies INTERFACE CLEF_HAVE_CJSON=1)
-    list(APPEND CLEF_LIBRARIES PkgConfig::CLEF_CJSON)
-    string(APPEND CLEF_COMPONENTS " cjson")
-    list(APPEND CLEF_PC_PRIVATE libcjson)
-  elseif(CLEF_WITH_CJSON STREQUAL "ON")
-    message(FATAL_ERROR "CLEF_WITH_CJSON is ON but pkg-config does not know libcjson (Debian: libcjson-dev pkg-config)")
-  else()
-    list(APPEND CLEF_MISSING "libcjson-dev (safetensors headers)")
   endif()
 endif()
 

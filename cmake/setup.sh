@@ -30,7 +30,6 @@ missing_packages() {
     have cc && have_opencl_loader || say ocl-icd-opencl-dev
     have_icd || say pocl-opencl-icd
     have_header zlib.h || say zlib1g-dev
-    have_module libcjson || say libcjson-dev
     [ "$1" = check ] || return 0
     have c++ || say g++
     have_module criterion || say libcriterion-dev

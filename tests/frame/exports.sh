@@ -21,7 +21,7 @@ echo "$dynamic" | grep -q "SONAME.*\[libclef\.so\.$major\]" || {
 needed=$(echo "$dynamic" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
 for name in $needed; do
     case $name in
-    libc.so* | libm.so* | libpthread.so* | libOpenCL.so* | libz.so* | libcjson.so* | ld-linux* | libgcc_s.so*) ;;
+    libc.so* | libm.so* | libpthread.so* | libOpenCL.so* | libz.so* | ld-linux* | libgcc_s.so*) ;;
     libc.musl*) ;;
     *)
         echo "exports: the library needs $name" >&2
