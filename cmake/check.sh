@@ -58,6 +58,11 @@ title "setup"
 setup_packages check
 mkdir -p $reports
 rm -f $reports/*.xml
+setup_python >$reports/python.log 2>&1 || say "setup: no Python with numpy and safetensors ($reports/python.log)"
+if python=$(python_with numpy,safetensors || python_with numpy); then
+    CLEF_PYTHON=$python
+    export CLEF_PYTHON
+fi
 
 preset release "release"
 if printf 'int main(void){return 0;}\n' | cc -fsanitize=address,undefined -x c - -o /dev/null 2>/dev/null; then
@@ -65,12 +70,10 @@ if printf 'int main(void){return 0;}\n' | cc -fsanitize=address,undefined -x c -
 else
     skip_step "sanitizers: this compiler has no AddressSanitizer (packages libasan, libubsan)"
 fi
-clang=$(for c in clang clang-14 clang-15 clang-16 clang-17 clang-18 clang-19; do have $c && echo $c && break; done)
-if [ -n "$clang" ] && printf 'int LLVMFuzzerTestOneInput(const char *d, long n){return d&&n<0;}\n' |
-    "$clang" -fsanitize=fuzzer,address,undefined -x c - -o /dev/null 2>/dev/null; then
+if clang=$(fuzzing_clang); then
     preset fuzz "fuzzing" -DCMAKE_C_COMPILER="$clang"
 else
-    skip_step "fuzzing: needs clang with its runtime (packages clang, and libclang-rt-NN-dev where that is apart)"
+    skip_step "fuzzing: needs clang with its runtime ($(fuzzing_packages | tr '\n' ' ')is missing)"
 fi
 
 title "summary"
@@ -88,7 +91,8 @@ cat $reports/*.xml 2>/dev/null | sed 's/&quot;/"/g; s/&apos;/'"'"'/g; s/&lt;/</g
     /\[SKIP\]|\[ *SKIP *\]/ { line = $0; sub(/.*\] */, "", line); reasons[++n] = line }
     /<\/testcase>/ {
         print kind " " name
-        if (kind == "skipped" && n == 0) reasons[++n] = "no reason given"
+        if (kind == "skipped" && n == 0)
+            reasons[++n] = "ended with 77 and gave no reason (see: ctest --preset release -V -R " name ")"
         for (i = 1; i <= n; i++) if (!seen[name, reasons[i]]++) print "reason " (kind == "skipped" ? "all" : "part") " " name ": " reasons[i]
         n = 0
     }' >$reports/summary

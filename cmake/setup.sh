@@ -12,11 +12,57 @@ have_cmake() {
         read -r major minor && [ "$major" -gt 3 ] || { [ "$major" -eq 3 ] && [ "$minor" -ge 22 ]; }
     }
 }
-have_icd() { ls /etc/OpenCL/vendors/*.icd >/dev/null 2>&1 || [ -n "$OCL_ICD_VENDORS$OCL_ICD_FILENAMES" ]; }
+
+# Does a driver offer a device?  A driver's file alone says little: some packages leave one that offers none.
+have_device() {
+    probe=$(mktemp) || return 1
+    if printf '%s\n' 'int clGetPlatformIDs(unsigned, void **, unsigned *);' \
+        'int clGetDeviceIDs(void *, unsigned long long, unsigned, void **, unsigned *);' \
+        'int main(void) { void *p[64]; unsigned n = 0, d;' \
+        'if (clGetPlatformIDs(64, p, &n)) return 1;' \
+        'for (n = n > 64 ? 64 : n; n--;) if (d = 0, !clGetDeviceIDs(p[n], 0xFFFFFFFF, 0, 0, &d) && d) return 0;' \
+        'return 1; }' | cc -x c - -o "$probe" -lOpenCL >/dev/null 2>&1; then
+        "$probe" >/dev/null 2>&1
+    else # no compiler or loader yet
+        ls /etc/OpenCL/vendors/*.icd >/dev/null 2>&1 || [ -n "$OCL_ICD_VENDORS$OCL_ICD_FILENAMES" ]
+    fi
+    set -- $?
+    rm -f "$probe"
+    return "$1"
+}
 have_module() { have pkg-config && pkg-config --exists "$1"; }
-have_clang() {
-    for clang in clang clang-14 clang-15 clang-16 clang-17 clang-18 clang-19; do have $clang && return 0; done
+
+clangs="clang clang-19 clang-18 clang-17 clang-16 clang-15 clang-14"
+first_clang() { for clang in $clangs; do have $clang && say $clang && return 0; done; return 1; }
+# The first clang that links a fuzzer with sanitizers: its runtime may be a package of its own.
+fuzzing_clang() {
+    for clang in $clangs; do
+        have $clang && printf 'int LLVMFuzzerTestOneInput(const char *d, long n) { return d && n < 0; }\n' |
+            $clang -fsanitize=fuzzer,address,undefined -x c - -o /dev/null >/dev/null 2>&1 && say $clang && return 0
+    done
     return 1
+}
+# What to install for fuzzing.  Which runtime goes with `clang` shows when it is there: hence the second pass of setup_packages.
+fuzzing_packages() {
+    clang=$(first_clang) || { say clang; return; }
+    say "libclang-rt-$($clang -dumpversion | cut -d. -f1)-dev"
+}
+
+# python_with MODULES: an interpreter that has them: $CLEF_PYTHON, build/python's or the system's.
+python_with() {
+    for python in "$CLEF_PYTHON" "$PWD/build/python/bin/python3" python3; do
+        [ -n "$python" ] && "$python" -c "import $1" >/dev/null 2>&1 && say "$python" && return 0
+    done
+    return 1
+}
+have_venv() { python3 -c 'import venv, ensurepip' >/dev/null 2>&1; }
+# The modules with which Python reads our files and writes others, in an environment of our own.
+setup_python() {
+    python_with numpy,safetensors >/dev/null && return 0
+    have_venv || return 1
+    say "setup: pip install numpy safetensors into build/python (about 25 MB to download)"
+    python3 -m venv build/python && build/python/bin/python3 -m pip install --quiet --disable-pip-version-check \
+        --retries 1 --timeout 20 numpy safetensors </dev/null
 }
 have_oclgrind() { ls /usr/lib/oclgrind/liboclgrind-rt-icd.so /usr/lib/*/oclgrind/liboclgrind-rt-icd.so 2>/dev/null | grep -q .; }
 
@@ -25,17 +71,18 @@ missing_packages() {
     have cc && have_header stdlib.h || say gcc libc6-dev
     have make || have ninja || say make
     have_cmake || say cmake
-    have pkg-config || say pkg-config
     have_header CL/cl.h || say opencl-headers
     have cc && have_opencl_loader || say ocl-icd-opencl-dev
-    have_icd || say pocl-opencl-icd
+    have_device || say pocl-opencl-icd
     have_header zlib.h || say zlib1g-dev
     [ "$1" = check ] || return 0
     have c++ || say g++
+    have pkg-config || say pkg-config
     have_module criterion || say libcriterion-dev
-    have_clang || say clang
+    fuzzing_clang >/dev/null || fuzzing_packages
     have_oclgrind || say oclgrind
     [ -e /etc/OpenCL/vendors/rusticl.icd ] || say mesa-opencl-icd
+    python_with numpy,safetensors >/dev/null || have_venv || say python3-venv
 }
 
 # Those that apt knows of; the others are named and left.
@@ -49,13 +96,26 @@ known_packages() {
     done
 }
 
+# A second look, as some things show only when others are there (a device needs the loader, a runtime its compiler).
 setup_packages() {
     # shellcheck disable=SC2046
-    set -- $(missing_packages "$1")
-    if [ $# -eq 0 ]; then
+    set -- "$1" $(missing_packages "$1")
+    if [ $# -eq 1 ]; then
         say "setup: nothing to install"
         return 0
     fi
+    level=$1
+    shift
+    install_packages "$@"
+    tried=" $* "
+    set --
+    for package in $(missing_packages "$level"); do
+        case $tried in *" $package "*) ;; *) set -- "$@" "$package" ;; esac
+    done
+    [ $# -eq 0 ] || install_packages "$@"
+}
+
+install_packages() {
     say "setup: missing here: $*"
     if ! have apt-get; then
         say "setup: no apt-get on this system; please install what corresponds to these Debian packages"
