@@ -1,7 +1,8 @@
 """Reads what Clef wrote into a directory and writes files for Clef to read.  See main_interop.c.
 
 Exit code: 0 good, 1 a check failed, 77 a module is missing (without safetensors all checks are made with the reader and
-writer below, which follow the format's text)."""
+writer below, which follow the format's text).  Where PyTorch is there it makes the model that Clef opens and confirms the
+reference; else NumPy does."""
 import json
 import os
 import struct
@@ -18,6 +19,10 @@ try:
     official = True
 except ImportError:
     official = False
+try:
+    import torch
+except ImportError:
+    torch = None
 
 NAMES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "U8": "u1", "BOOL": "?", "BF16": "<u2"}
 
@@ -70,23 +75,55 @@ def pattern(dtype, shape):
     return (n % 200).astype(dtype).reshape(shape)
 
 
-def lenet(w, x):
-    """PyTorch's layers in float64: conv, relu, pool, conv, relu, pool, three linear."""
-    w = {k: v.astype(np.float64) for k, v in w.items()}
-    convs = sorted((k for k in w if w[k].ndim == 4), key=lambda k: w[k].shape[0])
-    linears = sorted((k for k in w if w[k].ndim == 2), key=lambda k: -w[k].shape[0])
-    x = x.astype(np.float64)
-    for k in convs:
-        x = np.lib.stride_tricks.sliding_window_view(x, w[k].shape[2:], axis=(2, 3))
-        x = np.einsum("ncyxij,ocij->noyx", x, w[k]) + w[k.replace("weight", "bias")][None, :, None, None]
-        x = np.maximum(x, 0)
-        n, c, h, v = x.shape
-        x = x.reshape(n, c, h // 2, 2, v // 2, 2).max(axis=(3, 5))
+# Names and shapes as PyTorch gives them to Sequential(Conv2d(1, 6, 5), ReLU(), MaxPool2d(2), Conv2d(6, 16, 5), ReLU(),
+# MaxPool2d(2), Flatten(), Linear(256, 120), ReLU(), Linear(120, 84), ReLU(), Linear(84, 10)).
+CONVOLUTIONS = {"0": (6, 1, 5, 5), "3": (16, 6, 5, 5)}
+LINEARS = {"7": (120, 256), "9": (84, 120), "11": (10, 84)}
+LENET = {**CONVOLUTIONS, **LINEARS}
+
+
+def products(x, w, b):
+    """b + x·wᵀ, one product after another, as a plain loop in C adds them up."""
+    y = np.zeros(x.shape[:-1] + (len(w),), x.dtype) + b
+    for k in range(x.shape[-1]):
+        y += x[..., k, None] * w[:, k]
+    return y
+
+
+def lenet(w, x, dtype):
+    """The logits, with every product and sum in dtype."""
+    w = {k: v.astype(dtype) for k, v in w.items()}
+    x = x.astype(dtype)
+    for k, shape in CONVOLUTIONS.items():
+        windows = np.lib.stride_tricks.sliding_window_view(x, shape[2:], axis=(2, 3)).transpose(0, 2, 3, 1, 4, 5)
+        windows = windows.reshape(windows.shape[:3] + (-1,))
+        x = np.maximum(products(windows, w[k + ".weight"].reshape(shape[0], -1), w[k + ".bias"]), 0)
+        n, height, width, c = x.shape
+        x = x.reshape(n, height // 2, 2, width // 2, 2, c).max(axis=(2, 4)).transpose(0, 3, 1, 2)
     x = x.reshape(len(x), -1)
-    for i, k in enumerate(linears):
-        x = x @ w[k].T + w[k.replace("weight", "bias")]
-        x = np.maximum(x, 0) if i + 1 < len(linears) else x
+    for k in LINEARS:
+        x = products(x if k == "7" else np.maximum(x, 0), w[k + ".weight"], w[k + ".bias"])
+    assert x.dtype == dtype
     return x
+
+
+def torch_lenet():
+    layers = [torch.nn.Conv2d(1, 6, 5), torch.nn.ReLU(), torch.nn.MaxPool2d(2), torch.nn.Conv2d(6, 16, 5), torch.nn.ReLU(),
+              torch.nn.MaxPool2d(2), torch.nn.Flatten(), torch.nn.Linear(256, 120), torch.nn.ReLU(),
+              torch.nn.Linear(120, 84), torch.nn.ReLU(), torch.nn.Linear(84, 10)]
+    return torch.nn.Sequential(*layers)
+
+
+def logits_of(w, x):
+    """In double precision, and how far a plain run in single precision is from that."""
+    exact, plain = lenet(w, x, np.float64), lenet(w, x, np.float32)
+    if torch:
+        net = torch_lenet().double()
+        net.load_state_dict({k: torch.from_numpy(v.copy()) for k, v in w.items()})
+        with torch.no_grad():
+            theirs = net(torch.from_numpy(x).double()).numpy()
+        check(np.abs(theirs - exact).max() <= 1e-12 * np.abs(exact).max(), "PyTorch's logits in double precision")
+    return exact, np.abs(plain - exact).max()
 
 
 def read_all(d):
@@ -114,13 +151,24 @@ def read_all(d):
 def logits(d):
     x = np.load(os.path.join(d, "x.npy"))
     w = load(os.path.join(d, "lenet.safetensors"))
-    check(len(w) == 10 and sum(v.size for v in w.values()) == 44426, "LeNet's parameters")
-    mine, theirs = lenet(w, x), np.load(os.path.join(d, "logits.npy"))
-    check(np.abs(mine - theirs).max() <= 1e-5 * max(1, np.abs(mine).max()), "logits differ by %g" % np.abs(mine - theirs).max())
-    rng = np.random.default_rng(1)
-    w = {k: (rng.standard_normal(v.shape) * (0.05 if v.ndim > 1 else 0.1)).astype(np.float32) for k, v in w.items()}
+    shapes = {k + ".weight": s for k, s in LENET.items()}
+    shapes.update({k + ".bias": s[:1] for k, s in LENET.items()})
+    check({k: v.shape for k, v in w.items()} == shapes, "LeNet's parameters: %r" % {k: v.shape for k, v in w.items()})
+    exact, plain = logits_of(w, x)
+    off = np.abs(np.load(os.path.join(d, "logits.npy")) - exact).max()
+    print("interop.py: Clef's LeNet: logits off by %.2g, a plain run by %.2g" % (off, plain))
+    check(off <= 2 * plain, "logits of Clef's LeNet")
+    if torch:
+        torch.manual_seed(1)
+        w = {k: v.numpy() for k, v in torch_lenet().state_dict().items()}
+    else:  # PyTorch's own initial values: uniform, by the number of inputs
+        rng = np.random.default_rng(1)
+        bound = {k: 1 / np.sqrt(np.prod(s[1:])) for k, s in LENET.items()}
+        w = {k: rng.uniform(-1, 1, s).astype(np.float32) * np.float32(bound[k.split(".")[0]]) for k, s in shapes.items()}
     save(w, os.path.join(d, "py_lenet.safetensors"), {"format": "pt"})
-    np.save(os.path.join(d, "py_logits.npy"), lenet(w, x))
+    exact, plain = logits_of(w, x)
+    np.save(os.path.join(d, "py_logits.npy"), exact)
+    np.save(os.path.join(d, "py_plain.npy"), np.float64(plain))
 
 
 def write_all(d):
@@ -141,5 +189,5 @@ read_all(sys.argv[1])
 logits(sys.argv[1])
 write_all(sys.argv[1])
 if not official:
-    print("python3 has no module safetensors (pip install safetensors): its own reader was used instead")
+    print("skipped: python3 has no module safetensors (pip install safetensors): a reader of our own was used instead")
     sys.exit(77)

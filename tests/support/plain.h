@@ -1,0 +1,13 @@
+/* plain.h — what plain-main tests share. */
+#ifndef CLEF_TESTS_PLAIN_H
+#define CLEF_TESTS_PLAIN_H
+#include "clef.h"
+#include <stdio.h>
+
+/* The exit code of a test that clef_open gave no context: 77 where there is no device, else 1; says why. */
+static inline int without_context(void) {
+    bool absent = clef_error_status(NULL) == CLEF_NO_DEVICE;
+    printf("%s: %s\n", absent ? "skipped" : "FAILED", clef_error(NULL));
+    return absent ? 77 : 1;
+}
+#endif
