@@ -1,6 +1,7 @@
 /* The data room under sanitizers, as a plain program: mutated files, failing allocations, loaders closed, moved
    and abandoned while their threads work, a fork in between. */
 #include "data_support.h"
+#include "support/plain.h"
 #include <stdatomic.h>
 #include <sys/wait.h>
 
@@ -203,10 +204,7 @@ int main(void) {
     clef_close(clef_open(NULL)); /* what is kept for the process is there from now on */
     long before = atomic_load(&alive);
     clef_context *ctx = clef_open(NULL);
-    if (!ctx) {
-        fprintf(stderr, "skipped: the loaders, as there is no device: %s\n", clef_error(NULL));
-        return clef_error_status(NULL) == CLEF_NO_DEVICE ? 77 : 1;
-    }
+    if (!ctx) return without_context();
     failing_loaders(ctx);
     abandoned_loaders(ctx);
     forked_child(ctx);

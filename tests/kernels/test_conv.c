@@ -156,7 +156,7 @@ Test(conv2d, same_keeps_the_size) {
 }
 
 Test(conv2d, layers_of_residual_networks) {
-    if (small_tests()) cr_skip_test("too long here");
+    if (small_tests()) cr_skip_test("many shapes: not on a slow device (CLEF_TEST_SMALL)");
     check((geometry){2, 64, 8, 8, 64, 3, 3, OPTIONS(.padding = {1, 1})});
     check((geometry){1, 64, 8, 8, 128, 3, 3, OPTIONS(.padding = {1, 1}, .stride = {2, 2})});
     check((geometry){1, 64, 8, 8, 128, 1, 1, OPTIONS(.stride = {2, 2})});

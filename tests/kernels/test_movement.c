@@ -140,7 +140,7 @@ Test(movement, concat_stack_split) {
 }
 
 Test(movement, concat_of_many) {
-    if (test_small()) cr_skip_test("many copies: not under an interpreter");
+    if (test_small()) cr_skip_test("many copies: not on a slow device (CLEF_TEST_SMALL)");
     clef_context *ctx = open_seeded(1);
     enum { N = 300 };
     clef_tensor *all = clef_arange(ctx, 0, N, 1, CLEF_F32), *piece[N];

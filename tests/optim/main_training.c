@@ -1,6 +1,6 @@
 /* Small training runs through every layer, optimizer and schedule, from opening to closing, for the sanitizers.
    Exit 77: no device. */
-#include "clef.h"
+#include "support/plain.h"
 #include <math.h>
 #include <stdio.h>
 
@@ -65,10 +65,7 @@ static void train(clef_context *ctx, int which) {
 
 int main(void) {
     clef_context *ctx = clef_open(NULL);
-    if (!ctx) {
-        bool absent = clef_error_status(NULL) == CLEF_NO_DEVICE;
-        return fprintf(stderr, "%s%s\n", absent ? "skipped: " : "", clef_error(NULL)), absent ? 77 : 1;
-    }
+    if (!ctx) return without_context();
     char text[4096];
     for (int which = 0; which < 5; which++) train(ctx, which);
     check(clef_summary(make_net(ctx), CLEF_SHAPE(1, 1, 8, 8), text, sizeof text) > 0, "summary", ctx);

@@ -9,6 +9,7 @@
 #define _GNU_SOURCE /* RTLD_NEXT */
 #endif
 #include "runtime_support.h"
+#include "support/plain.h"
 #include <dlfcn.h>
 
 /* ---- the N-th call fails ---- */
@@ -269,7 +270,7 @@ int main(void) {
     clef_set_allocator(&(clef_allocator){take, retake, drop, NULL});
     clef_context *ctx = clef_open(NULL); /* the list of devices stays with the process */
     if (!ctx)
-        return printf("skipped: %s\n", clef_error(NULL)), 77;
+        return without_context();
     clef_close(ctx);
     live = ledger = 0;
     bool good = sweep(false, false, &runs) && sweep(false, true, &runs) && sweep(true, false, &runs) &&

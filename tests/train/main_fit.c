@@ -1,4 +1,5 @@
 /* main_fit.c — a short run with everything switched on, as a plain program for the sanitizers. */
+#include "support/plain.h"
 #include "train/train_support.h"
 
 #define CHECK(condition)                                                                     \
@@ -37,7 +38,7 @@ static int run(const char *dir, const char *csv, const char *svg, int64_t epochs
 
 int main(void) {
     char dir[64], csv[128], svg[128];
-    if (clef_device_count() == 0) return fprintf(stderr, "skipped: %s\n", clef_error(NULL)), 77;
+    if (clef_device_count() == 0) return without_context();
     if (!fresh_directory(dir)) return 1;
     snprintf(csv, sizeof csv, "%s/log.csv", dir);
     snprintf(svg, sizeof svg, "%s/confusion.svg", dir);

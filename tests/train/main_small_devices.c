@@ -2,6 +2,7 @@
    device is met by a process of its own, as drivers read their limits once.
    ctest: labels=slow timeout=900 */
 #include "support/persona.h"
+#include "support/plain.h"
 #include <clef.h>
 #include <math.h>
 #include <stdio.h>
@@ -90,7 +91,7 @@ static int child(int device) {
     played = devices[device].persona.name ? &devices[device].persona : NULL;
     clef_context *ctx = clef_open(&(clef_options){.seed = 6});
     if (!ctx)
-        return printf("%s\n", clef_error(NULL)), clef_error_status(NULL) == CLEF_NO_DEVICE ? 77 : 1;
+        return without_context();
     double result[2][RESULTS] = {{0}};
     train(ctx, clef_model_lenet(ctx, CLEF_SHAPE(1, 16, 16), 10), CLEF_SHAPE(BATCH, 1, 16, 16), result[0]);
     train(ctx, residual_net(ctx), CLEF_SHAPE(BATCH, 3, 8, 8), result[1]);
@@ -111,8 +112,12 @@ static int visit(const char *program, int device, double result[2 * RESULTS]) {
     if (!fgets(line, sizeof line, pipe))
         line[0] = 0;
     int status = pclose(pipe);
-    if (status)
-        return printf("%s: %s", devices[device].name, line[0] ? line : "no answer\n"), WEXITSTATUS(status) == 77 ? 77 : 1;
+    if (status) {
+        int absent = device == 0 && WIFEXITED(status) && WEXITSTATUS(status) == 77;
+        if (absent)
+            return printf("%s", line), 77;
+        return printf("FAILED: %s: %s", devices[device].name, line[0] ? line : "no answer\n"), 1;
+    }
     char *at = line;
     for (int i = 0; i < 2 * RESULTS; i++) result[i] = strtod(at, &at);
     return 0;
@@ -138,7 +143,7 @@ int main(int argc, char **argv) {
     double want[2 * RESULTS], have[2 * RESULTS];
     int failed = 0, first = visit(argv[0], 0, want);
     if (first)
-        return printf("%s", first == 77 ? "skipped: no OpenCL device (Debian: pocl-opencl-icd)\n" : "FAILED\n"), first;
+        return first;
     for (int i = 1; i < DEVICES; i++) {
         int status = visit(argv[0], i, have);
         failed += status ? 1 : compare(devices[i].name, have, want);
