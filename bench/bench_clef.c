@@ -5,29 +5,13 @@
    `calls` queued calls that are waited for once), or "skip REASON".  Operands are random, and enough copies of them are used in
    turn that none is still in a cache. */
 #include "clef.h"
+#include "peers/peer.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 static clef_context *ctx;
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* ---- cases ---- */
-
-static double number(const char *line, const char *key, double fallback) {
-    char pattern[32];
-    snprintf(pattern, sizeof pattern, " %s=", key);
-    const char *at = strstr(line, pattern);
-    return at ? strtod(at + strlen(pattern), NULL) : fallback;
-}
 
 static bool word(const char *line, const char *key, char *out, size_t size) {
     char pattern[32];

@@ -1,4 +1,4 @@
-/* peer.h — the protocol of bench/compare.py for peers in C; it stands in bench/bench_clef.c. */
+/* peer.h — the protocol of bench/compare.py for programs in C; what is said stands in bench/bench_clef.c. */
 #ifndef CLEF_BENCH_PEER_H
 #define CLEF_BENCH_PEER_H
 #include <stdio.h>
@@ -6,21 +6,21 @@
 #include <string.h>
 #include <time.h>
 
-static double now(void) {
+static inline double now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static long number(const char *line, const char *key, long fallback) {
+static inline double number(const char *line, const char *key, double fallback) {
     char pattern[32];
     snprintf(pattern, sizeof pattern, " %s=", key);
     const char *at = strstr(line, pattern);
-    return at ? strtol(at + strlen(pattern), NULL, 10) : fallback;
+    return at ? strtod(at + strlen(pattern), NULL) : fallback;
 }
 
 /* Random numbers in [-1,1), never zeros: some processors are faster with those. */
-static float *random_floats(size_t n) {
+static inline float *random_floats(size_t n) {
     float *x = aligned_alloc(64, (n * sizeof *x + 63) / 64 * 64);
     unsigned state = 1;
     for (size_t i = 0; x && i < n; i++) {
@@ -31,13 +31,13 @@ static float *random_floats(size_t n) {
 }
 
 /* Copies that fill 128 MiB, at most 16, so that no operand is still in a cache. */
-static int copies_of(double floats) {
+static inline int copies_of(double floats) {
     double n = (128 << 20) / (4 * floats);
     return n < 1 ? 1 : n > 16 ? 16 : (int)n;
 }
 
 /* Answers every line of standard input; run returns seconds of one call, or a negative number for "not mine". */
-static void serve(const char *name, double (*run)(const char *line)) {
+static inline void serve(const char *name, double (*run)(const char *line)) {
     printf("ready %s\n", name);
     fflush(stdout);
     for (char line[512]; fgets(line, sizeof line, stdin);) {
