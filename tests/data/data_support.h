@@ -8,6 +8,24 @@
 #include <string.h>
 #include <unistd.h>
 
+/* An allocator that counts what is asked of it. */
+static size_t asked;
+static inline void *count_alloc(void *user, size_t n) {
+    (void)user;
+    asked += n;
+    return malloc(n);
+}
+static inline void *count_realloc(void *user, void *old, size_t n) {
+    (void)user;
+    asked += n;
+    return realloc(old, n);
+}
+static inline void count_free(void *user, void *old) {
+    (void)user;
+    free(old);
+}
+static const clef_allocator counting = {count_alloc, count_realloc, count_free, NULL};
+
 /* Bytes to be freed with clef__blob_free. */
 static inline clef__blob blob_of(const void *bytes, size_t size) {
     clef__blob blob = {clef__alloc(size ? size : 1), size};

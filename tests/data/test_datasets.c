@@ -163,7 +163,7 @@ Test(datasets, idx_files_plain_and_gzip) {
         remove_folder(dir);
 #ifndef CLEF_HAVE_ZLIB
         if (gzip) {
-            expect_error(CLEF_UNSUPPORTED, "gunzip");
+            expect_error(ctx, CLEF_UNSUPPORTED, "gunzip");
             return;
         }
 #endif
@@ -186,27 +186,27 @@ Test(datasets, idx_files_that_do_not_fit) {
     write_and_free(dir, "a", idx_file(3, images, 0, 256));
     write_and_free(dir, "b", idx_file(1, (uint32_t[]){5}, 0, 10));
     cr_assert_null(clef_idx(ctx, a, b));
-    expect_error(CLEF_FORMAT, "4 images but 5 labels");
+    expect_error(ctx, CLEF_FORMAT, "4 images but 5 labels");
     cr_assert_null(clef_idx(ctx, b, a));
-    expect_error(CLEF_FORMAT, "swapped");
+    expect_error(ctx, CLEF_FORMAT, "swapped");
     cr_assert_null(clef_idx(ctx, a, "/no/such/file"));
-    expect_error(CLEF_IO, "/no/such/file");
+    expect_error(ctx, CLEF_IO, "/no/such/file");
     cr_assert_null(clef_idx(ctx, a, NULL));
-    expect_error(CLEF_INVALID, "labels is NULL");
+    expect_error(ctx, CLEF_INVALID, "labels is NULL");
     write_and_free(dir, "a", blob_of("not an idx file", 15));
     cr_assert_null(clef_idx(ctx, a, b));
-    expect_error(CLEF_FORMAT, "not an IDX file");
+    expect_error(ctx, CLEF_FORMAT, "not an IDX file");
     remove_folder(dir);
 }
 
 Test(datasets, missing_folders) {
     cr_assert_null(clef_mnist(ctx, "/no/such/folder", CLEF_TEST));
-    expect_error(CLEF_IO, "t10k-images-idx3-ubyte");
+    expect_error(ctx, CLEF_IO, "t10k-images-idx3-ubyte");
     cr_assert_null(clef_cifar10(ctx, "/no/such/folder", CLEF_TEST));
-    expect_error(CLEF_IO, "test_batch.bin");
+    expect_error(ctx, CLEF_IO, "test_batch.bin");
     unsetenv("CLEF_DATA");
     cr_assert_null(clef_mnist(ctx, NULL, CLEF_TRAIN));
-    expect_error(CLEF_INVALID, "CLEF_DATA");
+    expect_error(ctx, CLEF_INVALID, "CLEF_DATA");
 }
 
 Test(datasets, cifar_files) {
@@ -228,7 +228,7 @@ Test(datasets, cifar_files) {
             cr_assert_float_eq(x[p], cifar_pixel((size_t)number[i], (size_t)p) / 255.0, 1e-6);
     }
     cr_assert_null(clef_cifar10(ctx, dir, CLEF_TEST));
-    expect_error(CLEF_FORMAT, "5 bytes");
+    expect_error(ctx, CLEF_FORMAT, "5 bytes");
     remove_folder(dir);
 }
 
@@ -250,19 +250,19 @@ Test(datasets, arrays_are_copied) {
 Test(datasets, wrong_arguments_are_told) {
     float x[4] = {0};
     cr_assert_null(clef_dataset_arrays(ctx, NULL, CLEF_SHAPE(2), NULL, 3));
-    expect_error(CLEF_INVALID, "x is NULL");
+    expect_error(ctx, CLEF_INVALID, "x is NULL");
     cr_assert_null(clef_dataset_arrays(ctx, x, CLEF_SHAPE(2, 0), NULL, 2));
-    expect_error(CLEF_SHAPE, "[2,0]");
+    expect_error(ctx, CLEF_SHAPE, "[2,0]");
     cr_assert_null(clef_dataset_arrays(ctx, x, CLEF_SHAPE(1, 1, 1, 1, 1, 1, 1, 1), NULL, 2));
-    expect_error(CLEF_SHAPE, "rank > 7");
+    expect_error(ctx, CLEF_SHAPE, "rank > 7");
     cr_assert_null(clef_dataset_arrays(ctx, x, CLEF_SHAPE(2), NULL, -1));
-    expect_error(CLEF_SHAPE, "-1 items");
+    expect_error(ctx, CLEF_SHAPE, "-1 items");
     cr_assert_null(clef_dataset_arrays(ctx, x, CLEF_SHAPE(1ll << 40, 1ll << 40), NULL, 1));
-    expect_error(CLEF_SHAPE, "items need");
+    expect_error(ctx, CLEF_SHAPE, "items need");
     cr_assert_null(clef_dataset_pairs(ctx, x, CLEF_SHAPE(2), NULL, CLEF_SHAPE(1), 2));
-    expect_error(CLEF_INVALID, "targets");
+    expect_error(ctx, CLEF_INVALID, "targets");
     cr_assert_null(clef_dataset_callback(ctx, CLEF_SHAPE(2), 3, 2, NULL, NULL));
-    expect_error(CLEF_INVALID, "fetch is NULL");
+    expect_error(ctx, CLEF_INVALID, "fetch is NULL");
 }
 
 static bool third_fails(void *user, int64_t i, float *x, int64_t *y) {
@@ -278,13 +278,13 @@ Test(datasets, callbacks_may_fail) {
     cr_assert_eq(clef_dataset_get(data, 2, &x, &y), CLEF_OK);
     cr_assert(x == 2 && y == 2);
     cr_assert_eq(clef_dataset_get(data, 3, &x, &y), CLEF_IO);
-    expect_error(CLEF_IO, "item 3");
+    expect_error(ctx, CLEF_IO, "item 3");
     cr_assert_eq(clef_dataset_get(data, 5, &x, &y), CLEF_IO); /* class 5 of 5 */
-    expect_error(CLEF_IO, "item 5");
+    expect_error(ctx, CLEF_IO, "item 5");
     cr_assert_eq(clef_dataset_get(data, 8, &x, &y), CLEF_INVALID);
-    expect_error(CLEF_INVALID, "item 8 of 8");
+    expect_error(ctx, CLEF_INVALID, "item 8 of 8");
     cr_assert_eq(clef_dataset_get(data, -1, &x, &y), CLEF_INVALID);
-    expect_error(CLEF_INVALID, "item -1");
+    expect_error(ctx, CLEF_INVALID, "item -1");
 }
 
 Test(datasets, views) {
@@ -295,7 +295,7 @@ Test(datasets, views) {
     cr_assert_eq(clef_dataset_size(data), 360);
     cr_assert_str_eq(clef_dataset_class_name(some, 3), "3");
     cr_assert_null(clef_dataset_take(data, -1));
-    expect_error(CLEF_INVALID, "-1");
+    expect_error(ctx, CLEF_INVALID, "-1");
 }
 
 Test(datasets, null_goes_through) {

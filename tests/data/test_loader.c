@@ -190,7 +190,7 @@ Test(loader, continues_at_the_very_end_of_an_epoch) {
     static const clef_loader_state wrong[] = {{-1, 0, 0}, {0, -1, 0}, {0, 13, 0}, {1ll << 32, 0, 0}};
     for (int i = 0; i < 4; i++) {
         cr_assert_eq(clef_loader_set(loader, wrong[i]), CLEF_INVALID);
-        expect_error(CLEF_INVALID, "no place");
+        expect_error(ctx, CLEF_INVALID, "no place");
     }
 }
 
@@ -291,7 +291,7 @@ Test(loader, a_failed_fetch_is_an_error_at_its_batch) {
         cr_assert_eq(good, 4);
         cr_assert(!b.x && !b.y && b.size == 0);
         cr_assert_not(clef_next(loader, &b), "went on with an error in the context");
-        expect_error(CLEF_IO, "item 17 of batch 4");
+        expect_error(ctx, CLEF_IO, "item 17 of batch 4");
         s.fails_at = -1;
         for (good = 0; clef_next(loader, &b); good++) cr_assert_eq(b.index, 4 + good);
         cr_assert_eq(good, 6);
@@ -357,6 +357,6 @@ Test(loader, wrong_options_are_told) {
                  {digits, {.augment = {.shift = -1}}, "shift"}, {flat, {.augment = {.flip = true}}, "[c,h,w]"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cr_assert_null(clef_loader_open(cases[i].data, &cases[i].o));
-        expect_error(CLEF_INVALID, cases[i].part);
+        expect_error(ctx, CLEF_INVALID, cases[i].part);
     }
 }

@@ -135,25 +135,8 @@ Test(gzip, stops_at_the_length_that_the_header_promises) {
     clef__blob_free(&packed);
 }
 
-/* Counts what the parsers ask for. */
-static size_t asked;
-static void *count_alloc(void *user, size_t n) {
-    (void)user;
-    asked += n;
-    return malloc(n);
-}
-static void *count_realloc(void *user, void *old, size_t n) {
-    (void)user;
-    asked += n;
-    return realloc(old, n);
-}
-static void count_free(void *user, void *old) {
-    (void)user;
-    free(old);
-}
-
 Test(gzip, memory_follows_the_file_and_not_its_claims) {
-    clef_set_allocator(&(clef_allocator){count_alloc, count_realloc, count_free, NULL});
+    clef_set_allocator(&counting);
     uint8_t claim[] = {0, 0, 8, 3, 0, 0x40, 0, 0, 0, 0, 0, 0x40, 0, 0, 0, 0x40}; /* 16 GiB in 16 bytes */
     clef__blob plain = blob_of(claim, sizeof claim), packed = gzip_stored(&plain);
     clef__why why = {0};

@@ -8,27 +8,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv);
 size_t LLVMFuzzerMutate(uint8_t *bytes, size_t size, size_t room);
 size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t size, size_t room, unsigned seed);
 
-static size_t asked;
-
-static void *count_alloc(void *user, size_t n) {
-    (void)user;
-    asked += n;
-    return malloc(n);
-}
-
-static void *count_realloc(void *user, void *old, size_t n) {
-    (void)user;
-    asked += n;
-    return realloc(old, n);
-}
-
-static void count_free(void *user, void *old) {
-    (void)user;
-    free(old);
-}
-
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
-    static const clef_allocator counting = {count_alloc, count_realloc, count_free, NULL};
     (void)argc, (void)argv;
     clef_set_allocator(&counting);
     return 0;

@@ -1,16 +1,9 @@
 /* The tape: what gets a gradient, how gradients add up, second order, and what is refused. */
-#include "clef.h"
-
-#include <criterion/criterion.h>
-#include <math.h>
-#include <string.h>
+#include "support/device.h"
 
 static clef_context *ctx;
 
-static void open_device(void) {
-    ctx = clef_open(NULL);
-    cr_assert(ctx, "%s", clef_error(NULL));
-}
+static void open_device(void) { ctx = open_seeded(0); }
 static void close_device(void) {
     cr_assert_str_empty(clef_error(ctx));
     clef_close(ctx);

@@ -1,7 +1,7 @@
 /* Checkpoints: what is resumed equals what was never interrupted, and a bad file changes nothing. */
+#include "support/device.h"
 #include "support/io_files.h"
 #include "training.h"
-#include <criterion/criterion.h>
 
 static char dir[512];
 
@@ -18,13 +18,6 @@ static void expect_same(const training *a, const training *b) {
     cr_expect_arr_eq(x, y, n);
     free(x);
     free(y);
-}
-
-static void expect_error(clef_context *ctx, clef_status status, const char *said) {
-    cr_expect_eq(clef_error_status(ctx), status, "%s: %s", clef_status_name(clef_error_status(ctx)),
-                 clef_error(ctx));
-    cr_expect(strstr(clef_error(ctx), said) != NULL, "\"%s\" is not in \"%s\"", said, clef_error(ctx));
-    clef_clear_error(ctx);
 }
 
 Test(checkpoint, resuming_is_exact) {

@@ -1,21 +1,5 @@
 /* Modules to files and back: names, shapes, dtypes; a misfit changes nothing. */
-#include "clef.h"
-#include "support/io_files.h"
-#include <criterion/criterion.h>
-
-static clef_context *ctx;
-static char dir[512];
-
-static void setup(void) {
-    ctx = clef_open(NULL);
-    cr_assert_not_null(ctx, "%s", clef_error(NULL));
-    snprintf(dir, sizeof dir, "%s", io_scratch());
-}
-
-static void teardown(void) {
-    clef_close(ctx);
-    io_remove(dir);
-}
+#include "io_context.h"
 
 TestSuite(model, .init = setup, .fini = teardown, .timeout = 120);
 

@@ -1,31 +1,7 @@
 /* Tensors on a device to safetensors files and back, through the public functions. */
-#include "clef.h"
-#include "support/io_files.h"
-#include <criterion/criterion.h>
-
-static clef_context *ctx;
-static char dir[512];
-
-static void setup(void) {
-    ctx = clef_open(NULL);
-    cr_assert_not_null(ctx, "%s", clef_error(NULL));
-    snprintf(dir, sizeof dir, "%s", io_scratch());
-}
-
-static void teardown(void) {
-    clef_close(ctx);
-    io_remove(dir);
-}
+#include "io_context.h"
 
 TestSuite(safetensors, .init = setup, .fini = teardown, .timeout = 120);
-
-static void expect_error(clef_status status, const char *said) {
-    cr_expect_eq(clef_error_status(ctx), status, "%s: %s", clef_status_name(clef_error_status(ctx)),
-                 clef_error(ctx));
-    cr_expect(strstr(clef_error(ctx), said) != NULL, "\"%s\" is not in \"%s\"", said, clef_error(ctx));
-    cr_expect_null(strchr(clef_error(ctx), '\n'));
-    clef_clear_error(ctx);
-}
 
 Test(safetensors, every_dtype_comes_back_bit_for_bit) {
     static const clef_dtype dtypes[] = {CLEF_F32, CLEF_F16, CLEF_BF16, CLEF_I32,
@@ -119,25 +95,25 @@ Test(safetensors, errors_are_one_line_and_lose_nothing) {
     clef_named_tensor tensors[] = {{"a", clef_zeros(ctx, CLEF_SHAPE(4), CLEF_F32), false}, {"b", NULL, false}};
     cr_assert_eq(clef_safetensors_write(ctx, path, tensors, 1, NULL), CLEF_OK, "%s", clef_error(ctx));
     cr_expect_eq(clef_safetensors_write(ctx, path, tensors, 2, NULL), CLEF_INVALID);
-    expect_error(CLEF_INVALID, "safetensors_write: ");
+    expect_error(ctx, CLEF_INVALID, "safetensors_write: ");
     cr_expect_eq(clef_safetensors_write(ctx, NULL, tensors, 1, NULL), CLEF_INVALID);
-    expect_error(CLEF_INVALID, "no path");
+    expect_error(ctx, CLEF_INVALID, "no path");
     cr_expect_eq(clef_safetensors_write(ctx, io_path(dir, "none/x"), tensors, 1, NULL), CLEF_IO);
-    expect_error(CLEF_IO, "No such file");
+    expect_error(ctx, CLEF_IO, "No such file");
     cr_expect_null(clef_safetensors_open(ctx, io_path(dir, "none")));
-    expect_error(CLEF_IO, "No such file");
+    expect_error(ctx, CLEF_IO, "No such file");
     cr_expect_null(clef_safetensors_open(ctx, NULL));
-    expect_error(CLEF_INVALID, "no path");
+    expect_error(ctx, CLEF_INVALID, "no path");
     cr_expect_null(clef_safetensors_open(NULL, path));
     clef_safetensors *file = clef_safetensors_open(ctx, path);
     cr_assert_not_null(file, "%s", clef_error(ctx));
     cr_expect_null(clef_safetensors_tensor(file, 1));
-    expect_error(CLEF_INVALID, "tensor 1 was asked for, but it has 1");
+    expect_error(ctx, CLEF_INVALID, "tensor 1 was asked for, but it has 1");
     cr_expect_null(clef_safetensors_name(file, -1));
     cr_expect_null(clef_safetensors_tensor(NULL, 0));
     io_bytes bytes = io_slurp(path);
     io_spit(io_path(dir, "cut"), bytes.data, bytes.size - 1);
     cr_expect_null(clef_safetensors_open(ctx, io_path(dir, "cut")));
-    expect_error(CLEF_FORMAT, "outside the file's data");
+    expect_error(ctx, CLEF_FORMAT, "outside the file's data");
     free(bytes.data);
 }

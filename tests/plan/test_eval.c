@@ -1,17 +1,10 @@
 /* Lazy evaluation on a device: what runs, what is replayed, what is kept, what is overwritten. */
-#include "clef.h"
 #include "graph/graph.h"
-
-#include <criterion/criterion.h>
-#include <math.h>
-#include <string.h>
+#include "support/device.h"
 
 static clef_context *ctx;
 
-static void open_device(void) {
-    ctx = clef_open(NULL);
-    cr_assert(ctx, "%s", clef_error(NULL));
-}
+static void open_device(void) { ctx = open_seeded(0); }
 static void close_device(void) {
     cr_assert_str_empty(clef_error(ctx));
     clef_close(ctx);
