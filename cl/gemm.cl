@@ -4,7 +4,8 @@
    accumulator each, so that they stay in registers.  A is read by address: rows in three levels (m1, m2, m3), k in three
    levels (k1, k2, k3) with any strides, so an image needs no im2col.  B is a row of NV·W lanes per k, `ldb` apart: packed
    panels (pack.cl), or a row-major matrix as it lies.  Rows beyond M repeat the last one and are not stored; no branch
-   stands in the k loop.  With splits > 1 each split sums its own run of k into its own C.
+   stands in the k loop.  With splits > 1 each split sums its own run of k into its own C.  A long k goes in blocks, all tiles
+   of a work-item for each, so that what a block reads of A and B stays in a cache; C gathers the blocks' sums.
 
    Knobs: MR, NV, W; IN: f32, f64, i32 or i64, what A and B are and sums are made in; OUT: storage of C and bias. */
 #ifndef IN
@@ -84,59 +85,63 @@ __kernel void gemm(__global const MEMORY(IN) *restrict a_base, long a_offset, __
                    __global const MEMORY(OUT) *restrict bias, long bias_offset, int has_bias, long bias_z, int M, int N, int K,
                    int m2, int m3, long am1, long am2, long am3, long cm1, long cm2, long cm3, long cn, int k2, int k3,
                    long ak1, long ak2, long ak3, int direct, long ldb, long panel_stride, int z2, long az1, long az2,
-                   long bz1, long bz2, long cz1, long cz2, int splits, int segments, long cs, int tiles, int panels) {
+                   long bz1, long bz2, long cz1, long cz2, int splits, int segments, int block, long cs, int tiles, int panels) {
     int z = (int)get_global_id(2);
     int split = z % splits;
     z /= splits;
     __global const MEMORY(IN) *a = a_base + a_offset + z / z2 * az1 + z % z2 * az2;
     __global const MEMORY(IN) *b = b_base + b_offset + z / z2 * bz1 + z % z2 * bz2;
     __global MEMORY(OUT) *c = c_base + c_offset + z / z2 * cz1 + z % z2 * cz2 + split * cs;
-    int first = split * segments, first1 = first / k2, first2 = first % k2; /* this split's part of the runs of k3 */
-    int k_begin = min(first * k3, K), k_end = min((first + segments) * k3, K);
+    int first = split * segments, last = min(first + segments, (K + k3 - 1) / k3); /* this split's runs of k3 */
     steps s = {m2, m3, am3, am2, am1, cm3, cm2, cm1};
     int panel_end = min(((int)get_global_id(0) + 1) * panels, (N + NR - 1) / NR);
     int m_begin = (int)get_global_id(1) * tiles * MR, m_end = min(m_begin + tiles * MR, M);
 
     PLAIN_LOOP
-    for (int panel = (int)get_global_id(0) * panels; panel < panel_end; panel++) {
-        /* A matrix read as it lies must not be read past its end: the last panel moves back and leaves out `skip`. */
-        int n = direct ? min(panel * NR, N - NR) : panel * NR;
-        int skip = panel * NR - n;
-        __global const MEMORY(IN) *b_panel = b + (direct ? (long)n : panel * panel_stride) + k_begin * ldb;
-#define NOTHING(i, j) V start##j = (V)(0);
-        COLUMNS(NOTHING, 0)
-        if (has_bias) {
-            __global const MEMORY(OUT) *bias_row = bias + bias_offset + z % z2 * bias_z;
-            S lane[NR];
-            PLAIN_LOOP
-            for (int j = 0; j < NR; j++) lane[j] = n + j < N ? LOAD(OUT, 1, bias_row, n + j) : 0;
-#define FROM_BIAS(i, j) start##j = LOAD(IN, W, lane, j * W);
-            COLUMNS(FROM_BIAS, 0)
-        }
-        row r = row_at(m_begin, s);
+    for (int begin = first; begin < last; begin += block) {
+        int begin1 = begin / k2, begin2 = begin % k2;
+        int k_begin = begin * k3, k_end = min(min(begin + block, last) * k3, K);
+        bool again = begin > first; /* what earlier blocks summed is in C */
         PLAIN_LOOP
-        for (int m = m_begin; m < m_end; m += MR) {
-            int left = min(m_end - m, MR);
-            long a_row[MR], c_row[MR];
-            PLAIN_LOOP
-            for (int i = 0; i < MR; i++) {
-                a_row[i] = r.a;
-                c_row[i] = r.c;
-                if (i + 1 < left) r = to_next(r, s);
+        for (int panel = (int)get_global_id(0) * panels; panel < panel_end; panel++) {
+            /* A matrix read as it lies must not be read past its end: the last panel moves back and leaves out `skip`. */
+            int n = direct ? min(panel * NR, N - NR) : panel * NR;
+            int skip = panel * NR - n;
+            __global const MEMORY(IN) *b_panel = b + (direct ? (long)n : panel * panel_stride) + k_begin * ldb;
+#define NOTHING(i, j) V start##j = (V)(0);
+            COLUMNS(NOTHING, 0)
+            if (has_bias && !again) {
+                __global const MEMORY(OUT) *bias_row = bias + bias_offset + z % z2 * bias_z;
+                S lane[NR];
+                PLAIN_LOOP
+                for (int j = 0; j < NR; j++) lane[j] = n + j < N ? LOAD(OUT, 1, bias_row, n + j) : 0;
+#define FROM_BIAS(i, j) start##j = LOAD(IN, W, lane, j * W);
+                COLUMNS(FROM_BIAS, 0)
             }
-            r = to_next(r, s);
+            row r = row_at(m_begin, s);
+            PLAIN_LOOP
+            for (int m = m_begin; m < m_end; m += MR) {
+                int left = min(m_end - m, MR);
+                long a_row[MR], c_row[MR];
+                PLAIN_LOOP
+                for (int i = 0; i < MR; i++) {
+                    a_row[i] = r.a;
+                    c_row[i] = r.c;
+                    if (i + 1 < left) r = to_next(r, s);
+                }
+                r = to_next(r, s);
 #define ADDRESS(i) __global const MEMORY(IN) *a##i = a + a_row[i];
-            ROWS(ADDRESS)
+                ROWS(ADDRESS)
 #define START(i, j) V c##i##_##j = start##j;
 #define START_ROW(i) COLUMNS(START, i)
-            ROWS(START_ROW)
+                ROWS(START_ROW)
 
-            __global const MEMORY(IN) *bp = b_panel;
-            int s1 = first1, s2 = first2;
-            PLAIN_LOOP
-            for (int k = k_begin; k < k_end; k += k3) {
-                long at = s1 * ak1 + s2 * ak2;
-                int run = min(k3, k_end - k), i = 0;
+                __global const MEMORY(IN) *bp = b_panel;
+                int s1 = begin1, s2 = begin2;
+                PLAIN_LOOP
+                for (int k = k_begin; k < k_end; k += k3) {
+                    long at = s1 * ak1 + s2 * ak2;
+                    int run = min(k3, k_end - k), i = 0;
 #define FETCH(i, j) V b##j = LOAD(IN, W, bp, j * W);
 #define MULTIPLY(i, j) c##i##_##j = FMA((V)(x), b##j, c##i##_##j);
 #define STEP_ROW(i)                                                                                    \
@@ -152,41 +157,49 @@ __kernel void gemm(__global const MEMORY(IN) *restrict a_base, long a_offset, __
         at += ak3;                                                                                     \
     }
 #if NV > 1
-                PLAIN_LOOP
-                for (; i + 2 <= run; i += 2) {
-                    STEP STEP
-                }
+                    PLAIN_LOOP
+                    for (; i + 2 <= run; i += 2) {
+                        STEP STEP
+                    }
 #endif
-                PLAIN_LOOP
-                for (; i < run; i++) STEP
-                if (++s2 == k2) {
-                    s2 = 0;
-                    s1++;
+                    PLAIN_LOOP
+                    for (; i < run; i++) STEP
+                    if (++s2 == k2) {
+                        s2 = 0;
+                        s1++;
+                    }
                 }
-            }
 
-            __global MEMORY(OUT) *corner = c + n * cn;
-            if (cn == 1 && skip == 0 && n + NR <= N) {
+                __global MEMORY(OUT) *corner = c + n * cn;
+                if (cn == 1 && skip == 0 && n + NR <= N) {
+#define ADD(i, j) c##i##_##j += LOAD(OUT, W, corner + c_row[i], j * W);
+#define ADD_ROW(i) COLUMNS(ADD, i)
+                    if (again) {
+                        ROWS(ADD_ROW)
+                    }
 #define PUT(i, j) STORE(OUT, W, corner + c_row[i], j * W, c##i##_##j);
 #define PUT_ROW(i)                                                                                     \
     if (i < left) {                                                                                    \
         COLUMNS(PUT, i)                                                                                \
     }
-                ROWS(PUT_ROW)
-            } else {
-                S tile[MR * NR];
+                    ROWS(PUT_ROW)
+                } else {
+                    S tile[MR * NR];
 #define SPILL(i, j) STORE(IN, W, tile, i * NR + j * W, c##i##_##j);
 #define SPILL_ROW(i) COLUMNS(SPILL, i)
-                ROWS(SPILL_ROW)
-                int end = min(NR, N - n);
-                PLAIN_LOOP
-                for (int i = 0; i < left; i++) {
-                    __global MEMORY(OUT) *to = corner + c_row[i];
-                    int j = skip;
+                    ROWS(SPILL_ROW)
+                    int end = min(NR, N - n);
                     PLAIN_LOOP
-                    for (; cn == 1 && j + 4 <= end; j += 4) STORE(OUT, 4, to, j, LOAD(IN, 4, tile, i * NR + j));
-                    PLAIN_LOOP
-                    for (; j < end; j++) STORE(OUT, 1, to, j * cn, tile[i * NR + j]);
+                    for (int i = 0; i < left; i++) {
+                        __global MEMORY(OUT) *to = corner + c_row[i];
+                        int j = skip;
+                        PLAIN_LOOP
+                        for (int e = skip; again && e < end; e++) tile[i * NR + e] += LOAD(OUT, 1, to, e * cn);
+                        PLAIN_LOOP
+                        for (; cn == 1 && j + 4 <= end; j += 4) STORE(OUT, 4, to, j, LOAD(IN, 4, tile, i * NR + j));
+                        PLAIN_LOOP
+                        for (; j < end; j++) STORE(OUT, 1, to, j * cn, tile[i * NR + j]);
+                    }
                 }
             }
         }

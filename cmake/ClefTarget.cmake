@@ -67,7 +67,7 @@ endfunction()
 
 function(clef_bench source)
   get_filename_component(name ${source} NAME_WE)
-  clef_program(bench_${name} ${source} bench)
+  clef_program(${name} ${source} bench)
 endfunction()
 
 # Environment, skip code, label and timeout of a test.  A source may say more about itself in a comment line

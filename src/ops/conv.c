@@ -119,18 +119,21 @@ static void lower_conv2d(clef__lowering *l) {
     clef__gemm_lower(l, g);
 }
 
+/* The gradient lies as the product makes it and as the forward product reads filters, which take over this order. */
+static const int filters_last[4] = {2, 3, 1, 0};
+
 static void lower_backward_weight(clef__lowering *l) {
     const geometry *a = geometry_of(l);
-    clef__operand dy = clef__lower_in(l, 1), dw = clef__lower_out(l, NULL);
+    clef__operand dy = clef__lower_in(l, 1), dw = clef__lower_out(l, filters_last);
     clef__image x = clef__image_padded(l, 0, clef__gemm_type(dy.dtype), a->before, a->after);
-    int64_t filters = dw.dim[0] / a->groups, channels = dw.dim[1], taps = dw.dim[2] * dw.dim[3];
+    int64_t filters = dw.dim[0] / a->groups, channels = dw.dim[1];
     clef__gemm g = {
         .m = {dw.dim[2], dw.dim[3], channels}, .k = {dy.dim[0], dy.dim[2], dy.dim[3]}, .z = {1, a->groups}, .n = filters,
         .a = x.data, .b = dy, .c = dw,
         .a_m = {a->dilation[0] * x.sh, a->dilation[1] * x.sw, 1}, .a_k = {x.sn, a->stride[0] * x.sh, a->stride[1] * x.sw},
         .a_z = {0, channels},
         .b_k = {dy.stride[0], dy.stride[2], dy.stride[3]}, .b_n = dy.stride[1], .b_z = {0, filters * dy.stride[1]},
-        .c_m = {dw.dim[3], 1, taps}, .c_n = channels * taps, .c_z = {0, filters * channels * taps}, .overlapping = true,
+        .c_m = {dw.stride[2], dw.stride[3], dw.stride[1]}, .c_n = dw.stride[0], .c_z = {0, filters * dw.stride[0]}, .overlapping = true,
     };
     clef__gemm_lower(l, g);
 }

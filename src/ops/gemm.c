@@ -3,7 +3,8 @@
 #include <string.h>
 
 enum {
-    LONGEST_K = 4608,      /* a panel of B of this many rows still lies in a second-level cache */
+    LONGEST_K = 4608,      /* longer sums are cut into splits or blocks, for accuracy too */
+    BLOCK_K = 1024,        /* so much of A and B stays in a second-level cache while a work-item's tiles use it */
     SHORTEST_SPLIT = 128,  /* fewer products than this do not pay the second pass of a split */
     ITEM_FLOPS = 8000000,  /* a work-item's share on a CPU: long against its start, short against the whole */
     PAGE_FLOATS = 1024     /* rows this far apart (or a multiple) fall into the same set of a first-level cache */
@@ -15,7 +16,7 @@ typedef struct tiling {
     int64_t m, k, panels, row_tiles, batch;
     bool direct;              /* B is read as it lies */
     int64_t ldb, panel_stride;
-    int64_t splits, segments;
+    int64_t splits, segments, block; /* the last two in runs of k[2] */
     int64_t tiles_per_item, panels_per_item;
 } tiling;
 
@@ -91,19 +92,24 @@ static void choose_direct(const clef__gemm *g, clef_dtype type, tiling *t) {
 
 static int64_t units(const clef__lowering *l) { return larger(clef__lower_device(l)->compute_units, 1); }
 
-/* Cuts k into splits, each a whole number of runs of k[2]; a k of one run is cut into equal ones first. */
+/* Cuts k into splits, for work-items of their own, or into blocks that a work-item goes through one after the other.  Either
+   is a whole number of runs of k[2]; a k of one run is cut into equal ones first. */
 static void choose_splits(const clef__lowering *l, clef__gemm *g, tiling *t) {
-    int64_t items = t->panels * t->row_tiles * t->batch, want = units(l) * clef__lower_profile(l)->items_per_unit;
-    int64_t splits = ceil_div(t->k, LONGEST_K);
-    if (items < want) splits = larger(splits, smaller(ceil_div(want, items), t->k / SHORTEST_SPLIT));
-    int64_t runs = g->k[0] * g->k[1];
-    if (splits > 1 && runs == 1) {
-        g->k[2] = ceil_div(ceil_div(t->k, splits), 4) * 4;
+    const clef__profile *profile = clef__lower_profile(l);
+    int64_t tiles = t->panels * t->row_tiles * t->batch, want = units(l) * profile->items_per_unit;
+    bool in_blocks = profile->wide_items && clef__gemm_type(g->c.dtype) == g->c.dtype && tiles >= 4 * want;
+    int64_t blocks = in_blocks && t->k >= 2 * BLOCK_K ? ceil_div(t->k, BLOCK_K) : 1;
+    int64_t splits = in_blocks ? 1 : ceil_div(t->k, LONGEST_K);
+    if (tiles < want) splits = larger(splits, smaller(ceil_div(want, tiles), t->k / SHORTEST_SPLIT));
+    int64_t runs = g->k[0] * g->k[1], pieces = larger(splits, blocks);
+    if (pieces > 1 && runs == 1) {
+        g->k[2] = ceil_div(ceil_div(t->k, pieces), 4) * 4;
         g->a_k[1] = g->k[2] * g->a_k[2];
         g->k[1] = runs = ceil_div(t->k, g->k[2]);
     }
     t->segments = ceil_div(runs, larger(splits, 1));
     t->splits = ceil_div(runs, t->segments);
+    t->block = ceil_div(t->segments, blocks);
 }
 
 static void choose_grid(const clef__lowering *l, tiling *t) {
@@ -113,6 +119,7 @@ static void choose_grid(const clef__lowering *l, tiling *t) {
     int64_t tiles = t->row_tiles * t->panels * t->batch * t->splits;
     int64_t flops = 2 * t->rows * t->vectors * t->width * larger(t->k / t->splits, 1);
     int64_t share = smaller(larger(ITEM_FLOPS / flops, 1), larger(tiles / (units(l) * profile->items_per_unit), 1));
+    if (t->block < t->segments) share = larger(tiles / (units(l) * profile->items_per_unit), 1);
     t->tiles_per_item = smaller(share, t->row_tiles);
     t->panels_per_item = smaller(larger(share / t->row_tiles, 1), t->panels);
 }
@@ -222,6 +229,7 @@ static void multiply(clef__lowering *l, const clef__gemm *g, const tiling *t, cl
     for (int i = 0; i < 2; i++) clef__launch_long(l, g->c_z[i]);
     clef__launch_int(l, (int32_t)t->splits);
     clef__launch_int(l, (int32_t)t->segments);
+    clef__launch_int(l, (int32_t)t->block);
     clef__launch_long(l, split_stride);
     clef__launch_int(l, (int32_t)t->tiles_per_item);
     clef__launch_int(l, (int32_t)t->panels_per_item);

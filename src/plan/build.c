@@ -62,14 +62,18 @@ static bool seen_outside(const clef__graph_view *g, int item, int group) {
     return false;
 }
 
-/* The memory order of the results: that of a leaf that may be overwritten, else of the first operand that is whole and dense. */
+/* The memory order of the results: of what this plan made (a kernel chose it, and leaves that are updated take it over for
+   the steps to come), else of a leaf that may be overwritten, else of the first operand that is whole and dense. */
 static const int *choose_order(const clef__lowering *l, const clef__pointwise *p, int *order) {
-    int found = -1;
+    int found = -1, best = -1;
     for (int i = 0; !l->failed && i < p->n_operands; i++) {
         const clef__pw_operand *x = &p->operand[i];
         if (x->constant || !clef__dense_order(&x->x, order)) continue;
-        if (found < 0 || l->plan->value[x->x.value].donatable) found = i;
-        if (l->plan->value[x->x.value].donatable) break;
+        const clef__value *value = &l->plan->value[x->x.value];
+        int rank = value->home != CLEF__LEAF_VALUE ? 2 : value->donatable;
+        if (rank <= best) continue;
+        best = rank;
+        found = i;
     }
     return found >= 0 && clef__dense_order(&p->operand[found].x, order) ? order : NULL;
 }
