@@ -7,7 +7,8 @@
    stands in the k loop.  With splits > 1 each split sums its own run of k into its own C.  A long k goes in blocks, all tiles
    of a work-item for each, so that what a block reads of A and B stays in a cache; C gathers the blocks' sums.
 
-   Knobs: MR, NV, W; IN: f32, f64, i32 or i64, what A and B are and sums are made in; OUT: storage of C and bias. */
+   Knobs: MR, NV, W; UNIT: the rows of a tile follow one another in A, so that one address serves them all;
+   IN: f32, f64, i32 or i64, what A and B are and sums are made in; OUT: storage of C and bias. */
 #ifndef IN
 #define IN f32
 #endif
@@ -19,6 +20,9 @@
 #endif
 #ifndef NV
 #define NV 1
+#endif
+#ifndef UNIT
+#define UNIT 0
 #endif
 #ifndef W
 #define W 4
@@ -144,9 +148,14 @@ __kernel void gemm(__global const MEMORY(IN) *restrict a_base, long a_offset, __
                     int run = min(k3, k_end - k), i = 0;
 #define FETCH(i, j) V b##j = LOAD(IN, W, bp, j * W);
 #define MULTIPLY(i, j) c##i##_##j = FMA((V)(x), b##j, c##i##_##j);
+#if UNIT
+#define A_AT(i) a0[at + i]
+#else
+#define A_AT(i) a##i[at]
+#endif
 #define STEP_ROW(i)                                                                                    \
     {                                                                                                  \
-        S x = a##i[at];                                                                                \
+        S x = A_AT(i);                                                                                 \
         COLUMNS(MULTIPLY, i)                                                                           \
     }
 #define STEP                                                                                           \

@@ -3,7 +3,7 @@
 #include <string.h>
 
 enum {
-    LONGEST_K = 4608,      /* longer sums are cut into splits or blocks, for accuracy too */
+    LONGEST_K = 4608,      /* longer sums that cannot go in blocks are split */
     BLOCK_K = 1024,        /* so much of A and B stays in a second-level cache while a work-item's tiles use it */
     SHORTEST_SPLIT = 128,  /* fewer products than this do not pay the second pass of a split */
     ITEM_FLOPS = 8000000,  /* a work-item's share on a CPU: long against its start, short against the whole */
@@ -15,6 +15,7 @@ typedef struct tiling {
     int rows, vectors, width; /* of a register tile */
     int64_t m, k, panels, row_tiles, batch;
     bool direct;              /* B is read as it lies */
+    bool unit;                /* the rows of a tile follow one another in A */
     int64_t ldb, panel_stride;
     int64_t splits, segments, block; /* the last two in runs of k[2] */
     int64_t tiles_per_item, panels_per_item;
@@ -92,24 +93,32 @@ static void choose_direct(const clef__gemm *g, clef_dtype type, tiling *t) {
 
 static int64_t units(const clef__lowering *l) { return larger(clef__lower_device(l)->compute_units, 1); }
 
-/* Cuts k into splits, for work-items of their own, or into blocks that a work-item goes through one after the other.  Either
-   is a whole number of runs of k[2]; a k of one run is cut into equal ones first. */
-static void choose_splits(const clef__lowering *l, clef__gemm *g, tiling *t) {
+/* How often k is split: until every unit has work; or, where rows share elements and C is small beside A and B, so that each
+   of these is read by one work-item alone; or as a long sum that cannot go in blocks. */
+static int64_t count_splits(const clef__lowering *l, const clef__gemm *g, const tiling *t) {
     const clef__profile *profile = clef__lower_profile(l);
-    int64_t tiles = t->panels * t->row_tiles * t->batch, want = units(l) * profile->items_per_unit;
-    bool in_blocks = profile->wide_items && clef__gemm_type(g->c.dtype) == g->c.dtype && tiles >= 4 * want;
-    int64_t blocks = in_blocks && t->k >= 2 * BLOCK_K ? ceil_div(t->k, BLOCK_K) : 1;
-    int64_t splits = in_blocks ? 1 : ceil_div(t->k, LONGEST_K);
-    if (tiles < want) splits = larger(splits, smaller(ceil_div(want, tiles), t->k / SHORTEST_SPLIT));
-    int64_t runs = g->k[0] * g->k[1], pieces = larger(splits, blocks);
+    int64_t tiles = t->panels * t->row_tiles * t->batch, want = units(l) * profile->items_per_unit, splits = 1;
+    if (tiles < want) splits = smaller(ceil_div(want, tiles), t->k / SHORTEST_SPLIT);
+    if (profile->wide_items && g->overlapping)
+        splits = larger(splits, smaller(want, t->k * (g->n + g->m[2]) / (2 * t->m * g->n)));
+    bool blocks = profile->wide_items && (splits > 1 || clef__gemm_type(g->c.dtype) == g->c.dtype);
+    return larger(splits, blocks ? 1 : ceil_div(t->k, LONGEST_K));
+}
+
+/* Cuts k into splits, for work-items of their own, and these into blocks that a work-item goes through one after the other.
+   Either is a whole number of runs of k[2]; a k of one run is cut into equal ones first. */
+static void choose_splits(const clef__lowering *l, clef__gemm *g, tiling *t) {
+    int64_t splits = larger(count_splits(l, g, t), 1), each = ceil_div(t->k, splits);
+    bool blocks = clef__lower_profile(l)->wide_items && (splits > 1 || clef__gemm_type(g->c.dtype) == g->c.dtype);
+    int64_t pieces = splits * (blocks && each >= 2 * BLOCK_K ? ceil_div(each, BLOCK_K) : 1), runs = g->k[0] * g->k[1];
     if (pieces > 1 && runs == 1) {
         g->k[2] = ceil_div(ceil_div(t->k, pieces), 4) * 4;
         g->a_k[1] = g->k[2] * g->a_k[2];
         g->k[1] = runs = ceil_div(t->k, g->k[2]);
     }
-    t->segments = ceil_div(runs, larger(splits, 1));
+    t->segments = ceil_div(runs, splits);
     t->splits = ceil_div(runs, t->segments);
-    t->block = ceil_div(t->segments, blocks);
+    t->block = larger(t->segments * splits / pieces, 1);
 }
 
 static void choose_grid(const clef__lowering *l, tiling *t) {
@@ -206,6 +215,7 @@ static void multiply(clef__lowering *l, const clef__gemm *g, const tiling *t, cl
     clef__launch_define(l, "MR", "%d", t->rows);
     clef__launch_define(l, "NV", "%d", t->vectors);
     clef__launch_define(l, "W", "%d", t->width);
+    clef__launch_define(l, "UNIT", "%d", t->unit);
     define_types(l, type, g->c.dtype);
     clef__launch_tensor(l, g->a, false);
     clef__launch_tensor(l, g->b, false);
@@ -315,6 +325,7 @@ void clef__gemm_lower(clef__lowering *l, clef__gemm g) {
     memcpy(same, g.a_k, sizeof same);
     merge_levels(g.k, g.a_k, same);
     maybe_pack_a(l, &g, &t, type);
+    t.unit = g.a_m[2] == 1 && g.m[2] % t.rows == 0;
     choose_splits(l, &g, &t);
     choose_grid(l, &t);
     if (t.splits == 1) multiply(l, &g, &t, type, 0);

@@ -61,6 +61,8 @@ Test(matmul, long_sums_are_cut_and_added) {
     check_exact(30, 20, 20000, false, false, CLEF_F32, 4);
     check_exact(3, 5, 9999, true, true, CLEF_F32, 4);
     check_exact(50, 70, 9217, false, true, CLEF_F32, 4);
+    check_exact(300, 150, 4099, false, false, CLEF_F32, 4); /* enough tiles to go in blocks instead */
+    check_exact(300, 150, 4099, true, false, CLEF_F16, 1);
 }
 
 /* Sizes of real networks, wrapped into what a plain loop can check. */
