@@ -64,14 +64,14 @@ clef_tensor *clef_to(clef_tensor *x, clef_dtype dtype) {
 
 bool clef__is_fraction(double value) { return isnan(value) || (isfinite(value) && value != trunc(value)); }
 
-static double saturated(clef_dtype dtype, double value) {
-    switch (dtype) {
-    case CLEF_I32: return fmin(fmax(value, INT32_MIN), INT32_MAX);
-    case CLEF_I64: return fmin(fmax(value, -0x1p63), 0x1.fffffffffffffp62); /* the largest double below 2^63 */
-    default: return value;
-    }
+double clef__saturated(clef_dtype dtype, double value) {
+    if (clef__is_float(dtype)) return value;
+    if (isnan(value)) return 0;
+    return dtype == CLEF_I64 ? fmin(fmax(value, -0x1p63), 0x1.fffffffffffffp62) /* the largest double below 2^63 */
+                             : fmin(fmax(value, INT32_MIN), INT32_MAX);
 }
 
 clef_tensor *clef__number(clef_context *ctx, clef_dtype dtype, double value) {
-    return clef_full(ctx, CLEF_SCALAR, dtype, saturated(dtype, value));
+    union { double f; uint64_t u; } bits = { .f = clef__saturated(dtype, value) };
+    return clef__source(ctx, &clef__op_constant, CLEF_SCALAR, dtype, NULL, 0, bits.u, 0);
 }

@@ -17,7 +17,10 @@ clef_tensor *clef__to_wide(clef_tensor *x);
 extern const clef_op clef__op_cast;
 
 /* ---- constants (cast.c) ---- */
-/* A number to combine with a tensor of this dtype: a kernel argument, no memory.  Out of an integer's range it saturates. */
+/* The nearest number that a kernel's argument for this dtype can hold (u8 and bool compute in i32); NaN is 0 in integers. */
+double clef__saturated(clef_dtype dtype, double value);
+/* A number beside a tensor of this dtype in a pointwise op: a kernel argument, no memory, and not rounded to f16 or bf16, nor
+   kept within u8, so that a clamp of u8 to [-1, 2] is what it says. */
 clef_tensor *clef__number(clef_context *ctx, clef_dtype dtype, double value);
 /* Would this number change the dtype of a whole-number tensor (0.5, NaN)? */
 bool clef__is_fraction(double value);

@@ -2,12 +2,33 @@
 #include "ops/ops.h"
 #include "plan/plan.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---- constants ---- */
 
+/* To the nearest float of `bits` behind the point, halves to even; exponents end at `least`, values at `most`. */
+static double rounded(double value, int bits, int least, double most) {
+    double x = (float)value;
+    if (!isfinite(x) || x == 0) return x;
+    int exponent = ilogb(x) > least ? ilogb(x) : least;
+    double y = ldexp(rint(ldexp(x, bits - exponent)), exponent - bits);
+    return fabs(y) > most ? copysign(INFINITY, y) : y;
+}
+
+/* What a tensor of this dtype would hold in memory, so that a constant gives the same as an argument of a kernel. */
+static double held(clef_dtype dtype, double value) {
+    switch (dtype) {
+    case CLEF_F16: return rounded(value, 10, -14, 65504);
+    case CLEF_BF16: return rounded(value, 7, -126, 0x1.fep127);
+    case CLEF_BOOL: return value != 0;
+    case CLEF_U8: return (int32_t)clef__saturated(CLEF_U8, value) & 255;
+    default: return clef__saturated(dtype, value);
+    }
+}
+
 static clef_tensor *constant(clef_context *ctx, const char *op, clef_shape shape, clef_dtype dtype, double value) {
-    union { double f; uint64_t u; } bits = {.f = value};
+    union { double f; uint64_t u; } bits = {.f = held(dtype, value)};
     if (!clef__check_type(ctx, op, shape, dtype, 0)) return NULL;
     return clef__source(ctx, &clef__op_constant, shape, dtype, NULL, 0, bits.u, 0);
 }

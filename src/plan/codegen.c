@@ -225,37 +225,44 @@ static void write_name(writer *w, int input) {
     else clef__text_add(&w->text, "t%d", input - CLEF__PW_OPERANDS);
 }
 
-/* Values keep to what their dtype can hold even while they are in registers, so that fusing changes nothing. */
 static void write_cast(writer *w, const clef__pw_step *step) {
-    const char *type = compute_type(step->dtype);
-    if (step->dtype == CLEF_BOOL) {
-        const char *from = compute_type(input_dtype(w, step->input[0]));
-        clef__text_add(&w->text, "convert_int%s(", w->suffix);
-        write_name(w, step->input[0]);
-        clef__text_add(&w->text, " != (%s%s)(0)) & 1", from, w->suffix);
-        return;
-    }
-    if (step->dtype == CLEF_F16 || step->dtype == CLEF_BF16) clef__text_add(&w->text, "ROUND_%s(%d, ", clef_dtype_name(step->dtype), w->width);
-    if (step->dtype == CLEF_U8) clef__text_append(&w->text, "255 & ");
-    clef__text_add(&w->text, "convert_%s%s(", type, w->suffix);
+    clef_dtype from = input_dtype(w, step->input[0]);
+    if (step->dtype == CLEF_BOOL) /* before the conversion, which would make 0.5 a zero */
+        clef__text_add(&w->text, "convert_int%s((%s%s)(0) != ", w->suffix, compute_type(from), w->suffix);
+    else clef__text_add(&w->text, "convert_%s%s(", compute_type(step->dtype), w->suffix);
     write_name(w, step->input[0]);
-    clef__text_append(&w->text, step->dtype == CLEF_F16 || step->dtype == CLEF_BF16 ? "))" : ")");
+    clef__text_append(&w->text, ")");
 }
+
+static void write_call(writer *w, int i) {
+    const clef__pw_step *step = &w->p->step[i];
+    clef__text_add(&w->text, "f%d(", function_of(w, i));
+    for (int k = 0; k < step->n_inputs; k++) {
+        if (k) clef__text_append(&w->text, ", ");
+        write_name(w, step->input[k]);
+    }
+    clef__text_append(&w->text, ")");
+}
+
+/* Around a value of the computing type: what the dtype can hold of it.  Values keep to that even while they are in registers,
+   so that fusing changes nothing. */
+static void open_kept(writer *w, clef_dtype dtype) {
+    if (dtype == CLEF_F16 || dtype == CLEF_BF16) clef__text_add(&w->text, "ROUND_%s(%d, ", clef_dtype_name(dtype), w->width);
+    else if (dtype == CLEF_U8) clef__text_append(&w->text, "255 & (");
+    else if (dtype == CLEF_BOOL) clef__text_append(&w->text, "1 & ((");
+    else clef__text_append(&w->text, "(");
+}
+
+static void close_kept(writer *w, clef_dtype dtype) { clef__text_append(&w->text, dtype == CLEF_BOOL ? ") != 0)" : ")"); }
 
 static void write_steps(writer *w) {
     for (int i = 0; i < w->p->n_steps; i++) {
         const clef__pw_step *step = &w->p->step[i];
         clef__text_add(&w->text, "            const %s%s t%d = ", compute_type(step->dtype), w->suffix, i);
-        if (is_cast(step->op)) {
-            write_cast(w, step);
-        } else {
-            clef__text_add(&w->text, "f%d(", function_of(w, i));
-            for (int k = 0; k < step->n_inputs; k++) {
-                if (k) clef__text_append(&w->text, ", ");
-                write_name(w, step->input[k]);
-            }
-            clef__text_append(&w->text, ")");
-        }
+        open_kept(w, step->dtype);
+        if (is_cast(step->op)) write_cast(w, step);
+        else write_call(w, i);
+        close_kept(w, step->dtype);
         clef__text_append(&w->text, ";\n");
     }
 }
