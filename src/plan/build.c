@@ -181,7 +181,7 @@ static void note_results(clef__lowering *l) {
         const clef__item *item = &l->g->item[i];
         if (item->leaf || !item->output) continue;
         int same = clef__item_of(l->g, item->node);
-        if (l->g->item[same].node->op->kind == CLEF__CONSTANT && !l->g->item[same].placed) place_constant(l, same);
+        if (l->g->item[same].node->op->kind == CLEF__CONSTANT) place_constant(l, same);
         l->device = item->node->device;
         clef__operand x = clef__item_operand(l, same);
         if (l->failed) return;

@@ -52,6 +52,17 @@ static clef_status visit(clef_context *ctx, clef__graph_view *g, clef__node *roo
     return ok ? status : clef__fail(ctx, CLEF_MEMORY, "eval: no host memory");
 }
 
+/* A constant lies on no device until it is computed.  What was made from it before, on another device than that on which it
+   lies since, goes on taking the number. */
+static void free_constants(clef__graph_view *g) {
+    for (int i = 0; i < g->n; i++) {
+        const clef__node *node = g->item[i].node;
+        for (int j = 0; !g->item[i].leaf && node->op->kind != CLEF__TRANSFER && j < node->n_inputs; j++)
+            if (node->input[j]->op == &clef__op_constant && node->input[j]->device != node->device)
+                g->item[index_of(g, node->input[j])].leaf = false;
+    }
+}
+
 /* Values that something outside this evaluation will want are outputs too; leaves nobody else holds may be overwritten. */
 static clef_status mark_outputs(clef_context *ctx, clef__graph_view *g) {
     int *edges = clef__calloc((size_t)g->n, sizeof *edges);
@@ -88,16 +99,18 @@ static clef_status make_key(clef_context *ctx, clef__graph_view *g) {
         const clef__item *item = &g->item[i];
         const clef__node *node = item->node;
         int inputs = item->leaf ? 0 : node->n_inputs;
+        size_t attribute_bytes = item->leaf ? 0 : node->attribute_bytes;
         add_word(g, (uint64_t)item->leaf | (uint64_t)item->donatable << 1 | (uint64_t)item->output << 2 |
-                        (uint64_t)node->dtype << 8 | (uint64_t)node->device << 16 | (uint64_t)node->shape.rank << 24 |
-                        (uint64_t)inputs << 32, &ok);
+                        (uint64_t)(!item->leaf && node->has_dynamic) << 3 | (uint64_t)node->dtype << 8 |
+                        (uint64_t)node->device << 16 | (uint64_t)node->shape.rank << 24 | (uint64_t)inputs << 32, &ok);
         add_word(g, item->leaf ? 0 : (uint64_t)(uintptr_t)node->op, &ok);
+        add_word(g, attribute_bytes, &ok);
         for (int d = 0; d < node->shape.rank; d++) add_word(g, (uint64_t)node->shape.dim[d], &ok);
         for (int d = 0; item->leaf && d < node->shape.rank; d++) add_word(g, (uint64_t)node->layout.stride[d], &ok);
         for (int j = 0; j < inputs; j++) add_word(g, (uint64_t)index_of(g, node->input[j]), &ok);
-        for (size_t b = 0; !item->leaf && b < node->attribute_bytes; b += 8) {
+        for (size_t b = 0; b < attribute_bytes; b += 8) {
             uint64_t word = 0;
-            size_t rest = node->attribute_bytes - b;
+            size_t rest = attribute_bytes - b;
             memcpy(&word, (const char *)node->attributes + b, rest < 8 ? rest : 8);
             add_word(g, word, &ok);
         }
@@ -113,6 +126,7 @@ clef_status clef__collect(clef_context *ctx, clef__node *const *roots, int n, cl
         status = visit(ctx, g, roots[i]);
         if (status == CLEF_OK) g->item[index_of(g, roots[i])].output = true;
     }
+    if (status == CLEF_OK) free_constants(g);
     if (status == CLEF_OK) status = mark_outputs(ctx, g);
     return status == CLEF_OK ? make_key(ctx, g) : status;
 }

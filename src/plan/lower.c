@@ -101,9 +101,8 @@ static clef__operand dense_copy(clef__lowering *l, clef__operand x, const int *o
     return y;
 }
 
-static clef__operand view_operand(clef__lowering *l, const clef__item *item) {
-    const clef__node *node = item->node;
-    clef__operand in = clef__item_operand(l, clef__item_of(l->g, node->input[0]));
+/* A view of `in`, which is copied first if it cannot be seen that way. */
+static clef__operand view_operand(clef__lowering *l, const clef__node *node, clef__operand in) {
     clef__layout from = {.offset = in.offset}, to = {0};
     memcpy(from.stride, in.stride, sizeof from.stride);
     if (!node->op->view(node, &from, &to)) {
@@ -130,28 +129,49 @@ static clef__operand constant_operand(clef__lowering *l, int index) {
     return clef__broadcast_operand(one, node->shape);
 }
 
-clef__operand clef__item_operand(clef__lowering *l, int index) {
-    clef__item *item = &l->g->item[index];
-    if (item->placed) return item->operand;
-    clef__kind kind = item->node->op->kind;
-    clef__operand x;
-    if (item->leaf) {
-        int64_t n = clef_shape_numel(item->node->shape);
-        int device = l->device;
-        l->device = item->node->device;
-        x = clef__dense_operand(clef__new_value(l, CLEF__LEAF_VALUE, index, (size_t)n * clef_dtype_size(item->node->dtype)),
-                                item->node->dtype, item->node->shape, NULL);
-        l->device = device;
-        memcpy(x.stride, item->node->layout.stride, sizeof x.stride);
-        if (!l->failed) l->plan->value[x.value].donatable = item->donatable;
-    } else if (kind == CLEF__VIEW) {
-        x = view_operand(l, item);
-    } else {
-        x = constant_operand(l, index); /* everything else was placed by its group before */
-    }
-    item->operand = x;
-    item->placed = true;
+static clef__operand leaf_operand(clef__lowering *l, int index) {
+    const clef__item *item = &l->g->item[index];
+    size_t bytes = (size_t)clef_shape_numel(item->node->shape) * clef_dtype_size(item->node->dtype);
+    clef__operand x = clef__dense_operand(clef__new_value(l, CLEF__LEAF_VALUE, index, bytes), item->node->dtype, item->node->shape, NULL);
+    memcpy(x.stride, item->node->layout.stride, sizeof x.stride);
+    if (!l->failed) l->plan->value[x.value].donatable = item->donatable;
     return x;
+}
+
+/* Is item->operand good on the device that is being lowered for?  A constant is wherever it is wanted. */
+static bool placed_here(const clef__lowering *l, const clef__item *item) {
+    return item->placed && (item->leaf || item->node->op->kind != CLEF__CONSTANT ||
+                            l->plan->value[item->operand.value].device == l->device);
+}
+
+static bool is_view(const clef__item *item) { return !item->leaf && item->node->op->kind == CLEF__VIEW; }
+
+/* Everything else that is no leaf, view or constant was placed by its group before. */
+static void place_item(clef__lowering *l, int index) {
+    clef__item *item = &l->g->item[index];
+    int device = l->device;
+    if (item->leaf || is_view(item)) l->device = item->node->device;
+    item->operand = item->leaf      ? leaf_operand(l, index)
+                    : is_view(item) ? view_operand(l, item->node, l->g->item[clef__item_of(l->g, item->node->input[0])].operand)
+                                    : constant_operand(l, index);
+    item->placed = true;
+    l->device = device;
+}
+
+/* Views of views may be many, so they wait in a list until what they look at is placed. */
+clef__operand clef__item_operand(clef__lowering *l, int index) {
+    int *waiting = NULL, n = 0, capacity = 0, at = index, device = l->device;
+    while (!placed_here(l, &l->g->item[at])) {
+        if (!grow(l, &waiting, n, &capacity, sizeof at)) break;
+        waiting[n++] = at;
+        if (!is_view(&l->g->item[at])) break;
+        l->device = l->g->item[at].node->device;
+        at = clef__item_of(l->g, l->g->item[at].node->input[0]);
+    }
+    while (n > 0 && !l->failed) place_item(l, waiting[--n]);
+    clef__free(waiting);
+    l->device = device;
+    return l->g->item[index].operand;
 }
 
 clef__operand clef__lower_in(const clef__lowering *l, int i) {

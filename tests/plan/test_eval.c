@@ -1,5 +1,5 @@
 /* Lazy evaluation on a device: what runs, what is replayed, what is kept, what is overwritten. */
-#include "graph/graph.h"
+#include "plan/plan.h"
 #include "support/device.h"
 
 static clef_context *ctx;
@@ -67,6 +67,49 @@ Test(eval, another_shape_makes_another_plan) {
     clef_eval(clef_exp(vector(11, 0, 1)));
     clef_eval(clef_exp(vector(10, 0, 1)));
     cr_assert_eq(clef_counters_get(ctx).plans, 2);
+}
+
+/* ---- the key of a plan ---- */
+
+static void fill_with_one(clef__lowering *l) {
+    clef__operand y = clef__lower_out(l, NULL);
+    clef__lower_fill(l, y, 1);
+}
+static const clef__strategy fill_strategies[] = {{.name = "fill", .lower = fill_with_one}, {0}};
+static const clef_op op_odd = {.name = "odd", .kind = CLEF__KERNEL, .strategies = fill_strategies};
+
+static bool same_key(clef_tensor *const *a, int n, clef_tensor *const *b, int m) {
+    clef__graph_view g = {0}, h = {0};
+    clef__node *roots[2][4];
+    for (int i = 0; i < n; i++) roots[0][i] = a[i]->node;
+    for (int i = 0; i < m; i++) roots[1][i] = b[i]->node;
+    cr_assert_eq(clef__collect(ctx, roots[0], n, &g), CLEF_OK);
+    cr_assert_eq(clef__collect(ctx, roots[1], m, &h), CLEF_OK);
+    bool same = g.key_words == h.key_words && memcmp(g.key, h.key, (size_t)g.key_words * sizeof *g.key) == 0;
+    clef__graph_view_free(&g);
+    clef__graph_view_free(&h);
+    return same;
+}
+
+Test(eval, a_key_tells_dynamic_nodes_from_others) {
+    clef_tensor *x = vector(3, 1, 1), *a = clef__apply(&clef__op_alias, &x, 1, NULL, 0),
+                *b = clef__apply_dynamic(ctx, &clef__op_alias, &x, 1, NULL, 0, 1, 2);
+    cr_assert(!same_key(&a, 1, &b, 1), "nodes with a dynamic value are not merged, so the plans differ");
+    clef_tensor *c = clef__apply_dynamic(ctx, &clef__op_alias, &x, 1, NULL, 0, 3, 4);
+    cr_assert(same_key(&b, 1, &c, 1), "the value itself is no part of the key");
+}
+
+Test(eval, a_key_tells_attributes_from_further_nodes) {
+    clef_tensor *two[2];
+    for (int i = 0; i < 2; i++) two[i] = clef__source(ctx, &op_odd, CLEF_SCALAR, CLEF_F32, NULL, 0, 0, 0);
+    clef__graph_view g = {0};
+    cr_assert_eq(clef__collect(ctx, &two[0]->node, 1, &g), CLEF_OK);
+    clef_tensor *one = clef__source(ctx, &op_odd, CLEF_SCALAR, CLEF_F32, g.key, (size_t)g.key_words * 8, 0, 0);
+    cr_assert(!same_key(two, 2, &one, 1), "attributes that look like a node");
+    clef__graph_view_free(&g);
+    int64_t zero = 0;
+    clef_tensor *none = two[0], *some = clef__source(ctx, &op_odd, CLEF_SCALAR, CLEF_F32, &zero, sizeof zero, 0, 0);
+    cr_assert(!same_key(&none, 1, &some, 1));
 }
 
 Test(eval, assignment_leaves_earlier_expressions_alone) {
@@ -199,6 +242,14 @@ Test(eval, views_share_memory_and_read_in_order) {
     EXPECT(clef_flip(clef_slice(x, 1, 0, 3, 2), 0), 4, 6, 1, 3);
 }
 
+Test(eval, views_may_be_stacked_as_high_as_one_likes) {
+    clef_tensor *x = clef_reshape(vector(6, 1, 1), CLEF_SHAPE(2, 3)), *y = x, *z = clef_full(ctx, CLEF_SHAPE(2, 3), CLEF_F32, 2);
+    for (int i = 0; i < 100000; i++) y = clef_transpose(y, 0, 1), z = clef_transpose(z, 0, 1);
+    EXPECT(clef_add(y, z), 3, 4, 5, 6, 7, 8);
+    EXPECT(clef_matmul(clef_transpose(y, 0, 1), z), 10, 10, 10, 14, 14, 14, 18, 18, 18);
+    EXPECT(clef_copy(y), 1, 2, 3, 4, 5, 6);
+}
+
 Test(eval, constants_that_are_kept_lie_in_memory) {
     clef_tensor *z = clef_keep(clef_full(ctx, CLEF_SHAPE(3), CLEF_F32, 7));
     clef_end_step(ctx);
@@ -285,6 +336,46 @@ Test(devices, values_travel) {
     for (int i = 0; i < 5; i++) cr_assert_eq(out[i], 4 * data[i]);
     cr_assert_null(clef_add(x, y), "inputs on two devices are refused");
     cr_assert(strstr(clef_error(two), "clef_to_device"), "%s", clef_error(two));
+    clef_close(two);
+}
+
+Test(devices, a_constant_lies_on_every_device_that_reads_it) {
+    setenv("POCL_DEVICES", "pthread basic", 1);
+    clef_context *two = clef_open(&(clef_options){.device = "0,1"});
+    if (!two) cr_skip_test("no two devices here: %s", clef_error(NULL));
+    float data[6] = {1, 2, 3, 4, 5, 6}, out[3];
+    clef_tensor *x = clef_from_host(two, CLEF_SHAPE(3, 2), CLEF_F32, data), *k = clef_full(two, CLEF_SHAPE(2, 1), CLEF_F32, 10);
+    clef_tensor *z = clef_keep(clef_full(two, CLEF_SHAPE(2, 2), CLEF_F32, 3)), *wide = clef_keep(clef_expand(z, CLEF_SHAPE(3, 2, 2)));
+    clef_tensor *far = clef_to_device(x, 1), *there = clef_matmul(far, k), *here = clef_matmul(x, k);
+    clef_tensor *sum = clef_add(clef_to_device(there, 0), here), *more = clef_matmul(far, z);
+    clef_tensor *rows = clef_matmul(clef_expand(k, CLEF_SHAPE(2, 3)), x); /* a view of a constant lies on the first device */
+    clef_keep(sum), clef_keep(more), clef_keep(rows);
+    cr_assert_eq(clef_end_step(two), CLEF_OK, "%s", clef_error(two));
+    cr_assert_eq(clef_read(clef_reshape(sum, CLEF_SHAPE(3)), out, sizeof out), CLEF_OK, "%s", clef_error(two));
+    for (int i = 0; i < 3; i++) cr_assert_eq(out[i], 20 * (data[2 * i] + data[2 * i + 1]));
+    cr_assert_eq(clef_item(clef_sum(more, NULL, 0, false)), 126);
+    cr_assert_eq(clef_item(clef_sum(rows, NULL, 0, false)), 420);
+    cr_assert_eq(clef_item(clef_sum(wide, NULL, 0, false)), 36);
+    clef__node *kept = z->node;
+    cr_assert_eq(kept->device, 0);
+    cr_assert_eq(clef__buffer_device(kept->buffer), clef__device_at(two, 0), "a kept constant lies where its node says");
+    cr_assert_eq(kept->layout.stride[1], 1, "and whole");
+    cr_assert_eq(clef_item(clef_sum(z, NULL, 0, false)), 12);
+    clef_close(two);
+}
+
+Test(devices, a_constant_computed_late_lies_on_one_device_only) {
+    setenv("POCL_DEVICES", "pthread basic", 1);
+    clef_context *two = clef_open(&(clef_options){.device = "0,1"});
+    if (!two) cr_skip_test("no two devices here: %s", clef_error(NULL));
+    float data[4] = {1, 2, 3, 4};
+    clef_tensor *x = clef_to_device(clef_from_host(two, CLEF_SHAPE(2, 2), CLEF_F32, data), 1);
+    clef_tensor *k = clef_keep(clef_full(two, CLEF_SHAPE(2, 2), CLEF_F32, 10));
+    clef_tensor *product = clef_matmul(x, k), *sum = clef_add(x, k);
+    cr_assert_eq(clef_eval(k), CLEF_OK);
+    cr_assert_eq(clef_item(clef_sum(product, NULL, 0, false)), 200, "%s", clef_error(two));
+    cr_assert_eq(clef_item(clef_sum(sum, NULL, 0, false)), 50, "%s", clef_error(two));
+    cr_assert_eq(clef_item(clef_sum(k, NULL, 0, false)), 40, "%s", clef_error(two));
     clef_close(two);
 }
 
