@@ -227,6 +227,17 @@ static bool threads_compile(void) {
     return !value || strcmp(value, "1") != 0;
 }
 
+/* Each size is replaced by one that divides it, so the range keeps dividing into groups; kernels ask for no certain size. */
+void clef__fit_group(size_t local[3], size_t most) {
+    while (local[0] * local[1] * local[2] > most) {
+        size_t *largest = local;
+        for (int i = 1; i < 3; i++)
+            if (local[i] > *largest) largest = &local[i];
+        if (*largest == 1) return;
+        *largest = *largest % 2 ? 1 : *largest / 2;
+    }
+}
+
 /* Compiles with a few threads; a kernel's programs are shared, so most of a plan costs nothing. */
 static clef_status compile_kernels(clef_context *ctx, clef__plan *plan) {
     compiling c = {.ctx = ctx, .plan = plan, .lock = PTHREAD_MUTEX_INITIALIZER};
@@ -241,11 +252,7 @@ static clef_status compile_kernels(clef_context *ctx, clef__plan *plan) {
             clef_status status = clef_error_status(ctx);
             return status != CLEF_OK ? status : clef__fail(ctx, CLEF_BUILD, "plan: kernel %s could not be made", launch->name);
         }
-        size_t most = clef__kernel_max_group(launch->kernel);
-        if (launch->items && launch->local[0] > most) {
-            launch->local[0] = most ? most : 1;
-            launch->global[0] = ((size_t)launch->items + launch->local[0] - 1) / launch->local[0] * launch->local[0];
-        }
+        clef__fit_group(launch->local, clef__kernel_max_group(launch->kernel));
     }
     return CLEF_OK;
 }

@@ -286,7 +286,6 @@ void clef__launch_end(clef__lowering *l, const size_t global[3], const size_t lo
 
 void clef__launch_end_1d(clef__lowering *l, int64_t items) {
     if (l->failed) return;
-    l->open->items = items;
     size_t local = (size_t)clef__lower_profile(l)->local;
     clef__launch_end(l, (size_t[3]){(size_t)items, 1, 1}, (size_t[3]){local, 1, 1});
 }

@@ -94,7 +94,6 @@ typedef struct clef__launch {
     int n_args, arg_capacity;
     int n_kernel_args;
     size_t global[3], local[3];
-    int64_t items;        /* one-dimensional launches: what global was rounded up from; else 0 */
     int device;
     bool copies;          /* no kernel: arg[1] is copied to arg[0], between devices */
     clef__kernel *kernel;
@@ -139,6 +138,8 @@ clef_status clef__plan_memory(clef__plan *plan, clef_context *ctx);
 /* build.c: from the graph to a plan ready to run; NULL with the error set. */
 clef__plan *clef__plan_build(clef_context *ctx, clef__graph_view *g);
 void clef__plan_free(clef__plan *plan);
+/* Makes a work-group no larger than `most`. */
+void clef__fit_group(size_t local[3], size_t most);
 /* run.c: sets one kernel argument (g may be NULL for those that never change); one replay. */
 clef_status clef__plan_set(clef__plan *plan, const clef__graph_view *g, int launch, int arg);
 clef_status clef__plan_run(clef__plan *plan, clef_context *ctx, clef__graph_view *g);

@@ -3,6 +3,7 @@
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- a small graph by hand ---- */
 
@@ -241,3 +242,17 @@ Test(place, a_chain_needs_two_blocks) {
 }
 
 Test(place, nothing_needs_nothing) { cr_assert_eq(clef__place(NULL, 0, 128), 0); }
+
+/* ---- work-groups ---- */
+
+Test(group, no_larger_than_its_kernel_allows) {
+    const size_t asked[][3] = {{64, 1, 1}, {8, 8, 1}, {4, 16, 1}, {1, 1, 1}, {48, 3, 2}, {15, 15, 1}};
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++)
+        for (size_t most = 1; most <= 256; most++) {
+            size_t local[3] = {asked[i][0], asked[i][1], asked[i][2]};
+            clef__fit_group(local, most);
+            cr_assert_leq(local[0] * local[1] * local[2], most);
+            for (int d = 0; d < 3; d++) cr_assert_eq(asked[i][d] % local[d], 0, "%zu becomes %zu", asked[i][d], local[d]);
+            if (asked[i][0] * asked[i][1] * asked[i][2] <= most) cr_assert_eq(memcmp(local, asked[i], sizeof local), 0, "for no reason");
+        }
+}
