@@ -1,10 +1,48 @@
 /* norm.c — layer and batch normalisation and dropout, written in other expressions, so their gradients follow. */
-#include "ops/ops.h"
+#include "ops/sums.h"
 
-/* (x - mean) / sqrt(var + eps) */
-static clef_tensor *standardised(clef_tensor *x, clef_tensor *mean, clef_tensor *var, double eps) {
-    return clef_mul(clef_sub(x, mean), clef_rsqrt(clef_add_scalar(var, eps)));
+/* ---- what all of them share ---- */
+
+static const clef_op op_normalise;
+
+/* y = (x − m)·s + b:  dx = g s,  ds = Σ g (x − m),  db = Σ g,  dm = −s Σ g.  The sums run where m is 1 long; s and b have m's
+   shape, or want no gradient. */
+static void gradient_normalise(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+    (void)y;
+    clef_tensor *plain, *far;
+    if (wanted[0]) dx[0] = clef_mul(g, x[2]);
+    if (!(wanted[1] || wanted[2] || wanted[3]) || !clef__pair_of_sums(g, x[0], x[1], &plain, &far)) return;
+    if (wanted[1]) dx[1] = clef_neg(clef_mul(x[2], plain));
+    if (wanted[2]) dx[2] = far;
+    if (wanted[3]) dx[3] = plain;
 }
+
+static const clef_op op_normalise = {.name = "normalise", .doc = "(x - mean) times scale plus shift", .kind = CLEF__POINTWISE,
+                                     .params = "xmsb", .text = "(x - m) * s + b", .gradient = gradient_normalise};
+
+/* scale and shift: of mean's shape, or scalars without gradient; all of x's dtype after this. */
+static clef_tensor *normalise(clef_tensor *x, clef_tensor *mean, clef_tensor *scale, clef_tensor *shift) {
+    clef_dtype dtype = clef_tensor_dtype(x);
+    return clef__apply(&op_normalise, (clef_tensor *[]){x, clef_to(mean, dtype), clef_to(scale, dtype), clef_to(shift, dtype)}, 4, NULL, 0);
+}
+
+/* Mean and biased variance over `dims`, which stay as 1, in one pass.  Sums are taken about the first element, so that a mean
+   far from 0 costs no digits. */
+static bool moments(clef_tensor *x, const int *dims, int n, clef_tensor **mean, clef_tensor **var) {
+    clef_tensor *about = clef_detach(x), *first, *second;
+    double count = 1;
+    for (int i = 0; i < n; i++) {
+        count *= (double)clef_tensor_shape(x).dim[dims[i]];
+        about = clef_slice(about, dims[i], 0, 1, 1);
+    }
+    if (!clef__pair_of_sums(NULL, x, about, &first, &second)) return false;
+    clef_tensor *off = clef_div_scalar(first, count);
+    *mean = clef_add(about, off);
+    *var = clef_relu(clef_sub(clef_div_scalar(second, count), clef_square(off))); /* rounding may go below 0 */
+    return *mean && *var;
+}
+
+static clef_tensor *inverse_deviation(clef_tensor *var, double eps) { return clef_rsqrt(clef_add_scalar(var, eps)); }
 
 /* ---- layer norm (Ba, Kiros, Hinton 2016) ---- */
 
@@ -21,9 +59,10 @@ static clef_tensor *layer_standardised(clef_tensor *wide, int n_dims, double eps
     if (!wide) return NULL;
     int rank = clef_tensor_shape(wide).rank, dims[CLEF_MAX_RANK];
     for (int i = 0; i < n_dims; i++) dims[i] = rank - n_dims + i;
-    clef_tensor *far = clef_sub(wide, clef_mean(wide, dims, n_dims, true));
-    clef_tensor *var = clef_mean(clef_square(far), dims, n_dims, true);
-    return clef_mul(far, clef_rsqrt(clef_add_scalar(var, eps)));
+    if (clef_numel(wide) == 0) return wide;
+    clef_tensor *mean, *var;
+    if (!moments(wide, dims, n_dims, &mean, &var)) return NULL;
+    return normalise(wide, mean, inverse_deviation(var, eps), clef__number(wide->ctx, clef_tensor_dtype(wide), 0));
 }
 
 clef_tensor *clef_layer_norm_plain(clef_tensor *x, int n_dims, double eps) {
@@ -84,22 +123,18 @@ clef_tensor *clef_batch_norm(clef_tensor *x, clef_tensor *weight, clef_tensor *b
     if (!x || !weight || !bias || !running_mean || !running_var) return NULL;
     if (!batch_norm_fits(x, (clef_tensor *[]){ weight, bias, running_mean, running_var }, training)) return NULL;
     clef_shape shape = clef_tensor_shape(x);
-    clef_tensor *wide = clef__to_wide(x), *y;
-    if (training) {
+    clef_tensor *wide = clef__to_wide(x), *mean = clef__per_channel(running_mean, shape.rank),
+                *var = clef__per_channel(running_var, shape.rank);
+    if (training && clef_numel(x) > 0) {
         int dims[CLEF_MAX_RANK], n = 0;
         for (int i = 0; i < shape.rank; i++)
             if (i != 1) dims[n++] = i;
-        double count = (double)(shape.dim[1] ? clef_shape_numel(shape) / shape.dim[1] : 2);
-        clef_tensor *mean = clef_mean(wide, dims, n, true), *far = clef_sub(wide, mean);
-        clef_tensor *var = clef_mean(clef_square(far), dims, n, true);
-        if (!update_running(running_mean, mean, momentum) ||
+        double count = (double)(clef_shape_numel(shape) / shape.dim[1]);
+        if (!moments(wide, dims, n, &mean, &var) || !update_running(running_mean, mean, momentum) ||
             !update_running(running_var, clef_mul_scalar(var, count / (count - 1)), momentum)) return NULL;
-        y = clef_mul(far, clef_rsqrt(clef_add_scalar(var, eps)));
-    } else {
-        y = standardised(wide, clef__per_channel(running_mean, shape.rank), clef__per_channel(running_var, shape.rank), eps);
     }
-    y = clef_add(clef_mul(y, clef__per_channel(weight, shape.rank)), clef__per_channel(bias, shape.rank));
-    return clef_to(y, clef_tensor_dtype(x));
+    clef_tensor *scale = clef_mul(inverse_deviation(var, eps), clef__per_channel(weight, shape.rank));
+    return clef_to(normalise(wide, mean, scale, clef__per_channel(bias, shape.rank)), clef_tensor_dtype(x));
 }
 
 /* ---- dropout (Srivastava et al. 2014) ---- */

@@ -3,7 +3,7 @@
    A reduce node keeps the reduced dimensions as 1; the public functions drop them by a view.  A kernel sees the operand in
    memory order as [outer, n, inner]; when kept and reduced dimensions alternate more often, one stage after the other goes
    through scratch.  Long reductions with few results are split in two stages.  The order of joining is fixed: no atomics. */
-#include "ops/ops.h"
+#include "ops/reduce.h"
 #include <math.h>
 #include <string.h>
 
@@ -24,16 +24,15 @@ bool clef__memory_order(const clef__operand *x, int *order) {
     return clef__lower_is_dense(x, order);
 }
 
-/* Input 0 dense in some order. */
-static clef__operand dense_input(clef__lowering *l, int *order) {
-    clef__operand x = clef__lower_in(l, 0);
+clef__operand clef__lower_in_any_order(clef__lowering *l, int i, int *order) {
+    clef__operand x = clef__lower_in(l, i);
     if (clef__memory_order(&x, order)) return x;
-    for (int i = 0; i < x.rank; i++) order[i] = i;
-    return clef__lower_in_dense(l, 0, NULL);
+    for (int d = 0; d < x.rank; d++) order[d] = d;
+    return clef__lower_in_dense(l, i, NULL);
 }
 
 clef__operand clef__lower_along(clef__lowering *l, int dim, int *order, clef__axes *axes) {
-    clef__operand x = dense_input(l, order);
+    clef__operand x = clef__lower_in_any_order(l, 0, order);
     *axes = (clef__axes){ 1, x.dim[dim], 1 };
     int i = 0;
     for (; order[i] != dim; i++) axes->outer *= x.dim[order[i]];
@@ -54,7 +53,7 @@ typedef struct reduce_op {
     bool widens, divides; /* whole numbers give i64; the sum is divided by the count */
 } reduce_op;
 
-static int64_t reduced_count(clef_shape shape, int64_t mask) {
+int64_t clef__reduced_count(clef_shape shape, int64_t mask) {
     int64_t count = 1;
     for (int i = 0; i < shape.rank; i++)
         if (mask >> i & 1) count *= shape.dim[i];
@@ -70,7 +69,7 @@ static bool reduce_infer(clef__call *call) {
     call->shape = from;
     for (int i = 0; i < from.rank; i++)
         if (a->mask >> i & 1) call->shape.dim[i] = 1;
-    if (isinf(op->of_nothing) && reduced_count(from, a->mask) == 0)
+    if (isinf(op->of_nothing) && clef__reduced_count(from, a->mask) == 0)
         return clef__infer_fail(call, CLEF_SHAPE, "x %s has no elements to choose from", clef__shape_text(from));
     return true;
 }
@@ -119,8 +118,7 @@ static void launch_reduce(clef__lowering *l, const char *token, clef__operand x,
     clef__launch_units(l, units, work);
 }
 
-/* Into how many pieces n is cut so that the device has enough to do; every piece gets some. */
-static int64_t splits_for(const clef__lowering *l, clef__axes axes) {
+int64_t clef__reduce_splits(const clef__lowering *l, clef__axes axes) {
     int64_t lanes = clef__lower_profile(l)->vector, least = axes.inner == 1 ? 4096 : 64;
     int64_t units = axes.outer * (axes.inner == 1 ? 1 : (axes.inner + lanes - 1) / lanes);
     int64_t wanted = clef__lower_items(l, axes.outer * axes.n * axes.inner, 4096), splits = wanted / units;
@@ -133,7 +131,7 @@ static int64_t splits_for(const clef__lowering *l, clef__axes axes) {
 /* Reduces one run of dimensions, in two launches if it pays. */
 static void reduce_run(clef__lowering *l, const char *token, clef__operand x, clef__operand y, clef_dtype joined,
                        clef__axes axes, int64_t divide) {
-    int64_t splits = splits_for(l, axes);
+    int64_t splits = clef__reduce_splits(l, axes);
     if (splits > 1) {
         clef__operand parts = clef__lower_scratch(l, joined, CLEF_SHAPE(axes.outer, splits, axes.inner));
         launch_reduce(l, token, x, parts, joined, axes, splits, 1);
@@ -143,15 +141,12 @@ static void reduce_run(clef__lowering *l, const char *token, clef__operand x, cl
     launch_reduce(l, token, x, y, joined, axes, 1, divide);
 }
 
-/* Runs of kept and reduced dimensions in memory order, alternating. */
-typedef struct runs {
-    int n, reduced; /* how many, how many of them reduced */
-    int64_t size[CLEF_MAX_RANK];
-    bool is_reduced[CLEF_MAX_RANK];
-} runs;
+void clef__lower_sum(clef__lowering *l, clef__operand x, clef__operand y, clef__axes axes) {
+    reduce_run(l, "SUM", x, y, x.dtype, axes, 1);
+}
 
-static runs find_runs(const clef__operand *x, const int *order, int64_t mask) {
-    runs r = { 0 };
+clef__runs clef__find_runs(const clef__operand *x, const int *order, int64_t mask) {
+    clef__runs r = { 0 };
     for (int i = 0; i < x->rank; i++) {
         int64_t size = x->dim[order[i]];
         bool reduced = mask >> order[i] & 1;
@@ -167,8 +162,7 @@ static runs find_runs(const clef__operand *x, const int *order, int64_t mask) {
     return r;
 }
 
-/* Where the innermost reduced run lies; n = 1 over everything when nothing is left to reduce. */
-static clef__axes innermost(const runs *r, int *at) {
+clef__axes clef__innermost(const clef__runs *r, int *at) {
     clef__axes axes = { 1, 1, 1 };
     int i = r->n - 1;
     for (; i >= 0 && !r->is_reduced[i]; i--) axes.inner *= r->size[i];
@@ -178,7 +172,7 @@ static clef__axes innermost(const runs *r, int *at) {
     return axes;
 }
 
-static void drop_run(runs *r, int at) {
+void clef__drop_run(clef__runs *r, int at) {
     r->reduced--;
     r->size[at] = 1;
     r->is_reduced[at] = false; /* a kept run of 1 between kept runs changes nothing */
@@ -187,23 +181,23 @@ static void drop_run(runs *r, int at) {
 static void reduce_lower(clef__lowering *l) {
     const clef__node *node = clef__lower_node(l);
     const reduce_op *op = (const reduce_op *)node->op;
-    int64_t mask = ((const reduce_attributes *)clef__attributes(node))->mask, count = reduced_count(node->input[0]->shape, mask);
+    int64_t mask = ((const reduce_attributes *)clef__attributes(node))->mask, count = clef__reduced_count(node->input[0]->shape, mask);
     if (count == 0) {
         clef__lower_fill(l, clef__lower_out(l, NULL), op->of_nothing);
         return;
     }
     int order[CLEF_MAX_RANK], at;
-    clef__operand x = dense_input(l, order), out = clef__lower_out(l, order);
+    clef__operand x = clef__lower_in_any_order(l, 0, order), out = clef__lower_out(l, order);
     clef_dtype joined = joined_dtype(op, x.dtype);
-    runs r = find_runs(&x, order, mask);
+    clef__runs r = clef__find_runs(&x, order, mask);
     while (r.reduced > 1) {
-        clef__axes axes = innermost(&r, &at);
+        clef__axes axes = clef__innermost(&r, &at);
         clef__operand next = clef__lower_scratch(l, joined, CLEF_SHAPE(axes.outer, axes.inner));
         reduce_run(l, op->token, x, next, joined, axes, 1);
-        drop_run(&r, at);
+        clef__drop_run(&r, at);
         x = next;
     }
-    clef__axes axes = innermost(&r, &at);
+    clef__axes axes = clef__innermost(&r, &at);
     reduce_run(l, op->token, x, out, joined, axes, op->divides ? count : 1);
 }
 
@@ -221,7 +215,7 @@ static void sum_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, 
 static void mean_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
     (void)wanted;
     clef_shape shape = clef_tensor_shape(x[0]);
-    dx[0] = clef_expand(clef_div_scalar(g, (double)reduced_count(shape, mask_of(y))), shape);
+    dx[0] = clef_expand(clef_div_scalar(g, (double)clef__reduced_count(shape, mask_of(y))), shape);
 }
 
 static clef_tensor *sum_over(clef_tensor *x, int64_t mask);
@@ -311,7 +305,7 @@ clef_tensor *clef_var(clef_tensor *x, const int *dims, int n, bool keep, int cor
     if (mask < 0) return NULL;
     clef_dtype dtype = clef_tensor_dtype(clef__to_float(x));
     clef_tensor *wide = clef__to_wide(x), *far = clef_sub(wide, reduce_over(&reduce_mean, wide, mask));
-    double count = (double)reduced_count(clef_tensor_shape(x), mask) - correction;
+    double count = (double)clef__reduced_count(clef_tensor_shape(x), mask) - correction;
     clef_tensor *y = clef_div_scalar(sum_over(clef_square(far), mask), count > 0 ? count : 0);
     return clef_to(drop_dims(y, mask, keep), dtype);
 }

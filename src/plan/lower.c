@@ -87,16 +87,18 @@ clef__operand clef__broadcast_operand(clef__operand x, clef_shape shape) {
 }
 
 clef__operand clef__lower_scratch(clef__lowering *l, clef_dtype dtype, clef_shape shape) {
+    return clef__lower_scratch_in(l, dtype, shape, NULL);
+}
+
+clef__operand clef__lower_scratch_in(clef__lowering *l, clef_dtype dtype, clef_shape shape, const int *order) {
     int64_t n = clef_shape_numel(shape);
     size_t bytes = n < 0 || (uint64_t)n > SIZE_MAX / 8 ? SIZE_MAX : (size_t)n * clef_dtype_size(dtype);
-    return clef__dense_operand(clef__new_value(l, CLEF__ARENA_VALUE, -1, bytes), dtype, shape, NULL);
+    return clef__dense_operand(clef__new_value(l, CLEF__ARENA_VALUE, -1, bytes), dtype, shape, order);
 }
 
 /* A row-major copy, when a consumer cannot take the value as it lies. */
 static clef__operand dense_copy(clef__lowering *l, clef__operand x, const int *order) {
-    clef_shape shape = clef__operand_shape(&x);
-    size_t bytes = (size_t)clef_shape_numel(shape) * clef_dtype_size(x.dtype);
-    clef__operand y = clef__dense_operand(clef__new_value(l, CLEF__ARENA_VALUE, -1, bytes), x.dtype, shape, order);
+    clef__operand y = clef__lower_scratch_in(l, x.dtype, clef__operand_shape(&x), order);
     clef__lower_copy(l, y, x);
     return y;
 }

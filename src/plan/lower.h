@@ -30,6 +30,10 @@ bool clef__lower_is_dense(const clef__operand *x, const int *order);
 clef__operand clef__lower_out(clef__lowering *l, const int *order);
 /* Memory that lives for this node only; row-major. */
 clef__operand clef__lower_scratch(clef__lowering *l, clef_dtype dtype, clef_shape shape);
+/* The same with dimensions in memory order `order`. */
+clef__operand clef__lower_scratch_in(clef__lowering *l, clef_dtype dtype, clef_shape shape, const int *order);
+/* x seen in a shape to which it broadcasts. */
+clef__operand clef__broadcast_operand(clef__operand x, clef_shape shape);
 
 /* to := from, elementwise with dtype conversion; shapes equal, any strides. */
 void clef__lower_copy(clef__lowering *l, clef__operand to, clef__operand from);

@@ -193,7 +193,6 @@ int clef__new_value(clef__lowering *l, clef__home home, int item, size_t bytes);
 void clef__lower_fail(clef__lowering *l);
 /* A number as kernel argument: of a constant item, or fixed (item -1). */
 void clef__launch_constant(clef__lowering *l, int item, double number, clef_dtype dtype);
-clef__operand clef__broadcast_operand(clef__operand x, clef_shape shape);
 clef_shape clef__operand_shape(const clef__operand *x);
 /* The memory order of a dense operand (outermost first) into order; false when it is not dense. */
 bool clef__dense_order(const clef__operand *x, int *order);

@@ -84,6 +84,20 @@ Test(norm, batch_norm) {
     clef_close(ctx);
 }
 
+Test(norm, a_mean_far_from_zero_costs_no_digits) {
+    clef_context *ctx = open_seeded(1);
+    double *x = spread(N * C * D, 9998, 10002, 1), want[N * C * D];
+    for (int i = 0; i < N * C * D; i++) x[i] = (double)(float)x[i];
+    clef_tensor *t = tensor_of(ctx, CLEF_SHAPE(N, C, D), CLEF_F32, x), *w = clef_ones(ctx, CLEF_SHAPE(C), CLEF_F32),
+                *b = clef_zeros(ctx, CLEF_SHAPE(C), CLEF_F32);
+    reference(x, want, &(form){ true, NULL, NULL });
+    expect_numbers(clef_batch_norm(t, w, b, clef_keep(clef_copy(b)), clef_keep(clef_copy(w)), true, 0.1, 1e-5), want, 1e-3, 0, "batch_norm");
+    reference(x, want, &(form){ false, NULL, NULL });
+    expect_numbers(clef_layer_norm_plain(t, 2, 1e-5), want, 1e-3, 0, "layer_norm");
+    free(x);
+    clef_close(ctx);
+}
+
 Test(norm, dropout) {
     clef_context *ctx = open_seeded(7);
     int n = test_small() ? 200 : 20000;

@@ -1,0 +1,24 @@
+/* reduce.h — the stages of a reduction, for the ops that begin with a kernel of their own. */
+#ifndef CLEF_REDUCE_H
+#define CLEF_REDUCE_H
+#include "ops/ops.h"
+
+/* Runs of kept and reduced dimensions in memory order, alternating. */
+typedef struct clef__runs {
+    int n, reduced; /* how many, how many of them reduced */
+    int64_t size[CLEF_MAX_RANK];
+    bool is_reduced[CLEF_MAX_RANK];
+} clef__runs;
+/* mask: bit d is set where dimension d is reduced. */
+clef__runs clef__find_runs(const clef__operand *x, const int *order, int64_t mask);
+/* The innermost reduced run, at `at`; n = 1 over everything when nothing is left to reduce. */
+clef__axes clef__innermost(const clef__runs *r, int *at);
+void clef__drop_run(clef__runs *r, int at);
+/* Into how many pieces axes.n is cut so that the device has enough to do; every piece gets some. */
+int64_t clef__reduce_splits(const clef__lowering *l, clef__axes axes);
+/* y := x summed over n; x and y dense, y [outer, inner].  In two launches if it pays. */
+void clef__lower_sum(clef__lowering *l, clef__operand x, clef__operand y, clef__axes axes);
+/* Input i dense in memory order (copied to row-major if it is in none), and that order. */
+clef__operand clef__lower_in_any_order(clef__lowering *l, int i, int *order);
+int64_t clef__reduced_count(clef_shape shape, int64_t mask);
+#endif

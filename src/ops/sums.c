@@ -1,0 +1,147 @@
+/* sums.c — see sums.h and cl/sums.cl.  The node's value holds both sums, one after the other along the first summed
+   dimension. */
+#include "ops/sums.h"
+#include "ops/reduce.h"
+
+typedef struct sums_attributes {
+    int64_t mask; /* bit d: summed over dimension d */
+    int64_t dim;  /* the first of them */
+} sums_attributes;
+
+static const clef_op op_own_sums, op_sums_with;
+
+/* ---- infer: x, m [, g] → m's shape, twice along `dim` ---- */
+
+static bool infer_sums(clef__call *call) {
+    const sums_attributes *a = call->attributes;
+    call->shape = call->input[1]->shape;
+    call->shape.dim[a->dim] = 2;
+    call->dtype = call->input[0]->dtype;
+    return true;
+}
+
+/* ---- lowering ---- */
+
+/* The dimensions of the innermost reduced run in memory order become 1. */
+static clef_shape without_innermost(clef_shape shape, const int *order, int64_t mask) {
+    int i = shape.rank - 1;
+    while (i >= 0 && (!(mask >> order[i] & 1) || shape.dim[order[i]] == 1)) i--;
+    for (; i >= 0 && (mask >> order[i] & 1 || shape.dim[order[i]] == 1); i--) shape.dim[order[i]] = 1;
+    return shape;
+}
+
+/* m for every sum of the first stage, in x's memory order. */
+static clef__operand spread_mean(clef__lowering *l, clef_shape shape, const int *order, int64_t mask) {
+    clef_shape first = without_innermost(shape, order, mask);
+    clef__operand m = clef__broadcast_operand(clef__lower_in(l, 1), first);
+    if (clef__lower_is_dense(&m, order)) return m;
+    clef__operand to = clef__lower_scratch_in(l, m.dtype, first, order);
+    clef__lower_copy(l, to, m);
+    return to;
+}
+
+static void launch_sums(clef__lowering *l, clef__operand x, clef__operand g, clef__operand m, clef__operand y, clef__axes axes,
+                        int64_t splits) {
+    bool rows = axes.inner == 1;
+    int lanes = clef__lower_lanes(l, rows ? axes.n : axes.inner);
+    int64_t chunk = (axes.n + splits - 1) / splits;
+    int64_t units = axes.outer * splits * (rows ? 1 : (axes.inner + lanes - 1) / lanes), work = chunk * (rows ? 1 : lanes);
+    clef__launch_begin(l, "sums.cl", rows ? "sum_rows" : "sum_columns");
+    clef__launch_define(l, "DT", "%s", clef__token(x.dtype));
+    clef__launch_define(l, "OWN", "%d", clef__lower_node(l)->op == &op_own_sums);
+    clef__launch_define(l, "W", "%d", lanes);
+    clef__launch_tensor(l, x, false);
+    clef__launch_tensor(l, g, false);
+    clef__launch_tensor(l, m, false);
+    clef__launch_tensor(l, y, true);
+    clef__launch_long(l, axes.outer * splits * axes.inner);
+    clef__launch_long(l, axes.n);
+    clef__launch_long(l, chunk);
+    clef__launch_long(l, splits);
+    if (!rows) clef__launch_long(l, axes.inner);
+    clef__launch_units(l, units, work);
+}
+
+static void lower_sums(clef__lowering *l) {
+    const clef__node *node = clef__lower_node(l);
+    const sums_attributes *a = clef__attributes(node);
+    clef_shape shape = node->input[0]->shape;
+    int order[CLEF_MAX_RANK], out_order[CLEF_MAX_RANK] = {(int)a->dim}, n = 1, at;
+    if (clef_shape_numel(shape) == 0) {
+        clef__lower_fill(l, clef__lower_out(l, NULL), 0);
+        return;
+    }
+    clef__operand x = clef__lower_in_any_order(l, 0, order), m = spread_mean(l, shape, order, a->mask);
+    clef__operand g = node->n_inputs == 3 ? clef__lower_in_dense(l, 2, order) : x;
+    for (int i = 0; i < x.rank; i++)
+        if (order[i] != a->dim) out_order[n++] = order[i];
+    clef__operand out = clef__lower_out(l, out_order);
+    clef__runs runs = clef__find_runs(&x, order, a->mask);
+    clef__axes axes = clef__innermost(&runs, &at);
+    int64_t splits = clef__reduce_splits(l, axes);
+    bool only = splits == 1 && runs.reduced <= 1;
+    clef__operand y = only ? out : clef__lower_scratch(l, x.dtype, CLEF_SHAPE(2, axes.outer, splits, axes.inner));
+    launch_sums(l, x, g, m, y, axes, splits);
+    if (at >= 0) clef__drop_run(&runs, at);
+    for (bool last = only; !last; splits = 1) { /* what is left are plain sums, of both at once */
+        if (splits > 1) {
+            axes.n = splits;
+        } else {
+            axes = clef__innermost(&runs, &at);
+            clef__drop_run(&runs, at);
+        }
+        last = runs.reduced == 0;
+        clef__operand to = last ? out : clef__lower_scratch(l, x.dtype, CLEF_SHAPE(2, axes.outer, axes.inner));
+        clef__lower_sum(l, y, to, (clef__axes){2 * axes.outer, axes.n, axes.inner});
+        y = to;
+    }
+}
+
+/* ---- gradients ---- */
+
+static clef_tensor *apply_sums(clef_tensor *g, clef_tensor *x, clef_tensor *m, const sums_attributes *a) {
+    return clef__apply(g ? &op_sums_with : &op_own_sums, (clef_tensor *[]){x, m, g}, g ? 3 : 2, a, sizeof *a);
+}
+
+static clef_tensor *half(clef_tensor *sums, int64_t dim, int which) { return clef_slice(sums, (int)dim, which, which + 1, 1); }
+
+/* s0 = Σ d, s1 = Σ d² with d = x − m:  dx = g0 + 2 g1 d,  dm = −Σ dx */
+static void gradient_own_sums(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+    const sums_attributes *a = clef__attributes(y->node);
+    clef_tensor *g0 = half(g, a->dim, 0), *g1 = half(g, a->dim, 1);
+    clef_tensor *slope = clef_add(g0, clef_mul(clef_mul_scalar(g1, 2), clef_sub(x[0], x[1])));
+    if (wanted[0]) dx[0] = slope;
+    if (wanted[1]) dx[1] = clef_neg(clef__sum_to(slope, clef_tensor_shape(x[1])));
+}
+
+/* s0 = Σ a, s1 = Σ a d:  da = g0 + g1 d,  dx = g1 a,  dm = −g1 s0 */
+static void gradient_sums_with(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+    const sums_attributes *a = clef__attributes(y->node);
+    clef_tensor *g0 = half(g, a->dim, 0), *g1 = half(g, a->dim, 1);
+    if (wanted[0]) dx[0] = clef_mul(g1, x[2]);
+    if (wanted[1]) dx[1] = clef_neg(clef_mul(g1, half(y, a->dim, 0)));
+    if (wanted[2]) dx[2] = clef_add(g0, clef_mul(g1, clef_sub(x[0], x[1])));
+}
+
+static const clef__strategy strategies[] = {{.name = "one pass", .lower = lower_sums}, {0}};
+static const clef_op op_own_sums = {
+    .name = "centred_sums", .doc = "sums of x - m and of its square", .kind = CLEF__KERNEL, .infer = infer_sums,
+    .gradient = gradient_own_sums, .strategies = strategies};
+static const clef_op op_sums_with = {
+    .name = "sums_with", .doc = "sums of g and of g times x - m", .kind = CLEF__KERNEL, .infer = infer_sums,
+    .gradient = gradient_sums_with, .strategies = strategies};
+
+bool clef__pair_of_sums(clef_tensor *g, clef_tensor *x, clef_tensor *m, clef_tensor **first, clef_tensor **second) {
+    if (!x || !m) return false;
+    clef_shape have = clef_tensor_shape(m);
+    sums_attributes a = {.dim = -1};
+    for (int i = 0; i < have.rank; i++) {
+        if (have.dim[i] != 1) continue;
+        a.mask |= (int64_t)1 << i;
+        if (a.dim < 0) a.dim = i;
+    }
+    clef_tensor *sums = apply_sums(g, x, m, &a);
+    *first = sums ? half(sums, a.dim, 0) : NULL;
+    *second = sums ? half(sums, a.dim, 1) : NULL;
+    return *first && *second;
+}

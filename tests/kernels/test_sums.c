@@ -1,0 +1,117 @@
+/* test_sums.c — the two sums behind normalisation, and their gradients: whole numbers, so every bit must be right, however the
+   operands lie and wherever the work is cut. */
+#include "ops/sums.h"
+#include "support/device.h"
+#include "support/exact.h"
+
+#include <criterion/criterion.h>
+
+static clef_context *ctx;
+static void open_device(void) { ctx = open_seeded(1); }
+static void close_device(void) { clef_close(ctx); }
+TestSuite(sums, .init = open_device, .fini = close_device, .timeout = 300);
+
+/* Element of m's shape that element i of x belongs to. */
+static int64_t kept_index(clef_shape x, clef_shape m, int64_t i) {
+    int64_t at = 0, scale = 1;
+    for (int d = x.rank - 1; d >= 0; d--) {
+        if (m.dim[d] != 1) at += i % x.dim[d] * scale, scale *= m.dim[d];
+        i /= x.dim[d];
+    }
+    return at;
+}
+
+/* s0 = Σ a, s1 = Σ a (x − m); where t and u weigh them, dx, dm and dg of Σ t s0 + u s1. */
+typedef struct answer { array s0, s1, dx, dm, dg; } answer;
+
+static answer reference(array x, array m, const array *g, array t, array u) {
+    answer r = {array_new(m.shape), array_new(m.shape), array_new(x.shape), array_new(m.shape), array_new(x.shape)};
+    int64_t n = clef_shape_numel(x.shape);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t k = kept_index(x.shape, m.shape, i);
+        double far = x.v[i] - m.v[k], a = g ? g->v[i] : far;
+        r.s0.v[k] += a;
+        r.s1.v[k] += a * far;
+        r.dg.v[i] = t.v[k] + u.v[k] * far;
+        r.dx.v[i] = g ? u.v[k] * a : t.v[k] + 2 * u.v[k] * far;
+        r.dm.v[k] -= r.dx.v[i];
+    }
+    return r;
+}
+
+/* x with its dimensions in another order in memory. */
+static clef_tensor *channels_last(clef_tensor *x) {
+    int to[CLEF_MAX_RANK], back[CLEF_MAX_RANK], rank = clef_tensor_shape(x).rank;
+    for (int i = 0; i < rank; i++) to[i] = i == 0 ? 0 : i == rank - 1 ? 1 : i + 1;
+    for (int i = 0; i < rank; i++) back[to[i]] = i;
+    return clef_permute(clef_copy(clef_permute(x, to)), back);
+}
+
+static void check(clef_shape shape, clef_shape kept, bool with, bool last, clef_dtype dtype) {
+    char what[160];
+    snprintf(what, sizeof what, "%s of %s over %s%s", with ? "g and x" : "x", clef__shape_text(shape), clef__shape_text(kept),
+             last ? ", channels last" : "");
+    array x = whole_array(shape, 1, 4), g = whole_array(shape, 2, 3), m = whole_array(kept, 3, 2), t = whole_array(kept, 4, 2),
+          u = whole_array(kept, 5, 2);
+    answer want = reference(x, m, with ? &g : NULL, t, u);
+    clef_tensor *in[3] = {to_leaf(ctx, x, dtype), to_leaf(ctx, m, dtype),
+                          to_leaf(ctx, g, dtype)}, *s0, *s1, *d[3];
+    clef_tensor *a = last ? channels_last(in[0]) : clef_mul_scalar(in[0], 1);
+    cr_assert(clef__pair_of_sums(with ? in[2] : NULL, a, in[1], &s0, &s1), "%s: %s", what, clef_error(ctx));
+    expect_equal(s0, want.s0, what);
+    expect_equal(s1, want.s1, what);
+    clef_tensor *all = clef_add(clef_sum(clef_mul(s0, to_device(ctx, t, dtype)), NULL, 0, false),
+                                clef_sum(clef_mul(s1, to_device(ctx, u, dtype)), NULL, 0, false));
+    cr_assert_eq(clef_grad(all, NULL, in, with ? 3 : 2, false, d), CLEF_OK, "%s: %s", what, clef_error(ctx));
+    expect_equal(d[0], want.dx, what);
+    expect_equal(d[1], want.dm, what);
+    if (with) expect_equal(d[2], want.dg, what);
+    const array used[] = {x, g, m, t, u, want.s0, want.s1, want.dx, want.dm, want.dg};
+    for (size_t i = 0; i < sizeof used / sizeof *used; i++) free(used[i].v);
+    for (int i = 0; i < 3; i++) clef_release(in[i]);
+    clef_end_step(ctx);
+}
+
+Test(sums, over_all_but_the_channels) {
+    static const int64_t sizes[][4] = {{2, 3, 4, 5}, {1, 1, 1, 1}, {3, 17, 1, 2}, {2, 40, 3, 3}, {5, 16, 9, 7}, {33, 1, 3, 21}, {4, 70, 20, 20}};
+    for (size_t i = 0; i < (small_tests() ? 3 : sizeof sizes / sizeof *sizes); i++)
+        for (int form = 0; form < 4; form++)
+            check(CLEF_SHAPE(sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3]), CLEF_SHAPE(1, sizes[i][1], 1, 1), form & 1, form & 2,
+                  CLEF_F32);
+}
+
+Test(sums, over_the_last_dimensions) {
+    for (int form = 0; form < 2; form++) {
+        check(CLEF_SHAPE(5, 37), CLEF_SHAPE(5, 1), form, false, CLEF_F32);
+        check(CLEF_SHAPE(3, 2, 5, 7), CLEF_SHAPE(3, 2, 1, 1), form, false, CLEF_F32);
+        check(CLEF_SHAPE(3, 4, 5, 7), CLEF_SHAPE(3, 1, 1, 1), form, true, CLEF_F32);
+        if (!small_tests()) check(CLEF_SHAPE(2, 30011), CLEF_SHAPE(2, 1), form, false, CLEF_F32);
+    }
+}
+
+Test(sums, over_dimensions_that_alternate) {
+    for (int form = 0; form < 4; form++) {
+        check(CLEF_SHAPE(3, 4, 5, 6), CLEF_SHAPE(1, 4, 1, 6), form & 1, form & 2, CLEF_F32);
+        check(CLEF_SHAPE(3, 4, 5, 6), CLEF_SHAPE(3, 1, 5, 1), form & 1, form & 2, CLEF_F32);
+    }
+}
+
+Test(sums, in_double_precision) {
+    clef_device_info info;
+    if (!clef_context_device(ctx, 0, &info) || !info.f64) cr_skip_test("this device has no f64");
+    check(CLEF_SHAPE(2, 19, 4, 5), CLEF_SHAPE(1, 19, 1, 1), true, true, CLEF_F64);
+    check(CLEF_SHAPE(5, 37), CLEF_SHAPE(5, 1), false, false, CLEF_F64);
+}
+
+/* A gradient of a gradient: d²/dx² of Σ u (x − m)² is 2 u, by way of both ops. */
+Test(sums, differentiate_twice) {
+    array x = whole_array(CLEF_SHAPE(2, 3, 4), 1, 4), m = whole_array(CLEF_SHAPE(1, 3, 1), 2, 2), want = array_new(x.shape);
+    clef_tensor *p = to_leaf(ctx, x, CLEF_F32), *s0, *s1, *d, *dd;
+    cr_assert(clef__pair_of_sums(NULL, p, to_device(ctx, m, CLEF_F32), &s0, &s1));
+    cr_assert_eq(clef_grad(clef_sum(s1, NULL, 0, false), NULL, &p, 1, true, &d), CLEF_OK, "%s", clef_error(ctx));
+    cr_assert(clef__pair_of_sums(d, p, to_device(ctx, m, CLEF_F32), &s0, &s1)); /* Σ 2 (x − m)² */
+    cr_assert_eq(clef_grad(clef_sum(s1, NULL, 0, false), NULL, &p, 1, false, &dd), CLEF_OK, "%s", clef_error(ctx));
+    for (int i = 0; i < 24; i++) want.v[i] = 4 * (x.v[i] - m.v[i / 4 % 3]);
+    expect_equal(dd, want, "second derivative");
+    free(x.v), free(m.v), free(want.v);
+}
