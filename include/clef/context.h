@@ -8,7 +8,14 @@
      CLEF_EAGER=1       evaluate after every op
      CLEF_DEBUG=memory  exact-size buffers, none reused
      CLEF_TRACE=FILE    write a Chrome trace of all device work when the context closes
-   A set-uid program sees none of them. */
+   A set-uid program sees none of them.
+
+   Threads: a context, with all that belongs to it, is used by one thread at a time; contexts are independent.
+   Callbacks come from the thread that called the function they belong to (a module's forward, what clef_fit
+   reports), with four exceptions: the allocator (clef_set_allocator) and a dataset's fetch (clef/data.h) are
+   called from any thread, several at a time; the log from the context's thread and from those that compile for
+   it, also at the same time; clef_on_compile's from one of these at a time.  None of the four may call Clef
+   with the same context, and none is called by the driver. */
 #ifndef CLEF_CONTEXT_H
 #define CLEF_CONTEXT_H
 #include "base.h"
@@ -39,10 +46,11 @@ CLEF_API bool clef_device_get(int index, clef_device_info *info);
 typedef enum clef_log_level {
     CLEF_LOG_ERROR, CLEF_LOG_WARNING, CLEF_LOG_INFO, CLEF_LOG_DEBUG
 } clef_log_level;
-/* Receives one line without a line break, valid during the call; may be called from threads that compile. */
+/* Receives one line without a line break, valid during the call; from several threads at once while kernels are
+   compiled. */
 typedef void (*clef_log_fn)(void *user, clef_log_level level, const char *line);
 
-/* Host memory hooks; the driver's own allocations are not touched.  All three or none. */
+/* Host memory hooks, all three or none; they must be as thread-safe as malloc, which the driver goes on using. */
 typedef struct clef_allocator {
     void *(*allocate)(void *user, size_t bytes);
     void *(*reallocate)(void *user, void *old, size_t bytes);

@@ -39,7 +39,7 @@ CLEF_API clef_module *clef_module_new(clef_context *ctx, const char *type, clef_
 /* Registers a child under a name that is new in the parent, not empty and without dots (CLEF_INVALID).  A
    child may have several parents (shared weights), but not contain itself. */
 CLEF_API clef_status clef_module_add(clef_module *parent, const char *name, clef_module *child);
-/* Registers t under such a name: it is kept, belongs to the module from now on (do not release it) and, as a
+/* Registers t under such a name: it belongs to the module and lives as long from now on, kept or not, and, as a
    floating parameter, wants gradients. */
 CLEF_API clef_status clef_module_add_parameter(clef_module *module, const char *name, clef_tensor *t);
 /* The same for state that is saved but not trained (running statistics, say). */

@@ -6,6 +6,12 @@
    one that made it; clef_step and clef_next end a step, clef_end_step does so by hand.  clef_keep makes it
    live until clef_release or clef_close.  At the end of a step, kept tensors and everything backward was
    called on are computed; other temporaries that were not read by then can no longer be read.
+   A loop that neither steps nor asks a loader for batches (inference, evaluation by hand) ends no step:
+   without clef_end_step in it, its temporaries and their memory pile up until clef_close.  A step of a hundred
+   thousand temporaries is warned of in the log.
+       for (;;) { clef_read(clef_forward(net, input(ctx)), y, sizeof y); clef_end_step(ctx); }
+   An expression may give back its input itself where there is nothing to do (clef_to to the same dtype,
+   clef_reshape to the same shape), so two variables can hold one tensor; keeping is counted for that reason.
    Failures: an expression gives NULL and an action its status; the first line stays in the context
    (clef_error).  What computes can also fail with CLEF_MEMORY, CLEF_BUILD, CLEF_DEVICE or CLEF_LOST.  NULL
    for a tensor or context gives NULL or CLEF_INVALID. */
@@ -66,7 +72,7 @@ CLEF_API clef_status clef_read(clef_tensor *t, void *out, size_t bytes);
 CLEF_API double clef_item(clef_tensor *t);
 /* Computes t without waiting. */
 CLEF_API clef_status clef_eval(clef_tensor *t);
-/* Computes n tensors of one context in one plan, without waiting. */
+/* Computes n tensors of one context (CLEF_INVALID) in one plan, without waiting. */
 CLEF_API clef_status clef_eval_all(clef_tensor *const *t, int n);
 /* Computes t and writes its numbers, dtype and shape as text, at most `size` bytes with the final 0; above
    1000 elements only three at each edge of a dimension.  Returns the length it needs like snprintf, -1 on
@@ -76,9 +82,13 @@ CLEF_API int clef_format(clef_tensor *t, char *text, size_t size);
 CLEF_API clef_status clef_print(clef_tensor *t, FILE *stream);
 
 /* ---- lifetime and change ---- */
-/* Makes t outlive its step; returns t. */
+/* Makes t outlive its step; returns t.  Counted: t lives until each clef_keep had its clef_release.
+       clef_tensor *w = clef_keep(clef_randn(ctx, CLEF_SHAPE(3)));  */
 CLEF_API clef_tensor *clef_keep(clef_tensor *t);
-/* Drops a kept tensor and its gradient; NULL and temporaries are left alone. */
+/* Takes back one clef_keep; NULL and tensors that were not kept are left alone.  After the last one t and its
+   gradient are freed, at once or, if t was made in this step or the one before, as the temporary it is again.
+   What belongs to the library (a module's parameters, an optimizer's states, a gradient) lives on with its
+   owner. */
 CLEF_API void clef_release(clef_tensor *t);
 /* A tensor of the same value that shares nothing with t that may change later. */
 CLEF_API clef_tensor *clef_copy(clef_tensor *t);
@@ -88,7 +98,7 @@ CLEF_API clef_status clef_assign(clef_tensor *t, clef_tensor *value);
 /* t := row-major host data, copied; `bytes` must be numel·size(dtype) (CLEF_INVALID). */
 CLEF_API clef_status clef_write(clef_tensor *t, const void *data, size_t bytes);
 /* Ends a step: computes kept tensors and what backward was called on, frees the temporaries of the step
-   before.  Does not wait. */
+   before.  Does not wait.  A step in which nothing was made does not count. */
 CLEF_API clef_status clef_end_step(clef_context *ctx);
 /* The same value on another device of the context, t itself if it lies there; gradients flow back.
    CLEF_INVALID if there is no such device. */
@@ -101,21 +111,27 @@ CLEF_API clef_tensor *clef_require_grad(clef_tensor *t, bool wanted);
 /* True for a leaf that wants a gradient and for an expression recorded from one. */
 CLEF_API bool clef_requires_grad(const clef_tensor *t);
 /* Adds nodes that compute d loss / d leaf for every leaf that wants it; gradients add up until cleared.
-   CLEF_SHAPE unless loss has one element, CLEF_STATE if it depends on no such leaf. */
+   CLEF_SHAPE unless loss has one element, CLEF_STATE if it depends on no such leaf.  A leaf's gradient is
+   that of its present value: nothing flows to or through a value that clef_assign or clef_step replaced after
+   loss was made.  If it fails, no leaf's gradient has changed. */
 CLEF_API clef_status clef_backward(clef_tensor *loss);
-/* The same from a given gradient of y: Σ grad · dy / d leaf.  CLEF_SHAPE unless grad has y's shape. */
+/* The same from a given gradient of y: Σ grad · dy / d leaf.  grad must fit y as in clef_set_grad. */
 CLEF_API clef_status clef_backward_from(clef_tensor *y, clef_tensor *grad);
-/* The gradient of a leaf since it was last cleared, or NULL; it belongs to the leaf. */
+/* The gradient of a leaf since it was last cleared, or NULL; it belongs to the leaf and goes when it is cleared
+   (clef_step does so), unless it was kept. */
 CLEF_API clef_tensor *clef_grad_of(const clef_tensor *leaf);
-/* Replaces the gradient of a leaf by a value of its shape; NULL clears it. */
-CLEF_API void clef_set_grad(clef_tensor *leaf, clef_tensor *grad);
+/* Replaces the gradient of a leaf by a value of its shape (CLEF_SHAPE), dtype (CLEF_DTYPE), device and context
+   (CLEF_INVALID), else changes nothing; NULL clears it. */
+CLEF_API clef_status clef_set_grad(clef_tensor *leaf, clef_tensor *grad);
 /* Σ grad · dy / d x[i] as temporaries into dx[i] (zeros where y does not depend on x[i]), leaving leaf
    gradients alone.  grad NULL: 1, for a y of one element.  With create_graph the results can be
-   differentiated again.  Fails as clef_backward.
+   differentiated again.  Fails as clef_backward, with NULL in all of dx.
        clef_tensor *dx; clef_grad(y, NULL, &x, 1, false, &dx);  */
 CLEF_API clef_status clef_grad(clef_tensor *y, clef_tensor *grad, clef_tensor *const *x, int n,
                                bool create_graph, clef_tensor **dx);
-/* Between enabled = false and true no expression is recorded for gradients; returns what was set before. */
+/* Between enabled = false and true no expression is recorded for gradients; returns what was set before (true
+   for NULL).
+       bool was = clef_set_grad_enabled(ctx, false); … clef_set_grad_enabled(ctx, was);  */
 CLEF_API bool clef_set_grad_enabled(clef_context *ctx, bool enabled);
 /* Whether expressions are recorded now; true at first. */
 CLEF_API bool clef_grad_enabled(const clef_context *ctx);

@@ -140,8 +140,7 @@ static clef_tensor *publish(clef__node *node, bool attributes_ok) {
     return t;
 }
 
-static clef_tensor *apply(const clef_op *op, clef_tensor *const *inputs, int n, const void *attributes, size_t bytes,
-                          const uint64_t *dynamic) {
+clef_tensor *clef__apply(const clef_op *op, clef_tensor *const *inputs, int n, const void *attributes, size_t bytes) {
     clef__node *nodes[CLEF__MAX_INPUTS];
     for (int i = 0; i < n; i++) {
         if (!inputs[i]) return NULL;
@@ -164,21 +163,7 @@ static clef_tensor *apply(const clef_op *op, clef_tensor *const *inputs, int n, 
         node->requires_grad |= nodes[i]->requires_grad;
     }
     node->requires_grad &= !clef__graph_of(ctx)->no_grad && op->gradient && is_floating(call.dtype);
-    if (dynamic) {
-        node->has_dynamic = true;
-        memcpy(node->dynamic.u, dynamic, sizeof node->dynamic.u);
-    }
     return publish(node, set_attributes(node, attributes, bytes));
-}
-
-clef_tensor *clef__apply(const clef_op *op, clef_tensor *const *inputs, int n, const void *attributes, size_t bytes) {
-    return apply(op, inputs, n, attributes, bytes, NULL);
-}
-
-clef_tensor *clef__apply_dynamic(clef_context *ctx, const clef_op *op, clef_tensor *const *inputs, int n,
-                                 const void *attributes, size_t bytes, uint64_t u0, uint64_t u1) {
-    (void)ctx;
-    return apply(op, inputs, n, attributes, bytes, (uint64_t[2]){u0, u1});
 }
 
 bool clef__check_type(clef_context *ctx, const char *op, clef_shape shape, clef_dtype dtype, int device) {

@@ -1,6 +1,7 @@
 /* autodiff.c — reverse mode: walks the tape back once; every op's gradient adds nodes, so backward is more graph.
 
-   The tape is the graph itself: nodes with requires_grad, ending at leaves (nodes that are a parameter's value). */
+   The tape is the graph itself: nodes with requires_grad, ending at nodes that are or were a parameter's value.  Present
+   values (leaves) collect gradients; of those that a parameter left behind nobody wants any. */
 #include "graph/graph_internal.h"
 
 #include <string.h>
@@ -42,8 +43,8 @@ static bool walk_push(walk *w, clef__node *node) {
     return true;
 }
 
-/* A leaf's history, if it still has one (an assignment not yet computed), is not part of the tape. */
-static int tape_inputs(const clef__node *node) { return node->leaf ? 0 : node->n_inputs; }
+/* A parameter's value may have a history (an assignment not yet computed), which is not part of the tape. */
+static int tape_inputs(const clef__node *node) { return node->tape_end ? 0 : node->n_inputs; }
 
 /* Depth first without recursion: a stack of (node, next input). */
 static bool walk_collect(walk *w, clef__node *root) {
@@ -97,20 +98,21 @@ static void propagate(walk *w, clef__node *node, clef_tensor *g) {
     drop_handle(y, dx, n);
 }
 
-/* Fills w->grad for everything between y and its leaves. */
+/* Fills w->grad for everything between y and its leaves.  g NULL: making it failed. */
 static clef_status differentiate(walk *w, clef_tensor *y, clef_tensor *g, bool create_graph) {
     clef_context *ctx = w->ctx = y->ctx;
     w->mark = clef__traversal(ctx);
+    if (!g) return CLEF_MEMORY;
     if (!walk_collect(w, y->node)) return clef__fail(ctx, CLEF_MEMORY, "backward: no host memory");
     w->grad = clef__calloc((size_t)w->n, sizeof *w->grad);
     if (!w->grad) return clef__fail(ctx, CLEF_MEMORY, "backward: no host memory");
-    clef_status before = clef_error_status(ctx);
+    uint64_t failures = clef__failures(ctx); /* an op that leaves a gradient out has failed, or means zero */
     bool was = clef_set_grad_enabled(ctx, create_graph);
     w->grad[w->n - 1] = g;
     for (int i = w->n - 1; i >= 0; i--)
         if (w->grad[i]) propagate(w, w->order[i], w->grad[i]);
     clef_set_grad_enabled(ctx, was);
-    return before == CLEF_OK ? clef_error_status(ctx) : CLEF_OK;
+    return clef__failed_since(ctx, failures);
 }
 
 static void walk_free(walk *w) {
@@ -118,30 +120,47 @@ static void walk_free(walk *w) {
     clef__free(w->grad);
 }
 
-static clef_tensor *ones_like(clef_tensor *t) {
-    union { double f; uint64_t u; } one = {.f = 1};
-    clef_tensor *g = clef__source(t->ctx, &clef__op_constant, t->node->shape, t->node->dtype, NULL, 0, one.u, 0);
-    if (g) g->node->device = t->node->device;
-    return g;
+static clef_tensor *constant_like(clef_tensor *t, double value) {
+    union { double f; uint64_t u; } bits = {.f = value};
+    clef_tensor *c = clef__source(t->ctx, &clef__op_constant, t->node->shape, t->node->dtype, NULL, 0, bits.u, 0);
+    if (c) c->node->device = t->node->device;
+    return c;
 }
 
 static clef_status check_seed(clef_tensor *y, clef_tensor *grad, const char *op) {
     if (!y->node->requires_grad)
         return clef__fail(y->ctx, CLEF_STATE, "%s: the result depends on no tensor that wants a gradient "
                           "(clef_require_grad, or recording is off)", op);
-    if (grad && !clef_shape_equal(grad->node->shape, y->node->shape))
-        return clef__fail(y->ctx, CLEF_SHAPE, "%s: the gradient's shape %s is not the result's %s", op,
-                          clef__shape_text(grad->node->shape), clef__shape_text(y->node->shape));
-    if (!grad && clef_numel(y) != 1)
+    if (grad) return clef__check_gradient(op, y, grad);
+    if (clef_numel(y) != 1)
         return clef__fail(y->ctx, CLEF_SHAPE, "%s: %s is not a scalar; reduce it, or give the gradient of the result", op,
                           clef__shape_text(y->node->shape));
     return CLEF_OK;
 }
 
-static void deposit(clef_tensor *leaf, clef_tensor *g, bool create_graph) {
-    bool was = clef_set_grad_enabled(leaf->ctx, create_graph);
-    clef_set_grad(leaf, add(leaf->grad, g));
-    clef_set_grad_enabled(leaf->ctx, was);
+/* ---- leaves' gradients: all of them or none ---- */
+
+/* Puts what each leaf's gradient is to be into w->grad, under handles that nobody else has. */
+static clef_status prepare_deposits(walk *w) {
+    bool was = clef_set_grad_enabled(w->ctx, false);
+    uint64_t failures = clef__failures(w->ctx);
+    int leaves = 0;
+    for (int i = 0; i < w->n; i++) {
+        clef_tensor *leaf = w->order[i]->leaf;
+        leaves += leaf != NULL;
+        if (!leaf || !w->grad[i]) continue;
+        clef_tensor *sum = add(leaf->grad, w->grad[i]);
+        w->grad[i] = sum ? clef__tensor_new(w->ctx, sum->node) : NULL;
+    }
+    clef_set_grad_enabled(w->ctx, was);
+    if (leaves) return clef__failed_since(w->ctx, failures);
+    return clef__fail(w->ctx, CLEF_STATE, "backward: the parameters that the result was made from have another value by now; "
+                      "call it before they are assigned");
+}
+
+static void deposit(walk *w) {
+    for (int i = 0; i < w->n; i++)
+        if (w->order[i]->leaf && w->grad[i]) clef__take_gradient(w->order[i]->leaf, w->grad[i]);
 }
 
 /* ---- public ---- */
@@ -151,31 +170,36 @@ clef_status clef_backward_from(clef_tensor *y, clef_tensor *grad) {
     clef_status status = check_seed(y, grad, "backward");
     if (status != CLEF_OK) return status;
     walk w = {0};
-    status = differentiate(&w, y, grad ? grad : ones_like(y), false);
-    for (int i = 0; status == CLEF_OK && i < w.n; i++)
-        if (w.order[i]->leaf && w.grad[i]) deposit(w.order[i]->leaf, w.grad[i], false);
+    status = differentiate(&w, y, grad ? grad : constant_like(y, 1), false);
+    if (status == CLEF_OK) status = prepare_deposits(&w);
+    if (status == CLEF_OK) status = clef__want(y->ctx, y->node);
+    if (status == CLEF_OK) deposit(&w);
     walk_free(&w);
-    return status == CLEF_OK ? clef__want(y->ctx, y->node) : status;
+    return status;
 }
 
 clef_status clef_backward(clef_tensor *loss) { return clef_backward_from(loss, NULL); }
 
+static clef_status check_sources(clef_tensor *y, clef_tensor *const *x, int n) {
+    for (int i = 0; i < n; i++) {
+        if (!x[i]) return CLEF_INVALID;
+        if (x[i]->ctx != y->ctx) return clef__fail(y->ctx, CLEF_INVALID, "grad: x[%d] belongs to another context", i);
+    }
+    return CLEF_OK;
+}
+
 clef_status clef_grad(clef_tensor *y, clef_tensor *grad, clef_tensor *const *x, int n, bool create_graph, clef_tensor **dx) {
     if (!y) return CLEF_INVALID;
-    for (int i = 0; i < n; i++) {
-        dx[i] = NULL;
-        if (!x[i]) return CLEF_INVALID;
-    }
-    clef_status status = check_seed(y, grad, "grad");
-    if (status != CLEF_OK) return status;
     walk w = {0};
-    status = differentiate(&w, y, grad ? grad : ones_like(y), create_graph);
+    clef_status status = check_sources(y, x, n);
+    if (status == CLEF_OK) status = check_seed(y, grad, "grad");
+    if (status == CLEF_OK) status = differentiate(&w, y, grad ? grad : constant_like(y, 1), create_graph);
     for (int i = 0; status == CLEF_OK && i < n; i++) {
         int at = index_in(&w, x[i]->node);
-        dx[i] = at >= 0 ? w.grad[at] : NULL;
-        union { double f; uint64_t u; } zero = {.f = 0};
-        if (!dx[i]) dx[i] = clef__source(x[i]->ctx, &clef__op_constant, x[i]->node->shape, x[i]->node->dtype, NULL, 0, zero.u, 0);
+        dx[i] = at >= 0 && w.grad[at] ? w.grad[at] : constant_like(x[i], 0);
+        if (!dx[i]) status = CLEF_MEMORY;
     }
+    for (int i = 0; status != CLEF_OK && i < n; i++) dx[i] = NULL;
     walk_free(&w);
     return status;
 }

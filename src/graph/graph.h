@@ -77,6 +77,7 @@ struct clef__node {
     clef_dtype dtype;
     int device;
     bool requires_grad;
+    bool tape_end;           /* it is or was a parameter's value: the tape goes no further, whatever it was made from */
     bool has_dynamic;        /* `dynamic` means something */
     bool foreign;            /* its buffer belongs to the program around us: never overwritten */
     bool spent;              /* its buffer was taken over by an in-place update */
@@ -94,17 +95,16 @@ struct clef_tensor {
     clef_context *ctx;
     clef__node *node;
     clef_tensor *grad;
-    bool kept, requires_grad;
-    uint64_t generation;           /* the step it was made in */
+    int keeps;                     /* clef_keep minus clef_release */
+    bool owned;                    /* something in the library holds it as well: a parameter its gradient, a module … */
+    bool requires_grad;
+    uint64_t generation;           /* the step it was made in; 0: none, it was never a temporary */
     clef_tensor *previous, *next;  /* in the context's list of temporaries or of kept tensors */
 };
 
 /* ---- the funnel (apply.c) ----
    NULL check → infer → node → (eager: evaluate).  NULL if any input is NULL or infer fails. */
 clef_tensor *clef__apply(const clef_op *op, clef_tensor *const *inputs, int n, const void *attributes, size_t bytes);
-/* The same with a dynamic value. */
-clef_tensor *clef__apply_dynamic(clef_context *ctx, const clef_op *op, clef_tensor *const *inputs, int n,
-                                 const void *attributes, size_t bytes, uint64_t u0, uint64_t u1);
 /* A shape and dtype given from outside: fails with a line in op's name unless tensors of them can lie on that device. */
 bool clef__check_type(clef_context *ctx, const char *op, clef_shape shape, clef_dtype dtype, int device);
 /* For ops without inputs: shape, dtype and device come from the caller. */
@@ -126,6 +126,8 @@ static inline const void *clef__attributes(const clef__node *node) { return node
 /* ---- tensors and nodes (tensor.c) ---- */
 clef_tensor *clef__tensor_new(clef_context *ctx, clef__node *node);            /* a temporary; takes its own reference */
 void clef__tensor_drop(clef_tensor *t); /* frees a temporary before its time; NULL is allowed */
+/* An owner inside the library takes t, which then lives whatever users keep and release.  NULL is allowed and given back. */
+clef_tensor *clef__own(clef_tensor *t);
 clef__node *clef__node_new(clef_context *ctx, const clef_op *op, int n_inputs); /* refs = 1 */
 void clef__node_retain(clef__node *node);
 void clef__node_release(clef__node *node);

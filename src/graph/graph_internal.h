@@ -8,8 +8,8 @@ typedef struct clef__graph {
     uint64_t made;                /* temporaries made in it: an empty step does not count */
     uint64_t traversal;
     bool no_grad;
-    clef_tensor *temporaries;     /* newest first, so generations descend */
-    clef_tensor *kept;
+    clef_tensor *temporaries;
+    clef_tensor *kept;            /* by users, by owners in the library or by both */
     clef__node **wanted;          /* what backward was called on: computed at the end of the step */
     int n_wanted, wanted_capacity;
 } clef__graph;
@@ -18,4 +18,8 @@ typedef struct clef__graph {
 clef__graph *clef__graph_of(clef_context *ctx);
 /* Has this node computed at the end of the step. */
 clef_status clef__want(clef_context *ctx, clef__node *node);
+/* Fails with one line in op's name unless `grad` could be a gradient of t: same context, device, shape and dtype. */
+clef_status clef__check_gradient(const char *op, const clef_tensor *t, const clef_tensor *grad);
+/* The value of the temporary `own`, a handle nobody else has, becomes leaf's gradient.  Cannot fail. */
+void clef__take_gradient(clef_tensor *leaf, clef_tensor *own);
 #endif

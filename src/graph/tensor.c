@@ -64,8 +64,10 @@ bool clef__is_row_major(clef_shape shape, const clef__layout *layout) {
 
 /* ---- the graph's state ---- */
 
+static bool is_kept(const clef_tensor *t) { return t->keeps > 0 || t->owned; }
+
 static void unlink_tensor(clef__graph *graph, clef_tensor *t) {
-    clef_tensor **head = t->kept ? &graph->kept : &graph->temporaries;
+    clef_tensor **head = is_kept(t) ? &graph->kept : &graph->temporaries;
     if (t->previous) t->previous->next = t->next;
     else *head = t->next;
     if (t->next) t->next->previous = t->previous;
@@ -73,7 +75,7 @@ static void unlink_tensor(clef__graph *graph, clef_tensor *t) {
 }
 
 static void link_tensor(clef__graph *graph, clef_tensor *t) {
-    clef_tensor **head = t->kept ? &graph->kept : &graph->temporaries;
+    clef_tensor **head = is_kept(t) ? &graph->kept : &graph->temporaries;
     t->previous = NULL;
     t->next = *head;
     if (t->next) t->next->previous = t;
@@ -86,8 +88,23 @@ static void drop_node(clef_tensor *t) {
     clef__node_release(t->node);
 }
 
+static void free_tensor(clef__graph *graph, clef_tensor *t);
+
+/* Who holds t changes.  One whom nobody holds any more is what it was before: a temporary of the step that made it, if
+   that is not over, as other code may have it as such. */
+static void hold(clef_tensor *t, int keeps, bool owned) {
+    clef__graph *graph = clef__graph_of(t->ctx);
+    bool moves = is_kept(t) != (keeps > 0 || owned);
+    if (moves) unlink_tensor(graph, t);
+    t->keeps = keeps;
+    t->owned = owned;
+    if (moves) link_tensor(graph, t);
+    bool over = t->generation == 0 || t->generation + 1 < graph->generation;
+    if (!is_kept(t) && over) free_tensor(graph, t);
+}
+
 static void free_tensor(clef__graph *graph, clef_tensor *t) {
-    if (t->grad) free_tensor(graph, t->grad);
+    if (t->grad) hold(t->grad, t->grad->keeps, false);
     unlink_tensor(graph, t);
     drop_node(t);
     clef__free(t);
@@ -114,6 +131,8 @@ uint64_t clef__traversal(clef_context *ctx) { return ++clef__graph_of(ctx)->trav
 
 /* ---- handles ---- */
 
+enum { MANY = 100000 }; /* temporaries: more than any step has that was not forgotten to end */
+
 clef_tensor *clef__tensor_new(clef_context *ctx, clef__node *node) {
     clef__graph *graph = clef__graph_of(ctx);
     clef_tensor *t = graph && node ? clef__calloc(1, sizeof *t) : NULL;
@@ -126,8 +145,10 @@ clef_tensor *clef__tensor_new(clef_context *ctx, clef__node *node) {
     t->generation = graph->generation;
     clef__node_retain(node);
     node->handles++;
-    graph->made++;
     link_tensor(graph, t);
+    if (++graph->made == MANY)
+        clef__log(ctx, CLEF_LOG_WARNING, "tensor: %d temporaries in one step, and none is freed before it ends; call "
+                  "clef_end_step(ctx) in a loop that does not train", MANY);
     return t;
 }
 
@@ -135,6 +156,7 @@ clef_tensor *clef__tensor_new(clef_context *ctx, clef__node *node) {
 static void mark_leaf(clef_tensor *t) {
     t->node->leaf = t->requires_grad ? t : NULL;
     t->node->requires_grad = t->requires_grad;
+    t->node->tape_end |= t->requires_grad; /* stays, for expressions made from this value, when the parameter has another */
 }
 
 void clef__tensor_set_node(clef_tensor *t, clef__node *node) {
@@ -152,29 +174,21 @@ int64_t clef_numel(const clef_tensor *t) { return t ? clef_shape_numel(t->node->
 int clef_tensor_device(const clef_tensor *t) { return t ? t->node->device : -1; }
 
 clef_tensor *clef_keep(clef_tensor *t) {
-    if (!t || t->kept) return t;
-    clef__graph *graph = clef__graph_of(t->ctx);
-    unlink_tensor(graph, t);
-    t->kept = true;
-    link_tensor(graph, t);
+    if (t) hold(t, t->keeps + 1, t->owned);
+    return t;
+}
+
+void clef_release(clef_tensor *t) {
+    if (t && t->keeps > 0) hold(t, t->keeps - 1, t->owned);
+}
+
+clef_tensor *clef__own(clef_tensor *t) {
+    if (t) hold(t, t->keeps, true);
     return t;
 }
 
 void clef__tensor_drop(clef_tensor *t) {
-    if (t && !t->kept) free_tensor(clef__graph_of(t->ctx), t);
-}
-
-/* A gradient's handle belongs to its parameter, even if it was handed to clef_keep. */
-static bool is_gradient(const clef__graph *graph, const clef_tensor *t) {
-    for (const clef_tensor *k = graph->kept; k; k = k->next)
-        if (k->grad == t) return true;
-    return false;
-}
-
-void clef_release(clef_tensor *t) {
-    if (!t || !t->kept) return;
-    clef__graph *graph = clef__graph_of(t->ctx);
-    if (!is_gradient(graph, t)) free_tensor(graph, t);
+    if (t && !is_kept(t)) free_tensor(clef__graph_of(t->ctx), t);
 }
 
 clef_tensor *clef_require_grad(clef_tensor *t, bool wanted) {
@@ -195,15 +209,44 @@ bool clef_requires_grad(const clef_tensor *t) { return t && t->node->requires_gr
 
 clef_tensor *clef_grad_of(const clef_tensor *leaf) { return leaf ? leaf->grad : NULL; }
 
-void clef_set_grad(clef_tensor *leaf, clef_tensor *grad) {
-    if (!leaf || leaf->grad == grad) return;
-    if (leaf->grad && grad) { /* the handle that clef_grad_of gave stays good */
-        clef__tensor_set_node(leaf->grad, grad->node);
-        return;
+clef_status clef__check_gradient(const char *op, const clef_tensor *t, const clef_tensor *grad) {
+    const clef__node *x = t->node, *g = grad->node;
+    if (grad->ctx != t->ctx) return clef__fail(t->ctx, CLEF_INVALID, "%s: the gradient belongs to another context", op);
+    if (!clef_shape_equal(g->shape, x->shape))
+        return clef__fail(t->ctx, CLEF_SHAPE, "%s: the gradient's shape %s is not the tensor's %s", op,
+                          clef__shape_text(g->shape), clef__shape_text(x->shape));
+    if (g->dtype != x->dtype)
+        return clef__fail(t->ctx, CLEF_DTYPE, "%s: the gradient is %s and the tensor %s; convert it with clef_to", op,
+                          clef_dtype_name(g->dtype), clef_dtype_name(x->dtype));
+    if (g->device != x->device)
+        return clef__fail(t->ctx, CLEF_INVALID, "%s: the gradient lies on device %d and the tensor on %d; bring it there with "
+                          "clef_to_device", op, g->device, x->device);
+    return CLEF_OK;
+}
+
+void clef__take_gradient(clef_tensor *leaf, clef_tensor *own) {
+    if (leaf->grad) { /* the handle that clef_grad_of gave stays good */
+        clef__tensor_set_node(leaf->grad, own->node);
+        clef__tensor_drop(own);
+    } else {
+        own->generation = 0; /* it goes when the leaf lets it go, unless it was kept */
+        leaf->grad = clef__own(own);
     }
-    clef_tensor *own = grad ? clef_keep(clef__tensor_new(leaf->ctx, grad->node)) : NULL;
-    if (leaf->grad) free_tensor(clef__graph_of(leaf->ctx), leaf->grad);
-    leaf->grad = own;
+}
+
+clef_status clef_set_grad(clef_tensor *leaf, clef_tensor *grad) {
+    if (!leaf) return CLEF_INVALID;
+    if (leaf->grad == grad) return CLEF_OK;
+    if (grad) {
+        clef_status status = clef__check_gradient("set_grad", leaf, grad);
+        clef_tensor *own = status == CLEF_OK ? clef__tensor_new(leaf->ctx, grad->node) : NULL;
+        if (!own) return status == CLEF_OK ? CLEF_MEMORY : status;
+        clef__take_gradient(leaf, own);
+    } else {
+        hold(leaf->grad, leaf->grad->keeps, false);
+        leaf->grad = NULL;
+    }
+    return CLEF_OK;
 }
 
 /* ---- the end of a step ---- */

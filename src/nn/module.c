@@ -140,7 +140,7 @@ static clef_status add_tensor(clef_module *m, const char *name, clef_tensor *t, 
                           name ? name : "");
     clef_status status = add_entry(m, name, (clef__entry){.kind = kind, .tensor = t});
     if (status) return status;
-    clef_keep(t);
+    clef__own(t);
     if (kind == CLEF__PARAMETER && clef__is_float(clef_tensor_dtype(t))) clef_require_grad(t, true);
     return CLEF_OK;
 }

@@ -38,7 +38,9 @@ clef_tensor *clef_clip_grad_norm(clef_module *module, double max_norm) {
     clef_tensor *factor = clef_minimum_scalar(room, 1);
     for (int i = 0; i < n; i++) {
         clef_tensor *g = gradient(module, i, &p);
-        if (g) clef_set_grad(p, clef_to(clef_mul(g, factor), clef_tensor_dtype(g)));
+        if (!g) continue;
+        clef_tensor *clipped = clef_to(clef_mul(g, factor), clef_tensor_dtype(g));
+        if (!clipped || clef_set_grad(p, clipped) != CLEF_OK) norm = NULL; /* the gradient stays as it was */
     }
     clef_set_grad_enabled(ctx, was);
     return norm;
@@ -56,8 +58,7 @@ clef_status clef_clip_grad_value(clef_module *module, double limit) {
         clef_tensor *p, *g = gradient(module, i, &p);
         if (!g) continue;
         clef_tensor *clipped = clef_clamp(g, -limit, limit);
-        if (clipped) clef_set_grad(p, clipped);
-        else status = clef_error_status(ctx);
+        status = clipped ? clef_set_grad(p, clipped) : clef_error_status(ctx);
     }
     clef_set_grad_enabled(ctx, was);
     return status;

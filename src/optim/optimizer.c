@@ -55,7 +55,7 @@ static bool add_state(clef_optimizer *o, clef__slot *slot, int j, const clef__ru
     clef_dtype dtype = clef_tensor_dtype(slot->parameter) == CLEF_F64 ? CLEF_F64 : CLEF_F32;
     slot->state_name[j] = clef__format("%s.%s", slot->name, setup->state[j]);
     slot->state[j] = clef_full(o->ctx, clef_tensor_shape(slot->parameter), dtype, setup->initial);
-    return slot->state_name[j] && clef_keep(slot->state[j]);
+    return slot->state_name[j] && clef__own(slot->state[j]);
 }
 
 static bool add_slot(clef_optimizer *o, clef_named_tensor t, const clef__rule_setup *setup) {
@@ -77,7 +77,7 @@ static bool add_slots(clef_optimizer *o, const clef_module *module, const clef__
         bool trainable = !t.is_buffer && clef__is_float(clef_tensor_dtype(t.tensor));
         if (trainable && !has_slot(o, t.tensor) && !add_slot(o, t, setup)) return false;
     }
-    o->counts = clef_keep(clef_zeros(o->ctx, CLEF_SHAPE(o->n), CLEF_I64));
+    o->counts = clef__own(clef_zeros(o->ctx, CLEF_SHAPE(o->n), CLEF_I64));
     return o->counts != NULL;
 }
 

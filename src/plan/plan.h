@@ -146,9 +146,9 @@ clef_status clef__plan_run(clef__plan *plan, clef_context *ctx, clef__graph_view
 /* eval.c: collects the pending graph below roots. */
 clef_status clef__collect(clef_context *ctx, clef__node *const *roots, int n, clef__graph_view *g);
 void clef__graph_view_free(clef__graph_view *g);
-/* read.c: t evaluated into row-major memory: its clef__buffer and the byte offset. */
+/* read.c: t evaluated into row-major memory: its buffer and the byte offset; NULL on failure. */
 extern const clef_op clef__op_copy;
-void *clef__row_major_buffer(clef_tensor *t, size_t *offset);
+clef__buffer *clef__row_major_buffer(clef_tensor *t, size_t *offset);
 /* print.c */
 clef_status clef__plan_print(const clef__plan *plan, const clef__graph_view *g, clef_plan_format format, FILE *stream);
 

@@ -34,8 +34,11 @@ clef_status clef_eval(clef_tensor *t) { return clef_eval_all(&t, 1); }
 
 clef_status clef_eval_all(clef_tensor *const *t, int n) {
     if (n <= 0) return CLEF_OK;
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         if (!t[i]) return CLEF_INVALID;
+        if (t[i]->ctx != t[0]->ctx)
+            return clef__fail(t[0]->ctx, CLEF_INVALID, "eval: tensors 0 and %d belong to different contexts", i);
+    }
     clef__node **roots = clef__alloc((size_t)n * sizeof *roots);
     if (!roots) return clef__fail(t[0]->ctx, CLEF_MEMORY, "eval: no host memory");
     for (int i = 0; i < n; i++) roots[i] = t[i]->node;
@@ -78,13 +81,19 @@ clef_status clef_read(clef_tensor *t, void *out, size_t bytes) {
     return status;
 }
 
-void *clef__row_major_buffer(clef_tensor *t, size_t *offset) {
-    clef__node *node = row_major_node(t);
-    if (!node) return NULL;
-    clef__tensor_set_node(t, node);
-    clef__node_release(node);
-    *offset = (size_t)t->node->layout.offset * clef_dtype_size(t->node->dtype);
-    return t->node->buffer;
+/* t's node itself comes to lie row-major, so that it stays what expressions were made from, and a place on the tape. */
+clef__buffer *clef__row_major_buffer(clef_tensor *t, size_t *offset) {
+    clef__node *row_major = row_major_node(t), *node = t->node;
+    if (!row_major) return NULL;
+    if (row_major != node) {
+        clef__buffer_retain(row_major->buffer);
+        clef__buffer_release(node->buffer);
+        node->buffer = row_major->buffer;
+        node->layout = row_major->layout;
+    }
+    clef__node_release(row_major);
+    *offset = (size_t)node->layout.offset * clef_dtype_size(node->dtype);
+    return node->buffer;
 }
 
 /* ---- numbers ---- */

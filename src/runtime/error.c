@@ -67,6 +67,8 @@ static void keep(clef_context *ctx, clef_status status, const char *line) {
     pthread_mutex_lock(&ctx->lock);
     if (status == CLEF_LOST)
         ctx->lost = true;
+    ctx->failures++;
+    ctx->latest = status;
     if (ctx->error.status == CLEF_OK) {
         snprintf(ctx->error.line, sizeof ctx->error.line, "%s", line);
         ctx->error.status = status;
@@ -84,6 +86,12 @@ clef_status clef__fail(clef_context *ctx, clef_status status, const char *fmt, .
     one_line(line);
     keep(ctx, status, line);
     return status;
+}
+
+uint64_t clef__failures(const clef_context *ctx) { return ctx->failures; }
+
+clef_status clef__failed_since(const clef_context *ctx, uint64_t before) {
+    return ctx->failures == before ? CLEF_OK : ctx->latest;
 }
 
 typedef struct cl_row {

@@ -17,6 +17,11 @@ char *clef__format(const char *fmt, ...) __attribute__((format(printf, 1, 2))); 
 /* ---- errors and log (error.c) ---- */
 /* Keeps the line if it is the context's first (ctx NULL: this thread's open error); returns status. */
 clef_status clef__fail(clef_context *ctx, clef_status status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* How many lines clef__fail was given for this context so far, kept or not: an older error does not hide a new one from
+   those who compare. */
+uint64_t clef__failures(const clef_context *ctx);
+/* CLEF_OK if there was none since the count was `before`, else the status of the latest. */
+clef_status clef__failed_since(const clef_context *ctx, uint64_t before);
 void clef__log(clef_context *ctx, clef_log_level level, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* False after fork: fails with a line, once per call. */
 bool clef__usable(clef_context *ctx);

@@ -177,6 +177,8 @@ struct clef__device {
 struct clef_context {
     pthread_mutex_t lock;
     clef__error error;
+    uint64_t failures;  /* lines given to clef__fail, kept or not */
+    clef_status latest; /* of the last of them */
     bool lost;
     char *build_log;
     bool eager, debug_memory;

@@ -129,6 +129,17 @@ static void refused(clef_status status, const char *word) {
     clef_clear_error(ctx);
 }
 
+Test(autodiff, the_tape_ends_at_a_value_that_a_parameter_had) {
+    clef_tensor *a = leaf(3), *w = clef_require_grad(clef_keep(clef_mul_scalar(a, 2)), true);
+    clef_tensor *y = clef_add(clef_mul_scalar(w, 5), a), *z = clef_mul_scalar(w, 5);
+    clef_assign(w, clef_scalar(ctx, 7));
+    clef_backward(y);
+    cr_assert_eq(grad(a), 1, "nothing goes on to what w's old value was made of");
+    cr_assert_null(clef_grad_of(w), "nor to w, which has another value");
+    refused(clef_backward(z), "another value");
+    cr_assert_eq(clef_item(z), 30);
+}
+
 Test(autodiff, what_is_refused) {
     clef_tensor *x = leaf(3), *v = clef_mul(clef_full(ctx, CLEF_SHAPE(2), CLEF_F32, 1), x);
     refused(clef_backward(v), "not a scalar");
@@ -136,4 +147,114 @@ Test(autodiff, what_is_refused) {
     refused(clef_backward_from(v, x), "shape");
     cr_assert_null(clef_require_grad(clef_keep(clef_zeros(ctx, CLEF_SCALAR, CLEF_I32)), true));
     refused(clef_error_status(ctx), "i32");
+}
+
+Test(autodiff, a_gradient_must_fit_its_leaf) {
+    clef_tensor *x = leaf(3), *two = clef_zeros(ctx, CLEF_SHAPE(2), CLEF_F32), *half = clef_zeros(ctx, CLEF_SCALAR, CLEF_F16);
+    clef_context *other = clef_open(NULL);
+    clef_tensor *foreign = clef_zeros(other, CLEF_SCALAR, CLEF_F32);
+    for (int has_one = 0; has_one < 2; has_one++) {
+        refused(clef_set_grad(x, two), "[2]");
+        refused(clef_set_grad(x, half), "f16");
+        refused(clef_set_grad(x, foreign), "another context");
+        if (has_one) cr_assert_eq(grad(x), 6);
+        else cr_assert_null(clef_grad_of(x));
+        cr_assert_eq(clef_set_grad(x, clef_scalar(ctx, 6)), CLEF_OK);
+    }
+    refused(clef_backward_from(clef_mul(x, x), half), "f16");
+    refused(clef_backward_from(clef_mul(x, x), foreign), "another context");
+    cr_assert_eq(clef_set_grad(NULL, NULL), CLEF_INVALID);
+    clef_close(other);
+}
+
+Test(autodiff, tensors_of_two_contexts_do_not_mix) {
+    clef_context *other = clef_open(NULL);
+    clef_tensor *x = leaf(3), *foreign = clef_scalar(other, 1), *dx = x, *mixed[] = {x, foreign};
+    refused(clef_eval_all(mixed, 2), "different contexts");
+    refused(clef_grad(clef_mul(x, x), NULL, &foreign, 1, false, &dx), "another context");
+    cr_assert_null(dx);
+    refused(clef_grad(clef_mul(x, x), foreign, &x, 1, false, &dx), "another context");
+    cr_assert_str_empty(clef_error(other));
+    clef_close(other);
+}
+
+Test(autodiff, an_old_error_neither_hides_a_new_one_nor_makes_one) {
+    static const clef_custom_op cube = {.name = "cube", .forward = "x * x * x", .backward = {"3 * x * x * g"}};
+    clef_tensor *x = leaf(2), *w = leaf(5), *dx;
+    cr_assert_eq(clef_grad(clef_custom(&cube, &x, 1), NULL, &x, 1, true, &dx), CLEF_OK);
+    cr_assert_null(clef_reshape(x, CLEF_SHAPE(3)));
+    cr_assert_eq(clef_backward(clef_add(dx, w)), CLEF_UNSUPPORTED, "a custom op has no second derivative");
+    cr_assert_null(clef_grad_of(w), "all gradients or none");
+    cr_assert_eq(clef_backward(clef_mul(x, x)), CLEF_OK);
+    cr_assert_eq(grad(x), 4);
+    refused(clef_error_status(ctx), "reshape");
+}
+
+Test(two_devices, a_gradient_lies_with_its_leaf) {
+    setenv("POCL_DEVICES", "pthread basic", 1);
+    ctx = clef_open(&(clef_options){.device = "0,1"});
+    if (!ctx) cr_skip_test("no two devices here: %s", clef_error(NULL));
+    clef_tensor *x = leaf(3);
+    refused(clef_set_grad(x, clef_to_device(clef_from_host(ctx, CLEF_SCALAR, CLEF_F32, &(float){1}), 1)), "device");
+    clef_tensor *far = clef_require_grad(clef_keep(clef_to_device(clef_scalar(ctx, 2), 1)), true), *dx[2];
+    cr_assert_eq(clef_grad(clef_mul(x, x), NULL, (clef_tensor *[]){x, far}, 2, false, dx), CLEF_OK);
+    cr_assert_eq(clef_tensor_device(dx[1]), 1, "zeros, but where they belong");
+    clef_close(ctx);
+}
+
+/* ---- the N-th allocation fails ---- */
+
+static long countdown;
+static void *take(void *user, size_t bytes) {
+    (void)user;
+    return countdown > 0 && --countdown == 0 ? NULL : malloc(bytes);
+}
+static void *retake(void *user, void *old, size_t bytes) {
+    (void)user;
+    return countdown > 0 && --countdown == 0 ? NULL : realloc(old, bytes);
+}
+static void drop(void *user, void *old) {
+    (void)user;
+    free(old);
+}
+
+Test(no_memory, backward_gives_all_gradients_or_none) {
+    clef_set_allocator(&(clef_allocator){take, retake, drop, NULL});
+    open_device();
+    clef_tensor *x = leaf(3), *y = leaf(4), *z = leaf(5);
+    cr_assert_eq(clef_backward(clef_add(clef_mul(x, y), z)), CLEF_OK);
+    clef_set_grad(z, NULL);
+    for (long n = 1, failed = 1; failed; n++) {
+        clef_tensor *loss = clef_add(clef_mul(x, y), z);
+        cr_assert(loss);
+        countdown = n;
+        clef_status status = clef_backward(loss);
+        failed = countdown == 0;
+        countdown = 0;
+        cr_assert_eq(status, failed ? CLEF_MEMORY : CLEF_OK, "allocation %ld: %s", n, clef_status_name(status));
+        clef_clear_error(ctx);
+        cr_assert_eq(clef_grad_of(z) != NULL, !failed, "allocation %ld", n);
+        cr_assert(clef_grad_of(x) && clef_grad_of(y), "allocation %ld lost what was there", n);
+        cr_assert_eq(grad(x), failed ? 4 : 8, "allocation %ld", n);
+        cr_assert_eq(grad(y), failed ? 3 : 6, "allocation %ld", n);
+    }
+    close_device();
+}
+
+Test(no_memory, grad_gives_all_results_or_none) {
+    clef_set_allocator(&(clef_allocator){take, retake, drop, NULL});
+    open_device();
+    clef_tensor *x = leaf(3), *y = leaf(4), *dx[2];
+    for (long n = 1, failed = 1; failed; n++) {
+        clef_tensor *square = clef_mul(x, x);
+        countdown = n;
+        clef_status status = clef_grad(square, NULL, (clef_tensor *[]){x, y}, 2, false, dx);
+        failed = countdown == 0;
+        countdown = 0;
+        cr_assert_eq(status, failed ? CLEF_MEMORY : CLEF_OK, "allocation %ld: %s", n, clef_status_name(status));
+        clef_clear_error(ctx);
+        for (int i = 0; i < 2; i++) cr_assert_eq(dx[i] != NULL, !failed, "allocation %ld", n);
+    }
+    cr_assert_eq(clef_item(dx[0]), 6);
+    close_device();
 }
