@@ -2,6 +2,10 @@
 
    Ownership: an adopted context, device or queue is retained by Clef until clef_close; a wrapped cl_mem until
    its tensor is released.  What Clef hands out stays Clef's: retain it to keep it longer.
+   Values: Clef never writes to a wrapped cl_mem, nor to one it has handed out, and gives neither to another
+   tensor: new values (clef_assign, clef_step) go to other memory, so ask again after each of them.  Writing to
+   a wrapped cl_mem changes its tensor and what is a view of it; other results computed before stay as they
+   are.  One handed out is for reading only, as other tensors may lie in it, too.
    Order: Clef enqueues into one in-order queue; adopt your own queue, or call clef_synchronize (or wait on an
    event of clef_opencl_queue) before the other side touches shared memory. */
 #ifndef CLEF_OPENCL_H
@@ -36,13 +40,16 @@ CLEF_API cl_device_id clef_opencl_device(const clef_context *ctx);
    NULL for NULL. */
 CLEF_API cl_command_queue clef_opencl_queue(const clef_context *ctx);
 /* A kept tensor over the caller's buffer, without a copy: row-major from byte `offset`, which must be a
-   multiple of the element's size.  The buffer is retained until clef_release.  NULL on failure: CLEF_INVALID
+   multiple of the element's size.  The buffer is retained until clef_release and while a view of it
+   lives.  NULL on failure: CLEF_INVALID
    for a buffer of another context or a bad offset, CLEF_SHAPE if the shape reaches beyond the buffer. */
 CLEF_API clef_tensor *clef_from_opencl(clef_context *ctx, cl_mem buffer, size_t offset, clef_shape shape,
                                        clef_dtype dtype);
 /* Queues the computing of t into row-major memory and hands out its buffer, without waiting; *offset (bytes)
-   says where in it t begins.  The buffer is t's own: read it, or retain it, while t lives and keeps its
-   value.  NULL on failure (CLEF_SHAPE for a tensor without elements). */
+   says where in it t begins.  It stays valid while t lives and keeps its value, and for longer if it is
+   retained: it then holds this value until it is released, whatever becomes of t.  NULL on failure (CLEF_SHAPE
+   for a tensor without elements).
+       size_t at; cl_mem y = clef_opencl_buffer(t, &at);  */
 CLEF_API cl_mem clef_opencl_buffer(clef_tensor *t, size_t *offset);
 
 #ifdef __cplusplus

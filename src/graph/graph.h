@@ -79,7 +79,6 @@ struct clef__node {
     bool requires_grad;
     bool tape_end;           /* it is or was a parameter's value: the tape goes no further, whatever it was made from */
     bool has_dynamic;        /* `dynamic` means something */
-    bool foreign;            /* its buffer belongs to the program around us: never overwritten */
     bool spent;              /* its buffer was taken over by an in-place update */
     size_t attribute_bytes;  /* a struct of int64_t, double and pointers to static data only: it is hashed as bytes */
     void *attributes;

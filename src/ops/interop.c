@@ -26,8 +26,8 @@ clef_tensor *clef_from_opencl(clef_context *ctx, cl_mem buffer, size_t offset, c
         return NULL;
     }
     node->layout.offset = (int64_t)(offset / size);
-    node->foreign = true;
     clef_tensor *t = clef_keep(clef__tensor_new(ctx, node));
+    if (t) t->generation = 0; /* never a temporary: clef_release lets go of the buffer at once */
     clef__node_release(node);
     return t;
 }
@@ -39,5 +39,7 @@ cl_mem clef_opencl_buffer(clef_tensor *t, size_t *offset) {
         return NULL;
     }
     clef__buffer *buffer = clef__row_major_buffer(t, offset);
-    return buffer ? clef__buffer_mem(buffer) : NULL;
+    if (!buffer) return NULL;
+    clef__buffer_pin(buffer);
+    return clef__buffer_mem(buffer);
 }

@@ -77,8 +77,8 @@ static clef_status mark_outputs(clef_context *ctx, clef__graph_view *g) {
         if (!item->leaf)
             item->output |= node->op->kind != CLEF__CONSTANT && node->refs - node->handles > edges[i];
         else
-            item->donatable = node->buffer && !node->foreign && node->refs == edges[i] && clef__buffer_refs(node->buffer) == 1 &&
-                              node->layout.offset == 0;
+            item->donatable = node->buffer && node->refs == edges[i] && clef__buffer_refs(node->buffer) == 1 &&
+                              !clef__buffer_pinned(node->buffer) && node->layout.offset == 0;
     }
     clef__free(edges);
     return CLEF_OK;

@@ -172,7 +172,7 @@ clef__buffer *clef__buffer_wrap(clef__device *device, void *memory) {
         return NULL;
     }
     clRetainMemObject(memory);
-    *b = (clef__buffer){.device = device, .memory = memory, .size = size, .refs = 1, .wrapped = true};
+    *b = (clef__buffer){.device = device, .memory = memory, .size = size, .refs = 1, .wrapped = true, .pinned = true};
     link_live(b);
     count_live(b);
     return b;
@@ -188,7 +188,7 @@ void clef__buffer_release(clef__buffer *b) {
     m->buffers--;
     if (!b->wrapped)
         m->used -= b->size;
-    if (b->wrapped || b->device->ctx->debug_memory) {
+    if (b->pinned || b->device->ctx->debug_memory) {
         give_back(b);
         return;
     }
@@ -202,6 +202,10 @@ void clef__buffer_release(clef__buffer *b) {
     *at = b;
     m->cached += b->size;
 }
+
+void clef__buffer_pin(clef__buffer *buffer) { buffer->pinned = true; }
+
+bool clef__buffer_pinned(const clef__buffer *buffer) { return buffer->pinned; }
 
 size_t clef__buffer_size(const clef__buffer *buffer) { return buffer->size; }
 

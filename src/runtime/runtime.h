@@ -71,8 +71,12 @@ void clef__buffer_release(clef__buffer *buffer); /* NULL is allowed; goes back t
 size_t clef__buffer_size(const clef__buffer *buffer);
 int clef__buffer_refs(const clef__buffer *buffer);
 clef__device *clef__buffer_device(const clef__buffer *buffer);
-/* Over the program's own cl_mem of the same OpenCL context, retained until the last release. */
+/* Over the program's own cl_mem of the same OpenCL context, retained until the last release.  Pinned. */
 clef__buffer *clef__buffer_wrap(clef__device *device, void *cl_mem_of_program);
+/* From now on the program may look into this memory at any time: whoever wants to overwrite a value in place must leave it
+   alone, and it is not pooled for reuse.  There is no way back, as the program may have retained it. */
+void clef__buffer_pin(clef__buffer *buffer);
+bool clef__buffer_pinned(const clef__buffer *buffer);
 void *clef__buffer_mem(const clef__buffer *buffer); /* its cl_mem */
 /* Non-blocking: host bytes are staged before it returns. */
 clef_status clef__buffer_write(clef__buffer *buffer, size_t offset, const void *host, size_t bytes);

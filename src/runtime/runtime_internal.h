@@ -67,7 +67,8 @@ struct clef__buffer {
     cl_mem memory;
     size_t size;                   /* usable bytes */
     int refs;                      /* 0 while cached */
-    bool wrapped;                  /* the program's own cl_mem: never pooled */
+    bool wrapped;                  /* the program's own cl_mem: its bytes are not counted */
+    bool pinned;                   /* the program may look into it: never pooled */
     clef__buffer *previous, *next; /* in the pool's list of live buffers, or (next) in its class's free list */
 };
 typedef struct clef__pool {
