@@ -70,7 +70,7 @@ struct clef__node {
     const clef_op *op;
     clef_context *ctx;
     int refs;                /* handles, plus consumers' inputs, plus holders in C code */
-    int handles;             /* how many of refs are clef_tensor handles */
+    int passing;             /* how many of refs are handles of temporaries, which alone are no reason to compute it */
     int n_inputs;
     clef__node **input;
     clef_shape shape;

@@ -84,7 +84,7 @@ static void link_tensor(clef__graph *graph, clef_tensor *t) {
 
 static void drop_node(clef_tensor *t) {
     if (t->node->leaf == t) t->node->leaf = NULL;
-    t->node->handles--;
+    t->node->passing -= !is_kept(t);
     clef__node_release(t->node);
 }
 
@@ -98,7 +98,10 @@ static void hold(clef_tensor *t, int keeps, bool owned) {
     if (moves) unlink_tensor(graph, t);
     t->keeps = keeps;
     t->owned = owned;
-    if (moves) link_tensor(graph, t);
+    if (moves) {
+        link_tensor(graph, t);
+        t->node->passing += is_kept(t) ? -1 : 1;
+    }
     bool over = t->generation == 0 || t->generation + 1 < graph->generation;
     if (!is_kept(t) && over) free_tensor(graph, t);
 }
@@ -144,7 +147,7 @@ clef_tensor *clef__tensor_new(clef_context *ctx, clef__node *node) {
     t->node = node;
     t->generation = graph->generation;
     clef__node_retain(node);
-    node->handles++;
+    node->passing++;
     link_tensor(graph, t);
     if (++graph->made == MANY)
         clef__log(ctx, CLEF_LOG_WARNING, "tensor: %d temporaries in one step, and none is freed before it ends; call "
@@ -161,7 +164,7 @@ static void mark_leaf(clef_tensor *t) {
 
 void clef__tensor_set_node(clef_tensor *t, clef__node *node) {
     clef__node_retain(node);
-    node->handles++;
+    node->passing += !is_kept(t);
     drop_node(t);
     t->node = node;
     if (t->requires_grad) mark_leaf(t);

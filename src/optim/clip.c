@@ -20,6 +20,7 @@ static clef_tensor *total_norm(const clef_module *module, int n) {
         if (!g) continue;
         clef_tensor *square = clef_sum(clef_square(clef__to_wide(g)), NULL, 0, false);
         sum = sum ? clef_add(sum, square) : square;
+        if (!square || !sum) return NULL; /* else the next would begin a sum without them */
     }
     return sum ? clef_sqrt(sum) : clef_scalar(clef_module_context(module), 0);
 }

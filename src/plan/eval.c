@@ -75,7 +75,7 @@ static clef_status mark_outputs(clef_context *ctx, clef__graph_view *g) {
         clef__item *item = &g->item[i];
         const clef__node *node = item->node;
         if (!item->leaf)
-            item->output |= node->op->kind != CLEF__CONSTANT && node->refs - node->handles > edges[i];
+            item->output |= node->op->kind != CLEF__CONSTANT && node->refs - node->passing > edges[i];
         else
             item->donatable = node->buffer && node->refs == edges[i] && clef__buffer_refs(node->buffer) == 1 &&
                               !clef__buffer_pinned(node->buffer) && node->layout.offset == 0;

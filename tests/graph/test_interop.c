@@ -1,17 +1,12 @@
 /* A program's own buffers under tensors, and tensors' buffers in a program's hands: neither is ever overwritten. */
-#include "clef.h"
 #include "clef/opencl.h"
 #include "graph/graph.h"
-
-#include <criterion/criterion.h>
+#include "support/device.h"
 
 enum { N = 64 };
 static clef_context *ctx;
 
-static void open_device(void) {
-    ctx = clef_open(NULL);
-    cr_assert(ctx, "%s", clef_error(NULL));
-}
+static void open_device(void) { ctx = open_seeded(0); }
 static void close_device(void) {
     cr_assert_str_empty(clef_error(ctx));
     clef_close(ctx);

@@ -1,16 +1,10 @@
 /* Who holds a tensor: keeping and releasing, owners inside the library, temporaries that pile up. */
-#include "clef.h"
 #include "graph/graph.h"
-
-#include <criterion/criterion.h>
-#include <string.h>
+#include "support/device.h"
 
 static clef_context *ctx;
 
-static void open_device(void) {
-    ctx = clef_open(NULL);
-    cr_assert(ctx, "%s", clef_error(NULL));
-}
+static void open_device(void) { ctx = open_seeded(0); }
 static void close_device(void) {
     cr_assert_str_empty(clef_error(ctx));
     clef_close(ctx);

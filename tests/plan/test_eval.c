@@ -177,6 +177,20 @@ Test(eval, an_update_waits_for_other_readers) {
     cr_assert_eq(clef_item(total), 10);
 }
 
+Test(eval, reading_early_does_not_overwrite_what_kept_values_need) {
+    clef_tensor *p = clef_keep(vector(4, 1, 1)), *momentum = clef_keep(vector(4, 10, 10));
+    for (int i = 0; i < 2; i++) {
+        clef_scalar(ctx, i);
+        clef_end_step(ctx);
+    }
+    clef_tensor *moved = clef_mul_scalar(momentum, 2);
+    clef_assign(p, clef_add(p, moved));
+    clef_assign(momentum, moved);
+    EXPECT(p, 21, 42, 63, 84); /* before the end of the step, which computes both */
+    cr_assert_eq(clef_end_step(ctx), CLEF_OK, "%s", clef_error(ctx));
+    EXPECT(momentum, 20, 40, 60, 80);
+}
+
 Test(eval, what_was_overwritten_is_an_error_not_a_wrong_number) {
     clef_tensor *p = clef_keep(vector(4, 1, 1)), *square = clef_mul(p, p);
     clef_assign(p, clef_sub(p, clef_sum(square, NULL, 0, false)));

@@ -11,6 +11,7 @@
 #include "runtime_support.h"
 #include "support/plain.h"
 #include <dlfcn.h>
+#include <math.h>
 
 /* ---- the N-th call fails ---- */
 static long countdown; /* 0: never */
@@ -224,6 +225,121 @@ static bool sweep(bool of_opencl, bool again, int *runs) {
     }
 }
 
+/* ---- a step of training: a convolution, a view, a loss, backward, clipping, updates in place ---- */
+enum { WEIGHTS = 2 * 9 + 2 + 8 * 3 + 3 };
+typedef struct trainee {
+    clef_module *net;
+    clef_optimizer *opt;
+} trainee;
+static float weights[2][WEIGHTS]; /* of a run without failures, before and after the step */
+
+static bool begin_training(clef_context *ctx, trainee *t) {
+    *t = (trainee){0};
+    clef_seed(ctx, 7);
+    t->net = clef_sequential(ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, 1, 2, 3, NULL), clef_nn_gelu(ctx), clef_nn_flatten(ctx),
+                                              clef_nn_linear(ctx, 8, 3, NULL)));
+    t->opt = clef_sgd(t->net, &(clef_sgd_options){.lr = 0.1, .momentum = 0.9});
+    bool good = t->net && t->opt;
+    for (int i = 0; good && i < 2; i++) /* what made the parameters goes: they can be updated in place */
+        good = clef_scalar(ctx, i) && clef_end_step(ctx) == CLEF_OK;
+    return good;
+}
+
+static bool step(clef_context *ctx, const trainee *t) {
+    static const int64_t label[] = {0, 1, 2, 0};
+    static float x[4 * 16];
+    for (int i = 0; i < 4 * 16; i++) x[i] = (float)(i * 7 % 11) / 11;
+    clef_tensor *in = clef_from_host(ctx, CLEF_SHAPE(4, 1, 4, 4), CLEF_F32, x);
+    clef_tensor *target = clef_from_host(ctx, CLEF_SHAPE(4), CLEF_I64, label);
+    clef_tensor *loss = clef_cross_entropy(clef_forward(t->net, in), target, NULL);
+    return clef_backward(loss) == CLEF_OK && clef_clip_grad_norm(t->net, 1) && clef_step(t->opt) == CLEF_OK &&
+           clef_item(loss) > 0;
+}
+
+/* All parameters in one row; one that cannot be read becomes NaN. */
+static bool read_weights(const trainee *t, float *row) {
+    bool all = true;
+    int at = 0;
+    for (int i = 0; i < clef_module_tensors(t->net); i++) {
+        clef_named_tensor w = clef_module_tensor(t->net, i);
+        if (w.is_buffer)
+            continue;
+        int n = (int)clef_numel(w.tensor);
+        bool good = clef_read(w.tensor, row + at, (size_t)n * sizeof *row) == CLEF_OK;
+        for (int k = 0; !good && k < n; k++) row[at + k] = NAN;
+        all &= good;
+        at += n;
+    }
+    return all && at == WEIGHTS;
+}
+
+/* Has each parameter a value that it has without failures, too, before or after the step? */
+static bool in_a_known_state(const trainee *t) {
+    float row[WEIGHTS];
+    bool good = read_weights(t, row);
+    for (int i = 0, at = 0; good && i < clef_module_tensors(t->net); i++) {
+        clef_named_tensor w = clef_module_tensor(t->net, i);
+        size_t n = w.is_buffer ? 0 : (size_t)clef_numel(w.tensor);
+        good = memcmp(row + at, weights[0] + at, n * sizeof *row) == 0 || memcmp(row + at, weights[1] + at, n * sizeof *row) == 0;
+        if (!good)
+            printf("%s has a value it never had: %g, and neither %g nor %g\n", w.name, row[at], weights[0][at], weights[1][at]);
+        at += (int)n;
+    }
+    return good;
+}
+
+static bool train(clef_context *ctx, trainee *t) { return begin_training(ctx, t) && step(ctx, t); }
+
+/* The next evaluation plans anew.  (Programs stay: loading them again would take most of the time.) */
+static void forget_plans(clef_context *ctx) {
+    ctx->room[CLEF__ROOM_PLAN].closer(ctx, ctx->room[CLEF__ROOM_PLAN].state);
+    clef__set_room_state(ctx, CLEF__ROOM_PLAN, NULL, NULL);
+}
+
+static bool note_weights(clef_context *ctx) {
+    trainee t;
+    return begin_training(ctx, &t) && read_weights(&t, weights[0]) && step(ctx, &t) && read_weights(&t, weights[1]);
+}
+
+/* The N-th allocation fails, in a context that lives on: what was being trained is left in a known state,
+ * and another training gives the numbers it gives without failures. */
+static bool train_failing(clef_context *ctx, long n, bool again) {
+    trainee first, second;
+    float row[WEIGHTS];
+    forget_plans(ctx);
+    countdown = n;
+    for_ever = again;
+    struck = false;
+    complete = train(ctx, &first);
+    countdown = 0;
+    if (complete == (clef_error_status(ctx) != CLEF_OK))
+        return printf("%s\n", complete ? "an error nobody told of" : "failed without an error"), false;
+    clef_clear_error(ctx);
+    if (first.net && first.opt && !in_a_known_state(&first))
+        return printf("the parameters are lost: %s\n", clef_error(ctx)), false;
+    if (!train(ctx, &second) || !read_weights(&second, row))
+        return printf("does not recover: %s\n", clef_error(ctx)), false;
+    return memcmp(row, weights[1], sizeof row) == 0 || (printf("recovers with other numbers\n"), false);
+}
+
+static bool training(bool again, int *runs) {
+    opencl_faults = false;
+    clef_context *ctx = clef_open(&(clef_options){.cache_dir = cache_dir});
+    bool good = note_weights(ctx);
+    if (!good)
+        printf("training fails untouched: %s\n", clef_error(ctx));
+    struck = true;
+    for (long n = 1; good && struck; n++, ++*runs) {
+        good = train_failing(ctx, n, again);
+        if (!good)
+            printf("training, allocation %ld%s\n", n, again ? " and all later ones" : "");
+    }
+    clef_close(ctx);
+    if (live || ledger)
+        printf("training leaks %ld allocations and %ld OpenCL objects\n", live, ledger);
+    return good && complete && live == 0 && ledger == 0;
+}
+
 /* Calls fail at random while bytes move: some uploads fail, but none succeeds with wrong bytes (upload_and_copy
  * looks). */
 static bool weather(void) {
@@ -267,6 +383,7 @@ int main(void) {
     int runs = 0;
     const char *dir = cache_dir = temporary_dir();
     setenv("CLEF_CACHE", "force", 1);
+    setenv("CLEF_COMPILE_THREADS", "1", 1); /* calls are counted without a lock */
     clef_set_allocator(&(clef_allocator){take, retake, drop, NULL});
     clef_context *ctx = clef_open(NULL); /* the list of devices stays with the process */
     if (!ctx)
@@ -275,6 +392,7 @@ int main(void) {
     live = ledger = 0;
     bool good = sweep(false, false, &runs) && sweep(false, true, &runs) && sweep(true, false, &runs) &&
                 sweep(true, true, &runs);
+    good = good && training(false, &runs) && training(true, &runs);
     cache_dir = ""; /* once more without the cache, through the compiler */
     good = good && sweep(true, false, &runs);
     good = good && short_buffer() && weather();
