@@ -9,14 +9,8 @@
 
 static bool in_group(const clef__graph_view *g, int item, int group) { return g->item[item].group == group; }
 
-/* The constant behind `item`, through views; -1 if it is none. */
-static int constant_behind(const clef__graph_view *g, int item) {
-    while (!g->item[item].leaf && g->item[item].node->op->kind == CLEF__VIEW) item = clef__item_of(g, g->item[item].node->input[0]);
-    return !g->item[item].leaf && g->item[item].node->op->kind == CLEF__CONSTANT ? item : -1;
-}
-
 static int add_operand(clef__lowering *l, clef__pointwise *p, int *items, int item) {
-    int constant = constant_behind(l->g, item), known = constant >= 0 ? constant : item;
+    int constant = clef__constant_behind(l->g, item), known = constant >= 0 ? constant : item;
     for (int i = 0; i < p->n_operands; i++)
         if (items[i] == known) return i;
     clef__pw_operand *operand = &p->operand[p->n_operands];
@@ -37,7 +31,8 @@ static int step_of(const clef__group *group, int item) {
     return -1;
 }
 
-static void add_steps(clef__lowering *l, const clef__group *group, int index, clef__pointwise *p) {
+/* inner_uses: how often each step is read by another. */
+static void add_steps(clef__lowering *l, const clef__group *group, int index, clef__pointwise *p, int *inner_uses) {
     int items[CLEF__PW_OPERANDS];
     for (int m = 0; m < group->n_members; m++) {
         const clef__node *node = l->g->item[group->member[m]].node;
@@ -46,20 +41,9 @@ static void add_steps(clef__lowering *l, const clef__group *group, int index, cl
         for (int j = 0; j < node->n_inputs; j++) {
             int input = clef__item_of(l->g, node->input[j]);
             step->input[j] = in_group(l->g, input, index) ? step_of(group, input) : add_operand(l, p, items, input);
+            if (step->input[j] >= CLEF__PW_OPERANDS) inner_uses[step->input[j] - CLEF__PW_OPERANDS]++;
         }
     }
-}
-
-/* Does anything outside the group look at this member? */
-static bool seen_outside(const clef__graph_view *g, int item, int group) {
-    if (g->item[item].output) return true;
-    for (int i = item + 1; i < g->n; i++) {
-        const clef__item *user = &g->item[i];
-        if (user->leaf || user->same_as >= 0 || user->group == group) continue;
-        for (int j = 0; j < user->node->n_inputs; j++)
-            if (clef__item_of(g, user->node->input[j]) == item) return true;
-    }
-    return false;
 }
 
 /* The memory order of the results: of what this plan made (a kernel chose it, and leaves that are updated take it over for
@@ -83,13 +67,14 @@ static void lower_group(clef__lowering *l, const clef__group *group, int index) 
     clef__pointwise p = {.shape = node->shape};
     l->node = node;
     l->device = node->device;
-    add_steps(l, group, index, &p);
+    int inner_uses[CLEF__PW_STEPS] = {0};
+    add_steps(l, group, index, &p, inner_uses);
     int order_memory[CLEF_MAX_RANK];
     const int *order = choose_order(l, &p, order_memory);
     const char *label = node->op->name;
     for (int m = 0; m < group->n_members && !l->failed; m++) {
         int item = group->member[m];
-        if (!seen_outside(l->g, item, index)) continue;
+        if (!l->g->item[item].output && inner_uses[m] == l->g->item[item].uses) continue; /* nobody else wants it */
         l->node = l->g->item[item].node;
         l->item = item;
         p.store[p.n_stores].from = CLEF__PW_OPERANDS + m;

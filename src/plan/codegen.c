@@ -193,6 +193,14 @@ static void write_signature(writer *w) {
     clef__text_append(&w->text, ") {\n");
 }
 
+/* As above: five numbers, and the outer dimensions; a constant; pointer, offset and strides of a tensor. */
+size_t clef__pointwise_bytes(clef_shape shape, int constants, int tensors) {
+    size_t rank = 0;
+    for (int d = 0; d < shape.rank; d++) rank += shape.dim[d] != 1;
+    size_t outer = rank > 1 ? rank - 1 : 0;
+    return sizeof(int64_t) * (5 + outer + (size_t)constants + (size_t)tensors * (2 + outer + 1));
+}
+
 /* The row's coordinates, and every tensor's pointer to its beginning. */
 static void write_row(writer *w) {
     int outer = w->s->rank - 1;

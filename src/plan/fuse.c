@@ -3,30 +3,29 @@
    Every pointwise node starts as a group of its own and joins the groups of its producers while
      - the shapes are equal and the devices are,
      - no path leaves one group and comes back to the other through a third (the merged kernel would wait for itself),
-     - the kernel keeps within its limits of operands and steps.
-   A group that is needed by one of its own consumers through a view stays apart: its value must lie in memory first. */
+     - the kernel keeps within its limits of operands, steps and bytes of arguments.
+   A group that is needed by one of its own consumers through a view stays apart: its value must lie in memory first.
+
+   Every group has a level above those of all it depends on, so a path between two groups runs through levels between theirs.
+   What lies there is searched up to a budget, so that the work grows with the size of the graph and no faster; a search that
+   does not come to its end counts as a path. */
 #include "plan/plan.h"
 
-#include <string.h>
+enum { BUDGET = 2048, PARAMETER_BYTES = 1024 /* every full profile takes that many, CL_DEVICE_MAX_PARAMETER_SIZE */ };
 
-static int find(const clef__grouping *gr, int i) {
-    while (gr->group[i].merged_into >= 0) i = gr->group[i].merged_into;
+static int find(clef__grouping *gr, int i) {
+    clef__group *group = gr->group;
+    while (group[i].merged_into >= 0) {
+        int next = group[i].merged_into;
+        if (group[next].merged_into >= 0) group[i].merged_into = group[next].merged_into;
+        i = next;
+    }
     return i;
 }
 
-/* The item whose memory `item` looks at, and whether views lie between. */
-static int base_of(const clef__graph_view *g, int item, bool *through_view) {
-    *through_view = false;
-    while (!g->item[item].leaf && g->item[item].node->op->kind == CLEF__VIEW) {
-        item = clef__item_of(g, g->item[item].node->input[0]);
-        *through_view = true;
-    }
-    return item;
-}
-
-static bool add_edge(clef__group *group, clef__group_edge edge) {
-    if (!clef__grow(&group->edge, group->n_edges, &group->edge_capacity, sizeof edge)) return false;
-    group->edge[group->n_edges++] = edge;
+static bool add_edge(clef__group_edges *edges, clef__group_edge edge) {
+    if (!clef__grow(&edges->edge, edges->n, &edges->capacity, sizeof edge)) return false;
+    edges->edge[edges->n++] = edge;
     return true;
 }
 
@@ -43,79 +42,116 @@ static bool add_member(clef__group *group, int item) {
 
 static int last_member(const clef__grouping *gr, int i) { return gr->group[i].member[gr->group[i].n_members - 1]; }
 
-/* Does `from` depend on `to`?  (Indices do not prune this: a fused group may hold later items than its consumers.) */
-static bool reaches(clef__grouping *gr, int from, int to) {
-    if (from == to) return true;
-    clef__group *group = &gr->group[from];
-    if (group->visited == gr->visit) return false;
-    group->visited = gr->visit;
-    for (int i = 0; i < group->n_edges; i++)
-        if (reaches(gr, find(gr, group->edge[i].group), to)) return true;
+/* ---- may two groups be one? ---- */
+
+static bool reads_through_view(clef__grouping *gr, int reader, int of) {
+    const clef__group_edges *needs = &gr->group[reader].needs;
+    for (int i = 0; i < needs->n; i++)
+        if (needs->edge[i].through_view && find(gr, needs->edge[i].group) == of) return true;
     return false;
 }
 
-/* Would a kernel of a and b wait for itself by way of a's dependencies? */
-static bool conflict(clef__grouping *gr, int a, int b) {
-    gr->visit++;
-    for (int i = 0; i < gr->group[a].n_edges; i++) {
-        clef__group_edge edge = gr->group[a].edge[i];
-        int to = find(gr, edge.group);
-        if (to == a) continue;
-        if (to == b) {
-            if (edge.through_view) return true;
-        } else if (reaches(gr, to, b)) {
-            return true;
+/* Does a path lead from low up to high through a third group? */
+static bool path_between(clef__grouping *gr, int low, int high) {
+    int n = 0, looked = 0;
+    gr->queue[n++].group = low;
+    gr->group[low].visited = ++gr->visit;
+    for (int at = 0; at < n; at++) {
+        const clef__group_edges *users = &gr->group[gr->queue[at].group].users;
+        for (int i = 0; i < users->n; i++) {
+            int user = find(gr, users->edge[i].group);
+            clef__group *group = &gr->group[user];
+            if (looked++ == BUDGET || (user == high && at > 0)) return true;
+            if (user == high || group->visited == gr->visit || group->level >= gr->group[high].level) continue;
+            group->visited = gr->visit;
+            gr->queue[n++].group = user;
         }
     }
     return false;
 }
 
-/* Operands that a kernel of these two groups would have at most: distinct inputs, and results seen outside. */
-static int count_operands(const clef__graph_view *g, const clef__grouping *gr, const int *uses, int a, int b) {
-    int seen[CLEF__PW_OPERANDS], n = 0, inner_uses, total = 0;
-    int both[2] = {a, b};
-    for (int k = 0; k < 2; k++)
-        for (int m = 0; m < gr->group[both[k]].n_members; m++) {
-            int item = gr->group[both[k]].member[m];
-            const clef__node *node = g->item[item].node;
-            for (int j = 0; j < node->n_inputs; j++) {
-                int input = clef__item_of(g, node->input[j]), group = g->item[input].group;
-                if (group >= 0 && (find(gr, group) == a || find(gr, group) == b)) continue;
-                bool known = false;
-                for (int s = 0; s < n; s++) known |= seen[s] == input;
-                if (known) continue;
-                if (n == CLEF__PW_OPERANDS) return n + 1;
-                seen[n++] = input;
+/* Brings low to the level of high, and everything that depends on low above that.  Only for groups without a path between. */
+static bool lift(clef__grouping *gr, int low, int high) {
+    int n = 0, looked = 0;
+    gr->queue[n++] = (clef__lifted){low, gr->group[low].level};
+    gr->group[low].level = gr->group[high].level;
+    for (int at = 0; at < n; at++) {
+        int from = gr->queue[at].group;
+        const clef__group_edges *users = &gr->group[from].users;
+        for (int i = 0; i < users->n; i++) {
+            int user = find(gr, users->edge[i].group);
+            if (user == high || user == from || gr->group[user].level > gr->group[from].level) continue;
+            if (looked++ == BUDGET) {
+                while (n--) gr->group[gr->queue[n].group].level = gr->queue[n].level;
+                return false;
             }
-            inner_uses = 0;
-            for (int k2 = 0; k2 < 2; k2++)
-                for (int m2 = 0; m2 < gr->group[both[k2]].n_members; m2++) {
-                    const clef__node *user = g->item[gr->group[both[k2]].member[m2]].node;
-                    for (int j = 0; j < user->n_inputs; j++) inner_uses += clef__item_of(g, user->input[j]) == item;
-                }
-            total += g->item[item].output || inner_uses < uses[item];
+            gr->queue[n++] = (clef__lifted){user, gr->group[user].level};
+            gr->group[user].level = gr->group[from].level + 1;
         }
-    return total + n;
+    }
+    return true;
 }
 
-static bool may_merge(const clef__graph_view *g, clef__grouping *gr, const int *uses, int a, int b) {
+/* Would a kernel of these two groups keep within its limits?  Its operands are distinct inputs, and results seen outside. */
+static bool fits(clef__graph_view *g, clef__grouping *gr, int a, int b) {
+    int seen[CLEF__PW_OPERANDS], n = 0, constants = 0, stores = 0;
+    const clef__group *both[2] = {&gr->group[a], &gr->group[b]};
+    for (int k = 0; k < 2; k++)
+        for (int m = 0; m < both[k]->n_members; m++) g->item[both[k]->member[m]].inner_uses = 0;
+    for (int k = 0; k < 2; k++)
+        for (int m = 0; m < both[k]->n_members; m++) {
+            const clef__node *node = g->item[both[k]->member[m]].node;
+            for (int j = 0; j < node->n_inputs; j++) {
+                int input = clef__item_of(g, node->input[j]), group = g->item[input].group >= 0 ? find(gr, g->item[input].group) : -1;
+                if (group == a || group == b) {
+                    g->item[input].inner_uses++;
+                    continue;
+                }
+                bool constant = clef__constant_behind(g, input) >= 0, known = false;
+                if (constant) input = clef__constant_behind(g, input);
+                for (int s = 0; s < n; s++) known |= seen[s] == input;
+                if (known) continue;
+                if (n == CLEF__PW_OPERANDS) return false;
+                seen[n++] = input;
+                constants += constant;
+            }
+        }
+    for (int k = 0; k < 2; k++)
+        for (int m = 0; m < both[k]->n_members; m++) {
+            const clef__item *item = &g->item[both[k]->member[m]];
+            stores += item->output || item->inner_uses < item->uses;
+        }
+    clef_shape shape = g->item[both[0]->member[0]].node->shape;
+    return n + stores <= CLEF__PW_OPERANDS && clef__pointwise_bytes(shape, constants, n - constants + stores) <= PARAMETER_BYTES;
+}
+
+static bool alike(const clef__graph_view *g, const clef__grouping *gr, int a, int b) {
     const clef__group *x = &gr->group[a], *y = &gr->group[b];
     if (!x->pointwise || !y->pointwise || x->n_members + y->n_members > CLEF__PW_STEPS) return false;
     const clef__node *p = g->item[x->member[0]].node, *q = g->item[y->member[0]].node;
-    if (p->device != q->device || !clef_shape_equal(p->shape, q->shape)) return false;
-    return !conflict(gr, a, b) && !conflict(gr, b, a) && count_operands(g, gr, uses, a, b) <= CLEF__PW_OPERANDS;
+    return p->device == q->device && clef_shape_equal(p->shape, q->shape);
+}
+
+/* Says yes only after both are on one level. */
+static bool may_merge(clef__graph_view *g, clef__grouping *gr, int a, int b) {
+    if (!alike(g, gr, a, b) || !fits(g, gr, a, b)) return false;
+    if (gr->group[a].level == gr->group[b].level) return true;
+    int low = gr->group[a].level < gr->group[b].level ? a : b, high = low == a ? b : a;
+    return !reads_through_view(gr, high, low) && !path_between(gr, low, high) && lift(gr, low, high);
 }
 
 /* b's members and edges move to a. */
 static bool merge(clef__grouping *gr, int a, int b) {
     clef__group *x = &gr->group[a], *y = &gr->group[b];
-    for (int i = 0; i < y->n_members; i++)
-        if (!add_member(x, y->member[i])) return false;
-    for (int i = 0; i < y->n_edges; i++)
-        if (!add_edge(x, y->edge[i])) return false;
+    bool ok = true;
+    for (int i = 0; ok && i < y->n_members; i++) ok = add_member(x, y->member[i]);
+    for (int i = 0; ok && i < y->needs.n; i++) ok = add_edge(&x->needs, y->needs.edge[i]);
+    for (int i = 0; ok && i < y->users.n; i++) ok = add_edge(&x->users, y->users.edge[i]);
     y->merged_into = a;
-    return true;
+    return ok;
 }
+
+/* ---- one item after the other ---- */
 
 static bool new_group(clef__graph_view *g, clef__grouping *gr, int item) {
     int at = gr->n++;
@@ -124,76 +160,102 @@ static bool new_group(clef__graph_view *g, clef__grouping *gr, int item) {
     g->item[item].group = at;
     bool ok = add_member(group, item);
     for (int j = 0; ok && j < g->item[item].node->n_inputs; j++) {
-        bool through_view;
-        int input = base_of(g, clef__item_of(g, g->item[item].node->input[j]), &through_view);
-        if (g->item[input].group >= 0)
-            ok = add_edge(group, (clef__group_edge){g->item[input].group, through_view});
+        int input = clef__item_of(g, g->item[item].node->input[j]), base = g->item[input].base, maker = g->item[base].group;
+        if (maker < 0) continue;
+        maker = find(gr, maker);
+        if (group->level <= gr->group[maker].level) group->level = gr->group[maker].level + 1;
+        ok = add_edge(&group->needs, (clef__group_edge){maker, base != input}) &&
+             add_edge(&gr->group[maker].users, (clef__group_edge){at, base != input});
     }
     return ok;
 }
 
-static bool join_producers(clef__graph_view *g, clef__grouping *gr, const int *uses, int item) {
+static bool join_producers(clef__graph_view *g, clef__grouping *gr, int item) {
     const clef__node *node = g->item[item].node;
     for (int j = 0; j < node->n_inputs; j++) {
         int producer = g->item[clef__item_of(g, node->input[j])].group;
         if (producer < 0) continue;
         int a = find(gr, producer), b = find(gr, g->item[item].group);
-        if (a != b && may_merge(g, gr, uses, a, b) && !merge(gr, a, b)) return false;
+        if (a != b && may_merge(g, gr, a, b) && !merge(gr, a, b)) return false;
     }
     return true;
+}
+
+/* How often every item is read, and whose memory it looks at. */
+static void note_uses(clef__graph_view *g) {
+    for (int i = 0; i < g->n; i++) g->item[i].uses = 0;
+    for (int i = 0; i < g->n; i++) {
+        clef__item *item = &g->item[i];
+        bool view = !item->leaf && item->node->op->kind == CLEF__VIEW;
+        item->base = view ? g->item[clef__item_of(g, item->node->input[0])].base : i;
+        for (int j = 0; !item->leaf && item->same_as < 0 && j < item->node->n_inputs; j++)
+            g->item[clef__item_of(g, item->node->input[j])].uses++;
+    }
+}
+
+/* ---- the order ---- */
+
+/* This group behind all it needs that has no place yet; depth first, with a stack of its own as chains may be long. */
+static void emit(clef__grouping *gr, int *stack, int first) {
+    int depth = 0;
+    if (gr->group[first].visited != gr->visit) stack[depth++] = first;
+    gr->group[first].visited = gr->visit;
+    while (depth) {
+        clef__group *group = &gr->group[stack[depth - 1]];
+        if (group->emitted == group->needs.n) {
+            gr->order[gr->n_order++] = stack[--depth];
+            continue;
+        }
+        int next = find(gr, group->needs.edge[group->emitted++].group);
+        if (gr->group[next].visited == gr->visit) continue;
+        gr->group[next].visited = gr->visit;
+        stack[depth++] = next;
+    }
 }
 
 /* Dependencies first, otherwise by the place of the last member in the program. */
-static void emit(clef__grouping *gr, int i) {
-    clef__group *group = &gr->group[i];
-    if (group->visited == gr->visit) return;
-    group->visited = gr->visit;
-    for (int e = 0; e < group->n_edges; e++) {
-        int to = find(gr, group->edge[e].group);
-        if (to != i) emit(gr, to);
-    }
-    gr->order[gr->n_order++] = i;
-}
-
 static bool order_groups(const clef__graph_view *g, clef__grouping *gr) {
     gr->order = clef__alloc((size_t)(gr->n + 1) * sizeof *gr->order);
-    if (!gr->order) return false;
+    int *stack = clef__alloc((size_t)(gr->n + 1) * sizeof *stack);
     gr->visit++;
-    for (int i = 0; i < g->n; i++) {
+    for (int i = 0; gr->order && stack && i < g->n; i++) {
         if (g->item[i].group < 0) continue;
         int group = find(gr, g->item[i].group);
         g->item[i].group = group;
-        if (last_member(gr, group) == i) emit(gr, group);
+        if (last_member(gr, group) == i) emit(gr, stack, group);
     }
-    return true;
+    clef__free(stack);
+    return gr->order && stack;
 }
 
 clef_status clef__fuse(clef__graph_view *g, bool fuse, clef__grouping *gr) {
-    int *uses = clef__calloc((size_t)g->n + 1, sizeof *uses);
+    note_uses(g);
     gr->group = clef__calloc((size_t)g->n + 1, sizeof *gr->group);
-    bool ok = uses && gr->group;
-    for (int i = 0; ok && i < g->n; i++) {
-        if (g->item[i].leaf || g->item[i].same_as >= 0) continue;
-        for (int j = 0; j < g->item[i].node->n_inputs; j++) uses[clef__item_of(g, g->item[i].node->input[j])]++;
-    }
+    gr->queue = clef__alloc((BUDGET + 2) * sizeof *gr->queue);
+    bool ok = gr->group && gr->queue;
     for (int i = 0; ok && i < g->n; i++) {
         const clef__item *item = &g->item[i];
         clef__kind kind = item->node->op->kind;
         if (item->leaf || item->same_as >= 0 || kind == CLEF__VIEW || kind == CLEF__CONSTANT) continue;
         ok = new_group(g, gr, i);
-        if (ok && fuse && kind == CLEF__POINTWISE) ok = join_producers(g, gr, uses, i);
+        if (ok && fuse && kind == CLEF__POINTWISE) ok = join_producers(g, gr, i);
     }
-    ok = ok && order_groups(g, gr);
-    clef__free(uses);
-    return ok ? CLEF_OK : CLEF_MEMORY;
+    return ok && order_groups(g, gr) ? CLEF_OK : CLEF_MEMORY;
+}
+
+int clef__constant_behind(const clef__graph_view *g, int item) {
+    int base = g->item[item].base;
+    return !g->item[base].leaf && g->item[base].node->op->kind == CLEF__CONSTANT ? base : -1;
 }
 
 void clef__grouping_free(clef__grouping *gr) {
     for (int i = 0; i < gr->n; i++) {
         clef__free(gr->group[i].member);
-        clef__free(gr->group[i].edge);
+        clef__free(gr->group[i].needs.edge);
+        clef__free(gr->group[i].users.edge);
     }
     clef__free(gr->group);
     clef__free(gr->order);
+    clef__free(gr->queue);
     *gr = (clef__grouping){0};
 }

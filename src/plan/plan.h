@@ -17,6 +17,9 @@ typedef struct clef__item {
     bool output;      /* must be in memory of its own afterwards */
     int same_as;      /* -1, or the earlier item that computes the same value */
     int group;        /* -1 for leaves, constants and views */
+    int uses;         /* by how many inputs of other items it is read (fuse.c) */
+    int inner_uses;   /* scratch of fuse.c */
+    int base;         /* the item whose memory it looks at: itself, unless it is a view (fuse.c) */
     bool placed;      /* operand is valid */
     clef__operand operand;
 } clef__item;
@@ -36,20 +39,27 @@ int clef__item_of(const clef__graph_view *g, const clef__node *node);
 /* ---- groups: what runs as one launch (pointwise) or one lowering (everything else) ---- */
 
 typedef struct clef__group_edge { int group; bool through_view; } clef__group_edge;
+typedef struct clef__group_edges {
+    clef__group_edge *edge;
+    int n, capacity;
+} clef__group_edges;
 typedef struct clef__group {
-    int *member, n_members;       /* items, ascending */
-    clef__group_edge *edge;       /* groups it depends on */
-    int n_edges, edge_capacity, member_capacity;
+    int *member, n_members, member_capacity; /* items, ascending */
+    clef__group_edges needs, users;
+    int level;                    /* above those of all it needs */
     int merged_into;              /* -1, or the group that took its members */
+    int emitted;                  /* of `needs`, while groups are put in order */
     bool pointwise;
     uint64_t visited;
 } clef__group;
 
+typedef struct clef__lifted { int group, level; } clef__lifted;
 typedef struct clef__grouping {
     clef__group *group;
     int n;
     int *order, n_order; /* live groups, dependencies first */
     uint64_t visit;
+    clef__lifted *queue; /* scratch of one search; level: the one before */
 } clef__grouping;
 
 /* ---- values: memory that the plan gives a place ---- */
@@ -130,6 +140,8 @@ clef_status clef__simplify(clef__graph_view *g);
 /* fuse.c: groups and their order.  fuse = false: every node alone. */
 clef_status clef__fuse(clef__graph_view *g, bool fuse, clef__grouping *out);
 void clef__grouping_free(clef__grouping *grouping);
+/* The constant behind `item`, through views; -1 if it is none. */
+int clef__constant_behind(const clef__graph_view *g, int item);
 /* memory.c: offsets of n blocks so that blocks alive at the same time never overlap; returns the total. */
 typedef struct clef__block { size_t bytes; int first, last; size_t offset; } clef__block;
 size_t clef__place(clef__block *block, int n, size_t alignment);
@@ -188,6 +200,8 @@ typedef struct clef__pointwise {
 } clef__pointwise;
 /* codegen.c: emits the launch. */
 void clef__lower_pointwise(clef__lowering *l, const clef__pointwise *p, const char *label);
+/* The most that the arguments of a kernel over this shape take, whatever the layouts. */
+size_t clef__pointwise_bytes(clef_shape shape, int constants, int tensors);
 /* lower.c */
 int clef__new_value(clef__lowering *l, clef__home home, int item, size_t bytes);
 void clef__lower_fail(clef__lowering *l);

@@ -4,14 +4,15 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-/* ---- a small graph by hand ---- */
+/* ---- a graph by hand ---- */
 
-enum { MAX_NODES = 64 };
+enum { MAX_NODES = 64, MANY = 100000 };
 typedef struct world {
-    clef__node node[MAX_NODES];
-    clef__node *input[MAX_NODES][4];
-    clef__item item[MAX_NODES];
+    clef__node *node;
+    clef__node *(*input)[4];
+    clef__item *item;
     clef__graph_view g;
 } world;
 
@@ -22,10 +23,16 @@ static const clef_op op_sum = {.name = "sum", .kind = CLEF__KERNEL};
 static const clef_op op_view = {.name = "view", .kind = CLEF__VIEW};
 static const clef_op op_number = {.name = "number", .kind = CLEF__CONSTANT};
 
-static void begin(world *w) {
-    *w = (world){0};
+static void begin_for(world *w, int n) {
+    *w = (world){.node = calloc((size_t)n, sizeof *w->node), .input = calloc((size_t)n, sizeof *w->input),
+                 .item = calloc((size_t)n, sizeof *w->item), .g.mark = 7};
     w->g.item = w->item;
-    w->g.mark = 7;
+}
+static void begin(world *w) { begin_for(w, MAX_NODES); } /* in a process that soon ends */
+static void end(world *w) {
+    free(w->node);
+    free(w->input);
+    free(w->item);
 }
 
 static int add_node(world *w, const clef_op *op, clef_shape shape, int n, const int *inputs) {
@@ -45,32 +52,31 @@ static clef__grouping fuse(world *w) {
     return gr;
 }
 
-static int place_in_order(const clef__grouping *gr, int group) {
-    for (int i = 0; i < gr->n_order; i++)
-        if (gr->order[i] == group) return i;
-    return -1;
-}
-
-/* Through views, the group that makes a value; -1 for leaves and constants. */
-static int maker(const world *w, int item) {
-    item = clef__item_of(&w->g, &w->node[item]);
-    while (w->node[item].op == &op_view) item = clef__item_of(&w->g, w->node[item].input[0]);
-    return w->item[item].group;
-}
-
 /* Every group runs after all it needs, and none needs itself through memory. */
 static void check_order(const world *w, const clef__grouping *gr) {
+    int *place = malloc((size_t)(gr->n + 1) * sizeof *place), *maker = malloc((size_t)w->g.n * sizeof *maker);
+    for (int i = 0; i < gr->n; i++) place[i] = -1;
+    for (int i = 0; i < gr->n_order; i++) {
+        cr_assert_eq(place[gr->order[i]], -1, "group %d runs twice", gr->order[i]);
+        place[gr->order[i]] = i;
+    }
+    for (int i = 0; i < w->g.n; i++) { /* through views, the group that makes a value; -1 for leaves and constants */
+        int same = clef__item_of(&w->g, &w->node[i]);
+        maker[i] = same != i ? maker[same] : w->node[i].op == &op_view ? maker[w->node[i].input[0] - w->node] : w->item[i].group;
+    }
     for (int i = 0; i < w->g.n; i++) {
         int group = w->item[i].group;
         if (group < 0) continue;
-        cr_assert_geq(place_in_order(gr, group), 0, "group %d of item %d never runs", group, i);
+        if (place[group] < 0) cr_assert_fail("group %d of item %d never runs", group, i);
         for (int j = 0; j < w->node[i].n_inputs; j++) {
-            int input = (int)(w->node[i].input[j] - w->node), from = maker(w, input);
+            int input = (int)(w->node[i].input[j] - w->node), from = maker[input];
             if (from < 0) continue;
-            if (from == group) cr_assert_neq(w->node[input].op, &op_view, "item %d reads its own group through a view", i);
-            else cr_assert_lt(place_in_order(gr, from), place_in_order(gr, group), "item %d runs before its input %d", i, input);
+            if (from == group && w->node[input].op == &op_view) cr_assert_fail("item %d reads its own group through a view", i);
+            if (from != group && place[from] >= place[group]) cr_assert_fail("item %d runs before its input %d", i, input);
         }
     }
+    free(place);
+    free(maker);
 }
 
 /* ---- simplify ---- */
@@ -206,7 +212,74 @@ Test(fuse, random_graphs_run_in_order) {
         clef__grouping gr = fuse(&w);
         check_order(&w, &gr);
         clef__grouping_free(&gr);
+        end(&w);
     }
+}
+
+Test(fuse, arguments_keep_within_what_every_device_takes) {
+    for (int rank = 1; rank <= CLEF_MAX_RANK; rank++) {
+        world w;
+        begin(&w);
+        clef_shape shape = {.rank = rank};
+        for (int d = 0; d < rank; d++) shape.dim[d] = 2;
+        int sum = add_node(&w, &op_leaf, shape, 0, NULL), leaves = 1;
+        for (; leaves < 24; leaves++) sum = add_node(&w, &op_add, shape, 2, (int[]){sum, add_node(&w, &op_leaf, shape, 0, NULL)});
+        w.item[sum].output = true;
+        clef__grouping gr = fuse(&w);
+        check_order(&w, &gr);
+        for (int i = 0; i < gr.n_order; i++) { /* a group of n members reads n + 1 values and stores one */
+            int tensors = gr.group[gr.order[i]].n_members + 2;
+            cr_assert_leq(clef__pointwise_bytes(shape, 0, tensors), 1024, "rank %d, %d tensors", rank, tensors);
+        }
+        if (rank <= 3) cr_assert_eq(gr.n_order, 2, "only as many kernels as operands make necessary");
+        clef__grouping_free(&gr);
+        end(&w);
+    }
+}
+
+/* ---- large graphs ---- */
+
+/* Plans a graph of MANY nodes that `next` makes one by one, in time that grows with their number only. */
+static void plan_many(int (*next)(world *w), bool fused) {
+    world w;
+    begin_for(&w, MANY + 2);
+    LEAF(&w);
+    LEAF(&w);
+    int last = 0;
+    while (w.g.n < MANY) {
+        last = next(&w);
+        w.node[last].has_dynamic = true; /* so that equal ones stay apart */
+    }
+    w.item[last].output = true;
+    clock_t before = clock();
+    cr_assert_eq(clef__simplify(&w.g), CLEF_OK);
+    clef__grouping gr = {0};
+    cr_assert_eq(clef__fuse(&w.g, fused, &gr), CLEF_OK);
+    cr_assert_lt((double)(clock() - before) / CLOCKS_PER_SEC, 5, "seconds");
+    check_order(&w, &gr);
+    clef__grouping_free(&gr);
+    end(&w);
+}
+
+static int add_first(world *w) { return NODE(w, &op_add, w->g.n - 1, 0); }
+static int add_both(world *w) { return NODE(w, &op_add, w->g.n - 1, w->g.n - 2); }
+static int exp_or_sum(world *w) { return NODE(w, w->g.n % 2 ? &op_sum : &op_exp, w->g.n - 1); }
+static int all_of_one(world *w) { return w->g.n == 2 ? NODE(w, &op_exp, 0) : NODE(w, &op_add, 2, w->g.n % 2); }
+static int ladder(world *w) { return NODE(w, w->g.n % 3 ? &op_add : &op_sum, w->g.n - 1, w->g.n > 40 ? w->g.n - 40 : 2); }
+static int far_and_near(world *w) { return NODE(w, w->g.n % 5 ? &op_add : &op_sum, w->g.n - 1, rand() % w->g.n); }
+static int stack_of_views(world *w) {
+    return w->g.n == 2 ? NODE(w, &op_exp, 0) : w->g.n < MANY / 2 ? NODE(w, &op_view, w->g.n - 1) : NODE(w, &op_sum, MANY / 2 - 1);
+}
+/* Weights that decay: each update has one input from the beginning and one from the end. */
+static int early_and_late(world *w) {
+    int n = w->g.n, third = MANY / 3;
+    return n < third ? NODE(w, &op_exp, n % 2) : n < 2 * third ? NODE(w, n % 2 ? &op_sum : &op_exp, n - 1) : NODE(w, &op_add, n - 2 * third + 2, 2 * third - 1);
+}
+
+Test(fuse, large_graphs_take_no_more_than_their_share, .timeout = 300) {
+    int (*const shapes[])(world *) = {add_first, add_both, exp_or_sum, all_of_one, ladder, far_and_near, stack_of_views, early_and_late};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int fused = 0; fused < 2; fused++) plan_many(shapes[i], fused);
 }
 
 /* ---- memory ---- */
