@@ -253,12 +253,12 @@ static bool changes(const clef__plan *plan, const clef__arg *arg) {
     }
 }
 
-static clef_status get_arenas(clef_context *ctx, clef__plan *plan) {
-    for (int d = 0; d < clef__device_count(ctx); d++) {
-        if (!plan->arena_bytes[d] || clef__debug_memory(ctx)) continue;
-        plan->arena[d] = clef__buffer_new(clef__device_at(ctx, d), plan->arena_bytes[d]);
-        if (!plan->arena[d]) return clef_error_status(ctx);
-    }
+static bool in_arena(const clef__plan *plan, const clef__arg *arg) {
+    return arg->kind == CLEF__ARG_TENSOR && plan->value[arg->value].home == CLEF__ARENA_VALUE && !plan->value[arg->value].own;
+}
+
+/* In debug mode no value lies in an arena. */
+static clef_status get_exact_buffers(clef_context *ctx, clef__plan *plan) {
     for (int v = 0; clef__debug_memory(ctx) && v < plan->n_values; v++) {
         clef__value *value = &plan->value[v];
         if (value->home != CLEF__ARENA_VALUE || value->first < 0) continue;
@@ -269,16 +269,20 @@ static clef_status get_arenas(clef_context *ctx, clef__plan *plan) {
     return CLEF_OK;
 }
 
+/* Sets what never changes, and lists the rest. */
 static clef_status set_arguments(clef_context *ctx, clef__plan *plan) {
-    int n = 0;
-    for (int i = 0; i < plan->n_launches; i++) n += plan->launch[i].n_args;
-    plan->bind = clef__alloc((size_t)(n + 1) * sizeof *plan->bind);
-    if (!plan->bind) return clef__fail(ctx, CLEF_MEMORY, "plan: no host memory");
+    size_t n = 1;
+    for (int i = 0; i < plan->n_launches; i++) n += (size_t)plan->launch[i].n_args;
+    plan->bind = clef__alloc(n * sizeof *plan->bind);
+    plan->arena_bind = clef__alloc(n * sizeof *plan->arena_bind);
+    if (!plan->bind || !plan->arena_bind) return clef__fail(ctx, CLEF_MEMORY, "plan: no host memory");
     clef_status status = CLEF_OK;
     for (int i = 0; i < plan->n_launches; i++)
         for (int a = 0; status == CLEF_OK && a < plan->launch[i].n_args; a++) {
+            const clef__arg *arg = &plan->launch[i].arg[a];
             if (plan->launch[i].copies) continue;
-            if (changes(plan, &plan->launch[i].arg[a])) plan->bind[plan->n_binds++] = (clef__bind){i, a};
+            if (changes(plan, arg)) plan->bind[plan->n_binds++] = (clef__bind){i, a};
+            else if (in_arena(plan, arg)) plan->arena_bind[plan->n_arena_binds++] = (clef__bind){i, a};
             else status = clef__plan_set(plan, NULL, i, a);
         }
     return status;
@@ -327,7 +331,7 @@ clef__plan *clef__plan_build(clef_context *ctx, clef__graph_view *g) {
     clef_status status = keep_key(ctx, plan, g);
     if (status == CLEF_OK) status = lower_graph(ctx, g, plan);
     if (status == CLEF_OK) status = clef__plan_memory(plan, ctx);
-    if (status == CLEF_OK) status = get_arenas(ctx, plan);
+    if (status == CLEF_OK) status = get_exact_buffers(ctx, plan);
     if (status == CLEF_OK) status = compile_kernels(ctx, plan);
     if (status == CLEF_OK) status = set_arguments(ctx, plan);
     if (status == CLEF_OK) return plan;
@@ -344,10 +348,10 @@ void clef__plan_free(clef__plan *plan) {
         clef__free(launch->arg);
     }
     for (int v = 0; v < plan->n_values; v++) clef__buffer_release(plan->value[v].own);
-    for (int d = 0; d < CLEF__MAX_DEVICES; d++) clef__buffer_release(plan->arena[d]);
     clef__free(plan->value);
     clef__free(plan->launch);
     clef__free(plan->bind);
+    clef__free(plan->arena_bind);
     clef__free(plan->result);
     clef__free(plan->key);
     clef__free(plan);

@@ -140,65 +140,61 @@ void clef__graph_view_free(clef__graph_view *g) {
 /* ---- the plan cache ---- */
 
 enum { MAX_PLANS = 128 };
-typedef struct plan_cache {
-    clef__plan *first; /* most recently used first */
-    int n;
-} plan_cache;
-
 static void close_plans(clef_context *ctx, void *state) {
     (void)ctx;
-    plan_cache *cache = state;
-    for (clef__plan *plan = cache->first, *next; plan; plan = next) {
+    clef__plans *plans = state;
+    for (clef__plan *plan = plans->first, *next; plan; plan = next) {
         next = plan->next;
         clef__plan_free(plan);
     }
-    clef__free(cache);
+    for (int d = 0; d < CLEF__MAX_DEVICES; d++) clef__buffer_release(plans->arena[d].buffer);
+    clef__free(plans);
 }
 
-static plan_cache *cache_of(clef_context *ctx) {
-    return clef__make_room_state(ctx, CLEF__ROOM_PLAN, sizeof(plan_cache), close_plans);
+static clef__plans *plans_of(clef_context *ctx) {
+    return clef__make_room_state(ctx, CLEF__ROOM_PLAN, sizeof(clef__plans), close_plans);
 }
 
 /* The plan of this key, moved to the front. */
-static clef__plan *find_plan(plan_cache *cache, const clef__graph_view *g) {
-    for (clef__plan **at = &cache->first; *at; at = &(*at)->next) {
+static clef__plan *find_plan(clef__plans *plans, const clef__graph_view *g) {
+    for (clef__plan **at = &plans->first; *at; at = &(*at)->next) {
         clef__plan *plan = *at;
         if (plan->hash != g->hash || plan->key_words != g->key_words ||
             memcmp(plan->key, g->key, (size_t)g->key_words * sizeof *g->key) != 0)
             continue;
         *at = plan->next;
-        plan->next = cache->first;
-        cache->first = plan;
+        plan->next = plans->first;
+        plans->first = plan;
         return plan;
     }
     return NULL;
 }
 
-static void remember_plan(plan_cache *cache, clef__plan *plan) {
-    plan->next = cache->first;
-    cache->first = plan;
-    if (++cache->n <= MAX_PLANS) return;
-    clef__plan **at = &cache->first;
+static void remember_plan(clef__plans *plans, clef__plan *plan) {
+    plan->next = plans->first;
+    plans->first = plan;
+    if (++plans->n <= MAX_PLANS) return;
+    clef__plan **at = &plans->first;
     while ((*at)->next) at = &(*at)->next;
     clef__plan_free(*at);
     *at = NULL;
-    cache->n--;
+    plans->n--;
 }
 
 clef_status clef__evaluate(clef_context *ctx, clef__node *const *roots, int n) {
     if (!clef__usable(ctx)) return clef_error_status(ctx);
-    plan_cache *cache = cache_of(ctx);
-    if (!cache) return clef__fail(ctx, CLEF_MEMORY, "eval: no host memory");
+    clef__plans *plans = plans_of(ctx);
+    if (!plans) return clef__fail(ctx, CLEF_MEMORY, "eval: no host memory");
     clef__graph_view g = {0};
     clef_status status = clef__collect(ctx, roots, n, &g);
     if (status == CLEF_OK && g.n) {
-        clef__plan *plan = find_plan(cache, &g);
+        clef__plan *plan = find_plan(plans, &g);
         if (plan) clef__counters(ctx)->replays++;
         else if ((plan = clef__plan_build(ctx, &g))) {
             clef__counters(ctx)->plans++;
-            remember_plan(cache, plan);
+            remember_plan(plans, plan);
         }
-        status = plan ? clef__plan_run(plan, ctx, &g) : clef_error_status(ctx);
+        status = plan ? clef__plan_run(plan, ctx, plans->arena, &g) : clef_error_status(ctx);
     }
     clef__graph_view_free(&g);
     return status;

@@ -76,7 +76,7 @@ typedef struct clef__value {
     int candidate[4], n_candidates; /* values it may continue: same layout, read element by element by its launch */
     bool donatable, taken;
     size_t offset;        /* arena: bytes */
-    clef__buffer *own;    /* arena in debug mode: a buffer of its exact size; else that of the running replay */
+    clef__buffer *own;    /* arena in debug mode: a buffer of its exact size; input, output: that of the running replay */
 } clef__value;
 
 /* ---- launches ---- */
@@ -113,6 +113,9 @@ typedef struct clef__bind { int launch, arg; } clef__bind; /* an argument that m
 
 typedef struct clef__result { int item, value; clef__layout layout; } clef__result;
 
+/* version: raised whenever the buffer is another; 0: there never was one. */
+typedef struct clef__arena { clef__buffer *buffer; uint64_t version; } clef__arena;
+
 typedef struct clef__plan {
     struct clef__plan *next;      /* most recently used first */
     uint64_t *key, hash;
@@ -121,17 +124,26 @@ typedef struct clef__plan {
     int n_values, value_capacity;
     clef__launch *launch;
     int n_launches, launch_capacity;
-    clef__bind *bind;
-    int n_binds;
+    clef__bind *bind;             /* arguments that every replay sets */
+    clef__bind *arena_bind;       /* arguments that point into an arena: set when it moved */
+    int n_binds, n_arena_binds;
     clef__result *result;         /* what to hand to nodes afterwards */
     int n_results;
     int n_items;
     size_t arena_bytes[16];       /* per device */
     size_t lower_bound;           /* of arena_bytes[0]: the most bytes alive at once */
-    clef__buffer *arena[16];
+    clef__arena arena[16];        /* those its arguments point into; not owned */
 } clef__plan;
 
 enum { CLEF__MAX_DEVICES = 16 };
+
+/* What a context keeps: its plans, and for each device the arena they share, as large as the largest of them needs.  Only one
+   plan runs at a time, and its queues are in order. */
+typedef struct clef__plans {
+    clef__plan *first; /* most recently used first */
+    int n;
+    clef__arena arena[CLEF__MAX_DEVICES];
+} clef__plans;
 
 /* ---- passes ---- */
 
@@ -154,7 +166,7 @@ void clef__plan_free(clef__plan *plan);
 void clef__fit_group(size_t local[3], size_t most);
 /* run.c: sets one kernel argument (g may be NULL for those that never change); one replay. */
 clef_status clef__plan_set(clef__plan *plan, const clef__graph_view *g, int launch, int arg);
-clef_status clef__plan_run(clef__plan *plan, clef_context *ctx, clef__graph_view *g);
+clef_status clef__plan_run(clef__plan *plan, clef_context *ctx, clef__arena *arena, clef__graph_view *g);
 /* eval.c: collects the pending graph below roots. */
 clef_status clef__collect(clef_context *ctx, clef__node *const *roots, int n, clef__graph_view *g);
 void clef__graph_view_free(clef__graph_view *g);

@@ -24,7 +24,7 @@ static clef__buffer *place_of(const clef__plan *plan, const clef__graph_view *g,
     }
     if (value->home == CLEF__OUTPUT_VALUE || value->own) return value->own;
     *offset += (int64_t)(value->offset / clef_dtype_size(arg->dtype));
-    return plan->arena[value->device];
+    return plan->arena[value->device].buffer;
 }
 
 clef_status clef__plan_set(clef__plan *plan, const clef__graph_view *g, int launch, int a) {
@@ -48,6 +48,26 @@ clef_status clef__plan_set(clef__plan *plan, const clef__graph_view *g, int laun
 }
 
 /* ---- one replay ---- */
+
+/* Makes room for this plan in the arenas, and points its arguments to those that are others than last time. */
+static clef_status bind_arenas(clef__plan *plan, clef_context *ctx, clef__arena *arena) {
+    bool moved = false;
+    for (int d = 0; d < clef__device_count(ctx); d++) {
+        if (!plan->arena_bytes[d] || clef__debug_memory(ctx)) continue;
+        if (!arena[d].buffer || clef__buffer_size(arena[d].buffer) < plan->arena_bytes[d]) {
+            clef__buffer_release(arena[d].buffer); /* first, as there may not be room for both */
+            arena[d] = (clef__arena){clef__buffer_new(clef__device_at(ctx, d), plan->arena_bytes[d]), arena[d].version + 1};
+            if (!arena[d].buffer) return clef_error_status(ctx);
+        }
+        moved |= plan->arena[d].version != arena[d].version;
+        plan->arena[d].buffer = arena[d].buffer;
+    }
+    clef_status status = CLEF_OK;
+    for (int i = 0; status == CLEF_OK && moved && i < plan->n_arena_binds; i++)
+        status = clef__plan_set(plan, NULL, plan->arena_bind[i].launch, plan->arena_bind[i].arg);
+    for (int d = 0; status == CLEF_OK && d < clef__device_count(ctx); d++) plan->arena[d].version = arena[d].version;
+    return status;
+}
 
 /* Leaves' buffers are looked up, outputs get new ones or take over their donor's. */
 static clef_status bind_values(clef__plan *plan, clef_context *ctx, clef__graph_view *g) {
@@ -121,8 +141,9 @@ static void hand_out(const clef__plan *plan, const clef__graph_view *g) {
     }
 }
 
-clef_status clef__plan_run(clef__plan *plan, clef_context *ctx, clef__graph_view *g) {
-    clef_status status = bind_values(plan, ctx, g);
+clef_status clef__plan_run(clef__plan *plan, clef_context *ctx, clef__arena *arena, clef__graph_view *g) {
+    clef_status status = bind_arenas(plan, ctx, arena);
+    if (status == CLEF_OK) status = bind_values(plan, ctx, g);
     if (status == CLEF_OK) status = launch_all(plan, ctx, g);
     if (status == CLEF_OK) hand_out(plan, g);
     unbind_values(plan);

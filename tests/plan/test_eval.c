@@ -243,6 +243,39 @@ Test(eval, kept_tensors_are_computed_by_the_end_of_the_step) {
     clef_release(y);
 }
 
+/* The sum of the squares of x·x', whose [n,n] product lies in the arena. */
+static double through_arena(int64_t n) {
+    float data[512] = {0};
+    for (int64_t i = 0; i < n; i++) data[i] = (float)(i % 3);
+    clef_tensor *x = clef_from_host(ctx, CLEF_SHAPE(n, 1), CLEF_F32, data), *y = clef_matmul(x, clef_transpose(x, 0, 1));
+    double sum = clef_item(clef_sum(clef_mul(y, y), NULL, 0, false)), squares = 0;
+    for (int64_t i = 0; i < n; i++) squares += data[i] * data[i];
+    cr_assert_eq(sum, squares * squares, "%s", clef_error(ctx));
+    clef_end_step(ctx);
+    clef_scalar(ctx, 0);
+    clef_end_step(ctx);
+    return sum;
+}
+
+Test(eval, plans_of_many_shapes_share_an_arena) {
+    through_arena(512);
+    clef_synchronize(ctx);
+    clef_memory_reset_peak(ctx);
+    uint64_t used = clef_memory(ctx).used;
+    for (int64_t n = 512; n > 480; n--) through_arena(n);
+    cr_assert_leq(clef_memory(ctx).used, used + 4096, "%llu bytes more", (unsigned long long)(clef_memory(ctx).used - used));
+    cr_assert_leq(clef_memory(ctx).peak, used + 3 * 512 * 512 * sizeof(float));
+}
+
+Test(eval, plans_follow_an_arena_that_grows) {
+    for (int round = 0; round < 2; round++)
+        for (int64_t n = 16; n <= 512; n *= 2) {
+            through_arena(n);
+            through_arena(16);
+        }
+    cr_assert_eq(clef_counters_get(ctx).plans, 6, "the others are replays");
+}
+
 Test(eval, scalars_and_empty_tensors_work) {
     cr_assert_eq(clef_item(clef_add(clef_scalar(ctx, 2), clef_scalar(ctx, 3))), 5);
     clef_tensor *none = clef_zeros(ctx, CLEF_SHAPE(3, 0), CLEF_F32);
