@@ -40,8 +40,6 @@ clef_tensor *clef__per_channel(clef_tensor *v, int rank);
 typedef struct clef__axes {
     int64_t outer, n, inner;
 } clef__axes;
-/* Dimensions of a dense operand from outermost to innermost in memory; false if it is not dense in any order. */
-bool clef__memory_order(const clef__operand *x, int *order);
 /* Input 0 dense in memory order (copied to row-major if it is in none) around one dimension, and that order. */
 clef__operand clef__lower_along(clef__lowering *l, int dim, int *order, clef__axes *axes);
 /* Ends a launch whose kernel works on `units`, each of about `work` elements: adds the arguments (long units, long per), where

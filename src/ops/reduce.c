@@ -9,21 +9,6 @@
 
 /* ---- how an operand lies ---- */
 
-bool clef__memory_order(const clef__operand *x, int *order) {
-    for (int i = 0; i < x->rank; i++) {
-        if (x->dim[i] > 1 && x->stride[i] <= 0) return false;
-        int at = i; /* insertion by falling stride; dimensions of 1 go outermost */
-        for (; at > 0; at--) {
-            int other = order[at - 1];
-            bool before = x->dim[i] == 1 ? x->dim[other] != 1 : x->dim[other] != 1 && x->stride[other] < x->stride[i];
-            if (!before) break;
-            order[at] = other;
-        }
-        order[at] = i;
-    }
-    return clef__lower_is_dense(x, order);
-}
-
 clef__operand clef__lower_in_any_order(clef__lowering *l, int i, int *order) {
     clef__operand x = clef__lower_in(l, i);
     if (clef__memory_order(&x, order)) return x;

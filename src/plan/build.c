@@ -52,14 +52,14 @@ static const int *choose_order(const clef__lowering *l, const clef__pointwise *p
     int found = -1, best = -1;
     for (int i = 0; !l->failed && i < p->n_operands; i++) {
         const clef__pw_operand *x = &p->operand[i];
-        if (x->constant || !clef__dense_order(&x->x, order)) continue;
+        if (x->constant || !clef__memory_order(&x->x, order)) continue;
         const clef__value *value = &l->plan->value[x->x.value];
         int rank = value->home != CLEF__LEAF_VALUE ? 2 : value->donatable;
         if (rank <= best) continue;
         best = rank;
         found = i;
     }
-    return found >= 0 && clef__dense_order(&p->operand[found].x, order) ? order : NULL;
+    return found >= 0 && clef__memory_order(&p->operand[found].x, order) ? order : NULL;
 }
 
 static void lower_group(clef__lowering *l, const clef__group *group, int index) {

@@ -63,16 +63,18 @@ bool clef__lower_is_dense(const clef__operand *x, const int *order) {
     return true;
 }
 
-bool clef__dense_order(const clef__operand *x, int *order) {
-    for (int i = 0; i < x->rank; i++) order[i] = i;
-    for (int i = 1; i < x->rank; i++) /* by descending stride; equal strides (dimensions of 1) keep their place */
-        for (int j = i; j > 0; j--) {
-            int a = order[j - 1], b = order[j];
-            bool swap = x->stride[b] > x->stride[a] && x->dim[a] != 1 && x->dim[b] != 1;
-            if (!swap) break;
-            order[j - 1] = b;
-            order[j] = a;
+bool clef__memory_order(const clef__operand *x, int *order) {
+    for (int i = 0; i < x->rank; i++) {
+        if (x->dim[i] > 1 && x->stride[i] <= 0) return false;
+        int at = i; /* insertion by falling stride; dimensions of 1 go outermost */
+        for (; at > 0; at--) {
+            int other = order[at - 1];
+            bool before = x->dim[i] == 1 ? x->dim[other] != 1 : x->dim[other] != 1 && x->stride[other] < x->stride[i];
+            if (!before) break;
+            order[at] = other;
         }
+        order[at] = i;
+    }
     return clef__lower_is_dense(x, order);
 }
 

@@ -26,6 +26,8 @@ clef__operand clef__lower_in(const clef__lowering *l, int i);
 clef__operand clef__lower_in_dense(clef__lowering *l, int i, const int *order);
 /* Does input i already lie dense in this order?  (Dimensions of 1 do not matter.) */
 bool clef__lower_is_dense(const clef__operand *x, const int *order);
+/* Dimensions of a dense operand from outermost to innermost in memory, those of 1 first; false if it is dense in no order. */
+bool clef__memory_order(const clef__operand *x, int *order);
 /* The node's output, dense in this order.  Call once. */
 clef__operand clef__lower_out(clef__lowering *l, const int *order);
 /* Memory that lives for this node only; row-major. */

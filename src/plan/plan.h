@@ -220,8 +220,6 @@ void clef__lower_fail(clef__lowering *l);
 /* A number as kernel argument: of a constant item, or fixed (item -1). */
 void clef__launch_constant(clef__lowering *l, int item, double number, clef_dtype dtype);
 clef_shape clef__operand_shape(const clef__operand *x);
-/* The memory order of a dense operand (outermost first) into order; false when it is not dense. */
-bool clef__dense_order(const clef__operand *x, int *order);
 /* A dense operand of this shape in this order over a value. */
 clef__operand clef__dense_operand(int value, clef_dtype dtype, clef_shape shape, const int *order);
 /* Item as an operand, materialising constants; views are resolved. */
