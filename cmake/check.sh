@@ -107,7 +107,7 @@ if [ "$skipped" -gt 0 ]; then
     [ -z "$skipped_steps" ] || printf '%s' "$skipped_steps" | sed 's/^/  /'
     sed -n 's/^reason \(all\|part\) /  /p' $reports/summary | sort -u
     [ -n "$CLEF_DATA" ] || say "  (CLEF_DATA is not set: tests on MNIST and CIFAR-10 want a folder with mnist/ and cifar10/)"
-    [ -n "$CLEF_SHAPES" ] || say "  (CLEF_SHAPES is not set: shape tests want a folder with DeepBench's CSV files)"
+    [ -n "$CLEF_SHAPES" ] || say "  (CLEF_SHAPES is not set: twenty of DeepBench's shapes were tried, not all; it names a folder with its CSV files)"
 fi
 if [ "$failed" -gt 0 ]; then
     say "Failed:"

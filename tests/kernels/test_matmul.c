@@ -68,9 +68,15 @@ Test(matmul, long_sums_are_cut_and_added) {
 /* Sizes of real networks, wrapped into what a plain loop can check. */
 static int64_t wrapped(long size) { return size > 160 ? 97 + size % 64 : size; }
 
+/* DeepBench's kinds: m, n, k, and which of a and b are transposed. */
+static const char some_shapes[] = "-,1760,16,1760,0,0\n-,2048,7000,2048,0,0\n-,4096,128,4096,0,0\n-,2048,64,2048,1,0\n"
+                                  "-,4096,32,4096,1,0\n-,35,8457,1760,0,0\n-,35,8457,2560,1,0\n-,5124,9124,2048,1,0\n"
+                                  "-,7680,128,2560,0,0\n-,3072,16,1024,1,0\n-,1024,16,500000,0,0\n-,7680,5481,2560,0,1\n"
+                                  "-,6144,2,2048,0,0\n-,4608,24000,1536,0,0\n-,8448,24000,2816,1,0\n-,1024,48000,2816,0,0\n"
+                                  "-,5124,700,2560,0,0\n-,3072,1,1024,0,0\n-,8448,1,2816,0,0\n-,1024,4,512,0,0\n-,3072,1,128,0,0\n";
+
 Test(matmul, deepbench_shapes) {
-    FILE *f = shapes_file("deepbench_gemm.csv");
-    if (!f) cr_skip_test("CLEF_SHAPES has no deepbench_gemm.csv");
+    FILE *f = shapes_file("deepbench_gemm.csv", some_shapes);
     char line[256];
     int rows = 0;
     while (fgets(line, sizeof line, f) && (!small_tests() || rows < 2)) {
@@ -81,7 +87,7 @@ Test(matmul, deepbench_shapes) {
         rows++;
     }
     fclose(f);
-    cr_assert(rows > 0);
+    cr_assert(rows >= (small_tests() ? 1 : 20));
 }
 
 Test(matmul, random_numbers_stay_within_bounds) {
