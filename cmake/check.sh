@@ -3,7 +3,8 @@
 #
 #   1. the release preset: all tests, with the kernel tests again on rusticl and under Oclgrind
 #   2. the asan preset: the plain-main tests under AddressSanitizer and UBSan
-#   3. the fuzz preset: each fuzz target for a few seconds (needs clang)
+#   3. the tsan preset: the tests of threads (label `threads`) under ThreadSanitizer
+#   4. the fuzz preset: each fuzz target for a few seconds (needs clang)
 #
 # Environment: CLEF_DATA, CLEF_SHAPES (default ../shared/data, ../shared/shapes where they exist), CLEF_CHECK_JOBS.
 # The last line is "N passed, N failed, N skipped"; the exit status is 0 when nothing failed.
@@ -33,10 +34,10 @@ skip_step() {
 "
 }
 
-# preset NAME WHAT [OPTIONS…]: configure, build, test; the report goes to $reports/NAME.xml.
+# preset NAME WHAT LABEL [OPTIONS…]: configure, build, test (what has the label); the report goes to $reports/NAME.xml.
 preset() {
-    name=$1 what=$2
-    shift 2
+    name=$1 what=$2 label=$3
+    shift 3
     title "$what: configure and build"
     cmake --preset "$name" "$@" >build/check/"$name"-configure.log 2>&1 || {
         cat build/check/"$name"-configure.log
@@ -50,7 +51,7 @@ preset() {
         return
     }
     title "$what: tests"
-    ctest --preset "$name" -j "$jobs" --no-tests=ignore --output-junit "$root/$reports/$name.xml" \
+    ctest --preset "$name" -L "$label" -j "$jobs" --no-tests=ignore --output-junit "$root/$reports/$name.xml" \
         --test-output-size-passed 65536 --test-output-size-failed 262144
 }
 
@@ -64,14 +65,20 @@ if python=$(python_with numpy,safetensors || python_with numpy); then
     export CLEF_PYTHON
 fi
 
-preset release "release"
+preset release "release" ""
 if printf 'int main(void){return 0;}\n' | cc -fsanitize=address,undefined -x c - -o /dev/null 2>/dev/null; then
-    preset asan "sanitizers"
+    preset asan "sanitizers" ""
 else
     skip_step "sanitizers: this compiler has no AddressSanitizer (packages libasan, libubsan)"
 fi
+# Run, not only linked: it refuses kernels whose memory is laid out too freely.
+if printf 'int main(void){return 0;}\n' | cc -fsanitize=thread -x c - -o $reports/tsan 2>/dev/null && $reports/tsan 2>/dev/null; then
+    preset tsan "threads" threads
+else
+    skip_step "threads: ThreadSanitizer does not work here (package libtsan, or a kernel setting: vm.mmap_rnd_bits above 28)"
+fi
 if clang=$(fuzzing_clang); then
-    preset fuzz "fuzzing" -DCMAKE_C_COMPILER="$clang"
+    preset fuzz "fuzzing" "" -DCMAKE_C_COMPILER="$clang"
 else
     skip_step "fuzzing: needs clang with its runtime ($(fuzzing_packages | tr '\n' ' ')is missing)"
 fi

@@ -1,5 +1,6 @@
 /* The data room under sanitizers, as a plain program: mutated files, failing allocations, loaders closed, moved
-   and abandoned while their threads work, a fork in between. */
+   and abandoned while their threads work, a fork in between.
+   ctest: labels=threads */
 #include "data_support.h"
 #include "support/plain.h"
 #include <stdatomic.h>
