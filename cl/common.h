@@ -78,7 +78,7 @@
 #define AS_(t, n) CAT(as_, VEC(t, n))
 
 #define LOAD_f32(n, p) VLOAD_##n(p)
-#define LOAD_f16(n, p) HLOAD_##n(p)
+#define LOAD_f16(n, p) CAT(half_load_, n)(p)
 #define LOAD_bf16(n, p) AS_(float, n)(CONVERT(uint, n)(VLOAD_##n(p)) << 16)
 #define LOAD_f64(n, p) VLOAD_##n(p)
 #define LOAD_i32(n, p) VLOAD_##n(p)
@@ -87,6 +87,24 @@
 #define LOAD_bool(n, p) CONVERT(int, n)(VLOAD_##n(p))
 #define LOAD_(dt, n, p) LOAD_##dt(n, p)
 #define LOAD(dt, n, p, i) LOAD_(dt, n, (p) + (i))
+
+/* Vectors of halves go through a register of their bits: OpenCL promises that vload_halfn and vstore_halfn need only a half's
+   alignment, but pocl's ask for the vector's wherever the conversion and the access to memory come apart. */
+#define DEFINE_HALF(n)                                                                           \
+    VEC(float, n) CAT(half_load_, n)(__global const half *p) {                                   \
+        VEC(ushort, n) bits = VLOAD_##n((__global const ushort *)p);                             \
+        return HLOAD_##n((const half *)&bits);                                                   \
+    }                                                                                            \
+    void CAT(half_store_, n)(VEC(float, n) v, __global half *p) {                                \
+        VEC(ushort, n) bits;                                                                     \
+        HSTORE_##n(v, (half *)&bits);                                                            \
+        VSTORE_##n(bits, (__global ushort *)p);                                                  \
+    }
+DEFINE_HALF(4)
+DEFINE_HALF(8)
+DEFINE_HALF(16)
+float half_load_1(__global const half *p) { return vload_half(0, p); }
+void half_store_1(float v, __global half *p) { vstore_half_rte(v, 0, p); }
 
 /* bf16: round to nearest even on the upper half; a NaN keeps its sign and becomes quiet. */
 #define BF16_BITS(n)                                                                             \
@@ -115,7 +133,7 @@ typedef float4 float4_loose __attribute__((aligned(4)));
 #else
 #define STORE_f32(n, p, v) VSTORE_##n(v, p)
 #endif
-#define STORE_f16(n, p, v) HSTORE_##n(v, p)
+#define STORE_f16(n, p, v) CAT(half_store_, n)(v, p)
 #define STORE_bf16(n, p, v) VSTORE_##n(CAT(bf16_bits_, n)(v), p)
 #define STORE_f64(n, p, v) VSTORE_##n(v, p)
 #define STORE_i32(n, p, v) VSTORE_##n(v, p)
@@ -157,9 +175,9 @@ typedef float4 float4_loose __attribute__((aligned(4)));
 #define ROUND_f16(n, v) CAT(round_f16_, n)(v)
 #define DEFINE_ROUND_F16(n)                                                                      \
     VEC(float, n) CAT(round_f16_, n)(VEC(float, n) v) {                                          \
-        ushort t[n];                                                                             \
-        CAT(HSTORE_, n)(v, (half *)t);                                                           \
-        return CAT(HLOAD_, n)((half *)t);                                                        \
+        VEC(ushort, n) t;                                                                        \
+        CAT(HSTORE_, n)(v, (half *)&t);                                                          \
+        return CAT(HLOAD_, n)((half *)&t);                                                       \
     }
 DEFINE_ROUND_F16(1)
 DEFINE_ROUND_F16(4)

@@ -14,9 +14,23 @@ static inline bool has_f64(clef_context *ctx) {
     return clef_context_device(ctx, 0, &info) && info.f64;
 }
 
+/* The floating dtypes to try on this device: all, or f32 only where every instruction is interpreted. */
+static const clef_dtype float_dtypes[] = { CLEF_F32, CLEF_F16, CLEF_BF16, CLEF_F64 };
+static inline int float_dtypes_here(clef_context *ctx) { return test_small() ? 1 : has_f64(ctx) ? 4 : 3; }
+
 /* Half the distance between neighbours around 1: the relative error of one rounding. */
 static inline double rounding_of(clef_dtype dtype) {
     return dtype == CLEF_F64 ? 0x1p-53 : dtype == CLEF_F32 ? 0x1p-24 : dtype == CLEF_F16 ? 0x1p-11 : dtype == CLEF_BF16 ? 0x1p-8 : 0;
+}
+
+/* What is computed in f32 (f64 in f64) within `absolute` + `relative`·|want| there, and then stored once as dtype. */
+typedef struct bounds {
+    double absolute, relative;
+} bounds;
+static inline bounds stored_bounds(clef_dtype dtype, double absolute, double relative) {
+    double wide = dtype == CLEF_F64 ? 0x1p-29 : 1;
+    bool half = dtype == CLEF_F16 || dtype == CLEF_BF16;
+    return (bounds){ absolute * wide + (dtype == CLEF_F16 ? 0x1p-25 : 0), relative * wide + (half ? rounding_of(dtype) : 0) };
 }
 
 static inline uint32_t float_bits(float f) {
