@@ -1,4 +1,5 @@
-/* test_loss.c — losses against plain double formulas, their gradients against differences of these, and stability. */
+/* test_loss.c — losses against plain double formulas, their gradients against differences of these, and stability.
+   ctest: cost=30 */
 #include "support/numbers.h"
 
 enum { N = 4, C = 5 };
@@ -29,21 +30,28 @@ static void classes(const double *x, double *y, const void *user) {
     if (s->reduction != CLEF_REDUCE_NONE) y[0] = s->reduction == CLEF_REDUCE_SUM ? total : total / count;
 }
 
-static void check_classes(clef_context *ctx, const setting *s, const char *what) {
-    double *x = spread(N * C, -2, 2, 3), want[N], g[N] = { 1, -0.5, 0.25, 2 }, t[N], w[N * C];
-    memcpy(t, s->target, sizeof t), memcpy(w, s->weights, sizeof w);
+/* Losses of halves are f32; gradients have the dtype of what they are of.  Slopes in double are good to 1e-8. */
+static void expect_loss(clef_tensor *y, const double *want, clef_tensor *dx, const double *slope, clef_dtype dtype, const char *what) {
+    bounds of_y = stored_bounds(clef_tensor_dtype(y), 2e-6, 2e-6), of_dx = stored_bounds(dtype, 1e-5, 1e-4);
+    cr_expect(clef_tensor_dtype(y) == (dtype == CLEF_F64 ? CLEF_F64 : CLEF_F32) && clef_tensor_dtype(dx) == dtype, "%s: dtypes", what);
+    expect_numbers(y, want, of_y.absolute, of_y.relative, what);
+    expect_numbers(dx, slope, fmax(of_dx.absolute, 2e-8), of_dx.relative, what);
+}
+
+static void check_classes(clef_context *ctx, const setting *given, clef_dtype dtype, const char *what) {
+    setting copy = *given, *s = &copy;
+    double *x = spread(N * C, -2, 2, 3), want[N], g[N] = { 1, -0.5, 0.25, 2 };
     int results = s->reduction == CLEF_REDUCE_NONE ? N : 1;
     clef_shape shape = results == 1 ? CLEF_SCALAR : CLEF_SHAPE(N);
     clef_loss_options o = { .reduction = s->reduction, .label_smoothing = s->smoothing, .has_ignore_index = s->ignore, .ignore_index = s->ignored };
-    clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(N, C), CLEF_F32, x)), *dx;
-    clef_tensor *target = s->probabilities ? tensor_of(ctx, CLEF_SHAPE(N, C), CLEF_F32, w) : tensor_of(ctx, CLEF_SHAPE(N), CLEF_I64, t);
+    clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(N, C), dtype, x)), *dx;
+    clef_tensor *target = s->probabilities ? tensor_of(ctx, CLEF_SHAPE(N, C), dtype, s->weights) : tensor_of(ctx, CLEF_SHAPE(N), CLEF_I64, s->target);
     clef_tensor *y = s->is_log ? clef_nll_loss(p, target, &o) : clef_cross_entropy(p, target, &o);
     classes(x, want, s);
     expect_shape(y, shape);
-    expect_numbers(y, want, 2e-6, 2e-6, what);
-    cr_assert(clef_grad(y, tensor_of(ctx, shape, CLEF_F32, g), &p, 1, false, &dx) == CLEF_OK, "%s: %s", what, clef_error(ctx));
+    cr_assert(clef_grad(y, tensor_of(ctx, shape, clef_tensor_dtype(y), g), &p, 1, false, &dx) == CLEF_OK, "%s: %s", what, clef_error(ctx));
     double *slope = slopes(classes, s, x, N * C, results, g, 1e-6);
-    expect_numbers(dx, slope, 1e-5, 1e-4, what);
+    expect_loss(y, want, dx, slope, dtype, what);
     free(x), free(slope);
     clef_release(p);
     clef_end_step(ctx);
@@ -52,20 +60,20 @@ static void check_classes(clef_context *ctx, const setting *s, const char *what)
 Test(loss, cross_entropy) {
     clef_context *ctx = open_seeded(1);
     setting s = { .target = { 0, 4, 2, 2 } };
-    check_classes(ctx, &s, "mean");
+    check_classes(ctx, &s, CLEF_F32, "mean");
     s.reduction = CLEF_REDUCE_NONE, s.smoothing = 0.1;
-    check_classes(ctx, &s, "each, smoothed");
+    check_classes(ctx, &s, CLEF_F32, "each, smoothed");
     s.reduction = CLEF_REDUCE_MEAN, s.ignore = true, s.ignored = 2;
-    check_classes(ctx, &s, "smoothed, ignoring a class");
+    for (int d = 0; d < float_dtypes_here(ctx); d++) check_classes(ctx, &s, float_dtypes[d], "smoothed, ignoring a class");
     s.ignored = -100, s.target[1] = -100, s.reduction = CLEF_REDUCE_SUM, s.smoothing = 0;
-    check_classes(ctx, &s, "sum, ignoring what is no class");
+    check_classes(ctx, &s, CLEF_F32, "sum, ignoring what is no class");
     s = (setting){ .target = { 1, 0, 3, 4 }, .is_log = true, .ignore = true, .ignored = 3 };
-    check_classes(ctx, &s, "nll");
+    check_classes(ctx, &s, CLEF_F32, "nll");
     s = (setting){ .probabilities = true };
-    for (int i = 0; i < N * C; i++) s.weights[i] = (double)(float)((1 + i % C) / 15.0);
-    check_classes(ctx, &s, "probabilities");
+    for (int i = 0; i < N * C; i++) s.weights[i] = (1 + i % C) / 15.0;
+    check_classes(ctx, &s, CLEF_F32, "probabilities");
     s.smoothing = 0.2;
-    check_classes(ctx, &s, "probabilities, smoothed");
+    for (int d = 0; d < float_dtypes_here(ctx); d++) check_classes(ctx, &s, float_dtypes[d], "probabilities, smoothed");
     clef_close(ctx);
 }
 
@@ -120,27 +128,31 @@ static void distances(const double *x, double *y, const void *user) {
     if (d->reduction != CLEF_REDUCE_NONE) y[0] = d->reduction == CLEF_REDUCE_SUM ? total : total / 8;
 }
 
+static void check_distance(clef_context *ctx, int which, clef_reduction reduction, clef_dtype dtype) {
+    static clef_tensor *(*const f[])(clef_tensor *, clef_tensor *, const clef_loss_options *) = { clef_mse_loss, clef_l1_loss, clef_huber_loss, clef_bce_with_logits };
+    static const char *const name[] = { "mse", "l1", "huber", "bce" };
+    distance d = { .which = which, .delta = 1.5, .reduction = reduction };
+    double *x = spread(8, -3, 3, 6), *t = spread(8, which == 3 ? 0 : -3, which == 3 ? 1 : 3, 7), want[8], *g = spread(8, -1, 1, 8);
+    int results = reduction == CLEF_REDUCE_NONE ? 8 : 1;
+    clef_shape shape = results == 8 ? CLEF_SHAPE(2, 4) : CLEF_SCALAR;
+    clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(2, 4), dtype, x)), *target = tensor_of(ctx, CLEF_SHAPE(2, 4), dtype, t), *dx;
+    memcpy(d.target, t, sizeof d.target);
+    clef_tensor *y = f[which](p, target, &(clef_loss_options){ .reduction = reduction, .delta = 1.5 });
+    distances(x, want, &d);
+    cr_assert(clef_grad(y, tensor_of(ctx, shape, clef_tensor_dtype(y), g), &p, 1, false, &dx) == CLEF_OK, "%s", clef_error(ctx));
+    double *slope = slopes(distances, &d, x, 8, results, g, 1e-6);
+    expect_loss(y, want, dx, slope, dtype, name[which]);
+    free(x), free(t), free(g), free(slope);
+    clef_release(p);
+    clef_end_step(ctx);
+}
+
 Test(loss, distances) {
     clef_context *ctx = open_seeded(1);
-    static clef_tensor *(*const f[])(clef_tensor *, clef_tensor *, const clef_loss_options *) = { clef_mse_loss, clef_l1_loss, clef_huber_loss, clef_bce_with_logits };
-    for (int which = 0; which < 4; which++)
-        for (int reduction = 0; reduction < 3; reduction += 1 + (which > 0)) {
-            distance d = { .which = which, .delta = 1.5, .reduction = (clef_reduction)reduction };
-            double *x = spread(8, -3, 3, 6), *t = spread(8, which == 3 ? 0 : -3, which == 3 ? 1 : 3, 7), want[8], *g = spread(8, -1, 1, 8);
-            int results = reduction == CLEF_REDUCE_NONE ? 8 : 1;
-            clef_shape shape = results == 8 ? CLEF_SHAPE(2, 4) : CLEF_SCALAR;
-            clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(2, 4), CLEF_F32, x)), *target = tensor_of(ctx, CLEF_SHAPE(2, 4), CLEF_F32, t), *dx;
-            memcpy(d.target, t, sizeof d.target);
-            clef_tensor *y = f[which](p, target, &(clef_loss_options){ .reduction = d.reduction, .delta = 1.5 });
-            distances(x, want, &d);
-            expect_numbers(y, want, 2e-6, 2e-6, "distance");
-            cr_assert(clef_grad(y, tensor_of(ctx, shape, CLEF_F32, g), &p, 1, false, &dx) == CLEF_OK, "%s", clef_error(ctx));
-            double *slope = slopes(distances, &d, x, 8, results, g, 1e-6);
-            expect_numbers(dx, slope, 1e-5, 1e-4, "gradient of a distance");
-            free(x), free(t), free(g), free(slope);
-            clef_release(p);
-            clef_end_step(ctx);
-        }
+    for (int which = 0; which < 4; which++) {
+        for (int reduction = 0; reduction < 3; reduction += 1 + (which > 0)) check_distance(ctx, which, (clef_reduction)reduction, CLEF_F32);
+        for (int d = 1; d < float_dtypes_here(ctx); d++) check_distance(ctx, which, CLEF_REDUCE_MEAN, float_dtypes[d]);
+    }
     double big[2] = { 1000, -1000 }, one[2] = { 1, 0 };
     clef_tensor *b = tensor_of(ctx, CLEF_SHAPE(2), CLEF_F32, big), *o = tensor_of(ctx, CLEF_SHAPE(2), CLEF_F32, one);
     cr_expect(clef_item(clef_bce_with_logits(b, o, NULL)) == 0 && clef_item(clef_bce_with_logits(clef_neg(b), o, NULL)) == 1000);

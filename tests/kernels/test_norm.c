@@ -1,4 +1,5 @@
-/* test_norm.c — layer norm, batch norm with its running statistics, dropout. */
+/* test_norm.c — layer norm, batch norm with its running statistics, dropout.
+   ctest: cost=18 */
 #include "support/numbers.h"
 
 /* Standardises lines of x [n,c,d]: over c and d (layer) or over n and d (batch), then times weight plus bias per position. */
@@ -30,57 +31,75 @@ static void check(clef_tensor *y, clef_tensor *p, const form *f, const double *x
     clef_context *ctx = clef_tensor_context(y);
     double want[N * C * D], *g = spread(N * C * D, -1, 1, 5);
     reference(x, want, f);
-    expect_numbers(y, want, 2e-6, 4e-6, f->batch ? "batch_norm" : "layer_norm");
+    clef_dtype dtype = clef_tensor_dtype(p);
+    bounds of_y = stored_bounds(dtype, 2e-6, 4e-6), of_dx = stored_bounds(dtype, 2e-5, 1e-4);
+    cr_expect(clef_tensor_dtype(y) == dtype);
+    expect_numbers(y, want, of_y.absolute, of_y.relative, f->batch ? "batch_norm" : "layer_norm");
     clef_tensor *dx;
-    cr_assert(clef_grad(y, tensor_of(ctx, CLEF_SHAPE(N, C, D), CLEF_F32, g), &p, 1, false, &dx) == CLEF_OK, "%s", clef_error(ctx));
+    cr_assert(clef_grad(y, tensor_of(ctx, CLEF_SHAPE(N, C, D), dtype, g), &p, 1, false, &dx) == CLEF_OK, "%s", clef_error(ctx));
     double *slope = slopes(reference, f, x, N * C * D, N * C * D, g, 1e-6);
-    expect_numbers(dx, slope, 2e-5, 1e-4, "gradient");
+    expect_numbers(dx, slope, fmax(of_dx.absolute, 2e-8), of_dx.relative, "gradient"); /* slopes in double are good to 1e-8 */
     free(g), free(slope);
+}
+
+static void check_layer_norm(clef_context *ctx, clef_dtype dtype) {
+    double *x = spread(N * C * D, -2, 3, 1), *w = spread(C * D, 0.5, 2, 2), *b = spread(C * D, -1, 1, 3);
+    clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(N, C, D), dtype, x));
+    clef_tensor *tw = tensor_of(ctx, CLEF_SHAPE(C, D), dtype, w), *tb = tensor_of(ctx, CLEF_SHAPE(C, D), dtype, b);
+    check(clef_layer_norm(p, 2, tw, tb, 1e-5), p, &(form){ false, w, b }, x);
+    if (dtype == CLEF_F32) check(clef_layer_norm_plain(p, 2, 1e-5), p, &(form){ false, NULL, NULL }, x);
+    free(x), free(w), free(b);
+    clef_release(p);
+    clef_end_step(ctx);
 }
 
 Test(norm, layer_norm) {
     clef_context *ctx = open_seeded(1);
-    double *x = spread(N * C * D, -2, 3, 1), *w = spread(C * D, 0.5, 2, 2), *b = spread(C * D, -1, 1, 3);
-    clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(N, C, D), CLEF_F32, x));
-    clef_tensor *tw = tensor_of(ctx, CLEF_SHAPE(C, D), CLEF_F32, w), *tb = tensor_of(ctx, CLEF_SHAPE(C, D), CLEF_F32, b);
-    check(clef_layer_norm(p, 2, tw, tb, 1e-5), p, &(form){ false, w, b }, x);
-    check(clef_layer_norm_plain(p, 2, 1e-5), p, &(form){ false, NULL, NULL }, x);
-    clef_tensor *half = clef_layer_norm(clef_to(p, CLEF_F16), 2, tw, tb, 1e-5);
-    cr_expect(clef_tensor_dtype(half) == CLEF_F16);
-    cr_expect(!clef_layer_norm(p, 1, tw, tb, 1e-5));
+    for (int d = 0; d < float_dtypes_here(ctx); d++) check_layer_norm(ctx, float_dtypes[d]);
+    clef_tensor *p = clef_ones(ctx, CLEF_SHAPE(N, C, D), CLEF_F32), *w = clef_ones(ctx, CLEF_SHAPE(C, D), CLEF_F32);
+    clef_tensor *half = clef_layer_norm(clef_to(p, CLEF_F16), 2, w, w, 1e-5);
+    cr_expect(clef_tensor_dtype(half) == CLEF_F16, "x decides, not the weight");
+    cr_expect(!clef_layer_norm(p, 1, w, w, 1e-5));
     expect_error(ctx, CLEF_SHAPE, "layer_norm: weight [4,5]");
     cr_expect(!clef_layer_norm_plain(p, 4, 1e-5));
     expect_error(ctx, CLEF_INVALID, "layer_norm");
-    free(x), free(w), free(b);
     clef_close(ctx);
 }
 
-Test(norm, batch_norm) {
-    clef_context *ctx = open_seeded(1);
+/* Training, its running statistics (in f32 beside halves, as models keep them), and inference with these. */
+static void check_batch_norm(clef_context *ctx, clef_dtype dtype) {
+    clef_dtype wide = dtype == CLEF_F64 ? CLEF_F64 : CLEF_F32;
+    bounds of_y = stored_bounds(dtype, 4e-6, 4e-6), of_running = stored_bounds(wide, 1e-6, 1e-6);
     double *x = spread(N * C * D, -2, 3, 1), *w = spread(C, 0.5, 2, 2), *b = spread(C, -1, 1, 3), zeros[C] = { 0 }, ones[C] = { 1, 1, 1, 1 };
-    clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(N, C, D), CLEF_F32, x));
-    clef_tensor *tw = clef_keep(tensor_of(ctx, CLEF_SHAPE(C), CLEF_F32, w)), *tb = clef_keep(tensor_of(ctx, CLEF_SHAPE(C), CLEF_F32, b));
-    clef_tensor *mean = clef_keep(tensor_of(ctx, CLEF_SHAPE(C), CLEF_F32, zeros)), *var = clef_keep(tensor_of(ctx, CLEF_SHAPE(C), CLEF_F32, ones));
+    clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(N, C, D), dtype, x));
+    clef_tensor *tw = clef_keep(tensor_of(ctx, CLEF_SHAPE(C), dtype, w)), *tb = clef_keep(tensor_of(ctx, CLEF_SHAPE(C), dtype, b));
+    clef_tensor *mean = clef_keep(tensor_of(ctx, CLEF_SHAPE(C), wide, zeros)), *var = clef_keep(tensor_of(ctx, CLEF_SHAPE(C), wide, ones));
     clef_tensor *y = clef_batch_norm(p, tw, tb, mean, var, true, 0.1, 1e-5);
     check(y, p, &(form){ true, w, b }, x);
     double unbiased = (double)(N * D) / (N * D - 1), want_mean[C], want_var[C], want[N * C * D];
     reference(x, want, &(form){ true, w, b });
     for (int c = 0; c < C; c++) want_mean[c] = 0.1 * mean_of[c], want_var[c] = 0.9 + 0.1 * unbiased * var_of[c];
     clef_end_step(ctx);
-    expect_numbers(mean, want_mean, 1e-6, 1e-6, "running mean");
-    expect_numbers(var, want_var, 1e-6, 1e-6, "running variance");
+    expect_numbers(mean, want_mean, of_running.absolute, of_running.relative, "running mean");
+    expect_numbers(var, want_var, of_running.absolute, of_running.relative, "running variance");
     cr_expect(!clef_requires_grad(mean));
     for (int i = 0; i < N * C * D; i++) {
         int c = i / D % C;
         want[i] = (x[i] - want_mean[c]) / sqrt(want_var[c] + 1e-5) * w[c] + b[c];
     }
-    expect_numbers(clef_batch_norm(p, tw, tb, mean, var, false, 0.1, 1e-5), want, 4e-6, 4e-6, "inference");
-    expect_numbers(mean, want_mean, 1e-6, 1e-6, "inference changes nothing");
-    cr_expect(!clef_batch_norm(clef_ones(ctx, CLEF_SHAPE(1, C), CLEF_F32), tw, tb, mean, var, true, 0.1, 1e-5));
-    expect_error(ctx, CLEF_SHAPE, "more than one value per channel");
-    cr_expect(!clef_batch_norm(clef_ones(ctx, CLEF_SHAPE(2, 3), CLEF_F32), tw, tb, mean, var, true, 0.1, 1e-5));
-    expect_error(ctx, CLEF_SHAPE, "batch_norm: weight [4] must be [3]");
+    expect_numbers(clef_batch_norm(p, tw, tb, mean, var, false, 0.1, 1e-5), want, of_y.absolute, of_y.relative, "inference");
+    expect_numbers(mean, want_mean, of_running.absolute, of_running.relative, "inference changes nothing");
     free(x), free(w), free(b);
+}
+
+Test(norm, batch_norm) {
+    clef_context *ctx = open_seeded(1);
+    for (int d = 0; d < float_dtypes_here(ctx); d++) check_batch_norm(ctx, float_dtypes[d]);
+    clef_tensor *four = clef_keep(clef_ones(ctx, CLEF_SHAPE(C), CLEF_F32));
+    cr_expect(!clef_batch_norm(clef_ones(ctx, CLEF_SHAPE(1, C), CLEF_F32), four, four, four, four, true, 0.1, 1e-5));
+    expect_error(ctx, CLEF_SHAPE, "more than one value per channel");
+    cr_expect(!clef_batch_norm(clef_ones(ctx, CLEF_SHAPE(2, 3), CLEF_F32), four, four, four, four, true, 0.1, 1e-5));
+    expect_error(ctx, CLEF_SHAPE, "batch_norm: weight [4] must be [3]");
     clef_close(ctx);
 }
 
