@@ -71,10 +71,12 @@ function(clef_bench source)
 endfunction()
 
 # Environment, skip code, label and timeout of a test.  A source may say more about itself in a comment line
-#     ctest: labels=slow,data timeout=900 serial
+#     ctest: labels=slow,data timeout=900 cost=60 serial
+# cost: seconds with nothing compiled yet, roughly; what costs most starts first, so that no long test runs alone at the end.
 function(clef_test_properties test source label)
   set(labels ${label})
   set(timeout 900)
+  set(cost 1)
   set(serial OFF)
   file(STRINGS ${source} said REGEX "ctest: ")
   if(said MATCHES "labels=([a-z_,]+)")
@@ -84,10 +86,13 @@ function(clef_test_properties test source label)
   if(said MATCHES "timeout=([0-9]+)")
     set(timeout ${CMAKE_MATCH_1})
   endif()
+  if(said MATCHES "cost=([0-9]+)")
+    set(cost ${CMAKE_MATCH_1})
+  endif()
   if(said MATCHES "ctest: .*serial")
     set(serial ON)
   endif()
-  set_tests_properties(${test} PROPERTIES LABELS "${labels}" SKIP_RETURN_CODE 77 TIMEOUT ${timeout} RUN_SERIAL ${serial}
+  set_tests_properties(${test} PROPERTIES LABELS "${labels}" SKIP_RETURN_CODE 77 TIMEOUT ${timeout} COST ${cost} RUN_SERIAL ${serial}
     ENVIRONMENT "${clef_test_environment}")
 endfunction()
 

@@ -1,5 +1,6 @@
 /* Convolution and its two gradients against plain loops: bit for bit on whole numbers over many geometries, within bounds on
-   others; dtypes, second order, errors. */
+   others; dtypes, second order, errors.
+   ctest: cost=20 */
 #include "support/exact.h"
 
 static clef_context *ctx;

@@ -1,5 +1,6 @@
 /* Products against plain loops: bit for bit on whole numbers, within bounds on others; transposes, broadcasts, dtypes,
-   gradients of first and second order, errors. */
+   gradients of first and second order, errors.
+   ctest: cost=20 */
 #include "support/exact.h"
 
 static clef_context *ctx;

@@ -1,5 +1,6 @@
 /* test_reduce.c — reductions: exact on integers in any grouping of dimensions and any layout, bounded on random data, right
-   gradients, and the rules for empty inputs and NaN. */
+   gradients, and the rules for empty inputs and NaN.
+   ctest: cost=35 */
 #include "support/numbers.h"
 
 typedef enum kind { SUM, MEAN, MAX, MIN, PROD } kind;

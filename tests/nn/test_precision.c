@@ -1,6 +1,7 @@
 /* Gradients of a whole net (two residual blocks with batch norm) against float64: on the device in f64, where it has that, they
    agree with a plain C program in double; in f32 they are no further off than twice the same program in float.
-   CLEF_TEST_VERBOSE=1 prints the distances. */
+   CLEF_TEST_VERBOSE=1 prints the distances.
+   ctest: cost=25 */
 #include "support/numbers.h"
 
 enum { BATCH = 64, SIDE = 8, WIDTH = 8, CLASSES = 10, CONVS = 5, SLOTS = 3 * CONVS + 2 };

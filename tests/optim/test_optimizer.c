@@ -1,4 +1,5 @@
-/* What all optimizers share: state and its round trip, accumulation, clipping, plans that stay, refusals. */
+/* What all optimizers share: state and its round trip, accumulation, clipping, plans that stay, refusals.
+   ctest: cost=15 */
 #include "support/device.h"
 #include "clef/pointwise.h"
 #include "graph/graph.h"

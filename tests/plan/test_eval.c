@@ -1,4 +1,5 @@
-/* Lazy evaluation on a device: what runs, what is replayed, what is kept, what is overwritten. */
+/* Lazy evaluation on a device: what runs, what is replayed, what is kept, what is overwritten.
+   ctest: cost=12 */
 #include "plan/plan.h"
 #include "support/device.h"
 
