@@ -73,7 +73,7 @@ clef_tensor *clef_nll_loss(clef_tensor *log_probs, clef_tensor *target, const cl
 static clef_tensor *probability_loss(clef_tensor *log_probs, clef_tensor *target, const clef_loss_options *o) {
     double classes = (double)clef_tensor_shape(log_probs).dim[1];
     if (o->label_smoothing > 0)
-        target = clef_add_scalar(clef_mul_scalar(target, 1 - o->label_smoothing), o->label_smoothing / classes);
+        target = clef_add_scalar(clef_mul_scalar(clef__to_wide(target), 1 - o->label_smoothing), o->label_smoothing / classes);
     return reduced(clef_neg(clef_sum(clef_mul(target, log_probs), (int[]){ 1 }, 1, false)), o->reduction);
 }
 
