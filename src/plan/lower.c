@@ -162,10 +162,11 @@ static void place_item(clef__lowering *l, int index) {
     l->device = device;
 }
 
-/* Views of views may be many, so they wait in a list until what they look at is placed. */
+/* Views of views may be many, so they wait in a list until what they look at is placed.  After a failure strategies go on
+   with the right shape over no memory, and nothing of it is launched. */
 clef__operand clef__item_operand(clef__lowering *l, int index) {
     int *waiting = NULL, n = 0, capacity = 0, at = index, device = l->device;
-    while (!placed_here(l, &l->g->item[at])) {
+    while (!l->failed && !placed_here(l, &l->g->item[at])) {
         if (!grow(l, &waiting, n, &capacity, sizeof at)) break;
         waiting[n++] = at;
         if (!is_view(&l->g->item[at])) break;
@@ -175,7 +176,8 @@ clef__operand clef__item_operand(clef__lowering *l, int index) {
     while (n > 0 && !l->failed) place_item(l, waiting[--n]);
     clef__free(waiting);
     l->device = device;
-    return l->g->item[index].operand;
+    const clef__node *node = l->g->item[index].node;
+    return l->failed ? clef__dense_operand(0, node->dtype, node->shape, NULL) : l->g->item[index].operand;
 }
 
 clef__operand clef__lower_in(const clef__lowering *l, int i) {
