@@ -143,6 +143,28 @@ CLEF_API bool clef_grad_enabled(const clef_context *ctx);
 CLEF_API clef_tensor *clef_detach(clef_tensor *t);
 
 /* ---- looking inside ---- */
+/* What an evaluation takes, known from its plan.  Bytes are of all devices together: peak = input + result + temporary.
+   flops and bytes are those of all ops, each reading and writing memory once: what fusing and caches save is not
+   subtracted. */
+typedef struct clef_plan_size {
+    int64_t peak_bytes;
+    int64_t input_bytes;     /* values that were computed before: parameters, optimizer state, the batch */
+    int64_t result_bytes;    /* new memory for what lives on; updates in place take none */
+    int64_t temporary_bytes; /* everything in between, placed by lifetime; one allocation per device */
+    int64_t least_temporary_bytes; /* of the first device: no placement could do with less */
+    int64_t launches;
+    double flops, bytes;
+} clef_plan_size;
+/* In a dry run evaluation makes plans and computes nothing, so a training step costs no time and no memory; reading a value
+   that was not computed before fails with CLEF_STATE.  Turning it off gives every kept tensor and the random numbers the
+   values they had (optimizers go on counting steps).  Returns what was set before.
+       clef_set_dry_run(ctx, true);
+       clef_backward(loss_of(net, x, y)), clef_step(opt);
+       clef_plan_size size; clef_plan_memory(ctx, &size);
+       clef_set_dry_run(ctx, false);  */
+CLEF_API bool clef_set_dry_run(clef_context *ctx, bool on);
+/* The evaluation with the highest peak since the dry run began; zeros if there was none.  CLEF_STATE unless one is on. */
+CLEF_API clef_status clef_plan_memory(clef_context *ctx, clef_plan_size *size);
 typedef enum clef_plan_format { CLEF_PLAN_TEXT, CLEF_PLAN_GRAPHVIZ } clef_plan_format;
 /* Writes the pending graph of t and the plan made for it (nodes, groups, launches, memory) as text or in
    Graphviz's dot language; computes nothing.  "nothing to compute" if t is computed already. */

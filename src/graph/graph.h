@@ -71,6 +71,7 @@ struct clef__node {
     clef_context *ctx;
     int refs;                /* handles, plus consumers' inputs, plus holders in C code */
     int passing;             /* how many of refs are handles of temporaries, which alone are no reason to compute it */
+    int remembered;          /* how many of refs a dry run holds (dry.c) */
     int n_inputs;
     clef__node **input;
     clef_shape shape;
@@ -94,6 +95,7 @@ struct clef_tensor {
     clef_context *ctx;
     clef__node *node;
     clef_tensor *grad;
+    clef__node *before;            /* in a dry run: the value to come back to */
     int keeps;                     /* clef_keep minus clef_release */
     bool owned;                    /* something in the library holds it as well: a parameter its gradient, a module … */
     bool requires_grad;
@@ -147,6 +149,10 @@ extern const clef_op clef__op_constant;  /* dynamic.f in every element */
 extern const clef_op clef__op_alias;     /* the same memory under another node */
 extern const clef_op clef__op_transfer;  /* attributes: int64_t device */
 
-/* Computes these nodes (those that are not yet).  Declared here, as the graph calls it; defined in plan/eval.c. */
+/* Are evaluations only planned?  Then the size of each plan is noted (dry.c). */
+bool clef__dry_run(clef_context *ctx);
+void clef__note_plan(clef_context *ctx, const clef_plan_size *size);
+
+/* Computes these nodes (those that are not yet; in a dry run none).  Declared here, as the graph calls it; defined in plan/eval.c. */
 clef_status clef__evaluate(clef_context *ctx, clef__node *const *roots, int n);
 #endif

@@ -108,6 +108,7 @@ static void hold(clef_tensor *t, int keeps, bool owned) {
 
 static void free_tensor(clef__graph *graph, clef_tensor *t) {
     if (t->grad) hold(t->grad, t->grad->keeps, false);
+    clef__forget_before(t);
     unlink_tensor(graph, t);
     drop_node(t);
     clef__free(t);

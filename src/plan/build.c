@@ -331,12 +331,15 @@ clef__plan *clef__plan_build(clef_context *ctx, clef__graph_view *g) {
     clef_status status = keep_key(ctx, plan, g);
     if (status == CLEF_OK) status = lower_graph(ctx, g, plan);
     if (status == CLEF_OK) status = clef__plan_memory(plan, ctx);
-    if (status == CLEF_OK) status = get_exact_buffers(ctx, plan);
-    if (status == CLEF_OK) status = compile_kernels(ctx, plan);
-    if (status == CLEF_OK) status = set_arguments(ctx, plan);
     if (status == CLEF_OK) return plan;
     clef__plan_free(plan);
     return NULL;
+}
+
+clef_status clef__plan_ready(clef_context *ctx, clef__plan *plan) {
+    clef_status status = get_exact_buffers(ctx, plan);
+    if (status == CLEF_OK) status = compile_kernels(ctx, plan);
+    return status == CLEF_OK ? set_arguments(ctx, plan) : status;
 }
 
 void clef__plan_free(clef__plan *plan) {

@@ -77,7 +77,7 @@ static clef_status mark_outputs(clef_context *ctx, clef__graph_view *g) {
         if (!item->leaf)
             item->output |= node->op->kind != CLEF__CONSTANT && node->refs - node->passing > edges[i];
         else
-            item->donatable = node->buffer && node->refs == edges[i] && clef__buffer_refs(node->buffer) == 1 &&
+            item->donatable = node->buffer && node->refs - node->remembered == edges[i] && clef__buffer_refs(node->buffer) == 1 &&
                               !clef__buffer_pinned(node->buffer) && node->layout.offset == 0;
     }
     clef__free(edges);
@@ -181,21 +181,42 @@ static void remember_plan(clef__plans *plans, clef__plan *plan) {
     plans->n--;
 }
 
+/* A new plan, ready to run and in the cache; NULL with the error set. */
+static clef__plan *new_plan(clef_context *ctx, clef__plans *plans, clef__graph_view *g) {
+    clef__plan *plan = clef__plan_build(ctx, g);
+    if (!plan) return NULL;
+    if (clef__plan_ready(ctx, plan) != CLEF_OK) {
+        clef__plan_free(plan);
+        return NULL;
+    }
+    clef__counters(ctx)->plans++;
+    remember_plan(plans, plan);
+    return plan;
+}
+
+static clef_status run(clef_context *ctx, clef__plans *plans, clef__graph_view *g) {
+    clef__plan *plan = find_plan(plans, g);
+    if (plan) clef__counters(ctx)->replays++;
+    else plan = new_plan(ctx, plans, g);
+    return plan ? clef__plan_run(plan, ctx, plans->arena, g) : clef_error_status(ctx);
+}
+
+static clef_status measure(clef_context *ctx, clef__graph_view *g) {
+    clef__plan *plan = clef__plan_build(ctx, g);
+    if (!plan) return clef_error_status(ctx);
+    clef_plan_size size = clef__plan_size(plan, g);
+    clef__note_plan(ctx, &size);
+    clef__plan_free(plan);
+    return CLEF_OK;
+}
+
 clef_status clef__evaluate(clef_context *ctx, clef__node *const *roots, int n) {
     if (!clef__usable(ctx)) return clef_error_status(ctx);
     clef__plans *plans = plans_of(ctx);
     if (!plans) return clef__fail(ctx, CLEF_MEMORY, "eval: no host memory");
     clef__graph_view g = {0};
     clef_status status = clef__collect(ctx, roots, n, &g);
-    if (status == CLEF_OK && g.n) {
-        clef__plan *plan = find_plan(plans, &g);
-        if (plan) clef__counters(ctx)->replays++;
-        else if ((plan = clef__plan_build(ctx, &g))) {
-            clef__counters(ctx)->plans++;
-            remember_plan(plans, plan);
-        }
-        status = plan ? clef__plan_run(plan, ctx, plans->arena, &g) : clef_error_status(ctx);
-    }
+    if (status == CLEF_OK && g.n) status = clef__dry_run(ctx) ? measure(ctx, &g) : run(ctx, plans, &g);
     clef__graph_view_free(&g);
     return status;
 }

@@ -159,8 +159,12 @@ typedef struct clef__block { size_t bytes; int first, last; size_t offset; } cle
 size_t clef__place(clef__block *block, int n, size_t alignment);
 size_t clef__place_lower_bound(const clef__block *block, int n);
 clef_status clef__plan_memory(clef__plan *plan, clef_context *ctx);
-/* build.c: from the graph to a plan ready to run; NULL with the error set. */
+/* build.c: from the graph to a plan with everything placed; NULL with the error set.  clef__plan_ready makes what it needs to
+   run: kernels and arguments. */
 clef__plan *clef__plan_build(clef_context *ctx, clef__graph_view *g);
+clef_status clef__plan_ready(clef_context *ctx, clef__plan *plan);
+/* measure.c */
+clef_plan_size clef__plan_size(const clef__plan *plan, const clef__graph_view *g);
 void clef__plan_free(clef__plan *plan);
 /* Makes a work-group no larger than `most`. */
 void clef__fit_group(size_t local[3], size_t most);

@@ -35,4 +35,19 @@ clef_dataset *source_open(const source *s, clef_context *ctx, clef_split_name sp
 /* A loader of test images, in order; batch 0: a size that divides them where there is one. */
 clef_loader *source_test_loader(const source *s, clef_dataset *data, int64_t batch, int64_t threads);
 clef_module *model_make(const char *model, clef_context *ctx, clef_dataset *data);
+
+/* ---- forecast.c ---- */
+typedef struct forecast {
+    clef_context *ctx;
+    clef_module *net;
+    clef_optimizer *optimizer;
+    clef_shape item;     /* of the data: one input without the batch */
+    int64_t batch;
+    clef_plan_size size; /* found: of a step with this batch */
+    int64_t largest;     /* found: a batch that fits the device, to within a sixteenth; 0: none does */
+} forecast;
+/* Plans training steps; one step of two random inputs is run, so net and optimizer are of no use afterwards. */
+bool forecast_make(forecast *f);
+void forecast_print(const forecast *f, bool as_json);
+
 #endif

@@ -46,7 +46,7 @@ static const arg args[] = {
     OPTION("resume", ARG_FLAG, NULL, resume, "continue from DIR/last.ckpt where it exists"),
     OPTION("early-stop", ARG_COUNT, "N", early_stop, "stop after N epochs without a better test loss"),
     OPTION("csv", ARG_TEXT, "FILE", csv, "write one line per epoch"),
-    OPTION("dry-run", ARG_FLAG, NULL, dry_run, "only print the model's summary"),
+    OPTION("dry-run", ARG_FLAG, NULL, dry_run, "only print the model's summary, and memory, work and launches of a step"),
     COMMON_ARGS};
 
 static volatile int interrupted;
@@ -310,12 +310,15 @@ static int fit(run *r) {
     return EXIT_OK;
 }
 
-static int print_summary(run *r) {
+static int dry_run(run *r) {
     static char text[1 << 16];
     clef_shape item = clef_dataset_item(r->train), input = {.rank = item.rank + 1, .dim = {o.batch}};
     memcpy(input.dim + 1, item.dim, (size_t)item.rank * sizeof item.dim[0]);
     if (clef_summary(r->net, input, text, sizeof text) <= 0) return tool_failed("train", r->ctx);
-    fputs(text, stdout);
+    if (!o.common.json) fputs(text, stdout);
+    forecast f = {.ctx = r->ctx, .net = r->net, .optimizer = r->optimizer, .item = item, .batch = o.batch};
+    if (!forecast_make(&f)) return tool_failed("train", r->ctx);
+    forecast_print(&f, o.common.json);
     return EXIT_OK;
 }
 
@@ -377,7 +380,7 @@ static int train(const char *operand) {
     if (!r.ctx) return code;
     catch_signals();
     if (!open_data(&r) || !open_model(&r)) code = tool_failed("train", r.ctx);
-    else if (o.dry_run) code = print_summary(&r);
+    else if (o.dry_run) code = dry_run(&r);
     else {
         if (o.common.json) event_start(&r);
         if (!o.common.quiet) say_start(&r);

@@ -11,6 +11,7 @@ static void close_device(void) {
     clef_close(ctx);
 }
 TestSuite(eval, .init = open_device, .fini = close_device);
+TestSuite(dry, .init = open_device, .fini = close_device);
 
 static clef_tensor *vector(int64_t n, float first, float step) {
     float data[4096];
@@ -459,4 +460,58 @@ Test(errors, one_line_each) {
     cr_assert_null(clef_zeros(ctx, CLEF_SHAPE(INT64_MAX / 2, 8), CLEF_F32));
     clef_clear_error(ctx);
     close_device();
+}
+
+/* ---- dry runs ---- */
+
+Test(dry, a_step_is_measured_and_leaves_no_trace) {
+    clef_tensor *w = clef_require_grad(clef_keep(vector(1000, 1, 0)), true);
+    cr_assert_eq(clef_eval(w), CLEF_OK);
+    clef_random_state random = clef_random_get(ctx);
+    uint64_t launches = clef_counters_get(ctx).launches, used = clef_memory(ctx).used;
+    cr_assert(!clef_set_dry_run(ctx, true) && clef_set_dry_run(ctx, true));
+    clef_tensor *loss = clef_sum(clef_square(clef_mul(w, clef_rand(ctx, CLEF_SHAPE(1000)))), NULL, 0, false);
+    cr_assert_eq(clef_backward(loss), CLEF_OK);
+    cr_assert_eq(clef_assign(w, clef_sub(w, clef_mul_scalar(clef_grad_of(w), 0.1))), CLEF_OK);
+    clef_set_grad(w, NULL);
+    loss = NULL;
+    cr_assert_eq(clef_end_step(ctx), CLEF_OK, "%s", clef_error(ctx));
+    cr_assert_eq(clef_end_step(ctx), CLEF_OK);
+    clef_plan_size size;
+    cr_assert_eq(clef_plan_memory(ctx, &size), CLEF_OK);
+    cr_expect_eq(size.input_bytes, 4000);
+    cr_expect(size.launches >= 2 && size.flops >= 4000 && size.bytes >= 8000);
+    cr_expect(size.temporary_bytes >= size.least_temporary_bytes && size.least_temporary_bytes > 0);
+    cr_expect_eq(size.peak_bytes, size.input_bytes + size.result_bytes + size.temporary_bytes);
+    cr_expect_eq(clef_counters_get(ctx).launches, launches);
+    cr_expect_eq(clef_memory(ctx).used, used);
+    float out[1000];
+    cr_expect_eq(clef_read(w, out, sizeof out), CLEF_STATE);
+    clef_clear_error(ctx);
+    cr_assert(clef_set_dry_run(ctx, false));
+    cr_expect_eq(clef_random_get(ctx).offset, random.offset);
+    cr_assert_eq(clef_read(w, out, sizeof out), CLEF_OK, "%s", clef_error(ctx));
+    for (int i = 0; i < 1000; i++) cr_assert_eq(out[i], 1);
+    cr_expect_eq(clef_plan_memory(ctx, &size), CLEF_STATE);
+    clef_clear_error(ctx);
+}
+
+Test(dry, what_is_predicted_is_what_is_taken) {
+    clef_tensor *x = clef_keep(clef_rand(ctx, CLEF_SHAPE(100, 200))), *y;
+    cr_assert_eq(clef_eval(x), CLEF_OK);
+    clef_plan_size size;
+    for (int dry = 1; dry >= 0; dry--) {
+        uint64_t used = clef_memory(ctx).used;
+        clef_set_dry_run(ctx, dry);
+        y = clef_keep(clef_matmul(clef_exp(clef_matmul(x, clef_transpose(x, 0, 1))), x));
+        cr_assert_eq(clef_eval(y), CLEF_OK, "%s", clef_error(ctx));
+        if (dry) {
+            cr_assert_eq(clef_plan_memory(ctx, &size), CLEF_OK);
+            clef_set_dry_run(ctx, false);
+            clef_release(y);
+        } else {
+            int64_t taken = (int64_t)(clef_memory(ctx).used - used), told = size.result_bytes + size.temporary_bytes;
+            cr_expect(taken >= told && taken <= told + told / 4, "%lld bytes were taken, %lld foreseen", (long long)taken, (long long)told);
+        }
+    }
 }

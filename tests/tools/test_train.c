@@ -89,6 +89,15 @@ Test(train, other_verbs_speak_json_too) {
     s = clef("", "train --dry-run --model lenet --data digits");
     cr_assert_eq(s->code, 0, "%s", s->err);
     cr_assert(lines(s->out) > 8);
+    s = clef("", "train --dry-run --model lenet --data digits --batch 40 --json");
+    cr_assert_eq(s->code, 0, "%s", s->err);
+    all_lines_parse();
+    double peak = number_of(s->out, "peak_bytes");
+    cr_assert(peak > 4 * 2 * 44426, "%s", s->out); /* parameters and momentum at least */
+    cr_assert_eq(number_of(s->out, "result_bytes"), 4, "all updates in place; only the loss is new: %s", s->out);
+    cr_assert(number_of(s->out, "flops") > 0 && number_of(s->out, "launches") > 10 && number_of(s->out, "largest_batch") > 40);
+    s = clef("", "train --dry-run --model lenet --data digits --batch 80 --json");
+    cr_assert(number_of(s->out, "peak_bytes") > peak, "%s", s->out);
 }
 
 /* ---- runs that are cut off ---- */

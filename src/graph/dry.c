@@ -1,0 +1,59 @@
+/* dry.c — dry runs: steps that are planned and measured, and leave no trace. */
+#include "graph/graph_internal.h"
+
+bool clef__dry_run(clef_context *ctx) {
+    const clef__graph *graph = clef__graph_of(ctx);
+    return graph && graph->dry;
+}
+
+static void remember(clef__graph *graph) {
+    for (clef_tensor *t = graph->kept; t; t = t->next) {
+        t->before = t->node;
+        clef__node_retain(t->node);
+        t->node->remembered++;
+    }
+}
+
+void clef__forget_before(clef_tensor *t) {
+    clef__node *before = t->before;
+    if (!before) return;
+    t->before = NULL;
+    before->remembered--;
+    clef__node_release(before);
+}
+
+/* Handles that were kept since go on as they are: what they stand for is pending. */
+static void put_back(clef__graph *graph) {
+    for (clef_tensor *t = graph->kept; t; t = t->next) {
+        if (t->before) clef__tensor_set_node(t, t->before);
+        clef__forget_before(t);
+    }
+}
+
+bool clef_set_dry_run(clef_context *ctx, bool on) {
+    clef__graph *graph = ctx ? clef__graph_of(ctx) : NULL;
+    if (!graph || graph->dry == on) return on && graph;
+    graph->dry = on;
+    graph->largest = (clef_plan_size){0};
+    if (on) {
+        graph->random_before = clef_random_get(ctx);
+        remember(graph);
+    } else {
+        put_back(graph);
+        clef_random_set(ctx, graph->random_before);
+    }
+    return !on;
+}
+
+void clef__note_plan(clef_context *ctx, const clef_plan_size *size) {
+    clef__graph *graph = clef__graph_of(ctx);
+    if (graph && size->peak_bytes >= graph->largest.peak_bytes) graph->largest = *size;
+}
+
+clef_status clef_plan_memory(clef_context *ctx, clef_plan_size *size) {
+    if (!ctx || !size) return CLEF_INVALID;
+    *size = (clef_plan_size){0};
+    if (!clef__dry_run(ctx)) return clef__fail(ctx, CLEF_STATE, "plan_memory: no dry run is on; see clef_set_dry_run");
+    *size = clef__graph_of(ctx)->largest;
+    return CLEF_OK;
+}

@@ -1,0 +1,86 @@
+/* forecast.c — what a training step will take, and the largest batch that fits, found by dry runs. */
+#include "tool.h"
+
+enum { LARGEST = 1 << 20 };
+
+/* x kept and computed before, or made within the step. */
+static clef_tensor *random_batch(const forecast *f, int64_t batch) {
+    clef_shape item = f->item, shape = {.rank = item.rank + 1, .dim = {batch}};
+    for (int d = 0; d < item.rank; d++) shape.dim[d + 1] = item.dim[d];
+    return clef_rand(f->ctx, shape);
+}
+
+static void step(const forecast *f, clef_tensor *x, int64_t batch) {
+    clef_tensor *y = clef_zeros(f->ctx, CLEF_SHAPE(batch), CLEF_I64);
+    clef_backward(clef_cross_entropy(clef_forward(f->net, x), y, NULL));
+    clef_step(f->optimizer);
+}
+
+static bool dry_step(const forecast *f, clef_tensor *x, int64_t batch, clef_plan_size *size) {
+    clef_set_dry_run(f->ctx, true);
+    step(f, x ? x : random_batch(f, batch), batch);
+    bool ok = clef_plan_memory(f->ctx, size) == CLEF_OK && size->launches > 0;
+    clef_set_dry_run(f->ctx, false);
+    return ok;
+}
+
+static bool fits(const forecast *f, int64_t batch) {
+    clef_plan_size size;
+    clef_device_info device;
+    if (!dry_step(f, NULL, batch, &size)) {
+        clef_clear_error(f->ctx); /* a tensor of its own is too large */
+        return false;
+    }
+    return clef_context_device(f->ctx, 0, &device) && (uint64_t)size.peak_bytes <= device.global_bytes &&
+           (uint64_t)size.temporary_bytes <= device.max_alloc_bytes;
+}
+
+/* To within a sixteenth; 0 if not even a small batch fits. */
+static int64_t largest_batch(const forecast *f) {
+    int64_t good = 0, bad = 2;
+    while (bad <= LARGEST && fits(f, bad)) good = bad, bad *= 2;
+    while (good && bad <= LARGEST && bad - good > (good + 15) / 16) {
+        int64_t middle = good + (bad - good) / 2;
+        if (fits(f, middle)) good = middle;
+        else bad = middle;
+    }
+    return good;
+}
+
+bool forecast_make(forecast *f) {
+    step(f, random_batch(f, 2), 2); /* once in earnest, so that parameters and optimizer state lie as they will */
+    clef_tensor *x = clef_keep(random_batch(f, f->batch));
+    if (clef_eval(x) != CLEF_OK || !dry_step(f, x, f->batch, &f->size)) return false;
+    clef_release(x);
+    f->largest = largest_batch(f);
+    return clef_error_status(f->ctx) == CLEF_OK;
+}
+
+static double mib(int64_t bytes) { return (double)bytes / (1 << 20); }
+
+void forecast_print(const forecast *f, bool as_json) {
+    const clef_plan_size *s = &f->size;
+    if (as_json) {
+        json j = json_begin(stdout);
+        json_text(&j, "event", "plan");
+        json_whole(&j, "batch", f->batch);
+        json_whole(&j, "peak_bytes", s->peak_bytes);
+        json_whole(&j, "input_bytes", s->input_bytes);
+        json_whole(&j, "result_bytes", s->result_bytes);
+        json_whole(&j, "temporary_bytes", s->temporary_bytes);
+        json_whole(&j, "least_temporary_bytes", s->least_temporary_bytes);
+        json_whole(&j, "launches", s->launches);
+        json_number(&j, "flops", s->flops);
+        json_number(&j, "bytes", s->bytes);
+        json_whole(&j, "largest_batch", f->largest);
+        json_end(&j);
+        return;
+    }
+    printf("\nA training step with batch %lld: %.1f MiB at most on the device\n"
+           "    %.1f MiB parameters, optimizer state and batch, %.1f MiB new, %.1f MiB temporary (no less than %.1f)\n"
+           "    %.2f GFLOP, %lld launches\n",
+           (long long)f->batch, mib(s->peak_bytes), mib(s->input_bytes), mib(s->result_bytes), mib(s->temporary_bytes),
+           mib(s->least_temporary_bytes), s->flops / 1e9, (long long)s->launches);
+    if (f->largest) printf("Largest batch that fits %s: about %lld\n", tool_device_name(f->ctx), (long long)f->largest);
+    else printf("Not even a batch of 2 fits %s\n", tool_device_name(f->ctx));
+}
