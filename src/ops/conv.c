@@ -5,18 +5,16 @@
                          class (phase) at a time, each with the taps that reach it
        backward weight:  rows (ky, kx, c),  k (n, oy, ox),   B = dy
 
-   Images lie channels-last and are padded by a copy, so no k loop meets a border.  The three are linear in each input and
-   are each other's gradients, so that any order of derivative exists. */
+   Images lie channels-last and are padded by a copy, so no k loop meets a border.  One filter per channel would make products
+   of one column each: depthwise.c has kernels for it.  The three are linear in each input and are each other's gradients, so
+   that any order of derivative exists. */
+#include "ops/conv.h"
 #include "ops/gemm.h"
 #include "ops/image.h"
 #include "ops/ops.h"
 #include <string.h>
 
-/* Attributes of all three ops; index 0 is h, 1 is w. */
-typedef struct geometry {
-    int64_t stride[2], before[2], after[2], dilation[2], groups;
-    int64_t image[2], kernel[2]; /* of x and w */
-} geometry;
+typedef clef__conv geometry;
 
 static const clef_op op_conv2d, op_backward_data, op_backward_weight;
 
@@ -120,11 +118,11 @@ static void lower_conv2d(clef__lowering *l) {
 }
 
 /* The gradient lies as the product makes it and as the forward product reads filters, which take over this order. */
-static const int filters_last[4] = {2, 3, 1, 0};
+const int clef__filters_last[4] = {2, 3, 1, 0};
 
 static void lower_backward_weight(clef__lowering *l) {
     const geometry *a = geometry_of(l);
-    clef__operand dy = clef__lower_in(l, 1), dw = clef__lower_out(l, filters_last);
+    clef__operand dy = clef__lower_in(l, 1), dw = clef__lower_out(l, clef__filters_last);
     clef__image x = clef__image_padded(l, 0, clef__gemm_type(dy.dtype), a->before, a->after);
     int64_t filters = dw.dim[0] / a->groups, channels = dw.dim[1];
     clef__gemm g = {
@@ -249,9 +247,18 @@ static void cost(const clef__node *node, double *flops, double *bytes) {
     *bytes = all * (double)clef_dtype_size(node->dtype);
 }
 
-static const clef__strategy forward_strategies[] = {{.name = "gemm", .lower = lower_conv2d}, {0}};
-static const clef__strategy data_strategies[] = {{.name = "gemm by phase", .lower = lower_backward_data}, {0}};
-static const clef__strategy weight_strategies[] = {{.name = "gemm over pixels", .lower = lower_backward_weight}, {0}};
+static const clef__strategy forward_strategies[] = {
+    {.name = "depthwise", .applies = clef__depthwise_applies, .lower = clef__depthwise_forward},
+    {.name = "gemm", .lower = lower_conv2d},
+    {0}};
+static const clef__strategy data_strategies[] = {
+    {.name = "depthwise", .applies = clef__depthwise_applies, .lower = clef__depthwise_data},
+    {.name = "gemm by phase", .lower = lower_backward_data},
+    {0}};
+static const clef__strategy weight_strategies[] = {
+    {.name = "depthwise", .applies = clef__depthwise_weight_applies, .lower = clef__depthwise_weight},
+    {.name = "gemm over pixels", .lower = lower_backward_weight},
+    {0}};
 
 static const clef_op op_conv2d = {
     .name = "conv2d", .onnx = "Conv", .doc = "cross-correlation of images with filters, plus b per filter",

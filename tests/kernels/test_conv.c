@@ -147,6 +147,26 @@ Test(conv2d, groups_and_depthwise) {
     check((geometry){1, 64, 5, 5, 96, 3, 3, OPTIONS(.groups = 2)});
 }
 
+/* One filter per channel: borders, strides with and without a tap for every pixel, vectors that channels do not fill. */
+Test(conv2d, depthwise) {
+    check((geometry){1, 3, 5, 6, 3, 3, 3, OPTIONS(.groups = 3, .padding = {1, 1})});
+    check((geometry){1, 5, 6, 5, 5, 3, 3, OPTIONS(.groups = 5, .stride = {2, 2}, .same = true)});
+    if (small_tests()) return;
+    static const int channels[] = {1, 3, 4, 17, 24, 96};
+    for (int i = 0; i < 6; i++)
+        for (int s = 1; s <= 2; s++)
+            for (int d = 1; d <= 2; d++) {
+                int c = channels[i];
+                check((geometry){2, c, 11, 13, c, 3, 3, OPTIONS(.groups = c, .stride = {s, s}, .padding = {1, 1}, .dilation = {d, d})});
+                check((geometry){2, c, 12, 29, c, 3, 3, OPTIONS(.groups = c, .stride = {s, s}, .dilation = {d, d}, .same = true)});
+                check((geometry){1, c, 7, 40, c, 2, 5, OPTIONS(.groups = c, .stride = {3 - s, s}, .padding = {2, 3}, .dilation = {1, d})});
+            }
+    check((geometry){2, 8, 9, 31, 8, 1, 1, OPTIONS(.groups = 8, .stride = {3, 3})});
+    check((geometry){2, 8, 3, 2, 8, 3, 3, OPTIONS(.groups = 8, .padding = {4, 5})});
+    check((geometry){1, 16, 14, 13, 16, 3, 2, OPTIONS(.groups = 16, .stride = {4, 3}, .dilation = {6, 2}, .padding = {6, 1})});
+    check((geometry){1, 320, 3, 3, 320, 3, 3, OPTIONS(.groups = 320, .padding = {1, 1})});
+}
+
 Test(conv2d, same_keeps_the_size) {
     check((geometry){1, 2, 6, 5, 3, 2, 4, OPTIONS(.same = true)});
     if (small_tests()) return;
@@ -192,31 +212,50 @@ Test(conv2d, deepbench_shapes) {
 }
 
 Test(conv2d, random_numbers_stay_within_bounds) {
-    static const geometry all[] = {{2, 3, 9, 8, 5, 3, 3, {.padding = {1, 1}}}, {2, 40, 12, 12, 34, 3, 3, {.stride = {2, 2}}}};
-    for (int i = 0; i < (small_tests() ? 1 : 2); i++) {
+    static const geometry all[] = {{2, 3, 9, 8, 5, 3, 3, {.padding = {1, 1}}}, {2, 40, 12, 12, 34, 3, 3, {.stride = {2, 2}}},
+                                   {3, 20, 60, 60, 20, 3, 3, {.groups = 20, .padding = {1, 1}}}};
+    for (int i = 0; i < (small_tests() ? 1 : 3); i++) {
         geometry g = all[i];
         arrays a = make(g, false, 0);
         clef_tensor *out[3];
         run(g, a, CLEF_F32, out);
-        double terms[] = {g.c * g.kh * g.kw, g.o * g.kh * g.kw, g.n * length(g, 0) * length(g, 1)};
+        int groups = one(g.options.groups);
+        double terms[] = {g.c / groups * g.kh * g.kw, g.o / groups * g.kh * g.kw, g.n * length(g, 0) * length(g, 1)};
         for (int j = 0; j < 3; j++)
             expect_bounded(out[j], swept(g, a, (which)j, false), swept(g, a, (which)j, true), terms[j], describe(g));
     }
 }
 
 Test(conv2d, other_dtypes) {
-    geometry g = {1, 3, 6, 5, 4, 3, 2, OPTIONS(.padding = {1, 0}, .stride = {1, 2})};
-    check_as(g, CLEF_F16, 2);
-    check_as(g, CLEF_BF16, 1);
+    geometry all[] = {{1, 3, 6, 5, 4, 3, 2, OPTIONS(.padding = {1, 0}, .stride = {1, 2})},
+                      {1, 5, 6, 7, 5, 3, 3, OPTIONS(.groups = 5, .padding = {1, 1}, .stride = {1, 2})}};
     clef_device_info info;
-    if (small_tests() || !clef_context_device(ctx, 0, &info) || !info.f64) return;
-    check_as(g, CLEF_F64, 100000);
+    bool f64 = !small_tests() && clef_context_device(ctx, 0, &info) && info.f64;
+    for (int i = 0; i < 2; i++) {
+        check_as(all[i], CLEF_F16, 2);
+        if (small_tests() && i > 0) continue;
+        check_as(all[i], CLEF_BF16, 1);
+        if (f64) check_as(all[i], CLEF_F64, 100000);
+    }
+}
+
+/* Whole numbers have no gradients. */
+Test(conv2d, whole_numbers) {
+    geometry all[] = {{1, 5, 6, 7, 5, 3, 3, OPTIONS(.groups = 5, .padding = {1, 1})}, {1, 2, 5, 4, 3, 3, 2, OPTIONS(.groups = 1)}};
+    for (int i = 0; i < (small_tests() ? 1 : 2); i++) {
+        arrays a = make(all[i], true, 100);
+        for (int wide = small_tests(); wide < 2; wide++) {
+            clef_dtype dtype = wide ? CLEF_I64 : CLEF_I32;
+            clef_tensor *y = clef_conv2d(to_device(ctx, a.x, dtype), to_device(ctx, a.w, dtype), &all[i].options);
+            expect_equal(y, swept(all[i], a, FORWARD, false), clef_dtype_name(dtype));
+        }
+    }
 }
 
 Test(conv2d, bias_is_added_to_every_pixel) {
     geometry all[] = {{2, 3, 6, 6, 5, 3, 3, OPTIONS(.groups = 1)}, {2, 1, 28, 28, 6, 5, 5, OPTIONS(.groups = 1)}, {1, 16, 8, 8, 40, 3, 3, {.padding = {1, 1}}},
-                      {1, 6, 6, 6, 8, 3, 3, {.groups = 2}}, {1, 700, 3, 3, 5, 3, 3, OPTIONS(.groups = 1)}};
-    for (int i = 0; i < (small_tests() ? 1 : 5); i++) {
+                      {1, 19, 6, 25, 19, 3, 3, {.groups = 19, .padding = {1, 1}}}, {1, 6, 6, 6, 8, 3, 3, {.groups = 2}}, {1, 700, 3, 3, 5, 3, 3, OPTIONS(.groups = 1)}};
+    for (int i = 0; i < (small_tests() ? 1 : 6); i++) {
         arrays a = make(all[i], true, 4);
         array b = whole_array(CLEF_SHAPE(all[i].o), 9, 50), want = swept(all[i], a, FORWARD, false), db = array_new(b.shape);
         int pixels = length(all[i], 0) * length(all[i], 1);
@@ -256,8 +295,7 @@ Test(conv2d, empty_batch) {
 }
 
 /* L = <dw, dw> with dw linear in x and g: dL/dx is the gradient by image of the products with 2·dw, and dL/dg the forward. */
-Test(conv2d, second_order) {
-    geometry g = {1, 2, 6, 5, 3, 3, 2, OPTIONS(.stride = {2, 1}, .padding = {1, 1})};
+static void check_second_order(geometry g) {
     arrays a = make(g, true, 2);
     clef_tensor *x[3] = {to_leaf(ctx, a.x, CLEF_F32), to_leaf(ctx, a.w, CLEF_F32), to_leaf(ctx, a.g, CLEF_F32)}, *first[2], *second[3];
     cr_assert(clef_grad(clef_conv2d(x[0], x[1], &g.options), x[2], x, 2, true, first) == CLEF_OK, "%s", clef_error(ctx));
@@ -274,17 +312,28 @@ Test(conv2d, second_order) {
     expect_equal(second[2], dg, "by g");
 }
 
-Test(conv2d, same_bits_every_time) {
-    geometry g = {3, 5, 20, 20, 6, 5, 5, OPTIONS(.groups = 1)};
+Test(conv2d, second_order) {
+    check_second_order((geometry){1, 2, 6, 5, 3, 3, 2, OPTIONS(.stride = {2, 1}, .padding = {1, 1})});
+    if (small_tests()) return;
+    check_second_order((geometry){1, 3, 6, 5, 3, 3, 2, OPTIONS(.groups = 3, .stride = {2, 1}, .padding = {1, 1})});
+}
+
+static void check_same_bits(geometry g) {
     arrays a = make(g, false, 0);
     float *first = NULL;
     for (int i = 0; i < 3; i++) {
         clef_tensor *out[3];
         run(g, a, CLEF_F32, out);
         float *dw = values(out[BY_WEIGHT]);
-        if (first) cr_assert(memcmp(first, dw, 6 * 5 * 25 * sizeof *dw) == 0);
+        if (first) cr_assert(memcmp(first, dw, (size_t)clef_shape_numel(a.w.shape) * sizeof *dw) == 0);
         else first = dw;
     }
+}
+
+Test(conv2d, same_bits_every_time) {
+    check_same_bits((geometry){3, 5, 20, 20, 6, 5, 5, OPTIONS(.groups = 1)});
+    if (small_tests()) return;
+    check_same_bits((geometry){3, 20, 40, 40, 20, 3, 3, OPTIONS(.groups = 20, .padding = {1, 1})});
 }
 
 Test(conv2d, errors_say_what_does_not_fit) {

@@ -1,0 +1,281 @@
+/* depthwise.cl — convolution where each channel has a filter of its own, and its gradients, on channels-last images.
+
+   W lanes are neighbouring channels; filters lie [kh][kw][c], so that a tap's weights are one load as its pixels are.  Nothing
+   is padded: loops over taps and pixels are cut where the image ends.
+
+   depthwise: y, or with BACKWARD the gradient by the image.  With a stride, dx's pixels fall into residue classes, each with
+   the taps that reach it; within a class pixel i reads pixel i·step + base + j·shift through tap j, as y's pixels do.
+   depthwise_weight: the sums of x·dy over `rows` rows of dy for each tap, [piece][kh][kw][c], to be added up afterwards.
+
+   With WIDE a work-item goes through whole rows, P pixels at a time, of `chunk` channels, which stay in a cache from row to
+   row.  The last vector of channels moves back over the one before, and so do the last P pixels of y.  Otherwise a work-item
+   owns one vector of the result.
+
+   Knobs: DT: f32, f16, bf16, f64, i32 or i64, storage; BACKWARD; WIDE; P: 4 or 8; W: lanes, at most c, and a divisor of it
+   if not WIDE. */
+#ifndef DT
+#define DT f32
+#endif
+#ifndef W
+#define W 4
+#endif
+#ifndef BACKWARD
+#define BACKWARD 0
+#endif
+#ifndef WIDE
+#define WIDE 0
+#endif
+#ifndef P
+#define P 4
+#endif
+#include "common.h"
+
+#define M MEMORY(DT)
+#define S COMPUTE(DT)
+#define V VEC(S, W)
+
+#define SUM_f32 f32
+#define SUM_f16 f32
+#define SUM_bf16 f32
+#define SUM_f64 f64
+#define SUM_i32 i32
+#define SUM_i64 i64
+#define SUM CAT(SUM_, DT) /* the dtype of a sum in memory */
+
+#define FMA_f32(x, y, z) fma(x, y, z)
+#define FMA_f16(x, y, z) fma(x, y, z)
+#define FMA_bf16(x, y, z) fma(x, y, z)
+#define FMA_f64(x, y, z) fma(x, y, z)
+#define FMA_i32(x, y, z) ((x) * (y) + (z))
+#define FMA_i64(x, y, z) ((x) * (y) + (z))
+#define FMA(x, y, z) CAT(FMA_, DT)(x, y, z)
+
+#define PIXELS_1(X) X(0)
+#define PIXELS_4(X) X(0) X(1) X(2) X(3)
+#define PIXELS_8(X) PIXELS_4(X) X(4) X(5) X(6) X(7)
+#define PIXELS(X) CAT(PIXELS_, P)(X)
+
+/* Of at + i·step for i < count: the first i with a place in [0, size), and one past the last. */
+static int first_inside(int at, int step, int count) { return at >= 0 ? 0 : min((step - 1 - at) / step, count); }
+static int end_inside(int at, int step, int count, int size) { return at >= size ? 0 : min((size - 1 - at) / step + 1, count); }
+
+/* One direction: what is read, what is made, and the convolution's attributes. */
+typedef struct { int in, out, taps, stride, dilation, before; } axis;
+#define GEOMETRY                                                                                 \
+    int c, int in_h, int in_w, int out_h, int out_w, int taps_h, int taps_w, int stride_h, int stride_w, \
+        int dilation_h, int dilation_w, int before_h, int before_w
+#define ROWS_AXIS {in_h, out_h, taps_h, stride_h, dilation_h, before_h}
+#define COLUMNS_AXIS {in_w, out_w, taps_w, stride_w, dilation_w, before_w}
+
+/* Result pixels `residue`, residue + apart, … and what they read: `pixels` of them, the first tap and the way to the next. */
+typedef struct { int pixels, apart, step, base, taps, shift, first, next; } reach;
+
+#if BACKWARD
+static int common_divisor(int a, int b) {
+    PLAIN_LOOP
+    while (b) {
+        int rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Of the taps that reach this class the last comes first, so that pixels are read forwards. */
+static reach reach_of(axis a, int residue) {
+    int divisor = common_divisor(a.stride, a.dilation), every = a.stride / divisor, shift = a.dilation / divisor;
+    int at = residue + a.before, first = 0;
+    PLAIN_LOOP
+    while (first < every && (at - first * a.dilation) % a.stride != 0) first++;
+    int taps = first < every && first < a.taps ? (a.taps - 1 - first) / every + 1 : 0;
+    reach r = {(a.out - residue + a.stride - 1) / a.stride, a.stride, 1, (at - first * a.dilation) / a.stride - (taps - 1) * shift,
+               taps, shift, first + (taps - 1) * every, -every};
+    return r;
+}
+#define CLASSES(a) (a.stride)
+#else
+static reach reach_of(axis a, int residue) {
+    reach r = {a.out, 1, a.stride, -a.before, a.taps, a.dilation, 0, 1};
+    return r;
+}
+#define CLASSES(a) 1
+#endif
+
+__kernel void depthwise(__global const M *restrict image, long image_offset, __global const M *restrict filter,
+                        long filter_offset, __global const M *restrict bias, long bias_offset, __global M *restrict to,
+                        long to_offset, int has_bias, GEOMETRY, int chunk, int units, int run) {
+    const axis v = ROWS_AXIS, h = COLUMNS_AXIS;
+    image += image_offset;
+    filter += filter_offset;
+    bias += bias_offset;
+    to += to_offset;
+/* Row y of image n: its class, its taps in the image, and where it begins to read. */
+#define ROW                                                                                      \
+    reach rv = reach_of(v, y % CLASSES(v));                                                      \
+    int top = y / CLASSES(v) * rv.step + rv.base, first_h = first_inside(top, rv.shift, rv.taps); \
+    int end_h = end_inside(top, rv.shift, rv.taps, in_h), at_h = rv.shift * in_w * c, filter_h = rv.next * taps_w * c;
+/* Columns of one class, and the distances from tap to tap and from pixel to pixel. */
+#define COLUMNS(residue)                                                                         \
+    reach rh = reach_of(h, residue);                                                             \
+    int at_w = rh.shift * c, filter_w = rh.next * c, step = rh.step * c, apart = rh.apart * c;   \
+    int weights = (rv.first * taps_w + rh.first) * c, from = ((n * in_h + top) * in_w + rh.base) * c; \
+    int result = ((n * out_h + y) * out_w + (residue)) * c;
+/* Pixels from p on of the lanes from channel i on, through taps first_w to end_w of each row. */
+#define BEGIN(q) V sum##q = start;
+#define ADD(q) sum##q = FMA(LOAD(DT, W, at, k * at_w + q * step), w, sum##q);
+#define PUT(q) STORE(DT, W, to, result + (p + q) * apart + i, sum##q);
+#define CORRELATE(SET, first_w, end_w)                                                           \
+    {                                                                                            \
+        V start = has_bias ? LOAD(DT, W, bias, i) : (V)(0);                                      \
+        SET(BEGIN)                                                                               \
+        PLAIN_LOOP                                                                               \
+        for (int j = first_h; j < end_h; j++) {                                                  \
+            __global const M *at = image + (from + p * step + j * at_h + i);                     \
+            __global const M *weight = filter + (weights + j * filter_h + i);                    \
+            PLAIN_LOOP                                                                           \
+            for (int k = first_w; k < end_w; k++) {                                              \
+                V w = LOAD(DT, W, weight, k * filter_w);                                         \
+                SET(ADD)                                                                         \
+            }                                                                                    \
+        }                                                                                        \
+        SET(PUT)                                                                                 \
+    }
+/* One pixel, through those taps that lie in the image. */
+#define CORRELATE_ONE                                                                            \
+    {                                                                                            \
+        int left = p * rh.step + rh.base, first_w = first_inside(left, rh.shift, rh.taps);       \
+        int end_w = end_inside(left, rh.shift, rh.taps, in_w);                                   \
+        CORRELATE(PIXELS_1, first_w, end_w)                                                      \
+    }
+#if WIDE
+    int u = (int)get_global_id(0) * run, end = min(u + run, units), chunks = max(c / chunk, 1);
+    PLAIN_LOOP
+    for (; u < end; u++) {
+        int y = u % out_h, part = u / out_h % chunks, n = u / out_h / chunks, last = part + 1 == chunks ? c : (part + 1) * chunk;
+        ROW
+        PLAIN_LOOP
+        for (int residue = 0; residue < CLASSES(h); residue++) {
+            COLUMNS(residue)
+            /* Pixels from inner to outer have all taps of their row. */
+            int inner = first_inside(rh.base, rh.step, rh.pixels);
+            int outer = end_inside(rh.base + (rh.taps - 1) * rh.shift, rh.step, rh.pixels, in_w);
+            if (outer - inner < P) inner = outer = rh.pixels;
+            PLAIN_LOOP
+            for (int next_i = part * chunk; next_i < last; next_i += W) {
+                int i = min(next_i, c - W);
+                PLAIN_LOOP
+                for (int p = 0; p < inner; p++) CORRELATE_ONE
+                PLAIN_LOOP
+                for (int next_p = inner; next_p < outer; next_p += P) {
+                    int p = min(next_p, outer - P);
+                    CORRELATE(PIXELS, 0, rh.taps)
+                }
+                PLAIN_LOOP
+                for (int p = outer; p < rh.pixels; p++) CORRELATE_ONE
+            }
+        }
+    }
+#else
+    int u = (int)get_global_id(0), vectors = c / W;
+    if (u >= units) return;
+    int i = u % vectors * W, x = u / vectors % out_w, y = u / vectors / out_w % out_h, n = u / vectors / out_w / out_h;
+    ROW
+    COLUMNS(x % CLASSES(h))
+    int p = x / CLASSES(h);
+    CORRELATE_ONE
+#endif
+}
+
+#if WIDE
+/* Adds what pixels [0, out) of a row of dy make with x to the sums of taps first_h to end_h; inner to outer have all taps of
+   their row. */
+static void add_row(__global const M *restrict x, __global const M *restrict dy, __global S *restrict sums, int c, axis h,
+                    int first_h, int end_h, int at_h, int inner, int outer) {
+    int step = h.stride * c, at_w = h.dilation * c, p = 0;
+#define GRADIENT(q) V dy##q = LOAD(DT, W, dy, (p + q) * c);
+#define GATHER(q) sum = FMA(LOAD(DT, W, at, k * at_w + q * step), dy##q, sum);
+#define ADD_PIXELS(SET, first_w, end_w)                                                          \
+    {                                                                                            \
+        SET(GRADIENT)                                                                            \
+        PLAIN_LOOP                                                                               \
+        for (int j = first_h; j < end_h; j++) {                                                  \
+            __global const M *at = x + (p * step + j * at_h);                                    \
+            PLAIN_LOOP                                                                           \
+            for (int k = first_w; k < end_w; k++) {                                              \
+                V sum = LOAD(SUM, W, sums, (j * h.taps + k) * c);                                \
+                SET(GATHER)                                                                      \
+                STORE(SUM, W, sums, (j * h.taps + k) * c, sum);                                  \
+            }                                                                                    \
+        }                                                                                        \
+    }
+    PLAIN_LOOP
+    while (p < h.out) {
+        if (p >= inner && p + P <= outer) {
+            ADD_PIXELS(PIXELS, 0, h.taps)
+            p += P;
+        } else {
+            int left = p * h.stride - h.before, first_w = first_inside(left, h.dilation, h.taps);
+            int end_w = end_inside(left, h.dilation, h.taps, h.in);
+            ADD_PIXELS(PIXELS_1, first_w, end_w)
+            p++;
+        }
+    }
+}
+#endif
+
+__kernel void depthwise_weight(__global const M *restrict x, long x_offset, __global const M *restrict dy, long dy_offset,
+                               __global S *restrict to, long to_offset, GEOMETRY, int all_rows, int rows, int chunk, int units,
+                               int run) {
+    x += x_offset;
+    dy += dy_offset;
+    to += to_offset;
+    int taps = taps_h * taps_w;
+#if WIDE
+    const axis h = COLUMNS_AXIS;
+    int u = (int)get_global_id(0) * run, end = min(u + run, units), chunks = max(c / chunk, 1), at_h = dilation_h * in_w * c;
+    int inner = first_inside(-before_w, stride_w, out_w);
+    int outer = end_inside((taps_w - 1) * dilation_w - before_w, stride_w, out_w, in_w);
+    PLAIN_LOOP
+    for (; u < end; u++) {
+        int part = u % chunks, piece = u / chunks, last = part + 1 == chunks ? c : (part + 1) * chunk, next;
+        __global S *sums = to + (long)piece * taps * c;
+        /* Whole vectors; then by itself one that moves back, and makes some of their sums again. */
+        PLAIN_LOOP
+        for (int first = part * chunk; first < last; first = next) {
+            first = min(first, last - W);
+            next = first + (last - first) / W * W;
+            PLAIN_LOOP
+            for (int t = 0; t < taps; t++)
+                for (int i = first; i < next; i += W) STORE(SUM, W, sums, t * c + i, (V)(0));
+            PLAIN_LOOP
+            for (int r = piece * rows; r < min((piece + 1) * rows, all_rows); r++) {
+                int top = r % out_h * stride_h - before_h, from = ((r / out_h * in_h + top) * in_w - before_w) * c;
+                int first_h = first_inside(top, dilation_h, taps_h), end_h = end_inside(top, dilation_h, taps_h, in_h);
+                PLAIN_LOOP
+                for (int i = first; i < next; i += W)
+                    add_row(x + (from + i), dy + (r * out_w * c + i), sums + i, c, h, first_h, end_h, at_h, inner, outer);
+            }
+        }
+    }
+#else
+    int u = (int)get_global_id(0), vectors = c / W;
+    if (u >= units) return;
+    int i = u % vectors * W, t = u / vectors % taps, piece = u / vectors / taps;
+    int top = t / taps_w * dilation_h - before_h, left = t % taps_w * dilation_w - before_w;
+    int first_h = first_inside(top, stride_h, out_h), end_h = end_inside(top, stride_h, out_h, in_h);
+    int first_w = first_inside(left, stride_w, out_w), end_w = end_inside(left, stride_w, out_w, in_w);
+    V total = (V)(0);
+    PLAIN_LOOP
+    for (int r = piece * rows; r < min((piece + 1) * rows, all_rows); r++) {
+        int y = r % out_h;
+        if (y < first_h || y >= end_h) continue;
+        int from = ((r / out_h * in_h + y * stride_h + top) * in_w + left) * c + i;
+        V sum = (V)(0);
+        PLAIN_LOOP
+        for (int p = first_w; p < end_w; p++)
+            sum = FMA(LOAD(DT, W, x, from + p * stride_w * c), LOAD(DT, W, dy, (r * out_w + p) * c + i), sum);
+        total += sum;
+    }
+    STORE(SUM, W, to, ((long)piece * taps + t) * c + i, total);
+#endif
+}

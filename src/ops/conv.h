@@ -1,0 +1,21 @@
+/* conv.h — what the ways to compute a convolution share. */
+#ifndef CLEF_CONV_H
+#define CLEF_CONV_H
+#include "plan/lower.h"
+
+/* Attributes of conv2d and its two gradients; index 0 is h, 1 is w. */
+typedef struct clef__conv {
+    int64_t stride[2], before[2], after[2], dilation[2], groups;
+    int64_t image[2], kernel[2]; /* of x and w */
+} clef__conv;
+
+/* Filters in memory as the products and kernels read them: [kh][kw][c][o]. */
+extern const int clef__filters_last[4];
+
+/* ---- depthwise.c: strategies for one filter per channel ---- */
+bool clef__depthwise_applies(const clef__lowering *l); /* to conv2d and its gradient by the image */
+bool clef__depthwise_weight_applies(const clef__lowering *l);
+void clef__depthwise_forward(clef__lowering *l);
+void clef__depthwise_data(clef__lowering *l);
+void clef__depthwise_weight(clef__lowering *l);
+#endif

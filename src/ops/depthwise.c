@@ -1,0 +1,133 @@
+/* depthwise.c — strategies for convolutions where each channel has one filter of its own (cl/depthwise.cl). */
+#include "ops/conv.h"
+#include "ops/gemm.h"
+#include "ops/image.h"
+#include "ops/reduce.h"
+
+enum {
+    CACHE_BYTES = 24576,  /* what the rows that a work-item reads again may take of a first-level cache */
+    CHUNK_BYTES = 256,    /* fewer neighbouring channels than this read memory in crumbs */
+    LEAST_PIXELS = 256    /* shorter sums than this are not worth adding up afterwards */
+};
+
+static const int64_t no_padding[2];
+
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+static bool wide(const clef__lowering *l) { return clef__lower_profile(l)->wide_items; }
+
+/* ---- where it applies ---- */
+/* The kernels count in 32 bits and want something to read. */
+static bool countable(clef_shape s) {
+    int64_t n = clef_shape_numel(s);
+    return n > 0 && n <= INT32_MAX;
+}
+
+static bool applies(const clef__lowering *l, clef_shape w) {
+    const clef__node *node = clef__lower_node(l);
+    const clef__conv *a = node->attributes;
+    return w.dim[1] == 1 && w.dim[0] == a->groups && countable(node->shape) && countable(node->input[0]->shape) &&
+           countable(node->input[1]->shape);
+}
+
+bool clef__depthwise_applies(const clef__lowering *l) { return applies(l, clef__lower_node(l)->input[1]->shape); }
+bool clef__depthwise_weight_applies(const clef__lowering *l) { return applies(l, clef__lower_node(l)->shape); }
+
+/* ---- launches ---- */
+/* Lanes of neighbouring channels: a work-item of one vector must not meet another's. */
+static int lanes_of(const clef__lowering *l, int64_t c) {
+    int lanes = clef__lower_lanes(l, c);
+    return wide(l) || c % lanes == 0 ? lanes : 1;
+}
+
+static void begin(clef__lowering *l, const char *kernel, clef_dtype dtype, int64_t lanes, int64_t pixels) {
+    clef__launch_begin(l, "depthwise.cl", kernel);
+    clef__launch_define(l, "DT", "%s", clef__token(dtype));
+    clef__launch_define(l, "W", "%d", (int)lanes);
+    clef__launch_define(l, "WIDE", "%d", wide(l));
+    if (wide(l)) clef__launch_define(l, "CLEF_WIDE", "1");
+    clef__launch_define(l, "P", "%d", pixels >= 16 ? 8 : 4);
+}
+
+/* `units` to be divided among work-items, one each unless they are wide. */
+static void end(clef__lowering *l, int64_t units) {
+    int64_t items = wide(l) ? clef__lower_items(l, units, 1) : units, run = ceil_div(units, items);
+    clef__launch_int(l, (int32_t)units);
+    clef__launch_int(l, (int32_t)run);
+    clef__launch_end_1d(l, ceil_div(units, run));
+}
+
+/* Channels of a run: `rows` rows of the image stay in a cache, and every work-item gets something. */
+static int64_t chunk_of(const clef__lowering *l, const clef__image *x, int64_t lanes, int64_t rows, int64_t units) {
+    int64_t size = (int64_t)clef_dtype_size(x->data.dtype), vector = lanes * size;
+    int64_t vectors = larger(CACHE_BYTES / (rows * x->w * vector), ceil_div(CHUNK_BYTES, vector));
+    int64_t want = ceil_div(clef__lower_items(l, INT32_MAX, 1), units), most = larger(x->c / lanes / want, 1);
+    return smaller(vectors, most) * lanes;
+}
+
+/* What both kernels take first after their tensors. */
+static void pass_geometry(clef__lowering *l, const clef__image *read, const clef__image *made) {
+    const clef__conv *a = clef__lower_node(l)->attributes;
+    const int64_t in[2] = {read->h, read->w}, out[2] = {made->h, made->w};
+    const int64_t *pairs[] = {in, out, a->kernel, a->stride, a->dilation, a->before};
+    clef__launch_int(l, (int32_t)made->c);
+    for (int i = 0; i < 6; i++)
+        for (int d = 0; d < 2; d++) clef__launch_int(l, (int32_t)pairs[i][d]);
+}
+
+static void lower_images(clef__lowering *l, bool backward) {
+    const clef__node *node = clef__lower_node(l);
+    const clef__conv *a = node->attributes;
+    clef__operand w = clef__lower_in_dense(l, 1, clef__filters_last);
+    clef__operand bias = node->n_inputs == 3 ? clef__lower_in_dense(l, 2, NULL) : w;
+    clef__image x = clef__image_padded(l, 0, node->dtype, no_padding, no_padding);
+    clef__image y = clef__image_of(clef__lower_out(l, clef__channels_last));
+    int64_t rows = y.n * y.h, lanes = lanes_of(l, y.c), chunk = chunk_of(l, &x, lanes, a->kernel[0], rows);
+    begin(l, "depthwise", node->dtype, lanes, backward ? y.w / a->stride[1] : y.w);
+    clef__launch_define(l, "BACKWARD", "%d", backward);
+    clef__launch_tensor(l, x.data, false);
+    clef__launch_tensor(l, w, false);
+    clef__launch_tensor(l, bias, false);
+    clef__launch_tensor(l, y.data, true);
+    clef__launch_int(l, node->n_inputs == 3);
+    pass_geometry(l, &x, &y);
+    clef__launch_int(l, (int32_t)chunk);
+    end(l, rows * (wide(l) ? larger(y.c / chunk, 1) : y.w * (y.c / lanes)));
+}
+
+void clef__depthwise_forward(clef__lowering *l) { lower_images(l, false); }
+void clef__depthwise_data(clef__lowering *l) { lower_images(l, true); }
+
+/* Rows of dy in one piece: as many as leave every unit something to do, but no fewer than the addition afterwards is worth. */
+static int64_t rows_of_piece(const clef__lowering *l, const clef__image *dy, int64_t lanes, int64_t taps) {
+    int64_t chunks = larger(dy->c * (int64_t)clef_dtype_size(dy->data.dtype) / CHUNK_BYTES, 1), rows = dy->n * dy->h;
+    int64_t units = wide(l) ? chunks : taps * (dy->c / lanes);
+    int64_t pieces = ceil_div(clef__lower_items(l, INT32_MAX, 1), units);
+    return smaller(larger(rows / pieces, ceil_div(LEAST_PIXELS, dy->w)), rows);
+}
+
+void clef__depthwise_weight(clef__lowering *l) {
+    const clef__node *node = clef__lower_node(l);
+    const clef__conv *a = node->attributes;
+    clef__image x = clef__image_padded(l, 0, node->dtype, no_padding, no_padding);
+    clef__image dy = clef__image_padded(l, 1, node->dtype, no_padding, no_padding);
+    clef__operand dw = clef__lower_out(l, clef__filters_last), sums = dw;
+    int64_t lanes = lanes_of(l, dy.c), taps = a->kernel[0] * a->kernel[1], all = dy.n * dy.h;
+    int64_t rows = rows_of_piece(l, &dy, lanes, taps), pieces = ceil_div(all, rows);
+    int64_t chunk = chunk_of(l, &x, lanes, a->kernel[0], pieces);
+    clef_dtype type = clef__gemm_type(node->dtype);
+    bool through = pieces > 1 || type != node->dtype;
+    if (through) sums = clef__lower_scratch(l, type, CLEF_SHAPE(pieces, taps * dy.c));
+    begin(l, "depthwise_weight", node->dtype, lanes, dy.w);
+    clef__launch_tensor(l, x.data, false);
+    clef__launch_tensor(l, dy.data, false);
+    clef__launch_tensor(l, sums, true);
+    pass_geometry(l, &x, &dy);
+    clef__launch_int(l, (int32_t)all);
+    clef__launch_int(l, (int32_t)rows);
+    clef__launch_int(l, (int32_t)chunk);
+    end(l, pieces * (wide(l) ? larger(dy.c / chunk, 1) : taps * (dy.c / lanes)));
+    if (through) clef__lower_sum(l, sums, dw, (clef__axes){1, pieces, taps * dy.c});
+}
