@@ -28,7 +28,14 @@ write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/ClefConfigVersion.c
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/ClefConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/ClefConfigVersion.cmake
   DESTINATION ${config_dir})
 
-# Absolute install folders (some distributions use them) stay as they are; others hang from the prefix.
+# Absolute install folders (some distributions use them) stay as they are; others hang from the prefix, which pkg-config
+# finds from where clef.pc lies, so that `cmake --install build --prefix ANYWHERE` and a moved package work.
+if(IS_ABSOLUTE ${CMAKE_INSTALL_LIBDIR})
+  set(CLEF_PC_PREFIX ${CMAKE_INSTALL_PREFIX})
+else()
+  file(RELATIVE_PATH CLEF_PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+  string(REGEX REPLACE "/$" "" CLEF_PC_PREFIX "\${pcfiledir}/${CLEF_PC_PREFIX}")
+endif()
 foreach(dir LIBDIR INCLUDEDIR)
   if(IS_ABSOLUTE ${CMAKE_INSTALL_${dir}})
     set(CLEF_PC_${dir} ${CMAKE_INSTALL_${dir}})

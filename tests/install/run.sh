@@ -45,8 +45,7 @@ step "a too new version is refused" sh -c "! '$cmake' -S '$here/consumer' -B '$w
     -DWITH_CXX=OFF -DWANT=99.0"
 
 if command -v pkg-config >/dev/null 2>&1; then
-    # The file names the prefix it was installed to; a moved one is told with --define-prefix.
-    pc() { PKG_CONFIG_PATH=$libdir/pkgconfig pkg-config --define-prefix "$@" clef; }
+    pc() { PKG_CONFIG_PATH=$libdir/pkgconfig pkg-config "$@" clef; }
     step "pkg-config version" sh -c "test '$(pc --modversion)' = '$("$prefix/bin/clef" --version | sed -n '1s/[^0-9]*\([0-9.]*\).*/\1/p')'"
     # shellcheck disable=SC2046
     step "build by pkg-config, C11" cc -std=c11 -Wall -Wextra -Wpedantic -Werror -o "$work/pc_c" "$here/consumer/consumer.c" \
