@@ -148,6 +148,10 @@ extern const clef_op clef__op_data;      /* a buffer filled from outside */
 extern const clef_op clef__op_constant;  /* dynamic.f in every element */
 extern const clef_op clef__op_alias;     /* the same memory under another node */
 extern const clef_op clef__op_transfer;  /* attributes: int64_t device */
+/* Is this a constant that is still nothing but a number, with no memory and no gradient? */
+static inline bool clef__is_number(const clef__node *node) {
+    return node->op == &clef__op_constant && !node->buffer && !node->requires_grad;
+}
 
 /* Are evaluations only planned?  Then the size of each plan is noted (dry.c). */
 bool clef__dry_run(clef_context *ctx);

@@ -59,6 +59,11 @@ clef_tensor *clef_to(clef_tensor *x, clef_dtype dtype) {
     if (dtype == clef_tensor_dtype(x)) return x;
     if (dtype == CLEF_F64 && !clef__device_info(clef__device_at(ctx, clef_tensor_device(x)))->f64)
         return clef__refuse(ctx, "to", CLEF_DTYPE, "this device has no f64; use f32");
+    if (clef__is_number(x->node) && !(x->node->dtype == CLEF_I64 && dtype == CLEF_I32)) { /* which wraps, where numbers saturate */
+        clef_tensor *y = clef_full(ctx, clef_tensor_shape(x), dtype, x->node->dynamic.f);
+        if (y) y->node->device = x->node->device;
+        return y;
+    }
     return clef__apply(&clef__op_cast, &x, 1, &(cast_attributes){ dtype }, sizeof(cast_attributes));
 }
 

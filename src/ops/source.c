@@ -23,7 +23,9 @@ static double held(clef_dtype dtype, double value) {
     case CLEF_BF16: return rounded(value, 7, -126, 0x1.fep127);
     case CLEF_BOOL: return value != 0;
     case CLEF_U8: return (int32_t)clef__saturated(CLEF_U8, value) & 255;
-    default: return clef__saturated(dtype, value);
+    case CLEF_F32: return (float)value;
+    case CLEF_F64: return value;
+    default: return trunc(clef__saturated(dtype, value));
     }
 }
 

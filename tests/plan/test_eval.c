@@ -419,6 +419,22 @@ Test(devices, a_constant_lies_on_every_device_that_reads_it) {
     clef_close(two);
 }
 
+Test(devices, views_and_casts_of_constants_lie_nowhere) {
+    setenv("POCL_DEVICES", "pthread basic", 1);
+    clef_context *two = clef_open(&(clef_options){.device = "0,1"});
+    if (!two) cr_skip_test("no two devices here: %s", clef_error(NULL));
+    float data[4] = {1, 2, 0, 4};
+    clef_tensor *x = clef_to_device(clef_from_host(two, CLEF_SHAPE(2, 2), CLEF_F32, data), 1);
+    clef_tensor *k = clef_full(two, CLEF_SHAPE(2), CLEF_F32, 2.75), *wide = clef_expand(clef_reshape(k, CLEF_SHAPE(1, 2)), CLEF_SHAPE(2, 2));
+    cr_assert_eq(clef_item(clef_sum(clef_add(x, wide), NULL, 0, false)), 18, "%s", clef_error(two));
+    cr_assert_eq(clef_item(clef_sum(clef_mul(x, clef_to(clef_to(wide, CLEF_I32), CLEF_F32)), NULL, 0, false)), 14, "%s", clef_error(two));
+    cr_assert_eq(clef_item(clef_sum(clef_logical_xor(x, clef_ones(two, CLEF_SCALAR, CLEF_I32)), NULL, 0, false)), 1, "%s", clef_error(two));
+    clef_tensor *w = clef_require_grad(clef_keep(clef_ones(two, CLEF_SHAPE(2), CLEF_F32)), true);
+    cr_assert_eq(clef_backward(clef_sum(clef_mul_scalar(clef_expand(w, CLEF_SHAPE(3, 2)), 2), NULL, 0, false)), CLEF_OK);
+    cr_assert_eq(clef_item(clef_sum(clef_grad_of(w), NULL, 0, false)), 12, "a parameter's views lead to it");
+    clef_close(two);
+}
+
 Test(devices, a_constant_computed_late_lies_on_one_device_only) {
     setenv("POCL_DEVICES", "pthread basic", 1);
     clef_context *two = clef_open(&(clef_options){.device = "0,1"});
