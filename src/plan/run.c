@@ -111,25 +111,50 @@ static clef_status copy_launch(clef__plan *plan, const clef__graph_view *g, cons
     return clef__buffer_copy(to, (size_t)to_offset * size, from, (size_t)from_offset * size, plan->value[launch->arg[0].value].bytes);
 }
 
-static clef_status launch_all(clef__plan *plan, clef_context *ctx, const clef__graph_view *g) {
+/* `launched`: how many were queued, all unless it fails. */
+static clef_status launch_all(clef__plan *plan, clef_context *ctx, const clef__graph_view *g, int *launched) {
     clef_status status = CLEF_OK;
+    *launched = 0;
     for (int i = 0; status == CLEF_OK && i < plan->n_binds; i++) status = clef__plan_set(plan, g, plan->bind[i].launch, plan->bind[i].arg);
     for (int i = 0; status == CLEF_OK && i < plan->n_launches; i++) {
         const clef__launch *launch = &plan->launch[i];
         status = launch->copies ? copy_launch(plan, g, launch)
                                 : clef__kernel_launch(launch->kernel, launch->global, launch->local, launch->label);
+        *launched += status == CLEF_OK;
     }
     for (int d = 0; status == CLEF_OK && d < clef__device_count(ctx); d++) status = clef__flush(clef__device_at(ctx, d));
     return status;
 }
 
+/* Was everything that writes this value queued? */
+static bool is_written(const clef__plan *plan, int value, int launched) {
+    for (int i = launched; i < plan->n_launches; i++)
+        for (int a = 0; a < plan->launch[i].n_args; a++) {
+            const clef__arg *arg = &plan->launch[i].arg[a];
+            if (arg->kind == CLEF__ARG_TENSOR && arg->writes && arg->value == value) return false;
+        }
+    return true;
+}
+
+/* After a failure: what was taken over and not written to goes back to where it came from. */
+static void give_back(clef__plan *plan, const clef__graph_view *g, int launched) {
+    for (int v = 0; v < plan->n_values; v++) {
+        clef__value *value = &plan->value[v];
+        if (value->home != CLEF__OUTPUT_VALUE || value->donor < 0 || !value->own || value->first < launched) continue;
+        clef__node *leaf = g->item[plan->value[value->donor].item].node;
+        leaf->buffer = value->own;
+        leaf->spent = false;
+        value->own = NULL;
+    }
+}
+
 /* Nodes take their buffers.  A value that no gradient will ask for forgets how it was made. */
-static void hand_out(const clef__plan *plan, const clef__graph_view *g) {
+static void hand_out(const clef__plan *plan, const clef__graph_view *g, int launched) {
     for (int i = 0; i < plan->n_results; i++) {
         const clef__result *result = &plan->result[i];
         clef__node *node = g->item[result->item].node;
         const clef__value *value = &plan->value[result->value];
-        if (!value->own) continue;
+        if (!value->own || !is_written(plan, result->value, launched)) continue;
         node->buffer = value->own;
         clef__buffer_retain(node->buffer);
         node->layout = result->layout;
@@ -144,8 +169,12 @@ static void hand_out(const clef__plan *plan, const clef__graph_view *g) {
 clef_status clef__plan_run(clef__plan *plan, clef_context *ctx, clef__arena *arena, clef__graph_view *g) {
     clef_status status = bind_arenas(plan, ctx, arena);
     if (status == CLEF_OK) status = bind_values(plan, ctx, g);
-    if (status == CLEF_OK) status = launch_all(plan, ctx, g);
-    if (status == CLEF_OK) hand_out(plan, g);
+    if (status == CLEF_OK) {
+        int launched;
+        status = launch_all(plan, ctx, g, &launched);
+        if (status != CLEF_OK) give_back(plan, g, launched);
+        hand_out(plan, g, launched); /* after a failure, what was computed before it: parameters must not be lost */
+    }
     unbind_values(plan);
     return status;
 }
