@@ -73,7 +73,7 @@ static void check(clef_shape shape, clef_shape kept, bool with, bool last, clef_
 }
 
 Test(sums, over_all_but_the_channels) {
-    static const int64_t sizes[][4] = {{2, 3, 4, 5}, {1, 1, 1, 1}, {3, 17, 1, 2}, {2, 40, 3, 3}, {5, 16, 9, 7}, {33, 1, 3, 21}, {4, 70, 20, 20}};
+    static const int64_t sizes[][4] = {{2, 3, 4, 5}, {3, 17, 1, 2}, {2, 40, 3, 3}, {1, 1, 1, 1}, {5, 16, 9, 7}, {33, 1, 3, 21}, {4, 70, 20, 20}};
     for (size_t i = 0; i < (small_tests() ? 3 : sizeof sizes / sizeof *sizes); i++)
         for (int form = 0; form < 4; form++)
             check(CLEF_SHAPE(sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3]), CLEF_SHAPE(1, sizes[i][1], 1, 1), form & 1, form & 2,
