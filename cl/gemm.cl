@@ -112,14 +112,16 @@ __kernel void gemm(__global const MEMORY(IN) *restrict a_base, long a_offset, __
             int n = direct ? min(panel * NR, N - NR) : panel * NR;
             int skip = panel * NR - n;
             __global const MEMORY(IN) *b_panel = b + (direct ? (long)n : panel * panel_stride) + k_begin * ldb;
-#define NOTHING(i, j) V start##j = (V)(0);
+            /* The bias goes in last, when the sum is whole: its rounding errors are of the sum's size, not of every term's. */
+            bool with_bias = has_bias && begin + block >= last;
+#define NOTHING(i, j) V bias##j = (V)(0);
             COLUMNS(NOTHING, 0)
-            if (has_bias && !again) {
+            if (with_bias) {
                 __global const MEMORY(OUT) *bias_row = bias + bias_offset + z % z2 * bias_z;
                 S lane[NR];
                 PLAIN_LOOP
                 for (int j = 0; j < NR; j++) lane[j] = n + j < N ? LOAD(OUT, 1, bias_row, n + j) : 0;
-#define FROM_BIAS(i, j) start##j = LOAD(IN, W, lane, j * W);
+#define FROM_BIAS(i, j) bias##j = LOAD(IN, W, lane, j * W);
                 COLUMNS(FROM_BIAS, 0)
             }
             row r = row_at(m_begin, s);
@@ -136,7 +138,7 @@ __kernel void gemm(__global const MEMORY(IN) *restrict a_base, long a_offset, __
                 r = to_next(r, s);
 #define ADDRESS(i) __global const MEMORY(IN) *a##i = a + a_row[i];
                 ROWS(ADDRESS)
-#define START(i, j) V c##i##_##j = start##j;
+#define START(i, j) V c##i##_##j = (V)(0);
 #define START_ROW(i) COLUMNS(START, i)
                 ROWS(START_ROW)
 
@@ -179,6 +181,11 @@ __kernel void gemm(__global const MEMORY(IN) *restrict a_base, long a_offset, __
                     }
                 }
 
+#define BIAS(i, j) c##i##_##j += bias##j;
+#define BIAS_ROW(i) COLUMNS(BIAS, i)
+                if (with_bias) {
+                    ROWS(BIAS_ROW)
+                }
                 __global MEMORY(OUT) *corner = c + n * cn;
                 if (cn == 1 && skip == 0 && n + NR <= N) {
 #define ADD(i, j) c##i##_##j += LOAD(OUT, W, corner + c_row[i], j * W);

@@ -83,11 +83,11 @@ LENET = {**CONVOLUTIONS, **LINEARS}
 
 
 def products(x, w, b):
-    """b + x·wᵀ, one product after another, as a plain loop in C adds them up."""
-    y = np.zeros(x.shape[:-1] + (len(w),), x.dtype) + b
+    """x·wᵀ + b, one product after another, as a plain loop in C adds them up."""
+    y = np.zeros(x.shape[:-1] + (len(w),), x.dtype)
     for k in range(x.shape[-1]):
         y += x[..., k, None] * w[:, k]
-    return y
+    return y + b
 
 
 def lenet(w, x, dtype):
