@@ -102,6 +102,8 @@ clef_status clef__flush(clef__device *device);
 clef_status clef__finish(clef__device *device);
 /* Text of an embedded file of cl/ ("gemm.cl"), with its #includes already inlined; NULL if there is none. */
 const char *clef__embedded(const char *file);
+/* NULL but in the test that breaks kernels on purpose: gives the text to use instead; set before any context opens. */
+extern const char *(*clef__embedded_hook)(const char *file, const char *text);
 /* Tells clef_on_compile's callback. */
 void clef__report_compile(clef_context *ctx, int done, int total);
 /* Counters that upper rooms raise. */

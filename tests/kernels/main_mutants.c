@@ -1,0 +1,228 @@
+/* Do the tests test?  Every row of mutants.def breaks a kernel in one place; the check that stands beside it must see it, by a
+   wrong number or an error, and pass on the text as it is.  A row whose text no longer occurs exactly once is a failure: the
+   table has to follow the kernels; so is one that does not compile.  All run in child processes, since a broken kernel may leave its memory.  An argument runs the rows of one check only, and tells the fate of each.
+   ctest: labels=slow timeout=900 */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* RTLD_NEXT */
+#endif
+#include "clef/opencl.h"
+#include "mutant_checks.h"
+#include "runtime/runtime_internal.h"
+#include "support/plain.h"
+#include <dlfcn.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+typedef struct mutant {
+    const char *file, *from, *to; /* file NULL: the kernels as they are */
+    const char *check;
+    void (*run)(void);
+} mutant;
+
+static const mutant rows[] = {
+#define CHECK(name) {NULL, NULL, NULL, #name, name},
+    CHECKS(CHECK)
+#define MUTANT(file, from, to, check) {file, from, to, #check, check},
+#include "mutants.def"
+};
+#define COUNT_ONE(name) +1
+enum { CHECK_COUNT = 0 CHECKS(COUNT_ONE), ROW_COUNT = sizeof rows / sizeof *rows, TIME_LIMIT = 120 };
+
+/* Two compute units everywhere: how work is cut depends on them, and the sizes of the checks were chosen for it. */
+cl_int clGetDeviceInfo(cl_device_id device, cl_device_info what, size_t room, void *to, size_t *needed) {
+    static const cl_uint units = 2;
+    __typeof__(&clGetDeviceInfo) real = (__typeof__(real))dlsym(RTLD_NEXT, "clGetDeviceInfo");
+    cl_int status = real(device, what, room, to, needed);
+    if (status == CL_SUCCESS && what == CL_DEVICE_MAX_COMPUTE_UNITS && to) memcpy(to, &units, sizeof units);
+    return status;
+}
+
+/* ---- the broken text ---- */
+static const mutant *played;
+
+/* A header's text stands in every file that includes it. */
+static const char *broken(const char *file, const char *text) {
+    bool header = strcmp(played->file + strlen(played->file) - 2, ".h") == 0;
+    const char *at = header || strcmp(file, played->file) == 0 ? strstr(text, played->from) : NULL;
+    char *changed = at ? malloc(strlen(text) + strlen(played->to) + 1) : NULL;
+    if (!changed) return text;
+    memcpy(changed, text, (size_t)(at - text));
+    strcpy(changed + (at - text), played->to);
+    strcat(changed, at + strlen(played->from));
+    return changed; /* until this process ends */
+}
+
+static int occurrences(const mutant *m) {
+    int n = 0;
+    const char *text = clef__embedded(m->file);
+    for (const char *at = text; at && (at = strstr(at, m->from)); at++) n++;
+    return n;
+}
+
+/* ---- one row ---- */
+typedef enum fate { PENDING, UNBUILT, RIGHT, WRONG, CRASHED, TOO_LONG, FATES } fate;
+static fate *fates; /* of the rows, seen by all processes */
+
+/* A fresh context over one OpenCL context: drivers load their libraries for each of these. */
+static clef_context *open_again(void) {
+    static cl_context context;
+    static cl_device_id device;
+    clef_options options = {.seed = SEED, .cache_dir = "", .profile = "cpu"};
+    if (context) return clef_open_opencl(context, device, NULL, &options);
+    clef_context *first = clef_open(&options);
+    if (!first || clRetainContext(clef_opencl_context(first)) != CL_SUCCESS) return first;
+    context = clef_opencl_context(first);
+    device = clef_opencl_device(first);
+    return first;
+}
+
+/* Twice, so that the second run finds in memory what the first one left there. */
+static fate run_row(const mutant *m) {
+    alarm(TIME_LIMIT);
+    played = m;
+    clef__embedded_hook = m->file ? broken : NULL;
+    ctx = open_again();
+    if (!ctx) return WRONG;
+    wrong = 0;
+    drawn = 0;
+    for (int i = 0; i < 2 && !wrong; i++) {
+        used = 0;
+        m->run();
+        clef_end_step(ctx);
+    }
+    fate result = clef_error_status(ctx) == CLEF_BUILD ? UNBUILT : wrong || clef_error_status(ctx) ? WRONG : RIGHT;
+    if (!m->file && result != RIGHT) printf("%s: %d wrong elements: %s\n", m->check, wrong, clef_error(ctx));
+    clef_close(ctx);
+    return result;
+}
+
+/* ---- children ---- */
+typedef struct child {
+    pid_t pid;
+    int first, end;
+} child;
+
+/* A driver takes long to start, so a child runs several rows.  A broken kernel may write where it likes: what a child of
+   several says counts only if it still computes right afterwards. */
+static bool run_child(const child *c) {
+    for (int i = c->first; i < c->end; i++) fates[i] = run_row(&rows[i]);
+    mutant unbroken = rows[c->end - 1];
+    unbroken.file = NULL;
+    return c->end - c->first == 1 || run_row(&unbroken) == RIGHT;
+}
+
+static void start_child(child *c) {
+    fflush(stdout);
+    c->pid = fork();
+    if (c->pid < 0) exit(1);
+    if (c->pid > 0) return;
+    bool sane = run_child(c);
+    fflush(stdout);
+    _exit(!sane); /* without the driver's farewell, for which a broken kernel may have left nothing */
+}
+
+static void finish_child(const child *c, int status) {
+    bool sane = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    if (sane) return;
+    for (int i = c->first; i < c->end; i++) fates[i] = PENDING;
+    if (c->end - c->first == 1) fates[c->first] = WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM ? TOO_LONG : CRASHED;
+}
+
+/* The next at most `together` pending rows beside each other. */
+static bool find_rows(child *c, int at, int end, int together) {
+    while (at < end && fates[at] != PENDING) at++;
+    c->first = c->end = at;
+    while (c->end < end && c->end < at + together && fates[c->end] == PENDING) c->end++;
+    return c->first < c->end;
+}
+
+/* All pending rows, with as many children at a time as there are processors. */
+static void run_pending(int first, int end, int together) {
+    enum { MOST = 8 };
+    child running[MOST], next = {.end = first};
+    int count = 0, room = (int)sysconf(_SC_NPROCESSORS_ONLN), status;
+    room = room < 1 ? 1 : room > MOST ? MOST : room;
+    for (bool more = true; more || count > 0;) {
+        while (more && count < room)
+            if ((more = find_rows(&next, next.end, end, together))) {
+                start_child(&next);
+                running[count++] = next;
+            }
+        pid_t pid = count > 0 ? wait(&status) : 0;
+        for (int i = 0; i < count; i++) {
+            if (running[i].pid != pid) continue;
+            finish_child(&running[i], status);
+            running[i] = running[--count];
+            break;
+        }
+    }
+}
+
+static void run_rows(int first, int end, const char *only) {
+    for (int i = first; i < end; i++) fates[i] = !only || strcmp(only, rows[i].check) == 0 ? PENDING : FATES;
+    run_pending(first, end, 8);
+    run_pending(first, end, 1); /* of the children that crashed or went mad */
+}
+
+/* ---- the whole ---- */
+static bool device_absent(void) {
+    pid_t pid = fork();
+    int status = 0;
+    if (pid == 0) {
+        ctx = clef_open(NULL);
+        int code = ctx ? 0 : without_context();
+        fflush(stdout);
+        _exit(code);
+    }
+    return waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 77;
+}
+
+static int check_table(void) {
+    int bad = 0;
+    for (int i = CHECK_COUNT; i < ROW_COUNT; i++) {
+        int n = occurrences(&rows[i]);
+        if (n == 1) continue;
+        printf("FAILED: %s has \"%s\" %d times, not once\n", rows[i].file, rows[i].from, n);
+        bad++;
+    }
+    return bad;
+}
+
+static int check_unbroken(const char *only) {
+    int bad = 0;
+    run_rows(0, CHECK_COUNT, only);
+    for (int i = 0; i < CHECK_COUNT; i++) {
+        if (fates[i] == RIGHT || fates[i] == FATES) continue;
+        printf("FAILED: %s, with nothing broken\n", rows[i].check);
+        bad++;
+    }
+    return bad;
+}
+
+static int check_mutants(const char *only) {
+    static const char *const names[] = {"FAILED to run", "FAILED to compile", "SURVIVED", "caught", "caught by a crash", "caught by time"};
+    int count[FATES + 1] = {0};
+    run_rows(CHECK_COUNT, ROW_COUNT, only);
+    for (int i = CHECK_COUNT; i < ROW_COUNT; i++) {
+        const mutant *m = &rows[i];
+        count[fates[i]]++;
+        if (fates[i] <= RIGHT || (fates[i] < FATES && (only || fates[i] != WRONG)))
+            printf("%s: %s, %s: \"%s\" -> \"%s\"\n", names[fates[i]], m->file, m->check, m->from, m->to);
+    }
+    printf("caught by their results: %d; by a crash: %d; by time: %d; survived: %d; no use: %d\n", count[WRONG], count[CRASHED],
+           count[TOO_LONG], count[RIGHT], count[UNBUILT] + count[PENDING]);
+    return count[RIGHT] + count[UNBUILT] + count[PENDING];
+}
+
+int main(int argc, char **argv) {
+    const char *only = argc > 1 ? argv[1] : NULL;
+    setenv("POCL_CACHE_DIR", CLEF_TEST_BUILD "/mutants-cache", 1); /* broken kernels stay out of the user's cache */
+    fates = mmap(NULL, ROW_COUNT * sizeof *fates, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (fates == MAP_FAILED) return 1;
+    if (check_table() > 0) return 1;
+    if (device_absent()) return 77;
+    return check_unbroken(only) > 0 || check_mutants(only) > 0;
+}

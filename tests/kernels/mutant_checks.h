@@ -1,0 +1,511 @@
+/* mutant_checks.h — one short check for every family of kernels, against plain loops over whole numbers.  The sizes are odd and
+   small, and chosen so that each path of a kernel runs on a device of two compute units with the profile `cpu`: whole tiles
+   and edges, packed and direct operands, splits and blocks, vectors and what is left of a row. */
+#ifndef CLEF_TESTS_MUTANT_CHECKS_H
+#define CLEF_TESTS_MUTANT_CHECKS_H
+#include "ops/philox.h"
+#include "ops/sums.h"
+#include <stdlib.h>
+
+static clef_context *ctx;
+static int wrong; /* elements, in all checks so far */
+
+/* ---- numbers ---- */
+static float memory[1 << 20];
+static int64_t used;
+
+/* n zeros, until the next check. */
+static float *zeros(int64_t n) {
+    float *v = memory + used;
+    used += n;
+    if (used > (int64_t)(sizeof memory / sizeof *memory)) abort();
+    memset(v, 0, (size_t)n * sizeof *v);
+    return v;
+}
+
+/* Whole numbers from low to high that depend on salt alone. */
+static float *whole(int64_t n, uint32_t salt, int low, int high) {
+    float *v = zeros(n);
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t x = ((uint32_t)i + 1) * 0x9e3779b9u + salt * 0x85ebca6bu;
+        x = (x ^ x >> 15) * 0x2c1b3c6du;
+        v[i] = (float)(low + (int)((x ^ x >> 13) % (uint32_t)(high - low + 1)));
+    }
+    return v;
+}
+
+static clef_tensor *put(clef_shape shape, const float *v) { return clef_from_host(ctx, shape, CLEF_F32, v); }
+static clef_tensor *leaf(clef_shape shape, const float *v) { return clef_require_grad(clef_keep(put(shape, v)), true); }
+
+static int64_t size_of(clef_tensor *t) { return t ? clef_numel(t) : -1; }
+
+static void expect_near(clef_tensor *t, const float *want, int64_t n, double tolerance) {
+    float *have = malloc((size_t)n * sizeof *have);
+    if (size_of(t) != n || clef_read(t, have, (size_t)n * sizeof *have) != CLEF_OK) wrong++;
+    else
+        for (int64_t i = 0; i < n; i++) wrong += !(fabs((double)have[i] - (double)want[i]) <= tolerance);
+    free(have);
+}
+
+static void expect(clef_tensor *t, const float *want, int64_t n) { expect_near(t, want, n, 0); }
+
+/* The bytes as they lie. */
+static void expect_bytes(clef_tensor *t, const void *want, size_t bytes) {
+    void *have = malloc(bytes);
+    wrong += !t || clef_read(t, have, bytes) != CLEF_OK || memcmp(have, want, bytes) != 0;
+    free(have);
+}
+
+/* Gradients of Σ g·y by the leaves, which it releases. */
+static void differentiate(clef_tensor *y, clef_tensor *g, clef_tensor *const *x, int n, clef_tensor **dx) {
+    for (int i = 0; i < n; i++) dx[i] = NULL;
+    wrong += clef_grad(y, g, x, n, false, dx) != CLEF_OK;
+}
+
+/* ---- products ---- */
+/* c += a·b, rows of c dense. */
+static void product(const float *a, int64_t am, int64_t ak, const float *b, int64_t bk, int64_t bn, float *c, int64_t m, int64_t n,
+                    int64_t k) {
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) {
+            double sum = 0;
+            for (int64_t l = 0; l < k; l++) sum += (double)a[i * am + l * ak] * (double)b[l * bk + j * bn];
+            c[i * n + j] += (float)sum;
+        }
+}
+
+/* turned: a lies transposed. */
+static void check_matmul(int64_t m, int64_t n, int64_t k, bool turned) {
+    float *a = whole(m * k, 1, -3, 4), *b = whole(k * n, 2, -3, 4), *want = zeros(m * n);
+    product(a, turned ? 1 : k, turned ? m : 1, b, n, 1, want, m, n, k);
+    clef_tensor *x = turned ? clef_transpose(put(CLEF_SHAPE(k, m), a), 0, 1) : put(CLEF_SHAPE(m, k), a);
+    expect(clef_matmul(x, put(CLEF_SHAPE(k, n), b)), want, m * n);
+}
+
+static void check_linear(int64_t m, int64_t n, int64_t k) {
+    float *x = whole(m * k, 1, -3, 4), *w = whole(k * n, 2, -3, 4), *b = whole(n, 3, 5, 99), *want = zeros(m * n);
+    for (int64_t i = 0; i < m * n; i++) want[i] = b[i % n];
+    product(x, k, 1, w, 1, k, want, m, n, k);
+    expect(clef_linear(put(CLEF_SHAPE(m, k), x), put(CLEF_SHAPE(n, k), w), put(CLEF_SHAPE(n), b)), want, m * n);
+}
+
+/* a [a0,a1,m,k] times b [b0,b1,k,n]; a size of 1 broadcasts. */
+static void check_batch(int64_t a0, int64_t a1, int64_t b0, int64_t b1, int64_t m, int64_t n, int64_t k) {
+    int64_t z0 = a0 > b0 ? a0 : b0, z1 = a1 > b1 ? a1 : b1;
+    float *a = whole(a0 * a1 * m * k, 1, -3, 4), *b = whole(b0 * b1 * k * n, 2, -3, 4), *want = zeros(z0 * z1 * m * n);
+    for (int64_t i = 0; i < z0; i++)
+        for (int64_t j = 0; j < z1; j++)
+            product(a + (i % a0 * a1 + j % a1) * m * k, k, 1, b + (i % b0 * b1 + j % b1) * k * n, n, 1,
+                    want + (i * z1 + j) * m * n, m, n, k);
+    expect(clef_matmul(put(CLEF_SHAPE(a0, a1, m, k), a), put(CLEF_SHAPE(b0, b1, k, n), b)), want, z0 * z1 * m * n);
+}
+
+static void tiles(void) {
+    check_matmul(13, 21, 37, false); /* b as it lies, its last panel moved back */
+    check_linear(30, 21, 19);        /* b packed across */
+    check_matmul(30, 21, 19, false); /* b packed along */
+}
+
+static void turned(void) {
+    check_matmul(30, 21, 19, true);  /* a packed too: rows follow one another */
+    check_matmul(13, 7, 19, true);   /* a read down its columns */
+}
+
+static void batches(void) {
+    check_batch(2, 3, 2, 3, 13, 21, 7);
+    check_batch(2, 1, 1, 3, 5, 9, 7);
+    check_batch(3, 1, 3, 2, 30, 19, 5); /* packed, for one of the levels only once */
+    check_batch(2, 1, 2, 1, 3, 9, 600); /* in splits */
+}
+
+static void blocks(void) {
+    check_matmul(14, 141, 2101, false); /* direct, two panels at a time */
+    check_linear(30, 21, 2101);
+    check_matmul(3, 21, 9001, false); /* within splits */
+}
+
+static void splits(void) {
+    check_linear(3, 21, 1301);
+    check_linear(5, 7, 1301);
+}
+
+/* ---- convolution ---- */
+typedef struct convolution {
+    int n, c, h, w, o, kh, kw;
+    clef_conv2d_options options;
+    int before[2], oh, ow;
+} convolution;
+
+/* One loop over all products: forward and both gradients. */
+static void convolve(const convolution *v, const float *x, const float *w, const float *g, float *y, float *dx, float *dw) {
+    const clef_conv2d_options *o = &v->options;
+    int groups = o->groups ? o->groups : 1, cg = v->c / groups, og = v->o / groups;
+    for (int64_t i = 0; i < (int64_t)v->n * v->o * v->oh * v->ow; i++)
+        for (int tap = 0; tap < cg * v->kh * v->kw; tap++) {
+            int ox = (int)(i % v->ow), oy = (int)(i / v->ow % v->oh), f = (int)(i / v->ow / v->oh % v->o), n = (int)(i / v->ow / v->oh / v->o);
+            int c = f / og * cg + tap / v->kw / v->kh;
+            int iy = oy * (o->stride[0] ? o->stride[0] : 1) - v->before[0] + tap / v->kw % v->kh * (o->dilation[0] ? o->dilation[0] : 1);
+            int ix = ox * (o->stride[1] ? o->stride[1] : 1) - v->before[1] + tap % v->kw * (o->dilation[1] ? o->dilation[1] : 1);
+            if (iy < 0 || iy >= v->h || ix < 0 || ix >= v->w) continue;
+            int64_t at = ((int64_t)(n * v->c + c) * v->h + iy) * v->w + ix, to = (int64_t)f * cg * v->kh * v->kw + tap;
+            y[i] += x[at] * w[to];
+            dx[at] += w[to] * g[i];
+            dw[to] += x[at] * g[i];
+        }
+}
+
+static void check_convolution(convolution v, bool backward) {
+    int groups = v.options.groups ? v.options.groups : 1;
+    clef_shape xs = CLEF_SHAPE(v.n, v.c, v.h, v.w), ws = CLEF_SHAPE(v.o, v.c / groups, v.kh, v.kw), ys = CLEF_SHAPE(v.n, v.o, v.oh, v.ow);
+    int64_t nx = clef_shape_numel(xs), nw = clef_shape_numel(ws), ny = clef_shape_numel(ys);
+    float *x = whole(nx, 1, -3, 4), *w = whole(nw, 2, -3, 4), *b = whole(v.o, 3, 5, 99), *g = whole(ny, 4, -2, 3);
+    float *y = zeros(ny), *dx = zeros(nx), *dw = zeros(nw);
+    convolve(&v, x, w, g, y, dx, dw);
+    for (int64_t i = 0; i < ny; i++) y[i] += b[i / v.ow / v.oh % v.o];
+    clef_tensor *in[2] = {leaf(xs, x), leaf(ws, w)}, *d[2];
+    clef_tensor *out = clef_conv2d_bias(in[0], in[1], put(CLEF_SHAPE(v.o), b), &v.options);
+    expect(out, y, ny);
+    if (backward) {
+        differentiate(out, put(ys, g), in, 2, d);
+        expect(d[0], dx, nx);
+        expect(d[1], dw, nw);
+    }
+    for (int i = 0; i < 2; i++) clef_release(in[i]);
+}
+
+static void images(void) {
+    check_convolution((convolution){2, 6, 7, 6, 10, 3, 2, {.stride = {2, 1}, .padding = {1, 0}, .groups = 2}, {1, 0}, 4, 5}, true);
+    check_convolution((convolution){2, 5, 6, 7, 6, 4, 4, {.stride = {2, 2}, .same = true}, {1, 1}, 3, 4}, true);
+}
+
+/* Few pixels and many products each: splits whose sums go into images, with a bias for every group. */
+static void image_splits(void) {
+    check_convolution((convolution){2, 80, 3, 4, 12, 3, 3, {.groups = 2}, {0, 0}, 1, 2}, false);
+    check_convolution((convolution){1, 3, 4, 5, 5, 2, 2, {.same = true}, {0, 0}, 4, 5}, false); /* zeros at the end only */
+}
+
+/* ---- pooling ---- */
+typedef struct window {
+    int n, c, h, w, kh, kw;
+    clef_pool2d_options options;
+    int oh, ow;
+    bool adaptive;
+} window;
+
+static void reach(const window *v, int d, int i, int *begin, int *end) {
+    int in = d ? v->w : v->h, k = d ? v->kw : v->kh, out = d ? v->ow : v->oh, s = v->options.stride[d] ? v->options.stride[d] : k;
+    *begin = v->adaptive ? i * in / out : i * s - v->options.padding[d];
+    *end = v->adaptive ? ((i + 1) * in + out - 1) / out : *begin + k;
+    if (*begin < 0) *begin = 0;
+    if (*end > in) *end = in;
+}
+
+/* Sums and counts of one window, and where its first maximum is; what flows back for a maximum (count 0) or an average. */
+static void pool_window(const window *v, int64_t i, bool maximum, const float *x, float g, float *y, float *dx) {
+    int r0, r1, c0, c1;
+    reach(v, 0, (int)(i / v->ow % v->oh), &r0, &r1);
+    reach(v, 1, (int)(i % v->ow), &c0, &c1);
+    int64_t plane = i / v->ow / v->oh * v->h * v->w, best = plane + r0 * v->w + c0;
+    float count = (float)(v->adaptive || v->options.exclude_padding ? (r1 - r0) * (c1 - c0) : v->kh * v->kw), sum = 0;
+    for (int r = r0; r < r1; r++)
+        for (int c = c0; c < c1; c++) {
+            int64_t at = plane + r * v->w + c;
+            if (x[at] > x[best]) best = at;
+            sum += x[at];
+            if (!maximum) dx[at] += g / count;
+        }
+    *y = maximum ? x[best] : sum / count;
+    if (maximum) dx[best] += g;
+}
+
+static void check_pool(window v, bool maximum) {
+    clef_shape xs = CLEF_SHAPE(v.n, v.c, v.h, v.w), ys = CLEF_SHAPE(v.n, v.c, v.oh, v.ow);
+    int64_t nx = clef_shape_numel(xs), ny = clef_shape_numel(ys);
+    float *x = whole(nx, 1, 1, maximum ? 4 : 9), *g = whole(ny, 2, 1, 9), *y = zeros(ny), *dx = zeros(nx);
+    for (int64_t i = 0; i < nx && !maximum; i++) x[i] *= 36; /* whole averages for windows of 1, 2, 3, 4, 6 and 9 pixels */
+    for (int64_t i = 0; i < ny; i++) g[i] *= 36;
+    for (int64_t i = 0; i < ny; i++) pool_window(&v, i, maximum, x, g[i], &y[i], dx);
+    clef_tensor *in = leaf(xs, x), *d, *out = v.adaptive ? clef_adaptive_avg_pool2d(in, v.oh, v.ow)
+                                            : maximum    ? clef_max_pool2d(in, v.kh, v.kw, &v.options)
+                                                         : clef_avg_pool2d(in, v.kh, v.kw, &v.options);
+    expect_near(out, y, ny, 1e-3);
+    differentiate(out, put(ys, g), &in, 1, &d);
+    expect_near(d, dx, nx, 1e-3);
+    clef_release(in);
+}
+
+static void maxima(void) {
+    check_pool((window){2, 6, 6, 4, 3, 2, {.stride = {3, 2}}, 2, 2, false}, true); /* windows tile the image */
+    check_pool((window){3, 6, 5, 7, 3, 2, {.stride = {2, 1}, .padding = {1, 1}}, 3, 8, false}, true);
+}
+
+static void small_windows(void) { check_pool((window){2, 5, 4, 6, 2, 1, {.stride = {2, 1}}, 2, 6, false}, true); }
+
+static void averages(void) {
+    window v = {3, 6, 5, 7, 3, 2, {.stride = {2, 1}, .padding = {1, 1}}, 3, 8, false};
+    check_pool(v, false);
+    v.options.exclude_padding = true;
+    check_pool(v, false);
+}
+
+static void adaptive(void) { check_pool((window){2, 6, 5, 7, 0, 0, {.stride = {0}}, 3, 4, true}, false); }
+
+/* ---- reductions ---- */
+typedef clef_tensor *(*reduction)(clef_tensor *, const int *, int, bool);
+
+/* x [outer, n, inner] over n. */
+static void check_reduction(reduction f, char join, int64_t outer, int64_t n, int64_t inner, int low, int high) {
+    float *x = whole(outer * n * inner, 1, low, high), *want = zeros(outer * inner);
+    for (int64_t i = 0; i < outer * inner; i++) {
+        const float *line = x + i / inner * n * inner + i % inner;
+        double all = line[0];
+        for (int64_t k = 1; k < n; k++) {
+            double v = line[k * inner];
+            all = join == '*' ? all * v : join == '>' ? fmax(all, v) : join == '<' ? fmin(all, v) : all + v;
+        }
+        want[i] = (float)(join == '/' ? all / (double)n : all);
+    }
+    expect_near(f(put(CLEF_SHAPE(outer, n, inner), x), (int[]){1}, 1, false), want, outer * inner, join == '/' ? 1e-3 : 0);
+}
+
+static void sums_of_rows(void) {
+    check_reduction(clef_sum, '+', 3, 1303, 1, -3, 4);
+    check_reduction(clef_sum, '+', 2, 8201, 1, 1, 4); /* in two splits */
+    check_reduction(clef_mean, '/', 3, 11, 1, 1, 99);
+}
+
+static void sums_of_columns(void) {
+    check_reduction(clef_sum, '+', 3, 75, 11, -3, 4);
+    check_reduction(clef_sum, '+', 2, 2901, 5, -3, 4); /* in two splits */
+    check_reduction(clef_mean, '/', 2, 9, 5, 1, 99);
+}
+
+static void extremes(void) {
+    check_reduction(clef_max, '>', 3, 23, 1, -99, -1);
+    check_reduction(clef_min, '<', 3, 23, 1, 1, 99);
+    check_reduction(clef_prod, '*', 3, 9, 1, 1, 3);
+}
+
+/* The first best of each column; in the last column it stands at the end. */
+static void choices(void) {
+    enum { OUTER = 3, N = 9, INNER = 5 };
+    float *x = whole(OUTER * N * INNER, 1, -2, 2);
+    int64_t most[OUTER * INNER], least[OUTER * INNER];
+    for (int i = 0; i < OUTER; i++) x[(i * N + N - 1) * INNER + INNER - 1] = i ? 7 : -7;
+    for (int i = 0; i < OUTER * INNER; i++) {
+        const float *line = x + i / INNER * N * INNER + i % INNER;
+        most[i] = least[i] = 0;
+        for (int k = 1; k < N; k++) {
+            if (line[k * INNER] > line[most[i] * INNER]) most[i] = k;
+            if (line[k * INNER] < line[least[i] * INNER]) least[i] = k;
+        }
+    }
+    expect_bytes(clef_argmax(put(CLEF_SHAPE(OUTER, N, INNER), x), 1, false), most, sizeof most);
+    expect_bytes(clef_argmin(put(CLEF_SHAPE(OUTER, N, INNER), x), 1, false), least, sizeof least);
+}
+
+/* s0 = Σ a, s1 = Σ a (x − m) over the middle of [outer, n, inner], a = g or x − m. */
+static void check_pair(int64_t outer, int64_t n, int64_t inner, bool with) {
+    clef_shape shape = CLEF_SHAPE(outer, n, inner), kept = CLEF_SHAPE(outer, 1, inner);
+    float *x = whole(outer * n * inner, 1, -3, 4), *g = whole(outer * n * inner, 2, -3, 4), *m = whole(outer * inner, 3, -2, 3);
+    float *s0 = zeros(outer * inner), *s1 = zeros(outer * inner);
+    for (int64_t i = 0; i < outer * n * inner; i++) {
+        int64_t to = i / inner / n * inner + i % inner;
+        float far = x[i] - m[to], a = with ? g[i] : far;
+        s0[to] += a;
+        s1[to] += a * far;
+    }
+    clef_tensor *first = NULL, *second = NULL;
+    wrong += !clef__pair_of_sums(with ? put(shape, g) : NULL, put(shape, x), put(kept, m), &first, &second);
+    expect(first, s0, outer * inner);
+    expect(second, s1, outer * inner);
+}
+
+static void pairs_of_rows(void) {
+    check_pair(5, 301, 1, true);
+    check_pair(1, 8201, 1, true);
+    check_pair(5, 301, 1, false);
+}
+
+static void pairs_of_columns(void) {
+    check_pair(3, 75, 11, true);
+    check_pair(2, 2901, 5, true);
+}
+
+/* ---- softmax ---- */
+/* Lines far above and far below zero, with one element far above the others: a wrong maximum overflows. */
+static void check_softmax(int64_t outer, int64_t n, int64_t inner) {
+    float *x = whole(outer * n * inner, 1, -2, 2), *y = zeros(outer * n * inner), *l = zeros(outer * n * inner);
+    for (int64_t i = 0; i < outer * inner; i++) {
+        int64_t at = i / inner * n * inner + i % inner;
+        for (int64_t k = 0; k < n; k++) x[at + k * inner] += (i % 2 ? 200 : -200) + (i % 4 >= 2 && k == i % n ? 150 : 0);
+        double top = x[at], sum = 0;
+        for (int64_t k = 0; k < n; k++) top = fmax(top, x[at + k * inner]);
+        for (int64_t k = 0; k < n; k++) sum += exp(x[at + k * inner] - top);
+        for (int64_t k = 0; k < n; k++) {
+            l[at + k * inner] = (float)(x[at + k * inner] - top - log(sum));
+            y[at + k * inner] = (float)exp(x[at + k * inner] - top - log(sum));
+        }
+    }
+    clef_shape shape = CLEF_SHAPE(outer, n, inner);
+    expect_near(clef_softmax(put(shape, x), 1), y, outer * n * inner, 1e-5);
+    expect_near(clef_log_softmax(put(shape, x), 1), l, outer * n * inner, 1e-3);
+}
+
+static void softmax_rows(void) { check_softmax(23, 11, 1); }
+static void softmax_columns(void) { check_softmax(3, 5, 11); }
+
+/* ---- index ---- */
+/* Indices from -1 to n: the first and the last lie outside. */
+static int32_t *indices(int64_t count, uint32_t salt, int n) {
+    float *v = whole(count, salt, -1, n);
+    int32_t *index = (int32_t *)zeros(count);
+    for (int64_t i = 0; i < count; i++) index[i] = (int32_t)v[i];
+    return index;
+}
+
+static void check_gather(int64_t outer, int n, int64_t m, int64_t inner) {
+    int64_t count = outer * m * inner;
+    float *x = whole(outer * n * inner, 1, 1, 99), *src = whole(count, 2, 1, 9), *y = zeros(count), *sums = zeros(outer * n * inner);
+    int32_t *index = indices(count, 3, n);
+    memcpy(sums, x, (size_t)(outer * n * inner) * sizeof *sums);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t at = (i / inner / m * n + index[i]) * inner + i % inner;
+        if (index[i] < 0 || index[i] >= n) continue;
+        y[i] = x[at];
+        sums[at] += src[i];
+    }
+    clef_tensor *k = clef_from_host(ctx, CLEF_SHAPE(outer, m, inner), CLEF_I32, index);
+    expect(clef_gather(put(CLEF_SHAPE(outer, n, inner), x), 1, k), y, count);
+    expect(clef_scatter_add(put(CLEF_SHAPE(outer, n, inner), x), 1, k, put(CLEF_SHAPE(outer, m, inner), src)), sums, outer * n * inner);
+}
+
+static void elements(void) {
+    check_gather(3, 5, 9, 7);
+    check_gather(1, 51, 2000, 2); /* each column has several owners */
+    check_gather(2, 5, 3, 1);
+}
+
+/* The table is the upper part of a larger one, so that what lies behind it is not zero. */
+static void table_rows(void) {
+    enum { V = 7, D = 11, M = 600 };
+    float *table = whole((V + 1) * D, 1, 1, 99), *g = whole(M * D, 2, 1, 9), *y = zeros(M * D), *sums = zeros(V * D);
+    int32_t *index = indices(M, 3, V);
+    for (int i = 0; i < M * D; i++) {
+        int k = index[i / D];
+        if (k < 0 || k >= V) continue;
+        y[i] = table[k * D + i % D];
+        sums[k * D + i % D] += g[i];
+    }
+    clef_tensor *k = clef_from_host(ctx, CLEF_SHAPE(M), CLEF_I32, index), *d, *x = leaf(CLEF_SHAPE(V, D), table);
+    expect(clef_embedding(clef_slice(put(CLEF_SHAPE(V + 1, D), table), 0, 0, V, 1), k), y, M * D);
+    differentiate(clef_embedding(x, k), put(CLEF_SHAPE(M, D), g), &x, 1, &d);
+    expect(d, sums, V * D);
+    clef_release(x);
+}
+
+/* ---- sources ---- */
+static void counted(void) {
+    float *want = zeros(1003);
+    for (int i = 0; i < 1003; i++) want[i] = (float)(5 + 3 * i);
+    expect(clef_arange(ctx, 5, 5 + 3 * 1003, 3, CLEF_F32), want, 1003);
+}
+
+static const uint64_t SEED = 0x123456789abcdef0u;
+static uint64_t drawn; /* counters, since the context was opened */
+
+static void random_numbers(void) {
+    for (int normal = 0; normal < 2; normal++, drawn += 251) {
+        float *want = zeros(1003);
+        for (int i = 0; i < 1003; i++) {
+            philox_block b = philox(SEED, drawn + (uint64_t)i / 4);
+            want[i] = normal ? philox_normal(b).v[i % 4] : philox_uniform(b.v[i % 4]);
+        }
+        expect(normal ? clef_randn(ctx, CLEF_SHAPE(1003)) : clef_rand(ctx, CLEF_SHAPE(1003)), want, 1003);
+    }
+}
+
+/* ---- storage ---- */
+/* f32 bits with what bf16 and f16 make of them: ties both ways, below and above, infinity, a NaN with all its payload low. */
+static const struct { uint32_t f32; uint16_t bf16, f16; } roundings[] = {
+    {0x3f800000, 0x3f80, 0x3c00}, {0x3f808000, 0x3f80, 0x3c04}, {0x3f818000, 0x3f82, 0x3c0c}, {0x3f808001, 0x3f81, 0x3c04},
+    {0xbf817fff, 0xbf81, 0xbc0c}, {0x45003000, 0x4500, 0x6802}, {0x45001000, 0x4500, 0x6800}, {0x477fe000, 0x4780, 0x7bff},
+    {0x7f800000, 0x7f80, 0x7c00}, {0xc5003001, 0xc500, 0xe802}, {0x7f800001, 0x7fc0, 0x7e00}};
+
+static void halves(void) {
+    enum { ROWS = sizeof roundings / sizeof *roundings, N = 2 * ROWS + 1 };
+    uint32_t f32[N], exact[N];
+    uint16_t bf16[N], f16[N];
+    for (int i = 0; i < N; i++) {
+        f32[i] = roundings[i % ROWS].f32;
+        bf16[i] = roundings[i % ROWS].bf16;
+        f16[i] = roundings[i % ROWS].f16;
+        exact[i] = (uint32_t)bf16[i] << 16;
+    }
+    clef_tensor *x = clef_from_host(ctx, CLEF_SHAPE(N), CLEF_F32, f32);
+    expect_bytes(clef_to(x, CLEF_BF16), bf16, sizeof bf16);
+    expect_bytes(clef_to(clef_from_host(ctx, CLEF_SHAPE(N), CLEF_BF16, bf16), CLEF_F32), exact, sizeof exact);
+    f16[ROWS - 1] = f16[2 * ROWS - 1] = 0; /* what a NaN becomes is the driver's choice */
+    f32[ROWS - 1] = f32[2 * ROWS - 1] = 0;
+    expect_bytes(clef_to(clef_from_host(ctx, CLEF_SHAPE(N), CLEF_F32, f32), CLEF_F16), f16, sizeof f16);
+}
+
+static void bytes(void) {
+    float *v = whole(21, 1, 0, 255);
+    uint8_t u[21];
+    for (int i = 0; i < 21; i++) u[i] = (uint8_t)v[i];
+    expect_bytes(clef_to(put(CLEF_SHAPE(21), v), CLEF_U8), u, sizeof u);
+    expect(clef_to(clef_from_host(ctx, CLEF_SHAPE(21), CLEF_U8, u), CLEF_F32), v, 21);
+}
+
+/* Rows that end within a vector, read along them, down them and backwards. */
+static void strides(void) {
+    enum { H = 7, W = 11 };
+    float *x = whole(H * W, 1, 1, 999), *down = zeros(H * W), *back = zeros(H * W);
+    for (int i = 0; i < H * W; i++) {
+        down[i % W * H + i / W] = x[i];
+        back[H * W - 1 - i] = x[i];
+    }
+    clef_tensor *t = put(CLEF_SHAPE(H, W), x);
+    expect(clef_copy(clef_transpose(t, 0, 1)), down, H * W);
+    expect(clef_copy(clef_flip(clef_flip(t, 0), 1)), back, H * W);
+}
+
+/* ---- pointwise ---- */
+/* Both sides of every choice, and the functions that share text in common.h, with their slopes. */
+static void functions(void) {
+    enum { N = 41 };
+    float *x = zeros(N), *y = zeros(N), *slope = zeros(N), *g = zeros(N);
+    for (int i = 0; i < N; i++) {
+        double v = (i - 20) / 4.0, s = 1 / (1 + exp(-v)), e = 1e-5, ends[2];
+        for (int k = 0; k < 2; k++) {
+            double a = v + (2 * k - 1) * e;
+            ends[k] = 1 / (1 + exp(-a)) + 2 * log1p(exp(a)) + 4 * a * erfc(-a / sqrt(2)) / 2 + 8 * a * tanh(log1p(exp(a)));
+        }
+        x[i] = (float)v;
+        g[i] = 1;
+        y[i] = (float)(s + 2 * log1p(exp(v)) + 4 * v * erfc(-v / sqrt(2)) / 2 + 8 * v * tanh(log1p(exp(v))));
+        slope[i] = (float)((ends[1] - ends[0]) / (2 * e));
+    }
+    clef_tensor *t = leaf(CLEF_SHAPE(N), x), *d;
+    clef_tensor *all = clef_add(clef_sigmoid(t), clef_mul_scalar(clef_softplus(t), 2));
+    all = clef_add(all, clef_add(clef_mul_scalar(clef_gelu(t), 4), clef_mul_scalar(clef_mish(t), 8)));
+    expect_near(all, y, N, 1e-4);
+    differentiate(all, put(CLEF_SHAPE(N), g), &t, 1, &d);
+    expect_near(d, slope, N, 1e-3);
+    clef_release(t);
+}
+
+static void picks(void) {
+    float *a = whole(41, 1, -3, 3), *b = whole(41, 2, -3, 3), *want = zeros(41);
+    for (int i = 0; i < 41; i++) want[i] = a[i] > b[i] ? a[i] : 10 * b[i];
+    clef_tensor *x = put(CLEF_SHAPE(41), a), *y = put(CLEF_SHAPE(41), b);
+    expect(clef_where(clef_gt(x, y), x, clef_mul_scalar(y, 10)), want, 41);
+}
+
+#define CHECKS(X)                                                                                                     \
+    X(tiles) X(turned) X(batches) X(blocks) X(splits) X(images) X(image_splits) X(maxima) X(small_windows)            \
+    X(averages) X(adaptive) X(sums_of_rows) X(sums_of_columns) X(extremes) X(choices) X(pairs_of_rows)                \
+    X(pairs_of_columns) X(softmax_rows) X(softmax_columns) X(elements) X(table_rows) X(counted) X(random_numbers)     \
+    X(halves) X(bytes) X(strides) X(functions) X(picks)
+#endif
