@@ -103,10 +103,15 @@ static void launch_reduce(clef__lowering *l, const char *token, clef__operand x,
     clef__launch_units(l, units, work);
 }
 
+/* Columns are read a vector at a time.  Where every row begins another page of memory, few rows go together, so that their
+   pages are still at hand for the next vector. */
+enum { WIDE_ROW = 512 };
+
 int64_t clef__reduce_splits(const clef__lowering *l, clef__axes axes) {
     int64_t lanes = clef__lower_profile(l)->vector, least = axes.inner == 1 ? 4096 : 64;
     int64_t units = axes.outer * (axes.inner == 1 ? 1 : (axes.inner + lanes - 1) / lanes);
     int64_t wanted = clef__lower_items(l, axes.outer * axes.n * axes.inner, 4096), splits = wanted / units;
+    if (axes.inner >= WIDE_ROW && splits < axes.n / least) splits = axes.n / least;
     if (splits > axes.n / least) splits = axes.n / least;
     if (splits <= 1) return 1;
     int64_t chunk = (axes.n + splits - 1) / splits;

@@ -89,6 +89,22 @@ Test(sums, over_the_last_dimensions) {
     }
 }
 
+/* Rows as long as a page go in short stretches; so do plain sums and maxima. */
+Test(sums, over_rows_as_long_as_a_page) {
+    int64_t n = small_tests() ? 130 : 300, wide = small_tests() ? 515 : 1043;
+    array x = whole_array(CLEF_SHAPE(n, wide), 1, 4), sum = array_new(CLEF_SHAPE(wide)), most = array_new(CLEF_SHAPE(wide));
+    for (int64_t c = 0; c < wide; c++) most.v[c] = x.v[c];
+    for (int64_t i = 0; i < n * wide; i++) {
+        sum.v[i % wide] += x.v[i];
+        if (x.v[i] > most.v[i % wide]) most.v[i % wide] = x.v[i];
+    }
+    expect_equal(clef_sum(to_device(ctx, x, CLEF_F32), (int[]){0}, 1, false), sum, "sum of rows");
+    expect_equal(clef_max(to_device(ctx, x, CLEF_F32), (int[]){0}, 1, false), most, "largest of rows");
+    free(x.v), free(sum.v), free(most.v);
+    if (!small_tests())
+        for (int with = 0; with < 2; with++) check(CLEF_SHAPE(n, wide), CLEF_SHAPE(1, wide), with, false, CLEF_F32);
+}
+
 Test(sums, over_dimensions_that_alternate) {
     for (int form = 0; form < 4; form++) {
         check(CLEF_SHAPE(3, 4, 5, 6), CLEF_SHAPE(1, 4, 1, 6), form & 1, form & 2, CLEF_F32);
