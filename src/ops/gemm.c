@@ -93,24 +93,27 @@ static void choose_direct(const clef__gemm *g, clef_dtype type, tiling *t) {
 
 static int64_t units(const clef__lowering *l) { return larger(clef__lower_device(l)->compute_units, 1); }
 
-/* How often k is split: until every unit has work; or, where rows share elements and C is small beside A and B, so that each
-   of these is read by one work-item alone; or as a long sum that cannot go in blocks. */
+/* May C gather the sums of blocks?  It must hold them as they are made, or be a split's own part. */
+static bool gathers(const clef__lowering *l, const clef__gemm *g, int64_t splits) {
+    return clef__lower_profile(l)->wide_items && (splits > 1 || clef__gemm_type(g->c.dtype) == g->c.dtype);
+}
+
+/* How often k is split: until every unit has work; or, for the gradient of filters (A and B are both streamed along k), while
+   C is small beside A and B, so that each of these is read by one work-item alone; or as a long sum that cannot go in blocks. */
 static int64_t count_splits(const clef__lowering *l, const clef__gemm *g, const tiling *t) {
     const clef__profile *profile = clef__lower_profile(l);
     int64_t tiles = t->panels * t->row_tiles * t->batch, want = units(l) * profile->items_per_unit, splits = 1;
     if (tiles < want) splits = smaller(ceil_div(want, tiles), t->k / SHORTEST_SPLIT);
-    if (profile->wide_items && g->overlapping)
+    if (profile->wide_items && g->overlapping && g->a_m[2] == 1)
         splits = larger(splits, smaller(want, t->k * (g->n + g->m[2]) / (2 * t->m * g->n)));
-    bool blocks = profile->wide_items && (splits > 1 || clef__gemm_type(g->c.dtype) == g->c.dtype);
-    return larger(splits, blocks ? 1 : ceil_div(t->k, LONGEST_K));
+    return larger(splits, gathers(l, g, splits) ? 1 : ceil_div(t->k, LONGEST_K));
 }
 
 /* Cuts k into splits, for work-items of their own, and these into blocks that a work-item goes through one after the other.
    Either is a whole number of runs of k[2]; a k of one run is cut into equal ones first. */
 static void choose_splits(const clef__lowering *l, clef__gemm *g, tiling *t) {
     int64_t splits = larger(count_splits(l, g, t), 1), each = ceil_div(t->k, splits);
-    bool blocks = clef__lower_profile(l)->wide_items && (splits > 1 || clef__gemm_type(g->c.dtype) == g->c.dtype);
-    int64_t pieces = splits * (blocks && each >= 2 * BLOCK_K ? ceil_div(each, BLOCK_K) : 1), runs = g->k[0] * g->k[1];
+    int64_t pieces = splits * (gathers(l, g, splits) && each >= 2 * BLOCK_K ? ceil_div(each, BLOCK_K) : 1), runs = g->k[0] * g->k[1];
     if (pieces > 1 && runs == 1) {
         g->k[2] = ceil_div(ceil_div(t->k, pieces), 4) * 4;
         g->a_k[1] = g->k[2] * g->a_k[2];
