@@ -113,7 +113,8 @@ static int64_t count_splits(const clef__lowering *l, const clef__gemm *g, const 
    Either is a whole number of runs of k[2]; a k of one run is cut into equal ones first. */
 static void choose_splits(const clef__lowering *l, clef__gemm *g, tiling *t) {
     int64_t splits = larger(count_splits(l, g, t), 1), each = ceil_div(t->k, splits);
-    int64_t pieces = splits * (gathers(l, g, splits) && each >= 2 * BLOCK_K ? ceil_div(each, BLOCK_K) : 1), runs = g->k[0] * g->k[1];
+    int64_t blocks = gathers(l, g, splits) && each >= 2 * BLOCK_K ? ceil_div(each, BLOCK_K) : 1;
+    int64_t pieces = splits * blocks, runs = g->k[0] * g->k[1];
     if (pieces > 1 && runs == 1) {
         g->k[2] = ceil_div(ceil_div(t->k, pieces), 4) * 4;
         g->a_k[1] = g->k[2] * g->a_k[2];
