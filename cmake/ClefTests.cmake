@@ -95,9 +95,9 @@ if(CRITERION_FOUND)
     if(room STREQUAL "kernels")
       foreach(driver rusticl oclgrind)
         set(test ${driver}/${name})
-        # Not under Oclgrind yet: the pointwise tables were never run to their end there, and it reports a branch on uninitialised lanes in the
-        # cross entropy's fused kernel whose cause is not found (the values are right).
-        if(driver STREQUAL "oclgrind" AND name MATCHES "^test_(pointwise|loss)$")
+        # Not under Oclgrind yet: in the cross entropy's fused kernel it reports uninitialised lanes whose cause is not found.  The values
+        # are right, and whether it reports depends on what ran before in the same context.
+        if(driver STREQUAL "oclgrind" AND name STREQUAL "test_loss")
           continue()
         endif()
         add_test(NAME ${test} COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/cmake/on_driver.sh ${driver} $<TARGET_FILE:${target}>)
