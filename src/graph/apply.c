@@ -140,10 +140,10 @@ static clef_tensor *publish(clef__node *node, bool attributes_ok) {
     return t;
 }
 
-/* A view of a constant is a constant, so it lies on no device either. */
-static clef_tensor *constant_like(const clef__node *from, clef_shape shape) {
-    clef_tensor *t = clef__source(from->ctx, &clef__op_constant, shape, from->dtype, NULL, 0, from->dynamic.u[0], from->dynamic.u[1]);
-    if (t) t->node->device = from->device;
+clef_tensor *clef__constant(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, double value) {
+    union { double f; uint64_t u; } bits = {.f = value};
+    clef_tensor *t = clef__source(ctx, &clef__op_constant, shape, dtype, NULL, 0, bits.u, 0);
+    if (t) t->node->device = device;
     return t;
 }
 
@@ -159,7 +159,8 @@ clef_tensor *clef__apply(const clef_op *op, clef_tensor *const *inputs, int n, c
     clef__call call = {.ctx = ctx, .op = op, .input = nodes, .n_inputs = n, .attributes = attributes};
     int device = 0;
     if (!clef__usable(ctx) || !infer(&call, &device)) return NULL;
-    if (op->kind == CLEF__VIEW && clef__is_number(nodes[0])) return constant_like(nodes[0], call.shape);
+    if (op->kind == CLEF__VIEW && clef__is_number(nodes[0])) /* a view of a constant is one, so it lies on no device either */
+        return clef__constant(ctx, call.shape, nodes[0]->dtype, nodes[0]->device, nodes[0]->dynamic.f);
     clef__node *node = clef__node_new(ctx, op, n);
     if (!node) return NULL;
     node->shape = call.shape;

@@ -121,10 +121,7 @@ static void walk_free(walk *w) {
 }
 
 static clef_tensor *constant_like(clef_tensor *t, double value) {
-    union { double f; uint64_t u; } bits = {.f = value};
-    clef_tensor *c = clef__source(t->ctx, &clef__op_constant, t->node->shape, t->node->dtype, NULL, 0, bits.u, 0);
-    if (c) c->node->device = t->node->device;
-    return c;
+    return clef__constant(t->ctx, t->node->shape, t->node->dtype, t->node->device, value);
 }
 
 static clef_status check_seed(clef_tensor *y, clef_tensor *grad, const char *op) {

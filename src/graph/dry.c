@@ -32,7 +32,8 @@ static void put_back(clef__graph *graph) {
 
 bool clef_set_dry_run(clef_context *ctx, bool on) {
     clef__graph *graph = ctx ? clef__graph_of(ctx) : NULL;
-    if (!graph || graph->dry == on) return on && graph;
+    bool was = graph && graph->dry;
+    if (!graph || was == on) return was;
     graph->dry = on;
     graph->largest = (clef_plan_size){0};
     if (on) {
@@ -42,7 +43,7 @@ bool clef_set_dry_run(clef_context *ctx, bool on) {
         put_back(graph);
         clef_random_set(ctx, graph->random_before);
     }
-    return !on;
+    return was;
 }
 
 void clef__note_plan(clef_context *ctx, const clef_plan_size *size) {

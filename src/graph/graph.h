@@ -148,6 +148,8 @@ extern const clef_op clef__op_data;      /* a buffer filled from outside */
 extern const clef_op clef__op_constant;  /* dynamic.f in every element */
 extern const clef_op clef__op_alias;     /* the same memory under another node */
 extern const clef_op clef__op_transfer;  /* attributes: int64_t device */
+/* A constant: `value` in every element, handed to kernels as an argument; it takes no memory. */
+clef_tensor *clef__constant(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, double value);
 /* Is this a constant that is still nothing but a number, with no memory and no gradient? */
 static inline bool clef__is_number(const clef__node *node) {
     return node->op == &clef__op_constant && !node->buffer && !node->requires_grad;

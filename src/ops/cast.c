@@ -77,6 +77,5 @@ double clef__saturated(clef_dtype dtype, double value) {
 }
 
 clef_tensor *clef__number(clef_context *ctx, clef_dtype dtype, double value) {
-    union { double f; uint64_t u; } bits = { .f = clef__saturated(dtype, value) };
-    return clef__source(ctx, &clef__op_constant, CLEF_SCALAR, dtype, NULL, 0, bits.u, 0);
+    return clef__constant(ctx, CLEF_SCALAR, dtype, 0, clef__saturated(dtype, value));
 }

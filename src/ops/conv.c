@@ -18,8 +18,6 @@ typedef clef__conv geometry;
 
 static const clef_op op_conv2d, op_backward_data, op_backward_weight;
 
-static int64_t larger_of(int64_t a, int64_t b) { return a > b ? a : b; }
-
 static const geometry *geometry_of(const clef__lowering *l) { return clef__lower_node(l)->attributes; }
 
 /* ---- infer ---- */
@@ -71,7 +69,7 @@ static bool infer_conv2d(clef__call *call) {
                                     clef__shape_text(w));
         call->shape.dim[2 + d] = (padded - reach) / a->stride[d] + 1;
     }
-    int64_t pixels = x.dim[0] * larger_of(x.dim[2], call->shape.dim[2]) * larger_of(x.dim[3], call->shape.dim[3]);
+    int64_t pixels = x.dim[0] * clef__larger(x.dim[2], call->shape.dim[2]) * clef__larger(x.dim[3], call->shape.dim[3]);
     if (pixels > INT32_MAX || clef_shape_numel(w) > INT32_MAX)
         return clef__infer_fail(call, CLEF_UNSUPPORTED, "more than 2^31 pixels or weights (x %s, w %s)", clef__shape_text(x),
                                 clef__shape_text(w));
@@ -161,8 +159,8 @@ static void find_margins(const geometry *a, int d, int64_t size, int64_t *before
         phase p = find_phase(a, d, r);
         if (p.taps == 0 || p.pixels == 0) continue;
         int64_t last = p.pixels - 1 + p.base + (p.taps - 1) * p.shift;
-        *before = larger_of(*before, -p.base);
-        *after = larger_of(*after, last - (size - 1));
+        *before = clef__larger(*before, -p.base);
+        *after = clef__larger(*after, last - (size - 1));
     }
 }
 
@@ -274,7 +272,7 @@ static const clef_op op_backward_weight = {
 /* `same`: out = ceil(in / stride), the odd zero at the end. */
 static void pad_same(geometry *a, int d) {
     int64_t in = a->image[d], out = (in + a->stride[d] - 1) / a->stride[d];
-    int64_t total = larger_of((out - 1) * a->stride[d] + a->dilation[d] * (a->kernel[d] - 1) + 1 - in, 0);
+    int64_t total = clef__larger((out - 1) * a->stride[d] + a->dilation[d] * (a->kernel[d] - 1) + 1 - in, 0);
     a->before[d] = total / 2;
     a->after[d] = total - total / 2;
 }

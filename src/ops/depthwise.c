@@ -12,10 +12,6 @@ enum {
 
 static const int64_t no_padding[2];
 
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 static bool wide(const clef__lowering *l) { return clef__lower_profile(l)->wide_items; }
 
 /* ---- where it applies ---- */
@@ -53,18 +49,18 @@ static void begin(clef__lowering *l, const char *kernel, clef_dtype dtype, int64
 
 /* `units` to be divided among work-items, one each unless they are wide. */
 static void end(clef__lowering *l, int64_t units) {
-    int64_t items = wide(l) ? clef__lower_items(l, units, 1) : units, run = ceil_div(units, items);
+    int64_t items = wide(l) ? clef__lower_items(l, units, 1) : units, run = clef__ceil_div(units, items);
     clef__launch_int(l, (int32_t)units);
     clef__launch_int(l, (int32_t)run);
-    clef__launch_end_1d(l, ceil_div(units, run));
+    clef__launch_end_1d(l, clef__ceil_div(units, run));
 }
 
 /* Channels of a run: `rows` rows of the image stay in a cache, and every work-item gets something. */
 static int64_t chunk_of(const clef__lowering *l, const clef__image *x, int64_t lanes, int64_t rows, int64_t units) {
     int64_t size = (int64_t)clef_dtype_size(x->data.dtype), vector = lanes * size;
-    int64_t vectors = larger(CACHE_BYTES / (rows * x->w * vector), ceil_div(CHUNK_BYTES, vector));
-    int64_t want = ceil_div(clef__lower_items(l, INT32_MAX, 1), units), most = larger(x->c / lanes / want, 1);
-    return smaller(vectors, most) * lanes;
+    int64_t vectors = clef__larger(CACHE_BYTES / (rows * x->w * vector), clef__ceil_div(CHUNK_BYTES, vector));
+    int64_t want = clef__ceil_div(clef__lower_items(l, INT32_MAX, 1), units), most = clef__larger(x->c / lanes / want, 1);
+    return clef__smaller(vectors, most) * lanes;
 }
 
 /* What both kernels take first after their tensors. */
@@ -94,7 +90,7 @@ static void lower_images(clef__lowering *l, bool backward) {
     clef__launch_int(l, node->n_inputs == 3);
     pass_geometry(l, &x, &y);
     clef__launch_int(l, (int32_t)chunk);
-    end(l, rows * (wide(l) ? larger(y.c / chunk, 1) : y.w * (y.c / lanes)));
+    end(l, rows * (wide(l) ? clef__larger(y.c / chunk, 1) : y.w * (y.c / lanes)));
 }
 
 void clef__depthwise_forward(clef__lowering *l) { lower_images(l, false); }
@@ -102,10 +98,10 @@ void clef__depthwise_data(clef__lowering *l) { lower_images(l, true); }
 
 /* Rows of dy in one piece: as many as leave every unit something to do, but no fewer than the addition afterwards is worth. */
 static int64_t rows_of_piece(const clef__lowering *l, const clef__image *dy, int64_t lanes, int64_t taps) {
-    int64_t chunks = larger(dy->c * (int64_t)clef_dtype_size(dy->data.dtype) / CHUNK_BYTES, 1), rows = dy->n * dy->h;
+    int64_t chunks = clef__larger(dy->c * (int64_t)clef_dtype_size(dy->data.dtype) / CHUNK_BYTES, 1), rows = dy->n * dy->h;
     int64_t units = wide(l) ? chunks : taps * (dy->c / lanes);
-    int64_t pieces = ceil_div(clef__lower_items(l, INT32_MAX, 1), units);
-    return smaller(larger(rows / pieces, ceil_div(LEAST_PIXELS, dy->w)), rows);
+    int64_t pieces = clef__ceil_div(clef__lower_items(l, INT32_MAX, 1), units);
+    return clef__smaller(clef__larger(rows / pieces, clef__ceil_div(LEAST_PIXELS, dy->w)), rows);
 }
 
 void clef__depthwise_weight(clef__lowering *l) {
@@ -115,7 +111,7 @@ void clef__depthwise_weight(clef__lowering *l) {
     clef__image dy = clef__image_padded(l, 1, node->dtype, no_padding, no_padding);
     clef__operand dw = clef__lower_out(l, clef__filters_last), sums = dw;
     int64_t lanes = lanes_of(l, dy.c), taps = a->kernel[0] * a->kernel[1], all = dy.n * dy.h;
-    int64_t rows = rows_of_piece(l, &dy, lanes, taps), pieces = ceil_div(all, rows);
+    int64_t rows = rows_of_piece(l, &dy, lanes, taps), pieces = clef__ceil_div(all, rows);
     int64_t chunk = chunk_of(l, &x, lanes, a->kernel[0], pieces);
     clef_dtype type = clef__gemm_type(node->dtype);
     bool through = pieces > 1 || type != node->dtype;
@@ -128,6 +124,6 @@ void clef__depthwise_weight(clef__lowering *l) {
     clef__launch_int(l, (int32_t)all);
     clef__launch_int(l, (int32_t)rows);
     clef__launch_int(l, (int32_t)chunk);
-    end(l, pieces * (wide(l) ? larger(dy.c / chunk, 1) : taps * (dy.c / lanes)));
+    end(l, pieces * (wide(l) ? clef__larger(dy.c / chunk, 1) : taps * (dy.c / lanes)));
     if (through) clef__lower_sum(l, sums, dw, (clef__axes){1, pieces, taps * dy.c});
 }

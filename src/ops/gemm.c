@@ -1,5 +1,6 @@
 /* gemm.c — chooses tile, packing, splits and grid for a product, and emits its launches (cl/gemm.cl, cl/pack.cl). */
 #include "ops/gemm.h"
+#include "ops/ops.h"
 #include <string.h>
 
 enum {
@@ -20,10 +21,6 @@ typedef struct tiling {
     int64_t splits, segments, block; /* the last two in runs of k[2] */
     int64_t tiles_per_item, panels_per_item;
 } tiling;
-
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 clef_dtype clef__gemm_type(clef_dtype dtype) {
     return dtype == CLEF_F16 || dtype == CLEF_BF16 ? CLEF_F32 : dtype;
@@ -67,14 +64,14 @@ static void choose_tile(const clef__lowering *l, const clef__gemm *g, clef_dtype
     if (clef_dtype_size(type) == 8 && lanes > 1) lanes /= 2;
     t->width = lanes;
     t->vectors = profile->tile_vectors;
-    int64_t narrow = ceil_div(g->n, t->width) * t->width;
-    int64_t wide = ceil_div(g->n, t->width * t->vectors) * t->width * t->vectors;
+    int64_t narrow = clef__ceil_div(g->n, t->width) * t->width;
+    int64_t wide = clef__ceil_div(g->n, t->width * t->vectors) * t->width * t->vectors;
     if (g->n <= t->width || narrow * 5 <= wide * 4) t->vectors = 1;
     t->rows = profile->tile_m;
-    if (t->vectors == 1) t->rows = (int)smaller(t->rows, 8); /* so few sums leave their addresses in registers */
-    if (t->m <= 4) t->rows = (int)smaller(t->rows, 4);
-    t->panels = ceil_div(g->n, t->width * t->vectors);
-    t->row_tiles = ceil_div(t->m, t->rows);
+    if (t->vectors == 1) t->rows = (int)clef__smaller(t->rows, 8); /* so few sums leave their addresses in registers */
+    if (t->m <= 4) t->rows = (int)clef__smaller(t->rows, 4);
+    t->panels = clef__ceil_div(g->n, t->width * t->vectors);
+    t->row_tiles = clef__ceil_div(t->m, t->rows);
 }
 
 /* Can B be read as it lies, and is that the better way? */
@@ -91,7 +88,7 @@ static void choose_direct(const clef__gemm *g, clef_dtype type, tiling *t) {
     t->panel_stride = t->k * lanes;
 }
 
-static int64_t units(const clef__lowering *l) { return larger(clef__lower_device(l)->compute_units, 1); }
+static int64_t units(const clef__lowering *l) { return clef__larger(clef__lower_device(l)->compute_units, 1); }
 
 /* May C gather the sums of blocks?  It must hold them as they are made, or be a split's own part. */
 static bool gathers(const clef__lowering *l, const clef__gemm *g, int64_t splits) {
@@ -103,26 +100,26 @@ static bool gathers(const clef__lowering *l, const clef__gemm *g, int64_t splits
 static int64_t count_splits(const clef__lowering *l, const clef__gemm *g, const tiling *t) {
     const clef__profile *profile = clef__lower_profile(l);
     int64_t tiles = t->panels * t->row_tiles * t->batch, want = units(l) * profile->items_per_unit, splits = 1;
-    if (tiles < want) splits = smaller(ceil_div(want, tiles), t->k / SHORTEST_SPLIT);
+    if (tiles < want) splits = clef__smaller(clef__ceil_div(want, tiles), t->k / SHORTEST_SPLIT);
     if (profile->wide_items && g->overlapping && g->a_m[2] == 1)
-        splits = larger(splits, smaller(want, t->k * (g->n + g->m[2]) / (2 * t->m * g->n)));
-    return larger(splits, gathers(l, g, splits) ? 1 : ceil_div(t->k, LONGEST_K));
+        splits = clef__larger(splits, clef__smaller(want, t->k * (g->n + g->m[2]) / (2 * t->m * g->n)));
+    return clef__larger(splits, gathers(l, g, splits) ? 1 : clef__ceil_div(t->k, LONGEST_K));
 }
 
 /* Cuts k into splits, for work-items of their own, and these into blocks that a work-item goes through one after the other.
    Either is a whole number of runs of k[2]; a k of one run is cut into equal ones first. */
 static void choose_splits(const clef__lowering *l, clef__gemm *g, tiling *t) {
-    int64_t splits = larger(count_splits(l, g, t), 1), each = ceil_div(t->k, splits);
-    int64_t blocks = gathers(l, g, splits) && each >= 2 * BLOCK_K ? ceil_div(each, BLOCK_K) : 1;
+    int64_t splits = clef__larger(count_splits(l, g, t), 1), each = clef__ceil_div(t->k, splits);
+    int64_t blocks = gathers(l, g, splits) && each >= 2 * BLOCK_K ? clef__ceil_div(each, BLOCK_K) : 1;
     int64_t pieces = splits * blocks, runs = g->k[0] * g->k[1];
     if (pieces > 1 && runs == 1) {
-        g->k[2] = ceil_div(ceil_div(t->k, pieces), 4) * 4;
+        g->k[2] = clef__ceil_div(clef__ceil_div(t->k, pieces), 4) * 4;
         g->a_k[1] = g->k[2] * g->a_k[2];
-        g->k[1] = runs = ceil_div(t->k, g->k[2]);
+        g->k[1] = runs = clef__ceil_div(t->k, g->k[2]);
     }
-    t->segments = ceil_div(runs, splits);
-    t->splits = ceil_div(runs, t->segments);
-    t->block = larger(t->segments * splits / pieces, 1);
+    t->segments = clef__ceil_div(runs, splits);
+    t->splits = clef__ceil_div(runs, t->segments);
+    t->block = clef__larger(t->segments * splits / pieces, 1);
 }
 
 static void choose_grid(const clef__lowering *l, tiling *t) {
@@ -130,11 +127,11 @@ static void choose_grid(const clef__lowering *l, tiling *t) {
     const clef__profile *profile = clef__lower_profile(l);
     if (!profile->wide_items) return;
     int64_t tiles = t->row_tiles * t->panels * t->batch * t->splits;
-    int64_t flops = 2 * t->rows * t->vectors * t->width * larger(t->k / t->splits, 1);
-    int64_t share = smaller(larger(ITEM_FLOPS / flops, 1), larger(tiles / (units(l) * profile->items_per_unit), 1));
-    if (t->block < t->segments) share = larger(tiles / (units(l) * profile->items_per_unit), 1);
-    t->tiles_per_item = smaller(share, t->row_tiles);
-    t->panels_per_item = smaller(larger(share / t->row_tiles, 1), t->panels);
+    int64_t flops = 2 * t->rows * t->vectors * t->width * clef__larger(t->k / t->splits, 1);
+    int64_t share = clef__smaller(clef__larger(ITEM_FLOPS / flops, 1), clef__larger(tiles / (units(l) * profile->items_per_unit), 1));
+    if (t->block < t->segments) share = clef__larger(tiles / (units(l) * profile->items_per_unit), 1);
+    t->tiles_per_item = clef__smaller(share, t->row_tiles);
+    t->panels_per_item = clef__smaller(clef__larger(share / t->row_tiles, 1), t->panels);
 }
 
 /* Emits pack: sizes k (with strides s), n (stride sn), batch z; a batch stride of 0 packs once.  Leaves the strides of the
@@ -147,10 +144,10 @@ typedef struct packing {
 } packing;
 
 static clef__operand pack(clef__lowering *l, const packing *p, int64_t z_stride[2]) {
-    int64_t k = p->k[0] * p->k[1] * p->k[2], panels = ceil_div(p->n, p->width), size = panels * k * p->width;
+    int64_t k = p->k[0] * p->k[1] * p->k[2], panels = clef__ceil_div(p->n, p->width), size = panels * k * p->width;
     int64_t z0 = z_stride[0] ? p->z[0] : 1, z1 = z_stride[1] ? p->z[1] : 1;
     clef__operand to = clef__lower_scratch(l, p->type, CLEF_SHAPE(z0 * z1 * panels, k, p->width));
-    int64_t rows = larger(ceil_div(16384, p->width), 1);
+    int64_t rows = clef__larger(clef__ceil_div(16384, p->width), 1);
     clef__launch_begin(l, "pack.cl", "pack");
     clef__launch_define(l, "IN", "%s", clef__token(p->from.dtype));
     clef__launch_define(l, "OUT", "%s", clef__token(p->type));
@@ -167,7 +164,7 @@ static clef__operand pack(clef__lowering *l, const packing *p, int64_t z_stride[
     clef__launch_long(l, z_stride[1]);
     clef__launch_int(l, p->width);
     clef__launch_int(l, (int32_t)rows);
-    clef__launch_end(l, (size_t[]){(size_t)ceil_div(k, rows), (size_t)panels, (size_t)(z0 * z1)}, (size_t[]){1, 1, 1});
+    clef__launch_end(l, (size_t[]){(size_t)clef__ceil_div(k, rows), (size_t)panels, (size_t)(z0 * z1)}, (size_t[]){1, 1, 1});
     z_stride[0] = z_stride[0] ? z1 * size : 0;
     z_stride[1] = z_stride[1] ? size : 0;
     return to;
@@ -247,7 +244,7 @@ static void multiply(clef__lowering *l, const clef__gemm *g, const tiling *t, cl
     clef__launch_long(l, split_stride);
     clef__launch_int(l, (int32_t)t->tiles_per_item);
     clef__launch_int(l, (int32_t)t->panels_per_item);
-    size_t x = (size_t)ceil_div(t->panels, t->panels_per_item), y = (size_t)ceil_div(t->row_tiles, t->tiles_per_item);
+    size_t x = (size_t)clef__ceil_div(t->panels, t->panels_per_item), y = (size_t)clef__ceil_div(t->row_tiles, t->tiles_per_item);
     size_t group = profile->local > 1 ? (size_t)profile->local : 1, lx = 1;
     while (lx * 2 <= x && lx * lx * 4 <= group) lx *= 2;
     size_t ly = group / lx;
@@ -257,7 +254,7 @@ static void multiply(clef__lowering *l, const clef__gemm *g, const tiling *t, cl
 
 /* C := the sum of the splits, with what belongs into the last store. */
 static void finish(clef__lowering *l, const clef__gemm *g, const tiling *t, clef__operand part) {
-    int64_t rows = larger(smaller(t->m, 32768 / larger(g->n * t->splits, 1)), 1);
+    int64_t rows = clef__larger(clef__smaller(t->m, 32768 / clef__larger(g->n * t->splits, 1)), 1);
     clef__launch_begin(l, "pack.cl", "finish");
     clef__launch_define(l, "W", "%d", t->width);
     define_types(l, part.dtype, g->c.dtype);
@@ -273,7 +270,7 @@ static void finish(clef__lowering *l, const clef__gemm *g, const tiling *t, clef
     clef__launch_int(l, (int32_t)g->z[1]);
     for (int i = 0; i < 2; i++) clef__launch_long(l, g->c_z[i]);
     clef__launch_int(l, (int32_t)rows);
-    clef__launch_end(l, (size_t[]){(size_t)ceil_div(t->m, rows), (size_t)t->batch, 1}, (size_t[]){1, 1, 1});
+    clef__launch_end(l, (size_t[]){(size_t)clef__ceil_div(t->m, rows), (size_t)t->batch, 1}, (size_t[]){1, 1, 1});
 }
 
 /* The splits write rows of their own: [z][split][m][n], dense. */

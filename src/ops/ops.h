@@ -6,6 +6,11 @@
 #include "graph/graph.h"
 #include "plan/lower.h"
 
+/* ---- arithmetic ---- */
+static inline int64_t clef__smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t clef__larger(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t clef__ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
 /* ---- dtypes (cast.c) ---- */
 bool clef__is_float(clef_dtype dtype);
 /* The dtype that holds both: bool < u8 < i32 < i64 < f16, bf16 < f32 < f64; f16 with bf16 gives f32. */

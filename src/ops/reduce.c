@@ -80,27 +80,32 @@ static clef_dtype joined_dtype(const reduce_op *op, clef_dtype dtype) {
     return op->widens || dtype == CLEF_I64 ? CLEF_I64 : CLEF_I32;
 }
 
+clef__cut clef__reduce_cut(const clef__lowering *l, clef__axes axes, int64_t splits) {
+    bool rows = axes.inner == 1;
+    int lanes = clef__lower_lanes(l, rows ? axes.n : axes.inner);
+    int64_t chunk = clef__ceil_div(axes.n, splits), vectors = rows ? 1 : clef__ceil_div(axes.inner, lanes);
+    return (clef__cut){.lanes = lanes, .chunk = chunk, .units = axes.outer * splits * vectors, .work = chunk * (rows ? 1 : lanes)};
+}
+
 /* One launch: x [outer, n, inner] → y [outer, splits, inner]. */
 static void launch_reduce(clef__lowering *l, const char *token, clef__operand x, clef__operand y, clef_dtype joined,
                           clef__axes axes, int64_t splits, int64_t divide) {
     bool rows = axes.inner == 1;
-    int lanes = clef__lower_lanes(l, rows ? axes.n : axes.inner);
-    int64_t chunk = (axes.n + splits - 1) / splits;
-    int64_t units = axes.outer * splits * (rows ? 1 : (axes.inner + lanes - 1) / lanes), work = chunk * (rows ? 1 : lanes);
+    clef__cut cut = clef__reduce_cut(l, axes, splits);
     clef__launch_begin(l, "reduce.cl", rows ? "reduce_rows" : "reduce_columns");
     clef__launch_define(l, "DT", "%s", clef__token(x.dtype));
     clef__launch_define(l, "AT", "%s", clef__token(joined));
     clef__launch_define(l, "OT", "%s", clef__token(y.dtype));
     clef__launch_define(l, "OP", "%s", token);
-    clef__launch_define(l, "W", "%d", lanes);
+    clef__launch_define(l, "W", "%d", cut.lanes);
     clef__launch_tensor(l, x, false);
     clef__launch_tensor(l, y, true);
     clef__launch_long(l, axes.n);
-    clef__launch_long(l, chunk);
+    clef__launch_long(l, cut.chunk);
     clef__launch_long(l, splits);
     clef__launch_long(l, divide);
     if (!rows) clef__launch_long(l, axes.inner);
-    clef__launch_units(l, units, work);
+    clef__launch_units(l, cut.units, cut.work);
 }
 
 /* Columns are read a vector at a time.  Where every row begins another page of memory, few rows go together, so that their

@@ -30,9 +30,7 @@ static double held(clef_dtype dtype, double value) {
 }
 
 static clef_tensor *constant(clef_context *ctx, const char *op, clef_shape shape, clef_dtype dtype, double value) {
-    union { double f; uint64_t u; } bits = {.f = held(dtype, value)};
-    if (!clef__check_type(ctx, op, shape, dtype, 0)) return NULL;
-    return clef__source(ctx, &clef__op_constant, shape, dtype, NULL, 0, bits.u, 0);
+    return clef__check_type(ctx, op, shape, dtype, 0) ? clef__constant(ctx, shape, dtype, 0, held(dtype, value)) : NULL;
 }
 
 clef_tensor *clef_full(clef_context *ctx, clef_shape shape, clef_dtype dtype, double value) {

@@ -43,23 +43,21 @@ static clef__operand spread_mean(clef__lowering *l, clef_shape shape, const int 
 static void launch_sums(clef__lowering *l, clef__operand x, clef__operand g, clef__operand m, clef__operand y, clef__axes axes,
                         int64_t splits) {
     bool rows = axes.inner == 1;
-    int lanes = clef__lower_lanes(l, rows ? axes.n : axes.inner);
-    int64_t chunk = (axes.n + splits - 1) / splits;
-    int64_t units = axes.outer * splits * (rows ? 1 : (axes.inner + lanes - 1) / lanes), work = chunk * (rows ? 1 : lanes);
+    clef__cut cut = clef__reduce_cut(l, axes, splits);
     clef__launch_begin(l, "sums.cl", rows ? "sum_rows" : "sum_columns");
     clef__launch_define(l, "DT", "%s", clef__token(x.dtype));
     clef__launch_define(l, "OWN", "%d", clef__lower_node(l)->op == &op_own_sums);
-    clef__launch_define(l, "W", "%d", lanes);
+    clef__launch_define(l, "W", "%d", cut.lanes);
     clef__launch_tensor(l, x, false);
     clef__launch_tensor(l, g, false);
     clef__launch_tensor(l, m, false);
     clef__launch_tensor(l, y, true);
     clef__launch_long(l, axes.outer * splits * axes.inner);
     clef__launch_long(l, axes.n);
-    clef__launch_long(l, chunk);
+    clef__launch_long(l, cut.chunk);
     clef__launch_long(l, splits);
     if (!rows) clef__launch_long(l, axes.inner);
-    clef__launch_units(l, units, work);
+    clef__launch_units(l, cut.units, cut.work);
 }
 
 static void lower_sums(clef__lowering *l) {

@@ -3,7 +3,6 @@
 
 enum { LARGEST = 1 << 20 };
 
-/* x kept and computed before, or made within the step. */
 static clef_tensor *random_batch(const forecast *f, int64_t batch) {
     clef_shape item = f->item, shape = {.rank = item.rank + 1, .dim = {batch}};
     for (int d = 0; d < item.rank; d++) shape.dim[d + 1] = item.dim[d];
@@ -16,6 +15,7 @@ static void step(const forecast *f, clef_tensor *x, int64_t batch) {
     clef_step(f->optimizer);
 }
 
+/* x: computed before, or NULL for one that is made within the step, as one too large to have is. */
 static bool dry_step(const forecast *f, clef_tensor *x, int64_t batch, clef_plan_size *size) {
     clef_set_dry_run(f->ctx, true);
     step(f, x ? x : random_batch(f, batch), batch);
