@@ -104,6 +104,21 @@ static clef_tensor *run_conv(const job *j, clef_tensor *const *x) {
     return dx;
 }
 
+/* Images and filters lie as they do in a training step after its first update, channels last; the peers choose their layouts too. */
+static void put_channels_last(job *j) {
+    static const int order[3][4] = {{0, 3, 1, 2}, {3, 2, 0, 1}, {0, 3, 1, 2}}; /* of n,h,w,c  kh,kw,c,o  n,h,w,c */
+    for (int c = 0; c < j->copies; c++)
+        for (int i = 0; i < 3; i++) {
+            clef_shape shape = clef_tensor_shape(j->input[c][i]), lies = shape;
+            for (int d = 0; d < 4; d++) lies.dim[order[i][d]] = shape.dim[d];
+            clef_tensor *turned = clef_keep(clef_permute(clef_reshape(j->input[c][i], lies), order[i]));
+            clef_eval(turned);
+            clef_release(j->input[c][i]);
+            j->input[c][i] = turned;
+        }
+    clef_end_step(ctx);
+}
+
 static void conv(const char *line) {
     int64_t n = (int64_t)number(line, "n", 1), c = (int64_t)number(line, "c", 1), h = (int64_t)number(line, "h", 1),
             w = (int64_t)number(line, "w", 1), o = (int64_t)number(line, "o", 1), kh = (int64_t)number(line, "kh", 1),
@@ -113,6 +128,7 @@ static void conv(const char *line) {
     clef_shape shape[] = {CLEF_SHAPE(n, c, h, w), CLEF_SHAPE(o, c / groups, kh, kw),
                           CLEF_SHAPE(n, o, (h + 2 * pad - kh) / stride + 1, (w + 2 * pad - kw) / stride + 1)};
     make_inputs(&j, 3, shape);
+    put_channels_last(&j);
     answer(&j);
 }
 

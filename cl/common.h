@@ -18,6 +18,16 @@
 #define PLAIN_LOOP
 #endif
 
+/* Memory that will be written in a while; a hint where the compiler has one, which SPIR-V has not. */
+#if defined(CLEF_WIDE) && defined(__has_builtin) && !defined(__SPIR__) && !defined(__SPIRV__)
+#if __has_builtin(__builtin_prefetch)
+#define PREFETCH_WRITE(p) __builtin_prefetch((const void *)(size_t)(p), 1)
+#endif
+#endif
+#ifndef PREFETCH_WRITE
+#define PREFETCH_WRITE(p)
+#endif
+
 /* VEC(float, 16) is float16, VEC(float, 1) is float. */
 #define VEC_1(t) t
 #define VEC_2(t) t##2

@@ -122,6 +122,10 @@ __kernel void gemm(__global const MEMORY(IN) *restrict a_base, long a_offset, __
 #define START_ROW(i) COLUMNS(START, i)
                 ROWS(START_ROW)
 
+                __global MEMORY(OUT) *corner = c + n * cn;
+#define TOUCH(i, j) PREFETCH_WRITE(corner + c_row[i] + j * W);
+#define TOUCH_ROW(i) COLUMNS(TOUCH, i)
+                ROWS(TOUCH_ROW)
                 __global const MEMORY(IN) *bp = b_panel;
                 int s1 = begin1, s2 = begin2;
                 PLAIN_LOOP
@@ -166,7 +170,6 @@ __kernel void gemm(__global const MEMORY(IN) *restrict a_base, long a_offset, __
                 if (with_bias) {
                     ROWS(BIAS_ROW)
                 }
-                __global MEMORY(OUT) *corner = c + n * cn;
                 if (cn == 1 && skip == 0 && n + NR <= N) {
 #define ADD(i, j) c##i##_##j += LOAD(OUT, W, corner + c_row[i], j * W);
 #define ADD_ROW(i) COLUMNS(ADD, i)
@@ -181,7 +184,7 @@ __kernel void gemm(__global const MEMORY(IN) *restrict a_base, long a_offset, __
                     ROWS(PUT_ROW)
                 } else {
                     S tile[MR * NR];
-#define SPILL(i, j) STORE(IN, W, tile, i * NR + j * W, c##i##_##j);
+#define SPILL(i, j) CAT(VSTORE_, W)(c##i##_##j, tile + i * NR + j * W);
 #define SPILL_ROW(i) COLUMNS(SPILL, i)
                     ROWS(SPILL_ROW)
                     int end = min(NR, N - n);

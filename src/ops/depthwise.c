@@ -43,7 +43,6 @@ static void begin(clef__lowering *l, const char *kernel, clef_dtype dtype, int64
     clef__launch_define(l, "DT", "%s", clef__token(dtype));
     clef__launch_define(l, "W", "%d", (int)lanes);
     clef__launch_define(l, "WIDE", "%d", wide(l));
-    if (wide(l)) clef__launch_define(l, "CLEF_WIDE", "1");
     clef__launch_define(l, "P", "%d", pixels >= 16 ? 8 : 4);
 }
 

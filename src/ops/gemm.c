@@ -6,8 +6,11 @@
 enum {
     LONGEST_K = 4608,      /* longer sums that cannot go in blocks are split */
     BLOCK_K = 1024,        /* so much of A and B stays in a second-level cache while a work-item's tiles use it */
+    SHORTEST_BLOCK = 256,  /* fewer steps do not pay for gathering the sums */
+    CACHE_FLOATS = 98304,  /* of A or B that a second-level cache surely holds */
     SHORTEST_SPLIT = 128,  /* fewer products than this do not pay the second pass of a split */
     ITEM_FLOPS = 8000000,  /* a work-item's share on a CPU: long against its start, short against the whole */
+    FEW_TILES = 8,         /* so few rows of tiles do not pay for packing B */
     PAGE_FLOATS = 1024     /* rows this far apart (or a multiple) fall into the same set of a first-level cache */
 };
 
@@ -83,7 +86,7 @@ static void choose_direct(const clef__gemm *g, clef_dtype type, tiling *t) {
     merge_levels(size, stride, same);
     int64_t lanes = t->width * t->vectors;
     bool can = g->b.dtype == type && (g->b_n == 1 || g->n == 1) && g->n >= lanes && size[0] * size[1] == 1;
-    t->direct = can && (t->row_tiles <= 4 || stride[2] <= 2 * lanes);
+    t->direct = can && (t->row_tiles <= FEW_TILES || stride[2] <= 2 * lanes || t->k * stride[2] * t->batch <= CACHE_FLOATS / 4);
     t->ldb = t->direct ? stride[2] : lanes;
     t->panel_stride = t->k * lanes;
 }
@@ -110,7 +113,8 @@ static int64_t count_splits(const clef__lowering *l, const clef__gemm *g, const 
    Either is a whole number of runs of k[2]; a k of one run is cut into equal ones first. */
 static void choose_splits(const clef__lowering *l, clef__gemm *g, tiling *t) {
     int64_t splits = clef__larger(count_splits(l, g, t), 1), each = clef__ceil_div(t->k, splits);
-    int64_t blocks = gathers(l, g, splits) && each >= 2 * BLOCK_K ? clef__ceil_div(each, BLOCK_K) : 1;
+    int64_t longest = t->direct ? clef__larger(clef__smaller(BLOCK_K, CACHE_FLOATS / (t->m + g->n)), SHORTEST_BLOCK) : BLOCK_K;
+    int64_t blocks = gathers(l, g, splits) && each >= 2 * longest ? clef__ceil_div(each, longest) : 1;
     int64_t pieces = splits * blocks, runs = g->k[0] * g->k[1];
     if (pieces > 1 && runs == 1) {
         g->k[2] = clef__ceil_div(clef__ceil_div(t->k, pieces), 4) * 4;
@@ -130,8 +134,12 @@ static void choose_grid(const clef__lowering *l, tiling *t) {
     int64_t flops = 2 * t->rows * t->vectors * t->width * clef__larger(t->k / t->splits, 1);
     int64_t share = clef__smaller(clef__larger(ITEM_FLOPS / flops, 1), clef__larger(tiles / (units(l) * profile->items_per_unit), 1));
     if (t->block < t->segments) share = clef__larger(tiles / (units(l) * profile->items_per_unit), 1);
-    t->tiles_per_item = clef__smaller(share, t->row_tiles);
-    t->panels_per_item = clef__smaller(clef__larger(share / t->row_tiles, 1), t->panels);
+    bool small_b = t->k * t->panels * t->vectors * t->width <= CACHE_FLOATS; /* then whole rows of C, so that A is read once */
+    t->panels_per_item = small_b ? clef__smaller(share, t->panels) : clef__smaller(clef__larger(share / t->row_tiles, 1), t->panels);
+    t->tiles_per_item = clef__smaller(clef__larger(share / t->panels_per_item, 1), t->row_tiles);
+    /* Equal shares: drivers hand out work-items in runs, and a short last one would leave a unit idle. */
+    t->tiles_per_item = clef__ceil_div(t->row_tiles, clef__ceil_div(t->row_tiles, t->tiles_per_item));
+    t->panels_per_item = clef__ceil_div(t->panels, clef__ceil_div(t->panels, t->panels_per_item));
 }
 
 /* Emits pack: sizes k (with strides s), n (stride sn), batch z; a batch stride of 0 packs once.  Leaves the strides of the
@@ -148,7 +156,10 @@ static clef__operand pack(clef__lowering *l, const packing *p, int64_t z_stride[
     int64_t z0 = z_stride[0] ? p->z[0] : 1, z1 = z_stride[1] ? p->z[1] : 1;
     clef__operand to = clef__lower_scratch(l, p->type, CLEF_SHAPE(z0 * z1 * panels, k, p->width));
     int64_t rows = clef__larger(clef__ceil_div(16384, p->width), 1);
+    int lanes = p->width % 16 == 0 ? 16 : p->width % 8 == 0 ? 8 : 4;
     clef__launch_begin(l, "pack.cl", "pack");
+    clef__launch_define(l, "WIDTH", "%d", p->width);
+    clef__launch_define(l, "W", "%d", p->width % lanes == 0 ? lanes : 1);
     clef__launch_define(l, "IN", "%s", clef__token(p->from.dtype));
     clef__launch_define(l, "OUT", "%s", clef__token(p->type));
     clef__launch_tensor(l, p->from, false);
@@ -162,7 +173,6 @@ static clef__operand pack(clef__lowering *l, const packing *p, int64_t z_stride[
     clef__launch_int(l, (int32_t)z1);
     clef__launch_long(l, z_stride[0]);
     clef__launch_long(l, z_stride[1]);
-    clef__launch_int(l, p->width);
     clef__launch_int(l, (int32_t)rows);
     clef__launch_end(l, (size_t[]){(size_t)clef__ceil_div(k, rows), (size_t)panels, (size_t)(z0 * z1)}, (size_t[]){1, 1, 1});
     z_stride[0] = z_stride[0] ? z1 * size : 0;

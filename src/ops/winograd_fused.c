@@ -62,7 +62,6 @@ static void begin(clef__lowering *l, const char *kernel, int rows, clef_dtype in
     clef__launch_define(l, "NV", "%d", profile->tile_vectors);
     clef__launch_define(l, "W", "%d", profile->vector);
     clef__launch_define(l, "KB", "%d", RUN);
-    clef__launch_define(l, "CLEF_WIDE", "1");
     clef__launch_define(l, "IN", "%s", clef__token(in));
     clef__launch_define(l, "OUT", "%s", clef__token(out));
 }

@@ -301,14 +301,13 @@ static void write_body(writer *w, bool whole) {
     }
 }
 
-static char *write_source(const clef__pointwise *p, const space *s, int width, bool wide) {
+static char *write_source(const clef__pointwise *p, const space *s, int width) {
     writer w = {.p = p, .s = s, .width = width};
     if (width > 1) {
         w.suffix[0] = width == 16 ? '1' : (char)('0' + width);
         if (width == 16) w.suffix[1] = '6';
     }
     for (int i = 0; i < p->n_operands; i++) w.tensor_of[i] = p->operand[i].constant ? -1 : w.first_store++;
-    if (wide) clef__text_append(&w.text, "#define CLEF_WIDE 1\n");
     clef__text_append(&w.text, clef__embedded("common.h"));
     clef__text_add(&w.text, "\n#define W %d\n", width);
     write_gathers(&w);
@@ -386,7 +385,7 @@ void clef__lower_pointwise(clef__lowering *l, const clef__pointwise *p, const ch
     clef__launch_begin(l, NULL, "pointwise");
     if (l->failed) return;
     l->open->label = label;
-    l->open->source = write_source(p, &s, width, profile->wide_items);
+    l->open->source = write_source(p, &s, width);
     if (!l->open->source) {
         clef__lower_fail(l);
         return;

@@ -231,7 +231,7 @@ static clef__launch *new_launch(clef__lowering *l) {
 void clef__launch_begin(clef__lowering *l, const char *file, const char *kernel) {
     l->open = new_launch(l);
     clef__free(l->defines);
-    l->defines = clef__strdup("");
+    l->defines = clef__strdup(clef__lower_profile(l)->wide_items ? "-DCLEF_WIDE=1" : ""); /* see cl/common.h */
     if (!l->open || !l->defines) {
         clef__lower_fail(l);
         return;
