@@ -18,8 +18,8 @@
 #define PLAIN_LOOP
 #endif
 
-/* Memory that will be written in a while; a hint where the compiler has one, which SPIR-V has not. */
-#if defined(CLEF_WIDE) && defined(__has_builtin) && !defined(__SPIR__) && !defined(__SPIRV__)
+/* Memory that will be written in a while; a hint where the compiler makes code for a CPU (an intermediate language has none). */
+#if defined(__has_builtin) && (defined(__x86_64__) || defined(__i386__) || defined(__aarch64__) || defined(__riscv))
 #if __has_builtin(__builtin_prefetch)
 #define PREFETCH_WRITE(p) __builtin_prefetch((const void *)(size_t)(p), 1)
 #endif

@@ -1,6 +1,6 @@
 /* pool.cl — maxima and averages of windows of channels-last images, and their gradients.
 
-   A work-item walks over `run` pixels of the result, W channels at a time and the rest singly.  Gradients gather: a pixel
+   A work-item walks over `run` pixels of the result, W channels at a time.  Gradients gather: a pixel
    asks the windows that hold it, so nothing is added to in two places and the order of sums is fixed.  The maximum of a
    window is its first NaN, else its first largest element; forward and backward agree on it without storing it.
 
@@ -82,13 +82,16 @@ static int divisor(axis v, axis h, int oy, int ox, int exclude) {
     for (int p = begin, n = p / (width) / (height), row = p / (width) % (height), column = p % (width); \
          p < min(begin + run, pixels); p++, column++, row += column == (width), n += row == (height),  \
              row = row == (height) ? 0 : row, column = column == (width) ? 0 : column)
-/* body(lanes) on channels from i on: full vectors, then the rest singly. */
+/* body(lanes) on channels from i on: vectors, of which the last moves back to end with the channels; fewer channels singly. */
 #define CHANNELS(body)                                                                                 \
     int i = 0;                                                                                         \
     PLAIN_LOOP                                                                                         \
-    for (; i + W <= c; i += W) body(W)                                                                 \
+    for (int j = 0; c >= W && j < c; j += W) {                                                         \
+        i = min(j, c - W);                                                                             \
+        body(W)                                                                                        \
+    }                                                                                                  \
     PLAIN_LOOP                                                                                         \
-    for (; i < c; i++) body(1)
+    for (; c < W && i < c; i++) body(1)
 
 /* Within one image: 32 bits are enough (see infer in src/ops/pool.c). */
 #define AT(y, x) (((y) * in_w + (x)) * c + i)

@@ -253,6 +253,7 @@ static const clef__strategy forward_strategies[] = {
 static const clef__strategy data_strategies[] = {
     {.name = "depthwise", .applies = clef__depthwise_applies, .lower = clef__depthwise_data},
     {.name = "winograd fused", .applies = clef__winograd_fused_applies, .lower = clef__winograd_fused_data},
+    {.name = "gemm and fold", .applies = clef__fold_applies, .lower = clef__fold_data},
     {.name = "gemm by phase", .lower = lower_backward_data},
     {0}};
 static const clef__strategy weight_strategies[] = {

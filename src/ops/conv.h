@@ -25,4 +25,8 @@ bool clef__winograd_fused_weight_applies(const clef__lowering *l);
 void clef__winograd_fused_forward(clef__lowering *l);
 void clef__winograd_fused_data(clef__lowering *l);
 void clef__winograd_fused_weight(clef__lowering *l);
+
+/* ---- fold.c: a strategy for the gradient by an image of few channels ---- */
+bool clef__fold_applies(const clef__lowering *l);
+void clef__fold_data(clef__lowering *l);
 #endif

@@ -199,6 +199,18 @@ Test(conv2d, three_by_three) {
     check_as((geometry){6, 32, 8, 8, 64, 3, 3, OPTIONS(.padding = {1, 1})}, CLEF_BF16, 1);
 }
 
+/* Images of few channels, whose gradient gathers from products (cl/fold.cl): borders, strides and dilations with and without a
+   tap for every pixel. */
+Test(conv2d, few_channels) {
+    check((geometry){1, 2, 7, 6, 5, 3, 3, OPTIONS(.padding = {1, 1})});
+    if (small_tests()) return;
+    check((geometry){3, 6, 12, 12, 16, 5, 5, OPTIONS(.groups = 1)});
+    for (int s = 1; s <= 3; s++)
+        for (int d = 1; d <= 3; d++)
+            check((geometry){2, s + 2 * d, 15, 14, 7, 4, 3, OPTIONS(.stride = {s, 4 - s}, .padding = {d, 2}, .dilation = {4 - d, d})});
+    check((geometry){2, 3, 9, 9, 4, 3, 3, OPTIONS(.stride = {4, 4}, .dilation = {2, 2})});
+}
+
 static int wrapped(long size, int most) { return size > most ? most / 2 + 1 + (int)(size % (most / 2)) : (int)size; }
 
 /* DeepBench's kinds: w, h, c, n, k, kernel w and h, padding w and h, stride w and h. */
