@@ -74,19 +74,27 @@ static bool option(const verb *v, int argc, char **argv, int *i) {
     return false;
 }
 
-bool args_parse(const verb *v, int argc, char **argv, const char **operand) {
-    *operand = NULL;
+/* One word that is no option, the n-th of them. */
+static bool operand_fits(const verb *v, int n, const char *word) {
+    size_t length = v->operands ? strlen(v->operands) : 0;
+    if (length > 3 && !strcmp(v->operands + length - 3, "...")) return *word || wrong(v, "empty word", "\"\"");
+    if (n > 0 || !v->operands) return wrong(v, "surplus word", word);
+    if (is_choice(v->operands, word)) return true;
+    fprintf(stderr, "clef %s: wants %s, not \"%s\"\n", v->name, v->operands, word);
+    return false;
+}
+
+bool args_parse(const verb *v, int argc, char **argv, const char **operands) {
+    int n = 0;
     for (int i = 0; i < argc; i++) {
         if (!strcmp(argv[i], "-h")) ((common_options *)v->options)->help = true;
         else if (argv[i][0] == '-' && argv[i][1] == '-') {
             if (!option(v, argc, argv, &i)) return false;
         } else if (argv[i][0] == '-') return wrong(v, "unknown option", argv[i]);
-        else if (*operand || !v->operands) return wrong(v, "surplus word", argv[i]);
-        else if (!is_choice(v->operands, argv[i])) {
-            fprintf(stderr, "clef %s: wants %s, not \"%s\"\n", v->name, v->operands, argv[i]);
-            return false;
-        } else *operand = argv[i];
+        else if (!operand_fits(v, n, argv[i])) return false;
+        else operands[n++] = argv[i];
     }
+    operands[n] = NULL;
     return true;
 }
 

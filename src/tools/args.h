@@ -40,13 +40,15 @@ typedef struct common_options {
     {NULL, ARG_FLAG, NULL, 0, NULL}
 
 typedef struct verb {
-    const char *name, *operands, *summary; /* operands: "show|verify|clear" (at most one), or NULL: none */
+    /* operands: "show|verify|clear" (at most one of these), "SUITE..." (any number, which the verb checks) or NULL: none */
+    const char *name, *operands, *summary;
     const arg *args;
-    void *options;                         /* begins with common_options and holds the defaults */
-    int (*run)(const char *operand);
+    void *options; /* begins with common_options and holds the defaults */
+    int (*run)(const char *const *operands);
 } verb;
 
-/* Fills verb->options from the words after the verb; false after one line on stderr.  *operand: the operand or NULL. */
-bool args_parse(const verb *v, int argc, char **argv, const char **operand);
+/* Fills verb->options from the words after the verb; false after one line on stderr.  The operands go to `operands`, of argc + 1
+   places, and are followed by NULL. */
+bool args_parse(const verb *v, int argc, char **argv, const char **operands);
 void args_help(const verb *v, FILE *out);
 #endif

@@ -58,11 +58,14 @@ static void version(void) {
 }
 
 static int run_verb(const verb *v, int argc, char **argv) {
-    const char *operand;
-    if (!args_parse(v, argc, argv, &operand)) return EXIT_USAGE;
-    if (!((const common_options *)v->options)->help) return v->run(operand);
-    args_help(v, stdout);
-    return EXIT_OK;
+    const char **operands = malloc(((size_t)argc + 1) * sizeof *operands);
+    int code = EXIT_OK;
+    if (!operands) return EXIT_FAILED;
+    if (!args_parse(v, argc, argv, operands)) code = EXIT_USAGE;
+    else if (((const common_options *)v->options)->help) args_help(v, stdout);
+    else code = v->run(operands);
+    free(operands);
+    return code;
 }
 
 static int dispatch(int argc, char **argv) {

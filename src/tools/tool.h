@@ -16,6 +16,17 @@ int tool_usage(const char *verb_name, const char *fmt, ...) __attribute__((forma
 /* Name of the first device. */
 const char *tool_device_name(const clef_context *ctx);
 
+/* ---- outputs.c: each is false after one line on stderr ---- */
+/* Can a file be made that takes the place of what is there? */
+bool tool_new_file_fits(const char *verb_name, const char *option, const char *path);
+/* Can what is there be written, or a file be made? */
+bool tool_file_fits(const char *verb_name, const char *option, const char *path);
+/* Can files be made in the directory, of which as much is made as is missing?  What counts is the last part that is there. */
+bool tool_directory_fits(const char *verb_name, const char *option, const char *path);
+/* Writes what `print` prints. */
+bool tool_write_file(const char *verb_name, const char *option, const char *path,
+                     void (*print)(FILE *out, const void *data), const void *data);
+
 /* ---- source.c ---- */
 #define DATA_META "digits | mnist[:DIR] | cifar10[:DIR]"
 #define MODEL_META "mlp|lenet|cnn|resnet18"

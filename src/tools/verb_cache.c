@@ -43,8 +43,9 @@ static void show(const clef_cache_info *info, bool verified) {
         printf("%llu failed builds, %llu damaged\n", (unsigned long long)info->negative, (unsigned long long)info->damaged);
 }
 
-static int run(const char *operand) {
+static int run(const char *const *operands) {
     clef_cache_info info;
+    const char *operand = operands[0];
     if (operand && !strcmp(operand, "clear")) return clear();
     bool verify = operand && !strcmp(operand, "verify");
     if (clef_cache_inspect(o.dir, verify, &info)) return failed();

@@ -34,8 +34,8 @@ static void as_text(const clef_device_info *d, bool chosen) {
            (unsigned long long)d->local_bytes / 1024, d->max_work_group, d->f64 ? ", f64" : "", d->f16 ? ", f16" : "");
 }
 
-static int run(const char *operand) {
-    (void)operand;
+static int run(const char *const *operands) {
+    (void)operands;
     int code = EXIT_OK;
     clef_context *ctx = tool_open("devices", &o, &code);
     if (!ctx) return code;

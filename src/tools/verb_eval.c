@@ -76,8 +76,8 @@ static int score(clef_context *ctx, const source *s) {
     return EXIT_OK;
 }
 
-static int run(const char *operand) {
-    (void)operand;
+static int run(const char *const *operands) {
+    (void)operands;
     source s;
     int code = EXIT_OK;
     if (!o.weights) return tool_usage("eval", "--weights FILE is missing; see clef eval --help");

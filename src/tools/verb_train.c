@@ -1,12 +1,9 @@
 /* verb_train.c — clef train: a known model on known data, from one command. */
 #include "tool.h"
-#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum { MOST_MILESTONES = 16, MILESTONES_TEXT = 100 };
 
@@ -322,54 +319,15 @@ static int dry_run(run *r) {
     return EXIT_OK;
 }
 
-/* ---- can the results be written?  Found out before the work is done that would be lost. ---- */
-static bool unwritable(const char *option, const char *path, int error) {
-    fprintf(stderr, "clef train: --%s: cannot write %s: %s\n", option, path, strerror(error));
-    return false;
-}
-
-/* 0 if files can be made in the directory of `path`, else errno's number. */
-static int place_error(const char *path) {
-    struct stat st;
-    const char *slash = strrchr(path, '/');
-    char *dir = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
-    int error = !dir ? ENOMEM : access(dir, W_OK | X_OK) ? errno : !stat(dir, &st) && !S_ISDIR(st.st_mode) ? ENOTDIR : 0;
-    free(dir);
-    return error;
-}
-
-/* A file that is made anew and takes the place of the old one. */
-static bool file_is_writable(const char *option, const char *path) {
-    struct stat st;
-    int error = !stat(path, &st) && S_ISDIR(st.st_mode) ? EISDIR : place_error(path);
-    return !error || unwritable(option, path, error);
-}
-
-/* A directory, of which as much is made as is missing: what counts is the last part that is there. */
-static bool directory_is_writable(const char *option, const char *path) {
-    struct stat st;
-    char *inside = malloc(strlen(path) + 3);
-    if (!inside) return unwritable(option, path, ENOMEM);
-    strcat(strcpy(inside, path), "/x");
-    for (char *slash; (slash = strrchr(inside, '/')) && slash != inside;) {
-        *slash = 0;
-        if (!stat(inside, &st) || errno != ENOENT) {
-            *slash = '/';
-            break;
-        }
-    }
-    int error = place_error(inside);
-    free(inside);
-    return !error || unwritable(option, path, error);
-}
-
+/* Found out before the work is done that would be lost. */
 static bool outputs_fit(void) {
-    return (!o.out || file_is_writable("out", o.out)) && (!o.checkpoint || directory_is_writable("checkpoint", o.checkpoint)) &&
-           (!o.csv || (!access(o.csv, W_OK) || file_is_writable("csv", o.csv)));
+    return (!o.out || tool_new_file_fits("train", "out", o.out)) &&
+           (!o.checkpoint || tool_directory_fits("train", "checkpoint", o.checkpoint)) &&
+           (!o.csv || tool_file_fits("train", "csv", o.csv));
 }
 
-static int train(const char *operand) {
-    (void)operand;
+static int train(const char *const *operands) {
+    (void)operands;
     run r = {0};
     int code = EXIT_OK;
     if (!source_parse("train", o.data ? o.data : "digits", &r.data)) return EXIT_USAGE;

@@ -1,0 +1,120 @@
+/* bench_measure.c — how long one call of a case takes.
+
+   Operands are random, and as many copies of them are used in turn as fill 128 MiB, so that none is still in a cache.  Compiling and a
+   call to warm up come first.  Then calls are queued that take some 10 ms together and waited for once; the figure is the median of such
+   rounds, the spread half the distance of their quartiles. */
+#include "bench.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+typedef struct job {
+    clef_context *ctx;
+    const bench_case *c;
+    clef_tensor *input[BENCH_COPIES][BENCH_INPUTS], *labels;
+    int copies;
+    clef_module *net;
+    clef_optimizer *optimizer;
+} job;
+
+static int copies_of(const bench_case *c) {
+    double bytes = 0;
+    for (int i = 0; i < c->n_inputs; i++) bytes += 4 * (double)clef_shape_numel(c->input[i]);
+    double copies = ceil((128 << 20) / bytes);
+    return c->model ? 4 : copies < 1 ? 1 : copies > BENCH_COPIES ? BENCH_COPIES : (int)copies;
+}
+
+static bool make_net(job *j) {
+    int64_t batch = j->c->input[0].dim[0], label[256];
+    clef_shape input = j->c->input[0], item = {.rank = input.rank - 1};
+    memcpy(item.dim, input.dim + 1, (size_t)item.rank * sizeof *item.dim);
+    for (int64_t i = 0; i < batch; i++) label[i] = i % 10;
+    clef_tensor *y = clef_from_host(j->ctx, CLEF_SHAPE(batch), CLEF_I64, label);
+    j->labels = y ? clef_keep(y) : NULL;
+    j->net = j->labels ? j->c->model(j->ctx, item, 10) : NULL;
+    j->optimizer = j->net ? clef_sgd(j->net, &(clef_sgd_options){.lr = 1e-3, .momentum = 0.9}) : NULL;
+    return j->optimizer;
+}
+
+static bool open_job(job *j) {
+    j->copies = copies_of(j->c);
+    for (int c = 0; c < j->copies; c++)
+        for (int i = 0; i < j->c->n_inputs; i++) {
+            clef_tensor *t = clef_randn(j->ctx, j->c->input[i]);
+            if (!t) return false;
+            j->input[c][i] = clef_keep(t);
+        }
+    return (!j->c->model || make_net(j)) && clef_end_step(j->ctx) == CLEF_OK;
+}
+
+static void close_job(job *j) {
+    for (int c = 0; c < j->copies; c++)
+        for (int i = 0; i < j->c->n_inputs; i++) clef_release(j->input[c][i]);
+    clef_release(j->labels);
+}
+
+static bool call(job *j, int i) {
+    clef_tensor *const *x = j->input[i % j->copies];
+    if (!j->c->model) return j->c->once(j->c, x) && clef_end_step(j->ctx) == CLEF_OK;
+    clef_tensor *loss = clef_cross_entropy(clef_forward(j->net, x[0]), j->labels, NULL);
+    return loss && !clef_backward(loss) && !clef_step(j->optimizer);
+}
+
+/* Seconds of one of so many calls; negative if one failed. */
+static double round_of(job *j, int calls) {
+    double begin = now();
+    for (int i = 0; i < calls; i++)
+        if (!call(j, i)) return -1;
+    return clef_synchronize(j->ctx) ? -1 : (now() - begin) / calls;
+}
+
+static int by_size(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static bool sample(job *j, double budget, bench_point *p) {
+    enum { MOST = 1000, LEAST = 3, MOST_CALLS = 200 };
+    static double samples[MOST];
+    double length = budget / 10 < 0.01 ? budget / 10 : 0.01, first = round_of(j, 1) < 0 ? -1 : round_of(j, 1);
+    if (first < 0) return false;
+    int n = 0, calls = first * MOST_CALLS < length ? MOST_CALLS : (int)(length / first) + 1;
+    for (double end = now() + budget; n < MOST && (n < LEAST || now() < end); n++)
+        if ((samples[n] = round_of(j, calls)) < 0) return false;
+    qsort(samples, (size_t)n, sizeof *samples, by_size);
+    p->seconds = samples[n / 2];
+    p->spread = (samples[3 * n / 4] - samples[n / 4]) / 2 / p->seconds;
+    return true;
+}
+
+/* All ops of the step for FLOPs; for bytes what it starts from, read and, but for the batch, written again. */
+static bool count_step(job *j, bench_point *p) {
+    clef_plan_size size;
+    clef_set_dry_run(j->ctx, true);
+    bool ok = call(j, 0) && clef_plan_memory(j->ctx, &size) == CLEF_OK;
+    clef_set_dry_run(j->ctx, false);
+    if (!ok) return false;
+    p->flops = size.flops;
+    p->bytes = 2 * (double)size.input_bytes - 4 * (double)clef_shape_numel(j->c->input[0]) - 8 * (double)j->c->input[0].dim[0];
+    return true;
+}
+
+bool bench_measure(clef_context *ctx, const bench_case *c, double budget, bench_point *p) {
+    job j = {.ctx = ctx, .c = c};
+    *p = (bench_point){.flops = c->flops, .bytes = c->bytes};
+    snprintf(p->suite, sizeof p->suite, "%s", c->suite);
+    snprintf(p->name, sizeof p->name, "%s", c->name);
+    snprintf(p->shape, sizeof p->shape, "%s", c->shape);
+    snprintf(p->unit, sizeof p->unit, "%s", c->unit);
+    bool ok = open_job(&j) && sample(&j, budget, p) && (!c->model || count_step(&j, p));
+    p->rate = (c->model ? c->images : 1e-9 * (strcmp(c->unit, "GB/s") ? c->flops : c->bytes)) / p->seconds;
+    close_job(&j);
+    return ok;
+}
