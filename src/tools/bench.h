@@ -51,6 +51,8 @@ bool bench_knows(const char *word);
 /* The cases of these suites or names (none: all), with copy and fma, which the others are judged by.  *n: how many; NULL: no memory.
    gpu: the device is one, and needs more work at once. */
 bench_case *bench_cases(const char *const *words, bool gpu, bool resnet18, int *n);
+/* A few multiply-adds, by fma() or as an expression: does the device have the former? */
+bench_case bench_fma_probe(bool fused);
 
 /* ---- bench_measure.c ---- */
 /* Measures for about so many seconds; false if it failed, with the line in the context. */

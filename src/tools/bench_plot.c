@@ -51,7 +51,7 @@ typedef struct axes {
     double x0, x1, y0, y1; /* decades */
 } axes;
 
-enum { LEFT = 46, RIGHT = 428, TOP = 24, BOTTOM = 276, HEIGHT = 314, MOST_DECADES = 24 };
+enum { LEFT = 46, RIGHT = 418, TOP = 24, BOTTOM = 276, HEIGHT = 314, MOST_DECADES = 24 };
 
 static double at_x(const axes *a, double x) { return LEFT + (RIGHT - LEFT) * (clamp(x, a->x0, a->x1) - a->x0) / (a->x1 - a->x0); }
 static double at_y(const axes *a, double y) { return BOTTOM - (BOTTOM - TOP) * (clamp(y, a->y0, a->y1) - a->y0) / (a->y1 - a->y0); }

@@ -81,18 +81,24 @@ static void describe(const clef_context *ctx, bench_series *s) {
     s->compute_units = info.compute_units;
 }
 
+static void show(const bench_series *s, int *shown) {
+    for (; *shown < s->n; ++*shown)
+        (o.common.json ? bench_json_point : bench_text_point)(stdout, s, &s->point[*shown]);
+    fflush(stdout);
+}
+
+/* The first two figures are shown together, as the roofline consists of both. */
 static int measure_all(clef_context *ctx, const bench_case *c, int n, bench_series *s) {
     progress p = progress_begin(n);
     bench_point point;
+    int shown = 0;
     clef_on_compile(ctx, on_compile, &p);
     for (; p.done < n; p.done++) {
         progress_step(&p, &c[p.done]);
         bool ok = bench_measure(ctx, &c[p.done], o.seconds, &point) && bench_add(s, &point);
         progress_wipe(&p);
         if (!ok) return tool_failed("bench", ctx);
-        if (o.common.json) bench_json_point(stdout, s, &point);
-        else bench_text_point(stdout, s, &point);
-        fflush(stdout);
+        if (p.done > 0 || n == 1) show(s, &shown);
     }
     return EXIT_OK;
 }
