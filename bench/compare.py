@@ -44,6 +44,7 @@ def start(build):
     avx512 = "avx512f" in open("/proc/cpuinfo").read() if os.path.exists("/proc/cpuinfo") else False
     wanted = [("clef", [os.path.join(build, "bench", "bench_clef")], None),
               ("openblas", [os.path.join(build, "bench", "peer_openblas")], {"OPENBLAS_CORETYPE": "SkylakeX"} if avx512 else None),
+              ("clblast", [os.path.join(build, "bench", "peer_clblast")], None),
               ("onednn", [os.path.join(build, "bench", "peer_onednn")], None),
               ("torch", [sys.executable, os.path.join(os.path.dirname(__file__), "peers", "peer_torch.py")], None)]
     programs, missing = [], []
@@ -58,7 +59,7 @@ def start(build):
 
 
 def calls_for(program, line, target):
-    """How many calls make a round of about `target` seconds."""
+    """How many calls of this program make a round of about `target` seconds; None if it does not take the case."""
     if line.startswith("epoch "):
         return 1
     seconds = program.ask(f"{line} calls=2")
@@ -74,14 +75,14 @@ def machine(clef):
 
 
 def measure(programs, line, rounds, target):
-    calls = calls_for(programs[0], line, target)
-    if calls is None:
+    calls = {p.name: calls_for(p, line, target) for p in programs}
+    if calls["clef"] is None:
         return None, {}, programs[0].reason
-    times = {p.name: [] for p in programs}
+    times = {p.name: [] if calls[p.name] else None for p in programs}
     for _ in range(rounds):
         for p in programs:
             if times[p.name] is not None:
-                seconds = p.ask(f"{line} calls={calls}")
+                seconds = p.ask(f"{line} calls={calls[p.name]}")
                 times[p.name] = None if seconds is None else times[p.name] + [seconds]
     medians = {name: statistics.median(t) for name, t in times.items() if t}
     return medians.pop("clef", None), medians, ""
@@ -123,10 +124,16 @@ def run_suite(suite, programs, missing, args):
             print(f"  {name:34} clef {value:9.2f} {unit:8} {text}  ratio {ratio or float('nan'):.2f}", flush=True)
     end = {"suite": suite, "cases": len(ratios), "geomean": geomean(ratios), "min": min(ratios, default=None), **machine(clef),
            "device": clef.ready, "date": time.strftime("%Y-%m-%d")}
+    if suite in cases.left_out:
+        end["deepbench_left_out"], end["deepbench_cases"] = cases.left_out[suite]
     if args.json:
         print(json.dumps(end), flush=True)
     else:
-        print("  " + "  ".join(f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in end.items() if k != "suite"))
+        print("  " + "  ".join(f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in end.items()
+                               if k != "suite" and not k.startswith("deepbench")))
+        if suite in cases.left_out:
+            print("  left out {} of {} cases from DeepBench, of more than {:.0f} GFLOP or {:.0f} MB".format(
+                *cases.left_out[suite], cases.MOST_FLOPS / 1e9, cases.MOST_BYTES / 1e6))
 
 
 def cold_and_warm(args):
