@@ -68,7 +68,7 @@ static const char style[] =
     "figcaption{font-weight:600;font-size:.95rem;margin:0 0 .5rem;overflow-wrap:anywhere}\n"
     "figcaption small{font-weight:400;color:var(--soft)}\n"
     "svg{display:block;width:100%;height:auto;max-width:36rem}\n"
-    "svg text{font:12px system-ui,sans-serif;fill:var(--soft);font-variant-numeric:tabular-nums}\n"
+    "svg text{font:13px system-ui,sans-serif;fill:var(--soft);font-variant-numeric:tabular-nums}\n"
     "svg .strong{fill:var(--ink);font-weight:600}\n"
     ".grid{stroke:var(--line)}.roof{fill:none;stroke:var(--c);stroke-width:2}\n"
     ".sign{fill:var(--c);stroke:var(--card);stroke-width:1;fill-opacity:.85}.ring{fill:var(--card);stroke:var(--c);stroke-width:2}\n"
@@ -106,7 +106,7 @@ static void devices(FILE *out, const bench_report *report) {
         bench_html_text(out, s->label);
         fputs("</td>", out);
         number_cell(out, 1e-9 * bench_stream(s), 1, " GB/s");
-        number_cell(out, 1e-9 * bench_peak(s), 0, " GFLOP/s");
+        number_cell(out, 1e-9 * bench_peak(s), 1, " GFLOP/s");
         fputs("<td class=\"wide\">", out);
         bench_html_text(out, s->device);
         fputs(*s->type ? " (" : "", out);
@@ -229,7 +229,8 @@ static void table_row(FILE *out, const bench_report *report, const bench_point *
         fputs("</td>", out);
         number_cell(out, p ? 1e3 * p->seconds : NAN, 3, "");
         number_cell(out, p ? 100 * bench_roofline(&report->series[i], p) : NAN, 0, " %");
-        if (i) number_cell(out, p && first ? p->rate / first->rate : NAN, 2, "\xc3\x97");
+        double ratio = p && first ? p->rate / first->rate : NAN;
+        if (i) number_cell(out, ratio, ratio < 0.1 ? 4 : 2, "\xc3\x97");
     }
     fputs("</tr>\n", out);
 }

@@ -94,6 +94,10 @@ static bool sample(job *j, double budget, bench_point *p) {
     static double samples[MOST];
     double length = budget / 10 < 0.01 ? budget / 10 : 0.01, first = round_of(j, 1) < 0 ? -1 : round_of(j, 1);
     if (first < 0) return false;
+    if (first > 1 && first > 4 * budget) { /* a device that slow is not asked again */
+        p->seconds = first;
+        return true;
+    }
     int n = 0, calls = first * MOST_CALLS < length ? MOST_CALLS : (int)(length / first) + 1;
     for (double end = now() + budget; n < MOST && (n < LEAST || now() < end); n++)
         if ((samples[n] = round_of(j, calls)) < 0) return false;

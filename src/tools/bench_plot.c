@@ -1,11 +1,11 @@
-/* bench_plot.c — the SVG of the page.  Pictures are 440 units wide: as wide as a phone, so that text stays readable there.  Colours are
+/* bench_plot.c — the SVG of the page.  Pictures are 380 units wide: about as wide as a phone, so that text stays readable there.  Colours are
    the page's variables; --c is that of the series. */
 #include "bench.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { WIDTH = 440 };
+enum { WIDTH = 380 };
 
 static double clamp(double x, double least, double most) { return x < least ? least : x > most ? most : x; }
 
@@ -51,7 +51,7 @@ typedef struct axes {
     double x0, x1, y0, y1; /* decades */
 } axes;
 
-enum { LEFT = 46, RIGHT = 418, TOP = 24, BOTTOM = 276, HEIGHT = 314, MOST_DECADES = 24 };
+enum { LEFT = 50, RIGHT = 358, TOP = 26, BOTTOM = 256, HEIGHT = 298, MOST_DECADES = 24 };
 
 static double at_x(const axes *a, double x) { return LEFT + (RIGHT - LEFT) * (clamp(x, a->x0, a->x1) - a->x0) / (a->x1 - a->x0); }
 static double at_y(const axes *a, double y) { return BOTTOM - (BOTTOM - TOP) * (clamp(y, a->y0, a->y1) - a->y0) / (a->y1 - a->y0); }
@@ -93,7 +93,7 @@ static void grid(FILE *out, const axes *a) {
     for (int k = 0; a->x0 + k <= a->x1; k += every) {
         double x = at_x(a, a->x0 + k);
         fprintf(out, "<path class=\"grid\" d=\"M%.1f %dV%d\"/><text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%g</text>", x, TOP, BOTTOM, x,
-                BOTTOM + 15, pow(10, a->x0 + k));
+                BOTTOM + 17, pow(10, a->x0 + k));
     }
     every = (int)((a->y1 - a->y0) / 8) + 1;
     for (int k = 0; a->y0 + k <= a->y1; k += every) {
@@ -142,7 +142,7 @@ void bench_svg_roofline(FILE *out, const bench_report *report, int series) {
 }
 
 /* ---- bars ---- */
-enum { LABEL = 15, BAR = 11, BAR_GAP = 3, GROUP_GAP = 10, NUMBERS = 104, LETTER = 16 };
+enum { LABEL = 17, BAR = 12, BAR_GAP = 3, GROUP_GAP = 11, NUMBERS = 108, LETTER = 17 };
 
 static bool belongs(const bench_point *p, const char *suite, const char *unit) { return !strcmp(p->suite, suite) && !strcmp(p->unit, unit); }
 

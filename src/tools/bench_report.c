@@ -117,13 +117,17 @@ void bench_text_point(FILE *out, const bench_series *s, const bench_point *p) {
     fputc('\n', out);
 }
 
+/* Digits behind the point that show a slow device's rate as well. */
+static int digits_of(double value, int usual) { return value >= 1 ? usual : value >= 0.1 ? usual + 1 : usual + 2; }
+
 static void text_row(FILE *out, const bench_report *report, const bench_point *row) {
     const bench_point *first = bench_find(&report->series[0], row);
     fprintf(out, "%-20s %-36s %-8s", row->name, row->shape, row->unit);
     for (int i = 0; i < report->n; i++) {
         const bench_point *p = bench_find(&report->series[i], row);
-        column(out, 10, 1, p ? p->rate : NAN, "");
-        if (i > 0) column(out, 7, 2, p && first ? p->rate / first->rate : NAN, "x");
+        double rate = p ? p->rate : NAN, ratio = p && first ? p->rate / first->rate : NAN;
+        column(out, 10, digits_of(rate, 1), rate, "");
+        if (i > 0) column(out, 8, digits_of(ratio, 2), ratio, "x");
     }
     fputc('\n', out);
 }
@@ -134,7 +138,7 @@ void bench_text_report(FILE *out, const bench_report *report) {
     fprintf(out, "\n%-20s %-36s %-8s", "", "", "");
     for (int i = 0; i < report->n; i++) {
         fprintf(out, " %10c", 'A' + i);
-        if (i > 0) fprintf(out, "     %c/A", 'A' + i);
+        if (i > 0) fprintf(out, "      %c/A", 'A' + i);
     }
     fputc('\n', out);
     if (bench_union(report, &all))

@@ -164,7 +164,7 @@ Test(bench, two_runs_side_by_side) {
     cr_assert_str_eq(s->err, "");
     cr_assert(strstr(s->out, "A  one\n") && strstr(s->out, "B  two\n"), "%s", s->out);
     const char *product = strstr(s->out, "8 x 8");
-    cr_assert(product && strstr(product, "10.0       20.0   2.00x\n"), "%s", s->out);
+    cr_assert(product && strstr(product, "10.0       20.0    2.00x\n"), "%s", s->out);
     cr_assert_eq(lines(page("ab.csv")), 1 + 3 + 4);
     cr_assert(strstr(page("ab.csv"), "\"two\",\"two\",\"3.1\",\"gemm\",\"matmul\",\"8 x 8\",\"GFLOP/s\",20,0.01,0,200000000,100000000,2,1\n"), "%s", page("ab.csv"));
     is_strictly_well_formed("ab.html");
