@@ -147,7 +147,7 @@ bool bench_measure(clef_context *ctx, const bench_case *c, double budget, bench_
     *p = (bench_point){.flops = c->flops, .bytes = c->bytes};
     snprintf(p->suite, sizeof p->suite, "%s", c->suite);
     snprintf(p->name, sizeof p->name, "%s", c->name);
-    snprintf(p->shape, sizeof p->shape, "%s", c->shape);
+    memcpy(p->shape, c->shape, sizeof p->shape);
     snprintf(p->unit, sizeof p->unit, "%s", c->unit);
     bool ok = open_job(&j) && sample(&j, budget, p) && (!c->model || count_step(&j, p));
     p->rate = (c->model ? c->images : 1e-9 * (strcmp(c->unit, "GB/s") ? c->flops : c->bytes)) / p->seconds;
