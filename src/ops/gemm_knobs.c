@@ -52,11 +52,11 @@ static const clef__seed seeds[] = {
     SEED("gpu", 4, 1, 0, 8),
 };
 
-static const clef__family family = {.name = "gemm", .files = "gemm.cl pack.cl", .knob = knobs, .n_knobs = KNOBS, .seed = seeds,
-                                    .n_seeds = sizeof seeds / sizeof seeds[0]};
+const clef__family clef__gemm_family = {.name = "gemm", .files = "gemm.cl pack.cl", .knob = knobs, .n_knobs = KNOBS,
+                                        .seed = seeds, .n_seeds = sizeof seeds / sizeof seeds[0]};
 
 clef__knobs clef__gemm_knobs(clef__lowering *l, const clef__gemm *g) {
     const int64_t size[] = {g->m[0] * g->m[1] * g->m[2], g->n, g->k[0] * g->k[1] * g->k[2], g->k[2], g->z[0] * g->z[1],
                             g->a_k[2] == 1, g->a_m[2] == 1, g->b_k[2] == 1, g->b_n == 1, g->overlapping};
-    return clef__lower_knobs(l, &family, g->c.dtype, size, sizeof size / sizeof size[0]);
+    return clef__lower_knobs(l, &clef__gemm_family, g->c.dtype, size, sizeof size / sizeof size[0]);
 }
