@@ -146,6 +146,32 @@ Test(tune, a_result_chooses_the_strategy) {
     cr_expect(is_tuned(depthwise()));
 }
 
+/* One file of cl/ with one more line break. */
+static const char *changed_file;
+static const char *changed(const char *file, const char *text) {
+    static char other[1 << 16];
+    if (strcmp(file, changed_file) != 0) return text;
+    snprintf(other, sizeof other, "%s\n", text);
+    return other;
+}
+
+Test(tune, results_are_about_the_text_of_their_kernels) {
+    clef__knobs rows = with(CLEF__GEMM_ROWS, 2), strategy = with(0, 1);
+    keep_for(ctx, product(), "gemm", &rows);
+    keep_for(ctx, depthwise(), "conv2d", &strategy);
+    static const struct {
+        const char *file;
+        bool product, strategy;
+    } all[] = {{"", true, true}, {"gemm.cl", false, false}, {"pack.cl", false, false}, {"depthwise.cl", true, false}};
+    clef__embedded_hook = changed;
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        changed_file = all[i].file;
+        reopen();
+        cr_expect_eq(is_tuned(product()), all[i].product, "product, with %s changed", all[i].file);
+        cr_expect_eq(is_tuned(depthwise()), all[i].strategy, "strategy, with %s changed", all[i].file);
+    }
+}
+
 /* ---- measuring ---- */
 
 typedef struct told {
