@@ -137,23 +137,26 @@ static bool merge_all(clef__tuning *to, const clef__tuning *from) {
 }
 
 /* ---- the file ---- */
-static bool read_file(clef_context *ctx, clef__tuning *to) {
+/* CLEF_IO if there is one that is not to be read, CLEF_MEMORY; without error lines. */
+static clef_status read_file(clef_context *ctx, clef__tuning *to) {
     unsigned char *bytes;
     size_t size;
     int damaged = 0;
     if (ctx->cache.dir < 0)
-        return true;
+        return CLEF_OK;
     clef__reading reading = clef__cache_read(ctx->cache.dir, file_name, largest_file, &bytes, &size);
-    if (reading == CLEF__REFUSED)
+    if (reading == CLEF__REFUSED) {
         clef__log(ctx, CLEF_LOG_WARNING, "tuning: %s is not used: it must be a plain file of this user's, of at most %d MB",
                   file_name, (int)(largest_file >> 20));
+        errno = EPERM;
+    }
     if (reading != CLEF__WHOLE)
-        return true;
+        return reading == CLEF__ABSENT ? CLEF_OK : CLEF_IO;
     bool good = clef__tuning_merge(to, (const char *)bytes, size, &damaged);
     clef__free(bytes);
     if (damaged)
         clef__log(ctx, CLEF_LOG_WARNING, "tuning: %d damaged lines of %s are left out", damaged, file_name);
-    return good;
+    return good ? CLEF_OK : CLEF_MEMORY;
 }
 
 /* Closed by whoever closes the descriptor, and by the system for those who are killed. */
@@ -180,35 +183,36 @@ static void put_lines(clef__text *to, const clef__tuning *tuning) {
     }
 }
 
-static clef_status write_lines(clef_context *ctx, int dir, const char *name, int mode, const clef__tuning *tuning) {
+static clef_status write_lines(int dir, const char *name, int mode, const clef__tuning *tuning) {
     clef__text text = {0};
     put_lines(&text, tuning);
-    clef_status status = CLEF_OK;
     if (text.failed)
-        status = clef__fail(ctx, CLEF_MEMORY, "tuning: no host memory");
-    else if (!clef__cache_write(dir, name, mode, "", 0, text.data ? text.data : "", text.length))
-        status = CLEF_IO;
+        return CLEF_MEMORY;
+    bool written = clef__cache_write(dir, name, mode, "", 0, text.data ? text.data : "", text.length);
     clef__free(text.data);
-    return status;
+    return written ? CLEF_OK : CLEF_IO;
 }
 
-/* What is on disk by now, with `more`, back to the disk. */
+static clef_status no_memory(clef_context *ctx) { return clef__fail(ctx, CLEF_MEMORY, "tuning: no host memory"); }
+
+/* What is on disk by now, with `more`, back to the disk.  A file that cannot be read is not overwritten: it may be full of
+   results. */
 static clef_status save(clef_context *ctx, const clef__tuning *more) {
     clef__tuning all = {0};
     if (ctx->cache.dir < 0)
         return CLEF_OK;
     int lock = lock_file(ctx->cache.dir);
-    clef_status status = lock < 0 ? CLEF_IO : CLEF_OK;
-    if (status == CLEF_OK && (!read_file(ctx, &all) || !merge_all(&all, more)))
-        status = clef__fail(ctx, CLEF_MEMORY, "tuning: no host memory");
+    clef_status status = lock < 0 ? CLEF_IO : read_file(ctx, &all);
+    if (status == CLEF_OK && !merge_all(&all, more))
+        status = CLEF_MEMORY;
     if (status == CLEF_OK)
-        status = write_lines(ctx, ctx->cache.dir, file_name, 0600, &all);
+        status = write_lines(ctx->cache.dir, file_name, 0600, &all);
     if (status == CLEF_IO)
         clef__log(ctx, CLEF_LOG_WARNING, "tuning: results could not be written: %s", strerror(errno));
     if (lock >= 0)
         close(lock);
     clef__tuning_free(&all);
-    return status == CLEF_IO ? CLEF_OK : status;
+    return status == CLEF_MEMORY ? no_memory(ctx) : CLEF_OK;
 }
 
 /* ---- results ---- */
@@ -216,7 +220,7 @@ static void load(clef_context *ctx) {
     if (ctx->tuning_loaded)
         return;
     ctx->tuning_loaded = true;
-    if (!read_file(ctx, &ctx->tuning))
+    if (read_file(ctx, &ctx->tuning) == CLEF_MEMORY)
         clef__log(ctx, CLEF_LOG_WARNING, "tuning: no host memory for all results");
 }
 
@@ -259,7 +263,7 @@ clef_status clef__tuned_keep(clef__device *device, const clef__tuned *result, in
     bool good = !text.failed && clef__tuning_merge(&added, text.data ? text.data : "", text.length, &damaged) &&
                 merge_all(&ctx->tuning, &added);
     clef__free(text.data);
-    clef_status status = good ? save(ctx, &added) : clef__fail(ctx, CLEF_MEMORY, "tuning: no host memory");
+    clef_status status = good ? save(ctx, &added) : no_memory(ctx);
     clef__tuning_free(&added);
     return status;
 }
@@ -287,10 +291,11 @@ clef_status clef__tuning_export(clef_context *ctx, const char *path, int *n) {
     clef__tuning all = {0};
     const char *name;
     load(ctx);
-    bool good = merge_all(&all, &ctx->tuning) && read_file(ctx, &all); /* others may have found better ones since */
+    bool good = merge_all(&all, &ctx->tuning) && read_file(ctx, &all) != CLEF_MEMORY; /* others may have found better ones */
     int dir = good ? open_parent(path, &name) : -1;
-    clef_status status = !good ? clef__fail(ctx, CLEF_MEMORY, "tuning: no host memory")
-                         : dir < 0 ? CLEF_IO : write_lines(ctx, dir, name, 0666, &all);
+    clef_status status = !good ? CLEF_MEMORY : dir < 0 ? CLEF_IO : write_lines(dir, name, 0666, &all);
+    if (status == CLEF_MEMORY)
+        no_memory(ctx);
     if (status == CLEF_IO)
         clef__fail(ctx, CLEF_IO, "tuning: %.400s cannot be written: %s", path, strerror(errno));
     if (dir >= 0)
@@ -314,7 +319,7 @@ static char *slurp(clef_context *ctx, const char *path, size_t *size) {
     if (bytes && !failed && *size <= largest_file)
         return bytes;
     if (!bytes)
-        clef__fail(ctx, CLEF_MEMORY, "tuning: no host memory");
+        no_memory(ctx);
     else if (failed)
         clef__fail(ctx, CLEF_IO, "tuning: %.400s cannot be read", path);
     else
@@ -339,7 +344,7 @@ clef_status clef__tuning_import(clef_context *ctx, const char *path, int *n) {
     if (good && *n == 0 && damaged)
         status = clef__fail(ctx, CLEF_FORMAT, "tuning: %.400s holds no tuning results", path);
     else if (!good || !merge_all(&ctx->tuning, &added))
-        status = clef__fail(ctx, CLEF_MEMORY, "tuning: no host memory");
+        status = no_memory(ctx);
     if (status == CLEF_OK && damaged)
         clef__log(ctx, CLEF_LOG_WARNING, "tuning: %d damaged lines of %.400s are left out", damaged, path);
     if (status == CLEF_OK)

@@ -204,6 +204,7 @@ Test(tuning, files_that_are_not_ours_alone_are_not_read) {
     clef__device *d = open_words();
     cr_expect_eq(rows_of(d, "a"), 0);
     cr_expect_eq(heard.count[CLEF_LOG_WARNING], 1);
+    cr_expect_eq(clef__tuned_keep(d, &some, 1), CLEF_OK);
     close_words(d);
     char target[512];
     snprintf(target, sizeof target, "%s", path_of("elsewhere"));
