@@ -28,6 +28,7 @@
 #define W 4
 #endif
 #include "common.h"
+#include "registers.h"
 
 #define NR (NV * W)
 #define S COMPUTE(IN)
@@ -38,27 +39,6 @@
 #define FMA_i32(x, y, z) ((x) * (y) + (z))
 #define FMA_i64(x, y, z) ((x) * (y) + (z))
 #define FMA(x, y, z) CAT(FMA_, IN)(x, y, z)
-
-#define ROWS_1(X) X(0)
-#define ROWS_2(X) ROWS_1(X) X(1)
-#define ROWS_3(X) ROWS_2(X) X(2)
-#define ROWS_4(X) ROWS_3(X) X(3)
-#define ROWS_5(X) ROWS_4(X) X(4)
-#define ROWS_6(X) ROWS_5(X) X(5)
-#define ROWS_7(X) ROWS_6(X) X(6)
-#define ROWS_8(X) ROWS_7(X) X(7)
-#define ROWS_9(X) ROWS_8(X) X(8)
-#define ROWS_10(X) ROWS_9(X) X(9)
-#define ROWS_11(X) ROWS_10(X) X(10)
-#define ROWS_12(X) ROWS_11(X) X(11)
-#define ROWS_13(X) ROWS_12(X) X(12)
-#define ROWS_14(X) ROWS_13(X) X(13)
-#define ROWS(X) CAT(ROWS_, MR)(X)
-#define COLUMNS_1(X, i) X(i, 0)
-#define COLUMNS_2(X, i) COLUMNS_1(X, i) X(i, 1)
-#define COLUMNS_3(X, i) COLUMNS_2(X, i) X(i, 2)
-#define COLUMNS_4(X, i) COLUMNS_3(X, i) X(i, 3)
-#define COLUMNS(X, i) CAT(COLUMNS_, NV)(X, i)
 
 /* A row: its two inner levels, and where it lies in A and C.  `to_next` steps on, with carry. */
 typedef struct { int r2, r3; long a, c; } row;

@@ -18,4 +18,11 @@ bool clef__depthwise_weight_applies(const clef__lowering *l);
 void clef__depthwise_forward(clef__lowering *l);
 void clef__depthwise_data(clef__lowering *l);
 void clef__depthwise_weight(clef__lowering *l);
+
+/* ---- winograd_fused.c: strategies for 3×3 filters of stride 1 ---- */
+bool clef__winograd_fused_applies(const clef__lowering *l); /* to conv2d and its gradient by the image */
+bool clef__winograd_fused_weight_applies(const clef__lowering *l);
+void clef__winograd_fused_forward(clef__lowering *l);
+void clef__winograd_fused_data(clef__lowering *l);
+void clef__winograd_fused_weight(clef__lowering *l);
 #endif

@@ -184,6 +184,21 @@ Test(conv2d, layers_of_residual_networks) {
     check((geometry){2, 130, 4, 4, 66, 3, 3, OPTIONS(.padding = {1, 1})});
 }
 
+/* Enough tiles of 2×2 pixels for fewer multiplications (cl/winograd_fused.cl): odd sizes, margins, runs of channels and panels of
+   filters that are not full, several blocks of tiles and runs of blocks. */
+Test(conv2d, three_by_three) {
+    check((geometry){24, 8, 4, 3, 8, 3, 3, OPTIONS(.padding = {1, 1})});
+    if (small_tests()) return;
+    check((geometry){6, 32, 8, 8, 32, 3, 3, OPTIONS(.padding = {1, 1})});
+    check((geometry){7, 48, 9, 11, 32, 3, 3, OPTIONS(.groups = 1)});
+    check((geometry){9, 64, 7, 13, 96, 3, 3, OPTIONS(.padding = {2, 0})});
+    check((geometry){5, 80, 12, 14, 112, 3, 3, OPTIONS(.padding = {1, 1})});
+    check((geometry){20, 144, 13, 13, 64, 3, 3, OPTIONS(.padding = {1, 1})});
+    check((geometry){12, 32, 9, 8, 64, 3, 3, OPTIONS(.padding = {4, 3})});
+    check_as((geometry){6, 32, 8, 8, 64, 3, 3, OPTIONS(.padding = {1, 1})}, CLEF_F16, 1);
+    check_as((geometry){6, 32, 8, 8, 64, 3, 3, OPTIONS(.padding = {1, 1})}, CLEF_BF16, 1);
+}
+
 static int wrapped(long size, int most) { return size > most ? most / 2 + 1 + (int)(size % (most / 2)) : (int)size; }
 
 /* DeepBench's kinds: w, h, c, n, k, kernel w and h, padding w and h, stride w and h. */
@@ -213,8 +228,9 @@ Test(conv2d, deepbench_shapes) {
 
 Test(conv2d, random_numbers_stay_within_bounds) {
     static const geometry all[] = {{2, 3, 9, 8, 5, 3, 3, {.padding = {1, 1}}}, {2, 40, 12, 12, 34, 3, 3, {.stride = {2, 2}}},
-                                   {3, 20, 60, 60, 20, 3, 3, {.groups = 20, .padding = {1, 1}}}};
-    for (int i = 0; i < (small_tests() ? 1 : 3); i++) {
+                                   {3, 20, 60, 60, 20, 3, 3, {.groups = 20, .padding = {1, 1}}},
+                                   {7, 64, 8, 8, 64, 3, 3, {.padding = {1, 1}}}};
+    for (int i = 0; i < (small_tests() ? 1 : 4); i++) {
         geometry g = all[i];
         arrays a = make(g, false, 0);
         clef_tensor *out[3];
@@ -254,8 +270,9 @@ Test(conv2d, whole_numbers) {
 
 Test(conv2d, bias_is_added_to_every_pixel) {
     geometry all[] = {{2, 3, 6, 6, 5, 3, 3, OPTIONS(.groups = 1)}, {2, 1, 28, 28, 6, 5, 5, OPTIONS(.groups = 1)}, {1, 16, 8, 8, 40, 3, 3, {.padding = {1, 1}}},
-                      {1, 19, 6, 25, 19, 3, 3, {.groups = 19, .padding = {1, 1}}}, {1, 6, 6, 6, 8, 3, 3, {.groups = 2}}, {1, 700, 3, 3, 5, 3, 3, OPTIONS(.groups = 1)}};
-    for (int i = 0; i < (small_tests() ? 1 : 6); i++) {
+                      {1, 19, 6, 25, 19, 3, 3, {.groups = 19, .padding = {1, 1}}}, {1, 6, 6, 6, 8, 3, 3, {.groups = 2}}, {1, 700, 3, 3, 5, 3, 3, OPTIONS(.groups = 1)},
+                      {6, 32, 7, 8, 64, 3, 3, {.padding = {1, 1}}}};
+    for (int i = 0; i < (small_tests() ? 1 : 7); i++) {
         arrays a = make(all[i], true, 4);
         array b = whole_array(CLEF_SHAPE(all[i].o), 9, 50), want = swept(all[i], a, FORWARD, false), db = array_new(b.shape);
         int pixels = length(all[i], 0) * length(all[i], 1);

@@ -1,0 +1,331 @@
+/* winograd_fused.cl — 3×3 convolution of stride 1 with 16 instead of 36 multiplications for every 2×2 pixels of the result:
+   Winograd's F(2×2, 3×3) as Lavin & Gray (2016), "Fast Algorithms for Convolutional Neural Networks", use it:
+
+       Y = Aᵀ [ (G g Gᵀ) ∘ (Bᵀ d B) ] A      d: 4×4 pixels, g: a filter, summed over channels inside the brackets
+
+   so that for each of the 16 places ξ of a 4×4 tile there is a product [tiles × channels] · [channels × filters].
+
+   filters: U[ξ][panel][channel][NR] = G g Gᵀ, from filters of any strides.
+   conv: a work-item takes blocks of `height` tiles: their Bᵀ d B go into scratch memory of its own, which stays in a second-level
+   cache, [ξ][run of KB channels][tile][KB]; then for each panel of NR filters 16 products by register tiles of MR tiles × NV vectors,
+   whose sums wait in scratch, [ξ][tile][NR]; then Aᵀ … A and the bias into the result.
+
+   weight: the gradient by the filters, from dU[ξ] = Σ (Bᵀ d B)[ξ]ᵀ · (A dy Aᵀ)[ξ] over tiles: a work-item owns KB channels, KB
+   filters and a run of tiles, of which it transforms `height` at a time into scratch; its sums gather in [ξ][channel][filter].
+   finish: dw = Gᵀ dU G of the sums of all runs, in their order.
+
+   Images lie with channels innermost.  Pixels beyond the border are zeros by a branch outside the loop over channels.
+   Knobs: MR, NV, W (lanes); KB, how many channels a row of a tile holds side by side; IN, OUT: storage of images and results. */
+#ifndef IN
+#define IN f32
+#endif
+#ifndef OUT
+#define OUT f32
+#endif
+#ifndef MR
+#define MR 4
+#endif
+#ifndef NV
+#define NV 1
+#endif
+#ifndef W
+#define W 4
+#endif
+#ifndef KB
+#define KB 64
+#endif
+#include "common.h"
+#include "registers.h"
+
+#define NR (NV * W)
+#define V VEC(float, W)
+#define PLACES_4(X, ...) X(0, __VA_ARGS__) X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__)
+
+/* ---- filters ---- */
+
+/* W filters at one tap; beyond the last one zeros. */
+static V taps(__global const MEMORY(IN) *w, long stride, int left) {
+    if (stride == 1 && left >= W) return LOAD(IN, W, w, 0);
+    float lane[W];
+    PLAIN_LOOP
+    for (int i = 0; i < W; i++) lane[i] = i < left ? LOAD(IN, 1, w, i * stride) : 0;
+    return LOAD(f32, W, lane, 0);
+}
+
+/* A work-item transforms `run` channels of one panel of N filters. */
+__kernel void filters(__global const MEMORY(IN) *restrict w_base, long w_offset, __global float *restrict u_base, long u_offset, int N,
+                      int channels, long sn, long sc, long sy, long sx, int run) {
+    int panel = (int)get_global_id(1), c = (int)get_global_id(0) * run, end = min(c + run, channels);
+    if (panel * NR >= N) return;
+    long place = (long)((N + NR - 1) / NR) * channels * NR; /* from one ξ to the next */
+    PLAIN_LOOP
+    for (; c < end; c++) {
+        PLAIN_LOOP
+        for (int v = 0; v < NR; v += W) {
+            int n = panel * NR + v;
+            __global const MEMORY(IN) *w = w_base + w_offset + n * sn + c * sc;
+            __global float *u = u_base + u_offset + ((long)panel * channels + c) * NR + v;
+#define TAP(y, x) V g##y##x = taps(w + y * sy + x * sx, sn, N - n);
+#define TAPS(y) TAP(y, 0) TAP(y, 1) TAP(y, 2)
+            TAPS(0) TAPS(1) TAPS(2)
+            /* G g: rows 0 … 3 */
+#define DOWN(x)                                                                                        \
+    V h0##x = g0##x, h3##x = g2##x, s##x = 0.5f * (g0##x + g2##x), h1##x = s##x + 0.5f * g1##x,        \
+      h2##x = s##x - 0.5f * g1##x;
+            DOWN(0) DOWN(1) DOWN(2)
+#define ACROSS(y, _)                                                                                   \
+    {                                                                                                  \
+        V s = 0.5f * (h##y##0 + h##y##2), t = 0.5f * h##y##1;                                          \
+        STORE(f32, W, u, (4 * y) * place, h##y##0);                                                    \
+        STORE(f32, W, u, (4 * y + 1) * place, s + t);                                                  \
+        STORE(f32, W, u, (4 * y + 2) * place, s - t);                                                  \
+        STORE(f32, W, u, (4 * y + 3) * place, h##y##2);                                                \
+    }
+            PLACES_4(ACROSS, 0)
+        }
+    }
+}
+
+/* ---- convolution ---- */
+
+/* Bᵀ d B of W channels of one tile, whose rows and columns inside the image are those with a bit in `rows` and `columns`. */
+static void transform(__global const MEMORY(IN) *x, long sh, long sw, int rows, int columns, __global float *to, long place) {
+#define PIXEL(j, i) V d##i##j = rows >> i & columns >> j & 1 ? LOAD(IN, W, x, i * sh + j * sw) : (V)(0);
+#define PIXELS(i) PLACES_4(PIXEL, i)
+    PIXELS(0) PIXELS(1) PIXELS(2) PIXELS(3)
+#define FOLD(j, _) V e0##j = d0##j - d2##j, e1##j = d1##j + d2##j, e2##j = d2##j - d1##j, e3##j = d1##j - d3##j;
+    PLACES_4(FOLD, 0)
+#define PUT_PLACES(i, _)                                                                               \
+    STORE(f32, W, to, (4 * i) * place, e##i##0 - e##i##2);                                             \
+    STORE(f32, W, to, (4 * i + 1) * place, e##i##1 + e##i##2);                                         \
+    STORE(f32, W, to, (4 * i + 2) * place, e##i##2 - e##i##1);                                         \
+    STORE(f32, W, to, (4 * i + 3) * place, e##i##1 - e##i##3);
+    PLACES_4(PUT_PLACES, 0)
+}
+
+/* Which of four rows (or columns) from `first` on lie in 0 … size-1. */
+static int inside(int first, int size) {
+    int mask = 0;
+    PLAIN_LOOP
+    for (int i = 0; i < 4; i++) mask |= (first + i >= 0 && first + i < size) << i;
+    return mask;
+}
+
+#define START(i, j) V c##i##_##j = (V)(0);
+#define START_ROW(i) COLUMNS(START, i)
+#define FETCH(i, j) V b##j = LOAD(f32, W, b, j * W);
+#define MULTIPLY(i, j) c##i##_##j = fma((V)(x), b##j, c##i##_##j);
+/* Two steps along the sum; AT(i, k): row i of A. */
+#define STEP_ROW(i, k)                                                                                 \
+    {                                                                                                  \
+        float x = AT(i, k);                                                                            \
+        COLUMNS(MULTIPLY, i)                                                                           \
+    }
+#define EVEN_ROW(i) STEP_ROW(i, k)
+#define ODD_ROW(i) STEP_ROW(i, k + 1)
+#define STEP(ROW, pitch)                                                                               \
+    {                                                                                                  \
+        COLUMNS(FETCH, 0)                                                                              \
+        ROWS(ROW)                                                                                      \
+        b += pitch;                                                                                    \
+    }
+
+/* Sums of MR tiles × NR filters over all channels, [tile][NR]. */
+static void multiply(__global const float *a, long run_stride, __global const float *b, __global float *to, int channels) {
+    ROWS(START_ROW)
+    PLAIN_LOOP
+    for (int c = 0; c < channels; c += KB) {
+        int run = min(KB, channels - c);
+        PLAIN_LOOP
+        for (int k = 0; k < run; k += 2) {
+#define AT(i, k) a[i * KB + k]
+            STEP(EVEN_ROW, NR)
+            STEP(ODD_ROW, NR)
+#undef AT
+        }
+        a += run_stride;
+    }
+#define PUT(i, j) STORE(f32, W, to, i * NR + j * W, c##i##_##j);
+#define PUT_ROW(i) COLUMNS(PUT, i)
+    ROWS(PUT_ROW)
+}
+
+/* Aᵀ m A of W filters of one tile, plus the bias, into the pixels that exist. */
+static void give(__global const float *m, long place, V bias, __global MEMORY(OUT) *y, long sh, long sw, bool below, bool beside) {
+#define SUM(j, i) V m##i##j = LOAD(f32, W, m, (4 * i + j) * place);
+#define SUMS(i) PLACES_4(SUM, i)
+    SUMS(0) SUMS(1) SUMS(2) SUMS(3)
+#define GATHER_ROWS(j, _) V t0##j = m0##j + m1##j + m2##j, t1##j = m1##j - m2##j - m3##j;
+    PLACES_4(GATHER_ROWS, 0)
+    STORE(OUT, W, y, 0, t00 + t01 + t02 + bias);
+    if (beside) STORE(OUT, W, y, sw, t01 - t02 - t03 + bias);
+    if (below) STORE(OUT, W, y, sh, t10 + t11 + t12 + bias);
+    if (below && beside) STORE(OUT, W, y, sh + sw, t11 - t12 - t13 + bias);
+}
+
+/* The result has `images` × down × across tiles. */
+__kernel void conv(__global const MEMORY(IN) *restrict x_base, long x_offset, __global const float *restrict u_base, long u_offset,
+                   __global MEMORY(OUT) *restrict y_base, long y_offset, __global const MEMORY(OUT) *restrict bias_base,
+                   long bias_offset, __global float *restrict scratch, long scratch_offset, int has_bias, int tiles, int down, int across,
+                   int height_in, int width_in, int channels, int height_out, int width_out, int filters, int before_h, int before_w,
+                   int height, int blocks, int per_item) {
+    int item = (int)get_global_id(0), panels = (filters + NR - 1) / NR;
+    long run_stride = (long)height * KB, place = (channels + KB - 1) / KB * run_stride, sums = (long)height * NR;
+    __global float *v = scratch + scratch_offset + item * 16 * (place + sums), *m = v + 16 * place;
+    int stop = min((item + 1) * per_item, blocks);
+    PLAIN_LOOP
+    for (int block = item * per_item; block < stop; block++) {
+        int first = block * height, here = min(height, tiles - first);
+        PLAIN_LOOP
+        for (int t = 0; t < (here + MR - 1) / MR * MR; t++) { /* those beyond the last tile are zeros */
+            int ty = (first + t) / across % down * 2 - before_h, tx = (first + t) % across * 2 - before_w;
+            int rows = t < here ? inside(ty, height_in) : 0, columns = inside(tx, width_in);
+            long sh = (long)width_in * channels;
+            __global const MEMORY(IN) *x = x_base + x_offset + ((long)((first + t) / across / down) * height_in + ty) * sh + (long)tx * channels;
+            PLAIN_LOOP
+            for (int c = 0; c < channels; c += W) {
+                __global float *to = v + c / KB * run_stride + t * KB + c % KB;
+                if ((rows & columns) == 15) transform(x + c, sh, channels, 15, 15, to, place);
+                else transform(x + c, sh, channels, rows, columns, to, place);
+            }
+        }
+        PLAIN_LOOP
+        for (int panel = 0; panel < panels; panel++) {
+            PLAIN_LOOP
+            for (int xi = 0; xi < 16; xi++) {
+                __global const float *b = u_base + u_offset + (long)(xi * panels + panel) * channels * NR;
+                PLAIN_LOOP
+                for (int t = 0; t < here; t += MR) multiply(v + xi * place + t * KB, run_stride, b, m + xi * sums + t * NR, channels);
+            }
+            PLAIN_LOOP
+            for (int n = panel * NR; n < min((panel + 1) * NR, filters); n += W) {
+                V bias = has_bias ? LOAD(OUT, W, bias_base + bias_offset, n) : (V)(0);
+                PLAIN_LOOP
+                for (int t = 0; t < here; t++) {
+                    int oy = (first + t) / across % down * 2, ox = (first + t) % across * 2;
+                    long sh = (long)width_out * filters;
+                    __global MEMORY(OUT) *y = y_base + y_offset + ((long)((first + t) / across / down) * height_out + oy) * sh + (long)ox * filters + n;
+                    give(m + t * NR + n - panel * NR, sums, bias, y, sh, filters, oy + 1 < height_out, ox + 1 < width_out);
+                }
+            }
+        }
+    }
+}
+
+/* ---- gradient by the filters ---- */
+
+/* A dy Aᵀ of W filters of one tile; pixels below or beside the last ones are zeros. */
+static void spread(__global const MEMORY(OUT) *y, long sh, long sw, bool there, bool below, bool beside, __global float *to, long place) {
+    V y00 = there ? LOAD(OUT, W, y, 0) : (V)(0), y01 = beside ? LOAD(OUT, W, y, sw) : (V)(0);
+    V y10 = below ? LOAD(OUT, W, y, sh) : (V)(0), y11 = below && beside ? LOAD(OUT, W, y, sh + sw) : (V)(0);
+#define BETWEEN(j) V r0##j = y0##j, r1##j = y0##j + y1##j, r2##j = y0##j - y1##j, r3##j = -y1##j;
+    BETWEEN(0) BETWEEN(1)
+#define PUT_SPREAD(i, _)                                                                               \
+    STORE(f32, W, to, (4 * i) * place, r##i##0);                                                       \
+    STORE(f32, W, to, (4 * i + 1) * place, r##i##0 + r##i##1);                                         \
+    STORE(f32, W, to, (4 * i + 2) * place, r##i##0 - r##i##1);                                         \
+    STORE(f32, W, to, (4 * i + 3) * place, -r##i##1);
+    PLACES_4(PUT_SPREAD, 0)
+}
+
+/* MR channels × NR filters of the sums, [channel][KB], grow by a block's tiles; the first block begins them. */
+static void accumulate(__global const float *a, __global const float *b, __global float *to, int tiles, bool again) {
+    ROWS(START_ROW)
+    PLAIN_LOOP
+    for (int k = 0; k < tiles; k += 2) {
+#define AT(i, k) a[(k) * KB + i]
+        STEP(EVEN_ROW, KB)
+        STEP(ODD_ROW, KB)
+#undef AT
+    }
+#define MORE(i, j) c##i##_##j += LOAD(f32, W, to, i * KB + j * W);
+#define MORE_ROW(i) COLUMNS(MORE, i)
+    if (again) {
+        ROWS(MORE_ROW)
+    }
+#define KEEP(i, j) STORE(f32, W, to, i * KB + j * W, c##i##_##j);
+#define KEEP_ROW(i) COLUMNS(KEEP, i)
+    ROWS(KEEP_ROW)
+}
+
+/* A unit is a block of KB channels × a block of KB filters × a run of `per_run` blocks of tiles; a work-item does per_item of
+   them in turn.  sums: [run][filter block][channel block][ξ][KB][KB].  `height` is even. */
+__kernel void weight(__global const MEMORY(IN) *restrict x_base, long x_offset, __global const MEMORY(OUT) *restrict y_base,
+                     long y_offset, __global float *restrict sums_base, long sums_offset, __global float *restrict scratch,
+                     long scratch_offset, int tiles, int down, int across, int height_in, int width_in, int channels, int height_out,
+                     int width_out, int filters, int before_h, int before_w, int height, int blocks, int per_run, int units, int per_item) {
+    int item = (int)get_global_id(0), stop = min((item + 1) * per_item, units);
+    int blocks_c = (channels + KB - 1) / KB, blocks_n = (filters + KB - 1) / KB;
+    long place = (long)height * KB, x_row = (long)width_in * channels, y_row = (long)width_out * filters;
+    __global float *v = scratch + scratch_offset + item * 32 * place, *d = v + 16 * place;
+    PLAIN_LOOP
+    for (int unit = item * per_item; unit < stop; unit++) {
+        int c = unit % blocks_c * KB, n = unit / blocks_c % blocks_n * KB, begin = unit / blocks_c / blocks_n * per_run;
+        int c_here = min(KB, channels - c), n_here = min(KB, filters - n), panels = (n_here + NR - 1) / NR;
+        __global float *sums = sums_base + sums_offset + (long)unit * 16 * KB * KB;
+        PLAIN_LOOP
+        for (int block = begin; block < min(begin + per_run, blocks); block++) {
+            int first = block * height, here = min(height, tiles - first);
+            PLAIN_LOOP
+            for (int t = 0; t < (here + 1) / 2 * 2; t++) { /* an odd one gets a neighbour of zeros */
+                bool there = t < here;
+                int image = (first + t) / across / down, oy = (first + t) / across % down * 2, ox = (first + t) % across * 2;
+                int rows = there ? inside(oy - before_h, height_in) : 0, columns = inside(ox - before_w, width_in);
+                bool below = there && oy + 1 < height_out, beside = there && ox + 1 < width_out;
+                __global const MEMORY(IN) *x = x_base + x_offset + ((long)image * height_in + oy - before_h) * x_row + (long)(ox - before_w) * channels + c;
+                __global const MEMORY(OUT) *y = y_base + y_offset + ((long)image * height_out + oy) * y_row + (long)ox * filters + n;
+                PLAIN_LOOP
+                for (int i = 0; i < c_here; i += W) {
+                    if ((rows & columns) == 15) transform(x + i, x_row, channels, 15, 15, v + t * KB + i, place);
+                    else transform(x + i, x_row, channels, rows, columns, v + t * KB + i, place);
+                }
+                PLAIN_LOOP
+                for (int i = 0; i < panels * NR; i += W) {
+                    bool some = i < n_here;
+                    spread(y + i, y_row, filters, there && some, below && some, beside && some, d + t * KB + i, place);
+                }
+            }
+            PLAIN_LOOP
+            for (int xi = 0; xi < 16; xi++) {
+                PLAIN_LOOP
+                for (int j = 0; j < panels * NR; j += NR) {
+                    PLAIN_LOOP
+                    for (int i = 0; i < c_here; i += MR)
+                        accumulate(v + xi * place + i, d + xi * place + j, sums + (xi * KB + i) * KB + j, here, block > begin);
+                }
+            }
+        }
+    }
+}
+
+/* A work-item: one channel, W filters.  dw lies [ky][kx][channel][filter]. */
+__kernel void finish(__global const float *restrict sums_base, long sums_offset, __global MEMORY(OUT) *restrict w_base, long w_offset,
+                     int channels, int filters, int runs) {
+    int c = (int)get_global_id(1), n = (int)get_global_id(0) * W, blocks_c = (channels + KB - 1) / KB, blocks_n = (filters + KB - 1) / KB;
+    if (c >= channels || n >= filters) return;
+    long size = 16 * KB * KB;
+    __global const float *sums = sums_base + sums_offset + (n / KB * blocks_c + c / KB) * size + c % KB * KB + n % KB;
+#define TOTAL(j, i) V u##i##j = LOAD(f32, W, sums, (4 * i + j) * KB * KB);
+#define TOTALS(i) PLACES_4(TOTAL, i)
+    TOTALS(0) TOTALS(1) TOTALS(2) TOTALS(3)
+    PLAIN_LOOP
+    for (int run = 1; run < runs; run++) {
+        sums += blocks_c * blocks_n * size;
+#define NEXT(j, i) u##i##j += LOAD(f32, W, sums, (4 * i + j) * KB * KB);
+#define NEXTS(i) PLACES_4(NEXT, i)
+        NEXTS(0) NEXTS(1) NEXTS(2) NEXTS(3)
+    }
+#define UP(j, _)                                                                                       \
+    V s##j = 0.5f * (u1##j + u2##j), q0##j = u0##j + s##j, q1##j = 0.5f * (u1##j - u2##j), q2##j = u3##j + s##j;
+    PLACES_4(UP, 0)
+    __global MEMORY(OUT) *w = w_base + w_offset + (long)c * filters + n;
+    long tap = (long)channels * filters;
+#define GIVE_ROW(i)                                                                                    \
+    {                                                                                                  \
+        V s = 0.5f * (q##i##1 + q##i##2);                                                              \
+        STORE(OUT, W, w, (3 * i) * tap, q##i##0 + s);                                                  \
+        STORE(OUT, W, w, (3 * i + 1) * tap, 0.5f * (q##i##1 - q##i##2));                               \
+        STORE(OUT, W, w, (3 * i + 2) * tap, q##i##3 + s);                                              \
+    }
+    GIVE_ROW(0) GIVE_ROW(1) GIVE_ROW(2)
+}
