@@ -34,6 +34,7 @@ void clef__subject_note(clef__lowering *l, const clef__choice *choice) {
         }
     clef__subject s = {.choice = *choice, .op = node->op, .shape = node->shape, .dtype = node->dtype, .n_inputs = node->n_inputs,
                        .work = work_of(node)};
+    s.once = s.work;
     s.products = s.work / (2 * (double)clef_shape_numel(node->shape));
     if (!can_be_alone(node)) return;
     for (int i = 0; i < node->n_inputs; i++) s.input[i] = clef__lower_in(l, i);
@@ -46,6 +47,15 @@ void clef__subjects_free(clef__subjects *subjects) {
     for (int i = 0; i < subjects->n; i++) clef__free(subjects->subject[i].attributes);
     clef__free(subjects->subject);
     *subjects = (clef__subjects){0};
+}
+
+/* Two fused multiply-adds per lane and cycle; a GPU's unit has some 128 lanes, whatever vectors it asks for. */
+double clef__subject_floor(clef_context *ctx, const clef__subject *subject) {
+    const clef__device *device = clef__device_at(ctx, subject->choice.device);
+    const clef_device_info *info = clef__device_info(device);
+    double lanes = clef__device_profile(device)->wide_items ? info->vector_width : 128;
+    double peak = 4 * lanes * info->compute_units * info->clock_mhz * 1e6;
+    return peak > 0 ? subject->once / peak : 0;
 }
 
 /* ---- making again ---- */

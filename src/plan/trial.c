@@ -14,6 +14,7 @@ enum {
 };
 static const double round_seconds = 0.01; /* that a timing takes at least */
 static const double far_behind = 1.5;     /* times the fastest: not worth a second look */
+static const double long_run = 0.5;       /* seconds in which a machine's moods even out: one round will do */
 
 static clef__device *device_of(const clef__search *s) { return clef__device_at(s->ctx, s->subject->choice.device); }
 
@@ -89,12 +90,14 @@ static int runs_for(double seconds) {
     return seconds * MOST_RUNS <= round_seconds ? MOST_RUNS : seconds < round_seconds ? (int)(round_seconds / seconds) + 1 : 1;
 }
 
+static int rounds_for(double seconds) { return seconds > long_run ? 1 : ROUNDS; }
+
 /* Once is enough for what is far behind. */
 static bool measure(clef__search *s, clef__candidate *c, double limit) {
     double seconds;
     if (!timed(s, c, 1, &c->seconds)) return false;
     int runs = runs_for(c->seconds);
-    for (int i = 0; i < ROUNDS && (i == 0 || c->seconds <= limit); i++) {
+    for (int i = c->seconds > long_run; i < rounds_for(c->seconds) && (i == 0 || c->seconds <= limit); i++) {
         if (!timed(s, c, runs, &seconds)) return false;
         if (i == 0 || seconds < c->seconds) c->seconds = seconds;
     }
@@ -182,7 +185,7 @@ static void tell(clef__search *s) {
 
 static void try_knobs(clef__search *s, const clef__knobs *knobs) {
     clef__candidate c = {0};
-    if (s->stopped || clef__now() >= s->deadline || !may_compile(s, knobs)) return;
+    if (s->stopped || clef__now() + 2 * clef__search_best(s)->seconds >= s->deadline || !may_compile(s, knobs)) return;
     bool ok = plan_candidate(s, knobs, &c);
     if (ok && !is_new(s, c.plan)) {
         drop_candidate(&c);
@@ -228,7 +231,7 @@ static void descend(clef__search *s, int k) {
 static void confirm(clef__search *s) {
     double standard, best, least_standard = s->standard.seconds, least_best = s->best.seconds;
     bool ok = s->best.plan;
-    for (int i = 0; ok && i < ROUNDS; i++) {
+    for (int i = 0; ok && i < rounds_for(s->standard.seconds); i++) {
         ok = timed(s, &s->standard, runs_for(s->standard.seconds), &standard) && timed(s, &s->best, runs_for(s->best.seconds), &best);
         if (ok && (i == 0 || standard < least_standard)) least_standard = standard;
         if (ok && (i == 0 || best < least_best)) least_best = best;
@@ -239,18 +242,26 @@ static void confirm(clef__search *s) {
     if (clef_error_status(s->ctx) != CLEF_OK) forgive(s);
 }
 
-clef_status clef__search_begin(clef__search *s) {
+static bool make_standard(clef__search *s) {
     static const clef__knobs none;
-    s->most_variants = clef__device_profile(device_of(s))->wide_items ? KERNELS_ON_A_CPU : INT32_MAX;
     s->node = clef__subject_node(s->ctx, s->subject);
-    bool ok = s->node && may_compile(s, &none) && plan_candidate(s, &none, &s->standard) && is_new(s, s->standard.plan) &&
-              clef__plan_ready(s->ctx, s->standard.plan) == CLEF_OK && run(s, &s->standard);
-    if (ok) {
-        s->layout = s->node->layout;
-        s->wanted = read_value(s);
-        ok = s->wanted && measure(s, &s->standard, s->standard.seconds);
-    }
-    if (ok) return CLEF_OK;
+    return s->node && may_compile(s, &none) && plan_candidate(s, &none, &s->standard) && is_new(s, s->standard.plan) &&
+           clef__plan_ready(s->ctx, s->standard.plan) == CLEF_OK && clef__finish(device_of(s)) == CLEF_OK;
+}
+
+/* The first run's numbers are what others are compared with. */
+static bool note_standard(clef__search *s) {
+    if (!timed(s, &s->standard, 1, &s->standard.seconds)) return false;
+    s->stopped = clef__now() + (CLEF__LEAST_RUNS - 1) * s->standard.seconds > s->deadline;
+    if (s->stopped) return true;
+    s->layout = s->node->layout;
+    s->wanted = read_value(s);
+    return s->wanted && measure(s, &s->standard, s->standard.seconds);
+}
+
+clef_status clef__search_begin(clef__search *s) {
+    s->most_variants = clef__device_profile(device_of(s))->wide_items ? KERNELS_ON_A_CPU : INT32_MAX;
+    if (make_standard(s) && note_standard(s)) return CLEF_OK;
     clef_status status = clef_error_status(s->ctx);
     return status != CLEF_OK ? status : clef__fail(s->ctx, CLEF_MEMORY, "tune: no host memory");
 }

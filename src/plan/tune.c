@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const double default_budget = 60;
+static const double default_budget = 60, least_share = 4; /* seconds: a search in less is not worth its compiling */
 enum { SHARES = 3 }; /* of an even part of what is left may go to one choice: those with most work come first */
 
 /* ---- what there is to choose ---- */
@@ -35,6 +35,7 @@ typedef struct tuner {
     clef_tune_result result;
     int done;
     double begin, end;
+    double pace; /* the best of the measured times in floors: how far this device is from its peak; 0: not known yet */
 } tuner;
 
 static bool report(const tuner *t, const clef__search *s, bool finished) {
@@ -66,21 +67,40 @@ static clef_status keep(tuner *t, const clef__search *s, bool whole) {
     return clef__tuned_keep(clef__device_at(t->ctx, s->subject->choice.device), &found, 1);
 }
 
-/* What does not fit the device is passed over, as its work could not run either. */
+/* Seconds that a choice may take. */
+static double share_of(const tuner *t) {
+    double rest = t->end - clef__now(), share = rest * SHARES / (t->result.choices - t->done);
+    if (share < least_share) share = least_share;
+    return share < rest ? share : rest;
+}
+
+static void note_pace(tuner *t, const clef__search *s) {
+    double floor = clef__subject_floor(t->ctx, s->subject), pace = floor > 0 ? s->standard.seconds / floor : 0;
+    if (pace > 0 && (t->pace == 0 || pace < t->pace)) t->pace = pace;
+}
+
+static clef_status search(tuner *t, clef__search *s) {
+    note_pace(t, s);
+    if (s->stopped) return CLEF_OK; /* it takes too long: left */
+    clef__search_run(s);
+    clef_status status = keep(t, s, !s->stopped && clef__now() < s->deadline);
+    t->done++;
+    if (status == CLEF_OK && (s->stopped || !report(t, s, true)))
+        status = clef_error_status(t->ctx) != CLEF_OK ? clef_error_status(t->ctx) : CLEF_INTERRUPTED;
+    return status;
+}
+
+/* What does not fit the device is passed over, as its work could not run either; and what does not fit the budget. */
 static clef_status tune_one(tuner *t, clef__plans *plans, const clef__subject *subject) {
-    int left = t->result.choices - t->done;
-    double now = clef__now(), share = (t->end - now) * SHARES / left;
+    double share = share_of(t), floor = clef__subject_floor(t->ctx, subject) * (t->pace > 1 ? t->pace : 1);
+    if (floor * CLEF__LEAST_RUNS > share) return CLEF_OK;
     clef__search s = {.ctx = t->ctx, .plans = plans, .subject = subject, .report = report_trial, .user = t,
-                      .deadline = share < t->end - now ? now + share : t->end};
+                      .deadline = clef__now() + share};
     clef_status status = clef__search_begin(&s);
     if (status == CLEF_OK) {
-        clef__search_run(&s);
-        status = keep(t, &s, !s.stopped && clef__now() < s.deadline);
-        t->done++;
-        if (s.stopped || !report(t, &s, true)) status = clef_error_status(t->ctx) != CLEF_OK ? clef_error_status(t->ctx) : CLEF_INTERRUPTED;
+        status = search(t, &s);
     } else if (status != CLEF_LOST) {
         clef_clear_error(t->ctx);
-        t->done++;
         status = CLEF_OK;
     }
     t->result.wrong += s.wrong;

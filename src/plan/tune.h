@@ -35,7 +35,7 @@ typedef struct clef__subject {
     clef_dtype dtype;
     int n_inputs;
     clef__operand input[CLEF__SUBJECT_INPUTS]; /* how it lies */
-    double work;                               /* operations, of all the nodes that ask for the choice */
+    double work, once;                         /* operations, of all the nodes that ask for the choice; of this one */
     double products;                           /* added for each element */
 } clef__subject;
 struct clef__subjects {
@@ -45,8 +45,12 @@ struct clef__subjects {
 };
 void clef__subject_note(clef__lowering *l, const clef__choice *choice);
 void clef__subjects_free(clef__subjects *subjects);
+/* Seconds it takes at least, with all units of its device at their peak; 0 where that is not known. */
+double clef__subject_floor(clef_context *ctx, const clef__subject *subject);
 /* A pending node like it, over inputs full of small whole numbers, whose sums are exact in any order; NULL after clef__fail. */
 clef__node *clef__subject_node(clef_context *ctx, const clef__subject *subject);
+
+enum { CLEF__LEAST_RUNS = 4 }; /* that a search makes: the standard and one more, each checked and timed */
 
 /* ---- trial.c: one subject's configurations, made, checked and timed ---- */
 typedef struct clef__candidate {
@@ -73,7 +77,8 @@ typedef struct clef__search {
     void *user;
     bool stopped;
 } clef__search;
-/* Measures the standard; CLEF_OK, or why it cannot be had. */
+/* Measures the standard; CLEF_OK, or why it cannot be had.  One that takes too long for a search is run once only, and stops
+   it. */
 clef_status clef__search_begin(clef__search *s);
 /* Seeds, one pass of coordinate descent, and a last look at the winner. */
 void clef__search_run(clef__search *s);

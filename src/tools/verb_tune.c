@@ -95,6 +95,7 @@ static bool on_progress(void *user, const clef_tune_progress *p) {
 
 static void show_result(const clef_tune_result *r) {
     int left = r->choices - r->known - r->tuned;
+    if (r->wrong) fprintf(stderr, "clef tune: %d cuts gave wrong numbers and are not used; please report it\n", r->wrong);
     if (!o.common.json) {
         printf("%d choices: %d measured, %d of them improved; %d known before, %d left; %.1f s\n", r->choices, r->tuned, r->improved,
                r->known, left, r->seconds);
