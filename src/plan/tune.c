@@ -82,10 +82,11 @@ static void note_pace(tuner *t, const clef__search *s) {
 static clef_status search(tuner *t, clef__search *s) {
     note_pace(t, s);
     if (s->stopped) return CLEF_OK; /* it takes too long: left */
+    int before = t->result.tuned;
     clef__search_run(s);
     clef_status status = keep(t, s, !s->stopped && clef__now() < s->deadline);
     t->done++;
-    if (status == CLEF_OK && (s->stopped || !report(t, s, true)))
+    if (status == CLEF_OK && (s->stopped || !report(t, s, t->result.tuned > before)))
         status = clef_error_status(t->ctx) != CLEF_OK ? clef_error_status(t->ctx) : CLEF_INTERRUPTED;
     return status;
 }
