@@ -11,4 +11,5 @@
 #include "clef/data.h"
 #include "clef/io.h"
 #include "clef/train.h"
+#include "clef/tune.h"
 #endif

@@ -4,6 +4,7 @@
      CLEF_DEVICE        which device (see clef_options.device)
      CLEF_CACHE         0: no disk cache; force: save every program at once, whatever the driver likes
      CLEF_CACHE_DIR     where the disk cache is; empty: none        CLEF_CACHE_MAX_MB  its size limit (256)
+     CLEF_TUNING        0: results of clef_tune are neither used nor made (clef/tune.h)
      CLEF_PROFILE       device profile to force (a row of cl/profile.def)
      CLEF_EAGER=1       evaluate after every op
      CLEF_DEBUG=memory  exact-size buffers, none reused
@@ -71,6 +72,7 @@ typedef struct clef_options {
     bool debug_memory;     /* every tensor in a buffer of its exact size (also CLEF_DEBUG=memory) */
     clef_log_fn log;       /* NULL: silent */
     void *log_user;
+    bool no_tuning;        /* results of clef_tune are neither used nor made (also CLEF_TUNING=0) */
 } clef_options;
 
 /* Opens a device and everything that lives with it.  NULL options mean all defaults.  Returns NULL on

@@ -23,7 +23,11 @@ typedef struct tiling {
     int64_t ldb, panel_stride;
     int64_t splits, segments, block; /* the last two in runs of k[2] */
     int64_t tiles_per_item, panels_per_item;
+    clef__knobs knobs;        /* what tuning results say: weaker than what the product allows, stronger than the rules here */
 } tiling;
+
+/* What was measured to be best, or else `rule`. */
+static int64_t tuned(const tiling *t, int knob, int64_t rule) { return t->knobs.value[knob] ? t->knobs.value[knob] : rule; }
 
 clef_dtype clef__gemm_type(clef_dtype dtype) {
     return dtype == CLEF_F16 || dtype == CLEF_BF16 ? CLEF_F32 : dtype;
@@ -66,13 +70,14 @@ static void choose_tile(const clef__lowering *l, const clef__gemm *g, clef_dtype
     int lanes = profile->vector;
     if (clef_dtype_size(type) == 8 && lanes > 1) lanes /= 2;
     t->width = lanes;
-    t->vectors = profile->tile_vectors;
+    t->vectors = (int)tuned(t, CLEF__GEMM_VECTORS, profile->tile_vectors);
     int64_t narrow = clef__ceil_div(g->n, t->width) * t->width;
     int64_t wide = clef__ceil_div(g->n, t->width * t->vectors) * t->width * t->vectors;
-    if (g->n <= t->width || narrow * 5 <= wide * 4) t->vectors = 1;
+    if (g->n <= t->width || (!t->knobs.value[CLEF__GEMM_VECTORS] && narrow * 5 <= wide * 4)) t->vectors = 1;
     t->rows = profile->tile_m;
     if (t->vectors == 1) t->rows = (int)clef__smaller(t->rows, 8); /* so few sums leave their addresses in registers */
     if (t->m <= 4) t->rows = (int)clef__smaller(t->rows, 4);
+    t->rows = (int)tuned(t, CLEF__GEMM_ROWS, t->rows);
     t->panels = clef__ceil_div(g->n, t->width * t->vectors);
     t->row_tiles = clef__ceil_div(t->m, t->rows);
 }
@@ -86,7 +91,8 @@ static void choose_direct(const clef__gemm *g, clef_dtype type, tiling *t) {
     merge_levels(size, stride, same);
     int64_t lanes = t->width * t->vectors;
     bool can = g->b.dtype == type && (g->b_n == 1 || g->n == 1) && g->n >= lanes && size[0] * size[1] == 1;
-    t->direct = can && (t->row_tiles <= FEW_TILES || stride[2] <= 2 * lanes || t->k * stride[2] * t->batch <= CACHE_FLOATS / 4);
+    bool better = t->row_tiles <= FEW_TILES || stride[2] <= 2 * lanes || t->k * stride[2] * t->batch <= CACHE_FLOATS / 4;
+    t->direct = can && tuned(t, CLEF__GEMM_PACKING, better ? 1 : 2) == 1;
     t->ldb = t->direct ? stride[2] : lanes;
     t->panel_stride = t->k * lanes;
 }
@@ -106,6 +112,7 @@ static int64_t count_splits(const clef__lowering *l, const clef__gemm *g, const 
     if (tiles < want) splits = clef__smaller(clef__ceil_div(want, tiles), t->k / SHORTEST_SPLIT);
     if (profile->wide_items && g->overlapping && g->a_m[2] == 1)
         splits = clef__larger(splits, clef__smaller(want, t->k * (g->n + g->m[2]) / (2 * t->m * g->n)));
+    splits = tuned(t, CLEF__GEMM_SPLITS, splits);
     return clef__larger(splits, gathers(l, g, splits) ? 1 : clef__ceil_div(t->k, LONGEST_K));
 }
 
@@ -113,7 +120,8 @@ static int64_t count_splits(const clef__lowering *l, const clef__gemm *g, const 
    Either is a whole number of runs of k[2]; a k of one run is cut into equal ones first. */
 static void choose_splits(const clef__lowering *l, clef__gemm *g, tiling *t) {
     int64_t splits = clef__larger(count_splits(l, g, t), 1), each = clef__ceil_div(t->k, splits);
-    int64_t longest = t->direct ? clef__larger(clef__smaller(BLOCK_K, CACHE_FLOATS / (t->m + g->n)), SHORTEST_BLOCK) : BLOCK_K;
+    int64_t fits = t->direct ? clef__larger(clef__smaller(BLOCK_K, CACHE_FLOATS / (t->m + g->n)), SHORTEST_BLOCK) : BLOCK_K;
+    int64_t longest = tuned(t, CLEF__GEMM_BLOCK, fits);
     int64_t blocks = gathers(l, g, splits) && each >= 2 * longest ? clef__ceil_div(each, longest) : 1;
     int64_t pieces = splits * blocks, runs = g->k[0] * g->k[1];
     if (pieces > 1 && runs == 1) {
@@ -134,6 +142,7 @@ static void choose_grid(const clef__lowering *l, tiling *t) {
     int64_t flops = 2 * t->rows * t->vectors * t->width * clef__larger(t->k / t->splits, 1);
     int64_t share = clef__smaller(clef__larger(ITEM_FLOPS / flops, 1), clef__larger(tiles / (units(l) * profile->items_per_unit), 1));
     if (t->block < t->segments) share = clef__larger(tiles / (units(l) * profile->items_per_unit), 1);
+    share = tuned(t, CLEF__GEMM_SHARE, share);
     bool small_b = t->k * t->panels * t->vectors * t->width <= CACHE_FLOATS; /* then whole rows of C, so that A is read once */
     t->panels_per_item = small_b ? clef__smaller(share, t->panels) : clef__smaller(clef__larger(share / t->row_tiles, 1), t->panels);
     t->tiles_per_item = clef__smaller(clef__larger(share / t->panels_per_item, 1), t->row_tiles);
@@ -329,6 +338,7 @@ void clef__gemm_lower(clef__lowering *l, clef__gemm g) {
         return;
     }
     merge_levels(g.m, g.a_m, g.c_m);
+    t.knobs = clef__gemm_knobs(l, &g);
     choose_tile(l, &g, type, &t);
     choose_direct(&g, type, &t);
     if (!t.direct) pack_b(l, &g, &t, type);

@@ -20,6 +20,11 @@ typedef struct clef__gemm {
     bool overlapping; /* rows of A share elements (a convolution): packing it would multiply it */
 } clef__gemm;
 
+/* What tuning results may say of a product (gemm_knobs.c). */
+enum { CLEF__GEMM_ROWS, CLEF__GEMM_VECTORS, CLEF__GEMM_PACKING, CLEF__GEMM_SPLITS, CLEF__GEMM_BLOCK, CLEF__GEMM_SHARE };
+extern const clef__family clef__gemm_family;
+clef__knobs clef__gemm_knobs(clef__lowering *l, const clef__gemm *g);
+
 /* Emits the launches. */
 void clef__gemm_lower(clef__lowering *l, clef__gemm g);
 /* The type sums are made in: f32 for the half types. */

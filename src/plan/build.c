@@ -1,7 +1,6 @@
 /* build.c — makes a plan: runs the passes, lowers every group, gives memory and kernels, notes what replays must set. */
 #include "plan/plan.h"
 
-#include <float.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -100,29 +99,16 @@ static void lower_transfer(clef__lowering *l) {
     clef__launch_end(l, (size_t[3]){1, 1, 1}, (size_t[3]){1, 1, 1});
 }
 
-/* The cheapest strategy that applies; ties go to the first row. */
-static const clef__strategy *select_strategy(const clef__lowering *l) {
-    const clef__strategy *best = NULL;
-    double best_cost = DBL_MAX;
-    for (const clef__strategy *s = l->node->op->strategies; s && s->name; s++) {
-        if (s->applies && !s->applies(l)) continue;
-        double cost = s->cost ? s->cost(l) : 0;
-        if (cost < best_cost) {
-            best = s;
-            best_cost = cost;
-        }
-    }
-    return best;
-}
-
 static void lower_kernel(clef__lowering *l) {
     if (clef_shape_numel(l->node->shape) == 0) {
         clef__lower_out(l, NULL);
         return;
     }
-    const clef__strategy *strategy = select_strategy(l);
+    l->tuned = false;
+    const clef__strategy *strategy = clef__select_strategy(l);
     if (strategy) {
         strategy->lower(l);
+        l->tuned = false;
     } else {
         clef__fail(l->ctx, CLEF_UNSUPPORTED, "%s: no way to compute %s %s on this device", l->node->op->name,
                    clef_dtype_name(l->node->dtype), clef__shape_text(l->node->shape));

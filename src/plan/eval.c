@@ -140,19 +140,31 @@ void clef__graph_view_free(clef__graph_view *g) {
 /* ---- the plan cache ---- */
 
 enum { MAX_PLANS = 128 };
-static void close_plans(clef_context *ctx, void *state) {
-    (void)ctx;
-    clef__plans *plans = state;
+static void free_plans(clef__plans *plans) {
     for (clef__plan *plan = plans->first, *next; plan; plan = next) {
         next = plan->next;
         clef__plan_free(plan);
     }
+    plans->first = NULL;
+    plans->n = 0;
+}
+
+static void close_plans(clef_context *ctx, void *state) {
+    (void)ctx;
+    clef__plans *plans = state;
+    free_plans(plans);
+    clef__families_free(plans->family);
     for (int d = 0; d < CLEF__MAX_DEVICES; d++) clef__buffer_release(plans->arena[d].buffer);
     clef__free(plans);
 }
 
-static clef__plans *plans_of(clef_context *ctx) {
+clef__plans *clef__plans_of(clef_context *ctx) {
     return clef__make_room_state(ctx, CLEF__ROOM_PLAN, sizeof(clef__plans), close_plans);
+}
+
+void clef__plans_forget(clef_context *ctx) {
+    clef__plans *plans = clef__room_state(ctx, CLEF__ROOM_PLAN);
+    if (plans) free_plans(plans);
 }
 
 /* The plan of this key, moved to the front. */
@@ -212,7 +224,7 @@ static clef_status measure(clef_context *ctx, clef__graph_view *g) {
 
 clef_status clef__evaluate(clef_context *ctx, clef__node *const *roots, int n) {
     if (!clef__usable(ctx)) return clef_error_status(ctx);
-    clef__plans *plans = plans_of(ctx);
+    clef__plans *plans = clef__plans_of(ctx);
     if (!plans) return clef__fail(ctx, CLEF_MEMORY, "eval: no host memory");
     clef__graph_view g = {0};
     clef_status status = clef__collect(ctx, roots, n, &g);

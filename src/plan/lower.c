@@ -224,7 +224,7 @@ static clef__launch *new_launch(clef__lowering *l) {
     clef__plan *plan = l->plan;
     if (!grow(l, &plan->launch, plan->n_launches, &plan->launch_capacity, sizeof *plan->launch)) return NULL;
     clef__launch *launch = &plan->launch[plan->n_launches++];
-    *launch = (clef__launch){.device = l->device};
+    *launch = (clef__launch){.device = l->device, .tuned = l->tuned};
     return launch;
 }
 

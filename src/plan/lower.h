@@ -57,6 +57,31 @@ void clef__launch_end_1d(clef__lowering *l, int64_t items);
 /* How many work-items a one-dimensional range of n should be cut into on this device (CPU: a few per unit). */
 int64_t clef__lower_items(const clef__lowering *l, int64_t n, int64_t at_least_per_item);
 
+/* ---- what a strategy may choose in more than one way (select.c) ----
+   A strategy works by itself; the knobs of its family let tuning results choose otherwise.  A value of 0 leaves a knob to the
+   strategy, which keeps every other value within what the node allows: results hold for a bucket of sizes, not for one. */
+enum { CLEF__KNOBS = CLEF__TUNED_KNOBS, CLEF__KNOB_VALUES = 12 };
+typedef struct clef__knob {
+    const char *name;
+    bool compiled;                /* another value is another kernel */
+    int value[CLEF__KNOB_VALUES]; /* those there are, ascending, then 0 */
+} clef__knob;
+typedef struct clef__knobs { int value[CLEF__KNOBS]; } clef__knobs;
+typedef struct clef__seed {
+    const char *profiles; /* of cl/profile.def, that it is good for: "cpu minimal" */
+    clef__knobs knobs;
+} clef__seed;
+typedef struct clef__family {
+    const char *name;
+    const char *files; /* of cl/, that a result is about: "gemm.cl pack.cl"; NULL: all */
+    const clef__knob *knob;
+    int n_knobs;
+    const clef__seed *seed;
+    int n_seeds;
+} clef__family;
+/* The knobs for sizes like these; all 0 where nothing was measured.  Call it before the launches it is about. */
+clef__knobs clef__lower_knobs(clef__lowering *l, const clef__family *family, clef_dtype dtype, const int64_t *size, int n);
+
 /* "-D" token of a dtype for cl/common.h: f32, f16, … */
 static inline const char *clef__token(clef_dtype dtype) { return clef_dtype_name(dtype); }
 #endif

@@ -106,6 +106,7 @@ typedef struct clef__launch {
     size_t global[3], local[3];
     int device;
     bool copies;          /* no kernel: arg[1] is copied to arg[0], between devices */
+    bool tuned;           /* cut as tuning results say */
     clef__kernel *kernel;
 } clef__launch;
 
@@ -139,10 +140,16 @@ enum { CLEF__MAX_DEVICES = 16 };
 
 /* What a context keeps: its plans, and for each device the arena they share, as large as the largest of them needs.  Only one
    plan runs at a time, and its queues are in order. */
+typedef struct clef__trial clef__trial;       /* tune.h */
+typedef struct clef__subjects clef__subjects;
+typedef struct clef__own_family clef__own_family; /* select.c */
 typedef struct clef__plans {
     clef__plan *first; /* most recently used first */
     int n;
     clef__arena arena[CLEF__MAX_DEVICES];
+    clef__own_family *family;   /* what is known of those that were asked for */
+    const clef__trial *trial;   /* while clef_tune measures: what it tries */
+    clef__subjects *subjects;   /* while clef_tune looks for something to measure: where to note it */
 } clef__plans;
 
 /* ---- passes ---- */
@@ -171,6 +178,12 @@ void clef__fit_group(size_t local[3], size_t most);
 /* run.c: sets one kernel argument (g may be NULL for those that never change); one replay. */
 clef_status clef__plan_set(clef__plan *plan, const clef__graph_view *g, int launch, int arg);
 clef_status clef__plan_run(clef__plan *plan, clef_context *ctx, clef__arena *arena, clef__graph_view *g);
+/* select.c: the strategy for the node being lowered; NULL if none applies. */
+const clef__strategy *clef__select_strategy(clef__lowering *l);
+void clef__families_free(clef__own_family *first);
+/* eval.c: what the context keeps, made at first need (NULL without host memory); forgets all plans, as choices have changed. */
+clef__plans *clef__plans_of(clef_context *ctx);
+void clef__plans_forget(clef_context *ctx);
 /* eval.c: collects the pending graph below roots. */
 clef_status clef__collect(clef_context *ctx, clef__node *const *roots, int n, clef__graph_view *g);
 void clef__graph_view_free(clef__graph_view *g);
@@ -190,6 +203,7 @@ struct clef__lowering {
     int item, device;
     clef__launch *open;     /* between launch_begin and launch_end */
     char *defines;
+    bool tuned;             /* a tuning result is in use for the node being lowered */
     bool failed;
 };
 

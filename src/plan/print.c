@@ -30,7 +30,7 @@ static void print_launch(const clef__plan *plan, int i, FILE *out) {
     for (int a = 0; a < launch->n_args; a++)
         if (launch->arg[a].kind == CLEF__ARG_TENSOR)
             fprintf(out, " %sv%d", launch->arg[a].writes ? "→" : "", launch->arg[a].value);
-    fputc('\n', out);
+    fprintf(out, "%s\n", launch->tuned ? " tuned" : "");
 }
 
 static void print_values(const clef__plan *plan, FILE *out) {

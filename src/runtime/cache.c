@@ -190,26 +190,34 @@ static bool read_all(int fd, unsigned char *bytes, size_t n) {
     return true;
 }
 
-typedef enum reading { ABSENT, REFUSED, WHOLE } reading;
-
-/* The bytes of a plain file of ours, checked; O_NONBLOCK keeps a pipe of that name from holding us up. */
-static reading read_entry(int dir, const char *name, const uint8_t *key, unsigned char **bytes,
-                          clef__entry *entry) {
+/* O_NONBLOCK keeps a pipe of that name from holding us up. */
+clef__reading clef__cache_read(int dir, const char *name, uint64_t largest, unsigned char **bytes, size_t *size) {
     struct stat st;
     int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     *bytes = NULL;
     if (fd < 0)
-        return errno == ELOOP ? REFUSED : ABSENT;
-    bool good = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && private_to_us(&st) &&
-                st.st_size >= CLEF__ENTRY_HEADER && (uint64_t)st.st_size <= largest_entry &&
-                (*bytes = clef__alloc((size_t)st.st_size)) != NULL && read_all(fd, *bytes, (size_t)st.st_size) &&
-                clef__entry_check(*bytes, (size_t)st.st_size, key, entry);
+        return errno == ELOOP ? CLEF__REFUSED : CLEF__ABSENT;
+    bool good = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && private_to_us(&st) && (uint64_t)st.st_size <= largest &&
+                (*bytes = clef__alloc((size_t)st.st_size)) != NULL && read_all(fd, *bytes, (size_t)st.st_size);
     close(fd);
+    *size = (size_t)st.st_size;
     if (good)
-        return WHOLE;
+        return CLEF__WHOLE;
     clef__free(*bytes);
     *bytes = NULL;
-    return REFUSED;
+    return CLEF__REFUSED;
+}
+
+/* The same for an entry, checked. */
+static clef__reading read_entry(int dir, const char *name, const uint8_t *key, unsigned char **bytes,
+                                clef__entry *entry) {
+    size_t size;
+    clef__reading result = clef__cache_read(dir, name, largest_entry, bytes, &size);
+    if (result != CLEF__WHOLE || clef__entry_check(*bytes, size, key, entry))
+        return result;
+    clef__free(*bytes);
+    *bytes = NULL;
+    return CLEF__REFUSED;
 }
 
 unsigned char *clef__cache_load(clef_context *ctx, const uint8_t key[32], clef__entry *entry) {
@@ -218,10 +226,10 @@ unsigned char *clef__cache_load(clef_context *ctx, const uint8_t key[32], clef__
     if (ctx->cache.dir < 0)
         return NULL;
     entry_name(key, name);
-    reading result = read_entry(ctx->cache.dir, name, key, &bytes, entry);
-    if (result == WHOLE)
+    clef__reading result = read_entry(ctx->cache.dir, name, key, &bytes, entry);
+    if (result == CLEF__WHOLE)
         utimensat(ctx->cache.dir, name, NULL, AT_SYMLINK_NOFOLLOW); /* used just now: thrown out last */
-    if (result != REFUSED)
+    if (result != CLEF__REFUSED)
         return bytes;
     clef__log(ctx, CLEF_LOG_WARNING, "cache: %s is damaged or not ours; it is removed and made anew", name);
     clef__cache_evict(ctx, key);
@@ -333,17 +341,16 @@ static bool write_all(int fd, const void *data, size_t n) {
     return true;
 }
 
-static bool write_entry(int dir, const uint8_t key[32], const unsigned char *header, const void *payload,
-                        size_t size) {
+bool clef__cache_write(int dir, const char *name, int mode, const void *head, size_t head_size, const void *body,
+                       size_t body_size) {
     static atomic_uint count;
-    char name[NAME], temporary[64];
-    entry_name(key, name);
+    char temporary[64];
     snprintf(temporary, sizeof temporary, ".new-%ld-%u-%llx", (long)getpid(), atomic_fetch_add(&count, 1),
              (unsigned long long)(clef__now() * 1e9));
-    int fd = openat(dir, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int fd = openat(dir, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, (mode_t)mode);
     if (fd < 0)
         return false;
-    bool good = write_all(fd, header, CLEF__ENTRY_HEADER) && write_all(fd, payload, size) && fsync(fd) == 0;
+    bool good = write_all(fd, head, head_size) && write_all(fd, body, body_size) && fsync(fd) == 0;
     good = close(fd) == 0 && good;
     good = good && renameat(dir, temporary, dir, name) == 0;
     if (!good)
@@ -354,12 +361,14 @@ static bool write_entry(int dir, const uint8_t key[32], const unsigned char *hea
 void clef__cache_store(clef_context *ctx, const uint8_t key[32], clef__entry_kind kind, const void *payload,
                        size_t size) {
     unsigned char header[CLEF__ENTRY_HEADER];
+    char name[NAME];
     clef__cache *cache = &ctx->cache;
     uint64_t bytes = (uint64_t)size + CLEF__ENTRY_HEADER;
     if (cache->dir < 0 || bytes > largest_entry || bytes > cache->limit / 2)
         return;
     clef__entry_header(header, kind, key, payload, size);
-    if (!write_entry(cache->dir, key, header, payload, size)) {
+    entry_name(key, name);
+    if (!clef__cache_write(cache->dir, name, 0600, header, sizeof header, payload, size)) {
         clef__log(ctx, CLEF_LOG_WARNING, "cache: an entry could not be written: %s", strerror(errno));
         return;
     }
@@ -391,7 +400,7 @@ static void inspect_file(void *user, int dir, const char *name, const struct sta
         sscanf(name + 2 * i, "%2x", &byte);
         key[i] = (uint8_t)byte;
     }
-    if (read_entry(dir, name, key, &bytes, &entry) != WHOLE)
+    if (read_entry(dir, name, key, &bytes, &entry) != CLEF__WHOLE)
         in->info->damaged++;
     else if (entry.kind == CLEF__ENTRY_FAILURE)
         in->info->negative++;

@@ -24,6 +24,8 @@ clef_context *clef__context_new(const clef_options *options) {
     ctx->log = options->log;
     ctx->log_user = options->log_user;
     ctx->random.seed = options->seed;
+    const char *tuning = clef__env("CLEF_TUNING");
+    ctx->no_tuning = options->no_tuning || (tuning && strcmp(tuning, "0") == 0);
     clef__cache_open(ctx, options->cache_dir);
     ctx->trace = clef__trace_open(ctx);
     return ctx;
@@ -134,6 +136,7 @@ void clef_close(clef_context *ctx) {
             clef__finish(ctx->device[i]);
     clef__trace_close(ctx);
     for (int i = ctx->n_devices - 1; i >= 0; i--) clef__device_close(ctx->device[i]);
+    clef__tuning_free(&ctx->tuning);
     clef__cache_close(ctx);
     clef__free(ctx->build_log);
     pthread_mutex_destroy(&ctx->lock);

@@ -19,3 +19,5 @@ const char *clef__embedded(const char *file) {
     }
     return NULL;
 }
+
+const char *clef__embedded_at(int n) { return n < clef__embedded_count ? clef__embedded(clef__embedded_files[n].name) : NULL; }

@@ -104,8 +104,36 @@ clef_status clef__finish(clef__device *device);
 const char *clef__embedded(const char *file);
 /* NULL but in the test that breaks kernels on purpose: gives the text to use instead; set before any context opens. */
 extern const char *(*clef__embedded_hook)(const char *file, const char *text);
+/* The n-th of them, from 0; NULL after the last. */
+const char *clef__embedded_at(int n);
 /* Tells clef_on_compile's callback. */
 void clef__report_compile(clef_context *ctx, int done, int total);
 /* Counters that upper rooms raise. */
 clef_counters *clef__counters(clef_context *ctx);
+double clef__now(void); /* seconds of the monotonic clock */
+
+/* ---- tuning results (tuning.c): choices that were measured, beside the program cache ----
+   What they mean is plan/select.c's business; here they are kept, found, merged. */
+enum { CLEF__TUNED_KNOBS = 8 };
+typedef struct clef__tuned_knob { const char *name; int value; } clef__tuned_knob;
+typedef struct clef__tuned {
+    int64_t schema;
+    const char *platform, *version, *device, *driver, *profile; /* where it was measured, */
+    int64_t units;
+    const char *family, *kernel, *dtype, *bucket; /* which choice it is (kernel: a hash of the code it is about), */
+    clef__tuned_knob knob[CLEF__TUNED_KNOBS];     /* what was best: the knobs that are not left alone, */
+    int n_knobs;
+    int64_t ns, default_ns;                       /* and what it took, with them and without */
+} clef__tuned;
+/* False with CLEF_TUNING=0 or clef_options.no_tuning: there are no results then. */
+bool clef__tuning_on(const clef_context *ctx);
+/* The result for this choice (its family, kernel, dtype and bucket are looked at) on this device, valid until the next one is
+   kept; NULL if there is none. */
+const clef__tuned *clef__tuned_find(clef__device *device, const clef__tuned *choice);
+/* Keeps results of this device: in memory, and together, in one write, on disk.  Only host memory can fail: without a disk
+   cache, or when it cannot be written (a warning in the log), they live as long as the context. */
+clef_status clef__tuned_keep(clef__device *device, const clef__tuned *result, int n);
+/* All results of all devices as a file; results from a file into memory and cache.  *n: how many. */
+clef_status clef__tuning_export(clef_context *ctx, const char *path, int *n);
+clef_status clef__tuning_import(clef_context *ctx, const char *path, int *n);
 #endif

@@ -15,6 +15,7 @@
 #include <CL/cl.h>
 #endif
 #include "runtime/runtime.h"
+#include "runtime/text.h"
 #include <pthread.h>
 
 enum { CLEF__LINE = 1024, CLEF__MAX_DEVICES = 16 };
@@ -144,8 +145,38 @@ unsigned char *clef__cache_load(clef_context *ctx, const uint8_t key[32], clef__
 void clef__cache_store(clef_context *ctx, const uint8_t key[32], clef__entry_kind kind, const void *payload,
                        size_t size);
 void clef__cache_evict(clef_context *ctx, const uint8_t key[32]);
+typedef enum clef__reading { CLEF__ABSENT, CLEF__REFUSED, CLEF__WHOLE } clef__reading;
+/* The bytes (clef__free them) of a plain file of ours in a directory; links, others' files and large ones are refused. */
+clef__reading clef__cache_read(int dir, const char *name, uint64_t largest, unsigned char **bytes, size_t *size);
+/* Head, then body, by a temporary beside it that is made durable and renamed; false with errno. */
+bool clef__cache_write(int dir, const char *name, int mode, const void *head, size_t head_size, const void *body,
+                       size_t body_size);
 /* When programs of this device go to disk. */
 clef__saving clef__cache_saving(const clef__device *device);
+
+/* ---- tuning results (tuning.c; one line of the file: tuning_line.c) ---- */
+enum { CLEF__TUNING_SCHEMA = 1, CLEF__TUNING_LINE = 4096 };
+/* A line's text, which is taken apart in place and must live as long as *t; false unless it is a whole result of this
+   schema. */
+bool clef__tuned_parse(char *line, clef__tuned *t);
+/* Is this a line of another schema?  Newer versions' results are carried along, not understood. */
+bool clef__tuned_foreign(const char *line);
+/* The line, with its line break. */
+void clef__tuned_put(clef__text *to, const clef__tuned *t);
+typedef struct clef__tuning_entry {
+    char *line;      /* as in the file, without line break */
+    char *parts;     /* what t points into; NULL: a foreign line */
+    clef__tuned t;
+    uint64_t hash;   /* of where and which */
+} clef__tuning_entry;
+typedef struct clef__tuning {
+    clef__tuning_entry *entry;
+    int n, capacity;
+} clef__tuning;
+/* Adds the lines of a text, the later of two about the same choice counting; *damaged: how many were none.  False when host
+   memory is out. */
+bool clef__tuning_merge(clef__tuning *to, const char *text, size_t size, int *damaged);
+void clef__tuning_free(clef__tuning *tuning);
 
 /* ---- tracing (trace.c) ---- */
 typedef struct clef__trace clef__trace;
@@ -157,7 +188,6 @@ void clef__trace_event(clef__device *device, const char *label, cl_event event);
 void clef__trace_host(clef_context *ctx, const char *label, double begin, double end);
 /* Writes what has finished; call after clFinish. */
 void clef__trace_collect(clef__device *device);
-double clef__now(void); /* seconds of the monotonic clock */
 
 /* ---- the structs ---- */
 struct clef__device {
@@ -199,6 +229,8 @@ struct clef_context {
         void (*closer)(clef_context *, void *);
     } room[CLEF__ROOMS];
     clef__cache cache;
+    bool no_tuning, tuning_loaded;
+    clef__tuning tuning;
     clef__trace *trace;
 };
 

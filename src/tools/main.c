@@ -8,7 +8,7 @@
 #define CLEF_COMPONENTS ""
 #endif
 
-static const verb *const verbs[] = {&verb_devices, &verb_train, &verb_eval, &verb_bench, &verb_cache};
+static const verb *const verbs[] = {&verb_devices, &verb_train, &verb_eval, &verb_bench, &verb_tune, &verb_cache};
 enum { VERBS = sizeof verbs / sizeof *verbs };
 
 int tool_usage(const char *verb_name, const char *fmt, ...) {
@@ -48,8 +48,8 @@ static void help(FILE *out) {
     for (int i = 0; i < VERBS; i++) fprintf(out, "  %-10s%s\n", verbs[i]->name, verbs[i]->summary);
     fputs("\n  clef VERB --help    what a verb takes\n  clef --version      version and components\n\n"
           "Exit codes: 0 done, 1 failed, 2 wrong command, 77 no OpenCL device.\n"
-          "Environment: CLEF_DEVICE, CLEF_DATA, CLEF_CACHE_DIR, CLEF_CACHE, CLEF_CACHE_MAX_MB, CLEF_PROFILE, CLEF_FUSE,\n"
-          "CLEF_EAGER, CLEF_DEBUG, CLEF_TRACE, CLEF_COMPILE_THREADS, NO_COLOR; see clef(1).\n", out);
+          "Environment: CLEF_DEVICE, CLEF_DATA, CLEF_CACHE_DIR, CLEF_CACHE, CLEF_CACHE_MAX_MB, CLEF_TUNING,\n"
+          "CLEF_PROFILE, CLEF_FUSE, CLEF_EAGER, CLEF_DEBUG, CLEF_TRACE, CLEF_COMPILE_THREADS, NO_COLOR; see clef(1).\n", out);
 }
 
 static void version(void) {

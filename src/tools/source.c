@@ -20,11 +20,11 @@ static const float cifar10_mean[] = {0.4914f, 0.4822f, 0.4465f}, cifar10_std[] =
 
 static const struct source_kind kinds[] = {
     {{.name = "digits", .mean = digits_mean, .std = digits_std, .model = "cnn", .epochs = 20, .batch = 32,
-      .adam_lr = 3e-3, .augment = {.shift = 1, .rotation = 10}}, false, open_digits},
+      .item = {3, {1, 8, 8}}, .classes = 10, .adam_lr = 3e-3, .augment = {.shift = 1, .rotation = 10}}, false, open_digits},
     {{.name = "mnist", .mean = mnist_mean, .std = mnist_std, .model = "lenet", .epochs = 2, .batch = 100,
-      .adam_lr = 1e-3, .augment = {.shift = 2, .rotation = 10}}, true, clef_mnist},
+      .item = {3, {1, 28, 28}}, .classes = 10, .adam_lr = 1e-3, .augment = {.shift = 2, .rotation = 10}}, true, clef_mnist},
     {{.name = "cifar10", .mean = cifar10_mean, .std = cifar10_std, .model = "cnn", .epochs = 3, .batch = 50,
-      .adam_lr = 1e-3, .augment = {.crop_padding = 4, .flip = true}}, true, clef_cifar10},
+      .item = {3, {3, 32, 32}}, .classes = 10, .adam_lr = 1e-3, .augment = {.crop_padding = 4, .flip = true}}, true, clef_cifar10},
 };
 
 bool source_parse(const char *verb_name, const char *data, source *out) {
@@ -63,14 +63,26 @@ clef_loader *source_test_loader(const source *s, clef_dataset *data, int64_t bat
                                                          .std = s->std});
 }
 
-clef_module *model_make(const char *model, clef_context *ctx, clef_dataset *data) {
-    static const struct {
-        const char *name;
-        clef_module *(*make)(clef_context *ctx, clef_shape input, int64_t classes);
-    } models[] = {{"mlp", clef_model_mlp}, {"lenet", clef_model_lenet}, {"cnn", clef_model_cnn},
-                  {"resnet18", clef_model_resnet18}};
+static const struct model_kind {
+    const char *name, *data;
+    clef_module *(*make)(clef_context *ctx, clef_shape input, int64_t classes);
+} models[] = {{"mlp", "digits", clef_model_mlp},
+              {"lenet", "mnist", clef_model_lenet},
+              {"cnn", "digits", clef_model_cnn},
+              {"resnet18", "cifar10", clef_model_resnet18}};
+
+static const struct model_kind *find_model(const char *model) {
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
-        if (!strcmp(models[i].name, model))
-            return models[i].make(ctx, clef_dataset_item(data), clef_dataset_classes(data));
+        if (!strcmp(models[i].name, model)) return &models[i];
     return NULL;
+}
+
+clef_module *model_make(const char *model, clef_context *ctx, clef_shape item, int64_t classes) {
+    const struct model_kind *k = find_model(model);
+    return k ? k->make(ctx, item, classes) : NULL;
+}
+
+const char *model_data(const char *model) {
+    const struct model_kind *k = find_model(model);
+    return k ? k->data : NULL;
 }

@@ -5,7 +5,7 @@
 #include "jsonl.h"
 #include <clef.h>
 
-extern const verb verb_devices, verb_train, verb_eval, verb_bench, verb_cache;
+extern const verb verb_devices, verb_train, verb_eval, verb_bench, verb_tune, verb_cache;
 
 /* Opens the device of --device; NULL after one line on stderr and with the exit code in *code. */
 clef_context *tool_open(const char *verb_name, const common_options *common, int *code);
@@ -35,6 +35,8 @@ typedef struct source {
     const float *mean, *std; /* per channel, of the training images */
     const char *model;       /* what is trained on it unless said otherwise */
     int64_t epochs, batch;
+    clef_shape item;         /* of one image */
+    int64_t classes;
     double adam_lr;
     clef_augment augment;    /* what --augment means here */
     const char *dir;         /* from --data; NULL: the default */
@@ -45,7 +47,9 @@ bool source_parse(const char *verb_name, const char *data, source *out);
 clef_dataset *source_open(const source *s, clef_context *ctx, clef_split_name split, int64_t limit);
 /* A loader of test images, in order; batch 0: a size that divides them where there is one. */
 clef_loader *source_test_loader(const source *s, clef_dataset *data, int64_t batch, int64_t threads);
-clef_module *model_make(const char *model, clef_context *ctx, clef_dataset *data);
+clef_module *model_make(const char *model, clef_context *ctx, clef_shape item, int64_t classes);
+/* The data that a model is trained on by default. */
+const char *model_data(const char *model);
 
 /* ---- forecast.c ---- */
 typedef struct forecast {
@@ -60,5 +64,24 @@ typedef struct forecast {
 /* Plans training steps; one step of two random inputs is run, so net and optimizer are of no use afterwards. */
 bool forecast_make(forecast *f);
 void forecast_print(const forecast *f, bool as_json);
+
+/* ---- workload.c: what clef tune tunes for ---- */
+typedef struct workload {
+    const char *model;  /* one of MODEL_META, or NULL: */
+    FILE *shapes;       /* a CSV file of products or convolutions, read again for each round */
+    bool convolutions;
+    source data;        /* of the model */
+    int64_t batch;
+    clef_module *net;
+    clef_optimizer *optimizer;
+} workload;
+/* Opens a CSV file whose first line is `set,m,n,k,a_transposed,b_transposed` or `set,w,h,c,n,k,s,r,pad_w,pad_h,stride_w,stride_h`
+   (n images of c channels, k filters of s by r); false after one line on stderr. */
+bool workload_shapes(workload *w, const char *path);
+/* Makes the model and its optimizer, and runs one small step, so that all lies as it will; false on failure. */
+bool workload_model(workload *w, clef_context *ctx);
+/* Queues one training step, or all shapes of the file. */
+clef_status workload_queue(clef_context *ctx, workload *w);
+void workload_close(workload *w);
 
 #endif

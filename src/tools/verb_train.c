@@ -187,7 +187,7 @@ static bool open_data(run *r) {
 }
 
 static bool open_model(run *r) {
-    r->net = model_make(o.model, r->ctx, r->train);
+    r->net = model_make(o.model, r->ctx, clef_dataset_item(r->train), clef_dataset_classes(r->train));
     r->optimizer = r->net ? make_optimizer(r->net) : NULL;
     if (!r->optimizer) return false;
     if (is(o.schedule, "constant") && !o.warmup) return true;

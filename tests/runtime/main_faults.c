@@ -179,8 +179,14 @@ static bool upload_and_copy(clef__device *device) {
     return good;
 }
 
+/* What was kept is found, or there is an error. */
+static bool keep_a_result(clef__device *device) {
+    const clef__tuned t = {.family = "f", .kernel = "k", .dtype = "f32", .bucket = "b", .n_knobs = 1, .knob = {{"rows", 8}}};
+    return clef__tuned_keep(device, &t, 1) == CLEF_OK && clef__tuned_find(device, &t);
+}
+
 static bool work(clef__device *device) {
-    bool good = upload_and_copy(device) && add_works(device, add_source) && clef__finish(device) == CLEF_OK;
+    bool good = upload_and_copy(device) && keep_a_result(device) && add_works(device, add_source) && clef__finish(device) == CLEF_OK;
     return good &&
            clef__kernel_new(device, "__kernel void g(__global int *x) { x[0] = nonesuch; }", "", "g") == NULL &&
            clef_error_status(clef__device_context(device)) == CLEF_BUILD;

@@ -1,0 +1,62 @@
+/* gemm_knobs.c — in which ways a product may be cut otherwise than by the rules of gemm.c, and the cuts worth trying first. */
+#include "ops/gemm.h"
+
+static const clef__knob knobs[] = {
+    [CLEF__GEMM_ROWS] = {"rows", true, {2, 4, 6, 8, 10, 12, 14}},
+    [CLEF__GEMM_VECTORS] = {"vectors", true, {1, 2, 3, 4}},
+    [CLEF__GEMM_PACKING] = {"packing", false, {1, 2}}, /* of B: never where it can be read as it lies; always */
+    [CLEF__GEMM_SPLITS] = {"splits", false, {1, 2, 4, 8, 16, 32}},
+    [CLEF__GEMM_BLOCK] = {"block", false, {256, 512, 1024, 2048, 4096}},
+    [CLEF__GEMM_SHARE] = {"share", false, {1, 2, 4, 8, 16, 64}}, /* tiles that one work-item takes */
+};
+enum { KNOBS = sizeof knobs / sizeof knobs[0] };
+_Static_assert((int)KNOBS <= (int)CLEF__KNOBS, "a tuning result holds no more");
+
+/* The first three kernels of a CPU's are all that are compiled there.  Registers: rows · vectors sums and a row of B must fit
+   32 (AVX-512) or 16. */
+#define SEED(profiles, rows, vectors, packing, splits) {profiles, {{rows, vectors, packing, splits}}}
+static const clef__seed seeds[] = {
+    SEED("cpu_avx512", 8, 3, 0, 0),
+    SEED("cpu_avx512", 14, 2, 0, 0),
+    SEED("cpu_avx512", 6, 4, 0, 0),
+    SEED("cpu_avx512", 0, 0, 1, 0),
+    SEED("cpu_avx512", 0, 0, 2, 0),
+    SEED("cpu_avx512", 0, 0, 0, 2),
+    SEED("cpu_avx512", 0, 0, 0, 8),
+    SEED("cpu_avx512", 8, 3, 2, 0),
+    SEED("cpu_avx2", 4, 3, 0, 0),
+    SEED("cpu_avx2", 12, 1, 0, 0),
+    SEED("cpu_avx2", 4, 2, 0, 0),
+    SEED("cpu_avx2", 0, 0, 1, 0),
+    SEED("cpu_avx2", 0, 0, 2, 0),
+    SEED("cpu_avx2", 0, 0, 0, 2),
+    SEED("cpu_avx2", 0, 0, 0, 8),
+    SEED("cpu_avx2", 4, 3, 2, 0),
+    SEED("cpu minimal", 4, 3, 0, 0),
+    SEED("cpu minimal", 8, 1, 0, 0),
+    SEED("cpu minimal", 6, 2, 0, 0),
+    SEED("cpu minimal", 0, 0, 1, 0),
+    SEED("cpu minimal", 0, 0, 2, 0),
+    SEED("cpu minimal", 0, 0, 0, 2),
+    SEED("cpu minimal", 0, 0, 0, 8),
+    SEED("cpu minimal", 4, 3, 2, 0),
+    SEED("gpu", 8, 1, 0, 0),
+    SEED("gpu", 4, 2, 0, 0),
+    SEED("gpu", 8, 2, 0, 0),
+    SEED("gpu", 2, 2, 0, 0),
+    SEED("gpu", 4, 4, 0, 0),
+    SEED("gpu", 2, 1, 0, 0),
+    SEED("gpu", 8, 2, 2, 0),
+    SEED("gpu", 4, 2, 1, 0),
+    SEED("gpu", 8, 2, 0, 4),
+    SEED("gpu", 4, 1, 0, 8),
+};
+
+const clef__family clef__gemm_family = {.name = "gemm", .files = "gemm.cl pack.cl", .knob = knobs, .n_knobs = KNOBS,
+                                        .seed = seeds, .n_seeds = sizeof seeds / sizeof seeds[0]};
+
+clef__knobs clef__gemm_knobs(clef__lowering *l, const clef__gemm *g) {
+    const int64_t size[] = {g->m[0] * g->m[1] * g->m[2], g->n, g->k[0] * g->k[1] * g->k[2], g->k[2], g->z[0] * g->z[1],
+                            g->a_k[2] == 1, g->a_m[2] == 1, g->b_k[2] == 1, g->b_n == 1, g->overlapping};
+    return clef__lower_knobs(l, &clef__gemm_family, g->c.dtype, size, sizeof size / sizeof size[0]);
+}

@@ -1,0 +1,88 @@
+/* tune.h — what selecting (select.c) and measuring (tune.c, trial.c, subject.c) know of each other. */
+#ifndef CLEF_PLAN_TUNE_H
+#define CLEF_PLAN_TUNE_H
+#include "clef/tune.h"
+#include "plan/plan.h"
+
+/* Which choice it is: of a family, for a bucket of sizes. */
+typedef struct clef__choice {
+    const clef__family *family;
+    const char *kernel; /* hash of what its kernels say */
+    clef_dtype dtype;
+    int device;
+    char bucket[192];
+} clef__choice;
+bool clef__same_choice(const clef__choice *a, const clef__choice *b);
+/* The same in the words of the store, with these knobs. */
+clef__tuned clef__choice_result(const clef__choice *choice, const clef__knobs *knobs);
+/* "rows=8 vectors=3"; "" where all are 0. */
+void clef__knobs_text(const clef__family *family, const clef__knobs *knobs, char *text, size_t size);
+
+struct clef__trial {
+    const clef__choice *choice;
+    clef__knobs knobs;
+};
+
+/* ---- subject.c: nodes to measure ---- */
+enum { CLEF__SUBJECT_INPUTS = 4 };
+/* One node that asks for a choice, as the plan saw it, to be made again alone. */
+typedef struct clef__subject {
+    clef__choice choice;
+    const clef_op *op;
+    void *attributes;
+    size_t attribute_bytes;
+    clef_shape shape;
+    clef_dtype dtype;
+    int n_inputs;
+    clef__operand input[CLEF__SUBJECT_INPUTS]; /* how it lies */
+    double work, once;                         /* operations, of all the nodes that ask for the choice; of this one */
+    double products;                           /* added for each element */
+} clef__subject;
+struct clef__subjects {
+    clef__subject *subject;
+    int n, capacity;
+    bool failed; /* host memory was out */
+};
+void clef__subject_note(clef__lowering *l, const clef__choice *choice);
+void clef__subjects_free(clef__subjects *subjects);
+/* Seconds it takes at least, with all units of its device at their peak; 0 where that is not known. */
+double clef__subject_floor(clef_context *ctx, const clef__subject *subject);
+/* A pending node like it, over inputs full of small whole numbers, whose sums are exact in any order; NULL after clef__fail. */
+clef__node *clef__subject_node(clef_context *ctx, const clef__subject *subject);
+
+enum { CLEF__LEAST_RUNS = 4 }; /* that a search makes: the standard and one more, each checked and timed */
+
+/* ---- trial.c: one subject's configurations, made, checked and timed ---- */
+typedef struct clef__candidate {
+    clef__knobs knobs;
+    clef__plan *plan; /* NULL: none */
+    clef__graph_view g;
+    double seconds;
+} clef__candidate;
+typedef struct clef__search {
+    clef_context *ctx;
+    clef__plans *plans;
+    const clef__subject *subject;
+    clef__node *node;
+    clef__candidate standard, best; /* without any knobs; the fastest, where it is another */
+    unsigned char *wanted;          /* what the node is with the standard, as it lies there */
+    clef__layout layout;
+    uint64_t *seen;                 /* fingerprints of plans */
+    int n_seen, seen_capacity;
+    clef__knobs *variant;           /* of kernels */
+    int n_variants, variant_capacity, most_variants;
+    int tried, wrong;
+    double deadline;                /* by clef__now */
+    bool (*report)(void *user, const struct clef__search *search); /* after each; false: stop */
+    void *user;
+    bool stopped;
+} clef__search;
+/* Measures the standard; CLEF_OK, or why it cannot be had.  One that takes too long for a search is run once only, and stops
+   it. */
+clef_status clef__search_begin(clef__search *s);
+/* Seeds, one pass of coordinate descent, and a last look at the winner. */
+void clef__search_run(clef__search *s);
+void clef__search_end(clef__search *s);
+/* The fastest so far. */
+const clef__candidate *clef__search_best(const clef__search *s);
+#endif

@@ -1,0 +1,61 @@
+/* tuning_support.h — for tests of tuning: a cache directory of their own, and results put there by hand. */
+#ifndef CLEF_TESTS_TUNING_SUPPORT_H
+#define CLEF_TESTS_TUNING_SUPPORT_H
+#include "plan/tune.h"
+#include "support/device.h"
+#include "support/io_files.h"
+
+/* What was logged as a warning since the last context was opened. */
+static char warnings[8192];
+
+static inline void note_warning(void *user, clef_log_level level, const char *line) {
+    (void)user;
+    size_t used = strlen(warnings);
+    if (level == CLEF_LOG_WARNING) snprintf(warnings + used, sizeof warnings - used, "%s\n", line);
+}
+
+static inline clef_context *open_in(const char *dir) {
+    warnings[0] = 0;
+    clef_context *ctx = clef_open(&(clef_options){.cache_dir = dir, .log = note_warning});
+    if (!ctx && clef_error_status(NULL) == CLEF_NO_DEVICE) cr_skip_test("%s", clef_error(NULL));
+    cr_assert(ctx, "%s", clef_error(NULL));
+    return ctx;
+}
+
+/* The choices that evaluating t would make. */
+static inline clef__subjects choices_of(clef_context *ctx, clef_tensor *t) {
+    clef__subjects found = {0};
+    clef__plans *plans = clef__plans_of(ctx);
+    clef_set_dry_run(ctx, true);
+    plans->subjects = &found;
+    cr_assert_eq(clef_eval(t), CLEF_OK, "%s", clef_error(ctx));
+    plans->subjects = NULL;
+    clef_set_dry_run(ctx, false);
+    return found;
+}
+
+/* Keeps these knobs for every choice of this family ("": all) that evaluating t makes; returns how many. */
+static inline int keep_for(clef_context *ctx, clef_tensor *t, const char *family, const clef__knobs *knobs) {
+    clef__subjects found = choices_of(ctx, t);
+    int kept = 0;
+    for (int i = 0; i < found.n; i++) {
+        const clef__choice *choice = &found.subject[i].choice;
+        if (*family && strcmp(choice->family->name, family) != 0) continue;
+        clef__tuned result = clef__choice_result(choice, knobs);
+        cr_assert_eq(clef__tuned_keep(clef__device_at(ctx, choice->device), &result, 1), CLEF_OK);
+        kept++;
+    }
+    clef__subjects_free(&found);
+    clef__plans_forget(ctx);
+    return kept;
+}
+
+/* The plan that t would get, as text; good until the next call. */
+static inline const char *plan_text(clef_tensor *t) {
+    static char text[1 << 16];
+    FILE *f = fmemopen(text, sizeof text - 1, "w");
+    cr_assert_eq(clef_print_plan(t, CLEF_PLAN_TEXT, f), CLEF_OK);
+    fclose(f);
+    return text;
+}
+#endif
