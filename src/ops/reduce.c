@@ -73,6 +73,18 @@ int clef__lower_lanes(const clef__lowering *l, int64_t n) {
     return lanes < 4 || lanes > n ? 1 : lanes;
 }
 
+void clef__launch_lanes(clef__lowering *l, const char *file, const char *kernel, clef_dtype dtype, int64_t n) {
+    clef__launch_begin(l, file, kernel);
+    clef__launch_define(l, "DT", "%s", clef__token(dtype));
+    clef__launch_define(l, "W", "%d", clef__lower_lanes(l, n));
+    if (clef__lower_profile(l)->wide_items) clef__launch_define(l, "CLEF_WIDE", "1");
+}
+
+void clef__launch_real(clef__lowering *l, double value) {
+    clef__launch_float(l, (float)value);
+    clef__launch_float(l, (float)(value - (double)(float)value));
+}
+
 /* What is joined: wide enough for the result. */
 static clef_dtype joined_dtype(const reduce_op *op, clef_dtype dtype) {
     if (dtype == CLEF_F64) return CLEF_F64;
