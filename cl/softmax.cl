@@ -2,7 +2,7 @@
 
    rows: inner = 1, W lanes along n; a row comes from memory once and is read again from the cache.
    columns: lines lie beside each other; a work-item goes down a block of them, a stretch at a time, with what it knows of each
-   line in `state` ([2, outer, inner], for slopes [outer, inner]); then down again with the results.
+   line in `state` ([2, outer, inner], for slopes [outer, inner]); then up again, while the last of them are still in some cache, with the results.
    A unit of work is a row, or `block` columns; a work-item takes `per` units.
    Knobs: DT: f32 f16 bf16 f64.  AT: f32 or f64, in which DT is computed.  LOG: 1 for the logarithm.  TT: u8 i32 i64, of classes. */
 #ifndef DT
@@ -210,7 +210,7 @@ __kernel void softmax_columns(__global const MEMORY(DT) *x_, long x_at, __global
             ALONG(c, first, end, JOIN_STRETCH)
         }
         ALONG(c, first, end, COLUMN_SCALE)
-        for (long i = 0; i < n; i++) ALONG(c, first, end, COLUMN_RESULT)
+        for (long i = n - 1; i >= 0; i--) ALONG(c, first, end, COLUMN_RESULT)
     }
 }
 
@@ -241,7 +241,7 @@ __kernel void softmax_slope_columns(__global const MEMORY(DT) *y_, long y_at, __
             long stop = min(n, begin + STRETCH);
             ALONG(c, first, end, ADD_STRETCH)
         }
-        for (long i = 0; i < n; i++) ALONG(c, first, end, COLUMN_SLOPE)
+        for (long i = n - 1; i >= 0; i--) ALONG(c, first, end, COLUMN_SLOPE)
     }
 }
 

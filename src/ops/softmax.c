@@ -16,18 +16,20 @@ static bool softmax_infer(clef__call *call) {
 
 /* ---- lowering ---- */
 
-/* Ends a launch over columns with their scratch and block: so narrow that a line's elements are still in the second-level cache when
-   they are read again, or as wide as a page where they would not be anyway; and enough blocks for all work-items. */
-enum { CACHED = 1 << 15, LINE_OF_VECTORS = 64, WIDEST = 1024 };
+enum { CACHED = 1 << 15, NARROWEST = 64, WIDEST = 4096 };
+
+/* Columns that a work-item goes down together: so few that their elements are still in the second-level cache when they are read
+   again, or many where they would not be anyway, as whole pages are read faster; but something for every compute unit. */
+static int64_t columns_of(const clef__lowering *l, clef__axes axes) {
+    if (!clef__lower_profile(l)->wide_items) return clef__lower_lanes(l, axes.inner);
+    int64_t cached = CACHED / axes.n, units = clef__larger(clef__lower_device(l)->compute_units, 1);
+    int64_t block = cached < NARROWEST ? WIDEST : clef__smaller(cached, WIDEST);
+    int64_t fair = clef__ceil_div(axes.inner, clef__ceil_div(units, axes.outer));
+    return clef__ceil_div(clef__smaller(block, fair), NARROWEST) * NARROWEST;
+}
 
 static void launch_columns(clef__lowering *l, clef_dtype dtype, clef__axes axes, int states) {
-    int64_t block = clef__lower_lanes(l, axes.inner);
-    if (clef__lower_profile(l)->wide_items) {
-        int64_t wanted = clef__ceil_div(clef__lower_items(l, axes.outer * axes.n * axes.inner, 4096), axes.outer);
-        block = CACHED / axes.n < LINE_OF_VECTORS ? WIDEST : clef__smaller(CACHED / axes.n, WIDEST);
-        block = clef__smaller(block, clef__ceil_div(axes.inner, wanted));
-        block = clef__ceil_div(block, LINE_OF_VECTORS) * LINE_OF_VECTORS;
-    }
+    int64_t block = columns_of(l, axes);
     clef_dtype wide = dtype == CLEF_F64 ? CLEF_F64 : CLEF_F32;
     clef__launch_tensor(l, clef__lower_scratch(l, wide, CLEF_SHAPE(states, axes.outer, axes.inner)), true);
     if (states == 2) clef__launch_long(l, axes.outer);
