@@ -20,6 +20,11 @@
         for (; i < end; i++) body(1, i)                                                          \
     }
 
+/* X(lanes, j) for vector j of a few side by side. */
+#define ONE(X, lanes) X(lanes, 0)
+#define FOUR(X, lanes) X(lanes, 0) X(lanes, 1) X(lanes, 2) X(lanes, 3)
+#define COUNT(lanes, j) lanes +
+
 /* A number that the host handed over as two floats, as one is too coarse for f64. */
 #define REAL(v) ((A)v + (A)v##_rest)
 
