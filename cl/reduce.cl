@@ -1,9 +1,9 @@
 /* reduce.cl — x [outer, n, inner] → y [outer, splits, inner]: every split joins its `chunk` of the n in a fixed order.
 
-   A unit of work is one (outer, split) for rows (inner = 1), one (outer, split, block of W columns) for columns; a work-item
+   A unit of work is one (outer, split) for rows (inner = 1), one (outer, split, MANY vectors of columns) for columns; a work-item
    takes `per` units.  Sums go through blocks of partial sums, so the error grows with far less than n.
    DT: what lies in x.  AT: f32 f64 i32 i64 (what is joined).  OT: what lies in y, computed in AT.
-   OP: SUM, PRODUCT, LARGEST, SMALLEST; the last two for arg_columns too. */
+   OP: SUM, PRODUCT, LARGEST, SMALLEST; the last two for arg_columns too.  MANY: FOUR, or ONE where a vector is all an item takes. */
 #ifndef DT
 #define DT f32
 #endif
@@ -19,6 +19,9 @@
 #ifndef W
 #define W 16
 #endif
+#ifndef MANY
+#define MANY FOUR
+#endif
 #include "common.h"
 #define WIDE_f32 f32
 #define WIDE_f16 f32
@@ -31,6 +34,7 @@
 
 #define A COMPUTE(AT)
 #define V VEC(A, W)
+#include "lanes.h"
 #define READ(n, p, i) CONVERT(A, n)(LOAD(DT, n, p, i))
 
 #define LOWEST_float (-INFINITY)
@@ -63,13 +67,7 @@
 
 #define BLOCK 32 /* joined before they meet the total */
 
-static A join_lanes(V v) {
-    A lane[W];
-    CAT(VSTORE_, W)(v, lane);
-    for (int half_ = W / 2; half_ > 0; half_ /= 2)
-        for (int k = 0; k < half_; k++) lane[k] = JOIN(lane[k], lane[k + half_]);
-    return lane[0];
-}
+DEFINE_FOLD(join_lanes, JOIN)
 
 static A join_row(__global const MEMORY(DT) *p, long n) {
     V total = (V)(START);
@@ -109,41 +107,43 @@ __kernel void reduce_rows(__global const MEMORY(DT) *x, long x_at, __global MEMO
     }
 }
 
-/* n vectors, `inner` elements apart. */
-#define JOIN_COLUMNS(name, lanes)                                                                \
-    static VEC(A, lanes) name(__global const MEMORY(DT) *p, long n, long inner) {                \
-        VEC(A, lanes) total = (VEC(A, lanes))(START);                                            \
-        for (long i = 0; i < n;) {                                                               \
-            VEC(A, lanes) s = (VEC(A, lanes))(START);                                            \
-            for (long stop = min(n, i + BLOCK); i < stop; i++) {                                 \
-                VEC(A, lanes) v = READ(lanes, p, i * inner);                                     \
-                s = JOIN(s, v);                                                                  \
-            }                                                                                    \
-            total = JOIN(total, s);                                                              \
-        }                                                                                        \
-        return total;                                                                            \
+/* Goes down `count` lines, taking one vector of each or MANY. */
+#define BEGIN_TOTAL(lanes, j) VEC(A, lanes) total##j = (VEC(A, lanes))(START);
+#define BEGIN_BLOCK(lanes, j) VEC(A, lanes) s##j = (VEC(A, lanes))(START);
+#define TAKE(lanes, j)                                                                           \
+    {                                                                                            \
+        VEC(A, lanes) v = READ(lanes, p, i * inner + c + j * lanes);                             \
+        s##j = JOIN(s##j, v);                                                                    \
     }
-JOIN_COLUMNS(join_columns, W)
-#if W > 1
-JOIN_COLUMNS(join_column, 1)
-#else
-#define join_column join_columns
-#endif
+#define END_BLOCK(lanes, j) total##j = JOIN(total##j, s##j);
+#define PUT(lanes, j) STORE(OT, lanes, to, c + j * lanes, total##j / (VEC(A, lanes))((A)divide));
+#define JOIN_COLUMNS(lanes, EACH)                                                                \
+    {                                                                                            \
+        EACH(BEGIN_TOTAL, lanes)                                                                 \
+        for (long i = 0; i < count;) {                                                           \
+            EACH(BEGIN_BLOCK, lanes)                                                             \
+            for (long stop = min(count, i + BLOCK); i < stop; i++) { EACH(TAKE, lanes) }         \
+            EACH(END_BLOCK, lanes)                                                               \
+        }                                                                                        \
+        EACH(PUT, lanes)                                                                         \
+    }
+#define JOIN_COLUMN(lanes, at)                                                                   \
+    {                                                                                            \
+        long c = at;                                                                             \
+        JOIN_COLUMNS(lanes, ONE)                                                                 \
+    }
 
 __kernel void reduce_columns(__global const MEMORY(DT) *x, long x_at, __global MEMORY(OT) *y, long y_at, long n, long chunk,
                              long splits, long divide, long inner, long units, long per) {
-    long blocks = (inner + W - 1) / W;
+    long width = MANY(COUNT, W) 0, blocks = (inner + width - 1) / width;
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
-        long piece = u / blocks, column = (u - piece * blocks) * W;
+        long piece = u / blocks, c = (u - piece * blocks) * width, end = min(inner, c + width);
         long row = piece / splits, from = (piece - row * splits) * chunk, count = min(chunk, n - from);
-        __global const MEMORY(DT) *p = x + x_at + (row * n + from) * inner + column;
-        long to = y_at + piece * inner + column;
-        if (column + W <= inner) {
-            STORE(OT, W, y, to, join_columns(p, count, inner) / (V)((A)divide));
-        } else {
-            for (long c = 0; c < inner - column; c++) STORE(OT, 1, y, to + c, join_column(p + c, count, inner) / (A)divide);
-        }
+        __global const MEMORY(DT) *p = x + x_at + (row * n + from) * inner;
+        __global MEMORY(OT) *to = y + y_at + piece * inner;
+        if (c + width <= inner) JOIN_COLUMNS(W, MANY)
+        else ALONG(at, c, end, JOIN_COLUMN)
     }
 }
 

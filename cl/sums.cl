@@ -3,10 +3,11 @@
        s0 = Σ a,   s1 = Σ a · (x − m),   a = g, or x − m itself
 
    x and g lie as [outer, n, inner] and are summed over n; m is [outer, inner].  y is [2, outer, splits, inner]: every split sums
-   its `chunk` of the n in a fixed order.  A unit of work is one (outer, split) for rows (inner = 1), one (outer, split, block of
-   W columns) for columns; a work-item takes `per` units.  Sums go through blocks of partial sums, so the error grows with far
+   its `chunk` of the n in a fixed order.  A unit of work is one (outer, split) for rows (inner = 1), one (outer, split, MANY
+   vectors of columns) for columns; a work-item takes `per` units.  Sums go through blocks of partial sums, so the error grows with far
    less than n.
-   Knobs: DT: f32 or f64, of everything; OWN: a is x − m, and g is not read; W. */
+   Knobs: DT: f32 or f64, of everything; OWN: a is x − m, and g is not read; W; MANY: FOUR, or ONE where a
+   vector is all an item takes. */
 #ifndef DT
 #define DT f32
 #endif
@@ -16,13 +17,18 @@
 #ifndef W
 #define W 16
 #endif
+#ifndef MANY
+#define MANY FOUR
+#endif
 #include "common.h"
 
 #define A COMPUTE(DT)
+#define V VEC(A, W)
+#include "lanes.h"
 #define BLOCK 32 /* summed before they meet the total */
 
 #if OWN
-#define FACTOR(n, p, i, far) far
+#define FACTOR(n, p, i, far) ((void)p, far)
 #else
 #define FACTOR(n, p, i, far) LOAD(DT, n, p, i)
 #endif
@@ -35,13 +41,7 @@
 
 typedef struct { A s0, s1; } pair;
 
-static A add_lanes(VEC(A, W) v) {
-    A lane[W];
-    CAT(VSTORE_, W)(v, lane);
-    for (int half_ = W / 2; half_ > 0; half_ /= 2)
-        for (int k = 0; k < half_; k++) lane[k] += lane[k + half_];
-    return lane[0];
-}
+DEFINE_FOLD(add_lanes, PLUS)
 
 static pair sum_row(__global const MEMORY(DT) *x, __global const MEMORY(DT) *g, A mean, long n) {
     VEC(A, W) total0 = (VEC(A, W))(0), total1 = total0, m = (VEC(A, W))(mean);
@@ -73,35 +73,49 @@ __kernel void sum_rows(__global const MEMORY(DT) *x, long x_at, __global const M
     }
 }
 
-/* n vectors of `lanes`, `inner` elements apart. */
-#define SUM_COLUMNS(lanes)                                                                       \
+/* Goes down `count` lines, taking one vector of each or MANY. */
+#define BEGIN_TOTAL(lanes, j)                                                                    \
+    VEC(A, lanes) total0_##j = (VEC(A, lanes))(0), total1_##j = total0_##j, m##j = LOAD(DT, lanes, mean, c + j * lanes);
+#define BEGIN_BLOCK(lanes, j) VEC(A, lanes) s0_##j = (VEC(A, lanes))(0), s1_##j = s0_##j;
+#define TAKE(lanes, j)                                                                           \
     {                                                                                            \
-        VEC(A, lanes) total0 = (VEC(A, lanes))(0), total1 = total0;                              \
-        VEC(A, lanes) m = LOAD(DT, lanes, mean, m_at + row * inner + column);                    \
+        VEC(A, lanes) far = LOAD(DT, lanes, x, i * inner + c + j * lanes) - m##j;                \
+        VEC(A, lanes) a = FACTOR(lanes, g, i * inner + c + j * lanes, far);                      \
+        s0_##j += a;                                                                             \
+        s1_##j = fma(a, far, s1_##j);                                                            \
+    }
+#define END_BLOCK(lanes, j) total0_##j += s0_##j, total1_##j += s1_##j;
+#define PUT(lanes, j)                                                                            \
+    STORE(DT, lanes, to, c + j * lanes, total0_##j);                                             \
+    STORE(DT, lanes, to, second + c + j * lanes, total1_##j);
+#define SUM_COLUMNS(lanes, EACH)                                                                 \
+    {                                                                                            \
+        EACH(BEGIN_TOTAL, lanes)                                                                 \
         for (long i = 0; i < count;) {                                                           \
-            VEC(A, lanes) s0 = (VEC(A, lanes))(0), s1 = s0;                                      \
-            for (long stop = min(count, i + BLOCK); i < stop; i++) ADD(lanes, i * inner)         \
-            total0 += s0;                                                                        \
-            total1 += s1;                                                                        \
+            EACH(BEGIN_BLOCK, lanes)                                                             \
+            for (long stop = min(count, i + BLOCK); i < stop; i++) { EACH(TAKE, lanes) }         \
+            EACH(END_BLOCK, lanes)                                                               \
         }                                                                                        \
-        STORE(DT, lanes, y, to, total0);                                                         \
-        STORE(DT, lanes, y, to + second, total1);                                                \
+        EACH(PUT, lanes)                                                                         \
+    }
+#define SUM_COLUMN(lanes, at)                                                                    \
+    {                                                                                            \
+        long c = at;                                                                             \
+        SUM_COLUMNS(lanes, ONE)                                                                  \
     }
 
-__kernel void sum_columns(__global const MEMORY(DT) *x_base, long x_at, __global const MEMORY(DT) *g_base, long g_at,
-                          __global const MEMORY(DT) *mean, long m_at, __global MEMORY(DT) *y, long y_at, long second, long n,
+__kernel void sum_columns(__global const MEMORY(DT) *x_, long x_at, __global const MEMORY(DT) *g_, long g_at,
+                          __global const MEMORY(DT) *m, long m_at, __global MEMORY(DT) *y, long y_at, long second, long n,
                           long chunk, long splits, long inner, long units, long per) {
-    long blocks = (inner + W - 1) / W;
+    long width = MANY(COUNT, W) 0, blocks = (inner + width - 1) / width;
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
-        long piece = u / blocks, column = (u - piece * blocks) * W, stop_column = min(inner, column + W);
+        long piece = u / blocks, c = (u - piece * blocks) * width, end = min(inner, c + width);
         long row = piece / splits, from = (piece - row * splits) * chunk, count = min(chunk, n - from);
-        bool whole = column + W <= inner;
-        for (; column < stop_column; column += whole ? W : 1) {
-            __global const MEMORY(DT) *x = x_base + x_at + (row * n + from) * inner + column;
-            __global const MEMORY(DT) *g = g_base + g_at + (row * n + from) * inner + column;
-            long to = y_at + piece * inner + column;
-            if (whole) SUM_COLUMNS(W) else SUM_COLUMNS(1)
-        }
+        __global const MEMORY(DT) *x = x_ + x_at + (row * n + from) * inner, *g = g_ + g_at + (row * n + from) * inner;
+        __global const MEMORY(DT) *mean = m + m_at + row * inner;
+        __global MEMORY(DT) *to = y + y_at + piece * inner;
+        if (c + width <= inner) SUM_COLUMNS(W, MANY)
+        else ALONG(at, c, end, SUM_COLUMN)
     }
 }

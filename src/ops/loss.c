@@ -1,5 +1,5 @@
-/* loss.c — losses written in other expressions; class indices become a comparison with 0 … c-1 that the plan can fuse. */
-#include "ops/ops.h"
+/* loss.c — losses; that of class indices has kernels of its own (softmax.c), the others are written in other expressions. */
+#include "ops/softmax.h"
 #include <math.h>
 
 static clef_loss_options options_or_default(const clef_loss_options *options) {
@@ -28,12 +28,6 @@ static bool is_class_shape(clef_shape x, clef_shape target) {
     return true;
 }
 
-/* true where dimension 1's index is the target: [n,c,...]. */
-static clef_tensor *is_target(clef_shape shape, clef_tensor *target) {
-    clef_tensor *classes = clef_arange(target->ctx, 0, (double)shape.dim[1], 1, CLEF_I32);
-    return clef_eq(clef_unsqueeze(target, 1), clef__per_channel(classes, shape.rank));
-}
-
 /* Losses of the ignored become 0; those of targets that are no class NaN, so that they are seen. */
 static clef_tensor *checked(clef_tensor *each, clef_tensor *target, int64_t classes, clef_tensor *counts) {
     if (!each || !target) return NULL;
@@ -43,22 +37,22 @@ static clef_tensor *checked(clef_tensor *each, clef_tensor *target, int64_t clas
     return counts ? clef_where(counts, each, clef__number(each->ctx, dtype, 0)) : each;
 }
 
-/* Σ over dimension 1 of -weight·log_probs, from class indices, smoothed, ignored, reduced. */
-static clef_tensor *class_loss(clef_tensor *log_probs, clef_tensor *target, const clef_loss_options *o, double smoothing) {
+/* Of those that count.  each: 0 where they do not. */
+static clef_tensor *reduced_counted(clef_tensor *each, clef_tensor *target, const clef_loss_options *o) {
+    if (!each || !o->has_ignore_index || o->reduction != CLEF_REDUCE_MEAN) return reduced(each, o->reduction);
+    clef_tensor *counts = clef_ne_scalar(target, (double)o->ignore_index);
+    return clef_div(clef_sum(each, NULL, 0, false), clef_sum(clef_to(counts, clef_tensor_dtype(each)), NULL, 0, false));
+}
+
+/* -log_probs at the target's class. */
+static clef_tensor *picked_loss(clef_tensor *log_probs, clef_tensor *target, const clef_loss_options *o) {
     if (!log_probs) return NULL;
     clef_shape shape = clef_tensor_shape(log_probs);
-    clef_dtype dtype = clef_tensor_dtype(log_probs);
     int one = 1;
-    clef_tensor *hit = clef_where(is_target(shape, target), log_probs, clef__number(log_probs->ctx, dtype, 0));
-    clef_tensor *each = clef_neg(clef_sum(hit, &one, 1, false));
-    if (smoothing > 0) {
-        clef_tensor *all = clef_neg(clef_mean(log_probs, &one, 1, false));
-        each = clef_add(clef_mul_scalar(each, 1 - smoothing), clef_mul_scalar(all, smoothing));
-    }
+    clef_tensor *none = clef__number(log_probs->ctx, clef_tensor_dtype(log_probs), 0);
+    clef_tensor *each = clef_neg(clef_sum(clef_where(clef__is_target(shape, target), log_probs, none), &one, 1, false));
     clef_tensor *counts = o->has_ignore_index ? clef_ne_scalar(target, (double)o->ignore_index) : NULL;
-    each = checked(each, target, shape.dim[1], counts);
-    if (!counts || o->reduction != CLEF_REDUCE_MEAN) return reduced(each, o->reduction);
-    return clef_div(clef_sum(each, NULL, 0, false), clef_sum(clef_to(counts, dtype), NULL, 0, false));
+    return reduced_counted(checked(each, target, shape.dim[1], counts), target, o);
 }
 
 clef_tensor *clef_nll_loss(clef_tensor *log_probs, clef_tensor *target, const clef_loss_options *options) {
@@ -66,11 +60,12 @@ clef_tensor *clef_nll_loss(clef_tensor *log_probs, clef_tensor *target, const cl
     if (!log_probs || !target) return NULL;
     if (clef__is_float(clef_tensor_dtype(target)) || !is_class_shape(clef_tensor_shape(log_probs), clef_tensor_shape(target)))
         return refuse_target("nll_loss", log_probs, target);
-    return class_loss(clef__to_wide(log_probs), target, &o, 0);
+    return picked_loss(clef__to_wide(log_probs), target, &o);
 }
 
 /* -Σ t·log_probs over classes; the mean is over the other dimensions. */
 static clef_tensor *probability_loss(clef_tensor *log_probs, clef_tensor *target, const clef_loss_options *o) {
+    if (!log_probs) return NULL;
     double classes = (double)clef_tensor_shape(log_probs).dim[1];
     if (o->label_smoothing > 0)
         target = clef_add_scalar(clef_mul_scalar(clef__to_wide(target), 1 - o->label_smoothing), o->label_smoothing / classes);
@@ -86,9 +81,9 @@ clef_tensor *clef_cross_entropy(clef_tensor *logits, clef_tensor *target, const 
     bool probabilities = clef__is_float(clef_tensor_dtype(target));
     if (shape.rank < 2 || (probabilities ? !clef_shape_equal(shape, other) : !is_class_shape(shape, other)))
         return refuse_target("cross_entropy", logits, target);
-    clef_tensor *log_probs = clef_log_softmax(clef__to_wide(logits), 1);
-    if (!log_probs) return NULL;
-    return probabilities ? probability_loss(log_probs, target, &o) : class_loss(log_probs, target, &o, o.label_smoothing);
+    if (probabilities) return probability_loss(clef_log_softmax(clef__to_wide(logits), 1), target, &o);
+    clef_tensor *x = clef__to_float(logits);
+    return reduced_counted(clef__class_losses(x, target, o.label_smoothing, o.has_ignore_index, o.ignore_index), target, &o);
 }
 
 /* ---- distances ---- */

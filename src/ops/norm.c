@@ -1,4 +1,4 @@
-/* norm.c — layer and batch normalisation and dropout, written in other expressions, so their gradients follow. */
+/* norm.c — layer and batch normalisation and dropout; gradients of any order. */
 #include "ops/sums.h"
 
 /* ---- what all of them share ---- */
@@ -44,45 +44,183 @@ static bool moments(clef_tensor *x, const int *dims, int n, clef_tensor **mean, 
 
 static clef_tensor *inverse_deviation(clef_tensor *var, double eps) { return clef_rsqrt(clef_add_scalar(var, eps)); }
 
-/* ---- layer norm (Ba, Kiros, Hinton 2016) ---- */
+/* ---- layer norm (Ba, Kiros, Hinton 2016) ----
+   One kernel each way while a row stays in the cache (cl/norm.cl).  Longer rows, and gradients that will be differentiated again,
+   are written in other expressions. */
 
-static clef_tensor *layer_norm(clef_tensor *x, int n_dims) {
-    if (!x) return NULL;
-    int rank = clef_tensor_shape(x).rank;
-    if (n_dims < 1 || n_dims > rank)
-        return clef__refuse(x->ctx, "layer_norm", CLEF_INVALID, "x %s has no %d last dimensions",
-                            clef__shape_text(clef_tensor_shape(x)), n_dims);
-    return clef__to_wide(x);
+enum { LONGEST_ROW = 1 << 16, PART_ROWS = 16, MOST_PARTS = 64 };
+
+typedef struct layer_attributes {
+    int64_t n_dims, parts; /* backward: into how many parts the rows are cut for the sums of weight and bias; 0: no sums */
+    double eps;
+} layer_attributes;
+
+static int64_t row_length(clef_shape shape, int64_t n_dims) {
+    int64_t n = 1;
+    for (int i = shape.rank - (int)n_dims; i < shape.rank; i++) n *= shape.dim[i];
+    return n;
 }
 
-static clef_tensor *layer_standardised(clef_tensor *wide, int n_dims, double eps) {
-    if (!wide) return NULL;
-    int rank = clef_tensor_shape(wide).rank, dims[CLEF_MAX_RANK];
-    for (int i = 0; i < n_dims; i++) dims[i] = rank - n_dims + i;
-    if (clef_numel(wide) == 0) return wide;
-    clef_tensor *mean, *var;
-    if (!moments(wide, dims, n_dims, &mean, &var)) return NULL;
-    return normalise(wide, mean, inverse_deviation(var, eps), clef__number(wide->ctx, clef_tensor_dtype(wide), 0));
+static void launch_rows(clef__lowering *l, const char *kernel, clef_dtype dtype, int64_t n, bool affine) {
+    clef__launch_lanes(l, "norm.cl", kernel, dtype, n);
+    clef__launch_define(l, "AFFINE", "%d", affine);
+}
+
+static void lower_layer_norm(clef__lowering *l) {
+    const clef__node *node = clef__lower_node(l);
+    const layer_attributes *a = clef__attributes(node);
+    bool affine = node->n_inputs == 3;
+    int64_t n = row_length(node->shape, a->n_dims), rows = clef_shape_numel(node->shape) / n;
+    clef__operand x = clef__lower_in_dense(l, 0, NULL), w = affine ? clef__lower_in_dense(l, 1, NULL) : x,
+                  b = affine ? clef__lower_in_dense(l, 2, NULL) : x;
+    launch_rows(l, "normalise_rows", x.dtype, n, affine);
+    clef__launch_tensor(l, x, false);
+    clef__launch_tensor(l, w, false);
+    clef__launch_tensor(l, b, false);
+    clef__launch_tensor(l, clef__lower_out(l, NULL), true);
+    clef__launch_long(l, n);
+    clef__launch_real(l, a->eps);
+    clef__launch_units(l, rows, 4 * n);
+}
+
+/* Input x, g [, w]: dx, then for every part of the rows its sums of g x̂ and of g, all in one line. */
+static bool infer_layer_backward(clef__call *call) {
+    const layer_attributes *a = call->attributes;
+    clef_shape shape = call->input[0]->shape;
+    call->shape = CLEF_SHAPE(clef_shape_numel(shape) + 2 * a->parts * row_length(shape, a->n_dims));
+    call->dtype = call->input[0]->dtype;
+    return true;
+}
+
+static void lower_layer_backward(clef__lowering *l) {
+    const clef__node *node = clef__lower_node(l);
+    const layer_attributes *a = clef__attributes(node);
+    clef_shape shape = node->input[0]->shape;
+    bool affine = node->n_inputs == 3;
+    int64_t n = row_length(shape, a->n_dims), rows = clef_shape_numel(shape) / n, part = a->parts ? clef__ceil_div(rows, a->parts) : 1;
+    clef__operand x = clef__lower_in_dense(l, 0, NULL), g = clef__lower_in_dense(l, 1, NULL),
+                  w = affine ? clef__lower_in_dense(l, 2, NULL) : x, dx = clef__lower_out(l, NULL), sums = dx;
+    sums.offset += rows * n;
+    launch_rows(l, "differentiate_rows", x.dtype, n, affine);
+    clef__launch_tensor(l, x, false);
+    clef__launch_tensor(l, g, false);
+    clef__launch_tensor(l, w, false);
+    clef__launch_tensor(l, dx, true);
+    clef__launch_tensor(l, sums, true);
+    clef__launch_long(l, n);
+    clef__launch_long(l, rows);
+    clef__launch_long(l, part);
+    clef__launch_int(l, a->parts > 0);
+    clef__launch_real(l, a->eps);
+    clef__launch_units(l, clef__ceil_div(rows, part), 8 * n * part);
+}
+
+static bool infer_like(clef__call *call) {
+    call->shape = call->input[0]->shape;
+    call->dtype = call->input[0]->dtype;
+    return true;
+}
+
+static const clef__strategy layer_strategies[] = {{.name = "rows", .lower = lower_layer_norm}, {0}};
+static const clef__strategy layer_backward_strategies[] = {{.name = "rows", .lower = lower_layer_backward}, {0}};
+static const clef_op op_layer_backward = {.name = "layer_norm_backward", .doc = "gradients of layer norm", .kind = CLEF__KERNEL,
+                                          .infer = infer_layer_backward, .strategies = layer_backward_strategies};
+
+static int last_dims(clef_tensor *x, int64_t n_dims, int *dims) {
+    for (int i = 0; i < n_dims; i++) dims[i] = clef_tensor_shape(x).rank - (int)n_dims + i;
+    return (int)n_dims;
+}
+
+/* Gradients of weight and bias from the backward op's sums. */
+static void affine_gradients(clef_tensor *all, int64_t from, int64_t parts, clef_shape weight, const bool *wanted, clef_tensor **dx) {
+    clef_tensor *each = clef_slice(all, 0, from, from + 2 * parts * clef_shape_numel(weight), 1);
+    clef_tensor *both = clef_sum(clef_reshape(each, CLEF_SHAPE(parts, 2, -1)), (int[]){0}, 1, false);
+    for (int i = 1; i <= 2; i++)
+        if (wanted[i]) dx[i] = clef_reshape(clef_slice(both, 0, i - 1, i, 1), weight);
+}
+
+/* dx, and where there is a weight those of weight and bias. */
+static void layer_gradient_in_one(clef_tensor *const *x, clef_tensor *g, const layer_attributes *forward, const bool *wanted,
+                                  clef_tensor **dx, bool affine) {
+    clef_shape shape = clef_tensor_shape(x[0]);
+    int64_t all = clef_shape_numel(shape), rows = all / row_length(shape, forward->n_dims);
+    layer_attributes a = *forward;
+    if (affine && (wanted[1] || wanted[2])) a.parts = clef__smaller(clef__ceil_div(rows, PART_ROWS), MOST_PARTS);
+    if (a.parts) a.parts = clef__ceil_div(rows, clef__ceil_div(rows, a.parts)); /* none of them empty */
+    clef_tensor *in[] = {clef__to_wide(x[0]), clef__to_wide(g), affine ? x[1] : NULL};
+    clef_tensor *y = clef__apply(&op_layer_backward, in, affine ? 3 : 2, &a, sizeof a);
+    if (!y) return;
+    if (wanted[0]) dx[0] = clef_to(clef_reshape(clef_slice(y, 0, 0, all, 1), shape), clef_tensor_dtype(x[0]));
+    if (a.parts) affine_gradients(y, all, a.parts, clef_tensor_shape(x[1]), wanted, dx);
+}
+
+/* The same in expressions that have gradients: dx = (a - mean a - x̂ mean(a x̂)) / deviation with a = g w. */
+static void layer_gradient_composed(clef_tensor *const *x, clef_tensor *g, const layer_attributes *forward, const bool *wanted,
+                                    clef_tensor **dx, bool affine) {
+    int dims[CLEF_MAX_RANK], n = last_dims(x[0], forward->n_dims, dims);
+    clef_tensor *wide = clef__to_wide(x[0]), *mean, *var;
+    g = clef__to_wide(g);
+    if (!g || !wide || !moments(wide, dims, n, &mean, &var)) return;
+    clef_tensor *scale = inverse_deviation(var, forward->eps), *a = affine ? clef_mul(g, x[1]) : g;
+    clef_tensor *standard = normalise(wide, mean, scale, clef__number(g->ctx, clef_tensor_dtype(g), 0));
+    clef_tensor *along = clef_mul(standard, clef_mean(clef_mul(a, standard), dims, n, true));
+    clef_tensor *slope = clef_mul(scale, clef_sub(clef_sub(a, clef_mean(a, dims, n, true)), along));
+    if (wanted[0]) dx[0] = clef_to(slope, clef_tensor_dtype(x[0]));
+    if (affine && wanted[1]) dx[1] = clef__sum_to(clef_mul(g, standard), clef_tensor_shape(x[1]));
+    if (affine && wanted[2]) dx[2] = clef__sum_to(g, clef_tensor_shape(x[2]));
+}
+
+static void gradient_layer_norm(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+    const layer_attributes *a = clef__attributes(y->node);
+    bool affine = y->node->n_inputs == 3;
+    (clef_grad_enabled(y->ctx) ? layer_gradient_composed : layer_gradient_in_one)(x, g, a, wanted, dx, affine);
+}
+
+static const clef_op op_layer_norm = {.name = "layer_norm", .onnx = "LayerNormalization",
+                                      .doc = "(x - mean) / deviation of the last dimensions, times weight plus bias",
+                                      .kind = CLEF__KERNEL, .infer = infer_like, .gradient = gradient_layer_norm,
+                                      .strategies = layer_strategies};
+
+/* Rows that no cache holds. */
+static clef_tensor *composed_layer_norm(clef_tensor *x, int n_dims, clef_tensor *weight, clef_tensor *bias, double eps) {
+    int dims[CLEF_MAX_RANK], n = last_dims(x, n_dims, dims);
+    clef_tensor *wide = clef__to_wide(x), *mean, *var;
+    if (!moments(wide, dims, n, &mean, &var)) return NULL;
+    clef_tensor *y = normalise(wide, mean, inverse_deviation(var, eps), clef__number(x->ctx, clef_tensor_dtype(wide), 0));
+    return clef_to(weight ? clef_add(clef_mul(y, weight), bias) : y, clef_tensor_dtype(x));
+}
+
+/* weight and bias: NULL, or both. */
+static clef_tensor *layer_norm(clef_tensor *x, int n_dims, clef_tensor *weight, clef_tensor *bias, double eps) {
+    if (clef_numel(x) == 0) return x;
+    if (row_length(clef_tensor_shape(x), n_dims) > LONGEST_ROW) return composed_layer_norm(x, n_dims, weight, bias, eps);
+    clef_dtype wide = clef_tensor_dtype(x) == CLEF_F64 ? CLEF_F64 : CLEF_F32;
+    clef_tensor *in[] = {x, clef_to(weight, wide), clef_to(bias, wide)};
+    return clef__apply(&op_layer_norm, in, weight ? 3 : 1, &(layer_attributes){n_dims, 0, eps}, sizeof(layer_attributes));
+}
+
+static bool has_last_dims(clef_tensor *x, int n_dims) {
+    clef_shape shape = clef_tensor_shape(x);
+    if (n_dims >= 1 && n_dims <= shape.rank) return true;
+    clef__refuse(x->ctx, "layer_norm", CLEF_INVALID, "x %s has no %d last dimensions", clef__shape_text(shape), n_dims);
+    return false;
 }
 
 clef_tensor *clef_layer_norm_plain(clef_tensor *x, int n_dims, double eps) {
     x = clef__to_float(x);
-    clef_tensor *wide = layer_norm(x, n_dims);
-    return wide ? clef_to(layer_standardised(wide, n_dims, eps), clef_tensor_dtype(x)) : NULL;
+    return x && has_last_dims(x, n_dims) ? layer_norm(x, n_dims, NULL, NULL, eps) : NULL;
 }
 
 clef_tensor *clef_layer_norm(clef_tensor *x, int n_dims, clef_tensor *weight, clef_tensor *bias, double eps) {
     x = clef__to_float(x);
-    clef_tensor *wide = weight && bias ? layer_norm(x, n_dims) : NULL;
-    if (!wide) return NULL;
-    clef_shape shape = clef_tensor_shape(x), last = { .rank = n_dims };
+    if (!x || !weight || !bias || !has_last_dims(x, n_dims)) return NULL;
+    clef_shape shape = clef_tensor_shape(x), last = {.rank = n_dims};
     for (int i = 0; i < n_dims; i++) last.dim[i] = shape.dim[shape.rank - n_dims + i];
     if (!clef_shape_equal(last, clef_tensor_shape(weight)) || !clef_shape_equal(last, clef_tensor_shape(bias)))
         return clef__refuse(x->ctx, "layer_norm", CLEF_SHAPE, "weight %s and bias %s must be %s, the last dimensions of x %s",
                             clef__shape_text(clef_tensor_shape(weight)), clef__shape_text(clef_tensor_shape(bias)),
                             clef__shape_text(last), clef__shape_text(shape));
-    clef_tensor *y = clef_add(clef_mul(layer_standardised(wide, n_dims, eps), weight), bias);
-    return clef_to(y, clef_tensor_dtype(x));
+    return layer_norm(x, n_dims, weight, bias, eps);
 }
 
 /* ---- batch norm (Ioffe, Szegedy 2015) ---- */

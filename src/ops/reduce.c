@@ -73,6 +73,18 @@ int clef__lower_lanes(const clef__lowering *l, int64_t n) {
     return lanes < 4 || lanes > n ? 1 : lanes;
 }
 
+void clef__launch_lanes(clef__lowering *l, const char *file, const char *kernel, clef_dtype dtype, int64_t n) {
+    clef__launch_begin(l, file, kernel);
+    clef__launch_define(l, "DT", "%s", clef__token(dtype));
+    clef__launch_define(l, "W", "%d", clef__lower_lanes(l, n));
+    if (clef__lower_profile(l)->wide_items) clef__launch_define(l, "CLEF_WIDE", "1");
+}
+
+void clef__launch_real(clef__lowering *l, double value) {
+    clef__launch_float(l, (float)value);
+    clef__launch_float(l, (float)(value - (double)(float)value));
+}
+
 /* What is joined: wide enough for the result. */
 static clef_dtype joined_dtype(const reduce_op *op, clef_dtype dtype) {
     if (dtype == CLEF_F64) return CLEF_F64;
@@ -80,11 +92,19 @@ static clef_dtype joined_dtype(const reduce_op *op, clef_dtype dtype) {
     return op->widens || dtype == CLEF_I64 ? CLEF_I64 : CLEF_I32;
 }
 
+/* Vectors side by side that a work-item takes of every line: long runs of memory, where that is its own. */
+static int vectors_of(const clef__lowering *l) { return clef__lower_profile(l)->wide_items ? 4 : 1; }
+
 clef__cut clef__reduce_cut(const clef__lowering *l, clef__axes axes, int64_t splits) {
     bool rows = axes.inner == 1;
-    int lanes = clef__lower_lanes(l, rows ? axes.n : axes.inner);
-    int64_t chunk = clef__ceil_div(axes.n, splits), vectors = rows ? 1 : clef__ceil_div(axes.inner, lanes);
-    return (clef__cut){.lanes = lanes, .chunk = chunk, .units = axes.outer * splits * vectors, .work = chunk * (rows ? 1 : lanes)};
+    int64_t width = rows ? 1 : clef__lower_lanes(l, axes.inner) * vectors_of(l);
+    int64_t chunk = clef__ceil_div(axes.n, splits);
+    return (clef__cut){chunk, axes.outer * splits * clef__ceil_div(axes.inner, width), chunk * width};
+}
+
+void clef__launch_reduction(clef__lowering *l, const char *file, const char *kernel, clef_dtype dtype, clef__axes axes) {
+    clef__launch_lanes(l, file, kernel, dtype, axes.inner == 1 ? axes.n : axes.inner);
+    clef__launch_define(l, "MANY", "%s", vectors_of(l) == 4 ? "FOUR" : "ONE");
 }
 
 /* One launch: x [outer, n, inner] → y [outer, splits, inner]. */
@@ -92,12 +112,10 @@ static void launch_reduce(clef__lowering *l, const char *token, clef__operand x,
                           clef__axes axes, int64_t splits, int64_t divide) {
     bool rows = axes.inner == 1;
     clef__cut cut = clef__reduce_cut(l, axes, splits);
-    clef__launch_begin(l, "reduce.cl", rows ? "reduce_rows" : "reduce_columns");
-    clef__launch_define(l, "DT", "%s", clef__token(x.dtype));
+    clef__launch_reduction(l, "reduce.cl", rows ? "reduce_rows" : "reduce_columns", x.dtype, axes);
     clef__launch_define(l, "AT", "%s", clef__token(joined));
     clef__launch_define(l, "OT", "%s", clef__token(y.dtype));
     clef__launch_define(l, "OP", "%s", token);
-    clef__launch_define(l, "W", "%d", cut.lanes);
     clef__launch_tensor(l, x, false);
     clef__launch_tensor(l, y, true);
     clef__launch_long(l, axes.n);
@@ -113,8 +131,8 @@ static void launch_reduce(clef__lowering *l, const char *token, clef__operand x,
 enum { WIDE_ROW = 512 };
 
 int64_t clef__reduce_splits(const clef__lowering *l, clef__axes axes) {
-    int64_t lanes = clef__lower_profile(l)->vector, least = axes.inner == 1 ? 4096 : 64;
-    int64_t units = axes.outer * (axes.inner == 1 ? 1 : (axes.inner + lanes - 1) / lanes);
+    int64_t width = clef__lower_profile(l)->vector * vectors_of(l), least = axes.inner == 1 ? 4096 : 64;
+    int64_t units = axes.outer * (axes.inner == 1 ? 1 : clef__ceil_div(axes.inner, width));
     int64_t wanted = clef__lower_items(l, axes.outer * axes.n * axes.inner, 4096), splits = wanted / units;
     if (axes.inner >= WIDE_ROW && splits < axes.n / least) splits = axes.n / least;
     if (splits > axes.n / least) splits = axes.n / least;

@@ -1,5 +1,6 @@
-/* softmax.c — softmax and log-softmax along one dimension; gradients of any order from other ops. */
-#include "ops/ops.h"
+/* softmax.c — softmax and log-softmax along one dimension, losses of classes; gradients of any order. */
+#include "ops/softmax.h"
+#include <math.h>
 
 typedef struct softmax_attributes {
     int64_t dim;
@@ -13,38 +14,101 @@ static bool softmax_infer(clef__call *call) {
     return true;
 }
 
+/* ---- lowering ---- */
+
+enum { CACHED = 1 << 15, NARROWEST = 64, WIDEST = 4096 };
+
+/* Columns that a work-item goes down together: so few that their elements are still in the second-level cache when they are read
+   again, or many where they would not be anyway, as whole pages are read faster; but something for every compute unit. */
+static int64_t columns_of(const clef__lowering *l, clef__axes axes) {
+    if (!clef__lower_profile(l)->wide_items) return clef__lower_lanes(l, axes.inner);
+    int64_t cached = CACHED / axes.n, units = clef__larger(clef__lower_device(l)->compute_units, 1);
+    int64_t block = cached < NARROWEST ? WIDEST : clef__smaller(cached, WIDEST);
+    int64_t fair = clef__ceil_div(axes.inner, clef__ceil_div(units, axes.outer));
+    return clef__ceil_div(clef__smaller(block, fair), NARROWEST) * NARROWEST;
+}
+
+static void launch_columns(clef__lowering *l, clef_dtype dtype, clef__axes axes, int states) {
+    int64_t block = columns_of(l, axes);
+    clef_dtype wide = dtype == CLEF_F64 ? CLEF_F64 : CLEF_F32;
+    clef__launch_tensor(l, clef__lower_scratch(l, wide, CLEF_SHAPE(states, axes.outer, axes.inner)), true);
+    if (states == 2) clef__launch_long(l, axes.outer);
+    clef__launch_long(l, axes.n);
+    clef__launch_long(l, axes.inner);
+    clef__launch_long(l, block);
+    clef__launch_units(l, axes.outer * clef__ceil_div(axes.inner, block), 4 * axes.n * block);
+}
+
+static void launch_lines(clef__lowering *l, clef_dtype dtype, clef__axes axes, int states) {
+    if (axes.inner > 1) {
+        launch_columns(l, dtype, axes, states);
+        return;
+    }
+    clef__launch_long(l, axes.n);
+    clef__launch_units(l, axes.outer, 4 * axes.n);
+}
+
 static void softmax_launch(clef__lowering *l, int logarithm) {
     const softmax_attributes *a = clef__attributes(clef__lower_node(l));
     int order[CLEF_MAX_RANK];
     clef__axes axes;
     clef__operand x = clef__lower_along(l, (int)a->dim, order, &axes), y = clef__lower_out(l, order);
     bool rows = axes.inner == 1;
-    int lanes = clef__lower_lanes(l, rows ? axes.n : axes.inner);
-    clef__launch_begin(l, "softmax.cl", rows ? "softmax_rows" : "softmax_columns");
-    clef__launch_define(l, "DT", "%s", clef__token(x.dtype));
+    clef__launch_lanes(l, "softmax.cl", rows ? "softmax_rows" : "softmax_columns", x.dtype, rows ? axes.n : axes.inner);
     clef__launch_define(l, "LOG", "%d", logarithm);
-    clef__launch_define(l, "W", "%d", lanes);
     clef__launch_tensor(l, x, false);
     clef__launch_tensor(l, y, true);
-    clef__launch_long(l, axes.n);
-    if (!rows) clef__launch_long(l, axes.inner);
-    clef__launch_units(l, axes.outer * (rows ? 1 : (axes.inner + lanes - 1) / lanes), 4 * axes.n * (rows ? 1 : lanes));
+    launch_lines(l, x.dtype, axes, 2);
 }
 
 static void softmax_lower(clef__lowering *l) { softmax_launch(l, 0); }
 static void log_softmax_lower(clef__lowering *l) { softmax_launch(l, 1); }
 
+/* Inputs y, g → dx. */
+static void slope_launch(clef__lowering *l, int logarithm) {
+    const softmax_attributes *a = clef__attributes(clef__lower_node(l));
+    int order[CLEF_MAX_RANK];
+    clef__axes axes;
+    clef__operand y = clef__lower_along(l, (int)a->dim, order, &axes), g = clef__lower_in_dense(l, 1, order),
+                  dx = clef__lower_out(l, order);
+    bool rows = axes.inner == 1;
+    clef__launch_lanes(l, "softmax.cl", rows ? "softmax_slope_rows" : "softmax_slope_columns", y.dtype, rows ? axes.n : axes.inner);
+    clef__launch_define(l, "LOG", "%d", logarithm);
+    clef__launch_tensor(l, y, false);
+    clef__launch_tensor(l, g, false);
+    clef__launch_tensor(l, dx, true);
+    launch_lines(l, y.dtype, axes, 1);
+}
+
+static void softmax_slope_lower(clef__lowering *l) { slope_launch(l, 0); }
+static void log_softmax_slope_lower(clef__lowering *l) { slope_launch(l, 1); }
+
+/* ---- gradients: one kernel, or expressions that have gradients themselves where those may be asked for ---- */
+
+#define SLOPE_OP(name_)                                                                                                   \
+    static const clef__strategy name_##_slope_strategies[] = {{.name = "lines", .lower = name_##_slope_lower}, {0}};      \
+    static const clef_op op_##name_##_slope = {.name = #name_ "_backward", .doc = "gradient of " #name_, .kind = CLEF__KERNEL, \
+                                               .infer = softmax_infer, .strategies = name_##_slope_strategies};
+SLOPE_OP(softmax)
+SLOPE_OP(log_softmax)
+
+static clef_tensor *slope(const clef_op *op, clef_tensor *y, clef_tensor *g) {
+    softmax_attributes a = {dim_of(y)};
+    return clef__apply(op, (clef_tensor *[]){y, g}, 2, &a, sizeof a);
+}
+
 /* dx = y·(g - Σ g·y) */
 static void softmax_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
     (void)x, (void)wanted;
-    clef_tensor *mean = clef_sum(clef_mul(g, y), (int[]){ dim_of(y) }, 1, true);
-    dx[0] = clef_mul(y, clef_sub(g, mean));
+    dx[0] = clef_grad_enabled(y->ctx) ? clef_mul(y, clef_sub(g, clef_sum(clef_mul(g, y), (int[]){ dim_of(y) }, 1, true)))
+                                      : slope(&op_softmax_slope, y, g);
 }
 
 /* dx = g - exp(y)·Σ g */
 static void log_softmax_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
     (void)x, (void)wanted;
-    dx[0] = clef_sub(g, clef_mul(clef_exp(y), clef_sum(g, (int[]){ dim_of(y) }, 1, true)));
+    dx[0] = clef_grad_enabled(y->ctx) ? clef_sub(g, clef_mul(clef_exp(y), clef_sum(g, (int[]){ dim_of(y) }, 1, true)))
+                                      : slope(&op_log_softmax_slope, y, g);
 }
 
 static const clef__strategy softmax_strategies[] = { { .name = "lines", .lower = softmax_lower }, { 0 } };
@@ -67,3 +131,120 @@ static clef_tensor *along(const clef_op *op, clef_tensor *x, int dim) {
 
 clef_tensor *clef_softmax(clef_tensor *x, int dim) { return along(&op_softmax, x, dim); }
 clef_tensor *clef_log_softmax(clef_tensor *x, int dim) { return along(&op_log_softmax, x, dim); }
+
+/* ---- losses of classes along dimension 1: input x, target; for slopes also g of each ---- */
+
+typedef struct class_attributes {
+    int64_t ignores, ignored;
+    double smoothing;
+} class_attributes;
+
+static bool class_infer(clef__call *call) {
+    clef_dtype dtype = call->input[0]->dtype;
+    call->shape = call->input[1]->shape;
+    call->dtype = dtype == CLEF_F64 ? CLEF_F64 : CLEF_F32;
+    return true;
+}
+
+/* How x lies, seen with its classes innermost, and what is left of that without them. */
+static clef__axes class_rows(const clef__lowering *l, int *order, int *kept) {
+    clef_shape shape = clef__lower_node(l)->input[0]->shape;
+    clef__operand x = clef__lower_in(l, 0);
+    if (!clef__memory_order(&x, order))
+        for (int d = 0; d < shape.rank; d++) order[d] = d;
+    int n = 0;
+    for (int i = 0; i < shape.rank; i++)
+        if (order[i] != 1) order[n++] = order[i];
+    order[n] = 1;
+    for (int i = 0; i < n; i++) kept[i] = order[i] - (order[i] > 1);
+    return (clef__axes){clef_shape_numel(shape) / shape.dim[1], shape.dim[1], 1};
+}
+
+static void class_begin(clef__lowering *l, const char *kernel, clef__operand x, clef__operand t, clef__axes axes) {
+    clef__launch_lanes(l, "softmax.cl", kernel, x.dtype, axes.n);
+    clef__launch_define(l, "TT", "%s", clef__token(t.dtype));
+    clef__launch_tensor(l, x, false);
+    clef__launch_tensor(l, t, false);
+}
+
+static void class_numbers(clef__lowering *l, clef__axes axes) {
+    const class_attributes *a = clef__attributes(clef__lower_node(l));
+    clef__launch_long(l, axes.n);
+    clef__launch_real(l, a->smoothing);
+    clef__launch_int(l, (int32_t)a->ignores);
+    clef__launch_long(l, a->ignored);
+}
+
+static void class_lower(clef__lowering *l) {
+    int order[CLEF_MAX_RANK], kept[CLEF_MAX_RANK];
+    if (clef__lower_node(l)->input[0]->shape.dim[1] == 0) { /* so no target is a class */
+        clef__lower_fill(l, clef__lower_out(l, NULL), NAN);
+        return;
+    }
+    clef__axes axes = class_rows(l, order, kept);
+    clef__operand x = clef__lower_in_dense(l, 0, order), t = clef__lower_in_dense(l, 1, kept), y = clef__lower_out(l, kept);
+    class_begin(l, "cross_entropy_rows", x, t, axes);
+    clef__launch_tensor(l, y, true);
+    class_numbers(l, axes);
+    clef__launch_units(l, axes.outer, 4 * axes.n);
+}
+
+static bool is_one_number(const clef__operand *x) {
+    for (int d = 0; d < x->rank; d++)
+        if (x->dim[d] > 1 && x->stride[d] != 0) return false;
+    return true;
+}
+
+static void class_slope_lower(clef__lowering *l) {
+    int order[CLEF_MAX_RANK], kept[CLEF_MAX_RANK];
+    clef__axes axes = class_rows(l, order, kept);
+    clef__operand x = clef__lower_in_dense(l, 0, order), t = clef__lower_in_dense(l, 1, kept), g = clef__lower_in(l, 2);
+    bool same = is_one_number(&g);
+    if (!same) g = clef__lower_in_dense(l, 2, kept);
+    clef__operand dx = clef__lower_out(l, order);
+    class_begin(l, "cross_entropy_slope_rows", x, t, axes);
+    clef__launch_tensor(l, g, false);
+    clef__launch_tensor(l, dx, true);
+    class_numbers(l, axes);
+    clef__launch_long(l, same ? 0 : 1);
+    clef__launch_units(l, axes.outer, 4 * axes.n);
+}
+
+static const clef__strategy class_strategies[] = {{.name = "rows", .lower = class_lower}, {0}};
+static const clef__strategy class_slope_strategies[] = {{.name = "rows", .lower = class_slope_lower}, {0}};
+static const clef_op op_class_slope = {.name = "cross_entropy_backward", .doc = "gradient of cross_entropy", .kind = CLEF__KERNEL,
+                                       .infer = softmax_infer, .strategies = class_slope_strategies};
+
+/* g·(softmax x - (1 - e)·[class is the target] - e/n), and 0 where that loss does not count. */
+static clef_tensor *class_slope_composed(clef_tensor *x, clef_tensor *target, clef_tensor *g, const class_attributes *a) {
+    clef_shape shape = clef_tensor_shape(x);
+    double classes = (double)shape.dim[1];
+    clef_tensor *wide = clef__to_wide(x), *none = clef__number(x->ctx, CLEF_F32, 0);
+    clef_tensor *hit = clef_to(clef__is_target(shape, target), clef_tensor_dtype(g));
+    clef_tensor *wanted = clef_add_scalar(clef_mul_scalar(hit, 1 - a->smoothing), a->smoothing / classes);
+    clef_tensor *counts = clef_logical_and(clef_ge_scalar(target, 0), clef_lt_scalar(target, classes));
+    if (a->ignores) counts = clef_logical_and(counts, clef_ne_scalar(target, (double)a->ignored));
+    clef_tensor *each = clef_unsqueeze(clef_where(counts, g, clef_to(none, clef_tensor_dtype(g))), 1);
+    return clef_to(clef_mul(each, clef_sub(clef_softmax(wide, 1), wanted)), clef_tensor_dtype(x));
+}
+
+static void class_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+    const class_attributes *a = clef__attributes(y->node);
+    if (!wanted[0]) return;
+    dx[0] = clef_grad_enabled(y->ctx) ? class_slope_composed(x[0], x[1], g, a)
+                                      : clef__apply(&op_class_slope, (clef_tensor *[]){x[0], x[1], g}, 3, a, sizeof *a);
+}
+
+static const clef_op op_class_losses = {.name = "cross_entropy", .onnx = "SoftmaxCrossEntropyLoss",
+                                        .doc = "-log softmax at the target's class", .kind = CLEF__KERNEL, .infer = class_infer,
+                                        .gradient = class_gradient, .strategies = class_strategies};
+
+clef_tensor *clef__class_losses(clef_tensor *x, clef_tensor *target, double smoothing, bool ignores, int64_t ignored) {
+    class_attributes a = {ignores, ignores ? ignored : 0, smoothing};
+    return clef__apply(&op_class_losses, (clef_tensor *[]){x, target}, 2, &a, sizeof a);
+}
+
+clef_tensor *clef__is_target(clef_shape shape, clef_tensor *target) {
+    clef_tensor *classes = clef_arange(target->ctx, 0, (double)shape.dim[1], 1, CLEF_I32);
+    return clef_eq(clef_unsqueeze(target, 1), clef__per_channel(classes, shape.rank));
+}

@@ -44,10 +44,8 @@ static void launch_sums(clef__lowering *l, clef__operand x, clef__operand g, cle
                         int64_t splits) {
     bool rows = axes.inner == 1;
     clef__cut cut = clef__reduce_cut(l, axes, splits);
-    clef__launch_begin(l, "sums.cl", rows ? "sum_rows" : "sum_columns");
-    clef__launch_define(l, "DT", "%s", clef__token(x.dtype));
+    clef__launch_reduction(l, "sums.cl", rows ? "sum_rows" : "sum_columns", x.dtype, axes);
     clef__launch_define(l, "OWN", "%d", clef__lower_node(l)->op == &op_own_sums);
-    clef__launch_define(l, "W", "%d", cut.lanes);
     clef__launch_tensor(l, x, false);
     clef__launch_tensor(l, g, false);
     clef__launch_tensor(l, m, false);

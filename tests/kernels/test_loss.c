@@ -85,6 +85,13 @@ Test(loss, cross_entropy_of_maps) {
     clef_tensor *flat = clef_reshape(clef_permute(p, (int[]){ 0, 2, 1 }), CLEF_SHAPE(8, 3));
     double a = clef_item(clef_cross_entropy(p, target, NULL)), b = clef_item(clef_cross_entropy(flat, clef_reshape(target, CLEF_SHAPE(8)), NULL));
     cr_expect(fabs(a - b) < 1e-6 && a > 0, "%g and %g", a, b);
+    clef_tensor *leaf = parameter(clef_copy(p)), *dx, *slope; /* in one launch, and in expressions that have gradients */
+    cr_assert(clef_grad(clef_cross_entropy(leaf, target, NULL), NULL, &leaf, 1, false, &dx) == CLEF_OK, "%s", clef_error(ctx));
+    cr_assert(clef_grad(clef_cross_entropy(leaf, target, NULL), NULL, &leaf, 1, true, &slope) == CLEF_OK, "%s", clef_error(ctx));
+    double *want = numbers(slope);
+    expect_numbers(dx, want, 1e-6, 1e-5, "gradient of maps");
+    free(want);
+    cr_expect(isnan(clef_item(clef_cross_entropy(clef_zeros(ctx, CLEF_SHAPE(2, 0), CLEF_F32), clef_zeros(ctx, CLEF_SHAPE(2), CLEF_I32), NULL))));
     free(x);
     clef_close(ctx);
 }

@@ -66,6 +66,84 @@ Test(norm, layer_norm) {
     clef_close(ctx);
 }
 
+/* Rows of odd lengths, one that no cache holds, and gradients of weight and bias over several parts of the rows. */
+static void check_rows(clef_context *ctx, int64_t rows, int64_t n) {
+    double *x = spread(rows * n, -2, 3, 1), *w = spread(n, 0.5, 2, 2), *b = spread(n, -1, 1, 3), *g = spread(rows * n, -1, 1, 5);
+    double *y = calloc((size_t)(rows * n), sizeof *y), *dx = calloc((size_t)(rows * n), sizeof *dx), *dw = calloc((size_t)n, sizeof *dw),
+           *db = calloc((size_t)n, sizeof *db);
+    for (int64_t i = 0; i < rows * n; i++) x[i] = (double)(float)x[i], g[i] = (double)(float)g[i];
+    for (int64_t i = 0; i < n; i++) w[i] = (double)(float)w[i], b[i] = (double)(float)b[i];
+    for (int64_t r = 0; r < rows; r++) {
+        const double *v = x + r * n, *s = g + r * n;
+        double mean = 0, var = 0, plain = 0, far = 0;
+        for (int64_t i = 0; i < n; i++) mean += v[i] / (double)n;
+        for (int64_t i = 0; i < n; i++) var += (v[i] - mean) * (v[i] - mean) / (double)n;
+        double scale = 1 / sqrt(var + 1e-5);
+        for (int64_t i = 0; i < n; i++) {
+            double standard = (v[i] - mean) * scale;
+            y[r * n + i] = standard * w[i] + b[i];
+            dw[i] += s[i] * standard, db[i] += s[i];
+            plain += s[i] * w[i] / (double)n, far += s[i] * w[i] * standard / (double)n;
+        }
+        for (int64_t i = 0; i < n; i++) dx[r * n + i] = (s[i] * w[i] - plain - (v[i] - mean) * scale * far) * scale;
+    }
+    clef_tensor *in[3] = {parameter(tensor_of(ctx, CLEF_SHAPE(rows, n), CLEF_F32, x)), parameter(tensor_of(ctx, CLEF_SHAPE(n), CLEF_F32, w)),
+                          parameter(tensor_of(ctx, CLEF_SHAPE(n), CLEF_F32, b))}, *d[3];
+    clef_tensor *out = clef_layer_norm(in[0], 1, in[1], in[2], 1e-5), *seed = tensor_of(ctx, CLEF_SHAPE(rows, n), CLEF_F32, g);
+    expect_numbers(out, y, 4e-6, 4e-6, "layer_norm of rows");
+    cr_assert(clef_grad(out, seed, in, 3, false, d) == CLEF_OK, "%s", clef_error(ctx));
+    expect_numbers(d[0], dx, 2e-5, 1e-4, "gradient of rows");
+    expect_numbers(d[1], dw, 2e-6 * (double)rows, 1e-4, "gradient of the weight");
+    expect_numbers(d[2], db, 2e-6 * (double)rows, 1e-4, "gradient of the bias");
+    cr_assert(clef_grad(out, seed, in, 3, true, d) == CLEF_OK, "%s", clef_error(ctx)); /* in expressions of their own */
+    expect_numbers(d[0], dx, 2e-5, 1e-4, "gradient of rows, differentiable");
+    expect_numbers(d[1], dw, 2e-6 * (double)rows, 1e-4, "gradient of the weight, differentiable");
+    expect_numbers(d[2], db, 2e-6 * (double)rows, 1e-4, "gradient of the bias, differentiable");
+    for (int i = 0; i < 3; i++) clef_release(in[i]);
+    clef_end_step(ctx);
+    free(x), free(w), free(b), free(g), free(y), free(dx), free(dw), free(db);
+}
+
+Test(norm, layer_norm_of_rows) {
+    clef_context *ctx = open_seeded(1);
+    check_rows(ctx, 5, 1);
+    check_rows(ctx, 3, 17);
+    if (!test_small()) {
+        check_rows(ctx, 37, 131); /* three parts */
+        check_rows(ctx, 1100, 3); /* as many parts as there may be */
+        check_rows(ctx, 2, 70001);
+    }
+    cr_expect(clef_numel(clef_layer_norm_plain(clef_zeros(ctx, CLEF_SHAPE(0, 3), CLEF_F32), 1, 1e-5)) == 0);
+    clef_close(ctx);
+}
+
+/* The second derivative against differences of the first, in f64. */
+Test(norm, layer_norm_differentiates_twice) {
+    clef_context *ctx = open_seeded(1);
+    if (!has_f64(ctx)) cr_skip_test("this device has no f64");
+    double *x = spread(12, -2, 2, 5), *g = spread(12, -1, 1, 6), *h = spread(12, -1, 1, 7), *first[2], e = 1e-5;
+    clef_tensor *tg = clef_keep(tensor_of(ctx, CLEF_SHAPE(3, 4), CLEF_F64, g)), *w = clef_keep(tensor_of(ctx, CLEF_SHAPE(4), CLEF_F64, h)), *dx, *ddx;
+    clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(3, 4), CLEF_F64, x));
+    cr_assert(clef_grad(clef_layer_norm(p, 1, w, w, 1e-5), tg, &p, 1, true, &dx) == CLEF_OK, "%s", clef_error(ctx));
+    cr_assert(clef_grad(dx, tensor_of(ctx, CLEF_SHAPE(3, 4), CLEF_F64, h), &p, 1, false, &ddx) == CLEF_OK, "%s", clef_error(ctx));
+    double *have = numbers(ddx);
+    for (int i = 0; i < 12; i++) {
+        for (int side = 0; side < 2; side++) {
+            x[i] += side ? -2 * e : e;
+            clef_tensor *q = parameter(tensor_of(ctx, CLEF_SHAPE(3, 4), CLEF_F64, x));
+            cr_assert(clef_grad(clef_layer_norm(q, 1, w, w, 1e-5), tg, &q, 1, false, &dx) == CLEF_OK, "%s", clef_error(ctx));
+            first[side] = numbers(dx);
+        }
+        x[i] += e;
+        double sum = 0;
+        for (int k = 0; k < 12; k++) sum += h[k] * (first[0][k] - first[1][k]) / (2 * e);
+        cr_expect(close_to(have[i], sum, 1e-6 + 1e-5 * fabs(sum)), "second derivative %d is %.9g, not %.9g", i, have[i], sum);
+        free(first[0]), free(first[1]);
+    }
+    free(x), free(g), free(h), free(have);
+    clef_close(ctx);
+}
+
 /* Training, its running statistics (in f32 beside halves, as models keep them), and inference with these. */
 static void check_batch_norm(clef_context *ctx, clef_dtype dtype) {
     clef_dtype wide = dtype == CLEF_F64 ? CLEF_F64 : CLEF_F32;

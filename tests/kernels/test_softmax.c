@@ -55,6 +55,49 @@ Test(softmax, values) {
     clef_close(ctx);
 }
 
+/* Gradients in one launch and in expressions, along rows and columns, over several stretches and blocks. */
+static void check_slopes(clef_context *ctx, lines s, clef_dtype dtype) {
+    int64_t n = s.outer * s.n * s.inner;
+    clef_shape shape = CLEF_SHAPE(s.outer, s.n, s.inner);
+    double *x = spread(n, -4, 4, 5), *g = spread(n, -1, 1, 6), *y = malloc((size_t)n * sizeof *y), *dx = malloc((size_t)n * sizeof *dx);
+    double store = rounding_of(dtype) * (dtype != CLEF_F32), *exact = malloc((size_t)n * sizeof *exact);
+    clef_tensor *p = parameter(tensor_of(ctx, shape, dtype, x)), *seed = tensor_of(ctx, shape, dtype, g), *d;
+    for (s.logarithm = 0; s.logarithm < 2; s.logarithm++) {
+        reference(x, y, &s);
+        for (int64_t i = 0; i < n; i++) exact[i] = s.logarithm ? exp(y[i]) : y[i];
+        for (int64_t i = 0; i < n; i++) {
+            int64_t first = i / (s.n * s.inner) * s.n * s.inner + i % s.inner;
+            double sum = 0;
+            for (int64_t k = 0; k < s.n; k++) sum += g[first + k * s.inner] * (s.logarithm ? 1 : exact[first + k * s.inner]);
+            dx[i] = s.logarithm ? g[i] - exact[i] * sum : exact[i] * (g[i] - sum);
+        }
+        for (int again = 0; again < 2; again++) {
+            clef_tensor *out = s.logarithm ? clef_log_softmax(p, 1) : clef_softmax(p, 1);
+            cr_assert(clef_grad(out, seed, &p, 1, again, &d) == CLEF_OK, "%s", clef_error(ctx));
+            expect_numbers(d, dx, 2e-6 + 16 * store, 1e-5 + 16 * store, s.logarithm ? "slope of log_softmax" : "slope of softmax");
+        }
+    }
+    clef_release(p);
+    clef_end_step(ctx);
+    free(x), free(g), free(y), free(dx), free(exact);
+}
+
+Test(softmax, slopes_of_lines) {
+    clef_context *ctx = open_seeded(1);
+    check_slopes(ctx, (lines){3, 19, 1, 0}, CLEF_F32);
+    check_slopes(ctx, (lines){2, 5, 7, 0}, CLEF_F32);
+    if (!test_small()) {
+        check_slopes(ctx, (lines){2, 40, 83, 0}, CLEF_F32);
+        check_slopes(ctx, (lines){1, 17, 1100, 0}, CLEF_F32);
+        check_slopes(ctx, (lines){2, 700, 131, 0}, CLEF_F32);
+        check_slopes(ctx, (lines){3, 19, 5, 0}, CLEF_BF16);
+        check(ctx, CLEF_SHAPE(2, 700, 131), 1, CLEF_F32, false);
+        check(ctx, CLEF_SHAPE(1, 40, 1100), 1, CLEF_F32, false);
+        check(ctx, CLEF_SHAPE(3, 40, 21), 1, CLEF_F16, false);
+    }
+    clef_close(ctx);
+}
+
 Test(softmax, extremes) {
     clef_context *ctx = open_seeded(1);
     double x[12] = { 1e30, 1, 1, -INFINITY, 0, 0, NAN, 0, 0, -INFINITY, -INFINITY, -INFINITY };

@@ -1,0 +1,39 @@
+/* lanes.h — what kernels that work along rows share: vectors V of W lanes of the computing type A (both theirs), joined to one
+   number; loops of vectors and of what is left behind them. */
+
+/* DEFINE_FOLD(name, JOIN): A name(V v) joins halves with halves, in a fixed order. */
+#define FOLD_1(JOIN, v) return v;
+#define FOLD_2(JOIN, v) return JOIN(v.x, v.y);
+#define FOLD_4(JOIN, v) VEC(A, 2) v2 = JOIN(v.lo, v.hi); FOLD_2(JOIN, v2)
+#define FOLD_8(JOIN, v) VEC(A, 4) v4 = JOIN(v.lo, v.hi); FOLD_4(JOIN, v4)
+#define FOLD_16(JOIN, v) VEC(A, 8) v8 = JOIN(v.lo, v.hi); FOLD_8(JOIN, v8)
+#define DEFINE_FOLD(name, JOIN) static A name(V v) { CAT(FOLD_, W)(JOIN, v) }
+#define PLUS(a, b) ((a) + (b))
+/* NaN wins over every number. */
+#define LARGER(a, x) ((((x) > (a)) | ((x) != (x))) ? (x) : (a))
+
+/* body(lanes, i) for begin ≤ i < end: W elements at a time, then one. */
+#define ALONG(i, begin, end, body)                                                               \
+    {                                                                                            \
+        long i = begin;                                                                          \
+        for (; i + W <= end; i += W) body(W, i)                                                  \
+        for (; i < end; i++) body(1, i)                                                          \
+    }
+
+/* X(lanes, j) for vector j of a few side by side. */
+#define ONE(X, lanes) X(lanes, 0)
+#define FOUR(X, lanes) X(lanes, 0) X(lanes, 1) X(lanes, 2) X(lanes, 3)
+#define COUNT(lanes, j) lanes +
+
+/* A number that the host handed over as two floats, as one is too coarse for f64. */
+#define REAL(v) ((A)v + (A)v##_rest)
+
+#ifdef CLEF_WIDE
+/* vload16 comes in parts, and compilers compute on parts where two such vectors meet: so a vector in one piece, from global memory. */
+#undef LOAD_f32
+#define LOAD_f32(n, p) FLOAD_##n(p)
+#define FLOAD_1(p) (*(p))
+#define FLOAD_4(p) (*(__global const float4_loose *)(p))
+#define FLOAD_8(p) (*(__global const float8_loose *)(p))
+#define FLOAD_16(p) (*(__global const float16_loose *)(p))
+#endif

@@ -1,0 +1,151 @@
+/* norm.cl — layer normalisation of rows x [rows, n]:  y = x̂ w + b,  x̂ = (x − mean) / √(var + eps),  and its gradients.
+
+   A row comes from memory once and is read again from the cache: its mean; then, about that, its variance and what the mean's
+   rounding left out; then the results.  So neither a mean far from zero nor a first element far from the rest costs digits.
+   Knobs: DT: f32 f16 bf16 f64, of x and y.  AFFINE: w and b are there, in the computing type AT.  W. */
+#ifndef DT
+#define DT f32
+#endif
+#ifndef AT
+#define AT CAT(WIDE_, DT)
+#endif
+#ifndef AFFINE
+#define AFFINE 1
+#endif
+#ifndef W
+#define W 16
+#endif
+#include "common.h"
+#define WIDE_f32 f32
+#define WIDE_f16 f32
+#define WIDE_bf16 f32
+#define WIDE_f64 f64
+
+#define A COMPUTE(DT)
+#define V VEC(A, W)
+#include "lanes.h"
+
+DEFINE_FOLD(add_lanes, PLUS)
+
+static A row_sum(__global const MEMORY(DT) *x, long n) {
+    V s0 = (V)((A)0), s1 = s0, s2 = s0, s3 = s0;
+    long i = 0;
+    for (; i + 4 * W <= n; i += 4 * W) {
+        s0 += LOAD(DT, W, x, i);
+        s1 += LOAD(DT, W, x, i + W);
+        s2 += LOAD(DT, W, x, i + 2 * W);
+        s3 += LOAD(DT, W, x, i + 3 * W);
+    }
+    for (; i + W <= n; i += W) s0 += LOAD(DT, W, x, i);
+    A rest = 0;
+    for (; i < n; i++) rest += LOAD(DT, 1, x, i);
+    return add_lanes((s0 + s1) + (s2 + s3)) + rest;
+}
+
+/* Σ a and Σ a (x − m) of a row: a = g w, or x − m itself where g is NULL. */
+typedef struct { A plain, far; } pair;
+#define LOAD_W(lanes, i) LOAD(AT, lanes, w, i)
+#if AFFINE
+#define WEIGHTED(lanes, v, i) ((v) * LOAD_W(lanes, i))
+#else
+#define WEIGHTED(lanes, v, i) (v)
+#endif
+#define OWN(lanes, i, far) far
+#define GIVEN(lanes, i, far) WEIGHTED(lanes, LOAD(DT, lanes, g, i), i)
+#define ADD(lanes, i, s0, s1, FACTOR)                                                            \
+    {                                                                                            \
+        VEC(A, lanes) far = LOAD(DT, lanes, x, i) - (VEC(A, lanes))(m), a = FACTOR(lanes, i, far); \
+        s0 += a;                                                                                 \
+        s1 = fma(a, far, s1);                                                                    \
+    }
+#define ROW_PAIR(FACTOR)                                                                         \
+    {                                                                                            \
+        V s0 = (V)((A)0), s1 = s0, t0 = s0, t1 = s0;                                             \
+        A r0 = 0, r1 = 0;                                                                        \
+        long i = 0;                                                                              \
+        for (; i + 2 * W <= n; i += 2 * W) {                                                     \
+            ADD(W, i, s0, s1, FACTOR)                                                            \
+            ADD(W, i + W, t0, t1, FACTOR)                                                        \
+        }                                                                                        \
+        for (; i + W <= n; i += W) ADD(W, i, s0, s1, FACTOR)                                     \
+        for (; i < n; i++) ADD(1, i, r0, r1, FACTOR)                                             \
+        pair p = {add_lanes(s0 + t0) + r0, add_lanes(s1 + t1) + r1};                             \
+        return p;                                                                                \
+    }
+static pair own_pair(__global const MEMORY(DT) *x, A m, long n) ROW_PAIR(OWN)
+static pair given_pair(__global const MEMORY(DT) *x, __global const MEMORY(DT) *g, __global const MEMORY(AT) *w, A m, long n)
+    ROW_PAIR(GIVEN)
+
+typedef struct { A mean, scale; } moments; /* scale: 1 / √(var + eps) */
+static moments row_moments(__global const MEMORY(DT) *x, long n, A eps) {
+    A about = row_sum(x, n) / (A)n;
+    pair s = own_pair(x, about, n);
+    A off = s.plain / (A)n, var = s.far / (A)n - off * off; /* rounding may go below 0 */
+    moments r = {about + off, rsqrt((var < 0 ? (A)0 : var) + eps)};
+    return r;
+}
+
+#if AFFINE
+#define RESULT(lanes, i, s) fma(s, LOAD_W(lanes, i), LOAD(AT, lanes, b, i))
+#else
+#define RESULT(lanes, i, s) (s)
+#endif
+#define NORMALISE(lanes, i)                                                                      \
+    {                                                                                            \
+        VEC(A, lanes) s = (LOAD(DT, lanes, x, i) - (VEC(A, lanes))(r.mean)) * (VEC(A, lanes))(r.scale); \
+        STORE(DT, lanes, y, i, RESULT(lanes, i, s));                                             \
+    }
+__kernel void normalise_rows(__global const MEMORY(DT) *x_, long x_at, __global const MEMORY(AT) *w, long w_at,
+                             __global const MEMORY(AT) *b, long b_at, __global MEMORY(DT) *y_, long y_at, long n, float eps,
+                             float eps_rest, long units, long per) {
+    long u = (long)get_global_id(0) * per, last = min(units, u + per);
+    w += w_at;
+    b += b_at;
+    for (; u < last; u++) {
+        __global const MEMORY(DT) *x = x_ + x_at + u * n;
+        __global MEMORY(DT) *y = y_ + y_at + u * n;
+        moments r = row_moments(x, n, REAL(eps));
+        ALONG(i, 0, n, NORMALISE)
+    }
+}
+
+/* dx = (a − Σa/n − x̂ Σ(a x̂)/n) / √(var + eps) with a = g w. */
+#define DIFFERENTIATE(lanes, i)                                                                  \
+    {                                                                                            \
+        VEC(A, lanes) far = LOAD(DT, lanes, x, i) - (VEC(A, lanes))(r.mean), a = GIVEN(lanes, i, far); \
+        STORE(DT, lanes, dx, i, (VEC(A, lanes))(r.scale) * fma(far, (VEC(A, lanes))(slope), a - (VEC(A, lanes))(shift))); \
+    }
+/* Sums of g x̂ and of g go on in d [2, n] from row to row of a part; the first row begins them. */
+#define GO_ON(lanes, i)                                                                          \
+    {                                                                                            \
+        VEC(A, lanes) v = LOAD(DT, lanes, g, i);                                                 \
+        VEC(A, lanes) s = v * ((LOAD(DT, lanes, x, i) - (VEC(A, lanes))(r.mean)) * (VEC(A, lanes))(r.scale)); \
+        if (!first) {                                                                            \
+            s += LOAD(AT, lanes, d, i);                                                          \
+            v += LOAD(AT, lanes, d, n + i);                                                      \
+        }                                                                                        \
+        STORE(AT, lanes, d, i, s);                                                               \
+        STORE(AT, lanes, d, n + i, v);                                                           \
+    }
+
+/* A unit is a part: `part` rows, and their own sums d [parts, 2, n] where `sums` is set. */
+__kernel void differentiate_rows(__global const MEMORY(DT) *x_, long x_at, __global const MEMORY(DT) *g_, long g_at,
+                                 __global const MEMORY(AT) *w, long w_at, __global MEMORY(DT) *dx_, long dx_at,
+                                 __global MEMORY(AT) *d_, long d_at, long n, long rows, long part, int sums, float eps,
+                                 float eps_rest, long units, long per) {
+    long u = (long)get_global_id(0) * per, last = min(units, u + per);
+    w += w_at;
+    for (; u < last; u++) {
+        __global MEMORY(AT) *d = d_ + d_at + u * 2 * n;
+        for (long row = u * part; row < min(rows, (u + 1) * part); row++) {
+            __global const MEMORY(DT) *x = x_ + x_at + row * n, *g = g_ + g_at + row * n;
+            __global MEMORY(DT) *dx = dx_ + dx_at + row * n;
+            moments r = row_moments(x, n, REAL(eps));
+            pair s = given_pair(x, g, w, r.mean, n);
+            A shift = s.plain / (A)n, slope = -s.far * r.scale * r.scale / (A)n;
+            ALONG(i, 0, n, DIFFERENTIATE)
+            bool first = row == u * part;
+            if (sums) ALONG(i, 0, n, GO_ON)
+        }
+    }
+}
