@@ -87,7 +87,6 @@
 #define CONVERT(t, n) CONVERT_(t, n)
 #define AS_(t, n) CAT(as_, VEC(t, n))
 
-#define LOAD_f32(n, p) VLOAD_##n(p)
 #define LOAD_f16(n, p) CAT(half_load_, n)(p)
 #define LOAD_bf16(n, p) AS_(float, n)(CONVERT(uint, n)(VLOAD_##n(p)) << 16)
 #define LOAD_f64(n, p) VLOAD_##n(p)
@@ -131,16 +130,23 @@ BF16_BITS(8)
 BF16_BITS(16)
 
 #ifdef CLEF_WIDE
-/* A vector through a pointer that promises only the element's alignment: one unaligned store where vstore16 makes four. */
+/* A vector through a pointer to global memory that promises only the element's alignment: one load or store, where vload16 comes
+   in parts (on which compilers then compute where two such vectors meet) and vstore16 goes in four. */
 typedef float16 float16_loose __attribute__((aligned(4)));
 typedef float8 float8_loose __attribute__((aligned(4)));
 typedef float4 float4_loose __attribute__((aligned(4)));
+#define FLOAD_1(p) (*(p))
+#define FLOAD_4(p) (*(__global const float4_loose *)(p))
+#define FLOAD_8(p) (*(__global const float8_loose *)(p))
+#define FLOAD_16(p) (*(__global const float16_loose *)(p))
+#define LOAD_f32(n, p) FLOAD_##n(p)
 #define FSTORE_1(v, p) (*(p) = (v))
 #define FSTORE_4(v, p) (*(__global float4_loose *)(p) = (v))
 #define FSTORE_8(v, p) (*(__global float8_loose *)(p) = (v))
 #define FSTORE_16(v, p) (*(__global float16_loose *)(p) = (v))
 #define STORE_f32(n, p, v) FSTORE_##n(v, p)
 #else
+#define LOAD_f32(n, p) VLOAD_##n(p)
 #define STORE_f32(n, p, v) VSTORE_##n(v, p)
 #endif
 #define STORE_f16(n, p, v) CAT(half_store_, n)(v, p)

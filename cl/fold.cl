@@ -3,7 +3,7 @@
        dx[n][y][x][c] = Σ t[n][oy][ox][ky][kx][c]   over all taps with  oy·stride + ky·dilation = y + before  (and so for x)
 
    A work-item does `run` rows of the image.  It adds W ≥ c channels at once, those beyond c for nothing: t has W elements more than
-   it needs.  Knobs: OUT: storage of dx; W: lanes. */
+   it needs.  Knobs: OUT: f32, f16 or bf16, storage of dx; W: lanes. */
 #ifndef OUT
 #define OUT f32
 #endif

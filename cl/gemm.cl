@@ -101,7 +101,7 @@ __kernel void gemm(__global const MEMORY(IN) *restrict a_base, long a_offset, __
                 S lane[NR];
                 PLAIN_LOOP
                 for (int j = 0; j < NR; j++) lane[j] = n + j < N ? LOAD(OUT, 1, bias_row, n + j) : 0;
-#define FROM_BIAS(i, j) bias##j = LOAD(IN, W, lane, j * W);
+#define FROM_BIAS(i, j) bias##j = CAT(VLOAD_, W)(lane + j * W);
                 COLUMNS(FROM_BIAS, 0)
             }
             row r = row_at(m_begin, s);
@@ -195,7 +195,7 @@ __kernel void gemm(__global const MEMORY(IN) *restrict a_base, long a_offset, __
                         PLAIN_LOOP
                         for (int e = skip; again && e < end; e++) tile[i * NR + e] += LOAD(OUT, 1, to, e * cn);
                         PLAIN_LOOP
-                        for (; cn == 1 && j + 4 <= end; j += 4) STORE(OUT, 4, to, j, LOAD(IN, 4, tile, i * NR + j));
+                        for (; cn == 1 && j + 4 <= end; j += 4) STORE(OUT, 4, to, j, VLOAD_4(tile + i * NR + j));
                         PLAIN_LOOP
                         for (; j < end; j++) STORE(OUT, 1, to, j * cn, tile[i * NR + j]);
                     }

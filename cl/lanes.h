@@ -27,13 +27,3 @@
 
 /* A number that the host handed over as two floats, as one is too coarse for f64. */
 #define REAL(v) ((A)v + (A)v##_rest)
-
-#ifdef CLEF_WIDE
-/* vload16 comes in parts, and compilers compute on parts where two such vectors meet: so a vector in one piece, from global memory. */
-#undef LOAD_f32
-#define LOAD_f32(n, p) FLOAD_##n(p)
-#define FLOAD_1(p) (*(p))
-#define FLOAD_4(p) (*(__global const float4_loose *)(p))
-#define FLOAD_8(p) (*(__global const float8_loose *)(p))
-#define FLOAD_16(p) (*(__global const float16_loose *)(p))
-#endif

@@ -15,7 +15,8 @@
    finish: dw = Gᵀ dU G of the sums of all runs, in their order.
 
    Images lie with channels innermost.  Pixels beyond the border are zeros by a branch outside the loop over channels.
-   Knobs: MR, NV, W (lanes); KB, how many channels a row of a tile holds side by side; IN, OUT: storage of images and results. */
+   Knobs: MR, NV, W (lanes); KB, how many channels a row of a tile holds side by side; IN: f32, f16 or bf16,
+   storage of images; OUT: f32, f16 or bf16, of results. */
 #ifndef IN
 #define IN f32
 #endif
@@ -49,7 +50,7 @@ static V taps(__global const MEMORY(IN) *w, long stride, int left) {
     float lane[W];
     PLAIN_LOOP
     for (int i = 0; i < W; i++) lane[i] = i < left ? LOAD(IN, 1, w, i * stride) : 0;
-    return LOAD(f32, W, lane, 0);
+    return CAT(VLOAD_, W)(lane);
 }
 
 /* A work-item transforms `run` channels of one panel of N filters. */

@@ -157,8 +157,8 @@ static int tune(clef_context *ctx, workload *w) {
     return code == EXIT_OK ? carry(ctx, "export", o.export, clef_tune_export) : code;
 }
 
-static int run(const char *operand) {
-    (void)operand;
+static int run(const char *const *operands) {
+    (void)operands;
     int code = EXIT_OK;
     workload w = {.model = o.shapes ? NULL : o.model ? o.model : "lenet", .batch = o.batch};
     if (!options_fit()) return EXIT_USAGE;
