@@ -101,20 +101,20 @@ static void check_batch(int64_t a0, int64_t a1, int64_t b0, int64_t b1, int64_t 
 }
 
 static void tiles(void) {
-    check_matmul(13, 21, 37, false); /* b as it lies, its last panel moved back */
-    check_linear(30, 21, 19);        /* b packed across */
-    check_matmul(30, 21, 19, false); /* b packed along */
+    check_matmul(13, 21, 37, false);    /* b as it lies, its last panel moved back */
+    check_linear(30, 45, 35);           /* b packed across */
+    check_matmul(120, 131, 200, false); /* b packed along */
 }
 
 static void turned(void) {
-    check_matmul(30, 21, 19, true);  /* a packed too: rows follow one another */
+    check_matmul(30, 45, 19, true);  /* a packed too: rows follow one another */
     check_matmul(13, 7, 19, true);   /* a read down its columns */
 }
 
 static void batches(void) {
     check_batch(2, 3, 2, 3, 13, 21, 7);
     check_batch(2, 1, 1, 3, 5, 9, 7);
-    check_batch(3, 1, 3, 2, 30, 19, 5); /* packed, for one of the levels only once */
+    check_batch(3, 1, 3, 2, 120, 77, 60); /* packed, for one of the levels only once */
     check_batch(2, 1, 2, 1, 3, 9, 600); /* in splits */
 }
 
@@ -178,6 +178,20 @@ static void images(void) {
     check_convolution((convolution){2, 5, 6, 7, 6, 4, 4, {.stride = {2, 2}, .same = true}, {1, 1}, 3, 4}, true);
 }
 
+/* 3×3 of stride 1 over enough tiles of 2×2 pixels: odd sizes, an odd number of tiles, more channels than a run holds, a panel of
+   filters that is not full. */
+static void threes(void) {
+    check_convolution((convolution){25, 72, 4, 3, 20, 3, 3, {.padding = {1, 1}}, {1, 1}, 4, 3}, true);
+    check_convolution((convolution){33, 8, 2, 8, 20, 3, 3, {.padding = {1, 0}}, {1, 0}, 2, 6}, true);
+}
+
+/* Images of few channels, whose gradient gathers. */
+static void few_channels(void) {
+    check_convolution((convolution){2, 2, 7, 6, 5, 3, 3, {.stride = {2, 1}, .dilation = {1, 2}, .padding = {1, 1}}, {1, 1}, 4, 4}, true);
+    check_convolution((convolution){2, 1, 6, 8, 5, 3, 4, {.groups = 1}, {0, 0}, 4, 5}, true);
+    check_convolution((convolution){2, 1, 5, 9, 4, 2, 3, {.stride = {1, 2}, .dilation = {1, 2}}, {0, 0}, 4, 3}, true);
+}
+
 /* Few pixels and many products each: splits whose sums go into images, with a bias for every group. */
 static void image_splits(void) {
     check_convolution((convolution){2, 80, 3, 4, 12, 3, 3, {.groups = 2}, {0, 0}, 1, 2}, false);
@@ -237,6 +251,7 @@ static void check_pool(window v, bool maximum) {
 static void maxima(void) {
     check_pool((window){2, 6, 6, 4, 3, 2, {.stride = {3, 2}}, 2, 2, false}, true); /* windows tile the image */
     check_pool((window){3, 6, 5, 7, 3, 2, {.stride = {2, 1}, .padding = {1, 1}}, 3, 8, false}, true);
+    check_pool((window){2, 3, 5, 4, 2, 2, {.stride = {1, 1}}, 4, 3, false}, true); /* channels one by one */
 }
 
 static void small_windows(void) { check_pool((window){2, 5, 4, 6, 2, 1, {.stride = {2, 1}}, 2, 6, false}, true); }
@@ -484,8 +499,9 @@ static void picks(void) {
 }
 
 #define CHECKS(X)                                                                                                     \
-    X(tiles) X(turned) X(batches) X(blocks) X(splits) X(images) X(image_splits) X(maxima) X(small_windows)            \
-    X(averages) X(adaptive) X(sums_of_rows) X(sums_of_columns) X(extremes) X(choices) X(pairs_of_rows)                \
-    X(pairs_of_columns) X(layer_rows) X(layer_slopes) X(softmax_rows) X(softmax_columns) X(softmax_slopes) X(class_losses) X(elements) X(table_rows) X(counted) X(random_numbers)     \
-    X(halves) X(bytes) X(strides) X(functions) X(picks)
+    X(tiles) X(turned) X(batches) X(blocks) X(splits) X(images) X(threes) X(few_channels) X(image_splits)             \
+    X(maxima) X(small_windows) X(averages) X(adaptive) X(sums_of_rows) X(sums_of_columns) X(extremes) X(choices)      \
+    X(pairs_of_rows) X(pairs_of_columns) X(layer_rows) X(layer_slopes) X(softmax_rows) X(softmax_columns)             \
+    X(softmax_slopes) X(class_losses) X(elements) X(table_rows) X(counted) X(random_numbers) X(halves) X(bytes)       \
+    X(strides) X(functions) X(picks)
 #endif
