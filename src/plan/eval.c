@@ -38,12 +38,14 @@ static clef_status visit(clef_context *ctx, clef__graph_view *g, clef__node *roo
                                 depth > 1 ? stack[depth - 2].node->op->name : "the result");
             break;
         }
-        if (clef__computed(top->node) || top->next == top->node->n_inputs) {
+        int needs = top->node->n_inputs + (top->node->after != NULL);
+        if (clef__computed(top->node) || top->next == needs) {
             if (index_of(g, top->node) < 0) ok = push_item(g, top->node);
             depth--;
             continue;
         }
-        clef__node *input = top->node->input[top->next++];
+        int next = top->next++;
+        clef__node *input = next < top->node->n_inputs ? top->node->input[next] : top->node->after;
         if (index_of(g, input) >= 0) continue;
         ok = clef__grow(&stack, depth, &capacity, sizeof *stack);
         if (ok) stack[depth++] = (frame){input, 0};
@@ -70,6 +72,7 @@ static clef_status mark_outputs(clef_context *ctx, clef__graph_view *g) {
     for (int i = 0; i < g->n; i++) {
         const clef__node *node = g->item[i].node;
         for (int j = 0; !g->item[i].leaf && j < node->n_inputs; j++) edges[index_of(g, node->input[j])]++;
+        if (!g->item[i].leaf && node->after) edges[index_of(g, node->after)]++;
     }
     for (int i = 0; i < g->n; i++) {
         clef__item *item = &g->item[i];
@@ -99,15 +102,17 @@ static clef_status make_key(clef_context *ctx, clef__graph_view *g) {
         const clef__item *item = &g->item[i];
         const clef__node *node = item->node;
         int inputs = item->leaf ? 0 : node->n_inputs;
+        bool ordered = !item->leaf && node->after;
         size_t attribute_bytes = item->leaf ? 0 : node->attribute_bytes;
         add_word(g, (uint64_t)item->leaf | (uint64_t)item->donatable << 1 | (uint64_t)item->output << 2 |
-                        (uint64_t)(!item->leaf && node->has_dynamic) << 3 | (uint64_t)node->dtype << 8 |
+                        (uint64_t)(!item->leaf && node->has_dynamic) << 3 | (uint64_t)ordered << 4 | (uint64_t)node->dtype << 8 |
                         (uint64_t)node->device << 16 | (uint64_t)node->shape.rank << 24 | (uint64_t)inputs << 32, &ok);
         add_word(g, item->leaf ? 0 : (uint64_t)(uintptr_t)node->op, &ok);
         add_word(g, attribute_bytes, &ok);
         for (int d = 0; d < node->shape.rank; d++) add_word(g, (uint64_t)node->shape.dim[d], &ok);
         for (int d = 0; item->leaf && d < node->shape.rank; d++) add_word(g, (uint64_t)node->layout.stride[d], &ok);
         for (int j = 0; j < inputs; j++) add_word(g, (uint64_t)index_of(g, node->input[j]), &ok);
+        if (ordered) add_word(g, (uint64_t)index_of(g, node->after), &ok);
         for (size_t b = 0; b < attribute_bytes; b += 8) {
             uint64_t word = 0;
             size_t rest = attribute_bytes - b;

@@ -11,6 +11,8 @@
    does not come to its end counts as a path. */
 #include "plan/plan.h"
 
+#include <stdlib.h>
+
 enum { BUDGET = 2048, PARAMETER_BYTES = 1024 /* every full profile takes that many, CL_DEVICE_MAX_PARAMETER_SIZE */ };
 
 static int find(clef__grouping *gr, int i) {
@@ -159,8 +161,11 @@ static bool new_group(clef__graph_view *g, clef__grouping *gr, int item) {
     *group = (clef__group){.merged_into = -1, .pointwise = g->item[item].node->op->kind == CLEF__POINTWISE};
     g->item[item].group = at;
     bool ok = add_member(group, item);
-    for (int j = 0; ok && j < g->item[item].node->n_inputs; j++) {
-        int input = clef__item_of(g, g->item[item].node->input[j]), base = g->item[input].base, maker = g->item[base].group;
+    const clef__node *node = g->item[item].node;
+    int n = node->n_inputs + (node->after != NULL);
+    for (int j = 0; ok && j < n; j++) {
+        const clef__node *needed = j < node->n_inputs ? node->input[j] : node->after;
+        int input = clef__item_of(g, needed), base = g->item[input].base, maker = g->item[base].group;
         if (maker < 0) continue;
         maker = find(gr, maker);
         if (group->level <= gr->group[maker].level) group->level = gr->group[maker].level + 1;
@@ -213,19 +218,44 @@ static void emit(clef__grouping *gr, int *stack, int first) {
     }
 }
 
-/* Dependencies first, otherwise by the place of the last member in the program. */
-static bool order_groups(const clef__graph_view *g, clef__grouping *gr) {
+typedef struct place { uint64_t made; int group; } place;
+
+static int by_making(const void *a, const void *b) {
+    const place *x = a, *y = b;
+    return x->made < y->made ? -1 : x->made > y->made;
+}
+
+/* Each live group once, at the member that was made last. */
+static int note_places(clef__graph_view *g, clef__grouping *gr, place *at) {
+    int n = 0;
+    for (int i = 0; i < g->n; i++) {
+        if (g->item[i].group < 0) continue;
+        int group = g->item[i].group = find(gr, g->item[i].group);
+        if (last_member(gr, group) != i) continue;
+        at[n] = (place){.group = group};
+        for (int m = 0; m < gr->group[group].n_members; m++) {
+            uint64_t made = g->item[gr->group[group].member[m]].node->made;
+            if (made > at[n].made) at[n].made = made;
+        }
+        n++;
+    }
+    return n;
+}
+
+/* Dependencies first, otherwise as the program made the nodes: backward makes those of a layer before those of the layers
+   below, so that what it needs from forward can go early. */
+static bool order_groups(clef__graph_view *g, clef__grouping *gr) {
     gr->order = clef__alloc((size_t)(gr->n + 1) * sizeof *gr->order);
     int *stack = clef__alloc((size_t)(gr->n + 1) * sizeof *stack);
+    place *at = clef__alloc((size_t)(gr->n + 1) * sizeof *at);
+    bool ok = gr->order && stack && at;
+    int n = ok ? note_places(g, gr, at) : 0;
+    if (n) qsort(at, (size_t)n, sizeof *at, by_making);
     gr->visit++;
-    for (int i = 0; gr->order && stack && i < g->n; i++) {
-        if (g->item[i].group < 0) continue;
-        int group = find(gr, g->item[i].group);
-        g->item[i].group = group;
-        if (last_member(gr, group) == i) emit(gr, stack, group);
-    }
+    for (int i = 0; i < n; i++) emit(gr, stack, at[i].group);
     clef__free(stack);
-    return gr->order && stack;
+    clef__free(at);
+    return ok;
 }
 
 clef_status clef__fuse(clef__graph_view *g, bool fuse, clef__grouping *gr) {
