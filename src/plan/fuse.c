@@ -222,24 +222,33 @@ typedef struct place { uint64_t made; int group; } place;
 
 static int by_making(const void *a, const void *b) {
     const place *x = a, *y = b;
-    return x->made < y->made ? -1 : x->made > y->made;
+    return x->made != y->made ? (x->made < y->made ? -1 : 1) : x->group - y->group;
 }
 
-/* Each live group once, at the member that was made last. */
+/* A group is made with the last of its members. */
 static int note_places(clef__graph_view *g, clef__grouping *gr, place *at) {
     int n = 0;
     for (int i = 0; i < g->n; i++) {
         if (g->item[i].group < 0) continue;
         int group = g->item[i].group = find(gr, g->item[i].group);
-        if (last_member(gr, group) != i) continue;
-        at[n] = (place){.group = group};
-        for (int m = 0; m < gr->group[group].n_members; m++) {
-            uint64_t made = g->item[gr->group[group].member[m]].node->made;
-            if (made > at[n].made) at[n].made = made;
-        }
-        n++;
+        uint64_t *made = &gr->group[group].made;
+        if (g->item[i].node->made > *made) *made = g->item[i].node->made;
+        if (last_member(gr, group) == i) at[n++].group = group;
     }
     return n;
+}
+
+/* When the last of what it needs was made, for a group that no other needs: its results lie in memory of their own, whenever
+   they are made, while what it reads may be gone.  (An optimizer's updates, which the program makes last, free the gradients.) */
+static uint64_t earliest(clef__grouping *gr, int group) {
+    uint64_t ready = 0;
+    for (int i = 0; i < gr->group[group].users.n; i++)
+        if (find(gr, gr->group[group].users.edge[i].group) != group) return gr->group[group].made;
+    for (int i = 0; i < gr->group[group].needs.n; i++) {
+        int needed = find(gr, gr->group[group].needs.edge[i].group);
+        if (needed != group && gr->group[needed].made > ready) ready = gr->group[needed].made;
+    }
+    return ready;
 }
 
 /* Dependencies first, otherwise as the program made the nodes: backward makes those of a layer before those of the layers
@@ -250,6 +259,7 @@ static bool order_groups(clef__graph_view *g, clef__grouping *gr) {
     place *at = clef__alloc((size_t)(gr->n + 1) * sizeof *at);
     bool ok = gr->order && stack && at;
     int n = ok ? note_places(g, gr, at) : 0;
+    for (int i = 0; i < n; i++) at[i].made = earliest(gr, at[i].group);
     if (n) qsort(at, (size_t)n, sizeof *at, by_making);
     gr->visit++;
     for (int i = 0; i < n; i++) emit(gr, stack, at[i].group);

@@ -50,6 +50,7 @@ typedef struct clef__group {
     int merged_into;              /* -1, or the group that took its members */
     int emitted;                  /* of `needs`, while groups are put in order */
     bool pointwise;
+    uint64_t made;                /* the number of the member that was made last */
     uint64_t visited;
 } clef__group;
 
