@@ -2,8 +2,8 @@
 
    eval.c collects the pending graph as `items` (inputs before consumers) and a `key` that describes it completely.  A known
    key replays its plan (run.c).  An unknown one goes through the passes: simplify.c (dead code, common subexpressions) →
-   fuse.c (which pointwise nodes share a kernel, and in which order groups run) → build.c + codegen.c + lower.c (launches over
-   numbered values) → memory.c (where values lie) → build.c (kernels compiled, arguments set). */
+   fuse.c (which pointwise nodes share a kernel) → order.c (in which order groups run) → build.c + codegen.c + lower.c (launches
+   over numbered values) → memory.c (where values lie) → build.c (kernels compiled, arguments set). */
 #ifndef CLEF_PLAN_H
 #define CLEF_PLAN_H
 #include "plan/lower.h"
@@ -50,7 +50,8 @@ typedef struct clef__group {
     int merged_into;              /* -1, or the group that took its members */
     int emitted;                  /* of `needs`, while groups are put in order */
     bool pointwise;
-    uint64_t made;                /* the number of the member that was made last */
+    uint64_t made;                /* the number of the member that was made last (order.c) */
+    bool final;                   /* no other group needs it (order.c) */
     uint64_t visited;
 } clef__group;
 
@@ -152,6 +153,10 @@ typedef struct clef__plans {
 clef_status clef__simplify(clef__graph_view *g);
 /* fuse.c: groups and their order.  fuse = false: every node alone. */
 clef_status clef__fuse(clef__graph_view *g, bool fuse, clef__grouping *out);
+/* order.c: fills `order`; false when out of memory. */
+bool clef__order(clef__graph_view *g, clef__grouping *gr);
+/* The group that has the members of group i now. */
+int clef__group_of(clef__grouping *gr, int i);
 void clef__grouping_free(clef__grouping *grouping);
 /* The constant behind `item`, through views; -1 if it is none. */
 int clef__constant_behind(const clef__graph_view *g, int item);
