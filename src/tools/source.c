@@ -63,14 +63,28 @@ clef_loader *source_test_loader(const source *s, clef_dataset *data, int64_t bat
                                                          .std = s->std});
 }
 
-clef_module *model_make(const char *model, clef_context *ctx, clef_dataset *data) {
-    static const struct {
-        const char *name;
-        clef_module *(*make)(clef_context *ctx, clef_shape input, int64_t classes);
-    } models[] = {{"mlp", clef_model_mlp}, {"lenet", clef_model_lenet}, {"cnn", clef_model_cnn},
-                  {"resnet18", clef_model_resnet18}};
+static const char *const resnet18_blocks[] = {"layer1.0", "layer1.1", "layer2.0", "layer2.1",
+                                              "layer3.0", "layer3.1", "layer4.0", "layer4.1", NULL};
+static const struct model {
+    const char *name;
+    clef_module *(*make)(clef_context *ctx, clef_shape input, int64_t classes);
+    const char *const *blocks; /* ended by NULL */
+} models[] = {{"mlp", clef_model_mlp, NULL}, {"lenet", clef_model_lenet, NULL}, {"cnn", clef_model_cnn, NULL},
+              {"resnet18", clef_model_resnet18, resnet18_blocks}};
+
+static const struct model *find_model(const char *name) {
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
-        if (!strcmp(models[i].name, model))
-            return models[i].make(ctx, clef_dataset_item(data), clef_dataset_classes(data));
+        if (!strcmp(models[i].name, name)) return &models[i];
     return NULL;
+}
+
+clef_module *model_make(const char *model, clef_context *ctx, clef_dataset *data) {
+    const struct model *m = find_model(model);
+    return m ? m->make(ctx, clef_dataset_item(data), clef_dataset_classes(data)) : NULL;
+}
+
+bool model_recompute(const char *model, clef_module *net) {
+    const struct model *m = find_model(model);
+    for (int i = 0; m && m->blocks && m->blocks[i]; i++) clef_recompute(clef_module_child(net, m->blocks[i]), true);
+    return m && m->blocks;
 }

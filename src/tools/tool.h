@@ -35,6 +35,8 @@ clef_dataset *source_open(const source *s, clef_context *ctx, clef_split_name sp
 /* A loader of test images, in order; batch 0: a size that divides them where there is one. */
 clef_loader *source_test_loader(const source *s, clef_dataset *data, int64_t batch, int64_t threads);
 clef_module *model_make(const char *model, clef_context *ctx, clef_dataset *data);
+/* Lets the model's blocks recompute what they hold; false for a model that has none.  net NULL: only asks. */
+bool model_recompute(const char *model, clef_module *net);
 
 /* ---- forecast.c ---- */
 typedef struct forecast {
