@@ -291,8 +291,8 @@ static clef_status set_arguments(clef_context *ctx, clef__plan *plan) {
         for (int a = 0; status == CLEF_OK && a < plan->launch[i].n_args; a++) {
             const clef__arg *arg = &plan->launch[i].arg[a];
             if (plan->launch[i].copies) continue;
-            if (changes(plan, arg)) plan->bind[plan->n_binds++] = (clef__bind){i, a};
-            else if (in_arena(plan, arg)) plan->arena_bind[plan->n_arena_binds++] = (clef__bind){i, a};
+            if (changes(plan, arg)) plan->bind[plan->n_binds++] = (clef__bind){.launch = i, .arg = a};
+            else if (in_arena(plan, arg)) plan->arena_bind[plan->n_arena_binds++] = (clef__bind){.launch = i, .arg = a};
             else status = clef__plan_set(plan, NULL, i, a);
         }
     return status;

@@ -24,18 +24,16 @@ int clef__item_of(const clef__graph_view *g, const clef__node *node) {
 
 /* Depth first without recursion: inputs before consumers, in the order in which they were written. */
 static clef_status visit(clef_context *ctx, clef__graph_view *g, clef__node *root) {
-    typedef struct frame { clef__node *node; int next; } frame;
-    frame *stack = NULL;
-    int depth = 0, capacity = 0;
-    bool ok = clef__grow(&stack, depth, &capacity, sizeof *stack);
+    int depth = 0;
+    bool ok = clef__grow(&g->stack, depth, &g->stack_capacity, sizeof *g->stack);
     clef_status status = CLEF_OK;
-    if (ok && index_of(g, root) < 0) stack[depth++] = (frame){root, 0};
+    if (ok && index_of(g, root) < 0) g->stack[depth++] = (clef__visit){root, 0};
     while (ok && depth) {
-        frame *top = &stack[depth - 1];
+        clef__visit *top = &g->stack[depth - 1];
         if (top->node->spent) {
             status = clef__fail(ctx, CLEF_STATE, "eval: a value that %s needs was overwritten by the end of its step; "
                                 "read or clef_keep what depends on it before clef_step",
-                                depth > 1 ? stack[depth - 2].node->op->name : "the result");
+                                depth > 1 ? g->stack[depth - 2].node->op->name : "the result");
             break;
         }
         int needs = top->node->n_inputs + (top->node->after != NULL);
@@ -47,10 +45,9 @@ static clef_status visit(clef_context *ctx, clef__graph_view *g, clef__node *roo
         int next = top->next++;
         clef__node *input = next < top->node->n_inputs ? top->node->input[next] : top->node->after;
         if (index_of(g, input) >= 0) continue;
-        ok = clef__grow(&stack, depth, &capacity, sizeof *stack);
-        if (ok) stack[depth++] = (frame){input, 0};
+        ok = clef__grow(&g->stack, depth, &g->stack_capacity, sizeof *g->stack);
+        if (ok) g->stack[depth++] = (clef__visit){input, 0};
     }
-    clef__free(stack);
     return ok ? status : clef__fail(ctx, CLEF_MEMORY, "eval: no host memory");
 }
 
@@ -67,8 +64,9 @@ static void free_constants(clef__graph_view *g) {
 
 /* Values that something outside this evaluation will want are outputs too; leaves nobody else holds may be overwritten. */
 static clef_status mark_outputs(clef_context *ctx, clef__graph_view *g) {
-    int *edges = clef__calloc((size_t)g->n, sizeof *edges);
-    if (!edges) return clef__fail(ctx, CLEF_MEMORY, "eval: no host memory");
+    if (!clef__grow(&g->edges, g->n, &g->edge_capacity, sizeof *g->edges)) return clef__fail(ctx, CLEF_MEMORY, "eval: no host memory");
+    int *edges = g->edges;
+    memset(edges, 0, (size_t)g->n * sizeof *edges);
     for (int i = 0; i < g->n; i++) {
         const clef__node *node = g->item[i].node;
         for (int j = 0; !g->item[i].leaf && j < node->n_inputs; j++) edges[index_of(g, node->input[j])]++;
@@ -83,7 +81,6 @@ static clef_status mark_outputs(clef_context *ctx, clef__graph_view *g) {
             item->donatable = node->buffer && node->refs - node->remembered == edges[i] && clef__buffer_refs(node->buffer) == 1 &&
                               !clef__buffer_pinned(node->buffer) && node->layout.offset == 0;
     }
-    clef__free(edges);
     return CLEF_OK;
 }
 
@@ -139,6 +136,8 @@ clef_status clef__collect(clef_context *ctx, clef__node *const *roots, int n, cl
 void clef__graph_view_free(clef__graph_view *g) {
     clef__free(g->item);
     clef__free(g->key);
+    clef__free(g->stack);
+    clef__free(g->edges);
     *g = (clef__graph_view){0};
 }
 
@@ -153,6 +152,7 @@ static void close_plans(clef_context *ctx, void *state) {
         clef__plan_free(plan);
     }
     for (int d = 0; d < CLEF__MAX_DEVICES; d++) clef__buffer_release(plans->arena[d].buffer);
+    clef__graph_view_free(&plans->view);
     clef__free(plans);
 }
 
@@ -219,9 +219,10 @@ clef_status clef__evaluate(clef_context *ctx, clef__node *const *roots, int n) {
     if (!clef__usable(ctx)) return clef_error_status(ctx);
     clef__plans *plans = plans_of(ctx);
     if (!plans) return clef__fail(ctx, CLEF_MEMORY, "eval: no host memory");
-    clef__graph_view g = {0};
-    clef_status status = clef__collect(ctx, roots, n, &g);
-    if (status == CLEF_OK && g.n) status = clef__dry_run(ctx) ? measure(ctx, &g) : run(ctx, plans, &g);
-    clef__graph_view_free(&g);
+    clef__graph_view *g = &plans->view;
+    g->n = g->key_words = 0;
+    g->hash = 0;
+    clef_status status = clef__collect(ctx, roots, n, g);
+    if (status == CLEF_OK && g->n) status = clef__dry_run(ctx) ? measure(ctx, g) : run(ctx, plans, g);
     return status;
 }

@@ -24,6 +24,8 @@ typedef struct clef__item {
     clef__operand operand;
 } clef__item;
 
+typedef struct clef__visit { clef__node *node; int next; } clef__visit; /* of the collecting walk: a node, its next input */
+
 typedef struct clef__graph_view {
     clef__item *item;
     int n, capacity;
@@ -31,6 +33,8 @@ typedef struct clef__graph_view {
     uint64_t *key; /* equal keys mean equal plans */
     int key_words, key_capacity;
     uint64_t hash;
+    clef__visit *stack; /* scratch of eval.c, as are edges: how many items read each */
+    int stack_capacity, *edges, edge_capacity;
 } clef__graph_view;
 
 /* The item of a node of this evaluation, after common subexpressions. */
@@ -111,7 +115,12 @@ typedef struct clef__launch {
     clef__kernel *kernel;
 } clef__launch;
 
-typedef struct clef__bind { int launch, arg; } clef__bind; /* an argument that may change between replays */
+/* An argument that may change between replays; a tensor's is set when it is in another buffer (0: none yet) or place. */
+typedef struct clef__bind {
+    int launch, arg;
+    uint64_t buffer;
+    int64_t offset;
+} clef__bind;
 
 typedef struct clef__result { int item, value; clef__layout layout; } clef__result;
 
@@ -144,6 +153,7 @@ enum { CLEF__MAX_DEVICES = 16 };
 typedef struct clef__plans {
     clef__plan *first; /* most recently used first */
     int n;
+    clef__graph_view view; /* of the last evaluation: a replay finds its memory there and allocates none */
     clef__arena arena[CLEF__MAX_DEVICES];
 } clef__plans;
 
