@@ -1,6 +1,6 @@
 #!/bin/sh
 # compare.sh SUITE… [--quick] [--json] [--rounds N] [--install]: Clef beside every peer that is here, interleaved in one run.
-# Suites: gemm conv pointwise reduce norm train start all.  Peers: OpenBLAS, oneDNN (Debian), PyTorch (PyPI); what is missing is named.
+# Suites: gemm conv pointwise reduce norm train host start all.  Peers: OpenBLAS, oneDNN (Debian), PyTorch (PyPI); what is missing is named.
 # --install fetches them: libopenblas-dev and libdnnl-dev with apt, PyTorch into build/bench/venv.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
