@@ -248,6 +248,8 @@ static clef_status compile_kernels(clef_context *ctx, clef__plan *plan) {
             return status != CLEF_OK ? status : clef__fail(ctx, CLEF_BUILD, "plan: kernel %s could not be made", launch->name);
         }
         clef__fit_group(launch->local, clef__kernel_max_group(launch->kernel));
+        clef__free(launch->source); /* generated text is some 12 KiB a launch, and nobody asks for it again */
+        launch->source = NULL;
     }
     return CLEF_OK;
 }

@@ -170,7 +170,8 @@ int clef__group_of(clef__grouping *gr, int i);
 void clef__grouping_free(clef__grouping *grouping);
 /* The constant behind `item`, through views; -1 if it is none. */
 int clef__constant_behind(const clef__graph_view *g, int item);
-/* memory.c: offsets of n blocks so that blocks alive at the same time never overlap; returns the total. */
+/* memory.c: offsets of n blocks so that blocks alive at the same time never overlap; returns the total.  The bound: the most bytes
+   alive at once.  SIZE_MAX: out of memory. */
 typedef struct clef__block { size_t bytes; int first, last; size_t offset; } clef__block;
 size_t clef__place(clef__block *block, int n, size_t alignment);
 size_t clef__place_lower_bound(const clef__block *block, int n);
