@@ -17,6 +17,8 @@ typedef struct clef__graph {
     clef_tensor *kept;            /* by users, by owners in the library or by both */
     clef__node **wanted;          /* what backward was called on: computed at the end of the step */
     int n_wanted, wanted_capacity;
+    clef__node **roots;           /* scratch of the end of a step */
+    int roots_capacity;
 } clef__graph;
 
 /* The context's graph state, made at first need; NULL when out of memory (the error is set). */

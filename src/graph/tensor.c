@@ -128,6 +128,7 @@ static void close_graph(clef_context *ctx, void *state) {
     while (graph->temporaries) free_tensor(graph, graph->temporaries);
     while (graph->kept) free_tensor(graph, graph->kept);
     clef__free(graph->wanted);
+    clef__free(graph->roots);
     clef__free(graph);
 }
 
@@ -270,21 +271,22 @@ clef_status clef__want(clef_context *ctx, clef__node *node) {
     return CLEF_OK;
 }
 
+static bool add_root(clef__graph *graph, int *n, clef__node *node) {
+    if (!clef__grow(&graph->roots, *n, &graph->roots_capacity, sizeof *graph->roots)) return false;
+    graph->roots[(*n)++] = node;
+    return true;
+}
+
 /* Computes every kept tensor and every wanted node in one plan. */
 static clef_status settle(clef_context *ctx, clef__graph *graph) {
-    int n = graph->n_wanted;
-    for (clef_tensor *t = graph->kept; t; t = t->next) n += !clef__computed(t->node);
-    if (n == 0) return CLEF_OK;
-    clef__node **roots = clef__alloc((size_t)n * sizeof *roots);
-    if (!roots) return clef__fail(ctx, CLEF_MEMORY, "end_step: no host memory");
-    n = 0;
-    for (int i = 0; i < graph->n_wanted; i++)
-        if (!clef__computed(graph->wanted[i])) roots[n++] = graph->wanted[i];
-    for (clef_tensor *t = graph->kept; t; t = t->next)
-        if (!clef__computed(t->node)) roots[n++] = t->node;
-    clef_status status = n ? clef__evaluate(ctx, roots, n) : CLEF_OK;
-    clef__free(roots);
-    return status;
+    int n = 0;
+    bool ok = true;
+    for (int i = 0; ok && i < graph->n_wanted; i++)
+        if (!clef__computed(graph->wanted[i])) ok = add_root(graph, &n, graph->wanted[i]);
+    for (clef_tensor *t = graph->kept; ok && t; t = t->next)
+        if (!clef__computed(t->node)) ok = add_root(graph, &n, t->node);
+    if (!ok) return clef__fail(ctx, CLEF_MEMORY, "end_step: no host memory");
+    return n ? clef__evaluate(ctx, graph->roots, n) : CLEF_OK;
 }
 
 /* Frees the temporaries of earlier steps. */
