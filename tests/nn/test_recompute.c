@@ -238,6 +238,18 @@ Test(recompute, memory_goes_and_work_comes) {
     }
 }
 
+/* A block that begins with a pointwise op behind a pointwise op: its copy must not join the kernel that makes the input. */
+Test(recompute, copies_do_not_join_forward) {
+    clef_module *part[6];
+    ctx = open_seeded(0);
+    for (int i = 0; i < 6; i++)
+        part[i] = again(clef_sequential(ctx, CLEF_LAYERS(clef_nn_tanh(ctx), clef_nn_activation(ctx, "sin", clef_sin), clef_nn_linear(ctx, 64, 64, NULL),
+                                                         clef_nn_activation(ctx, "cos", clef_cos))));
+    int64_t one = 4096 * 64 * 4, size = step_size(clef_sequential(ctx, part, 6), CLEF_SHAPE(4096, 64)).temporary_bytes;
+    cr_expect_lt(size, 10 * one, "%g activations", (double)size / (double)one);
+    clef_close(ctx);
+}
+
 /* A block within a recomputed one: only the inside of the inner one is there at a time. */
 Test(recompute, nesting_saves_more) {
     clef_module *inner[4], *layer[8];

@@ -560,6 +560,31 @@ Test(eval, an_update_frees_its_gradient) {
     cr_expect_lt(size.result_bytes, 1 << 10, "all updates in place: %lld bytes", (long long)size.result_bytes);
 }
 
+/* q := q + p, then p := 2p: the first must run first, as p is overwritten where it lies. */
+Test(eval, an_update_runs_after_others_that_read_its_old_value) {
+    clef_tensor *q = clef_keep(vector(1000, 0, 0)), *p = clef_keep(vector(1000, 1, 0));
+    clef__buffer *before = NULL;
+    for (int i = 0; i < 6; i++) {
+        clef_assign(q, clef_add(q, p));
+        clef_assign(p, clef_mul_scalar(p, 2));
+        clef_end_step(ctx);
+        if (i >= 2) cr_assert_eq(p->node->buffer, before, "step %d moved p", i);
+        before = p->node->buffer;
+    }
+    cr_assert_eq(clef_item(clef_slice(q, 0, 5, 6, 1)), 63);
+}
+
+/* One plan, first on one part of a buffer, then on another. */
+Test(replays, see_that_an_input_lies_elsewhere) {
+    open_device();
+    clef_tensor *whole = clef_keep(vector(8, 0, 1)), *part[2];
+    for (int i = 0; i < 2; i++) part[i] = clef_keep(clef_slice(whole, 0, 4 * i, 4 * i + 4, 1));
+    clef_eval_all(part, 2);
+    for (int i = 0; i < 2; i++) EXPECT(clef_mul_scalar(part[i], 10), 40 * i, 40 * i + 10, 40 * i + 20, 40 * i + 30);
+    cr_assert_geq(clef_counters_get(ctx).replays, 1);
+    close_device();
+}
+
 static int allocations;
 static void *counting_allocate(void *user, size_t bytes) {
     (void)user;
