@@ -211,38 +211,47 @@ static void train_steps(clef_module *net, clef_optimizer *opt, clef_tensor *cons
     clef_synchronize(ctx);
 }
 
-/* A model stays open between the rounds of its case, as its peers' do. */
-static void train(const char *line) {
-    static char last[64];
-    static clef_module *net;
-    static clef_optimizer *opt;
-    static clef_tensor *x[4], *y[4];
+typedef struct training {
+    char key[64];
+    clef_module *net;
+    clef_optimizer *opt;
+    clef_tensor *x[4], *y[4];
+} training;
+
+/* A model stays open between the rounds of its case, as its peers' do; NULL after a line that says why there is none. */
+static training *open_training(const char *line) {
+    static training t;
     char model[32], key[64];
     if (!word(line, "model", model, sizeof model)) *model = 0;
     int64_t batch = (int64_t)number(line, "batch", 32), c = (int64_t)number(line, "c", 1), side = (int64_t)number(line, "side", 28);
     snprintf(key, sizeof key, "%s/%lld", model, (long long)batch);
-    if (strcmp(last, key) != 0) {
-        net = make_model(model, CLEF_SHAPE(c, side, side));
-        if (!net) {
-            printf("skip unknown model %s\n", model);
-            return;
-        }
-        opt = clef_sgd(net, &(clef_sgd_options){.lr = 1e-3, .momentum = 0.9});
-        int64_t *labels = malloc((size_t)batch * sizeof *labels);
-        for (int64_t i = 0; i < batch; i++) labels[i] = i % 10;
-        for (int i = 0; i < 4; i++) {
-            clef_release(x[i]);
-            clef_release(y[i]);
-            x[i] = clef_keep(clef_randn(ctx, CLEF_SHAPE(batch, c, side, side)));
-            y[i] = clef_keep(clef_from_host(ctx, CLEF_SHAPE(batch), CLEF_I64, labels));
-        }
-        free(labels);
-        train_steps(net, opt, x, y, 3);
-        snprintf(last, sizeof last, "%s", key);
+    if (strcmp(t.key, key) == 0) return &t;
+    t.net = make_model(model, CLEF_SHAPE(c, side, side));
+    if (!t.net) {
+        printf("skip unknown model %s\n", model);
+        return NULL;
     }
+    t.opt = clef_sgd(t.net, &(clef_sgd_options){.lr = 1e-3, .momentum = 0.9});
+    int64_t *labels = malloc((size_t)batch * sizeof *labels);
+    for (int64_t i = 0; i < batch; i++) labels[i] = i % 10;
+    for (int i = 0; i < 4; i++) {
+        clef_release(t.x[i]);
+        clef_release(t.y[i]);
+        t.x[i] = clef_keep(clef_randn(ctx, CLEF_SHAPE(batch, c, side, side)));
+        t.y[i] = clef_keep(clef_from_host(ctx, CLEF_SHAPE(batch), CLEF_I64, labels));
+    }
+    free(labels);
+    train_steps(t.net, t.opt, t.x, t.y, 3);
+    snprintf(t.key, sizeof t.key, "%s", key);
+    return &t;
+}
+
+static void train(const char *line) {
+    training *t = open_training(line);
+    if (!t) return;
     int calls = (int)number(line, "calls", 10);
     double begin = now();
-    train_steps(net, opt, x, y, calls);
+    train_steps(t->net, t->opt, t->x, t->y, calls);
     if (clef_error_status(ctx) == CLEF_OK) printf("seconds %.9g\n", (now() - begin) / calls);
     else printf("skip %s\n", clef_error(ctx));
     clef_clear_error(ctx);
@@ -267,6 +276,55 @@ static void epoch(const char *line) {
     }
     clef_synchronize(ctx);
     if (clef_error_status(ctx) == CLEF_OK) printf("seconds %.9g\n", now() - begin);
+    else printf("skip %s\n", clef_error(ctx));
+    clef_clear_error(ctx);
+}
+
+/* ---- the host's own time: what this thread computes per launch of a step that is replayed, whatever else runs here ---- */
+
+static double thread_time(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* part=replay: the step's graph is there and only clef_end_step is timed; else making it and the optimizer's update too. */
+static double host_seconds(const training *t, bool replay) {
+    clef_zero_grad(t->net);
+    double begin = thread_time();
+    clef_backward(clef_cross_entropy(clef_forward(t->net, t->x[0]), t->y[0], NULL));
+    if (replay) begin = thread_time();
+    if (replay) clef_end_step(ctx);
+    else clef_step(t->opt);
+    double seconds = thread_time() - begin;
+    clef_synchronize(ctx);
+    return seconds;
+}
+
+/* Seconds per launch, the median of `calls` steps after two that may plan. */
+static void host(const char *line) {
+    enum { MOST_CALLS = 1000 };
+    static double seconds[MOST_CALLS];
+    training *t = open_training(line);
+    if (!t) return;
+    char part[16] = "";
+    word(line, "part", part, sizeof part);
+    int calls = (int)number(line, "calls", 10);
+    if (calls > MOST_CALLS) calls = MOST_CALLS;
+    uint64_t before = 0;
+    for (int i = -2; i < calls; i++) {
+        if (i == 0) before = clef_counters_get(ctx).launches;
+        double took = host_seconds(t, strcmp(part, "replay") == 0);
+        if (i >= 0) seconds[i] = took;
+    }
+    qsort(seconds, (size_t)calls, sizeof *seconds, by_value);
+    double launches = (double)(clef_counters_get(ctx).launches - before) / calls;
+    if (clef_error_status(ctx) == CLEF_OK) printf("seconds %.9g\n", seconds[calls / 2] / launches);
     else printf("skip %s\n", clef_error(ctx));
     clef_clear_error(ctx);
 }
@@ -312,7 +370,7 @@ static void peak(const char *line) {
 }
 
 static const struct suite { const char *name; void (*run)(const char *line); } suites[] = {
-    {"gemm", gemm}, {"conv", conv}, {"pointwise", pointwise}, {"reduce", reduce}, {"norm", norm}, {"train", train}, {"epoch", epoch}, {"stream", stream}, {"peak", peak}};
+    {"gemm", gemm}, {"conv", conv}, {"pointwise", pointwise}, {"reduce", reduce}, {"norm", norm}, {"train", train}, {"epoch", epoch}, {"host", host}, {"stream", stream}, {"peak", peak}};
 
 int main(void) {
     ctx = clef_open(NULL);

@@ -110,6 +110,12 @@ def train(quick):
     return [(name, line, 0.0, 0.0) for name, line in cases]
 
 
+def host(quick):
+    """Seconds of the calling thread per launch: of a replay alone, and of everything it does for a step."""
+    return [(f"{model}, {part}", f"host model={model} part={part} batch=4 c={c} side={side}", 0.0, 0.0)
+            for model, c, side in (("lenet", 1, 28), ("resnet18", 3, 32)) for part in ("replay", "step")]
+
+
 def shapes(file):
     folder = os.environ.get("CLEF_SHAPES")
     path = folder and os.path.join(folder, file)
@@ -120,4 +126,4 @@ def shapes(file):
     return list(csv.DictReader(lines))
 
 
-SUITES = {"gemm": gemm, "conv": conv, "pointwise": pointwise, "reduce": reduce, "norm": norm, "train": train}
+SUITES = {"gemm": gemm, "conv": conv, "pointwise": pointwise, "reduce": reduce, "norm": norm, "train": train, "host": host}

@@ -62,6 +62,8 @@ def calls_for(program, line, target):
     """How many calls of this program make a round of about `target` seconds; None if it does not take the case."""
     if line.startswith("epoch "):
         return 1
+    if line.startswith("host "):
+        return 30
     seconds = program.ask(f"{line} calls=2")
     return None if seconds is None else max(2, min(200, int(target / max(seconds, 1e-6))))
 
@@ -93,6 +95,8 @@ def unit_of(suite, flops, moved, seconds):
         return flops / seconds / 1e9, "GFLOP/s"
     if suite == "train":
         return 1e3 * seconds, "ms"
+    if suite == "host":
+        return 1e6 * seconds, "µs/launch"
     return moved / seconds / 1e9, "GB/s"
 
 

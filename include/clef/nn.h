@@ -113,6 +113,18 @@ CLEF_API void clef_train(clef_module *module);
 CLEF_API void clef_evaluation(clef_module *module);
 /* The mode of this module; false for NULL. */
 CLEF_API bool clef_is_training(const clef_module *module);
+/* With true, what this module computes from its input x is not kept for backward, but computed once more when
+   backward comes to the module (activation checkpointing).  Of a net of n such blocks the n inputs are kept and
+   the inside of one block, not of all: O(√n) memory instead of O(n) for n blocks of √n layers each, for one more
+   forward of them.  Give it to blocks, not to a whole net, whose inside is all there is.  Gradients are the same
+   bits: dropout drops the same numbers again, and statistics (clef_assign) change once, as forward itself is not
+   called twice.  Inside another such module a block is computed again each time that module's turn comes, and once
+   more at its own.  What already lies in memory when backward is called is used as it is (so it is with
+   CLEF_EAGER=1), and gradients to be differentiated again (create_graph) keep everything.  clef_plan_memory tells
+   what it saves.  Chen et al., "Training deep nets with sublinear memory cost", 2016; PyTorch's
+   torch.utils.checkpoint.
+       clef_recompute(clef_module_child(net, "layer1.0"), true);  */
+CLEF_API void clef_recompute(clef_module *module, bool recomputed);
 /* The context that owns it; NULL for NULL. */
 CLEF_API clef_context *clef_module_context(const clef_module *module);
 /* Its type, "conv2d" for example, living as long as the module; "" for NULL. */

@@ -120,7 +120,7 @@ static bool infer(clef__call *call, int *device) {
 
 /* ---- the funnel ---- */
 
-static bool set_attributes(clef__node *node, const void *attributes, size_t bytes) {
+bool clef__set_attributes(clef__node *node, const void *attributes, size_t bytes) {
     if (!bytes) return true;
     node->attributes = clef__alloc(bytes);
     if (!node->attributes) return false;
@@ -172,7 +172,7 @@ clef_tensor *clef__apply(const clef_op *op, clef_tensor *const *inputs, int n, c
         node->requires_grad |= nodes[i]->requires_grad;
     }
     node->requires_grad &= !clef__graph_of(ctx)->no_grad && op->gradient && is_floating(call.dtype);
-    return publish(node, set_attributes(node, attributes, bytes));
+    return publish(node, clef__set_attributes(node, attributes, bytes));
 }
 
 bool clef__check_type(clef_context *ctx, const char *op, clef_shape shape, clef_dtype dtype, int device) {
@@ -206,7 +206,7 @@ clef_tensor *clef__source(clef_context *ctx, const clef_op *op, clef_shape shape
     node->has_dynamic = true;
     node->dynamic.u[0] = u0;
     node->dynamic.u[1] = u1;
-    return publish(node, set_attributes(node, attributes, bytes));
+    return publish(node, clef__set_attributes(node, attributes, bytes));
 }
 
 /* ---- views that the graph itself offers ---- */

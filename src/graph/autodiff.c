@@ -28,6 +28,8 @@ typedef struct walk {
     clef_tensor **grad; /* of order[i]; NULL: none yet */
     int n, capacity;
     uint64_t mark;
+    bool recompute;
+    clef__copies copies;
 } walk;
 
 static bool on_tape(const clef__node *node) { return node->requires_grad; }
@@ -76,13 +78,19 @@ static void drop_handle(clef_tensor *t, clef_tensor *const *dx, int n) {
     clef__tensor_drop(t);
 }
 
+/* What node's gradient is to see of itself or of an input: a copy made for backward if that is not to be kept. */
+static clef_tensor *handle(walk *w, clef__node *seen, const clef__node *node) {
+    return clef__tensor_new(w->ctx, w->recompute ? clef__copies_get(&w->copies, seen, node) : seen);
+}
+
 /* dL/dy is known: asks the op for the gradients of its inputs and hands them on. */
 static void propagate(walk *w, clef__node *node, clef_tensor *g) {
-    clef_tensor *x[CLEF__MAX_INPUTS], *dx[CLEF__MAX_INPUTS], *y = clef__tensor_new(w->ctx, node);
+    if (w->recompute) clef__copies_reach(&w->copies, node, g->node);
+    clef_tensor *x[CLEF__MAX_INPUTS], *dx[CLEF__MAX_INPUTS], *y = handle(w, node, node);
     bool wanted[CLEF__MAX_INPUTS];
     int n = tape_inputs(node);
     for (int i = 0; i < n; i++) {
-        x[i] = clef__tensor_new(w->ctx, node->input[i]);
+        x[i] = handle(w, node->input[i], node);
         dx[i] = NULL;
         wanted[i] = on_tape(node->input[i]);
     }
@@ -101,7 +109,8 @@ static void propagate(walk *w, clef__node *node, clef_tensor *g) {
 /* Fills w->grad for everything between y and its leaves.  g NULL: making it failed. */
 static clef_status differentiate(walk *w, clef_tensor *y, clef_tensor *g, bool create_graph) {
     clef_context *ctx = w->ctx = y->ctx;
-    w->mark = clef__traversal(ctx);
+    w->mark = w->copies.mark = clef__traversal(ctx);
+    w->recompute = !create_graph; /* what is to be differentiated again is on the tape, and stays */
     if (!g) return CLEF_MEMORY;
     if (!walk_collect(w, y->node)) return clef__fail(ctx, CLEF_MEMORY, "backward: no host memory");
     w->grad = clef__calloc((size_t)w->n, sizeof *w->grad);
@@ -118,6 +127,7 @@ static clef_status differentiate(walk *w, clef_tensor *y, clef_tensor *g, bool c
 static void walk_free(walk *w) {
     clef__free(w->order);
     clef__free(w->grad);
+    clef__copies_free(&w->copies);
 }
 
 static clef_tensor *constant_like(clef_tensor *t, double value) {

@@ -11,6 +11,7 @@
 typedef struct clef__node clef__node;
 typedef struct clef_op clef_op;
 typedef struct clef__lowering clef__lowering; /* plan/lower.h */
+typedef struct clef__segment clef__segment;   /* recompute.c */
 
 typedef enum clef__kind {
     CLEF__DATA,      /* no inputs: a buffer that was filled from outside */
@@ -74,6 +75,8 @@ struct clef__node {
     int remembered;          /* how many of refs a dry run holds (dry.c) */
     int n_inputs;
     clef__node **input;
+    clef__node *after;       /* NULL, or what must be computed before it though it does not read it (recompute.c) */
+    clef__segment *segment;  /* NULL, or the innermost one it was made in */
     clef_shape shape;
     clef_dtype dtype;
     int device;
@@ -87,7 +90,8 @@ struct clef__node {
     clef_tensor *leaf;       /* the parameter this node is the present value of, if it wants a gradient */
     clef__buffer *buffer;    /* NULL until computed */
     clef__layout layout;
-    uint64_t mark, tape;     /* scratch of one traversal by the plan, by autodiff; see clef__traversal */
+    uint64_t made;           /* how many nodes its context had made before it */
+    uint64_t mark, tape, copies; /* scratch of one traversal by the plan, by autodiff, by recompute.c; see clef__traversal */
     clef__node *next_dead;   /* scratch of clef__node_release */
 };
 
@@ -154,6 +158,12 @@ clef_tensor *clef__constant(clef_context *ctx, clef_shape shape, clef_dtype dtyp
 static inline bool clef__is_number(const clef__node *node) {
     return node->op == &clef__op_constant && !node->buffer && !node->requires_grad;
 }
+
+/* ---- recomputing (recompute.c) ----
+   What is made until the end is computed once more by backward, not kept for it.  NULL: nothing is recorded, or the error is
+   set. */
+clef__segment *clef__segment_begin(clef_context *ctx);
+void clef__segment_end(clef_context *ctx, clef__segment *segment); /* NULL is allowed */
 
 /* Are evaluations only planned?  Then the size of each plan is noted (dry.c). */
 bool clef__dry_run(clef_context *ctx);

@@ -7,7 +7,9 @@ typedef struct clef__graph {
     uint64_t generation;          /* number of the present step */
     uint64_t made;                /* temporaries made in it: an empty step does not count */
     uint64_t traversal;
+    uint64_t nodes;               /* made so far */
     bool no_grad;
+    clef__segment *segment;       /* the innermost one that is open */
     bool dry;                     /* see dry.c */
     clef_plan_size largest;
     clef_random_state random_before;
@@ -15,12 +17,31 @@ typedef struct clef__graph {
     clef_tensor *kept;            /* by users, by owners in the library or by both */
     clef__node **wanted;          /* what backward was called on: computed at the end of the step */
     int n_wanted, wanted_capacity;
+    clef__node **roots;           /* scratch of the end of a step */
+    int roots_capacity;
 } clef__graph;
 
 /* The context's graph state, made at first need; NULL when out of memory (the error is set). */
 clef__graph *clef__graph_of(clef_context *ctx);
 /* Lets go of what a dry run remembers of t. */
 void clef__forget_before(clef_tensor *t);
+/* NULL is allowed. */
+clef__segment *clef__segment_retain(clef__segment *segment);
+void clef__segment_release(clef__segment *segment);
+/* The copies that one walk of backward made of nodes in segments. */
+typedef struct clef__copy { clef__node *node; int level, next; bool ordered; } clef__copy;
+typedef struct clef__copies {
+    uint64_t mark; /* the walk's */
+    clef__copy *copy;
+    int n, capacity;
+} clef__copies;
+/* The walk comes to a node with this gradient: copies for its segments are made after the first that came in. */
+void clef__copies_reach(clef__copies *c, const clef__node *node, clef__node *gradient);
+/* What the gradient of `reader` is to see of node, which is reader or an input of it; NULL with the error set. */
+clef__node *clef__copies_get(clef__copies *c, clef__node *node, const clef__node *reader);
+void clef__copies_free(clef__copies *c);
+/* Copies `bytes` of attributes into a new node; false when out of memory. */
+bool clef__set_attributes(clef__node *node, const void *attributes, size_t bytes);
 /* Has this node computed at the end of the step. */
 clef_status clef__want(clef_context *ctx, clef__node *node);
 /* Fails with one line in op's name unless `grad` could be a gradient of t: same context, device, shape and dtype. */

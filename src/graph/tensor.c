@@ -6,7 +6,8 @@
 /* ---- nodes ---- */
 
 clef__node *clef__node_new(clef_context *ctx, const clef_op *op, int n_inputs) {
-    clef__node *node = clef__calloc(1, sizeof *node + (size_t)n_inputs * sizeof(clef__node *));
+    clef__graph *graph = clef__graph_of(ctx);
+    clef__node *node = graph ? clef__calloc(1, sizeof *node + (size_t)n_inputs * sizeof(clef__node *)) : NULL;
     if (!node) {
         clef__fail(ctx, CLEF_MEMORY, "%s: no host memory for a node", op->name);
         return NULL;
@@ -16,6 +17,8 @@ clef__node *clef__node_new(clef_context *ctx, const clef_op *op, int n_inputs) {
     node->refs = 1;
     node->n_inputs = n_inputs;
     node->input = (clef__node **)(node + 1);
+    node->made = graph->nodes++;
+    node->segment = clef__segment_retain(graph->segment);
     return node;
 }
 
@@ -27,12 +30,13 @@ void clef__node_release(clef__node *node) {
     if (node && --node->refs == 0) dead = node;
     while (dead) {
         clef__node *next = dead->next_dead;
-        for (int i = 0; i < dead->n_inputs; i++) {
-            clef__node *input = dead->input[i];
-            if (--input->refs) continue;
+        for (int i = -1; i < dead->n_inputs; i++) {
+            clef__node *input = i < 0 ? dead->after : dead->input[i];
+            if (!input || --input->refs) continue;
             input->next_dead = next;
             next = input;
         }
+        clef__segment_release(dead->segment);
         clef__buffer_release(dead->buffer);
         clef__free(dead->attributes);
         clef__free(dead);
@@ -42,7 +46,9 @@ void clef__node_release(clef__node *node) {
 
 void clef__node_cut(clef__node *node) {
     for (int i = 0; i < node->n_inputs; i++) clef__node_release(node->input[i]);
+    clef__node_release(node->after);
     node->n_inputs = 0;
+    node->after = NULL;
 }
 
 clef__layout clef__row_major(clef_shape shape) {
@@ -122,6 +128,7 @@ static void close_graph(clef_context *ctx, void *state) {
     while (graph->temporaries) free_tensor(graph, graph->temporaries);
     while (graph->kept) free_tensor(graph, graph->kept);
     clef__free(graph->wanted);
+    clef__free(graph->roots);
     clef__free(graph);
 }
 
@@ -264,21 +271,22 @@ clef_status clef__want(clef_context *ctx, clef__node *node) {
     return CLEF_OK;
 }
 
+static bool add_root(clef__graph *graph, int *n, clef__node *node) {
+    if (!clef__grow(&graph->roots, *n, &graph->roots_capacity, sizeof *graph->roots)) return false;
+    graph->roots[(*n)++] = node;
+    return true;
+}
+
 /* Computes every kept tensor and every wanted node in one plan. */
 static clef_status settle(clef_context *ctx, clef__graph *graph) {
-    int n = graph->n_wanted;
-    for (clef_tensor *t = graph->kept; t; t = t->next) n += !clef__computed(t->node);
-    if (n == 0) return CLEF_OK;
-    clef__node **roots = clef__alloc((size_t)n * sizeof *roots);
-    if (!roots) return clef__fail(ctx, CLEF_MEMORY, "end_step: no host memory");
-    n = 0;
-    for (int i = 0; i < graph->n_wanted; i++)
-        if (!clef__computed(graph->wanted[i])) roots[n++] = graph->wanted[i];
-    for (clef_tensor *t = graph->kept; t; t = t->next)
-        if (!clef__computed(t->node)) roots[n++] = t->node;
-    clef_status status = n ? clef__evaluate(ctx, roots, n) : CLEF_OK;
-    clef__free(roots);
-    return status;
+    int n = 0;
+    bool ok = true;
+    for (int i = 0; ok && i < graph->n_wanted; i++)
+        if (!clef__computed(graph->wanted[i])) ok = add_root(graph, &n, graph->wanted[i]);
+    for (clef_tensor *t = graph->kept; ok && t; t = t->next)
+        if (!clef__computed(t->node)) ok = add_root(graph, &n, t->node);
+    if (!ok) return clef__fail(ctx, CLEF_MEMORY, "end_step: no host memory");
+    return n ? clef__evaluate(ctx, graph->roots, n) : CLEF_OK;
 }
 
 /* Frees the temporaries of earlier steps. */

@@ -182,7 +182,9 @@ clef_module *clef_module_child(const clef_module *module, const char *name) {
 /* ---- running ---- */
 clef_tensor *clef_forward(clef_module *module, clef_tensor *x) {
     if (!module || !x) return NULL;
+    clef__segment *segment = module->recompute ? clef__segment_begin(module->ctx) : NULL;
     clef_tensor *y = module->forward(module, x, module->user);
+    clef__segment_end(module->ctx, segment);
     const clef__nn *nn = clef__room_state(module->ctx, CLEF__ROOM_NN);
     if (y && nn && nn->observer) nn->observer(nn->observer_user, module, x, y);
     return y;
@@ -199,6 +201,9 @@ static void set_training(clef_module *module, void *training) { module->training
 
 void clef_train(clef_module *module) { clef__module_visit(module, set_training, &(bool){true}); }
 void clef_evaluation(clef_module *module) { clef__module_visit(module, set_training, &(bool){false}); }
+void clef_recompute(clef_module *module, bool recomputed) {
+    if (module) module->recompute = recomputed;
+}
 bool clef_is_training(const clef_module *module) { return module && module->training; }
 clef_context *clef_module_context(const clef_module *module) { return module ? module->ctx : NULL; }
 const char *clef_module_type(const clef_module *module) { return module ? module->type : ""; }

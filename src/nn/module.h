@@ -26,6 +26,7 @@ struct clef_module {
     void *user;
     bool owns_user; /* a built-in layer's options */
     bool training;
+    bool recompute;
     clef__entry *entry;
     int n, capacity;
     /* The tree's tensors with full names, made when first asked for and again after any tree of the context changed. */

@@ -215,9 +215,9 @@ static clef_tensor *backward_weight(clef_tensor *x, clef_tensor *dy, const geome
 
 static void gradient_conv2d(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
     const geometry *a = clef__attributes(y->node);
-    if (wanted[0]) dx[0] = backward_data(g, x[1], a);
-    if (wanted[1]) dx[1] = backward_weight(x[0], g, a);
+    if (wanted[1]) dx[1] = backward_weight(x[0], g, a); /* first, as it is run first: x and dx need not lie in memory together */
     if (y->node->n_inputs == 3 && wanted[2]) dx[2] = clef_sum(g, (const int[]){0, 2, 3}, 3, false);
+    if (wanted[0]) dx[0] = backward_data(g, x[1], a);
 }
 
 static void gradient_backward_data(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {

@@ -206,9 +206,9 @@ static void gradient_matmul(clef_tensor *const *x, clef_tensor *y, clef_tensor *
 }
 
 static void gradient_linear(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
-    if (wanted[0]) dx[0] = clef_matmul(g, x[1]);
-    if (wanted[1]) dx[1] = clef_matmul(turned(as_matrix(g)), as_matrix(x[0]));
+    if (wanted[1]) dx[1] = clef_matmul(turned(as_matrix(g)), as_matrix(x[0])); /* first, as in conv.c */
     if (y->node->n_inputs == 3 && wanted[2]) dx[2] = clef__sum_to(g, x[2]->node->shape);
+    if (wanted[0]) dx[0] = clef_matmul(g, x[1]);
 }
 
 static void cost_product(const clef__node *node, double *flops, double *bytes) {

@@ -45,15 +45,25 @@ static void add_steps(clef__lowering *l, const clef__group *group, int index, cl
     }
 }
 
+static bool is_row_major_order(const int *order, const clef__operand *x) {
+    for (int i = 0, last = -1; i < x->rank; i++) {
+        if (x->dim[order[i]] == 1) continue;
+        if (order[i] < last) return false;
+        last = order[i];
+    }
+    return true;
+}
+
 /* The memory order of the results: of what this plan made (a kernel chose it, and leaves that are updated take it over for
-   the steps to come), else of a leaf that may be overwritten, else of the first operand that is whole and dense. */
+   the steps to come; row-major is what one takes that does not care, so that comes second, and sums over the result do not
+   depend on the order of the operands), else of a leaf that may be overwritten, else of the first operand that is whole and dense. */
 static const int *choose_order(const clef__lowering *l, const clef__pointwise *p, int *order) {
     int found = -1, best = -1;
     for (int i = 0; !l->failed && i < p->n_operands; i++) {
         const clef__pw_operand *x = &p->operand[i];
         if (x->constant || !clef__memory_order(&x->x, order)) continue;
         const clef__value *value = &l->plan->value[x->x.value];
-        int rank = value->home != CLEF__LEAF_VALUE ? 2 : value->donatable;
+        int rank = value->home == CLEF__LEAF_VALUE ? value->donatable : is_row_major_order(order, &x->x) ? 2 : 3;
         if (rank <= best) continue;
         best = rank;
         found = i;
@@ -224,6 +234,8 @@ static clef_status compile_kernels(clef_context *ctx, clef__plan *plan) {
             return status != CLEF_OK ? status : clef__fail(ctx, CLEF_BUILD, "plan: kernel %s could not be made", launch->name);
         }
         clef__fit_group(launch->local, clef__kernel_max_group(launch->kernel));
+        clef__free(launch->source); /* generated text is some 12 KiB a launch, and nobody asks for it again */
+        launch->source = NULL;
     }
     return CLEF_OK;
 }
@@ -267,8 +279,8 @@ static clef_status set_arguments(clef_context *ctx, clef__plan *plan) {
         for (int a = 0; status == CLEF_OK && a < plan->launch[i].n_args; a++) {
             const clef__arg *arg = &plan->launch[i].arg[a];
             if (plan->launch[i].copies) continue;
-            if (changes(plan, arg)) plan->bind[plan->n_binds++] = (clef__bind){i, a};
-            else if (in_arena(plan, arg)) plan->arena_bind[plan->n_arena_binds++] = (clef__bind){i, a};
+            if (changes(plan, arg)) plan->bind[plan->n_binds++] = (clef__bind){.launch = i, .arg = a};
+            else if (in_arena(plan, arg)) plan->arena_bind[plan->n_arena_binds++] = (clef__bind){.launch = i, .arg = a};
             else status = clef__plan_set(plan, NULL, i, a);
         }
     return status;

@@ -24,31 +24,30 @@ int clef__item_of(const clef__graph_view *g, const clef__node *node) {
 
 /* Depth first without recursion: inputs before consumers, in the order in which they were written. */
 static clef_status visit(clef_context *ctx, clef__graph_view *g, clef__node *root) {
-    typedef struct frame { clef__node *node; int next; } frame;
-    frame *stack = NULL;
-    int depth = 0, capacity = 0;
-    bool ok = clef__grow(&stack, depth, &capacity, sizeof *stack);
+    int depth = 0;
+    bool ok = clef__grow(&g->stack, depth, &g->stack_capacity, sizeof *g->stack);
     clef_status status = CLEF_OK;
-    if (ok && index_of(g, root) < 0) stack[depth++] = (frame){root, 0};
+    if (ok && index_of(g, root) < 0) g->stack[depth++] = (clef__visit){root, 0};
     while (ok && depth) {
-        frame *top = &stack[depth - 1];
+        clef__visit *top = &g->stack[depth - 1];
         if (top->node->spent) {
             status = clef__fail(ctx, CLEF_STATE, "eval: a value that %s needs was overwritten by the end of its step; "
                                 "read or clef_keep what depends on it before clef_step",
-                                depth > 1 ? stack[depth - 2].node->op->name : "the result");
+                                depth > 1 ? g->stack[depth - 2].node->op->name : "the result");
             break;
         }
-        if (clef__computed(top->node) || top->next == top->node->n_inputs) {
+        int needs = top->node->n_inputs + (top->node->after != NULL);
+        if (clef__computed(top->node) || top->next == needs) {
             if (index_of(g, top->node) < 0) ok = push_item(g, top->node);
             depth--;
             continue;
         }
-        clef__node *input = top->node->input[top->next++];
+        int next = top->next++;
+        clef__node *input = next < top->node->n_inputs ? top->node->input[next] : top->node->after;
         if (index_of(g, input) >= 0) continue;
-        ok = clef__grow(&stack, depth, &capacity, sizeof *stack);
-        if (ok) stack[depth++] = (frame){input, 0};
+        ok = clef__grow(&g->stack, depth, &g->stack_capacity, sizeof *g->stack);
+        if (ok) g->stack[depth++] = (clef__visit){input, 0};
     }
-    clef__free(stack);
     return ok ? status : clef__fail(ctx, CLEF_MEMORY, "eval: no host memory");
 }
 
@@ -65,11 +64,13 @@ static void free_constants(clef__graph_view *g) {
 
 /* Values that something outside this evaluation will want are outputs too; leaves nobody else holds may be overwritten. */
 static clef_status mark_outputs(clef_context *ctx, clef__graph_view *g) {
-    int *edges = clef__calloc((size_t)g->n, sizeof *edges);
-    if (!edges) return clef__fail(ctx, CLEF_MEMORY, "eval: no host memory");
+    if (!clef__grow(&g->edges, g->n, &g->edge_capacity, sizeof *g->edges)) return clef__fail(ctx, CLEF_MEMORY, "eval: no host memory");
+    int *edges = g->edges;
+    memset(edges, 0, (size_t)g->n * sizeof *edges);
     for (int i = 0; i < g->n; i++) {
         const clef__node *node = g->item[i].node;
         for (int j = 0; !g->item[i].leaf && j < node->n_inputs; j++) edges[index_of(g, node->input[j])]++;
+        if (!g->item[i].leaf && node->after) edges[index_of(g, node->after)]++;
     }
     for (int i = 0; i < g->n; i++) {
         clef__item *item = &g->item[i];
@@ -80,7 +81,6 @@ static clef_status mark_outputs(clef_context *ctx, clef__graph_view *g) {
             item->donatable = node->buffer && node->refs - node->remembered == edges[i] && clef__buffer_refs(node->buffer) == 1 &&
                               !clef__buffer_pinned(node->buffer) && node->layout.offset == 0;
     }
-    clef__free(edges);
     return CLEF_OK;
 }
 
@@ -99,15 +99,17 @@ static clef_status make_key(clef_context *ctx, clef__graph_view *g) {
         const clef__item *item = &g->item[i];
         const clef__node *node = item->node;
         int inputs = item->leaf ? 0 : node->n_inputs;
+        bool ordered = !item->leaf && node->after;
         size_t attribute_bytes = item->leaf ? 0 : node->attribute_bytes;
         add_word(g, (uint64_t)item->leaf | (uint64_t)item->donatable << 1 | (uint64_t)item->output << 2 |
-                        (uint64_t)(!item->leaf && node->has_dynamic) << 3 | (uint64_t)node->dtype << 8 |
+                        (uint64_t)(!item->leaf && node->has_dynamic) << 3 | (uint64_t)ordered << 4 | (uint64_t)node->dtype << 8 |
                         (uint64_t)node->device << 16 | (uint64_t)node->shape.rank << 24 | (uint64_t)inputs << 32, &ok);
         add_word(g, item->leaf ? 0 : (uint64_t)(uintptr_t)node->op, &ok);
         add_word(g, attribute_bytes, &ok);
         for (int d = 0; d < node->shape.rank; d++) add_word(g, (uint64_t)node->shape.dim[d], &ok);
         for (int d = 0; item->leaf && d < node->shape.rank; d++) add_word(g, (uint64_t)node->layout.stride[d], &ok);
         for (int j = 0; j < inputs; j++) add_word(g, (uint64_t)index_of(g, node->input[j]), &ok);
+        if (ordered) add_word(g, (uint64_t)index_of(g, node->after), &ok);
         for (size_t b = 0; b < attribute_bytes; b += 8) {
             uint64_t word = 0;
             size_t rest = attribute_bytes - b;
@@ -134,6 +136,8 @@ clef_status clef__collect(clef_context *ctx, clef__node *const *roots, int n, cl
 void clef__graph_view_free(clef__graph_view *g) {
     clef__free(g->item);
     clef__free(g->key);
+    clef__free(g->stack);
+    clef__free(g->edges);
     *g = (clef__graph_view){0};
 }
 
@@ -155,6 +159,7 @@ static void close_plans(clef_context *ctx, void *state) {
     free_plans(plans);
     clef__families_free(plans->family);
     for (int d = 0; d < CLEF__MAX_DEVICES; d++) clef__buffer_release(plans->arena[d].buffer);
+    clef__graph_view_free(&plans->view);
     clef__free(plans);
 }
 
@@ -226,9 +231,10 @@ clef_status clef__evaluate(clef_context *ctx, clef__node *const *roots, int n) {
     if (!clef__usable(ctx)) return clef_error_status(ctx);
     clef__plans *plans = clef__plans_of(ctx);
     if (!plans) return clef__fail(ctx, CLEF_MEMORY, "eval: no host memory");
-    clef__graph_view g = {0};
-    clef_status status = clef__collect(ctx, roots, n, &g);
-    if (status == CLEF_OK && g.n) status = clef__dry_run(ctx) ? measure(ctx, &g) : run(ctx, plans, &g);
-    clef__graph_view_free(&g);
+    clef__graph_view *g = &plans->view;
+    g->n = g->key_words = 0;
+    g->hash = 0;
+    clef_status status = clef__collect(ctx, roots, n, g);
+    if (status == CLEF_OK && g->n) status = clef__dry_run(ctx) ? measure(ctx, g) : run(ctx, plans, g);
     return status;
 }

@@ -1,4 +1,4 @@
-/* fuse.c — which pointwise nodes share a kernel, and in which order groups run.
+/* fuse.c — which pointwise nodes share a kernel.
 
    Every pointwise node starts as a group of its own and joins the groups of its producers while
      - the shapes are equal and the devices are,
@@ -13,7 +13,7 @@
 
 enum { BUDGET = 2048, PARAMETER_BYTES = 1024 /* every full profile takes that many, CL_DEVICE_MAX_PARAMETER_SIZE */ };
 
-static int find(clef__grouping *gr, int i) {
+int clef__group_of(clef__grouping *gr, int i) {
     clef__group *group = gr->group;
     while (group[i].merged_into >= 0) {
         int next = group[i].merged_into;
@@ -40,14 +40,12 @@ static bool add_member(clef__group *group, int item) {
     return true;
 }
 
-static int last_member(const clef__grouping *gr, int i) { return gr->group[i].member[gr->group[i].n_members - 1]; }
-
 /* ---- may two groups be one? ---- */
 
 static bool reads_through_view(clef__grouping *gr, int reader, int of) {
     const clef__group_edges *needs = &gr->group[reader].needs;
     for (int i = 0; i < needs->n; i++)
-        if (needs->edge[i].through_view && find(gr, needs->edge[i].group) == of) return true;
+        if (needs->edge[i].through_view && clef__group_of(gr, needs->edge[i].group) == of) return true;
     return false;
 }
 
@@ -59,7 +57,7 @@ static bool path_between(clef__grouping *gr, int low, int high) {
     for (int at = 0; at < n; at++) {
         const clef__group_edges *users = &gr->group[gr->queue[at].group].users;
         for (int i = 0; i < users->n; i++) {
-            int user = find(gr, users->edge[i].group);
+            int user = clef__group_of(gr, users->edge[i].group);
             clef__group *group = &gr->group[user];
             if (looked++ == BUDGET || (user == high && at > 0)) return true;
             if (user == high || group->visited == gr->visit || group->level >= gr->group[high].level) continue;
@@ -79,7 +77,7 @@ static bool lift(clef__grouping *gr, int low, int high) {
         int from = gr->queue[at].group;
         const clef__group_edges *users = &gr->group[from].users;
         for (int i = 0; i < users->n; i++) {
-            int user = find(gr, users->edge[i].group);
+            int user = clef__group_of(gr, users->edge[i].group);
             if (user == high || user == from || gr->group[user].level > gr->group[from].level) continue;
             if (looked++ == BUDGET) {
                 while (n--) gr->group[gr->queue[n].group].level = gr->queue[n].level;
@@ -102,7 +100,7 @@ static bool fits(clef__graph_view *g, clef__grouping *gr, int a, int b) {
         for (int m = 0; m < both[k]->n_members; m++) {
             const clef__node *node = g->item[both[k]->member[m]].node;
             for (int j = 0; j < node->n_inputs; j++) {
-                int input = clef__item_of(g, node->input[j]), group = g->item[input].group >= 0 ? find(gr, g->item[input].group) : -1;
+                int input = clef__item_of(g, node->input[j]), group = g->item[input].group >= 0 ? clef__group_of(gr, g->item[input].group) : -1;
                 if (group == a || group == b) {
                     g->item[input].inner_uses++;
                     continue;
@@ -159,10 +157,13 @@ static bool new_group(clef__graph_view *g, clef__grouping *gr, int item) {
     *group = (clef__group){.merged_into = -1, .pointwise = g->item[item].node->op->kind == CLEF__POINTWISE};
     g->item[item].group = at;
     bool ok = add_member(group, item);
-    for (int j = 0; ok && j < g->item[item].node->n_inputs; j++) {
-        int input = clef__item_of(g, g->item[item].node->input[j]), base = g->item[input].base, maker = g->item[base].group;
+    const clef__node *node = g->item[item].node;
+    int n = node->n_inputs + (node->after != NULL);
+    for (int j = 0; ok && j < n; j++) {
+        const clef__node *needed = j < node->n_inputs ? node->input[j] : node->after;
+        int input = clef__item_of(g, needed), base = g->item[input].base, maker = g->item[base].group;
         if (maker < 0) continue;
-        maker = find(gr, maker);
+        maker = clef__group_of(gr, maker);
         if (group->level <= gr->group[maker].level) group->level = gr->group[maker].level + 1;
         ok = add_edge(&group->needs, (clef__group_edge){maker, base != input}) &&
              add_edge(&gr->group[maker].users, (clef__group_edge){at, base != input});
@@ -175,7 +176,7 @@ static bool join_producers(clef__graph_view *g, clef__grouping *gr, int item) {
     for (int j = 0; j < node->n_inputs; j++) {
         int producer = g->item[clef__item_of(g, node->input[j])].group;
         if (producer < 0) continue;
-        int a = find(gr, producer), b = find(gr, g->item[item].group);
+        int a = clef__group_of(gr, producer), b = clef__group_of(gr, g->item[item].group);
         if (a != b && may_merge(g, gr, a, b) && !merge(gr, a, b)) return false;
     }
     return true;
@@ -193,41 +194,6 @@ static void note_uses(clef__graph_view *g) {
     }
 }
 
-/* ---- the order ---- */
-
-/* This group behind all it needs that has no place yet; depth first, with a stack of its own as chains may be long. */
-static void emit(clef__grouping *gr, int *stack, int first) {
-    int depth = 0;
-    if (gr->group[first].visited != gr->visit) stack[depth++] = first;
-    gr->group[first].visited = gr->visit;
-    while (depth) {
-        clef__group *group = &gr->group[stack[depth - 1]];
-        if (group->emitted == group->needs.n) {
-            gr->order[gr->n_order++] = stack[--depth];
-            continue;
-        }
-        int next = find(gr, group->needs.edge[group->emitted++].group);
-        if (gr->group[next].visited == gr->visit) continue;
-        gr->group[next].visited = gr->visit;
-        stack[depth++] = next;
-    }
-}
-
-/* Dependencies first, otherwise by the place of the last member in the program. */
-static bool order_groups(const clef__graph_view *g, clef__grouping *gr) {
-    gr->order = clef__alloc((size_t)(gr->n + 1) * sizeof *gr->order);
-    int *stack = clef__alloc((size_t)(gr->n + 1) * sizeof *stack);
-    gr->visit++;
-    for (int i = 0; gr->order && stack && i < g->n; i++) {
-        if (g->item[i].group < 0) continue;
-        int group = find(gr, g->item[i].group);
-        g->item[i].group = group;
-        if (last_member(gr, group) == i) emit(gr, stack, group);
-    }
-    clef__free(stack);
-    return gr->order && stack;
-}
-
 clef_status clef__fuse(clef__graph_view *g, bool fuse, clef__grouping *gr) {
     note_uses(g);
     gr->group = clef__calloc((size_t)g->n + 1, sizeof *gr->group);
@@ -240,7 +206,7 @@ clef_status clef__fuse(clef__graph_view *g, bool fuse, clef__grouping *gr) {
         ok = new_group(g, gr, i);
         if (ok && fuse && kind == CLEF__POINTWISE) ok = join_producers(g, gr, i);
     }
-    return ok && order_groups(g, gr) ? CLEF_OK : CLEF_MEMORY;
+    return ok && clef__order(g, gr) ? CLEF_OK : CLEF_MEMORY;
 }
 
 int clef__constant_behind(const clef__graph_view *g, int item) {

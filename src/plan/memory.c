@@ -5,6 +5,7 @@
 #include "plan/plan.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- placement, on plain structs ---- */
 
@@ -18,45 +19,64 @@ static bool overlap_in_time(const clef__block *a, const clef__block *b) { return
 
 static size_t align_up(size_t n, size_t alignment) { return (n + alignment - 1) / alignment * alignment; }
 
-/* The lowest offset at which `block` clears those of placed[0..n) (sorted by offset) that live at the same time. */
-static size_t lowest_gap(const clef__block *block, clef__block *const *placed, int n, size_t alignment) {
+/* The lowest offset at which `block` clears those of placed[0..n) (sorted by offset) that live at the same time.  They are
+   copies that lie side by side, as with tens of thousands of values this loop is all that planning does. */
+static size_t lowest_gap(const clef__block *block, const clef__block *placed, int n, size_t alignment) {
     size_t at = 0;
     for (int i = 0; i < n; i++) {
-        if (!overlap_in_time(block, placed[i])) continue;
-        if (at + block->bytes <= placed[i]->offset) break;
-        size_t end = align_up(placed[i]->offset + placed[i]->bytes, alignment);
+        if (!overlap_in_time(block, &placed[i])) continue;
+        if (at + block->bytes <= placed[i].offset) break;
+        size_t end = align_up(placed[i].offset + placed[i].bytes, alignment);
         if (end > at) at = end;
     }
     return at;
 }
 
+/* Behind all of a lower or the same offset. */
+static void insert(clef__block *placed, int n, clef__block block) {
+    int low = 0, high = n;
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if (placed[middle].offset <= block.offset) low = middle + 1;
+        else high = middle;
+    }
+    memmove(&placed[low + 1], &placed[low], (size_t)(n - low) * sizeof *placed);
+    placed[low] = block;
+}
+
 size_t clef__place(clef__block *block, int n, size_t alignment) {
-    clef__block **sorted = clef__alloc(2 * (size_t)(n + 1) * sizeof *sorted);
-    if (!sorted) return SIZE_MAX;
-    clef__block **placed = sorted + n;
+    clef__block **sorted = clef__alloc((size_t)(n + 1) * sizeof *sorted), *placed = clef__alloc((size_t)(n + 1) * sizeof *placed);
     size_t total = 0;
-    for (int i = 0; i < n; i++) sorted[i] = &block[i];
-    qsort(sorted, (size_t)n, sizeof *sorted, by_size);
-    for (int i = 0; i < n; i++) {
+    bool ok = sorted && placed;
+    for (int i = 0; ok && i < n; i++) sorted[i] = &block[i];
+    if (ok) qsort(sorted, (size_t)n, sizeof *sorted, by_size);
+    for (int i = 0; ok && i < n; i++) {
         clef__block *b = sorted[i];
         b->offset = lowest_gap(b, placed, i, alignment);
-        int at = i;
-        for (; at > 0 && placed[at - 1]->offset > b->offset; at--) placed[at] = placed[at - 1];
-        placed[at] = b;
+        insert(placed, i, *b);
         if (b->offset + b->bytes > total) total = b->offset + b->bytes;
     }
     clef__free(sorted);
-    return align_up(total, alignment);
+    clef__free(placed);
+    return ok ? align_up(total, alignment) : SIZE_MAX;
 }
 
+/* One walk over time: what begins is added, what has ended is taken away (numbers wrap, their sums do not). */
 size_t clef__place_lower_bound(const clef__block *block, int n) {
-    size_t most = 0;
-    for (int i = 0; i < n; i++) { /* the maximum is reached where some block begins */
-        size_t alive = 0;
-        for (int j = 0; j < n; j++)
-            if (block[j].first <= block[i].first && block[i].first <= block[j].last) alive += block[j].bytes;
+    int end = 0;
+    for (int i = 0; i < n; i++)
+        if (block[i].last >= end) end = block[i].last + 1;
+    size_t *change = clef__calloc((size_t)end + 1, sizeof *change), alive = 0, most = 0;
+    if (!change) return SIZE_MAX;
+    for (int i = 0; i < n; i++) {
+        change[block[i].first] += block[i].bytes;
+        change[block[i].last + 1] -= block[i].bytes;
+    }
+    for (int t = 0; t < end; t++) {
+        alive += change[t];
         if (alive > most) most = alive;
     }
+    clef__free(change);
     return most;
 }
 
@@ -127,7 +147,7 @@ clef_status clef__plan_memory(clef__plan *plan, clef_context *ctx) {
         int n = make_blocks(plan, d, block, block_of);
         plan->arena_bytes[d] = clef__place(block, n, 128);
         if (d == 0) plan->lower_bound = clef__place_lower_bound(block, n);
-        if (plan->arena_bytes[d] == SIZE_MAX) status = clef__fail(ctx, CLEF_MEMORY, "plan: no host memory");
+        if (plan->arena_bytes[d] == SIZE_MAX || plan->lower_bound == SIZE_MAX) status = clef__fail(ctx, CLEF_MEMORY, "plan: no host memory");
         for (int v = 0; status == CLEF_OK && v < plan->n_values; v++) {
             clef__value *value = &plan->value[v];
             if (value->home == CLEF__ARENA_VALUE && value->device == d && value->first >= 0)

@@ -2,8 +2,8 @@
 
    eval.c collects the pending graph as `items` (inputs before consumers) and a `key` that describes it completely.  A known
    key replays its plan (run.c).  An unknown one goes through the passes: simplify.c (dead code, common subexpressions) →
-   fuse.c (which pointwise nodes share a kernel, and in which order groups run) → build.c + codegen.c + lower.c (launches over
-   numbered values) → memory.c (where values lie) → build.c (kernels compiled, arguments set). */
+   fuse.c (which pointwise nodes share a kernel) → order.c (in which order groups run) → build.c + codegen.c + lower.c (launches
+   over numbered values) → memory.c (where values lie) → build.c (kernels compiled, arguments set). */
 #ifndef CLEF_PLAN_H
 #define CLEF_PLAN_H
 #include "plan/lower.h"
@@ -24,6 +24,8 @@ typedef struct clef__item {
     clef__operand operand;
 } clef__item;
 
+typedef struct clef__visit { clef__node *node; int next; } clef__visit; /* of the collecting walk: a node, its next input */
+
 typedef struct clef__graph_view {
     clef__item *item;
     int n, capacity;
@@ -31,6 +33,8 @@ typedef struct clef__graph_view {
     uint64_t *key; /* equal keys mean equal plans */
     int key_words, key_capacity;
     uint64_t hash;
+    clef__visit *stack; /* scratch of eval.c, as are edges: how many items read each */
+    int stack_capacity, *edges, edge_capacity;
 } clef__graph_view;
 
 /* The item of a node of this evaluation, after common subexpressions. */
@@ -50,6 +54,8 @@ typedef struct clef__group {
     int merged_into;              /* -1, or the group that took its members */
     int emitted;                  /* of `needs`, while groups are put in order */
     bool pointwise;
+    uint64_t made;                /* the number of the member that was made last (order.c) */
+    bool final;                   /* no other group needs it (order.c) */
     uint64_t visited;
 } clef__group;
 
@@ -110,7 +116,12 @@ typedef struct clef__launch {
     clef__kernel *kernel;
 } clef__launch;
 
-typedef struct clef__bind { int launch, arg; } clef__bind; /* an argument that may change between replays */
+/* An argument that may change between replays; a tensor's is set when it is in another buffer (0: none yet) or place. */
+typedef struct clef__bind {
+    int launch, arg;
+    uint64_t buffer;
+    int64_t offset;
+} clef__bind;
 
 typedef struct clef__result { int item, value; clef__layout layout; } clef__result;
 
@@ -146,6 +157,7 @@ typedef struct clef__own_family clef__own_family; /* select.c */
 typedef struct clef__plans {
     clef__plan *first; /* most recently used first */
     int n;
+    clef__graph_view view; /* of the last evaluation: a replay finds its memory there and allocates none */
     clef__arena arena[CLEF__MAX_DEVICES];
     clef__own_family *family;   /* what is known of those that were asked for */
     const clef__trial *trial;   /* while clef_tune measures: what it tries */
@@ -158,10 +170,15 @@ typedef struct clef__plans {
 clef_status clef__simplify(clef__graph_view *g);
 /* fuse.c: groups and their order.  fuse = false: every node alone. */
 clef_status clef__fuse(clef__graph_view *g, bool fuse, clef__grouping *out);
+/* order.c: fills `order`; false when out of memory. */
+bool clef__order(clef__graph_view *g, clef__grouping *gr);
+/* The group that has the members of group i now. */
+int clef__group_of(clef__grouping *gr, int i);
 void clef__grouping_free(clef__grouping *grouping);
 /* The constant behind `item`, through views; -1 if it is none. */
 int clef__constant_behind(const clef__graph_view *g, int item);
-/* memory.c: offsets of n blocks so that blocks alive at the same time never overlap; returns the total. */
+/* memory.c: offsets of n blocks so that blocks alive at the same time never overlap; returns the total.  The bound: the most bytes
+   alive at once.  SIZE_MAX: out of memory. */
 typedef struct clef__block { size_t bytes; int first, last; size_t offset; } clef__block;
 size_t clef__place(clef__block *block, int n, size_t alignment);
 size_t clef__place_lower_bound(const clef__block *block, int n);

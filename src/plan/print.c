@@ -14,6 +14,7 @@ static void print_items(const clef__graph_view *g, FILE *out) {
         const clef__node *node = item->node;
         fprintf(out, "  %%%d = %s", i, item->leaf ? "input" : node->op->name);
         for (int j = 0; !item->leaf && j < node->n_inputs; j++) fprintf(out, " %%%d", clef__item_of(g, node->input[j]));
+        if (!item->leaf && node->after) fprintf(out, " after %%%d", clef__item_of(g, node->after));
         fprintf(out, " : %s %s", clef_dtype_name(node->dtype), type_text(node));
         if (node->device) fprintf(out, " on %d", node->device);
         if (item->same_as >= 0) fprintf(out, " = %%%d", item->same_as);
@@ -66,6 +67,7 @@ static void print_graphviz(const clef__graph_view *g, FILE *out) {
         fprintf(out, "\"%s];\n", item->leaf ? ", style=rounded" : item->output ? ", peripheries=2" : "");
         for (int j = 0; !item->leaf && j < item->node->n_inputs; j++)
             fprintf(out, "  n%d -> n%d;\n", clef__item_of(g, item->node->input[j]), i);
+        if (!item->leaf && item->node->after) fprintf(out, "  n%d -> n%d [style=dotted];\n", clef__item_of(g, item->node->after), i);
     }
     fprintf(out, "}\n");
 }

@@ -47,6 +47,19 @@ clef_status clef__plan_set(clef__plan *plan, const clef__graph_view *g, int laun
     }
 }
 
+/* What was set for the last replay stays set: a parameter that is updated in place is where it was. */
+static clef_status set_bind(clef__plan *plan, const clef__graph_view *g, clef__bind *bind) {
+    const clef__arg *arg = &plan->launch[bind->launch].arg[bind->arg];
+    if (arg->kind != CLEF__ARG_TENSOR) return clef__plan_set(plan, g, bind->launch, bind->arg);
+    int64_t offset;
+    uint64_t buffer = clef__buffer_id(place_of(plan, g, arg, &offset));
+    if (bind->buffer == buffer && bind->offset == offset) return CLEF_OK;
+    bind->buffer = 0;
+    clef_status status = clef__plan_set(plan, g, bind->launch, bind->arg);
+    if (status == CLEF_OK) *bind = (clef__bind){bind->launch, bind->arg, buffer, offset};
+    return status;
+}
+
 /* ---- one replay ---- */
 
 /* Makes room for this plan in the arenas, and points its arguments to those that are others than last time. */
@@ -115,7 +128,7 @@ static clef_status copy_launch(clef__plan *plan, const clef__graph_view *g, cons
 static clef_status launch_all(clef__plan *plan, clef_context *ctx, const clef__graph_view *g, int *launched) {
     clef_status status = CLEF_OK;
     *launched = 0;
-    for (int i = 0; status == CLEF_OK && i < plan->n_binds; i++) status = clef__plan_set(plan, g, plan->bind[i].launch, plan->bind[i].arg);
+    for (int i = 0; status == CLEF_OK && i < plan->n_binds; i++) status = set_bind(plan, g, &plan->bind[i]);
     for (int i = 0; status == CLEF_OK && i < plan->n_launches; i++) {
         const clef__launch *launch = &plan->launch[i];
         status = launch->copies ? copy_launch(plan, g, launch)

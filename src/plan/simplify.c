@@ -1,7 +1,7 @@
 /* simplify.c — common subexpressions: nodes with the same op, attributes and inputs are computed once.
 
    Dead code needs no pass: only what the results need was collected.  Nodes with a dynamic value are never merged, as
-   their values may differ at the next replay. */
+   their values may differ at the next replay; nor are those that wait for different ones, as they are to come apart. */
 #include "plan/plan.h"
 
 #include <string.h>
@@ -13,6 +13,7 @@ static uint64_t mix(uint64_t hash, uint64_t word) {
 
 static uint64_t hash_item(const clef__graph_view *g, const clef__node *node) {
     uint64_t hash = mix((uint64_t)(uintptr_t)node->op, (uint64_t)node->dtype << 8 | (uint64_t)node->device);
+    if (node->after) hash = mix(hash, (uint64_t)clef__item_of(g, node->after));
     for (int i = 0; i < node->n_inputs; i++) hash = mix(hash, (uint64_t)clef__item_of(g, node->input[i]));
     for (int i = 0; i < node->shape.rank; i++) hash = mix(hash, (uint64_t)node->shape.dim[i]);
     const unsigned char *bytes = node->attributes;
@@ -22,7 +23,7 @@ static uint64_t hash_item(const clef__graph_view *g, const clef__node *node) {
 
 static bool same_value(const clef__graph_view *g, const clef__node *a, const clef__node *b) {
     if (a->op != b->op || a->dtype != b->dtype || a->device != b->device || a->n_inputs != b->n_inputs ||
-        a->attribute_bytes != b->attribute_bytes || !clef_shape_equal(a->shape, b->shape))
+        a->attribute_bytes != b->attribute_bytes || a->after != b->after || !clef_shape_equal(a->shape, b->shape))
         return false;
     if (a->attribute_bytes && memcmp(a->attributes, b->attributes, a->attribute_bytes) != 0) return false;
     for (int i = 0; i < a->n_inputs; i++)

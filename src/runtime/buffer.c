@@ -112,6 +112,7 @@ static clef__buffer *fresh(clef__device *device, size_t size, size_t least) {
         return NULL;
     }
     b->device = device;
+    b->id = ++device->pool.made;
     b->memory = create(device, &size, least);
     b->size = size;
     if (b->memory)
@@ -172,7 +173,7 @@ clef__buffer *clef__buffer_wrap(clef__device *device, void *memory) {
         return NULL;
     }
     clRetainMemObject(memory);
-    *b = (clef__buffer){.device = device, .memory = memory, .size = size, .refs = 1, .wrapped = true, .pinned = true};
+    *b = (clef__buffer){.device = device, .memory = memory, .id = ++device->pool.made, .size = size, .refs = 1, .wrapped = true, .pinned = true};
     link_live(b);
     count_live(b);
     return b;
@@ -212,5 +213,7 @@ size_t clef__buffer_size(const clef__buffer *buffer) { return buffer->size; }
 int clef__buffer_refs(const clef__buffer *buffer) { return buffer->refs; }
 
 clef__device *clef__buffer_device(const clef__buffer *buffer) { return buffer->device; }
+
+uint64_t clef__buffer_id(const clef__buffer *buffer) { return buffer->id; }
 
 void *clef__buffer_mem(const clef__buffer *buffer) { return buffer->memory; }

@@ -77,6 +77,7 @@ clef__buffer *clef__buffer_wrap(clef__device *device, void *cl_mem_of_program);
    alone, and it is not pooled for reuse.  There is no way back, as the program may have retained it. */
 void clef__buffer_pin(clef__buffer *buffer);
 bool clef__buffer_pinned(const clef__buffer *buffer);
+uint64_t clef__buffer_id(const clef__buffer *buffer); /* from 1; differs from those of all others this device ever had */
 void *clef__buffer_mem(const clef__buffer *buffer); /* its cl_mem */
 /* Non-blocking: host bytes are staged before it returns. */
 clef_status clef__buffer_write(clef__buffer *buffer, size_t offset, const void *host, size_t bytes);

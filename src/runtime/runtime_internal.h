@@ -66,6 +66,7 @@ enum { CLEF__POOL_CLASSES = 64 * 8 };
 struct clef__buffer {
     clef__device *device;
     cl_mem memory;
+    uint64_t id;                   /* of the cl_mem: no other of this device has or had it; from 1 */
     size_t size;                   /* usable bytes */
     int refs;                      /* 0 while cached */
     bool wrapped;                  /* the program's own cl_mem: its bytes are not counted */
@@ -75,6 +76,7 @@ struct clef__buffer {
 typedef struct clef__pool {
     clef__buffer *live;
     clef__buffer *cached[CLEF__POOL_CLASSES];
+    uint64_t made; /* ids given */
 } clef__pool;
 void clef__pool_close(clef__device *device);
 /* Gives cached memory back to the driver; returns the bytes. */

@@ -63,13 +63,16 @@ clef_loader *source_test_loader(const source *s, clef_dataset *data, int64_t bat
                                                          .std = s->std});
 }
 
+static const char *const resnet18_blocks[] = {"layer1.0", "layer1.1", "layer2.0", "layer2.1",
+                                              "layer3.0", "layer3.1", "layer4.0", "layer4.1", NULL};
 static const struct model_kind {
     const char *name, *data;
     clef_module *(*make)(clef_context *ctx, clef_shape input, int64_t classes);
-} models[] = {{"mlp", "digits", clef_model_mlp},
-              {"lenet", "mnist", clef_model_lenet},
-              {"cnn", "digits", clef_model_cnn},
-              {"resnet18", "cifar10", clef_model_resnet18}};
+    const char *const *blocks; /* that can recompute what they hold, ended by NULL */
+} models[] = {{"mlp", "digits", clef_model_mlp, NULL},
+              {"lenet", "mnist", clef_model_lenet, NULL},
+              {"cnn", "digits", clef_model_cnn, NULL},
+              {"resnet18", "cifar10", clef_model_resnet18, resnet18_blocks}};
 
 static const struct model_kind *find_model(const char *model) {
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
@@ -85,4 +88,10 @@ clef_module *model_make(const char *model, clef_context *ctx, clef_shape item, i
 const char *model_data(const char *model) {
     const struct model_kind *k = find_model(model);
     return k ? k->data : NULL;
+}
+
+bool model_recompute(const char *model, clef_module *net) {
+    const struct model_kind *k = find_model(model);
+    for (int i = 0; k && k->blocks && k->blocks[i]; i++) clef_recompute(clef_module_child(net, k->blocks[i]), true);
+    return k && k->blocks;
 }

@@ -50,6 +50,8 @@ clef_loader *source_test_loader(const source *s, clef_dataset *data, int64_t bat
 clef_module *model_make(const char *model, clef_context *ctx, clef_shape item, int64_t classes);
 /* The data that a model is trained on by default. */
 const char *model_data(const char *model);
+/* Lets the model's blocks recompute what they hold; false for a model that has none.  net NULL: only asks. */
+bool model_recompute(const char *model, clef_module *net);
 
 /* ---- forecast.c ---- */
 typedef struct forecast {

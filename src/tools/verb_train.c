@@ -12,7 +12,7 @@ typedef struct train_options {
     const char *data, *model, *optimizer, *schedule, *milestones, *out, *checkpoint, *csv;
     int64_t epochs, batch, threads, limit, checkpoint_every, keep, early_stop, warmup;
     double lr, momentum, weight_decay, clip_norm, label_smoothing; /* lr, momentum, weight_decay < 0: the default */
-    bool augment, resume, dry_run;
+    bool augment, resume, dry_run, recompute;
 } train_options;
 static train_options o = {.lr = -1, .momentum = -1, .weight_decay = -1, .threads = 1};
 
@@ -34,6 +34,7 @@ static const arg args[] = {
     OPTION("label-smoothing", ARG_NUMBER, "X", label_smoothing, "below 1; default 0"),
     OPTION("clip-norm", ARG_NUMBER, "X", clip_norm, "limit of the gradients' norm; default: none"),
     OPTION("augment", ARG_FLAG, NULL, augment, "vary the training images (shifts, turns, flips as fits the data)"),
+    OPTION("recompute", ARG_FLAG, NULL, recompute, "compute what blocks hold once more in backward, for less memory: resnet18"),
     OPTION("limit", ARG_COUNT, "N", limit, "only the first N images of each split (training and test)"),
     OPTION("threads", ARG_COUNT, "N", threads, "that prepare batches; default 1"),
     OPTION("out", ARG_TEXT, "FILE", out, "write the trained weights as safetensors"),
@@ -110,6 +111,7 @@ static bool options_fit(void) {
     else if (!read_milestones(milestone)) wrong = "--milestones wants up to 16 ascending whole numbers from 1, as in 10,15";
     else if (o.warmup && (is(o.schedule, "one-cycle") || is(o.schedule, "plateau")))
         wrong = "--warmup does not go with --schedule one-cycle or plateau";
+    else if (o.recompute && !model_recompute(o.model, NULL)) wrong = "--recompute wants a model of blocks: --model resnet18";
     else if (o.threads > 256 || o.batch > 1000000) wrong = "--threads or --batch is far too large";
     if (wrong) tool_usage("train", "%s", wrong);
     return !wrong;
@@ -188,6 +190,7 @@ static bool open_data(run *r) {
 
 static bool open_model(run *r) {
     r->net = model_make(o.model, r->ctx, clef_dataset_item(r->train), clef_dataset_classes(r->train));
+    if (o.recompute) model_recompute(o.model, r->net);
     r->optimizer = r->net ? make_optimizer(r->net) : NULL;
     if (!r->optimizer) return false;
     if (is(o.schedule, "constant") && !o.warmup) return true;
@@ -213,6 +216,7 @@ static void event_start(const run *r) {
     json_number(&j, "weight_decay", o.weight_decay);
     json_text(&j, "schedule", o.schedule);
     json_bool(&j, "augment", o.augment);
+    json_bool(&j, "recompute", o.recompute);
     json_whole(&j, "seed", (int64_t)o.common.seed);
     json_end(&j);
 }

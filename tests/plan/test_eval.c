@@ -531,3 +531,90 @@ Test(dry, what_is_predicted_is_what_is_taken) {
         }
     }
 }
+
+/* ---- updates and replays ---- */
+
+static clef_module *deep_net(void) {
+    clef_module *layer[16];
+    for (int i = 0; i < 16; i++) layer[i] = i % 2 ? clef_nn_tanh(ctx) : clef_nn_linear(ctx, 256, 256, NULL);
+    return clef_sequential(ctx, layer, 16);
+}
+
+static void train_step(clef_module *net, clef_optimizer *opt, clef_tensor *x) {
+    clef_backward(clef_sum(clef_square(clef_forward(net, x)), NULL, 0, false));
+    clef_step(opt);
+}
+
+/* Eight gradients of 256 KiB, of which one or two need to be there at a time. */
+Test(eval, an_update_frees_its_gradient) {
+    clef_module *net = deep_net();
+    clef_optimizer *opt = clef_sgd(net, &(clef_sgd_options){.lr = 0.01, .momentum = 0.9});
+    clef_tensor *x = clef_keep(vector(256, 0, 0.01));
+    for (int i = 0; i < 2; i++) train_step(net, opt, x);
+    clef_plan_size size;
+    clef_set_dry_run(ctx, true);
+    train_step(net, opt, x);
+    cr_assert_eq(clef_plan_memory(ctx, &size), CLEF_OK);
+    clef_set_dry_run(ctx, false);
+    cr_expect_lt(size.temporary_bytes, 5 * 256 << 10, "%lld bytes", (long long)size.temporary_bytes);
+    cr_expect_lt(size.result_bytes, 1 << 10, "all updates in place: %lld bytes", (long long)size.result_bytes);
+}
+
+/* q := q + p, then p := 2p: the first must run first, as p is overwritten where it lies. */
+Test(eval, an_update_runs_after_others_that_read_its_old_value) {
+    clef_tensor *q = clef_keep(vector(1000, 0, 0)), *p = clef_keep(vector(1000, 1, 0));
+    clef__buffer *before = NULL;
+    for (int i = 0; i < 6; i++) {
+        clef_assign(q, clef_add(q, p));
+        clef_assign(p, clef_mul_scalar(p, 2));
+        clef_end_step(ctx);
+        if (i >= 2) cr_assert_eq(p->node->buffer, before, "step %d moved p", i);
+        before = p->node->buffer;
+    }
+    cr_assert_eq(clef_item(clef_slice(q, 0, 5, 6, 1)), 63);
+}
+
+/* One plan, first on one part of a buffer, then on another. */
+Test(replays, see_that_an_input_lies_elsewhere) {
+    open_device();
+    clef_tensor *whole = clef_keep(vector(8, 0, 1)), *part[2];
+    for (int i = 0; i < 2; i++) part[i] = clef_keep(clef_slice(whole, 0, 4 * i, 4 * i + 4, 1));
+    clef_eval_all(part, 2);
+    for (int i = 0; i < 2; i++) EXPECT(clef_mul_scalar(part[i], 10), 40 * i, 40 * i + 10, 40 * i + 20, 40 * i + 30);
+    cr_assert_geq(clef_counters_get(ctx).replays, 1);
+    close_device();
+}
+
+static int allocations;
+static void *counting_allocate(void *user, size_t bytes) {
+    (void)user;
+    allocations++;
+    return malloc(bytes);
+}
+static void *counting_reallocate(void *user, void *old, size_t bytes) {
+    (void)user;
+    allocations++;
+    return realloc(old, bytes);
+}
+static void counting_release(void *user, void *old) {
+    (void)user;
+    free(old);
+}
+
+Test(replays, allocate_no_host_memory) {
+    clef_set_allocator(&(clef_allocator){counting_allocate, counting_reallocate, counting_release, NULL});
+    open_device();
+    clef_module *net = deep_net();
+    clef_tensor *x = clef_keep(vector(256, 0, 0.01));
+    for (int i = 0; i < 5; i++) {
+        clef_zero_grad(net);
+        clef_backward(clef_sum(clef_square(clef_forward(net, x)), NULL, 0, false));
+        uint64_t replays = clef_counters_get(ctx).replays;
+        int before = allocations;
+        clef_end_step(ctx);
+        if (i < 4) continue;
+        cr_expect_eq(clef_counters_get(ctx).replays, replays + 1);
+        cr_expect_eq(allocations, before, "%d allocations", allocations - before);
+    }
+    close_device();
+}

@@ -314,6 +314,22 @@ Test(place, a_chain_needs_two_blocks) {
     cr_assert_eq(clef__place_lower_bound(b, 10), 2048);
 }
 
+/* A graph of ten thousands of values must not stop the program: one layer after the other, some of them kept for long. */
+Test(place, is_quick_enough_for_large_graphs) {
+    enum { VALUES = 20000 };
+    clef__block *b = calloc(VALUES, sizeof *b);
+    for (int i = 0; i < VALUES; i++)
+        b[i] = (clef__block){.bytes = (size_t)(1 + i % 7) << 10, .first = i, .last = i % 4 ? i + 1 + i % 3 : 2 * VALUES - i};
+    struct timespec begin, end;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
+    size_t total = clef__place(b, VALUES, 128), bound = clef__place_lower_bound(b, VALUES);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+    double seconds = (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
+    cr_expect(total >= bound && total < bound + bound / 20, "%zu bytes where %zu are alive at once", total, bound);
+    cr_expect_lt(seconds, 2, "%.2f s", seconds);
+    free(b);
+}
+
 Test(place, nothing_needs_nothing) { cr_assert_eq(clef__place(NULL, 0, 128), 0); }
 
 /* ---- work-groups ---- */

@@ -100,6 +100,24 @@ Test(train, other_verbs_speak_json_too) {
     cr_assert(number_of(s->out, "peak_bytes") > peak, "%s", s->out);
 }
 
+/* The same weights, with less memory as the dry run says. */
+Test(train, recompute_changes_only_the_memory) {
+    const char *options[] = {"", "--recompute"};
+    double temporary[2];
+    for (int i = 0; i < 2; i++) {
+        char command[256];
+        snprintf(command, sizeof command, "train --dry-run --model resnet18 --data digits --batch 64 --json %s", options[i]);
+        const said *s = clef("", command);
+        cr_assert_eq(s->code, 0, "%s", s->err);
+        temporary[i] = number_of(s->out, "temporary_bytes");
+        snprintf(command, sizeof command, "train --quiet --model resnet18 --data digits --limit 32 --batch 16 --epochs 1 --out %d %s", i, options[i]);
+        s = clef("", command);
+        cr_assert_eq(s->code, 0, "%s", s->err);
+    }
+    cr_expect(temporary[1] < 0.8 * temporary[0], "%g of %g bytes", temporary[1], temporary[0]);
+    same_files("0", "1");
+}
+
 /* ---- runs that are cut off ---- */
 #define RUN SMALL "--optimizer sgd --schedule cosine --epochs 12 "
 

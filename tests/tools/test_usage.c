@@ -26,6 +26,7 @@ Test(usage, wrong_words) {
     refused("", "train --json=yes", 2, "no value");
     refused("", "train now", 2, "surplus word");
     refused("", "train --resume", 2, "--checkpoint");
+    refused("", "train --model lenet --recompute", 2, "resnet18");
     refused("", "train --optimizer adam --momentum 0.9", 2, "--momentum");
     refused("", "train --momentum 0.9", 2, "--momentum"); /* digits: adam by default */
     refused("", "train --milestones 1,2", 2, "--milestones belongs");
