@@ -18,4 +18,9 @@ bool clef__depthwise_weight_applies(const clef__lowering *l);
 void clef__depthwise_forward(clef__lowering *l);
 void clef__depthwise_data(clef__lowering *l);
 void clef__depthwise_weight(clef__lowering *l);
+
+/* ---- winograd.c: a strategy for filters of 3 × 3, to conv2d and its gradient by the image ---- */
+bool clef__winograd_applies(const clef__lowering *l);
+void clef__winograd_forward(clef__lowering *l);
+void clef__winograd_data(clef__lowering *l);
 #endif
