@@ -4,7 +4,7 @@
    With WIDTH = MR it packs the rows of A in the same way.
    finish: C[z][m][n] = Σ_s partial[z][s][m][n] (+ bias[n]) in the order of s, into C's own strides.
 
-   pad: an image with zeros around it, channels innermost.
+   pad: an image with zeros around it, channels innermost; pad_elements: the same, one element per work-item.
 
    Knobs: IN, OUT: storage before and after; W: lanes, which divide WIDTH (pack). */
 #ifndef IN
@@ -147,4 +147,16 @@ __kernel void pad(__global const MEMORY(IN) *restrict from_base, long from_offse
             for (int x = 0; x < w; x++) STORE(OUT, 1, to, x * c + i, LOAD(IN, 1, from, x * sw + i * sc));
         }
     }
+}
+
+/* Neighbouring work-items write neighbours, as GPUs like it. */
+__kernel void pad_elements(__global const MEMORY(IN) *restrict from, long from_offset, __global MEMORY(OUT) *restrict to,
+                           long to_offset, long elements, int h, int w, int c, long sn, long sh, long sw, long sc, int before_h,
+                           int after_h, int before_w, int after_w) {
+    long u = (long)get_global_id(0), row = u / c / (w + before_w + after_w);
+    if (u >= elements) return;
+    int x = (int)(u / c % (w + before_w + after_w)) - before_w, y = (int)(row % (h + before_h + after_h)) - before_h;
+    bool inside = x >= 0 && x < w && y >= 0 && y < h;
+    from += from_offset + row / (h + before_h + after_h) * sn + y * sh + x * sw;
+    STORE(OUT, 1, to, to_offset + u, inside ? LOAD(IN, 1, from, u % c * sc) : 0);
 }

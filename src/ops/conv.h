@@ -29,4 +29,9 @@ void clef__winograd_fused_weight(clef__lowering *l);
 /* ---- fold.c: a strategy for the gradient by an image of few channels ---- */
 bool clef__fold_applies(const clef__lowering *l);
 void clef__fold_data(clef__lowering *l);
+
+/* ---- winograd.c: a strategy for filters of 3 × 3, to conv2d and its gradient by the image ---- */
+bool clef__winograd_applies(const clef__lowering *l);
+void clef__winograd_forward(clef__lowering *l);
+void clef__winograd_data(clef__lowering *l);
 #endif

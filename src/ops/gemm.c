@@ -45,8 +45,7 @@ clef__operand clef__gemm_operand(clef__lowering *l, clef__operand x) {
     return copy;
 }
 
-/* Joins neighbouring levels that are one level in both strides, and moves what is left to the inner end. */
-static void merge_levels(int64_t size[3], int64_t s[3], int64_t t[3]) {
+void clef__merge_levels(int64_t size[3], int64_t s[3], int64_t t[3]) {
     int64_t n[3] = {1, 1, 1}, p[3] = {0}, q[3] = {0};
     int at = 3;
     for (int i = 2; i >= 0; i--) {
@@ -88,7 +87,7 @@ static void choose_direct(const clef__gemm *g, clef_dtype type, tiling *t) {
     memcpy(size, g->k, sizeof size);
     memcpy(stride, g->b_k, sizeof stride);
     memcpy(same, g->b_k, sizeof same);
-    merge_levels(size, stride, same);
+    clef__merge_levels(size, stride, same);
     int64_t lanes = t->width * t->vectors;
     bool can = g->b.dtype == type && (g->b_n == 1 || g->n == 1) && g->n >= lanes && size[0] * size[1] == 1;
     bool better = t->row_tiles <= FEW_TILES || stride[2] <= 2 * lanes || t->k * stride[2] * t->batch <= CACHE_FLOATS / 4;
@@ -196,7 +195,7 @@ static void pack_b(clef__lowering *l, clef__gemm *g, const tiling *t, clef_dtype
     memcpy(p.s, g->b_k, sizeof p.s);
     memcpy(p.z, g->z, sizeof p.z);
     memcpy(same, p.s, sizeof same);
-    merge_levels(p.k, p.s, same);
+    clef__merge_levels(p.k, p.s, same);
     g->b = pack(l, &p, g->b_z);
 }
 
@@ -337,14 +336,15 @@ void clef__gemm_lower(clef__lowering *l, clef__gemm g) {
         fill_empty(l, &g);
         return;
     }
-    merge_levels(g.m, g.a_m, g.c_m);
+    clef__merge_levels(g.m, g.a_m, g.c_m);
+    if (clef__tile_lower(l, &g)) return;
     t.knobs = clef__gemm_knobs(l, &g);
     choose_tile(l, &g, type, &t);
     choose_direct(&g, type, &t);
     if (!t.direct) pack_b(l, &g, &t, type);
     int64_t same[3];
     memcpy(same, g.a_k, sizeof same);
-    merge_levels(g.k, g.a_k, same);
+    clef__merge_levels(g.k, g.a_k, same);
     maybe_pack_a(l, &g, &t, type);
     t.unit = g.a_m[2] == 1 && g.m[2] % t.rows == 0;
     choose_splits(l, &g, &t);

@@ -27,6 +27,10 @@ clef__knobs clef__gemm_knobs(clef__lowering *l, const clef__gemm *g);
 
 /* Emits the launches. */
 void clef__gemm_lower(clef__lowering *l, clef__gemm g);
+/* tile.c: the same for a device that likes tiles in local memory; false, with nothing emitted, where none fits. */
+bool clef__tile_lower(clef__lowering *l, const clef__gemm *g);
+/* Joins neighbouring levels that are one level in both strides, and moves what is left to the inner end. */
+void clef__merge_levels(int64_t size[3], int64_t s[3], int64_t t[3]);
 /* The type sums are made in: f32 for the half types. */
 clef_dtype clef__gemm_type(clef_dtype dtype);
 /* True for the dtypes gemm computes: f32 f16 bf16 f64 i32 i64. */

@@ -20,12 +20,14 @@ clef__image clef__image_padded(clef__lowering *l, int i, clef_dtype type, const 
         clef__lower_fill(l, to, 0);
         return image;
     }
-    clef__launch_begin(l, "pack.cl", "pad");
+    bool whole_rows = clef__lower_profile(l)->wide_items;
+    clef__launch_begin(l, "pack.cl", whole_rows ? "pad" : "pad_elements");
     clef__launch_define(l, "IN", "%s", clef__token(x.dtype));
     clef__launch_define(l, "OUT", "%s", clef__token(type));
     clef__launch_tensor(l, x, false);
     clef__launch_tensor(l, to, true);
-    clef__launch_int(l, (int32_t)(n * h));
+    if (whole_rows) clef__launch_int(l, (int32_t)(n * h));
+    else clef__launch_long(l, n * h * w * c);
     clef__launch_int(l, (int32_t)x.dim[2]);
     clef__launch_int(l, (int32_t)x.dim[3]);
     clef__launch_int(l, (int32_t)c);
@@ -37,6 +39,6 @@ clef__image clef__image_padded(clef__lowering *l, int i, clef_dtype type, const 
         clef__launch_int(l, (int32_t)before[d]);
         clef__launch_int(l, (int32_t)after[d]);
     }
-    clef__launch_end_1d(l, n * h);
+    clef__launch_end_1d(l, whole_rows ? n * h : n * h * w * c);
     return image;
 }

@@ -208,7 +208,8 @@ static bool threads_compile(void) {
     return !value || strcmp(value, "1") != 0;
 }
 
-/* Each size is replaced by one that divides it, so the range keeps dividing into groups; kernels ask for no certain size. */
+/* Each size is replaced by one that divides it, so the range keeps dividing into groups.  Kernels that ask for a certain size
+   have it as their largest, or were not chosen. */
 void clef__fit_group(size_t local[3], size_t most) {
     while (local[0] * local[1] * local[2] > most) {
         size_t *largest = local;

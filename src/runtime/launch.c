@@ -9,6 +9,19 @@ struct clef__kernel {
     char name[];
 };
 
+/* Largest work-group.  A kernel that is built for one size has that size, whatever the driver says it may have: rusticl names
+   the width of its vectors. */
+static size_t largest_group(cl_kernel kernel, const clef__device *device) {
+    size_t most = 0, asked[3] = {0};
+    if (clGetKernelWorkGroupInfo(kernel, device->id, CL_KERNEL_WORK_GROUP_SIZE, sizeof most, &most, NULL) != CL_SUCCESS ||
+        most == 0)
+        most = 1;
+    if (clGetKernelWorkGroupInfo(kernel, device->id, CL_KERNEL_COMPILE_WORK_GROUP_SIZE, sizeof asked, asked, NULL) == CL_SUCCESS &&
+        asked[0] * asked[1] * asked[2] > most)
+        most = asked[0] * asked[1] * asked[2];
+    return most < device->info.max_work_group ? most : device->info.max_work_group;
+}
+
 clef__kernel *clef__kernel_new(clef__device *device, const char *source, const char *options, const char *name) {
     if (clef__ready(device) != CLEF_OK)
         return NULL;
@@ -29,12 +42,7 @@ clef__kernel *clef__kernel_new(clef__device *device, const char *source, const c
         clef__free(k);
         return NULL;
     }
-    if (clGetKernelWorkGroupInfo(k->kernel, device->id, CL_KERNEL_WORK_GROUP_SIZE, sizeof k->max_group,
-                                 &k->max_group, NULL) != CL_SUCCESS ||
-        k->max_group == 0)
-        k->max_group = 1;
-    if (k->max_group > device->info.max_work_group)
-        k->max_group = device->info.max_work_group;
+    k->max_group = largest_group(k->kernel, device);
     return k;
 }
 

@@ -25,9 +25,9 @@ typedef struct row {
 
 static const row rows[ROWS] = {
 #define PROFILE(name, fallback, type, lanes, group, local_bytes, vector, local, items, tile_m, tile_vectors, \
-                wide)                                                                                        \
+                wide, block)                                                                                 \
     [ROW_##name] = {ROW_##fallback, type,        lanes,                                                      \
-                    group,          local_bytes, {#name, vector, local, items, tile_m, tile_vectors, wide}},
+                    group,          local_bytes, {#name, vector, local, items, tile_m, tile_vectors, wide, block}},
 #include "profile.def"
 #undef PROFILE
 };

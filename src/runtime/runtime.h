@@ -59,6 +59,7 @@ typedef struct clef__profile {
     int items_per_unit;/* work-items (CPU) or work-groups (GPU) worth giving each compute unit */
     int tile_m, tile_vectors; /* gemm register tile: rows, and vectors of `vector` lanes per row */
     bool wide_items;   /* one work-item owns a long contiguous run (CPU), not one vector (GPU) */
+    int block;         /* edge of the largest tile that a work-group may keep in local memory; 0: none */
 } clef__profile;
 const clef__profile *clef__device_profile(const clef__device *device);
 

@@ -1,7 +1,7 @@
 /* Do the tests test?  Every row of mutants.def breaks a kernel in one place; the check that stands beside it must see it, by a
    wrong number or an error, and pass on the text as it is.  A row whose text no longer occurs exactly once is a failure: the
    table has to follow the kernels; so is one that does not compile.  All run in child processes, since a broken kernel may leave its memory.  An argument runs the rows of one check only, and tells the fate of each.
-   ctest: labels=slow timeout=900 */
+   ctest: labels=slow timeout=1800 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* RTLD_NEXT */
 #endif
@@ -66,11 +66,21 @@ static int occurrences(const mutant *m) {
 typedef enum fate { PENDING, UNBUILT, RIGHT, WRONG, CRASHED, TOO_LONG, FATES } fate;
 static fate *fates; /* of the rows, seen by all processes */
 
+static const char *profile_of(const char *check) {
+    static const char *const for_gpus[] = {
+#define NAME(name) #name,
+        GPU_CHECKS(NAME)
+    };
+    for (size_t i = 0; i < sizeof for_gpus / sizeof *for_gpus; i++)
+        if (strcmp(check, for_gpus[i]) == 0) return "gpu";
+    return "cpu";
+}
+
 /* A fresh context over one OpenCL context: drivers load their libraries for each of these. */
-static clef_context *open_again(void) {
+static clef_context *open_again(const char *profile) {
     static cl_context context;
     static cl_device_id device;
-    clef_options options = {.seed = SEED, .cache_dir = "", .profile = "cpu"};
+    clef_options options = {.seed = SEED, .cache_dir = "", .profile = profile};
     if (context) return clef_open_opencl(context, device, NULL, &options);
     clef_context *first = clef_open(&options);
     if (!first || clRetainContext(clef_opencl_context(first)) != CL_SUCCESS) return first;
@@ -84,7 +94,7 @@ static fate run_row(const mutant *m) {
     alarm(TIME_LIMIT);
     played = m;
     clef__embedded_hook = m->file ? broken : NULL;
-    ctx = open_again();
+    ctx = open_again(profile_of(m->check));
     if (!ctx) return WRONG;
     wrong = 0;
     drawn = 0;

@@ -1,6 +1,6 @@
 /* mutant_checks.h — one short check for every family of kernels, against plain loops over whole numbers.  The sizes are odd and
-   small, and chosen so that each path of a kernel runs on a device of two compute units with the profile `cpu`: whole tiles
-   and edges, packed and direct operands, splits and blocks, vectors and what is left of a row. */
+   small, and chosen so that each path of a kernel runs on a device of two compute units with the profile `cpu`, or `gpu`
+   where the check is made for it: whole tiles and edges, packed and direct operands, splits and blocks, vectors and what is left of a row. */
 #ifndef CLEF_TESTS_MUTANT_CHECKS_H
 #define CLEF_TESTS_MUTANT_CHECKS_H
 #include "ops/philox.h"
@@ -196,6 +196,66 @@ static void few_channels(void) {
 static void image_splits(void) {
     check_convolution((convolution){2, 80, 3, 4, 12, 3, 3, {.groups = 2}, {0, 0}, 1, 2}, false);
     check_convolution((convolution){1, 3, 4, 5, 5, 2, 2, {.same = true}, {0, 0}, 4, 5}, false); /* zeros at the end only */
+}
+
+/* One filter per channel: vectors that channels do not fill, strides with and without a tap for every pixel, rows in pieces. */
+static void depthwise(void) {
+    check_convolution((convolution){2, 6, 9, 23, 6, 3, 3, {.stride = {2, 1}, .padding = {1, 1}, .groups = 6}, {1, 1}, 5, 23}, true);
+    check_convolution((convolution){2, 6, 8, 10, 6, 3, 2, {.stride = {1, 2}, .padding = {2, 1}, .dilation = {2, 1}, .groups = 6}, {2, 1}, 8, 6}, true);
+    check_convolution((convolution){3, 5, 20, 16, 5, 3, 3, {.padding = {1, 1}, .groups = 5}, {1, 1}, 20, 16}, true);
+}
+
+/* ---- as for a GPU: tiles of 32 by 32 where nothing else is said ---- */
+static void tile_orders(void) {
+    check_matmul(37, 41, 35, false); /* a along k, b along n */
+    check_matmul(37, 41, 35, true);  /* a along m */
+    check_linear(37, 41, 35);        /* b along k */
+}
+
+/* The same in whole fours. */
+static void tile_fours(void) {
+    check_matmul(36, 40, 36, true);
+    check_linear(36, 40, 36);
+}
+
+static void large_tiles(void) { check_matmul(256, 256, 17, false); }
+
+/* Windows of matrices with NaN around; they begin where no vector does. */
+static void tile_windows(void) {
+    enum { M = 36, N = 40, K = 20, ROW = 48 };
+    float *a = whole(ROW * ROW, 1, -3, 4), *b = whole(ROW * ROW, 2, -3, 4), *want = zeros(M * N);
+    product(a + ROW + 1, ROW, 1, b + ROW + 1, ROW, 1, want, M, N, K);
+    for (int i = 0; i < ROW * ROW; i++) {
+        int r = i / ROW, c = i % ROW;
+        if (r < 1 || r > M || c < 1 || c > K) a[i] = NAN;
+        if (r < 1 || r > K || c < 1 || c > N) b[i] = NAN;
+    }
+    clef_tensor *x = clef_slice(clef_slice(put(CLEF_SHAPE(ROW, ROW), a), 0, 1, M + 1, 1), 1, 1, K + 1, 1);
+    clef_tensor *y = clef_slice(clef_slice(put(CLEF_SHAPE(ROW, ROW), b), 0, 1, K + 1, 1), 1, 1, N + 1, 1);
+    expect(clef_matmul(x, y), want, M * N);
+}
+
+static void tile_batches(void) {
+    check_batch(2, 3, 2, 3, 13, 21, 7);
+    check_batch(2, 1, 1, 3, 5, 9, 7);
+    check_batch(2, 1, 2, 1, 3, 9, 600); /* in splits */
+}
+
+static void tile_splits(void) { check_linear(33, 21, 1301); }
+
+/* Long walks through k: in the two images of a gradient, in splits whose sums go into images, with a bias for every group. */
+static void tile_images(void) {
+    images();
+    check_convolution((convolution){1, 160, 3, 4, 12, 3, 3, {.groups = 2}, {0, 0}, 1, 2}, false);
+}
+
+static void narrow_depthwise(void) {
+    depthwise();
+    check_convolution((convolution){1, 8, 5, 6, 8, 3, 3, {.padding = {1, 1}, .groups = 8}, {1, 1}, 5, 6}, true);
+}
+
+static void winograd(void) {
+    check_convolution((convolution){2, 32, 12, 11, 33, 3, 3, {.padding = {1, 1}}, {1, 1}, 12, 11}, true);
 }
 
 /* ---- pooling ---- */
@@ -498,7 +558,12 @@ static void picks(void) {
     expect(clef_where(clef_gt(x, y), x, clef_mul_scalar(y, 10)), want, 41);
 }
 
+/* These run with the profile `gpu`. */
+#define GPU_CHECKS(X)                                                                                                 \
+    X(tile_orders) X(tile_fours) X(large_tiles) X(tile_windows) X(tile_batches) X(tile_splits) X(tile_images)         \
+    X(narrow_depthwise) X(winograd)
 #define CHECKS(X)                                                                                                     \
+    GPU_CHECKS(X) X(depthwise)                                                                                        \
     X(tiles) X(turned) X(batches) X(blocks) X(splits) X(images) X(threes) X(few_channels) X(image_splits)             \
     X(maxima) X(small_windows) X(averages) X(adaptive) X(sums_of_rows) X(sums_of_columns) X(extremes) X(choices)      \
     X(pairs_of_rows) X(pairs_of_columns) X(layer_rows) X(layer_slopes) X(softmax_rows) X(softmax_columns)             \

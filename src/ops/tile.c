@@ -1,0 +1,212 @@
+/* tile.c — products on devices that like tiles in local memory: chooses tile, loads and splits, and emits cl/tile.cl. */
+#include "ops/gemm.h"
+#include "ops/ops.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    DEPTH = 16,           /* of a block along k */
+    PAD = 4,              /* elements that a row of a block is longer in local memory */
+    UNIT_ITEMS = 512,     /* work-items that keep a compute unit busy */
+    SHORTEST_SPLIT = 256, /* fewer products than this do not pay the second pass of a split */
+    LONGEST_K = 16384     /* longer sums are split, whose parts round less */
+};
+
+/* Work-items of a group and elements of C for each; price: of an element, in those of the largest tile, which reads least. */
+typedef struct shape {
+    int gm, gn, rm, rn;
+    double price;
+} shape;
+
+static const shape shapes[] = {
+    {16, 16, 8, 8, 1}, {16, 8, 8, 8, 1.15}, {8, 16, 8, 8, 1.15}, {8, 16, 8, 4, 1.4}, {8, 8, 4, 4, 2.2},
+};
+
+/* The choices for one product. */
+typedef struct tiling {
+    const shape *shape;
+    int64_t m, n, k, batch, tiles_m, tiles_n;
+    int64_t splits, run; /* of k in one split */
+    bool a_along, b_along, a_fours, b_fours;
+} tiling;
+
+/* ---- does it fit? ---- */
+/* The farthest element's distance, with a walk some blocks beyond the end of k. */
+static int64_t reach(const int64_t size[3], const int64_t stride[3], int64_t beyond) {
+    int64_t all = 0;
+    for (int i = 0; i < 3; i++) all += (size[i] - 1 + beyond) * llabs(stride[i]);
+    return all;
+}
+
+/* Kernels count rows, columns, depths and their distances within one matrix in 32 bits. */
+static bool countable(const clef__gemm *g, const tiling *t) {
+    const int64_t columns[3] = {1, 1, g->n}, apart[3] = {0, 0, g->b_n}, most = INT32_MAX - 1024;
+    return t->m <= most && t->n <= most && t->k <= most && t->batch <= most &&
+           reach(g->m, g->a_m, 0) + reach(g->k, g->a_k, 3 * DEPTH) <= most &&
+           reach(columns, apart, 0) + reach(g->k, g->b_k, 3 * DEPTH) <= most;
+}
+
+static bool fits(const clef__lowering *l, const shape *s, size_t element) {
+    const clef_device_info *info = clef__lower_device(l);
+    int m = s->gm * s->rm, n = s->gn * s->rn, most = clef__lower_profile(l)->block / (element > 4 ? 2 : 1);
+    size_t bytes = (size_t)DEPTH * (size_t)(m + n + 2 * PAD) * element + (size_t)(m + n + 2 * DEPTH) * sizeof(int32_t);
+    return m <= most && n <= most && (size_t)(s->gm * s->gn) <= info->max_work_group && bytes <= info->local_bytes;
+}
+
+/* ---- choices ---- */
+static int64_t most_splits(const tiling *t) { return clef__larger(t->k / SHORTEST_SPLIT, 1); }
+
+/* Groups of this shape that the device works on at a time. */
+static int64_t places(const clef__lowering *l, const shape *s) {
+    return clef__larger(clef__lower_device(l)->compute_units, 1) * UNIT_ITEMS / (s->gm * s->gn);
+}
+
+/* All elements of all tiles, edges with them, and what stays idle where there are too few. */
+static double price(const clef__lowering *l, const tiling *t, const shape *s) {
+    int m = s->gm * s->rm, n = s->gn * s->rn;
+    double tiles = (double)clef__ceil_div(t->m, m) * (double)clef__ceil_div(t->n, n) * (double)t->batch;
+    double idle = (double)places(l, s) / (tiles * (double)most_splits(t));
+    return tiles * m * n * s->price * (idle > 1 ? idle : 1);
+}
+
+static bool choose_shape(const clef__lowering *l, const clef__gemm *g, tiling *t) {
+    size_t element = clef_dtype_size(clef__gemm_type(g->c.dtype));
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        if (fits(l, &shapes[i], element) && (!t->shape || price(l, t, &shapes[i]) < price(l, t, t->shape))) t->shape = &shapes[i];
+    if (!t->shape) return false;
+    t->tiles_m = clef__ceil_div(t->m, t->shape->gm * t->shape->rm);
+    t->tiles_n = clef__ceil_div(t->n, t->shape->gn * t->shape->rn);
+    return true;
+}
+
+/* k is split until every unit has work, and where sums would get long. */
+static void choose_splits(const clef__lowering *l, tiling *t) {
+    int64_t tiles = t->tiles_m * t->tiles_n * t->batch, want = places(l, t->shape) / tiles;
+    int64_t splits = clef__larger(clef__smaller(want, most_splits(t)), clef__ceil_div(t->k, LONGEST_K));
+    t->run = clef__ceil_div(clef__ceil_div(t->k, clef__larger(splits, 1)), DEPTH) * DEPTH;
+    t->splits = clef__ceil_div(t->k, t->run);
+}
+
+/* Neighbouring work-items should load neighbouring elements: along k (true), or along the rows or columns. */
+static bool choose_along(const int64_t k[3], const int64_t k_stride[3], int64_t rows, int64_t row_stride) {
+    int64_t along = k_stride[2] == 1 ? k[2] : 1, across = row_stride == 1 ? rows : 1;
+    return along != across ? along > across : llabs(k_stride[2]) <= llabs(row_stride);
+}
+
+/* Does the direction of size n with stride s come in whole fours, at multiples of four from the first? */
+static bool in_fours(const int64_t n[3], const int64_t s[3], const int64_t other_n[3], const int64_t other_s[3]) {
+    bool all = n[2] % 4 == 0 && s[2] == 1;
+    for (int i = 0; i < 3; i++) all = all && (other_n[i] == 1 || other_s[i] % 4 == 0) && (i == 2 || n[i] == 1 || s[i] % 4 == 0);
+    return all;
+}
+
+static void choose_loads(const clef__gemm *g, tiling *t) {
+    const int64_t columns[3] = {1, 1, g->n}, apart[3] = {0, 0, g->b_n};
+    t->a_along = choose_along(g->k, g->a_k, g->m[2], g->a_m[2]);
+    t->b_along = choose_along(g->k, g->b_k, g->n, g->b_n);
+    t->a_fours = t->a_along ? in_fours(g->k, g->a_k, g->m, g->a_m) : in_fours(g->m, g->a_m, g->k, g->a_k);
+    t->b_fours = t->b_along ? in_fours(g->k, g->b_k, columns, apart) : in_fours(columns, apart, g->k, g->b_k);
+}
+
+/* ---- launches ---- */
+static void pass_ints(clef__lowering *l, const int64_t *value, int n) {
+    for (int i = 0; i < n; i++) clef__launch_int(l, (int32_t)value[i]);
+}
+static void pass_longs(clef__lowering *l, const int64_t *value, int n) {
+    for (int i = 0; i < n; i++) clef__launch_long(l, value[i]);
+}
+
+/* Three arguments; without a bias any memory stands in for it and is not read. */
+static void pass_bias(clef__lowering *l, const clef__gemm *g, clef__operand any) {
+    clef__launch_tensor(l, g->has_bias ? g->bias : any, false);
+    clef__launch_int(l, g->has_bias);
+    clef__launch_long(l, g->bias_z);
+}
+
+static void define(clef__lowering *l, const clef__gemm *g, const tiling *t) {
+    const struct { const char *name; int value; } knobs[] = {
+        {"GM", t->shape->gm}, {"GN", t->shape->gn}, {"RM", t->shape->rm}, {"RN", t->shape->rn}, {"TK", DEPTH}, {"PAD", PAD},
+        {"A_ALONG", t->a_along}, {"B_ALONG", t->b_along}, {"A_WIDTH", t->a_fours ? 4 : 1}, {"B_WIDTH", t->b_fours ? 4 : 1},
+    };
+    for (size_t i = 0; i < sizeof knobs / sizeof *knobs; i++) clef__launch_define(l, knobs[i].name, "%d", knobs[i].value);
+    clef__launch_define(l, "IN", "%s", clef__token(g->a.dtype));
+    clef__launch_define(l, "B_IN", "%s", clef__token(g->b.dtype));
+    clef__launch_define(l, "OUT", "%s", clef__token(g->c.dtype));
+}
+
+static void multiply(clef__lowering *l, const clef__gemm *g, const tiling *t, int64_t split_stride) {
+    size_t items = (size_t)(t->shape->gm * t->shape->gn), groups = (size_t)(t->tiles_m * t->tiles_n * t->batch * t->splits);
+    clef__launch_begin(l, "tile.cl", "tile");
+    define(l, g, t);
+    clef__launch_tensor(l, g->a, false);
+    clef__launch_tensor(l, g->b, false);
+    clef__launch_tensor(l, g->c, true);
+    pass_bias(l, g, g->a);
+    pass_ints(l, (int64_t[]){t->m, t->n, t->k}, 3);
+    pass_ints(l, g->m + 1, 2);
+    pass_ints(l, g->a_m, 3);
+    pass_longs(l, g->c_m, 3);
+    pass_ints(l, &g->b_n, 1);
+    pass_longs(l, &g->c_n, 1);
+    pass_ints(l, g->k + 1, 2);
+    pass_ints(l, g->a_k, 3);
+    pass_ints(l, g->b_k, 3);
+    pass_ints(l, g->z + 1, 1);
+    pass_longs(l, g->a_z, 2);
+    pass_longs(l, g->b_z, 2);
+    pass_longs(l, g->c_z, 2);
+    pass_ints(l, (int64_t[]){t->splits, t->run}, 2);
+    pass_longs(l, &split_stride, 1);
+    pass_ints(l, (int64_t[]){t->tiles_m, t->tiles_n}, 2);
+    clef__launch_end(l, (size_t[]){groups * items, 1, 1}, (size_t[]){items, 1, 1});
+}
+
+/* C := the sum of the splits, with what belongs into the last store. */
+static void finish(clef__lowering *l, const clef__gemm *g, const tiling *t, clef__operand part) {
+    int64_t units = t->batch * t->m * t->n;
+    clef__launch_begin(l, "tile.cl", "finish_tiles");
+    clef__launch_define(l, "IN", "%s", clef__token(part.dtype));
+    clef__launch_define(l, "B_IN", "%s", clef__token(part.dtype));
+    clef__launch_define(l, "OUT", "%s", clef__token(g->c.dtype));
+    clef__launch_tensor(l, part, false);
+    clef__launch_tensor(l, g->c, true);
+    pass_bias(l, g, part);
+    pass_ints(l, (int64_t[]){t->m, t->n, t->splits}, 3);
+    pass_ints(l, g->m + 1, 2);
+    pass_longs(l, g->c_m, 3);
+    pass_longs(l, &g->c_n, 1);
+    pass_ints(l, g->z + 1, 1);
+    pass_longs(l, g->c_z, 2);
+    pass_longs(l, &units, 1);
+    clef__launch_end_1d(l, units);
+}
+
+/* The splits write rows of their own: [z][split][m][n], dense. */
+static void multiply_in_splits(clef__lowering *l, const clef__gemm *g, const tiling *t) {
+    clef__operand part = clef__lower_scratch(l, g->a.dtype, CLEF_SHAPE(t->batch * t->splits, t->m, t->n));
+    clef__gemm h = *g;
+    int64_t size = t->m * t->n;
+    h.c = part;
+    h.c_n = 1;
+    h.c_m[2] = g->n;
+    h.c_m[1] = h.c_m[2] * g->m[2];
+    h.c_m[0] = h.c_m[1] * g->m[1];
+    h.c_z[1] = t->splits * size;
+    h.c_z[0] = g->z[1] * h.c_z[1];
+    h.has_bias = false;
+    multiply(l, &h, t, size);
+    finish(l, g, t, part);
+}
+
+bool clef__tile_lower(clef__lowering *l, const clef__gemm *product) {
+    clef__gemm g = *product;
+    tiling t = {.m = g.m[0] * g.m[1] * g.m[2], .n = g.n, .k = g.k[0] * g.k[1] * g.k[2], .batch = g.z[0] * g.z[1]};
+    if (clef__lower_profile(l)->block == 0) return false;
+    clef__merge_levels(g.k, g.a_k, g.b_k);
+    if (!countable(&g, &t) || !choose_shape(l, &g, &t)) return false;
+    choose_loads(&g, &t);
+    choose_splits(l, &t);
+    if (t.splits == 1) multiply(l, &g, &t, 0);
+    else multiply_in_splits(l, &g, &t);
+    return true;
+}
