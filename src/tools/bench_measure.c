@@ -7,13 +7,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 typedef struct job {
     clef_context *ctx;
@@ -78,10 +71,10 @@ static bool wait_for_all(job *j) {
 
 /* Seconds of one of so many calls; negative if one failed. */
 static double round_of(job *j, int calls) {
-    double begin = now();
+    double begin = tool_seconds();
     for (int i = 0; i < calls; i++)
         if (!call(j, i)) return -1;
-    return wait_for_all(j) ? (now() - begin) / calls : -1;
+    return wait_for_all(j) ? (tool_seconds() - begin) / calls : -1;
 }
 
 static int by_size(const void *a, const void *b) {
@@ -99,7 +92,7 @@ static bool sample(job *j, double budget, bench_point *p) {
         return true;
     }
     int n = 0, calls = first * MOST_CALLS < length ? MOST_CALLS : (int)(length / first) + 1;
-    for (double end = now() + budget; n < MOST && (n < LEAST || now() < end); n++)
+    for (double end = tool_seconds() + budget; n < MOST && (n < LEAST || tool_seconds() < end); n++)
         if ((samples[n] = round_of(j, calls)) < 0) return false;
     qsort(samples, (size_t)n, sizeof *samples, by_size);
     p->seconds = samples[n / 2];

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #ifndef CLEF_COMPONENTS
 #define CLEF_COMPONENTS ""
@@ -29,6 +30,12 @@ int tool_failed(const char *verb_name, const clef_context *ctx) {
 }
 
 /* A device that was asked for and is not there is a wrong command; no device at all is not. */
+double tool_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 clef_context *tool_open(const char *verb_name, const common_options *common, int *code) {
     clef_context *ctx = clef_open(&(clef_options){.device = common->device, .seed = common->seed});
     if (ctx) return ctx;

@@ -171,7 +171,8 @@ typedef struct run {
     clef_module *net;
     clef_optimizer *optimizer;
     clef_schedule *schedule;
-    bool per_step;
+    bool per_step, stepped;
+    double begun;
     clef_epoch last;
 } run;
 
@@ -225,6 +226,19 @@ static void say_start(const run *r) {
     fprintf(stderr, "%s on %s: %lld parameters, %lld images to train, %lld to test, device %s\n", o.model, r->data.name,
             (long long)clef_parameter_count(r->net), (long long)clef_dataset_size(r->train),
             (long long)clef_dataset_size(r->test), tool_device_name(r->ctx));
+}
+
+/* The first reading follows the first step: how long a user waits for it, kernels and data included. */
+static bool on_progress(void *user, const clef_progress *p) {
+    run *r = user;
+    if (!o.common.json || r->stepped || p->batch == 0) return true;
+    r->stepped = true;
+    json j = json_begin(stdout);
+    json_text(&j, "event", "first_step");
+    json_number(&j, "seconds", tool_seconds() - r->begun);
+    json_number(&j, "compile_seconds", clef_counters_get(r->ctx).compile_seconds);
+    json_end(&j);
+    return true;
 }
 
 static bool on_epoch(void *user, const clef_epoch *e) {
@@ -302,7 +316,7 @@ static int fit(run *r) {
         .schedule_per_step = r->per_step, .loss_options = &loss, .epochs = o.epochs, .clip_norm = o.clip_norm,
         .early_stop_patience = (int)o.early_stop, .checkpoint_dir = o.checkpoint, .keep = (int)o.keep,
         .checkpoint_every = o.checkpoint_every, .resume = o.resume, .checkpoint_note = note, .csv = o.csv,
-        .bar = o.common.quiet ? NULL : stderr, .on_epoch = on_epoch, .user = r, .interrupt = &interrupted};
+        .bar = o.common.quiet ? NULL : stderr, .on_epoch = on_epoch, .on_progress = on_progress, .user = r, .interrupt = &interrupted};
     clef_status status = clef_fit(r->net, &options, &history);
     if (status == CLEF_INTERRUPTED) return stopped_by_hand(r);
     if (status || final_score(r, history)) return tool_failed("train", r->ctx);
@@ -332,7 +346,7 @@ static bool outputs_fit(void) {
 
 static int train(const char *const *operands) {
     (void)operands;
-    run r = {0};
+    run r = {.begun = tool_seconds()};
     int code = EXIT_OK;
     if (!source_parse("train", o.data ? o.data : "digits", &r.data)) return EXIT_USAGE;
     fill_defaults(&r.data);

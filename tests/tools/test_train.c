@@ -30,8 +30,10 @@ static void all_lines_parse(void) {
 Test(train, json_lines) {
     const said *s = clef("", SMALL "--epochs 2 --json");
     cr_assert_eq(s->code, 0, "%s", s->err);
-    cr_assert_eq(lines(s->out), 4, "%s", s->out);
+    cr_assert_eq(lines(s->out), 5, "%s", s->out);
     cr_assert_str_eq(s->err, "");
+    const char *first = strstr(s->out, "{\"event\":\"first_step\"");
+    cr_assert(first && number_of(first, "compile_seconds") <= number_of(first, "seconds"));
     cr_assert(!strncmp(s->out, "{\"event\":\"start\"", 16), "%s", s->out);
     cr_assert(strstr(s->out, "\"device\":\"") && number_of(s->out, "parameters") > 1000);
     cr_assert_eq(number_of(s->out, "epoch"), 2);
