@@ -1,14 +1,15 @@
 /* bundle.c — small pointwise launches of equal text become one launch over several tensors: above all an optimizer's updates.
 
-   In the order of the plan, a launch waits for later ones of its kind (equal text, device and numbers) as long as no launch in
-   between touches what it writes or writes what it reads.  The bundle runs where the last of them stood and everything else stays
+   In the order of the plan, a launch waits for later ones of its kind (equal text and device) as long as no launch in between
+   touches what it writes or writes what it reads.  The bundle runs where the last of them stood and everything else stays
    where it was, so whatever depends on a member still runs after it.  In-place results keep their rule, too: memory that one
    member may take over is read by no other, as the tensors of a launch are worked on in no order.
 
    Waiting saves the few microseconds that a launch costs but keeps what a member reads, a gradient say, in memory for longer.
    So a bundle ends at a size where its work begins to outweigh its start.
 
-   A text of which a plan has bundles is compiled for them only: its other launches become bundles of one. */
+   Programs cost far more than launches, so a text of which a plan has bundles is compiled once, with room for the largest of
+   them, and its other launches become bundles of one.  Room goes by powers of two: every model has its own number of parameters. */
 #include "plan/plan.h"
 
 #include <string.h>
@@ -16,11 +17,10 @@
 enum { MOST_BYTES = 256 << 10 /* the sum of every member's largest value */, SLOTS = 32 /* bits of a mark */ };
 
 typedef struct kind {
-    uint64_t hash; /* of text and device */
-    int launch;    /* the first of this kind */
-    int text;      /* the first kind of this text and device */
-    int slot;      /* -1, or where the bundle is that still takes members */
-    bool bundled;  /* of the text: there are bundles */
+    uint64_t hash;
+    int launch; /* the first of this kind */
+    int slot;   /* -1, or where the bundle is that still takes members */
+    int most;   /* members of its largest bundle */
 } kind;
 
 /* A bundle that still takes members. */
@@ -53,43 +53,35 @@ static uint64_t hash_of(const clef__launch *launch) {
     return hash;
 }
 
-static bool equal_text(const clef__launch *a, const clef__launch *b) {
-    return a->device == b->device && strcmp(a->source, b->source) == 0;
-}
-
-static bool equal_numbers(const clef__launch *a, const clef__launch *b) {
-    for (int i = CLEF__PW_NUMBERS; i < a->segment; i++)
-        if (a->arg[i].item != b->arg[i].item || memcmp(&a->arg[i].constant, &b->arg[i].constant, sizeof(double)) != 0) return false;
-    return true;
-}
-
 /* The kind of a launch; -1 when out of memory. */
 static int kind_of(bundles *b, int i) {
     const clef__launch *launch = b->plan->launch;
     uint64_t hash = hash_of(&launch[i]);
-    int text = b->n_kinds;
     for (int k = 0; k < b->n_kinds; k++) {
         const clef__launch *other = &launch[b->kind[k].launch];
-        if (b->kind[k].hash != hash || !equal_text(other, &launch[i])) continue;
-        if (equal_numbers(other, &launch[i])) return k;
-        if (k < text) text = k;
+        if (b->kind[k].hash == hash && other->device == launch[i].device && strcmp(other->source, launch[i].source) == 0) return k;
     }
     if (!clef__grow(&b->kind, b->n_kinds, &b->kind_capacity, sizeof *b->kind)) return -1;
-    b->kind[b->n_kinds] = (kind){.hash = hash, .launch = i, .text = text, .slot = -1};
+    b->kind[b->n_kinds] = (kind){.hash = hash, .launch = i, .slot = -1};
     return b->n_kinds++;
 }
 
-/* How many segments the arguments of this kind have room for. */
+/* How many segments of this kind a kernel's arguments have room for: a tensor is a pointer and an offset. */
 static int room_of(const clef__launch *launch) {
-    int tensors = 0;
-    for (int a = launch->segment; a < launch->n_args; a++) tensors += launch->arg[a].kind == CLEF__ARG_TENSOR;
-    int room = (CLEF__PW_BYTES - 8 * launch->segment) / (8 * (2 + 2 * tensors));
+    int bytes = 2 * 8, small = 0;
+    for (int a = CLEF__PW_COLUMNS + 1; a < launch->n_args; a++) {
+        const clef__arg *arg = &launch->arg[a];
+        bool wide = arg->dtype == CLEF_F64 || arg->dtype == CLEF_I64;
+        bytes += arg->kind == CLEF__ARG_TENSOR ? 16 : wide ? 8 : 0;
+        small += arg->kind == CLEF__ARG_CONSTANT && !wide;
+    }
+    int room = (CLEF__PW_BYTES - 8 * CLEF__PW_FIRST) / (bytes + (small + 1) / 2 * 8);
     return room < CLEF__PW_SEGMENTS ? room : CLEF__PW_SEGMENTS;
 }
 
 static size_t bytes_of(const clef__plan *plan, const clef__launch *launch) {
     size_t most = 0;
-    for (int a = launch->segment; a < launch->n_args; a++)
+    for (int a = CLEF__PW_FIRST; a < launch->n_args; a++)
         if (launch->arg[a].kind == CLEF__ARG_TENSOR && plan->value[launch->arg[a].value].bytes > most)
             most = plan->value[launch->arg[a].value].bytes;
     return most;
@@ -152,13 +144,14 @@ static int free_slot(bundles *b) {
 
 static void join(bundles *b, int s, int i, size_t bytes) {
     slot *to = &b->slot[s];
+    int *most = &b->kind[to->kind].most;
     if (to->n++) {
         b->of[to->last].next = i;
         b->of[i].first = to->first;
-        b->kind[b->kind[to->kind].text].bundled = true;
     } else {
         to->first = i;
     }
+    if (to->n > *most) *most = to->n;
     to->last = i;
     to->bytes += bytes;
     mark_launch(b, &b->plan->launch[i], 1u << s, 0);
@@ -171,7 +164,7 @@ static bool sort_in(bundles *b, int i) {
     uint32_t must_close = before(b, launch);
     for (int s = 0; s < SLOTS; s++)
         if (must_close >> s & 1) close_slot(b, s);
-    if (!launch->segment || room_of(launch) < 2) return true;
+    if (!launch->covers || room_of(launch) < 2) return true;
     int k = b->of[i].kind = kind_of(b, i);
     size_t bytes = bytes_of(b->plan, launch);
     if (k < 0 || bytes > MOST_BYTES) return k >= 0;
@@ -199,11 +192,13 @@ static bool sort_all(bundles *b) {
 
 /* The number of the launch that stands in place i: i itself, a bundle, or -1 for none. */
 static int standing(clef__lowering *l, const bundles *b, int i) {
-    int k = b->of[i].kind, member[CLEF__PW_SEGMENTS], n = 0;
-    if (k < 0 || !b->kind[b->kind[k].text].bundled) return i;
+    int k = b->of[i].kind, most = k < 0 ? 0 : b->kind[k].most, member[CLEF__PW_SEGMENTS], n = 0, count = 2;
+    if (most < 2) return i;
     if (b->of[i].next >= 0) return -1;
     for (int m = b->of[i].first; m >= 0; m = b->of[m].next) member[n++] = m;
-    clef__lower_bundle(l, member, n, room_of(&l->plan->launch[i]));
+    while (count < most) count *= 2;
+    int room = room_of(&l->plan->launch[i]);
+    clef__lower_bundle(l, member, n, count < room ? count : room);
     return l->plan->n_launches - 1;
 }
 

@@ -5,7 +5,7 @@
    otherwise —, all steps are computed, all results are stored.  All loads of a vector come before its stores, so a result may
    lie where an operand with the same layout lay.  Equal structures give equal text, hence one program.
 
-   A space that is one row in which every operand is contiguous or splat is a segment.  Its text says once how many numbers and
+   A space that is one row in which every operand is contiguous or splat is a segment.  Its text says once which numbers and
    tensors a segment has, and EACH_SEGMENT how many segments a launch covers: one, unless bundle.c puts several launches into one.
    A work-item looks up to which segment its block belongs, in positions that count every segment as whole blocks. */
 #include "plan/plan.h"
@@ -192,21 +192,25 @@ static void write_tensor_type(writer *w, int i) {
     clef__text_add(&w->text, "__global %sMEMORY(%s) *", i < w->first_store ? "const " : "", clef_dtype_name(w->s->x[i]->dtype));
 }
 
-static void write_constants(writer *w) {
+/* suffix: what names that belong to a segment end in. */
+static void write_constants(writer *w, const char *suffix) {
     for (int i = 0; i < w->p->n_operands; i++)
         if (w->p->operand[i].constant)
-            clef__text_add(&w->text, ", %s k%d", compute_type(w->p->operand[i].dtype), i);
+            clef__text_add(&w->text, ", %s k%d%s", compute_type(w->p->operand[i].dtype), i, suffix);
 }
 
 /* What a segment adds to the arguments, and how it is chosen: by the position that its first element has. */
 static void write_segment(writer *w) {
     clef__text_append(&w->text, "#ifndef EACH_SEGMENT\n#define EACH_SEGMENT(X) X(0)\n#endif\n#define ARGUMENTS(s) , long first##s, long n##s");
+    write_constants(w, "_##s");
     for (int i = 0; i < w->s->n; i++) {
         clef__text_append(&w->text, ", ");
         write_tensor_type(w, i);
         clef__text_add(&w->text, "p%d_##s, long o%d_##s", i, i);
     }
     clef__text_append(&w->text, "\n#define CHOOSE(s) if (at >= first##s) { begin = at - first##s; columns = n##s;");
+    for (int i = 0; i < w->p->n_operands; i++)
+        if (w->p->operand[i].constant) clef__text_add(&w->text, " k%d = k%d_##s;", i, i);
     for (int i = 0; i < w->s->n; i++) clef__text_add(&w->text, " q%d = p%d_##s + o%d_##s;", i, i, i);
     clef__text_append(&w->text, " } else\n");
 }
@@ -214,15 +218,13 @@ static void write_segment(writer *w) {
 static void write_signature(writer *w) {
     if (w->segment) {
         write_segment(w);
-        clef__text_append(&w->text, "__kernel void pointwise(long blocks, long per_item, long block");
-        write_constants(w);
-        clef__text_append(&w->text, " EACH_SEGMENT(ARGUMENTS)) {\n");
+        clef__text_append(&w->text, "__kernel void pointwise(long blocks, long per_item, long block EACH_SEGMENT(ARGUMENTS)) {\n");
         return;
     }
     int outer = w->s->rank - 1;
     clef__text_append(&w->text, "__kernel void pointwise(long blocks, long per_item, long block, long blocks_per_row, long columns");
     for (int d = 0; d < outer; d++) clef__text_add(&w->text, ", long d%d", d);
-    write_constants(w);
+    write_constants(w, "");
     for (int i = 0; i < w->s->n; i++) {
         clef__text_append(&w->text, ",\n    ");
         write_tensor_type(w, i);
@@ -245,6 +247,9 @@ size_t clef__pointwise_bytes(clef_shape shape, int constants, int tensors) {
 static void write_row(writer *w) {
     if (w->segment) {
         clef__text_append(&w->text, "        const long at = b * block;\n        long begin, columns;\n");
+        for (int i = 0; i < w->p->n_operands; i++)
+            if (w->p->operand[i].constant)
+                clef__text_add(&w->text, "        %s k%d;\n", compute_type(w->p->operand[i].dtype), i);
         for (int i = 0; i < w->s->n; i++) {
             clef__text_append(&w->text, "        ");
             write_tensor_type(w, i);
@@ -429,11 +434,11 @@ static void launch_constants(clef__lowering *l, const clef__pointwise *p) {
 }
 
 static void launch_segment(clef__lowering *l, const clef__pointwise *p, const space *s) {
-    launch_constants(l, p);
     if (l->failed) return;
-    l->open->segment = l->open->n_args;
+    l->open->covers = 1;
     clef__launch_long(l, 0);
     clef__launch_long(l, s->dim[0]);
+    launch_constants(l, p);
     for (int i = 0; i < s->n; i++) clef__launch_tensor(l, *s->x[i], i >= s->n - p->n_stores);
 }
 
@@ -503,11 +508,22 @@ static cut cut_segments(const clef__lowering *l, const int64_t *columns, int n) 
     return c;
 }
 
-/* The last of the launches' segments lies at position 0, so nothing is behind it, and empty ones fill up what the text has. */
+/* Segment i of the open launch: that of another, or an empty one, for which its memory stands in. */
+static void launch_member(clef__lowering *l, const clef__launch *from, int64_t position, bool empty) {
+    clef__launch_long(l, position);
+    clef__launch_long(l, empty ? 0 : from->arg[CLEF__PW_COLUMNS].number);
+    for (int a = CLEF__PW_COLUMNS + 1; a < from->n_args; a++) {
+        clef__arg arg = from->arg[a];
+        if (empty && arg.kind == CLEF__ARG_CONSTANT) arg.item = -1;
+        clef__launch_arg(l, arg);
+    }
+}
+
+/* The last member's segment lies at position 0, so nothing behind it is ever chosen. */
 void clef__lower_bundle(clef__lowering *l, const int *launch, int n, int count) {
     int64_t columns[CLEF__PW_SEGMENTS];
     clef__launch first = l->plan->launch[launch[0]]; /* by value, as the array may move */
-    for (int i = 0; i < n; i++) columns[i] = l->plan->launch[launch[i]].arg[first.segment + 1].number;
+    for (int i = 0; i < n; i++) columns[i] = l->plan->launch[launch[i]].arg[CLEF__PW_COLUMNS].number;
     l->device = first.device;
     cut c = cut_segments(l, columns, n);
     clef__launch_begin(l, NULL, "pointwise");
@@ -517,14 +533,10 @@ void clef__lower_bundle(clef__lowering *l, const int *launch, int n, int count) 
     l->open->source = bundle_source(first.source, count);
     if (!l->open->source) clef__lower_fail(l);
     launch_cut(l, &c);
-    for (int a = CLEF__PW_NUMBERS; a < first.segment; a++) clef__launch_arg(l, first.arg[a]);
     int64_t position = c.blocks * c.block;
     for (int i = 0; i < count; i++) {
-        const clef__launch *from = &l->plan->launch[launch[i < n ? i : n - 1]];
         position -= i < n ? (columns[i] + c.block - 1) / c.block * c.block : 0;
-        clef__launch_long(l, position);
-        clef__launch_long(l, i < n ? columns[i] : 0);
-        for (int a = first.segment + 2; a < first.n_args; a++) clef__launch_arg(l, from->arg[a]);
+        launch_member(l, &l->plan->launch[launch[i < n ? i : n - 1]], position, i >= n);
     }
     clef__launch_end_1d(l, c.items);
 }

@@ -110,8 +110,7 @@ typedef struct clef__launch {
     clef__arg *arg;
     int n_args, arg_capacity;
     int n_kernel_args;
-    int segment;          /* 0, or the argument where a segment begins (codegen.c) */
-    int covers;           /* 0, or of how many launches this is the bundle */
+    int covers;           /* segments (codegen.c); 0: its kernel has none */
     size_t global[3], local[3];
     int device;
     bool copies;          /* no kernel: arg[1] is copied to arg[0], between devices */
@@ -235,7 +234,8 @@ struct clef__lowering {
 /* A pointwise kernel to be: operands, then steps that compute on operands and earlier steps, then what is stored. */
 enum { CLEF__PW_OPERANDS = 24, CLEF__PW_STEPS = 48,
        CLEF__PW_SEGMENTS = 16, /* the most in one launch */
-       CLEF__PW_NUMBERS = 3,   /* arguments of a segment's kernel that come first */
+       CLEF__PW_FIRST = 3,     /* the argument where the first begins: its position, its length, numbers, tensors */
+       CLEF__PW_COLUMNS = 4,   /* its length */
        CLEF__PW_BYTES = 1024   /* of arguments; every full profile takes that many, CL_DEVICE_MAX_PARAMETER_SIZE */ };
 typedef struct clef__pw_operand {
     bool constant;        /* a number, from item's dynamic.f, or `number` when item is -1 */
