@@ -66,16 +66,17 @@ static int kind_of(bundles *b, int i) {
     return b->n_kinds++;
 }
 
-/* How many segments of this kind a kernel's arguments have room for: a tensor is a pointer and an offset. */
+/* How many segments of this kind a kernel's arguments have room for: each has two numbers of its own, then constants, then a
+   pointer and an offset for every tensor. */
 static int room_of(const clef__launch *launch) {
-    int bytes = 2 * 8, small = 0;
+    int constants = 0, size = 4, tensors = 0;
     for (int a = CLEF__PW_COLUMNS + 1; a < launch->n_args; a++) {
         const clef__arg *arg = &launch->arg[a];
-        bool wide = arg->dtype == CLEF_F64 || arg->dtype == CLEF_I64;
-        bytes += arg->kind == CLEF__ARG_TENSOR ? 16 : wide ? 8 : 0;
-        small += arg->kind == CLEF__ARG_CONSTANT && !wide;
+        tensors += arg->kind == CLEF__ARG_TENSOR;
+        constants += arg->kind == CLEF__ARG_CONSTANT;
+        if (arg->kind == CLEF__ARG_CONSTANT && (arg->dtype == CLEF_F64 || arg->dtype == CLEF_I64)) size = 8;
     }
-    int room = (CLEF__PW_BYTES - 8 * CLEF__PW_FIRST) / (bytes + (small + 1) / 2 * 8);
+    int room = (CLEF__PW_BYTES - 8 * CLEF__PW_FIRST) / (16 + (constants * size + 7) / 8 * 8 + 16 * tensors);
     return room < CLEF__PW_SEGMENTS ? room : CLEF__PW_SEGMENTS;
 }
 
