@@ -246,6 +246,36 @@ Test(bundle, numbers_are_those_of_each_replay) {
     for (int i = 0; i < 6; i++) cr_expect_eq(clef_item(clef_slice(p[i], 0, 9, 10, 1)), 1 + 6 * (i + 1));
 }
 
+static int allocations;
+static void *counting_allocate(void *user, size_t bytes) {
+    (void)user;
+    allocations++;
+    return malloc(bytes);
+}
+static void *counting_reallocate(void *user, void *old, size_t bytes) {
+    (void)user;
+    allocations++;
+    return realloc(old, bytes);
+}
+static void counting_release(void *user, void *old) {
+    (void)user;
+    free(old);
+}
+
+Test(replays, of_bundles_allocate_no_host_memory) {
+    clef_set_allocator(&(clef_allocator){counting_allocate, counting_reallocate, counting_release, NULL});
+    open_device();
+    clef_tensor *p[6];
+    for (int i = 0; i < 6; i++) p[i] = vector(10 + i, (uint64_t)i);
+    for (int step = 0; step < 5; step++) {
+        for (int i = 0; i < 6; i++) clef_assign(p[i], clef_mul_scalar(p[i], step));
+        int before = allocations;
+        cr_expect_eq(end_step(), 1);
+        if (step == 4) cr_expect_eq(allocations, before, "%d allocations", allocations - before);
+    }
+    close_device();
+}
+
 /* Texts differ by dtype and by how operands are read; one that is read through gaps has no segment. */
 Test(bundle, only_equal_texts_go_together) {
     clef_tensor *scale = vector(1, 9), *y[8];
