@@ -9,7 +9,8 @@
    So a bundle ends at a size where its work begins to outweigh its start.
 
    Programs cost far more than launches, so a text of which a plan has bundles is compiled once, with room for the largest of
-   them, and its other launches become bundles of one.  Room goes by powers of two: every model has its own number of parameters. */
+   them, and its other launches become bundles of one.  That room is two, four, … or all there is: plans differ in how many they
+   find, as a model's first step does from the others. */
 #include "plan/plan.h"
 
 #include <string.h>
@@ -191,15 +192,20 @@ static bool sort_all(bundles *b) {
 
 /* ---- the plan without what went into bundles ---- */
 
+/* Room for bundles of this size: it is all there is where the next step would go beyond that. */
+static int room_for(const clef__launch *launch, int most) {
+    int room = room_of(launch), some = 2;
+    while (some < most) some *= 2;
+    return 2 * some > room ? room : some;
+}
+
 /* The number of the launch that stands in place i: i itself, a bundle, or -1 for none. */
 static int standing(clef__lowering *l, const bundles *b, int i) {
-    int k = b->of[i].kind, most = k < 0 ? 0 : b->kind[k].most, member[CLEF__PW_SEGMENTS], n = 0, count = 2;
+    int k = b->of[i].kind, most = k < 0 ? 0 : b->kind[k].most, member[CLEF__PW_SEGMENTS], n = 0;
     if (most < 2) return i;
     if (b->of[i].next >= 0) return -1;
     for (int m = b->of[i].first; m >= 0; m = b->of[m].next) member[n++] = m;
-    while (count < most) count *= 2;
-    int room = room_of(&l->plan->launch[i]);
-    clef__lower_bundle(l, member, n, count < room ? count : room);
+    clef__lower_bundle(l, member, n, room_for(&l->plan->launch[i], most));
     return l->plan->n_launches - 1;
 }
 
