@@ -338,7 +338,7 @@ void clef__gemm_lower(clef__lowering *l, clef__gemm g) {
     }
     clef__merge_levels(g.m, g.a_m, g.c_m);
     if (clef__tile_lower(l, &g)) return;
-    t.knobs = clef__gemm_knobs(l, &g);
+    t.knobs = clef__gemm_knobs(l, &clef__gemm_family, &g);
     choose_tile(l, &g, type, &t);
     choose_direct(&g, type, &t);
     if (!t.direct) pack_b(l, &g, &t, type);
