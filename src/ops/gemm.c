@@ -337,7 +337,7 @@ void clef__gemm_lower(clef__lowering *l, clef__gemm g) {
         return;
     }
     clef__merge_levels(g.m, g.a_m, g.c_m);
-    if (clef__tile_lower(l, &g)) return;
+    if (clef__dot_lower(l, &g) || clef__tile_lower(l, &g)) return;
     t.knobs = clef__gemm_knobs(l, &clef__gemm_family, &g);
     choose_tile(l, &g, type, &t);
     choose_direct(&g, type, &t);

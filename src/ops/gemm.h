@@ -28,6 +28,8 @@ clef__knobs clef__gemm_knobs(clef__lowering *l, const clef__family *family, cons
 
 /* Emits the launches. */
 void clef__gemm_lower(clef__lowering *l, clef__gemm g);
+/* dot.c: the same for few columns or few rows along which k lies; false, with nothing emitted, where it does not fit. */
+bool clef__dot_lower(clef__lowering *l, const clef__gemm *g);
 /* tile.c: the same for a device that likes tiles in local memory; false, with nothing emitted, where none fits. */
 bool clef__tile_lower(clef__lowering *l, const clef__gemm *g);
 /* Joins neighbouring levels that are one level in both strides, and moves what is left to the inner end. */
