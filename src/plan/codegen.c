@@ -382,6 +382,7 @@ static char *write_source(const clef__pointwise *p, const space *s, int width) {
         clef__text_append(&w.text, "        }\n");
     }
     clef__text_append(&w.text, "    }\n}\n");
+    if (w.segment) clef__text_append(&w.text, "#undef EACH_SEGMENT\n#undef ARGUMENTS\n#undef CHOOSE\n");
     return w.text.data;
 }
 
@@ -485,13 +486,14 @@ void clef__lower_pointwise(clef__lowering *l, const clef__pointwise *p, const ch
 
 /* ---- several segments in one launch ---- */
 
-/* The source of a launch that covers `count` segments. */
+/* The source of a launch that covers `count` segments.  It begins as all sources do. */
 static char *bundle_source(const char *source, int count) {
+    const char *head = clef__embedded("common.h");
     clef__text text = {0};
-    clef__text_append(&text, "#define EACH_SEGMENT(X)");
+    clef__text_append(&text, head);
+    clef__text_append(&text, "\n#define EACH_SEGMENT(X)");
     for (int i = 0; i < count; i++) clef__text_add(&text, " X(%d)", i);
-    clef__text_append(&text, "\n");
-    clef__text_append(&text, source);
+    clef__text_append(&text, source + strlen(head));
     return text.data;
 }
 
