@@ -172,7 +172,7 @@ typedef float4 float4_loose __attribute__((aligned(4)));
     X(.se, __VA_ARGS__, 14) X(.sf, __VA_ARGS__, 15)
 
 /* A generated kernel's functions carry its name, as several kernels are compiled as one program. */
-#define OWN(x) CAT(NAME, x)
+#define NAMED(x) CAT(NAME, x)
 
 /* Up to `count` elements `stride` apart, the rest zero; and back. */
 #define GATHER_LANE(lane, dt, j) v lane = j < count ? LOAD(dt, 1, p, j * stride) : (COMPUTE(dt))0;

@@ -4,7 +4,7 @@
    block every operand is loaded W elements at a time — splat where its inner stride is 0, one vector where it is 1, gathered
    otherwise —, all steps are computed, all results are stored.  All loads of a vector come before its stores, so a result may
    lie where an operand with the same layout lay.  Equal structures give equal text, hence one kernel; a plan's kernels are compiled
-   as one program (clef__programs_join), for which each has a NAME and functions of its OWN.
+   as one program (clef__programs_join), for which each has a NAME and functions of its own (NAMED).
 
    A space that is one row in which every operand is contiguous or splat is a segment.  Its text says once which numbers and
    tensors a segment has, and EACH_SEGMENT how many segments a launch covers: one, unless bundle.c puts several launches into one.
@@ -170,7 +170,7 @@ static void write_functions(writer *w) {
         const char *type = step_type(w, step), *mask = mask_type(type);
         clef__text_add(&w->text, "#undef T\n#undef I\n#undef CONVERT_I\n#define T %s%s\n#define I %s%s\n"
                        "#define CONVERT_I convert_%s%s\n", type, w->suffix, mask, w->suffix, mask, w->suffix);
-        clef__text_add(&w->text, "%s%s OWN(_f%d)(", step->op->boolean ? "int" : type, w->suffix, i);
+        clef__text_add(&w->text, "%s%s NAMED(_f%d)(", step->op->boolean ? "int" : type, w->suffix, i);
         for (int k = 0; k < step->n_inputs; k++)
             clef__text_add(&w->text, "%s%s%s %c", k ? ", " : "", compute_type(input_dtype(w, step->input[k])), w->suffix,
                            step->op->params[k]);
@@ -301,7 +301,7 @@ static void write_cast(writer *w, const clef__pw_step *step) {
 
 static void write_call(writer *w, int i) {
     const clef__pw_step *step = &w->p->step[i];
-    clef__text_add(&w->text, "OWN(_f%d)(", function_of(w, i));
+    clef__text_add(&w->text, "NAMED(_f%d)(", function_of(w, i));
     for (int k = 0; k < step->n_inputs; k++) {
         if (k) clef__text_append(&w->text, ", ");
         write_name(w, step->input[k]);
