@@ -126,10 +126,10 @@ __kernel void convolve(__global const MEMORY(DT) *restrict x_base, long x_offset
         for (int ky = ky_begin; ky < ky_end; ky++)
             stage(image + (top + ky * dilation_h) * length, true, lines + ky * line + before_w * CHANNELS, length);
         __global const float *a_row = lines;
-        int a_step = line;
+        long a_step = line;
 #else
         __global const float *a_row = image + top * length;
-        int a_step = dilation_h * length;
+        long a_step = dilation_h * length;
 #endif
         PLAIN_LOOP
         for (int at = 0; at < out_w; at += MR) {
@@ -208,17 +208,17 @@ __kernel void gradient(__global const MEMORY(DT) *restrict x_base, long x_offset
                     stage(image + y * length, y >= 0 && y < height, lines + ky * line + before_w * CHANNELS, length);
                 }
                 __global const float *a = lines + r_begin;
-                int a_step = line;
+                long a_step = line;
 #else
                 __global const float *a = image + top * length + r_begin;
-                int a_step = dilation_h * length;
+                long a_step = dilation_h * length;
 #endif
                 __global const MEMORY(DT) *d = dy_base + dy_offset + (long)row * out_w * RESULTS + p * W;
                 int safe = row + 1 < rows ? out_w : out_w - 1; /* a whole vector of the last pixel may lie beyond dy */
                 PLAIN_LOOP
                 for (int ox = 0; ox < out_w; ox++) {
                     V v = ox < safe ? LOAD(DT, W, d, ox * RESULTS) : CAT(gather_, DT)(d + ox * RESULTS, 1, RESULTS - p * W);
-#define GATHER_TAP(i) c##i = fma((V)(a[i / PART * a_step + i % PART]), v, c##i);
+#define GATHER_TAP(i) c##i = fma((V)((a + i / PART * a_step)[i % PART]), v, c##i);
                     ROWS(GATHER_TAP)
                     a += STEP;
                 }

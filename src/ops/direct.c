@@ -9,6 +9,7 @@
 
 enum {
     FILTER_FLOATS = 8192,  /* of all taps, with idle lanes: a first-level cache holds them */
+    LEAST_STEPS = 4096,    /* vector multiplications; fewer do not pay for a kernel of their own */
     ITEM_STEPS = 8192,     /* vector multiplications that make a work-item of its own worth while */
     BLOCK_PIXELS = 1024,   /* longest sum of a gradient by the filters before it is added to others */
     MOST_SUMS = 28         /* taps that cl/registers.h can name */
@@ -56,10 +57,10 @@ static int64_t vectors_of(const clef__lowering *l, const view *v) { return clef_
 static bool fits(const clef__lowering *l, const view *v, clef_shape x) {
     const clef__node *node = clef__lower_node(l);
     const clef__conv *a = node->attributes;
-    int64_t floats = v->kernel[0] * run_of(v) * vectors_of(l, v) * lanes_of(l, v);
+    int64_t vectors = v->kernel[0] * run_of(v) * vectors_of(l, v);
     return clef__lower_profile(l)->wide_items && clef__gemm_type(node->dtype) == CLEF_F32 && a->groups == 1 && v->dilation[1] == 1 &&
-           v->before[0] >= 0 && v->before[1] >= 0 && v->kernel[0] * v->kernel[1] > 1 && v->n > 1 && floats <= FILTER_FLOATS &&
-           clef_shape_numel(x) > 0 && x.dim[1] * x.dim[2] * x.dim[3] <= INT32_MAX;
+           v->before[0] >= 0 && v->before[1] >= 0 && v->kernel[0] * v->kernel[1] > 1 && v->n > 1 && vectors * lanes_of(l, v) <= FILTER_FLOATS &&
+           x.dim[0] * v->out[0] * v->out[1] * vectors >= LEAST_STEPS && x.dim[1] * x.dim[2] * x.dim[3] <= INT32_MAX;
 }
 
 bool clef__direct_applies(const clef__lowering *l) {
@@ -74,7 +75,8 @@ bool clef__direct_data_applies(const clef__lowering *l) {
     const clef__conv *a = node->attributes;
     clef_shape dy = node->input[0]->shape;
     view v = view_of_data(a, dy, node->shape);
-    return a->stride[0] == 1 && a->stride[1] == 1 && fits(l, &v, dy) && vectors_of(l, &v) <= 4;
+    bool wide = v.n * 4 > clef__lower_profile(l)->vector; /* fewer lanes than that are better filled in fold.c */
+    return wide && a->stride[0] == 1 && a->stride[1] == 1 && fits(l, &v, dy) && vectors_of(l, &v) <= 4;
 }
 
 bool clef__direct_weight_applies(const clef__lowering *l) {
@@ -88,7 +90,7 @@ bool clef__direct_weight_applies(const clef__lowering *l) {
 
 /* How many work-items share `rows` rows of so many steps, equally. */
 static int64_t share(const clef__lowering *l, int64_t rows, int64_t steps, int64_t *per_item) {
-    int64_t most = clef__lower_items(l, rows, 1), items = clef__smaller(most, rows * steps / ITEM_STEPS);
+    int64_t items = clef__smaller(clef__lower_items(l, rows, 1), rows * steps / ITEM_STEPS);
     *per_item = clef__ceil_div(rows, clef__larger(items, 1));
     return clef__ceil_div(rows, *per_item);
 }
@@ -104,6 +106,11 @@ static void begin(clef__lowering *l, const char *kernel, const view *v, clef_dty
 /* A line for a row of x with zeros around. */
 static int64_t line_of(const view *v, const clef__image *x) {
     return clef__larger((v->before[1] + x->w) * v->c, (v->out[1] - 1) * v->stride[1] * v->c + run_of(v));
+}
+
+/* Does a row of x have to be copied before its taps can be read as they lie? */
+static bool is_staged(const view *v, const clef__image *x) {
+    return x->data.dtype != CLEF_F32 || v->before[1] > 0 || line_of(v, x) > x->w * x->c;
 }
 
 static void pass_geometry(clef__lowering *l, const view *v, const clef__image *x) {
@@ -125,7 +132,7 @@ static void convolve(clef__lowering *l, const view *v, clef__operand w, const cl
     int64_t vectors = vectors_of(l, v), limit = clef__smaller(profile->tile_m * profile->tile_vectors / vectors, v->out[1]);
     int64_t height = clef__ceil_div(v->out[1], clef__ceil_div(v->out[1], limit)), rows = x.n * v->out[0], per_item;
     int64_t items = share(l, rows, v->out[1] * v->kernel[0] * run_of(v) * vectors, &per_item);
-    bool staged = x.data.dtype != CLEF_F32 || line_of(v, &x) > x.w * x.c;
+    bool staged = is_staged(v, &x);
     if (staged) lines = clef__lower_scratch(l, CLEF_F32, CLEF_SHAPE(items, v->kernel[0], line_of(v, &x)));
     begin(l, "convolve", v, x.data.dtype, staged);
     clef__launch_define(l, "MR", "%d", (int)height);
@@ -164,12 +171,26 @@ void clef__direct_data(clef__lowering *l) {
     convolve(l, &v, turned, NULL);
 }
 
-/* The taps of a tile: as many rows of the filter as there are sums for, or a part of one. */
-static void choose_taps(const clef__lowering *l, const view *v, int64_t *keys, int64_t *part) {
+/* A tile of the gradient by the filters: as many rows of taps as there are sums for, or a part of one. */
+typedef struct tile {
+    int64_t keys, part;
+    bool staged;
+    clef_dtype dtype;
+} tile;
+
+static tile choose_tile(const clef__lowering *l, const view *v, const clef__image *x) {
     const clef__profile *profile = clef__lower_profile(l);
     int64_t limit = clef__smaller(profile->tile_m * profile->tile_vectors * 7 / 6, MOST_SUMS), run = run_of(v);
-    *keys = clef__larger(clef__smaller(limit / run, v->kernel[0]), 1);
-    *part = clef__ceil_div(run, clef__ceil_div(run, limit));
+    bool below = (v->out[0] - 1) * v->stride[0] + (v->kernel[0] - 1) * v->dilation[0] >= x->h;
+    return (tile){.keys = clef__larger(clef__smaller(limit / run, v->kernel[0]), 1), .part = clef__ceil_div(run, clef__ceil_div(run, limit)),
+                  .staged = is_staged(v, x) || v->before[0] > 0 || below, .dtype = x->data.dtype};
+}
+
+static void begin_gradient(clef__lowering *l, const char *kernel, const view *v, const tile *t) {
+    begin(l, kernel, v, t->dtype, t->staged);
+    clef__launch_define(l, "KEYS", "%d", (int)t->keys);
+    clef__launch_define(l, "PART", "%d", (int)t->part);
+    clef__launch_define(l, "MR", "%d", (int)(t->keys * t->part));
 }
 
 void clef__direct_weight(clef__lowering *l) {
@@ -177,18 +198,13 @@ void clef__direct_weight(clef__lowering *l) {
     view v = view_of(node->attributes, node->input[0]->shape, node->input[1]->shape);
     clef__image x = image_of(l, 0), dy = image_of(l, 1);
     clef__operand dw = clef__lower_out(l, clef__filters_last), lines = dw;
-    int64_t taps = v.kernel[0] * run_of(&v), rows = x.n * v.out[0], keys, part, per_item;
+    int64_t taps = v.kernel[0] * run_of(&v), rows = x.n * v.out[0], per_item;
     int64_t width = vectors_of(l, &v) * lanes_of(l, &v);
     int64_t items = share(l, rows, v.out[1] * taps * vectors_of(l, &v), &per_item);
-    bool staged = x.data.dtype != CLEF_F32 || line_of(&v, &x) > x.w * x.c || v.before[0] > 0 ||
-                  (v.out[0] - 1) * v.stride[0] + (v.kernel[0] - 1) * v.dilation[0] >= x.h;
-    choose_taps(l, &v, &keys, &part);
-    if (staged) lines = clef__lower_scratch(l, CLEF_F32, CLEF_SHAPE(items, keys, line_of(&v, &x)));
+    tile t = choose_tile(l, &v, &x);
+    if (t.staged) lines = clef__lower_scratch(l, CLEF_F32, CLEF_SHAPE(items, t.keys, line_of(&v, &x)));
     clef__operand sums = clef__lower_scratch(l, CLEF_F32, CLEF_SHAPE(items, taps, width));
-    begin(l, "gradient", &v, x.data.dtype, staged);
-    clef__launch_define(l, "KEYS", "%d", (int)keys);
-    clef__launch_define(l, "PART", "%d", (int)part);
-    clef__launch_define(l, "MR", "%d", (int)(keys * part));
+    begin_gradient(l, "gradient", &v, &t);
     clef__launch_tensor(l, x.data, false);
     clef__launch_tensor(l, dy.data, false);
     clef__launch_tensor(l, sums, true);
@@ -201,7 +217,7 @@ void clef__direct_weight(clef__lowering *l) {
     clef__launch_end(l, (size_t[]){(size_t)items, 1, 1}, (size_t[]){1, 1, 1});
     if (items == 1) return; /* it has put the sums itself */
     int64_t run = clef__ceil_div(ITEM_STEPS, items * vectors_of(l, &v));
-    begin(l, "finish", &v, dw.dtype, false);
+    begin_gradient(l, "finish", &v, &t); /* knobs and all, as both are then one program */
     clef__launch_tensor(l, sums, false);
     clef__launch_tensor(l, dw, true);
     clef__launch_int(l, (int32_t)items);
