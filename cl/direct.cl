@@ -67,7 +67,7 @@
 #define DEFINE_BOTH(dt, n) DEFINE_GATHER(dt, n) DEFINE_SCATTER(dt, n)
 DEFINE_BOTH(DT, W)
 
-/* `length` numbers of a row of the image; zeros if it is none. */
+/* `length` numbers of a row of the image; zeros outside it. */
 static void stage(__global const MEMORY(DT) *from, bool inside, __global float *to, int length) {
     int i = 0;
     PLAIN_LOOP
@@ -76,21 +76,17 @@ static void stage(__global const MEMORY(DT) *from, bool inside, __global float *
     for (; i < length; i++) to[i] = inside ? LOAD(DT, 1, from, i) : 0;
 }
 
-static void clear(__global float *to, int length) {
-    PLAIN_LOOP
-    for (int i = 0; i < length; i++) to[i] = 0;
-}
-
 /* [tap][NR], from any strides. */
 static void gather_filters(__global const MEMORY(DT) *w, long sy, long sx, long sc, long sn, float *to) {
     PLAIN_LOOP
     for (int tap = 0; tap < KH * KW; tap++) {
         __global const MEMORY(DT) *from = w + tap / KW * sy + tap % KW * sx;
         PLAIN_LOOP
-        for (int c = 0; c < CHANNELS; c++, from += sc, to += NR) {
+        for (int c = 0; c < CHANNELS; c++, to += NR) {
             PLAIN_LOOP
             for (int j = 0; j < NR; j += W) {
-                V v = RESULTS == NR && sn == 1 ? LOAD(DT, W, from, j) : CAT(gather_, DT)(from + j * sn, sn, RESULTS - j);
+                __global const MEMORY(DT) *at = from + c * sc + j * sn;
+                V v = RESULTS == NR && sn == 1 ? LOAD(DT, W, at, 0) : CAT(gather_, DT)(at, sn, RESULTS - j);
                 CAT(VSTORE_, W)(v, to + j);
             }
         }
@@ -113,7 +109,7 @@ __kernel void convolve(__global const MEMORY(DT) *restrict x_base, long x_offset
     }
 #if STAGED
     __global float *lines = lines_base + lines_offset + get_global_id(0) * KH * line;
-    clear(lines, KH * line);
+    stage(x_base, false, lines, KH * line);
 #endif
     PLAIN_LOOP
     for (int row = begin; row < end; row++) {
@@ -186,7 +182,7 @@ __kernel void gradient(__global const MEMORY(DT) *restrict x_base, long x_offset
     __global float *sums = part_base + part_offset + item * KH * RUN * PANELS * W;
 #if STAGED
     __global float *lines = lines_base + lines_offset + item * KEYS * line;
-    clear(lines, KEYS * line);
+    stage(x_base, false, lines, KEYS * line);
 #endif
     PLAIN_LOOP
     for (int from = begin; from < end; from += block) {
