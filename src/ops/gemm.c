@@ -90,7 +90,7 @@ static void choose_direct(const clef__gemm *g, clef_dtype type, tiling *t) {
     clef__merge_levels(size, stride, same);
     int64_t lanes = t->width * t->vectors;
     bool can = g->b.dtype == type && (g->b_n == 1 || g->n == 1) && g->n >= lanes && size[0] * size[1] == 1;
-    bool better = t->row_tiles <= FEW_TILES || stride[2] <= 2 * lanes || t->k * stride[2] * t->batch <= CACHE_FLOATS / 4;
+    bool better = t->row_tiles <= FEW_TILES || stride[2] <= 2 * lanes || t->k * stride[2] * t->batch <= CACHE_FLOATS;
     t->direct = can && tuned(t, CLEF__GEMM_PACKING, better ? 1 : 2) == 1;
     t->ldb = t->direct ? stride[2] : lanes;
     t->panel_stride = t->k * lanes;
@@ -337,8 +337,8 @@ void clef__gemm_lower(clef__lowering *l, clef__gemm g) {
         return;
     }
     clef__merge_levels(g.m, g.a_m, g.c_m);
-    if (clef__tile_lower(l, &g)) return;
-    t.knobs = clef__gemm_knobs(l, &g);
+    if (clef__dot_lower(l, &g) || clef__tile_lower(l, &g)) return;
+    t.knobs = clef__gemm_knobs(l, &clef__gemm_family, &g);
     choose_tile(l, &g, type, &t);
     choose_direct(&g, type, &t);
     if (!t.direct) pack_b(l, &g, &t, type);

@@ -22,11 +22,14 @@ typedef struct clef__gemm {
 
 /* What tuning results may say of a product (gemm_knobs.c). */
 enum { CLEF__GEMM_ROWS, CLEF__GEMM_VECTORS, CLEF__GEMM_PACKING, CLEF__GEMM_SPLITS, CLEF__GEMM_BLOCK, CLEF__GEMM_SHARE };
-extern const clef__family clef__gemm_family;
-clef__knobs clef__gemm_knobs(clef__lowering *l, const clef__gemm *g);
+enum { CLEF__TILE_SHAPE, CLEF__TILE_SPLITS };
+extern const clef__family clef__gemm_family, clef__tile_family;
+clef__knobs clef__gemm_knobs(clef__lowering *l, const clef__family *family, const clef__gemm *g);
 
 /* Emits the launches. */
 void clef__gemm_lower(clef__lowering *l, clef__gemm g);
+/* dot.c: the same for few columns or few rows along which k lies; false, with nothing emitted, where it does not fit. */
+bool clef__dot_lower(clef__lowering *l, const clef__gemm *g);
 /* tile.c: the same for a device that likes tiles in local memory; false, with nothing emitted, where none fits. */
 bool clef__tile_lower(clef__lowering *l, const clef__gemm *g);
 /* Joins neighbouring levels that are one level in both strides, and moves what is left to the inner end. */

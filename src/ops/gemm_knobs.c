@@ -1,4 +1,5 @@
-/* gemm_knobs.c — in which ways a product may be cut otherwise than by the rules of gemm.c, and the cuts worth trying first. */
+/* gemm_knobs.c — in which ways a product may be cut otherwise than by the rules of gemm.c and tile.c, and the cuts worth trying
+   first. */
 #include "ops/gemm.h"
 
 static const clef__knob knobs[] = {
@@ -40,23 +41,26 @@ static const clef__seed seeds[] = {
     SEED("cpu minimal", 0, 0, 0, 2),
     SEED("cpu minimal", 0, 0, 0, 8),
     SEED("cpu minimal", 4, 3, 2, 0),
-    SEED("gpu", 8, 1, 0, 0),
-    SEED("gpu", 4, 2, 0, 0),
-    SEED("gpu", 8, 2, 0, 0),
-    SEED("gpu", 2, 2, 0, 0),
-    SEED("gpu", 4, 4, 0, 0),
-    SEED("gpu", 2, 1, 0, 0),
-    SEED("gpu", 8, 2, 2, 0),
-    SEED("gpu", 4, 2, 1, 0),
-    SEED("gpu", 8, 2, 0, 4),
-    SEED("gpu", 4, 1, 0, 8),
 };
 
 const clef__family clef__gemm_family = {.name = "gemm", .files = "gemm.cl pack.cl", .knob = knobs, .n_knobs = KNOBS,
                                         .seed = seeds, .n_seeds = sizeof seeds / sizeof seeds[0]};
 
-clef__knobs clef__gemm_knobs(clef__lowering *l, const clef__gemm *g) {
+static const clef__knob tile_knobs[] = {
+    [CLEF__TILE_SHAPE] = {"shape", true, {1, 2, 3, 4, 5}}, /* a row of tile.c's table */
+    [CLEF__TILE_SPLITS] = {"splits", false, {1, 2, 4, 8, 16, 32}},
+};
+
+#define TILE(shape, splits) {"gpu", {{shape, splits}}}
+static const clef__seed tile_seeds[] = {TILE(1, 0), TILE(2, 0), TILE(3, 0), TILE(4, 0), TILE(5, 0),
+                                        TILE(0, 2), TILE(0, 4), TILE(0, 8), TILE(1, 4), TILE(5, 4)};
+
+const clef__family clef__tile_family = {.name = "tile", .files = "tile.cl", .knob = tile_knobs,
+                                        .n_knobs = sizeof tile_knobs / sizeof tile_knobs[0],
+                                        .seed = tile_seeds, .n_seeds = sizeof tile_seeds / sizeof tile_seeds[0]};
+
+clef__knobs clef__gemm_knobs(clef__lowering *l, const clef__family *family, const clef__gemm *g) {
     const int64_t size[] = {g->m[0] * g->m[1] * g->m[2], g->n, g->k[0] * g->k[1] * g->k[2], g->k[2], g->z[0] * g->z[1],
                             g->a_k[2] == 1, g->a_m[2] == 1, g->b_k[2] == 1, g->b_n == 1, g->overlapping};
-    return clef__lower_knobs(l, &clef__gemm_family, g->c.dtype, size, sizeof size / sizeof size[0]);
+    return clef__lower_knobs(l, family, g->c.dtype, size, sizeof size / sizeof size[0]);
 }

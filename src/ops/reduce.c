@@ -77,7 +77,6 @@ void clef__launch_lanes(clef__lowering *l, const char *file, const char *kernel,
     clef__launch_begin(l, file, kernel);
     clef__launch_define(l, "DT", "%s", clef__token(dtype));
     clef__launch_define(l, "W", "%d", clef__lower_lanes(l, n));
-    if (clef__lower_profile(l)->wide_items) clef__launch_define(l, "CLEF_WIDE", "1");
 }
 
 void clef__launch_real(clef__lowering *l, double value) {

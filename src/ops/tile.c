@@ -18,9 +18,10 @@ typedef struct shape {
     double price;
 } shape;
 
-static const shape shapes[] = {
+static const shape shapes[] = { /* tuning results know them by their place, from 1 */
     {16, 16, 8, 8, 1}, {16, 8, 8, 8, 1.15}, {8, 16, 8, 8, 1.15}, {8, 16, 8, 4, 1.4}, {8, 8, 4, 4, 2.2},
 };
+enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 /* The choices for one product. */
 typedef struct tiling {
@@ -71,20 +72,26 @@ static double price(const clef__lowering *l, const tiling *t, const shape *s) {
 
 static bool choose_shape(const clef__lowering *l, const clef__gemm *g, tiling *t) {
     size_t element = clef_dtype_size(clef__gemm_type(g->c.dtype));
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+    for (int i = 0; i < SHAPES; i++)
         if (fits(l, &shapes[i], element) && (!t->shape || price(l, t, &shapes[i]) < price(l, t, t->shape))) t->shape = &shapes[i];
-    if (!t->shape) return false;
-    t->tiles_m = clef__ceil_div(t->m, t->shape->gm * t->shape->rm);
-    t->tiles_n = clef__ceil_div(t->n, t->shape->gn * t->shape->rn);
-    return true;
+    return t->shape;
 }
 
-/* k is split until every unit has work, and where sums would get long. */
-static void choose_splits(const clef__lowering *l, tiling *t) {
+/* k is split until every unit has work, or as tuned; and where sums would get long. */
+static void choose_splits(const clef__lowering *l, int tuned, tiling *t) {
     int64_t tiles = t->tiles_m * t->tiles_n * t->batch, want = places(l, t->shape) / tiles;
-    int64_t splits = clef__larger(clef__smaller(want, most_splits(t)), clef__ceil_div(t->k, LONGEST_K));
+    int64_t splits = clef__larger(tuned ? tuned : clef__smaller(want, most_splits(t)), clef__ceil_div(t->k, LONGEST_K));
     t->run = clef__ceil_div(clef__ceil_div(t->k, clef__larger(splits, 1)), DEPTH) * DEPTH;
     t->splits = clef__ceil_div(t->k, t->run);
+}
+
+static void cut(const clef__lowering *l, const clef__gemm *g, const clef__knobs *knobs, tiling *t) {
+    int tuned = knobs->value[CLEF__TILE_SHAPE];
+    if (tuned > 0 && tuned <= SHAPES && fits(l, &shapes[tuned - 1], clef_dtype_size(clef__gemm_type(g->c.dtype))))
+        t->shape = &shapes[tuned - 1];
+    t->tiles_m = clef__ceil_div(t->m, t->shape->gm * t->shape->rm);
+    t->tiles_n = clef__ceil_div(t->n, t->shape->gn * t->shape->rn);
+    choose_splits(l, knobs->value[CLEF__TILE_SPLITS], t);
 }
 
 /* Neighbouring work-items should load neighbouring elements: along k (true), or along the rows or columns. */
@@ -204,8 +211,9 @@ bool clef__tile_lower(clef__lowering *l, const clef__gemm *product) {
     if (clef__lower_profile(l)->block == 0) return false;
     clef__merge_levels(g.k, g.a_k, g.b_k);
     if (!countable(&g, &t) || !choose_shape(l, &g, &t)) return false;
+    clef__knobs knobs = clef__gemm_knobs(l, &clef__tile_family, product);
+    cut(l, &g, &knobs, &t);
     choose_loads(&g, &t);
-    choose_splits(l, &t);
     if (t.splits == 1) multiply(l, &g, &t, 0);
     else multiply_in_splits(l, &g, &t);
     return true;

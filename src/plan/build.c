@@ -313,6 +313,7 @@ static clef_status lower_graph(clef_context *ctx, clef__graph_view *g, clef__pla
     if (status == CLEF_OK) {
         lower_all(&l, &gr);
         if (!l.failed) note_results(&l);
+        if (!l.failed && fusing()) clef__bundle(&l);
         if (l.failed) status = clef_error_status(ctx) != CLEF_OK ? clef_error_status(ctx)
                                                                  : clef__fail(ctx, CLEF_INVALID, "plan: a view does not fit");
     }
@@ -341,14 +342,15 @@ clef_status clef__plan_ready(clef_context *ctx, clef__plan *plan) {
     return status == CLEF_OK ? set_arguments(ctx, plan) : status;
 }
 
+void clef__launch_free(clef__launch *launch) {
+    clef__kernel_free(launch->kernel);
+    clef__free(launch->source);
+    clef__free(launch->options);
+    clef__free(launch->arg);
+}
+
 void clef__plan_free(clef__plan *plan) {
-    for (int i = 0; i < plan->n_launches; i++) {
-        clef__launch *launch = &plan->launch[i];
-        clef__kernel_free(launch->kernel);
-        clef__free(launch->source);
-        clef__free(launch->options);
-        clef__free(launch->arg);
-    }
+    for (int i = 0; i < plan->n_launches; i++) clef__launch_free(&plan->launch[i]);
     for (int v = 0; v < plan->n_values; v++) clef__buffer_release(plan->value[v].own);
     clef__free(plan->value);
     clef__free(plan->launch);

@@ -3,7 +3,11 @@
    The iteration space is cut into rows along one inner dimension.  A work-item takes blocks (a stretch of one row each); in a
    block every operand is loaded W elements at a time — splat where its inner stride is 0, one vector where it is 1, gathered
    otherwise —, all steps are computed, all results are stored.  All loads of a vector come before its stores, so a result may
-   lie where an operand with the same layout lay.  Equal structures give equal text, hence one program. */
+   lie where an operand with the same layout lay.  Equal structures give equal text, hence one program.
+
+   A space that is one row in which every operand is contiguous or splat is a segment.  Its text says once which numbers and
+   tensors a segment has, and EACH_SEGMENT how many segments a launch covers: one, unless bundle.c puts several launches into one.
+   A work-item looks up to which segment its block belongs, in positions that count every segment as whole blocks. */
 #include "plan/plan.h"
 #include "runtime/text.h"
 
@@ -100,6 +104,12 @@ static access access_of(const space *s, int i) {
     return stride == 0 ? SPLAT : stride == 1 ? VECTOR : GATHER;
 }
 
+static bool is_segment(const space *s) {
+    bool contiguous = s->rank == 1;
+    for (int i = 0; contiguous && i < s->n; i++) contiguous = access_of(s, i) != GATHER;
+    return contiguous;
+}
+
 /* ---- types ---- */
 
 static const char *compute_type(clef_dtype dtype) {
@@ -123,6 +133,7 @@ typedef struct writer {
     char suffix[4]; /* "16", or "" for scalars */
     int tensor_of[CLEF__PW_OPERANDS]; /* operand → index in the space, -1 for constants */
     int first_store;
+    bool segment;
 } writer;
 
 static clef_dtype input_dtype(const writer *w, int input) {
@@ -177,23 +188,54 @@ static void write_gathers(writer *w) {
     }
 }
 
-static void write_signature(writer *w) {
-    int outer = w->s->rank - 1;
-    clef__text_append(&w->text, "__kernel void pointwise(long blocks, long per_item, long blocks_per_row, long block, long columns");
-    for (int d = 0; d < outer; d++) clef__text_add(&w->text, ", long d%d", d);
+static void write_tensor_type(writer *w, int i) {
+    clef__text_add(&w->text, "__global %sMEMORY(%s) *", i < w->first_store ? "const " : "", clef_dtype_name(w->s->x[i]->dtype));
+}
+
+/* suffix: what names that belong to a segment end in. */
+static void write_constants(writer *w, const char *suffix) {
     for (int i = 0; i < w->p->n_operands; i++)
         if (w->p->operand[i].constant)
-            clef__text_add(&w->text, ", %s k%d", compute_type(w->p->operand[i].dtype), i);
+            clef__text_add(&w->text, ", %s k%d%s", compute_type(w->p->operand[i].dtype), i, suffix);
+}
+
+/* What a segment adds to the arguments, and how it is chosen: by the position that its first element has. */
+static void write_segment(writer *w) {
+    clef__text_append(&w->text, "#ifndef EACH_SEGMENT\n#define EACH_SEGMENT(X) X(0)\n#endif\n#define ARGUMENTS(s) , long first##s, long n##s");
+    write_constants(w, "_##s");
     for (int i = 0; i < w->s->n; i++) {
-        clef__text_add(&w->text, ",\n    __global %sMEMORY(%s) *p%d, long o%d", i < w->first_store ? "const " : "",
-                       clef_dtype_name(w->s->x[i]->dtype), i, i);
+        clef__text_append(&w->text, ", ");
+        write_tensor_type(w, i);
+        clef__text_add(&w->text, "p%d_##s, long o%d_##s", i, i);
+    }
+    clef__text_append(&w->text, "\n#define CHOOSE(s) if (at >= first##s) { begin = at - first##s; columns = n##s;");
+    for (int i = 0; i < w->p->n_operands; i++)
+        if (w->p->operand[i].constant) clef__text_add(&w->text, " k%d = k%d_##s;", i, i);
+    for (int i = 0; i < w->s->n; i++) clef__text_add(&w->text, " q%d = p%d_##s + o%d_##s;", i, i, i);
+    clef__text_append(&w->text, " } else\n");
+}
+
+static void write_signature(writer *w) {
+    if (w->segment) {
+        write_segment(w);
+        clef__text_append(&w->text, "__kernel void pointwise(long blocks, long per_item, long block EACH_SEGMENT(ARGUMENTS)) {\n");
+        return;
+    }
+    int outer = w->s->rank - 1;
+    clef__text_append(&w->text, "__kernel void pointwise(long blocks, long per_item, long block, long blocks_per_row, long columns");
+    for (int d = 0; d < outer; d++) clef__text_add(&w->text, ", long d%d", d);
+    write_constants(w, "");
+    for (int i = 0; i < w->s->n; i++) {
+        clef__text_append(&w->text, ",\n    ");
+        write_tensor_type(w, i);
+        clef__text_add(&w->text, "p%d, long o%d", i, i);
         for (int d = 0; d < outer; d++) clef__text_add(&w->text, ", long s%d_%d", i, d);
         if (access_of(w->s, i) == GATHER) clef__text_add(&w->text, ", long s%d", i);
     }
     clef__text_append(&w->text, ") {\n");
 }
 
-/* As above: five numbers, and the outer dimensions; a constant; pointer, offset and strides of a tensor. */
+/* As above, where most is needed: five numbers, and the outer dimensions; a constant; pointer, offset and strides of a tensor. */
 size_t clef__pointwise_bytes(clef_shape shape, int constants, int tensors) {
     size_t rank = 0;
     for (int d = 0; d < shape.rank; d++) rank += shape.dim[d] != 1;
@@ -203,14 +245,28 @@ size_t clef__pointwise_bytes(clef_shape shape, int constants, int tensors) {
 
 /* The row's coordinates, and every tensor's pointer to its beginning. */
 static void write_row(writer *w) {
+    if (w->segment) {
+        clef__text_append(&w->text, "        const long at = b * block;\n        long begin, columns;\n");
+        for (int i = 0; i < w->p->n_operands; i++)
+            if (w->p->operand[i].constant)
+                clef__text_add(&w->text, "        %s k%d;\n", compute_type(w->p->operand[i].dtype), i);
+        for (int i = 0; i < w->s->n; i++) {
+            clef__text_append(&w->text, "        ");
+            write_tensor_type(w, i);
+            clef__text_add(&w->text, "q%d;\n", i);
+        }
+        clef__text_append(&w->text, "        EACH_SEGMENT(CHOOSE) continue;\n        const long end = min(begin + block, columns);\n");
+        return;
+    }
     int outer = w->s->rank - 1;
     clef__text_append(&w->text, "        long row = b / blocks_per_row, begin = (b % blocks_per_row) * block, end = min(begin + block, columns);\n");
     for (int d = outer - 1; d >= 0; d--) {
         clef__text_add(&w->text, d ? "        long i%d = row %% d%d; row /= d%d;\n" : "        long i%d = row;\n", d, d, d);
     }
     for (int i = 0; i < w->s->n; i++) {
-        clef__text_add(&w->text, "        __global %sMEMORY(%s) *q%d = p%d + o%d", i < w->first_store ? "const " : "",
-                       clef_dtype_name(w->s->x[i]->dtype), i, i, i);
+        clef__text_append(&w->text, "        ");
+        write_tensor_type(w, i);
+        clef__text_add(&w->text, "q%d = p%d + o%d", i, i, i);
         for (int d = 0; d < outer; d++) clef__text_add(&w->text, " + i%d * s%d_%d", d, i, d);
         clef__text_append(&w->text, ";\n");
     }
@@ -302,7 +358,7 @@ static void write_body(writer *w, bool whole) {
 }
 
 static char *write_source(const clef__pointwise *p, const space *s, int width) {
-    writer w = {.p = p, .s = s, .width = width};
+    writer w = {.p = p, .s = s, .width = width, .segment = is_segment(s)};
     if (width > 1) {
         w.suffix[0] = width == 16 ? '1' : (char)('0' + width);
         if (width == 16) w.suffix[1] = '6';
@@ -331,25 +387,24 @@ static char *write_source(const clef__pointwise *p, const space *s, int width) {
 
 /* ---- the launch ---- */
 
-/* Cuts the space into blocks: on a CPU a few long ones per unit, on a GPU one vector each. */
-static void cut(clef__lowering *l, const space *s, int width, int64_t *block, int64_t *blocks, int64_t *per_row, int64_t *per_item,
-                int64_t *items) {
-    int64_t columns = s->dim[s->rank - 1], rows = 1;
-    for (int d = 0; d < s->rank - 1; d++) rows *= s->dim[d];
-    if (!clef__lower_profile(l)->wide_items) {
-        *block = width;
-        *per_item = 1;
-    } else {
+typedef struct cut { int64_t block, per_row, blocks, per_item, items; } cut;
+
+/* Cuts rows into blocks: on a CPU a few long ones per unit, on a GPU one vector each. */
+static cut cut_rows(const clef__lowering *l, int64_t rows, int64_t columns) {
+    const clef__profile *profile = clef__lower_profile(l);
+    cut c = {.block = profile->vector, .per_item = 1};
+    if (profile->wide_items) {
         int64_t wanted = clef__lower_items(l, rows * columns, 4096);
         int64_t in_row = (wanted + rows - 1) / rows;
-        *block = (columns + in_row - 1) / in_row;
-        *block = (*block + width - 1) / width * width;
-        int64_t total = rows * ((columns + *block - 1) / *block);
-        *per_item = (total + wanted - 1) / wanted;
+        c.block = (columns + in_row - 1) / in_row;
+        c.block = (c.block + profile->vector - 1) / profile->vector * profile->vector;
+        int64_t total = rows * ((columns + c.block - 1) / c.block);
+        c.per_item = (total + wanted - 1) / wanted;
     }
-    *per_row = (columns + *block - 1) / *block;
-    *blocks = rows * *per_row;
-    *items = (*blocks + *per_item - 1) / *per_item;
+    c.per_row = (columns + c.block - 1) / c.block;
+    c.blocks = rows * c.per_row;
+    c.items = (c.blocks + c.per_item - 1) / c.per_item;
+    return c;
 }
 
 /* A store may take over an operand's memory if that operand is read in the same layout everywhere in this kernel. */
@@ -373,14 +428,46 @@ static void note_candidates(clef__lowering *l, const clef__pointwise *p) {
     }
 }
 
+static void launch_constants(clef__lowering *l, const clef__pointwise *p) {
+    for (int i = 0; i < p->n_operands; i++)
+        if (p->operand[i].constant) clef__launch_constant(l, p->operand[i].item, p->operand[i].number, p->operand[i].dtype);
+}
+
+static void launch_segment(clef__lowering *l, const clef__pointwise *p, const space *s) {
+    if (l->failed) return;
+    l->open->covers = 1;
+    clef__launch_long(l, 0);
+    clef__launch_long(l, s->dim[0]);
+    launch_constants(l, p);
+    for (int i = 0; i < s->n; i++) clef__launch_tensor(l, *s->x[i], i >= s->n - p->n_stores);
+}
+
+static void launch_rows(clef__lowering *l, const clef__pointwise *p, const space *s, const cut *c) {
+    clef__launch_long(l, c->per_row);
+    clef__launch_long(l, s->dim[s->rank - 1]);
+    for (int d = 0; d < s->rank - 1; d++) clef__launch_long(l, s->dim[d]);
+    launch_constants(l, p);
+    for (int i = 0; i < s->n; i++) {
+        clef__launch_tensor(l, *s->x[i], i >= s->n - p->n_stores);
+        for (int d = 0; d < s->rank - 1; d++) clef__launch_long(l, s->stride[i][d]);
+        if (access_of(s, i) == GATHER) clef__launch_long(l, s->stride[i][s->rank - 1]);
+    }
+}
+
+static void launch_cut(clef__lowering *l, const cut *c) {
+    clef__launch_long(l, c->blocks);
+    clef__launch_long(l, c->per_item);
+    clef__launch_long(l, c->block);
+}
+
 void clef__lower_pointwise(clef__lowering *l, const clef__pointwise *p, const char *label) {
     if (l->failed) return;
-    const clef__profile *profile = clef__lower_profile(l);
-    int width = profile->vector;
+    int width = clef__lower_profile(l)->vector;
     space s;
     space_make(&s, p, width);
-    int64_t block, blocks, per_row, per_item, items;
-    cut(l, &s, width, &block, &blocks, &per_row, &per_item, &items);
+    int64_t rows = 1;
+    for (int d = 0; d < s.rank - 1; d++) rows *= s.dim[d];
+    cut c = cut_rows(l, rows, s.dim[s.rank - 1]);
     note_candidates(l, p);
     clef__launch_begin(l, NULL, "pointwise");
     if (l->failed) return;
@@ -390,16 +477,66 @@ void clef__lower_pointwise(clef__lowering *l, const clef__pointwise *p, const ch
         clef__lower_fail(l);
         return;
     }
-    const int64_t numbers[] = {blocks, per_item, per_row, block, s.dim[s.rank - 1]};
-    for (int i = 0; i < 5; i++) clef__launch_long(l, numbers[i]);
-    for (int d = 0; d < s.rank - 1; d++) clef__launch_long(l, s.dim[d]);
-    for (int i = 0; i < p->n_operands; i++)
-        if (p->operand[i].constant) clef__launch_constant(l, p->operand[i].item, p->operand[i].number, p->operand[i].dtype);
-    int first_store = s.n - p->n_stores;
-    for (int i = 0; i < s.n; i++) {
-        clef__launch_tensor(l, *s.x[i], i >= first_store);
-        for (int d = 0; d < s.rank - 1; d++) clef__launch_long(l, s.stride[i][d]);
-        if (access_of(&s, i) == GATHER) clef__launch_long(l, s.stride[i][s.rank - 1]);
+    launch_cut(l, &c);
+    if (is_segment(&s)) launch_segment(l, p, &s);
+    else launch_rows(l, p, &s, &c);
+    clef__launch_end_1d(l, c.items);
+}
+
+/* ---- several segments in one launch ---- */
+
+/* The source of a launch that covers `count` segments. */
+static char *bundle_source(const char *source, int count) {
+    clef__text text = {0};
+    clef__text_append(&text, "#define EACH_SEGMENT(X)");
+    for (int i = 0; i < count; i++) clef__text_add(&text, " X(%d)", i);
+    clef__text_append(&text, "\n");
+    clef__text_append(&text, source);
+    return text.data;
+}
+
+/* Where blocks are as of one tensor as large as all, and work-items as many. */
+static cut cut_segments(const clef__lowering *l, const int64_t *columns, int n) {
+    int64_t total = 0;
+    for (int i = 0; i < n; i++) total += columns[i];
+    cut c = cut_rows(l, 1, total);
+    int64_t blocks = 0;
+    for (int i = 0; i < n; i++) blocks += (columns[i] + c.block - 1) / c.block;
+    if (clef__lower_profile(l)->wide_items) c.per_item = (blocks + c.items - 1) / c.items;
+    c.blocks = blocks;
+    c.items = (blocks + c.per_item - 1) / c.per_item;
+    return c;
+}
+
+/* Segment i of the open launch: that of another, or an empty one, for which its memory stands in. */
+static void launch_member(clef__lowering *l, const clef__launch *from, int64_t position, bool empty) {
+    clef__launch_long(l, position);
+    clef__launch_long(l, empty ? 0 : from->arg[CLEF__PW_COLUMNS].number);
+    for (int a = CLEF__PW_COLUMNS + 1; a < from->n_args; a++) {
+        clef__arg arg = from->arg[a];
+        if (empty && arg.kind == CLEF__ARG_CONSTANT) arg.item = -1;
+        clef__launch_arg(l, arg);
     }
-    clef__launch_end_1d(l, items);
+}
+
+/* The last member's segment lies at position 0, so nothing behind it is ever chosen. */
+void clef__lower_bundle(clef__lowering *l, const int *launch, int n, int count) {
+    int64_t columns[CLEF__PW_SEGMENTS];
+    clef__launch first = l->plan->launch[launch[0]]; /* by value, as the array may move */
+    for (int i = 0; i < n; i++) columns[i] = l->plan->launch[launch[i]].arg[CLEF__PW_COLUMNS].number;
+    l->device = first.device;
+    cut c = cut_segments(l, columns, n);
+    clef__launch_begin(l, NULL, "pointwise");
+    if (l->failed) return;
+    l->open->label = first.label;
+    l->open->covers = n;
+    l->open->source = bundle_source(first.source, count);
+    if (!l->open->source) clef__lower_fail(l);
+    launch_cut(l, &c);
+    int64_t position = c.blocks * c.block;
+    for (int i = 0; i < count; i++) {
+        position -= i < n ? (columns[i] + c.block - 1) / c.block * c.block : 0;
+        launch_member(l, &l->plan->launch[launch[i < n ? i : n - 1]], position, i >= n);
+    }
+    clef__launch_end_1d(l, c.items);
 }

@@ -11,7 +11,7 @@
    does not come to its end counts as a path. */
 #include "plan/plan.h"
 
-enum { BUDGET = 2048, PARAMETER_BYTES = 1024 /* every full profile takes that many, CL_DEVICE_MAX_PARAMETER_SIZE */ };
+enum { BUDGET = 2048 };
 
 int clef__group_of(clef__grouping *gr, int i) {
     clef__group *group = gr->group;
@@ -120,7 +120,7 @@ static bool fits(clef__graph_view *g, clef__grouping *gr, int a, int b) {
             stores += item->output || item->inner_uses < item->uses;
         }
     clef_shape shape = g->item[both[0]->member[0]].node->shape;
-    return n + stores <= CLEF__PW_OPERANDS && clef__pointwise_bytes(shape, constants, n - constants + stores) <= PARAMETER_BYTES;
+    return n + stores <= CLEF__PW_OPERANDS && clef__pointwise_bytes(shape, constants, n - constants + stores) <= CLEF__PW_BYTES;
 }
 
 static bool alike(const clef__graph_view *g, const clef__grouping *gr, int a, int b) {

@@ -257,7 +257,7 @@ void clef__launch_define(clef__lowering *l, const char *name, const char *fmt, .
     l->defines = longer;
 }
 
-static void add_arg(clef__lowering *l, clef__arg arg) {
+void clef__launch_arg(clef__lowering *l, clef__arg arg) {
     if (l->failed) return;
     clef__launch *launch = l->open;
     if (!grow(l, &launch->arg, launch->n_args, &launch->arg_capacity, sizeof arg)) return;
@@ -267,16 +267,16 @@ static void add_arg(clef__lowering *l, clef__arg arg) {
 }
 
 void clef__launch_tensor(clef__lowering *l, clef__operand x, bool writes) {
-    add_arg(l, (clef__arg){.kind = CLEF__ARG_TENSOR, .writes = writes, .value = x.value, .number = x.offset, .dtype = x.dtype});
+    clef__launch_arg(l, (clef__arg){.kind = CLEF__ARG_TENSOR, .writes = writes, .value = x.value, .number = x.offset, .dtype = x.dtype});
 }
-void clef__launch_long(clef__lowering *l, int64_t value) { add_arg(l, (clef__arg){.kind = CLEF__ARG_LONG, .number = value}); }
-void clef__launch_int(clef__lowering *l, int32_t value) { add_arg(l, (clef__arg){.kind = CLEF__ARG_INT, .number = value}); }
-void clef__launch_float(clef__lowering *l, float value) { add_arg(l, (clef__arg){.kind = CLEF__ARG_FLOAT, .real = value}); }
+void clef__launch_long(clef__lowering *l, int64_t value) { clef__launch_arg(l, (clef__arg){.kind = CLEF__ARG_LONG, .number = value}); }
+void clef__launch_int(clef__lowering *l, int32_t value) { clef__launch_arg(l, (clef__arg){.kind = CLEF__ARG_INT, .number = value}); }
+void clef__launch_float(clef__lowering *l, float value) { clef__launch_arg(l, (clef__arg){.kind = CLEF__ARG_FLOAT, .real = value}); }
 void clef__launch_dynamic(clef__lowering *l, int i) {
-    add_arg(l, (clef__arg){.kind = CLEF__ARG_DYNAMIC, .number = i, .item = l->item});
+    clef__launch_arg(l, (clef__arg){.kind = CLEF__ARG_DYNAMIC, .number = i, .item = l->item});
 }
 void clef__launch_constant(clef__lowering *l, int item, double number, clef_dtype dtype) {
-    add_arg(l, (clef__arg){.kind = CLEF__ARG_CONSTANT, .item = item, .constant = number, .dtype = dtype});
+    clef__launch_arg(l, (clef__arg){.kind = CLEF__ARG_CONSTANT, .item = item, .constant = number, .dtype = dtype});
 }
 
 void clef__launch_end(clef__lowering *l, const size_t global[3], const size_t local[3]) {

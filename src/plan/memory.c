@@ -99,20 +99,21 @@ static int root_of(const clef__plan *plan, int v) {
     return v;
 }
 
+bool clef__may_continue(const clef__value *v, const clef__value *from) {
+    if (from->bytes != v->bytes || from->device != v->device) return false;
+    return v->home == CLEF__ARENA_VALUE ? from->home == CLEF__ARENA_VALUE
+                                        : v->home == CLEF__OUTPUT_VALUE && from->home == CLEF__LEAF_VALUE && from->donatable;
+}
+
 /* A value may continue the memory of one that is read for the last time, element by element, by the launch that makes it. */
 static void continue_in_place(clef__plan *plan) {
     for (int v = 0; v < plan->n_values; v++) {
         clef__value *value = &plan->value[v];
         for (int c = 0; c < value->n_candidates; c++) {
             clef__value *from = &plan->value[value->candidate[c]];
-            if (from->taken || from->last != value->first || from->bytes != value->bytes || from->device != value->device) continue;
-            if (value->home == CLEF__ARENA_VALUE && from->home == CLEF__ARENA_VALUE) {
-                value->in_place_of = value->candidate[c];
-            } else if (value->home == CLEF__OUTPUT_VALUE && from->home == CLEF__LEAF_VALUE && from->donatable) {
-                value->donor = value->candidate[c];
-            } else {
-                continue;
-            }
+            if (from->taken || from->last != value->first || !clef__may_continue(value, from)) continue;
+            if (value->home == CLEF__ARENA_VALUE) value->in_place_of = value->candidate[c];
+            else value->donor = value->candidate[c];
             from->taken = true;
             break;
         }

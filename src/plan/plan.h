@@ -3,7 +3,8 @@
    eval.c collects the pending graph as `items` (inputs before consumers) and a `key` that describes it completely.  A known
    key replays its plan (run.c).  An unknown one goes through the passes: simplify.c (dead code, common subexpressions) →
    fuse.c (which pointwise nodes share a kernel) → order.c (in which order groups run) → build.c + codegen.c + lower.c (launches
-   over numbered values) → memory.c (where values lie) → build.c (kernels compiled, arguments set). */
+   over numbered values) → bundle.c (small launches that become one) → memory.c (where values lie) → build.c (kernels compiled,
+   arguments set). */
 #ifndef CLEF_PLAN_H
 #define CLEF_PLAN_H
 #include "plan/lower.h"
@@ -109,6 +110,7 @@ typedef struct clef__launch {
     clef__arg *arg;
     int n_args, arg_capacity;
     int n_kernel_args;
+    int covers;           /* segments (codegen.c); 0: its kernel has none */
     size_t global[3], local[3];
     int device;
     bool copies;          /* no kernel: arg[1] is copied to arg[0], between devices */
@@ -177,6 +179,10 @@ int clef__group_of(clef__grouping *gr, int i);
 void clef__grouping_free(clef__grouping *grouping);
 /* The constant behind `item`, through views; -1 if it is none. */
 int clef__constant_behind(const clef__graph_view *g, int item);
+/* bundle.c: small pointwise launches of equal text become one. */
+void clef__bundle(clef__lowering *l);
+/* memory.c: may value v continue the memory of `from`, as far as their kinds go? */
+bool clef__may_continue(const clef__value *v, const clef__value *from);
 /* memory.c: offsets of n blocks so that blocks alive at the same time never overlap; returns the total.  The bound: the most bytes
    alive at once.  SIZE_MAX: out of memory. */
 typedef struct clef__block { size_t bytes; int first, last; size_t offset; } clef__block;
@@ -190,6 +196,7 @@ clef_status clef__plan_ready(clef_context *ctx, clef__plan *plan);
 /* measure.c */
 clef_plan_size clef__plan_size(const clef__plan *plan, const clef__graph_view *g);
 void clef__plan_free(clef__plan *plan);
+void clef__launch_free(clef__launch *launch);
 /* Makes a work-group no larger than `most`. */
 void clef__fit_group(size_t local[3], size_t most);
 /* run.c: sets one kernel argument (g may be NULL for those that never change); one replay. */
@@ -225,7 +232,11 @@ struct clef__lowering {
 };
 
 /* A pointwise kernel to be: operands, then steps that compute on operands and earlier steps, then what is stored. */
-enum { CLEF__PW_OPERANDS = 24, CLEF__PW_STEPS = 48 };
+enum { CLEF__PW_OPERANDS = 24, CLEF__PW_STEPS = 48,
+       CLEF__PW_SEGMENTS = 16, /* the most in one launch */
+       CLEF__PW_FIRST = 3,     /* the argument where the first begins: its position, its length, numbers, tensors */
+       CLEF__PW_COLUMNS = 4,   /* its length */
+       CLEF__PW_BYTES = 1024   /* of arguments; every full profile takes that many, CL_DEVICE_MAX_PARAMETER_SIZE */ };
 typedef struct clef__pw_operand {
     bool constant;        /* a number, from item's dynamic.f, or `number` when item is -1 */
     int item;
@@ -247,11 +258,15 @@ typedef struct clef__pointwise {
 } clef__pointwise;
 /* codegen.c: emits the launch. */
 void clef__lower_pointwise(clef__lowering *l, const clef__pointwise *p, const char *label);
+/* One launch, at the end of the plan, that does what these n do, which have segments and equal text; its text has room for `count`. */
+void clef__lower_bundle(clef__lowering *l, const int *launch, int n, int count);
 /* The most that the arguments of a kernel over this shape take, whatever the layouts. */
 size_t clef__pointwise_bytes(clef_shape shape, int constants, int tensors);
 /* lower.c */
 int clef__new_value(clef__lowering *l, clef__home home, int item, size_t bytes);
 void clef__lower_fail(clef__lowering *l);
+/* Adds an argument to the launch that is open, behind the others. */
+void clef__launch_arg(clef__lowering *l, clef__arg arg);
 /* A number as kernel argument: of a constant item, or fixed (item -1). */
 void clef__launch_constant(clef__lowering *l, int item, double number, clef_dtype dtype);
 clef_shape clef__operand_shape(const clef__operand *x);

@@ -31,6 +31,7 @@ static void print_launch(const clef__plan *plan, int i, FILE *out) {
     for (int a = 0; a < launch->n_args; a++)
         if (launch->arg[a].kind == CLEF__ARG_TENSOR)
             fprintf(out, " %sv%d", launch->arg[a].writes ? "→" : "", launch->arg[a].value);
+    if (launch->covers > 1) fprintf(out, ", covers %d", launch->covers);
     fprintf(out, "%s\n", launch->tuned ? " tuned" : "");
 }
 

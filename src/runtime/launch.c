@@ -36,7 +36,7 @@ clef__kernel *clef__kernel_new(clef__device *device, const char *source, const c
     k->device = device;
     memcpy(k->name, name, strlen(name) + 1);
     cl_int code = CL_SUCCESS;
-    k->kernel = clCreateKernel(program->program, name, &code);
+    k->kernel = clCreateKernel(program->program, program->kernel ? program->kernel : name, &code);
     if (!k->kernel) {
         clef__fail_cl(device, code, "kernel %s", name);
         clef__free(k);

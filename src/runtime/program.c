@@ -4,6 +4,7 @@
    builds it, without the lock; others that want the same one wait for it.  A source that does not compile is
    remembered as such, with its log; a build that failed for want of memory is tried again by the next who asks. */
 #include "runtime/runtime_internal.h"
+#include "runtime/text.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -214,7 +215,8 @@ static void settle(clef__programs *programs, clef__program *entry, cl_int code) 
     pthread_mutex_unlock(&programs->lock);
 }
 
-clef__program *clef__program_get(clef__device *device, const char *source, const char *options, const char *name) {
+/* The entry, built or failed; NULL when host memory is out. */
+static clef__program *get(clef__device *device, const char *source, const char *options, const char *name) {
     char *all = clef__format("%s %s", device->options, options ? options : "");
     uint8_t key[32];
     bool mine = false;
@@ -230,11 +232,73 @@ clef__program *clef__program_get(clef__device *device, const char *source, const
         settle(&device->programs, entry, code);
     }
     clef__free(all);
+    return entry;
+}
+
+clef__program *clef__program_get(clef__device *device, const char *source, const char *options, const char *name) {
+    clef__program *entry = get(device, source, options, name);
     if (!entry)
         clef__fail(device->ctx, CLEF_MEMORY, "program: out of host memory");
     else if (entry->state == CLEF__FAILED)
         complain(device, entry, entry->code, name);
     return entry && entry->state == CLEF__READY ? entry : NULL;
+}
+
+/* ---- several sources as one program ----
+   What a driver's compiler does before it looks at a source may take longer than a small kernel does. */
+
+enum { MOST_PARTS = 16 }; /* so that one program is no long wait */
+typedef struct part {
+    uint8_t key[32]; /* of what its source says alone */
+    char kernel[64];
+} part;
+
+static bool known(clef__programs *programs, const part *p, int n, const uint8_t key[32]) {
+    pthread_mutex_lock(&programs->lock);
+    bool there = look_up(programs, key) != NULL;
+    pthread_mutex_unlock(&programs->lock);
+    for (int i = 0; i < n && !there; i++) there = memcmp(p[i].key, key, 32) == 0;
+    return there;
+}
+
+/* An entry under the part's own key that points into the joined program. */
+static void enter_part(clef__device *device, const clef__program *joined, const part *p) {
+    bool mine;
+    clef__program *entry = claim(&device->programs, p->key, &mine);
+    if (!entry || !mine)
+        return;
+    char *kernel = clef__strdup(p->kernel);
+    bool held = kernel && clRetainProgram(joined->program) == CL_SUCCESS;
+    if (held) {
+        entry->kernel = kernel;
+        entry->program = joined->program;
+    } else
+        clef__free(kernel);
+    settle(&device->programs, entry, held ? CL_SUCCESS : CL_OUT_OF_HOST_MEMORY);
+}
+
+void clef__programs_join(clef__device *device, const char *head, const char *const *source, int n, const char *options,
+                         const char *name) {
+    char *all = clef__format("%s %s", device->options, options ? options : "");
+    for (int at = 0; all && at < n;) {
+        part parts[MOST_PARTS];
+        int joined = 0;
+        clef__text text = {0};
+        clef__text_append(&text, head);
+        for (; at < n && joined < MOST_PARTS; at++) {
+            part *p = &parts[joined];
+            clef__cache_key(&device->info, source[at], all, p->key);
+            if (known(&device->programs, parts, joined, p->key))
+                continue;
+            snprintf(p->kernel, sizeof p->kernel, "%s_%d", name, joined++);
+            clef__text_add(&text, "\n#undef NAME\n#define NAME %s\n", p->kernel);
+            clef__text_append(&text, source[at] + strlen(head));
+        }
+        const clef__program *program = joined > 1 && text.data ? get(device, text.data, options, name) : NULL;
+        for (int i = 0; program && program->state == CLEF__READY && i < joined; i++) enter_part(device, program, &parts[i]);
+        clef__free(text.data);
+    }
+    clef__free(all);
 }
 
 void clef__programs_close(clef__device *device) {
@@ -246,6 +310,7 @@ void clef__programs_close(clef__device *device) {
                 save(device, p);
             if (alive && p->program)
                 clReleaseProgram(p->program);
+            clef__free(p->kernel);
             clef__free(p->log);
             clef__free(p);
         }

@@ -107,6 +107,7 @@ typedef struct clef__program {
     cl_program program;
     bool unsaved; /* to be saved when the device closes */
     char *log;
+    char *kernel; /* how its kernel is called in the joined program that it is a part of; NULL: by its own name */
 } clef__program;
 typedef struct clef__programs {
     pthread_mutex_t lock;

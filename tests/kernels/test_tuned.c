@@ -7,9 +7,11 @@
 
 static const char *dir;
 static clef_context *ctx;
+static const clef__family *family; /* of this device's products */
 static void setup(void) {
     dir = io_scratch();
     ctx = open_in(dir);
+    family = clef__device_profile(clef__device_at(ctx, 0))->block ? &clef__tile_family : &clef__gemm_family;
 }
 static void teardown(void) {
     cr_assert_str_empty(clef_error(ctx));
@@ -52,9 +54,9 @@ static void convolutions(clef_tensor *out[OUTPUTS]) {
 static void expect_same(work *make, const clef__knobs *knobs, const array want[OUTPUTS]) {
     clef_tensor *out[OUTPUTS];
     char text[128];
-    clef__knobs_text(&clef__gemm_family, knobs, text, sizeof text);
+    clef__knobs_text(family, knobs, text, sizeof text);
     make(out);
-    for (int i = 0; i < OUTPUTS; i++) cr_assert(keep_for(ctx, out[i], "gemm", knobs) > 0);
+    for (int i = 0; i < OUTPUTS; i++) cr_assert(keep_for(ctx, out[i], family->name, knobs) > 0);
     make(out);
     cr_assert(strstr(plan_text(out[0]), " tuned"), "%s is not used", text);
     for (int i = 0; i < OUTPUTS; i++) expect_equal(out[i], want[i], text);
@@ -62,7 +64,6 @@ static void expect_same(work *make, const clef__knobs *knobs, const array want[O
 }
 
 static void try_all(work *make) {
-    const clef__family *family = &clef__gemm_family;
     clef_tensor *out[OUTPUTS];
     array want[OUTPUTS];
     make(out);
@@ -92,12 +93,12 @@ Test(tuned, extremes_on_small_sizes) {
     static const int64_t sizes[][3] = {{1, 1, 1}, {2, 3, 1}, {1, 70, 9}, {70, 1, 9}, {5, 64, 3}};
     for (int largest = 0; largest < 2; largest++) {
         clef__knobs knobs = {0};
-        for (int k = 0; k < clef__gemm_family.n_knobs; k++)
-            for (int i = 0; clef__gemm_family.knob[k].value[i] && (largest || i == 0); i++) knobs.value[k] = clef__gemm_family.knob[k].value[i];
+        for (int k = 0; k < family->n_knobs; k++)
+            for (int i = 0; family->knob[k].value[i] && (largest || i == 0); i++) knobs.value[k] = family->knob[k].value[i];
         for (size_t i = 0; i < (small_tests() ? 2 : sizeof sizes / sizeof sizes[0]); i++) {
             array a = whole_array(CLEF_SHAPE(sizes[i][0], sizes[i][2]), 1, 3), b = whole_array(CLEF_SHAPE(sizes[i][2], sizes[i][1]), 2, 3);
             array want = from_device(clef_matmul(to_device(ctx, a, CLEF_F32), to_device(ctx, b, CLEF_F32)));
-            keep_for(ctx, clef_matmul(to_device(ctx, a, CLEF_F32), to_device(ctx, b, CLEF_F32)), "gemm", &knobs);
+            keep_for(ctx, clef_matmul(to_device(ctx, a, CLEF_F32), to_device(ctx, b, CLEF_F32)), family->name, &knobs);
             expect_equal(clef_matmul(to_device(ctx, a, CLEF_F32), to_device(ctx, b, CLEF_F32)), want, largest ? "largest" : "smallest");
             free(a.v), free(b.v), free(want.v);
         }

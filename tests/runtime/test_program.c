@@ -119,6 +119,60 @@ Test(program, embedded_files) {
     cr_assert_not_null(strstr(common, "#define LOAD("));
 }
 
+/* ---- several sources as one program ---- */
+#define NAMED "#ifndef NAME\n#define NAME f\n#endif\n"
+static int told_by(const char *source) {
+    clef__kernel *k = clef__kernel_new(device, source, "", "f");
+    if (!k) return -1;
+    int told = 0;
+    clef__buffer *x = clef__buffer_new(device, sizeof told);
+    cr_assert_eq(clef__kernel_set_buffer(k, 0, x), CLEF_OK);
+    cr_assert_eq(clef__kernel_launch(k, (size_t[]){1, 1, 1}, (size_t[]){1, 1, 1}, "f"), CLEF_OK);
+    cr_assert_eq(clef__buffer_read(x, 0, &told, sizeof told), CLEF_OK);
+    clef__buffer_release(x);
+    clef__kernel_free(k);
+    return told;
+}
+
+#define TELLS(n) "#define HEAD 10\n" NAMED "__kernel void NAME(__global int *x) { x[0] = HEAD + " #n "; }\n"
+Test(program, joined_sources_are_found_by_what_they_say_alone) {
+    const char *all[] = {TELLS(1), TELLS(2), TELLS(1), TELLS(3)};
+    cr_assert_eq(told_by(TELLS(3)), 13); /* before: no part of what is joined */
+    clef__programs_join(device, "#define HEAD 10\n", all, 4, "", "f");
+    cr_assert_eq(clef_counters_get(ctx).kernels_built, 2u);
+    const int told[] = {11, 12, 11, 13};
+    for (int i = 0; i < 4; i++) cr_assert_eq(told_by(all[i]), told[i]);
+    clef__programs_join(device, "#define HEAD 10\n", all, 4, "", "f");
+    cr_assert_eq(clef_counters_get(ctx).kernels_built, 2u, "all of them were known");
+    cr_assert_eq(told_by(TELLS(4)), 14);
+    cr_assert_eq(clef_counters_get(ctx).kernels_built, 3u);
+}
+
+Test(program, a_joined_source_that_does_not_compile_hurts_no_other) {
+    const char *all[] = {TELLS(1), TELLS(nonesuch), TELLS(2)};
+    clef__programs_join(device, "#define HEAD 10\n", all, 3, "", "f");
+    cr_assert_eq(clef_error_status(ctx), CLEF_OK);
+    cr_assert_eq(told_by(all[0]), 11);
+    cr_assert_eq(told_by(all[2]), 12);
+    cr_assert_eq(told_by(all[1]), -1);
+    cr_assert_eq(clef_error_status(ctx), CLEF_BUILD);
+    clef_clear_error(ctx);
+}
+
+Test(program, more_than_one_program_of_joined_sources) {
+    enum { MANY = 37 };
+    char text[MANY][128];
+    const char *all[MANY];
+    for (int i = 0; i < MANY; i++) {
+        snprintf(text[i], sizeof text[i], NAMED "__kernel void NAME(__global int *x) { x[0] = %d; }\n", i);
+        all[i] = text[i];
+    }
+    clef__programs_join(device, "", all, MANY, "", "f");
+    cr_assert_eq(clef_counters_get(ctx).kernels_built, 3u);
+    for (int i = 0; i < MANY; i++) cr_assert_eq(told_by(all[i]), i);
+    cr_assert_eq(clef_counters_get(ctx).kernels_built, 3u);
+}
+
 /* ---- threads ---- */
 enum { THREADS = 4, PROGRAMS = 3 };
 static const char *sources[PROGRAMS];

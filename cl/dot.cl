@@ -1,0 +1,107 @@
+/* dot.cl — products with one to four columns: C[z][m][n] = Σ_k A[z][m][k] · B[z][k][n] (+ bias[m][n]), where rows of A lie along k.
+
+   Lanes go along k, so that every element of A is read once and in long runs: such a product is as fast as memory.  A work-item
+   takes `rows` rows, MR at a time, and first puts the columns of B side by side unless they lie so.
+
+   Knobs: MR: rows at a time; NV: columns; W: lanes; IN: f32, f64, i32 or i64, what A is and sums are made in; B_IN, OUT: storage of
+   B, of C and bias. */
+#ifndef IN
+#define IN f32
+#endif
+#ifndef B_IN
+#define B_IN f32
+#endif
+#ifndef OUT
+#define OUT f32
+#endif
+#ifndef MR
+#define MR 4
+#endif
+#ifndef NV
+#define NV 1
+#endif
+#ifndef W
+#define W 4
+#endif
+#include "common.h"
+#include "registers.h"
+#include "lanes.h"
+
+#define A COMPUTE(IN)
+#define V VEC(A, W)
+DEFINE_FOLD(total, PLUS)
+
+#define FMA_f32(x, y, z) fma(x, y, z)
+#define FMA_f64(x, y, z) fma(x, y, z)
+#define FMA_i32(x, y, z) ((x) * (y) + (z))
+#define FMA_i64(x, y, z) ((x) * (y) + (z))
+#define FMA(x, y, z) CAT(FMA_, IN)(x, y, z)
+
+__kernel void dot_rows(__global const MEMORY(IN) *restrict a_base, long a_offset, __global const MEMORY(B_IN) *restrict b_base,
+                       long b_offset, __global MEMORY(OUT) *restrict c_base, long c_offset,
+                       __global const MEMORY(OUT) *restrict bias_base, long bias_offset, __global MEMORY(IN) *restrict columns_base,
+                       long columns_offset, int has_bias, int M, int K, int rows, int items, int z2, long am, long bk, long bn,
+                       long cm, long cn, long bias_m, long bias_n, long bias_z, long az1, long az2, long bz1, long bz2, long cz1,
+                       long cz2) {
+    int item = (int)get_global_id(0), z = (int)get_global_id(1), end = min((item + 1) * rows, M);
+    __global const MEMORY(IN) *a = a_base + a_offset + z / z2 * az1 + z % z2 * az2;
+    __global const MEMORY(B_IN) *b = b_base + b_offset + z / z2 * bz1 + z % z2 * bz2;
+    __global MEMORY(OUT) *c = c_base + c_offset + z / z2 * cz1 + z % z2 * cz2;
+    __global const MEMORY(OUT) *bias = bias_base + bias_offset + z % z2 * bias_z;
+#ifdef ALIKE
+    __global const MEMORY(IN) *column = b;
+    long apart = bn;
+#else
+    __global MEMORY(IN) *column = columns_base + columns_offset + ((long)z * items + item) * NV * K;
+    long apart = K;
+    PLAIN_LOOP
+    for (int k = 0; k < K; k++) {
+#define TAKE(i, j) STORE(IN, 1, column, j * apart + k, (A)LOAD(B_IN, 1, b, k * bk + j * bn));
+        COLUMNS(TAKE, 0)
+    }
+#endif
+    PLAIN_LOOP
+    for (int m = item * rows; m < end; m += MR) {
+#define START(i, j) V sum##i##_##j = (V)(0);
+#define START_ROW(i)                                                                                   \
+    __global const MEMORY(IN) *a##i = a + min(m + i, end - 1) * am;                                    \
+    COLUMNS(START, i)
+        ROWS(START_ROW)
+        int k = 0;
+        PLAIN_LOOP
+        for (; k + W <= K; k += W) {
+#define FETCH(i, j) V b##j = LOAD(IN, W, column, j * apart + k);
+            COLUMNS(FETCH, 0)
+#define MULTIPLY(i, j) sum##i##_##j = FMA(x, b##j, sum##i##_##j);
+#define MULTIPLY_ROW(i)                                                                                \
+    {                                                                                                  \
+        V x = LOAD(IN, W, a##i, k);                                                                    \
+        COLUMNS(MULTIPLY, i)                                                                           \
+    }
+            ROWS(MULTIPLY_ROW)
+        }
+#define FOLD(i, j) A t##i##_##j = total(sum##i##_##j);
+#define FOLD_ROW(i) COLUMNS(FOLD, i)
+        ROWS(FOLD_ROW)
+        PLAIN_LOOP
+        for (; k < K; k++) {
+#define LAST(i, j) t##i##_##j = FMA(x, LOAD(IN, 1, column, j * apart + k), t##i##_##j);
+#define LAST_ROW(i)                                                                                    \
+    {                                                                                                  \
+        A x = LOAD(IN, 1, a##i, k);                                                                    \
+        COLUMNS(LAST, i)                                                                               \
+    }
+            ROWS(LAST_ROW)
+        }
+#define PUT(i, j)                                                                                      \
+    {                                                                                                  \
+        if (has_bias) t##i##_##j += LOAD(OUT, 1, bias, (m + i) * bias_m + j * bias_n);                 \
+        STORE(OUT, 1, c, (m + i) * cm + j * cn, t##i##_##j);                                           \
+    }
+#define PUT_ROW(i)                                                                                     \
+    if (m + i < end) {                                                                                 \
+        COLUMNS(PUT, i)                                                                                \
+    }
+        ROWS(PUT_ROW)
+    }
+}

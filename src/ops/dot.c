@@ -1,0 +1,81 @@
+/* dot.c — products with few columns, or few rows, on devices where one work-item owns a long run (cl/dot.cl). */
+#include "ops/gemm.h"
+#include "ops/ops.h"
+#include <string.h>
+
+enum {
+    MOST_COLUMNS = 4,
+    LONGEST = 16384,    /* longer sums are better split */
+    LEAST_WORK = 32768, /* products for which a work-item of its own pays */
+    LEAST_ROWS = 16
+};
+
+/* One level of rows and one of depths. */
+typedef struct shape {
+    int64_t m, n, k, am, ak, bk, bn, cm, cn, bias_m, bias_n;
+    clef__operand a, b;
+    int64_t az[2], bz[2];
+} shape;
+
+static bool one_level(const int64_t size[3]) { return size[0] * size[1] == 1; }
+
+static bool flatten(const clef__gemm *product, shape *s) {
+    clef__gemm g = *product;
+    clef__merge_levels(g.k, g.a_k, g.b_k);
+    if (!one_level(g.m) || !one_level(g.k)) return false;
+    *s = (shape){.m = g.m[2], .n = g.n, .k = g.k[2], .am = g.a_m[2], .ak = g.a_k[2], .bk = g.b_k[2], .bn = g.b_n, .cm = g.c_m[2],
+                 .cn = g.c_n, .bias_n = 1, .a = g.a, .b = g.b, .az = {g.a_z[0], g.a_z[1]}, .bz = {g.b_z[0], g.b_z[1]}};
+    return true;
+}
+
+/* The same product, transposed. */
+static shape turned(const shape *s) {
+    return (shape){.m = s->n, .n = s->m, .k = s->k, .am = s->bn, .ak = s->bk, .bk = s->ak, .bn = s->am, .cm = s->cn, .cn = s->cm,
+                   .bias_m = s->bias_n, .bias_n = s->bias_m, .a = s->b, .b = s->a, .az = {s->bz[0], s->bz[1]},
+                   .bz = {s->az[0], s->az[1]}};
+}
+
+static bool fits(const shape *s, clef_dtype type) {
+    return s->n <= MOST_COLUMNS && s->m >= LEAST_ROWS && s->k <= LONGEST && (s->ak == 1 || s->k == 1) && s->a.dtype == type;
+}
+
+static void lower(clef__lowering *l, const clef__gemm *g, const shape *s, clef_dtype type) {
+    const clef__profile *profile = clef__lower_profile(l);
+    int64_t batch = g->z[0] * g->z[1], units = clef__larger(clef__lower_device(l)->compute_units, 1) * profile->items_per_unit;
+    int64_t items = clef__larger(clef__smaller(clef__ceil_div(units, batch), s->m * s->n * s->k / LEAST_WORK), 1);
+    int rows = s->n == 1 ? 8 : 4, lanes = clef_dtype_size(type) == 8 && profile->vector > 4 ? profile->vector / 2 : profile->vector;
+    int64_t each = clef__ceil_div(clef__ceil_div(s->m, items), rows) * rows;
+    bool alike = (s->bk == 1 || s->k == 1) && s->b.dtype == type;
+    items = clef__ceil_div(s->m, each);
+    clef__operand columns = s->a;
+    if (!alike) columns = clef__lower_scratch(l, type, CLEF_SHAPE(batch * items, s->n, s->k));
+    clef__launch_begin(l, "dot.cl", "dot_rows");
+    clef__launch_define(l, "MR", "%d", rows);
+    clef__launch_define(l, "NV", "%d", (int)s->n);
+    clef__launch_define(l, "W", "%d", lanes);
+    clef__launch_define(l, "IN", "%s", clef__token(type));
+    clef__launch_define(l, "B_IN", "%s", clef__token(s->b.dtype));
+    clef__launch_define(l, "OUT", "%s", clef__token(g->c.dtype));
+    if (alike) clef__launch_define(l, "ALIKE", "1");
+    clef__launch_tensor(l, s->a, false);
+    clef__launch_tensor(l, s->b, false);
+    clef__launch_tensor(l, g->c, true);
+    clef__launch_tensor(l, g->has_bias ? g->bias : s->a, false);
+    clef__launch_tensor(l, columns, !alike);
+    const int64_t number[] = {g->has_bias, s->m, s->k, each, items, g->z[1]};
+    for (size_t i = 0; i < sizeof number / sizeof *number; i++) clef__launch_int(l, (int32_t)number[i]);
+    const int64_t stride[] = {s->am, s->bk, s->bn, s->cm, s->cn, s->bias_m, s->bias_n, g->bias_z, s->az[0], s->az[1], s->bz[0],
+                              s->bz[1], g->c_z[0], g->c_z[1]};
+    for (size_t i = 0; i < sizeof stride / sizeof *stride; i++) clef__launch_long(l, stride[i]);
+    clef__launch_end(l, (size_t[]){(size_t)items, (size_t)batch, 1}, (size_t[]){1, 1, 1});
+}
+
+bool clef__dot_lower(clef__lowering *l, const clef__gemm *g) {
+    clef_dtype type = clef__gemm_type(g->c.dtype);
+    shape s;
+    if (!clef__lower_profile(l)->wide_items || !flatten(g, &s)) return false;
+    if (!fits(&s, type)) s = turned(&s);
+    if (!fits(&s, type)) return false;
+    lower(l, g, &s, type);
+    return true;
+}
