@@ -10,9 +10,9 @@
    in each of KEYS rows of the filter.  The sums of a block of rows are whole before they are added to those of the earlier ones.
    finish: the sum of the parts in the order of the items.
 
-   Knobs: DT: f32, f16 or bf16, storage of images and filters; W: lanes; KH, KW, CHANNELS, RESULTS: taps, channels, results per pixel; STRIDE: stride
-   along a row; STAGED: rows of x are first copied as f32 into lines with zeros around; MR, NV (convolve); KEYS, PART, and their product MR
-   (gradient). */
+   Knobs: DT: f32, f16 or bf16, storage of images and filters; W: lanes; KH, KW, CHANNELS, RESULTS: taps, channels, results per pixel;
+   STRIDE: along a row; STAGED: rows of x are first copied as f32 into lines with zeros around; MR, NV (convolve); KEYS, PART, and
+   their product MR (gradient). */
 #ifndef DT
 #define DT f32
 #endif
@@ -58,12 +58,7 @@
 #define PANELS ((RESULTS + W - 1) / W)
 #define V VEC(float, W)
 
-#ifdef __clang__
-#define UNROLLED _Pragma("clang loop vectorize(disable) unroll_count(16)")
-#else
-#define UNROLLED
-#endif
-
+/* Once more, for the names of dtype and lanes to be replaced before they are pasted. */
 #define DEFINE_BOTH(dt, n) DEFINE_GATHER(dt, n) DEFINE_SCATTER(dt, n)
 DEFINE_BOTH(DT, W)
 
@@ -137,7 +132,7 @@ __kernel void convolve(__global const MEMORY(DT) *restrict x_base, long x_offset
             for (int ky = ky_begin; ky < ky_end; ky++) {
                 __global const float *a = a_row + ky * a_step + ox * STEP;
                 const float *b = filters + ky * RUN * NR;
-                UNROLLED
+                PLAIN_LOOP
                 for (int r = 0; r < RUN; r++) {
 #define FETCH(i, j) V b##j = CAT(VLOAD_, W)(b + r * NR + j * W);
 #define MULTIPLY(i, j) c##i##_##j = fma((V)(a[i * STEP + r]), b##j, c##i##_##j);

@@ -58,9 +58,10 @@ static bool fits(const clef__lowering *l, const view *v, clef_shape x) {
     const clef__node *node = clef__lower_node(l);
     const clef__conv *a = node->attributes;
     int64_t vectors = v->kernel[0] * run_of(v) * vectors_of(l, v);
-    return clef__lower_profile(l)->wide_items && clef__gemm_type(node->dtype) == CLEF_F32 && a->groups == 1 && v->dilation[1] == 1 &&
-           v->before[0] >= 0 && v->before[1] >= 0 && v->kernel[0] * v->kernel[1] > 1 && v->n > 1 && vectors * lanes_of(l, v) <= FILTER_FLOATS &&
-           x.dim[0] * v->out[0] * v->out[1] * vectors >= LEAST_STEPS && x.dim[1] * x.dim[2] * x.dim[3] <= INT32_MAX;
+    return clef__lower_profile(l)->wide_items && clef__gemm_type(node->dtype) == CLEF_F32 && a->groups == 1 && clef_shape_numel(x) > 0 &&
+           v->dilation[1] == 1 && v->before[0] >= 0 && v->before[1] >= 0 && v->kernel[0] * v->kernel[1] > 1 && v->n > 1 &&
+           vectors * lanes_of(l, v) <= FILTER_FLOATS && x.dim[0] * v->out[0] * v->out[1] * vectors >= LEAST_STEPS &&
+           x.dim[1] * x.dim[2] * x.dim[3] <= INT32_MAX;
 }
 
 bool clef__direct_applies(const clef__lowering *l) {
