@@ -171,6 +171,9 @@ typedef float4 float4_loose __attribute__((aligned(4)));
     X(.sb, __VA_ARGS__, 11) X(.sc, __VA_ARGS__, 12) X(.sd, __VA_ARGS__, 13)                      \
     X(.se, __VA_ARGS__, 14) X(.sf, __VA_ARGS__, 15)
 
+/* A generated kernel's functions carry its name, as several kernels are compiled as one program. */
+#define OWN(x) CAT(NAME, x)
+
 /* Up to `count` elements `stride` apart, the rest zero; and back. */
 #define GATHER_LANE(lane, dt, j) v lane = j < count ? LOAD(dt, 1, p, j * stride) : (COMPUTE(dt))0;
 #define DEFINE_GATHER(dt, n)                                                                     \

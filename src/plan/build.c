@@ -220,10 +220,25 @@ void clef__fit_group(size_t local[3], size_t most) {
     }
 }
 
+/* What the plan generated for a device, together. */
+static void compile_generated(clef_context *ctx, const clef__plan *plan, int device) {
+    const char **source = clef__calloc((size_t)plan->n_launches + 1, sizeof *source), *options = NULL;
+    int n = 0;
+    for (int i = 0; source && i < plan->n_launches; i++) {
+        const clef__launch *launch = &plan->launch[i];
+        if (!launch->source || launch->device != device) continue;
+        options = launch->options; /* the same for all */
+        source[n++] = launch->source;
+    }
+    if (n) clef__programs_join(clef__device_at(ctx, device), clef__embedded("common.h"), source, n, options, "pointwise");
+    clef__free(source);
+}
+
 /* Compiles with a few threads; a kernel's programs are shared, so most of a plan costs nothing. */
 static clef_status compile_kernels(clef_context *ctx, clef__plan *plan) {
     compiling c = {.ctx = ctx, .plan = plan, .lock = PTHREAD_MUTEX_INITIALIZER};
     pthread_t second;
+    for (int d = 0; d < clef__device_count(ctx); d++) compile_generated(ctx, plan, d);
     bool two = plan->n_launches > 3 && threads_compile() && pthread_create(&second, NULL, compile_some, &c) == 0;
     compile_some(&c);
     if (two) pthread_join(second, NULL);

@@ -3,7 +3,8 @@
    The iteration space is cut into rows along one inner dimension.  A work-item takes blocks (a stretch of one row each); in a
    block every operand is loaded W elements at a time — splat where its inner stride is 0, one vector where it is 1, gathered
    otherwise —, all steps are computed, all results are stored.  All loads of a vector come before its stores, so a result may
-   lie where an operand with the same layout lay.  Equal structures give equal text, hence one program.
+   lie where an operand with the same layout lay.  Equal structures give equal text, hence one kernel; a plan's kernels are compiled
+   as one program (clef__programs_join), for which each has a NAME and functions of its OWN.
 
    A space that is one row in which every operand is contiguous or splat is a segment.  Its text says once which numbers and
    tensors a segment has, and EACH_SEGMENT how many segments a launch covers: one, unless bundle.c puts several launches into one.
@@ -169,7 +170,7 @@ static void write_functions(writer *w) {
         const char *type = step_type(w, step), *mask = mask_type(type);
         clef__text_add(&w->text, "#undef T\n#undef I\n#undef CONVERT_I\n#define T %s%s\n#define I %s%s\n"
                        "#define CONVERT_I convert_%s%s\n", type, w->suffix, mask, w->suffix, mask, w->suffix);
-        clef__text_add(&w->text, "%s%s f%d(", step->op->boolean ? "int" : type, w->suffix, i);
+        clef__text_add(&w->text, "%s%s OWN(_f%d)(", step->op->boolean ? "int" : type, w->suffix, i);
         for (int k = 0; k < step->n_inputs; k++)
             clef__text_add(&w->text, "%s%s%s %c", k ? ", " : "", compute_type(input_dtype(w, step->input[k])), w->suffix,
                            step->op->params[k]);
@@ -183,8 +184,8 @@ static void write_gathers(writer *w) {
     for (int i = 0; i < w->s->n; i++) *(i < w->first_store ? &gather[w->s->x[i]->dtype] : &scatter[w->s->x[i]->dtype]) = true;
     for (int d = 0; d < CLEF_DTYPE_COUNT; d++) {
         const char *name = clef_dtype_name((clef_dtype)d);
-        if (gather[d]) clef__text_add(&w->text, "DEFINE_GATHER(%s, %d)\n", name, w->width);
-        if (scatter[d]) clef__text_add(&w->text, "DEFINE_SCATTER(%s, %d)\n", name, w->width);
+        if (gather[d]) clef__text_add(&w->text, "#ifndef GATHERS_%s\n#define GATHERS_%s\nDEFINE_GATHER(%s, %d)\n#endif\n", name, name, name, w->width);
+        if (scatter[d]) clef__text_add(&w->text, "#ifndef SCATTERS_%s\n#define SCATTERS_%s\nDEFINE_SCATTER(%s, %d)\n#endif\n", name, name, name, w->width);
     }
 }
 
@@ -218,11 +219,11 @@ static void write_segment(writer *w) {
 static void write_signature(writer *w) {
     if (w->segment) {
         write_segment(w);
-        clef__text_append(&w->text, "__kernel void pointwise(long blocks, long per_item, long block EACH_SEGMENT(ARGUMENTS)) {\n");
+        clef__text_append(&w->text, "__kernel void NAME(long blocks, long per_item, long block EACH_SEGMENT(ARGUMENTS)) {\n");
         return;
     }
     int outer = w->s->rank - 1;
-    clef__text_append(&w->text, "__kernel void pointwise(long blocks, long per_item, long block, long blocks_per_row, long columns");
+    clef__text_append(&w->text, "__kernel void NAME(long blocks, long per_item, long block, long blocks_per_row, long columns");
     for (int d = 0; d < outer; d++) clef__text_add(&w->text, ", long d%d", d);
     write_constants(w, "");
     for (int i = 0; i < w->s->n; i++) {
@@ -300,7 +301,7 @@ static void write_cast(writer *w, const clef__pw_step *step) {
 
 static void write_call(writer *w, int i) {
     const clef__pw_step *step = &w->p->step[i];
-    clef__text_add(&w->text, "f%d(", function_of(w, i));
+    clef__text_add(&w->text, "OWN(_f%d)(", function_of(w, i));
     for (int k = 0; k < step->n_inputs; k++) {
         if (k) clef__text_append(&w->text, ", ");
         write_name(w, step->input[k]);
@@ -365,7 +366,7 @@ static char *write_source(const clef__pointwise *p, const space *s, int width) {
     }
     for (int i = 0; i < p->n_operands; i++) w.tensor_of[i] = p->operand[i].constant ? -1 : w.first_store++;
     clef__text_append(&w.text, clef__embedded("common.h"));
-    clef__text_add(&w.text, "\n#define W %d\n", width);
+    clef__text_add(&w.text, "\n#ifndef NAME\n#define NAME pointwise\n#endif\n#define W %d\n", width);
     write_gathers(&w);
     write_functions(&w);
     write_signature(&w);
@@ -381,7 +382,8 @@ static char *write_source(const clef__pointwise *p, const space *s, int width) {
         write_body(&w, false);
         clef__text_append(&w.text, "        }\n");
     }
-    clef__text_append(&w.text, "    }\n}\n");
+    clef__text_append(&w.text, "    }\n}\n#undef W\n");
+    if (w.segment) clef__text_append(&w.text, "#undef EACH_SEGMENT\n#undef ARGUMENTS\n#undef CHOOSE\n");
     return w.text.data;
 }
 
@@ -488,10 +490,11 @@ void clef__lower_pointwise(clef__lowering *l, const clef__pointwise *p, const ch
 /* The source of a launch that covers `count` segments. */
 static char *bundle_source(const char *source, int count) {
     clef__text text = {0};
-    clef__text_append(&text, "#define EACH_SEGMENT(X)");
+    const char *head = clef__embedded("common.h");
+    clef__text_append(&text, head);
+    clef__text_append(&text, "\n#define EACH_SEGMENT(X)");
     for (int i = 0; i < count; i++) clef__text_add(&text, " X(%d)", i);
-    clef__text_append(&text, "\n");
-    clef__text_append(&text, source);
+    clef__text_append(&text, source + strlen(head));
     return text.data;
 }
 
