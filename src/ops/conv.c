@@ -248,12 +248,14 @@ static void cost(const clef__node *node, double *flops, double *bytes) {
 static const clef__strategy forward_strategies[] = {
     {.name = "depthwise", .applies = clef__depthwise_applies, .lower = clef__depthwise_forward},
     {.name = "winograd fused", .applies = clef__winograd_fused_applies, .lower = clef__winograd_fused_forward},
+    {.name = "direct", .applies = clef__direct_applies, .lower = clef__direct_forward},
     {.name = "winograd", .applies = clef__winograd_applies, .lower = clef__winograd_forward},
     {.name = "gemm", .lower = lower_conv2d},
     {0}};
 static const clef__strategy data_strategies[] = {
     {.name = "depthwise", .applies = clef__depthwise_applies, .lower = clef__depthwise_data},
     {.name = "winograd fused", .applies = clef__winograd_fused_applies, .lower = clef__winograd_fused_data},
+    {.name = "direct", .applies = clef__direct_data_applies, .lower = clef__direct_data},
     {.name = "gemm and fold", .applies = clef__fold_applies, .lower = clef__fold_data},
     {.name = "winograd", .applies = clef__winograd_applies, .lower = clef__winograd_data},
     {.name = "gemm by phase", .lower = lower_backward_data},
@@ -261,6 +263,7 @@ static const clef__strategy data_strategies[] = {
 static const clef__strategy weight_strategies[] = {
     {.name = "depthwise", .applies = clef__depthwise_weight_applies, .lower = clef__depthwise_weight},
     {.name = "winograd fused", .applies = clef__winograd_fused_weight_applies, .lower = clef__winograd_fused_weight},
+    {.name = "direct", .applies = clef__direct_weight_applies, .lower = clef__direct_weight},
     {.name = "gemm over pixels", .lower = lower_backward_weight},
     {0}};
 

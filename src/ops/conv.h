@@ -30,6 +30,14 @@ void clef__winograd_fused_weight(clef__lowering *l);
 bool clef__fold_applies(const clef__lowering *l);
 void clef__fold_data(clef__lowering *l);
 
+/* ---- direct.c: strategies for few channels and filters ---- */
+bool clef__direct_applies(const clef__lowering *l);
+bool clef__direct_data_applies(const clef__lowering *l);
+bool clef__direct_weight_applies(const clef__lowering *l);
+void clef__direct_forward(clef__lowering *l);
+void clef__direct_data(clef__lowering *l);
+void clef__direct_weight(clef__lowering *l);
+
 /* ---- winograd.c: a strategy for filters of 3 × 3, to conv2d and its gradient by the image ---- */
 bool clef__winograd_applies(const clef__lowering *l);
 void clef__winograd_forward(clef__lowering *l);

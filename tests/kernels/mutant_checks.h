@@ -192,6 +192,16 @@ static void few_channels(void) {
     check_convolution((convolution){2, 1, 5, 9, 4, 2, 3, {.stride = {1, 2}, .dilation = {1, 2}}, {0, 0}, 4, 3}, true);
 }
 
+/* Few channels and filters, enough pixels: tiles that move back, margins, an odd tile of taps in both directions, blocks and parts. */
+static void few_taps(void) {
+    check_convolution((convolution){2, 1, 17, 18, 6, 5, 4, {.groups = 1}, {0, 0}, 13, 15}, true);
+    check_convolution((convolution){2, 2, 10, 22, 3, 3, 7, {.padding = {2, 3}, .dilation = {2, 1}}, {2, 3}, 10, 22}, true);
+    check_convolution((convolution){3, 5, 11, 10, 8, 2, 3, {.padding = {1, 1}}, {1, 1}, 12, 10}, true);
+    check_convolution((convolution){4, 1, 29, 30, 3, 1, 3, {.groups = 1}, {0, 0}, 29, 28}, true); /* one part, of blocks */
+    check_convolution((convolution){9, 1, 32, 40, 2, 2, 11, {.groups = 1}, {0, 0}, 31, 30}, true);
+    check_convolution((convolution){9, 1, 36, 32, 2, 5, 4, {.groups = 1}, {0, 0}, 32, 29}, true);
+}
+
 /* Few pixels and many products each: splits whose sums go into images, with a bias for every group. */
 static void image_splits(void) {
     check_convolution((convolution){2, 80, 3, 4, 12, 3, 3, {.groups = 2}, {0, 0}, 1, 2}, false);
@@ -564,7 +574,7 @@ static void picks(void) {
     X(narrow_depthwise) X(winograd)
 #define CHECKS(X)                                                                                                     \
     GPU_CHECKS(X) X(depthwise)                                                                                        \
-    X(tiles) X(turned) X(batches) X(blocks) X(splits) X(images) X(threes) X(few_channels) X(image_splits)             \
+    X(tiles) X(turned) X(batches) X(blocks) X(splits) X(images) X(threes) X(few_channels) X(image_splits) X(few_taps) \
     X(maxima) X(small_windows) X(averages) X(adaptive) X(sums_of_rows) X(sums_of_columns) X(extremes) X(choices)      \
     X(pairs_of_rows) X(pairs_of_columns) X(layer_rows) X(layer_slopes) X(softmax_rows) X(softmax_columns)             \
     X(softmax_slopes) X(class_losses) X(elements) X(table_rows) X(counted) X(random_numbers) X(halves) X(bytes)       \

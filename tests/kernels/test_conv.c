@@ -211,6 +211,25 @@ Test(conv2d, few_channels) {
     check((geometry){2, 3, 9, 9, 4, 3, 3, OPTIONS(.stride = {4, 4}, .dilation = {2, 2})});
 }
 
+/* Few channels and filters over enough pixels for a kernel of their own (cl/direct.cl): widths that no tile divides, results that
+   fill no vector, margins on one side and all, parts of a row of taps and several rows at once, long sums in blocks. */
+Test(conv2d, few_taps) {
+    check((geometry){3, 1, 14, 17, 6, 4, 5, OPTIONS(.groups = 1)});
+    if (small_tests()) return;
+    check((geometry){1, 1, 28, 28, 6, 5, 5, OPTIONS(.groups = 1)});
+    check((geometry){20, 1, 28, 28, 6, 5, 5, OPTIONS(.groups = 1)});
+    check((geometry){9, 6, 12, 12, 16, 5, 5, OPTIONS(.groups = 1)});
+    check((geometry){4, 3, 21, 19, 20, 3, 3, OPTIONS(.padding = {1, 1})});
+    check((geometry){3, 2, 23, 30, 3, 7, 7, OPTIONS(.padding = {3, 3}, .stride = {2, 2})});
+    check((geometry){5, 1, 25, 31, 2, 7, 7, OPTIONS(.padding = {6, 2}, .dilation = {2, 1}, .stride = {1, 3})});
+    check((geometry){7, 5, 17, 13, 9, 2, 7, OPTIONS(.same = true)});
+    check((geometry){6, 4, 40, 3, 33, 3, 2, OPTIONS(.padding = {4, 0}, .dilation = {3, 1})});
+    check((geometry){2, 3, 30, 31, 64, 3, 3, OPTIONS(.stride = {2, 2})});
+    check((geometry){2, 8, 18, 18, 8, 3, 3, OPTIONS(.padding = {1, 1}, .stride = {3, 1})});
+    check_as((geometry){4, 3, 21, 19, 6, 3, 3, OPTIONS(.padding = {1, 1})}, CLEF_F16, 1);
+    check_as((geometry){4, 3, 21, 19, 20, 3, 3, OPTIONS(.groups = 1)}, CLEF_BF16, 1);
+}
+
 static int wrapped(long size, int most) { return size > most ? most / 2 + 1 + (int)(size % (most / 2)) : (int)size; }
 
 /* DeepBench's kinds: w, h, c, n, k, kernel w and h, padding w and h, stride w and h. */
@@ -241,8 +260,9 @@ Test(conv2d, deepbench_shapes) {
 Test(conv2d, random_numbers_stay_within_bounds) {
     static const geometry all[] = {{2, 3, 9, 8, 5, 3, 3, {.padding = {1, 1}}}, {2, 40, 12, 12, 34, 3, 3, {.stride = {2, 2}}},
                                    {3, 20, 60, 60, 20, 3, 3, {.groups = 20, .padding = {1, 1}}},
-                                   {7, 64, 8, 8, 64, 3, 3, {.padding = {1, 1}}}};
-    for (int i = 0; i < (small_tests() ? 1 : 4); i++) {
+                                   {7, 64, 8, 8, 64, 3, 3, {.padding = {1, 1}}},
+                                   {40, 1, 28, 28, 6, 5, 5, {.groups = 1}}, {9, 6, 12, 12, 16, 5, 5, {.padding = {2, 1}}}};
+    for (int i = 0; i < (small_tests() ? 1 : 6); i++) {
         geometry g = all[i];
         arrays a = make(g, false, 0);
         clef_tensor *out[3];

@@ -1,0 +1,237 @@
+/* direct.cl — convolutions of few channels and filters, whose taps are known when the kernel is compiled (src/ops/direct.c).
+
+   Images lie channels-last: the taps of one row of a filter, with their channels, are RUN neighbouring numbers, and those of the next
+   pixel begin STEP further on.  Both are constants here, so that a short run costs no arithmetic of addresses.
+
+   convolve: y[pixel][n] = Σ x[pixel][tap] · w[tap][n] (+ bias[n]).  A work-item does whole rows of y, MR neighbouring pixels of NV
+   vectors at a time; where pixels do not fill a row, its last tile moves back.  Vectors that RESULTS does not fill write beyond their
+   pixel, what the next one then overwrites; only a work-item's last one is written to measure.
+   gradient: part[item][tap][n] = Σ x[pixel][tap] · dy[pixel][n] over the rows of an item, KEYS · PART taps at a time: PART of a run
+   in each of KEYS rows of the filter.  The sums of a block of rows are whole before they are added to those of the earlier ones.
+   finish: the sum of the parts in the order of the items.
+
+   Knobs: DT: f32, f16 or bf16, storage of images and filters; W: lanes; KH, KW, CHANNELS, RESULTS: taps, channels, results per pixel;
+   STRIDE: along a row; STAGED: rows of x are first copied as f32 into lines with zeros around; MR, NV (convolve); KEYS, PART, and
+   their product MR (gradient). */
+#ifndef DT
+#define DT f32
+#endif
+#ifndef W
+#define W 4
+#endif
+#ifndef KH
+#define KH 3
+#endif
+#ifndef KW
+#define KW 3
+#endif
+#ifndef CHANNELS
+#define CHANNELS 1
+#endif
+#ifndef RESULTS
+#define RESULTS 6
+#endif
+#ifndef STRIDE
+#define STRIDE 1
+#endif
+#ifndef STAGED
+#define STAGED 1
+#endif
+#ifndef NV
+#define NV 2
+#endif
+#ifndef KEYS
+#define KEYS 1
+#endif
+#ifndef PART
+#define PART 3
+#endif
+#ifndef MR
+#define MR 3
+#endif
+#include "common.h"
+#include "registers.h"
+
+#define NR (NV * W)
+#define RUN (KW * CHANNELS)
+#define STEP (STRIDE * CHANNELS)
+#define PANELS ((RESULTS + W - 1) / W)
+#define V VEC(float, W)
+
+/* Once more, for the names of dtype and lanes to be replaced before they are pasted. */
+#define DEFINE_BOTH(dt, n) DEFINE_GATHER(dt, n) DEFINE_SCATTER(dt, n)
+DEFINE_BOTH(DT, W)
+
+/* `length` numbers of a row of the image; zeros outside it. */
+static void stage(__global const MEMORY(DT) *from, bool inside, __global float *to, int length) {
+    int i = 0;
+    PLAIN_LOOP
+    for (; i + W <= length; i += W) STORE(f32, W, to, i, inside ? LOAD(DT, W, from, i) : (V)(0));
+    PLAIN_LOOP
+    for (; i < length; i++) to[i] = inside ? LOAD(DT, 1, from, i) : 0;
+}
+
+/* [tap][NR], from any strides. */
+static void gather_filters(__global const MEMORY(DT) *w, long sy, long sx, long sc, long sn, float *to) {
+    PLAIN_LOOP
+    for (int tap = 0; tap < KH * KW; tap++) {
+        __global const MEMORY(DT) *from = w + tap / KW * sy + tap % KW * sx;
+        PLAIN_LOOP
+        for (int c = 0; c < CHANNELS; c++, to += NR) {
+            PLAIN_LOOP
+            for (int j = 0; j < NR; j += W) {
+                __global const MEMORY(DT) *at = from + c * sc + j * sn;
+                V v = RESULTS == NR && sn == 1 ? LOAD(DT, W, at, 0) : CAT(gather_, DT)(at, sn, RESULTS - j);
+                CAT(VSTORE_, W)(v, to + j);
+            }
+        }
+    }
+}
+
+__kernel void convolve(__global const MEMORY(DT) *restrict x_base, long x_offset, __global const MEMORY(DT) *restrict w_base,
+                       long w_offset, __global MEMORY(DT) *restrict y_base, long y_offset, __global const MEMORY(DT) *restrict bias,
+                       long bias_offset, int has_bias, __global float *restrict lines_base, long lines_offset, int rows, int per_item,
+                       int height, int width, int out_h, int out_w, int stride_h, int dilation_h, int before_h, int before_w, int line,
+                       long wy, long wx, long wc, long wn) {
+    int begin = (int)get_global_id(0) * per_item, end = min(begin + per_item, rows), length = width * CHANNELS;
+    float filters[KH * RUN * NR];
+    gather_filters(w_base + w_offset, wy, wx, wc, wn, filters);
+#define NOTHING(i, j) V bias##j = (V)(0);
+    COLUMNS(NOTHING, 0)
+#define FROM_BIAS(i, j) bias##j = CAT(gather_, DT)(bias + bias_offset + j * W, 1, RESULTS - j * W);
+    if (has_bias) {
+        COLUMNS(FROM_BIAS, 0)
+    }
+#if STAGED
+    __global float *lines = lines_base + lines_offset + get_global_id(0) * KH * line;
+    stage(x_base, false, lines, KH * line);
+#endif
+    PLAIN_LOOP
+    for (int row = begin; row < end; row++) {
+        int top = row % out_h * stride_h - before_h; /* taps from ky_begin to ky_end are inside the image */
+        int ky_begin = top < 0 ? (dilation_h - 1 - top) / dilation_h : 0;
+        int ky_end = clamp((height - top + dilation_h - 1) / dilation_h, ky_begin, KH);
+        __global const MEMORY(DT) *image = x_base + x_offset + (long)(row / out_h) * height * length;
+#if STAGED
+        PLAIN_LOOP
+        for (int ky = ky_begin; ky < ky_end; ky++)
+            stage(image + (top + ky * dilation_h) * length, true, lines + ky * line + before_w * CHANNELS, length);
+        __global const float *a_row = lines;
+        long a_step = line;
+#else
+        __global const float *a_row = image + top * length;
+        long a_step = dilation_h * length;
+#endif
+        PLAIN_LOOP
+        for (int at = 0; at < out_w; at += MR) {
+            int ox = min(at, out_w - MR);
+#define START(i, j) V c##i##_##j = (V)(0);
+#define START_ROW(i) COLUMNS(START, i)
+            ROWS(START_ROW)
+            PLAIN_LOOP
+            for (int ky = ky_begin; ky < ky_end; ky++) {
+                __global const float *a = a_row + ky * a_step + ox * STEP;
+                const float *b = filters + ky * RUN * NR;
+                PLAIN_LOOP
+                for (int r = 0; r < RUN; r++) {
+#define FETCH(i, j) V b##j = CAT(VLOAD_, W)(b + r * NR + j * W);
+#define MULTIPLY(i, j) c##i##_##j = fma((V)(a[i * STEP + r]), b##j, c##i##_##j);
+#define STEP_ROW(i) COLUMNS(MULTIPLY, i)
+                    COLUMNS(FETCH, 0)
+                    ROWS(STEP_ROW)
+                }
+            }
+            __global MEMORY(DT) *to = y_base + y_offset + ((long)row * out_w + ox) * RESULTS;
+            bool last = RESULTS < NR && row + 1 == end && at + MR >= out_w;
+#define PUT(i, j) STORE(DT, W, to, i * RESULTS + j * W, c##i##_##j + bias##j);
+#define PUT_EXACT(i, j) CAT(scatter_, DT)(to + i * RESULTS + j * W, 1, RESULTS - j * W, c##i##_##j + bias##j);
+#define PUT_ROW(i)                                                                                     \
+    if (i + 1 == MR && last) {                                                                         \
+        COLUMNS(PUT_EXACT, i)                                                                          \
+    } else {                                                                                           \
+        COLUMNS(PUT, i)                                                                                \
+    }
+            ROWS(PUT_ROW)
+        }
+    }
+}
+
+/* The sum of `parts` parts of one tap, in their order. */
+static void put_sum(__global const float *part, int parts, __global MEMORY(DT) *to, int tap) {
+    PLAIN_LOOP
+    for (int p = 0; p < PANELS; p++) {
+        __global const float *from = part + (tap * PANELS + p) * W;
+        V sum = LOAD(f32, W, from, 0);
+        PLAIN_LOOP
+        for (int i = 1; i < parts; i++) sum += LOAD(f32, W, from, i * KH * RUN * PANELS * W);
+        CAT(scatter_, DT)(to + tap * RESULTS + p * W, 1, RESULTS - p * W, sum);
+    }
+}
+
+/* lines_size: of one item's. */
+__kernel void gradient(__global const MEMORY(DT) *restrict x_base, long x_offset, __global const MEMORY(DT) *restrict dy_base,
+                       long dy_offset, __global float *restrict part_base, long part_offset, __global MEMORY(DT) *restrict dw,
+                       long dw_offset, __global float *restrict lines_base, long lines_offset, int rows, int per_item, int block,
+                       int height, int width, int out_h, int out_w, int stride_h, int dilation_h, int before_h, int before_w, int line) {
+    int item = (int)get_global_id(0), begin = item * per_item, end = min(begin + per_item, rows), length = width * CHANNELS;
+    __global float *sums = part_base + part_offset + item * KH * RUN * PANELS * W;
+#if STAGED
+    __global float *lines = lines_base + lines_offset + item * KEYS * line;
+    stage(x_base, false, lines, KEYS * line);
+#endif
+    PLAIN_LOOP
+    for (int from = begin; from < end; from += block) {
+        PLAIN_LOOP
+        for (int tile = 0; tile < (KH + KEYS - 1) / KEYS * ((RUN + PART - 1) / PART) * PANELS; tile++) {
+            int p = tile % PANELS, q = tile / PANELS;
+            int r_from = q % ((RUN + PART - 1) / PART) * PART, r_begin = min(r_from, RUN - PART);
+            int ky_from = q / ((RUN + PART - 1) / PART) * KEYS, ky_begin = min(ky_from, KH - KEYS);
+#define BEGIN(i) V c##i = (V)(0);
+            ROWS(BEGIN)
+            PLAIN_LOOP
+            for (int row = from; row < min(from + block, end); row++) {
+                int top = row % out_h * stride_h - before_h + ky_begin * dilation_h;
+                __global const MEMORY(DT) *image = x_base + x_offset + (long)(row / out_h) * height * length;
+#if STAGED
+                PLAIN_LOOP
+                for (int ky = 0; ky < KEYS; ky++) {
+                    int y = top + ky * dilation_h;
+                    stage(image + y * length, y >= 0 && y < height, lines + ky * line + before_w * CHANNELS, length);
+                }
+                __global const float *a = lines + r_begin;
+                long a_step = line;
+#else
+                __global const float *a = image + top * length + r_begin;
+                long a_step = dilation_h * length;
+#endif
+                __global const MEMORY(DT) *d = dy_base + dy_offset + (long)row * out_w * RESULTS + p * W;
+                int safe = row + 1 < rows ? out_w : out_w - 1; /* a whole vector of the last pixel may lie beyond dy */
+                PLAIN_LOOP
+                for (int ox = 0; ox < out_w; ox++) {
+                    V v = ox < safe ? LOAD(DT, W, d, ox * RESULTS) : CAT(gather_, DT)(d + ox * RESULTS, 1, RESULTS - p * W);
+#define GATHER_TAP(i) c##i = fma((V)((a + i / PART * a_step)[i % PART]), v, c##i);
+                    ROWS(GATHER_TAP)
+                    a += STEP;
+                }
+            }
+            __global float *to = sums + ((ky_begin * RUN + r_begin) * PANELS + p) * W;
+#define ADD(i)                                                                                         \
+    if (ky_begin + i / PART >= ky_from && r_begin + i % PART >= r_from) {                              \
+        __global float *at = to + (i / PART * RUN + i % PART) * PANELS * W;                            \
+        STORE(f32, W, at, 0, from > begin ? LOAD(f32, W, at, 0) + c##i : c##i);                        \
+    }
+            ROWS(ADD)
+        }
+    }
+    if (get_global_size(0) > 1) return;
+    PLAIN_LOOP
+    for (int tap = 0; tap < KH * RUN; tap++) put_sum(sums, 1, dw + dw_offset, tap);
+}
+
+/* A work-item does `run` taps. */
+__kernel void finish(__global const float *restrict part, long part_offset, __global MEMORY(DT) *restrict dw, long dw_offset, int parts,
+                     int run) {
+    int begin = (int)get_global_id(0) * run;
+    PLAIN_LOOP
+    for (int tap = begin; tap < min(begin + run, KH * RUN); tap++) put_sum(part + part_offset, parts, dw + dw_offset, tap);
+}

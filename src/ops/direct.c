@@ -1,0 +1,227 @@
+/* direct.c — strategies for convolutions of few channels and filters, on devices where one work-item owns a long run.
+
+   As products these have short sums and rows that fill no vector, and spend their time on addresses.  cl/direct.cl knows the taps
+   when it is compiled, makes vectors no wider than the results of a pixel, and takes filters and images as they lie. */
+#include "ops/conv.h"
+#include "ops/gemm.h"
+#include "ops/image.h"
+#include "ops/ops.h"
+
+enum {
+    FILTER_FLOATS = 8192,  /* of all taps, with idle lanes: a first-level cache holds them */
+    LEAST_STEPS = 4096,    /* vector multiplications; fewer do not pay for a kernel of their own */
+    ITEM_STEPS = 8192,     /* vector multiplications that make a work-item of its own worth while */
+    BLOCK_PIXELS = 1024,   /* longest sum of a gradient by the filters before it is added to others */
+    MOST_SUMS = 28         /* taps that cl/registers.h can name */
+};
+
+/* One of the three convolutions as its kernel sees it: y of n results per pixel from x of c channels. */
+typedef struct view {
+    int64_t n, c, kernel[2], stride[2], dilation[2], before[2];
+    int64_t out[2]; /* rows and columns of y */
+} view;
+
+static view view_of(const clef__conv *a, clef_shape x, clef_shape y) {
+    view v = {.n = y.dim[1], .c = x.dim[1]};
+    for (int d = 0; d < 2; d++) {
+        v.kernel[d] = a->kernel[d];
+        v.stride[d] = a->stride[d];
+        v.dilation[d] = a->dilation[d];
+        v.before[d] = a->before[d];
+        v.out[d] = y.dim[2 + d];
+    }
+    return v;
+}
+
+/* The gradient by the image of a convolution of stride 1 is one of dy. */
+static view view_of_data(const clef__conv *a, clef_shape dy, clef_shape dx) {
+    view v = view_of(a, dy, dx);
+    for (int d = 0; d < 2; d++) v.before[d] = (a->kernel[d] - 1) * a->dilation[d] - a->before[d];
+    return v;
+}
+
+static int64_t run_of(const view *v) { return v->kernel[1] * v->c; }
+
+/* ---- where it applies ---- */
+
+/* Lanes of a vector: no more than a pixel's results need. */
+static int64_t lanes_of(const clef__lowering *l, const view *v) {
+    int64_t lanes = 4;
+    while (lanes < v->n && lanes < clef__lower_profile(l)->vector) lanes *= 2;
+    return lanes;
+}
+
+static int64_t vectors_of(const clef__lowering *l, const view *v) { return clef__ceil_div(v->n, lanes_of(l, v)); }
+
+/* x: shape of the image that is read. */
+static bool fits(const clef__lowering *l, const view *v, clef_shape x) {
+    const clef__node *node = clef__lower_node(l);
+    const clef__conv *a = node->attributes;
+    int64_t vectors = v->kernel[0] * run_of(v) * vectors_of(l, v);
+    return clef__lower_profile(l)->wide_items && clef__gemm_type(node->dtype) == CLEF_F32 && a->groups == 1 && clef_shape_numel(x) > 0 &&
+           v->dilation[1] == 1 && v->before[0] >= 0 && v->before[1] >= 0 && v->kernel[0] * v->kernel[1] > 1 && v->n > 1 &&
+           vectors * lanes_of(l, v) <= FILTER_FLOATS && x.dim[0] * v->out[0] * v->out[1] * vectors >= LEAST_STEPS &&
+           x.dim[1] * x.dim[2] * x.dim[3] <= INT32_MAX;
+}
+
+bool clef__direct_applies(const clef__lowering *l) {
+    const clef__node *node = clef__lower_node(l);
+    clef_shape x = node->input[0]->shape;
+    view v = view_of(node->attributes, x, node->shape);
+    return fits(l, &v, x) && vectors_of(l, &v) <= 4;
+}
+
+bool clef__direct_data_applies(const clef__lowering *l) {
+    const clef__node *node = clef__lower_node(l);
+    const clef__conv *a = node->attributes;
+    clef_shape dy = node->input[0]->shape;
+    view v = view_of_data(a, dy, node->shape);
+    bool wide = v.n * 4 > clef__lower_profile(l)->vector; /* fewer lanes than that are better filled in fold.c */
+    return wide && a->stride[0] == 1 && a->stride[1] == 1 && fits(l, &v, dy) && vectors_of(l, &v) <= 4;
+}
+
+bool clef__direct_weight_applies(const clef__lowering *l) {
+    const clef__node *node = clef__lower_node(l);
+    clef_shape x = node->input[0]->shape;
+    view v = view_of(node->attributes, x, node->input[1]->shape);
+    return fits(l, &v, x);
+}
+
+/* ---- launches ---- */
+
+/* How many work-items share `rows` rows of so many steps, equally. */
+static int64_t share(const clef__lowering *l, int64_t rows, int64_t steps, int64_t *per_item) {
+    int64_t items = clef__smaller(clef__lower_items(l, rows, 1), rows * steps / ITEM_STEPS);
+    *per_item = clef__ceil_div(rows, clef__larger(items, 1));
+    return clef__ceil_div(rows, *per_item);
+}
+
+static void begin(clef__lowering *l, const char *kernel, const view *v, clef_dtype dtype, bool staged) {
+    const int64_t number[] = {lanes_of(l, v), v->kernel[0], v->kernel[1], v->c, v->n, v->stride[1], staged};
+    static const char *const name[] = {"W", "KH", "KW", "CHANNELS", "RESULTS", "STRIDE", "STAGED"};
+    clef__launch_begin(l, "direct.cl", kernel);
+    clef__launch_define(l, "DT", "%s", clef__token(dtype));
+    for (size_t i = 0; i < sizeof number / sizeof *number; i++) clef__launch_define(l, name[i], "%d", (int)number[i]);
+}
+
+/* A line for a row of x with zeros around. */
+static int64_t line_of(const view *v, const clef__image *x) {
+    return clef__larger((v->before[1] + x->w) * v->c, (v->out[1] - 1) * v->stride[1] * v->c + run_of(v));
+}
+
+/* Does a row of x have to be copied before its taps can be read as they lie? */
+static bool is_staged(const view *v, const clef__image *x) {
+    return x->data.dtype != CLEF_F32 || v->before[1] > 0 || line_of(v, x) > x->w * x->c;
+}
+
+static void pass_geometry(clef__lowering *l, const view *v, const clef__image *x) {
+    const int64_t number[] = {x->h, x->w, v->out[0], v->out[1], v->stride[0], v->dilation[0], v->before[0], v->before[1], line_of(v, x)};
+    for (size_t i = 0; i < sizeof number / sizeof *number; i++) clef__launch_int(l, (int32_t)number[i]);
+}
+
+static const int64_t no_padding[2];
+
+static clef__image image_of(clef__lowering *l, int i) {
+    return clef__image_padded(l, i, clef__lower_in(l, i).dtype, no_padding, no_padding);
+}
+
+/* w: [n, c, kh, kw] in the kernel's order of taps, any strides. */
+static void convolve(clef__lowering *l, const view *v, clef__operand w, const clef__operand *bias) {
+    const clef__profile *profile = clef__lower_profile(l);
+    clef__image x = image_of(l, 0);
+    clef__operand y = clef__lower_out(l, clef__channels_last), lines = y;
+    int64_t vectors = vectors_of(l, v), limit = clef__smaller(profile->tile_m * profile->tile_vectors / vectors, v->out[1]);
+    int64_t height = clef__ceil_div(v->out[1], clef__ceil_div(v->out[1], limit)), rows = x.n * v->out[0], per_item;
+    int64_t items = share(l, rows, v->out[1] * v->kernel[0] * run_of(v) * vectors, &per_item);
+    bool staged = is_staged(v, &x);
+    if (staged) lines = clef__lower_scratch(l, CLEF_F32, CLEF_SHAPE(items, v->kernel[0], line_of(v, &x)));
+    begin(l, "convolve", v, x.data.dtype, staged);
+    clef__launch_define(l, "MR", "%d", (int)height);
+    clef__launch_define(l, "NV", "%d", (int)vectors);
+    clef__launch_tensor(l, x.data, false);
+    clef__launch_tensor(l, w, false);
+    clef__launch_tensor(l, y, true);
+    clef__launch_tensor(l, bias ? *bias : w, false);
+    clef__launch_int(l, bias != NULL);
+    clef__launch_tensor(l, lines, true);
+    clef__launch_int(l, (int32_t)rows);
+    clef__launch_int(l, (int32_t)per_item);
+    pass_geometry(l, v, &x);
+    const int order[] = {2, 3, 1, 0};
+    for (int i = 0; i < 4; i++) clef__launch_long(l, w.stride[order[i]]);
+    clef__launch_end(l, (size_t[]){(size_t)items, 1, 1}, (size_t[]){1, 1, 1});
+}
+
+void clef__direct_forward(clef__lowering *l) {
+    const clef__node *node = clef__lower_node(l);
+    view v = view_of(node->attributes, node->input[0]->shape, node->shape);
+    clef__operand bias = {0};
+    if (node->n_inputs == 3) bias = clef__lower_in_dense(l, 2, NULL);
+    convolve(l, &v, clef__lower_in(l, 1), node->n_inputs == 3 ? &bias : NULL);
+}
+
+void clef__direct_data(clef__lowering *l) {
+    const clef__node *node = clef__lower_node(l);
+    view v = view_of_data(node->attributes, node->input[0]->shape, node->shape);
+    clef__operand w = clef__lower_in(l, 1), turned = w;
+    for (int d = 0; d < 2; d++) {
+        turned.stride[d] = w.stride[1 - d];
+        turned.stride[2 + d] = -w.stride[2 + d];
+        turned.offset += (v.kernel[d] - 1) * w.stride[2 + d];
+    }
+    convolve(l, &v, turned, NULL);
+}
+
+/* A tile of the gradient by the filters: as many rows of taps as there are sums for, or a part of one. */
+typedef struct tile {
+    int64_t keys, part;
+    bool staged;
+    clef_dtype dtype;
+} tile;
+
+static tile choose_tile(const clef__lowering *l, const view *v, const clef__image *x) {
+    const clef__profile *profile = clef__lower_profile(l);
+    int64_t limit = clef__smaller(profile->tile_m * profile->tile_vectors * 7 / 6, MOST_SUMS), run = run_of(v);
+    bool below = (v->out[0] - 1) * v->stride[0] + (v->kernel[0] - 1) * v->dilation[0] >= x->h;
+    return (tile){.keys = clef__larger(clef__smaller(limit / run, v->kernel[0]), 1), .part = clef__ceil_div(run, clef__ceil_div(run, limit)),
+                  .staged = is_staged(v, x) || v->before[0] > 0 || below, .dtype = x->data.dtype};
+}
+
+static void begin_gradient(clef__lowering *l, const char *kernel, const view *v, const tile *t) {
+    begin(l, kernel, v, t->dtype, t->staged);
+    clef__launch_define(l, "KEYS", "%d", (int)t->keys);
+    clef__launch_define(l, "PART", "%d", (int)t->part);
+    clef__launch_define(l, "MR", "%d", (int)(t->keys * t->part));
+}
+
+void clef__direct_weight(clef__lowering *l) {
+    const clef__node *node = clef__lower_node(l);
+    view v = view_of(node->attributes, node->input[0]->shape, node->input[1]->shape);
+    clef__image x = image_of(l, 0), dy = image_of(l, 1);
+    clef__operand dw = clef__lower_out(l, clef__filters_last), lines = dw;
+    int64_t taps = v.kernel[0] * run_of(&v), rows = x.n * v.out[0], per_item;
+    int64_t width = vectors_of(l, &v) * lanes_of(l, &v);
+    int64_t items = share(l, rows, v.out[1] * taps * vectors_of(l, &v), &per_item);
+    tile t = choose_tile(l, &v, &x);
+    if (t.staged) lines = clef__lower_scratch(l, CLEF_F32, CLEF_SHAPE(items, t.keys, line_of(&v, &x)));
+    clef__operand sums = clef__lower_scratch(l, CLEF_F32, CLEF_SHAPE(items, taps, width));
+    begin_gradient(l, "gradient", &v, &t);
+    clef__launch_tensor(l, x.data, false);
+    clef__launch_tensor(l, dy.data, false);
+    clef__launch_tensor(l, sums, true);
+    clef__launch_tensor(l, dw, true);
+    clef__launch_tensor(l, lines, true);
+    clef__launch_int(l, (int32_t)rows);
+    clef__launch_int(l, (int32_t)per_item);
+    clef__launch_int(l, (int32_t)clef__larger(BLOCK_PIXELS / v.out[1], 1));
+    pass_geometry(l, &v, &x);
+    clef__launch_end(l, (size_t[]){(size_t)items, 1, 1}, (size_t[]){1, 1, 1});
+    if (items == 1) return; /* it has put the sums itself */
+    int64_t run = clef__ceil_div(ITEM_STEPS, items * vectors_of(l, &v));
+    begin_gradient(l, "finish", &v, &t); /* knobs and all, as both are then one program */
+    clef__launch_tensor(l, sums, false);
+    clef__launch_tensor(l, dw, true);
+    clef__launch_int(l, (int32_t)items);
+    clef__launch_int(l, (int32_t)run);
+    clef__launch_end(l, (size_t[]){(size_t)clef__ceil_div(taps, run), 1, 1}, (size_t[]){1, 1, 1});
+}
