@@ -40,7 +40,7 @@ static void products(clef_tensor *out[OUTPUTS]) {
 }
 
 static void convolutions(clef_tensor *out[OUTPUTS]) {
-    int64_t c = small_tests() ? 2 : 6, o = small_tests() ? 3 : 37, side = small_tests() ? 5 : 14;
+    int64_t c = small_tests() ? 2 : 24, o = small_tests() ? 3 : 37, side = small_tests() ? 5 : 14;
     clef_tensor *x = clef_require_grad(clef_keep(whole(CLEF_SHAPE(2, c, side, side), 1)), true);
     clef_tensor *w = clef_require_grad(clef_keep(whole(CLEF_SHAPE(o, c, 5, 3), 2)), true);
     out[0] = clef_conv2d(x, w, &(clef_conv2d_options){.padding = {2, 1}, .stride = {1, 2}});

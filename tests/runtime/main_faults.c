@@ -61,6 +61,15 @@ static bool fails(void) {
             ledger++;                         \
         return result;                        \
     }
+#define RETAINS(name, type)                         \
+    cl_int name(type object) {                      \
+        if (opencl_faults && fails())               \
+            return CL_OUT_OF_RESOURCES;             \
+        cl_int result = REAL(name)(object);         \
+        if (result == CL_SUCCESS)                   \
+            ledger++;                               \
+        return result;                              \
+    }
 #define RELEASES(name, type)       \
     cl_int name(type object) {     \
         ledger--;                  \
@@ -116,6 +125,7 @@ ENQUEUES(clEnqueueCopyBuffer,
          (q, a, b, o, p, s, n, w, event))
 ENQUEUES(clEnqueueMarkerWithWaitList, (cl_command_queue q, cl_uint n, const cl_event *w, cl_event *event),
          (q, n, w, event))
+RETAINS(clRetainProgram, cl_program)
 RELEASES(clReleaseContext, cl_context)
 RELEASES(clReleaseCommandQueue, cl_command_queue)
 RELEASES(clReleaseMemObject, cl_mem)
