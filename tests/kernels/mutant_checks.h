@@ -118,6 +118,15 @@ static void batches(void) {
     check_batch(2, 1, 2, 1, 3, 9, 600); /* in splits */
 }
 
+/* Dot products along rows: a column as it lies, columns put side by side, few rows with a bias, several work-items. */
+static void few_columns(void) {
+    check_matmul(29, 1, 37, false);
+    check_matmul(21, 3, 37, false);
+    check_linear(3, 21, 19);
+    check_batch(2, 3, 1, 3, 17, 2, 9);
+    check_matmul(700, 1, 300, false);
+}
+
 static void blocks(void) {
     check_matmul(14, 141, 2101, false); /* direct, two panels at a time */
     check_linear(30, 21, 2101);
@@ -574,7 +583,8 @@ static void picks(void) {
     X(narrow_depthwise) X(winograd)
 #define CHECKS(X)                                                                                                     \
     GPU_CHECKS(X) X(depthwise)                                                                                        \
-    X(tiles) X(turned) X(batches) X(blocks) X(splits) X(images) X(threes) X(few_channels) X(image_splits) X(few_taps) \
+    X(tiles) X(turned) X(few_columns) X(batches) X(blocks) X(splits) X(images) X(threes) X(few_channels)              \
+    X(image_splits) X(few_taps)                                                                                       \
     X(maxima) X(small_windows) X(averages) X(adaptive) X(sums_of_rows) X(sums_of_columns) X(extremes) X(choices)      \
     X(pairs_of_rows) X(pairs_of_columns) X(layer_rows) X(layer_slopes) X(softmax_rows) X(softmax_columns)             \
     X(softmax_slopes) X(class_losses) X(elements) X(table_rows) X(counted) X(random_numbers) X(halves) X(bytes)       \
