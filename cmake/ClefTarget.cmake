@@ -71,8 +71,9 @@ function(clef_bench source)
 endfunction()
 
 # Environment, skip code, label and timeout of a test.  A source may say more about itself in a comment line
-#     ctest: labels=slow,data timeout=900 cost=60 serial
+#     ctest: labels=slow,data timeout=900 cost=60 serial apart
 # cost: seconds with nothing compiled yet, roughly; what costs most starts first, so that no long test runs alone at the end.
+# apart: its many plans have single kernels in common, which are to be compiled once.
 function(clef_test_properties test source label)
   set(labels ${label})
   set(timeout 900)
@@ -92,8 +93,12 @@ function(clef_test_properties test source label)
   if(said MATCHES "ctest: .*serial")
     set(serial ON)
   endif()
+  set(environment ${clef_test_environment})
+  if(said MATCHES "ctest: .*apart")
+    list(APPEND environment CLEF_JOIN=0)
+  endif()
   set_tests_properties(${test} PROPERTIES LABELS "${labels}" SKIP_RETURN_CODE 77 TIMEOUT ${timeout} COST ${cost} RUN_SERIAL ${serial}
-    ENVIRONMENT "${clef_test_environment}")
+    ENVIRONMENT "${environment}")
 endfunction()
 
 # Tests keep out of the user's cache; Criterion names the cases that it skips, which check.sh collects.

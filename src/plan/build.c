@@ -220,6 +220,12 @@ void clef__fit_group(size_t local[3], size_t most) {
     }
 }
 
+/* CLEF_JOIN=0 is for programs of many contexts and plans, which have single kernels in common rather than sets of them. */
+static bool joining(void) {
+    const char *value = clef__env("CLEF_JOIN");
+    return !value || strcmp(value, "0") != 0;
+}
+
 /* What the plan generated for a device, together. */
 static void compile_generated(clef_context *ctx, const clef__plan *plan, int device) {
     const char **source = clef__calloc((size_t)plan->n_launches + 1, sizeof *source), *options = NULL;
@@ -238,7 +244,7 @@ static void compile_generated(clef_context *ctx, const clef__plan *plan, int dev
 static clef_status compile_kernels(clef_context *ctx, clef__plan *plan) {
     compiling c = {.ctx = ctx, .plan = plan, .lock = PTHREAD_MUTEX_INITIALIZER};
     pthread_t second;
-    for (int d = 0; d < clef__device_count(ctx); d++) compile_generated(ctx, plan, d);
+    for (int d = 0; joining() && d < clef__device_count(ctx); d++) compile_generated(ctx, plan, d);
     bool two = plan->n_launches > 3 && threads_compile() && pthread_create(&second, NULL, compile_some, &c) == 0;
     compile_some(&c);
     if (two) pthread_join(second, NULL);

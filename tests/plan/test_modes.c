@@ -1,4 +1,5 @@
-/* Fusion changes nothing: a value kept in a register holds no more than the same value in memory. */
+/* Fusion changes nothing: a value kept in a register holds no more than the same value in memory.
+   ctest: cost=40 apart */
 #include "support/modes.h"
 
 enum { N = 37 }; /* whole vectors and a rest */
