@@ -103,6 +103,7 @@ static void check_batch(int64_t a0, int64_t a1, int64_t b0, int64_t b1, int64_t 
 static void tiles(void) {
     check_matmul(13, 21, 37, false);    /* b as it lies, its last panel moved back */
     check_linear(30, 45, 35);           /* b packed across */
+    check_matmul(120, 131, 200, false); /* several tiles for a work-item */
     check_matmul(120, 131, 800, false); /* b packed along */
 }
 
