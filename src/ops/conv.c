@@ -141,9 +141,11 @@ typedef struct phase {
 
 static int64_t common_divisor(int64_t a, int64_t b) { return b ? common_divisor(b, a % b) : a; }
 
+int64_t clef__tap_step(int64_t stride, int64_t dilation) { return stride / common_divisor(stride, dilation); }
+
 static phase find_phase(const geometry *a, int d, int64_t residue) {
     int64_t s = a->stride[d], dilation = a->dilation[d], reach = residue + a->before[d];
-    phase p = {.pixels = (a->image[d] - residue + s - 1) / s, .step = s / common_divisor(s, dilation)};
+    phase p = {.pixels = (a->image[d] - residue + s - 1) / s, .step = clef__tap_step(s, dilation)};
     while (p.first < p.step && (reach - p.first * dilation) % s != 0) p.first++;
     if (p.first < p.step && p.first < a->kernel[d]) p.taps = (a->kernel[d] - 1 - p.first) / p.step + 1;
     if (p.pixels < 0) p.pixels = 0;
@@ -198,6 +200,17 @@ static void lower_backward_data(clef__lowering *l) {
             if (p[0].pixels > 0 && p[1].pixels > 0) lower_phase(l, &dy, w, &dx, p, r);
         }
     }
+}
+
+clef__operand clef__filters_turned(clef__operand w) {
+    clef__operand turned = w;
+    for (int d = 0; d < 2; d++) {
+        turned.dim[d] = w.dim[1 - d];
+        turned.stride[d] = w.stride[1 - d];
+        turned.stride[2 + d] = -w.stride[2 + d];
+        turned.offset += (w.dim[2 + d] - 1) * w.stride[2 + d];
+    }
+    return turned;
 }
 
 /* ---- gradients ---- */

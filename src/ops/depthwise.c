@@ -10,8 +10,6 @@ enum {
     LEAST_PIXELS = 256    /* shorter sums than this are not worth adding up afterwards */
 };
 
-static const int64_t no_padding[2];
-
 static bool wide(const clef__lowering *l) { return clef__lower_profile(l)->wide_items; }
 
 /* ---- where it applies ---- */
@@ -77,7 +75,7 @@ static void lower_images(clef__lowering *l, bool backward) {
     const clef__conv *a = node->attributes;
     clef__operand w = clef__lower_in_dense(l, 1, clef__filters_last);
     clef__operand bias = node->n_inputs == 3 ? clef__lower_in_dense(l, 2, NULL) : w;
-    clef__image x = clef__image_padded(l, 0, node->dtype, no_padding, no_padding);
+    clef__image x = clef__image_in(l, 0);
     clef__image y = clef__image_of(clef__lower_out(l, clef__channels_last));
     int64_t rows = y.n * y.h, lanes = lanes_of(l, y.c), chunk = chunk_of(l, &x, lanes, a->kernel[0], rows);
     begin(l, "depthwise", node->dtype, lanes, backward ? y.w / a->stride[1] : y.w);
@@ -106,8 +104,8 @@ static int64_t rows_of_piece(const clef__lowering *l, const clef__image *dy, int
 void clef__depthwise_weight(clef__lowering *l) {
     const clef__node *node = clef__lower_node(l);
     const clef__conv *a = node->attributes;
-    clef__image x = clef__image_padded(l, 0, node->dtype, no_padding, no_padding);
-    clef__image dy = clef__image_padded(l, 1, node->dtype, no_padding, no_padding);
+    clef__image x = clef__image_in(l, 0);
+    clef__image dy = clef__image_in(l, 1);
     clef__operand dw = clef__lower_out(l, clef__filters_last), sums = dw;
     int64_t lanes = lanes_of(l, dy.c), taps = a->kernel[0] * a->kernel[1], all = dy.n * dy.h;
     int64_t rows = rows_of_piece(l, &dy, lanes, taps), pieces = clef__ceil_div(all, rows);

@@ -116,19 +116,13 @@ static bool is_staged(const view *v, const clef__image *x) {
 
 static void pass_geometry(clef__lowering *l, const view *v, const clef__image *x) {
     const int64_t number[] = {x->h, x->w, v->out[0], v->out[1], v->stride[0], v->dilation[0], v->before[0], v->before[1], line_of(v, x)};
-    for (size_t i = 0; i < sizeof number / sizeof *number; i++) clef__launch_int(l, (int32_t)number[i]);
-}
-
-static const int64_t no_padding[2];
-
-static clef__image image_of(clef__lowering *l, int i) {
-    return clef__image_padded(l, i, clef__lower_in(l, i).dtype, no_padding, no_padding);
+    clef__launch_ints(l, number, sizeof number / sizeof *number);
 }
 
 /* w: [n, c, kh, kw] in the kernel's order of taps, any strides. */
 static void convolve(clef__lowering *l, const view *v, clef__operand w, const clef__operand *bias) {
     const clef__profile *profile = clef__lower_profile(l);
-    clef__image x = image_of(l, 0);
+    clef__image x = clef__image_in(l, 0);
     clef__operand y = clef__lower_out(l, clef__channels_last), lines = y;
     int64_t vectors = vectors_of(l, v), limit = clef__smaller(profile->tile_m * profile->tile_vectors / vectors, v->out[1]);
     int64_t height = clef__ceil_div(v->out[1], clef__ceil_div(v->out[1], limit)), rows = x.n * v->out[0], per_item;
@@ -163,13 +157,7 @@ void clef__direct_forward(clef__lowering *l) {
 void clef__direct_data(clef__lowering *l) {
     const clef__node *node = clef__lower_node(l);
     view v = view_of_data(node->attributes, node->input[0]->shape, node->shape);
-    clef__operand w = clef__lower_in(l, 1), turned = w;
-    for (int d = 0; d < 2; d++) {
-        turned.stride[d] = w.stride[1 - d];
-        turned.stride[2 + d] = -w.stride[2 + d];
-        turned.offset += (v.kernel[d] - 1) * w.stride[2 + d];
-    }
-    convolve(l, &v, turned, NULL);
+    convolve(l, &v, clef__filters_turned(clef__lower_in(l, 1)), NULL);
 }
 
 /* A tile of the gradient by the filters: as many rows of taps as there are sums for, or a part of one. */
@@ -197,7 +185,7 @@ static void begin_gradient(clef__lowering *l, const char *kernel, const view *v,
 void clef__direct_weight(clef__lowering *l) {
     const clef__node *node = clef__lower_node(l);
     view v = view_of(node->attributes, node->input[0]->shape, node->input[1]->shape);
-    clef__image x = image_of(l, 0), dy = image_of(l, 1);
+    clef__image x = clef__image_in(l, 0), dy = clef__image_in(l, 1);
     clef__operand dw = clef__lower_out(l, clef__filters_last), lines = dw;
     int64_t taps = v.kernel[0] * run_of(&v), rows = x.n * v.out[0], per_item;
     int64_t width = vectors_of(l, &v) * lanes_of(l, &v);

@@ -1,7 +1,6 @@
 /* dot.c — products with few columns, or few rows, on devices where one work-item owns a long run (cl/dot.cl). */
 #include "ops/gemm.h"
 #include "ops/ops.h"
-#include <string.h>
 
 enum {
     MOST_COLUMNS = 4,
@@ -63,10 +62,10 @@ static void lower(clef__lowering *l, const clef__gemm *g, const shape *s, clef_d
     clef__launch_tensor(l, g->has_bias ? g->bias : s->a, false);
     clef__launch_tensor(l, columns, !alike);
     const int64_t number[] = {g->has_bias, s->m, s->k, each, items, g->z[1]};
-    for (size_t i = 0; i < sizeof number / sizeof *number; i++) clef__launch_int(l, (int32_t)number[i]);
+    clef__launch_ints(l, number, sizeof number / sizeof *number);
     const int64_t stride[] = {s->am, s->bk, s->bn, s->cm, s->cn, s->bias_m, s->bias_n, g->bias_z, s->az[0], s->az[1], s->bz[0],
                               s->bz[1], g->c_z[0], g->c_z[1]};
-    for (size_t i = 0; i < sizeof stride / sizeof *stride; i++) clef__launch_long(l, stride[i]);
+    clef__launch_longs(l, stride, sizeof stride / sizeof *stride);
     clef__launch_end(l, (size_t[]){(size_t)items, (size_t)batch, 1}, (size_t[]){1, 1, 1});
 }
 

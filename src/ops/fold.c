@@ -21,12 +21,10 @@ bool clef__fold_applies(const clef__lowering *l) {
            floats <= MOST_FLOATS && clef__gemm_type(node->dtype) == CLEF_F32;
 }
 
-static int64_t common_divisor(int64_t a, int64_t b) { return b ? common_divisor(b, a % b) : a; }
-
 static void gather(clef__lowering *l, clef__operand t, const clef__image *dx, const int64_t out[2]) {
     const clef__conv *a = clef__lower_node(l)->attributes;
     int64_t rows = dx->n * dx->h, run = clef__ceil_div(rows, clef__lower_items(l, rows, 1)), step[2];
-    for (int d = 0; d < 2; d++) step[d] = a->stride[d] / common_divisor(a->stride[d], a->dilation[d]);
+    for (int d = 0; d < 2; d++) step[d] = clef__tap_step(a->stride[d], a->dilation[d]);
     clef__launch_begin(l, "fold.cl", "fold");
     clef__launch_define(l, "OUT", "%s", clef__token(dx->data.dtype));
     clef__launch_define(l, "W", "%d", dx->c <= 4 ? 4 : 8);

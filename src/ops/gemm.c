@@ -176,7 +176,7 @@ static clef__operand pack(clef__lowering *l, const packing *p, int64_t z_stride[
     clef__launch_int(l, (int32_t)k);
     clef__launch_int(l, (int32_t)p->k[1]);
     clef__launch_int(l, (int32_t)p->k[2]);
-    for (int i = 0; i < 3; i++) clef__launch_long(l, p->s[i]);
+    clef__launch_longs(l, p->s, 3);
     clef__launch_long(l, p->sn);
     clef__launch_int(l, (int32_t)z1);
     clef__launch_long(l, z_stride[0]);
@@ -216,8 +216,7 @@ static void maybe_pack_a(clef__lowering *l, clef__gemm *g, const tiling *t, clef
     g->c_m[1] = g->c_m[2] * t->rows;
 }
 
-/* Three arguments; without a bias any memory stands in for it and is not read. */
-static void pass_bias(clef__lowering *l, const clef__gemm *g, clef__operand any) {
+void clef__gemm_bias(clef__lowering *l, const clef__gemm *g, clef__operand any) {
     clef__launch_tensor(l, g->has_bias ? g->bias : any, false);
     clef__launch_int(l, g->has_bias);
     clef__launch_long(l, g->bias_z);
@@ -239,23 +238,23 @@ static void multiply(clef__lowering *l, const clef__gemm *g, const tiling *t, cl
     clef__launch_tensor(l, g->a, false);
     clef__launch_tensor(l, g->b, false);
     clef__launch_tensor(l, g->c, true);
-    pass_bias(l, g, g->a);
+    clef__gemm_bias(l, g, g->a);
     clef__launch_int(l, (int32_t)t->m);
     clef__launch_int(l, (int32_t)g->n);
     clef__launch_int(l, (int32_t)t->k);
-    for (int i = 1; i < 3; i++) clef__launch_int(l, (int32_t)g->m[i]);
-    for (int i = 0; i < 3; i++) clef__launch_long(l, g->a_m[i]);
-    for (int i = 0; i < 3; i++) clef__launch_long(l, g->c_m[i]);
+    clef__launch_ints(l, g->m + 1, 2);
+    clef__launch_longs(l, g->a_m, 3);
+    clef__launch_longs(l, g->c_m, 3);
     clef__launch_long(l, g->c_n);
-    for (int i = 1; i < 3; i++) clef__launch_int(l, (int32_t)g->k[i]);
-    for (int i = 0; i < 3; i++) clef__launch_long(l, g->a_k[i]);
+    clef__launch_ints(l, g->k + 1, 2);
+    clef__launch_longs(l, g->a_k, 3);
     clef__launch_int(l, t->direct);
     clef__launch_long(l, t->ldb);
     clef__launch_long(l, t->panel_stride);
     clef__launch_int(l, (int32_t)g->z[1]);
-    for (int i = 0; i < 2; i++) clef__launch_long(l, g->a_z[i]);
-    for (int i = 0; i < 2; i++) clef__launch_long(l, g->b_z[i]);
-    for (int i = 0; i < 2; i++) clef__launch_long(l, g->c_z[i]);
+    clef__launch_longs(l, g->a_z, 2);
+    clef__launch_longs(l, g->b_z, 2);
+    clef__launch_longs(l, g->c_z, 2);
     clef__launch_int(l, (int32_t)t->splits);
     clef__launch_int(l, (int32_t)t->segments);
     clef__launch_int(l, (int32_t)t->block);
@@ -278,34 +277,38 @@ static void finish(clef__lowering *l, const clef__gemm *g, const tiling *t, clef
     define_types(l, part.dtype, g->c.dtype);
     clef__launch_tensor(l, part, false);
     clef__launch_tensor(l, g->c, true);
-    pass_bias(l, g, part);
+    clef__gemm_bias(l, g, part);
     clef__launch_int(l, (int32_t)t->m);
     clef__launch_int(l, (int32_t)g->n);
     clef__launch_int(l, (int32_t)t->splits);
-    for (int i = 1; i < 3; i++) clef__launch_int(l, (int32_t)g->m[i]);
-    for (int i = 0; i < 3; i++) clef__launch_long(l, g->c_m[i]);
+    clef__launch_ints(l, g->m + 1, 2);
+    clef__launch_longs(l, g->c_m, 3);
     clef__launch_long(l, g->c_n);
     clef__launch_int(l, (int32_t)g->z[1]);
-    for (int i = 0; i < 2; i++) clef__launch_long(l, g->c_z[i]);
+    clef__launch_longs(l, g->c_z, 2);
     clef__launch_int(l, (int32_t)rows);
     clef__launch_end(l, (size_t[]){(size_t)clef__ceil_div(t->m, rows), (size_t)t->batch, 1}, (size_t[]){1, 1, 1});
 }
 
-/* The splits write rows of their own: [z][split][m][n], dense. */
-static void multiply_in_splits(clef__lowering *l, const clef__gemm *g, const tiling *t, clef_dtype type) {
-    clef__operand part = clef__lower_scratch(l, type, CLEF_SHAPE(t->batch * t->splits, t->m, g->n));
+clef__gemm clef__gemm_in_parts(const clef__gemm *g, clef__operand part, int64_t splits) {
     clef__gemm h = *g;
-    int64_t stride = g->n, size = t->m * g->n;
-    for (int i = 2; i >= 0; i--) {
+    int64_t stride = g->n, size = part.dim[1] * part.dim[2];
+    for (int i = 2; i >= 0; i--) { /* more rows than M where the last tile is not full */
         h.c_m[i] = stride;
         stride *= g->m[i];
     }
     h.c = part;
     h.c_n = 1;
-    h.c_z[1] = t->splits * size;
+    h.c_z[1] = splits * size;
     h.c_z[0] = g->z[1] * h.c_z[1];
     h.has_bias = false;
-    multiply(l, &h, t, type, size);
+    return h;
+}
+
+static void multiply_in_splits(clef__lowering *l, const clef__gemm *g, const tiling *t, clef_dtype type) {
+    clef__operand part = clef__lower_scratch(l, type, CLEF_SHAPE(t->batch * t->splits, t->m, g->n));
+    clef__gemm h = clef__gemm_in_parts(g, part, t->splits);
+    multiply(l, &h, t, type, t->m * g->n);
     finish(l, g, t, part);
 }
 

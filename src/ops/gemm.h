@@ -32,6 +32,10 @@ void clef__gemm_lower(clef__lowering *l, clef__gemm g);
 bool clef__dot_lower(clef__lowering *l, const clef__gemm *g);
 /* tile.c: the same for a device that likes tiles in local memory; false, with nothing emitted, where none fits. */
 bool clef__tile_lower(clef__lowering *l, const clef__gemm *g);
+/* For both: the bias as three arguments; without one any memory stands in for it and is not read. */
+void clef__gemm_bias(clef__lowering *l, const clef__gemm *g, clef__operand any);
+/* For both: the same product into parts, of which each split writes one: [z][split][m][n], dense, without the bias. */
+clef__gemm clef__gemm_in_parts(const clef__gemm *g, clef__operand part, int64_t splits);
 /* Joins neighbouring levels that are one level in both strides, and moves what is left to the inner end. */
 void clef__merge_levels(int64_t size[3], int64_t s[3], int64_t t[3]);
 /* The type sums are made in: f32 for the half types. */

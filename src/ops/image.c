@@ -42,3 +42,8 @@ clef__image clef__image_padded(clef__lowering *l, int i, clef_dtype type, const 
     clef__launch_end_1d(l, whole_rows ? n * h : n * h * w * c);
     return image;
 }
+
+clef__image clef__image_in(clef__lowering *l, int i) {
+    static const int64_t none[2];
+    return clef__image_padded(l, i, clef__lower_in(l, i).dtype, none, none);
+}

@@ -52,8 +52,7 @@ clef__operand clef__lower_along(clef__lowering *l, int dim, int *order, clef__ax
 void clef__launch_units(clef__lowering *l, int64_t units, int64_t work);
 /* Vector lanes worth using along n contiguous elements: 16, 8, 4 or 1. */
 int clef__lower_lanes(const clef__lowering *l, int64_t n);
-/* Begins a launch with the knobs DT, W (lanes worth using along n elements) and, where long runs are the work of one item,
-   stores of whole vectors anywhere. */
+/* Begins a launch with the knobs DT and W (lanes worth using along n elements). */
 void clef__launch_lanes(clef__lowering *l, const char *file, const char *kernel, clef_dtype dtype, int64_t n);
 /* A number as two floats, for REAL of cl/lanes.h. */
 void clef__launch_real(clef__lowering *l, double value);

@@ -78,17 +78,12 @@ static void end(clef__lowering *l, const geometry *a, int64_t pixels, int64_t ch
     clef__launch_end_1d(l, (pixels + run - 1) / run);
 }
 
-static clef__image input(clef__lowering *l, int i) {
-    static const int64_t none[2];
-    return clef__image_padded(l, i, clef__lower_in(l, i).dtype, none, none);
-}
-
 /* Every kernel takes its inputs in order, then the result. */
 static void lower_with(clef__lowering *l, const char *kernel, bool pick) {
     const clef__node *node = clef__lower_node(l);
     const geometry *a = node->attributes;
     clef__image in[2], y;
-    for (int i = 0; i < node->n_inputs; i++) in[i] = input(l, i);
+    for (int i = 0; i < node->n_inputs; i++) in[i] = clef__image_in(l, i);
     y = clef__image_of(clef__lower_out(l, clef__channels_last));
     begin(l, kernel, a, node->dtype, y.c);
     if (pick) clef__launch_define(l, "PICK", "1");
@@ -107,7 +102,7 @@ static bool tiles(const geometry *a) {
 static void lower_max_tiles(clef__lowering *l) {
     const clef__node *node = clef__lower_node(l);
     const geometry *a = node->attributes;
-    clef__image x = input(l, 0), g = input(l, 1), dx = clef__image_of(clef__lower_out(l, clef__channels_last));
+    clef__image x = clef__image_in(l, 0), g = clef__image_in(l, 1), dx = clef__image_of(clef__lower_out(l, clef__channels_last));
     begin(l, "max_pool_backward_tiles", a, node->dtype, x.c);
     clef__launch_tensor(l, x.data, false);
     clef__launch_tensor(l, g.data, false);

@@ -2,7 +2,6 @@
 #include "ops/gemm.h"
 #include "ops/ops.h"
 #include <stdlib.h>
-#include <string.h>
 
 enum {
     DEPTH = 16,           /* of a block along k */
@@ -116,20 +115,6 @@ static void choose_loads(const clef__gemm *g, tiling *t) {
 }
 
 /* ---- launches ---- */
-static void pass_ints(clef__lowering *l, const int64_t *value, int n) {
-    for (int i = 0; i < n; i++) clef__launch_int(l, (int32_t)value[i]);
-}
-static void pass_longs(clef__lowering *l, const int64_t *value, int n) {
-    for (int i = 0; i < n; i++) clef__launch_long(l, value[i]);
-}
-
-/* Three arguments; without a bias any memory stands in for it and is not read. */
-static void pass_bias(clef__lowering *l, const clef__gemm *g, clef__operand any) {
-    clef__launch_tensor(l, g->has_bias ? g->bias : any, false);
-    clef__launch_int(l, g->has_bias);
-    clef__launch_long(l, g->bias_z);
-}
-
 static void define(clef__lowering *l, const clef__gemm *g, const tiling *t) {
     const struct { const char *name; int value; } knobs[] = {
         {"GM", t->shape->gm}, {"GN", t->shape->gn}, {"RM", t->shape->rm}, {"RN", t->shape->rn}, {"TK", DEPTH}, {"PAD", PAD},
@@ -148,23 +133,23 @@ static void multiply(clef__lowering *l, const clef__gemm *g, const tiling *t, in
     clef__launch_tensor(l, g->a, false);
     clef__launch_tensor(l, g->b, false);
     clef__launch_tensor(l, g->c, true);
-    pass_bias(l, g, g->a);
-    pass_ints(l, (int64_t[]){t->m, t->n, t->k}, 3);
-    pass_ints(l, g->m + 1, 2);
-    pass_ints(l, g->a_m, 3);
-    pass_longs(l, g->c_m, 3);
-    pass_ints(l, &g->b_n, 1);
-    pass_longs(l, &g->c_n, 1);
-    pass_ints(l, g->k + 1, 2);
-    pass_ints(l, g->a_k, 3);
-    pass_ints(l, g->b_k, 3);
-    pass_ints(l, g->z + 1, 1);
-    pass_longs(l, g->a_z, 2);
-    pass_longs(l, g->b_z, 2);
-    pass_longs(l, g->c_z, 2);
-    pass_ints(l, (int64_t[]){t->splits, t->run}, 2);
-    pass_longs(l, &split_stride, 1);
-    pass_ints(l, (int64_t[]){t->tiles_m, t->tiles_n}, 2);
+    clef__gemm_bias(l, g, g->a);
+    clef__launch_ints(l, (int64_t[]){t->m, t->n, t->k}, 3);
+    clef__launch_ints(l, g->m + 1, 2);
+    clef__launch_ints(l, g->a_m, 3);
+    clef__launch_longs(l, g->c_m, 3);
+    clef__launch_ints(l, &g->b_n, 1);
+    clef__launch_longs(l, &g->c_n, 1);
+    clef__launch_ints(l, g->k + 1, 2);
+    clef__launch_ints(l, g->a_k, 3);
+    clef__launch_ints(l, g->b_k, 3);
+    clef__launch_ints(l, g->z + 1, 1);
+    clef__launch_longs(l, g->a_z, 2);
+    clef__launch_longs(l, g->b_z, 2);
+    clef__launch_longs(l, g->c_z, 2);
+    clef__launch_ints(l, (int64_t[]){t->splits, t->run}, 2);
+    clef__launch_longs(l, &split_stride, 1);
+    clef__launch_ints(l, (int64_t[]){t->tiles_m, t->tiles_n}, 2);
     clef__launch_end(l, (size_t[]){groups * items, 1, 1}, (size_t[]){items, 1, 1});
 }
 
@@ -177,31 +162,21 @@ static void finish(clef__lowering *l, const clef__gemm *g, const tiling *t, clef
     clef__launch_define(l, "OUT", "%s", clef__token(g->c.dtype));
     clef__launch_tensor(l, part, false);
     clef__launch_tensor(l, g->c, true);
-    pass_bias(l, g, part);
-    pass_ints(l, (int64_t[]){t->m, t->n, t->splits}, 3);
-    pass_ints(l, g->m + 1, 2);
-    pass_longs(l, g->c_m, 3);
-    pass_longs(l, &g->c_n, 1);
-    pass_ints(l, g->z + 1, 1);
-    pass_longs(l, g->c_z, 2);
-    pass_longs(l, &units, 1);
+    clef__gemm_bias(l, g, part);
+    clef__launch_ints(l, (int64_t[]){t->m, t->n, t->splits}, 3);
+    clef__launch_ints(l, g->m + 1, 2);
+    clef__launch_longs(l, g->c_m, 3);
+    clef__launch_longs(l, &g->c_n, 1);
+    clef__launch_ints(l, g->z + 1, 1);
+    clef__launch_longs(l, g->c_z, 2);
+    clef__launch_longs(l, &units, 1);
     clef__launch_end_1d(l, units);
 }
 
-/* The splits write rows of their own: [z][split][m][n], dense. */
 static void multiply_in_splits(clef__lowering *l, const clef__gemm *g, const tiling *t) {
     clef__operand part = clef__lower_scratch(l, g->a.dtype, CLEF_SHAPE(t->batch * t->splits, t->m, t->n));
-    clef__gemm h = *g;
-    int64_t size = t->m * t->n;
-    h.c = part;
-    h.c_n = 1;
-    h.c_m[2] = g->n;
-    h.c_m[1] = h.c_m[2] * g->m[2];
-    h.c_m[0] = h.c_m[1] * g->m[1];
-    h.c_z[1] = t->splits * size;
-    h.c_z[0] = g->z[1] * h.c_z[1];
-    h.has_bias = false;
-    multiply(l, &h, t, size);
+    clef__gemm h = clef__gemm_in_parts(g, part, t->splits);
+    multiply(l, &h, t, t->m * t->n);
     finish(l, g, t, part);
 }
 

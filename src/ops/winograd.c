@@ -112,17 +112,7 @@ void clef__winograd_forward(clef__lowering *l) {
     convolve(l, clef__lower_in(l, 1), a->before, with_bias ? &bias : NULL);
 }
 
-/* Pixel p of the image met pixel p + before - tap of the result, so the last tap is the first to come. */
 void clef__winograd_data(clef__lowering *l) {
     const clef__conv *a = clef__lower_node(l)->attributes;
-    clef__operand w = clef__lower_in(l, 1), turned = w;
-    int64_t before[2];
-    for (int d = 0; d < 2; d++) {
-        turned.dim[d] = w.dim[1 - d];
-        turned.stride[d] = w.stride[1 - d];
-        turned.stride[2 + d] = -w.stride[2 + d];
-        turned.offset += 2 * w.stride[2 + d];
-        before[d] = 2 - a->before[d];
-    }
-    convolve(l, turned, before, NULL);
+    convolve(l, clef__filters_turned(clef__lower_in(l, 1)), (int64_t[]){2 - a->before[0], 2 - a->before[1]}, NULL);
 }

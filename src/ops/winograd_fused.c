@@ -13,12 +13,6 @@ enum {
     SUM_TILES = 48      /* tiles of a block of the gradient by the filters */
 };
 
-/* Filters as the product wants them: of `n` results from `c` channels. */
-typedef struct filters {
-    clef__operand data;
-    int64_t n, c, sn, sc, sy, sx;
-} filters;
-
 static int64_t lanes_of(const clef__lowering *l) { return clef__lower_profile(l)->vector; }
 static int64_t panel_of(const clef__lowering *l) { return lanes_of(l) * clef__lower_profile(l)->tile_vectors; }
 
@@ -66,20 +60,18 @@ static void begin(clef__lowering *l, const char *kernel, int rows, clef_dtype in
     clef__launch_define(l, "OUT", "%s", clef__token(out));
 }
 
-static clef__operand transform_filters(clef__lowering *l, const filters *w) {
-    int64_t panels = clef__ceil_div(w->n, panel_of(l)), run = clef__larger(FILTER_FLOATS / (16 * panel_of(l)), 1);
-    clef__operand u = clef__lower_scratch(l, CLEF_F32, CLEF_SHAPE(16, panels, w->c, panel_of(l)));
-    begin(l, "filters", clef__lower_profile(l)->tile_m, w->data.dtype, CLEF_F32);
-    clef__launch_tensor(l, w->data, false);
+/* w: [n, c, 3, 3], any strides. */
+static clef__operand transform_filters(clef__lowering *l, clef__operand w) {
+    int64_t n = w.dim[0], c = w.dim[1], panels = clef__ceil_div(n, panel_of(l)), run = clef__larger(FILTER_FLOATS / (16 * panel_of(l)), 1);
+    clef__operand u = clef__lower_scratch(l, CLEF_F32, CLEF_SHAPE(16, panels, c, panel_of(l)));
+    begin(l, "filters", clef__lower_profile(l)->tile_m, w.dtype, CLEF_F32);
+    clef__launch_tensor(l, w, false);
     clef__launch_tensor(l, u, true);
-    clef__launch_int(l, (int32_t)w->n);
-    clef__launch_int(l, (int32_t)w->c);
-    clef__launch_long(l, w->sn);
-    clef__launch_long(l, w->sc);
-    clef__launch_long(l, w->sy);
-    clef__launch_long(l, w->sx);
+    clef__launch_int(l, (int32_t)n);
+    clef__launch_int(l, (int32_t)c);
+    clef__launch_longs(l, w.stride, 4);
     clef__launch_int(l, (int32_t)run);
-    clef__launch_end(l, (size_t[]){(size_t)clef__ceil_div(w->c, run), (size_t)panels, 1}, (size_t[]){1, 1, 1});
+    clef__launch_end(l, (size_t[]){(size_t)clef__ceil_div(c, run), (size_t)panels, 1}, (size_t[]){1, 1, 1});
     return u;
 }
 
@@ -87,10 +79,10 @@ static clef__operand transform_filters(clef__lowering *l, const filters *w) {
 static void pass_geometry(clef__lowering *l, const clef__image *x, const clef__image *y, const int64_t before[2]) {
     const int64_t number[] = {tiles_of(y->n, y->h, y->w), clef__ceil_div(y->h, 2), clef__ceil_div(y->w, 2), x->h, x->w, x->c,
                               y->h, y->w, y->c, before[0], before[1]};
-    for (size_t i = 0; i < sizeof number / sizeof *number; i++) clef__launch_int(l, (int32_t)number[i]);
+    clef__launch_ints(l, number, sizeof number / sizeof *number);
 }
 
-static void convolve(clef__lowering *l, const clef__image *x, const filters *w, const clef__image *y, const int64_t before[2],
+static void convolve(clef__lowering *l, const clef__image *x, clef__operand w, const clef__image *y, const int64_t before[2],
                      const clef__operand *bias) {
     const clef__profile *profile = clef__lower_profile(l);
     clef__operand u = transform_filters(l, w);
@@ -98,7 +90,7 @@ static void convolve(clef__lowering *l, const clef__image *x, const filters *w, 
     int64_t units = clef__larger(clef__lower_device(l)->compute_units, 1) * profile->items_per_unit;
     int64_t height = tiles >= TILE_ROWS * profile->tile_m * units ? TILE_ROWS * profile->tile_m : profile->tile_m;
     int64_t blocks = clef__ceil_div(tiles, height), per_item = clef__ceil_div(blocks, units), items = clef__ceil_div(blocks, per_item);
-    int64_t floats = 16 * height * (clef__ceil_div(w->c, RUN) * RUN + panel_of(l));
+    int64_t floats = 16 * height * (clef__ceil_div(x->c, RUN) * RUN + panel_of(l));
     clef__operand scratch = clef__lower_scratch(l, CLEF_F32, CLEF_SHAPE(items, floats));
     begin(l, "conv", profile->tile_m, x->data.dtype, y->data.dtype);
     clef__launch_tensor(l, x->data, false);
@@ -114,28 +106,22 @@ static void convolve(clef__lowering *l, const clef__image *x, const filters *w, 
     clef__launch_end(l, (size_t[]){(size_t)items, 1, 1}, (size_t[]){1, 1, 1});
 }
 
-static const int64_t no_padding[2];
-
 void clef__winograd_fused_forward(clef__lowering *l) {
     const clef__node *node = clef__lower_node(l);
     const clef__conv *a = node->attributes;
     clef__operand w = clef__lower_in(l, 1), bias = {0};
-    clef__image x = clef__image_padded(l, 0, clef__lower_in(l, 0).dtype, no_padding, no_padding);
+    clef__image x = clef__image_in(l, 0);
     if (node->n_inputs == 3) bias = clef__lower_in_dense(l, 2, NULL);
     clef__image y = clef__image_of(clef__lower_out(l, clef__channels_last));
-    filters f = {w, w.dim[0], w.dim[1], w.stride[0], w.stride[1], w.stride[2], w.stride[3]};
-    convolve(l, &x, &f, &y, a->before, node->n_inputs == 3 ? &bias : NULL);
+    convolve(l, &x, w, &y, a->before, node->n_inputs == 3 ? &bias : NULL);
 }
 
-/* The gradient by the image is the convolution of dy with the filters turned round and their two kinds of channels exchanged. */
 void clef__winograd_fused_data(clef__lowering *l) {
     const clef__conv *a = clef__lower_node(l)->attributes;
-    clef__operand w = clef__lower_in(l, 1);
-    clef__image dy = clef__image_padded(l, 0, clef__lower_in(l, 0).dtype, no_padding, no_padding);
+    clef__operand w = clef__filters_turned(clef__lower_in(l, 1));
+    clef__image dy = clef__image_in(l, 0);
     clef__image dx = clef__image_of(clef__lower_out(l, clef__channels_last));
-    filters f = {w, w.dim[1], w.dim[0], w.stride[1], w.stride[0], -w.stride[2], -w.stride[3]};
-    f.data.offset += 2 * (w.stride[2] + w.stride[3]);
-    convolve(l, &dy, &f, &dx, (int64_t[]){2 - a->before[0], 2 - a->before[1]}, NULL);
+    convolve(l, &dy, w, &dx, (int64_t[]){2 - a->before[0], 2 - a->before[1]}, NULL);
 }
 
 static clef__operand sum_over_tiles(clef__lowering *l, const clef__image *x, const clef__image *dy, int64_t *runs) {
@@ -155,14 +141,14 @@ static clef__operand sum_over_tiles(clef__lowering *l, const clef__image *x, con
     clef__launch_tensor(l, scratch, true);
     pass_geometry(l, x, dy, a->before);
     const int64_t number[] = {SUM_TILES, blocks, per_run, units, per_item};
-    for (int i = 0; i < 5; i++) clef__launch_int(l, (int32_t)number[i]);
+    clef__launch_ints(l, number, sizeof number / sizeof *number);
     clef__launch_end(l, (size_t[]){(size_t)items, 1, 1}, (size_t[]){1, 1, 1});
     return sums;
 }
 
 void clef__winograd_fused_weight(clef__lowering *l) {
-    clef__image x = clef__image_padded(l, 0, clef__lower_in(l, 0).dtype, no_padding, no_padding);
-    clef__image dy = clef__image_padded(l, 1, clef__lower_in(l, 1).dtype, no_padding, no_padding);
+    clef__image x = clef__image_in(l, 0);
+    clef__image dy = clef__image_in(l, 1);
     clef__operand dw = clef__lower_out(l, clef__filters_last);
     int64_t runs;
     clef__operand sums = sum_over_tiles(l, &x, &dy, &runs);

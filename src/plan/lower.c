@@ -271,6 +271,12 @@ void clef__launch_tensor(clef__lowering *l, clef__operand x, bool writes) {
 }
 void clef__launch_long(clef__lowering *l, int64_t value) { clef__launch_arg(l, (clef__arg){.kind = CLEF__ARG_LONG, .number = value}); }
 void clef__launch_int(clef__lowering *l, int32_t value) { clef__launch_arg(l, (clef__arg){.kind = CLEF__ARG_INT, .number = value}); }
+void clef__launch_longs(clef__lowering *l, const int64_t *value, size_t n) {
+    for (size_t i = 0; i < n; i++) clef__launch_long(l, value[i]);
+}
+void clef__launch_ints(clef__lowering *l, const int64_t *value, size_t n) {
+    for (size_t i = 0; i < n; i++) clef__launch_int(l, (int32_t)value[i]);
+}
 void clef__launch_float(clef__lowering *l, float value) { clef__launch_arg(l, (clef__arg){.kind = CLEF__ARG_FLOAT, .real = value}); }
 void clef__launch_dynamic(clef__lowering *l, int i) {
     clef__launch_arg(l, (clef__arg){.kind = CLEF__ARG_DYNAMIC, .number = i, .item = l->item});

@@ -48,6 +48,8 @@ void clef__launch_define(clef__lowering *l, const char *name, const char *fmt, .
 void clef__launch_tensor(clef__lowering *l, clef__operand x, bool writes); /* two kernel arguments */
 void clef__launch_long(clef__lowering *l, int64_t value);   /* long */
 void clef__launch_int(clef__lowering *l, int32_t value);    /* int */
+void clef__launch_longs(clef__lowering *l, const int64_t *value, size_t n);
+void clef__launch_ints(clef__lowering *l, const int64_t *value, size_t n);
 void clef__launch_float(clef__lowering *l, float value);    /* float */
 void clef__launch_dynamic(clef__lowering *l, int i);        /* ulong: the node's dynamic.u[i], read anew at each replay */
 void clef__launch_end(clef__lowering *l, const size_t global[3], const size_t local[3]);

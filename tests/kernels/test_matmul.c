@@ -137,8 +137,8 @@ Test(matmul, doubles) {
 }
 
 /* Shapes of a, b and their product, rank by rank from the end as NumPy broadcasts. */
-static void check_batched(clef_shape a, clef_shape b, clef_shape y) {
-    array p = whole_array(a, 7, 4), q = whole_array(b, 8, 4), want = array_new(y);
+static void check_batches(clef_shape a, clef_shape b, clef_shape y, clef_dtype dtype, int range) {
+    array p = whole_array(a, 7, range), q = whole_array(b, 8, range), want = array_new(y);
     int64_t m = y.dim[y.rank - 2], n = y.dim[y.rank - 1], k = a.dim[a.rank - 1];
     int64_t count = clef_shape_numel(y) / (m * n);
     for (int64_t z = 0; z < count; z++) {
@@ -153,9 +153,16 @@ static void check_batched(clef_shape a, clef_shape b, clef_shape y) {
         product(p.v + at_a, k, 1, q.v + at_b, n, 1, want.v + z * m * n, m, n, k, false);
     }
     char what[96];
-    expect_equal(clef_matmul(to_device(ctx, p, CLEF_F32), to_device(ctx, q, CLEF_F32)), want,
-                 clef_shape_format(y, what, sizeof what));
+    expect_equal(clef_matmul(to_device(ctx, p, dtype), to_device(ctx, q, dtype)), want, clef_shape_format(y, what, sizeof what));
     free(p.v), free(q.v), free(want.v);
+}
+
+static void check_batched(clef_shape a, clef_shape b, clef_shape y) { check_batches(a, b, y, CLEF_F32, 4); }
+
+/* Long sums of a half type go in splits; rows a page apart are packed, and those of the last tile are not all there. */
+Test(matmul, batches_in_splits) {
+    if (small_tests()) cr_skip_test("long sums: not on a slow device (CLEF_TEST_SMALL)");
+    check_batches(CLEF_SHAPE(3, 13, 5120), CLEF_SHAPE(3, 5120, 40), CLEF_SHAPE(3, 13, 40), CLEF_F16, 1);
 }
 
 Test(matmul, leading_dimensions_broadcast) {
