@@ -202,10 +202,10 @@ static void *compile_some(void *user) {
     }
 }
 
-/* CLEF_COMPILE_THREADS=1 is for drivers that do not stand several (Oclgrind). */
-static bool threads_compile(void) {
-    const char *value = clef__env("CLEF_COMPILE_THREADS");
-    return !value || strcmp(value, "1") != 0;
+/* Does the environment not say otherwise? */
+static bool unless(const char *variable, const char *off) {
+    const char *value = clef__env(variable);
+    return !value || strcmp(value, off) != 0;
 }
 
 /* Each size is replaced by one that divides it, so the range keeps dividing into groups.  Kernels that ask for a certain size
@@ -218,12 +218,6 @@ void clef__fit_group(size_t local[3], size_t most) {
         if (*largest == 1) return;
         *largest = *largest % 2 ? 1 : *largest / 2;
     }
-}
-
-/* CLEF_JOIN=0 is for programs of many contexts and plans, which have single kernels in common rather than sets of them. */
-static bool joining(void) {
-    const char *value = clef__env("CLEF_JOIN");
-    return !value || strcmp(value, "0") != 0;
 }
 
 /* What the plan generated for a device, together. */
@@ -240,12 +234,14 @@ static void compile_generated(clef_context *ctx, const clef__plan *plan, int dev
     clef__free(source);
 }
 
-/* Compiles with a few threads; a kernel's programs are shared, so most of a plan costs nothing. */
+/* Compiles with a few threads; a kernel's programs are shared, so most of a plan costs nothing.  CLEF_JOIN=0 is for programs of many
+   contexts and plans, which have single kernels in common rather than sets of them; CLEF_COMPILE_THREADS=1 for drivers that do not
+   stand several (Oclgrind). */
 static clef_status compile_kernels(clef_context *ctx, clef__plan *plan) {
     compiling c = {.ctx = ctx, .plan = plan, .lock = PTHREAD_MUTEX_INITIALIZER};
     pthread_t second;
-    for (int d = 0; joining() && d < clef__device_count(ctx); d++) compile_generated(ctx, plan, d);
-    bool two = plan->n_launches > 3 && threads_compile() && pthread_create(&second, NULL, compile_some, &c) == 0;
+    for (int d = 0; unless("CLEF_JOIN", "0") && d < clef__device_count(ctx); d++) compile_generated(ctx, plan, d);
+    bool two = plan->n_launches > 3 && unless("CLEF_COMPILE_THREADS", "1") && pthread_create(&second, NULL, compile_some, &c) == 0;
     compile_some(&c);
     if (two) pthread_join(second, NULL);
     for (int i = 0; i < plan->n_launches; i++) {
@@ -320,10 +316,7 @@ static clef_status keep_key(clef_context *ctx, clef__plan *plan, const clef__gra
     return CLEF_OK;
 }
 
-static bool fusing(void) {
-    const char *value = clef__env("CLEF_FUSE");
-    return !value || strcmp(value, "0") != 0;
-}
+static bool fusing(void) { return unless("CLEF_FUSE", "0"); }
 
 static clef_status lower_graph(clef_context *ctx, clef__graph_view *g, clef__plan *plan) {
     clef__grouping gr = {0};

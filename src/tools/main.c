@@ -29,13 +29,13 @@ int tool_failed(const char *verb_name, const clef_context *ctx) {
     return EXIT_FAILED;
 }
 
-/* A device that was asked for and is not there is a wrong command; no device at all is not. */
 double tool_seconds(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* A device that was asked for and is not there is a wrong command; no device at all is not. */
 clef_context *tool_open(const char *verb_name, const common_options *common, int *code) {
     clef_context *ctx = clef_open(&(clef_options){.device = common->device, .seed = common->seed});
     if (ctx) return ctx;
