@@ -3,7 +3,7 @@
    W lanes are neighbouring channels; filters lie [kh][kw][c], so that a tap's weights are one load as its pixels are.  Nothing
    is padded: loops over taps and pixels are cut where the image ends.
 
-   depthwise: y, or with BACKWARD the gradient by the image.  With a stride, dx's pixels fall into residue classes, each with
+   depthwise: y, or with BACKWARD the gradient by the image, and what follows (epilogue.h).  With a stride, dx's pixels fall into residue classes, each with
    the taps that reach it; within a class pixel i reads pixel i·step + base + j·shift through tap j, as y's pixels do.
    depthwise_weight: the sums of x·dy over `rows` rows of dy for each tap, [piece][kh][kw][c], to be added up afterwards.
 
@@ -29,6 +29,8 @@
 #define P 4
 #endif
 #include "common.h"
+#define RESULT DT
+#include "epilogue.h"
 
 #define M MEMORY(DT)
 #define S COMPUTE(DT)
@@ -103,12 +105,13 @@ static reach reach_of(axis a, int residue) {
 
 __kernel void depthwise(__global const M *restrict image, long image_offset, __global const M *restrict filter,
                         long filter_offset, __global const M *restrict bias, long bias_offset, __global M *restrict to,
-                        long to_offset, int has_bias, GEOMETRY, int chunk, int units, int run) {
+                        long to_offset, int has_bias, GEOMETRY, int chunk, int units, int run, EPILOGUE_PARAMETERS) {
     const axis v = ROWS_AXIS, h = COLUMNS_AXIS;
     image += image_offset;
     filter += filter_offset;
     bias += bias_offset;
     to += to_offset;
+    extra += extra_offset;
 /* Row y of image n: its class, its taps in the image, and where it begins to read. */
 #define ROW                                                                                      \
     reach rv = reach_of(v, y % CLASSES(v));                                                      \
@@ -123,7 +126,11 @@ __kernel void depthwise(__global const M *restrict image, long image_offset, __g
 /* Pixels from p on of the lanes from channel i on, through taps first_w to end_w of each row. */
 #define BEGIN(q) V sum##q = start;
 #define ADD(q) sum##q = FMA(LOAD(DT, W, at, k * at_w + q * step), w, sum##q);
-#define PUT(q) STORE(DT, W, to, result + (p + q) * apart + i, sum##q);
+#define PUT(q)                                                                                   \
+    {                                                                                            \
+        int put_at = result + (p + q) * apart + i;                                               \
+        STORE(DT, W, to, put_at, EPILOGUE(W, sum##q, extra, put_at));                            \
+    }
 #define CORRELATE(SET, first_w, end_w)                                                           \
     {                                                                                            \
         V start = has_bias ? LOAD(DT, W, bias, i) : (V)(0);                                      \

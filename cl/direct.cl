@@ -3,7 +3,7 @@
    Images lie channels-last: the taps of one row of a filter, with their channels, are RUN neighbouring numbers, and those of the next
    pixel begin STEP further on.  Both are constants here, so that a short run costs no arithmetic of addresses.
 
-   convolve: y[pixel][n] = Σ x[pixel][tap] · w[tap][n] (+ bias[n]).  A work-item does whole rows of y, MR neighbouring pixels of NV
+   convolve: y[pixel][n] = Σ x[pixel][tap] · w[tap][n] (+ bias[n]), and what follows (epilogue.h), row by row.  A work-item does whole rows of y, MR neighbouring pixels of NV
    vectors at a time; where pixels do not fill a row, its last tile moves back.  Vectors that RESULTS does not fill write beyond their
    pixel, what the next one then overwrites; only a work-item's last one is written to measure.
    gradient: part[item][tap][n] = Σ x[pixel][tap] · dy[pixel][n] over the rows of an item, KEYS · PART taps at a time: PART of a run
@@ -51,6 +51,8 @@
 #endif
 #include "common.h"
 #include "registers.h"
+#define RESULT DT
+#include "epilogue.h"
 
 #define NR (NV * W)
 #define RUN (KW * CHANNELS)
@@ -92,7 +94,7 @@ __kernel void convolve(__global const MEMORY(DT) *restrict x_base, long x_offset
                        long w_offset, __global MEMORY(DT) *restrict y_base, long y_offset, __global const MEMORY(DT) *restrict bias,
                        long bias_offset, int has_bias, __global float *restrict lines_base, long lines_offset, int rows, int per_item,
                        int height, int width, int out_h, int out_w, int stride_h, int dilation_h, int before_h, int before_w, int line,
-                       long wy, long wx, long wc, long wn) {
+                       long wy, long wx, long wc, long wn, EPILOGUE_PARAMETERS) {
     int begin = (int)get_global_id(0) * per_item, end = min(begin + per_item, rows), length = width * CHANNELS;
     float filters[KH * RUN * NR];
     gather_filters(w_base + w_offset, wy, wx, wc, wn, filters);
@@ -153,6 +155,8 @@ __kernel void convolve(__global const MEMORY(DT) *restrict x_base, long x_offset
     }
             ROWS(PUT_ROW)
         }
+        long done = (long)row * out_w * RESULTS;
+        if (after) epilogue_row(y_base + y_offset + done, extra + extra_offset + done, 1, out_w * RESULTS, scale, after);
     }
 }
 

@@ -1,4 +1,5 @@
-/* dot.cl — products with one to four columns: C[z][m][n] = Σ_k A[z][m][k] · B[z][k][n] (+ bias[m][n]), where rows of A lie along k.
+/* dot.cl — products with one to four columns: C[z][m][n] = Σ_k A[z][m][k] · B[z][k][n] (+ bias[m][n]), where rows of A lie along
+   k, and what follows (epilogue.h).
 
    Lanes go along k, so that every element of A is read once and in long runs: such a product is as fast as memory.  A work-item
    takes `rows` rows, MR at a time, and first puts the columns of B side by side unless they lie so.
@@ -26,6 +27,8 @@
 #include "common.h"
 #include "registers.h"
 #include "lanes.h"
+#define RESULT OUT
+#include "epilogue.h"
 
 #define A COMPUTE(IN)
 #define V VEC(A, W)
@@ -42,12 +45,13 @@ __kernel void dot_rows(__global const MEMORY(IN) *restrict a_base, long a_offset
                        __global const MEMORY(OUT) *restrict bias_base, long bias_offset, __global MEMORY(IN) *restrict columns_base,
                        long columns_offset, int has_bias, int M, int K, int rows, int items, int z2, long am, long bk, long bn,
                        long cm, long cn, long bias_m, long bias_n, long bias_z, long az1, long az2, long bz1, long bz2, long cz1,
-                       long cz2) {
+                       long cz2, EPILOGUE_PARAMETERS) {
     int item = (int)get_global_id(0), z = (int)get_global_id(1), end = min((item + 1) * rows, M);
     __global const MEMORY(IN) *a = a_base + a_offset + z / z2 * az1 + z % z2 * az2;
     __global const MEMORY(B_IN) *b = b_base + b_offset + z / z2 * bz1 + z % z2 * bz2;
     __global MEMORY(OUT) *c = c_base + c_offset + z / z2 * cz1 + z % z2 * cz2;
     __global const MEMORY(OUT) *bias = bias_base + bias_offset + z % z2 * bias_z;
+    __global const MEMORY(OUT) *with = extra + extra_offset + (c - c_base - c_offset);
 #ifdef ALIKE
     __global const MEMORY(IN) *column = b;
     long apart = bn;
@@ -96,7 +100,8 @@ __kernel void dot_rows(__global const MEMORY(IN) *restrict a_base, long a_offset
 #define PUT(i, j)                                                                                      \
     {                                                                                                  \
         if (has_bias) t##i##_##j += LOAD(OUT, 1, bias, (m + i) * bias_m + j * bias_n);                 \
-        STORE(OUT, 1, c, (m + i) * cm + j * cn, t##i##_##j);                                           \
+        long at = (m + i) * cm + j * cn;                                                               \
+        STORE(OUT, 1, c, at, EPILOGUE(1, t##i##_##j, with, at));                                       \
     }
 #define PUT_ROW(i)                                                                                     \
     if (m + i < end) {                                                                                 \

@@ -1,4 +1,4 @@
-/* gemm.cl — C[z][m][n] = Σ_k A[z][m][k] · B[z][k][n] (+ bias[n]), for products and convolutions alike.
+/* gemm.cl — C[z][m][n] = Σ_k A[z][m][k] · B[z][k][n] (+ bias[n]), for products and convolutions alike, and what follows (epilogue.h).
 
    A work-item owns `tiles` row tiles times `panels` column panels.  A tile is MR rows by NV vectors of W lanes, one named
    accumulator each, so that they stay in registers.  A is read by address: rows in three levels (m1, m2, m3), k in three
@@ -29,6 +29,8 @@
 #endif
 #include "common.h"
 #include "registers.h"
+#define RESULT OUT
+#include "epilogue.h"
 
 #define NR (NV * W)
 #define S COMPUTE(IN)
@@ -69,7 +71,8 @@ __kernel void gemm(__global const MEMORY(IN) *restrict a_base, long a_offset, __
                    __global const MEMORY(OUT) *restrict bias, long bias_offset, int has_bias, long bias_z, int M, int N, int K,
                    int m2, int m3, long am1, long am2, long am3, long cm1, long cm2, long cm3, long cn, int k2, int k3,
                    long ak1, long ak2, long ak3, int direct, long ldb, long panel_stride, int z2, long az1, long az2,
-                   long bz1, long bz2, long cz1, long cz2, int splits, int segments, int block, long cs, int tiles, int panels) {
+                   long bz1, long bz2, long cz1, long cz2, int splits, int segments, int block, long cs, int tiles, int panels,
+                   EPILOGUE_PARAMETERS) {
     int z = (int)get_global_id(2);
     int split = z % splits;
     z /= splits;
@@ -199,6 +202,11 @@ __kernel void gemm(__global const MEMORY(IN) *restrict a_base, long a_offset, __
                         PLAIN_LOOP
                         for (; j < end; j++) STORE(OUT, 1, to, j * cn, tile[i * NR + j]);
                     }
+                }
+                PLAIN_LOOP
+                for (int i = 0; after && begin + block >= last && i < left; i++) {
+                    __global MEMORY(OUT) *to = corner + c_row[i] + skip * cn;
+                    epilogue_row(to, extra + extra_offset + (to - c_base - c_offset), cn, min(NR, N - n) - skip, scale, after);
                 }
             }
         }

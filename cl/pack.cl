@@ -2,7 +2,7 @@
 
    pack: B[k][n], k in three levels with any strides, into panels [z][ceil(N/WIDTH)][K][WIDTH], the last one filled with zeros.
    With WIDTH = MR it packs the rows of A in the same way.
-   finish: C[z][m][n] = Σ_s partial[z][s][m][n] (+ bias[n]) in the order of s, into C's own strides.
+   finish: C[z][m][n] = Σ_s partial[z][s][m][n] (+ bias[n]) in the order of s, into C's own strides; then what follows (epilogue.h).
 
    pad: an image with zeros around it, channels innermost; pad_elements: the same, one element per work-item.
 
@@ -21,6 +21,8 @@
 #endif
 #include "common.h"
 #include "transpose.h"
+#define RESULT OUT
+#include "epilogue.h"
 
 #define S COMPUTE(OUT)
 #define V VEC(S, W)
@@ -94,7 +96,7 @@ __kernel void pack(__global const MEMORY(IN) *restrict from_base, long from_offs
 __kernel void finish(__global const MEMORY(IN) *restrict part_base, long part_offset, __global MEMORY(OUT) *restrict c_base,
                      long c_offset, __global const MEMORY(OUT) *restrict bias, long bias_offset, int has_bias, long bias_z,
                      int M, int N, int splits, int m2, int m3, long cm1, long cm2, long cm3, long cn, int z2, long cz1,
-                     long cz2, int rows) {
+                     long cz2, int rows, EPILOGUE_PARAMETERS) {
     int z = (int)get_global_id(1), m = (int)get_global_id(0) * rows, m_end = min(m + rows, M);
     long size = (long)M * N;
     PLAIN_LOOP
@@ -102,6 +104,7 @@ __kernel void finish(__global const MEMORY(IN) *restrict part_base, long part_of
         __global const MEMORY(IN) *part = part_base + part_offset + z * splits * size + (long)m * N;
         __global MEMORY(OUT) *c = c_base + c_offset + z / z2 * cz1 + z % z2 * cz2 + m / m3 / m2 * cm1 + m / m3 % m2 * cm2 +
                                   m % m3 * cm3;
+        __global const MEMORY(OUT) *with = extra + extra_offset + (c - c_base - c_offset);
         int n = 0;
         PLAIN_LOOP
         for (; cn == 1 && n + W <= N; n += W) {
@@ -109,7 +112,7 @@ __kernel void finish(__global const MEMORY(IN) *restrict part_base, long part_of
             PLAIN_LOOP
             for (int s = 1; s < splits; s++) sum += LOAD(IN, W, part, s * size + n);
             if (has_bias) sum += LOAD(OUT, W, bias + bias_offset, z % z2 * bias_z + n);
-            STORE(OUT, W, c, n, sum);
+            STORE(OUT, W, c, n, EPILOGUE(W, sum, with, n));
         }
         PLAIN_LOOP
         for (; n < N; n++) {
@@ -117,7 +120,7 @@ __kernel void finish(__global const MEMORY(IN) *restrict part_base, long part_of
             PLAIN_LOOP
             for (int s = 1; s < splits; s++) sum += LOAD(IN, 1, part, s * size + n);
             if (has_bias) sum += LOAD(OUT, 1, bias + bias_offset, z % z2 * bias_z + n);
-            STORE(OUT, 1, c, n * cn, sum);
+            STORE(OUT, 1, c, n * cn, EPILOGUE(1, sum, with, n * cn));
         }
     }
 }

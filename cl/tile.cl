@@ -1,4 +1,5 @@
-/* tile.cl — C[z][m][n] = Σ_k A[z][m][k] · B[z][k][n] (+ bias[n]) as gemm.cl makes it, for devices whose work-groups share memory.
+/* tile.cl — C[z][m][n] = Σ_k A[z][m][k] · B[z][k][n] (+ bias[n]) as gemm.cl makes it, for devices whose work-groups share
+   memory, and what follows (epilogue.h).
 
    A work-group of GM × GN owns a tile of C, RM × RN elements per work-item in named accumulators: a private array need not
    stay in registers.  It goes along k in blocks of TK: while one block of A and B is multiplied from local memory, the next is
@@ -55,6 +56,9 @@
 #define B_WIDTH 4
 #endif
 #include "common.h"
+#define W 4
+#define RESULT OUT
+#include "epilogue.h"
 
 #define S COMPUTE(IN)
 #define V VEC(S, 4)
@@ -180,7 +184,8 @@ void tile(__global const MEMORY(IN) *restrict a_base, long a_offset, __global co
           __global MEMORY(OUT) *restrict c_base, long c_offset, __global const MEMORY(OUT) *restrict bias, long bias_offset,
           int has_bias, long bias_z, int M, int N, int K, int m2, int m3, int am1, int am2, int am3, long cm1, long cm2, long cm3,
           int bn, long cn, int k2, int k3, int ak1, int ak2, int ak3, int bk1, int bk2, int bk3, int z2, long az1, long az2,
-          long bz1, long bz2, long cz1, long cz2, int splits, int run, long cs, int tiles_m, int tiles_n) {
+          long bz1, long bz2, long cz1, long cz2, int splits, int run, long cs, int tiles_m, int tiles_n,
+          EPILOGUE_PARAMETERS) {
     __local V a_block[TK * A_PITCH / 4], b_block[TK * B_PITCH / 4];
     __local int a_rows[TILE_M], b_columns[TILE_N], a_depths[TK], b_depths[TK];
     __local S *a_cells = (__local S *)a_block, *b_cells = (__local S *)b_block;
@@ -258,11 +263,11 @@ void tile(__global const MEMORY(IN) *restrict a_base, long a_offset, __global co
     }
     bias += bias_offset + z % z2 * bias_z;
     COLUMNS(BIAS, 0)
-#define STORE_LANE(lane, v, n, e) if ((n) + e < N) STORE(OUT, 1, to, ((n) + e) * cn, v lane);
+#define STORE_LANE(lane, v, n, e) if ((n) + e < N) STORE(OUT, 1, to, ((n) + e) * cn, EPILOGUE(1, v lane, with, ((n) + e) * cn));
 #define STORE_FOUR(i, j)                                                                         \
     {                                                                                            \
         V sum = c##i##_##j + bias##j;                                                            \
-        if (cn == 1 && COLUMN(j) + 4 <= N) STORE(OUT, 4, to, COLUMN(j), sum);                    \
+        if (cn == 1 && COLUMN(j) + 4 <= N) STORE(OUT, 4, to, COLUMN(j), EPILOGUE(4, sum, with, COLUMN(j))); \
         else {                                                                                   \
             EACH_4(STORE_LANE, sum, COLUMN(j))                                                   \
         }                                                                                        \
@@ -271,6 +276,7 @@ void tile(__global const MEMORY(IN) *restrict a_base, long a_offset, __global co
     {                                                                                            \
         int m = m0 + ((i) / 4 * GM + y) * 4 + (i) % 4;                                           \
         __global MEMORY(OUT) *to = c + (m / m3 / m2 * cm1 + m / m3 % m2 * cm2 + m % m3 * cm3);   \
+        __global const MEMORY(OUT) *with = extra + extra_offset + (to - c_base - c_offset);      \
         if (m < M) {                                                                             \
             COLUMNS(STORE_FOUR, i)                                                               \
         }                                                                                        \
@@ -280,7 +286,8 @@ void tile(__global const MEMORY(IN) *restrict a_base, long a_offset, __global co
 
 __kernel void finish_tiles(__global const MEMORY(IN) *restrict part, long part_offset, __global MEMORY(OUT) *restrict c, long c_offset,
                            __global const MEMORY(OUT) *restrict bias, long bias_offset, int has_bias, long bias_z, int M, int N,
-                           int splits, int m2, int m3, long cm1, long cm2, long cm3, long cn, int z2, long cz1, long cz2, long units) {
+                           int splits, int m2, int m3, long cm1, long cm2, long cm3, long cn, int z2, long cz1, long cz2, long units,
+                           EPILOGUE_PARAMETERS) {
     long u = (long)get_global_id(0), size = (long)M * N, z = u / size;
     if (u >= units) return;
     int m = (int)(u % size / N), n = (int)(u % N);
@@ -288,6 +295,6 @@ __kernel void finish_tiles(__global const MEMORY(IN) *restrict part, long part_o
     S sum = LOAD(IN, 1, part, 0);
     for (int i = 1; i < splits; i++) sum += LOAD(IN, 1, part, i * size);
     if (has_bias) sum += LOAD(OUT, 1, bias, bias_offset + z % z2 * bias_z + n);
-    c += c_offset + z / z2 * cz1 + z % z2 * cz2 + m / m3 / m2 * cm1 + m / m3 % m2 * cm2 + m % m3 * cm3;
-    STORE(OUT, 1, c, n * cn, sum);
+    long at = z / z2 * cz1 + z % z2 * cz2 + m / m3 / m2 * cm1 + m / m3 % m2 * cm2 + m % m3 * cm3 + n * cn;
+    STORE(OUT, 1, c + c_offset, at, EPILOGUE(1, sum, extra + extra_offset, at));
 }

@@ -5,10 +5,14 @@
 
    winograd_image:   V[16][tile][c] = Bᵀ d B of 4 × 4 pixels, which begin two apart; zero outside of the image.
    winograd_filters: U[16][c][o] = G g Gᵀ; any strides, so that filters may be turned round and change their sides.
-   winograd_result:  Y[n][h][w][o] = Aᵀ m A (+ bias[o]) of M[16][tile][o]; what reaches beyond the edge is left out.
+   winograd_result:  Y[n][h][w][o] = Aᵀ m A (+ bias[o]) of M[16][tile][o], and what follows (epilogue.h); what reaches beyond the
+                     edge is left out.
 
    A work-item owns one channel of one tile; neighbours are neighbouring channels.  All is f32. */
 #include "common.h"
+#define W 1
+#define RESULT f32
+#include "epilogue.h"
 
 #define FOUR(X) X(0) X(1) X(2) X(3)
 #define THREE(X) X(0) X(1) X(2)
@@ -61,12 +65,14 @@ __kernel void winograd_filters(__global const float *restrict w, long w_offset, 
 
 __kernel void winograd_result(__global const float *restrict from, long from_offset, __global const float *restrict bias,
                               long bias_offset, __global float *restrict y, long y_offset, int has_bias, int o, int h, int w,
-                              int tiles_h, int tiles_w, int tiles) {
+                              int tiles_h, int tiles_w, int tiles, EPILOGUE_PARAMETERS) {
     long u = (long)get_global_id(0), size = (long)tiles * o;
     if (u >= size) return;
     int tile = (int)(u / o), top = tile / tiles_w % tiles_h * 2, left = tile % tiles_w * 2;
     from += from_offset + u;
-    y += y_offset + (((long)(tile / tiles_w / tiles_h) * h + top) * w + left) * o + u % o;
+    long corner = (((long)(tile / tiles_w / tiles_h) * h + top) * w + left) * o + u % o;
+    y += y_offset + corner;
+    extra += extra_offset + corner;
 #define PRODUCT(i, j) float m##i##j = from[(4 * i + j) * size];
 #define PRODUCTS(j) PRODUCT(0, j) PRODUCT(1, j) PRODUCT(2, j) PRODUCT(3, j)
     FOUR(PRODUCTS)
@@ -74,8 +80,9 @@ __kernel void winograd_result(__global const float *restrict from, long from_off
     FOUR(GATHER)
     float b = has_bias ? bias[bias_offset + u % o] : 0;
     bool right = left + 1 < w, below = top + 1 < h;
-    y[0] = r00 + r01 + r02 + b;
-    if (right) y[o] = r01 - r02 - r03 + b;
-    if (below) y[(long)w * o] = r10 + r11 + r12 + b;
-    if (right && below) y[((long)w + 1) * o] = r11 - r12 - r13 + b;
+    long row = (long)w * o;
+    y[0] = EPILOGUE(1, r00 + r01 + r02 + b, extra, 0);
+    if (right) y[o] = EPILOGUE(1, r01 - r02 - r03 + b, extra, o);
+    if (below) y[row] = EPILOGUE(1, r10 + r11 + r12 + b, extra, row);
+    if (right && below) y[row + o] = EPILOGUE(1, r11 - r12 - r13 + b, extra, row + o);
 }

@@ -8,7 +8,7 @@
    filters: U[ξ][panel][channel][NR] = G g Gᵀ, from filters of any strides.
    conv: a work-item takes blocks of `height` tiles: their Bᵀ d B go into scratch memory of its own, which stays in a second-level
    cache, [ξ][run of KB channels][tile][KB]; then for each panel of NR filters 16 products by register tiles of MR tiles × NV vectors,
-   whose sums wait in scratch, [ξ][tile][NR]; then Aᵀ … A and the bias into the result.
+   whose sums wait in scratch, [ξ][tile][NR]; then Aᵀ … A and the bias into the result, and what follows (epilogue.h).
 
    weight: the gradient by the filters, from dU[ξ] = Σ (Bᵀ d B)[ξ]ᵀ · (A dy Aᵀ)[ξ] over tiles: a work-item owns KB channels, KB
    filters and a run of tiles, of which it transforms `height` at a time into scratch; its sums gather in [ξ][channel][filter].
@@ -37,6 +37,8 @@
 #endif
 #include "common.h"
 #include "registers.h"
+#define RESULT OUT
+#include "epilogue.h"
 
 #define NR (NV * W)
 #define V VEC(float, W)
@@ -152,16 +154,18 @@ static void multiply(__global const float *a, long run_stride, __global const fl
 }
 
 /* Aᵀ m A of W filters of one tile, plus the bias, into the pixels that exist. */
-static void give(__global const float *m, long place, V bias, __global MEMORY(OUT) *y, long sh, long sw, bool below, bool beside) {
+static void give(__global const float *m, long place, V bias, __global MEMORY(OUT) *y, __global const MEMORY(OUT) *extra, long sh,
+                 long sw, bool below, bool beside, COMPUTE(OUT) scale, int after) {
 #define SUM(j, i) V m##i##j = LOAD(f32, W, m, (4 * i + j) * place);
 #define SUMS(i) PLACES_4(SUM, i)
     SUMS(0) SUMS(1) SUMS(2) SUMS(3)
 #define GATHER_ROWS(j, _) V t0##j = m0##j + m1##j + m2##j, t1##j = m1##j - m2##j - m3##j;
     PLACES_4(GATHER_ROWS, 0)
-    STORE(OUT, W, y, 0, t00 + t01 + t02 + bias);
-    if (beside) STORE(OUT, W, y, sw, t01 - t02 - t03 + bias);
-    if (below) STORE(OUT, W, y, sh, t10 + t11 + t12 + bias);
-    if (below && beside) STORE(OUT, W, y, sh + sw, t11 - t12 - t13 + bias);
+#define GIVE(at, v) STORE(OUT, W, y, at, EPILOGUE(W, v, extra, at))
+    GIVE(0, t00 + t01 + t02 + bias);
+    if (beside) GIVE(sw, t01 - t02 - t03 + bias);
+    if (below) GIVE(sh, t10 + t11 + t12 + bias);
+    if (below && beside) GIVE(sh + sw, t11 - t12 - t13 + bias);
 }
 
 /* The result has `images` × down × across tiles. */
@@ -169,7 +173,7 @@ __kernel void conv(__global const MEMORY(IN) *restrict x_base, long x_offset, __
                    __global MEMORY(OUT) *restrict y_base, long y_offset, __global const MEMORY(OUT) *restrict bias_base,
                    long bias_offset, __global float *restrict scratch, long scratch_offset, int has_bias, int tiles, int down, int across,
                    int height_in, int width_in, int channels, int height_out, int width_out, int filters, int before_h, int before_w,
-                   int height, int blocks, int per_item) {
+                   int height, int blocks, int per_item, EPILOGUE_PARAMETERS) {
     int item = (int)get_global_id(0), panels = (filters + NR - 1) / NR;
     long run_stride = (long)height * KB, place = (channels + KB - 1) / KB * run_stride, sums = (long)height * NR;
     __global float *v = scratch + scratch_offset + item * 16 * (place + sums), *m = v + 16 * place;
@@ -205,8 +209,9 @@ __kernel void conv(__global const MEMORY(IN) *restrict x_base, long x_offset, __
                 for (int t = 0; t < here; t++) {
                     int oy = (first + t) / across % down * 2, ox = (first + t) % across * 2;
                     long sh = (long)width_out * filters;
-                    __global MEMORY(OUT) *y = y_base + y_offset + ((long)((first + t) / across / down) * height_out + oy) * sh + (long)ox * filters + n;
-                    give(m + t * NR + n - panel * NR, sums, bias, y, sh, filters, oy + 1 < height_out, ox + 1 < width_out);
+                    long at = ((long)((first + t) / across / down) * height_out + oy) * sh + (long)ox * filters + n;
+                    give(m + t * NR + n - panel * NR, sums, bias, y_base + y_offset + at, extra + extra_offset + at, sh, filters,
+                         oy + 1 < height_out, ox + 1 < width_out, scale, after);
                 }
             }
         }

@@ -62,6 +62,7 @@ struct clef_op {
        first (the plan then makes it and asks again). */
     bool (*view)(const clef__node *node, const clef__layout *in, clef__layout *out);
     const clef__strategy *strategies; /* CLEF__KERNEL */
+    bool epilogue; /* its strategies ask what follows it (clef__lower_epilogue) */
     void (*cost)(const clef__node *node, double *flops, double *bytes); /* NULL: reads + writes, one flop each */
 };
 

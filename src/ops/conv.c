@@ -98,6 +98,7 @@ static void lower_conv2d(clef__lowering *l) {
     clef__operand w = clef__lower_in(l, 1);
     clef__image x = clef__image_padded(l, 0, clef__gemm_type(w.dtype), a->before, a->after);
     clef__image y = clef__image_of(clef__lower_out(l, clef__channels_last));
+    clef__epilogue epilogue = clef__lower_epilogue(l, y.data);
     int64_t filters = y.c / a->groups, channels = x.c / a->groups;
     clef__gemm g = {
         .m = {y.n, y.h, y.w}, .k = {w.dim[2], w.dim[3], channels}, .z = {1, a->groups}, .n = filters,
@@ -106,6 +107,7 @@ static void lower_conv2d(clef__lowering *l) {
         .a_z = {0, channels},
         .b_k = {w.stride[2], w.stride[3], w.stride[1]}, .b_n = w.stride[0], .b_z = {0, filters * w.stride[0]},
         .c_m = {y.sn, y.sh, y.sw}, .c_n = 1, .c_z = {0, filters}, .overlapping = w.dim[2] * w.dim[3] > 1,
+        .epilogue = epilogue,
     };
     if (clef__lower_node(l)->n_inputs == 3) {
         g.has_bias = true;
@@ -166,8 +168,8 @@ static void find_margins(const geometry *a, int d, int64_t size, int64_t *before
     }
 }
 
-static void lower_phase(clef__lowering *l, const clef__image *dy, clef__operand w, const clef__image *dx, const phase p[2],
-                        const int64_t residue[2]) {
+static void lower_phase(clef__lowering *l, const clef__image *dy, clef__operand w, const clef__image *dx,
+                        const clef__epilogue *epilogue, const phase p[2], const int64_t residue[2]) {
     const geometry *a = geometry_of(l);
     int64_t filters = dy->c / a->groups, channels = w.dim[1];
     clef__gemm g = {
@@ -177,13 +179,21 @@ static void lower_phase(clef__lowering *l, const clef__image *dy, clef__operand 
         .b_k = {-p[0].step * w.stride[2], -p[1].step * w.stride[3], w.stride[0]}, .b_n = w.stride[1],
         .b_z = {0, filters * w.stride[0]},
         .c_m = {dx->sn, a->stride[0] * dx->sh, a->stride[1] * dx->sw}, .c_n = 1, .c_z = {0, channels},
-        .overlapping = p[0].taps * p[1].taps > 1,
+        .overlapping = p[0].taps * p[1].taps > 1, .epilogue = *epilogue,
     };
     g.a.offset += p[0].base * dy->sh + p[1].base * dy->sw;
     g.b.offset += (p[0].first + (p[0].taps - 1) * p[0].step) * w.stride[2] +
                   (p[1].first + (p[1].taps - 1) * p[1].step) * w.stride[3];
     g.c.offset += residue[0] * dx->sh + residue[1] * dx->sw;
     clef__gemm_lower(l, g);
+}
+
+/* Does a tap reach every pixel?  The others are filled with zeros, by no product. */
+static bool all_reached(const geometry *a) {
+    bool all = true;
+    for (int d = 0; d < 2; d++)
+        for (int64_t r = 0; r < a->stride[d]; r++) all = all && find_phase(a, d, r).taps > 0;
+    return all;
 }
 
 static void lower_backward_data(clef__lowering *l) {
@@ -193,11 +203,13 @@ static void lower_backward_data(clef__lowering *l) {
     for (int d = 0; d < 2; d++) find_margins(a, d, y.dim[2 + d], &before[d], &after[d]);
     clef__image dy = clef__image_padded(l, 0, clef__gemm_type(w.dtype), before, after);
     clef__image dx = clef__image_of(clef__lower_out(l, clef__channels_last));
+    clef__epilogue epilogue = {0};
+    if (all_reached(a)) epilogue = clef__lower_epilogue(l, dx.data);
     for (r[0] = 0; r[0] < a->stride[0]; r[0]++) {
         for (r[1] = 0; r[1] < a->stride[1]; r[1]++) {
             phase p[2] = {find_phase(a, 0, r[0]), find_phase(a, 1, r[1])};
             for (int d = 0; d < 2; d++) p[d].base += before[d];
-            if (p[0].pixels > 0 && p[1].pixels > 0) lower_phase(l, &dy, w, &dx, p, r);
+            if (p[0].pixels > 0 && p[1].pixels > 0) lower_phase(l, &dy, w, &dx, &epilogue, p, r);
         }
     }
 }
@@ -282,10 +294,10 @@ static const clef__strategy weight_strategies[] = {
 
 static const clef_op op_conv2d = {
     .name = "conv2d", .onnx = "Conv", .doc = "cross-correlation of images with filters, plus b per filter",
-    .kind = CLEF__KERNEL, .infer = infer_conv2d, .gradient = gradient_conv2d, .strategies = forward_strategies, .cost = cost};
+    .kind = CLEF__KERNEL, .epilogue = true, .infer = infer_conv2d, .gradient = gradient_conv2d, .strategies = forward_strategies, .cost = cost};
 static const clef_op op_backward_data = {
     .name = "conv2d_backward_data", .onnx = "ConvTranspose", .doc = "gradient of conv2d by its image", .kind = CLEF__KERNEL,
-    .infer = infer_backward_data, .gradient = gradient_backward_data, .strategies = data_strategies, .cost = cost};
+    .epilogue = true, .infer = infer_backward_data, .gradient = gradient_backward_data, .strategies = data_strategies, .cost = cost};
 static const clef_op op_backward_weight = {
     .name = "conv2d_backward_weight", .doc = "gradient of conv2d by its filters", .kind = CLEF__KERNEL,
     .infer = infer_backward_weight, .gradient = gradient_backward_weight, .strategies = weight_strategies, .cost = cost};

@@ -44,12 +44,12 @@ static void begin(clef__lowering *l, const char *kernel, clef_dtype dtype, int64
     clef__launch_define(l, "P", "%d", pixels >= 16 ? 8 : 4);
 }
 
-/* `units` to be divided among work-items, one each unless they are wide. */
-static void end(clef__lowering *l, int64_t units) {
+/* `units` to be divided among work-items, one each unless they are wide.  Returns how many work-items there are. */
+static int64_t share(clef__lowering *l, int64_t units) {
     int64_t items = wide(l) ? clef__lower_items(l, units, 1) : units, run = clef__ceil_div(units, items);
     clef__launch_int(l, (int32_t)units);
     clef__launch_int(l, (int32_t)run);
-    clef__launch_end_1d(l, clef__ceil_div(units, run));
+    return clef__ceil_div(units, run);
 }
 
 /* Channels of a run: `rows` rows of the image stay in a cache, and every work-item gets something. */
@@ -77,6 +77,7 @@ static void lower_images(clef__lowering *l, bool backward) {
     clef__operand bias = node->n_inputs == 3 ? clef__lower_in_dense(l, 2, NULL) : w;
     clef__image x = clef__image_in(l, 0);
     clef__image y = clef__image_of(clef__lower_out(l, clef__channels_last));
+    clef__epilogue epilogue = clef__lower_epilogue(l, y.data);
     int64_t rows = y.n * y.h, lanes = lanes_of(l, y.c), chunk = chunk_of(l, &x, lanes, a->kernel[0], rows);
     begin(l, "depthwise", node->dtype, lanes, backward ? y.w / a->stride[1] : y.w);
     clef__launch_define(l, "BACKWARD", "%d", backward);
@@ -87,7 +88,9 @@ static void lower_images(clef__lowering *l, bool backward) {
     clef__launch_int(l, node->n_inputs == 3);
     pass_geometry(l, &x, &y);
     clef__launch_int(l, (int32_t)chunk);
-    end(l, rows * (wide(l) ? clef__larger(y.c / chunk, 1) : y.w * (y.c / lanes)));
+    int64_t items = share(l, rows * (wide(l) ? clef__larger(y.c / chunk, 1) : y.w * (y.c / lanes)));
+    clef__launch_epilogue(l, &epilogue, y.data);
+    clef__launch_end_1d(l, items);
 }
 
 void clef__depthwise_forward(clef__lowering *l) { lower_images(l, false); }
@@ -121,6 +124,6 @@ void clef__depthwise_weight(clef__lowering *l) {
     clef__launch_int(l, (int32_t)all);
     clef__launch_int(l, (int32_t)rows);
     clef__launch_int(l, (int32_t)chunk);
-    end(l, pieces * (wide(l) ? clef__larger(dy.c / chunk, 1) : taps * (dy.c / lanes)));
+    clef__launch_end_1d(l, share(l, pieces * (wide(l) ? clef__larger(dy.c / chunk, 1) : taps * (dy.c / lanes))));
     if (through) clef__lower_sum(l, sums, dw, (clef__axes){1, pieces, taps * dy.c});
 }

@@ -124,6 +124,7 @@ static void convolve(clef__lowering *l, const view *v, clef__operand w, const cl
     const clef__profile *profile = clef__lower_profile(l);
     clef__image x = clef__image_in(l, 0);
     clef__operand y = clef__lower_out(l, clef__channels_last), lines = y;
+    clef__epilogue epilogue = clef__lower_epilogue(l, y);
     int64_t vectors = vectors_of(l, v), limit = clef__smaller(profile->tile_m * profile->tile_vectors / vectors, v->out[1]);
     int64_t height = clef__ceil_div(v->out[1], clef__ceil_div(v->out[1], limit)), rows = x.n * v->out[0], per_item;
     int64_t items = share(l, rows, v->out[1] * v->kernel[0] * run_of(v) * vectors, &per_item);
@@ -143,6 +144,7 @@ static void convolve(clef__lowering *l, const view *v, clef__operand w, const cl
     pass_geometry(l, v, &x);
     const int order[] = {2, 3, 1, 0};
     for (int i = 0; i < 4; i++) clef__launch_long(l, w.stride[order[i]]);
+    clef__launch_epilogue(l, &epilogue, y);
     clef__launch_end(l, (size_t[]){(size_t)items, 1, 1}, (size_t[]){1, 1, 1});
 }
 

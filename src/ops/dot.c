@@ -66,6 +66,7 @@ static void lower(clef__lowering *l, const clef__gemm *g, const shape *s, clef_d
     const int64_t stride[] = {s->am, s->bk, s->bn, s->cm, s->cn, s->bias_m, s->bias_n, g->bias_z, s->az[0], s->az[1], s->bz[0],
                               s->bz[1], g->c_z[0], g->c_z[1]};
     clef__launch_longs(l, stride, sizeof stride / sizeof *stride);
+    clef__launch_epilogue(l, &g->epilogue, g->c);
     clef__launch_end(l, (size_t[]){(size_t)items, (size_t)batch, 1}, (size_t[]){1, 1, 1});
 }
 

@@ -261,6 +261,7 @@ static void multiply(clef__lowering *l, const clef__gemm *g, const tiling *t, cl
     clef__launch_long(l, split_stride);
     clef__launch_int(l, (int32_t)t->tiles_per_item);
     clef__launch_int(l, (int32_t)t->panels_per_item);
+    clef__launch_epilogue(l, &g->epilogue, g->c);
     size_t x = (size_t)clef__ceil_div(t->panels, t->panels_per_item), y = (size_t)clef__ceil_div(t->row_tiles, t->tiles_per_item);
     size_t group = profile->local > 1 ? (size_t)profile->local : 1, lx = 1;
     while (lx * 2 <= x && lx * lx * 4 <= group) lx *= 2;
@@ -287,6 +288,7 @@ static void finish(clef__lowering *l, const clef__gemm *g, const tiling *t, clef
     clef__launch_int(l, (int32_t)g->z[1]);
     clef__launch_longs(l, g->c_z, 2);
     clef__launch_int(l, (int32_t)rows);
+    clef__launch_epilogue(l, &g->epilogue, g->c);
     clef__launch_end(l, (size_t[]){(size_t)clef__ceil_div(t->m, rows), (size_t)t->batch, 1}, (size_t[]){1, 1, 1});
 }
 
@@ -302,6 +304,7 @@ clef__gemm clef__gemm_in_parts(const clef__gemm *g, clef__operand part, int64_t 
     h.c_z[1] = splits * size;
     h.c_z[0] = g->z[1] * h.c_z[1];
     h.has_bias = false;
+    h.epilogue = (clef__epilogue){0};
     return h;
 }
 

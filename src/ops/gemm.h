@@ -1,6 +1,6 @@
 /* gemm.h — the one product behind matmul, convolution and its two gradients:
 
-       C[z][m][n] = Σ_k A[z][m][k] · B[z][k][n]  (+ bias[n])
+       C[z][m][n] = Σ_k A[z][m][k] · B[z][k][n]  (+ bias[n]), and what follows the node in its store
 
    told as addresses.  A row of A (and of C) is m in three levels, k in three levels, the batch z in two; every level has a
    size and a stride, so that an image is read as a matrix without being copied.  Sizes are outermost first; unused levels
@@ -17,6 +17,7 @@ typedef struct clef__gemm {
     int64_t c_m[3], c_n, c_z[2];
     bool has_bias;
     int64_t bias_z;  /* per step of z[1] */
+    clef__epilogue epilogue;
     bool overlapping; /* rows of A share elements (a convolution): packing it would multiply it */
 } clef__gemm;
 
@@ -34,7 +35,7 @@ bool clef__dot_lower(clef__lowering *l, const clef__gemm *g);
 bool clef__tile_lower(clef__lowering *l, const clef__gemm *g);
 /* For both: the bias as three arguments; without one any memory stands in for it and is not read. */
 void clef__gemm_bias(clef__lowering *l, const clef__gemm *g, clef__operand any);
-/* For both: the same product into parts, of which each split writes one: [z][split][m][n], dense, without the bias. */
+/* For both: the same product into parts, of which each split writes one: [z][split][m][n], dense, without bias and epilogue. */
 clef__gemm clef__gemm_in_parts(const clef__gemm *g, clef__operand part, int64_t splits);
 /* Joins neighbouring levels that are one level in both strides, and moves what is left to the inner end. */
 void clef__merge_levels(int64_t size[3], int64_t s[3], int64_t t[3]);

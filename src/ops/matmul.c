@@ -149,6 +149,7 @@ static void lower_product(clef__lowering *l, clef__operand a, clef__operand b) {
     const clef__node *node = clef__lower_node(l);
     clef__operand c = clef__lower_out(l, NULL);
     clef__gemm g = {.n = c.dim[c.rank - 1]};
+    clef__epilogue epilogue = clef__lower_epilogue(l, c);
     a = clef__gemm_operand(l, a);
     if (!place_levels(&g, &a, &b, &c)) {
         a = spread(l, a, &c);
@@ -160,6 +161,7 @@ static void lower_product(clef__lowering *l, clef__operand a, clef__operand b) {
     g.a = a;
     g.b = b;
     g.c = c;
+    g.epilogue = epilogue;
     g.k[0] = g.k[1] = 1;
     g.k[2] = a.dim[a.rank - 1];
     g.a_k[2] = stride_of(&a, 0);
@@ -224,10 +226,10 @@ static const clef__strategy linear_strategies[] = {{.name = "gemm", .lower = low
 
 static const clef_op op_matmul = {
     .name = "matmul", .onnx = "MatMul", .doc = "product of matrices, leading dimensions broadcast", .kind = CLEF__KERNEL,
-    .infer = infer_matmul, .gradient = gradient_matmul, .strategies = matmul_strategies, .cost = cost_product};
+    .epilogue = true, .infer = infer_matmul, .gradient = gradient_matmul, .strategies = matmul_strategies, .cost = cost_product};
 static const clef_op op_linear = {
     .name = "linear", .onnx = "Gemm", .doc = "x times the transpose of w, plus b", .kind = CLEF__KERNEL,
-    .infer = infer_linear, .gradient = gradient_linear, .strategies = linear_strategies, .cost = cost_product};
+    .epilogue = true, .infer = infer_linear, .gradient = gradient_linear, .strategies = linear_strategies, .cost = cost_product};
 
 /* ---- public ---- */
 clef_tensor *clef_matmul(clef_tensor *a, clef_tensor *b) {

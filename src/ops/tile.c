@@ -150,6 +150,7 @@ static void multiply(clef__lowering *l, const clef__gemm *g, const tiling *t, in
     clef__launch_ints(l, (int64_t[]){t->splits, t->run}, 2);
     clef__launch_longs(l, &split_stride, 1);
     clef__launch_ints(l, (int64_t[]){t->tiles_m, t->tiles_n}, 2);
+    clef__launch_epilogue(l, &g->epilogue, g->c);
     clef__launch_end(l, (size_t[]){groups * items, 1, 1}, (size_t[]){items, 1, 1});
 }
 
@@ -170,6 +171,7 @@ static void finish(clef__lowering *l, const clef__gemm *g, const tiling *t, clef
     clef__launch_ints(l, g->z + 1, 1);
     clef__launch_longs(l, g->c_z, 2);
     clef__launch_longs(l, &units, 1);
+    clef__launch_epilogue(l, &g->epilogue, g->c);
     clef__launch_end_1d(l, units);
 }
 

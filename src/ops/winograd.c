@@ -75,7 +75,8 @@ static clef__operand multiply(clef__lowering *l, clef__operand v, clef__operand 
     return m;
 }
 
-static void transform_result(clef__lowering *l, clef__operand m, const clef__operand *bias, const clef__image *y) {
+static void transform_result(clef__lowering *l, clef__operand m, const clef__operand *bias, const clef__image *y,
+                             const clef__epilogue *epilogue) {
     clef__launch_begin(l, "winograd.cl", "winograd_result");
     clef__launch_tensor(l, m, false);
     clef__launch_tensor(l, bias ? *bias : m, false);
@@ -87,6 +88,7 @@ static void transform_result(clef__lowering *l, clef__operand m, const clef__ope
     clef__launch_int(l, (int32_t)tiles_of(y->h));
     clef__launch_int(l, (int32_t)tiles_of(y->w));
     clef__launch_int(l, (int32_t)m.dim[1]);
+    clef__launch_epilogue(l, epilogue, y->data);
     clef__launch_end_1d(l, m.dim[1] * y->c);
 }
 
@@ -94,12 +96,14 @@ static void transform_result(clef__lowering *l, clef__operand m, const clef__ope
 static void convolve(clef__lowering *l, clef__operand w, const int64_t before[2], const clef__operand *bias) {
     clef__operand x = clef__lower_in(l, 0), u = transform_filters(l, w);
     clef__image y = clef__image_of(clef__lower_out(l, clef__channels_last)), part = y;
+    clef__epilogue epilogue = clef__lower_epilogue(l, y.data);
     int64_t tiles_h = tiles_of(y.h), tiles_w = tiles_of(y.w), images = y.n;
     int64_t bytes = PRODUCTS * tiles_h * tiles_w * (x.dim[1] + y.c) * (int64_t)sizeof(float);
     int64_t chunk = clef__larger(CHUNK_BYTES / bytes, 1);
     for (int64_t n = 0; n < images; n += chunk) {
         x.dim[0] = clef__smaller(chunk, images - n);
-        transform_result(l, multiply(l, transform_image(l, x, before, tiles_h, tiles_w), u), bias, &part);
+        transform_result(l, multiply(l, transform_image(l, x, before, tiles_h, tiles_w), u), bias, &part,
+                         &epilogue);
         x.offset += x.dim[0] * x.stride[0];
         part.data.offset += x.dim[0] * y.sn;
     }

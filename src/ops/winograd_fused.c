@@ -91,6 +91,7 @@ static void convolve(clef__lowering *l, const clef__image *x, clef__operand w, c
     int64_t height = tiles >= TILE_ROWS * profile->tile_m * units ? TILE_ROWS * profile->tile_m : profile->tile_m;
     int64_t blocks = clef__ceil_div(tiles, height), per_item = clef__ceil_div(blocks, units), items = clef__ceil_div(blocks, per_item);
     int64_t floats = 16 * height * (clef__ceil_div(x->c, RUN) * RUN + panel_of(l));
+    clef__epilogue epilogue = clef__lower_epilogue(l, y->data);
     clef__operand scratch = clef__lower_scratch(l, CLEF_F32, CLEF_SHAPE(items, floats));
     begin(l, "conv", profile->tile_m, x->data.dtype, y->data.dtype);
     clef__launch_tensor(l, x->data, false);
@@ -103,6 +104,7 @@ static void convolve(clef__lowering *l, const clef__image *x, clef__operand w, c
     clef__launch_int(l, (int32_t)height);
     clef__launch_int(l, (int32_t)blocks);
     clef__launch_int(l, (int32_t)per_item);
+    clef__launch_epilogue(l, &epilogue, y->data);
     clef__launch_end(l, (size_t[]){(size_t)items, 1, 1}, (size_t[]){1, 1, 1});
 }
 

@@ -6,8 +6,6 @@
 
 /* ---- pointwise groups ---- */
 
-static bool in_group(const clef__graph_view *g, int item, int group) { return g->item[item].group == group; }
-
 static int add_operand(clef__lowering *l, clef__pointwise *p, int *items, int item) {
     int constant = clef__constant_behind(l->g, item), known = constant >= 0 ? constant : item;
     for (int i = 0; i < p->n_operands; i++)
@@ -31,15 +29,15 @@ static int step_of(const clef__group *group, int item) {
 }
 
 /* inner_uses: how often each step is read by another. */
-static void add_steps(clef__lowering *l, const clef__group *group, int index, clef__pointwise *p, int *inner_uses) {
+static void add_steps(clef__lowering *l, const clef__group *group, clef__pointwise *p, int *inner_uses) {
     int items[CLEF__PW_OPERANDS];
     for (int m = 0; m < group->n_members; m++) {
         const clef__node *node = l->g->item[group->member[m]].node;
         clef__pw_step *step = &p->step[p->n_steps++];
         *step = (clef__pw_step){.op = node->op, .dtype = node->dtype, .n_inputs = node->n_inputs};
         for (int j = 0; j < node->n_inputs; j++) {
-            int input = clef__item_of(l->g, node->input[j]);
-            step->input[j] = in_group(l->g, input, index) ? step_of(group, input) : add_operand(l, p, items, input);
+            int input = clef__item_of(l->g, node->input[j]), from = step_of(group, input);
+            step->input[j] = from >= 0 ? from : add_operand(l, p, items, input);
             if (step->input[j] >= CLEF__PW_OPERANDS) inner_uses[step->input[j] - CLEF__PW_OPERANDS]++;
         }
     }
@@ -71,13 +69,13 @@ static const int *choose_order(const clef__lowering *l, const clef__pointwise *p
     return found >= 0 && clef__memory_order(&p->operand[found].x, order) ? order : NULL;
 }
 
-static void lower_group(clef__lowering *l, const clef__group *group, int index) {
+static void lower_group(clef__lowering *l, const clef__group *group) {
     const clef__node *node = l->g->item[group->member[0]].node;
     clef__pointwise p = {.shape = node->shape};
     l->node = node;
     l->device = node->device;
     int inner_uses[CLEF__PW_STEPS] = {0};
-    add_steps(l, group, index, &p, inner_uses);
+    add_steps(l, group, &p, inner_uses);
     int order_memory[CLEF_MAX_RANK];
     const int *order = choose_order(l, &p, order_memory);
     const char *label = node->op->name;
@@ -109,16 +107,29 @@ static void lower_transfer(clef__lowering *l) {
     clef__launch_end(l, (size_t[3]){1, 1, 1}, (size_t[3]){1, 1, 1});
 }
 
-static void lower_kernel(clef__lowering *l) {
+/* The members behind the first: in memory already, or by a launch of their own. */
+static void lower_following(clef__lowering *l, const clef__group *group) {
+    clef__item *first = &l->g->item[group->member[0]], *last = &l->g->item[group->member[group->n_members - 1]];
+    clef__group rest = {.member = group->member + 1, .n_members = group->n_members - 1};
+    if (l->following) lower_group(l, &rest);
+    else {
+        last->operand = first->operand;
+        last->placed = true;
+    }
+}
+
+static void lower_kernel(clef__lowering *l, const clef__group *group) {
     if (clef_shape_numel(l->node->shape) == 0) {
         clef__lower_out(l, NULL);
         return;
     }
     l->tuned = false;
+    l->following = group->n_members > 1 ? &group->following : NULL;
     const clef__strategy *strategy = clef__select_strategy(l);
     if (strategy) {
         strategy->lower(l);
         l->tuned = false;
+        if (group->n_members > 1) lower_following(l, group);
     } else {
         clef__fail(l->ctx, CLEF_UNSUPPORTED, "%s: no way to compute %s %s on this device", l->node->op->name,
                    clef_dtype_name(l->node->dtype), clef__shape_text(l->node->shape));
@@ -130,14 +141,14 @@ static void lower_all(clef__lowering *l, const clef__grouping *gr) {
     for (int i = 0; i < gr->n_order && !l->failed; i++) {
         const clef__group *group = &gr->group[gr->order[i]];
         if (group->pointwise) {
-            lower_group(l, group, gr->order[i]);
+            lower_group(l, group);
             continue;
         }
         l->item = group->member[0];
         l->node = l->g->item[l->item].node;
         l->device = l->node->device;
         if (l->node->op->kind == CLEF__TRANSFER) lower_transfer(l);
-        else lower_kernel(l);
+        else lower_kernel(l, group);
     }
 }
 

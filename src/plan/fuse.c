@@ -1,4 +1,4 @@
-/* fuse.c — which pointwise nodes share a kernel.
+/* fuse.c — which pointwise nodes share a kernel, and which are done in the store of a kernel that is none (epilogue.c).
 
    Every pointwise node starts as a group of its own and joins the groups of its producers while
      - the shapes are equal and the devices are,
@@ -182,6 +182,21 @@ static bool join_producers(clef__graph_view *g, clef__grouping *gr, int item) {
     return true;
 }
 
+/* The group that makes one of its inputs takes it into its store: nobody else needs that group, so no path can come back to it. */
+static bool join_kernel(clef__graph_view *g, clef__grouping *gr, int item, bool *joined) {
+    const clef__node *node = g->item[item].node;
+    for (int j = 0; !*joined && j < node->n_inputs; j++) {
+        clef__following following;
+        if (!clef__may_follow(g, gr, item, j, &following)) continue;
+        int a = clef__group_of(gr, g->item[clef__item_of(g, node->input[j])].group), b = g->item[item].group;
+        *joined = true;
+        gr->group[a].following = following;
+        gr->group[a].level = gr->group[b].level;
+        if (!merge(gr, a, b)) return false;
+    }
+    return true;
+}
+
 /* How often every item is read, and whose memory it looks at. */
 static void note_uses(clef__graph_view *g) {
     for (int i = 0; i < g->n; i++) g->item[i].uses = 0;
@@ -204,7 +219,9 @@ clef_status clef__fuse(clef__graph_view *g, bool fuse, clef__grouping *gr) {
         clef__kind kind = item->node->op->kind;
         if (item->leaf || item->same_as >= 0 || kind == CLEF__VIEW || kind == CLEF__CONSTANT) continue;
         ok = new_group(g, gr, i);
-        if (ok && fuse && kind == CLEF__POINTWISE) ok = join_producers(g, gr, i);
+        bool joined = false;
+        if (ok && fuse && kind == CLEF__POINTWISE) ok = join_kernel(g, gr, i, &joined);
+        if (ok && fuse && kind == CLEF__POINTWISE && !joined) ok = join_producers(g, gr, i);
     }
     return ok && clef__order(g, gr) ? CLEF_OK : CLEF_MEMORY;
 }

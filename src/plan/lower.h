@@ -30,6 +30,18 @@ bool clef__lower_is_dense(const clef__operand *x, const int *order);
 bool clef__memory_order(const clef__operand *x, int *order);
 /* The node's output, dense in this order.  Call once. */
 clef__operand clef__lower_out(clef__lowering *l, const int *order);
+/* ---- what follows a node in its kernel's store (epilogue.c, cl/epilogue.h) ---- */
+typedef struct clef__epilogue {
+    int after;           /* bits of cl/epilogue.h; 0: nothing */
+    clef__operand extra; /* lies as the output does */
+    int scale;           /* the item of a constant */
+} clef__epilogue;
+/* For ops with `epilogue`, between clef__lower_out and the first launch: what the strategy takes upon itself for `out`.  One that
+   does not ask, or gets nothing as the extra operand lies otherwise, has it done by a launch of its own. */
+clef__epilogue clef__lower_epilogue(clef__lowering *l, clef__operand out);
+/* EPILOGUE_PARAMETERS for a kernel that writes to `out`, or to a part of it with another offset; any epilogue, none too. */
+void clef__launch_epilogue(clef__lowering *l, const clef__epilogue *epilogue, clef__operand out);
+
 /* Memory that lives for this node only; row-major. */
 clef__operand clef__lower_scratch(clef__lowering *l, clef_dtype dtype, clef_shape shape);
 /* The same with dimensions in memory order `order`. */

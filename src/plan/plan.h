@@ -2,7 +2,7 @@
 
    eval.c collects the pending graph as `items` (inputs before consumers) and a `key` that describes it completely.  A known
    key replays its plan (run.c).  An unknown one goes through the passes: simplify.c (dead code, common subexpressions) →
-   fuse.c (which pointwise nodes share a kernel) → order.c (in which order groups run) → build.c + codegen.c + lower.c (launches
+   fuse.c (which pointwise nodes share a kernel), epilogue.c (which are done in the store of another) → order.c (in which order groups run) → build.c + codegen.c + lower.c (launches
    over numbered values) → bundle.c (small launches that become one) → memory.c (where values lie) → build.c (kernels compiled,
    arguments set). */
 #ifndef CLEF_PLAN_H
@@ -41,13 +41,15 @@ typedef struct clef__graph_view {
 /* The item of a node of this evaluation, after common subexpressions. */
 int clef__item_of(const clef__graph_view *g, const clef__node *node);
 
-/* ---- groups: what runs as one launch (pointwise) or one lowering (everything else) ---- */
+/* ---- groups: what runs as one launch (pointwise), or one lowering and what its store does besides (everything else) ---- */
 
 typedef struct clef__group_edge { int group; bool through_view; } clef__group_edge;
 typedef struct clef__group_edges {
     clef__group_edge *edge;
     int n, capacity;
 } clef__group_edges;
+/* What a kernel's store does with its results (epilogue.c): bits of cl/epilogue.h, and the items of the operands. */
+typedef struct clef__following { int after, extra, scale; } clef__following;
 typedef struct clef__group {
     int *member, n_members, member_capacity; /* items, ascending */
     clef__group_edges needs, users;
@@ -55,6 +57,7 @@ typedef struct clef__group {
     int merged_into;              /* -1, or the group that took its members */
     int emitted;                  /* of `needs`, while groups are put in order */
     bool pointwise;
+    clef__following following;    /* not pointwise, and with members behind the first */
     uint64_t made;                /* the number of the member that was made last (order.c) */
     bool final;                   /* no other group needs it (order.c) */
     uint64_t visited;
@@ -177,6 +180,8 @@ bool clef__order(clef__graph_view *g, clef__grouping *gr);
 /* The group that has the members of group i now. */
 int clef__group_of(clef__grouping *gr, int i);
 void clef__grouping_free(clef__grouping *grouping);
+/* epilogue.c: may the pointwise `item` be done in the store of the group that makes its input j?  Says how. */
+bool clef__may_follow(const clef__graph_view *g, clef__grouping *gr, int item, int j, clef__following *out);
 /* The constant behind `item`, through views; -1 if it is none. */
 int clef__constant_behind(const clef__graph_view *g, int item);
 /* bundle.c: small pointwise launches of equal text become one. */
@@ -228,6 +233,7 @@ struct clef__lowering {
     clef__launch *open;     /* between launch_begin and launch_end */
     char *defines;
     bool tuned;             /* a tuning result is in use for the node being lowered */
+    const clef__following *following; /* what follows that node, until a strategy takes it: then NULL */
     bool failed;
 };
 

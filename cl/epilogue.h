@@ -1,0 +1,47 @@
+/* epilogue.h — what a product or convolution does with its results before they are read as those of the ops that follow it:
+
+       y = relu(gate(scale · v + extra))      gate: 0 where extra is not positive, the gradient of relu
+
+   `after` says which of these, as the sum of the bits below, in their order; each rounds to what memory holds, as the op does by
+   itself.  `extra` lies as the results do.  Before it is included RESULT names the dtype of results, W the lanes of a vector. */
+#define AFTER_SCALE 1
+#define AFTER_ADD 2
+#define AFTER_GATE 4
+#define AFTER_RELU 8
+
+#define KEPT_f32(n, v) (v)
+#define KEPT_f64(n, v) (v)
+#define KEPT_i32(n, v) (v)
+#define KEPT_i64(n, v) (v)
+#define KEPT_f16(n, v) ROUND_f16(n, v)
+#define KEPT_bf16(n, v) ROUND_bf16(n, v)
+
+#define EPILOGUE_PARAMETERS                                                                            \
+    __global const MEMORY(RESULT) *restrict extra, long extra_offset, COMPUTE(RESULT) scale, int after
+#define EPILOGUE(n, v, extra, at) CAT(epilogue_, n)(v, extra, at, scale, after)
+
+#define DEFINE_EPILOGUE_(dt, n)                                                                        \
+    static VEC(COMPUTE(dt), n) epilogue_##n(VEC(COMPUTE(dt), n) v, __global const MEMORY(dt) *extra, long at, \
+                                            COMPUTE(dt) scale, int after) {                            \
+        const VEC(COMPUTE(dt), n) zero = (VEC(COMPUTE(dt), n))(0);                                     \
+        v = CAT(KEPT_, dt)(n, v);                                                                      \
+        if (after & AFTER_SCALE) v = CAT(KEPT_, dt)(n, v * scale);                                     \
+        if (after & AFTER_ADD) v = CAT(KEPT_, dt)(n, v + LOAD(dt, n, extra, at));                      \
+        if (after & AFTER_GATE) v = LOAD(dt, n, extra, at) <= zero ? zero : v;                         \
+        return after & AFTER_RELU ? (v <= zero ? zero : v) : v;                                        \
+    }
+#define DEFINE_EPILOGUE(dt, n) DEFINE_EPILOGUE_(dt, n)
+DEFINE_EPILOGUE(RESULT, 1)
+#if W > 1
+DEFINE_EPILOGUE(RESULT, W)
+#endif
+
+/* The same for `count` results that were just written, from `to` on. */
+static void epilogue_row(__global MEMORY(RESULT) *to, __global const MEMORY(RESULT) *extra, long stride, int count,
+                         COMPUTE(RESULT) scale, int after) {
+    int j = 0;
+    PLAIN_LOOP
+    for (; stride == 1 && j + W <= count; j += W) STORE(RESULT, W, to, j, EPILOGUE(W, LOAD(RESULT, W, to, j), extra, j));
+    PLAIN_LOOP
+    for (; j < count; j++) STORE(RESULT, 1, to, j * stride, EPILOGUE(1, LOAD(RESULT, 1, to, j * stride), extra, j * stride));
+}
