@@ -278,6 +278,72 @@ static void winograd(void) {
     check_convolution((convolution){2, 32, 12, 11, 33, 3, 3, {.padding = {1, 1}}, {1, 1}, 12, 11}, true);
 }
 
+/* ---- what follows in a store ---- */
+static clef_tensor *made_image(convolution v, bool backward) {
+    int groups = v.options.groups ? v.options.groups : 1;
+    clef_shape xs = CLEF_SHAPE(v.n, v.c, v.h, v.w), ws = CLEF_SHAPE(v.o, v.c / groups, v.kh, v.kw);
+    clef_tensor *x = clef_require_grad(put(xs, whole(clef_shape_numel(xs), 1, -3, 4)), true), *dx = NULL;
+    clef_tensor *w = put(ws, whole(clef_shape_numel(ws), 2, -3, 4));
+    clef_tensor *y = clef_conv2d_bias(x, w, put(CLEF_SHAPE(v.o), whole(v.o, 3, 5, 9)), &v.options);
+    if (backward) differentiate(y, put(clef_tensor_shape(y), whole(size_of(y), 4, -2, 3)), &x, 1, &dx);
+    return backward ? dx : y;
+}
+
+static clef_tensor *made_product(int64_t z, int64_t m, int64_t n, int64_t k) {
+    return clef_matmul(put(CLEF_SHAPE(z, m, k), whole(z * m * k, 1, -3, 4)), put(CLEF_SHAPE(z, k, n), whole(z * k * n, 2, -3, 4)));
+}
+
+static clef_tensor *one_of(int which) {
+    switch (which) {
+    case 0: return made_product(1, 13, 21, 7);
+    case 1: return made_product(1, 14, 141, 2101); /* blocks, and panels that move back */
+    case 2: return made_product(2, 3, 9, 600);     /* splits */
+    case 3: return made_product(2, 29, 3, 37);     /* few columns */
+    case 4: return made_image((convolution){2, 1, 17, 18, 6, 5, 4, {.groups = 1}, {0, 0}, 13, 15}, false);
+    case 5: return made_image((convolution){25, 32, 4, 3, 20, 3, 3, {.padding = {1, 1}}, {1, 1}, 4, 3}, false);
+    case 6: return made_image((convolution){3, 5, 20, 16, 5, 3, 3, {.padding = {1, 1}, .groups = 5}, {1, 1}, 20, 16}, false);
+    case 7: return made_image((convolution){2, 40, 8, 8, 6, 3, 3, {.stride = {2, 2}, .padding = {1, 1}}, {1, 1}, 4, 4}, true);
+    case 8: return made_product(1, 36, 40, 36);
+    default: return made_image((convolution){2, 32, 12, 11, 33, 3, 3, {.padding = {1, 1}}, {1, 1}, 12, 11}, false);
+    }
+}
+
+/* Its numbers are the device's alone. */
+static clef_tensor *made(int which) {
+    int64_t before = used;
+    clef_tensor *t = one_of(which);
+    used = before;
+    return t;
+}
+
+/* relu(2·p + e) and what a gradient p is behind relu(e). */
+static void check_followed(int which) {
+    clef_tensor *plain = clef_keep(made(which)), *e = clef_keep(clef_sub_scalar(plain, 9)), *relu, *dx;
+    int64_t n = size_of(plain);
+    float *want = zeros(n), *passed = zeros(n);
+    wrong += clef_eval(e) != CLEF_OK || clef_read(plain, want, (size_t)n * sizeof *want) != CLEF_OK;
+    for (int64_t i = 0; i < n; i++) {
+        passed[i] = want[i] > 9 ? want[i] : 0;
+        want[i] = fmaxf(3 * want[i] - 9, 0);
+    }
+    expect(clef_relu(clef_add(clef_mul_scalar(made(which), 2), e)), want, n);
+    clef_require_grad(e, true);
+    relu = clef_keep(clef_relu(e));
+    wrong += clef_eval(relu) != CLEF_OK;
+    differentiate(relu, made(which), &e, 1, &dx);
+    expect(dx, passed, n);
+    clef_release(plain), clef_release(e), clef_release(relu);
+}
+
+static void followers(void) {
+    for (int which = 0; which < 8; which++) check_followed(which);
+}
+
+static void tile_followers(void) {
+    static const int each[] = {0, 2, 6, 8, 9};
+    for (int i = 0; i < 5; i++) check_followed(each[i]);
+}
+
 /* ---- pooling ---- */
 typedef struct window {
     int n, c, h, w, kh, kw;
@@ -581,11 +647,11 @@ static void picks(void) {
 /* These run with the profile `gpu`. */
 #define GPU_CHECKS(X)                                                                                                 \
     X(tile_orders) X(tile_fours) X(large_tiles) X(tile_windows) X(tile_batches) X(tile_splits) X(tile_images)         \
-    X(narrow_depthwise) X(winograd)
+    X(narrow_depthwise) X(winograd) X(tile_followers)
 #define CHECKS(X)                                                                                                     \
     GPU_CHECKS(X) X(depthwise)                                                                                        \
     X(tiles) X(turned) X(few_columns) X(batches) X(blocks) X(splits) X(images) X(threes) X(few_channels)              \
-    X(image_splits) X(few_taps)                                                                                       \
+    X(image_splits) X(few_taps) X(followers)                                                                          \
     X(maxima) X(small_windows) X(averages) X(adaptive) X(sums_of_rows) X(sums_of_columns) X(extremes) X(choices)      \
     X(pairs_of_rows) X(pairs_of_columns) X(layer_rows) X(layer_slopes) X(softmax_rows) X(softmax_columns)             \
     X(softmax_slopes) X(class_losses) X(elements) X(table_rows) X(counted) X(random_numbers) X(halves) X(bytes)       \
