@@ -13,6 +13,8 @@
 #define KEPT_f64(n, v) (v)
 #define KEPT_i32(n, v) (v)
 #define KEPT_i64(n, v) (v)
+#define KEPT_u8(n, v) (v)
+#define KEPT_bool(n, v) (v)
 #define KEPT_f16(n, v) ROUND_f16(n, v)
 #define KEPT_bf16(n, v) ROUND_bf16(n, v)
 
