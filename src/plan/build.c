@@ -105,7 +105,7 @@ static void lower_transfer(clef__lowering *l) {
     clef__launch_tensor(l, x, true);
     clef__launch_tensor(l, from, false);
     if (l->failed) return;
-    l->open->copies = true;
+    l->open->kind = CLEF__LAUNCH_COPY;
     clef__launch_end(l, (size_t[3]){1, 1, 1}, (size_t[3]){1, 1, 1});
 }
 
@@ -192,7 +192,7 @@ static void *compile_some(void *user) {
         pthread_mutex_unlock(&c->lock);
         if (i >= c->plan->n_launches) return NULL;
         clef__launch *launch = &c->plan->launch[i];
-        if (!launch->copies) {
+        if (launch->kind == CLEF__LAUNCH_KERNEL) {
             const char *source = launch->source ? launch->source : clef__embedded(launch->file);
             launch->kernel = clef__kernel_new(clef__device_at(c->ctx, launch->device), source, launch->options, launch->name);
         }
@@ -246,7 +246,7 @@ static clef_status compile_kernels(clef_context *ctx, clef__plan *plan) {
     if (two) pthread_join(second, NULL);
     for (int i = 0; i < plan->n_launches; i++) {
         clef__launch *launch = &plan->launch[i];
-        if (launch->copies) continue;
+        if (launch->kind != CLEF__LAUNCH_KERNEL) continue;
         if (!launch->kernel) {
             clef_status status = clef_error_status(ctx);
             return status != CLEF_OK ? status : clef__fail(ctx, CLEF_BUILD, "plan: kernel %s could not be made", launch->name);
@@ -296,7 +296,7 @@ static clef_status set_arguments(clef_context *ctx, clef__plan *plan) {
     for (int i = 0; i < plan->n_launches; i++)
         for (int a = 0; status == CLEF_OK && a < plan->launch[i].n_args; a++) {
             const clef__arg *arg = &plan->launch[i].arg[a];
-            if (plan->launch[i].copies) continue;
+            if (plan->launch[i].kind != CLEF__LAUNCH_KERNEL) continue;
             if (changes(plan, arg)) plan->bind[plan->n_binds++] = (clef__bind){.launch = i, .arg = a};
             else if (in_arena(plan, arg)) plan->arena_bind[plan->n_arena_binds++] = (clef__bind){.launch = i, .arg = a};
             else status = clef__plan_set(plan, NULL, i, a);
@@ -361,6 +361,7 @@ void clef__launch_free(clef__launch *launch) {
     clef__free(launch->source);
     clef__free(launch->options);
     clef__free(launch->arg);
+    clef__free(launch->product);
 }
 
 void clef__plan_free(clef__plan *plan) {

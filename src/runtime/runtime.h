@@ -119,6 +119,28 @@ void clef__report_compile(clef_context *ctx, int done, int total);
 clef_counters *clef__counters(clef_context *ctx);
 double clef__now(void); /* seconds of the monotonic clock */
 
+/* ---- products by a BLAS library (blas.c): CLBlast, where this machine has it ----
+   C[z] := A[z]·B[z], plus what C[z] holds if it `adds`, for z < batch.  A matrix lies by rows `ld` elements apart, and `step` from
+   one z to the next; one that is turned lies as its transpose does. */
+typedef struct clef__blas_matrix { int64_t ld, step; bool turned; } clef__blas_matrix;
+typedef struct clef__blas_product {
+    clef_dtype dtype; /* f32 or f64 */
+    int64_t m, n, k, batch;
+    clef__blas_matrix matrix[3]; /* a, b, c; c is not turned */
+    bool adds;
+} clef__blas_product;
+/* Loads it at first need.  False: *why (may be NULL) says why not, as long as the context lives; NULL where the environment wants none. */
+bool clef__blas_there(clef_context *ctx, const char **why);
+/* Queues a product; x: a, b and c, with offsets in elements.  A routine's first call compiles, for seconds. */
+clef_status clef__blas_multiply(clef__device *device, const clef__blas_product *p, clef__buffer *const x[3], const int64_t offset[3],
+                                const char *label);
+/* Elements from the first to the last of matrix i; with its offset no more than 2^31 - 1, in which the library counts. */
+int64_t clef__blas_reach(const clef__blas_product *p, int i);
+/* Seconds that it takes for each multiplication and each addition of a product like this, of a good size: as clef__blas_measure
+   found by one that takes 2·2^30 of them, after its first call; infinity where that failed, 0 where it was not measured. */
+double clef__blas_pace(const clef__device *device, const clef__blas_product *like);
+void clef__blas_measure(clef__device *device, const clef__blas_product *like);
+
 /* ---- tuning results (tuning.c): choices that were measured, beside the program cache ----
    What they mean is plan/select.c's business; here they are kept, found, merged. */
 enum { CLEF__TUNED_KNOBS = 8 };
