@@ -136,6 +136,11 @@ if(SH)
   add_test(NAME frame/exports COMMAND ${SH} ${CMAKE_CURRENT_SOURCE_DIR}/tests/frame/exports.sh
     $<TARGET_FILE:clef_shared> ${PROJECT_VERSION_MAJOR})
   set(frame_tests frame/rooms frame/rooms_catch frame/on_driver_catch frame/kernel_syntax frame/generators frame/exports)
+  if(TARGET clef_tool)
+    add_test(NAME frame/manual COMMAND ${SH} ${CMAKE_CURRENT_SOURCE_DIR}/tests/frame/manual.sh ${CMAKE_CURRENT_SOURCE_DIR}
+      $<TARGET_FILE:clef_tool>)
+    list(APPEND frame_tests frame/manual)
+  endif()
   if(CLEF_INSTALL)
     add_test(NAME frame/installed COMMAND ${SH} ${CMAKE_CURRENT_SOURCE_DIR}/tests/install/run.sh
       ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_CURRENT_BINARY_DIR} ${CMAKE_COMMAND})
