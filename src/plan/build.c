@@ -184,6 +184,11 @@ typedef struct compiling {
     pthread_mutex_t lock;
 } compiling;
 
+static clef__kernel *make_kernel(clef__device *device, const clef__launch *launch) {
+    if (launch->program) return clef__kernel_of(device, launch->program, launch->name);
+    return clef__kernel_new(device, launch->source ? launch->source : clef__embedded(launch->file), launch->options, launch->name);
+}
+
 static void *compile_some(void *user) {
     compiling *c = user;
     for (;;) {
@@ -192,10 +197,7 @@ static void *compile_some(void *user) {
         pthread_mutex_unlock(&c->lock);
         if (i >= c->plan->n_launches) return NULL;
         clef__launch *launch = &c->plan->launch[i];
-        if (launch->kind == CLEF__LAUNCH_KERNEL) {
-            const char *source = launch->source ? launch->source : clef__embedded(launch->file);
-            launch->kernel = clef__kernel_new(clef__device_at(c->ctx, launch->device), source, launch->options, launch->name);
-        }
+        if (launch->kind == CLEF__LAUNCH_KERNEL) launch->kernel = make_kernel(clef__device_at(c->ctx, launch->device), launch);
         pthread_mutex_lock(&c->lock);
         clef__report_compile(c->ctx, ++c->done, c->plan->n_launches);
         pthread_mutex_unlock(&c->lock);
@@ -220,18 +222,23 @@ void clef__fit_group(size_t local[3], size_t most) {
     }
 }
 
+static bool is_generated(const clef__launch *launch, int device) { return launch->source && launch->device == device; }
+
 /* What the plan generated for a device, together. */
-static void compile_generated(clef_context *ctx, const clef__plan *plan, int device) {
-    const char **source = clef__calloc((size_t)plan->n_launches + 1, sizeof *source), *options = NULL;
+static void compile_generated(clef_context *ctx, clef__plan *plan, int device) {
+    clef__joined *all = clef__calloc((size_t)plan->n_launches + 1, sizeof *all);
+    const char *options = NULL;
     int n = 0;
-    for (int i = 0; source && i < plan->n_launches; i++) {
-        const clef__launch *launch = &plan->launch[i];
-        if (!launch->source || launch->device != device) continue;
-        options = launch->options; /* the same for all */
-        source[n++] = launch->source;
+    for (int i = 0; all && i < plan->n_launches; i++) {
+        if (!is_generated(&plan->launch[i], device)) continue;
+        options = plan->launch[i].options; /* the same for all */
+        all[n++].source = plan->launch[i].source;
     }
-    if (n) clef__programs_join(clef__device_at(ctx, device), clef__embedded("common.h"), source, n, options, "pointwise");
-    clef__free(source);
+    if (n) clef__programs_join(clef__device_at(ctx, device), clef__embedded("common.h"), all, n, options, "pointwise");
+    n = 0;
+    for (int i = 0; all && i < plan->n_launches; i++)
+        if (is_generated(&plan->launch[i], device)) plan->launch[i].program = all[n++].program;
+    clef__free(all);
 }
 
 /* Compiles with a few threads; a kernel's programs are shared, so most of a plan costs nothing.  CLEF_JOIN=0 is for programs of many

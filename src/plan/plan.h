@@ -120,6 +120,7 @@ typedef struct clef__launch {
     size_t global[3], local[3];
     int device;
     bool tuned;           /* cut as tuning results say */
+    const clef__program *program; /* where its generated source was compiled already; NULL: not known */
     clef__kernel *kernel;
     clef__blas_product *product; /* owned; NULL unless it is of that kind */
 } clef__launch;

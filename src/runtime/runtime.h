@@ -93,11 +93,14 @@ clef_status clef__buffer_copy(clef__buffer *to, size_t to_offset, clef__buffer *
    Thread-safe: a plan's kernels are compiled from several threads. */
 typedef struct clef__kernel clef__kernel;
 clef__kernel *clef__kernel_new(clef__device *device, const char *source, const char *options, const char *name);
-/* Compiles several sources together, where that is news: clef__kernel_new finds each by what it says alone.  They begin with the
-   same `head`; what comes after it calls the one kernel NAME, which is `name` unless it is defined, and undefines what it defines
-   anew.  No error if it cannot be done. */
-void clef__programs_join(clef__device *device, const char *head, const char *const *source, int n, const char *options,
-                         const char *name);
+/* Compiles several sources together, where that is news: clef__kernel_new finds each by what it says alone, and clef__kernel_of
+   without reading it again, in the program that this fills in (NULL where it could not be compiled; as long as its device).  They
+   begin with the same `head`; what comes after it calls the one kernel NAME, which is `name` unless it is defined, and undefines
+   what it defines anew.  No error if it cannot be done. */
+typedef struct clef__program clef__program;
+typedef struct clef__joined { const char *source; clef__program *program; } clef__joined;
+void clef__programs_join(clef__device *device, const char *head, clef__joined *all, int n, const char *options, const char *name);
+clef__kernel *clef__kernel_of(clef__device *device, const clef__program *program, const char *name);
 void clef__kernel_free(clef__kernel *kernel);
 clef_status clef__kernel_set(clef__kernel *kernel, int index, size_t bytes, const void *value);
 clef_status clef__kernel_set_buffer(clef__kernel *kernel, int index, clef__buffer *buffer);

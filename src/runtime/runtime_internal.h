@@ -100,8 +100,8 @@ void clef__staging_close(clef__device *device);
 
 /* ---- programs (program.c) ---- */
 typedef enum clef__program_state { CLEF__BUILDING, CLEF__READY, CLEF__FAILED } clef__program_state;
-typedef struct clef__program {
-    struct clef__program *next;
+struct clef__program {
+    clef__program *next;
     uint8_t key[32];
     clef__program_state state;
     cl_int code; /* why it failed */
@@ -109,7 +109,7 @@ typedef struct clef__program {
     bool unsaved; /* to be saved when the device closes */
     char *log;
     char *kernel; /* how its kernel is called in the joined program that it is a part of; NULL: by its own name */
-} clef__program;
+};
 typedef struct clef__programs {
     pthread_mutex_t lock;
     pthread_cond_t changed;
