@@ -1,5 +1,5 @@
 /* lower.c — the functions of lower.h: operands, scratch memory, launches. */
-#include "plan/plan.h"
+#include "plan/tune.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -302,7 +302,10 @@ void clef__launch_end_1d(clef__lowering *l, int64_t items) {
     clef__launch_end(l, (size_t[3]){(size_t)items, 1, 1}, (size_t[3]){local, 1, 1});
 }
 
-bool clef__lower_has_library(const clef__lowering *l) { return clef__blas_there(l->ctx, NULL); }
+bool clef__lower_has_library(const clef__lowering *l) {
+    const clef__trial *trial = clef__plans_of(l->ctx)->trial;
+    return (!trial || trial->library) && clef__blas_there(l->ctx, NULL);
+}
 
 void clef__launch_product(clef__lowering *l, const clef__blas_product *p, clef__operand a, clef__operand b, clef__operand c) {
     clef__launch_begin(l, NULL, NULL);

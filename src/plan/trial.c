@@ -36,7 +36,7 @@ static void forget_value(clef__search *s) {
 }
 
 static bool plan_candidate(clef__search *s, const clef__knobs *knobs, clef__candidate *c) {
-    clef__trial trial = {.choice = &s->subject->choice, .knobs = *knobs};
+    clef__trial trial = {.choice = &s->subject->choice, .knobs = *knobs, .library = s->library};
     *c = (clef__candidate){.knobs = *knobs};
     forget_value(s);
     s->plans->trial = &trial;
@@ -176,13 +176,12 @@ static const clef__blas_product *library_product(const clef__plan *plan) {
 
 double clef__search_library_seconds(const clef__device *device) { return clef__device_profile(device)->wide_items ? 12 : 3; }
 
-/* May this plan run?  One with a library's product only if that was measured before, or there is time to; and if what was found
-   does not say that it will be far too slow, as such a product may then take longer than the whole search. */
+/* May this plan run?  One with a library's product only if the library was measured before or there is time to, and if what was
+   found does not say that it will be far too slow, as such a product may then take longer than the whole search. */
 static bool may_run(clef__search *s, const clef__plan *plan) {
     const clef__blas_product *p = library_product(plan);
     clef__device *device = device_of(s);
     if (!p) return true;
-    if (!s->library) return false;
     if (clef__blas_pace(device, p) == 0 && clef__now() + clef__search_library_seconds(device) < s->deadline) clef__blas_measure(device, p);
     double pace = clef__blas_pace(device, p), expected = 2.0 * (double)p->batch * (double)p->m * (double)p->n * (double)p->k * pace;
     return pace > 0 && expected < hopeless * clef__search_best(s)->seconds && clef__now() + 2 * expected < s->deadline;

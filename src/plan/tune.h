@@ -21,6 +21,7 @@ void clef__knobs_text(const clef__family *family, const clef__knobs *knobs, char
 struct clef__trial {
     const clef__choice *choice;
     clef__knobs knobs;
+    bool library; /* may be loaded and called */
 };
 
 /* ---- subject.c: nodes to measure ---- */
