@@ -101,11 +101,11 @@ def unit_of(suite, flops, moved, seconds):
 
 
 def geomean(values):
-    return math.exp(sum(math.log(v) for v in values) / len(values)) if values else None
+    return math.exp(sum(math.log(v) for v in values) / len(values))
 
 
 def run_suite(suite, programs, missing, args):
-    ratios, listed = [], cases.SUITES[suite](args.quick)
+    ratios, measured, listed = [], 0, cases.SUITES[suite](args.quick)
     clef = programs[0]
     if not args.json:
         print(f"\n{suite}: {len(listed)} cases; {clef.ready}; " + ", ".join(p.ready for p in programs[1:]))
@@ -116,6 +116,7 @@ def run_suite(suite, programs, missing, args):
         if seconds is None:
             print(json.dumps({"suite": suite, "case": name, "skipped": reason}) if args.json else f"  {name:34} skipped: {reason}")
             continue
+        measured += 1
         value, unit = unit_of(suite, flops, moved, seconds)
         others = {p: unit_of(suite, flops, moved, t)[0] for p, t in peers.items()}
         ratio = min(peers.values()) / seconds if peers else None
@@ -126,30 +127,37 @@ def run_suite(suite, programs, missing, args):
         else:
             text = "  ".join(f"{p} {v:9.2f}" for p, v in others.items())
             print(f"  {name:34} clef {value:9.2f} {unit:8} {text}  ratio {ratio or float('nan'):.2f}", flush=True)
-    end = {"suite": suite, "cases": len(ratios), "geomean": geomean(ratios), "min": min(ratios, default=None), **machine(clef),
-           "device": clef.ready, "date": time.strftime("%Y-%m-%d")}
+    summarise(suite, measured, ratios, {**machine(clef), "device": clef.ready}, args)
+
+
+def summarise(suite, measured, ratios, facts, args):
+    """The suite's last line: how many cases, what Clef is beside the best peers where there are some, and on what."""
+    beside = {"geomean": geomean(ratios), "min": min(ratios)} if ratios else {}
+    end = {"suite": suite, "cases": measured, **beside, **facts, "date": time.strftime("%Y-%m-%d")}
     if suite in cases.left_out:
         end["deepbench_left_out"], end["deepbench_cases"] = cases.left_out[suite]
     if args.json:
         print(json.dumps(end), flush=True)
-    else:
-        print("  " + "  ".join(f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in end.items()
-                               if k != "suite" and not k.startswith("deepbench")))
-        if suite in cases.left_out:
-            print("  left out {} of {} cases from DeepBench, of more than {:.0f} GFLOP or {:.0f} MB".format(
-                *cases.left_out[suite], cases.MOST_FLOPS / 1e9, cases.MOST_BYTES / 1e6))
+        return
+    print("  " + "  ".join(f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in end.items()
+                           if k != "suite" and not k.startswith("deepbench")))
+    if suite in cases.left_out:
+        print("  left out {} of {} cases from DeepBench, of more than {:.0f} GFLOP or {:.0f} MB".format(
+            *cases.left_out[suite], cases.MOST_FLOPS / 1e9, cases.MOST_BYTES / 1e6))
 
 
 def seconds_to_first_step(command, environment):
-    """From the process's start until it says that its first training step is done, and until it has ended."""
-    begin, first = time.perf_counter(), None
+    """From the process's start until it says that its first training step is done, and until it has ended; and on which device."""
+    begin, first, device = time.perf_counter(), None, None
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         for line in process.stdout:
-            if json.loads(line)["event"] == "first_step":
+            event = json.loads(line)
+            device = event.get("device", device)
+            if event["event"] == "first_step":
                 first = time.perf_counter() - begin
     if process.returncode or first is None:
         raise RuntimeError(f"{command[0]} failed")
-    return first, time.perf_counter() - begin
+    return first, time.perf_counter() - begin, device
 
 
 def cold_and_warm(args):
@@ -164,7 +172,7 @@ def cold_and_warm(args):
         environment = {**os.environ, "HOME": home, "XDG_CACHE_HOME": home, "POCL_CACHE_DIR": os.path.join(home, "pocl")}
         os.makedirs(environment["POCL_CACHE_DIR"])
         for case in ("cold", "warm"):
-            first, all_of_it = seconds_to_first_step(command, environment)
+            first, all_of_it, device = seconds_to_first_step(command, environment)
             seconds[case].append(first)
             seconds[case + " process"].append(all_of_it)
         shutil.rmtree(home)
@@ -172,6 +180,7 @@ def cold_and_warm(args):
         line = {"suite": "start", "case": f"lenet {case}", "clef": statistics.median(values), "unit": "s", "peers": {}, "ratio": None}
         text = "to the first training step" if " " not in case else "one step, evaluation and exit, which keeps what was compiled"
         print(json.dumps(line) if args.json else f"  start {case:13} {line['clef']:6.2f} s  {text}")
+    summarise("start", len(seconds), [], {"device": device}, args)
 
 
 def main():

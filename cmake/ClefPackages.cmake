@@ -1,4 +1,5 @@
-# What Clef links: OpenCL, libm and threads always; zlib when it is there.
+# What Clef links: OpenCL, libm, threads and what dlopen is in always; zlib when it is there.  CLBlast is loaded by a program that
+# wants it and is no matter of the build.
 #
 # Sets CLEF_LIBRARIES (for the linker), CLEF_MATH, CLEF_COMPONENTS (one line for `clef --version`), CLEF_PC_PRIVATE and
 # CLEF_PC_LIBS (for clef.pc), and the interface target clef_dependencies (definitions and include directories).
@@ -21,11 +22,14 @@ add_library(clef_dependencies INTERFACE)
 # Headers only: a target inside OBJECT libraries must not drag link options of the other kinds along.
 target_include_directories(clef_dependencies SYSTEM INTERFACE ${OpenCL_INCLUDE_DIRS})
 target_compile_definitions(clef_dependencies INTERFACE CL_TARGET_OPENCL_VERSION=300)
-set(CLEF_LIBRARIES OpenCL::OpenCL Threads::Threads ${CLEF_MATH})
+set(CLEF_LIBRARIES OpenCL::OpenCL Threads::Threads ${CLEF_MATH} ${CMAKE_DL_LIBS})
 set(CLEF_COMPONENTS "opencl")
 set(CLEF_MISSING)
 set(CLEF_PC_PRIVATE OpenCL)
 set(CLEF_PC_LIBS "-lpthread -lm")
+foreach(library IN LISTS CMAKE_DL_LIBS)
+  string(APPEND CLEF_PC_LIBS " -l${library}")
+endforeach()
 
 if(NOT CLEF_WITH_ZLIB STREQUAL "OFF")
   find_package(ZLIB QUIET)

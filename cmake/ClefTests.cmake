@@ -9,6 +9,12 @@ if(NOT CRITERION_FOUND AND NOT CLEF_SANITIZE AND NOT CLEF_FUZZ)
   message(STATUS "Clef: most tests are left out, as Criterion was not found (Debian: libcriterion-dev pkg-config)")
 endif()
 
+# In CLBlast's place, for what a true one does not do on demand.
+add_library(fake_clblast MODULE tests/support/fake_clblast.c)
+clef_c_target(fake_clblast)
+set_target_properties(fake_clblast PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/tests)
+target_link_libraries(fake_clblast PRIVATE OpenCL::OpenCL)
+
 # A program that may look into the rooms: the static library has every symbol.
 function(clef_test_program target source)
   add_executable(${target} ${source})
@@ -20,7 +26,8 @@ function(clef_test_program target source)
     RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/tests/${room})
   target_include_directories(${target} PRIVATE src tests cl)
   target_compile_definitions(${target} PRIVATE CLEF_TEST_SOURCE="${CMAKE_CURRENT_SOURCE_DIR}"
-    CLEF_TEST_BUILD="${CMAKE_CURRENT_BINARY_DIR}")
+    CLEF_TEST_BUILD="${CMAKE_CURRENT_BINARY_DIR}" CLEF_TEST_FAKE_CLBLAST="$<TARGET_FILE:fake_clblast>")
+  add_dependencies(${target} fake_clblast)
   target_link_libraries(${target} PRIVATE clef_static clef_dependencies ${CLEF_LIBRARIES})
   # Some tests start the tool, as users do.
   if(TARGET clef_tool)
@@ -136,6 +143,11 @@ if(SH)
   add_test(NAME frame/exports COMMAND ${SH} ${CMAKE_CURRENT_SOURCE_DIR}/tests/frame/exports.sh
     $<TARGET_FILE:clef_shared> ${PROJECT_VERSION_MAJOR})
   set(frame_tests frame/rooms frame/rooms_catch frame/on_driver_catch frame/kernel_syntax frame/generators frame/exports)
+  if(TARGET clef_tool)
+    add_test(NAME frame/manual COMMAND ${SH} ${CMAKE_CURRENT_SOURCE_DIR}/tests/frame/manual.sh ${CMAKE_CURRENT_SOURCE_DIR}
+      $<TARGET_FILE:clef_tool>)
+    list(APPEND frame_tests frame/manual)
+  endif()
   if(CLEF_INSTALL)
     add_test(NAME frame/installed COMMAND ${SH} ${CMAKE_CURRENT_SOURCE_DIR}/tests/install/run.sh
       ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_CURRENT_BINARY_DIR} ${CMAKE_COMMAND})

@@ -5,8 +5,14 @@
    (clef_options.cache_dir), where every later context finds them when it opens.  A result belongs to its device, driver,
    profile, kernel source, dtype and a bucket of similar sizes, and counts for nothing else.
 
+   Products of plain matrices, f32 and f64, are also tried by CLBlast, where this machine has it (libclblast.so.1, or the file that
+   CLEF_CLBLAST names; 0: none).  It is loaded for that, or when a result names it, and never otherwise, as its first call compiles
+   for seconds: tried only within a budget of 30 seconds or more (on a CPU 120), and paid by each process that uses a result that
+   names it.  Where such a result is and CLBlast is not, Clef's own kernels do it.  CLBlast takes memory of its own, which no figure
+   of Clef's counts, and may print when it fails.
+
    Tuning may change the order in which a sum is added, and so the last bits of results: the same device, driver, seed, program
-   and tuning results give the same bits.  CLEF_TUNING=0 or clef_options.no_tuning leaves all results aside. */
+   and tuning results give the same bits (and the same CLBlast, or none).  CLEF_TUNING=0 or clef_options.no_tuning leaves all results aside. */
 #ifndef CLEF_TUNE_H
 #define CLEF_TUNE_H
 #include "context.h"
@@ -42,6 +48,7 @@ typedef struct clef_tune_result {
     int tuned;    /* measured now; those not reached are choices - known - tuned */
     int improved; /* of these, where another cut is faster than the rules' own */
     int wrong;    /* cuts whose numbers differed: a fault of the driver or of Clef, also in the log */
+    const char *no_library; /* why CLBlast was not among what was tried, valid as long as the context; NULL: it was, or nobody wanted it */
     double seconds;
 } clef_tune_result;
 

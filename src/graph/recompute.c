@@ -10,6 +10,7 @@
 
    Chen, Xu, Zhang, Guestrin, "Training deep nets with sublinear memory cost", 2016. */
 #include "graph/graph_internal.h"
+#include "runtime/arithmetic.h"
 
 struct clef__segment {
     clef__segment *outer;
@@ -70,8 +71,6 @@ static int common_depth(const clef__segment *a, const clef__segment *b) {
 
 /* ---- copies ---- */
 
-static int least(int a, int b) { return a < b ? a : b; }
-
 /* Values that are there need no copy, nor does what takes no memory; parameters are not made by the segment. */
 static bool is_copied(const clef__node *node, int level) {
     return level > 0 && !clef__computed(node) && !node->spent && !node->tape_end && node->op->kind != CLEF__CONSTANT;
@@ -87,7 +86,7 @@ static clef__copy *copy_of(const clef__copies *c, const clef__node *node, int le
 /* Input i as the copy of that level reads it: a copy of its own, or, if that is `own`, the input itself. */
 static clef__copy *input_copy(const clef__copies *c, const clef__node *node, int i, int level, bool *own) {
     clef__node *input = node->input[i];
-    int at = least(level, common_depth(node->segment, input->segment));
+    int at = (int)clef__smaller(level, common_depth(node->segment, input->segment));
     *own = !is_copied(input, at);
     return *own ? NULL : copy_of(c, input, at);
 }
@@ -153,7 +152,7 @@ static bool make_copies(clef__copies *c, clef__node *root, int level) {
         if (own || there) continue;
         clef__node *input = at.node->input[at.next];
         ok = clef__grow(&stack, depth, &capacity, sizeof *stack);
-        if (ok) stack[depth++] = (frame){input, least(at.level, common_depth(at.node->segment, input->segment)), 0};
+        if (ok) stack[depth++] = (frame){input, (int)clef__smaller(at.level, common_depth(at.node->segment, input->segment)), 0};
         else clef__fail(root->ctx, CLEF_MEMORY, "backward: no host memory");
     }
     clef__free(stack);

@@ -305,7 +305,7 @@ static const clef_op op_backward_weight = {
 /* ---- public ---- */
 /* `same`: out = ceil(in / stride), the odd zero at the end. */
 static void pad_same(geometry *a, int d) {
-    int64_t in = a->image[d], out = (in + a->stride[d] - 1) / a->stride[d];
+    int64_t in = a->image[d], out = clef__ceil_div(in, a->stride[d]);
     int64_t total = clef__larger((out - 1) * a->stride[d] + a->dilation[d] * (a->kernel[d] - 1) + 1 - in, 0);
     a->before[d] = total / 2;
     a->after[d] = total - total / 2;

@@ -16,12 +16,9 @@ typedef struct shape {
     int64_t az[2], bz[2];
 } shape;
 
-static bool one_level(const int64_t size[3]) { return size[0] * size[1] == 1; }
-
 static bool flatten(const clef__gemm *product, shape *s) {
     clef__gemm g = *product;
-    clef__merge_levels(g.k, g.a_k, g.b_k);
-    if (!one_level(g.m) || !one_level(g.k)) return false;
+    if (!clef__gemm_is_plain(&g)) return false;
     *s = (shape){.m = g.m[2], .n = g.n, .k = g.k[2], .am = g.a_m[2], .ak = g.a_k[2], .bk = g.b_k[2], .bn = g.b_n, .cm = g.c_m[2],
                  .cn = g.c_n, .bias_n = 1, .a = g.a, .b = g.b, .az = {g.a_z[0], g.a_z[1]}, .bz = {g.b_z[0], g.b_z[1]}};
     return true;

@@ -136,7 +136,7 @@ static void scatter_lower(clef__lowering *l) {
         clef__launch_long(l, to.n);
         clef__launch_long(l, from.n);
         clef__launch_long(l, to.inner);
-        clef__launch_long(l, (to.n + parts - 1) / parts);
+        clef__launch_long(l, clef__ceil_div(to.n, parts));
         clef__launch_long(l, parts);
         clef__launch_units(l, columns * parts, from.n);
     }
@@ -228,9 +228,9 @@ static void add_rows_lower(clef__lowering *l) {
         clef__operand index = clef__lower_in_dense(l, 1, NULL);
         clef__operand x = widened(l, clef__lower_in_dense(l, 0, NULL), node->input[0]->shape, y.dtype);
         int lanes = clef__lower_lanes(l, d);
-        int64_t blocks = (d + lanes - 1) / lanes, parts = clef__lower_items(l, m * d, 1024) / blocks;
+        int64_t blocks = clef__ceil_div(d, lanes), parts = clef__lower_items(l, m * d, 1024) / blocks;
         parts = parts < 1 ? 1 : parts > v ? v : parts;
-        int64_t rows = (v + parts - 1) / parts;
+        int64_t rows = clef__ceil_div(v, parts);
         begin(l, "add_rows", y.dtype, index.dtype, lanes);
         clef__launch_tensor(l, x, false);
         clef__launch_tensor(l, index, false);
@@ -239,7 +239,7 @@ static void add_rows_lower(clef__lowering *l) {
         clef__launch_long(l, d);
         clef__launch_long(l, m);
         clef__launch_long(l, rows);
-        clef__launch_units(l, blocks * ((v + rows - 1) / rows), m);
+        clef__launch_units(l, blocks * clef__ceil_div(v, rows), m);
     }
     if (y.value != out.value) clef__lower_copy(l, out, y);
 }

@@ -64,6 +64,11 @@ void clef__merge_levels(int64_t size[3], int64_t s[3], int64_t t[3]) {
     memcpy(t, q, sizeof q);
 }
 
+bool clef__gemm_is_plain(clef__gemm *g) {
+    clef__merge_levels(g->k, g->a_k, g->b_k);
+    return g->m[0] * g->m[1] * g->k[0] * g->k[1] == 1;
+}
+
 static void choose_tile(const clef__lowering *l, const clef__gemm *g, clef_dtype type, tiling *t) {
     const clef__profile *profile = clef__lower_profile(l);
     int lanes = profile->vector;
@@ -315,8 +320,7 @@ static void multiply_in_splits(clef__lowering *l, const clef__gemm *g, const til
     finish(l, g, t, part);
 }
 
-/* A sum over nothing: zero, or the bias. */
-static void fill_empty(clef__lowering *l, const clef__gemm *g) {
+void clef__gemm_begin(clef__lowering *l, const clef__gemm *g) {
     clef__operand c = g->c;
     c.rank = 6;
     int64_t dim[6] = {g->z[0], g->z[1], g->m[0], g->m[1], g->m[2], g->n};
@@ -339,12 +343,13 @@ void clef__gemm_lower(clef__lowering *l, clef__gemm g) {
     clef_dtype type = clef__gemm_type(g.c.dtype);
     tiling t = {.m = g.m[0] * g.m[1] * g.m[2], .k = g.k[0] * g.k[1] * g.k[2], .batch = g.z[0] * g.z[1]};
     if (t.k == 0) {
-        fill_empty(l, &g);
+        clef__gemm_begin(l, &g); /* a sum over nothing */
         return;
     }
     clef__merge_levels(g.m, g.a_m, g.c_m);
     if (clef__dot_lower(l, &g) || clef__tile_lower(l, &g)) return;
     t.knobs = clef__gemm_knobs(l, &clef__gemm_family, &g);
+    if (t.knobs.value[CLEF__GEMM_LIBRARY] && clef__library_lower(l, &g)) return;
     choose_tile(l, &g, type, &t);
     choose_direct(&g, type, &t);
     if (!t.direct) pack_b(l, &g, &t, type);

@@ -22,8 +22,9 @@ typedef struct clef__gemm {
 } clef__gemm;
 
 /* What tuning results may say of a product (gemm_knobs.c). */
-enum { CLEF__GEMM_ROWS, CLEF__GEMM_VECTORS, CLEF__GEMM_PACKING, CLEF__GEMM_SPLITS, CLEF__GEMM_BLOCK, CLEF__GEMM_SHARE };
-enum { CLEF__TILE_SHAPE, CLEF__TILE_SPLITS };
+enum { CLEF__GEMM_ROWS, CLEF__GEMM_VECTORS, CLEF__GEMM_PACKING, CLEF__GEMM_SPLITS, CLEF__GEMM_BLOCK, CLEF__GEMM_SHARE,
+       CLEF__GEMM_LIBRARY };
+enum { CLEF__TILE_SHAPE, CLEF__TILE_SPLITS, CLEF__TILE_LIBRARY };
 extern const clef__family clef__gemm_family, clef__tile_family;
 clef__knobs clef__gemm_knobs(clef__lowering *l, const clef__family *family, const clef__gemm *g);
 
@@ -33,7 +34,14 @@ void clef__gemm_lower(clef__lowering *l, clef__gemm g);
 bool clef__dot_lower(clef__lowering *l, const clef__gemm *g);
 /* tile.c: the same for a device that likes tiles in local memory; false, with nothing emitted, where none fits. */
 bool clef__tile_lower(clef__lowering *l, const clef__gemm *g);
-/* For both: the bias as three arguments; without one any memory stands in for it and is not read. */
+/* library.c: the same by a library, which has to be asked for; false, with nothing emitted, where it is not there or does not take
+   such a product. */
+bool clef__library_lower(clef__lowering *l, const clef__gemm *g);
+/* C := zero, or the bias. */
+void clef__gemm_begin(clef__lowering *l, const clef__gemm *g);
+/* One level of rows, and one of depths once those that can be joined are. */
+bool clef__gemm_is_plain(clef__gemm *g);
+/* For all kernels: the bias as three arguments; without one any memory stands in for it and is not read. */
 void clef__gemm_bias(clef__lowering *l, const clef__gemm *g, clef__operand any);
 /* For both: the same product into parts, of which each split writes one: [z][split][m][n], dense, without bias and epilogue. */
 clef__gemm clef__gemm_in_parts(const clef__gemm *g, clef__operand part, int64_t splits);

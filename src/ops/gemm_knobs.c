@@ -9,6 +9,7 @@ static const clef__knob knobs[] = {
     [CLEF__GEMM_SPLITS] = {"splits", false, {1, 2, 4, 8, 16, 32}},
     [CLEF__GEMM_BLOCK] = {"block", false, {256, 512, 1024, 2048, 4096}},
     [CLEF__GEMM_SHARE] = {"share", false, {1, 2, 4, 8, 16, 64}}, /* tiles that one work-item takes */
+    [CLEF__GEMM_LIBRARY] = {"library", false, {1}}, /* last, so that the other knobs say what to do where it is not there */
 };
 enum { KNOBS = sizeof knobs / sizeof knobs[0] };
 _Static_assert((int)KNOBS <= (int)CLEF__KNOBS, "a tuning result holds no more");
@@ -49,6 +50,7 @@ const clef__family clef__gemm_family = {.name = "gemm", .files = "gemm.cl pack.c
 static const clef__knob tile_knobs[] = {
     [CLEF__TILE_SHAPE] = {"shape", true, {1, 2, 3, 4, 5}}, /* a row of tile.c's table */
     [CLEF__TILE_SPLITS] = {"splits", false, {1, 2, 4, 8, 16, 32}},
+    [CLEF__TILE_LIBRARY] = {"library", false, {1}},
 };
 
 #define TILE(shape, splits) {"gpu", {{shape, splits}}}

@@ -5,11 +5,7 @@
 #include "clef/pointwise.h"
 #include "graph/graph.h"
 #include "plan/lower.h"
-
-/* ---- arithmetic ---- */
-static inline int64_t clef__smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t clef__larger(int64_t a, int64_t b) { return a > b ? a : b; }
-static inline int64_t clef__ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+#include "runtime/arithmetic.h"
 
 /* ---- dtypes (cast.c) ---- */
 bool clef__is_float(clef_dtype dtype);

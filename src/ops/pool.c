@@ -67,7 +67,7 @@ static void begin(clef__lowering *l, const char *kernel, const geometry *a, clef
 }
 
 static void end(clef__lowering *l, const geometry *a, int64_t pixels, int64_t channels) {
-    int64_t items = clef__lower_items(l, pixels, 1), run = (pixels + items - 1) / items;
+    int64_t items = clef__lower_items(l, pixels, 1), run = clef__ceil_div(pixels, items);
     const int64_t *pairs[] = {a->image, a->result, a->kernel, a->stride, a->padding};
     clef__launch_int(l, (int32_t)pixels);
     clef__launch_int(l, (int32_t)run);
@@ -75,7 +75,7 @@ static void end(clef__lowering *l, const geometry *a, int64_t pixels, int64_t ch
     for (int i = 0; i < 5; i++)
         for (int d = 0; d < 2; d++) clef__launch_int(l, (int32_t)pairs[i][d]);
     clef__launch_int(l, a->exclude_padding != 0);
-    clef__launch_end_1d(l, (pixels + run - 1) / run);
+    clef__launch_end_1d(l, clef__ceil_div(pixels, run));
 }
 
 /* Every kernel takes its inputs in order, then the result. */

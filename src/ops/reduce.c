@@ -61,10 +61,10 @@ static bool reduce_infer(clef__call *call) {
 
 void clef__launch_units(clef__lowering *l, int64_t units, int64_t work) {
     int64_t items = clef__lower_items(l, units, work >= 4096 ? 1 : 4096 / (work + 1) + 1);
-    int64_t per = (units + items - 1) / items;
+    int64_t per = clef__ceil_div(units, items);
     clef__launch_long(l, units);
     clef__launch_long(l, per);
-    clef__launch_end_1d(l, (units + per - 1) / per);
+    clef__launch_end_1d(l, clef__ceil_div(units, per));
 }
 
 int clef__lower_lanes(const clef__lowering *l, int64_t n) {
@@ -136,8 +136,8 @@ int64_t clef__reduce_splits(const clef__lowering *l, clef__axes axes) {
     if (axes.inner >= WIDE_ROW && splits < axes.n / least) splits = axes.n / least;
     if (splits > axes.n / least) splits = axes.n / least;
     if (splits <= 1) return 1;
-    int64_t chunk = (axes.n + splits - 1) / splits;
-    return (axes.n + chunk - 1) / chunk;
+    int64_t chunk = clef__ceil_div(axes.n, splits);
+    return clef__ceil_div(axes.n, chunk);
 }
 
 /* Reduces one run of dimensions, in two launches if it pays. */

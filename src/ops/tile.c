@@ -189,6 +189,7 @@ bool clef__tile_lower(clef__lowering *l, const clef__gemm *product) {
     clef__merge_levels(g.k, g.a_k, g.b_k);
     if (!countable(&g, &t) || !choose_shape(l, &g, &t)) return false;
     clef__knobs knobs = clef__gemm_knobs(l, &clef__tile_family, product);
+    if (knobs.value[CLEF__TILE_LIBRARY] && clef__library_lower(l, product)) return true;
     cut(l, &g, &knobs, &t);
     choose_loads(&g, &t);
     if (t.splits == 1) multiply(l, &g, &t, 0);

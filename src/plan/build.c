@@ -103,7 +103,7 @@ static void lower_transfer(clef__lowering *l) {
     clef__launch_tensor(l, x, true);
     clef__launch_tensor(l, from, false);
     if (l->failed) return;
-    l->open->copies = true;
+    l->open->kind = CLEF__LAUNCH_COPY;
     clef__launch_end(l, (size_t[3]){1, 1, 1}, (size_t[3]){1, 1, 1});
 }
 
@@ -195,6 +195,11 @@ typedef struct compiling {
     pthread_mutex_t lock;
 } compiling;
 
+static clef__kernel *make_kernel(clef__device *device, const clef__launch *launch) {
+    if (launch->program) return clef__kernel_of(device, launch->program, launch->name);
+    return clef__kernel_new(device, launch->source ? launch->source : clef__embedded(launch->file), launch->options, launch->name);
+}
+
 static void *compile_some(void *user) {
     compiling *c = user;
     for (;;) {
@@ -203,10 +208,7 @@ static void *compile_some(void *user) {
         pthread_mutex_unlock(&c->lock);
         if (i >= c->plan->n_launches) return NULL;
         clef__launch *launch = &c->plan->launch[i];
-        if (!launch->copies) {
-            const char *source = launch->source ? launch->source : clef__embedded(launch->file);
-            launch->kernel = clef__kernel_new(clef__device_at(c->ctx, launch->device), source, launch->options, launch->name);
-        }
+        if (launch->kind == CLEF__LAUNCH_KERNEL) launch->kernel = make_kernel(clef__device_at(c->ctx, launch->device), launch);
         pthread_mutex_lock(&c->lock);
         clef__report_compile(c->ctx, ++c->done, c->plan->n_launches);
         pthread_mutex_unlock(&c->lock);
@@ -231,18 +233,23 @@ void clef__fit_group(size_t local[3], size_t most) {
     }
 }
 
+static bool is_generated(const clef__launch *launch, int device) { return launch->source && launch->device == device; }
+
 /* What the plan generated for a device, together. */
-static void compile_generated(clef_context *ctx, const clef__plan *plan, int device) {
-    const char **source = clef__calloc((size_t)plan->n_launches + 1, sizeof *source), *options = NULL;
+static void compile_generated(clef_context *ctx, clef__plan *plan, int device) {
+    clef__joined *all = clef__calloc((size_t)plan->n_launches + 1, sizeof *all);
+    const char *options = NULL;
     int n = 0;
-    for (int i = 0; source && i < plan->n_launches; i++) {
-        const clef__launch *launch = &plan->launch[i];
-        if (!launch->source || launch->device != device) continue;
-        options = launch->options; /* the same for all */
-        source[n++] = launch->source;
+    for (int i = 0; all && i < plan->n_launches; i++) {
+        if (!is_generated(&plan->launch[i], device)) continue;
+        options = plan->launch[i].options; /* the same for all */
+        all[n++].source = plan->launch[i].source;
     }
-    if (n) clef__programs_join(clef__device_at(ctx, device), clef__embedded("common.h"), source, n, options, "pointwise");
-    clef__free(source);
+    if (n) clef__programs_join(clef__device_at(ctx, device), clef__embedded("common.h"), all, n, options, "pointwise");
+    n = 0;
+    for (int i = 0; all && i < plan->n_launches; i++)
+        if (is_generated(&plan->launch[i], device)) plan->launch[i].program = all[n++].program;
+    clef__free(all);
 }
 
 /* Compiles with a few threads; a kernel's programs are shared, so most of a plan costs nothing.  CLEF_JOIN=0 is for programs of many
@@ -257,7 +264,7 @@ static clef_status compile_kernels(clef_context *ctx, clef__plan *plan) {
     if (two) pthread_join(second, NULL);
     for (int i = 0; i < plan->n_launches; i++) {
         clef__launch *launch = &plan->launch[i];
-        if (launch->copies) continue;
+        if (launch->kind != CLEF__LAUNCH_KERNEL) continue;
         if (!launch->kernel) {
             clef_status status = clef_error_status(ctx);
             return status != CLEF_OK ? status : clef__fail(ctx, CLEF_BUILD, "plan: kernel %s could not be made", launch->name);
@@ -307,7 +314,7 @@ static clef_status set_arguments(clef_context *ctx, clef__plan *plan) {
     for (int i = 0; i < plan->n_launches; i++)
         for (int a = 0; status == CLEF_OK && a < plan->launch[i].n_args; a++) {
             const clef__arg *arg = &plan->launch[i].arg[a];
-            if (plan->launch[i].copies) continue;
+            if (plan->launch[i].kind != CLEF__LAUNCH_KERNEL) continue;
             if (changes(plan, arg)) plan->bind[plan->n_binds++] = (clef__bind){.launch = i, .arg = a};
             else if (in_arena(plan, arg)) plan->arena_bind[plan->n_arena_binds++] = (clef__bind){.launch = i, .arg = a};
             else status = clef__plan_set(plan, NULL, i, a);
@@ -372,6 +379,7 @@ void clef__launch_free(clef__launch *launch) {
     clef__free(launch->source);
     clef__free(launch->options);
     clef__free(launch->arg);
+    clef__free(launch->product);
 }
 
 void clef__plan_free(clef__plan *plan) {

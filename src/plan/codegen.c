@@ -10,6 +10,7 @@
    tensors a segment has, and EACH_SEGMENT how many segments a launch covers: one, unless bundle.c puts several launches into one.
    A work-item looks up to which segment its block belongs, in positions that count every segment as whole blocks. */
 #include "plan/plan.h"
+#include "runtime/arithmetic.h"
 #include "runtime/text.h"
 
 #include <string.h>
@@ -397,15 +398,15 @@ static cut cut_rows(const clef__lowering *l, int64_t rows, int64_t columns) {
     cut c = {.block = profile->vector, .per_item = 1};
     if (profile->wide_items) {
         int64_t wanted = clef__lower_items(l, rows * columns, 4096);
-        int64_t in_row = (wanted + rows - 1) / rows;
-        c.block = (columns + in_row - 1) / in_row;
-        c.block = (c.block + profile->vector - 1) / profile->vector * profile->vector;
-        int64_t total = rows * ((columns + c.block - 1) / c.block);
-        c.per_item = (total + wanted - 1) / wanted;
+        int64_t in_row = clef__ceil_div(wanted, rows);
+        c.block = clef__ceil_div(columns, in_row);
+        c.block = clef__ceil_div(c.block, profile->vector) * profile->vector;
+        int64_t total = rows * clef__ceil_div(columns, c.block);
+        c.per_item = clef__ceil_div(total, wanted);
     }
-    c.per_row = (columns + c.block - 1) / c.block;
+    c.per_row = clef__ceil_div(columns, c.block);
     c.blocks = rows * c.per_row;
-    c.items = (c.blocks + c.per_item - 1) / c.per_item;
+    c.items = clef__ceil_div(c.blocks, c.per_item);
     return c;
 }
 
@@ -504,10 +505,10 @@ static cut cut_segments(const clef__lowering *l, const int64_t *columns, int n) 
     for (int i = 0; i < n; i++) total += columns[i];
     cut c = cut_rows(l, 1, total);
     int64_t blocks = 0;
-    for (int i = 0; i < n; i++) blocks += (columns[i] + c.block - 1) / c.block;
-    if (clef__lower_profile(l)->wide_items) c.per_item = (blocks + c.items - 1) / c.items;
+    for (int i = 0; i < n; i++) blocks += clef__ceil_div(columns[i], c.block);
+    if (clef__lower_profile(l)->wide_items) c.per_item = clef__ceil_div(blocks, c.items);
     c.blocks = blocks;
-    c.items = (blocks + c.per_item - 1) / c.per_item;
+    c.items = clef__ceil_div(blocks, c.per_item);
     return c;
 }
 
@@ -538,7 +539,7 @@ void clef__lower_bundle(clef__lowering *l, const int *launch, int n, int count) 
     launch_cut(l, &c);
     int64_t position = c.blocks * c.block;
     for (int i = 0; i < count; i++) {
-        position -= i < n ? (columns[i] + c.block - 1) / c.block * c.block : 0;
+        position -= i < n ? clef__ceil_div(columns[i], c.block) * c.block : 0;
         launch_member(l, &l->plan->launch[launch[i < n ? i : n - 1]], position, i >= n);
     }
     clef__launch_end_1d(l, c.items);

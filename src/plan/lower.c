@@ -1,5 +1,5 @@
 /* lower.c — the functions of lower.h: operands, scratch memory, launches. */
-#include "plan/plan.h"
+#include "plan/tune.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -300,6 +300,28 @@ void clef__launch_end_1d(clef__lowering *l, int64_t items) {
     if (l->failed) return;
     size_t local = (size_t)clef__lower_profile(l)->local;
     clef__launch_end(l, (size_t[3]){(size_t)items, 1, 1}, (size_t[3]){local, 1, 1});
+}
+
+bool clef__lower_has_library(const clef__lowering *l) {
+    const clef__trial *trial = clef__plans_of(l->ctx)->trial;
+    return (!trial || trial->library) && clef__blas_there(l->ctx, NULL);
+}
+
+void clef__launch_product(clef__lowering *l, const clef__blas_product *p, clef__operand a, clef__operand b, clef__operand c) {
+    clef__launch_begin(l, NULL, NULL);
+    clef__launch_tensor(l, a, false);
+    clef__launch_tensor(l, b, false);
+    clef__launch_tensor(l, c, true);
+    clef__blas_product *product = clef__alloc(sizeof *product);
+    if (!product) clef__lower_fail(l);
+    if (l->failed) {
+        clef__free(product);
+        return;
+    }
+    *product = *p;
+    l->open->kind = CLEF__LAUNCH_PRODUCT;
+    l->open->product = product;
+    clef__launch_end(l, (size_t[3]){1, 1, 1}, (size_t[3]){1, 1, 1});
 }
 
 int64_t clef__lower_items(const clef__lowering *l, int64_t n, int64_t at_least) {

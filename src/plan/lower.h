@@ -71,6 +71,11 @@ void clef__launch_end_1d(clef__lowering *l, int64_t items);
 /* How many work-items a one-dimensional range of n should be cut into on this device (CPU: a few per unit). */
 int64_t clef__lower_items(const clef__lowering *l, int64_t n, int64_t at_least_per_item);
 
+/* Is there a library for products on this machine?  Ask only where one is wanted: it is loaded then. */
+bool clef__lower_has_library(const clef__lowering *l);
+/* A launch of a kind of its own, which the library does; it takes buffers and offsets of a, b and c anew at each replay. */
+void clef__launch_product(clef__lowering *l, const clef__blas_product *p, clef__operand a, clef__operand b, clef__operand c);
+
 /* ---- what a strategy may choose in more than one way (select.c) ----
    A strategy works by itself; the knobs of its family let tuning results choose otherwise.  A value of 0 leaves a knob to the
    strategy, which keeps every other value within what the node allows: results hold for a bucket of sizes, not for one. */

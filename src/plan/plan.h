@@ -105,7 +105,13 @@ typedef struct clef__arg {
     clef_dtype dtype;     /* tensor, constant */
 } clef__arg;
 
+typedef enum clef__launch_kind {
+    CLEF__LAUNCH_KERNEL,
+    CLEF__LAUNCH_COPY,    /* arg[1] is copied to arg[0], between devices */
+    CLEF__LAUNCH_PRODUCT  /* by a library: arg[0] times arg[1] to arg[2] */
+} clef__launch_kind;
 typedef struct clef__launch {
+    clef__launch_kind kind;
     const char *label;    /* owned */
     char *source;         /* owned if generated, NULL for a file of cl/ */
     const char *file, *name;
@@ -116,9 +122,10 @@ typedef struct clef__launch {
     int covers;           /* segments (codegen.c); 0: its kernel has none */
     size_t global[3], local[3];
     int device;
-    bool copies;          /* no kernel: arg[1] is copied to arg[0], between devices */
     bool tuned;           /* cut as tuning results say */
+    const clef__program *program; /* where its generated source was compiled already; NULL: not known */
     clef__kernel *kernel;
+    clef__blas_product *product; /* owned; NULL unless it is of that kind */
 } clef__launch;
 
 /* An argument that may change between replays; a tensor's is set when it is in another buffer (0: none yet) or place. */

@@ -23,9 +23,15 @@ static void print_items(const clef__graph_view *g, FILE *out) {
     }
 }
 
+static const char *how(const clef__launch *launch) {
+    if (launch->kind == CLEF__LAUNCH_COPY) return "transfer";
+    if (launch->kind == CLEF__LAUNCH_PRODUCT) return "library";
+    return launch->file ? launch->file : "generated";
+}
+
 static void print_launch(const clef__plan *plan, int i, FILE *out) {
     const clef__launch *launch = &plan->launch[i];
-    fprintf(out, "  %3d %-20s %s", i, launch->label, launch->copies ? "transfer" : launch->file ? launch->file : "generated");
+    fprintf(out, "  %3d %-20s %s", i, launch->label, how(launch));
     fprintf(out, " [%zu,%zu,%zu]/[%zu,%zu,%zu]", launch->global[0], launch->global[1], launch->global[2], launch->local[0],
             launch->local[1], launch->local[2]);
     for (int a = 0; a < launch->n_args; a++)

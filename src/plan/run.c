@@ -124,15 +124,28 @@ static clef_status copy_launch(clef__plan *plan, const clef__graph_view *g, cons
     return clef__buffer_copy(to, (size_t)to_offset * size, from, (size_t)from_offset * size, plan->value[launch->arg[0].value].bytes);
 }
 
+static clef_status product_launch(clef__plan *plan, clef_context *ctx, const clef__graph_view *g, const clef__launch *launch) {
+    clef__buffer *x[3];
+    int64_t offset[3];
+    for (int i = 0; i < 3; i++) x[i] = place_of(plan, g, &launch->arg[i], &offset[i]);
+    return clef__blas_multiply(clef__device_at(ctx, launch->device), launch->product, x, offset, launch->label);
+}
+
+static clef_status launch_one(clef__plan *plan, clef_context *ctx, const clef__graph_view *g, const clef__launch *launch) {
+    switch (launch->kind) {
+    case CLEF__LAUNCH_COPY: return copy_launch(plan, g, launch);
+    case CLEF__LAUNCH_PRODUCT: return product_launch(plan, ctx, g, launch);
+    default: return clef__kernel_launch(launch->kernel, launch->global, launch->local, launch->label);
+    }
+}
+
 /* `launched`: how many were queued, all unless it fails. */
 static clef_status launch_all(clef__plan *plan, clef_context *ctx, const clef__graph_view *g, int *launched) {
     clef_status status = CLEF_OK;
     *launched = 0;
     for (int i = 0; status == CLEF_OK && i < plan->n_binds; i++) status = set_bind(plan, g, &plan->bind[i]);
     for (int i = 0; status == CLEF_OK && i < plan->n_launches; i++) {
-        const clef__launch *launch = &plan->launch[i];
-        status = launch->copies ? copy_launch(plan, g, launch)
-                                : clef__kernel_launch(launch->kernel, launch->global, launch->local, launch->label);
+        status = launch_one(plan, ctx, g, &plan->launch[i]);
         *launched += status == CLEF_OK;
     }
     for (int d = 0; status == CLEF_OK && d < clef__device_count(ctx); d++) status = clef__flush(clef__device_at(ctx, d));

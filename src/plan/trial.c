@@ -14,6 +14,7 @@ enum {
 };
 static const double round_seconds = 0.01; /* that a timing takes at least */
 static const double far_behind = 1.5;     /* times the fastest: not worth a second look */
+static const double hopeless = 10;        /* times the fastest: not worth a first look */
 static const double long_run = 0.5;       /* seconds in which a machine's moods even out: one round will do */
 
 static clef__device *device_of(const clef__search *s) { return clef__device_at(s->ctx, s->subject->choice.device); }
@@ -35,7 +36,7 @@ static void forget_value(clef__search *s) {
 }
 
 static bool plan_candidate(clef__search *s, const clef__knobs *knobs, clef__candidate *c) {
-    clef__trial trial = {.choice = &s->subject->choice, .knobs = *knobs};
+    clef__trial trial = {.choice = &s->subject->choice, .knobs = *knobs, .library = s->library};
     *c = (clef__candidate){.knobs = *knobs};
     forget_value(s);
     s->plans->trial = &trial;
@@ -55,6 +56,7 @@ static uint64_t fingerprint(const clef__plan *plan) {
         const clef__launch *launch = &plan->launch[i];
         if (launch->name) hash = add_bytes(hash, launch->name, strlen(launch->name));
         if (launch->options) hash = add_bytes(hash, launch->options, strlen(launch->options));
+        hash = add_bytes(hash, &launch->kind, sizeof launch->kind);
         hash = add_bytes(hash, launch->global, sizeof launch->global);
         hash = add_bytes(hash, launch->local, sizeof launch->local);
         for (int a = 0; a < launch->n_args; a++) hash = add_bytes(hash, &launch->arg[a].number, sizeof launch->arg[a].number);
@@ -166,6 +168,25 @@ static bool may_compile(clef__search *s, const clef__knobs *knobs) {
     return true;
 }
 
+static const clef__blas_product *library_product(const clef__plan *plan) {
+    for (int i = 0; i < plan->n_launches; i++)
+        if (plan->launch[i].product) return plan->launch[i].product;
+    return NULL;
+}
+
+double clef__search_library_seconds(const clef__device *device) { return clef__device_profile(device)->wide_items ? 12 : 3; }
+
+/* May this plan run?  One with a library's product only if the library was measured before or there is time to, and if what was
+   found does not say that it will be far too slow, as such a product may then take longer than the whole search. */
+static bool may_run(clef__search *s, const clef__plan *plan) {
+    const clef__blas_product *p = library_product(plan);
+    clef__device *device = device_of(s);
+    if (!p) return true;
+    if (clef__blas_pace(device, p) == 0 && clef__now() + clef__search_library_seconds(device) < s->deadline) clef__blas_measure(device, p);
+    double pace = clef__blas_pace(device, p), expected = 2.0 * (double)p->batch * (double)p->m * (double)p->n * (double)p->k * pace;
+    return pace > 0 && expected < hopeless * clef__search_best(s)->seconds && clef__now() + 2 * expected < s->deadline;
+}
+
 /* One that cannot be built or run is no failure of the search, unless the device is lost with it. */
 static void forgive(clef__search *s) {
     s->stopped |= clef_error_status(s->ctx) == CLEF_LOST;
@@ -189,6 +210,11 @@ static void try_knobs(clef__search *s, const clef__knobs *knobs) {
     bool ok = plan_candidate(s, knobs, &c);
     if (ok && !is_new(s, c.plan)) {
         drop_candidate(&c);
+        return;
+    }
+    if (ok && !may_run(s, c.plan)) {
+        drop_candidate(&c);
+        if (clef_error_status(s->ctx) != CLEF_OK) forgive(s);
         return;
     }
     ok = ok && clef__plan_ready(s->ctx, c.plan) == CLEF_OK && run(s, &c);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 static const double default_budget = 60, least_share = 4; /* seconds: a search in less is not worth its compiling */
+enum { LIBRARY_SHARE = 10 }; /* a library's first call may take one part of so many of the budget */
 enum { SHARES = 3 }; /* of an even part of what is left may go to one choice: those with most work come first */
 
 /* ---- what there is to choose ---- */
@@ -91,12 +92,16 @@ static clef_status search(tuner *t, clef__search *s) {
     return status;
 }
 
+static bool affords_library(const tuner *t, int device) {
+    return t->end - t->begin >= LIBRARY_SHARE * clef__search_library_seconds(clef__device_at(t->ctx, device));
+}
+
 /* What does not fit the device is passed over, as its work could not run either; and what does not fit the budget. */
 static clef_status tune_one(tuner *t, clef__plans *plans, const clef__subject *subject) {
     double share = share_of(t), floor = clef__subject_floor(t->ctx, subject) * (t->pace > 1 ? t->pace : 1);
     if (floor * CLEF__LEAST_RUNS > share) return CLEF_OK;
     clef__search s = {.ctx = t->ctx, .plans = plans, .subject = subject, .report = report_trial, .user = t,
-                      .deadline = clef__now() + share};
+                      .library = affords_library(t, subject->choice.device), .deadline = clef__now() + share};
     clef_status status = clef__search_begin(&s);
     if (status == CLEF_OK) {
         status = search(t, &s);
@@ -119,6 +124,7 @@ static clef_status tune_all(tuner *t, clef__plans *plans, const clef__subjects *
     t->result.choices = subjects->n;
     for (int i = 0; i < subjects->n; i++) t->result.known += is_known(t, &subjects->subject[i].choice);
     t->done = t->result.known;
+    if (t->done < subjects->n && affords_library(t, 0)) clef__blas_there(t->ctx, &t->result.no_library);
     for (int i = 0; status == CLEF_OK && i < subjects->n && clef__now() < t->end; i++)
         if (!is_known(t, &subjects->subject[i].choice)) status = tune_one(t, plans, &subjects->subject[i]);
     return status;

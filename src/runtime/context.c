@@ -134,6 +134,7 @@ void clef_close(clef_context *ctx) {
     for (int i = 0; i < ctx->n_devices; i++)
         if (ctx->device[i]->queue && clef__alive(ctx))
             clef__finish(ctx->device[i]);
+    clef__blas_close(ctx);
     clef__trace_close(ctx);
     for (int i = ctx->n_devices - 1; i >= 0; i--) clef__device_close(ctx->device[i]);
     clef__tuning_free(&ctx->tuning);

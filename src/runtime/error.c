@@ -115,6 +115,8 @@ static const cl_row *find_row(cl_int code) {
 
 const char *clef__cl_name(cl_int code) { return find_row(code)->name; }
 
+clef_status clef__cl_status(cl_int code) { return find_row(code)->status; }
+
 clef_status clef__fail_cl(clef__device *device, cl_int code, const char *fmt, ...) {
     const cl_row *row = find_row(code);
     char what[CLEF__LINE / 2];

@@ -25,9 +25,11 @@ static size_t largest_group(cl_kernel kernel, const clef__device *device) {
 clef__kernel *clef__kernel_new(clef__device *device, const char *source, const char *options, const char *name) {
     if (clef__ready(device) != CLEF_OK)
         return NULL;
-    clef__program *program = clef__program_get(device, source, options, name);
-    if (!program)
-        return NULL;
+    const clef__program *program = clef__program_get(device, source, options, name);
+    return program ? clef__kernel_of(device, program, name) : NULL;
+}
+
+clef__kernel *clef__kernel_of(clef__device *device, const clef__program *program, const char *name) {
     clef__kernel *k = clef__calloc(1, sizeof *k + strlen(name) + 1);
     if (!k) {
         clef__fail(device->ctx, CLEF_MEMORY, "kernel %s: out of host memory", name);

@@ -249,14 +249,19 @@ clef__program *clef__program_get(clef__device *device, const char *source, const
 
 enum { MOST_PARTS = 16 }; /* so that one program is no long wait */
 typedef struct part {
-    uint8_t key[32]; /* of what its source says alone */
+    const uint8_t *key; /* of what its source says alone */
     char kernel[64];
 } part;
 
-static bool known(clef__programs *programs, const part *p, int n, const uint8_t key[32]) {
+static clef__program *find(clef__programs *programs, const uint8_t key[32]) {
     pthread_mutex_lock(&programs->lock);
-    bool there = look_up(programs, key) != NULL;
+    clef__program *there = look_up(programs, key);
     pthread_mutex_unlock(&programs->lock);
+    return there;
+}
+
+static bool known(clef__programs *programs, const part *p, int n, const uint8_t key[32]) {
+    bool there = find(programs, key) != NULL;
     for (int i = 0; i < n && !there; i++) there = memcmp(p[i].key, key, 32) == 0;
     return there;
 }
@@ -277,28 +282,39 @@ static void enter_part(clef__device *device, const clef__program *joined, const 
     settle(&device->programs, entry, held ? CL_SUCCESS : CL_OUT_OF_HOST_MEMORY);
 }
 
-void clef__programs_join(clef__device *device, const char *head, const char *const *source, int n, const char *options,
-                         const char *name) {
-    char *all = clef__format("%s %s", device->options, options ? options : "");
-    for (int at = 0; all && at < n;) {
-        part parts[MOST_PARTS];
-        int joined = 0;
-        clef__text text = {0};
-        clef__text_append(&text, head);
-        for (; at < n && joined < MOST_PARTS; at++) {
-            part *p = &parts[joined];
-            clef__cache_key(&device->info, source[at], all, p->key);
-            if (known(&device->programs, parts, joined, p->key))
-                continue;
-            snprintf(p->kernel, sizeof p->kernel, "%s_%d", name, joined++);
-            clef__text_add(&text, "\n#undef NAME\n#define NAME %s\n", p->kernel);
-            clef__text_append(&text, source[at] + strlen(head));
-        }
-        const clef__program *program = joined > 1 && text.data ? get(device, text.data, options, name) : NULL;
-        for (int i = 0; program && program->state == CLEF__READY && i < joined; i++) enter_part(device, program, &parts[i]);
-        clef__free(text.data);
+/* From the first that is not joined yet; returns the one after the last. */
+static int join_some(clef__device *device, const char *head, const clef__joined *all, uint8_t (*key)[32], int at, int n,
+                     const char *options, const char *name) {
+    part parts[MOST_PARTS];
+    int joined = 0;
+    clef__text text = {0};
+    clef__text_append(&text, head);
+    for (; at < n && joined < MOST_PARTS; at++) {
+        part *p = &parts[joined];
+        if (known(&device->programs, parts, joined, key[at]))
+            continue;
+        p->key = key[at];
+        snprintf(p->kernel, sizeof p->kernel, "%s_%d", name, joined++);
+        clef__text_add(&text, "\n#undef NAME\n#define NAME %s\n", p->kernel);
+        clef__text_append(&text, all[at].source + strlen(head));
     }
-    clef__free(all);
+    const clef__program *program = joined > 1 && text.data ? get(device, text.data, options, name) : NULL;
+    for (int i = 0; program && program->state == CLEF__READY && i < joined; i++) enter_part(device, program, &parts[i]);
+    clef__free(text.data);
+    return at;
+}
+
+void clef__programs_join(clef__device *device, const char *head, clef__joined *all, int n, const char *options, const char *name) {
+    char *every = clef__format("%s %s", device->options, options ? options : "");
+    uint8_t(*key)[32] = every ? clef__calloc((size_t)n, sizeof *key) : NULL;
+    for (int i = 0; key && i < n; i++) clef__cache_key(&device->info, all[i].source, every, key[i]);
+    for (int at = 0; key && at < n;) at = join_some(device, head, all, key, at, n, options, name);
+    for (int i = 0; i < n; i++) {
+        clef__program *there = key ? find(&device->programs, key[i]) : NULL;
+        all[i].program = there && there->state == CLEF__READY ? there : NULL;
+    }
+    clef__free(key);
+    clef__free(every);
 }
 
 void clef__programs_close(clef__device *device) {

@@ -93,11 +93,14 @@ clef_status clef__buffer_copy(clef__buffer *to, size_t to_offset, clef__buffer *
    Thread-safe: a plan's kernels are compiled from several threads. */
 typedef struct clef__kernel clef__kernel;
 clef__kernel *clef__kernel_new(clef__device *device, const char *source, const char *options, const char *name);
-/* Compiles several sources together, where that is news: clef__kernel_new finds each by what it says alone.  They begin with the
-   same `head`; what comes after it calls the one kernel NAME, which is `name` unless it is defined, and undefines what it defines
-   anew.  No error if it cannot be done. */
-void clef__programs_join(clef__device *device, const char *head, const char *const *source, int n, const char *options,
-                         const char *name);
+/* Compiles several sources together, where that is news: clef__kernel_new finds each by what it says alone, and clef__kernel_of
+   without reading it again, in the program that this fills in (NULL where it could not be compiled; as long as its device).  They
+   begin with the same `head`; what comes after it calls the one kernel NAME, which is `name` unless it is defined, and undefines
+   what it defines anew.  No error if it cannot be done. */
+typedef struct clef__program clef__program;
+typedef struct clef__joined { const char *source; clef__program *program; } clef__joined;
+void clef__programs_join(clef__device *device, const char *head, clef__joined *all, int n, const char *options, const char *name);
+clef__kernel *clef__kernel_of(clef__device *device, const clef__program *program, const char *name);
 void clef__kernel_free(clef__kernel *kernel);
 clef_status clef__kernel_set(clef__kernel *kernel, int index, size_t bytes, const void *value);
 clef_status clef__kernel_set_buffer(clef__kernel *kernel, int index, clef__buffer *buffer);
@@ -118,6 +121,28 @@ void clef__report_compile(clef_context *ctx, int done, int total);
 /* Counters that upper rooms raise. */
 clef_counters *clef__counters(clef_context *ctx);
 double clef__now(void); /* seconds of the monotonic clock */
+
+/* ---- products by a BLAS library (blas.c): CLBlast, where this machine has it ----
+   C[z] := A[z]·B[z], plus what C[z] holds if it `adds`, for z < batch.  A matrix lies by rows `ld` elements apart, and `step` from
+   one z to the next; one that is turned lies as its transpose does. */
+typedef struct clef__blas_matrix { int64_t ld, step; bool turned; } clef__blas_matrix;
+typedef struct clef__blas_product {
+    clef_dtype dtype; /* f32 or f64 */
+    int64_t m, n, k, batch;
+    clef__blas_matrix matrix[3]; /* a, b, c; c is not turned */
+    bool adds;
+} clef__blas_product;
+/* Loads it at first need.  False: *why (may be NULL) says why not, as long as the context lives; NULL where the environment wants none. */
+bool clef__blas_there(clef_context *ctx, const char **why);
+/* Queues a product; x: a, b and c, with offsets in elements.  A routine's first call compiles, for seconds. */
+clef_status clef__blas_multiply(clef__device *device, const clef__blas_product *p, clef__buffer *const x[3], const int64_t offset[3],
+                                const char *label);
+/* Elements from the first to the last of matrix i; with its offset no more than 2^31 - 1, in which the library counts. */
+int64_t clef__blas_reach(const clef__blas_product *p, int i);
+/* Seconds that it takes for each multiplication and each addition of a product like this, of a good size: as clef__blas_measure
+   found by one that takes 2·2^30 of them, after its first call; infinity where that failed, 0 where it was not measured. */
+double clef__blas_pace(const clef__device *device, const clef__blas_product *like);
+void clef__blas_measure(clef__device *device, const clef__blas_product *like);
 
 /* ---- tuning results (tuning.c): choices that were measured, beside the program cache ----
    What they mean is plan/select.c's business; here they are kept, found, merged. */

@@ -30,6 +30,7 @@ typedef struct clef__error {
 clef_status clef__fail_cl(clef__device *device, cl_int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 const char *clef__cl_name(cl_int code);
+clef_status clef__cl_status(cl_int code);
 const clef__error *clef__open_error(void);
 void clef__set_open_error(const clef__error *error);
 /* True in a child of a process that had already started OpenCL. */
@@ -99,8 +100,8 @@ void clef__staging_close(clef__device *device);
 
 /* ---- programs (program.c) ---- */
 typedef enum clef__program_state { CLEF__BUILDING, CLEF__READY, CLEF__FAILED } clef__program_state;
-typedef struct clef__program {
-    struct clef__program *next;
+struct clef__program {
+    clef__program *next;
     uint8_t key[32];
     clef__program_state state;
     cl_int code; /* why it failed */
@@ -108,7 +109,7 @@ typedef struct clef__program {
     bool unsaved; /* to be saved when the device closes */
     char *log;
     char *kernel; /* how its kernel is called in the joined program that it is a part of; NULL: by its own name */
-} clef__program;
+};
 typedef struct clef__programs {
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -181,6 +182,15 @@ typedef struct clef__tuning {
 bool clef__tuning_merge(clef__tuning *to, const char *text, size_t size, int *damaged);
 void clef__tuning_free(clef__tuning *tuning);
 
+/* ---- CLBlast (blas.c) ---- */
+enum { CLEF__BLAS_ROUTINES = 5 };
+typedef struct clef__blas {
+    bool asked, there, off; /* off: the environment wants none */
+    void (*routine[CLEF__BLAS_ROUTINES])(void);
+    char why[256]; /* it is not there */
+} clef__blas;
+void clef__blas_close(clef_context *ctx);
+
 /* ---- tracing (trace.c) ---- */
 typedef struct clef__trace clef__trace;
 /* NULL unless $CLEF_TRACE names a file that can be written. */
@@ -188,6 +198,8 @@ clef__trace *clef__trace_open(clef_context *ctx);
 void clef__trace_close(clef_context *ctx);
 /* Takes over the event. */
 void clef__trace_event(clef__device *device, const char *label, cl_event event);
+/* The same for all that ran from the end of one event to the end of another. */
+void clef__trace_span(clef__device *device, const char *label, cl_event begin, cl_event end);
 void clef__trace_host(clef_context *ctx, const char *label, double begin, double end);
 /* Writes what has finished; call after clFinish. */
 void clef__trace_collect(clef__device *device);
@@ -206,6 +218,7 @@ struct clef__device {
     clef__pool pool;
     clef__staging staging;
     clef__programs programs;
+    double blas_pace[4]; /* of CLBlast's routines for products: seconds for one operation; 0: not known yet */
 };
 
 struct clef_context {
@@ -234,6 +247,7 @@ struct clef_context {
     clef__cache cache;
     bool no_tuning, tuning_loaded;
     clef__tuning tuning;
+    clef__blas blas;
     clef__trace *trace;
 };
 

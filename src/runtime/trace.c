@@ -11,7 +11,7 @@
 enum { GATHER = 4096, HOST = 1000 };
 
 typedef struct pending {
-    cl_event event;
+    cl_event begin, event; /* begin: where it ended something began that ends with `event`; NULL: one that runs by itself */
     const char *label;
     int device;
 } pending;
@@ -101,19 +101,25 @@ static bool times(cl_event event, double *begin, double *end) {
     return true;
 }
 
+static void release(const pending *p) {
+    clReleaseEvent(p->event);
+    if (p->begin)
+        clReleaseEvent(p->begin);
+}
+
 static void collect(clef_context *ctx, int device) {
     clef__trace *t = ctx->trace;
     int kept = 0;
     for (int i = 0; i < t->n; i++) {
         pending p = t->pending[i];
-        double begin, end;
+        double begin, end, earlier;
         if (p.device != device) {
             t->pending[kept++] = p;
             continue;
         }
-        if (times(p.event, &begin, &end))
+        if (times(p.event, &begin, &end) && (!p.begin || times(p.begin, &earlier, &begin)))
             put_row(t, p.label, device, begin + t->shift[device], end + t->shift[device]);
-        clReleaseEvent(p.event);
+        release(&p);
     }
     t->n = kept;
 }
@@ -133,20 +139,25 @@ static void tie(clef__device *device) {
     clReleaseEvent(mark);
 }
 
-void clef__trace_event(clef__device *device, const char *label, cl_event event) {
+static void add(clef__device *device, const char *label, cl_event begin, cl_event event) {
     clef__trace *t = device->ctx->trace;
+    pending p = {begin, event, label, device->number};
     if (t->n == GATHER) {
         clFinish(device->queue);
         collect(device->ctx, device->number);
     }
     if (t->n == GATHER) { /* full of another device's */
-        clReleaseEvent(event);
+        release(&p);
         return;
     }
     if (!t->tied[device->number])
         tie(device);
-    t->pending[t->n++] = (pending){event, label, device->number};
+    t->pending[t->n++] = p;
 }
+
+void clef__trace_event(clef__device *device, const char *label, cl_event event) { add(device, label, NULL, event); }
+
+void clef__trace_span(clef__device *device, const char *label, cl_event begin, cl_event end) { add(device, label, begin, end); }
 
 void clef__trace_host(clef_context *ctx, const char *label, double begin, double end) {
     if (ctx->trace)
@@ -162,7 +173,7 @@ void clef__trace_close(clef_context *ctx) {
     clef__trace *t = ctx->trace;
     if (!t)
         return;
-    for (int i = 0; i < t->n && clef__alive(ctx); i++) clReleaseEvent(t->pending[i].event);
+    for (int i = 0; i < t->n && clef__alive(ctx); i++) release(&t->pending[i]);
     put_track(t, HOST, "host: programs");
     fputs("\n]}\n", t->file);
     fclose(t->file);

@@ -96,6 +96,7 @@ static bool on_progress(void *user, const clef_tune_progress *p) {
 static void show_result(const clef_tune_result *r) {
     int left = r->choices - r->known - r->tuned;
     if (r->wrong) fprintf(stderr, "clef tune: %d cuts gave wrong numbers and are not used; please report it\n", r->wrong);
+    if (r->no_library && !o.common.quiet) fprintf(stderr, "clef tune: CLBlast is not among what is tried: %s\n", r->no_library);
     if (!o.common.json) {
         printf("%d choices: %d measured, %d of them improved; %d known before, %d left; %.1f s\n", r->choices, r->tuned, r->improved,
                r->known, left, r->seconds);
@@ -110,6 +111,7 @@ static void show_result(const clef_tune_result *r) {
     json_whole(&j, "wrong", r->wrong);
     json_whole(&j, "left", left);
     json_number(&j, "seconds", r->seconds);
+    if (r->no_library) json_text(&j, "no_library", r->no_library);
     json_end(&j);
 }
 

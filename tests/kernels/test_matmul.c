@@ -1,7 +1,7 @@
 /* Products against plain loops: bit for bit on whole numbers, within bounds on others; transposes, broadcasts, dtypes,
    gradients of first and second order, errors.
    ctest: cost=20 */
-#include "support/exact.h"
+#include "support/product.h"
 
 static clef_context *ctx;
 static void open_device(void) { ctx = open_seeded(1); }
@@ -10,21 +10,6 @@ static void close_device(void) {
     clef_close(ctx);
 }
 TestSuite(matmul, .init = open_device, .fini = close_device, .timeout = 300);
-
-/* y[m][n] = sum over k of a[m][k]·b[k][n], each element by its address; absolute: of |a·b|. */
-static void product(const double *a, int64_t am, int64_t ak, const double *b, int64_t bk, int64_t bn, double *y, int64_t m,
-                    int64_t n, int64_t k, bool absolute) {
-    for (int64_t i = 0; i < m; i++)
-        for (int64_t l = 0; l < k; l++)
-            for (int64_t j = 0; j < n; j++) {
-                double p = a[i * am + l * ak] * b[l * bk + j * bn];
-                y[i * n + j] += absolute ? fabs(p) : p;
-            }
-}
-
-static clef_shape matrix(int64_t rows, int64_t columns, bool turned) {
-    return turned ? CLEF_SHAPE(columns, rows) : CLEF_SHAPE(rows, columns);
-}
 
 static array reference(array a, bool ta, array b, bool tb, int64_t m, int64_t n, int64_t k, bool absolute) {
     array y = array_new(CLEF_SHAPE(m, n));

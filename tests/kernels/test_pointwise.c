@@ -170,12 +170,7 @@ static void check_trial(trial *t, clef_dtype dtype) {
 }
 
 /* Vectors of four instead of the device's own: wide vectors of double take a compiler long. */
-static clef_context *open_narrow(void) {
-    clef_context *ctx = clef_open(&(clef_options){ .profile = "minimal" });
-    if (!ctx && clef_error_status(NULL) == CLEF_NO_DEVICE) cr_skip_test("%s", clef_error(NULL));
-    cr_assert(ctx, "%s", clef_error(NULL));
-    return ctx;
-}
+static clef_context *open_narrow(void) { return open_or_skip(&(clef_options){ .profile = "minimal" }); }
 
 /* Several rows to an evaluation, as a kernel costs more to compile than to run. */
 static void check_rows(clef_dtype dtype, int part, int parts) {

@@ -1,34 +1,15 @@
 /* Products in tiles of local memory (cl/tile.cl), which GPUs get, on whatever device there is: every size and order around a
    tile's edges bit for bit, batches, splits, dtypes, operands that begin anywhere; and that plans really use them.
    ctest: cost=30 */
-#include "support/exact.h"
+#include "support/product.h"
 
 static clef_context *ctx;
-static void open_device(void) {
-    ctx = clef_open(&(clef_options){.seed = 1, .profile = "gpu"});
-    if (!ctx && clef_error_status(NULL) == CLEF_NO_DEVICE) cr_skip_test("%s", clef_error(NULL));
-    cr_assert(ctx, "%s", clef_error(NULL));
-}
+static void open_device(void) { ctx = open_as_gpu(); }
 static void close_device(void) {
     cr_assert_str_empty(clef_error(ctx));
     clef_close(ctx);
 }
 TestSuite(tile, .init = open_device, .fini = close_device, .timeout = 500);
-
-/* y[m][n] += sum over k of a[m][k]·b[k][n], each element by its address; absolute: of |a·b|. */
-static void product(const double *a, int64_t am, int64_t ak, const double *b, int64_t bk, int64_t bn, double *y, int64_t m,
-                    int64_t n, int64_t k, bool absolute) {
-    for (int64_t i = 0; i < m; i++)
-        for (int64_t l = 0; l < k; l++)
-            for (int64_t j = 0; j < n; j++) {
-                double p = a[i * am + l * ak] * b[l * bk + j * bn];
-                y[i * n + j] += absolute ? fabs(p) : p;
-            }
-}
-
-static clef_shape matrix(int64_t rows, int64_t columns, bool turned) {
-    return turned ? CLEF_SHAPE(columns, rows) : CLEF_SHAPE(rows, columns);
-}
 
 /* order: 1 for a turned, 2 for b turned. */
 static void check(int64_t m, int64_t n, int64_t k, int order, clef_dtype dtype, int range) {
@@ -135,20 +116,10 @@ Test(tile, random_numbers_stay_within_bounds) {
 }
 
 /* ---- plans ---- */
-static char *plan_of(clef_tensor *t) {
-    char *text = NULL;
-    size_t size;
-    FILE *f = open_memstream(&text, &size);
-    cr_assert(f && clef_print_plan(t, CLEF_PLAN_TEXT, f) == CLEF_OK, "%s", clef_error(ctx));
-    fclose(f);
-    return text;
-}
-
 static void expect_tiles(clef_tensor *t, const char *what) {
-    char *plan = plan_of(t);
+    const char *plan = plan_text(t);
     cr_assert(strstr(plan, "tile.cl"), "%s: no tiles in\n%s", what, plan);
     cr_assert(!strstr(plan, "gemm.cl"), "%s: something else too in\n%s", what, plan);
-    free(plan);
 }
 
 Test(tile, plans_use_them) {

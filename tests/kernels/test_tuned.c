@@ -9,6 +9,7 @@ static const char *dir;
 static clef_context *ctx;
 static const clef__family *family; /* of this device's products */
 static void setup(void) {
+    setenv("CLEF_CLBLAST", "0", 1); /* tests/plan/test_library.c tries it, whose kernels take long to compile */
     dir = io_scratch();
     ctx = open_in(dir);
     family = clef__device_profile(clef__device_at(ctx, 0))->block ? &clef__tile_family : &clef__gemm_family;

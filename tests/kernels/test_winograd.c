@@ -4,11 +4,7 @@
 #include "support/exact.h"
 
 static clef_context *ctx;
-static void open_device(void) {
-    ctx = clef_open(&(clef_options){.seed = 1, .profile = "gpu"});
-    if (!ctx && clef_error_status(NULL) == CLEF_NO_DEVICE) cr_skip_test("%s", clef_error(NULL));
-    cr_assert(ctx, "%s", clef_error(NULL));
-}
+static void open_device(void) { ctx = open_as_gpu(); }
 static void close_device(void) {
     cr_assert_str_empty(clef_error(ctx));
     clef_close(ctx);
@@ -47,16 +43,7 @@ static clef_shape x_shape(geometry g) { return CLEF_SHAPE(g.n, g.c, g.h, g.w); }
 static clef_shape w_shape(geometry g) { return CLEF_SHAPE(g.o, g.c, 3, 3); }
 static clef_shape y_shape(geometry g) { return CLEF_SHAPE(g.n, g.o, height(g), width(g)); }
 
-static bool plan_has(clef_tensor *t, const char *file) {
-    char *text = NULL;
-    size_t size;
-    FILE *f = open_memstream(&text, &size);
-    cr_assert(f && clef_print_plan(t, CLEF_PLAN_TEXT, f) == CLEF_OK, "%s", clef_error(ctx));
-    fclose(f);
-    bool has = strstr(text, file) != NULL;
-    free(text);
-    return has;
-}
+static bool plan_has(clef_tensor *t, const char *file) { return strstr(plan_text(t), file) != NULL; }
 
 static clef_tensor *convolve(geometry g, clef_tensor *x, clef_tensor *w, clef_tensor *b) {
     clef_conv2d_options options = {.padding = {g.padding[0], g.padding[1]}};

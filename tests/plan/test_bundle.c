@@ -1,6 +1,7 @@
 /* Bundles: equal small launches become one, to the same bits, and never where one needs or overwrites what another reads.
    ctest: cost=30 apart */
 #include "plan/plan.h"
+#include "support/counting.h"
 #include "support/modes.h"
 
 static clef_context *ctx;
@@ -128,8 +129,7 @@ static void expect_bundled(rule *make, int predicted, const char *what) {
     float *wanted = NULL;
     for (int i = 3; i >= 0; i--) {
         setenv("CLEF_FUSE", i == 3 ? "0" : "1", 1);
-        ctx = clef_open(&how[i]);
-        if (!ctx && clef_error_status(NULL) == CLEF_NO_DEVICE) cr_skip_test("%s", clef_error(NULL));
+        ctx = open_or_skip(&how[i]);
         int launches;
         size_t n;
         float *got = trained(make, &launches, &n);
@@ -246,24 +246,8 @@ Test(bundle, numbers_are_those_of_each_replay) {
     for (int i = 0; i < 6; i++) cr_expect_eq(clef_item(clef_slice(p[i], 0, 9, 10, 1)), 1 + 6 * (i + 1));
 }
 
-static int allocations;
-static void *counting_allocate(void *user, size_t bytes) {
-    (void)user;
-    allocations++;
-    return malloc(bytes);
-}
-static void *counting_reallocate(void *user, void *old, size_t bytes) {
-    (void)user;
-    allocations++;
-    return realloc(old, bytes);
-}
-static void counting_release(void *user, void *old) {
-    (void)user;
-    free(old);
-}
-
 Test(replays, of_bundles_allocate_no_host_memory) {
-    clef_set_allocator(&(clef_allocator){counting_allocate, counting_reallocate, counting_release, NULL});
+    count_allocations();
     open_device();
     clef_tensor *p[6];
     for (int i = 0; i < 6; i++) p[i] = vector(10 + i, (uint64_t)i);

@@ -1,6 +1,7 @@
 /* Lazy evaluation on a device: what runs, what is replayed, what is kept, what is overwritten.
    ctest: cost=30 apart */
 #include "plan/plan.h"
+#include "support/counting.h"
 #include "support/device.h"
 
 static clef_context *ctx;
@@ -585,24 +586,8 @@ Test(replays, see_that_an_input_lies_elsewhere) {
     close_device();
 }
 
-static int allocations;
-static void *counting_allocate(void *user, size_t bytes) {
-    (void)user;
-    allocations++;
-    return malloc(bytes);
-}
-static void *counting_reallocate(void *user, void *old, size_t bytes) {
-    (void)user;
-    allocations++;
-    return realloc(old, bytes);
-}
-static void counting_release(void *user, void *old) {
-    (void)user;
-    free(old);
-}
-
 Test(replays, allocate_no_host_memory) {
-    clef_set_allocator(&(clef_allocator){counting_allocate, counting_reallocate, counting_release, NULL});
+    count_allocations();
     open_device();
     clef_module *net = deep_net();
     clef_tensor *x = clef_keep(vector(256, 0, 0.01));

@@ -15,9 +15,7 @@ cl_int clGetKernelWorkGroupInfo(cl_kernel k, cl_device_id d, cl_kernel_work_grou
 
 /* Launches of one, two and three dimensions. */
 static double program(void) {
-    clef_context *ctx = clef_open(&(clef_options){.profile = "gpu"});
-    if (!ctx && clef_error_status(NULL) == CLEF_NO_DEVICE) cr_skip_test("%s", clef_error(NULL));
-    cr_assert(ctx, "%s", clef_error(NULL));
+    clef_context *ctx = open_as_gpu();
     clef_tensor *x = noise_tensor(ctx, CLEF_SHAPE(3, 40, 70), 1), *y = noise_tensor(ctx, CLEF_SHAPE(3, 70, 50), 2);
     double value = clef_item(clef_sum(clef_relu(clef_matmul(x, y)), NULL, 0, false));
     cr_assert_str_empty(clef_error(ctx));

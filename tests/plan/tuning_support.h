@@ -16,10 +16,7 @@ static inline void note_warning(void *user, clef_log_level level, const char *li
 
 static inline clef_context *open_in(const char *dir) {
     warnings[0] = 0;
-    clef_context *ctx = clef_open(&(clef_options){.cache_dir = dir, .log = note_warning});
-    if (!ctx && clef_error_status(NULL) == CLEF_NO_DEVICE) cr_skip_test("%s", clef_error(NULL));
-    cr_assert(ctx, "%s", clef_error(NULL));
-    return ctx;
+    return open_or_skip(&(clef_options){.cache_dir = dir, .log = note_warning});
 }
 
 /* The choices that evaluating t would make. */
@@ -48,14 +45,5 @@ static inline int keep_for(clef_context *ctx, clef_tensor *t, const char *family
     clef__subjects_free(&found);
     clef__plans_forget(ctx);
     return kept;
-}
-
-/* The plan that t would get, as text; good until the next call. */
-static inline const char *plan_text(clef_tensor *t) {
-    static char text[1 << 16];
-    FILE *f = fmemopen(text, sizeof text - 1, "w");
-    cr_assert_eq(clef_print_plan(t, CLEF_PLAN_TEXT, f), CLEF_OK);
-    fclose(f);
-    return text;
 }
 #endif

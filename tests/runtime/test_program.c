@@ -134,15 +134,28 @@ static int told_by(const char *source) {
     return told;
 }
 
+/* They are found in what is filled in, too. */
+static void join(const char *head, const char *const *source, int n, int in_vain) {
+    clef__joined all[64] = {{0}};
+    for (int i = 0; i < n; i++) all[i].source = source[i];
+    clef__programs_join(device, head, all, n, "", "f");
+    for (int i = 0; i < n; i++) {
+        clef__kernel *k = all[i].program ? clef__kernel_of(device, all[i].program, "f") : NULL;
+        in_vain -= k == NULL;
+        clef__kernel_free(k);
+    }
+    cr_expect_eq(in_vain, 0);
+}
+
 #define TELLS(n) "#define HEAD 10\n" NAMED "__kernel void NAME(__global int *x) { x[0] = HEAD + " #n "; }\n"
 Test(program, joined_sources_are_found_by_what_they_say_alone) {
     const char *all[] = {TELLS(1), TELLS(2), TELLS(1), TELLS(3)};
     cr_assert_eq(told_by(TELLS(3)), 13); /* before: no part of what is joined */
-    clef__programs_join(device, "#define HEAD 10\n", all, 4, "", "f");
+    join("#define HEAD 10\n", all, 4, 0);
     cr_assert_eq(clef_counters_get(ctx).kernels_built, 2u);
     const int told[] = {11, 12, 11, 13};
     for (int i = 0; i < 4; i++) cr_assert_eq(told_by(all[i]), told[i]);
-    clef__programs_join(device, "#define HEAD 10\n", all, 4, "", "f");
+    join("#define HEAD 10\n", all, 4, 0);
     cr_assert_eq(clef_counters_get(ctx).kernels_built, 2u, "all of them were known");
     cr_assert_eq(told_by(TELLS(4)), 14);
     cr_assert_eq(clef_counters_get(ctx).kernels_built, 3u);
@@ -150,7 +163,7 @@ Test(program, joined_sources_are_found_by_what_they_say_alone) {
 
 Test(program, a_joined_source_that_does_not_compile_hurts_no_other) {
     const char *all[] = {TELLS(1), TELLS(nonesuch), TELLS(2)};
-    clef__programs_join(device, "#define HEAD 10\n", all, 3, "", "f");
+    join("#define HEAD 10\n", all, 3, 3); /* but looked for when they are wanted */
     cr_assert_eq(clef_error_status(ctx), CLEF_OK);
     cr_assert_eq(told_by(all[0]), 11);
     cr_assert_eq(told_by(all[2]), 12);
@@ -167,7 +180,7 @@ Test(program, more_than_one_program_of_joined_sources) {
         snprintf(text[i], sizeof text[i], NAMED "__kernel void NAME(__global int *x) { x[0] = %d; }\n", i);
         all[i] = text[i];
     }
-    clef__programs_join(device, "", all, MANY, "", "f");
+    join("", all, MANY, 0);
     cr_assert_eq(clef_counters_get(ctx).kernels_built, 3u);
     for (int i = 0; i < MANY; i++) cr_assert_eq(told_by(all[i]), i);
     cr_assert_eq(clef_counters_get(ctx).kernels_built, 3u);

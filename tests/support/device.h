@@ -4,15 +4,21 @@
 #include "clef.h"
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static inline clef_context *open_seeded(uint64_t seed) {
-    clef_context *ctx = clef_open(&(clef_options){.seed = seed});
+static inline clef_context *open_or_skip(const clef_options *options) {
+    clef_context *ctx = clef_open(options);
     if (!ctx && clef_error_status(NULL) == CLEF_NO_DEVICE) cr_skip_test("%s", clef_error(NULL));
     cr_assert(ctx, "%s", clef_error(NULL));
     return ctx;
 }
+
+static inline clef_context *open_seeded(uint64_t seed) { return open_or_skip(&(clef_options){.seed = seed}); }
+
+/* Kernels cut as for a GPU, on whatever device there is. */
+static inline clef_context *open_as_gpu(void) { return open_or_skip(&(clef_options){.seed = 1, .profile = "gpu"}); }
 
 /* Numbers in [-1,1) that depend on nothing but i and salt. */
 static inline float noise(uint64_t i, uint64_t salt) {
@@ -37,6 +43,15 @@ static inline float *values(clef_tensor *t) {
     float *out = malloc((size_t)(n ? n : 1) * sizeof *out);
     cr_assert(t && clef_read(t, out, (size_t)n * sizeof *out) == CLEF_OK, "%s", clef_error(clef_tensor_context(t)));
     return out;
+}
+
+/* The plan that t would get, as text; good until the next call. */
+static inline const char *plan_text(clef_tensor *t) {
+    static char text[1 << 16];
+    FILE *f = fmemopen(text, sizeof text - 1, "w");
+    cr_assert(f && clef_print_plan(t, CLEF_PLAN_TEXT, f) == CLEF_OK, "%s", clef_error(clef_tensor_context(t)));
+    fclose(f);
+    return text;
 }
 
 static inline void expect_shape(clef_tensor *t, clef_shape shape) {

@@ -9,9 +9,6 @@ static const char *const mode_names[] = {"fused", "with CLEF_FUSE=0", "eager", "
 /* A context of that mode, which sets CLEF_FUSE for the whole process; device: as in clef_options, NULL for the best. */
 static inline clef_context *open_mode(mode m, const char *device) {
     setenv("CLEF_FUSE", m == ALONE ? "0" : "1", 1);
-    clef_context *ctx = clef_open(&(clef_options){.device = device, .eager = m == EAGER, .debug_memory = m == EXACT});
-    if (!ctx && clef_error_status(NULL) == CLEF_NO_DEVICE) cr_skip_test("%s", clef_error(NULL));
-    cr_assert(ctx, "%s", clef_error(NULL));
-    return ctx;
+    return open_or_skip(&(clef_options){.device = device, .eager = m == EAGER, .debug_memory = m == EXACT});
 }
 #endif

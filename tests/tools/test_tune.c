@@ -1,5 +1,5 @@
 /* clef tune: wrong words, shapes from files, what it says, results carried from one cache to another.
-   ctest: cost=10 */
+   ctest: timeout=600 cost=20 */
 #include "tools/tool_support.h"
 
 static void write_file(const char *name, const char *text) {
@@ -19,13 +19,14 @@ static void setup(void) {
 }
 TestSuite(tune, .init = setup, .fini = leave_workplace, .timeout = 600);
 
-/* Each command with a cache of its own, beside the files. */
-static const said *tune(const char *cache, const char *arguments) {
+/* Each command with a cache of its own, beside the files; library: CLEF_CLBLAST. */
+static const said *tune_with(const char *library, const char *cache, const char *arguments) {
     char environment[256], all[1024];
-    snprintf(environment, sizeof environment, "env -u CLEF_TUNING -u CLEF_CACHE CLEF_CACHE_DIR='%s/%s'", workplace, cache);
+    snprintf(environment, sizeof environment, "env -u CLEF_TUNING -u CLEF_CACHE CLEF_CLBLAST='%s' CLEF_CACHE_DIR='%s/%s'", library, workplace, cache);
     snprintf(all, sizeof all, "tune %s", arguments);
     return clef(environment, all);
 }
+static const said *tune(const char *cache, const char *arguments) { return tune_with("0", cache, arguments); }
 
 static void refused(const char *arguments, int code, const char *says) {
     const said *s = tune("cache", arguments);
@@ -120,4 +121,24 @@ Test(tune, results_move_to_another_cache) {
     slurp("results.jsonl", one, sizeof one);
     slurp("again.jsonl", two, sizeof two);
     cr_expect_str_eq(one, two);
+}
+
+/* The budget is one in which it is tried on any device; so few products end long before. */
+Test(tune, a_library_that_cannot_be_loaded) {
+    const said *s = tune_with("/none.so", "cache", "--shapes gemm.csv --budget 200 --json");
+    cr_expect(s->code == 0 && number_of(s->out, "tuned") == 2 && number_of(s->out, "wrong") == 0, "%s", s->out);
+    cr_expect(lines(s->err) == 2 && strstr(s->err, "CLBlast is not among what is tried: /none.so"), "%s", s->err);
+    cr_expect(strstr(s->out, "\"no_library\":\"/none.so"), "%s", s->out);
+    s = tune_with("./gemm.csv", "cache", "--shapes gemm.csv --budget 200 --again");
+    cr_expect(s->code == 0 && lines(s->err) == 2 && strstr(s->err, "CLBlast is not among what is tried: ./gemm.csv"), "%s", s->err);
+    s = tune_with("./gemm.csv", "cache", "--shapes gemm.csv --budget 200 --again --quiet");
+    cr_expect(s->code == 0 && lines(s->err) == 0, "%s", s->err);
+    s = tune_with("./gemm.csv", "cache", "--shapes gemm.csv --budget 20 --again");
+    cr_expect(s->code == 0 && lines(s->err) == 1, "with so little time it is not wanted: %s", s->err);
+}
+
+Test(tune, a_library_is_a_candidate) {
+    const said *s = tune_with("", "cache", "--shapes gemm.csv --budget 200");
+    cr_expect(s->code == 0 && strstr(s->out, "2 choices: 2 measured") && !strstr(s->err, "wrong"), "%s%s", s->out, s->err);
+    if (strstr(s->err, "CLBlast is not among")) cr_skip_test("no CLBlast (Debian: libclblast1)");
 }

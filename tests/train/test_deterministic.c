@@ -55,9 +55,7 @@ static char *state(const trial *t) {
 }
 
 static trial open_trial(make_net *make, bool words, bool debug_memory) {
-    trial t = {.ctx = clef_open(&(clef_options){.seed = 8, .debug_memory = debug_memory})};
-    if (!t.ctx && clef_error_status(NULL) == CLEF_NO_DEVICE) cr_skip_test("%s", clef_error(NULL));
-    cr_assert(t.ctx, "%s", clef_error(NULL));
+    trial t = {.ctx = open_or_skip(&(clef_options){.seed = 8, .debug_memory = debug_memory})};
     clef_loader *data = clef_loader_open(clef_digits(t.ctx, CLEF_TRAIN), &(clef_loader_options){.batch = BATCH});
     clef_batch batch;
     cr_assert(clef_next(data, &batch), "%s", clef_error(t.ctx));
