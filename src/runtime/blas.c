@@ -17,12 +17,12 @@ static const char file_name[] = "libclblast.so.1";
 #endif
 enum { ROW_MAJOR = 101, AS_IT_LIES = 111, TURNED = 112 }; /* as CLBlast counts them */
 enum { LARGEST_CODE_OF_OPENCL = -1000 };                  /* below are CLBlast's own */
-enum { PROBE_EDGE = 1024, PROBE_BATCH = 8 };              /* what its pace is measured on: a matrix, or a batch of halves of that edge */
+enum { PROBE_EDGE = 1024, PROBE_BATCH = 8 }; /* what its pace is measured on: a matrix, or a batch of halves of that edge */
 
 /* From clblast_c.h, with its enums as int. */
-#define GEMM(real)                                                                                                     \
-    int (*)(int, int, int, size_t, size_t, size_t, real, cl_mem, size_t, size_t, cl_mem, size_t, size_t, real, cl_mem, \
-            size_t, size_t, cl_command_queue *, cl_event *)
+#define GEMM(real)                                                                                                             \
+    int (*)(int, int, int, size_t, size_t, size_t, real, cl_mem, size_t, size_t, cl_mem, size_t, size_t, real, cl_mem, size_t, \
+            size_t, cl_command_queue *, cl_event *)
 #define BATCHED(real)                                                                                                          \
     int (*)(int, int, int, size_t, size_t, size_t, real, cl_mem, size_t, size_t, size_t, cl_mem, size_t, size_t, size_t, real, \
             cl_mem, size_t, size_t, size_t, size_t, cl_command_queue *, cl_event *)
@@ -40,8 +40,7 @@ static int users; /* contexts */
 static void count_user(int change, bool alive, int (*clear)(void)) {
     pthread_mutex_lock(&users_lock);
     users += change;
-    if (users == 0 && alive)
-        clear();
+    if (users == 0 && alive) clear();
     pthread_mutex_unlock(&users_lock);
 }
 
@@ -49,8 +48,7 @@ static void count_user(int change, bool alive, int (*clear)(void)) {
 static bool find_routines(clef__blas *blas, void *library) {
     for (int i = 0; i < CLEF__BLAS_ROUTINES; i++) {
         void *at = dlsym(library, names[i]);
-        if (!at)
-            return false;
+        if (!at) return false;
         memcpy(&blas->routine[i], &at, sizeof at); /* ISO C has no cast from data to functions */
     }
     return true;
@@ -72,22 +70,18 @@ static void load(clef__blas *blas) {
     }
     const char *why = dlerror();
     snprintf(blas->why, sizeof blas->why, "%s", why ? why : "it cannot be loaded");
-    if (library)
-        dlclose(library);
+    if (library) dlclose(library);
 }
 
 bool clef__blas_there(clef_context *ctx, const char **why) {
     clef__blas *blas = &ctx->blas;
-    if (!blas->asked)
-        load(blas);
-    if (why)
-        *why = blas->there || blas->off ? NULL : blas->why;
+    if (!blas->asked) load(blas);
+    if (why) *why = blas->there || blas->off ? NULL : blas->why;
     return blas->there;
 }
 
 void clef__blas_close(clef_context *ctx) {
-    if (ctx->blas.there)
-        count_user(-1, clef__alive(ctx), (int (*)(void))ctx->blas.routine[CLEAR]);
+    if (ctx->blas.there) count_user(-1, clef__alive(ctx), (int (*)(void))ctx->blas.routine[CLEAR]);
     ctx->blas.there = false;
 }
 
@@ -109,26 +103,27 @@ static int call(clef__device *device, const clef__blas_product *p, clef__buffer 
         return ((BATCHED(double))f)(ROW_MAJOR, ta, tb, m, n, k, 1, a, at[0], ld[0], step[0], b, at[1], ld[1], step[1], beta, c,
                                     at[2], ld[2], step[2], batch, queue, NULL);
     if (p->dtype == CLEF_F64)
-        return ((GEMM(double))f)(ROW_MAJOR, ta, tb, m, n, k, 1, a, at[0], ld[0], b, at[1], ld[1], beta, c, at[2], ld[2], queue, NULL);
+        return ((GEMM(double))f)(ROW_MAJOR, ta, tb, m, n, k, 1, a, at[0], ld[0], b, at[1], ld[1], beta, c, at[2], ld[2], queue,
+                                 NULL);
     if (batch > 1)
         return ((BATCHED(float))f)(ROW_MAJOR, ta, tb, m, n, k, 1, a, at[0], ld[0], step[0], b, at[1], ld[1], step[1], (float)beta,
                                    c, at[2], ld[2], step[2], batch, queue, NULL);
-    return ((GEMM(float))f)(ROW_MAJOR, ta, tb, m, n, k, 1, a, at[0], ld[0], b, at[1], ld[1], (float)beta, c, at[2], ld[2], queue, NULL);
+    return ((GEMM(float))f)(ROW_MAJOR, ta, tb, m, n, k, 1, a, at[0], ld[0], b, at[1], ld[1], (float)beta, c, at[2], ld[2], queue,
+                            NULL);
 }
 
 static clef_status complain(clef__device *device, const clef__blas_product *p, int code, const char *label) {
     bool own = code < LARGEST_CODE_OF_OPENCL;
     return clef__fail(device->ctx, own ? CLEF_DEVICE : clef__cl_status(code),
-                      "%s: CLBlast failed with %s (%d) on %s %lld × [%lld,%lld] · [%lld,%lld]; CLEF_CLBLAST=0 does without it", label,
-                      own ? "its own status" : clef__cl_name(code), code, clef_dtype_name(p->dtype), (long long)p->batch,
+                      "%s: CLBlast failed with %s (%d) on %s %lld × [%lld,%lld] · [%lld,%lld]; CLEF_CLBLAST=0 does without it",
+                      label, own ? "its own status" : clef__cl_name(code), code, clef_dtype_name(p->dtype), (long long)p->batch,
                       (long long)p->m, (long long)p->k, (long long)p->k, (long long)p->n);
 }
 
 /* It makes several kernels of a product, which a trace shows as one: from what was queued before to what is queued now. */
 static cl_event mark(clef__device *device) {
     cl_event event = NULL;
-    if (device->ctx->trace && clEnqueueMarkerWithWaitList(device->queue, 0, NULL, &event) != CL_SUCCESS)
-        return NULL;
+    if (device->ctx->trace && clEnqueueMarkerWithWaitList(device->queue, 0, NULL, &event) != CL_SUCCESS) return NULL;
     return event;
 }
 
@@ -142,8 +137,7 @@ clef_status clef__blas_multiply(clef__device *device, const clef__blas_product *
             status = clef__fail(device->ctx, CLEF_UNSUPPORTED,
                                 "%s: CLBlast takes no more than 2^31 elements of a buffer; CLEF_CLBLAST=0 does without it", label);
     }
-    if (status != CLEF_OK)
-        return status;
+    if (status != CLEF_OK) return status;
     cl_event begin = mark(device);
     int code = call(device, p, x, at);
     cl_event end = code == CL_SUCCESS && begin ? mark(device) : NULL;
@@ -178,8 +172,7 @@ static clef_status time_probe(clef__device *device, const clef__blas_product *p,
     for (int i = 0; status == CLEF_OK && i < 2; i++) {
         double begin = clef__now();
         status = clef__blas_multiply(device, p, x, offset, "CLBlast's pace");
-        if (status == CLEF_OK)
-            status = clef__finish(device);
+        if (status == CLEF_OK) status = clef__finish(device);
         *seconds = clef__now() - begin;
     }
     return status;
@@ -188,8 +181,7 @@ static clef_status time_probe(clef__device *device, const clef__blas_product *p,
 /* Any bytes that are numbers of a common size in f32 and in f64. */
 static clef_status fill(clef__buffer *buffer, size_t bytes) {
     void *host = clef__alloc(bytes);
-    if (!host)
-        return CLEF_MEMORY;
+    if (!host) return CLEF_MEMORY;
     memset(host, 0x3f, bytes);
     clef_status status = clef__buffer_write(buffer, 0, host, bytes);
     clef__free(host);
@@ -199,7 +191,8 @@ static clef_status fill(clef__buffer *buffer, size_t bytes) {
 void clef__blas_measure(clef__device *device, const clef__blas_product *like) {
     int64_t edge = like->batch > 1 ? PROBE_EDGE / 2 : PROBE_EDGE, batch = like->batch > 1 ? PROBE_BATCH : 1;
     const clef__blas_matrix dense = {.ld = edge, .step = edge * edge};
-    const clef__blas_product p = {.dtype = like->dtype, .m = edge, .n = edge, .k = edge, .batch = batch, .matrix = {dense, dense, dense}};
+    const clef__blas_product p = {
+        .dtype = like->dtype, .m = edge, .n = edge, .k = edge, .batch = batch, .matrix = {dense, dense, dense}};
     size_t bytes = (size_t)(batch * edge * edge) * clef_dtype_size(p.dtype);
     double seconds = 0, *pace = &device->blas_pace[routine_of(like)];
     clef__buffer *operand = clef__buffer_new(device, bytes), *result = operand ? clef__buffer_new(device, bytes) : NULL;
