@@ -61,7 +61,7 @@ static int multiply(cl_command_queue queue, size_t m, size_t n, size_t k, size_t
     known wanted, *found;
     fake_calls++;
     if (is("fail")) return UNEXPECTED;
-    if (is("slow")) nanosleep(&(struct timespec){.tv_sec = 3}, NULL);
+    if (is("slow")) nanosleep(&(struct timespec){.tv_sec = 6}, NULL);
     memset(&wanted, 0, sizeof wanted);
     wanted.m = m, wanted.n = n, wanted.k = k, wanted.batch = batch, wanted.ta = x[0].turned, wanted.tb = x[1].turned;
     found = recall(&wanted);
