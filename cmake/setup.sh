@@ -66,6 +66,8 @@ setup_python() {
 }
 have_oclgrind() { ls /usr/lib/oclgrind/liboclgrind-rt-icd.so /usr/lib/*/oclgrind/liboclgrind-rt-icd.so 2>/dev/null | grep -q .; }
 
+have_clblast() { ls /usr/lib/libclblast.so.1 /usr/lib/*/libclblast.so.1 /usr/local/lib/libclblast.so.1 2>/dev/null | grep -q .; }
+
 # The packages that LEVEL wants and this machine lacks, one per line.
 missing_packages() {
     have cc && have_header stdlib.h || say gcc libc6-dev
@@ -81,6 +83,7 @@ missing_packages() {
     have_module criterion || say libcriterion-dev
     fuzzing_clang >/dev/null || fuzzing_packages
     have_oclgrind || say oclgrind
+    have_clblast || say libclblast1
     [ -e /etc/OpenCL/vendors/rusticl.icd ] || say mesa-opencl-icd
     python_with numpy,safetensors >/dev/null || have_venv || say python3-venv
 }

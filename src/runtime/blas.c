@@ -54,7 +54,8 @@ static bool find_routines(clef__blas *blas, void *library) {
     return true;
 }
 
-static void load(clef__blas *blas) {
+static void load(clef_context *ctx) {
+    clef__blas *blas = &ctx->blas;
     const char *name = clef__env("CLEF_CLBLAST");
     blas->asked = true;
     if (name && strcmp(name, "0") == 0) {
@@ -66,6 +67,7 @@ static void load(clef__blas *blas) {
     blas->there = library && find_routines(blas, library);
     if (blas->there) {
         count_user(1, false, NULL);
+        clef__log(ctx, CLEF_LOG_INFO, "CLBlast: loaded; its first products compile for seconds");
         return;
     }
     const char *why = dlerror();
@@ -75,7 +77,7 @@ static void load(clef__blas *blas) {
 
 bool clef__blas_there(clef_context *ctx, const char **why) {
     clef__blas *blas = &ctx->blas;
-    if (!blas->asked) load(blas);
+    if (!blas->asked) load(ctx);
     if (why) *why = blas->there || blas->off ? NULL : blas->why;
     return blas->there;
 }

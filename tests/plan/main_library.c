@@ -1,6 +1,6 @@
-/* CLBlast as a candidate of tuning, with another library in its place that errs, fails, dawdles or wins: what is kept, what is tried
-   at all, what a fault looks like.  A plain program, so that it also runs under sanitizers. */
-/* ctest: timeout=600 cost=20 */
+/* CLBlast as a candidate of tuning, with another library in its place that errs, fails, dawdles or wins: what is kept, what is
+   tried at all, what a fault looks like.  A plain program, so that it also runs under sanitizers. */
+/* ctest: timeout=600 cost=60 */
 #include "plan/plan.h"
 #include "support/io_files.h"
 #include "support/plain.h"
@@ -39,9 +39,7 @@ static clef_tensor *ones(clef_shape shape) {
     return clef_from_host(ctx, shape, CLEF_F32, one);
 }
 static clef_tensor *product(void) { return clef_matmul(ones(CLEF_SHAPE(EDGE, EDGE)), ones(CLEF_SHAPE(EDGE, EDGE))); }
-static clef_tensor *batch(void) {
-    return clef_matmul(ones(CLEF_SHAPE(BATCH, EDGE, EDGE)), ones(CLEF_SHAPE(BATCH, EDGE, EDGE)));
-}
+static clef_tensor *batch(void) { return clef_matmul(ones(CLEF_SHAPE(BATCH, EDGE, EDGE)), ones(CLEF_SHAPE(BATCH, EDGE, EDGE))); }
 static clef_status work(clef_context *c, void *user) {
     (void)c;
     clef_status status = clef_eval(product());
@@ -57,7 +55,8 @@ static void reopen(const char *library) {
 
 static clef_tune_result tune(double budget, bool one) {
     clef_tune_result r;
-    EXPECT(clef_tune(ctx, &(clef_tune_options){.work = work, .user = one ? &r : NULL, .budget = budget, .again = true}, &r) == CLEF_OK);
+    EXPECT(clef_tune(ctx, &(clef_tune_options){.work = work, .user = one ? &r : NULL, .budget = budget, .again = true}, &r) ==
+           CLEF_OK);
     EXPECT(r.tuned == (one ? 1 : 2) && clef_error_status(ctx) == CLEF_OK && !r.no_library);
     return r;
 }

@@ -10,8 +10,10 @@ static clef_context *ctx;
 
 static void reopen(const char *library) {
     clef_close(ctx);
-    if (library) setenv("CLEF_CLBLAST", library, 1);
-    else unsetenv("CLEF_CLBLAST");
+    if (library)
+        setenv("CLEF_CLBLAST", library, 1);
+    else
+        unsetenv("CLEF_CLBLAST");
     ctx = open_in(dir);
 }
 static void setup(void) {
@@ -61,7 +63,8 @@ static void check(int64_t m, int64_t n, int64_t k, int order, clef_dtype dtype) 
     turned_product p = {whole_array(matrix(m, k, ta), 1, 4), whole_array(matrix(k, n, tb), 2, 4), order, dtype};
     array want = array_new(CLEF_SHAPE(m, n));
     char what[128];
-    snprintf(what, sizeof what, "%s %lld x %lld x %lld, order %d", clef_dtype_name(dtype), (long long)m, (long long)n, (long long)k, order);
+    snprintf(what, sizeof what, "%s %lld x %lld x %lld, order %d", clef_dtype_name(dtype), (long long)m, (long long)n, (long long)k,
+             order);
     product(p.a.v, ta ? 1 : k, ta ? m : 1, p.b.v, tb ? 1 : n, tb ? k : 1, want.v, m, n, k, false);
     ask(multiply(&p));
     soil(want.shape, dtype);
@@ -90,7 +93,8 @@ static void check_batch(clef_shape a, clef_shape b, int order, int64_t m, int64_
     array want = array_new(CLEF_SHAPE(Z, m, n));
     int64_t step_a = a.rank == 3 ? m * k : 0, step_b = b.rank == 3 ? k * n : 0;
     for (int z = 0; z < Z; z++)
-        product(p.a.v + z * step_a, ta ? 1 : k, ta ? m : 1, p.b.v + z * step_b, tb ? 1 : n, tb ? k : 1, want.v + z * m * n, m, n, k, false);
+        product(p.a.v + z * step_a, ta ? 1 : k, ta ? m : 1, p.b.v + z * step_b, tb ? 1 : n, tb ? k : 1, want.v + z * m * n, m, n, k,
+                false);
     ask(multiply(&p));
     soil(want.shape, CLEF_F32);
     cr_assert(by_library(multiply(&p)), "order %d: %s", order, plan_text(multiply(&p)));
@@ -130,7 +134,8 @@ Test(library, gradients) {
     product(a.v, 1, K, g.v, N, 1, db.v, K, N, M, false);
     clef_tensor *x[2] = {to_leaf(ctx, a, CLEF_F32), to_leaf(ctx, b, CLEF_F32)}, *dx[2];
     for (int asked = 0; asked < 2; asked++) {
-        cr_assert(clef_grad(clef_matmul(x[0], x[1]), to_device(ctx, g, CLEF_F32), x, 2, false, dx) == CLEF_OK, "%s", clef_error(ctx));
+        cr_assert(clef_grad(clef_matmul(x[0], x[1]), to_device(ctx, g, CLEF_F32), x, 2, false, dx) == CLEF_OK, "%s",
+                  clef_error(ctx));
         for (int i = 0; i < 2 && !asked; i++) ask(dx[i]);
     }
     cr_assert(by_library(dx[0]) && by_library(dx[1]));
@@ -204,9 +209,12 @@ static clef_tensor *view_with_gaps(void) {
     return clef_matmul(clef_slice(clef_rand(ctx, CLEF_SHAPE(40, 80)), 1, 0, 80, 2), clef_rand(ctx, CLEF_SHAPE(40, 50)));
 }
 static clef_tensor *halves(void) {
-    return clef_matmul(clef_to(clef_rand(ctx, CLEF_SHAPE(40, 40)), CLEF_F16), clef_to(clef_rand(ctx, CLEF_SHAPE(40, 40)), CLEF_F16));
+    return clef_matmul(clef_to(clef_rand(ctx, CLEF_SHAPE(40, 40)), CLEF_F16),
+                       clef_to(clef_rand(ctx, CLEF_SHAPE(40, 40)), CLEF_F16));
 }
-static clef_tensor *image(void) { return clef_conv2d(clef_rand(ctx, CLEF_SHAPE(2, 24, 14, 14)), clef_rand(ctx, CLEF_SHAPE(37, 24, 5, 3)), NULL); }
+static clef_tensor *image(void) {
+    return clef_conv2d(clef_rand(ctx, CLEF_SHAPE(2, 24, 14, 14)), clef_rand(ctx, CLEF_SHAPE(37, 24, 5, 3)), NULL);
+}
 
 Test(library, only_products_of_plain_matrices) {
     clef_tensor *(*const make[])(void) = {view_with_gaps, halves, image};

@@ -6,8 +6,10 @@
 
 static clef_context *ctx;
 static void open_with(const char *library) {
-    if (library) setenv("CLEF_CLBLAST", library, 1);
-    else unsetenv("CLEF_CLBLAST");
+    if (library)
+        setenv("CLEF_CLBLAST", library, 1);
+    else
+        unsetenv("CLEF_CLBLAST");
     ctx = clef_open(NULL);
     if (!ctx && clef_error_status(NULL) == CLEF_NO_DEVICE) cr_skip_test("%s", clef_error(NULL));
     cr_assert(ctx, "%s", clef_error(NULL));
@@ -80,7 +82,8 @@ Test(blas, faults_are_one_line) {
     p.matrix[0].ld = 1;
     cr_expect_eq(multiply(&p, 0, result), CLEF_DEVICE);
     cr_expect(strstr(clef_error(ctx), "a test: CLBlast failed") && strstr(clef_error(ctx), "(-1016)") &&
-              strstr(clef_error(ctx), "f32 1 × [16,16] · [16,16]") && strstr(clef_error(ctx), "CLEF_CLBLAST=0"), "%s", clef_error(ctx));
+                  strstr(clef_error(ctx), "f32 1 × [16,16] · [16,16]") && strstr(clef_error(ctx), "CLEF_CLBLAST=0"),
+              "%s", clef_error(ctx));
     clef_clear_error(ctx);
     p = square();
     cr_expect_eq(multiply(&p, 1, result), CLEF_DEVICE, "the buffer ends before the matrix does");

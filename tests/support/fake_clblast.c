@@ -14,8 +14,17 @@ extern int fake_calls, fake_clears;
 EXPORT int fake_calls, fake_clears;
 
 enum { TURNED = 112, UNEXPECTED = -2039, KNOWN = 16 };
-typedef struct matrix { cl_mem memory; size_t offset, ld, step; int turned; } matrix;
-typedef struct known { size_t m, n, k, batch; int ta, tb; float *c; size_t bytes; } known;
+typedef struct matrix {
+    cl_mem memory;
+    size_t offset, ld, step;
+    int turned;
+} matrix;
+typedef struct known {
+    size_t m, n, k, batch;
+    int ta, tb;
+    float *c;
+    size_t bytes;
+} known;
 static known memory[KNOWN];
 
 static int is(const char *mode) {
@@ -34,9 +43,11 @@ static size_t at(const matrix *x, size_t z, size_t row, size_t column) {
     return x->offset + z * x->step + (x->turned ? column * x->ld + row : row * x->ld + column);
 }
 
-static float *compute(cl_command_queue queue, size_t m, size_t n, size_t k, size_t batch, const matrix x[3], float beta, size_t *size) {
+static float *compute(cl_command_queue queue, size_t m, size_t n, size_t k, size_t batch, const matrix x[3], float beta,
+                      size_t *size) {
     size_t bytes;
-    float *a = read_all(queue, x[0].memory, &bytes), *b = read_all(queue, x[1].memory, &bytes), *c = read_all(queue, x[2].memory, size);
+    float *a = read_all(queue, x[0].memory, &bytes), *b = read_all(queue, x[1].memory, &bytes),
+          *c = read_all(queue, x[2].memory, size);
     for (size_t z = 0; z < batch; z++)
         for (size_t i = 0; i < m; i++) {
             float *row = c + at(&x[2], z, i, 0);
@@ -61,7 +72,7 @@ static int multiply(cl_command_queue queue, size_t m, size_t n, size_t k, size_t
     known wanted, *found;
     fake_calls++;
     if (is("fail")) return UNEXPECTED;
-    if (is("slow")) nanosleep(&(struct timespec){.tv_sec = 3}, NULL);
+    if (is("slow")) nanosleep(&(struct timespec){.tv_sec = 6}, NULL);
     memset(&wanted, 0, sizeof wanted);
     wanted.m = m, wanted.n = n, wanted.k = k, wanted.batch = batch, wanted.ta = x[0].turned, wanted.tb = x[1].turned;
     found = recall(&wanted);
@@ -79,20 +90,21 @@ static int multiply(cl_command_queue queue, size_t m, size_t n, size_t k, size_t
     return code;
 }
 
-int CLBlastSgemm(int layout, int ta, int tb, size_t m, size_t n, size_t k, float alpha, cl_mem a, size_t ao, size_t al, cl_mem b, size_t bo,
-                 size_t bl, float beta, cl_mem c, size_t co, size_t cl, cl_command_queue *queue, cl_event *event);
-EXPORT int CLBlastSgemm(int layout, int ta, int tb, size_t m, size_t n, size_t k, float alpha, cl_mem a, size_t ao, size_t al, cl_mem b,
-                        size_t bo, size_t bl, float beta, cl_mem c, size_t co, size_t cl, cl_command_queue *queue, cl_event *event) {
+int CLBlastSgemm(int layout, int ta, int tb, size_t m, size_t n, size_t k, float alpha, cl_mem a, size_t ao, size_t al, cl_mem b,
+                 size_t bo, size_t bl, float beta, cl_mem c, size_t co, size_t cl, cl_command_queue *queue, cl_event *event);
+EXPORT int CLBlastSgemm(int layout, int ta, int tb, size_t m, size_t n, size_t k, float alpha, cl_mem a, size_t ao, size_t al,
+                        cl_mem b, size_t bo, size_t bl, float beta, cl_mem c, size_t co, size_t cl, cl_command_queue *queue,
+                        cl_event *event) {
     const matrix x[3] = {{a, ao, al, 0, ta == TURNED}, {b, bo, bl, 0, tb == TURNED}, {c, co, cl, 0, 0}};
     return layout == 101 && alpha == 1 && !event ? multiply(*queue, m, n, k, 1, x, beta) : UNEXPECTED;
 }
 
-int CLBlastSgemmStridedBatched(int layout, int ta, int tb, size_t m, size_t n, size_t k, float alpha, cl_mem a, size_t ao, size_t al, size_t as,
-                               cl_mem b, size_t bo, size_t bl, size_t bs, float beta, cl_mem c, size_t co, size_t cl, size_t cs, size_t batch,
-                               cl_command_queue *queue, cl_event *event);
-EXPORT int CLBlastSgemmStridedBatched(int layout, int ta, int tb, size_t m, size_t n, size_t k, float alpha, cl_mem a, size_t ao, size_t al,
-                                      size_t as, cl_mem b, size_t bo, size_t bl, size_t bs, float beta, cl_mem c, size_t co, size_t cl,
-                                      size_t cs, size_t batch, cl_command_queue *queue, cl_event *event) {
+int CLBlastSgemmStridedBatched(int layout, int ta, int tb, size_t m, size_t n, size_t k, float alpha, cl_mem a, size_t ao,
+                               size_t al, size_t as, cl_mem b, size_t bo, size_t bl, size_t bs, float beta, cl_mem c, size_t co,
+                               size_t cl, size_t cs, size_t batch, cl_command_queue *queue, cl_event *event);
+EXPORT int CLBlastSgemmStridedBatched(int layout, int ta, int tb, size_t m, size_t n, size_t k, float alpha, cl_mem a, size_t ao,
+                                      size_t al, size_t as, cl_mem b, size_t bo, size_t bl, size_t bs, float beta, cl_mem c,
+                                      size_t co, size_t cl, size_t cs, size_t batch, cl_command_queue *queue, cl_event *event) {
     const matrix x[3] = {{a, ao, al, as, ta == TURNED}, {b, bo, bl, bs, tb == TURNED}, {c, co, cl, cs, 0}};
     return layout == 101 && alpha == 1 && !event ? multiply(*queue, m, n, k, batch, x, beta) : UNEXPECTED;
 }
