@@ -59,6 +59,13 @@
 #define COMPUTE_u8 int
 #define COMPUTE_bool int
 #define COMPUTE(dt) CAT(COMPUTE_, dt)
+/* x·y + z in a dtype's computing type. */
+#define FMA_f32(x, y, z) fma(x, y, z)
+#define FMA_f16(x, y, z) fma(x, y, z)
+#define FMA_bf16(x, y, z) fma(x, y, z)
+#define FMA_f64(x, y, z) fma(x, y, z)
+#define FMA_i32(x, y, z) ((x) * (y) + (z))
+#define FMA_i64(x, y, z) ((x) * (y) + (z))
 /* The integer type as wide as a computing type: what comparisons of vectors give. */
 #define MASK_float int
 #define MASK_double long

@@ -47,12 +47,6 @@
 #define SUM_i64 i64
 #define SUM CAT(SUM_, DT) /* the dtype of a sum in memory */
 
-#define FMA_f32(x, y, z) fma(x, y, z)
-#define FMA_f16(x, y, z) fma(x, y, z)
-#define FMA_bf16(x, y, z) fma(x, y, z)
-#define FMA_f64(x, y, z) fma(x, y, z)
-#define FMA_i32(x, y, z) ((x) * (y) + (z))
-#define FMA_i64(x, y, z) ((x) * (y) + (z))
 #define FMA(x, y, z) CAT(FMA_, DT)(x, y, z)
 
 #define PIXELS_1(X) X(0)
