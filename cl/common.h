@@ -18,14 +18,17 @@
 #define PLAIN_LOOP
 #endif
 
-/* Memory that will be written in a while; a hint where the compiler makes code for a CPU (an intermediate language has none). */
+/* Memory that will be read or written in a while; hints where the compiler makes code for a CPU (an intermediate language has
+   none).  It need not exist. */
 #if defined(__has_builtin) && (defined(__x86_64__) || defined(__i386__) || defined(__aarch64__) || defined(__riscv))
 #if __has_builtin(__builtin_prefetch)
+#define PREFETCH_READ(p) __builtin_prefetch((const void *)(size_t)(p), 0)
 #define PREFETCH_WRITE(p) __builtin_prefetch((const void *)(size_t)(p), 1)
 #endif
 #endif
-#ifndef PREFETCH_WRITE
-#define PREFETCH_WRITE(p)
+#ifndef PREFETCH_READ
+#define PREFETCH_READ(p) (void)(p)
+#define PREFETCH_WRITE(p) (void)(p)
 #endif
 
 /* VEC(float, 16) is float16, VEC(float, 1) is float. */
@@ -56,6 +59,13 @@
 #define COMPUTE_u8 int
 #define COMPUTE_bool int
 #define COMPUTE(dt) CAT(COMPUTE_, dt)
+/* x·y + z in a dtype's computing type. */
+#define FMA_f32(x, y, z) fma(x, y, z)
+#define FMA_f16(x, y, z) fma(x, y, z)
+#define FMA_bf16(x, y, z) fma(x, y, z)
+#define FMA_f64(x, y, z) fma(x, y, z)
+#define FMA_i32(x, y, z) ((x) * (y) + (z))
+#define FMA_i64(x, y, z) ((x) * (y) + (z))
 /* The integer type as wide as a computing type: what comparisons of vectors give. */
 #define MASK_float int
 #define MASK_double long

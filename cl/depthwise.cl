@@ -3,16 +3,18 @@
    W lanes are neighbouring channels; filters lie [kh][kw][c], so that a tap's weights are one load as its pixels are.  Nothing
    is padded: loops over taps and pixels are cut where the image ends.
 
-   depthwise: y, or with BACKWARD the gradient by the image, and what follows (epilogue.h).  With a stride, dx's pixels fall into residue classes, each with
-   the taps that reach it; within a class pixel i reads pixel i·step + base + j·shift through tap j, as y's pixels do.
+   depthwise: y, or with BACKWARD the gradient by the image, and what follows (epilogue.h).  With a stride, dx's pixels fall into
+   residue classes, each with the taps that reach it; within a class pixel i reads pixel i·step + base + j·shift through tap j, as
+   y's pixels do.
    depthwise_weight: the sums of x·dy over `rows` rows of dy for each tap, [piece][kh][kw][c], to be added up afterwards.
 
-   With WIDE a work-item goes through whole rows, P pixels at a time, of `chunk` channels, which stay in a cache from row to
-   row.  The last vector of channels moves back over the one before, and so do the last P pixels of y.  Otherwise a work-item
-   owns one vector of the result.
+   With WIDE a work-item goes through whole rows of `chunk` channels, which stay in a cache from row to row; y's rows P pixels at
+   a time, dy's with the sums of MR taps in registers.  The last vector of channels moves back over the one before, and so do
+   the last P pixels of y.  A vector's pixels lie too far apart for the device to guess what comes next, so each asks for the pixel
+   that the next row will read in its place.  Otherwise a work-item owns one vector of the result.
 
-   Knobs: DT: f32, f16, bf16, f64, i32 or i64, storage; BACKWARD; WIDE; P: 4 or 8; W: lanes, at most c, and a divisor of it
-   if not WIDE. */
+   Knobs: DT: f32, f16, bf16, f64, i32 or i64, storage; BACKWARD; WIDE; P: 4 or 8; MR: taps, at most a filter's width; W: lanes,
+   at most c, and a divisor of it if not WIDE. */
 #ifndef DT
 #define DT f32
 #endif
@@ -28,7 +30,11 @@
 #ifndef P
 #define P 4
 #endif
+#ifndef MR
+#define MR 3
+#endif
 #include "common.h"
+#include "registers.h"
 #define RESULT DT
 #include "epilogue.h"
 
@@ -44,12 +50,6 @@
 #define SUM_i64 i64
 #define SUM CAT(SUM_, DT) /* the dtype of a sum in memory */
 
-#define FMA_f32(x, y, z) fma(x, y, z)
-#define FMA_f16(x, y, z) fma(x, y, z)
-#define FMA_bf16(x, y, z) fma(x, y, z)
-#define FMA_f64(x, y, z) fma(x, y, z)
-#define FMA_i32(x, y, z) ((x) * (y) + (z))
-#define FMA_i64(x, y, z) ((x) * (y) + (z))
 #define FMA(x, y, z) CAT(FMA_, DT)(x, y, z)
 
 #define PIXELS_1(X) X(0)
@@ -118,11 +118,11 @@ __kernel void depthwise(__global const M *restrict image, long image_offset, __g
     int top = y / CLASSES(v) * rv.step + rv.base, first_h = first_inside(top, rv.shift, rv.taps); \
     int end_h = end_inside(top, rv.shift, rv.taps, in_h), at_h = rv.shift * in_w * c, filter_h = rv.next * taps_w * c;
 /* Columns of one class, and the distances from tap to tap and from pixel to pixel. */
-#define COLUMNS(residue)                                                                         \
+#define COLUMNS_OF(residue)                                                                      \
     reach rh = reach_of(h, residue);                                                             \
     int at_w = rh.shift * c, filter_w = rh.next * c, step = rh.step * c, apart = rh.apart * c;   \
     int weights = (rv.first * taps_w + rh.first) * c, from = ((n * in_h + top) * in_w + rh.base) * c; \
-    int result = ((n * out_h + y) * out_w + (residue)) * c;
+    int result = ((n * out_h + y) * out_w + (residue)) * c, below = rv.step * in_w * c;
 /* Pixels from p on of the lanes from channel i on, through taps first_w to end_w of each row. */
 #define BEGIN(q) V sum##q = start;
 #define ADD(q) sum##q = FMA(LOAD(DT, W, at, k * at_w + q * step), w, sum##q);
@@ -131,6 +131,9 @@ __kernel void depthwise(__global const M *restrict image, long image_offset, __g
         int put_at = result + (p + q) * apart + i;                                               \
         STORE(DT, W, to, put_at, EPILOGUE(W, sum##q, extra, put_at));                            \
     }
+#define AHEAD(q)                                                                                 \
+    PREFETCH_READ(at + (q * step + below));                                                      \
+    PREFETCH_READ(at + ((q + 1) * step - c + below));
 #define CORRELATE(SET, first_w, end_w)                                                           \
     {                                                                                            \
         V start = has_bias ? LOAD(DT, W, bias, i) : (V)(0);                                      \
@@ -144,6 +147,7 @@ __kernel void depthwise(__global const M *restrict image, long image_offset, __g
                 V w = LOAD(DT, W, weight, k * filter_w);                                         \
                 SET(ADD)                                                                         \
             }                                                                                    \
+            SET(AHEAD)                                                                           \
         }                                                                                        \
         SET(PUT)                                                                                 \
     }
@@ -162,7 +166,7 @@ __kernel void depthwise(__global const M *restrict image, long image_offset, __g
         ROW
         PLAIN_LOOP
         for (int residue = 0; residue < CLASSES(h); residue++) {
-            COLUMNS(residue)
+            COLUMNS_OF(residue)
             /* Pixels from inner to outer have all taps of their row. */
             int inner = first_inside(rh.base, rh.step, rh.pixels);
             int outer = end_inside(rh.base + (rh.taps - 1) * rh.shift, rh.step, rh.pixels, in_w);
@@ -187,46 +191,41 @@ __kernel void depthwise(__global const M *restrict image, long image_offset, __g
     if (u >= units) return;
     int i = u % vectors * W, x = u / vectors % out_w, y = u / vectors / out_w % out_h, n = u / vectors / out_w / out_h;
     ROW
-    COLUMNS(x % CLASSES(h))
+    COLUMNS_OF(x % CLASSES(h))
     int p = x / CLASSES(h);
     CORRELATE_ONE
 #endif
 }
 
 #if WIDE
-/* Adds what pixels [0, out) of a row of dy make with x to the sums of taps first_h to end_h; inner to outer have all taps of
-   their row. */
-static void add_row(__global const M *restrict x, __global const M *restrict dy, __global S *restrict sums, int c, axis h,
-                    int first_h, int end_h, int at_h, int inner, int outer) {
-    int step = h.stride * c, at_w = h.dilation * c, p = 0;
-#define GRADIENT(q) V dy##q = LOAD(DT, W, dy, (p + q) * c);
-#define GATHER(q) sum = FMA(LOAD(DT, W, at, k * at_w + q * step), dy##q, sum);
-#define ADD_PIXELS(SET, first_w, end_w)                                                          \
-    {                                                                                            \
-        SET(GRADIENT)                                                                            \
-        PLAIN_LOOP                                                                               \
-        for (int j = first_h; j < end_h; j++) {                                                  \
-            __global const M *at = x + (p * step + j * at_h);                                    \
-            PLAIN_LOOP                                                                           \
-            for (int k = first_w; k < end_w; k++) {                                              \
-                V sum = LOAD(SUM, W, sums, (j * h.taps + k) * c);                                \
-                SET(GATHER)                                                                      \
-                STORE(SUM, W, sums, (j * h.taps + k) * c, sum);                                  \
-            }                                                                                    \
-        }                                                                                        \
-    }
+/* Adds what a row of dy makes with a row of x to the sums of MR taps side by side, but leaves out the first `done` of them.  x: what
+   the first tap has for pixel 0, `left` columns into the row; below: how far x's row for the next row of dy is. */
+static void add_row(__global const M *restrict x, __global const M *restrict dy, __global S *restrict sums, int c, axis h, int left,
+                    int below, int done) {
+    int step = h.stride * c, at_w = h.dilation * c;
+    /* Pixels from inner to outer have all of these taps. */
+    int inner = first_inside(left, h.stride, h.out);
+    int outer = end_inside(left + (MR - 1) * h.dilation, h.stride, h.out, h.in);
+#define TAKE(i) V sum##i = LOAD(SUM, W, sums, i * c);
+    ROWS(TAKE)
     PLAIN_LOOP
-    while (p < h.out) {
-        if (p >= inner && p + P <= outer) {
-            ADD_PIXELS(PIXELS, 0, h.taps)
-            p += P;
+    for (int p = 0; p < h.out; p++) {
+        V d = LOAD(DT, W, dy, p * c);
+        __global const M *at = x + p * step;
+        int column = left + p * h.stride;
+        PREFETCH_READ(dy + (p + h.out) * c);
+        PREFETCH_READ(at + below);
+        PREFETCH_READ(at + (step - c + below));
+#define GATHER(i) sum##i = FMA(LOAD(DT, W, at, i * at_w), d, sum##i);
+#define GATHER_INSIDE(i) if (column + i * h.dilation >= 0 && column + i * h.dilation < h.in) GATHER(i)
+        if (p >= inner && p < outer) {
+            ROWS(GATHER)
         } else {
-            int left = p * h.stride - h.before, first_w = first_inside(left, h.dilation, h.taps);
-            int end_w = end_inside(left, h.dilation, h.taps, h.in);
-            ADD_PIXELS(PIXELS_1, first_w, end_w)
-            p++;
+            ROWS(GATHER_INSIDE)
         }
     }
+#define GIVE(i) if (i >= done) STORE(SUM, W, sums, i * c, sum##i);
+    ROWS(GIVE)
 }
 #endif
 
@@ -239,9 +238,8 @@ __kernel void depthwise_weight(__global const M *restrict x, long x_offset, __gl
     int taps = taps_h * taps_w;
 #if WIDE
     const axis h = COLUMNS_AXIS;
-    int u = (int)get_global_id(0) * run, end = min(u + run, units), chunks = max(c / chunk, 1), at_h = dilation_h * in_w * c;
-    int inner = first_inside(-before_w, stride_w, out_w);
-    int outer = end_inside((taps_w - 1) * dilation_w - before_w, stride_w, out_w, in_w);
+    int u = (int)get_global_id(0) * run, end = min(u + run, units), chunks = max(c / chunk, 1);
+    int at_h = dilation_h * in_w * c, below = stride_h * in_w * c;
     PLAIN_LOOP
     for (; u < end; u++) {
         int part = u % chunks, piece = u / chunks, last = part + 1 == chunks ? c : (part + 1) * chunk, next;
@@ -259,8 +257,17 @@ __kernel void depthwise_weight(__global const M *restrict x, long x_offset, __gl
                 int top = r % out_h * stride_h - before_h, from = ((r / out_h * in_h + top) * in_w - before_w) * c;
                 int first_h = first_inside(top, dilation_h, taps_h), end_h = end_inside(top, dilation_h, taps_h, in_h);
                 PLAIN_LOOP
-                for (int i = first; i < next; i += W)
-                    add_row(x + (from + i), dy + (r * out_w * c + i), sums + i, c, h, first_h, end_h, at_h, inner, outer);
+                for (int i = first; i < next; i += W) {
+                    PLAIN_LOOP
+                    for (int j = first_h; j < end_h; j++) {
+                        PLAIN_LOOP
+                        for (int next_k = 0; next_k < taps_w; next_k += MR) {
+                            int k = min(next_k, taps_w - MR);
+                            add_row(x + (from + j * at_h + k * dilation_w * c + i), dy + (r * out_w * c + i),
+                                    sums + ((j * taps_w + k) * c + i), c, h, k * dilation_w - before_w, below, next_k - k);
+                        }
+                    }
+                }
             }
         }
     }

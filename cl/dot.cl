@@ -34,10 +34,6 @@
 #define V VEC(A, W)
 DEFINE_FOLD(total, PLUS)
 
-#define FMA_f32(x, y, z) fma(x, y, z)
-#define FMA_f64(x, y, z) fma(x, y, z)
-#define FMA_i32(x, y, z) ((x) * (y) + (z))
-#define FMA_i64(x, y, z) ((x) * (y) + (z))
 #define FMA(x, y, z) CAT(FMA_, IN)(x, y, z)
 
 __kernel void dot_rows(__global const MEMORY(IN) *restrict a_base, long a_offset, __global const MEMORY(B_IN) *restrict b_base,

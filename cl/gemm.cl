@@ -36,10 +36,6 @@
 #define S COMPUTE(IN)
 #define V VEC(S, W)
 
-#define FMA_f32(x, y, z) fma(x, y, z)
-#define FMA_f64(x, y, z) fma(x, y, z)
-#define FMA_i32(x, y, z) ((x) * (y) + (z))
-#define FMA_i64(x, y, z) ((x) * (y) + (z))
 #define FMA(x, y, z) CAT(FMA_, IN)(x, y, z)
 
 /* A row: its two inner levels, and where it lies in A and C.  `to_next` steps on, with carry. */

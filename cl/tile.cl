@@ -84,10 +84,6 @@
 #define B_SHARE 16
 #endif
 
-#define FMA_f32(x, y, z) fma(x, y, z)
-#define FMA_f64(x, y, z) fma(x, y, z)
-#define FMA_i32(x, y, z) ((x) * (y) + (z))
-#define FMA_i64(x, y, z) ((x) * (y) + (z))
 #define FMA(x, y, z) CAT(FMA_, IN)(x, y, z)
 
 /* X(i, element i of the column of A): the work-item's rows.  X(i, j): its fours of columns. */

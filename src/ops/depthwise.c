@@ -5,9 +5,9 @@
 #include "ops/reduce.h"
 
 enum {
-    CACHE_BYTES = 24576,  /* what the rows that a work-item reads again may take of a first-level cache */
+    CACHE_BYTES = 393216, /* what the rows that a work-item reads again may take of a second-level cache */
     CHUNK_BYTES = 256,    /* fewer neighbouring channels than this read memory in crumbs */
-    LEAST_PIXELS = 256    /* shorter sums than this are not worth adding up afterwards */
+    LEAST_PIXELS = 128    /* shorter sums than this are not worth adding up afterwards */
 };
 
 static bool wide(const clef__lowering *l) { return clef__lower_profile(l)->wide_items; }
@@ -36,12 +36,11 @@ static int lanes_of(const clef__lowering *l, int64_t c) {
     return wide(l) || c % lanes == 0 ? lanes : 1;
 }
 
-static void begin(clef__lowering *l, const char *kernel, clef_dtype dtype, int64_t lanes, int64_t pixels) {
+static void begin(clef__lowering *l, const char *kernel, clef_dtype dtype, int64_t lanes) {
     clef__launch_begin(l, "depthwise.cl", kernel);
     clef__launch_define(l, "DT", "%s", clef__token(dtype));
     clef__launch_define(l, "W", "%d", (int)lanes);
     clef__launch_define(l, "WIDE", "%d", wide(l));
-    clef__launch_define(l, "P", "%d", pixels >= 16 ? 8 : 4);
 }
 
 /* `units` to be divided among work-items, one each unless they are wide.  Returns how many work-items there are. */
@@ -79,7 +78,8 @@ static void lower_images(clef__lowering *l, bool backward) {
     clef__image y = clef__image_of(clef__lower_out(l, clef__channels_last));
     clef__epilogue epilogue = clef__lower_epilogue(l, y.data);
     int64_t rows = y.n * y.h, lanes = lanes_of(l, y.c), chunk = chunk_of(l, &x, lanes, a->kernel[0], rows);
-    begin(l, "depthwise", node->dtype, lanes, backward ? y.w / a->stride[1] : y.w);
+    begin(l, "depthwise", node->dtype, lanes);
+    clef__launch_define(l, "P", "%d", (backward ? y.w / a->stride[1] : y.w) >= 16 ? 8 : 4);
     clef__launch_define(l, "BACKWARD", "%d", backward);
     clef__launch_tensor(l, x.data, false);
     clef__launch_tensor(l, w, false);
@@ -96,12 +96,17 @@ static void lower_images(clef__lowering *l, bool backward) {
 void clef__depthwise_forward(clef__lowering *l) { lower_images(l, false); }
 void clef__depthwise_data(clef__lowering *l) { lower_images(l, true); }
 
+/* Taps of a filter's row that are summed at a time, in registers. */
+static int64_t sums_of_row(const clef__lowering *l, int64_t taps) {
+    const clef__profile *profile = clef__lower_profile(l);
+    return clef__ceil_div(taps, clef__ceil_div(taps, profile->tile_m * profile->tile_vectors));
+}
+
 /* Rows of dy in one piece: as many as leave every unit something to do, but no fewer than the addition afterwards is worth. */
 static int64_t rows_of_piece(const clef__lowering *l, const clef__image *dy, int64_t lanes, int64_t taps) {
-    int64_t chunks = clef__larger(dy->c * (int64_t)clef_dtype_size(dy->data.dtype) / CHUNK_BYTES, 1), rows = dy->n * dy->h;
-    int64_t units = wide(l) ? chunks : taps * (dy->c / lanes);
-    int64_t pieces = clef__ceil_div(clef__lower_items(l, INT32_MAX, 1), units);
-    return clef__smaller(clef__larger(rows / pieces, clef__ceil_div(LEAST_PIXELS, dy->w)), rows);
+    int64_t rows = dy->n * dy->h;
+    int64_t pieces = clef__ceil_div(clef__lower_items(l, INT32_MAX, 1), wide(l) ? 1 : taps * (dy->c / lanes));
+    return clef__smaller(clef__larger(clef__ceil_div(rows, pieces), clef__ceil_div(LEAST_PIXELS, dy->w)), rows);
 }
 
 void clef__depthwise_weight(clef__lowering *l) {
@@ -116,7 +121,8 @@ void clef__depthwise_weight(clef__lowering *l) {
     clef_dtype type = clef__gemm_type(node->dtype);
     bool through = pieces > 1 || type != node->dtype;
     if (through) sums = clef__lower_scratch(l, type, CLEF_SHAPE(pieces, taps * dy.c));
-    begin(l, "depthwise_weight", node->dtype, lanes, dy.w);
+    begin(l, "depthwise_weight", node->dtype, lanes);
+    if (wide(l)) clef__launch_define(l, "MR", "%d", (int)sums_of_row(l, a->kernel[1]));
     clef__launch_tensor(l, x.data, false);
     clef__launch_tensor(l, dy.data, false);
     clef__launch_tensor(l, sums, true);

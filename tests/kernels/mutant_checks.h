@@ -218,11 +218,13 @@ static void image_splits(void) {
     check_convolution((convolution){1, 3, 4, 5, 5, 2, 2, {.same = true}, {0, 0}, 4, 5}, false); /* zeros at the end only */
 }
 
-/* One filter per channel: vectors that channels do not fill, strides with and without a tap for every pixel, rows in pieces. */
+/* One filter per channel: vectors that channels do not fill, strides with and without a tap for every pixel, rows in pieces, more
+   taps in a row than there are registers for their sums. */
 static void depthwise(void) {
-    check_convolution((convolution){2, 6, 9, 23, 6, 3, 3, {.stride = {2, 1}, .padding = {1, 1}, .groups = 6}, {1, 1}, 5, 23}, true);
+    check_convolution((convolution){2, 6, 9, 23, 6, 3, 3, {.stride = {2, 1}, .padding = {1, 1}, .dilation = {1, 2}, .groups = 6}, {1, 1}, 5, 21}, true);
     check_convolution((convolution){2, 6, 8, 10, 6, 3, 2, {.stride = {1, 2}, .padding = {2, 1}, .dilation = {2, 1}, .groups = 6}, {2, 1}, 8, 6}, true);
     check_convolution((convolution){3, 5, 20, 16, 5, 3, 3, {.padding = {1, 1}, .groups = 5}, {1, 1}, 20, 16}, true);
+    check_convolution((convolution){1, 5, 4, 30, 5, 2, 25, {.padding = {0, 2}, .dilation = {2, 1}, .groups = 5}, {0, 2}, 2, 10}, true);
 }
 
 /* ---- as for a GPU: tiles of 32 by 32 where nothing else is said ---- */

@@ -165,6 +165,7 @@ Test(conv2d, depthwise) {
     check((geometry){2, 8, 3, 2, 8, 3, 3, OPTIONS(.groups = 8, .padding = {4, 5})});
     check((geometry){1, 16, 14, 13, 16, 3, 2, OPTIONS(.groups = 16, .stride = {4, 3}, .dilation = {6, 2}, .padding = {6, 1})});
     check((geometry){1, 320, 3, 3, 320, 3, 3, OPTIONS(.groups = 320, .padding = {1, 1})});
+    check((geometry){2, 6, 4, 60, 6, 2, 31, OPTIONS(.groups = 6, .padding = {1, 8}, .stride = {1, 2})});
 }
 
 Test(conv2d, same_keeps_the_size) {
