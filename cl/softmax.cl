@@ -21,10 +21,6 @@
 #define W 16
 #endif
 #include "common.h"
-#define WIDE_f32 f32
-#define WIDE_f16 f32
-#define WIDE_bf16 f32
-#define WIDE_f64 f64
 
 #define A COMPUTE(DT)
 #define V VEC(A, W)
@@ -170,8 +166,8 @@ __kernel void softmax_slope_rows(__global const MEMORY(DT) *y_, long y_at, __glo
     {                                                                                            \
         VEC(A, lanes) top = (VEC(A, lanes))((A)(-INFINITY)), sum = (VEC(A, lanes))((A)0);        \
         if (begin > 0) {                                                                         \
-            top = LOAD(AT, lanes, tops, c);                                                  \
-            sum = LOAD(AT, lanes, sums, c);                                                  \
+            top = LOAD(AT, lanes, tops, c);                                                      \
+            sum = LOAD(AT, lanes, sums, c);                                                      \
         }                                                                                        \
         VEC(A, lanes) before = top;                                                              \
         for (long i = begin; i < stop; i++) {                                                    \
@@ -181,19 +177,19 @@ __kernel void softmax_slope_rows(__global const MEMORY(DT) *y_, long y_at, __glo
         VEC(A, lanes) about = ABOUT(top);                                                        \
         sum *= exp(before - about);                                                              \
         for (long i = begin; i < stop; i++) sum += exp(LOAD(DT, lanes, x, i * inner + c) - about); \
-        STORE(AT, lanes, tops, c, top);                                                      \
-        STORE(AT, lanes, sums, c, sum);                                                      \
+        STORE(AT, lanes, tops, c, top);                                                          \
+        STORE(AT, lanes, sums, c, sum);                                                          \
     }
 #define COLUMN_SCALE(lanes, c)                                                                   \
     {                                                                                            \
-        VEC(A, lanes) top = LOAD(AT, lanes, tops, c), sum = LOAD(AT, lanes, sums, c);    \
-        STORE(AT, lanes, tops, c, ABOUT(top));                                               \
-        STORE(AT, lanes, sums, c, SCALE(sum));                                               \
+        VEC(A, lanes) top = LOAD(AT, lanes, tops, c), sum = LOAD(AT, lanes, sums, c);            \
+        STORE(AT, lanes, tops, c, ABOUT(top));                                                   \
+        STORE(AT, lanes, sums, c, SCALE(sum));                                                   \
     }
 #define COLUMN_RESULT(lanes, c)                                                                  \
     {                                                                                            \
-        VEC(A, lanes) d = LOAD(DT, lanes, x, i * inner + c) - LOAD(AT, lanes, tops, c);      \
-        STORE(DT, lanes, y, i * inner + c, RESULT(d, LOAD(AT, lanes, sums, c)));             \
+        VEC(A, lanes) d = LOAD(DT, lanes, x, i * inner + c) - LOAD(AT, lanes, tops, c);          \
+        STORE(DT, lanes, y, i * inner + c, RESULT(d, LOAD(AT, lanes, sums, c)));                 \
     }
 
 __kernel void softmax_columns(__global const MEMORY(DT) *x_, long x_at, __global MEMORY(DT) *y_, long y_at,
@@ -219,8 +215,8 @@ __kernel void softmax_columns(__global const MEMORY(DT) *x_, long x_at, __global
         VEC(A, lanes) sum = (VEC(A, lanes))((A)0);                                               \
         for (long i = begin * inner + c; i < stop * inner; i += inner)                           \
             sum += PART(LOAD(DT, lanes, g, i), LOAD(DT, lanes, y, i));                           \
-        if (begin > 0) sum += LOAD(AT, lanes, sums, c);                                      \
-        STORE(AT, lanes, sums, c, sum);                                                      \
+        if (begin > 0) sum += LOAD(AT, lanes, sums, c);                                          \
+        STORE(AT, lanes, sums, c, sum);                                                          \
     }
 #define COLUMN_SLOPE(lanes, c)                                                                   \
     {                                                                                            \
