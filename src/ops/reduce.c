@@ -91,18 +91,17 @@ static clef_dtype joined_dtype(const reduce_op *op, clef_dtype dtype) {
     return op->widens || dtype == CLEF_I64 ? CLEF_I64 : CLEF_I32;
 }
 
-/* A work-item joins columns of [n, inner]: on a CPU a strip of lines, at most STRIP with their totals in the first-level cache and
-   PIECE lines before they meet others; on a GPU a vector of columns. */
-enum { STRIP = 2048, PIECE = 256, WIDE_ROW = 512 };
+/* A work-item joins columns of [n, inner]: on a CPU a strip of lines, PIECE of them before they meet others; on a GPU a vector. */
+enum { PIECE = 256, WIDE_ROW = 512 };
 
 static int64_t strip_of(const clef__lowering *l, clef__axes axes) {
     if (axes.inner == 1) return 1;
-    return clef__lower_profile(l)->wide_items ? STRIP : clef__lower_lanes(l, axes.inner);
+    return clef__lower_profile(l)->wide_items ? CLEF__STRIP : clef__lower_lanes(l, axes.inner);
 }
 
 void clef__launch_reduction(clef__lowering *l, const char *file, const char *kernel, clef_dtype dtype, clef__axes axes) {
     clef__launch_lanes(l, file, kernel, dtype, axes.inner == 1 ? axes.n : axes.inner);
-    clef__launch_define(l, "STRIP", "%d", clef__lower_profile(l)->wide_items ? STRIP : 0);
+    clef__launch_define(l, "STRIP", "%d", clef__lower_profile(l)->wide_items ? CLEF__STRIP : 0);
 }
 
 void clef__launch_cut(clef__lowering *l, clef__axes axes, int64_t splits) {

@@ -14,6 +14,8 @@ clef__runs clef__find_runs(const clef__operand *x, const int *order, int64_t mas
 /* The innermost reduced run, at `at`; n = 1 over everything when nothing is left to reduce. */
 clef__axes clef__innermost(const clef__runs *r, int *at);
 void clef__drop_run(clef__runs *r, int at);
+/* Columns whose totals a core's first-level cache holds: the widest strip that a work-item takes of [n, inner] on a CPU. */
+enum { CLEF__STRIP = 2048 };
 /* Begins a launch of a kernel with the knobs DT, W, STRIP. */
 void clef__launch_reduction(clef__lowering *l, const char *file, const char *kernel, clef_dtype dtype, clef__axes axes);
 /* Ends it: adds the arguments of how it goes about [outer, n, inner] with n in `splits`. */

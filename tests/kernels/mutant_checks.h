@@ -587,13 +587,13 @@ static void picks(void) {
 /* These run with the profile `gpu`. */
 #define GPU_CHECKS(X)                                                                                                 \
     X(tile_orders) X(tile_fours) X(large_tiles) X(tile_windows) X(tile_batches) X(tile_splits) X(tile_images)         \
-    X(narrow_depthwise) X(winograd) X(vectors_of_columns)
+    X(narrow_depthwise) X(winograd) X(vectors_of_columns) X(softmax_vectors)
 #define CHECKS(X)                                                                                                     \
     GPU_CHECKS(X) X(depthwise)                                                                                        \
     X(tiles) X(turned) X(few_columns) X(batches) X(blocks) X(splits) X(images) X(threes) X(few_channels)              \
     X(image_splits) X(few_taps)                                                                                       \
     X(maxima) X(small_windows) X(averages) X(adaptive) X(sums_of_rows) X(sums_of_columns) X(extremes) X(choices)      \
     X(pairs_of_rows) X(pairs_of_columns) X(layer_rows) X(layer_slopes) X(softmax_rows) X(softmax_columns)             \
-    X(softmax_slopes) X(class_losses) X(elements) X(table_rows) X(counted) X(random_numbers) X(halves) X(bytes)       \
-    X(strides) X(functions) X(picks)
+    X(softmax_pieces) X(softmax_slopes) X(class_losses) X(elements) X(table_rows) X(counted) X(random_numbers)        \
+    X(halves) X(bytes) X(strides) X(functions) X(picks)
 #endif

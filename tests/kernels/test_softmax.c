@@ -94,6 +94,9 @@ Test(softmax, slopes_of_lines) {
         check(ctx, CLEF_SHAPE(2, 700, 131), 1, CLEF_F32, false);
         check(ctx, CLEF_SHAPE(1, 40, 1100), 1, CLEF_F32, false);
         check(ctx, CLEF_SHAPE(3, 40, 21), 1, CLEF_F16, false);
+        check(ctx, CLEF_SHAPE(530, 2077), 0, CLEF_F32, false);
+        check(ctx, CLEF_SHAPE(2, 1100, 70), 1, CLEF_BF16, false);
+        if (has_f64(ctx)) check(ctx, CLEF_SHAPE(600, 70), 0, CLEF_F64, false);
     }
     clef_close(ctx);
 }
