@@ -5,7 +5,8 @@
    cache; then up again with the results, while the last of the lines are still in some cache.  Long ones go in three launches.
    A unit of work is a row, or `block` columns; a work-item takes `per` units.
    Knobs: DT: f32 f16 bf16 f64.  AT: f32 or f64, in which DT is computed.  LOG: 1 for the logarithm.  TT: u8 i32 i64, of classes.
-   STRIP: the widest block, or 0 where a block is a vector, whose numbers stay in registers. */
+   STRIP: the widest block, or 0 where a block is a vector, whose numbers stay in registers.  PAST: long columns' results are whole
+   vectors of what they are computed in, and more than any cache holds. */
 #ifndef DT
 #define DT f32
 #endif
@@ -23,6 +24,9 @@
 #endif
 #ifndef STRIP
 #define STRIP 2048
+#endif
+#ifndef PAST
+#define PAST 0
 #endif
 #include "common.h"
 
@@ -338,11 +342,17 @@ __kernel void softmax_whole(__global const MEMORY(AT) *parts, long parts_at, lon
 
 /* Then the results, those first that were read last: they may still be in some cache. */
 #define PUT_ONE(lanes, c) PUT_RESULT(lanes, i * inner + c, LOAD(AT, lanes, of, c), LOAD(AT, lanes, of, second + c))
+#if PAST
+#define PUT_LONG(lanes, at, top, scale)                                                          \
+    STORE_PAST((__global VEC(A, lanes) *)(y + at), RESULT(lanes, LOAD(DT, lanes, x, at) - top, scale));
+#else
+#define PUT_LONG PUT_RESULT
+#endif
 #define PUT_TWO(lanes, c)                                                                        \
     {                                                                                            \
         VEC(A, lanes) top = LOAD(AT, lanes, of, c), scale = LOAD(AT, lanes, of, second + c);     \
-        PUT_RESULT(lanes, i * inner + c, top, scale)                                             \
-        PUT_RESULT(lanes, i * inner + apart + c, top, scale)                                     \
+        PUT_LONG(lanes, i * inner + c, top, scale)                                               \
+        PUT_LONG(lanes, i * inner + apart + c, top, scale)                                       \
     }
 __kernel void softmax_results(__global const MEMORY(DT) *x_, long x_at, __global const MEMORY(AT) *whole, long whole_at,
                               long second, __global MEMORY(DT) *y_, long y_at, long n, long chunk, long splits, long inner,

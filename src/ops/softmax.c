@@ -49,6 +49,13 @@ static void begin(clef__lowering *l, const char *kernel, clef_dtype dtype, clef_
     clef__launch_define(l, "LOG", "%d", logarithm);
 }
 
+/* Are these whole vectors of what is computed, and more of them than any cache holds? */
+static bool goes_past_caches(const clef__lowering *l, clef__operand y, clef__axes axes) {
+    uint64_t cache = clef__lower_device(l)->cache_bytes, bytes = (uint64_t)(axes.outer * axes.n * axes.inner) * clef_dtype_size(y.dtype);
+    bool whole = axes.inner % clef__lower_profile(l)->vector == 0 && y.offset == 0;
+    return whole && cache > 0 && bytes > cache && (y.dtype == CLEF_F32 || y.dtype == CLEF_F64);
+}
+
 /* Long columns: what their pieces come to, what that comes to together, and the results, each reading memory as it lies. */
 static void launch_in_pieces(clef__lowering *l, clef__operand x, clef__operand y, clef__axes axes, int logarithm) {
     int64_t splits = clef__reduce_splits(l, axes);
@@ -67,6 +74,7 @@ static void launch_in_pieces(clef__lowering *l, clef__operand x, clef__operand y
     clef__launch_long(l, whole.stride[0]);
     launch_lines(l, (clef__axes){axes.outer, splits, axes.inner});
     begin(l, "softmax_results", x.dtype, axes, logarithm);
+    clef__launch_define(l, "PAST", "%d", goes_past_caches(l, y, axes));
     clef__launch_tensor(l, x, false);
     clef__launch_tensor(l, whole, false);
     clef__launch_long(l, whole.stride[0]);

@@ -55,6 +55,17 @@ Test(softmax, values) {
     clef_close(ctx);
 }
 
+/* Results that no cache may hold are stored in another way, but are the same. */
+Test(softmax, larger_than_caches) {
+    if (test_small()) cr_skip_test("large: not on a slow device (CLEF_TEST_SMALL)");
+    clef_context *ctx = open_seeded(1);
+    clef_tensor *x = clef_randn(ctx, CLEF_SHAPE(2100, 4096)), *half = clef_copy(clef_slice(x, 1, 0, 2048, 1));
+    clef_tensor *far = clef_sub(clef_slice(clef_softmax(x, 0), 1, 0, 2048, 1), clef_softmax(half, 0));
+    double largest = clef_item(clef_max(clef_abs(far), NULL, 0, false));
+    cr_expect(largest < 1e-9, "%g", largest);
+    clef_close(ctx);
+}
+
 /* Gradients in one launch and in expressions, along rows and columns, over several stretches and blocks. */
 static void check_slopes(clef_context *ctx, lines s, clef_dtype dtype) {
     int64_t n = s.outer * s.n * s.inner;
