@@ -31,6 +31,17 @@
 #define PREFETCH_WRITE(p) (void)(p)
 #endif
 
+/* A whole vector to memory that no cache can hold: written past them, as it need not be read in first then.  Only for a CPU whose
+   loads and stores keep their order without being told. */
+#if defined(__has_builtin) && (defined(__x86_64__) || defined(__i386__))
+#if __has_builtin(__builtin_nontemporal_store)
+#define STORE_PAST(p, v) __builtin_nontemporal_store(v, p)
+#endif
+#endif
+#ifndef STORE_PAST
+#define STORE_PAST(p, v) (*(p) = (v))
+#endif
+
 /* VEC(float, 16) is float16, VEC(float, 1) is float. */
 #define VEC_1(t) t
 #define VEC_2(t) t##2

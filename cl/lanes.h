@@ -1,6 +1,16 @@
 /* lanes.h — what kernels that work along rows share: vectors V of W lanes of the computing type A (both theirs), joined to one
    number; loops of vectors and of what is left behind them. */
 
+/* The dtype in which many elements of another are joined. */
+#define WIDE_f32 f32
+#define WIDE_f16 f32
+#define WIDE_bf16 f32
+#define WIDE_f64 f64
+#define WIDE_i32 i64
+#define WIDE_i64 i64
+#define WIDE_u8 i64
+#define WIDE_bool i64
+
 /* DEFINE_FOLD(name, JOIN): A name(V v) joins halves with halves, in a fixed order. */
 #define FOLD_1(JOIN, v) return v;
 #define FOLD_2(JOIN, v) return JOIN(v.x, v.y);
@@ -19,11 +29,6 @@
         for (; i + W <= end; i += W) body(W, i)                                                  \
         for (; i < end; i++) body(1, i)                                                          \
     }
-
-/* X(lanes, j) for vector j of a few side by side. */
-#define ONE(X, lanes) X(lanes, 0)
-#define FOUR(X, lanes) X(lanes, 0) X(lanes, 1) X(lanes, 2) X(lanes, 3)
-#define COUNT(lanes, j) lanes +
 
 /* A number that the host handed over as two floats, as one is too coarse for f64. */
 #define REAL(v) ((A)v + (A)v##_rest)

@@ -16,10 +16,6 @@
 #define W 16
 #endif
 #include "common.h"
-#define WIDE_f32 f32
-#define WIDE_f16 f32
-#define WIDE_bf16 f32
-#define WIDE_f64 f64
 
 #define A COMPUTE(DT)
 #define V VEC(A, W)

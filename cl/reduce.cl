@@ -1,9 +1,9 @@
 /* reduce.cl — x [outer, n, inner] → y [outer, splits, inner]: every split joins its `chunk` of the n in a fixed order.
 
-   A unit of work is one (outer, split) for rows (inner = 1), one (outer, split, MANY vectors of columns) for columns; a work-item
-   takes `per` units.  Sums go through blocks of partial sums, so the error grows with far less than n.
+   A unit of work is one (outer, split) for rows (inner = 1), one (outer, split, `strip` columns) for columns; a work-item takes `per`
+   units.  Sums go through blocks of partial sums, so the error grows with far less than n.
    DT: what lies in x.  AT: f32 f64 i32 i64 (what is joined).  OT: what lies in y, computed in AT.
-   OP: SUM, PRODUCT, LARGEST, SMALLEST; the last two for arg_columns too.  MANY: FOUR, or ONE where a vector is all an item takes. */
+   OP: SUM, PRODUCT, LARGEST, SMALLEST; the last two for arg_columns too.  STRIP: the widest strip, or 0 where one is a vector. */
 #ifndef DT
 #define DT f32
 #endif
@@ -19,18 +19,10 @@
 #ifndef W
 #define W 16
 #endif
-#ifndef MANY
-#define MANY FOUR
+#ifndef STRIP
+#define STRIP 2048
 #endif
 #include "common.h"
-#define WIDE_f32 f32
-#define WIDE_f16 f32
-#define WIDE_bf16 f32
-#define WIDE_f64 f64
-#define WIDE_i32 i64
-#define WIDE_i64 i64
-#define WIDE_u8 i64
-#define WIDE_bool i64
 
 #define A COMPUTE(AT)
 #define V VEC(A, W)
@@ -97,8 +89,8 @@ static A join_row(__global const MEMORY(DT) *p, long n) {
     return r;
 }
 
-__kernel void reduce_rows(__global const MEMORY(DT) *x, long x_at, __global MEMORY(OT) *y, long y_at, long n, long chunk,
-                          long splits, long divide, long units, long per) {
+__kernel void reduce_rows(__global const MEMORY(DT) *x, long x_at, __global MEMORY(OT) *y, long y_at, long divide,
+                          long n, long chunk, long splits, long units, long per) {
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         long row = u / splits, from = (u - row * splits) * chunk;
@@ -107,43 +99,72 @@ __kernel void reduce_rows(__global const MEMORY(DT) *x, long x_at, __global MEMO
     }
 }
 
-/* Goes down `count` lines, taking one vector of each or MANY. */
-#define BEGIN_TOTAL(lanes, j) VEC(A, lanes) total##j = (VEC(A, lanes))(START);
-#define BEGIN_BLOCK(lanes, j) VEC(A, lanes) s##j = (VEC(A, lanes))(START);
-#define TAKE(lanes, j)                                                                           \
+/* ---- columns ---- */
+
+#if STRIP == 0
+/* A vector of columns, down all lines: for devices that read in one go what work-items side by side ask for. */
+#define JOIN_COLUMN(lanes, c)                                                                    \
     {                                                                                            \
-        VEC(A, lanes) v = READ(lanes, p, i * inner + c + j * lanes);                             \
-        s##j = JOIN(s##j, v);                                                                    \
-    }
-#define END_BLOCK(lanes, j) total##j = JOIN(total##j, s##j);
-#define PUT(lanes, j) STORE(OT, lanes, to, c + j * lanes, total##j / (VEC(A, lanes))((A)divide));
-#define JOIN_COLUMNS(lanes, EACH)                                                                \
-    {                                                                                            \
-        EACH(BEGIN_TOTAL, lanes)                                                                 \
+        VEC(A, lanes) total = (VEC(A, lanes))(START);                                            \
         for (long i = 0; i < count;) {                                                           \
-            EACH(BEGIN_BLOCK, lanes)                                                             \
-            for (long stop = min(count, i + BLOCK); i < stop; i++) { EACH(TAKE, lanes) }         \
-            EACH(END_BLOCK, lanes)                                                               \
+            VEC(A, lanes) s = (VEC(A, lanes))(START);                                            \
+            for (long stop = min(count, i + BLOCK); i < stop; i++) {                             \
+                VEC(A, lanes) v = READ(lanes, p, i * inner + c);                                 \
+                s = JOIN(s, v);                                                                  \
+            }                                                                                    \
+            total = JOIN(total, s);                                                              \
         }                                                                                        \
-        EACH(PUT, lanes)                                                                         \
-    }
-#define JOIN_COLUMN(lanes, at)                                                                   \
-    {                                                                                            \
-        long c = at;                                                                             \
-        JOIN_COLUMNS(lanes, ONE)                                                                 \
+        STORE(OT, lanes, to, c, total / (VEC(A, lanes))((A)divide));                             \
     }
 
-__kernel void reduce_columns(__global const MEMORY(DT) *x, long x_at, __global MEMORY(OT) *y, long y_at, long n, long chunk,
-                             long splits, long divide, long inner, long units, long per) {
-    long width = MANY(COUNT, W) 0, blocks = (inner + width - 1) / width;
-    long u = (long)get_global_id(0) * per, last = min(units, u + per);
+#else
+/* Whole lines, eight at a time from places far apart, and the totals of all columns in the first-level cache: a core's memory
+   gives most when it is read in a few long runs at once. */
+#define TOTAL(lanes, c) (*(VEC(A, lanes) *)((A *)total + (c)))
+#define BEGIN(lanes, c) TOTAL(lanes, c) = (VEC(A, lanes))(START);
+#define JOIN_LINE(lanes, c)                                                                      \
+    {                                                                                            \
+        VEC(A, lanes) v = READ(lanes, p, c);                                                     \
+        TOTAL(lanes, c) = JOIN(TOTAL(lanes, c), v);                                              \
+    }
+#define READ_TWO(lanes, v, a, b)                                                                 \
+    VEC(A, lanes) v = READ(lanes, p, a), v##_ = READ(lanes, p, b);                               \
+    v = JOIN(v, v##_);
+#define JOIN_LINES(lanes, c)                                                                     \
+    {                                                                                            \
+        READ_TWO(lanes, v0, c, apart + c)                                                        \
+        READ_TWO(lanes, v2, 2 * apart + c, 3 * apart + c)                                        \
+        READ_TWO(lanes, v4, 4 * apart + c, 5 * apart + c)                                        \
+        READ_TWO(lanes, v6, 6 * apart + c, 7 * apart + c)                                        \
+        v0 = JOIN(v0, v2);                                                                       \
+        v4 = JOIN(v4, v6);                                                                       \
+        v0 = JOIN(v0, v4);                                                                       \
+        TOTAL(lanes, c) = JOIN(TOTAL(lanes, c), v0);                                             \
+    }
+#define PUT(lanes, c) STORE(OT, lanes, to, c, TOTAL(lanes, c) / (VEC(A, lanes))((A)divide));
+#endif
+
+__kernel void reduce_columns(__global const MEMORY(DT) *x, long x_at, __global MEMORY(OT) *y, long y_at, long divide,
+                             long n, long chunk, long splits, long inner, long strip, long units, long per) {
+#if STRIP
+    V total[STRIP / W];
+#endif
+    long strips = (inner + strip - 1) / strip, u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
-        long piece = u / blocks, c = (u - piece * blocks) * width, end = min(inner, c + width);
+        long piece = u / strips, first = (u - piece * strips) * strip, width = min(strip, inner - first);
         long row = piece / splits, from = (piece - row * splits) * chunk, count = min(chunk, n - from);
-        __global const MEMORY(DT) *p = x + x_at + (row * n + from) * inner;
-        __global MEMORY(OT) *to = y + y_at + piece * inner;
-        if (c + width <= inner) JOIN_COLUMNS(W, MANY)
-        else ALONG(at, c, end, JOIN_COLUMN)
+        __global const MEMORY(DT) *p = x + x_at + (row * n + from) * inner + first;
+        __global MEMORY(OT) *to = y + y_at + piece * inner + first;
+#if STRIP
+        ALONG(c, 0, width, BEGIN)
+        const long step = count / 8, apart = step * inner;
+        for (long i = 0; i < step; i++, p += inner) ALONG(c, 0, width, JOIN_LINES)
+        p += 7 * apart;
+        for (long i = 8 * step; i < count; i++, p += inner) ALONG(c, 0, width, JOIN_LINE)
+        ALONG(c, 0, width, PUT)
+#else
+        ALONG(c, 0, width, JOIN_COLUMN)
+#endif
     }
 }
 

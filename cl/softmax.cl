@@ -1,10 +1,12 @@
 /* softmax.cl — softmax and log-softmax of x [outer, n, inner] over n, cross-entropy, and their gradients.
 
    rows: inner = 1, W lanes along n; a row comes from memory once and is read again from the cache.
-   columns: lines lie beside each other; a work-item goes down a block of them, a stretch at a time, with what it knows of each
-   line in `state` ([2, outer, inner], for slopes [outer, inner]); then up again, while the last of them are still in some cache, with the results.
+   columns: a work-item goes down a block of them, eight lines at a time, with what it knows of each column in the first-level
+   cache; then up again with the results, while the last of the lines are still in some cache.  Long ones go in three launches.
    A unit of work is a row, or `block` columns; a work-item takes `per` units.
-   Knobs: DT: f32 f16 bf16 f64.  AT: f32 or f64, in which DT is computed.  LOG: 1 for the logarithm.  TT: u8 i32 i64, of classes. */
+   Knobs: DT: f32 f16 bf16 f64.  AT: f32 or f64, in which DT is computed.  LOG: 1 for the logarithm.  TT: u8 i32 i64, of classes.
+   STRIP: the widest block, or 0 where a block is a vector, whose numbers stay in registers.  PAST: long columns' results are whole
+   vectors of what they are computed in, and more than any cache holds. */
 #ifndef DT
 #define DT f32
 #endif
@@ -20,15 +22,43 @@
 #ifndef W
 #define W 16
 #endif
+#ifndef STRIP
+#define STRIP 2048
+#endif
+#ifndef PAST
+#define PAST 0
+#endif
 #include "common.h"
-#define WIDE_f32 f32
-#define WIDE_f16 f32
-#define WIDE_bf16 f32
-#define WIDE_f64 f64
 
 #define A COMPUTE(DT)
 #define V VEC(A, W)
 #include "lanes.h"
+
+/* e^x for x ≤ 0, to the last bit or the one before it; 0 where a float would lose digits.  Half the work of exp, which must
+   answer for every x: 2^k is put together from k's bits, which adding 1.5 · 2^23 brings to the end of a float. */
+#define ROUNDER 12582912.0f
+#define DEFINE_EXP(n)                                                                            \
+    VEC(float, n) CAT(exp_float, n)(VEC(float, n) x) {                                           \
+        VEC(float, n) t = fma(x, (VEC(float, n))(1.44269504f), (VEC(float, n))(ROUNDER)), k = t - ROUNDER; \
+        VEC(float, n) r = fma(k, (VEC(float, n))(-1.42860677e-6f), fma(k, (VEC(float, n))(-0.693145752f), x)); \
+        VEC(float, n) p = fma(r, (VEC(float, n))(1.37462188e-3f), (VEC(float, n))(8.37034732e-3f)); \
+        p = fma(r, p, (VEC(float, n))(4.16697636e-2f));                                          \
+        p = fma(r, p, (VEC(float, n))(1.66665062e-1f));                                          \
+        p = fma(r, p, (VEC(float, n))(4.99999881e-1f));                                          \
+        p = fma(r, p, (VEC(float, n))(1));                                                       \
+        p = fma(r, p, (VEC(float, n))(1));                                                       \
+        p *= AS_(float, n)((AS_(int, n)(t) << 23) + 0x3f800000);                                 \
+        return x < -87.3f ? (VEC(float, n))(0) : p;                                              \
+    }
+DEFINE_EXP(1)
+#if W > 1
+DEFINE_EXP(W)
+#endif
+#define exp_double1 exp
+#define exp_double4 exp
+#define exp_double8 exp
+#define exp_double16 exp
+#define EXP(lanes, x) CAT3(exp_, A, lanes)(x)
 
 /* Does y hold what is computed in full, so that it can be kept there between two passes? */
 #define EXACT_f32 1
@@ -39,10 +69,10 @@
 
 /* From x - maximum and what `SCALE` gave. */
 #if LOG
-#define RESULT(d, s) ((d) - (s))
+#define RESULT(lanes, d, s) ((d) - (s))
 #define SCALE(sum) log(sum)
 #else
-#define RESULT(d, s) (exp(d) * (s))
+#define RESULT(lanes, d, s) (EXP(lanes, d) * (s))
 #define SCALE(sum) (1 / (sum))
 #endif
 
@@ -86,7 +116,7 @@ static A row_max(__global const MEMORY(DT) *x, long n) {
         for (; i < n; i++) rest += term(1, A, i);                                                \
         return lanes_sum(sum) + rest;                                                            \
     }
-#define EXPONENTIAL(lanes, T, i) exp(LOAD(DT, lanes, x, i) - (T)(top))
+#define EXPONENTIAL(lanes, T, i) EXP(lanes, LOAD(DT, lanes, x, i) - (T)(top))
 static A row_sum(__global const MEMORY(DT) *x, long n, A top) ROW_SUM(EXPONENTIAL)
 
 /* The sum of exp(x - top), which y keeps where it holds enough; KEPT gives them back. */
@@ -140,15 +170,15 @@ __kernel void softmax_rows(__global const MEMORY(DT) *x_, long x_at, __global ME
 /* dx = y (g - Σ g y), or for the logarithm g - exp(y) Σ g. */
 #if LOG
 #define PART(g, y) (g)
-#define SLOPE(g, y, s) ((g) - exp(y) * (s))
+#define SLOPE(lanes, g, y, s) ((g) - EXP(lanes, y) * (s))
 #else
 #define PART(g, y) ((g) * (y))
-#define SLOPE(g, y, s) ((y) * ((g) - (s)))
+#define SLOPE(lanes, g, y, s) ((y) * ((g) - (s)))
 #endif
 #define ROW_PART(lanes, T, i) PART(LOAD(DT, lanes, g, i), LOAD(DT, lanes, y, i))
 static A row_parts(__global const MEMORY(DT) *y, __global const MEMORY(DT) *g, long n) ROW_SUM(ROW_PART)
 #define ROW_SLOPE(lanes, i)                                                                      \
-    STORE(DT, lanes, dx, i, SLOPE(LOAD(DT, lanes, g, i), LOAD(DT, lanes, y, i), (VEC(A, lanes))(s)));
+    STORE(DT, lanes, dx, i, SLOPE(lanes, LOAD(DT, lanes, g, i), LOAD(DT, lanes, y, i), (VEC(A, lanes))(s)));
 
 __kernel void softmax_slope_rows(__global const MEMORY(DT) *y_, long y_at, __global const MEMORY(DT) *g_, long g_at,
                                  __global MEMORY(DT) *dx_, long dx_at, long n, long units, long per) {
@@ -163,85 +193,204 @@ __kernel void softmax_slope_rows(__global const MEMORY(DT) *y_, long y_at, __glo
 
 /* ---- columns ---- */
 
-#define STRETCH 16 /* elements of a line: few enough that their pages stay at hand, and they in the cache */
-/* What a stretch adds to the maximum and to the sum of exponentials about it; about 0 while there was nothing but -inf. */
+/* What `count` elements, `stride` apart from x[at] on, add to the maximum and to the sum of exponentials about it; about 0 while
+   there was nothing but -inf.  A NaN need not win here, as it reaches the sum. */
 #define ABOUT(top) ((top) == (A)(-INFINITY) ? (A)0 : (top))
-#define JOIN_STRETCH(lanes, c)                                                                   \
+#define JOIN_ELEMENTS(lanes, top, sum, at, stride, count)                                        \
     {                                                                                            \
-        VEC(A, lanes) top = (VEC(A, lanes))((A)(-INFINITY)), sum = (VEC(A, lanes))((A)0);        \
-        if (begin > 0) {                                                                         \
-            top = LOAD(AT, lanes, tops, c);                                                  \
-            sum = LOAD(AT, lanes, sums, c);                                                  \
-        }                                                                                        \
-        VEC(A, lanes) before = top;                                                              \
-        for (long i = begin; i < stop; i++) {                                                    \
-            VEC(A, lanes) v = LOAD(DT, lanes, x, i * inner + c);                                 \
-            top = LARGER(top, v);                                                                \
+        VEC(A, lanes) before = top, more = (VEC(A, lanes))((A)0);                                \
+        for (int k = 0; k < count; k++) {                                                        \
+            VEC(A, lanes) v = LOAD(DT, lanes, x, at + k * stride);                               \
+            top = v > top ? v : top;                                                             \
         }                                                                                        \
         VEC(A, lanes) about = ABOUT(top);                                                        \
-        sum *= exp(before - about);                                                              \
-        for (long i = begin; i < stop; i++) sum += exp(LOAD(DT, lanes, x, i * inner + c) - about); \
-        STORE(AT, lanes, tops, c, top);                                                      \
-        STORE(AT, lanes, sums, c, sum);                                                      \
+        for (int k = 0; k < count; k++) more += EXP(lanes, LOAD(DT, lanes, x, at + k * stride) - about); \
+        sum = fma(sum, EXP(lanes, before - about), more);                                        \
     }
+#define PUT_RESULT(lanes, at, top, scale)                                                        \
+    {                                                                                            \
+        VEC(A, lanes) d = LOAD(DT, lanes, x, at) - top;                                          \
+        STORE(DT, lanes, y, at, RESULT(lanes, d, scale));                                        \
+    }
+#define ADD_ELEMENT(lanes, sum, at) sum += PART(LOAD(DT, lanes, g, at), LOAD(DT, lanes, y, at));
+#define PUT_SLOPE(lanes, at, s)                                                                  \
+    STORE(DT, lanes, dx, at, SLOPE(lanes, LOAD(DT, lanes, g, at), LOAD(DT, lanes, y, at), s));
+
+#if STRIP == 0
+#define STRETCH 16 /* elements, few enough that they are still at hand for the second look */
+#define SOFTMAX_COLUMN(lanes, c)                                                                 \
+    {                                                                                            \
+        VEC(A, lanes) top = (VEC(A, lanes))((A)(-INFINITY)), sum = (VEC(A, lanes))((A)0);        \
+        for (long i = 0; i < n; i += STRETCH) {                                                  \
+            int count = (int)min((long)STRETCH, n - i);                                          \
+            JOIN_ELEMENTS(lanes, top, sum, i * inner + c, inner, count)                          \
+        }                                                                                        \
+        top = ABOUT(top);                                                                        \
+        sum = SCALE(sum);                                                                        \
+        for (long i = n - 1; i >= 0; i--) PUT_RESULT(lanes, i * inner + c, top, sum)             \
+    }
+#define SLOPE_COLUMN(lanes, c)                                                                   \
+    {                                                                                            \
+        VEC(A, lanes) sum = (VEC(A, lanes))((A)0);                                               \
+        for (long i = 0; i < n; i++) ADD_ELEMENT(lanes, sum, i * inner + c)                      \
+        for (long i = n - 1; i >= 0; i--) PUT_SLOPE(lanes, i * inner + c, sum)                   \
+    }
+#else
+#define OF(which, lanes, c) (*(VEC(A, lanes) *)((A *)which + (c)))
+#define BEGIN_TOP(lanes, c) OF(tops, lanes, c) = (VEC(A, lanes))((A)(-INFINITY));
+#define BEGIN_SUM(lanes, c) OF(sums, lanes, c) = (VEC(A, lanes))((A)0);
+#define JOIN_LINES(lanes, c, at, stride, count)                                                  \
+    {                                                                                            \
+        VEC(A, lanes) top = OF(tops, lanes, c), sum = OF(sums, lanes, c);                        \
+        JOIN_ELEMENTS(lanes, top, sum, at, stride, count)                                        \
+        OF(tops, lanes, c) = top;                                                                \
+        OF(sums, lanes, c) = sum;                                                                \
+    }
+#define JOIN_EIGHT(lanes, c) JOIN_LINES(lanes, c, i * inner + c, apart, 8)
+#define JOIN_REST(lanes, c) JOIN_LINES(lanes, c, 8 * apart + c, inner, rest)
 #define COLUMN_SCALE(lanes, c)                                                                   \
     {                                                                                            \
-        VEC(A, lanes) top = LOAD(AT, lanes, tops, c), sum = LOAD(AT, lanes, sums, c);    \
-        STORE(AT, lanes, tops, c, ABOUT(top));                                               \
-        STORE(AT, lanes, sums, c, SCALE(sum));                                               \
+        OF(tops, lanes, c) = ABOUT(OF(tops, lanes, c));                                          \
+        OF(sums, lanes, c) = SCALE(OF(sums, lanes, c));                                          \
     }
-#define COLUMN_RESULT(lanes, c)                                                                  \
+#define COLUMN_RESULT(lanes, c) PUT_RESULT(lanes, i * inner + c, OF(tops, lanes, c), OF(sums, lanes, c))
+#define ADD_EIGHT(lanes, c)                                                                      \
     {                                                                                            \
-        VEC(A, lanes) d = LOAD(DT, lanes, x, i * inner + c) - LOAD(AT, lanes, tops, c);      \
-        STORE(DT, lanes, y, i * inner + c, RESULT(d, LOAD(AT, lanes, sums, c)));             \
+        VEC(A, lanes) sum = (VEC(A, lanes))((A)0);                                               \
+        for (int k = 0; k < 8; k++) ADD_ELEMENT(lanes, sum, i * inner + k * apart + c)           \
+        OF(sums, lanes, c) += sum;                                                               \
     }
+#define ADD_LINE(lanes, c) ADD_ELEMENT(lanes, OF(sums, lanes, c), i * inner + c)
+#define COLUMN_SLOPE(lanes, c) PUT_SLOPE(lanes, i * inner + c, OF(sums, lanes, c))
+#endif
 
-__kernel void softmax_columns(__global const MEMORY(DT) *x_, long x_at, __global MEMORY(DT) *y_, long y_at,
-                              __global MEMORY(AT) *state, long state_at, long outer, long n, long inner, long block, long units,
-                              long per) {
+__kernel void softmax_columns(__global const MEMORY(DT) *x_, long x_at, __global MEMORY(DT) *y_, long y_at, long n, long inner,
+                              long block, long units, long per) {
+#if STRIP
+    V tops[STRIP / W], sums[STRIP / W];
+    const long step = n / 8, apart = step * inner;
+    const int rest = (int)(n - 8 * step);
+#endif
     long blocks = (inner + block - 1) / block, u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
-        long row = u / blocks, first = (u - row * blocks) * block, end = min(inner, first + block);
-        __global const MEMORY(DT) *x = x_ + x_at + row * n * inner;
-        __global MEMORY(DT) *y = y_ + y_at + row * n * inner;
-        __global MEMORY(AT) *tops = state + state_at + row * inner, *sums = tops + outer * inner;
-        for (long begin = 0; begin < n; begin += STRETCH) {
-            long stop = min(n, begin + STRETCH);
-            ALONG(c, first, end, JOIN_STRETCH)
-        }
-        ALONG(c, first, end, COLUMN_SCALE)
-        for (long i = n - 1; i >= 0; i--) ALONG(c, first, end, COLUMN_RESULT)
+        long row = u / blocks, first = (u - row * blocks) * block, width = min(block, inner - first), at = row * n * inner + first;
+        __global const MEMORY(DT) *x = x_ + x_at + at;
+        __global MEMORY(DT) *y = y_ + y_at + at;
+#if STRIP
+        ALONG(c, 0, width, BEGIN_TOP)
+        ALONG(c, 0, width, BEGIN_SUM)
+        for (long i = 0; i < step; i++) ALONG(c, 0, width, JOIN_EIGHT)
+        ALONG(c, 0, width, JOIN_REST)
+        ALONG(c, 0, width, COLUMN_SCALE)
+        for (long i = n - 1; i >= 0; i--) ALONG(c, 0, width, COLUMN_RESULT)
+#else
+        ALONG(c, 0, width, SOFTMAX_COLUMN)
+#endif
     }
 }
 
-#define ADD_STRETCH(lanes, c)                                                                    \
+#if STRIP
+/* Long columns in three launches.  First the maximum of every split and its sum about that, [2, outer, splits, inner]. */
+#define PUT_PART(lanes, c)                                                                       \
     {                                                                                            \
-        VEC(A, lanes) sum = (VEC(A, lanes))((A)0);                                               \
-        for (long i = begin * inner + c; i < stop * inner; i += inner)                           \
-            sum += PART(LOAD(DT, lanes, g, i), LOAD(DT, lanes, y, i));                           \
-        if (begin > 0) sum += LOAD(AT, lanes, sums, c);                                      \
-        STORE(AT, lanes, sums, c, sum);                                                      \
+        STORE(AT, lanes, to, c, OF(tops, lanes, c));                                             \
+        STORE(AT, lanes, to, second + c, OF(sums, lanes, c));                                    \
     }
-#define COLUMN_SLOPE(lanes, c)                                                                   \
-    {                                                                                            \
-        long at = i * inner + c;                                                                 \
-        STORE(DT, lanes, dx, at, SLOPE(LOAD(DT, lanes, g, at), LOAD(DT, lanes, y, at), LOAD(AT, lanes, sums, c))); \
+__kernel void softmax_parts(__global const MEMORY(DT) *x_, long x_at, __global MEMORY(AT) *parts, long parts_at, long second,
+                            long n, long chunk, long splits, long inner, long strip, long units, long per) {
+    V tops[STRIP / W], sums[STRIP / W];
+    long strips = (inner + strip - 1) / strip, u = (long)get_global_id(0) * per, last = min(units, u + per);
+    for (; u < last; u++) {
+        long piece = u / strips, first = (u - piece * strips) * strip, width = min(strip, inner - first);
+        long row = piece / splits, from = (piece - row * splits) * chunk, count = min(chunk, n - from);
+        __global const MEMORY(DT) *x = x_ + x_at + (row * n + from) * inner + first;
+        __global MEMORY(AT) *to = parts + parts_at + piece * inner + first;
+        const long step = count / 8, apart = step * inner;
+        const int rest = (int)(count - 8 * step);
+        ALONG(c, 0, width, BEGIN_TOP)
+        ALONG(c, 0, width, BEGIN_SUM)
+        for (long i = 0; i < step; i++) ALONG(c, 0, width, JOIN_EIGHT)
+        ALONG(c, 0, width, JOIN_REST)
+        ALONG(c, 0, width, PUT_PART)
     }
+}
 
-__kernel void softmax_slope_columns(__global const MEMORY(DT) *y_, long y_at, __global const MEMORY(DT) *g_, long g_at,
-                                    __global MEMORY(DT) *dx_, long dx_at, __global MEMORY(AT) *state, long state_at, long n,
-                                    long inner, long block, long units, long per) {
+/* Then that of whole columns, [2, outer, inner]: the n of them are the splits. */
+#define JOIN_PARTS(lanes, c)                                                                     \
+    {                                                                                            \
+        VEC(A, lanes) top = (VEC(A, lanes))((A)(-INFINITY)), sum = (VEC(A, lanes))((A)0);        \
+        for (long i = c; i < n * inner; i += inner) {                                            \
+            VEC(A, lanes) v = LOAD(AT, lanes, from, i);                                          \
+            top = LARGER(top, v);                                                                \
+        }                                                                                        \
+        top = ABOUT(top);                                                                        \
+        for (long i = c; i < n * inner; i += inner)                                              \
+            sum += LOAD(AT, lanes, from, second + i) * EXP(lanes, LOAD(AT, lanes, from, i) - top); \
+        STORE(AT, lanes, to, c, top);                                                            \
+        STORE(AT, lanes, to, to_second + c, SCALE(sum));                                         \
+    }
+__kernel void softmax_whole(__global const MEMORY(AT) *parts, long parts_at, long second, __global MEMORY(AT) *whole, long whole_at,
+                            long to_second, long n, long inner, long block, long units, long per) {
     long blocks = (inner + block - 1) / block, u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
-        long row = u / blocks, first = (u - row * blocks) * block, end = min(inner, first + block);
-        __global const MEMORY(DT) *y = y_ + y_at + row * n * inner, *g = g_ + g_at + row * n * inner;
-        __global MEMORY(DT) *dx = dx_ + dx_at + row * n * inner;
-        __global MEMORY(AT) *sums = state + state_at + row * inner;
-        for (long begin = 0; begin < n; begin += STRETCH) {
-            long stop = min(n, begin + STRETCH);
-            ALONG(c, first, end, ADD_STRETCH)
-        }
-        for (long i = n - 1; i >= 0; i--) ALONG(c, first, end, COLUMN_SLOPE)
+        long row = u / blocks, first = (u - row * blocks) * block, width = min(block, inner - first);
+        __global const MEMORY(AT) *from = parts + parts_at + row * n * inner + first;
+        __global MEMORY(AT) *to = whole + whole_at + row * inner + first;
+        ALONG(c, 0, width, JOIN_PARTS)
+    }
+}
+
+/* Then the results, those first that were read last: they may still be in some cache. */
+#define PUT_ONE(lanes, c) PUT_RESULT(lanes, i * inner + c, LOAD(AT, lanes, of, c), LOAD(AT, lanes, of, second + c))
+#if PAST
+#define PUT_LONG(lanes, at, top, scale)                                                          \
+    STORE_PAST((__global VEC(A, lanes) *)(y + at), RESULT(lanes, LOAD(DT, lanes, x, at) - top, scale));
+#else
+#define PUT_LONG PUT_RESULT
+#endif
+#define PUT_TWO(lanes, c)                                                                        \
+    {                                                                                            \
+        VEC(A, lanes) top = LOAD(AT, lanes, of, c), scale = LOAD(AT, lanes, of, second + c);     \
+        PUT_LONG(lanes, i * inner + c, top, scale)                                               \
+        PUT_LONG(lanes, i * inner + apart + c, top, scale)                                       \
+    }
+__kernel void softmax_results(__global const MEMORY(DT) *x_, long x_at, __global const MEMORY(AT) *whole, long whole_at,
+                              long second, __global MEMORY(DT) *y_, long y_at, long n, long chunk, long splits, long inner,
+                              long strip, long units, long per) {
+    long strips = (inner + strip - 1) / strip, end = units - (long)get_global_id(0) * per, u = end;
+    while (--u >= max(0L, end - per)) {
+        long piece = u / strips, first = (u - piece * strips) * strip, width = min(strip, inner - first);
+        long row = piece / splits, from = (piece - row * splits) * chunk, count = min(chunk, n - from);
+        long at = (row * n + from) * inner + first;
+        __global const MEMORY(DT) *x = x_ + x_at + at;
+        __global const MEMORY(AT) *of = whole + whole_at + row * inner + first;
+        __global MEMORY(DT) *y = y_ + y_at + at;
+        const long step = count / 2, apart = step * inner;
+        for (long i = 0; i < step; i++) ALONG(c, 0, width, PUT_TWO)
+        for (long i = 2 * step; i < count; i++) ALONG(c, 0, width, PUT_ONE)
+    }
+}
+#endif
+
+__kernel void softmax_slope_columns(__global const MEMORY(DT) *y_, long y_at, __global const MEMORY(DT) *g_, long g_at,
+                                    __global MEMORY(DT) *dx_, long dx_at, long n, long inner, long block, long units, long per) {
+#if STRIP
+    V sums[STRIP / W];
+    const long step = n / 8, apart = step * inner;
+#endif
+    long blocks = (inner + block - 1) / block, u = (long)get_global_id(0) * per, last = min(units, u + per);
+    for (; u < last; u++) {
+        long row = u / blocks, first = (u - row * blocks) * block, width = min(block, inner - first), at = row * n * inner + first;
+        __global const MEMORY(DT) *y = y_ + y_at + at, *g = g_ + g_at + at;
+        __global MEMORY(DT) *dx = dx_ + dx_at + at;
+#if STRIP
+        ALONG(c, 0, width, BEGIN_SUM)
+        for (long i = 0; i < step; i++) ALONG(c, 0, width, ADD_EIGHT)
+        for (long i = 8 * step; i < n; i++) ALONG(c, 0, width, ADD_LINE)
+        for (long i = n - 1; i >= 0; i--) ALONG(c, 0, width, COLUMN_SLOPE)
+#else
+        ALONG(c, 0, width, SLOPE_COLUMN)
+#endif
     }
 }
 
@@ -292,7 +441,7 @@ __kernel void cross_entropy_slope_rows(__global const MEMORY(DT) *x_, long x_at,
         A g = LOAD(AT, 1, g_, g_at + u * g_stride), spread = g * REAL(smoothing) / (A)n, top = row_max(x, n);
         A scale = g / sum_exponentials(x, y, n, top);
         ALONG(i, 0, n, CLASS_SLOPE)
-        A own = exp(LOAD(DT, 1, x, t) - top) * scale;
+        A own = EXP(1, LOAD(DT, 1, x, t) - top) * scale;
         STORE(DT, 1, y, t, own - (1 - REAL(smoothing)) * g - spread);
     }
 }

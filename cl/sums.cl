@@ -3,11 +3,11 @@
        s0 = Σ a,   s1 = Σ a · (x − m),   a = g, or x − m itself
 
    x and g lie as [outer, n, inner] and are summed over n; m is [outer, inner].  y is [2, outer, splits, inner]: every split sums
-   its `chunk` of the n in a fixed order.  A unit of work is one (outer, split) for rows (inner = 1), one (outer, split, MANY
-   vectors of columns) for columns; a work-item takes `per` units.  Sums go through blocks of partial sums, so the error grows with far
-   less than n.
-   Knobs: DT: f32 or f64, of everything; OWN: a is x − m, and g is not read; W; MANY: FOUR, or ONE where a
-   vector is all an item takes. */
+   its `chunk` of the n in a fixed order.  A unit of work is one (outer, split) for rows (inner = 1), one (outer, split, `strip`
+   columns) for columns; a work-item takes `per` units.  Sums go through blocks of partial sums, so the error grows with far less
+   than n.
+   Knobs: DT: f32 or f64, of everything; OWN: a is x − m, and g is not read; W; STRIP: the widest strip, or 0 where one is a
+   vector. */
 #ifndef DT
 #define DT f32
 #endif
@@ -17,8 +17,8 @@
 #ifndef W
 #define W 16
 #endif
-#ifndef MANY
-#define MANY FOUR
+#ifndef STRIP
+#define STRIP 2048
 #endif
 #include "common.h"
 
@@ -73,49 +73,64 @@ __kernel void sum_rows(__global const MEMORY(DT) *x, long x_at, __global const M
     }
 }
 
-/* Goes down `count` lines, taking one vector of each or MANY. */
-#define BEGIN_TOTAL(lanes, j)                                                                    \
-    VEC(A, lanes) total0_##j = (VEC(A, lanes))(0), total1_##j = total0_##j, m##j = LOAD(DT, lanes, mean, c + j * lanes);
-#define BEGIN_BLOCK(lanes, j) VEC(A, lanes) s0_##j = (VEC(A, lanes))(0), s1_##j = s0_##j;
-#define TAKE(lanes, j)                                                                           \
+/* ---- columns: as those of reduce.cl ---- */
+
+#if STRIP == 0
+#define SUM_COLUMN(lanes, c)                                                                     \
     {                                                                                            \
-        VEC(A, lanes) far = LOAD(DT, lanes, x, i * inner + c + j * lanes) - m##j;                \
-        VEC(A, lanes) a = FACTOR(lanes, g, i * inner + c + j * lanes, far);                      \
-        s0_##j += a;                                                                             \
-        s1_##j = fma(a, far, s1_##j);                                                            \
-    }
-#define END_BLOCK(lanes, j) total0_##j += s0_##j, total1_##j += s1_##j;
-#define PUT(lanes, j)                                                                            \
-    STORE(DT, lanes, to, c + j * lanes, total0_##j);                                             \
-    STORE(DT, lanes, to, second + c + j * lanes, total1_##j);
-#define SUM_COLUMNS(lanes, EACH)                                                                 \
-    {                                                                                            \
-        EACH(BEGIN_TOTAL, lanes)                                                                 \
+        VEC(A, lanes) total0 = (VEC(A, lanes))(0), total1 = total0, m = LOAD(DT, lanes, mean, c); \
         for (long i = 0; i < count;) {                                                           \
-            EACH(BEGIN_BLOCK, lanes)                                                             \
-            for (long stop = min(count, i + BLOCK); i < stop; i++) { EACH(TAKE, lanes) }         \
-            EACH(END_BLOCK, lanes)                                                               \
+            VEC(A, lanes) s0 = (VEC(A, lanes))(0), s1 = s0;                                      \
+            for (long stop = min(count, i + BLOCK); i < stop; i++) ADD(lanes, i * inner + c)     \
+            total0 += s0;                                                                        \
+            total1 += s1;                                                                        \
         }                                                                                        \
-        EACH(PUT, lanes)                                                                         \
+        STORE(DT, lanes, to, c, total0);                                                         \
+        STORE(DT, lanes, to, second + c, total1);                                                \
     }
-#define SUM_COLUMN(lanes, at)                                                                    \
+#else
+#define TOTAL(lanes, which, c) (*(VEC(A, lanes) *)((A *)total##which + (c)))
+#define BEGIN(lanes, c) TOTAL(lanes, 0, c) = TOTAL(lanes, 1, c) = (VEC(A, lanes))(0);
+#define ADD_LINES(lanes, c, lines)                                                               \
     {                                                                                            \
-        long c = at;                                                                             \
-        SUM_COLUMNS(lanes, ONE)                                                                  \
+        VEC(A, lanes) s0 = (VEC(A, lanes))(0), s1 = s0, m = LOAD(DT, lanes, mean, c);            \
+        lines                                                                                    \
+        TOTAL(lanes, 0, c) += s0;                                                                \
+        TOTAL(lanes, 1, c) += s1;                                                                \
     }
+#define ADD_LINE(lanes, c) ADD_LINES(lanes, c, ADD(lanes, c))
+#define ADD_FOUR(lanes, c)                                                                       \
+    ADD_LINES(lanes, c, ADD(lanes, c) ADD(lanes, apart + c) ADD(lanes, 2 * apart + c) ADD(lanes, 3 * apart + c))
+#define PUT(lanes, c)                                                                            \
+    {                                                                                            \
+        STORE(DT, lanes, to, c, TOTAL(lanes, 0, c));                                             \
+        STORE(DT, lanes, to, second + c, TOTAL(lanes, 1, c));                                    \
+    }
+#endif
 
 __kernel void sum_columns(__global const MEMORY(DT) *x_, long x_at, __global const MEMORY(DT) *g_, long g_at,
                           __global const MEMORY(DT) *m, long m_at, __global MEMORY(DT) *y, long y_at, long second, long n,
-                          long chunk, long splits, long inner, long units, long per) {
-    long width = MANY(COUNT, W) 0, blocks = (inner + width - 1) / width;
-    long u = (long)get_global_id(0) * per, last = min(units, u + per);
+                          long chunk, long splits, long inner, long strip, long units, long per) {
+#if STRIP
+    V total0[STRIP / W], total1[STRIP / W];
+#endif
+    long strips = (inner + strip - 1) / strip, u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
-        long piece = u / blocks, c = (u - piece * blocks) * width, end = min(inner, c + width);
+        long piece = u / strips, first = (u - piece * strips) * strip, width = min(strip, inner - first);
         long row = piece / splits, from = (piece - row * splits) * chunk, count = min(chunk, n - from);
-        __global const MEMORY(DT) *x = x_ + x_at + (row * n + from) * inner, *g = g_ + g_at + (row * n + from) * inner;
-        __global const MEMORY(DT) *mean = m + m_at + row * inner;
-        __global MEMORY(DT) *to = y + y_at + piece * inner;
-        if (c + width <= inner) SUM_COLUMNS(W, MANY)
-        else ALONG(at, c, end, SUM_COLUMN)
+        long at = (row * n + from) * inner + first;
+        __global const MEMORY(DT) *x = x_ + x_at + at, *g = g_ + g_at + at, *mean = m + m_at + row * inner + first;
+        __global MEMORY(DT) *to = y + y_at + piece * inner + first;
+#if STRIP
+        const long step = count / 4, apart = step * inner;
+        ALONG(c, 0, width, BEGIN)
+        for (long i = 0; i < step; i++, x += inner, g += inner) ALONG(c, 0, width, ADD_FOUR)
+        x += 3 * apart;
+        g += 3 * apart;
+        for (long i = 4 * step; i < count; i++, x += inner, g += inner) ALONG(c, 0, width, ADD_LINE)
+        ALONG(c, 0, width, PUT)
+#else
+        ALONG(c, 0, width, SUM_COLUMN)
+#endif
     }
 }

@@ -91,53 +91,51 @@ static clef_dtype joined_dtype(const reduce_op *op, clef_dtype dtype) {
     return op->widens || dtype == CLEF_I64 ? CLEF_I64 : CLEF_I32;
 }
 
-/* Vectors side by side that a work-item takes of every line: long runs of memory, where that is its own. */
-static int vectors_of(const clef__lowering *l) { return clef__lower_profile(l)->wide_items ? 4 : 1; }
+/* A work-item joins columns of [n, inner]: on a CPU a strip of lines, PIECE of them before they meet others; on a GPU a vector. */
+enum { PIECE = 256, WIDE_ROW = 512 };
 
-clef__cut clef__reduce_cut(const clef__lowering *l, clef__axes axes, int64_t splits) {
-    bool rows = axes.inner == 1;
-    int64_t width = rows ? 1 : clef__lower_lanes(l, axes.inner) * vectors_of(l);
-    int64_t chunk = clef__ceil_div(axes.n, splits);
-    return (clef__cut){chunk, axes.outer * splits * clef__ceil_div(axes.inner, width), chunk * width};
+static int64_t strip_of(const clef__lowering *l, clef__axes axes) {
+    if (axes.inner == 1) return 1;
+    return clef__lower_profile(l)->wide_items ? CLEF__STRIP : clef__lower_lanes(l, axes.inner);
 }
 
 void clef__launch_reduction(clef__lowering *l, const char *file, const char *kernel, clef_dtype dtype, clef__axes axes) {
     clef__launch_lanes(l, file, kernel, dtype, axes.inner == 1 ? axes.n : axes.inner);
-    clef__launch_define(l, "MANY", "%s", vectors_of(l) == 4 ? "FOUR" : "ONE");
+    clef__launch_define(l, "STRIP", "%d", clef__lower_profile(l)->wide_items ? CLEF__STRIP : 0);
+}
+
+void clef__launch_cut(clef__lowering *l, clef__axes axes, int64_t splits) {
+    int64_t chunk = clef__ceil_div(axes.n, splits), strip = strip_of(l, axes);
+    clef__launch_long(l, axes.n);
+    clef__launch_long(l, chunk);
+    clef__launch_long(l, splits);
+    if (axes.inner > 1) clef__launch_long(l, axes.inner);
+    if (axes.inner > 1) clef__launch_long(l, strip);
+    clef__launch_units(l, axes.outer * splits * clef__ceil_div(axes.inner, strip), chunk * clef__smaller(strip, axes.inner));
 }
 
 /* One launch: x [outer, n, inner] → y [outer, splits, inner]. */
 static void launch_reduce(clef__lowering *l, const char *token, clef__operand x, clef__operand y, clef_dtype joined,
                           clef__axes axes, int64_t splits, int64_t divide) {
-    bool rows = axes.inner == 1;
-    clef__cut cut = clef__reduce_cut(l, axes, splits);
-    clef__launch_reduction(l, "reduce.cl", rows ? "reduce_rows" : "reduce_columns", x.dtype, axes);
+    clef__launch_reduction(l, "reduce.cl", axes.inner == 1 ? "reduce_rows" : "reduce_columns", x.dtype, axes);
     clef__launch_define(l, "AT", "%s", clef__token(joined));
     clef__launch_define(l, "OT", "%s", clef__token(y.dtype));
     clef__launch_define(l, "OP", "%s", token);
     clef__launch_tensor(l, x, false);
     clef__launch_tensor(l, y, true);
-    clef__launch_long(l, axes.n);
-    clef__launch_long(l, cut.chunk);
-    clef__launch_long(l, splits);
     clef__launch_long(l, divide);
-    if (!rows) clef__launch_long(l, axes.inner);
-    clef__launch_units(l, cut.units, cut.work);
+    clef__launch_cut(l, axes, splits);
 }
 
-/* Columns are read a vector at a time.  Where every row begins another page of memory, few rows go together, so that their
-   pages are still at hand for the next vector. */
-enum { WIDE_ROW = 512 };
-
+/* On a GPU wide rows are many vectors, so work is plenty even if every item goes down a few lines only. */
 int64_t clef__reduce_splits(const clef__lowering *l, clef__axes axes) {
-    int64_t width = clef__lower_profile(l)->vector * vectors_of(l), least = axes.inner == 1 ? 4096 : 64;
-    int64_t units = axes.outer * (axes.inner == 1 ? 1 : clef__ceil_div(axes.inner, width));
-    int64_t wanted = clef__lower_items(l, axes.outer * axes.n * axes.inner, 4096), splits = wanted / units;
-    if (axes.inner >= WIDE_ROW && splits < axes.n / least) splits = axes.n / least;
-    if (splits > axes.n / least) splits = axes.n / least;
-    if (splits <= 1) return 1;
-    int64_t chunk = clef__ceil_div(axes.n, splits);
-    return clef__ceil_div(axes.n, chunk);
+    bool rows = axes.inner == 1, wide = clef__lower_profile(l)->wide_items;
+    int64_t least = rows ? 4096 : 64, units = axes.outer * clef__ceil_div(axes.inner, strip_of(l, axes));
+    int64_t splits = clef__lower_items(l, axes.outer * axes.n * axes.inner, 4096) / units;
+    if (wide && !rows) splits = clef__larger(splits, axes.n / PIECE);
+    if (!wide && axes.inner >= WIDE_ROW) splits = axes.n / least;
+    splits = clef__smaller(splits, axes.n / least);
+    return splits > 1 ? clef__ceil_div(axes.n, clef__ceil_div(axes.n, splits)) : 1;
 }
 
 /* Reduces one run of dimensions, in two launches if it pays. */

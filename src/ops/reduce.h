@@ -14,14 +14,12 @@ clef__runs clef__find_runs(const clef__operand *x, const int *order, int64_t mas
 /* The innermost reduced run, at `at`; n = 1 over everything when nothing is left to reduce. */
 clef__axes clef__innermost(const clef__runs *r, int *at);
 void clef__drop_run(clef__runs *r, int at);
-/* How a launch goes about [outer, n, inner] with n in `splits`: elements of a split, units of work (a split of a row, or of a few
-   vectors of columns) and about how many elements each of them reads. */
-typedef struct clef__cut {
-    int64_t chunk, units, work;
-} clef__cut;
-clef__cut clef__reduce_cut(const clef__lowering *l, clef__axes axes, int64_t splits);
-/* Begins such a launch, of a kernel with the knobs DT, W, MANY. */
+/* Columns whose totals a core's first-level cache holds: the widest strip that a work-item takes of [n, inner] on a CPU. */
+enum { CLEF__STRIP = 2048 };
+/* Begins a launch of a kernel with the knobs DT, W, STRIP. */
 void clef__launch_reduction(clef__lowering *l, const char *file, const char *kernel, clef_dtype dtype, clef__axes axes);
+/* Ends it: adds the arguments of how it goes about [outer, n, inner] with n in `splits`. */
+void clef__launch_cut(clef__lowering *l, clef__axes axes, int64_t splits);
 /* Into how many pieces axes.n is cut so that the device has enough to do; every piece gets some. */
 int64_t clef__reduce_splits(const clef__lowering *l, clef__axes axes);
 /* y := x summed over n; x and y dense, y [outer, inner].  In two launches if it pays. */

@@ -1,5 +1,6 @@
 /* softmax.c — softmax and log-softmax along one dimension, losses of classes; gradients of any order. */
 #include "ops/softmax.h"
+#include "ops/reduce.h"
 #include <math.h>
 
 typedef struct softmax_attributes {
@@ -16,36 +17,69 @@ static bool softmax_infer(clef__call *call) {
 
 /* ---- lowering ---- */
 
-enum { CACHED = 1 << 15, NARROWEST = 64, WIDEST = 4096 };
+enum { CACHED = 1 << 15, NARROWEST = 64 }; /* elements that a second-level cache surely holds; columns */
 
-/* Columns that a work-item goes down together: so few that their elements are still in the second-level cache when they are read
-   again, or many where they would not be anyway, as whole pages are read faster; but something for every compute unit. */
+/* Is a column too long to be still in the cache when it is read again, even if few go together? */
+static bool too_long(clef__axes axes) { return axes.n * clef__smaller(axes.inner, NARROWEST) > CACHED; }
+
+/* Columns that a work-item goes down together: so few that their elements are still in the cache when they are read again, or many
+   where they would not be anyway, as whole pages are read faster; but something for every compute unit. */
 static int64_t columns_of(const clef__lowering *l, clef__axes axes) {
     if (!clef__lower_profile(l)->wide_items) return clef__lower_lanes(l, axes.inner);
-    int64_t cached = CACHED / axes.n, units = clef__larger(clef__lower_device(l)->compute_units, 1);
-    int64_t block = cached < NARROWEST ? WIDEST : clef__smaller(cached, WIDEST);
+    int64_t block = too_long(axes) ? CLEF__STRIP : clef__smaller(CACHED / axes.n, CLEF__STRIP);
+    int64_t units = clef__larger(clef__lower_device(l)->compute_units, 1);
     int64_t fair = clef__ceil_div(axes.inner, clef__ceil_div(units, axes.outer));
     return clef__ceil_div(clef__smaller(block, fair), NARROWEST) * NARROWEST;
 }
 
-static void launch_columns(clef__lowering *l, clef_dtype dtype, clef__axes axes, int states) {
-    int64_t block = columns_of(l, axes);
-    clef_dtype wide = dtype == CLEF_F64 ? CLEF_F64 : CLEF_F32;
-    clef__launch_tensor(l, clef__lower_scratch(l, wide, CLEF_SHAPE(states, axes.outer, axes.inner)), true);
-    if (states == 2) clef__launch_long(l, axes.outer);
+static void launch_lines(clef__lowering *l, clef__axes axes) {
     clef__launch_long(l, axes.n);
+    if (axes.inner == 1) {
+        clef__launch_units(l, axes.outer, 4 * axes.n);
+        return;
+    }
+    int64_t block = columns_of(l, axes);
     clef__launch_long(l, axes.inner);
     clef__launch_long(l, block);
     clef__launch_units(l, axes.outer * clef__ceil_div(axes.inner, block), 4 * axes.n * block);
 }
 
-static void launch_lines(clef__lowering *l, clef_dtype dtype, clef__axes axes, int states) {
-    if (axes.inner > 1) {
-        launch_columns(l, dtype, axes, states);
-        return;
-    }
-    clef__launch_long(l, axes.n);
-    clef__launch_units(l, axes.outer, 4 * axes.n);
+static void begin(clef__lowering *l, const char *kernel, clef_dtype dtype, clef__axes axes, int logarithm) {
+    clef__launch_reduction(l, "softmax.cl", kernel, dtype, axes);
+    clef__launch_define(l, "LOG", "%d", logarithm);
+}
+
+/* Are these whole vectors of what is computed, and more of them than any cache holds? */
+static bool goes_past_caches(const clef__lowering *l, clef__operand y, clef__axes axes) {
+    uint64_t cache = clef__lower_device(l)->cache_bytes, bytes = (uint64_t)(axes.outer * axes.n * axes.inner) * clef_dtype_size(y.dtype);
+    bool whole = axes.inner % clef__lower_profile(l)->vector == 0 && y.offset == 0;
+    return whole && cache > 0 && bytes > cache && (y.dtype == CLEF_F32 || y.dtype == CLEF_F64);
+}
+
+/* Long columns: what their pieces come to, what that comes to together, and the results, each reading memory as it lies. */
+static void launch_in_pieces(clef__lowering *l, clef__operand x, clef__operand y, clef__axes axes, int logarithm) {
+    int64_t splits = clef__reduce_splits(l, axes);
+    clef_dtype wide = x.dtype == CLEF_F64 ? CLEF_F64 : CLEF_F32;
+    clef__operand parts = clef__lower_scratch(l, wide, CLEF_SHAPE(2, axes.outer, splits, axes.inner)),
+                  whole = clef__lower_scratch(l, wide, CLEF_SHAPE(2, axes.outer, axes.inner));
+    begin(l, "softmax_parts", x.dtype, axes, logarithm);
+    clef__launch_tensor(l, x, false);
+    clef__launch_tensor(l, parts, true);
+    clef__launch_long(l, parts.stride[0]);
+    clef__launch_cut(l, axes, splits);
+    begin(l, "softmax_whole", x.dtype, axes, logarithm);
+    clef__launch_tensor(l, parts, false);
+    clef__launch_long(l, parts.stride[0]);
+    clef__launch_tensor(l, whole, true);
+    clef__launch_long(l, whole.stride[0]);
+    launch_lines(l, (clef__axes){axes.outer, splits, axes.inner});
+    begin(l, "softmax_results", x.dtype, axes, logarithm);
+    clef__launch_define(l, "PAST", "%d", goes_past_caches(l, y, axes));
+    clef__launch_tensor(l, x, false);
+    clef__launch_tensor(l, whole, false);
+    clef__launch_long(l, whole.stride[0]);
+    clef__launch_tensor(l, y, true);
+    clef__launch_cut(l, axes, splits);
 }
 
 static void softmax_launch(clef__lowering *l, int logarithm) {
@@ -53,12 +87,14 @@ static void softmax_launch(clef__lowering *l, int logarithm) {
     int order[CLEF_MAX_RANK];
     clef__axes axes;
     clef__operand x = clef__lower_along(l, (int)a->dim, order, &axes), y = clef__lower_out(l, order);
-    bool rows = axes.inner == 1;
-    clef__launch_lanes(l, "softmax.cl", rows ? "softmax_rows" : "softmax_columns", x.dtype, rows ? axes.n : axes.inner);
-    clef__launch_define(l, "LOG", "%d", logarithm);
+    if (axes.inner > 1 && clef__lower_profile(l)->wide_items && too_long(axes)) {
+        launch_in_pieces(l, x, y, axes, logarithm);
+        return;
+    }
+    begin(l, axes.inner == 1 ? "softmax_rows" : "softmax_columns", x.dtype, axes, logarithm);
     clef__launch_tensor(l, x, false);
     clef__launch_tensor(l, y, true);
-    launch_lines(l, x.dtype, axes, 2);
+    launch_lines(l, axes);
 }
 
 static void softmax_lower(clef__lowering *l) { softmax_launch(l, 0); }
@@ -71,13 +107,11 @@ static void slope_launch(clef__lowering *l, int logarithm) {
     clef__axes axes;
     clef__operand y = clef__lower_along(l, (int)a->dim, order, &axes), g = clef__lower_in_dense(l, 1, order),
                   dx = clef__lower_out(l, order);
-    bool rows = axes.inner == 1;
-    clef__launch_lanes(l, "softmax.cl", rows ? "softmax_slope_rows" : "softmax_slope_columns", y.dtype, rows ? axes.n : axes.inner);
-    clef__launch_define(l, "LOG", "%d", logarithm);
+    begin(l, axes.inner == 1 ? "softmax_slope_rows" : "softmax_slope_columns", y.dtype, axes, logarithm);
     clef__launch_tensor(l, y, false);
     clef__launch_tensor(l, g, false);
     clef__launch_tensor(l, dx, true);
-    launch_lines(l, y.dtype, axes, 1);
+    launch_lines(l, axes);
 }
 
 static void softmax_slope_lower(clef__lowering *l) { slope_launch(l, 0); }

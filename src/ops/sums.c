@@ -42,20 +42,14 @@ static clef__operand spread_mean(clef__lowering *l, clef_shape shape, const int 
 
 static void launch_sums(clef__lowering *l, clef__operand x, clef__operand g, clef__operand m, clef__operand y, clef__axes axes,
                         int64_t splits) {
-    bool rows = axes.inner == 1;
-    clef__cut cut = clef__reduce_cut(l, axes, splits);
-    clef__launch_reduction(l, "sums.cl", rows ? "sum_rows" : "sum_columns", x.dtype, axes);
+    clef__launch_reduction(l, "sums.cl", axes.inner == 1 ? "sum_rows" : "sum_columns", x.dtype, axes);
     clef__launch_define(l, "OWN", "%d", clef__lower_node(l)->op == &op_own_sums);
     clef__launch_tensor(l, x, false);
     clef__launch_tensor(l, g, false);
     clef__launch_tensor(l, m, false);
     clef__launch_tensor(l, y, true);
     clef__launch_long(l, axes.outer * splits * axes.inner);
-    clef__launch_long(l, axes.n);
-    clef__launch_long(l, cut.chunk);
-    clef__launch_long(l, splits);
-    if (!rows) clef__launch_long(l, axes.inner);
-    clef__launch_units(l, cut.units, cut.work);
+    clef__launch_cut(l, axes, splits);
 }
 
 static void lower_sums(clef__lowering *l) {

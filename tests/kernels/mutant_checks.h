@@ -441,6 +441,7 @@ static void sums_of_columns(void) {
     check_reduction(clef_sum, '+', 3, 75, 11, -3, 4);
     check_reduction(clef_sum, '+', 2, 2901, 5, -3, 4); /* in two splits */
     check_reduction(clef_mean, '/', 2, 9, 21, 1, 99);
+    check_reduction(clef_sum, '+', 2, 3, 2069, -3, 4); /* two strips */
 }
 
 static void extremes(void) {
@@ -494,6 +495,11 @@ static void pairs_of_columns(void) {
     check_pair(3, 75, 11, true);
     check_pair(2, 2901, 5, true);
     check_pair(2, 9, 21, true);
+}
+
+static void vectors_of_columns(void) {
+    check_reduction(clef_mean, '/', 3, 75, 11, 1, 99);
+    check_pair(3, 75, 11, true);
 }
 
 #include "mutant_checks_rows.h"
@@ -649,13 +655,13 @@ static void picks(void) {
 /* These run with the profile `gpu`. */
 #define GPU_CHECKS(X)                                                                                                 \
     X(tile_orders) X(tile_fours) X(large_tiles) X(tile_windows) X(tile_batches) X(tile_splits) X(tile_images)         \
-    X(narrow_depthwise) X(winograd) X(tile_followers)
+    X(narrow_depthwise) X(winograd) X(tile_followers) X(vectors_of_columns) X(softmax_vectors)                        \
 #define CHECKS(X)                                                                                                     \
     GPU_CHECKS(X) X(depthwise)                                                                                        \
     X(tiles) X(turned) X(few_columns) X(batches) X(blocks) X(splits) X(images) X(threes) X(few_channels)              \
     X(image_splits) X(few_taps) X(followers)                                                                          \
     X(maxima) X(small_windows) X(averages) X(adaptive) X(sums_of_rows) X(sums_of_columns) X(extremes) X(choices)      \
     X(pairs_of_rows) X(pairs_of_columns) X(layer_rows) X(layer_slopes) X(softmax_rows) X(softmax_columns)             \
-    X(softmax_slopes) X(class_losses) X(elements) X(table_rows) X(counted) X(random_numbers) X(halves) X(bytes)       \
-    X(strides) X(functions) X(picks)
+    X(softmax_pieces) X(softmax_slopes) X(class_losses) X(elements) X(table_rows) X(counted) X(random_numbers)        \
+    X(halves) X(bytes) X(strides) X(functions) X(picks)
 #endif

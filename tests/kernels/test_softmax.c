@@ -55,6 +55,17 @@ Test(softmax, values) {
     clef_close(ctx);
 }
 
+/* Results that no cache may hold are stored in another way, but are the same. */
+Test(softmax, larger_than_caches) {
+    if (test_small()) cr_skip_test("large: not on a slow device (CLEF_TEST_SMALL)");
+    clef_context *ctx = open_seeded(1);
+    clef_tensor *x = clef_randn(ctx, CLEF_SHAPE(2100, 4096)), *half = clef_copy(clef_slice(x, 1, 0, 2048, 1));
+    clef_tensor *far = clef_sub(clef_slice(clef_softmax(x, 0), 1, 0, 2048, 1), clef_softmax(half, 0));
+    double largest = clef_item(clef_max(clef_abs(far), NULL, 0, false));
+    cr_expect(largest < 1e-9, "%g", largest);
+    clef_close(ctx);
+}
+
 /* Gradients in one launch and in expressions, along rows and columns, over several stretches and blocks. */
 static void check_slopes(clef_context *ctx, lines s, clef_dtype dtype) {
     int64_t n = s.outer * s.n * s.inner;
@@ -94,6 +105,9 @@ Test(softmax, slopes_of_lines) {
         check(ctx, CLEF_SHAPE(2, 700, 131), 1, CLEF_F32, false);
         check(ctx, CLEF_SHAPE(1, 40, 1100), 1, CLEF_F32, false);
         check(ctx, CLEF_SHAPE(3, 40, 21), 1, CLEF_F16, false);
+        check(ctx, CLEF_SHAPE(530, 2077), 0, CLEF_F32, false);
+        check(ctx, CLEF_SHAPE(2, 1100, 70), 1, CLEF_BF16, false);
+        if (has_f64(ctx)) check(ctx, CLEF_SHAPE(600, 70), 0, CLEF_F64, false);
     }
     clef_close(ctx);
 }

@@ -89,9 +89,9 @@ Test(sums, over_the_last_dimensions) {
     }
 }
 
-/* Rows as long as a page go in short stretches; so do plain sums and maxima. */
-Test(sums, over_rows_as_long_as_a_page) {
-    int64_t n = small_tests() ? 130 : 300, wide = small_tests() ? 515 : 1043;
+/* Lines longer than a strip, and more than go together. */
+Test(sums, over_long_lines) {
+    int64_t n = small_tests() ? 130 : 530, wide = small_tests() ? 515 : 2077;
     array x = whole_array(CLEF_SHAPE(n, wide), 1, 4), sum = array_new(CLEF_SHAPE(wide)), most = array_new(CLEF_SHAPE(wide));
     for (int64_t c = 0; c < wide; c++) most.v[c] = x.v[c];
     for (int64_t i = 0; i < n * wide; i++) {
