@@ -655,7 +655,7 @@ static void picks(void) {
 /* These run with the profile `gpu`. */
 #define GPU_CHECKS(X)                                                                                                 \
     X(tile_orders) X(tile_fours) X(large_tiles) X(tile_windows) X(tile_batches) X(tile_splits) X(tile_images)         \
-    X(narrow_depthwise) X(winograd) X(tile_followers) X(vectors_of_columns) X(softmax_vectors)                        \
+    X(narrow_depthwise) X(winograd) X(tile_followers) X(vectors_of_columns) X(softmax_vectors)
 #define CHECKS(X)                                                                                                     \
     GPU_CHECKS(X) X(depthwise)                                                                                        \
     X(tiles) X(turned) X(few_columns) X(batches) X(blocks) X(splits) X(images) X(threes) X(few_channels)              \
