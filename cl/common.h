@@ -2,6 +2,8 @@
 
    A dtype token is one of f32 f16 bf16 f64 i32 i64 u8 bool.  LOAD(f16, 16, p, i) reads 16 elements from p[i] on and gives a
    float16; STORE(bf16, 16, p, i, v) rounds to nearest even and writes.  Half storage needs no extension (vload_half is core). */
+#ifndef CLEF_COMMON_H
+#define CLEF_COMMON_H
 #ifdef CLEF_F64
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 #endif
@@ -280,3 +282,4 @@ POWER_LANES(16)
 #define MISH_D1(x, t) ((t) + (x) * SIGMOID(x) * (K(1) - (t) * (t)))
 #define MISH_D2(x, t)                                                                            \
     ((K(1) - (t) * (t)) * SIGMOID(x) * (K(2) + (x) * (SIGMOID(-(x)) - K(2) * (t) * SIGMOID(x))))
+#endif

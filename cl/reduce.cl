@@ -3,7 +3,10 @@
    A unit of work is one (outer, split) for rows (inner = 1), one (outer, split, `strip` columns) for columns; a work-item takes `per`
    units.  Sums go through blocks of partial sums, so the error grows with far less than n.
    DT: what lies in x.  AT: f32 f64 i32 i64 (what is joined).  OT: what lies in y, computed in AT.
-   OP: SUM, PRODUCT, LARGEST, SMALLEST; the last two for arg_columns too.  STRIP: the widest strip, or 0 where one is a vector. */
+   OP: SUM, PRODUCT, LARGEST, SMALLEST; the last two for arg_columns too.  STRIP: the widest strip, or 0 where one is a vector.
+
+   What is joined may be computed where it is read: then text in front of this file (plan/codegen.c) says which INPUTS there are and
+   how an element's VALUE comes from them. */
 #ifndef DT
 #define DT f32
 #endif
@@ -27,7 +30,12 @@
 #define A COMPUTE(AT)
 #define V VEC(A, W)
 #include "lanes.h"
-#define READ(n, p, i) CONVERT(A, n)(LOAD(DT, n, p, i))
+#ifndef VALUE
+#define INPUTS __global const MEMORY(DT) *x, long x_at
+#define PASSED x, x_at
+#define VALUE(n, i) LOAD(DT, n, x, x_at + (i))
+#endif
+#define READ(n, i) CONVERT(A, n)(VALUE(n, i))
 
 #define LOWEST_float (-INFINITY)
 #define LOWEST_double ((double)-INFINITY)
@@ -61,14 +69,15 @@
 
 DEFINE_FOLD(join_lanes, JOIN)
 
-static A join_row(__global const MEMORY(DT) *p, long n) {
+/* n elements from p on. */
+static A join_row(INPUTS, long p, long n) {
     V total = (V)(START);
     long i = 0;
     while (i + 4 * W <= n) {
         V s0 = (V)(START), s1 = s0, s2 = s0, s3 = s0;
         long stop = min(n, i + BLOCK * 4 * W);
         for (; i + 4 * W <= stop; i += 4 * W) {
-            V v0 = READ(W, p, i), v1 = READ(W, p, i + W), v2 = READ(W, p, i + 2 * W), v3 = READ(W, p, i + 3 * W);
+            V v0 = READ(W, p + i), v1 = READ(W, p + i + W), v2 = READ(W, p + i + 2 * W), v3 = READ(W, p + i + 3 * W);
             s0 = JOIN(s0, v0);
             s1 = JOIN(s1, v1);
             s2 = JOIN(s2, v2);
@@ -78,23 +87,23 @@ static A join_row(__global const MEMORY(DT) *p, long n) {
         total = JOIN(total, s);
     }
     for (; i + W <= n; i += W) {
-        V v = READ(W, p, i);
+        V v = READ(W, p + i);
         total = JOIN(total, v);
     }
     A r = join_lanes(total);
     for (; i < n; i++) {
-        A v = READ(1, p, i);
+        A v = READ(1, p + i);
         r = JOIN(r, v);
     }
     return r;
 }
 
-__kernel void reduce_rows(__global const MEMORY(DT) *x, long x_at, __global MEMORY(OT) *y, long y_at, long divide,
+__kernel void reduce_rows(INPUTS, __global MEMORY(OT) *y, long y_at, long divide,
                           long n, long chunk, long splits, long units, long per) {
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         long row = u / splits, from = (u - row * splits) * chunk;
-        A r = join_row(x + x_at + row * n + from, min(chunk, n - from));
+        A r = join_row(PASSED, row * n + from, min(chunk, n - from));
         STORE(OT, 1, y, y_at + u, r / (A)divide);
     }
 }
@@ -109,7 +118,7 @@ __kernel void reduce_rows(__global const MEMORY(DT) *x, long x_at, __global MEMO
         for (long i = 0; i < count;) {                                                           \
             VEC(A, lanes) s = (VEC(A, lanes))(START);                                            \
             for (long stop = min(count, i + BLOCK); i < stop; i++) {                             \
-                VEC(A, lanes) v = READ(lanes, p, i * inner + c);                                 \
+                VEC(A, lanes) v = READ(lanes, p + i * inner + c);                                 \
                 s = JOIN(s, v);                                                                  \
             }                                                                                    \
             total = JOIN(total, s);                                                              \
@@ -124,11 +133,11 @@ __kernel void reduce_rows(__global const MEMORY(DT) *x, long x_at, __global MEMO
 #define BEGIN(lanes, c) TOTAL(lanes, c) = (VEC(A, lanes))(START);
 #define JOIN_LINE(lanes, c)                                                                      \
     {                                                                                            \
-        VEC(A, lanes) v = READ(lanes, p, c);                                                     \
+        VEC(A, lanes) v = READ(lanes, p + c);                                                     \
         TOTAL(lanes, c) = JOIN(TOTAL(lanes, c), v);                                              \
     }
 #define READ_TWO(lanes, v, a, b)                                                                 \
-    VEC(A, lanes) v = READ(lanes, p, a), v##_ = READ(lanes, p, b);                               \
+    VEC(A, lanes) v = READ(lanes, p + a), v##_ = READ(lanes, p + b);                               \
     v = JOIN(v, v##_);
 #define JOIN_LINES(lanes, c)                                                                     \
     {                                                                                            \
@@ -144,7 +153,7 @@ __kernel void reduce_rows(__global const MEMORY(DT) *x, long x_at, __global MEMO
 #define PUT(lanes, c) STORE(OT, lanes, to, c, TOTAL(lanes, c) / (VEC(A, lanes))((A)divide));
 #endif
 
-__kernel void reduce_columns(__global const MEMORY(DT) *x, long x_at, __global MEMORY(OT) *y, long y_at, long divide,
+__kernel void reduce_columns(INPUTS, __global MEMORY(OT) *y, long y_at, long divide,
                              long n, long chunk, long splits, long inner, long strip, long units, long per) {
 #if STRIP
     V total[STRIP / W];
@@ -153,7 +162,7 @@ __kernel void reduce_columns(__global const MEMORY(DT) *x, long x_at, __global M
     for (; u < last; u++) {
         long piece = u / strips, first = (u - piece * strips) * strip, width = min(strip, inner - first);
         long row = piece / splits, from = (piece - row * splits) * chunk, count = min(chunk, n - from);
-        __global const MEMORY(DT) *p = x + x_at + (row * n + from) * inner + first;
+        long p = (row * n + from) * inner + first;
         __global MEMORY(OT) *to = y + y_at + piece * inner + first;
 #if STRIP
         ALONG(c, 0, width, BEGIN)

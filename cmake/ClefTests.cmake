@@ -94,7 +94,7 @@ if(CRITERION_FOUND)
     clef_room_label(${source} label)
     clef_test_properties(${room}/${name} ${source} ${label})
     # The same kernels cut for another kind of device: work-groups of 64, one vector or tile per work-item, narrow tiles.
-    if(name MATCHES "^test_(matmul|conv|epilogue|pool|reduce|sums|softmax|norm|loss|index|movement|tuned)$" AND room STREQUAL "kernels")
+    if(name MATCHES "^test_(matmul|conv|epilogue|prologue|pool|reduce|sums|softmax|norm|loss|index|movement|tuned)$" AND room STREQUAL "kernels")
       add_test(NAME gpu_profile/${name} COMMAND ${target})
       clef_test_properties(gpu_profile/${name} ${source} portability)
       set_property(TEST gpu_profile/${name} APPEND PROPERTY ENVIRONMENT CLEF_PROFILE=gpu CLEF_TEST_SMALL=1)

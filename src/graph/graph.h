@@ -63,6 +63,7 @@ struct clef_op {
     bool (*view)(const clef__node *node, const clef__layout *in, clef__layout *out);
     const clef__strategy *strategies; /* CLEF__KERNEL */
     bool epilogue; /* its strategies ask what follows it (clef__lower_epilogue) */
+    bool prologue; /* its strategies ask what makes its input (clef__lower_prologue) */
     void (*cost)(const clef__node *node, double *flops, double *bytes); /* NULL: reads + writes, one flop each */
 };
 

@@ -121,7 +121,7 @@ static void launch_reduce(clef__lowering *l, const char *token, clef__operand x,
     clef__launch_define(l, "AT", "%s", clef__token(joined));
     clef__launch_define(l, "OT", "%s", clef__token(y.dtype));
     clef__launch_define(l, "OP", "%s", token);
-    clef__launch_tensor(l, x, false);
+    clef__launch_read(l, &x, clef__lower_lanes(l, axes.inner == 1 ? axes.n : axes.inner));
     clef__launch_tensor(l, y, true);
     clef__launch_long(l, divide);
     clef__launch_cut(l, axes, splits);
@@ -188,6 +188,14 @@ void clef__drop_run(clef__runs *r, int at) {
     r->is_reduced[at] = false; /* a kept run of 1 between kept runs changes nothing */
 }
 
+/* What is reduced: computed where it is read, or in memory. */
+static clef__operand read_operand(clef__lowering *l, int *order) {
+    clef__operand x;
+    if (!clef__lower_prologue(l, &x)) return clef__lower_in_any_order(l, 0, order);
+    clef__memory_order(&x, order);
+    return x;
+}
+
 static void reduce_lower(clef__lowering *l) {
     const clef__node *node = clef__lower_node(l);
     const reduce_op *op = (const reduce_op *)node->op;
@@ -197,7 +205,7 @@ static void reduce_lower(clef__lowering *l) {
         return;
     }
     int order[CLEF_MAX_RANK], at;
-    clef__operand x = clef__lower_in_any_order(l, 0, order), out = clef__lower_out(l, order);
+    clef__operand x = read_operand(l, order), out = clef__lower_out(l, order);
     clef_dtype joined = joined_dtype(op, x.dtype);
     clef__runs r = clef__find_runs(&x, order, mask);
     while (r.reduced > 1) {
@@ -242,7 +250,7 @@ static void prod_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g,
 
 #define REDUCE_OP(name_, onnx_, token_, of_nothing_, widens_, divides_, gradient_, doc_)         \
     static const reduce_op reduce_##name_ = {                                                    \
-        .op = { .name = #name_, .onnx = onnx_, .doc = doc_, .kind = CLEF__KERNEL, .infer = reduce_infer, \
+        .op = { .name = #name_, .onnx = onnx_, .doc = doc_, .kind = CLEF__KERNEL, .prologue = true, .infer = reduce_infer, \
                 .gradient = gradient_, .strategies = reduce_strategies },                        \
         .token = token_, .of_nothing = of_nothing_, .widens = widens_, .divides = divides_,      \
     };

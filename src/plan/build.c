@@ -28,8 +28,7 @@ static int step_of(const clef__group *group, int item) {
     return -1;
 }
 
-/* inner_uses: how often each step is read by another. */
-static void add_steps(clef__lowering *l, const clef__group *group, clef__pointwise *p, int *inner_uses) {
+void clef__add_steps(clef__lowering *l, const clef__group *group, clef__pointwise *p, int *inner_uses) {
     int items[CLEF__PW_OPERANDS];
     for (int m = 0; m < group->n_members; m++) {
         const clef__node *node = l->g->item[group->member[m]].node;
@@ -69,13 +68,13 @@ static const int *choose_order(const clef__lowering *l, const clef__pointwise *p
     return found >= 0 && clef__memory_order(&p->operand[found].x, order) ? order : NULL;
 }
 
-static void lower_group(clef__lowering *l, const clef__group *group) {
+void clef__lower_group(clef__lowering *l, const clef__group *group) {
     const clef__node *node = l->g->item[group->member[0]].node;
     clef__pointwise p = {.shape = node->shape};
     l->node = node;
     l->device = node->device;
     int inner_uses[CLEF__PW_STEPS] = {0};
-    add_steps(l, group, &p, inner_uses);
+    clef__add_steps(l, group, &p, inner_uses);
     int order_memory[CLEF_MAX_RANK];
     const int *order = choose_order(l, &p, order_memory);
     const char *label = node->op->name;
@@ -107,13 +106,20 @@ static void lower_transfer(clef__lowering *l) {
     clef__launch_end(l, (size_t[3]){1, 1, 1}, (size_t[3]){1, 1, 1});
 }
 
-/* The members behind the first: in memory already, or by a launch of their own. */
+/* Members of the group on one side of its kernel, which is the first or the last of them. */
+static clef__group beside(const clef__group *group, bool behind) {
+    clef__group rest = {.member = group->member + behind, .n_members = group->n_members - 1};
+    if ((group->member[0] == group->kernel) != behind) rest.n_members = 0;
+    return rest;
+}
+
+/* The members behind the kernel: in memory already, or by a launch of their own. */
 static void lower_following(clef__lowering *l, const clef__group *group) {
-    clef__item *first = &l->g->item[group->member[0]], *last = &l->g->item[group->member[group->n_members - 1]];
-    clef__group rest = {.member = group->member + 1, .n_members = group->n_members - 1};
-    if (l->following) lower_group(l, &rest);
+    clef__item *kernel = &l->g->item[group->kernel], *last = &l->g->item[group->member[group->n_members - 1]];
+    clef__group rest = beside(group, true);
+    if (l->following) clef__lower_group(l, &rest);
     else {
-        last->operand = first->operand;
+        last->operand = kernel->operand;
         last->placed = true;
     }
 }
@@ -123,13 +129,18 @@ static void lower_kernel(clef__lowering *l, const clef__group *group) {
         clef__lower_out(l, NULL);
         return;
     }
+    clef__group preceding = beside(group, false), following = beside(group, true);
     l->tuned = false;
-    l->following = group->n_members > 1 ? &group->following : NULL;
+    l->following = following.n_members ? &group->following : NULL;
+    l->preceding = preceding.n_members ? &preceding : NULL;
     const clef__strategy *strategy = clef__select_strategy(l);
     if (strategy) {
         strategy->lower(l);
         l->tuned = false;
-        if (group->n_members > 1) lower_following(l, group);
+        l->preceding = NULL;
+        clef__free(l->computed);
+        l->computed = NULL;
+        if (following.n_members) lower_following(l, group);
     } else {
         clef__fail(l->ctx, CLEF_UNSUPPORTED, "%s: no way to compute %s %s on this device", l->node->op->name,
                    clef_dtype_name(l->node->dtype), clef__shape_text(l->node->shape));
@@ -141,10 +152,10 @@ static void lower_all(clef__lowering *l, const clef__grouping *gr) {
     for (int i = 0; i < gr->n_order && !l->failed; i++) {
         const clef__group *group = &gr->group[gr->order[i]];
         if (group->pointwise) {
-            lower_group(l, group);
+            clef__lower_group(l, group);
             continue;
         }
-        l->item = group->member[0];
+        l->item = group->kernel;
         l->node = l->g->item[l->item].node;
         l->device = l->node->device;
         if (l->node->op->kind == CLEF__TRANSFER) lower_transfer(l);
@@ -233,7 +244,7 @@ void clef__fit_group(size_t local[3], size_t most) {
     }
 }
 
-static bool is_generated(const clef__launch *launch, int device) { return launch->source && launch->device == device; }
+static bool is_generated(const clef__launch *launch, int device) { return launch->source && !launch->file && launch->device == device; }
 
 /* What the plan generated for a device, together. */
 static void compile_generated(clef_context *ctx, clef__plan *plan, int device) {

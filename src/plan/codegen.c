@@ -138,6 +138,11 @@ typedef struct writer {
     bool segment;
 } writer;
 
+static void set_width(writer *w, int width) {
+    w->width = width;
+    memcpy(w->suffix, width == 16 ? "16" : width == 8 ? "8" : width == 4 ? "4" : "", 3);
+}
+
 static clef_dtype input_dtype(const writer *w, int input) {
     return input < CLEF__PW_OPERANDS ? w->p->operand[input].dtype : w->p->step[input - CLEF__PW_OPERANDS].dtype;
 }
@@ -360,11 +365,8 @@ static void write_body(writer *w, bool whole) {
 }
 
 static char *write_source(const clef__pointwise *p, const space *s, int width) {
-    writer w = {.p = p, .s = s, .width = width, .segment = is_segment(s)};
-    if (width > 1) {
-        w.suffix[0] = width == 16 ? '1' : (char)('0' + width);
-        if (width == 16) w.suffix[1] = '6';
-    }
+    writer w = {.p = p, .s = s, .segment = is_segment(s)};
+    set_width(&w, width);
     for (int i = 0; i < p->n_operands; i++) w.tensor_of[i] = p->operand[i].constant ? -1 : w.first_store++;
     clef__text_append(&w.text, clef__embedded("common.h"));
     clef__text_add(&w.text, "\n#ifndef NAME\n#define NAME pointwise\n#endif\n#define W %d\n", width);
@@ -385,6 +387,50 @@ static char *write_source(const clef__pointwise *p, const space *s, int width) {
     }
     clef__text_append(&w.text, "    }\n}\n#undef W\n");
     if (w.segment) clef__text_append(&w.text, "#undef EACH_SEGMENT\n#undef ARGUMENTS\n#undef CHOOSE\n");
+    return w.text.data;
+}
+
+/* ---- a function of an index, for kernels that read what it computes ---- */
+
+static void write_inputs(writer *w) {
+    clef__text_append(&w->text, "#define INPUTS ");
+    for (int i = 0; i < w->p->n_operands; i++) {
+        const clef__pw_operand *x = &w->p->operand[i];
+        if (i) clef__text_append(&w->text, ", ");
+        if (x->constant) clef__text_add(&w->text, "%s k%d", compute_type(x->dtype), i);
+        else clef__text_add(&w->text, "__global const MEMORY(%s) *p%d, long o%d", clef_dtype_name(x->dtype), i, i);
+    }
+    clef__text_append(&w->text, "\n#define PASSED ");
+    for (int i = 0; i < w->p->n_operands; i++)
+        clef__text_add(&w->text, w->p->operand[i].constant ? "%sk%d" : "%sp%d, o%d", i ? ", " : "", i, i);
+    clef__text_append(&w->text, "\n");
+}
+
+static void write_value(writer *w, int width) {
+    const clef__pw_step *last = &w->p->step[w->p->n_steps - 1];
+    set_width(w, width);
+    clef__text_add(&w->text, "#undef NAME\n#define NAME value_%d\n#undef W\n#define W %d\n", width, width);
+    write_functions(w);
+    clef__text_add(&w->text, "%s%s NAME(INPUTS, long at) {\n", compute_type(last->dtype), w->suffix);
+    for (int i = 0; i < w->p->n_operands; i++) {
+        const clef__pw_operand *x = &w->p->operand[i];
+        const char *type = compute_type(x->dtype);
+        clef__text_add(&w->text, "            const %s%s a%d = ", type, w->suffix, i);
+        if (x->constant) clef__text_add(&w->text, "(%s%s)(k%d);\n", type, w->suffix, i);
+        else clef__text_add(&w->text, "LOAD(%s, %d, p%d, o%d + at);\n", clef_dtype_name(x->dtype), width, i, i);
+    }
+    write_steps(w);
+    clef__text_add(&w->text, "            return t%d;\n}\n", w->p->n_steps - 1);
+}
+
+char *clef__value_source(const clef__pointwise *p, int width) {
+    writer w = {.p = p};
+    clef__text_append(&w.text, clef__embedded("common.h"));
+    clef__text_append(&w.text, "\n");
+    write_inputs(&w);
+    write_value(&w, 1);
+    if (width > 1) write_value(&w, width);
+    clef__text_append(&w.text, "#define VALUE(n, i) CAT(value_, n)(PASSED, i)\n#undef NAME\n#undef T\n#undef I\n#undef CONVERT_I\n");
     return w.text.data;
 }
 

@@ -29,8 +29,9 @@ static bool alike(const clef__node *a, const clef__node *b) {
 
 /* The last of a kernel's group, read here only, and made of something. */
 static bool is_open_end(const clef__graph_view *g, const clef__group *group, int item) {
-    const clef__node *kernel = g->item[group->member[0]].node;
-    bool open = !group->pointwise && kernel->op->epilogue && group->member[group->n_members - 1] == item &&
+    if (group->pointwise) return false;
+    const clef__node *kernel = g->item[group->kernel].node;
+    bool open = kernel->op->epilogue && group->member[group->n_members - 1] == item &&
                 g->item[item].uses == 1 && !g->item[item].output && clef_shape_numel(kernel->shape) > 0;
     for (int i = 0; open && i < kernel->n_inputs; i++) open = clef_shape_numel(kernel->input[i]->shape) > 0;
     return open;

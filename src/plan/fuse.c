@@ -1,4 +1,5 @@
-/* fuse.c — which pointwise nodes share a kernel, and which are done in the store of a kernel that is none (epilogue.c).
+/* fuse.c — which pointwise nodes share a kernel, and which are done where a kernel that is none stores (epilogue.c) or
+   loads (prologue.c).
 
    Every pointwise node starts as a group of its own and joins the groups of its producers while
      - the shapes are equal and the devices are,
@@ -154,7 +155,8 @@ static bool merge(clef__grouping *gr, int a, int b) {
 static bool new_group(clef__graph_view *g, clef__grouping *gr, int item) {
     int at = gr->n++;
     clef__group *group = &gr->group[at];
-    *group = (clef__group){.merged_into = -1, .pointwise = g->item[item].node->op->kind == CLEF__POINTWISE};
+    bool pointwise = g->item[item].node->op->kind == CLEF__POINTWISE;
+    *group = (clef__group){.merged_into = -1, .pointwise = pointwise, .kernel = pointwise ? -1 : item};
     g->item[item].group = at;
     bool ok = add_member(group, item);
     const clef__node *node = g->item[item].node;
@@ -197,6 +199,14 @@ static bool join_kernel(clef__graph_view *g, clef__grouping *gr, int item, bool 
     return true;
 }
 
+/* A kernel computes what one group makes for it alone, so again no path can come back. */
+static bool join_maker(clef__graph_view *g, clef__grouping *gr, int item) {
+    const clef__node *node = g->item[item].node;
+    int maker = node->n_inputs ? g->item[clef__item_of(g, node->input[0])].group : -1;
+    if (maker < 0 || !clef__may_precede(g, gr, item, clef__group_of(gr, maker))) return true;
+    return merge(gr, g->item[item].group, clef__group_of(gr, maker));
+}
+
 /* How often every item is read, and whose memory it looks at. */
 static void note_uses(clef__graph_view *g) {
     for (int i = 0; i < g->n; i++) g->item[i].uses = 0;
@@ -222,6 +232,7 @@ clef_status clef__fuse(clef__graph_view *g, bool fuse, clef__grouping *gr) {
         bool joined = false;
         if (ok && fuse && kind == CLEF__POINTWISE) ok = join_kernel(g, gr, i, &joined);
         if (ok && fuse && kind == CLEF__POINTWISE && !joined) ok = join_producers(g, gr, i);
+        if (ok && fuse && kind == CLEF__KERNEL) ok = join_maker(g, gr, i);
     }
     return ok && clef__order(g, gr) ? CLEF_OK : CLEF_MEMORY;
 }

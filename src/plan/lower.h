@@ -42,6 +42,15 @@ clef__epilogue clef__lower_epilogue(clef__lowering *l, clef__operand out);
 /* EPILOGUE_PARAMETERS for a kernel that writes to `out`, or to a part of it with another offset; any epilogue, none too. */
 void clef__launch_epilogue(clef__lowering *l, const clef__epilogue *epilogue, clef__operand out);
 
+/* ---- what makes the input of a node whose kernel computes it where it reads (prologue.c) ---- */
+/* For ops with `prologue`, before input 0 is asked for: true if pointwise ops that nobody else reads make that input and their operands
+   lie as one.  Then *x tells its layout, dense, and has no memory.  A strategy that does not ask gets it in memory. */
+bool clef__lower_prologue(clef__lowering *l, clef__operand *x);
+static inline bool clef__is_computed(const clef__operand *x) { return x->value < 0; }
+/* x as the first input of the open launch, whose kernel reads `lanes` elements at a time, or one: two arguments, or those of its VALUE,
+   whose text goes in front of the kernel's file. */
+void clef__launch_read(clef__lowering *l, const clef__operand *x, int lanes);
+
 /* Memory that lives for this node only; row-major. */
 clef__operand clef__lower_scratch(clef__lowering *l, clef_dtype dtype, clef_shape shape);
 /* The same with dimensions in memory order `order`. */

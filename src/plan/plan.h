@@ -2,7 +2,7 @@
 
    eval.c collects the pending graph as `items` (inputs before consumers) and a `key` that describes it completely.  A known
    key replays its plan (run.c).  An unknown one goes through the passes: simplify.c (dead code, common subexpressions) →
-   fuse.c (which pointwise nodes share a kernel), epilogue.c (which are done in the store of another) → order.c (in which order groups run) → build.c + codegen.c + lower.c (launches
+   fuse.c (which pointwise nodes share a kernel), epilogue.c and prologue.c (which are done in the store or the loads of another) → order.c (in which order groups run) → build.c + codegen.c + lower.c (launches
    over numbered values) → bundle.c (small launches that become one) → memory.c (where values lie) → build.c (kernels compiled,
    arguments set). */
 #ifndef CLEF_PLAN_H
@@ -41,6 +41,9 @@ typedef struct clef__graph_view {
 /* The item of a node of this evaluation, after common subexpressions. */
 int clef__item_of(const clef__graph_view *g, const clef__node *node);
 
+/* A kernel for each formula that is computed where a reduction reads it takes a driver tenths of a second to compile. */
+enum { CLEF__PROLOGUES = 8 };
+
 /* ---- groups: what runs as one launch (pointwise), or one lowering and what its store does besides (everything else) ---- */
 
 typedef struct clef__group_edge { int group; bool through_view; } clef__group_edge;
@@ -52,12 +55,13 @@ typedef struct clef__group_edges {
 typedef struct clef__following { int after, extra, scale; } clef__following;
 typedef struct clef__group {
     int *member, n_members, member_capacity; /* items, ascending */
+    int kernel;                   /* the item that is not pointwise; -1 */
     clef__group_edges needs, users;
     int level;                    /* above those of all it needs */
     int merged_into;              /* -1, or the group that took its members */
     int emitted;                  /* of `needs`, while groups are put in order */
     bool pointwise;
-    clef__following following;    /* not pointwise, and with members behind the first */
+    clef__following following;    /* what members behind the kernel do */
     uint64_t made;                /* the number of the member that was made last (order.c) */
     bool final;                   /* no other group needs it (order.c) */
     uint64_t visited;
@@ -68,6 +72,8 @@ typedef struct clef__grouping {
     clef__group *group;
     int n;
     int *order, n_order; /* live groups, dependencies first */
+    uint64_t formula[CLEF__PROLOGUES]; /* of those that are computed where they are read */
+    int n_formulas;
     uint64_t visit;
     clef__lifted *queue; /* scratch of one search; level: the one before */
 } clef__grouping;
@@ -189,6 +195,8 @@ int clef__group_of(clef__grouping *gr, int i);
 void clef__grouping_free(clef__grouping *grouping);
 /* epilogue.c: may the pointwise `item` be done in the store of the group that makes its input j?  Says how. */
 bool clef__may_follow(const clef__graph_view *g, clef__grouping *gr, int item, int j, clef__following *out);
+/* prologue.c: may the kernel `item` compute its input, which group `maker` makes, where it reads it? */
+bool clef__may_precede(clef__graph_view *g, clef__grouping *gr, int item, int maker);
 /* The constant behind `item`, through views; -1 if it is none. */
 int clef__constant_behind(const clef__graph_view *g, int item);
 /* bundle.c: small pointwise launches of equal text become one. */
@@ -241,6 +249,8 @@ struct clef__lowering {
     char *defines;
     bool tuned;             /* a tuning result is in use for the node being lowered */
     const clef__following *following; /* what follows that node, until a strategy takes it: then NULL */
+    const clef__group *preceding;     /* what makes its input, until a strategy takes it or it is in memory: then NULL */
+    struct clef__pointwise *computed; /* what the strategy took: owned until the node is lowered */
     bool failed;
 };
 
@@ -269,6 +279,13 @@ typedef struct clef__pointwise {
     struct { int from; clef__operand to; } store[CLEF__PW_OPERANDS];
     int n_operands, n_steps, n_stores;
 } clef__pointwise;
+/* build.c: operands and steps of the members, all pointwise; inner_uses: how often each step is read by another. */
+void clef__add_steps(clef__lowering *l, const clef__group *group, clef__pointwise *p, int *inner_uses);
+/* build.c: a launch that computes the members, all pointwise. */
+void clef__lower_group(clef__lowering *l, const clef__group *group);
+/* codegen.c: text that defines INPUTS, PASSED and VALUE(n, i) for n = 1 and W = `width`: the last step from element i on, where all
+   tensors lie alike; NULL without host memory. */
+char *clef__value_source(const clef__pointwise *p, int width);
 /* codegen.c: emits the launch. */
 void clef__lower_pointwise(clef__lowering *l, const clef__pointwise *p, const char *label);
 /* One launch, at the end of the plan, that does what these n do, which have segments and equal text; its text has room for `count`. */

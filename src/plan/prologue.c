@@ -1,0 +1,120 @@
+/* prologue.c — pointwise ops that a reduction computes where it reads, so that their result never lies in memory.
+
+   They precede a kernel if it alone reads what their group makes, and that is large enough for its way through memory to be worth
+   a kernel.  Whether their operands lie as one is known only when they are lowered; where they do not, a launch of their own
+   computes them as if nothing had been planned. */
+#include "plan/plan.h"
+#include "runtime/text.h"
+
+#include <string.h>
+
+enum { LEAST_BYTES = 16384 };
+
+/* Equal for groups of equal formulas. */
+static uint64_t formula_of(clef__graph_view *g, const clef__group *group) {
+    uint64_t hash = 14695981039346656037u;
+    for (int m = 0; m < group->n_members; m++) {
+        const clef__node *node = g->item[group->member[m]].node;
+        for (const char *c = node->op->text; *c; c++) hash = (hash ^ (unsigned char)*c) * 1099511628211u;
+        hash = (hash ^ (uint64_t)node->dtype) * 1099511628211u;
+    }
+    return hash;
+}
+
+/* Is there a place among the plan's formulas? */
+static bool admit(clef__grouping *gr, uint64_t formula) {
+    for (int i = 0; i < gr->n_formulas; i++)
+        if (gr->formula[i] == formula) return true;
+    if (gr->n_formulas == CLEF__PROLOGUES) return false;
+    gr->formula[gr->n_formulas++] = formula;
+    return true;
+}
+
+/* Does nobody but the kernel see anything of the group? */
+static bool is_read_once(clef__graph_view *g, const clef__group *group, int result) {
+    for (int m = 0; m < group->n_members; m++) g->item[group->member[m]].inner_uses = 0;
+    for (int m = 0; m < group->n_members; m++) {
+        const clef__node *node = g->item[group->member[m]].node;
+        for (int j = 0; j < node->n_inputs; j++) g->item[clef__item_of(g, node->input[j])].inner_uses++;
+    }
+    for (int m = 0; m < group->n_members; m++) {
+        const clef__item *item = &g->item[group->member[m]];
+        if (item->output || item->uses != item->inner_uses + (group->member[m] == result)) return false;
+    }
+    return true;
+}
+
+bool clef__may_precede(clef__graph_view *g, clef__grouping *gr, int item, int maker) {
+    const clef__node *kernel = g->item[item].node;
+    const clef__group *group = &gr->group[maker];
+    int result = clef__item_of(g, kernel->input[0]);
+    if (!kernel->op->prologue || !group->pointwise || g->item[result].base != result) return false;
+    if (clef_shape_numel(kernel->input[0]->shape) * (int64_t)clef_dtype_size(kernel->input[0]->dtype) < LEAST_BYTES) return false;
+    return g->item[result].node->device == kernel->device && is_read_once(g, group, result) && admit(gr, formula_of(g, group));
+}
+
+/* ---- lowering ---- */
+
+/* Do all tensors lie dense in one order, none of them broadcast? */
+static bool lie_alike(const clef__pointwise *p, int *first) {
+    int order[CLEF_MAX_RANK];
+    *first = -1;
+    for (int i = 0; i < p->n_operands; i++) {
+        const clef__operand *x = &p->operand[i].x;
+        if (p->operand[i].constant) continue;
+        if (*first < 0) {
+            *first = i;
+            if (!clef__memory_order(x, order)) return false;
+        }
+        for (int d = 0; d < p->shape.rank; d++)
+            if (p->shape.dim[d] != 1 && x->stride[d] != p->operand[*first].x.stride[d]) return false;
+    }
+    return *first >= 0;
+}
+
+bool clef__lower_prologue(clef__lowering *l, clef__operand *x) {
+    const clef__group *group = l->preceding;
+    const clef__node *kernel = l->node;
+    int inner_uses[CLEF__PW_STEPS] = {0}, item = l->item, first;
+    if (!group) return false;
+    l->preceding = NULL;
+    l->computed = clef__calloc(1, sizeof *l->computed);
+    if (!l->computed) {
+        clef__lower_fail(l);
+        return false;
+    }
+    l->computed->shape = kernel->input[0]->shape;
+    clef__add_steps(l, group, l->computed, inner_uses);
+    bool alike = !l->failed && lie_alike(l->computed, &first);
+    if (alike) {
+        *x = l->computed->operand[first].x;
+        x->value = -1;
+        x->offset = 0;
+        x->dtype = kernel->input[0]->dtype;
+        return true;
+    }
+    clef__free(l->computed);
+    l->computed = NULL;
+    clef__lower_group(l, group);
+    l->item = item;
+    l->node = kernel;
+    return false;
+}
+
+void clef__launch_read(clef__lowering *l, const clef__operand *x, int lanes) {
+    if (!clef__is_computed(x)) {
+        clef__launch_tensor(l, *x, false);
+        return;
+    }
+    if (l->failed) return;
+    const clef__pointwise *p = l->computed;
+    for (int i = 0; i < p->n_operands; i++) {
+        const clef__pw_operand *operand = &p->operand[i];
+        if (operand->constant) clef__launch_constant(l, operand->item, operand->number, operand->dtype);
+        else clef__launch_tensor(l, operand->x, false);
+    }
+    char *value = clef__value_source(p, lanes);
+    l->open->source = value ? clef__format("%s%s", value, clef__embedded(l->open->file)) : NULL;
+    clef__free(value);
+    if (!l->open->source) clef__lower_fail(l);
+}
