@@ -430,7 +430,7 @@ char *clef__value_source(const clef__pointwise *p, int width) {
     write_inputs(&w);
     write_value(&w, 1);
     if (width > 1) write_value(&w, width);
-    clef__text_append(&w.text, "#define VALUE(n, i) CAT(value_, n)(PASSED, i)\n#undef NAME\n#undef T\n#undef I\n#undef CONVERT_I\n");
+    clef__text_append(&w.text, "#undef NAME\n#undef T\n#undef I\n#undef CONVERT_I\n#define VALUE(n, i) CAT(value_, n)(PASSED, i)\n");
     return w.text.data;
 }
 

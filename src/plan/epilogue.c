@@ -47,8 +47,10 @@ bool clef__may_follow(const clef__graph_view *g, clef__grouping *gr, int item, i
     const clef__node *node = g->item[item].node;
     int after = what_follows(node->op, j), from = clef__item_of(g, node->input[j]);
     if (!after || g->item[from].base != from || g->item[from].group < 0) return false;
-    const clef__group *group = &gr->group[clef__group_of(gr, g->item[from].group)];
-    if (!is_open_end(g, group, from) || !alike(node, g->item[from].node) || after <= group->following.after) return false;
+    int maker = clef__group_of(gr, g->item[from].group);
+    const clef__group *group = &gr->group[maker];
+    if (!is_open_end(g, group, from) || !clef__only_user(gr, maker, g->item[item].group)) return false;
+    if (!alike(node, g->item[from].node) || after <= group->following.after) return false;
     *out = group->following;
     out->after |= after;
     if (after == RELU) return true;

@@ -24,6 +24,15 @@ int clef__group_of(clef__grouping *gr, int i) {
     return i;
 }
 
+bool clef__only_user(clef__grouping *gr, int group, int user) {
+    const clef__group_edges *users = &gr->group[group].users;
+    for (int i = 0; i < users->n; i++) {
+        int other = clef__group_of(gr, users->edge[i].group);
+        if (other != group && other != user) return false;
+    }
+    return true;
+}
+
 static bool add_edge(clef__group_edges *edges, clef__group_edge edge) {
     if (!clef__grow(&edges->edge, edges->n, &edges->capacity, sizeof edge)) return false;
     edges->edge[edges->n++] = edge;
@@ -184,7 +193,7 @@ static bool join_producers(clef__graph_view *g, clef__grouping *gr, int item) {
     return true;
 }
 
-/* The group that makes one of its inputs takes it into its store: nobody else needs that group, so no path can come back to it. */
+/* The group that makes one of its inputs takes it into its store: nothing else waits for that group, so no path can come back to it. */
 static bool join_kernel(clef__graph_view *g, clef__grouping *gr, int item, bool *joined) {
     const clef__node *node = g->item[item].node;
     for (int j = 0; !*joined && j < node->n_inputs; j++) {

@@ -192,6 +192,8 @@ clef_status clef__fuse(clef__graph_view *g, bool fuse, clef__grouping *out);
 bool clef__order(clef__graph_view *g, clef__grouping *gr);
 /* The group that has the members of group i now. */
 int clef__group_of(clef__grouping *gr, int i);
+/* Does nothing else wait for this group?  Others may without reading it (clef__node.after). */
+bool clef__only_user(clef__grouping *gr, int group, int user);
 void clef__grouping_free(clef__grouping *grouping);
 /* epilogue.c: may the pointwise `item` be done in the store of the group that makes its input j?  Says how. */
 bool clef__may_follow(const clef__graph_view *g, clef__grouping *gr, int item, int j, clef__following *out);

@@ -50,7 +50,8 @@ bool clef__may_precede(clef__graph_view *g, clef__grouping *gr, int item, int ma
     int result = clef__item_of(g, kernel->input[0]);
     if (!kernel->op->prologue || !group->pointwise || g->item[result].base != result) return false;
     if (clef_shape_numel(kernel->input[0]->shape) * (int64_t)clef_dtype_size(kernel->input[0]->dtype) < LEAST_BYTES) return false;
-    return g->item[result].node->device == kernel->device && is_read_once(g, group, result) && admit(gr, formula_of(g, group));
+    return g->item[result].node->device == kernel->device && is_read_once(g, group, result) &&
+           clef__only_user(gr, maker, g->item[item].group) && admit(gr, formula_of(g, group));
 }
 
 /* ---- lowering ---- */
