@@ -1,7 +1,7 @@
 /* Do the tests test?  Every row of mutants.def breaks a kernel in one place; the check that stands beside it must see it, by a
    wrong number or an error, and pass on the text as it is.  A row whose text no longer occurs exactly once is a failure: the
    table has to follow the kernels; so is one that does not compile.  All run in child processes, since a broken kernel may
-   leave its memory.  Of the rows each fifth runs, as kernels take long to compile; the argument `all` runs every row, the name of a
+   leave its memory.  Of the rows each eighth runs, as kernels take long to compile; the argument `all` runs every row, the name of a
    check its rows, and tells the fate of each.
    ctest: labels=slow timeout=1800 cost=200 */
 #ifndef _GNU_SOURCE
@@ -228,7 +228,7 @@ static int check_unbroken(const char *only) {
 static int check_mutants(const char *only) {
     static const char *const names[] = {"FAILED to run", "FAILED to compile", "SURVIVED", "caught", "caught by a crash", "caught by time"};
     int count[FATES + 1] = {0};
-    run_rows(CHECK_COUNT, ROW_COUNT, 5, only);
+    run_rows(CHECK_COUNT, ROW_COUNT, 8, only);
     for (int i = CHECK_COUNT; i < ROW_COUNT; i++) {
         const mutant *m = &rows[i];
         count[fates[i]]++;
