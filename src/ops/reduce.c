@@ -99,8 +99,11 @@ static int64_t strip_of(const clef__lowering *l, clef__axes axes) {
     return clef__lower_profile(l)->wide_items ? CLEF__STRIP : clef__lower_lanes(l, axes.inner);
 }
 
+/* Elements that lie side by side. */
+static int64_t run_of(clef__axes axes) { return axes.inner == 1 ? axes.n : axes.inner; }
+
 void clef__launch_reduction(clef__lowering *l, const char *file, const char *kernel, clef_dtype dtype, clef__axes axes) {
-    clef__launch_lanes(l, file, kernel, dtype, axes.inner == 1 ? axes.n : axes.inner);
+    clef__launch_lanes(l, file, kernel, dtype, run_of(axes));
     clef__launch_define(l, "STRIP", "%d", clef__lower_profile(l)->wide_items ? CLEF__STRIP : 0);
 }
 
@@ -121,7 +124,7 @@ static void launch_reduce(clef__lowering *l, const char *token, clef__operand x,
     clef__launch_define(l, "AT", "%s", clef__token(joined));
     clef__launch_define(l, "OT", "%s", clef__token(y.dtype));
     clef__launch_define(l, "OP", "%s", token);
-    clef__launch_read(l, &x, clef__lower_lanes(l, axes.inner == 1 ? axes.n : axes.inner));
+    clef__launch_read(l, &x, clef__lower_lanes(l, run_of(axes)));
     clef__launch_tensor(l, y, true);
     clef__launch_long(l, divide);
     clef__launch_cut(l, axes, splits);

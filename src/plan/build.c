@@ -113,15 +113,15 @@ static clef__group beside(const clef__group *group, bool behind) {
     return rest;
 }
 
-/* The members behind the kernel: in memory already, or by a launch of their own. */
-static void lower_following(clef__lowering *l, const clef__group *group) {
-    clef__item *kernel = &l->g->item[group->kernel], *last = &l->g->item[group->member[group->n_members - 1]];
-    clef__group rest = beside(group, true);
-    if (l->following) clef__lower_group(l, &rest);
-    else {
-        last->operand = kernel->operand;
-        last->placed = true;
+/* The members behind the kernel: in its store already, or by a launch of their own. */
+static void lower_following(clef__lowering *l, const clef__group *following, int kernel) {
+    if (l->following) {
+        clef__lower_group(l, following);
+        return;
     }
+    clef__item *last = &l->g->item[following->member[following->n_members - 1]];
+    last->operand = l->g->item[kernel].operand;
+    last->placed = true;
 }
 
 static void lower_kernel(clef__lowering *l, const clef__group *group) {
@@ -140,7 +140,7 @@ static void lower_kernel(clef__lowering *l, const clef__group *group) {
         l->preceding = NULL;
         clef__free(l->computed);
         l->computed = NULL;
-        if (following.n_members) lower_following(l, group);
+        if (following.n_members) lower_following(l, &following, group->kernel);
     } else {
         clef__fail(l->ctx, CLEF_UNSUPPORTED, "%s: no way to compute %s %s on this device", l->node->op->name,
                    clef_dtype_name(l->node->dtype), clef__shape_text(l->node->shape));
@@ -151,7 +151,7 @@ static void lower_kernel(clef__lowering *l, const clef__group *group) {
 static void lower_all(clef__lowering *l, const clef__grouping *gr) {
     for (int i = 0; i < gr->n_order && !l->failed; i++) {
         const clef__group *group = &gr->group[gr->order[i]];
-        if (group->pointwise) {
+        if (group->kernel < 0) {
             clef__lower_group(l, group);
             continue;
         }

@@ -12,6 +12,7 @@
    them, and its other launches become bundles of one.  That room is two, four, … or all there is: plans differ in how many they
    find, as a model's first step does from the others. */
 #include "plan/plan.h"
+#include "runtime/arithmetic.h"
 
 #include <string.h>
 
@@ -49,9 +50,8 @@ typedef struct bundles {
 /* ---- kinds ---- */
 
 static uint64_t hash_of(const clef__launch *launch) {
-    uint64_t hash = 0xcbf29ce484222325u + (uint64_t)launch->device;
-    for (const char *c = launch->source + strlen(clef__embedded("common.h")); *c; c++) hash = (hash ^ (unsigned char)*c) * 0x100000001b3u;
-    return hash;
+    const char *own = launch->source + strlen(clef__embedded("common.h"));
+    return clef__hash(CLEF__HASH_START + (uint64_t)launch->device, own, strlen(own));
 }
 
 /* The kind of a launch; -1 when out of memory. */

@@ -29,7 +29,7 @@ static bool alike(const clef__node *a, const clef__node *b) {
 
 /* The last of a kernel's group, read here only, and made of something. */
 static bool is_open_end(const clef__graph_view *g, const clef__group *group, int item) {
-    if (group->pointwise) return false;
+    if (group->kernel < 0) return false;
     const clef__node *kernel = g->item[group->kernel].node;
     bool open = kernel->op->epilogue && group->member[group->n_members - 1] == item &&
                 g->item[item].uses == 1 && !g->item[item].output && clef_shape_numel(kernel->shape) > 0;
@@ -40,7 +40,7 @@ static bool is_open_end(const clef__graph_view *g, const clef__group *group, int
 /* Would the operand otherwise be made by the kernel that adds it, and never lie in memory either? */
 static bool is_passing(const clef__graph_view *g, clef__grouping *gr, int item) {
     return g->item[item].base == item && g->item[item].group >= 0 && g->item[item].uses == 1 && !g->item[item].output &&
-           gr->group[clef__group_of(gr, g->item[item].group)].pointwise;
+           gr->group[clef__group_of(gr, g->item[item].group)].kernel < 0;
 }
 
 bool clef__may_follow(const clef__graph_view *g, clef__grouping *gr, int item, int j, clef__following *out) {

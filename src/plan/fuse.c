@@ -135,7 +135,7 @@ static bool fits(clef__graph_view *g, clef__grouping *gr, int a, int b) {
 
 static bool alike(const clef__graph_view *g, const clef__grouping *gr, int a, int b) {
     const clef__group *x = &gr->group[a], *y = &gr->group[b];
-    if (!x->pointwise || !y->pointwise || x->n_members + y->n_members > CLEF__PW_STEPS) return false;
+    if (x->kernel >= 0 || y->kernel >= 0 || x->n_members + y->n_members > CLEF__PW_STEPS) return false;
     const clef__node *p = g->item[x->member[0]].node, *q = g->item[y->member[0]].node;
     return p->device == q->device && clef_shape_equal(p->shape, q->shape);
 }
@@ -165,7 +165,7 @@ static bool new_group(clef__graph_view *g, clef__grouping *gr, int item) {
     int at = gr->n++;
     clef__group *group = &gr->group[at];
     bool pointwise = g->item[item].node->op->kind == CLEF__POINTWISE;
-    *group = (clef__group){.merged_into = -1, .pointwise = pointwise, .kernel = pointwise ? -1 : item};
+    *group = (clef__group){.merged_into = -1, .kernel = pointwise ? -1 : item};
     g->item[item].group = at;
     bool ok = add_member(group, item);
     const clef__node *node = g->item[item].node;
@@ -193,19 +193,21 @@ static bool join_producers(clef__graph_view *g, clef__grouping *gr, int item) {
     return true;
 }
 
-/* The group that makes one of its inputs takes it into its store: nothing else waits for that group, so no path can come back to it. */
-static bool join_kernel(clef__graph_view *g, clef__grouping *gr, int item, bool *joined) {
+/* The group of a kernel that takes the item into its store: nothing else waits for that group, so no path can come back to it.  -1: none. */
+static int find_store(clef__graph_view *g, clef__grouping *gr, int item, clef__following *following) {
     const clef__node *node = g->item[item].node;
-    for (int j = 0; !*joined && j < node->n_inputs; j++) {
-        clef__following following;
-        if (!clef__may_follow(g, gr, item, j, &following)) continue;
-        int a = clef__group_of(gr, g->item[clef__item_of(g, node->input[j])].group), b = g->item[item].group;
-        *joined = true;
-        gr->group[a].following = following;
-        gr->group[a].level = gr->group[b].level;
-        if (!merge(gr, a, b)) return false;
-    }
-    return true;
+    for (int j = 0; j < node->n_inputs; j++)
+        if (clef__may_follow(g, gr, item, j, following)) return clef__group_of(gr, g->item[clef__item_of(g, node->input[j])].group);
+    return -1;
+}
+
+static bool join_pointwise(clef__graph_view *g, clef__grouping *gr, int item) {
+    clef__following following;
+    int a = find_store(g, gr, item, &following), b = g->item[item].group;
+    if (a < 0) return join_producers(g, gr, item);
+    gr->group[a].following = following;
+    gr->group[a].level = gr->group[b].level;
+    return merge(gr, a, b);
 }
 
 /* A kernel computes what one group makes for it alone, so again no path can come back. */
@@ -238,9 +240,7 @@ clef_status clef__fuse(clef__graph_view *g, bool fuse, clef__grouping *gr) {
         clef__kind kind = item->node->op->kind;
         if (item->leaf || item->same_as >= 0 || kind == CLEF__VIEW || kind == CLEF__CONSTANT) continue;
         ok = new_group(g, gr, i);
-        bool joined = false;
-        if (ok && fuse && kind == CLEF__POINTWISE) ok = join_kernel(g, gr, i, &joined);
-        if (ok && fuse && kind == CLEF__POINTWISE && !joined) ok = join_producers(g, gr, i);
+        if (ok && fuse && kind == CLEF__POINTWISE) ok = join_pointwise(g, gr, i);
         if (ok && fuse && kind == CLEF__KERNEL) ok = join_maker(g, gr, i);
     }
     return ok && clef__order(g, gr) ? CLEF_OK : CLEF_MEMORY;

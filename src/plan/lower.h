@@ -36,7 +36,7 @@ typedef struct clef__epilogue {
     clef__operand extra; /* lies as the output does */
     int scale;           /* the item of a constant */
 } clef__epilogue;
-/* For ops with `epilogue`, between clef__lower_out and the first launch: what the strategy takes upon itself for `out`.  One that
+/* For ops with `epilogue`, after clef__lower_out while no launch is open: what the strategy takes upon itself for `out`.  One that
    does not ask, or gets nothing as the extra operand lies otherwise, has it done by a launch of its own. */
 clef__epilogue clef__lower_epilogue(clef__lowering *l, clef__operand out);
 /* EPILOGUE_PARAMETERS for a kernel that writes to `out`, or to a part of it with another offset; any epilogue, none too. */

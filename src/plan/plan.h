@@ -55,12 +55,11 @@ typedef struct clef__group_edges {
 typedef struct clef__following { int after, extra, scale; } clef__following;
 typedef struct clef__group {
     int *member, n_members, member_capacity; /* items, ascending */
-    int kernel;                   /* the item that is not pointwise; -1 */
+    int kernel;                   /* the member that is not pointwise; -1: all are */
     clef__group_edges needs, users;
     int level;                    /* above those of all it needs */
     int merged_into;              /* -1, or the group that took its members */
     int emitted;                  /* of `needs`, while groups are put in order */
-    bool pointwise;
     clef__following following;    /* what members behind the kernel do */
     uint64_t made;                /* the number of the member that was made last (order.c) */
     bool final;                   /* no other group needs it (order.c) */

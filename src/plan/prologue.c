@@ -4,6 +4,7 @@
    a kernel.  Whether their operands lie as one is known only when they are lowered; where they do not, a launch of their own
    computes them as if nothing had been planned. */
 #include "plan/plan.h"
+#include "runtime/arithmetic.h"
 #include "runtime/text.h"
 
 #include <string.h>
@@ -12,11 +13,11 @@ enum { LEAST_BYTES = 16384 };
 
 /* Equal for groups of equal formulas. */
 static uint64_t formula_of(clef__graph_view *g, const clef__group *group) {
-    uint64_t hash = 14695981039346656037u;
+    uint64_t hash = CLEF__HASH_START;
     for (int m = 0; m < group->n_members; m++) {
         const clef__node *node = g->item[group->member[m]].node;
-        for (const char *c = node->op->text; *c; c++) hash = (hash ^ (unsigned char)*c) * 1099511628211u;
-        hash = (hash ^ (uint64_t)node->dtype) * 1099511628211u;
+        hash = clef__hash(hash, node->op->text, strlen(node->op->text));
+        hash = clef__hash(hash, &node->dtype, sizeof node->dtype);
     }
     return hash;
 }
@@ -48,7 +49,7 @@ bool clef__may_precede(clef__graph_view *g, clef__grouping *gr, int item, int ma
     const clef__node *kernel = g->item[item].node;
     const clef__group *group = &gr->group[maker];
     int result = clef__item_of(g, kernel->input[0]);
-    if (!kernel->op->prologue || !group->pointwise || g->item[result].base != result) return false;
+    if (!kernel->op->prologue || group->kernel >= 0 || g->item[result].base != result) return false;
     if (clef_shape_numel(kernel->input[0]->shape) * (int64_t)clef_dtype_size(kernel->input[0]->dtype) < LEAST_BYTES) return false;
     return g->item[result].node->device == kernel->device && is_read_once(g, group, result) &&
            clef__only_user(gr, maker, g->item[item].group) && admit(gr, formula_of(g, group));

@@ -4,6 +4,7 @@
    A result is for a family of choices (a kernel family, or the strategies of an op), a dtype and a bucket of sizes.  It counts
    only if it was found for the same device and the same kernel text, and every knob in it is one of the family's values. */
 #include "plan/tune.h"
+#include "runtime/arithmetic.h"
 #include "runtime/sha256.h"
 
 #include <float.h>
@@ -167,9 +168,7 @@ static int count_applicable(const clef__lowering *l) {
 }
 
 static uint64_t hash_attributes(const clef__node *node) {
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < node->attribute_bytes; i++) hash = (hash ^ ((const unsigned char *)node->attributes)[i]) * 0x100000001b3u;
-    return hash;
+    return clef__hash(CLEF__HASH_START, node->attributes, node->attribute_bytes);
 }
 
 /* The strategy that was measured to be best; NULL where none was, or it does not apply here. */

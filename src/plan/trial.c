@@ -3,6 +3,7 @@
 
    Other knobs often come to the same plan; it is known by its fingerprint and not tried again. */
 #include "plan/tune.h"
+#include "runtime/arithmetic.h"
 
 #include <string.h>
 
@@ -45,21 +46,16 @@ static bool plan_candidate(clef__search *s, const clef__knobs *knobs, clef__cand
     return c->plan;
 }
 
-static uint64_t add_bytes(uint64_t hash, const void *data, size_t n) {
-    for (size_t i = 0; i < n; i++) hash = (hash ^ ((const unsigned char *)data)[i]) * 0x100000001b3u;
-    return hash;
-}
-
 static uint64_t fingerprint(const clef__plan *plan) {
-    uint64_t hash = 0xcbf29ce484222325u;
+    uint64_t hash = CLEF__HASH_START;
     for (int i = 0; i < plan->n_launches; i++) {
         const clef__launch *launch = &plan->launch[i];
-        if (launch->name) hash = add_bytes(hash, launch->name, strlen(launch->name));
-        if (launch->options) hash = add_bytes(hash, launch->options, strlen(launch->options));
-        hash = add_bytes(hash, &launch->kind, sizeof launch->kind);
-        hash = add_bytes(hash, launch->global, sizeof launch->global);
-        hash = add_bytes(hash, launch->local, sizeof launch->local);
-        for (int a = 0; a < launch->n_args; a++) hash = add_bytes(hash, &launch->arg[a].number, sizeof launch->arg[a].number);
+        if (launch->name) hash = clef__hash(hash, launch->name, strlen(launch->name));
+        if (launch->options) hash = clef__hash(hash, launch->options, strlen(launch->options));
+        hash = clef__hash(hash, &launch->kind, sizeof launch->kind);
+        hash = clef__hash(hash, launch->global, sizeof launch->global);
+        hash = clef__hash(hash, launch->local, sizeof launch->local);
+        for (int a = 0; a < launch->n_args; a++) hash = clef__hash(hash, &launch->arg[a].number, sizeof launch->arg[a].number);
     }
     return hash;
 }

@@ -1,9 +1,17 @@
 /* arithmetic.h — what every room reckons with. */
 #ifndef CLEF_ARITHMETIC_H
 #define CLEF_ARITHMETIC_H
+#include <stddef.h>
 #include <stdint.h>
 
 static inline int64_t clef__smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t clef__larger(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t clef__ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/* FNV-1a: CLEF__HASH_START, or what came before, with n bytes more. */
+#define CLEF__HASH_START 0xcbf29ce484222325u
+static inline uint64_t clef__hash(uint64_t hash, const void *data, size_t n) {
+    for (size_t i = 0; i < n; i++) hash = (hash ^ ((const unsigned char *)data)[i]) * 0x100000001b3u;
+    return hash;
+}
 #endif

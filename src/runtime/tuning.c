@@ -6,6 +6,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include "runtime/arithmetic.h"
 #include "runtime/runtime_internal.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -23,9 +24,7 @@ bool clef__tuning_on(const clef_context *ctx) { return !ctx->no_tuning; }
 
 /* ---- entries ---- */
 static uint64_t hash_text(uint64_t hash, const char *text) {
-    do hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
-    while (*text++);
-    return hash;
+    return clef__hash(hash, text, strlen(text) + 1);
 }
 
 static uint64_t hash_choice(const clef__tuned *t) {

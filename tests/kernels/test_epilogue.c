@@ -2,13 +2,8 @@
    more, in every kernel that stores results; and what may not follow does not.
    ctest: cost=20 */
 #include "support/exact.h"
+#include "support/suite.h"
 
-static clef_context *ctx;
-static void open_device(void) { ctx = open_seeded(1); }
-static void close_device(void) {
-    cr_assert_str_empty(clef_error(ctx));
-    clef_close(ctx);
-}
 TestSuite(epilogue, .init = open_device, .fini = close_device, .timeout = 500);
 
 enum { SCALE = 1, ADD = 2, GATE = 4, RELU = 8 };

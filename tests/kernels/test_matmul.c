@@ -2,13 +2,8 @@
    gradients of first and second order, errors.
    ctest: cost=20 */
 #include "support/product.h"
+#include "support/suite.h"
 
-static clef_context *ctx;
-static void open_device(void) { ctx = open_seeded(1); }
-static void close_device(void) {
-    cr_assert_str_empty(clef_error(ctx));
-    clef_close(ctx);
-}
 TestSuite(matmul, .init = open_device, .fini = close_device, .timeout = 300);
 
 static array reference(array a, bool ta, array b, bool tb, int64_t m, int64_t n, int64_t k, bool absolute) {

@@ -2,13 +2,8 @@
    ctest: cost=20 */
 #include "support/exact.h"
 #include "support/numbers.h"
+#include "support/suite.h"
 
-static clef_context *ctx;
-static void open_device(void) { ctx = open_seeded(1); }
-static void close_device(void) {
-    cr_assert_str_empty(clef_error(ctx));
-    clef_close(ctx);
-}
 TestSuite(pool2d, .init = open_device, .fini = close_device, .timeout = 300);
 
 typedef struct geometry {

@@ -2,13 +2,8 @@
    somebody else reads, or what does not lie alike, still comes by a launch.
    ctest: cost=20 */
 #include "support/exact.h"
+#include "support/suite.h"
 
-static clef_context *ctx;
-static void open_device(void) { ctx = open_seeded(1); }
-static void close_device(void) {
-    cr_assert_str_empty(clef_error(ctx));
-    clef_close(ctx);
-}
 TestSuite(prologue, .init = open_device, .fini = close_device, .timeout = 500);
 
 enum { A = 6, B = 43, C = 70, SIZE = A * B * C }; /* long enough to be worth it in every dtype of two bytes and more */
