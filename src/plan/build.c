@@ -401,6 +401,7 @@ void clef__plan_free(clef__plan *plan) {
     clef__free(plan->bind);
     clef__free(plan->arena_bind);
     clef__free(plan->result);
+    clef__free(plan->prepacked);
     clef__free(plan->key);
     clef__free(plan);
 }

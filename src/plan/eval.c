@@ -202,7 +202,7 @@ static void remember_plan(clef__plans *plans, clef__plan *plan) {
 static clef__plan *new_plan(clef_context *ctx, clef__plans *plans, clef__graph_view *g) {
     clef__plan *plan = clef__plan_build(ctx, g);
     if (!plan) return NULL;
-    if (clef__plan_ready(ctx, plan) != CLEF_OK) {
+    if (clef__plan_ready(ctx, plan) != CLEF_OK || clef__prepack_find(ctx, plan) != CLEF_OK) {
         clef__plan_free(plan);
         return NULL;
     }

@@ -128,6 +128,7 @@ typedef struct clef__launch {
     size_t global[3], local[3];
     int device;
     bool tuned;           /* cut as tuning results say */
+    bool idle;            /* what it would write is there already (prepack.c) */
     const clef__program *program; /* where its generated source was compiled already; NULL: not known */
     clef__kernel *kernel;
     clef__blas_product *product; /* owned; NULL unless it is of that kind */
@@ -139,6 +140,14 @@ typedef struct clef__bind {
     uint64_t buffer;
     int64_t offset;
 } clef__bind;
+
+/* A value that one launch fills from one leaf alone (prepack.c). */
+typedef struct clef__prepacked {
+    int launch, value, leaf;      /* the last two: values */
+    uint64_t made;                /* the number of the node that was the leaf last time, if it was seen */
+    bool seen, filled;            /* filled: it has memory of its own, with what was made from that node */
+    bool moved;                   /* that memory is not its arena's */
+} clef__prepacked;
 
 typedef struct clef__result { int item, value; clef__layout layout; } clef__result;
 
@@ -156,6 +165,8 @@ typedef struct clef__plan {
     clef__bind *bind;             /* arguments that every replay sets */
     clef__bind *arena_bind;       /* arguments that point into an arena: set when it moved */
     int n_binds, n_arena_binds;
+    clef__prepacked *prepacked;   /* in the order of their launches */
+    int n_prepacked;
     clef__result *result;         /* what to hand to nodes afterwards */
     int n_results;
     int n_items;
@@ -223,6 +234,11 @@ void clef__fit_group(size_t local[3], size_t most);
 /* run.c: sets one kernel argument (g may be NULL for those that never change); one replay. */
 clef_status clef__plan_set(clef__plan *plan, const clef__graph_view *g, int launch, int arg);
 clef_status clef__plan_run(clef__plan *plan, clef_context *ctx, clef__arena *arena, clef__graph_view *g);
+/* prepack.c: finds what replays may leave as it is; before each replay says which launches are idle, and afterwards notes which
+   of the `launched` have filled theirs. */
+clef_status clef__prepack_find(clef_context *ctx, clef__plan *plan);
+clef_status clef__prepack_begin(clef_context *ctx, clef__plan *plan, const clef__graph_view *g);
+void clef__prepack_end(clef__plan *plan, const clef__graph_view *g, int launched);
 /* select.c: the strategy for the node being lowered; NULL if none applies. */
 const clef__strategy *clef__select_strategy(clef__lowering *l);
 void clef__families_free(clef__own_family *first);

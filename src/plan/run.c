@@ -145,7 +145,7 @@ static clef_status launch_all(clef__plan *plan, clef_context *ctx, const clef__g
     *launched = 0;
     for (int i = 0; status == CLEF_OK && i < plan->n_binds; i++) status = set_bind(plan, g, &plan->bind[i]);
     for (int i = 0; status == CLEF_OK && i < plan->n_launches; i++) {
-        status = launch_one(plan, ctx, g, &plan->launch[i]);
+        if (!plan->launch[i].idle) status = launch_one(plan, ctx, g, &plan->launch[i]);
         *launched += status == CLEF_OK;
     }
     for (int d = 0; status == CLEF_OK && d < clef__device_count(ctx); d++) status = clef__flush(clef__device_at(ctx, d));
@@ -194,10 +194,12 @@ static void hand_out(const clef__plan *plan, const clef__graph_view *g, int laun
 
 clef_status clef__plan_run(clef__plan *plan, clef_context *ctx, clef__arena *arena, clef__graph_view *g) {
     clef_status status = bind_arenas(plan, ctx, arena);
+    if (status == CLEF_OK) status = clef__prepack_begin(ctx, plan, g);
     if (status == CLEF_OK) status = bind_values(plan, ctx, g);
     if (status == CLEF_OK) {
         int launched;
         status = launch_all(plan, ctx, g, &launched);
+        clef__prepack_end(plan, g, launched);
         if (status != CLEF_OK) give_back(plan, g, launched);
         hand_out(plan, g, launched); /* after a failure, what was computed before it: parameters must not be lost */
     }

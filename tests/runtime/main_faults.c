@@ -340,13 +340,57 @@ static bool train_failing(clef_context *ctx, long n, bool again) {
     return memcmp(row, weights[1], sizeof row) == 0 || (printf("recovers with other numbers\n"), false);
 }
 
+/* ---- inference: weights that stay for a while, so that what is packed from them stays too ---- */
+enum { CALLS = 8, EACH = 3, ITEMS = 8, INPUTS = 24, OUTPUTS = 40 };
+
+static clef_tensor *same_rows(clef_context *ctx, int rows, float first, float step) {
+    float data[OUTPUTS * INPUTS];
+    for (int i = 0; i < rows * INPUTS; i++) data[i] = first + step * (float)(i / INPUTS);
+    return clef_from_host(ctx, CLEF_SHAPE(rows, INPUTS), CLEF_F32, data);
+}
+
+/* Calls with two sets of weights, three calls each.  One that fails is `failed`; false if another answers wrong. */
+static bool answer_all(clef_context *ctx, int *failed) {
+    clef_tensor *weight[2] = {clef_keep(same_rows(ctx, OUTPUTS, 0, 1)), clef_keep(same_rows(ctx, OUTPUTS, 100, -1))};
+    bool right = true;
+    *failed = !weight[0] || !weight[1];
+    for (int call = 0; weight[0] && weight[1] && call < CALLS; call++) {
+        float y[ITEMS * OUTPUTS];
+        int which = call / EACH % 2;
+        bool good = clef_read(clef_linear_no_bias(same_rows(ctx, ITEMS, (float)(call + 1), 0), weight[which]), y, sizeof y) == CLEF_OK;
+        for (int i = 0; good && i < ITEMS * OUTPUTS; i++)
+            right &= y[i] == (float)(INPUTS * (call + 1) * (which ? 100 - i % OUTPUTS : i % OUTPUTS));
+        *failed += !good;
+        clef_end_step(ctx);
+    }
+    for (int i = 0; i < 2; i++) clef_release(weight[i]);
+    return right;
+}
+
+static bool answer_failing(clef_context *ctx, long n, bool again) {
+    int failed;
+    forget_plans(ctx);
+    countdown = n;
+    for_ever = again;
+    struck = false;
+    bool right = answer_all(ctx, &failed);
+    complete = !failed;
+    countdown = 0;
+    if (complete == (clef_error_status(ctx) != CLEF_OK))
+        return printf("%s\n", complete ? "an error nobody told of" : "failed without an error"), false;
+    clef_clear_error(ctx);
+    right = right && answer_all(ctx, &failed) && !failed;
+    return right || (printf("wrong answers: %s\n", clef_error(ctx)), false);
+}
+
 /* Every one of the first, then more and more thinly; all with CLEF_TEST_EXHAUSTIVE=1. */
 static long next(long n) {
     const char *all = getenv("CLEF_TEST_EXHAUSTIVE");
     return n + 1 + (all && *all == '1' ? 0 : n / 64);
 }
 
-static bool training(bool of_opencl, bool again, int *runs) {
+/* `failing` with a failure at the N-th call, for all N. */
+static bool living_on(bool (*failing)(clef_context *ctx, long n, bool again), bool of_opencl, bool again, int *runs) {
     opencl_faults = of_opencl;
     clef_context *ctx = clef_open(&(clef_options){.cache_dir = cache_dir});
     bool good = note_weights(ctx);
@@ -354,13 +398,13 @@ static bool training(bool of_opencl, bool again, int *runs) {
         printf("training fails untouched: %s\n", clef_error(ctx));
     struck = true;
     for (long n = 1; good && struck; n = next(n), ++*runs) {
-        good = train_failing(ctx, n, again);
+        good = failing(ctx, n, again);
         if (!good)
-            printf("training, %s %ld%s\n", of_opencl ? "OpenCL call" : "allocation", n, again ? " and all later ones" : "");
+            printf("%s, %s %ld%s\n", failing == train_failing ? "training" : "inference", of_opencl ? "OpenCL call" : "allocation", n, again ? " and all later ones" : "");
     }
     clef_close(ctx);
     if (live || ledger)
-        printf("training leaks %ld allocations and %ld OpenCL objects\n", live, ledger);
+        printf("%ld allocations and %ld OpenCL objects leak\n", live, ledger);
     return good && complete && live == 0 && ledger == 0;
 }
 
@@ -416,7 +460,7 @@ int main(void) {
     live = ledger = 0;
     bool good = sweep(false, false, &runs) && sweep(false, true, &runs) && sweep(true, false, &runs) &&
                 sweep(true, true, &runs);
-    good = good && training(false, false, &runs) && training(false, true, &runs) && training(true, false, &runs);
+    for (int i = 0; good && i < 3; i++) good = living_on(train_failing, i == 2, i == 1, &runs) && living_on(answer_failing, i == 2, i == 1, &runs);
     cache_dir = ""; /* once more without the cache, through the compiler */
     good = good && sweep(true, false, &runs);
     good = good && short_buffer() && weather();
