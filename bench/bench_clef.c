@@ -34,12 +34,13 @@ typedef struct job {
     clef_tensor *(*run)(const struct job *job, clef_tensor *const *x);
 } job;
 
-/* Random inputs of these shapes, in as many copies as fill 128 MiB (at most 16). */
+/* Random inputs of these shapes, in as many copies as fill 128 MiB (at least 2, so that nothing that is packed from them stays, at
+   most 16). */
 static void make_inputs(job *j, int n, const clef_shape *shape) {
     double bytes = 0;
     for (int i = 0; i < n; i++) bytes += 4.0 * (double)clef_shape_numel(shape[i]);
     int copies = (int)ceil((128 << 20) / bytes);
-    j->copies = copies < 1 ? 1 : copies > MAX_COPIES ? MAX_COPIES : copies;
+    j->copies = copies < 2 ? 2 : copies > MAX_COPIES ? MAX_COPIES : copies;
     j->n_inputs = n;
     for (int c = 0; c < j->copies; c++)
         for (int i = 0; i < n; i++) j->input[c][i] = clef_keep(clef_randn(ctx, shape[i]));

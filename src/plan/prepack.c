@@ -92,8 +92,9 @@ static clef_status move_back(clef__plan *plan, clef__prepacked *p) {
     if (!p->moved) return CLEF_OK;
     clef__buffer_release(value->own);
     value->own = NULL;
-    p->moved = false;
-    return rebind(plan, p->value);
+    clef_status status = rebind(plan, p->value);
+    p->moved = status != CLEF_OK; /* then once more next time */
+    return status;
 }
 
 clef_status clef__prepack_begin(clef_context *ctx, clef__plan *plan, const clef__graph_view *g) {

@@ -135,7 +135,7 @@ Test(prepack, weights_in_a_programs_hands_are_read_each_time) {
     free(data);
 }
 
-/* Updated weights are others in each step: nothing is kept, so memory stays what it was. */
+/* Updated weights are others in each step: nothing stays. */
 Test(prepack, training_keeps_nothing) {
     clef_module *net = clef_sequential(ctx, CLEF_LAYERS(clef_nn_linear(ctx, DEPTH, COLUMNS, NULL), clef_nn_relu(ctx),
                                                         clef_nn_linear(ctx, COLUMNS, COLUMNS, NULL)));

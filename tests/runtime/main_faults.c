@@ -341,7 +341,9 @@ static bool train_failing(clef_context *ctx, long n, bool again) {
 }
 
 /* ---- inference: weights that stay for a while, so that what is packed from them stays too ---- */
-enum { CALLS = 8, EACH = 3, ITEMS = 8, INPUTS = 24, OUTPUTS = 40 };
+enum { LEAST = 8, MOST = 12, INPUTS = 24, OUTPUTS = 40 };
+
+static const char turns[] = "0001000110"; /* kept, given back; where that fails, the old ones come back, or the new ones once more */
 
 static clef_tensor *same_rows(clef_context *ctx, int rows, float first, float step) {
     float data[OUTPUTS * INPUTS];
@@ -349,19 +351,29 @@ static clef_tensor *same_rows(clef_context *ctx, int rows, float first, float st
     return clef_from_host(ctx, CLEF_SHAPE(rows, INPUTS), CLEF_F32, data);
 }
 
-/* Calls with two sets of weights, three calls each.  One that fails is `failed`; false if another answers wrong. */
+/* y = x·wᵀ, read; false if it is another than it must be.  x: `items` rows of x0; which: the weights. */
+static bool answer(clef_context *ctx, clef_tensor *const *weight, int which, int items, int x0, int *failed) {
+    float y[MOST * OUTPUTS];
+    size_t bytes = (size_t)(items * OUTPUTS) * sizeof *y;
+    bool good = clef_read(clef_linear_no_bias(same_rows(ctx, items, (float)x0, 0), weight[which]), y, bytes) == CLEF_OK;
+    bool right = good == (clef_error_status(ctx) == CLEF_OK);
+    for (int i = 0; good && i < items * OUTPUTS; i++) right &= y[i] == (float)(INPUTS * x0 * (which ? 100 - i % OUTPUTS : i % OUTPUTS));
+    *failed += !good;
+    clef_clear_error(ctx);
+    return right;
+}
+
+/* Calls with two sets of weights, and with the other one of another plan, which uses the same temporary memory.  One that fails
+ * is `failed`; false if another answers wrong, or an error and its line do not come together. */
 static bool answer_all(clef_context *ctx, int *failed) {
     clef_tensor *weight[2] = {clef_keep(same_rows(ctx, OUTPUTS, 0, 1)), clef_keep(same_rows(ctx, OUTPUTS, 100, -1))};
-    bool right = true;
-    *failed = !weight[0] || !weight[1];
-    for (int call = 0; weight[0] && weight[1] && call < CALLS; call++) {
-        float y[ITEMS * OUTPUTS];
-        int which = call / EACH % 2;
-        bool good = clef_read(clef_linear_no_bias(same_rows(ctx, ITEMS, (float)(call + 1), 0), weight[which]), y, sizeof y) == CLEF_OK;
-        for (int i = 0; good && i < ITEMS * OUTPUTS; i++)
-            right &= y[i] == (float)(INPUTS * (call + 1) * (which ? 100 - i % OUTPUTS : i % OUTPUTS));
-        *failed += !good;
-        clef_end_step(ctx);
+    bool made = weight[0] && weight[1], right = true;
+    *failed = !made;
+    for (int call = 0; made && turns[call]; call++) {
+        int which = turns[call] - '0';
+        right &= answer(ctx, weight, which, LEAST, call + 1, failed) && answer(ctx, weight, !which, MOST, call + 1, failed);
+        *failed += clef_end_step(ctx) != CLEF_OK;
+        clef_clear_error(ctx);
     }
     for (int i = 0; i < 2; i++) clef_release(weight[i]);
     return right;
@@ -376,11 +388,9 @@ static bool answer_failing(clef_context *ctx, long n, bool again) {
     bool right = answer_all(ctx, &failed);
     complete = !failed;
     countdown = 0;
-    if (complete == (clef_error_status(ctx) != CLEF_OK))
-        return printf("%s\n", complete ? "an error nobody told of" : "failed without an error"), false;
     clef_clear_error(ctx);
     right = right && answer_all(ctx, &failed) && !failed;
-    return right || (printf("wrong answers: %s\n", clef_error(ctx)), false);
+    return right || (printf("wrong answers, or errors where there are none: %s\n", clef_error(ctx)), false);
 }
 
 /* Every one of the first, then more and more thinly; all with CLEF_TEST_EXHAUSTIVE=1. */
