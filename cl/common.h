@@ -26,11 +26,13 @@
 #if __has_builtin(__builtin_prefetch)
 #define PREFETCH_READ(p) __builtin_prefetch((const void *)(size_t)(p), 0)
 #define PREFETCH_WRITE(p) __builtin_prefetch((const void *)(size_t)(p), 1)
+#define PREFETCH_TO_L2(p) __builtin_prefetch((const void *)(size_t)(p), 0, 2)
 #endif
 #endif
 #ifndef PREFETCH_READ
 #define PREFETCH_READ(p) (void)(p)
 #define PREFETCH_WRITE(p) (void)(p)
+#define PREFETCH_TO_L2(p) (void)(p)
 #endif
 
 /* A whole vector to memory that no cache can hold: written past them, as it need not be read in first then.  Only for a CPU whose

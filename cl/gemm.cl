@@ -150,6 +150,16 @@ __kernel void gemm(__global const MEMORY(IN) *restrict a_base, long a_offset, __
         bp += ldb;                                                                                     \
         at += ak3;                                                                                     \
     }
+#if NV == 1 && !UNIT
+/* So narrow a B stays in a cache while A comes from memory: the next tile's rows are asked for, a line at a time. */
+#define AHEAD(i) PREFETCH_TO_L2(a##i + at + MR * am3);
+                    PLAIN_LOOP
+                    for (; i + 16 <= run; i += 16) {
+                        ROWS(AHEAD)
+                        PLAIN_LOOP
+                        for (int u = 0; u < 16; u++) STEP
+                    }
+#endif
 #if NV > 1
                     PLAIN_LOOP
                     for (; i + 2 <= run; i += 2) {

@@ -11,6 +11,7 @@ enum {
     SHORTEST_SPLIT = 128,  /* fewer products than this do not pay the second pass of a split */
     ITEM_FLOPS = 8000000,  /* a work-item's share on a CPU: long against its start, short against the whole */
     FEW_TILES = 8,         /* so few rows of tiles do not pay for packing B */
+    FEW_PANELS = 24,       /* so few do not pay for packing an A of which a line holds a tile's rows */
     PAGE_FLOATS = 1024     /* rows this far apart (or a multiple) fall into the same set of a first-level cache */
 };
 
@@ -204,11 +205,13 @@ static void pack_b(clef__lowering *l, clef__gemm *g, const tiling *t, clef_dtype
     g->b = pack(l, &p, g->b_z);
 }
 
-/* Rows of A that lie badly for a tile (far apart along k, or a page apart) are packed too, when used often enough. */
+/* Rows of A that lie badly for a tile (far apart along k, or a page apart) are packed too, when used often enough: where k is far
+   apart but rows follow one another, a tile still finds what it wants of a step in one line. */
 static void maybe_pack_a(clef__lowering *l, clef__gemm *g, const tiling *t, clef_dtype type) {
     bool one_level = g->m[0] * g->m[1] == 1 && g->k[0] * g->k[1] == 1;
     bool bad = g->a_k[2] != 1 || g->a_m[2] % PAGE_FLOATS == 0;
-    if (g->overlapping || !one_level || !bad || t->panels < 2 || t->row_tiles < 2) return;
+    int64_t least = g->a_m[2] == 1 ? FEW_PANELS : 2;
+    if (g->overlapping || !one_level || !bad || t->panels < least || t->row_tiles < 2) return;
     packing p = {.from = g->a, .n = t->m, .sn = g->a_m[2], .width = t->rows, .type = type, .k = {1, 1, t->k}};
     memcpy(p.s, g->a_k, sizeof p.s);
     memcpy(p.z, g->z, sizeof p.z);
