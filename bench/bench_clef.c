@@ -258,6 +258,30 @@ static void train(const char *line) {
     clef_clear_error(ctx);
 }
 
+/* Answers of a trained model, one batch after the other, each read before the next is asked for. */
+static void infer(const char *line) {
+    training *t = open_training(line);
+    if (!t) return;
+    int calls = (int)number(line, "calls", 10);
+    size_t bytes = (size_t)number(line, "batch", 32) * 10 * sizeof(float);
+    float *y = malloc(bytes);
+    clef_evaluation(t->net);
+    bool was = clef_set_grad_enabled(ctx, false);
+    double begin = 0;
+    for (int i = -4; i < calls; i++) { /* the first fill what is kept of the weights */
+        if (i == 0) begin = now();
+        clef_read(clef_forward(t->net, t->x[(i + 4) % 4]), y, bytes);
+        clef_end_step(ctx);
+    }
+    double seconds = (now() - begin) / calls;
+    clef_set_grad_enabled(ctx, was);
+    clef_train(t->net);
+    free(y);
+    if (clef_error_status(ctx) == CLEF_OK) printf("seconds %.9g\n", seconds);
+    else printf("skip %s\n", clef_error(ctx));
+    clef_clear_error(ctx);
+}
+
 /* One epoch of LeNet on MNIST with shuffling and loading, as `clef train` runs it: batch 100, SGD with momentum. */
 static void epoch(const char *line) {
     static clef_module *net;
@@ -371,7 +395,8 @@ static void peak(const char *line) {
 }
 
 static const struct suite { const char *name; void (*run)(const char *line); } suites[] = {
-    {"gemm", gemm}, {"conv", conv}, {"pointwise", pointwise}, {"reduce", reduce}, {"norm", norm}, {"train", train}, {"epoch", epoch}, {"host", host}, {"stream", stream}, {"peak", peak}};
+    {"gemm", gemm}, {"conv", conv}, {"pointwise", pointwise}, {"reduce", reduce}, {"norm", norm}, {"train", train},
+    {"infer", infer}, {"epoch", epoch}, {"host", host}, {"stream", stream}, {"peak", peak}};
 
 int main(void) {
     ctx = clef_open(NULL);

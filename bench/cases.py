@@ -110,6 +110,13 @@ def train(quick):
     return [(name, line, 0.0, 0.0) for name, line in cases]
 
 
+def infer(quick):
+    """Answers of a model whose weights stay, one batch at a time."""
+    models = (("mlp", 1, 28), ("lenet", 1, 28), ("cnn", 3, 32), ("resnet18", 3, 32))
+    return [(f"{model} b{batch}", f"infer model={model} batch={batch} c={c} side={side}", 0.0, 0.0)
+            for model, c, side in models for batch in (1, 32)]
+
+
 def host(quick):
     """Seconds of the calling thread per launch: of a replay alone, and of everything it does for a step."""
     return [(f"{model}, {part}", f"host model={model} part={part} batch=4 c={c} side={side}", 0.0, 0.0)
@@ -126,4 +133,4 @@ def shapes(file):
     return list(csv.DictReader(lines))
 
 
-SUITES = {"gemm": gemm, "conv": conv, "pointwise": pointwise, "reduce": reduce, "norm": norm, "train": train, "host": host}
+SUITES = {"gemm": gemm, "conv": conv, "pointwise": pointwise, "reduce": reduce, "norm": norm, "train": train, "infer": infer, "host": host}

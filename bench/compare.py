@@ -93,7 +93,7 @@ def measure(programs, line, rounds, target):
 def unit_of(suite, flops, moved, seconds):
     if suite in ("gemm", "conv"):
         return flops / seconds / 1e9, "GFLOP/s"
-    if suite == "train":
+    if suite in ("train", "infer"):
         return 1e3 * seconds, "ms"
     if suite == "host":
         return 1e6 * seconds, "µs/launch"

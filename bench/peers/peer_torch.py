@@ -164,6 +164,30 @@ def train(c):
     return timed_steps(models[key], c["calls"])
 
 
+def answers(net, x, calls):
+    begin = time.perf_counter()
+    for i in range(calls):
+        net(x[i % 4]).numpy()
+    return (time.perf_counter() - begin) / calls
+
+
+@torch.inference_mode()
+def infer(c):
+    """The best of both layouts, as it is and traced, frozen and with its weights packed for oneDNN."""
+    key = ("infer", c["model"], c["batch"])
+    if key not in models:
+        models.clear()
+        tried = []
+        for layout in (torch.contiguous_format, torch.channels_last):
+            net = make_model(c["model"], c.get("c", 1), c.get("side", 28)).eval().to(memory_format=layout)
+            x = [torch.randn(c["batch"], c.get("c", 1), c.get("side", 28), c.get("side", 28)).to(memory_format=layout) for _ in range(4)]
+            for form in (net, torch.jit.optimize_for_inference(torch.jit.trace(net, x[0]))):
+                answers(form, x, 4)
+                tried.append((answers(form, x, max(8, c["calls"] // 2)), (form, x)))
+        models[key] = min(tried, key=lambda t: t[0])[1]
+    return answers(*models[key], c["calls"])
+
+
 def mnist(name, header):
     with gzip.open(os.path.join(os.environ["CLEF_DATA"], "mnist", name), "rb") as f:
         return torch.frombuffer(bytearray(f.read()[header:]), dtype=torch.uint8)
@@ -187,7 +211,7 @@ def epoch(c):
     return time.perf_counter() - begin
 
 
-SUITES = {"epoch": epoch, "gemm": gemm, "conv": conv, "pointwise": pointwise, "reduce": reduce, "norm": norm, "train": train}
+SUITES = {"epoch": epoch, "gemm": gemm, "conv": conv, "pointwise": pointwise, "reduce": reduce, "norm": norm, "train": train, "infer": infer}
 
 
 def main():
