@@ -10,7 +10,7 @@ enum {
     CACHE_FLOATS = 98304,  /* of A or B that a second-level cache surely holds */
     SHORTEST_SPLIT = 128,  /* fewer products than this do not pay the second pass of a split */
     ITEM_FLOPS = 8000000,  /* a work-item's share on a CPU: long against its start, short against the whole */
-    FEW_TILES = 8,         /* so few rows of tiles do not pay for packing B */
+    FEW_TILES = 12,        /* so few rows of tiles do not pay for packing B */
     FEW_PANELS = 24,       /* so few do not pay for packing an A of which a line holds a tile's rows */
     PAGE_FLOATS = 1024     /* rows this far apart (or a multiple) fall into the same set of a first-level cache */
 };

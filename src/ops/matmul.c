@@ -207,8 +207,14 @@ static void gradient_matmul(clef_tensor *const *x, clef_tensor *y, clef_tensor *
     else dx[1] = clef__sum_to(clef_matmul(turned(x[0]), g), b);
 }
 
+/* Of w's gradient the weights take over how it lies.  Where x wants none, as in a network's first layer, x·wᵀ alone reads them, and
+   best with its k outermost; otherwise g·w does as well, which wants them the other way. */
+static clef_tensor *gradient_of_weights(clef_tensor *x, clef_tensor *g, bool x_too) {
+    return x_too ? clef_matmul(turned(g), x) : turned(clef_matmul(turned(x), g));
+}
+
 static void gradient_linear(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
-    if (wanted[1]) dx[1] = clef_matmul(turned(as_matrix(g)), as_matrix(x[0])); /* first, as in conv.c */
+    if (wanted[1]) dx[1] = gradient_of_weights(as_matrix(x[0]), as_matrix(g), wanted[0]); /* first, as in conv.c */
     if (y->node->n_inputs == 3 && wanted[2]) dx[2] = clef__sum_to(g, x[2]->node->shape);
     if (wanted[0]) dx[0] = clef_matmul(g, x[1]);
 }
