@@ -520,7 +520,7 @@ void clef__lower_pointwise(clef__lowering *l, const clef__pointwise *p, const ch
     note_candidates(l, p);
     clef__launch_begin(l, NULL, "pointwise");
     if (l->failed) return;
-    l->open->label = label;
+    clef__launch_name(l, label, false);
     l->open->source = write_source(p, &s, width);
     if (!l->open->source) {
         clef__lower_fail(l);
@@ -578,7 +578,7 @@ void clef__lower_bundle(clef__lowering *l, const int *launch, int n, int count) 
     cut c = cut_segments(l, columns, n);
     clef__launch_begin(l, NULL, "pointwise");
     if (l->failed) return;
-    l->open->label = first.label;
+    clef__launch_name(l, first.label, false);
     l->open->covers = n;
     l->open->source = bundle_source(first.source, count);
     if (!l->open->source) clef__lower_fail(l);

@@ -32,7 +32,7 @@ bool clef__memory_order(const clef__operand *x, int *order);
 clef__operand clef__lower_out(clef__lowering *l, const int *order);
 /* ---- what follows a node in its kernel's store (epilogue.c, cl/epilogue.h) ---- */
 typedef struct clef__epilogue {
-    int after;           /* bits of cl/epilogue.h; 0: nothing */
+    int after;           /* bits of cl/after.h; 0: nothing */
     clef__operand extra; /* lies as the output does */
     int scale;           /* the item of a constant */
 } clef__epilogue;

@@ -110,6 +110,8 @@ void clef__launch_read(clef__lowering *l, const clef__operand *x, int lanes) {
     }
     if (l->failed) return;
     const clef__pointwise *p = l->computed;
+    for (int i = 0; i < p->n_steps; i++) clef__launch_name(l, p->step[i].op->name, i > 0);
+    clef__launch_name(l, l->node->op->name, true);
     for (int i = 0; i < p->n_operands; i++) {
         const clef__pw_operand *operand = &p->operand[i];
         if (operand->constant) clef__launch_constant(l, operand->item, operand->number, operand->dtype);
