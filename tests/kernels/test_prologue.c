@@ -146,6 +146,12 @@ Test(prologue, others_who_read_the_formula_get_it) {
     free(v.v);
 }
 
+Test(prologue, launches_say_what_precedes) {
+    clef_tensor *x = whole(CLEF_SHAPE(A, B, C), 1, CLEF_F32);
+    const char *text = plan_text(clef_sum(clef_square(clef_abs(x)), (const int[]){2}, 1, false));
+    cr_expect(strstr(text, "abs + square + sum"), "%s", text);
+}
+
 /* A kernel for each formula takes long to compile, so a plan has no more than some. */
 Test(prologue, no_more_formulas_than_are_worth_it) {
     enum { MANY = 10, MOST = 8 };
