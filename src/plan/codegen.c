@@ -399,10 +399,13 @@ static void write_inputs(writer *w) {
         if (i) clef__text_append(&w->text, ", ");
         if (x->constant) clef__text_add(&w->text, "%s k%d", compute_type(x->dtype), i);
         else clef__text_add(&w->text, "__global const MEMORY(%s) *p%d, long o%d", clef_dtype_name(x->dtype), i, i);
+        if (x->period) clef__text_add(&w->text, ", long e%d, long l%d", i, i);
     }
     clef__text_append(&w->text, "\n#define PASSED ");
-    for (int i = 0; i < w->p->n_operands; i++)
+    for (int i = 0; i < w->p->n_operands; i++) {
         clef__text_add(&w->text, w->p->operand[i].constant ? "%sk%d" : "%sp%d, o%d", i ? ", " : "", i, i);
+        if (w->p->operand[i].period) clef__text_add(&w->text, ", e%d, l%d", i, i);
+    }
     clef__text_append(&w->text, "\n");
 }
 
@@ -414,10 +417,12 @@ static void write_value(writer *w, int width) {
     clef__text_add(&w->text, "%s%s NAME(INPUTS, long at) {\n", compute_type(last->dtype), w->suffix);
     for (int i = 0; i < w->p->n_operands; i++) {
         const clef__pw_operand *x = &w->p->operand[i];
-        const char *type = compute_type(x->dtype);
+        const char *type = compute_type(x->dtype), *name = clef_dtype_name(x->dtype);
         clef__text_add(&w->text, "            const %s%s a%d = ", type, w->suffix, i);
         if (x->constant) clef__text_add(&w->text, "(%s%s)(k%d);\n", type, w->suffix, i);
-        else clef__text_add(&w->text, "LOAD(%s, %d, p%d, o%d + at);\n", clef_dtype_name(x->dtype), width, i, i);
+        else if (x->each > 1) clef__text_add(&w->text, "(%s%s)(LOAD(%s, 1, p%d, o%d + at / e%d %% l%d));\n", type, w->suffix, name, i, i, i, i);
+        else if (x->period) clef__text_add(&w->text, "LOAD(%s, %d, p%d, o%d + at %% l%d);\n", name, width, i, i, i);
+        else clef__text_add(&w->text, "LOAD(%s, %d, p%d, o%d + at);\n", name, width, i, i);
     }
     write_steps(w);
     clef__text_add(&w->text, "            return t%d;\n}\n", w->p->n_steps - 1);

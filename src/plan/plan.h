@@ -267,6 +267,7 @@ typedef struct clef__pw_operand {
     double number;
     clef_dtype dtype;
     clef__operand x;      /* broadcast to the kernel's shape */
+    int64_t each, period; /* of VALUE: its element i is this one's i / each % period; 0: its i */
 } clef__pw_operand;
 typedef struct clef__pw_step {
     const clef_op *op;
@@ -284,8 +285,8 @@ typedef struct clef__pointwise {
 void clef__add_steps(clef__lowering *l, const clef__group *group, clef__pointwise *p, int *inner_uses);
 /* build.c: a launch that computes the members, all pointwise. */
 void clef__lower_group(clef__lowering *l, const clef__group *group);
-/* codegen.c: text that defines INPUTS, PASSED and VALUE(n, i) for n = 1 and W = `width`: the last step from element i on, where all
-   tensors lie alike; NULL without host memory. */
+/* codegen.c: text that defines INPUTS, PASSED and VALUE(n, i) for n = 1 and W = `width`: the last step from element i on, where
+   tensors lie alike or repeat; NULL without host memory. */
 char *clef__value_source(const clef__pointwise *p, int width);
 /* codegen.c: emits the launch. */
 void clef__lower_pointwise(clef__lowering *l, const clef__pointwise *p, const char *label);
