@@ -89,10 +89,10 @@ static bool can_be_read(clef__pw_operand *operand, clef_shape shape, const int *
         else if (stride == period && above == 1) period *= size;
         else return false;
     }
-    if (each == 1 && above == 1) return true;
-    operand->each = each;
-    operand->period = period;
-    return (each > 1 ? each : period) % run == 0;
+    if (each > 1) operand->each = (int32_t)each;
+    if (above > 1) operand->period = (int32_t)period;
+    bool whole = each == 1 && above == 1;
+    return whole || ((each > 1 ? each : period) % run == 0 && each * period * above <= INT32_MAX);
 }
 
 static bool can_read_all(clef__pointwise *p, const int *order, int64_t mask) {
@@ -144,8 +144,8 @@ void clef__launch_read(clef__lowering *l, const clef__operand *x, int lanes) {
         const clef__pw_operand *operand = &p->operand[i];
         if (operand->constant) clef__launch_constant(l, operand->item, operand->number, operand->dtype);
         else clef__launch_tensor(l, operand->x, false);
-        if (operand->period) clef__launch_long(l, operand->each);
-        if (operand->period) clef__launch_long(l, operand->period);
+        if (operand->each) clef__launch_int(l, operand->each);
+        if (operand->period) clef__launch_int(l, operand->period);
     }
     char *value = clef__value_source(p, lanes);
     l->open->source = value ? clef__format("%s%s", value, clef__embedded(l->open->file)) : NULL;
