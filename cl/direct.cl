@@ -3,9 +3,10 @@
    Images lie channels-last: the taps of one row of a filter, with their channels, are RUN neighbouring numbers, and those of the next
    pixel begin STEP further on.  Both are constants here, so that a short run costs no arithmetic of addresses.
 
-   convolve: y[pixel][n] = Σ x[pixel][tap] · w[tap][n] (+ bias[n]), and what follows (epilogue.h), row by row.  A work-item does whole rows of y, MR neighbouring pixels of NV
-   vectors at a time; where pixels do not fill a row, its last tile moves back.  Vectors that RESULTS does not fill write beyond their
-   pixel, what the next one then overwrites; only a work-item's last one is written to measure.
+   convolve: y[pixel][n] = Σ x[pixel][tap] · w[tap][n] (+ bias[n]), and what follows (epilogue.h), row by row.  A work-item does
+   whole rows of y, MR neighbouring pixels of NV vectors at a time; where pixels do not fill a row, its last tile moves back.
+   Vectors that RESULTS does not fill write beyond their pixel, what the next one then overwrites; only a work-item's last one is
+   written to measure.
    gradient: part[item][tap][n] = Σ x[pixel][tap] · dy[pixel][n] over the rows of an item, KEYS · PART taps at a time: PART of a run
    in each of KEYS rows of the filter.  The sums of a block of rows are whole before they are added to those of the earlier ones.
    finish: the sum of the parts in the order of the items.

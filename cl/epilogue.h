@@ -1,13 +1,12 @@
-/* epilogue.h — what a product or convolution does with its results before they are read as those of the ops that follow it:
+/* epilogue.h — what a product, a convolution or layer norm does with its results before the ops that follow would read them:
 
-       y = relu(gate(scale · v + extra))      gate: 0 where extra is not positive, the gradient of relu
+       y = leak(relu(gate(scale · v + extra)))      gate: 0 where extra is not positive, the gradient of relu
+                                                    leak: scale · v where v is not positive, leaky relu
 
-   `after` says which of these, as the sum of the bits below, in their order; each rounds to what memory holds, as the op does by
-   itself.  `extra` lies as the results do.  Before it is included RESULT names the dtype of results, W the lanes of a vector. */
-#define AFTER_SCALE 1
-#define AFTER_ADD 2
-#define AFTER_GATE 4
-#define AFTER_RELU 8
+   `after` says which of these, as the sum of bits of after.h, in their order and with one use of `scale`; each rounds to what
+   memory holds, as the op does by itself.  `extra` lies as the results do.  Before it is included RESULT names the dtype of results,
+   W the lanes of a vector. */
+#include "after.h"
 
 #define KEPT_f32(n, v) (v)
 #define KEPT_f64(n, v) (v)
@@ -30,7 +29,9 @@
         if (after & AFTER_SCALE) v = CAT(KEPT_, dt)(n, v * scale);                                     \
         if (after & AFTER_ADD) v = CAT(KEPT_, dt)(n, v + LOAD(dt, n, extra, at));                      \
         if (after & AFTER_GATE) v = LOAD(dt, n, extra, at) <= zero ? zero : v;                         \
-        return after & AFTER_RELU ? (v <= zero ? zero : v) : v;                                        \
+        if (after & AFTER_RELU) v = v <= zero ? zero : v;                                              \
+        if (after & AFTER_LEAK) v = v > zero ? v : CAT(KEPT_, dt)(n, v * scale);                       \
+        return v;                                                                                      \
     }
 #define DEFINE_EPILOGUE(dt, n) DEFINE_EPILOGUE_(dt, n)
 DEFINE_EPILOGUE(RESULT, 1)

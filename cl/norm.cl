@@ -1,4 +1,5 @@
 /* norm.cl — layer normalisation of rows x [rows, n]:  y = x̂ w + b,  x̂ = (x − mean) / √(var + eps),  and its gradients.
+   What follows y is done in the same store (epilogue.h).
 
    A row comes from memory once and is read again from the cache: its mean; then, about that, its variance and what the mean's
    rounding left out; then the results.  So neither a mean far from zero nor a first element far from the rest costs digits.
@@ -20,6 +21,8 @@
 #define A COMPUTE(DT)
 #define V VEC(A, W)
 #include "lanes.h"
+#define RESULT DT
+#include "epilogue.h"
 
 DEFINE_FOLD(add_lanes, PLUS)
 
@@ -82,24 +85,25 @@ static moments row_moments(__global const MEMORY(DT) *x, long n, A eps) {
 }
 
 #if AFFINE
-#define RESULT(lanes, i, s) fma(s, LOAD_W(lanes, i), LOAD(AT, lanes, b, i))
+#define AFFINELY(lanes, i, s) fma(s, LOAD_W(lanes, i), LOAD(AT, lanes, b, i))
 #else
-#define RESULT(lanes, i, s) (s)
+#define AFFINELY(lanes, i, s) (s)
 #endif
 #define NORMALISE(lanes, i)                                                                      \
     {                                                                                            \
         VEC(A, lanes) s = (LOAD(DT, lanes, x, i) - (VEC(A, lanes))(r.mean)) * (VEC(A, lanes))(r.scale); \
-        STORE(DT, lanes, y, i, RESULT(lanes, i, s));                                             \
+        STORE(DT, lanes, y, i, EPILOGUE(lanes, AFFINELY(lanes, i, s), with, i));                                             \
     }
 __kernel void normalise_rows(__global const MEMORY(DT) *x_, long x_at, __global const MEMORY(AT) *w, long w_at,
                              __global const MEMORY(AT) *b, long b_at, __global MEMORY(DT) *y_, long y_at, long n, float eps,
-                             float eps_rest, long units, long per) {
+                             float eps_rest, EPILOGUE_PARAMETERS, long units, long per) {
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     w += w_at;
     b += b_at;
     for (; u < last; u++) {
         __global const MEMORY(DT) *x = x_ + x_at + u * n;
         __global MEMORY(DT) *y = y_ + y_at + u * n;
+        __global const MEMORY(DT) *with = extra + extra_offset + u * n;
         moments r = row_moments(x, n, REAL(eps));
         ALONG(i, 0, n, NORMALISE)
     }

@@ -72,14 +72,16 @@ static void lower_layer_norm(clef__lowering *l) {
     bool affine = node->n_inputs == 3;
     int64_t n = row_length(node->shape, a->n_dims), rows = clef_shape_numel(node->shape) / n;
     clef__operand x = clef__lower_in_dense(l, 0, NULL), w = affine ? clef__lower_in_dense(l, 1, NULL) : x,
-                  b = affine ? clef__lower_in_dense(l, 2, NULL) : x;
+                  b = affine ? clef__lower_in_dense(l, 2, NULL) : x, y = clef__lower_out(l, NULL);
+    clef__epilogue epilogue = clef__lower_epilogue(l, y);
     launch_rows(l, "normalise_rows", x.dtype, n, affine);
     clef__launch_tensor(l, x, false);
     clef__launch_tensor(l, w, false);
     clef__launch_tensor(l, b, false);
-    clef__launch_tensor(l, clef__lower_out(l, NULL), true);
+    clef__launch_tensor(l, y, true);
     clef__launch_long(l, n);
     clef__launch_real(l, a->eps);
+    clef__launch_epilogue(l, &epilogue, y);
     clef__launch_units(l, rows, 4 * n);
 }
 
@@ -178,7 +180,7 @@ static void gradient_layer_norm(clef_tensor *const *x, clef_tensor *y, clef_tens
 
 static const clef_op op_layer_norm = {.name = "layer_norm", .onnx = "LayerNormalization",
                                       .doc = "(x - mean) / deviation of the last dimensions, times weight plus bias",
-                                      .kind = CLEF__KERNEL, .infer = infer_like, .gradient = gradient_layer_norm,
+                                      .kind = CLEF__KERNEL, .epilogue = true, .infer = infer_like, .gradient = gradient_layer_norm,
                                       .strategies = layer_strategies};
 
 /* Rows that no cache holds. */

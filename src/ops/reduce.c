@@ -192,9 +192,9 @@ void clef__drop_run(clef__runs *r, int at) {
 }
 
 /* What is reduced: computed where it is read, or in memory. */
-static clef__operand read_operand(clef__lowering *l, int *order) {
+static clef__operand read_operand(clef__lowering *l, int64_t mask, int *order) {
     clef__operand x;
-    if (!clef__lower_prologue(l, &x)) return clef__lower_in_any_order(l, 0, order);
+    if (!clef__lower_prologue(l, mask, &x)) return clef__lower_in_any_order(l, 0, order);
     clef__memory_order(&x, order);
     return x;
 }
@@ -208,7 +208,7 @@ static void reduce_lower(clef__lowering *l) {
         return;
     }
     int order[CLEF_MAX_RANK], at;
-    clef__operand x = read_operand(l, order), out = clef__lower_out(l, order);
+    clef__operand x = read_operand(l, mask, order), out = clef__lower_out(l, order);
     clef_dtype joined = joined_dtype(op, x.dtype);
     clef__runs r = clef__find_runs(&x, order, mask);
     while (r.reduced > 1) {

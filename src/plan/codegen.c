@@ -399,11 +399,25 @@ static void write_inputs(writer *w) {
         if (i) clef__text_append(&w->text, ", ");
         if (x->constant) clef__text_add(&w->text, "%s k%d", compute_type(x->dtype), i);
         else clef__text_add(&w->text, "__global const MEMORY(%s) *p%d, long o%d", clef_dtype_name(x->dtype), i, i);
+        if (x->each) clef__text_add(&w->text, ", uint each%d", i);
+        if (x->period) clef__text_add(&w->text, ", uint period%d", i);
     }
     clef__text_append(&w->text, "\n#define PASSED ");
-    for (int i = 0; i < w->p->n_operands; i++)
+    for (int i = 0; i < w->p->n_operands; i++) {
         clef__text_add(&w->text, w->p->operand[i].constant ? "%sk%d" : "%sp%d, o%d", i ? ", " : "", i, i);
+        if (w->p->operand[i].each) clef__text_add(&w->text, ", each%d", i);
+        if (w->p->operand[i].period) clef__text_add(&w->text, ", period%d", i);
+    }
     clef__text_append(&w->text, "\n");
+}
+
+/* An operand at index `at`; one that repeats has its index in 32 bits, in which a division is faster. */
+static void write_read(writer *w, const clef__pw_operand *x, int i) {
+    const char *name = clef_dtype_name(x->dtype), *type = compute_type(x->dtype);
+    if (x->each) clef__text_add(&w->text, "(%s%s)(LOAD(%s, 1, p%d, o%d + (uint)at / each%d", type, w->suffix, name, i, i, i);
+    else clef__text_add(&w->text, "(LOAD(%s, %d, p%d, o%d + %sat", name, w->width, i, i, x->period ? "(uint)" : "");
+    if (x->period) clef__text_add(&w->text, " %% period%d", i);
+    clef__text_append(&w->text, "));\n");
 }
 
 static void write_value(writer *w, int width) {
@@ -417,7 +431,7 @@ static void write_value(writer *w, int width) {
         const char *type = compute_type(x->dtype);
         clef__text_add(&w->text, "            const %s%s a%d = ", type, w->suffix, i);
         if (x->constant) clef__text_add(&w->text, "(%s%s)(k%d);\n", type, w->suffix, i);
-        else clef__text_add(&w->text, "LOAD(%s, %d, p%d, o%d + at);\n", clef_dtype_name(x->dtype), width, i, i);
+        else write_read(w, x, i);
     }
     write_steps(w);
     clef__text_add(&w->text, "            return t%d;\n}\n", w->p->n_steps - 1);
@@ -520,7 +534,7 @@ void clef__lower_pointwise(clef__lowering *l, const clef__pointwise *p, const ch
     note_candidates(l, p);
     clef__launch_begin(l, NULL, "pointwise");
     if (l->failed) return;
-    l->open->label = label;
+    clef__launch_name(l, label, false);
     l->open->source = write_source(p, &s, width);
     if (!l->open->source) {
         clef__lower_fail(l);
@@ -578,7 +592,7 @@ void clef__lower_bundle(clef__lowering *l, const int *launch, int n, int count) 
     cut c = cut_segments(l, columns, n);
     clef__launch_begin(l, NULL, "pointwise");
     if (l->failed) return;
-    l->open->label = first.label;
+    clef__launch_name(l, first.label, false);
     l->open->covers = n;
     l->open->source = bundle_source(first.source, count);
     if (!l->open->source) clef__lower_fail(l);

@@ -1,23 +1,27 @@
-/* epilogue.c — pointwise ops that a product or convolution does in its store, so that their input never lies in memory.
+/* epilogue.c — pointwise ops that a product, a convolution or layer norm does in its store: their input never lies in memory.
 
    An op follows if nobody else reads what the kernel makes, shapes and dtypes are equal, and its place among those of
    cl/epilogue.h is behind those that follow already.  Ops are known by their formulas. */
 #include "plan/plan.h"
+#include "../../cl/after.h"
 
 #include <string.h>
 
-enum { SCALE = 1, ADD = 2, GATE = 4, RELU = 8 }; /* as in cl/epilogue.h */
+/* What takes the one number, and the one operand, that there are. */
+enum { NUMBERED = AFTER_SCALE | AFTER_LEAK, EXTRA = AFTER_ADD | AFTER_GATE };
 
 /* input: where the kernel's result may stand, -1: anywhere. */
-static const struct { int after; const char *params, *text; int input; } follower[] = {
-    {SCALE, "ab", "a * b", -1},
-    {ADD, "ab", "a + b", -1},
-    {GATE, "yg", "SEL(y <= K(0), K(0), g)", 1},
-    {RELU, "x", "SEL(x <= K(0), K(0), x)", 0},
+static const struct { int after; const char *name, *params, *text; int input; } follower[] = {
+    {AFTER_SCALE, "mul", "ab", "a * b", -1},
+    {AFTER_ADD, "add", "ab", "a + b", -1},
+    {AFTER_GATE, "relu_backward", "yg", "SEL(y <= K(0), K(0), g)", 1},
+    {AFTER_RELU, "relu", "x", "SEL(x <= K(0), K(0), x)", 0},
+    {AFTER_LEAK, "leaky_relu", "xp", "SEL(x > K(0), x, p * x)", 0},
 };
+enum { FOLLOWERS = sizeof follower / sizeof *follower };
 
 static int what_follows(const clef_op *op, int j) {
-    for (size_t i = 0; i < sizeof follower / sizeof *follower; i++)
+    for (int i = 0; i < FOLLOWERS; i++)
         if (strcmp(op->params, follower[i].params) == 0 && strcmp(op->text, follower[i].text) == 0)
             return follower[i].input < 0 || follower[i].input == j ? follower[i].after : 0;
     return 0;
@@ -53,13 +57,13 @@ bool clef__may_follow(const clef__graph_view *g, clef__grouping *gr, int item, i
     if (!alike(node, g->item[from].node) || after <= group->following.after) return false;
     *out = group->following;
     out->after |= after;
-    if (after == RELU) return true;
+    if (after == AFTER_RELU) return true;
     int other = clef__item_of(g, node->input[1 - j]);
-    if (after == SCALE) {
+    if (after & NUMBERED) {
         out->scale = clef__constant_behind(g, other);
-        return out->scale >= 0;
+        return out->scale >= 0 && !(group->following.after & NUMBERED);
     }
-    if (group->following.after & ADD) return false;
+    if (group->following.after & AFTER_ADD) return false;
     out->extra = other;
     return clef__constant_behind(g, other) < 0 && alike(node, g->item[other].node) && !is_passing(g, gr, other);
 }
@@ -78,7 +82,7 @@ clef__epilogue clef__lower_epilogue(clef__lowering *l, clef__operand out) {
     if (!following) return epilogue;
     epilogue.after = following->after;
     epilogue.scale = following->scale;
-    if (following->after & (ADD | GATE)) {
+    if (following->after & EXTRA) {
         epilogue.extra = clef__item_operand(l, following->extra);
         if (!lies_as(&epilogue.extra, &out)) return (clef__epilogue){0};
     }
@@ -87,9 +91,11 @@ clef__epilogue clef__lower_epilogue(clef__lowering *l, clef__operand out) {
 }
 
 void clef__launch_epilogue(clef__lowering *l, const clef__epilogue *epilogue, clef__operand out) {
-    clef__operand extra = epilogue->after & (ADD | GATE) ? epilogue->extra : out; /* which then is not read */
-    if (epilogue->after & (ADD | GATE)) extra.offset += out.offset;
+    clef__operand extra = epilogue->after & EXTRA ? epilogue->extra : out; /* which then is not read */
+    if (epilogue->after & EXTRA) extra.offset += out.offset;
     clef__launch_tensor(l, extra, false);
-    clef__launch_constant(l, epilogue->after & SCALE ? epilogue->scale : -1, 1, out.dtype);
+    clef__launch_constant(l, epilogue->after & NUMBERED ? epilogue->scale : -1, 1, out.dtype);
     clef__launch_int(l, epilogue->after);
+    for (int i = 0; i < FOLLOWERS; i++)
+        if (epilogue->after & follower[i].after) clef__launch_name(l, follower[i].name, true);
 }

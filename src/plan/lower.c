@@ -238,7 +238,14 @@ void clef__launch_begin(clef__lowering *l, const char *file, const char *kernel)
     }
     l->open->file = file;
     l->open->name = kernel;
-    l->open->label = l->node ? l->node->op->name : kernel;
+    clef__launch_name(l, l->node ? l->node->op->name : kernel, false);
+}
+
+void clef__launch_name(clef__lowering *l, const char *name, bool besides) {
+    if (l->failed) return;
+    char *label = l->open->label;
+    size_t used = besides ? strlen(label) : 0;
+    snprintf(label + used, sizeof l->open->label - used, "%s%s", besides ? " + " : "", name);
 }
 
 void clef__launch_define(clef__lowering *l, const char *name, const char *fmt, ...) {

@@ -32,7 +32,7 @@ bool clef__memory_order(const clef__operand *x, int *order);
 clef__operand clef__lower_out(clef__lowering *l, const int *order);
 /* ---- what follows a node in its kernel's store (epilogue.c, cl/epilogue.h) ---- */
 typedef struct clef__epilogue {
-    int after;           /* bits of cl/epilogue.h; 0: nothing */
+    int after;           /* bits of cl/after.h; 0: nothing */
     clef__operand extra; /* lies as the output does */
     int scale;           /* the item of a constant */
 } clef__epilogue;
@@ -43,9 +43,10 @@ clef__epilogue clef__lower_epilogue(clef__lowering *l, clef__operand out);
 void clef__launch_epilogue(clef__lowering *l, const clef__epilogue *epilogue, clef__operand out);
 
 /* ---- what makes the input of a node whose kernel computes it where it reads (prologue.c) ---- */
-/* For ops with `prologue`, before input 0 is asked for: true if pointwise ops that nobody else reads make that input and their operands
-   lie as one.  Then *x tells its layout, dense, and has no memory.  A strategy that does not ask gets it in memory. */
-bool clef__lower_prologue(clef__lowering *l, clef__operand *x);
+/* For ops with `prologue`, before input 0 is asked for: true if pointwise ops that nobody else reads make that input, and their operands
+   lie as one or repeat.  Then *x tells its layout, dense, and has no memory.  A strategy that does not ask gets it in memory.
+   The kernel's vectors keep within runs: the innermost dimensions in memory as long as they are all in `mask`, or none is. */
+bool clef__lower_prologue(clef__lowering *l, int64_t mask, clef__operand *x);
 static inline bool clef__is_computed(const clef__operand *x) { return x->value < 0; }
 /* x as the first input of the open launch, whose kernel reads `lanes` elements at a time, or one: two arguments, or those of its VALUE,
    whose text goes in front of the kernel's file. */

@@ -2,9 +2,9 @@
 
    eval.c collects the pending graph as `items` (inputs before consumers) and a `key` that describes it completely.  A known
    key replays its plan (run.c).  An unknown one goes through the passes: simplify.c (dead code, common subexpressions) →
-   fuse.c (which pointwise nodes share a kernel), epilogue.c and prologue.c (which are done in the store or the loads of another) → order.c (in which order groups run) → build.c + codegen.c + lower.c (launches
-   over numbered values) → bundle.c (small launches that become one) → memory.c (where values lie) → build.c (kernels compiled,
-   arguments set). */
+   fuse.c (which pointwise nodes share a kernel), epilogue.c and prologue.c (which are done in the store or the loads of
+   another) → order.c (in which order groups run) → build.c + codegen.c + lower.c (launches over numbered values) → bundle.c
+   (small launches that become one) → memory.c (where values lie) → build.c (kernels compiled, arguments set). */
 #ifndef CLEF_PLAN_H
 #define CLEF_PLAN_H
 #include "plan/lower.h"
@@ -51,7 +51,7 @@ typedef struct clef__group_edges {
     clef__group_edge *edge;
     int n, capacity;
 } clef__group_edges;
-/* What a kernel's store does with its results (epilogue.c): bits of cl/epilogue.h, and the items of the operands. */
+/* What a kernel's store does with its results (epilogue.c): bits of cl/after.h, and the items of the operands. */
 typedef struct clef__following { int after, extra, scale; } clef__following;
 typedef struct clef__group {
     int *member, n_members, member_capacity; /* items, ascending */
@@ -117,7 +117,7 @@ typedef enum clef__launch_kind {
 } clef__launch_kind;
 typedef struct clef__launch {
     clef__launch_kind kind;
-    const char *label;    /* owned */
+    char label[64];       /* its op, between those that precede and follow in it; cut where they are many */
     char *source;         /* owned if generated, NULL for a file of cl/ */
     const char *file, *name;
     char *options;
@@ -283,6 +283,7 @@ typedef struct clef__pw_operand {
     double number;
     clef_dtype dtype;
     clef__operand x;      /* broadcast to the kernel's shape */
+    int32_t each, period; /* of VALUE, whose element i is this one's i / each % period; 0: without that part */
 } clef__pw_operand;
 typedef struct clef__pw_step {
     const clef_op *op;
@@ -300,8 +301,8 @@ typedef struct clef__pointwise {
 void clef__add_steps(clef__lowering *l, const clef__group *group, clef__pointwise *p, int *inner_uses);
 /* build.c: a launch that computes the members, all pointwise. */
 void clef__lower_group(clef__lowering *l, const clef__group *group);
-/* codegen.c: text that defines INPUTS, PASSED and VALUE(n, i) for n = 1 and W = `width`: the last step from element i on, where all
-   tensors lie alike; NULL without host memory. */
+/* codegen.c: text that defines INPUTS, PASSED and VALUE(n, i) for n = 1 and W = `width`: the last step from element i on, where
+   tensors lie alike or repeat; NULL without host memory. */
 char *clef__value_source(const clef__pointwise *p, int width);
 /* codegen.c: emits the launch. */
 void clef__lower_pointwise(clef__lowering *l, const clef__pointwise *p, const char *label);
@@ -314,6 +315,8 @@ int clef__new_value(clef__lowering *l, clef__home home, int item, size_t bytes);
 void clef__lower_fail(clef__lowering *l);
 /* Adds an argument to the launch that is open, behind the others. */
 void clef__launch_arg(clef__lowering *l, clef__arg arg);
+/* What the open launch is called, or is called besides; by itself it has the name of its op. */
+void clef__launch_name(clef__lowering *l, const char *name, bool besides);
 /* A number as kernel argument: of a constant item, or fixed (item -1). */
 void clef__launch_constant(clef__lowering *l, int item, double number, clef_dtype dtype);
 clef_shape clef__operand_shape(const clef__operand *x);

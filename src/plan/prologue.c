@@ -1,8 +1,8 @@
 /* prologue.c — pointwise ops that a reduction computes where it reads, so that their result never lies in memory.
 
    They precede a kernel if it alone reads what their group makes, and that is large enough for its way through memory to be worth
-   a kernel.  Whether their operands lie as one is known only when they are lowered; where they do not, a launch of their own
-   computes them as if nothing had been planned. */
+   a kernel.  Whether their operands lie as one, or repeat (a row for all, a number for each), is known only when they are lowered;
+   where they do not, a launch of their own computes them as if nothing had been planned. */
 #include "plan/plan.h"
 #include "runtime/arithmetic.h"
 #include "runtime/text.h"
@@ -57,27 +57,55 @@ bool clef__may_precede(clef__graph_view *g, clef__grouping *gr, int item, int ma
 
 /* ---- lowering ---- */
 
-/* Do all tensors lie dense in one order, none of them broadcast? */
-static bool lie_alike(const clef__pointwise *p, int *first) {
-    int order[CLEF_MAX_RANK];
-    *first = -1;
-    for (int i = 0; i < p->n_operands; i++) {
-        const clef__operand *x = &p->operand[i].x;
-        if (p->operand[i].constant) continue;
-        if (*first < 0) {
-            *first = i;
-            if (!clef__memory_order(x, order)) return false;
-        }
-        for (int d = 0; d < p->shape.rank; d++)
-            if (p->shape.dim[d] != 1 && x->stride[d] != p->operand[*first].x.stride[d]) return false;
-    }
-    return *first >= 0;
+/* An operand that is whole, and its memory order; -1: none is. */
+static int find_whole(const clef__pointwise *p, int *order) {
+    for (int i = 0; i < p->n_operands; i++)
+        if (!p->operand[i].constant && clef__memory_order(&p->operand[i].x, order)) return i;
+    return -1;
 }
 
-bool clef__lower_prologue(clef__lowering *l, clef__operand *x) {
+/* Elements of the innermost dimensions in memory that are all in the mask, or all not. */
+static int64_t run_of(clef_shape shape, const int *order, int64_t mask) {
+    int64_t run = 1;
+    int last = -1;
+    for (int i = shape.rank - 1; i >= 0; i--) {
+        int d = order[i];
+        if (shape.dim[d] == 1) continue;
+        if (last >= 0 && (mask >> d & 1) != (mask >> last & 1)) break;
+        run *= shape.dim[d];
+        last = d;
+    }
+    return run;
+}
+
+/* Does the operand lie as the whole, or repeat so that it is one number or lies dense all along a run? */
+static bool can_be_read(clef__pw_operand *operand, clef_shape shape, const int *order, int64_t run) {
+    const clef__operand *x = &operand->x;
+    int64_t each = 1, period = 1, above = 1;
+    for (int i = shape.rank - 1; i >= 0; i--) {
+        int64_t size = shape.dim[order[i]], stride = x->stride[order[i]];
+        if (size == 1) continue;
+        if (stride == 0) *(period == 1 ? &each : &above) *= size;
+        else if (stride == period && above == 1) period *= size;
+        else return false;
+    }
+    if (each > 1) operand->each = (int32_t)each;
+    if (above > 1) operand->period = (int32_t)period;
+    bool whole = each == 1 && above == 1;
+    return whole || ((each > 1 ? each : period) % run == 0 && each * period * above <= INT32_MAX);
+}
+
+static bool can_read_all(clef__pointwise *p, const int *order, int64_t mask) {
+    int64_t run = run_of(p->shape, order, mask);
+    for (int i = 0; i < p->n_operands; i++)
+        if (!p->operand[i].constant && !can_be_read(&p->operand[i], p->shape, order, run)) return false;
+    return true;
+}
+
+bool clef__lower_prologue(clef__lowering *l, int64_t mask, clef__operand *x) {
     const clef__group *group = l->preceding;
     const clef__node *kernel = l->node;
-    int inner_uses[CLEF__PW_STEPS] = {0}, item = l->item, first;
+    int inner_uses[CLEF__PW_STEPS] = {0}, order[CLEF_MAX_RANK], item = l->item;
     if (!group) return false;
     l->preceding = NULL;
     l->computed = clef__calloc(1, sizeof *l->computed);
@@ -87,9 +115,9 @@ bool clef__lower_prologue(clef__lowering *l, clef__operand *x) {
     }
     l->computed->shape = kernel->input[0]->shape;
     clef__add_steps(l, group, l->computed, inner_uses);
-    bool alike = !l->failed && lie_alike(l->computed, &first);
-    if (alike) {
-        *x = l->computed->operand[first].x;
+    int whole = l->failed ? -1 : find_whole(l->computed, order);
+    if (whole >= 0 && can_read_all(l->computed, order, mask)) {
+        *x = l->computed->operand[whole].x;
         x->value = -1;
         x->offset = 0;
         x->dtype = kernel->input[0]->dtype;
@@ -110,10 +138,14 @@ void clef__launch_read(clef__lowering *l, const clef__operand *x, int lanes) {
     }
     if (l->failed) return;
     const clef__pointwise *p = l->computed;
+    for (int i = 0; i < p->n_steps; i++) clef__launch_name(l, p->step[i].op->name, i > 0);
+    clef__launch_name(l, l->node->op->name, true);
     for (int i = 0; i < p->n_operands; i++) {
         const clef__pw_operand *operand = &p->operand[i];
         if (operand->constant) clef__launch_constant(l, operand->item, operand->number, operand->dtype);
         else clef__launch_tensor(l, operand->x, false);
+        if (operand->each) clef__launch_int(l, operand->each);
+        if (operand->period) clef__launch_int(l, operand->period);
     }
     char *value = clef__value_source(p, lanes);
     l->open->source = value ? clef__format("%s%s", value, clef__embedded(l->open->file)) : NULL;

@@ -106,7 +106,7 @@ clef_status clef__kernel_set(clef__kernel *kernel, int index, size_t bytes, cons
 clef_status clef__kernel_set_buffer(clef__kernel *kernel, int index, clef__buffer *buffer);
 /* Largest work-group this kernel may have on its device. */
 size_t clef__kernel_max_group(const clef__kernel *kernel);
-/* Queues it; `label` (static or living as long as the context) names it in traces. */
+/* Queues it; `label` names it in traces. */
 clef_status clef__kernel_launch(clef__kernel *kernel, const size_t global[3], const size_t local[3], const char *label);
 clef_status clef__flush(clef__device *device);
 clef_status clef__finish(clef__device *device);

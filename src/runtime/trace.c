@@ -12,8 +12,8 @@ enum { GATHER = 4096, HOST = 1000 };
 
 typedef struct pending {
     cl_event begin, event; /* begin: where it ended something began that ends with `event`; NULL: one that runs by itself */
-    const char *label;
     int device;
+    char label[64];
 } pending;
 
 struct clef__trace {
@@ -141,7 +141,8 @@ static void tie(clef__device *device) {
 
 static void add(clef__device *device, const char *label, cl_event begin, cl_event event) {
     clef__trace *t = device->ctx->trace;
-    pending p = {begin, event, label, device->number};
+    pending p = {begin, event, device->number, ""};
+    snprintf(p.label, sizeof p.label, "%s", label);
     if (t->n == GATHER) {
         clFinish(device->queue);
         collect(device->ctx, device->number);

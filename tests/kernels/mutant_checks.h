@@ -305,8 +305,9 @@ static clef_tensor *one_of(int which) {
     case 5: return made_image((convolution){25, 32, 4, 3, 20, 3, 3, {.padding = {1, 1}}, {1, 1}, 4, 3}, false);
     case 6: return made_image((convolution){3, 5, 20, 16, 5, 3, 3, {.padding = {1, 1}, .groups = 5}, {1, 1}, 20, 16}, false);
     case 7: return made_image((convolution){2, 40, 8, 8, 6, 3, 3, {.stride = {2, 2}, .padding = {1, 1}}, {1, 1}, 4, 4}, true);
-    case 8: return made_product(1, 36, 40, 36);
-    default: return made_image((convolution){2, 32, 12, 11, 33, 3, 3, {.padding = {1, 1}}, {1, 1}, 12, 11}, false);
+    case 8: return made_product(1, 36, 39, 36);
+    case 9: return made_image((convolution){2, 32, 12, 11, 33, 3, 3, {.padding = {1, 1}}, {1, 1}, 12, 11}, false);
+    default: return clef_layer_norm_plain(put(CLEF_SHAPE(5, 35), whole(5 * 35, 1, -9, 9)), 1, 1e-5);
     }
 }
 
@@ -318,17 +319,20 @@ static clef_tensor *made(int which) {
     return t;
 }
 
-/* relu(2·p + e) and what a gradient p is behind relu(e). */
+/* relu(2·p + e), leaky relu of p + e, and what a gradient p is behind relu(e). */
 static void check_followed(int which) {
     clef_tensor *plain = clef_keep(made(which)), *e = clef_keep(clef_sub_scalar(plain, 9)), *relu, *dx;
     int64_t n = size_of(plain);
-    float *want = zeros(n), *passed = zeros(n);
+    float *want = zeros(n), *leaked = zeros(n), *passed = zeros(n);
     wrong += clef_eval(e) != CLEF_OK || clef_read(plain, want, (size_t)n * sizeof *want) != CLEF_OK;
     for (int64_t i = 0; i < n; i++) {
-        passed[i] = want[i] > 9 ? want[i] : 0;
-        want[i] = fmaxf(3 * want[i] - 9, 0);
+        float other = want[i] - 9, sum = want[i] + other;
+        leaked[i] = sum > 0 ? sum : 4 * sum;
+        passed[i] = other > 0 ? want[i] : 0;
+        want[i] = fmaxf(2 * want[i] + other, 0);
     }
     expect(clef_relu(clef_add(clef_mul_scalar(made(which), 2), e)), want, n);
+    expect(clef_leaky_relu(clef_add(made(which), e), 4), leaked, n);
     clef_require_grad(e, true);
     relu = clef_keep(clef_relu(e));
     wrong += clef_eval(relu) != CLEF_OK;
@@ -345,6 +349,8 @@ static void tile_followers(void) {
     static const int each[] = {0, 2, 6, 8, 9};
     for (int i = 0; i < 5; i++) check_followed(each[i]);
 }
+
+static void row_followers(void) { check_followed(10); }
 
 /* ---- pooling ---- */
 typedef struct window {
@@ -659,7 +665,7 @@ static void picks(void) {
 #define CHECKS(X)                                                                                                     \
     GPU_CHECKS(X) X(depthwise)                                                                                        \
     X(tiles) X(turned) X(few_columns) X(batches) X(blocks) X(splits) X(images) X(threes) X(few_channels)              \
-    X(image_splits) X(few_taps) X(followers)                                                                          \
+    X(image_splits) X(few_taps) X(followers) X(row_followers)                                                                          \
     X(maxima) X(small_windows) X(averages) X(adaptive) X(sums_of_rows) X(sums_of_columns) X(extremes) X(choices)      \
     X(pairs_of_rows) X(pairs_of_columns) X(layer_rows) X(layer_slopes) X(softmax_rows) X(softmax_columns)             \
     X(softmax_pieces) X(softmax_slopes) X(class_losses) X(elements) X(table_rows) X(counted) X(random_numbers)        \

@@ -1,12 +1,12 @@
-/* What follows a product or convolution in its store (cl/epilogue.h): the same numbers as by ops of their own, without a launch
-   more, in every kernel that stores results; and what may not follow does not.
+/* What follows a product, a convolution or layer norm in its store (cl/epilogue.h): the same numbers as by ops of their own,
+   without a launch more, in every kernel that stores results; and what may not follow does not.
    ctest: cost=20 */
 #include "support/exact.h"
 #include "support/suite.h"
 
 TestSuite(epilogue, .init = open_device, .fini = close_device, .timeout = 500);
 
-enum { SCALE = 1, ADD = 2, GATE = 4, RELU = 8 };
+enum { SCALE = 1, ADD = 2, GATE = 4, RELU = 8, LEAK = 16 };
 
 /* Whole numbers that stay in memory. */
 static clef_tensor *whole(clef_shape shape, uint64_t salt, clef_dtype dtype) {
@@ -88,14 +88,16 @@ static clef_tensor *follow(clef_tensor *p, int after, clef_tensor *extra, clef_t
         clef_tensor *g = p;
         clef_grad(relu, g, &extra, 1, false, &p);
     }
-    return after & RELU ? clef_relu(p) : p;
+    if (after & RELU) p = clef_relu(p);
+    return after & LEAK ? clef_leaky_relu(p, 2) : p;
 }
 
 static void follow_plain(array *p, int after, const array *extra) {
     for (int64_t i = 0; i < clef_shape_numel(p->shape); i++) {
         double v = p->v[i] * (after & SCALE ? 2 : 1) + (after & ADD ? extra->v[i] : 0);
         if (after & GATE && extra->v[i] <= 0) v = 0;
-        p->v[i] = after & RELU && v <= 0 ? 0 : v;
+        if (after & RELU && v <= 0) v = 0;
+        p->v[i] = after & LEAK && v <= 0 ? 2 * v : v;
     }
 }
 
@@ -106,7 +108,7 @@ static int launches_of(clef_tensor *t) {
 }
 
 static void check(const maker *m) {
-    static const int each[] = {SCALE | ADD | RELU, SCALE | GATE | RELU, SCALE, ADD, GATE, RELU};
+    static const int each[] = {SCALE | ADD | RELU, GATE | LEAK, SCALE | GATE | RELU, SCALE, ADD, GATE, RELU};
     size_t n = small_tests() ? 2 : sizeof each / sizeof *each;
     clef_tensor *plain = clef_keep(m->make(m, 1)), *extra = clef_keep(m->make(m, 11));
     int launches = launches_of(plain);
@@ -140,6 +142,36 @@ static void check_some(int from, int to) {
 
 Test(epilogue, products) { check_some(0, PRODUCTS); }
 Test(epilogue, convolutions) { check_some(PRODUCTS, MAKERS); }
+
+/* ---- layer norm, whose results are no whole numbers ---- */
+
+static void check_norm(int64_t rows, int64_t n, clef_dtype dtype, int after) {
+    char what[96];
+    snprintf(what, sizeof what, "layer norm of %d × %d %s, then %d", (int)rows, (int)n, clef_dtype_name(dtype), after);
+    clef_tensor *x = clef_keep(to_device(ctx, noise_array(CLEF_SHAPE(rows, n), 1), dtype));
+    clef_tensor *w = whole(CLEF_SHAPE(n), 2, CLEF_F32), *b = whole(CLEF_SHAPE(n), 3, CLEF_F32);
+    clef_tensor *plain = clef_keep(clef_layer_norm(x, 1, w, b, 1e-5)), *extra = clef_keep(to_leaf(ctx, noise_array(CLEF_SHAPE(rows, n), 4), dtype));
+    launches_of(x);
+    int launches = launches_of(plain);
+    clef_tensor *relu = clef_keep(clef_relu(extra));
+    launches_of(relu);
+    array want = from_device(follow(plain, after, extra, relu));
+    clef_tensor *got = clef_keep(follow(clef_layer_norm(x, 1, w, b, 1e-5), after, extra, relu));
+    cr_expect_eq(launches_of(got), launches, "%s: another number of launches than %d", what, launches);
+    expect_equal(got, want, what);
+    clef_release(x), clef_release(plain), clef_release(extra), clef_release(relu), clef_release(got);
+    free(want.v);
+    clef_end_step(ctx);
+}
+
+Test(epilogue, layer_norm) {
+    static const clef_dtype each[] = {CLEF_F32, CLEF_F16, CLEF_BF16};
+    for (int i = 0; i < (small_tests() ? 1 : 3); i++) {
+        check_norm(5, 21, each[i], SCALE | ADD | RELU);
+        check_norm(7, 35, each[i], ADD | LEAK);
+        check_norm(3, 64, each[i], GATE);
+    }
+}
 
 /* ---- what keeps its own launch ---- */
 
@@ -189,6 +221,8 @@ Test(epilogue, operands_of_other_shapes_or_orders_stay_apart) {
     expect_apart(clef_relu(clef_add(product(&little, 1), clef_transpose(turned, 0, 1))), launches + 1, want, SIZE, "a turned operand");
     for (int i = 0; i < SIZE; i++) want[i] = fmax(p.v[i], 0) * 2;
     expect_apart(clef_mul_scalar(clef_relu(product(&little, 1)), 2), launches + 1, want, SIZE, "a factor behind relu");
+    for (int i = 0; i < SIZE; i++) want[i] = 2 * p.v[i] > 0 ? 2 * p.v[i] : p.v[i];
+    expect_apart(clef_leaky_relu(clef_mul_scalar(product(&little, 1), 2), 0.5), launches + 1, want, SIZE, "a factor, then another");
     for (int i = 0; i < SIZE; i++) want[i] = fmax(p.v[i], 0);
     clef_tensor *view = clef_reshape(product(&little, 1), CLEF_SHAPE(SIZE));
     expect_apart(clef_relu(view), launches + 1, want, SIZE, "relu of a view");
@@ -223,6 +257,14 @@ Test(epilogue, none_without_fusing) {
     free(p.v);
     clef_release(plain);
     unsetenv("CLEF_FUSE");
+}
+
+Test(epilogue, launches_say_what_follows) {
+    clef_tensor *e = whole(CLEF_SHAPE(ROWS, COLUMNS), 3, CLEF_F32);
+    const char *text = plan_text(clef_relu(clef_add(clef_mul_scalar(product(&little, 1), 2), e)));
+    cr_expect(strstr(text, "matmul + mul + add + relu"), "%s", text);
+    text = plan_text(clef_leaky_relu(clef_layer_norm_plain(e, 1, 1e-5), 0.1));
+    cr_expect(strstr(text, "layer_norm + leaky_relu"), "%s", text);
 }
 
 /* Factors change from step to step without another plan. */

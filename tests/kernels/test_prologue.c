@@ -68,6 +68,14 @@ static array reduce_plain(what w, const double *v, int dims) {
     return y;
 }
 
+/* The element of y that goes with element i of [A, B, C]. */
+static int64_t repeated(clef_shape y, int64_t i) {
+    const int64_t index[3] = {i / C / B, i / C % B, i % C};
+    int64_t at = 0;
+    for (int d = 0; d < y.rank; d++) at = at * y.dim[d] + (y.dim[d] > 1 ? index[d + 3 - y.rank] : 0);
+    return at;
+}
+
 /* more: launches that the formula takes besides the reduction. */
 static void check(const formula *f, what w, int dims, clef_tensor *x, clef_tensor *y, int more, const char *name) {
     int dim[3], n = 0;
@@ -76,7 +84,7 @@ static void check(const formula *f, what w, int dims, clef_tensor *x, clef_tenso
     char text[128];
     snprintf(text, sizeof text, "%s of %s over %d, %s", w == SUM ? "sum" : w == MEAN ? "mean" : "max", f->name, dims, name);
     array a = from_device(x), b = from_device(y), v = array_new(CLEF_SHAPE(A, B, C));
-    for (int64_t i = 0; i < SIZE; i++) v.v[i] = f->plain(a.v[i], b.v[clef_numel(y) == SIZE ? i : i % C]);
+    for (int64_t i = 0; i < SIZE; i++) v.v[i] = f->plain(a.v[i], b.v[repeated(b.shape, i)]);
     array want = reduce_plain(w, v.v, dims);
     clef_tensor *plain = clef_keep(reduce(w, x, dim, n)), *got = clef_keep(reduce(w, f->on_device(x, y), dim, n));
     int launches = launches_of(plain);
@@ -112,10 +120,32 @@ Test(prologue, dtypes) {
     expect_equal(clef_max(clef_square(to_device(ctx, big, CLEF_F16)), (const int[]){1}, 1, true), want, "300² in f16");
 }
 
+/* An operand that repeats is read where it lies, as long as it is one number or dense all along what a vector may reach. */
+Test(prologue, operands_that_repeat) {
+    static const struct { clef_shape shape; int here[5], n_here, apart[3], n_apart; } each[] = {
+        {{1, {C}}, {4, 3, 5, 2}, 4, {1, 7, 6}, 3},
+        {{2, {B, 1}}, {4, 2, 3}, 3, {1, 7}, 2},
+        {{2, {B, C}}, {1, 6, 4}, 3, {7}, 1},
+        {{3, {A, 1, 1}}, {1, 4, 6}, 3, {7}, 1},
+        {{1, {1}}, {7, 4}, 2, {0}, 0},
+        {{3, {A, 1, C}}, {0}, 0, {4, 2}, 2},
+    };
+    clef_tensor *x = whole(CLEF_SHAPE(A, B, C), 1, CLEF_F32);
+    char name[96];
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        clef_tensor *y = whole(each[i].shape, 2, CLEF_F32);
+        clef_shape_format(each[i].shape, name, sizeof name);
+        for (int k = 0; k < each[i].n_here; k++)
+            if (k < 1 || !small_tests()) check(&formulas[2], SUM, each[i].here[k], x, y, 0, name);
+        for (int k = 0; k < each[i].n_apart && !small_tests(); k++) check(&formulas[2], SUM, each[i].apart[k], x, y, 1, name);
+    }
+    clef_tensor *half = whole(CLEF_SHAPE(A, B, C), 1, CLEF_F16), *row = whole(CLEF_SHAPE(C), 2, CLEF_F16);
+    check(&formulas[2], LARGEST, 4, half, row, 0, "f16");
+}
+
 /* Where tensors do not lie alike their formula has a launch of its own. */
 Test(prologue, other_layouts_come_by_a_launch) {
-    clef_tensor *x = whole(CLEF_SHAPE(A, B, C), 1, CLEF_F32), *row = whole(CLEF_SHAPE(C), 2, CLEF_F32);
-    check(&formulas[2], SUM, 4, x, row, 1, "a row for all");
+    clef_tensor *x = whole(CLEF_SHAPE(A, B, C), 1, CLEF_F32);
     clef_tensor *turned = whole(CLEF_SHAPE(C, B, A), 3, CLEF_F32);
     clef_tensor *y = clef_keep(clef_permute(turned, (const int[]){2, 1, 0}));
     check(&formulas[2], SUM, 4, x, y, 1, "one of them turned");
@@ -144,6 +174,12 @@ Test(prologue, others_who_read_the_formula_get_it) {
     clef_tensor *little = whole(CLEF_SHAPE(3, 5), 1, CLEF_F32);
     expect_launches(clef_sum(clef_square(little), NULL, 0, false), 2, "few elements");
     free(v.v);
+}
+
+Test(prologue, launches_say_what_precedes) {
+    clef_tensor *x = whole(CLEF_SHAPE(A, B, C), 1, CLEF_F32);
+    const char *text = plan_text(clef_sum(clef_square(clef_abs(x)), (const int[]){2}, 1, false));
+    cr_expect(strstr(text, "abs + square + sum"), "%s", text);
 }
 
 /* A kernel for each formula takes long to compile, so a plan has no more than some. */
