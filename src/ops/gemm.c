@@ -172,6 +172,7 @@ static clef__operand pack(clef__lowering *l, const packing *p, int64_t z_stride[
     int64_t rows = clef__larger(clef__ceil_div(16384, p->width), 1);
     int lanes = p->width % 16 == 0 ? 16 : p->width % 8 == 0 ? 8 : 4;
     clef__launch_begin(l, "pack.cl", "pack");
+    clef__launch_prepacks(l);
     clef__launch_define(l, "WIDTH", "%d", p->width);
     clef__launch_define(l, "W", "%d", p->width % lanes == 0 ? lanes : 1);
     clef__launch_define(l, "IN", "%s", clef__token(p->from.dtype));

@@ -52,6 +52,7 @@ static clef__operand transform_image(clef__lowering *l, clef__operand x, const i
 static clef__operand transform_filters(clef__lowering *l, clef__operand w) {
     clef__operand to = clef__lower_scratch(l, CLEF_F32, CLEF_SHAPE(PRODUCTS, w.dim[1], w.dim[0]));
     clef__launch_begin(l, "winograd.cl", "winograd_filters");
+    clef__launch_prepacks(l);
     clef__launch_tensor(l, w, false);
     clef__launch_tensor(l, to, true);
     clef__launch_int(l, (int32_t)w.dim[1]);

@@ -65,6 +65,7 @@ static clef__operand transform_filters(clef__lowering *l, clef__operand w) {
     int64_t n = w.dim[0], c = w.dim[1], panels = clef__ceil_div(n, panel_of(l)), run = clef__larger(FILTER_FLOATS / (16 * panel_of(l)), 1);
     clef__operand u = clef__lower_scratch(l, CLEF_F32, CLEF_SHAPE(16, panels, c, panel_of(l)));
     begin(l, "filters", clef__lower_profile(l)->tile_m, w.dtype, CLEF_F32);
+    clef__launch_prepacks(l);
     clef__launch_tensor(l, w, false);
     clef__launch_tensor(l, u, true);
     clef__launch_int(l, (int32_t)n);

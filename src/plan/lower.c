@@ -292,6 +292,10 @@ void clef__launch_constant(clef__lowering *l, int item, double number, clef_dtyp
     clef__launch_arg(l, (clef__arg){.kind = CLEF__ARG_CONSTANT, .item = item, .constant = number, .dtype = dtype});
 }
 
+void clef__launch_prepacks(clef__lowering *l) {
+    if (!l->failed) l->open->prepacks = true;
+}
+
 void clef__launch_end(clef__lowering *l, const size_t global[3], const size_t local[3]) {
     if (l->failed) return;
     for (int i = 0; i < 3; i++) {

@@ -75,6 +75,8 @@ void clef__launch_ints(clef__lowering *l, const int64_t *value, size_t n);
 void clef__launch_float(clef__lowering *l, float value);    /* float */
 void clef__launch_dynamic(clef__lowering *l, int i);        /* ulong: the node's dynamic.u[i], read anew at each replay */
 void clef__launch_end(clef__lowering *l, const size_t global[3], const size_t local[3]);
+/* Says of the launch that is open that it writes nothing but its one input in another form: kept while that stays (prepack.c). */
+void clef__launch_prepacks(clef__lowering *l);
 /* A one-dimensional launch of about `items` independent work-items with the profile's local size; the kernel must ignore
    ids ≥ items (pass items as an argument). */
 void clef__launch_end_1d(clef__lowering *l, int64_t items);

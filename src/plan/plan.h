@@ -128,6 +128,7 @@ typedef struct clef__launch {
     size_t global[3], local[3];
     int device;
     bool tuned;           /* cut as tuning results say */
+    bool prepacks;        /* what it writes is its input in another form */
     bool idle;            /* what it would write is there already (prepack.c) */
     const clef__program *program; /* where its generated source was compiled already; NULL: not known */
     clef__kernel *kernel;

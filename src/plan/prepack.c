@@ -20,9 +20,11 @@ static int leaf_behind(const clef__plan *plan, int value) {
     return -1;
 }
 
-/* What a launch writes and what it reads, if that is one value each and nothing else changes from run to run. */
+/* What a launch writes and what it reads, if it only brings a value into another form and nothing else changes from run to run.  Of
+   generated ones, those from one value into scratch memory are copies. */
 static bool one_from_one(const clef__launch *launch, int *to, int *from) {
     *to = *from = -1;
+    if (launch->kind != CLEF__LAUNCH_KERNEL || (launch->file && !launch->prepacks)) return false;
     for (int a = 0; a < launch->n_args; a++) {
         const clef__arg *arg = &launch->arg[a];
         if (arg->kind == CLEF__ARG_DYNAMIC || (arg->kind == CLEF__ARG_CONSTANT && arg->item >= 0)) return false;
@@ -51,7 +53,7 @@ clef_status clef__prepack_find(clef_context *ctx, clef__plan *plan) {
     if (!plan->prepacked) return clef__fail(ctx, CLEF_MEMORY, "plan: no host memory");
     for (int i = 0; i < plan->n_launches; i++) {
         int to, from;
-        if (plan->launch[i].kind != CLEF__LAUNCH_KERNEL || !one_from_one(&plan->launch[i], &to, &from) || !stays(plan, i, to)) continue;
+        if (!one_from_one(&plan->launch[i], &to, &from) || !stays(plan, i, to)) continue;
         int leaf = leaf_behind(plan, from);
         if (leaf >= 0) plan->prepacked[plan->n_prepacked++] = (clef__prepacked){.launch = i, .value = to, .leaf = leaf};
     }
