@@ -424,11 +424,11 @@ __kernel void cross_entropy_rows(__global const MEMORY(DT) *x, long x_at, __glob
     STORE(DT, lanes, y, i, fma(KEPT(lanes, i), (VEC(A, lanes))(scale), (VEC(A, lanes))(-spread)));
 #define NO_SLOPE(lanes, i) STORE(DT, lanes, y, i, (VEC(A, lanes))((A)0));
 
-/* g: of each row, `g_stride` elements apart. */
+/* g: of each row, `g_stride` elements apart; below 0: `g_number` for all. */
 __kernel void cross_entropy_slope_rows(__global const MEMORY(DT) *x_, long x_at, __global const MEMORY(TT) *t_, long t_at,
                                        __global const MEMORY(AT) *g_, long g_at, __global MEMORY(DT) *dx, long dx_at, long n,
-                                       float smoothing, float smoothing_rest, int ignores, long ignored, long g_stride, long units,
-                                       long per) {
+                                       float smoothing, float smoothing_rest, int ignores, long ignored, long g_stride, A g_number,
+                                       long units, long per) {
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         __global const MEMORY(DT) *x = x_ + x_at + u * n;
@@ -438,7 +438,7 @@ __kernel void cross_entropy_slope_rows(__global const MEMORY(DT) *x_, long x_at,
             ALONG(i, 0, n, NO_SLOPE)
             continue;
         }
-        A g = LOAD(AT, 1, g_, g_at + u * g_stride), spread = g * REAL(smoothing) / (A)n, top = row_max(x, n);
+        A g = g_stride < 0 ? g_number : LOAD(AT, 1, g_, g_at + u * g_stride), spread = g * REAL(smoothing) / (A)n, top = row_max(x, n);
         A scale = g / sum_exponentials(x, y, n, top);
         ALONG(i, 0, n, CLASS_SLOPE)
         A own = EXP(1, LOAD(DT, 1, x, t) - top) * scale;

@@ -233,10 +233,17 @@ static void sum_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, 
     dx[0] = clef_expand(g, clef_tensor_shape(x[0]));
 }
 
+/* g / n.  What begins a backward pass is a number and stays one, which takes no launch. */
+static clef_tensor *share(clef_tensor *g, int64_t n) {
+    const clef__node *node = g->node;
+    if (!clef__is_number(node) || clef_dtype_size(node->dtype) < sizeof(float)) return clef_div_scalar(g, (double)n);
+    return clef__constant(g->ctx, node->shape, node->dtype, node->device, node->dynamic.f / (double)n);
+}
+
 static void mean_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
     (void)wanted;
     clef_shape shape = clef_tensor_shape(x[0]);
-    dx[0] = clef_expand(clef_div_scalar(g, (double)clef__reduced_count(shape, mask_of(y))), shape);
+    dx[0] = clef_expand(share(g, clef__reduced_count(shape, mask_of(y))), shape);
 }
 
 static clef_tensor *sum_over(clef_tensor *x, int64_t mask);

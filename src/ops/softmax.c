@@ -173,10 +173,11 @@ typedef struct class_attributes {
     double smoothing;
 } class_attributes;
 
+static clef_dtype class_dtype(clef_dtype dtype) { return dtype == CLEF_F64 ? CLEF_F64 : CLEF_F32; }
+
 static bool class_infer(clef__call *call) {
-    clef_dtype dtype = call->input[0]->dtype;
     call->shape = call->input[1]->shape;
-    call->dtype = dtype == CLEF_F64 ? CLEF_F64 : CLEF_F32;
+    call->dtype = class_dtype(call->input[0]->dtype);
     return true;
 }
 
@@ -232,15 +233,18 @@ static bool is_one_number(const clef__operand *x) {
 static void class_slope_lower(clef__lowering *l) {
     int order[CLEF_MAX_RANK], kept[CLEF_MAX_RANK];
     clef__axes axes = class_rows(l, order, kept);
-    clef__operand x = clef__lower_in_dense(l, 0, order), t = clef__lower_in_dense(l, 1, kept), g = clef__lower_in(l, 2);
-    bool same = is_one_number(&g);
-    if (!same) g = clef__lower_in_dense(l, 2, kept);
+    clef__operand x = clef__lower_in_dense(l, 0, order), t = clef__lower_in_dense(l, 1, kept);
+    bool number = clef__lower_is_number(l, 2); /* as behind a mean of losses; then x stands in and is not read as g */
+    clef__operand g = number ? x : clef__lower_in(l, 2);
+    bool same = !number && is_one_number(&g);
+    if (!same && !number) g = clef__lower_in_dense(l, 2, kept);
     clef__operand dx = clef__lower_out(l, order);
     class_begin(l, "cross_entropy_slope_rows", x, t, axes);
     clef__launch_tensor(l, g, false);
     clef__launch_tensor(l, dx, true);
     class_numbers(l, axes);
-    clef__launch_long(l, same ? 0 : 1);
+    clef__launch_long(l, number ? -1 : same ? 0 : 1);
+    clef__launch_number(l, 2, class_dtype(clef__lower_node(l)->dtype));
     clef__launch_units(l, axes.outer, 4 * axes.n);
 }
 

@@ -292,6 +292,12 @@ void clef__launch_constant(clef__lowering *l, int item, double number, clef_dtyp
     clef__launch_arg(l, (clef__arg){.kind = CLEF__ARG_CONSTANT, .item = item, .constant = number, .dtype = dtype});
 }
 
+static int number_of(const clef__lowering *l, int i) {
+    return clef__constant_behind(l->g, clef__item_of(l->g, l->node->input[i]));
+}
+bool clef__lower_is_number(const clef__lowering *l, int i) { return number_of(l, i) >= 0; }
+void clef__launch_number(clef__lowering *l, int i, clef_dtype dtype) { clef__launch_constant(l, number_of(l, i), 0, dtype); }
+
 void clef__launch_prepacks(clef__lowering *l) {
     if (!l->failed) l->open->prepacks = true;
 }

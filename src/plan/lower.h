@@ -73,6 +73,9 @@ void clef__launch_int(clef__lowering *l, int32_t value);    /* int */
 void clef__launch_longs(clef__lowering *l, const int64_t *value, size_t n);
 void clef__launch_ints(clef__lowering *l, const int64_t *value, size_t n);
 void clef__launch_float(clef__lowering *l, float value);    /* float */
+/* Is input i nothing but one number?  Then it is no memory but an argument. */
+bool clef__lower_is_number(const clef__lowering *l, int i);
+void clef__launch_number(clef__lowering *l, int i, clef_dtype dtype); /* 0 unless it is */
 void clef__launch_dynamic(clef__lowering *l, int i);        /* ulong: the node's dynamic.u[i], read anew at each replay */
 void clef__launch_end(clef__lowering *l, const size_t global[3], const size_t local[3]);
 /* Says of the launch that is open that it writes nothing but its one input in another form: kept while that stays (prepack.c). */

@@ -603,3 +603,15 @@ Test(replays, allocate_no_host_memory) {
     }
     close_device();
 }
+
+Test(eval, a_gradient_that_is_a_number_takes_no_launch) {
+    clef_tensor *x = clef_require_grad(clef_keep(noise_tensor(ctx, CLEF_SHAPE(5, 3), 1)), true);
+    clef_tensor *classes = clef_from_host(ctx, CLEF_SHAPE(5), CLEF_I64, (int64_t[]){0, 1, 2, 0, 1});
+    clef_tensor *loss = clef_keep(clef_cross_entropy(x, classes, NULL));
+    cr_assert_eq(clef_eval(loss), CLEF_OK);
+    cr_assert_eq(clef_backward(loss), CLEF_OK);
+    uint64_t before = launches();
+    cr_assert_eq(clef_eval(clef_grad_of(x)), CLEF_OK);
+    cr_assert_eq(launches(), before + 1, "1/5 is an argument");
+    clef_release(loss), clef_release(x);
+}
