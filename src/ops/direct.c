@@ -20,6 +20,7 @@ enum {
 typedef struct view {
     int64_t n, c, kernel[2], stride[2], dilation[2], before[2];
     int64_t out[2]; /* rows and columns of y */
+    bool of_data;   /* the gradient by the image */
 } view;
 
 static view view_of(const clef__conv *a, clef_shape x, clef_shape y) {
@@ -37,6 +38,7 @@ static view view_of(const clef__conv *a, clef_shape x, clef_shape y) {
 /* The gradient by the image of a convolution of stride 1 is one of dy. */
 static view view_of_data(const clef__conv *a, clef_shape dy, clef_shape dx) {
     view v = view_of(a, dy, dx);
+    v.of_data = true;
     for (int d = 0; d < 2; d++) v.before[d] = (a->kernel[d] - 1) * a->dilation[d] - a->before[d];
     return v;
 }
@@ -128,7 +130,8 @@ static int64_t height_of(const clef__lowering *l, const view *v, int64_t vectors
     return clef__ceil_div(v->out[1], clef__ceil_div(v->out[1], limit));
 }
 
-/* The knobs of all kernels, so that a convolution and its gradient by the filters are one program. */
+/* The knobs of all kernels, so that a convolution and its gradient by the filters are one program; the gradient by the image has
+   none to share with. */
 static void begin(clef__lowering *l, const char *kernel, const view *v, const clef__image *x) {
     static const char *const name[] = {"W", "KH", "KW", "CHANNELS", "RESULTS", "STRIDE", "STAGED", "MR", "NV", "KEYS", "PART", "TAPS", "COPIED"};
     tile t = choose_tile(l, v, x);
@@ -137,7 +140,8 @@ static void begin(clef__lowering *l, const char *kernel, const view *v, const cl
                               height_of(l, v, vectors), vectors, t.keys, t.part, t.keys * t.part, t.copied};
     clef__launch_begin(l, "direct.cl", kernel);
     clef__launch_define(l, "DT", "%s", clef__token(x->data.dtype));
-    for (size_t i = 0; i < sizeof number / sizeof *number; i++) clef__launch_define(l, name[i], "%d", (int)number[i]);
+    size_t n = sizeof number / sizeof *number, own = 9; /* of convolve */
+    for (size_t i = 0; i < (v->of_data ? own : n); i++) clef__launch_define(l, name[i], "%d", (int)number[i]);
 }
 
 static void pass_geometry(clef__lowering *l, const view *v, const clef__image *x) {
