@@ -25,11 +25,17 @@
 #define V VEC(S, W)
 
 /* `run` rows of whole panels, contiguous along n. */
+#define COPY(j) STORE(OUT, W, to, i * width + (j), LOAD(IN, W, row, i * step + (j)));
 static void pack_straight(__global const MEMORY(IN) *row, long step, __global MEMORY(OUT) *to, int run, int width) {
     PLAIN_LOOP
     for (int i = 0; i < run; i++) {
+        int j = 0;
         PLAIN_LOOP
-        for (int j = 0; j < width; j += W) STORE(OUT, W, to, i * width + j, LOAD(IN, W, row, i * step + j));
+        for (; j + 2 * W <= width; j += 2 * W) {
+            COPY(j)
+            COPY(j + W)
+        }
+        if (j < width) COPY(j)
     }
 }
 
