@@ -12,8 +12,8 @@
    finish: the sum of the parts in the order of the items.
 
    Knobs: DT: f32, f16 or bf16, storage of images and filters; W: lanes; KH, KW, CHANNELS, RESULTS: taps, channels, results per pixel;
-   STRIDE: along a row; STAGED: rows of x are first copied as f32 into lines with zeros around; MR, NV (convolve); KEYS, PART, and
-   their product MR (gradient). */
+   STRIDE: along a row; STAGED: rows of x are first copied as f32 into lines with zeros around; MR, NV (convolve); KEYS, PART, their
+   product TAPS, and COPIED, what STAGED is to convolve (gradient). */
 #ifndef DT
 #define DT f32
 #endif
@@ -46,6 +46,12 @@
 #endif
 #ifndef PART
 #define PART 3
+#endif
+#ifndef TAPS
+#define TAPS 3
+#endif
+#ifndef COPIED
+#define COPIED STAGED
 #endif
 #ifndef MR
 #define MR 3
@@ -173,14 +179,14 @@ static void put_sum(__global const float *part, int parts, __global MEMORY(DT) *
     }
 }
 
-/* lines_size: of one item's. */
+#define EACH_TAP(X) CAT(ROWS_, TAPS)(X)
 __kernel void gradient(__global const MEMORY(DT) *restrict x_base, long x_offset, __global const MEMORY(DT) *restrict dy_base,
                        long dy_offset, __global float *restrict part_base, long part_offset, __global MEMORY(DT) *restrict dw,
                        long dw_offset, __global float *restrict lines_base, long lines_offset, int rows, int per_item, int block,
                        int height, int width, int out_h, int out_w, int stride_h, int dilation_h, int before_h, int before_w, int line) {
     int item = (int)get_global_id(0), begin = item * per_item, end = min(begin + per_item, rows), length = width * CHANNELS;
     __global float *sums = part_base + part_offset + item * KH * RUN * PANELS * W;
-#if STAGED
+#if COPIED
     __global float *lines = lines_base + lines_offset + item * KEYS * line;
     stage(x_base, false, lines, KEYS * line);
 #endif
@@ -192,12 +198,12 @@ __kernel void gradient(__global const MEMORY(DT) *restrict x_base, long x_offset
             int r_from = q % ((RUN + PART - 1) / PART) * PART, r_begin = min(r_from, RUN - PART);
             int ky_from = q / ((RUN + PART - 1) / PART) * KEYS, ky_begin = min(ky_from, KH - KEYS);
 #define BEGIN(i) V c##i = (V)(0);
-            ROWS(BEGIN)
+            EACH_TAP(BEGIN)
             PLAIN_LOOP
             for (int row = from; row < min(from + block, end); row++) {
                 int top = row % out_h * stride_h - before_h + ky_begin * dilation_h;
                 __global const MEMORY(DT) *image = x_base + x_offset + (long)(row / out_h) * height * length;
-#if STAGED
+#if COPIED
                 PLAIN_LOOP
                 for (int ky = 0; ky < KEYS; ky++) {
                     int y = top + ky * dilation_h;
@@ -215,7 +221,7 @@ __kernel void gradient(__global const MEMORY(DT) *restrict x_base, long x_offset
                 for (int ox = 0; ox < out_w; ox++) {
                     V v = ox < safe ? LOAD(DT, W, d, ox * RESULTS) : CAT(gather_, DT)(d + ox * RESULTS, 1, RESULTS - p * W);
 #define GATHER_TAP(i) c##i = fma((V)((a + i / PART * a_step)[i % PART]), v, c##i);
-                    ROWS(GATHER_TAP)
+                    EACH_TAP(GATHER_TAP)
                     a += STEP;
                 }
             }
@@ -225,7 +231,7 @@ __kernel void gradient(__global const MEMORY(DT) *restrict x_base, long x_offset
         __global float *at = to + (i / PART * RUN + i % PART) * PANELS * W;                            \
         STORE(f32, W, at, 0, from > begin ? LOAD(f32, W, at, 0) + c##i : c##i);                        \
     }
-            ROWS(ADD)
+            EACH_TAP(ADD)
         }
     }
     if (get_global_size(0) > 1) return;

@@ -1,12 +1,12 @@
 /* pack.cl — the helpers of gemm.cl: what it reads and writes, put into the order it likes.
 
-   pack: B[k][n], k in three levels with any strides, into panels [z][ceil(N/WIDTH)][K][WIDTH], the last one filled with zeros.
-   With WIDTH = MR it packs the rows of A in the same way.
+   pack: B[k][n], k in three levels with any strides, into panels [z][ceil(N/width)][K][width], the last one filled with zeros.
+   With width = MR it packs the rows of A in the same way.
    finish: C[z][m][n] = Σ_s partial[z][s][m][n] (+ bias[n]) in the order of s, into C's own strides; then what follows (epilogue.h).
 
    pad: an image with zeros around it, channels innermost; pad_elements: the same, one element per work-item.
 
-   Knobs: IN, OUT: storage before and after; W: lanes, which divide WIDTH (pack). */
+   Knobs: IN, OUT: storage before and after; W: lanes, which divide the width (pack). */
 #ifndef IN
 #define IN f32
 #endif
@@ -15,9 +15,6 @@
 #endif
 #ifndef W
 #define W 4
-#endif
-#ifndef WIDTH
-#define WIDTH W
 #endif
 #include "common.h"
 #include "transpose.h"
@@ -28,39 +25,47 @@
 #define V VEC(S, W)
 
 /* `run` rows of whole panels, contiguous along n. */
-static void pack_straight(__global const MEMORY(IN) *row, long step, __global MEMORY(OUT) *to, int run) {
+#define COPY(j) STORE(OUT, W, to, i * width + (j), LOAD(IN, W, row, i * step + (j)));
+static void pack_straight(__global const MEMORY(IN) *row, long step, __global MEMORY(OUT) *to, int run, int width) {
     PLAIN_LOOP
     for (int i = 0; i < run; i++) {
-        for (int j = 0; j < WIDTH; j += W) STORE(OUT, W, to, i * WIDTH + j, LOAD(IN, W, row, i * step + j));
+        int j = 0;
+        PLAIN_LOOP
+        for (; j + 2 * W <= width; j += 2 * W) {
+            COPY(j)
+            COPY(j + W)
+        }
+        if (j < width) COPY(j)
     }
 }
 
 /* As many of `run` rows as fill squares of W × W, contiguous along k; returns how many. */
-static int pack_turned(__global const MEMORY(IN) *row, long sn, __global MEMORY(OUT) *to, int run) {
+static int pack_turned(__global const MEMORY(IN) *row, long sn, __global MEMORY(OUT) *to, int run, int width) {
     int i = 0;
     PLAIN_LOOP
     for (; i + W <= run; i += W) {
         PLAIN_LOOP
-        for (int j = 0; j < WIDTH; j += W) {
+        for (int j = 0; j < width; j += W) {
 #define TAKE(q) V a##q = LOAD(IN, W, row, i + (j + q) * sn), b##q;
             LINES(TAKE)
             TRANSPOSE(a, b)
-#define GIVE(q) STORE(OUT, W, to, (i + q) * WIDTH + j, CAT(TURNED(a, b), q));
+#define GIVE(q) STORE(OUT, W, to, (i + q) * width + j, CAT(TURNED(a, b), q));
             LINES(GIVE)
         }
     }
     return i;
 }
 
-/* Any strides, and panels with fewer than WIDTH columns; in blocks of 16, so that both sides stay in the cache. */
-static void pack_any(__global const MEMORY(IN) *row, long step, long sn, __global MEMORY(OUT) *to, int run, int lanes) {
+/* Any strides, and panels with fewer than width columns; in blocks of 16, so that both sides stay in the cache. */
+static void pack_any(__global const MEMORY(IN) *row, long step, long sn, __global MEMORY(OUT) *to, int run, int width,
+                     int lanes) {
     PLAIN_LOOP
     for (int i = 0; i < run; i += 16) {
         PLAIN_LOOP
-        for (int j = 0; j < WIDTH; j++) {
+        for (int j = 0; j < width; j++) {
             PLAIN_LOOP
             for (int l = i; l < min(i + 16, run); l++)
-                STORE(OUT, 1, to, l * WIDTH + j, j < lanes ? LOAD(IN, 1, row, l * step + j * sn) : 0);
+                STORE(OUT, 1, to, l * width + j, j < lanes ? LOAD(IN, 1, row, l * step + j * sn) : 0);
         }
     }
 }
@@ -68,22 +73,22 @@ static void pack_any(__global const MEMORY(IN) *row, long step, long sn, __globa
 /* A work-item packs `rows` values of k of one panel; along whichever of n and k lies contiguous. */
 __kernel void pack(__global const MEMORY(IN) *restrict from_base, long from_offset, __global MEMORY(OUT) *restrict to_base,
                    long to_offset, int N, int K, int k2, int k3, long sk1, long sk2, long sk3, long sn, int z2, long sz1,
-                   long sz2, int rows) {
-    int panel = (int)get_global_id(1), z = (int)get_global_id(2), n = panel * WIDTH;
-    int k = (int)get_global_id(0) * rows, k_end = min(k + rows, K), lanes = min(WIDTH, N - n);
+                   long sz2, int rows, int width) {
+    int panel = (int)get_global_id(1), z = (int)get_global_id(2), n = panel * width;
+    int k = (int)get_global_id(0) * rows, k_end = min(k + rows, K), lanes = min(width, N - n);
     if (n >= N) return;
     __global const MEMORY(IN) *from = from_base + from_offset + z / z2 * sz1 + z % z2 * sz2 + n * sn;
-    __global MEMORY(OUT) *to = to_base + to_offset + ((long)(z * ((N + WIDTH - 1) / WIDTH) + panel) * K + k) * WIDTH;
+    __global MEMORY(OUT) *to = to_base + to_offset + ((long)(z * ((N + width - 1) / width) + panel) * K + k) * width;
     int r3 = k % k3, r2 = k / k3 % k2, r1 = k / k3 / k2;
     PLAIN_LOOP
     while (k < k_end) {
         int run = min(k3 - r3, k_end - k), done = 0;
         __global const MEMORY(IN) *row = from + (r1 * sk1 + r2 * sk2 + r3 * sk3);
-        if (lanes == WIDTH && sn == 1) pack_straight(row, sk3, to, done = run);
-        else if (lanes == WIDTH && sk3 == 1) done = pack_turned(row, sn, to, run);
-        pack_any(row + done * sk3, sk3, sn, to + done * WIDTH, run - done, lanes);
+        if (lanes == width && sn == 1) pack_straight(row, sk3, to, done = run, width);
+        else if (lanes == width && sk3 == 1) done = pack_turned(row, sn, to, run, width);
+        pack_any(row + done * sk3, sk3, sn, to + done * width, run - done, width, lanes);
         k += run;
-        to += (long)run * WIDTH;
+        to += (long)run * width;
         r3 = 0;
         if (++r2 == k2) {
             r2 = 0;

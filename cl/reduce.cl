@@ -3,7 +3,7 @@
    A unit of work is one (outer, split) for rows (inner = 1), one (outer, split, `strip` columns) for columns; a work-item takes `per`
    units.  Sums go through blocks of partial sums, so the error grows with far less than n.
    DT: what lies in x.  AT: f32 f64 i32 i64 (what is joined).  OT: what lies in y, computed in AT.
-   OP: SUM, PRODUCT, LARGEST, SMALLEST; the last two for arg_columns too.  STRIP: the widest strip, or 0 where one is a vector.
+   OP: SUM, PRODUCT, LARGEST, SMALLEST.  STRIP: the widest strip, or 0 where one is a vector.
 
    What is joined may be computed where it is read: then text in front of this file (plan/codegen.c) says which INPUTS there are and
    how an element's VALUE comes from them. */
@@ -178,13 +178,9 @@ __kernel void reduce_columns(INPUTS, __global MEMORY(OT) *y, long y_at, long div
 }
 
 /* Index of the first best of n; the first NaN counts as best. */
-#define BETTER_LARGEST(x, best) ((x) > (best))
-#define BETTER_SMALLEST(x, best) ((x) < (best))
-#define BETTER_SUM BETTER_LARGEST
-#define BETTER_PRODUCT BETTER_LARGEST
 #define NOT_A_NUMBER(x) LIMIT(NAN_, COMPUTE(DT))(x)
-__kernel void arg_columns(__global const MEMORY(DT) *x, long x_at, __global long *y, long y_at, long n, long inner, long units,
-                          long per) {
+__kernel void arg_columns(__global const MEMORY(DT) *x, long x_at, __global long *y, long y_at, int smallest, long n,
+                          long inner, long units, long per) {
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         long row = u / inner;
@@ -193,7 +189,8 @@ __kernel void arg_columns(__global const MEMORY(DT) *x, long x_at, __global long
         long at = 0;
         for (long i = 1; i < n; i++) {
             COMPUTE(DT) v = LOAD(DT, 1, p, i * inner);
-            if (CAT(BETTER_, OP)(v, best) | (NOT_A_NUMBER(v) & !NOT_A_NUMBER(best))) best = v, at = i;
+            bool better = smallest ? v < best : v > best;
+            if (better | (NOT_A_NUMBER(v) & !NOT_A_NUMBER(best))) best = v, at = i;
         }
         y[y_at + u] = at;
     }

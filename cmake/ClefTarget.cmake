@@ -71,9 +71,10 @@ function(clef_bench source)
 endfunction()
 
 # Environment, skip code, label and timeout of a test.  A source may say more about itself in a comment line
-#     ctest: labels=slow,data timeout=900 cost=60 serial apart
+#     ctest: labels=slow,data timeout=900 cost=60 serial apart plain
 # cost: seconds with nothing compiled yet, roughly; what costs most starts first, so that no long test runs alone at the end.
 # apart: its many plans have single kernels in common, which are to be compiled once.
+# plain: what it asks of kernels does not depend on how well they are compiled, so pocl (others do not listen) is to do it fast.
 function(clef_test_properties test source label)
   set(labels ${label})
   set(timeout 900)
@@ -97,12 +98,16 @@ function(clef_test_properties test source label)
   if(said MATCHES "ctest: .*apart")
     list(APPEND environment CLEF_JOIN=0)
   endif()
+  if(said MATCHES "ctest: .*plain")
+    list(APPEND environment POCL_EXTRA_BUILD_FLAGS=-cl-opt-disable)
+  endif()
   set_tests_properties(${test} PROPERTIES LABELS "${labels}" SKIP_RETURN_CODE 77 TIMEOUT ${timeout} COST ${cost} RUN_SERIAL ${serial}
     ENVIRONMENT "${environment}")
 endfunction()
 
-# Tests keep out of the user's cache; Criterion names the cases that it skips, which check.sh collects.
-set(clef_test_environment "CLEF_CACHE_DIR=${CMAKE_CURRENT_BINARY_DIR}/test-cache" CRITERION_VERBOSITY_LEVEL=1)
+# Tests keep out of the user's cache, and without one: pocl's compiler would make twice as many kernels as run for what is kept, and
+# it has a cache of its own.  Those that are about Clef's cache ask for one.  Criterion names the cases that it skips, which check.sh collects.
+set(clef_test_environment CLEF_CACHE=0 "CLEF_CACHE_DIR=${CMAKE_CURRENT_BINARY_DIR}/test-cache" CRITERION_VERBOSITY_LEVEL=1)
 if(CLEF_SANITIZE)
   list(APPEND clef_test_environment
     "ASAN_OPTIONS=detect_leaks=1:handle_abort=1:fast_unwind_on_malloc=0"

@@ -12,13 +12,15 @@ enum {
     LEAST_STEPS = 4096,    /* vector multiplications; fewer do not pay for a kernel of their own */
     ITEM_STEPS = 8192,     /* vector multiplications that make a work-item of its own worth while */
     BLOCK_PIXELS = 1024,   /* longest sum of a gradient by the filters before it is added to others */
-    MOST_SUMS = 28         /* taps that cl/registers.h can name */
+    MOST_SUMS = 28,        /* taps that cl/registers.h can name */
+    MOST_VECTORS = 4       /* and vectors */
 };
 
 /* One of the three convolutions as its kernel sees it: y of n results per pixel from x of c channels. */
 typedef struct view {
     int64_t n, c, kernel[2], stride[2], dilation[2], before[2];
     int64_t out[2]; /* rows and columns of y */
+    bool of_data;   /* the gradient by the image */
 } view;
 
 static view view_of(const clef__conv *a, clef_shape x, clef_shape y) {
@@ -36,6 +38,7 @@ static view view_of(const clef__conv *a, clef_shape x, clef_shape y) {
 /* The gradient by the image of a convolution of stride 1 is one of dy. */
 static view view_of_data(const clef__conv *a, clef_shape dy, clef_shape dx) {
     view v = view_of(a, dy, dx);
+    v.of_data = true;
     for (int d = 0; d < 2; d++) v.before[d] = (a->kernel[d] - 1) * a->dilation[d] - a->before[d];
     return v;
 }
@@ -68,7 +71,7 @@ bool clef__direct_applies(const clef__lowering *l) {
     const clef__node *node = clef__lower_node(l);
     clef_shape x = node->input[0]->shape;
     view v = view_of(node->attributes, x, node->shape);
-    return fits(l, &v, x) && vectors_of(l, &v) <= 4;
+    return fits(l, &v, x) && vectors_of(l, &v) <= MOST_VECTORS;
 }
 
 bool clef__direct_data_applies(const clef__lowering *l) {
@@ -77,7 +80,7 @@ bool clef__direct_data_applies(const clef__lowering *l) {
     clef_shape dy = node->input[0]->shape;
     view v = view_of_data(a, dy, node->shape);
     bool wide = v.n * 4 > clef__lower_profile(l)->vector; /* fewer lanes than that are better filled in fold.c */
-    return wide && a->stride[0] == 1 && a->stride[1] == 1 && fits(l, &v, dy) && vectors_of(l, &v) <= 4;
+    return wide && a->stride[0] == 1 && a->stride[1] == 1 && fits(l, &v, dy) && vectors_of(l, &v) <= MOST_VECTORS;
 }
 
 bool clef__direct_weight_applies(const clef__lowering *l) {
@@ -96,14 +99,6 @@ static int64_t share(const clef__lowering *l, int64_t rows, int64_t steps, int64
     return clef__ceil_div(rows, *per_item);
 }
 
-static void begin(clef__lowering *l, const char *kernel, const view *v, clef_dtype dtype, bool staged) {
-    const int64_t number[] = {lanes_of(l, v), v->kernel[0], v->kernel[1], v->c, v->n, v->stride[1], staged};
-    static const char *const name[] = {"W", "KH", "KW", "CHANNELS", "RESULTS", "STRIDE", "STAGED"};
-    clef__launch_begin(l, "direct.cl", kernel);
-    clef__launch_define(l, "DT", "%s", clef__token(dtype));
-    for (size_t i = 0; i < sizeof number / sizeof *number; i++) clef__launch_define(l, name[i], "%d", (int)number[i]);
-}
-
 /* A line for a row of x with zeros around. */
 static int64_t line_of(const view *v, const clef__image *x) {
     return clef__larger((v->before[1] + x->w) * v->c, (v->out[1] - 1) * v->stride[1] * v->c + run_of(v));
@@ -114,6 +109,41 @@ static bool is_staged(const view *v, const clef__image *x) {
     return x->data.dtype != CLEF_F32 || v->before[1] > 0 || line_of(v, x) > x->w * x->c;
 }
 
+/* A tile of the gradient by the filters: as many rows of taps as there are sums for, or a part of one. */
+typedef struct tile {
+    int64_t keys, part;
+    bool copied;
+} tile;
+
+static tile choose_tile(const clef__lowering *l, const view *v, const clef__image *x) {
+    const clef__profile *profile = clef__lower_profile(l);
+    int64_t limit = clef__smaller(profile->tile_m * profile->tile_vectors * 7 / 6, MOST_SUMS), run = run_of(v);
+    bool below = (v->out[0] - 1) * v->stride[0] + (v->kernel[0] - 1) * v->dilation[0] >= x->h;
+    return (tile){.keys = clef__larger(clef__smaller(limit / run, v->kernel[0]), 1), .part = clef__ceil_div(run, clef__ceil_div(run, limit)),
+                  .copied = is_staged(v, x) || v->before[0] > 0 || below};
+}
+
+/* Pixels of a tile of a row. */
+static int64_t height_of(const clef__lowering *l, const view *v, int64_t vectors) {
+    const clef__profile *profile = clef__lower_profile(l);
+    int64_t limit = clef__smaller(profile->tile_m * profile->tile_vectors / vectors, v->out[1]);
+    return clef__ceil_div(v->out[1], clef__ceil_div(v->out[1], limit));
+}
+
+/* The knobs of all kernels, so that a convolution and its gradient by the filters are one program; the gradient by the image has
+   none to share with. */
+static void begin(clef__lowering *l, const char *kernel, const view *v, const clef__image *x) {
+    static const char *const name[] = {"W", "KH", "KW", "CHANNELS", "RESULTS", "STRIDE", "STAGED", "MR", "NV", "KEYS", "PART", "TAPS", "COPIED"};
+    tile t = choose_tile(l, v, x);
+    int64_t vectors = clef__smaller(vectors_of(l, v), MOST_VECTORS); /* more than that has the gradient only, which knows none */
+    const int64_t number[] = {lanes_of(l, v), v->kernel[0], v->kernel[1], v->c, v->n, v->stride[1], is_staged(v, x),
+                              height_of(l, v, vectors), vectors, t.keys, t.part, t.keys * t.part, t.copied};
+    clef__launch_begin(l, "direct.cl", kernel);
+    clef__launch_define(l, "DT", "%s", clef__token(x->data.dtype));
+    size_t n = sizeof number / sizeof *number, own = 9; /* of convolve */
+    for (size_t i = 0; i < (v->of_data ? own : n); i++) clef__launch_define(l, name[i], "%d", (int)number[i]);
+}
+
 static void pass_geometry(clef__lowering *l, const view *v, const clef__image *x) {
     const int64_t number[] = {x->h, x->w, v->out[0], v->out[1], v->stride[0], v->dilation[0], v->before[0], v->before[1], line_of(v, x)};
     clef__launch_ints(l, number, sizeof number / sizeof *number);
@@ -121,18 +151,12 @@ static void pass_geometry(clef__lowering *l, const view *v, const clef__image *x
 
 /* w: [n, c, kh, kw] in the kernel's order of taps, any strides. */
 static void convolve(clef__lowering *l, const view *v, clef__operand w, const clef__operand *bias) {
-    const clef__profile *profile = clef__lower_profile(l);
     clef__image x = clef__image_in(l, 0);
     clef__operand y = clef__lower_out(l, clef__channels_last), lines = y;
     clef__epilogue epilogue = clef__lower_epilogue(l, y);
-    int64_t vectors = vectors_of(l, v), limit = clef__smaller(profile->tile_m * profile->tile_vectors / vectors, v->out[1]);
-    int64_t height = clef__ceil_div(v->out[1], clef__ceil_div(v->out[1], limit)), rows = x.n * v->out[0], per_item;
-    int64_t items = share(l, rows, v->out[1] * v->kernel[0] * run_of(v) * vectors, &per_item);
-    bool staged = is_staged(v, &x);
-    if (staged) lines = clef__lower_scratch(l, CLEF_F32, CLEF_SHAPE(items, v->kernel[0], line_of(v, &x)));
-    begin(l, "convolve", v, x.data.dtype, staged);
-    clef__launch_define(l, "MR", "%d", (int)height);
-    clef__launch_define(l, "NV", "%d", (int)vectors);
+    int64_t rows = x.n * v->out[0], per_item, items = share(l, rows, v->out[1] * v->kernel[0] * run_of(v) * vectors_of(l, v), &per_item);
+    if (is_staged(v, &x)) lines = clef__lower_scratch(l, CLEF_F32, CLEF_SHAPE(items, v->kernel[0], line_of(v, &x)));
+    begin(l, "convolve", v, &x);
     clef__launch_tensor(l, x.data, false);
     clef__launch_tensor(l, w, false);
     clef__launch_tensor(l, y, true);
@@ -162,28 +186,6 @@ void clef__direct_data(clef__lowering *l) {
     convolve(l, &v, clef__filters_turned(clef__lower_in(l, 1)), NULL);
 }
 
-/* A tile of the gradient by the filters: as many rows of taps as there are sums for, or a part of one. */
-typedef struct tile {
-    int64_t keys, part;
-    bool staged;
-    clef_dtype dtype;
-} tile;
-
-static tile choose_tile(const clef__lowering *l, const view *v, const clef__image *x) {
-    const clef__profile *profile = clef__lower_profile(l);
-    int64_t limit = clef__smaller(profile->tile_m * profile->tile_vectors * 7 / 6, MOST_SUMS), run = run_of(v);
-    bool below = (v->out[0] - 1) * v->stride[0] + (v->kernel[0] - 1) * v->dilation[0] >= x->h;
-    return (tile){.keys = clef__larger(clef__smaller(limit / run, v->kernel[0]), 1), .part = clef__ceil_div(run, clef__ceil_div(run, limit)),
-                  .staged = is_staged(v, x) || v->before[0] > 0 || below, .dtype = x->data.dtype};
-}
-
-static void begin_gradient(clef__lowering *l, const char *kernel, const view *v, const tile *t) {
-    begin(l, kernel, v, t->dtype, t->staged);
-    clef__launch_define(l, "KEYS", "%d", (int)t->keys);
-    clef__launch_define(l, "PART", "%d", (int)t->part);
-    clef__launch_define(l, "MR", "%d", (int)(t->keys * t->part));
-}
-
 void clef__direct_weight(clef__lowering *l) {
     const clef__node *node = clef__lower_node(l);
     view v = view_of(node->attributes, node->input[0]->shape, node->input[1]->shape);
@@ -193,9 +195,9 @@ void clef__direct_weight(clef__lowering *l) {
     int64_t width = vectors_of(l, &v) * lanes_of(l, &v);
     int64_t items = share(l, rows, v.out[1] * taps * vectors_of(l, &v), &per_item);
     tile t = choose_tile(l, &v, &x);
-    if (t.staged) lines = clef__lower_scratch(l, CLEF_F32, CLEF_SHAPE(items, t.keys, line_of(&v, &x)));
+    if (t.copied) lines = clef__lower_scratch(l, CLEF_F32, CLEF_SHAPE(items, t.keys, line_of(&v, &x)));
     clef__operand sums = clef__lower_scratch(l, CLEF_F32, CLEF_SHAPE(items, taps, width));
-    begin_gradient(l, "gradient", &v, &t);
+    begin(l, "gradient", &v, &x);
     clef__launch_tensor(l, x.data, false);
     clef__launch_tensor(l, dy.data, false);
     clef__launch_tensor(l, sums, true);
@@ -208,7 +210,7 @@ void clef__direct_weight(clef__lowering *l) {
     clef__launch_end(l, (size_t[]){(size_t)items, 1, 1}, (size_t[]){1, 1, 1});
     if (items == 1) return; /* it has put the sums itself */
     int64_t run = clef__ceil_div(ITEM_STEPS, items * vectors_of(l, &v));
-    begin_gradient(l, "finish", &v, &t); /* knobs and all, as both are then one program */
+    begin(l, "finish", &v, &x);
     clef__launch_tensor(l, sums, false);
     clef__launch_tensor(l, dw, true);
     clef__launch_int(l, (int32_t)items);

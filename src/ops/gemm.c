@@ -173,7 +173,6 @@ static clef__operand pack(clef__lowering *l, const packing *p, int64_t z_stride[
     int lanes = p->width % 16 == 0 ? 16 : p->width % 8 == 0 ? 8 : 4;
     clef__launch_begin(l, "pack.cl", "pack");
     clef__launch_prepacks(l);
-    clef__launch_define(l, "WIDTH", "%d", p->width);
     clef__launch_define(l, "W", "%d", p->width % lanes == 0 ? lanes : 1);
     clef__launch_define(l, "IN", "%s", clef__token(p->from.dtype));
     clef__launch_define(l, "OUT", "%s", clef__token(p->type));
@@ -189,6 +188,7 @@ static clef__operand pack(clef__lowering *l, const packing *p, int64_t z_stride[
     clef__launch_long(l, z_stride[0]);
     clef__launch_long(l, z_stride[1]);
     clef__launch_int(l, (int32_t)rows);
+    clef__launch_int(l, p->width);
     clef__launch_end(l, (size_t[]){(size_t)clef__ceil_div(k, rows), (size_t)panels, (size_t)(z0 * z1)}, (size_t[]){1, 1, 1});
     z_stride[0] = z_stride[0] ? z1 * size : 0;
     z_stride[1] = z_stride[1] ? size : 0;

@@ -22,6 +22,7 @@ clef__image clef__image_padded(clef__lowering *l, int i, clef_dtype type, const 
     }
     bool whole_rows = clef__lower_profile(l)->wide_items;
     clef__launch_begin(l, "pack.cl", whole_rows ? "pad" : "pad_elements");
+    clef__launch_define(l, "W", "%d", clef__lower_profile(l)->vector); /* as products pack what they read: one program with that */
     clef__launch_define(l, "IN", "%s", clef__token(x.dtype));
     clef__launch_define(l, "OUT", "%s", clef__token(type));
     clef__launch_tensor(l, x, false);

@@ -46,7 +46,7 @@ clef__operand clef__lower_along(clef__lowering *l, int dim, int *order, clef__ax
 /* Ends a launch whose kernel works on `units`, each of about `work` elements: adds the arguments (long units, long per), where
    a work-item takes `per` units one after the other. */
 void clef__launch_units(clef__lowering *l, int64_t units, int64_t work);
-/* Vector lanes worth using along n contiguous elements: 16, 8, 4 or 1. */
+/* Vector lanes worth using along n contiguous elements: the device's, 4 or 1. */
 int clef__lower_lanes(const clef__lowering *l, int64_t n);
 /* Begins a launch with the knobs DT and W (lanes worth using along n elements). */
 void clef__launch_lanes(clef__lowering *l, const char *file, const char *kernel, clef_dtype dtype, int64_t n);

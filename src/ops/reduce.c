@@ -69,7 +69,7 @@ void clef__launch_units(clef__lowering *l, int64_t units, int64_t work) {
 
 int clef__lower_lanes(const clef__lowering *l, int64_t n) {
     int lanes = clef__lower_profile(l)->vector;
-    while (lanes > 4 && lanes > n) lanes /= 2;
+    if (lanes > 4 && lanes > n) lanes = 4; /* few variants: a program more costs a first start more than lanes save */
     return lanes < 4 || lanes > n ? 1 : lanes;
 }
 
@@ -117,13 +117,18 @@ void clef__launch_cut(clef__lowering *l, clef__axes axes, int64_t splits) {
     clef__launch_units(l, axes.outer * splits * clef__ceil_div(axes.inner, strip), chunk * clef__smaller(strip, axes.inner));
 }
 
+static void begin_reduce(clef__lowering *l, const char *kernel, const char *token, clef_dtype from, clef_dtype joined, clef_dtype to,
+                         clef__axes axes) {
+    clef__launch_reduction(l, "reduce.cl", kernel, from, axes);
+    clef__launch_define(l, "AT", "%s", clef__token(joined));
+    clef__launch_define(l, "OT", "%s", clef__token(to));
+    clef__launch_define(l, "OP", "%s", token);
+}
+
 /* One launch: x [outer, n, inner] → y [outer, splits, inner]. */
 static void launch_reduce(clef__lowering *l, const char *token, clef__operand x, clef__operand y, clef_dtype joined,
                           clef__axes axes, int64_t splits, int64_t divide) {
-    clef__launch_reduction(l, "reduce.cl", axes.inner == 1 ? "reduce_rows" : "reduce_columns", x.dtype, axes);
-    clef__launch_define(l, "AT", "%s", clef__token(joined));
-    clef__launch_define(l, "OT", "%s", clef__token(y.dtype));
-    clef__launch_define(l, "OP", "%s", token);
+    begin_reduce(l, axes.inner == 1 ? "reduce_rows" : "reduce_columns", token, x.dtype, joined, y.dtype, axes);
     clef__launch_read(l, &x, clef__lower_lanes(l, run_of(axes)));
     clef__launch_tensor(l, y, true);
     clef__launch_long(l, divide);
@@ -382,23 +387,24 @@ static bool arg_infer(clef__call *call) {
     return true;
 }
 
-static void arg_lower(clef__lowering *l, const char *token) {
+/* In the program of a sum. */
+static void arg_lower(clef__lowering *l, bool smallest) {
     int order[CLEF_MAX_RANK];
     clef__axes axes;
     clef__operand x = clef__lower_along(l, (int)*(const int64_t *)clef__attributes(clef__lower_node(l)), order, &axes);
     clef__operand y = clef__lower_out(l, order);
-    clef__launch_begin(l, "reduce.cl", "arg_columns");
-    clef__launch_define(l, "DT", "%s", clef__token(x.dtype));
-    clef__launch_define(l, "OP", "%s", token);
+    clef_dtype joined = joined_dtype(&reduce_sum, x.dtype);
+    begin_reduce(l, "arg_columns", "SUM", x.dtype, joined, joined, axes);
     clef__launch_tensor(l, x, false);
     clef__launch_tensor(l, y, true);
+    clef__launch_int(l, smallest);
     clef__launch_long(l, axes.n);
     clef__launch_long(l, axes.inner);
     clef__launch_units(l, axes.outer * axes.inner, axes.n);
 }
 
-static void argmax_lower(clef__lowering *l) { arg_lower(l, "LARGEST"); }
-static void argmin_lower(clef__lowering *l) { arg_lower(l, "SMALLEST"); }
+static void argmax_lower(clef__lowering *l) { arg_lower(l, false); }
+static void argmin_lower(clef__lowering *l) { arg_lower(l, true); }
 static const clef__strategy argmax_strategies[] = { { .name = "scan", .lower = argmax_lower }, { 0 } };
 static const clef__strategy argmin_strategies[] = { { .name = "scan", .lower = argmin_lower }, { 0 } };
 static const clef_op op_argmax = { .name = "argmax", .onnx = "ArgMax", .doc = "index of the first largest element",

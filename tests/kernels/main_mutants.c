@@ -3,7 +3,7 @@
    table has to follow the kernels; so is one that does not compile.  All run in child processes, since a broken kernel may
    leave its memory.  Of the rows each eighth runs, as kernels take long to compile; the argument `all` runs every row, the name of a
    check its rows, and tells the fate of each.
-   ctest: labels=slow timeout=1800 cost=200 */
+   ctest: labels=slow timeout=1800 cost=60 plain */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* RTLD_NEXT */
 #endif

@@ -1,6 +1,6 @@
 /* Convolution and its two gradients against plain loops: bit for bit on whole numbers over many geometries, within bounds on
    others; dtypes, second order, errors.
-   ctest: cost=20 */
+   ctest: cost=50 */
 #include "support/exact.h"
 #include "support/suite.h"
 
