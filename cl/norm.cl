@@ -92,7 +92,7 @@ static moments row_moments(__global const MEMORY(DT) *x, long n, A eps) {
 #define NORMALISE(lanes, i)                                                                      \
     {                                                                                            \
         VEC(A, lanes) s = (LOAD(DT, lanes, x, i) - (VEC(A, lanes))(r.mean)) * (VEC(A, lanes))(r.scale); \
-        STORE(DT, lanes, y, i, EPILOGUE(lanes, AFFINELY(lanes, i, s), with, i));                                             \
+        STORE(DT, lanes, y, i, EPILOGUE(lanes, AFFINELY(lanes, i, s), with, i));                 \
     }
 __kernel void normalise_rows(__global const MEMORY(DT) *x_, long x_at, __global const MEMORY(AT) *w, long w_at,
                              __global const MEMORY(AT) *b, long b_at, __global MEMORY(DT) *y_, long y_at, long n, float eps,
