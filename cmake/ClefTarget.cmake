@@ -71,10 +71,11 @@ function(clef_bench source)
 endfunction()
 
 # Environment, skip code, label and timeout of a test.  A source may say more about itself in a comment line
-#     ctest: labels=slow,data timeout=900 cost=60 serial apart plain
+#     ctest: labels=slow,data timeout=900 cost=60 serial apart plain cached
 # cost: seconds with nothing compiled yet, roughly; what costs most starts first, so that no long test runs alone at the end.
 # apart: its many plans have single kernels in common, which are to be compiled once.
 # plain: what it asks of kernels does not depend on how well they are compiled, so pocl (others do not listen) is to do it fast.
+# cached: with Clef's cache, as users have it.
 function(clef_test_properties test source label)
   set(labels ${label})
   set(timeout 900)
@@ -99,11 +100,16 @@ function(clef_test_properties test source label)
     list(APPEND environment CLEF_JOIN=0)
   endif()
   if(said MATCHES "ctest: .*plain")
-    list(APPEND environment POCL_EXTRA_BUILD_FLAGS=-cl-opt-disable)
+    list(APPEND environment ${clef_compile_fast})
+  endif()
+  if(said MATCHES "ctest: .*cached")
+    list(APPEND environment CLEF_CACHE=1)
   endif()
   set_tests_properties(${test} PROPERTIES LABELS "${labels}" SKIP_RETURN_CODE 77 TIMEOUT ${timeout} COST ${cost} RUN_SERIAL ${serial}
     ENVIRONMENT "${environment}")
 endfunction()
+
+set(clef_compile_fast POCL_EXTRA_BUILD_FLAGS=-cl-opt-disable)
 
 # Tests keep out of the user's cache, and without one: pocl's compiler would make twice as many kernels as run for what is kept, and
 # it has a cache of its own.  Those that are about Clef's cache ask for one.  Criterion names the cases that it skips, which check.sh collects.

@@ -94,10 +94,11 @@ if(CRITERION_FOUND)
     clef_room_label(${source} label)
     clef_test_properties(${room}/${name} ${source} ${label})
     # The same kernels cut for another kind of device: work-groups of 64, one vector or tile per work-item, narrow tiles.
+    # No GPU's compiler is tried here, so it may be compiled fast.
     if(name MATCHES "^test_(matmul|conv|epilogue|prologue|pool|reduce|sums|softmax|norm|loss|index|movement|tuned)$" AND room STREQUAL "kernels")
       add_test(NAME gpu_profile/${name} COMMAND ${target})
       clef_test_properties(gpu_profile/${name} ${source} portability)
-      set_property(TEST gpu_profile/${name} APPEND PROPERTY ENVIRONMENT CLEF_PROFILE=gpu CLEF_TEST_SMALL=1)
+      set_property(TEST gpu_profile/${name} APPEND PROPERTY ENVIRONMENT CLEF_PROFILE=gpu CLEF_TEST_SMALL=1 ${clef_compile_fast})
     endif()
     # Rusticl gives a CPU and Oclgrind a GPU: products with the other one's kernels too.
     if(name MATCHES "^test_(matmul|conv)$" AND room STREQUAL "kernels")

@@ -73,6 +73,7 @@ static int read_all_keys(clef_context *ctx, int *broken) {
 }
 
 int main(int argc, char **argv) {
+    unsetenv("CLEF_CACHE");
     int kills = argc > 1 ? atoi(argv[1]) : 250, broken = 0, warnings = 0, seen = 0, done = 0;
     const char *dir = temporary_dir();
     clef_context *ctx =
