@@ -14,10 +14,13 @@
 
    Knobs: GM, GN, RM, RN (4 or 8), TK, PAD (a multiple of 4): TK · RM / GN and TK · RN / GM are 4, 8 or 16;
    A_ALONG, B_ALONG: neighbouring work-items load neighbours along k, else along m or n; A_WIDTH, B_WIDTH: 4 where these
-   come in whole fours, else 1; IN: f32, f64, i32 or i64, what A is and sums are made in; B_IN: f32, f16, bf16, f64, i32 or
-   i64, storage of B; OUT: storage of C and bias. */
+   come in whole fours, else 1; IN: f32, f64, i32 or i64, what sums are made in; A_IN: f32, f16, bf16,
+   f64, i32 or i64, storage of A; B_IN: f32, f16, bf16, f64, i32 or i64, storage of B; OUT: storage of C and bias. */
 #ifndef IN
 #define IN f32
+#endif
+#ifndef A_IN
+#define A_IN f32
 #endif
 #ifndef B_IN
 #define B_IN f32
@@ -59,6 +62,7 @@
 #define W 4
 #define RESULT OUT
 #include "epilogue.h"
+#include "tile.h"
 
 #define S COMPUTE(IN)
 #define V VEC(S, 4)
@@ -103,9 +107,7 @@
 #define A_LOADS(X) CAT(LOADS_, A_WIDTH)(A_SHARE, X)
 #define B_LOADS(X) CAT(LOADS_, B_WIDTH)(B_SHARE, X)
 
-/* Where in a block a work-item's i-th load begins: row (of A's rows or B's columns) and depth. */
-#define ROW_AT(along, width, tile, i) ((along) ? item / (TK / width) + (i) * (ITEMS * width / TK) : item % (tile / width) * width)
-#define DEPTH_AT(along, width, tile, i) ((along) ? item % (TK / width) * width : item / (tile / width) + (i) * (ITEMS * width / tile))
+/* Where in a block a work-item's i-th load begins. */
 #define A_ROW(i) ROW_AT(A_ALONG, A_WIDTH, TILE_M, i)
 #define A_DEPTH(i) DEPTH_AT(A_ALONG, A_WIDTH, TILE_M, i)
 #define B_COLUMN(i) ROW_AT(B_ALONG, B_WIDTH, TILE_N, i)
@@ -124,7 +126,7 @@
 #define IS_ALIGNED(p) (((size_t)(p) & (sizeof(V) - 1)) == 0)
 
 #define FETCH_A(lanes, w, i)                                                                     \
-    next_a lanes = k + A_DEPTH(i) < k_end ? CAT(READ_, w)(IN, a + (a_rows[A_ROW(i)] + a_depths[A_DEPTH(i)]), IS_ALIGNED(a)) \
+    next_a lanes = k + A_DEPTH(i) < k_end ? CAT(READ_, w)(A_IN, a + (a_rows[A_ROW(i)] + a_depths[A_DEPTH(i)]), IS_ALIGNED(a)) \
                                           : (VEC(S, w))(0);
 #define FETCH_B(lanes, w, i)                                                                     \
     next_b lanes = k + B_DEPTH(i) < k_end                                                        \
@@ -147,41 +149,8 @@
 #define PUT_A(lanes, w, i) PUT(w, A_ALONG, a_cells + (A_DEPTH(i) * A_PITCH + A_ROW(i)), A_PITCH, next_a lanes)
 #define PUT_B(lanes, w, i) PUT(w, B_ALONG, b_cells + (B_DEPTH(i) * B_PITCH + B_COLUMN(i)), B_PITCH, next_b lanes)
 
-/* A depth on its way along k: its two inner levels, and where it lies in A and B. */
-typedef struct { int r2, r3, a, b; } walk;
-typedef struct { int k2, k3, a1, a2, a3, b1, b2, b3; } levels;
-static walk walk_from(int k, levels s) {
-    int r3 = k % s.k3, r2 = k / s.k3 % s.k2, r1 = k / s.k3 / s.k2;
-    walk w = {r2, r3, r1 * s.a1 + r2 * s.a2 + r3 * s.a3, r1 * s.b1 + r2 * s.b2 + r3 * s.b3};
-    return w;
-}
-/* On by `by`, which is a walk from zero. */
-static walk walk_on(walk w, walk by, levels s) {
-    w.a += by.a;
-    w.b += by.b;
-    w.r3 += by.r3;
-    w.r2 += by.r2;
-    if (w.r3 >= s.k3) {
-        w.r3 -= s.k3;
-        w.r2++;
-        w.a += s.a2 - s.k3 * s.a3;
-        w.b += s.b2 - s.k3 * s.b3;
-    }
-    if (w.r2 >= s.k2) {
-        w.r2 -= s.k2;
-        w.a += s.a1 - s.k2 * s.a2;
-        w.b += s.b1 - s.k2 * s.b2;
-    }
-    return w;
-}
-
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
-void tile(__global const MEMORY(IN) *restrict a_base, long a_offset, __global const MEMORY(B_IN) *restrict b_base, long b_offset,
-          __global MEMORY(OUT) *restrict c_base, long c_offset, __global const MEMORY(OUT) *restrict bias, long bias_offset,
-          int has_bias, long bias_z, int M, int N, int K, int m2, int m3, int am1, int am2, int am3, long cm1, long cm2, long cm3,
-          int bn, long cn, int k2, int k3, int ak1, int ak2, int ak3, int bk1, int bk2, int bk3, int z2, long az1, long az2,
-          long bz1, long bz2, long cz1, long cz2, int splits, int run, long cs, int tiles_m, int tiles_n,
-          EPILOGUE_PARAMETERS) {
+void tile(TILE_PARAMETERS) {
     __local V a_block[TK * A_PITCH / 4], b_block[TK * B_PITCH / 4];
     __local int a_rows[TILE_M], b_columns[TILE_N], a_depths[TK], b_depths[TK];
     __local S *a_cells = (__local S *)a_block, *b_cells = (__local S *)b_block;
@@ -189,13 +158,13 @@ void tile(__global const MEMORY(IN) *restrict a_base, long a_offset, __global co
     int group = (int)get_group_id(0), n0 = group % tiles_n * TILE_N, m0 = group / tiles_n % tiles_m * TILE_M;
     int z = group / tiles_n / tiles_m, split = z % splits;
     z /= splits;
-    __global const MEMORY(IN) *a = a_base + a_offset + z / z2 * az1 + z % z2 * az2;
+    __global const MEMORY(A_IN) *a = a_base + a_offset + z / z2 * az1 + z % z2 * az2;
     __global const MEMORY(B_IN) *b = b_base + b_offset + z / z2 * bz1 + z % z2 * bz2;
     __global MEMORY(OUT) *c = c_base + c_offset + z / z2 * cz1 + z % z2 * cz2 + split * cs;
 
     for (int i = item; i < TILE_M; i += ITEMS) {
         int m = m0 + i < M ? m0 + i : 0;
-        a_rows[i] = m / m3 / m2 * am1 + m / m3 % m2 * am2 + m % m3 * am3;
+        a_rows[i] = ROW_ADDRESS(m, am1, am2, am3);
     }
     for (int i = item; i < TILE_N; i += ITEMS) b_columns[i] = n0 + i < N ? (n0 + i) * bn : 0;
     levels s = {k2, k3, ak1, ak2, ak3, bk1, bk2, bk3};
@@ -271,7 +240,7 @@ void tile(__global const MEMORY(IN) *restrict a_base, long a_offset, __global co
 #define STORE_ROW(i, value)                                                                          \
     {                                                                                            \
         int m = m0 + ((i) / 4 * GM + y) * 4 + (i) % 4;                                           \
-        __global MEMORY(OUT) *to = c + (m / m3 / m2 * cm1 + m / m3 % m2 * cm2 + m % m3 * cm3);   \
+        __global MEMORY(OUT) *to = c + ROW_ADDRESS(m, cm1, cm2, cm3);     \
         __global const MEMORY(OUT) *with = extra + extra_offset + (to - c_base - c_offset);      \
         if (m < M) {                                                                             \
             COLUMNS(STORE_FOUR, i)                                                               \
@@ -291,6 +260,6 @@ __kernel void finish_tiles(__global const MEMORY(IN) *restrict part, long part_o
     S sum = LOAD(IN, 1, part, 0);
     for (int i = 1; i < splits; i++) sum += LOAD(IN, 1, part, i * size);
     if (has_bias) sum += LOAD(OUT, 1, bias, bias_offset + z % z2 * bias_z + n);
-    long at = z / z2 * cz1 + z % z2 * cz2 + m / m3 / m2 * cm1 + m / m3 % m2 * cm2 + m % m3 * cm3 + n * cn;
+    long at = z / z2 * cz1 + z % z2 * cz2 + ROW_ADDRESS(m, cm1, cm2, cm3) + n * cn;
     STORE(OUT, 1, c + c_offset, at, EPILOGUE(1, sum, extra + extra_offset, at));
 }

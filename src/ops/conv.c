@@ -96,7 +96,7 @@ static bool infer_backward_weight(clef__call *call) {
 static void lower_conv2d(clef__lowering *l) {
     const geometry *a = geometry_of(l);
     clef__operand w = clef__lower_in(l, 1);
-    clef__image x = clef__image_padded(l, 0, clef__gemm_type(w.dtype), a->before, a->after);
+    clef__image x = clef__image_padded(l, 0, clef__gemm_a_type(l, w.dtype), a->before, a->after);
     clef__image y = clef__image_of(clef__lower_out(l, clef__channels_last));
     clef__epilogue epilogue = clef__lower_epilogue(l, y.data);
     int64_t filters = y.c / a->groups, channels = x.c / a->groups;
@@ -123,7 +123,7 @@ const int clef__filters_last[4] = {2, 3, 1, 0};
 static void lower_backward_weight(clef__lowering *l) {
     const geometry *a = geometry_of(l);
     clef__operand dy = clef__lower_in(l, 1), dw = clef__lower_out(l, clef__filters_last);
-    clef__image x = clef__image_padded(l, 0, clef__gemm_type(dy.dtype), a->before, a->after);
+    clef__image x = clef__image_padded(l, 0, clef__gemm_a_type(l, dy.dtype), a->before, a->after);
     int64_t filters = dw.dim[0] / a->groups, channels = dw.dim[1];
     clef__gemm g = {
         .m = {dw.dim[2], dw.dim[3], channels}, .k = {dy.dim[0], dy.dim[2], dy.dim[3]}, .z = {1, a->groups}, .n = filters,
@@ -201,7 +201,7 @@ static void lower_backward_data(clef__lowering *l) {
     clef__operand w = clef__lower_in(l, 1), y = clef__lower_in(l, 0);
     int64_t before[2], after[2], r[2];
     for (int d = 0; d < 2; d++) find_margins(a, d, y.dim[2 + d], &before[d], &after[d]);
-    clef__image dy = clef__image_padded(l, 0, clef__gemm_type(w.dtype), before, after);
+    clef__image dy = clef__image_padded(l, 0, clef__gemm_a_type(l, w.dtype), before, after);
     clef__image dx = clef__image_of(clef__lower_out(l, clef__channels_last));
     clef__epilogue epilogue = {0};
     if (all_reached(a)) epilogue = clef__lower_epilogue(l, dx.data);

@@ -34,10 +34,14 @@ clef_dtype clef__gemm_type(clef_dtype dtype) {
     return dtype == CLEF_F16 || dtype == CLEF_BF16 ? CLEF_F32 : dtype;
 }
 
+clef_dtype clef__gemm_a_type(const clef__lowering *l, clef_dtype dtype) {
+    return clef__lower_profile(l)->block > 0 ? dtype : clef__gemm_type(dtype);
+}
+
 bool clef__gemm_takes(clef_dtype dtype) { return dtype != CLEF_U8 && dtype != CLEF_BOOL; }
 
 clef__operand clef__gemm_operand(clef__lowering *l, clef__operand x) {
-    clef_dtype type = clef__gemm_type(x.dtype);
+    clef_dtype type = clef__gemm_a_type(l, x.dtype);
     if (type == x.dtype) return x;
     clef_shape shape = {.rank = x.rank};
     memcpy(shape.dim, x.dim, sizeof shape.dim);
@@ -343,6 +347,26 @@ void clef__gemm_begin(clef__lowering *l, const clef__gemm *g) {
     clef__lower_copy(l, c, bias);
 }
 
+/* A in the type of sums, every row by itself: for what was to be made in tiles and is too large for them. */
+static void convert_a(clef__lowering *l, clef__gemm *g, clef_dtype type) {
+    clef__operand from = g->a;
+    clef_shape shape = {.rank = 8};
+    int64_t *const strides[] = {g->a_z, g->a_m, g->a_k}, *const sizes[] = {g->z, g->m, g->k};
+    static const int levels[] = {2, 3, 3};
+    from.rank = 0;
+    for (int i = 0; i < 3; i++)
+        for (int j = 0; j < levels[i]; j++) {
+            from.stride[from.rank] = strides[i][j];
+            from.dim[from.rank] = shape.dim[from.rank] = sizes[i][j];
+            from.rank++;
+        }
+    g->a = clef__lower_scratch(l, type, shape);
+    clef__lower_copy(l, g->a, from);
+    for (int i = 2, at = 7; i >= 0; i--)
+        for (int j = levels[i] - 1; j >= 0; j--) strides[i][j] = g->a.stride[at--];
+    g->overlapping = false;
+}
+
 void clef__gemm_lower(clef__lowering *l, clef__gemm g) {
     clef_dtype type = clef__gemm_type(g.c.dtype);
     tiling t = {.m = g.m[0] * g.m[1] * g.m[2], .k = g.k[0] * g.k[1] * g.k[2], .batch = g.z[0] * g.z[1]};
@@ -352,6 +376,7 @@ void clef__gemm_lower(clef__lowering *l, clef__gemm g) {
     }
     clef__merge_levels(g.m, g.a_m, g.c_m);
     if (clef__dot_lower(l, &g) || clef__tile_lower(l, &g)) return;
+    if (g.a.dtype != type) convert_a(l, &g, type);
     t.knobs = clef__gemm_knobs(l, &clef__gemm_family, &g);
     if (t.knobs.value[CLEF__GEMM_LIBRARY] && clef__library_lower(l, &g)) return;
     choose_tile(l, &g, type, &t);

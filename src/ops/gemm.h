@@ -11,7 +11,7 @@
 
 typedef struct clef__gemm {
     int64_t m[3], k[3], z[2], n;
-    clef__operand a, b, c, bias; /* a: of the computing type; b: any storage; c and bias: of the node's dtype */
+    clef__operand a, b, c, bias; /* a: of the type clef__gemm_a_type tells; b: any storage; c and bias: of the node's dtype */
     int64_t a_m[3], a_k[3], a_z[2];
     int64_t b_k[3], b_n, b_z[2];
     int64_t c_m[3], c_n, c_z[2];
@@ -25,7 +25,7 @@ typedef struct clef__gemm {
 enum { CLEF__GEMM_ROWS, CLEF__GEMM_VECTORS, CLEF__GEMM_PACKING, CLEF__GEMM_SPLITS, CLEF__GEMM_BLOCK, CLEF__GEMM_SHARE,
        CLEF__GEMM_LIBRARY };
 enum { CLEF__TILE_SHAPE, CLEF__TILE_SPLITS, CLEF__TILE_LIBRARY };
-extern const clef__family clef__gemm_family, clef__tile_family;
+extern const clef__family clef__gemm_family, clef__tile_family, clef__matrix_family;
 clef__knobs clef__gemm_knobs(clef__lowering *l, const clef__family *family, const clef__gemm *g);
 
 /* Emits the launches. */
@@ -51,6 +51,8 @@ void clef__merge_levels(int64_t size[3], int64_t s[3], int64_t t[3]);
 clef_dtype clef__gemm_type(clef_dtype dtype);
 /* True for the dtypes gemm computes: f32 f16 bf16 f64 i32 i64. */
 bool clef__gemm_takes(clef_dtype dtype);
-/* x as gemm's A wants it: itself, or a row-major copy in the computing type. */
+/* The type that A is wanted in for a node of this dtype: that of its sums, or any where tiles are made, which take it as it is. */
+clef_dtype clef__gemm_a_type(const clef__lowering *l, clef_dtype dtype);
+/* x as gemm's A wants it: itself, or a row-major copy in that type. */
 clef__operand clef__gemm_operand(clef__lowering *l, clef__operand x);
 #endif

@@ -61,6 +61,11 @@ const clef__family clef__tile_family = {.name = "tile", .files = "tile.cl", .kno
                                         .n_knobs = sizeof tile_knobs / sizeof tile_knobs[0],
                                         .seed = tile_seeds, .n_seeds = sizeof tile_seeds / sizeof tile_seeds[0]};
 
+/* Shapes and splits, but no library: it does not take half types. */
+const clef__family clef__matrix_family = {.name = "matrix", .files = "matrix.cl tile.cl", .knob = tile_knobs,
+                                          .n_knobs = CLEF__TILE_LIBRARY, .seed = tile_seeds,
+                                          .n_seeds = sizeof tile_seeds / sizeof tile_seeds[0]};
+
 clef__knobs clef__gemm_knobs(clef__lowering *l, const clef__family *family, const clef__gemm *g) {
     const int64_t size[] = {g->m[0] * g->m[1] * g->m[2], g->n, g->k[0] * g->k[1] * g->k[2], g->k[2], g->z[0] * g->z[1],
                             g->a_k[2] == 1, g->a_m[2] == 1, g->b_k[2] == 1, g->b_n == 1, g->overlapping};

@@ -1,33 +1,51 @@
-/* tile.c — products on devices that like tiles in local memory: chooses tile, loads and splits, and emits cl/tile.cl. */
+/* tile.c — products on devices that like tiles in local memory: chooses tile, loads and splits, and emits cl/tile.cl, or
+   cl/matrix.cl where the device has matrix units for the operands. */
 #include "ops/gemm.h"
 #include "ops/ops.h"
 #include <stdlib.h>
 
 enum {
-    DEPTH = 16,           /* of a block along k */
-    PAD = 4,              /* elements that a row of a block is longer in local memory */
     UNIT_ITEMS = 512,     /* work-items that keep a compute unit busy */
     SHORTEST_SPLIT = 256, /* fewer products than this do not pay the second pass of a split */
-    LONGEST_K = 16384     /* longer sums are split, whose parts round less */
+    LONGEST_K = 16384,    /* longer sums are split, whose parts round less */
+    LANES = 32,           /* work-items that share a matrix unit */
+    FRAGMENT_PAIRS = 192  /* pairs of elements that they hold for one product of it */
 };
 
-/* Work-items of a group and elements of C for each; price: of an element, in those of the largest tile, which reads least. */
+/* Parts of C that a group makes, and elements in each: a work-item's, or those of a matrix unit; price: of an element, in those
+   of the largest tile, which reads least. */
 typedef struct shape {
     int gm, gn, rm, rn;
     double price;
 } shape;
 
-static const shape shapes[] = { /* tuning results know them by their place, from 1 */
-    {16, 16, 8, 8, 1}, {16, 8, 8, 8, 1.15}, {8, 16, 8, 8, 1.15}, {8, 16, 8, 4, 1.4}, {8, 8, 4, 4, 2.2},
-};
-enum { SHAPES = sizeof shapes / sizeof *shapes };
+/* Of either kernel.  Tuning results know shapes by their place, from 1. */
+typedef struct method {
+    const char *file, *kernel;
+    const clef__family *family;
+    int items; /* for a part */
+    int depth; /* of a block along k */
+    int pad;   /* elements that a row of a block is longer in local memory */
+    int wide;  /* elements of a wide load */
+    int n_shapes;
+    shape shape[5];
+} method;
+
+static const method plain = {
+    .file = "tile.cl", .kernel = "tile", .family = &clef__tile_family, .items = 1, .depth = 16, .pad = 4, .wide = 4, .n_shapes = 5,
+    .shape = {{16, 16, 8, 8, 1}, {16, 8, 8, 8, 1.15}, {8, 16, 8, 8, 1.15}, {8, 16, 8, 4, 1.4}, {8, 8, 4, 4, 2.2}}};
+static const method by_matrix_units = {
+    .file = "matrix.cl", .kernel = "matrix", .family = &clef__matrix_family, .items = LANES, .depth = 32, .pad = 8, .wide = 8,
+    .n_shapes = 5,
+    .shape = {{2, 4, 64, 32, 1}, {4, 2, 32, 32, 1.3}, {2, 4, 32, 32, 1.3}, {2, 2, 32, 32, 1.6}, {1, 2, 32, 16, 2.8}}};
 
 /* The choices for one product. */
 typedef struct tiling {
+    const method *by;
     const shape *shape;
     int64_t m, n, k, batch, tiles_m, tiles_n;
     int64_t splits, run; /* of k in one split */
-    bool a_along, b_along, a_fours, b_fours;
+    bool a_along, b_along, a_wide, b_wide;
 } tiling;
 
 /* ---- does it fit? ---- */
@@ -42,52 +60,71 @@ static int64_t reach(const int64_t size[3], const int64_t stride[3], int64_t bey
 static bool countable(const clef__gemm *g, const tiling *t) {
     const int64_t columns[3] = {1, 1, g->n}, apart[3] = {0, 0, g->b_n}, most = INT32_MAX - 1024;
     return t->m <= most && t->n <= most && t->k <= most && t->batch <= most &&
-           reach(g->m, g->a_m, 0) + reach(g->k, g->a_k, 3 * DEPTH) <= most &&
-           reach(columns, apart, 0) + reach(g->k, g->b_k, 3 * DEPTH) <= most;
+           reach(g->m, g->a_m, 0) + reach(g->k, g->a_k, 3 * t->by->depth) <= most &&
+           reach(columns, apart, 0) + reach(g->k, g->b_k, 3 * t->by->depth) <= most;
 }
 
-static bool fits(const clef__lowering *l, const shape *s, size_t element) {
+static size_t items_of(const method *by, const shape *s) { return (size_t)(s->gm * s->gn * by->items); }
+
+/* What cl/tile.cl keeps of a block in local memory. */
+static size_t plain_bytes(const shape *s, size_t element) {
+    return (size_t)plain.depth * (size_t)(s->gm * s->rm + s->gn * s->rn + 2 * plain.pad) * element;
+}
+
+/* What cl/matrix.cl keeps there: a block, in the longer way for it to lie, or a slab of results; and what stands in for units. */
+static size_t matrix_bytes(const shape *s, bool emulated) {
+    int m = s->gm * s->rm, n = s->gn * s->rn, pad = by_matrix_units.pad;
+    size_t block = (size_t)(m + n) * (size_t)(by_matrix_units.depth + pad) * 2, slab = (size_t)(s->gm * 16 * (n + pad)) * 4;
+    size_t exchange = (size_t)(s->gm * s->gn) * (size_t)(s->rm / 16 + s->rn / 8) * FRAGMENT_PAIRS * 4;
+    return (block > slab ? block : slab) + (emulated ? exchange : 0);
+}
+
+static bool fits(const clef__lowering *l, const method *by, const shape *s, size_t element) {
     const clef_device_info *info = clef__lower_device(l);
     int m = s->gm * s->rm, n = s->gn * s->rn, most = clef__lower_profile(l)->block / (element > 4 ? 2 : 1);
-    size_t bytes = (size_t)DEPTH * (size_t)(m + n + 2 * PAD) * element + (size_t)(m + n + 2 * DEPTH) * sizeof(int32_t);
-    return m <= most && n <= most && (size_t)(s->gm * s->gn) <= info->max_work_group && bytes <= info->local_bytes;
+    size_t tables = (size_t)(m + n + 2 * by->depth) * sizeof(int32_t);
+    size_t blocks = by == &plain ? plain_bytes(s, element) : matrix_bytes(s, clef__lower_matrix_unit(l) == CLEF__EMULATED);
+    return m <= most && n <= most && items_of(by, s) <= info->max_work_group && blocks + tables <= info->local_bytes;
 }
 
 /* ---- choices ---- */
 static int64_t most_splits(const tiling *t) { return clef__larger(t->k / SHORTEST_SPLIT, 1); }
 
 /* Groups of this shape that the device works on at a time. */
-static int64_t places(const clef__lowering *l, const shape *s) {
-    return clef__larger(clef__lower_device(l)->compute_units, 1) * UNIT_ITEMS / (s->gm * s->gn);
+static int64_t places(const clef__lowering *l, const tiling *t, const shape *s) {
+    return clef__larger(clef__lower_device(l)->compute_units, 1) * UNIT_ITEMS / (int64_t)items_of(t->by, s);
 }
 
 /* All elements of all tiles, edges with them, and what stays idle where there are too few. */
 static double price(const clef__lowering *l, const tiling *t, const shape *s) {
     int m = s->gm * s->rm, n = s->gn * s->rn;
     double tiles = (double)clef__ceil_div(t->m, m) * (double)clef__ceil_div(t->n, n) * (double)t->batch;
-    double idle = (double)places(l, s) / (tiles * (double)most_splits(t));
+    double idle = (double)places(l, t, s) / (tiles * (double)most_splits(t));
     return tiles * m * n * s->price * (idle > 1 ? idle : 1);
 }
 
 static bool choose_shape(const clef__lowering *l, const clef__gemm *g, tiling *t) {
     size_t element = clef_dtype_size(clef__gemm_type(g->c.dtype));
-    for (int i = 0; i < SHAPES; i++)
-        if (fits(l, &shapes[i], element) && (!t->shape || price(l, t, &shapes[i]) < price(l, t, t->shape))) t->shape = &shapes[i];
+    for (int i = 0; i < t->by->n_shapes; i++) {
+        const shape *s = &t->by->shape[i];
+        if (fits(l, t->by, s, element) && (!t->shape || price(l, t, s) < price(l, t, t->shape))) t->shape = s;
+    }
     return t->shape;
 }
 
 /* k is split until every unit has work, or as tuned; and where sums would get long. */
 static void choose_splits(const clef__lowering *l, int tuned, tiling *t) {
-    int64_t tiles = t->tiles_m * t->tiles_n * t->batch, want = places(l, t->shape) / tiles;
+    int64_t tiles = t->tiles_m * t->tiles_n * t->batch, want = places(l, t, t->shape) / tiles;
     int64_t splits = clef__larger(tuned ? tuned : clef__smaller(want, most_splits(t)), clef__ceil_div(t->k, LONGEST_K));
-    t->run = clef__ceil_div(clef__ceil_div(t->k, clef__larger(splits, 1)), DEPTH) * DEPTH;
+    t->run = clef__ceil_div(clef__ceil_div(t->k, clef__larger(splits, 1)), t->by->depth) * t->by->depth;
     t->splits = clef__ceil_div(t->k, t->run);
 }
 
 static void cut(const clef__lowering *l, const clef__gemm *g, const clef__knobs *knobs, tiling *t) {
     int tuned = knobs->value[CLEF__TILE_SHAPE];
-    if (tuned > 0 && tuned <= SHAPES && fits(l, &shapes[tuned - 1], clef_dtype_size(clef__gemm_type(g->c.dtype))))
-        t->shape = &shapes[tuned - 1];
+    if (tuned > 0 && tuned <= t->by->n_shapes &&
+        fits(l, t->by, &t->by->shape[tuned - 1], clef_dtype_size(clef__gemm_type(g->c.dtype))))
+        t->shape = &t->by->shape[tuned - 1];
     t->tiles_m = clef__ceil_div(t->m, t->shape->gm * t->shape->rm);
     t->tiles_n = clef__ceil_div(t->n, t->shape->gn * t->shape->rn);
     choose_splits(l, knobs->value[CLEF__TILE_SPLITS], t);
@@ -99,10 +136,11 @@ static bool choose_along(const int64_t k[3], const int64_t k_stride[3], int64_t 
     return along != across ? along > across : llabs(k_stride[2]) <= llabs(row_stride);
 }
 
-/* Does the direction of size n with stride s come in whole fours, at multiples of four from the first? */
-static bool in_fours(const int64_t n[3], const int64_t s[3], const int64_t other_n[3], const int64_t other_s[3]) {
-    bool all = n[2] % 4 == 0 && s[2] == 1;
-    for (int i = 0; i < 3; i++) all = all && (other_n[i] == 1 || other_s[i] % 4 == 0) && (i == 2 || n[i] == 1 || s[i] % 4 == 0);
+/* Does the direction of size n with stride s come in whole runs of `wide`, at multiples of it from the first? */
+static bool in_runs(int wide, const int64_t n[3], const int64_t s[3], const int64_t other_n[3], const int64_t other_s[3]) {
+    bool all = n[2] % wide == 0 && s[2] == 1;
+    for (int i = 0; i < 3; i++)
+        all = all && (other_n[i] == 1 || other_s[i] % wide == 0) && (i == 2 || n[i] == 1 || s[i] % wide == 0);
     return all;
 }
 
@@ -110,25 +148,33 @@ static void choose_loads(const clef__gemm *g, tiling *t) {
     const int64_t columns[3] = {1, 1, g->n}, apart[3] = {0, 0, g->b_n};
     t->a_along = choose_along(g->k, g->a_k, g->m[2], g->a_m[2]);
     t->b_along = choose_along(g->k, g->b_k, g->n, g->b_n);
-    t->a_fours = t->a_along ? in_fours(g->k, g->a_k, g->m, g->a_m) : in_fours(g->m, g->a_m, g->k, g->a_k);
-    t->b_fours = t->b_along ? in_fours(g->k, g->b_k, columns, apart) : in_fours(columns, apart, g->k, g->b_k);
+    int wide = t->by->wide;
+    t->a_wide = t->a_along ? in_runs(wide, g->k, g->a_k, g->m, g->a_m) : in_runs(wide, g->m, g->a_m, g->k, g->a_k);
+    t->b_wide = t->b_along ? in_runs(wide, g->k, g->b_k, columns, apart) : in_runs(wide, columns, apart, g->k, g->b_k);
 }
 
 /* ---- launches ---- */
 static void define(clef__lowering *l, const clef__gemm *g, const tiling *t) {
     const struct { const char *name; int value; } knobs[] = {
-        {"GM", t->shape->gm}, {"GN", t->shape->gn}, {"RM", t->shape->rm}, {"RN", t->shape->rn}, {"TK", DEPTH}, {"PAD", PAD},
-        {"A_ALONG", t->a_along}, {"B_ALONG", t->b_along}, {"A_WIDTH", t->a_fours ? 4 : 1}, {"B_WIDTH", t->b_fours ? 4 : 1},
+        {"GM", t->shape->gm}, {"GN", t->shape->gn}, {"RM", t->shape->rm}, {"RN", t->shape->rn}, {"TK", t->by->depth},
+        {"PAD", t->by->pad}, {"A_ALONG", t->a_along}, {"B_ALONG", t->b_along}, {"A_WIDTH", t->a_wide ? t->by->wide : 1},
+        {"B_WIDTH", t->b_wide ? t->by->wide : 1},
     };
     for (size_t i = 0; i < sizeof knobs / sizeof *knobs; i++) clef__launch_define(l, knobs[i].name, "%d", knobs[i].value);
-    clef__launch_define(l, "IN", "%s", clef__token(g->a.dtype));
-    clef__launch_define(l, "B_IN", "%s", clef__token(g->b.dtype));
     clef__launch_define(l, "OUT", "%s", clef__token(g->c.dtype));
+    if (t->by == &plain) {
+        clef__launch_define(l, "IN", "%s", clef__token(clef__gemm_type(g->a.dtype)));
+        clef__launch_define(l, "A_IN", "%s", clef__token(g->a.dtype));
+        clef__launch_define(l, "B_IN", "%s", clef__token(g->b.dtype));
+    } else {
+        clef__launch_define(l, "IN", "%s", clef__token(g->a.dtype));
+        if (clef__lower_matrix_unit(l) == CLEF__PTX) clef__launch_define(l, "PTX", "1");
+    }
 }
 
 static void multiply(clef__lowering *l, const clef__gemm *g, const tiling *t, int64_t split_stride) {
-    size_t items = (size_t)(t->shape->gm * t->shape->gn), groups = (size_t)(t->tiles_m * t->tiles_n * t->batch * t->splits);
-    clef__launch_begin(l, "tile.cl", "tile");
+    size_t items = items_of(t->by, t->shape), groups = (size_t)(t->tiles_m * t->tiles_n * t->batch * t->splits);
+    clef__launch_begin(l, t->by->file, t->by->kernel);
     define(l, g, t);
     clef__launch_tensor(l, g->a, false);
     clef__launch_tensor(l, g->b, false);
@@ -159,6 +205,7 @@ static void finish(clef__lowering *l, const clef__gemm *g, const tiling *t, clef
     int64_t units = t->batch * t->m * t->n;
     clef__launch_begin(l, "tile.cl", "finish_tiles");
     clef__launch_define(l, "IN", "%s", clef__token(part.dtype));
+    clef__launch_define(l, "A_IN", "%s", clef__token(part.dtype));
     clef__launch_define(l, "B_IN", "%s", clef__token(part.dtype));
     clef__launch_define(l, "OUT", "%s", clef__token(g->c.dtype));
     clef__launch_tensor(l, part, false);
@@ -176,20 +223,29 @@ static void finish(clef__lowering *l, const clef__gemm *g, const tiling *t, clef
 }
 
 static void multiply_in_splits(clef__lowering *l, const clef__gemm *g, const tiling *t) {
-    clef__operand part = clef__lower_scratch(l, g->a.dtype, CLEF_SHAPE(t->batch * t->splits, t->m, t->n));
+    clef__operand part = clef__lower_scratch(l, clef__gemm_type(g->c.dtype), CLEF_SHAPE(t->batch * t->splits, t->m, t->n));
     clef__gemm h = clef__gemm_in_parts(g, part, t->splits);
     multiply(l, &h, t, t->m * t->n);
     finish(l, g, t, part);
+}
+
+/* Matrix units take both operands in one half type. */
+static const method *choose_method(const clef__lowering *l, const clef__gemm *g) {
+    const shape *smallest = &by_matrix_units.shape[by_matrix_units.n_shapes - 1];
+    clef_dtype type = clef__gemm_type(g->a.dtype);
+    bool can = type != g->a.dtype && g->a.dtype == g->b.dtype && clef__lower_matrix_unit(l);
+    return can && fits(l, &by_matrix_units, smallest, clef_dtype_size(type)) ? &by_matrix_units : &plain;
 }
 
 bool clef__tile_lower(clef__lowering *l, const clef__gemm *product) {
     clef__gemm g = *product;
     tiling t = {.m = g.m[0] * g.m[1] * g.m[2], .n = g.n, .k = g.k[0] * g.k[1] * g.k[2], .batch = g.z[0] * g.z[1]};
     if (clef__lower_profile(l)->block == 0) return false;
+    t.by = choose_method(l, &g);
     clef__merge_levels(g.k, g.a_k, g.b_k);
     if (!countable(&g, &t) || !choose_shape(l, &g, &t)) return false;
-    clef__knobs knobs = clef__gemm_knobs(l, &clef__tile_family, product);
-    if (knobs.value[CLEF__TILE_LIBRARY] && clef__library_lower(l, product)) return true;
+    clef__knobs knobs = clef__gemm_knobs(l, t.by->family, product);
+    if (t.by == &plain && knobs.value[CLEF__TILE_LIBRARY] && clef__library_lower(l, product)) return true;
     cut(l, &g, &knobs, &t);
     choose_loads(&g, &t);
     if (t.splits == 1) multiply(l, &g, &t, 0);

@@ -319,6 +319,8 @@ void clef__launch_end_1d(clef__lowering *l, int64_t items) {
     clef__launch_end(l, (size_t[3]){(size_t)items, 1, 1}, (size_t[3]){local, 1, 1});
 }
 
+clef__matrix_unit clef__lower_matrix_unit(const clef__lowering *l) { return clef__device_matrix_unit(clef__device_at(l->ctx, l->device)); }
+
 bool clef__lower_has_library(const clef__lowering *l) {
     const clef__trial *trial = clef__plans_of(l->ctx)->trial;
     return (!trial || trial->library) && clef__blas_there(l->ctx, NULL);

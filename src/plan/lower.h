@@ -19,6 +19,7 @@ typedef struct clef__operand {
 const clef__node *clef__lower_node(const clef__lowering *l);
 const clef__profile *clef__lower_profile(const clef__lowering *l);
 const clef_device_info *clef__lower_device(const clef__lowering *l);
+clef__matrix_unit clef__lower_matrix_unit(const clef__lowering *l);
 
 /* Input i as it lies: any strides, 0 and negative ones too.  No launch. */
 clef__operand clef__lower_in(const clef__lowering *l, int i);

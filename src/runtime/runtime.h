@@ -62,6 +62,12 @@ typedef struct clef__profile {
     int block;         /* edge of the largest tile that a work-group may keep in local memory; 0: none */
 } clef__profile;
 const clef__profile *clef__device_profile(const clef__device *device);
+/* What multiplies fragments of matrices in half types (matrix.c): nothing, local memory in its place (CLEF_MATRIX=emulated, for
+   tests), or instructions of PTX.  Found out, by trying, when somebody asks; from the context's own thread. */
+typedef enum clef__matrix_unit { CLEF__NO_MATRIX_UNIT, CLEF__EMULATED, CLEF__PTX } clef__matrix_unit;
+clef__matrix_unit clef__device_matrix_unit(clef__device *device);
+/* Does it multiply rightly when compiled with these options? */
+bool clef__matrix_probe(clef__device *device, const char *options);
 
 /* ---- device memory (buffer.c) ---- */
 typedef struct clef__buffer clef__buffer; /* counted; owned by its device's pool */

@@ -213,6 +213,8 @@ struct clef__device {
     cl_command_queue queue;
     clef_device_info info;
     clef__profile profile;
+    bool matrix_asked;
+    clef__matrix_unit matrix_unit;
     clef__saving saving;
     char options[64]; /* what every build gets */
     clef__pool pool;

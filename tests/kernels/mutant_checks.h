@@ -271,6 +271,27 @@ static void tile_images(void) {
     check_convolution((convolution){1, 160, 3, 4, 12, 3, 3, {.groups = 2}, {0, 0}, 1, 2}, false);
 }
 
+/* ---- matrix units, with local memory in their place ---- */
+static void check_half(int64_t m, int64_t n, int64_t k, int order) {
+    bool ta = order & 1, tb = order & 2;
+    float *a = whole(m * k, 1, -3, 4), *b = whole(k * n, 2, -3, 4), *want = zeros(m * n);
+    product(a, ta ? 1 : k, ta ? m : 1, b, tb ? 1 : n, tb ? k : 1, want, m, n, k);
+    clef_tensor *x = clef_to(put(ta ? CLEF_SHAPE(k, m) : CLEF_SHAPE(m, k), a), CLEF_F16);
+    clef_tensor *y = clef_to(put(tb ? CLEF_SHAPE(n, k) : CLEF_SHAPE(k, n), b), CLEF_F16);
+    clef_tensor *c = clef_matmul(ta ? clef_transpose(x, 0, 1) : x, tb ? clef_transpose(y, 0, 1) : y);
+    expect(clef_to(c, CLEF_F32), want, m * n);
+}
+
+static void matrix_orders(void) {
+    check_half(70, 41, 51, 0);
+    check_half(37, 41, 51, 3);
+}
+
+static void matrix_eights(void) {
+    check_half(40, 48, 72, 0);
+    check_half(40, 48, 72, 3);
+}
+
 static void narrow_depthwise(void) {
     depthwise();
     check_convolution((convolution){1, 8, 5, 6, 8, 3, 3, {.padding = {1, 1}, .groups = 8}, {1, 1}, 5, 6}, true);
@@ -661,6 +682,7 @@ static void picks(void) {
 /* These run with the profile `gpu`. */
 #define GPU_CHECKS(X)                                                                                                 \
     X(tile_orders) X(tile_fours) X(large_tiles) X(tile_windows) X(tile_batches) X(tile_splits) X(tile_images)         \
+    X(matrix_orders) X(matrix_eights)                                                                                 \
     X(narrow_depthwise) X(winograd) X(tile_followers) X(vectors_of_columns) X(softmax_vectors)
 #define CHECKS(X)                                                                                                     \
     GPU_CHECKS(X) X(depthwise)                                                                                        \

@@ -1,0 +1,75 @@
+/* matrix_unit.h — one product of a matrix unit, C := A · B + C with A [16][16], B [16][8] and C [16][8], by 32 neighbouring
+   work-items that go in step.
+
+   Each of them, `lane` of its 32, holds a fragment of either: of A four pairs of elements that are neighbours along k (uint4), of
+   B two (uint2), the first of a pair in the lower half; of C four sums (float4).  FRAGMENT_… say which.
+
+   With PTX: mma.sync.aligned.m16n8k16 of NVIDIA's PTX ISA 7.0 (section "Matrix Fragments for mma.m16n8k16"), which devices of compute
+   capability 8.0 and later have.  Else the fragments go through local memory, EXCHANGE pairs for each 32: on any device and slow,
+   to show that what holds them holds them rightly.  IN: f16 or bf16. */
+#ifndef IN
+#define IN f16
+#endif
+enum { LANES = 32 };
+#define FRAGMENT_A_ROW(lane, i) ((lane) / 4 + (i) % 2 * 8)
+#define FRAGMENT_A_DEPTH(lane, i) ((lane) % 4 * 2 + (i) / 2 * 8)
+#define FRAGMENT_B_COLUMN(lane) ((lane) / 4)
+#define FRAGMENT_B_DEPTH(lane, i) ((lane) % 4 * 2 + (i) * 8)
+#define FRAGMENT_C_ROW(lane, i) ((lane) / 4 + (i) / 2 * 8)
+#define FRAGMENT_C_COLUMN(lane, i) ((lane) % 4 * 2 + (i) % 2)
+
+/* MULTIPLY_FRAGMENTS(c, i, a, j, b) after SHOW_A(i, a) and SHOW_B(j, b) of all that it will be called with, between two
+   MEET(), which all work-items of a group must come to. */
+#ifdef PTX
+#define PTX_f16 "f16"
+#define PTX_bf16 "bf16"
+static float4 multiply_fragments(uint4 a, uint2 b, float4 c) {
+    float c0 = c.s0, c1 = c.s1, c2 = c.s2, c3 = c.s3;
+    __asm__ volatile("mma.sync.aligned.m16n8k16.row.col.f32." CAT(PTX_, IN) "." CAT(PTX_, IN) ".f32 "
+                     "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                     : "+f"(c0), "+f"(c1), "+f"(c2), "+f"(c3)
+                     : "r"(a.s0), "r"(a.s1), "r"(a.s2), "r"(a.s3), "r"(b.s0), "r"(b.s1));
+    return (float4)(c0, c1, c2, c3);
+}
+#define EXCHANGE(tiles_m, tiles_n) 1
+#define SHOW_A(i, a) (void)exchange;
+#define SHOW_B(j, b)
+#define MEET()
+#define MULTIPLY_FRAGMENTS(c, i, a, j, b) c = multiply_fragments(a, b, c);
+#else
+enum { PAIRS_A = 16 * 8, PAIRS_B = 8 * 8 };
+#define EXCHANGE(tiles_m, tiles_n) ((tiles_m) * PAIRS_A + (tiles_n) * PAIRS_B)
+/* The elements of a pair; and Σ over 16 depths of a row of A and a column of B. */
+#define PAIR_f16(p) vload_half2(0, (__local const half *)(p))
+#define PAIR_bf16(p) as_float2((uint2)(*(p) << 16, *(p) & 0xffff0000u))
+static float along_pairs(__local const uint *a, __local const uint *b, float sum) {
+    for (int i = 0; i < 8; i++) {
+        float2 x = CAT(PAIR_, IN)(a + i), y = CAT(PAIR_, IN)(b + i);
+        sum = fma(x.s1, y.s1, fma(x.s0, y.s0, sum));
+    }
+    return sum;
+}
+static void show_a(__local uint *to, int lane, uint4 a) {
+    to[FRAGMENT_A_ROW(lane, 0) * 8 + FRAGMENT_A_DEPTH(lane, 0) / 2] = a.s0;
+    to[FRAGMENT_A_ROW(lane, 1) * 8 + FRAGMENT_A_DEPTH(lane, 1) / 2] = a.s1;
+    to[FRAGMENT_A_ROW(lane, 2) * 8 + FRAGMENT_A_DEPTH(lane, 2) / 2] = a.s2;
+    to[FRAGMENT_A_ROW(lane, 3) * 8 + FRAGMENT_A_DEPTH(lane, 3) / 2] = a.s3;
+}
+static void show_b(__local uint *to, int lane, uint2 b) {
+    to[FRAGMENT_B_COLUMN(lane) * 8 + FRAGMENT_B_DEPTH(lane, 0) / 2] = b.s0;
+    to[FRAGMENT_B_COLUMN(lane) * 8 + FRAGMENT_B_DEPTH(lane, 1) / 2] = b.s1;
+}
+static float4 multiply_fragments(__local const uint *a, __local const uint *b, int lane, float4 c) {
+    c.s0 = along_pairs(a + FRAGMENT_C_ROW(lane, 0) * 8, b + FRAGMENT_C_COLUMN(lane, 0) * 8, c.s0);
+    c.s1 = along_pairs(a + FRAGMENT_C_ROW(lane, 1) * 8, b + FRAGMENT_C_COLUMN(lane, 1) * 8, c.s1);
+    c.s2 = along_pairs(a + FRAGMENT_C_ROW(lane, 2) * 8, b + FRAGMENT_C_COLUMN(lane, 2) * 8, c.s2);
+    c.s3 = along_pairs(a + FRAGMENT_C_ROW(lane, 3) * 8, b + FRAGMENT_C_COLUMN(lane, 3) * 8, c.s3);
+    return c;
+}
+/* `exchange` is the 32's own, for TILES_M fragments of A and after them those of B. */
+#define SHOW_A(i, a) show_a(exchange + (i) * PAIRS_A, lane, a);
+#define SHOW_B(j, b) show_b(exchange + TILES_M * PAIRS_A + (j) * PAIRS_B, lane, b);
+#define MEET() barrier(CLK_LOCAL_MEM_FENCE);
+#define MULTIPLY_FRAGMENTS(c, i, a, j, b)                                                                                     \
+    c = multiply_fragments(exchange + (i) * PAIRS_A, exchange + TILES_M * PAIRS_A + (j) * PAIRS_B, lane, c);
+#endif

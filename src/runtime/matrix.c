@@ -1,0 +1,119 @@
+/* matrix.c — does a device have matrix units that kernels can reach (cl/matrix_unit.h)?
+
+   Only one that says it has an instruction set of the table below is asked, as compilers of others may stop the process at text
+   they do not know.  Then one product of whole numbers is compiled and made in each half type (cl/matrix_probe.cl): where it does not
+   compile, or a single element is wrong, there are none.  No error of this ever reaches the context. */
+#include "runtime/runtime_internal.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { M = 16, N = 8, K = 16, LARGEST = 8, LANES = 32 };
+#ifndef CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV
+#define CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV 0x4000 /* of cl_nv_device_attribute_query */
+#endif
+
+static const struct {
+    clef__matrix_unit unit;
+    const char *name, *extension; /* that a device reports, with which */
+    cl_device_info fact;          /* it can be asked for this, */
+    cl_uint least;                /* which must be this much */
+} units[] = {
+    {CLEF__PTX, "PTX", "cl_nv_device_attribute_query", CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV, 8},
+};
+
+/* ---- one product, on the host and on the device ---- */
+typedef struct product {
+    uint16_t a[M][K], b[N][K]; /* b: by columns */
+    float c[M][N], want[M][N];
+} product;
+
+/* A whole number of at most LARGEST in storage of a half type. */
+static uint16_t bits_of(int v, bool bf16) {
+    static const uint16_t magnitude[2][LARGEST + 1] = {
+        {0, 0x3c00, 0x4000, 0x4200, 0x4400, 0x4500, 0x4600, 0x4700, 0x4800},
+        {0, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0, 0x4100}};
+    return (uint16_t)(magnitude[bf16][v < 0 ? -v : v] | (v < 0 ? 0x8000 : 0));
+}
+
+/* Numbers without a pattern that a permutation of elements could keep. */
+static int number(int i, int salt) {
+    uint32_t x = ((uint32_t)i + 1) * 0x9e3779b9u ^ (uint32_t)salt * 0x85ebca6bu;
+    x = (x ^ (x >> 15)) * 0x2c1b3c6du;
+    return (int)((x >> 12) % (2 * LARGEST + 1)) - LARGEST;
+}
+
+static void fill(product *p, bool bf16) {
+    for (int i = 0; i < M * K; i++) p->a[i / K][i % K] = bits_of(number(i, 1), bf16);
+    for (int i = 0; i < N * K; i++) p->b[i / K][i % K] = bits_of(number(i, 2), bf16);
+    for (int i = 0; i < M * N; i++) {
+        int sum = number(i, 3);
+        p->c[i / N][i % N] = (float)sum;
+        for (int k = 0; k < K; k++) sum += number(i / N * K + k, 1) * number(i % N * K + k, 2);
+        p->want[i / N][i % N] = (float)sum;
+    }
+}
+
+static bool run(clef__device *device, cl_kernel kernel, product *p) {
+    void *host[3] = {p->a, p->b, p->c};
+    const size_t bytes[3] = {sizeof p->a, sizeof p->b, sizeof p->c}, items = LANES;
+    cl_mem memory[3] = {NULL};
+    cl_int code = CL_SUCCESS;
+    for (int i = 0; i < 3 && code == CL_SUCCESS; i++) {
+        memory[i] = clCreateBuffer(device->context, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, bytes[i], host[i], &code);
+        if (code == CL_SUCCESS) code = clSetKernelArg(kernel, (cl_uint)i, sizeof memory[i], &memory[i]);
+    }
+    if (code == CL_SUCCESS) code = clEnqueueNDRangeKernel(device->queue, kernel, 1, NULL, &items, &items, 0, NULL, NULL);
+    if (code == CL_SUCCESS) code = clEnqueueReadBuffer(device->queue, memory[2], CL_TRUE, 0, bytes[2], p->c, 0, NULL, NULL);
+    for (int i = 0; i < 3; i++)
+        if (memory[i]) clReleaseMemObject(memory[i]);
+    return code == CL_SUCCESS && memcmp(p->c, p->want, sizeof p->c) == 0;
+}
+
+static bool build_and_run(clef__device *device, const char *options, bool bf16) {
+    const char *source = clef__embedded("matrix_probe.cl");
+    char all[256];
+    product p;
+    cl_int code = CL_SUCCESS;
+    fill(&p, bf16);
+    snprintf(all, sizeof all, "%s %s -DIN=%s", device->options, options, bf16 ? "bf16" : "f16");
+    cl_program program = clCreateProgramWithSource(device->context, 1, &source, NULL, &code);
+    bool built = program && clBuildProgram(program, 1, &device->id, all, NULL, NULL) == CL_SUCCESS;
+    cl_kernel kernel = built ? clCreateKernel(program, "matrix_probe", &code) : NULL;
+    bool right = kernel && run(device, kernel, &p);
+    if (kernel) clReleaseKernel(kernel);
+    if (program) clReleaseProgram(program);
+    return right;
+}
+
+bool clef__matrix_probe(clef__device *device, const char *options) {
+    return clef__alive(device->ctx) && build_and_run(device, options, false) && build_and_run(device, options, true);
+}
+
+/* ---- the answer ---- */
+static bool says(const clef__device *device, const char *extension, cl_device_info fact, cl_uint least) {
+    cl_uint value = 0;
+    return clef__has_word(device->info.extensions, extension) &&
+           clGetDeviceInfo(device->id, fact, sizeof value, &value, NULL) == CL_SUCCESS && value >= least;
+}
+
+static clef__matrix_unit find(clef__device *device) {
+    const char *asked = clef__env("CLEF_MATRIX");
+    if (asked && strcmp(asked, "0") == 0) return CLEF__NO_MATRIX_UNIT;
+    if (asked && strcmp(asked, "emulated") == 0) return CLEF__EMULATED;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        if (!clef__alive(device->ctx) || !says(device, units[i].extension, units[i].fact, units[i].least)) continue;
+        char options[32];
+        snprintf(options, sizeof options, "-D%s", units[i].name);
+        bool works = clef__matrix_probe(device, options);
+        clef__log(device->ctx, CLEF_LOG_INFO, "%s: matrix units by %s %s", device->info.name, units[i].name,
+                  works ? "are used for products of half types" : "do not do what they should, and are left alone");
+        if (works) return units[i].unit;
+    }
+    return CLEF__NO_MATRIX_UNIT;
+}
+
+clef__matrix_unit clef__device_matrix_unit(clef__device *device) {
+    if (!device->matrix_asked) device->matrix_unit = find(device);
+    device->matrix_asked = true;
+    return device->matrix_unit;
+}
