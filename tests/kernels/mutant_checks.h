@@ -283,7 +283,7 @@ static void check_half(int64_t m, int64_t n, int64_t k, int order) {
 }
 
 static void matrix_orders(void) {
-    check_half(70, 41, 51, 0);
+    check_half(140, 41, 51, 0);
     check_half(37, 41, 51, 3);
 }
 
