@@ -86,23 +86,23 @@
 #define COLUMNS_32(X, i) COLUMNS_16(X, i) X(i, 2) X(i, 3)
 #define COLUMNS(X, i) CAT(COLUMNS_, RN)(X, i)
 
-/* X(lanes, width, i) for the loads of a share, of 8 or 16 elements: single ones or eights. */
+/* X(lane, variable, width, i) for the loads of a share, one or two eights: whole ones or single elements. */
 #if TK * RM == 8 * 32 * GN
-#define A_SHARE 8
+#define A_SHARE 1
 #else
-#define A_SHARE 16
+#define A_SHARE 2
 #endif
 #if TK * RN == 8 * 32 * GM
-#define B_SHARE 8
+#define B_SHARE 1
 #else
-#define B_SHARE 16
+#define B_SHARE 2
 #endif
-#define EIGHTS_8(X) X(, 8, 0)
-#define EIGHTS_16(X) X(.lo, 8, 0) X(.hi, 8, 1)
-#define LOADS_1(share, X) CAT(EACH_, share)(X, 1)
-#define LOADS_8(share, X) CAT(EIGHTS_, share)(X)
-#define A_LOADS(X) CAT(LOADS_, A_WIDTH)(A_SHARE, X)
-#define B_LOADS(X) CAT(LOADS_, B_WIDTH)(B_SHARE, X)
+#define LOADS_8_1(X, v) X(, v##0, 8, 0)
+#define LOADS_8_2(X, v) X(, v##0, 8, 0) X(, v##1, 8, 1)
+#define LOADS_1_1(X, v) EACH_8(X, v##0, 1)
+#define LOADS_1_2(X, v) EACH_8(X, v##0, 1) EACH_8(X##_ON, v##1, 1)
+#define A_LOADS(X) CAT(CAT3(LOADS_, A_WIDTH, _), A_SHARE)(X, next_a)
+#define B_LOADS(X) CAT(CAT3(LOADS_, B_WIDTH, _), B_SHARE)(X, next_b)
 #define A_ROW(i) ROW_AT(A_ALONG, A_WIDTH, TILE_M, i)
 #define A_DEPTH(i) DEPTH_AT(A_ALONG, A_WIDTH, TILE_M, i)
 #define B_COLUMN(i) ROW_AT(B_ALONG, B_WIDTH, TILE_N, i)
@@ -112,14 +112,18 @@
 #define READ_1(p, aligned) (*(p))
 #define READ_8(p, aligned) ((aligned) ? *(__global const ushort8 *)(p) : vload8(0, p))
 #define IS_ALIGNED(p) (((size_t)(p) & (sizeof(ushort8) - 1)) == 0)
-#define FETCH_A(lanes, w, i)                                                                                         \
-    next_a lanes = k + A_DEPTH(i) < k_end ? READ_##w(a + (a_rows[A_ROW(i)] + a_depths[A_DEPTH(i)]), IS_ALIGNED(a))   \
-                                          : (VEC(ushort, w))(0);
-#define FETCH_B(lanes, w, i)                                                                                         \
-    next_b lanes = k + B_DEPTH(i) < k_end ? READ_##w(b + (b_columns[B_COLUMN(i)] + b_depths[B_DEPTH(i)]), IS_ALIGNED(b)) \
-                                          : (VEC(ushort, w))(0);
-#define PUT_A(lanes, w, i) *(__local VEC(ushort, w) *)(a_cells + CELL(A_ALONG, TILE_M, A_ROW(i), A_DEPTH(i))) = next_a lanes;
-#define PUT_B(lanes, w, i) *(__local VEC(ushort, w) *)(b_cells + CELL(B_ALONG, TILE_N, B_COLUMN(i), B_DEPTH(i))) = next_b lanes;
+#define FETCH_A(lane, v, w, i)                                                                                       \
+    v lane = k + A_DEPTH(i) < k_end ? READ_##w(a + (a_rows[A_ROW(i)] + a_depths[A_DEPTH(i)]), IS_ALIGNED(a))         \
+                                    : (VEC(ushort, w))(0);
+#define FETCH_B(lane, v, w, i)                                                                                       \
+    v lane = k + B_DEPTH(i) < k_end ? READ_##w(b + (b_columns[B_COLUMN(i)] + b_depths[B_DEPTH(i)]), IS_ALIGNED(b))   \
+                                    : (VEC(ushort, w))(0);
+#define PUT_A(lane, v, w, i) *(__local VEC(ushort, w) *)(a_cells + CELL(A_ALONG, TILE_M, A_ROW(i), A_DEPTH(i))) = v lane;
+#define PUT_B(lane, v, w, i) *(__local VEC(ushort, w) *)(b_cells + CELL(B_ALONG, TILE_N, B_COLUMN(i), B_DEPTH(i))) = v lane;
+#define FETCH_A_ON(lane, v, w, i) FETCH_A(lane, v, w, (i) + 8)
+#define FETCH_B_ON(lane, v, w, i) FETCH_B(lane, v, w, (i) + 8)
+#define PUT_A_ON(lane, v, w, i) PUT_A(lane, v, w, (i) + 8)
+#define PUT_B_ON(lane, v, w, i) PUT_B(lane, v, w, (i) + 8)
 
 /* Two neighbours along k. */
 #define PAIR_1(cells, pitch, row, depth) (*(__local const uint *)(cells + (row) * (pitch) + (depth)))
@@ -162,8 +166,7 @@ void matrix(TILE_PARAMETERS) {
 #define START(i, j) float4 c##i##_##j = (float4)(0);
 #define START_ROW(i) COLUMNS(START, i)
     ROWS(START_ROW)
-    VEC(ushort, A_SHARE) next_a;
-    VEC(ushort, B_SHARE) next_b;
+    ushort8 next_a0, next_a1, next_b0, next_b1;
     A_LOADS(FETCH_A)
     B_LOADS(FETCH_B)
     while (k < k_end) {

@@ -39,16 +39,9 @@ static float4 multiply_fragments(uint4 a, uint2 b, float4 c) {
 #else
 enum { PAIRS_A = 16 * 8, PAIRS_B = 8 * 8 };
 #define EXCHANGE(tiles_m, tiles_n) ((tiles_m) * PAIRS_A + (tiles_n) * PAIRS_B)
-/* The elements of a pair; and Σ over 16 depths of a row of A and a column of B. */
+/* The elements of a pair. */
 #define PAIR_f16(p) vload_half2(0, (__local const half *)(p))
 #define PAIR_bf16(p) as_float2((uint2)(*(p) << 16, *(p) & 0xffff0000u))
-static float along_pairs(__local const uint *a, __local const uint *b, float sum) {
-    for (int i = 0; i < 8; i++) {
-        float2 x = CAT(PAIR_, IN)(a + i), y = CAT(PAIR_, IN)(b + i);
-        sum = fma(x.s1, y.s1, fma(x.s0, y.s0, sum));
-    }
-    return sum;
-}
 static void show_a(__local uint *to, int lane, uint4 a) {
     to[FRAGMENT_A_ROW(lane, 0) * 8 + FRAGMENT_A_DEPTH(lane, 0) / 2] = a.s0;
     to[FRAGMENT_A_ROW(lane, 1) * 8 + FRAGMENT_A_DEPTH(lane, 1) / 2] = a.s1;
@@ -60,10 +53,14 @@ static void show_b(__local uint *to, int lane, uint2 b) {
     to[FRAGMENT_B_COLUMN(lane) * 8 + FRAGMENT_B_DEPTH(lane, 1) / 2] = b.s1;
 }
 static float4 multiply_fragments(__local const uint *a, __local const uint *b, int lane, float4 c) {
-    c.s0 = along_pairs(a + FRAGMENT_C_ROW(lane, 0) * 8, b + FRAGMENT_C_COLUMN(lane, 0) * 8, c.s0);
-    c.s1 = along_pairs(a + FRAGMENT_C_ROW(lane, 1) * 8, b + FRAGMENT_C_COLUMN(lane, 1) * 8, c.s1);
-    c.s2 = along_pairs(a + FRAGMENT_C_ROW(lane, 2) * 8, b + FRAGMENT_C_COLUMN(lane, 2) * 8, c.s2);
-    c.s3 = along_pairs(a + FRAGMENT_C_ROW(lane, 3) * 8, b + FRAGMENT_C_COLUMN(lane, 3) * 8, c.s3);
+    PLAIN_LOOP
+    for (int i = 0; i < 8; i++) {
+#define A_OF(e) CAT(PAIR_, IN)(a + FRAGMENT_C_ROW(lane, e) * 8 + i)
+#define B_OF(e) CAT(PAIR_, IN)(b + FRAGMENT_C_COLUMN(lane, e) * 8 + i)
+        float2 a0 = A_OF(0), a1 = A_OF(1), a2 = A_OF(2), a3 = A_OF(3), b0 = B_OF(0), b1 = B_OF(1), b2 = B_OF(2), b3 = B_OF(3);
+        c = fma((float4)(a0.s0, a1.s0, a2.s0, a3.s0), (float4)(b0.s0, b1.s0, b2.s0, b3.s0), c);
+        c = fma((float4)(a0.s1, a1.s1, a2.s1, a3.s1), (float4)(b0.s1, b1.s1, b2.s1, b3.s1), c);
+    }
     return c;
 }
 /* `exchange` is the 32's own, for TILES_M fragments of A and after them those of B. */

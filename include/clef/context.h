@@ -6,6 +6,8 @@
      CLEF_CACHE_DIR     where the disk cache is; empty: none        CLEF_CACHE_MAX_MB  its size limit (256)
      CLEF_TUNING        0: results of clef_tune are neither used nor made (clef/tune.h)
      CLEF_CLBLAST       file of CLBlast's library; 0: none (clef/tune.h); read when it is needed
+     CLEF_MATRIX        0: no matrix units for products of half types; emulated: local memory in their place, on a device with the
+                        profile gpu, to test; read when it is needed
      CLEF_PROFILE       device profile to force (a row of cl/profile.def)
      CLEF_EAGER=1       evaluate after every op
      CLEF_DEBUG=memory  exact-size buffers, none reused

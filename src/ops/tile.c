@@ -37,7 +37,7 @@ static const method plain = {
 static const method by_matrix_units = {
     .file = "matrix.cl", .kernel = "matrix", .family = &clef__matrix_family, .items = LANES, .depth = 32, .pad = 8, .wide = 8,
     .n_shapes = 5,
-    .shape = {{2, 4, 64, 32, 1}, {4, 2, 32, 32, 1.3}, {2, 4, 32, 32, 1.3}, {2, 2, 32, 32, 1.6}, {1, 2, 32, 16, 2.8}}};
+    .shape = {{2, 4, 64, 32, 1}, {4, 2, 32, 32, 1.2}, {2, 4, 32, 32, 1.2}, {2, 2, 32, 32, 1.35}, {1, 2, 32, 16, 2}}};
 
 /* The choices for one product. */
 typedef struct tiling {

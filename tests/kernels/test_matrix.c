@@ -1,7 +1,7 @@
 /* Products by matrix units (cl/matrix.cl, cl/matrix_unit.h) with local memory in their place, on whatever device there is: both half
    types bit for bit around the edges of fragments and tiles in every order, batches, splits, what follows, convolutions, operands that
    begin anywhere; and the probe that a device's own units have to pass.
-   ctest: cost=40 */
+   ctest: cost=40 plain */
 #include "runtime/runtime.h"
 #include "support/product.h"
 
@@ -40,25 +40,22 @@ static void check(int64_t m, int64_t n, int64_t k, int order, clef_dtype dtype) 
 }
 
 Test(matrix, sizes_around_edges_in_all_orders) {
-    static const int64_t sizes[] = {1, 7, 16, 17, 31, 33, 65}, depths[] = {1, 15, 16, 33, 40};
+    static const int64_t sizes[] = {1, 7, 17, 31, 33, 65}, depths[] = {1, 15, 17, 33, 41};
     if (small_tests()) {
         check(17, 9, 17, 0, CLEF_F16);
-        check(33, 8, 20, 3, CLEF_BF16);
         return;
     }
-    for (int i = 0; i < 7; i++)
-        for (int j = 0; j < 7; j++)
+    for (int i = 0; i < 6; i++)
+        for (int j = 0; j < 6; j++)
             for (int order = 0; order < 4; order++) check(sizes[i], sizes[j], depths[(i + 2 * j + order) % 5], order, CLEF_F16);
     check(33, 17, 37, 1, CLEF_BF16);
-    check(17, 33, 37, 2, CLEF_BF16);
 }
 
 /* Whole eights in every direction, so that all loads are wide. */
 Test(matrix, wide_loads_in_all_orders) {
-    for (int order = 0; order < 4; order++) {
-        if (!small_tests() || order == 1) check(40, 24, 48, order, CLEF_BF16);
-        if (!small_tests()) check(136, 72, 104, order, CLEF_F16);
-    }
+    if (small_tests()) check(40, 24, 48, 1, CLEF_BF16);
+    else
+        for (int order = 0; order < 4; order++) check(136, 72, 104, order, CLEF_F16);
 }
 
 /* Large enough for the largest tiles of a device of eight units, and long and short sides for those between. */
@@ -67,24 +64,22 @@ Test(matrix, every_shape_of_tile) {
     check(515, 509, 37, 1, CLEF_F16);
     check(1027, 60, 37, 2, CLEF_F16);
     check(60, 1027, 37, 3, CLEF_F16);
-    check(200, 130, 16, 0, CLEF_F16);
 }
 
 Test(matrix, long_sums_are_split) {
-    enum { M = 20, N = 30 };
-    int64_t k = small_tests() ? 600 : 9001;
-    array a = whole_array(CLEF_SHAPE(M, k), 1, 1), b = whole_array(CLEF_SHAPE(k, N), 2, 1), y = array_new(CLEF_SHAPE(M, N));
-    product(a.v, k, 1, b.v, N, 1, y.v, M, N, k, false);
+    int64_t m = small_tests() ? 3 : 20, n = small_tests() ? 5 : 30, k = small_tests() ? 600 : 9001;
+    array a = whole_array(CLEF_SHAPE(m, k), 1, 1), b = whole_array(CLEF_SHAPE(k, n), 2, 1), y = array_new(CLEF_SHAPE(m, n));
+    product(a.v, k, 1, b.v, n, 1, y.v, m, n, k, false);
     clef_tensor *c = clef_matmul(to_device(ctx, a, CLEF_F16), to_device(ctx, b, CLEF_F16));
     cr_assert(strstr(plan_text(c), "finish_tiles") || strstr(plan_text(c), "tile.cl"), "no splits in\n%s", plan_text(c));
     expect_equal(c, y, "splits");
 }
 
 Test(matrix, batches_biases_and_followers) {
-    enum { Z = 3, M = 19, N = 21, K = 24 };
+    enum { Z = 3, M = 19, N = 21, K = 25 };
     array a = whole_array(CLEF_SHAPE(Z, M, K), 1, 4), b = whole_array(CLEF_SHAPE(Z, K, N), 2, 4), y = array_new(CLEF_SHAPE(Z, M, N));
     for (int z = 0; z < Z; z++) product(a.v + z * M * K, K, 1, b.v + z * K * N, N, 1, y.v + z * M * N, M, N, K, false);
-    expect_equal(clef_matmul(to_device(ctx, a, CLEF_F16), to_device(ctx, b, CLEF_F16)), y, "a batch");
+    if (!small_tests()) expect_equal(clef_matmul(to_device(ctx, a, CLEF_F16), to_device(ctx, b, CLEF_F16)), y, "a batch");
     array x = whole_array(CLEF_SHAPE(M, K), 3, 4), w = whole_array(CLEF_SHAPE(N, K), 4, 4), bias = whole_array(CLEF_SHAPE(N), 5, 50);
     array sum = array_new(CLEF_SHAPE(M, N)), more = whole_array(sum.shape, 6, 20);
     for (int i = 0; i < M * N; i++) sum.v[i] = bias.v[i % N];
@@ -109,7 +104,7 @@ Test(matrix, windows_may_begin_anywhere) {
     product(a.v + ROW + 1, ROW, 1, b.v + ROW + 1, ROW, 1, y.v, M, N, K, false);
     for (int i = 0; i < M * N; i++) turned.v[i % N * M + i / N] = y.v[i];
     expect_equal(clef_matmul(p, q), y, "a window");
-    expect_equal(clef_matmul(clef_transpose(q, 0, 1), clef_transpose(p, 0, 1)), turned, "a window, turned");
+    if (!small_tests()) expect_equal(clef_matmul(clef_transpose(q, 0, 1), clef_transpose(p, 0, 1)), turned, "a window, turned");
 }
 
 /* All three directions against the same convolution of f32 without matrix units. */
@@ -122,7 +117,7 @@ static void check_convolution(clef_shape image, clef_shape filters, const clef_c
         result[half][0] = y;
         cr_assert(clef_grad(y, g, in, 2, false, result[half] + 1) == CLEF_OK, "%s: %s", what, clef_error(ctx));
     }
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < (small_tests() ? 1 : 3); i++) {
         expect_matrix(result[1][i], what);
         expect_equal(result[1][i], from_device(result[0][i]), what);
     }
@@ -132,12 +127,13 @@ static void check_convolution(clef_shape image, clef_shape filters, const clef_c
 Test(matrix, convolutions) {
     check_convolution(CLEF_SHAPE(2, 8, 7, 6), CLEF_SHAPE(16, 8, 3, 3), &(clef_conv2d_options){.padding = {1, 1}}, "3 x 3");
     if (small_tests()) return;
-    check_convolution(CLEF_SHAPE(2, 6, 9, 8), CLEF_SHAPE(10, 3, 3, 2), &(clef_conv2d_options){.stride = {2, 1}, .groups = 2}, "groups");
-    check_convolution(CLEF_SHAPE(1, 3, 12, 11), CLEF_SHAPE(5, 3, 5, 3), &(clef_conv2d_options){.dilation = {1, 2}}, "dilation");
+    check_convolution(CLEF_SHAPE(2, 6, 9, 8), CLEF_SHAPE(10, 3, 3, 2), &(clef_conv2d_options){.stride = {2, 1}, .dilation = {1, 2}, .groups = 2},
+                      "groups");
 }
 
 Test(matrix, random_numbers_stay_within_bounds) {
-    int64_t m = 33, n = 47, k = small_tests() ? 29 : 3000;
+    int64_t m = 33, n = 47, k = 3000;
+    if (small_tests()) return;
     array a = noise_array(CLEF_SHAPE(m, k), 3), b = noise_array(CLEF_SHAPE(k, n), 4), y = array_new(CLEF_SHAPE(m, n)), scale = array_new(y.shape);
     clef_tensor *p = clef_keep(to_device(ctx, a, CLEF_BF16)), *q = clef_keep(to_device(ctx, b, CLEF_BF16));
     a = from_device(p); /* as they were rounded */
@@ -174,8 +170,8 @@ static const char *changed(const char *file, const char *text) {
 
 Test(matrix, a_unit_has_to_multiply_rightly) {
     static const char *const broken[][2] = {
-        {"(lane) / 4 + (i) % 2 * 8", "(lane) / 4 + (i) / 2 * 8"},   /* rows of A, without its depths */
-        {"FRAGMENT_B_DEPTH(lane, i) ((lane) % 4 * 2", "FRAGMENT_B_DEPTH(lane, i) ((lane) / 8 * 2"},
+        {"(uint4)(A_PAIR(0), A_PAIR(1), A_PAIR(2)", "(uint4)(A_PAIR(0), A_PAIR(2), A_PAIR(1)"}, /* as other units have them */
+        {"(uint2)(B_PAIR(0), B_PAIR(1))", "(uint2)(B_PAIR(1), B_PAIR(0))"},
         {"C_AT(2) = sum.s2;", "C_AT(2) = sum.s1;"},
         {"float4 sum = (float4)(C_AT(0)", "float4 sum = (float4)(0"},
         {"void matrix_probe(", "void matrix_probe(no"},
@@ -183,7 +179,7 @@ Test(matrix, a_unit_has_to_multiply_rightly) {
     clef__device *device = clef__device_at(ctx, 0);
     cr_assert(clef__matrix_probe(device, ""), "it does");
     clef__embedded_hook = changed;
-    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
+    for (size_t i = 0; i < sizeof broken / sizeof *broken - small_tests(); i++) { /* Oclgrind reports what does not compile */
         from = broken[i][0], to = broken[i][1];
         cr_assert(strstr(clef__embedded("matrix_probe.cl"), to), "\"%s\" does not occur", from);
         cr_assert(!clef__matrix_probe(device, ""), "\"%s\" passed", to);
