@@ -70,9 +70,13 @@ Test(loss, cross_entropy) {
     if (!few) check_classes(ctx, &s, CLEF_F32, "sum, ignoring what is no class");
     s = (setting){ .target = { 1, 0, 3, 4 }, .is_log = true, .ignore = true, .ignored = 3 };
     if (!few) check_classes(ctx, &s, CLEF_F32, "nll");
+    if (few) {
+        clef_close(ctx);
+        return; /* the rest is made of other ops */
+    }
     s = (setting){ .probabilities = true };
     for (int i = 0; i < N * C; i++) s.weights[i] = (1 + i % C) / 15.0;
-    if (!few) check_classes(ctx, &s, CLEF_F32, "probabilities");
+    check_classes(ctx, &s, CLEF_F32, "probabilities");
     s.smoothing = 0.2;
     for (int d = 0; d < float_dtypes_here(ctx); d++) check_classes(ctx, &s, float_dtypes[d], "probabilities, smoothed");
     clef_close(ctx);

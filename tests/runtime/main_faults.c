@@ -393,10 +393,16 @@ static bool answer_failing(clef_context *ctx, long n, bool again) {
     return right || (printf("wrong answers, or errors where there are none: %s\n", clef_error(ctx)), false);
 }
 
+#if defined(__SANITIZE_ADDRESS__)
+enum { DENSE = 16 }; /* each takes long there, and is tried without sanitizers too */
+#else
+enum { DENSE = 64 };
+#endif
+
 /* Every one of the first, then more and more thinly; all with CLEF_TEST_EXHAUSTIVE=1. */
 static long next(long n) {
     const char *all = getenv("CLEF_TEST_EXHAUSTIVE");
-    return n + 1 + (all && *all == '1' ? 0 : n / 64);
+    return n + 1 + (all && *all == '1' ? 0 : n / DENSE);
 }
 
 /* `failing` with a failure at the N-th call, for all N. */
