@@ -127,11 +127,12 @@ Test(softmax, extremes) {
 
 /* First derivative against differences of the reference; second against differences of the first on the device, in f64. */
 Test(softmax, gradients) {
+    if (few_kernels()) return; /* the slopes above are first ones; second ones are other ops */
     clef_context *ctx = open_seeded(1);
     bool f64 = has_f64(ctx);
     clef_dtype dtype = f64 ? CLEF_F64 : CLEF_F32;
     double *x = spread(12, -2, 2, 5), *g = spread(12, -1, 1, 6), *h = spread(12, -1, 1, 7);
-    for (int logarithm = 0; logarithm < (few_kernels() ? 1 : 2); logarithm++) {
+    for (int logarithm = 0; logarithm < 2; logarithm++) {
         lines s = { 3, 4, 1, logarithm };
         clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(3, 4), dtype, x)), *tg = tensor_of(ctx, CLEF_SHAPE(3, 4), dtype, g), *dx, *ddx;
         clef_tensor *y = logarithm ? clef_log_softmax(p, 1) : clef_softmax(p, 1);
