@@ -19,8 +19,8 @@ rusticl)
         exit 77
     }
     [ -z "$CLEF_CACHE_DIR" ] || export CLEF_CACHE_DIR="$CLEF_CACHE_DIR/rusticl"
-    # Tiny shapes: its compiler takes long for each kernel, and large ones are the main run's business.
-    export CLEF_TEST_SMALL=1 OCL_ICD_VENDORS="$icd" OCL_ICD_FILENAMES="$icd" RUSTICL_ENABLE="${RUSTICL_ENABLE:-llvmpipe}"
+    # Tiny shapes and few kernels: its compiler takes long for each, and the others are the main run's business.
+    export CLEF_TEST_SMALL=2 OCL_ICD_VENDORS="$icd" OCL_ICD_FILENAMES="$icd" RUSTICL_ENABLE="${RUSTICL_ENABLE:-llvmpipe}"
     exec "$@"
     ;;
 oclgrind)
@@ -46,10 +46,10 @@ cat "$work/pipe" >"$work/log" &
 reader=$!
 exec 9>"$work/pipe"
 # No cache, so that reports name lines of the source; no optimiser, as it makes instructions that cannot be interpreted;
-# tiny shapes, as every instruction is; one thread, as Oclgrind is not made for more.
+# tiny shapes and few kernels, as every instruction is; one thread, as Oclgrind is not made for more.
 OCL_ICD_VENDORS="$library" OCL_ICD_FILENAMES="$library" OCLGRIND_DATA_RACES=1 OCLGRIND_UNINITIALIZED=1 \
     OCLGRIND_CHECK_API=1 OCLGRIND_LOG="$work/pipe" OCLGRIND_BUILD_OPTIONS=-cl-opt-disable CLEF_CACHE_DIR="$work/cache" \
-    CLEF_TEST_SMALL=1 CLEF_COMPILE_THREADS=1 CRITERION_JOBS=1 "$@" 9>&-
+    CLEF_TEST_SMALL=2 CLEF_COMPILE_THREADS=1 CRITERION_JOBS=1 "$@" 9>&-
 status=$?
 exec 9>&-
 wait $reader

@@ -1,4 +1,5 @@
-/* The tape: what gets a gradient, how gradients add up, second order, and what is refused. */
+/* The tape: what gets a gradient, how gradients add up, second order, and what is refused.
+   ctest: plain */
 #include "support/device.h"
 
 static clef_context *ctx;

@@ -1,4 +1,5 @@
-/* Checkpoints: what is resumed equals what was never interrupted, and a bad file changes nothing. */
+/* Checkpoints: what is resumed equals what was never interrupted, and a bad file changes nothing.
+   ctest: plain */
 #include "support/device.h"
 #include "support/io_files.h"
 #include "training.h"

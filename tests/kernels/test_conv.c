@@ -107,6 +107,7 @@ static void check(geometry g) { check_as(g, CLEF_F32, 4); }
 
 Test(conv2d, plain) {
     check((geometry){2, 3, 8, 7, 5, 3, 2, OPTIONS(.groups = 1)});
+    if (few_kernels()) return;
     check((geometry){1, 1, 5, 5, 1, 1, 1, OPTIONS(.groups = 1)});
     if (small_tests()) return;
     check((geometry){4, 1, 28, 28, 6, 5, 5, OPTIONS(.groups = 1)});
@@ -117,6 +118,7 @@ Test(conv2d, plain) {
 }
 
 Test(conv2d, stride_and_padding) {
+    if (few_kernels()) return; /* the halves below have both */
     check((geometry){1, 2, 7, 6, 3, 3, 3, OPTIONS(.stride = {2, 1}, .padding = {1, 1})});
     if (small_tests()) return;
     for (int s = 1; s <= 3; s++)
@@ -145,6 +147,7 @@ Test(conv2d, groups_and_depthwise) {
 /* One filter per channel: borders, strides with and without a tap for every pixel, vectors that channels do not fill. */
 Test(conv2d, depthwise) {
     check((geometry){1, 3, 5, 6, 3, 3, 3, OPTIONS(.groups = 3, .padding = {1, 1})});
+    if (few_kernels()) return;
     check((geometry){1, 5, 6, 5, 5, 3, 3, OPTIONS(.groups = 5, .stride = {2, 2}, .same = true)});
     if (small_tests()) return;
     static const int channels[] = {1, 3, 4, 17, 24, 96};
@@ -164,6 +167,7 @@ Test(conv2d, depthwise) {
 }
 
 Test(conv2d, same_keeps_the_size) {
+    if (few_kernels()) return;
     check((geometry){1, 2, 6, 5, 3, 2, 4, OPTIONS(.same = true)});
     if (small_tests()) return;
     for (int s = 1; s <= 3; s++)
@@ -237,6 +241,7 @@ static const char some_shapes[] =
     "-,7,7,832,16,256,1,1,0,0,1,1\n-,56,56,64,8,256,1,1,0,0,2,2\n-,7,7,2048,8,512,1,1,3,3,2,2\n-,700,161,1,16,64,5,5,1,1,2,2\n";
 
 Test(conv2d, deepbench_shapes) {
+    if (few_kernels()) return;
     FILE *f = shapes_file("deepbench_conv.csv", some_shapes);
     char line[256];
     int rows = 0;
@@ -254,6 +259,7 @@ Test(conv2d, deepbench_shapes) {
 }
 
 Test(conv2d, random_numbers_stay_within_bounds) {
+    if (few_kernels()) return;
     static const geometry all[] = {{2, 3, 9, 8, 5, 3, 3, {.padding = {1, 1}}}, {2, 40, 12, 12, 34, 3, 3, {.stride = {2, 2}}},
                                    {3, 20, 60, 60, 20, 3, 3, {.groups = 20, .padding = {1, 1}}},
                                    {7, 64, 8, 8, 64, 3, 3, {.padding = {1, 1}}},
@@ -277,6 +283,7 @@ Test(conv2d, other_dtypes) {
     bool f64 = !small_tests() && clef_context_device(ctx, 0, &info) && info.f64;
     for (int i = 0; i < 2; i++) {
         check_as(all[i], CLEF_F16, 2);
+        if (few_kernels()) return;
         if (small_tests() && i > 0) continue;
         check_as(all[i], CLEF_BF16, 1);
         if (f64) check_as(all[i], CLEF_F64, 100000);
@@ -297,6 +304,7 @@ Test(conv2d, whole_numbers) {
 }
 
 Test(conv2d, bias_is_added_to_every_pixel) {
+    if (few_kernels()) return; /* test_epilogue.c has them too */
     geometry all[] = {{2, 3, 6, 6, 5, 3, 3, OPTIONS(.groups = 1)}, {2, 1, 28, 28, 6, 5, 5, OPTIONS(.groups = 1)}, {1, 16, 8, 8, 40, 3, 3, {.padding = {1, 1}}},
                       {1, 19, 6, 25, 19, 3, 3, {.groups = 19, .padding = {1, 1}}}, {1, 6, 6, 6, 8, 3, 3, {.groups = 2}}, {1, 700, 3, 3, 5, 3, 3, OPTIONS(.groups = 1)},
                       {6, 32, 7, 8, 64, 3, 3, {.padding = {1, 1}}}};
@@ -358,6 +366,7 @@ static void check_second_order(geometry g) {
 }
 
 Test(conv2d, second_order) {
+    if (few_kernels()) return;
     check_second_order((geometry){1, 2, 6, 5, 3, 3, 2, OPTIONS(.stride = {2, 1}, .padding = {1, 1})});
     if (small_tests()) return;
     check_second_order((geometry){1, 3, 6, 5, 3, 3, 2, OPTIONS(.groups = 3, .stride = {2, 1}, .padding = {1, 1})});
@@ -376,6 +385,7 @@ static void check_same_bits(geometry g) {
 }
 
 Test(conv2d, same_bits_every_time) {
+    if (few_kernels()) return;
     if (small_tests()) {
         check_same_bits((geometry){2, 5, 8, 8, 6, 3, 3, OPTIONS(.groups = 1)});
         return;

@@ -60,15 +60,20 @@ static void check_classes(clef_context *ctx, const setting *given, clef_dtype dt
 Test(loss, cross_entropy) {
     clef_context *ctx = open_seeded(1);
     setting s = { .target = { 0, 4, 2, 2 } };
-    check_classes(ctx, &s, CLEF_F32, "mean");
+    bool few = few_kernels();
+    if (!few) check_classes(ctx, &s, CLEF_F32, "mean");
     s.reduction = CLEF_REDUCE_NONE, s.smoothing = 0.1;
-    check_classes(ctx, &s, CLEF_F32, "each, smoothed");
+    if (!few) check_classes(ctx, &s, CLEF_F32, "each, smoothed");
     s.reduction = CLEF_REDUCE_MEAN, s.ignore = true, s.ignored = 2;
     for (int d = 0; d < float_dtypes_here(ctx); d++) check_classes(ctx, &s, float_dtypes[d], "smoothed, ignoring a class");
     s.ignored = -100, s.target[1] = -100, s.reduction = CLEF_REDUCE_SUM, s.smoothing = 0;
-    check_classes(ctx, &s, CLEF_F32, "sum, ignoring what is no class");
+    if (!few) check_classes(ctx, &s, CLEF_F32, "sum, ignoring what is no class");
     s = (setting){ .target = { 1, 0, 3, 4 }, .is_log = true, .ignore = true, .ignored = 3 };
-    check_classes(ctx, &s, CLEF_F32, "nll");
+    if (!few) check_classes(ctx, &s, CLEF_F32, "nll");
+    if (few) {
+        clef_close(ctx);
+        return; /* the rest is made of other ops */
+    }
     s = (setting){ .probabilities = true };
     for (int i = 0; i < N * C; i++) s.weights[i] = (1 + i % C) / 15.0;
     check_classes(ctx, &s, CLEF_F32, "probabilities");
@@ -85,6 +90,11 @@ Test(loss, cross_entropy_of_maps) {
     clef_tensor *flat = clef_reshape(clef_permute(p, (int[]){ 0, 2, 1 }), CLEF_SHAPE(8, 3));
     double a = clef_item(clef_cross_entropy(p, target, NULL)), b = clef_item(clef_cross_entropy(flat, clef_reshape(target, CLEF_SHAPE(8)), NULL));
     cr_expect(fabs(a - b) < 1e-6 && a > 0, "%g and %g", a, b);
+    free(x);
+    if (few_kernels()) {
+        clef_close(ctx);
+        return;
+    }
     clef_tensor *leaf = parameter(clef_copy(p)), *dx, *slope; /* in one launch, and in expressions that have gradients */
     cr_assert(clef_grad(clef_cross_entropy(leaf, target, NULL), NULL, &leaf, 1, false, &dx) == CLEF_OK, "%s", clef_error(ctx));
     cr_assert(clef_grad(clef_cross_entropy(leaf, target, NULL), NULL, &leaf, 1, true, &slope) == CLEF_OK, "%s", clef_error(ctx));
@@ -92,7 +102,6 @@ Test(loss, cross_entropy_of_maps) {
     expect_numbers(dx, want, 1e-6, 1e-5, "gradient of maps");
     free(want);
     cr_expect(isnan(clef_item(clef_cross_entropy(clef_zeros(ctx, CLEF_SHAPE(2, 0), CLEF_F32), clef_zeros(ctx, CLEF_SHAPE(2), CLEF_I32), NULL))));
-    free(x);
     clef_close(ctx);
 }
 

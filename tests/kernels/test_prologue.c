@@ -98,7 +98,7 @@ static void check(const formula *f, what w, int dims, clef_tensor *x, clef_tenso
 Test(prologue, formulas_over_all_kinds_of_dimensions) {
     static const int dims[] = {1, 2, 4, 7, 3, 6, 5};
     clef_tensor *x = whole(CLEF_SHAPE(A, B, C), 1, CLEF_F32), *y = whole(CLEF_SHAPE(A, B, C), 2, CLEF_F32);
-    for (int i = 0; i < 7; i++) check(&formulas[i % FORMULAS], SUM, dims[i], x, y, 0, "f32");
+    for (int i = 0; i < (few_kernels() ? 4 : 7); i++) check(&formulas[i % FORMULAS], SUM, dims[i], x, y, 0, "f32");
     if (small_tests()) return;
     for (int f = 2; f < FORMULAS; f++) check(&formulas[f], LARGEST, f < 4 ? 4 : 1, x, y, 0, "f32");
     check(&formulas[3], MEAN, 7, x, y, 0, "f32");
@@ -109,11 +109,12 @@ Test(prologue, dtypes) {
     static const clef_dtype each[] = {CLEF_F16, CLEF_BF16, CLEF_I32};
     for (int i = 0; i < 3; i++) {
         clef_tensor *x = whole(CLEF_SHAPE(A, B, C), 1, each[i]), *y = whole(CLEF_SHAPE(A, B, C), 2, each[i]);
-        check(&formulas[3], LARGEST, 2, x, y, 0, clef_dtype_name(each[i]));
+        if (!few_kernels()) check(&formulas[3], LARGEST, 2, x, y, 0, clef_dtype_name(each[i]));
         check(&formulas[2], LARGEST, 4, x, y, 0, clef_dtype_name(each[i]));
     }
     clef_tensor *x = whole(CLEF_SHAPE(A, B, C), 1, CLEF_I32);
     check(&formulas[0], SUM, 4, x, x, 0, "i32 into i64");
+    if (few_kernels()) return;
     array big = array_new(CLEF_SHAPE(2, 8192)), want = array_new(CLEF_SHAPE(2, 1));
     for (int i = 0; i < 2 * 8192; i++) big.v[i] = 300; /* whose square f16 does not hold: it is infinite in a register too */
     want.v[0] = want.v[1] = INFINITY;

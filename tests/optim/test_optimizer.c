@@ -1,5 +1,5 @@
 /* What all optimizers share: state and its round trip, accumulation, clipping, plans that stay, refusals.
-   ctest: cost=15 */
+   ctest: cost=15 plain */
 #include "support/device.h"
 #include "clef/pointwise.h"
 #include "graph/graph.h"

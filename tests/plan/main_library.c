@@ -1,6 +1,6 @@
 /* CLBlast as a candidate of tuning, with another library in its place that errs, fails, dawdles or wins: what is kept, what is
    tried at all, what a fault looks like.  A plain program, so that it also runs under sanitizers. */
-/* ctest: timeout=600 cost=60 */
+/* ctest: timeout=600 cost=60 plain */
 #include "plan/plan.h"
 #include "support/io_files.h"
 #include "support/plain.h"

@@ -1,5 +1,5 @@
 /* Bundles: equal small launches become one, to the same bits, and never where one needs or overwrites what another reads.
-   ctest: cost=30 apart */
+   ctest: cost=30 apart plain */
 #include "plan/plan.h"
 #include "support/counting.h"
 #include "support/modes.h"

@@ -1,6 +1,6 @@
 /* Tuning results and plans: a result changes the plan of what it is about and of nothing else, a bad one changes nothing, and
    clef_tune keeps what it measures.  No figure of a clock decides here.
-   ctest: cost=20 */
+   ctest: cost=20 plain */
 #include "ops/gemm.h"
 #include "tuning_support.h"
 

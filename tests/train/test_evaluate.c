@@ -1,4 +1,5 @@
-/* Evaluation against numbers counted by hand: the "network" hands its input on, so the logits are known. */
+/* Evaluation against numbers counted by hand: the "network" hands its input on, so the logits are known.
+   ctest: plain */
 #include "train/train_support.h"
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,4 +1,5 @@
-/* Training on the embedded digits: it learns, it is deterministic, it stops when it should and says why. */
+/* Training on the embedded digits: it learns, it is deterministic, it stops when it should and says why.
+   ctest: plain */
 #include "train/train_support.h"
 #include <criterion/criterion.h>
 #include <math.h>

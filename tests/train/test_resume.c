@@ -1,4 +1,5 @@
-/* Interrupted and resumed runs end with the same bits as runs that nobody disturbed. */
+/* Interrupted and resumed runs end with the same bits as runs that nobody disturbed.
+   ctest: plain */
 #include "train/train_support.h"
 #include <criterion/criterion.h>
 #include <unistd.h>
