@@ -84,7 +84,9 @@ static bool exhausted(cl_int code) {
  * `least`. */
 static cl_mem create(clef__device *device, size_t *size, size_t least) {
     cl_int code = CL_SUCCESS;
-    cl_mem memory = clCreateBuffer(device->context, CL_MEM_READ_WRITE, *size, NULL, &code);
+    cl_mem memory = clef__pages_buffer(device, *size);
+    if (!memory)
+        memory = clCreateBuffer(device->context, CL_MEM_READ_WRITE, *size, NULL, &code);
     if (memory)
         return memory;
     if (exhausted(code)) {

@@ -174,7 +174,7 @@ clef__saving clef__cache_saving(const clef__device *device) {
         return CLEF__SAVE_NEVER;
     if (mode && strcmp(mode, "force") == 0)
         return CLEF__SAVE_AT_ONCE;
-    return clef__driver_saves_late(&device->info) ? CLEF__SAVE_LATE : CLEF__SAVE_AT_ONCE;
+    return clef__driver_of(&device->info).saves_late ? CLEF__SAVE_LATE : CLEF__SAVE_AT_ONCE;
 }
 
 /* ---- reading ---- */

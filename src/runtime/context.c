@@ -76,6 +76,7 @@ clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_
         return NULL;
     build_options(d);
     d->saving = clef__cache_saving(d);
+    d->large_pages = clef__driver_of(&d->info).large_pages && !ctx->debug_memory; /* checkers know the driver's memory, not ours */
     cl_int code = CL_SUCCESS;
     const cl_context_properties on[] = {CL_CONTEXT_PLATFORM, (cl_context_properties)found->platform, 0};
     if (!context)

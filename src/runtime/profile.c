@@ -62,16 +62,17 @@ void clef__profile_names(char *text, size_t size) {
         used += (size_t)snprintf(text + used, size - used, "%s%s", i ? ", " : "", rows[i].profile.name);
 }
 
-bool clef__driver_saves_late(const clef_device_info *info) {
+clef__driver clef__driver_of(const clef_device_info *info) {
     static const struct {
         const char *platform, *type;
+        clef__driver driver;
     } drivers[] = {
-#define DRIVER(platform, type) {platform, type},
+#define DRIVER(platform, type, saves_late, large_pages) {platform, type, {saves_late, large_pages}},
 #include "drivers.def"
 #undef DRIVER
     };
     for (size_t i = 0; i < sizeof drivers / sizeof drivers[0]; i++)
         if (strcmp(info->platform, drivers[i].platform) == 0 && strcmp(info->type, drivers[i].type) == 0)
-            return true;
-    return false;
+            return drivers[i].driver;
+    return (clef__driver){false, false};
 }

@@ -59,8 +59,12 @@ bool clef__has_word(const char *words, const char *word);
 /* False when `name` (NULL: by facts) is unknown; then `names` lists those that exist. */
 bool clef__profile_choose(const char *name, const clef_device_info *info, clef__profile *profile);
 void clef__profile_names(char *text, size_t size);
-/* Is there a row of cl/drivers.def for this device: are binaries dear to fetch? */
-bool clef__driver_saves_late(const clef_device_info *info);
+/* What cl/drivers.def says of this device's driver. */
+typedef struct clef__driver {
+    bool saves_late;  /* binaries are dear to fetch */
+    bool large_pages; /* it may be given memory to compute in */
+} clef__driver;
+clef__driver clef__driver_of(const clef_device_info *info);
 
 /* ---- memory (buffer.c) ---- */
 enum { CLEF__POOL_CLASSES = 64 * 8 };
@@ -80,6 +84,8 @@ typedef struct clef__pool {
     uint64_t made; /* ids given */
 } clef__pool;
 void clef__pool_close(clef__device *device);
+/* A large buffer in memory of our own choice (pages.c); NULL where the driver's is as good or better. */
+cl_mem clef__pages_buffer(clef__device *device, size_t size);
 /* Gives cached memory back to the driver; returns the bytes. */
 uint64_t clef__pool_trim(clef__device *device);
 
@@ -216,6 +222,7 @@ struct clef__device {
     bool matrix_asked;
     clef__matrix_unit matrix_unit;
     clef__saving saving;
+    bool large_pages;
     char options[64]; /* what every build gets */
     clef__pool pool;
     clef__staging staging;

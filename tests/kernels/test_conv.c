@@ -105,7 +105,7 @@ static void check(geometry g) { check_as(g, CLEF_F32, 4); }
 
 #define OPTIONS(...) ((clef_conv2d_options){__VA_ARGS__})
 
-Test(conv2d, plain) {
+static void plain_images(void) {
     check((geometry){2, 3, 8, 7, 5, 3, 2, OPTIONS(.groups = 1)});
     if (few_kernels()) return;
     check((geometry){1, 1, 5, 5, 1, 1, 1, OPTIONS(.groups = 1)});
@@ -117,7 +117,7 @@ Test(conv2d, plain) {
     check((geometry){2, 3, 6, 5, 70, 6, 5, OPTIONS(.groups = 1)});
 }
 
-Test(conv2d, stride_and_padding) {
+static void strides_and_padding(void) {
     if (few_kernels()) return; /* the halves below have both */
     check((geometry){1, 2, 7, 6, 3, 3, 3, OPTIONS(.stride = {2, 1}, .padding = {1, 1})});
     if (small_tests()) return;
@@ -127,7 +127,7 @@ Test(conv2d, stride_and_padding) {
                 check((geometry){2, 3, 9, 11, 4, k, k == 4 ? 2 : k, OPTIONS(.stride = {s, 4 - s}, .padding = {p, 2 - p})});
 }
 
-Test(conv2d, dilation) {
+static void dilations(void) {
     check((geometry){1, 2, 9, 9, 3, 3, 2, OPTIONS(.dilation = {2, 3})});
     if (small_tests()) return;
     for (int s = 1; s <= 4; s++)
@@ -135,7 +135,7 @@ Test(conv2d, dilation) {
             check((geometry){1, 4, 14, 13, 5, 3, 3, OPTIONS(.stride = {s, s}, .padding = {d, 1}, .dilation = {d, 5 - d})});
 }
 
-Test(conv2d, groups_and_depthwise) {
+static void groups(void) {
     check((geometry){1, 4, 5, 5, 6, 3, 3, OPTIONS(.groups = 2)});
     if (small_tests()) return;
     check((geometry){2, 6, 8, 8, 9, 3, 3, OPTIONS(.groups = 3, .padding = {1, 1}, .stride = {2, 2})});
@@ -166,7 +166,7 @@ Test(conv2d, depthwise) {
     check((geometry){2, 6, 4, 60, 6, 2, 31, OPTIONS(.groups = 6, .padding = {1, 8}, .stride = {1, 2})});
 }
 
-Test(conv2d, same_keeps_the_size) {
+static void same_size(void) {
     if (few_kernels()) return;
     check((geometry){1, 2, 6, 5, 3, 2, 4, OPTIONS(.same = true)});
     if (small_tests()) return;
@@ -176,12 +176,22 @@ Test(conv2d, same_keeps_the_size) {
     check((geometry){1, 2, 9, 9, 3, 3, 2, OPTIONS(.same = true, .dilation = {2, 3})});
 }
 
-Test(conv2d, layers_of_residual_networks) {
-    if (small_tests()) cr_skip_test("many shapes: not on a slow device (CLEF_TEST_SMALL)");
+static void layers_of_residual_networks(void) {
+    if (small_tests()) return;
     check((geometry){2, 64, 8, 8, 64, 3, 3, OPTIONS(.padding = {1, 1})});
     check((geometry){1, 64, 8, 8, 128, 3, 3, OPTIONS(.padding = {1, 1}, .stride = {2, 2})});
     check((geometry){1, 64, 8, 8, 128, 1, 1, OPTIONS(.stride = {2, 2})});
     check((geometry){2, 130, 4, 4, 66, 3, 3, OPTIONS(.padding = {1, 1})});
+}
+
+/* In one context, as their kernels are much the same. */
+Test(conv2d, geometries) {
+    plain_images();
+    strides_and_padding();
+    dilations();
+    groups();
+    same_size();
+    layers_of_residual_networks();
 }
 
 /* Enough tiles of 2×2 pixels for fewer multiplications (cl/winograd_fused.cl): odd sizes, margins, runs of channels and panels of

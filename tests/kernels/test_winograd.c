@@ -1,6 +1,6 @@
 /* Convolution by fewer multiplications (cl/winograd.cl), which GPUs get, on whatever device there is: forward and by the image,
    bit for bit on whole numbers, on others within four times the bound of a plain sum; and which plans use it.
-   ctest: timeout=600 cost=20 */
+   ctest: timeout=600 cost=20 plain */
 #include "support/exact.h"
 
 static clef_context *ctx;
