@@ -9,7 +9,9 @@ enum {
     SHORTEST_BLOCK = 256,  /* fewer steps do not pay for gathering the sums */
     CACHE_FLOATS = 98304,  /* of A or B that a second-level cache surely holds */
     SHORTEST_SPLIT = 128,  /* fewer products than this do not pay the second pass of a split */
-    ITEM_FLOPS = 8000000,  /* a work-item's share on a CPU: long against its start, short against the whole */
+    MOST_FLOPS = 8000000,  /* a work-item's share on a CPU: long enough that its tiles use again what one of them read, */
+    LEAST_FLOPS = 600000,  /* long against its start, */
+    FINE_SHARES = 32,      /* and one of so many for a unit: threads come late, and none should wait long for the last */
     FEW_TILES = 12,        /* so few rows of tiles do not pay for packing B */
     FEW_PANELS = 24,       /* so few do not pay for packing an A of which a line holds a tile's rows */
     PAGE_FLOATS = 1024     /* rows this far apart (or a multiple) fall into the same set of a first-level cache */
@@ -149,8 +151,9 @@ static void choose_grid(const clef__lowering *l, tiling *t) {
     if (!profile->wide_items) return;
     int64_t tiles = t->row_tiles * t->panels * t->batch * t->splits;
     int64_t flops = 2 * t->rows * t->vectors * t->width * clef__larger(t->k / t->splits, 1);
-    int64_t share = clef__smaller(clef__larger(ITEM_FLOPS / flops, 1), clef__larger(tiles / (units(l) * profile->items_per_unit), 1));
-    if (t->block < t->segments) share = clef__larger(tiles / (units(l) * profile->items_per_unit), 1);
+    int64_t coarse = clef__larger(tiles / (units(l) * profile->items_per_unit), 1);
+    int64_t fine = clef__smaller(MOST_FLOPS / flops, clef__larger(tiles / (units(l) * FINE_SHARES), LEAST_FLOPS / flops));
+    int64_t share = t->block < t->segments ? coarse : clef__smaller(clef__larger(fine, 1), coarse);
     share = tuned(t, CLEF__GEMM_SHARE, share);
     bool small_b = t->k * t->panels * t->vectors * t->width <= CACHE_FLOATS; /* then whole rows of C, so that A is read once */
     t->panels_per_item = small_b ? clef__smaller(share, t->panels) : clef__smaller(clef__larger(share / t->row_tiles, 1), t->panels);
