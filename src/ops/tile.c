@@ -9,7 +9,8 @@ enum {
     SHORTEST_SPLIT = 256, /* fewer products than this do not pay the second pass of a split */
     LONGEST_K = 16384,    /* longer sums are split, whose parts round less */
     LANES = 32,           /* work-items that share a matrix unit */
-    FRAGMENT_PAIRS = 192  /* pairs of elements that they hold for one product of it */
+    PAIRS_A = 128,        /* of elements that they hold of A for one product of it, */
+    PAIRS_B = 64          /* and of B */
 };
 
 /* Parts of C that a group makes, and elements in each: a work-item's, or those of a matrix unit; price: of an element, in those
@@ -75,7 +76,7 @@ static size_t plain_bytes(const shape *s, size_t element) {
 static size_t matrix_bytes(const shape *s, bool emulated) {
     int m = s->gm * s->rm, n = s->gn * s->rn, pad = by_matrix_units.pad;
     size_t block = (size_t)(m + n) * (size_t)(by_matrix_units.depth + pad) * 2, slab = (size_t)(s->gm * 16 * (n + pad)) * 4;
-    size_t exchange = (size_t)(s->gm * s->gn) * (size_t)(s->rm / 16 + s->rn / 8) * FRAGMENT_PAIRS * 4;
+    size_t exchange = (size_t)(s->gm * s->gn) * (size_t)(s->rm / 16 * PAIRS_A + s->rn / 8 * PAIRS_B) * 4;
     return (block > slab ? block : slab) + (emulated ? exchange : 0);
 }
 

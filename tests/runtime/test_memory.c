@@ -56,6 +56,58 @@ Test(memory, buffers_come_back) {
     clef__buffer_release(c);
 }
 
+static void expect_whole(size_t bytes) {
+    unsigned char *want = malloc(bytes), *have = malloc(bytes);
+    clef__buffer *other = clef__buffer_new(device, bytes), *b = clef__buffer_new(device, bytes);
+    cr_assert(want && have && other && b, "%zu bytes: %s", bytes, clef_error(ctx));
+    for (size_t i = 0; i < bytes; i++) want[i] = (unsigned char)(i * 7 + i / 251);
+    memset(have, 0xee, bytes);
+    cr_assert(clef__buffer_write(b, 0, want, bytes) == CLEF_OK && clef__buffer_write(other, 0, have, bytes) == CLEF_OK);
+    cr_assert(clef__buffer_read(b, 0, have, bytes) == CLEF_OK);
+    cr_assert(memcmp(have, want, bytes) == 0, "%zu bytes do not come back", bytes);
+    clef__buffer_release(other);
+    cr_assert(clef__buffer_copy(b, bytes / 2, b, 0, bytes / 2) == CLEF_OK && clef__buffer_read(b, bytes / 2, have, bytes / 2) == CLEF_OK);
+    cr_assert(memcmp(have, want, bytes / 2) == 0, "half of %zu bytes does not come back", bytes);
+    clef__buffer_release(b);
+    free(want), free(have);
+}
+
+/* Around a large page, where memory may be our own (pages.c): every byte, to the last of a size class. */
+Test(memory, large_buffers_hold_every_byte) {
+    static const size_t sizes[] = {(2 << 20) - 256, 2 << 20, (2 << 20) + (1 << 18), 4 << 20, (4 << 20) + (1 << 19), 9 << 20};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) expect_whole(sizes[i]);
+}
+
+static long mapped_pages(void) {
+    long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (!f || fscanf(f, "%ld", &pages) != 1) pages = 0;
+    if (f) fclose(f);
+    return pages;
+}
+
+/* What the driver lets go of goes back to the system, also when the program held it longer than the context. */
+Test(memory, large_buffers_go_back) {
+    enum { BYTES = 64 << 20, TIMES = 40 };
+    static const unsigned char last[128] = {1};
+    if (!device->large_pages) cr_skip_test("this device's driver takes no memory of ours");
+    clef__buffer *held = clef__buffer_new(device, BYTES);
+    cl_mem memory = clef__buffer_mem(held);
+    clef__buffer_pin(held);
+    cr_assert(clRetainMemObject(memory) == CL_SUCCESS);
+    clef__buffer_release(held);
+    long before = mapped_pages();
+    for (int i = 0; i < TIMES; i++) {
+        clef__buffer *b = clef__buffer_new(device, BYTES);
+        cr_assert(clef__buffer_write(b, BYTES - sizeof last, last, sizeof last) == CLEF_OK && clef__finish(device) == CLEF_OK);
+        clef__buffer_release(b);
+        clef__pool_trim(device);
+    }
+    cr_assert(mapped_pages() - before < 2 * BYTES / 4096, "%ld pages more", mapped_pages() - before);
+    cr_assert(clEnqueueFillBuffer(device->queue, memory, &(unsigned char){3}, 1, 0, BYTES, 0, NULL, NULL) == CL_SUCCESS);
+    cr_assert(clFinish(device->queue) == CL_SUCCESS && clReleaseMemObject(memory) == CL_SUCCESS);
+}
+
 /* Every size gets at least what it asked for and at most an eighth (or 127 bytes) more, in multiples of 128. */
 Test(memory, classes) {
     for (size_t n = 1; n < 100000; n += n < 3000 ? 1 : 997) {
