@@ -239,21 +239,21 @@ static clef_tensor *backward_weight(clef_tensor *x, clef_tensor *dy, const geome
 }
 
 static void gradient_conv2d(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
-    const geometry *a = clef__attributes(y->node);
+    const geometry *a = clef__attributes(clef__node_of(y));
     if (wanted[1]) dx[1] = backward_weight(x[0], g, a); /* first, as it is run first: x and dx need not lie in memory together */
-    if (y->node->n_inputs == 3 && wanted[2]) dx[2] = clef_sum(g, (const int[]){0, 2, 3}, 3, false);
+    if (clef__node_of(y)->n_inputs == 3 && wanted[2]) dx[2] = clef_sum(g, (const int[]){0, 2, 3}, 3, false);
     if (wanted[0]) dx[0] = backward_data(g, x[1], a);
 }
 
 static void gradient_backward_data(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
-    const geometry *a = clef__attributes(y->node);
+    const geometry *a = clef__attributes(clef__node_of(y));
     if (wanted[0]) dx[0] = forward(g, x[1], a);
     if (wanted[1]) dx[1] = backward_weight(g, x[0], a);
 }
 
 static void gradient_backward_weight(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted,
                                      clef_tensor **dx) {
-    const geometry *a = clef__attributes(y->node);
+    const geometry *a = clef__attributes(clef__node_of(y));
     if (wanted[0]) dx[0] = backward_data(x[1], g, a);
     if (wanted[1]) dx[1] = forward(x[0], g, a);
 }
@@ -328,14 +328,14 @@ static bool read_options(geometry *a, const clef_conv2d_options *o, clef_shape x
 
 static clef_tensor *convolve(clef_tensor *x, clef_tensor *w, clef_tensor *b, int n, const clef_conv2d_options *options) {
     static const clef_conv2d_options defaults = {0};
-    if (!x || !w || (n == 3 && !b)) return NULL;
+    if (!clef__given(NULL, "conv2d", "x w b", (clef_tensor *[]){x, w, b}, n)) return NULL;
     const clef_conv2d_options *o = options ? options : &defaults;
     geometry a = {0};
-    if (!read_options(&a, o, x->node->shape, w->node->shape))
-        return clef__refuse(x->ctx, "conv2d", CLEF_INVALID,
+    if (!read_options(&a, o, clef_tensor_shape(x), clef_tensor_shape(w)))
+        return clef__refuse(clef_tensor_context(x), "conv2d", CLEF_INVALID,
                             "stride {%d,%d}, padding {%d,%d}, dilation {%d,%d} and groups %d must not be negative (x %s, w %s)",
                             o->stride[0], o->stride[1], o->padding[0], o->padding[1], o->dilation[0], o->dilation[1],
-                            o->groups, clef__shape_text(x->node->shape), clef__shape_text(w->node->shape));
+                            o->groups, clef__shape_text(clef_tensor_shape(x)), clef__shape_text(clef_tensor_shape(w)));
     return clef__apply(&op_conv2d, (clef_tensor *[]){x, w, b}, n, &a, sizeof a);
 }
 

@@ -164,7 +164,7 @@ static void layer_gradient_composed(clef_tensor *const *x, clef_tensor *g, const
     g = clef__to_wide(g);
     if (!g || !wide || !moments(wide, dims, n, &mean, &var)) return;
     clef_tensor *scale = inverse_deviation(var, forward->eps), *a = affine ? clef_mul(g, x[1]) : g;
-    clef_tensor *standard = normalise(wide, mean, scale, clef__number(g->ctx, clef_tensor_dtype(g), 0));
+    clef_tensor *standard = normalise(wide, mean, scale, clef__number(clef_tensor_context(g), clef_tensor_dtype(g), 0));
     clef_tensor *along = clef_mul(standard, clef_mean(clef_mul(a, standard), dims, n, true));
     clef_tensor *slope = clef_mul(scale, clef_sub(clef_sub(a, clef_mean(a, dims, n, true)), along));
     if (wanted[0]) dx[0] = clef_to(slope, clef_tensor_dtype(x[0]));
@@ -173,9 +173,9 @@ static void layer_gradient_composed(clef_tensor *const *x, clef_tensor *g, const
 }
 
 static void gradient_layer_norm(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
-    const layer_attributes *a = clef__attributes(y->node);
-    bool affine = y->node->n_inputs == 3;
-    (clef_grad_enabled(y->ctx) ? layer_gradient_composed : layer_gradient_in_one)(x, g, a, wanted, dx, affine);
+    const layer_attributes *a = clef__attributes(clef__node_of(y));
+    bool affine = clef__node_of(y)->n_inputs == 3;
+    (clef_grad_enabled(clef_tensor_context(y)) ? layer_gradient_composed : layer_gradient_in_one)(x, g, a, wanted, dx, affine);
 }
 
 static const clef_op op_layer_norm = {.name = "layer_norm", .onnx = "LayerNormalization",
@@ -188,7 +188,7 @@ static clef_tensor *composed_layer_norm(clef_tensor *x, int n_dims, clef_tensor 
     int dims[CLEF_MAX_RANK], n = last_dims(x, n_dims, dims);
     clef_tensor *wide = clef__to_wide(x), *mean, *var;
     if (!moments(wide, dims, n, &mean, &var)) return NULL;
-    clef_tensor *y = normalise(wide, mean, inverse_deviation(var, eps), clef__number(x->ctx, clef_tensor_dtype(wide), 0));
+    clef_tensor *y = normalise(wide, mean, inverse_deviation(var, eps), clef__number(clef_tensor_context(x), clef_tensor_dtype(wide), 0));
     return clef_to(weight ? clef_add(clef_mul(y, weight), bias) : y, clef_tensor_dtype(x));
 }
 
@@ -204,22 +204,22 @@ static clef_tensor *layer_norm(clef_tensor *x, int n_dims, clef_tensor *weight, 
 static bool has_last_dims(clef_tensor *x, int n_dims) {
     clef_shape shape = clef_tensor_shape(x);
     if (n_dims >= 1 && n_dims <= shape.rank) return true;
-    clef__refuse(x->ctx, "layer_norm", CLEF_INVALID, "x %s has no %d last dimensions", clef__shape_text(shape), n_dims);
+    clef__refuse(clef_tensor_context(x), "layer_norm", CLEF_INVALID, "x %s has no %d last dimensions", clef__shape_text(shape), n_dims);
     return false;
 }
 
 clef_tensor *clef_layer_norm_plain(clef_tensor *x, int n_dims, double eps) {
-    x = clef__to_float(x);
-    return x && has_last_dims(x, n_dims) ? layer_norm(x, n_dims, NULL, NULL, eps) : NULL;
+    if (!CLEF__GIVEN("layer_norm", "x", x) || !has_last_dims(x, n_dims)) return NULL;
+    return layer_norm(clef__to_float(x), n_dims, NULL, NULL, eps);
 }
 
 clef_tensor *clef_layer_norm(clef_tensor *x, int n_dims, clef_tensor *weight, clef_tensor *bias, double eps) {
+    if (!CLEF__GIVEN("layer_norm", "x weight bias", x, weight, bias) || !has_last_dims(x, n_dims)) return NULL;
     x = clef__to_float(x);
-    if (!x || !weight || !bias || !has_last_dims(x, n_dims)) return NULL;
     clef_shape shape = clef_tensor_shape(x), last = {.rank = n_dims};
     for (int i = 0; i < n_dims; i++) last.dim[i] = shape.dim[shape.rank - n_dims + i];
     if (!clef_shape_equal(last, clef_tensor_shape(weight)) || !clef_shape_equal(last, clef_tensor_shape(bias)))
-        return clef__refuse(x->ctx, "layer_norm", CLEF_SHAPE, "weight %s and bias %s must be %s, the last dimensions of x %s",
+        return clef__refuse(clef_tensor_context(x), "layer_norm", CLEF_SHAPE, "weight %s and bias %s must be %s, the last dimensions of x %s",
                             clef__shape_text(clef_tensor_shape(weight)), clef__shape_text(clef_tensor_shape(bias)),
                             clef__shape_text(last), clef__shape_text(shape));
     return layer_norm(x, n_dims, weight, bias, eps);
@@ -230,19 +230,19 @@ clef_tensor *clef_layer_norm(clef_tensor *x, int n_dims, clef_tensor *weight, cl
 static bool batch_norm_fits(clef_tensor *x, clef_tensor *const *channel, bool training) {
     clef_shape shape = clef_tensor_shape(x);
     if (shape.rank < 2) {
-        clef__refuse(x->ctx, "batch_norm", CLEF_SHAPE, "x %s is not [n,c,...]", clef__shape_text(shape));
+        clef__refuse(clef_tensor_context(x), "batch_norm", CLEF_SHAPE, "x %s is not [n,c,...]", clef__shape_text(shape));
         return false;
     }
     for (int i = 0; i < 4; i++) {
         clef_shape own = clef_tensor_shape(channel[i]);
         if (own.rank == 1 && own.dim[0] == shape.dim[1]) continue;
         static const char *const name[] = { "weight", "bias", "running_mean", "running_var" };
-        clef__refuse(x->ctx, "batch_norm", CLEF_SHAPE, "%s %s must be [%lld], the channels of x %s", name[i], clef__shape_text(own),
+        clef__refuse(clef_tensor_context(x), "batch_norm", CLEF_SHAPE, "%s %s must be [%lld], the channels of x %s", name[i], clef__shape_text(own),
                      (long long)shape.dim[1], clef__shape_text(shape));
         return false;
     }
     if (training && shape.dim[1] > 0 && clef_shape_numel(shape) / shape.dim[1] < 2) {
-        clef__refuse(x->ctx, "batch_norm", CLEF_SHAPE, "training needs more than one value per channel (x %s)", clef__shape_text(shape));
+        clef__refuse(clef_tensor_context(x), "batch_norm", CLEF_SHAPE, "training needs more than one value per channel (x %s)", clef__shape_text(shape));
         return false;
     }
     return true;
@@ -250,7 +250,7 @@ static bool batch_norm_fits(clef_tensor *x, clef_tensor *const *channel, bool tr
 
 static bool update_running(clef_tensor *running, clef_tensor *now, double momentum) {
     bool ok = false;
-    for (CLEF_NO_GRAD(running->ctx)) {
+    for (CLEF_NO_GRAD(clef_tensor_context(running))) {
         clef_tensor *fresh = clef_mul_scalar(clef_detach(clef_reshape(now, clef_tensor_shape(running))), momentum);
         ok = clef_assign(running, clef_add(clef_mul_scalar(running, 1 - momentum), fresh)) == CLEF_OK;
     }
@@ -259,8 +259,8 @@ static bool update_running(clef_tensor *running, clef_tensor *now, double moment
 
 clef_tensor *clef_batch_norm(clef_tensor *x, clef_tensor *weight, clef_tensor *bias, clef_tensor *running_mean,
                              clef_tensor *running_var, bool training, double momentum, double eps) {
+    if (!CLEF__GIVEN("batch_norm", "x weight bias running_mean running_var", x, weight, bias, running_mean, running_var)) return NULL;
     x = clef__to_float(x);
-    if (!x || !weight || !bias || !running_mean || !running_var) return NULL;
     if (!batch_norm_fits(x, (clef_tensor *[]){ weight, bias, running_mean, running_var }, training)) return NULL;
     clef_shape shape = clef_tensor_shape(x);
     clef_tensor *wide = clef__to_wide(x), *mean = clef__per_channel(running_mean, shape.rank),
@@ -280,11 +280,11 @@ clef_tensor *clef_batch_norm(clef_tensor *x, clef_tensor *weight, clef_tensor *b
 /* ---- dropout (Srivastava et al. 2014) ---- */
 
 clef_tensor *clef_dropout(clef_tensor *x, double p) {
+    if (!CLEF__GIVEN("dropout", "x", x)) return NULL;
     x = clef__to_float(x);
-    if (!x) return NULL;
-    if (!(p >= 0 && p <= 1)) return clef__refuse(x->ctx, "dropout", CLEF_INVALID, "p = %g is no probability", p);
+    if (!(p >= 0 && p <= 1)) return clef__refuse(clef_tensor_context(x), "dropout", CLEF_INVALID, "p = %g is no probability", p);
     if (p == 0) return x;
-    clef_tensor *stays = clef_ge_scalar(clef_rand(x->ctx, clef_tensor_shape(x)), p);
-    clef_tensor *none = clef__number(x->ctx, clef_tensor_dtype(x), 0);
+    clef_tensor *stays = clef_ge_scalar(clef_rand(clef_tensor_context(x), clef_tensor_shape(x)), p);
+    clef_tensor *none = clef__number(clef_tensor_context(x), clef_tensor_dtype(x), 0);
     return clef_where(stays, clef_mul_scalar(x, p < 1 ? 1 / (1 - p) : 0), none);
 }

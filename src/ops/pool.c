@@ -123,7 +123,7 @@ static double gather_cost(const clef__lowering *l) { return 4 * tiles_cost(l); }
 
 /* ---- gradients ---- */
 static clef_tensor *apply(const clef_op *op, clef_tensor *a, clef_tensor *b, clef_tensor *like) {
-    return clef__apply(op, (clef_tensor *[]){a, b}, b ? 2 : 1, like->node->attributes, sizeof(geometry));
+    return clef__apply(op, (clef_tensor *[]){a, b}, b ? 2 : 1, clef__node_of(like)->attributes, sizeof(geometry));
 }
 
 static void gradient_max(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
@@ -172,16 +172,16 @@ static const clef_op op_avg_backward = {.name = "avg_pool2d_backward", .doc = "g
 /* ---- public ---- */
 static clef_tensor *pool(const clef_op *op, clef_tensor *x, int kh, int kw, const clef_pool2d_options *options) {
     static const clef_pool2d_options defaults = {0};
-    if (!x) return NULL;
+    if (!CLEF__GIVEN(op->name, "x", x)) return NULL;
     const clef_pool2d_options *o = options ? options : &defaults;
     geometry a = {.kernel = {kh, kw}, .exclude_padding = o->exclude_padding};
-    clef_shape s = x->node->shape;
+    clef_shape s = clef_tensor_shape(x);
     for (int d = 0; d < 2; d++) {
         if (a.kernel[d] < 1 || o->stride[d] < 0)
-            return clef__refuse(x->ctx, op->name, CLEF_INVALID, "window {%d,%d} and stride {%d,%d} must be positive (x %s)",
+            return clef__refuse(clef_tensor_context(x), op->name, CLEF_INVALID, "window {%d,%d} and stride {%d,%d} must be positive (x %s)",
                                 kh, kw, o->stride[0], o->stride[1], clef__shape_text(s));
         if (o->padding[d] < 0 || 2 * o->padding[d] > a.kernel[d])
-            return clef__refuse(x->ctx, op->name, CLEF_INVALID,
+            return clef__refuse(clef_tensor_context(x), op->name, CLEF_INVALID,
                                 "padding {%d,%d} must be at most half of the window {%d,%d} (x %s)", o->padding[0],
                                 o->padding[1], kh, kw, clef__shape_text(s));
         a.stride[d] = o->stride[d] ? o->stride[d] : a.kernel[d];
@@ -202,24 +202,24 @@ clef_tensor *clef_avg_pool2d(clef_tensor *x, int kh, int kw, const clef_pool2d_o
 }
 
 clef_tensor *clef_adaptive_avg_pool2d(clef_tensor *x, int oh, int ow) {
-    if (!x) return NULL;
-    clef_shape s = x->node->shape;
+    if (!CLEF__GIVEN("adaptive_avg_pool2d", "x", x)) return NULL;
+    clef_shape s = clef_tensor_shape(x);
     if (oh < 1 || ow < 1)
-        return clef__refuse(x->ctx, "adaptive_avg_pool2d", CLEF_INVALID, "the result {%d,%d} must be at least {1,1} (x %s)",
+        return clef__refuse(clef_tensor_context(x), "adaptive_avg_pool2d", CLEF_INVALID, "the result {%d,%d} must be at least {1,1} (x %s)",
                             oh, ow, clef__shape_text(s));
     geometry a = {.result = {oh, ow}, .kernel = {1, 1}, .stride = {1, 1}, .adaptive = 1};
     for (int d = 0; d < 2 && s.rank == 4; d++) {
         a.image[d] = s.dim[2 + d];
         if (a.image[d] == 0)
-            return clef__refuse(x->ctx, "adaptive_avg_pool2d", CLEF_SHAPE, "x %s has no pixels", clef__shape_text(s));
+            return clef__refuse(clef_tensor_context(x), "adaptive_avg_pool2d", CLEF_SHAPE, "x %s has no pixels", clef__shape_text(s));
     }
     return clef__apply(&op_avg, &x, 1, &a, sizeof a);
 }
 
 clef_tensor *clef_global_avg_pool2d(clef_tensor *x) {
-    if (!x) return NULL;
-    if (x->node->shape.rank != 4)
-        return clef__refuse(x->ctx, "global_avg_pool2d", CLEF_SHAPE, "x must be [n,c,h,w], not %s",
-                            clef__shape_text(x->node->shape));
+    if (!CLEF__GIVEN("global_avg_pool2d", "x", x)) return NULL;
+    if (clef_tensor_shape(x).rank != 4)
+        return clef__refuse(clef_tensor_context(x), "global_avg_pool2d", CLEF_SHAPE, "x must be [n,c,h,w], not %s",
+                            clef__shape_text(clef_tensor_shape(x)));
     return clef_mean(x, (const int[]){2, 3}, 2, false);
 }

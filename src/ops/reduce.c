@@ -231,7 +231,7 @@ static const clef__strategy reduce_strategies[] = { { .name = "stages", .lower =
 
 /* ---- gradients ---- */
 
-static int64_t mask_of(clef_tensor *y) { return ((const reduce_attributes *)clef__attributes(y->node))->mask; }
+static int64_t mask_of(clef_tensor *y) { return ((const reduce_attributes *)clef__attributes(clef__node_of(y)))->mask; }
 
 static void sum_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
     (void)y, (void)wanted;
@@ -240,9 +240,9 @@ static void sum_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, 
 
 /* g / n.  What begins a backward pass is a number and stays one, which takes no launch. */
 static clef_tensor *share(clef_tensor *g, int64_t n) {
-    const clef__node *node = g->node;
+    const clef__node *node = clef__node_of(g);
     if (!clef__is_number(node) || clef_dtype_size(node->dtype) < sizeof(float)) return clef_div_scalar(g, (double)n);
-    return clef__constant(g->ctx, node->shape, node->dtype, node->device, node->dynamic.f / (double)n);
+    return clef__constant(clef_tensor_context(g), node->shape, node->dtype, node->device, node->dynamic.f / (double)n);
 }
 
 static void mean_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
@@ -284,7 +284,7 @@ static clef_tensor *sum_over(clef_tensor *x, int64_t mask) { return reduce_over(
 static void prod_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
     (void)wanted;
     clef_dtype dtype = clef_tensor_dtype(x[0]);
-    clef_tensor *zero = clef_eq_scalar(x[0], 0), *one = clef__number(y->ctx, dtype, 1), *none = clef__number(y->ctx, dtype, 0);
+    clef_tensor *zero = clef_eq_scalar(x[0], 0), *one = clef__number(clef_tensor_context(y), dtype, 1), *none = clef__number(clef_tensor_context(y), dtype, 0);
     clef_tensor *zeros = sum_over(clef_to(zero, CLEF_I32), mask_of(y));
     clef_tensor *safe = clef_where(zero, one, x[0]), *rest = reduce_over(&reduce_prod, safe, mask_of(y));
     clef_tensor *alone = clef_logical_and(zero, clef_eq_scalar(zeros, 1));
@@ -296,13 +296,19 @@ static void prod_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g,
 
 /* Bits of the dimensions in dims; all for n = 0; -1 after refusing. */
 static int64_t dims_mask(clef_tensor *x, const char *op, const int *dims, int n) {
+    if (!CLEF__GIVEN(op, "x", x)) return -1;
     int rank = clef_tensor_shape(x).rank;
     int64_t mask = 0;
-    if (n <= 0) return ((int64_t)1 << rank) - 1;
+    if (n < 0 || n > rank || (n && !dims)) {
+        clef__refuse(clef_tensor_context(x), op, CLEF_INVALID, "%d dimensions%s of x %s", n, n > 0 && !dims ? " in a NULL array" : "",
+                     clef__shape_text(clef_tensor_shape(x)));
+        return -1;
+    }
+    if (n == 0) return ((int64_t)1 << rank) - 1;
     for (int i = 0; i < n; i++) {
         int d = dims[i];
         if (!clef__normalize_dim(rank, &d) || mask >> d & 1) {
-            clef__refuse(x->ctx, op, CLEF_INVALID, "dimension %d is out of range or there twice (x %s)", dims[i],
+            clef__refuse(clef_tensor_context(x), op, CLEF_INVALID, "dimension %d is out of range or there twice (x %s)", dims[i],
                          clef__shape_text(clef_tensor_shape(x)));
             return -1;
         }
@@ -320,7 +326,7 @@ static clef_tensor *drop_dims(clef_tensor *y, int64_t mask, bool keep) {
 }
 
 static clef_tensor *reduce(const reduce_op *op, clef_tensor *x, const int *dims, int n, bool keep) {
-    int64_t mask = x ? dims_mask(x, op->op.name, dims, n) : -1;
+    int64_t mask = dims_mask(x, op->op.name, dims, n);
     return mask < 0 ? NULL : drop_dims(reduce_over(op, x, mask), mask, keep);
 }
 
@@ -334,7 +340,7 @@ clef_tensor *clef_prod(clef_tensor *x, const int *dims, int n, bool keep) { retu
 
 /* Two passes, so a large mean costs no digits. */
 clef_tensor *clef_var(clef_tensor *x, const int *dims, int n, bool keep, int correction) {
-    int64_t mask = x ? dims_mask(x, "var", dims, n) : -1;
+    int64_t mask = dims_mask(x, "var", dims, n);
     if (mask < 0) return NULL;
     clef_dtype dtype = clef_tensor_dtype(clef__to_float(x));
     clef_tensor *wide = clef__to_wide(x), *far = clef_sub(wide, reduce_over(&reduce_mean, wide, mask));
@@ -345,12 +351,12 @@ clef_tensor *clef_var(clef_tensor *x, const int *dims, int n, bool keep, int cor
 
 /* log Σ exp(x - m) + m with m = max x, which is only a shift: no gradient goes through it. */
 clef_tensor *clef_logsumexp(clef_tensor *x, const int *dims, int n, bool keep) {
-    int64_t mask = x ? dims_mask(x, "logsumexp", dims, n) : -1;
+    int64_t mask = dims_mask(x, "logsumexp", dims, n);
     if (mask < 0) return NULL;
     clef_dtype dtype = clef_tensor_dtype(clef__to_float(x));
     clef_tensor *wide = clef__to_wide(x), *top = clef_detach(reduce_over(&reduce_max, wide, mask));
     if (!top) return NULL;
-    clef_tensor *shift = clef_where(clef_isinf(top), clef__number(x->ctx, clef_tensor_dtype(top), 0), top);
+    clef_tensor *shift = clef_where(clef_isinf(top), clef__number(clef_tensor_context(x), clef_tensor_dtype(top), 0), top);
     clef_tensor *y = clef_add(clef_log(sum_over(clef_exp(clef_sub(wide, shift)), mask)), shift);
     return clef_to(drop_dims(y, mask, keep), dtype);
 }
@@ -358,14 +364,14 @@ clef_tensor *clef_logsumexp(clef_tensor *x, const int *dims, int n, bool keep) {
 /* sqrt with gradient 0 at 0. */
 static clef_tensor *root(clef_tensor *s) {
     if (!s) return NULL;
-    clef_tensor *zero = clef_eq_scalar(s, 0), *one = clef__number(s->ctx, clef_tensor_dtype(s), 1);
-    return clef_where(zero, clef__number(s->ctx, clef_tensor_dtype(s), 0), clef_sqrt(clef_where(zero, one, s)));
+    clef_tensor *zero = clef_eq_scalar(s, 0), *one = clef__number(clef_tensor_context(s), clef_tensor_dtype(s), 1);
+    return clef_where(zero, clef__number(clef_tensor_context(s), clef_tensor_dtype(s), 0), clef_sqrt(clef_where(zero, one, s)));
 }
 
 clef_tensor *clef_norm(clef_tensor *x, double p, const int *dims, int n, bool keep) {
-    int64_t mask = x ? dims_mask(x, "norm", dims, n) : -1;
+    int64_t mask = dims_mask(x, "norm", dims, n);
     if (mask < 0) return NULL;
-    if (!(p > 0)) return clef__refuse(x->ctx, "norm", CLEF_INVALID, "p = %g is not positive", p);
+    if (!(p > 0)) return clef__refuse(clef_tensor_context(x), "norm", CLEF_INVALID, "p = %g is not positive", p);
     clef_dtype dtype = clef_tensor_dtype(clef__to_float(x));
     clef_tensor *wide = clef__to_wide(x), *y;
     if (isinf(p)) y = reduce_over(&reduce_max, clef_abs(wide), mask);
@@ -413,10 +419,10 @@ static const clef_op op_argmin = { .name = "argmin", .onnx = "ArgMin", .doc = "i
                                    .kind = CLEF__KERNEL, .infer = arg_infer, .strategies = argmin_strategies };
 
 static clef_tensor *arg(const clef_op *op, clef_tensor *x, int dim, bool keep) {
-    if (!x) return NULL;
+    if (!CLEF__GIVEN(op->name, "x", x)) return NULL;
     int64_t d = dim < 0 ? dim + clef_tensor_shape(x).rank : dim;
     if (d < 0 || d >= clef_tensor_shape(x).rank)
-        return clef__refuse(x->ctx, op->name, CLEF_INVALID, "x %s has no dimension %d", clef__shape_text(clef_tensor_shape(x)), dim);
+        return clef__refuse(clef_tensor_context(x), op->name, CLEF_INVALID, "x %s has no dimension %d", clef__shape_text(clef_tensor_shape(x)), dim);
     clef_tensor *y = clef__apply(op, &x, 1, &d, sizeof d);
     return drop_dims(y, (int64_t)1 << d, keep);
 }

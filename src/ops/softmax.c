@@ -7,7 +7,7 @@ typedef struct softmax_attributes {
     int64_t dim;
 } softmax_attributes;
 
-static int dim_of(clef_tensor *y) { return (int)((const softmax_attributes *)clef__attributes(y->node))->dim; }
+static int dim_of(clef_tensor *y) { return (int)((const softmax_attributes *)clef__attributes(clef__node_of(y)))->dim; }
 
 static bool softmax_infer(clef__call *call) {
     call->shape = call->input[0]->shape;
@@ -134,14 +134,14 @@ static clef_tensor *slope(const clef_op *op, clef_tensor *y, clef_tensor *g) {
 /* dx = y·(g - Σ g·y) */
 static void softmax_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
     (void)x, (void)wanted;
-    dx[0] = clef_grad_enabled(y->ctx) ? clef_mul(y, clef_sub(g, clef_sum(clef_mul(g, y), (int[]){ dim_of(y) }, 1, true)))
+    dx[0] = clef_grad_enabled(clef_tensor_context(y)) ? clef_mul(y, clef_sub(g, clef_sum(clef_mul(g, y), (int[]){ dim_of(y) }, 1, true)))
                                       : slope(&op_softmax_slope, y, g);
 }
 
 /* dx = g - exp(y)·Σ g */
 static void log_softmax_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
     (void)x, (void)wanted;
-    dx[0] = clef_grad_enabled(y->ctx) ? clef_sub(g, clef_mul(clef_exp(y), clef_sum(g, (int[]){ dim_of(y) }, 1, true)))
+    dx[0] = clef_grad_enabled(clef_tensor_context(y)) ? clef_sub(g, clef_mul(clef_exp(y), clef_sum(g, (int[]){ dim_of(y) }, 1, true)))
                                       : slope(&op_log_softmax_slope, y, g);
 }
 
@@ -155,11 +155,11 @@ static const clef_op op_log_softmax = { .name = "log_softmax", .onnx = "LogSoftm
                                         .strategies = log_softmax_strategies };
 
 static clef_tensor *along(const clef_op *op, clef_tensor *x, int dim) {
+    if (!CLEF__GIVEN(op->name, "x", x)) return NULL;
     x = clef__to_float(x);
-    if (!x) return NULL;
     int d = dim;
     if (!clef__normalize_dim(clef_tensor_shape(x).rank, &d))
-        return clef__refuse(x->ctx, op->name, CLEF_INVALID, "x %s has no dimension %d", clef__shape_text(clef_tensor_shape(x)), dim);
+        return clef__refuse(clef_tensor_context(x), op->name, CLEF_INVALID, "x %s has no dimension %d", clef__shape_text(clef_tensor_shape(x)), dim);
     return clef__apply(op, &x, 1, &(softmax_attributes){ d }, sizeof(softmax_attributes));
 }
 
@@ -257,7 +257,7 @@ static const clef_op op_class_slope = {.name = "cross_entropy_backward", .doc = 
 static clef_tensor *class_slope_composed(clef_tensor *x, clef_tensor *target, clef_tensor *g, const class_attributes *a) {
     clef_shape shape = clef_tensor_shape(x);
     double classes = (double)shape.dim[1];
-    clef_tensor *wide = clef__to_wide(x), *none = clef__number(x->ctx, CLEF_F32, 0);
+    clef_tensor *wide = clef__to_wide(x), *none = clef__number(clef_tensor_context(x), CLEF_F32, 0);
     clef_tensor *hit = clef_to(clef__is_target(shape, target), clef_tensor_dtype(g));
     clef_tensor *wanted = clef_add_scalar(clef_mul_scalar(hit, 1 - a->smoothing), a->smoothing / classes);
     clef_tensor *counts = clef_logical_and(clef_ge_scalar(target, 0), clef_lt_scalar(target, classes));
@@ -267,9 +267,9 @@ static clef_tensor *class_slope_composed(clef_tensor *x, clef_tensor *target, cl
 }
 
 static void class_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
-    const class_attributes *a = clef__attributes(y->node);
+    const class_attributes *a = clef__attributes(clef__node_of(y));
     if (!wanted[0]) return;
-    dx[0] = clef_grad_enabled(y->ctx) ? class_slope_composed(x[0], x[1], g, a)
+    dx[0] = clef_grad_enabled(clef_tensor_context(y)) ? class_slope_composed(x[0], x[1], g, a)
                                       : clef__apply(&op_class_slope, (clef_tensor *[]){x[0], x[1], g}, 3, a, sizeof *a);
 }
 
@@ -283,6 +283,6 @@ clef_tensor *clef__class_losses(clef_tensor *x, clef_tensor *target, double smoo
 }
 
 clef_tensor *clef__is_target(clef_shape shape, clef_tensor *target) {
-    clef_tensor *classes = clef_arange(target->ctx, 0, (double)shape.dim[1], 1, CLEF_I32);
+    clef_tensor *classes = clef_arange(clef_tensor_context(target), 0, (double)shape.dim[1], 1, CLEF_I32);
     return clef_eq(clef_unsqueeze(target, 1), clef__per_channel(classes, shape.rank));
 }
