@@ -149,10 +149,10 @@ clef_tensor *clef__constant(clef_context *ctx, clef_shape shape, clef_dtype dtyp
 
 clef_tensor *clef__apply(const clef_op *op, clef_tensor *const *inputs, int n, const void *attributes, size_t bytes) {
     clef__node *nodes[CLEF__MAX_INPUTS];
-    if (!clef__given_array(NULL, op->name, "input", inputs, n)) return NULL;
     clef_context *ctx = clef_tensor_context(inputs[0]);
     for (int i = 0; i < n; i++) {
         nodes[i] = clef__node_of(inputs[i]);
+        if (!nodes[i]) return clef__given_array(ctx, op->name, "input", inputs, n), NULL;
         if (nodes[i]->ctx != ctx) return clef__refuse(ctx, op->name, CLEF_INVALID, "inputs belong to different contexts");
     }
     clef__call call = {.ctx = ctx, .op = op, .input = nodes, .n_inputs = n, .attributes = attributes};

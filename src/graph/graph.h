@@ -123,8 +123,13 @@ static inline const void *clef__attributes(const clef__node *node) { return node
    names: what the op's users call each of them, separated by spaces.  ctx: theirs, where the caller knows it, or NULL. */
 bool clef__given(clef_context *ctx, const char *op, const char *names, clef_tensor *const *t, int n);
 #define CLEF__GIVEN(op, names, ...)                                                              \
-    clef__given(NULL, op, names, (clef_tensor *const[]){__VA_ARGS__},                            \
-                (int)(sizeof((clef_tensor *const[]){__VA_ARGS__}) / sizeof(clef_tensor *)))
+    clef__all_given(op, names, (clef_tensor *const[]){__VA_ARGS__},                              \
+                    (int)(sizeof((clef_tensor *const[]){__VA_ARGS__}) / sizeof(clef_tensor *)))
+static inline bool clef__all_given(const char *op, const char *names, clef_tensor *const *t, int n) {
+    for (int i = 0; i < n; i++)
+        if (!clef__get(t[i])) return clef__given(NULL, op, names, t, n);
+    return true;
+}
 /* The same of an array from outside: there must be one, of n ≥ 1. */
 bool clef__given_array(clef_context *ctx, const char *op, const char *array, clef_tensor *const *t, int n);
 /* The node behind a handle; NULL if there is none. */
