@@ -117,7 +117,7 @@ static double half_to_double(uint16_t h) {
     return h >> 15 ? -magnitude : magnitude;
 }
 
-static double element(const void *data, clef_dtype dtype, int64_t i) {
+double clef__number_of(const void *data, clef_dtype dtype, int64_t i) {
     switch (dtype) {
     case CLEF_F32: return ((const float *)data)[i];
     case CLEF_F64: return ((const double *)data)[i];
@@ -143,7 +143,7 @@ double clef_item(clef_tensor *t) {
     }
     uint64_t bytes = 0;
     clef_dtype dtype = clef_tensor_dtype(t);
-    return clef_read(t, &bytes, clef_dtype_size(dtype)) == CLEF_OK ? element(&bytes, dtype, 0) : NAN;
+    return clef_read(t, &bytes, clef_dtype_size(dtype)) == CLEF_OK ? clef__number_of(&bytes, dtype, 0) : NAN;
 }
 
 /* ---- text ---- */
@@ -151,7 +151,7 @@ double clef_item(clef_tensor *t) {
 enum { EDGE = 3, SUMMARIZE = 1000 }; /* NumPy's rules */
 
 static void write_number(clef__text *out, const void *data, clef_dtype dtype, int64_t i) {
-    double value = element(data, dtype, i);
+    double value = clef__number_of(data, dtype, i);
     if (dtype == CLEF_BOOL) clef__text_append(out, value != 0 ? "true" : "false");
     else if (dtype == CLEF_I64) clef__text_add(out, "%" PRId64, ((const int64_t *)data)[i]);
     else if (dtype == CLEF_I32 || dtype == CLEF_U8) clef__text_add(out, "%.0f", value);
