@@ -132,9 +132,8 @@ clef_tensor *clef_unsqueeze(clef_tensor *x, int dim) {
 }
 
 clef_tensor *clef__per_channel(clef_tensor *v, int rank) {
-    if (!v || rank < 3) return v;
-    clef_shape shape = { .rank = rank - 1 };
-    for (int i = 0; i < shape.rank; i++) shape.dim[i] = i ? 1 : clef_numel(v);
+    clef_shape shape = { .rank = rank };
+    for (int i = 0; i < rank; i++) shape.dim[i] = i == 1 ? clef_numel(v) : 1;
     return clef_reshape(v, shape);
 }
 
