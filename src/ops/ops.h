@@ -46,6 +46,8 @@ clef_tensor *clef__window(clef_tensor *x, const int64_t *start, const int64_t *s
 clef_tensor *clef__per_channel(clef_tensor *v, int rank);
 
 /* ---- reductions (reduce.c) ---- */
+/* How many dimensions a reduction or softmax of x can name: a scalar counts as one element long. */
+int clef__nameable_dims(clef_tensor *x);
 /* An input as the three-dimensional block [outer, n, inner] in memory around the reduced dimension(s). */
 typedef struct clef__axes {
     int64_t outer, n, inner;
