@@ -35,7 +35,17 @@ static clef__axes around(clef_shape shape, int64_t dim) {
 
 /* ---- gather ---- */
 
+/* Is index as large as x in all dimensions but the attribute's? */
+static bool takes_index(clef__call *call) {
+    int64_t dim = ((const index_attributes *)call->attributes)->dim;
+    clef_shape x = call->input[0]->shape, index = call->input[1]->shape;
+    bool fits = dim >= 0 && dim < x.rank && index.rank == x.rank;
+    for (int i = 0; fits && i < x.rank; i++) fits = i == dim || index.dim[i] == x.dim[i];
+    return clef__infer_takes(call, fits, "index fits x");
+}
+
 static bool gather_infer(clef__call *call) {
+    if (!takes_index(call)) return false;
     call->shape = call->input[1]->shape;
     call->dtype = call->input[0]->dtype;
     return true;
@@ -99,9 +109,7 @@ clef_tensor *clef_gather(clef_tensor *x, int dim, clef_tensor *index) {
 /* ---- scatter_add ---- */
 
 static bool scatter_infer(clef__call *call) {
-    call->shape = call->input[0]->shape;
-    call->dtype = call->input[0]->dtype;
-    return true;
+    return takes_index(call) && clef__infer_takes(call, clef__same_shape(call, 1, 2), "src has index's shape") && clef__infer_like(call);
 }
 
 /* Sums in storage of 16 bits would lose most of what is added: these go through f32. */
@@ -210,7 +218,10 @@ static void embedding_lower(clef__lowering *l) {
 
 static bool add_rows_infer(clef__call *call) {
     const index_attributes *a = call->attributes;
-    clef_shape g = call->input[0]->shape;
+    clef_shape g = call->input[0]->shape, index = call->input[1]->shape;
+    bool fits = g.rank == index.rank + 1;
+    for (int i = 0; fits && i < index.rank; i++) fits = g.dim[i] == index.dim[i];
+    if (!clef__infer_takes(call, fits, "g has a row for each index")) return false;
     call->shape = CLEF_SHAPE(a->rows, g.dim[g.rank - 1]);
     call->dtype = call->input[0]->dtype;
     return true;

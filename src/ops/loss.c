@@ -20,14 +20,6 @@ static clef_tensor *refuse_target(const char *op, clef_tensor *x, clef_tensor *t
                         op[0] == 'c' ? " or [n,c,...] of probabilities" : "");
 }
 
-/* Is target x's shape without dimension 1? */
-static bool is_class_shape(clef_shape x, clef_shape target) {
-    if (x.rank < 2 || target.rank != x.rank - 1) return false;
-    for (int i = 0; i < target.rank; i++)
-        if (target.dim[i] != x.dim[i + (i > 0)]) return false;
-    return true;
-}
-
 /* Losses of the ignored become 0; those of targets that are no class NaN, so that they are seen. */
 static clef_tensor *checked(clef_tensor *each, clef_tensor *target, int64_t classes, clef_tensor *counts) {
     if (!each || !target) return NULL;
@@ -58,7 +50,7 @@ static clef_tensor *picked_loss(clef_tensor *log_probs, clef_tensor *target, con
 clef_tensor *clef_nll_loss(clef_tensor *log_probs, clef_tensor *target, const clef_loss_options *options) {
     clef_loss_options o = options_or_default(options);
     if (!CLEF__GIVEN("nll_loss", "log_probs target", log_probs, target)) return NULL;
-    if (clef__is_float(clef_tensor_dtype(target)) || !is_class_shape(clef_tensor_shape(log_probs), clef_tensor_shape(target)))
+    if (clef__is_float(clef_tensor_dtype(target)) || !clef__is_class_shape(clef_tensor_shape(log_probs), clef_tensor_shape(target)))
         return refuse_target("nll_loss", log_probs, target);
     return picked_loss(clef__to_wide(log_probs), target, &o);
 }
@@ -79,7 +71,7 @@ clef_tensor *clef_cross_entropy(clef_tensor *logits, clef_tensor *target, const 
         return clef__refuse(clef_tensor_context(logits), "cross_entropy", CLEF_INVALID, "label_smoothing = %g is not in [0,1)", o.label_smoothing);
     clef_shape shape = clef_tensor_shape(logits), other = clef_tensor_shape(target);
     bool probabilities = clef__is_float(clef_tensor_dtype(target));
-    if (shape.rank < 2 || (probabilities ? !clef_shape_equal(shape, other) : !is_class_shape(shape, other)))
+    if (shape.rank < 2 || (probabilities ? !clef_shape_equal(shape, other) : !clef__is_class_shape(shape, other)))
         return refuse_target("cross_entropy", logits, target);
     if (probabilities) return probability_loss(clef_log_softmax(clef__to_wide(logits), 1), target, &o);
     clef_tensor *x = clef__to_float(logits);

@@ -32,7 +32,7 @@ static bool check_sizes(clef__call *call, int64_t k) {
 
 static bool infer_matmul(clef__call *call) {
     clef_shape a = call->input[0]->shape, b = call->input[1]->shape;
-    if (!check_dtypes(call)) return false;
+    if (!check_dtypes(call) || !clef__infer_takes(call, a.rank >= 2 && b.rank >= 2, "a and b are matrices")) return false;
     if (a.dim[a.rank - 1] != b.dim[b.rank - 2])
         return clef__infer_fail(call, CLEF_SHAPE, "a has %lld columns but b has %lld rows (a %s, b %s)",
                                 (long long)a.dim[a.rank - 1], (long long)b.dim[b.rank - 2], clef__shape_text(a),
@@ -51,7 +51,7 @@ static bool infer_matmul(clef__call *call) {
 
 static bool infer_linear(clef__call *call) {
     clef_shape x = call->input[0]->shape, w = call->input[1]->shape;
-    if (!check_dtypes(call)) return false;
+    if (!check_dtypes(call) || !clef__infer_takes(call, x.rank >= 2, "x has rows")) return false;
     if (w.rank != 2)
         return clef__infer_fail(call, CLEF_SHAPE, "w must be [out,in], not %s", clef__shape_text(w));
     if (x.dim[x.rank - 1] != w.dim[1])

@@ -17,12 +17,17 @@ static shape_attributes shape_to_attributes(clef_shape shape) {
     return a;
 }
 
-static bool shape_infer(clef__call *call) {
-    const shape_attributes *a = call->attributes;
+static clef_shape attributes_to_shape(const shape_attributes *a) {
+    clef_shape shape = { .rank = (int)a->rank };
+    for (int i = 0; i < a->rank; i++) shape.dim[i] = a->dim[i];
+    return shape;
+}
+
+static bool reshape_infer(clef__call *call) {
     call->dtype = call->input[0]->dtype;
-    call->shape = (clef_shape){ .rank = (int)a->rank };
-    for (int i = 0; i < a->rank; i++) call->shape.dim[i] = a->dim[i];
-    return true;
+    call->shape = attributes_to_shape(call->attributes);
+    int64_t count = clef_shape_numel(call->input[0]->shape);
+    return clef__infer_takes(call, clef_shape_numel(call->shape) == count, "both shapes have as many elements");
 }
 
 /* Matches runs of old and new dimensions with equal products; within a run the old ones must be dense. */
@@ -60,7 +65,7 @@ static void reshape_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor 
 }
 
 static const clef_op op_reshape = { .name = "reshape", .onnx = "Reshape", .doc = "the same elements in another shape",
-                                    .kind = CLEF__VIEW, .infer = shape_infer, .gradient = reshape_gradient,
+                                    .kind = CLEF__VIEW, .infer = reshape_infer, .gradient = reshape_gradient,
                                     .view = reshape_view };
 
 /* Replaces a -1 by what is left; false if that does not come out. */
@@ -136,9 +141,8 @@ clef_tensor *clef_unsqueeze(clef_tensor *x, int dim) {
 }
 
 clef_tensor *clef__per_channel(clef_tensor *v, int rank) {
-    if (!v || rank < 3) return v;
-    clef_shape shape = { .rank = rank - 1 };
-    for (int i = 0; i < shape.rank; i++) shape.dim[i] = i ? 1 : clef_numel(v);
+    clef_shape shape = { .rank = rank };
+    for (int i = 0; i < rank; i++) shape.dim[i] = i == 1 ? clef_numel(v) : 1;
     return clef_reshape(v, shape);
 }
 
@@ -146,9 +150,13 @@ clef_tensor *clef__per_channel(clef_tensor *v, int rank) {
 
 static bool permute_infer(clef__call *call) {
     const shape_attributes *order = call->attributes;
+    clef_shape x = call->input[0]->shape;
+    bool fits = order->rank == x.rank;
+    for (int i = 0; fits && i < x.rank; i++) fits = order->dim[i] >= 0 && order->dim[i] < x.rank;
+    if (!clef__infer_takes(call, fits, "x has the dimensions")) return false;
     call->dtype = call->input[0]->dtype;
-    call->shape.rank = (int)order->rank;
-    for (int i = 0; i < order->rank; i++) call->shape.dim[i] = call->input[0]->shape.dim[order->dim[i]];
+    call->shape.rank = x.rank;
+    for (int i = 0; i < x.rank; i++) call->shape.dim[i] = x.dim[order->dim[i]];
     return true;
 }
 
@@ -201,6 +209,13 @@ clef_tensor *clef_transpose(clef_tensor *x, int a, int b) {
 
 /* ---- expand ---- */
 
+static bool expand_infer(clef__call *call) {
+    clef_shape both, to = attributes_to_shape(call->attributes);
+    call->dtype = call->input[0]->dtype;
+    call->shape = to;
+    return clef__infer_takes(call, clef__broadcast(call->input[0]->shape, to, &both) && clef_shape_equal(both, to), "x broadcasts to the shape");
+}
+
 static bool expand_view(const clef__node *node, const clef__layout *in, clef__layout *out) {
     clef_shape from = node->input[0]->shape, to = node->shape;
     *out = (clef__layout){ .offset = in->offset };
@@ -215,13 +230,15 @@ static void expand_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *
 }
 
 static const clef_op op_expand = { .name = "expand", .onnx = "Expand", .doc = "broadcast to a shape", .kind = CLEF__VIEW,
-                                   .infer = shape_infer, .gradient = expand_gradient, .view = expand_view };
+                                   .infer = expand_infer, .gradient = expand_gradient, .view = expand_view };
 
 clef_tensor *clef_expand(clef_tensor *x, clef_shape shape) {
     if (!CLEF__GIVEN("expand", "x", x)) return NULL;
     clef_shape from = clef_tensor_shape(x), both;
     if (clef_shape_equal(from, shape)) return x;
-    if (shape.rank < 0 || shape.rank > CLEF_MAX_RANK || !clef__broadcast(from, shape, &both) || !clef_shape_equal(both, shape))
+    bool sound = shape.rank >= 0 && shape.rank <= CLEF_MAX_RANK;
+    for (int i = 0; sound && i < shape.rank; i++) sound = shape.dim[i] >= 0;
+    if (!sound || !clef__broadcast(from, shape, &both) || !clef_shape_equal(both, shape))
         return clef__refuse(clef_tensor_context(x), "expand", CLEF_SHAPE, "%s does not broadcast to %s", clef__shape_text(from), clef__shape_text(shape));
     shape_attributes a = shape_to_attributes(shape);
     return clef__apply(&op_expand, &x, 1, &a, sizeof a);
@@ -249,12 +266,33 @@ static window_attributes window_to_attributes(clef_shape shape, const int64_t *s
     return a;
 }
 
-static bool window_infer(clef__call *call) {
-    const window_attributes *a = call->attributes;
+static clef_shape window_shape(const window_attributes *a) {
+    clef_shape shape = { .rank = (int)a->rank };
+    for (int i = 0; i < a->rank; i++) shape.dim[i] = a->dim[i];
+    return shape;
+}
+
+/* Do the elements start[d] + i·step[d], inner.dim[d] of them, lie within outer?  An empty window lies anywhere. */
+static bool lies_within(const window_attributes *a, clef_shape inner, clef_shape outer) {
+    bool within = inner.rank == outer.rank;
+    if (clef_shape_numel(inner) == 0) return within;
+    for (int i = 0; within && i < inner.rank; i++) {
+        int64_t first = a->start[i], last = clef__plus(first, clef__times(inner.dim[i] - 1, a->step[i]));
+        within = first >= 0 && first < outer.dim[i] && last >= 0 && last < outer.dim[i];
+    }
+    return within;
+}
+
+static bool slice_infer(clef__call *call) {
     call->dtype = call->input[0]->dtype;
-    call->shape.rank = (int)a->rank;
-    for (int i = 0; i < a->rank; i++) call->shape.dim[i] = a->dim[i];
-    return true;
+    call->shape = window_shape(call->attributes);
+    return clef__infer_takes(call, lies_within(call->attributes, call->shape, call->input[0]->shape), "the window lies within x");
+}
+
+static bool window_infer(clef__call *call) {
+    call->dtype = call->input[0]->dtype;
+    call->shape = window_shape(call->attributes);
+    return clef__infer_takes(call, lies_within(call->attributes, call->input[0]->shape, call->shape), "x lies within the block");
 }
 
 static bool slice_view(const clef__node *node, const clef__layout *in, clef__layout *out) {
@@ -275,7 +313,7 @@ static void slice_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g
 }
 
 static const clef_op op_slice = { .name = "slice", .onnx = "Slice", .doc = "every step-th element of a range",
-                                  .kind = CLEF__VIEW, .infer = window_infer, .gradient = slice_gradient,
+                                  .kind = CLEF__VIEW, .infer = slice_infer, .gradient = slice_gradient,
                                   .view = slice_view };
 
 clef_tensor *clef__window(clef_tensor *x, const int64_t *start, const int64_t *step, const int64_t *count) {
@@ -336,10 +374,10 @@ clef_tensor *clef_slice(clef_tensor *x, int dim, int64_t start, int64_t stop, in
     if (!clef__normalize_dim(shape.rank, &d)) return refuse_dim(x, "slice", dim);
     if (step == 0) return clef__refuse(clef_tensor_context(x), "slice", CLEF_INVALID, "step is 0");
     int64_t n = shape.dim[d], starts[CLEF_MAX_RANK] = { 0 }, steps[CLEF_MAX_RANK], low = step > 0 ? 0 : -1, high = n + low;
-    step = step > n ? n + 1 : step < -n ? -n - 1 : step;
+    step = step > n ? clef__larger(n, 1) : step < -n ? -clef__larger(n, 1) : step;
     start = slice_bound(start, n, low, high);
     stop = slice_bound(stop, n, low, high);
-    int64_t count = step > 0 ? (stop - start + step - 1) / step : (start - stop - step - 1) / -step;
+    int64_t count = step > 0 ? clef__ceil_div(stop - start, step) : clef__ceil_div(start - stop, -step);
     for (int i = 0; i < shape.rank; i++) steps[i] = 1;
     shape.dim[d] = (step > 0 ? stop > start : stop < start) ? count : 0;
     if (shape.dim[d] == n && step == 1) return x;
@@ -365,7 +403,7 @@ clef_tensor *clef_pad(clef_tensor *x, const int64_t *before, const int64_t *afte
         if (before[i] < 0 || after[i] < 0 || before[i] > INT32_MAX || after[i] > INT32_MAX)
             return clef__refuse(clef_tensor_context(x), "pad", CLEF_INVALID, "padding %lld, %lld of dimension %d is not within 0 … 2^31; cut "
                                 "with clef_slice", (long long)before[i], (long long)after[i], i);
-        shape.dim[i] += before[i] + after[i];
+        shape.dim[i] = clef__plus(shape.dim[i], before[i] + after[i]);
         steps[i] = 1;
     }
     return clef_shape_equal(shape, clef_tensor_shape(x)) ? x : clef__into_window(x, shape, before, steps, value);
@@ -374,16 +412,17 @@ clef_tensor *clef_pad(clef_tensor *x, const int64_t *before, const int64_t *afte
 /* ---- concat ---- */
 
 static bool concat_infer(clef__call *call) {
-    int d = (int)*(const int64_t *)call->attributes;
+    int64_t d = *(const int64_t *)call->attributes;
     clef_shape shape = call->input[0]->shape;
+    if (!clef__infer_takes(call, d >= 0 && d < shape.rank, "x has the dimension")) return false;
     for (int i = 1; i < call->n_inputs; i++) {
         clef_shape other = call->input[i]->shape;
         bool fits = other.rank == shape.rank;
         for (int k = 0; fits && k < shape.rank; k++) fits = k == d || other.dim[k] == shape.dim[k];
         if (!fits)
             return clef__infer_fail(call, CLEF_SHAPE, "input %d %s does not fit to %s along dimension %d", i,
-                                    clef__shape_text(other), clef__shape_text(call->input[0]->shape), d);
-        shape.dim[d] += other.dim[d];
+                                    clef__shape_text(other), clef__shape_text(call->input[0]->shape), (int)d);
+        shape.dim[d] = clef__plus(shape.dim[d], other.dim[d]);
     }
     call->shape = shape;
     call->dtype = call->input[0]->dtype;

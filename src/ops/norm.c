@@ -5,8 +5,18 @@
 
 static const clef_op op_normalise;
 
-/* y = (x − m)·s + b:  dx = g s,  ds = Σ g (x − m),  db = Σ g,  dm = −s Σ g.  The sums run where m is 1 long; s and b have m's
-   shape, or want no gradient. */
+/* x, m, s, b: m and s have one shape, of x's rank, and are 1 or as long as x; b has it too, or is a number. */
+static bool infer_normalise(clef__call *call) {
+    clef_shape x = call->input[0]->shape, m = call->input[1]->shape;
+    bool fits = m.rank == x.rank, number = call->input[3]->shape.rank == 0 && !call->input[3]->requires_grad;
+    for (int i = 0; fits && i < x.rank; i++) fits = m.dim[i] == x.dim[i] || m.dim[i] == 1;
+    return clef__infer_takes(call, fits, "the mean has x's rank and is 1 or as long") &&
+           clef__infer_takes(call, clef__same_shape(call, 1, 2), "mean and scale have one shape") &&
+           clef__infer_takes(call, number || clef__same_shape(call, 1, 3), "mean and shift have one shape") &&
+           clef__infer_like(call);
+}
+
+/* y = (x − m)·s + b:  dx = g s,  ds = Σ g (x − m),  db = Σ g,  dm = −s Σ g.  The sums run where m is 1 long. */
 static void gradient_normalise(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
     (void)y;
     clef_tensor *plain, *far;
@@ -18,9 +28,10 @@ static void gradient_normalise(clef_tensor *const *x, clef_tensor *y, clef_tenso
 }
 
 static const clef_op op_normalise = {.name = "normalise", .doc = "(x - mean) times scale plus shift", .kind = CLEF__POINTWISE,
-                                     .params = "xmsb", .text = "(x - m) * s + b", .gradient = gradient_normalise};
+                                     .params = "xmsb", .text = "(x - m) * s + b", .infer = infer_normalise,
+                                     .gradient = gradient_normalise};
 
-/* scale and shift: of mean's shape, or scalars without gradient; all of x's dtype after this. */
+/* Brings mean, scale and shift to x's dtype. */
 static clef_tensor *normalise(clef_tensor *x, clef_tensor *mean, clef_tensor *scale, clef_tensor *shift) {
     clef_dtype dtype = clef_tensor_dtype(x);
     return clef__apply(&op_normalise, (clef_tensor *[]){x, clef_to(mean, dtype), clef_to(scale, dtype), clef_to(shift, dtype)}, 4, NULL, 0);
@@ -61,6 +72,16 @@ static int64_t row_length(clef_shape shape, int64_t n_dims) {
     return n;
 }
 
+/* Inputs from `weight` on (-1: none) are as long as a row of input 0, which has some. */
+static bool takes_rows(clef__call *call, int weight) {
+    int64_t n_dims = ((const layer_attributes *)call->attributes)->n_dims;
+    clef_shape x = call->input[0]->shape;
+    bool fits = n_dims >= 1 && n_dims <= x.rank && clef_shape_numel(x) > 0;
+    for (int i = weight; fits && i > 0 && i < call->n_inputs; i++)
+        fits = clef_shape_numel(call->input[i]->shape) == row_length(x, n_dims);
+    return clef__infer_takes(call, fits, "weight and bias fit rows of x");
+}
+
 static void launch_rows(clef__lowering *l, const char *kernel, clef_dtype dtype, int64_t n, bool affine) {
     clef__launch_lanes(l, "norm.cl", kernel, dtype, n);
     clef__launch_define(l, "AFFINE", "%d", affine);
@@ -89,7 +110,11 @@ static void lower_layer_norm(clef__lowering *l) {
 static bool infer_layer_backward(clef__call *call) {
     const layer_attributes *a = call->attributes;
     clef_shape shape = call->input[0]->shape;
-    call->shape = CLEF_SHAPE(clef_shape_numel(shape) + 2 * a->parts * row_length(shape, a->n_dims));
+    if (!takes_rows(call, call->n_inputs == 3 ? 2 : -1) ||
+        !clef__infer_takes(call, clef__same_shape(call, 0, 1), "g has x's shape")) return false;
+    int64_t n = row_length(shape, a->n_dims), rows = clef_shape_numel(shape) / n;
+    if (!clef__infer_takes(call, a->parts >= 0 && a->parts <= rows, "there are no more parts than rows")) return false;
+    call->shape = CLEF_SHAPE(clef__plus(rows * n, clef__times(2 * a->parts, n)));
     call->dtype = call->input[0]->dtype;
     return true;
 }
@@ -117,11 +142,7 @@ static void lower_layer_backward(clef__lowering *l) {
     clef__launch_units(l, clef__ceil_div(rows, part), 8 * n * part);
 }
 
-static bool infer_like(clef__call *call) {
-    call->shape = call->input[0]->shape;
-    call->dtype = call->input[0]->dtype;
-    return true;
-}
+static bool infer_layer_norm(clef__call *call) { return takes_rows(call, 1) && clef__infer_like(call); }
 
 static const clef__strategy layer_strategies[] = {{.name = "rows", .lower = lower_layer_norm}, {0}};
 static const clef__strategy layer_backward_strategies[] = {{.name = "rows", .lower = lower_layer_backward}, {0}};
@@ -180,7 +201,7 @@ static void gradient_layer_norm(clef_tensor *const *x, clef_tensor *y, clef_tens
 
 static const clef_op op_layer_norm = {.name = "layer_norm", .onnx = "LayerNormalization",
                                       .doc = "(x - mean) / deviation of the last dimensions, times weight plus bias",
-                                      .kind = CLEF__KERNEL, .epilogue = true, .infer = infer_like, .gradient = gradient_layer_norm,
+                                      .kind = CLEF__KERNEL, .epilogue = true, .infer = infer_layer_norm, .gradient = gradient_layer_norm,
                                       .strategies = layer_strategies};
 
 /* Rows that no cache holds. */
@@ -194,7 +215,7 @@ static clef_tensor *composed_layer_norm(clef_tensor *x, int n_dims, clef_tensor 
 
 /* weight and bias: NULL, or both. */
 static clef_tensor *layer_norm(clef_tensor *x, int n_dims, clef_tensor *weight, clef_tensor *bias, double eps) {
-    if (clef_numel(x) == 0) return x;
+    if (clef_numel(x) == 0) return weight ? clef_to(clef_add(clef_mul(x, weight), bias), clef_tensor_dtype(x)) : x;
     if (row_length(clef_tensor_shape(x), n_dims) > LONGEST_ROW) return composed_layer_norm(x, n_dims, weight, bias, eps);
     clef_dtype wide = clef_tensor_dtype(x) == CLEF_F64 ? CLEF_F64 : CLEF_F32;
     clef_tensor *in[] = {x, clef_to(weight, wide), clef_to(bias, wide)};
@@ -241,7 +262,7 @@ static bool batch_norm_fits(clef_tensor *x, clef_tensor *const *channel, bool tr
                      (long long)shape.dim[1], clef__shape_text(shape));
         return false;
     }
-    if (training && shape.dim[1] > 0 && clef_shape_numel(shape) / shape.dim[1] < 2) {
+    if (training && clef_shape_numel(shape) > 0 && clef_shape_numel(shape) / shape.dim[1] < 2) {
         clef__refuse(clef_tensor_context(x), "batch_norm", CLEF_SHAPE, "training needs more than one value per channel (x %s)", clef__shape_text(shape));
         return false;
     }

@@ -34,7 +34,7 @@ typedef struct reduce_attributes {
 typedef struct reduce_op {
     clef_op op;
     const char *token; /* of reduce.cl */
-    double of_nothing;
+    double of_nothing; /* what changes no result: a float; whole numbers have their own ends */
     bool widens, divides; /* whole numbers give i64; the sum is divided by the count */
 } reduce_op;
 
@@ -49,13 +49,12 @@ static bool reduce_infer(clef__call *call) {
     const reduce_op *op = (const reduce_op *)call->op;
     const reduce_attributes *a = call->attributes;
     clef_shape from = call->input[0]->shape;
+    if (!clef__infer_takes(call, a->mask >= 0 && a->mask >> from.rank == 0, "x has the dimensions")) return false;
     call->dtype = call->input[0]->dtype;
     if (op->widens && !clef__is_float(call->dtype)) call->dtype = CLEF_I64;
     call->shape = from;
     for (int i = 0; i < from.rank; i++)
         if (a->mask >> i & 1) call->shape.dim[i] = 1;
-    if (isinf(op->of_nothing) && clef__reduced_count(from, a->mask) == 0)
-        return clef__infer_fail(call, CLEF_SHAPE, "x %s has no elements to choose from", clef__shape_text(from));
     return true;
 }
 
@@ -204,12 +203,19 @@ static clef__operand read_operand(clef__lowering *l, int64_t mask, int *order) {
     return x;
 }
 
+/* ∓inf of maxima and minima is the smallest and the largest number that a dtype has. */
+static double of_nothing(const reduce_op *op, clef_dtype dtype) {
+    if (!isinf(op->of_nothing)) return op->of_nothing;
+    if (dtype == CLEF_BOOL || dtype == CLEF_U8) return op->of_nothing < 0 ? 0 : dtype == CLEF_U8 ? UINT8_MAX : 1;
+    return clef__saturated(dtype, op->of_nothing);
+}
+
 static void reduce_lower(clef__lowering *l) {
     const clef__node *node = clef__lower_node(l);
     const reduce_op *op = (const reduce_op *)node->op;
     int64_t mask = ((const reduce_attributes *)clef__attributes(node))->mask, count = clef__reduced_count(node->input[0]->shape, mask);
     if (count == 0) {
-        clef__lower_fill(l, clef__lower_out(l, NULL), op->of_nothing);
+        clef__lower_fill(l, clef__lower_out(l, NULL), of_nothing(op, node->dtype));
         return;
     }
     int order[CLEF_MAX_RANK], at;
@@ -271,7 +277,7 @@ static void prod_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g,
     };
 REDUCE_OP(sum, "ReduceSum", "SUM", 0, true, false, sum_gradient, "sum over dimensions")
 REDUCE_OP(mean, "ReduceMean", "SUM", NAN, false, true, mean_gradient, "mean over dimensions")
-REDUCE_OP(max, "ReduceMax", "LARGEST", INFINITY, false, false, extreme_gradient, "largest over dimensions")
+REDUCE_OP(max, "ReduceMax", "LARGEST", -INFINITY, false, false, extreme_gradient, "largest over dimensions")
 REDUCE_OP(min, "ReduceMin", "SMALLEST", INFINITY, false, false, extreme_gradient, "smallest over dimensions")
 REDUCE_OP(prod, "ReduceProd", "PRODUCT", 1, true, false, prod_gradient, "product over dimensions")
 
@@ -294,17 +300,16 @@ static void prod_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g,
 
 /* ---- public ---- */
 
-/* Bits of the dimensions in dims; all for n = 0; -1 after refusing. */
+/* Bits of the dimensions in dims; all for n = 0; -1 after refusing.  A scalar has one dimension to name, of 1. */
 static int64_t dims_mask(clef_tensor *x, const char *op, const int *dims, int n) {
     if (!CLEF__GIVEN(op, "x", x)) return -1;
-    int rank = clef_tensor_shape(x).rank;
-    int64_t mask = 0;
-    if (n < 0 || n > rank || (n && !dims)) {
-        clef__refuse(clef_tensor_context(x), op, CLEF_INVALID, "%d dimensions%s of x %s", n, n > 0 && !dims ? " in a NULL array" : "",
-                     clef__shape_text(clef_tensor_shape(x)));
+    int64_t mask = 0, all = ((int64_t)1 << clef_tensor_shape(x).rank) - 1;
+    int rank = clef__nameable_dims(x);
+    if (n < 0 || (n && !dims)) {
+        clef__refuse(clef_tensor_context(x), op, CLEF_INVALID, n < 0 ? "%d dimensions" : "%d dimensions in a NULL array", n);
         return -1;
     }
-    if (n == 0) return ((int64_t)1 << rank) - 1;
+    if (n == 0) return all;
     for (int i = 0; i < n; i++) {
         int d = dims[i];
         if (!clef__normalize_dim(rank, &d) || mask >> d & 1) {
@@ -314,8 +319,10 @@ static int64_t dims_mask(clef_tensor *x, const char *op, const int *dims, int n)
         }
         mask |= (int64_t)1 << d;
     }
-    return mask;
+    return mask & all;
 }
+
+int clef__nameable_dims(clef_tensor *x) { return (int)clef__larger(clef_tensor_shape(x).rank, 1); }
 
 static clef_tensor *drop_dims(clef_tensor *y, int64_t mask, bool keep) {
     if (!y || keep) return y;
@@ -338,15 +345,27 @@ clef_tensor *clef_max(clef_tensor *x, const int *dims, int n, bool keep) { retur
 clef_tensor *clef_min(clef_tensor *x, const int *dims, int n, bool keep) { return reduce(&reduce_min, x, dims, n, keep); }
 clef_tensor *clef_prod(clef_tensor *x, const int *dims, int n, bool keep) { return reduce(&reduce_prod, x, dims, n, keep); }
 
-/* Two passes, so a large mean costs no digits. */
+/* x about its mean.  The first element is subtracted before anything is added up, so that a large mean costs no digits. */
+static clef_tensor *centred(clef_tensor *x, int64_t mask) {
+    clef_tensor *first = clef_detach(x);
+    for (int d = 0; d < clef_tensor_shape(x).rank; d++)
+        if (mask >> d & 1) first = clef_slice(first, d, 0, 1, 1);
+    clef_tensor *far = clef_sub(x, first);
+    return clef_sub(far, clef_div_scalar(sum_over(far, mask), (double)clef__reduced_count(clef_tensor_shape(x), mask)));
+}
+
+/* top · Σ far·(far/top) / count with top the largest |far|: the squares overflow only where their mean does.  No gradient goes
+   through top, which cancels. */
 clef_tensor *clef_var(clef_tensor *x, const int *dims, int n, bool keep, int correction) {
     int64_t mask = dims_mask(x, "var", dims, n);
     if (mask < 0) return NULL;
     clef_dtype dtype = clef_tensor_dtype(clef__to_float(x));
-    clef_tensor *wide = clef__to_wide(x), *far = clef_sub(wide, reduce_over(&reduce_mean, wide, mask));
+    clef_tensor *far = centred(clef__to_wide(x), mask), *top = clef_detach(reduce_over(&reduce_max, clef_abs(far), mask));
+    if (!top) return NULL;
+    top = clef_where(clef_gt_scalar(top, 0), top, clef__number(x->ctx, clef_tensor_dtype(top), 1));
     double count = (double)clef__reduced_count(clef_tensor_shape(x), mask) - correction;
-    clef_tensor *y = clef_div_scalar(sum_over(clef_square(far), mask), count > 0 ? count : 0);
-    return clef_to(drop_dims(y, mask, keep), dtype);
+    clef_tensor *mean = clef_div_scalar(sum_over(clef_mul(far, clef_div(far, top)), mask), count > 0 ? count : 0);
+    return clef_to(drop_dims(clef_mul(mean, top), mask, keep), dtype);
 }
 
 /* log Σ exp(x - m) + m with m = max x, which is only a shift: no gradient goes through it. */
@@ -374,8 +393,8 @@ clef_tensor *clef_norm(clef_tensor *x, double p, const int *dims, int n, bool ke
     if (!(p > 0)) return clef__refuse(clef_tensor_context(x), "norm", CLEF_INVALID, "p = %g is not positive", p);
     clef_dtype dtype = clef_tensor_dtype(clef__to_float(x));
     clef_tensor *wide = clef__to_wide(x), *y;
-    if (isinf(p)) y = reduce_over(&reduce_max, clef_abs(wide), mask);
-    else if (p == 1) y = sum_over(clef_abs(wide), mask);
+    if (isinf(p) && clef__reduced_count(clef_tensor_shape(x), mask) > 0) y = reduce_over(&reduce_max, clef_abs(wide), mask);
+    else if (p == 1 || isinf(p)) y = sum_over(clef_abs(wide), mask);
     else if (p == 2) y = root(sum_over(clef_square(wide), mask));
     else y = clef_pow_scalar(sum_over(clef_pow_scalar(clef_abs(wide), p), mask), 1 / p);
     return clef_to(drop_dims(y, mask, keep), dtype);
@@ -384,7 +403,8 @@ clef_tensor *clef_norm(clef_tensor *x, double p, const int *dims, int n, bool ke
 /* ---- argmax, argmin ---- */
 
 static bool arg_infer(clef__call *call) {
-    int d = (int)*(const int64_t *)call->attributes;
+    int64_t d = *(const int64_t *)call->attributes;
+    if (!clef__infer_takes(call, d >= 0 && d < call->input[0]->shape.rank, "x has the dimension")) return false;
     call->shape = call->input[0]->shape;
     call->dtype = CLEF_I64;
     if (call->shape.dim[d] == 0)
@@ -420,9 +440,11 @@ static const clef_op op_argmin = { .name = "argmin", .onnx = "ArgMin", .doc = "i
 
 static clef_tensor *arg(const clef_op *op, clef_tensor *x, int dim, bool keep) {
     if (!CLEF__GIVEN(op->name, "x", x)) return NULL;
-    int64_t d = dim < 0 ? dim + clef_tensor_shape(x).rank : dim;
-    if (d < 0 || d >= clef_tensor_shape(x).rank)
+    int at = dim;
+    if (!clef__normalize_dim(clef__nameable_dims(x), &at))
         return clef__refuse(clef_tensor_context(x), op->name, CLEF_INVALID, "x %s has no dimension %d", clef__shape_text(clef_tensor_shape(x)), dim);
+    int64_t d = at;
+    if (clef_tensor_shape(x).rank == 0) return clef_reshape(arg(op, clef_unsqueeze(x, 0), dim, false), CLEF_SCALAR);
     clef_tensor *y = clef__apply(op, &x, 1, &d, sizeof d);
     return drop_dims(y, (int64_t)1 << d, keep);
 }

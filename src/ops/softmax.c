@@ -10,9 +10,12 @@ typedef struct softmax_attributes {
 static int dim_of(clef_tensor *y) { return (int)((const softmax_attributes *)clef__attributes(clef__node_of(y)))->dim; }
 
 static bool softmax_infer(clef__call *call) {
-    call->shape = call->input[0]->shape;
-    call->dtype = call->input[0]->dtype;
-    return true;
+    int64_t d = ((const softmax_attributes *)call->attributes)->dim;
+    return clef__infer_takes(call, d >= 0 && d < call->input[0]->shape.rank, "x has the dimension") && clef__infer_like(call);
+}
+
+static bool slope_infer(clef__call *call) {
+    return clef__infer_takes(call, clef__same_shape(call, 0, 1), "g has y's shape") && softmax_infer(call);
 }
 
 /* ---- lowering ---- */
@@ -122,7 +125,7 @@ static void log_softmax_slope_lower(clef__lowering *l) { slope_launch(l, 1); }
 #define SLOPE_OP(name_)                                                                                                   \
     static const clef__strategy name_##_slope_strategies[] = {{.name = "lines", .lower = name_##_slope_lower}, {0}};      \
     static const clef_op op_##name_##_slope = {.name = #name_ "_backward", .doc = "gradient of " #name_, .kind = CLEF__KERNEL, \
-                                               .infer = softmax_infer, .strategies = name_##_slope_strategies};
+                                               .infer = slope_infer, .strategies = name_##_slope_strategies};
 SLOPE_OP(softmax)
 SLOPE_OP(log_softmax)
 
@@ -158,8 +161,9 @@ static clef_tensor *along(const clef_op *op, clef_tensor *x, int dim) {
     if (!CLEF__GIVEN(op->name, "x", x)) return NULL;
     x = clef__to_float(x);
     int d = dim;
-    if (!clef__normalize_dim(clef_tensor_shape(x).rank, &d))
+    if (!clef__normalize_dim(clef__nameable_dims(x), &d))
         return clef__refuse(clef_tensor_context(x), op->name, CLEF_INVALID, "x %s has no dimension %d", clef__shape_text(clef_tensor_shape(x)), dim);
+    if (clef_tensor_shape(x).rank == 0) return clef_reshape(along(op, clef_unsqueeze(x, 0), 0), CLEF_SCALAR);
     return clef__apply(op, &x, 1, &(softmax_attributes){ d }, sizeof(softmax_attributes));
 }
 
@@ -175,7 +179,14 @@ typedef struct class_attributes {
 
 static clef_dtype class_dtype(clef_dtype dtype) { return dtype == CLEF_F64 ? CLEF_F64 : CLEF_F32; }
 
+/* x [n,c,...] and target [n,...]. */
+static bool takes_classes(clef__call *call) {
+    clef_shape x = call->input[0]->shape;
+    return clef__infer_takes(call, clef__is_class_shape(x, call->input[1]->shape), "target is x without its classes");
+}
+
 static bool class_infer(clef__call *call) {
+    if (!takes_classes(call)) return false;
     call->shape = call->input[1]->shape;
     call->dtype = class_dtype(call->input[0]->dtype);
     return true;
@@ -248,10 +259,15 @@ static void class_slope_lower(clef__lowering *l) {
     clef__launch_units(l, axes.outer, 4 * axes.n);
 }
 
+/* x, target and g, which is of target's shape. */
+static bool class_slope_infer(clef__call *call) {
+    return takes_classes(call) && clef__infer_takes(call, clef__same_shape(call, 1, 2), "g has target's shape") && clef__infer_like(call);
+}
+
 static const clef__strategy class_strategies[] = {{.name = "rows", .lower = class_lower}, {0}};
 static const clef__strategy class_slope_strategies[] = {{.name = "rows", .lower = class_slope_lower}, {0}};
 static const clef_op op_class_slope = {.name = "cross_entropy_backward", .doc = "gradient of cross_entropy", .kind = CLEF__KERNEL,
-                                       .infer = softmax_infer, .strategies = class_slope_strategies};
+                                       .infer = class_slope_infer, .strategies = class_slope_strategies};
 
 /* g·(softmax x - (1 - e)·[class is the target] - e/n), and 0 where that loss does not count. */
 static clef_tensor *class_slope_composed(clef_tensor *x, clef_tensor *target, clef_tensor *g, const class_attributes *a) {
@@ -276,6 +292,13 @@ static void class_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g
 static const clef_op op_class_losses = {.name = "cross_entropy", .onnx = "SoftmaxCrossEntropyLoss",
                                         .doc = "-log softmax at the target's class", .kind = CLEF__KERNEL, .infer = class_infer,
                                         .gradient = class_gradient, .strategies = class_strategies};
+
+bool clef__is_class_shape(clef_shape x, clef_shape target) {
+    if (x.rank < 2 || target.rank != x.rank - 1) return false;
+    for (int i = 0; i < target.rank; i++)
+        if (target.dim[i] != x.dim[i + (i > 0)]) return false;
+    return true;
+}
 
 clef_tensor *clef__class_losses(clef_tensor *x, clef_tensor *target, double smoothing, bool ignores, int64_t ignored) {
     class_attributes a = {ignores, ignores ? ignored : 0, smoothing};

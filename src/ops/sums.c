@@ -14,7 +14,12 @@ static const clef_op op_own_sums, op_sums_with;
 
 static bool infer_sums(clef__call *call) {
     const sums_attributes *a = call->attributes;
-    call->shape = call->input[1]->shape;
+    clef_shape x = call->input[0]->shape, m = call->input[1]->shape;
+    bool fits = m.rank == x.rank && a->dim >= 0 && a->dim < m.rank && m.dim[a->dim] == 1;
+    for (int i = 0; fits && i < m.rank; i++) fits = m.dim[i] == (a->mask >> i & 1 ? 1 : x.dim[i]);
+    if (!clef__infer_takes(call, fits, "m has x's rank and is 1 long where x is summed, somewhere at least") ||
+        !clef__infer_takes(call, call->n_inputs < 3 || clef__same_shape(call, 0, 2), "g has x's shape")) return false;
+    call->shape = m;
     call->shape.dim[a->dim] = 2;
     call->dtype = call->input[0]->dtype;
     return true;
