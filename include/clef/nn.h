@@ -106,12 +106,17 @@ CLEF_API clef_module *clef_nn_tanh(clef_context *ctx);
 /* exp(x) / Σ exp(x) along dim.  (clef_cross_entropy wants logits: no softmax before it.) */
 CLEF_API clef_module *clef_nn_softmax(clef_context *ctx, int dim);
 
-/* ---- mode, parameters ---- */
+/* ---- mode, parameters ----
+   A mode is set on a module and on everything below it, and the last call counts, as in PyTorch.  To let a part
+   of a net stay in evaluation while the rest is trained, set the net first and then that part:
+       clef_train(net); clef_evaluation(clef_module_child(net, "backbone"));
+   clef_fit and clef_evaluate, which need a mode of their own for the time they run, leave alone what was set on a
+   part by itself: clef_fit trains the rest, clef_evaluate puts everything back. */
 /* Sets the whole tree to training, as it is at first: dropout drops, batch norm uses the batch. */
 CLEF_API void clef_train(clef_module *module);
 /* Sets the whole tree to inference: no dropout, batch norm uses its running statistics. */
 CLEF_API void clef_evaluation(clef_module *module);
-/* The mode of this module; false for NULL. */
+/* Does forward train now?  False for NULL, for a frozen module, and while clef_evaluate runs. */
 CLEF_API bool clef_is_training(const clef_module *module);
 /* With true, what this module computes from its input x is not kept for backward, but computed once more when
    backward comes to the module (activation checkpointing).  Of a net of n such blocks the n inputs are kept and
@@ -142,7 +147,11 @@ CLEF_API clef_named_tensor clef_module_tensor(const clef_module *module, int i);
 CLEF_API clef_tensor *clef_parameter(const clef_module *module, const char *name);
 /* Elements of all parameters; shared ones count once, buffers not. */
 CLEF_API int64_t clef_parameter_count(const clef_module *module);
-/* Frozen parameters have and want no gradient, so optimizers leave them alone; false thaws them. */
+/* Frozen: nothing in the tree changes, whatever its mode.  Its parameters have and want no gradient, so optimizers
+   leave them alone, and its modules are in evaluation: batch norm uses its running statistics and does not move
+   them.  false thaws it, and the modes that were set count again.  (To let only the parameters rest, give each to
+   clef_require_grad.)
+       clef_freeze(clef_module_child(net, "backbone"), true);  */
 CLEF_API void clef_freeze(clef_module *module, bool frozen);
 /* Clears the gradients of all parameters.  (clef_step does so for those of its optimizer.) */
 CLEF_API void clef_zero_grad(clef_module *module);

@@ -71,7 +71,8 @@ typedef struct clef_fit_options {
 
 /* Trains the module's parameters with the optimizer, which must be the module's.  *history (may be NULL)
    belongs to the context and lives until its next fit.  The module is in training mode meanwhile, and in its
-   former mode afterwards.
+   former mode afterwards; parts of it on which a mode was set by itself, and frozen ones, stay in theirs
+   (clef/nn.h).
 
    Exact resuming: with checkpoint_dir and resume, a run that was killed at any moment continues from
    last.ckpt and ends with the same bits as one that was not, on the same device, driver and options

@@ -43,6 +43,13 @@ clef_status clef__nn_observe(clef_context *ctx, clef__observer observer, void *u
     return CLEF_OK;
 }
 
+bool clef__nn_inference(clef_context *ctx, bool on) {
+    clef__nn *nn = clef__nn_state(ctx);
+    bool was = nn && nn->inference;
+    if (nn) nn->inference = on;
+    return was;
+}
+
 clef_module *clef__module_refuse(clef_context *ctx, const char *fmt, ...) {
     char line[512];
     va_list args;
@@ -197,13 +204,38 @@ void clef__module_visit(clef_module *module, void (*visit)(clef_module *, void *
         if (module->entry[i].kind == CLEF__CHILD) clef__module_visit(module->entry[i].child, visit, user);
 }
 
-static void set_training(clef_module *module, void *training) { module->training = *(const bool *)training; }
+/* ---- modes ---- */
+static void set_mode(clef_module *module, void *training) {
+    module->training = *(const bool *)training;
+    module->own_mode = false;
+}
 
-void clef_train(clef_module *module) { clef__module_visit(module, set_training, &(bool){true}); }
-void clef_evaluation(clef_module *module) { clef__module_visit(module, set_training, &(bool){false}); }
+static void set_tree(clef_module *module, bool training) {
+    clef__module_visit(module, set_mode, &training);
+    if (module) module->own_mode = true;
+}
+
+void clef_train(clef_module *module) { set_tree(module, true); }
+void clef_evaluation(clef_module *module) { set_tree(module, false); }
+
+bool clef__module_lead(clef_module *module, bool training) {
+    bool was = module->training;
+    module->training = training;
+    for (int i = 0; i < module->n; i++) {
+        const clef__entry *e = &module->entry[i];
+        if (e->kind == CLEF__CHILD && !e->child->own_mode) clef__module_lead(e->child, training);
+    }
+    return was;
+}
+
+bool clef_is_training(const clef_module *module) {
+    if (!module || module->frozen) return false;
+    const clef__nn *nn = clef__room_state(module->ctx, CLEF__ROOM_NN);
+    return module->training && !nn->inference;
+}
+
 void clef_recompute(clef_module *module, bool recomputed) {
     if (module) module->recompute = recomputed;
 }
-bool clef_is_training(const clef_module *module) { return module && module->training; }
 clef_context *clef_module_context(const clef_module *module) { return module ? module->ctx : NULL; }
 const char *clef_module_type(const clef_module *module) { return module ? module->type : ""; }

@@ -87,7 +87,10 @@ int64_t clef_parameter_count(const clef_module *module) {
     return total;
 }
 
+static void set_frozen(clef_module *module, void *frozen) { module->frozen = *(const bool *)frozen; }
+
 void clef_freeze(clef_module *module, bool frozen) {
+    clef__module_visit(module, set_frozen, &frozen);
     int n = clef_module_tensors(module);
     for (int i = 0; i < n; i++) {
         clef_tensor *t = module->flat[i].tensor;

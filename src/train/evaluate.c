@@ -2,6 +2,7 @@
 
    One batch's outputs are read while the next batch is already queued, so the device does not wait for the host.  Every
    evaluation starts at the loader's first epoch: the same module gives the same digits. */
+#include "nn/module.h"
 #include "train/train_internal.h"
 #include "clef/pointwise.h"
 #include <math.h>
@@ -123,15 +124,14 @@ clef_status clef__score_loader(clef_module *module, clef_loader *loader, clef_lo
                     .classes = clef_dataset_classes(clef_loader_dataset(loader))};
     clef__meter_values sums = {0};
     double start = clef__seconds();
-    bool training = clef_is_training(module), grad = clef_set_grad_enabled(ctx, false);
+    bool inference = clef__nn_inference(ctx, true), grad = clef_set_grad_enabled(ctx, false);
     *score = (clef__score){.loss = NAN, .accuracy = NAN, .top = NAN};
-    clef_evaluation(module);
     clef_status status = clef__meters_open(&e.meters, ctx) ? rewind_loader(loader) : clef_error_status(ctx);
     if (!status) status = over_batches(&e, module, loader, loss, options);
     if (!status && e.items == 0) status = clef__fail(ctx, CLEF_INVALID, "evaluate: the loader gives no batch");
     if (!status) status = clef__meters_read(&e.meters, &sums);
     if (!status) fill(&e, &sums, score);
-    if (training) clef_train(module);
+    clef__nn_inference(ctx, inference);
     clef_set_grad_enabled(ctx, grad);
     clef__meters_close(&e.meters);
     clef__free(e.logits);
