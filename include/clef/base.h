@@ -95,6 +95,11 @@ CLEF_API char *clef_shape_format(clef_shape shape, char *text, size_t size);
 /* The library's version at run time, "0.1.0". */
 CLEF_API const char *clef_version(void);
 
+/* Which of n words was probably meant by one that is none of them: the nearest by letters changed, added, left out
+   or swapped, or one that begins or ends so; NULL if none is near.  What Clef's own "did you mean" says.
+       clef_closest("wieght", (const char *[]){"weight", "bias"}, 2)   "weight"  */
+CLEF_API const char *clef_closest(const char *word, const char *const *words, int n);
+
 typedef struct clef_context clef_context; /* everything Clef owns; see clef/context.h */
 typedef struct clef_tensor clef_tensor;   /* a value on a device; see clef/tensor.h */
 

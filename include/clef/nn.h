@@ -44,8 +44,10 @@ CLEF_API clef_status clef_module_add(clef_module *parent, const char *name, clef
 CLEF_API clef_status clef_module_add_parameter(clef_module *module, const char *name, clef_tensor *t);
 /* The same for state that is saved but not trained (running statistics, say). */
 CLEF_API clef_status clef_module_add_buffer(clef_module *module, const char *name, clef_tensor *t);
-/* The child of this name or dotted path ("layer1.0"); NULL if there is none. */
+/* The child of this name or dotted path ("layer1.0"); NULL and CLEF_INVALID if there is none. */
 CLEF_API clef_module *clef_module_child(const clef_module *module, const char *name);
+/* Is there a child, parameter or buffer of this name or dotted path?  Never an error; false for NULL. */
+CLEF_API bool clef_module_has(const clef_module *module, const char *name);
 
 /* ---- layers; options NULL: PyTorch's defaults, its initial distributions too ----
    Sizes must be positive and options in range, else NULL and CLEF_INVALID.  What forward refuses, see the
@@ -142,7 +144,8 @@ CLEF_API int clef_module_tensors(const clef_module *module);
 /* The i-th of them, named and ordered as in a PyTorch state dict ("0.weight"): a module's parameters, its
    buffers, its children.  All zero if there is none. */
 CLEF_API clef_named_tensor clef_module_tensor(const clef_module *module, int i);
-/* The parameter or buffer of that name, the module's own; NULL if there is none.
+/* The parameter or buffer of that name, the module's own; NULL and CLEF_INVALID if there is none (clef_module_has
+   asks).
        clef_tensor *w = clef_parameter(net, "0.weight");  */
 CLEF_API clef_tensor *clef_parameter(const clef_module *module, const char *name);
 /* Elements of all parameters; shared ones count once, buffers not. */

@@ -4,6 +4,7 @@
    one context. */
 #include "nn/module.h"
 #include "ops/ops.h"
+#include "runtime/guess.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -174,16 +175,41 @@ clef_module *clef__attach(clef_module *parent, const char *name, clef_module *ch
     return parent && child && clef_module_add(parent, name, child) == CLEF_OK ? child : NULL;
 }
 
-clef_module *clef_module_child(const clef_module *module, const char *name) {
-    while (module && name) {
+/* The child of this dotted path; NULL if there is none, and then *at is the module whose child `*rest` is not. */
+static clef_module *walk(const clef_module *module, const char *name, const clef_module **at, const char **rest) {
+    for (;;) {
         size_t length = strcspn(name, ".");
         const clef__entry *e = find(module, name, length);
+        *at = module;
+        *rest = name;
         if (!e || e->kind != CLEF__CHILD) return NULL;
         if (!name[length]) return e->child;
         module = e->child;
         name += length + 1;
     }
+}
+
+clef_module *clef_module_child(const clef_module *module, const char *name) {
+    const clef_module *at;
+    const char *rest;
+    if (!module) return NULL;
+    clef_module *child = walk(module, name ? name : "", &at, &rest);
+    if (child) return child;
+    char word[64];
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(rest, "."), rest);
+    clef__guess guess = {.word = word};
+    for (int i = 0; i < at->n; i++)
+        if (at->entry[i].kind == CLEF__CHILD) clef__guess_offer(&guess, at->entry[i].name);
+    clef__fail(module->ctx, CLEF_INVALID, "module_child: \"%s\" leads to no module: a %s there has no child \"%s\"%s",
+               name ? name : "", at->type, word, clef__guess_hint(&guess));
     return NULL;
+}
+
+bool clef_module_has(const clef_module *module, const char *name) {
+    const clef_module *at;
+    const char *rest;
+    if (!module || !name) return false;
+    return walk(module, name, &at, &rest) || find(at, rest, strlen(rest));
 }
 
 /* ---- running ---- */
