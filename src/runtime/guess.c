@@ -30,12 +30,13 @@ static bool is_part(const char *longer, int n, const char *shorter, int m) {
     return !strncmp(longer, shorter, (size_t)m) || (strchr(".-_", longer[n - m - 1]) && !strcmp(longer + n - m, shorter));
 }
 
+/* Lower is nearer; FAR: not near at all. */
 static int distance(const char *word, const char *candidate) {
     size_t n = strlen(word), m = strlen(candidate);
     if (n == 0 || m == 0 || n > LONGEST || m > LONGEST) return FAR;
     int a = (int)n, b = (int)m, d = edits(word, a, candidate, b);
-    if (d <= (a > b ? a : b) / 3) return d;
     bool part = a < b ? is_part(candidate, b, word, a) : a > b && is_part(word, a, candidate, b);
+    if (d <= (a > b ? a : b) / 3) return 2 * d - part;
     return part ? PARTIAL + d : FAR;
 }
 

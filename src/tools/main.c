@@ -86,7 +86,9 @@ static int dispatch(int argc, char **argv) {
     else {
         for (int i = 0; i < VERBS; i++)
             if (!strcmp(argv[1], verbs[i]->name)) return run_verb(verbs[i], argc - 2, argv + 2);
-        fprintf(stderr, "clef: unknown verb \"%s\"; see clef --help\n", argv[1]);
+        char names[128] = "help";
+        for (int i = 0; i < VERBS; i++) strcat(strcat(names, "|"), verbs[i]->name);
+        fprintf(stderr, "clef: unknown verb \"%s\"%s; see clef --help\n", argv[1], args_hint(argv[1], names));
         return EXIT_USAGE;
     }
     return EXIT_OK;

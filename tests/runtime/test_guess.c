@@ -23,6 +23,8 @@ Test(guess, slips) {
 
 Test(guess, parts_of_words) {
     expect("check", "checkpoint");
+    const char *const nets[] = {"lenet", "resnet18"};
+    cr_expect_str_eq(clef_closest("resnet", nets, 2), "resnet18", "among equally near ones what begins so");
     expect("weight", "0.weight");
     expect("0.bias", "features.0.bias");
     expect("model.0.weight", "0.weight");
