@@ -71,6 +71,7 @@ static clef_status begin(clef__fit *f) {
     const clef_fit_options *o = f->o;
     f->epochs = o->epochs > 0 ? o->epochs : 1;
     f->best_metric = INFINITY;
+    f->first_loss = NAN;
     f->progress = (clef_progress){.epoch = 1, .epochs = f->epochs, .batches = clef_loader_batches(o->train),
                                   .loss = NAN, .accuracy = NAN, .eta = NAN};
     clef__bar_init(&f->bar, o->bar);
@@ -139,6 +140,7 @@ static clef_status run(clef__fit *f, clef__train_room *room) {
         bool whole = f->batch == clef_loader_batches(f->o->train);
         if (!status && whole) status = end_epoch(f, room, &epoch);
     }
+    if (!status) status = clef_error_status(f->ctx); /* of a callback after the last batch */
     if (status || f->interrupted || !patience_is_over(f)) return status;
     room->history.stopped_early = true;
     return clef__best_restore(f);
