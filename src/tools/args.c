@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { INDENT = 28 }; /* of the column that explains, in --help */
+
 /* Is word one of "a|b|c"? */
 static bool is_choice(const char *choices, const char *word) {
     size_t length = strlen(word);
@@ -129,15 +131,29 @@ bool args_parse(const verb *v, int argc, char **argv, const char **operands) {
     return true;
 }
 
+/* In lines of up to 80 columns, from the second on indented as the first is. */
+static void wrapped(FILE *out, const char *text) {
+    int column = INDENT;
+    for (const char *word = text; *word;) {
+        int length = (int)strcspn(word, " ");
+        if (column > INDENT && column + 1 + length > 80) column = fprintf(out, "\n%*s", INDENT, "") - 1;
+        else if (column > INDENT) column += fprintf(out, " ");
+        column += fprintf(out, "%.*s", length, word);
+        word += length + (word[length] == ' ');
+    }
+    fputc('\n', out);
+}
+
 void args_help(const verb *v, FILE *out) {
-    fprintf(out, "usage: clef %s%s%s [OPTION]...\n%s\n\n", v->name, v->operands ? " " : "",
+    fprintf(out, "usage: clef %s%s%s [OPTION]\n%s\n\n", v->name, v->operands ? " " : "",
             v->operands ? v->operands : "", v->summary);
     for (const arg *a = v->args; a->name; a++) {
         int width = fprintf(out, "  --%s%s%s", a->name, a->meta ? " " : "", a->meta ? a->meta : "");
-        if (width > 26) {
+        if (width > INDENT - 2) {
             fputc('\n', out);
             width = 0;
         }
-        fprintf(out, "%*s%s\n", 28 - width, "", a->help);
+        fprintf(out, "%*s", INDENT - width, "");
+        wrapped(out, a->help);
     }
 }
