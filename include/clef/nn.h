@@ -20,8 +20,12 @@ CLEF_API clef_tensor *clef_forward(clef_module *module, clef_tensor *x);
 
 /* ---- containers ---- */
 /* CLEF_LAYERS(a, b, …): the array and its length, for clef_sequential. */
+#ifdef __cplusplus
+#define CLEF_LAYERS(...) std::initializer_list<clef_module *>{__VA_ARGS__}
+#else
 #define CLEF_LAYERS(...)                                                                         \
     (clef_module *[]){__VA_ARGS__}, (int)(sizeof((clef_module *[]){__VA_ARGS__}) / sizeof(clef_module *))
+#endif
 /* y = the n layers applied one after the other.  Children are named "0", "1", …, as in PyTorch; a NULL child
    gives NULL.
        clef_sequential(ctx, CLEF_LAYERS(clef_nn_linear(ctx, 8, 4, NULL), clef_nn_relu(ctx)))  */
@@ -204,6 +208,10 @@ CLEF_API clef_module *clef_model_cnn(clef_context *ctx, clef_shape input, int64_
 CLEF_API clef_module *clef_model_resnet18(clef_context *ctx, clef_shape input, int64_t classes);
 
 #ifdef __cplusplus
+}
+/* The same of a list: CLEF_LAYERS(a, b), or {a, b}. */
+static inline clef_module *clef_sequential(clef_context *ctx, std::initializer_list<clef_module *> layers) {
+    return clef_sequential(ctx, layers.begin(), static_cast<int>(layers.size()));
 }
 #endif
 #endif
