@@ -211,6 +211,10 @@ clef_tensor *clef_require_grad(clef_tensor *t, bool wanted) {
     if (wanted && t->node->leaf && t->node->leaf != t)
         return clef__refuse(t->ctx, "require_grad", CLEF_STATE, "another tensor with the same value is a parameter; "
                             "use clef_copy");
+    if (wanted && t->node->requires_grad && !t->requires_grad && !is_kept(t))
+        return clef__refuse(t->ctx, "require_grad", CLEF_STATE, "this %s is a temporary that is computed from parameters, which no "
+                            "gradient would reach through it any more; clef_grad gives its gradient, clef_keep makes it a parameter",
+                            t->node->op->name);
     t->requires_grad = wanted;
     mark_leaf(t);
     return t;
@@ -218,7 +222,14 @@ clef_tensor *clef_require_grad(clef_tensor *t, bool wanted) {
 
 bool clef_requires_grad(const clef_tensor *t) { return t && t->node->requires_grad; }
 
-clef_tensor *clef_grad_of(const clef_tensor *leaf) { return leaf ? leaf->grad : NULL; }
+/* NULL is a good answer of a leaf; an expression never has one, so whoever asks is mistaken. */
+clef_tensor *clef_grad_of(const clef_tensor *leaf) {
+    if (!leaf) return NULL;
+    if (!leaf->grad && leaf->node->requires_grad && !leaf->requires_grad)
+        return clef__refuse(leaf->ctx, "grad_of", CLEF_STATE, "this %s is an expression, and backward leaves gradients with parameters "
+                            "only; clef_grad gives that of any tensor", leaf->node->op->name);
+    return leaf->grad;
+}
 
 clef_status clef__check_gradient(const char *op, const clef_tensor *t, const clef_tensor *grad) {
     const clef__node *x = t->node, *g = grad->node;
