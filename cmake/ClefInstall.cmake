@@ -1,10 +1,12 @@
 # Install rules: headers, both libraries, the tool, its man page, examples, and what CMake and pkg-config look for.
 include(CMakePackageConfigHelpers)
 
-install(TARGETS clef_shared EXPORT ClefTargets
-  RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR}
-  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
-  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(TARGET clef_shared)
+  install(TARGETS clef_shared EXPORT ClefTargets
+    RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR}
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
 # An export of its own: a program that links the shared library needs no OpenCL package at build time.
 install(TARGETS clef_static EXPORT ClefStaticTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(TARGET clef_tool)
@@ -14,11 +16,13 @@ endif()
 install(FILES include/clef.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY include/clef ${generated_include}/clef DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING PATTERN "*.h")
-install(DIRECTORY examples/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples FILES_MATCHING PATTERN "*.c")
+install(DIRECTORY examples/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples FILES_MATCHING PATTERN "*.c" PATTERN "*.cpp")
 install(FILES LICENSE CHANGELOG.md README.md DESTINATION ${CMAKE_INSTALL_DOCDIR} OPTIONAL)
 
 set(config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Clef)
-install(EXPORT ClefTargets NAMESPACE Clef:: DESTINATION ${config_dir})
+if(TARGET clef_shared)
+  install(EXPORT ClefTargets NAMESPACE Clef:: DESTINATION ${config_dir})
+endif()
 install(EXPORT ClefStaticTargets NAMESPACE Clef:: DESTINATION ${config_dir})
 string(FIND "${CLEF_COMPONENTS}" zlib CLEF_USES_ZLIB)
 configure_package_config_file(cmake/ClefConfig.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/ClefConfig.cmake
@@ -43,5 +47,11 @@ foreach(dir LIBDIR INCLUDEDIR)
     set(CLEF_PC_${dir} "\${prefix}/${CMAKE_INSTALL_${dir}}")
   endif()
 endforeach()
+# Whoever links the only, static library has to link what it needs.
+if(TARGET clef_shared)
+  set(CLEF_PC_MORE "Requires.private: ${CLEF_PC_PRIVATE}\nLibs: -L\${libdir} -lclef\nLibs.private: ${CLEF_PC_LIBS}\nCflags: -I\${includedir}")
+else()
+  set(CLEF_PC_MORE "Requires: ${CLEF_PC_PRIVATE}\nLibs: -L\${libdir} -lclef ${CLEF_PC_LIBS}\nCflags: -I\${includedir} -DCLEF_STATIC")
+endif()
 configure_file(cmake/clef.pc.in ${CMAKE_CURRENT_BINARY_DIR}/clef.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/clef.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

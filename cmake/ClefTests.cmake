@@ -149,9 +149,14 @@ if(SH)
     ${CMAKE_CURRENT_SOURCE_DIR})
   add_test(NAME frame/generators COMMAND ${SH} ${CMAKE_CURRENT_SOURCE_DIR}/tests/frame/generators.sh
     ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_COMMAND} ${CMAKE_C_COMPILER})
-  add_test(NAME frame/exports COMMAND ${SH} ${CMAKE_CURRENT_SOURCE_DIR}/tests/frame/exports.sh
-    $<TARGET_FILE:clef_shared> ${PROJECT_VERSION_MAJOR})
-  set(frame_tests frame/rooms frame/rooms_catch frame/on_driver_catch frame/kernel_syntax frame/generators frame/exports)
+  add_test(NAME frame/headers_cxx COMMAND ${SH} ${CMAKE_CURRENT_SOURCE_DIR}/tests/frame/headers_cxx.sh
+    $<IF:$<BOOL:${CMAKE_CXX_COMPILER}>,${CMAKE_CXX_COMPILER},c++> ${CMAKE_CURRENT_SOURCE_DIR}/include ${generated_include})
+  set(frame_tests frame/headers_cxx frame/rooms frame/rooms_catch frame/on_driver_catch frame/kernel_syntax frame/generators)
+  if(TARGET clef_shared)
+    add_test(NAME frame/exports COMMAND ${SH} ${CMAKE_CURRENT_SOURCE_DIR}/tests/frame/exports.sh
+      $<TARGET_FILE:clef_shared> ${PROJECT_VERSION_MAJOR})
+    list(APPEND frame_tests frame/exports)
+  endif()
   if(TARGET clef_tool)
     add_test(NAME frame/manual COMMAND ${SH} ${CMAKE_CURRENT_SOURCE_DIR}/tests/frame/manual.sh ${CMAKE_CURRENT_SOURCE_DIR}
       $<TARGET_FILE:clef_tool>)

@@ -22,7 +22,7 @@ allowed() {
 
 # Lines "file:header" for every include beneath the given folders.
 includes() {
-    find "$@" -type f \( -name '*.c' -o -name '*.h' -o -name '*.inc' \) -exec \
+    find "$@" -type f \( -name '*.c' -o -name '*.cpp' -o -name '*.h' -o -name '*.inc' \) -exec \
         grep -HE '^[[:space:]]*#[[:space:]]*include' {} + |
         sed 's|^\([^:]*\):[[:space:]]*#[[:space:]]*include[[:space:]]*[<"]\([^>"]*\)[>"].*|\1:\2|'
 }

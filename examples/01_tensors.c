@@ -19,6 +19,8 @@ int main(void) {
     printf("loss %.6f\n", clef_item(loss));
     clef_print(clef_grad_of(w), stdout);
 
+    if (clef_error_status(ctx)) return fprintf(stderr, "%s\n", clef_error(ctx)), clef_close(ctx), 1;
+
     /* A mistake is one line that names the op, the shapes and what would help; NULL passes through what follows. */
     clef_tensor *wrong = clef_relu(clef_matmul(x, x));
     printf("wrong is %s: %s\n", wrong ? "a tensor" : "NULL", clef_error(ctx));

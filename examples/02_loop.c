@@ -26,8 +26,9 @@ int main(int argc, char **argv) {
         printf("epoch %d  last loss %.4f\n", epoch, clef_item(loss));
     }
 
-    if (clef_save(net, "digits.safetensors")) fprintf(stderr, "%s\n", clef_error(ctx));
-    int failed = clef_error_status(ctx) != CLEF_OK; /* the first failure of the whole program would be here */
+    /* One check for the whole program: the first failure sticks, ends the loop and is here. */
+    int failed = clef_error_status(ctx) || clef_save(net, "digits.safetensors");
+    if (failed) fprintf(stderr, "%s\n", clef_error(ctx));
     clef_close(ctx);
     return failed;
 }

@@ -5,6 +5,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#ifdef __cplusplus
+#include <initializer_list>
+#endif
 
 #define CLEF_VERSION_MAJOR 0
 #define CLEF_VERSION_MINOR 1
@@ -97,22 +100,44 @@ CLEF_API char *clef_shape_format(clef_shape shape, char *text, size_t size);
 /* The library's version at run time, "0.1.0". */
 CLEF_API const char *clef_version(void);
 
+/* Which of n words was probably meant by one that is none of them: the nearest by letters changed, added, left out
+   or swapped, or one that begins or ends so; NULL if none is near.  What Clef's own "did you mean" says.
+       clef_closest("wieght", (const char *[]){"weight", "bias"}, 2)   "weight"  */
+CLEF_API const char *clef_closest(const char *word, const char *const *words, int n);
+
 typedef struct clef_context clef_context; /* everything Clef owns; see clef/context.h */
 typedef struct clef_tensor clef_tensor;   /* a value on a device; see clef/tensor.h */
 
 #ifdef __cplusplus
 }
-/* C++ has no compound literals: the same spelling makes a shape there through a function. */
+/* C++ has no compound literals: the same spellings make these things there by other means. */
 template <typename... D> static inline clef_shape clef__shape(D... d) {
-    return clef_shape{(int)sizeof...(D), {(int64_t)d...}};
+    return clef_shape{static_cast<int>(sizeof...(D)), {static_cast<int64_t>(d)...}};
 }
 #define CLEF_SHAPE(...) clef__shape(__VA_ARGS__)
 #define CLEF_SCALAR clef_shape{}
+#define CLEF_ARRAY(type, ...) (std::initializer_list<type>{__VA_ARGS__}.begin())
+
+/* CLEF_OPTIONS(clef_loader_options, o.batch = 64, o.shuffle = true): what &(clef_loader_options){.batch = 64, .shuffle
+   = true} is in C, a pointer to options that live until the end of the full expression.  Fields that are not named
+   are zero, which means their default. */
+template <typename T> struct clef__options {
+    T value;
+    operator const T *() const { return &value; }
+};
+template <typename T, typename F> static inline clef__options<T> clef__make_options(F &&fill) {
+    clef__options<T> o{};
+    fill(o.value);
+    return o;
+}
+#define CLEF_OPTIONS(type, ...) clef__make_options<type>([&](type &o) { __VA_ARGS__; })
 #else
 /* CLEF_SHAPE(8, 3, 32, 32): a shape of up to eight dimensions. */
 #define CLEF_SHAPE(...)                                                                          \
     ((clef_shape){(int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), {__VA_ARGS__}})
 /* The shape of a single number. */
 #define CLEF_SCALAR ((clef_shape){0, {0}})
+/* CLEF_ARRAY(int, 0, 2): a pointer to an array that lives until the end of the block (C++: of the expression). */
+#define CLEF_ARRAY(type, ...) ((type[]){__VA_ARGS__})
 #endif
 #endif

@@ -124,13 +124,15 @@ CLEF_API void clef_memory_reset_peak(clef_context *ctx);
 /* Work done since opening. */
 typedef struct clef_counters {
     uint64_t launches, plans, replays, kernels_built, kernels_from_cache;
-    double compile_seconds; /* on the clock, loading from the cache included */
+    double compile_seconds; /* on the clock, loading from the cache included; and, while clef_on_compile is set, each
+                               kernel's first run, before which some drivers compile it once more */
 } clef_counters;
 /* The present counts; zeros for NULL.  Differences of two calls measure what lies between. */
 CLEF_API clef_counters clef_counters_get(const clef_context *ctx);
 
-/* Told while a plan's kernels are compiled: `done` of `total`.  Called by one thread at a time, not always
-   the same; it must not start work of Clef's. */
+/* Told while a plan's kernels are compiled, `done` of `total`, and once more from 1 while they run for the first
+   time, as some drivers (pocl) do most of the compiling then.  Called by one thread at a time, not always the same;
+   it must not start work of Clef's. */
 typedef void (*clef_compile_fn)(void *user, int done, int total);
 /* Sets who is told (NULL: nobody).  There is one place for it, and clef_fit takes it and leaves it empty. */
 CLEF_API void clef_on_compile(clef_context *ctx, clef_compile_fn fn, void *user);

@@ -20,8 +20,12 @@ CLEF_API clef_tensor *clef_forward(clef_module *module, clef_tensor *x);
 
 /* ---- containers ---- */
 /* CLEF_LAYERS(a, b, …): the array and its length, for clef_sequential. */
+#ifdef __cplusplus
+#define CLEF_LAYERS(...) std::initializer_list<clef_module *>{__VA_ARGS__}
+#else
 #define CLEF_LAYERS(...)                                                                         \
     (clef_module *[]){__VA_ARGS__}, (int)(sizeof((clef_module *[]){__VA_ARGS__}) / sizeof(clef_module *))
+#endif
 /* y = the n layers applied one after the other.  Children are named "0", "1", …, as in PyTorch; a NULL child
    gives NULL.
        clef_sequential(ctx, CLEF_LAYERS(clef_nn_linear(ctx, 8, 4, NULL), clef_nn_relu(ctx)))  */
@@ -44,8 +48,10 @@ CLEF_API clef_status clef_module_add(clef_module *parent, const char *name, clef
 CLEF_API clef_status clef_module_add_parameter(clef_module *module, const char *name, clef_tensor *t);
 /* The same for state that is saved but not trained (running statistics, say). */
 CLEF_API clef_status clef_module_add_buffer(clef_module *module, const char *name, clef_tensor *t);
-/* The child of this name or dotted path ("layer1.0"); NULL if there is none. */
+/* The child of this name or dotted path ("layer1.0"); NULL and CLEF_INVALID if there is none. */
 CLEF_API clef_module *clef_module_child(const clef_module *module, const char *name);
+/* Is there a child, parameter or buffer of this name or dotted path?  Never an error; false for NULL. */
+CLEF_API bool clef_module_has(const clef_module *module, const char *name);
 
 /* ---- layers; options NULL: PyTorch's defaults, its initial distributions too ----
    Sizes must be positive and options in range, else NULL and CLEF_INVALID.  What forward refuses, see the
@@ -106,12 +112,17 @@ CLEF_API clef_module *clef_nn_tanh(clef_context *ctx);
 /* exp(x) / Σ exp(x) along dim.  (clef_cross_entropy wants logits: no softmax before it.) */
 CLEF_API clef_module *clef_nn_softmax(clef_context *ctx, int dim);
 
-/* ---- mode, parameters ---- */
+/* ---- mode, parameters ----
+   A mode is set on a module and on everything below it, and the last call counts, as in PyTorch.  To let a part
+   of a net stay in evaluation while the rest is trained, set the net first and then that part:
+       clef_train(net); clef_evaluation(clef_module_child(net, "backbone"));
+   clef_fit and clef_evaluate, which need a mode of their own for the time they run, leave alone what was set on a
+   part by itself: clef_fit trains the rest, clef_evaluate puts everything back. */
 /* Sets the whole tree to training, as it is at first: dropout drops, batch norm uses the batch. */
 CLEF_API void clef_train(clef_module *module);
 /* Sets the whole tree to inference: no dropout, batch norm uses its running statistics. */
 CLEF_API void clef_evaluation(clef_module *module);
-/* The mode of this module; false for NULL. */
+/* Does forward train now?  False for NULL, for a frozen module, and while clef_evaluate runs. */
 CLEF_API bool clef_is_training(const clef_module *module);
 /* With true, what this module computes from its input x is not kept for backward, but computed once more when
    backward comes to the module (activation checkpointing).  Of a net of n such blocks the n inputs are kept and
@@ -137,12 +148,17 @@ CLEF_API int clef_module_tensors(const clef_module *module);
 /* The i-th of them, named and ordered as in a PyTorch state dict ("0.weight"): a module's parameters, its
    buffers, its children.  All zero if there is none. */
 CLEF_API clef_named_tensor clef_module_tensor(const clef_module *module, int i);
-/* The parameter or buffer of that name, the module's own; NULL if there is none.
+/* The parameter or buffer of that name, the module's own; NULL and CLEF_INVALID if there is none (clef_module_has
+   asks).
        clef_tensor *w = clef_parameter(net, "0.weight");  */
 CLEF_API clef_tensor *clef_parameter(const clef_module *module, const char *name);
 /* Elements of all parameters; shared ones count once, buffers not. */
 CLEF_API int64_t clef_parameter_count(const clef_module *module);
-/* Frozen parameters have and want no gradient, so optimizers leave them alone; false thaws them. */
+/* Frozen: nothing in the tree changes, whatever its mode.  Its parameters have and want no gradient, so optimizers
+   leave them alone, and its modules are in evaluation: batch norm uses its running statistics and does not move
+   them.  false thaws it, and the modes that were set count again.  (To let only the parameters rest, give each to
+   clef_require_grad.)
+       clef_freeze(clef_module_child(net, "backbone"), true);  */
 CLEF_API void clef_freeze(clef_module *module, bool frozen);
 /* Clears the gradients of all parameters.  (clef_step does so for those of its optimizer.) */
 CLEF_API void clef_zero_grad(clef_module *module);
@@ -192,6 +208,10 @@ CLEF_API clef_module *clef_model_cnn(clef_context *ctx, clef_shape input, int64_
 CLEF_API clef_module *clef_model_resnet18(clef_context *ctx, clef_shape input, int64_t classes);
 
 #ifdef __cplusplus
+}
+/* The same of a list: CLEF_LAYERS(a, b), or {a, b}. */
+static inline clef_module *clef_sequential(clef_context *ctx, std::initializer_list<clef_module *> layers) {
+    return clef_sequential(ctx, layers.begin(), static_cast<int>(layers.size()));
 }
 #endif
 #endif

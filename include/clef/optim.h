@@ -41,7 +41,8 @@ typedef struct clef_adagrad_options {
 /* Each makes an optimizer of the module's present floating parameters, frozen ones too (they are skipped
    while they have no gradient).  It belongs to the module's context.  Weights that wait to be computed are
    computed now, so that the first step's plan is already every step's.  NULL on failure: CLEF_INVALID for a
-   number that is negative, not finite or out of range, else that of computing the weights.
+   number that is negative, not finite or out of range, and for a module without parameters, else that of
+   computing the weights.
        clef_optimizer *opt = clef_adam(net, &(clef_adam_options){.lr = 3e-4});  */
 
 /* p -= lr·g; with momentum μ and dampening d: b = μ·b + (1-d)·g (first b = g), p -= lr·b;

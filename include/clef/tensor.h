@@ -115,7 +115,8 @@ CLEF_API clef_tensor *clef_to_device(clef_tensor *t, int device);
 
 /* ---- gradients: reverse mode, over the graph of expressions ---- */
 /* Marks a kept leaf (a parameter) as wanting a gradient; returns t.  NULL and CLEF_DTYPE unless t is
-   floating, CLEF_STATE if another parameter shares its value (clef_copy parts them). */
+   floating, CLEF_STATE if another parameter shares its value (clef_copy parts them) or t is a temporary that is
+   computed from parameters. */
 CLEF_API clef_tensor *clef_require_grad(clef_tensor *t, bool wanted);
 /* True for a leaf that wants a gradient and for an expression recorded from one. */
 CLEF_API bool clef_requires_grad(const clef_tensor *t);
@@ -127,7 +128,8 @@ CLEF_API clef_status clef_backward(clef_tensor *loss);
 /* The same from a given gradient of y: Σ grad · dy / d leaf.  grad must fit y as in clef_set_grad. */
 CLEF_API clef_status clef_backward_from(clef_tensor *y, clef_tensor *grad);
 /* The gradient of a leaf since it was last cleared, or NULL; it belongs to the leaf and goes when it is cleared
-   (clef_step does so), unless it was kept. */
+   (clef_step does so), unless it was kept.  CLEF_STATE for an expression of parameters: clef_grad has its
+   gradient. */
 CLEF_API clef_tensor *clef_grad_of(const clef_tensor *leaf);
 /* Replaces the gradient of a leaf by a value of its shape (CLEF_SHAPE), dtype (CLEF_DTYPE), device and context
    (CLEF_INVALID), else changes nothing; NULL clears it. */

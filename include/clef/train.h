@@ -71,7 +71,8 @@ typedef struct clef_fit_options {
 
 /* Trains the module's parameters with the optimizer, which must be the module's.  *history (may be NULL)
    belongs to the context and lives until its next fit.  The module is in training mode meanwhile, and in its
-   former mode afterwards.
+   former mode afterwards; parts of it on which a mode was set by itself, and frozen ones, stay in theirs
+   (clef/nn.h).
 
    Exact resuming: with checkpoint_dir and resume, a run that was killed at any moment continues from
    last.ckpt and ends with the same bits as one that was not, on the same device, driver and options
@@ -79,9 +80,10 @@ typedef struct clef_fit_options {
    is the lowest test loss, or training loss without test data.
 
    CLEF_INVALID: the options do not fit, or the loss became infinite or NaN: the line then names epoch, batch
-   and the first module (the innermost one, by its dotted name) whose output is not finite, and the parameters
-   are those from before that batch moved them.  CLEF_INTERRUPTED: *interrupt was set; last.ckpt is written.
-   An error that was there before the call is returned as it is.
+   and the first module (the innermost one, by its dotted name) whose output is not finite, or the label that is
+   no class, and the parameters are those from before that batch moved them; or the loss grew a million times
+   beyond the first batch's, which is divergence too.  CLEF_INTERRUPTED: *interrupt was set; last.ckpt is written.
+   An error that was there before the call, or that a callback caused, is returned as it is.
        clef_fit(net, &(clef_fit_options){.train = batches, .optimizer = adam, .epochs = 5}, NULL);  */
 CLEF_API clef_status clef_fit(clef_module *module, const clef_fit_options *options,
                               const clef_history **history);
@@ -97,7 +99,8 @@ typedef struct clef_evaluation_result {
 /* Loss (mean over the items), accuracy, top-k accuracy (k = 5) and the confusion matrix in inference mode,
    without gradients, from the loader's first batch on.  Accuracies are NaN and confusion NULL where the
    targets are no classes; confusion is NULL above CLEF_MAX_CLASSES.  loss NULL: clef_cross_entropy.  Mode and
-   recording are put back.  CLEF_INVALID if the loader gives no batch.
+   recording are put back.  CLEF_INVALID if the loader gives no batch, or the loss is no number because of a label
+   that is no class.
        clef_evaluation_result r; clef_evaluate(net, tests, NULL, NULL, &r);  */
 CLEF_API clef_status clef_evaluate(clef_module *module, clef_loader *data, clef_loss_fn loss,
                                    const clef_loss_options *loss_options, clef_evaluation_result *result);

@@ -242,6 +242,10 @@ clef_tensor *clef_require_grad(clef_tensor *handle, bool wanted) {
     if (wanted && t->node->leaf && t->node->leaf != t)
         return clef__refuse(t->ctx, "require_grad", CLEF_STATE, "another tensor with the same value is a parameter; "
                             "use clef_copy");
+    if (wanted && t->node->requires_grad && !t->requires_grad && !is_kept(t))
+        return clef__refuse(t->ctx, "require_grad", CLEF_STATE, "this %s is a temporary that is computed from parameters, which no "
+                            "gradient would reach through it any more; clef_grad gives its gradient, clef_keep makes it a parameter",
+                            t->node->op->name);
     t->requires_grad = wanted;
     mark_leaf(t);
     return handle;
@@ -252,8 +256,12 @@ bool clef_requires_grad(const clef_tensor *handle) {
     return node && node->requires_grad;
 }
 
+/* NULL is a good answer of a leaf; an expression never has one, so whoever asks is mistaken. */
 clef_tensor *clef_grad_of(const clef_tensor *leaf) {
     const clef__tensor *t = clef__get(leaf);
+    if (t && !t->grad && t->node->requires_grad && !t->requires_grad)
+        return clef__refuse(t->ctx, "grad_of", CLEF_STATE, "this %s is an expression, and backward leaves gradients with parameters "
+                            "only; clef_grad gives that of any tensor", t->node->op->name);
     return t ? clef__handle(t->grad) : NULL;
 }
 

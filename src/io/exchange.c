@@ -1,6 +1,7 @@
 /* exchange.c — named tensors to a file and back.  Filling goes in three stages: match checks names, shapes and
    dtypes of everything, stage reads and uploads everything, and only then assign changes the targets. */
 #include "io_internal.h"
+#include "runtime/guess.h"
 #include <string.h>
 
 /* ---- writing ---- */
@@ -44,10 +45,6 @@ clef_status clef__write_tensors(const char *path, const clef_named_tensor *tenso
 /* ---- filling ---- */
 static bool match_one(const clef__st_tensor *source, const char *name, clef_tensor *target, clef__report *report) {
     char in_file[96], wanted[96];
-    if (!source) {
-        clef__report_set(report, CLEF_FORMAT, "has no tensor %s", clef__quote(name).text);
-        return false;
-    }
     clef_shape shape = clef_tensor_shape(target);
     clef_dtype dtype = clef_tensor_dtype(target);
     if (!clef_shape_equal(source->shape, shape)) {
@@ -84,6 +81,21 @@ static void find_surplus(const clef__st_index *index, const char *prefix, const 
     clef__free(wanted);
 }
 
+/* Says so, and which tensor that no target wants may be meant. */
+static bool refuse_missing(const clef__st_index *index, const char *prefix, const clef_named_tensor *targets, int n,
+                           const char *name, clef__report *report) {
+    clef__guess guess = {.word = name};
+    for (int i = 0; i < index->n; i++) {
+        const char *there = index->tensor[i].name, *own = has_prefix(&index->tensor[i], prefix) ? there + strlen(prefix) : there;
+        bool wanted = false;
+        for (int t = 0; t < n && !wanted; t++) wanted = targets[t].name && !strcmp(targets[t].name, own);
+        if (!wanted) clef__guess_offer(&guess, there);
+    }
+    clef__report_set(report, CLEF_FORMAT, "has no tensor %s%s%s", clef__quote(name).text, guess.best ? "; the nearest is " : "",
+                     guess.best ? clef__quote(guess.best).text : "");
+    return false;
+}
+
 clef_status clef__match(const clef__st_index *index, const char *prefix, const clef_named_tensor *targets, int n,
                         clef__fill *fill, clef__report *report) {
     for (int i = 0; i < n; i++) {
@@ -92,7 +104,8 @@ clef_status clef__match(const clef__st_index *index, const char *prefix, const c
         char *name = clef__format("%s%s", prefix, targets[i].name);
         if (!name) return clef__report_set(report, CLEF_MEMORY, "no memory for a name");
         fill[i] = (clef__fill){.target = targets[i].tensor, .source = clef__st_find(index, name)};
-        bool fits = match_one(fill[i].source, name, targets[i].tensor, report);
+        bool fits = fill[i].source ? match_one(fill[i].source, name, targets[i].tensor, report)
+                                   : refuse_missing(index, prefix, targets, n, name, report);
         clef__free(name);
         if (!fits) return report->status;
     }

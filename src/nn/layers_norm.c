@@ -19,9 +19,10 @@ static clef_tensor *forward_batch_norm(clef_module *module, clef_tensor *x, void
         weight = clef_ones(module->ctx, clef_tensor_shape(b->mean), CLEF_F32);
         bias = clef_zeros(module->ctx, clef_tensor_shape(b->mean), CLEF_F32);
     }
-    if (module->training)
+    bool training = clef_is_training(module);
+    if (training)
         for (CLEF_NO_GRAD(module->ctx)) clef_assign(b->batches, clef_add_scalar(b->batches, 1));
-    return clef_batch_norm(x, weight, bias, b->mean, b->var, module->training, b->momentum, b->eps);
+    return clef_batch_norm(x, weight, bias, b->mean, b->var, training, b->momentum, b->eps);
 }
 
 /* The affine pair of a norm: ones and zeros, registered. */
@@ -79,7 +80,7 @@ clef_module *clef_nn_layer_norm(clef_context *ctx, clef_shape normalized, const 
 
 static clef_tensor *forward_dropout(clef_module *module, clef_tensor *x, void *user) {
     double p = *(const double *)user;
-    return module->training && p > 0 ? clef_dropout(x, p) : x;
+    return clef_is_training(module) && p > 0 ? clef_dropout(x, p) : x;
 }
 
 clef_module *clef_nn_dropout(clef_context *ctx, double p) {

@@ -4,6 +4,7 @@
    one context. */
 #include "nn/module.h"
 #include "ops/ops.h"
+#include "runtime/guess.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -41,6 +42,13 @@ clef_status clef__nn_observe(clef_context *ctx, clef__observer observer, void *u
     nn->observer = observer;
     nn->observer_user = user;
     return CLEF_OK;
+}
+
+bool clef__nn_inference(clef_context *ctx, bool on) {
+    clef__nn *nn = clef__nn_state(ctx);
+    bool was = nn && nn->inference;
+    if (nn) nn->inference = on;
+    return was;
 }
 
 clef_module *clef__module_refuse(clef_context *ctx, const char *fmt, ...) {
@@ -168,16 +176,41 @@ clef_module *clef__attach(clef_module *parent, const char *name, clef_module *ch
     return parent && child && clef_module_add(parent, name, child) == CLEF_OK ? child : NULL;
 }
 
-clef_module *clef_module_child(const clef_module *module, const char *name) {
-    while (module && name) {
+/* The child of this dotted path; NULL if there is none, and then *at is the module whose child `*rest` is not. */
+static clef_module *walk(const clef_module *module, const char *name, const clef_module **at, const char **rest) {
+    for (;;) {
         size_t length = strcspn(name, ".");
         const clef__entry *e = find(module, name, length);
+        *at = module;
+        *rest = name;
         if (!e || e->kind != CLEF__CHILD) return NULL;
         if (!name[length]) return e->child;
         module = e->child;
         name += length + 1;
     }
+}
+
+clef_module *clef_module_child(const clef_module *module, const char *name) {
+    const clef_module *at;
+    const char *rest;
+    if (!module) return NULL;
+    clef_module *child = walk(module, name ? name : "", &at, &rest);
+    if (child) return child;
+    char word[64];
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(rest, "."), rest);
+    clef__guess guess = {.word = word};
+    for (int i = 0; i < at->n; i++)
+        if (at->entry[i].kind == CLEF__CHILD) clef__guess_offer(&guess, at->entry[i].name);
+    clef__fail(module->ctx, CLEF_INVALID, "module_child: \"%s\" leads to no module: a %s there has no child \"%s\"%s",
+               name ? name : "", at->type, word, clef__guess_hint(&guess));
     return NULL;
+}
+
+bool clef_module_has(const clef_module *module, const char *name) {
+    const clef_module *at;
+    const char *rest;
+    if (!module || !name) return false;
+    return walk(module, name, &at, &rest) || find(at, rest, strlen(rest));
 }
 
 /* ---- running ---- */
@@ -198,13 +231,38 @@ void clef__module_visit(clef_module *module, void (*visit)(clef_module *, void *
         if (module->entry[i].kind == CLEF__CHILD) clef__module_visit(module->entry[i].child, visit, user);
 }
 
-static void set_training(clef_module *module, void *training) { module->training = *(const bool *)training; }
+/* ---- modes ---- */
+static void set_mode(clef_module *module, void *training) {
+    module->training = *(const bool *)training;
+    module->own_mode = false;
+}
 
-void clef_train(clef_module *module) { clef__module_visit(module, set_training, &(bool){true}); }
-void clef_evaluation(clef_module *module) { clef__module_visit(module, set_training, &(bool){false}); }
+static void set_tree(clef_module *module, bool training) {
+    clef__module_visit(module, set_mode, &training);
+    if (module) module->own_mode = true;
+}
+
+void clef_train(clef_module *module) { set_tree(module, true); }
+void clef_evaluation(clef_module *module) { set_tree(module, false); }
+
+bool clef__module_lead(clef_module *module, bool training) {
+    bool was = module->training;
+    module->training = training;
+    for (int i = 0; i < module->n; i++) {
+        const clef__entry *e = &module->entry[i];
+        if (e->kind == CLEF__CHILD && !e->child->own_mode) clef__module_lead(e->child, training);
+    }
+    return was;
+}
+
+bool clef_is_training(const clef_module *module) {
+    if (!module || module->frozen) return false;
+    const clef__nn *nn = clef__room_state(module->ctx, CLEF__ROOM_NN);
+    return module->training && !nn->inference;
+}
+
 void clef_recompute(clef_module *module, bool recomputed) {
     if (module) module->recompute = recomputed;
 }
-bool clef_is_training(const clef_module *module) { return module && module->training; }
 clef_context *clef_module_context(const clef_module *module) { return module ? module->ctx : NULL; }
 const char *clef_module_type(const clef_module *module) { return module ? module->type : ""; }

@@ -26,6 +26,8 @@ struct clef_module {
     void *user;
     bool owns_user; /* a built-in layer's options */
     bool training;
+    bool own_mode; /* set on this module by itself, and not on one above it since */
+    bool frozen;
     bool recompute;
     clef__entry *entry;
     int n, capacity;
@@ -44,12 +46,18 @@ typedef struct clef__nn {
     uint64_t version; /* raised by every registration */
     clef__observer observer;
     void *observer_user;
+    bool inference; /* all modules are in evaluation mode, whatever was set */
 } clef__nn;
 
 /* The room's state, made when first asked for; NULL when out of memory. */
 clef__nn *clef__nn_state(clef_context *ctx);
 /* Reports every forward of this context to observer until called with NULL. */
 clef_status clef__nn_observe(clef_context *ctx, clef__observer observer, void *user);
+/* While on, every module of the context is in evaluation mode; what was set on each comes back after it.  Returns what was. */
+bool clef__nn_inference(clef_context *ctx, bool on);
+/* Sets the mode of a module and of what lies below it, but not of what has a mode set on it by itself; returns the module's own
+   former one. */
+bool clef__module_lead(clef_module *module, bool training);
 
 /* A module whose `user` is its own zeroed or copied block of `bytes` (options NULL: zeroed). */
 clef_module *clef__module_make(clef_context *ctx, const char *type, clef_forward_fn forward, const void *options,

@@ -3,6 +3,7 @@
    Order, as in a PyTorch state dict: a module's parameters, its buffers, then its children, each in registration order. */
 #include "nn/module.h"
 #include "ops/ops.h"
+#include "runtime/guess.h"
 #include <string.h>
 
 static int count_tensors(const clef_module *m) {
@@ -65,10 +66,18 @@ clef_named_tensor clef_module_tensor(const clef_module *module, int i) {
     return module->flat[i];
 }
 
+static void refuse_name(const clef_module *module, const char *name, int n) {
+    clef__guess guess = {.word = name};
+    for (int i = 0; i < n; i++) clef__guess_offer(&guess, module->flat[i].name);
+    clef__fail(module->ctx, CLEF_INVALID, "parameter: the %s has no parameter or buffer \"%s\"%s", module->type, name,
+               clef__guess_hint(&guess));
+}
+
 clef_tensor *clef_parameter(const clef_module *module, const char *name) {
     int n = name ? clef_module_tensors(module) : 0;
     for (int i = 0; i < n; i++)
         if (!strcmp(module->flat[i].name, name)) return module->flat[i].tensor;
+    if (module) refuse_name(module, name ? name : "", n);
     return NULL;
 }
 
@@ -87,7 +96,10 @@ int64_t clef_parameter_count(const clef_module *module) {
     return total;
 }
 
+static void set_frozen(clef_module *module, void *frozen) { module->frozen = *(const bool *)frozen; }
+
 void clef_freeze(clef_module *module, bool frozen) {
+    clef__module_visit(module, set_frozen, &frozen);
     int n = clef_module_tensors(module);
     for (int i = 0; i < n; i++) {
         clef_tensor *t = module->flat[i].tensor;

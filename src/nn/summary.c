@@ -104,21 +104,6 @@ static void observe(void *user, clef_module *module, clef_tensor *x, clef_tensor
 }
 
 /* ---- running ---- */
-static void store_mode(clef_module *m, void *user) {
-    bool **next = user;
-    *(*next)++ = m->training;
-}
-
-static void restore_mode(clef_module *m, void *user) {
-    bool **next = user;
-    m->training = *(*next)++;
-}
-
-static void count_module(clef_module *m, void *user) {
-    (void)m;
-    ++*(size_t *)user;
-}
-
 static const clef_module *first_leaf(const clef_module *m) {
     for (int i = 0; i < m->n; i++)
         if (m->entry[i].kind == CLEF__CHILD) return first_leaf(m->entry[i].child);
@@ -141,18 +126,9 @@ static bool run_forward(summary *s, clef_shape input) {
 }
 
 static bool run_in_evaluation(summary *s, clef_shape input) {
-    size_t n = 0;
-    clef__module_visit(s->root, count_module, &n);
-    bool *modes = clef__calloc(n, sizeof *modes);
-    if (!modes) {
-        clef__fail(s->root->ctx, CLEF_MEMORY, "summary: no memory for %zu modules", n);
-        return false;
-    }
-    clef__module_visit(s->root, store_mode, &(bool *){modes});
-    clef_evaluation(s->root);
+    bool was = clef__nn_inference(s->root->ctx, true);
     bool done = run_forward(s, input);
-    clef__module_visit(s->root, restore_mode, &(bool *){modes});
-    clef__free(modes);
+    clef__nn_inference(s->root->ctx, was);
     return done;
 }
 

@@ -4,6 +4,7 @@
    is f64; a parameter under two names has one slot. */
 #include "optim/optimizer.h"
 #include "ops/ops.h"
+#include "runtime/guess.h"
 #include <math.h>
 #include <string.h>
 
@@ -68,14 +69,21 @@ static bool add_slot(clef_optimizer *o, clef_named_tensor t, const clef__rule_se
     return true;
 }
 
+static bool is_trainable(clef_named_tensor t) { return !t.is_buffer && clef__is_float(clef_tensor_dtype(t.tensor)); }
+
+static bool has_parameter(const clef_module *module) {
+    for (int i = 0; i < clef_module_tensors(module); i++)
+        if (is_trainable(clef_module_tensor(module, i))) return true;
+    return false;
+}
+
 static bool add_slots(clef_optimizer *o, const clef_module *module, const clef__rule_setup *setup) {
     int n = clef_module_tensors(module);
     o->slot = clef__calloc(n ? (size_t)n : 1, sizeof *o->slot);
     if (!o->slot) return false;
     for (int i = 0; i < n; i++) {
         clef_named_tensor t = clef_module_tensor(module, i);
-        bool trainable = !t.is_buffer && clef__is_float(clef_tensor_dtype(t.tensor));
-        if (trainable && !has_slot(o, t.tensor) && !add_slot(o, t, setup)) return false;
+        if (is_trainable(t) && !has_slot(o, t.tensor) && !add_slot(o, t, setup)) return false;
     }
     o->counts = clef__own(clef_zeros(o->ctx, CLEF_SHAPE(o->n), CLEF_I64));
     return o->counts != NULL;
@@ -107,6 +115,11 @@ clef_optimizer *clef__optimizer_new(clef_module *module, const clef__rule_setup 
     clef_context *ctx = clef_module_context(module);
     clef__optim *room = clef__optim_state(ctx);
     if (!room) return NULL;
+    if (!has_parameter(module)) {
+        clef__fail(ctx, CLEF_INVALID, "%s: the %s has no floating parameter to train; add its layers and parameters before the "
+                   "optimizer is made", setup->rule->name, clef_module_type(module));
+        return NULL;
+    }
     clef_optimizer *o = clef__calloc(1, sizeof *o);
     if (o) {
         *o = (clef_optimizer){.ctx = ctx, .rule = setup->rule, .lr = setup->lr, .next = room->optimizers};
@@ -127,6 +140,16 @@ static bool ends_with(const char *name, const char *suffix) {
     return n >= m && !strcmp(name + n - m, suffix);
 }
 
+/* What may have been meant: a whole name or what is behind one of its dots. */
+static clef_status refuse_suffix(const clef_optimizer *o, const char *suffix) {
+    clef__guess guess = {.word = suffix};
+    for (int i = 0; i < o->n; i++)
+        for (const char *name = o->slot[i].name; name; name = strchr(name, '.'), name = name ? name + 1 : NULL)
+            clef__guess_offer(&guess, name);
+    return clef__fail(o->ctx, CLEF_INVALID, "optimizer_group: no parameter's name ends in \"%s\"%s", suffix,
+                      clef__guess_hint(&guess));
+}
+
 clef_status clef_optimizer_group(clef_optimizer *opt, const char *suffix, double lr_scale, double weight_decay) {
     if (!opt) return CLEF_INVALID;
     if (!suffix || !(lr_scale >= 0) || !(weight_decay >= 0))
@@ -139,8 +162,7 @@ clef_status clef_optimizer_group(clef_optimizer *opt, const char *suffix, double
         opt->slot[i].weight_decay = weight_decay;
         found++;
     }
-    if (found) return CLEF_OK;
-    return clef__fail(opt->ctx, CLEF_INVALID, "optimizer_group: no parameter's name ends in \"%s\"", suffix);
+    return found ? CLEF_OK : refuse_suffix(opt, suffix);
 }
 
 /* ---- update counts between slots and tensor ---- */

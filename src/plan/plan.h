@@ -130,7 +130,7 @@ typedef struct clef__launch {
     bool tuned;           /* cut as tuning results say */
     bool prepacks;        /* what it writes is its input in another form */
     bool idle;            /* what it would write is there already (prepack.c) */
-    const clef__program *program; /* where its generated source was compiled already; NULL: not known */
+    clef__program *program; /* where its generated source was compiled already; NULL: not known */
     clef__kernel *kernel;
     clef__blas_product *product; /* owned; NULL unless it is of that kind */
 } clef__launch;
@@ -163,6 +163,7 @@ typedef struct clef__plan {
     int n_values, value_capacity;
     clef__launch *launch;
     int n_launches, launch_capacity;
+    bool ran;             /* once, whole */
     clef__bind *bind;             /* arguments that every replay sets */
     clef__bind *arena_bind;       /* arguments that point into an arena: set when it moved */
     int n_binds, n_arena_binds;

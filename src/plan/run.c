@@ -139,16 +139,25 @@ static clef_status launch_one(clef__plan *plan, clef_context *ctx, const clef__g
     }
 }
 
+static bool has_new_kernel(const clef__plan *plan) {
+    for (int i = 0; i < plan->n_launches; i++)
+        if (plan->launch[i].kernel && clef__kernel_is_new(plan->launch[i].kernel)) return true;
+    return false;
+}
+
 /* `launched`: how many were queued, all unless it fails. */
 static clef_status launch_all(clef__plan *plan, clef_context *ctx, const clef__graph_view *g, int *launched) {
     clef_status status = CLEF_OK;
     *launched = 0;
+    bool news = !plan->ran && has_new_kernel(plan);
     for (int i = 0; status == CLEF_OK && i < plan->n_binds; i++) status = set_bind(plan, g, &plan->bind[i]);
     for (int i = 0; status == CLEF_OK && i < plan->n_launches; i++) {
         if (!plan->launch[i].idle) status = launch_one(plan, ctx, g, &plan->launch[i]);
+        if (news) clef__report_compile(ctx, i + 1, plan->n_launches);
         *launched += status == CLEF_OK;
     }
     for (int d = 0; status == CLEF_OK && d < clef__device_count(ctx); d++) status = clef__flush(clef__device_at(ctx, d));
+    plan->ran |= status == CLEF_OK;
     return status;
 }
 

@@ -4,6 +4,7 @@
 
 struct clef__kernel {
     clef__device *device;
+    clef__program *program;
     cl_kernel kernel;
     size_t max_group;
     char name[];
@@ -25,17 +26,18 @@ static size_t largest_group(cl_kernel kernel, const clef__device *device) {
 clef__kernel *clef__kernel_new(clef__device *device, const char *source, const char *options, const char *name) {
     if (clef__ready(device) != CLEF_OK)
         return NULL;
-    const clef__program *program = clef__program_get(device, source, options, name);
+    clef__program *program = clef__program_get(device, source, options, name);
     return program ? clef__kernel_of(device, program, name) : NULL;
 }
 
-clef__kernel *clef__kernel_of(clef__device *device, const clef__program *program, const char *name) {
+clef__kernel *clef__kernel_of(clef__device *device, clef__program *program, const char *name) {
     clef__kernel *k = clef__calloc(1, sizeof *k + strlen(name) + 1);
     if (!k) {
         clef__fail(device->ctx, CLEF_MEMORY, "kernel %s: out of host memory", name);
         return NULL;
     }
     k->device = device;
+    k->program = program;
     memcpy(k->name, name, strlen(name) + 1);
     cl_int code = CL_SUCCESS;
     k->kernel = clCreateKernel(program->program, program->kernel ? program->kernel : name, &code);
@@ -88,8 +90,7 @@ static clef_status check_range(const clef__kernel *k, const size_t global[3], co
                       k->max_group);
 }
 
-clef_status clef__kernel_launch(clef__kernel *kernel, const size_t global[3], const size_t local[3],
-                                const char *label) {
+static clef_status enqueue(clef__kernel *kernel, const size_t global[3], const size_t local[3], const char *label) {
     clef__device *device = kernel->device;
     clef_status status = clef__ready(device);
     if (status != CLEF_OK)
@@ -107,6 +108,26 @@ clef_status clef__kernel_launch(clef__kernel *kernel, const size_t global[3], co
     if (done)
         clef__trace_event(device, label ? label : "kernel", done);
     return CLEF_OK;
+}
+
+bool clef__kernel_is_new(const clef__kernel *kernel) { return !kernel->program->launched; }
+
+/* A driver that compiles a kernel when it first runs does so behind the queue, where nobody sees it. */
+static clef_status launch_new(clef__kernel *kernel, const size_t global[3], const size_t local[3], const char *label) {
+    clef__device *device = kernel->device;
+    clef_status status = clef__finish(device);
+    double begin = clef__now();
+    if (status == CLEF_OK) status = enqueue(kernel, global, local, label);
+    if (status == CLEF_OK) status = clef__finish(device);
+    device->ctx->counters.compile_seconds += clef__now() - begin;
+    return status;
+}
+
+clef_status clef__kernel_launch(clef__kernel *kernel, const size_t global[3], const size_t local[3], const char *label) {
+    bool wait = clef__kernel_is_new(kernel) && kernel->device->ctx->on_compile;
+    clef_status status = (wait ? launch_new : enqueue)(kernel, global, local, label);
+    if (status == CLEF_OK) kernel->program->launched = true;
+    return status;
 }
 
 clef_status clef__flush(clef__device *device) {

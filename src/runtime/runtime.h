@@ -106,13 +106,15 @@ clef__kernel *clef__kernel_new(clef__device *device, const char *source, const c
 typedef struct clef__program clef__program;
 typedef struct clef__joined { const char *source; clef__program *program; } clef__joined;
 void clef__programs_join(clef__device *device, const char *head, clef__joined *all, int n, const char *options, const char *name);
-clef__kernel *clef__kernel_of(clef__device *device, const clef__program *program, const char *name);
+clef__kernel *clef__kernel_of(clef__device *device, clef__program *program, const char *name);
 void clef__kernel_free(clef__kernel *kernel);
 clef_status clef__kernel_set(clef__kernel *kernel, int index, size_t bytes, const void *value);
 clef_status clef__kernel_set_buffer(clef__kernel *kernel, int index, clef__buffer *buffer);
 /* Largest work-group this kernel may have on its device. */
 size_t clef__kernel_max_group(const clef__kernel *kernel);
-/* Queues it; `label` names it in traces. */
+/* Was nothing of its program launched yet?  Some drivers compile only then. */
+bool clef__kernel_is_new(const clef__kernel *kernel);
+/* Queues it; `label` names it in traces.  While somebody listens to compiling, waits for a new one, whose time counts as that. */
 clef_status clef__kernel_launch(clef__kernel *kernel, const size_t global[3], const size_t local[3], const char *label);
 clef_status clef__flush(clef__device *device);
 clef_status clef__finish(clef__device *device);

@@ -113,6 +113,7 @@ struct clef__program {
     cl_int code; /* why it failed */
     cl_program program;
     bool unsaved; /* to be saved when the device closes */
+    bool launched;
     char *log;
     char *kernel; /* how its kernel is called in the joined program that it is a part of; NULL: by its own name */
 };

@@ -50,5 +50,7 @@ typedef struct verb {
 /* Fills verb->options from the words after the verb; false after one line on stderr.  The operands go to `operands`, of argc + 1
    places, and are followed by NULL. */
 bool args_parse(const verb *v, int argc, char **argv, const char **operands);
+/* "; did you mean X?" for a word that is none of "a|b|c", "" where none is near; lives until the next call. */
+const char *args_hint(const char *word, const char *choices);
 void args_help(const verb *v, FILE *out);
 #endif

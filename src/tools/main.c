@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 
 #ifndef CLEF_COMPONENTS
@@ -27,6 +28,23 @@ int tool_failed(const char *verb_name, const clef_context *ctx) {
     fprintf(stderr, "clef %s: %s\n", verb_name, *line ? line : "failed");
     if (clef_error_status(ctx) == CLEF_BUILD) fprintf(stderr, "%s\n", clef_build_log(ctx));
     return EXIT_FAILED;
+}
+
+static int columns(FILE *out) {
+    enum { USUAL = 80, NARROWEST = 20 };
+    struct winsize size;
+    if (ioctl(fileno(out), TIOCGWINSZ, &size) || size.ws_col == 0 || size.ws_col > USUAL) return USUAL;
+    return size.ws_col > NARROWEST ? size.ws_col : NARROWEST;
+}
+
+void tool_line(FILE *out, const char *fmt, ...) {
+    char text[512];
+    va_list arguments;
+    va_start(arguments, fmt);
+    int n = vsnprintf(text, sizeof text, fmt, arguments), most = columns(out);
+    va_end(arguments);
+    if (n > most) strcpy(text + most - 3, "...");
+    fprintf(out, "%s\n", text);
 }
 
 double tool_seconds(void) {
@@ -86,7 +104,9 @@ static int dispatch(int argc, char **argv) {
     else {
         for (int i = 0; i < VERBS; i++)
             if (!strcmp(argv[1], verbs[i]->name)) return run_verb(verbs[i], argc - 2, argv + 2);
-        fprintf(stderr, "clef: unknown verb \"%s\"; see clef --help\n", argv[1]);
+        char names[128] = "help";
+        for (int i = 0; i < VERBS; i++) strcat(strcat(names, "|"), verbs[i]->name);
+        fprintf(stderr, "clef: unknown verb \"%s\"%s; see clef --help\n", argv[1], args_hint(argv[1], names));
         return EXIT_USAGE;
     }
     return EXIT_OK;

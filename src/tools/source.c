@@ -39,7 +39,10 @@ bool source_parse(const char *verb_name, const char *data, source *out) {
         out->kind = k;
         return true;
     }
-    tool_usage(verb_name, "--data wants " DATA_META ", not \"%s\"", data);
+    char name[64], names[128] = "";
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(data, ":"), data);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) strcat(strcat(names, "|"), kinds[i].defaults.name);
+    tool_usage(verb_name, "--data wants " DATA_META ", not \"%s\"%s", data, args_hint(name, names));
     return false;
 }
 

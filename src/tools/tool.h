@@ -13,6 +13,8 @@ clef_context *tool_open(const char *verb_name, const common_options *common, int
 int tool_failed(const char *verb_name, const clef_context *ctx);
 /* The line that says what is wrong with the command; returns EXIT_USAGE. */
 int tool_usage(const char *verb_name, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* One line, cut to 80 columns or to the terminal where it is narrower; it holds ASCII and names of devices. */
+void tool_line(FILE *out, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Of a clock that only moves on. */
 double tool_seconds(void);
 /* Name of the first device. */

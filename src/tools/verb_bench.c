@@ -139,7 +139,8 @@ static int options_fit(const char *const *words) {
     if (o.compare && (o.label || o.resnet18)) return tool_usage("bench", "--label and --resnet18 belong to a measurement, not to --compare");
     for (; !o.compare && *words; words++)
         if (!bench_knows(*words))
-            return tool_usage("bench", "wants %s, not \"%s\"; result files need --compare", BENCH_SUITES, *words);
+            return tool_usage("bench", "wants %s, not \"%s\"%s; result files need --compare", BENCH_SUITES, *words,
+                              args_hint(*words, BENCH_SUITES));
     return EXIT_OK;
 }
 

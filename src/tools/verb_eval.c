@@ -1,5 +1,6 @@
 /* verb_eval.c — clef eval: how good saved weights are. */
 #include "tool.h"
+#include <math.h>
 #include <stdlib.h>
 
 typedef struct eval_options {
@@ -51,8 +52,9 @@ static void as_json(const clef_context *ctx, const clef_dataset *data, const cle
 }
 
 static int as_text(const clef_dataset *data, const clef_evaluation_result *r) {
-    printf("accuracy %.2f %%, top-%d %.2f %%, loss %.4f (%lld images, %.2f s)\n", 100 * r->accuracy, r->top_k,
-           100 * r->top_k_accuracy, r->loss, (long long)r->items, r->seconds);
+    tool_line(stdout, fabs(r->loss) < 1e5 ? "accuracy %.2f %%, top-%d %.2f %%, loss %.4f (%lld images, %.2f s)"
+                                          : "accuracy %.2f %%, top-%d %.2f %%, loss %.3g (%lld images, %.2f s)",
+              100 * r->accuracy, r->top_k, 100 * r->top_k_accuracy, r->loss, (long long)r->items, r->seconds);
     if (!r->confusion || o.common.quiet) return EXIT_OK;
     int length = clef_confusion_text(r, data, NULL, 0);
     char *text = malloc((size_t)length + 1);
@@ -71,9 +73,12 @@ static int score(clef_context *ctx, const source *s) {
     if (!net || clef_load(net, o.weights) || clef_evaluate_top_k(net, loader, NULL, NULL, (int)o.top_k, &result))
         return tool_failed("eval", ctx);
     if (o.svg && clef_confusion_svg(ctx, &result, data, o.svg)) return tool_failed("eval", ctx);
-    if (!o.common.json) return as_text(data, &result);
-    as_json(ctx, data, &result);
-    return EXIT_OK;
+    int code = EXIT_OK;
+    if (o.common.json) as_json(ctx, data, &result);
+    else code = as_text(data, &result);
+    if (isfinite(result.loss)) return code;
+    fprintf(stderr, "clef eval: the loss is not finite: %s holds weights that are, or lead to, no numbers\n", o.weights);
+    return EXIT_FAILED;
 }
 
 static int run(const char *const *operands) {

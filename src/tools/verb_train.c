@@ -223,9 +223,10 @@ static void event_start(const run *r) {
 }
 
 static void say_start(const run *r) {
-    fprintf(stderr, "%s on %s: %lld parameters, %lld images to train, %lld to test, device %s\n", o.model, r->data.name,
-            (long long)clef_parameter_count(r->net), (long long)clef_dataset_size(r->train),
-            (long long)clef_dataset_size(r->test), tool_device_name(r->ctx));
+    tool_line(stderr, "%s on %s: %lld parameters, %lld images to train, %lld to test", o.model, r->data.name,
+              (long long)clef_parameter_count(r->net), (long long)clef_dataset_size(r->train),
+              (long long)clef_dataset_size(r->test));
+    tool_line(stderr, "device %s", tool_device_name(r->ctx));
 }
 
 /* The first reading follows the first step: how long a user waits for it, kernels and data included. */
@@ -260,8 +261,8 @@ static bool on_epoch(void *user, const clef_epoch *e) {
 
 static void event_done(const run *r, const clef_history *h) {
     if (!o.common.json) {
-        printf("test accuracy %.2f %%, %.0f images/s, %.1f s (%.1f s of them compiling) on %s\n",
-               100 * r->last.test_accuracy, h->items_per_second, h->seconds, h->compile_seconds, tool_device_name(r->ctx));
+        tool_line(stdout, "test accuracy %.2f %%, %.0f images/s, %.1f s (%.1f s of them compiling)",
+                  100 * r->last.test_accuracy, h->items_per_second, h->seconds, h->compile_seconds);
         return;
     }
     json j = json_begin(stdout);
@@ -306,6 +307,14 @@ static void describe(const run *r, char *note, size_t size) {
              o.label_smoothing, o.clip_norm, o.augment, (long long)o.limit, (unsigned long long)o.common.seed);
 }
 
+/* Worse than guessing by far: a rate that is too high, most likely, yet somebody may want to see just that. */
+static void warn_of_loss(const run *r, const clef_history *h) {
+    double guessing = log((double)clef_dataset_classes(r->train)), loss = h->n > 0 ? h->epoch[h->n - 1].loss : 0;
+    if (!(loss <= 2 * guessing))
+        fprintf(stderr, "clef train: warning: the loss, %.4g, is worse than guessing (%.4g); try a --lr below %g\n", loss, guessing,
+                o.lr);
+}
+
 static int fit(run *r) {
     char note[600];
     const clef_history *history;
@@ -322,6 +331,7 @@ static int fit(run *r) {
     if (status || final_score(r, history)) return tool_failed("train", r->ctx);
     if (o.out && clef_save(r->net, o.out)) return tool_failed("train", r->ctx);
     event_done(r, history);
+    warn_of_loss(r, history);
     return EXIT_OK;
 }
 

@@ -63,32 +63,44 @@ static void look_at_output(void *user, clef_module *module, clef_tensor *x, clef
     snprintf(v->fact, sizeof v->fact, "its %.100s is not finite", parameter ? parameter : "output");
 }
 
-/* Runs x through the module and looks at every output on the way. */
-static void run_again(clef_module *module, clef_tensor *x, verdict *v) {
-    search s = {module, v};
-    clef_context *ctx = clef_module_context(module);
-    if (clef__nn_observe(ctx, look_at_output, &s)) return;
-    clef_tensor *y = clef_forward(module, x);
-    clef__nn_observe(ctx, NULL, NULL);
-    if (y && !v->type[0])
-        snprintf(v->fact, sizeof v->fact, "every layer's output is finite, the loss function's is not");
+/* No layer is to blame: its labels are, or the loss function, or nothing but the sum over all batches. */
+static void look_at_loss(const clef__fit *f, const clef_batch *batch, clef_tensor *y, verdict *v) {
+    clef__bad_label bad;
+    double weight;
+    if (clef__find_bad_label(y, batch->y, f->o->loss_options, &bad)) {
+        snprintf(v->fact, sizeof v->fact, "label %lld of its item %lld " CLEF__BAD_LABEL, (long long)bad.label, (long long)bad.item,
+                 (long long)bad.classes, (long long)bad.classes - 1);
+        return;
+    }
+    double loss = clef_item(clef__batch_loss(f->o->loss, f->o->loss_options, y, batch->y, batch->size, &weight));
+    if (isfinite(loss))
+        snprintf(v->fact, sizeof v->fact, "its own is %.3g, which is too much to add up; try a lower learning rate (now %g)", loss, f->lr);
+    else snprintf(v->fact, sizeof v->fact, "every layer's output is finite, the loss function's is not");
 }
 
-/* Fetches the bad batch again; NULL when that is impossible. */
-static clef_tensor *fetch_again(clef__fit *f, int64_t bad_batch) {
+/* Runs the batch through the module and looks at every output on the way. */
+static void run_again(const clef__fit *f, const clef_batch *batch, verdict *v) {
+    search s = {f->module, v};
+    if (clef__nn_observe(f->ctx, look_at_output, &s)) return;
+    clef_tensor *y = clef_forward(f->module, batch->x);
+    clef__nn_observe(f->ctx, NULL, NULL);
+    if (y && !v->type[0]) look_at_loss(f, batch, y, v);
+}
+
+/* Fetches the bad batch again; false when that is impossible. */
+static bool fetch_again(clef__fit *f, int64_t bad_batch, clef_batch *batch) {
     clef_loader_state state = clef_loader_get(f->o->train);
     if (state.batch < f->batch) state.epoch--; /* the loader has already moved to the next epoch */
     state.batch = bad_batch;
-    clef_batch batch;
-    if (clef_loader_set(f->o->train, state) || !clef_next(f->o->train, &batch)) return NULL;
-    return batch.x;
+    return !clef_loader_set(f->o->train, state) && clef_next(f->o->train, batch);
 }
 
 static void find(clef__fit *f, int64_t bad_batch, verdict *v) {
     bool was = clef_set_grad_enabled(f->ctx, false);
-    clef_tensor *x = fetch_again(f, bad_batch);
-    if (x && !all_finite(x)) snprintf(v->fact, sizeof v->fact, "its inputs are not finite: look at the data");
-    else if (x) run_again(f->module, x, v);
+    clef_batch batch;
+    bool there = fetch_again(f, bad_batch, &batch);
+    if (there && !all_finite(batch.x)) snprintf(v->fact, sizeof v->fact, "its inputs are not finite: look at the data");
+    else if (there) run_again(f, &batch, v);
     clef_set_grad_enabled(f->ctx, was);
 }
 

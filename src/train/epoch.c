@@ -93,11 +93,28 @@ static bool report(clef__fit *f, const clef__meter_values *values, double now) {
     return !f->o->on_progress || f->o->on_progress(f->o->user, p);
 }
 
-/* Reads the meters, checks them and tells whoever listens. */
-static clef_status look(clef__fit *f, clef__meter_values *values) {
+/* A loss that has grown beyond every reason is still a finite number, and will not come back. */
+static clef_status check_growth(clef__fit *f, double loss) {
+    static const double beyond_reason = 1e6;
+    if (isnan(f->first_loss)) f->first_loss = loss;
+    if (loss <= beyond_reason * (1 + fabs(f->first_loss))) return CLEF_OK;
+    return clef__fail(f->ctx, CLEF_INVALID, "fit: training diverges: the mean loss of epoch %lld is %.3g after batch %lld, and was "
+                      "%.3g at first; try a lower learning rate (now %g) or clip_norm", (long long)f->done + 1, loss,
+                      (long long)f->batch, f->first_loss, f->lr);
+}
+
+/* Reads the meters and checks them. */
+static clef_status read_meters(clef__fit *f, clef__meter_values *values) {
     clef_status status = clef__meters_read(&f->meters, values);
     if (status) return status;
     if (!isfinite(values->loss)) return clef__diagnose(f, (int64_t)values->good);
+    return check_growth(f, values->loss / (double)f->items);
+}
+
+/* Reads the meters and tells whoever listens. */
+static clef_status look(clef__fit *f, clef__meter_values *values) {
+    clef_status status = read_meters(f, values);
+    if (status) return status;
     double now = clef__seconds();
     adapt(f, now);
     close_interval(f, now);
@@ -166,8 +183,7 @@ clef_status clef__train_epoch(clef__fit *f, clef_epoch *result) {
     if (status || cut) return status;
     if (f->items == 0) return clef__fail(f->ctx, CLEF_INVALID, "fit: the training loader gives no batch; is drop_last "
                                          "set with fewer items than a batch?");
-    status = clef__meters_read(&f->meters, &values);
-    if (!status && !isfinite(values.loss)) status = clef__diagnose(f, (int64_t)values.good);
+    status = read_meters(f, &values);
     if (!status) fill_result(f, &values, result);
     return status;
 }

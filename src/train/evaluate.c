@@ -2,6 +2,7 @@
 
    One batch's outputs are read while the next batch is already queued, so the device does not wait for the host.  Every
    evaluation starts at the loader's first epoch: the same module gives the same digits. */
+#include "nn/module.h"
 #include "train/train_internal.h"
 #include "clef/pointwise.h"
 #include <math.h>
@@ -116,6 +117,18 @@ static clef_status rewind_loader(clef_loader *loader) {
     return clef_loader_set(loader, state);
 }
 
+/* A loss that is no number: is a label to blame?  The outputs are not computed again. */
+static clef_status look_at_labels(const evaluation *e, clef_module *module, clef_loader *loader, const clef_loss_options *options) {
+    clef__bad_label bad;
+    int64_t items = 0;
+    clef_status status = rewind_loader(loader);
+    for (clef_batch b; !status && clef_next(loader, &b); items += b.size)
+        if (clef__find_bad_label(clef_forward(module, b.x), b.y, options, &bad))
+            status = clef__fail(e->ctx, CLEF_INVALID, "evaluate: label %lld of item %lld " CLEF__BAD_LABEL, (long long)bad.label,
+                                (long long)(items + bad.item), (long long)bad.classes, (long long)bad.classes - 1);
+    return status ? status : clef_error_status(e->ctx);
+}
+
 clef_status clef__score_loader(clef_module *module, clef_loader *loader, clef_loss_fn loss,
                                const clef_loss_options *options, int top_k, int64_t *confusion, clef__score *score) {
     clef_context *ctx = clef_module_context(module);
@@ -123,15 +136,15 @@ clef_status clef__score_loader(clef_module *module, clef_loader *loader, clef_lo
                     .classes = clef_dataset_classes(clef_loader_dataset(loader))};
     clef__meter_values sums = {0};
     double start = clef__seconds();
-    bool training = clef_is_training(module), grad = clef_set_grad_enabled(ctx, false);
+    bool inference = clef__nn_inference(ctx, true), grad = clef_set_grad_enabled(ctx, false);
     *score = (clef__score){.loss = NAN, .accuracy = NAN, .top = NAN};
-    clef_evaluation(module);
     clef_status status = clef__meters_open(&e.meters, ctx) ? rewind_loader(loader) : clef_error_status(ctx);
     if (!status) status = over_batches(&e, module, loader, loss, options);
     if (!status && e.items == 0) status = clef__fail(ctx, CLEF_INVALID, "evaluate: the loader gives no batch");
     if (!status) status = clef__meters_read(&e.meters, &sums);
+    if (!status && !isfinite(sums.loss)) status = look_at_labels(&e, module, loader, options);
     if (!status) fill(&e, &sums, score);
-    if (training) clef_train(module);
+    clef__nn_inference(ctx, inference);
     clef_set_grad_enabled(ctx, grad);
     clef__meters_close(&e.meters);
     clef__free(e.logits);

@@ -2,6 +2,7 @@
 
    A run depends on nothing but the module, the loaders' and the context's seeds and the options: when and how often the
    meters are read changes no bit of the result. */
+#include "nn/module.h"
 #include "train/train_internal.h"
 #include <math.h>
 #include <time.h>
@@ -70,6 +71,7 @@ static clef_status begin(clef__fit *f) {
     const clef_fit_options *o = f->o;
     f->epochs = o->epochs > 0 ? o->epochs : 1;
     f->best_metric = INFINITY;
+    f->first_loss = NAN;
     f->progress = (clef_progress){.epoch = 1, .epochs = f->epochs, .batches = clef_loader_batches(o->train),
                                   .loss = NAN, .accuracy = NAN, .eta = NAN};
     clef__bar_init(&f->bar, o->bar);
@@ -133,11 +135,12 @@ static clef_status run(clef__fit *f, clef__train_room *room) {
     clef_status status = begin(f);
     while (!status && f->done < f->epochs && !f->stopped && !f->interrupted && !patience_is_over(f)) {
         clef_epoch epoch = {0};
-        clef_train(f->module);
+        clef__module_lead(f->module, true);
         status = clef__train_epoch(f, &epoch);
         bool whole = f->batch == clef_loader_batches(f->o->train);
         if (!status && whole) status = end_epoch(f, room, &epoch);
     }
+    if (!status) status = clef_error_status(f->ctx); /* of a callback after the last batch */
     if (status || f->interrupted || !patience_is_over(f)) return status;
     room->history.stopped_early = true;
     return clef__best_restore(f);
@@ -167,11 +170,11 @@ clef_status clef_fit(clef_module *module, const clef_fit_options *options, const
     if (!room) return clef__fail(ctx, CLEF_MEMORY, "fit: no memory for the history");
     room->history = (clef_history){.epoch = room->epoch};
     double start = clef__seconds(), compiled = clef_counters_get(ctx).compile_seconds;
-    bool training = clef_is_training(module);
+    bool training = clef__module_lead(module, true);
     clef__fit f = {.module = module, .o = options, .ctx = ctx};
     status = run(&f, room);
     finish(&f);
-    if (!training) clef_evaluation(module);
+    clef__module_lead(module, training);
     room->history.seconds = clef__seconds() - start;
     room->history.compile_seconds = clef_counters_get(ctx).compile_seconds - compiled;
     room->history.items_per_second = overall_speed(&f, room);

@@ -38,6 +38,14 @@ bool clef__has_classes(clef_tensor *output, clef_tensor *target);
 clef_tensor *clef__batch_loss(clef_loss_fn loss, const clef_loss_options *options, clef_tensor *output,
                               clef_tensor *target, int64_t size, double *weight);
 
+/* ---- labels.c ---- */
+typedef struct clef__bad_label {
+    int64_t label, item, classes;
+} clef__bad_label;
+/* Is a label no class of [n,classes,…] outputs, and not one to ignore?  Waits. */
+bool clef__find_bad_label(clef_tensor *output, clef_tensor *target, const clef_loss_options *options, clef__bad_label *found);
+#define CLEF__BAD_LABEL "is no class of the module's %lld outputs (0 to %lld; has_ignore_index lets one label count for nothing)"
+
 /* ---- evaluate.c ---- */
 /* Means over a loader, `top` being the share within the top_k largest; confusion (the dataset's classes² counts) may be NULL. */
 typedef struct clef__score {
@@ -72,6 +80,7 @@ typedef struct clef__fit {
     int n_best;
     bool best_in_memory;
     double best_metric;
+    double first_loss; /* of the first batch that was looked at; NaN before it */
     int64_t epochs, done, bad_epochs; /* epochs wanted, finished, since the best one */
     int64_t batch, items;             /* of the current epoch */
     int pending;                      /* batches whose gradients wait for a step */

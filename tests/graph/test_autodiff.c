@@ -141,6 +141,21 @@ Test(autodiff, the_tape_ends_at_a_value_that_a_parameter_had) {
     cr_assert_eq(clef_item(z), 30);
 }
 
+Test(autodiff, a_gradient_wanted_of_an_expression_is_said) {
+    clef_tensor *x = leaf(3), *y = clef_mul(x, x), *dy;
+    cr_assert_null(clef_grad_of(x), "a parameter has none yet, which is no mistake");
+    cr_assert_eq(clef_error_status(ctx), CLEF_OK);
+    cr_assert_null(clef_require_grad(y, true));
+    refused(clef_error_status(ctx), "require_grad: this mul is a temporary");
+    clef_tensor *loss = clef_mul_scalar(y, 5);
+    cr_assert_eq(clef_backward(loss), CLEF_OK);
+    cr_assert_eq(grad(x), 30, "goes through y as if nobody had asked");
+    cr_assert_null(clef_grad_of(y));
+    refused(clef_error_status(ctx), "grad_of: this mul is an expression");
+    cr_assert_eq(clef_grad(loss, NULL, &y, 1, false, &dy), CLEF_OK);
+    cr_assert_eq(clef_item(dy), 5);
+}
+
 Test(autodiff, what_is_refused) {
     clef_tensor *x = leaf(3), *v = clef_mul(clef_full(ctx, CLEF_SHAPE(2), CLEF_F32, 1), x);
     refused(clef_backward(v), "not a scalar");

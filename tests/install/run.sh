@@ -64,5 +64,31 @@ else
 fi
 
 # As a subproject: no tests, no tool, no global settings; only configuring it is tried, as compiling is the main build's.
-step "add_subdirectory" "$cmake" -S "$here/subproject" -B "$work/sub" -DCLEF_SOURCE="$source"
+sub() { # NAME KIND OPTION...
+    name=$1 wanted=$2
+    shift 2
+    step "add_subdirectory, $name" "$cmake" -S "$here/subproject" -B "$work/$name" -DCLEF_SOURCE="$source" -DWANTED_KIND="$wanted" "$@"
+}
+sub unset SHARED_LIBRARY
+sub on SHARED_LIBRARY -DBUILD_SHARED_LIBS=ON
+sub off STATIC_LIBRARY -DBUILD_SHARED_LIBS=OFF
+
+# An installation of the static library alone, made of what is built already.
+step "configure with BUILD_SHARED_LIBS=OFF" "$cmake" -S "$source" -B "$work/only" -DBUILD_SHARED_LIBS=OFF -DCLEF_TESTS=OFF -DCLEF_TOOLS=OFF \
+    -DCLEF_EXAMPLES=OFF -DCLEF_BENCH=OFF
+mkdir -p "$work/only/include/clef"
+cp "$build/libclef.a" "$work/only/" && cp "$build/include/clef/pointwise.h" "$work/only/include/clef/" || status=1
+step "install, static only" env DESTDIR= "$cmake" --install "$work/only" --prefix "$work/alone"
+step "no shared library is installed" sh -c "! find '$work/alone' -name 'libclef.so*' | grep -q ."
+step "configure by find_package, static only" "$cmake" -S "$here/consumer" -B "$work/alone_build" -DCMAKE_PREFIX_PATH="$work/alone" \
+    -DCMAKE_BUILD_TYPE=Release -DKIND=shared -DWITH_CXX=OFF
+step "build by find_package, static only" "$cmake" --build "$work/alone_build"
+step "run in C11, static only" "$work/alone_build/consumer_c"
+if command -v pkg-config >/dev/null 2>&1; then
+    alone=$(dirname "$(find "$work/alone" -name libclef.a)")
+    # shellcheck disable=SC2046
+    step "build by pkg-config, static only" cc -std=c11 -o "$work/pc_a" "$here/consumer/consumer.c" \
+        $(PKG_CONFIG_PATH=$alone/pkgconfig pkg-config --cflags --libs clef)
+    step "run by pkg-config, static only" "$work/pc_a"
+fi
 exit $status

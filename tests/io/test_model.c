@@ -92,6 +92,9 @@ Test(model, misfits_change_nothing) {
     for (int i = 0; i < 5; i++) clef_keep(t[i].tensor);
     expect_refusal(t, 3, CLEF_FORMAT, "has no tensor \"2.bias\"");
     expect_refusal(t, 5, CLEF_FORMAT, "\"3.bias\" that nothing here wants");
+    t[3].name = "2.bais";
+    expect_refusal(t, 4, CLEF_FORMAT, "has no tensor \"2.bias\"; the nearest is \"2.bais\"");
+    t[3].name = "2.bias";
     clef_tensor *bias = t[3].tensor;
     t[3].tensor = clef_keep(clef_ones(ctx, CLEF_SHAPE(3), CLEF_F32));
     expect_refusal(t, 4, CLEF_SHAPE, "\"2.bias\" is [3] in the file but [2] here");

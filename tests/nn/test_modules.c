@@ -23,12 +23,33 @@ Test(modules, names_follow_the_state_dict_convention) {
     for (int i = 0; i < 9; i++) cr_expect_str_eq(clef_module_tensor(m, i).name, name[i]);
     cr_expect_null(clef_module_tensor(m, 9).tensor);
     cr_expect_null(clef_module_tensor(m, -1).name);
-    cr_expect_null(clef_parameter(m, "4.weights"));
     cr_expect_eq(clef_parameter_count(m), 18 + 2 + 4 + 24 + 3);
     cr_expect_str_eq(clef_module_type(clef_module_child(m, "2.1")), "dropout");
-    cr_expect_null(clef_module_child(m, "2.5"));
-    cr_expect_null(clef_module_child(m, "2."));
     cr_expect_eq(clef_module_context(m), ctx);
+    cr_expect_eq(clef_error_status(ctx), CLEF_OK);
+}
+
+Test(modules, a_name_that_is_mistyped_is_said) {
+    clef_module *m = nested(), *named = clef_sequential(ctx, NULL, 0);
+    cr_expect_null(clef_parameter(m, "4.wieght"));
+    expect_error(ctx, CLEF_INVALID, "no parameter or buffer \"4.wieght\"; did you mean \"4.weight\"?");
+    cr_expect_null(clef_parameter(m, "nonsense"));
+    expect_error(ctx, CLEF_INVALID, "no parameter or buffer \"nonsense\"");
+    cr_expect_null(clef_parameter(m, NULL));
+    expect_error(ctx, CLEF_INVALID, "parameter: ");
+    cr_assert_eq(clef_module_add(named, "backbone", m), CLEF_OK);
+    cr_expect_null(clef_module_child(named, "bakcbone.2"));
+    expect_error(ctx, CLEF_INVALID, "a sequential there has no child \"bakcbone\"; did you mean \"backbone\"?");
+    cr_expect_null(clef_module_child(m, "2.5"));
+    expect_error(ctx, CLEF_INVALID, "\"2.5\" leads to no module");
+    cr_expect_null(clef_module_child(m, "2."));
+    expect_error(ctx, CLEF_INVALID, "\"2.\" leads to no module");
+    cr_expect_null(clef_module_child(m, "4.weight"));
+    expect_error(ctx, CLEF_INVALID, "\"4.weight\" leads to no module");
+    cr_expect(clef_module_has(m, "4.weight") && clef_module_has(m, "2.0.running_mean") && clef_module_has(m, "2.1"));
+    cr_expect(!clef_module_has(m, "4.weights") && !clef_module_has(m, "2.") && !clef_module_has(m, "") && !clef_module_has(m, NULL) &&
+              !clef_module_has(NULL, "2") && !clef_module_has(m, "4.weight.2"));
+    cr_expect_eq(clef_error_status(ctx), CLEF_OK, "asking is no error");
 }
 
 Test(modules, modes_reach_the_whole_tree) {

@@ -258,6 +258,10 @@ Test(optimizer, refusals) {
     expect_error(ctx, CLEF_INVALID, "adamw: lr");
     cr_expect_eq(clef_optimizer_group(clef_adam(m, NULL), "gamma", 1, 0), CLEF_INVALID);
     expect_error(ctx, CLEF_INVALID, "no parameter's name ends in \"gamma\"");
+    cr_expect_eq(clef_optimizer_group(clef_adam(m, NULL), "bais", 1, 0), CLEF_INVALID);
+    expect_error(ctx, CLEF_INVALID, "did you mean \"bias\"?");
+    cr_expect_null(clef_adam(clef_sequential(ctx, CLEF_LAYERS(clef_nn_relu(ctx), clef_nn_flatten(ctx))), NULL));
+    expect_error(ctx, CLEF_INVALID, "adam: the sequential has no floating parameter to train");
     cr_expect_null(clef_adam(NULL, NULL));
     cr_expect_eq(clef_step(NULL), CLEF_INVALID);
 }

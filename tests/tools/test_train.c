@@ -223,6 +223,40 @@ Test(train, resuming_with_other_options_is_refused) {
     cr_assert(strstr(s->err, "lr=0.003"), "%s", s->err);
 }
 
+/* Finite to the end, and yet no training: said with an exit code, or as a warning where it is not certain. */
+Test(train, divergence_is_said) {
+    const said *s = clef("", SMALL "--epochs 3 --optimizer sgd --schedule constant --lr 1e9");
+    cr_assert_eq(s->code, 1, "%s", s->out);
+    cr_assert(lines(s->err) == 1 && strstr(s->err, "training diverges") && strstr(s->err, "1e+09"), "%s", s->err);
+    cr_assert_str_eq(s->out, "");
+    s = clef("", SMALL "--epochs 1 --optimizer sgd --schedule constant --lr 3 --out w");
+    cr_assert_eq(s->code, 0, "%s", s->err);
+    cr_assert(lines(s->err) == 1 && strstr(s->err, "worse than guessing") && strstr(s->err, "below 3"), "%s", s->err);
+    cr_assert(strstr(s->out, "test accuracy"), "%s", s->out);
+}
+
+static int widest(const char *text) {
+    int most = 0;
+    for (const char *c = text; *c; c += *c == '\n') {
+        int here = (int)strcspn(c, "\n");
+        most = here > most ? here : most;
+        c += here;
+    }
+    return most;
+}
+
+Test(train, every_line_fits_80_columns) {
+    const said *s = clef("", "train --model mlp --data digits --limit 320 --batch 32 --epochs 1 --out w");
+    cr_assert_eq(s->code, 0, "%s", s->err);
+    cr_expect(widest(s->out) <= 80 && widest(s->err) <= 80, "%s%s", s->out, s->err);
+    s = clef("", "eval --model mlp --data digits --weights w");
+    cr_expect(s->code == 0 && widest(s->out) <= 80 && !*s->err, "%s%s", s->out, s->err);
+    s = clef("", "train --help");
+    cr_expect(widest(s->out) <= 80, "%s", s->out);
+    s = clef("", "bench --help");
+    cr_expect(widest(s->out) <= 80, "%s", s->out);
+}
+
 Test(train, a_rate_that_is_far_too_high_is_explained) {
     const said *s = clef("", SMALL "--epochs 30 --optimizer sgd --schedule constant --lr 1e30");
     cr_assert_eq(s->code, 1);

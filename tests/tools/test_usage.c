@@ -38,6 +38,21 @@ Test(usage, wrong_words) {
     refused("", "eval", 2, "--weights");
 }
 
+/* Verbs, options, choices and data sets. */
+Test(usage, did_you_mean) {
+    refused("", "trian", 2, "unknown verb \"trian\"; did you mean train?");
+    refused("", "train --epoch 3", 2, "unknown option --epoch; did you mean --epochs?");
+    refused("", "train --check=dir", 2, "unknown option --check=dir; did you mean --checkpoint?");
+    refused("", "train -epochs 3", 2, "unknown option -epochs; did you mean --epochs?");
+    refused("", "train --model resnet", 2, "not \"resnet\"; did you mean resnet18?");
+    refused("", "train --optimizer adma", 2, "did you mean adam?");
+    refused("", "train --schedule cosin", 2, "did you mean cosine?");
+    refused("", "train --data minst:here", 2, "not \"minst:here\"; did you mean mnist?");
+    refused("", "cache shwo", 2, "not \"shwo\"; did you mean show?");
+    refused("", "bench gem", 2, "not \"gem\"; did you mean gemm?");
+    cr_expect_null(strstr(clef("", "dance")->err, "mean"));
+}
+
 Test(usage, help_and_version) {
     const said *s = clef("", "");
     cr_expect_eq(s->code, 2);
