@@ -82,6 +82,7 @@ typedef struct clef__fit {
     double lr;                       /* of the last step */
     int64_t resumed_at;              /* batches of this run that lay behind it when it was resumed */
     bool stopped, interrupted, resumed_inside;
+    int lock; /* the directory of checkpoints; -1: none */
 } clef__fit;
 
 /* epoch.c: the training half of an epoch. */
@@ -89,6 +90,8 @@ clef_status clef__train_epoch(clef__fit *f, clef_epoch *result);
 
 /* checkpoints.c */
 clef_status clef__checkpoint_directory(clef__fit *f);                   /* makes it where it is missing */
+clef_status clef__checkpoint_lock(clef__fit *f);                        /* CLEF_STATE where another run has it */
+void clef__checkpoint_unlock(clef__fit *f);
 clef_status clef__checkpoint_inside(clef__fit *f);                      /* last.ckpt in mid-epoch */
 clef_status clef__checkpoint_epoch(clef__fit *f, bool improved);        /* last, best, epoch-N */
 clef_status clef__checkpoint_resume(clef__fit *f);
