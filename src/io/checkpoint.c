@@ -318,11 +318,24 @@ static void compare_makers(const loading *l) {
                   "it would have had there", l->op, l->path, then, now.text);
 }
 
+/* All that needs no device. */
+static bool examine(loading *l, const clef_checkpoint *what, clef_checkpoint *seen) {
+    return clef__st_parse(&l->reader, &l->index, &l->report) == CLEF_OK && check_file(l) && read_state(l, what) && read_rest(l, seen);
+}
+
+clef_status clef__checkpoint_examine(const clef__reader *reader, const clef_checkpoint *what, clef_checkpoint *seen,
+                                     clef__report *report) {
+    loading l = {.op = "checkpoint", .path = "", .reader = *reader};
+    examine(&l, what, seen);
+    clef__st_free(&l.index);
+    *report = l.report;
+    return report->status;
+}
+
 static void load(loading *l, clef_checkpoint *what, clef__checkpoint_judge judge, void *user) {
     clef_checkpoint seen = *what;
-    if (clef__st_parse(&l->reader, &l->index, &l->report) != CLEF_OK) return;
-    if (check_file(l) && read_state(l, what) && read_rest(l, &seen) && (!judge || judge(user, &seen, &l->report)) &&
-        make_roster(&l->r, what, &l->report) && read_tensors(l, what))
+    if (examine(l, what, &seen) && (!judge || judge(user, &seen, &l->report)) && make_roster(&l->r, what, &l->report) &&
+        read_tensors(l, what))
         apply(l, what, &seen);
     if (good(l) && (what->optimizer || what->loader)) compare_makers(l);
     clef__free(l->fill);

@@ -153,6 +153,9 @@ void clef__assign_all(const clef__fill *fill, int n);
 clef_named_tensor *clef__module_list(const clef_module *module, int *n);
 
 extern const char clef__checkpoint_key[]; /* metadata that marks a checkpoint */
+/* Is it a whole checkpoint with good numbers for the parts that `what` has?  Their tensors are not looked at. */
+clef_status clef__checkpoint_examine(const clef__reader *reader, const clef_checkpoint *what, clef_checkpoint *seen,
+                                     clef__report *report);
 /* Looks at epoch, metric and note_out of a whole file before anything changes: false after a report keeps it so. */
 typedef bool (*clef__checkpoint_judge)(void *user, const clef_checkpoint *seen, clef__report *report);
 /* clef_checkpoint_load in the name of `op`; judge may be NULL. */

@@ -101,13 +101,7 @@ clef_status clef__checkpoint_epoch(clef__fit *f, bool improved) {
 }
 
 /* ---- resuming ---- */
-/* What the room's line of a note says. */
-typedef struct progress {
-    int64_t batch, items, bad_epochs;
-    double loss, correct, good;
-} progress;
-
-static bool parse_line(const char *line, progress *p) {
+bool clef__place_parse(const char *line, clef__place *p) {
     char word[6][40];
     if (sscanf(line, "fit %39s %39s %39s %39s %39s %39s", word[0], word[1], word[2], word[3], word[4], word[5]) != 6)
         return false;
@@ -119,7 +113,7 @@ static bool parse_line(const char *line, progress *p) {
 static bool within(double x, double low, double high) { return x >= low && x <= high; }
 
 /* Could a run of this loader have come so far?  (The loss may be anything finite: some are negative.) */
-static bool is_possible(const clef__fit *f, const clef_checkpoint *seen, const progress *p) {
+static bool is_possible(const clef__fit *f, const clef_checkpoint *seen, const clef__place *p) {
     int64_t batches = clef_loader_batches(f->o->train), items = clef_dataset_size(clef_loader_dataset(f->o->train));
     return seen->epoch >= 0 && seen->epoch <= UINT32_MAX && !isnan(seen->metric) && p->batch >= 0 && p->batch < batches &&
            p->items >= p->batch && p->items <= items && p->bad_epochs >= 0 && p->bad_epochs <= seen->epoch &&
@@ -128,14 +122,14 @@ static bool is_possible(const clef__fit *f, const clef_checkpoint *seen, const p
 
 typedef struct resumption {
     const clef__fit *f;
-    progress p;
+    clef__place p;
 } resumption;
 
 static bool judge(void *user, const clef_checkpoint *seen, clef__report *report) {
     resumption *r = user;
     const char *note = strchr(seen->note_out, '\n'), *now = r->f->o->checkpoint_note;
     if (!now) now = "";
-    if (!note || !parse_line(seen->note_out, &r->p)) clef__report_set(report, CLEF_FORMAT, "was not written by fit");
+    if (!note || !clef__place_parse(seen->note_out, &r->p)) clef__report_set(report, CLEF_FORMAT, "was not written by fit");
     else if (strcmp(note + 1, now) != 0)
         clef__report_set(report, CLEF_INVALID, "was made with \"%s\", this run has \"%s\"", note + 1, now);
     else if (!is_possible(r->f, seen, &r->p))
@@ -144,7 +138,7 @@ static bool judge(void *user, const clef_checkpoint *seen, clef__report *report)
     return report->status == CLEF_OK;
 }
 
-static clef_status take_over(clef__fit *f, const clef_checkpoint *what, const progress *p, const char *path) {
+static clef_status take_over(clef__fit *f, const clef_checkpoint *what, const clef__place *p, const char *path) {
     f->done = what->epoch;
     f->best_metric = what->metric;
     f->batch = p->batch;
