@@ -97,7 +97,8 @@ CLEF_API const char *clef_error(const clef_context *ctx);
 /* The status of that failure; CLEF_OK when there was none. */
 CLEF_API clef_status clef_error_status(const clef_context *ctx);
 /* Forgets the sticky error, so that the next failure is kept; NULL: this thread's.  A lost device stays
-   lost. */
+   lost.  After CLEF_BUILD and CLEF_DEVICE nothing is computed until this is called; then what failed is tried
+   again, a kernel only where its compiler found no error in it. */
 CLEF_API void clef_clear_error(clef_context *ctx);
 /* The compiler's log of the last kernel that failed to build; "" if none. */
 CLEF_API const char *clef_build_log(const clef_context *ctx);

@@ -14,17 +14,18 @@ extern "C" {
 #endif
 
 /* Writes parameters and buffers of a module as safetensors, by the names of clef_module_tensor ("0.weight"), which are
-   PyTorch's.
+   PyTorch's.  Metadata "clef.crc32c" is a checksum of the whole file, which other readers pass by.
        clef_save(net, "net.safetensors");  */
 CLEF_API clef_status clef_save(clef_module *module, const char *path);
 /* Fills a module of the same structure from such a file, or from the model in a checkpoint.  A missing, surplus or
-   misshaped tensor is an error and changes nothing.  f16, bf16, f32 and f64 are converted into each other, rounded to
+   misshaped tensor is an error and changes nothing, and so is a checksum that does not fit; files without one are taken
+   as they are.  f16, bf16, f32 and f64 are converted into each other, rounded to
    nearest; other dtypes must agree. */
 CLEF_API clef_status clef_load(clef_module *module, const char *path);
 
 /* ---- safetensors (github.com/huggingface/safetensors) ---- */
 /* Writes any named tensors; names must differ and be UTF-8.  metadata: pairs of strings (key, value), NULL-terminated, or
-   NULL.  One tensor at a time is held in host memory. */
+   NULL; "clef.crc32c" gets the file's checksum for its value.  One tensor at a time is held in host memory. */
 CLEF_API clef_status clef_safetensors_write(clef_context *ctx, const char *path, const clef_named_tensor *tensors, int n,
                                             const char *const *metadata);
 typedef struct clef_safetensors clef_safetensors; /* an open, fully checked file */
@@ -55,7 +56,8 @@ CLEF_API clef_status clef_npy_write(clef_tensor *t, const char *path);
 CLEF_API clef_tensor *clef_npy_read(clef_context *ctx, const char *path);
 
 /* ---- checkpoints: everything that exact resuming needs, in one safetensors file ----
-   Tensors are named "model.…" and "optimizer.…"; numbers are metadata, as text that comes back bit for bit. */
+   Tensors are named "model.…" and "optimizer.…"; numbers are metadata, as text that comes back bit for bit.  A checksum
+   covers every byte.  Files of before it (format 1) are read with a warning in the log. */
 typedef struct clef_checkpoint {
     clef_module *module;          /* NULL members are left out on saving and left alone on loading */
     clef_optimizer *optimizer;
@@ -66,11 +68,13 @@ typedef struct clef_checkpoint {
     const char *note;             /* free text of up to 1023 bytes, e.g. the command's options; on load: into note_out */
     char note_out[1024];
 } clef_checkpoint;
-/* Saves these parts and the context's random state.
+/* Saves these parts, the context's random state, and the names of its devices.  CLEF_INVALID for numbers that could not be
+   loaded again, such as a learning rate that is NaN.
        clef_checkpoint_save(ctx, "last.ckpt", &(clef_checkpoint){.module = net, .optimizer = opt, .epoch = 3});  */
 CLEF_API clef_status clef_checkpoint_save(clef_context *ctx, const char *path, const clef_checkpoint *what);
 /* Fills the parts that are given, which the file must hold, and epoch, metric and note_out.  The random state comes back
-   together with an optimizer or a loader, not with a module alone.  Any misfit is an error and changes nothing. */
+   together with an optimizer or a loader, not with a module alone.  Any misfit, any damage and any number that no run can
+   have is an error and changes nothing.  Made on another device, driver or number of compute units: a warning in the log. */
 CLEF_API clef_status clef_checkpoint_load(clef_context *ctx, const char *path, clef_checkpoint *what);
 
 #ifdef __cplusplus

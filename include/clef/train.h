@@ -75,8 +75,9 @@ typedef struct clef_fit_options {
    (clef/nn.h).
 
    Exact resuming: with checkpoint_dir and resume, a run that was killed at any moment continues from
-   last.ckpt and ends with the same bits as one that was not, on the same device, driver and options
-   (checkpoint_note is compared; put what matters there).  CSV lines of repeated epochs are replaced.  "Best"
+   last.ckpt and ends with the same bits as one that was not, on the same device, driver, compute units and options
+   (checkpoint_note is compared before anything changes; put what matters there).  One run at a time has a
+   checkpoint_dir: CLEF_STATE for a second one, until the first ends or is killed.  CSV lines of repeated epochs are replaced.  "Best"
    is the lowest test loss, or training loss without test data.
 
    CLEF_INVALID: the options do not fit, or the loss became infinite or NaN: the line then names epoch, batch

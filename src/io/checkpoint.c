@@ -2,12 +2,14 @@
 
    Tensors: "model." + name, "optimizer." + name.  Everything else is metadata, as text that comes back bit for bit
    (clef__exact, clef__decimal): see the tables below.  "clef.checkpoint" marks the file and holds the format's
-   number. Loading checks and uploads everything before it changes anything. */
+   number: 2; files of format 1 have no checksum and say nothing of the device.  Loading checks and uploads everything,
+   and hears whether its caller wants it, before it changes anything. */
 #include "io_internal.h"
+#include <math.h>
 #include <string.h>
 
 const char clef__checkpoint_key[] = "clef.checkpoint";
-static const char format_number[] = "1";
+static const char format_number[] = "2", format_without_checksum[] = "1";
 
 /* All numbers of a checkpoint.  `present`: which parts the file or the caller has. */
 typedef struct state {
@@ -22,28 +24,43 @@ typedef struct state {
 
 typedef enum part { ALWAYS, OPTIMIZER, SCHEDULE, LOADER } part;
 typedef enum kind { WHOLE, COUNT, REAL } kind; /* int64_t, uint64_t, double */
+typedef enum range { ANY, COUNTED, FINITE, ORDERED } range; /* COUNTED: 0 to 2⁶² (it is counted on); ORDERED: not NaN */
 
 static const struct field {
     const char *key;
     part part;
     kind kind;
+    range range;
     size_t offset;
 } fields[] = {
-    {"epoch", ALWAYS, WHOLE, offsetof(state, epoch)},
-    {"metric", ALWAYS, REAL, offsetof(state, metric)},
-    {"random.seed", ALWAYS, COUNT, offsetof(state, random.seed)},
-    {"random.offset", ALWAYS, COUNT, offsetof(state, random.offset)},
-    {"optimizer.steps", OPTIMIZER, WHOLE, offsetof(state, optimizer.steps)},
-    {"optimizer.lr", OPTIMIZER, REAL, offsetof(state, optimizer.lr)},
-    {"schedule.ticks", SCHEDULE, WHOLE, offsetof(state, schedule.ticks)},
-    {"schedule.bad", SCHEDULE, WHOLE, offsetof(state, schedule.bad)},
-    {"schedule.best", SCHEDULE, REAL, offsetof(state, schedule.best)},
-    {"schedule.lr", SCHEDULE, REAL, offsetof(state, schedule.lr)},
-    {"loader.epoch", LOADER, WHOLE, offsetof(state, loader.epoch)},
-    {"loader.batch", LOADER, WHOLE, offsetof(state, loader.batch)},
-    {"loader.seed", LOADER, COUNT, offsetof(state, loader.seed)},
+    {"epoch", ALWAYS, WHOLE, ANY, offsetof(state, epoch)},
+    {"metric", ALWAYS, REAL, ANY, offsetof(state, metric)},
+    {"random.seed", ALWAYS, COUNT, ANY, offsetof(state, random.seed)},
+    {"random.offset", ALWAYS, COUNT, ANY, offsetof(state, random.offset)},
+    {"optimizer.steps", OPTIMIZER, WHOLE, COUNTED, offsetof(state, optimizer.steps)},
+    {"optimizer.lr", OPTIMIZER, REAL, FINITE, offsetof(state, optimizer.lr)},
+    {"schedule.ticks", SCHEDULE, WHOLE, COUNTED, offsetof(state, schedule.ticks)},
+    {"schedule.bad", SCHEDULE, WHOLE, COUNTED, offsetof(state, schedule.bad)},
+    {"schedule.best", SCHEDULE, REAL, ORDERED, offsetof(state, schedule.best)},
+    {"schedule.lr", SCHEDULE, REAL, FINITE, offsetof(state, schedule.lr)},
+    {"loader.epoch", LOADER, WHOLE, COUNTED, offsetof(state, loader.epoch)},
+    {"loader.batch", LOADER, WHOLE, COUNTED, offsetof(state, loader.batch)},
+    {"loader.seed", LOADER, COUNT, ANY, offsetof(state, loader.seed)},
 };
 enum { FIELDS = sizeof fields / sizeof *fields };
+static const int64_t largest_count = INT64_C(1) << 62;
+
+static bool is_count(int64_t n) { return n >= 0 && n <= largest_count; }
+
+static bool in_range(const state *s, const struct field *field) {
+    const char *at = (const char *)s + field->offset;
+    switch (field->range) {
+    case COUNTED: return is_count(*(const int64_t *)at);
+    case FINITE: return isfinite(*(const double *)at);
+    case ORDERED: return !isnan(*(const double *)at);
+    default: return true;
+    }
+}
 
 static bool has_part(const state *s, part which) {
     return which == ALWAYS || (which == OPTIMIZER && s->optimizer_present) ||
@@ -104,19 +121,39 @@ static void write_roster(const char *path, roster *r, const char *const *metadat
     free_names(names, r->n);
 }
 
-/* A note may hold anything, such as the bytes of a file's name; what is not UTF-8 becomes '?'. */
+/* What is not UTF-8 becomes '?': a note may hold anything, such as the bytes of a file's name. */
+static void clean(char *text) {
+    for (char *p = text, *end = text + strlen(text); p < end;) {
+        int length = clef__utf8_length(p, end);
+        if (!length) *p = '?';
+        p += length ? length : 1;
+    }
+}
+
 static bool clean_note(const char *note, char *out, size_t size, clef__report *report) {
     if (strlen(note) >= size)
         return clef__report_set(report, CLEF_INVALID, "the note has %zu bytes; at most %zu fit", strlen(note),
                                 size - 1),
                false;
     memcpy(out, note, strlen(note) + 1);
-    for (char *p = out, *end = out + strlen(out); p < end;) {
-        int length = clef__utf8_length(p, end);
-        if (!length) *p = '?';
-        p += length ? length : 1;
-    }
+    clean(out);
     return true;
+}
+
+/* What results depend on to the last bit beside what the checkpoint holds. */
+typedef struct maker {
+    char text[320];
+} maker;
+
+static maker maker_of(const clef_context *ctx) {
+    maker m = {""};
+    size_t used = 0;
+    clef_device_info info;
+    for (int i = 0; clef_context_device(ctx, i, &info) && used < sizeof m.text; i++)
+        used += (size_t)snprintf(m.text + used, sizeof m.text - used, "%s%s, driver %s, %u compute units", i ? "; " : "",
+                                 info.name, info.driver, (unsigned)info.compute_units);
+    clean(m.text); /* a character may have been cut, too */
+    return m;
 }
 
 static state current_state(clef_context *ctx, const clef_checkpoint *what) {
@@ -132,101 +169,189 @@ static state current_state(clef_context *ctx, const clef_checkpoint *what) {
     return s;
 }
 
+/* All that is no tensor, as pairs of strings. */
+typedef struct pairs {
+    const char *text[2 * (FIELDS + 4) + 1];
+    int n;
+    clef__number number[FIELDS];
+} pairs;
+
+static void add_pair(pairs *p, const char *key, const char *value) {
+    p->text[p->n++] = key;
+    p->text[p->n++] = value;
+    p->text[p->n] = NULL;
+}
+
+/* What could not be loaded again is not saved. */
+static bool add_numbers(pairs *p, const state *s, clef__report *report) {
+    for (int i = 0; i < FIELDS; i++) {
+        if (!has_part(s, fields[i].part)) continue;
+        p->number[i] = format_field(s, &fields[i]);
+        add_pair(p, fields[i].key, p->number[i].text);
+        if (!in_range(s, &fields[i]))
+            clef__report_set(report, CLEF_INVALID, "%s is %s, with which no run can continue", fields[i].key, p->number[i].text);
+    }
+    return report->status == CLEF_OK;
+}
+
 clef_status clef_checkpoint_save(clef_context *ctx, const char *path, const clef_checkpoint *what) {
     if (!ctx || !what) return clef__fail(ctx, CLEF_INVALID, "checkpoint_save: context or description is NULL");
     clef__report report = {0};
-    clef__number numbers[FIELDS];
     char note[sizeof what->note_out];
-    const char *metadata[2 * (FIELDS + 2) + 1];
-    int at = 0;
+    pairs p = {.n = 0};
     state s = current_state(ctx, what);
-    metadata[at++] = clef__checkpoint_key;
-    metadata[at++] = format_number;
-    for (int i = 0; i < FIELDS; i++) {
-        if (!has_part(&s, fields[i].part)) continue;
-        numbers[i] = format_field(&s, &fields[i]);
-        metadata[at++] = fields[i].key;
-        metadata[at++] = numbers[i].text;
-    }
+    maker made = maker_of(ctx);
     roster r = {0};
-    if (clean_note(what->note ? what->note : "", note, sizeof note, &report) && make_roster(&r, what, &report)) {
-        metadata[at++] = "note";
-        metadata[at++] = note;
-        metadata[at] = NULL;
-        write_roster(path, &r, metadata, &report);
+    add_pair(&p, clef__checkpoint_key, format_number);
+    add_pair(&p, clef__st_checksum_key, "");
+    add_pair(&p, "device", made.text);
+    if (add_numbers(&p, &s, &report) && clean_note(what->note ? what->note : "", note, sizeof note, &report) &&
+        make_roster(&r, what, &report)) {
+        add_pair(&p, "note", note);
+        write_roster(path, &r, p.text, &report);
     }
     clef__free(r.entry);
     return report.status == CLEF_OK ? CLEF_OK : clef__report_fail(ctx, "checkpoint_save", path, &report);
 }
 
 /* ---- loading ---- */
-static bool read_state(const clef__st_index *index, const clef_checkpoint *what, state *s, clef__report *report) {
-    const char *format = clef__st_metadata(index, clef__checkpoint_key);
-    *s = (state){what->optimizer != NULL, what->schedule != NULL, what->loader != NULL, .epoch = 0};
-    if (!format) clef__report_set(report, CLEF_FORMAT, "is no checkpoint; load a model with clef_load");
-    else if (strcmp(format, format_number) != 0)
-        clef__report_set(report, CLEF_UNSUPPORTED, "is a checkpoint of format %s; this library reads format %s",
-                         clef__quote(format).text, format_number);
-    for (int i = 0; i < FIELDS && report->status == CLEF_OK; i++) {
-        if (!has_part(s, fields[i].part)) continue;
-        const char *text = clef__st_metadata(index, fields[i].key);
-        if (!text) clef__report_set(report, CLEF_FORMAT, "was saved without %s", fields[i].key);
-        else if (!parse_field(s, &fields[i], text))
-            clef__report_set(report, CLEF_FORMAT, "has a damaged %s: %s", fields[i].key, clef__quote(text).text);
-    }
-    return report->status == CLEF_OK;
-}
-
-/* Everything is checked; the loader comes first because it alone may still refuse. */
-static void apply(clef_context *ctx, clef_checkpoint *what, const state *s, const clef__fill *fill, int n,
-                  clef__report *report) {
-    clef_status status = what->loader ? clef_loader_set(what->loader, s->loader) : CLEF_OK;
-    if (status != CLEF_OK) {
-        clef__report_set(report, status, "the loader cannot continue at epoch %lld, batch %lld",
-                         (long long)s->loader.epoch, (long long)s->loader.batch);
-        return;
-    }
-    if ((status = clef__assign_all(ctx, fill, n)) != CLEF_OK) {
-        clef__report_set(report, status, "the tensors could not be assigned");
-        return;
-    }
-    if (what->schedule) clef_schedule_set(what->schedule, s->schedule);
-    if (what->optimizer) clef_optimizer_set(what->optimizer, s->optimizer); /* last: its learning rate counts */
-    if (what->optimizer || what->loader) clef_random_set(ctx, s->random);
-    what->epoch = s->epoch;
-    what->metric = s->metric;
-}
-
-static void load(clef_context *ctx, const clef__reader *reader, clef_checkpoint *what, clef__report *report) {
+typedef struct loading {
+    clef_context *ctx;
+    const char *op, *path;
+    clef__reader reader;
     clef__st_index index;
     state s;
-    roster r = {0};
-    clef__fill *fill = NULL;
-    if (clef__st_parse(reader, &index, report) != CLEF_OK) return;
-    if (read_state(&index, what, &s, report) && make_roster(&r, what, report)) {
-        int models = r.models, others = r.n - r.models;
-        fill = clef__calloc((size_t)r.n, sizeof *fill);
-        const char *note = clef__st_metadata(&index, "note");
-        if (!fill) clef__report_set(report, CLEF_MEMORY, "no memory for %d names", r.n);
-        else if (note && strlen(note) >= sizeof what->note_out)
-            clef__report_set(report, CLEF_FORMAT, "has a note of %zu bytes", strlen(note));
-        else if ((!what->module || clef__match(&index, "model.", r.entry, models, fill, report) == CLEF_OK) &&
-                 (!what->optimizer ||
-                  clef__match(&index, "optimizer.", r.entry + models, others, fill + models, report) == CLEF_OK) &&
-                 clef__stage(ctx, reader, &index, fill, r.n, report) == CLEF_OK)
-            apply(ctx, what, &s, fill, r.n, report);
-        if (report->status == CLEF_OK) snprintf(what->note_out, sizeof what->note_out, "%s", note ? note : "");
+    roster r;
+    clef__fill *fill; /* of all of r */
+    clef__report report;
+} loading;
+
+static bool good(const loading *l) { return l->report.status == CLEF_OK; }
+
+/* Is it a whole checkpoint of a format that is read here?  Nothing else in a damaged file means anything. */
+static bool check_file(loading *l) {
+    bool has_checksum = false;
+    const char *format = clef__st_metadata(&l->index, clef__checkpoint_key);
+    if (clef__st_verify(&l->reader, &l->index, &has_checksum, &l->report) != CLEF_OK) return false;
+    if (!format) clef__report_set(&l->report, CLEF_FORMAT, "is no checkpoint; load a model with clef_load");
+    else if (strcmp(format, format_without_checksum) == 0 && !has_checksum)
+        clef__log(l->ctx, CLEF_LOG_WARNING, "%s: %s is a checkpoint of format 1, without a checksum: damage in it would not be found; "
+                  "saving it anew gives it one", l->op, l->path);
+    else if (strcmp(format, format_number) != 0)
+        clef__report_set(&l->report, CLEF_UNSUPPORTED, "is a checkpoint of format %s; this library reads format %s",
+                         clef__quote(format).text, format_number);
+    else if (!has_checksum) clef__report_set(&l->report, CLEF_FORMAT, "is damaged: it has no checksum");
+    return good(l);
+}
+
+static bool read_state(loading *l, const clef_checkpoint *what) {
+    l->s = (state){what->optimizer != NULL, what->schedule != NULL, what->loader != NULL, .epoch = 0};
+    for (int i = 0; i < FIELDS && good(l); i++) {
+        if (!has_part(&l->s, fields[i].part)) continue;
+        const char *text = clef__st_metadata(&l->index, fields[i].key);
+        if (!text) clef__report_set(&l->report, CLEF_FORMAT, "was saved without %s", fields[i].key);
+        else if (!parse_field(&l->s, &fields[i], text))
+            clef__report_set(&l->report, CLEF_FORMAT, "has a damaged %s: %s", fields[i].key, clef__quote(text).text);
+        else if (!in_range(&l->s, &fields[i]))
+            clef__report_set(&l->report, CLEF_FORMAT, "has a %s with which no run can continue: %s", fields[i].key,
+                             clef__quote(text).text);
     }
-    clef__free(fill);
-    clef__free(r.entry);
-    clef__st_free(&index);
+    return good(l);
+}
+
+/* The optimizer's own "step": how often each parameter was updated. */
+static bool check_counts(loading *l) {
+    const clef__fill *counts = &l->fill[l->r.models];
+    bool there = l->r.n > l->r.models && counts->source->dtype == CLEF_I64;
+    size_t bytes = there ? (size_t)(counts->source->end - counts->source->begin) : 0;
+    int64_t *count = clef__alloc(bytes);
+    if (!count) clef__report_set(&l->report, CLEF_MEMORY, "no memory for %zu bytes", bytes);
+    else if (bytes && clef__st_read(&l->reader, &l->index, counts->source, count, &l->report) != CLEF_OK) bytes = 0;
+    for (size_t i = 0; good(l) && i < bytes / sizeof *count; i++)
+        if (!is_count(count[i]))
+            clef__report_set(&l->report, CLEF_FORMAT, "says that parameter %zu was updated %lld times", i, (long long)count[i]);
+    clef__free(count);
+    return good(l);
+}
+
+static bool read_tensors(loading *l, const clef_checkpoint *what) {
+    int models = l->r.models, others = l->r.n - models;
+    l->fill = clef__calloc((size_t)l->r.n, sizeof *l->fill);
+    if (!l->fill) return clef__report_set(&l->report, CLEF_MEMORY, "no memory for %d names", l->r.n), false;
+    if (what->module) clef__match(&l->index, "model.", l->r.entry, models, l->fill, &l->report);
+    if (what->optimizer && good(l))
+        clef__match(&l->index, "optimizer.", l->r.entry + models, others, l->fill + models, &l->report);
+    return good(l) && check_counts(l) && clef__stage(l->ctx, &l->reader, &l->index, l->fill, l->r.n, &l->report) == CLEF_OK;
+}
+
+/* What the caller sees of it, in a copy of theirs. */
+static bool read_rest(loading *l, clef_checkpoint *seen) {
+    const char *note = clef__st_metadata(&l->index, "note");
+    if (note && strlen(note) >= sizeof seen->note_out)
+        return clef__report_set(&l->report, CLEF_FORMAT, "has a note of %zu bytes", strlen(note)), false;
+    seen->epoch = l->s.epoch;
+    seen->metric = l->s.metric;
+    snprintf(seen->note_out, sizeof seen->note_out, "%s", note ? note : "");
+    return true;
+}
+
+/* Nothing after the loader, which may still refuse, can fail. */
+static void apply(loading *l, clef_checkpoint *what, const clef_checkpoint *seen) {
+    clef_status status = what->loader ? clef_loader_set(what->loader, l->s.loader) : CLEF_OK;
+    if (status != CLEF_OK) {
+        clef__report_set(&l->report, status, "the loader cannot continue at epoch %lld, batch %lld",
+                         (long long)l->s.loader.epoch, (long long)l->s.loader.batch);
+        return;
+    }
+    clef__assign_all(l->fill, l->r.n);
+    if (what->schedule) clef_schedule_set(what->schedule, l->s.schedule);
+    if (what->optimizer) clef_optimizer_set(what->optimizer, l->s.optimizer); /* last: its learning rate counts */
+    if (what->optimizer || what->loader) clef_random_set(l->ctx, l->s.random);
+    *what = *seen;
+}
+
+static void compare_makers(const loading *l) {
+    const char *then = clef__st_metadata(&l->index, "device");
+    maker now = maker_of(l->ctx);
+    if (then && strcmp(then, now.text) != 0)
+        clef__log(l->ctx, CLEF_LOG_WARNING, "%s: %s was made on %.300s, and this is %s: the run goes on, with other last bits than "
+                  "it would have had there", l->op, l->path, then, now.text);
+}
+
+/* All that needs no device. */
+static bool examine(loading *l, const clef_checkpoint *what, clef_checkpoint *seen) {
+    return clef__st_parse(&l->reader, &l->index, &l->report) == CLEF_OK && check_file(l) && read_state(l, what) && read_rest(l, seen);
+}
+
+clef_status clef__checkpoint_examine(const clef__reader *reader, const clef_checkpoint *what, clef_checkpoint *seen,
+                                     clef__report *report) {
+    loading l = {.op = "checkpoint", .path = "", .reader = *reader};
+    examine(&l, what, seen);
+    clef__st_free(&l.index);
+    *report = l.report;
+    return report->status;
+}
+
+static void load(loading *l, clef_checkpoint *what, clef__checkpoint_judge judge, void *user) {
+    clef_checkpoint seen = *what;
+    if (examine(l, what, &seen) && (!judge || judge(user, &seen, &l->report)) && make_roster(&l->r, what, &l->report) &&
+        read_tensors(l, what))
+        apply(l, what, &seen);
+    if (good(l) && (what->optimizer || what->loader)) compare_makers(l);
+    clef__free(l->fill);
+    clef__free(l->r.entry);
+    clef__st_free(&l->index);
+}
+
+clef_status clef__checkpoint_load(clef_context *ctx, const char *op, const char *path, clef_checkpoint *what,
+                                  clef__checkpoint_judge judge, void *user) {
+    loading l = {.ctx = ctx, .op = op, .path = path};
+    if (clef__reader_open(&l.reader, path, &l.report) == CLEF_OK) load(&l, what, judge, user);
+    clef__reader_close(&l.reader);
+    return good(&l) ? CLEF_OK : clef__report_fail(ctx, op, path, &l.report);
 }
 
 clef_status clef_checkpoint_load(clef_context *ctx, const char *path, clef_checkpoint *what) {
     if (!ctx || !what) return clef__fail(ctx, CLEF_INVALID, "checkpoint_load: context or description is NULL");
-    clef__report report = {0};
-    clef__reader reader;
-    if (clef__reader_open(&reader, path, &report) == CLEF_OK) load(ctx, &reader, what, &report);
-    clef__reader_close(&reader);
-    return report.status == CLEF_OK ? CLEF_OK : clef__report_fail(ctx, "checkpoint_load", path, &report);
+    return clef__checkpoint_load(ctx, "checkpoint_load", path, what, NULL, NULL);
 }

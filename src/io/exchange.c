@@ -141,16 +141,22 @@ clef_status clef__stage(clef_context *ctx, const clef__reader *reader, const cle
         fill[i].value =
             clef__upload(ctx, reader, index, fill[i].source, clef_tensor_dtype(fill[i].target), report);
         if (!fill[i].value) break;
+        fill[i].value = clef_to_device(fill[i].value, clef_tensor_device(fill[i].target));
+        if (!fill[i].value) return clef__report_set(report, CLEF_MEMORY, "no memory to bring tensor %s to its device",
+                                                    clef__quote(fill[i].source->name).text);
     }
     return report->status;
 }
 
-clef_status clef__assign_all(clef_context *ctx, const clef__fill *fill, int n) {
-    bool recorded = clef_set_grad_enabled(ctx, false);
-    clef_status status = CLEF_OK;
-    for (int i = 0; i < n && status == CLEF_OK; i++) status = clef_assign(fill[i].target, fill[i].value);
-    clef_set_grad_enabled(ctx, recorded);
-    return status;
+/* A value of the right dtype on the right device becomes that of a tensor which wants no gradient without any memory: so
+   either all targets get theirs or, when something failed before, none. */
+void clef__assign_all(const clef__fill *fill, int n) {
+    for (int i = 0; i < n; i++) {
+        bool wants = clef_requires_grad(fill[i].target);
+        if (wants) clef_require_grad(fill[i].target, false);
+        (void)clef_assign(fill[i].target, fill[i].value);
+        if (wants) clef_require_grad(fill[i].target, true);
+    }
 }
 
 clef_named_tensor *clef__module_list(const clef_module *module, int *n) {

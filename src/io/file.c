@@ -3,7 +3,7 @@
    A writer makes <target>.<pid>-<number>.tmp in the target's directory (O_EXCL, so it never follows or shares
    one), holds a lock on it while it lives, and renames it over the target after fsync.  Whoever looks sees the old
    file or the new. A temporary without a living lock holder was left by a killed process: the next writer of the
-   same target removes it. Reading uses pread and not mmap: a file that is cut short meanwhile gives an error and
+   same target removes it, and the next training run those of all its checkpoints. Reading uses pread and not mmap: a file that is cut short meanwhile gives an error and
    not a signal. */
 #define _DEFAULT_SOURCE /* flock */
 #include "io_internal.h"
@@ -124,33 +124,39 @@ static int open_directory(const char *path) {
     return fd;
 }
 
-/* name is "<base>.<digits>-<digits>.tmp" */
+static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+/* name is "<base>.<digits>-<digits>.tmp" (base NULL: whatever the base is) */
 static bool is_temporary_of(const char *name, const char *base) {
-    size_t length = strlen(base);
-    if (strncmp(name, base, length) != 0 || name[length] != '.') return false;
-    const char *p = name + length + 1, *digits = p;
-    while (*p >= '0' && *p <= '9') p++;
-    if (p == digits || *p++ != '-') return false;
-    for (digits = p; *p >= '0' && *p <= '9';) p++;
-    return p != digits && strcmp(p, ".tmp") == 0;
+    static const char ending[] = ".tmp";
+    const char *at = name + strlen(name) - (sizeof ending - 1), *digits = at;
+    if (at <= name || strcmp(at, ending) != 0) return false;
+    while (at > name && is_digit(at[-1])) at--;
+    if (at == digits || at == name || *--at != '-') return false;
+    for (digits = at; at > name && is_digit(at[-1]);) at--;
+    if (at == digits || at == name || *--at != '.') return false;
+    return at > name && (!base || (strlen(base) == (size_t)(at - name) && strncmp(name, base, strlen(base)) == 0));
 }
 
-/* Best effort: removes temporaries of this target whose writer is dead. */
-static void remove_abandoned(const char *path) {
-    int fd = open_directory(path);
+/* Best effort: removes temporaries whose writer is dead; takes over fd. */
+static void remove_temporaries(int fd, const char *base) {
     DIR *directory = fd < 0 ? NULL : fdopendir(fd);
     if (!directory) {
         if (fd >= 0) close(fd);
         return;
     }
     for (struct dirent *entry; (entry = readdir(directory));) {
-        if (!is_temporary_of(entry->d_name, base_name(path))) continue;
+        if (!is_temporary_of(entry->d_name, base)) continue;
         int temporary = openat(fd, entry->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
         if (temporary < 0) continue;
         if (flock(temporary, LOCK_EX | LOCK_NB) == 0) unlinkat(fd, entry->d_name, 0);
         close(temporary);
     }
     closedir(directory);
+}
+
+void clef__remove_abandoned(const char *directory) {
+    remove_temporaries(open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC), NULL);
 }
 
 /* Creates and locks a temporary; false with errno. */
@@ -195,7 +201,7 @@ clef_status clef__writer_open(clef__writer *writer, const char *path, clef__repo
         writer->mode = (int)(st.st_mode & 0777);
     }
     if (!(writer->path = resolve(path))) return clef__report_set(report, CLEF_MEMORY, "no memory for its name");
-    remove_abandoned(writer->path);
+    remove_temporaries(open_directory(writer->path), base_name(writer->path));
     if (!create_temporary(writer)) {
         clef__report_set(report, CLEF_IO, "nothing can be created in its directory: %s", strerror(errno));
         clef__writer_abort(writer);
@@ -220,6 +226,17 @@ clef_status clef__writer_put(clef__writer *writer, const void *bytes, size_t siz
         if (put < 0) return write_failed(writer, "cannot be written");
         done += (size_t)put;
         writer->written += (uint64_t)put;
+    }
+    return CLEF_OK;
+}
+
+clef_status clef__writer_patch(clef__writer *writer, uint64_t offset, const void *bytes, size_t size) {
+    if (writer->fd < 0) return writer->report->status;
+    for (size_t done = 0; done < size;) {
+        ssize_t put = pwrite(writer->fd, (const char *)bytes + done, size - done, (off_t)(offset + done));
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0) return write_failed(writer, "cannot be written");
+        done += (size_t)put;
     }
     return CLEF_OK;
 }

@@ -45,8 +45,16 @@ typedef struct clef__writer {
 } clef__writer;
 clef_status clef__writer_open(clef__writer *writer, const char *path, clef__report *report);
 clef_status clef__writer_put(clef__writer *writer, const void *bytes, size_t size);
+/* Writes over bytes that were put before. */
+clef_status clef__writer_patch(clef__writer *writer, uint64_t offset, const void *bytes, size_t size);
 clef_status clef__writer_commit(clef__writer *writer); /* fsync, rename, fsync of the directory */
 void clef__writer_abort(clef__writer *writer);         /* removes the temporary; harmless after commit */
+/* Removes what killed writers left in a directory, as far as that goes. */
+void clef__remove_abandoned(const char *directory);
+
+/* ---- checksums (crc32c.c) ---- */
+/* Of bytes that follow those whose checksum is `crc` (0: of none). */
+uint32_t clef__crc32c(uint32_t crc, const void *data, size_t n);
 
 /* ---- notation (notation.c) ---- */
 void clef__text_json(clef__text *text, const char *string); /* quoted and escaped */
@@ -102,6 +110,12 @@ clef_status clef__st_read(const clef__reader *reader, const clef__st_index *inde
                           void *out, clef__report *report);
 const char *clef__st_dtype_name(clef_dtype dtype); /* "F32" */
 extern const char clef__st_metadata_key[];         /* "__metadata__" */
+/* The checksum of a file is metadata like any other, which other readers pass by: CRC-32C, as eight hexadecimal digits, of the
+   whole file with '0' in the place of each of them. */
+extern const char clef__st_checksum_key[]; /* "clef.crc32c" */
+enum { CLEF__ST_CHECKSUM_DIGITS = 8 };
+/* Reads the whole file and compares; *present (may be NULL): does it have a checksum at all?  One without is taken as it is. */
+clef_status clef__st_verify(const clef__reader *reader, const clef__st_index *index, bool *present, clef__report *report);
 enum { CLEF__ST_MAX_HEADER = 100 * 1000 * 1000 };
 
 typedef struct clef__st_item {
@@ -111,7 +125,7 @@ typedef struct clef__st_item {
 } clef__st_item;
 /* Fills `bytes` bytes of item i, row-major, in the host's byte order. */
 typedef clef_status (*clef__st_source)(void *user, int i, void *out, size_t bytes, clef__report *report);
-/* metadata: pairs of strings, NULL-terminated, or NULL. */
+/* metadata: pairs of strings, NULL-terminated, or NULL.  The value of clef__st_checksum_key is found out here, whatever is given. */
 clef_status clef__st_write(const char *path, const clef__st_item *items, int n, const char *const *metadata,
                            clef__st_source source, void *user, clef__report *report);
 
@@ -133,12 +147,20 @@ clef_tensor *clef__upload(clef_context *ctx, const clef__reader *reader, const c
 /* Reads and uploads the values without touching the targets, then: */
 clef_status clef__stage(clef_context *ctx, const clef__reader *reader, const clef__st_index *index,
                         clef__fill *fill, int n, clef__report *report);
-/* assigns them. */
-clef_status clef__assign_all(clef_context *ctx, const clef__fill *fill, int n);
+/* gives them to the targets, which cannot fail. */
+void clef__assign_all(const clef__fill *fill, int n);
 /* The module's tensors as a new array. */
 clef_named_tensor *clef__module_list(const clef_module *module, int *n);
 
 extern const char clef__checkpoint_key[]; /* metadata that marks a checkpoint */
+/* Is it a whole checkpoint with good numbers for the parts that `what` has?  Their tensors are not looked at. */
+clef_status clef__checkpoint_examine(const clef__reader *reader, const clef_checkpoint *what, clef_checkpoint *seen,
+                                     clef__report *report);
+/* Looks at epoch, metric and note_out of a whole file before anything changes: false after a report keeps it so. */
+typedef bool (*clef__checkpoint_judge)(void *user, const clef_checkpoint *seen, clef__report *report);
+/* clef_checkpoint_load in the name of `op`; judge may be NULL. */
+clef_status clef__checkpoint_load(clef_context *ctx, const char *op, const char *path, clef_checkpoint *what,
+                                  clef__checkpoint_judge judge, void *user);
 
 /* ---- .npy headers (npy_header.c) ---- */
 typedef struct clef__npy {

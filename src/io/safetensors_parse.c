@@ -7,10 +7,12 @@
    tensor; in order of begin the tensors cover the data section without holes or overlaps. Memory: at most a few
    times the header's length, which the file must really have. */
 #include "json.h"
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 const char clef__st_metadata_key[] = "__metadata__";
+const char clef__st_checksum_key[] = "clef.crc32c";
 
 static const struct {
     const char *name;
@@ -275,4 +277,40 @@ clef_status clef__st_read(const clef__reader *reader, const clef__st_index *inde
     uint8_t *truth = out;
     for (uint64_t i = 0; tensor->dtype == CLEF_BOOL && i < bytes; i++) truth[i] = truth[i] != 0;
     return CLEF_OK;
+}
+
+/* ---- the checksum ---- */
+enum { CHUNK = 1 << 18 };
+
+/* Zeros over the part of the digits (from `at`) that lies within the n bytes read from `offset`. */
+static void blank_digits(uint8_t *bytes, uint64_t offset, size_t n, uint64_t at) {
+    for (uint64_t i = at; i < at + CLEF__ST_CHECKSUM_DIGITS; i++)
+        if (i >= offset && i < offset + n) bytes[i - offset] = '0';
+}
+
+/* Of the whole file but the digits at `at`. */
+static bool sum(const clef__reader *reader, uint64_t at, uint32_t *checksum, clef__report *report) {
+    uint8_t *bytes = clef__alloc(CHUNK);
+    if (!bytes) clef__report_set(report, CLEF_MEMORY, "no memory to check it");
+    for (uint64_t offset = 0; report->status == CLEF_OK && offset < reader->size; offset += CHUNK) {
+        size_t n = reader->size - offset < CHUNK ? (size_t)(reader->size - offset) : CHUNK;
+        if (clef__reader_get(reader, offset, bytes, n, report) != CLEF_OK) break;
+        blank_digits(bytes, offset, n, at);
+        *checksum = clef__crc32c(*checksum, bytes, n);
+    }
+    clef__free(bytes);
+    return report->status == CLEF_OK;
+}
+
+clef_status clef__st_verify(const clef__reader *reader, const clef__st_index *index, bool *present, clef__report *report) {
+    const char *said = clef__st_metadata(index, clef__st_checksum_key);
+    char digits[CLEF__ST_CHECKSUM_DIGITS + 1] = "";
+    uint32_t checksum = 0;
+    if (present) *present = said != NULL;
+    /* A string begins in the parsed header where it begins in the file. */
+    if (!said || !sum(reader, 8 + (uint64_t)(said - index->header), &checksum, report)) return report->status;
+    snprintf(digits, sizeof digits, "%08" PRIx32, checksum);
+    if (strcmp(said, digits) == 0) return CLEF_OK;
+    return clef__report_set(report, CLEF_FORMAT, "is damaged: its checksum is %s, and its content gives %s; take another copy (a "
+                            "program that changed it on purpose must drop %s)", clef__quote(said).text, digits, clef__st_checksum_key);
 }

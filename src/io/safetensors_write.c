@@ -2,8 +2,10 @@
    memory.
 
    The header is padded with spaces to a multiple of 8 bytes and the data ordered by falling element size: every
-   tensor then lies at a multiple of its element size in the file. */
+   tensor then lies at a multiple of its element size in the file.  A checksum stands before what it is about: zeros hold its
+   place until everything is written. */
 #include "io_internal.h"
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +14,8 @@ typedef struct job {
     int n;
     int *order; /* of the data */
     uint64_t largest;
+    uint64_t checksum_at; /* in the file; 0: it has none */
+    uint32_t checksum;    /* of what is written so far */
     clef__report *report;
 } job;
 
@@ -86,14 +90,18 @@ static bool make_order(job *j) {
     return true;
 }
 
-static void put_metadata(clef__text *text, const char *const *metadata) {
+static const char no_checksum[] = "00000000";
+
+static void put_metadata(job *j, clef__text *text, const char *const *metadata) {
     clef__text_json(text, clef__st_metadata_key);
     clef__text_add(text, ":{");
     for (int i = 0; metadata[i]; i += 2) {
         if (i) clef__text_append(text, ",");
         clef__text_json(text, metadata[i]);
         clef__text_append(text, ":");
-        clef__text_json(text, metadata[i + 1]);
+        bool checksum = strcmp(metadata[i], clef__st_checksum_key) == 0;
+        if (checksum) j->checksum_at = text->length + 1;
+        clef__text_json(text, checksum ? no_checksum : metadata[i + 1]);
     }
     clef__text_append(text, "}");
 }
@@ -112,7 +120,7 @@ static bool make_header(job *j, const char *const *metadata, clef__text *text) {
     bool first = true;
     clef__text_put(text, "\0\0\0\0\0\0\0\0{", 9);
     if (metadata && metadata[0]) {
-        put_metadata(text, metadata);
+        put_metadata(j, text, metadata);
         first = false;
     }
     for (int i = 0; i < j->n; i++, begin += bytes, first = false) {
@@ -132,6 +140,18 @@ static bool make_header(job *j, const char *const *metadata, clef__text *text) {
     return true;
 }
 
+static void put(job *j, clef__writer *writer, const void *bytes, size_t size) {
+    if (j->checksum_at) j->checksum = clef__crc32c(j->checksum, bytes, size);
+    clef__writer_put(writer, bytes, size);
+}
+
+static void put_checksum(job *j, clef__writer *writer) {
+    char digits[CLEF__ST_CHECKSUM_DIGITS + 1];
+    if (!j->checksum_at || j->report->status != CLEF_OK) return;
+    snprintf(digits, sizeof digits, "%08" PRIx32, j->checksum);
+    clef__writer_patch(writer, j->checksum_at, digits, CLEF__ST_CHECKSUM_DIGITS);
+}
+
 static void put_data(job *j, clef__writer *writer, clef__st_source source, void *user) {
     void *buffer = clef__alloc((size_t)j->largest);
     if (!buffer)
@@ -146,7 +166,7 @@ static void put_data(job *j, clef__writer *writer, clef__st_source source, void 
             break;
         }
         if (clef__big_endian()) clef__swap_bytes(buffer, element, bytes / element);
-        clef__writer_put(writer, buffer, bytes);
+        put(j, writer, buffer, bytes);
     }
     clef__free(buffer);
 }
@@ -158,8 +178,9 @@ clef_status clef__st_write(const char *path, const clef__st_item *items, int n, 
     clef__writer writer;
     if (check_items(&j) && check_metadata(metadata, report) && make_order(&j) &&
         make_header(&j, metadata, &header) && clef__writer_open(&writer, path, report) == CLEF_OK) {
-        clef__writer_put(&writer, header.data, header.length);
+        put(&j, &writer, header.data, header.length);
         put_data(&j, &writer, source, user);
+        put_checksum(&j, &writer);
         if (report->status == CLEF_OK) clef__writer_commit(&writer);
         else clef__writer_abort(&writer);
     }

@@ -227,8 +227,15 @@ static clef_status measure(clef_context *ctx, clef__graph_view *g) {
     return CLEF_OK;
 }
 
+/* Does the sticky error say that the device cannot compute?  What follows would plan, build and fail again in each step of a
+   loop that looks at no error, and with values that are lost; clef_clear_error asks for it. */
+static bool is_broken(const clef_context *ctx) {
+    clef_status status = clef_error_status(ctx);
+    return status == CLEF_BUILD || status == CLEF_DEVICE || status == CLEF_LOST;
+}
+
 clef_status clef__evaluate(clef_context *ctx, clef__node *const *roots, int n) {
-    if (!clef__usable(ctx)) return clef_error_status(ctx);
+    if (!clef__usable(ctx) || is_broken(ctx)) return clef_error_status(ctx);
     clef__plans *plans = clef__plans_of(ctx);
     if (!plans) return clef__fail(ctx, CLEF_MEMORY, "eval: no host memory");
     clef__graph_view *g = &plans->view;

@@ -153,6 +153,7 @@ void clef_clear_error(clef_context *ctx) {
     pthread_mutex_lock(&ctx->lock);
     if (!ctx->lost)
         ctx->error = (clef__error){0};
+    atomic_fetch_add(&ctx->clears, 1);
     pthread_mutex_unlock(&ctx->lock);
 }
 

@@ -1,10 +1,14 @@
 /* program.c — programs, each compiled once per device.
 
    A program is found by the hash of what makes it (source, options, device, driver).  The first thread that asks
-   builds it, without the lock; others that want the same one wait for it.  A source that does not compile is
-   remembered as such, with its log; a build that failed for want of memory is tried again by the next who asks. */
+   builds it, without the lock; others that want the same one wait for it.
+
+   A source in which the compiler found an error, and says where, is remembered as such, with its log, on disk too.
+   Any other failure may be one of the moment (no memory, no room on the disk) and is tried again, but not before
+   clef_clear_error: else a loop that looks at no error would build for ever. */
 #include "runtime/runtime_internal.h"
 #include "runtime/text.h"
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -29,6 +33,25 @@ static char *read_log(clef__device *device, cl_program program) {
     if (log)
         clGetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG, n, log, NULL);
     return log;
+}
+
+/* ":12:7:" */
+static bool is_place(const char *at) {
+    for (int i = 0; i < 2; i++) {
+        if (*at++ != ':' || !isdigit((unsigned char)*at)) return false;
+        while (isdigit((unsigned char)*at)) at++;
+    }
+    return *at == ':';
+}
+
+/* Does some line tell of an error and of its place?  Compilers that do so otherwise are asked again in the next process. */
+static bool blames_source(const char *log) {
+    bool error = false, place = false;
+    for (const char *at = log ? log : ""; *at && !(error && place); at++) {
+        error = *at != '\n' && (error || strncmp(at, "error", 5) == 0);
+        place = *at != '\n' && (place || is_place(at));
+    }
+    return error && place;
 }
 
 /* Compiles or loads `program`; keeps it, or takes its log and releases it. */
@@ -95,7 +118,8 @@ static bool from_source(build *b) {
     b->entry->unsaved = built && b->device->saving == CLEF__SAVE_LATE;
     if (built && b->device->saving == CLEF__SAVE_AT_ONCE)
         save(b->device, b->entry);
-    if (!built && b->code == CL_BUILD_PROGRAM_FAILURE && b->device->saving && b->entry->log)
+    b->entry->wrong = !built && b->code == CL_BUILD_PROGRAM_FAILURE && blames_source(b->entry->log);
+    if (b->entry->wrong && b->device->saving)
         clef__cache_store(ctx, b->entry->key, CLEF__ENTRY_FAILURE, b->entry->log, strlen(b->entry->log));
     return built;
 }
@@ -111,19 +135,23 @@ static bool load_binary(build *b, const clef__entry *e) {
 
 typedef enum found { MISS, HIT, KNOWN_FAILURE } found;
 
+static found known_failure(build *b, const clef__entry *e) {
+    clef__program *entry = b->entry;
+    clef__free(entry->log);
+    entry->log = clef__calloc(e->size + 1, 1);
+    if (entry->log) memcpy(entry->log, e->payload, e->size);
+    entry->wrong = entry->from_disk = blames_source(entry->log);
+    b->code = CL_BUILD_PROGRAM_FAILURE;
+    return entry->wrong ? KNOWN_FAILURE : MISS;
+}
+
 static found from_disk(build *b) {
     clef_context *ctx = b->device->ctx;
     clef__entry e = {0};
     unsigned char *bytes = b->device->saving ? clef__cache_load(ctx, b->entry->key, &e) : NULL;
     found result = MISS;
-    if (bytes && e.kind == CLEF__ENTRY_FAILURE) {
-        clef__free(b->entry->log);
-        b->entry->log = clef__calloc(e.size + 1, 1);
-        if (b->entry->log)
-            memcpy(b->entry->log, e.payload, e.size);
-        b->code = CL_BUILD_PROGRAM_FAILURE;
-        result = KNOWN_FAILURE;
-    } else if (bytes && load_binary(b, &e)) {
+    if (bytes && e.kind == CLEF__ENTRY_FAILURE) result = known_failure(b, &e);
+    else if (bytes && load_binary(b, &e)) {
         pthread_mutex_lock(&ctx->lock);
         ctx->counters.kernels_from_cache++;
         pthread_mutex_unlock(&ctx->lock);
@@ -157,8 +185,11 @@ static clef_status complain(clef__device *device, const clef__program *entry, cl
     ctx->build_log = copy;
     pthread_mutex_unlock(&ctx->lock);
     first_complaint(entry->log, line, sizeof line);
-    return clef__fail(ctx, CLEF_BUILD, "program: kernel %s does not compile: %s (clef_build_log has all)", name,
-                      line);
+    if (!entry->wrong)
+        return clef__fail(ctx, CLEF_BUILD, "program: kernel %s could not be built, though the compiler blames nothing in it: %s; is there "
+                          "room on the disk, and memory?  After clef_clear_error it is tried again", name, line);
+    return clef__fail(ctx, CLEF_BUILD, "program: kernel %s does not compile: %s (clef_build_log has all%s)", name, line,
+                      entry->from_disk ? "; known from the cache, which clef cache clear empties" : "");
 }
 
 /* compile_seconds is time on the clock: several threads that compile at once are counted once. */
@@ -175,6 +206,7 @@ static void count_time(clef_context *ctx, int change) {
 
 static cl_int build_entry(clef__device *device, clef__program *entry, const char *source, const char *options) {
     build b = {device, entry, source, options, CL_SUCCESS};
+    entry->wrong = entry->from_disk = false;
     count_time(device->ctx, 1);
     found disk = from_disk(&b);
     bool built = disk == HIT || (disk == MISS && from_source(&b));
@@ -191,11 +223,12 @@ static clef__program *look_up(clef__programs *programs, const uint8_t key[32]) {
 
 /* The entry, with *mine set when the caller is to build it; NULL when host memory is out.  Waits while another
  * builds. */
-static clef__program *claim(clef__programs *programs, const uint8_t key[32], bool *mine) {
+static clef__program *claim(clef__device *device, const uint8_t key[32], bool *mine) {
+    clef__programs *programs = &device->programs;
     pthread_mutex_lock(&programs->lock);
     clef__program *p = look_up(programs, key);
     while (p && p->state == CLEF__BUILDING) pthread_cond_wait(&programs->changed, &programs->lock);
-    *mine = !p || (p->state == CLEF__FAILED && p->code != CL_BUILD_PROGRAM_FAILURE);
+    *mine = !p || (p->state == CLEF__FAILED && !p->wrong && p->clears != atomic_load(&device->ctx->clears));
     if (!p && (p = clef__calloc(1, sizeof *p))) {
         memcpy(p->key, key, 32);
         p->next = programs->table[key[0]];
@@ -207,9 +240,11 @@ static clef__program *claim(clef__programs *programs, const uint8_t key[32], boo
     return p;
 }
 
-static void settle(clef__programs *programs, clef__program *entry, cl_int code) {
+static void settle(clef__device *device, clef__program *entry, cl_int code) {
+    clef__programs *programs = &device->programs;
     pthread_mutex_lock(&programs->lock);
     entry->code = code;
+    entry->clears = atomic_load(&device->ctx->clears);
     entry->state = code == CL_SUCCESS ? CLEF__READY : CLEF__FAILED;
     pthread_cond_broadcast(&programs->changed);
     pthread_mutex_unlock(&programs->lock);
@@ -223,13 +258,13 @@ static clef__program *get(clef__device *device, const char *source, const char *
     clef__program *entry = NULL;
     if (all) {
         clef__cache_key(&device->info, source, all, key);
-        entry = claim(&device->programs, key, &mine);
+        entry = claim(device, key, &mine);
     }
     if (entry && mine) {
         double begin = clef__now();
         cl_int code = build_entry(device, entry, source, all);
         clef__trace_host(device->ctx, name, begin, clef__now());
-        settle(&device->programs, entry, code);
+        settle(device, entry, code);
     }
     clef__free(all);
     return entry;
@@ -269,7 +304,7 @@ static bool known(clef__programs *programs, const part *p, int n, const uint8_t 
 /* An entry under the part's own key that points into the joined program. */
 static void enter_part(clef__device *device, const clef__program *joined, const part *p) {
     bool mine;
-    clef__program *entry = claim(&device->programs, p->key, &mine);
+    clef__program *entry = claim(device, p->key, &mine);
     if (!entry || !mine)
         return;
     char *kernel = clef__strdup(p->kernel);
@@ -279,7 +314,7 @@ static void enter_part(clef__device *device, const clef__program *joined, const 
         entry->program = joined->program;
     } else
         clef__free(kernel);
-    settle(&device->programs, entry, held ? CL_SUCCESS : CL_OUT_OF_HOST_MEMORY);
+    settle(device, entry, held ? CL_SUCCESS : CL_OUT_OF_HOST_MEMORY);
 }
 
 /* From the first that is not joined yet; returns the one after the last. */

@@ -17,6 +17,7 @@
 #include "runtime/runtime.h"
 #include "runtime/text.h"
 #include <pthread.h>
+#include <stdatomic.h>
 
 enum { CLEF__LINE = 1024, CLEF__MAX_DEVICES = 16 };
 
@@ -110,7 +111,10 @@ struct clef__program {
     clef__program *next;
     uint8_t key[32];
     clef__program_state state;
-    cl_int code; /* why it failed */
+    cl_int code; /* why it failed; */
+    bool wrong;  /* the source was at fault, */
+    bool from_disk; /* as was found out by another process; */
+    unsigned clears; /* how often the context's error was cleared before */
     cl_program program;
     bool unsaved; /* to be saved when the device closes */
     bool launched;
@@ -237,6 +241,7 @@ struct clef_context {
     uint64_t failures;  /* lines given to clef__fail, kept or not */
     clef_status latest; /* of the last of them */
     bool lost;
+    atomic_uint clears; /* calls of clef_clear_error */
     char *build_log;
     bool eager, debug_memory;
     clef_log_fn log;

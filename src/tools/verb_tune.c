@@ -35,11 +35,12 @@ static void on_signal(int number) {
 }
 
 static void catch_signals(void) {
-    struct sigaction action = {.sa_flags = (int)SA_RESETHAND};
+    struct sigaction was, action = {.sa_flags = (int)SA_RESETHAND};
     action.sa_handler = on_signal;
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    if (!sigaction(SIGHUP, NULL, &was) && was.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, NULL); /* nohup ignores it */
 }
 
 /* With --import or --export alone nothing is measured. */

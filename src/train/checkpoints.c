@@ -2,12 +2,18 @@
 
    A checkpoint's note begins with this room's own line, which holds what the file's other members do not: how far the
    run was and the sums of an epoch under way (as numbers that come back bit for bit).  The caller's note
-   follows, and a run is only resumed with the same one. */
+   follows, and a run is only resumed with the same one.
+
+   A run holds a lock on its directory, which goes with its process: two runs would write over each other's files. */
+#define _DEFAULT_SOURCE /* flock */
 #include "train/train_internal.h"
 #include "io/io_internal.h"
 #include <errno.h>
+#include <fcntl.h>
+#include <float.h>
 #include <math.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -32,6 +38,21 @@ clef_status clef__checkpoint_directory(clef__fit *f) {
     clef__free(dir);
     return failed ? clef__fail(f->ctx, CLEF_IO, "fit: cannot make the directory %s: %s", f->o->checkpoint_dir,
                                strerror(failed)) : CLEF_OK;
+}
+
+/* Where there are no locks (some network file systems) nobody is kept out. */
+clef_status clef__checkpoint_lock(clef__fit *f) {
+    f->lock = open(f->o->checkpoint_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (f->lock >= 0 && flock(f->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        return clef__fail(f->ctx, CLEF_STATE, "fit: another run keeps its checkpoints in %s; give this one another directory, or "
+                          "let that one end first", f->o->checkpoint_dir);
+    clef__remove_abandoned(f->o->checkpoint_dir);
+    return CLEF_OK;
+}
+
+void clef__checkpoint_unlock(clef__fit *f) {
+    if (f->lock >= 0) close(f->lock);
+    f->lock = -1;
 }
 
 static clef_status save(clef__fit *f, const char *name, const clef__meter_values *sums) {
@@ -79,39 +100,56 @@ clef_status clef__checkpoint_epoch(clef__fit *f, bool improved) {
     return status;
 }
 
-static clef_status same_note(clef__fit *f, const char *path, const char *stored) {
-    const char *now = f->o->checkpoint_note ? f->o->checkpoint_note : "";
-    if (!strcmp(stored, now)) return CLEF_OK;
-    return clef__fail(f->ctx, CLEF_INVALID, "fit: resume: %s was made with \"%s\", this run has \"%s\"", path, stored, now);
-}
-
-/* The room's line of a note; false if it is not one. */
-static bool parse_state(clef__fit *f, const char *line, clef__meter_values *sums) {
+/* ---- resuming ---- */
+bool clef__place_parse(const char *line, clef__place *p) {
     char word[6][40];
-    double loss, correct, good;
     if (sscanf(line, "fit %39s %39s %39s %39s %39s %39s", word[0], word[1], word[2], word[3], word[4], word[5]) != 6)
         return false;
-    if (!clef__parse_decimal(word[0], &f->batch) || !clef__parse_decimal(word[1], &f->items) ||
-        !clef__parse_decimal(word[2], &f->bad_epochs) || f->batch < 0 || f->items < 0 || f->bad_epochs < 0)
-        return false;
-    if (!clef__parse_exact(word[3], &loss) || !clef__parse_exact(word[4], &correct) || !clef__parse_exact(word[5], &good))
-        return false;
-    *sums = (clef__meter_values){(float)loss, (float)correct, (float)good};
-    return true;
+    return clef__parse_decimal(word[0], &p->batch) && clef__parse_decimal(word[1], &p->items) &&
+           clef__parse_decimal(word[2], &p->bad_epochs) && clef__parse_exact(word[3], &p->loss) &&
+           clef__parse_exact(word[4], &p->correct) && clef__parse_exact(word[5], &p->good);
 }
 
-static clef_status read_state(clef__fit *f, const char *path, const clef_checkpoint *what) {
-    clef__meter_values sums;
-    const char *note = strchr(what->note_out, '\n');
-    if (!note || !parse_state(f, what->note_out, &sums))
-        return clef__fail(f->ctx, CLEF_FORMAT, "fit: resume: %s was not written by fit", path);
-    clef_status status = same_note(f, path, note + 1);
-    if (status) return status;
+static bool within(double x, double low, double high) { return x >= low && x <= high; }
+
+/* Could a run of this loader have come so far?  (The loss may be anything finite: some are negative.) */
+static bool is_possible(const clef__fit *f, const clef_checkpoint *seen, const clef__place *p) {
+    int64_t batches = clef_loader_batches(f->o->train), items = clef_dataset_size(clef_loader_dataset(f->o->train));
+    return seen->epoch >= 0 && seen->epoch <= UINT32_MAX && !isnan(seen->metric) && p->batch >= 0 && p->batch < batches &&
+           p->items >= p->batch && p->items <= items && p->bad_epochs >= 0 && p->bad_epochs <= seen->epoch &&
+           within(p->loss, -FLT_MAX, FLT_MAX) && within(p->correct, 0, (double)p->items) && within(p->good, 0, (double)p->batch);
+}
+
+typedef struct resumption {
+    const clef__fit *f;
+    clef__place p;
+} resumption;
+
+static bool judge(void *user, const clef_checkpoint *seen, clef__report *report) {
+    resumption *r = user;
+    const char *note = strchr(seen->note_out, '\n'), *now = r->f->o->checkpoint_note;
+    if (!now) now = "";
+    if (!note || !clef__place_parse(seen->note_out, &r->p)) clef__report_set(report, CLEF_FORMAT, "was not written by fit");
+    else if (strcmp(note + 1, now) != 0)
+        clef__report_set(report, CLEF_INVALID, "was made with \"%s\", this run has \"%s\"", note + 1, now);
+    else if (!is_possible(r->f, seen, &r->p))
+        clef__report_set(report, CLEF_FORMAT, "was left in epoch %lld after %lld batches and %lld items, where no run of this loader "
+                         "comes", (long long)seen->epoch, (long long)r->p.batch, (long long)r->p.items);
+    return report->status == CLEF_OK;
+}
+
+static clef_status take_over(clef__fit *f, const clef_checkpoint *what, const clef__place *p, const char *path) {
     f->done = what->epoch;
     f->best_metric = what->metric;
+    f->batch = p->batch;
+    f->items = p->items;
+    f->bad_epochs = p->bad_epochs;
     f->resumed_inside = f->batch > 0;
     f->resumed_at = f->done * clef_loader_batches(f->o->train) + f->batch;
-    return clef__meters_set(&f->meters, sums);
+    if (f->done >= f->epochs)
+        clef__log(f->ctx, CLEF_LOG_WARNING, "fit: resume: %s has %lld epochs behind it and %lld are wanted: there is nothing to train",
+                  path, (long long)f->done, (long long)f->epochs);
+    return clef__meters_set(&f->meters, (clef__meter_values){(float)p->loss, (float)p->correct, (float)p->good});
 }
 
 clef_status clef__checkpoint_resume(clef__fit *f) {
@@ -119,10 +157,11 @@ clef_status clef__checkpoint_resume(clef__fit *f) {
     if (!path) return no_memory(f);
     clef_status status = CLEF_OK;
     if (access(path, F_OK) == 0) {
+        resumption r = {.f = f};
         clef_checkpoint what = {.module = f->module, .optimizer = f->o->optimizer, .schedule = f->o->schedule,
                                 .loader = f->o->train};
-        status = clef_checkpoint_load(f->ctx, path, &what);
-        if (!status) status = read_state(f, path, &what);
+        status = clef__checkpoint_load(f->ctx, "fit: resume", path, &what, judge, &r);
+        if (!status) status = take_over(f, &what, &r.p, path);
     }
     clef__free(path);
     return status;

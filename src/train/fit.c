@@ -79,6 +79,7 @@ static clef_status begin(clef__fit *f) {
     clef_status status = collect_leaves(f);
     if (!status && !clef__meters_open(&f->meters, f->ctx)) status = clef_error_status(f->ctx);
     if (!status && o->checkpoint_dir) status = clef__checkpoint_directory(f); /* not after an epoch's work */
+    if (!status && o->checkpoint_dir) status = clef__checkpoint_lock(f);
     if (!status && o->resume) status = clef__checkpoint_resume(f);
     if (!status && o->csv) status = clef__csv_begin(f);
     return status;
@@ -151,6 +152,7 @@ static void finish(clef__fit *f) {
     clef__bar_close(&f->bar);
     clef__meters_close(&f->meters);
     clef__best_forget(f);
+    clef__checkpoint_unlock(f);
     clef__free(f->leaf);
 }
 
@@ -171,7 +173,7 @@ clef_status clef_fit(clef_module *module, const clef_fit_options *options, const
     room->history = (clef_history){.epoch = room->epoch};
     double start = clef__seconds(), compiled = clef_counters_get(ctx).compile_seconds;
     bool training = clef__module_lead(module, true);
-    clef__fit f = {.module = module, .o = options, .ctx = ctx};
+    clef__fit f = {.module = module, .o = options, .ctx = ctx, .lock = -1};
     status = run(&f, room);
     finish(&f);
     clef__module_lead(module, training);

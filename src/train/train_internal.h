@@ -91,6 +91,7 @@ typedef struct clef__fit {
     double lr;                       /* of the last step */
     int64_t resumed_at;              /* batches of this run that lay behind it when it was resumed */
     bool stopped, interrupted, resumed_inside;
+    int lock; /* the directory of checkpoints; -1: none */
 } clef__fit;
 
 /* epoch.c: the training half of an epoch. */
@@ -98,6 +99,14 @@ clef_status clef__train_epoch(clef__fit *f, clef_epoch *result);
 
 /* checkpoints.c */
 clef_status clef__checkpoint_directory(clef__fit *f);                   /* makes it where it is missing */
+clef_status clef__checkpoint_lock(clef__fit *f);                        /* CLEF_STATE where another run has it */
+void clef__checkpoint_unlock(clef__fit *f);
+/* The line that a checkpoint's note begins with: where a run is, and the sums of an epoch under way. */
+typedef struct clef__place {
+    int64_t batch, items, bad_epochs;
+    double loss, correct, good;
+} clef__place;
+bool clef__place_parse(const char *line, clef__place *place); /* any numbers; false for another line */
 clef_status clef__checkpoint_inside(clef__fit *f);                      /* last.ckpt in mid-epoch */
 clef_status clef__checkpoint_epoch(clef__fit *f, bool improved);        /* last, best, epoch-N */
 clef_status clef__checkpoint_resume(clef__fit *f);

@@ -2,7 +2,9 @@
    ctest: plain */
 #include "support/device.h"
 #include "support/io_files.h"
+#include "support/sealed.h"
 #include "training.h"
+#include <math.h>
 
 static char dir[512];
 
@@ -57,28 +59,28 @@ Test(checkpoint, saving_changes_nothing) {
     clef_close(b.ctx);
 }
 
-/* Replaces the first `from` in a file by `to` of the same length. */
-static void patch(const char *source, const char *target, const char *from, const char *to) {
-    io_bytes file = io_slurp(source);
-    size_t length = strlen(from), at = 0;
-    cr_assert_eq(length, strlen(to));
-    while (at + length <= file.size && memcmp(file.data + at, from, length) != 0) at++;
-    cr_assert(at + length <= file.size, "%s is not in the file", from);
-    memcpy(file.data + at, to, length);
-    io_spit(target, file.data, file.size);
-    free(file.data);
-}
-
 Test(checkpoint, bad_files_change_nothing) {
     static const struct {
         const char *from, *to;
         clef_status status;
         const char *said;
     } cases[] = {
-        {"\"clef.checkpoint\":\"1\"", "\"clef.checkpoint\":\"2\"", CLEF_UNSUPPORTED, "checkpoint of format \"2\""},
-        {"\"clef.checkpoint\":\"1\"", "\"clef.checkpoinx\":\"1\"", CLEF_FORMAT, "is no checkpoint"},
+        {"\"clef.checkpoint\":\"2\"", "\"clef.checkpoint\":\"3\"", CLEF_UNSUPPORTED, "checkpoint of format \"3\""},
+        {"\"clef.checkpoint\":\"2\"", "\"clef.checkpoint\":\"1\"", CLEF_UNSUPPORTED, "checkpoint of format \"1\""},
+        {"\"clef.checkpoint\":\"2\"", "\"clef.checkpoinx\":\"2\"", CLEF_FORMAT, "is no checkpoint"},
+        {"\"clef.crc32c\"", "\"clef.crc32d\"", CLEF_FORMAT, "it has no checksum"},
         {"\"optimizer.steps\":\"4\"", "\"optimizer.steps\":\"x\"", CLEF_FORMAT, "damaged optimizer.steps"},
         {"\"optimizer.lr\":\"0x1.", "\"optimizer.lr\":\"0y1.", CLEF_FORMAT, "damaged optimizer.lr"},
+        {"\"optimizer.steps\":\"4\"", "\"optimizer.steps\":\"-5\"", CLEF_FORMAT, "optimizer.steps with which no run can continue: \"-5\""},
+        {"\"optimizer.steps\":\"4\"", "\"optimizer.steps\":\"9223372036854775807\"", CLEF_FORMAT, "optimizer.steps with which"},
+        {"\"optimizer.lr\":\"0x", "\"optimizer.lr\":\"nan\",\"x\":\"0x", CLEF_FORMAT, "optimizer.lr with which no run can continue: \"nan\""},
+        {"\"optimizer.lr\":\"0x", "\"optimizer.lr\":\"inf\",\"x\":\"0x", CLEF_FORMAT, "optimizer.lr with which"},
+        {"\"schedule.ticks\":\"4\"", "\"schedule.ticks\":\"-1\"", CLEF_FORMAT, "schedule.ticks with which"},
+        {"\"schedule.bad\":\"0\"", "\"schedule.bad\":\"-1\"", CLEF_FORMAT, "schedule.bad with which"},
+        {"\"schedule.best\":\"inf\"", "\"schedule.best\":\"nan\"", CLEF_FORMAT, "schedule.best with which"},
+        {"\"schedule.lr\":\"0x", "\"schedule.lr\":\"-inf\",\"x\":\"0x", CLEF_FORMAT, "schedule.lr with which"},
+        {"\"loader.epoch\":\"0\"", "\"loader.epoch\":\"-1\"", CLEF_FORMAT, "loader.epoch with which"},
+        {"\"loader.epoch\":\"0\"", "\"loader.epoch\":\"4611686018427387904\"", CLEF_INVALID, "no place to continue"},
         {"\"schedule.ticks\"", "\"schedule.tocks\"", CLEF_FORMAT, "was saved without schedule.ticks"},
         {"\"loader.epoch\":\"", "\"loader.apoch\":\"", CLEF_FORMAT, "was saved without loader.epoch"},
         {"\"random.offset\"", "\"random.affset\"", CLEF_FORMAT, "was saved without random.offset"},
@@ -97,26 +99,148 @@ Test(checkpoint, bad_files_change_nothing) {
     cr_assert_eq(clef_checkpoint_save(t.ctx, path, &parts), CLEF_OK, "%s", clef_error(t.ctx));
     cr_assert(training_run(&t, 1) && training_run(&reference, 1));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        patch(path, bad, cases[i].from, cases[i].to);
+        cr_assert(sealed_patch(path, bad, cases[i].from, cases[i].to), "%s is not in the file", cases[i].from);
         clef_checkpoint into = training_parts(&t);
         cr_expect_eq(clef_checkpoint_load(t.ctx, bad, &into), cases[i].status, "%s: %s", cases[i].to,
                      clef_error(t.ctx));
         expect_error(t.ctx, cases[i].status, cases[i].said);
         cr_expect_eq(into.epoch, t.steps);
     }
-    io_bytes file = io_slurp(path);
-    for (size_t cut = 1; cut < file.size; cut += 1 + file.size / 40) {
-        io_spit(bad, file.data, file.size - cut);
-        clef_checkpoint into = training_parts(&t);
-        cr_expect_neq(clef_checkpoint_load(t.ctx, bad, &into), CLEF_OK);
-        clef_clear_error(t.ctx);
-    }
-    free(file.data);
     expect_same(&t, &reference);
     cr_assert(training_run(&t, 3) && training_run(&reference, 3));
     expect_same(&t, &reference);
     clef_close(t.ctx);
     clef_close(reference.ctx);
+}
+
+/* The eight bytes of a little-endian number in the file's data. */
+static void set_number(io_bytes file, const char *tensor, int64_t number) {
+    clef__reader reader = clef__reader_memory(file.data, file.size);
+    clef__report report = {0};
+    clef__st_index index;
+    cr_assert_eq(clef__st_parse(&reader, &index, &report), CLEF_OK);
+    const clef__st_tensor *at = clef__st_find(&index, tensor);
+    cr_assert(at && at->dtype == CLEF_I64);
+    for (int i = 0; i < 8; i++) file.data[index.data_offset + at->begin + (uint64_t)i] = (uint8_t)((uint64_t)number >> (8 * i));
+    clef__st_free(&index);
+    sealed_seal(file);
+}
+
+/* Saves t (its note is in it), reads the bytes. */
+static io_bytes saved_bytes(training *t, const char *path) {
+    clef_checkpoint parts = training_parts(t);
+    cr_assert_eq(clef_checkpoint_save(t->ctx, path, &parts), CLEF_OK, "%s", clef_error(t->ctx));
+    return io_slurp(path);
+}
+
+/* Loading these bytes fails with one line, and leaves even the description as it was. */
+static void expect_refused(training *t, const char *path, io_bytes file, clef_checkpoint *into) {
+    static clef_checkpoint before;
+    before = *into;
+    io_spit(path, file.data, file.size);
+    cr_expect_neq(clef_checkpoint_load(t->ctx, path, into), CLEF_OK);
+    cr_expect(*clef_error(t->ctx) && !strchr(clef_error(t->ctx), '\n'));
+    cr_expect_eq(memcmp(&before, into, sizeof before), 0);
+    clef_clear_error(t->ctx);
+}
+
+Test(checkpoint, every_flip_and_every_cut_is_found) {
+    training t, reference;
+    cr_assert(training_open(&t, 3, true) && training_open(&reference, 3, true));
+    cr_assert(training_run(&t, 2) && training_run(&reference, 2));
+    const char *path = io_path(dir, "bad");
+    io_bytes file = saved_bytes(&t, path);
+    cr_assert(training_run(&t, 1) && training_run(&reference, 1));
+    clef_checkpoint into = training_parts(&t);
+    for (size_t i = 0; i < file.size; i++) {
+        file.data[i] ^= (uint8_t)(1u << i % 8);
+        expect_refused(&t, path, file, &into);
+        file.data[i] ^= (uint8_t)(1u << i % 8);
+    }
+    for (size_t cut = 0; cut < file.size; cut++) expect_refused(&t, path, (io_bytes){file.data, cut}, &into);
+    for (int64_t wrong = -1; wrong <= 0; wrong++) {
+        set_number(file, "optimizer.step", wrong ? -1 : INT64_MAX);
+        expect_refused(&t, path, file, &into);
+    }
+    expect_same(&t, &reference);
+    free(file.data);
+    cr_assert(training_run(&t, 2) && training_run(&reference, 2));
+    expect_same(&t, &reference);
+    clef_close(t.ctx);
+    clef_close(reference.ctx);
+}
+
+static int warnings;
+static char warning[1024];
+static void listen(void *user, clef_log_level level, const char *line) {
+    (void)user;
+    warnings += level == CLEF_LOG_WARNING;
+    if (level == CLEF_LOG_WARNING) snprintf(warning, sizeof warning, "%s", line);
+}
+
+/* Of another device: a warning, and the run goes on.  Of a library that wrote no checksum: likewise. */
+Test(checkpoint, foreign_and_old_files_are_taken_with_a_warning) {
+    training t;
+    training_log = listen;
+    cr_assert(training_open(&t, 3, true) && training_run(&t, 2));
+    char path[1024], other[1024];
+    snprintf(path, sizeof path, "%s", io_path(dir, "own"));
+    snprintf(other, sizeof other, "%s", io_path(dir, "other"));
+    io_bytes file = saved_bytes(&t, path), old, older;
+    clef_checkpoint into = training_parts(&t);
+    cr_assert_eq(clef_checkpoint_load(t.ctx, path, &into), CLEF_OK, "%s", clef_error(t.ctx));
+    cr_expect_eq(warnings, 0, "%s", warning);
+    cr_assert(sealed_patch(path, other, " compute units\"", "1 compute units\""));
+    cr_assert_eq(clef_checkpoint_load(t.ctx, other, &into), CLEF_OK, "%s", clef_error(t.ctx));
+    cr_expect_eq(warnings, 1);
+    cr_expect(strstr(warning, "was made on") && strstr(warning, "1 compute units, and this is"), "%s", warning);
+    clef_checkpoint only = {.module = t.net};
+    cr_assert_eq(clef_checkpoint_load(t.ctx, other, &only), CLEF_OK, "%s", clef_error(t.ctx));
+    cr_expect_eq(warnings, 1, "weights are weights wherever they were made");
+    old = sealed_replace(file, "\"clef.checkpoint\":\"2\"", "\"clef.checkpoint\":\"1\"");
+    older = sealed_replace(old, "\"clef.crc32c\"", "\"something\"");
+    io_spit(other, older.data, older.size);
+    cr_assert_eq(clef_checkpoint_load(t.ctx, other, &into), CLEF_OK, "%s", clef_error(t.ctx));
+    cr_expect_eq(warnings, 2);
+    cr_expect(strstr(warning, "without a checksum"), "%s", warning);
+    free(file.data), free(old.data), free(older.data);
+    clef_close(t.ctx);
+}
+
+/* Weights files have the checksum too; those of other programs do without. */
+Test(checkpoint, damaged_weights_are_refused) {
+    training t;
+    cr_assert(training_open(&t, 3, true));
+    const char *path = io_path(dir, "weights");
+    cr_assert_eq(clef_save(t.net, path), CLEF_OK, "%s", clef_error(t.ctx));
+    io_bytes file = io_slurp(path), plain = sealed_replace(file, "\"clef.crc32c\"", "\"something\"");
+    file.data[file.size - 3] ^= 16;
+    io_spit(path, file.data, file.size);
+    cr_expect_eq(clef_load(t.net, path), CLEF_FORMAT);
+    expect_error(t.ctx, CLEF_FORMAT, "is damaged: its checksum is");
+    io_spit(path, plain.data, plain.size);
+    cr_expect_eq(clef_load(t.net, path), CLEF_OK, "%s", clef_error(t.ctx));
+    free(file.data), free(plain.data);
+    clef_close(t.ctx);
+}
+
+Test(checkpoint, what_could_not_be_loaded_is_not_saved) {
+    training t;
+    cr_assert(training_open(&t, 3, true));
+    clef_set_learning_rate(t.optimizer, NAN);
+    clef_checkpoint parts = training_parts(&t);
+    cr_expect_eq(clef_checkpoint_save(t.ctx, io_path(dir, "x"), &parts), CLEF_INVALID);
+    expect_error(t.ctx, CLEF_INVALID, "optimizer.lr is nan, with which no run can continue");
+    cr_expect_eq(io_count(dir), 0);
+    clef_close(t.ctx);
+}
+
+Test(checkpoint, checksums_are_right) {
+    uint8_t bytes[200];
+    for (int i = 0; i < 200; i++) bytes[i] = (uint8_t)(i * 7);
+    cr_expect_eq(clef__crc32c(0, "123456789", 9), 0xE3069283u);
+    cr_expect_eq(clef__crc32c(0, "", 0), 0u);
+    for (size_t n = 0; n <= 200; n += 9) cr_expect_eq(clef__crc32c(clef__crc32c(0, bytes, n), bytes + n, 200 - n), clef__crc32c(0, bytes, 200));
 }
 
 Test(checkpoint, parts_and_notes) {
