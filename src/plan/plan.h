@@ -4,7 +4,7 @@
    key replays its plan (run.c).  An unknown one goes through the passes: simplify.c (dead code, common subexpressions) →
    fuse.c (which pointwise nodes share a kernel), epilogue.c and prologue.c (which are done in the store or the loads of
    another) → order.c (in which order groups run) → build.c + codegen.c + lower.c (launches over numbered values) → bundle.c
-   (small launches that become one) → memory.c (where values lie) → build.c (kernels compiled, arguments set). */
+   (small launches that become one) → memory.c and place.c (where values lie) → build.c (kernels compiled, arguments set). */
 #ifndef CLEF_PLAN_H
 #define CLEF_PLAN_H
 #include "plan/lower.h"
@@ -217,10 +217,10 @@ int clef__constant_behind(const clef__graph_view *g, int item);
 void clef__bundle(clef__lowering *l);
 /* memory.c: may value v continue the memory of `from`, as far as their kinds go? */
 bool clef__may_continue(const clef__value *v, const clef__value *from);
-/* memory.c: offsets of n blocks so that blocks alive at the same time never overlap; returns the total.  The bound: the most bytes
-   alive at once.  SIZE_MAX: out of memory. */
+/* place.c: offsets of n blocks so that blocks alive at the same time never overlap; returns the total.  *steps, unless NULL: how
+   many spans that took, a count that depends on no machine.  The bound: the most bytes alive at once.  SIZE_MAX: out of memory. */
 typedef struct clef__block { size_t bytes; int first, last; size_t offset; } clef__block;
-size_t clef__place(clef__block *block, int n, size_t alignment);
+size_t clef__place(clef__block *block, int n, size_t alignment, uint64_t *steps);
 size_t clef__place_lower_bound(const clef__block *block, int n);
 clef_status clef__plan_memory(clef__plan *plan, clef_context *ctx);
 /* build.c: from the graph to a plan with everything placed; NULL with the error set.  clef__plan_ready makes what it needs to

@@ -282,56 +282,6 @@ Test(fuse, large_graphs_take_no_more_than_their_share, .timeout = 300) {
         for (int fused = 0; fused < 2; fused++) plan_many(shapes[i], fused);
 }
 
-/* ---- memory ---- */
-
-Test(place, blocks_alive_together_never_overlap) {
-    srand(2);
-    for (int round = 0; round < 200; round++) {
-        clef__block b[60];
-        int n = 1 + rand() % 60;
-        for (int i = 0; i < n; i++) {
-            int first = rand() % 50;
-            b[i] = (clef__block){.bytes = (size_t)(1 + rand() % 5000), .first = first, .last = first + rand() % 12};
-        }
-        size_t total = clef__place(b, n, 128);
-        cr_assert_geq(total, clef__place_lower_bound(b, n));
-        for (int i = 0; i < n; i++) {
-            cr_assert_eq(b[i].offset % 128, 0);
-            cr_assert_leq(b[i].offset + b[i].bytes, total);
-            for (int j = 0; j < i; j++) {
-                bool together = b[i].first <= b[j].last && b[j].first <= b[i].last;
-                bool overlap = b[i].offset < b[j].offset + b[j].bytes && b[j].offset < b[i].offset + b[i].bytes;
-                cr_assert(!(together && overlap), "blocks %d and %d share memory", i, j);
-            }
-        }
-    }
-}
-
-Test(place, a_chain_needs_two_blocks) {
-    clef__block b[10];
-    for (int i = 0; i < 10; i++) b[i] = (clef__block){.bytes = 1024, .first = i, .last = i + 1};
-    cr_assert_eq(clef__place(b, 10, 128), 2048);
-    cr_assert_eq(clef__place_lower_bound(b, 10), 2048);
-}
-
-/* A graph of ten thousands of values must not stop the program: one layer after the other, some of them kept for long. */
-Test(place, is_quick_enough_for_large_graphs) {
-    enum { VALUES = 20000 };
-    clef__block *b = calloc(VALUES, sizeof *b);
-    for (int i = 0; i < VALUES; i++)
-        b[i] = (clef__block){.bytes = (size_t)(1 + i % 7) << 10, .first = i, .last = i % 4 ? i + 1 + i % 3 : 2 * VALUES - i};
-    struct timespec begin, end;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
-    size_t total = clef__place(b, VALUES, 128), bound = clef__place_lower_bound(b, VALUES);
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
-    double seconds = (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
-    cr_expect(total >= bound && total < bound + bound / 20, "%zu bytes where %zu are alive at once", total, bound);
-    cr_expect_lt(seconds, 2, "%.2f s", seconds);
-    free(b);
-}
-
-Test(place, nothing_needs_nothing) { cr_assert_eq(clef__place(NULL, 0, 128), 0); }
-
 /* ---- work-groups ---- */
 
 Test(group, no_larger_than_its_kernel_allows) {
