@@ -1,11 +1,21 @@
 /* common.h — storage types, computing types, loads and stores, shared by every kernel.
 
+   Helpers are static inline: those that a program does not use leave nothing in it, whatever their width.
+
    A dtype token is one of f32 f16 bf16 f64 i32 i64 u8 bool.  LOAD(f16, 16, p, i) reads 16 elements from p[i] on and gives a
    float16; STORE(bf16, 16, p, i, v) rounds to nearest even and writes.  Half storage needs no extension (vload_half is core). */
 #ifndef CLEF_COMMON_H
 #define CLEF_COMMON_H
 #ifdef CLEF_F64
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
+#endif
+
+/* Clang warns of a call with vectors wider than the CPU's registers, as objects made for another CPU would pass them elsewhere.  In a
+   program that is compiled at once there are none, and two registers of doubles for one of floats are meant. */
+#if defined(__clang__) && defined(__has_warning)
+#if __has_warning("-Wpsabi")
+#pragma clang diagnostic ignored "-Wpsabi"
+#endif
 #endif
 
 #define CAT_(a, b) a##b
@@ -125,11 +135,11 @@
 /* Vectors of halves go through a register of their bits: OpenCL promises that vload_halfn and vstore_halfn need only a half's
    alignment, but pocl's ask for the vector's wherever the conversion and the access to memory come apart. */
 #define DEFINE_HALF(n)                                                                           \
-    VEC(float, n) CAT(half_load_, n)(__global const half *p) {                                   \
+    static inline VEC(float, n) CAT(half_load_, n)(__global const half *p) {                     \
         VEC(ushort, n) bits = VLOAD_##n((__global const ushort *)p);                             \
         return HLOAD_##n((const half *)&bits);                                                   \
     }                                                                                            \
-    void CAT(half_store_, n)(VEC(float, n) v, __global half *p) {                                \
+    static inline void CAT(half_store_, n)(VEC(float, n) v, __global half *p) {                  \
         VEC(ushort, n) bits;                                                                     \
         HSTORE_##n(v, (half *)&bits);                                                            \
         VSTORE_##n(bits, (__global ushort *)p);                                                  \
@@ -137,12 +147,12 @@
 DEFINE_HALF(4)
 DEFINE_HALF(8)
 DEFINE_HALF(16)
-float half_load_1(__global const half *p) { return vload_half(0, p); }
-void half_store_1(float v, __global half *p) { vstore_half_rte(v, 0, p); }
+static inline float half_load_1(__global const half *p) { return vload_half(0, p); }
+static inline void half_store_1(float v, __global half *p) { vstore_half_rte(v, 0, p); }
 
 /* bf16: round to nearest even on the upper half; a NaN keeps its sign and becomes quiet. */
 #define BF16_BITS(n)                                                                             \
-    VEC(ushort, n) CAT(bf16_bits_, n)(VEC(float, n) v) {                                  \
+    static inline VEC(ushort, n) CAT(bf16_bits_, n)(VEC(float, n) v) {                           \
         VEC(uint, n) u = AS_(uint, n)(v);                                                        \
         VEC(uint, n) even = u + 0x7fffu + ((u >> 16) & 1u);                                      \
         VEC(uint, n) quiet = u | 0x400000u;                                                      \
@@ -202,14 +212,14 @@ typedef float4 float4_loose __attribute__((aligned(4)));
 /* Up to `count` elements `stride` apart, the rest zero; and back. */
 #define GATHER_LANE(lane, dt, j) v lane = j < count ? LOAD(dt, 1, p, j * stride) : (COMPUTE(dt))0;
 #define DEFINE_GATHER(dt, n)                                                                     \
-    VEC(COMPUTE(dt), n) CAT(gather_, dt)(__global const MEMORY(dt) *p, long stride, long count) { \
+    static inline VEC(COMPUTE(dt), n) CAT(gather_, dt)(__global const MEMORY(dt) *p, long stride, long count) { \
         VEC(COMPUTE(dt), n) v;                                                                   \
         EACH_##n(GATHER_LANE, dt)                                                                \
         return v;                                                                                \
     }
 #define SCATTER_LANE(lane, dt, j) if (j < count) STORE_SCALAR(dt, p, j * stride, v lane);
 #define DEFINE_SCATTER(dt, n)                                                                    \
-    void CAT(scatter_, dt)(__global MEMORY(dt) *p, long stride, long count, VEC(COMPUTE(dt), n) v) { \
+    static inline void CAT(scatter_, dt)(__global MEMORY(dt) *p, long stride, long count, VEC(COMPUTE(dt), n) v) { \
         EACH_##n(SCATTER_LANE, dt)                                                               \
     }
 #define STORE_SCALAR(dt, p, i, v) STORE(dt, 1, p, i, v)
@@ -218,7 +228,7 @@ typedef float4 float4_loose __attribute__((aligned(4)));
 #define ROUND_bf16(n, v) AS_(float, n)(CONVERT(uint, n)(CAT(bf16_bits_, n)(v)) << 16)
 #define ROUND_f16(n, v) CAT(round_f16_, n)(v)
 #define DEFINE_ROUND_F16(n)                                                                      \
-    VEC(float, n) CAT(round_f16_, n)(VEC(float, n) v) {                                          \
+    static inline VEC(float, n) CAT(round_f16_, n)(VEC(float, n) v) {                            \
         VEC(ushort, n) t;                                                                        \
         CAT(HSTORE_, n)(v, (half *)&t);                                                          \
         return CAT(HLOAD_, n)((half *)&t);                                                       \
@@ -256,7 +266,7 @@ DEFINE_ROUND_F16(16)
 #define power_float16 pow
 #ifdef CLEF_F64
 #define POWER_LANES(n)                                                                           \
-    VEC(double, n) power_double##n(VEC(double, n) a, VEC(double, n) b) {                    \
+    static inline VEC(double, n) power_double##n(VEC(double, n) a, VEC(double, n) b) {           \
         double x[n], y[n];                                                                       \
         VSTORE_##n(a, x);                                                                        \
         VSTORE_##n(b, y);                                                                        \

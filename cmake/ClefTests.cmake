@@ -15,6 +15,13 @@ clef_c_target(fake_clblast)
 set_target_properties(fake_clblast PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/tests)
 target_link_libraries(fake_clblast PRIVATE OpenCL::OpenCL)
 
+# Makes pocl take the machine for one with less: LD_PRELOAD with PRETEND_CPU=avx2 or sse.  Never instrumented, as it is loaded first.
+if(CMAKE_SYSTEM_NAME STREQUAL "Linux" AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+  add_library(pretend_cpu MODULE tests/support/pretend_cpu.c)
+  set_target_properties(pretend_cpu PROPERTIES C_STANDARD 11 C_EXTENSIONS OFF PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/tests)
+  target_link_libraries(pretend_cpu PRIVATE ${CMAKE_DL_LIBS})
+endif()
+
 # A program that may look into the rooms: the static library has every symbol.
 function(clef_test_program target source)
   add_executable(${target} ${source})
