@@ -41,7 +41,8 @@ extern "C" {
     X(UNSUPPORTED, "not supported")                                                              \
     X(STATE, "called at the wrong time")                                                         \
     X(LOST, "the device is lost")                                                                \
-    X(INTERRUPTED, "interrupted")
+    X(INTERRUPTED, "interrupted")                                                                \
+    X(INTERNAL, "Clef contradicts itself: a bug in Clef")
 
 typedef enum clef_status {
 #define X(name, message) CLEF_##name,
@@ -85,7 +86,8 @@ typedef struct clef_shape {
     int64_t dim[CLEF_MAX_RANK];
 } clef_shape;
 
-/* Product of the dimensions; 1 for a scalar, -1 when it would overflow. */
+/* Product of the dimensions; 1 for a scalar, 0 if a dimension is 0.  -1 for a shape that cannot be: a negative
+   dimension, or dimensions other than 0 whose product overflows (those of an empty tensor too). */
 CLEF_API int64_t clef_shape_numel(clef_shape shape);
 /* Same rank and dimensions. */
 CLEF_API bool clef_shape_equal(clef_shape a, clef_shape b);

@@ -23,22 +23,31 @@ CLEF_API clef_tensor *clef_to(clef_tensor *x, clef_dtype dtype);
 /* ---- reductions: over the n dimensions in dims; keep leaves them as 1 ----
    n = 0: over all, dims may be NULL.  CLEF_INVALID if a dimension is out of range or named twice.  Floats
    keep their dtype; sums are formed in a fixed order.
-       clef_tensor *rows = clef_sum(x, (int[]){1}, 1, false);   [m,n] → [m]  */
-/* Σ x; i64 for whole numbers, 0 of nothing. */
+       clef_tensor *rows = clef_sum(x, (int[]){1}, 1, false);   [m,n] → [m]
+   A scalar (rank 0) counts as one dimension of 1 that dims may name, here and in clef_softmax, as in PyTorch:
+   its sum, mean, product, maximum and logsumexp are itself, its norm |x|, its argmax 0, its softmax 1, its
+   log-softmax 0, its variance with correction 0 is 0.
+   Of nothing (a dimension of 0), as in ONNX and with NumPy's `initial`: the number that changes no result,
+   0 as sum and norm, 1 as product, -inf as maximum and logsumexp, +inf as minimum, and for whole numbers the
+   dtype's smallest and largest.  The mean and variance of nothing are NaN.  argmax and argmin have no index
+   to give and refuse (CLEF_SHAPE).  What has no elements itself (a softmax, or [0,3] over dimension 1) is
+   empty. */
+/* Σ x; i64 for whole numbers. */
 CLEF_API clef_tensor *clef_sum(clef_tensor *x, const int *dims, int n, bool keep);
-/* Σ x / count; f32 for whole numbers, NaN of nothing. */
+/* Σ x / count; f32 for whole numbers. */
 CLEF_API clef_tensor *clef_mean(clef_tensor *x, const int *dims, int n, bool keep);
-/* The largest element, NaN if one is; equal ones share the gradient.  CLEF_SHAPE if there is none. */
+/* The largest element, NaN if one is; equal ones share the gradient. */
 CLEF_API clef_tensor *clef_max(clef_tensor *x, const int *dims, int n, bool keep);
 /* The smallest element; else as clef_max. */
 CLEF_API clef_tensor *clef_min(clef_tensor *x, const int *dims, int n, bool keep);
-/* Π x; i64 for whole numbers, 1 of nothing. */
+/* Π x; i64 for whole numbers. */
 CLEF_API clef_tensor *clef_prod(clef_tensor *x, const int *dims, int n, bool keep);
-/* Σ (x - mean)² / (count - correction), in two passes; correction 1 is the sample variance.  f32 for whole
-   numbers. */
+/* Σ (x - mean)² / (count - correction), about the mean, so that a mean far from 0 costs no digits; finite
+   wherever the result is.  Correction 1 is the sample variance; NaN or inf unless count > correction.  f32 for
+   whole numbers. */
 CLEF_API clef_tensor *clef_var(clef_tensor *x, const int *dims, int n, bool keep, int correction);
 /* log Σ exp(x), computed as m + log Σ exp(x - m) with m = max x, so it does not overflow.  f32 for whole
-   numbers; CLEF_SHAPE if there are no elements. */
+   numbers. */
 CLEF_API clef_tensor *clef_logsumexp(clef_tensor *x, const int *dims, int n, bool keep);
 /* (Σ |x|^p)^(1/p) for p > 0, max |x| for p = INFINITY; for p = 2 the gradient at 0 is 0.  CLEF_INVALID if p
    is not positive. */
@@ -159,7 +168,7 @@ CLEF_API clef_tensor *clef_layer_norm_plain(clef_tensor *x, int n_dims, double e
 /* (x - mean) / √(var + eps) · weight + bias per channel of x [n,c,...]; the other tensors are [c]
    (CLEF_SHAPE).  Training: mean and variance of the batch (two values per channel at least: CLEF_SHAPE), and
    running_mean and running_var, kept tensors, become (1 - momentum)·old + momentum·new, the new variance
-   unbiased.  Otherwise: the running statistics are used.  Ioffe and Szegedy, "Batch normalization", 2015. */
+   unbiased; an empty batch leaves them as they are.  Otherwise: the running statistics are used.  Ioffe and Szegedy, "Batch normalization", 2015. */
 CLEF_API clef_tensor *clef_batch_norm(clef_tensor *x, clef_tensor *weight, clef_tensor *bias,
                                       clef_tensor *running_mean, clef_tensor *running_var, bool training,
                                       double momentum, double eps);

@@ -96,6 +96,8 @@ CLEF_API clef_status clef_clip_grad_value(clef_module *module, double limit);
      exponential  base·γ^t                           cosine     min + (base - min)·(1 + cos(π·t/total))/2
      one-cycle    max/25 → max over pct_start of total, then → max/250,000, both along half a cosine
      plateau      ·γ, not below min, after more than `patience` metrics in a row without improvement
+   Past its end (t ≥ total) the cosine stays at min and one-cycle at its last rate; PyTorch's
+   CosineAnnealingLR rises again there.
    Warm-up of w ticks: base·(t+1)/w first, then the kind's own function of t - w.  Cosine: Loshchilov and
    Hutter, "SGDR", 2017; one-cycle: Smith and Topin, "Super-convergence", 2018. */
 typedef enum clef_schedule_kind {

@@ -4,8 +4,12 @@
    needed (clef_read, clef_item, clef_eval, the end of a step).
    Lifetime: a tensor returned by an expression is a temporary.  It lives until the end of the step after the
    one that made it; clef_step and clef_next end a step, clef_end_step does so by hand.  clef_keep makes it
-   live until clef_release or clef_close.  At the end of a step, kept tensors and everything backward was
-   called on are computed; other temporaries that were not read by then can no longer be read.
+   live until clef_release or clef_close.  At the end of a step, kept tensors, everything backward was called
+   on and the norm that clef_clip_grad_norm returned are computed; other temporaries that were not read by then
+   can no longer be read.  A loss and that norm (one element) live longer: until CLEF_RESULT_STEPS further steps
+   have ended, so that a loop with several optimizers can read them at its end.
+   A tensor that is used after its time is found out, always: the call fails with CLEF_STATE and a line that
+   says what it was and when it ended.  A clef_tensor * is no address: it may be copied and compared, no more.
    A loop that neither steps nor asks a loader for batches (inference, evaluation by hand) ends no step:
    without clef_end_step in it, its temporaries and their memory pile up until clef_close.  A step of a hundred
    thousand temporaries is warned of in the log.
@@ -14,7 +18,9 @@
    clef_reshape to the same shape), so two variables can hold one tensor; keeping is counted for that reason.
    Failures: an expression gives NULL and an action its status; the first line stays in the context
    (clef_error).  What computes can also fail with CLEF_MEMORY, CLEF_BUILD, CLEF_DEVICE or CLEF_LOST.  NULL
-   for a tensor or context gives NULL or CLEF_INVALID. */
+   for a tensor or context gives NULL or CLEF_INVALID; where the context is known from another argument and
+   nothing failed before, the line names the argument.  A handle of a context that was closed gives CLEF_INVALID, with the
+   line in clef_error(NULL) unless another argument's context can take it. */
 #ifndef CLEF_TENSOR_H
 #define CLEF_TENSOR_H
 #include "base.h"
@@ -23,6 +29,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* How many further steps a loss and a gradient's norm can be read. */
+enum { CLEF_RESULT_STEPS = 8 };
 
 /* ---- making: temporaries, on the context's first device ----
    CLEF_SHAPE for a negative dimension, a rank above 8 or too many elements; CLEF_DTYPE for f64 where there is

@@ -47,14 +47,15 @@ typedef struct clef_tune_result {
     int known;    /* had a result and were left alone */
     int tuned;    /* measured now; those not reached are choices - known - tuned */
     int improved; /* of these, where another cut is faster than the rules' own */
-    int wrong;    /* cuts whose numbers differed: a fault of the driver or of Clef, also in the log */
+    int wrong;    /* cuts with wrong numbers, the rules' own too: a fault of the driver or of Clef, also in the log */
     const char *no_library; /* why CLBlast was not among what was tried, valid as long as the context; NULL: it was, or nobody wanted it */
     double seconds;
 } clef_tune_result;
 
 /* Measures the choices in `work`, those with most arithmetic first: 8 to 12 cuts known to be good on such devices (fewer
-   kernels on CPUs, whose compilers are slow), then one pass over each single knob; each is checked against the rules' own cut
-   on whole numbers, bit for bit, before it is timed, dropped when far behind, else the best of three counts.  What is found is
+   kernels on CPUs, whose compilers are slow), then one pass over each single knob; each is checked on whole numbers before it is
+   timed, dropped when far behind, else the best of three counts.  The rules' own cut is checked first, by elements computed anew
+   on the host; once one is right, all others must be the same, bit for bit.  Where none is, nothing is kept.  What is found is
    kept at once, and this context uses it from then on.  *result may be NULL.  CLEF_INTERRUPTED if on_progress stopped it,
    CLEF_STATE where tuning is switched off or a dry run is on, else what `work` or the device reports.
        clef_tune(ctx, &(clef_tune_options){.work = training_step, .user = &net, .budget = 30}, NULL);  */

@@ -21,7 +21,7 @@ static bool same_type(clef__call *call) {
 
 static void transfer_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
     (void)y, (void)wanted;
-    dx[0] = clef_to_device(g, x[0]->node->device);
+    dx[0] = clef_to_device(g, clef_tensor_device(x[0]));
 }
 
 const clef_op clef__op_data = {.name = "data", .kind = CLEF__DATA};
@@ -143,19 +143,18 @@ static clef_tensor *publish(clef__node *node, bool attributes_ok) {
 clef_tensor *clef__constant(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, double value) {
     union { double f; uint64_t u; } bits = {.f = value};
     clef_tensor *t = clef__source(ctx, &clef__op_constant, shape, dtype, NULL, 0, bits.u, 0);
-    if (t) t->node->device = device;
+    if (t) clef__node_of(t)->device = device;
     return t;
 }
 
 clef_tensor *clef__apply(const clef_op *op, clef_tensor *const *inputs, int n, const void *attributes, size_t bytes) {
     clef__node *nodes[CLEF__MAX_INPUTS];
+    clef_context *ctx = clef_tensor_context(inputs[0]);
     for (int i = 0; i < n; i++) {
-        if (!inputs[i]) return NULL;
-        if (inputs[i]->ctx != inputs[0]->ctx)
-            return clef__refuse(inputs[0]->ctx, op->name, CLEF_INVALID, "inputs belong to different contexts");
-        nodes[i] = inputs[i]->node;
+        nodes[i] = clef__node_of(inputs[i]);
+        if (!nodes[i]) return clef__given_array(ctx, op->name, "input", inputs, n), NULL;
+        if (nodes[i]->ctx != ctx) return clef__refuse(ctx, op->name, CLEF_INVALID, "inputs belong to different contexts");
     }
-    clef_context *ctx = inputs[0]->ctx;
     clef__call call = {.ctx = ctx, .op = op, .input = nodes, .n_inputs = n, .attributes = attributes};
     int device = 0;
     if (!clef__usable(ctx) || !infer(&call, &device)) return NULL;
@@ -212,14 +211,16 @@ clef_tensor *clef__source(clef_context *ctx, const clef_op *op, clef_shape shape
 /* ---- views that the graph itself offers ---- */
 
 clef_tensor *clef_detach(clef_tensor *t) {
-    return clef__apply(&clef__op_alias, &t, 1, NULL, 0);
+    return !CLEF__GIVEN("detach", "t", t) ? NULL : clef__apply(&clef__op_alias, &t, 1, NULL, 0);
 }
 
 clef_tensor *clef_to_device(clef_tensor *t, int device) {
-    if (!t || t->node->device == device) return t;
-    if (device < 0 || device >= clef__device_count(t->ctx))
-        return clef__refuse(t->ctx, "to_device", CLEF_INVALID, "device %d of %d; open several with clef_options.device",
-                            device, clef__device_count(t->ctx));
+    if (!CLEF__GIVEN("to_device", "t", t)) return NULL;
+    if (clef_tensor_device(t) == device) return t;
+    clef_context *ctx = clef_tensor_context(t);
+    if (device < 0 || device >= clef__device_count(ctx))
+        return clef__refuse(ctx, "to_device", CLEF_INVALID, "device %d of %d; open several with clef_options.device", device,
+                            clef__device_count(ctx));
     int64_t attribute = device;
     return clef__apply(&clef__op_transfer, &t, 1, &attribute, sizeof attribute);
 }

@@ -85,7 +85,7 @@ static clef_tensor *handle(walk *w, clef__node *seen, const clef__node *node) {
 
 /* dL/dy is known: asks the op for the gradients of its inputs and hands them on. */
 static void propagate(walk *w, clef__node *node, clef_tensor *g) {
-    if (w->recompute) clef__copies_reach(&w->copies, node, g->node);
+    if (w->recompute) clef__copies_reach(&w->copies, node, clef__node_of(g));
     clef_tensor *x[CLEF__MAX_INPUTS], *dx[CLEF__MAX_INPUTS], *y = handle(w, node, node);
     bool wanted[CLEF__MAX_INPUTS];
     int n = tape_inputs(node);
@@ -108,11 +108,11 @@ static void propagate(walk *w, clef__node *node, clef_tensor *g) {
 
 /* Fills w->grad for everything between y and its leaves.  g NULL: making it failed. */
 static clef_status differentiate(walk *w, clef_tensor *y, clef_tensor *g, bool create_graph) {
-    clef_context *ctx = w->ctx = y->ctx;
+    clef_context *ctx = w->ctx = clef_tensor_context(y);
     w->mark = w->copies.mark = clef__traversal(ctx);
     w->recompute = !create_graph; /* what is to be differentiated again is on the tape, and stays */
     if (!g) return CLEF_MEMORY;
-    if (!walk_collect(w, y->node)) return clef__fail(ctx, CLEF_MEMORY, "backward: no host memory");
+    if (!walk_collect(w, clef__node_of(y))) return clef__fail(ctx, CLEF_MEMORY, "backward: no host memory");
     w->grad = clef__calloc((size_t)w->n, sizeof *w->grad);
     if (!w->grad) return clef__fail(ctx, CLEF_MEMORY, "backward: no host memory");
     uint64_t failures = clef__failures(ctx); /* an op that leaves a gradient out has failed, or means zero */
@@ -131,17 +131,21 @@ static void walk_free(walk *w) {
 }
 
 static clef_tensor *constant_like(clef_tensor *t, double value) {
-    return clef__constant(t->ctx, t->node->shape, t->node->dtype, t->node->device, value);
+    const clef__node *node = clef__node_of(t);
+    return clef__constant(node->ctx, node->shape, node->dtype, node->device, value);
 }
 
-static clef_status check_seed(clef_tensor *y, clef_tensor *grad, const char *op) {
-    if (!y->node->requires_grad)
-        return clef__fail(y->ctx, CLEF_STATE, "%s: the result depends on no tensor that wants a gradient "
+/* What backward and grad ask of y and of the gradient that they begin with (NULL: none was given). */
+static clef_status check_seed(const char *op, clef_tensor *y, clef_tensor *grad) {
+    if (!CLEF__GIVEN(op, "y", y) || (grad && !CLEF__GIVEN(op, "grad", grad))) return CLEF_INVALID;
+    const clef__node *node = clef__node_of(y);
+    if (!node->requires_grad)
+        return clef__fail(node->ctx, CLEF_STATE, "%s: the result depends on no tensor that wants a gradient "
                           "(clef_require_grad, or recording is off)", op);
-    if (grad) return clef__check_gradient(op, y, grad);
-    if (clef_numel(y) != 1)
-        return clef__fail(y->ctx, CLEF_SHAPE, "%s: %s is not a scalar; reduce it, or give the gradient of the result", op,
-                          clef__shape_text(y->node->shape));
+    if (grad) return clef__check_gradient(op, clef__get(y), clef__get(grad));
+    if (clef_shape_numel(node->shape) != 1)
+        return clef__fail(node->ctx, CLEF_SHAPE, "%s: %s is not a scalar; reduce it, or give the gradient of the result", op,
+                          clef__shape_text(node->shape));
     return CLEF_OK;
 }
 
@@ -153,11 +157,11 @@ static clef_status prepare_deposits(walk *w) {
     uint64_t failures = clef__failures(w->ctx);
     int leaves = 0;
     for (int i = 0; i < w->n; i++) {
-        clef_tensor *leaf = w->order[i]->leaf;
+        clef__tensor *leaf = w->order[i]->leaf;
         leaves += leaf != NULL;
         if (!leaf || !w->grad[i]) continue;
-        clef_tensor *sum = add(leaf->grad, w->grad[i]);
-        w->grad[i] = sum ? clef__tensor_new(w->ctx, sum->node) : NULL;
+        clef_tensor *sum = add(clef__handle(leaf->grad), w->grad[i]);
+        w->grad[i] = sum ? clef__tensor_new(w->ctx, clef__node_of(sum)) : NULL;
     }
     clef_set_grad_enabled(w->ctx, was);
     if (leaves) return clef__failed_since(w->ctx, failures);
@@ -173,13 +177,12 @@ static void deposit(walk *w) {
 /* ---- public ---- */
 
 clef_status clef_backward_from(clef_tensor *y, clef_tensor *grad) {
-    if (!y) return CLEF_INVALID;
-    clef_status status = check_seed(y, grad, "backward");
+    clef_status status = check_seed("backward", y, grad);
     if (status != CLEF_OK) return status;
     walk w = {0};
     status = differentiate(&w, y, grad ? grad : constant_like(y, 1), false);
     if (status == CLEF_OK) status = prepare_deposits(&w);
-    if (status == CLEF_OK) status = clef__want(y->ctx, y->node);
+    if (status == CLEF_OK) status = clef__want_result(y);
     if (status == CLEF_OK) deposit(&w);
     walk_free(&w);
     return status;
@@ -187,26 +190,26 @@ clef_status clef_backward_from(clef_tensor *y, clef_tensor *grad) {
 
 clef_status clef_backward(clef_tensor *loss) { return clef_backward_from(loss, NULL); }
 
-static clef_status check_sources(clef_tensor *y, clef_tensor *const *x, int n) {
-    for (int i = 0; i < n; i++) {
-        if (!x[i]) return CLEF_INVALID;
-        if (x[i]->ctx != y->ctx) return clef__fail(y->ctx, CLEF_INVALID, "grad: x[%d] belongs to another context", i);
-    }
+static clef_status check_sources(clef_tensor *y, clef_tensor *const *x, int n, clef_tensor **dx) {
+    clef_context *ctx = clef_tensor_context(y);
+    if (!clef__given_array(ctx, "grad", "x", x, n)) return CLEF_INVALID;
+    if (!dx) return clef__fail(ctx, CLEF_INVALID, "grad: dx is NULL, not an array of %d tensors", n);
+    for (int i = 0; i < n; i++)
+        if (clef_tensor_context(x[i]) != ctx) return clef__fail(ctx, CLEF_INVALID, "grad: x[%d] belongs to another context", i);
     return CLEF_OK;
 }
 
 clef_status clef_grad(clef_tensor *y, clef_tensor *grad, clef_tensor *const *x, int n, bool create_graph, clef_tensor **dx) {
-    if (!y) return CLEF_INVALID;
     walk w = {0};
-    clef_status status = check_sources(y, x, n);
-    if (status == CLEF_OK) status = check_seed(y, grad, "grad");
+    clef_status status = check_seed("grad", y, grad);
+    if (status == CLEF_OK) status = check_sources(y, x, n, dx);
     if (status == CLEF_OK) status = differentiate(&w, y, grad ? grad : constant_like(y, 1), create_graph);
     for (int i = 0; status == CLEF_OK && i < n; i++) {
-        int at = index_in(&w, x[i]->node);
+        int at = index_in(&w, clef__node_of(x[i]));
         dx[i] = at >= 0 && w.grad[at] ? w.grad[at] : constant_like(x[i], 0);
         if (!dx[i]) status = CLEF_MEMORY;
     }
-    for (int i = 0; status != CLEF_OK && i < n; i++) dx[i] = NULL;
+    for (int i = 0; dx && status != CLEF_OK && i < n; i++) dx[i] = NULL;
     walk_free(&w);
     return status;
 }

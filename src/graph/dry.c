@@ -7,14 +7,14 @@ bool clef__dry_run(clef_context *ctx) {
 }
 
 static void remember(clef__graph *graph) {
-    for (clef_tensor *t = graph->kept; t; t = t->next) {
+    for (clef__tensor *t = graph->kept; t; t = t->next) {
         t->before = t->node;
         clef__node_retain(t->node);
         t->node->remembered++;
     }
 }
 
-void clef__forget_before(clef_tensor *t) {
+void clef__forget_before(clef__tensor *t) {
     clef__node *before = t->before;
     if (!before) return;
     t->before = NULL;
@@ -24,7 +24,7 @@ void clef__forget_before(clef_tensor *t) {
 
 /* Handles that were kept since go on as they are: what they stand for is pending. */
 static void put_back(clef__graph *graph) {
-    for (clef_tensor *t = graph->kept; t; t = t->next) {
+    for (clef__tensor *t = graph->kept; t; t = t->next) {
         if (t->before) clef__tensor_set_node(t, t->before);
         clef__forget_before(t);
     }

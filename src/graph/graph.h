@@ -1,14 +1,14 @@
 /* graph.h — nodes, op descriptors, the funnel and the tape.  Knows nothing of how work runs.
 
    A node is one immutable value: what computes it (op, inputs, attributes), its type (dtype, shape, device) and, once
-   computed, where it lies (buffer, offset, strides).  A clef_tensor is a handle that points to a node; assigning to a
-   tensor points it to another node, so expressions made earlier keep the value they saw. */
+   computed, where it lies (buffer, offset, strides).  A clef_tensor is a handle (graph/handle.h) of a clef__tensor, which points to
+   a node; assigning to a tensor points it to another node, so expressions made earlier keep the value they saw. */
 #ifndef CLEF_GRAPH_H
 #define CLEF_GRAPH_H
 #include "clef/tensor.h"
+#include "graph/handle.h"
 #include "runtime/runtime.h"
 
-typedef struct clef__node clef__node;
 typedef struct clef_op clef_op;
 typedef struct clef__lowering clef__lowering; /* plan/lower.h */
 typedef struct clef__segment clef__segment;   /* recompute.c */
@@ -89,24 +89,12 @@ struct clef__node {
     size_t attribute_bytes;  /* a struct of int64_t, double and pointers to static data only: it is hashed as bytes */
     void *attributes;
     union { double f; int64_t i; uint64_t u[2]; } dynamic; /* changes from step to step without a new plan */
-    clef_tensor *leaf;       /* the parameter this node is the present value of, if it wants a gradient */
+    clef__tensor *leaf;      /* the parameter this node is the present value of, if it wants a gradient */
     clef__buffer *buffer;    /* NULL until computed */
     clef__layout layout;
     uint64_t made;           /* how many nodes its context had made before it */
     uint64_t mark, tape, copies; /* scratch of one traversal by the plan, by autodiff, by recompute.c; see clef__traversal */
     clef__node *next_dead;   /* scratch of clef__node_release */
-};
-
-struct clef_tensor {
-    clef_context *ctx;
-    clef__node *node;
-    clef_tensor *grad;
-    clef__node *before;            /* in a dry run: the value to come back to */
-    int keeps;                     /* clef_keep minus clef_release */
-    bool owned;                    /* something in the library holds it as well: a parameter its gradient, a module … */
-    bool requires_grad;
-    uint64_t generation;           /* the step it was made in; 0: none, it was never a temporary */
-    clef_tensor *previous, *next;  /* in the context's list of temporaries or of kept tensors */
 };
 
 /* ---- the funnel (apply.c) ----
@@ -130,6 +118,26 @@ bool clef__normalize_dim(int rank, int *dim);
 bool clef__broadcast(clef_shape a, clef_shape b, clef_shape *out);
 static inline const void *clef__attributes(const clef__node *node) { return node->attributes; }
 
+/* ---- handles at public entries (entry.c) ---- */
+/* Do these handles stand for tensors?  If not, false with a line in op's name, unless one is NULL because something failed before.
+   names: what the op's users call each of them, separated by spaces.  ctx: theirs, where the caller knows it, or NULL. */
+bool clef__given(clef_context *ctx, const char *op, const char *names, clef_tensor *const *t, int n);
+#define CLEF__GIVEN(op, names, ...)                                                              \
+    clef__all_given(op, names, (clef_tensor *const[]){__VA_ARGS__},                              \
+                    (int)(sizeof((clef_tensor *const[]){__VA_ARGS__}) / sizeof(clef_tensor *)))
+static inline bool clef__all_given(const char *op, const char *names, clef_tensor *const *t, int n) {
+    for (int i = 0; i < n; i++)
+        if (!clef__get(t[i])) return clef__given(NULL, op, names, t, n);
+    return true;
+}
+/* The same of an array from outside: there must be one, of n ≥ 1. */
+bool clef__given_array(clef_context *ctx, const char *op, const char *array, clef_tensor *const *t, int n);
+/* The node behind a handle; NULL if there is none. */
+static inline clef__node *clef__node_of(const clef_tensor *t) {
+    const clef__tensor *tensor = clef__get(t);
+    return tensor ? tensor->node : NULL;
+}
+
 /* ---- tensors and nodes (tensor.c) ---- */
 clef_tensor *clef__tensor_new(clef_context *ctx, clef__node *node);            /* a temporary; takes its own reference */
 void clef__tensor_drop(clef_tensor *t); /* frees a temporary before its time; NULL is allowed */
@@ -140,8 +148,13 @@ void clef__node_retain(clef__node *node);
 void clef__node_release(clef__node *node);
 clef__layout clef__row_major(clef_shape shape);
 bool clef__is_row_major(clef_shape shape, const clef__layout *layout); /* strides of 1-long dimensions do not matter */
+/* From now on it goes as soon as nobody holds it. */
+void clef__never_temporary(clef_tensor *t);
+/* t is a result that programs ask for later: it is computed at the end of the step, and if it has one element it can be read until
+   CLEF_RESULT_STEPS further steps have ended.  t must be there. */
+clef_status clef__want_result(clef_tensor *t);
 /* Points t to node (assignment). */
-void clef__tensor_set_node(clef_tensor *t, clef__node *node);
+void clef__tensor_set_node(clef__tensor *t, clef__node *node);
 /* Does this node need no work?  (It has a buffer, or nothing to hold.) */
 static inline bool clef__computed(const clef__node *node) {
     return node->buffer || clef_shape_numel(node->shape) == 0;

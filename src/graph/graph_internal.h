@@ -4,7 +4,7 @@
 #include "graph/graph.h"
 
 typedef struct clef__graph {
-    uint64_t generation;          /* number of the present step */
+    uint64_t step;                /* number of the present one, from 1 */
     uint64_t made;                /* temporaries made in it: an empty step does not count */
     uint64_t traversal;
     uint64_t nodes;               /* made so far */
@@ -13,8 +13,9 @@ typedef struct clef__graph {
     bool dry;                     /* see dry.c */
     clef_plan_size largest;
     clef_random_state random_before;
-    clef_tensor *temporaries;
-    clef_tensor *kept;            /* by users, by owners in the library or by both */
+    clef__slots slots;
+    clef__tensor *temporaries;
+    clef__tensor *kept;           /* by users, by owners in the library or by both */
     clef__node **wanted;          /* what backward was called on: computed at the end of the step */
     int n_wanted, wanted_capacity;
     clef__node **roots;           /* scratch of the end of a step */
@@ -24,7 +25,7 @@ typedef struct clef__graph {
 /* The context's graph state, made at first need; NULL when out of memory (the error is set). */
 clef__graph *clef__graph_of(clef_context *ctx);
 /* Lets go of what a dry run remembers of t. */
-void clef__forget_before(clef_tensor *t);
+void clef__forget_before(clef__tensor *t);
 /* NULL is allowed. */
 clef__segment *clef__segment_retain(clef__segment *segment);
 void clef__segment_release(clef__segment *segment);
@@ -42,10 +43,8 @@ clef__node *clef__copies_get(clef__copies *c, clef__node *node, const clef__node
 void clef__copies_free(clef__copies *c);
 /* Copies `bytes` of attributes into a new node; false when out of memory. */
 bool clef__set_attributes(clef__node *node, const void *attributes, size_t bytes);
-/* Has this node computed at the end of the step. */
-clef_status clef__want(clef_context *ctx, clef__node *node);
 /* Fails with one line in op's name unless `grad` could be a gradient of t: same context, device, shape and dtype. */
-clef_status clef__check_gradient(const char *op, const clef_tensor *t, const clef_tensor *grad);
+clef_status clef__check_gradient(const char *op, const clef__tensor *t, const clef__tensor *grad);
 /* The value of the temporary `own`, a handle nobody else has, becomes leaf's gradient.  Cannot fail. */
-void clef__take_gradient(clef_tensor *leaf, clef_tensor *own);
+void clef__take_gradient(clef__tensor *leaf, clef_tensor *own);
 #endif

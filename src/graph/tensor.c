@@ -70,35 +70,35 @@ bool clef__is_row_major(clef_shape shape, const clef__layout *layout) {
 
 /* ---- the graph's state ---- */
 
-static bool is_kept(const clef_tensor *t) { return t->keeps > 0 || t->owned; }
+static bool is_kept(const clef__tensor *t) { return t->keeps > 0 || t->owned; }
 
-static void unlink_tensor(clef__graph *graph, clef_tensor *t) {
-    clef_tensor **head = is_kept(t) ? &graph->kept : &graph->temporaries;
+static void unlink_tensor(clef__graph *graph, clef__tensor *t) {
+    clef__tensor **head = is_kept(t) ? &graph->kept : &graph->temporaries;
     if (t->previous) t->previous->next = t->next;
     else *head = t->next;
     if (t->next) t->next->previous = t->previous;
     t->previous = t->next = NULL;
 }
 
-static void link_tensor(clef__graph *graph, clef_tensor *t) {
-    clef_tensor **head = is_kept(t) ? &graph->kept : &graph->temporaries;
+static void link_tensor(clef__graph *graph, clef__tensor *t) {
+    clef__tensor **head = is_kept(t) ? &graph->kept : &graph->temporaries;
     t->previous = NULL;
     t->next = *head;
     if (t->next) t->next->previous = t;
     *head = t;
 }
 
-static void drop_node(clef_tensor *t) {
+static void drop_node(clef__tensor *t) {
     if (t->node->leaf == t) t->node->leaf = NULL;
     t->node->passing -= !is_kept(t);
     clef__node_release(t->node);
 }
 
-static void free_tensor(clef__graph *graph, clef_tensor *t);
+static void free_tensor(clef__graph *graph, clef__tensor *t, bool released);
 
-/* Who holds t changes.  One whom nobody holds any more is what it was before: a temporary of the step that made it, if
-   that is not over, as other code may have it as such. */
-static void hold(clef_tensor *t, int keeps, bool owned) {
+/* Who holds t changes.  One whom nobody holds any more is what it was before: a temporary until its time is over, as other code
+   may have it as such. */
+static void hold(clef__tensor *t, int keeps, bool owned) {
     clef__graph *graph = clef__graph_of(t->ctx);
     bool moves = is_kept(t) != (keeps > 0 || owned);
     if (moves) unlink_tensor(graph, t);
@@ -108,25 +108,26 @@ static void hold(clef_tensor *t, int keeps, bool owned) {
         link_tensor(graph, t);
         t->node->passing += is_kept(t) ? -1 : 1;
     }
-    bool over = t->generation == 0 || t->generation + 1 < graph->generation;
-    if (!is_kept(t) && over) free_tensor(graph, t);
+    if (!is_kept(t) && t->until < graph->step) free_tensor(graph, t, true);
 }
 
-static void free_tensor(clef__graph *graph, clef_tensor *t) {
+static void free_tensor(clef__graph *graph, clef__tensor *t, bool released) {
+    clef__ended ended = {.op = t->node->op->name, .shape = t->node->shape, .step = t->until, .released = released};
     if (t->grad) hold(t->grad, t->grad->keeps, false);
     clef__forget_before(t);
     unlink_tensor(graph, t);
     drop_node(t);
-    clef__free(t);
+    clef__slot_free(&graph->slots, t, ended);
 }
 
 static void close_graph(clef_context *ctx, void *state) {
     (void)ctx;
     clef__graph *graph = state;
     for (int i = 0; i < graph->n_wanted; i++) clef__node_release(graph->wanted[i]);
-    for (clef_tensor *t = graph->kept; t; t = t->next) t->grad = NULL; /* gradients are in the list themselves */
-    while (graph->temporaries) free_tensor(graph, graph->temporaries);
-    while (graph->kept) free_tensor(graph, graph->kept);
+    for (clef__tensor *t = graph->kept; t; t = t->next) t->grad = NULL; /* gradients are in the list themselves */
+    while (graph->temporaries) free_tensor(graph, graph->temporaries, true);
+    while (graph->kept) free_tensor(graph, graph->kept, true);
+    clef__slots_close(&graph->slots);
     clef__free(graph->wanted);
     clef__free(graph->roots);
     clef__free(graph);
@@ -134,43 +135,42 @@ static void close_graph(clef_context *ctx, void *state) {
 
 clef__graph *clef__graph_of(clef_context *ctx) {
     clef__graph *graph = clef__make_room_state(ctx, CLEF__ROOM_GRAPH, sizeof *graph, close_graph);
-    if (graph && graph->generation == 0) graph->generation = 1;
+    if (graph && graph->step == 0) graph->step = 1;
     return graph;
 }
 
 uint64_t clef__traversal(clef_context *ctx) { return ++clef__graph_of(ctx)->traversal; }
 
-/* ---- handles ---- */
+/* ---- tensors ---- */
 
 enum { MANY = 100000 }; /* temporaries: more than any step has that was not forgotten to end */
 
 clef_tensor *clef__tensor_new(clef_context *ctx, clef__node *node) {
     clef__graph *graph = clef__graph_of(ctx);
-    clef_tensor *t = graph && node ? clef__calloc(1, sizeof *t) : NULL;
+    clef__tensor *t = graph && node ? clef__slot_take(&graph->slots, ctx) : NULL;
     if (!t) {
         if (node) clef__fail(ctx, CLEF_MEMORY, "tensor: no host memory");
         return NULL;
     }
-    t->ctx = ctx;
     t->node = node;
-    t->generation = graph->generation;
+    t->until = graph->step + 1;
     clef__node_retain(node);
     node->passing++;
     link_tensor(graph, t);
     if (++graph->made == MANY)
         clef__log(ctx, CLEF_LOG_WARNING, "tensor: %d temporaries in one step, and none is freed before it ends; call "
                   "clef_end_step(ctx) in a loop that does not train", MANY);
-    return t;
+    return clef__handle(t);
 }
 
 /* The node becomes this parameter's present value: a leaf of the tape. */
-static void mark_leaf(clef_tensor *t) {
+static void mark_leaf(clef__tensor *t) {
     t->node->leaf = t->requires_grad ? t : NULL;
     t->node->requires_grad = t->requires_grad;
     t->node->tape_end |= t->requires_grad; /* stays, for expressions made from this value, when the parameter has another */
 }
 
-void clef__tensor_set_node(clef_tensor *t, clef__node *node) {
+void clef__tensor_set_node(clef__tensor *t, clef__node *node) {
     clef__node_retain(node);
     node->passing += !is_kept(t);
     drop_node(t);
@@ -178,32 +178,63 @@ void clef__tensor_set_node(clef_tensor *t, clef__node *node) {
     if (t->requires_grad) mark_leaf(t);
 }
 
-clef_context *clef_tensor_context(const clef_tensor *t) { return t ? t->ctx : NULL; }
-clef_shape clef_tensor_shape(const clef_tensor *t) { return t ? t->node->shape : (clef_shape){0}; }
-clef_dtype clef_tensor_dtype(const clef_tensor *t) { return t ? t->node->dtype : CLEF_F32; }
-int64_t clef_numel(const clef_tensor *t) { return t ? clef_shape_numel(t->node->shape) : 0; }
-int clef_tensor_device(const clef_tensor *t) { return t ? t->node->device : -1; }
-
-clef_tensor *clef_keep(clef_tensor *t) {
-    if (t) hold(t, t->keeps + 1, t->owned);
-    return t;
+clef_context *clef_tensor_context(const clef_tensor *handle) {
+    const clef__tensor *t = clef__get(handle);
+    return t ? t->ctx : NULL;
+}
+clef_shape clef_tensor_shape(const clef_tensor *handle) {
+    const clef__node *node = clef__node_of(handle);
+    return node ? node->shape : (clef_shape){0};
+}
+clef_dtype clef_tensor_dtype(const clef_tensor *handle) {
+    const clef__node *node = clef__node_of(handle);
+    return node ? node->dtype : CLEF_F32;
+}
+int64_t clef_numel(const clef_tensor *handle) {
+    const clef__node *node = clef__node_of(handle);
+    return node ? clef_shape_numel(node->shape) : 0;
+}
+int clef_tensor_device(const clef_tensor *handle) {
+    const clef__node *node = clef__node_of(handle);
+    return node ? node->device : -1;
 }
 
-void clef_release(clef_tensor *t) {
-    if (t && t->keeps > 0) hold(t, t->keeps - 1, t->owned);
+/* ---- who holds them ---- */
+
+clef_tensor *clef_keep(clef_tensor *handle) {
+    if (!CLEF__GIVEN("keep", "t", handle)) return NULL;
+    clef__tensor *t = clef__get(handle);
+    hold(t, t->keeps + 1, t->owned);
+    return handle;
 }
 
-clef_tensor *clef__own(clef_tensor *t) {
+void clef_release(clef_tensor *handle) {
+    if (!handle || !CLEF__GIVEN("release", "t", handle)) return;
+    clef__tensor *t = clef__get(handle);
+    if (t->keeps > 0) hold(t, t->keeps - 1, t->owned);
+}
+
+clef_tensor *clef__own(clef_tensor *handle) {
+    clef__tensor *t = clef__get(handle);
     if (t) hold(t, t->keeps, true);
-    return t;
+    return t ? handle : NULL;
 }
 
-void clef__tensor_drop(clef_tensor *t) {
-    if (t && !is_kept(t)) free_tensor(clef__graph_of(t->ctx), t);
+void clef__never_temporary(clef_tensor *handle) {
+    clef__tensor *t = clef__get(handle);
+    if (t) t->until = 0;
 }
 
-clef_tensor *clef_require_grad(clef_tensor *t, bool wanted) {
-    if (!t) return NULL;
+void clef__tensor_drop(clef_tensor *handle) {
+    clef__tensor *t = clef__get(handle);
+    if (t && !is_kept(t)) free_tensor(clef__graph_of(t->ctx), t, true);
+}
+
+/* ---- gradients of leaves ---- */
+
+clef_tensor *clef_require_grad(clef_tensor *handle, bool wanted) {
+    if (!CLEF__GIVEN("require_grad", "t", handle)) return NULL;
+    clef__tensor *t = clef__get(handle);
     clef_dtype d = t->node->dtype;
     if (wanted && d != CLEF_F32 && d != CLEF_F16 && d != CLEF_BF16 && d != CLEF_F64)
         return clef__refuse(t->ctx, "require_grad", CLEF_DTYPE, "only floating tensors have gradients, this one is %s",
@@ -213,14 +244,20 @@ clef_tensor *clef_require_grad(clef_tensor *t, bool wanted) {
                             "use clef_copy");
     t->requires_grad = wanted;
     mark_leaf(t);
-    return t;
+    return handle;
 }
 
-bool clef_requires_grad(const clef_tensor *t) { return t && t->node->requires_grad; }
+bool clef_requires_grad(const clef_tensor *handle) {
+    const clef__node *node = clef__node_of(handle);
+    return node && node->requires_grad;
+}
 
-clef_tensor *clef_grad_of(const clef_tensor *leaf) { return leaf ? leaf->grad : NULL; }
+clef_tensor *clef_grad_of(const clef_tensor *leaf) {
+    const clef__tensor *t = clef__get(leaf);
+    return t ? clef__handle(t->grad) : NULL;
+}
 
-clef_status clef__check_gradient(const char *op, const clef_tensor *t, const clef_tensor *grad) {
+clef_status clef__check_gradient(const char *op, const clef__tensor *t, const clef__tensor *grad) {
     const clef__node *x = t->node, *g = grad->node;
     if (grad->ctx != t->ctx) return clef__fail(t->ctx, CLEF_INVALID, "%s: the gradient belongs to another context", op);
     if (!clef_shape_equal(g->shape, x->shape))
@@ -235,39 +272,50 @@ clef_status clef__check_gradient(const char *op, const clef_tensor *t, const cle
     return CLEF_OK;
 }
 
-void clef__take_gradient(clef_tensor *leaf, clef_tensor *own) {
+void clef__take_gradient(clef__tensor *leaf, clef_tensor *own) {
     if (leaf->grad) { /* the handle that clef_grad_of gave stays good */
-        clef__tensor_set_node(leaf->grad, own->node);
+        clef__tensor_set_node(leaf->grad, clef__node_of(own));
         clef__tensor_drop(own);
     } else {
-        own->generation = 0; /* it goes when the leaf lets it go, unless it was kept */
-        leaf->grad = clef__own(own);
+        clef__never_temporary(own); /* it goes when the leaf lets it go, unless it was kept */
+        clef__own(own);
+        leaf->grad = clef__get(own);
     }
 }
 
-clef_status clef_set_grad(clef_tensor *leaf, clef_tensor *grad) {
-    if (!leaf) return CLEF_INVALID;
-    if (leaf->grad == grad) return CLEF_OK;
-    if (grad) {
-        clef_status status = clef__check_gradient("set_grad", leaf, grad);
-        clef_tensor *own = status == CLEF_OK ? clef__tensor_new(leaf->ctx, grad->node) : NULL;
-        if (!own) return status == CLEF_OK ? CLEF_MEMORY : status;
-        clef__take_gradient(leaf, own);
-    } else {
-        hold(leaf->grad, leaf->grad->keeps, false);
-        leaf->grad = NULL;
-    }
+static clef_status replace_gradient(clef__tensor *leaf, clef_tensor *grad) {
+    clef_status status = CLEF__GIVEN("set_grad", "grad", grad) ? CLEF_OK : CLEF_INVALID;
+    if (status == CLEF_OK) status = clef__check_gradient("set_grad", leaf, clef__get(grad));
+    if (status != CLEF_OK) return status;
+    clef_tensor *own = clef__tensor_new(leaf->ctx, clef__node_of(grad));
+    if (!own) return CLEF_MEMORY;
+    clef__take_gradient(leaf, own);
+    return CLEF_OK;
+}
+
+clef_status clef_set_grad(clef_tensor *handle, clef_tensor *grad) {
+    if (!CLEF__GIVEN("set_grad", "leaf", handle)) return CLEF_INVALID;
+    clef__tensor *leaf = clef__get(handle);
+    if (clef__handle(leaf->grad) == grad) return CLEF_OK;
+    if (grad) return replace_gradient(leaf, grad);
+    clef__tensor *old = leaf->grad;
+    leaf->grad = NULL;
+    hold(old, old->keeps, false);
     return CLEF_OK;
 }
 
 /* ---- the end of a step ---- */
 
-clef_status clef__want(clef_context *ctx, clef__node *node) {
-    clef__graph *graph = clef__graph_of(ctx);
+clef_status clef__want_result(clef_tensor *handle) {
+    clef__tensor *t = clef__get(handle);
+    clef__graph *graph = clef__graph_of(t->ctx);
+    clef__node *node = t->node;
+    clef_context *ctx = t->ctx;
     if (!clef__grow(&graph->wanted, graph->n_wanted, &graph->wanted_capacity, sizeof *graph->wanted))
         return clef__fail(ctx, CLEF_MEMORY, "backward: no host memory");
     clef__node_retain(node);
     graph->wanted[graph->n_wanted++] = node;
+    if (clef_shape_numel(node->shape) <= 1 && t->until) t->until = graph->step + CLEF_RESULT_STEPS;
     return CLEF_OK;
 }
 
@@ -283,18 +331,18 @@ static clef_status settle(clef_context *ctx, clef__graph *graph) {
     bool ok = true;
     for (int i = 0; ok && i < graph->n_wanted; i++)
         if (!clef__computed(graph->wanted[i])) ok = add_root(graph, &n, graph->wanted[i]);
-    for (clef_tensor *t = graph->kept; ok && t; t = t->next)
+    for (clef__tensor *t = graph->kept; ok && t; t = t->next)
         if (!clef__computed(t->node)) ok = add_root(graph, &n, t->node);
     if (!ok) return clef__fail(ctx, CLEF_MEMORY, "end_step: no host memory");
     return n ? clef__evaluate(ctx, graph->roots, n) : CLEF_OK;
 }
 
-/* Frees the temporaries of earlier steps. */
+/* Frees the temporaries whose time is over when the present step ends. */
 static void drop_temporaries(clef__graph *graph) {
-    clef_tensor *next;
-    for (clef_tensor *t = graph->temporaries; t; t = next) {
+    clef__tensor *next;
+    for (clef__tensor *t = graph->temporaries; t; t = next) {
         next = t->next;
-        if (t->generation < graph->generation) free_tensor(graph, t);
+        if (t->until <= graph->step) free_tensor(graph, t, false);
     }
 }
 
@@ -305,12 +353,15 @@ clef_status clef_end_step(clef_context *ctx) {
     bool counts = graph->made > 0;
     if (counts) drop_temporaries(graph); /* first, as a handle on a parameter's old value forbids updating in place */
     clef_status status = settle(ctx, graph);
-    for (int i = 0; i < graph->n_wanted; i++) clef__node_release(graph->wanted[i]);
+    for (int i = 0; i < graph->n_wanted; i++) {
+        if (clef__computed(graph->wanted[i])) clef__node_cut(graph->wanted[i]); /* as its handle may live for many steps */
+        clef__node_release(graph->wanted[i]);
+    }
     graph->n_wanted = 0;
-    for (clef_tensor *t = graph->kept; t; t = t->next)
+    for (clef__tensor *t = graph->kept; t; t = t->next)
         if (clef__computed(t->node)) clef__node_cut(t->node); /* the tape ends with the step */
     if (counts) {
-        graph->generation++;
+        graph->step++;
         graph->made = 0;
     }
     return status;

@@ -1,4 +1,5 @@
 /* npy.c — tensors as .npy files; the format itself is in npy_header.c. */
+#include "graph/graph.h"
 #include "io_internal.h"
 
 static void write_npy(clef_tensor *t, const char *path, clef__report *report) {
@@ -25,6 +26,7 @@ static void write_npy(clef_tensor *t, const char *path, clef__report *report) {
 
 clef_status clef_npy_write(clef_tensor *t, const char *path) {
     if (!t) return clef__fail(NULL, CLEF_INVALID, "npy_write: the tensor is NULL");
+    if (!CLEF__GIVEN("npy_write", "t", t)) return CLEF_INVALID;
     clef__report report = {0};
     write_npy(t, path, &report);
     return report.status == CLEF_OK ? CLEF_OK

@@ -1,6 +1,7 @@
 /* init.c — initialisers.  The numbers come from the context's Philox generator, so a seed gives the same weights on every
    device.  All but the orthogonal one are lazy: weights that a file replaces are never drawn. */
 #include "clef/pointwise.h"
+#include "graph/graph.h"
 #include "nn/module.h"
 #include <math.h>
 
@@ -31,19 +32,19 @@ static clef_status fans(const char *what, clef_tensor *t, double *in, double *ou
 }
 
 clef_status clef_init_constant(clef_tensor *t, double value) {
-    if (!t) return CLEF_INVALID;
+    if (!CLEF__GIVEN("init_constant", "t", t)) return CLEF_INVALID;
     return assign_detached(t, clef_full(clef_tensor_context(t), clef_tensor_shape(t), clef_tensor_dtype(t), value));
 }
 
 clef_status clef_init_uniform(clef_tensor *t, double low, double high) {
-    if (!t) return CLEF_INVALID;
+    if (!CLEF__GIVEN("init_uniform", "t", t)) return CLEF_INVALID;
     if (!(low <= high))
         return clef__fail(clef_tensor_context(t), CLEF_INVALID, "init_uniform: low %g is above high %g", low, high);
     return assign_affine(t, clef_rand(clef_tensor_context(t), clef_tensor_shape(t)), high - low, low);
 }
 
 clef_status clef_init_normal(clef_tensor *t, double mean, double std) {
-    if (!t) return CLEF_INVALID;
+    if (!CLEF__GIVEN("init_normal", "t", t)) return CLEF_INVALID;
     if (!(std >= 0))
         return clef__fail(clef_tensor_context(t), CLEF_INVALID, "init_normal: the deviation %g is negative", std);
     return assign_affine(t, clef_randn(clef_tensor_context(t), clef_tensor_shape(t)), std, mean);
@@ -51,7 +52,7 @@ clef_status clef_init_normal(clef_tensor *t, double mean, double std) {
 
 clef_status clef_init_xavier_uniform(clef_tensor *t, double gain) {
     double in = 0, out = 0;
-    if (!t) return CLEF_INVALID;
+    if (!CLEF__GIVEN("init_xavier_uniform", "t", t)) return CLEF_INVALID;
     clef_status status = fans("init_xavier_uniform", t, &in, &out);
     double bound = status ? 0 : gain * sqrt(6 / (in + out));
     return status ? status : clef_init_uniform(t, -bound, bound);
@@ -59,7 +60,7 @@ clef_status clef_init_xavier_uniform(clef_tensor *t, double gain) {
 
 clef_status clef_init_xavier_normal(clef_tensor *t, double gain) {
     double in = 0, out = 0;
-    if (!t) return CLEF_INVALID;
+    if (!CLEF__GIVEN("init_xavier_normal", "t", t)) return CLEF_INVALID;
     clef_status status = fans("init_xavier_normal", t, &in, &out);
     return status ? status : clef_init_normal(t, 0, gain * sqrt(2 / (in + out)));
 }
@@ -69,7 +70,7 @@ static double kaiming_std(double a, double fan_in) { return sqrt(2 / (1 + a * a)
 
 clef_status clef_init_kaiming_uniform(clef_tensor *t, double a) {
     double in = 0, out = 0;
-    if (!t) return CLEF_INVALID;
+    if (!CLEF__GIVEN("init_kaiming_uniform", "t", t)) return CLEF_INVALID;
     clef_status status = fans("init_kaiming_uniform", t, &in, &out);
     double bound = status ? 0 : sqrt(3) * kaiming_std(a, in);
     return status ? status : clef_init_uniform(t, -bound, bound);
@@ -77,7 +78,7 @@ clef_status clef_init_kaiming_uniform(clef_tensor *t, double a) {
 
 clef_status clef_init_kaiming_normal(clef_tensor *t, double a) {
     double in = 0, out = 0;
-    if (!t) return CLEF_INVALID;
+    if (!CLEF__GIVEN("init_kaiming_normal", "t", t)) return CLEF_INVALID;
     clef_status status = fans("init_kaiming_normal", t, &in, &out);
     return status ? status : clef_init_normal(t, 0, kaiming_std(a, in));
 }
@@ -129,7 +130,7 @@ static clef_status fill_orthogonal(clef_tensor *t, double gain, int64_t rows, in
 }
 
 clef_status clef_init_orthogonal(clef_tensor *t, double gain) {
-    if (!t) return CLEF_INVALID;
+    if (!CLEF__GIVEN("init_orthogonal", "t", t)) return CLEF_INVALID;
     clef_context *ctx = clef_tensor_context(t);
     clef_shape s = clef_tensor_shape(t);
     if (s.rank < 2)

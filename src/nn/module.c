@@ -135,6 +135,7 @@ clef_status clef_module_add(clef_module *parent, const char *name, clef_module *
 static clef_status add_tensor(clef_module *m, const char *name, clef_tensor *t, clef__entry_kind kind) {
     if (!m) return CLEF_INVALID;
     if (!t) return clef__fail(m->ctx, CLEF_INVALID, "%s: tensor \"%s\" is NULL", m->type, name ? name : "");
+    if (!clef__given(m->ctx, m->type, "tensor", &t, 1)) return CLEF_INVALID;
     if (clef_tensor_context(t) != m->ctx)
         return clef__fail(m->ctx, CLEF_INVALID, "%s: tensor \"%s\" belongs to another context", m->type,
                           name ? name : "");
@@ -181,7 +182,7 @@ clef_module *clef_module_child(const clef_module *module, const char *name) {
 
 /* ---- running ---- */
 clef_tensor *clef_forward(clef_module *module, clef_tensor *x) {
-    if (!module || !x) return NULL;
+    if (!module || !clef__given(module->ctx, "forward", "x", &x, 1)) return NULL;
     clef__segment *segment = module->recompute ? clef__segment_begin(module->ctx) : NULL;
     clef_tensor *y = module->forward(module, x, module->user);
     clef__segment_end(module->ctx, segment);

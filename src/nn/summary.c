@@ -90,7 +90,7 @@ static bool has_children(const clef_module *m) {
 
 static void observe(void *user, clef_module *module, clef_tensor *x, clef_tensor *y) {
     summary *s = user;
-    see(s, x->node);
+    see(s, clef__node_of(x));
     row *r = s->failed ? NULL : add_row(s);
     if (!r) {
         s->failed = true;
@@ -98,9 +98,9 @@ static void observe(void *user, clef_module *module, clef_tensor *x, clef_tensor
     }
     r->module = module;
     r->output = clef_tensor_shape(y);
-    bool new_memory = s->seen[slot_of(s->seen, s->slots, y->node)] == NULL && y->node->op->kind != CLEF__VIEW;
+    bool new_memory = s->seen[slot_of(s->seen, s->slots, clef__node_of(y))] == NULL && clef__node_of(y)->op->kind != CLEF__VIEW;
     if (new_memory) r->bytes = (double)clef_numel(y) * (double)clef_dtype_size(clef_tensor_dtype(y));
-    credit(s, y->node, r);
+    credit(s, clef__node_of(y), r);
 }
 
 /* ---- running ---- */

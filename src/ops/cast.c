@@ -53,15 +53,15 @@ const clef_op clef__op_cast = {
 };
 
 clef_tensor *clef_to(clef_tensor *x, clef_dtype dtype) {
-    if (!x) return NULL;
+    if (!CLEF__GIVEN("to", "x", x)) return NULL;
     clef_context *ctx = clef_tensor_context(x);
     if ((int)dtype < 0 || dtype >= CLEF_DTYPE_COUNT) return clef__refuse(ctx, "to", CLEF_DTYPE, "there is no dtype %d", (int)dtype);
     if (dtype == clef_tensor_dtype(x)) return x;
     if (dtype == CLEF_F64 && !clef__device_info(clef__device_at(ctx, clef_tensor_device(x)))->f64)
         return clef__refuse(ctx, "to", CLEF_DTYPE, "this device has no f64; use f32");
-    if (clef__is_number(x->node) && !(x->node->dtype == CLEF_I64 && dtype == CLEF_I32)) { /* which wraps, where numbers saturate */
-        clef_tensor *y = clef_full(ctx, clef_tensor_shape(x), dtype, x->node->dynamic.f);
-        if (y) y->node->device = x->node->device;
+    if (clef__is_number(clef__node_of(x)) && !(clef_tensor_dtype(x) == CLEF_I64 && dtype == CLEF_I32)) { /* which wraps, where numbers saturate */
+        clef_tensor *y = clef_full(ctx, clef_tensor_shape(x), dtype, clef__node_of(x)->dynamic.f);
+        if (y) clef__node_of(y)->device = clef__node_of(x)->device;
         return y;
     }
     return clef__apply(&clef__op_cast, &x, 1, &(cast_attributes){ dtype }, sizeof(cast_attributes));

@@ -22,9 +22,10 @@ static const geometry *geometry_of(const clef__lowering *l) { return clef__lower
 
 /* ---- infer ---- */
 static bool check_channels(clef__call *call, const geometry *a, clef_shape x, clef_shape w) {
-    if (x.dim[1] != w.dim[1] * a->groups)
+    int64_t wanted = clef__times(w.dim[1], a->groups);
+    if (x.dim[1] != wanted)
         return clef__infer_fail(call, CLEF_SHAPE, "x has %lld channels but w wants %lld (x %s, w %s); groups = %lld",
-                                (long long)x.dim[1], (long long)(w.dim[1] * a->groups), clef__shape_text(x),
+                                (long long)x.dim[1], (long long)wanted, clef__shape_text(x),
                                 clef__shape_text(w), (long long)a->groups);
     if (w.dim[0] % a->groups)
         return clef__infer_fail(call, CLEF_SHAPE, "w has %lld filters, which do not divide into %lld groups (x %s, w %s)",
@@ -52,6 +53,19 @@ static bool check_bias(clef__call *call, clef_shape w) {
                             clef__shape_text(w), clef__shape_text(b));
 }
 
+/* The image with its padding, and what the filter reaches over, in direction d. */
+static int64_t padded(const geometry *a, int d) { return clef__plus(a->image[d], clef__plus(a->before[d], a->after[d])); }
+static int64_t reach(const geometry *a, int d) { return clef__plus(clef__times(a->dilation[d], a->kernel[d] - 1), 1); }
+static int64_t result(const geometry *a, int d) { return (padded(a, d) - reach(a, d)) / a->stride[d] + 1; }
+
+/* Kernels count pixels and weights in 32 bits. */
+static bool check_counts(clef__call *call, const geometry *a, clef_shape x, clef_shape w) {
+    int64_t pixels = clef__times(x.dim[0], clef__times(padded(a, 0), padded(a, 1)));
+    if (pixels <= INT32_MAX && clef_shape_numel(w) <= INT32_MAX) return true;
+    return clef__infer_fail(call, CLEF_UNSUPPORTED, "more than 2^31 pixels with padding {%lld,%lld}, or weights (x %s, w %s)",
+                            (long long)a->before[0], (long long)a->before[1], clef__shape_text(x), clef__shape_text(w));
+}
+
 static bool infer_conv2d(clef__call *call) {
     const geometry *a = call->attributes;
     clef_shape x = call->input[0]->shape, w = call->input[1]->shape;
@@ -62,24 +76,28 @@ static bool infer_conv2d(clef__call *call) {
     if (!check_channels(call, a, x, w) || !check_bias(call, w)) return false;
     call->shape = CLEF_SHAPE(x.dim[0], w.dim[0], 0, 0);
     for (int d = 0; d < 2; d++) {
-        int64_t padded = x.dim[2 + d] + a->before[d] + a->after[d], reach = a->dilation[d] * (w.dim[2 + d] - 1) + 1;
-        if (w.dim[2 + d] < 1 || padded < reach)
+        if (w.dim[2 + d] < 1 || padded(a, d) < reach(a, d))
             return clef__infer_fail(call, CLEF_SHAPE, "the kernel reaches over %lld %s but x has %lld with its padding (x %s, w %s)",
-                                    (long long)reach, d ? "columns" : "rows", (long long)padded, clef__shape_text(x),
+                                    (long long)reach(a, d), d ? "columns" : "rows", (long long)padded(a, d), clef__shape_text(x),
                                     clef__shape_text(w));
-        call->shape.dim[2 + d] = (padded - reach) / a->stride[d] + 1;
+        call->shape.dim[2 + d] = result(a, d);
     }
-    int64_t pixels = x.dim[0] * clef__larger(x.dim[2], call->shape.dim[2]) * clef__larger(x.dim[3], call->shape.dim[3]);
-    if (pixels > INT32_MAX || clef_shape_numel(w) > INT32_MAX)
-        return clef__infer_fail(call, CLEF_UNSUPPORTED, "more than 2^31 pixels or weights (x %s, w %s)", clef__shape_text(x),
-                                clef__shape_text(w));
-    return true;
+    return check_counts(call, a, x, w);
 }
 
-/* dy, w → the shape of x.  Only gradients make this op: the shapes are known to fit. */
+/* Does s end in the two sizes that `of` tells? */
+static bool ends_in(clef_shape s, const geometry *a, int64_t (*of)(const geometry *, int)) {
+    return s.rank == 4 && s.dim[2] == of(a, 0) && s.dim[3] == of(a, 1);
+}
+static int64_t image_of(const geometry *a, int d) { return a->image[d]; }
+static int64_t kernel_of(const geometry *a, int d) { return a->kernel[d]; }
+
+/* dy, w → the shape of x.  Only gradients make this op and the next. */
 static bool infer_backward_data(clef__call *call) {
     const geometry *a = call->attributes;
     clef_shape dy = call->input[0]->shape, w = call->input[1]->shape;
+    bool fits = ends_in(dy, a, result) && ends_in(w, a, kernel_of) && dy.dim[1] == w.dim[0] && w.dim[0] % a->groups == 0;
+    if (!clef__infer_takes(call, fits, "dy and w fit the convolution")) return false;
     call->shape = CLEF_SHAPE(dy.dim[0], w.dim[1] * a->groups, a->image[0], a->image[1]);
     return check_types(call);
 }
@@ -88,6 +106,9 @@ static bool infer_backward_data(clef__call *call) {
 static bool infer_backward_weight(clef__call *call) {
     const geometry *a = call->attributes;
     clef_shape x = call->input[0]->shape, dy = call->input[1]->shape;
+    bool fits = ends_in(x, a, image_of) && ends_in(dy, a, result) && dy.dim[0] == x.dim[0] && dy.dim[1] % a->groups == 0 &&
+                x.dim[1] % a->groups == 0;
+    if (!clef__infer_takes(call, fits, "x and dy fit the convolution")) return false;
     call->shape = CLEF_SHAPE(dy.dim[1], x.dim[1] / a->groups, a->kernel[0], a->kernel[1]);
     return check_types(call);
 }
@@ -147,21 +168,23 @@ int64_t clef__tap_step(int64_t stride, int64_t dilation) { return stride / commo
 
 static phase find_phase(const geometry *a, int d, int64_t residue) {
     int64_t s = a->stride[d], dilation = a->dilation[d], reach = residue + a->before[d];
-    phase p = {.pixels = (a->image[d] - residue + s - 1) / s, .step = clef__tap_step(s, dilation)};
-    while (p.first < p.step && (reach - p.first * dilation) % s != 0) p.first++;
+    phase p = {.pixels = clef__larger(clef__ceil_div(a->image[d] - residue, s), 0), .step = clef__tap_step(s, dilation)};
+    while (p.first < p.step && p.first < a->kernel[d] && (reach - p.first * dilation) % s != 0) p.first++;
     if (p.first < p.step && p.first < a->kernel[d]) p.taps = (a->kernel[d] - 1 - p.first) / p.step + 1;
-    if (p.pixels < 0) p.pixels = 0;
     p.shift = p.step * dilation / s;
     p.base = (reach - p.first * dilation) / s - (p.taps - 1) * p.shift;
     return p;
 }
 
+/* Phases that have pixels. */
+static int64_t phases(const geometry *a, int d) { return clef__smaller(a->stride[d], a->image[d]); }
+
 /* How far the phases reach beyond dy's `size` rows or columns. */
 static void find_margins(const geometry *a, int d, int64_t size, int64_t *before, int64_t *after) {
     *before = *after = 0;
-    for (int64_t r = 0; r < a->stride[d]; r++) {
+    for (int64_t r = 0; r < phases(a, d); r++) {
         phase p = find_phase(a, d, r);
-        if (p.taps == 0 || p.pixels == 0) continue;
+        if (p.taps == 0) continue;
         int64_t last = p.pixels - 1 + p.base + (p.taps - 1) * p.shift;
         *before = clef__larger(*before, -p.base);
         *after = clef__larger(*after, last - (size - 1));
@@ -188,11 +211,11 @@ static void lower_phase(clef__lowering *l, const clef__image *dy, clef__operand 
     clef__gemm_lower(l, g);
 }
 
-/* Does a tap reach every pixel?  The others are filled with zeros, by no product. */
+/* Does a tap reach every pixel? */
 static bool all_reached(const geometry *a) {
     bool all = true;
     for (int d = 0; d < 2; d++)
-        for (int64_t r = 0; r < a->stride[d]; r++) all = all && find_phase(a, d, r).taps > 0;
+        for (int64_t r = 0; r < phases(a, d); r++) all = all && find_phase(a, d, r).taps > 0;
     return all;
 }
 
@@ -205,11 +228,14 @@ static void lower_backward_data(clef__lowering *l) {
     clef__image dx = clef__image_of(clef__lower_out(l, clef__channels_last));
     clef__epilogue epilogue = {0};
     if (all_reached(a)) epilogue = clef__lower_epilogue(l, dx.data);
-    for (r[0] = 0; r[0] < a->stride[0]; r[0]++) {
-        for (r[1] = 0; r[1] < a->stride[1]; r[1]++) {
-            phase p[2] = {find_phase(a, 0, r[0]), find_phase(a, 1, r[1])};
-            for (int d = 0; d < 2; d++) p[d].base += before[d];
-            if (p[0].pixels > 0 && p[1].pixels > 0) lower_phase(l, &dy, w, &dx, &epilogue, p, r);
+    else clef__lower_fill(l, dx.data, 0);
+    for (r[0] = 0; r[0] < phases(a, 0); r[0]++) {
+        phase p[2] = {find_phase(a, 0, r[0])};
+        for (r[1] = 0; p[0].taps > 0 && r[1] < phases(a, 1); r[1]++) {
+            p[1] = find_phase(a, 1, r[1]);
+            phase moved[2] = {p[0], p[1]};
+            for (int d = 0; d < 2; d++) moved[d].base += before[d];
+            if (p[1].taps > 0) lower_phase(l, &dy, w, &dx, &epilogue, moved, r);
         }
     }
 }
@@ -239,21 +265,21 @@ static clef_tensor *backward_weight(clef_tensor *x, clef_tensor *dy, const geome
 }
 
 static void gradient_conv2d(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
-    const geometry *a = clef__attributes(y->node);
+    const geometry *a = clef__attributes(clef__node_of(y));
     if (wanted[1]) dx[1] = backward_weight(x[0], g, a); /* first, as it is run first: x and dx need not lie in memory together */
-    if (y->node->n_inputs == 3 && wanted[2]) dx[2] = clef_sum(g, (const int[]){0, 2, 3}, 3, false);
+    if (clef__node_of(y)->n_inputs == 3 && wanted[2]) dx[2] = clef_sum(g, (const int[]){0, 2, 3}, 3, false);
     if (wanted[0]) dx[0] = backward_data(g, x[1], a);
 }
 
 static void gradient_backward_data(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
-    const geometry *a = clef__attributes(y->node);
+    const geometry *a = clef__attributes(clef__node_of(y));
     if (wanted[0]) dx[0] = forward(g, x[1], a);
     if (wanted[1]) dx[1] = backward_weight(g, x[0], a);
 }
 
 static void gradient_backward_weight(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted,
                                      clef_tensor **dx) {
-    const geometry *a = clef__attributes(y->node);
+    const geometry *a = clef__attributes(clef__node_of(y));
     if (wanted[0]) dx[0] = backward_data(x[1], g, a);
     if (wanted[1]) dx[1] = forward(x[0], g, a);
 }
@@ -306,7 +332,7 @@ static const clef_op op_backward_weight = {
 /* `same`: out = ceil(in / stride), the odd zero at the end. */
 static void pad_same(geometry *a, int d) {
     int64_t in = a->image[d], out = clef__ceil_div(in, a->stride[d]);
-    int64_t total = clef__larger((out - 1) * a->stride[d] + a->dilation[d] * (a->kernel[d] - 1) + 1 - in, 0);
+    int64_t total = clef__larger(clef__plus((out - 1) * a->stride[d] - in, reach(a, d)), 0);
     a->before[d] = total / 2;
     a->after[d] = total - total / 2;
 }
@@ -322,20 +348,22 @@ static bool read_options(geometry *a, const clef_conv2d_options *o, clef_shape x
         a->before[d] = a->after[d] = o->padding[d];
         if (o->stride[d] < 0 || o->dilation[d] < 0 || o->padding[d] < 0) return false;
         if (o->same) pad_same(a, d);
+        a->stride[d] = clef__smaller(a->stride[d], clef__larger(padded(a, d), 1)); /* larger ones do the same */
+        if (a->kernel[d] == 1) a->dilation[d] = 1;                                 /* so do all others */
     }
     return a->groups > 0;
 }
 
 static clef_tensor *convolve(clef_tensor *x, clef_tensor *w, clef_tensor *b, int n, const clef_conv2d_options *options) {
     static const clef_conv2d_options defaults = {0};
-    if (!x || !w || (n == 3 && !b)) return NULL;
+    if (!clef__given(NULL, "conv2d", "x w b", (clef_tensor *[]){x, w, b}, n)) return NULL;
     const clef_conv2d_options *o = options ? options : &defaults;
     geometry a = {0};
-    if (!read_options(&a, o, x->node->shape, w->node->shape))
-        return clef__refuse(x->ctx, "conv2d", CLEF_INVALID,
+    if (!read_options(&a, o, clef_tensor_shape(x), clef_tensor_shape(w)))
+        return clef__refuse(clef_tensor_context(x), "conv2d", CLEF_INVALID,
                             "stride {%d,%d}, padding {%d,%d}, dilation {%d,%d} and groups %d must not be negative (x %s, w %s)",
                             o->stride[0], o->stride[1], o->padding[0], o->padding[1], o->dilation[0], o->dilation[1],
-                            o->groups, clef__shape_text(x->node->shape), clef__shape_text(w->node->shape));
+                            o->groups, clef__shape_text(clef_tensor_shape(x)), clef__shape_text(clef_tensor_shape(w)));
     return clef__apply(&op_conv2d, (clef_tensor *[]){x, w, b}, n, &a, sizeof a);
 }
 

@@ -21,8 +21,8 @@ static void free_customs(clef_context *ctx, void *state) {
 }
 
 static void custom_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
-    const custom_op *c = (const custom_op *)y->node->op;
-    int n = y->node->n_inputs;
+    const custom_op *c = (const custom_op *)clef__node_of(y)->op;
+    int n = clef__node_of(y)->n_inputs;
     clef_tensor *input[4];
     memcpy(input, x, (size_t)n * sizeof *input);
     input[n] = g;
@@ -33,7 +33,7 @@ static void custom_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *
 
 static void no_second(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
     (void)x, (void)g, (void)wanted, (void)dx;
-    clef__refuse(y->ctx, y->node->op->name, CLEF_UNSUPPORTED, "a custom op has no second derivative");
+    clef__refuse(clef_tensor_context(y), clef__node_of(y)->op->name, CLEF_UNSUPPORTED, "a custom op has no second derivative");
 }
 
 static bool is_identifier(const char *name) {
@@ -67,15 +67,14 @@ static custom_op *custom_of(clef_context *ctx, const clef_custom_op *user, int n
 }
 
 clef_tensor *clef_custom(const clef_custom_op *op, clef_tensor *const *x, int n) {
+    if (n > 3) return clef__refuse(x ? clef_tensor_context(x[0]) : NULL, "custom", CLEF_INVALID, "%d inputs; at most 3 (x, y, z)", n);
+    if (!clef__given_array(NULL, "custom", "x", x, n)) return NULL;
     clef_dtype dtype = CLEF_F32;
     for (int i = 0; i < n; i++) {
-        if (!x[i]) return NULL;
         clef_dtype own = clef_tensor_dtype(clef__to_float(x[i]));
         dtype = i ? clef__promote(dtype, own) : own;
     }
-    if (n < 1) return NULL;
-    clef_context *ctx = x[0]->ctx;
-    if (n > 3) return clef__refuse(ctx, "custom", CLEF_INVALID, "%d inputs; at most 3 (x, y, z)", n);
+    clef_context *ctx = clef_tensor_context(x[0]);
     if (!op || !is_identifier(op->name) || !op->forward)
         return clef__refuse(ctx, "custom", CLEF_INVALID, "needs a name that is a C identifier, and a forward text");
     custom_op *c = custom_of(ctx, op, n);

@@ -12,10 +12,9 @@ static const index_attributes *attributes_of(const clef__node *node) { return cl
 
 /* Indices as i32 or i64; NULL after refusing other dtypes. */
 static clef_tensor *whole(clef_tensor *index, const char *op) {
-    if (!index) return NULL;
     clef_dtype dtype = clef_tensor_dtype(index);
     if (clef__is_float(dtype) || dtype == CLEF_BOOL)
-        return clef__refuse(index->ctx, op, CLEF_DTYPE, "index is %s, not a whole number", clef_dtype_name(dtype));
+        return clef__refuse(clef_tensor_context(index), op, CLEF_DTYPE, "index is %s, not a whole number", clef_dtype_name(dtype));
     return dtype == CLEF_U8 ? clef_to(index, CLEF_I32) : index;
 }
 
@@ -36,7 +35,17 @@ static clef__axes around(clef_shape shape, int64_t dim) {
 
 /* ---- gather ---- */
 
+/* Is index as large as x in all dimensions but the attribute's? */
+static bool takes_index(clef__call *call) {
+    int64_t dim = ((const index_attributes *)call->attributes)->dim;
+    clef_shape x = call->input[0]->shape, index = call->input[1]->shape;
+    bool fits = dim >= 0 && dim < x.rank && index.rank == x.rank;
+    for (int i = 0; fits && i < x.rank; i++) fits = i == dim || index.dim[i] == x.dim[i];
+    return clef__infer_takes(call, fits, "index fits x");
+}
+
 static bool gather_infer(clef__call *call) {
+    if (!takes_index(call)) return false;
     call->shape = call->input[1]->shape;
     call->dtype = call->input[0]->dtype;
     return true;
@@ -63,8 +72,8 @@ static void gather_lower(clef__lowering *l) {
 
 static void gather_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
     (void)wanted;
-    clef_tensor *nothing = clef_zeros(y->ctx, clef_tensor_shape(x[0]), clef_tensor_dtype(x[0]));
-    dx[0] = clef_scatter_add(nothing, (int)attributes_of(y->node)->dim, x[1], g);
+    clef_tensor *nothing = clef_zeros(clef_tensor_context(y), clef_tensor_shape(x[0]), clef_tensor_dtype(x[0]));
+    dx[0] = clef_scatter_add(nothing, (int)attributes_of(clef__node_of(y))->dim, x[1], g);
 }
 
 static const clef__strategy gather_strategies[] = { { .name = "elements", .lower = gather_lower }, { 0 } };
@@ -82,18 +91,17 @@ static clef_tensor *corner(clef_tensor *x, int d, clef_tensor *index, const char
         same &= want.dim[i] == have.dim[i];
     }
     if (!fits)
-        return clef__refuse(x->ctx, op, CLEF_SHAPE, "index %s reaches beyond x %s outside dimension %d",
+        return clef__refuse(clef_tensor_context(x), op, CLEF_SHAPE, "index %s reaches beyond x %s outside dimension %d",
                             clef__shape_text(clef_tensor_shape(index)), clef__shape_text(have), d);
     static const int64_t start[CLEF_MAX_RANK], step[CLEF_MAX_RANK] = { 1, 1, 1, 1, 1, 1, 1, 1 };
     return same ? x : clef__window(x, start, step, want.dim);
 }
 
 clef_tensor *clef_gather(clef_tensor *x, int dim, clef_tensor *index) {
-    index = whole(index, "gather");
-    if (!x || !index) return NULL;
+    if (!CLEF__GIVEN("gather", "x index", x, index) || !(index = whole(index, "gather"))) return NULL;
     int d = dim;
     if (!clef__normalize_dim(clef_tensor_shape(x).rank, &d))
-        return clef__refuse(x->ctx, "gather", CLEF_INVALID, "x %s has no dimension %d", clef__shape_text(clef_tensor_shape(x)), dim);
+        return clef__refuse(clef_tensor_context(x), "gather", CLEF_INVALID, "x %s has no dimension %d", clef__shape_text(clef_tensor_shape(x)), dim);
     index_attributes a = { .dim = d };
     return clef__apply(&op_gather, (clef_tensor *[]){ corner(x, d, index, "gather"), index }, 2, &a, sizeof a);
 }
@@ -101,9 +109,7 @@ clef_tensor *clef_gather(clef_tensor *x, int dim, clef_tensor *index) {
 /* ---- scatter_add ---- */
 
 static bool scatter_infer(clef__call *call) {
-    call->shape = call->input[0]->shape;
-    call->dtype = call->input[0]->dtype;
-    return true;
+    return takes_index(call) && clef__infer_takes(call, clef__same_shape(call, 1, 2), "src has index's shape") && clef__infer_like(call);
 }
 
 /* Sums in storage of 16 bits would lose most of what is added: these go through f32. */
@@ -145,7 +151,7 @@ static void scatter_lower(clef__lowering *l) {
 
 static void scatter_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
     if (wanted[0]) dx[0] = g;
-    if (wanted[2]) dx[2] = clef_gather(g, (int)attributes_of(y->node)->dim, x[1]);
+    if (wanted[2]) dx[2] = clef_gather(g, (int)attributes_of(clef__node_of(y))->dim, x[1]);
 }
 
 static const clef__strategy scatter_strategies[] = { { .name = "owners", .lower = scatter_lower }, { 0 } };
@@ -156,19 +162,18 @@ static const clef_op op_scatter = { .name = "scatter_add", .onnx = "ScatterEleme
 /* The canonical form wants index and x of equal size outside d: otherwise the corner of x is scattered into, and put back. */
 static clef_tensor *scatter_corner(clef_tensor *x, clef_tensor *part, int d, clef_tensor *index, clef_tensor *src) {
     static const int64_t start[CLEF_MAX_RANK], step[CLEF_MAX_RANK] = { 1, 1, 1, 1, 1, 1, 1, 1 };
-    clef_tensor *nothing = clef_zeros(x->ctx, clef_tensor_shape(part), clef_tensor_dtype(part));
+    clef_tensor *nothing = clef_zeros(clef_tensor_context(x), clef_tensor_shape(part), clef_tensor_dtype(part));
     clef_tensor *sums = clef_scatter_add(nothing, d, index, src);
     return clef_add(x, clef__into_window(sums, clef_tensor_shape(x), start, step, 0));
 }
 
 clef_tensor *clef_scatter_add(clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src) {
-    index = whole(index, "scatter_add");
-    if (!x || !index || !src) return NULL;
+    if (!CLEF__GIVEN("scatter_add", "x index src", x, index, src) || !(index = whole(index, "scatter_add"))) return NULL;
     int d = dim;
     if (!clef__normalize_dim(clef_tensor_shape(x).rank, &d))
-        return clef__refuse(x->ctx, "scatter_add", CLEF_INVALID, "x %s has no dimension %d", clef__shape_text(clef_tensor_shape(x)), dim);
+        return clef__refuse(clef_tensor_context(x), "scatter_add", CLEF_INVALID, "x %s has no dimension %d", clef__shape_text(clef_tensor_shape(x)), dim);
     if (!clef_shape_equal(clef_tensor_shape(index), clef_tensor_shape(src)))
-        return clef__refuse(x->ctx, "scatter_add", CLEF_SHAPE, "index %s and src %s differ", clef__shape_text(clef_tensor_shape(index)),
+        return clef__refuse(clef_tensor_context(x), "scatter_add", CLEF_SHAPE, "index %s and src %s differ", clef__shape_text(clef_tensor_shape(index)),
                             clef__shape_text(clef_tensor_shape(src)));
     clef_dtype dtype = clef__promote(clef_tensor_dtype(x), clef_tensor_dtype(src));
     if (dtype == CLEF_BOOL) dtype = CLEF_I32;
@@ -213,7 +218,10 @@ static void embedding_lower(clef__lowering *l) {
 
 static bool add_rows_infer(clef__call *call) {
     const index_attributes *a = call->attributes;
-    clef_shape g = call->input[0]->shape;
+    clef_shape g = call->input[0]->shape, index = call->input[1]->shape;
+    bool fits = g.rank == index.rank + 1;
+    for (int i = 0; fits && i < index.rank; i++) fits = g.dim[i] == index.dim[i];
+    if (!clef__infer_takes(call, fits, "g has a row for each index")) return false;
     call->shape = CLEF_SHAPE(a->rows, g.dim[g.rank - 1]);
     call->dtype = call->input[0]->dtype;
     return true;
@@ -265,6 +273,6 @@ static const clef_op op_embedding = { .name = "embedding", .onnx = "Gather", .do
                                       .strategies = embedding_strategies };
 
 clef_tensor *clef_embedding(clef_tensor *table, clef_tensor *index) {
-    index = whole(index, "embedding");
+    if (!CLEF__GIVEN("embedding", "table index", table, index) || !(index = whole(index, "embedding"))) return NULL;
     return clef__apply(&op_embedding, (clef_tensor *[]){ table, index }, 2, NULL, 0);
 }

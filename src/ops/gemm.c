@@ -177,7 +177,8 @@ static clef__operand pack(clef__lowering *l, const packing *p, int64_t z_stride[
     int64_t z0 = z_stride[0] ? p->z[0] : 1, z1 = z_stride[1] ? p->z[1] : 1;
     clef__operand to = clef__lower_scratch(l, p->type, CLEF_SHAPE(z0 * z1 * panels, k, p->width));
     int64_t rows = clef__larger(clef__ceil_div(16384, p->width), 1);
-    int lanes = p->width % 16 == 0 ? 16 : p->width % 8 == 0 ? 8 : 4;
+    int lanes = clef__lower_profile(l)->vector;
+    while (lanes > 4 && p->width % lanes != 0) lanes /= 2;
     clef__launch_begin(l, "pack.cl", "pack");
     clef__launch_prepacks(l);
     clef__launch_define(l, "W", "%d", p->width % lanes == 0 ? lanes : 1);

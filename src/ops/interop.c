@@ -27,15 +27,16 @@ clef_tensor *clef_from_opencl(clef_context *ctx, cl_mem buffer, size_t offset, c
     }
     node->layout.offset = (int64_t)(offset / size);
     clef_tensor *t = clef_keep(clef__tensor_new(ctx, node));
-    if (t) t->generation = 0; /* never a temporary: clef_release lets go of the buffer at once */
+    clef__never_temporary(t); /* clef_release lets go of the buffer at once */
     clef__node_release(node);
     return t;
 }
 
 cl_mem clef_opencl_buffer(clef_tensor *t, size_t *offset) {
-    if (!t || !offset) return NULL;
+    if (!CLEF__GIVEN("opencl_buffer", "t", t)) return NULL;
+    if (!offset) return clef__refuse(clef_tensor_context(t), "opencl_buffer", CLEF_INVALID, "offset is NULL"), NULL;
     if (clef_numel(t) == 0) {
-        clef__refuse(t->ctx, "opencl_buffer", CLEF_SHAPE, "an empty tensor has no buffer");
+        clef__refuse(clef_tensor_context(t), "opencl_buffer", CLEF_SHAPE, "an empty tensor has no buffer");
         return NULL;
     }
     clef__buffer *buffer = clef__row_major_buffer(t, offset);

@@ -14,18 +14,10 @@ static clef_tensor *reduced(clef_tensor *each, clef_reduction reduction) {
 /* ---- classes ---- */
 
 static clef_tensor *refuse_target(const char *op, clef_tensor *x, clef_tensor *target) {
-    return clef__refuse(x->ctx, op, CLEF_SHAPE, "target %s %s does not fit to x %s; it is [n,...] of whole numbers%s",
+    return clef__refuse(clef_tensor_context(x), op, CLEF_SHAPE, "target %s %s does not fit to x %s; it is [n,...] of whole numbers%s",
                         clef_dtype_name(clef_tensor_dtype(target)), clef__shape_text(clef_tensor_shape(target)),
                         clef__shape_text(clef_tensor_shape(x)),
                         op[0] == 'c' ? " or [n,c,...] of probabilities" : "");
-}
-
-/* Is target x's shape without dimension 1? */
-static bool is_class_shape(clef_shape x, clef_shape target) {
-    if (x.rank < 2 || target.rank != x.rank - 1) return false;
-    for (int i = 0; i < target.rank; i++)
-        if (target.dim[i] != x.dim[i + (i > 0)]) return false;
-    return true;
 }
 
 /* Losses of the ignored become 0; those of targets that are no class NaN, so that they are seen. */
@@ -33,8 +25,8 @@ static clef_tensor *checked(clef_tensor *each, clef_tensor *target, int64_t clas
     if (!each || !target) return NULL;
     clef_dtype dtype = clef_tensor_dtype(each);
     clef_tensor *good = clef_logical_and(clef_ge_scalar(target, 0), clef_lt_scalar(target, (double)classes));
-    each = clef_where(good, each, clef__number(each->ctx, dtype, NAN));
-    return counts ? clef_where(counts, each, clef__number(each->ctx, dtype, 0)) : each;
+    each = clef_where(good, each, clef__number(clef_tensor_context(each), dtype, NAN));
+    return counts ? clef_where(counts, each, clef__number(clef_tensor_context(each), dtype, 0)) : each;
 }
 
 /* Of those that count.  each: 0 where they do not. */
@@ -49,7 +41,7 @@ static clef_tensor *picked_loss(clef_tensor *log_probs, clef_tensor *target, con
     if (!log_probs) return NULL;
     clef_shape shape = clef_tensor_shape(log_probs);
     int one = 1;
-    clef_tensor *none = clef__number(log_probs->ctx, clef_tensor_dtype(log_probs), 0);
+    clef_tensor *none = clef__number(clef_tensor_context(log_probs), clef_tensor_dtype(log_probs), 0);
     clef_tensor *each = clef_neg(clef_sum(clef_where(clef__is_target(shape, target), log_probs, none), &one, 1, false));
     clef_tensor *counts = o->has_ignore_index ? clef_ne_scalar(target, (double)o->ignore_index) : NULL;
     return reduced_counted(checked(each, target, shape.dim[1], counts), target, o);
@@ -57,8 +49,8 @@ static clef_tensor *picked_loss(clef_tensor *log_probs, clef_tensor *target, con
 
 clef_tensor *clef_nll_loss(clef_tensor *log_probs, clef_tensor *target, const clef_loss_options *options) {
     clef_loss_options o = options_or_default(options);
-    if (!log_probs || !target) return NULL;
-    if (clef__is_float(clef_tensor_dtype(target)) || !is_class_shape(clef_tensor_shape(log_probs), clef_tensor_shape(target)))
+    if (!CLEF__GIVEN("nll_loss", "log_probs target", log_probs, target)) return NULL;
+    if (clef__is_float(clef_tensor_dtype(target)) || !clef__is_class_shape(clef_tensor_shape(log_probs), clef_tensor_shape(target)))
         return refuse_target("nll_loss", log_probs, target);
     return picked_loss(clef__to_wide(log_probs), target, &o);
 }
@@ -74,12 +66,12 @@ static clef_tensor *probability_loss(clef_tensor *log_probs, clef_tensor *target
 
 clef_tensor *clef_cross_entropy(clef_tensor *logits, clef_tensor *target, const clef_loss_options *options) {
     clef_loss_options o = options_or_default(options);
-    if (!logits || !target) return NULL;
+    if (!CLEF__GIVEN("cross_entropy", "logits target", logits, target)) return NULL;
     if (!(o.label_smoothing >= 0 && o.label_smoothing < 1))
-        return clef__refuse(logits->ctx, "cross_entropy", CLEF_INVALID, "label_smoothing = %g is not in [0,1)", o.label_smoothing);
+        return clef__refuse(clef_tensor_context(logits), "cross_entropy", CLEF_INVALID, "label_smoothing = %g is not in [0,1)", o.label_smoothing);
     clef_shape shape = clef_tensor_shape(logits), other = clef_tensor_shape(target);
     bool probabilities = clef__is_float(clef_tensor_dtype(target));
-    if (shape.rank < 2 || (probabilities ? !clef_shape_equal(shape, other) : !is_class_shape(shape, other)))
+    if (shape.rank < 2 || (probabilities ? !clef_shape_equal(shape, other) : !clef__is_class_shape(shape, other)))
         return refuse_target("cross_entropy", logits, target);
     if (probabilities) return probability_loss(clef_log_softmax(clef__to_wide(logits), 1), target, &o);
     clef_tensor *x = clef__to_float(logits);
@@ -89,9 +81,9 @@ clef_tensor *clef_cross_entropy(clef_tensor *logits, clef_tensor *target, const 
 /* ---- distances ---- */
 
 static bool same_shape(const char *op, clef_tensor *x, clef_tensor *target) {
-    if (!x || !target) return false;
+    if (!CLEF__GIVEN(op, "x target", x, target)) return false;
     if (clef_shape_equal(clef_tensor_shape(x), clef_tensor_shape(target))) return true;
-    clef__refuse(x->ctx, op, CLEF_SHAPE, "x %s and target %s differ; clef_reshape or clef_expand one",
+    clef__refuse(clef_tensor_context(x), op, CLEF_SHAPE, "x %s and target %s differ; clef_reshape or clef_expand one",
                  clef__shape_text(clef_tensor_shape(x)), clef__shape_text(clef_tensor_shape(target)));
     return false;
 }
@@ -113,7 +105,7 @@ clef_tensor *clef_huber_loss(clef_tensor *x, clef_tensor *target, const clef_los
     double delta = o.delta == 0 ? 1 : o.delta;
     clef_tensor *far = clef_abs(difference("huber_loss", x, target));
     if (!far) return NULL;
-    if (!(delta > 0)) return clef__refuse(x->ctx, "huber_loss", CLEF_INVALID, "delta = %g is not positive", delta);
+    if (!(delta > 0)) return clef__refuse(clef_tensor_context(x), "huber_loss", CLEF_INVALID, "delta = %g is not positive", delta);
     clef_tensor *near = clef_mul_scalar(clef_square(far), 0.5);
     clef_tensor *line = clef_mul_scalar(clef_sub_scalar(far, delta / 2), delta);
     return reduced(clef_where(clef_le_scalar(far, delta), near, line), o.reduction);

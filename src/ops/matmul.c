@@ -32,7 +32,7 @@ static bool check_sizes(clef__call *call, int64_t k) {
 
 static bool infer_matmul(clef__call *call) {
     clef_shape a = call->input[0]->shape, b = call->input[1]->shape;
-    if (!check_dtypes(call)) return false;
+    if (!check_dtypes(call) || !clef__infer_takes(call, a.rank >= 2 && b.rank >= 2, "a and b are matrices")) return false;
     if (a.dim[a.rank - 1] != b.dim[b.rank - 2])
         return clef__infer_fail(call, CLEF_SHAPE, "a has %lld columns but b has %lld rows (a %s, b %s)",
                                 (long long)a.dim[a.rank - 1], (long long)b.dim[b.rank - 2], clef__shape_text(a),
@@ -51,7 +51,7 @@ static bool infer_matmul(clef__call *call) {
 
 static bool infer_linear(clef__call *call) {
     clef_shape x = call->input[0]->shape, w = call->input[1]->shape;
-    if (!check_dtypes(call)) return false;
+    if (!check_dtypes(call) || !clef__infer_takes(call, x.rank >= 2, "x has rows")) return false;
     if (w.rank != 2)
         return clef__infer_fail(call, CLEF_SHAPE, "w must be [out,in], not %s", clef__shape_text(w));
     if (x.dim[x.rank - 1] != w.dim[1])
@@ -191,7 +191,7 @@ static clef_tensor *turned(clef_tensor *x) { return clef_transpose(x, -1, -2); }
 
 /* All leading dimensions as one. */
 static clef_tensor *as_matrix(clef_tensor *x) {
-    clef_shape s = x ? x->node->shape : CLEF_SCALAR;
+    clef_shape s = x ? clef_tensor_shape(x) : CLEF_SCALAR;
     int64_t rows = 1;
     if (s.rank == 2) return x;
     for (int i = 0; i + 1 < s.rank; i++) rows *= s.dim[i];
@@ -200,7 +200,7 @@ static clef_tensor *as_matrix(clef_tensor *x) {
 
 static void gradient_matmul(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
     (void)y;
-    clef_shape a = x[0]->node->shape, b = x[1]->node->shape;
+    clef_shape a = clef_tensor_shape(x[0]), b = clef_tensor_shape(x[1]);
     if (wanted[0]) dx[0] = clef__sum_to(clef_matmul(g, turned(x[1])), a);
     if (!wanted[1]) return;
     if (b.rank == 2) dx[1] = clef_matmul(turned(as_matrix(x[0])), as_matrix(g));
@@ -215,7 +215,7 @@ static clef_tensor *gradient_of_weights(clef_tensor *x, clef_tensor *g, bool x_t
 
 static void gradient_linear(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
     if (wanted[1]) dx[1] = gradient_of_weights(as_matrix(x[0]), as_matrix(g), wanted[0]); /* first, as in conv.c */
-    if (y->node->n_inputs == 3 && wanted[2]) dx[2] = clef__sum_to(g, x[2]->node->shape);
+    if (clef__node_of(y)->n_inputs == 3 && wanted[2]) dx[2] = clef__sum_to(g, clef_tensor_shape(x[2]));
     if (wanted[0]) dx[0] = clef_matmul(g, x[1]);
 }
 
@@ -239,11 +239,11 @@ static const clef_op op_linear = {
 
 /* ---- public ---- */
 clef_tensor *clef_matmul(clef_tensor *a, clef_tensor *b) {
-    if (!a || !b) return NULL;
-    int ra = a->node->shape.rank, rb = b->node->shape.rank;
+    if (!CLEF__GIVEN("matmul", "a b", a, b)) return NULL;
+    int ra = clef_tensor_shape(a).rank, rb = clef_tensor_shape(b).rank;
     if (ra == 0 || rb == 0)
-        return clef__refuse(a->ctx, "matmul", CLEF_SHAPE, "a scalar is no matrix (a %s, b %s); multiply with clef_mul",
-                            clef__shape_text(a->node->shape), clef__shape_text(b->node->shape));
+        return clef__refuse(clef_tensor_context(a), "matmul", CLEF_SHAPE, "a scalar is no matrix (a %s, b %s); multiply with clef_mul",
+                            clef__shape_text(clef_tensor_shape(a)), clef__shape_text(clef_tensor_shape(b)));
     if (ra == 1) a = clef_unsqueeze(a, 0);
     if (rb == 1) b = clef_unsqueeze(b, 1);
     clef_tensor *y = clef__apply(&op_matmul, (clef_tensor *[]){a, b}, 2, NULL, 0);
@@ -253,11 +253,11 @@ clef_tensor *clef_matmul(clef_tensor *a, clef_tensor *b) {
 }
 
 static clef_tensor *linear(clef_tensor *x, clef_tensor *w, clef_tensor *b, int n) {
-    if (!x || !w || (n == 3 && !b)) return NULL;
-    if (x->node->shape.rank == 0)
-        return clef__refuse(x->ctx, "linear", CLEF_SHAPE, "x is a scalar but w %s wants features",
-                            clef__shape_text(w->node->shape));
-    bool vector = x->node->shape.rank == 1;
+    if (!clef__given(NULL, "linear", "x w b", (clef_tensor *[]){x, w, b}, n)) return NULL;
+    if (clef_tensor_shape(x).rank == 0)
+        return clef__refuse(clef_tensor_context(x), "linear", CLEF_SHAPE, "x is a scalar but w %s wants features",
+                            clef__shape_text(clef_tensor_shape(w)));
+    bool vector = clef_tensor_shape(x).rank == 1;
     clef_tensor *y = clef__apply(&op_linear, (clef_tensor *[]){vector ? clef_unsqueeze(x, 0) : x, w, b}, n, NULL, 0);
     return vector ? clef_squeeze(y, 0) : y;
 }

@@ -17,12 +17,17 @@ static shape_attributes shape_to_attributes(clef_shape shape) {
     return a;
 }
 
-static bool shape_infer(clef__call *call) {
-    const shape_attributes *a = call->attributes;
+static clef_shape attributes_to_shape(const shape_attributes *a) {
+    clef_shape shape = { .rank = (int)a->rank };
+    for (int i = 0; i < a->rank; i++) shape.dim[i] = a->dim[i];
+    return shape;
+}
+
+static bool reshape_infer(clef__call *call) {
     call->dtype = call->input[0]->dtype;
-    call->shape = (clef_shape){ .rank = (int)a->rank };
-    for (int i = 0; i < a->rank; i++) call->shape.dim[i] = a->dim[i];
-    return true;
+    call->shape = attributes_to_shape(call->attributes);
+    int64_t count = clef_shape_numel(call->input[0]->shape);
+    return clef__infer_takes(call, clef_shape_numel(call->shape) == count, "both shapes have as many elements");
 }
 
 /* Matches runs of old and new dimensions with equal products; within a run the old ones must be dense. */
@@ -60,7 +65,7 @@ static void reshape_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor 
 }
 
 static const clef_op op_reshape = { .name = "reshape", .onnx = "Reshape", .doc = "the same elements in another shape",
-                                    .kind = CLEF__VIEW, .infer = shape_infer, .gradient = reshape_gradient,
+                                    .kind = CLEF__VIEW, .infer = reshape_infer, .gradient = reshape_gradient,
                                     .view = reshape_view };
 
 /* Replaces a -1 by what is left; false if that does not come out. */
@@ -81,27 +86,31 @@ static bool complete_shape(clef_shape from, clef_shape *to) {
 }
 
 clef_tensor *clef_reshape(clef_tensor *x, clef_shape shape) {
-    if (!x) return NULL;
+    if (!CLEF__GIVEN("reshape", "x", x)) return NULL;
     clef_shape from = clef_tensor_shape(x), to = shape;
     if (shape.rank < 0 || shape.rank > CLEF_MAX_RANK || !complete_shape(from, &to))
-        return clef__refuse(x->ctx, "reshape", CLEF_SHAPE, "%s does not fit into %s", clef__shape_text(from), clef__shape_text(shape));
+        return clef__refuse(clef_tensor_context(x), "reshape", CLEF_SHAPE, "%s does not fit into %s", clef__shape_text(from), clef__shape_text(shape));
     if (clef_shape_equal(from, to)) return x;
     shape_attributes a = shape_to_attributes(to);
     return clef__apply(&op_reshape, &x, 1, &a, sizeof a);
 }
 
+static clef_tensor *refuse_null(clef_tensor *x, const char *op, const char *array) {
+    return clef__refuse(clef_tensor_context(x), op, CLEF_INVALID, "%s is NULL", array);
+}
+
 static clef_tensor *refuse_dim(clef_tensor *x, const char *op, int dim) {
-    return clef__refuse(x->ctx, op, CLEF_INVALID, "x %s has no dimension %d", clef__shape_text(clef_tensor_shape(x)), dim);
+    return clef__refuse(clef_tensor_context(x), op, CLEF_INVALID, "x %s has no dimension %d", clef__shape_text(clef_tensor_shape(x)), dim);
 }
 
 clef_tensor *clef_flatten(clef_tensor *x, int first_dim, int last_dim) {
-    if (!x) return NULL;
+    if (!CLEF__GIVEN("flatten", "x", x)) return NULL;
     clef_shape from = clef_tensor_shape(x), to = { 0 };
     int a = first_dim, b = last_dim, rank = from.rank ? from.rank : 1;
     if (from.rank == 0) from = CLEF_SHAPE(1);
     if (!clef__normalize_dim(rank, &a)) return refuse_dim(x, "flatten", first_dim);
     if (!clef__normalize_dim(rank, &b)) return refuse_dim(x, "flatten", last_dim);
-    if (a > b) return clef__refuse(x->ctx, "flatten", CLEF_INVALID, "dimension %d comes after %d", first_dim, last_dim);
+    if (a > b) return clef__refuse(clef_tensor_context(x), "flatten", CLEF_INVALID, "dimension %d comes after %d", first_dim, last_dim);
     for (int i = 0; i < rank; i++) {
         if (i > a && i <= b) to.dim[to.rank - 1] *= from.dim[i];
         else to.dim[to.rank++] = from.dim[i];
@@ -110,31 +119,30 @@ clef_tensor *clef_flatten(clef_tensor *x, int first_dim, int last_dim) {
 }
 
 clef_tensor *clef_squeeze(clef_tensor *x, int dim) {
-    if (!x) return NULL;
+    if (!CLEF__GIVEN("squeeze", "x", x)) return NULL;
     clef_shape from = clef_tensor_shape(x), to = { .rank = from.rank - 1 };
     int d = dim;
     if (!clef__normalize_dim(from.rank, &d)) return refuse_dim(x, "squeeze", dim);
     if (from.dim[d] != 1)
-        return clef__refuse(x->ctx, "squeeze", CLEF_SHAPE, "dimension %d of x %s is not 1", dim, clef__shape_text(from));
+        return clef__refuse(clef_tensor_context(x), "squeeze", CLEF_SHAPE, "dimension %d of x %s is not 1", dim, clef__shape_text(from));
     for (int i = 0; i < to.rank; i++) to.dim[i] = from.dim[i + (i >= d)];
     return clef_reshape(x, to);
 }
 
 clef_tensor *clef_unsqueeze(clef_tensor *x, int dim) {
-    if (!x) return NULL;
+    if (!CLEF__GIVEN("unsqueeze", "x", x)) return NULL;
     clef_shape from = clef_tensor_shape(x), to = { .rank = from.rank + 1 };
     int d = dim;
     if (from.rank == CLEF_MAX_RANK)
-        return clef__refuse(x->ctx, "unsqueeze", CLEF_SHAPE, "x %s has %d dimensions already", clef__shape_text(from), CLEF_MAX_RANK);
+        return clef__refuse(clef_tensor_context(x), "unsqueeze", CLEF_SHAPE, "x %s has %d dimensions already", clef__shape_text(from), CLEF_MAX_RANK);
     if (!clef__normalize_dim(to.rank, &d)) return refuse_dim(x, "unsqueeze", dim);
     for (int i = 0; i < to.rank; i++) to.dim[i] = i == d ? 1 : from.dim[i - (i > d)];
     return clef_reshape(x, to);
 }
 
 clef_tensor *clef__per_channel(clef_tensor *v, int rank) {
-    if (!v || rank < 3) return v;
-    clef_shape shape = { .rank = rank - 1 };
-    for (int i = 0; i < shape.rank; i++) shape.dim[i] = i ? 1 : clef_numel(v);
+    clef_shape shape = { .rank = rank };
+    for (int i = 0; i < rank; i++) shape.dim[i] = i == 1 ? clef_numel(v) : 1;
     return clef_reshape(v, shape);
 }
 
@@ -142,9 +150,13 @@ clef_tensor *clef__per_channel(clef_tensor *v, int rank) {
 
 static bool permute_infer(clef__call *call) {
     const shape_attributes *order = call->attributes;
+    clef_shape x = call->input[0]->shape;
+    bool fits = order->rank == x.rank;
+    for (int i = 0; fits && i < x.rank; i++) fits = order->dim[i] >= 0 && order->dim[i] < x.rank;
+    if (!clef__infer_takes(call, fits, "x has the dimensions")) return false;
     call->dtype = call->input[0]->dtype;
-    call->shape.rank = (int)order->rank;
-    for (int i = 0; i < order->rank; i++) call->shape.dim[i] = call->input[0]->shape.dim[order->dim[i]];
+    call->shape.rank = x.rank;
+    for (int i = 0; i < x.rank; i++) call->shape.dim[i] = x.dim[order->dim[i]];
     return true;
 }
 
@@ -157,7 +169,7 @@ static bool permute_view(const clef__node *node, const clef__layout *in, clef__l
 
 static void permute_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
     (void)x, (void)wanted;
-    const shape_attributes *order = clef__attributes(y->node);
+    const shape_attributes *order = clef__attributes(clef__node_of(y));
     int inverse[CLEF_MAX_RANK];
     for (int i = 0; i < order->rank; i++) inverse[order->dim[i]] = i;
     dx[0] = clef_permute(g, inverse);
@@ -168,15 +180,16 @@ static const clef_op op_permute = { .name = "permute", .onnx = "Transpose", .doc
                                     .view = permute_view };
 
 clef_tensor *clef_permute(clef_tensor *x, const int *order) {
-    if (!x) return NULL;
+    if (!CLEF__GIVEN("permute", "x", x)) return NULL;
     int rank = clef_tensor_shape(x).rank;
+    if (!order && rank) return refuse_null(x, "permute", "order");
     shape_attributes a = { .rank = rank };
     unsigned seen = 0;
     bool moved = false;
     for (int i = 0; i < rank; i++) {
         int d = order[i];
         if (!clef__normalize_dim(rank, &d) || seen & 1u << d)
-            return clef__refuse(x->ctx, "permute", CLEF_INVALID, "order[%d] = %d is out of range or there twice (x %s)", i,
+            return clef__refuse(clef_tensor_context(x), "permute", CLEF_INVALID, "order[%d] = %d is out of range or there twice (x %s)", i,
                                 order[i], clef__shape_text(clef_tensor_shape(x)));
         seen |= 1u << d;
         moved |= d != i;
@@ -186,7 +199,7 @@ clef_tensor *clef_permute(clef_tensor *x, const int *order) {
 }
 
 clef_tensor *clef_transpose(clef_tensor *x, int a, int b) {
-    if (!x) return NULL;
+    if (!CLEF__GIVEN("transpose", "x", x)) return NULL;
     int rank = clef_tensor_shape(x).rank, order[CLEF_MAX_RANK], da = a, db = b;
     if (!clef__normalize_dim(rank, &da)) return refuse_dim(x, "transpose", a);
     if (!clef__normalize_dim(rank, &db)) return refuse_dim(x, "transpose", b);
@@ -195,6 +208,13 @@ clef_tensor *clef_transpose(clef_tensor *x, int a, int b) {
 }
 
 /* ---- expand ---- */
+
+static bool expand_infer(clef__call *call) {
+    clef_shape both, to = attributes_to_shape(call->attributes);
+    call->dtype = call->input[0]->dtype;
+    call->shape = to;
+    return clef__infer_takes(call, clef__broadcast(call->input[0]->shape, to, &both) && clef_shape_equal(both, to), "x broadcasts to the shape");
+}
 
 static bool expand_view(const clef__node *node, const clef__layout *in, clef__layout *out) {
     clef_shape from = node->input[0]->shape, to = node->shape;
@@ -210,14 +230,16 @@ static void expand_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *
 }
 
 static const clef_op op_expand = { .name = "expand", .onnx = "Expand", .doc = "broadcast to a shape", .kind = CLEF__VIEW,
-                                   .infer = shape_infer, .gradient = expand_gradient, .view = expand_view };
+                                   .infer = expand_infer, .gradient = expand_gradient, .view = expand_view };
 
 clef_tensor *clef_expand(clef_tensor *x, clef_shape shape) {
-    if (!x) return NULL;
+    if (!CLEF__GIVEN("expand", "x", x)) return NULL;
     clef_shape from = clef_tensor_shape(x), both;
     if (clef_shape_equal(from, shape)) return x;
-    if (shape.rank < 0 || shape.rank > CLEF_MAX_RANK || !clef__broadcast(from, shape, &both) || !clef_shape_equal(both, shape))
-        return clef__refuse(x->ctx, "expand", CLEF_SHAPE, "%s does not broadcast to %s", clef__shape_text(from), clef__shape_text(shape));
+    bool sound = shape.rank >= 0 && shape.rank <= CLEF_MAX_RANK;
+    for (int i = 0; sound && i < shape.rank; i++) sound = shape.dim[i] >= 0;
+    if (!sound || !clef__broadcast(from, shape, &both) || !clef_shape_equal(both, shape))
+        return clef__refuse(clef_tensor_context(x), "expand", CLEF_SHAPE, "%s does not broadcast to %s", clef__shape_text(from), clef__shape_text(shape));
     shape_attributes a = shape_to_attributes(shape);
     return clef__apply(&op_expand, &x, 1, &a, sizeof a);
 }
@@ -244,12 +266,33 @@ static window_attributes window_to_attributes(clef_shape shape, const int64_t *s
     return a;
 }
 
-static bool window_infer(clef__call *call) {
-    const window_attributes *a = call->attributes;
+static clef_shape window_shape(const window_attributes *a) {
+    clef_shape shape = { .rank = (int)a->rank };
+    for (int i = 0; i < a->rank; i++) shape.dim[i] = a->dim[i];
+    return shape;
+}
+
+/* Do the elements start[d] + i·step[d], inner.dim[d] of them, lie within outer?  An empty window lies anywhere. */
+static bool lies_within(const window_attributes *a, clef_shape inner, clef_shape outer) {
+    bool within = inner.rank == outer.rank;
+    if (clef_shape_numel(inner) == 0) return within;
+    for (int i = 0; within && i < inner.rank; i++) {
+        int64_t first = a->start[i], last = clef__plus(first, clef__times(inner.dim[i] - 1, a->step[i]));
+        within = first >= 0 && first < outer.dim[i] && last >= 0 && last < outer.dim[i];
+    }
+    return within;
+}
+
+static bool slice_infer(clef__call *call) {
     call->dtype = call->input[0]->dtype;
-    call->shape.rank = (int)a->rank;
-    for (int i = 0; i < a->rank; i++) call->shape.dim[i] = a->dim[i];
-    return true;
+    call->shape = window_shape(call->attributes);
+    return clef__infer_takes(call, lies_within(call->attributes, call->shape, call->input[0]->shape), "the window lies within x");
+}
+
+static bool window_infer(clef__call *call) {
+    call->dtype = call->input[0]->dtype;
+    call->shape = window_shape(call->attributes);
+    return clef__infer_takes(call, lies_within(call->attributes, call->input[0]->shape, call->shape), "x lies within the block");
 }
 
 static bool slice_view(const clef__node *node, const clef__layout *in, clef__layout *out) {
@@ -265,12 +308,12 @@ static bool slice_view(const clef__node *node, const clef__layout *in, clef__lay
 
 static void slice_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
     (void)wanted;
-    const window_attributes *a = clef__attributes(y->node);
+    const window_attributes *a = clef__attributes(clef__node_of(y));
     dx[0] = clef__into_window(g, clef_tensor_shape(x[0]), a->start, a->step, 0);
 }
 
 static const clef_op op_slice = { .name = "slice", .onnx = "Slice", .doc = "every step-th element of a range",
-                                  .kind = CLEF__VIEW, .infer = window_infer, .gradient = slice_gradient,
+                                  .kind = CLEF__VIEW, .infer = slice_infer, .gradient = slice_gradient,
                                   .view = slice_view };
 
 clef_tensor *clef__window(clef_tensor *x, const int64_t *start, const int64_t *step, const int64_t *count) {
@@ -302,7 +345,7 @@ static void window_lower(clef__lowering *l) {
 
 static void window_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
     (void)wanted;
-    const window_attributes *a = clef__attributes(y->node);
+    const window_attributes *a = clef__attributes(clef__node_of(y));
     dx[0] = clef__window(g, a->start, a->step, clef_tensor_shape(x[0]).dim);
 }
 
@@ -325,16 +368,16 @@ static int64_t slice_bound(int64_t bound, int64_t n, int64_t low, int64_t high) 
 }
 
 clef_tensor *clef_slice(clef_tensor *x, int dim, int64_t start, int64_t stop, int64_t step) {
-    if (!x) return NULL;
+    if (!CLEF__GIVEN("slice", "x", x)) return NULL;
     clef_shape shape = clef_tensor_shape(x);
     int d = dim;
     if (!clef__normalize_dim(shape.rank, &d)) return refuse_dim(x, "slice", dim);
-    if (step == 0) return clef__refuse(x->ctx, "slice", CLEF_INVALID, "step is 0");
+    if (step == 0) return clef__refuse(clef_tensor_context(x), "slice", CLEF_INVALID, "step is 0");
     int64_t n = shape.dim[d], starts[CLEF_MAX_RANK] = { 0 }, steps[CLEF_MAX_RANK], low = step > 0 ? 0 : -1, high = n + low;
-    step = step > n ? n + 1 : step < -n ? -n - 1 : step;
+    step = step > n ? clef__larger(n, 1) : step < -n ? -clef__larger(n, 1) : step;
     start = slice_bound(start, n, low, high);
     stop = slice_bound(stop, n, low, high);
-    int64_t count = step > 0 ? (stop - start + step - 1) / step : (start - stop - step - 1) / -step;
+    int64_t count = step > 0 ? clef__ceil_div(stop - start, step) : clef__ceil_div(start - stop, -step);
     for (int i = 0; i < shape.rank; i++) steps[i] = 1;
     shape.dim[d] = (step > 0 ? stop > start : stop < start) ? count : 0;
     if (shape.dim[d] == n && step == 1) return x;
@@ -344,7 +387,7 @@ clef_tensor *clef_slice(clef_tensor *x, int dim, int64_t start, int64_t stop, in
 }
 
 clef_tensor *clef_flip(clef_tensor *x, int dim) {
-    if (!x) return NULL;
+    if (!CLEF__GIVEN("flip", "x", x)) return NULL;
     clef_shape shape = clef_tensor_shape(x);
     int d = dim;
     if (!clef__normalize_dim(shape.rank, &d)) return refuse_dim(x, "flip", dim);
@@ -352,14 +395,15 @@ clef_tensor *clef_flip(clef_tensor *x, int dim) {
 }
 
 clef_tensor *clef_pad(clef_tensor *x, const int64_t *before, const int64_t *after, double value) {
-    if (!x) return NULL;
+    if (!CLEF__GIVEN("pad", "x", x)) return NULL;
     clef_shape shape = clef_tensor_shape(x);
     int64_t steps[CLEF_MAX_RANK];
+    if ((!before || !after) && shape.rank) return refuse_null(x, "pad", before ? "after" : "before");
     for (int i = 0; i < shape.rank; i++) {
         if (before[i] < 0 || after[i] < 0 || before[i] > INT32_MAX || after[i] > INT32_MAX)
-            return clef__refuse(x->ctx, "pad", CLEF_INVALID, "padding %lld, %lld of dimension %d is not within 0 … 2^31; cut "
+            return clef__refuse(clef_tensor_context(x), "pad", CLEF_INVALID, "padding %lld, %lld of dimension %d is not within 0 … 2^31; cut "
                                 "with clef_slice", (long long)before[i], (long long)after[i], i);
-        shape.dim[i] += before[i] + after[i];
+        shape.dim[i] = clef__plus(shape.dim[i], before[i] + after[i]);
         steps[i] = 1;
     }
     return clef_shape_equal(shape, clef_tensor_shape(x)) ? x : clef__into_window(x, shape, before, steps, value);
@@ -368,16 +412,17 @@ clef_tensor *clef_pad(clef_tensor *x, const int64_t *before, const int64_t *afte
 /* ---- concat ---- */
 
 static bool concat_infer(clef__call *call) {
-    int d = (int)*(const int64_t *)call->attributes;
+    int64_t d = *(const int64_t *)call->attributes;
     clef_shape shape = call->input[0]->shape;
+    if (!clef__infer_takes(call, d >= 0 && d < shape.rank, "x has the dimension")) return false;
     for (int i = 1; i < call->n_inputs; i++) {
         clef_shape other = call->input[i]->shape;
         bool fits = other.rank == shape.rank;
         for (int k = 0; fits && k < shape.rank; k++) fits = k == d || other.dim[k] == shape.dim[k];
         if (!fits)
             return clef__infer_fail(call, CLEF_SHAPE, "input %d %s does not fit to %s along dimension %d", i,
-                                    clef__shape_text(other), clef__shape_text(call->input[0]->shape), d);
-        shape.dim[d] += other.dim[d];
+                                    clef__shape_text(other), clef__shape_text(call->input[0]->shape), (int)d);
+        shape.dim[d] = clef__plus(shape.dim[d], other.dim[d]);
     }
     call->shape = shape;
     call->dtype = call->input[0]->dtype;
@@ -398,9 +443,9 @@ static void concat_lower(clef__lowering *l) {
 }
 
 static void concat_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
-    int d = (int)*(const int64_t *)clef__attributes(y->node);
+    int d = (int)*(const int64_t *)clef__attributes(clef__node_of(y));
     int64_t at = 0;
-    for (int i = 0; i < y->node->n_inputs; i++) {
+    for (int i = 0; i < clef__node_of(y)->n_inputs; i++) {
         int64_t n = clef_tensor_shape(x[i]).dim[d];
         if (wanted[i]) dx[i] = clef_slice(g, d, at, at + n, 1);
         at += n;
@@ -423,10 +468,8 @@ static clef_tensor *concat_many(clef_tensor *const *x, int n, int64_t d) {
 
 /* Brings all to a common dtype, and into one more dimension if stacked. */
 static clef_tensor *join(clef_tensor *const *x, int n, int dim, const char *op, bool stacked) {
-    for (int i = 0; i < n; i++)
-        if (!x[i]) return NULL;
-    if (n <= 0) return NULL;
-    clef_context *ctx = x[0]->ctx;
+    if (!clef__given_array(NULL, op, "x", x, n)) return NULL;
+    clef_context *ctx = clef_tensor_context(x[0]);
     int d = dim;
     if (!clef__normalize_dim(clef_tensor_shape(x[0]).rank + stacked, &d)) return refuse_dim(x[0], op, dim);
     clef_dtype dtype = clef_tensor_dtype(x[0]);
@@ -443,8 +486,10 @@ clef_tensor *clef_concat(clef_tensor *const *x, int n, int dim) { return join(x,
 clef_tensor *clef_stack(clef_tensor *const *x, int n, int dim) { return join(x, n, dim, "stack", true); }
 
 clef_status clef_split(clef_tensor *x, int dim, const int64_t *sizes, int n, clef_tensor **parts) {
-    for (int i = 0; i < n; i++) parts[i] = NULL;
-    if (!x) return CLEF_INVALID;
+    for (int i = 0; parts && i < n; i++) parts[i] = NULL;
+    if (!CLEF__GIVEN("split", "x", x)) return CLEF_INVALID;
+    if (n < 1 || !sizes || !parts)
+        return clef__fail(clef_tensor_context(x), CLEF_INVALID, "split: %d parts%s", n, n < 1 ? "" : ", but an array of them is NULL");
     clef_shape shape = clef_tensor_shape(x);
     int d = dim;
     if (!clef__normalize_dim(shape.rank, &d)) return refuse_dim(x, "split", dim), CLEF_INVALID;
@@ -454,8 +499,8 @@ clef_status clef_split(clef_tensor *x, int dim, const int64_t *sizes, int n, cle
         else left -= sizes[i];
     }
     if (left != 0)
-        return clef__fail(x->ctx, CLEF_SHAPE, "split: the sizes do not add up to dimension %d of x %s", dim, clef__shape_text(shape));
+        return clef__fail(clef_tensor_context(x), CLEF_SHAPE, "split: the sizes do not add up to dimension %d of x %s", dim, clef__shape_text(shape));
     for (int i = 0; i < n; at += sizes[i++])
-        if (!(parts[i] = clef_slice(x, d, at, at + sizes[i], 1))) return clef_error_status(x->ctx);
+        if (!(parts[i] = clef_slice(x, d, at, at + sizes[i], 1))) return clef_error_status(clef_tensor_context(x));
     return CLEF_OK;
 }

@@ -5,8 +5,18 @@
 
 static const clef_op op_normalise;
 
-/* y = (x − m)·s + b:  dx = g s,  ds = Σ g (x − m),  db = Σ g,  dm = −s Σ g.  The sums run where m is 1 long; s and b have m's
-   shape, or want no gradient. */
+/* x, m, s, b: m and s have one shape, of x's rank, and are 1 or as long as x; b has it too, or is a number. */
+static bool infer_normalise(clef__call *call) {
+    clef_shape x = call->input[0]->shape, m = call->input[1]->shape;
+    bool fits = m.rank == x.rank, number = call->input[3]->shape.rank == 0 && !call->input[3]->requires_grad;
+    for (int i = 0; fits && i < x.rank; i++) fits = m.dim[i] == x.dim[i] || m.dim[i] == 1;
+    return clef__infer_takes(call, fits, "the mean has x's rank and is 1 or as long") &&
+           clef__infer_takes(call, clef__same_shape(call, 1, 2), "mean and scale have one shape") &&
+           clef__infer_takes(call, number || clef__same_shape(call, 1, 3), "mean and shift have one shape") &&
+           clef__infer_like(call);
+}
+
+/* y = (x − m)·s + b:  dx = g s,  ds = Σ g (x − m),  db = Σ g,  dm = −s Σ g.  The sums run where m is 1 long. */
 static void gradient_normalise(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
     (void)y;
     clef_tensor *plain, *far;
@@ -18,9 +28,10 @@ static void gradient_normalise(clef_tensor *const *x, clef_tensor *y, clef_tenso
 }
 
 static const clef_op op_normalise = {.name = "normalise", .doc = "(x - mean) times scale plus shift", .kind = CLEF__POINTWISE,
-                                     .params = "xmsb", .text = "(x - m) * s + b", .gradient = gradient_normalise};
+                                     .params = "xmsb", .text = "(x - m) * s + b", .infer = infer_normalise,
+                                     .gradient = gradient_normalise};
 
-/* scale and shift: of mean's shape, or scalars without gradient; all of x's dtype after this. */
+/* Brings mean, scale and shift to x's dtype. */
 static clef_tensor *normalise(clef_tensor *x, clef_tensor *mean, clef_tensor *scale, clef_tensor *shift) {
     clef_dtype dtype = clef_tensor_dtype(x);
     return clef__apply(&op_normalise, (clef_tensor *[]){x, clef_to(mean, dtype), clef_to(scale, dtype), clef_to(shift, dtype)}, 4, NULL, 0);
@@ -61,6 +72,16 @@ static int64_t row_length(clef_shape shape, int64_t n_dims) {
     return n;
 }
 
+/* Inputs from `weight` on (-1: none) are as long as a row of input 0, which has some. */
+static bool takes_rows(clef__call *call, int weight) {
+    int64_t n_dims = ((const layer_attributes *)call->attributes)->n_dims;
+    clef_shape x = call->input[0]->shape;
+    bool fits = n_dims >= 1 && n_dims <= x.rank && clef_shape_numel(x) > 0;
+    for (int i = weight; fits && i > 0 && i < call->n_inputs; i++)
+        fits = clef_shape_numel(call->input[i]->shape) == row_length(x, n_dims);
+    return clef__infer_takes(call, fits, "weight and bias fit rows of x");
+}
+
 static void launch_rows(clef__lowering *l, const char *kernel, clef_dtype dtype, int64_t n, bool affine) {
     clef__launch_lanes(l, "norm.cl", kernel, dtype, n);
     clef__launch_define(l, "AFFINE", "%d", affine);
@@ -89,7 +110,11 @@ static void lower_layer_norm(clef__lowering *l) {
 static bool infer_layer_backward(clef__call *call) {
     const layer_attributes *a = call->attributes;
     clef_shape shape = call->input[0]->shape;
-    call->shape = CLEF_SHAPE(clef_shape_numel(shape) + 2 * a->parts * row_length(shape, a->n_dims));
+    if (!takes_rows(call, call->n_inputs == 3 ? 2 : -1) ||
+        !clef__infer_takes(call, clef__same_shape(call, 0, 1), "g has x's shape")) return false;
+    int64_t n = row_length(shape, a->n_dims), rows = clef_shape_numel(shape) / n;
+    if (!clef__infer_takes(call, a->parts >= 0 && a->parts <= rows, "there are no more parts than rows")) return false;
+    call->shape = CLEF_SHAPE(clef__plus(rows * n, clef__times(2 * a->parts, n)));
     call->dtype = call->input[0]->dtype;
     return true;
 }
@@ -117,11 +142,7 @@ static void lower_layer_backward(clef__lowering *l) {
     clef__launch_units(l, clef__ceil_div(rows, part), 8 * n * part);
 }
 
-static bool infer_like(clef__call *call) {
-    call->shape = call->input[0]->shape;
-    call->dtype = call->input[0]->dtype;
-    return true;
-}
+static bool infer_layer_norm(clef__call *call) { return takes_rows(call, 1) && clef__infer_like(call); }
 
 static const clef__strategy layer_strategies[] = {{.name = "rows", .lower = lower_layer_norm}, {0}};
 static const clef__strategy layer_backward_strategies[] = {{.name = "rows", .lower = lower_layer_backward}, {0}};
@@ -164,7 +185,7 @@ static void layer_gradient_composed(clef_tensor *const *x, clef_tensor *g, const
     g = clef__to_wide(g);
     if (!g || !wide || !moments(wide, dims, n, &mean, &var)) return;
     clef_tensor *scale = inverse_deviation(var, forward->eps), *a = affine ? clef_mul(g, x[1]) : g;
-    clef_tensor *standard = normalise(wide, mean, scale, clef__number(g->ctx, clef_tensor_dtype(g), 0));
+    clef_tensor *standard = normalise(wide, mean, scale, clef__number(clef_tensor_context(g), clef_tensor_dtype(g), 0));
     clef_tensor *along = clef_mul(standard, clef_mean(clef_mul(a, standard), dims, n, true));
     clef_tensor *slope = clef_mul(scale, clef_sub(clef_sub(a, clef_mean(a, dims, n, true)), along));
     if (wanted[0]) dx[0] = clef_to(slope, clef_tensor_dtype(x[0]));
@@ -173,14 +194,14 @@ static void layer_gradient_composed(clef_tensor *const *x, clef_tensor *g, const
 }
 
 static void gradient_layer_norm(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
-    const layer_attributes *a = clef__attributes(y->node);
-    bool affine = y->node->n_inputs == 3;
-    (clef_grad_enabled(y->ctx) ? layer_gradient_composed : layer_gradient_in_one)(x, g, a, wanted, dx, affine);
+    const layer_attributes *a = clef__attributes(clef__node_of(y));
+    bool affine = clef__node_of(y)->n_inputs == 3;
+    (clef_grad_enabled(clef_tensor_context(y)) ? layer_gradient_composed : layer_gradient_in_one)(x, g, a, wanted, dx, affine);
 }
 
 static const clef_op op_layer_norm = {.name = "layer_norm", .onnx = "LayerNormalization",
                                       .doc = "(x - mean) / deviation of the last dimensions, times weight plus bias",
-                                      .kind = CLEF__KERNEL, .epilogue = true, .infer = infer_like, .gradient = gradient_layer_norm,
+                                      .kind = CLEF__KERNEL, .epilogue = true, .infer = infer_layer_norm, .gradient = gradient_layer_norm,
                                       .strategies = layer_strategies};
 
 /* Rows that no cache holds. */
@@ -188,13 +209,13 @@ static clef_tensor *composed_layer_norm(clef_tensor *x, int n_dims, clef_tensor 
     int dims[CLEF_MAX_RANK], n = last_dims(x, n_dims, dims);
     clef_tensor *wide = clef__to_wide(x), *mean, *var;
     if (!moments(wide, dims, n, &mean, &var)) return NULL;
-    clef_tensor *y = normalise(wide, mean, inverse_deviation(var, eps), clef__number(x->ctx, clef_tensor_dtype(wide), 0));
+    clef_tensor *y = normalise(wide, mean, inverse_deviation(var, eps), clef__number(clef_tensor_context(x), clef_tensor_dtype(wide), 0));
     return clef_to(weight ? clef_add(clef_mul(y, weight), bias) : y, clef_tensor_dtype(x));
 }
 
 /* weight and bias: NULL, or both. */
 static clef_tensor *layer_norm(clef_tensor *x, int n_dims, clef_tensor *weight, clef_tensor *bias, double eps) {
-    if (clef_numel(x) == 0) return x;
+    if (clef_numel(x) == 0) return weight ? clef_to(clef_add(clef_mul(x, weight), bias), clef_tensor_dtype(x)) : x;
     if (row_length(clef_tensor_shape(x), n_dims) > LONGEST_ROW) return composed_layer_norm(x, n_dims, weight, bias, eps);
     clef_dtype wide = clef_tensor_dtype(x) == CLEF_F64 ? CLEF_F64 : CLEF_F32;
     clef_tensor *in[] = {x, clef_to(weight, wide), clef_to(bias, wide)};
@@ -204,22 +225,22 @@ static clef_tensor *layer_norm(clef_tensor *x, int n_dims, clef_tensor *weight, 
 static bool has_last_dims(clef_tensor *x, int n_dims) {
     clef_shape shape = clef_tensor_shape(x);
     if (n_dims >= 1 && n_dims <= shape.rank) return true;
-    clef__refuse(x->ctx, "layer_norm", CLEF_INVALID, "x %s has no %d last dimensions", clef__shape_text(shape), n_dims);
+    clef__refuse(clef_tensor_context(x), "layer_norm", CLEF_INVALID, "x %s has no %d last dimensions", clef__shape_text(shape), n_dims);
     return false;
 }
 
 clef_tensor *clef_layer_norm_plain(clef_tensor *x, int n_dims, double eps) {
-    x = clef__to_float(x);
-    return x && has_last_dims(x, n_dims) ? layer_norm(x, n_dims, NULL, NULL, eps) : NULL;
+    if (!CLEF__GIVEN("layer_norm", "x", x) || !has_last_dims(x, n_dims)) return NULL;
+    return layer_norm(clef__to_float(x), n_dims, NULL, NULL, eps);
 }
 
 clef_tensor *clef_layer_norm(clef_tensor *x, int n_dims, clef_tensor *weight, clef_tensor *bias, double eps) {
+    if (!CLEF__GIVEN("layer_norm", "x weight bias", x, weight, bias) || !has_last_dims(x, n_dims)) return NULL;
     x = clef__to_float(x);
-    if (!x || !weight || !bias || !has_last_dims(x, n_dims)) return NULL;
     clef_shape shape = clef_tensor_shape(x), last = {.rank = n_dims};
     for (int i = 0; i < n_dims; i++) last.dim[i] = shape.dim[shape.rank - n_dims + i];
     if (!clef_shape_equal(last, clef_tensor_shape(weight)) || !clef_shape_equal(last, clef_tensor_shape(bias)))
-        return clef__refuse(x->ctx, "layer_norm", CLEF_SHAPE, "weight %s and bias %s must be %s, the last dimensions of x %s",
+        return clef__refuse(clef_tensor_context(x), "layer_norm", CLEF_SHAPE, "weight %s and bias %s must be %s, the last dimensions of x %s",
                             clef__shape_text(clef_tensor_shape(weight)), clef__shape_text(clef_tensor_shape(bias)),
                             clef__shape_text(last), clef__shape_text(shape));
     return layer_norm(x, n_dims, weight, bias, eps);
@@ -230,19 +251,19 @@ clef_tensor *clef_layer_norm(clef_tensor *x, int n_dims, clef_tensor *weight, cl
 static bool batch_norm_fits(clef_tensor *x, clef_tensor *const *channel, bool training) {
     clef_shape shape = clef_tensor_shape(x);
     if (shape.rank < 2) {
-        clef__refuse(x->ctx, "batch_norm", CLEF_SHAPE, "x %s is not [n,c,...]", clef__shape_text(shape));
+        clef__refuse(clef_tensor_context(x), "batch_norm", CLEF_SHAPE, "x %s is not [n,c,...]", clef__shape_text(shape));
         return false;
     }
     for (int i = 0; i < 4; i++) {
         clef_shape own = clef_tensor_shape(channel[i]);
         if (own.rank == 1 && own.dim[0] == shape.dim[1]) continue;
         static const char *const name[] = { "weight", "bias", "running_mean", "running_var" };
-        clef__refuse(x->ctx, "batch_norm", CLEF_SHAPE, "%s %s must be [%lld], the channels of x %s", name[i], clef__shape_text(own),
+        clef__refuse(clef_tensor_context(x), "batch_norm", CLEF_SHAPE, "%s %s must be [%lld], the channels of x %s", name[i], clef__shape_text(own),
                      (long long)shape.dim[1], clef__shape_text(shape));
         return false;
     }
-    if (training && shape.dim[1] > 0 && clef_shape_numel(shape) / shape.dim[1] < 2) {
-        clef__refuse(x->ctx, "batch_norm", CLEF_SHAPE, "training needs more than one value per channel (x %s)", clef__shape_text(shape));
+    if (training && clef_shape_numel(shape) > 0 && clef_shape_numel(shape) / shape.dim[1] < 2) {
+        clef__refuse(clef_tensor_context(x), "batch_norm", CLEF_SHAPE, "training needs more than one value per channel (x %s)", clef__shape_text(shape));
         return false;
     }
     return true;
@@ -250,7 +271,7 @@ static bool batch_norm_fits(clef_tensor *x, clef_tensor *const *channel, bool tr
 
 static bool update_running(clef_tensor *running, clef_tensor *now, double momentum) {
     bool ok = false;
-    for (CLEF_NO_GRAD(running->ctx)) {
+    for (CLEF_NO_GRAD(clef_tensor_context(running))) {
         clef_tensor *fresh = clef_mul_scalar(clef_detach(clef_reshape(now, clef_tensor_shape(running))), momentum);
         ok = clef_assign(running, clef_add(clef_mul_scalar(running, 1 - momentum), fresh)) == CLEF_OK;
     }
@@ -259,8 +280,8 @@ static bool update_running(clef_tensor *running, clef_tensor *now, double moment
 
 clef_tensor *clef_batch_norm(clef_tensor *x, clef_tensor *weight, clef_tensor *bias, clef_tensor *running_mean,
                              clef_tensor *running_var, bool training, double momentum, double eps) {
+    if (!CLEF__GIVEN("batch_norm", "x weight bias running_mean running_var", x, weight, bias, running_mean, running_var)) return NULL;
     x = clef__to_float(x);
-    if (!x || !weight || !bias || !running_mean || !running_var) return NULL;
     if (!batch_norm_fits(x, (clef_tensor *[]){ weight, bias, running_mean, running_var }, training)) return NULL;
     clef_shape shape = clef_tensor_shape(x);
     clef_tensor *wide = clef__to_wide(x), *mean = clef__per_channel(running_mean, shape.rank),
@@ -280,11 +301,11 @@ clef_tensor *clef_batch_norm(clef_tensor *x, clef_tensor *weight, clef_tensor *b
 /* ---- dropout (Srivastava et al. 2014) ---- */
 
 clef_tensor *clef_dropout(clef_tensor *x, double p) {
+    if (!CLEF__GIVEN("dropout", "x", x)) return NULL;
     x = clef__to_float(x);
-    if (!x) return NULL;
-    if (!(p >= 0 && p <= 1)) return clef__refuse(x->ctx, "dropout", CLEF_INVALID, "p = %g is no probability", p);
+    if (!(p >= 0 && p <= 1)) return clef__refuse(clef_tensor_context(x), "dropout", CLEF_INVALID, "p = %g is no probability", p);
     if (p == 0) return x;
-    clef_tensor *stays = clef_ge_scalar(clef_rand(x->ctx, clef_tensor_shape(x)), p);
-    clef_tensor *none = clef__number(x->ctx, clef_tensor_dtype(x), 0);
+    clef_tensor *stays = clef_ge_scalar(clef_rand(clef_tensor_context(x), clef_tensor_shape(x)), p);
+    clef_tensor *none = clef__number(clef_tensor_context(x), clef_tensor_dtype(x), 0);
     return clef_where(stays, clef_mul_scalar(x, p < 1 ? 1 / (1 - p) : 0), none);
 }

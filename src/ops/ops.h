@@ -7,6 +7,15 @@
 #include "plan/lower.h"
 #include "runtime/arithmetic.h"
 
+/* ---- contracts (contract.c) ----
+   Gradients and compositions call ops with shapes that the library worked out itself.  An op says in infer what it takes for
+   granted of them: a contradiction is then an error line (CLEF_INTERNAL), and never a write out of bounds. */
+/* False, with a line that says "not so that WHAT", unless it holds. */
+bool clef__infer_takes(clef__call *call, bool holds, const char *what);
+bool clef__same_shape(const clef__call *call, int i, int k);
+/* An infer: shape and dtype of input 0. */
+bool clef__infer_like(clef__call *call);
+
 /* ---- dtypes (cast.c) ---- */
 bool clef__is_float(clef_dtype dtype);
 /* The dtype that holds both: bool < u8 < i32 < i64 < f16, bf16 < f32 < f64; f16 with bf16 gives f32. */
@@ -33,10 +42,12 @@ clef_tensor *clef__sum_to(clef_tensor *x, clef_shape shape);
 clef_tensor *clef__into_window(clef_tensor *x, clef_shape shape, const int64_t *start, const int64_t *step, double value);
 /* x with x[start + i·step], count elements, in every dimension. */
 clef_tensor *clef__window(clef_tensor *x, const int64_t *start, const int64_t *step, const int64_t *count);
-/* Reshapes a [c] tensor so that it broadcasts along dimension 1 of an x of this rank. */
+/* A [c] tensor as [1,c,1,…] of this rank (2 or more), which broadcasts along dimension 1. */
 clef_tensor *clef__per_channel(clef_tensor *v, int rank);
 
 /* ---- reductions (reduce.c) ---- */
+/* How many dimensions a reduction or softmax of x can name: a scalar counts as one element long. */
+int clef__nameable_dims(clef_tensor *x);
 /* An input as the three-dimensional block [outer, n, inner] in memory around the reduced dimension(s). */
 typedef struct clef__axes {
     int64_t outer, n, inner;

@@ -27,13 +27,13 @@ static clef_tensor *apply_named(const clef_op *op, clef_tensor *x, clef_tensor *
 
 static void unary_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
     (void)wanted;
-    const unary_row *row = (const unary_row *)y->node->op;
+    const unary_row *row = (const unary_row *)clef__node_of(y)->op;
     if (!is(row->backward.text, "ZERO")) dx[0] = apply_named(&row->backward, x[0], y, g, x + 1);
 }
 
 /* y = backward(x or y, g, …): linear in g, so the same op serves g; `second` serves the other. */
 static void backward_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
-    const clef_op *op = y->node->op;
+    const clef_op *op = clef__node_of(y)->op;
     const unary_row *row = (const unary_row *)((const char *)op - offsetof(unary_row, backward));
     clef_tensor *input[5];
     for (int i = 0; op->params[i]; i++) {
@@ -42,25 +42,25 @@ static void backward_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor
         memcpy(input, x, strlen(op->params) * sizeof *input);
         if (letter == 'g') {
             input[i] = g;
-            dx[i] = clef__apply(op, input, y->node->n_inputs, NULL, 0);
+            dx[i] = clef__apply(op, input, clef__node_of(y)->n_inputs, NULL, 0);
         } else if (is(row->second.text, "NONE")) {
-            clef__refuse(y->ctx, row->op.name, CLEF_UNSUPPORTED, "has no second derivative here; write it with other functions");
+            clef__refuse(clef_tensor_context(y), row->op.name, CLEF_UNSUPPORTED, "has no second derivative here; write it with other functions");
         } else if (!is(row->second.text, "ZERO")) {
-            dx[i] = clef_mul(g, clef__apply(&row->second, input, y->node->n_inputs, NULL, 0));
+            dx[i] = clef_mul(g, clef__apply(&row->second, input, clef__node_of(y)->n_inputs, NULL, 0));
         }
     }
 }
 
 static void second_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
-    const clef_op *op = y->node->op;
+    const clef_op *op = clef__node_of(y)->op;
     const unary_row *row = (const unary_row *)((const char *)op - offsetof(unary_row, second));
     clef_tensor *input[5];
     for (int i = 0; op->params[i]; i++) {
         if (!wanted[i]) continue;
         memcpy(input, x, strlen(op->params) * sizeof *input);
         input[i] = g;
-        if (op->params[i] == 'g') dx[i] = clef__apply(op, input, y->node->n_inputs, NULL, 0);
-        else clef__refuse(y->ctx, row->op.name, CLEF_UNSUPPORTED, "has no third derivative here; write it with other functions");
+        if (op->params[i] == 'g') dx[i] = clef__apply(op, input, clef__node_of(y)->n_inputs, NULL, 0);
+        else clef__refuse(clef_tensor_context(y), row->op.name, CLEF_UNSUPPORTED, "has no third derivative here; write it with other functions");
     }
 }
 
@@ -92,12 +92,13 @@ static clef_tensor *into_domain(domain wants, clef_tensor *x, bool fraction) {
 }
 
 static clef_tensor *unary(const unary_row *row, clef_tensor *x, const double *number, int n) {
+    if (!CLEF__GIVEN(row->op.name, "x", x)) return NULL;
     bool fraction = false;
     for (int i = 0; i < n; i++) fraction |= clef__is_fraction(number[i]);
-    if (x && row->domain == ROUND && !clef__is_float(clef_tensor_dtype(x))) return x;
+    if (row->domain == ROUND && !clef__is_float(clef_tensor_dtype(x))) return x;
     clef_tensor *input[3] = { into_domain(row->domain, x, fraction) };
     if (!input[0]) return NULL;
-    for (int i = 0; i < n; i++) input[1 + i] = clef__number(x->ctx, clef_tensor_dtype(input[0]), number[i]);
+    for (int i = 0; i < n; i++) input[1 + i] = clef__number(clef_tensor_context(x), clef_tensor_dtype(input[0]), number[i]);
     return clef__apply(&row->op, input, 1 + n, NULL, 0);
 }
 
@@ -121,8 +122,8 @@ typedef struct many_row {
 } many_row;
 
 static void many_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
-    const many_row *row = (const many_row *)y->node->op;
-    int n = y->node->n_inputs;
+    const many_row *row = (const many_row *)clef__node_of(y)->op;
+    int n = clef__node_of(y)->n_inputs;
     for (int i = 0; i < n; i++)
         if (wanted[i]) dx[i] = clef__sum_to(row->d[i](x[0], x[1], n > 2 ? x[2] : NULL, y, g), clef_tensor_shape(x[i]));
 }
@@ -137,17 +138,17 @@ static clef_tensor *share(clef_tensor *a, clef_tensor *b) {
 /* d a^b / da = b·a^(b-1), which is 0 for b = 0 also where a = 0. */
 static clef_tensor *power_da(clef_tensor *a, clef_tensor *b, clef_tensor *g) {
     clef_tensor *slope = clef_mul(b, clef_pow(a, clef_sub_scalar(b, 1)));
-    return clef_mul(g, clef_where(clef_eq_scalar(b, 0), clef__number(a->ctx, clef_tensor_dtype(slope), 0), slope));
+    return clef_mul(g, clef_where(clef_eq_scalar(b, 0), clef__number(clef_tensor_context(a), clef_tensor_dtype(slope), 0), slope));
 }
 
 /* d a^b / db = y·log a, which is 0 where a = 0 and b ≥ 0. */
 static clef_tensor *power_db(clef_tensor *a, clef_tensor *b, clef_tensor *y, clef_tensor *g) {
     clef_tensor *flat = clef_logical_and(clef_eq_scalar(a, 0), clef_ge_scalar(b, 0));
     clef_tensor *slope = clef_mul(y, clef_log(a));
-    return clef_mul(g, clef_where(flat, clef__number(a->ctx, clef_tensor_dtype(y), 0), slope));
+    return clef_mul(g, clef_where(flat, clef__number(clef_tensor_context(a), clef_tensor_dtype(y), 0), slope));
 }
 
-static clef_tensor *zero_like(clef_tensor *x) { return clef__number(x->ctx, clef_tensor_dtype(x), 0); }
+static clef_tensor *zero_like(clef_tensor *x) { return clef__number(clef_tensor_context(x), clef_tensor_dtype(x), 0); }
 
 static bool choose_infer(clef__call *call) {
     call->dtype = call->input[1]->dtype;
@@ -193,24 +194,24 @@ static clef_dtype common_dtype(domain wants, clef_dtype dtype) {
 }
 
 static clef_tensor *binary(const many_row *row, clef_tensor *a, clef_tensor *b) {
-    if (!a || !b) return NULL;
+    if (!CLEF__GIVEN(row->op.name, "a b", a, b)) return NULL;
     clef_dtype dtype = common_dtype(row->domain, clef__promote(clef_tensor_dtype(a), clef_tensor_dtype(b)));
     return clef__apply(&row->op, (clef_tensor *[]){ clef_to(a, dtype), clef_to(b, dtype) }, 2, NULL, 0);
 }
 
 /* A number takes the tensor's dtype, unless that is whole and the number is not. */
 static clef_tensor *binary_number(const many_row *row, clef_tensor *a, double b) {
-    if (!a) return NULL;
+    if (!CLEF__GIVEN(row->op.name, "a", a)) return NULL;
     clef_dtype dtype = clef_tensor_dtype(a);
     if (row->domain == LOGIC) b = b != 0;
     else if (clef__is_fraction(b) && !clef__is_float(dtype)) dtype = CLEF_F32;
     else if (dtype == CLEF_BOOL || dtype == CLEF_U8) dtype = b >= 0 && b <= 255 && dtype == CLEF_U8 ? CLEF_U8 : CLEF_I32;
     dtype = common_dtype(row->domain, dtype);
-    return clef__apply(&row->op, (clef_tensor *[]){ clef_to(a, dtype), clef__number(a->ctx, dtype, b) }, 2, NULL, 0);
+    return clef__apply(&row->op, (clef_tensor *[]){ clef_to(a, dtype), clef__number(clef_tensor_context(a), dtype, b) }, 2, NULL, 0);
 }
 
 static clef_tensor *ternary(const many_row *row, clef_tensor *a, clef_tensor *b, clef_tensor *c) {
-    if (!a || !b || !c) return NULL;
+    if (!CLEF__GIVEN(row->op.name, "a b c", a, b, c)) return NULL;
     clef_dtype dtype = clef__promote(clef_tensor_dtype(b), clef_tensor_dtype(c));
     if (row->domain != CHOOSE) dtype = common_dtype(row->domain, clef__promote(dtype, clef_tensor_dtype(a)));
     clef_dtype first = row->domain == CHOOSE ? CLEF_BOOL : dtype;

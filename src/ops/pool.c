@@ -15,6 +15,16 @@ typedef struct geometry {
 static const clef_op op_max, op_max_backward, op_max_pick, op_avg, op_avg_backward;
 
 /* ---- infer ---- */
+/* Kernels count pixels, an image's elements and those of a window in 32 bits. */
+static bool countable(const geometry *a, clef_shape x) {
+    int64_t rows = clef__larger(x.dim[2], a->result[0]), columns = clef__larger(x.dim[3], a->result[1]);
+    int64_t pixels = clef__times(rows, columns);
+    for (int d = 0; d < 2; d++)
+        if (clef__plus(a->image[d], a->padding[d]) > INT32_MAX) return false;
+    return clef__times(x.dim[0], pixels) <= INT32_MAX && clef__times(x.dim[1], clef__larger(pixels, 1)) <= INT32_MAX &&
+           a->kernel[0] * a->kernel[1] <= INT32_MAX;
+}
+
 static bool check_window(clef__call *call, const geometry *a) {
     clef_shape x = call->input[0]->shape;
     for (int d = 0; d < 2; d++)
@@ -22,9 +32,9 @@ static bool check_window(clef__call *call, const geometry *a) {
             return clef__infer_fail(call, CLEF_SHAPE, "the window {%lld,%lld} is larger than x %s with padding {%lld,%lld}",
                                     (long long)a->kernel[0], (long long)a->kernel[1], clef__shape_text(x),
                                     (long long)a->padding[0], (long long)a->padding[1]);
-    if (x.dim[0] * x.dim[2] * x.dim[3] > INT32_MAX || x.dim[1] > INT32_MAX || x.dim[1] * x.dim[2] * x.dim[3] > INT32_MAX)
-        return clef__infer_fail(call, CLEF_UNSUPPORTED, "more than 2^31 pixels or elements of an image (x %s)",
-                                clef__shape_text(x));
+    if (!countable(a, x))
+        return clef__infer_fail(call, CLEF_UNSUPPORTED, "more than 2^31 pixels, or elements of an image or a window (x %s, window {%lld,%lld})",
+                                clef__shape_text(x), (long long)a->kernel[0], (long long)a->kernel[1]);
     return true;
 }
 
@@ -32,6 +42,7 @@ static bool infer_pool(clef__call *call) {
     const geometry *a = call->attributes;
     clef_shape x = call->input[0]->shape;
     if (x.rank != 4) return clef__infer_fail(call, CLEF_SHAPE, "x must be [n,c,h,w], not %s", clef__shape_text(x));
+    if (!clef__infer_takes(call, call->n_inputs < 2 || clef__same_shape(call, 0, 1), "both images have one shape")) return false;
     if (!check_window(call, a)) return false;
     call->dtype = call->input[0]->dtype;
     if (call->op == &op_avg && !clef__is_float(call->dtype))
@@ -44,7 +55,10 @@ static bool infer_pool(clef__call *call) {
 /* The gradients give the image's shape; the last input is of the result's. */
 static bool infer_backward(clef__call *call) {
     const geometry *a = call->attributes;
-    clef_shape g = call->input[call->n_inputs - 1]->shape;
+    clef_shape g = call->input[call->n_inputs - 1]->shape, x = call->input[0]->shape;
+    bool fits = g.rank == 4 && g.dim[2] == a->result[0] && g.dim[3] == a->result[1];
+    if (fits && call->n_inputs == 2) fits = clef_shape_equal(x, CLEF_SHAPE(g.dim[0], g.dim[1], a->image[0], a->image[1]));
+    if (!clef__infer_takes(call, fits, "g has the result's shape and x the image's")) return false;
     call->shape = CLEF_SHAPE(g.dim[0], g.dim[1], a->image[0], a->image[1]);
     call->dtype = call->input[0]->dtype;
     return true;
@@ -123,7 +137,7 @@ static double gather_cost(const clef__lowering *l) { return 4 * tiles_cost(l); }
 
 /* ---- gradients ---- */
 static clef_tensor *apply(const clef_op *op, clef_tensor *a, clef_tensor *b, clef_tensor *like) {
-    return clef__apply(op, (clef_tensor *[]){a, b}, b ? 2 : 1, like->node->attributes, sizeof(geometry));
+    return clef__apply(op, (clef_tensor *[]){a, b}, b ? 2 : 1, clef__node_of(like)->attributes, sizeof(geometry));
 }
 
 static void gradient_max(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
@@ -172,22 +186,22 @@ static const clef_op op_avg_backward = {.name = "avg_pool2d_backward", .doc = "g
 /* ---- public ---- */
 static clef_tensor *pool(const clef_op *op, clef_tensor *x, int kh, int kw, const clef_pool2d_options *options) {
     static const clef_pool2d_options defaults = {0};
-    if (!x) return NULL;
+    if (!CLEF__GIVEN(op->name, "x", x)) return NULL;
     const clef_pool2d_options *o = options ? options : &defaults;
     geometry a = {.kernel = {kh, kw}, .exclude_padding = o->exclude_padding};
-    clef_shape s = x->node->shape;
+    clef_shape s = clef_tensor_shape(x);
     for (int d = 0; d < 2; d++) {
         if (a.kernel[d] < 1 || o->stride[d] < 0)
-            return clef__refuse(x->ctx, op->name, CLEF_INVALID, "window {%d,%d} and stride {%d,%d} must be positive (x %s)",
+            return clef__refuse(clef_tensor_context(x), op->name, CLEF_INVALID, "window {%d,%d} and stride {%d,%d} must be positive (x %s)",
                                 kh, kw, o->stride[0], o->stride[1], clef__shape_text(s));
-        if (o->padding[d] < 0 || 2 * o->padding[d] > a.kernel[d])
-            return clef__refuse(x->ctx, op->name, CLEF_INVALID,
+        if (o->padding[d] < 0 || o->padding[d] > a.kernel[d] / 2)
+            return clef__refuse(clef_tensor_context(x), op->name, CLEF_INVALID,
                                 "padding {%d,%d} must be at most half of the window {%d,%d} (x %s)", o->padding[0],
                                 o->padding[1], kh, kw, clef__shape_text(s));
-        a.stride[d] = o->stride[d] ? o->stride[d] : a.kernel[d];
         a.padding[d] = o->padding[d];
         a.image[d] = s.rank == 4 ? s.dim[2 + d] : 0;
-        int64_t room = a.image[d] + 2 * a.padding[d] - a.kernel[d];
+        int64_t reach = clef__plus(a.image[d], a.padding[d]), room = clef__plus(reach, a.padding[d] - a.kernel[d]);
+        a.stride[d] = clef__smaller(o->stride[d] ? o->stride[d] : a.kernel[d], clef__larger(reach, 1)); /* larger ones do the same */
         a.result[d] = a.image[d] > 0 && room >= 0 ? room / a.stride[d] + 1 : 0;
     }
     return clef__apply(op, &x, 1, &a, sizeof a);
@@ -202,24 +216,24 @@ clef_tensor *clef_avg_pool2d(clef_tensor *x, int kh, int kw, const clef_pool2d_o
 }
 
 clef_tensor *clef_adaptive_avg_pool2d(clef_tensor *x, int oh, int ow) {
-    if (!x) return NULL;
-    clef_shape s = x->node->shape;
+    if (!CLEF__GIVEN("adaptive_avg_pool2d", "x", x)) return NULL;
+    clef_shape s = clef_tensor_shape(x);
     if (oh < 1 || ow < 1)
-        return clef__refuse(x->ctx, "adaptive_avg_pool2d", CLEF_INVALID, "the result {%d,%d} must be at least {1,1} (x %s)",
+        return clef__refuse(clef_tensor_context(x), "adaptive_avg_pool2d", CLEF_INVALID, "the result {%d,%d} must be at least {1,1} (x %s)",
                             oh, ow, clef__shape_text(s));
     geometry a = {.result = {oh, ow}, .kernel = {1, 1}, .stride = {1, 1}, .adaptive = 1};
     for (int d = 0; d < 2 && s.rank == 4; d++) {
         a.image[d] = s.dim[2 + d];
         if (a.image[d] == 0)
-            return clef__refuse(x->ctx, "adaptive_avg_pool2d", CLEF_SHAPE, "x %s has no pixels", clef__shape_text(s));
+            return clef__refuse(clef_tensor_context(x), "adaptive_avg_pool2d", CLEF_SHAPE, "x %s has no pixels", clef__shape_text(s));
     }
     return clef__apply(&op_avg, &x, 1, &a, sizeof a);
 }
 
 clef_tensor *clef_global_avg_pool2d(clef_tensor *x) {
-    if (!x) return NULL;
-    if (x->node->shape.rank != 4)
-        return clef__refuse(x->ctx, "global_avg_pool2d", CLEF_SHAPE, "x must be [n,c,h,w], not %s",
-                            clef__shape_text(x->node->shape));
+    if (!CLEF__GIVEN("global_avg_pool2d", "x", x)) return NULL;
+    if (clef_tensor_shape(x).rank != 4)
+        return clef__refuse(clef_tensor_context(x), "global_avg_pool2d", CLEF_SHAPE, "x must be [n,c,h,w], not %s",
+                            clef__shape_text(clef_tensor_shape(x)));
     return clef_mean(x, (const int[]){2, 3}, 2, false);
 }

@@ -34,7 +34,7 @@ typedef struct reduce_attributes {
 typedef struct reduce_op {
     clef_op op;
     const char *token; /* of reduce.cl */
-    double of_nothing;
+    double of_nothing; /* what changes no result: a float; whole numbers have their own ends */
     bool widens, divides; /* whole numbers give i64; the sum is divided by the count */
 } reduce_op;
 
@@ -49,13 +49,12 @@ static bool reduce_infer(clef__call *call) {
     const reduce_op *op = (const reduce_op *)call->op;
     const reduce_attributes *a = call->attributes;
     clef_shape from = call->input[0]->shape;
+    if (!clef__infer_takes(call, a->mask >= 0 && a->mask >> from.rank == 0, "x has the dimensions")) return false;
     call->dtype = call->input[0]->dtype;
     if (op->widens && !clef__is_float(call->dtype)) call->dtype = CLEF_I64;
     call->shape = from;
     for (int i = 0; i < from.rank; i++)
         if (a->mask >> i & 1) call->shape.dim[i] = 1;
-    if (isinf(op->of_nothing) && clef__reduced_count(from, a->mask) == 0)
-        return clef__infer_fail(call, CLEF_SHAPE, "x %s has no elements to choose from", clef__shape_text(from));
     return true;
 }
 
@@ -204,12 +203,19 @@ static clef__operand read_operand(clef__lowering *l, int64_t mask, int *order) {
     return x;
 }
 
+/* ∓inf of maxima and minima is the smallest and the largest number that a dtype has. */
+static double of_nothing(const reduce_op *op, clef_dtype dtype) {
+    if (!isinf(op->of_nothing)) return op->of_nothing;
+    if (dtype == CLEF_BOOL || dtype == CLEF_U8) return op->of_nothing < 0 ? 0 : dtype == CLEF_U8 ? UINT8_MAX : 1;
+    return clef__saturated(dtype, op->of_nothing);
+}
+
 static void reduce_lower(clef__lowering *l) {
     const clef__node *node = clef__lower_node(l);
     const reduce_op *op = (const reduce_op *)node->op;
     int64_t mask = ((const reduce_attributes *)clef__attributes(node))->mask, count = clef__reduced_count(node->input[0]->shape, mask);
     if (count == 0) {
-        clef__lower_fill(l, clef__lower_out(l, NULL), op->of_nothing);
+        clef__lower_fill(l, clef__lower_out(l, NULL), of_nothing(op, node->dtype));
         return;
     }
     int order[CLEF_MAX_RANK], at;
@@ -231,7 +237,7 @@ static const clef__strategy reduce_strategies[] = { { .name = "stages", .lower =
 
 /* ---- gradients ---- */
 
-static int64_t mask_of(clef_tensor *y) { return ((const reduce_attributes *)clef__attributes(y->node))->mask; }
+static int64_t mask_of(clef_tensor *y) { return ((const reduce_attributes *)clef__attributes(clef__node_of(y)))->mask; }
 
 static void sum_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
     (void)y, (void)wanted;
@@ -240,9 +246,9 @@ static void sum_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, 
 
 /* g / n.  What begins a backward pass is a number and stays one, which takes no launch. */
 static clef_tensor *share(clef_tensor *g, int64_t n) {
-    const clef__node *node = g->node;
+    const clef__node *node = clef__node_of(g);
     if (!clef__is_number(node) || clef_dtype_size(node->dtype) < sizeof(float)) return clef_div_scalar(g, (double)n);
-    return clef__constant(g->ctx, node->shape, node->dtype, node->device, node->dynamic.f / (double)n);
+    return clef__constant(clef_tensor_context(g), node->shape, node->dtype, node->device, node->dynamic.f / (double)n);
 }
 
 static void mean_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
@@ -271,7 +277,7 @@ static void prod_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g,
     };
 REDUCE_OP(sum, "ReduceSum", "SUM", 0, true, false, sum_gradient, "sum over dimensions")
 REDUCE_OP(mean, "ReduceMean", "SUM", NAN, false, true, mean_gradient, "mean over dimensions")
-REDUCE_OP(max, "ReduceMax", "LARGEST", INFINITY, false, false, extreme_gradient, "largest over dimensions")
+REDUCE_OP(max, "ReduceMax", "LARGEST", -INFINITY, false, false, extreme_gradient, "largest over dimensions")
 REDUCE_OP(min, "ReduceMin", "SMALLEST", INFINITY, false, false, extreme_gradient, "smallest over dimensions")
 REDUCE_OP(prod, "ReduceProd", "PRODUCT", 1, true, false, prod_gradient, "product over dimensions")
 
@@ -284,7 +290,7 @@ static clef_tensor *sum_over(clef_tensor *x, int64_t mask) { return reduce_over(
 static void prod_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
     (void)wanted;
     clef_dtype dtype = clef_tensor_dtype(x[0]);
-    clef_tensor *zero = clef_eq_scalar(x[0], 0), *one = clef__number(y->ctx, dtype, 1), *none = clef__number(y->ctx, dtype, 0);
+    clef_tensor *zero = clef_eq_scalar(x[0], 0), *one = clef__number(clef_tensor_context(y), dtype, 1), *none = clef__number(clef_tensor_context(y), dtype, 0);
     clef_tensor *zeros = sum_over(clef_to(zero, CLEF_I32), mask_of(y));
     clef_tensor *safe = clef_where(zero, one, x[0]), *rest = reduce_over(&reduce_prod, safe, mask_of(y));
     clef_tensor *alone = clef_logical_and(zero, clef_eq_scalar(zeros, 1));
@@ -294,22 +300,29 @@ static void prod_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g,
 
 /* ---- public ---- */
 
-/* Bits of the dimensions in dims; all for n = 0; -1 after refusing. */
+/* Bits of the dimensions in dims; all for n = 0; -1 after refusing.  A scalar has one dimension to name, of 1. */
 static int64_t dims_mask(clef_tensor *x, const char *op, const int *dims, int n) {
-    int rank = clef_tensor_shape(x).rank;
-    int64_t mask = 0;
-    if (n <= 0) return ((int64_t)1 << rank) - 1;
+    if (!CLEF__GIVEN(op, "x", x)) return -1;
+    int64_t mask = 0, all = ((int64_t)1 << clef_tensor_shape(x).rank) - 1;
+    int rank = clef__nameable_dims(x);
+    if (n < 0 || (n && !dims)) {
+        clef__refuse(clef_tensor_context(x), op, CLEF_INVALID, n < 0 ? "%d dimensions" : "%d dimensions in a NULL array", n);
+        return -1;
+    }
+    if (n == 0) return all;
     for (int i = 0; i < n; i++) {
         int d = dims[i];
         if (!clef__normalize_dim(rank, &d) || mask >> d & 1) {
-            clef__refuse(x->ctx, op, CLEF_INVALID, "dimension %d is out of range or there twice (x %s)", dims[i],
+            clef__refuse(clef_tensor_context(x), op, CLEF_INVALID, "dimension %d is out of range or there twice (x %s)", dims[i],
                          clef__shape_text(clef_tensor_shape(x)));
             return -1;
         }
         mask |= (int64_t)1 << d;
     }
-    return mask;
+    return mask & all;
 }
+
+int clef__nameable_dims(clef_tensor *x) { return (int)clef__larger(clef_tensor_shape(x).rank, 1); }
 
 static clef_tensor *drop_dims(clef_tensor *y, int64_t mask, bool keep) {
     if (!y || keep) return y;
@@ -320,7 +333,7 @@ static clef_tensor *drop_dims(clef_tensor *y, int64_t mask, bool keep) {
 }
 
 static clef_tensor *reduce(const reduce_op *op, clef_tensor *x, const int *dims, int n, bool keep) {
-    int64_t mask = x ? dims_mask(x, op->op.name, dims, n) : -1;
+    int64_t mask = dims_mask(x, op->op.name, dims, n);
     return mask < 0 ? NULL : drop_dims(reduce_over(op, x, mask), mask, keep);
 }
 
@@ -332,25 +345,37 @@ clef_tensor *clef_max(clef_tensor *x, const int *dims, int n, bool keep) { retur
 clef_tensor *clef_min(clef_tensor *x, const int *dims, int n, bool keep) { return reduce(&reduce_min, x, dims, n, keep); }
 clef_tensor *clef_prod(clef_tensor *x, const int *dims, int n, bool keep) { return reduce(&reduce_prod, x, dims, n, keep); }
 
-/* Two passes, so a large mean costs no digits. */
+/* x about its mean.  The first element is subtracted before anything is added up, so that a large mean costs no digits. */
+static clef_tensor *centred(clef_tensor *x, int64_t mask) {
+    clef_tensor *first = clef_detach(x);
+    for (int d = 0; d < clef_tensor_shape(x).rank; d++)
+        if (mask >> d & 1) first = clef_slice(first, d, 0, 1, 1);
+    clef_tensor *far = clef_sub(x, first);
+    return clef_sub(far, clef_div_scalar(sum_over(far, mask), (double)clef__reduced_count(clef_tensor_shape(x), mask)));
+}
+
+/* top · Σ far·(far/top) / count with top the largest |far|: the squares overflow only where their mean does.  No gradient goes
+   through top, which cancels. */
 clef_tensor *clef_var(clef_tensor *x, const int *dims, int n, bool keep, int correction) {
-    int64_t mask = x ? dims_mask(x, "var", dims, n) : -1;
+    int64_t mask = dims_mask(x, "var", dims, n);
     if (mask < 0) return NULL;
     clef_dtype dtype = clef_tensor_dtype(clef__to_float(x));
-    clef_tensor *wide = clef__to_wide(x), *far = clef_sub(wide, reduce_over(&reduce_mean, wide, mask));
+    clef_tensor *far = centred(clef__to_wide(x), mask), *top = clef_detach(reduce_over(&reduce_max, clef_abs(far), mask));
+    if (!top) return NULL;
+    top = clef_where(clef_gt_scalar(top, 0), top, clef__number(x->ctx, clef_tensor_dtype(top), 1));
     double count = (double)clef__reduced_count(clef_tensor_shape(x), mask) - correction;
-    clef_tensor *y = clef_div_scalar(sum_over(clef_square(far), mask), count > 0 ? count : 0);
-    return clef_to(drop_dims(y, mask, keep), dtype);
+    clef_tensor *mean = clef_div_scalar(sum_over(clef_mul(far, clef_div(far, top)), mask), count > 0 ? count : 0);
+    return clef_to(drop_dims(clef_mul(mean, top), mask, keep), dtype);
 }
 
 /* log Σ exp(x - m) + m with m = max x, which is only a shift: no gradient goes through it. */
 clef_tensor *clef_logsumexp(clef_tensor *x, const int *dims, int n, bool keep) {
-    int64_t mask = x ? dims_mask(x, "logsumexp", dims, n) : -1;
+    int64_t mask = dims_mask(x, "logsumexp", dims, n);
     if (mask < 0) return NULL;
     clef_dtype dtype = clef_tensor_dtype(clef__to_float(x));
     clef_tensor *wide = clef__to_wide(x), *top = clef_detach(reduce_over(&reduce_max, wide, mask));
     if (!top) return NULL;
-    clef_tensor *shift = clef_where(clef_isinf(top), clef__number(x->ctx, clef_tensor_dtype(top), 0), top);
+    clef_tensor *shift = clef_where(clef_isinf(top), clef__number(clef_tensor_context(x), clef_tensor_dtype(top), 0), top);
     clef_tensor *y = clef_add(clef_log(sum_over(clef_exp(clef_sub(wide, shift)), mask)), shift);
     return clef_to(drop_dims(y, mask, keep), dtype);
 }
@@ -358,18 +383,18 @@ clef_tensor *clef_logsumexp(clef_tensor *x, const int *dims, int n, bool keep) {
 /* sqrt with gradient 0 at 0. */
 static clef_tensor *root(clef_tensor *s) {
     if (!s) return NULL;
-    clef_tensor *zero = clef_eq_scalar(s, 0), *one = clef__number(s->ctx, clef_tensor_dtype(s), 1);
-    return clef_where(zero, clef__number(s->ctx, clef_tensor_dtype(s), 0), clef_sqrt(clef_where(zero, one, s)));
+    clef_tensor *zero = clef_eq_scalar(s, 0), *one = clef__number(clef_tensor_context(s), clef_tensor_dtype(s), 1);
+    return clef_where(zero, clef__number(clef_tensor_context(s), clef_tensor_dtype(s), 0), clef_sqrt(clef_where(zero, one, s)));
 }
 
 clef_tensor *clef_norm(clef_tensor *x, double p, const int *dims, int n, bool keep) {
-    int64_t mask = x ? dims_mask(x, "norm", dims, n) : -1;
+    int64_t mask = dims_mask(x, "norm", dims, n);
     if (mask < 0) return NULL;
-    if (!(p > 0)) return clef__refuse(x->ctx, "norm", CLEF_INVALID, "p = %g is not positive", p);
+    if (!(p > 0)) return clef__refuse(clef_tensor_context(x), "norm", CLEF_INVALID, "p = %g is not positive", p);
     clef_dtype dtype = clef_tensor_dtype(clef__to_float(x));
     clef_tensor *wide = clef__to_wide(x), *y;
-    if (isinf(p)) y = reduce_over(&reduce_max, clef_abs(wide), mask);
-    else if (p == 1) y = sum_over(clef_abs(wide), mask);
+    if (isinf(p) && clef__reduced_count(clef_tensor_shape(x), mask) > 0) y = reduce_over(&reduce_max, clef_abs(wide), mask);
+    else if (p == 1 || isinf(p)) y = sum_over(clef_abs(wide), mask);
     else if (p == 2) y = root(sum_over(clef_square(wide), mask));
     else y = clef_pow_scalar(sum_over(clef_pow_scalar(clef_abs(wide), p), mask), 1 / p);
     return clef_to(drop_dims(y, mask, keep), dtype);
@@ -378,7 +403,8 @@ clef_tensor *clef_norm(clef_tensor *x, double p, const int *dims, int n, bool ke
 /* ---- argmax, argmin ---- */
 
 static bool arg_infer(clef__call *call) {
-    int d = (int)*(const int64_t *)call->attributes;
+    int64_t d = *(const int64_t *)call->attributes;
+    if (!clef__infer_takes(call, d >= 0 && d < call->input[0]->shape.rank, "x has the dimension")) return false;
     call->shape = call->input[0]->shape;
     call->dtype = CLEF_I64;
     if (call->shape.dim[d] == 0)
@@ -413,10 +439,12 @@ static const clef_op op_argmin = { .name = "argmin", .onnx = "ArgMin", .doc = "i
                                    .kind = CLEF__KERNEL, .infer = arg_infer, .strategies = argmin_strategies };
 
 static clef_tensor *arg(const clef_op *op, clef_tensor *x, int dim, bool keep) {
-    if (!x) return NULL;
-    int64_t d = dim < 0 ? dim + clef_tensor_shape(x).rank : dim;
-    if (d < 0 || d >= clef_tensor_shape(x).rank)
-        return clef__refuse(x->ctx, op->name, CLEF_INVALID, "x %s has no dimension %d", clef__shape_text(clef_tensor_shape(x)), dim);
+    if (!CLEF__GIVEN(op->name, "x", x)) return NULL;
+    int at = dim;
+    if (!clef__normalize_dim(clef__nameable_dims(x), &at))
+        return clef__refuse(clef_tensor_context(x), op->name, CLEF_INVALID, "x %s has no dimension %d", clef__shape_text(clef_tensor_shape(x)), dim);
+    int64_t d = at;
+    if (clef_tensor_shape(x).rank == 0) return clef_reshape(arg(op, clef_unsqueeze(x, 0), dim, false), CLEF_SCALAR);
     clef_tensor *y = clef__apply(op, &x, 1, &d, sizeof d);
     return drop_dims(y, (int64_t)1 << d, keep);
 }

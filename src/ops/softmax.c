@@ -7,12 +7,15 @@ typedef struct softmax_attributes {
     int64_t dim;
 } softmax_attributes;
 
-static int dim_of(clef_tensor *y) { return (int)((const softmax_attributes *)clef__attributes(y->node))->dim; }
+static int dim_of(clef_tensor *y) { return (int)((const softmax_attributes *)clef__attributes(clef__node_of(y)))->dim; }
 
 static bool softmax_infer(clef__call *call) {
-    call->shape = call->input[0]->shape;
-    call->dtype = call->input[0]->dtype;
-    return true;
+    int64_t d = ((const softmax_attributes *)call->attributes)->dim;
+    return clef__infer_takes(call, d >= 0 && d < call->input[0]->shape.rank, "x has the dimension") && clef__infer_like(call);
+}
+
+static bool slope_infer(clef__call *call) {
+    return clef__infer_takes(call, clef__same_shape(call, 0, 1), "g has y's shape") && softmax_infer(call);
 }
 
 /* ---- lowering ---- */
@@ -122,7 +125,7 @@ static void log_softmax_slope_lower(clef__lowering *l) { slope_launch(l, 1); }
 #define SLOPE_OP(name_)                                                                                                   \
     static const clef__strategy name_##_slope_strategies[] = {{.name = "lines", .lower = name_##_slope_lower}, {0}};      \
     static const clef_op op_##name_##_slope = {.name = #name_ "_backward", .doc = "gradient of " #name_, .kind = CLEF__KERNEL, \
-                                               .infer = softmax_infer, .strategies = name_##_slope_strategies};
+                                               .infer = slope_infer, .strategies = name_##_slope_strategies};
 SLOPE_OP(softmax)
 SLOPE_OP(log_softmax)
 
@@ -134,14 +137,14 @@ static clef_tensor *slope(const clef_op *op, clef_tensor *y, clef_tensor *g) {
 /* dx = y·(g - Σ g·y) */
 static void softmax_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
     (void)x, (void)wanted;
-    dx[0] = clef_grad_enabled(y->ctx) ? clef_mul(y, clef_sub(g, clef_sum(clef_mul(g, y), (int[]){ dim_of(y) }, 1, true)))
+    dx[0] = clef_grad_enabled(clef_tensor_context(y)) ? clef_mul(y, clef_sub(g, clef_sum(clef_mul(g, y), (int[]){ dim_of(y) }, 1, true)))
                                       : slope(&op_softmax_slope, y, g);
 }
 
 /* dx = g - exp(y)·Σ g */
 static void log_softmax_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
     (void)x, (void)wanted;
-    dx[0] = clef_grad_enabled(y->ctx) ? clef_sub(g, clef_mul(clef_exp(y), clef_sum(g, (int[]){ dim_of(y) }, 1, true)))
+    dx[0] = clef_grad_enabled(clef_tensor_context(y)) ? clef_sub(g, clef_mul(clef_exp(y), clef_sum(g, (int[]){ dim_of(y) }, 1, true)))
                                       : slope(&op_log_softmax_slope, y, g);
 }
 
@@ -155,11 +158,12 @@ static const clef_op op_log_softmax = { .name = "log_softmax", .onnx = "LogSoftm
                                         .strategies = log_softmax_strategies };
 
 static clef_tensor *along(const clef_op *op, clef_tensor *x, int dim) {
+    if (!CLEF__GIVEN(op->name, "x", x)) return NULL;
     x = clef__to_float(x);
-    if (!x) return NULL;
     int d = dim;
-    if (!clef__normalize_dim(clef_tensor_shape(x).rank, &d))
-        return clef__refuse(x->ctx, op->name, CLEF_INVALID, "x %s has no dimension %d", clef__shape_text(clef_tensor_shape(x)), dim);
+    if (!clef__normalize_dim(clef__nameable_dims(x), &d))
+        return clef__refuse(clef_tensor_context(x), op->name, CLEF_INVALID, "x %s has no dimension %d", clef__shape_text(clef_tensor_shape(x)), dim);
+    if (clef_tensor_shape(x).rank == 0) return clef_reshape(along(op, clef_unsqueeze(x, 0), 0), CLEF_SCALAR);
     return clef__apply(op, &x, 1, &(softmax_attributes){ d }, sizeof(softmax_attributes));
 }
 
@@ -175,7 +179,14 @@ typedef struct class_attributes {
 
 static clef_dtype class_dtype(clef_dtype dtype) { return dtype == CLEF_F64 ? CLEF_F64 : CLEF_F32; }
 
+/* x [n,c,...] and target [n,...]. */
+static bool takes_classes(clef__call *call) {
+    clef_shape x = call->input[0]->shape;
+    return clef__infer_takes(call, clef__is_class_shape(x, call->input[1]->shape), "target is x without its classes");
+}
+
 static bool class_infer(clef__call *call) {
+    if (!takes_classes(call)) return false;
     call->shape = call->input[1]->shape;
     call->dtype = class_dtype(call->input[0]->dtype);
     return true;
@@ -248,16 +259,21 @@ static void class_slope_lower(clef__lowering *l) {
     clef__launch_units(l, axes.outer, 4 * axes.n);
 }
 
+/* x, target and g, which is of target's shape. */
+static bool class_slope_infer(clef__call *call) {
+    return takes_classes(call) && clef__infer_takes(call, clef__same_shape(call, 1, 2), "g has target's shape") && clef__infer_like(call);
+}
+
 static const clef__strategy class_strategies[] = {{.name = "rows", .lower = class_lower}, {0}};
 static const clef__strategy class_slope_strategies[] = {{.name = "rows", .lower = class_slope_lower}, {0}};
 static const clef_op op_class_slope = {.name = "cross_entropy_backward", .doc = "gradient of cross_entropy", .kind = CLEF__KERNEL,
-                                       .infer = softmax_infer, .strategies = class_slope_strategies};
+                                       .infer = class_slope_infer, .strategies = class_slope_strategies};
 
 /* g·(softmax x - (1 - e)·[class is the target] - e/n), and 0 where that loss does not count. */
 static clef_tensor *class_slope_composed(clef_tensor *x, clef_tensor *target, clef_tensor *g, const class_attributes *a) {
     clef_shape shape = clef_tensor_shape(x);
     double classes = (double)shape.dim[1];
-    clef_tensor *wide = clef__to_wide(x), *none = clef__number(x->ctx, CLEF_F32, 0);
+    clef_tensor *wide = clef__to_wide(x), *none = clef__number(clef_tensor_context(x), CLEF_F32, 0);
     clef_tensor *hit = clef_to(clef__is_target(shape, target), clef_tensor_dtype(g));
     clef_tensor *wanted = clef_add_scalar(clef_mul_scalar(hit, 1 - a->smoothing), a->smoothing / classes);
     clef_tensor *counts = clef_logical_and(clef_ge_scalar(target, 0), clef_lt_scalar(target, classes));
@@ -267,9 +283,9 @@ static clef_tensor *class_slope_composed(clef_tensor *x, clef_tensor *target, cl
 }
 
 static void class_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
-    const class_attributes *a = clef__attributes(y->node);
+    const class_attributes *a = clef__attributes(clef__node_of(y));
     if (!wanted[0]) return;
-    dx[0] = clef_grad_enabled(y->ctx) ? class_slope_composed(x[0], x[1], g, a)
+    dx[0] = clef_grad_enabled(clef_tensor_context(y)) ? class_slope_composed(x[0], x[1], g, a)
                                       : clef__apply(&op_class_slope, (clef_tensor *[]){x[0], x[1], g}, 3, a, sizeof *a);
 }
 
@@ -277,12 +293,19 @@ static const clef_op op_class_losses = {.name = "cross_entropy", .onnx = "Softma
                                         .doc = "-log softmax at the target's class", .kind = CLEF__KERNEL, .infer = class_infer,
                                         .gradient = class_gradient, .strategies = class_strategies};
 
+bool clef__is_class_shape(clef_shape x, clef_shape target) {
+    if (x.rank < 2 || target.rank != x.rank - 1) return false;
+    for (int i = 0; i < target.rank; i++)
+        if (target.dim[i] != x.dim[i + (i > 0)]) return false;
+    return true;
+}
+
 clef_tensor *clef__class_losses(clef_tensor *x, clef_tensor *target, double smoothing, bool ignores, int64_t ignored) {
     class_attributes a = {ignores, ignores ? ignored : 0, smoothing};
     return clef__apply(&op_class_losses, (clef_tensor *[]){x, target}, 2, &a, sizeof a);
 }
 
 clef_tensor *clef__is_target(clef_shape shape, clef_tensor *target) {
-    clef_tensor *classes = clef_arange(target->ctx, 0, (double)shape.dim[1], 1, CLEF_I32);
+    clef_tensor *classes = clef_arange(clef_tensor_context(target), 0, (double)shape.dim[1], 1, CLEF_I32);
     return clef_eq(clef_unsqueeze(target, 1), clef__per_channel(classes, shape.rank));
 }

@@ -83,32 +83,44 @@ clef_tensor *clef_from_host(clef_context *ctx, clef_shape shape, clef_dtype dtyp
 
 /* ---- copying and assignment ---- */
 
-clef_tensor *clef_copy(clef_tensor *t) { return clef__apply(&clef__op_copy, &t, 1, NULL, 0); }
+clef_tensor *clef_copy(clef_tensor *t) {
+    return CLEF__GIVEN("copy", "t", t) ? clef__apply(&clef__op_copy, &t, 1, NULL, 0) : NULL;
+}
 
-clef_status clef_assign(clef_tensor *t, clef_tensor *value) {
-    if (!t || !value) return CLEF_INVALID;
-    if (t->ctx != value->ctx) return clef__fail(t->ctx, CLEF_INVALID, "assign: the value belongs to another context");
-    if (!clef_shape_equal(t->node->shape, value->node->shape))
-        return clef__fail(t->ctx, CLEF_SHAPE, "assign: the value's shape %s is not the tensor's %s",
-                          clef__shape_text(value->node->shape), clef__shape_text(t->node->shape));
+/* `value` as a node that may become t's: of its dtype and device, and leading back into no tape.  NULL with the error set. */
+static clef__node *assignable(const clef__tensor *t, clef_tensor *value) {
     bool was = clef_set_grad_enabled(t->ctx, false);
     value = clef_to_device(clef_to(value, t->node->dtype), t->node->device);
-    /* a node is the value of one parameter at most, and must not lead back into the tape */
-    if (value && (t->requires_grad || value->node->leaf || value->node->requires_grad)) value = clef_detach(value);
+    const clef__node *node = clef__node_of(value);
+    if (node && (t->requires_grad || node->leaf || node->requires_grad)) value = clef_detach(value); /* a node has one leaf at most */
     clef_set_grad_enabled(t->ctx, was);
-    if (!value) return clef_error_status(t->ctx);
-    clef__tensor_set_node(t, value->node);
+    return clef__node_of(value);
+}
+
+clef_status clef_assign(clef_tensor *handle, clef_tensor *value) {
+    if (!CLEF__GIVEN("assign", "t value", handle, value)) return CLEF_INVALID;
+    clef__tensor *t = clef__get(handle);
+    if (t->ctx != clef_tensor_context(value)) return clef__fail(t->ctx, CLEF_INVALID, "assign: the value belongs to another context");
+    if (!clef_shape_equal(t->node->shape, clef_tensor_shape(value)))
+        return clef__fail(t->ctx, CLEF_SHAPE, "assign: the value's shape %s is not the tensor's %s",
+                          clef__shape_text(clef_tensor_shape(value)), clef__shape_text(t->node->shape));
+    clef__node *node = assignable(t, value);
+    if (!node) return clef_error_status(t->ctx);
+    clef__tensor_set_node(t, node);
     return CLEF_OK;
 }
 
-clef_status clef_write(clef_tensor *t, const void *data, size_t bytes) {
-    if (!t || (!data && bytes)) return CLEF_INVALID;
-    size_t wanted = byte_count(t->node->shape, t->node->dtype);
+clef_status clef_write(clef_tensor *handle, const void *data, size_t bytes) {
+    if (!CLEF__GIVEN("write", "t", handle)) return CLEF_INVALID;
+    clef__tensor *t = clef__get(handle);
+    const clef__node *old = t->node;
+    size_t wanted = byte_count(old->shape, old->dtype);
     if (bytes != wanted)
-        return clef__fail(t->ctx, CLEF_INVALID, "write: %zu bytes for %s %s, which has %zu", bytes,
-                          clef_dtype_name(t->node->dtype), clef__shape_text(t->node->shape), wanted);
+        return clef__fail(t->ctx, CLEF_INVALID, "write: %zu bytes for %s %s, which has %zu", bytes, clef_dtype_name(old->dtype),
+                          clef__shape_text(old->shape), wanted);
+    if (!data && bytes) return clef__fail(t->ctx, CLEF_INVALID, "write: data is NULL");
     if (!clef__usable(t->ctx)) return clef_error_status(t->ctx);
-    clef__node *node = uploaded_node(t->ctx, t->node->shape, t->node->dtype, t->node->device, data, bytes);
+    clef__node *node = uploaded_node(t->ctx, old->shape, old->dtype, old->device, data, bytes);
     if (!node) return clef_error_status(t->ctx);
     clef__tensor_set_node(t, node);
     clef__node_release(node);

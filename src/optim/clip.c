@@ -44,7 +44,7 @@ clef_tensor *clef_clip_grad_norm(clef_module *module, double max_norm) {
         if (!clipped || clef_set_grad(p, clipped) != CLEF_OK) norm = NULL; /* the gradient stays as it was */
     }
     clef_set_grad_enabled(ctx, was);
-    return norm;
+    return norm && clef__want_result(norm) == CLEF_OK ? norm : NULL;
 }
 
 clef_status clef_clip_grad_value(clef_module *module, double limit) {

@@ -5,6 +5,7 @@
      step         base·γ^⌊t/step_size⌋                    multistep    base·γ^(milestones ≤ t)
      exponential  base·γ^t                                cosine       min + (base-min)·(1+cos(π·t/total))/2
      one-cycle    max/25 → max over pct_start of total, then → max/250,000, both along half a cosine
+     both of these stay at their last rate when t passes total, so that a run that goes on longer does not begin to learn fast again
      plateau      ·γ, not below min_lr, after more than `patience` metrics in a row without improvement
    Loshchilov and Hutter, "SGDR", 2017 (cosine); Smith and Topin, "Super-convergence", 2018 (one-cycle). */
 #include "optim/optimizer.h"

@@ -132,7 +132,7 @@ typedef struct writer {
     const clef__pointwise *p;
     const space *s;
     int width;
-    char suffix[4]; /* "16", or "" for scalars */
+    const char *suffix; /* "16", or "" for scalars */
     int tensor_of[CLEF__PW_OPERANDS]; /* operand → index in the space, -1 for constants */
     int first_store;
     bool segment;
@@ -140,7 +140,7 @@ typedef struct writer {
 
 static void set_width(writer *w, int width) {
     w->width = width;
-    memcpy(w->suffix, width == 16 ? "16" : width == 8 ? "8" : width == 4 ? "4" : "", 3);
+    w->suffix = width == 16 ? "16" : width == 8 ? "8" : width == 4 ? "4" : "";
 }
 
 static clef_dtype input_dtype(const writer *w, int input) {

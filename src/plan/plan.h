@@ -252,6 +252,8 @@ void clef__graph_view_free(clef__graph_view *g);
 /* read.c: t evaluated into row-major memory: its buffer and the byte offset; NULL on failure. */
 extern const clef_op clef__op_copy;
 clef__buffer *clef__row_major_buffer(clef_tensor *t, size_t *offset);
+/* Element i of host memory. */
+double clef__number_of(const void *data, clef_dtype dtype, int64_t i);
 /* print.c */
 clef_status clef__plan_print(const clef__plan *plan, const clef__graph_view *g, clef_plan_format format, FILE *stream);
 

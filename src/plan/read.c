@@ -30,56 +30,64 @@ const clef_op clef__op_copy = {.name = "copy", .onnx = "Identity", .doc = "the s
 
 /* ---- computing ---- */
 
-clef_status clef_eval(clef_tensor *t) { return clef_eval_all(&t, 1); }
+static clef_status evaluate(clef_tensor *t) {
+    clef__node *node = clef__node_of(t);
+    return clef__evaluate(node->ctx, &node, 1);
+}
+
+clef_status clef_eval(clef_tensor *t) { return CLEF__GIVEN("eval", "t", t) ? evaluate(t) : CLEF_INVALID; }
 
 clef_status clef_eval_all(clef_tensor *const *t, int n) {
-    if (n <= 0) return CLEF_OK;
-    for (int i = 0; i < n; i++) {
-        if (!t[i]) return CLEF_INVALID;
-        if (t[i]->ctx != t[0]->ctx)
-            return clef__fail(t[0]->ctx, CLEF_INVALID, "eval: tensors 0 and %d belong to different contexts", i);
-    }
+    if (n == 0) return CLEF_OK;
+    if (!clef__given_array(NULL, "eval", "t", t, n)) return CLEF_INVALID;
+    clef_context *ctx = clef_tensor_context(t[0]);
+    for (int i = 0; i < n; i++)
+        if (clef_tensor_context(t[i]) != ctx)
+            return clef__fail(ctx, CLEF_INVALID, "eval: tensors 0 and %d belong to different contexts", i);
     clef__node **roots = clef__alloc((size_t)n * sizeof *roots);
-    if (!roots) return clef__fail(t[0]->ctx, CLEF_MEMORY, "eval: no host memory");
-    for (int i = 0; i < n; i++) roots[i] = t[i]->node;
-    clef_status status = clef__evaluate(t[0]->ctx, roots, n);
+    if (!roots) return clef__fail(ctx, CLEF_MEMORY, "eval: no host memory");
+    for (int i = 0; i < n; i++) roots[i] = clef__node_of(t[i]);
+    clef_status status = clef__evaluate(ctx, roots, n);
     clef__free(roots);
     return status;
 }
 
 /* A computed, row-major node of t's value, with a reference for the caller; NULL on failure. */
 static clef__node *row_major_node(clef_tensor *t) {
-    if (clef_eval(t) != CLEF_OK) return NULL;
-    clef__node *node = t->node;
+    if (evaluate(t) != CLEF_OK) return NULL;
+    clef__node *node = clef__node_of(t);
+    clef_context *ctx = node->ctx;
     if (clef__computed(node) && clef__is_row_major(node->shape, &node->layout)) {
         clef__node_retain(node);
         return node;
     }
-    if (clef__dry_run(t->ctx)) {
-        clef__fail(t->ctx, CLEF_STATE, "read: nothing is computed in a dry run; see clef_set_dry_run");
+    if (clef__dry_run(ctx)) {
+        clef__fail(ctx, CLEF_STATE, "read: nothing is computed in a dry run; see clef_set_dry_run");
         return NULL;
     }
-    clef__node *copy = clef__node_new(t->ctx, &clef__op_copy, 1);
+    clef__node *copy = clef__node_new(ctx, &clef__op_copy, 1);
     if (!copy) return NULL;
     copy->input[0] = node;
     clef__node_retain(node);
     copy->shape = node->shape;
     copy->dtype = node->dtype;
     copy->device = node->device;
-    if (clef__evaluate(t->ctx, &copy, 1) == CLEF_OK) return copy;
+    if (clef__evaluate(ctx, &copy, 1) == CLEF_OK) return copy;
     clef__node_release(copy);
     return NULL;
 }
 
 clef_status clef_read(clef_tensor *t, void *out, size_t bytes) {
-    if (!t) return CLEF_INVALID;
-    size_t size = clef_dtype_size(t->node->dtype), wanted = (size_t)clef_numel(t) * size;
+    if (!CLEF__GIVEN("read", "t", t)) return CLEF_INVALID;
+    clef_context *ctx = clef_tensor_context(t);
+    size_t size = clef_dtype_size(clef_tensor_dtype(t)), wanted = (size_t)clef_numel(t) * size;
     if (bytes != wanted)
-        return clef__fail(t->ctx, CLEF_INVALID, "read: %zu bytes for %s %s, which has %zu", bytes,
-                          clef_dtype_name(t->node->dtype), clef__shape_text(t->node->shape), wanted);
+        return clef__fail(ctx, CLEF_INVALID, "read: %zu bytes for %s %s, which has %zu", bytes,
+                          clef_dtype_name(clef_tensor_dtype(t)), clef__shape_text(clef_tensor_shape(t)), wanted);
+    if (!out && wanted) return clef__fail(ctx, CLEF_INVALID, "read: out is NULL");
     if (wanted == 0) return CLEF_OK;
     clef__node *node = row_major_node(t);
-    if (!node) return clef_error_status(t->ctx);
+    if (!node) return clef_error_status(ctx);
     clef_status status = clef__buffer_read(node->buffer, (size_t)node->layout.offset * size, out, bytes);
     clef__node_release(node);
     return status;
@@ -87,7 +95,7 @@ clef_status clef_read(clef_tensor *t, void *out, size_t bytes) {
 
 /* t's node itself comes to lie row-major, so that it stays what expressions were made from, and a place on the tape. */
 clef__buffer *clef__row_major_buffer(clef_tensor *t, size_t *offset) {
-    clef__node *row_major = row_major_node(t), *node = t->node;
+    clef__node *row_major = row_major_node(t), *node = clef__node_of(t);
     if (!row_major) return NULL;
     if (row_major != node) {
         clef__buffer_retain(row_major->buffer);
@@ -109,7 +117,7 @@ static double half_to_double(uint16_t h) {
     return h >> 15 ? -magnitude : magnitude;
 }
 
-static double element(const void *data, clef_dtype dtype, int64_t i) {
+double clef__number_of(const void *data, clef_dtype dtype, int64_t i) {
     switch (dtype) {
     case CLEF_F32: return ((const float *)data)[i];
     case CLEF_F64: return ((const double *)data)[i];
@@ -127,15 +135,15 @@ static double element(const void *data, clef_dtype dtype, int64_t i) {
 }
 
 double clef_item(clef_tensor *t) {
-    if (!t) return NAN;
+    if (!CLEF__GIVEN("item", "t", t)) return NAN;
     if (clef_numel(t) != 1) {
-        clef__fail(t->ctx, CLEF_SHAPE, "item: %s has %" PRId64 " elements, not one; reduce it or use clef_read",
-                   clef__shape_text(t->node->shape), clef_numel(t));
+        clef__fail(clef_tensor_context(t), CLEF_SHAPE, "item: %s has %" PRId64 " elements, not one; reduce it or use clef_read",
+                   clef__shape_text(clef_tensor_shape(t)), clef_numel(t));
         return NAN;
     }
     uint64_t bytes = 0;
-    clef_dtype dtype = t->node->dtype;
-    return clef_read(t, &bytes, clef_dtype_size(dtype)) == CLEF_OK ? element(&bytes, dtype, 0) : NAN;
+    clef_dtype dtype = clef_tensor_dtype(t);
+    return clef_read(t, &bytes, clef_dtype_size(dtype)) == CLEF_OK ? clef__number_of(&bytes, dtype, 0) : NAN;
 }
 
 /* ---- text ---- */
@@ -143,7 +151,7 @@ double clef_item(clef_tensor *t) {
 enum { EDGE = 3, SUMMARIZE = 1000 }; /* NumPy's rules */
 
 static void write_number(clef__text *out, const void *data, clef_dtype dtype, int64_t i) {
-    double value = element(data, dtype, i);
+    double value = clef__number_of(data, dtype, i);
     if (dtype == CLEF_BOOL) clef__text_append(out, value != 0 ? "true" : "false");
     else if (dtype == CLEF_I64) clef__text_add(out, "%" PRId64, ((const int64_t *)data)[i]);
     else if (dtype == CLEF_I32 || dtype == CLEF_U8) clef__text_add(out, "%.0f", value);
@@ -172,17 +180,18 @@ static void write_dim(clef__text *out, const void *data, clef_dtype dtype, clef_
 }
 
 static clef_status write_tensor(clef_tensor *t, clef__text *out) {
-    clef_shape shape = t->node->shape;
-    clef_dtype dtype = t->node->dtype;
+    clef_context *ctx = clef_tensor_context(t);
+    clef_shape shape = clef_tensor_shape(t);
+    clef_dtype dtype = clef_tensor_dtype(t);
     int64_t n = clef_numel(t);
     size_t bytes = (size_t)n * clef_dtype_size(dtype);
     void *data = clef__alloc(bytes ? bytes : 1);
-    if (!data) return clef__fail(t->ctx, CLEF_MEMORY, "format: no host memory for %zu bytes", bytes);
+    if (!data) return clef__fail(ctx, CLEF_MEMORY, "format: no host memory for %zu bytes", bytes);
     clef_status status = clef_read(t, data, bytes);
     if (status == CLEF_OK) {
         write_dim(out, data, dtype, shape, 0, 0, n > SUMMARIZE);
         clef__text_add(out, " %s %s", clef_dtype_name(dtype), clef__shape_text(shape));
-        if (out->failed) status = clef__fail(t->ctx, CLEF_MEMORY, "format: no host memory");
+        if (out->failed) status = clef__fail(ctx, CLEF_MEMORY, "format: no host memory");
     }
     clef__free(data);
     return status;
@@ -191,7 +200,9 @@ static clef_status write_tensor(clef_tensor *t, clef__text *out) {
 int clef_format(clef_tensor *t, char *text, size_t size) {
     clef__text out = {0};
     int length = -1;
-    if (t && write_tensor(t, &out) == CLEF_OK) {
+    if (!CLEF__GIVEN("format", "t", t)) return -1;
+    if (!text && size) return clef__fail(clef_tensor_context(t), CLEF_INVALID, "format: text is NULL but has %zu bytes", size), -1;
+    if (write_tensor(t, &out) == CLEF_OK) {
         length = (int)out.length;
         if (size) {
             size_t n = out.length < size - 1 ? out.length : size - 1;
@@ -204,10 +215,12 @@ int clef_format(clef_tensor *t, char *text, size_t size) {
 }
 
 clef_status clef_print(clef_tensor *t, FILE *stream) {
-    if (!t) return CLEF_INVALID;
+    if (!CLEF__GIVEN("print", "t", t)) return CLEF_INVALID;
+    if (!stream) return clef__fail(clef_tensor_context(t), CLEF_INVALID, "print: stream is NULL");
     clef__text out = {0};
     clef_status status = write_tensor(t, &out);
-    if (status == CLEF_OK && fprintf(stream, "%s\n", out.data) < 0) status = clef__fail(t->ctx, CLEF_IO, "print: the stream takes no text");
+    if (status == CLEF_OK && fprintf(stream, "%s\n", out.data) < 0)
+        status = clef__fail(clef_tensor_context(t), CLEF_IO, "print: the stream takes no text");
     clef__free(out.data);
     return status;
 }

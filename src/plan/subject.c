@@ -1,6 +1,7 @@
 /* subject.c — what clef_tune measures: nodes of the user's work, noted while they are planned and made again alone, with
    inputs that lie as they did and hold whole numbers. */
 #include "plan/tune.h"
+#include "runtime/arithmetic.h"
 
 #include <string.h>
 
@@ -75,17 +76,18 @@ static void put_number(clef_dtype dtype, void *data, size_t i, int number) {
     case CLEF_BF16: ((uint16_t *)data)[i] = (uint16_t)(single.u >> 16); break;
     case CLEF_I32: ((int32_t *)data)[i] = number; break;
     case CLEF_I64: ((int64_t *)data)[i] = number; break;
-    default: ((uint8_t *)data)[i] = number > 0; break;
+    default: ((uint8_t *)data)[i] = (uint8_t)number; break;
     }
 }
 
-/* Never 0, so that a dropped term shows, and a zero's sign does not. */
-static void put_numbers(clef_dtype dtype, void *data, size_t n, int range, uint64_t salt) {
+/* Never 0, so that a dropped term shows, and a zero's sign does not; truth values and bytes are 0 and 1. */
+static void draw(clef_dtype dtype, signed char *block, int64_t n, int range, uint64_t salt) {
+    bool truth = dtype == CLEF_U8 || dtype == CLEF_BOOL;
     uint64_t x = salt + 1;
-    for (size_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++) {
         x = x * 6364136223846793005u + 1442695040888963407u;
-        int number = 1 + (int)((x >> 33) % (uint64_t)range);
-        put_number(dtype, data, i, x >> 63 ? number : -number);
+        int number = 1 + (int)((x >> 33) % (uint64_t)range), sign = x >> 63 ? 1 : -1;
+        block[i] = (signed char)(truth ? sign > 0 : sign * number);
     }
 }
 
@@ -102,15 +104,24 @@ static int64_t extent(const clef__operand *x, int64_t *offset) {
 }
 
 /* A large input repeats a block, of a prime number of elements, so that no stride meets the same number again and again. */
-static clef_status fill(clef__buffer *buffer, clef_dtype dtype, size_t n, int range, uint64_t salt) {
+clef__numbers clef__subject_numbers(const clef__subject *s, int i) {
     enum { BLOCK = 1048573 };
-    size_t size = clef_dtype_size(dtype), block = n < BLOCK ? n : BLOCK;
-    void *data = clef__alloc(block * size);
+    clef__numbers n = {.x = &s->input[i]};
+    n.length = clef__larger(clef__smaller(extent(n.x, &n.origin), BLOCK), 1);
+    n.block = clef__alloc((size_t)n.length);
+    if (n.block) draw(n.x->dtype, n.block, n.length, range_of(s), (uint64_t)i);
+    return n;
+}
+
+static clef_status fill(clef__buffer *buffer, const clef__numbers *numbers, int64_t n) {
+    clef_dtype dtype = numbers->x->dtype;
+    size_t size = clef_dtype_size(dtype);
+    void *data = clef__alloc((size_t)numbers->length * size);
     if (!data) return CLEF_MEMORY;
-    put_numbers(dtype, data, block, range, salt);
+    for (int64_t i = 0; i < numbers->length; i++) put_number(dtype, data, (size_t)i, numbers->block[i]);
     clef_status status = CLEF_OK;
-    for (size_t at = 0; status == CLEF_OK && at < n; at += block)
-        status = clef__buffer_write(buffer, at * size, data, (n - at < block ? n - at : block) * size);
+    for (int64_t at = 0; status == CLEF_OK && at < n; at += numbers->length)
+        status = clef__buffer_write(buffer, (size_t)at * size, data, (size_t)clef__smaller(n - at, numbers->length) * size);
     clef__free(data);
     return status;
 }
@@ -126,7 +137,10 @@ static clef__node *input_node(clef_context *ctx, const clef__subject *s, int i) 
     size_t n = (size_t)extent(x, &leaf->layout.offset);
     memcpy(leaf->layout.stride, x->stride, sizeof x->stride);
     leaf->buffer = clef__buffer_new(clef__device_at(ctx, leaf->device), n * clef_dtype_size(x->dtype));
-    if (leaf->buffer && fill(leaf->buffer, x->dtype, n, range_of(s), (uint64_t)i) == CLEF_OK) return leaf;
+    clef__numbers numbers = clef__subject_numbers(s, i);
+    bool filled = leaf->buffer && numbers.block && fill(leaf->buffer, &numbers, (int64_t)n) == CLEF_OK;
+    clef__free(numbers.block);
+    if (filled) return leaf;
     clef__node_release(leaf);
     return NULL;
 }

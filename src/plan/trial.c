@@ -1,5 +1,5 @@
-/* trial.c — looks for the fastest knobs for one subject: makes a plan for each configuration, compares its numbers with those
-   of the strategy's own way, bit for bit, and times it.
+/* trial.c — looks for the fastest knobs for one subject: makes a plan for each configuration, checks its numbers (check.c) and
+   times it.
 
    Other knobs often come to the same plan; it is known by its fingerprint and not tried again. */
 #include "plan/tune.h"
@@ -104,47 +104,15 @@ static bool measure(clef__search *s, clef__candidate *c, double limit) {
 
 /* ---- are the numbers right? ---- */
 
-static size_t value_bytes(const clef__search *s) {
-    return (size_t)clef_shape_numel(s->node->shape) * clef_dtype_size(s->node->dtype);
-}
-
-/* The value as it lies; the caller frees. */
-static unsigned char *read_value(const clef__search *s) {
-    const clef__node *node = s->node;
-    unsigned char *bytes = clef__alloc(value_bytes(s));
-    size_t offset = (size_t)node->layout.offset * clef_dtype_size(node->dtype);
-    if (bytes && clef__buffer_read(node->buffer, offset, bytes, value_bytes(s)) == CLEF_OK) return bytes;
-    clef__free(bytes);
-    return NULL;
-}
-
-/* Strategies may lay their results differently. */
-static bool same_numbers(const clef__search *s, const unsigned char *got) {
-    const clef__node *node = s->node;
-    if (memcmp(node->layout.stride, s->layout.stride, sizeof s->layout.stride) == 0) return memcmp(got, s->wanted, value_bytes(s)) == 0;
-    size_t size = clef_dtype_size(node->dtype);
-    for (int64_t i = 0, n = clef_shape_numel(node->shape); i < n; i++) {
-        int64_t rest = i, a = 0, b = 0;
-        for (int d = node->shape.rank - 1; d >= 0; rest /= node->shape.dim[d--]) {
-            a += rest % node->shape.dim[d] * node->layout.stride[d];
-            b += rest % node->shape.dim[d] * s->layout.stride[d];
-        }
-        if (memcmp(got + (size_t)a * size, s->wanted + (size_t)b * size, size) != 0) return false;
-    }
-    return true;
-}
-
 static bool is_right(clef__search *s, const clef__candidate *c) {
-    unsigned char *got = read_value(s);
-    bool right = got && same_numbers(s, got);
-    if (got && !right) {
+    bool right = clef__check_value(&s->check);
+    if (!right && !s->check.unread) {
         char text[128];
         clef__knobs_text(s->subject->choice.family, &c->knobs, text, sizeof text);
         s->wrong++;
         clef__log(s->ctx, CLEF_LOG_WARNING, "tune: %s %s with %s gives wrong numbers and is not used", s->subject->choice.family->name,
-                  s->subject->choice.bucket, text);
+                  s->subject->choice.bucket, *text ? text : "its usual knobs");
     }
-    clef__free(got);
     return right;
 }
 
@@ -189,8 +157,9 @@ static void forgive(clef__search *s) {
     clef_clear_error(s->ctx);
 }
 
+/* Any that is right is better than a standard that is not. */
 static void keep_best(clef__search *s, clef__candidate *c) {
-    if (c->seconds >= clef__search_best(s)->seconds) return;
+    if ((s->standard_right || s->best.plan) && c->seconds >= clef__search_best(s)->seconds) return;
     drop_candidate(&s->best);
     s->best = *c;
     *c = (clef__candidate){0};
@@ -260,7 +229,7 @@ static void confirm(clef__search *s) {
     }
     s->standard.seconds = least_standard;
     s->best.seconds = least_best;
-    if (!ok || least_best * 100 > least_standard * WORTH_PERCENT) drop_candidate(&s->best);
+    if (!ok || (s->standard_right && least_best * 100 > least_standard * WORTH_PERCENT)) drop_candidate(&s->best);
     if (clef_error_status(s->ctx) != CLEF_OK) forgive(s);
 }
 
@@ -271,14 +240,13 @@ static bool make_standard(clef__search *s) {
            clef__plan_ready(s->ctx, s->standard.plan) == CLEF_OK && clef__finish(device_of(s)) == CLEF_OK;
 }
 
-/* The first run's numbers are what others are compared with. */
 static bool note_standard(clef__search *s) {
     if (!timed(s, &s->standard, 1, &s->standard.seconds)) return false;
     s->stopped = clef__now() + (CLEF__LEAST_RUNS - 1) * s->standard.seconds > s->deadline;
     if (s->stopped) return true;
-    s->layout = s->node->layout;
-    s->wanted = read_value(s);
-    return s->wanted && measure(s, &s->standard, s->standard.seconds);
+    clef__check_begin(&s->check, s->subject, s->node);
+    s->standard_right = is_right(s, &s->standard);
+    return !s->check.unread && measure(s, &s->standard, s->standard.seconds);
 }
 
 clef_status clef__search_begin(clef__search *s) {
@@ -299,7 +267,7 @@ void clef__search_end(clef__search *s) {
     drop_candidate(&s->standard);
     clef__free(s->seen);
     clef__free(s->variant);
-    clef__free(s->wanted);
+    clef__check_end(&s->check);
     if (!s->node) return;
     forget_value(s);
     clef__node_release(s->node);

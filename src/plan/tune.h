@@ -1,4 +1,4 @@
-/* tune.h — what selecting (select.c) and measuring (tune.c, trial.c, subject.c) know of each other. */
+/* tune.h — what selecting (select.c) and measuring (tune.c, trial.c, check.c, subject.c) know of each other. */
 #ifndef CLEF_PLAN_TUNE_H
 #define CLEF_PLAN_TUNE_H
 #include "clef/tune.h"
@@ -51,6 +51,39 @@ double clef__subject_floor(clef_context *ctx, const clef__subject *subject);
 /* A pending node like it, over inputs full of small whole numbers, whose sums are exact in any order; NULL after clef__fail. */
 clef__node *clef__subject_node(clef_context *ctx, const clef__subject *subject);
 
+/* The numbers that its input i is full of, and where they lie; a block of them repeats.  block: NULL without host memory, else
+   the caller frees it. */
+typedef struct clef__numbers {
+    const clef__operand *x;
+    signed char *block;
+    int64_t length, origin;
+} clef__numbers;
+clef__numbers clef__subject_numbers(const clef__subject *subject, int i);
+static inline double clef__number_at(const clef__numbers *n, const int64_t *at) {
+    int64_t index = n->origin;
+    for (int d = 0; d < n->x->rank; d++) index += at[d] * n->x->stride[d];
+    return n->block[index % n->length];
+}
+
+/* ---- check.c: are a node's numbers right? ---- */
+/* One element of a node, from the numbers in its inputs. */
+typedef double clef__element(const clef__node *node, const clef__numbers *in, const int64_t *at);
+/* ops/reference.c; NULL where none is written. */
+clef__element *clef__reference_of(const clef_op *op);
+typedef struct clef__check {
+    const clef__subject *subject;
+    const clef__node *node;
+    clef__element *element;
+    clef__numbers input[CLEF__SUBJECT_INPUTS];
+    unsigned char *right; /* the first right value, as it lies */
+    clef__layout layout;
+    bool unread;          /* the last value could not be read at all */
+} clef__check;
+void clef__check_begin(clef__check *c, const clef__subject *subject, const clef__node *node);
+/* Is the node's present value right?  Not if it cannot be read. */
+bool clef__check_value(clef__check *c);
+void clef__check_end(clef__check *c);
+
 enum { CLEF__LEAST_RUNS = 4 }; /* that a search makes: the standard and one more, each checked and timed */
 
 /* ---- trial.c: one subject's configurations, made, checked and timed ---- */
@@ -66,8 +99,8 @@ typedef struct clef__search {
     const clef__subject *subject;
     clef__node *node;
     clef__candidate standard, best; /* without any knobs; the fastest, where it is another */
-    unsigned char *wanted;          /* what the node is with the standard, as it lies there */
-    clef__layout layout;
+    clef__check check;
+    bool standard_right;            /* else it is used only as a measure of time */
     uint64_t *seen;                 /* fingerprints of plans */
     int n_seen, seen_capacity;
     clef__knobs *variant;           /* of kernels */

@@ -6,7 +6,18 @@
 
 static inline int64_t clef__smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t clef__larger(int64_t a, int64_t b) { return a > b ? a : b; }
-static inline int64_t clef__ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static inline int64_t clef__ceil_div(int64_t a, int64_t b) { return a / b + (a % b > 0); } /* b > 0 */
+
+/* For sums and products of what users give (sizes, paddings, strides): what leaves 64 bits stays at their end, so that it is
+   still beyond every limit it is compared with. */
+static inline int64_t clef__plus(int64_t a, int64_t b) {
+    int64_t sum;
+    return !__builtin_add_overflow(a, b, &sum) ? sum : a < 0 ? INT64_MIN : INT64_MAX;
+}
+static inline int64_t clef__times(int64_t a, int64_t b) {
+    int64_t product;
+    return !__builtin_mul_overflow(a, b, &product) ? product : (a < 0) != (b < 0) ? INT64_MIN : INT64_MAX;
+}
 
 /* FNV-1a: CLEF__HASH_START, or what came before, with n bytes more. */
 #define CLEF__HASH_START 0xcbf29ce484222325u

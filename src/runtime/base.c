@@ -44,26 +44,22 @@ size_t clef_dtype_size(clef_dtype dtype) { return known(dtype) ? dtypes[dtype].b
 
 const char *clef_dtype_name(clef_dtype dtype) { return known(dtype) ? dtypes[dtype].name : "unknown"; }
 
-/* An empty shape has 0 elements whatever its other dimensions are, so zeros are looked for before overflow. */
+/* Dimensions of 0 are left out of the product that must not overflow, so that any product of some dimensions (a stride, a
+   count of what is reduced) fits too, whatever the order. */
 int64_t clef_shape_numel(clef_shape shape) {
     if (shape.rank < 0 || shape.rank > CLEF_MAX_RANK)
         return -1;
+    int64_t n = 1;
     bool empty = false;
     for (int i = 0; i < shape.rank; i++) {
         if (shape.dim[i] < 0)
             return -1;
         if (shape.dim[i] == 0)
             empty = true;
-    }
-    if (empty)
-        return 0;
-    int64_t n = 1;
-    for (int i = 0; i < shape.rank; i++) {
-        if (n > INT64_MAX / shape.dim[i])
+        else if (__builtin_mul_overflow(n, shape.dim[i], &n))
             return -1;
-        n *= shape.dim[i];
     }
-    return n;
+    return empty ? 0 : n;
 }
 
 bool clef_shape_equal(clef_shape a, clef_shape b) {

@@ -151,12 +151,14 @@ Test(optimizer, changing_numbers_make_no_new_plan) {
     clef_optimizer *opt = clef_adamw(m, NULL);
     clef_schedule *s = clef_schedule_new(opt, &(clef_schedule_options){.kind = CLEF_SCHEDULE_COSINE, .total = 20, .warmup = 4});
     uint64_t plans = 0, used = 0;
-    for (int i = 0; i < 12; i++) {
+    int steady = 3 + CLEF_RESULT_STEPS; /* as many losses and norms are held from then on */
+    for (int i = 0; i < steady + 8; i++) {
         cr_assert_eq(clef_backward(loss_of(m, 0, 4)), CLEF_OK);
         clef_clip_grad_norm(m, 1.0 / (i + 1));
         cr_assert_eq(clef_step(opt), CLEF_OK);
         clef_schedule_tick(s);
-        if (i == 3) plans = clef_counters_get(ctx).plans, used = clef_memory(ctx).used;
+        if (i == 3) plans = clef_counters_get(ctx).plans;
+        if (i == steady) used = clef_memory(ctx).used;
     }
     cr_expect_eq(clef_counters_get(ctx).plans, plans, "%d more plans after step 4",
                  (int)(clef_counters_get(ctx).plans - plans));
@@ -169,12 +171,12 @@ Test(optimizer, states_are_updated_in_place) {
     clef_module *m = small_net();
     clef_optimizer *opt = clef_adam(m, NULL);
     clef_tensor *state = clef_optimizer_tensor(opt, 1).tensor;
-    cr_assert_not_null(state->node->buffer, "states must be computed when the optimizer is made");
+    cr_assert_not_null(clef__node_of(state)->buffer, "states must be computed when the optimizer is made");
     train(m, opt, 1);
-    const clef__buffer *before = state->node->buffer;
+    const clef__buffer *before = clef__node_of(state)->buffer;
     for (int i = 1; i < 5; i++) {
         train(m, opt, 1);
-        cr_expect_eq(state->node->buffer, before, "step %d", i);
+        cr_expect_eq(clef__node_of(state)->buffer, before, "step %d", i);
     }
 }
 

@@ -1,4 +1,5 @@
 /* Tables of clef/base.h, host memory, SHA-256. */
+#include "runtime/arithmetic.h"
 #include "runtime/sha256.h"
 #include "runtime_support.h"
 #include <criterion/criterion.h>
@@ -25,12 +26,30 @@ Test(base, shapes) {
     cr_assert_eq(clef_shape_numel(CLEF_SCALAR), 1);
     cr_assert_eq(clef_shape_numel(CLEF_SHAPE(5, 0, 7)), 0);
     cr_assert_eq(clef_shape_numel(CLEF_SHAPE(INT64_MAX, 2)), -1);
-    cr_assert_eq(clef_shape_numel(CLEF_SHAPE(INT64_MAX, 2, 0)), 0);
+    cr_assert_eq(clef_shape_numel(CLEF_SHAPE(INT64_MAX, 0)), 0);
+    cr_assert_eq(clef_shape_numel(CLEF_SHAPE(INT64_MAX, 2, 0)), -1, "its strides would overflow");
+    cr_assert_eq(clef_shape_numel(CLEF_SHAPE(0, INT64_MAX, 2)), -1);
     cr_assert_eq(clef_shape_numel(CLEF_SHAPE(3, -1)), -1);
     cr_assert_eq(clef_shape_numel((clef_shape){9, {1}}), -1);
     cr_assert(clef_shape_equal(CLEF_SHAPE(2, 3), CLEF_SHAPE(2, 3)));
     cr_assert_not(clef_shape_equal(CLEF_SHAPE(2, 3), CLEF_SHAPE(2, 3, 1)));
     cr_assert_not(clef_shape_equal(CLEF_SHAPE(2, 3), CLEF_SHAPE(3, 2)));
+}
+
+/* What leaves 64 bits stays at their end. */
+Test(base, arithmetic) {
+    cr_assert_eq(clef__plus(INT64_MAX - 1, 1), INT64_MAX);
+    cr_assert_eq(clef__plus(INT64_MAX, 1), INT64_MAX);
+    cr_assert_eq(clef__plus(INT64_MIN, -1), INT64_MIN);
+    cr_assert_eq(clef__plus(INT64_MIN, INT64_MAX), -1);
+    cr_assert_eq(clef__times(-3, 7), -21);
+    cr_assert_eq(clef__times(INT64_MAX, 2), INT64_MAX);
+    cr_assert_eq(clef__times(INT64_MAX, -2), INT64_MIN);
+    cr_assert_eq(clef__times(INT64_MIN, -1), INT64_MAX);
+    cr_assert_eq(clef__times(0, INT64_MIN), 0);
+    cr_assert_eq(clef__ceil_div(INT64_MAX, 2), INT64_MAX / 2 + 1);
+    cr_assert_eq(clef__ceil_div(6, 3), 2);
+    cr_assert_eq(clef__ceil_div(-3, 2), -1);
 }
 
 Test(base, shape_text) {

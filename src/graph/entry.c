@@ -1,0 +1,85 @@
+/* entry.c — what every public function asks first: are these tensors there?  And the lines for those that are not. */
+#include "graph/graph_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct name { char text[48]; } name;
+
+/* The i-th of several names separated by spaces. */
+static name name_in(const char *names, int i) {
+    name n;
+    while (i-- > 0 && strchr(names, ' ')) names = strchr(names, ' ') + 1;
+    snprintf(n.text, sizeof n.text, "%.*s", (int)strcspn(names, " "), names);
+    return n;
+}
+
+static name name_of_element(const char *array, int i) {
+    name n;
+    snprintf(n.text, sizeof n.text, "%s[%d]", array, i);
+    return n;
+}
+
+/* ---- the lines ---- */
+
+static void fail_ended(const char *op, const char *what, const clef__tensor *slot, bool present) {
+    const clef__ended *e = &slot->ended;
+    clef_context *ctx = slot->ctx;
+    uint64_t ago = clef__graph_of(ctx)->step - e->step;
+    if (!present)
+        clef__fail(ctx, CLEF_STATE, "%s: %s was freed steps ago; keep what is used after its step with clef_keep", op, what);
+    else if (e->released)
+        clef__fail(ctx, CLEF_STATE, "%s: %s (%s %s) was released: a tensor goes with its last clef_release, a gradient when it is "
+                   "cleared", op, what, e->op, clef__shape_text(e->shape));
+    else
+        clef__fail(ctx, CLEF_STATE, "%s: %s was a temporary (%s %s), which ended %" PRIu64 " step%s ago; keep what is used after its "
+                   "step with clef_keep", op, what, e->op, clef__shape_text(e->shape), ago, ago == 1 ? "" : "s");
+}
+
+/* t stands for no tensor.  ctx: where that is said unless t's own context is still open; NULL: to this thread. */
+static void fail_handle(clef_context *ctx, const char *op, const char *what, const clef_tensor *t) {
+    bool present = false;
+    const clef__tensor *slot = clef__slot_of_ended(t, &present);
+    if (slot) fail_ended(op, what, slot, present);
+    else if (clef__is_handle(t)) clef__fail(ctx, CLEF_INVALID, "%s: %s belongs to a context that was closed", op, what);
+    else if (t) clef__fail(ctx, CLEF_INVALID, "%s: %s is no tensor; was its variable never set?", op, what);
+    else if (ctx && clef_error_status(ctx) == CLEF_OK)
+        clef__fail(ctx, CLEF_INVALID, "%s: %s is NULL though nothing failed before", op, what);
+}
+
+/* ---- the questions ---- */
+
+/* The first that does not stand for a tensor; n if all do.  One that was given comes before those that are NULL, which may only
+   follow from it. */
+static int first_missing(clef_tensor *const *t, int n) {
+    int missing = n;
+    for (int i = 0; i < n; i++) {
+        if (clef__get(t[i])) continue;
+        if (t[i]) return i;
+        if (missing == n) missing = i;
+    }
+    return missing;
+}
+
+static clef_context *context_of(clef_tensor *const *t, int n) {
+    for (int i = 0; i < n; i++)
+        if (clef__get(t[i])) return clef__get(t[i])->ctx;
+    return NULL;
+}
+
+bool clef__given(clef_context *ctx, const char *op, const char *names, clef_tensor *const *t, int n) {
+    int i = first_missing(t, n);
+    if (i < n) fail_handle(ctx ? ctx : context_of(t, n), op, name_in(names, i).text, t[i]);
+    return i == n;
+}
+
+bool clef__given_array(clef_context *ctx, const char *op, const char *array, clef_tensor *const *t, int n) {
+    if (n < 1 || !t) {
+        clef__fail(ctx, CLEF_INVALID, n < 1 ? "%s: %s has %d tensors, not one" : "%s: %s is NULL, not an array of %d tensors", op, array, n);
+        return false;
+    }
+    int i = first_missing(t, n);
+    if (i < n) fail_handle(ctx ? ctx : context_of(t, n), op, name_of_element(array, i).text, t[i]);
+    return i == n;
+}

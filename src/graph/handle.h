@@ -1,0 +1,94 @@
+/* handle.h — tensors as programs hold them: numbers in a pointer's clothes.
+
+   A clef_tensor * points nowhere.  Its low bits are a tag that no pointer has; above them are the number of a slot and the slot's
+   generation.  The slot holds the tensor (clef__tensor) while it lives.  Freeing the tensor raises the generation, so a handle that
+   outlived its tensor is found out by one comparison, whatever the slot holds by then.  A slot whose generations are used up is
+   never used again.
+
+   Slots come in chunks, which belong to one context at a time.  A context's chunks grow to the most tensors that it had at once and
+   are reused first in, first out, so that a freed slot tells what it held for as long as possible.  They are freed with the context;
+   the next owner of a chunk's number goes on with higher generations.
+
+   A tensor is one output of a node.  While nodes have one output each, the slot names the node alone. */
+#ifndef CLEF_HANDLE_H
+#define CLEF_HANDLE_H
+#include "clef/base.h"
+#include <stdatomic.h>
+
+typedef struct clef__tensor clef__tensor;
+typedef struct clef__node clef__node;
+
+/* What is known of a tensor that was freed, until its slot is used again. */
+typedef struct clef__ended {
+    const char *op; /* what made its value */
+    clef_shape shape;
+    uint64_t step;  /* the last one in which it could be used */
+    bool released;  /* by clef_release, or with its owner; else its time was over */
+    clef__tensor *next_free;
+} clef__ended;
+
+struct clef__tensor {
+    _Atomic(uintptr_t) handle; /* its own while it lives, else 0 */
+    uintptr_t generation;      /* of the present tensor, or of the slot's next */
+    uint32_t slot;             /* its own number */
+    clef_context *ctx;
+    union {
+        struct {
+            clef__node *node;
+            clef__tensor *grad;
+            clef__node *before;             /* in a dry run: the value to come back to */
+            int keeps;                      /* clef_keep minus clef_release */
+            bool owned;                     /* something in the library holds it as well: a parameter its gradient, a module … */
+            bool requires_grad;
+            uint64_t until;                 /* the last step in which it is a temporary; 0: it is none */
+            clef__tensor *previous, *next;  /* in the context's list of temporaries or of kept tensors */
+        };
+        clef__ended ended;
+    };
+};
+
+/* The slots of one context. */
+typedef struct clef__slots {
+    uint32_t *chunk; /* numbers of its chunks */
+    int n, capacity;
+    clef__tensor *first_free, *last_free;
+} clef__slots;
+
+enum {
+    CLEF__TAG = 0xb,
+    CLEF__TAG_BITS = 4,
+    CLEF__CHUNK_BITS = 8, /* 2^8 slots in a chunk */
+    CLEF__SLOT_BITS = sizeof(uintptr_t) < 8 ? 16 : 26,
+    CLEF__GENERATION_SHIFT = CLEF__TAG_BITS + CLEF__SLOT_BITS
+};
+#define CLEF__LAST_GENERATION (UINTPTR_MAX >> CLEF__GENERATION_SHIFT)
+
+/* Where the slots of each chunk are: NULL while no context has it. */
+extern _Atomic(clef__tensor *) clef__chunk_slots[1 << (CLEF__SLOT_BITS - CLEF__CHUNK_BITS)];
+
+/* The tensor of a handle; NULL if there is none (any more), and for NULL. */
+static inline clef__tensor *clef__get(const clef_tensor *handle) {
+    uintptr_t h = (uintptr_t)handle, slot = h >> CLEF__TAG_BITS & (((uintptr_t)1 << CLEF__SLOT_BITS) - 1);
+    if ((h & ((1 << CLEF__TAG_BITS) - 1)) != CLEF__TAG) return NULL;
+    clef__tensor *t = atomic_load_explicit(&clef__chunk_slots[slot >> CLEF__CHUNK_BITS], memory_order_acquire);
+    if (!t) return NULL;
+    t += slot & ((1 << CLEF__CHUNK_BITS) - 1);
+    return atomic_load_explicit(&t->handle, memory_order_relaxed) == h ? t : NULL;
+}
+/* The handle of a tensor; NULL for NULL. */
+static inline clef_tensor *clef__handle(const clef__tensor *t) {
+    return t ? (clef_tensor *)atomic_load_explicit(&t->handle, memory_order_relaxed) : NULL;
+}
+
+/* A free slot under a new handle, all zero but for `ctx`; NULL when out of host memory. */
+clef__tensor *clef__slot_take(clef__slots *slots, clef_context *ctx);
+/* Ends the handle; the slot keeps what `ended` says of it. */
+void clef__slot_free(clef__slots *slots, clef__tensor *t, clef__ended ended);
+/* Ends all handles of a context. */
+void clef__slots_close(clef__slots *slots);
+/* The slot of a handle that clef__get does not know, if its context is open: `ended` then means something if *present, else the
+   slot has been used again.  NULL: no context has such a handle. */
+const clef__tensor *clef__slot_of_ended(const clef_tensor *handle, bool *present);
+/* Is it a handle at all, of whatever time? */
+bool clef__is_handle(const clef_tensor *handle);
+#endif
