@@ -278,6 +278,9 @@ POWER_LANES(8)
 POWER_LANES(16)
 #define power_double pow
 #endif
+/* cos of what no compiler can tell to be x: some compute sin(x) and cos(x) that meet in a kernel by one function with other last bits,
+   and a value would depend on what it was fused with.  Only x = -0 changes (to +0), for which the cosine is the same. */
+#define COS(x) cos((x) + K(0))
 /* The normal distribution's CDF and PDF. */
 #define PHI(x) (K(0.5f) * erfc(-(x) * SQRT1_2))
 #define PDF(x) (INV_SQRT2PI * exp(K(-0.5f) * (x) * (x)))

@@ -122,7 +122,7 @@ set(clef_compile_fast POCL_EXTRA_BUILD_FLAGS=-cl-opt-disable)
 set(clef_test_environment CLEF_CACHE=0 "CLEF_CACHE_DIR=${CMAKE_CURRENT_BINARY_DIR}/test-cache" CRITERION_VERBOSITY_LEVEL=1)
 if(CLEF_SANITIZE)
   list(APPEND clef_test_environment
-    "ASAN_OPTIONS=detect_leaks=1:handle_abort=1:fast_unwind_on_malloc=0"
+    "ASAN_OPTIONS=detect_leaks=1:handle_abort=1:fast_unwind_on_malloc=1"
     "LSAN_OPTIONS=suppressions=${CMAKE_CURRENT_SOURCE_DIR}/cmake/leaks.supp:print_suppressions=0"
     "UBSAN_OPTIONS=print_stacktrace=1"
     "TSAN_OPTIONS=suppressions=${CMAKE_CURRENT_SOURCE_DIR}/cmake/races.supp:halt_on_error=1")

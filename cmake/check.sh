@@ -1,13 +1,24 @@
 #!/bin/sh
 # check.sh: installs what is missing, builds, runs every test, and says what was skipped and what would enable it.
 #
-#   1. the release preset: all tests, with the kernel tests again on rusticl and under Oclgrind
-#   2. the asan preset: the plain-main tests under AddressSanitizer and UBSan
+#   1. the release preset: all tests on the usual device; small ones with the kernels of other vector widths (16, 8 and 4 float
+#      lanes, the minimal profile) and of GPUs, on rusticl, on Intel's OpenCL for CPUs and under Oclgrind
+#   2. the asan preset: the plain-main tests under AddressSanitizer and UBSan, the largest of them at every width
 #   3. the tsan preset: the tests of threads (label `threads`) under ThreadSanitizer
 #   4. the fuzz preset: each fuzz target for a few seconds (needs clang)
 #
+# check.sh --all runs the whole cross product: at every width all tests in full, and every mutant.
+#
 # Environment: CLEF_DATA, CLEF_SHAPES (default ../shared/data, ../shared/shapes where they exist), CLEF_CHECK_JOBS.
 # The last line is "N passed, N failed, N skipped"; the exit status is 0 when nothing failed.
+case $*:$# in
+:0) left_out=whole ;;
+--all:1) left_out=brief ;;
+*)
+    echo "check.sh: unknown arguments: $*; it takes --all or nothing" >&2
+    exit 2
+    ;;
+esac
 cd "$(dirname "$0")/.." || exit 2
 root=$PWD
 . cmake/setup.sh
@@ -34,6 +45,19 @@ skip_step() {
 "
 }
 
+# The profile that the usual device has anyway: its rows of the matrix would repeat the tests on that device.
+own_profile() {
+    build/clef devices --json 2>/dev/null | sed -n '/"default":true/s/.*"type":"\([a-z]*\)".*"vector_width":\([0-9]*\).*/\1 \2/p' | {
+        read -r type lanes
+        case $type:$lanes in
+        cpu:16) say cpu_avx512 ;;
+        cpu:8) say cpu_avx2 ;;
+        cpu:*) say cpu ;;
+        *) say "${type:-none}" ;;
+        esac
+    }
+}
+
 # preset NAME WHAT LABEL [OPTIONS…]: configure, build, test (what has the label); the report goes to $reports/NAME.xml.
 preset() {
     name=$1 what=$2 label=$3
@@ -51,7 +75,7 @@ preset() {
         return
     }
     title "$what: tests"
-    ctest --preset "$name" -L "$label" -j "$jobs" --no-tests=ignore --output-junit "$root/$reports/$name.xml" \
+    ctest --preset "$name" -L "$label" -LE "^($left_out|$(own_profile))\$" -j "$jobs" --no-tests=ignore --output-junit "$root/$reports/$name.xml" \
         --test-output-size-passed 65536 --test-output-size-failed 262144
 }
 
@@ -60,6 +84,7 @@ setup_packages check
 mkdir -p $reports
 rm -f $reports/*.xml
 setup_python >$reports/python.log 2>&1 || say "setup: no Python with numpy and safetensors ($reports/python.log)"
+setup_intel >$reports/intel.log 2>&1 || say "setup: no OpenCL of Intel's ($reports/intel.log)"
 if python=$(python_with numpy,safetensors || python_with numpy); then
     CLEF_PYTHON=$python
     export CLEF_PYTHON

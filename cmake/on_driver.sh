@@ -1,8 +1,11 @@
 #!/bin/sh
-# on_driver.sh rusticl|oclgrind PROGRAM [ARGS]: runs a test on another OpenCL implementation.
-# Exit 77 where it is not installed.  Under Oclgrind, which reports and goes on, any line in its log fails the test.
+# on_driver.sh pocl|rusticl|oclgrind|intel PROGRAM [ARGS]: runs a test on that OpenCL implementation (pocl stands for what is there
+# without further ado).  CLEF_PROFILE and CLEF_TEST_SMALL, where set, hold on each.  Exit 77 where it is not installed.
+# With CLEF_PROFILE=cpu_avx2 or cpu and the library CLEF_TEST_PRETEND_CPU, pocl makes code for such a CPU.
+# Under Oclgrind, which reports and goes on, any line in its log fails the test.
 driver=$1
 shift
+here=$(cd "$(dirname "$0")/.." && pwd)
 
 # first PATTERN…: the first existing file.
 first() {
@@ -12,15 +15,45 @@ first() {
     return 1
 }
 
+has_feature() { grep -qw "$1" /proc/cpuinfo 2>/dev/null; }
+
+# use_icd FILE: that implementation and no other, with a cache of its own.
+use_icd() {
+    [ -z "$CLEF_CACHE_DIR" ] || export CLEF_CACHE_DIR="$CLEF_CACHE_DIR/$driver"
+    export OCL_ICD_VENDORS="$1" OCL_ICD_FILENAMES="$1"
+}
+
 case $driver in
+pocl)
+    case $CLEF_PROFILE in
+    cpu_avx2) pretend=avx2 feature=avx2 ;;
+    cpu) pretend=sse feature=sse4_2 ;;
+    *) pretend= ;;
+    esac
+    # Under AddressSanitizer, whose library wants to be the first of all.
+    if [ -n "$pretend" ] && [ -e "$CLEF_TEST_PRETEND_CPU" ] && has_feature $feature; then
+        export LD_PRELOAD="$CLEF_TEST_PRETEND_CPU" PRETEND_CPU=$pretend
+        export ASAN_OPTIONS="$ASAN_OPTIONS:verify_asan_link_order=0"
+    fi
+    exec "$@"
+    ;;
 rusticl)
     icd=$(first /etc/OpenCL/vendors/rusticl.icd /usr/share/OpenCL/vendors/rusticl.icd) || {
         echo "skipped: rusticl is not installed (package mesa-opencl-icd)"
         exit 77
     }
-    [ -z "$CLEF_CACHE_DIR" ] || export CLEF_CACHE_DIR="$CLEF_CACHE_DIR/rusticl"
-    # Tiny shapes and few kernels: its compiler takes long for each, and the others are the main run's business.
-    export CLEF_TEST_SMALL=2 OCL_ICD_VENDORS="$icd" OCL_ICD_FILENAMES="$icd" RUSTICL_ENABLE="${RUSTICL_ENABLE:-llvmpipe}"
+    use_icd "$icd"
+    export RUSTICL_ENABLE="${RUSTICL_ENABLE:-llvmpipe}"
+    exec "$@"
+    ;;
+intel)
+    # The one that cmake/setup.sh fetches, else one that is installed; it finds its own libraries beside it.
+    icd=$(first "$CLEF_INTEL_ICD" "$here/build/intel/intel.icd" || grep -l libintelocl /etc/OpenCL/vendors/*.icd 2>/dev/null | head -n 1)
+    [ -n "$icd" ] || {
+        echo "skipped: Intel's OpenCL for CPUs is not here (Python packages intel-opencl-rt and intel-cmplr-lib-rt; cmake/check.sh fetches them)"
+        exit 77
+    }
+    use_icd "$icd"
     exec "$@"
     ;;
 oclgrind)
@@ -46,10 +79,10 @@ cat "$work/pipe" >"$work/log" &
 reader=$!
 exec 9>"$work/pipe"
 # No cache, so that reports name lines of the source; no optimiser, as it makes instructions that cannot be interpreted;
-# tiny shapes and few kernels, as every instruction is; one thread, as Oclgrind is not made for more.
+# one thread, as Oclgrind is not made for more.
 OCL_ICD_VENDORS="$library" OCL_ICD_FILENAMES="$library" OCLGRIND_DATA_RACES=1 OCLGRIND_UNINITIALIZED=1 \
     OCLGRIND_CHECK_API=1 OCLGRIND_LOG="$work/pipe" OCLGRIND_BUILD_OPTIONS=-cl-opt-disable CLEF_CACHE_DIR="$work/cache" \
-    CLEF_TEST_SMALL=2 CLEF_COMPILE_THREADS=1 CRITERION_JOBS=1 "$@" 9>&-
+    CLEF_COMPILE_THREADS=1 CRITERION_JOBS=1 "$@" 9>&-
 status=$?
 exec 9>&-
 wait $reader

@@ -64,6 +64,22 @@ setup_python() {
     python3 -m venv build/python && build/python/bin/python3 -m pip install --quiet --disable-pip-version-check \
         --retries 1 --timeout 20 numpy safetensors </dev/null
 }
+# Intel's OpenCL for x86-64 CPUs, in an environment of our own: tests only.  Its ICD file is written when it offers a device.
+intel_icd() { say "$PWD/build/intel/intel.icd"; }
+setup_intel() {
+    [ "$(uname -sm)" = "Linux x86_64" ] || { say "setup: Intel's OpenCL for CPUs wants Linux on x86-64"; return 1; }
+    [ ! -e "$(intel_icd)" ] || return 0
+    have_venv || return 1
+    say "setup: pip install intel-opencl-rt intel-cmplr-lib-rt into build/intel (about 330 MB to download, 0.9 GB on disk)"
+    python3 -m venv build/intel && build/intel/bin/python3 -m pip install --quiet --disable-pip-version-check --no-cache-dir \
+        --retries 1 --timeout 20 intel-opencl-rt intel-cmplr-lib-rt </dev/null || return 1
+    say "$PWD/build/intel/lib/libintelocl.so" >build/intel/found.icd
+    OCL_ICD_VENDORS=$PWD/build/intel/found.icd OCL_ICD_FILENAMES=$PWD/build/intel/found.icd have_device || {
+        say "setup: it offers no device here"
+        return 1
+    }
+    mv build/intel/found.icd "$(intel_icd)"
+}
 have_oclgrind() { ls /usr/lib/oclgrind/liboclgrind-rt-icd.so /usr/lib/*/oclgrind/liboclgrind-rt-icd.so 2>/dev/null | grep -q .; }
 
 have_clblast() { ls /usr/lib/libclblast.so.1 /usr/lib/*/libclblast.so.1 /usr/local/lib/libclblast.so.1 2>/dev/null | grep -q .; }
@@ -85,7 +101,7 @@ missing_packages() {
     have_oclgrind || say oclgrind
     have_clblast || say libclblast1
     [ -e /etc/OpenCL/vendors/rusticl.icd ] || say mesa-opencl-icd
-    python_with numpy,safetensors >/dev/null || have_venv || say python3-venv
+    have_venv || say python3-venv
 }
 
 # Those that apt knows of; the others are named and left.

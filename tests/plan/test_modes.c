@@ -42,6 +42,12 @@ static clef_tensor *functions(clef_context *ctx, clef_dtype dtype) {
     return clef_to(clef_where(clef_gt(y, x), y, clef_mul_scalar(y, 0.3)), CLEF_F32);
 }
 
+/* Functions that compilers know how to compute together, of one argument: sine and cosine, and those that want the same exponential. */
+static clef_tensor *of_one_argument(clef_context *ctx, clef_dtype dtype) {
+    clef_tensor *x = some(ctx, dtype, 1);
+    return clef_add(clef_mul(clef_sin(x), clef_cos(x)), clef_mul(clef_add(clef_sinh(x), clef_cosh(x)), clef_sigmoid(x)));
+}
+
 /* Numbers that the dtype cannot hold, as operands of kernels. */
 static clef_tensor *constants(clef_context *ctx, clef_dtype dtype) {
     clef_tensor *row[NUMBERS];
@@ -60,6 +66,8 @@ Test(modes, narrow_values_are_rounded_or_wrapped_in_registers) {
     }
     EXPECT_SAME_BITS(functions, CLEF_F16);
 }
+
+Test(modes, functions_of_one_argument) { EXPECT_SAME_BITS(of_one_argument, CLEF_F32); }
 
 /* A number as its dtype holds it, used as a kernel's argument and after lying in memory. */
 Test(modes, constants_hold_what_their_dtype_can) {
