@@ -35,6 +35,12 @@ function(clef_test_program target source)
   target_compile_definitions(${target} PRIVATE CLEF_TEST_SOURCE="${CMAKE_CURRENT_SOURCE_DIR}"
     CLEF_TEST_BUILD="${CMAKE_CURRENT_BINARY_DIR}" CLEF_TEST_FAKE_CLBLAST="$<TARGET_FILE:fake_clblast>")
   add_dependencies(${target} fake_clblast)
+  if(TARGET pretend_cpu)
+    add_dependencies(${target} pretend_cpu)
+    target_compile_definitions(${target} PRIVATE CLEF_TEST_PRETEND_CPU="$<TARGET_FILE:pretend_cpu>")
+  else()
+    target_compile_definitions(${target} PRIVATE CLEF_TEST_PRETEND_CPU="")
+  endif()
   target_link_libraries(${target} PRIVATE clef_static clef_dependencies ${CLEF_LIBRARIES})
   # Some tests start the tool, as users do.
   if(TARGET clef_tool)
