@@ -113,7 +113,10 @@ static clef__operand view_operand(clef__lowering *l, const clef__node *node, cle
         in = dense_copy(l, in, NULL);
         from = (clef__layout){.offset = in.offset};
         memcpy(from.stride, in.stride, sizeof from.stride);
-        if (!node->op->view(node, &from, &to)) l->failed = true;
+        if (!node->op->view(node, &from, &to)) {
+            clef__fail(l->ctx, CLEF_INTERNAL, "%s: clef bug, please report it: no view even of a row-major copy", node->op->name);
+            l->failed = true;
+        }
     }
     clef__operand x = {.value = in.value, .dtype = node->dtype, .rank = node->shape.rank, .offset = to.offset};
     memcpy(x.dim, node->shape.dim, sizeof x.dim);

@@ -1,5 +1,6 @@
 /* The tape: what gets a gradient, how gradients add up, second order, and what is refused.
    ctest: plain */
+#include "graph/graph.h"
 #include "support/device.h"
 
 static clef_context *ctx;
@@ -232,6 +233,20 @@ static void *retake(void *user, void *old, size_t bytes) {
 static void drop(void *user, void *old) {
     (void)user;
     free(old);
+}
+
+/* A mistake in an op's gradient is an error line, not another tensor's memory. */
+static void mistaken_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+    (void)x, (void)y, (void)wanted;
+    dx[0] = clef_expand(g, CLEF_SHAPE(3, 1));
+}
+
+Test(autodiff, a_gradient_of_another_shape_is_found_out) {
+    static const clef_op mistaken = {.name = "mistaken", .kind = CLEF__POINTWISE, .params = "x", .text = "x", .gradient = mistaken_gradient};
+    clef_tensor *x = leaf(2);
+    cr_expect_eq(clef_backward(clef__apply(&mistaken, &x, 1, NULL, 0)), CLEF_INTERNAL);
+    expect_error(ctx, CLEF_INTERNAL, "mistaken: clef bug, please report it: the gradient of input 0 is [3,1], not []");
+    cr_expect(!clef_grad_of(x));
 }
 
 Test(no_memory, backward_gives_all_gradients_or_none) {

@@ -139,6 +139,60 @@ Test(reduce, whole_numbers) {
     clef_close(ctx);
 }
 
+/* One element that dimension 0 or -1 names. */
+Test(reduce, of_a_scalar) {
+    clef_context *ctx = open_seeded(1);
+    clef_tensor *x = parameter(clef_copy(clef_scalar(ctx, -3))), *d;
+    clef_tensor *(*const same[])(clef_tensor *, const int *, int, bool) = { clef_sum, clef_mean, clef_max, clef_min, clef_prod, clef_logsumexp };
+    for (int i = 0; i < (few_kernels() ? 1 : 6); i++)
+        for (int dim = -1; dim < 1; dim++) {
+            clef_tensor *y = same[i](x, &dim, 1, dim < 0);
+            expect_shape(y, CLEF_SCALAR);
+            cr_expect_eq(clef_item(y), -3);
+        }
+    int zero = 0, one = 1;
+    cr_expect_eq(clef_item(clef_norm(x, 2, &zero, 1, false)), 3);
+    cr_expect_eq(clef_item(clef_var(x, &zero, 1, false, 0)), 0);
+    cr_expect_eq(clef_item(clef_argmax(x, -1, true)), 0);
+    cr_expect_eq(clef_item(clef_softmax(x, 0)), 1);
+    cr_expect_eq(clef_item(clef_log_softmax(x, -1)), 0);
+    cr_assert_eq(clef_grad(clef_softmax(x, 0), NULL, &x, 1, false, &d), CLEF_OK, "%s", clef_error(ctx));
+    expect_shape(d, CLEF_SCALAR);
+    cr_expect_eq(clef_item(d), 0);
+    cr_expect(!clef_sum(x, &one, 1, false));
+    expect_error(ctx, CLEF_INVALID, "sum: dimension 1");
+    cr_expect(!clef_softmax(x, 1));
+    expect_error(ctx, CLEF_INVALID, "softmax: x [] has no dimension 1");
+    cr_expect(!clef_sum(x, (int[]){ 0, -1 }, 2, false));
+    expect_error(ctx, CLEF_INVALID, "sum");
+    clef_close(ctx);
+}
+
+/* The variance and its gradient 2 (x - mean) / count, wherever they are floats: squares and sums of these are not. */
+static void check_var(clef_context *ctx, const float *x, int n, double want) {
+    clef_tensor *p = parameter(clef_from_host(ctx, CLEF_SHAPE(n), CLEF_F32, x)), *y = clef_var(p, NULL, 0, false, 0), *d;
+    cr_expect(close_to(clef_item(y), want, 1e-5 * want), "variance %.9g, not %.9g", clef_item(y), want);
+    double mean = 0, slope[16];
+    for (int i = 0; i < n; i++) mean += (double)x[i] / n;
+    for (int i = 0; i < n; i++) slope[i] = 2 * ((double)x[i] - mean) / n;
+    cr_assert_eq(clef_grad(y, NULL, &p, 1, false, &d), CLEF_OK, "%s", clef_error(ctx));
+    expect_numbers(d, slope, 1e-5 * fabs(slope[0]), 1e-5, "slope of the variance");
+    clef_release(p);
+}
+
+Test(reduce, variances_of_any_size) {
+    clef_context *ctx = open_seeded(1);
+    check_var(ctx, (float[]){ 1e19f, -1e19f, 1e19f, -1e19f, 1e19f, -1e19f, 1e19f, -1e19f }, 8, 1e38); /* their sum is beyond f32 */
+    check_var(ctx, (float[]){ 1e38f, 1e38f, 1e38f, 1e38f, 1e38f, 1e38f, 1e38f, 1e38f }, 8, 0);         /* so is that of these */
+    check_var(ctx, (float[]){ 16777216, 16777218, 16777220, 16777222, 16777224, 16777226, 16777228, 16777230 }, 8, 21);
+    check_var(ctx, (float[]){ 1e-18f, -1e-18f, 1e-18f, -1e-18f, 1e-18f, -1e-18f, 1e-18f, -1e-18f }, 8, 1e-36);
+    clef_tensor *far = clef_from_host(ctx, CLEF_SHAPE(2), CLEF_F32, (float[]){ 1e20f, -1e20f });
+    cr_expect_eq(clef_item(clef_var(far, NULL, 0, false, 0)), INFINITY, "1e40 is beyond f32");
+    clef_tensor *nan = clef_from_host(ctx, CLEF_SHAPE(2), CLEF_F32, (float[]){ 1, INFINITY });
+    cr_expect(isnan(clef_item(clef_var(nan, NULL, 0, false, 0))));
+    clef_close(ctx);
+}
+
 Test(reduce, of_nothing) {
     clef_context *ctx = open_seeded(1);
     clef_tensor *e = clef_zeros(ctx, CLEF_SHAPE(2, 0), CLEF_F32);
@@ -147,8 +201,22 @@ Test(reduce, of_nothing) {
     expect_numbers(clef_prod(e, (int[]){ 1 }, 1, false), one, 0, 0, "prod");
     expect_numbers(clef_mean(e, (int[]){ 1 }, 1, false), nan, 0, 0, "mean");
     expect_shape(clef_sum(e, (int[]){ 0 }, 1, false), CLEF_SHAPE(0));
-    cr_expect(!clef_max(e, (int[]){ 1 }, 1, false));
-    expect_error(ctx, CLEF_SHAPE, "max: x [2,0] has no elements");
+    const double low[2] = { -INFINITY, -INFINITY }, high[2] = { INFINITY, INFINITY };
+    expect_numbers(clef_max(e, (int[]){ 1 }, 1, false), low, 0, 0, "max");
+    expect_numbers(clef_min(e, (int[]){ 1 }, 1, false), high, 0, 0, "min");
+    expect_numbers(clef_logsumexp(e, (int[]){ 1 }, 1, false), low, 0, 0, "logsumexp");
+    expect_numbers(clef_norm(e, INFINITY, (int[]){ 1 }, 1, false), zero, 0, 0, "largest |x|");
+    expect_numbers(clef_var(e, (int[]){ 1 }, 1, false, 0), nan, 0, 0, "var");
+    static const struct { clef_dtype dtype; double least, most; } ends[] = {
+        { CLEF_I32, INT32_MIN, INT32_MAX }, { CLEF_I64, -0x1p63, 0x1p63 }, { CLEF_U8, 0, 255 }, { CLEF_BOOL, 0, 1 }, { CLEF_F16, -INFINITY, INFINITY } };
+    for (int i = 0; i < (few_kernels() ? 1 : 5); i++) {
+        clef_tensor *none = clef_zeros(ctx, CLEF_SHAPE(0), ends[i].dtype);
+        expect_numbers(clef_max(none, NULL, 0, false), &ends[i].least, 0, 0, "max of no whole numbers");
+        expect_numbers(clef_min(none, NULL, 0, false), &ends[i].most, 0, 1e-15, "min of no whole numbers");
+    }
+    clef_tensor *leaf = parameter(clef_copy(e)), *d;
+    cr_expect_eq(clef_grad(clef_sum(clef_max(leaf, (int[]){ 1 }, 1, false), NULL, 0, false), NULL, &leaf, 1, false, &d), CLEF_OK, "%s", clef_error(ctx));
+    expect_shape(d, CLEF_SHAPE(2, 0));
     cr_expect(!clef_argmax(e, 1, false));
     expect_error(ctx, CLEF_SHAPE, "argmax");
     cr_expect(clef_item(clef_sum(clef_scalar(ctx, 7), NULL, 0, false)) == 7);

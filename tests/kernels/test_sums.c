@@ -119,6 +119,18 @@ Test(sums, in_double_precision) {
     check(CLEF_SHAPE(5, 37), CLEF_SHAPE(5, 1), false, false, CLEF_F64);
 }
 
+/* What cannot be is an error line, never a write. */
+Test(sums, of_shapes_that_contradict) {
+    clef_tensor *x = clef_zeros(ctx, CLEF_SHAPE(2, 3, 4), CLEF_F32), *s0, *s1;
+    const clef_shape wrong[] = {CLEF_SHAPE(3, 1), CLEF_SHAPE(3), CLEF_SCALAR, CLEF_SHAPE(2, 3, 4), CLEF_SHAPE(1, 2, 1), CLEF_SHAPE(1, 1, 3, 1)};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        cr_expect(!clef__pair_of_sums(NULL, x, clef_zeros(ctx, wrong[i], CLEF_F32), &s0, &s1), "%s", clef__shape_text(wrong[i]));
+        expect_error(ctx, CLEF_INTERNAL, "centred_sums: clef bug");
+    }
+    cr_expect(!clef__pair_of_sums(clef_zeros(ctx, CLEF_SHAPE(2, 3), CLEF_F32), x, clef_zeros(ctx, CLEF_SHAPE(1, 3, 1), CLEF_F32), &s0, &s1));
+    expect_error(ctx, CLEF_INTERNAL, "sums_with: clef bug");
+}
+
 /* A gradient of a gradient: d²/dx² of Σ u (x − m)² is 2 u, by way of both ops. */
 Test(sums, differentiate_twice) {
     array x = whole_array(CLEF_SHAPE(2, 3, 4), 1, 4), m = whole_array(CLEF_SHAPE(1, 3, 1), 2, 2), want = array_new(x.shape);
