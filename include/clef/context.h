@@ -11,7 +11,8 @@
      CLEF_PROFILE       device profile to force (a row of cl/profile.def)
      CLEF_EAGER=1       evaluate after every op
      CLEF_DEBUG=memory  exact-size buffers, none reused
-     CLEF_TRACE=FILE    write a Chrome trace of all device work when the context closes
+     CLEF_TRACE=FILE    write a Chrome trace of all device work when the context closes (CLEF_IO if FILE cannot be made;
+                        one that is not whole is told of in the log, and by clef_error(NULL) after clef_close)
    A set-uid program sees none of them.
 
    Threads: a context, with all that belongs to it, is used by one thread at a time; contexts are independent.
@@ -80,6 +81,8 @@ typedef struct clef_options {
 
 /* Opens a device and everything that lives with it.  NULL options mean all defaults.  Returns NULL on
    failure; clef_error(NULL) then holds the line and clef_error_status(NULL) the status (per thread).
+   CLEF_MEMORY also where ulimit -v leaves less than 512 MiB of address space: drivers that compile within the
+   process abort it when theirs is used up.
        clef_context *ctx = clef_open(NULL);  */
 CLEF_API clef_context *clef_open(const clef_options *options);
 /* Frees the context and all it owns (tensors, modules, optimizers, loaders, …).  NULL is allowed. */

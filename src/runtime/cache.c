@@ -4,7 +4,9 @@
    itself.  The driver never sees a byte that was not checked: drivers crash on damaged binaries.  A checksum stops
    accidents; attackers are stopped by ownership: the directory is ours and nobody else's to write, entries are
    plain files of ours, opened without following links and looked at after opening.  Entries appear by rename,
-   whole or not at all.  Any trouble means working without the cache, never an error. */
+   whole or not at all.  Any trouble means working without the cache, never an error.
+
+   A writer holds a lock on its temporary.  One that nobody holds was left by a killed process, and goes. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -17,11 +19,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { NAME = 64 + 4 + 1, DIGEST_AT = 56, STALE_SECONDS = 3600 };
+enum { NAME = 64 + 4 + 1, DIGEST_AT = 56, STALE_SECONDS = 3600, TRIES = 100 };
 static const char format_name[] = "clef-cache 1";
 static const char magic[8] = {'C', 'L', 'E', 'F', 'K', 'C', '1', '\n'};
 static const uint64_t largest_entry = 256u << 20, default_limit = 256u << 20;
@@ -160,6 +163,8 @@ void clef__cache_open(clef_context *ctx, const char *dir) {
     if (ctx->cache.dir < 0)
         clef__log(ctx, CLEF_LOG_WARNING, "cache: %s is not used: %s", path,
                   errno == EPERM ? "it must belong to this user and be writable by nobody else" : strerror(errno));
+    else
+        clef__cache_tidy(ctx->cache.dir);
 }
 
 void clef__cache_close(clef_context *ctx) {
@@ -275,17 +280,32 @@ typedef struct listing {
     file *files;
     size_t n, room;
     uint64_t bytes;
-    time_t now;
 } listing;
 
-/* Temporaries of writers that were killed go when they are old. */
+/* Is a temporary's writer dead?  Where there are no locks, age tells. */
+static bool is_abandoned(int dir, const char *name, const struct stat *st) {
+    int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0;
+    bool held = !locked && errno == EWOULDBLOCK;
+    close(fd);
+    return locked || (!held && time(NULL) - st->st_mtime > STALE_SECONDS);
+}
+
+static void drop_abandoned(void *user, int dir, const char *name, const struct stat *st) {
+    (void)user;
+    if (is_temporary_name(name) && is_abandoned(dir, name, st))
+        unlinkat(dir, name, 0);
+}
+
+void clef__cache_tidy(int dir) { each_file(dir, drop_abandoned, NULL); }
+
 static void note_file(void *user, int dir, const char *name, const struct stat *st) {
     listing *l = user;
-    if (is_temporary_name(name)) {
-        if (l->now - st->st_mtime > STALE_SECONDS)
-            unlinkat(dir, name, 0);
+    (void)dir;
+    if (is_temporary_name(name))
         return;
-    }
     l->bytes += (uint64_t)st->st_size;
     if (l->n == l->room) {
         size_t room = l->room ? 2 * l->room : 256;
@@ -313,7 +333,7 @@ static void keep_small(clef__cache *cache, uint64_t added) {
     cache->bytes += added;
     if (cache->counted && cache->bytes <= cache->limit)
         return;
-    listing l = {.now = time(NULL)};
+    listing l = {.n = 0};
     if (each_file(cache->dir, note_file, &l)) {
         cache->bytes = l.bytes;
         cache->counted = true;
@@ -341,20 +361,38 @@ static bool write_all(int fd, const void *data, size_t n) {
     return true;
 }
 
+/* A new file, locked; -1 with errno.  Before the lock is ours another process may take it for abandoned and unlink it. */
+static int new_temporary(int dir, int mode, char name[64]) {
+    static atomic_uint count;
+    for (int i = 0; i < TRIES; i++) {
+        struct stat st;
+        snprintf(name, 64, ".new-%ld-%u-%llx", (long)getpid(), atomic_fetch_add(&count, 1),
+                 (unsigned long long)(clef__now() * 1e9));
+        int fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, (mode_t)mode);
+        if (fd < 0)
+            return -1;
+        bool taken = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+        if (!taken && fstat(fd, &st) == 0 && st.st_nlink > 0)
+            return fd;
+        close(fd);
+    }
+    errno = EAGAIN;
+    return -1;
+}
+
 bool clef__cache_write(int dir, const char *name, int mode, const void *head, size_t head_size, const void *body,
                        size_t body_size) {
-    static atomic_uint count;
     char temporary[64];
-    snprintf(temporary, sizeof temporary, ".new-%ld-%u-%llx", (long)getpid(), atomic_fetch_add(&count, 1),
-             (unsigned long long)(clef__now() * 1e9));
-    int fd = openat(dir, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, (mode_t)mode);
+    int fd = new_temporary(dir, mode, temporary);
     if (fd < 0)
         return false;
     bool good = write_all(fd, head, head_size) && write_all(fd, body, body_size) && fsync(fd) == 0;
-    good = close(fd) == 0 && good;
-    good = good && renameat(dir, temporary, dir, name) == 0;
+    good = good && renameat(dir, temporary, dir, name) == 0; /* before the lock goes */
+    int error = errno;
     if (!good)
         unlinkat(dir, temporary, 0);
+    close(fd);
+    errno = error;
     return good;
 }
 
@@ -368,13 +406,17 @@ void clef__cache_store(clef_context *ctx, const uint8_t key[32], clef__entry_kin
         return;
     clef__entry_header(header, kind, key, payload, size);
     entry_name(key, name);
-    if (!clef__cache_write(cache->dir, name, 0600, header, sizeof header, payload, size)) {
-        clef__log(ctx, CLEF_LOG_WARNING, "cache: an entry could not be written: %s", strerror(errno));
-        return;
-    }
+    bool good = clef__cache_write(cache->dir, name, 0600, header, sizeof header, payload, size);
+    int error = errno;
     pthread_mutex_lock(&cache->lock);
-    keep_small(cache, bytes);
+    bool news = !good && !cache->told;
+    cache->told |= news;
+    if (good)
+        keep_small(cache, bytes);
     pthread_mutex_unlock(&cache->lock);
+    if (news)
+        clef__log(ctx, CLEF_LOG_WARNING, "cache: an entry could not be written: %s; what is not stored is compiled anew next time",
+                  strerror(error));
 }
 
 /* ---- looking at it from outside ---- */

@@ -27,8 +27,7 @@ clef_context *clef__context_new(const clef_options *options) {
     const char *tuning = clef__env("CLEF_TUNING");
     ctx->no_tuning = options->no_tuning || (tuning && strcmp(tuning, "0") == 0);
     clef__cache_open(ctx, options->cache_dir);
-    ctx->trace = clef__trace_open(ctx);
-    return ctx;
+    return clef__trace_open(ctx) == CLEF_OK ? ctx : clef__context_abandon(ctx);
 }
 
 clef_context *clef__context_abandon(clef_context *ctx) {
@@ -99,6 +98,8 @@ clef_context *clef_open(const clef_options *options) {
         options = &defaults;
     int chosen[CLEF__MAX_DEVICES];
     int n = clef__devices_choose(options->device, chosen);
+    if (n && !clef__has_room())
+        return NULL;
     clef_context *ctx = n ? clef__context_new(options) : NULL;
     if (!ctx)
         return NULL;

@@ -1,7 +1,7 @@
 /* device.c — all platforms and devices of this machine, and the choice among them.
 
    The list is made once, under a lock, and lives as long as the process (its strings are handed out).  An empty
-   list is not kept: the next call looks again. */
+   list is not kept, nor is one for which memory was too short: the next call looks again. */
 #include "runtime/runtime_internal.h"
 #include <ctype.h>
 #include <stdio.h>
@@ -9,13 +9,21 @@
 #include <string.h>
 #include <strings.h>
 
-enum { MAX_PLATFORMS = 32, MAX_FOUND = 64 };
+enum { MAX_PLATFORMS = 32, MAX_FOUND = 64, CL_PLATFORM_NOT_FOUND = -1001 /* cl_ext.h */ };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static clef__found found[MAX_FOUND];
 static int n_found;
 
 /* ---- facts ---- */
+/* A fact that a driver does not know is 0 or ""; one that it had no memory for is not known yet. */
+static _Thread_local bool short_of_memory;
+
+static bool answered(cl_int code) {
+    short_of_memory |= code == CL_OUT_OF_HOST_MEMORY || code == CL_OUT_OF_RESOURCES;
+    return code == CL_SUCCESS;
+}
+
 static void trim(char *text) {
     size_t n = strlen(text);
     while (n && isspace((unsigned char)text[n - 1])) text[--n] = 0;
@@ -27,10 +35,10 @@ static void trim(char *text) {
 
 static char *device_text(cl_device_id id, cl_device_info what) {
     size_t n = 0;
-    if (clGetDeviceInfo(id, what, 0, NULL, &n) != CL_SUCCESS)
+    if (!answered(clGetDeviceInfo(id, what, 0, NULL, &n)))
         n = 0;
     char *text = clef__calloc(n + 1, 1);
-    if (text && n && clGetDeviceInfo(id, what, n, text, NULL) != CL_SUCCESS)
+    if (text && n && !answered(clGetDeviceInfo(id, what, n, text, NULL)))
         text[0] = 0;
     if (text)
         trim(text);
@@ -39,10 +47,10 @@ static char *device_text(cl_device_id id, cl_device_info what) {
 
 static char *platform_text(cl_platform_id id, cl_platform_info what) {
     size_t n = 0;
-    if (clGetPlatformInfo(id, what, 0, NULL, &n) != CL_SUCCESS)
+    if (!answered(clGetPlatformInfo(id, what, 0, NULL, &n)))
         n = 0;
     char *text = clef__calloc(n + 1, 1);
-    if (text && n && clGetPlatformInfo(id, what, n, text, NULL) != CL_SUCCESS)
+    if (text && n && !answered(clGetPlatformInfo(id, what, n, text, NULL)))
         text[0] = 0;
     if (text)
         trim(text);
@@ -55,7 +63,7 @@ static uint64_t device_number(cl_device_id id, cl_device_info what, size_t bytes
         cl_ulong l;
         size_t s;
     } value = {.l = 0};
-    if (clGetDeviceInfo(id, what, bytes, &value, NULL) != CL_SUCCESS)
+    if (!answered(clGetDeviceInfo(id, what, bytes, &value, NULL)))
         return 0;
     return bytes == sizeof(cl_uint) ? value.u : bytes == sizeof(cl_ulong) ? value.l : value.s;
 }
@@ -120,6 +128,7 @@ static uint32_t float_lanes(cl_device_id id) {
 
 bool clef__device_facts(cl_platform_id platform, cl_device_id id, clef__found *out) {
     clef_device_info info = {.index = -1};
+    short_of_memory = false;
     if (!read_texts(platform, id, &info))
         return false;
     info.type = type_name((cl_device_type)device_number(id, CL_DEVICE_TYPE, sizeof(cl_device_type)));
@@ -138,50 +147,84 @@ bool clef__device_facts(cl_platform_id platform, cl_device_id id, clef__found *o
     if (info.max_work_group == 0)
         info.max_work_group = 1;
     *out = (clef__found){platform, id, info, why_unusable(id, &info)};
-    return true;
+    if (short_of_memory)
+        clef__device_free_texts(&info);
+    return !short_of_memory;
 }
 
 /* ---- the list ---- */
-static cl_uint platforms(cl_platform_id ids[MAX_PLATFORMS]) {
+static cl_uint platforms(cl_platform_id ids[MAX_PLATFORMS], cl_int *code) {
     cl_uint n = 0;
-    if (clGetPlatformIDs(MAX_PLATFORMS, ids, &n) != CL_SUCCESS)
+    *code = clGetPlatformIDs(MAX_PLATFORMS, ids, &n);
+    if (*code != CL_SUCCESS)
         return 0;
     return n < MAX_PLATFORMS ? n : MAX_PLATFORMS;
 }
 
-static void list_platform(cl_platform_id platform) {
+/* False when memory was too short for a device's facts.  A platform that offers none is passed by, whatever it says. */
+static bool list_platform(cl_platform_id platform) {
     cl_device_id ids[MAX_FOUND];
     cl_uint n = 0;
     if (clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, MAX_FOUND, ids, &n) != CL_SUCCESS)
-        return;
+        return true;
     for (cl_uint i = 0; i < n && i < MAX_FOUND && n_found < MAX_FOUND; i++) {
         if (!clef__device_facts(platform, ids[i], &found[n_found]))
-            return;
+            return false;
         found[n_found].info.index = n_found;
         n_found++;
+    }
+    return true;
+}
+
+/* What a line says about a limit that may be the reason. */
+static const char *about_limit(void) {
+    return clef__address_space_left() == UINT64_MAX ? "" : "; the address space is limited (ulimit -v): is that enough for the driver?";
+}
+
+/* "Portable thing (CL_OUT_OF_HOST_MEMORY), …": the platforms, and why they offered nothing where that is news. */
+static void name_platforms(const cl_platform_id *ids, cl_uint n, char *names, size_t size) {
+    size_t used = 0;
+    for (cl_uint i = 0; i < n && used < size; i++) {
+        cl_uint devices;
+        cl_int code = clGetDeviceIDs(ids[i], CL_DEVICE_TYPE_ALL, 0, NULL, &devices);
+        bool news = code != CL_SUCCESS && code != CL_DEVICE_NOT_FOUND;
+        char *name = platform_text(ids[i], CL_PLATFORM_NAME);
+        used += (size_t)snprintf(names + used, size - used, "%s%s%s%s%s", i ? ", " : "", name ? name : "?", news ? " (" : "",
+                                 news ? clef__cl_name(code) : "", news ? ")" : "");
+        clef__free(name);
     }
 }
 
 /* "no OpenCL device: …", naming the platforms that offered nothing. */
 static void explain_none(void) {
     cl_platform_id ids[MAX_PLATFORMS];
-    cl_uint n = platforms(ids);
-    if (n == 0) {
-        clef__fail(NULL, CLEF_NO_DEVICE,
-                   "open: no OpenCL platform is installed; install a driver for the device (for a CPU: pocl)");
+    cl_int code;
+    cl_uint n = platforms(ids, &code);
+    char names[CLEF__LINE / 2] = "";
+    if (code != CL_SUCCESS && code != CL_PLATFORM_NOT_FOUND) {
+        clef__fail_cl(NULL, code, "open: the OpenCL platforms cannot be listed");
         return;
     }
-    char names[CLEF__LINE / 2] = "";
-    size_t used = 0;
-    for (cl_uint i = 0; i < n && used < sizeof names; i++) {
-        char *name = platform_text(ids[i], CL_PLATFORM_NAME);
-        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", name ? name : "?");
-        clef__free(name);
-    }
-    clef__fail(
-        NULL, CLEF_NO_DEVICE,
-        "open: the driver offers no device (platforms: %s); is the home directory writable, is the device there?",
-        names);
+    name_platforms(ids, n, names, sizeof names);
+    if (n == 0)
+        clef__fail(NULL, CLEF_NO_DEVICE, "open: no OpenCL platform is installed; install a driver for the device (for a CPU: pocl)%s",
+                   about_limit());
+    else
+        clef__fail(NULL, CLEF_NO_DEVICE, "open: the driver offers no device (platforms: %s); is the home directory writable, is the "
+                   "device there?%s", names, about_limit());
+}
+
+/* All or nothing: a list without the device that memory was too short for would stay so. */
+static bool make_list(void) {
+    cl_platform_id ids[MAX_PLATFORMS];
+    cl_int code;
+    cl_uint n = platforms(ids, &code);
+    bool good = true;
+    for (cl_uint i = 0; i < n && good; i++) good = list_platform(ids[i]);
+    while (!good && n_found) clef__device_free_texts(&found[--n_found].info);
+    if (!good)
+        clef__fail(NULL, CLEF_MEMORY, "open: no host memory to list the devices%s", about_limit());
+    return good;
 }
 
 int clef__devices(const clef__found **list) {
@@ -189,13 +232,8 @@ int clef__devices(const clef__found **list) {
     if (!clef__start())
         return 0;
     pthread_mutex_lock(&lock);
-    if (n_found == 0) {
-        cl_platform_id ids[MAX_PLATFORMS];
-        cl_uint n = platforms(ids);
-        for (cl_uint i = 0; i < n; i++) list_platform(ids[i]);
-        if (n_found == 0)
-            explain_none();
-    }
+    if (n_found == 0 && clef__has_room() && make_list() && n_found == 0)
+        explain_none();
     pthread_mutex_unlock(&lock);
     return n_found;
 }

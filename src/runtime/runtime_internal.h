@@ -51,7 +51,7 @@ int clef__devices(const clef__found **list);
 /* Indices of the devices that `choice` asks for; 0 after clef__fail. */
 int clef__devices_choose(const char *choice, int chosen[CLEF__MAX_DEVICES]);
 const clef__found *clef__devices_find(cl_device_id id);
-/* Facts of one device, index -1; the texts are the caller's to free. */
+/* Facts of one device, index -1; the texts are the caller's to free.  False when memory was too short to find them. */
 bool clef__device_facts(cl_platform_id platform, cl_device_id id, clef__found *found);
 void clef__device_free_texts(clef_device_info *info);
 bool clef__has_word(const char *words, const char *word);
@@ -149,7 +149,7 @@ typedef struct clef__cache {
     int dir;        /* file descriptor of the checked directory; -1: no disk cache */
     uint64_t limit; /* bytes */
     uint64_t bytes; /* known so far; only a hint of when to look */
-    bool counted;
+    bool counted, told; /* told: that entries cannot be written */
     pthread_mutex_t lock;
 } clef__cache;
 void clef__cache_open(clef_context *ctx, const char *dir);
@@ -166,6 +166,8 @@ clef__reading clef__cache_read(int dir, const char *name, uint64_t largest, unsi
 /* Head, then body, by a temporary beside it that is made durable and renamed; false with errno. */
 bool clef__cache_write(int dir, const char *name, int mode, const void *head, size_t head_size, const void *body,
                        size_t body_size);
+/* Removes temporaries that killed processes left there. */
+void clef__cache_tidy(int dir);
 /* When programs of this device go to disk. */
 clef__saving clef__cache_saving(const clef__device *device);
 
@@ -204,8 +206,8 @@ void clef__blas_close(clef_context *ctx);
 
 /* ---- tracing (trace.c) ---- */
 typedef struct clef__trace clef__trace;
-/* NULL unless $CLEF_TRACE names a file that can be written. */
-clef__trace *clef__trace_open(clef_context *ctx);
+/* Where $CLEF_TRACE names a file; CLEF_IO if that cannot be written. */
+clef_status clef__trace_open(clef_context *ctx);
 void clef__trace_close(clef_context *ctx);
 /* Takes over the event. */
 void clef__trace_event(clef__device *device, const char *label, cl_event event);
@@ -265,6 +267,12 @@ struct clef_context {
     clef__blas blas;
     clef__trace *trace;
 };
+
+/* ---- limits.c ---- */
+/* Bytes of address space that this process may still take (ulimit -v); UINT64_MAX: no limit is known. */
+uint64_t clef__address_space_left(void);
+/* Enough for a driver?  If not, this thread's open error says so. */
+bool clef__has_room(void);
 
 /* ---- context.c ---- */
 clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_context context,

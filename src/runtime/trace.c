@@ -1,11 +1,15 @@
 /* trace.c — CLEF_TRACE=file: what the device did when, as a Chrome trace (chrome://tracing, Perfetto).
 
+   A file that cannot be written is an error when it is opened, as who set CLEF_TRACE is waiting for it; what fails later
+   ends in a line of the log, and in this thread's open error, as the context is gone by then.
    Events are kept until the queue is finished or many have gathered, then read and released.  Device clocks are
    their own; a marker at the first event ties each of them to the host's.  A second context of the process writes
    file.2, and so on. */
 #include "runtime/runtime_internal.h"
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 enum { GATHER = 4096, HOST = 1000 };
@@ -18,6 +22,7 @@ typedef struct pending {
 
 struct clef__trace {
     FILE *file;
+    char *path;
     bool some; /* rows written */
     int n;
     bool tied[CLEF__MAX_DEVICES];
@@ -33,27 +38,37 @@ double clef__now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-clef__trace *clef__trace_open(clef_context *ctx) {
+static void free_trace(clef__trace *t) {
+    if (!t)
+        return;
+    clef__free(t->path);
+    clef__free(t);
+}
+
+clef_status clef__trace_open(clef_context *ctx) {
     static atomic_int opened;
     const char *name = clef__env("CLEF_TRACE");
     if (!name || !*name)
-        return NULL;
+        return CLEF_OK;
     clef__trace *t = clef__calloc(1, sizeof *t);
     int number = atomic_fetch_add(&opened, 1) + 1;
-    char *path = number == 1 ? clef__strdup(name) : clef__format("%s.%d", name, number);
-    if (t && path)
-        t->file = fopen(path, "w");
-    if (t && t->file) {
-        fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", t->file);
-        t->begin = clef__now();
-        pthread_mutex_init(&t->lock, NULL);
-    } else {
-        clef__log(ctx, CLEF_LOG_WARNING, "trace: %s cannot be written", path ? path : name);
-        clef__free(t);
-        t = NULL;
+    if (t)
+        t->path = number == 1 ? clef__strdup(name) : clef__format("%s.%d", name, number);
+    if (!t || !t->path) {
+        free_trace(t);
+        return clef__fail(ctx, CLEF_MEMORY, "open: no host memory for the trace");
     }
-    clef__free(path);
-    return t;
+    t->file = fopen(t->path, "w");
+    if (!t->file) {
+        clef__fail(ctx, CLEF_IO, "open: the trace %s (CLEF_TRACE) cannot be written: %s", t->path, strerror(errno));
+        free_trace(t);
+        return CLEF_IO;
+    }
+    fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", t->file);
+    t->begin = clef__now();
+    pthread_mutex_init(&t->lock, NULL);
+    ctx->trace = t;
+    return CLEF_OK;
 }
 
 static void put_text(FILE *file, const char *text) {
@@ -177,8 +192,14 @@ void clef__trace_close(clef_context *ctx) {
     for (int i = 0; i < t->n && clef__alive(ctx); i++) release(&t->pending[i]);
     put_track(t, HOST, "host: programs");
     fputs("\n]}\n", t->file);
-    fclose(t->file);
+    bool bad = ferror(t->file);
+    bad = fclose(t->file) != 0 || bad;
+    if (bad) {
+        int error = errno;
+        clef__log(ctx, CLEF_LOG_WARNING, "trace: %s is not whole: %s", t->path, strerror(error));
+        clef__fail(NULL, CLEF_IO, "trace: %s is not whole: %s", t->path, strerror(error));
+    }
     pthread_mutex_destroy(&t->lock);
-    clef__free(t);
+    free_trace(t);
     ctx->trace = NULL;
 }

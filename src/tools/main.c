@@ -53,13 +53,21 @@ double tool_seconds(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+static void warn(void *user, clef_log_level level, const char *line) {
+    if (level == CLEF_LOG_WARNING) fprintf(stderr, "clef %s: warning: %s\n", (const char *)user, line);
+}
+
 /* A device that was asked for and is not there is a wrong command; no device at all is not. */
 clef_context *tool_open(const char *verb_name, const common_options *common, int *code) {
-    clef_context *ctx = clef_open(&(clef_options){.device = common->device, .seed = common->seed});
+    clef_context *ctx = clef_open(&(clef_options){.device = common->device, .seed = common->seed, .log = warn,
+                                                 .log_user = (void *)(uintptr_t)verb_name});
     if (ctx) return ctx;
     bool chosen = common->device || getenv("CLEF_DEVICE");
+    clef_status status = clef_error_status(NULL);
     tool_failed(verb_name, NULL);
-    *code = clef_device_count() == 0 ? EXIT_NO_DEVICE : chosen ? EXIT_USAGE : EXIT_FAILED;
+    *code = status == CLEF_NO_DEVICE && clef_device_count() == 0 ? EXIT_NO_DEVICE
+            : status == CLEF_INVALID && chosen                   ? EXIT_USAGE
+                                                                 : EXIT_FAILED;
     return NULL;
 }
 

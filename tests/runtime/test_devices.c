@@ -208,3 +208,21 @@ Test(small_devices, work_group_64) { works_with("POCL_MAX_WORK_GROUP_SIZE", "64"
 Test(small_devices, work_group_1) { works_with("POCL_MAX_WORK_GROUP_SIZE", "1"); }
 
 Test(small_devices, memory_limit) { works_with("POCL_MEMORY_LIMIT", "1"); }
+
+/* Where address space is short the tool says so in one line, and no driver ends it. */
+#ifdef CLEF_TEST_TOOL
+Test(devices, little_address_space, .timeout = 120) {
+    static const int mib[] = {150, 300, 450, 600, 750};
+    for (size_t i = 0; i < sizeof mib / sizeof *mib; i++) {
+        char command[600], line[512] = "", more[8] = "";
+        snprintf(command, sizeof command, "ulimit -v %d && exec '%s' train --data digits --model mlp --limit 64 --epochs 1 --quiet 2>&1 >/dev/null",
+                 mib[i] * 1024, CLEF_TEST_TOOL);
+        FILE *out = popen(command, "r");
+        bool said = fgets(line, sizeof line, out) != NULL;
+        bool alone = !fgets(more, sizeof more, out);
+        int status = pclose(out);
+        cr_expect(WIFEXITED(status) && (WEXITSTATUS(status) == 1 || WEXITSTATUS(status) == 77), "%d MiB: %x %s", mib[i], status, line);
+        cr_expect(said && alone && strncmp(line, "clef train: open: ", 18) == 0, "%d MiB: %s%s", mib[i], line, more);
+    }
+}
+#endif

@@ -284,10 +284,20 @@ Test(trace, chrome_format) {
     remove_dir(dir);
 }
 
-Test(trace, unwritable_file_is_no_error) {
+Test(trace, a_file_that_cannot_be_written_is_an_error) {
     setenv("CLEF_TRACE", "/dev/null/none/trace", 1);
-    setup();
-    cr_assert(add_works(device, add_source));
-    cr_assert_eq(clef_error_status(ctx), CLEF_OK);
-    teardown();
+    cr_assert_null(clef_open(&(clef_options){.cache_dir = ""}));
+    cr_expect_eq(clef_error_status(NULL), CLEF_IO);
+    cr_expect(strstr(clef_error(NULL), "the trace /dev/null/none/trace (CLEF_TRACE) cannot be written: Not a directory"), "%s", clef_error(NULL));
+}
+
+Test(trace, a_full_disk_is_told_of) {
+    if (access("/dev/full", W_OK) != 0) cr_skip_test("/dev/full is missing");
+    memory_log log = {0};
+    setenv("CLEF_TRACE", "/dev/full", 1);
+    clef_context *traced = clef_open(&(clef_options){.cache_dir = "", .log = remember, .log_user = &log});
+    if (!traced) cr_skip_test("%s", clef_error(NULL));
+    clef_close(traced);
+    cr_expect(strstr(log.last, "trace: /dev/full is not whole: No space left on device"), "%s", log.all);
+    cr_expect_eq(clef_error_status(NULL), CLEF_IO);
 }
