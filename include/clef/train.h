@@ -69,7 +69,7 @@ typedef struct clef_fit_options {
     const volatile int *interrupt;   /* non-zero (from a signal handler): leave a checkpoint and return */
 } clef_fit_options;
 
-/* Trains the module's parameters with the optimizer, which must be the module's.  *history (may be NULL)
+/* Trains the module's parameters with the optimizer, which must have been made for it or for a part of it.  *history (may be NULL)
    belongs to the context and lives until its next fit.  The module is in training mode meanwhile, and in its
    former mode afterwards; parts of it on which a mode was set by itself, and frozen ones, stay in theirs
    (clef/nn.h).

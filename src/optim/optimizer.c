@@ -46,7 +46,7 @@ bool clef__check_options(clef_module *module, const char *rule, const clef__chec
 }
 
 /* ---- slots ---- */
-static bool has_slot(const clef_optimizer *o, const clef_tensor *t) {
+bool clef__optimizer_has(const clef_optimizer *o, const clef_tensor *t) {
     for (int i = 0; i < o->n; i++)
         if (o->slot[i].parameter == t) return true;
     return false;
@@ -83,7 +83,7 @@ static bool add_slots(clef_optimizer *o, const clef_module *module, const clef__
     if (!o->slot) return false;
     for (int i = 0; i < n; i++) {
         clef_named_tensor t = clef_module_tensor(module, i);
-        if (is_trainable(t) && !has_slot(o, t.tensor) && !add_slot(o, t, setup)) return false;
+        if (is_trainable(t) && !clef__optimizer_has(o, t.tensor) && !add_slot(o, t, setup)) return false;
     }
     o->counts = clef__own(clef_zeros(o->ctx, CLEF_SHAPE(o->n), CLEF_I64));
     return o->counts != NULL;

@@ -68,6 +68,8 @@ struct clef_optimizer {
 };
 
 clef_optimizer *clef__optimizer_new(clef_module *module, const clef__rule_setup *setup);
+/* Does it train this tensor? */
+bool clef__optimizer_has(const clef_optimizer *opt, const clef_tensor *parameter);
 /* NULL after "rule: value of name is out of range" unless all of n values are finite and not negative. */
 typedef struct clef__checked { const char *name; double value; } clef__checked;
 bool clef__check_options(clef_module *module, const char *rule, const clef__checked *option, int n);

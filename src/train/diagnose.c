@@ -72,7 +72,7 @@ static void look_at_loss(const clef__fit *f, const clef_batch *batch, clef_tenso
                  (long long)bad.classes, (long long)bad.classes - 1);
         return;
     }
-    double loss = clef_item(clef__batch_loss(f->o->loss, f->o->loss_options, y, batch->y, batch->size, &weight));
+    double loss = clef_item(clef__batch_loss(&f->loss, y, batch, &weight));
     if (isfinite(loss))
         snprintf(v->fact, sizeof v->fact, "its own is %.3g, which is too much to add up; try a lower learning rate (now %g)", loss, f->lr);
     else snprintf(v->fact, sizeof v->fact, "every layer's output is finite, the loss function's is not");

@@ -8,6 +8,7 @@
    the host notices the parameters are still those that produced it and the culprit can be found. */
 #include "train/train_internal.h"
 #include "clef/pointwise.h"
+#include "optim/optimizer.h"
 #include <math.h>
 
 static const double read_interval = 0.25;
@@ -23,7 +24,14 @@ static void guard_gradients(clef__fit *f, clef_tensor *finite) {
     clef_set_grad_enabled(f->ctx, was);
 }
 
+/* Parameters of the module that the optimizer does not train: their gradients would add up for ever, and count in the norm. */
+static void drop_gradients_of_others(clef__fit *f) {
+    for (int i = 0; i < f->n_leaves; i++)
+        if (!clef__optimizer_has(f->o->optimizer, f->leaf[i])) clef_set_grad(f->leaf[i], NULL);
+}
+
 static clef_status optimizer_step(clef__fit *f, clef_tensor *finite) {
+    if (f->others) drop_gradients_of_others(f);
     if (f->o->clip_norm > 0) clef_clip_grad_norm(f->module, f->o->clip_norm);
     guard_gradients(f, finite);
     f->pending = 0;
@@ -38,7 +46,7 @@ static clef_status train_batch(clef__fit *f, const clef_batch *batch) {
     int accumulate = f->o->accumulate > 1 ? f->o->accumulate : 1;
     double weight;
     clef_tensor *output = clef_forward(f->module, batch->x);
-    clef_tensor *loss = clef__batch_loss(f->o->loss, f->o->loss_options, output, batch->y, batch->size, &weight);
+    clef_tensor *loss = clef__batch_loss(&f->loss, output, batch, &weight);
     if (!loss) return clef_error_status(f->ctx);
     clef_tensor *finite = clef__meters_add(&f->meters, output, batch->y, loss, weight);
     if (!finite) return clef_error_status(f->ctx);

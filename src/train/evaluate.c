@@ -67,11 +67,11 @@ static clef_status count_batch(evaluation *e, const pending_batch *p) {
     return status;
 }
 
-static clef_status queue_batch(evaluation *e, clef_module *module, const clef_batch *batch, clef_loss_fn loss,
-                               const clef_loss_options *options, pending_batch *p) {
+static clef_status queue_batch(evaluation *e, clef_module *module, const clef_batch *batch, const clef__loss *loss,
+                               pending_batch *p) {
     double weight;
     clef_tensor *output = clef_forward(module, batch->x);
-    clef_tensor *value = clef__batch_loss(loss, options, output, batch->y, batch->size, &weight);
+    clef_tensor *value = clef__batch_loss(loss, output, batch, &weight);
     if (!value) return clef_error_status(e->ctx);
     e->weight += weight;
     clef_status status = clef_assign(e->meters.loss, clef_add(e->meters.loss, clef_mul_scalar(value, weight)));
@@ -86,13 +86,12 @@ static clef_status queue_batch(evaluation *e, clef_module *module, const clef_ba
     return status ? status : clef_eval_all(wanted, e->has_classes ? 3 : 1);
 }
 
-static clef_status over_batches(evaluation *e, clef_module *module, clef_loader *loader, clef_loss_fn loss,
-                                const clef_loss_options *options) {
+static clef_status over_batches(evaluation *e, clef_module *module, clef_loader *loader, const clef__loss *loss) {
     pending_batch before = {0}, now;
     clef_batch batch;
     clef_status status = CLEF_OK;
     while (!status && clef_next(loader, &batch)) {
-        status = queue_batch(e, module, &batch, loss, options, &now);
+        status = queue_batch(e, module, &batch, loss, &now);
         if (!status && before.output) status = count_batch(e, &before);
         before = now;
         e->items += batch.size;
@@ -129,8 +128,8 @@ static clef_status look_at_labels(const evaluation *e, clef_module *module, clef
     return status ? status : clef_error_status(e->ctx);
 }
 
-clef_status clef__score_loader(clef_module *module, clef_loader *loader, clef_loss_fn loss,
-                               const clef_loss_options *options, int top_k, int64_t *confusion, clef__score *score) {
+clef_status clef__score_loader(clef_module *module, clef_loader *loader, const clef__loss *loss, int top_k, int64_t *confusion,
+                               clef__score *score) {
     clef_context *ctx = clef_module_context(module);
     evaluation e = {.ctx = ctx, .confusion = confusion, .top = top_k,
                     .classes = clef_dataset_classes(clef_loader_dataset(loader))};
@@ -139,10 +138,10 @@ clef_status clef__score_loader(clef_module *module, clef_loader *loader, clef_lo
     bool inference = clef__nn_inference(ctx, true), grad = clef_set_grad_enabled(ctx, false);
     *score = (clef__score){.loss = NAN, .accuracy = NAN, .top = NAN};
     clef_status status = clef__meters_open(&e.meters, ctx) ? rewind_loader(loader) : clef_error_status(ctx);
-    if (!status) status = over_batches(&e, module, loader, loss, options);
+    if (!status) status = over_batches(&e, module, loader, loss);
     if (!status && e.items == 0) status = clef__fail(ctx, CLEF_INVALID, "evaluate: the loader gives no batch");
     if (!status) status = clef__meters_read(&e.meters, &sums);
-    if (!status && !isfinite(sums.loss)) status = look_at_labels(&e, module, loader, options);
+    if (!status && !isfinite(sums.loss)) status = look_at_labels(&e, module, loader, loss->options);
     if (!status) fill(&e, &sums, score);
     clef__nn_inference(ctx, inference);
     clef_set_grad_enabled(ctx, grad);
@@ -195,8 +194,8 @@ clef_status clef_evaluate_top_k(clef_module *module, clef_loader *data, clef_los
     if (!room || (classes > 0 && !make_arrays(room, classes)))
         return clef__fail(ctx, CLEF_MEMORY, "evaluate: no memory for a confusion matrix of %lld classes", (long long)classes);
     clef__score score;
-    clef_status status = clef__score_loader(module, data, loss, loss_options, top_k, classes ? room->confusion : NULL,
-                                            &score);
+    const clef__loss wanted = {ctx, "evaluate", loss, loss_options};
+    clef_status status = clef__score_loader(module, data, &wanted, top_k, classes ? room->confusion : NULL, &score);
     if (status) return status;
     *result = (clef_evaluation_result){.items = score.items, .classes = score.classes, .loss = score.loss,
                                        .accuracy = score.accuracy, .top_k = top_k,

@@ -3,6 +3,7 @@
    A run depends on nothing but the module, the loaders' and the context's seeds and the options: when and how often the
    meters are read changes no bit of the result. */
 #include "nn/module.h"
+#include "optim/optimizer.h"
 #include "train/train_internal.h"
 #include <math.h>
 #include <time.h>
@@ -56,6 +57,14 @@ static void on_compile(void *user, int done, int total) {
     if (f->o->on_progress && !f->o->on_progress(f->o->user, &f->progress)) f->stopped = true;
 }
 
+static clef_status check_optimizer(clef__fit *f) {
+    int own = 0;
+    for (int i = 0; i < f->n_leaves; i++) own += clef__optimizer_has(f->o->optimizer, f->leaf[i]);
+    f->others = own < f->n_leaves;
+    if (own > 0) return CLEF_OK;
+    return clef__fail(f->ctx, CLEF_INVALID, "fit: the optimizer trains none of the module's parameters; make one for this module");
+}
+
 static clef_status collect_leaves(clef__fit *f) {
     int n = clef_module_tensors(f->module);
     f->leaf = clef__calloc((size_t)(n ? n : 1), sizeof *f->leaf);
@@ -64,7 +73,7 @@ static clef_status collect_leaves(clef__fit *f) {
         clef_tensor *t = clef_module_tensor(f->module, i).tensor;
         if (clef_requires_grad(t)) f->leaf[f->n_leaves++] = t;
     }
-    return f->n_leaves ? CLEF_OK : clef__fail(f->ctx, CLEF_INVALID, "fit: the module has no parameter to train");
+    return f->n_leaves ? check_optimizer(f) : clef__fail(f->ctx, CLEF_INVALID, "fit: the module has no parameter to train");
 }
 
 static clef_status begin(clef__fit *f) {
@@ -72,6 +81,7 @@ static clef_status begin(clef__fit *f) {
     f->epochs = o->epochs > 0 ? o->epochs : 1;
     f->best_metric = INFINITY;
     f->first_loss = NAN;
+    f->loss = (clef__loss){f->ctx, "fit", o->loss, o->loss_options};
     f->progress = (clef_progress){.epoch = 1, .epochs = f->epochs, .batches = clef_loader_batches(o->train),
                                   .loss = NAN, .accuracy = NAN, .eta = NAN};
     clef__bar_init(&f->bar, o->bar);
@@ -88,7 +98,7 @@ static clef_status begin(clef__fit *f) {
 static clef_status validate(clef__fit *f, clef_epoch *epoch) {
     clef__score score;
     if (!f->o->test) return CLEF_OK;
-    clef_status status = clef__score_loader(f->module, f->o->test, f->o->loss, f->o->loss_options, 1, NULL, &score);
+    clef_status status = clef__score_loader(f->module, f->o->test, &f->loss, 1, NULL, &score);
     epoch->test_loss = score.loss;
     epoch->test_accuracy = score.accuracy;
     return status;

@@ -48,12 +48,24 @@ bool clef__has_classes(clef_tensor *output, clef_tensor *target) {
     return integer && o.rank == 2 && t.rank == 1 && o.dim[0] == t.dim[0] && o.dim[1] > 0;
 }
 
-clef_tensor *clef__batch_loss(clef_loss_fn loss, const clef_loss_options *options, clef_tensor *output,
-                              clef_tensor *target, int64_t size, double *weight) {
-    clef_reduction reduction = options ? options->reduction : CLEF_REDUCE_MEAN;
-    clef_tensor *value = (loss ? loss : clef_cross_entropy)(output, target, options);
+/* A mistake that would go by without a word: NULL that is nobody's error, or a loss that is always 0. */
+static void complain(const clef__loss *loss, const clef_tensor *output, const clef_batch *batch) {
+    const char *fact = "the loss function gave no tensor";
+    if (!output) fact = "the module's forward gave no tensor";
+    else if (!loss->fn && !batch->y) fact = "the data has no targets, which the default loss, clef_cross_entropy, needs";
+    else if (!loss->fn) fact = "the default loss, clef_cross_entropy, is always 0 of one output per item; choose another, such as "
+                               "clef_mse_loss for numbers or clef_bce_with_logits for yes and no";
+    clef__fail(loss->ctx, CLEF_INVALID, "%s: %s", loss->op, fact);
+}
+
+clef_tensor *clef__batch_loss(const clef__loss *loss, clef_tensor *output, const clef_batch *batch, double *weight) {
+    clef_reduction reduction = loss->options ? loss->options->reduction : CLEF_REDUCE_MEAN;
+    clef_shape shape = clef_tensor_shape(output);
+    bool senseless = !output || (!loss->fn && (!batch->y || (shape.rank > 1 && shape.dim[1] == 1)));
+    clef_tensor *value = senseless ? NULL : (loss->fn ? loss->fn : clef_cross_entropy)(output, batch->y, loss->options);
     if (value && clef_tensor_shape(value).rank > 0) value = clef_mean(value, NULL, 0, false);
-    *weight = reduction == CLEF_REDUCE_SUM ? 1 : (double)size;
+    if (!value && clef_error_status(loss->ctx) == CLEF_OK) complain(loss, output, batch);
+    *weight = reduction == CLEF_REDUCE_SUM ? 1 : (double)batch->size;
     return value;
 }
 

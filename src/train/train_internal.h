@@ -34,9 +34,15 @@ clef_tensor *clef__meters_add(clef__meters *meters, clef_tensor *output, clef_te
                               double weight);
 /* Is accuracy defined: [n,c] outputs and n integer classes. */
 bool clef__has_classes(clef_tensor *output, clef_tensor *target);
-/* loss(output, target) as a scalar, and what one batch of `size` weighs in the sum over all. */
-clef_tensor *clef__batch_loss(clef_loss_fn loss, const clef_loss_options *options, clef_tensor *output,
-                              clef_tensor *target, int64_t size, double *weight);
+/* Who wants a loss, and which. */
+typedef struct clef__loss {
+    clef_context *ctx;
+    const char *op; /* for error lines */
+    clef_loss_fn fn; /* NULL: clef_cross_entropy */
+    const clef_loss_options *options;
+} clef__loss;
+/* The loss of a batch as a scalar, and what the batch weighs in the sum over all; NULL never without an error. */
+clef_tensor *clef__batch_loss(const clef__loss *loss, clef_tensor *output, const clef_batch *batch, double *weight);
 
 /* ---- labels.c ---- */
 typedef struct clef__bad_label {
@@ -52,8 +58,8 @@ typedef struct clef__score {
     int64_t items, classes;
     double loss, accuracy, top, seconds;
 } clef__score;
-clef_status clef__score_loader(clef_module *module, clef_loader *loader, clef_loss_fn loss,
-                               const clef_loss_options *options, int top_k, int64_t *confusion, clef__score *score);
+clef_status clef__score_loader(clef_module *module, clef_loader *loader, const clef__loss *loss, int top_k, int64_t *confusion,
+                               clef__score *score);
 
 /* ---- progress.c ---- */
 typedef struct clef__bar {
@@ -74,8 +80,10 @@ typedef struct clef__fit {
     clef__meters meters;
     clef__bar bar;
     clef_progress progress;
+    clef__loss loss;
     clef_tensor **leaf; /* the parameters that want gradients */
     int n_leaves;
+    bool others; /* some of them the optimizer does not train */
     clef_tensor **best; /* copies of every parameter and buffer at the best epoch; NULL until needed */
     int n_best;
     bool best_in_memory;

@@ -94,6 +94,58 @@ Test(sayings, labels_of_a_loss_of_ones_own) {
     clef_close(l.r.ctx);
 }
 
+static clef_tensor *no_tensor(clef_module *module, clef_tensor *x, void *user) {
+    (void)module, (void)x, (void)user;
+    return NULL;
+}
+
+static clef_tensor *no_loss(clef_tensor *output, clef_tensor *target, const clef_loss_options *options) {
+    (void)output, (void)target, (void)options;
+    return NULL;
+}
+
+/* Nothing that is left out or mixed up passes for a training of zero steps. */
+Test(sayings, what_is_missing) {
+    static float x[64], y[64];
+    rig r = rig_open((rig_options){0});
+    clef_evaluation_result e;
+    clef_fit_options options = rig_fit(&r);
+    options.optimizer = clef_adam(clef_nn_linear(r.ctx, 2, 2, NULL), NULL);
+    expect_line(&r, clef_fit(r.net, &options, NULL), "fit: the optimizer trains none of the module's parameters");
+    options = rig_fit(&r);
+    options.loss = no_loss;
+    expect_line(&r, clef_fit(r.net, &options, NULL), "fit: the loss function gave no tensor");
+
+    clef_module *net = clef_sequential(r.ctx, CLEF_LAYERS(clef_nn_linear(r.ctx, 1, 1, NULL)));
+    clef_loader *bare = clef_loader_open(clef_dataset_arrays(r.ctx, x, CLEF_SHAPE(1), NULL, 64), NULL);
+    clef_loader *numbers = clef_loader_open(clef_dataset_pairs(r.ctx, x, CLEF_SHAPE(1), y, CLEF_SHAPE(1), 64), NULL);
+    options = (clef_fit_options){.train = bare, .optimizer = clef_adam(net, NULL)};
+    expect_line(&r, clef_fit(net, &options, NULL), "fit: the data has no targets");
+    expect_line(&r, clef_evaluate(net, bare, NULL, NULL, &e), "evaluate: the data has no targets");
+    options.train = numbers;
+    expect_line(&r, clef_fit(net, &options, NULL), "is always 0 of one output per item");
+    expect_line(&r, clef_evaluate(net, numbers, NULL, NULL, &e), "is always 0 of one output per item");
+    options.loss = clef_mse_loss;
+    cr_expect_eq(clef_fit(net, &options, NULL), CLEF_OK, "%s", clef_error(r.ctx));
+    clef_module_add(net, "nothing", clef_module_new(r.ctx, "nothing", no_tensor, NULL));
+    expect_line(&r, clef_fit(net, &options, NULL), "fit: the module's forward gave no tensor");
+    clef_close(r.ctx);
+}
+
+/* An optimizer of the head alone: what it does not train has no gradient afterwards, and none in the norm. */
+Test(sayings, an_optimizer_of_a_part) {
+    rig r = rig_open((rig_options){.limit = 64});
+    clef_fit_options options = rig_fit(&r);
+    options.optimizer = clef_adam(clef_module_child(r.net, "3"), NULL);
+    options.clip_norm = 1;
+    options.accumulate = 2;
+    options.schedule = NULL;
+    cr_expect_eq(clef_fit(r.net, &options, NULL), CLEF_OK, "%s", clef_error(r.ctx));
+    cr_expect_null(clef_grad_of(clef_parameter(r.net, "1.weight")));
+    cr_expect_eq(clef_optimizer_steps(options.optimizer), 1);
+    clef_close(r.ctx);
+}
+
 static bool fails(void *user, const clef_epoch *epoch) {
     (void)epoch;
     return clef_reshape(user, CLEF_SHAPE(7)) == NULL;
