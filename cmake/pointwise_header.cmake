@@ -89,7 +89,21 @@ file(WRITE ${TO} "/* clef/pointwise.h — one function per row of the op tables;
 
    All work element by element; two or three operands broadcast against each other as in NumPy.  The result is a temporary
    of the step; a NULL input gives NULL; what does not fit fails with CLEF_SHAPE or CLEF_DTYPE.
-   clef_NAME_scalar(a, b) takes a number for b.  p and q are the parameters named in a function's line. */
+   clef_NAME_scalar(a, b) takes a number for b.  p and q are the parameters named in a function's line.
+
+   Dtypes never have to agree.  The common dtype of two tensors is the later one in
+       bool < u8 < i32 < i64 < f16, bf16 < f32 < f64        (f16 with bf16: f32)
+   whatever their shapes, so i64 with f16 gives f16.  From it follows what a function computes in and gives:
+   - what whole numbers know too (neg, relu, clamp, add, floor_divide, remainder, pow, maximum and their like): the
+     common dtype, i32 for bools; whole numbers wrap.  floor, ceil, round and trunc give whole numbers back.
+   - functions of reals (exp, sigmoid, leaky_relu, div, atan2, lerp and their like): the common dtype, but f32
+     for whole numbers.
+   - comparisons: computed in the common dtype, also i64 with f32 in f32; the result is a bool.
+   - logical functions: what is not 0 is true; the result is a bool.  where: the common dtype of b and c.
+   A number beside a tensor takes the tensor's dtype, with three exceptions: beside whole numbers one with a
+   fraction, or NaN, makes both f32; beside u8 one outside 0 … 255, and beside bool any, makes both i32.
+   It is not rounded to f16 or bf16, and saturates at the limits of i32 and i64.  f16 and bf16 are computed
+   in f32 and rounded once for each function.  Conversions: clef_to. */
 #ifndef CLEF_POINTWISE_H
 #define CLEF_POINTWISE_H
 #include \"clef/tensor.h\"

@@ -15,9 +15,10 @@ extern "C" {
 #endif
 
 /* ---- dtype ---- */
-/* x in another dtype; x itself if it has it already.  To f16 and bf16: rounded to nearest; floats to whole
-   numbers: towards 0, undefined beyond their range; to bool: x ≠ 0.  CLEF_DTYPE for f64 where the device has
-   none. */
+/* x in another dtype; x itself if it has it already.  To f16 and bf16: rounded to nearest.  Floats to whole
+   numbers: towards 0; i32 and i64 saturate, u8 keeps the low 8 bits of the whole number (0 of infinities), NaN
+   is 0.  Whole numbers to smaller ones keep their low bits.  To bool: x ≠ 0.  CLEF_DTYPE for f64 where the
+   device has none. */
 CLEF_API clef_tensor *clef_to(clef_tensor *x, clef_dtype dtype);
 
 /* ---- reductions: over the n dimensions in dims; keep leaves them as 1 ----

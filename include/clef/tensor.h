@@ -40,8 +40,8 @@ enum { CLEF_RESULT_STEPS = 8 };
 CLEF_API clef_tensor *clef_zeros(clef_context *ctx, clef_shape shape, clef_dtype dtype);
 /* Every element 1. */
 CLEF_API clef_tensor *clef_ones(clef_context *ctx, clef_shape shape, clef_dtype dtype);
-/* Every element = value as dtype holds it: floats round, i32 and i64 saturate, u8 keeps the low 8 bits, NaN
-   is 0 in integers, and what is not 0 is true.  Changing the value from step to step does not make a new
+/* Every element = value as dtype holds it: floats round, i32 and i64 saturate, u8 keeps the low 8 bits of the
+   whole number (0 of infinities), NaN is 0 in integers, and what is not 0 is true.  Changing the value from step to step does not make a new
    plan. */
 CLEF_API clef_tensor *clef_full(clef_context *ctx, clef_shape shape, clef_dtype dtype, double value);
 /* A scalar (rank 0) f32. */

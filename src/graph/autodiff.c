@@ -85,7 +85,7 @@ static clef_tensor *handle(walk *w, clef__node *seen, const clef__node *node) {
 
 /* Is g of input i's shape?  Anything else would be a wrong number, or a write out of bounds, much later. */
 static bool fits(const clef__node *node, int i, const clef_tensor *g) {
-    clef_shape have = g->node->shape, want = node->input[i]->shape;
+    clef_shape have = clef_tensor_shape(g), want = node->input[i]->shape;
     if (clef_shape_equal(have, want)) return true;
     clef__fail(node->ctx, CLEF_INTERNAL, "%s: clef bug, please report it: the gradient of input %d is %s, not %s", node->op->name, i,
                clef__shape_text(have), clef__shape_text(want));

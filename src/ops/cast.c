@@ -59,7 +59,8 @@ clef_tensor *clef_to(clef_tensor *x, clef_dtype dtype) {
     if (dtype == clef_tensor_dtype(x)) return x;
     if (dtype == CLEF_F64 && !clef__device_info(clef__device_at(ctx, clef_tensor_device(x)))->f64)
         return clef__refuse(ctx, "to", CLEF_DTYPE, "this device has no f64; use f32");
-    if (clef__is_number(clef__node_of(x)) && !(clef_tensor_dtype(x) == CLEF_I64 && dtype == CLEF_I32)) { /* which wraps, where numbers saturate */
+    bool wraps = clef_tensor_dtype(x) == CLEF_I64 && (dtype == CLEF_I32 || dtype == CLEF_U8); /* where numbers saturate */
+    if (clef__is_number(clef__node_of(x)) && !wraps) {
         clef_tensor *y = clef_full(ctx, clef_tensor_shape(x), dtype, clef__node_of(x)->dynamic.f);
         if (y) clef__node_of(y)->device = clef__node_of(x)->device;
         return y;
@@ -72,8 +73,7 @@ bool clef__is_fraction(double value) { return isnan(value) || (isfinite(value) &
 double clef__saturated(clef_dtype dtype, double value) {
     if (clef__is_float(dtype)) return value;
     if (isnan(value)) return 0;
-    return dtype == CLEF_I64 ? fmin(fmax(value, -0x1p63), 0x1.fffffffffffffp62) /* the largest double below 2^63 */
-                             : fmin(fmax(value, INT32_MIN), INT32_MAX);
+    return dtype == CLEF_I64 ? fmin(fmax(value, -0x1p63), 0x1p63) : fmin(fmax(value, INT32_MIN), INT32_MAX);
 }
 
 clef_tensor *clef__number(clef_context *ctx, clef_dtype dtype, double value) {

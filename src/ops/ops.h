@@ -27,7 +27,8 @@ clef_tensor *clef__to_wide(clef_tensor *x);
 extern const clef_op clef__op_cast;
 
 /* ---- constants (cast.c) ---- */
-/* The nearest number that a kernel's argument for this dtype can hold (u8 and bool compute in i32); NaN is 0 in integers. */
+/* The nearest number that a kernel's argument for this dtype can hold (u8 and bool compute in i32); NaN is 0 in integers.
+   2^63 stands for the largest i64, which no double is. */
 double clef__saturated(clef_dtype dtype, double value);
 /* A number beside a tensor of this dtype in a pointwise op: a kernel argument, no memory, and not rounded to f16 or bf16, nor
    kept within u8, so that a clamp of u8 to [-1, 2] is what it says. */

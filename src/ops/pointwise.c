@@ -148,6 +148,21 @@ static clef_tensor *power_db(clef_tensor *a, clef_tensor *b, clef_tensor *y, cle
     return clef_mul(g, clef_where(flat, clef__number(clef_tensor_context(a), clef_tensor_dtype(y), 0), slope));
 }
 
+/* g·p/(p² + q²), 0 where both are 0 or one is infinite.  Beside the larger of the two no square overflows or vanishes, and as
+   the quotient is the same beside any number, no gradient goes through that one. */
+static clef_tensor *angle_slope(clef_tensor *p, clef_tensor *q, clef_tensor *g) {
+    clef_context *ctx = clef_tensor_context(p);
+    clef_tensor *zero = clef__number(ctx, clef_tensor_dtype(p), 0), *one = clef__number(ctx, clef_tensor_dtype(p), 1);
+    bool was = clef_set_grad_enabled(ctx, false);
+    clef_tensor *larger = clef_maximum(clef_abs(p), clef_abs(q));
+    clef_tensor *flat = clef_logical_or(clef_eq_scalar(larger, 0), clef_isinf(larger));
+    clef_tensor *scale = clef_where(flat, one, larger);
+    clef_set_grad_enabled(ctx, was);
+    clef_tensor *u = clef_div(p, scale), *v = clef_div(q, scale);
+    clef_tensor *squares = clef_where(flat, one, clef_add(clef_square(u), clef_square(v)));
+    return clef_mul(g, clef_where(flat, zero, clef_div(clef_div(u, squares), scale)));
+}
+
 static clef_tensor *zero_like(clef_tensor *x) { return clef__number(clef_tensor_context(x), clef_tensor_dtype(x), 0); }
 
 static bool choose_infer(clef__call *call) {

@@ -16,13 +16,19 @@ static double rounded(double value, int bits, int least, double most) {
     return fabs(y) > most ? copysign(INFINITY, y) : y;
 }
 
+/* The low 8 bits of a number without its fraction, as of its two's complement; 0 of what is not finite. */
+static double low_byte(double value) {
+    double low = isfinite(value) ? fmod(trunc(value), 256) : 0;
+    return low < 0 ? low + 256 : low;
+}
+
 /* What a tensor of this dtype would hold in memory, so that a constant gives the same as an argument of a kernel. */
 static double held(clef_dtype dtype, double value) {
     switch (dtype) {
     case CLEF_F16: return rounded(value, 10, -14, 65504);
     case CLEF_BF16: return rounded(value, 7, -126, 0x1.fep127);
     case CLEF_BOOL: return value != 0;
-    case CLEF_U8: return (int32_t)clef__saturated(CLEF_U8, value) & 255;
+    case CLEF_U8: return low_byte(value);
     case CLEF_F32: return (float)value;
     case CLEF_F64: return value;
     default: return trunc(clef__saturated(dtype, value));

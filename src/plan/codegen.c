@@ -147,6 +147,9 @@ static clef_dtype input_dtype(const writer *w, int input) {
     return input < CLEF__PW_OPERANDS ? w->p->operand[input].dtype : w->p->step[input - CLEF__PW_OPERANDS].dtype;
 }
 
+/* A text that begins with RETURN_ is a macro that makes a function's whole body; else it is an expression. */
+static bool is_body(const clef_op *op) { return strncmp(op->text, "RETURN_", 7) == 0; }
+
 static bool is_cast(const clef_op *op) { return strcmp(op->text, "CAST") == 0; }
 
 /* The type in which a step computes: its result's, or for truth values that of what is compared. */
@@ -174,13 +177,14 @@ static void write_functions(writer *w) {
         const clef__pw_step *step = &w->p->step[i];
         if (is_cast(step->op) || function_of(w, i) != i) continue;
         const char *type = step_type(w, step), *mask = mask_type(type);
-        clef__text_add(&w->text, "#undef T\n#undef I\n#undef CONVERT_I\n#define T %s%s\n#define I %s%s\n"
-                       "#define CONVERT_I convert_%s%s\n", type, w->suffix, mask, w->suffix, mask, w->suffix);
+        clef__text_add(&w->text, "#undef T\n#undef ELEMENT\n#undef I\n#undef CONVERT_I\n#define T %s%s\n#define ELEMENT %s\n"
+                       "#define I %s%s\n#define CONVERT_I convert_%s%s\n", type, w->suffix, type, mask, w->suffix, mask,
+                       w->suffix);
         clef__text_add(&w->text, "%s%s NAMED(_f%d)(", step->op->boolean ? "int" : type, w->suffix, i);
         for (int k = 0; k < step->n_inputs; k++)
             clef__text_add(&w->text, "%s%s%s %c", k ? ", " : "", compute_type(input_dtype(w, step->input[k])), w->suffix,
                            step->op->params[k]);
-        clef__text_add(&w->text, ") { return %s; }\n", step->op->text);
+        clef__text_add(&w->text, is_body(step->op) ? ") { %s }\n" : ") { return %s; }\n", step->op->text);
     }
 }
 
@@ -296,13 +300,21 @@ static void write_name(writer *w, int input) {
     else clef__text_add(&w->text, "t%d", input - CLEF__PW_OPERANDS);
 }
 
+static bool is_floating(clef_dtype dtype) { return strcmp(compute_type(dtype), "float") == 0 || dtype == CLEF_F64; }
+
+/* From floats to whole numbers the language leaves what lies outside their range to the device: i32 and i64 saturate, u8 keeps
+   the low 8 bits. */
 static void write_cast(writer *w, const clef__pw_step *step) {
     clef_dtype from = input_dtype(w, step->input[0]);
+    const char *type = compute_type(from);
+    bool saturates = is_floating(from) && !is_floating(step->dtype);
     if (step->dtype == CLEF_BOOL) /* before the conversion, which would make 0.5 a zero */
-        clef__text_add(&w->text, "convert_int%s((%s%s)(0) != ", w->suffix, compute_type(from), w->suffix);
-    else clef__text_add(&w->text, "convert_%s%s(", compute_type(step->dtype), w->suffix);
+        clef__text_add(&w->text, "convert_int%s((%s%s)(0) != ", w->suffix, type, w->suffix);
+    else if (saturates && step->dtype == CLEF_U8)
+        clef__text_add(&w->text, "convert_int%s_sat(LOW_BYTE(%s%s, ", w->suffix, type, w->suffix);
+    else clef__text_add(&w->text, "convert_%s%s%s(", compute_type(step->dtype), w->suffix, saturates ? "_sat" : "");
     write_name(w, step->input[0]);
-    clef__text_append(&w->text, ")");
+    clef__text_append(&w->text, saturates && step->dtype == CLEF_U8 ? "))" : ")");
 }
 
 static void write_call(writer *w, int i) {
@@ -444,7 +456,7 @@ char *clef__value_source(const clef__pointwise *p, int width) {
     write_inputs(&w);
     write_value(&w, 1);
     if (width > 1) write_value(&w, width);
-    clef__text_append(&w.text, "#undef NAME\n#undef T\n#undef I\n#undef CONVERT_I\n#define VALUE(n, i) CAT(value_, n)(PASSED, i)\n");
+    clef__text_append(&w.text, "#undef NAME\n#undef T\n#undef ELEMENT\n#undef I\n#undef CONVERT_I\n#define VALUE(n, i) CAT(value_, n)(PASSED, i)\n");
     return w.text.data;
 }
 

@@ -5,10 +5,13 @@
 
 /* ---- one argument ---- */
 
+/* 2^63, which no int64_t is, stands for the largest. */
+static int64_t whole_number(double number) { return number < 0x1p63 ? (int64_t)number : INT64_MAX; }
+
 static clef_status set_number(clef__kernel *kernel, int index, clef_dtype dtype, double number) {
     switch (dtype) {
     case CLEF_F64: return clef__kernel_set(kernel, index, sizeof(double), &number);
-    case CLEF_I64: return clef__kernel_set(kernel, index, sizeof(int64_t), &(int64_t){(int64_t)number});
+    case CLEF_I64: return clef__kernel_set(kernel, index, sizeof(int64_t), &(int64_t){whole_number(number)});
     case CLEF_I32: case CLEF_U8: case CLEF_BOOL: return clef__kernel_set(kernel, index, sizeof(int32_t), &(int32_t){(int32_t)number});
     default: return clef__kernel_set(kernel, index, sizeof(float), &(float){(float)number});
     }

@@ -672,6 +672,38 @@ static void functions(void) {
     clef_release(t);
 }
 
+/* Quotients, remainders and powers of whole numbers, and bytes of floats. */
+static void quotients(void) {
+    enum { N = 66 };
+    float *a = zeros(N), *b = zeros(N), *want = zeros(N), *bytes = zeros(N);
+    for (int i = 0; i < N; i++) {
+        int x = i / 6 - 5, y = i % 6 - 2, t = y ? x / y : 0, r = y ? x % y : 0, power = 1;
+        int floor = t - (r && (r < 0) != (y < 0)), rest = r && (r < 0) != (y < 0) ? r + y : r;
+        for (int k = 0; k < y; k++) power *= x;
+        if (y < 0) power = x == 1 ? 1 : x == -1 ? 1 - 2 * (y & 1) : 0;
+        a[i] = (float)x, b[i] = (float)y;
+        want[i] = (float)(floor + 10 * t + 100 * rest + 1000 * r + 10000 * power);
+        bytes[i] = (float)((int)(99.5 * x) & 255);
+    }
+    clef_tensor *fx = put(CLEF_SHAPE(N), a), *x = clef_to(fx, CLEF_I32), *y = clef_to(put(CLEF_SHAPE(N), b), CLEF_I32);
+    clef_tensor *sum = clef_add(clef_floor_divide(x, y), clef_mul_scalar(clef_trunc_divide(x, y), 10));
+    sum = clef_add(sum, clef_add(clef_mul_scalar(clef_remainder(x, y), 100), clef_mul_scalar(clef_fmod(x, y), 1000)));
+    expect(clef_to(clef_add(sum, clef_mul_scalar(clef_pow(x, y), 10000)), CLEF_F32), want, N);
+    expect(clef_to(clef_to(clef_mul_scalar(fx, 99.5), CLEF_U8), CLEF_F32), bytes, N);
+}
+
+/* Lanes that need an exact reduction beside small ones. */
+static void circles(void) {
+    enum { N = 32 };
+    float *x = zeros(N), *want = zeros(N);
+    for (int i = 0; i < N; i++) {
+        x[i] = i == 5 || i == 30 ? 3e7f : 0.0001f * (float)i;
+        want[i] = (float)(sin((double)x[i]) + 2 * cos((double)x[i]));
+    }
+    clef_tensor *t = put(CLEF_SHAPE(N), x);
+    expect_near(clef_add(clef_sin(t), clef_mul_scalar(clef_cos(t), 2)), want, N, 1e-5);
+}
+
 static void picks(void) {
     float *a = whole(41, 1, -3, 3), *b = whole(41, 2, -3, 3), *want = zeros(41);
     for (int i = 0; i < 41; i++) want[i] = a[i] > b[i] ? a[i] : 10 * b[i];
@@ -691,5 +723,5 @@ static void picks(void) {
     X(maxima) X(small_windows) X(averages) X(adaptive) X(sums_of_rows) X(sums_of_columns) X(extremes) X(choices)      \
     X(pairs_of_rows) X(pairs_of_columns) X(layer_rows) X(layer_slopes) X(softmax_rows) X(softmax_columns)             \
     X(softmax_pieces) X(softmax_slopes) X(class_losses) X(elements) X(table_rows) X(counted) X(random_numbers)        \
-    X(halves) X(bytes) X(strides) X(functions) X(picks)
+    X(halves) X(bytes) X(strides) X(functions) X(quotients) X(circles) X(picks)
 #endif

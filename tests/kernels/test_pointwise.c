@@ -1,5 +1,5 @@
 /* test_pointwise.c — every row of cl/unary.def, binary.def and ternary.def against its row of tests/oracle.def: values in every
-   dtype, first and second derivatives against differences of the oracle, shapes, NaN and infinities.
+   dtype, first and second derivatives against differences of the oracle, shapes, dtypes.  (Special values: test_expectations.c.)
    ctest: cost=130 */
 #include "support/numbers.h"
 
@@ -242,25 +242,6 @@ Test(pointwise, unary_whole_numbers) {
     clef_close(ctx);
 }
 
-/* NaN passes through all but tests; infinities give what the oracle gives. */
-Test(pointwise, unary_not_finite) {
-    clef_context *ctx = open_seeded(1);
-    double x[5] = { NAN, INFINITY, -INFINITY, 0, -0.0 };
-    clef_tensor *t = tensor_of(ctx, CLEF_SHAPE(5), CLEF_F32, x), *y[N_UNARY];
-    for (int i = 0; i < N_UNARY; i++) y[i] = apply(&unary[i], t);
-    for (int i = 0; i < N_UNARY; i += 4)
-        cr_assert(clef_eval_all(y + i, N_UNARY - i < 4 ? N_UNARY - i : 4) == CLEF_OK, "%s", clef_error(ctx));
-    for (int i = 0; i < N_UNARY; i++) {
-        double *have = numbers(y[i]);
-        for (int k = 0; k < 5; k++) {
-            double want = isnan(x[k]) && !test_domain(unary[i].domain) ? NAN : oracle_at(&unary[i], x[k]);
-            cr_expect(close_to(have[k], want, 1e-6 * (1 + fabs(want))), "%s(%g) is %g, not %g", unary[i].name, x[k], have[k], want);
-        }
-        free(have);
-    }
-    clef_close(ctx);
-}
-
 /* ---- binary ---- */
 
 static double *broadcast_oracle(const binary_row *r, const double *a, const double *b) { /* a [5,1,7], b [3,1] */
@@ -329,6 +310,13 @@ static void check_binaries(clef_dtype dtype) {
 Test(pointwise, binary_f32) { check_binaries(CLEF_F32); }
 Test(pointwise, binary_f64) { check_binaries(CLEF_F64); }
 
+/* What the oracle gives in whole numbers: no fraction, 0 where it is not finite, u8 in 8 bits. */
+static double whole_oracle(const binary_row *r, clef_dtype dtype, double a, double b) {
+    double y = r->oracle(a, b);
+    y = isfinite(y) ? trunc(y) : 0;
+    return dtype == CLEF_U8 ? (double)((int)y & 255) : y;
+}
+
 /* Whole numbers, equal pairs among them, and a number instead of b. */
 Test(pointwise, binary_whole_numbers) {
     clef_context *ctx = open_seeded(1);
@@ -350,8 +338,7 @@ Test(pointwise, binary_whole_numbers) {
             if (binary[i].domain == FLOAT) continue;
             double *have = numbers(y[i]), *number = i % 4 == 0 ? numbers(z[i]) : NULL;
             for (int k = 0; k < 64; k++) {
-                double want = binary[i].oracle(a[k], b[k]), want3 = binary[i].oracle(a[k], 3);
-                if (dtypes[d] == CLEF_U8) want = (double)((int)want & 255), want3 = (double)((int)want3 & 255);
+                double want = whole_oracle(&binary[i], dtypes[d], a[k], b[k]), want3 = whole_oracle(&binary[i], dtypes[d], a[k], 3);
                 cr_expect(have[k] == want, "%s(%g, %g) in %s is %g", binary[i].name, a[k], b[k], clef_dtype_name(dtypes[d]), have[k]);
                 cr_expect(!number || number[k] == want3, "%s(%g, 3) in %s is %g", binary[i].name, a[k], clef_dtype_name(dtypes[d]), number ? number[k] : 0);
             }
@@ -360,29 +347,6 @@ Test(pointwise, binary_whole_numbers) {
         free(a), free(b);
         clef_end_step(ctx);
     }
-    clef_close(ctx);
-}
-
-Test(pointwise, maximum_and_minimum_pass_nan) {
-    clef_context *ctx = open_seeded(1);
-    double a[4] = { NAN, 1, NAN, 2 }, b[4] = { 1, NAN, NAN, 2 }, want[4] = { NAN, NAN, NAN, 2 }, half[4] = { 0.5, 0.5, 0.5, 0.5 };
-    clef_tensor *ta = parameter(tensor_of(ctx, CLEF_SHAPE(4), CLEF_F32, a)), *tb = tensor_of(ctx, CLEF_SHAPE(4), CLEF_F32, b), *dx;
-    expect_numbers(clef_maximum(ta, tb), want, 0, 0, "maximum");
-    expect_numbers(clef_minimum(ta, tb), want, 0, 0, "minimum");
-    clef_grad(clef_maximum(ta, tb), clef_ones(ctx, CLEF_SHAPE(4), CLEF_F32), &ta, 1, false, &dx);
-    expect_numbers(clef_slice(dx, 0, 3, 4, 1), half, 0, 0, "equals share");
-    clef_close(ctx);
-}
-
-Test(pointwise, power_at_zero) {
-    clef_context *ctx = open_seeded(1);
-    double a[3] = { 0, 0, 2 }, b[3] = { 0, 2, 0 }, y[3] = { 1, 0, 1 }, da[3] = { 0, 0, 0 }, db[3] = { 0, 0, log(2) };
-    clef_tensor *x[2] = { parameter(tensor_of(ctx, CLEF_SHAPE(3), CLEF_F32, a)), parameter(tensor_of(ctx, CLEF_SHAPE(3), CLEF_F32, b)) };
-    clef_tensor *t = clef_pow(x[0], x[1]), *d[2];
-    clef_grad(t, clef_ones(ctx, CLEF_SHAPE(3), CLEF_F32), x, 2, false, d);
-    expect_numbers(t, y, 0, 0, "pow");
-    expect_numbers(d[0], da, 0, 0, "d pow / da");
-    expect_numbers(d[1], db, 1e-6, 0, "d pow / db");
     clef_close(ctx);
 }
 
@@ -445,23 +409,55 @@ Test(pointwise, empty_and_scalar) {
     clef_close(ctx);
 }
 
+/* The common dtype of every pair, as one letter: f32 f, f16 h, bf16 b, f64 d, i32 i, i64 l, u8 u, bool ?. */
+static const clef_dtype dtype_of[128] = { ['f'] = CLEF_F32, ['h'] = CLEF_F16, ['b'] = CLEF_BF16, ['d'] = CLEF_F64,
+                                          ['i'] = CLEF_I32, ['l'] = CLEF_I64, ['u'] = CLEF_U8, ['?'] = CLEF_BOOL };
+static const char *const common_table[] = { /* a, then with ? u i l h b f d for b */
+    "? ?uilhbfd", "u uuilhbfd", "i iiilhbfd", "l llllhbfd", "h hhhhhffd", "b bbbbfbfd", "f fffffffd", "d dddddddd" };
+
+static void expect_dtypes(clef_tensor *y, char want, const char *function, char a, char b) {
+    cr_expect(y && clef_tensor_dtype(y) == dtype_of[(int)want], "%s of %c and %c is %s, not %c", function, a, b,
+              clef_dtype_name(clef_tensor_dtype(y)), want);
+}
+
 Test(pointwise, promotion) {
     clef_context *ctx = open_seeded(1);
-    static const struct { clef_dtype a, b, add, div; } rows[] = {
-        { CLEF_BOOL, CLEF_BOOL, CLEF_I32, CLEF_F32 }, { CLEF_U8, CLEF_BOOL, CLEF_U8, CLEF_F32 }, { CLEF_U8, CLEF_I32, CLEF_I32, CLEF_F32 },
-        { CLEF_I32, CLEF_I64, CLEF_I64, CLEF_F32 },   { CLEF_I64, CLEF_F16, CLEF_F16, CLEF_F16 }, { CLEF_F16, CLEF_BF16, CLEF_F32, CLEF_F32 },
-        { CLEF_BF16, CLEF_I32, CLEF_BF16, CLEF_BF16 }, { CLEF_F16, CLEF_F32, CLEF_F32, CLEF_F32 } };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        clef_tensor *a = clef_ones(ctx, CLEF_SHAPE(2), rows[i].a), *b = clef_ones(ctx, CLEF_SHAPE(2), rows[i].b);
-        cr_expect(clef_tensor_dtype(clef_add(a, b)) == rows[i].add && clef_tensor_dtype(clef_add(b, a)) == rows[i].add);
-        cr_expect(clef_tensor_dtype(clef_div(a, b)) == rows[i].div);
+    for (int i = 0; i < (has_f64(ctx) ? 8 : 7); i++)
+        for (int j = 0; j < (has_f64(ctx) ? 8 : 7); j++) {
+            char da = common_table[i][0], db = common_table[j][0], both = common_table[i][2 + j];
+            char whole = both == '?' ? 'i' : both, fraction = strchr("?uil", both) ? 'f' : both;
+            clef_tensor *a = clef_ones(ctx, CLEF_SHAPE(2), dtype_of[(int)da]), *b = clef_ones(ctx, CLEF_SHAPE(2, 1), dtype_of[(int)db]);
+            expect_dtypes(clef_add(a, b), whole, "add", da, db);
+            expect_dtypes(clef_remainder(a, b), whole, "remainder", da, db);
+            expect_dtypes(clef_pow(a, b), whole, "pow", da, db);
+            expect_dtypes(clef_div(a, b), fraction, "div", da, db);
+            expect_dtypes(clef_lt(a, b), '?', "lt", da, db);
+            expect_dtypes(clef_logical_and(a, b), '?', "logical_and", da, db);
+            expect_dtypes(clef_where(b, a, b), both, "where", da, db);
+        }
+    clef_close(ctx);
+}
+
+/* A number beside a tensor: the tensor's dtype, unless that is whole and cannot hold it. */
+Test(pointwise, promotion_of_numbers) {
+    clef_context *ctx = open_seeded(1);
+    static const struct { char tensor; double number; char add, div; } beside[] = {
+        { '?', 1, 'i', 'f' },   { 'u', 255, 'u', 'f' }, { 'u', 256, 'i', 'f' },   { 'u', -1, 'i', 'f' },  { 'i', 3, 'i', 'f' },
+        { 'i', 0.5, 'f', 'f' }, { 'i', NAN, 'f', 'f' }, { 'i', 1e10, 'i', 'f' },  { 'l', 1e10, 'l', 'f' }, { 'l', INFINITY, 'l', 'f' },
+        { 'h', 0.1, 'h', 'h' }, { 'b', 1e9, 'b', 'b' }, { 'f', 1e300, 'f', 'f' } };
+    for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
+        clef_tensor *x = clef_ones(ctx, CLEF_SHAPE(2), dtype_of[(int)beside[i].tensor]);
+        expect_dtypes(clef_add_scalar(x, beside[i].number), beside[i].add, "add_scalar", beside[i].tensor, ' ');
+        expect_dtypes(clef_div_scalar(x, beside[i].number), beside[i].div, "div_scalar", beside[i].tensor, ' ');
+        expect_dtypes(clef_lt_scalar(x, beside[i].number), '?', "lt_scalar", beside[i].tensor, ' ');
     }
-    clef_tensor *i = clef_ones(ctx, CLEF_SHAPE(2), CLEF_I32), *h = clef_ones(ctx, CLEF_SHAPE(2), CLEF_F16);
-    cr_expect(clef_tensor_dtype(clef_mul_scalar(i, 3)) == CLEF_I32);
-    cr_expect(clef_tensor_dtype(clef_mul_scalar(i, 0.5)) == CLEF_F32);
-    cr_expect(clef_tensor_dtype(clef_mul_scalar(h, 0.5)) == CLEF_F16);
-    cr_expect(clef_tensor_dtype(clef_where(clef_gt_scalar(h, 0), h, i)) == CLEF_F16);
+    clef_tensor *i = clef_ones(ctx, CLEF_SHAPE(2), CLEF_I32), *big = clef_full(ctx, CLEF_SCALAR, CLEF_I64, 16777217);
     cr_expect(clef_item(clef_sum(clef_clamp(i, -INFINITY, INFINITY), NULL, 0, false)) == 2);
+    cr_expect(clef_item(clef_eq(big, clef_full(ctx, CLEF_SCALAR, CLEF_F32, 16777216))) == 1, "i64 is compared with f32 in f32");
+    cr_expect(clef_item(clef_eq(big, clef_full(ctx, CLEF_SCALAR, CLEF_I32, 16777216))) == 0);
+    cr_expect(clef_item(clef_remainder_scalar(big, 2)) == 1);
+    cr_expect(clef_item(clef_maximum(i = clef_full(ctx, CLEF_SCALAR, CLEF_I32, 5), clef_full(ctx, CLEF_SCALAR, CLEF_U8, 7))) == 7);
+    cr_expect(clef_item(clef_minimum_scalar(i, 1e10)) == 5, "a number saturates");
     clef_close(ctx);
 }
 

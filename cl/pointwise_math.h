@@ -1,0 +1,151 @@
+/* pointwise_math.h — what the texts of the op tables are made of; the last part of common.h.
+
+   In pointwise text: T is the computing type (a vector of W), ELEMENT the type of one lane (float, double, int or long), I the
+   mask type.  K(0.5): a constant.  SEL(c, a, b): c ? a : b lane by lane, c from a comparison.  BOOL(c): a comparison as 0 or 1.
+   MASK(b): a truth value (0 or 1) as a condition for SEL.
+   A text is an expression, or one macro RETURN_… that is the whole body of a function. */
+#ifndef CLEF_POINTWISE_MATH_H
+#define CLEF_POINTWISE_MATH_H
+#define K(c) ((T)(c))
+#define SEL(c, a, b) SELECT_((T)(b), (T)(a), c)
+#define SELECT_(b, a, c) ((c) ? (a) : (b))
+#define BOOL(c) (CONVERT(int, W)(c) & 1)
+#define MASK(b) (CONVERT_I(b) != 0)
+
+/* A constant in full precision of f64 without a double literal: m / 2^e, m of 53 bits. */
+#define FIX53(m, scale) (K(m) * K(scale))
+#define SQRT1_2 FIX53(6369051672525773L, 0x1p-53f)
+#define INV_SQRT2PI FIX53(7186705221432913L, 0x1p-54f)
+#define SQRT2_PI FIX53(7186705221432913L, 0x1p-53f)
+#define TWO_SQRTPI FIX53(5081767996463981L, 0x1p-52f)
+#define LN2 FIX53(6243314768165359L, 0x1p-53f)
+#define INV_LN2 FIX53(6497320848556798L, 0x1p-52f)
+#define INV_LN10 FIX53(7823553867474189L, 0x1p-54f)
+#define SELU_SCALE FIX53(4731936575131954L, 0x1p-52f)
+#define SELU_BOTH FIX53(7917775536320560L, 0x1p-52f) /* scale times alpha */
+#define GELU_CUBIC FIX53(6444110634811895L, 0x1p-57f)
+
+/* x kept within ±bound; NaN stays NaN. */
+#define WITHIN(x, bound) SEL((x) > K(bound), K(bound), SEL((x) < K(-(bound)), K(-(bound)), x))
+
+/* ---- circular functions: factor·f(x) ----
+   Vectors of float on some drivers: a lane so large that it needs an exact reduction sends all lanes that way, which is wrong
+   for small ones.  Large lanes are then computed apart from the others. */
+#define RETURN_CIRCULAR(factor, f, x) CAT(RETURN_CIRCULAR_, ELEMENT)(factor, ALONE_##f, x)
+#define RETURN_CIRCULAR_double(factor, f, x) return factor * f(x);
+#define RETURN_CIRCULAR_float(factor, f, x)                                                      \
+    const I large = fabs(x) >= K(0x1p20f);                                                       \
+    if (CAT(ANY_, W)(large)) return factor * SEL(large, f(SEL(large, x, K(0x1p30f))), f(SEL(large, K(0), x))); \
+    return factor * f(x);
+#define ALONE_sin(x) sin(x)
+#define ALONE_tan(x) tan(x)
+/* cos of what no compiler can tell to be x: some compute sin(x) and cos(x) that meet in a kernel by one function with other last bits,
+   and a value would depend on what it was fused with.  Only x = -0 changes (to +0), for which the cosine is the same. */
+#define ALONE_cos(x) cos((x) + K(0))
+/* any() of a vector of int, which some drivers ask lane by lane; a lane alone has none to spoil. */
+#define ANY_16(c) ANY_8((c).lo | (c).hi)
+#define ANY_8(c) ANY_4(((c).lo | (c).hi))
+#define ANY_4(c) ((as_long2(c).x | as_long2(c).y) != 0)
+#define ANY_1(c) false
+
+/* ---- whole numbers: quotients, remainders, powers ----
+   Defined for all operands, as in NumPy: x / 0 and x % 0 are 0, the least number / -1 wraps to itself. */
+#define LEAST_int INT_MIN
+#define LEAST_long LONG_MIN
+#define LEAST K(CAT(LEAST_, ELEMENT))
+#define DIVISOR(a, b) SEL((b == K(0)) | ((b == K(-1)) & (a == LEAST)), K(1), b)
+/* Is r, a remainder with the sign of the dividend, on the other side of 0 than b? */
+#define OPPOSITE(r, b) ((r != K(0)) & ((r < K(0)) != (b < K(0))))
+
+#define FMOD(a, b) CAT(FMOD_, ELEMENT)(a, b)
+#define FMOD_float(a, b) fmod(a, b)
+#define FMOD_double(a, b) fmod(a, b)
+#define FMOD_int(a, b) (a % DIVISOR(a, b))
+#define FMOD_long(a, b) FMOD_int(a, b)
+
+#define RETURN_REMAINDER(a, b)                                                                   \
+    const T r = FMOD(a, b);                                                                      \
+    return r + SEL(OPPOSITE(r, b), b, K(0));
+
+#define RETURN_TRUNC_DIVIDE(a, b) CAT(RETURN_TRUNC_DIVIDE_, ELEMENT)(a, b)
+#define RETURN_TRUNC_DIVIDE_int(a, b) return SEL(b == K(0), K(0), a / DIVISOR(a, b));
+#define RETURN_TRUNC_DIVIDE_long(a, b) RETURN_TRUNC_DIVIDE_int(a, b)
+/* From the exact remainder, as a / b may round up to a whole number; where there is none, from a / b. */
+#define RETURN_TRUNC_DIVIDE_float(a, b)                                                          \
+    const T r = fmod(a, b);                                                                      \
+    return SEL(r != r, trunc(a / b), rint((a - r) / b));
+#define RETURN_TRUNC_DIVIDE_double(a, b) RETURN_TRUNC_DIVIDE_float(a, b)
+
+#define RETURN_FLOOR_DIVIDE(a, b) CAT(RETURN_FLOOR_DIVIDE_, ELEMENT)(a, b)
+#define RETURN_FLOOR_DIVIDE_int(a, b)                                                            \
+    const T d = DIVISOR(a, b);                                                                   \
+    const T r = a % d;                                                                           \
+    return SEL(b == K(0), K(0), a / d - SEL(OPPOSITE(r, d), K(1), K(0)));
+#define RETURN_FLOOR_DIVIDE_long(a, b) RETURN_FLOOR_DIVIDE_int(a, b)
+#define RETURN_FLOOR_DIVIDE_float(a, b)                                                          \
+    const T r = fmod(a, b);                                                                      \
+    return SEL(b == K(0), a / b, rint((a - r) / b) - SEL(OPPOSITE(r, b), K(1), K(0)));
+#define RETURN_FLOOR_DIVIDE_double(a, b) RETURN_FLOOR_DIVIDE_float(a, b)
+
+/* Powers of whole numbers wrap; those with a negative exponent are 1 / a^|b| towards 0, and 0 for a = 0.  any() asks for the
+   sign bit, which -n has as long as bits are left. */
+#define RETURN_POWER(a, b) CAT(RETURN_POWER_, ELEMENT)(a, b)
+#define RETURN_POWER_float(a, b) return pow(a, b);
+/* Lane by lane: a zero, infinity or NaN in one lane of a double vector spoils its neighbours on some drivers. */
+#define RETURN_POWER_double(a, b)                                                                \
+    double x[W];                                                                                 \
+    double y[W];                                                                                 \
+    CAT(VSTORE_, W)(a, x);                                                                       \
+    CAT(VSTORE_, W)(b, y);                                                                       \
+    for (int k = 0; k < W; k++) x[k] = pow(x[k], y[k]);                                          \
+    return CAT(VLOAD_, W)(x);
+#define RETURN_POWER_int(a, b)                                                                   \
+    VEC(CAT(u, ELEMENT), W) base = AS_(CAT(u, ELEMENT), W)(a);                                   \
+    VEC(CAT(u, ELEMENT), W) y = 1;                                                               \
+    for (T n = max(b, K(0)); any(-n); n >>= 1, base *= base) y = (n & K(1)) != K(0) ? y * base : y; \
+    const T inverse = SEL(a == K(1), K(1), SEL(a == K(-1), K(1) - K(2) * (b & K(1)), K(0)));     \
+    return SEL(b < K(0), inverse, AS_(ELEMENT, W)(y));
+#define RETURN_POWER_long(a, b) RETURN_POWER_int(a, b)
+
+/* The low 8 bits of a float without its fraction, itself a float (of type t); NaN for what is not finite. */
+#define LOW_BYTE(t, x) (trunc(x) - (t)(256) * floor(trunc(x) / (t)(256)))
+
+/* ---- activations ----
+   Derivatives are written without terms of the kind 1 - tanh², which depend on how exactly tanh ends at 1, and with x kept where
+   its factor has long become 0, so that no product overflows. */
+#define TANH(x) SEL(fabs(x) >= K(20), copysign(K(1), x), tanh(x))
+/* The normal distribution's CDF and PDF. */
+#define PHI(x) (K(0.5f) * erfc(-(x) * SQRT1_2))
+#define PDF(x) (INV_SQRT2PI * exp(K(-0.5f) * (x) * (x)))
+#define SIGMOID(x) (K(1) / (K(1) + exp(-(x))))
+#define SOFTPLUS(x) (fmax(x, K(0)) + log1p(exp(-fabs(x))))
+#define GELU_D2(x) (PDF(x) * (K(2) - WITHIN(x, 64) * WITHIN(x, 64)))
+/* The tanh approximation of gelu is x·s(v) with the sigmoid s and v = 2·√(2/π)·(x + 0.044715·x³). */
+#define GELU_V(x) (K(2) * SQRT2_PI * (x) * (K(1) + GELU_CUBIC * (x) * (x)))
+#define GELU_DV(x) (K(2) * SQRT2_PI * (K(1) + K(3) * GELU_CUBIC * (x) * (x)))
+#define GELU_DDV(x) (K(12) * SQRT2_PI * GELU_CUBIC * (x))
+#define RETURN_GELU_TANH_D1(x, g)                                                                \
+    const T z = WITHIN(x, 32);                                                                   \
+    return g * SIGMOID(GELU_V(z)) * (K(1) + z * SIGMOID(-GELU_V(z)) * GELU_DV(z));
+#define RETURN_GELU_TANH_D2(x, g)                                                                \
+    const T z = WITHIN(x, 32);                                                                   \
+    const T s = SIGMOID(GELU_V(z));                                                              \
+    const T r = SIGMOID(-GELU_V(z));                                                             \
+    const T d = GELU_DV(z);                                                                      \
+    return g * s * r * (K(2) * d + z * (GELU_DDV(z) + d * d * (r - s)));
+/* tanh(softplus(x)) = 1 - 2/(1 + (1 + eˣ)²), from e = exp(-|x|) as t/w with positive terms only. */
+#define MISH_TERMS(x)                                                                            \
+    const T e = exp(-fabs(x));                                                                   \
+    const T w = SEL(x > K(0), K(1) + K(2) * e * (K(1) + e), e * (e + K(2)) + K(2));              \
+    const T t = SEL(x > K(0), K(1) + K(2) * e, e * (e + K(2))) / w;
+#define RETURN_MISH(x) MISH_TERMS(x) return x * t;
+/* With s = sigmoid(x) and u = 1 - t²: mish' = t + x·s·u, mish'' = u·s·(2 + x·(1 - s - 2·t·s)). */
+#define MISH_SLOPES(x)                                                                           \
+    const T z = WITHIN(x, 1024);                                                                 \
+    MISH_TERMS(z)                                                                                \
+    const T s = SEL(z > K(0), K(1), e) / (K(1) + e);                                             \
+    const T q = (K(1) + e) / w;                                                                  \
+    const T u = SEL(z > K(0), K(4) * e * e, K(4)) * q * q;
+#define RETURN_MISH_D1(x, g) MISH_SLOPES(x) return g * (t + z * s * u);
+#define RETURN_MISH_D2(x, g) MISH_SLOPES(x) return g * u * s * (K(2) + z * (K(1) - s - K(2) * t * s));
+#endif
