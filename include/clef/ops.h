@@ -155,7 +155,7 @@ CLEF_API clef_tensor *clef_adaptive_avg_pool2d(clef_tensor *x, int oh, int ow);
 CLEF_API clef_tensor *clef_global_avg_pool2d(clef_tensor *x);
 
 /* ---- softmax and normalisation; whole numbers become f32 ---- */
-/* exp(x) / Σ exp(x) along dim, computed from x - max x, so it does not overflow. */
+/* exp(x) / Σ exp(x) along dim, computed from x - max x, so it does not overflow; 1 for a scalar. */
 CLEF_API clef_tensor *clef_softmax(clef_tensor *x, int dim);
 /* log softmax(x) = x - log Σ exp(x) along dim, accurate where the softmax itself would round to 0. */
 CLEF_API clef_tensor *clef_log_softmax(clef_tensor *x, int dim);
@@ -179,7 +179,7 @@ CLEF_API clef_tensor *clef_dropout(clef_tensor *x, double p);
 
 /* ---- losses ----
    Each gives one number per item or element, then its mean, its sum or (NONE) all of them.  They are computed
-   in f32 (f64 for f64 inputs), which is the result's dtype too. */
+   in f32 (f64 for f64 inputs), which is the result's dtype too.  The mean of no losses is NaN, their sum 0. */
 typedef enum clef_reduction { CLEF_REDUCE_MEAN, CLEF_REDUCE_SUM, CLEF_REDUCE_NONE } clef_reduction;
 typedef struct clef_loss_options {
     clef_reduction reduction;

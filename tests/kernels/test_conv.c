@@ -404,6 +404,18 @@ Test(conv2d, same_bits_every_time) {
     check_same_bits((geometry){3, 20, 40, 40, 20, 3, 3, OPTIONS(.groups = 20, .padding = {1, 1})});
 }
 
+/* Most pixels of the image are reached by no tap: they are filled with zeros at once, not by a product for each residue class. */
+Test(conv2d, strides_far_beyond_the_filter) {
+    geometry g = {1, 16, 31, 27, 16, 2, 2, OPTIONS(.stride = {29, 13})};
+    check(g);
+    clef_tensor *x = clef_require_grad(clef_keep(clef_copy(clef_ones(ctx, CLEF_SHAPE(1, 16, 31, 27), CLEF_F32))), true), *dx;
+    clef_tensor *y = clef_conv2d(x, clef_copy(clef_ones(ctx, CLEF_SHAPE(16, 16, 2, 2), CLEF_F32)), &g.options);
+    cr_assert_eq(clef_grad(clef_sum(y, NULL, 0, false), NULL, &x, 1, false, &dx), CLEF_OK, "%s", clef_error(ctx));
+    int lines = 0;
+    for (const char *at = plan_text(dx); (at = strchr(at, '\n')); at++) lines++;
+    cr_expect(lines < 40, "a plan of %d lines", lines);
+}
+
 Test(conv2d, errors_say_what_does_not_fit) {
     clef_tensor *x = clef_zeros(ctx, CLEF_SHAPE(8, 3, 32, 32), CLEF_F32), *w = clef_zeros(ctx, CLEF_SHAPE(64, 64, 3, 3), CLEF_F32);
     cr_assert_null(clef_conv2d(x, w, NULL));
@@ -422,4 +434,6 @@ Test(conv2d, errors_say_what_does_not_fit) {
     cr_assert_null(clef_conv2d(x, clef_to(fits, CLEF_F16), NULL));
     expect_error(ctx, CLEF_DTYPE, "conv2d: the inputs are f32 and f16");
     cr_assert_null(clef_conv2d(NULL, fits, NULL));
+    cr_assert_null(clef_conv2d(x, fits, &OPTIONS(.padding = {INT32_MAX, INT32_MAX})));
+    expect_error(ctx, CLEF_UNSUPPORTED, "conv2d: more than 2^31 pixels with padding {2147483647,2147483647}");
 }

@@ -151,8 +151,10 @@ Test(reduce, of_a_scalar) {
             cr_expect_eq(clef_item(y), -3);
         }
     int zero = 0, one = 1;
-    cr_expect_eq(clef_item(clef_norm(x, 2, &zero, 1, false)), 3);
-    cr_expect_eq(clef_item(clef_var(x, &zero, 1, false, 0)), 0);
+    if (!few_kernels()) {
+        cr_expect_eq(clef_item(clef_norm(x, 2, &zero, 1, false)), 3);
+        cr_expect_eq(clef_item(clef_var(x, &zero, 1, false, 0)), 0);
+    }
     cr_expect_eq(clef_item(clef_argmax(x, -1, true)), 0);
     cr_expect_eq(clef_item(clef_softmax(x, 0)), 1);
     cr_expect_eq(clef_item(clef_log_softmax(x, -1)), 0);
@@ -183,13 +185,15 @@ static void check_var(clef_context *ctx, const float *x, int n, double want) {
 Test(reduce, variances_of_any_size) {
     clef_context *ctx = open_seeded(1);
     check_var(ctx, (float[]){ 1e19f, -1e19f, 1e19f, -1e19f, 1e19f, -1e19f, 1e19f, -1e19f }, 8, 1e38); /* their sum is beyond f32 */
-    check_var(ctx, (float[]){ 1e38f, 1e38f, 1e38f, 1e38f, 1e38f, 1e38f, 1e38f, 1e38f }, 8, 0);         /* so is that of these */
-    check_var(ctx, (float[]){ 16777216, 16777218, 16777220, 16777222, 16777224, 16777226, 16777228, 16777230 }, 8, 21);
-    check_var(ctx, (float[]){ 1e-18f, -1e-18f, 1e-18f, -1e-18f, 1e-18f, -1e-18f, 1e-18f, -1e-18f }, 8, 1e-36);
-    clef_tensor *far = clef_from_host(ctx, CLEF_SHAPE(2), CLEF_F32, (float[]){ 1e20f, -1e20f });
-    cr_expect_eq(clef_item(clef_var(far, NULL, 0, false, 0)), INFINITY, "1e40 is beyond f32");
-    clef_tensor *nan = clef_from_host(ctx, CLEF_SHAPE(2), CLEF_F32, (float[]){ 1, INFINITY });
-    cr_expect(isnan(clef_item(clef_var(nan, NULL, 0, false, 0))));
+    if (!few_kernels()) {
+        check_var(ctx, (float[]){ 1e38f, 1e38f, 1e38f, 1e38f, 1e38f, 1e38f, 1e38f, 1e38f }, 8, 0);         /* so is that of these */
+        check_var(ctx, (float[]){ 16777216, 16777218, 16777220, 16777222, 16777224, 16777226, 16777228, 16777230 }, 8, 21);
+        check_var(ctx, (float[]){ 1e-18f, -1e-18f, 1e-18f, -1e-18f, 1e-18f, -1e-18f, 1e-18f, -1e-18f }, 8, 1e-36);
+        clef_tensor *far = clef_from_host(ctx, CLEF_SHAPE(2), CLEF_F32, (float[]){ 1e20f, -1e20f });
+        cr_expect_eq(clef_item(clef_var(far, NULL, 0, false, 0)), INFINITY, "1e40 is beyond f32");
+        clef_tensor *nan = clef_from_host(ctx, CLEF_SHAPE(2), CLEF_F32, (float[]){ 1, INFINITY });
+        cr_expect(isnan(clef_item(clef_var(nan, NULL, 0, false, 0))));
+    }
     clef_close(ctx);
 }
 
@@ -204,9 +208,11 @@ Test(reduce, of_nothing) {
     const double low[2] = { -INFINITY, -INFINITY }, high[2] = { INFINITY, INFINITY };
     expect_numbers(clef_max(e, (int[]){ 1 }, 1, false), low, 0, 0, "max");
     expect_numbers(clef_min(e, (int[]){ 1 }, 1, false), high, 0, 0, "min");
-    expect_numbers(clef_logsumexp(e, (int[]){ 1 }, 1, false), low, 0, 0, "logsumexp");
-    expect_numbers(clef_norm(e, INFINITY, (int[]){ 1 }, 1, false), zero, 0, 0, "largest |x|");
-    expect_numbers(clef_var(e, (int[]){ 1 }, 1, false, 0), nan, 0, 0, "var");
+    if (!few_kernels()) {
+        expect_numbers(clef_logsumexp(e, (int[]){ 1 }, 1, false), low, 0, 0, "logsumexp");
+        expect_numbers(clef_norm(e, INFINITY, (int[]){ 1 }, 1, false), zero, 0, 0, "largest |x|");
+        expect_numbers(clef_var(e, (int[]){ 1 }, 1, false, 0), nan, 0, 0, "var");
+    }
     static const struct { clef_dtype dtype; double least, most; } ends[] = {
         { CLEF_I32, INT32_MIN, INT32_MAX }, { CLEF_I64, -0x1p63, 0x1p63 }, { CLEF_U8, 0, 255 }, { CLEF_BOOL, 0, 1 }, { CLEF_F16, -INFINITY, INFINITY } };
     for (int i = 0; i < (few_kernels() ? 1 : 5); i++) {
