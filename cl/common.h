@@ -1,7 +1,5 @@
 /* common.h — storage types, computing types, loads and stores, shared by every kernel.
 
-   Helpers are static inline: those that a program does not use leave nothing in it, whatever their width.
-
    A dtype token is one of f32 f16 bf16 f64 i32 i64 u8 bool.  LOAD(f16, 16, p, i) reads 16 elements from p[i] on and gives a
    float16; STORE(bf16, 16, p, i, v) rounds to nearest even and writes.  Half storage needs no extension (vload_half is core). */
 #ifndef CLEF_COMMON_H
@@ -64,6 +62,19 @@
 #define VEC_16(t) t##16
 #define VEC_(t, n) VEC_##n(t)
 #define VEC(t, n) VEC_(t, n)
+
+/* X(n) for the vectors that there are helpers for: up to CLEF_LANES, which is what the device's profile has.  Helpers are not static,
+   unused or not: clang would put them into kernels earlier, and pocl then makes several times the instructions of them. */
+#ifndef CLEF_LANES
+#define CLEF_LANES 16
+#endif
+#if CLEF_LANES >= 16
+#define EACH_WIDTH(X) X(4) X(8) X(16)
+#elif CLEF_LANES >= 8
+#define EACH_WIDTH(X) X(4) X(8)
+#else
+#define EACH_WIDTH(X) X(4)
+#endif
 
 /* What lies in memory, and what kernels compute in. */
 #define MEMORY_f32 float
@@ -135,24 +146,22 @@
 /* Vectors of halves go through a register of their bits: OpenCL promises that vload_halfn and vstore_halfn need only a half's
    alignment, but pocl's ask for the vector's wherever the conversion and the access to memory come apart. */
 #define DEFINE_HALF(n)                                                                           \
-    static inline VEC(float, n) CAT(half_load_, n)(__global const half *p) {                     \
+    VEC(float, n) CAT(half_load_, n)(__global const half *p) {                                   \
         VEC(ushort, n) bits = VLOAD_##n((__global const ushort *)p);                             \
         return HLOAD_##n((const half *)&bits);                                                   \
     }                                                                                            \
-    static inline void CAT(half_store_, n)(VEC(float, n) v, __global half *p) {                  \
+    void CAT(half_store_, n)(VEC(float, n) v, __global half *p) {                                \
         VEC(ushort, n) bits;                                                                     \
         HSTORE_##n(v, (half *)&bits);                                                            \
         VSTORE_##n(bits, (__global ushort *)p);                                                  \
     }
-DEFINE_HALF(4)
-DEFINE_HALF(8)
-DEFINE_HALF(16)
-static inline float half_load_1(__global const half *p) { return vload_half(0, p); }
-static inline void half_store_1(float v, __global half *p) { vstore_half_rte(v, 0, p); }
+EACH_WIDTH(DEFINE_HALF)
+float half_load_1(__global const half *p) { return vload_half(0, p); }
+void half_store_1(float v, __global half *p) { vstore_half_rte(v, 0, p); }
 
 /* bf16: round to nearest even on the upper half; a NaN keeps its sign and becomes quiet. */
 #define BF16_BITS(n)                                                                             \
-    static inline VEC(ushort, n) CAT(bf16_bits_, n)(VEC(float, n) v) {                           \
+    VEC(ushort, n) CAT(bf16_bits_, n)(VEC(float, n) v) {                                  \
         VEC(uint, n) u = AS_(uint, n)(v);                                                        \
         VEC(uint, n) even = u + 0x7fffu + ((u >> 16) & 1u);                                      \
         VEC(uint, n) quiet = u | 0x400000u;                                                      \
@@ -160,9 +169,7 @@ static inline void half_store_1(float v, __global half *p) { vstore_half_rte(v, 
         return CONVERT(ushort, n)(r >> 16);                                                      \
     }
 BF16_BITS(1)
-BF16_BITS(4)
-BF16_BITS(8)
-BF16_BITS(16)
+EACH_WIDTH(BF16_BITS)
 
 #ifdef CLEF_WIDE
 /* A vector through a pointer to global memory that promises only the element's alignment: one load or store, where vload16 comes
@@ -212,14 +219,14 @@ typedef float4 float4_loose __attribute__((aligned(4)));
 /* Up to `count` elements `stride` apart, the rest zero; and back. */
 #define GATHER_LANE(lane, dt, j) v lane = j < count ? LOAD(dt, 1, p, j * stride) : (COMPUTE(dt))0;
 #define DEFINE_GATHER(dt, n)                                                                     \
-    static inline VEC(COMPUTE(dt), n) CAT(gather_, dt)(__global const MEMORY(dt) *p, long stride, long count) { \
+    VEC(COMPUTE(dt), n) CAT(gather_, dt)(__global const MEMORY(dt) *p, long stride, long count) { \
         VEC(COMPUTE(dt), n) v;                                                                   \
         EACH_##n(GATHER_LANE, dt)                                                                \
         return v;                                                                                \
     }
 #define SCATTER_LANE(lane, dt, j) if (j < count) STORE_SCALAR(dt, p, j * stride, v lane);
 #define DEFINE_SCATTER(dt, n)                                                                    \
-    static inline void CAT(scatter_, dt)(__global MEMORY(dt) *p, long stride, long count, VEC(COMPUTE(dt), n) v) { \
+    void CAT(scatter_, dt)(__global MEMORY(dt) *p, long stride, long count, VEC(COMPUTE(dt), n) v) { \
         EACH_##n(SCATTER_LANE, dt)                                                               \
     }
 #define STORE_SCALAR(dt, p, i, v) STORE(dt, 1, p, i, v)
@@ -228,15 +235,13 @@ typedef float4 float4_loose __attribute__((aligned(4)));
 #define ROUND_bf16(n, v) AS_(float, n)(CONVERT(uint, n)(CAT(bf16_bits_, n)(v)) << 16)
 #define ROUND_f16(n, v) CAT(round_f16_, n)(v)
 #define DEFINE_ROUND_F16(n)                                                                      \
-    static inline VEC(float, n) CAT(round_f16_, n)(VEC(float, n) v) {                            \
+    VEC(float, n) CAT(round_f16_, n)(VEC(float, n) v) {                                          \
         VEC(ushort, n) t;                                                                        \
         CAT(HSTORE_, n)(v, (half *)&t);                                                          \
         return CAT(HLOAD_, n)((half *)&t);                                                       \
     }
 DEFINE_ROUND_F16(1)
-DEFINE_ROUND_F16(4)
-DEFINE_ROUND_F16(8)
-DEFINE_ROUND_F16(16)
+EACH_WIDTH(DEFINE_ROUND_F16)
 
 #include "pointwise_math.h"
 #endif
