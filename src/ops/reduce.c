@@ -362,7 +362,7 @@ clef_tensor *clef_var(clef_tensor *x, const int *dims, int n, bool keep, int cor
     clef_dtype dtype = clef_tensor_dtype(clef__to_float(x));
     clef_tensor *far = centred(clef__to_wide(x), mask), *top = clef_detach(reduce_over(&reduce_max, clef_abs(far), mask));
     if (!top) return NULL;
-    top = clef_where(clef_gt_scalar(top, 0), top, clef__number(x->ctx, clef_tensor_dtype(top), 1));
+    top = clef_where(clef_gt_scalar(top, 0), top, clef__number(clef_tensor_context(x), clef_tensor_dtype(top), 1));
     double count = (double)clef__reduced_count(clef_tensor_shape(x), mask) - correction;
     clef_tensor *mean = clef_div_scalar(sum_over(clef_mul(far, clef_div(far, top)), mask), count > 0 ? count : 0);
     return clef_to(drop_dims(clef_mul(mean, top), mask, keep), dtype);
