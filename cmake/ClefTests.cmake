@@ -181,7 +181,7 @@ add_test(NAME kernels/main_mutants_all COMMAND kernels_main_mutants all)
 clef_test_properties(kernels/main_mutants_all tests/kernels/main_mutants.c kernels)
 set_property(TEST kernels/main_mutants_all APPEND PROPERTY LABELS whole)
 set_property(TEST kernels/main_mutants APPEND PROPERTY LABELS brief)
-set_tests_properties(kernels/main_mutants_all PROPERTIES TIMEOUT 7200 COST 1000)
+set_tests_properties(kernels/main_mutants_all PROPERTIES COST 1000)
 
 # ---- the Criterion programs ----
 
@@ -250,6 +250,6 @@ if(SH)
       ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_CURRENT_BINARY_DIR} ${CMAKE_COMMAND})
     list(APPEND frame_tests frame/installed)
   endif()
-  set_tests_properties(${frame_tests} PROPERTIES LABELS frame SKIP_RETURN_CODE 77 TIMEOUT 300
+  set_tests_properties(${frame_tests} PROPERTIES LABELS frame SKIP_RETURN_CODE 77 TIMEOUT ${clef_test_timeout}
     ENVIRONMENT "${clef_test_environment}")
 endif()

@@ -299,16 +299,24 @@ Test(loader, a_failed_fetch_is_an_error_at_its_batch) {
     }
 }
 
+static int calls_of(source *s) {
+    pthread_mutex_lock(&s->lock);
+    int calls = s->calls;
+    pthread_mutex_unlock(&s->lock);
+    return calls;
+}
+
+static void pause_a_while(void) { nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL); }
+
 Test(loader, the_queue_is_bounded) {
     source s = {.lock = PTHREAD_MUTEX_INITIALIZER, .fails_at = -1};
     clef_dataset *data = clef_dataset_callback(ctx, CLEF_SHAPE(2), 4000, 3, fetch, &s);
     clef_loader *loader = clef_loader_open(data, &(clef_loader_options){.batch = 10, .workers = 2, .prefetch = 3});
     clef_batch b;
     cr_assert(clef_next(loader, &b));
-    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
-    pthread_mutex_lock(&s.lock);
-    cr_assert_eq(s.calls, 40, "%d items were fetched", s.calls); /* one batch taken, three ahead */
-    pthread_mutex_unlock(&s.lock);
+    while (calls_of(&s) < 40) pause_a_while(); /* one batch taken, three ahead */
+    pause_a_while();
+    cr_assert_eq(calls_of(&s), 40, "%d items were fetched", calls_of(&s));
 }
 
 Test(loader, continuing_fetches_nothing_twice) {

@@ -1,6 +1,6 @@
 /* Handles whose time is over, everywhere a program may use one: found out with a line, never another tensor's numbers.
    CLEF_TEST_ALL=1: as many handles as a week of training.
-   ctest: timeout=600 cost=20 plain */
+   ctest: cost=20 plain */
 #include "graph/graph_internal.h"
 #include "support/plain.h"
 #include <math.h>

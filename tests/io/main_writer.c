@@ -1,4 +1,4 @@
-/* Whole-file replacement without a device: what is left after failures, kills and races.   ctest: timeout=120 */
+/* Whole-file replacement without a device: what is left after failures, kills and races. */
 #include "io/io_internal.h"
 #include "support/io_files.h"
 #include <errno.h>

@@ -11,7 +11,7 @@ static char dir[512];
 static void setup(void) { snprintf(dir, sizeof dir, "%s", io_scratch()); }
 static void teardown(void) { io_remove(dir); }
 
-TestSuite(checkpoint, .init = setup, .fini = teardown, .timeout = 240);
+TestSuite(checkpoint, .init = setup, .fini = teardown);
 
 static void expect_same(const training *a, const training *b) {
     size_t n = 0, m = 0;

@@ -1,7 +1,7 @@
 /* Modules to files and back: names, shapes, dtypes; a misfit changes nothing. */
 #include "io_context.h"
 
-TestSuite(model, .init = setup, .fini = teardown, .timeout = 120);
+TestSuite(model, .init = setup, .fini = teardown);
 
 static clef_module *small(void) {
     return clef_sequential(

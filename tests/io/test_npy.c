@@ -1,7 +1,7 @@
 /* Tensors to .npy and back. */
 #include "io_context.h"
 
-TestSuite(npy, .init = setup, .fini = teardown, .timeout = 120);
+TestSuite(npy, .init = setup, .fini = teardown);
 
 Test(npy, round_trip) {
     static const clef_dtype dtypes[] = {CLEF_F32, CLEF_F16, CLEF_I32, CLEF_I64, CLEF_U8, CLEF_BOOL};

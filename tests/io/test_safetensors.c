@@ -1,7 +1,7 @@
 /* Tensors on a device to safetensors files and back, through the public functions. */
 #include "io_context.h"
 
-TestSuite(safetensors, .init = setup, .fini = teardown, .timeout = 120);
+TestSuite(safetensors, .init = setup, .fini = teardown);
 
 Test(safetensors, every_dtype_comes_back_bit_for_bit) {
     static const clef_dtype dtypes[] = {CLEF_F32, CLEF_F16, CLEF_BF16, CLEF_I32,

@@ -1,6 +1,6 @@
 /* Every op with options and shapes at the ends of their types, for the sanitizers: each gives a tensor of the right shape or NULL
    with one line, and what is small is computed.
-   ctest: timeout=600 cost=12 plain */
+   ctest: cost=20 plain */
 #include "support/plain.h"
 #include <limits.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* Batch norm and layer norm in all their modes, with every choice of gradients, against values computed elsewhere
    (tests/expectations/norms.py).  A plain program, for the sanitizers.
-   ctest: timeout=600 cost=6 plain */
+   ctest: cost=30 plain */
 #include "support/plain.h"
 #include <math.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #include "support/exact.h"
 #include "support/suite.h"
 
-TestSuite(conv2d, .init = open_device, .fini = close_device, .timeout = 300);
+TestSuite(conv2d, .init = open_device, .fini = close_device);
 
 typedef struct geometry {
     int n, c, h, w, o, kh, kw;

@@ -4,7 +4,7 @@
 #include "support/exact.h"
 #include "support/suite.h"
 
-TestSuite(epilogue, .init = open_device, .fini = close_device, .timeout = 500);
+TestSuite(epilogue, .init = open_device, .fini = close_device);
 
 enum { SCALE = 1, ADD = 2, GATE = 4, RELU = 8, LEAK = 16 };
 

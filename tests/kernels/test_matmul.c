@@ -4,7 +4,7 @@
 #include "support/product.h"
 #include "support/suite.h"
 
-TestSuite(matmul, .init = open_device, .fini = close_device, .timeout = 300);
+TestSuite(matmul, .init = open_device, .fini = close_device);
 
 static array reference(array a, bool ta, array b, bool tb, int64_t m, int64_t n, int64_t k, bool absolute) {
     array y = array_new(CLEF_SHAPE(m, n));

@@ -14,7 +14,7 @@ static void close_device(void) {
     cr_assert_str_empty(clef_error(ctx));
     clef_close(ctx);
 }
-TestSuite(matrix, .init = open_device, .fini = close_device, .timeout = 500);
+TestSuite(matrix, .init = open_device, .fini = close_device);
 
 static void expect_matrix(clef_tensor *t, const char *what) {
     const char *plan = plan_text(t);

@@ -4,7 +4,7 @@
 #include "support/numbers.h"
 #include "support/suite.h"
 
-TestSuite(pool2d, .init = open_device, .fini = close_device, .timeout = 300);
+TestSuite(pool2d, .init = open_device, .fini = close_device);
 
 typedef struct geometry {
     int n, c, h, w, kh, kw;

@@ -4,7 +4,7 @@
 #include "support/exact.h"
 #include "support/suite.h"
 
-TestSuite(prologue, .init = open_device, .fini = close_device, .timeout = 500);
+TestSuite(prologue, .init = open_device, .fini = close_device);
 
 enum { A = 6, B = 43, C = 70, SIZE = A * B * C }; /* long enough to be worth it in every dtype of two bytes and more */
 

@@ -9,7 +9,7 @@
 static clef_context *ctx;
 static void open_device(void) { ctx = open_seeded(1); }
 static void close_device(void) { clef_close(ctx); }
-TestSuite(sums, .init = open_device, .fini = close_device, .timeout = 300);
+TestSuite(sums, .init = open_device, .fini = close_device);
 
 /* Element of m's shape that element i of x belongs to. */
 static int64_t kept_index(clef_shape x, clef_shape m, int64_t i) {

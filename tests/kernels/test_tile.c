@@ -9,7 +9,7 @@ static void close_device(void) {
     cr_assert_str_empty(clef_error(ctx));
     clef_close(ctx);
 }
-TestSuite(tile, .init = open_device, .fini = close_device, .timeout = 500);
+TestSuite(tile, .init = open_device, .fini = close_device);
 
 /* order: 1 for a turned, 2 for b turned. */
 static void check(int64_t m, int64_t n, int64_t k, int order, clef_dtype dtype, int range) {

@@ -19,7 +19,7 @@ static void teardown(void) {
     clef_close(ctx);
     io_remove(dir);
 }
-TestSuite(tuned, .init = setup, .fini = teardown, .timeout = 900);
+TestSuite(tuned, .init = setup, .fini = teardown);
 
 enum { OUTPUTS = 3 };
 typedef void work(clef_tensor *out[OUTPUTS]); /* pending, from the same whole numbers each time */

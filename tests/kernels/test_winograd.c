@@ -1,6 +1,6 @@
 /* Convolution by fewer multiplications (cl/winograd.cl), which GPUs get, on whatever device there is: forward and by the image,
    bit for bit on whole numbers, on others within four times the bound of a plain sum; and which plans use it.
-   ctest: timeout=600 cost=20 plain */
+   ctest: cost=20 plain */
 #include "support/exact.h"
 
 static clef_context *ctx;
@@ -9,7 +9,7 @@ static void close_device(void) {
     cr_assert_str_empty(clef_error(ctx));
     clef_close(ctx);
 }
-TestSuite(winograd, .init = open_device, .fini = close_device, .timeout = 500);
+TestSuite(winograd, .init = open_device, .fini = close_device);
 
 /* Images of h × w, c channels and o filters, with zeros around. */
 typedef struct geometry {

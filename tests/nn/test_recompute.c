@@ -1,5 +1,5 @@
 /* Recompute: the same bits as a plain run in every mode, each side effect once, and less memory.
-   ctest: timeout=600 cost=60 apart plain */
+   ctest: cost=60 apart plain */
 #include "clef/pointwise.h"
 #include "support/modes.h"
 

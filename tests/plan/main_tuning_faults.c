@@ -1,6 +1,6 @@
 /* clef_tune while host memory runs out: the N-th allocation fails, N = 1, 2, … until one run passes untouched.  No crash and no
    leak; what fails says so; results that were kept can be used.  A plain program, so that it also runs under sanitizers. */
-/* ctest: timeout=900 cost=30 */
+/* ctest: cost=30 */
 #include "clef.h"
 #include "support/io_files.h"
 #include "support/plain.h"

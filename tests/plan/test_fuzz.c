@@ -3,15 +3,15 @@
    A program is a pool of tensors that grows by random ops, over a few steps that end with assignments to parameters.  What is
    decided depends on the seed, shapes and dtypes only.  Sums and products of matrices see small whole numbers, which are exact
    in every order; conversions to integers see nothing undefined.
-   CLEF_FUZZ_SEED=n runs and prints one program; CLEF_FUZZ_GRAPHS=n runs n of them, however long that takes (without: until
-   time is up, which is early where kernels must be compiled first). */
+   CLEF_FUZZ_SEED=n runs and prints one program; CLEF_FUZZ_GRAPHS=n runs n of them (without: few, as nearly all
+   the time goes into compiling kernels, 400 for an hour's search).
+   ctest: cost=30 */
 #include "graph/graph.h"
 #include "support/modes.h"
 
 #include <stdio.h>
-#include <time.h>
 
-enum { GRAPHS = 400, SECONDS = 15, STEPS = 2, OPS = 8, POOL = 64, PARAMETERS = 3, MOST_ELEMENTS = 3000 };
+enum { GRAPHS = 3, STEPS = 2, OPS = 8, POOL = 64, PARAMETERS = 3, MOST_ELEMENTS = 3000 };
 
 static const clef_dtype dtypes[] = {CLEF_F32, CLEF_F32, CLEF_F16, CLEF_BF16, CLEF_F64, CLEF_I32, CLEF_I64, CLEF_U8, CLEF_BOOL};
 enum { DTYPES = sizeof dtypes / sizeof *dtypes };
@@ -320,9 +320,8 @@ Test(fuzz, programs_give_the_same_bits_in_every_mode) {
     bool two = clef_device_count() > 1;
     for (mode m = 0; m < MODES; m++) ctx[m] = open_mode(m, two ? "0,1" : NULL);
     uint64_t graphs = number_from("CLEF_FUZZ_GRAPHS", GRAPHS), only = number_from("CLEF_FUZZ_SEED", 0), seed = 1;
-    time_t end = time(NULL) + (getenv("CLEF_FUZZ_GRAPHS") ? 1 << 30 : SECONDS);
     if (only) compare_modes(ctx, only, true);
-    for (; !only && seed <= graphs && time(NULL) < end; seed++) compare_modes(ctx, seed, false);
+    for (; !only && seed <= graphs; seed++) compare_modes(ctx, seed, false);
     cr_log_info("%llu programs", (unsigned long long)seed - 1);
     for (mode m = 0; m < MODES; m++) {
         cr_expect_str_empty(clef_error(ctx[m]));

@@ -1,6 +1,6 @@
 /* Products by CLBlast, as a tuning result may ask for: the numbers of plain loops in every order, batch and dtype it takes, replays
    that see where things lie, and Clef's own kernels for the same result where the library is not there.
-   ctest: timeout=900 cost=60 plain */
+   ctest: cost=60 plain */
 #include "ops/gemm.h"
 #include "support/product.h"
 #include "tuning_support.h"
@@ -30,7 +30,7 @@ static void teardown(void) {
     clef_close(ctx);
     io_remove(dir);
 }
-TestSuite(library, .init = setup, .fini = teardown, .timeout = 900);
+TestSuite(library, .init = setup, .fini = teardown);
 
 /* From now on for all the products behind t; t itself is no good any more. */
 static void ask(clef_tensor *t) {

@@ -1,6 +1,5 @@
 /* Writers killed with SIGKILL at random moments, and several writers and readers at once: no reader ever sees a
    broken entry. Usage: main_cache_kill [kills].  A plain program, so that it also runs under sanitizers. */
-/* ctest: timeout=300 */
 #include "runtime_support.h"
 #include <signal.h>
 #include <time.h>

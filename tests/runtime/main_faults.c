@@ -4,7 +4,7 @@
 
    The program defines the OpenCL functions that Clef calls and passes them on to the real ones, so it sees every
    call. A plain program, so that it also runs under sanitizers. */
-/* ctest: timeout=900 cost=60 plain */
+/* ctest: cost=60 plain */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* RTLD_NEXT */
 #endif

@@ -1,6 +1,6 @@
 /* The runtime's life in one plain program, for the sanitizers: open, build in several threads, move bytes, fail,
    close; a context per thread; fork. */
-/* ctest: labels=threads timeout=300 */
+/* ctest: labels=threads */
 #include "runtime_support.h"
 #include "support/plain.h"
 

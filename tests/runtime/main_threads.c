@@ -1,7 +1,7 @@
 /* Threads that share nothing but the process: each trains in a context of its own, with a loader that has workers, and all of
    them write and read one cache of kernels.  Twice, as the second round finds the cache full.  For ThreadSanitizer; and
    every thread must end with the same bits.
-   ctest: labels=threads timeout=300 */
+   ctest: labels=threads */
 #include "support/io_files.h"
 #include "support/plain.h"
 #include <pthread.h>

@@ -1,5 +1,5 @@
 /* CLBlast beneath the plans: loaded or not, faults as one line, its pace, its place in a trace.
-   ctest: timeout=600 cost=20 */
+   ctest: cost=20 */
 #include "runtime_support.h"
 #include <criterion/criterion.h>
 #include <math.h>

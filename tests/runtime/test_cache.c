@@ -329,7 +329,7 @@ static uint64_t entries(void) {
     return info.entries;
 }
 
-Test(cache, programs, .timeout = 120) {
+Test(cache, programs) {
     static const char *const modes[] = {
         "force", "1"}; /* at once; when the context closes, where the driver likes that better */
     for (int i = 0; i < 2; i++) {
@@ -354,7 +354,7 @@ Test(cache, programs, .timeout = 120) {
     }
 }
 
-Test(cache, failed_builds_are_remembered, .timeout = 120) {
+Test(cache, failed_builds_are_remembered) {
     static const char broken[] = "__kernel void f(__global int *x) { x[0] = nonesuch; }";
     clef_cache_info info;
     for (int i = 0; i < 2; i++) {
@@ -379,7 +379,7 @@ static const char *only_entry(void) {
 }
 
 /* A real program's entry, damaged in many places: rebuilt each time, the same result, a whole entry again. */
-Test(cache, damaged_programs, .timeout = 240) {
+Test(cache, damaged_programs) {
     static unsigned char good[1 << 20], bad[1 << 20];
     clef_context *c = open_device("force");
     cr_assert(add_works(clef__device_at(c, 0), add_source));
@@ -417,7 +417,7 @@ static void load_rubbish(void) {
 
 /* A whole entry whose payload the driver cannot use (as after a driver's silent change): rebuilt once, and
  * replaced. */
-Test(cache, refused_by_the_driver, .timeout = 120) {
+Test(cache, refused_by_the_driver) {
     unsigned char bytes[CLEF__ENTRY_HEADER + 16];
     uint8_t key[32];
     if (!survives(load_rubbish))

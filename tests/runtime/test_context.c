@@ -170,7 +170,7 @@ static int in_child(clef_context *ctx, clef__kernel *kernel, clef__buffer *buffe
     return 0;
 }
 
-Test(fork, child_gets_an_error, .timeout = 60) {
+Test(fork, child_gets_an_error, .timeout = 600) {
     clef_context *ctx = open_any();
     clef__device *device = clef__device_at(ctx, 0);
     clef__kernel *kernel = clef__kernel_new(device, add_source, "", "add");
@@ -189,7 +189,7 @@ Test(fork, child_gets_an_error, .timeout = 60) {
 }
 
 /* A process that forks before it uses OpenCL is fine. */
-Test(fork, before_is_fine, .timeout = 60) {
+Test(fork, before_is_fine, .timeout = 600) {
     pid_t child = fork();
     if (child == 0) {
         clef_context *ctx = clef_open(&(clef_options){.cache_dir = ""});

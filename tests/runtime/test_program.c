@@ -202,7 +202,7 @@ static void *builder(void *user) {
 }
 
 /* Four threads want the same programs at the same time: each is compiled once, and one failure reaches all. */
-Test(program, several_threads, .timeout = 120) {
+Test(program, several_threads) {
     sources[0] = "__kernel void f(__global int *x) { x[0] = 1; }";
     sources[1] = "__kernel void f(__global int *x) { x[0] = nonesuch; }";
     sources[2] = "__kernel void f(__global int *x) { x[0] = 3; }";
@@ -226,7 +226,7 @@ static void *worker(void *user) {
     return (void *)(intptr_t)good;
 }
 
-Test(program, a_context_per_thread, .timeout = 120) {
+Test(program, a_context_per_thread) {
     pthread_t threads[THREADS];
     for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, worker, NULL);
     for (int i = 0; i < THREADS; i++) {

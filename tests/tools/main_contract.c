@@ -1,6 +1,6 @@
 /* What the command promises on real data: accuracies after a few epochs, and the same numbers each time.  Times are printed
    and decide nothing.
-   ctest: labels=slow,data timeout=900 serial */
+   ctest: labels=slow,data serial */
 #include <stdio.h>
 #include <stdlib.h>
 #define MUST(condition) ((condition) ? (void)0 : (perror(#condition), exit(1)))

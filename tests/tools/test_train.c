@@ -1,5 +1,5 @@
 /* The contract of clef train, eval and the others: lines, fields, files, exit codes.
-   ctest: timeout=300 cost=30 plain */
+   ctest: cost=30 plain */
 #include "tools/tool_support.h"
 #include <math.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
 /* clef tune: wrong words, shapes from files, what it says, results carried from one cache to another.
-   ctest: timeout=600 cost=20 */
+   ctest: cost=20 */
 #include "tools/tool_support.h"
 
 static void write_file(const char *name, const char *text) {
@@ -17,7 +17,7 @@ static void setup(void) {
     write_file("gemm.csv", products);
     write_file("conv.csv", convolutions);
 }
-TestSuite(tune, .init = setup, .fini = leave_workplace, .timeout = 600);
+TestSuite(tune, .init = setup, .fini = leave_workplace);
 
 /* Each command with a cache of its own, beside the files; library: CLEF_CLBLAST. */
 static const said *tune_with(const char *library, const char *cache, const char *arguments) {
