@@ -107,7 +107,9 @@
     return SEL(b < K(0), inverse, AS_(ELEMENT, W)(y));
 #define RETURN_POWER_long(a, b) RETURN_POWER_int(a, b)
 
-/* The low 8 bits of a float without its fraction, itself a float (of type t); NaN for what is not finite. */
+/* Floats (of type t) on their way to whole numbers: 0 for NaN, of which not every driver's saturating conversion makes 0; the low
+   8 bits without the fraction, NaN for what is not finite. */
+#define OR_ZERO(t, x) SELECT_((t)(0), x, (x) == (x))
 #define LOW_BYTE(t, x) (trunc(x) - (t)(256) * floor(trunc(x) / (t)(256)))
 
 /* ---- activations ----

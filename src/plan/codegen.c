@@ -303,18 +303,27 @@ static void write_name(writer *w, int input) {
 static bool is_floating(clef_dtype dtype) { return strcmp(compute_type(dtype), "float") == 0 || dtype == CLEF_F64; }
 
 /* From floats to whole numbers the language leaves what lies outside their range to the device: i32 and i64 saturate, u8 keeps
-   the low 8 bits. */
+   the low 8 bits, NaN is 0. */
+static void write_saturated(writer *w, const clef__pw_step *step, const char *type) {
+    bool byte = step->dtype == CLEF_U8;
+    clef__text_add(&w->text, "convert_%s%s_sat(OR_ZERO(%s%s, ", compute_type(step->dtype), w->suffix, type, w->suffix);
+    if (byte) clef__text_add(&w->text, "LOW_BYTE(%s%s, ", type, w->suffix);
+    write_name(w, step->input[0]);
+    clef__text_append(&w->text, byte ? ")))" : "))");
+}
+
 static void write_cast(writer *w, const clef__pw_step *step) {
     clef_dtype from = input_dtype(w, step->input[0]);
     const char *type = compute_type(from);
-    bool saturates = is_floating(from) && !is_floating(step->dtype);
+    if (step->dtype != CLEF_BOOL && is_floating(from) && !is_floating(step->dtype)) {
+        write_saturated(w, step, type);
+        return;
+    }
     if (step->dtype == CLEF_BOOL) /* before the conversion, which would make 0.5 a zero */
         clef__text_add(&w->text, "convert_int%s((%s%s)(0) != ", w->suffix, type, w->suffix);
-    else if (saturates && step->dtype == CLEF_U8)
-        clef__text_add(&w->text, "convert_int%s_sat(LOW_BYTE(%s%s, ", w->suffix, type, w->suffix);
-    else clef__text_add(&w->text, "convert_%s%s%s(", compute_type(step->dtype), w->suffix, saturates ? "_sat" : "");
+    else clef__text_add(&w->text, "convert_%s%s(", compute_type(step->dtype), w->suffix);
     write_name(w, step->input[0]);
-    clef__text_append(&w->text, saturates && step->dtype == CLEF_U8 ? "))" : ")");
+    clef__text_append(&w->text, ")");
 }
 
 static void write_call(writer *w, int i) {

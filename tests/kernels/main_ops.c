@@ -23,9 +23,7 @@ static void expect(const char *what, double have, double want) {
 }
 
 static clef_tensor *whole(clef_shape shape, clef_dtype dtype, int modulus) {
-    clef_tensor *i = clef_arange(ctx, 0, (double)clef_shape_numel(shape), 1, CLEF_I32);
-    clef_tensor *q = clef_to(clef_floor(clef_div(i, clef_full(ctx, CLEF_SCALAR, CLEF_I32, modulus))), CLEF_I32);
-    i = clef_sub(i, clef_mul(q, clef_full(ctx, CLEF_SCALAR, CLEF_I32, modulus)));
+    clef_tensor *i = clef_remainder_scalar(clef_arange(ctx, 0, (double)clef_shape_numel(shape), 1, CLEF_I32), modulus);
     return clef_keep(clef_to(clef_reshape(i, shape), dtype));
 }
 
@@ -78,8 +76,14 @@ static void pointwise(void) {
     }
     static const clef_dtype counts[] = {CLEF_I32, CLEF_I64, CLEF_U8};
     for (int d = 0; d < 3; d++) {
-        clef_tensor *n = whole(CLEF_SHAPE(3, 11), counts[d], 5);
+        clef_tensor *n = whole(CLEF_SHAPE(3, 11), counts[d], 5), *m = whole(CLEF_SHAPE(11), counts[d], 3), *least;
         expect("integers", total(clef_sub(clef_mul(clef_add(n, n), n), n)), 2 * 185 - 63);
+        /* with divisors of 0, also of the lanes beyond a row's end, and the quotient that overflows */
+        least = clef_full(ctx, CLEF_SHAPE(5), counts[d], -0x1p63);
+        expect("quotients", total(clef_add(clef_floor_divide(n, m), clef_remainder(n, m))), 34);
+        expect("quotients", total(clef_add(clef_trunc_divide(n, m), clef_fmod(n, m))), 34);
+        expect("least / -1", total(clef_eq(clef_floor_divide_scalar(least, -1), least)), 5);
+        clef_release(m);
         clef_release(n);
     }
     x = leaf(whole(CLEF_SHAPE(33), CLEF_F32, 4)), z = leaf(whole(CLEF_SHAPE(33), CLEF_F32, 3));
