@@ -22,6 +22,12 @@ if(CMAKE_SYSTEM_NAME STREQUAL "Linux" AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_
   target_link_libraries(pretend_cpu PRIVATE ${CMAKE_DL_LIBS})
 endif()
 
+# Preloaded, it lets writes fail beneath a directory.
+add_library(file_faults MODULE tests/support/file_faults.c)
+clef_c_target(file_faults)
+set_target_properties(file_faults PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/tests)
+target_link_libraries(file_faults PRIVATE ${CMAKE_DL_LIBS})
+
 # A program that may look into the rooms: the static library has every symbol.
 function(clef_test_program target source)
   add_executable(${target} ${source})
@@ -33,8 +39,9 @@ function(clef_test_program target source)
     RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/tests/${room})
   target_include_directories(${target} PRIVATE src tests cl)
   target_compile_definitions(${target} PRIVATE CLEF_TEST_SOURCE="${CMAKE_CURRENT_SOURCE_DIR}"
-    CLEF_TEST_BUILD="${CMAKE_CURRENT_BINARY_DIR}" CLEF_TEST_FAKE_CLBLAST="$<TARGET_FILE:fake_clblast>")
-  add_dependencies(${target} fake_clblast)
+    CLEF_TEST_BUILD="${CMAKE_CURRENT_BINARY_DIR}" CLEF_TEST_FAKE_CLBLAST="$<TARGET_FILE:fake_clblast>"
+    CLEF_TEST_FILE_FAULTS="$<TARGET_FILE:file_faults>")
+  add_dependencies(${target} fake_clblast file_faults)
   if(TARGET pretend_cpu)
     add_dependencies(${target} pretend_cpu)
     target_compile_definitions(${target} PRIVATE CLEF_TEST_PRETEND_CPU="$<TARGET_FILE:pretend_cpu>")

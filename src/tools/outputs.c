@@ -53,14 +53,29 @@ bool tool_directory_fits(const char *verb_name, const char *option, const char *
     return !error || unwritable(verb_name, option, path, error);
 }
 
-bool tool_write_file(const char *verb_name, const char *option, const char *path,
-                     void (*print)(FILE *out, const void *data), const void *data) {
+static bool print_to(const char *path, void (*print)(FILE *out, const void *data), const void *data) {
     FILE *out = fopen(path, "w");
-    if (!out) return unwritable(verb_name, option, path, errno);
+    if (!out) return false;
     errno = 0;
     print(out, data);
     bool bad = ferror(out);
     int error = errno ? errno : EIO; /* of the first write that failed, unless closing finds one */
     if (fclose(out)) bad = true, error = errno;
-    return !bad || unwritable(verb_name, option, path, error);
+    errno = error;
+    return !bad;
+}
+
+/* A file that is there is replaced when its successor is whole; a pipe or a terminal is written to as it is. */
+bool tool_write_file(const char *verb_name, const char *option, const char *path,
+                     void (*print)(FILE *out, const void *data), const void *data) {
+    struct stat st;
+    char *temporary = malloc(strlen(path) + 32);
+    bool plain = lstat(path, &st) != 0 || S_ISREG(st.st_mode);
+    if (!temporary) return unwritable(verb_name, option, path, ENOMEM);
+    sprintf(temporary, "%s.%ld-0.tmp", path, (long)getpid());
+    bool good = print_to(plain ? temporary : path, print, data) && (!plain || rename(temporary, path) == 0);
+    int error = errno;
+    if (plain && !good) unlink(temporary);
+    free(temporary);
+    return good || unwritable(verb_name, option, path, error);
 }

@@ -132,8 +132,10 @@ static clef_status end_epoch(clef__fit *f, clef__train_room *room, clef_epoch *e
     f->batch = 0;
     if (improved && f->o->early_stop_patience > 0) status = clef__best_remember(f);
     if (!status) status = tick_schedule(f, epoch);
-    if (!status && f->o->csv) status = clef__csv_line(f, epoch);
-    if (!status && f->o->checkpoint_dir) status = clef__checkpoint_epoch(f, improved);
+    if (status) return status;
+    clef_status told = f->o->csv ? clef__csv_line(f, epoch) : CLEF_OK; /* first: a resumed run would not write it again */
+    if (f->o->checkpoint_dir) status = clef__checkpoint_epoch(f, improved);
+    if (!status) status = told;
     if (!status) status = append(f, room, epoch);
     if (status) return status;
     clef__bar_epoch(&f->bar, epoch, f->epochs);
