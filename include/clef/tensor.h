@@ -143,7 +143,8 @@ CLEF_API bool clef_grad_enabled(const clef_context *ctx);
 CLEF_API clef_tensor *clef_detach(clef_tensor *t);
 
 /* ---- looking inside ---- */
-/* What an evaluation takes, known from its plan.  Bytes are of all devices together: peak = input + result + temporary.
+/* What an evaluation takes, known from its plan.  Bytes are of all devices together: peak = input + result + temporary +
+   prepacked.
    flops and bytes are those of all ops, each reading and writing memory once: what fusing and caches save is not
    subtracted. */
 typedef struct clef_plan_size {
@@ -152,6 +153,8 @@ typedef struct clef_plan_size {
     int64_t result_bytes;    /* new memory for what lives on; updates in place take none */
     int64_t temporary_bytes; /* everything in between, placed by lifetime; one allocation per device */
     int64_t least_temporary_bytes; /* of the first device: no placement could do with less */
+    int64_t prepacked_bytes; /* of weights that stay as they are, packed or transformed: replays retain these, at most four times
+                                the weights' own bytes for all plans of a context, or as much as one of them needs */
     int64_t launches;
     double flops, bytes;
 } clef_plan_size;

@@ -393,8 +393,9 @@ void clef__launch_free(clef__launch *launch) {
     clef__free(launch->product);
 }
 
+/* The newest kernel first: pocl looks for one that is released among all that its program made after it. */
 void clef__plan_free(clef__plan *plan) {
-    for (int i = 0; i < plan->n_launches; i++) clef__launch_free(&plan->launch[i]);
+    for (int i = plan->n_launches - 1; i >= 0; i--) clef__launch_free(&plan->launch[i]);
     for (int v = 0; v < plan->n_values; v++) clef__buffer_release(plan->value[v].own);
     clef__free(plan->value);
     clef__free(plan->launch);
@@ -402,6 +403,7 @@ void clef__plan_free(clef__plan *plan) {
     clef__free(plan->arena_bind);
     clef__free(plan->result);
     clef__free(plan->prepacked);
+    clef__free(plan->prepacked_bind);
     clef__free(plan->key);
     clef__free(plan);
 }
