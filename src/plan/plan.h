@@ -237,6 +237,8 @@ clef_status clef__plan_ready(clef_context *ctx, clef__plan *plan);
 clef_plan_size clef__plan_size(const clef__plan *plan, const clef__graph_view *g);
 void clef__plan_free(clef__plan *plan);
 void clef__launch_free(clef__launch *launch);
+/* share.c: for each launch the first that has the same program; NULL without host memory. */
+int *clef__same_programs(const clef__plan *plan);
 /* Makes a work-group no larger than `most`. */
 void clef__fit_group(size_t local[3], size_t most);
 /* run.c: sets one kernel argument (g may be NULL for those that never change); one replay. */
