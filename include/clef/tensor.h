@@ -170,7 +170,8 @@ CLEF_API bool clef_set_dry_run(clef_context *ctx, bool on);
 CLEF_API clef_status clef_plan_memory(clef_context *ctx, clef_plan_size *size);
 typedef enum clef_plan_format { CLEF_PLAN_TEXT, CLEF_PLAN_GRAPHVIZ } clef_plan_format;
 /* Writes the pending graph of t and the plan made for it (nodes, groups, launches, memory) as text or in
-   Graphviz's dot language; computes nothing.  "nothing to compute" if t is computed already. */
+   Graphviz's dot language; computes nothing.  "nothing to compute" if t is computed already.  CLEF_INVALID without a stream
+   or for another format. */
 CLEF_API clef_status clef_print_plan(clef_tensor *t, clef_plan_format format, FILE *stream);
 
 #ifdef __cplusplus

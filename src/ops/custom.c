@@ -68,14 +68,14 @@ static custom_op *custom_of(clef_context *ctx, const clef_custom_op *user, int n
 
 clef_tensor *clef_custom(const clef_custom_op *op, clef_tensor *const *x, int n) {
     clef_dtype dtype = CLEF_F32;
+    if (n < 1 || !x || !x[0]) return NULL;
+    clef_context *ctx = x[0]->ctx;
+    if (n > 3) return clef__refuse(ctx, "custom", CLEF_INVALID, "%d inputs; at most 3 (x, y, z)", n);
     for (int i = 0; i < n; i++) {
         if (!x[i]) return NULL;
         clef_dtype own = clef_tensor_dtype(clef__to_float(x[i]));
         dtype = i ? clef__promote(dtype, own) : own;
     }
-    if (n < 1) return NULL;
-    clef_context *ctx = x[0]->ctx;
-    if (n > 3) return clef__refuse(ctx, "custom", CLEF_INVALID, "%d inputs; at most 3 (x, y, z)", n);
     if (!op || !is_identifier(op->name) || !op->forward)
         return clef__refuse(ctx, "custom", CLEF_INVALID, "needs a name that is a C identifier, and a forward text");
     custom_op *c = custom_of(ctx, op, n);

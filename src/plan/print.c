@@ -87,13 +87,17 @@ clef_status clef__plan_print(const clef__plan *plan, const clef__graph_view *g, 
 
 clef_status clef_print_plan(clef_tensor *t, clef_plan_format format, FILE *stream) {
     if (!t) return CLEF_INVALID;
+    clef_context *ctx = t->ctx;
+    if (!stream) return clef__fail(ctx, CLEF_INVALID, "print_plan: the stream is NULL");
+    if (format != CLEF_PLAN_TEXT && format != CLEF_PLAN_GRAPHVIZ)
+        return clef__fail(ctx, CLEF_INVALID, "print_plan: there is no format %d; give CLEF_PLAN_TEXT or CLEF_PLAN_GRAPHVIZ", (int)format);
     clef__graph_view g = {0};
-    clef_status status = clef__collect(t->ctx, &t->node, 1, &g);
+    clef_status status = clef__collect(ctx, &t->node, 1, &g);
     if (status == CLEF_OK && g.n == 0) {
         fprintf(stream, "nothing to compute\n");
     } else if (status == CLEF_OK) {
-        clef__plan *plan = clef__plan_build(t->ctx, &g);
-        status = plan ? clef__plan_print(plan, &g, format, stream) : clef_error_status(t->ctx);
+        clef__plan *plan = clef__plan_build(ctx, &g);
+        status = plan ? clef__plan_print(plan, &g, format, stream) : clef_error_status(ctx);
         if (plan) clef__plan_free(plan);
     }
     clef__graph_view_free(&g);
