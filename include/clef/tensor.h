@@ -154,7 +154,8 @@ CLEF_API bool clef_grad_enabled(const clef_context *ctx);
 CLEF_API clef_tensor *clef_detach(clef_tensor *t);
 
 /* ---- looking inside ---- */
-/* What an evaluation takes, known from its plan.  Bytes are of all devices together: peak = input + result + temporary.
+/* What an evaluation takes, known from its plan.  Bytes are of all devices together: peak = input + result + temporary +
+   prepacked.
    flops and bytes are those of all ops, each reading and writing memory once: what fusing and caches save is not
    subtracted. */
 typedef struct clef_plan_size {
@@ -163,6 +164,8 @@ typedef struct clef_plan_size {
     int64_t result_bytes;    /* new memory for what lives on; updates in place take none */
     int64_t temporary_bytes; /* everything in between, placed by lifetime; one allocation per device */
     int64_t least_temporary_bytes; /* of the first device: no placement could do with less */
+    int64_t prepacked_bytes; /* of weights that stay as they are, packed or transformed: replays retain these, at most four times
+                                the weights' own bytes for all plans of a context, or as much as one of them needs */
     int64_t launches;
     double flops, bytes;
 } clef_plan_size;
@@ -178,7 +181,8 @@ CLEF_API bool clef_set_dry_run(clef_context *ctx, bool on);
 CLEF_API clef_status clef_plan_memory(clef_context *ctx, clef_plan_size *size);
 typedef enum clef_plan_format { CLEF_PLAN_TEXT, CLEF_PLAN_GRAPHVIZ } clef_plan_format;
 /* Writes the pending graph of t and the plan made for it (nodes, groups, launches, memory) as text or in
-   Graphviz's dot language; computes nothing.  "nothing to compute" if t is computed already. */
+   Graphviz's dot language; computes nothing.  "nothing to compute" if t is computed already.  CLEF_INVALID without a stream
+   or for another format. */
 CLEF_API clef_status clef_print_plan(clef_tensor *t, clef_plan_format format, FILE *stream);
 
 #ifdef __cplusplus

@@ -32,15 +32,19 @@ static clef_dataset *new_floats(clef_context *ctx, const float *x, clef_shape it
     return data;
 }
 
-clef_dataset *clef_dataset_arrays(clef_context *ctx, const float *x, clef_shape item, const int64_t *y,
-                                  int64_t n) {
-    int64_t highest = -1; /* negative classes may stand for "ignore" */
-    for (int64_t i = 0; y && i < n; i++)
+/* max(y) + 1; negative classes may stand for "ignore". */
+static int64_t count_classes(const int64_t *y, int64_t n) {
+    int64_t highest = -1;
+    for (int64_t i = 0; i < n; i++)
         if (y[i] > highest)
             highest = y[i];
-    if (highest == INT64_MAX)
-        highest--;
-    clef_dataset *data = new_floats(ctx, x, item, n, highest + 1);
+    return highest == INT64_MAX ? highest : highest + 1;
+}
+
+clef_dataset *clef_dataset_arrays(clef_context *ctx, const float *x, clef_shape item, const int64_t *y,
+                                  int64_t n) {
+    bool readable = x && y && n >= 0 && (uint64_t)n <= SIZE_MAX / 2 / sizeof *y; /* else it is refused below */
+    clef_dataset *data = new_floats(ctx, x, item, n, readable ? count_classes(y, n) : 0);
     if (!data || !y)
         return data;
     if (!copy_in(data, 1, y, 1, sizeof *y))

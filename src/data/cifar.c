@@ -74,7 +74,7 @@ static bool read_split(clef_context *ctx, const char *folder, clef_split_name sp
 clef_dataset *clef_cifar10(clef_context *ctx, const char *dir, clef_split_name split) {
     static const char *const names[] = {"airplane", "automobile", "bird",  "cat",  "deer",
                                         "dog",      "frog",       "horse", "ship", "truck"};
-    if (!ctx)
+    if (!ctx || !clef__is_split(ctx, "cifar10", split))
         return NULL;
     char *folder = clef__data_folder(ctx, dir, "cifar10");
     if (!folder)

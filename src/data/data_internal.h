@@ -103,6 +103,8 @@ struct clef_dataset {
 /* A dataset in the context's list with item and sizes set, the rest zero; NULL after clef__fail. */
 clef_dataset *clef__dataset_new(clef_context *ctx, const char *origin, clef__dataset_kind kind, clef_shape item,
                                 int64_t size, int64_t classes);
+/* Is it one of the two?  False after clef__fail. */
+bool clef__is_split(clef_context *ctx, const char *origin, clef_split_name split);
 bool clef__dataset_has_target(const clef_dataset *data);
 /* Item i as floats (after × scale); y may be NULL.  False: the callback refused or gave a class out of range. */
 bool clef__dataset_fetch(const clef_dataset *data, int64_t i, float *x, int64_t *y);

@@ -64,6 +64,13 @@ static bool number_classes(clef_dataset *data) {
     return true;
 }
 
+bool clef__is_split(clef_context *ctx, const char *origin, clef_split_name split) {
+    if (split == CLEF_TRAIN || split == CLEF_TEST)
+        return true;
+    clef__fail(ctx, CLEF_INVALID, "%s: there is no split %d; give CLEF_TRAIN or CLEF_TEST", origin, (int)split);
+    return false;
+}
+
 clef_dataset *clef__dataset_new(clef_context *ctx, const char *origin, clef__dataset_kind kind, clef_shape item,
                                 int64_t size, int64_t classes) {
     char text[160];

@@ -29,7 +29,7 @@ static void test_quota(int quota[10], int total[10]) {
 }
 
 clef_dataset *clef_digits(clef_context *ctx, clef_split_name split) {
-    if (!ctx)
+    if (!ctx || !clef__is_split(ctx, "digits", split))
         return NULL;
     int64_t count = split == CLEF_TEST ? DIGITS_TEST : DIGITS - DIGITS_TEST;
     clef_dataset *data = clef__dataset_new(ctx, "digits", CLEF__BYTES, CLEF_SHAPE(1, 8, 8), count, 10);

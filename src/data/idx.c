@@ -143,7 +143,7 @@ static char *mnist_file(clef_context *ctx, const char *dir, const char *prefix, 
 }
 
 clef_dataset *clef_mnist(clef_context *ctx, const char *dir, clef_split_name split) {
-    if (!ctx)
+    if (!ctx || !clef__is_split(ctx, "mnist", split))
         return NULL;
     char *folder = clef__data_folder(ctx, dir, "mnist");
     if (!folder)

@@ -349,8 +349,12 @@ static bool go(clef_loader *loader) {
 bool clef_next(clef_loader *loader, clef_batch *batch) {
     if (batch)
         *batch = (clef_batch){0};
-    if (!loader || !batch || !clef__usable(loader->ctx))
+    if (!loader || !clef__usable(loader->ctx))
         return false;
+    if (!batch) {
+        clef__fail(loader->ctx, CLEF_INVALID, "next: batch is NULL; give a clef_batch to fill");
+        return false;
+    }
     if (clef_end_step(loader->ctx) != CLEF_OK || clef_error_status(loader->ctx) != CLEF_OK)
         return false;
     if (loader->taken >= loader->batches)

@@ -52,7 +52,8 @@ void clef__note_plan(clef_context *ctx, const clef_plan_size *size) {
 }
 
 clef_status clef_plan_memory(clef_context *ctx, clef_plan_size *size) {
-    if (!ctx || !size) return CLEF_INVALID;
+    if (!ctx) return CLEF_INVALID;
+    if (!size) return clef__fail(ctx, CLEF_INVALID, "plan_memory: size is NULL; give a clef_plan_size");
     *size = (clef_plan_size){0};
     if (!clef__dry_run(ctx)) return clef__fail(ctx, CLEF_STATE, "plan_memory: no dry run is on; see clef_set_dry_run");
     *size = clef__graph_of(ctx)->largest;

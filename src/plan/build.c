@@ -202,13 +202,15 @@ static void note_results(clef__lowering *l) {
 typedef struct compiling {
     clef_context *ctx;
     clef__plan *plan;
+    const int *first; /* with the program of each launch (share.c) */
     int next, done;
     pthread_mutex_t lock;
 } compiling;
 
-static clef__kernel *make_kernel(clef__device *device, const clef__launch *launch) {
-    if (launch->program) return clef__kernel_of(device, launch->program, launch->name);
-    return clef__kernel_new(device, launch->source ? launch->source : clef__embedded(launch->file), launch->options, launch->name);
+static void make_kernel(clef__device *device, clef__launch *launch) {
+    const char *text = launch->source ? launch->source : clef__embedded(launch->file);
+    if (!launch->program) launch->program = clef__program_ready(device, text, launch->options, launch->name);
+    if (launch->program) launch->kernel = clef__kernel_of(device, launch->program, launch->name);
 }
 
 static void *compile_some(void *user) {
@@ -219,7 +221,7 @@ static void *compile_some(void *user) {
         pthread_mutex_unlock(&c->lock);
         if (i >= c->plan->n_launches) return NULL;
         clef__launch *launch = &c->plan->launch[i];
-        if (launch->kind == CLEF__LAUNCH_KERNEL) launch->kernel = make_kernel(clef__device_at(c->ctx, launch->device), launch);
+        if (launch->kind == CLEF__LAUNCH_KERNEL && c->first[i] == i) make_kernel(clef__device_at(c->ctx, launch->device), launch);
         pthread_mutex_lock(&c->lock);
         clef__report_compile(c->ctx, ++c->done, c->plan->n_launches);
         pthread_mutex_unlock(&c->lock);
@@ -247,44 +249,55 @@ void clef__fit_group(size_t local[3], size_t most) {
 static bool is_generated(const clef__launch *launch, int device) { return launch->source && !launch->file && launch->device == device; }
 
 /* What the plan generated for a device, together. */
-static void compile_generated(clef_context *ctx, clef__plan *plan, int device) {
+static void compile_generated(clef_context *ctx, clef__plan *plan, const int *first, int device) {
     clef__joined *all = clef__calloc((size_t)plan->n_launches + 1, sizeof *all);
     const char *options = NULL;
     int n = 0;
     for (int i = 0; all && i < plan->n_launches; i++) {
-        if (!is_generated(&plan->launch[i], device)) continue;
+        if (first[i] != i || !is_generated(&plan->launch[i], device)) continue;
         options = plan->launch[i].options; /* the same for all */
         all[n++].source = plan->launch[i].source;
     }
     if (n) clef__programs_join(clef__device_at(ctx, device), clef__embedded("common.h"), all, n, options, "pointwise");
     n = 0;
     for (int i = 0; all && i < plan->n_launches; i++)
-        if (is_generated(&plan->launch[i], device)) plan->launch[i].program = all[n++].program;
+        if (first[i] == i && is_generated(&plan->launch[i], device)) plan->launch[i].program = all[n++].program;
     clef__free(all);
 }
 
 /* Compiles with a few threads; a kernel's programs are shared, so most of a plan costs nothing.  CLEF_JOIN=0 is for programs of many
    contexts and plans, which have single kernels in common rather than sets of them; CLEF_COMPILE_THREADS=1 for drivers that do not
    stand several (Oclgrind). */
-static clef_status compile_kernels(clef_context *ctx, clef__plan *plan) {
-    compiling c = {.ctx = ctx, .plan = plan, .lock = PTHREAD_MUTEX_INITIALIZER};
+static void compile_programs(clef_context *ctx, clef__plan *plan, const int *first) {
+    compiling c = {.ctx = ctx, .plan = plan, .first = first, .lock = PTHREAD_MUTEX_INITIALIZER};
     pthread_t second;
-    for (int d = 0; unless("CLEF_JOIN", "0") && d < clef__device_count(ctx); d++) compile_generated(ctx, plan, d);
+    for (int d = 0; unless("CLEF_JOIN", "0") && d < clef__device_count(ctx); d++) compile_generated(ctx, plan, first, d);
     bool two = plan->n_launches > 3 && unless("CLEF_COMPILE_THREADS", "1") && pthread_create(&second, NULL, compile_some, &c) == 0;
     compile_some(&c);
     if (two) pthread_join(second, NULL);
-    for (int i = 0; i < plan->n_launches; i++) {
-        clef__launch *launch = &plan->launch[i];
-        if (launch->kind != CLEF__LAUNCH_KERNEL) continue;
-        if (!launch->kernel) {
-            clef_status status = clef_error_status(ctx);
-            return status != CLEF_OK ? status : clef__fail(ctx, CLEF_BUILD, "plan: kernel %s could not be made", launch->name);
-        }
-        clef__fit_group(launch->local, clef__kernel_max_group(launch->kernel));
-        clef__free(launch->source); /* generated text is some 12 KiB a launch, and nobody asks for it again */
-        launch->source = NULL;
+}
+
+static clef_status ready_launch(clef_context *ctx, clef__launch *launch, clef__program *program) {
+    if (!launch->kernel && program) launch->kernel = clef__kernel_of(clef__device_at(ctx, launch->device), program, launch->name);
+    if (!launch->kernel) {
+        clef_status status = clef_error_status(ctx);
+        return status != CLEF_OK ? status : clef__fail(ctx, CLEF_BUILD, "plan: kernel %s could not be made", launch->name);
     }
+    clef__fit_group(launch->local, clef__kernel_max_group(launch->kernel));
+    clef__free(launch->source); /* generated text is some 12 KiB a launch, and nobody asks for it again */
+    launch->source = NULL;
     return CLEF_OK;
+}
+
+static clef_status compile_kernels(clef_context *ctx, clef__plan *plan) {
+    int *first = clef__same_programs(plan);
+    if (!first) return clef__fail(ctx, CLEF_MEMORY, "plan: no host memory");
+    compile_programs(ctx, plan, first);
+    clef_status status = CLEF_OK;
+    for (int i = 0; status == CLEF_OK && i < plan->n_launches; i++)
+        if (plan->launch[i].kind == CLEF__LAUNCH_KERNEL) status = ready_launch(ctx, &plan->launch[i], plan->launch[first[i]].program);
+    clef__free(first);
+    return status;
 }
 
 /* ---- arguments ---- */
@@ -393,8 +406,9 @@ void clef__launch_free(clef__launch *launch) {
     clef__free(launch->product);
 }
 
+/* The newest kernel first: pocl looks for one that is released among all that its program made after it. */
 void clef__plan_free(clef__plan *plan) {
-    for (int i = 0; i < plan->n_launches; i++) clef__launch_free(&plan->launch[i]);
+    for (int i = plan->n_launches - 1; i >= 0; i--) clef__launch_free(&plan->launch[i]);
     for (int v = 0; v < plan->n_values; v++) clef__buffer_release(plan->value[v].own);
     clef__free(plan->value);
     clef__free(plan->launch);
@@ -402,6 +416,7 @@ void clef__plan_free(clef__plan *plan) {
     clef__free(plan->arena_bind);
     clef__free(plan->result);
     clef__free(plan->prepacked);
+    clef__free(plan->prepacked_bind);
     clef__free(plan->key);
     clef__free(plan);
 }

@@ -144,13 +144,24 @@ void clef__graph_view_free(clef__graph_view *g) {
 /* ---- the plan cache ---- */
 
 enum { MAX_PLANS = 128 };
+
+static void drop_plan(clef__plans *plans, clef__plan **at) {
+    clef__plan *plan = *at;
+    *at = plan->next;
+    plans->n--;
+    plans->prepacked_bytes -= plan->prepacked_bytes;
+    clef__plan_free(plan);
+}
+
+/* The newest first, as in clef__plan_free. */
 static void free_plans(clef__plans *plans) {
-    for (clef__plan *plan = plans->first, *next; plan; plan = next) {
-        next = plan->next;
-        clef__plan_free(plan);
+    while (plans->first) {
+        clef__plan **newest = &plans->first;
+        for (clef__plan **at = newest; *at; at = &(*at)->next)
+            if ((*at)->made > (*newest)->made) newest = at;
+        drop_plan(plans, newest);
     }
-    plans->first = NULL;
-    plans->n = 0;
+    plans->weight_bytes = 0;
 }
 
 static void close_plans(clef_context *ctx, void *state) {
@@ -189,13 +200,13 @@ static clef__plan *find_plan(clef__plans *plans, const clef__graph_view *g) {
 
 static void remember_plan(clef__plans *plans, clef__plan *plan) {
     plan->next = plans->first;
+    plan->made = ++plans->made;
     plans->first = plan;
+    if (plan->weight_bytes > plans->weight_bytes) plans->weight_bytes = plan->weight_bytes;
     if (++plans->n <= MAX_PLANS) return;
     clef__plan **at = &plans->first;
     while ((*at)->next) at = &(*at)->next;
-    clef__plan_free(*at);
-    *at = NULL;
-    plans->n--;
+    drop_plan(plans, at);
 }
 
 /* A new plan, ready to run and in the cache; NULL with the error set. */
@@ -221,10 +232,11 @@ static clef_status run(clef_context *ctx, clef__plans *plans, clef__graph_view *
 static clef_status measure(clef_context *ctx, clef__graph_view *g) {
     clef__plan *plan = clef__plan_build(ctx, g);
     if (!plan) return clef_error_status(ctx);
+    clef_status status = clef__prepack_find(ctx, plan);
     clef_plan_size size = clef__plan_size(plan, g);
-    clef__note_plan(ctx, &size);
+    if (status == CLEF_OK) clef__note_plan(ctx, &size);
     clef__plan_free(plan);
-    return CLEF_OK;
+    return status;
 }
 
 /* Does the sticky error say that the device cannot compute?  What follows would plan, build and fail again in each step of a

@@ -147,7 +147,8 @@ typedef struct clef__prepacked {
     int launch, value, leaf;      /* the last two: values */
     uint64_t made;                /* the number of the node that was the leaf last time, if it was seen */
     bool seen, filled;            /* filled: it has memory of its own, with what was made from that node */
-    bool moved;                   /* that memory is not its arena's */
+    bool moved;                   /* its arguments point to that memory, and not into the arena */
+    int first_bind, n_binds;      /* where it is an argument */
 } clef__prepacked;
 
 typedef struct clef__result { int item, value; clef__layout layout; } clef__result;
@@ -169,6 +170,10 @@ typedef struct clef__plan {
     int n_binds, n_arena_binds;
     clef__prepacked *prepacked;   /* in the order of their launches */
     int n_prepacked;
+    clef__bind *prepacked_bind;
+    size_t prepacked_bytes;       /* that they have of their own now */
+    size_t weight_bytes;          /* of the leaves that they are made from */
+    uint64_t made;                /* how many the context made before */
     clef__result *result;         /* what to hand to nodes afterwards */
     int n_results;
     int n_items;
@@ -187,6 +192,8 @@ typedef struct clef__own_family clef__own_family; /* select.c */
 typedef struct clef__plans {
     clef__plan *first; /* most recently used first */
     int n;
+    uint64_t made;
+    size_t prepacked_bytes, weight_bytes; /* of all plans together; of the one with the most */
     clef__graph_view view; /* of the last evaluation: a replay finds its memory there and allocates none */
     clef__arena arena[CLEF__MAX_DEVICES];
     clef__own_family *family;   /* what is known of those that were asked for */
@@ -231,14 +238,17 @@ clef_status clef__plan_ready(clef_context *ctx, clef__plan *plan);
 clef_plan_size clef__plan_size(const clef__plan *plan, const clef__graph_view *g);
 void clef__plan_free(clef__plan *plan);
 void clef__launch_free(clef__launch *launch);
+/* share.c: for each launch the first that has the same program; NULL without host memory. */
+int *clef__same_programs(const clef__plan *plan);
 /* Makes a work-group no larger than `most`. */
 void clef__fit_group(size_t local[3], size_t most);
 /* run.c: sets one kernel argument (g may be NULL for those that never change); one replay. */
 clef_status clef__plan_set(clef__plan *plan, const clef__graph_view *g, int launch, int arg);
 clef_status clef__plan_run(clef__plan *plan, clef_context *ctx, clef__arena *arena, clef__graph_view *g);
-/* prepack.c: finds what replays may leave as it is; before each replay says which launches are idle, and afterwards notes which
-   of the `launched` have filled theirs. */
+/* prepack.c: finds what replays may leave as it is, and how many bytes that will be; before each replay says which launches are idle, and
+   afterwards notes which of the `launched` have filled theirs. */
 clef_status clef__prepack_find(clef_context *ctx, clef__plan *plan);
+size_t clef__prepack_most(const clef__plan *plan);
 clef_status clef__prepack_begin(clef_context *ctx, clef__plan *plan, const clef__graph_view *g);
 void clef__prepack_end(clef__plan *plan, const clef__graph_view *g, int launched);
 /* select.c: the strategy for the node being lowered; NULL if none applies. */

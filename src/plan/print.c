@@ -89,7 +89,9 @@ clef_status clef_print_plan(clef_tensor *t, clef_plan_format format, FILE *strea
     if (!CLEF__GIVEN("print_plan", "t", t)) return CLEF_INVALID;
     clef__node *node = clef__node_of(t);
     clef_context *ctx = node->ctx;
-    if (!stream) return clef__fail(ctx, CLEF_INVALID, "print_plan: stream is NULL");
+    if (!stream) return clef__fail(ctx, CLEF_INVALID, "print_plan: the stream is NULL");
+    if (format != CLEF_PLAN_TEXT && format != CLEF_PLAN_GRAPHVIZ)
+        return clef__fail(ctx, CLEF_INVALID, "print_plan: there is no format %d; give CLEF_PLAN_TEXT or CLEF_PLAN_GRAPHVIZ", (int)format);
     clef__graph_view g = {0};
     clef_status status = clef__collect(ctx, &node, 1, &g);
     if (status == CLEF_OK && g.n == 0) {

@@ -165,7 +165,8 @@ clef_status clef_tune(clef_context *ctx, const clef_tune_options *options, clef_
 
 clef_status clef_tune_export(clef_context *ctx, const char *path, int *n) {
     int written = 0;
-    if (!ctx || !path) return CLEF_INVALID;
+    if (!ctx) return CLEF_INVALID;
+    if (!path) return clef__fail(ctx, CLEF_INVALID, "tune_export: the path is NULL");
     clef_status status = clef__tuning_export(ctx, path, &written);
     if (n) *n = written;
     return status;
@@ -173,7 +174,8 @@ clef_status clef_tune_export(clef_context *ctx, const char *path, int *n) {
 
 clef_status clef_tune_import(clef_context *ctx, const char *path, int *n) {
     int read = 0;
-    if (!ctx || !path) return CLEF_INVALID;
+    if (!ctx) return CLEF_INVALID;
+    if (!path) return clef__fail(ctx, CLEF_INVALID, "tune_import: the path is NULL");
     clef_status status = clef__tuning_import(ctx, path, &read);
     if (status == CLEF_OK) clef__plans_forget(ctx);
     if (n) *n = read;

@@ -23,10 +23,12 @@ static size_t largest_group(cl_kernel kernel, const clef__device *device) {
     return most < device->info.max_work_group ? most : device->info.max_work_group;
 }
 
+clef__program *clef__program_ready(clef__device *device, const char *source, const char *options, const char *name) {
+    return clef__ready(device) == CLEF_OK ? clef__program_get(device, source, options, name) : NULL;
+}
+
 clef__kernel *clef__kernel_new(clef__device *device, const char *source, const char *options, const char *name) {
-    if (clef__ready(device) != CLEF_OK)
-        return NULL;
-    clef__program *program = clef__program_get(device, source, options, name);
+    clef__program *program = clef__program_ready(device, source, options, name);
     return program ? clef__kernel_of(device, program, name) : NULL;
 }
 

@@ -107,6 +107,8 @@ typedef struct clef__program clef__program;
 typedef struct clef__joined { const char *source; clef__program *program; } clef__joined;
 void clef__programs_join(clef__device *device, const char *head, clef__joined *all, int n, const char *options, const char *name);
 clef__kernel *clef__kernel_of(clef__device *device, clef__program *program, const char *name);
+/* The program of clef__kernel_new alone, for several kernels of it; NULL with the error set. */
+clef__program *clef__program_ready(clef__device *device, const char *source, const char *options, const char *name);
 void clef__kernel_free(clef__kernel *kernel);
 clef_status clef__kernel_set(clef__kernel *kernel, int index, size_t bytes, const void *value);
 clef_status clef__kernel_set_buffer(clef__kernel *kernel, int index, clef__buffer *buffer);

@@ -16,8 +16,16 @@ static const uint32_t K[64] = {
 
 static uint32_t rotr(uint32_t x, int n) { return (x >> n) | (x << (32 - n)); }
 
-static void compress(uint32_t h[8], const uint8_t *p) {
-    uint32_t w[64], v[8];
+/* One round (§6.2.2, step 3), with the eight variables named anew instead of moved. */
+#define ROUND(a, b, c, d, e, f, g, h, t)                                                                               \
+    do {                                                                                                               \
+        uint32_t t1 = h + (rotr(e, 6) ^ rotr(e, 11) ^ rotr(e, 25)) + ((e & f) ^ (~e & g)) + K[t] + w[t];               \
+        d += t1;                                                                                                       \
+        h = t1 + (rotr(a, 2) ^ rotr(a, 13) ^ rotr(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));                             \
+    } while (0)
+
+static void compress(uint32_t H[8], const uint8_t *p) {
+    uint32_t w[64];
     for (int t = 0; t < 16; t++)
         w[t] =
             (uint32_t)p[4 * t] << 24 | (uint32_t)p[4 * t + 1] << 16 | (uint32_t)p[4 * t + 2] << 8 | p[4 * t + 3];
@@ -26,17 +34,19 @@ static void compress(uint32_t h[8], const uint8_t *p) {
         uint32_t s1 = rotr(w[t - 2], 17) ^ rotr(w[t - 2], 19) ^ (w[t - 2] >> 10);
         w[t] = w[t - 16] + s0 + w[t - 7] + s1;
     }
-    memcpy(v, h, sizeof v);
-    for (int t = 0; t < 64; t++) {
-        uint32_t a = v[0], e = v[4];
-        uint32_t S1 = rotr(e, 6) ^ rotr(e, 11) ^ rotr(e, 25), ch = (e & v[5]) ^ (~e & v[6]);
-        uint32_t t1 = v[7] + S1 + ch + K[t] + w[t];
-        uint32_t S0 = rotr(a, 2) ^ rotr(a, 13) ^ rotr(a, 22), maj = (a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]);
-        memmove(v + 1, v, 7 * sizeof v[0]);
-        v[4] += t1;
-        v[0] = t1 + S0 + maj;
+    uint32_t a = H[0], b = H[1], c = H[2], d = H[3], e = H[4], f = H[5], g = H[6], h = H[7];
+    for (int t = 0; t < 64; t += 8) {
+        ROUND(a, b, c, d, e, f, g, h, t);
+        ROUND(h, a, b, c, d, e, f, g, t + 1);
+        ROUND(g, h, a, b, c, d, e, f, t + 2);
+        ROUND(f, g, h, a, b, c, d, e, t + 3);
+        ROUND(e, f, g, h, a, b, c, d, t + 4);
+        ROUND(d, e, f, g, h, a, b, c, t + 5);
+        ROUND(c, d, e, f, g, h, a, b, t + 6);
+        ROUND(b, c, d, e, f, g, h, a, t + 7);
     }
-    for (int i = 0; i < 8; i++) h[i] += v[i];
+    const uint32_t sum[8] = {a, b, c, d, e, f, g, h};
+    for (int i = 0; i < 8; i++) H[i] += sum[i];
 }
 
 void clef__sha256_begin(clef__sha256 *s) {

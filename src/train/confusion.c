@@ -28,9 +28,9 @@ static const char *name_of(const clef_dataset *names, int64_t c, char number[24]
 }
 
 int clef_confusion_text(const clef_evaluation_result *result, const clef_dataset *names, char *text, size_t size) {
-    text_sink sink = {text, size, 0};
+    text_sink sink = {text, text ? size : 0, 0};
     char number[24];
-    if (size > 0) text[0] = 0;
+    if (sink.size > 0) text[0] = 0;
     if (!result || !result->confusion) return 0;
     int64_t n = result->classes, largest = 0;
     for (int64_t i = 0; i < n * n; i++) largest = result->confusion[i] > largest ? result->confusion[i] : largest;

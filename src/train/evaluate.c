@@ -181,7 +181,8 @@ clef_status clef_evaluate(clef_module *module, clef_loader *data, clef_loss_fn l
 
 clef_status clef_evaluate_top_k(clef_module *module, clef_loader *data, clef_loss_fn loss,
                                 const clef_loss_options *loss_options, int top_k, clef_evaluation_result *result) {
-    if (!module || !result) return CLEF_INVALID;
+    if (!module) return CLEF_INVALID;
+    if (!result) return clef__fail(clef_module_context(module), CLEF_INVALID, "evaluate: result is NULL; give a clef_evaluation_result");
     clef_context *ctx = clef_module_context(module);
     *result = (clef_evaluation_result){.loss = NAN, .accuracy = NAN, .top_k_accuracy = NAN};
     if (!data) return clef__fail(ctx, CLEF_INVALID, "evaluate: no loader");

@@ -1,6 +1,6 @@
 /* Whatever Clef writes, each step of it may fail (a full disk, a bad one), and writes may be short: then there is one line,
    the old file or the new one, and no temporary.  Every step with CLEF_TEST_ALL=1, else some of the many of a training run.
-   ctest: timeout=300 cost=20 cached plain */
+   ctest: cost=20 cached plain */
 #include "support/file_faults.c"
 #include "support/io_files.h"
 #include "support/plain.h"

@@ -118,6 +118,48 @@ Test(prepack, memory_is_given_back) {
     cr_expect_eq(used[3], used[0]);
 }
 
+enum { BATCHES = 12, COPIES = 4 /* of the weights, that a context has room for */ };
+
+/* Without temporaries. */
+static uint64_t used_by_what_stays(void) {
+    for (int i = 0; i < 2; i++) made(ctx, CLEF_SHAPE(1), CLEF_F32, 1), clef_end_step(ctx);
+    return clef_memory(ctx).used;
+}
+
+/* Every batch size has a plan, and each would have a copy; *used: what is in use after each. */
+static void run_batches(clef_tensor *w, uint64_t *used) {
+    for (int b = 0; b < BATCHES; b++) {
+        layer l = linear;
+        l.x.dim[0] = ROWS + BATCHES - b; /* the largest first, so that its arena is large enough for all */
+        for (uint64_t i = 0; i < 3; i++) expect_answer(&l, w, 1, i);
+        used[b] = used_by_what_stays();
+    }
+}
+
+Test(prepack, many_batch_sizes_share_a_limit) {
+    clef_tensor *w = clef_keep(made(ctx, linear.w, CLEF_F32, 1));
+    uint64_t used[BATCHES], again[BATCHES];
+    run_batches(w, used);
+    uint64_t packed = used[1] - used[0];
+    cr_expect_geq(packed, COLUMNS * DEPTH * sizeof(float));
+    for (int b = 1; b < BATCHES; b++) cr_expect_eq(used[b], used[0] + packed * (uint64_t)((b < COPIES ? b : COPIES - 1)), "batch %d", b);
+    uint64_t plans = clef_counters_get(ctx).plans;
+    run_batches(w, again);
+    for (int b = 0; b < BATCHES; b++) cr_expect_eq(again[b], used[BATCHES - 1], "batch %d, once more", b);
+    cr_expect_eq(clef_counters_get(ctx).plans, plans, "a plan is not thrown away for what it packed");
+}
+
+Test(prepack, is_predicted) {
+    clef_tensor *w = clef_keep(made(ctx, linear.w, CLEF_F32, 1)), *x = made(ctx, linear.x, CLEF_F32, 1);
+    clef_plan_size size;
+    clef_set_dry_run(ctx, true);
+    clef_eval(linear.run(x, w));
+    cr_assert_eq(clef_plan_memory(ctx, &size), CLEF_OK);
+    clef_set_dry_run(ctx, false);
+    cr_expect_eq(size.prepacked_bytes, COLUMNS * DEPTH * (int64_t)sizeof(float));
+    cr_expect_eq(size.peak_bytes, size.input_bytes + size.result_bytes + size.temporary_bytes + size.prepacked_bytes);
+}
+
 Test(prepack, weights_in_a_programs_hands_are_read_each_time) {
     float *data = calloc(COLUMNS * DEPTH, sizeof *data);
     cl_mem mine = clCreateBuffer(clef_opencl_context(ctx), CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, COLUMNS * DEPTH * sizeof *data, data, NULL);

@@ -1,6 +1,6 @@
 /* What main_faults does with one error code, here with others: a list of devices that cannot be made, builds that fail with a
    log, a lost device; and fit with its loader.  Some calls of the many; all with CLEF_TEST_ALL=1.
-   ctest: timeout=900 cost=30 plain */
+   ctest: cost=30 plain */
 #include "support/opencl_faults.h"
 #include "runtime_support.h"
 #include "support/plain.h"

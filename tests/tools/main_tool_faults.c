@@ -1,6 +1,6 @@
 /* clef train on a disk where some write fails: exit code 0 with a warning (cache, trace) or 1, one line on stderr, files that are
    whole, and no temporary.  Some of the writes; all with CLEF_TEST_ALL=1.
-   ctest: timeout=600 cost=15 cached plain */
+   ctest: cost=15 cached plain */
 #include "support/io_files.h"
 #include "support/plain.h"
 #include "io/io_internal.h"
