@@ -11,4 +11,6 @@ sh "$on_driver" oclgrind sh -c 'echo "Invalid write" >"$OCLGRIND_LOG"; : >"$OCLG
     echo "on_driver_catch: a report in the log passed" >&2 && exit 1
 sh "$on_driver" oclgrind sh -c 'exit 3'
 [ $? = 3 ] || { echo "on_driver_catch: the program's own failure was lost" >&2; exit 1; }
+sh "$on_driver" none true 2>/dev/null
+[ $? = 2 ] || { echo "on_driver_catch: an unknown implementation was taken" >&2; exit 1; }
 echo "on_driver_catch: as expected"

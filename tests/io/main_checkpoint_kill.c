@@ -1,6 +1,6 @@
 /* A child trains and saves a checkpoint after every step; it is killed at a random moment and started again from
    its file, until it has done all steps.  The file always loads, and the end equals a run that was never killed.
-   ctest: cost=70 cached plain */
+   ctest: cost=15 cached plain */
 #include "support/io_files.h"
 #include "support/plain.h"
 #include "training.h"

@@ -1,7 +1,7 @@
 /* Do the tests test?  Every row of mutants.def breaks a kernel in one place; the check that stands beside it must see it, by a
    wrong number or an error, and pass on the text as it is.  A row whose text no longer occurs exactly once is a failure: the
    table has to follow the kernels; so is one that does not compile.  All run in child processes, since a broken kernel may
-   leave its memory.  Of the rows each eighth runs, as kernels take long to compile; the argument `all` runs every row, the name of a
+   leave its memory.  Of the rows every twelfth runs, as kernels take long to compile; the argument `all` (check.sh --all) runs each, the name of a
    check its rows, and tells the fate of each.
    ctest: labels=slow cost=60 plain */
 #ifndef _GNU_SOURCE
@@ -32,7 +32,7 @@ static const mutant rows[] = {
 #include "mutants.def"
 };
 #define COUNT_ONE(name) +1
-enum { CHECK_COUNT = 0 CHECKS(COUNT_ONE), ROW_COUNT = sizeof rows / sizeof *rows, TIME_LIMIT = 120 };
+enum { CHECK_COUNT = 0 CHECKS(COUNT_ONE), ROW_COUNT = sizeof rows / sizeof *rows, TIME_LIMIT = 120, EVERY = 12 };
 
 /* Two compute units everywhere: how work is cut depends on them, and the sizes of the checks were chosen for it. */
 cl_int clGetDeviceInfo(cl_device_id device, cl_device_info what, size_t room, void *to, size_t *needed) {
@@ -237,7 +237,7 @@ static int check_unbroken(const char *only) {
 static int check_mutants(const char *only) {
     static const char *const names[] = {"FAILED to run", "FAILED to compile", "SURVIVED", "caught", "caught by a crash", "caught by time"};
     int count[FATES + 1] = {0};
-    run_rows(CHECK_COUNT, ROW_COUNT, 8, only);
+    run_rows(CHECK_COUNT, ROW_COUNT, EVERY, only);
     for (int i = CHECK_COUNT; i < ROW_COUNT; i++) {
         const mutant *m = &rows[i];
         count[fates[i]]++;

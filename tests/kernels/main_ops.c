@@ -1,6 +1,6 @@
 /* Every family of ops with its gradients, as a plain program for the sanitizers; once with buffers of exact size, once with
    the pool.  Whole numbers give sums that must be exact; elsewhere results must be finite.
-   ctest: cost=110 plain */
+   ctest: cost=30 plain */
 #include "support/plain.h"
 #include <math.h>
 #include <stdio.h>

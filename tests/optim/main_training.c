@@ -1,6 +1,6 @@
 /* Small training runs through every layer, optimizer and schedule, from opening to closing, for the sanitizers.
    Exit 77: no device.
-   ctest: cost=35 plain */
+   ctest: cost=15 plain */
 #include "support/plain.h"
 #include <math.h>
 #include <stdio.h>
