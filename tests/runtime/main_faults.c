@@ -243,9 +243,9 @@ enum { DENSE = 16 }; /* each takes long there, and is tried without sanitizers t
 enum { DENSE = 64 };
 #endif
 
-/* Every one of the first, then more and more thinly; all with CLEF_TEST_EXHAUSTIVE=1. */
+/* Every one of the first, then more and more thinly; all with CLEF_TEST_ALL=1. */
 static long next(long n) {
-    const char *all = getenv("CLEF_TEST_EXHAUSTIVE");
+    const char *all = getenv("CLEF_TEST_ALL");
     return n + 1 + (all && *all == '1' ? 0 : n / DENSE);
 }
 
