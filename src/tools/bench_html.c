@@ -153,7 +153,9 @@ static void key(FILE *out, const bench_series *all) {
 
 static void rooflines(FILE *out, const bench_report *report, const bench_series *all) {
     fputs("<h2>Rooflines</h2>\n<p>Each sign is a measurement: to the right the more arithmetic there is for each byte that must move, upwards "
-          "the faster. Nothing can lie above the line but what a cache holds. Point at a sign to read it.</p>\n", out);
+          "the faster. FLOPs are those of the operation as it is defined, so a method that needs fewer (Winograd\'s convolution) can lie "
+          "above the line, as can what a cache holds; anything else there says that peak or bandwidth was measured too low. Point at a "
+          "sign to read it.</p>\n", out);
     key(out, all);
     fputs("<div class=\"panels\">\n", out);
     for (int i = 0; i < report->n; i++) {
@@ -228,7 +230,7 @@ static void table_row(FILE *out, const bench_report *report, const bench_point *
         if (p) bench_html_rate(out, p->rate);
         fputs("</td>", out);
         number_cell(out, p ? 1e3 * p->seconds : NAN, 3, "");
-        number_cell(out, p ? 100 * bench_roofline(&report->series[i], p) : NAN, 0, " %");
+        number_cell(out, p ? 100 * bench_roofline(&report->series[i], p) : NAN, 0, p && bench_is_above(&report->series[i], p) ? " % (above)" : " %");
         double ratio = p && first ? p->rate / first->rate : NAN;
         if (i) number_cell(out, ratio, ratio < 0.1 ? 4 : 2, "\xc3\x97");
     }
@@ -244,7 +246,7 @@ void bench_html(FILE *out, const void *data) {
     rooflines(out, report, &all);
     suites(out, report, &all);
     fputs("<h2>Figures</h2>\n<p>Times are medians of one call. The roofline is what bandwidth (copy) and peak (fma) of the same run allow, "
-          "with each operand read and each result written once.</p>\n<div class=\"scroll\"><table>\n", out);
+          "with each operand read and each result written once; (above) marks what is faster.</p>\n<div class=\"scroll\"><table>\n", out);
     table_head(out, report);
     fputs("<tbody>\n", out);
     for (int k = 0; k < all.n; k++) table_row(out, report, &all.point[k]);

@@ -42,7 +42,7 @@ static void title(FILE *out, const bench_series *s, const bench_point *p) {
     bench_html_text(out, p->unit);
     fprintf(out, ", %.4g ms \xc2\xb1 %.0f %%", 1e3 * p->seconds, 100 * p->spread);
     if (isfinite(intensity)) fprintf(out, ", %.3g FLOP per byte", intensity);
-    if (isfinite(share)) fprintf(out, ", %.0f %% of the roofline", 100 * share);
+    if (isfinite(share)) fprintf(out, ", %.0f %% of the roofline%s", 100 * share, bench_is_above(s, p) ? " (above)" : "");
     fputs("</title>", out);
 }
 

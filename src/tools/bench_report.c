@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const double ROOF_TOLERANCE = 0.02; /* copy and fma make the roof and lie on it, give or take their spread */
+
 /* ---- points ---- */
 bool bench_add(bench_series *s, const bench_point *point) {
     if (s->n == BENCH_POINTS) return false;
@@ -64,6 +66,8 @@ double bench_roofline(const bench_series *s, const bench_point *p) {
     return fmax(p->flops / peak, p->bytes / stream) / p->seconds;
 }
 
+bool bench_is_above(const bench_series *s, const bench_point *p) { return bench_roofline(s, p) > 1 + ROOF_TOLERANCE; }
+
 double bench_intensity(const bench_point *p) { return p->flops > 0 && p->bytes > 0 ? p->flops / p->bytes : NAN; }
 
 /* ---- JSON lines ---- */
@@ -96,6 +100,7 @@ void bench_json_point(FILE *out, const bench_series *s, const bench_point *p) {
     json_number(&j, "bytes", p->bytes);
     json_number(&j, "intensity", bench_intensity(p));
     json_number(&j, "roofline", bench_roofline(s, p));
+    if (bench_is_above(s, p)) json_bool(&j, "above_roof", true);
     json_end(&j);
 }
 
@@ -114,6 +119,7 @@ void bench_text_point(FILE *out, const bench_series *s, const bench_point *p) {
     fprintf(out, "%-20s %-36s %9.3f ms %10.1f %-8s", p->name, p->shape, 1e3 * p->seconds, p->rate, p->unit);
     column(out, 10, 2, bench_intensity(p), "");
     column(out, 9, 0, 100 * bench_roofline(s, p), " %");
+    if (bench_is_above(s, p)) fputs(" above", out);
     fputc('\n', out);
 }
 

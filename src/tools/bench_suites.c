@@ -38,32 +38,41 @@ static void copy(list *l) {
                            .bytes = bytes, .input = {CLEF_SHAPE(16 << 20)}, .n_inputs = 1, .once = copy_once});
 }
 
-/* Independent chains of multiply-adds for each element, short enough that a CPU sees many of them at once and that
-   compilers keep the whole expression in registers. */
-enum { CHAINS = 12, CHAIN_LENGTH = 12 };
+/* Independent chains of multiply-adds for each vector.  A unit takes up one every half cycle and has its result four or five cycles
+   later, so ten are under way at once or the unit waits; twelve accumulators and x fit in sixteen registers.  The chains take turns,
+   LINKS multiply-adds each: a CPU looks some 60 to 100 instructions ahead, and would see only the first few of chains that follow one
+   another whole.  What one text says is computed in its order, so each turn of a chain is an op of its own, and all are fused. */
+enum { CHAINS = 12, TURNS = 3, LINKS = 4, CHAIN_LENGTH = TURNS * LINKS };
 
-/* "fma(fma(x, x, K(0.01f)), x, K(0.01f)) + fma(…": chain c is y := y·x + c/100.  Not every compiler makes one instruction of the plain
-   expression; but fma() is emulated, at great length, on devices that have none. */
-static char *chains_text(char *text, bool fused, int chains, int length) {
+/* y·x + c/100 for chain c, so many times: "fma(fma(x, y, K(0.01f)), y, K(0.01f))", with x the chain and y the number.  Not every
+   compiler makes one instruction of the plain expression; but fma() is emulated, at great length, on devices that have none. */
+static char *links_text(char *text, bool fused, int c) {
     char *end = text;
-    for (int c = 1; c <= chains; c++) {
-        end += sprintf(end, c > 1 ? " + " : "");
-        for (int i = 0; i < length; i++) end += sprintf(end, fused ? "fma(" : "(");
-        end += sprintf(end, "x");
-        for (int i = 0; i < length; i++) end += sprintf(end, fused ? ", x, K(0.%02df))" : " * x + K(0.%02df))", c);
-    }
+    for (int i = 0; i < LINKS; i++) end += sprintf(end, fused ? "fma(" : "(");
+    end += sprintf(end, "x");
+    for (int i = 0; i < LINKS; i++) end += sprintf(end, fused ? ", y, K(0.%02df))" : " * y + K(0.%02df))", c);
     return text;
+}
+
+static clef_tensor *links(bool fused, int c, clef_tensor *chain, clef_tensor *x) {
+    static char text[2][CHAINS][LINKS * 24], name[2][CHAINS][24];
+    static clef_custom_op op[2][CHAINS];
+    clef_custom_op *o = &op[fused][c];
+    if (!o->forward) {
+        sprintf(name[fused][c], "%s_chain_%d", fused ? "fma" : "multiply_add", c);
+        *o = (clef_custom_op){.name = name[fused][c], .forward = links_text(text[fused][c], fused, c + 1)};
+    }
+    return clef_custom(o, (clef_tensor *[]){chain, x}, 2);
 }
 
 /* v: by fma(), a probe of one short chain. */
 static bool fma_once(const bench_case *c, clef_tensor *const *x) {
-    static char text[2][2][CHAINS * CHAIN_LENGTH * 24];
-    static clef_custom_op op[2][2] = {{{.name = "multiply_add_chains"}, {.name = "multiply_add_probe"}},
-                                      {{.name = "fma_chains"}, {.name = "fma_probe"}}};
-    bool fused = c->v[0], probe = c->v[1];
-    clef_custom_op *o = &op[fused][probe];
-    if (!o->forward) o->forward = chains_text(text[fused][probe], fused, probe ? 1 : CHAINS, probe ? 4 : CHAIN_LENGTH);
-    return queue(clef_custom(o, x, 1));
+    clef_tensor *chain[CHAINS], *sum = NULL;
+    int chains = c->v[1] ? 1 : CHAINS, turns = c->v[1] ? 1 : TURNS;
+    for (int t = 0; t < turns; t++)
+        for (int i = 0; i < chains; i++) chain[i] = links(c->v[0], i, t ? chain[i] : x[0], x[0]);
+    for (int i = 0; i < chains; i++) sum = i ? clef_add(sum, chain[i]) : chain[i];
+    return queue(sum);
 }
 
 bench_case bench_fma_probe(bool fused) {
@@ -73,7 +82,7 @@ bench_case bench_fma_probe(bool fused) {
 /* A GPU would spend half a million elements' time on launching. */
 static void fma_peak(list *l, bool gpu) {
     int64_t n = gpu ? 16 << 20 : 1 << 19;
-    append(l, (bench_case){.suite = "fma", .name = "fma", .unit = "GFLOP/s", .shape = "12 chains of 12 for each number",
+    append(l, (bench_case){.suite = "fma", .name = "fma", .unit = "GFLOP/s", .shape = "12 chains of 12 for each number, in turns",
                            .flops = 2.0 * (double)n * CHAINS * CHAIN_LENGTH, .bytes = 8.0 * (double)n, .input = {CLEF_SHAPE(n)},
                            .n_inputs = 1, .v = {true}, .once = fma_once});
 }
