@@ -41,10 +41,11 @@ static void copy(list *l) {
 /* Independent chains of multiply-adds for each vector.  A unit takes up one every half cycle and has its result four or five cycles
    later, so ten are under way at once or the unit waits; twelve accumulators and x fit in sixteen registers.  The chains take turns,
    LINKS multiply-adds each: a CPU looks some 60 to 100 instructions ahead, and would see only the first few of chains that follow one
-   another whole.  What one text says is computed in its order, so each turn of a chain is an op of its own, and all are fused. */
+   another whole.  A compiler would bring them back into that order, had not each turn its neighbour's last number as a factor: so no
+   chain gets ahead.  Each turn of a chain is an op of its own, and all are fused. */
 enum { CHAINS = 12, TURNS = 3, LINKS = 4, CHAIN_LENGTH = TURNS * LINKS };
 
-/* y·x + c/100 for chain c, so many times: "fma(fma(x, y, K(0.01f)), y, K(0.01f))", with x the chain and y the number.  Not every
+/* y·x + c/100 for chain c, so many times: "fma(fma(x, y, K(0.01f)), y, K(0.01f))", with x the chain and y a factor.  Not every
    compiler makes one instruction of the plain expression; but fma() is emulated, at great length, on devices that have none. */
 static char *links_text(char *text, bool fused, int c) {
     char *end = text;
@@ -67,11 +68,12 @@ static clef_tensor *links(bool fused, int c, clef_tensor *chain, clef_tensor *x)
 
 /* v: by fma(), a probe of one short chain. */
 static bool fma_once(const bench_case *c, clef_tensor *const *x) {
-    clef_tensor *chain[CHAINS], *sum = NULL;
+    clef_tensor *chain[TURNS + 1][CHAINS], *sum = NULL;
     int chains = c->v[1] ? 1 : CHAINS, turns = c->v[1] ? 1 : TURNS;
+    for (int i = 0; i < chains; i++) chain[0][i] = x[0];
     for (int t = 0; t < turns; t++)
-        for (int i = 0; i < chains; i++) chain[i] = links(c->v[0], i, t ? chain[i] : x[0], x[0]);
-    for (int i = 0; i < chains; i++) sum = i ? clef_add(sum, chain[i]) : chain[i];
+        for (int i = 0; i < chains; i++) chain[t + 1][i] = links(c->v[0], i, chain[t][i], chain[t][(i + 1) % chains]);
+    for (int i = 0; i < chains; i++) sum = i ? clef_add(sum, chain[turns][i]) : chain[turns][i];
     return queue(sum);
 }
 

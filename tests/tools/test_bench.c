@@ -279,3 +279,12 @@ Test(bench, hostile_results_make_a_sound_page) {
     cr_assert(!strstr(page("a.html"), "nan") && !strstr(page("a.html"), "inf"));
     cr_assert_eq(times(page("a.html"), "class=\"point\""), 4, "what has no counts has no place on the roofline");
 }
+
+Test(bench, what_lies_above_the_roof_is_marked) {
+    put("a.json", "w", START COPY FMA GEMM GEMM, "one", "8 x 8", 0.005, 40.0, "9 x 9", 0.01, 20.0); /* bandwidth allows 0.01 s */
+    const said *s = clef("", "bench --compare a.json --html page.html");
+    cr_assert_eq(s->code, 0, "%s", s->err);
+    cr_assert_eq(times(page("page.html"), "200 % (above)"), 1);
+    cr_assert_eq(times(page("page.html"), "100 % (above)"), 0); /* on the line */
+    cr_assert(strstr(page("page.html"), "Winograd"));
+}
