@@ -156,8 +156,8 @@ CLEF_API clef_tensor *clef_detach(clef_tensor *t);
 /* ---- looking inside ---- */
 /* What an evaluation takes, known from its plan.  Bytes are of all devices together: peak = input + result + temporary +
    prepacked.
-   flops and bytes are those of all ops, each reading and writing memory once: what fusing and caches save is not
-   subtracted. */
+   flops and bytes are those of all ops as they are defined, each reading and writing memory once: what fusing and caches save is not
+   subtracted.  real_flops are those of the methods that were chosen, of which Winograd's convolution needs fewer. */
 typedef struct clef_plan_size {
     int64_t peak_bytes;
     int64_t input_bytes;     /* values that were computed before: parameters, optimizer state, the batch */
@@ -167,7 +167,7 @@ typedef struct clef_plan_size {
     int64_t prepacked_bytes; /* of weights that stay as they are, packed or transformed: replays retain these, at most four times
                                 the weights' own bytes for all plans of a context, or as much as one of them needs */
     int64_t launches;
-    double flops, bytes;
+    double flops, bytes, real_flops;
 } clef_plan_size;
 /* In a dry run evaluation makes plans and computes nothing, so a training step costs no time and no memory; reading a value
    that was not computed before fails with CLEF_STATE.  Turning it off gives every kept tensor and the random numbers the

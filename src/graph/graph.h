@@ -44,6 +44,7 @@ typedef struct clef__strategy {
     const char *name;
     bool (*applies)(const clef__lowering *l);  /* NULL: always */
     double (*cost)(const clef__lowering *l);   /* estimated seconds; NULL: 0 */
+    double (*flops)(const clef__node *node);   /* what it really does; NULL: those of the op's definition */
     void (*lower)(clef__lowering *l);          /* emits launches with the functions of plan/lower.h */
 } clef__strategy;
 

@@ -296,24 +296,36 @@ static void cost(const clef__node *node, double *flops, double *bytes) {
     *bytes = all * (double)clef_dtype_size(node->dtype);
 }
 
+/* F(2×2, 3×3): for each tile of 2 × 2 results 16 products of each channel with each filter in place of 36, and additions to bring its
+   4 × 4 pixels there (32 a channel) and the results back (24 a filter).  Filters are transformed once (28 for each): the gradient
+   by the filters works on the same tiles. */
+static double winograd_flops(const clef__node *node) {
+    const clef__node *y = node->op == &op_conv2d ? node : node->input[node->op == &op_backward_weight];
+    const clef__node *other = node->op == &op_backward_data ? node : node->input[0];
+    clef_shape tiled = node->op == &op_backward_data ? node->shape : y->shape;
+    double c = (double)other->shape.dim[1], o = (double)y->shape.dim[1];
+    double tiles = (double)tiled.dim[0] * (double)clef__ceil_div(tiled.dim[2], 2) * (double)clef__ceil_div(tiled.dim[3], 2);
+    return tiles * (2 * 16 * c * o + 32 * c + 24 * o) + 28 * c * o;
+}
+
 static const clef__strategy forward_strategies[] = {
     {.name = "depthwise", .applies = clef__depthwise_applies, .lower = clef__depthwise_forward},
-    {.name = "winograd fused", .applies = clef__winograd_fused_applies, .lower = clef__winograd_fused_forward},
+    {.name = "winograd fused", .applies = clef__winograd_fused_applies, .lower = clef__winograd_fused_forward, .flops = winograd_flops},
     {.name = "direct", .applies = clef__direct_applies, .lower = clef__direct_forward},
-    {.name = "winograd", .applies = clef__winograd_applies, .lower = clef__winograd_forward},
+    {.name = "winograd", .applies = clef__winograd_applies, .lower = clef__winograd_forward, .flops = winograd_flops},
     {.name = "gemm", .lower = lower_conv2d},
     {0}};
 static const clef__strategy data_strategies[] = {
     {.name = "depthwise", .applies = clef__depthwise_applies, .lower = clef__depthwise_data},
-    {.name = "winograd fused", .applies = clef__winograd_fused_applies, .lower = clef__winograd_fused_data},
+    {.name = "winograd fused", .applies = clef__winograd_fused_applies, .lower = clef__winograd_fused_data, .flops = winograd_flops},
     {.name = "direct", .applies = clef__direct_data_applies, .lower = clef__direct_data},
     {.name = "gemm and fold", .applies = clef__fold_applies, .lower = clef__fold_data},
-    {.name = "winograd", .applies = clef__winograd_applies, .lower = clef__winograd_data},
+    {.name = "winograd", .applies = clef__winograd_applies, .lower = clef__winograd_data, .flops = winograd_flops},
     {.name = "gemm by phase", .lower = lower_backward_data},
     {0}};
 static const clef__strategy weight_strategies[] = {
     {.name = "depthwise", .applies = clef__depthwise_weight_applies, .lower = clef__depthwise_weight},
-    {.name = "winograd fused", .applies = clef__winograd_fused_weight_applies, .lower = clef__winograd_fused_weight},
+    {.name = "winograd fused", .applies = clef__winograd_fused_weight_applies, .lower = clef__winograd_fused_weight, .flops = winograd_flops},
     {.name = "direct", .applies = clef__direct_weight_applies, .lower = clef__direct_weight},
     {.name = "gemm over pixels", .lower = lower_backward_weight},
     {0}};

@@ -135,6 +135,7 @@ static void lower_kernel(clef__lowering *l, const clef__group *group) {
     l->preceding = preceding.n_members ? &preceding : NULL;
     const clef__strategy *strategy = clef__select_strategy(l);
     if (strategy) {
+        l->plan->spared_flops += clef__spared_flops(l->node, strategy);
         strategy->lower(l);
         l->tuned = false;
         l->preceding = NULL;
@@ -277,6 +278,7 @@ static void compile_programs(clef_context *ctx, clef__plan *plan, const int *fir
     if (two) pthread_join(second, NULL);
 }
 
+/* program: of an earlier launch, which has the same; NULL: its kernel was made when that was looked for, or could not be. */
 static clef_status ready_launch(clef_context *ctx, clef__launch *launch, clef__program *program) {
     if (!launch->kernel && program) launch->kernel = clef__kernel_of(clef__device_at(ctx, launch->device), program, launch->name);
     if (!launch->kernel) {
@@ -295,7 +297,8 @@ static clef_status compile_kernels(clef_context *ctx, clef__plan *plan) {
     compile_programs(ctx, plan, first);
     clef_status status = CLEF_OK;
     for (int i = 0; status == CLEF_OK && i < plan->n_launches; i++)
-        if (plan->launch[i].kind == CLEF__LAUNCH_KERNEL) status = ready_launch(ctx, &plan->launch[i], plan->launch[first[i]].program);
+        if (plan->launch[i].kind == CLEF__LAUNCH_KERNEL)
+            status = ready_launch(ctx, &plan->launch[i], first[i] == i ? NULL : plan->launch[first[i]].program);
     clef__free(first);
     return status;
 }

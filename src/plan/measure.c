@@ -11,6 +11,13 @@ static void add_cost(const clef__node *node, clef_plan_size *size) {
     size->bytes += bytes;
 }
 
+double clef__spared_flops(const clef__node *node, const clef__strategy *strategy) {
+    double flops = 0, bytes = 0;
+    if (!strategy->flops || !node->op->cost) return 0;
+    node->op->cost(node, &flops, &bytes);
+    return flops - strategy->flops(node);
+}
+
 clef_plan_size clef__plan_size(const clef__plan *plan, const clef__graph_view *g) {
     clef_plan_size size = {.launches = plan->n_launches, .least_temporary_bytes = (int64_t)plan->lower_bound};
     for (int i = 0; i < g->n; i++) {
@@ -18,6 +25,7 @@ clef_plan_size clef__plan_size(const clef__plan *plan, const clef__graph_view *g
         clef__kind kind = item->node->op->kind;
         if (!item->leaf && item->same_as < 0 && kind != CLEF__VIEW && kind != CLEF__CONSTANT) add_cost(item->node, &size);
     }
+    size.real_flops = size.flops - plan->spared_flops;
     for (int v = 0; v < plan->n_values; v++) {
         const clef__value *value = &plan->value[v];
         if (value->home == CLEF__LEAF_VALUE) size.input_bytes += (int64_t)value->bytes;

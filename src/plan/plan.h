@@ -178,6 +178,7 @@ typedef struct clef__plan {
     int n_results;
     int n_items;
     size_t arena_bytes[16];       /* per device */
+    double spared_flops;          /* that the chosen strategies need fewer than the ops' definitions */
     size_t lower_bound;           /* of arena_bytes[0]: the most bytes alive at once */
     clef__arena arena[16];        /* those its arguments point into; not owned */
 } clef__plan;
@@ -235,6 +236,7 @@ clef_status clef__plan_memory(clef__plan *plan, clef_context *ctx);
 clef__plan *clef__plan_build(clef_context *ctx, clef__graph_view *g);
 clef_status clef__plan_ready(clef_context *ctx, clef__plan *plan);
 /* measure.c */
+double clef__spared_flops(const clef__node *node, const clef__strategy *strategy);
 clef_plan_size clef__plan_size(const clef__plan *plan, const clef__graph_view *g);
 void clef__plan_free(clef__plan *plan);
 void clef__launch_free(clef__launch *launch);

@@ -15,7 +15,8 @@ enum {
 typedef struct bench_point {
     char suite[16], name[24], shape[64], unit[16]; /* "conv", "conv2d_data", "8x64x56x56, 64 of 3x3", "GFLOP/s" */
     double seconds, spread;                        /* of one call: the median; half the quartiles' distance over it */
-    double rate, flops, bytes;                     /* flops: of the operation as defined; bytes: that must move at least, each operand once; 0: unknown */
+    double rate;                                   /* in that unit: FLOP/s are effective ones, of the operation as defined */
+    double flops, real_flops, bytes;               /* as defined; of the method that ran; bytes that must move at least, each operand once; 0: unknown */
 } bench_point;
 
 /* One run on one device. */
@@ -65,9 +66,9 @@ void bench_free(bench_report *report);
 /* FLOP/s of the suite fma and bytes/s of copy; 0 if they were not measured. */
 double bench_peak(const bench_series *series);
 double bench_stream(const bench_series *series);
-/* The share of what peak and stream allow for this point's work; NaN where one of them is unknown. */
+/* The share of what peak and stream allow for the work that was really done; NaN where one of them is unknown. */
 double bench_roofline(const bench_series *series, const bench_point *point);
-/* Is it faster than they allow, by more than they are uncertain?  FLOPs are those of the operation as defined: a method may need fewer. */
+/* Is it faster than they allow, by more than they are uncertain?  Then peak or bandwidth was measured too low, or a cache held the operands. */
 bool bench_is_above(const bench_series *series, const bench_point *point);
 /* FLOP per byte; NaN where one is unknown. */
 double bench_intensity(const bench_point *point);

@@ -153,9 +153,9 @@ static void key(FILE *out, const bench_series *all) {
 
 static void rooflines(FILE *out, const bench_report *report, const bench_series *all) {
     fputs("<h2>Rooflines</h2>\n<p>Each sign is a measurement: to the right the more arithmetic there is for each byte that must move, upwards "
-          "the faster. FLOPs are those of the operation as it is defined, so a method that needs fewer (Winograd\'s convolution) can lie "
-          "above the line, as can what a cache holds; anything else there says that peak or bandwidth was measured too low. Point at a "
-          "sign to read it.</p>\n", out);
+          "the faster. FLOPs are those that the chosen method really does; rates are effective ones, of the operation as it is defined, of "
+          "which Winograd's convolution does fewer. What lies above the line was held by a cache, or peak or bandwidth was measured too low. "
+          "Point at a sign to read it.</p>\n", out);
     key(out, all);
     fputs("<div class=\"panels\">\n", out);
     for (int i = 0; i < report->n; i++) {

@@ -100,14 +100,17 @@ static bool sample(job *j, double budget, bench_point *p) {
     return true;
 }
 
-/* All ops of the step for FLOPs; for bytes what it starts from, read and, but for the batch, written again. */
-static bool count_step(job *j, bench_point *p) {
+/* What one call does, from its plan: the FLOPs of the methods that were chosen, and of a training step those of its ops and bytes:
+   what it starts from, read and, but for the batch, written again. */
+static bool count_call(job *j, bench_point *p) {
     clef_plan_size size;
     clef_set_dry_run(j->ctx, true);
     bool ok = call(j, 0) && clef_plan_memory(j->ctx, &size) == CLEF_OK;
     clef_set_dry_run(j->ctx, false);
     if (!ok) return false;
-    p->flops = size.flops;
+    if (j->c->model) p->flops = size.flops;
+    p->real_flops = p->flops - (size.flops - size.real_flops);
+    if (!j->c->model) return true;
     p->bytes = 2 * (double)size.input_bytes - 4 * (double)clef_shape_numel(j->c->input[0]) - 8 * (double)j->c->input[0].dim[0];
     return true;
 }
@@ -142,7 +145,7 @@ bool bench_measure(clef_context *ctx, const bench_case *c, double budget, bench_
     snprintf(p->name, sizeof p->name, "%s", c->name);
     memcpy(p->shape, c->shape, sizeof p->shape);
     snprintf(p->unit, sizeof p->unit, "%s", c->unit);
-    bool ok = open_job(&j) && sample(&j, budget, p) && (!c->model || count_step(&j, p));
+    bool ok = open_job(&j) && sample(&j, budget, p) && count_call(&j, p);
     p->rate = (c->model ? c->images : 1e-9 * (strcmp(c->unit, "GB/s") ? c->flops : c->bytes)) / p->seconds;
     close_job(&j);
     return ok;

@@ -43,6 +43,7 @@ static void title(FILE *out, const bench_series *s, const bench_point *p) {
     fprintf(out, ", %.4g ms \xc2\xb1 %.0f %%", 1e3 * p->seconds, 100 * p->spread);
     if (isfinite(intensity)) fprintf(out, ", %.3g FLOP per byte", intensity);
     if (isfinite(share)) fprintf(out, ", %.0f %% of the roofline%s", 100 * share, bench_is_above(s, p) ? " (above)" : "");
+    if (p->real_flops < p->flops) fprintf(out, ", %.0f %% of the FLOPs as defined", 100 * p->real_flops / p->flops);
     fputs("</title>", out);
 }
 
@@ -56,7 +57,7 @@ enum { LEFT = 50, RIGHT = 358, TOP = 26, BOTTOM = 256, HEIGHT = 298, MOST_DECADE
 static double at_x(const axes *a, double x) { return LEFT + (RIGHT - LEFT) * (clamp(x, a->x0, a->x1) - a->x0) / (a->x1 - a->x0); }
 static double at_y(const axes *a, double y) { return BOTTOM - (BOTTOM - TOP) * (clamp(y, a->y0, a->y1) - a->y0) / (a->y1 - a->y0); }
 
-static bool is_plotted(const bench_point *p) { return p->flops > 0 && p->bytes > 0; }
+static bool is_plotted(const bench_point *p) { return p->real_flops > 0 && p->bytes > 0; }
 
 static void widen(double *least, double *most, double x) {
     *least = fmin(*least, x);
@@ -70,8 +71,8 @@ static axes make_axes(const bench_report *report) {
         for (int k = 0; k < report->series[i].n; k++) {
             const bench_point *p = &report->series[i].point[k];
             if (!is_plotted(p)) continue;
-            widen(&a.x0, &a.x1, log10(p->flops / p->bytes));
-            widen(&a.y0, &a.y1, log10(p->flops / p->seconds) + 0.1);
+            widen(&a.x0, &a.x1, log10(p->real_flops / p->bytes));
+            widen(&a.y0, &a.y1, log10(p->real_flops / p->seconds) + 0.1);
         }
     if (!isfinite(a.x0) || !isfinite(a.x1) || !isfinite(a.y0) || !isfinite(a.y1)) a = (axes){-1, 3, 8, 12};
     a = (axes){floor(a.x0), ceil(a.x1), floor(a.y0 - 0.1), ceil(a.y1)};
@@ -135,7 +136,7 @@ void bench_svg_roofline(FILE *out, const bench_report *report, int series) {
         if (!is_plotted(p)) continue;
         fputs("<g class=\"point\">", out);
         title(out, s, p);
-        bench_svg_marker(out, p->suite, at_x(&a, log10(p->flops / p->bytes)), at_y(&a, log10(p->flops / p->seconds)));
+        bench_svg_marker(out, p->suite, at_x(&a, log10(p->real_flops / p->bytes)), at_y(&a, log10(p->real_flops / p->seconds)));
         fputs("</g>\n", out);
     }
     fputs("</svg>\n", out);

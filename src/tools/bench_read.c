@@ -38,7 +38,8 @@ static void on_member(void *user, const char *key, const char *text, double numb
         const char *key;
         double *to;
     } numbers[] = {{"schema", &l->schema}, {"compute_units", &l->compute_units}, {"seconds", &l->point.seconds},
-                   {"spread", &l->point.spread}, {"rate", &l->point.rate}, {"flops", &l->point.flops}, {"bytes", &l->point.bytes}};
+                   {"spread", &l->point.spread}, {"rate", &l->point.rate}, {"flops", &l->point.flops},
+                   {"real_flops", &l->point.real_flops}, {"bytes", &l->point.bytes}};
     for (size_t i = 0; text && i < sizeof texts / sizeof *texts; i++)
         if (!strcmp(texts[i].key, key)) take_text(texts[i].to, texts[i].size, text);
     for (size_t i = 0; !text && i < sizeof numbers / sizeof *numbers; i++)
@@ -52,6 +53,7 @@ static const char *check_point(bench_point *p) {
     if (!*p->name || !*p->suite) return "a result without suite or name";
     if (!is_measure(p->seconds) || !is_measure(p->rate)) return "a result whose seconds and rate are not above 0";
     if (!is_measure(p->flops)) p->flops = 0;
+    if (!is_measure(p->real_flops) || p->real_flops > p->flops) p->real_flops = p->flops; /* files of earlier versions do not say */
     if (!is_measure(p->bytes)) p->bytes = 0;
     if (!is_measure(p->spread)) p->spread = 0;
     return NULL;

@@ -62,13 +62,13 @@ double bench_stream(const bench_series *s) {
 
 double bench_roofline(const bench_series *s, const bench_point *p) {
     double peak = bench_peak(s), stream = bench_stream(s);
-    if (!(peak > 0) || !(stream > 0) || !(p->flops > 0) || !(p->bytes > 0)) return NAN;
-    return fmax(p->flops / peak, p->bytes / stream) / p->seconds;
+    if (!(peak > 0) || !(stream > 0) || !(p->real_flops > 0) || !(p->bytes > 0)) return NAN;
+    return fmax(p->real_flops / peak, p->bytes / stream) / p->seconds;
 }
 
 bool bench_is_above(const bench_series *s, const bench_point *p) { return bench_roofline(s, p) > 1 + ROOF_TOLERANCE; }
 
-double bench_intensity(const bench_point *p) { return p->flops > 0 && p->bytes > 0 ? p->flops / p->bytes : NAN; }
+double bench_intensity(const bench_point *p) { return p->real_flops > 0 && p->bytes > 0 ? p->real_flops / p->bytes : NAN; }
 
 /* ---- JSON lines ---- */
 void bench_json_start(FILE *out, const bench_series *s) {
@@ -97,6 +97,7 @@ void bench_json_point(FILE *out, const bench_series *s, const bench_point *p) {
     json_number(&j, "rate", p->rate);
     json_text(&j, "unit", p->unit);
     json_number(&j, "flops", p->flops);
+    json_number(&j, "real_flops", p->real_flops);
     json_number(&j, "bytes", p->bytes);
     json_number(&j, "intensity", bench_intensity(p));
     json_number(&j, "roofline", bench_roofline(s, p));
@@ -120,6 +121,7 @@ void bench_text_point(FILE *out, const bench_series *s, const bench_point *p) {
     column(out, 10, 2, bench_intensity(p), "");
     column(out, 9, 0, 100 * bench_roofline(s, p), " %");
     if (bench_is_above(s, p)) fputs(" above", out);
+    if (p->real_flops < p->flops) fprintf(out, "  %.0f %% of the FLOPs", 100 * p->real_flops / p->flops);
     fputc('\n', out);
 }
 
@@ -174,6 +176,7 @@ static void csv_row(FILE *out, const bench_series *s, const bench_point *p) {
     csv_number(out, p->seconds, ',');
     csv_number(out, p->spread, ',');
     csv_number(out, p->flops, ',');
+    csv_number(out, p->real_flops, ',');
     csv_number(out, p->bytes, ',');
     csv_number(out, bench_intensity(p), ',');
     csv_number(out, bench_roofline(s, p), '\n');
@@ -181,7 +184,7 @@ static void csv_row(FILE *out, const bench_series *s, const bench_point *p) {
 
 void bench_csv(FILE *out, const void *data) {
     const bench_report *report = data;
-    fputs("label,device,driver,suite,name,shape,unit,rate,seconds,spread,flops,bytes,intensity,roofline\n", out);
+    fputs("label,device,driver,suite,name,shape,unit,rate,seconds,spread,flops,real_flops,bytes,intensity,roofline\n", out);
     for (int i = 0; i < report->n; i++)
         for (int k = 0; k < report->series[i].n; k++) csv_row(out, &report->series[i], &report->series[i].point[k]);
 }

@@ -434,6 +434,7 @@ Test(conv2d, errors_say_what_does_not_fit) {
     cr_assert_null(clef_conv2d(x, clef_to(fits, CLEF_F16), NULL));
     expect_error(ctx, CLEF_DTYPE, "conv2d: the inputs are f32 and f16");
     cr_assert_null(clef_conv2d(NULL, fits, NULL));
+    expect_error(ctx, CLEF_INVALID, "conv2d: x is NULL though nothing failed before");
     cr_assert_null(clef_conv2d(x, fits, &OPTIONS(.padding = {INT32_MAX, INT32_MAX})));
     expect_error(ctx, CLEF_UNSUPPORTED, "conv2d: more than 2^31 pixels with padding {2147483647,2147483647}");
 }

@@ -482,6 +482,22 @@ Test(errors, one_line_each) {
 
 /* ---- dry runs ---- */
 
+/* As on a GPU, where 3 × 3 filters of 32 channels go by Winograd's method: 64 tiles of 16 products and the transforms; 1 × 1 ones do not. */
+Test(dry_gpu, flops_as_defined_and_as_done) {
+    ctx = open_as_gpu();
+    for (int kernel = 3; kernel >= 1; kernel -= 2) {
+        clef_set_dry_run(ctx, true);
+        clef_tensor *x = noise_tensor(ctx, CLEF_SHAPE(1, 32, 16, 16), 1), *w = noise_tensor(ctx, CLEF_SHAPE(32, 32, kernel, kernel), 2);
+        clef_eval(clef_conv2d(x, w, &(clef_conv2d_options){.same = true}));
+        clef_plan_size size;
+        cr_assert_eq(clef_plan_memory(ctx, &size), CLEF_OK);
+        cr_expect_eq(size.flops, 2.0 * 256 * 32 * 32 * kernel * kernel);
+        cr_expect_eq(size.real_flops, kernel == 1 ? size.flops : 64.0 * (2 * 16 * 32 * 32 + 32 * 32 + 24 * 32) + 28 * 32 * 32, "%g", size.real_flops);
+        clef_set_dry_run(ctx, false);
+    }
+    clef_close(ctx);
+}
+
 Test(dry, a_step_is_measured_and_leaves_no_trace) {
     clef_tensor *w = clef_require_grad(clef_keep(vector(1000, 1, 0)), true);
     cr_assert_eq(clef_eval(w), CLEF_OK);
