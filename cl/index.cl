@@ -10,7 +10,7 @@
 #define IT i32
 #endif
 #ifndef W
-#define W 16
+#define W CLEF_LANES
 #endif
 #include "common.h"
 #define A COMPUTE(DT)

@@ -14,7 +14,7 @@
 #define AFFINE 1
 #endif
 #ifndef W
-#define W 16
+#define W CLEF_LANES
 #endif
 #include "common.h"
 

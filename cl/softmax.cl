@@ -20,7 +20,7 @@
 #define LOG 0
 #endif
 #ifndef W
-#define W 16
+#define W CLEF_LANES
 #endif
 #ifndef STRIP
 #define STRIP 2048

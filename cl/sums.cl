@@ -15,7 +15,7 @@
 #define OWN 0
 #endif
 #ifndef W
-#define W 16
+#define W CLEF_LANES
 #endif
 #ifndef STRIP
 #define STRIP 2048

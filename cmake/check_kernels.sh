@@ -17,7 +17,8 @@ if [ -z "$clang" ]; then
     exit 77
 fi
 
-# One line for each run of clang over a file: its options.
+# One line for each run of clang over a file: its options.  Each is run as for a device of 4 lanes, too, as what is made for wider
+# vectors must not be needed there.
 runs_of() {
     awk -v all="f32 f16 bf16 f64 i32 i64 u8 bool" '
         BEGIN { total = split(all, dtype); for (i in dtype) known[dtype[i]] = 1 }
@@ -46,7 +47,7 @@ runs_of() {
 runs() {
     for file in "$dir"/*.cl; do
         [ -f "$file" ] || continue
-        runs_of "$file" | sed "s|\$| $file|"
+        runs_of "$file" | sed "s|\$| $file|; h; s|^| -DCLEF_LANES=4|; G"
     done
 }
 

@@ -139,6 +139,7 @@ Test(modules, refusals) {
     cr_expect_null(clef_module_new(ctx, "none", NULL, NULL));
     expect_error(ctx, CLEF_INVALID, "module_new");
     cr_expect_null(clef_forward(NULL, t));
-    cr_expect_null(clef_forward(m, NULL));
     cr_expect_eq(clef_error_status(ctx), CLEF_OK);
+    cr_expect_null(clef_forward(m, NULL));
+    expect_error(ctx, CLEF_INVALID, "forward: x is NULL though nothing failed before");
 }
