@@ -28,6 +28,13 @@ clef_c_target(file_faults)
 set_target_properties(file_faults PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/tests)
 target_link_libraries(file_faults PRIVATE ${CMAKE_DL_LIBS})
 
+# Preloaded, it lets one OpenCL call of a whole program fail.
+add_library(call_faults MODULE tests/support/call_faults.c)
+clef_c_target(call_faults)
+set_target_properties(call_faults PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/tests)
+target_include_directories(call_faults PRIVATE include src tests)
+target_link_libraries(call_faults PRIVATE clef_dependencies OpenCL::OpenCL ${CMAKE_DL_LIBS})
+
 # A program that may look into the rooms: the static library has every symbol.
 function(clef_test_program target source)
   add_executable(${target} ${source})
@@ -40,8 +47,8 @@ function(clef_test_program target source)
   target_include_directories(${target} PRIVATE src tests cl)
   target_compile_definitions(${target} PRIVATE CLEF_TEST_SOURCE="${CMAKE_CURRENT_SOURCE_DIR}"
     CLEF_TEST_BUILD="${CMAKE_CURRENT_BINARY_DIR}" CLEF_TEST_FAKE_CLBLAST="$<TARGET_FILE:fake_clblast>"
-    CLEF_TEST_FILE_FAULTS="$<TARGET_FILE:file_faults>")
-  add_dependencies(${target} fake_clblast file_faults)
+    CLEF_TEST_FILE_FAULTS="$<TARGET_FILE:file_faults>" CLEF_TEST_CALL_FAULTS="$<TARGET_FILE:call_faults>")
+  add_dependencies(${target} fake_clblast file_faults call_faults)
   if(TARGET pretend_cpu)
     add_dependencies(${target} pretend_cpu)
     target_compile_definitions(${target} PRIVATE CLEF_TEST_PRETEND_CPU="$<TARGET_FILE:pretend_cpu>")

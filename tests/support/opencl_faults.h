@@ -14,6 +14,7 @@
 /* ---- the N-th call fails ---- */
 static long countdown; /* 0: never */
 static bool for_ever, struck;
+static long calls; /* that could have failed */
 static long ledger; /* OpenCL objects made and not released */
 static cl_int fault_code = CL_OUT_OF_RESOURCES;
 static const char *fault_log; /* what a compiler says when it is told to fail (fault_code CL_BUILD_PROGRAM_FAILURE) */
@@ -23,6 +24,7 @@ static bool builds_fail;      /* all of them, whatever the countdown */
 static uint32_t storm; /* not 0: calls fail at random, one in four */
 
 static bool fails(void) {
+    calls++;
     if (storm)
         return (storm = storm * 1664525u + 1013904223u) >> 30 == 0;
     if (countdown > 0 && --countdown == 0) {
