@@ -35,13 +35,13 @@ static char *read_log(clef__device *device, cl_program program) {
     return log;
 }
 
-/* ":12:7:" */
+/* ":12:7:", or ":12:7 <" where a macro is named in between. */
 static bool is_place(const char *at) {
     for (int i = 0; i < 2; i++) {
         if (*at++ != ':' || !isdigit((unsigned char)*at)) return false;
         while (isdigit((unsigned char)*at)) at++;
     }
-    return *at == ':';
+    return *at == ':' || strncmp(at, " <", 2) == 0;
 }
 
 /* Does some line tell of an error and of its place?  Compilers that do so otherwise are asked again in the next process. */
