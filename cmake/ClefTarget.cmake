@@ -112,7 +112,7 @@ function(clef_test_properties test source label)
 endfunction()
 
 # Ends what hangs; nothing that works comes near it, on a loaded machine either.
-set(clef_test_timeout 7200)
+set(clef_test_timeout 2400)
 
 set(clef_compile_fast POCL_EXTRA_BUILD_FLAGS=-cl-opt-disable)
 
