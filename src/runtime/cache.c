@@ -282,21 +282,18 @@ typedef struct listing {
     uint64_t bytes;
 } listing;
 
-/* Is a temporary's writer dead?  Where there are no locks, age tells. */
-static bool is_abandoned(int dir, const char *name, const struct stat *st) {
-    int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0;
-    bool held = !locked && errno == EWOULDBLOCK;
-    close(fd);
-    return locked || (!held && time(NULL) - st->st_mtime > STALE_SECONDS);
-}
-
+/* Removes a temporary whose writer is dead, while its lock is ours: a writer that has not locked it yet sees that it is gone.  Where
+   there are no locks, age tells. */
 static void drop_abandoned(void *user, int dir, const char *name, const struct stat *st) {
     (void)user;
-    if (is_temporary_name(name) && is_abandoned(dir, name, st))
+    int fd = is_temporary_name(name) ? openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC) : -1;
+    if (fd < 0)
+        return;
+    bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0;
+    bool held = !locked && errno == EWOULDBLOCK;
+    if (locked || (!held && time(NULL) - st->st_mtime > STALE_SECONDS))
         unlinkat(dir, name, 0);
+    close(fd);
 }
 
 void clef__cache_tidy(int dir) { each_file(dir, drop_abandoned, NULL); }

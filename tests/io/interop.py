@@ -144,7 +144,7 @@ def read_all(d):
         own = own_load(os.path.join(d, "clef.safetensors"))
         check(all((own[k] == tensors[k]).all() for k in own), "both readers agree")
         with safe_open(os.path.join(d, "last.ckpt"), framework="numpy") as f:
-            check(f.metadata()["clef.checkpoint"] == "1" and "model.0.weight" in f.keys(), "a checkpoint")
+            check(f.metadata()["clef.checkpoint"] == "2" and len(f.metadata()["clef.crc32c"]) == 8 and "model.0.weight" in f.keys(), "a checkpoint")
             check(float.fromhex(f.metadata()["metric"]) == 0.1, "the metric")
 
 
