@@ -2,22 +2,26 @@
    result is in TURNED(a, b, i).  Each round laces the halves of the vectors i and i + W/2 into neighbours. */
 #define LACE(f, t, i, j, x, y)                                                                         \
     t##x.even = f##i.lo, t##x.odd = f##j.lo, t##y.even = f##i.hi, t##y.odd = f##j.hi;
+#define ROUND_2(f, t) LACE(f, t, 0, 1, 0, 1)
 #define ROUND_4(f, t) LACE(f, t, 0, 2, 0, 1) LACE(f, t, 1, 3, 2, 3)
 #define ROUND_8(f, t) LACE(f, t, 0, 4, 0, 1) LACE(f, t, 1, 5, 2, 3) LACE(f, t, 2, 6, 4, 5) LACE(f, t, 3, 7, 6, 7)
 #define ROUND_16(f, t)                                                                                 \
     LACE(f, t, 0, 8, 0, 1) LACE(f, t, 1, 9, 2, 3) LACE(f, t, 2, 10, 4, 5) LACE(f, t, 3, 11, 6, 7)      \
     LACE(f, t, 4, 12, 8, 9) LACE(f, t, 5, 13, 10, 11) LACE(f, t, 6, 14, 12, 13) LACE(f, t, 7, 15, 14, 15)
 #define TRANSPOSE_1(a, b)
+#define TRANSPOSE_2(a, b) ROUND_2(a, b)
 #define TRANSPOSE_4(a, b) ROUND_4(a, b) ROUND_4(b, a)
 #define TRANSPOSE_8(a, b) ROUND_8(a, b) ROUND_8(b, a) ROUND_8(a, b)
 #define TRANSPOSE_16(a, b) ROUND_16(a, b) ROUND_16(b, a) ROUND_16(a, b) ROUND_16(b, a)
 #define TRANSPOSE(a, b) CAT(TRANSPOSE_, W)(a, b)
 #define TURNED_1(a, b) a
+#define TURNED_2(a, b) b
 #define TURNED_4(a, b) a
 #define TURNED_8(a, b) b
 #define TURNED_16(a, b) a
 #define TURNED(a, b) CAT(TURNED_, W)(a, b)
 #define LINES_1(X) X(0)
+#define LINES_2(X) X(0) X(1)
 #define LINES_4(X) X(0) X(1) X(2) X(3)
 #define LINES_8(X) LINES_4(X) X(4) X(5) X(6) X(7)
 #define LINES_16(X) LINES_8(X) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15)

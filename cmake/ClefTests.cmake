@@ -168,7 +168,7 @@ file(GLOB plain_sources CONFIGURE_DEPENDS tests/*/main_*.c)
 foreach(source IN LISTS plain_sources)
   get_filename_component(name ${source} NAME_WE)
   # Whole trainings, a loader layer, kernels that leave their memory: too long, or not made, for instrumented builds.
-  if(CLEF_SANITIZE AND name MATCHES "^main_(contract|small_devices|mutants)$")
+  if(CLEF_SANITIZE AND name MATCHES "^main_(contract|small_devices|mutants|quiet)$")
     continue()
   endif()
   get_filename_component(room ${source} DIRECTORY)

@@ -9,6 +9,7 @@ typedef struct clef__graph {
     uint64_t traversal;
     uint64_t nodes;               /* made so far */
     bool no_grad;
+    bool closing;                 /* ops made for this context are gone */
     clef__segment *segment;       /* the innermost one that is open */
     bool dry;                     /* see dry.c */
     clef_plan_size largest;

@@ -111,8 +111,13 @@ static void hold(clef__tensor *t, int keeps, bool owned) {
     if (!is_kept(t) && t->until < graph->step) free_tensor(graph, t, true);
 }
 
+static clef__ended ended_of(const clef__graph *graph, const clef__tensor *t, bool released) {
+    if (graph->closing) return (clef__ended){0}; /* nobody can ask any more */
+    return (clef__ended){.op = t->node->op->name, .shape = t->node->shape, .step = t->until, .released = released};
+}
+
 static void free_tensor(clef__graph *graph, clef__tensor *t, bool released) {
-    clef__ended ended = {.op = t->node->op->name, .shape = t->node->shape, .step = t->until, .released = released};
+    clef__ended ended = ended_of(graph, t, released);
     if (t->grad) hold(t->grad, t->grad->keeps, false);
     clef__forget_before(t);
     unlink_tensor(graph, t);
@@ -123,6 +128,7 @@ static void free_tensor(clef__graph *graph, clef__tensor *t, bool released) {
 static void close_graph(clef_context *ctx, void *state) {
     (void)ctx;
     clef__graph *graph = state;
+    graph->closing = true;
     for (int i = 0; i < graph->n_wanted; i++) clef__node_release(graph->wanted[i]);
     for (clef__tensor *t = graph->kept; t; t = t->next) t->grad = NULL; /* gradients are in the list themselves */
     while (graph->temporaries) free_tensor(graph, graph->temporaries, true);

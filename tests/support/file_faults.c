@@ -26,7 +26,7 @@ static struct {
     long seen, struck;
 } file_faults;
 
-static inline void file_faults_begin(const char *dir, long n, int error, bool for_ever) {
+__attribute__((unused)) static void file_faults_begin(const char *dir, long n, int error, bool for_ever) {
     snprintf(file_faults.dir, sizeof file_faults.dir, "%s/", dir);
     file_faults.countdown = n;
     file_faults.error = error;
@@ -34,7 +34,7 @@ static inline void file_faults_begin(const char *dir, long n, int error, bool fo
     file_faults.seen = file_faults.struck = 0;
 }
 
-static inline void file_faults_end(void) {
+__attribute__((unused)) static void file_faults_end(void) {
     file_faults.countdown = 0;
     file_faults.short_ones = false;
 }
