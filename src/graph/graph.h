@@ -12,6 +12,7 @@
 typedef struct clef_op clef_op;
 typedef struct clef__lowering clef__lowering; /* plan/lower.h */
 typedef struct clef__segment clef__segment;   /* recompute.c */
+typedef struct clef__numbers clef__numbers;   /* plan/tune.h */
 
 typedef enum clef__kind {
     CLEF__DATA,      /* no inputs: a buffer that was filled from outside */
@@ -66,6 +67,9 @@ struct clef_op {
     bool epilogue; /* its strategies ask what follows it (clef__lower_epilogue) */
     bool prologue; /* its strategies ask what makes its input (clef__lower_prologue) */
     void (*cost)(const clef__node *node, double *flops, double *bytes); /* NULL: reads + writes, one flop each */
+    /* One element by the op's definition, from the numbers in its inputs: clef_tune believes a kernel that agrees with it.  For ops
+       with a choice that can be tuned; NULL elsewhere. */
+    double (*element)(const clef__node *node, const clef__numbers *in, const int64_t *at);
 };
 
 enum { CLEF__MAX_INPUTS = 256 };

@@ -12,6 +12,7 @@
 #include "ops/gemm.h"
 #include "ops/image.h"
 #include "ops/ops.h"
+#include "ops/reference.h"
 #include <string.h>
 
 typedef clef__conv geometry;
@@ -332,13 +333,16 @@ static const clef__strategy weight_strategies[] = {
 
 static const clef_op op_conv2d = {
     .name = "conv2d", .onnx = "Conv", .doc = "cross-correlation of images with filters, plus b per filter",
-    .kind = CLEF__KERNEL, .epilogue = true, .infer = infer_conv2d, .gradient = gradient_conv2d, .strategies = forward_strategies, .cost = cost};
+    .kind = CLEF__KERNEL, .epilogue = true, .infer = infer_conv2d, .gradient = gradient_conv2d, .strategies = forward_strategies, .cost = cost,
+    .element = clef__conv2d_element};
 static const clef_op op_backward_data = {
     .name = "conv2d_backward_data", .onnx = "ConvTranspose", .doc = "gradient of conv2d by its image", .kind = CLEF__KERNEL,
-    .epilogue = true, .infer = infer_backward_data, .gradient = gradient_backward_data, .strategies = data_strategies, .cost = cost};
+    .epilogue = true, .infer = infer_backward_data, .gradient = gradient_backward_data, .strategies = data_strategies, .cost = cost,
+    .element = clef__conv2d_backward_data_element};
 static const clef_op op_backward_weight = {
     .name = "conv2d_backward_weight", .doc = "gradient of conv2d by its filters", .kind = CLEF__KERNEL,
-    .infer = infer_backward_weight, .gradient = gradient_backward_weight, .strategies = weight_strategies, .cost = cost};
+    .infer = infer_backward_weight, .gradient = gradient_backward_weight, .strategies = weight_strategies, .cost = cost,
+    .element = clef__conv2d_backward_weight_element};
 
 /* ---- public ---- */
 /* `same`: out = ceil(in / stride), the odd zero at the end. */

@@ -4,6 +4,7 @@
    leading dimensions of a are rows like any others; else they are the batch of cl/gemm.cl. */
 #include "ops/gemm.h"
 #include "ops/ops.h"
+#include "ops/reference.h"
 #include <string.h>
 
 enum { MAX_LEVELS = CLEF_MAX_RANK };
@@ -232,10 +233,12 @@ static const clef__strategy linear_strategies[] = {{.name = "gemm", .lower = low
 
 static const clef_op op_matmul = {
     .name = "matmul", .onnx = "MatMul", .doc = "product of matrices, leading dimensions broadcast", .kind = CLEF__KERNEL,
-    .epilogue = true, .infer = infer_matmul, .gradient = gradient_matmul, .strategies = matmul_strategies, .cost = cost_product};
+    .epilogue = true, .infer = infer_matmul, .gradient = gradient_matmul, .strategies = matmul_strategies, .cost = cost_product,
+    .element = clef__matmul_element};
 static const clef_op op_linear = {
     .name = "linear", .onnx = "Gemm", .doc = "x times the transpose of w, plus b", .kind = CLEF__KERNEL,
-    .epilogue = true, .infer = infer_linear, .gradient = gradient_linear, .strategies = linear_strategies, .cost = cost_product};
+    .epilogue = true, .infer = infer_linear, .gradient = gradient_linear, .strategies = linear_strategies, .cost = cost_product,
+    .element = clef__linear_element};
 
 /* ---- public ---- */
 clef_tensor *clef_matmul(clef_tensor *a, clef_tensor *b) {

@@ -5,6 +5,7 @@
    backward pass but x itself: the place of a maximum is found again. */
 #include "ops/image.h"
 #include "ops/ops.h"
+#include "ops/reference.h"
 
 /* Attributes of every op here; index 0 is h, 1 is w. */
 typedef struct geometry {
@@ -177,7 +178,8 @@ static const clef_op op_max = {.name = "max_pool2d", .onnx = "MaxPool", .doc = "
 static const clef_op op_max_pick = {.name = "max_pool2d_pick", .doc = "elements of t where x has its maxima",
     .kind = CLEF__KERNEL, .infer = infer_pool, .gradient = gradient_max_pick, .strategies = max_pick_strategies};
 static const clef_op op_max_backward = {.name = "max_pool2d_backward", .doc = "gradient of max_pool2d",
-    .kind = CLEF__KERNEL, .infer = infer_backward, .gradient = gradient_max_backward, .strategies = max_backward_strategies};
+    .kind = CLEF__KERNEL, .infer = infer_backward, .gradient = gradient_max_backward, .strategies = max_backward_strategies,
+    .element = clef__max_pool2d_backward_element};
 static const clef_op op_avg = {.name = "avg_pool2d", .onnx = "AveragePool", .doc = "mean of each window",
     .kind = CLEF__KERNEL, .infer = infer_pool, .gradient = gradient_avg, .strategies = avg_strategies};
 static const clef_op op_avg_backward = {.name = "avg_pool2d_backward", .doc = "gradient of avg_pool2d",

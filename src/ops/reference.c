@@ -1,5 +1,6 @@
 /* reference.c — what one element of a node is, by the definition of its op: with it clef_tune checks what kernels compute.  Plain
    loops on the host, which share nothing with them; products only, as only they can be tuned, and one gradient of pooling. */
+#include "ops/reference.h"
 #include "ops/conv.h"
 #include "plan/tune.h"
 
@@ -17,7 +18,7 @@ static double matrix_number(const clef__numbers *x, const clef__node *node, cons
     return clef__number_at(x, own);
 }
 
-static double matmul(const clef__node *node, const clef__numbers *in, const int64_t *at) {
+double clef__matmul_element(const clef__node *node, const clef__numbers *in, const int64_t *at) {
     int64_t m = at[node->shape.rank - 2], n = at[node->shape.rank - 1];
     double sum = 0;
     for (int64_t k = 0; k < in[0].x->dim[in[0].x->rank - 1]; k++)
@@ -25,7 +26,7 @@ static double matmul(const clef__node *node, const clef__numbers *in, const int6
     return sum;
 }
 
-static double linear(const clef__node *node, const clef__numbers *in, const int64_t *at) {
+double clef__linear_element(const clef__node *node, const clef__numbers *in, const int64_t *at) {
     int last = node->shape.rank - 1;
     int64_t x[CLEF_MAX_RANK];
     double sum = node->n_inputs > 2 ? clef__number_at(&in[2], &at[last]) : 0;
@@ -43,7 +44,7 @@ static int64_t pixel(const clef__conv *a, int d, int64_t result, int64_t tap) {
     return at < a->image[d] ? at : -1;
 }
 
-static double conv2d(const clef__node *node, const clef__numbers *in, const int64_t *at) {
+double clef__conv2d_element(const clef__node *node, const clef__numbers *in, const int64_t *at) {
     const clef__conv *a = node->attributes;
     int64_t channels = in[1].x->dim[1], first = at[1] / (node->shape.dim[1] / a->groups) * channels;
     double sum = node->n_inputs > 2 ? clef__number_at(&in[2], &at[1]) : 0;
@@ -61,7 +62,7 @@ static int64_t result_of(const clef__conv *a, int d, int64_t pixel, int64_t tap,
     return at >= 0 && at % a->stride[d] == 0 && at / a->stride[d] < results ? at / a->stride[d] : -1;
 }
 
-static double conv2d_backward_data(const clef__node *node, const clef__numbers *in, const int64_t *at) {
+double clef__conv2d_backward_data_element(const clef__node *node, const clef__numbers *in, const int64_t *at) {
     const clef__conv *a = node->attributes;
     const clef__operand *dy = in[0].x, *w = in[1].x;
     int64_t filters = w->dim[0] / a->groups, first = at[1] / w->dim[1] * filters;
@@ -74,7 +75,7 @@ static double conv2d_backward_data(const clef__node *node, const clef__numbers *
     return sum;
 }
 
-static double conv2d_backward_weight(const clef__node *node, const clef__numbers *in, const int64_t *at) {
+double clef__conv2d_backward_weight_element(const clef__node *node, const clef__numbers *in, const int64_t *at) {
     const clef__conv *a = node->attributes;
     const clef__operand *dy = in[1].x;
     int64_t c = at[0] / (node->shape.dim[0] / a->groups) * node->shape.dim[1] + at[1];
@@ -88,7 +89,7 @@ static double conv2d_backward_weight(const clef__node *node, const clef__numbers
 }
 
 /* There is a choice only where windows tile the image: the gradient of its window, where the first of its maxima is here. */
-static double max_pool2d_backward(const clef__node *node, const clef__numbers *in, const int64_t *at) {
+double clef__max_pool2d_backward_element(const clef__node *node, const clef__numbers *in, const int64_t *at) {
     int64_t h = node->shape.dim[2] / in[1].x->dim[2], w = node->shape.dim[3] / in[1].x->dim[3];
     int64_t oy = at[2] / h, ox = at[3] / w, best = 0;
     double most = clef__number_at(&in[0], AT(at[0], at[1], oy * h, ox * w));
@@ -100,15 +101,4 @@ static double max_pool2d_backward(const clef__node *node, const clef__numbers *i
         }
     }
     return best == at[2] % h * w + at[3] % w ? clef__number_at(&in[1], AT(at[0], at[1], oy, ox)) : 0;
-}
-
-clef__element *clef__reference_of(const clef_op *op) {
-    static const struct {
-        const char *op;
-        clef__element *element;
-    } all[] = {{"matmul", matmul}, {"linear", linear}, {"conv2d", conv2d}, {"conv2d_backward_data", conv2d_backward_data},
-               {"conv2d_backward_weight", conv2d_backward_weight}, {"max_pool2d_backward", max_pool2d_backward}};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
-        if (strcmp(all[i].op, op->name) == 0) return all[i].element;
-    return NULL;
 }

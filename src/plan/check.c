@@ -9,7 +9,7 @@
 enum { MOST_SAMPLES = 64, LEAST_SAMPLES = 4, MOST_TERMS = 1 << 26 }; /* terms: of all samples' sums */
 
 void clef__check_begin(clef__check *c, const clef__subject *subject, const clef__node *node) {
-    *c = (clef__check){.subject = subject, .node = node, .element = clef__reference_of(node->op)};
+    *c = (clef__check){.subject = subject, .node = node};
     for (int i = 0; i < subject->n_inputs; i++) c->input[i] = clef__subject_numbers(subject, i);
 }
 
@@ -77,13 +77,13 @@ static bool samples_are_right(const clef__check *c, const unsigned char *got) {
     for (int i = 0; right && i < MOST_SAMPLES && (i < LEAST_SAMPLES || i < afforded); i++) {
         int64_t at[CLEF_MAX_RANK];
         for (int d = 0; d < node->shape.rank; d++) at[d] = coordinate(&state, node->shape.dim[d]);
-        right = is_near(node->dtype, clef__number_of(got, node->dtype, place(node, &node->layout, at)), c->element(node, c->input, at));
+        right = is_near(node->dtype, clef__number_of(got, node->dtype, place(node, &node->layout, at)), node->op->element(node, c->input, at));
     }
     return right;
 }
 
 static bool can_sample(const clef__check *c) {
-    bool can = c->element && clef_shape_numel(c->node->shape) > 0;
+    bool can = c->node->op->element && clef_shape_numel(c->node->shape) > 0;
     for (int i = 0; i < c->subject->n_inputs; i++) can = can && c->input[i].block;
     return can;
 }

@@ -53,11 +53,11 @@ clef__node *clef__subject_node(clef_context *ctx, const clef__subject *subject);
 
 /* The numbers that its input i is full of, and where they lie; a block of them repeats.  block: NULL without host memory, else
    the caller frees it. */
-typedef struct clef__numbers {
+struct clef__numbers {
     const clef__operand *x;
     signed char *block;
     int64_t length, origin;
-} clef__numbers;
+};
 clef__numbers clef__subject_numbers(const clef__subject *subject, int i);
 static inline double clef__number_at(const clef__numbers *n, const int64_t *at) {
     int64_t index = n->origin;
@@ -66,14 +66,9 @@ static inline double clef__number_at(const clef__numbers *n, const int64_t *at) 
 }
 
 /* ---- check.c: are a node's numbers right? ---- */
-/* One element of a node, from the numbers in its inputs. */
-typedef double clef__element(const clef__node *node, const clef__numbers *in, const int64_t *at);
-/* ops/reference.c; NULL where none is written. */
-clef__element *clef__reference_of(const clef_op *op);
 typedef struct clef__check {
     const clef__subject *subject;
     const clef__node *node;
-    clef__element *element;
     clef__numbers input[CLEF__SUBJECT_INPUTS];
     unsigned char *right; /* the first right value, as it lies */
     clef__layout layout;
