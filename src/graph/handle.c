@@ -14,10 +14,6 @@ static pthread_mutex_t chunk_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(uintptr_t) first_generation[CHUNKS]; /* of the present owner's handles, or of the next owner's */
 static uint32_t lowest_free;                        /* all chunks below it are taken, or used up */
 
-static uintptr_t generation_of(uintptr_t handle) { return handle >> CLEF__GENERATION_SHIFT; }
-static uint32_t slot_of(uintptr_t handle) {
-    return (uint32_t)(handle >> CLEF__TAG_BITS & (((uintptr_t)1 << CLEF__SLOT_BITS) - 1));
-}
 static uintptr_t handle_of(const clef__tensor *t) {
     return t->generation << CLEF__GENERATION_SHIFT | (uintptr_t)t->slot << CLEF__TAG_BITS | CLEF__TAG;
 }
@@ -103,17 +99,10 @@ void clef__slots_close(clef__slots *slots) {
 
 /* ---- handles whose time is over ---- */
 
-bool clef__is_handle(const clef_tensor *handle) {
-    return ((uintptr_t)handle & ((1 << CLEF__TAG_BITS) - 1)) == CLEF__TAG;
-}
-
 const clef__tensor *clef__slot_of_ended(const clef_tensor *handle, bool *present) {
-    uintptr_t generation = generation_of((uintptr_t)handle);
-    uint32_t slot = slot_of((uintptr_t)handle), chunk = slot / CHUNK;
-    const clef__tensor *slots = atomic_load_explicit(&clef__chunk_slots[chunk], memory_order_acquire);
-    if (!clef__is_handle(handle) || !slots || generation < first_generation[chunk]) return NULL;
-    const clef__tensor *t = &slots[slot % CHUNK];
-    if (generation >= t->generation) return NULL; /* no tensor had it yet */
+    uintptr_t generation = (uintptr_t)handle >> CLEF__GENERATION_SHIFT;
+    const clef__tensor *t = clef__slot_of(handle);
+    if (!t || generation < first_generation[t->slot / CHUNK] || generation >= t->generation) return NULL; /* another context's; not yet */
     *present = !atomic_load(&t->handle) && generation + 1 == t->generation;
     return t;
 }

@@ -66,14 +66,21 @@ enum {
 /* Where the slots of each chunk are: NULL while no context has it. */
 extern _Atomic(clef__tensor *) clef__chunk_slots[1 << (CLEF__SLOT_BITS - CLEF__CHUNK_BITS)];
 
+/* Is it a handle at all, of whatever time? */
+static inline bool clef__is_handle(const clef_tensor *handle) {
+    return ((uintptr_t)handle & ((1 << CLEF__TAG_BITS) - 1)) == CLEF__TAG;
+}
+/* The slot that a handle names, whatever it holds by now; NULL where no context has its chunk, or it is no handle. */
+static inline clef__tensor *clef__slot_of(const clef_tensor *handle) {
+    uintptr_t slot = (uintptr_t)handle >> CLEF__TAG_BITS & (((uintptr_t)1 << CLEF__SLOT_BITS) - 1);
+    if (!clef__is_handle(handle)) return NULL;
+    clef__tensor *chunk = atomic_load_explicit(&clef__chunk_slots[slot >> CLEF__CHUNK_BITS], memory_order_acquire);
+    return chunk ? chunk + (slot & ((1 << CLEF__CHUNK_BITS) - 1)) : NULL;
+}
 /* The tensor of a handle; NULL if there is none (any more), and for NULL. */
 static inline clef__tensor *clef__get(const clef_tensor *handle) {
-    uintptr_t h = (uintptr_t)handle, slot = h >> CLEF__TAG_BITS & (((uintptr_t)1 << CLEF__SLOT_BITS) - 1);
-    if ((h & ((1 << CLEF__TAG_BITS) - 1)) != CLEF__TAG) return NULL;
-    clef__tensor *t = atomic_load_explicit(&clef__chunk_slots[slot >> CLEF__CHUNK_BITS], memory_order_acquire);
-    if (!t) return NULL;
-    t += slot & ((1 << CLEF__CHUNK_BITS) - 1);
-    return atomic_load_explicit(&t->handle, memory_order_relaxed) == h ? t : NULL;
+    clef__tensor *t = clef__slot_of(handle);
+    return t && atomic_load_explicit(&t->handle, memory_order_relaxed) == (uintptr_t)handle ? t : NULL;
 }
 /* The handle of a tensor; NULL for NULL. */
 static inline clef_tensor *clef__handle(const clef__tensor *t) {
@@ -89,6 +96,4 @@ void clef__slots_close(clef__slots *slots);
 /* The slot of a handle that clef__get does not know, if its context is open: `ended` then means something if *present, else the
    slot has been used again.  NULL: no context has such a handle. */
 const clef__tensor *clef__slot_of_ended(const clef_tensor *handle, bool *present);
-/* Is it a handle at all, of whatever time? */
-bool clef__is_handle(const clef_tensor *handle);
 #endif
