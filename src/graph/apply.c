@@ -13,7 +13,7 @@ static bool alias_view(const clef__node *node, const clef__layout *in, clef__lay
     return true;
 }
 
-static bool same_type(clef__call *call) {
+bool clef__infer_like(clef__call *call) {
     call->shape = call->input[0]->shape;
     call->dtype = call->input[0]->dtype;
     return true;
@@ -26,8 +26,8 @@ static void transfer_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor
 
 const clef_op clef__op_data = {.name = "data", .kind = CLEF__DATA};
 const clef_op clef__op_constant = {.name = "constant", .kind = CLEF__CONSTANT};
-const clef_op clef__op_alias = {.name = "alias", .kind = CLEF__VIEW, .infer = same_type, .view = alias_view};
-const clef_op clef__op_transfer = {.name = "transfer", .kind = CLEF__TRANSFER, .infer = same_type, .gradient = transfer_gradient};
+const clef_op clef__op_alias = {.name = "alias", .kind = CLEF__VIEW, .infer = clef__infer_like, .view = alias_view};
+const clef_op clef__op_transfer = {.name = "transfer", .kind = CLEF__TRANSFER, .infer = clef__infer_like, .gradient = transfer_gradient};
 
 /* ---- shapes and errors ---- */
 

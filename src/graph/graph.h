@@ -110,6 +110,8 @@ bool clef__check_type(clef_context *ctx, const char *op, clef_shape shape, clef_
 /* For ops without inputs: shape, dtype and device come from the caller. */
 clef_tensor *clef__source(clef_context *ctx, const clef_op *op, clef_shape shape, clef_dtype dtype, const void *attributes,
                           size_t bytes, uint64_t u0, uint64_t u1);
+/* An infer: shape and dtype of input 0. */
+bool clef__infer_like(clef__call *call);
 /* In infer: one line, "conv2d: <fmt>"; returns false. */
 bool clef__infer_fail(clef__call *call, clef_status status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* In a public function, before apply: the same, naming the op; returns NULL. */

@@ -11,9 +11,3 @@ bool clef__infer_takes(clef__call *call, bool holds, const char *what) {
 bool clef__same_shape(const clef__call *call, int i, int k) {
     return clef_shape_equal(call->input[i]->shape, call->input[k]->shape);
 }
-
-bool clef__infer_like(clef__call *call) {
-    call->shape = call->input[0]->shape;
-    call->dtype = call->input[0]->dtype;
-    return true;
-}

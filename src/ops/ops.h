@@ -13,8 +13,6 @@
 /* False, with a line that says "not so that WHAT", unless it holds. */
 bool clef__infer_takes(clef__call *call, bool holds, const char *what);
 bool clef__same_shape(const clef__call *call, int i, int k);
-/* An infer: shape and dtype of input 0. */
-bool clef__infer_like(clef__call *call);
 
 /* ---- dtypes (cast.c) ---- */
 bool clef__is_float(clef_dtype dtype);

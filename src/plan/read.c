@@ -8,12 +8,6 @@
 
 /* ---- a row-major copy, as a node ---- */
 
-static bool same_type(clef__call *call) {
-    call->shape = call->input[0]->shape;
-    call->dtype = call->input[0]->dtype;
-    return true;
-}
-
 static void pass_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
     (void)x, (void)y, (void)wanted;
     dx[0] = g;
@@ -26,7 +20,7 @@ static void lower_row_major(clef__lowering *l) {
 
 static const clef__strategy copy_strategies[] = {{.name = "copy", .lower = lower_row_major}, {0}};
 const clef_op clef__op_copy = {.name = "copy", .onnx = "Identity", .doc = "the same value in row-major memory of its own",
-                               .kind = CLEF__KERNEL, .infer = same_type, .gradient = pass_gradient, .strategies = copy_strategies};
+                               .kind = CLEF__KERNEL, .infer = clef__infer_like, .gradient = pass_gradient, .strategies = copy_strategies};
 
 /* ---- computing ---- */
 
