@@ -1,5 +1,6 @@
 /* main.c — the clef command: picks the verb, parses its options, runs it. */
 #include "tool.h"
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,25 @@ int tool_failed(const char *verb_name, const clef_context *ctx) {
     return EXIT_FAILED;
 }
 
+/* ---- signals ---- */
+static volatile int *interrupted;
+
+static void on_signal(int number) {
+    (void)number;
+    *interrupted = 1;
+}
+
+void tool_catch_signals(volatile int *flag) {
+    struct sigaction was, action = {.sa_flags = (int)SA_RESETHAND};
+    interrupted = flag;
+    action.sa_handler = on_signal;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    if (!sigaction(SIGHUP, NULL, &was) && was.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, NULL); /* nohup ignores it */
+}
+
+/* ---- lines ---- */
 static int columns(FILE *out) {
     enum { USUAL = 80, NARROWEST = 20 };
     struct winsize size;

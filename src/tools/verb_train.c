@@ -1,7 +1,6 @@
 /* verb_train.c — clef train: a known model on known data, from one command. */
 #include "tool.h"
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,22 +46,8 @@ static const arg args[] = {
     OPTION("dry-run", ARG_FLAG, NULL, dry_run, "only print the model's summary, and memory, work and launches of a step"),
     COMMON_ARGS};
 
+/* Set by the first Ctrl-C, which asks for a checkpoint and an orderly end. */
 static volatile int interrupted;
-
-/* The first Ctrl-C asks for a checkpoint and an orderly end; the second one kills. */
-static void on_signal(int number) {
-    (void)number;
-    interrupted = 1;
-}
-
-static void catch_signals(void) {
-    struct sigaction was, action = {.sa_flags = (int)SA_RESETHAND};
-    action.sa_handler = on_signal;
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    if (!sigaction(SIGHUP, NULL, &was) && was.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, NULL); /* nohup ignores it */
-}
 
 /* ---- defaults and the optimizer ---- */
 static bool is(const char *a, const char *b) { return !strcmp(a, b); }
@@ -365,7 +350,7 @@ static int train(const char *const *operands) {
     if (!o.dry_run && !outputs_fit()) return EXIT_FAILED;
     r.ctx = tool_open("train", &o.common, &code);
     if (!r.ctx) return code;
-    catch_signals();
+    tool_catch_signals(&interrupted);
     if (!open_data(&r) || !open_model(&r)) code = tool_failed("train", r.ctx);
     else if (o.dry_run) code = dry_run(&r);
     else {

@@ -1,6 +1,5 @@
 /* verb_tune.c — clef tune: measures which cuts of the kernels are fastest here, and carries results from machine to machine. */
 #include "tool.h"
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -26,22 +25,8 @@ static const arg args[] = {
     OPTION("export", ARG_TEXT, "FILE", export, "at the end write all results to FILE"),
     COMMON_ARGS};
 
-static volatile sig_atomic_t interrupted;
-
-/* The first Ctrl-C ends the measuring, and what was found is kept; the second one kills. */
-static void on_signal(int number) {
-    (void)number;
-    interrupted = 1;
-}
-
-static void catch_signals(void) {
-    struct sigaction was, action = {.sa_flags = (int)SA_RESETHAND};
-    action.sa_handler = on_signal;
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    if (!sigaction(SIGHUP, NULL, &was) && was.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, NULL); /* nohup ignores it */
-}
+/* Set by the first Ctrl-C, which ends the measuring; what was found is kept. */
+static volatile int interrupted;
 
 /* With --import or --export alone nothing is measured. */
 static bool measures(void) { return o.model || o.shapes || o.budget > 0 || (!o.import && !o.export); }
@@ -170,7 +155,7 @@ static int run(const char *const *operands) {
     if (o.shapes && !workload_shapes(&w, o.shapes)) code = EXIT_USAGE;
     clef_context *ctx = code == EXIT_OK ? tool_open("tune", &o.common, &code) : NULL;
     if (ctx) {
-        catch_signals();
+        tool_catch_signals(&interrupted);
         code = tune(ctx, &w);
     }
     workload_close(&w);
