@@ -1,12 +1,11 @@
 /* file.c — reading byte ranges and replacing whole files.
 
-   A writer makes <target>.<pid>-<number>.tmp in the target's directory (O_EXCL, so it never follows or shares
-   one), holds a lock on it while it lives, and renames it over the target after fsync.  Whoever looks sees the old
-   file or the new. A temporary without a living lock holder was left by a killed process: the next writer of the
-   same target removes it, and the next training run those of all its checkpoints. Reading uses pread and not mmap: a file that is cut short meanwhile gives an error and
-   not a signal. */
-#define _DEFAULT_SOURCE /* flock */
+   A writer makes <target>.<pid>-<number>.tmp in the target's directory and renames it over the target after fsync.  Whoever looks sees
+   the old file or the new.  What a killed writer left is removed by the next writer of the same target, and by the next training run
+   for all its checkpoints.  Reading uses pread and not mmap: a file that is cut short meanwhile gives an error and not a signal. */
+#define _DEFAULT_SOURCE /* realpath beside strict C11 */
 #include "io_internal.h"
+#include "runtime/temporary.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +14,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -146,11 +144,7 @@ static void remove_temporaries(int fd, const char *base) {
         return;
     }
     for (struct dirent *entry; (entry = readdir(directory));) {
-        if (!is_temporary_of(entry->d_name, base)) continue;
-        int temporary = openat(fd, entry->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-        if (temporary < 0) continue;
-        if (flock(temporary, LOCK_EX | LOCK_NB) == 0) unlinkat(fd, entry->d_name, 0);
-        close(temporary);
+        if (is_temporary_of(entry->d_name, base)) clef__temporary_drop_abandoned(fd, entry->d_name);
     }
     closedir(directory);
 }
@@ -165,21 +159,16 @@ static bool create_temporary(clef__writer *writer) {
     for (int tries = 0; tries < 100; tries++) {
         char *name = clef__format("%s.%ld-%u.tmp", writer->path, (long)getpid(), atomic_fetch_add(&counter, 1));
         if (!name) return errno = ENOMEM, false;
-        int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666), error = errno;
-        struct stat st;
-        /* Before the lock is ours another writer may take the file for abandoned: it then locks and unlinks it.
-           A file system without locks fails otherwise; nobody can take it there. */
-        bool taken = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-        if (fd >= 0 && !taken && fstat(fd, &st) == 0 && st.st_nlink > 0) {
+        int fd = clef__temporary_create(AT_FDCWD, name, 0666), error = errno;
+        if (fd >= 0) {
             writer->fd = fd;
             writer->temporary = name;
             return true;
         }
-        if (fd >= 0) close(fd);
         clef__free(name);
-        if (fd < 0 && error != EEXIST) return errno = error, false;
+        if (error != EEXIST) return errno = error, false;
     }
-    return errno = EEXIST, false;
+    return false;
 }
 
 /* The file that path means: a link is followed, so that it stays a link. */

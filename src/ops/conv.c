@@ -286,14 +286,16 @@ static void gradient_backward_weight(clef_tensor *const *x, clef_tensor *y, clef
 }
 
 /* All three do one multiplication and addition per output pixel, filter, channel and tap. */
+/* Of the product and of both gradients: what has y's shape, and what has x's. */
+static const clef__node *like_y(const clef__node *node) { return node->op == &op_conv2d ? node : node->input[node->op == &op_backward_weight]; }
+static const clef__node *like_x(const clef__node *node) { return node->op == &op_backward_data ? node : node->input[0]; }
+
 static void cost(const clef__node *node, double *flops, double *bytes) {
     const geometry *a = node->attributes;
-    const clef__node *y = node->op == &op_conv2d ? node : node->input[node->op == &op_backward_weight];
-    const clef__node *other = node->op == &op_backward_data ? node : node->input[0]; /* of x's shape */
     double all = (double)clef_shape_numel(node->shape);
     for (int i = 0; i < node->n_inputs; i++) all += (double)clef_shape_numel(node->input[i]->shape);
-    *flops = 2.0 * (double)clef_shape_numel(y->shape) * (double)(other->shape.dim[1] / a->groups) * (double)a->kernel[0] *
-             (double)a->kernel[1];
+    *flops = 2.0 * (double)clef_shape_numel(like_y(node)->shape) * (double)(like_x(node)->shape.dim[1] / a->groups) *
+             (double)a->kernel[0] * (double)a->kernel[1];
     *bytes = all * (double)clef_dtype_size(node->dtype);
 }
 
@@ -301,10 +303,8 @@ static void cost(const clef__node *node, double *flops, double *bytes) {
    4 × 4 pixels there (32 a channel) and the results back (24 a filter).  Filters are transformed once (28 for each): the gradient
    by the filters works on the same tiles. */
 static double winograd_flops(const clef__node *node) {
-    const clef__node *y = node->op == &op_conv2d ? node : node->input[node->op == &op_backward_weight];
-    const clef__node *other = node->op == &op_backward_data ? node : node->input[0];
-    clef_shape tiled = node->op == &op_backward_data ? node->shape : y->shape;
-    double c = (double)other->shape.dim[1], o = (double)y->shape.dim[1];
+    clef_shape tiled = (node->op == &op_backward_data ? node : like_y(node))->shape;
+    double c = (double)like_x(node)->shape.dim[1], o = (double)like_y(node)->shape.dim[1];
     double tiles = (double)tiled.dim[0] * (double)clef__ceil_div(tiled.dim[2], 2) * (double)clef__ceil_div(tiled.dim[3], 2);
     return tiles * (2 * 16 * c * o + 32 * c + 24 * o) + 28 * c * o;
 }

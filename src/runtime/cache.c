@@ -4,14 +4,13 @@
    itself.  The driver never sees a byte that was not checked: drivers crash on damaged binaries.  A checksum stops
    accidents; attackers are stopped by ownership: the directory is ours and nobody else's to write, entries are
    plain files of ours, opened without following links and looked at after opening.  Entries appear by rename,
-   whole or not at all.  Any trouble means working without the cache, never an error.
-
-   A writer holds a lock on its temporary.  One that nobody holds was left by a killed process, and goes. */
+   whole or not at all.  Any trouble means working without the cache, never an error. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
 #include "runtime/runtime_internal.h"
 #include "runtime/sha256.h"
+#include "runtime/temporary.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -19,12 +18,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { NAME = 64 + 4 + 1, DIGEST_AT = 56, STALE_SECONDS = 3600, TRIES = 100 };
+enum { NAME = 64 + 4 + 1, DIGEST_AT = 56, TRIES = 100 };
 static const char format_name[] = "clef-cache 1";
 static const char magic[8] = {'C', 'L', 'E', 'F', 'K', 'C', '1', '\n'};
 static const uint64_t largest_entry = 256u << 20, default_limit = 256u << 20;
@@ -282,18 +279,10 @@ typedef struct listing {
     uint64_t bytes;
 } listing;
 
-/* Removes a temporary whose writer is dead, while its lock is ours: a writer that has not locked it yet sees that it is gone.  Where
-   there are no locks, age tells. */
 static void drop_abandoned(void *user, int dir, const char *name, const struct stat *st) {
-    (void)user;
-    int fd = is_temporary_name(name) ? openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC) : -1;
-    if (fd < 0)
-        return;
-    bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0;
-    bool held = !locked && errno == EWOULDBLOCK;
-    if (locked || (!held && time(NULL) - st->st_mtime > STALE_SECONDS))
-        unlinkat(dir, name, 0);
-    close(fd);
+    (void)user, (void)st;
+    if (is_temporary_name(name))
+        clef__temporary_drop_abandoned(dir, name);
 }
 
 void clef__cache_tidy(int dir) { each_file(dir, drop_abandoned, NULL); }
@@ -358,23 +347,16 @@ static bool write_all(int fd, const void *data, size_t n) {
     return true;
 }
 
-/* A new file, locked; -1 with errno.  Before the lock is ours another process may take it for abandoned and unlink it. */
+/* A new file, locked; -1 with errno. */
 static int new_temporary(int dir, int mode, char name[64]) {
     static atomic_uint count;
-    for (int i = 0; i < TRIES; i++) {
-        struct stat st;
+    int fd = -1;
+    for (int tries = 0; tries < TRIES && (tries == 0 || (fd < 0 && errno == EEXIST)); tries++) {
         snprintf(name, 64, ".new-%ld-%u-%llx", (long)getpid(), atomic_fetch_add(&count, 1),
                  (unsigned long long)(clef__now() * 1e9));
-        int fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, (mode_t)mode);
-        if (fd < 0)
-            return -1;
-        bool taken = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-        if (!taken && fstat(fd, &st) == 0 && st.st_nlink > 0)
-            return fd;
-        close(fd);
+        fd = clef__temporary_create(dir, name, mode);
     }
-    errno = EAGAIN;
-    return -1;
+    return fd;
 }
 
 bool clef__cache_write(int dir, const char *name, int mode, const void *head, size_t head_size, const void *body,

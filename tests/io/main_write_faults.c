@@ -183,9 +183,7 @@ int main(void) {
     train_failing();
     cache_failing();
     clef_close(ctx);
-    char command[700];
-    snprintf(command, sizeof command, "rm -rf '%s'", dir);
-    if (system(command)) printf("%s stays\n", dir);
+    io_remove_tree(dir);
     printf("write faults: %d failures\n", io_failures);
     return io_failures != 0;
 }

@@ -1,6 +1,7 @@
 /* Listing and choosing devices, profiles, and machines without any.  Every test runs in a process of its own, so
    the environment can be set before OpenCL starts. */
 #include "runtime_support.h"
+#include "support/programs.h"
 #include <criterion/criterion.h>
 
 static clef_context *open_device(const char *device) {
@@ -214,15 +215,12 @@ Test(small_devices, memory_limit) { works_with("POCL_MEMORY_LIMIT", "1"); }
 Test(devices, little_address_space, .timeout = 120) {
     static const int mib[] = {150, 300, 450, 600, 750};
     for (size_t i = 0; i < sizeof mib / sizeof *mib; i++) {
-        char command[600], line[512] = "", more[8] = "";
+        char command[600];
         snprintf(command, sizeof command, "ulimit -v %d && exec '%s' train --data digits --model mlp --limit 64 --epochs 1 --quiet 2>&1 >/dev/null",
                  mib[i] * 1024, CLEF_TEST_TOOL);
-        FILE *out = popen(command, "r");
-        bool said = fgets(line, sizeof line, out) != NULL;
-        bool alone = !fgets(more, sizeof more, out);
-        int status = pclose(out);
-        cr_expect(WIFEXITED(status) && (WEXITSTATUS(status) == 1 || WEXITSTATUS(status) == 77), "%d MiB: %x %s", mib[i], status, line);
-        cr_expect(said && alone && strncmp(line, "clef train: open: ", 18) == 0, "%d MiB: %s%s", mib[i], line, more);
+        answer a = answer_of(command);
+        cr_expect(a.code == 1 || a.code == 77, "%d MiB: %d %s", mib[i], a.code, a.first);
+        cr_expect(a.lines == 1 && strncmp(a.first, "clef train: open: ", 18) == 0, "%d MiB: %d lines, %s", mib[i], a.lines, a.first);
     }
 }
 #endif

@@ -49,6 +49,13 @@ static inline void io_remove(const char *dir) {
     rmdir(dir);
 }
 
+/* The same with all that is below it. */
+static inline void io_remove_tree(const char *dir) {
+    char command[640];
+    snprintf(command, sizeof command, "rm -rf '%s'", dir);
+    if (system(command) != 0) fprintf(stderr, "%s stays\n", dir);
+}
+
 static inline io_bytes io_slurp(const char *path) {
     io_bytes b = {0};
     FILE *f = fopen(path, "rb");

@@ -3,9 +3,9 @@
    ctest: cost=15 cached plain */
 #include "support/io_files.h"
 #include "support/plain.h"
+#include "support/programs.h"
 #include "io/io_internal.h"
 #include <errno.h>
-#include <sys/wait.h>
 
 static char dir[512];
 
@@ -17,21 +17,16 @@ static int temporaries(const char *path) {
     return n;
 }
 
-/* Runs the tool with a failure at write n (0: none; short_ones: short writes instead); its exit code, -1 if it was killed. */
-static int train(long n, bool short_ones, char *line, size_t size, int *lines) {
-    char command[4000], more[1024];
+/* What the tool says on stderr with a failure at write n (0: none; short_ones: short writes instead). */
+static answer train(long n, bool short_ones) {
+    char command[4000];
     snprintf(command, sizeof command,
              "rm -rf '%s'/* && LD_PRELOAD='%s' CLEF_FAULT_DIR='%s' CLEF_FAULT_N=%ld CLEF_FAULT_ERRNO=%d %s CLEF_CACHE=force CLEF_CACHE_DIR='%s/cache' "
              "CLEF_TRACE='%s/trace.json' '%s' train --data digits --model mlp --limit 64 --epochs 1 --checkpoint '%s/run' "
              "--out '%s/net.safetensors' --csv '%s/log.csv' --quiet 2>&1 >/dev/null",
              dir, CLEF_TEST_FILE_FAULTS, dir, n, n % 2 ? ENOSPC : EIO, short_ones ? "CLEF_FAULT_SHORT=1" : "", dir, dir, CLEF_TEST_TOOL, dir,
              dir, dir);
-    FILE *out = popen(command, "r");
-    *line = 0;
-    for (*lines = 0; fgets(more, sizeof more, out); ++*lines)
-        if (*lines == 0) snprintf(line, size, "%s", more);
-    int status = pclose(out);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return answer_of(command);
 }
 
 static bool is_whole(const char *name) {
@@ -47,18 +42,16 @@ static bool is_whole(const char *name) {
     return report.status == CLEF_OK;
 }
 
-static void expect_all_well(long n, int code, const char *line, int lines) {
-    EXPECT(code == 0 || code == 1);
-    EXPECT(lines <= 1 && (code == 0 || lines == 1) && (lines == 0 || strncmp(line, "clef train: ", 12) == 0));
-    EXPECT(code == 1 || lines == 0 || strstr(line, "warning: ") != NULL);
+static void expect_all_well(long n, answer a) {
+    EXPECT(a.code == 0 || a.code == 1);
+    EXPECT(a.lines <= 1 && (a.code == 0 || a.lines == 1) && (a.lines == 0 || strncmp(a.first, "clef train: ", 12) == 0));
+    EXPECT(a.code == 1 || a.lines == 0 || strstr(a.first, "warning: ") != NULL);
     EXPECT(is_whole("net.safetensors") && is_whole("run/last.ckpt") && is_whole("run/best.ckpt"));
     EXPECT(temporaries(dir) + temporaries(io_path(dir, "run")) + temporaries(io_path(dir, "cache")) == 0);
-    if (io_failures) printf("write %ld: code %d, %d lines: %s\n", n, code, lines, line);
+    if (io_failures) printf("write %ld: code %d, %d lines: %s\n", n, a.code, a.lines, a.first);
 }
 
 int main(void) {
-    char line[1024];
-    int lines;
     const char *all = getenv("CLEF_TEST_ALL");
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     printf("skipped: sanitizers want to be the first library\n");
@@ -66,18 +59,18 @@ int main(void) {
 #endif
     if (clef_device_count() == 0) return without_context();
     snprintf(dir, sizeof dir, "%s", io_scratch());
-    EXPECT(train(0, false, line, sizeof line, &lines) == 0 && lines == 0);
-    EXPECT(train(0, true, line, sizeof line, &lines) == 0 && lines == 0);
+    for (int short_ones = 0; short_ones < 2; short_ones++) {
+        answer a = train(0, short_ones);
+        EXPECT(a.code == 0 && a.lines == 0);
+    }
     int failed = 0;
     for (long n = 1; n < 260 && !io_failures; n += all && *all == '1' ? 1 : 1 + n / 2) {
-        int code = train(n, false, line, sizeof line, &lines);
-        expect_all_well(n, code, line, lines);
-        failed += lines > 0;
+        answer a = train(n, false);
+        expect_all_well(n, a);
+        failed += a.lines > 0;
     }
     EXPECT(failed > 4);
-    char command[600];
-    snprintf(command, sizeof command, "rm -rf '%s'", dir);
-    if (system(command)) printf("%s stays\n", dir);
+    io_remove_tree(dir);
     printf("tool: %d runs with a failing write, %d failures\n", failed, io_failures);
     return io_failures != 0;
 }

@@ -175,13 +175,17 @@ Test(train, killed_and_resumed_ends_with_the_same_bits) {
     same_files("whole.safetensors", "parts.safetensors");
 }
 
-Test(train, ctrl_c_leaves_a_checkpoint) {
-    int status = cut_off(SMALL "--epochs 100000 --checkpoint dir", "dir/last.ckpt", SIGINT, 50);
-    char err[512];
-    slurp("err", err, sizeof err);
-    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 1, "%s", err);
-    cr_assert(strstr(err, "--resume continues from dir/last.ckpt"), "%s", err);
-    cr_assert(age_mark("dir/last.ckpt") > 0);
+/* Ctrl-C, a closed terminal, and what a batch system sends before it kills. */
+Test(train, a_signal_leaves_a_checkpoint) {
+    static const int signals[] = {SIGINT, SIGHUP, SIGTERM};
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+        int status = cut_off(SMALL "--epochs 100000 --checkpoint dir --resume", "dir/last.ckpt", signals[i], 50);
+        char err[512];
+        slurp("err", err, sizeof err);
+        cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 1, "signal %d: %s", signals[i], err);
+        cr_assert(strstr(err, "--resume continues from dir/last.ckpt"), "signal %d: %s", signals[i], err);
+        cr_assert(age_mark("dir/last.ckpt") > 0);
+    }
 }
 
 /* Without a checkpoint the weights go to --out; without that, the line says that nothing was saved. */
@@ -223,11 +227,12 @@ Test(train, resuming_with_other_options_is_refused) {
     cr_assert(strstr(s->err, "lr=0.003"), "%s", s->err);
 }
 
-/* Finite to the end, and yet no training: said with an exit code, or as a warning where it is not certain. */
+/* Finite to the end, and yet no training: said with an exit code, or as a warning where it is not certain.  Two batches: a third would
+   overflow, which is another line, and the clock decides after which of them the loss is read. */
 Test(train, divergence_is_said) {
-    const said *s = clef("", SMALL "--epochs 3 --optimizer sgd --schedule constant --lr 1e9");
+    const said *s = clef("", SMALL "--limit 64 --epochs 3 --optimizer sgd --schedule constant --lr 1e6");
     cr_assert_eq(s->code, 1, "%s", s->out);
-    cr_assert(lines(s->err) == 1 && strstr(s->err, "training diverges") && strstr(s->err, "1e+09"), "%s", s->err);
+    cr_assert(lines(s->err) == 1 && strstr(s->err, "training diverges") && strstr(s->err, "1e+06"), "%s", s->err);
     cr_assert_str_eq(s->out, "");
     s = clef("", SMALL "--epochs 1 --optimizer sgd --schedule constant --lr 3 --out w");
     cr_assert_eq(s->code, 0, "%s", s->err);

@@ -4,6 +4,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* RTLD_NEXT */
 #endif
+#include "support/io_files.h"
 #include "support/plain.h"
 #include "runtime/runtime_internal.h"
 #include <dlfcn.h>
@@ -74,24 +75,19 @@ static int child(void) {
 
 /* ---- the parent: the same as each CPU ---- */
 
-static void slurp(const char *dir, const char *name, char *text, size_t size) {
-    char path[256];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    FILE *file = fopen(path, "r");
-    size_t n = file ? fread(text, 1, size - 1, file) : 0;
-    text[n] = 0;
-    if (file) fclose(file);
+static const char *text_of(const char *dir, const char *name) {
+    io_bytes file = io_slurp(io_path(dir, name));
+    if (file.data) file.data[file.size] = 0;
+    return file.data ? (char *)file.data : "";
 }
 
 /* pocl finds nothing in an empty cache, so it compiles all.  lanes 0: whatever there are. */
 static int run_as(const char *self, const char *dir, const char *cpu, int lanes) {
-    static char command[2048], out[65536], err[65536];
-    char expected[32];
+    char command[2048], expected[32];
     snprintf(command, sizeof command, "%s%s POCL_CACHE_DIR='%s/%s' '%s' child >'%s/out' 2>'%s/err'",
              *cpu ? "LD_PRELOAD='" CLEF_TEST_PRETEND_CPU "' PRETEND_CPU=" : "", cpu, dir, *cpu ? cpu : "own", self, dir, dir);
     int status = system(command), code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    slurp(dir, "out", out, sizeof out);
-    slurp(dir, "err", err, sizeof err);
+    const char *out = text_of(dir, "out"), *err = text_of(dir, "err");
     snprintf(expected, sizeof expected, "%d lanes\n", lanes);
     if (code == 77 || (code == 0 && lanes && !strstr(out, expected) && !*err)) {
         printf("skipped: %s", code == 77 ? out + strcspn(out, ":") + 2 : "this OpenCL does not ask the LLVM that pretend_cpu stands in for\n");
@@ -104,15 +100,10 @@ static int run_as(const char *self, const char *dir, const char *cpu, int lanes)
 
 int main(int n, char **argument) {
     if (n > 1) return child();
-    char dir[] = "/tmp/clef-quiet-XXXXXX", command[64], options[512];
-    const char *asan = getenv("ASAN_OPTIONS");
-    snprintf(options, sizeof options, "%s:verify_asan_link_order=0", asan ? asan : "");
-    setenv("ASAN_OPTIONS", options, 1);
-    if (!mkdtemp(dir)) return 1;
+    const char *dir = io_scratch();
     int failed = run_as(argument[0], dir, "", 0);
     if (*CLEF_TEST_PRETEND_CPU && failed == 0) failed = run_as(argument[0], dir, "avx2", 8);
     if (*CLEF_TEST_PRETEND_CPU && failed == 0) failed = run_as(argument[0], dir, "sse", 4);
-    snprintf(command, sizeof command, "rm -rf '%s'", dir);
-    if (system(command) != 0) failed = 1;
+    io_remove_tree(dir);
     return failed;
 }
