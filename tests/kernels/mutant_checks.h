@@ -105,10 +105,12 @@ static void tiles(void) {
     check_linear(30, 45, 35);           /* b packed across */
     check_matmul(120, 131, 200, false); /* several tiles for a work-item */
     check_matmul(120, 131, 800, false); /* b packed along */
+    check_matmul(52, 12, 8200, false);  /* in panels of one vector */
 }
 
 static void turned(void) {
-    check_matmul(30, 45, 19, true);  /* a packed too: rows follow one another */
+    check_matmul(30, 45, 19, true);  /* a packed too, and its last tile is not full */
+    check_matmul(28, 45, 19, true);  /* all are: their rows follow one another */
     check_matmul(13, 7, 19, true);   /* a read down its columns */
 }
 
@@ -284,6 +286,7 @@ static void check_half(int64_t m, int64_t n, int64_t k, int order) {
 
 static void matrix_orders(void) {
     check_half(140, 41, 51, 0);
+    check_half(256, 200, 19, 0); /* four sub-groups and more */
     check_half(37, 41, 51, 3);
 }
 

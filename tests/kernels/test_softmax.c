@@ -55,14 +55,14 @@ Test(softmax, values) {
     clef_close(ctx);
 }
 
-/* Results that no cache may hold are stored in another way, but are the same. */
+/* Results that no cache may hold are stored in another way, but are the same, up to the order in which a line is summed. */
 Test(softmax, larger_than_caches) {
     if (test_small()) cr_skip_test("large: not on a slow device (CLEF_TEST_SMALL)");
     clef_context *ctx = open_seeded(1);
     clef_tensor *x = clef_randn(ctx, CLEF_SHAPE(2100, 4096)), *half = clef_copy(clef_slice(x, 1, 0, 2048, 1));
     clef_tensor *far = clef_sub(clef_slice(clef_softmax(x, 0), 1, 0, 2048, 1), clef_softmax(half, 0));
     double largest = clef_item(clef_max(clef_abs(far), NULL, 0, false));
-    cr_expect(largest < 1e-9, "%g", largest);
+    cr_expect(largest < 1e-7, "%g", largest);
     clef_close(ctx);
 }
 
