@@ -200,18 +200,25 @@ static void note_results(clef__lowering *l) {
 
 /* ---- kernels ---- */
 
+/* What is not compiled yet, once each. */
 typedef struct compiling {
     clef_context *ctx;
-    clef__plan *plan;
-    const int *first; /* with the program of each launch (share.c) */
-    int next, done;
+    clef__launch **launch; /* the first with its code */
+    int n, next, done;
     pthread_mutex_t lock;
 } compiling;
 
-static void make_kernel(clef__device *device, clef__launch *launch) {
-    const char *text = launch->source ? launch->source : clef__embedded(launch->file);
-    if (!launch->program) launch->program = clef__program_ready(device, text, launch->options, launch->name);
-    if (launch->program) launch->kernel = clef__kernel_of(device, launch->program, launch->name);
+/* False without host memory. */
+static bool list_codes(compiling *c, const clef__plan *plan) {
+    c->launch = clef__alloc(((size_t)plan->n_launches + 1) * sizeof *c->launch);
+    for (int i = 0; c->launch && i < plan->n_launches; i++) {
+        clef__code *code = plan->launch[i].code;
+        if (!code || code->program || code->listed) continue;
+        code->listed = true;
+        c->launch[c->n++] = &plan->launch[i];
+    }
+    for (int i = 0; i < c->n; i++) c->launch[i]->code->listed = false;
+    return c->launch != NULL;
 }
 
 static void *compile_some(void *user) {
@@ -220,11 +227,11 @@ static void *compile_some(void *user) {
         pthread_mutex_lock(&c->lock);
         int i = c->next++;
         pthread_mutex_unlock(&c->lock);
-        if (i >= c->plan->n_launches) return NULL;
-        clef__launch *launch = &c->plan->launch[i];
-        if (launch->kind == CLEF__LAUNCH_KERNEL && c->first[i] == i) make_kernel(clef__device_at(c->ctx, launch->device), launch);
+        if (i >= c->n) return NULL;
+        const clef__launch *launch = c->launch[i];
+        clef__code_compile(clef__device_at(c->ctx, launch->device), launch->code, launch->name);
         pthread_mutex_lock(&c->lock);
-        clef__report_compile(c->ctx, ++c->done, c->plan->n_launches);
+        clef__report_compile(c->ctx, ++c->done, c->n);
         pthread_mutex_unlock(&c->lock);
     }
 }
@@ -247,59 +254,48 @@ void clef__fit_group(size_t local[3], size_t most) {
     }
 }
 
-static bool is_generated(const clef__launch *launch, int device) { return launch->source && !launch->file && launch->device == device; }
-
 /* What the plan generated for a device, together. */
-static void compile_generated(clef_context *ctx, clef__plan *plan, const int *first, int device) {
-    clef__joined *all = clef__calloc((size_t)plan->n_launches + 1, sizeof *all);
-    const char *options = NULL;
+static void compile_generated(const compiling *c, int device) {
+    clef__code **all = clef__alloc(((size_t)c->n + 1) * sizeof *all);
     int n = 0;
-    for (int i = 0; all && i < plan->n_launches; i++) {
-        if (first[i] != i || !is_generated(&plan->launch[i], device)) continue;
-        options = plan->launch[i].options; /* the same for all */
-        all[n++].source = plan->launch[i].source;
+    for (int i = 0; all && i < c->n; i++) {
+        const clef__launch *launch = c->launch[i];
+        if (launch->device == device && !launch->file && strcmp(launch->code->options, n ? all[0]->options : launch->code->options) == 0)
+            all[n++] = launch->code;
     }
-    if (n) clef__programs_join(clef__device_at(ctx, device), clef__embedded("common.h"), all, n, options, "pointwise");
-    n = 0;
-    for (int i = 0; all && i < plan->n_launches; i++)
-        if (first[i] == i && is_generated(&plan->launch[i], device)) plan->launch[i].program = all[n++].program;
+    if (n) clef__codes_join(clef__device_at(c->ctx, device), all, n, "pointwise");
     clef__free(all);
 }
 
-/* Compiles with a few threads; a kernel's programs are shared, so most of a plan costs nothing.  CLEF_JOIN=0 is for programs of many
-   contexts and plans, which have single kernels in common rather than sets of them; CLEF_COMPILE_THREADS=1 for drivers that do not
-   stand several (Oclgrind). */
-static void compile_programs(clef_context *ctx, clef__plan *plan, const int *first) {
-    compiling c = {.ctx = ctx, .plan = plan, .first = first, .lock = PTHREAD_MUTEX_INITIALIZER};
+/* Compiles with a few threads.  CLEF_JOIN=0 is for programs of many contexts and plans, which have single kernels in common rather than
+   sets of them; CLEF_COMPILE_THREADS=1 for drivers that do not stand several (Oclgrind). */
+static clef_status compile_codes(clef_context *ctx, const clef__plan *plan) {
+    compiling c = {.ctx = ctx, .lock = PTHREAD_MUTEX_INITIALIZER};
     pthread_t second;
-    for (int d = 0; unless("CLEF_JOIN", "0") && d < clef__device_count(ctx); d++) compile_generated(ctx, plan, first, d);
-    bool two = plan->n_launches > 3 && unless("CLEF_COMPILE_THREADS", "1") && pthread_create(&second, NULL, compile_some, &c) == 0;
+    if (!list_codes(&c, plan)) return clef__fail(ctx, CLEF_MEMORY, "plan: no host memory");
+    for (int d = 0; c.n > 1 && unless("CLEF_JOIN", "0") && d < clef__device_count(ctx); d++) compile_generated(&c, d);
+    bool two = c.n > 1 && unless("CLEF_COMPILE_THREADS", "1") && pthread_create(&second, NULL, compile_some, &c) == 0;
     compile_some(&c);
     if (two) pthread_join(second, NULL);
+    clef__free(c.launch);
+    return CLEF_OK;
 }
 
-/* program: of an earlier launch, which has the same; NULL: its kernel was made when that was looked for, or could not be. */
-static clef_status ready_launch(clef_context *ctx, clef__launch *launch, clef__program *program) {
-    if (!launch->kernel && program) launch->kernel = clef__kernel_of(clef__device_at(ctx, launch->device), program, launch->name);
+static clef_status make_kernel(clef_context *ctx, clef__launch *launch) {
+    clef__program *program = launch->code->program;
+    if (program) launch->kernel = clef__kernel_of(clef__device_at(ctx, launch->device), program, launch->name);
     if (!launch->kernel) {
         clef_status status = clef_error_status(ctx);
         return status != CLEF_OK ? status : clef__fail(ctx, CLEF_BUILD, "plan: kernel %s could not be made", launch->name);
     }
     clef__fit_group(launch->local, clef__kernel_max_group(launch->kernel));
-    clef__free(launch->source); /* generated text is some 12 KiB a launch, and nobody asks for it again */
-    launch->source = NULL;
     return CLEF_OK;
 }
 
-static clef_status compile_kernels(clef_context *ctx, clef__plan *plan) {
-    int *first = clef__same_programs(plan);
-    if (!first) return clef__fail(ctx, CLEF_MEMORY, "plan: no host memory");
-    compile_programs(ctx, plan, first);
-    clef_status status = CLEF_OK;
+static clef_status make_kernels(clef_context *ctx, clef__plan *plan) {
+    clef_status status = compile_codes(ctx, plan);
     for (int i = 0; status == CLEF_OK && i < plan->n_launches; i++)
-        if (plan->launch[i].kind == CLEF__LAUNCH_KERNEL)
-            status = ready_launch(ctx, &plan->launch[i], first[i] == i ? NULL : plan->launch[first[i]].program);
-    clef__free(first);
+        if (plan->launch[i].kind == CLEF__LAUNCH_KERNEL) status = make_kernel(ctx, &plan->launch[i]);
     return status;
 }
 
@@ -377,6 +373,7 @@ static clef_status lower_graph(clef_context *ctx, clef__graph_view *g, clef__pla
                                                                  : clef__fail(ctx, CLEF_INVALID, "plan: a view does not fit");
     }
     clef__free(l.defines);
+    clef__free(l.text);
     clef__grouping_free(&gr);
     return status;
 }
@@ -397,14 +394,12 @@ clef__plan *clef__plan_build(clef_context *ctx, clef__graph_view *g) {
 
 clef_status clef__plan_ready(clef_context *ctx, clef__plan *plan) {
     clef_status status = get_exact_buffers(ctx, plan);
-    if (status == CLEF_OK) status = compile_kernels(ctx, plan);
+    if (status == CLEF_OK) status = make_kernels(ctx, plan);
     return status == CLEF_OK ? set_arguments(ctx, plan) : status;
 }
 
 void clef__launch_free(clef__launch *launch) {
     clef__kernel_free(launch->kernel);
-    clef__free(launch->source);
-    clef__free(launch->options);
     clef__free(launch->arg);
     clef__free(launch->product);
 }

@@ -19,7 +19,6 @@
 enum { MOST_BYTES = 256 << 10 /* the sum of every member's largest value */, SLOTS = 32 /* bits of a mark */ };
 
 typedef struct kind {
-    uint64_t hash;
     int launch; /* the first of this kind */
     int slot;   /* -1, or where the bundle is that still takes members */
     int most;   /* members of its largest bundle */
@@ -49,21 +48,13 @@ typedef struct bundles {
 
 /* ---- kinds ---- */
 
-static uint64_t hash_of(const clef__launch *launch) {
-    const char *own = launch->source + strlen(clef__embedded("common.h"));
-    return clef__hash(CLEF__HASH_START + (uint64_t)launch->device, own, strlen(own));
-}
-
 /* The kind of a launch; -1 when out of memory. */
 static int kind_of(bundles *b, int i) {
     const clef__launch *launch = b->plan->launch;
-    uint64_t hash = hash_of(&launch[i]);
-    for (int k = 0; k < b->n_kinds; k++) {
-        const clef__launch *other = &launch[b->kind[k].launch];
-        if (b->kind[k].hash == hash && other->device == launch[i].device && strcmp(other->source, launch[i].source) == 0) return k;
-    }
+    for (int k = 0; k < b->n_kinds; k++)
+        if (launch[b->kind[k].launch].code == launch[i].code) return k;
     if (!clef__grow(&b->kind, b->n_kinds, &b->kind_capacity, sizeof *b->kind)) return -1;
-    b->kind[b->n_kinds] = (kind){.hash = hash, .launch = i, .slot = -1};
+    b->kind[b->n_kinds] = (kind){.launch = i, .slot = -1};
     return b->n_kinds++;
 }
 

@@ -4,7 +4,7 @@
    block every operand is loaded W elements at a time — splat where its inner stride is 0, one vector where it is 1, gathered
    otherwise —, all steps are computed, all results are stored.  All loads of a vector come before its stores, so a result may
    lie where an operand with the same layout lay.  Equal structures give equal text, hence one kernel; a plan's kernels are compiled
-   as one program (clef__programs_join), for which each has a NAME and functions of its own (NAMED).
+   as one program (clef__codes_join), for which each has a NAME and functions of its own (NAMED).
 
    A space that is one row in which every operand is contiguous or splat is a segment.  Its text says once which numbers and
    tensors a segment has, and EACH_SEGMENT how many segments a launch covers: one, unless bundle.c puts several launches into one.
@@ -389,7 +389,6 @@ static char *write_source(const clef__pointwise *p, const space *s, int width) {
     writer w = {.p = p, .s = s, .segment = is_segment(s)};
     set_width(&w, width);
     for (int i = 0; i < p->n_operands; i++) w.tensor_of[i] = p->operand[i].constant ? -1 : w.first_store++;
-    clef__text_append(&w.text, clef__embedded("common.h"));
     clef__text_add(&w.text, "\n#ifndef NAME\n#define NAME pointwise\n#endif\n#define W %d\n", width);
     write_gathers(&w);
     write_functions(&w);
@@ -460,7 +459,6 @@ static void write_value(writer *w, int width) {
 
 char *clef__value_source(const clef__pointwise *p, int width) {
     writer w = {.p = p};
-    clef__text_append(&w.text, clef__embedded("common.h"));
     clef__text_append(&w.text, "\n");
     write_inputs(&w);
     write_value(&w, 1);
@@ -556,8 +554,8 @@ void clef__lower_pointwise(clef__lowering *l, const clef__pointwise *p, const ch
     clef__launch_begin(l, NULL, "pointwise");
     if (l->failed) return;
     clef__launch_name(l, label, false);
-    l->open->source = write_source(p, &s, width);
-    if (!l->open->source) {
+    l->text = write_source(p, &s, width);
+    if (!l->text) {
         clef__lower_fail(l);
         return;
     }
@@ -572,11 +570,9 @@ void clef__lower_pointwise(clef__lowering *l, const clef__pointwise *p, const ch
 /* The source of a launch that covers `count` segments. */
 static char *bundle_source(const char *source, int count) {
     clef__text text = {0};
-    const char *head = clef__embedded("common.h");
-    clef__text_append(&text, head);
     clef__text_append(&text, "\n#define EACH_SEGMENT(X)");
     for (int i = 0; i < count; i++) clef__text_add(&text, " X(%d)", i);
-    clef__text_append(&text, source + strlen(head));
+    clef__text_append(&text, source);
     return text.data;
 }
 
@@ -615,8 +611,8 @@ void clef__lower_bundle(clef__lowering *l, const int *launch, int n, int count) 
     if (l->failed) return;
     clef__launch_name(l, first.label, false);
     l->open->covers = n;
-    l->open->source = bundle_source(first.source, count);
-    if (!l->open->source) clef__lower_fail(l);
+    l->text = bundle_source(first.code->text, count);
+    if (!l->text) clef__lower_fail(l);
     launch_cut(l, &c);
     int64_t position = c.blocks * c.block;
     for (int i = 0; i < count; i++) {

@@ -234,6 +234,8 @@ static clef__launch *new_launch(clef__lowering *l) {
 void clef__launch_begin(clef__lowering *l, const char *file, const char *kernel) {
     l->open = new_launch(l);
     clef__free(l->defines);
+    clef__free(l->text);
+    l->text = NULL;
     l->defines = clef__strdup(clef__lower_profile(l)->wide_items ? "-DCLEF_WIDE=1" : ""); /* see cl/common.h */
     if (!l->open || !l->defines) {
         clef__lower_fail(l);
@@ -311,8 +313,11 @@ void clef__launch_end(clef__lowering *l, const size_t global[3], const size_t lo
         l->open->local[i] = local[i];
         l->open->global[i] = (global[i] + local[i] - 1) / local[i] * local[i];
     }
-    l->open->options = l->defines;
-    l->defines = NULL;
+    clef__launch *launch = l->open;
+    if (launch->file || l->text) launch->code = clef__code_of(clef__device_at(l->ctx, launch->device), l->text, launch->file, l->defines);
+    if ((launch->file || l->text) && !launch->code) clef__lower_fail(l);
+    clef__free(l->text);
+    l->text = NULL;
     l->open = NULL;
 }
 

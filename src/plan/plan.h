@@ -118,9 +118,8 @@ typedef enum clef__launch_kind {
 typedef struct clef__launch {
     clef__launch_kind kind;
     char label[64];       /* its op, between those that precede and follow in it; cut where they are many */
-    char *source;         /* owned if generated, NULL for a file of cl/ */
-    const char *file, *name;
-    char *options;
+    const char *file, *name; /* file: NULL for text alone, and where no kernel is launched */
+    clef__code *code;     /* NULL where no kernel is launched */
     clef__arg *arg;
     int n_args, arg_capacity;
     int n_kernel_args;
@@ -130,7 +129,6 @@ typedef struct clef__launch {
     bool tuned;           /* cut as tuning results say */
     bool prepacks;        /* what it writes is its input in another form */
     bool idle;            /* what it would write is there already (prepack.c) */
-    clef__program *program; /* where its generated source was compiled already; NULL: not known */
     clef__kernel *kernel;
     clef__blas_product *product; /* owned; NULL unless it is of that kind */
 } clef__launch;
@@ -240,8 +238,6 @@ double clef__spared_flops(const clef__node *node, const clef__strategy *strategy
 clef_plan_size clef__plan_size(const clef__plan *plan, const clef__graph_view *g);
 void clef__plan_free(clef__plan *plan);
 void clef__launch_free(clef__launch *launch);
-/* share.c: for each launch the first that has the same program; NULL without host memory. */
-int *clef__same_programs(const clef__plan *plan);
 /* Makes a work-group no larger than `most`. */
 void clef__fit_group(size_t local[3], size_t most);
 /* run.c: sets one kernel argument (g may be NULL for those that never change); one replay. */
@@ -279,7 +275,7 @@ struct clef__lowering {
     const clef__node *node; /* of the KERNEL being lowered */
     int item, device;
     clef__launch *open;     /* between launch_begin and launch_end */
-    char *defines;
+    char *defines, *text;   /* of the open launch: its options, its generated text */
     bool tuned;             /* a tuning result is in use for the node being lowered */
     const clef__following *following; /* what follows that node, until a strategy takes it: then NULL */
     const clef__group *preceding;     /* what makes its input, until a strategy takes it or it is in memory: then NULL */

@@ -147,8 +147,6 @@ void clef__launch_read(clef__lowering *l, const clef__operand *x, int lanes) {
         if (operand->each) clef__launch_int(l, operand->each);
         if (operand->period) clef__launch_int(l, operand->period);
     }
-    char *value = clef__value_source(p, lanes);
-    l->open->source = value ? clef__format("%s%s", value, clef__embedded(l->open->file)) : NULL;
-    clef__free(value);
-    if (!l->open->source) clef__lower_fail(l);
+    l->text = clef__value_source(p, lanes);
+    if (!l->text) clef__lower_fail(l);
 }

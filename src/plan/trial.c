@@ -51,7 +51,7 @@ static uint64_t fingerprint(const clef__plan *plan) {
     for (int i = 0; i < plan->n_launches; i++) {
         const clef__launch *launch = &plan->launch[i];
         if (launch->name) hash = clef__hash(hash, launch->name, strlen(launch->name));
-        if (launch->options) hash = clef__hash(hash, launch->options, strlen(launch->options));
+        hash = clef__hash(hash, &launch->code, sizeof launch->code);
         hash = clef__hash(hash, &launch->kind, sizeof launch->kind);
         hash = clef__hash(hash, launch->global, sizeof launch->global);
         hash = clef__hash(hash, launch->local, sizeof launch->local);

@@ -118,6 +118,7 @@ void clef__device_close(clef__device *d) {
     clef__staging_close(d);
     clef__pool_close(d);
     clef__programs_close(d);
+    clef__codes_close(d);
     if (alive && d->queue)
         clReleaseCommandQueue(d->queue);
     if (alive && d->context)

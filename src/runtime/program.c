@@ -7,7 +7,6 @@
    Any other failure may be one of the moment (no memory, no room on the disk) and is tried again, but not before
    clef_clear_error: else a loop that looks at no error would build for ever. */
 #include "runtime/runtime_internal.h"
-#include "runtime/text.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -250,9 +249,13 @@ static void settle(clef__device *device, clef__program *entry, cl_int code) {
     pthread_mutex_unlock(&programs->lock);
 }
 
+static char *all_options(const clef__device *device, const char *options) {
+    return clef__format("%s %s", device->options, options ? options : "");
+}
+
 /* The entry, built or failed; NULL when host memory is out. */
 static clef__program *get(clef__device *device, const char *source, const char *options, const char *name) {
-    char *all = clef__format("%s %s", device->options, options ? options : "");
+    char *all = all_options(device, options);
     uint8_t key[32];
     bool mine = false;
     clef__program *entry = NULL;
@@ -279,77 +282,42 @@ clef__program *clef__program_get(clef__device *device, const char *source, const
     return entry && entry->state == CLEF__READY ? entry : NULL;
 }
 
-/* ---- several sources as one program ----
-   What a driver's compiler does before it looks at a source may take longer than a small kernel does. */
+/* ---- parts of joined programs (code.c) ---- */
 
-enum { MOST_PARTS = 16 }; /* so that one program is no long wait */
-typedef struct part {
-    const uint8_t *key; /* of what its source says alone */
-    char kernel[64];
-} part;
+bool clef__program_key(clef__device *device, const char *source, const char *options, uint8_t key[32]) {
+    char *all = all_options(device, options);
+    if (all) clef__cache_key(&device->info, source, all, key);
+    clef__free(all);
+    return all != NULL;
+}
 
-static clef__program *find(clef__programs *programs, const uint8_t key[32]) {
+clef__program *clef__program_find(clef__device *device, const uint8_t key[32]) {
+    clef__programs *programs = &device->programs;
     pthread_mutex_lock(&programs->lock);
     clef__program *there = look_up(programs, key);
     pthread_mutex_unlock(&programs->lock);
     return there;
 }
 
-static bool known(clef__programs *programs, const part *p, int n, const uint8_t key[32]) {
-    bool there = find(programs, key) != NULL;
-    for (int i = 0; i < n && !there; i++) there = memcmp(p[i].key, key, 32) == 0;
-    return there;
+clef__program *clef__program_quietly(clef__device *device, const char *source, const char *options, const char *name) {
+    clef__program *entry = get(device, source, options, name);
+    return entry && entry->state == CLEF__READY ? entry : NULL;
 }
 
-/* An entry under the part's own key that points into the joined program. */
-static void enter_part(clef__device *device, const clef__program *joined, const part *p) {
+clef__program *clef__program_enter(clef__device *device, const uint8_t key[32], const clef__program *joined, const char *kernel) {
     bool mine;
-    clef__program *entry = claim(device, p->key, &mine);
+    clef__program *entry = claim(device, key, &mine);
     if (!entry || !mine)
-        return;
-    char *kernel = clef__strdup(p->kernel);
-    bool held = kernel && clRetainProgram(joined->program) == CL_SUCCESS;
+        return entry && entry->state == CLEF__READY ? entry : NULL;
+    char *name = clef__strdup(kernel);
+    bool held = name && clRetainProgram(joined->program) == CL_SUCCESS;
     if (held) {
-        entry->kernel = kernel;
+        entry->kernel = name;
         entry->program = joined->program;
     } else
-        clef__free(kernel);
+        clef__free(name);
     settle(device, entry, held ? CL_SUCCESS : CL_OUT_OF_HOST_MEMORY);
-}
-
-/* From the first that is not joined yet; returns the one after the last. */
-static int join_some(clef__device *device, const char *head, const clef__joined *all, uint8_t (*key)[32], int at, int n,
-                     const char *options, const char *name) {
-    part parts[MOST_PARTS];
-    int joined = 0;
-    clef__text text = {0};
-    clef__text_append(&text, head);
-    for (; at < n && joined < MOST_PARTS; at++) {
-        part *p = &parts[joined];
-        if (known(&device->programs, parts, joined, key[at]))
-            continue;
-        p->key = key[at];
-        snprintf(p->kernel, sizeof p->kernel, "%s_%d", name, joined++);
-        clef__text_add(&text, "\n#undef NAME\n#define NAME %s\n", p->kernel);
-        clef__text_append(&text, all[at].source + strlen(head));
-    }
-    const clef__program *program = joined > 1 && text.data ? get(device, text.data, options, name) : NULL;
-    for (int i = 0; program && program->state == CLEF__READY && i < joined; i++) enter_part(device, program, &parts[i]);
-    clef__free(text.data);
-    return at;
-}
-
-void clef__programs_join(clef__device *device, const char *head, clef__joined *all, int n, const char *options, const char *name) {
-    char *every = clef__format("%s %s", device->options, options ? options : "");
-    uint8_t(*key)[32] = every ? clef__calloc((size_t)n, sizeof *key) : NULL;
-    for (int i = 0; key && i < n; i++) clef__cache_key(&device->info, all[i].source, every, key[i]);
-    for (int at = 0; key && at < n;) at = join_some(device, head, all, key, at, n, options, name);
-    for (int i = 0; i < n; i++) {
-        clef__program *there = key ? find(&device->programs, key[i]) : NULL;
-        all[i].program = there && there->state == CLEF__READY ? there : NULL;
-    }
-    clef__free(key);
-    clef__free(every);
+    return held ? entry : NULL;
 }
 
 void clef__programs_close(clef__device *device) {

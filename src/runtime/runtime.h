@@ -99,16 +99,24 @@ clef_status clef__buffer_copy(clef__buffer *to, size_t to_offset, clef__buffer *
    Thread-safe: a plan's kernels are compiled from several threads. */
 typedef struct clef__kernel clef__kernel;
 clef__kernel *clef__kernel_new(clef__device *device, const char *source, const char *options, const char *name);
-/* Compiles several sources together, where that is news: clef__kernel_new finds each by what it says alone, and clef__kernel_of
-   without reading it again, in the program that this fills in (NULL where it could not be compiled; as long as its device).  They
-   begin with the same `head`; what comes after it calls the one kernel NAME, which is `name` unless it is defined, and undefines
-   what it defines anew.  No error if it cannot be done. */
 typedef struct clef__program clef__program;
-typedef struct clef__joined { const char *source; clef__program *program; } clef__joined;
-void clef__programs_join(clef__device *device, const char *head, clef__joined *all, int n, const char *options, const char *name);
 clef__kernel *clef__kernel_of(clef__device *device, clef__program *program, const char *name);
 /* The program of clef__kernel_new alone, for several kernels of it; NULL with the error set. */
 clef__program *clef__program_ready(clef__device *device, const char *source, const char *options, const char *name);
+/* What a program is compiled from: text of one's own behind common.h, a file of cl/, or that file behind such text. */
+typedef struct clef__code {
+    const char *text, *file; /* NULL: none */
+    const char *options;
+    clef__program *program;  /* NULL until it is compiled; lives as long as its device */
+    bool listed;             /* for whoever lists codes: false outside */
+} clef__code;
+/* The one code of these, which lives as long as its device; text and options are copied.  NULL: no host memory. */
+clef__code *clef__code_of(clef__device *device, const char *text, const char *file, const char *options);
+/* Compiles it unless it is; false with the error set.  Different codes may be compiled by several threads. */
+bool clef__code_compile(clef__device *device, clef__code *code, const char *kernel);
+/* Compiles several codes of text alone and equal options together, where that is news.  The text calls its one kernel NAME, which is
+   `name` unless it is defined, and undefines what it defines anew.  No error if it cannot be done: each may be compiled by itself. */
+void clef__codes_join(clef__device *device, clef__code *const *all, int n, const char *name);
 void clef__kernel_free(clef__kernel *kernel);
 clef_status clef__kernel_set(clef__kernel *kernel, int index, size_t bytes, const void *value);
 clef_status clef__kernel_set_buffer(clef__kernel *kernel, int index, clef__buffer *buffer);

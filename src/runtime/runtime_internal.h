@@ -130,6 +130,22 @@ void clef__programs_open(clef__device *device);
 void clef__programs_close(clef__device *device);
 /* Built and ready, or NULL after clef__fail. */
 clef__program *clef__program_get(clef__device *device, const char *source, const char *options, const char *name);
+/* The same without an error, even where it does not compile. */
+clef__program *clef__program_quietly(clef__device *device, const char *source, const char *options, const char *name);
+/* By what a program is told apart; false without host memory. */
+bool clef__program_key(clef__device *device, const char *source, const char *options, uint8_t key[32]);
+/* As it is by now, failed or being built too; NULL if nobody asked for it. */
+clef__program *clef__program_find(clef__device *device, const uint8_t key[32]);
+/* Makes the joined program that of this key too, in which its kernel is called `kernel`; NULL if it cannot be. */
+clef__program *clef__program_enter(clef__device *device, const uint8_t key[32], const clef__program *joined, const char *kernel);
+
+/* ---- code (code.c) ---- */
+typedef struct clef__code_entry clef__code_entry;
+typedef struct clef__codes {
+    clef__code_entry **table; /* chained */
+    size_t slots, n;
+} clef__codes;
+void clef__codes_close(clef__device *device);
 
 /* ---- the disk cache (cache.c) ---- */
 typedef enum clef__entry_kind { CLEF__ENTRY_NONE, CLEF__ENTRY_BINARY, CLEF__ENTRY_FAILURE } clef__entry_kind;
@@ -234,6 +250,7 @@ struct clef__device {
     clef__pool pool;
     clef__staging staging;
     clef__programs programs;
+    clef__codes codes;
     double blas_pace[4]; /* of CLBlast's routines for products: seconds for one operation; 0: not known yet */
 };
 

@@ -119,10 +119,9 @@ Test(program, embedded_files) {
     cr_assert_not_null(strstr(common, "#define LOAD("));
 }
 
-/* ---- several sources as one program ---- */
+/* ---- codes, and several as one program ---- */
 #define NAMED "#ifndef NAME\n#define NAME f\n#endif\n"
-static int told_by(const char *source) {
-    clef__kernel *k = clef__kernel_new(device, source, "", "f");
+static int told_by_kernel(clef__kernel *k) {
     if (!k) return -1;
     int told = 0;
     clef__buffer *x = clef__buffer_new(device, sizeof told);
@@ -134,45 +133,72 @@ static int told_by(const char *source) {
     return told;
 }
 
-/* They are found in what is filled in, too. */
-static void join(const char *head, const char *const *source, int n, int in_vain) {
-    clef__joined all[64] = {{0}};
-    for (int i = 0; i < n; i++) all[i].source = source[i];
-    clef__programs_join(device, head, all, n, "", "f");
-    for (int i = 0; i < n; i++) {
-        clef__kernel *k = all[i].program ? clef__kernel_of(device, all[i].program, "f") : NULL;
-        in_vain -= k == NULL;
-        clef__kernel_free(k);
-    }
+static clef__code *code_of(const char *text) { return clef__code_of(device, text, NULL, ""); }
+
+static int told_by_code(const char *text) {
+    clef__code *code = code_of(text);
+    return clef__code_compile(device, code, "f") ? told_by_kernel(clef__kernel_of(device, code->program, "f")) : -1;
+}
+
+static void join(const char *const *text, int n, int in_vain) {
+    clef__code *all[64];
+    for (int i = 0; i < n; i++) all[i] = code_of(text[i]);
+    clef__codes_join(device, all, n, "f");
+    for (int i = 0; i < n; i++) in_vain -= all[i]->program == NULL;
     cr_expect_eq(in_vain, 0);
 }
 
-#define TELLS(n) "#define HEAD 10\n" NAMED "__kernel void NAME(__global int *x) { x[0] = HEAD + " #n "; }\n"
-Test(program, joined_sources_are_found_by_what_they_say_alone) {
+Test(program, equal_codes_are_one) {
+    cr_assert_eq(code_of("a"), code_of("a"));
+    cr_assert_neq(code_of("a"), code_of("b"));
+    cr_assert_neq(code_of("a"), clef__code_of(device, "a", NULL, "-DX=1"));
+    cr_assert_neq(code_of("a"), clef__code_of(device, "a", "common.h", ""));
+    cr_assert_neq(clef__code_of(device, NULL, "common.h", ""), clef__code_of(device, "", "common.h", ""));
+    clef__code *many[1000];
+    for (int i = 0; i < 2000; i++) {
+        char text[16];
+        snprintf(text, sizeof text, "%d", i % 1000);
+        if (i >= 1000) cr_assert_eq(many[i % 1000], code_of(text));
+        else many[i] = code_of(text);
+    }
+}
+
+/* A code's text stands behind common.h, and before its file. */
+Test(program, text_and_files) {
+    cr_assert_eq(told_by_code("__kernel void f(__global int *x) { x[0] = sizeof(MEMORY(f16)); }\n"), 2);
+    clef__code *both = clef__code_of(device, "#define random_uniform f\n", "random.cl", "");
+    cr_assert(clef__code_compile(device, both, "f"), "%s", clef_error(ctx));
+    clef__kernel *k = clef__kernel_of(device, both->program, "f");
+    cr_assert(k, "%s", clef_error(ctx));
+    clef__kernel_free(k);
+}
+
+#define TELLS(n) NAMED "__kernel void NAME(__global int *x) { x[0] = 10 + " #n "; }\n"
+Test(program, joined_codes_are_programs_of_their_own) {
     const char *all[] = {TELLS(1), TELLS(2), TELLS(1), TELLS(3)};
-    cr_assert_eq(told_by(TELLS(3)), 13); /* before: no part of what is joined */
-    join("#define HEAD 10\n", all, 4, 0);
+    cr_assert_eq(told_by_code(TELLS(3)), 13); /* before: no part of what is joined */
+    join(all, 4, 0);
     cr_assert_eq(clef_counters_get(ctx).kernels_built, 2u);
     const int told[] = {11, 12, 11, 13};
-    for (int i = 0; i < 4; i++) cr_assert_eq(told_by(all[i]), told[i]);
-    join("#define HEAD 10\n", all, 4, 0);
+    for (int i = 0; i < 4; i++) cr_assert_eq(told_by_code(all[i]), told[i]);
+    join(all, 4, 0);
     cr_assert_eq(clef_counters_get(ctx).kernels_built, 2u, "all of them were known");
-    cr_assert_eq(told_by(TELLS(4)), 14);
+    cr_assert_eq(told_by_code(TELLS(4)), 14);
     cr_assert_eq(clef_counters_get(ctx).kernels_built, 3u);
 }
 
-Test(program, a_joined_source_that_does_not_compile_hurts_no_other) {
+Test(program, a_joined_code_that_does_not_compile_hurts_no_other) {
     const char *all[] = {TELLS(1), TELLS(nonesuch), TELLS(2)};
-    join("#define HEAD 10\n", all, 3, 3); /* but looked for when they are wanted */
+    join(all, 3, 3); /* but looked for when they are wanted */
     cr_assert_eq(clef_error_status(ctx), CLEF_OK);
-    cr_assert_eq(told_by(all[0]), 11);
-    cr_assert_eq(told_by(all[2]), 12);
-    cr_assert_eq(told_by(all[1]), -1);
+    cr_assert_eq(told_by_code(all[0]), 11);
+    cr_assert_eq(told_by_code(all[2]), 12);
+    cr_assert_eq(told_by_code(all[1]), -1);
     cr_assert_eq(clef_error_status(ctx), CLEF_BUILD);
     clef_clear_error(ctx);
 }
 
-Test(program, more_than_one_program_of_joined_sources) {
+Test(program, more_than_one_program_of_joined_codes) {
     enum { MANY = 37 };
     char text[MANY][128];
     const char *all[MANY];
@@ -180,9 +206,9 @@ Test(program, more_than_one_program_of_joined_sources) {
         snprintf(text[i], sizeof text[i], NAMED "__kernel void NAME(__global int *x) { x[0] = %d; }\n", i);
         all[i] = text[i];
     }
-    join("", all, MANY, 0);
+    join(all, MANY, 0);
     cr_assert_eq(clef_counters_get(ctx).kernels_built, 3u);
-    for (int i = 0; i < MANY; i++) cr_assert_eq(told_by(all[i]), i);
+    for (int i = 0; i < MANY; i++) cr_assert_eq(told_by_code(all[i]), i);
     cr_assert_eq(clef_counters_get(ctx).kernels_built, 3u);
 }
 

@@ -1,0 +1,155 @@
+/* code.c — what programs are compiled from, each told apart once.
+
+   A plan has tens of launches, or tens of thousands, and few different programs.  Each asks for its code here, which costs a hash of the
+   text that is its own; the hash by which programs are stored, over everything, is computed when the code is compiled. */
+#include "runtime/arithmetic.h"
+#include "runtime/runtime_internal.h"
+#include "runtime/text.h"
+#include <stdio.h>
+#include <string.h>
+
+struct clef__code_entry {
+    clef__code code;
+    clef__code_entry *next;
+    uint64_t hash;
+    const char *file_text;
+};
+
+static uint64_t hash_of(const char *text, const char *file_text, const char *options) {
+    uint64_t hash = clef__hash(CLEF__HASH_START, &file_text, sizeof file_text);
+    hash = clef__hash(hash, options, strlen(options));
+    return text ? clef__hash(hash, text, strlen(text)) : hash;
+}
+
+static bool is(const clef__code_entry *e, const char *text, const char *file_text, const char *options) {
+    return e->file_text == file_text && !e->code.text == !text && strcmp(e->code.options, options) == 0 &&
+           (!text || strcmp(e->code.text, text) == 0);
+}
+
+static clef__code_entry *new_entry(const char *text, const char *file, const char *options) {
+    clef__code_entry *e = clef__calloc(1, sizeof *e);
+    if (!e) return NULL;
+    e->code = (clef__code){.text = text ? clef__strdup(text) : NULL, .file = file, .options = clef__strdup(options)};
+    if (e->code.options && !e->code.text == !text) return e;
+    clef__free((char *)e->code.text);
+    clef__free((char *)e->code.options);
+    clef__free(e);
+    return NULL;
+}
+
+/* Twice as many slots, or the first. */
+static bool grow_table(clef__codes *codes) {
+    size_t slots = codes->slots ? 2 * codes->slots : 256;
+    clef__code_entry **table = clef__calloc(slots, sizeof(clef__code_entry *));
+    if (!table) return codes->slots > 0;
+    for (size_t i = 0; i < codes->slots; i++)
+        for (clef__code_entry *e = codes->table[i], *next; e; e = next) {
+            next = e->next;
+            e->next = table[e->hash & (slots - 1)];
+            table[e->hash & (slots - 1)] = e;
+        }
+    clef__free(codes->table);
+    codes->table = table;
+    codes->slots = slots;
+    return true;
+}
+
+clef__code *clef__code_of(clef__device *device, const char *text, const char *file, const char *options) {
+    clef__codes *codes = &device->codes;
+    const char *file_text = file ? clef__embedded(file) : NULL;
+    uint64_t hash = hash_of(text, file_text, options);
+    if (codes->n >= codes->slots && !grow_table(codes)) return NULL;
+    clef__code_entry **slot = &codes->table[hash & (codes->slots - 1)], *e = *slot;
+    while (e && (e->hash != hash || !is(e, text, file_text, options))) e = e->next;
+    if (!e && (e = new_entry(text, file, options))) {
+        e->hash = hash;
+        e->file_text = file_text;
+        e->next = *slot;
+        *slot = e;
+        codes->n++;
+    }
+    return e ? &e->code : NULL;
+}
+
+void clef__codes_close(clef__device *device) {
+    clef__codes *codes = &device->codes;
+    for (size_t i = 0; i < codes->slots; i++)
+        for (clef__code_entry *e; (e = codes->table[i]);) {
+            codes->table[i] = e->next;
+            clef__free((char *)e->code.text);
+            clef__free((char *)e->code.options);
+            clef__free(e);
+        }
+    clef__free(codes->table);
+}
+
+/* ---- compiling ---- */
+
+/* Its whole text; *owned: to be freed.  NULL without host memory. */
+static const char *whole_text(const clef__code *code, char **owned) {
+    const char *file = code->file ? clef__embedded(code->file) : "";
+    *owned = code->text ? clef__format("%s%s%s", clef__embedded("common.h"), code->text, file) : NULL;
+    return code->text ? *owned : file;
+}
+
+bool clef__code_compile(clef__device *device, clef__code *code, const char *kernel) {
+    char *owned;
+    if (code->program) return true;
+    const char *text = whole_text(code, &owned);
+    if (!text) clef__fail(device->ctx, CLEF_MEMORY, "program: out of host memory");
+    else code->program = clef__program_ready(device, text, code->options, kernel);
+    clef__free(owned);
+    return code->program != NULL;
+}
+
+/* ---- several as one program ----
+   What a driver's compiler does before it looks at a source may take longer than a small kernel does. */
+
+enum { MOST_PARTS = 16 }; /* so that one program is no long wait */
+
+typedef struct part {
+    clef__code *code;
+    uint8_t key[32];
+    char kernel[64];
+} part;
+
+static bool has_key(const part *p, int n, const uint8_t key[32]) {
+    for (int i = 0; i < n; i++)
+        if (memcmp(p[i].key, key, 32) == 0) return true;
+    return false;
+}
+
+/* Fills in a part; false if its program is known or its text cannot be had. */
+static bool make_part(clef__device *device, part *p, clef__code *code, int number, const char *name) {
+    char *owned;
+    const char *text = whole_text(code, &owned);
+    bool made = text && clef__program_key(device, text, code->options, p->key) && !clef__program_find(device, p->key);
+    clef__free(owned);
+    p->code = code;
+    snprintf(p->kernel, sizeof p->kernel, "%s_%d", name, number);
+    return made;
+}
+
+/* From the first that is not joined yet; returns the one after the last. */
+static int join_some(clef__device *device, clef__code *const *all, int at, int n, const char *name) {
+    part parts[MOST_PARTS];
+    int joined = 0;
+    clef__text text = {0};
+    clef__text_append(&text, clef__embedded("common.h"));
+    for (; at < n && joined < MOST_PARTS; at++) {
+        part *p = &parts[joined];
+        if (!make_part(device, p, all[at], joined, name) || has_key(parts, joined, p->key)) continue;
+        joined++;
+        clef__text_add(&text, "\n#undef NAME\n#define NAME %s\n", p->kernel);
+        clef__text_append(&text, p->code->text);
+    }
+    clef__program *program = joined > 1 && text.data ? clef__program_quietly(device, text.data, all[0]->options, name) : NULL;
+    for (int i = 0; program && i < joined; i++)
+        parts[i].code->program = clef__program_enter(device, parts[i].key, program, parts[i].kernel);
+    clef__free(text.data);
+    return at;
+}
+
+void clef__codes_join(clef__device *device, clef__code *const *all, int n, const char *name) {
+    for (int at = 0; at < n;) at = join_some(device, all, at, n, name);
+}
