@@ -9,13 +9,13 @@ allowed() {
     runtime) echo ;;
     graph) echo runtime ;;
     plan) echo graph runtime ;;
-    ops) echo plan graph runtime ;;
+    kernels) echo plan graph runtime ;;
+    ops) echo kernels plan graph runtime ;;
     nn) echo ops plan graph runtime ;;
     optim) echo nn ops plan graph runtime ;;
     data) echo ops plan graph runtime ;;
-    parallel) echo ops nn plan graph runtime ;;
     io) echo optim data ops nn plan graph runtime ;;
-    train) echo nn optim data io parallel ops plan graph runtime ;;
+    train) echo nn optim data io ops plan graph runtime ;;
     *) echo ;;
     esac
 }

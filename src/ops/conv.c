@@ -1,16 +1,7 @@
-/* conv.c — convolution in two dimensions and its two gradients, each a product that finds its rows by address (gemm.h).
-
-       forward:          rows (n, oy, ox),  k (ky, kx, c),   B = w
-       backward data:    rows (n, y, x),    k (ky, kx, o),   B = w turned round; with a stride, the pixels of one residue
-                         class (phase) at a time, each with the taps that reach it
-       backward weight:  rows (ky, kx, c),  k (n, oy, ox),   B = dy
-
-   Images lie channels-last and are padded by a copy, so no k loop meets a border.  One filter per channel would make products
-   of one column each: depthwise.c has kernels for it.  The three are linear in each input and are each other's gradients, so
-   that any order of derivative exists. */
-#include "ops/conv.h"
-#include "ops/gemm.h"
-#include "ops/image.h"
+/* conv.c — convolution in two dimensions and its two gradients.  The three are linear in each input and are each other's gradients,
+   so that any order of derivative exists.  How each becomes launches: kernels/conv.h. */
+#include "kernels/conv.h"
+#include "kernels/gemm.h"
 #include "ops/ops.h"
 #include "ops/reference.h"
 #include <string.h>
@@ -18,8 +9,6 @@
 typedef clef__conv geometry;
 
 static const clef_op op_conv2d, op_backward_data, op_backward_weight;
-
-static const geometry *geometry_of(const clef__lowering *l) { return clef__lower_node(l)->attributes; }
 
 /* ---- infer ---- */
 static bool check_channels(clef__call *call, const geometry *a, clef_shape x, clef_shape w) {
@@ -114,144 +103,6 @@ static bool infer_backward_weight(clef__call *call) {
     return check_types(call);
 }
 
-/* ---- lowering ---- */
-static void lower_conv2d(clef__lowering *l) {
-    const geometry *a = geometry_of(l);
-    clef__operand w = clef__lower_in(l, 1);
-    clef__image x = clef__image_padded(l, 0, clef__gemm_a_type(l, w.dtype), a->before, a->after);
-    clef__image y = clef__image_of(clef__lower_out(l, clef__channels_last));
-    clef__epilogue epilogue = clef__lower_epilogue(l, y.data);
-    int64_t filters = y.c / a->groups, channels = x.c / a->groups;
-    clef__gemm g = {
-        .m = {y.n, y.h, y.w}, .k = {w.dim[2], w.dim[3], channels}, .z = {1, a->groups}, .n = filters,
-        .a = x.data, .b = w, .c = y.data,
-        .a_m = {x.sn, a->stride[0] * x.sh, a->stride[1] * x.sw}, .a_k = {a->dilation[0] * x.sh, a->dilation[1] * x.sw, 1},
-        .a_z = {0, channels},
-        .b_k = {w.stride[2], w.stride[3], w.stride[1]}, .b_n = w.stride[0], .b_z = {0, filters * w.stride[0]},
-        .c_m = {y.sn, y.sh, y.sw}, .c_n = 1, .c_z = {0, filters}, .overlapping = w.dim[2] * w.dim[3] > 1,
-        .epilogue = epilogue,
-    };
-    if (clef__lower_node(l)->n_inputs == 3) {
-        g.has_bias = true;
-        g.bias = clef__lower_in_dense(l, 2, NULL);
-        g.bias_z = filters;
-    }
-    clef__gemm_lower(l, g);
-}
-
-/* The gradient lies as the product makes it and as the forward product reads filters, which take over this order. */
-const int clef__filters_last[4] = {2, 3, 1, 0};
-
-static void lower_backward_weight(clef__lowering *l) {
-    const geometry *a = geometry_of(l);
-    clef__operand dy = clef__lower_in(l, 1), dw = clef__lower_out(l, clef__filters_last);
-    clef__image x = clef__image_padded(l, 0, clef__gemm_a_type(l, dy.dtype), a->before, a->after);
-    int64_t filters = dw.dim[0] / a->groups, channels = dw.dim[1];
-    clef__gemm g = {
-        .m = {dw.dim[2], dw.dim[3], channels}, .k = {dy.dim[0], dy.dim[2], dy.dim[3]}, .z = {1, a->groups}, .n = filters,
-        .a = x.data, .b = dy, .c = dw,
-        .a_m = {a->dilation[0] * x.sh, a->dilation[1] * x.sw, 1}, .a_k = {x.sn, a->stride[0] * x.sh, a->stride[1] * x.sw},
-        .a_z = {0, channels},
-        .b_k = {dy.stride[0], dy.stride[2], dy.stride[3]}, .b_n = dy.stride[1], .b_z = {0, filters * dy.stride[1]},
-        .c_m = {dw.stride[2], dw.stride[3], dw.stride[1]}, .c_n = dw.stride[0], .c_z = {0, filters * dw.stride[0]}, .overlapping = true,
-    };
-    clef__gemm_lower(l, g);
-}
-
-/* One direction of a phase: pixel s·i + phase gets dy[i + base + j·shift] through tap first + (taps-1-j)·step. */
-typedef struct phase {
-    int64_t pixels, taps, first, step, shift, base;
-} phase;
-
-static int64_t common_divisor(int64_t a, int64_t b) { return b ? common_divisor(b, a % b) : a; }
-
-int64_t clef__tap_step(int64_t stride, int64_t dilation) { return stride / common_divisor(stride, dilation); }
-
-static phase find_phase(const geometry *a, int d, int64_t residue) {
-    int64_t s = a->stride[d], dilation = a->dilation[d], reach = residue + a->before[d];
-    phase p = {.pixels = clef__larger(clef__ceil_div(a->image[d] - residue, s), 0), .step = clef__tap_step(s, dilation)};
-    while (p.first < p.step && p.first < a->kernel[d] && (reach - p.first * dilation) % s != 0) p.first++;
-    if (p.first < p.step && p.first < a->kernel[d]) p.taps = (a->kernel[d] - 1 - p.first) / p.step + 1;
-    p.shift = p.step * dilation / s;
-    p.base = (reach - p.first * dilation) / s - (p.taps - 1) * p.shift;
-    return p;
-}
-
-/* Phases that have pixels. */
-static int64_t phases(const geometry *a, int d) { return clef__smaller(a->stride[d], a->image[d]); }
-
-/* How far the phases reach beyond dy's `size` rows or columns. */
-static void find_margins(const geometry *a, int d, int64_t size, int64_t *before, int64_t *after) {
-    *before = *after = 0;
-    for (int64_t r = 0; r < phases(a, d); r++) {
-        phase p = find_phase(a, d, r);
-        if (p.taps == 0) continue;
-        int64_t last = p.pixels - 1 + p.base + (p.taps - 1) * p.shift;
-        *before = clef__larger(*before, -p.base);
-        *after = clef__larger(*after, last - (size - 1));
-    }
-}
-
-static void lower_phase(clef__lowering *l, const clef__image *dy, clef__operand w, const clef__image *dx,
-                        const clef__epilogue *epilogue, const phase p[2], const int64_t residue[2]) {
-    const geometry *a = geometry_of(l);
-    int64_t filters = dy->c / a->groups, channels = w.dim[1];
-    clef__gemm g = {
-        .m = {dx->n, p[0].pixels, p[1].pixels}, .k = {p[0].taps, p[1].taps, filters}, .z = {1, a->groups}, .n = channels,
-        .a = dy->data, .b = w, .c = dx->data,
-        .a_m = {dy->sn, dy->sh, dy->sw}, .a_k = {p[0].shift * dy->sh, p[1].shift * dy->sw, 1}, .a_z = {0, filters},
-        .b_k = {-p[0].step * w.stride[2], -p[1].step * w.stride[3], w.stride[0]}, .b_n = w.stride[1],
-        .b_z = {0, filters * w.stride[0]},
-        .c_m = {dx->sn, a->stride[0] * dx->sh, a->stride[1] * dx->sw}, .c_n = 1, .c_z = {0, channels},
-        .overlapping = p[0].taps * p[1].taps > 1, .epilogue = *epilogue,
-    };
-    g.a.offset += p[0].base * dy->sh + p[1].base * dy->sw;
-    g.b.offset += (p[0].first + (p[0].taps - 1) * p[0].step) * w.stride[2] +
-                  (p[1].first + (p[1].taps - 1) * p[1].step) * w.stride[3];
-    g.c.offset += residue[0] * dx->sh + residue[1] * dx->sw;
-    clef__gemm_lower(l, g);
-}
-
-/* Does a tap reach every pixel? */
-static bool all_reached(const geometry *a) {
-    bool all = true;
-    for (int d = 0; d < 2; d++)
-        for (int64_t r = 0; r < phases(a, d); r++) all = all && find_phase(a, d, r).taps > 0;
-    return all;
-}
-
-static void lower_backward_data(clef__lowering *l) {
-    const geometry *a = geometry_of(l);
-    clef__operand w = clef__lower_in(l, 1), y = clef__lower_in(l, 0);
-    int64_t before[2], after[2], r[2];
-    for (int d = 0; d < 2; d++) find_margins(a, d, y.dim[2 + d], &before[d], &after[d]);
-    clef__image dy = clef__image_padded(l, 0, clef__gemm_a_type(l, w.dtype), before, after);
-    clef__image dx = clef__image_of(clef__lower_out(l, clef__channels_last));
-    clef__epilogue epilogue = {0};
-    if (all_reached(a)) epilogue = clef__lower_epilogue(l, dx.data);
-    else clef__lower_fill(l, dx.data, 0);
-    for (r[0] = 0; r[0] < phases(a, 0); r[0]++) {
-        phase p[2] = {find_phase(a, 0, r[0])};
-        for (r[1] = 0; p[0].taps > 0 && r[1] < phases(a, 1); r[1]++) {
-            p[1] = find_phase(a, 1, r[1]);
-            phase moved[2] = {p[0], p[1]};
-            for (int d = 0; d < 2; d++) moved[d].base += before[d];
-            if (p[1].taps > 0) lower_phase(l, &dy, w, &dx, &epilogue, moved, r);
-        }
-    }
-}
-
-clef__operand clef__filters_turned(clef__operand w) {
-    clef__operand turned = w;
-    for (int d = 0; d < 2; d++) {
-        turned.dim[d] = w.dim[1 - d];
-        turned.stride[d] = w.stride[1 - d];
-        turned.stride[2 + d] = -w.stride[2 + d];
-        turned.offset += (w.dim[2 + d] - 1) * w.stride[2 + d];
-    }
-    return turned;
-}
-
 /* ---- gradients ---- */
 static clef_tensor *forward(clef_tensor *x, clef_tensor *w, const geometry *a) {
     return clef__apply(&op_conv2d, (clef_tensor *[]){x, w}, 2, a, sizeof *a);
@@ -314,7 +165,7 @@ static const clef__strategy forward_strategies[] = {
     {.name = "winograd fused", .applies = clef__winograd_fused_applies, .lower = clef__winograd_fused_forward, .flops = winograd_flops},
     {.name = "direct", .applies = clef__direct_applies, .lower = clef__direct_forward},
     {.name = "winograd", .applies = clef__winograd_applies, .lower = clef__winograd_forward, .flops = winograd_flops},
-    {.name = "gemm", .lower = lower_conv2d},
+    {.name = "gemm", .lower = clef__conv_gemm_forward},
     {0}};
 static const clef__strategy data_strategies[] = {
     {.name = "depthwise", .applies = clef__depthwise_applies, .lower = clef__depthwise_data},
@@ -322,13 +173,13 @@ static const clef__strategy data_strategies[] = {
     {.name = "direct", .applies = clef__direct_data_applies, .lower = clef__direct_data},
     {.name = "gemm and fold", .applies = clef__fold_applies, .lower = clef__fold_data},
     {.name = "winograd", .applies = clef__winograd_applies, .lower = clef__winograd_data, .flops = winograd_flops},
-    {.name = "gemm by phase", .lower = lower_backward_data},
+    {.name = "gemm by phase", .lower = clef__conv_gemm_data},
     {0}};
 static const clef__strategy weight_strategies[] = {
     {.name = "depthwise", .applies = clef__depthwise_weight_applies, .lower = clef__depthwise_weight},
     {.name = "winograd fused", .applies = clef__winograd_fused_weight_applies, .lower = clef__winograd_fused_weight, .flops = winograd_flops},
     {.name = "direct", .applies = clef__direct_weight_applies, .lower = clef__direct_weight},
-    {.name = "gemm over pixels", .lower = lower_backward_weight},
+    {.name = "gemm over pixels", .lower = clef__conv_gemm_weight},
     {0}};
 
 static const clef_op op_conv2d = {

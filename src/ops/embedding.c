@@ -2,6 +2,7 @@
 
    An index outside the dimension reads 0 and adds nothing: indices are data, so they cannot be refused when the expression is
    written, and no kernel may leave its memory. */
+#include "kernels/lanes.h"
 #include "ops/ops.h"
 
 typedef struct index_attributes {

@@ -3,7 +3,8 @@
    max_pool2d, its gradient and `max_pool2d_pick` (the elements of t where x has its maxima) are closed under
    differentiation, and so are avg_pool2d and its gradient: any order of derivative exists.  Nothing is stored for the
    backward pass but x itself: the place of a maximum is found again. */
-#include "ops/image.h"
+#include "kernels/image.h"
+#include "kernels/lanes.h"
 #include "ops/ops.h"
 #include "ops/reference.h"
 

@@ -2,6 +2,7 @@
 
    A random node takes its counters when it is made; seed and first counter reach the kernel as changing arguments, so every
    step draws new numbers with the same plan. */
+#include "kernels/lanes.h"
 #include "ops/ops.h"
 #include <math.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* reference.c — what one element of a node is, by the definition of its op: with it clef_tune checks what kernels compute.  Plain
    loops on the host, which share nothing with them; products only, as only they can be tuned, and one gradient of pooling. */
 #include "ops/reference.h"
-#include "ops/conv.h"
+#include "kernels/conv.h"
 #include "plan/tune.h"
 
 #include <string.h>

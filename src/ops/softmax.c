@@ -1,6 +1,6 @@
 /* softmax.c — softmax and log-softmax along one dimension, losses of classes; gradients of any order. */
 #include "ops/softmax.h"
-#include "ops/reduce.h"
+#include "kernels/reduce.h"
 #include <math.h>
 
 typedef struct softmax_attributes {

@@ -1,7 +1,7 @@
 /* sums.c — see sums.h and cl/sums.cl.  The node's value holds both sums, one after the other along the first summed
    dimension. */
 #include "ops/sums.h"
-#include "ops/reduce.h"
+#include "kernels/reduce.h"
 
 typedef struct sums_attributes {
     int64_t mask; /* bit d: summed over dimension d */

@@ -1,7 +1,7 @@
 /* Products and convolutions cut in every way that tuning may choose: bit for bit the numbers of the rules' own cut, on whole
    numbers, whose sums are exact in any order.
    ctest: cost=40 */
-#include "ops/gemm.h"
+#include "kernels/gemm.h"
 #include "plan/tuning_support.h"
 #include "support/exact.h"
 

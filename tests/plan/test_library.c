@@ -1,7 +1,7 @@
 /* Products by CLBlast, as a tuning result may ask for: the numbers of plain loops in every order, batch and dtype it takes, replays
    that see where things lie, and Clef's own kernels for the same result where the library is not there.
    ctest: cost=60 plain */
-#include "ops/gemm.h"
+#include "kernels/gemm.h"
 #include "support/product.h"
 #include "tuning_support.h"
 

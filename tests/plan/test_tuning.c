@@ -1,7 +1,7 @@
 /* Tuning results and plans: a result changes the plan of what it is about and of nothing else, a bad one changes nothing, and
    clef_tune keeps what it measures.  No figure of a clock decides here.
    ctest: cost=20 plain */
-#include "ops/gemm.h"
+#include "kernels/gemm.h"
 #include "tuning_support.h"
 
 static const double ample = 1e9; /* seconds of tuning: for whatever a loaded machine takes */

@@ -1,6 +1,6 @@
 /* dot.c — products with few columns, or few rows, on devices where one work-item owns a long run (cl/dot.cl). */
-#include "ops/gemm.h"
-#include "ops/ops.h"
+#include "kernels/gemm.h"
+#include "runtime/arithmetic.h"
 
 enum {
     MOST_COLUMNS = 4,

@@ -1,8 +1,9 @@
 /* depthwise.c — strategies for convolutions where each channel has one filter of its own (cl/depthwise.cl). */
-#include "ops/conv.h"
-#include "ops/gemm.h"
-#include "ops/image.h"
-#include "ops/reduce.h"
+#include "kernels/conv.h"
+#include "kernels/gemm.h"
+#include "kernels/image.h"
+#include "kernels/reduce.h"
+#include "runtime/arithmetic.h"
 
 enum {
     CACHE_BYTES = 393216, /* what the rows that a work-item reads again may take of a second-level cache */

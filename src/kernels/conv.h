@@ -18,6 +18,11 @@ clef__operand clef__filters_turned(clef__operand w);
 /* From a tap to the next one that reaches the same pixel. */
 int64_t clef__tap_step(int64_t stride, int64_t dilation);
 
+/* ---- conv_gemm.c: strategies for all ---- */
+void clef__conv_gemm_forward(clef__lowering *l);
+void clef__conv_gemm_data(clef__lowering *l);
+void clef__conv_gemm_weight(clef__lowering *l);
+
 /* ---- depthwise.c: strategies for one filter per channel ---- */
 bool clef__depthwise_applies(const clef__lowering *l); /* to conv2d and its gradient by the image */
 bool clef__depthwise_weight_applies(const clef__lowering *l);

@@ -3,10 +3,10 @@
    Elsewhere that gradient is a product whose columns are the channels of the image: few of them leave most lanes of a vector
    idle.  Here the columns are taps × channels: t[pixel of dy][tap, channel] = Σ_o dy[pixel][o] · w[o][tap, channel], of which
    every pixel of the image then gathers its own (cl/fold.cl).  Nothing is multiplied with padding either. */
-#include "ops/conv.h"
-#include "ops/gemm.h"
-#include "ops/image.h"
-#include "ops/ops.h"
+#include "kernels/conv.h"
+#include "kernels/gemm.h"
+#include "kernels/image.h"
+#include "runtime/arithmetic.h"
 
 enum { MOST_FLOATS = 4 << 20 }; /* of t: it should not leave the last-level cache */
 

@@ -1,5 +1,5 @@
 /* library.c — products of plain matrices by a BLAS library, where tuning found it to be faster (runtime/blas.c). */
-#include "ops/gemm.h"
+#include "kernels/gemm.h"
 
 /* How a matrix lies with these strides; false where it is none to a library, whose rows are dense and do not overlap. */
 static bool lies(int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride, int64_t step, clef__blas_matrix *x) {

@@ -1,9 +1,9 @@
 /* winograd.c — a strategy for convolution with filters of 3 × 3 on GPUs, and for its gradient by the image, which is the same
    with the filters turned round: fewer multiplications for more memory (cl/winograd.cl). */
-#include "ops/conv.h"
-#include "ops/gemm.h"
-#include "ops/image.h"
-#include "ops/ops.h"
+#include "kernels/conv.h"
+#include "kernels/gemm.h"
+#include "kernels/image.h"
+#include "runtime/arithmetic.h"
 
 enum {
     LEAST_CHANNELS = 32,       /* shorter sums do not pay the way there and back */

@@ -1,6 +1,6 @@
 /* gemm.c — chooses tile, packing, splits and grid for a product, and emits its launches (cl/gemm.cl, cl/pack.cl). */
-#include "ops/gemm.h"
-#include "ops/ops.h"
+#include "kernels/gemm.h"
+#include "runtime/arithmetic.h"
 #include <string.h>
 
 enum {

@@ -1,29 +1,10 @@
 /* reduce.c — sums and their kin.
 
-   A reduce node keeps the reduced dimensions as 1; the public functions drop them by a view.  A kernel sees the operand in
-   memory order as [outer, n, inner]; when kept and reduced dimensions alternate more often, one stage after the other goes
-   through scratch.  Long reductions with few results are split in two stages.  The order of joining is fixed: no atomics. */
-#include "ops/reduce.h"
+   A reduce node keeps the reduced dimensions as 1; the public functions drop them by a view. */
+#include "kernels/reduce.h"
+#include "ops/ops.h"
 #include <math.h>
 #include <string.h>
-
-/* ---- how an operand lies ---- */
-
-clef__operand clef__lower_in_any_order(clef__lowering *l, int i, int *order) {
-    clef__operand x = clef__lower_in(l, i);
-    if (clef__memory_order(&x, order)) return x;
-    for (int d = 0; d < x.rank; d++) order[d] = d;
-    return clef__lower_in_dense(l, i, NULL);
-}
-
-clef__operand clef__lower_along(clef__lowering *l, int dim, int *order, clef__axes *axes) {
-    clef__operand x = clef__lower_in_any_order(l, 0, order);
-    *axes = (clef__axes){ 1, x.dim[dim], 1 };
-    int i = 0;
-    for (; order[i] != dim; i++) axes->outer *= x.dim[order[i]];
-    for (i++; i < x.rank; i++) axes->inner *= x.dim[order[i]];
-    return x;
-}
 
 /* ---- the ops ---- */
 
@@ -38,13 +19,6 @@ typedef struct reduce_op {
     bool widens, divides; /* whole numbers give i64; the sum is divided by the count */
 } reduce_op;
 
-int64_t clef__reduced_count(clef_shape shape, int64_t mask) {
-    int64_t count = 1;
-    for (int i = 0; i < shape.rank; i++)
-        if (mask >> i & 1) count *= shape.dim[i];
-    return count;
-}
-
 static bool reduce_infer(clef__call *call) {
     const reduce_op *op = (const reduce_op *)call->op;
     const reduce_attributes *a = call->attributes;
@@ -58,149 +32,11 @@ static bool reduce_infer(clef__call *call) {
     return true;
 }
 
-void clef__launch_units(clef__lowering *l, int64_t units, int64_t work) {
-    int64_t items = clef__lower_items(l, units, work >= 4096 ? 1 : 4096 / (work + 1) + 1);
-    int64_t per = clef__ceil_div(units, items);
-    clef__launch_long(l, units);
-    clef__launch_long(l, per);
-    clef__launch_end_1d(l, clef__ceil_div(units, per));
-}
-
-int clef__lower_lanes(const clef__lowering *l, int64_t n) {
-    int lanes = clef__lower_profile(l)->vector;
-    if (lanes > 4 && lanes > n) lanes = 4; /* few variants: a program more costs a first start more than lanes save */
-    return lanes < 4 || lanes > n ? 1 : lanes;
-}
-
-void clef__launch_lanes(clef__lowering *l, const char *file, const char *kernel, clef_dtype dtype, int64_t n) {
-    clef__launch_begin(l, file, kernel);
-    clef__launch_define(l, "DT", "%s", clef__token(dtype));
-    clef__launch_define(l, "W", "%d", clef__lower_lanes(l, n));
-}
-
-void clef__launch_real(clef__lowering *l, double value) {
-    clef__launch_float(l, (float)value);
-    clef__launch_float(l, (float)(value - (double)(float)value));
-}
-
 /* What is joined: wide enough for the result. */
 static clef_dtype joined_dtype(const reduce_op *op, clef_dtype dtype) {
     if (dtype == CLEF_F64) return CLEF_F64;
     if (clef__is_float(dtype)) return CLEF_F32;
     return op->widens || dtype == CLEF_I64 ? CLEF_I64 : CLEF_I32;
-}
-
-/* A work-item joins columns of [n, inner]: on a CPU a strip of lines, PIECE of them before they meet others; on a GPU a vector. */
-enum { PIECE = 256, WIDE_ROW = 512 };
-
-static int64_t strip_of(const clef__lowering *l, clef__axes axes) {
-    if (axes.inner == 1) return 1;
-    return clef__lower_profile(l)->wide_items ? CLEF__STRIP : clef__lower_lanes(l, axes.inner);
-}
-
-/* Elements that lie side by side. */
-static int64_t run_of(clef__axes axes) { return axes.inner == 1 ? axes.n : axes.inner; }
-
-void clef__launch_reduction(clef__lowering *l, const char *file, const char *kernel, clef_dtype dtype, clef__axes axes) {
-    clef__launch_lanes(l, file, kernel, dtype, run_of(axes));
-    clef__launch_define(l, "STRIP", "%d", clef__lower_profile(l)->wide_items ? CLEF__STRIP : 0);
-}
-
-void clef__launch_cut(clef__lowering *l, clef__axes axes, int64_t splits) {
-    int64_t chunk = clef__ceil_div(axes.n, splits), strip = strip_of(l, axes);
-    clef__launch_long(l, axes.n);
-    clef__launch_long(l, chunk);
-    clef__launch_long(l, splits);
-    if (axes.inner > 1) clef__launch_long(l, axes.inner);
-    if (axes.inner > 1) clef__launch_long(l, strip);
-    clef__launch_units(l, axes.outer * splits * clef__ceil_div(axes.inner, strip), chunk * clef__smaller(strip, axes.inner));
-}
-
-static void begin_reduce(clef__lowering *l, const char *kernel, const char *token, clef_dtype from, clef_dtype joined, clef_dtype to,
-                         clef__axes axes) {
-    clef__launch_reduction(l, "reduce.cl", kernel, from, axes);
-    clef__launch_define(l, "AT", "%s", clef__token(joined));
-    clef__launch_define(l, "OT", "%s", clef__token(to));
-    clef__launch_define(l, "OP", "%s", token);
-}
-
-/* One launch: x [outer, n, inner] → y [outer, splits, inner]. */
-static void launch_reduce(clef__lowering *l, const char *token, clef__operand x, clef__operand y, clef_dtype joined,
-                          clef__axes axes, int64_t splits, int64_t divide) {
-    begin_reduce(l, axes.inner == 1 ? "reduce_rows" : "reduce_columns", token, x.dtype, joined, y.dtype, axes);
-    clef__launch_read(l, &x, clef__lower_lanes(l, run_of(axes)));
-    clef__launch_tensor(l, y, true);
-    clef__launch_long(l, divide);
-    clef__launch_cut(l, axes, splits);
-}
-
-/* On a GPU wide rows are many vectors, so work is plenty even if every item goes down a few lines only. */
-int64_t clef__reduce_splits(const clef__lowering *l, clef__axes axes) {
-    bool rows = axes.inner == 1, wide = clef__lower_profile(l)->wide_items;
-    int64_t least = rows ? 4096 : 64, units = axes.outer * clef__ceil_div(axes.inner, strip_of(l, axes));
-    int64_t splits = clef__lower_items(l, axes.outer * axes.n * axes.inner, 4096) / units;
-    if (wide && !rows) splits = clef__larger(splits, axes.n / PIECE);
-    if (!wide && axes.inner >= WIDE_ROW) splits = axes.n / least;
-    splits = clef__smaller(splits, axes.n / least);
-    return splits > 1 ? clef__ceil_div(axes.n, clef__ceil_div(axes.n, splits)) : 1;
-}
-
-/* Reduces one run of dimensions, in two launches if it pays. */
-static void reduce_run(clef__lowering *l, const char *token, clef__operand x, clef__operand y, clef_dtype joined,
-                       clef__axes axes, int64_t divide) {
-    int64_t splits = clef__reduce_splits(l, axes);
-    if (splits > 1) {
-        clef__operand parts = clef__lower_scratch(l, joined, CLEF_SHAPE(axes.outer, splits, axes.inner));
-        launch_reduce(l, token, x, parts, joined, axes, splits, 1);
-        x = parts;
-        axes.n = splits;
-    }
-    launch_reduce(l, token, x, y, joined, axes, 1, divide);
-}
-
-void clef__lower_sum(clef__lowering *l, clef__operand x, clef__operand y, clef__axes axes) {
-    reduce_run(l, "SUM", x, y, x.dtype, axes, 1);
-}
-
-clef__runs clef__find_runs(const clef__operand *x, const int *order, int64_t mask) {
-    clef__runs r = { 0 };
-    for (int i = 0; i < x->rank; i++) {
-        int64_t size = x->dim[order[i]];
-        bool reduced = mask >> order[i] & 1;
-        if (size == 1) continue;
-        if (r.n && r.is_reduced[r.n - 1] == reduced) {
-            r.size[r.n - 1] *= size;
-            continue;
-        }
-        r.size[r.n] = size;
-        r.is_reduced[r.n++] = reduced;
-        r.reduced += reduced;
-    }
-    return r;
-}
-
-clef__axes clef__innermost(const clef__runs *r, int *at) {
-    clef__axes axes = { 1, 1, 1 };
-    int i = r->n - 1;
-    for (; i >= 0 && !r->is_reduced[i]; i--) axes.inner *= r->size[i];
-    *at = i;
-    if (i >= 0) axes.n = r->size[i];
-    for (i--; i >= 0; i--) axes.outer *= r->size[i];
-    return axes;
-}
-
-void clef__drop_run(clef__runs *r, int at) {
-    r->reduced--;
-    r->size[at] = 1;
-    r->is_reduced[at] = false; /* a kept run of 1 between kept runs changes nothing */
-}
-
-/* What is reduced: computed where it is read, or in memory. */
-static clef__operand read_operand(clef__lowering *l, int64_t mask, int *order) {
-    clef__operand x;
-    if (!clef__lower_prologue(l, mask, &x)) return clef__lower_in_any_order(l, 0, order);
-    clef__memory_order(&x, order);
-    return x;
 }
 
 /* ∓inf of maxima and minima is the smallest and the largest number that a dtype has. */
@@ -213,24 +49,9 @@ static double of_nothing(const reduce_op *op, clef_dtype dtype) {
 static void reduce_lower(clef__lowering *l) {
     const clef__node *node = clef__lower_node(l);
     const reduce_op *op = (const reduce_op *)node->op;
-    int64_t mask = ((const reduce_attributes *)clef__attributes(node))->mask, count = clef__reduced_count(node->input[0]->shape, mask);
-    if (count == 0) {
-        clef__lower_fill(l, clef__lower_out(l, NULL), of_nothing(op, node->dtype));
-        return;
-    }
-    int order[CLEF_MAX_RANK], at;
-    clef__operand x = read_operand(l, mask, order), out = clef__lower_out(l, order);
-    clef_dtype joined = joined_dtype(op, x.dtype);
-    clef__runs r = clef__find_runs(&x, order, mask);
-    while (r.reduced > 1) {
-        clef__axes axes = clef__innermost(&r, &at);
-        clef__operand next = clef__lower_scratch(l, joined, CLEF_SHAPE(axes.outer, axes.inner));
-        reduce_run(l, op->token, x, next, joined, axes, 1);
-        clef__drop_run(&r, at);
-        x = next;
-    }
-    clef__axes axes = clef__innermost(&r, &at);
-    reduce_run(l, op->token, x, out, joined, axes, op->divides ? count : 1);
+    clef__lower_reduction(l, &(clef__reduction){.token = op->token, .mask = ((const reduce_attributes *)clef__attributes(node))->mask,
+                                                .joined = joined_dtype(op, node->input[0]->dtype), .divides = op->divides,
+                                                .of_nothing = of_nothing(op, node->dtype)});
 }
 
 static const clef__strategy reduce_strategies[] = { { .name = "stages", .lower = reduce_lower }, { 0 } };
@@ -415,18 +236,8 @@ static bool arg_infer(clef__call *call) {
 
 /* In the program of a sum. */
 static void arg_lower(clef__lowering *l, bool smallest) {
-    int order[CLEF_MAX_RANK];
-    clef__axes axes;
-    clef__operand x = clef__lower_along(l, (int)*(const int64_t *)clef__attributes(clef__lower_node(l)), order, &axes);
-    clef__operand y = clef__lower_out(l, order);
-    clef_dtype joined = joined_dtype(&reduce_sum, x.dtype);
-    begin_reduce(l, "arg_columns", "SUM", x.dtype, joined, joined, axes);
-    clef__launch_tensor(l, x, false);
-    clef__launch_tensor(l, y, true);
-    clef__launch_int(l, smallest);
-    clef__launch_long(l, axes.n);
-    clef__launch_long(l, axes.inner);
-    clef__launch_units(l, axes.outer * axes.inner, axes.n);
+    const clef__node *node = clef__lower_node(l);
+    clef__lower_arg(l, (int)*(const int64_t *)clef__attributes(node), joined_dtype(&reduce_sum, node->input[0]->dtype), smallest);
 }
 
 static void argmax_lower(clef__lowering *l) { arg_lower(l, false); }

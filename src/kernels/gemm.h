@@ -28,6 +28,9 @@ enum { CLEF__TILE_SHAPE, CLEF__TILE_SPLITS, CLEF__TILE_LIBRARY };
 extern const clef__family clef__gemm_family, clef__tile_family, clef__matrix_family;
 clef__knobs clef__gemm_knobs(clef__lowering *l, const clef__family *family, const clef__gemm *g);
 
+/* product.c: strategies for matmul and linear */
+void clef__product_matmul(clef__lowering *l);
+void clef__product_linear(clef__lowering *l);
 /* Emits the launches. */
 void clef__gemm_lower(clef__lowering *l, clef__gemm g);
 /* dot.c: the same for few columns or few rows along which k lies; false, with nothing emitted, where it does not fit. */

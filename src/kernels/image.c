@@ -1,5 +1,5 @@
 /* image.c — images with channels innermost, padded where a kernel would otherwise have to branch at the border. */
-#include "ops/image.h"
+#include "kernels/image.h"
 
 const int clef__channels_last[4] = {0, 2, 3, 1};
 

@@ -1,6 +1,6 @@
 /* gemm_knobs.c — in which ways a product may be cut otherwise than by the rules of gemm.c and tile.c, and the cuts worth trying
    first. */
-#include "ops/gemm.h"
+#include "kernels/gemm.h"
 
 static const clef__knob knobs[] = {
     [CLEF__GEMM_ROWS] = {"rows", true, {2, 4, 6, 8, 10, 12, 14}},

@@ -1,7 +1,19 @@
-/* reduce.h — the stages of a reduction, for the ops that begin with a kernel of their own. */
+/* reduce.h — reductions, and their stages for ops that begin with a kernel of their own. */
 #ifndef CLEF_REDUCE_H
 #define CLEF_REDUCE_H
-#include "ops/ops.h"
+#include "kernels/lanes.h"
+
+typedef struct clef__reduction {
+    const char *token;  /* of cl/reduce.cl: SUM, … */
+    int64_t mask;       /* bit d: dimension d is reduced */
+    clef_dtype joined;  /* in which values are joined: wide enough for the result */
+    bool divides;       /* the result, by the count */
+    double of_nothing;  /* the result over no element */
+} clef__reduction;
+/* The whole node: input 0 reduced to the output. */
+void clef__lower_reduction(clef__lowering *l, const clef__reduction *r);
+/* The position of input 0's first largest or smallest element along dim; joined: its dtype widened. */
+void clef__lower_arg(clef__lowering *l, int dim, clef_dtype joined, bool smallest);
 
 /* Runs of kept and reduced dimensions in memory order, alternating. */
 typedef struct clef__runs {
@@ -24,7 +36,5 @@ void clef__launch_cut(clef__lowering *l, clef__axes axes, int64_t splits);
 int64_t clef__reduce_splits(const clef__lowering *l, clef__axes axes);
 /* y := x summed over n; x and y dense, y [outer, inner].  In two launches if it pays. */
 void clef__lower_sum(clef__lowering *l, clef__operand x, clef__operand y, clef__axes axes);
-/* Input i dense in memory order (copied to row-major if it is in none), and that order. */
-clef__operand clef__lower_in_any_order(clef__lowering *l, int i, int *order);
 int64_t clef__reduced_count(clef_shape shape, int64_t mask);
 #endif

@@ -1,7 +1,7 @@
 /* tile.c — products on devices that like tiles in local memory: chooses tile, loads and splits, and emits cl/tile.cl, or
    cl/matrix.cl where the device has matrix units for the operands. */
-#include "ops/gemm.h"
-#include "ops/ops.h"
+#include "kernels/gemm.h"
+#include "runtime/arithmetic.h"
 #include <stdlib.h>
 
 enum {

@@ -1,9 +1,9 @@
 /* winograd_fused.c — strategies for 3×3 convolutions of stride 1 by fewer multiplications (cl/winograd_fused.cl), on devices where
    one work-item owns a long run and a cache of its own. */
-#include "ops/conv.h"
-#include "ops/gemm.h"
-#include "ops/image.h"
-#include "ops/ops.h"
+#include "kernels/conv.h"
+#include "kernels/gemm.h"
+#include "kernels/image.h"
+#include "runtime/arithmetic.h"
 
 enum {
     RUN = 64,           /* channels of a tile that lie side by side */

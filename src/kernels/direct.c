@@ -2,10 +2,10 @@
 
    As products these have short sums and rows that fill no vector, and spend their time on addresses.  cl/direct.cl knows the taps
    when it is compiled, makes vectors no wider than the results of a pixel, and takes filters and images as they lie. */
-#include "ops/conv.h"
-#include "ops/gemm.h"
-#include "ops/image.h"
-#include "ops/ops.h"
+#include "kernels/conv.h"
+#include "kernels/gemm.h"
+#include "kernels/image.h"
+#include "runtime/arithmetic.h"
 
 enum {
     FILTER_FLOATS = 8192,  /* of all taps, with idle lanes: a first-level cache holds them */
