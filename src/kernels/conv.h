@@ -1,7 +1,7 @@
 /* conv.h — what the ways to compute a convolution share. */
 #ifndef CLEF_CONV_H
 #define CLEF_CONV_H
-#include "plan/lower.h"
+#include "plan/lower/lower.h"
 
 /* Attributes of conv2d and its two gradients; index 0 is h, 1 is w. */
 typedef struct clef__conv {

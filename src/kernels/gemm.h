@@ -7,7 +7,7 @@
    have size 1.  Only memory and offset of the operands a, b, c and bias are looked at. */
 #ifndef CLEF_GEMM_H
 #define CLEF_GEMM_H
-#include "plan/lower.h"
+#include "plan/lower/lower.h"
 
 typedef struct clef__gemm {
     int64_t m[3], k[3], z[2], n;

@@ -1,7 +1,7 @@
 /* image.h — what conv.c and pool.c share: images lie with channels innermost, whatever their logical order [n,c,h,w]. */
 #ifndef CLEF_IMAGE_H
 #define CLEF_IMAGE_H
-#include "plan/lower.h"
+#include "plan/lower/lower.h"
 
 /* Dimensions of [n,c,h,w] from outermost to innermost in memory. */
 extern const int clef__channels_last[4];

@@ -1,7 +1,7 @@
 /* lanes.h — what the kernels that go along runs of dense memory share (cl/lanes.h). */
 #ifndef CLEF_LANES_H
 #define CLEF_LANES_H
-#include "plan/lower.h"
+#include "plan/lower/lower.h"
 
 /* An input as the three-dimensional block [outer, n, inner] in memory around the reduced dimension(s). */
 typedef struct clef__axes {

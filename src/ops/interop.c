@@ -2,7 +2,7 @@
    OpenCL's types: its public header declares them.) */
 #include "clef/opencl.h"
 #include "ops/ops.h"
-#include "plan/plan.h"
+#include "plan/run/run.h"
 
 clef_tensor *clef_from_opencl(clef_context *ctx, cl_mem buffer, size_t offset, clef_shape shape, clef_dtype dtype) {
     if (!ctx || !clef__usable(ctx)) return NULL;

@@ -4,7 +4,7 @@
 #include "clef/ops.h"
 #include "clef/pointwise.h"
 #include "graph/graph.h"
-#include "plan/lower.h"
+#include "plan/lower/lower.h"
 #include "runtime/arithmetic.h"
 
 /* ---- contracts (contract.c) ----

@@ -2,7 +2,7 @@
    loops on the host, which share nothing with them; products only, as only they can be tuned, and one gradient of pooling. */
 #include "ops/reference.h"
 #include "kernels/conv.h"
-#include "plan/tune.h"
+#include "plan/tune/tune.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* source.c — tensors that come from outside or from nothing, and assignment. */
 #include "ops/ops.h"
-#include "plan/plan.h"
+#include "plan/run/run.h"
 
 #include <math.h>
 #include <string.h>

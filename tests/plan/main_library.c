@@ -4,7 +4,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* RTLD_NEXT */
 #endif
-#include "plan/plan.h"
+#include "plan/run/run.h"
 #include "support/io_files.h"
 #include "support/plain.h"
 #include <dlfcn.h>

@@ -1,6 +1,7 @@
 /* Bundles: equal small launches become one, to the same bits, and never where one needs or overwrites what another reads.
    ctest: cost=30 apart plain */
-#include "plan/plan.h"
+#include "plan/lower/pointwise.h"
+#include "plan/run/run.h"
 #include "support/counting.h"
 #include "support/modes.h"
 

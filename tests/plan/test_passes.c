@@ -1,5 +1,5 @@
 /* The plan's passes on hand-made structures: no device, no context. */
-#include "plan/plan.h"
+#include "plan/run/run.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Where values lie in an arena, on plain structs: no device, no context. */
-#include "plan/plan.h"
+#include "plan/run/run.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>

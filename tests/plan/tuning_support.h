@@ -1,7 +1,7 @@
 /* tuning_support.h — for tests of tuning: a cache directory of their own, and results put there by hand. */
 #ifndef CLEF_TESTS_TUNING_SUPPORT_H
 #define CLEF_TESTS_TUNING_SUPPORT_H
-#include "plan/tune.h"
+#include "plan/tune/tune.h"
 #include "support/device.h"
 #include "support/io_files.h"
 
@@ -24,9 +24,10 @@ static inline clef__subjects choices_of(clef_context *ctx, clef_tensor *t) {
     clef__subjects found = {0};
     clef__plans *plans = clef__plans_of(ctx);
     clef_set_dry_run(ctx, true);
-    plans->subjects = &found;
+    plans->selection.note = clef__subject_note;
+    plans->selection.user = &found;
     cr_assert_eq(clef_eval(t), CLEF_OK, "%s", clef_error(ctx));
-    plans->subjects = NULL;
+    plans->selection.note = NULL;
     clef_set_dry_run(ctx, false);
     return found;
 }

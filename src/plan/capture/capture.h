@@ -1,0 +1,40 @@
+/* capture.h — the pending graph as an array: inputs before consumers, with a key that describes it completely. */
+#ifndef CLEF_CAPTURE_H
+#define CLEF_CAPTURE_H
+#include "graph/graph.h"
+
+/* One node of an evaluation. */
+typedef struct clef__item {
+    clef__node *node;
+    bool leaf;        /* already computed: an input of the plan */
+    bool donatable;   /* a leaf nobody else will look at again: its memory may be taken over */
+    bool output;      /* must be in memory of its own afterwards */
+    int same_as;      /* -1, or the earlier item that computes the same value */
+    int group;        /* -1 for leaves, constants and views */
+    int uses;         /* by how many inputs of other items it is read (fuse.c) */
+    int inner_uses;   /* scratch of fuse.c */
+    int base;         /* the item whose memory it looks at: itself, unless it is a view (fuse.c) */
+} clef__item;
+
+typedef struct clef__visit { clef__node *node; int next; } clef__visit; /* of the collecting walk: a node, its next input */
+
+typedef struct clef__graph_view {
+    clef__item *item;
+    int n, capacity;
+    uint64_t mark;
+    uint64_t *key; /* equal keys mean equal plans */
+    int key_words, key_capacity;
+    uint64_t hash;
+    clef__visit *stack; /* scratch of capture.c, as are edges: how many items read each */
+    int stack_capacity, *edges, edge_capacity;
+} clef__graph_view;
+
+/* The item of a node of this evaluation, after common subexpressions. */
+int clef__item_of(const clef__graph_view *g, const clef__node *node);
+
+/* Collects what is pending below the roots. */
+clef_status clef__collect(clef_context *ctx, clef__node *const *roots, int n, clef__graph_view *g);
+void clef__graph_view_free(clef__graph_view *g);
+/* The constant behind `item`, through views; -1 if it is none. */
+int clef__constant_behind(const clef__graph_view *g, int item);
+#endif

@@ -1,0 +1,158 @@
+/* generated.c — launches of generated kernels, of one iteration space or of several segments: how the work is partitioned, and the
+   arguments. */
+#include "plan/lower/space.h"
+#include "runtime/arithmetic.h"
+#include "runtime/text.h"
+
+typedef struct cut { int64_t block, per_row, blocks, per_item, items; } cut;
+
+/* Cuts rows into blocks: on a CPU a few long ones per unit, on a GPU one vector each. */
+static cut cut_rows(const clef__lowering *l, int64_t rows, int64_t columns) {
+    const clef__profile *profile = clef__lower_profile(l);
+    cut c = {.block = profile->vector, .per_item = 1};
+    if (profile->wide_items) {
+        int64_t wanted = clef__lower_items(l, rows * columns, 4096);
+        int64_t in_row = clef__ceil_div(wanted, rows);
+        c.block = clef__ceil_div(columns, in_row);
+        c.block = clef__ceil_div(c.block, profile->vector) * profile->vector;
+        int64_t total = rows * clef__ceil_div(columns, c.block);
+        c.per_item = clef__ceil_div(total, wanted);
+    }
+    c.per_row = clef__ceil_div(columns, c.block);
+    c.blocks = rows * c.per_row;
+    c.items = clef__ceil_div(c.blocks, c.per_item);
+    return c;
+}
+
+/* A store may take over an operand's memory if that operand is read in the same layout everywhere in this kernel. */
+static void note_candidates(clef__lowering *l, const clef__pointwise *p) {
+    for (int i = 0; i < p->n_stores; i++) {
+        const clef__operand *to = &p->store[i].to;
+        clef__value *value = &l->plan->value[to->value];
+        if (to->offset != 0 || value->n_candidates) continue;
+        for (int j = 0; j < p->n_operands && value->n_candidates < 4; j++) {
+            const clef__operand *x = &p->operand[j].x;
+            if (p->operand[j].constant || x->value == to->value) continue;
+            bool fits = true;
+            for (int k = 0; k < p->n_operands; k++) {
+                const clef__operand *y = &p->operand[k].x;
+                if (p->operand[k].constant || y->value != x->value) continue;
+                fits &= y->offset == 0 && clef_dtype_size(y->dtype) == clef_dtype_size(to->dtype);
+                for (int d = 0; d < p->shape.rank; d++) fits &= p->shape.dim[d] == 1 || y->stride[d] == to->stride[d];
+            }
+            if (fits) value->candidate[value->n_candidates++] = x->value;
+        }
+    }
+}
+
+static void launch_constants(clef__lowering *l, const clef__pointwise *p) {
+    for (int i = 0; i < p->n_operands; i++)
+        if (p->operand[i].constant) clef__launch_constant(l, p->operand[i].item, p->operand[i].number, p->operand[i].dtype);
+}
+
+static void launch_segment(clef__lowering *l, const clef__pointwise *p, const clef__space *s) {
+    if (l->failed) return;
+    l->open->covers = 1;
+    clef__launch_long(l, 0);
+    clef__launch_long(l, s->dim[0]);
+    launch_constants(l, p);
+    for (int i = 0; i < s->n; i++) clef__launch_tensor(l, *s->x[i], i >= s->n - p->n_stores);
+}
+
+static void launch_rows(clef__lowering *l, const clef__pointwise *p, const clef__space *s, const cut *c) {
+    clef__launch_long(l, c->per_row);
+    clef__launch_long(l, s->dim[s->rank - 1]);
+    for (int d = 0; d < s->rank - 1; d++) clef__launch_long(l, s->dim[d]);
+    launch_constants(l, p);
+    for (int i = 0; i < s->n; i++) {
+        clef__launch_tensor(l, *s->x[i], i >= s->n - p->n_stores);
+        for (int d = 0; d < s->rank - 1; d++) clef__launch_long(l, s->stride[i][d]);
+        if (clef__space_access(s, i) == CLEF__GATHER) clef__launch_long(l, s->stride[i][s->rank - 1]);
+    }
+}
+
+static void launch_cut(clef__lowering *l, const cut *c) {
+    clef__launch_long(l, c->blocks);
+    clef__launch_long(l, c->per_item);
+    clef__launch_long(l, c->block);
+}
+
+void clef__lower_pointwise(clef__lowering *l, const clef__pointwise *p, const char *label) {
+    if (l->failed) return;
+    int width = clef__lower_profile(l)->vector;
+    clef__space s;
+    clef__space_make(&s, p, width);
+    int64_t rows = 1;
+    for (int d = 0; d < s.rank - 1; d++) rows *= s.dim[d];
+    cut c = cut_rows(l, rows, s.dim[s.rank - 1]);
+    note_candidates(l, p);
+    clef__launch_begin(l, NULL, "pointwise");
+    if (l->failed) return;
+    clef__launch_name(l, label, false);
+    l->text = clef__pointwise_source(p, &s, width);
+    if (!l->text) {
+        clef__lower_fail(l);
+        return;
+    }
+    launch_cut(l, &c);
+    if (clef__space_is_segment(&s)) launch_segment(l, p, &s);
+    else launch_rows(l, p, &s, &c);
+    clef__launch_end_1d(l, c.items);
+}
+
+/* ---- several segments in one launch ---- */
+
+/* The source of a launch that covers `count` segments. */
+static char *bundle_source(const char *source, int count) {
+    clef__text text = {0};
+    clef__text_append(&text, "\n#define EACH_SEGMENT(X)");
+    for (int i = 0; i < count; i++) clef__text_add(&text, " X(%d)", i);
+    clef__text_append(&text, source);
+    return text.data;
+}
+
+/* Where blocks are as of one tensor as large as all, and work-items as many. */
+static cut cut_segments(const clef__lowering *l, const int64_t *columns, int n) {
+    int64_t total = 0;
+    for (int i = 0; i < n; i++) total += columns[i];
+    cut c = cut_rows(l, 1, total);
+    int64_t blocks = 0;
+    for (int i = 0; i < n; i++) blocks += clef__ceil_div(columns[i], c.block);
+    if (clef__lower_profile(l)->wide_items) c.per_item = clef__ceil_div(blocks, c.items);
+    c.blocks = blocks;
+    c.items = clef__ceil_div(blocks, c.per_item);
+    return c;
+}
+
+/* Segment i of the open launch: that of another, or an empty one, for which its memory stands in. */
+static void launch_member(clef__lowering *l, const clef__launch *from, int64_t position, bool empty) {
+    clef__launch_long(l, position);
+    clef__launch_long(l, empty ? 0 : from->arg[CLEF__PW_COLUMNS].number);
+    for (int a = CLEF__PW_COLUMNS + 1; a < from->n_args; a++) {
+        clef__arg arg = from->arg[a];
+        if (empty && arg.kind == CLEF__ARG_CONSTANT) arg.item = -1;
+        clef__launch_arg(l, arg);
+    }
+}
+
+/* The last member's segment lies at position 0, so nothing behind it is ever chosen. */
+void clef__lower_bundle(clef__lowering *l, const int *launch, int n, int count) {
+    int64_t columns[CLEF__PW_SEGMENTS];
+    clef__launch first = l->plan->launch[launch[0]]; /* by value, as the array may move */
+    for (int i = 0; i < n; i++) columns[i] = l->plan->launch[launch[i]].arg[CLEF__PW_COLUMNS].number;
+    l->device = first.device;
+    cut c = cut_segments(l, columns, n);
+    clef__launch_begin(l, NULL, "pointwise");
+    if (l->failed) return;
+    clef__launch_name(l, first.label, false);
+    l->open->covers = n;
+    l->text = bundle_source(first.code->text, count);
+    if (!l->text) clef__lower_fail(l);
+    launch_cut(l, &c);
+    int64_t position = c.blocks * c.block;
+    for (int i = 0; i < count; i++) {
+        position -= i < n ? clef__ceil_div(columns[i], c.block) * c.block : 0;
+        launch_member(l, &l->plan->launch[launch[i < n ? i : n - 1]], position, i >= n);
+    }
+    clef__launch_end_1d(l, c.items);
+}

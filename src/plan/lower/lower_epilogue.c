@@ -1,0 +1,32 @@
+/* lower_epilogue.c — what follows a kernel in its store, as arguments of its launch. */
+#include "plan/lower/lowering.h"
+
+static bool lies_as(const clef__operand *x, const clef__operand *y) {
+    bool same = x->rank == y->rank && x->dtype == y->dtype;
+    for (int d = 0; same && d < x->rank; d++) same = x->dim[d] == y->dim[d] && (x->dim[d] == 1 || x->stride[d] == y->stride[d]);
+    return same;
+}
+
+clef__epilogue clef__lower_epilogue(clef__lowering *l, clef__operand out) {
+    const clef__following *following = l->following;
+    clef__epilogue epilogue = {0};
+    if (!following) return epilogue;
+    epilogue.after = following->after;
+    epilogue.scale = following->scale;
+    if (clef__follows_with_operand(following->after)) {
+        epilogue.extra = clef__item_operand(l, following->extra);
+        if (!lies_as(&epilogue.extra, &out)) return (clef__epilogue){0};
+    }
+    l->following = NULL;
+    return epilogue;
+}
+
+void clef__launch_epilogue(clef__lowering *l, const clef__epilogue *epilogue, clef__operand out) {
+    clef__operand extra = clef__follows_with_operand(epilogue->after) ? epilogue->extra : out; /* which then is not read */
+    if (clef__follows_with_operand(epilogue->after)) extra.offset += out.offset;
+    clef__launch_tensor(l, extra, false);
+    clef__launch_constant(l, clef__follows_with_number(epilogue->after) ? epilogue->scale : -1, 1, out.dtype);
+    clef__launch_int(l, epilogue->after);
+    for (int bit = 1; bit <= epilogue->after; bit <<= 1)
+        if (epilogue->after & bit) clef__launch_name(l, clef__follower_name(bit), true);
+}

@@ -1,0 +1,96 @@
+/* lower_prologue.c — a kernel's input computed where it reads it: whether the operands lie so that it can, and the text and arguments. */
+#include "plan/lower/pointwise.h"
+
+/* An operand that is whole, and its memory order; -1: none is. */
+static int find_whole(const clef__pointwise *p, int *order) {
+    for (int i = 0; i < p->n_operands; i++)
+        if (!p->operand[i].constant && clef__memory_order(&p->operand[i].x, order)) return i;
+    return -1;
+}
+
+/* Elements of the innermost dimensions in memory that are all in the mask, or all not. */
+static int64_t run_of(clef_shape shape, const int *order, int64_t mask) {
+    int64_t run = 1;
+    int last = -1;
+    for (int i = shape.rank - 1; i >= 0; i--) {
+        int d = order[i];
+        if (shape.dim[d] == 1) continue;
+        if (last >= 0 && (mask >> d & 1) != (mask >> last & 1)) break;
+        run *= shape.dim[d];
+        last = d;
+    }
+    return run;
+}
+
+/* Does the operand lie as the whole, or repeat so that it is one number or lies dense all along a run? */
+static bool can_be_read(clef__pw_operand *operand, clef_shape shape, const int *order, int64_t run) {
+    const clef__operand *x = &operand->x;
+    int64_t each = 1, period = 1, above = 1;
+    for (int i = shape.rank - 1; i >= 0; i--) {
+        int64_t size = shape.dim[order[i]], stride = x->stride[order[i]];
+        if (size == 1) continue;
+        if (stride == 0) *(period == 1 ? &each : &above) *= size;
+        else if (stride == period && above == 1) period *= size;
+        else return false;
+    }
+    if (each > 1) operand->each = (int32_t)each;
+    if (above > 1) operand->period = (int32_t)period;
+    bool whole = each == 1 && above == 1;
+    return whole || ((each > 1 ? each : period) % run == 0 && each * period * above <= INT32_MAX);
+}
+
+static bool can_read_all(clef__pointwise *p, const int *order, int64_t mask) {
+    int64_t run = run_of(p->shape, order, mask);
+    for (int i = 0; i < p->n_operands; i++)
+        if (!p->operand[i].constant && !can_be_read(&p->operand[i], p->shape, order, run)) return false;
+    return true;
+}
+
+bool clef__lower_prologue(clef__lowering *l, int64_t mask, clef__operand *x) {
+    const clef__group *group = l->preceding;
+    const clef__node *kernel = l->node;
+    int inner_uses[CLEF__PW_STEPS] = {0}, order[CLEF_MAX_RANK], item = l->item;
+    if (!group) return false;
+    l->preceding = NULL;
+    l->computed = clef__calloc(1, sizeof *l->computed);
+    if (!l->computed) {
+        clef__lower_fail(l);
+        return false;
+    }
+    l->computed->shape = kernel->input[0]->shape;
+    clef__add_steps(l, group, l->computed, inner_uses);
+    int whole = l->failed ? -1 : find_whole(l->computed, order);
+    if (whole >= 0 && can_read_all(l->computed, order, mask)) {
+        *x = l->computed->operand[whole].x;
+        x->value = -1;
+        x->offset = 0;
+        x->dtype = kernel->input[0]->dtype;
+        return true;
+    }
+    clef__free(l->computed);
+    l->computed = NULL;
+    clef__lower_group(l, group);
+    l->item = item;
+    l->node = kernel;
+    return false;
+}
+
+void clef__launch_read(clef__lowering *l, const clef__operand *x, int lanes) {
+    if (!clef__is_computed(x)) {
+        clef__launch_tensor(l, *x, false);
+        return;
+    }
+    if (l->failed) return;
+    const clef__pointwise *p = l->computed;
+    for (int i = 0; i < p->n_steps; i++) clef__launch_name(l, p->step[i].op->name, i > 0);
+    clef__launch_name(l, l->node->op->name, true);
+    for (int i = 0; i < p->n_operands; i++) {
+        const clef__pw_operand *operand = &p->operand[i];
+        if (operand->constant) clef__launch_constant(l, operand->item, operand->number, operand->dtype);
+        else clef__launch_tensor(l, operand->x, false);
+        if (operand->each) clef__launch_int(l, operand->each);
+        if (operand->period) clef__launch_int(l, operand->period);
+    }
+    l->text = clef__value_source(p, lanes);
+    if (!l->text) clef__lower_fail(l);
+}

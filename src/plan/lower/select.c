@@ -1,0 +1,207 @@
+/* select.c — which way a node is computed: by the strategies' own cost estimates and rules, unless a tuning result says
+   otherwise.
+
+   A result is for a family of choices (a kernel family, or the strategies of an op), a dtype and a bucket of sizes.  It counts
+   only if it was found for the same device and the same kernel text, and every knob in it is one of the family's values. */
+#include "plan/lower/lowering.h"
+#include "runtime/arithmetic.h"
+#include "runtime/sha256.h"
+
+#include <float.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- families ---- */
+
+/* What is known of a family that was asked for, or of the one made of an op's strategies. */
+struct clef__own_family {
+    clef__own_family *next;
+    const void *of; /* clef__family or clef_op */
+    char kernel[17];
+    clef__family family;
+    clef__knob knob;
+};
+
+void clef__families_free(clef__own_family *first) {
+    for (clef__own_family *next; first; first = next) {
+        next = first->next;
+        clef__free(first);
+    }
+}
+
+static void hash_files(clef__sha256 *s, const char *files) {
+    for (int i = 0; !files && clef__embedded_at(i); i++) clef__sha256_add_text(s, clef__embedded_at(i));
+    while (files && *files) {
+        char name[64];
+        size_t n = strcspn(files, " ");
+        snprintf(name, sizeof name, "%.*s", (int)n, files);
+        const char *text = clef__embedded(name);
+        clef__sha256_add_text(s, text ? text : "");
+        files += n + (files[n] == ' ');
+    }
+}
+
+/* The knobs are part of it: values that mean something else are other kernels. */
+static void hash_family(const clef__family *family, const clef__strategy *strategies, char text[17]) {
+    clef__sha256 s;
+    uint8_t digest[32];
+    clef__sha256_begin(&s);
+    hash_files(&s, family->files);
+    for (int i = 0; i < family->n_knobs; i++) {
+        clef__sha256_add_text(&s, family->knob[i].name);
+        clef__sha256_add(&s, family->knob[i].value, sizeof family->knob[i].value);
+    }
+    for (; strategies && strategies->name; strategies++) clef__sha256_add_text(&s, strategies->name);
+    clef__sha256_end(&s, digest);
+    for (int i = 0; i < 8; i++) snprintf(text + 2 * i, 3, "%02x", digest[i]);
+}
+
+/* op: the family is that of its strategies, one knob whose values count them from 1. */
+static void fill_family(clef__own_family *own, const clef__family *family, const clef_op *op) {
+    own->of = op ? (const void *)op : family;
+    if (family) own->family = *family;
+    if (op) {
+        own->knob = (clef__knob){.name = "strategy", .compiled = true};
+        own->family = (clef__family){.name = op->name, .knob = &own->knob, .n_knobs = 1};
+        for (int i = 0; i < CLEF__KNOB_VALUES - 1 && op->strategies[i].name; i++) own->knob.value[i] = i + 1;
+    }
+    hash_family(&own->family, op ? op->strategies : NULL, own->kernel);
+}
+
+/* NULL without host memory: then nothing is tuned. */
+static const clef__own_family *know(clef__selection *selection, const clef__family *family, const clef_op *op) {
+    for (clef__own_family *f = selection->family; f; f = f->next)
+        if (f->of == (op ? (const void *)op : family)) return f;
+    clef__own_family *own = clef__calloc(1, sizeof *own);
+    if (!own) return NULL;
+    fill_family(own, family, op);
+    own->next = selection->family;
+    return selection->family = own;
+}
+
+/* ---- choices ---- */
+
+bool clef__same_choice(const clef__choice *a, const clef__choice *b) {
+    return a->family == b->family && a->dtype == b->dtype && a->device == b->device && strcmp(a->bucket, b->bucket) == 0;
+}
+
+clef__tuned clef__choice_result(const clef__choice *choice, const clef__knobs *knobs) {
+    clef__tuned t = {.family = choice->family->name, .kernel = choice->kernel, .dtype = clef_dtype_name(choice->dtype),
+                     .bucket = choice->bucket};
+    for (int i = 0; knobs && i < choice->family->n_knobs; i++)
+        if (knobs->value[i]) t.knob[t.n_knobs++] = (clef__tuned_knob){choice->family->knob[i].name, knobs->value[i]};
+    return t;
+}
+
+void clef__knobs_text(const clef__family *family, const clef__knobs *knobs, char *text, size_t size) {
+    size_t used = 0;
+    text[0] = 0;
+    for (int i = 0; i < family->n_knobs && used < size; i++)
+        if (knobs->value[i])
+            used += (size_t)snprintf(text + used, size - used, "%s%s=%d", used ? " " : "", family->knob[i].name, knobs->value[i]);
+}
+
+/* Three significant bits, upwards: sizes of one bucket differ by less than a quarter; those up to 8 are their own. */
+static int64_t rounded(int64_t size) {
+    int shift = 0;
+    while (size >> shift > 7) shift++;
+    int64_t unit = (int64_t)1 << shift;
+    return size > 8 && size <= INT64_MAX - unit ? (size + unit - 1) / unit * unit : size;
+}
+
+static void add_size(clef__choice *choice, int64_t size) {
+    size_t used = strlen(choice->bucket);
+    snprintf(choice->bucket + used, sizeof choice->bucket - used, "%s%lld", used ? "," : "", (long long)rounded(size));
+}
+
+static bool has_value(const clef__knob *knob, int value) {
+    for (int i = 0; knob->value[i]; i++)
+        if (knob->value[i] == value) return true;
+    return false;
+}
+
+static bool read_knobs(const clef__family *family, const clef__tuned *t, clef__knobs *knobs) {
+    for (int i = 0; i < t->n_knobs; i++) {
+        int k = 0;
+        while (k < family->n_knobs && strcmp(family->knob[k].name, t->knob[i].name) != 0) k++;
+        if (k == family->n_knobs || !has_value(&family->knob[k], t->knob[i].value)) return false;
+        knobs->value[k] = t->knob[i].value;
+    }
+    return true;
+}
+
+static clef__knobs from_store(const clef__lowering *l, const clef__choice *choice) {
+    clef__knobs knobs = {0};
+    clef__tuned wanted = clef__choice_result(choice, NULL);
+    const clef__tuned *found = clef__tuned_find(clef__device_at(l->ctx, choice->device), &wanted);
+    if (!found || read_knobs(choice->family, found, &knobs)) return knobs;
+    clef__log(l->ctx, CLEF_LOG_WARNING, "tuning: a result for %s %s has a knob that does not exist; it is left aside",
+              choice->family->name, choice->bucket);
+    return (clef__knobs){0};
+}
+
+static clef__knobs decide(clef__lowering *l, const clef__choice *choice) {
+    static const clef__knobs none;
+    if (l->selection->note) l->selection->note(l->selection->user, l, choice);
+    const clef__trial *trial = l->selection->trial;
+    clef__knobs knobs = trial && clef__same_choice(trial->choice, choice) ? trial->knobs : from_store(l, choice);
+    if (memcmp(&knobs, &none, sizeof knobs) != 0) l->tuned = true;
+    return knobs;
+}
+
+clef__knobs clef__lower_knobs(clef__lowering *l, const clef__family *family, clef_dtype dtype, const int64_t *size, int n) {
+    const clef__own_family *own = clef__tuning_on(l->ctx) ? know(l->selection, family, NULL) : NULL;
+    if (!own) return (clef__knobs){0};
+    clef__choice choice = {.family = &own->family, .kernel = own->kernel, .dtype = dtype, .device = l->device};
+    for (int i = 0; i < n; i++) add_size(&choice, size[i]);
+    return decide(l, &choice);
+}
+
+/* ---- strategies ---- */
+
+static int count_applicable(const clef__lowering *l) {
+    int n = 0;
+    for (const clef__strategy *s = l->node->op->strategies; s && s->name; s++) n += !s->applies || s->applies(l);
+    return n;
+}
+
+static uint64_t hash_attributes(const clef__node *node) {
+    return clef__hash(CLEF__HASH_START, node->attributes, node->attribute_bytes);
+}
+
+/* The strategy that was measured to be best; NULL where none was, or it does not apply here. */
+static const clef__strategy *measured(clef__lowering *l) {
+    const clef__node *node = l->node;
+    if (!clef__tuning_on(l->ctx) || count_applicable(l) < 2) return NULL;
+    const clef__own_family *own = know(l->selection, NULL, node->op);
+    if (!own) return NULL;
+    clef__choice choice = {.family = &own->family, .kernel = own->kernel, .dtype = node->dtype, .device = l->device};
+    snprintf(choice.bucket, sizeof choice.bucket, "%016llx", (unsigned long long)hash_attributes(node));
+    for (int i = 0; i < node->n_inputs; i++)
+        for (int d = 0; d < node->input[i]->shape.rank; d++) add_size(&choice, node->input[i]->shape.dim[d]);
+    clef__knobs knobs = decide(l, &choice);
+    const clef__strategy *s = knobs.value[0] ? &node->op->strategies[knobs.value[0] - 1] : NULL;
+    return s && (!s->applies || s->applies(l)) ? s : NULL;
+}
+
+double clef__spared_flops(const clef__node *node, const clef__strategy *strategy) {
+    double flops = 0, bytes = 0;
+    if (!strategy->flops || !node->op->cost) return 0;
+    node->op->cost(node, &flops, &bytes);
+    return flops - strategy->flops(node);
+}
+
+/* The one that was measured, else the cheapest that applies; ties go to the first row. */
+const clef__strategy *clef__select_strategy(clef__lowering *l) {
+    const clef__strategy *best = measured(l);
+    double best_cost = best ? -1 : DBL_MAX;
+    for (const clef__strategy *s = l->node->op->strategies; s && s->name; s++) {
+        if (s->applies && !s->applies(l)) continue;
+        double cost = s->cost ? s->cost(l) : 0;
+        if (cost < best_cost) {
+            best = s;
+            best_cost = cost;
+        }
+    }
+    return best;
+}

@@ -1,0 +1,41 @@
+/* select.h — which way a node is computed: rules, tuning results, or what clef_tune tries at the moment. */
+#ifndef CLEF_SELECT_H
+#define CLEF_SELECT_H
+#include "plan/lower/lower.h"
+
+/* Which choice it is: of a family, for a bucket of sizes. */
+typedef struct clef__choice {
+    const clef__family *family;
+    const char *kernel; /* hash of what its kernels say */
+    clef_dtype dtype;
+    int device;
+    char bucket[192];
+} clef__choice;
+bool clef__same_choice(const clef__choice *a, const clef__choice *b);
+/* The same in the words of the store, with these knobs. */
+clef__tuned clef__choice_result(const clef__choice *choice, const clef__knobs *knobs);
+/* "rows=8 vectors=3"; "" where all are 0. */
+void clef__knobs_text(const clef__family *family, const clef__knobs *knobs, char *text, size_t size);
+
+/* While clef_tune measures: what it tries. */
+typedef struct clef__trial {
+    const clef__choice *choice;
+    clef__knobs knobs;
+    bool library; /* may be loaded and called */
+} clef__trial;
+
+/* What a context selects by. */
+typedef struct clef__own_family clef__own_family;
+typedef struct clef__selection {
+    clef__own_family *family;   /* what is known of those that were asked for */
+    const clef__trial *trial;   /* NULL: nothing is tried */
+    void (*note)(void *user, const clef__lowering *l, const clef__choice *choice); /* NULL, or who is told of choices */
+    void *user;
+} clef__selection;
+void clef__families_free(clef__own_family *first);
+
+/* The strategy for the node being lowered; NULL if none applies. */
+const clef__strategy *clef__select_strategy(clef__lowering *l);
+/* The FLOPs that it needs fewer than the op's definition. */
+double clef__spared_flops(const clef__node *node, const clef__strategy *strategy);
+#endif

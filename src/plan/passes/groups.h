@@ -1,0 +1,69 @@
+/* groups.h — which captured nodes run together, and in which order.
+
+   simplify.c (dead code, common subexpressions) → fuse.c (which pointwise nodes share a kernel), epilogue.c and prologue.c (which are
+   done in the store or the loads of another) → order.c (in which order groups run). */
+#ifndef CLEF_GROUPS_H
+#define CLEF_GROUPS_H
+#include "plan/capture/capture.h"
+
+/* Limits of one pointwise kernel. */
+enum { CLEF__PW_OPERANDS = 24, CLEF__PW_STEPS = 48, CLEF__PW_BYTES = 1024 /* of arguments; every full profile takes that many, CL_DEVICE_MAX_PARAMETER_SIZE */ };
+/* The most that its arguments take over this shape, whatever the layouts. */
+size_t clef__pointwise_bytes(clef_shape shape, int constants, int tensors);
+
+/* A kernel for each formula that is computed where a reduction reads it takes a driver tenths of a second to compile. */
+enum { CLEF__PROLOGUES = 8 };
+
+/* ---- groups: what runs as one launch (pointwise), or one lowering and what its store does besides (everything else) ---- */
+
+typedef struct clef__group_edge { int group; bool through_view; } clef__group_edge;
+typedef struct clef__group_edges {
+    clef__group_edge *edge;
+    int n, capacity;
+} clef__group_edges;
+/* What a kernel's store does with its results (epilogue.c): bits of cl/after.h, and the items of the operands. */
+typedef struct clef__following { int after, extra, scale; } clef__following;
+typedef struct clef__group {
+    int *member, n_members, member_capacity; /* items, ascending */
+    int kernel;                   /* the member that is not pointwise; -1: all are */
+    clef__group_edges needs, users;
+    int level;                    /* above those of all it needs */
+    int merged_into;              /* -1, or the group that took its members */
+    int emitted;                  /* of `needs`, while groups are put in order */
+    clef__following following;    /* what members behind the kernel do */
+    uint64_t made;                /* the number of the member that was made last (order.c) */
+    bool final;                   /* no other group needs it (order.c) */
+    uint64_t visited;
+} clef__group;
+
+typedef struct clef__lifted { int group, level; } clef__lifted;
+typedef struct clef__grouping {
+    clef__group *group;
+    int n;
+    int *order, n_order; /* live groups, dependencies first */
+    uint64_t formula[CLEF__PROLOGUES]; /* of those that are computed where they are read */
+    int n_formulas;
+    uint64_t visit;
+    clef__lifted *queue; /* scratch of one search; level: the one before */
+} clef__grouping;
+
+/* simplify.c: fills same_as. */
+clef_status clef__simplify(clef__graph_view *g);
+/* fuse.c: groups and their order.  fuse = false: every node alone. */
+clef_status clef__fuse(clef__graph_view *g, bool fuse, clef__grouping *out);
+/* order.c: fills `order`; false when out of memory. */
+bool clef__order(clef__graph_view *g, clef__grouping *gr);
+/* The group that has the members of group i now. */
+int clef__group_of(clef__grouping *gr, int i);
+/* Does nothing else wait for this group?  Others may without reading it (clef__node.after). */
+bool clef__only_user(clef__grouping *gr, int group, int user);
+void clef__grouping_free(clef__grouping *grouping);
+/* epilogue.c: may the pointwise `item` be done in the store of the group that makes its input j?  Says how. */
+bool clef__may_follow(const clef__graph_view *g, clef__grouping *gr, int item, int j, clef__following *out);
+/* Which of a following takes the one number, and the one operand, that there are; the name of what one bit of cl/after.h does. */
+bool clef__follows_with_number(int after);
+bool clef__follows_with_operand(int after);
+const char *clef__follower_name(int bit);
+/* prologue.c: may the kernel `item` compute its input, which group `maker` makes, where it reads it? */
+bool clef__may_precede(clef__graph_view *g, clef__grouping *gr, int item, int maker);
+#endif

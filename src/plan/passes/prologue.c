@@ -1,0 +1,55 @@
+/* prologue.c — pointwise ops that a reduction computes where it reads, so that their result never lies in memory.
+
+   They precede a kernel if it alone reads what their group makes, and that is large enough for its way through memory to be worth
+   a kernel.  Whether their operands lie as one, or repeat (a row for all, a number for each), is known only when they are lowered;
+   where they do not, a launch of their own computes them as if nothing had been planned. */
+#include "plan/passes/groups.h"
+#include "runtime/arithmetic.h"
+
+#include <string.h>
+
+enum { LEAST_BYTES = 16384 };
+
+/* Equal for groups of equal formulas. */
+static uint64_t formula_of(clef__graph_view *g, const clef__group *group) {
+    uint64_t hash = CLEF__HASH_START;
+    for (int m = 0; m < group->n_members; m++) {
+        const clef__node *node = g->item[group->member[m]].node;
+        hash = clef__hash(hash, node->op->text, strlen(node->op->text));
+        hash = clef__hash(hash, &node->dtype, sizeof node->dtype);
+    }
+    return hash;
+}
+
+/* Is there a place among the plan's formulas? */
+static bool admit(clef__grouping *gr, uint64_t formula) {
+    for (int i = 0; i < gr->n_formulas; i++)
+        if (gr->formula[i] == formula) return true;
+    if (gr->n_formulas == CLEF__PROLOGUES) return false;
+    gr->formula[gr->n_formulas++] = formula;
+    return true;
+}
+
+/* Does nobody but the kernel see anything of the group? */
+static bool is_read_once(clef__graph_view *g, const clef__group *group, int result) {
+    for (int m = 0; m < group->n_members; m++) g->item[group->member[m]].inner_uses = 0;
+    for (int m = 0; m < group->n_members; m++) {
+        const clef__node *node = g->item[group->member[m]].node;
+        for (int j = 0; j < node->n_inputs; j++) g->item[clef__item_of(g, node->input[j])].inner_uses++;
+    }
+    for (int m = 0; m < group->n_members; m++) {
+        const clef__item *item = &g->item[group->member[m]];
+        if (item->output || item->uses != item->inner_uses + (group->member[m] == result)) return false;
+    }
+    return true;
+}
+
+bool clef__may_precede(clef__graph_view *g, clef__grouping *gr, int item, int maker) {
+    const clef__node *kernel = g->item[item].node;
+    const clef__group *group = &gr->group[maker];
+    int result = clef__item_of(g, kernel->input[0]);
+    if (!kernel->op->prologue || group->kernel >= 0 || g->item[result].base != result) return false;
+    if (clef_shape_numel(kernel->input[0]->shape) * (int64_t)clef_dtype_size(kernel->input[0]->dtype) < LEAST_BYTES) return false;
+    return g->item[result].node->device == kernel->device && is_read_once(g, group, result) &&
+           clef__only_user(gr, maker, g->item[item].group) && admit(gr, formula_of(g, group));
+}

@@ -1,0 +1,220 @@
+/* build.c — makes a plan: runs the passes, lowers every group, gives memory and kernels, notes what replays must set. */
+#include "plan/run/run.h"
+
+#include <pthread.h>
+#include <string.h>
+
+/* ---- kernels ---- */
+
+/* What is not compiled yet, once each. */
+typedef struct compiling {
+    clef_context *ctx;
+    clef__launch **launch; /* the first with its code */
+    int n, next, done;
+    pthread_mutex_t lock;
+} compiling;
+
+/* False without host memory. */
+static bool list_codes(compiling *c, const clef__plan *plan) {
+    c->launch = clef__alloc(((size_t)plan->n_launches + 1) * sizeof *c->launch);
+    for (int i = 0; c->launch && i < plan->n_launches; i++) {
+        clef__code *code = plan->launch[i].code;
+        if (!code || code->program || code->listed) continue;
+        code->listed = true;
+        c->launch[c->n++] = &plan->launch[i];
+    }
+    for (int i = 0; i < c->n; i++) c->launch[i]->code->listed = false;
+    return c->launch != NULL;
+}
+
+static void *compile_some(void *user) {
+    compiling *c = user;
+    for (;;) {
+        pthread_mutex_lock(&c->lock);
+        int i = c->next++;
+        pthread_mutex_unlock(&c->lock);
+        if (i >= c->n) return NULL;
+        const clef__launch *launch = c->launch[i];
+        clef__code_compile(clef__device_at(c->ctx, launch->device), launch->code, launch->name);
+        pthread_mutex_lock(&c->lock);
+        clef__report_compile(c->ctx, ++c->done, c->n);
+        pthread_mutex_unlock(&c->lock);
+    }
+}
+
+/* Does the environment not say otherwise? */
+static bool unless(const char *variable, const char *off) {
+    const char *value = clef__env(variable);
+    return !value || strcmp(value, off) != 0;
+}
+
+/* Each size is replaced by one that divides it, so the range keeps dividing into groups.  Kernels that ask for a certain size
+   have it as their largest, or were not chosen. */
+void clef__fit_group(size_t local[3], size_t most) {
+    while (local[0] * local[1] * local[2] > most) {
+        size_t *largest = local;
+        for (int i = 1; i < 3; i++)
+            if (local[i] > *largest) largest = &local[i];
+        if (*largest == 1) return;
+        *largest = *largest % 2 ? 1 : *largest / 2;
+    }
+}
+
+/* What the plan generated for a device, together. */
+static void compile_generated(const compiling *c, int device) {
+    clef__code **all = clef__alloc(((size_t)c->n + 1) * sizeof *all);
+    int n = 0;
+    for (int i = 0; all && i < c->n; i++) {
+        const clef__launch *launch = c->launch[i];
+        if (launch->device == device && !launch->file && strcmp(launch->code->options, n ? all[0]->options : launch->code->options) == 0)
+            all[n++] = launch->code;
+    }
+    if (n) clef__codes_join(clef__device_at(c->ctx, device), all, n, "pointwise");
+    clef__free(all);
+}
+
+/* Compiles with a few threads.  CLEF_JOIN=0 is for programs of many contexts and plans, which have single kernels in common rather than
+   sets of them; CLEF_COMPILE_THREADS=1 for drivers that do not stand several (Oclgrind). */
+static clef_status compile_codes(clef_context *ctx, const clef__plan *plan) {
+    compiling c = {.ctx = ctx, .lock = PTHREAD_MUTEX_INITIALIZER};
+    pthread_t second;
+    if (!list_codes(&c, plan)) return clef__fail(ctx, CLEF_MEMORY, "plan: no host memory");
+    for (int d = 0; c.n > 1 && unless("CLEF_JOIN", "0") && d < clef__device_count(ctx); d++) compile_generated(&c, d);
+    bool two = c.n > 1 && unless("CLEF_COMPILE_THREADS", "1") && pthread_create(&second, NULL, compile_some, &c) == 0;
+    compile_some(&c);
+    if (two) pthread_join(second, NULL);
+    clef__free(c.launch);
+    return CLEF_OK;
+}
+
+static clef_status make_kernel(clef_context *ctx, clef__launch *launch) {
+    clef__program *program = launch->code->program;
+    if (program) launch->kernel = clef__kernel_of(clef__device_at(ctx, launch->device), program, launch->name);
+    if (!launch->kernel) {
+        clef_status status = clef_error_status(ctx);
+        return status != CLEF_OK ? status : clef__fail(ctx, CLEF_BUILD, "plan: kernel %s could not be made", launch->name);
+    }
+    clef__fit_group(launch->local, clef__kernel_max_group(launch->kernel));
+    return CLEF_OK;
+}
+
+static clef_status make_kernels(clef_context *ctx, clef__plan *plan) {
+    clef_status status = compile_codes(ctx, plan);
+    for (int i = 0; status == CLEF_OK && i < plan->n_launches; i++)
+        if (plan->launch[i].kind == CLEF__LAUNCH_KERNEL) status = make_kernel(ctx, &plan->launch[i]);
+    return status;
+}
+
+/* ---- arguments ---- */
+
+static bool changes(const clef__plan *plan, const clef__arg *arg) {
+    switch (arg->kind) {
+    case CLEF__ARG_TENSOR: return plan->value[arg->value].home != CLEF__ARENA_VALUE;
+    case CLEF__ARG_DYNAMIC: return true;
+    case CLEF__ARG_CONSTANT: return arg->item >= 0;
+    default: return false;
+    }
+}
+
+static bool in_arena(const clef__plan *plan, const clef__arg *arg) {
+    return arg->kind == CLEF__ARG_TENSOR && plan->value[arg->value].home == CLEF__ARENA_VALUE && !plan->value[arg->value].own;
+}
+
+/* In debug mode no value lies in an arena. */
+static clef_status get_exact_buffers(clef_context *ctx, clef__plan *plan) {
+    for (int v = 0; clef__debug_memory(ctx) && v < plan->n_values; v++) {
+        clef__value *value = &plan->value[v];
+        if (value->home != CLEF__ARENA_VALUE || value->first < 0) continue;
+        value->in_place_of = -1;
+        value->own = clef__buffer_new(clef__device_at(ctx, value->device), value->bytes);
+        if (!value->own) return clef_error_status(ctx);
+    }
+    return CLEF_OK;
+}
+
+/* Sets what never changes, and lists the rest. */
+static clef_status set_arguments(clef_context *ctx, clef__plan *plan) {
+    size_t n = 1;
+    for (int i = 0; i < plan->n_launches; i++) n += (size_t)plan->launch[i].n_args;
+    plan->bind = clef__alloc(n * sizeof *plan->bind);
+    plan->arena_bind = clef__alloc(n * sizeof *plan->arena_bind);
+    if (!plan->bind || !plan->arena_bind) return clef__fail(ctx, CLEF_MEMORY, "plan: no host memory");
+    clef_status status = CLEF_OK;
+    for (int i = 0; i < plan->n_launches; i++)
+        for (int a = 0; status == CLEF_OK && a < plan->launch[i].n_args; a++) {
+            const clef__arg *arg = &plan->launch[i].arg[a];
+            if (plan->launch[i].kind != CLEF__LAUNCH_KERNEL) continue;
+            if (changes(plan, arg)) plan->bind[plan->n_binds++] = (clef__bind){.launch = i, .arg = a};
+            else if (in_arena(plan, arg)) plan->arena_bind[plan->n_arena_binds++] = (clef__bind){.launch = i, .arg = a};
+            else status = clef__plan_set(plan, NULL, i, a);
+        }
+    return status;
+}
+
+/* ---- the whole ---- */
+
+static clef_status keep_key(clef_context *ctx, clef__plan *plan, const clef__graph_view *g) {
+    plan->key = clef__alloc(((size_t)g->key_words + 1) * sizeof *plan->key);
+    if (!plan->key) return clef__fail(ctx, CLEF_MEMORY, "plan: no host memory");
+    memcpy(plan->key, g->key, (size_t)g->key_words * sizeof *plan->key);
+    plan->key_words = g->key_words;
+    plan->hash = g->hash;
+    plan->n_items = g->n;
+    return CLEF_OK;
+}
+
+static bool fusing(void) { return unless("CLEF_FUSE", "0"); }
+
+static clef_status lower_graph(clef_context *ctx, clef__graph_view *g, clef__plan *plan) {
+    clef__grouping gr = {0};
+    clef__plans *plans = clef__plans_of(ctx);
+    if (!plans) return clef__fail(ctx, CLEF_MEMORY, "plan: no host memory");
+    clef__lowering l = {.ctx = ctx, .g = g, .plan = plan, .selection = &plans->selection};
+    clef_status status = clef__simplify(g);
+    if (status == CLEF_OK) status = clef__fuse(g, fusing(), &gr);
+    if (status != CLEF_OK) clef__fail(ctx, status, "plan: no host memory");
+    if (status == CLEF_OK) {
+        clef__lower_groups(&l, &gr);
+        if (!l.failed && fusing()) clef__bundle(&l);
+        if (l.failed) status = clef_error_status(ctx) != CLEF_OK ? clef_error_status(ctx)
+                                                                 : clef__fail(ctx, CLEF_INVALID, "plan: a view does not fit");
+    }
+    clef__lowering_end(&l);
+    clef__grouping_free(&gr);
+    return status;
+}
+
+clef__plan *clef__plan_build(clef_context *ctx, clef__graph_view *g) {
+    clef__plan *plan = clef__calloc(1, sizeof *plan);
+    if (!plan) {
+        clef__fail(ctx, CLEF_MEMORY, "plan: no host memory");
+        return NULL;
+    }
+    clef_status status = keep_key(ctx, plan, g);
+    if (status == CLEF_OK) status = lower_graph(ctx, g, plan);
+    if (status == CLEF_OK) status = clef__plan_memory(plan, ctx);
+    if (status == CLEF_OK) return plan;
+    clef__plan_free(plan);
+    return NULL;
+}
+
+clef_status clef__plan_ready(clef_context *ctx, clef__plan *plan) {
+    clef_status status = get_exact_buffers(ctx, plan);
+    if (status == CLEF_OK) status = make_kernels(ctx, plan);
+    return status == CLEF_OK ? set_arguments(ctx, plan) : status;
+}
+
+/* The newest kernel first: pocl looks for one that is released among all that its program made after it. */
+void clef__plan_free(clef__plan *plan) {
+    for (int i = plan->n_launches - 1; i >= 0; i--) clef__launch_free(&plan->launch[i]);
+    for (int v = 0; v < plan->n_values; v++) clef__buffer_release(plan->value[v].own);
+    clef__free(plan->value);
+    clef__free(plan->launch);
+    clef__free(plan->bind);
+    clef__free(plan->arena_bind);
+    clef__free(plan->result);
+    clef__free(plan->prepacked);
+    clef__free(plan->prepacked_bind);
+    clef__free(plan->key);
+    clef__free(plan);
+}

@@ -1,0 +1,121 @@
+/* eval.c — what triggers work: collects the pending graph, finds or builds its plan, runs it. */
+#include "plan/run/run.h"
+
+#include <string.h>
+
+/* ---- the plan cache ---- */
+
+enum { MAX_PLANS = 128 };
+
+static void drop_plan(clef__plans *plans, clef__plan **at) {
+    clef__plan *plan = *at;
+    *at = plan->next;
+    plans->n--;
+    plans->prepacked_bytes -= plan->prepacked_bytes;
+    clef__plan_free(plan);
+}
+
+/* The newest first, as in clef__plan_free. */
+static void free_plans(clef__plans *plans) {
+    while (plans->first) {
+        clef__plan **newest = &plans->first;
+        for (clef__plan **at = newest; *at; at = &(*at)->next)
+            if ((*at)->made > (*newest)->made) newest = at;
+        drop_plan(plans, newest);
+    }
+    plans->weight_bytes = 0;
+}
+
+static void close_plans(clef_context *ctx, void *state) {
+    (void)ctx;
+    clef__plans *plans = state;
+    free_plans(plans);
+    clef__families_free(plans->selection.family);
+    for (int d = 0; d < CLEF__MAX_DEVICES; d++) clef__buffer_release(plans->arena[d].buffer);
+    clef__graph_view_free(&plans->view);
+    clef__free(plans);
+}
+
+clef__plans *clef__plans_of(clef_context *ctx) {
+    return clef__make_room_state(ctx, CLEF__ROOM_PLAN, sizeof(clef__plans), close_plans);
+}
+
+void clef__plans_forget(clef_context *ctx) {
+    clef__plans *plans = clef__room_state(ctx, CLEF__ROOM_PLAN);
+    if (plans) free_plans(plans);
+}
+
+/* The plan of this key, moved to the front. */
+static clef__plan *find_plan(clef__plans *plans, const clef__graph_view *g) {
+    for (clef__plan **at = &plans->first; *at; at = &(*at)->next) {
+        clef__plan *plan = *at;
+        if (plan->hash != g->hash || plan->key_words != g->key_words ||
+            memcmp(plan->key, g->key, (size_t)g->key_words * sizeof *g->key) != 0)
+            continue;
+        *at = plan->next;
+        plan->next = plans->first;
+        plans->first = plan;
+        return plan;
+    }
+    return NULL;
+}
+
+static void remember_plan(clef__plans *plans, clef__plan *plan) {
+    plan->next = plans->first;
+    plan->made = ++plans->made;
+    plans->first = plan;
+    if (plan->weight_bytes > plans->weight_bytes) plans->weight_bytes = plan->weight_bytes;
+    if (++plans->n <= MAX_PLANS) return;
+    clef__plan **at = &plans->first;
+    while ((*at)->next) at = &(*at)->next;
+    drop_plan(plans, at);
+}
+
+/* A new plan, ready to run and in the cache; NULL with the error set. */
+static clef__plan *new_plan(clef_context *ctx, clef__plans *plans, clef__graph_view *g) {
+    clef__plan *plan = clef__plan_build(ctx, g);
+    if (!plan) return NULL;
+    if (clef__plan_ready(ctx, plan) != CLEF_OK || clef__prepack_find(ctx, plan) != CLEF_OK) {
+        clef__plan_free(plan);
+        return NULL;
+    }
+    clef__counters(ctx)->plans++;
+    remember_plan(plans, plan);
+    return plan;
+}
+
+static clef_status run(clef_context *ctx, clef__plans *plans, clef__graph_view *g) {
+    clef__plan *plan = find_plan(plans, g);
+    if (plan) clef__counters(ctx)->replays++;
+    else plan = new_plan(ctx, plans, g);
+    return plan ? clef__plan_run(plan, ctx, plans->arena, g) : clef_error_status(ctx);
+}
+
+static clef_status measure(clef_context *ctx, clef__graph_view *g) {
+    clef__plan *plan = clef__plan_build(ctx, g);
+    if (!plan) return clef_error_status(ctx);
+    clef_status status = clef__prepack_find(ctx, plan);
+    clef_plan_size size = clef__plan_size(plan, g);
+    if (status == CLEF_OK) clef__note_plan(ctx, &size);
+    clef__plan_free(plan);
+    return status;
+}
+
+/* Does the sticky error say that the device cannot compute?  What follows would plan, build and fail again in each step of a
+   loop that looks at no error, and with values that are lost; clef_clear_error asks for it. */
+static bool is_broken(const clef_context *ctx) {
+    clef_status status = clef_error_status(ctx);
+    return status == CLEF_BUILD || status == CLEF_DEVICE || status == CLEF_LOST;
+}
+
+clef_status clef__evaluate(clef_context *ctx, clef__node *const *roots, int n) {
+    if (!clef__usable(ctx) || is_broken(ctx)) return clef_error_status(ctx);
+    clef__plans *plans = clef__plans_of(ctx);
+    if (!plans) return clef__fail(ctx, CLEF_MEMORY, "eval: no host memory");
+    clef__graph_view *g = &plans->view;
+    g->n = g->key_words = 0;
+    g->hash = 0;
+    clef_status status = clef__collect(ctx, roots, n, g);
+    if (status == CLEF_OK && g->n) status = clef__dry_run(ctx) ? measure(ctx, g) : run(ctx, plans, g);
+    return status;
+}

@@ -1,0 +1,31 @@
+/* measure.c — what a plan takes, known before it runs. */
+#include "plan/run/run.h"
+
+/* Nodes that cannot say read and write everything once, with one operation per element. */
+static void add_cost(const clef__node *node, clef_plan_size *size) {
+    double flops = (double)clef_shape_numel(node->shape), bytes = flops * (double)clef_dtype_size(node->dtype);
+    for (int i = 0; i < node->n_inputs; i++)
+        bytes += (double)clef_shape_numel(node->input[i]->shape) * (double)clef_dtype_size(node->input[i]->dtype);
+    if (node->op->cost) node->op->cost(node, &flops, &bytes);
+    size->flops += flops;
+    size->bytes += bytes;
+}
+
+clef_plan_size clef__plan_size(const clef__plan *plan, const clef__graph_view *g) {
+    clef_plan_size size = {.launches = plan->n_launches, .least_temporary_bytes = (int64_t)plan->lower_bound};
+    for (int i = 0; i < g->n; i++) {
+        const clef__item *item = &g->item[i];
+        clef__kind kind = item->node->op->kind;
+        if (!item->leaf && item->same_as < 0 && kind != CLEF__VIEW && kind != CLEF__CONSTANT) add_cost(item->node, &size);
+    }
+    size.real_flops = size.flops - plan->spared_flops;
+    for (int v = 0; v < plan->n_values; v++) {
+        const clef__value *value = &plan->value[v];
+        if (value->home == CLEF__LEAF_VALUE) size.input_bytes += (int64_t)value->bytes;
+        if (value->home == CLEF__OUTPUT_VALUE && value->donor < 0) size.result_bytes += (int64_t)value->bytes;
+    }
+    for (int d = 0; d < CLEF__MAX_DEVICES; d++) size.temporary_bytes += (int64_t)plan->arena_bytes[d];
+    size.prepacked_bytes = (int64_t)clef__prepack_most(plan);
+    size.peak_bytes = size.input_bytes + size.result_bytes + size.temporary_bytes + size.prepacked_bytes;
+    return size;
+}

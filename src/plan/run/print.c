@@ -1,0 +1,106 @@
+/* print.c — a graph and its plan for people: as text, or as Graphviz. */
+#include "plan/run/run.h"
+
+#include <inttypes.h>
+
+static const char *type_text(const clef__node *node) { return clef__shape_text(node->shape); }
+
+/* ---- text ---- */
+
+static void print_items(const clef__graph_view *g, FILE *out) {
+    fprintf(out, "graph: %d nodes\n", g->n);
+    for (int i = 0; i < g->n; i++) {
+        const clef__item *item = &g->item[i];
+        const clef__node *node = item->node;
+        fprintf(out, "  %%%d = %s", i, item->leaf ? "input" : node->op->name);
+        for (int j = 0; !item->leaf && j < node->n_inputs; j++) fprintf(out, " %%%d", clef__item_of(g, node->input[j]));
+        if (!item->leaf && node->after) fprintf(out, " after %%%d", clef__item_of(g, node->after));
+        fprintf(out, " : %s %s", clef_dtype_name(node->dtype), type_text(node));
+        if (node->device) fprintf(out, " on %d", node->device);
+        if (item->same_as >= 0) fprintf(out, " = %%%d", item->same_as);
+        if (item->group >= 0) fprintf(out, " group %d", item->group);
+        fprintf(out, "%s%s\n", item->donatable ? " overwritable" : "", item->output ? " output" : "");
+    }
+}
+
+static const char *how(const clef__launch *launch) {
+    if (launch->kind == CLEF__LAUNCH_COPY) return "transfer";
+    if (launch->kind == CLEF__LAUNCH_PRODUCT) return "library";
+    return launch->file ? launch->file : "generated";
+}
+
+static void print_launch(const clef__plan *plan, int i, FILE *out) {
+    const clef__launch *launch = &plan->launch[i];
+    fprintf(out, "  %3d %-20s %s", i, launch->label, how(launch));
+    fprintf(out, " [%zu,%zu,%zu]/[%zu,%zu,%zu]", launch->global[0], launch->global[1], launch->global[2], launch->local[0],
+            launch->local[1], launch->local[2]);
+    for (int a = 0; a < launch->n_args; a++)
+        if (launch->arg[a].kind == CLEF__ARG_TENSOR)
+            fprintf(out, " %sv%d", launch->arg[a].writes ? "→" : "", launch->arg[a].value);
+    if (launch->covers > 1) fprintf(out, ", covers %d", launch->covers);
+    fprintf(out, "%s\n", launch->tuned ? " tuned" : "");
+}
+
+static void print_values(const clef__plan *plan, FILE *out) {
+    static const char *const home[] = {"input", "arena", "output"};
+    for (int v = 0; v < plan->n_values; v++) {
+        const clef__value *value = &plan->value[v];
+        fprintf(out, "  v%-4d %-6s %10zu bytes, launches %d … %d", v, home[value->home], value->bytes, value->first, value->last);
+        if (value->home == CLEF__ARENA_VALUE) fprintf(out, ", at %zu", value->offset);
+        if (value->in_place_of >= 0) fprintf(out, ", in place of v%d", value->in_place_of);
+        if (value->donor >= 0) fprintf(out, ", takes over v%d", value->donor);
+        fputc('\n', out);
+    }
+}
+
+static void print_text(const clef__plan *plan, const clef__graph_view *g, FILE *out) {
+    print_items(g, out);
+    fprintf(out, "plan %016" PRIx64 ": %d launches\n", plan->hash, plan->n_launches);
+    for (int i = 0; i < plan->n_launches; i++) print_launch(plan, i, out);
+    fprintf(out, "memory: arena %zu bytes, at most %zu alive at once\n", plan->arena_bytes[0], plan->lower_bound);
+    print_values(plan, out);
+}
+
+/* ---- Graphviz ---- */
+
+static void print_graphviz(const clef__graph_view *g, FILE *out) {
+    fprintf(out, "digraph clef {\n  node [shape=box, fontname=\"sans-serif\"];\n");
+    for (int i = 0; i < g->n; i++) {
+        const clef__item *item = &g->item[i];
+        if (item->same_as >= 0) continue;
+        fprintf(out, "  n%d [label=\"%s\\n%s %s", i, item->leaf ? "input" : item->node->op->name, clef_dtype_name(item->node->dtype),
+                type_text(item->node));
+        if (item->group >= 0) fprintf(out, "\\ngroup %d", item->group);
+        fprintf(out, "\"%s];\n", item->leaf ? ", style=rounded" : item->output ? ", peripheries=2" : "");
+        for (int j = 0; !item->leaf && j < item->node->n_inputs; j++)
+            fprintf(out, "  n%d -> n%d;\n", clef__item_of(g, item->node->input[j]), i);
+        if (!item->leaf && item->node->after) fprintf(out, "  n%d -> n%d [style=dotted];\n", clef__item_of(g, item->node->after), i);
+    }
+    fprintf(out, "}\n");
+}
+
+clef_status clef__plan_print(const clef__plan *plan, const clef__graph_view *g, clef_plan_format format, FILE *stream) {
+    if (format == CLEF_PLAN_GRAPHVIZ) print_graphviz(g, stream);
+    else print_text(plan, g, stream);
+    return ferror(stream) ? CLEF_IO : CLEF_OK;
+}
+
+clef_status clef_print_plan(clef_tensor *t, clef_plan_format format, FILE *stream) {
+    if (!CLEF__GIVEN("print_plan", "t", t)) return CLEF_INVALID;
+    clef__node *node = clef__node_of(t);
+    clef_context *ctx = node->ctx;
+    if (!stream) return clef__fail(ctx, CLEF_INVALID, "print_plan: the stream is NULL");
+    if (format != CLEF_PLAN_TEXT && format != CLEF_PLAN_GRAPHVIZ)
+        return clef__fail(ctx, CLEF_INVALID, "print_plan: there is no format %d; give CLEF_PLAN_TEXT or CLEF_PLAN_GRAPHVIZ", (int)format);
+    clef__graph_view g = {0};
+    clef_status status = clef__collect(ctx, &node, 1, &g);
+    if (status == CLEF_OK && g.n == 0) {
+        fprintf(stream, "nothing to compute\n");
+    } else if (status == CLEF_OK) {
+        clef__plan *plan = clef__plan_build(ctx, &g);
+        status = plan ? clef__plan_print(plan, &g, format, stream) : clef_error_status(ctx);
+        if (plan) clef__plan_free(plan);
+    }
+    clef__graph_view_free(&g);
+    return status;
+}

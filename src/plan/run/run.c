@@ -1,0 +1,220 @@
+/* run.c — replays a plan: new buffers for results, the few changing arguments, every launch, results to their nodes. */
+#include "plan/run/run.h"
+
+#include <string.h>
+
+/* ---- one argument ---- */
+
+/* 2^63, which no int64_t is, stands for the largest. */
+static int64_t whole_number(double number) { return number < 0x1p63 ? (int64_t)number : INT64_MAX; }
+
+static clef_status set_number(clef__kernel *kernel, int index, clef_dtype dtype, double number) {
+    switch (dtype) {
+    case CLEF_F64: return clef__kernel_set(kernel, index, sizeof(double), &number);
+    case CLEF_I64: return clef__kernel_set(kernel, index, sizeof(int64_t), &(int64_t){whole_number(number)});
+    case CLEF_I32: case CLEF_U8: case CLEF_BOOL: return clef__kernel_set(kernel, index, sizeof(int32_t), &(int32_t){(int32_t)number});
+    default: return clef__kernel_set(kernel, index, sizeof(float), &(float){(float)number});
+    }
+}
+
+/* Where a value lies now, and the offset (elements of arg's dtype) of its first element. */
+static clef__buffer *place_of(const clef__plan *plan, const clef__graph_view *g, const clef__arg *arg, int64_t *offset) {
+    const clef__value *value = &plan->value[arg->value];
+    *offset = arg->number;
+    if (value->home == CLEF__LEAF_VALUE) {
+        *offset += g->item[value->item].node->layout.offset;
+        return value->own;
+    }
+    if (value->home == CLEF__OUTPUT_VALUE || value->own) return value->own;
+    *offset += (int64_t)(value->offset / clef_dtype_size(arg->dtype));
+    return plan->arena[value->device].buffer;
+}
+
+clef_status clef__plan_set(clef__plan *plan, const clef__graph_view *g, int launch, int a) {
+    clef__kernel *kernel = plan->launch[launch].kernel;
+    const clef__arg *arg = &plan->launch[launch].arg[a];
+    switch (arg->kind) {
+    case CLEF__ARG_TENSOR: {
+        int64_t offset;
+        clef__buffer *buffer = place_of(plan, g, arg, &offset);
+        clef_status status = clef__kernel_set_buffer(kernel, arg->index, buffer);
+        return status == CLEF_OK ? clef__kernel_set(kernel, arg->index + 1, sizeof offset, &offset) : status;
+    }
+    case CLEF__ARG_LONG: return clef__kernel_set(kernel, arg->index, sizeof(int64_t), &arg->number);
+    case CLEF__ARG_INT: return clef__kernel_set(kernel, arg->index, sizeof(int32_t), &(int32_t){(int32_t)arg->number});
+    case CLEF__ARG_FLOAT: return clef__kernel_set(kernel, arg->index, sizeof(float), &arg->real);
+    case CLEF__ARG_DYNAMIC:
+        return clef__kernel_set(kernel, arg->index, sizeof(uint64_t), &g->item[arg->item].node->dynamic.u[arg->number]);
+    default:
+        return set_number(kernel, arg->index, arg->dtype, arg->item < 0 ? arg->constant : g->item[arg->item].node->dynamic.f);
+    }
+}
+
+/* What was set for the last replay stays set: a parameter that is updated in place is where it was. */
+static clef_status set_bind(clef__plan *plan, const clef__graph_view *g, clef__bind *bind) {
+    const clef__arg *arg = &plan->launch[bind->launch].arg[bind->arg];
+    if (arg->kind != CLEF__ARG_TENSOR) return clef__plan_set(plan, g, bind->launch, bind->arg);
+    int64_t offset;
+    uint64_t buffer = clef__buffer_id(place_of(plan, g, arg, &offset));
+    if (bind->buffer == buffer && bind->offset == offset) return CLEF_OK;
+    bind->buffer = 0;
+    clef_status status = clef__plan_set(plan, g, bind->launch, bind->arg);
+    if (status == CLEF_OK) *bind = (clef__bind){bind->launch, bind->arg, buffer, offset};
+    return status;
+}
+
+/* ---- one replay ---- */
+
+/* Makes room for this plan in the arenas, and points its arguments to those that are others than last time. */
+static clef_status bind_arenas(clef__plan *plan, clef_context *ctx, clef__arena *arena) {
+    bool moved = false;
+    for (int d = 0; d < clef__device_count(ctx); d++) {
+        if (!plan->arena_bytes[d] || clef__debug_memory(ctx)) continue;
+        if (!arena[d].buffer || clef__buffer_size(arena[d].buffer) < plan->arena_bytes[d]) {
+            clef__buffer_release(arena[d].buffer); /* first, as there may not be room for both */
+            arena[d] = (clef__arena){clef__buffer_new(clef__device_at(ctx, d), plan->arena_bytes[d]), arena[d].version + 1};
+            if (!arena[d].buffer) return clef_error_status(ctx);
+        }
+        moved |= plan->arena[d].version != arena[d].version;
+        plan->arena[d].buffer = arena[d].buffer;
+    }
+    clef_status status = CLEF_OK;
+    for (int i = 0; status == CLEF_OK && moved && i < plan->n_arena_binds; i++)
+        status = clef__plan_set(plan, NULL, plan->arena_bind[i].launch, plan->arena_bind[i].arg);
+    for (int d = 0; status == CLEF_OK && d < clef__device_count(ctx); d++) plan->arena[d].version = arena[d].version;
+    return status;
+}
+
+/* Leaves' buffers are looked up, outputs get new ones or take over their donor's. */
+static clef_status bind_values(clef__plan *plan, clef_context *ctx, clef__graph_view *g) {
+    for (int v = 0; v < plan->n_values; v++) {
+        clef__value *value = &plan->value[v];
+        if (value->home != CLEF__LEAF_VALUE) continue;
+        value->own = g->item[value->item].node->buffer;
+        if (value->own) clef__buffer_retain(value->own);
+    }
+    for (int v = 0; v < plan->n_values; v++) {
+        clef__value *value = &plan->value[v];
+        if (value->home != CLEF__OUTPUT_VALUE || value->bytes == 0 || value->donor >= 0) continue;
+        value->own = clef__buffer_new(clef__device_at(ctx, value->device), value->bytes);
+        if (!value->own) return clef_error_status(ctx);
+    }
+    /* Last, when nothing can fail any more before the launches: a parameter must survive an evaluation that does not run. */
+    for (int v = 0; v < plan->n_values; v++) {
+        clef__value *value = &plan->value[v];
+        if (value->home != CLEF__OUTPUT_VALUE || value->bytes == 0 || value->donor < 0) continue;
+        clef__node *leaf = g->item[plan->value[value->donor].item].node;
+        value->own = leaf->buffer;
+        leaf->buffer = NULL;
+        leaf->spent = true;
+    }
+    return CLEF_OK;
+}
+
+static void unbind_values(clef__plan *plan) {
+    for (int v = 0; v < plan->n_values; v++) {
+        clef__value *value = &plan->value[v];
+        if (value->home == CLEF__ARENA_VALUE) continue;
+        clef__buffer_release(value->own);
+        value->own = NULL;
+    }
+}
+
+static clef_status copy_launch(clef__plan *plan, const clef__graph_view *g, const clef__launch *launch) {
+    int64_t to_offset, from_offset;
+    clef__buffer *to = place_of(plan, g, &launch->arg[0], &to_offset), *from = place_of(plan, g, &launch->arg[1], &from_offset);
+    size_t size = clef_dtype_size(launch->arg[0].dtype);
+    return clef__buffer_copy(to, (size_t)to_offset * size, from, (size_t)from_offset * size, plan->value[launch->arg[0].value].bytes);
+}
+
+static clef_status product_launch(clef__plan *plan, clef_context *ctx, const clef__graph_view *g, const clef__launch *launch) {
+    clef__buffer *x[3];
+    int64_t offset[3];
+    for (int i = 0; i < 3; i++) x[i] = place_of(plan, g, &launch->arg[i], &offset[i]);
+    return clef__blas_multiply(clef__device_at(ctx, launch->device), launch->product, x, offset, launch->label);
+}
+
+static clef_status launch_one(clef__plan *plan, clef_context *ctx, const clef__graph_view *g, const clef__launch *launch) {
+    switch (launch->kind) {
+    case CLEF__LAUNCH_COPY: return copy_launch(plan, g, launch);
+    case CLEF__LAUNCH_PRODUCT: return product_launch(plan, ctx, g, launch);
+    default: return clef__kernel_launch(launch->kernel, launch->global, launch->local, launch->label);
+    }
+}
+
+static bool has_new_kernel(const clef__plan *plan) {
+    for (int i = 0; i < plan->n_launches; i++)
+        if (plan->launch[i].kernel && clef__kernel_is_new(plan->launch[i].kernel)) return true;
+    return false;
+}
+
+/* `launched`: how many were queued, all unless it fails. */
+static clef_status launch_all(clef__plan *plan, clef_context *ctx, const clef__graph_view *g, int *launched) {
+    clef_status status = CLEF_OK;
+    *launched = 0;
+    bool news = !plan->ran && has_new_kernel(plan);
+    for (int i = 0; status == CLEF_OK && i < plan->n_binds; i++) status = set_bind(plan, g, &plan->bind[i]);
+    for (int i = 0; status == CLEF_OK && i < plan->n_launches; i++) {
+        if (!plan->launch[i].idle) status = launch_one(plan, ctx, g, &plan->launch[i]);
+        if (news) clef__report_compile(ctx, i + 1, plan->n_launches);
+        *launched += status == CLEF_OK;
+    }
+    for (int d = 0; status == CLEF_OK && d < clef__device_count(ctx); d++) status = clef__flush(clef__device_at(ctx, d));
+    plan->ran |= status == CLEF_OK;
+    return status;
+}
+
+/* Was everything that writes this value queued? */
+static bool is_written(const clef__plan *plan, int value, int launched) {
+    for (int i = launched; i < plan->n_launches; i++)
+        for (int a = 0; a < plan->launch[i].n_args; a++) {
+            const clef__arg *arg = &plan->launch[i].arg[a];
+            if (arg->kind == CLEF__ARG_TENSOR && arg->writes && arg->value == value) return false;
+        }
+    return true;
+}
+
+/* After a failure: what was taken over and not written to goes back to where it came from. */
+static void give_back(clef__plan *plan, const clef__graph_view *g, int launched) {
+    for (int v = 0; v < plan->n_values; v++) {
+        clef__value *value = &plan->value[v];
+        if (value->home != CLEF__OUTPUT_VALUE || value->donor < 0 || !value->own || value->first < launched) continue;
+        clef__node *leaf = g->item[plan->value[value->donor].item].node;
+        leaf->buffer = value->own;
+        leaf->spent = false;
+        value->own = NULL;
+    }
+}
+
+/* Nodes take their buffers.  A value that no gradient will ask for forgets how it was made. */
+static void hand_out(const clef__plan *plan, const clef__graph_view *g, int launched) {
+    for (int i = 0; i < plan->n_results; i++) {
+        const clef__result *result = &plan->result[i];
+        clef__node *node = g->item[result->item].node;
+        const clef__value *value = &plan->value[result->value];
+        if (!value->own || !is_written(plan, result->value, launched)) continue;
+        node->buffer = value->own;
+        clef__buffer_retain(node->buffer);
+        node->layout = result->layout;
+        if (value->home == CLEF__LEAF_VALUE) node->layout.offset += g->item[value->item].node->layout.offset;
+    }
+    for (int i = 0; i < plan->n_results; i++) {
+        clef__node *node = g->item[plan->result[i].item].node;
+        if (node->buffer && !node->requires_grad) clef__node_cut(node);
+    }
+}
+
+clef_status clef__plan_run(clef__plan *plan, clef_context *ctx, clef__arena *arena, clef__graph_view *g) {
+    clef_status status = bind_arenas(plan, ctx, arena);
+    if (status == CLEF_OK) status = clef__prepack_begin(ctx, plan, g);
+    if (status == CLEF_OK) status = bind_values(plan, ctx, g);
+    if (status == CLEF_OK) {
+        int launched;
+        status = launch_all(plan, ctx, g, &launched);
+        clef__prepack_end(plan, g, launched);
+        if (status != CLEF_OK) give_back(plan, g, launched);
+        hand_out(plan, g, launched); /* after a failure, what was computed before it: parameters must not be lost */
+    }
+    unbind_values(plan);
+    return status;
+}

@@ -1,0 +1,17 @@
+/* schedule.h — a plan's launches after they are lowered: small ones bundled, and memory for their values. */
+#ifndef CLEF_SCHEDULE_H
+#define CLEF_SCHEDULE_H
+#include "plan/lower/lowering.h"
+
+/* bundle.c: small pointwise launches of equal text become one. */
+void clef__bundle(clef__lowering *l);
+/* memory.c: may value v continue the memory of `from`, as far as their kinds go? */
+bool clef__may_continue(const clef__value *v, const clef__value *from);
+/* memory.c: a place for every value. */
+clef_status clef__plan_memory(clef__plan *plan, clef_context *ctx);
+/* place.c: offsets of n blocks so that blocks alive at the same time never overlap; returns the total.  *steps, unless NULL: how
+   many spans that took, a count that depends on no machine.  The bound: the most bytes alive at once.  SIZE_MAX: out of memory. */
+typedef struct clef__block { size_t bytes; int first, last; size_t offset; } clef__block;
+size_t clef__place(clef__block *block, int n, size_t alignment, uint64_t *steps);
+size_t clef__place_lower_bound(const clef__block *block, int n);
+#endif

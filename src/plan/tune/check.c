@@ -1,0 +1,101 @@
+/* check.c — are the numbers of a candidate right?  The first value is believed if the elements looked at are what its op's
+   definition says, and every other one must then be the same, bit for bit. */
+#include "plan/tune/tune.h"
+#include "runtime/arithmetic.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { MOST_SAMPLES = 64, LEAST_SAMPLES = 4, MOST_TERMS = 1 << 26 }; /* terms: of all samples' sums */
+
+void clef__check_begin(clef__check *c, const clef__subject *subject, const clef__node *node) {
+    *c = (clef__check){.subject = subject, .node = node};
+    for (int i = 0; i < subject->n_inputs; i++) c->input[i] = clef__subject_numbers(subject, i);
+}
+
+void clef__check_end(clef__check *c) {
+    for (int i = 0; i < CLEF__SUBJECT_INPUTS; i++) clef__free(c->input[i].block);
+    clef__free(c->right);
+}
+
+/* ---- bits ---- */
+
+static size_t value_bytes(const clef__check *c) {
+    return (size_t)clef_shape_numel(c->node->shape) * clef_dtype_size(c->node->dtype);
+}
+
+/* The value as it lies; the caller frees. */
+static unsigned char *read_value(const clef__check *c) {
+    const clef__node *node = c->node;
+    unsigned char *bytes = clef__alloc(value_bytes(c));
+    size_t offset = (size_t)node->layout.offset * clef_dtype_size(node->dtype);
+    if (bytes && clef__buffer_read(node->buffer, offset, bytes, value_bytes(c)) == CLEF_OK) return bytes;
+    clef__free(bytes);
+    return NULL;
+}
+
+static int64_t place(const clef__node *node, const clef__layout *layout, const int64_t *at) {
+    int64_t sum = 0;
+    for (int d = 0; d < node->shape.rank; d++) sum += at[d] * layout->stride[d];
+    return sum;
+}
+
+/* Strategies may lay their results differently. */
+static bool same_numbers(const clef__check *c, const unsigned char *got) {
+    const clef__node *node = c->node;
+    if (memcmp(node->layout.stride, c->layout.stride, sizeof c->layout.stride) == 0) return memcmp(got, c->right, value_bytes(c)) == 0;
+    size_t size = clef_dtype_size(node->dtype);
+    for (int64_t i = 0, n = clef_shape_numel(node->shape); i < n; i++) {
+        int64_t rest = i, at[CLEF_MAX_RANK];
+        for (int d = node->shape.rank - 1; d >= 0; rest /= node->shape.dim[d--]) at[d] = rest % node->shape.dim[d];
+        const unsigned char *a = got + (size_t)place(node, &node->layout, at) * size, *b = c->right + (size_t)place(node, &c->layout, at) * size;
+        if (memcmp(a, b, size) != 0) return false;
+    }
+    return true;
+}
+
+/* ---- samples ---- */
+
+/* Sums are exact; what is rounded in the end is right to half a unit in its last place. */
+static bool is_near(clef_dtype dtype, double got, double wanted) {
+    double unit = dtype == CLEF_F16 ? 0x1p-11 : dtype == CLEF_BF16 ? 0x1p-8 : 0;
+    return fabs(got - wanted) <= unit * fabs(wanted);
+}
+
+/* Every second coordinate is at an edge, where kernels differ. */
+static int64_t coordinate(uint64_t *state, int64_t size) {
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    uint64_t x = *state >> 32;
+    return x % 4 == 0 ? 0 : x % 4 == 1 ? size - 1 : (int64_t)(x / 4 % (uint64_t)size);
+}
+
+static bool samples_are_right(const clef__check *c, const unsigned char *got) {
+    const clef__node *node = c->node;
+    double afforded = MOST_TERMS / fmax(c->subject->products, 1);
+    uint64_t state = 1;
+    bool right = true;
+    for (int i = 0; right && i < MOST_SAMPLES && (i < LEAST_SAMPLES || i < afforded); i++) {
+        int64_t at[CLEF_MAX_RANK];
+        for (int d = 0; d < node->shape.rank; d++) at[d] = coordinate(&state, node->shape.dim[d]);
+        right = is_near(node->dtype, clef__number_of(got, node->dtype, place(node, &node->layout, at)), node->op->element(node, c->input, at));
+    }
+    return right;
+}
+
+static bool can_sample(const clef__check *c) {
+    bool can = c->node->op->element && clef_shape_numel(c->node->shape) > 0;
+    for (int i = 0; i < c->subject->n_inputs; i++) can = can && c->input[i].block;
+    return can;
+}
+
+bool clef__check_value(clef__check *c) {
+    unsigned char *got = read_value(c);
+    bool right = got && (c->right ? same_numbers(c, got) : !can_sample(c) || samples_are_right(c, got));
+    c->unread = !got;
+    if (right && !c->right) {
+        c->right = got;
+        c->layout = c->node->layout;
+    } else
+        clef__free(got);
+    return right;
+}
