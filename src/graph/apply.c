@@ -135,7 +135,7 @@ static clef_tensor *publish(clef__node *node, bool attributes_ok) {
     clef_tensor *t = NULL;
     if (!attributes_ok) clef__fail(ctx, CLEF_MEMORY, "%s: no host memory", node->op->name);
     else t = clef__tensor_new(ctx, node);
-    if (t && clef__eager(ctx) && node->op->kind != CLEF__CONSTANT) clef__evaluate(ctx, &node, 1);
+    if (t && clef__eager(ctx) && node->op->kind != CLEF__CONSTANT) clef__graph_of(ctx)->evaluate(ctx, &node, 1);
     clef__node_release(node);
     return t;
 }

@@ -191,6 +191,8 @@ void clef__segment_end(clef_context *ctx, clef__segment *segment); /* NULL is al
 bool clef__dry_run(clef_context *ctx);
 void clef__note_plan(clef_context *ctx, const clef_plan_size *size);
 
-/* Computes these nodes (those that are not yet; in a dry run none).  Declared here, as the graph calls it; defined in plan/eval.c. */
-clef_status clef__evaluate(clef_context *ctx, clef__node *const *roots, int n);
+/* Computes these nodes (those that are not yet; in a dry run none). */
+typedef clef_status (*clef__evaluator)(clef_context *ctx, clef__node *const *roots, int n);
+/* Says, once, who computes pending nodes: at the end of a step, and in eager mode.  False without host memory. */
+bool clef__graph_open(clef_context *ctx, clef__evaluator evaluate);
 #endif

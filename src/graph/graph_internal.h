@@ -4,6 +4,7 @@
 #include "graph/graph.h"
 
 typedef struct clef__graph {
+    clef__evaluator evaluate;     /* NULL until the context is open */
     uint64_t step;                /* number of the present one, from 1 */
     uint64_t made;                /* temporaries made in it: an empty step does not count */
     uint64_t traversal;

@@ -145,6 +145,12 @@ clef__graph *clef__graph_of(clef_context *ctx) {
     return graph;
 }
 
+bool clef__graph_open(clef_context *ctx, clef__evaluator evaluate) {
+    clef__graph *graph = clef__graph_of(ctx);
+    if (graph) graph->evaluate = evaluate;
+    return graph != NULL;
+}
+
 uint64_t clef__traversal(clef_context *ctx) { return ++clef__graph_of(ctx)->traversal; }
 
 /* ---- tensors ---- */
@@ -348,7 +354,7 @@ static clef_status settle(clef_context *ctx, clef__graph *graph) {
     for (clef__tensor *t = graph->kept; ok && t; t = t->next)
         if (!clef__computed(t->node)) ok = add_root(graph, &n, t->node);
     if (!ok) return clef__fail(ctx, CLEF_MEMORY, "end_step: no host memory");
-    return n ? clef__evaluate(ctx, graph->roots, n) : CLEF_OK;
+    return n ? graph->evaluate(ctx, graph->roots, n) : CLEF_OK;
 }
 
 /* Frees the temporaries whose time is over when the present step ends. */

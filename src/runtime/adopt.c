@@ -49,8 +49,7 @@ static bool facts(cl_device_id device, clef__found *out) {
            clef__device_facts(platform, device, out);
 }
 
-clef_context *clef_open_opencl(cl_context context, cl_device_id device, cl_command_queue queue,
-                               const clef_options *options) {
+clef_context *clef__context_adopt(void *context, void *device, void *queue, const clef_options *options) {
     static const clef_options defaults = {0};
     if (!options)
         options = &defaults;

@@ -92,7 +92,7 @@ clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_
     return NULL;
 }
 
-clef_context *clef_open(const clef_options *options) {
+clef_context *clef__context_open(const clef_options *options) {
     static const clef_options defaults = {0};
     if (!options)
         options = &defaults;

@@ -26,6 +26,12 @@ void clef__log(clef_context *ctx, clef_log_level level, const char *fmt, ...) __
 /* False after fork: fails with a line, once per call. */
 bool clef__usable(clef_context *ctx);
 
+/* ---- opening (context.c, adopt.c): as clef_open and clef_open_opencl, which plan/run/open.c makes of them ---- */
+clef_context *clef__context_open(const clef_options *options);
+/* Closes a half-open context, its error becoming this thread's open error; returns NULL. */
+clef_context *clef__context_abandon(clef_context *ctx);
+clef_context *clef__context_adopt(void *context, void *device, void *queue, const clef_options *options); /* of OpenCL's types */
+
 /* ---- state that upper rooms attach to a context ---- */
 typedef enum clef__room {
     CLEF__ROOM_GRAPH, CLEF__ROOM_PLAN, CLEF__ROOM_OPS, CLEF__ROOM_NN, CLEF__ROOM_OPTIM, CLEF__ROOM_DATA,

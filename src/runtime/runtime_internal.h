@@ -296,8 +296,6 @@ clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_
                                 cl_command_queue queue, const char *profile);
 void clef__device_close(clef__device *device);
 clef_context *clef__context_new(const clef_options *options);
-/* Closes a half-open context, its error becoming this thread's open error; returns NULL. */
-clef_context *clef__context_abandon(clef_context *ctx);
 /* May OpenCL be called?  Not after fork (CLEF_STATE) and not on a lost device (CLEF_LOST). */
 clef_status clef__ready(clef__device *device);
 /* Is there anything to give back to the driver at all?  (The same question, without an error.) */

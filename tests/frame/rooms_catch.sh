@@ -3,8 +3,8 @@
 source=$1
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
-mkdir -p "$work/include/clef" "$work/examples" "$work/src/runtime" "$work/src/graph" "$work/src/plan" "$work/src/ops" \
-    "$work/src/nn" "$work/src/io" "$work/src/train" "$work/src/tools"
+mkdir -p "$work/include/clef" "$work/examples" "$work/src/runtime" "$work/src/graph" "$work/src/plan/passes" "$work/src/plan/lower" \
+    "$work/src/plan/run" "$work/src/kernels" "$work/src/ops" "$work/src/nn" "$work/src/io" "$work/src/train" "$work/src/tools"
 cd "$work" || exit 1
 : >include/clef.h
 : >include/clef/base.h
@@ -26,8 +26,14 @@ try src/tools/a.c '<clef/opencl.h>' bad
 try include/clef/opencl.h '<CL/cl.h>' good
 try include/clef/tensor.h '<CL/cl.h>' bad
 try include/clef/tensor.h '"graph/graph.h"' bad
-try src/plan/a.c '"graph/graph.h"' good
-try src/graph/a.h '"plan/plan.h"' bad
+try src/plan/run/a.c '"graph/graph.h"' good
+try src/plan/run/open.c '<clef/opencl.h>' good
+try src/graph/a.h '"plan/run/run.h"' bad
+try src/plan/passes/a.c '"plan/lower/lower.h"' bad
+try src/plan/lower/a.c '"plan/passes/groups.h"' good
+try src/kernels/a.c '"plan/lower/lower.h"' good
+try src/kernels/a.c '"plan/run/run.h"' bad
+try src/ops/a.c '"plan/run/run.h"' good
 try src/graph/a.c '"runtime/runtime.h"' good
 try src/runtime/a.c '"graph/graph.h"' bad
 try src/nn/a.c '"ops/ops.h"' good
@@ -41,5 +47,24 @@ try src/tools/a.c '"clef.h"' good
 try examples/a.c '"graph/graph.h"' bad
 try examples/a.c '"../src/graph/graph.h"' bad
 try examples/a.c '<clef.h>' good
+
+# calls ROOM OF good|bad: the object of one room uses a function of another.
+calls() {
+    rm -rf objects
+    mkdir -p "objects/$1" "objects/$2"
+    touch "src/$1/here.c" "src/$2/there.c"
+    echo 'void clef__there(void); void clef__here(void); void clef__here(void) { clef__there(); }' | cc -c -x c - -o "objects/$1/here.c.o"
+    echo 'void clef__there(void); void clef__there(void) {}' | cc -c -x c - -o "objects/$2/there.c.o"
+    if sh "$source/cmake/check_rooms.sh" "$work" "$work/objects" >/dev/null 2>&1; then verdict=good; else verdict=bad; fi
+    [ $verdict = "$3" ] && return
+    echo "rooms_catch: a call from $1 to $2 was called $verdict" >&2
+    wrong=1
+}
+calls graph runtime good
+calls graph plan/run bad
+calls plan/passes plan/lower bad
+calls ops kernels good
+calls kernels ops bad
+calls plan/run plan/run good
 [ $wrong = 0 ] && echo "rooms_catch: as expected"
 exit $wrong

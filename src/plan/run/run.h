@@ -35,7 +35,9 @@ clef_status clef__prepack_find(clef_context *ctx, clef__plan *plan);
 size_t clef__prepack_most(const clef__plan *plan);
 clef_status clef__prepack_begin(clef_context *ctx, clef__plan *plan, const clef__graph_view *g);
 void clef__prepack_end(clef__plan *plan, const clef__graph_view *g, int launched);
-/* eval.c: what the context keeps, made at first need (NULL without host memory); forgets all plans, as choices have changed. */
+/* eval.c: the graph's evaluator. */
+clef_status clef__evaluate(clef_context *ctx, clef__node *const *roots, int n);
+/* What the context keeps, made at first need (NULL without host memory); forgets all plans, as choices have changed. */
 clef__plans *clef__plans_of(clef_context *ctx);
 void clef__plans_forget(clef_context *ctx);
 /* read.c: t evaluated into row-major memory: its buffer and the byte offset; NULL on failure. */
