@@ -193,7 +193,7 @@ static bool class_infer(clef__call *call) {
 }
 
 /* How x lies, seen with its classes innermost, and what is left of that without them. */
-static clef__axes class_rows(const clef__lowering *l, int *order, int *kept) {
+static clef__axes class_rows(clef__lowering *l, int *order, int *kept) {
     clef_shape shape = clef__lower_node(l)->input[0]->shape;
     clef__operand x = clef__lower_in(l, 0);
     if (!clef__memory_order(&x, order))

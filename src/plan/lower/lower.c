@@ -185,8 +185,8 @@ clef__operand clef__item_operand(clef__lowering *l, int index) {
     return l->failed ? clef__dense_operand(0, node->dtype, node->shape, NULL) : l->placed[index].operand;
 }
 
-clef__operand clef__lower_in(const clef__lowering *l, int i) {
-    return clef__item_operand((clef__lowering *)l, clef__item_of(l->g, l->node->input[i]));
+clef__operand clef__lower_in(clef__lowering *l, int i) {
+    return clef__item_operand(l, clef__item_of(l->g, l->node->input[i]));
 }
 
 clef__operand clef__lower_in_dense(clef__lowering *l, int i, const int *order) {
@@ -232,6 +232,11 @@ static clef__launch *new_launch(clef__lowering *l) {
 }
 
 void clef__launch_begin(clef__lowering *l, const char *file, const char *kernel) {
+    if (l->open && !l->failed) {
+        clef__fail(l->ctx, CLEF_INTERNAL, "%s: clef bug, please report it: kernel %s begins before %s has ended", l->node ? l->node->op->name : "plan",
+                   kernel ? kernel : "(none)", l->open->name ? l->open->name : "(none)");
+        l->failed = true;
+    }
     l->open = new_launch(l);
     clef__free(l->defines);
     clef__free(l->text);

@@ -21,8 +21,9 @@ const clef__profile *clef__lower_profile(const clef__lowering *l);
 const clef_device_info *clef__lower_device(const clef__lowering *l);
 clef__matrix_unit clef__lower_matrix_unit(const clef__lowering *l);
 
-/* Input i as it lies: any strides, 0 and negative ones too.  No launch. */
-clef__operand clef__lower_in(const clef__lowering *l, int i);
+/* Input i as it lies: any strides, 0 and negative ones too.  It takes a launch to make a constant that lies nowhere yet, and to copy what
+   a view looks at where it cannot be seen as that view: so ask before a launch begins. */
+clef__operand clef__lower_in(clef__lowering *l, int i);
 /* Input i, dense with dimensions in memory order `order` (outermost first; NULL: row-major); copied if it lies otherwise. */
 clef__operand clef__lower_in_dense(clef__lowering *l, int i, const int *order);
 /* Does input i already lie dense in this order?  (Dimensions of 1 do not matter.) */

@@ -29,7 +29,7 @@ typedef struct clef__own_family clef__own_family;
 typedef struct clef__selection {
     clef__own_family *family;   /* what is known of those that were asked for */
     const clef__trial *trial;   /* NULL: nothing is tried */
-    void (*note)(void *user, const clef__lowering *l, const clef__choice *choice); /* NULL, or who is told of choices */
+    void (*note)(void *user, clef__lowering *l, const clef__choice *choice); /* NULL, or who is told of choices */
     void *user;
 } clef__selection;
 void clef__families_free(clef__own_family *first);

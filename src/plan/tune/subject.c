@@ -25,7 +25,7 @@ static bool can_be_alone(const clef__node *node) {
     return node->n_inputs <= CLEF__SUBJECT_INPUTS && !node->has_dynamic;
 }
 
-void clef__subject_note(void *user, const clef__lowering *l, const clef__choice *choice) {
+void clef__subject_note(void *user, clef__lowering *l, const clef__choice *choice) {
     clef__subjects *all = user;
     const clef__node *node = l->node;
     for (int i = 0; i < all->n; i++)
