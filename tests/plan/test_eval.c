@@ -81,6 +81,23 @@ static void fill_with_one(clef__lowering *l) {
 static const clef__strategy fill_strategies[] = {{.name = "fill", .lower = fill_with_one}, {0}};
 static const clef_op op_odd = {.name = "odd", .kind = CLEF__KERNEL, .strategies = fill_strategies};
 
+/* Begins a launch while another is open. */
+static void begin_twice(clef__lowering *l) {
+    clef__operand y = clef__lower_out(l, NULL);
+    clef__launch_begin(l, "random.cl", "random_uniform");
+    clef__lower_fill(l, y, 1);
+}
+static const clef__strategy twice_strategies[] = {{.name = "twice", .lower = begin_twice}, {0}};
+static const clef_op op_twice = {.name = "twice", .kind = CLEF__KERNEL, .strategies = twice_strategies};
+
+Test(eval, a_launch_cannot_begin_in_another) {
+    clef_tensor *x = vector(3, 1, 1);
+    cr_assert_eq(clef_eval(clef__apply(&op_twice, &x, 1, NULL, 0)), CLEF_INTERNAL);
+    cr_assert(strstr(clef_error(ctx), "twice: ") && strstr(clef_error(ctx), "pointwise begins before random_uniform has ended"), "%s", clef_error(ctx));
+    clef_clear_error(ctx);
+    cr_assert_eq(clef_item(clef_sum(vector(3, 1, 1), NULL, 0, false)), 6);
+}
+
 static bool same_key(clef_tensor *const *a, int n, clef_tensor *const *b, int m) {
     clef__graph_view g = {0}, h = {0};
     clef__node *roots[2][4];
