@@ -1,4 +1,4 @@
-/* direct.cl — convolutions of few channels and filters, whose taps are known when the kernel is compiled (src/ops/direct.c).
+/* direct.cl — convolutions of few channels and filters, whose taps are known when the kernel is compiled (src/kernels/direct.c).
 
    Images lie channels-last: the taps of one row of a filter, with their channels, are RUN neighbouring numbers, and those of the next
    pixel begin STEP further on.  Both are constants here, so that a short run costs no arithmetic of addresses.

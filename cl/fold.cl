@@ -1,4 +1,4 @@
-/* fold.cl — the last step of a gradient by an image of few channels: every pixel gathers what products left for it (src/ops/fold.c).
+/* fold.cl — the last step of a gradient by an image of few channels: every pixel gathers what products left for it (src/kernels/fold.c).
 
        dx[n][y][x][c] = Σ t[n][oy][ox][ky][kx][c]   over all taps with  oy·stride + ky·dilation = y + before  (and so for x)
 

@@ -5,7 +5,7 @@
    DT: what lies in x.  AT: f32 f64 i32 i64 (what is joined).  OT: what lies in y, computed in AT.
    OP: SUM, PRODUCT, LARGEST, SMALLEST.  STRIP: the widest strip, or 0 where one is a vector.
 
-   What is joined may be computed where it is read: then text in front of this file (plan/codegen.c) says which INPUTS there are and
+   What is joined may be computed where it is read: then text in front of this file (plan/lower/codegen.c) says which INPUTS there are and
    how an element's VALUE comes from them. */
 #ifndef DT
 #define DT f32
