@@ -85,14 +85,8 @@ static bool parse_shape(parser *p, clef__st_tensor *tensor) {
 
 static bool parse_offsets(parser *p, clef__st_tensor *tensor) {
     clef__json *json = &p->json;
-    int64_t begin = 0, end = 0;
-    clef__json_expect(json, "[");
-    clef__json_whole(json, &begin);
-    clef__json_expect(json, ",");
-    clef__json_whole(json, &end);
-    tensor->begin = (uint64_t)begin;
-    tensor->end = (uint64_t)end;
-    return clef__json_expect(json, "]");
+    return clef__json_expect(json, "[") && clef__json_whole(json, (int64_t *)&tensor->begin) && clef__json_expect(json, ",") &&
+           clef__json_whole(json, (int64_t *)&tensor->end) && clef__json_expect(json, "]");
 }
 
 static bool parse_member(parser *p, const char *key, clef__st_tensor *tensor, unsigned *seen) {
@@ -121,7 +115,7 @@ static bool parse_tensor(parser *p, const char *name) {
     clef__st_tensor tensor = {.name = name};
     unsigned seen = 0;
     clef__json_expect(&p->json, "{");
-    if (clef__json_peek(&p->json) == '}') return clef__json_fail(&p->json, "a string");
+    if (clef__json_peek(&p->json) == '}') return clef__json_fail(&p->json, "a string"); /* the name of a member */
     for (const char *key; (key = clef__json_member(&p->json));)
         if (!parse_member(p, key, &tensor, &seen)) return false;
     if (p->json.expected) return false;

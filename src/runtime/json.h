@@ -5,7 +5,7 @@
        for (const char *name; (name = clef__json_member(&json));) … read or skip its value …
        if (clef__json_at_end(&json)) … it was a whole object …
 
-   Strings are decoded in place: they get no longer by it.  The first error sticks: nothing is left to read then, and every
+   Strings are decoded in place: they get no longer by it.  The first error sticks: after it nothing is left to read, and every
    function returns false, NULL or 0. */
 #ifndef CLEF_JSON_H
 #define CLEF_JSON_H
@@ -25,7 +25,7 @@ clef__json clef__json_of(char *text, size_t size);
 bool clef__json_fail(clef__json *json, const char *expected);
 /* Skips white space; the character after it, 0 at the end. */
 char clef__json_peek(clef__json *json);
-/* Takes a token of one character; the text must outlive *json. */
+/* Takes a token of one character: a literal, as the error may point to it. */
 bool clef__json_expect(clef__json *json, const char *token);
 /* The name of the next member of the object; NULL after the last one. */
 const char *clef__json_member(clef__json *json);
@@ -35,7 +35,8 @@ bool clef__json_element(clef__json *json);
 const char *clef__json_string(clef__json *json);
 /* A number from 0 to INT64_MAX without sign, fraction and exponent. */
 bool clef__json_whole(clef__json *json, int64_t *value);
-/* A number of up to 63 characters; true is 1, false 0, null NaN.  The locale must have a decimal point. */
+/* A number of up to 63 characters; true is 1, false 0, null NaN.  Fractions are an error where the locale has
+   another decimal point. */
 bool clef__json_double(clef__json *json, double *value);
 /* Passes over a value of any kind, nested up to 32 deep. */
 bool clef__json_skip(clef__json *json);
