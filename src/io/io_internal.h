@@ -3,6 +3,7 @@
 #ifndef CLEF_IO_INTERNAL_H
 #define CLEF_IO_INTERNAL_H
 #include "clef/io.h"
+#include "runtime/json.h"
 #include "runtime/runtime.h"
 #include "runtime/text.h"
 
@@ -57,9 +58,6 @@ void clef__remove_abandoned(const char *directory);
 uint32_t clef__crc32c(uint32_t crc, const void *data, size_t n);
 
 /* ---- notation (notation.c) ---- */
-void clef__text_json(clef__text *text, const char *string); /* quoted and escaped */
-/* Length of the UTF-8 character at s (1 to 4), 0 if it is not valid; end bounds it. */
-int clef__utf8_length(const char *s, const char *end);
 bool clef__utf8_valid(const char *s);
 /* Numbers that come back bit for bit in any locale: C99's hexadecimal form with 13 digits, inf, nan. */
 typedef struct clef__number {

@@ -1,36 +1,8 @@
-/* notation.c — JSON strings, UTF-8, and numbers as text that come back bit for bit. */
+/* notation.c — UTF-8, and numbers as text that come back bit for bit. */
 #include "io_internal.h"
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
-
-void clef__text_json(clef__text *text, const char *string) {
-    clef__text_put(text, "\"", 1);
-    for (const char *p = string; *p; p++) {
-        unsigned char c = (unsigned char)*p;
-        if (c == '"' || c == '\\') clef__text_put(text, "\\", 1);
-        if (c < 32) clef__text_add(text, "\\u%04x", c);
-        else clef__text_put(text, p, 1);
-    }
-    clef__text_put(text, "\"", 1);
-}
-
-/* RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF. */
-int clef__utf8_length(const char *s, const char *end) {
-    const unsigned char *u = (const unsigned char *)s;
-    ptrdiff_t left = end - s;
-    if (left < 1) return 0;
-    if (u[0] < 0x80) return 1;
-    int length = u[0] >= 0xF0 ? 4 : u[0] >= 0xE0 ? 3 : 2;
-    if (u[0] < 0xC2 || u[0] > 0xF4 || left < length) return 0;
-    for (int i = 1; i < length; i++)
-        if ((u[i] & 0xC0) != 0x80) return 0;
-    if (u[0] == 0xE0 && u[1] < 0xA0) return 0;
-    if (u[0] == 0xED && u[1] > 0x9F) return 0;
-    if (u[0] == 0xF0 && u[1] < 0x90) return 0;
-    if (u[0] == 0xF4 && u[1] > 0x8F) return 0;
-    return length;
-}
 
 bool clef__utf8_valid(const char *s) {
     for (const char *end = s + strlen(s); s < end;) {

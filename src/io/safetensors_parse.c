@@ -6,7 +6,7 @@
    valid UTF-8 without zeros; every dtype is known, every rank ≤ CLEF_MAX_RANK; end - begin = numel · size for each
    tensor; in order of begin the tensors cover the data section without holes or overlaps. Memory: at most a few
    times the header's length, which the file must really have. */
-#include "json.h"
+#include "io_internal.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +29,7 @@ const char *clef__st_dtype_name(clef_dtype dtype) {
 
 typedef struct parser {
     clef__json json;
+    clef__report *report;
     clef__st_index *index;
     int tensor_room, pair_room;
     uint64_t data_bytes;
@@ -36,40 +37,36 @@ typedef struct parser {
 } parser;
 
 static bool fail(parser *p, clef_status status, const char *name, const char *fact) {
-    clef__report_set(p->json.report, status, "tensor %s %s", clef__quote(name).text, fact);
+    clef__report_set(p->report, status, "tensor %s %s", clef__quote(name).text, fact);
     return false;
 }
 
 static bool no_memory(parser *p) {
-    return clef__report_set(p->json.report, CLEF_MEMORY, "no memory for the list of tensors"), false;
+    return clef__report_set(p->report, CLEF_MEMORY, "no memory for the list of tensors"), false;
 }
 
 static bool parse_metadata(parser *p) {
     clef__json *json = &p->json;
     if (p->metadata_seen) return clef__json_fail(json, "__metadata__ only once");
     p->metadata_seen = true;
-    if (!clef__json_expect(json, '{')) return false;
-    if (clef__json_take(json, '}')) return true;
-    do {
-        clef__st_pair pair;
-        if (!clef__json_string(json, &pair.key) || !clef__json_expect(json, ':') ||
-            !clef__json_string(json, &pair.value))
-            return false;
+    clef__json_expect(json, "{");
+    for (clef__st_pair pair; (pair.key = clef__json_member(json));) {
+        if (!(pair.value = clef__json_string(json))) return false;
         if (!clef__grow(&p->index->pair, p->index->pairs, &p->pair_room, sizeof pair)) return no_memory(p);
         p->index->pair[p->index->pairs++] = pair;
-    } while (clef__json_more(json, '}'));
-    return json->report->status == CLEF_OK;
+    }
+    return !json->expected;
 }
 
 static bool parse_dtype(parser *p, clef__st_tensor *tensor) {
-    const char *name;
-    if (!clef__json_string(&p->json, &name)) return false;
+    const char *name = clef__json_string(&p->json);
+    if (!name) return false;
     for (int i = 0; i < DTYPES; i++)
         if (strcmp(dtypes[i].name, name) == 0) {
             tensor->dtype = dtypes[i].dtype;
             return true;
         }
-    clef__report_set(p->json.report, CLEF_UNSUPPORTED,
+    clef__report_set(p->report, CLEF_UNSUPPORTED,
                      "tensor %s has dtype %s; F32, F16, BF16, F64, I32, I64, U8 and BOOL can be read",
                      clef__quote(tensor->name).text, clef__quote(name).text);
     return false;
@@ -77,29 +74,24 @@ static bool parse_dtype(parser *p, clef__st_tensor *tensor) {
 
 static bool parse_shape(parser *p, clef__st_tensor *tensor) {
     clef__json *json = &p->json;
-    if (!clef__json_expect(json, '[')) return false;
-    if (clef__json_take(json, ']')) return true;
-    do {
-        uint64_t size;
+    clef__json_expect(json, "[");
+    while (clef__json_element(json)) {
         if (tensor->shape.rank == CLEF_MAX_RANK)
             return fail(p, CLEF_UNSUPPORTED, tensor->name, "has more than 8 dimensions");
-        if (!clef__json_unsigned(json, &size)) return false;
-        tensor->shape.dim[tensor->shape.rank++] = (int64_t)size;
-    } while (clef__json_more(json, ']'));
-    return json->report->status == CLEF_OK;
+        if (!clef__json_whole(json, &tensor->shape.dim[tensor->shape.rank++])) return false;
+    }
+    return !json->expected;
 }
 
 static bool parse_offsets(parser *p, clef__st_tensor *tensor) {
     clef__json *json = &p->json;
-    return clef__json_expect(json, '[') && clef__json_unsigned(json, &tensor->begin) &&
-           clef__json_expect(json, ',') && clef__json_unsigned(json, &tensor->end) && clef__json_expect(json, ']');
+    return clef__json_expect(json, "[") && clef__json_whole(json, (int64_t *)&tensor->begin) && clef__json_expect(json, ",") &&
+           clef__json_whole(json, (int64_t *)&tensor->end) && clef__json_expect(json, "]");
 }
 
-static bool parse_member(parser *p, clef__st_tensor *tensor, unsigned *seen) {
+static bool parse_member(parser *p, const char *key, clef__st_tensor *tensor, unsigned *seen) {
     static const char *const members[] = {"dtype", "shape", "data_offsets"};
     static bool (*const parse[])(parser *, clef__st_tensor *) = {parse_dtype, parse_shape, parse_offsets};
-    const char *key;
-    if (!clef__json_string(&p->json, &key) || !clef__json_expect(&p->json, ':')) return false;
     for (int i = 0; i < 3; i++)
         if (strcmp(key, members[i]) == 0) {
             if (*seen & 1u << i) return fail(p, CLEF_FORMAT, tensor->name, "says the same thing twice");
@@ -122,11 +114,11 @@ static bool check_size(parser *p, const clef__st_tensor *tensor) {
 static bool parse_tensor(parser *p, const char *name) {
     clef__st_tensor tensor = {.name = name};
     unsigned seen = 0;
-    if (!clef__json_expect(&p->json, '{')) return false;
-    do {
-        if (!parse_member(p, &tensor, &seen)) return false;
-    } while (clef__json_more(&p->json, '}'));
-    if (p->json.report->status != CLEF_OK) return false;
+    clef__json_expect(&p->json, "{");
+    if (clef__json_peek(&p->json) == '}') return clef__json_fail(&p->json, "a string"); /* the name of a member */
+    for (const char *key; (key = clef__json_member(&p->json));)
+        if (!parse_member(p, key, &tensor, &seen)) return false;
+    if (p->json.expected) return false;
     if (seen != 7) return fail(p, CLEF_FORMAT, name, "lacks dtype, shape or data_offsets");
     if (!check_size(p, &tensor)) return false;
     if (!clef__grow(&p->index->tensor, p->index->n, &p->tensor_room, sizeof tensor)) return no_memory(p);
@@ -136,14 +128,10 @@ static bool parse_tensor(parser *p, const char *name) {
 
 static bool parse_entries(parser *p) {
     clef__json *json = &p->json;
-    if (!clef__json_expect(json, '{')) return false;
-    if (clef__json_take(json, '}')) return clef__json_end(json);
-    do {
-        const char *name;
-        if (!clef__json_string(json, &name) || !clef__json_expect(json, ':')) return false;
+    clef__json_expect(json, "{");
+    for (const char *name; (name = clef__json_member(json));)
         if (!(strcmp(name, clef__st_metadata_key) == 0 ? parse_metadata(p) : parse_tensor(p, name))) return false;
-    } while (clef__json_more(json, '}'));
-    return json->report->status == CLEF_OK && clef__json_end(json);
+    return clef__json_at_end(json) || clef__json_fail(json, "nothing but white space after the closing brace");
 }
 
 /* ---- order, holes, doubles ---- */
@@ -173,7 +161,7 @@ static bool check_cover(parser *p) {
         end = tensor->end;
     }
     if (end != p->data_bytes)
-        clef__report_set(p->json.report, CLEF_FORMAT, "%llu bytes of data belong to no tensor",
+        clef__report_set(p->report, CLEF_FORMAT, "%llu bytes of data belong to no tensor",
                          (unsigned long long)(p->data_bytes - end));
     return end == p->data_bytes;
 }
@@ -181,7 +169,7 @@ static bool check_cover(parser *p) {
 static bool check_unique(parser *p) {
     clef__st_index *index = p->index;
     if (index->n && !(index->by_name = clef__alloc((size_t)index->n * sizeof *index->by_name)))
-        return clef__report_set(p->json.report, CLEF_MEMORY, "no memory for the list of tensors"), false;
+        return no_memory(p);
     for (int i = 0; i < index->n; i++) index->by_name[i] = &index->tensor[i];
     if (index->n) qsort(index->by_name, (size_t)index->n, sizeof *index->by_name, by_name);
     for (int i = 1; i < index->n; i++)
@@ -190,7 +178,7 @@ static bool check_unique(parser *p) {
     if (index->pairs) qsort(index->pair, (size_t)index->pairs, sizeof *index->pair, by_key);
     for (int i = 1; i < index->pairs; i++)
         if (strcmp(index->pair[i - 1].key, index->pair[i].key) == 0) {
-            clef__report_set(p->json.report, CLEF_FORMAT, "metadata %s is there twice",
+            clef__report_set(p->report, CLEF_FORMAT, "metadata %s is there twice",
                              clef__quote(index->pair[i].key).text);
             return false;
         }
@@ -232,10 +220,12 @@ clef_status clef__st_parse(const clef__reader *reader, clef__st_index *index, cl
     if (!header) return report->status;
     index->header = header;
     index->data_offset = 8 + (uint64_t)length;
-    parser p = {{header, header + length, header, report},
-                .index = index,
+    parser p = {.json = clef__json_of(header, length), .report = report, .index = index,
                 .data_bytes = reader->size - index->data_offset};
     if (parse_entries(&p) && check_cover(&p) && check_unique(&p)) return CLEF_OK;
+    if (p.json.expected)
+        clef__report_set(report, CLEF_FORMAT, "byte %lld of the header: expected %s", (long long)(p.json.at - p.json.start),
+                         p.json.expected);
     clef__st_free(index);
     return report->status;
 }

@@ -30,6 +30,17 @@ void clef__text_put(clef__text *t, const char *bytes, size_t n) {
 
 void clef__text_append(clef__text *t, const char *string) { clef__text_put(t, string, strlen(string)); }
 
+void clef__text_json(clef__text *t, const char *string) {
+    clef__text_put(t, "\"", 1);
+    for (const char *p = string; *p; p++) {
+        unsigned char c = (unsigned char)*p;
+        if (c == '"' || c == '\\') clef__text_put(t, "\\", 1);
+        if (c < 32) clef__text_add(t, "\\u%04x", c);
+        else clef__text_put(t, p, 1);
+    }
+    clef__text_put(t, "\"", 1);
+}
+
 void clef__text_add(clef__text *t, const char *fmt, ...) {
     va_list args, again;
     va_start(args, fmt);

@@ -12,5 +12,6 @@ typedef struct clef__text {
 
 void clef__text_put(clef__text *t, const char *bytes, size_t n);
 void clef__text_append(clef__text *t, const char *string);
+void clef__text_json(clef__text *t, const char *string); /* quoted and escaped */
 void clef__text_add(clef__text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 #endif

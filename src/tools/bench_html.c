@@ -1,27 +1,21 @@
 /* bench_html.c — results as one page: no scripts, nothing fetched, light and dark, also well-formed XML. */
 #include "bench.h"
+#include "runtime/json.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- text ---- */
-/* Bytes of the UTF-8 character at p that XML allows; 0: it is none (RFC 3629). */
-static int character(const unsigned char *p) {
-    if (*p < 0x80) return *p >= 0x20 || *p == '\n' || *p == '\t';
-    int more = *p >= 0xf0 ? 3 : *p >= 0xe0 ? 2 : 1;
-    if (*p < 0xc2 || *p > 0xf4) return 0;
-    unsigned long c = *p & (0x3f >> more);
-    for (int i = 1; i <= more; i++) {
-        if ((p[i] & 0xc0) != 0x80) return 0;
-        c = c << 6 | (p[i] & 0x3f);
-    }
-    static const unsigned long least[] = {0, 0x80, 0x800, 0x10000};
-    return c < least[more] || c > 0x10ffff || c >> 11 == 0x1b || c >> 1 == 0x7fff ? 0 : more + 1;
+/* Bytes of the UTF-8 character at p that XML allows; 0: it is none. */
+static int character(const char *p, const char *end) {
+    bool control = (unsigned char)*p < 0x20 && *p != '\n' && *p != '\t';
+    bool none = !strncmp(p, "\xef\xbf\xbe", 3) || !strncmp(p, "\xef\xbf\xbf", 3); /* U+FFFE, U+FFFF */
+    return control || none ? 0 : clef__utf8_length(p, end);
 }
 
 void bench_html_text(FILE *out, const char *text) {
-    for (const unsigned char *p = (const unsigned char *)text; *p;) {
-        int n = character(p);
+    for (const char *p = text, *end = text + strlen(text); p < end;) {
+        int n = character(p, end);
         if (!n) fputs("\xef\xbf\xbd", out);
         else if (*p == '<') fputs("&lt;", out);
         else if (*p == '>') fputs("&gt;", out);

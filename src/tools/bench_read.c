@@ -1,5 +1,6 @@
 /* bench_read.c — result files: the lines that clef bench --json wrote, of one or several runs. */
 #include "bench.h"
+#include "runtime/json.h"
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -22,9 +23,7 @@ typedef struct line {
     bench_point point;   /* of a result */
 } line;
 
-/* Unknown members are passed over: a later version may add some. */
-static void on_member(void *user, const char *key, const char *text, double number) {
-    line *l = user;
+static void set_text(line *l, const char *key, const char *text) {
     struct {
         const char *key;
         char *to;
@@ -34,16 +33,40 @@ static void on_member(void *user, const char *key, const char *text, double numb
         TEXT("event", event), TEXT("label", series.label), TEXT("device", series.device), TEXT("type", series.type),
         TEXT("driver", series.driver), TEXT("platform", series.platform), TEXT("version", series.version), TEXT("date", series.date),
         TEXT("suite", point.suite), TEXT("name", point.name), TEXT("shape", point.shape), TEXT("unit", point.unit)};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (!strcmp(texts[i].key, key)) take_text(texts[i].to, texts[i].size, text);
+}
+
+static double *number_named(line *l, const char *key) {
     struct {
         const char *key;
         double *to;
     } numbers[] = {{"schema", &l->schema}, {"compute_units", &l->compute_units}, {"seconds", &l->point.seconds},
                    {"spread", &l->point.spread}, {"rate", &l->point.rate}, {"flops", &l->point.flops},
                    {"real_flops", &l->point.real_flops}, {"bytes", &l->point.bytes}};
-    for (size_t i = 0; text && i < sizeof texts / sizeof *texts; i++)
-        if (!strcmp(texts[i].key, key)) take_text(texts[i].to, texts[i].size, text);
-    for (size_t i = 0; !text && i < sizeof numbers / sizeof *numbers; i++)
-        if (!strcmp(numbers[i].key, key)) *numbers[i].to = number;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (!strcmp(numbers[i].key, key)) return numbers[i].to;
+    return NULL;
+}
+
+/* Unknown members are passed over: a later version may add some. */
+static bool take_member(clef__json *in, const char *key, line *l) {
+    char first = clef__json_peek(in);
+    if (first == '"') {
+        const char *text = clef__json_string(in);
+        if (text) set_text(l, key, text);
+        return text;
+    }
+    double *number = first == '{' || first == '[' ? NULL : number_named(l, key);
+    return number ? clef__json_double(in, number) : clef__json_skip(in);
+}
+
+static bool take_object(clef__json *in, line *l) {
+    in->lenient = true; /* labels and names of devices may be in any encoding */
+    clef__json_expect(in, "{");
+    for (const char *key; (key = clef__json_member(in));)
+        if (!take_member(in, key, l)) return false;
+    return clef__json_at_end(in);
 }
 
 static bool is_measure(double x) { return isfinite(x) && x > 0; }
@@ -76,10 +99,10 @@ static const char *start_series(bench_report *report, line *l, const char *file)
 }
 
 /* `first`: the series that were there before this file. */
-static const char *take_line(bench_report *report, int first, const char *file, const char *text) {
+static const char *take_line(bench_report *report, int first, const char *file, clef__json in) {
     line l = {.schema = NAN, .compute_units = NAN, .point = {.seconds = NAN, .rate = NAN}};
-    if (!text[strspn(text, " \t\r\n")]) return "";
-    if (!json_read(text, on_member, &l)) return "not a JSON object";
+    if (clef__json_at_end(&in)) return "";
+    if (!take_object(&in, &l)) return "not a JSON object";
     if (!strcmp(l.event, "start")) return start_series(report, &l, file);
     if (strcmp(l.event, "result")) return "";
     if (report->n == first) return "a result before any start; clef bench --json writes both";
@@ -103,7 +126,7 @@ bool bench_read(const char *path, bench_report *report) {
     errno = 0;
     for (ssize_t length; !*wrong && (length = getline(&text, &room, in)) >= 0;) {
         number++;
-        wrong = strlen(text) == (size_t)length ? take_line(report, first, file, text) : "not a JSON object";
+        wrong = take_line(report, first, file, clef__json_of(text, (size_t)length));
     }
     int error = ferror(in) ? errno : 0;
     free(text);

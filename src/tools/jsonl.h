@@ -1,4 +1,4 @@
-/* jsonl.h — one object per line: json_begin, members, json_end. */
+/* jsonl.h — writes one object per line: json_begin, members, json_end. */
 #ifndef CLEF_TOOL_JSON_H
 #define CLEF_TOOL_JSON_H
 #include <stdbool.h>
@@ -22,10 +22,4 @@ void json_numbers(json *j, const char *key, const double *values, int64_t n);
 void json_matrix(json *j, const char *key, const int64_t *values, int64_t rows, int64_t columns);
 /* The string alone, quoted and escaped. */
 void json_string(FILE *out, const char *value);
-
-/* A member of an object that was read: text, or NULL for a number (true 1, false 0, null NaN). */
-typedef void (*json_member)(void *user, const char *key, const char *text, double number);
-/* Reads a line that holds one object, and tells of its members; arrays and objects in it are passed over.  False if it is none, perhaps
-   after some members; the strings are good during the call. */
-bool json_read(const char *line, json_member member, void *user);
 #endif

@@ -42,10 +42,13 @@ try src/io/a.c '"train/train.h"' bad
 try src/train/a.c '"io/io.h"' good
 try src/nn/a.c '"../ops/ops.h"' bad
 try src/tools/a.c '"runtime/runtime.h"' bad
+try src/tools/a.c '"runtime/json.h"' good
 try src/tools/a.c '"clef.h"' good
 : >src/graph/graph.h
+: >src/runtime/json.h
 try examples/a.c '"graph/graph.h"' bad
 try examples/a.c '"../src/graph/graph.h"' bad
+try examples/a.c '"runtime/json.h"' bad
 try examples/a.c '<clef.h>' good
 
 # calls ROOM OF good|bad: the object of one room uses a function of another.

@@ -103,6 +103,19 @@ Test(tuning, round_trip) {
     close_words(d);
 }
 
+/* Some drivers name devices in another encoding than UTF-8. */
+Test(tuning, names_in_any_encoding_come_back) {
+    static const char name[] = "Ger\xe4t";
+    for (int again = 0; again < 2; again++) {
+        clef__device *d = open_words();
+        d->info.name = name;
+        if (!again) cr_assert_eq(clef__tuned_keep(d, &some, 1), CLEF_OK);
+        const clef__tuned *t = clef__tuned_find(d, &some);
+        cr_assert(t && strcmp(t->device, name) == 0);
+        close_words(d);
+    }
+}
+
 Test(tuning, later_results_replace_earlier_ones_and_no_others) {
     keep_rows("a", 4);
     keep_rows("b", 6);

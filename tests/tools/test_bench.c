@@ -280,6 +280,12 @@ Test(bench, hostile_results_make_a_sound_page) {
     cr_assert_eq(times(page("a.html"), "class=\"point\""), 4, "what has no counts has no place on the roofline");
 }
 
+Test(bench, escaped_characters_are_read) {
+    put("a.json", "w", START COPY, "Gr\\u00e4t \\u20ac \\ud83d\\ude00");
+    const said *s = clef("", "bench --compare a.json");
+    cr_assert(strstr(s->out, "Gr\xc3\xa4t \xe2\x82\xac \xf0\x9f\x98\x80"), "%s%s", s->out, s->err);
+}
+
 Test(bench, what_lies_above_the_roof_is_marked) {
     put("a.json", "w", START COPY FMA GEMM GEMM, "one", "8 x 8", 0.005, 40.0, "9 x 9", 0.01, 20.0); /* bandwidth allows 0.01 s */
     const said *s = clef("", "bench --compare a.json --html page.html");
