@@ -45,7 +45,7 @@ complaints() {
             src/ops/interop.c:clef/opencl.h | src/plan/run/open.c:clef/opencl.h) ;; # which define what it declares
             *) echo "$file: only src/runtime may include $header" ;;
             esac ;;
-        ../../cl/*) ;; # what host and device share
+        ../../cl/* | ../../../cl/*) ;; # what host and device share
         ../*) echo "$file: includes \"$header\"; name the room instead" ;;
         clef.h | clef/*) ;;
         runtime/json.h) ;; # src/tools may use this one too: it needs nothing else of Clef

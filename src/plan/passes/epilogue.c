@@ -3,7 +3,7 @@
    An op follows if nobody else reads what the kernel makes, shapes and dtypes are equal, and its place among those of
    cl/epilogue.h is behind those that follow already.  Ops are known by their formulas. */
 #include "plan/passes/groups.h"
-#include "../../cl/after.h"
+#include "../../../cl/after.h"
 
 #include <string.h>
 
