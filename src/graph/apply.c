@@ -1,33 +1,10 @@
 /* apply.c — the funnel every expression goes through, and the checks and error lines it shares. */
+#include "graph/core.h"
 #include "graph/graph_internal.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-/* ---- ops that every graph needs ---- */
-
-static bool alias_view(const clef__node *node, const clef__layout *in, clef__layout *out) {
-    (void)node;
-    *out = *in;
-    return true;
-}
-
-bool clef__infer_like(clef__call *call) {
-    call->shape = call->input[0]->shape;
-    call->dtype = call->input[0]->dtype;
-    return true;
-}
-
-static void transfer_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
-    (void)y, (void)wanted;
-    dx[0] = clef_to_device(g, clef_tensor_device(x[0]));
-}
-
-const clef_op clef__op_data = {.name = "data", .kind = CLEF__DATA};
-const clef_op clef__op_constant = {.name = "constant", .kind = CLEF__CONSTANT};
-const clef_op clef__op_alias = {.name = "alias", .kind = CLEF__VIEW, .infer = clef__infer_like, .view = alias_view};
-const clef_op clef__op_transfer = {.name = "transfer", .kind = CLEF__TRANSFER, .infer = clef__infer_like, .gradient = transfer_gradient};
 
 /* ---- shapes and errors ---- */
 
@@ -77,6 +54,12 @@ clef_tensor *clef__refuse(clef_context *ctx, const char *op, clef_status status,
 
 /* ---- inference ---- */
 
+bool clef__infer_like(clef__call *call) {
+    call->shape = call->input[0]->shape;
+    call->dtype = call->input[0]->dtype;
+    return true;
+}
+
 static bool infer_pointwise(clef__call *call) {
     call->shape = call->input[0]->shape;
     call->dtype = call->op->boolean ? CLEF_BOOL : call->input[0]->dtype;
@@ -101,8 +84,6 @@ static bool infer_device(clef__call *call, int *device) {
     if (*device < 0) *device = call->n_inputs ? call->input[0]->device : 0;
     return true;
 }
-
-static bool is_floating(clef_dtype d) { return d == CLEF_F32 || d == CLEF_F16 || d == CLEF_BF16 || d == CLEF_F64; }
 
 static bool supported_dtype(clef__call *call, int device) {
     const clef_device_info *info = clef__device_info(clef__device_at(call->ctx, device));
@@ -140,13 +121,6 @@ static clef_tensor *publish(clef__node *node, bool attributes_ok) {
     return t;
 }
 
-clef_tensor *clef__constant(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, double value) {
-    union { double f; uint64_t u; } bits = {.f = value};
-    clef_tensor *t = clef__source(ctx, &clef__op_constant, shape, dtype, NULL, 0, bits.u, 0);
-    if (t) clef__node_of(t)->device = device;
-    return t;
-}
-
 clef_tensor *clef__apply(const clef_op *op, clef_tensor *const *inputs, int n, const void *attributes, size_t bytes) {
     clef__node *nodes[CLEF__MAX_INPUTS];
     clef_context *ctx = clef_tensor_context(inputs[0]);
@@ -170,7 +144,7 @@ clef_tensor *clef__apply(const clef_op *op, clef_tensor *const *inputs, int n, c
         clef__node_retain(nodes[i]);
         node->requires_grad |= nodes[i]->requires_grad;
     }
-    node->requires_grad &= !clef__graph_of(ctx)->no_grad && op->gradient && is_floating(call.dtype);
+    node->requires_grad &= !clef__graph_of(ctx)->no_grad && op->gradient && clef__is_float(call.dtype);
     return publish(node, clef__set_attributes(node, attributes, bytes));
 }
 
@@ -208,22 +182,7 @@ clef_tensor *clef__source(clef_context *ctx, const clef_op *op, clef_shape shape
     return publish(node, clef__set_attributes(node, attributes, bytes));
 }
 
-/* ---- views that the graph itself offers ---- */
-
-clef_tensor *clef_detach(clef_tensor *t) {
-    return !CLEF__GIVEN("detach", "t", t) ? NULL : clef__apply(&clef__op_alias, &t, 1, NULL, 0);
-}
-
-clef_tensor *clef_to_device(clef_tensor *t, int device) {
-    if (!CLEF__GIVEN("to_device", "t", t)) return NULL;
-    if (clef_tensor_device(t) == device) return t;
-    clef_context *ctx = clef_tensor_context(t);
-    if (device < 0 || device >= clef__device_count(ctx))
-        return clef__refuse(ctx, "to_device", CLEF_INVALID, "device %d of %d; open several with clef_options.device", device,
-                            clef__device_count(ctx));
-    int64_t attribute = device;
-    return clef__apply(&clef__op_transfer, &t, 1, &attribute, sizeof attribute);
-}
+/* ---- recording ---- */
 
 bool clef_set_grad_enabled(clef_context *ctx, bool enabled) {
     clef__graph *graph = ctx ? clef__graph_of(ctx) : NULL;

@@ -51,20 +51,21 @@ void clef__node_cut(clef__node *node) {
     node->after = NULL;
 }
 
-clef__layout clef__row_major(clef_shape shape) {
+clef__layout clef__dense(clef_shape shape, const int *order) {
     clef__layout layout = {0};
     int64_t stride = 1;
     for (int i = shape.rank - 1; i >= 0; i--) {
-        layout.stride[i] = stride;
-        stride *= shape.dim[i];
+        int d = order ? order[i] : i;
+        layout.stride[d] = stride;
+        stride *= shape.dim[d];
     }
     return layout;
 }
 
-bool clef__is_row_major(clef_shape shape, const clef__layout *layout) {
-    clef__layout dense = clef__row_major(shape);
+bool clef__is_dense(clef_shape shape, const int64_t *stride, const int *order) {
+    clef__layout dense = clef__dense(shape, order);
     for (int i = 0; i < shape.rank; i++)
-        if (shape.dim[i] != 1 && layout->stride[i] != dense.stride[i]) return false;
+        if (shape.dim[i] != 1 && stride[i] != dense.stride[i]) return false;
     return true;
 }
 
@@ -241,10 +242,9 @@ void clef__tensor_drop(clef_tensor *handle) {
 clef_tensor *clef_require_grad(clef_tensor *handle, bool wanted) {
     if (!CLEF__GIVEN("require_grad", "t", handle)) return NULL;
     clef__tensor *t = clef__get(handle);
-    clef_dtype d = t->node->dtype;
-    if (wanted && d != CLEF_F32 && d != CLEF_F16 && d != CLEF_BF16 && d != CLEF_F64)
+    if (wanted && !clef__is_float(t->node->dtype))
         return clef__refuse(t->ctx, "require_grad", CLEF_DTYPE, "only floating tensors have gradients, this one is %s",
-                            clef_dtype_name(d));
+                            clef_dtype_name(t->node->dtype));
     if (wanted && t->node->leaf && t->node->leaf != t)
         return clef__refuse(t->ctx, "require_grad", CLEF_STATE, "another tensor with the same value is a parameter; "
                             "use clef_copy");

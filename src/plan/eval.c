@@ -1,4 +1,5 @@
 /* eval.c — what triggers work: collects the pending graph, finds or builds its plan, runs it. */
+#include "graph/core.h"
 #include "plan/plan.h"
 
 #include <string.h>

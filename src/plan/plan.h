@@ -38,6 +38,8 @@ typedef struct clef__graph_view {
     int stack_capacity, *edges, edge_capacity;
 } clef__graph_view;
 
+/* Is it to be seen as the memory of its input? */
+static inline bool clef__is_view(const clef__item *item) { return !item->leaf && item->node->op->kind == CLEF__VIEW; }
 /* The item of a node of this evaluation, after common subexpressions. */
 int clef__item_of(const clef__graph_view *g, const clef__node *node);
 
@@ -259,7 +261,6 @@ void clef__plans_forget(clef_context *ctx);
 clef_status clef__collect(clef_context *ctx, clef__node *const *roots, int n, clef__graph_view *g);
 void clef__graph_view_free(clef__graph_view *g);
 /* read.c: t evaluated into row-major memory: its buffer and the byte offset; NULL on failure. */
-extern const clef_op clef__op_copy;
 clef__buffer *clef__row_major_buffer(clef_tensor *t, size_t *offset);
 /* Element i of host memory. */
 double clef__number_of(const void *data, clef_dtype dtype, int64_t i);

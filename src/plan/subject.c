@@ -1,5 +1,6 @@
 /* subject.c — what clef_tune measures: nodes of the user's work, noted while they are planned and made again alone, with
    inputs that lie as they did and hold whole numbers. */
+#include "graph/core.h"
 #include "plan/tune.h"
 #include "runtime/arithmetic.h"
 
