@@ -85,18 +85,24 @@ static bool infer_device(clef__call *call, int *device) {
     return true;
 }
 
-static bool supported_dtype(clef__call *call, int device) {
-    const clef_device_info *info = clef__device_info(clef__device_at(call->ctx, device));
-    if (call->dtype == CLEF_F64 && !info->f64)
-        return clef__infer_fail(call, CLEF_DTYPE, "%s has no f64; use f32", info->name);
-    return true;
+static bool has_dtype(clef_context *ctx, const char *op, clef_dtype dtype, int device) {
+    const clef_device_info *info = clef__device_info(clef__device_at(ctx, device));
+    if (dtype != CLEF_F64 || info->f64) return true;
+    clef__fail(ctx, CLEF_DTYPE, "%s: %s has no f64; use f32", op, info->name);
+    return false;
+}
+
+/* Can its bytes be counted, in every dtype? */
+static bool is_countable(clef_shape shape) {
+    int64_t n = clef_shape_numel(shape);
+    return n >= 0 && (uint64_t)n <= SIZE_MAX / 16;
 }
 
 static bool infer(clef__call *call, int *device) {
     if (!(call->op->infer ? call->op->infer(call) : infer_pointwise(call))) return false;
-    if (clef_shape_numel(call->shape) < 0 || (uint64_t)clef_shape_numel(call->shape) > SIZE_MAX / 16)
+    if (!is_countable(call->shape))
         return clef__infer_fail(call, CLEF_SHAPE, "the result %s has too many elements", clef__shape_text(call->shape));
-    return infer_device(call, device) && supported_dtype(call, *device);
+    return infer_device(call, device) && has_dtype(call->ctx, call->op->name, call->dtype, *device);
 }
 
 /* ---- the funnel ---- */
@@ -134,11 +140,9 @@ clef_tensor *clef__apply(const clef_op *op, clef_tensor *const *inputs, int n, c
     if (!clef__usable(ctx) || !infer(&call, &device)) return NULL;
     if (op->kind == CLEF__VIEW && clef__is_number(nodes[0])) /* a view of a constant is one, so it lies on no device either */
         return clef__constant(ctx, call.shape, nodes[0]->dtype, nodes[0]->device, nodes[0]->dynamic.f);
-    clef__node *node = clef__node_new(ctx, op, n);
+    if (op->kind == CLEF__TRANSFER) device = (int)*(const int64_t *)attributes;
+    clef__node *node = clef__node_new(ctx, op, n, call.shape, call.dtype, device);
     if (!node) return NULL;
-    node->shape = call.shape;
-    node->dtype = call.dtype;
-    node->device = op->kind == CLEF__TRANSFER ? (int)*(const int64_t *)attributes : device;
     for (int i = 0; i < n; i++) {
         node->input[i] = nodes[i];
         clef__node_retain(nodes[i]);
@@ -154,16 +158,13 @@ bool clef__check_type(clef_context *ctx, const char *op, clef_shape shape, clef_
         clef__fail(ctx, CLEF_DTYPE, "%s: there is no dtype number %d", op, (int)dtype);
     } else if (shape.rank < 0 || shape.rank > CLEF_MAX_RANK) {
         clef__fail(ctx, CLEF_SHAPE, "%s: rank %d is not within 0 … %d", op, shape.rank, CLEF_MAX_RANK);
-    } else if (dtype == CLEF_F64 && !clef__device_info(clef__device_at(ctx, device))->f64) {
-        clef__fail(ctx, CLEF_DTYPE, "%s: %s has no f64; use f32", op, clef__device_info(clef__device_at(ctx, device))->name);
-    } else {
+    } else if (has_dtype(ctx, op, dtype, device)) {
         for (int i = 0; i < shape.rank; i++)
             if (shape.dim[i] < 0) {
                 clef__fail(ctx, CLEF_SHAPE, "%s: dimension %d of %s is negative", op, i, clef__shape_text(shape));
                 return false;
             }
-        int64_t n = clef_shape_numel(shape);
-        if (n >= 0 && (uint64_t)n <= SIZE_MAX / 16) return true;
+        if (is_countable(shape)) return true;
         clef__fail(ctx, CLEF_SHAPE, "%s: %s has too many elements", op, clef__shape_text(shape));
     }
     return false;
@@ -172,10 +173,8 @@ bool clef__check_type(clef_context *ctx, const char *op, clef_shape shape, clef_
 clef_tensor *clef__source(clef_context *ctx, const clef_op *op, clef_shape shape, clef_dtype dtype, const void *attributes,
                           size_t bytes, uint64_t u0, uint64_t u1) {
     if (!clef__check_type(ctx, op->name, shape, dtype, 0)) return NULL;
-    clef__node *node = clef__node_new(ctx, op, 0);
+    clef__node *node = clef__node_new(ctx, op, 0, shape, dtype, 0);
     if (!node) return NULL;
-    node->shape = shape;
-    node->dtype = dtype;
     node->has_dynamic = true;
     node->dynamic.u[0] = u0;
     node->dynamic.u[1] = u1;

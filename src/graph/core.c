@@ -14,6 +14,14 @@ static void same_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g,
 const clef_op clef__op_data = {.name = "data", .kind = CLEF__DATA};
 const clef_op clef__op_constant = {.name = "constant", .kind = CLEF__CONSTANT};
 
+clef__node *clef__data_node(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, clef__buffer *buffer) {
+    clef__node *node = clef__node_new(ctx, &clef__op_data, 0, shape, dtype, device);
+    if (!node) return NULL;
+    node->layout = clef__dense(shape, NULL);
+    node->buffer = buffer;
+    return node;
+}
+
 clef_tensor *clef__constant(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, double value) {
     union { double f; uint64_t u; } bits = {.f = value};
     clef_tensor *t = clef__source(ctx, &clef__op_constant, shape, dtype, NULL, 0, bits.u, 0);
@@ -110,6 +118,7 @@ const clef_op clef__op_cast = {.name = "to", .kind = CLEF__POINTWISE, .params = 
 
 clef_tensor *clef__cast(clef_tensor *x, clef_dtype dtype) {
     const clef__node *node = clef__node_of(x);
+    if (node->dtype == dtype) return x;
     bool wraps = node->dtype == CLEF_I64 && (dtype == CLEF_I32 || dtype == CLEF_U8); /* where numbers saturate */
     if (clef__is_number(node) && !wraps)
         return clef__constant(node->ctx, node->shape, dtype, node->device, clef__held(dtype, node->dynamic.f));

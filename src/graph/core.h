@@ -12,6 +12,8 @@ extern const clef_op clef__op_transfer;  /* the same value on another device; at
 extern const clef_op clef__op_cast;      /* the same value in another dtype; attributes: int64_t dtype */
 extern const clef_op clef__op_add;       /* a + b of equal shapes */
 
+/* A computed node over a row-major buffer, whose reference it takes; NULL when out of memory. */
+clef__node *clef__data_node(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, clef__buffer *buffer);
 /* A constant: `value` in every element, handed to kernels as an argument; it takes no memory. */
 clef_tensor *clef__constant(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, double value);
 /* Is this a constant that is still nothing but a number, with no memory and no gradient? */
@@ -24,6 +26,6 @@ double clef__saturated(clef_dtype dtype, double value);
 /* What a tensor of this dtype would hold in memory, so that a constant gives the same as a tensor filled with it. */
 double clef__held(clef_dtype dtype, double value);
 
-/* x in another dtype than its own, of those that its device knows. */
+/* x in this dtype, which its device must know; x itself if that is its own. */
 clef_tensor *clef__cast(clef_tensor *x, clef_dtype dtype);
 #endif

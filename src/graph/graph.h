@@ -152,12 +152,16 @@ clef_tensor *clef__tensor_new(clef_context *ctx, clef__node *node);            /
 void clef__tensor_drop(clef_tensor *t); /* frees a temporary before its time; NULL is allowed */
 /* An owner inside the library takes t, which then lives whatever users keep and release.  NULL is allowed and given back. */
 clef_tensor *clef__own(clef_tensor *t);
-clef__node *clef__node_new(clef_context *ctx, const clef_op *op, int n_inputs); /* refs = 1 */
+clef__node *clef__node_new(clef_context *ctx, const clef_op *op, int n_inputs, clef_shape shape, clef_dtype dtype, int device); /* refs = 1 */
+/* Copies `bytes` of attributes into a new node; false when out of memory. */
+bool clef__set_attributes(clef__node *node, const void *attributes, size_t bytes);
 void clef__node_retain(clef__node *node);
 void clef__node_release(clef__node *node);
 /* Dimensions one in the other without gaps, in memory order `order`: outermost first; NULL: row-major. */
 clef__layout clef__dense(clef_shape shape, const int *order);
-/* Are these the strides of that?  Dimensions of 1 do not matter. */
+/* Do these strides mean the same?  Those of dimensions of 1 do not matter. */
+bool clef__same_strides(clef_shape shape, const int64_t *a, const int64_t *b);
+/* Are these the strides of clef__dense? */
 bool clef__is_dense(clef_shape shape, const int64_t *stride, const int *order);
 /* From now on it goes as soon as nobody holds it. */
 void clef__never_temporary(clef_tensor *t);

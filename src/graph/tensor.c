@@ -5,7 +5,7 @@
 
 /* ---- nodes ---- */
 
-clef__node *clef__node_new(clef_context *ctx, const clef_op *op, int n_inputs) {
+clef__node *clef__node_new(clef_context *ctx, const clef_op *op, int n_inputs, clef_shape shape, clef_dtype dtype, int device) {
     clef__graph *graph = clef__graph_of(ctx);
     clef__node *node = graph ? clef__calloc(1, sizeof *node + (size_t)n_inputs * sizeof(clef__node *)) : NULL;
     if (!node) {
@@ -17,6 +17,9 @@ clef__node *clef__node_new(clef_context *ctx, const clef_op *op, int n_inputs) {
     node->refs = 1;
     node->n_inputs = n_inputs;
     node->input = (clef__node **)(node + 1);
+    node->shape = shape;
+    node->dtype = dtype;
+    node->device = device;
     node->made = graph->nodes++;
     node->segment = clef__segment_retain(graph->segment);
     return node;
@@ -62,11 +65,15 @@ clef__layout clef__dense(clef_shape shape, const int *order) {
     return layout;
 }
 
+bool clef__same_strides(clef_shape shape, const int64_t *a, const int64_t *b) {
+    for (int i = 0; i < shape.rank; i++)
+        if (shape.dim[i] != 1 && a[i] != b[i]) return false;
+    return true;
+}
+
 bool clef__is_dense(clef_shape shape, const int64_t *stride, const int *order) {
     clef__layout dense = clef__dense(shape, order);
-    for (int i = 0; i < shape.rank; i++)
-        if (shape.dim[i] != 1 && stride[i] != dense.stride[i]) return false;
-    return true;
+    return clef__same_strides(shape, stride, dense.stride);
 }
 
 /* ---- the graph's state ---- */

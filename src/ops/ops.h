@@ -58,8 +58,4 @@ void clef__launch_lanes(clef__lowering *l, const char *file, const char *kernel,
 /* A number as two floats, for REAL of cl/lanes.h. */
 void clef__launch_real(clef__lowering *l, double value);
 
-/* ---- source.c ---- */
-/* A computed node over a row-major buffer, whose reference it takes; NULL when out of memory. */
-clef__node *clef__data_node(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, clef__buffer *buffer);
-
 #endif

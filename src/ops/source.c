@@ -22,17 +22,6 @@ clef_tensor *clef_scalar(clef_context *ctx, double value) { return constant(ctx,
 
 static size_t byte_count(clef_shape shape, clef_dtype dtype) { return (size_t)clef_shape_numel(shape) * clef_dtype_size(dtype); }
 
-clef__node *clef__data_node(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, clef__buffer *buffer) {
-    clef__node *node = clef__node_new(ctx, &clef__op_data, 0);
-    if (!node) return NULL;
-    node->shape = shape;
-    node->dtype = dtype;
-    node->device = device;
-    node->layout = clef__dense(shape, NULL);
-    node->buffer = buffer;
-    return node;
-}
-
 static clef__node *uploaded_node(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, const void *data, size_t bytes) {
     clef__buffer *buffer = NULL;
     if (bytes) {

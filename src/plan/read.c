@@ -44,13 +44,10 @@ static clef__node *row_major_node(clef_tensor *t) {
         clef__fail(ctx, CLEF_STATE, "read: nothing is computed in a dry run; see clef_set_dry_run");
         return NULL;
     }
-    clef__node *copy = clef__node_new(ctx, &clef__op_copy, 1);
+    clef__node *copy = clef__node_new(ctx, &clef__op_copy, 1, node->shape, node->dtype, node->device);
     if (!copy) return NULL;
     copy->input[0] = node;
     clef__node_retain(node);
-    copy->shape = node->shape;
-    copy->dtype = node->dtype;
-    copy->device = node->device;
     if (clef__evaluate(ctx, &copy, 1) == CLEF_OK) return copy;
     clef__node_release(copy);
     return NULL;
