@@ -5,7 +5,7 @@
 # A row begins with a macro's name at the start of a line and ends where its parenthesis closes; the macro says what
 # the function takes:
 #   UNARY(name, …)  x          UNARY_P  x, p          UNARY_PP  x, p, q
-#   BINARY(name, …) a, b (and name_scalar: a, double)         TERNARY(name, …)  a, b, c
+#   BINARY(name, …), BINARY_CORE  a, b (and name_scalar: a, double)         TERNARY(name, …)  a, b, c
 cmake_minimum_required(VERSION 3.22)
 
 # Position just past the parenthesis that closes the one before `text`'s first character.
@@ -53,7 +53,7 @@ foreach(table unary binary ternary)
   string(REGEX REPLACE "/\\*([^*]|\\*+[^*/])*\\*+/" "" text "${text}")
   string(REGEX REPLACE "\n[ \t]*//[^\n]*" "\n" text "\n${text}")
   string(REGEX REPLACE "\n[ \t]*#[^\n]*" "\n" text "\n${text}")
-  while(text MATCHES "\n[ \t]*((UNARY|BINARY|TERNARY)(_P|_PP)?)[ \t]*\\([ \t\n]*([a-z0-9_]+)")
+  while(text MATCHES "\n[ \t]*((UNARY|BINARY|TERNARY)(_P|_PP|_CORE)?)[ \t]*\\([ \t\n]*([a-z0-9_]+)")
     set(kind ${CMAKE_MATCH_1})
     set(name ${CMAKE_MATCH_4})
     string(FIND "${text}" "${CMAKE_MATCH_0}" at)
@@ -74,7 +74,7 @@ foreach(table unary binary ternary)
       declare(${name} "${x}x, double p")
     elseif(kind STREQUAL "UNARY_PP")
       declare(${name} "${x}x, double p, double q")
-    elseif(kind STREQUAL "BINARY")
+    elseif(kind MATCHES "^BINARY(_CORE)?$")
       declare(${name} "${x}a, ${x}b")
       declare(${name}_scalar "${x}a, double b")
     elseif(kind STREQUAL "TERNARY")

@@ -1,33 +1,10 @@
 /* apply.c — the funnel every expression goes through, and the checks and error lines it shares. */
+#include "graph/core.h"
 #include "graph/graph_internal.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-/* ---- ops that every graph needs ---- */
-
-static bool alias_view(const clef__node *node, const clef__layout *in, clef__layout *out) {
-    (void)node;
-    *out = *in;
-    return true;
-}
-
-bool clef__infer_like(clef__call *call) {
-    call->shape = call->input[0]->shape;
-    call->dtype = call->input[0]->dtype;
-    return true;
-}
-
-static void transfer_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
-    (void)y, (void)wanted;
-    dx[0] = clef_to_device(g, clef_tensor_device(x[0]));
-}
-
-const clef_op clef__op_data = {.name = "data", .kind = CLEF__DATA};
-const clef_op clef__op_constant = {.name = "constant", .kind = CLEF__CONSTANT};
-const clef_op clef__op_alias = {.name = "alias", .kind = CLEF__VIEW, .infer = clef__infer_like, .view = alias_view};
-const clef_op clef__op_transfer = {.name = "transfer", .kind = CLEF__TRANSFER, .infer = clef__infer_like, .gradient = transfer_gradient};
 
 /* ---- shapes and errors ---- */
 
@@ -77,6 +54,12 @@ clef_tensor *clef__refuse(clef_context *ctx, const char *op, clef_status status,
 
 /* ---- inference ---- */
 
+bool clef__infer_like(clef__call *call) {
+    call->shape = call->input[0]->shape;
+    call->dtype = call->input[0]->dtype;
+    return true;
+}
+
 static bool infer_pointwise(clef__call *call) {
     call->shape = call->input[0]->shape;
     call->dtype = call->op->boolean ? CLEF_BOOL : call->input[0]->dtype;
@@ -102,20 +85,24 @@ static bool infer_device(clef__call *call, int *device) {
     return true;
 }
 
-static bool is_floating(clef_dtype d) { return d == CLEF_F32 || d == CLEF_F16 || d == CLEF_BF16 || d == CLEF_F64; }
+static bool has_dtype(clef_context *ctx, const char *op, clef_dtype dtype, int device) {
+    const clef_device_info *info = clef__device_info(clef__device_at(ctx, device));
+    if (dtype != CLEF_F64 || info->f64) return true;
+    clef__fail(ctx, CLEF_DTYPE, "%s: %s has no f64; use f32", op, info->name);
+    return false;
+}
 
-static bool supported_dtype(clef__call *call, int device) {
-    const clef_device_info *info = clef__device_info(clef__device_at(call->ctx, device));
-    if (call->dtype == CLEF_F64 && !info->f64)
-        return clef__infer_fail(call, CLEF_DTYPE, "%s has no f64; use f32", info->name);
-    return true;
+/* Can its bytes be counted, in every dtype? */
+static bool is_countable(clef_shape shape) {
+    int64_t n = clef_shape_numel(shape);
+    return n >= 0 && (uint64_t)n <= SIZE_MAX / 16;
 }
 
 static bool infer(clef__call *call, int *device) {
     if (!(call->op->infer ? call->op->infer(call) : infer_pointwise(call))) return false;
-    if (clef_shape_numel(call->shape) < 0 || (uint64_t)clef_shape_numel(call->shape) > SIZE_MAX / 16)
+    if (!is_countable(call->shape))
         return clef__infer_fail(call, CLEF_SHAPE, "the result %s has too many elements", clef__shape_text(call->shape));
-    return infer_device(call, device) && supported_dtype(call, *device);
+    return infer_device(call, device) && has_dtype(call->ctx, call->op->name, call->dtype, *device);
 }
 
 /* ---- the funnel ---- */
@@ -140,13 +127,6 @@ static clef_tensor *publish(clef__node *node, bool attributes_ok) {
     return t;
 }
 
-clef_tensor *clef__constant(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, double value) {
-    union { double f; uint64_t u; } bits = {.f = value};
-    clef_tensor *t = clef__source(ctx, &clef__op_constant, shape, dtype, NULL, 0, bits.u, 0);
-    if (t) clef__node_of(t)->device = device;
-    return t;
-}
-
 clef_tensor *clef__apply(const clef_op *op, clef_tensor *const *inputs, int n, const void *attributes, size_t bytes) {
     clef__node *nodes[CLEF__MAX_INPUTS];
     clef_context *ctx = clef_tensor_context(inputs[0]);
@@ -160,17 +140,15 @@ clef_tensor *clef__apply(const clef_op *op, clef_tensor *const *inputs, int n, c
     if (!clef__usable(ctx) || !infer(&call, &device)) return NULL;
     if (op->kind == CLEF__VIEW && clef__is_number(nodes[0])) /* a view of a constant is one, so it lies on no device either */
         return clef__constant(ctx, call.shape, nodes[0]->dtype, nodes[0]->device, nodes[0]->dynamic.f);
-    clef__node *node = clef__node_new(ctx, op, n);
+    if (op->kind == CLEF__TRANSFER) device = (int)*(const int64_t *)attributes;
+    clef__node *node = clef__node_new(ctx, op, n, call.shape, call.dtype, device);
     if (!node) return NULL;
-    node->shape = call.shape;
-    node->dtype = call.dtype;
-    node->device = op->kind == CLEF__TRANSFER ? (int)*(const int64_t *)attributes : device;
     for (int i = 0; i < n; i++) {
         node->input[i] = nodes[i];
         clef__node_retain(nodes[i]);
         node->requires_grad |= nodes[i]->requires_grad;
     }
-    node->requires_grad &= !clef__graph_of(ctx)->no_grad && op->gradient && is_floating(call.dtype);
+    node->requires_grad &= !clef__graph_of(ctx)->no_grad && op->gradient && clef__is_float(call.dtype);
     return publish(node, clef__set_attributes(node, attributes, bytes));
 }
 
@@ -180,16 +158,13 @@ bool clef__check_type(clef_context *ctx, const char *op, clef_shape shape, clef_
         clef__fail(ctx, CLEF_DTYPE, "%s: there is no dtype number %d", op, (int)dtype);
     } else if (shape.rank < 0 || shape.rank > CLEF_MAX_RANK) {
         clef__fail(ctx, CLEF_SHAPE, "%s: rank %d is not within 0 … %d", op, shape.rank, CLEF_MAX_RANK);
-    } else if (dtype == CLEF_F64 && !clef__device_info(clef__device_at(ctx, device))->f64) {
-        clef__fail(ctx, CLEF_DTYPE, "%s: %s has no f64; use f32", op, clef__device_info(clef__device_at(ctx, device))->name);
-    } else {
+    } else if (has_dtype(ctx, op, dtype, device)) {
         for (int i = 0; i < shape.rank; i++)
             if (shape.dim[i] < 0) {
                 clef__fail(ctx, CLEF_SHAPE, "%s: dimension %d of %s is negative", op, i, clef__shape_text(shape));
                 return false;
             }
-        int64_t n = clef_shape_numel(shape);
-        if (n >= 0 && (uint64_t)n <= SIZE_MAX / 16) return true;
+        if (is_countable(shape)) return true;
         clef__fail(ctx, CLEF_SHAPE, "%s: %s has too many elements", op, clef__shape_text(shape));
     }
     return false;
@@ -198,32 +173,15 @@ bool clef__check_type(clef_context *ctx, const char *op, clef_shape shape, clef_
 clef_tensor *clef__source(clef_context *ctx, const clef_op *op, clef_shape shape, clef_dtype dtype, const void *attributes,
                           size_t bytes, uint64_t u0, uint64_t u1) {
     if (!clef__check_type(ctx, op->name, shape, dtype, 0)) return NULL;
-    clef__node *node = clef__node_new(ctx, op, 0);
+    clef__node *node = clef__node_new(ctx, op, 0, shape, dtype, 0);
     if (!node) return NULL;
-    node->shape = shape;
-    node->dtype = dtype;
     node->has_dynamic = true;
     node->dynamic.u[0] = u0;
     node->dynamic.u[1] = u1;
     return publish(node, clef__set_attributes(node, attributes, bytes));
 }
 
-/* ---- views that the graph itself offers ---- */
-
-clef_tensor *clef_detach(clef_tensor *t) {
-    return !CLEF__GIVEN("detach", "t", t) ? NULL : clef__apply(&clef__op_alias, &t, 1, NULL, 0);
-}
-
-clef_tensor *clef_to_device(clef_tensor *t, int device) {
-    if (!CLEF__GIVEN("to_device", "t", t)) return NULL;
-    if (clef_tensor_device(t) == device) return t;
-    clef_context *ctx = clef_tensor_context(t);
-    if (device < 0 || device >= clef__device_count(ctx))
-        return clef__refuse(ctx, "to_device", CLEF_INVALID, "device %d of %d; open several with clef_options.device", device,
-                            clef__device_count(ctx));
-    int64_t attribute = device;
-    return clef__apply(&clef__op_transfer, &t, 1, &attribute, sizeof attribute);
-}
+/* ---- recording ---- */
 
 bool clef_set_grad_enabled(clef_context *ctx, bool enabled) {
     clef__graph *graph = ctx ? clef__graph_of(ctx) : NULL;

@@ -2,22 +2,15 @@
 
    The tape is the graph itself: nodes with requires_grad, ending at nodes that are or were a parameter's value.  Present
    values (leaves) collect gradients; of those that a parameter left behind nobody wants any. */
+#include "graph/core.h"
 #include "graph/graph_internal.h"
 
 #include <string.h>
 
-/* ---- adding up gradients that reach one node by several ways ---- */
-
-static void accumulate_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
-    (void)x, (void)y, (void)wanted;
-    dx[0] = dx[1] = g;
-}
-static const clef_op op_accumulate = {
-    .name = "accumulate", .kind = CLEF__POINTWISE, .params = "ab", .text = "a + b", .gradient = accumulate_gradient};
-
+/* Gradients that reach one node by several ways add up. */
 static clef_tensor *add(clef_tensor *a, clef_tensor *b) {
     if (!a || !b) return a ? a : b;
-    return clef__apply(&op_accumulate, (clef_tensor *[]){a, b}, 2, NULL, 0);
+    return clef__apply(&clef__op_add, (clef_tensor *[]){a, b}, 2, NULL, 0);
 }
 
 /* ---- the walk ---- */

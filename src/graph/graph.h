@@ -20,6 +20,7 @@ typedef enum clef__kind {
     CLEF__POINTWISE, /* text on its inputs, same shape after broadcasting; the plan fuses these */
     CLEF__VIEW,      /* the input's memory seen with other strides */
     CLEF__KERNEL,    /* lowered by a strategy of its own */
+    CLEF__COPY,      /* into row-major memory of its own */
     CLEF__TRANSFER   /* from another device */
 } clef__kind;
 
@@ -123,6 +124,7 @@ const char *clef__shape_text(clef_shape shape);
 bool clef__normalize_dim(int rank, int *dim);
 /* Broadcast of two shapes by NumPy's rule; false if they do not fit. */
 bool clef__broadcast(clef_shape a, clef_shape b, clef_shape *out);
+static inline bool clef__is_float(clef_dtype d) { return d == CLEF_F32 || d == CLEF_F16 || d == CLEF_BF16 || d == CLEF_F64; }
 static inline const void *clef__attributes(const clef__node *node) { return node->attributes; }
 
 /* ---- handles at public entries (entry.c) ---- */
@@ -150,11 +152,17 @@ clef_tensor *clef__tensor_new(clef_context *ctx, clef__node *node);            /
 void clef__tensor_drop(clef_tensor *t); /* frees a temporary before its time; NULL is allowed */
 /* An owner inside the library takes t, which then lives whatever users keep and release.  NULL is allowed and given back. */
 clef_tensor *clef__own(clef_tensor *t);
-clef__node *clef__node_new(clef_context *ctx, const clef_op *op, int n_inputs); /* refs = 1 */
+clef__node *clef__node_new(clef_context *ctx, const clef_op *op, int n_inputs, clef_shape shape, clef_dtype dtype, int device); /* refs = 1 */
+/* Copies `bytes` of attributes into a new node; false when out of memory. */
+bool clef__set_attributes(clef__node *node, const void *attributes, size_t bytes);
 void clef__node_retain(clef__node *node);
 void clef__node_release(clef__node *node);
-clef__layout clef__row_major(clef_shape shape);
-bool clef__is_row_major(clef_shape shape, const clef__layout *layout); /* strides of 1-long dimensions do not matter */
+/* Dimensions one in the other without gaps, in memory order `order`: outermost first; NULL: row-major. */
+clef__layout clef__dense(clef_shape shape, const int *order);
+/* Do these strides mean the same?  Those of dimensions of 1 do not matter. */
+bool clef__same_strides(clef_shape shape, const int64_t *a, const int64_t *b);
+/* Are these the strides of clef__dense? */
+bool clef__is_dense(clef_shape shape, const int64_t *stride, const int *order);
 /* From now on it goes as soon as nobody holds it. */
 void clef__never_temporary(clef_tensor *t);
 /* t is a result that programs ask for later: it is computed at the end of the step, and if it has one element it can be read until
@@ -170,16 +178,6 @@ static inline bool clef__computed(const clef__node *node) {
 void clef__node_cut(clef__node *node);
 /* A number no traversal of this context used before; node->mark = (traversal << 32) | index. */
 uint64_t clef__traversal(clef_context *ctx);
-extern const clef_op clef__op_data;      /* a buffer filled from outside */
-extern const clef_op clef__op_constant;  /* dynamic.f in every element */
-extern const clef_op clef__op_alias;     /* the same memory under another node */
-extern const clef_op clef__op_transfer;  /* attributes: int64_t device */
-/* A constant: `value` in every element, handed to kernels as an argument; it takes no memory. */
-clef_tensor *clef__constant(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, double value);
-/* Is this a constant that is still nothing but a number, with no memory and no gradient? */
-static inline bool clef__is_number(const clef__node *node) {
-    return node->op == &clef__op_constant && !node->buffer && !node->requires_grad;
-}
 
 /* ---- recomputing (recompute.c) ----
    What is made until the end is computed once more by backward, not kept for it.  NULL: nothing is recorded, or the error is

@@ -43,8 +43,6 @@ void clef__copies_reach(clef__copies *c, const clef__node *node, clef__node *gra
 /* What the gradient of `reader` is to see of node, which is reader or an input of it; NULL with the error set. */
 clef__node *clef__copies_get(clef__copies *c, clef__node *node, const clef__node *reader);
 void clef__copies_free(clef__copies *c);
-/* Copies `bytes` of attributes into a new node; false when out of memory. */
-bool clef__set_attributes(clef__node *node, const void *attributes, size_t bytes);
 /* Fails with one line in op's name unless `grad` could be a gradient of t: same context, device, shape and dtype. */
 clef_status clef__check_gradient(const char *op, const clef__tensor *t, const clef__tensor *grad);
 /* The value of the temporary `own`, a handle nobody else has, becomes leaf's gradient.  Cannot fail. */

@@ -92,11 +92,8 @@ static clef__copy *input_copy(const clef__copies *c, const clef__node *node, int
 }
 
 static clef__node *duplicate(const clef__node *node) {
-    clef__node *copy = clef__node_new(node->ctx, node->op, node->n_inputs);
+    clef__node *copy = clef__node_new(node->ctx, node->op, node->n_inputs, node->shape, node->dtype, node->device);
     if (!copy) return NULL;
-    copy->shape = node->shape;
-    copy->dtype = node->dtype;
-    copy->device = node->device;
     copy->has_dynamic = node->has_dynamic;
     copy->dynamic = node->dynamic;
     copy->n_inputs = 0;

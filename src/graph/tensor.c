@@ -5,7 +5,7 @@
 
 /* ---- nodes ---- */
 
-clef__node *clef__node_new(clef_context *ctx, const clef_op *op, int n_inputs) {
+clef__node *clef__node_new(clef_context *ctx, const clef_op *op, int n_inputs, clef_shape shape, clef_dtype dtype, int device) {
     clef__graph *graph = clef__graph_of(ctx);
     clef__node *node = graph ? clef__calloc(1, sizeof *node + (size_t)n_inputs * sizeof(clef__node *)) : NULL;
     if (!node) {
@@ -17,6 +17,9 @@ clef__node *clef__node_new(clef_context *ctx, const clef_op *op, int n_inputs) {
     node->refs = 1;
     node->n_inputs = n_inputs;
     node->input = (clef__node **)(node + 1);
+    node->shape = shape;
+    node->dtype = dtype;
+    node->device = device;
     node->made = graph->nodes++;
     node->segment = clef__segment_retain(graph->segment);
     return node;
@@ -51,21 +54,26 @@ void clef__node_cut(clef__node *node) {
     node->after = NULL;
 }
 
-clef__layout clef__row_major(clef_shape shape) {
+clef__layout clef__dense(clef_shape shape, const int *order) {
     clef__layout layout = {0};
     int64_t stride = 1;
     for (int i = shape.rank - 1; i >= 0; i--) {
-        layout.stride[i] = stride;
-        stride *= shape.dim[i];
+        int d = order ? order[i] : i;
+        layout.stride[d] = stride;
+        stride *= shape.dim[d];
     }
     return layout;
 }
 
-bool clef__is_row_major(clef_shape shape, const clef__layout *layout) {
-    clef__layout dense = clef__row_major(shape);
+bool clef__same_strides(clef_shape shape, const int64_t *a, const int64_t *b) {
     for (int i = 0; i < shape.rank; i++)
-        if (shape.dim[i] != 1 && layout->stride[i] != dense.stride[i]) return false;
+        if (shape.dim[i] != 1 && a[i] != b[i]) return false;
     return true;
+}
+
+bool clef__is_dense(clef_shape shape, const int64_t *stride, const int *order) {
+    clef__layout dense = clef__dense(shape, order);
+    return clef__same_strides(shape, stride, dense.stride);
 }
 
 /* ---- the graph's state ---- */
@@ -247,10 +255,9 @@ void clef__tensor_drop(clef_tensor *handle) {
 clef_tensor *clef_require_grad(clef_tensor *handle, bool wanted) {
     if (!CLEF__GIVEN("require_grad", "t", handle)) return NULL;
     clef__tensor *t = clef__get(handle);
-    clef_dtype d = t->node->dtype;
-    if (wanted && d != CLEF_F32 && d != CLEF_F16 && d != CLEF_BF16 && d != CLEF_F64)
+    if (wanted && !clef__is_float(t->node->dtype))
         return clef__refuse(t->ctx, "require_grad", CLEF_DTYPE, "only floating tensors have gradients, this one is %s",
-                            clef_dtype_name(d));
+                            clef_dtype_name(t->node->dtype));
     if (wanted && t->node->leaf && t->node->leaf != t)
         return clef__refuse(t->ctx, "require_grad", CLEF_STATE, "another tensor with the same value is a parameter; "
                             "use clef_copy");

@@ -33,7 +33,7 @@ static bool reshape_infer(clef__call *call) {
 /* Matches runs of old and new dimensions with equal products; within a run the old ones must be dense. */
 static bool reshape_view(const clef__node *node, const clef__layout *in, clef__layout *out) {
     clef_shape old = node->input[0]->shape, new = node->shape;
-    *out = clef__row_major(new);
+    *out = clef__dense(new, NULL);
     out->offset = in->offset;
     if (clef_shape_numel(new) == 0) return true;
     int i = old.rank - 1, j = new.rank - 1;

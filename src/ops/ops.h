@@ -3,7 +3,7 @@
 #define CLEF_OPS_INTERNAL_H
 #include "clef/ops.h"
 #include "clef/pointwise.h"
-#include "graph/graph.h"
+#include "graph/core.h"
 #include "plan/lower/lower.h"
 #include "runtime/arithmetic.h"
 
@@ -15,19 +15,14 @@ bool clef__infer_takes(clef__call *call, bool holds, const char *what);
 bool clef__same_shape(const clef__call *call, int i, int k);
 
 /* ---- dtypes (cast.c) ---- */
-bool clef__is_float(clef_dtype dtype);
 /* The dtype that holds both: bool < u8 < i32 < i64 < f16, bf16 < f32 < f64; f16 with bf16 gives f32. */
 clef_dtype clef__promote(clef_dtype a, clef_dtype b);
 /* x if it is floating, else x as f32. */
 clef_tensor *clef__to_float(clef_tensor *x);
 /* f16 and bf16 become f32, for results that need more range on the way. */
 clef_tensor *clef__to_wide(clef_tensor *x);
-extern const clef_op clef__op_cast;
 
 /* ---- constants (cast.c) ---- */
-/* The nearest number that a kernel's argument for this dtype can hold (u8 and bool compute in i32); NaN is 0 in integers.
-   2^63 stands for the largest i64, which no double is. */
-double clef__saturated(clef_dtype dtype, double value);
 /* A number beside a tensor of this dtype in a pointwise op: a kernel argument, no memory, and not rounded to f16 or bf16, nor
    kept within u8, so that a clamp of u8 to [-1, 2] is what it says. */
 clef_tensor *clef__number(clef_context *ctx, clef_dtype dtype, double value);
@@ -47,9 +42,5 @@ clef_tensor *clef__per_channel(clef_tensor *v, int rank);
 /* ---- reductions (reduce.c) ---- */
 /* How many dimensions a reduction or softmax of x can name: a scalar counts as one element long. */
 int clef__nameable_dims(clef_tensor *x);
-
-/* ---- source.c ---- */
-/* A computed node over a row-major buffer, whose reference it takes; NULL when out of memory. */
-clef__node *clef__data_node(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, clef__buffer *buffer);
 
 #endif

@@ -208,10 +208,16 @@ static clef_dtype common_dtype(domain wants, clef_dtype dtype) {
     return wants == NUMBER && dtype == CLEF_BOOL ? CLEF_I32 : dtype;
 }
 
+/* The addition of equal shapes is the graph's own; where one is broadcast its gradient is a sum, which only ops know. */
+static const clef_op *op_of(const many_row *row, const clef_tensor *a, const clef_tensor *b) {
+    bool core = row == &many_add && clef_shape_equal(clef_tensor_shape(a), clef_tensor_shape(b));
+    return core ? &clef__op_add : &row->op;
+}
+
 static clef_tensor *binary(const many_row *row, clef_tensor *a, clef_tensor *b) {
     if (!CLEF__GIVEN(row->op.name, "a b", a, b)) return NULL;
     clef_dtype dtype = common_dtype(row->domain, clef__promote(clef_tensor_dtype(a), clef_tensor_dtype(b)));
-    return clef__apply(&row->op, (clef_tensor *[]){ clef_to(a, dtype), clef_to(b, dtype) }, 2, NULL, 0);
+    return clef__apply(op_of(row, a, b), (clef_tensor *[]){ clef_to(a, dtype), clef_to(b, dtype) }, 2, NULL, 0);
 }
 
 /* A number takes the tensor's dtype, unless that is whole and the number is not. */

@@ -7,36 +7,8 @@
 
 /* ---- constants ---- */
 
-/* To the nearest float of `bits` behind the point, halves to even; exponents end at `least`, values at `most`. */
-static double rounded(double value, int bits, int least, double most) {
-    double x = (float)value;
-    if (!isfinite(x) || x == 0) return x;
-    int exponent = ilogb(x) > least ? ilogb(x) : least;
-    double y = ldexp(rint(ldexp(x, bits - exponent)), exponent - bits);
-    return fabs(y) > most ? copysign(INFINITY, y) : y;
-}
-
-/* The low 8 bits of a number without its fraction, as of its two's complement; 0 of what is not finite. */
-static double low_byte(double value) {
-    double low = isfinite(value) ? fmod(trunc(value), 256) : 0;
-    return low < 0 ? low + 256 : low;
-}
-
-/* What a tensor of this dtype would hold in memory, so that a constant gives the same as an argument of a kernel. */
-static double held(clef_dtype dtype, double value) {
-    switch (dtype) {
-    case CLEF_F16: return rounded(value, 10, -14, 65504);
-    case CLEF_BF16: return rounded(value, 7, -126, 0x1.fep127);
-    case CLEF_BOOL: return value != 0;
-    case CLEF_U8: return low_byte(value);
-    case CLEF_F32: return (float)value;
-    case CLEF_F64: return value;
-    default: return trunc(clef__saturated(dtype, value));
-    }
-}
-
 static clef_tensor *constant(clef_context *ctx, const char *op, clef_shape shape, clef_dtype dtype, double value) {
-    return clef__check_type(ctx, op, shape, dtype, 0) ? clef__constant(ctx, shape, dtype, 0, held(dtype, value)) : NULL;
+    return clef__check_type(ctx, op, shape, dtype, 0) ? clef__constant(ctx, shape, dtype, 0, clef__held(dtype, value)) : NULL;
 }
 
 clef_tensor *clef_full(clef_context *ctx, clef_shape shape, clef_dtype dtype, double value) {
@@ -49,17 +21,6 @@ clef_tensor *clef_scalar(clef_context *ctx, double value) { return constant(ctx,
 /* ---- host memory ---- */
 
 static size_t byte_count(clef_shape shape, clef_dtype dtype) { return (size_t)clef_shape_numel(shape) * clef_dtype_size(dtype); }
-
-clef__node *clef__data_node(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, clef__buffer *buffer) {
-    clef__node *node = clef__node_new(ctx, &clef__op_data, 0);
-    if (!node) return NULL;
-    node->shape = shape;
-    node->dtype = dtype;
-    node->device = device;
-    node->layout = clef__row_major(shape);
-    node->buffer = buffer;
-    return node;
-}
 
 static clef__node *uploaded_node(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, const void *data, size_t bytes) {
     clef__buffer *buffer = NULL;
@@ -87,11 +48,7 @@ clef_tensor *clef_from_host(clef_context *ctx, clef_shape shape, clef_dtype dtyp
     return t;
 }
 
-/* ---- copying and assignment ---- */
-
-clef_tensor *clef_copy(clef_tensor *t) {
-    return CLEF__GIVEN("copy", "t", t) ? clef__apply(&clef__op_copy, &t, 1, NULL, 0) : NULL;
-}
+/* ---- assignment ---- */
 
 /* `value` as a node that may become t's: of its dtype and device, and leading back into no tape.  NULL with the error set. */
 static clef__node *assignable(const clef__tensor *t, clef_tensor *value) {

@@ -48,7 +48,7 @@ UNARY(two, REAL, f(x),
 UNARY_P(leak, REAL, x * p, "x", g, "", "Leak", "p times x")
 UNARY_PP(clip, REAL, x, "x", g, "", "Clip", "x between p and q")
 END
-echo 'BINARY(sum, ANY, a + b, "", g, "", g, "Add", "a + b")' >"$work/defs/binary.def"
+printf '%s\n' 'BINARY(sum, ANY, a + b, "", g, "", g, "Add", "a + b")' 'BINARY_CORE(less, ANY, a - b, g, -g, "Sub", "a - b")' >"$work/defs/binary.def"
 echo 'TERNARY(pick, ANY, SEL(a, b, c), "Where", "b where a, else c")' >"$work/defs/ternary.def"
 mkdir -p "$work/include/clef"
 cp "$source/include/clef/base.h" "$source/include/clef/context.h" "$source/include/clef/tensor.h" "$work/include/clef/"
@@ -67,6 +67,9 @@ CLEF_API clef_tensor *clef_clip(clef_tensor *x, double p, double q);
 /* a + b. */
 CLEF_API clef_tensor *clef_sum(clef_tensor *a, clef_tensor *b);
 CLEF_API clef_tensor *clef_sum_scalar(clef_tensor *a, double b);
+/* a - b. */
+CLEF_API clef_tensor *clef_less(clef_tensor *a, clef_tensor *b);
+CLEF_API clef_tensor *clef_less_scalar(clef_tensor *a, double b);
 /* b where a, else c. */
 CLEF_API clef_tensor *clef_pick(clef_tensor *a, clef_tensor *b, clef_tensor *c);
 END

@@ -1,6 +1,6 @@
 /* The tape: what gets a gradient, how gradients add up, second order, and what is refused.
    ctest: plain */
-#include "graph/graph.h"
+#include "graph/core.h"
 #include "support/device.h"
 
 static clef_context *ctx;
@@ -65,6 +65,15 @@ Test(autodiff, broadcasts_are_summed) {
     clef_backward(clef_sum(clef_mul(m, x), NULL, 0, false));
     cr_assert_eq(grad(x), 40);
     cr_assert_eq(clef_tensor_shape(clef_grad_of(x)).rank, 0);
+}
+
+/* So that a sum which the program writes and one that backward makes are one common subexpression. */
+Test(autodiff, gradients_are_added_by_the_op_of_add) {
+    clef_tensor *x = leaf(3), *y = leaf(4), *row = clef_from_host(ctx, CLEF_SHAPE(2), CLEF_F32, (float[]){1, 2}), *dx = NULL;
+    cr_assert_eq(clef_grad(clef_add(clef_mul(x, y), clef_exp(x)), NULL, &x, 1, false, &dx), CLEF_OK);
+    cr_expect_eq(clef__node_of(dx)->op, &clef__op_add);
+    cr_expect_eq(clef__node_of(clef_add(x, y))->op, &clef__op_add);
+    cr_expect_neq(clef__node_of(clef_add(x, row))->op, &clef__op_add, "its gradient is not that of equal shapes");
 }
 
 Test(autodiff, detach_and_no_grad_cut) {

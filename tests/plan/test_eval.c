@@ -1,5 +1,6 @@
 /* Lazy evaluation on a device: what runs, what is replayed, what is kept, what is overwritten.
    ctest: cost=30 apart plain */
+#include "graph/core.h"
 #include "plan/run/run.h"
 #include "support/counting.h"
 #include "support/device.h"

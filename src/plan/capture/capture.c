@@ -1,4 +1,5 @@
 /* capture.c — collects the pending graph, and makes the key that finds its plan again. */
+#include "graph/core.h"
 #include "plan/capture/capture.h"
 
 #include <string.h>

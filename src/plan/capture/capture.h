@@ -29,6 +29,8 @@ typedef struct clef__graph_view {
     int stack_capacity, *edges, edge_capacity;
 } clef__graph_view;
 
+/* Is it to be seen as the memory of its input? */
+static inline bool clef__is_view(const clef__item *item) { return !item->leaf && item->node->op->kind == CLEF__VIEW; }
 /* The item of a node of this evaluation, after common subexpressions. */
 int clef__item_of(const clef__graph_view *g, const clef__node *node);
 

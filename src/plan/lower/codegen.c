@@ -9,6 +9,7 @@
    A space that is one row in which every operand is contiguous or splat is a segment.  Its text says once which numbers and
    tensors a segment has, and EACH_SEGMENT how many segments a launch covers: one, unless bundle.c puts several launches into one.
    A work-item looks up to which segment its block belongs, in positions that count every segment as whole blocks. */
+#include "graph/core.h"
 #include "plan/lower/space.h"
 #include "runtime/text.h"
 
@@ -52,7 +53,7 @@ static clef_dtype input_dtype(const writer *w, int input) {
 /* A text that begins with RETURN_ is a macro that makes a function's whole body; else it is an expression. */
 static bool is_body(const clef_op *op) { return strncmp(op->text, "RETURN_", 7) == 0; }
 
-static bool is_cast(const clef_op *op) { return strcmp(op->text, "CAST") == 0; }
+static bool is_cast(const clef_op *op) { return op == &clef__op_cast; }
 
 /* The type in which a step computes: its result's, or for truth values that of what is compared. */
 static const char *step_type(const writer *w, const clef__pw_step *step) {
@@ -194,7 +195,6 @@ static void write_name(writer *w, int input) {
     else clef__text_add(&w->text, "t%d", input - CLEF__PW_OPERANDS);
 }
 
-static bool is_floating(clef_dtype dtype) { return strcmp(compute_type(dtype), "float") == 0 || dtype == CLEF_F64; }
 
 /* From floats to whole numbers the language leaves what lies outside their range to the device: i32 and i64 saturate, u8 keeps
    the low 8 bits, NaN is 0. */
@@ -209,7 +209,7 @@ static void write_saturated(writer *w, const clef__pw_step *step, const char *ty
 static void write_cast(writer *w, const clef__pw_step *step) {
     clef_dtype from = input_dtype(w, step->input[0]);
     const char *type = compute_type(from);
-    if (step->dtype != CLEF_BOOL && is_floating(from) && !is_floating(step->dtype)) {
+    if (step->dtype != CLEF_BOOL && clef__is_float(from) && !clef__is_float(step->dtype)) {
         write_saturated(w, step, type);
         return;
     }

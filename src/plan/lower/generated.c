@@ -37,8 +37,8 @@ static void note_candidates(clef__lowering *l, const clef__pointwise *p) {
             for (int k = 0; k < p->n_operands; k++) {
                 const clef__operand *y = &p->operand[k].x;
                 if (p->operand[k].constant || y->value != x->value) continue;
-                fits &= y->offset == 0 && clef_dtype_size(y->dtype) == clef_dtype_size(to->dtype);
-                for (int d = 0; d < p->shape.rank; d++) fits &= p->shape.dim[d] == 1 || y->stride[d] == to->stride[d];
+                fits &= y->offset == 0 && clef_dtype_size(y->dtype) == clef_dtype_size(to->dtype) &&
+                        clef__same_strides(p->shape, y->stride, to->stride);
             }
             if (fits) value->candidate[value->n_candidates++] = x->value;
         }

@@ -1,4 +1,5 @@
 /* lower.c — the functions of lower.h: operands, scratch memory, launches. */
+#include "graph/core.h"
 #include "plan/lower/pointwise.h"
 
 #include <stdarg.h>
@@ -43,24 +44,14 @@ clef_shape clef__operand_shape(const clef__operand *x) {
 
 clef__operand clef__dense_operand(int value, clef_dtype dtype, clef_shape shape, const int *order) {
     clef__operand x = {.value = value, .dtype = dtype, .rank = shape.rank};
-    int64_t stride = 1;
-    for (int i = shape.rank - 1; i >= 0; i--) {
-        int d = order ? order[i] : i;
-        x.stride[d] = stride;
-        stride *= shape.dim[d];
-    }
-    for (int i = 0; i < shape.rank; i++) x.dim[i] = shape.dim[i];
+    clef__layout dense = clef__dense(shape, order);
+    memcpy(x.stride, dense.stride, sizeof x.stride);
+    memcpy(x.dim, shape.dim, sizeof x.dim);
     return x;
 }
 
 bool clef__lower_is_dense(const clef__operand *x, const int *order) {
-    int64_t stride = 1;
-    for (int i = x->rank - 1; i >= 0; i--) {
-        int d = order ? order[i] : i;
-        if (x->dim[d] != 1 && x->stride[d] != stride) return false;
-        stride *= x->dim[d];
-    }
-    return true;
+    return clef__is_dense(clef__operand_shape(x), x->stride, order);
 }
 
 bool clef__memory_order(const clef__operand *x, int *order) {
@@ -153,16 +144,14 @@ static bool placed_here(const clef__lowering *l, int index) {
                              l->plan->value[placed->operand.value].device == l->device);
 }
 
-static bool is_view(const clef__item *item) { return !item->leaf && item->node->op->kind == CLEF__VIEW; }
-
 /* Everything else that is no leaf, view or constant was placed by its group before. */
 static void place_item(clef__lowering *l, int index) {
     const clef__item *item = &l->g->item[index];
     int device = l->device;
-    if (item->leaf || is_view(item)) l->device = item->node->device;
-    clef__operand x = item->leaf      ? leaf_operand(l, index)
-                      : is_view(item) ? view_operand(l, item->node, l->placed[clef__item_of(l->g, item->node->input[0])].operand)
-                                      : constant_operand(l, index);
+    if (item->leaf || clef__is_view(item)) l->device = item->node->device;
+    clef__operand x = item->leaf            ? leaf_operand(l, index)
+                      : clef__is_view(item) ? view_operand(l, item->node, l->placed[clef__item_of(l->g, item->node->input[0])].operand)
+                                            : constant_operand(l, index);
     l->placed[index] = (clef__placed){true, x};
     l->device = device;
 }
@@ -174,7 +163,7 @@ clef__operand clef__item_operand(clef__lowering *l, int index) {
     while (!l->failed && !placed_here(l, at)) {
         if (!grow(l, &waiting, n, &capacity, sizeof at)) break;
         waiting[n++] = at;
-        if (!is_view(&l->g->item[at])) break;
+        if (!clef__is_view(&l->g->item[at])) break;
         l->device = l->g->item[at].node->device;
         at = clef__item_of(l->g, l->g->item[at].node->input[0]);
     }
@@ -203,12 +192,10 @@ clef__operand clef__lower_out(clef__lowering *l, const int *order) {
 
 /* ---- elementwise work ---- */
 
-static const clef_op op_convert = {.name = "copy", .kind = CLEF__POINTWISE, .params = "x", .text = "CAST"};
-
 void clef__lower_copy(clef__lowering *l, clef__operand to, clef__operand from) {
     clef__pointwise p = {.shape = clef__operand_shape(&to), .n_operands = 1, .n_steps = 1, .n_stores = 1};
     p.operand[0] = (clef__pw_operand){.dtype = from.dtype, .x = from};
-    p.step[0] = (clef__pw_step){.op = &op_convert, .dtype = to.dtype, .n_inputs = 1, .input = {0}};
+    p.step[0] = (clef__pw_step){.op = &clef__op_cast, .dtype = to.dtype, .n_inputs = 1, .input = {0}};
     p.store[0].from = CLEF__PW_OPERANDS;
     p.store[0].to = to;
     clef__lower_pointwise(l, &p, "copy");

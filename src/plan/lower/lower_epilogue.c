@@ -2,9 +2,8 @@
 #include "plan/lower/lowering.h"
 
 static bool lies_as(const clef__operand *x, const clef__operand *y) {
-    bool same = x->rank == y->rank && x->dtype == y->dtype;
-    for (int d = 0; same && d < x->rank; d++) same = x->dim[d] == y->dim[d] && (x->dim[d] == 1 || x->stride[d] == y->stride[d]);
-    return same;
+    clef_shape shape = clef__operand_shape(x);
+    return x->dtype == y->dtype && clef_shape_equal(shape, clef__operand_shape(y)) && clef__same_strides(shape, x->stride, y->stride);
 }
 
 clef__epilogue clef__lower_epilogue(clef__lowering *l, clef__operand out) {

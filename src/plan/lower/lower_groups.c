@@ -41,15 +41,6 @@ void clef__add_steps(clef__lowering *l, const clef__group *group, clef__pointwis
     }
 }
 
-static bool is_row_major_order(const int *order, const clef__operand *x) {
-    for (int i = 0, last = -1; i < x->rank; i++) {
-        if (x->dim[order[i]] == 1) continue;
-        if (order[i] < last) return false;
-        last = order[i];
-    }
-    return true;
-}
-
 /* The memory order of the results: of what this plan made (a kernel chose it, and leaves that are updated take it over for
    the steps to come; row-major is what one takes that does not care, so that comes second, and sums over the result do not
    depend on the order of the operands), else of a leaf that may be overwritten, else of the first operand that is whole and dense. */
@@ -59,7 +50,7 @@ static const int *choose_order(const clef__lowering *l, const clef__pointwise *p
         const clef__pw_operand *x = &p->operand[i];
         if (x->constant || !clef__memory_order(&x->x, order)) continue;
         const clef__value *value = &l->plan->value[x->x.value];
-        int rank = value->home == CLEF__LEAF_VALUE ? value->donatable : is_row_major_order(order, &x->x) ? 2 : 3;
+        int rank = value->home == CLEF__LEAF_VALUE ? value->donatable : clef__lower_is_dense(&x->x, NULL) ? 2 : 3;
         if (rank <= best) continue;
         best = rank;
         found = i;
@@ -90,6 +81,15 @@ void clef__lower_group(clef__lowering *l, const clef__group *group) {
 }
 
 /* ---- everything else ---- */
+
+static void lower_copy(clef__lowering *l) {
+    if (clef_shape_numel(l->node->shape) == 0) {
+        clef__lower_out(l, NULL);
+        return;
+    }
+    clef__operand from = clef__lower_in(l, 0);
+    clef__lower_copy(l, clef__lower_out(l, NULL), from);
+}
 
 static void lower_transfer(clef__lowering *l) {
     int to = l->node->device;
@@ -157,6 +157,7 @@ static void lower_all(clef__lowering *l, const clef__grouping *gr) {
         l->node = l->g->item[l->item].node;
         l->device = l->node->device;
         if (l->node->op->kind == CLEF__TRANSFER) lower_transfer(l);
+        else if (l->node->op->kind == CLEF__COPY) lower_copy(l);
         else lower_kernel(l, group);
     }
 }

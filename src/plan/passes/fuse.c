@@ -231,8 +231,7 @@ static void note_uses(clef__graph_view *g) {
     for (int i = 0; i < g->n; i++) g->item[i].uses = 0;
     for (int i = 0; i < g->n; i++) {
         clef__item *item = &g->item[i];
-        bool view = !item->leaf && item->node->op->kind == CLEF__VIEW;
-        item->base = view ? g->item[clef__item_of(g, item->node->input[0])].base : i;
+        item->base = clef__is_view(item) ? g->item[clef__item_of(g, item->node->input[0])].base : i;
         for (int j = 0; !item->leaf && item->same_as < 0 && j < item->node->n_inputs; j++)
             g->item[clef__item_of(g, item->node->input[j])].uses++;
     }

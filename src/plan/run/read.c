@@ -1,26 +1,11 @@
 /* read.c — results on the host: read, item, text. */
+#include "graph/core.h"
 #include "plan/run/run.h"
 #include "runtime/text.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
-
-/* ---- a row-major copy, as a node ---- */
-
-static void pass_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
-    (void)x, (void)y, (void)wanted;
-    dx[0] = g;
-}
-
-static void lower_row_major(clef__lowering *l) {
-    clef__operand from = clef__lower_in(l, 0);
-    clef__lower_copy(l, clef__lower_out(l, NULL), from);
-}
-
-static const clef__strategy copy_strategies[] = {{.name = "copy", .lower = lower_row_major}, {0}};
-const clef_op clef__op_copy = {.name = "copy", .onnx = "Identity", .doc = "the same value in row-major memory of its own",
-                               .kind = CLEF__KERNEL, .infer = clef__infer_like, .gradient = pass_gradient, .strategies = copy_strategies};
 
 /* ---- computing ---- */
 
@@ -51,7 +36,7 @@ static clef__node *row_major_node(clef_tensor *t) {
     if (evaluate(t) != CLEF_OK) return NULL;
     clef__node *node = clef__node_of(t);
     clef_context *ctx = node->ctx;
-    if (clef__computed(node) && clef__is_row_major(node->shape, &node->layout)) {
+    if (clef__computed(node) && clef__is_dense(node->shape, node->layout.stride, NULL)) {
         clef__node_retain(node);
         return node;
     }
@@ -59,13 +44,10 @@ static clef__node *row_major_node(clef_tensor *t) {
         clef__fail(ctx, CLEF_STATE, "read: nothing is computed in a dry run; see clef_set_dry_run");
         return NULL;
     }
-    clef__node *copy = clef__node_new(ctx, &clef__op_copy, 1);
+    clef__node *copy = clef__node_new(ctx, &clef__op_copy, 1, node->shape, node->dtype, node->device);
     if (!copy) return NULL;
     copy->input[0] = node;
     clef__node_retain(node);
-    copy->shape = node->shape;
-    copy->dtype = node->dtype;
-    copy->device = node->device;
     if (clef__evaluate(ctx, &copy, 1) == CLEF_OK) return copy;
     clef__node_release(copy);
     return NULL;

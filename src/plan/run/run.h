@@ -41,7 +41,6 @@ clef_status clef__evaluate(clef_context *ctx, clef__node *const *roots, int n);
 clef__plans *clef__plans_of(clef_context *ctx);
 void clef__plans_forget(clef_context *ctx);
 /* read.c: t evaluated into row-major memory: its buffer and the byte offset; NULL on failure. */
-extern const clef_op clef__op_copy;
 clef__buffer *clef__row_major_buffer(clef_tensor *t, size_t *offset);
 /* Element i of host memory. */
 double clef__number_of(const void *data, clef_dtype dtype, int64_t i);

@@ -1,5 +1,6 @@
 /* subject.c — what clef_tune measures: nodes of the user's work, noted while they are planned and made again alone, with
    inputs that lie as they did and hold whole numbers. */
+#include "graph/core.h"
 #include "plan/tune/tune.h"
 #include "runtime/arithmetic.h"
 
@@ -128,11 +129,8 @@ static clef_status fill(clef__buffer *buffer, const clef__numbers *numbers, int6
 
 static clef__node *input_node(clef_context *ctx, const clef__subject *s, int i) {
     const clef__operand *x = &s->input[i];
-    clef__node *leaf = clef__node_new(ctx, &clef__op_data, 0);
+    clef__node *leaf = clef__data_node(ctx, clef__operand_shape(x), x->dtype, s->choice.device, NULL);
     if (!leaf) return NULL;
-    leaf->shape = clef__operand_shape(x);
-    leaf->dtype = x->dtype;
-    leaf->device = s->choice.device;
     if (clef_shape_numel(leaf->shape) == 0) return leaf;
     size_t n = (size_t)extent(x, &leaf->layout.offset);
     memcpy(leaf->layout.stride, x->stride, sizeof x->stride);
@@ -148,21 +146,13 @@ static clef__node *input_node(clef_context *ctx, const clef__subject *s, int i) 
 static bool fill_node(clef_context *ctx, const clef__subject *s, clef__node *node) {
     for (node->n_inputs = 0; node->n_inputs < s->n_inputs; node->n_inputs++)
         if (!(node->input[node->n_inputs] = input_node(ctx, s, node->n_inputs))) return false;
-    if (!s->attribute_bytes) return true;
-    node->attributes = clef__alloc(s->attribute_bytes);
-    if (!node->attributes) return false;
-    memcpy(node->attributes, s->attributes, s->attribute_bytes);
-    node->attribute_bytes = s->attribute_bytes;
-    return true;
+    return clef__set_attributes(node, s->attributes, s->attribute_bytes);
 }
 
 clef__node *clef__subject_node(clef_context *ctx, const clef__subject *s) {
     uint64_t before = clef__failures(ctx);
-    clef__node *node = clef__node_new(ctx, s->op, s->n_inputs);
+    clef__node *node = clef__node_new(ctx, s->op, s->n_inputs, s->shape, s->dtype, s->choice.device);
     if (!node) return NULL;
-    node->shape = s->shape;
-    node->dtype = s->dtype;
-    node->device = s->choice.device;
     node->requires_grad = true; /* so that it keeps its inputs when it was computed, and can be computed again */
     if (fill_node(ctx, s, node)) return node;
     clef__node_release(node);

@@ -1,0 +1,140 @@
+/* core.c — the ops of core.h, and what the public interface offers of them in this room. */
+#include "graph/core.h"
+
+#include <math.h>
+
+/* dy/dx is 1. */
+static void same_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+    (void)x, (void)y, (void)wanted;
+    dx[0] = g;
+}
+
+/* ---- data and constants ---- */
+
+const clef_op clef__op_data = {.name = "data", .kind = CLEF__DATA};
+const clef_op clef__op_constant = {.name = "constant", .kind = CLEF__CONSTANT};
+
+clef__node *clef__data_node(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, clef__buffer *buffer) {
+    clef__node *node = clef__node_new(ctx, &clef__op_data, 0, shape, dtype, device);
+    if (!node) return NULL;
+    node->layout = clef__dense(shape, NULL);
+    node->buffer = buffer;
+    return node;
+}
+
+clef_tensor *clef__constant(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, double value) {
+    union { double f; uint64_t u; } bits = {.f = value};
+    clef_tensor *t = clef__source(ctx, &clef__op_constant, shape, dtype, NULL, 0, bits.u, 0);
+    if (t) clef__node_of(t)->device = device;
+    return t;
+}
+
+double clef__saturated(clef_dtype dtype, double value) {
+    if (clef__is_float(dtype)) return value;
+    if (isnan(value)) return 0;
+    return dtype == CLEF_I64 ? fmin(fmax(value, -0x1p63), 0x1p63) : fmin(fmax(value, INT32_MIN), INT32_MAX);
+}
+
+/* To the nearest float of `bits` behind the point, halves to even; exponents end at `least`, values at `most`. */
+static double rounded(double value, int bits, int least, double most) {
+    double x = (float)value;
+    if (!isfinite(x) || x == 0) return x;
+    int exponent = ilogb(x) > least ? ilogb(x) : least;
+    double y = ldexp(rint(ldexp(x, bits - exponent)), exponent - bits);
+    return fabs(y) > most ? copysign(INFINITY, y) : y;
+}
+
+/* The low 8 bits of a number without its fraction, as of its two's complement; 0 of what is not finite. */
+static double low_byte(double value) {
+    double low = isfinite(value) ? fmod(trunc(value), 256) : 0;
+    return low < 0 ? low + 256 : low;
+}
+
+double clef__held(clef_dtype dtype, double value) {
+    switch (dtype) {
+    case CLEF_F16: return rounded(value, 10, -14, 65504);
+    case CLEF_BF16: return rounded(value, 7, -126, 0x1.fep127);
+    case CLEF_BOOL: return value != 0;
+    case CLEF_U8: return low_byte(value);
+    case CLEF_F32: return (float)value;
+    case CLEF_F64: return value;
+    default: return trunc(clef__saturated(dtype, value));
+    }
+}
+
+/* ---- the same value elsewhere ---- */
+
+static bool alias_view(const clef__node *node, const clef__layout *in, clef__layout *out) {
+    (void)node;
+    *out = *in;
+    return true;
+}
+
+static void transfer_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+    (void)y, (void)wanted;
+    dx[0] = clef_to_device(g, clef_tensor_device(x[0]));
+}
+
+const clef_op clef__op_alias = {.name = "alias", .kind = CLEF__VIEW, .infer = clef__infer_like, .view = alias_view};
+const clef_op clef__op_copy = {.name = "copy", .kind = CLEF__COPY, .infer = clef__infer_like, .gradient = same_gradient};
+const clef_op clef__op_transfer = {.name = "transfer", .kind = CLEF__TRANSFER, .infer = clef__infer_like, .gradient = transfer_gradient};
+
+clef_tensor *clef_detach(clef_tensor *t) {
+    return !CLEF__GIVEN("detach", "t", t) ? NULL : clef__apply(&clef__op_alias, &t, 1, NULL, 0);
+}
+
+clef_tensor *clef_copy(clef_tensor *t) {
+    return CLEF__GIVEN("copy", "t", t) ? clef__apply(&clef__op_copy, &t, 1, NULL, 0) : NULL;
+}
+
+clef_tensor *clef_to_device(clef_tensor *t, int device) {
+    if (!CLEF__GIVEN("to_device", "t", t)) return NULL;
+    if (clef_tensor_device(t) == device) return t;
+    clef_context *ctx = clef_tensor_context(t);
+    if (device < 0 || device >= clef__device_count(ctx))
+        return clef__refuse(ctx, "to_device", CLEF_INVALID, "device %d of %d; open several with clef_options.device", device,
+                            clef__device_count(ctx));
+    int64_t attribute = device;
+    return clef__apply(&clef__op_transfer, &t, 1, &attribute, sizeof attribute);
+}
+
+/* ---- the same value in another dtype ---- */
+
+static bool cast_infer(clef__call *call) {
+    call->shape = call->input[0]->shape;
+    call->dtype = (clef_dtype)*(const int64_t *)call->attributes;
+    return true;
+}
+
+static void cast_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+    (void)wanted;
+    clef_dtype from = clef_tensor_dtype(x[0]);
+    if (clef__is_float(from) && clef__is_float(clef_tensor_dtype(y))) dx[0] = clef__cast(g, from);
+}
+
+/* Its text depends on both dtypes: the plan writes it. */
+const clef_op clef__op_cast = {.name = "to", .kind = CLEF__POINTWISE, .params = "x", .text = "CAST", .infer = cast_infer,
+                               .gradient = cast_gradient};
+
+clef_tensor *clef__cast(clef_tensor *x, clef_dtype dtype) {
+    const clef__node *node = clef__node_of(x);
+    if (node->dtype == dtype) return x;
+    bool wraps = node->dtype == CLEF_I64 && (dtype == CLEF_I32 || dtype == CLEF_U8); /* where numbers saturate */
+    if (clef__is_number(node) && !wraps)
+        return clef__constant(node->ctx, node->shape, dtype, node->device, clef__held(dtype, node->dynamic.f));
+    int64_t attribute = dtype;
+    return clef__apply(&clef__op_cast, &x, 1, &attribute, sizeof attribute);
+}
+
+/* ---- rows of the tables ---- */
+
+/* A gradient has the shape of its input, as nothing was broadcast. */
+#define BINARY(...)
+#define BINARY_CORE(name_, domain_, forward, da, db, ...)                                        \
+    static void name_##_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) { \
+        (void)x, (void)y, (void)wanted;                                                          \
+        dx[0] = da, dx[1] = db;                                                                  \
+    }                                                                                            \
+    const clef_op clef__op_##name_ = {                                                           \
+        .name = #name_, .kind = CLEF__POINTWISE, .params = "ab", .text = #forward, .gradient = name_##_gradient};
+#include "../../cl/binary.def"

@@ -1,0 +1,31 @@
+/* core.h — the ops that the graph and the plan use themselves, one descriptor each.  Rooms above use the same descriptors, so that
+   what means the same is one common subexpression, whoever wrote it. */
+#ifndef CLEF_CORE_H
+#define CLEF_CORE_H
+#include "graph/graph.h"
+
+extern const clef_op clef__op_data;      /* a buffer filled from outside */
+extern const clef_op clef__op_constant;  /* dynamic.f in every element */
+extern const clef_op clef__op_alias;     /* the same memory under another node */
+extern const clef_op clef__op_copy;      /* the same value in row-major memory of its own */
+extern const clef_op clef__op_transfer;  /* the same value on another device; attributes: int64_t device */
+extern const clef_op clef__op_cast;      /* the same value in another dtype; attributes: int64_t dtype */
+extern const clef_op clef__op_add;       /* a + b of equal shapes */
+
+/* A computed node over a row-major buffer, whose reference it takes; NULL when out of memory. */
+clef__node *clef__data_node(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, clef__buffer *buffer);
+/* A constant: `value` in every element, handed to kernels as an argument; it takes no memory. */
+clef_tensor *clef__constant(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, double value);
+/* Is this a constant that is still nothing but a number, with no memory and no gradient? */
+static inline bool clef__is_number(const clef__node *node) {
+    return node->op == &clef__op_constant && !node->buffer && !node->requires_grad;
+}
+/* The nearest number that a kernel's argument for this dtype can hold (u8 and bool compute in i32); NaN is 0 in integers.
+   2^63 stands for the largest i64, which no double is. */
+double clef__saturated(clef_dtype dtype, double value);
+/* What a tensor of this dtype would hold in memory, so that a constant gives the same as a tensor filled with it. */
+double clef__held(clef_dtype dtype, double value);
+
+/* x in this dtype, which its device must know; x itself if that is its own. */
+clef_tensor *clef__cast(clef_tensor *x, clef_dtype dtype);
+#endif
