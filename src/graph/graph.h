@@ -50,7 +50,7 @@ typedef struct clef__strategy {
 } clef__strategy;
 
 struct clef_op {
-    const char *name, *onnx, *doc;
+    const char *name;
     clef__kind kind;
     /* CLEF__POINTWISE: `text` in OpenCL C on one-letter names, one in `params` for each input in order.
        T is the computing type; boolean: the result is a truth value (dtype BOOL). */

@@ -47,9 +47,7 @@ static void cast_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g,
 }
 
 const clef_op clef__op_cast = {
-    .name = "to", .onnx = "Cast", .doc = "x in another dtype",
-    .kind = CLEF__POINTWISE, .params = "x", .text = "CAST",
-    .infer = cast_infer, .gradient = cast_gradient,
+    .name = "to", .kind = CLEF__POINTWISE, .params = "x", .text = "CAST", .infer = cast_infer, .gradient = cast_gradient,
 };
 
 clef_tensor *clef_to(clef_tensor *x, clef_dtype dtype) {

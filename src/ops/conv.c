@@ -332,17 +332,15 @@ static const clef__strategy weight_strategies[] = {
     {0}};
 
 static const clef_op op_conv2d = {
-    .name = "conv2d", .onnx = "Conv", .doc = "cross-correlation of images with filters, plus b per filter",
-    .kind = CLEF__KERNEL, .epilogue = true, .infer = infer_conv2d, .gradient = gradient_conv2d, .strategies = forward_strategies, .cost = cost,
-    .element = clef__conv2d_element};
+    .name = "conv2d", .kind = CLEF__KERNEL, .epilogue = true, .infer = infer_conv2d, .gradient = gradient_conv2d,
+    .strategies = forward_strategies, .cost = cost, .element = clef__conv2d_element};
 static const clef_op op_backward_data = {
-    .name = "conv2d_backward_data", .onnx = "ConvTranspose", .doc = "gradient of conv2d by its image", .kind = CLEF__KERNEL,
-    .epilogue = true, .infer = infer_backward_data, .gradient = gradient_backward_data, .strategies = data_strategies, .cost = cost,
+    .name = "conv2d_backward_data", .kind = CLEF__KERNEL, .epilogue = true, .infer = infer_backward_data,
+    .gradient = gradient_backward_data, .strategies = data_strategies, .cost = cost,
     .element = clef__conv2d_backward_data_element};
 static const clef_op op_backward_weight = {
-    .name = "conv2d_backward_weight", .doc = "gradient of conv2d by its filters", .kind = CLEF__KERNEL,
-    .infer = infer_backward_weight, .gradient = gradient_backward_weight, .strategies = weight_strategies, .cost = cost,
-    .element = clef__conv2d_backward_weight_element};
+    .name = "conv2d_backward_weight", .kind = CLEF__KERNEL, .infer = infer_backward_weight, .gradient = gradient_backward_weight,
+    .strategies = weight_strategies, .cost = cost, .element = clef__conv2d_backward_weight_element};
 
 /* ---- public ---- */
 /* `same`: out = ceil(in / stride), the odd zero at the end. */

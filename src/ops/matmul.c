@@ -232,13 +232,11 @@ static const clef__strategy matmul_strategies[] = {{.name = "gemm", .lower = low
 static const clef__strategy linear_strategies[] = {{.name = "gemm", .lower = lower_linear}, {0}};
 
 static const clef_op op_matmul = {
-    .name = "matmul", .onnx = "MatMul", .doc = "product of matrices, leading dimensions broadcast", .kind = CLEF__KERNEL,
-    .epilogue = true, .infer = infer_matmul, .gradient = gradient_matmul, .strategies = matmul_strategies, .cost = cost_product,
-    .element = clef__matmul_element};
+    .name = "matmul", .kind = CLEF__KERNEL, .epilogue = true, .infer = infer_matmul, .gradient = gradient_matmul,
+    .strategies = matmul_strategies, .cost = cost_product, .element = clef__matmul_element};
 static const clef_op op_linear = {
-    .name = "linear", .onnx = "Gemm", .doc = "x times the transpose of w, plus b", .kind = CLEF__KERNEL,
-    .epilogue = true, .infer = infer_linear, .gradient = gradient_linear, .strategies = linear_strategies, .cost = cost_product,
-    .element = clef__linear_element};
+    .name = "linear", .kind = CLEF__KERNEL, .epilogue = true, .infer = infer_linear, .gradient = gradient_linear,
+    .strategies = linear_strategies, .cost = cost_product, .element = clef__linear_element};
 
 /* ---- public ---- */
 clef_tensor *clef_matmul(clef_tensor *a, clef_tensor *b) {

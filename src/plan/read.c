@@ -19,8 +19,8 @@ static void lower_row_major(clef__lowering *l) {
 }
 
 static const clef__strategy copy_strategies[] = {{.name = "copy", .lower = lower_row_major}, {0}};
-const clef_op clef__op_copy = {.name = "copy", .onnx = "Identity", .doc = "the same value in row-major memory of its own",
-                               .kind = CLEF__KERNEL, .infer = clef__infer_like, .gradient = pass_gradient, .strategies = copy_strategies};
+const clef_op clef__op_copy = {.name = "copy", .kind = CLEF__KERNEL, .infer = clef__infer_like, .gradient = pass_gradient,
+                               .strategies = copy_strategies};
 
 /* ---- computing ---- */
 
