@@ -57,17 +57,11 @@ static bool see(summary *s, const clef__node *node) {
 }
 
 /* ---- one module's work ---- */
-/* Multiply-accumulates: each output element of a product takes as many as the weights or rows behind it have. */
+/* Multiply-accumulates: half the operations of products and convolutions, the ops that have a cost of their own. */
 static double node_macs(const clef__node *node) {
-    const char *op = node->op->name;
-    double out = (double)clef_shape_numel(node->shape);
-    if (!strcmp(op, "conv2d") && node->n_inputs > 1) {
-        clef_shape w = node->input[1]->shape;
-        return out * (double)(w.dim[1] * w.dim[2] * w.dim[3]);
-    }
-    clef_shape x = node->n_inputs ? node->input[0]->shape : (clef_shape){0};
-    bool product = !strcmp(op, "matmul") || !strcmp(op, "linear");
-    return product && x.rank > 0 ? out * (double)x.dim[x.rank - 1] : 0;
+    double flops = 0, bytes = 0;
+    if (node->op->cost) node->op->cost(node, &flops, &bytes);
+    return flops / 2;
 }
 
 /* Credits what lies between x and y and nobody has claimed yet; parameters end the walk. */
