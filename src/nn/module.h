@@ -49,8 +49,6 @@ typedef struct clef__nn {
     bool inference; /* all modules are in evaluation mode, whatever was set */
 } clef__nn;
 
-/* The room's state, made when first asked for; NULL when out of memory. */
-clef__nn *clef__nn_state(clef_context *ctx);
 /* Reports every forward of this context to observer until called with NULL. */
 clef_status clef__nn_observe(clef_context *ctx, clef__observer observer, void *user);
 /* While on, every module of the context is in evaluation mode; what was set on each comes back after it.  Returns what was. */

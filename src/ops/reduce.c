@@ -38,7 +38,7 @@ typedef struct reduce_op {
     bool widens, divides; /* whole numbers give i64; the sum is divided by the count */
 } reduce_op;
 
-int64_t clef__reduced_count(clef_shape shape, int64_t mask) {
+static int64_t reduced_count(clef_shape shape, int64_t mask) {
     int64_t count = 1;
     for (int i = 0; i < shape.rank; i++)
         if (mask >> i & 1) count *= shape.dim[i];
@@ -213,7 +213,7 @@ static double of_nothing(const reduce_op *op, clef_dtype dtype) {
 static void reduce_lower(clef__lowering *l) {
     const clef__node *node = clef__lower_node(l);
     const reduce_op *op = (const reduce_op *)node->op;
-    int64_t mask = ((const reduce_attributes *)clef__attributes(node))->mask, count = clef__reduced_count(node->input[0]->shape, mask);
+    int64_t mask = ((const reduce_attributes *)clef__attributes(node))->mask, count = reduced_count(node->input[0]->shape, mask);
     if (count == 0) {
         clef__lower_fill(l, clef__lower_out(l, NULL), of_nothing(op, node->dtype));
         return;
@@ -254,7 +254,7 @@ static clef_tensor *share(clef_tensor *g, int64_t n) {
 static void mean_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
     (void)wanted;
     clef_shape shape = clef_tensor_shape(x[0]);
-    dx[0] = clef_expand(share(g, clef__reduced_count(shape, mask_of(y))), shape);
+    dx[0] = clef_expand(share(g, reduced_count(shape, mask_of(y))), shape);
 }
 
 static clef_tensor *sum_over(clef_tensor *x, int64_t mask);
@@ -351,7 +351,7 @@ static clef_tensor *centred(clef_tensor *x, int64_t mask) {
     for (int d = 0; d < clef_tensor_shape(x).rank; d++)
         if (mask >> d & 1) first = clef_slice(first, d, 0, 1, 1);
     clef_tensor *far = clef_sub(x, first);
-    return clef_sub(far, clef_div_scalar(sum_over(far, mask), (double)clef__reduced_count(clef_tensor_shape(x), mask)));
+    return clef_sub(far, clef_div_scalar(sum_over(far, mask), (double)reduced_count(clef_tensor_shape(x), mask)));
 }
 
 /* top · Σ far·(far/top) / count with top the largest |far|: the squares overflow only where their mean does.  No gradient goes
@@ -363,7 +363,7 @@ clef_tensor *clef_var(clef_tensor *x, const int *dims, int n, bool keep, int cor
     clef_tensor *far = centred(clef__to_wide(x), mask), *top = clef_detach(reduce_over(&reduce_max, clef_abs(far), mask));
     if (!top) return NULL;
     top = clef_where(clef_gt_scalar(top, 0), top, clef__number(clef_tensor_context(x), clef_tensor_dtype(top), 1));
-    double count = (double)clef__reduced_count(clef_tensor_shape(x), mask) - correction;
+    double count = (double)reduced_count(clef_tensor_shape(x), mask) - correction;
     clef_tensor *mean = clef_div_scalar(sum_over(clef_mul(far, clef_div(far, top)), mask), count > 0 ? count : 0);
     return clef_to(drop_dims(clef_mul(mean, top), mask, keep), dtype);
 }
@@ -393,7 +393,7 @@ clef_tensor *clef_norm(clef_tensor *x, double p, const int *dims, int n, bool ke
     if (!(p > 0)) return clef__refuse(clef_tensor_context(x), "norm", CLEF_INVALID, "p = %g is not positive", p);
     clef_dtype dtype = clef_tensor_dtype(clef__to_float(x));
     clef_tensor *wide = clef__to_wide(x), *y;
-    if (isinf(p) && clef__reduced_count(clef_tensor_shape(x), mask) > 0) y = reduce_over(&reduce_max, clef_abs(wide), mask);
+    if (isinf(p) && reduced_count(clef_tensor_shape(x), mask) > 0) y = reduce_over(&reduce_max, clef_abs(wide), mask);
     else if (p == 1 || isinf(p)) y = sum_over(clef_abs(wide), mask);
     else if (p == 2) y = root(sum_over(clef_square(wide), mask));
     else y = clef_pow_scalar(sum_over(clef_pow_scalar(clef_abs(wide), p), mask), 1 / p);

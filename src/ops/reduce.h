@@ -26,5 +26,4 @@ int64_t clef__reduce_splits(const clef__lowering *l, clef__axes axes);
 void clef__lower_sum(clef__lowering *l, clef__operand x, clef__operand y, clef__axes axes);
 /* Input i dense in memory order (copied to row-major if it is in none), and that order. */
 clef__operand clef__lower_in_any_order(clef__lowering *l, int i, int *order);
-int64_t clef__reduced_count(clef_shape shape, int64_t mask);
 #endif
