@@ -70,6 +70,8 @@ clef_module *clef__module_refuse(clef_context *ctx, const char *fmt, ...) __attr
 clef_module *clef__attach(clef_module *parent, const char *name, clef_module *child);
 /* Calls visit on module and everything below it, parents first. */
 void clef__module_visit(clef_module *module, void (*visit)(clef_module *, void *), void *user);
+/* Appends the dotted name of `wanted` below root to path, as far as there is room; false, path as it was, where it is not below. */
+bool clef__module_path(const clef_module *root, const clef_module *wanted, char *path, size_t size);
 /* PyTorch's default bias, U(-1/√fan_in, 1/√fan_in); does nothing without a bias. */
 clef_status clef__init_bias(clef_tensor *bias, int64_t fan_in);
 #endif

@@ -3,7 +3,6 @@
    Reshape, permute, expand and slice are views (strides over the input's memory); concat and padding copy.  A slice and
    "into a window of zeros" are each other's gradients, so every gradient here can be differentiated again. */
 #include "ops/ops.h"
-#include <string.h>
 
 /* ---- reshape ---- */
 
@@ -17,11 +16,13 @@ static shape_attributes shape_to_attributes(clef_shape shape) {
     return a;
 }
 
-static clef_shape attributes_to_shape(const shape_attributes *a) {
-    clef_shape shape = { .rank = (int)a->rank };
-    for (int i = 0; i < a->rank; i++) shape.dim[i] = a->dim[i];
+static clef_shape shape_of(int64_t rank, const int64_t *dim) {
+    clef_shape shape = { .rank = (int)rank };
+    for (int i = 0; i < rank; i++) shape.dim[i] = dim[i];
     return shape;
 }
+
+static clef_shape attributes_to_shape(const shape_attributes *a) { return shape_of(a->rank, a->dim); }
 
 static bool reshape_infer(clef__call *call) {
     call->dtype = call->input[0]->dtype;
@@ -264,11 +265,7 @@ static window_attributes window_to_attributes(clef_shape shape, const int64_t *s
     return a;
 }
 
-static clef_shape window_shape(const window_attributes *a) {
-    clef_shape shape = { .rank = (int)a->rank };
-    for (int i = 0; i < a->rank; i++) shape.dim[i] = a->dim[i];
-    return shape;
-}
+static clef_shape window_shape(const window_attributes *a) { return shape_of(a->rank, a->dim); }
 
 /* Do the elements start[d] + i·step[d], inner.dim[d] of them, lie within outer?  An empty window lies anywhere. */
 static bool lies_within(const window_attributes *a, clef_shape inner, clef_shape outer) {
@@ -315,9 +312,7 @@ static const clef_op op_slice = { .name = "slice", .kind = CLEF__VIEW, .infer = 
 
 clef_tensor *clef__window(clef_tensor *x, const int64_t *start, const int64_t *step, const int64_t *count) {
     if (!x) return NULL;
-    clef_shape shape = { .rank = clef_tensor_shape(x).rank };
-    for (int i = 0; i < shape.rank; i++) shape.dim[i] = count[i];
-    window_attributes a = window_to_attributes(shape, start, step);
+    window_attributes a = window_to_attributes(shape_of(clef_tensor_shape(x).rank, count), start, step);
     return clef__apply(&op_slice, &x, 1, &a, sizeof a);
 }
 

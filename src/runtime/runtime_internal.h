@@ -51,7 +51,6 @@ const clef__found *clef__devices_find(cl_device_id id);
 /* Facts of one device, index -1; the texts are the caller's to free.  False when memory was too short to find them. */
 bool clef__device_facts(cl_platform_id platform, cl_device_id id, clef__found *found);
 void clef__device_free_texts(clef_device_info *info);
-bool clef__has_word(const char *words, const char *word);
 
 /* ---- profiles (profile.c) ---- */
 /* False when `name` (NULL: by facts) is unknown; then `names` lists those that exist. */
