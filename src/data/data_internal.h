@@ -37,8 +37,6 @@ typedef struct clef__idx { /* unsigned bytes of up to four dimensions */
     size_t header; /* bytes before the first element */
     size_t numel;
 } clef__idx;
-/* Reads the header from the first bytes of a file of which at least min(size, 20) are there. */
-bool clef__idx_header(const uint8_t *bytes, size_t size, clef__idx *idx, clef__why *why);
 /* Inflates if need be and checks that the file is exactly as long as its header says. */
 bool clef__idx_unpack(clef__blob *blob, clef__idx *idx, clef__why *why);
 

@@ -9,7 +9,8 @@ static uint32_t big_endian(const uint8_t *p) {
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
-bool clef__idx_header(const uint8_t *bytes, size_t size, clef__idx *idx, clef__why *why) {
+/* Reads the header from the first bytes of a file of which at least min(size, 20) are there. */
+static bool read_header(const uint8_t *bytes, size_t size, clef__idx *idx, clef__why *why) {
     *idx = (clef__idx){0};
     if (size < 4 || bytes[0] != 0 || bytes[1] != 0)
         return clef__wrong(why, CLEF_FORMAT, "is not an IDX file");
@@ -38,11 +39,11 @@ bool clef__idx_unpack(clef__blob *blob, clef__idx *idx, clef__why *why) {
     if (clef__blob_is_gzip(blob)) {
         uint8_t head[IDX_HEADER_MAX];
         size_t got;
-        if (!clef__gunzip_head(blob, head, sizeof head, &got, why) || !clef__idx_header(head, got, idx, why) ||
+        if (!clef__gunzip_head(blob, head, sizeof head, &got, why) || !read_header(head, got, idx, why) ||
             !clef__blob_gunzip(blob, idx->header + idx->numel, why))
             return false;
     }
-    if (!clef__idx_header(blob->bytes, blob->size, idx, why))
+    if (!read_header(blob->bytes, blob->size, idx, why))
         return false;
     size_t wanted = idx->header + idx->numel;
     if (blob->size != wanted)

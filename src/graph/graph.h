@@ -51,7 +51,7 @@ typedef struct clef__strategy {
 } clef__strategy;
 
 struct clef_op {
-    const char *name, *onnx, *doc;
+    const char *name;
     clef__kind kind;
     /* CLEF__POINTWISE: `text` in OpenCL C on one-letter names, one in `params` for each input in order.
        T is the computing type; boolean: the result is a truth value (dtype BOOL). */
@@ -94,7 +94,7 @@ struct clef__node {
     bool spent;              /* its buffer was taken over by an in-place update */
     size_t attribute_bytes;  /* a struct of int64_t, double and pointers to static data only: it is hashed as bytes */
     void *attributes;
-    union { double f; int64_t i; uint64_t u[2]; } dynamic; /* changes from step to step without a new plan */
+    union { double f; uint64_t u[2]; } dynamic; /* changes from step to step without a new plan */
     clef__tensor *leaf;      /* the parameter this node is the present value of, if it wants a gradient */
     clef__buffer *buffer;    /* NULL until computed */
     clef__layout layout;

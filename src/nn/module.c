@@ -30,14 +30,15 @@ static void close_room(clef_context *ctx, void *state) {
     clef__free(nn);
 }
 
-clef__nn *clef__nn_state(clef_context *ctx) {
+/* The room's state, made when first asked for; NULL when out of memory. */
+static clef__nn *nn_of(clef_context *ctx) {
     clef__nn *nn = clef__make_room_state(ctx, CLEF__ROOM_NN, sizeof *nn, close_room);
     if (nn && nn->version == 0) nn->version = 1;
     return nn;
 }
 
 clef_status clef__nn_observe(clef_context *ctx, clef__observer observer, void *user) {
-    clef__nn *nn = clef__nn_state(ctx);
+    clef__nn *nn = nn_of(ctx);
     if (!nn) return CLEF_MEMORY;
     nn->observer = observer;
     nn->observer_user = user;
@@ -45,7 +46,7 @@ clef_status clef__nn_observe(clef_context *ctx, clef__observer observer, void *u
 }
 
 bool clef__nn_inference(clef_context *ctx, bool on) {
-    clef__nn *nn = clef__nn_state(ctx);
+    clef__nn *nn = nn_of(ctx);
     bool was = nn && nn->inference;
     if (nn) nn->inference = on;
     return was;
@@ -64,7 +65,7 @@ clef_module *clef__module_refuse(clef_context *ctx, const char *fmt, ...) {
 clef_module *clef_module_new(clef_context *ctx, const char *type, clef_forward_fn forward, void *user) {
     if (!ctx) return NULL;
     if (!type || !forward) return clef__module_refuse(ctx, "module_new: type and forward must not be NULL");
-    clef__nn *nn = clef__nn_state(ctx);
+    clef__nn *nn = nn_of(ctx);
     if (!nn) return NULL;
     clef_module *m = clef__calloc(1, sizeof *m);
     char *name = clef__strdup(type);
@@ -112,7 +113,7 @@ static clef_status check_name(const clef_module *m, const char *name) {
 static clef_status add_entry(clef_module *m, const char *name, clef__entry entry) {
     clef_status status = check_name(m, name);
     if (status) return status;
-    clef__nn *nn = clef__nn_state(m->ctx);
+    clef__nn *nn = nn_of(m->ctx);
     if (!nn) return CLEF_MEMORY;
     entry.name = clef__grow(&m->entry, m->n, &m->capacity, sizeof entry) ? clef__strdup(name) : NULL;
     if (!entry.name) return clef__fail(m->ctx, CLEF_MEMORY, "%s: no memory to register \"%s\"", m->type, name);

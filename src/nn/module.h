@@ -49,8 +49,6 @@ typedef struct clef__nn {
     bool inference; /* all modules are in evaluation mode, whatever was set */
 } clef__nn;
 
-/* The room's state, made when first asked for; NULL when out of memory. */
-clef__nn *clef__nn_state(clef_context *ctx);
 /* Reports every forward of this context to observer until called with NULL. */
 clef_status clef__nn_observe(clef_context *ctx, clef__observer observer, void *user);
 /* While on, every module of the context is in evaluation mode; what was set on each comes back after it.  Returns what was. */
@@ -72,6 +70,8 @@ clef_module *clef__module_refuse(clef_context *ctx, const char *fmt, ...) __attr
 clef_module *clef__attach(clef_module *parent, const char *name, clef_module *child);
 /* Calls visit on module and everything below it, parents first. */
 void clef__module_visit(clef_module *module, void (*visit)(clef_module *, void *), void *user);
+/* Appends the dotted name of `wanted` below root to path, as far as there is room; false, path as it was, where it is not below. */
+bool clef__module_path(const clef_module *root, const clef_module *wanted, char *path, size_t size);
 /* PyTorch's default bias, U(-1/√fan_in, 1/√fan_in); does nothing without a bias. */
 clef_status clef__init_bias(clef_tensor *bias, int64_t fan_in);
 #endif

@@ -4,6 +4,7 @@
 #include "nn/module.h"
 #include "ops/ops.h"
 #include "runtime/guess.h"
+#include <stdio.h>
 #include <string.h>
 
 static int count_tensors(const clef_module *m) {
@@ -94,6 +95,18 @@ int64_t clef_parameter_count(const clef_module *module) {
     for (int i = 0; i < n; i++)
         if (!module->flat[i].is_buffer && !seen_before(module, i)) total += clef_numel(module->flat[i].tensor);
     return total;
+}
+
+bool clef__module_path(const clef_module *root, const clef_module *wanted, char *path, size_t size) {
+    if (root == wanted) return true;
+    size_t length = strlen(path);
+    for (int i = 0; i < root->n; i++) {
+        if (root->entry[i].kind != CLEF__CHILD) continue;
+        snprintf(path + length, size - length, "%s%s", length ? "." : "", root->entry[i].name);
+        if (clef__module_path(root->entry[i].child, wanted, path, size)) return true;
+    }
+    path[length] = 0;
+    return false;
 }
 
 static void set_frozen(clef_module *module, void *frozen) { module->frozen = *(const bool *)frozen; }

@@ -57,17 +57,11 @@ static bool see(summary *s, const clef__node *node) {
 }
 
 /* ---- one module's work ---- */
-/* Multiply-accumulates: each output element of a product takes as many as the weights or rows behind it have. */
+/* Multiply-accumulates: half the operations of products and convolutions, the ops that have a cost of their own. */
 static double node_macs(const clef__node *node) {
-    const char *op = node->op->name;
-    double out = (double)clef_shape_numel(node->shape);
-    if (!strcmp(op, "conv2d") && node->n_inputs > 1) {
-        clef_shape w = node->input[1]->shape;
-        return out * (double)(w.dim[1] * w.dim[2] * w.dim[3]);
-    }
-    clef_shape x = node->n_inputs ? node->input[0]->shape : (clef_shape){0};
-    bool product = !strcmp(op, "matmul") || !strcmp(op, "linear");
-    return product && x.rank > 0 ? out * (double)x.dim[x.rank - 1] : 0;
+    double flops = 0, bytes = 0;
+    if (node->op->cost) node->op->cost(node, &flops, &bytes);
+    return flops / 2;
 }
 
 /* Credits what lies between x and y and nobody has claimed yet; parameters end the walk. */
@@ -165,19 +159,6 @@ static const char *human(char out[40], double bytes) {
     return out;
 }
 
-/* The dotted name of `wanted` below m into text; false if it is not there. */
-static bool find_path(const clef_module *m, const clef_module *wanted, char *text, size_t size) {
-    for (int i = 0; i < m->n; i++) {
-        if (m->entry[i].kind != CLEF__CHILD) continue;
-        int n = snprintf(text, size, "%s", m->entry[i].name);
-        if (n < 0 || (size_t)n + 2 > size) return false;
-        if (m->entry[i].child == wanted) return true;
-        text[n] = '.';
-        if (find_path(m->entry[i].child, wanted, text + n + 1, size - (size_t)n - 1)) return true;
-    }
-    return false;
-}
-
 static int64_t own_parameters(const clef_module *m) {
     int64_t total = 0;
     for (int i = 0; i < m->n; i++)
@@ -191,8 +172,8 @@ static bool shown(const row *r) {
 }
 
 static void put_row(writer *w, const clef_module *root, const row *r) {
-    char path[128], shape[96], parameters[40], macs[40], bytes[40];
-    if (r->module == root || !find_path(root, r->module, path, sizeof path)) snprintf(path, sizeof path, "-");
+    char path[128] = "", shape[96], parameters[40], macs[40], bytes[40];
+    if (!clef__module_path(root, r->module, path, sizeof path) || !path[0]) snprintf(path, sizeof path, "-");
     put(w, "%-24s %-20s %-20s %13s %17s %11s\n", path, r->module->type, clef_shape_format(r->output, shape, sizeof shape),
         grouped(parameters, (double)own_parameters(r->module)), grouped(macs, r->macs), human(bytes, r->bytes));
 }

@@ -4,7 +4,6 @@
 #include "kernels/gemm.h"
 #include "ops/ops.h"
 #include "ops/reference.h"
-#include <string.h>
 
 typedef clef__conv geometry;
 
@@ -23,26 +22,6 @@ static bool check_channels(clef__call *call, const geometry *a, clef_shape x, cl
     return true;
 }
 
-static bool check_types(clef__call *call) {
-    clef_dtype x = call->input[0]->dtype;
-    if (!clef__gemm_takes(x))
-        return clef__infer_fail(call, CLEF_DTYPE, "%s is not computed here; convert with clef_to first", clef_dtype_name(x));
-    for (int i = 1; i < call->n_inputs; i++)
-        if (call->input[i]->dtype != x)
-            return clef__infer_fail(call, CLEF_DTYPE, "the inputs are %s and %s; convert one with clef_to",
-                                    clef_dtype_name(x), clef_dtype_name(call->input[i]->dtype));
-    call->dtype = x;
-    return true;
-}
-
-static bool check_bias(clef__call *call, clef_shape w) {
-    if (call->n_inputs < 3) return true;
-    clef_shape b = call->input[2]->shape;
-    if (b.rank == 1 && b.dim[0] == w.dim[0]) return true;
-    return clef__infer_fail(call, CLEF_SHAPE, "b must be [%lld] to go with w %s, not %s", (long long)w.dim[0],
-                            clef__shape_text(w), clef__shape_text(b));
-}
-
 /* The image with its padding, and what the filter reaches over, in direction d. */
 static int64_t padded(const geometry *a, int d) { return clef__plus(a->image[d], clef__plus(a->before[d], a->after[d])); }
 static int64_t reach(const geometry *a, int d) { return clef__plus(clef__times(a->dilation[d], a->kernel[d] - 1), 1); }
@@ -59,11 +38,11 @@ static bool check_counts(clef__call *call, const geometry *a, clef_shape x, clef
 static bool infer_conv2d(clef__call *call) {
     const geometry *a = call->attributes;
     clef_shape x = call->input[0]->shape, w = call->input[1]->shape;
-    if (!check_types(call)) return false;
+    if (!clef__infer_product(call)) return false;
     if (x.rank != 4 || w.rank != 4)
         return clef__infer_fail(call, CLEF_SHAPE, "x must be [n,c,h,w] and w [o,c/groups,kh,kw] (x %s, w %s)",
                                 clef__shape_text(x), clef__shape_text(w));
-    if (!check_channels(call, a, x, w) || !check_bias(call, w)) return false;
+    if (!check_channels(call, a, x, w) || !clef__infer_bias(call, w)) return false;
     call->shape = CLEF_SHAPE(x.dim[0], w.dim[0], 0, 0);
     for (int d = 0; d < 2; d++) {
         if (w.dim[2 + d] < 1 || padded(a, d) < reach(a, d))
@@ -89,7 +68,7 @@ static bool infer_backward_data(clef__call *call) {
     bool fits = ends_in(dy, a, result) && ends_in(w, a, kernel_of) && dy.dim[1] == w.dim[0] && w.dim[0] % a->groups == 0;
     if (!clef__infer_takes(call, fits, "dy and w fit the convolution")) return false;
     call->shape = CLEF_SHAPE(dy.dim[0], w.dim[1] * a->groups, a->image[0], a->image[1]);
-    return check_types(call);
+    return clef__infer_product(call);
 }
 
 /* x, dy → the shape of w. */
@@ -100,7 +79,7 @@ static bool infer_backward_weight(clef__call *call) {
                 x.dim[1] % a->groups == 0;
     if (!clef__infer_takes(call, fits, "x and dy fit the convolution")) return false;
     call->shape = CLEF_SHAPE(dy.dim[1], x.dim[1] / a->groups, a->kernel[0], a->kernel[1]);
-    return check_types(call);
+    return clef__infer_product(call);
 }
 
 /* ---- gradients ---- */
@@ -183,17 +162,15 @@ static const clef__strategy weight_strategies[] = {
     {0}};
 
 static const clef_op op_conv2d = {
-    .name = "conv2d", .onnx = "Conv", .doc = "cross-correlation of images with filters, plus b per filter",
-    .kind = CLEF__KERNEL, .epilogue = true, .infer = infer_conv2d, .gradient = gradient_conv2d, .strategies = forward_strategies, .cost = cost,
-    .element = clef__conv2d_element};
+    .name = "conv2d", .kind = CLEF__KERNEL, .epilogue = true, .infer = infer_conv2d, .gradient = gradient_conv2d,
+    .strategies = forward_strategies, .cost = cost, .element = clef__conv2d_element};
 static const clef_op op_backward_data = {
-    .name = "conv2d_backward_data", .onnx = "ConvTranspose", .doc = "gradient of conv2d by its image", .kind = CLEF__KERNEL,
-    .epilogue = true, .infer = infer_backward_data, .gradient = gradient_backward_data, .strategies = data_strategies, .cost = cost,
+    .name = "conv2d_backward_data", .kind = CLEF__KERNEL, .epilogue = true, .infer = infer_backward_data,
+    .gradient = gradient_backward_data, .strategies = data_strategies, .cost = cost,
     .element = clef__conv2d_backward_data_element};
 static const clef_op op_backward_weight = {
-    .name = "conv2d_backward_weight", .doc = "gradient of conv2d by its filters", .kind = CLEF__KERNEL,
-    .infer = infer_backward_weight, .gradient = gradient_backward_weight, .strategies = weight_strategies, .cost = cost,
-    .element = clef__conv2d_backward_weight_element};
+    .name = "conv2d_backward_weight", .kind = CLEF__KERNEL, .infer = infer_backward_weight, .gradient = gradient_backward_weight,
+    .strategies = weight_strategies, .cost = cost, .element = clef__conv2d_backward_weight_element};
 
 /* ---- public ---- */
 /* `same`: out = ceil(in / stride), the odd zero at the end. */

@@ -78,8 +78,7 @@ static void gather_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *
 }
 
 static const clef__strategy gather_strategies[] = { { .name = "elements", .lower = gather_lower }, { 0 } };
-static const clef_op op_gather = { .name = "gather", .onnx = "GatherElements", .doc = "elements chosen by index along a dimension",
-                                   .kind = CLEF__KERNEL, .infer = gather_infer, .gradient = gather_gradient,
+static const clef_op op_gather = { .name = "gather", .kind = CLEF__KERNEL, .infer = gather_infer, .gradient = gather_gradient,
                                    .strategies = gather_strategies };
 
 /* The corner of x as large as index in all dimensions but d; NULL after refusing an index that is larger. */
@@ -156,9 +155,8 @@ static void scatter_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor 
 }
 
 static const clef__strategy scatter_strategies[] = { { .name = "owners", .lower = scatter_lower }, { 0 } };
-static const clef_op op_scatter = { .name = "scatter_add", .onnx = "ScatterElements", .doc = "x with src added by index",
-                                    .kind = CLEF__KERNEL, .infer = scatter_infer, .gradient = scatter_gradient,
-                                    .strategies = scatter_strategies };
+static const clef_op op_scatter = { .name = "scatter_add", .kind = CLEF__KERNEL, .infer = scatter_infer,
+                                    .gradient = scatter_gradient, .strategies = scatter_strategies };
 
 /* The canonical form wants index and x of equal size outside d: otherwise the corner of x is scattered into, and put back. */
 static clef_tensor *scatter_corner(clef_tensor *x, clef_tensor *part, int d, clef_tensor *index, clef_tensor *src) {
@@ -259,8 +257,8 @@ static void add_rows_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor
 }
 
 static const clef__strategy add_rows_strategies[] = { { .name = "owners", .lower = add_rows_lower }, { 0 } };
-static const clef_op op_add_rows = { .name = "embedding_backward", .doc = "rows added up by index", .kind = CLEF__KERNEL,
-                                     .infer = add_rows_infer, .gradient = add_rows_gradient, .strategies = add_rows_strategies };
+static const clef_op op_add_rows = { .name = "embedding_backward", .kind = CLEF__KERNEL, .infer = add_rows_infer,
+                                     .gradient = add_rows_gradient, .strategies = add_rows_strategies };
 
 static void embedding_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
     (void)y;
@@ -269,9 +267,8 @@ static void embedding_gradient(clef_tensor *const *x, clef_tensor *y, clef_tenso
 }
 
 static const clef__strategy embedding_strategies[] = { { .name = "rows", .lower = embedding_lower }, { 0 } };
-static const clef_op op_embedding = { .name = "embedding", .onnx = "Gather", .doc = "rows of a table by index",
-                                      .kind = CLEF__KERNEL, .infer = embedding_infer, .gradient = embedding_gradient,
-                                      .strategies = embedding_strategies };
+static const clef_op op_embedding = { .name = "embedding", .kind = CLEF__KERNEL, .infer = embedding_infer,
+                                      .gradient = embedding_gradient, .strategies = embedding_strategies };
 
 clef_tensor *clef_embedding(clef_tensor *table, clef_tensor *index) {
     if (!CLEF__GIVEN("embedding", "table index", table, index) || !(index = whole(index, "embedding"))) return NULL;

@@ -5,16 +5,24 @@
 #include "ops/reference.h"
 
 /* ---- infer ---- */
-static bool check_dtypes(clef__call *call) {
-    clef_dtype a = call->input[0]->dtype;
-    if (!clef__gemm_takes(a))
-        return clef__infer_fail(call, CLEF_DTYPE, "%s is not computed here; convert with clef_to first", clef_dtype_name(a));
+bool clef__infer_product(clef__call *call) {
+    clef_dtype dtype = call->input[0]->dtype;
+    if (!clef__gemm_takes(dtype))
+        return clef__infer_fail(call, CLEF_DTYPE, "%s is not computed here; convert with clef_to first", clef_dtype_name(dtype));
     for (int i = 1; i < call->n_inputs; i++)
-        if (call->input[i]->dtype != a)
+        if (call->input[i]->dtype != dtype)
             return clef__infer_fail(call, CLEF_DTYPE, "the inputs are %s and %s; convert one with clef_to",
-                                    clef_dtype_name(a), clef_dtype_name(call->input[i]->dtype));
-    call->dtype = a;
+                                    clef_dtype_name(dtype), clef_dtype_name(call->input[i]->dtype));
+    call->dtype = dtype;
     return true;
+}
+
+bool clef__infer_bias(clef__call *call, clef_shape w) {
+    if (call->n_inputs < 3) return true;
+    clef_shape b = call->input[2]->shape;
+    if (b.rank == 1 && b.dim[0] == w.dim[0]) return true;
+    return clef__infer_fail(call, CLEF_SHAPE, "b must be [%lld] to go with w %s, not %s", (long long)w.dim[0],
+                            clef__shape_text(w), clef__shape_text(b));
 }
 
 /* Kernels count rows, columns and products in 32 bits. */
@@ -28,7 +36,7 @@ static bool check_sizes(clef__call *call, int64_t k) {
 
 static bool infer_matmul(clef__call *call) {
     clef_shape a = call->input[0]->shape, b = call->input[1]->shape;
-    if (!check_dtypes(call) || !clef__infer_takes(call, a.rank >= 2 && b.rank >= 2, "a and b are matrices")) return false;
+    if (!clef__infer_product(call) || !clef__infer_takes(call, a.rank >= 2 && b.rank >= 2, "a and b are matrices")) return false;
     if (a.dim[a.rank - 1] != b.dim[b.rank - 2])
         return clef__infer_fail(call, CLEF_SHAPE, "a has %lld columns but b has %lld rows (a %s, b %s)",
                                 (long long)a.dim[a.rank - 1], (long long)b.dim[b.rank - 2], clef__shape_text(a),
@@ -47,18 +55,13 @@ static bool infer_matmul(clef__call *call) {
 
 static bool infer_linear(clef__call *call) {
     clef_shape x = call->input[0]->shape, w = call->input[1]->shape;
-    if (!check_dtypes(call) || !clef__infer_takes(call, x.rank >= 2, "x has rows")) return false;
+    if (!clef__infer_product(call) || !clef__infer_takes(call, x.rank >= 2, "x has rows")) return false;
     if (w.rank != 2)
         return clef__infer_fail(call, CLEF_SHAPE, "w must be [out,in], not %s", clef__shape_text(w));
     if (x.dim[x.rank - 1] != w.dim[1])
         return clef__infer_fail(call, CLEF_SHAPE, "x has %lld features but w wants %lld (x %s, w %s)",
                                 (long long)x.dim[x.rank - 1], (long long)w.dim[1], clef__shape_text(x), clef__shape_text(w));
-    if (call->n_inputs == 3) {
-        clef_shape b = call->input[2]->shape;
-        if (b.rank != 1 || b.dim[0] != w.dim[0])
-            return clef__infer_fail(call, CLEF_SHAPE, "b must be [%lld] to go with w %s, not %s", (long long)w.dim[0],
-                                    clef__shape_text(w), clef__shape_text(b));
-    }
+    if (!clef__infer_bias(call, w)) return false;
     call->shape = x;
     call->shape.dim[x.rank - 1] = w.dim[0];
     return check_sizes(call, w.dim[1]);
@@ -109,13 +112,11 @@ static const clef__strategy matmul_strategies[] = {{.name = "gemm", .lower = cle
 static const clef__strategy linear_strategies[] = {{.name = "gemm", .lower = clef__product_linear}, {0}};
 
 static const clef_op op_matmul = {
-    .name = "matmul", .onnx = "MatMul", .doc = "product of matrices, leading dimensions broadcast", .kind = CLEF__KERNEL,
-    .epilogue = true, .infer = infer_matmul, .gradient = gradient_matmul, .strategies = matmul_strategies, .cost = cost_product,
-    .element = clef__matmul_element};
+    .name = "matmul", .kind = CLEF__KERNEL, .epilogue = true, .infer = infer_matmul, .gradient = gradient_matmul,
+    .strategies = matmul_strategies, .cost = cost_product, .element = clef__matmul_element};
 static const clef_op op_linear = {
-    .name = "linear", .onnx = "Gemm", .doc = "x times the transpose of w, plus b", .kind = CLEF__KERNEL,
-    .epilogue = true, .infer = infer_linear, .gradient = gradient_linear, .strategies = linear_strategies, .cost = cost_product,
-    .element = clef__linear_element};
+    .name = "linear", .kind = CLEF__KERNEL, .epilogue = true, .infer = infer_linear, .gradient = gradient_linear,
+    .strategies = linear_strategies, .cost = cost_product, .element = clef__linear_element};
 
 /* ---- public ---- */
 clef_tensor *clef_matmul(clef_tensor *a, clef_tensor *b) {

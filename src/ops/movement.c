@@ -3,7 +3,6 @@
    Reshape, permute, expand and slice are views (strides over the input's memory); concat and padding copy.  A slice and
    "into a window of zeros" are each other's gradients, so every gradient here can be differentiated again. */
 #include "ops/ops.h"
-#include <string.h>
 
 /* ---- reshape ---- */
 
@@ -17,11 +16,13 @@ static shape_attributes shape_to_attributes(clef_shape shape) {
     return a;
 }
 
-static clef_shape attributes_to_shape(const shape_attributes *a) {
-    clef_shape shape = { .rank = (int)a->rank };
-    for (int i = 0; i < a->rank; i++) shape.dim[i] = a->dim[i];
+static clef_shape shape_of(int64_t rank, const int64_t *dim) {
+    clef_shape shape = { .rank = (int)rank };
+    for (int i = 0; i < rank; i++) shape.dim[i] = dim[i];
     return shape;
 }
+
+static clef_shape attributes_to_shape(const shape_attributes *a) { return shape_of(a->rank, a->dim); }
 
 static bool reshape_infer(clef__call *call) {
     call->dtype = call->input[0]->dtype;
@@ -64,8 +65,7 @@ static void reshape_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor 
     dx[0] = clef_reshape(g, clef_tensor_shape(x[0]));
 }
 
-static const clef_op op_reshape = { .name = "reshape", .onnx = "Reshape", .doc = "the same elements in another shape",
-                                    .kind = CLEF__VIEW, .infer = reshape_infer, .gradient = reshape_gradient,
+static const clef_op op_reshape = { .name = "reshape", .kind = CLEF__VIEW, .infer = reshape_infer, .gradient = reshape_gradient,
                                     .view = reshape_view };
 
 /* Replaces a -1 by what is left; false if that does not come out. */
@@ -175,8 +175,7 @@ static void permute_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor 
     dx[0] = clef_permute(g, inverse);
 }
 
-static const clef_op op_permute = { .name = "permute", .onnx = "Transpose", .doc = "dimensions in another order",
-                                    .kind = CLEF__VIEW, .infer = permute_infer, .gradient = permute_gradient,
+static const clef_op op_permute = { .name = "permute", .kind = CLEF__VIEW, .infer = permute_infer, .gradient = permute_gradient,
                                     .view = permute_view };
 
 clef_tensor *clef_permute(clef_tensor *x, const int *order) {
@@ -229,8 +228,8 @@ static void expand_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *
     dx[0] = clef__sum_to(g, clef_tensor_shape(x[0]));
 }
 
-static const clef_op op_expand = { .name = "expand", .onnx = "Expand", .doc = "broadcast to a shape", .kind = CLEF__VIEW,
-                                   .infer = expand_infer, .gradient = expand_gradient, .view = expand_view };
+static const clef_op op_expand = { .name = "expand", .kind = CLEF__VIEW, .infer = expand_infer, .gradient = expand_gradient,
+                                   .view = expand_view };
 
 clef_tensor *clef_expand(clef_tensor *x, clef_shape shape) {
     if (!CLEF__GIVEN("expand", "x", x)) return NULL;
@@ -266,11 +265,7 @@ static window_attributes window_to_attributes(clef_shape shape, const int64_t *s
     return a;
 }
 
-static clef_shape window_shape(const window_attributes *a) {
-    clef_shape shape = { .rank = (int)a->rank };
-    for (int i = 0; i < a->rank; i++) shape.dim[i] = a->dim[i];
-    return shape;
-}
+static clef_shape window_shape(const window_attributes *a) { return shape_of(a->rank, a->dim); }
 
 /* Do the elements start[d] + i·step[d], inner.dim[d] of them, lie within outer?  An empty window lies anywhere. */
 static bool lies_within(const window_attributes *a, clef_shape inner, clef_shape outer) {
@@ -312,15 +307,12 @@ static void slice_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g
     dx[0] = clef__into_window(g, clef_tensor_shape(x[0]), a->start, a->step, 0);
 }
 
-static const clef_op op_slice = { .name = "slice", .onnx = "Slice", .doc = "every step-th element of a range",
-                                  .kind = CLEF__VIEW, .infer = slice_infer, .gradient = slice_gradient,
+static const clef_op op_slice = { .name = "slice", .kind = CLEF__VIEW, .infer = slice_infer, .gradient = slice_gradient,
                                   .view = slice_view };
 
 clef_tensor *clef__window(clef_tensor *x, const int64_t *start, const int64_t *step, const int64_t *count) {
     if (!x) return NULL;
-    clef_shape shape = { .rank = clef_tensor_shape(x).rank };
-    for (int i = 0; i < shape.rank; i++) shape.dim[i] = count[i];
-    window_attributes a = window_to_attributes(shape, start, step);
+    window_attributes a = window_to_attributes(shape_of(clef_tensor_shape(x).rank, count), start, step);
     return clef__apply(&op_slice, &x, 1, &a, sizeof a);
 }
 
@@ -350,8 +342,7 @@ static void window_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *
 }
 
 static const clef__strategy window_strategies[] = { { .name = "fill and copy", .lower = window_lower }, { 0 } };
-static const clef_op op_window = { .name = "pad", .onnx = "Pad", .doc = "x inside a block of one value",
-                                   .kind = CLEF__KERNEL, .infer = window_infer, .gradient = window_gradient,
+static const clef_op op_window = { .name = "pad", .kind = CLEF__KERNEL, .infer = window_infer, .gradient = window_gradient,
                                    .strategies = window_strategies };
 
 clef_tensor *clef__into_window(clef_tensor *x, clef_shape shape, const int64_t *start, const int64_t *step, double value) {
@@ -453,8 +444,7 @@ static void concat_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *
 }
 
 static const clef__strategy concat_strategies[] = { { .name = "copies", .lower = concat_lower }, { 0 } };
-static const clef_op op_concat = { .name = "concat", .onnx = "Concat", .doc = "tensors one after the other",
-                                   .kind = CLEF__KERNEL, .infer = concat_infer, .gradient = concat_gradient,
+static const clef_op op_concat = { .name = "concat", .kind = CLEF__KERNEL, .infer = concat_infer, .gradient = concat_gradient,
                                    .strategies = concat_strategies };
 
 /* A node has at most CLEF__MAX_INPUTS inputs: more are joined in groups first. */

@@ -28,9 +28,8 @@ static void gradient_normalise(clef_tensor *const *x, clef_tensor *y, clef_tenso
     if (wanted[3]) dx[3] = plain;
 }
 
-static const clef_op op_normalise = {.name = "normalise", .doc = "(x - mean) times scale plus shift", .kind = CLEF__POINTWISE,
-                                     .params = "xmsb", .text = "(x - m) * s + b", .infer = infer_normalise,
-                                     .gradient = gradient_normalise};
+static const clef_op op_normalise = {.name = "normalise", .kind = CLEF__POINTWISE, .params = "xmsb", .text = "(x - m) * s + b",
+                                     .infer = infer_normalise, .gradient = gradient_normalise};
 
 /* Brings mean, scale and shift to x's dtype. */
 static clef_tensor *normalise(clef_tensor *x, clef_tensor *mean, clef_tensor *scale, clef_tensor *shift) {
@@ -147,8 +146,8 @@ static bool infer_layer_norm(clef__call *call) { return takes_rows(call, 1) && c
 
 static const clef__strategy layer_strategies[] = {{.name = "rows", .lower = lower_layer_norm}, {0}};
 static const clef__strategy layer_backward_strategies[] = {{.name = "rows", .lower = lower_layer_backward}, {0}};
-static const clef_op op_layer_backward = {.name = "layer_norm_backward", .doc = "gradients of layer norm", .kind = CLEF__KERNEL,
-                                          .infer = infer_layer_backward, .strategies = layer_backward_strategies};
+static const clef_op op_layer_backward = {.name = "layer_norm_backward", .kind = CLEF__KERNEL, .infer = infer_layer_backward,
+                                          .strategies = layer_backward_strategies};
 
 static int last_dims(clef_tensor *x, int64_t n_dims, int *dims) {
     for (int i = 0; i < n_dims; i++) dims[i] = clef_tensor_shape(x).rank - (int)n_dims + i;
@@ -200,10 +199,8 @@ static void gradient_layer_norm(clef_tensor *const *x, clef_tensor *y, clef_tens
     (clef_grad_enabled(clef_tensor_context(y)) ? layer_gradient_composed : layer_gradient_in_one)(x, g, a, wanted, dx, affine);
 }
 
-static const clef_op op_layer_norm = {.name = "layer_norm", .onnx = "LayerNormalization",
-                                      .doc = "(x - mean) / deviation of the last dimensions, times weight plus bias",
-                                      .kind = CLEF__KERNEL, .epilogue = true, .infer = infer_layer_norm, .gradient = gradient_layer_norm,
-                                      .strategies = layer_strategies};
+static const clef_op op_layer_norm = {.name = "layer_norm", .kind = CLEF__KERNEL, .epilogue = true, .infer = infer_layer_norm,
+                                      .gradient = gradient_layer_norm, .strategies = layer_strategies};
 
 /* Rows that no cache holds. */
 static clef_tensor *composed_layer_norm(clef_tensor *x, int n_dims, clef_tensor *weight, clef_tensor *bias, double eps) {

@@ -66,21 +66,20 @@ static void second_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *
 
 #define DERIVATIVE(name_, params_, text_, gradient_)                                             \
     { .name = name_, .kind = CLEF__POINTWISE, .params = params_, .text = text_, .gradient = gradient_ }
-#define UNARY_ROW(name_, domain_, letters, forward_, params_, backward_, second_, onnx_, doc_)   \
+#define UNARY_ROW(name_, domain_, letters, forward_, params_, backward_, second_)                \
     static const unary_row unary_##name_ = {                                                     \
-        .op = { .name = #name_, .onnx = onnx_, .doc = doc_, .kind = CLEF__POINTWISE, .params = letters, \
-                .text = #forward_, .gradient = unary_gradient,                                   \
+        .op = { .name = #name_, .kind = CLEF__POINTWISE, .params = letters, .text = #forward_, .gradient = unary_gradient, \
                 .boolean = (domain_) == FLOAT_TEST || (domain_) == NUMBER_TEST },                \
         .backward = DERIVATIVE(#name_ "_backward", params_, #backward_, backward_gradient),      \
         .second = DERIVATIVE(#name_ "_second", params_, #second_, second_gradient),              \
         .domain = domain_,                                                                       \
     };
-#define UNARY(name, domain, forward, params, backward, second, onnx, doc)                        \
-    UNARY_ROW(name, domain, "x", forward, params, backward, second, onnx, doc)
-#define UNARY_P(name, domain, forward, params, backward, second, onnx, doc)                      \
-    UNARY_ROW(name, domain, "xp", forward, params, backward, second, onnx, doc)
-#define UNARY_PP(name, domain, forward, params, backward, second, onnx, doc)                     \
-    UNARY_ROW(name, domain, "xpq", forward, params, backward, second, onnx, doc)
+#define UNARY(name, domain, forward, params, backward, second, doc)                              \
+    UNARY_ROW(name, domain, "x", forward, params, backward, second)
+#define UNARY_P(name, domain, forward, params, backward, second, doc)                            \
+    UNARY_ROW(name, domain, "xp", forward, params, backward, second)
+#define UNARY_PP(name, domain, forward, params, backward, second, doc)                           \
+    UNARY_ROW(name, domain, "xpq", forward, params, backward, second)
 #include "../../cl/unary.def"
 
 /* x in a dtype the domain accepts, beside numbers that are fractions or not. */
@@ -182,22 +181,22 @@ static bool choose_infer(clef__call *call) {
         (void)a, (void)b, (void)c, (void)y, (void)g;                                             \
         return expression;                                                                       \
     }
-#define BINARY(name_, domain_, forward, da, db, onnx_, doc_)                                     \
+#define BINARY(name_, domain_, forward, da, db, doc)                                             \
     GRADIENT_OF(name_, a, da)                                                                    \
     GRADIENT_OF(name_, b, db)                                                                    \
     static const many_row many_##name_ = {                                                       \
-        .op = { .name = #name_, .onnx = onnx_, .doc = doc_, .kind = CLEF__POINTWISE, .params = "ab", .text = #forward, \
-                .gradient = many_gradient, .boolean = (domain_) == COMPARE || (domain_) == LOGIC }, \
+        .op = { .name = #name_, .kind = CLEF__POINTWISE, .params = "ab", .text = #forward, .gradient = many_gradient, \
+                .boolean = (domain_) == COMPARE || (domain_) == LOGIC }, \
         .d = { name_##_da, name_##_db }, .domain = domain_,                                      \
     };
 #include "../../cl/binary.def"
-#define TERNARY(name_, domain_, forward, da, db, dc, onnx_, doc_)                                \
+#define TERNARY(name_, domain_, forward, da, db, dc, doc)                                        \
     GRADIENT_OF(name_, a, da)                                                                    \
     GRADIENT_OF(name_, b, db)                                                                    \
     GRADIENT_OF(name_, c, dc)                                                                    \
     static const many_row many_##name_ = {                                                       \
-        .op = { .name = #name_, .onnx = onnx_, .doc = doc_, .kind = CLEF__POINTWISE, .params = "abc", .text = #forward, \
-                .gradient = many_gradient, .infer = (domain_) == CHOOSE ? choose_infer : NULL }, \
+        .op = { .name = #name_, .kind = CLEF__POINTWISE, .params = "abc", .text = #forward, .gradient = many_gradient, \
+                .infer = (domain_) == CHOOSE ? choose_infer : NULL }, \
         .d = { name_##_da, name_##_db, name_##_dc }, .domain = domain_,                          \
     };
 #include "../../cl/ternary.def"

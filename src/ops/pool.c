@@ -174,17 +174,16 @@ static const clef__strategy max_backward_strategies[] = {
 static const clef__strategy avg_strategies[] = {{.name = "direct", .lower = lower_avg}, {0}};
 static const clef__strategy avg_backward_strategies[] = {{.name = "gather", .lower = lower_avg_backward}, {0}};
 
-static const clef_op op_max = {.name = "max_pool2d", .onnx = "MaxPool", .doc = "largest element of each window",
-    .kind = CLEF__KERNEL, .infer = infer_pool, .gradient = gradient_max, .strategies = max_strategies};
-static const clef_op op_max_pick = {.name = "max_pool2d_pick", .doc = "elements of t where x has its maxima",
-    .kind = CLEF__KERNEL, .infer = infer_pool, .gradient = gradient_max_pick, .strategies = max_pick_strategies};
-static const clef_op op_max_backward = {.name = "max_pool2d_backward", .doc = "gradient of max_pool2d",
-    .kind = CLEF__KERNEL, .infer = infer_backward, .gradient = gradient_max_backward, .strategies = max_backward_strategies,
-    .element = clef__max_pool2d_backward_element};
-static const clef_op op_avg = {.name = "avg_pool2d", .onnx = "AveragePool", .doc = "mean of each window",
-    .kind = CLEF__KERNEL, .infer = infer_pool, .gradient = gradient_avg, .strategies = avg_strategies};
-static const clef_op op_avg_backward = {.name = "avg_pool2d_backward", .doc = "gradient of avg_pool2d",
-    .kind = CLEF__KERNEL, .infer = infer_backward, .gradient = gradient_avg_backward, .strategies = avg_backward_strategies};
+static const clef_op op_max = {.name = "max_pool2d", .kind = CLEF__KERNEL, .infer = infer_pool, .gradient = gradient_max,
+    .strategies = max_strategies};
+static const clef_op op_max_pick = {.name = "max_pool2d_pick", .kind = CLEF__KERNEL, .infer = infer_pool,
+    .gradient = gradient_max_pick, .strategies = max_pick_strategies};
+static const clef_op op_max_backward = {.name = "max_pool2d_backward", .kind = CLEF__KERNEL, .infer = infer_backward,
+    .gradient = gradient_max_backward, .strategies = max_backward_strategies, .element = clef__max_pool2d_backward_element};
+static const clef_op op_avg = {.name = "avg_pool2d", .kind = CLEF__KERNEL, .infer = infer_pool, .gradient = gradient_avg,
+    .strategies = avg_strategies};
+static const clef_op op_avg_backward = {.name = "avg_pool2d_backward", .kind = CLEF__KERNEL, .infer = infer_backward,
+    .gradient = gradient_avg_backward, .strategies = avg_backward_strategies};
 
 /* ---- public ---- */
 static clef_tensor *pool(const clef_op *op, clef_tensor *x, int kh, int kw, const clef_pool2d_options *options) {

@@ -24,10 +24,8 @@ static void uniform_lower(clef__lowering *l) { random_lower(l, "random_uniform")
 static void normal_lower(clef__lowering *l) { random_lower(l, "random_normal"); }
 static const clef__strategy uniform_strategies[] = { { .name = "philox", .lower = uniform_lower }, { 0 } };
 static const clef__strategy normal_strategies[] = { { .name = "philox", .lower = normal_lower }, { 0 } };
-static const clef_op op_rand = { .name = "rand", .onnx = "RandomUniform", .doc = "uniform on [0, 1)", .kind = CLEF__KERNEL,
-                                 .strategies = uniform_strategies };
-static const clef_op op_randn = { .name = "randn", .onnx = "RandomNormal", .doc = "standard normal", .kind = CLEF__KERNEL,
-                                  .strategies = normal_strategies };
+static const clef_op op_rand = { .name = "rand", .kind = CLEF__KERNEL, .strategies = uniform_strategies };
+static const clef_op op_randn = { .name = "randn", .kind = CLEF__KERNEL, .strategies = normal_strategies };
 
 static clef_tensor *random_tensor(clef_context *ctx, const clef_op *op, clef_shape shape) {
     if (!ctx) return NULL;
@@ -67,8 +65,7 @@ static void arange_lower(clef__lowering *l) {
 }
 
 static const clef__strategy arange_strategies[] = { { .name = "count", .lower = arange_lower }, { 0 } };
-static const clef_op op_arange = { .name = "arange", .onnx = "Range", .doc = "numbers at equal distances",
-                                   .kind = CLEF__KERNEL, .strategies = arange_strategies };
+static const clef_op op_arange = { .name = "arange", .kind = CLEF__KERNEL, .strategies = arange_strategies };
 
 clef_tensor *clef_arange(clef_context *ctx, double start, double stop, double step, clef_dtype dtype) {
     if (!ctx) return NULL;

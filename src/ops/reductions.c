@@ -90,17 +90,17 @@ static void extreme_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor 
 /* The product of the others: y/x without zeros; with one zero only that element has any. */
 static void prod_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx);
 
-#define REDUCE_OP(name_, onnx_, token_, of_nothing_, widens_, divides_, gradient_, doc_)         \
+#define REDUCE_OP(name_, token_, of_nothing_, widens_, divides_, gradient_)                      \
     static const reduce_op reduce_##name_ = {                                                    \
-        .op = { .name = #name_, .onnx = onnx_, .doc = doc_, .kind = CLEF__KERNEL, .prologue = true, .infer = reduce_infer, \
-                .gradient = gradient_, .strategies = reduce_strategies },                        \
+        .op = { .name = #name_, .kind = CLEF__KERNEL, .prologue = true, .infer = reduce_infer, .gradient = gradient_, \
+                .strategies = reduce_strategies },                                               \
         .token = token_, .of_nothing = of_nothing_, .widens = widens_, .divides = divides_,      \
     };
-REDUCE_OP(sum, "ReduceSum", "SUM", 0, true, false, sum_gradient, "sum over dimensions")
-REDUCE_OP(mean, "ReduceMean", "SUM", NAN, false, true, mean_gradient, "mean over dimensions")
-REDUCE_OP(max, "ReduceMax", "LARGEST", -INFINITY, false, false, extreme_gradient, "largest over dimensions")
-REDUCE_OP(min, "ReduceMin", "SMALLEST", INFINITY, false, false, extreme_gradient, "smallest over dimensions")
-REDUCE_OP(prod, "ReduceProd", "PRODUCT", 1, true, false, prod_gradient, "product over dimensions")
+REDUCE_OP(sum, "SUM", 0, true, false, sum_gradient)
+REDUCE_OP(mean, "SUM", NAN, false, true, mean_gradient)
+REDUCE_OP(max, "LARGEST", -INFINITY, false, false, extreme_gradient)
+REDUCE_OP(min, "SMALLEST", INFINITY, false, false, extreme_gradient)
+REDUCE_OP(prod, "PRODUCT", 1, true, false, prod_gradient)
 
 static clef_tensor *reduce_over(const reduce_op *op, clef_tensor *x, int64_t mask) {
     return clef__apply(&op->op, &x, 1, &(reduce_attributes){ mask }, sizeof(reduce_attributes));
@@ -244,10 +244,8 @@ static void argmax_lower(clef__lowering *l) { arg_lower(l, false); }
 static void argmin_lower(clef__lowering *l) { arg_lower(l, true); }
 static const clef__strategy argmax_strategies[] = { { .name = "scan", .lower = argmax_lower }, { 0 } };
 static const clef__strategy argmin_strategies[] = { { .name = "scan", .lower = argmin_lower }, { 0 } };
-static const clef_op op_argmax = { .name = "argmax", .onnx = "ArgMax", .doc = "index of the first largest element",
-                                   .kind = CLEF__KERNEL, .infer = arg_infer, .strategies = argmax_strategies };
-static const clef_op op_argmin = { .name = "argmin", .onnx = "ArgMin", .doc = "index of the first smallest element",
-                                   .kind = CLEF__KERNEL, .infer = arg_infer, .strategies = argmin_strategies };
+static const clef_op op_argmax = { .name = "argmax", .kind = CLEF__KERNEL, .infer = arg_infer, .strategies = argmax_strategies };
+static const clef_op op_argmin = { .name = "argmin", .kind = CLEF__KERNEL, .infer = arg_infer, .strategies = argmin_strategies };
 
 static clef_tensor *arg(const clef_op *op, clef_tensor *x, int dim, bool keep) {
     if (!CLEF__GIVEN(op->name, "x", x)) return NULL;

@@ -124,7 +124,7 @@ static void log_softmax_slope_lower(clef__lowering *l) { slope_launch(l, 1); }
 
 #define SLOPE_OP(name_)                                                                                                   \
     static const clef__strategy name_##_slope_strategies[] = {{.name = "lines", .lower = name_##_slope_lower}, {0}};      \
-    static const clef_op op_##name_##_slope = {.name = #name_ "_backward", .doc = "gradient of " #name_, .kind = CLEF__KERNEL, \
+    static const clef_op op_##name_##_slope = {.name = #name_ "_backward", .kind = CLEF__KERNEL,                          \
                                                .infer = slope_infer, .strategies = name_##_slope_strategies};
 SLOPE_OP(softmax)
 SLOPE_OP(log_softmax)
@@ -150,12 +150,10 @@ static void log_softmax_gradient(clef_tensor *const *x, clef_tensor *y, clef_ten
 
 static const clef__strategy softmax_strategies[] = { { .name = "lines", .lower = softmax_lower }, { 0 } };
 static const clef__strategy log_softmax_strategies[] = { { .name = "lines", .lower = log_softmax_lower }, { 0 } };
-static const clef_op op_softmax = { .name = "softmax", .onnx = "Softmax", .doc = "exp(x) / sum exp(x) along a dimension",
-                                    .kind = CLEF__KERNEL, .infer = softmax_infer, .gradient = softmax_gradient,
+static const clef_op op_softmax = { .name = "softmax", .kind = CLEF__KERNEL, .infer = softmax_infer, .gradient = softmax_gradient,
                                     .strategies = softmax_strategies };
-static const clef_op op_log_softmax = { .name = "log_softmax", .onnx = "LogSoftmax", .doc = "log(softmax(x)), without overflow",
-                                        .kind = CLEF__KERNEL, .infer = softmax_infer, .gradient = log_softmax_gradient,
-                                        .strategies = log_softmax_strategies };
+static const clef_op op_log_softmax = { .name = "log_softmax", .kind = CLEF__KERNEL, .infer = softmax_infer,
+                                        .gradient = log_softmax_gradient, .strategies = log_softmax_strategies };
 
 static clef_tensor *along(const clef_op *op, clef_tensor *x, int dim) {
     if (!CLEF__GIVEN(op->name, "x", x)) return NULL;
@@ -266,8 +264,8 @@ static bool class_slope_infer(clef__call *call) {
 
 static const clef__strategy class_strategies[] = {{.name = "rows", .lower = class_lower}, {0}};
 static const clef__strategy class_slope_strategies[] = {{.name = "rows", .lower = class_slope_lower}, {0}};
-static const clef_op op_class_slope = {.name = "cross_entropy_backward", .doc = "gradient of cross_entropy", .kind = CLEF__KERNEL,
-                                       .infer = class_slope_infer, .strategies = class_slope_strategies};
+static const clef_op op_class_slope = {.name = "cross_entropy_backward", .kind = CLEF__KERNEL, .infer = class_slope_infer,
+                                       .strategies = class_slope_strategies};
 
 /* g·(softmax x - (1 - e)·[class is the target] - e/n), and 0 where that loss does not count. */
 static clef_tensor *class_slope_composed(clef_tensor *x, clef_tensor *target, clef_tensor *g, const class_attributes *a) {
@@ -289,8 +287,7 @@ static void class_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g
                                       : clef__apply(&op_class_slope, (clef_tensor *[]){x[0], x[1], g}, 3, a, sizeof *a);
 }
 
-static const clef_op op_class_losses = {.name = "cross_entropy", .onnx = "SoftmaxCrossEntropyLoss",
-                                        .doc = "-log softmax at the target's class", .kind = CLEF__KERNEL, .infer = class_infer,
+static const clef_op op_class_losses = {.name = "cross_entropy", .kind = CLEF__KERNEL, .infer = class_infer,
                                         .gradient = class_gradient, .strategies = class_strategies};
 
 bool clef__is_class_shape(clef_shape x, clef_shape target) {

@@ -119,12 +119,10 @@ static void gradient_sums_with(clef_tensor *const *x, clef_tensor *y, clef_tenso
 }
 
 static const clef__strategy strategies[] = {{.name = "one pass", .lower = lower_sums}, {0}};
-static const clef_op op_own_sums = {
-    .name = "centred_sums", .doc = "sums of x - m and of its square", .kind = CLEF__KERNEL, .infer = infer_sums,
-    .gradient = gradient_own_sums, .strategies = strategies};
-static const clef_op op_sums_with = {
-    .name = "sums_with", .doc = "sums of g and of g times x - m", .kind = CLEF__KERNEL, .infer = infer_sums,
-    .gradient = gradient_sums_with, .strategies = strategies};
+static const clef_op op_own_sums = { /* of x - m and of its square */
+    .name = "centred_sums", .kind = CLEF__KERNEL, .infer = infer_sums, .gradient = gradient_own_sums, .strategies = strategies};
+static const clef_op op_sums_with = { /* of g and of g times x - m */
+    .name = "sums_with", .kind = CLEF__KERNEL, .infer = infer_sums, .gradient = gradient_sums_with, .strategies = strategies};
 
 bool clef__pair_of_sums(clef_tensor *g, clef_tensor *x, clef_tensor *m, clef_tensor **first, clef_tensor **second) {
     if (!x || !m) return false;

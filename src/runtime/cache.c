@@ -147,6 +147,8 @@ static uint64_t size_limit(void) {
     return end && *end == 0 && mb <= UINT64_MAX >> 20 ? (uint64_t)mb << 20 : default_limit;
 }
 
+static void drop_all_abandoned(int dir); /* temporaries that killed processes left there */
+
 void clef__cache_open(clef_context *ctx, const char *dir) {
     const char *mode = clef__env("CLEF_CACHE");
     char path[sizeof((clef_cache_info *)0)->dir];
@@ -161,7 +163,7 @@ void clef__cache_open(clef_context *ctx, const char *dir) {
         clef__log(ctx, CLEF_LOG_WARNING, "cache: %s is not used: %s", path,
                   errno == EPERM ? "it must belong to this user and be writable by nobody else" : strerror(errno));
     else
-        clef__cache_tidy(ctx->cache.dir);
+        drop_all_abandoned(ctx->cache.dir);
 }
 
 void clef__cache_close(clef_context *ctx) {
@@ -285,7 +287,7 @@ static void drop_abandoned(void *user, int dir, const char *name, const struct s
         clef__temporary_drop_abandoned(dir, name);
 }
 
-void clef__cache_tidy(int dir) { each_file(dir, drop_abandoned, NULL); }
+static void drop_all_abandoned(int dir) { each_file(dir, drop_abandoned, NULL); }
 
 static void note_file(void *user, int dir, const char *name, const struct stat *st) {
     listing *l = user;

@@ -113,7 +113,7 @@ clef_context *clef__context_open(const clef_options *options) {
 
 /* ---- closing ---- */
 /* In a forked child and on a lost device the driver is not called: what it holds is left to it. */
-void clef__device_close(clef__device *d) {
+static void close_device(clef__device *d) {
     bool alive = clef__alive(d->ctx);
     clef__staging_close(d);
     clef__pool_close(d);
@@ -139,7 +139,7 @@ void clef_close(clef_context *ctx) {
             clef__finish(ctx->device[i]);
     clef__blas_close(ctx);
     clef__trace_close(ctx);
-    for (int i = ctx->n_devices - 1; i >= 0; i--) clef__device_close(ctx->device[i]);
+    for (int i = ctx->n_devices - 1; i >= 0; i--) close_device(ctx->device[i]);
     clef__tuning_free(&ctx->tuning);
     clef__cache_close(ctx);
     clef__free(ctx->build_log);
@@ -198,8 +198,6 @@ int clef__device_count(const clef_context *ctx) { return ctx->n_devices; }
 clef__device *clef__device_at(const clef_context *ctx, int i) {
     return i >= 0 && i < ctx->n_devices ? ctx->device[i] : NULL;
 }
-
-clef_context *clef__device_context(const clef__device *device) { return device->ctx; }
 
 const clef_device_info *clef__device_info(const clef__device *device) { return &device->info; }
 

@@ -7,8 +7,6 @@
 
 static _Thread_local clef__error open_error;
 
-const clef__error *clef__open_error(void) { return &open_error; }
-
 void clef__set_open_error(const clef__error *error) { open_error = *error; }
 
 /* ---- fork ---- */
@@ -22,7 +20,8 @@ static void in_child(void) {
 
 static void watch_forks(void) { pthread_atfork(NULL, NULL, in_child); }
 
-bool clef__forked(void) { return atomic_load_explicit(&stale, memory_order_relaxed); }
+/* In a child of a process that had already started OpenCL? */
+static bool forked(void) { return atomic_load_explicit(&stale, memory_order_relaxed); }
 
 static const char after_fork[] =
     "OpenCL was started before fork and does not work in the child; start it after fork, or exec";
@@ -30,19 +29,19 @@ static const char after_fork[] =
 bool clef__start(void) {
     pthread_once(&fork_once, watch_forks);
     atomic_store(&started, true);
-    if (clef__forked())
+    if (forked())
         clef__fail(NULL, CLEF_STATE, "open: %s", after_fork);
-    return !clef__forked();
+    return !forked();
 }
 
 bool clef__usable(clef_context *ctx) {
-    if (!clef__forked())
+    if (!forked())
         return true;
     clef__fail(ctx, CLEF_STATE, "context: %s", after_fork);
     return false;
 }
 
-bool clef__alive(const clef_context *ctx) { return !ctx->lost && !clef__forked(); }
+bool clef__alive(const clef_context *ctx) { return !ctx->lost && !forked(); }
 
 clef_status clef__ready(clef__device *device) {
     if (clef__alive(device->ctx))

@@ -54,8 +54,9 @@ clef_random_state clef__random_take(clef_context *ctx, uint64_t count);
 typedef struct clef__device clef__device; /* one opened device: OpenCL context, queue, programs, pool */
 int clef__device_count(const clef_context *ctx);
 clef__device *clef__device_at(const clef_context *ctx, int i);
-clef_context *clef__device_context(const clef__device *device);
 const clef_device_info *clef__device_info(const clef__device *device);
+/* Is it one of these words, which are separated by spaces? */
+bool clef__has_word(const char *words, const char *word);
 
 /* What a device likes; a row of cl/profile.def chosen by reported facts (see profile.c). */
 typedef struct clef__profile {

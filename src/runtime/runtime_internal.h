@@ -32,10 +32,7 @@ clef_status clef__fail_cl(clef__device *device, cl_int code, const char *fmt, ..
     __attribute__((format(printf, 3, 4)));
 const char *clef__cl_name(cl_int code);
 clef_status clef__cl_status(cl_int code);
-const clef__error *clef__open_error(void);
 void clef__set_open_error(const clef__error *error);
-/* True in a child of a process that had already started OpenCL. */
-bool clef__forked(void);
 /* Call before the first OpenCL call; fails (this thread's open error) in such a child. */
 bool clef__start(void);
 
@@ -54,7 +51,6 @@ const clef__found *clef__devices_find(cl_device_id id);
 /* Facts of one device, index -1; the texts are the caller's to free.  False when memory was too short to find them. */
 bool clef__device_facts(cl_platform_id platform, cl_device_id id, clef__found *found);
 void clef__device_free_texts(clef_device_info *info);
-bool clef__has_word(const char *words, const char *word);
 
 /* ---- profiles (profile.c) ---- */
 /* False when `name` (NULL: by facts) is unknown; then `names` lists those that exist. */
@@ -148,7 +144,7 @@ typedef struct clef__codes {
 void clef__codes_close(clef__device *device);
 
 /* ---- the disk cache (cache.c) ---- */
-typedef enum clef__entry_kind { CLEF__ENTRY_NONE, CLEF__ENTRY_BINARY, CLEF__ENTRY_FAILURE } clef__entry_kind;
+typedef enum clef__entry_kind { CLEF__ENTRY_BINARY = 1, CLEF__ENTRY_FAILURE } clef__entry_kind;
 typedef struct clef__entry {
     clef__entry_kind kind;
     const unsigned char *payload; /* inside the bytes that were checked */
@@ -182,8 +178,6 @@ clef__reading clef__cache_read(int dir, const char *name, uint64_t largest, unsi
 /* Head, then body, by a temporary beside it that is made durable and renamed; false with errno. */
 bool clef__cache_write(int dir, const char *name, int mode, const void *head, size_t head_size, const void *body,
                        size_t body_size);
-/* Removes temporaries that killed processes left there. */
-void clef__cache_tidy(int dir);
 /* When programs of this device go to disk. */
 clef__saving clef__cache_saving(const clef__device *device);
 
@@ -294,7 +288,6 @@ bool clef__has_room(void);
 /* ---- context.c ---- */
 clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_context context,
                                 cl_command_queue queue, const char *profile);
-void clef__device_close(clef__device *device);
 clef_context *clef__context_new(const clef_options *options);
 /* May OpenCL be called?  Not after fork (CLEF_STATE) and not on a lost device (CLEF_LOST). */
 clef_status clef__ready(clef__device *device);

@@ -6,7 +6,6 @@
 #include "train/train_internal.h"
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 enum { PATH_SIZE = 200 };
 
@@ -32,19 +31,6 @@ static const char *bad_parameter(clef_module *module) {
     return NULL;
 }
 
-/* Writes the dotted name of `wanted` below `from` behind what is in path; false where it is not below. */
-static bool find_path(const clef_module *from, const clef_module *wanted, char path[PATH_SIZE]) {
-    if (from == wanted) return true;
-    size_t length = strlen(path);
-    for (int i = 0; i < from->n; i++) {
-        if (from->entry[i].kind != CLEF__CHILD) continue;
-        snprintf(path + length, PATH_SIZE - length, "%s%s", length ? "." : "", from->entry[i].name);
-        if (find_path(from->entry[i].child, wanted, path)) return true;
-    }
-    path[length] = 0;
-    return false;
-}
-
 typedef struct search {
     const clef_module *root;
     verdict *verdict;
@@ -57,7 +43,7 @@ static void look_at_output(void *user, clef_module *module, clef_tensor *x, clef
     verdict *v = s->verdict;
     if (v->type[0] || all_finite(y)) return;
     const char *parameter = bad_parameter(module);
-    if (!find_path(s->root, module, v->layer)) snprintf(v->layer, sizeof v->layer, "one that is registered nowhere");
+    if (!clef__module_path(s->root, module, v->layer, sizeof v->layer)) snprintf(v->layer, sizeof v->layer, "one that is registered nowhere");
     else if (!v->layer[0]) snprintf(v->layer, sizeof v->layer, "the module");
     snprintf(v->type, sizeof v->type, "%.60s", clef_module_type(module));
     snprintf(v->fact, sizeof v->fact, "its %.100s is not finite", parameter ? parameter : "output");

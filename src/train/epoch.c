@@ -123,7 +123,7 @@ static clef_status read_meters(clef__fit *f, clef__meter_values *values) {
 static clef_status look(clef__fit *f, clef__meter_values *values) {
     clef_status status = read_meters(f, values);
     if (status) return status;
-    double now = clef__seconds();
+    double now = clef__now();
     adapt(f, now);
     close_interval(f, now);
     if (!report(f, values, now)) f->stopped = true;
@@ -158,13 +158,13 @@ static clef_status begin_epoch(clef__fit *f) {
     f->compile_wall = 0;
     f->lr = clef_learning_rate(f->o->optimizer);
     f->compiled = clef_counters_get(f->ctx).compile_seconds;
-    f->epoch_start = f->sync_time = clef__seconds();
+    f->epoch_start = f->sync_time = clef__now();
     return status;
 }
 
 static void fill_result(clef__fit *f, const clef__meter_values *values, clef_epoch *result) {
     bool classes = clef_dataset_classes(clef_loader_dataset(f->o->train)) > 0;
-    double now = clef__seconds();
+    double now = clef__now();
     close_interval(f, now);
     *result = (clef_epoch){.epoch = f->done + 1, .test_loss = NAN, .test_accuracy = NAN, .seconds = now - f->epoch_start};
     result->loss = values->loss / (double)f->items;

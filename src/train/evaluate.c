@@ -134,7 +134,7 @@ clef_status clef__score_loader(clef_module *module, clef_loader *loader, const c
     evaluation e = {.ctx = ctx, .confusion = confusion, .top = top_k,
                     .classes = clef_dataset_classes(clef_loader_dataset(loader))};
     clef__meter_values sums = {0};
-    double start = clef__seconds();
+    double start = clef__now();
     bool inference = clef__nn_inference(ctx, true), grad = clef_set_grad_enabled(ctx, false);
     *score = (clef__score){.loss = NAN, .accuracy = NAN, .top = NAN};
     clef_status status = clef__meters_open(&e.meters, ctx) ? rewind_loader(loader) : clef_error_status(ctx);
@@ -148,7 +148,7 @@ clef_status clef__score_loader(clef_module *module, clef_loader *loader, const c
     clef__meters_close(&e.meters);
     clef__free(e.logits);
     clef__free(e.truth);
-    score->seconds = clef__seconds() - start;
+    score->seconds = clef__now() - start;
     return status;
 }
 

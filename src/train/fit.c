@@ -6,13 +6,6 @@
 #include "optim/optimizer.h"
 #include "train/train_internal.h"
 #include <math.h>
-#include <time.h>
-
-double clef__seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void close_room(clef_context *ctx, void *state) {
     (void)ctx;
@@ -183,13 +176,13 @@ clef_status clef_fit(clef_module *module, const clef_fit_options *options, const
     clef__train_room *room = clef__train_room_of(ctx);
     if (!room) return clef__fail(ctx, CLEF_MEMORY, "fit: no memory for the history");
     room->history = (clef_history){.epoch = room->epoch};
-    double start = clef__seconds(), compiled = clef_counters_get(ctx).compile_seconds;
+    double start = clef__now(), compiled = clef_counters_get(ctx).compile_seconds;
     bool training = clef__module_lead(module, true);
     clef__fit f = {.module = module, .o = options, .ctx = ctx, .lock = -1};
     status = run(&f, room);
     finish(&f);
     clef__module_lead(module, training);
-    room->history.seconds = clef__seconds() - start;
+    room->history.seconds = clef__now() - start;
     room->history.compile_seconds = clef_counters_get(ctx).compile_seconds - compiled;
     room->history.items_per_second = overall_speed(&f, room);
     room->history.interrupted = f.interrupted;

@@ -22,7 +22,7 @@ static int width_of(FILE *out) {
 
 void clef__bar_init(clef__bar *bar, FILE *out) {
     const char *term = getenv("TERM"), *no_color = getenv("NO_COLOR");
-    *bar = (clef__bar){.out = out, .last = clef__seconds()};
+    *bar = (clef__bar){.out = out, .last = clef__now()};
     bar->terminal = out && isatty(fileno(out)) && term && strcmp(term, "dumb");
     bar->color = bar->terminal && !(no_color && *no_color);
 }
@@ -107,7 +107,7 @@ static void show(const clef__bar *bar, const clef_progress *p) {
 
 void clef__bar_progress(clef__bar *bar, const clef_progress *progress) {
     if (!bar->out) return;
-    double now = clef__seconds();
+    double now = clef__now();
     if (bar->terminal) {
         fputs("\r\033[K", bar->out);
         (progress->compiling < progress->to_compile ? show_compiling : show)(bar, progress);
@@ -135,7 +135,7 @@ void clef__bar_epoch(clef__bar *bar, const clef_epoch *epoch, int64_t epochs) {
     fputc('\n', bar->out);
     fflush(bar->out);
     bar->open = false;
-    bar->last = clef__seconds();
+    bar->last = clef__now();
 }
 
 void clef__bar_close(clef__bar *bar) {

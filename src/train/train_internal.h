@@ -4,9 +4,6 @@
 #include "clef/train.h"
 #include "runtime/runtime.h"
 
-/* Seconds of a clock that never goes back. */
-double clef__seconds(void);
-
 /* ---- fit.c: what this room hangs on a context ---- */
 typedef struct clef__train_room {
     clef_history history;

@@ -40,16 +40,16 @@ cat >"$work/defs/unary.def" <<'END'
 #ifndef UNARY
 #define UNARY(...)
 #endif
-UNARY(one, REAL, SEL(x > K(0.0f), x, ((x))), "", g * (x), K(0), "One", "x in (0, 1]; \"half-open\"")
+UNARY(one, REAL, SEL(x > K(0.0f), x, ((x))), "", g * (x), K(0), "x in (0, 1]; \"half-open\"")
 UNARY(two, REAL, f(x),
       "(", g,
-      K(0), "",
+      K(0),
       "a row over lines")
-UNARY_P(leak, REAL, x * p, "x", g, "", "Leak", "p times x")
-UNARY_PP(clip, REAL, x, "x", g, "", "Clip", "x between p and q")
+UNARY_P(leak, REAL, x * p, "x", g, "", "p times x")
+UNARY_PP(clip, REAL, x, "x", g, "", "x between p and q")
 END
-printf '%s\n' 'BINARY(sum, ANY, a + b, "", g, "", g, "Add", "a + b")' 'BINARY_CORE(less, ANY, a - b, g, -g, "Sub", "a - b")' >"$work/defs/binary.def"
-echo 'TERNARY(pick, ANY, SEL(a, b, c), "Where", "b where a, else c")' >"$work/defs/ternary.def"
+printf '%s\n' 'BINARY(sum, ANY, a + b, "", g, "", g, "a + b")' 'BINARY_CORE(less, ANY, a - b, g, -g, "a - b")' >"$work/defs/binary.def"
+echo 'TERNARY(pick, ANY, SEL(a, b, c), "b where a, else c")' >"$work/defs/ternary.def"
 mkdir -p "$work/include/clef"
 cp "$source/include/clef/base.h" "$source/include/clef/context.h" "$source/include/clef/tensor.h" "$work/include/clef/"
 "$cmake" -DFROM="$work/defs" -DTO="$work/include/clef/pointwise.h" -P "$source/cmake/pointwise_header.cmake" ||

@@ -43,7 +43,7 @@ static bool work(clef__device *device) {
     bool good = upload_and_copy(device) && keep_a_result(device) && add_works(device, add_source) && clef__finish(device) == CLEF_OK;
     return good &&
            clef__kernel_new(device, "__kernel void g(__global int *x) { x[0] = nonesuch; }", "", "g") == NULL &&
-           clef_error_status(clef__device_context(device)) == CLEF_BUILD;
+           clef_error_status(device->ctx) == CLEF_BUILD;
 }
 
 /* One run with the N-th call failing.  Returns false when something is not as it must be. */

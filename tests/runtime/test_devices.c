@@ -89,7 +89,7 @@ Test(devices, several) {
         cr_assert(clef_context_device(ctx, i, &got));
         cr_assert_eq(got.index, 1 - i);
         cr_assert(add_works(clef__device_at(ctx, i), add_source), "%s", clef_error(ctx));
-        cr_assert_eq(clef__device_context(clef__device_at(ctx, i)), ctx);
+        cr_assert_eq(clef__device_at(ctx, i)->ctx, ctx);
     }
     cr_assert_null(clef__device_at(ctx, 2));
     clef_close(ctx);

@@ -190,19 +190,11 @@ static void try_knobs(clef__search *s, const clef__knobs *knobs) {
     tell(s);
 }
 
-/* Is this profile among the words? */
-static bool is_for(const char *profiles, const char *name) {
-    size_t n = strlen(name);
-    for (const char *at = profiles; (at = strstr(at, name)); at += n)
-        if ((at == profiles || at[-1] == ' ') && (at[n] == ' ' || !at[n])) return true;
-    return false;
-}
-
 static void try_seeds(clef__search *s) {
     const clef__family *family = s->subject->choice.family;
     const char *profile = clef__device_profile(device_of(s))->name;
     for (int i = 0; i < family->n_seeds; i++)
-        if (is_for(family->seed[i].profiles, profile)) try_knobs(s, &family->seed[i].knobs);
+        if (clef__has_word(family->seed[i].profiles, profile)) try_knobs(s, &family->seed[i].knobs);
 }
 
 /* A knob's neighbouring values, or all where it is left alone so far. */
