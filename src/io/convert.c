@@ -1,13 +1,10 @@
 /* convert.c — floating-point formats in files against those of tensors, and byte order. */
+#include "graph/graph.h"
 #include "io_internal.h"
 #include <math.h>
 #include <string.h>
 
-static bool is_float(clef_dtype dtype) {
-    return dtype == CLEF_F32 || dtype == CLEF_F16 || dtype == CLEF_BF16 || dtype == CLEF_F64;
-}
-
-bool clef__convertible(clef_dtype from, clef_dtype to) { return from == to || (is_float(from) && is_float(to)); }
+bool clef__convertible(clef_dtype from, clef_dtype to) { return from == to || (clef__is_float(from) && clef__is_float(to)); }
 
 /* A binary format with a sign, `exponent` bits and `fraction` bits, in 16 bits, to double: exact. */
 static double widen(uint16_t bits, int exponent, int fraction) {

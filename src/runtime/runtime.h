@@ -3,6 +3,8 @@
 #define CLEF_RUNTIME_H
 #include "clef/context.h"
 
+enum { CLEF__MAX_DEVICES = 16 }; /* of a context */
+
 /* ---- host memory (alloc.c): through the hooks of clef_set_allocator ---- */
 void *clef__alloc(size_t bytes);             /* NULL when out of memory */
 void *clef__calloc(size_t count, size_t size); /* zeroed; NULL also on overflow */

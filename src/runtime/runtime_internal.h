@@ -19,7 +19,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { CLEF__LINE = 1024, CLEF__MAX_DEVICES = 16 };
+enum { CLEF__LINE = 1024 };
 
 typedef struct clef__error {
     clef_status status;

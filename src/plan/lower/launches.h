@@ -3,8 +3,6 @@
 #define CLEF_LAUNCHES_H
 #include "graph/graph.h"
 
-enum { CLEF__MAX_DEVICES = 16 };
-
 /* ---- values: memory that the plan gives a place ---- */
 
 typedef enum clef__home { CLEF__LEAF_VALUE, CLEF__ARENA_VALUE, CLEF__OUTPUT_VALUE } clef__home;
@@ -102,7 +100,6 @@ typedef struct clef__plan {
     uint64_t made;                /* how many the context made before */
     clef__result *result;         /* what to hand to nodes afterwards */
     int n_results;
-    int n_items;
     size_t arena_bytes[CLEF__MAX_DEVICES];       /* per device */
     double spared_flops;          /* that the chosen strategies need fewer than the ops' definitions */
     size_t lower_bound;           /* of arena_bytes[0]: the most bytes alive at once */

@@ -28,7 +28,7 @@ static bool grow(clef__lowering *l, void *array_address, int n, int *capacity, s
 
 /* ---- values and operands ---- */
 
-int clef__new_value(clef__lowering *l, clef__home home, int item, size_t bytes) {
+static int new_value(clef__lowering *l, clef__home home, int item, size_t bytes) {
     clef__plan *plan = l->plan;
     if (!grow(l, &plan->value, plan->n_values, &plan->value_capacity, sizeof *plan->value)) return 0;
     plan->value[plan->n_values] = (clef__value){.home = home, .item = item, .device = l->device, .bytes = bytes,
@@ -42,7 +42,8 @@ clef_shape clef__operand_shape(const clef__operand *x) {
     return shape;
 }
 
-clef__operand clef__dense_operand(int value, clef_dtype dtype, clef_shape shape, const int *order) {
+/* A dense operand of this shape in this order over a value. */
+static clef__operand dense_operand(int value, clef_dtype dtype, clef_shape shape, const int *order) {
     clef__operand x = {.value = value, .dtype = dtype, .rank = shape.rank};
     clef__layout dense = clef__dense(shape, order);
     memcpy(x.stride, dense.stride, sizeof x.stride);
@@ -86,7 +87,7 @@ clef__operand clef__lower_scratch(clef__lowering *l, clef_dtype dtype, clef_shap
 clef__operand clef__lower_scratch_in(clef__lowering *l, clef_dtype dtype, clef_shape shape, const int *order) {
     int64_t n = clef_shape_numel(shape);
     size_t bytes = n < 0 || (uint64_t)n > SIZE_MAX / 8 ? SIZE_MAX : (size_t)n * clef_dtype_size(dtype);
-    return clef__dense_operand(clef__new_value(l, CLEF__ARENA_VALUE, -1, bytes), dtype, shape, order);
+    return dense_operand(new_value(l, CLEF__ARENA_VALUE, -1, bytes), dtype, shape, order);
 }
 
 /* A row-major copy, when a consumer cannot take the value as it lies. */
@@ -130,7 +131,7 @@ static clef__operand constant_operand(clef__lowering *l, int index) {
 static clef__operand leaf_operand(clef__lowering *l, int index) {
     const clef__item *item = &l->g->item[index];
     size_t bytes = (size_t)clef_shape_numel(item->node->shape) * clef_dtype_size(item->node->dtype);
-    clef__operand x = clef__dense_operand(clef__new_value(l, CLEF__LEAF_VALUE, index, bytes), item->node->dtype, item->node->shape, NULL);
+    clef__operand x = dense_operand(new_value(l, CLEF__LEAF_VALUE, index, bytes), item->node->dtype, item->node->shape, NULL);
     memcpy(x.stride, item->node->layout.stride, sizeof x.stride);
     if (!l->failed) l->plan->value[x.value].donatable = item->donatable;
     return x;
@@ -171,7 +172,7 @@ clef__operand clef__item_operand(clef__lowering *l, int index) {
     clef__free(waiting);
     l->device = device;
     const clef__node *node = l->g->item[index].node;
-    return l->failed ? clef__dense_operand(0, node->dtype, node->shape, NULL) : l->placed[index].operand;
+    return l->failed ? dense_operand(0, node->dtype, node->shape, NULL) : l->placed[index].operand;
 }
 
 clef__operand clef__lower_in(clef__lowering *l, int i) {
@@ -185,7 +186,7 @@ clef__operand clef__lower_in_dense(clef__lowering *l, int i, const int *order) {
 
 clef__operand clef__lower_out(clef__lowering *l, const int *order) {
     size_t bytes = (size_t)clef_shape_numel(l->node->shape) * clef_dtype_size(l->node->dtype);
-    clef__operand out = clef__dense_operand(clef__new_value(l, CLEF__ARENA_VALUE, l->item, bytes), l->node->dtype, l->node->shape, order);
+    clef__operand out = dense_operand(new_value(l, CLEF__ARENA_VALUE, l->item, bytes), l->node->dtype, l->node->shape, order);
     l->placed[l->item] = (clef__placed){true, out};
     return out;
 }

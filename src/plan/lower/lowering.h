@@ -31,7 +31,6 @@ void clef__lower_groups(clef__lowering *l, const clef__grouping *gr);
 void clef__lowering_end(clef__lowering *l);
 
 /* lower.c: values, arguments and operands */
-int clef__new_value(clef__lowering *l, clef__home home, int item, size_t bytes);
 void clef__lower_fail(clef__lowering *l);
 /* Adds an argument to the launch that is open, behind the others. */
 void clef__launch_arg(clef__lowering *l, clef__arg arg);
@@ -40,8 +39,6 @@ void clef__launch_name(clef__lowering *l, const char *name, bool besides);
 /* A number as kernel argument: of a constant item, or fixed (item -1). */
 void clef__launch_constant(clef__lowering *l, int item, double number, clef_dtype dtype);
 clef_shape clef__operand_shape(const clef__operand *x);
-/* A dense operand of this shape in this order over a value. */
-clef__operand clef__dense_operand(int value, clef_dtype dtype, clef_shape shape, const int *order);
 /* Item as an operand, materialising constants; views are resolved. */
 clef__operand clef__item_operand(clef__lowering *l, int item);
 #endif

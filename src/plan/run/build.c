@@ -159,7 +159,6 @@ static clef_status keep_key(clef_context *ctx, clef__plan *plan, const clef__gra
     memcpy(plan->key, g->key, (size_t)g->key_words * sizeof *plan->key);
     plan->key_words = g->key_words;
     plan->hash = g->hash;
-    plan->n_items = g->n;
     return CLEF_OK;
 }
 
