@@ -199,7 +199,7 @@ char *clef__data_folder(clef_context *ctx, const char *dir, const char *name) {
     if (dir)
         folder = clef__strdup(dir);
     else if (home && *home)
-        folder = clef__format("%s/%s", home, name);
+        folder = clef__asprintf("%s/%s", home, name);
     else {
         clef__fail(ctx, CLEF_INVALID, "%s: no directory was given and CLEF_DATA is not set; do one of the two",
                    name);
@@ -212,7 +212,7 @@ char *clef__data_folder(clef_context *ctx, const char *dir, const char *name) {
 
 char *clef__data_find(const char *folder, const char *stem) {
     for (int gz = 0; gz < 2; gz++) {
-        char *path = clef__format("%s/%s%s", folder, stem, gz ? ".gz" : "");
+        char *path = clef__asprintf("%s/%s%s", folder, stem, gz ? ".gz" : "");
         if (path && access(path, F_OK) == 0)
             return path;
         clef__free(path);

@@ -229,7 +229,7 @@ static bool batch_fits(const clef_dataset *data, int64_t size) {
     return (size_t)size <= SIZE_MAX / 4 / sizeof(int64_t) / (size_t)each;
 }
 
-static clef_loader *refuse(const clef_dataset *data, const char *reason) {
+static clef_loader *refuse_data(const clef_dataset *data, const char *reason) {
     clef__fail(data->ctx, CLEF_INVALID, "loader: %s", reason);
     return NULL;
 }
@@ -257,9 +257,9 @@ clef_loader *clef_loader_open(clef_dataset *data, const clef_loader_options *opt
         return NULL;
     const char *wrong = wrong_options(data, o);
     if (wrong)
-        return refuse(data, wrong);
+        return refuse_data(data, wrong);
     if (!batch_fits(data, o->batch < data->size ? o->batch : data->size))
-        return refuse(data, "a batch is too large");
+        return refuse_data(data, "a batch is too large");
     clef_loader *loader = clef__calloc(1, sizeof *loader);
     if (!loader || !clef__filler_open(&loader->filler, data, &o->augment, o->seed, o->mean, o->std)) {
         if (loader)
@@ -297,7 +297,7 @@ static slot *wait_for(clef_loader *loader, int64_t batch) {
 }
 
 /* Gives the slot back, for the batch n_slots further on. */
-static void take(clef_loader *loader, slot *s) {
+static void take_slot(clef_loader *loader, slot *s) {
     pthread_mutex_lock(&loader->lock);
     s->holds = -1;
     loader->taken++;
@@ -366,7 +366,7 @@ bool clef_next(clef_loader *loader, clef_batch *batch) {
     batch->size = batch_items(loader, loader->taken);
     bool fetched = s->failed < 0;
     if (fetched && make_tensors(loader, s, batch)) {
-        take(loader, s);
+        take_slot(loader, s);
         return true;
     }
     int64_t item = s->failed;

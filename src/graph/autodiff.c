@@ -77,7 +77,7 @@ static clef_tensor *handle(walk *w, clef__node *seen, const clef__node *node) {
 }
 
 /* Is g of input i's shape?  Anything else would be a wrong number, or a write out of bounds, much later. */
-static bool fits(const clef__node *node, int i, const clef_tensor *g) {
+static bool gradient_fits(const clef__node *node, int i, const clef_tensor *g) {
     clef_shape have = clef_tensor_shape(g), want = node->input[i]->shape;
     if (clef_shape_equal(have, want)) return true;
     clef__fail(node->ctx, CLEF_INTERNAL, "%s: clef bug, please report it: the gradient of input %d is %s, not %s", node->op->name, i,
@@ -100,7 +100,7 @@ static void propagate(walk *w, clef__node *node, clef_tensor *g) {
     for (int i = 0; i < n; i++) complete &= x[i] != NULL;
     if (n && complete && node->op->gradient) node->op->gradient(x, y, g, wanted, dx);
     for (int i = 0; i < n; i++) {
-        if (!wanted[i] || !dx[i] || !fits(node, i, dx[i])) continue;
+        if (!wanted[i] || !dx[i] || !gradient_fits(node, i, dx[i])) continue;
         int at = index_in(w, node->input[i]);
         w->grad[at] = add(w->grad[at], dx[i]);
     }

@@ -91,9 +91,9 @@ clef_tensor *clef_to_device(clef_tensor *t, int device) {
     if (!CLEF__GIVEN("to_device", "t", t)) return NULL;
     if (clef_tensor_device(t) == device) return t;
     clef_context *ctx = clef_tensor_context(t);
-    if (device < 0 || device >= clef__device_count(ctx))
+    if (device < 0 || device >= clef__context_devices(ctx))
         return clef__refuse(ctx, "to_device", CLEF_INVALID, "device %d of %d; open several with clef_options.device", device,
-                            clef__device_count(ctx));
+                            clef__context_devices(ctx));
     int64_t attribute = device;
     return clef__apply(&clef__op_transfer, &t, 1, &attribute, sizeof attribute);
 }

@@ -178,7 +178,7 @@ clef_tensor *clef__tensor_new(clef_context *ctx, clef__node *node) {
     node->passing++;
     link_tensor(graph, t);
     if (++graph->made == MANY)
-        clef__log(ctx, CLEF_LOG_WARNING, "tensor: %d temporaries in one step, and none is freed before it ends; call "
+        clef__log_line(ctx, CLEF_LOG_WARNING, "tensor: %d temporaries in one step, and none is freed before it ends; call "
                   "clef_end_step(ctx) in a loop that does not train", MANY);
     return clef__handle(t);
 }

@@ -112,7 +112,7 @@ static void write_roster(const char *path, roster *r, const char *const *metadat
     char **names = clef__calloc((size_t)r->n, sizeof *names);
     bool named = names != NULL;
     for (int i = 0; named && i < r->n; i++) {
-        names[i] = clef__format("%s%s", i < r->models ? "model." : "optimizer.", r->entry[i].name);
+        names[i] = clef__asprintf("%s%s", i < r->models ? "model." : "optimizer.", r->entry[i].name);
         r->entry[i].name = names[i];
         named = names[i] != NULL;
     }
@@ -235,7 +235,7 @@ static bool check_file(loading *l) {
     if (clef__st_verify(&l->reader, &l->index, &has_checksum, &l->report) != CLEF_OK) return false;
     if (!format) clef__report_set(&l->report, CLEF_FORMAT, "is no checkpoint; load a model with clef_load");
     else if (strcmp(format, format_without_checksum) == 0 && !has_checksum)
-        clef__log(l->ctx, CLEF_LOG_WARNING, "%s: %s is a checkpoint of format 1, without a checksum: damage in it would not be found; "
+        clef__log_line(l->ctx, CLEF_LOG_WARNING, "%s: %s is a checkpoint of format 1, without a checksum: damage in it would not be found; "
                   "saving it anew gives it one", l->op, l->path);
     else if (strcmp(format, format_number) != 0)
         clef__report_set(&l->report, CLEF_UNSUPPORTED, "is a checkpoint of format %s; this library reads format %s",
@@ -314,7 +314,7 @@ static void compare_makers(const loading *l) {
     const char *then = clef__st_metadata(&l->index, "device");
     maker now = maker_of(l->ctx);
     if (then && strcmp(then, now.text) != 0)
-        clef__log(l->ctx, CLEF_LOG_WARNING, "%s: %s was made on %.300s, and this is %s: the run goes on, with other last bits than "
+        clef__log_line(l->ctx, CLEF_LOG_WARNING, "%s: %s was made on %.300s, and this is %s: the run goes on, with other last bits than "
                   "it would have had there", l->op, l->path, then, now.text);
 }
 
@@ -332,7 +332,7 @@ clef_status clef__checkpoint_examine(const clef__reader *reader, const clef_chec
     return report->status;
 }
 
-static void load(loading *l, clef_checkpoint *what, clef__checkpoint_judge judge, void *user) {
+static void load_state(loading *l, clef_checkpoint *what, clef__checkpoint_judge judge, void *user) {
     clef_checkpoint seen = *what;
     if (examine(l, what, &seen) && (!judge || judge(user, &seen, &l->report)) && make_roster(&l->r, what, &l->report) &&
         read_tensors(l, what))
@@ -346,7 +346,7 @@ static void load(loading *l, clef_checkpoint *what, clef__checkpoint_judge judge
 clef_status clef__checkpoint_load(clef_context *ctx, const char *op, const char *path, clef_checkpoint *what,
                                   clef__checkpoint_judge judge, void *user) {
     loading l = {.ctx = ctx, .op = op, .path = path};
-    if (clef__reader_open(&l.reader, path, &l.report) == CLEF_OK) load(&l, what, judge, user);
+    if (clef__reader_open(&l.reader, path, &l.report) == CLEF_OK) load_state(&l, what, judge, user);
     clef__reader_close(&l.reader);
     return good(&l) ? CLEF_OK : clef__report_fail(ctx, op, path, &l.report);
 }

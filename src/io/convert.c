@@ -40,7 +40,7 @@ static double get(const void *from, clef_dtype dtype, int64_t i) {
     return dtype == CLEF_F16 ? widen(bits, 5, 10) : widen(bits, 8, 7);
 }
 
-static void put(void *to, clef_dtype dtype, int64_t i, double value) {
+static void put_double(void *to, clef_dtype dtype, int64_t i, double value) {
     if (dtype == CLEF_F32) ((float *)to)[i] = (float)value;
     else if (dtype == CLEF_F64) ((double *)to)[i] = value;
     else {
@@ -52,7 +52,7 @@ static void put(void *to, clef_dtype dtype, int64_t i, double value) {
 void clef__convert(const void *from, clef_dtype from_dtype, void *to, clef_dtype to_dtype, int64_t n) {
     if (from_dtype == to_dtype) memcpy(to, from, (size_t)n * clef_dtype_size(to_dtype));
     else
-        for (int64_t i = 0; i < n; i++) put(to, to_dtype, i, get(from, from_dtype, i));
+        for (int64_t i = 0; i < n; i++) put_double(to, to_dtype, i, get(from, from_dtype, i));
 }
 
 void clef__swap_bytes(void *data, size_t element, uint64_t n) {

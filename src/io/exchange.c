@@ -101,7 +101,7 @@ clef_status clef__match(const clef__st_index *index, const char *prefix, const c
     for (int i = 0; i < n; i++) {
         if (!targets[i].name || !targets[i].tensor)
             return clef__report_set(report, CLEF_INVALID, "target %d is NULL", i);
-        char *name = clef__format("%s%s", prefix, targets[i].name);
+        char *name = clef__asprintf("%s%s", prefix, targets[i].name);
         if (!name) return clef__report_set(report, CLEF_MEMORY, "no memory for a name");
         fill[i] = (clef__fill){.target = targets[i].tensor, .source = clef__st_find(index, name)};
         bool fits = fill[i].source ? match_one(fill[i].source, name, targets[i].tensor, report)

@@ -113,7 +113,7 @@ static const char *base_name(const char *path) {
 /* Opens the directory that holds path. */
 static int open_directory(const char *path) {
     size_t length = (size_t)(base_name(path) - path);
-    char *directory = length ? clef__format("%.*s", (int)length, path) : clef__strdup(".");
+    char *directory = length ? clef__asprintf("%.*s", (int)length, path) : clef__strdup(".");
     if (!directory) return errno = ENOMEM, -1;
     int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int error = errno;
@@ -157,7 +157,7 @@ void clef__remove_abandoned(const char *directory) {
 static bool create_temporary(clef__writer *writer) {
     static atomic_uint counter;
     for (int tries = 0; tries < 100; tries++) {
-        char *name = clef__format("%s.%ld-%u.tmp", writer->path, (long)getpid(), atomic_fetch_add(&counter, 1));
+        char *name = clef__asprintf("%s.%ld-%u.tmp", writer->path, (long)getpid(), atomic_fetch_add(&counter, 1));
         if (!name) return errno = ENOMEM, false;
         int fd = clef__temporary_create(AT_FDCWD, name, 0666), error = errno;
         if (fd >= 0) {

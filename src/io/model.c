@@ -15,7 +15,7 @@ clef_status clef_save(clef_module *module, const char *path) {
                                     : clef__report_fail(clef_module_context(module), "save", path, &report);
 }
 
-static void load(clef_module *module, const clef__reader *reader, clef__report *report) {
+static void load_module(clef_module *module, const clef__reader *reader, clef__report *report) {
     clef_context *ctx = clef_module_context(module);
     clef__st_index index;
     if (clef__st_parse(reader, &index, report) != CLEF_OK) return;
@@ -40,7 +40,7 @@ clef_status clef_load(clef_module *module, const char *path) {
     if (!module) return clef__fail(NULL, CLEF_INVALID, "load: the module is NULL");
     clef__report report = {0};
     clef__reader reader;
-    if (clef__reader_open(&reader, path, &report) == CLEF_OK) load(module, &reader, &report);
+    if (clef__reader_open(&reader, path, &report) == CLEF_OK) load_module(module, &reader, &report);
     clef__reader_close(&reader);
     return report.status == CLEF_OK ? CLEF_OK
                                     : clef__report_fail(clef_module_context(module), "load", path, &report);

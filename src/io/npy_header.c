@@ -32,7 +32,7 @@ static void skip_space(cursor *c) {
     while (c->at < c->end && (*c->at == ' ' || *c->at == '\n' || *c->at == '\t' || *c->at == '\r')) c->at++;
 }
 
-static bool take(cursor *c, char wanted) {
+static bool take_char(cursor *c, char wanted) {
     skip_space(c);
     if (c->at == c->end || *c->at != wanted) return false;
     c->at++;
@@ -49,7 +49,7 @@ static bool take_word(cursor *c, const char *word) {
 
 /* A quoted string of printable ASCII without escapes, of fewer than `size` characters. */
 static bool string(cursor *c, char *out, size_t size) {
-    char quote = take(c, '\'') ? '\'' : take(c, '"') ? '"' : 0;
+    char quote = take_char(c, '\'') ? '\'' : take_char(c, '"') ? '"' : 0;
     if (!quote) return bad(c, "without a string where one belongs (structured dtypes are not supported)");
     size_t n = 0;
     while (c->at < c->end && *c->at != quote) {
@@ -57,7 +57,7 @@ static bool string(cursor *c, char *out, size_t size) {
         out[n++] = *c->at++;
     }
     out[n] = 0;
-    return take(c, quote) || bad(c, "with a string that does not end");
+    return take_char(c, quote) || bad(c, "with a string that does not end");
 }
 
 static bool parse_descr(cursor *c) {
@@ -102,13 +102,13 @@ static bool parse_dimension(cursor *c, int64_t *size) {
 static bool parse_shape(cursor *c) {
     clef_shape *shape = &c->out->shape;
     bool comma = true;
-    if (!take(c, '(')) return bad(c, "whose shape is no tuple");
-    while (!take(c, ')')) {
+    if (!take_char(c, '(')) return bad(c, "whose shape is no tuple");
+    while (!take_char(c, ')')) {
         if (!comma) return bad(c, "whose shape lacks a comma");
         if (shape->rank == CLEF_MAX_RANK)
             return clef__report_set(c->report, CLEF_UNSUPPORTED, "has more than 8 dimensions"), false;
         if (!parse_dimension(c, &shape->dim[shape->rank++])) return false;
-        comma = take(c, ',');
+        comma = take_char(c, ',');
     }
     return shape->rank != 1 || comma || bad(c, "whose shape is a number in brackets and no tuple");
 }
@@ -117,17 +117,17 @@ static bool parse_dictionary(cursor *c) {
     static const char *const keys[] = {"descr", "fortran_order", "shape"};
     static bool (*const parse[])(cursor *) = {parse_descr, parse_order, parse_shape};
     unsigned seen = 0;
-    if (!take(c, '{')) return bad(c, "that is no dictionary");
-    while (!take(c, '}')) {
+    if (!take_char(c, '{')) return bad(c, "that is no dictionary");
+    while (!take_char(c, '}')) {
         char key[16];
         int k = 0;
         if (!string(c, key, sizeof key)) return false;
         while (k < 3 && strcmp(keys[k], key) != 0) k++;
         if (k == 3 || seen & 1u << k) return bad(c, "with an unknown or a repeated key");
         seen |= 1u << k;
-        if (!take(c, ':')) return bad(c, "without a colon after a key");
+        if (!take_char(c, ':')) return bad(c, "without a colon after a key");
         if (!parse[k](c)) return false;
-        bool comma = take(c, ',');
+        bool comma = take_char(c, ',');
         skip_space(c);
         if (!comma && (c->at == c->end || *c->at != '}')) return bad(c, "without a comma between its entries");
     }

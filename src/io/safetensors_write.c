@@ -140,7 +140,7 @@ static bool make_header(job *j, const char *const *metadata, clef__text *text) {
     return true;
 }
 
-static void put(job *j, clef__writer *writer, const void *bytes, size_t size) {
+static void put_bytes(job *j, clef__writer *writer, const void *bytes, size_t size) {
     if (j->checksum_at) j->checksum = clef__crc32c(j->checksum, bytes, size);
     clef__writer_put(writer, bytes, size);
 }
@@ -166,7 +166,7 @@ static void put_data(job *j, clef__writer *writer, clef__st_source source, void 
             break;
         }
         if (clef__big_endian()) clef__swap_bytes(buffer, element, bytes / element);
-        put(j, writer, buffer, bytes);
+        put_bytes(j, writer, buffer, bytes);
     }
     clef__free(buffer);
 }
@@ -178,7 +178,7 @@ clef_status clef__st_write(const char *path, const clef__st_item *items, int n, 
     clef__writer writer;
     if (check_items(&j) && check_metadata(metadata, report) && make_order(&j) &&
         make_header(&j, metadata, &header) && clef__writer_open(&writer, path, report) == CLEF_OK) {
-        put(&j, &writer, header.data, header.length);
+        put_bytes(&j, &writer, header.data, header.length);
         put_data(&j, &writer, source, user);
         put_checksum(&j, &writer);
         if (report->status == CLEF_OK) clef__writer_commit(&writer);

@@ -39,7 +39,7 @@ static int lanes_of(const clef__lowering *l, int64_t c) {
     return wide(l) || c % lanes == 0 ? lanes : 1;
 }
 
-static void begin(clef__lowering *l, const char *kernel, clef_dtype dtype, int64_t lanes) {
+static void begin_depthwise(clef__lowering *l, const char *kernel, clef_dtype dtype, int64_t lanes) {
     clef__launch_begin(l, "depthwise.cl", kernel);
     clef__launch_define(l, "DT", "%s", clef__token(dtype));
     clef__launch_define(l, "W", "%d", (int)lanes);
@@ -47,7 +47,7 @@ static void begin(clef__lowering *l, const char *kernel, clef_dtype dtype, int64
 }
 
 /* `units` to be divided among work-items, one each unless they are wide.  Returns how many work-items there are. */
-static int64_t share(clef__lowering *l, int64_t units) {
+static int64_t depthwise_grain(clef__lowering *l, int64_t units) {
     int64_t items = wide(l) ? clef__lower_items(l, units, 1) : units, run = clef__ceil_div(units, items);
     clef__launch_int(l, (int32_t)units);
     clef__launch_int(l, (int32_t)run);
@@ -81,7 +81,7 @@ static void lower_images(clef__lowering *l, bool backward) {
     clef__image y = clef__image_of(clef__lower_out(l, clef__channels_last));
     clef__epilogue epilogue = clef__lower_epilogue(l, y.data);
     int64_t rows = y.n * y.h, lanes = lanes_of(l, y.c), chunk = chunk_of(l, &x, lanes, a->kernel[0], rows);
-    begin(l, "depthwise", node->dtype, lanes);
+    begin_depthwise(l, "depthwise", node->dtype, lanes);
     clef__launch_define(l, "P", "%d", (backward ? y.w / a->stride[1] : y.w) >= 16 ? 8 : 4);
     clef__launch_define(l, "BACKWARD", "%d", backward);
     clef__launch_tensor(l, x.data, false);
@@ -91,7 +91,7 @@ static void lower_images(clef__lowering *l, bool backward) {
     clef__launch_int(l, node->n_inputs == 3);
     pass_geometry(l, &x, &y);
     clef__launch_int(l, (int32_t)chunk);
-    int64_t items = share(l, rows * (wide(l) ? clef__larger(y.c / chunk, 1) : y.w * (y.c / lanes)));
+    int64_t items = depthwise_grain(l, rows * (wide(l) ? clef__larger(y.c / chunk, 1) : y.w * (y.c / lanes)));
     clef__launch_epilogue(l, &epilogue, y.data);
     clef__launch_end_1d(l, items);
 }
@@ -124,7 +124,7 @@ void clef__depthwise_weight(clef__lowering *l) {
     clef_dtype type = clef__gemm_type(node->dtype);
     bool through = pieces > 1 || type != node->dtype;
     if (through) sums = clef__lower_scratch(l, type, CLEF_SHAPE(pieces, taps * dy.c));
-    begin(l, "depthwise_weight", node->dtype, lanes);
+    begin_depthwise(l, "depthwise_weight", node->dtype, lanes);
     if (wide(l)) clef__launch_define(l, "MR", "%d", (int)sums_of_row(l, a->kernel[1]));
     clef__launch_tensor(l, x.data, false);
     clef__launch_tensor(l, dy.data, false);
@@ -133,6 +133,6 @@ void clef__depthwise_weight(clef__lowering *l) {
     clef__launch_int(l, (int32_t)all);
     clef__launch_int(l, (int32_t)rows);
     clef__launch_int(l, (int32_t)chunk);
-    clef__launch_end_1d(l, share(l, pieces * (wide(l) ? clef__larger(dy.c / chunk, 1) : taps * (dy.c / lanes))));
+    clef__launch_end_1d(l, depthwise_grain(l, pieces * (wide(l) ? clef__larger(dy.c / chunk, 1) : taps * (dy.c / lanes))));
     if (through) clef__lower_sum(l, sums, dw, (clef__axes){1, pieces, taps * dy.c});
 }

@@ -57,7 +57,7 @@ static int64_t lanes_of(const clef__lowering *l, const view *v) {
 static int64_t vectors_of(const clef__lowering *l, const view *v) { return clef__ceil_div(v->n, lanes_of(l, v)); }
 
 /* x: shape of the image that is read. */
-static bool fits(const clef__lowering *l, const view *v, clef_shape x) {
+static bool direct_fits(const clef__lowering *l, const view *v, clef_shape x) {
     const clef__node *node = clef__lower_node(l);
     const clef__conv *a = node->attributes;
     int64_t vectors = v->kernel[0] * run_of(v) * vectors_of(l, v);
@@ -71,7 +71,7 @@ bool clef__direct_applies(const clef__lowering *l) {
     const clef__node *node = clef__lower_node(l);
     clef_shape x = node->input[0]->shape;
     view v = view_of(node->attributes, x, node->shape);
-    return fits(l, &v, x) && vectors_of(l, &v) <= MOST_VECTORS;
+    return direct_fits(l, &v, x) && vectors_of(l, &v) <= MOST_VECTORS;
 }
 
 bool clef__direct_data_applies(const clef__lowering *l) {
@@ -80,20 +80,20 @@ bool clef__direct_data_applies(const clef__lowering *l) {
     clef_shape dy = node->input[0]->shape;
     view v = view_of_data(a, dy, node->shape);
     bool wide = v.n * 4 > clef__lower_profile(l)->vector; /* fewer lanes than that are better filled in fold.c */
-    return wide && a->stride[0] == 1 && a->stride[1] == 1 && fits(l, &v, dy) && vectors_of(l, &v) <= MOST_VECTORS;
+    return wide && a->stride[0] == 1 && a->stride[1] == 1 && direct_fits(l, &v, dy) && vectors_of(l, &v) <= MOST_VECTORS;
 }
 
 bool clef__direct_weight_applies(const clef__lowering *l) {
     const clef__node *node = clef__lower_node(l);
     clef_shape x = node->input[0]->shape;
     view v = view_of(node->attributes, x, node->input[1]->shape);
-    return fits(l, &v, x);
+    return direct_fits(l, &v, x);
 }
 
 /* ---- launches ---- */
 
 /* How many work-items share `rows` rows of so many steps, equally. */
-static int64_t share(const clef__lowering *l, int64_t rows, int64_t steps, int64_t *per_item) {
+static int64_t direct_grain(const clef__lowering *l, int64_t rows, int64_t steps, int64_t *per_item) {
     int64_t items = clef__smaller(clef__lower_items(l, rows, 1), rows * steps / ITEM_STEPS);
     *per_item = clef__ceil_div(rows, clef__larger(items, 1));
     return clef__ceil_div(rows, *per_item);
@@ -132,7 +132,7 @@ static int64_t height_of(const clef__lowering *l, const view *v, int64_t vectors
 
 /* The knobs of all kernels, so that a convolution and its gradient by the filters are one program; the gradient by the image has
    none to share with. */
-static void begin(clef__lowering *l, const char *kernel, const view *v, const clef__image *x) {
+static void begin_direct(clef__lowering *l, const char *kernel, const view *v, const clef__image *x) {
     static const char *const name[] = {"W", "KH", "KW", "CHANNELS", "RESULTS", "STRIDE", "STAGED", "MR", "NV", "KEYS", "PART", "TAPS", "COPIED"};
     tile t = choose_tile(l, v, x);
     int64_t vectors = clef__smaller(vectors_of(l, v), MOST_VECTORS); /* more than that has the gradient only, which knows none */
@@ -154,9 +154,9 @@ static void convolve(clef__lowering *l, const view *v, clef__operand w, const cl
     clef__image x = clef__image_in(l, 0);
     clef__operand y = clef__lower_out(l, clef__channels_last), lines = y;
     clef__epilogue epilogue = clef__lower_epilogue(l, y);
-    int64_t rows = x.n * v->out[0], per_item, items = share(l, rows, v->out[1] * v->kernel[0] * run_of(v) * vectors_of(l, v), &per_item);
+    int64_t rows = x.n * v->out[0], per_item, items = direct_grain(l, rows, v->out[1] * v->kernel[0] * run_of(v) * vectors_of(l, v), &per_item);
     if (is_staged(v, &x)) lines = clef__lower_scratch(l, CLEF_F32, CLEF_SHAPE(items, v->kernel[0], line_of(v, &x)));
-    begin(l, "convolve", v, &x);
+    begin_direct(l, "convolve", v, &x);
     clef__launch_tensor(l, x.data, false);
     clef__launch_tensor(l, w, false);
     clef__launch_tensor(l, y, true);
@@ -193,11 +193,11 @@ void clef__direct_weight(clef__lowering *l) {
     clef__operand dw = clef__lower_out(l, clef__filters_last), lines = dw;
     int64_t taps = v.kernel[0] * run_of(&v), rows = x.n * v.out[0], per_item;
     int64_t width = vectors_of(l, &v) * lanes_of(l, &v);
-    int64_t items = share(l, rows, v.out[1] * taps * vectors_of(l, &v), &per_item);
+    int64_t items = direct_grain(l, rows, v.out[1] * taps * vectors_of(l, &v), &per_item);
     tile t = choose_tile(l, &v, &x);
     if (t.copied) lines = clef__lower_scratch(l, CLEF_F32, CLEF_SHAPE(items, t.keys, line_of(&v, &x)));
     clef__operand sums = clef__lower_scratch(l, CLEF_F32, CLEF_SHAPE(items, taps, width));
-    begin(l, "gradient", &v, &x);
+    begin_direct(l, "gradient", &v, &x);
     clef__launch_tensor(l, x.data, false);
     clef__launch_tensor(l, dy.data, false);
     clef__launch_tensor(l, sums, true);
@@ -210,7 +210,7 @@ void clef__direct_weight(clef__lowering *l) {
     clef__launch_end(l, (size_t[]){(size_t)items, 1, 1}, (size_t[]){1, 1, 1});
     if (items == 1) return; /* it has put the sums itself */
     int64_t run = clef__ceil_div(ITEM_STEPS, items * vectors_of(l, &v));
-    begin(l, "finish", &v, &x);
+    begin_direct(l, "finish", &v, &x);
     clef__launch_tensor(l, sums, false);
     clef__launch_tensor(l, dw, true);
     clef__launch_int(l, (int32_t)items);

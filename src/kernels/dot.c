@@ -31,7 +31,7 @@ static shape turned(const shape *s) {
                    .bz = {s->az[0], s->az[1]}};
 }
 
-static bool fits(const shape *s, clef_dtype type) {
+static bool dot_fits(const shape *s, clef_dtype type) {
     return s->n <= MOST_COLUMNS && s->m >= LEAST_ROWS && s->k <= LONGEST && (s->ak == 1 || s->k == 1) && s->a.dtype == type;
 }
 
@@ -71,8 +71,8 @@ bool clef__dot_lower(clef__lowering *l, const clef__gemm *g) {
     clef_dtype type = clef__gemm_type(g->c.dtype);
     shape s;
     if (!clef__lower_profile(l)->wide_items || !flatten(g, &s)) return false;
-    if (!fits(&s, type)) s = turned(&s);
-    if (!fits(&s, type)) return false;
+    if (!dot_fits(&s, type)) s = turned(&s);
+    if (!dot_fits(&s, type)) return false;
     lower(l, g, &s, type);
     return true;
 }

@@ -80,7 +80,7 @@ static size_t matrix_bytes(const shape *s, bool emulated) {
     return (block > slab ? block : slab) + (emulated ? exchange : 0);
 }
 
-static bool fits(const clef__lowering *l, const method *by, const shape *s, size_t element) {
+static bool tile_fits(const clef__lowering *l, const method *by, const shape *s, size_t element) {
     const clef_device_info *info = clef__lower_device(l);
     int m = s->gm * s->rm, n = s->gn * s->rn, most = clef__lower_profile(l)->block / (element > 4 ? 2 : 1);
     size_t tables = (size_t)(m + n + 2 * by->depth) * sizeof(int32_t);
@@ -108,7 +108,7 @@ static bool choose_shape(const clef__lowering *l, const clef__gemm *g, tiling *t
     size_t element = clef_dtype_size(clef__gemm_type(g->c.dtype));
     for (int i = 0; i < t->by->n_shapes; i++) {
         const shape *s = &t->by->shape[i];
-        if (fits(l, t->by, s, element) && (!t->shape || price(l, t, s) < price(l, t, t->shape))) t->shape = s;
+        if (tile_fits(l, t->by, s, element) && (!t->shape || price(l, t, s) < price(l, t, t->shape))) t->shape = s;
     }
     return t->shape;
 }
@@ -124,7 +124,7 @@ static void choose_splits(const clef__lowering *l, int tuned, tiling *t) {
 static void cut(const clef__lowering *l, const clef__gemm *g, const clef__knobs *knobs, tiling *t) {
     int tuned = knobs->value[CLEF__TILE_SHAPE];
     if (tuned > 0 && tuned <= t->by->n_shapes &&
-        fits(l, t->by, &t->by->shape[tuned - 1], clef_dtype_size(clef__gemm_type(g->c.dtype))))
+        tile_fits(l, t->by, &t->by->shape[tuned - 1], clef_dtype_size(clef__gemm_type(g->c.dtype))))
         t->shape = &t->by->shape[tuned - 1];
     t->tiles_m = clef__ceil_div(t->m, t->shape->gm * t->shape->rm);
     t->tiles_n = clef__ceil_div(t->n, t->shape->gn * t->shape->rn);
@@ -235,7 +235,7 @@ static const method *choose_method(const clef__lowering *l, const clef__gemm *g)
     const shape *smallest = &by_matrix_units.shape[by_matrix_units.n_shapes - 1];
     clef_dtype type = clef__gemm_type(g->a.dtype);
     bool can = type != g->a.dtype && g->a.dtype == g->b.dtype && clef__lower_matrix_unit(l);
-    return can && fits(l, &by_matrix_units, smallest, clef_dtype_size(type)) ? &by_matrix_units : &plain;
+    return can && tile_fits(l, &by_matrix_units, smallest, clef_dtype_size(type)) ? &by_matrix_units : &plain;
 }
 
 bool clef__tile_lower(clef__lowering *l, const clef__gemm *product) {

@@ -28,7 +28,7 @@ static bool pays(const clef__lowering *l, clef_shape y, int64_t channels) {
 }
 
 /* y: shape of the convolution's result. */
-static bool fits(const clef__lowering *l, clef_shape y, int64_t channels) {
+static bool winograd_fits(const clef__lowering *l, clef_shape y, int64_t channels) {
     const clef__node *node = clef__lower_node(l);
     const clef__conv *a = node->attributes;
     bool plain = a->groups == 1;
@@ -39,17 +39,17 @@ static bool fits(const clef__lowering *l, clef_shape y, int64_t channels) {
 
 bool clef__winograd_fused_weight_applies(const clef__lowering *l) {
     const clef__node *node = clef__lower_node(l);
-    return fits(l, node->input[1]->shape, node->shape.dim[1]);
+    return winograd_fits(l, node->input[1]->shape, node->shape.dim[1]);
 }
 
 bool clef__winograd_fused_applies(const clef__lowering *l) {
     const clef__node *node = clef__lower_node(l);
-    return fits(l, node->shape, node->input[0]->shape.dim[1]);
+    return winograd_fits(l, node->shape, node->input[0]->shape.dim[1]);
 }
 
 /* ---- launches ---- */
 
-static void begin(clef__lowering *l, const char *kernel, int rows, clef_dtype in, clef_dtype out) {
+static void begin_winograd(clef__lowering *l, const char *kernel, int rows, clef_dtype in, clef_dtype out) {
     const clef__profile *profile = clef__lower_profile(l);
     clef__launch_begin(l, "winograd_fused.cl", kernel);
     clef__launch_define(l, "MR", "%d", rows);
@@ -64,7 +64,7 @@ static void begin(clef__lowering *l, const char *kernel, int rows, clef_dtype in
 static clef__operand transform_filters(clef__lowering *l, clef__operand w) {
     int64_t n = w.dim[0], c = w.dim[1], panels = clef__ceil_div(n, panel_of(l)), run = clef__larger(FILTER_FLOATS / (16 * panel_of(l)), 1);
     clef__operand u = clef__lower_scratch(l, CLEF_F32, CLEF_SHAPE(16, panels, c, panel_of(l)));
-    begin(l, "filters", clef__lower_profile(l)->tile_m, w.dtype, CLEF_F32);
+    begin_winograd(l, "filters", clef__lower_profile(l)->tile_m, w.dtype, CLEF_F32);
     clef__launch_prepacks(l);
     clef__launch_tensor(l, w, false);
     clef__launch_tensor(l, u, true);
@@ -94,7 +94,7 @@ static void convolve(clef__lowering *l, const clef__image *x, clef__operand w, c
     int64_t floats = 16 * height * (clef__ceil_div(x->c, RUN) * RUN + panel_of(l));
     clef__epilogue epilogue = clef__lower_epilogue(l, y->data);
     clef__operand scratch = clef__lower_scratch(l, CLEF_F32, CLEF_SHAPE(items, floats));
-    begin(l, "conv", profile->tile_m, x->data.dtype, y->data.dtype);
+    begin_winograd(l, "conv", profile->tile_m, x->data.dtype, y->data.dtype);
     clef__launch_tensor(l, x->data, false);
     clef__launch_tensor(l, u, false);
     clef__launch_tensor(l, y->data, true);
@@ -137,7 +137,7 @@ static clef__operand sum_over_tiles(clef__lowering *l, const clef__image *x, con
     items = clef__ceil_div(units, per_item);
     clef__operand sums = clef__lower_scratch(l, CLEF_F32, CLEF_SHAPE(units, 16, RUN, RUN));
     clef__operand scratch = clef__lower_scratch(l, CLEF_F32, CLEF_SHAPE(items, 32, SUM_TILES, RUN));
-    begin(l, "weight", clef__lower_profile(l)->tile_m < 8 ? 4 : 8, x->data.dtype, dy->data.dtype);
+    begin_winograd(l, "weight", clef__lower_profile(l)->tile_m < 8 ? 4 : 8, x->data.dtype, dy->data.dtype);
     clef__launch_tensor(l, x->data, false);
     clef__launch_tensor(l, dy->data, false);
     clef__launch_tensor(l, sums, true);
@@ -155,7 +155,7 @@ void clef__winograd_fused_weight(clef__lowering *l) {
     clef__operand dw = clef__lower_out(l, clef__filters_last);
     int64_t runs;
     clef__operand sums = sum_over_tiles(l, &x, &dy, &runs);
-    begin(l, "finish", clef__lower_profile(l)->tile_m, CLEF_F32, dw.dtype);
+    begin_winograd(l, "finish", clef__lower_profile(l)->tile_m, CLEF_F32, dw.dtype);
     clef__launch_tensor(l, sums, false);
     clef__launch_tensor(l, dw, true);
     clef__launch_int(l, (int32_t)x.c);

@@ -95,7 +95,7 @@ clef_module *clef__module_make(clef_context *ctx, const char *type, clef_forward
 }
 
 /* ---- registration ---- */
-static clef__entry *find(const clef_module *m, const char *name, size_t length) {
+static clef__entry *find_entry(const clef_module *m, const char *name, size_t length) {
     for (int i = 0; i < m->n; i++)
         if (strlen(m->entry[i].name) == length && !memcmp(m->entry[i].name, name, length)) return &m->entry[i];
     return NULL;
@@ -105,7 +105,7 @@ static clef_status check_name(const clef_module *m, const char *name) {
     if (!name || !*name || strchr(name, '.'))
         return clef__fail(m->ctx, CLEF_INVALID, "%s: the name \"%s\" is empty or has a dot in it", m->type,
                           name ? name : "");
-    if (find(m, name, strlen(name)))
+    if (find_entry(m, name, strlen(name)))
         return clef__fail(m->ctx, CLEF_INVALID, "%s: there is already something named \"%s\"", m->type, name);
     return CLEF_OK;
 }
@@ -181,7 +181,7 @@ clef_module *clef__attach(clef_module *parent, const char *name, clef_module *ch
 static clef_module *walk(const clef_module *module, const char *name, const clef_module **at, const char **rest) {
     for (;;) {
         size_t length = strcspn(name, ".");
-        const clef__entry *e = find(module, name, length);
+        const clef__entry *e = find_entry(module, name, length);
         *at = module;
         *rest = name;
         if (!e || e->kind != CLEF__CHILD) return NULL;
@@ -211,7 +211,7 @@ bool clef_module_has(const clef_module *module, const char *name) {
     const clef_module *at;
     const char *rest;
     if (!module || !name) return false;
-    return walk(module, name, &at, &rest) || find(at, rest, strlen(rest));
+    return walk(module, name, &at, &rest) || find_entry(at, rest, strlen(rest));
 }
 
 /* ---- running ---- */

@@ -14,7 +14,7 @@ static int count_tensors(const clef_module *m) {
 }
 
 static bool add_flat(clef_module *root, const char *prefix, const clef__entry *e) {
-    char *name = clef__format("%s%s", prefix, e->name);
+    char *name = clef__asprintf("%s%s", prefix, e->name);
     if (!name) return false;
     root->flat[root->n_flat++] =
         (clef_named_tensor){.name = name, .tensor = e->tensor, .is_buffer = e->kind == CLEF__BUFFER};
@@ -27,7 +27,7 @@ static bool flatten(clef_module *root, const clef_module *m, const char *prefix)
             if ((int)m->entry[i].kind == kind && !add_flat(root, prefix, &m->entry[i])) return false;
     for (int i = 0; i < m->n; i++) {
         if (m->entry[i].kind != CLEF__CHILD) continue;
-        char *below = clef__format("%s%s.", prefix, m->entry[i].name);
+        char *below = clef__asprintf("%s%s.", prefix, m->entry[i].name);
         bool done = below && flatten(root, m->entry[i].child, below);
         clef__free(below);
         if (!done) return false;

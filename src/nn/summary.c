@@ -129,8 +129,8 @@ static bool run_in_evaluation(summary *s, clef_shape input) {
 /* ---- text ---- */
 typedef struct writer { char *text; size_t size; int length; } writer;
 
-static void put(writer *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void put(writer *w, const char *fmt, ...) {
+static void put_text(writer *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void put_text(writer *w, const char *fmt, ...) {
     size_t used = (size_t)w->length < w->size ? (size_t)w->length : w->size;
     va_list args;
     va_start(args, fmt);
@@ -174,7 +174,7 @@ static bool shown(const row *r) {
 static void put_row(writer *w, const clef_module *root, const row *r) {
     char path[128] = "", shape[96], parameters[40], macs[40], bytes[40];
     if (!clef__module_path(root, r->module, path, sizeof path) || !path[0]) snprintf(path, sizeof path, "-");
-    put(w, "%-24s %-20s %-20s %13s %17s %11s\n", path, r->module->type, clef_shape_format(r->output, shape, sizeof shape),
+    put_text(w, "%-24s %-20s %-20s %13s %17s %11s\n", path, r->module->type, clef_shape_format(r->output, shape, sizeof shape),
         grouped(parameters, (double)own_parameters(r->module)), grouped(macs, r->macs), human(bytes, r->bytes));
 }
 
@@ -194,14 +194,14 @@ static void put_totals(writer *w, const summary *s, clef_shape input) {
     for (int i = 0; i < s->n; i++) macs += s->row[i].macs, outputs += s->row[i].bytes;
     tensor_bytes(s->root, &parameters, &trained, &buffers);
     char shape[96], a[40], b[40], c[40], d[40];
-    put(w, "input %s: %s parameters, %s MACs\n", clef_shape_format(input, shape, sizeof shape),
+    put_text(w, "input %s: %s parameters, %s MACs\n", clef_shape_format(input, shape, sizeof shape),
         grouped(a, (double)clef_parameter_count(s->root)), grouped(b, macs));
-    put(w, "memory: parameters %s, gradients %s, buffers %s, layer outputs %s\n", human(a, parameters), human(b, trained),
+    put_text(w, "memory: parameters %s, gradients %s, buffers %s, layer outputs %s\n", human(a, parameters), human(b, trained),
         human(c, buffers), human(d, outputs));
 }
 
 static void put_table(writer *w, const summary *s, clef_shape input) {
-    put(w, "%-24s %-20s %-20s %13s %17s %11s\n", "layer", "type", "output", "parameters", "MACs", "memory");
+    put_text(w, "%-24s %-20s %-20s %13s %17s %11s\n", "layer", "type", "output", "parameters", "MACs", "memory");
     for (int i = 0; i < s->n; i++)
         if (shown(&s->row[i])) put_row(w, s->root, &s->row[i]);
     put_totals(w, s, input);

@@ -51,7 +51,7 @@ static custom_op *custom_of(clef_context *ctx, const clef_custom_op *user, int n
         if (c->user == user && c->op.params == forward_params[n]) return c;
     custom_op *c = clef__calloc(1, sizeof *c);
     if (!c) return NULL;
-    c->backward_name = clef__format("%s_backward", user->name);
+    c->backward_name = clef__asprintf("%s_backward", user->name);
     if (!c->backward_name) {
         clef__free(c);
         return NULL;

@@ -19,7 +19,7 @@ static clef_tensor *whole(clef_tensor *index, const char *op) {
     return dtype == CLEF_U8 ? clef_to(index, CLEF_I32) : index;
 }
 
-static void begin(clef__lowering *l, const char *kernel, clef_dtype dtype, clef_dtype index, int lanes) {
+static void begin_rows(clef__lowering *l, const char *kernel, clef_dtype dtype, clef_dtype index, int lanes) {
     clef__launch_begin(l, "index.cl", kernel);
     clef__launch_define(l, "DT", "%s", clef__token(dtype));
     clef__launch_define(l, "IT", "%s", clef__token(index));
@@ -61,7 +61,7 @@ static void gather_lower(clef__lowering *l) {
         return;
     }
     clef__operand x = clef__lower_in_dense(l, 0, NULL), index = clef__lower_in_dense(l, 1, NULL);
-    begin(l, "gather", x.dtype, index.dtype, 0);
+    begin_rows(l, "gather", x.dtype, index.dtype, 0);
     clef__launch_tensor(l, x, false);
     clef__launch_tensor(l, index, false);
     clef__launch_tensor(l, y, true);
@@ -135,7 +135,7 @@ static void scatter_lower(clef__lowering *l) {
         clef__operand x = widened(l, clef__lower_in_dense(l, 2, NULL), node->input[2]->shape, y.dtype);
         int64_t columns = to.outer * to.inner, wanted = clef__lower_items(l, columns * from.n, 1024);
         int64_t parts = wanted / columns < 1 ? 1 : wanted / columns > to.n ? to.n : wanted / columns;
-        begin(l, "scatter_add", y.dtype, index.dtype, 0);
+        begin_rows(l, "scatter_add", y.dtype, index.dtype, 0);
         clef__launch_tensor(l, x, false);
         clef__launch_tensor(l, index, false);
         clef__launch_tensor(l, y, true);
@@ -206,7 +206,7 @@ static void embedding_lower(clef__lowering *l) {
         return;
     }
     clef__operand table = clef__lower_in_dense(l, 0, NULL), index = clef__lower_in_dense(l, 1, NULL);
-    begin(l, "read_rows", table.dtype, index.dtype, clef__lower_lanes(l, shape.dim[1]));
+    begin_rows(l, "read_rows", table.dtype, index.dtype, clef__lower_lanes(l, shape.dim[1]));
     clef__launch_tensor(l, table, false);
     clef__launch_tensor(l, index, false);
     clef__launch_tensor(l, y, true);
@@ -238,7 +238,7 @@ static void add_rows_lower(clef__lowering *l) {
         int64_t blocks = clef__ceil_div(d, lanes), parts = clef__lower_items(l, m * d, 1024) / blocks;
         parts = parts < 1 ? 1 : parts > v ? v : parts;
         int64_t rows = clef__ceil_div(v, parts);
-        begin(l, "add_rows", y.dtype, index.dtype, lanes);
+        begin_rows(l, "add_rows", y.dtype, index.dtype, lanes);
         clef__launch_tensor(l, x, false);
         clef__launch_tensor(l, index, false);
         clef__launch_tensor(l, y, true);

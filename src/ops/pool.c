@@ -67,7 +67,7 @@ static bool infer_backward(clef__call *call) {
 }
 
 /* ---- lowering ---- */
-static void begin(clef__lowering *l, const char *kernel, const geometry *a, clef_dtype dtype, int64_t channels) {
+static void begin_pool(clef__lowering *l, const char *kernel, const geometry *a, clef_dtype dtype, int64_t channels) {
     int lanes = clef__lower_profile(l)->vector;
     if (clef_dtype_size(dtype) == 8 && lanes > 1) lanes /= 2;
     if (lanes > 4 && lanes > channels) lanes = 4; /* two variants are enough: the rest goes lane by lane anyway */
@@ -101,7 +101,7 @@ static void lower_with(clef__lowering *l, const char *kernel, bool pick) {
     clef__image in[2], y;
     for (int i = 0; i < node->n_inputs; i++) in[i] = clef__image_in(l, i);
     y = clef__image_of(clef__lower_out(l, clef__channels_last));
-    begin(l, kernel, a, node->dtype, y.c);
+    begin_pool(l, kernel, a, node->dtype, y.c);
     if (pick) clef__launch_define(l, "PICK", "1");
     for (int i = 0; i < node->n_inputs; i++) clef__launch_tensor(l, in[i].data, false);
     clef__launch_tensor(l, y.data, true);
@@ -119,7 +119,7 @@ static void lower_max_tiles(clef__lowering *l) {
     const clef__node *node = clef__lower_node(l);
     const geometry *a = node->attributes;
     clef__image x = clef__image_in(l, 0), g = clef__image_in(l, 1), dx = clef__image_of(clef__lower_out(l, clef__channels_last));
-    begin(l, "max_pool_backward_tiles", a, node->dtype, x.c);
+    begin_pool(l, "max_pool_backward_tiles", a, node->dtype, x.c);
     clef__launch_tensor(l, x.data, false);
     clef__launch_tensor(l, g.data, false);
     clef__launch_tensor(l, dx.data, true);

@@ -66,7 +66,7 @@ static void sum_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, 
 }
 
 /* g / n.  What begins a backward pass is a number and stays one, which takes no launch. */
-static clef_tensor *share(clef_tensor *g, int64_t n) {
+static clef_tensor *share_gradient(clef_tensor *g, int64_t n) {
     const clef__node *node = clef__node_of(g);
     if (!clef__is_number(node) || clef_dtype_size(node->dtype) < sizeof(float)) return clef_div_scalar(g, (double)n);
     return clef__constant(clef_tensor_context(g), node->shape, node->dtype, node->device, node->dynamic.f / (double)n);
@@ -75,7 +75,7 @@ static clef_tensor *share(clef_tensor *g, int64_t n) {
 static void mean_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
     (void)wanted;
     clef_shape shape = clef_tensor_shape(x[0]);
-    dx[0] = clef_expand(share(g, clef__reduced_count(shape, mask_of(y))), shape);
+    dx[0] = clef_expand(share_gradient(g, clef__reduced_count(shape, mask_of(y))), shape);
 }
 
 static clef_tensor *sum_over(clef_tensor *x, int64_t mask);

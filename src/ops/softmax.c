@@ -47,7 +47,7 @@ static void launch_lines(clef__lowering *l, clef__axes axes) {
     clef__launch_units(l, axes.outer * clef__ceil_div(axes.inner, block), 4 * axes.n * block);
 }
 
-static void begin(clef__lowering *l, const char *kernel, clef_dtype dtype, clef__axes axes, int logarithm) {
+static void begin_softmax(clef__lowering *l, const char *kernel, clef_dtype dtype, clef__axes axes, int logarithm) {
     clef__launch_reduction(l, "softmax.cl", kernel, dtype, axes);
     clef__launch_define(l, "LOG", "%d", logarithm);
 }
@@ -65,18 +65,18 @@ static void launch_in_pieces(clef__lowering *l, clef__operand x, clef__operand y
     clef_dtype wide = x.dtype == CLEF_F64 ? CLEF_F64 : CLEF_F32;
     clef__operand parts = clef__lower_scratch(l, wide, CLEF_SHAPE(2, axes.outer, splits, axes.inner)),
                   whole = clef__lower_scratch(l, wide, CLEF_SHAPE(2, axes.outer, axes.inner));
-    begin(l, "softmax_parts", x.dtype, axes, logarithm);
+    begin_softmax(l, "softmax_parts", x.dtype, axes, logarithm);
     clef__launch_tensor(l, x, false);
     clef__launch_tensor(l, parts, true);
     clef__launch_long(l, parts.stride[0]);
     clef__launch_cut(l, axes, splits);
-    begin(l, "softmax_whole", x.dtype, axes, logarithm);
+    begin_softmax(l, "softmax_whole", x.dtype, axes, logarithm);
     clef__launch_tensor(l, parts, false);
     clef__launch_long(l, parts.stride[0]);
     clef__launch_tensor(l, whole, true);
     clef__launch_long(l, whole.stride[0]);
     launch_lines(l, (clef__axes){axes.outer, splits, axes.inner});
-    begin(l, "softmax_results", x.dtype, axes, logarithm);
+    begin_softmax(l, "softmax_results", x.dtype, axes, logarithm);
     clef__launch_define(l, "PAST", "%d", goes_past_caches(l, y, axes));
     clef__launch_tensor(l, x, false);
     clef__launch_tensor(l, whole, false);
@@ -94,7 +94,7 @@ static void softmax_launch(clef__lowering *l, int logarithm) {
         launch_in_pieces(l, x, y, axes, logarithm);
         return;
     }
-    begin(l, axes.inner == 1 ? "softmax_rows" : "softmax_columns", x.dtype, axes, logarithm);
+    begin_softmax(l, axes.inner == 1 ? "softmax_rows" : "softmax_columns", x.dtype, axes, logarithm);
     clef__launch_tensor(l, x, false);
     clef__launch_tensor(l, y, true);
     launch_lines(l, axes);
@@ -110,7 +110,7 @@ static void slope_launch(clef__lowering *l, int logarithm) {
     clef__axes axes;
     clef__operand y = clef__lower_along(l, (int)a->dim, order, &axes), g = clef__lower_in_dense(l, 1, order),
                   dx = clef__lower_out(l, order);
-    begin(l, axes.inner == 1 ? "softmax_slope_rows" : "softmax_slope_columns", y.dtype, axes, logarithm);
+    begin_softmax(l, axes.inner == 1 ? "softmax_slope_rows" : "softmax_slope_columns", y.dtype, axes, logarithm);
     clef__launch_tensor(l, y, false);
     clef__launch_tensor(l, g, false);
     clef__launch_tensor(l, dx, true);

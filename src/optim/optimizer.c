@@ -54,7 +54,7 @@ bool clef__optimizer_has(const clef_optimizer *o, const clef_tensor *t) {
 
 static bool add_state(clef_optimizer *o, clef__slot *slot, int j, const clef__rule_setup *setup) {
     clef_dtype dtype = clef_tensor_dtype(slot->parameter) == CLEF_F64 ? CLEF_F64 : CLEF_F32;
-    slot->state_name[j] = clef__format("%s.%s", slot->name, setup->state[j]);
+    slot->state_name[j] = clef__asprintf("%s.%s", slot->name, setup->state[j]);
     slot->state[j] = clef_full(o->ctx, clef_tensor_shape(slot->parameter), dtype, setup->initial);
     return slot->state_name[j] && clef__own(slot->state[j]);
 }

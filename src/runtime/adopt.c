@@ -2,7 +2,7 @@
 #include "runtime/runtime_internal.h"
 #include "clef/opencl.h"
 
-static clef_context *refuse(clef_status status, const char *why) {
+static clef_context *refuse_adoption(clef_status status, const char *why) {
     clef__fail(NULL, status, "open_opencl: %s", why);
     return NULL;
 }
@@ -54,18 +54,18 @@ clef_context *clef__context_adopt(void *context, void *device, void *queue, cons
     if (!options)
         options = &defaults;
     if (!context || !device)
-        return refuse(CLEF_INVALID, "no context or no device given");
+        return refuse_adoption(CLEF_INVALID, "no context or no device given");
     if (!clef__start())
         return NULL;
     if (!holds(context, device))
-        return refuse(CLEF_INVALID, "the device does not belong to the context");
+        return refuse_adoption(CLEF_INVALID, "the device does not belong to the context");
     const char *fault = queue ? queue_fault(queue, context, device) : NULL;
     if (fault)
-        return refuse(CLEF_INVALID, fault);
+        return refuse_adoption(CLEF_INVALID, fault);
     clef__found found;
     if (!facts(device, &found))
-        return refuse(CLEF_DEVICE, "the device does not say what it is");
-    clef_context *ctx = found.unusable ? refuse(CLEF_UNSUPPORTED, found.unusable) : clef__context_new(options);
+        return refuse_adoption(CLEF_DEVICE, "the device does not say what it is");
+    clef_context *ctx = found.unusable ? refuse_adoption(CLEF_UNSUPPORTED, found.unusable) : clef__context_new(options);
     if (!ctx && found.info.index < 0)
         clef__device_free_texts(&found.info);
     if (ctx && !clef__device_open(ctx, &found, context, queue, options->profile))

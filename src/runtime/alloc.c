@@ -71,7 +71,7 @@ char *clef__strdup(const char *text) {
     return copy;
 }
 
-char *clef__format(const char *fmt, ...) {
+char *clef__asprintf(const char *fmt, ...) {
     va_list args, again;
     va_start(args, fmt);
     va_copy(again, args);

@@ -54,7 +54,7 @@ static bool find_routines(clef__blas *blas, void *library) {
     return true;
 }
 
-static void load(clef_context *ctx) {
+static void load_library(clef_context *ctx) {
     clef__blas *blas = &ctx->blas;
     const char *name = clef__env("CLEF_CLBLAST");
     blas->asked = true;
@@ -67,7 +67,7 @@ static void load(clef_context *ctx) {
     blas->there = library && find_routines(blas, library);
     if (blas->there) {
         count_user(1, false, NULL);
-        clef__log(ctx, CLEF_LOG_INFO, "CLBlast: loaded; its first products compile for seconds");
+        clef__log_line(ctx, CLEF_LOG_INFO, "CLBlast: loaded; its first products compile for seconds");
         return;
     }
     const char *why = dlerror();
@@ -77,7 +77,7 @@ static void load(clef_context *ctx) {
 
 bool clef__blas_there(clef_context *ctx, const char **why) {
     clef__blas *blas = &ctx->blas;
-    if (!blas->asked) load(ctx);
+    if (!blas->asked) load_library(ctx);
     if (why) *why = blas->there || blas->off ? NULL : blas->why;
     return blas->there;
 }
@@ -181,7 +181,7 @@ static clef_status time_probe(clef__device *device, const clef__blas_product *p,
 }
 
 /* Any bytes that are numbers of a common size in f32 and in f64. */
-static clef_status fill(clef__buffer *buffer, size_t bytes) {
+static clef_status fill_probe(clef__buffer *buffer, size_t bytes) {
     void *host = clef__alloc(bytes);
     if (!host) return CLEF_MEMORY;
     memset(host, 0x3f, bytes);
@@ -199,7 +199,7 @@ void clef__blas_measure(clef__device *device, const clef__blas_product *like) {
     double seconds = 0, *pace = &device->blas_pace[routine_of(like)];
     clef__buffer *operand = clef__buffer_new(device, bytes), *result = operand ? clef__buffer_new(device, bytes) : NULL;
     *pace = HUGE_VAL;
-    if (result && fill(operand, bytes) == CLEF_OK && time_probe(device, &p, operand, result, &seconds) == CLEF_OK)
+    if (result && fill_probe(operand, bytes) == CLEF_OK && time_probe(device, &p, operand, result, &seconds) == CLEF_OK)
         *pace = seconds / (2.0 * (double)batch * (double)(edge * edge * edge));
     clef__buffer_release(operand);
     clef__buffer_release(result);

@@ -91,7 +91,7 @@ static cl_mem create(clef__device *device, size_t *size, size_t least) {
         return memory;
     if (exhausted(code)) {
         uint64_t freed = clef__pool_trim(device);
-        clef__log(device->ctx, CLEF_LOG_WARNING, "memory: no room for %zu bytes; %llu cached bytes given back",
+        clef__log_line(device->ctx, CLEF_LOG_WARNING, "memory: no room for %zu bytes; %llu cached bytes given back",
                   *size, (unsigned long long)freed);
         clFinish(device->queue);
         *size = least;

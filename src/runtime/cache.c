@@ -27,11 +27,11 @@ static const char magic[8] = {'C', 'L', 'E', 'F', 'K', 'C', '1', '\n'};
 static const uint64_t largest_entry = 256u << 20, default_limit = 256u << 20;
 
 /* ---- entries as bytes ---- */
-static void put(unsigned char *at, uint64_t value, int bytes) {
+static void put_number(unsigned char *at, uint64_t value, int bytes) {
     for (int i = 0; i < bytes; i++) at[i] = (unsigned char)(value >> (8 * i));
 }
 
-static uint64_t get(const unsigned char *at, int bytes) {
+static uint64_t get_number(const unsigned char *at, int bytes) {
     uint64_t value = 0;
     for (int i = 0; i < bytes; i++) value |= (uint64_t)at[i] << (8 * i);
     return value;
@@ -49,9 +49,9 @@ static void checksum(const unsigned char *header, const void *payload, size_t si
 void clef__entry_header(unsigned char header[CLEF__ENTRY_HEADER], clef__entry_kind kind, const uint8_t key[32],
                         const void *payload, size_t size) {
     memcpy(header, magic, 8);
-    put(header + 8, (uint64_t)kind, 4);
-    put(header + 12, 0, 4);
-    put(header + 16, size, 8);
+    put_number(header + 8, (uint64_t)kind, 4);
+    put_number(header + 12, 0, 4);
+    put_number(header + 16, size, 8);
     memcpy(header + 24, key, 32);
     checksum(header, payload, size, header + DIGEST_AT);
 }
@@ -60,10 +60,10 @@ bool clef__entry_check(const unsigned char *bytes, size_t n, const uint8_t key[3
     uint8_t digest[32];
     if (n < CLEF__ENTRY_HEADER || memcmp(bytes, magic, 8) != 0)
         return false;
-    uint64_t kind = get(bytes + 8, 4), size = get(bytes + 16, 8);
+    uint64_t kind = get_number(bytes + 8, 4), size = get_number(bytes + 16, 8);
     if (kind != CLEF__ENTRY_BINARY && kind != CLEF__ENTRY_FAILURE)
         return false;
-    if (get(bytes + 12, 4) != 0 || size != n - CLEF__ENTRY_HEADER)
+    if (get_number(bytes + 12, 4) != 0 || size != n - CLEF__ENTRY_HEADER)
         return false;
     if (key && memcmp(bytes + 24, key, 32) != 0)
         return false;
@@ -160,7 +160,7 @@ void clef__cache_open(clef_context *ctx, const char *dir) {
     make_directories(path);
     ctx->cache.dir = open_directory(path);
     if (ctx->cache.dir < 0)
-        clef__log(ctx, CLEF_LOG_WARNING, "cache: %s is not used: %s", path,
+        clef__log_line(ctx, CLEF_LOG_WARNING, "cache: %s is not used: %s", path,
                   errno == EPERM ? "it must belong to this user and be writable by nobody else" : strerror(errno));
     else
         drop_all_abandoned(ctx->cache.dir);
@@ -235,7 +235,7 @@ unsigned char *clef__cache_load(clef_context *ctx, const uint8_t key[32], clef__
         utimensat(ctx->cache.dir, name, NULL, AT_SYMLINK_NOFOLLOW); /* used just now: thrown out last */
     if (result != CLEF__REFUSED)
         return bytes;
-    clef__log(ctx, CLEF_LOG_WARNING, "cache: %s is damaged or not ours; it is removed and made anew", name);
+    clef__log_line(ctx, CLEF_LOG_WARNING, "cache: %s is damaged or not ours; it is removed and made anew", name);
     clef__cache_evict(ctx, key);
     return NULL;
 }
@@ -396,7 +396,7 @@ void clef__cache_store(clef_context *ctx, const uint8_t key[32], clef__entry_kin
         keep_small(cache, bytes);
     pthread_mutex_unlock(&cache->lock);
     if (news)
-        clef__log(ctx, CLEF_LOG_WARNING, "cache: an entry could not be written: %s; what is not stored is compiled anew next time",
+        clef__log_line(ctx, CLEF_LOG_WARNING, "cache: an entry could not be written: %s; what is not stored is compiled anew next time",
                   strerror(error));
 }
 

@@ -88,7 +88,7 @@ void clef__codes_close(clef__device *device) {
 /* Its whole text; *owned: to be freed.  NULL without host memory. */
 static const char *whole_text(const clef__code *code, char **owned) {
     const char *file = code->file ? clef__embedded(code->file) : "";
-    *owned = code->text ? clef__format("%s%s%s", clef__embedded("common.h"), code->text, file) : NULL;
+    *owned = code->text ? clef__asprintf("%s%s%s", clef__embedded("common.h"), code->text, file) : NULL;
     return code->text ? *owned : file;
 }
 

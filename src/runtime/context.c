@@ -193,7 +193,7 @@ clef_random_state clef__random_take(clef_context *ctx, uint64_t count) {
 }
 
 /* ---- devices ---- */
-int clef__device_count(const clef_context *ctx) { return ctx->n_devices; }
+int clef__context_devices(const clef_context *ctx) { return ctx->n_devices; }
 
 clef__device *clef__device_at(const clef_context *ctx, int i) {
     return i >= 0 && i < ctx->n_devices ? ctx->device[i] : NULL;

@@ -304,7 +304,7 @@ static int best(const clef__found *list, int n, const char *choice) {
     return -1;
 }
 
-static void refuse(const clef__found *list, int n, const char *choice, const char *why) {
+static void refuse_choice(const clef__found *list, int n, const char *choice, const char *why) {
     char have[CLEF__LINE - 256] = "";
     size_t used = 0;
     for (int i = 0; i < n && used < sizeof have; i++)
@@ -323,14 +323,14 @@ static int choose_one(const clef__found *list, int n, const char *choice) {
     if (!digits) {
         int at = best(list, n, choice);
         if (at < 0)
-            refuse(list, n, choice, "not found");
+            refuse_choice(list, n, choice, "not found");
         return at;
     }
     long index = strlen(choice) < 6 ? strtol(choice, NULL, 10) : n;
     if (index >= n)
-        refuse(list, n, choice, "not found");
+        refuse_choice(list, n, choice, "not found");
     else if (list[index].unusable)
-        refuse(list, n, choice, "cannot be used");
+        refuse_choice(list, n, choice, "cannot be used");
     else
         return (int)index;
     return -1;
@@ -359,7 +359,7 @@ int clef__devices_choose(const char *choice, int chosen[CLEF__MAX_DEVICES]) {
             return 0;
         }
         if (!*part) {
-            refuse(list, n, choice, "has an empty part");
+            refuse_choice(list, n, choice, "has an empty part");
             return 0;
         }
         if ((chosen[count++] = choose_one(list, n, part)) < 0)

@@ -73,7 +73,7 @@ static void keep(clef_context *ctx, clef_status status, const char *line) {
         ctx->error.status = status;
     }
     pthread_mutex_unlock(&ctx->lock);
-    clef__log(ctx, CLEF_LOG_ERROR, "%s", line);
+    clef__log_line(ctx, CLEF_LOG_ERROR, "%s", line);
 }
 
 clef_status clef__fail(clef_context *ctx, clef_status status, const char *fmt, ...) {
@@ -127,7 +127,7 @@ clef_status clef__fail_cl(clef__device *device, cl_int code, const char *fmt, ..
                       row->hint);
 }
 
-void clef__log(clef_context *ctx, clef_log_level level, const char *fmt, ...) {
+void clef__log_line(clef_context *ctx, clef_log_level level, const char *fmt, ...) {
     if (!ctx || !ctx->log)
         return;
     char line[CLEF__LINE];

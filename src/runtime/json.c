@@ -25,20 +25,20 @@ bool clef__json_at_end(clef__json *json) {
     return json->at == json->end && !json->expected;
 }
 
-static bool take(clef__json *json, char c) {
+static bool take_char(clef__json *json, char c) {
     if (clef__json_peek(json) != c) return false;
     json->at++;
     json->opened = c == '{' || c == '[';
     return true;
 }
 
-bool clef__json_expect(clef__json *json, const char *token) { return take(json, *token) || clef__json_fail(json, token); }
+bool clef__json_expect(clef__json *json, const char *token) { return take_char(json, *token) || clef__json_fail(json, token); }
 
 /* expected: ", or " and the closing bracket. */
 static bool another(clef__json *json, const char *expected) {
-    bool first = json->opened, closed = take(json, expected[5]);
+    bool first = json->opened, closed = take_char(json, expected[5]);
     json->opened = false;
-    return !closed && !json->expected && (first || take(json, ',') || clef__json_fail(json, expected));
+    return !closed && !json->expected && (first || take_char(json, ',') || clef__json_fail(json, expected));
 }
 
 bool clef__json_element(clef__json *json) { return another(json, ", or ]"); }
@@ -130,7 +130,7 @@ static char *copy_character(clef__json *json, char *out) {
 }
 
 const char *clef__json_string(clef__json *json) {
-    if (!take(json, '"')) return clef__json_fail(json, "a string"), NULL;
+    if (!take_char(json, '"')) return clef__json_fail(json, "a string"), NULL;
     char *string = json->at, *out = string;
     while (out && json->at < json->end && *json->at != '"') {
         bool escaped = *json->at == '\\';

@@ -42,7 +42,7 @@ static int number(int i, int salt) {
     return (int)((x >> 12) % (2 * LARGEST + 1)) - LARGEST;
 }
 
-static void fill(product *p, bool bf16) {
+static void fill_product(product *p, bool bf16) {
     for (int i = 0; i < M * K; i++) p->a[i / K][i % K] = bits_of(number(i, 1), bf16);
     for (int i = 0; i < N * K; i++) p->b[i / K][i % K] = bits_of(number(i, 2), bf16);
     for (int i = 0; i < M * N; i++) {
@@ -53,7 +53,7 @@ static void fill(product *p, bool bf16) {
     }
 }
 
-static bool run(clef__device *device, cl_kernel kernel, product *p) {
+static bool run_probe(clef__device *device, cl_kernel kernel, product *p) {
     void *host[3] = {p->a, p->b, p->c};
     const size_t bytes[3] = {sizeof p->a, sizeof p->b, sizeof p->c}, items = LANES;
     cl_mem memory[3] = {NULL};
@@ -74,12 +74,12 @@ static bool build_and_run(clef__device *device, const char *options, bool bf16) 
     char all[256];
     product p;
     cl_int code = CL_SUCCESS;
-    fill(&p, bf16);
+    fill_product(&p, bf16);
     snprintf(all, sizeof all, "%s %s -DIN=%s", device->options, options, bf16 ? "bf16" : "f16");
     cl_program program = clCreateProgramWithSource(device->context, 1, &source, NULL, &code);
     bool built = program && clBuildProgram(program, 1, &device->id, all, NULL, NULL) == CL_SUCCESS;
     cl_kernel kernel = built ? clCreateKernel(program, "matrix_probe", &code) : NULL;
-    bool right = kernel && run(device, kernel, &p);
+    bool right = kernel && run_probe(device, kernel, &p);
     if (kernel) clReleaseKernel(kernel);
     if (program) clReleaseProgram(program);
     return right;
@@ -96,7 +96,7 @@ static bool says(const clef__device *device, const char *extension, cl_device_in
            clGetDeviceInfo(device->id, fact, sizeof value, &value, NULL) == CL_SUCCESS && value >= least;
 }
 
-static clef__matrix_unit find(clef__device *device) {
+static clef__matrix_unit find_unit(clef__device *device) {
     const char *asked = clef__env("CLEF_MATRIX");
     if (asked && strcmp(asked, "0") == 0) return CLEF__NO_MATRIX_UNIT;
     if (asked && strcmp(asked, "emulated") == 0) return CLEF__EMULATED;
@@ -105,7 +105,7 @@ static clef__matrix_unit find(clef__device *device) {
         char options[32];
         snprintf(options, sizeof options, "-D%s", units[i].name);
         bool works = clef__matrix_probe(device, options);
-        clef__log(device->ctx, CLEF_LOG_INFO, "%s: matrix units by %s %s", device->info.name, units[i].name,
+        clef__log_line(device->ctx, CLEF_LOG_INFO, "%s: matrix units by %s %s", device->info.name, units[i].name,
                   works ? "are used for products of half types" : "do not do what they should, and are left alone");
         if (works) return units[i].unit;
     }
@@ -113,7 +113,7 @@ static clef__matrix_unit find(clef__device *device) {
 }
 
 clef__matrix_unit clef__device_matrix_unit(clef__device *device) {
-    if (!device->matrix_asked) device->matrix_unit = find(device);
+    if (!device->matrix_asked) device->matrix_unit = find_unit(device);
     device->matrix_asked = true;
     return device->matrix_unit;
 }

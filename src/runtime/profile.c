@@ -32,7 +32,7 @@ static const row rows[ROWS] = {
 #undef PROFILE
 };
 
-static bool fits(const row *r, const clef_device_info *info) {
+static bool row_fits(const row *r, const clef_device_info *info) {
     return (!*r->type || strcmp(r->type, info->type) == 0) && info->vector_width >= r->lanes &&
            info->max_work_group >= r->group && info->local_bytes >= r->local_bytes;
 }
@@ -40,7 +40,7 @@ static bool fits(const row *r, const clef_device_info *info) {
 static int by_facts(const clef_device_info *info) {
     int at = 0;
     while (at < ROWS - 1 && *rows[at].type && strcmp(rows[at].type, info->type) != 0) at++;
-    while (!fits(&rows[at], info) && rows[at].fallback != at) at = rows[at].fallback;
+    while (!row_fits(&rows[at], info) && rows[at].fallback != at) at = rows[at].fallback;
     return at;
 }
 

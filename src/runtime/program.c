@@ -156,7 +156,7 @@ static found from_disk(build *b) {
         pthread_mutex_unlock(&ctx->lock);
         result = HIT;
     } else if (bytes) {
-        clef__log(ctx, CLEF_LOG_WARNING, "cache: the driver refused a stored program; it is compiled anew");
+        clef__log_line(ctx, CLEF_LOG_WARNING, "cache: the driver refused a stored program; it is compiled anew");
         clef__cache_evict(ctx, b->entry->key);
     }
     clef__free(bytes);
@@ -250,11 +250,11 @@ static void settle(clef__device *device, clef__program *entry, cl_int code) {
 }
 
 static char *all_options(const clef__device *device, const char *options) {
-    return clef__format("%s %s", device->options, options ? options : "");
+    return clef__asprintf("%s %s", device->options, options ? options : "");
 }
 
 /* The entry, built or failed; NULL when host memory is out. */
-static clef__program *get(clef__device *device, const char *source, const char *options, const char *name) {
+static clef__program *get_program(clef__device *device, const char *source, const char *options, const char *name) {
     char *all = all_options(device, options);
     uint8_t key[32];
     bool mine = false;
@@ -274,7 +274,7 @@ static clef__program *get(clef__device *device, const char *source, const char *
 }
 
 clef__program *clef__program_get(clef__device *device, const char *source, const char *options, const char *name) {
-    clef__program *entry = get(device, source, options, name);
+    clef__program *entry = get_program(device, source, options, name);
     if (!entry)
         clef__fail(device->ctx, CLEF_MEMORY, "program: out of host memory");
     else if (entry->state == CLEF__FAILED)
@@ -300,7 +300,7 @@ clef__program *clef__program_find(clef__device *device, const uint8_t key[32]) {
 }
 
 clef__program *clef__program_quietly(clef__device *device, const char *source, const char *options, const char *name) {
-    clef__program *entry = get(device, source, options, name);
+    clef__program *entry = get_program(device, source, options, name);
     return entry && entry->state == CLEF__READY ? entry : NULL;
 }
 

@@ -14,7 +14,7 @@ void clef__free(void *p);
    array is then as it was. */
 bool clef__grow(void *array_address, int n, int *capacity, size_t size);
 char *clef__strdup(const char *text);
-char *clef__format(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* a new string */
+char *clef__asprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* a new string */
 
 /* ---- errors and log (error.c) ---- */
 /* Keeps the line if it is the context's first (ctx NULL: this thread's open error); returns status. */
@@ -24,7 +24,7 @@ clef_status clef__fail(clef_context *ctx, clef_status status, const char *fmt, .
 uint64_t clef__failures(const clef_context *ctx);
 /* CLEF_OK if there was none since the count was `before`, else the status of the latest. */
 clef_status clef__failed_since(const clef_context *ctx, uint64_t before);
-void clef__log(clef_context *ctx, clef_log_level level, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void clef__log_line(clef_context *ctx, clef_log_level level, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* False after fork: fails with a line, once per call. */
 bool clef__usable(clef_context *ctx);
 
@@ -54,7 +54,7 @@ clef_random_state clef__random_take(clef_context *ctx, uint64_t count);
 
 /* ---- devices (device.c, profile.c) ---- */
 typedef struct clef__device clef__device; /* one opened device: OpenCL context, queue, programs, pool */
-int clef__device_count(const clef_context *ctx);
+int clef__context_devices(const clef_context *ctx);
 clef__device *clef__device_at(const clef_context *ctx, int i);
 const clef_device_info *clef__device_info(const clef__device *device);
 /* Is it one of these words, which are separated by spaces? */

@@ -53,7 +53,7 @@ clef_status clef__trace_open(clef_context *ctx) {
     clef__trace *t = clef__calloc(1, sizeof *t);
     int number = atomic_fetch_add(&opened, 1) + 1;
     if (t)
-        t->path = number == 1 ? clef__strdup(name) : clef__format("%s.%d", name, number);
+        t->path = number == 1 ? clef__strdup(name) : clef__asprintf("%s.%d", name, number);
     if (!t || !t->path) {
         free_trace(t);
         return clef__fail(ctx, CLEF_MEMORY, "open: no host memory for the trace");
@@ -196,7 +196,7 @@ void clef__trace_close(clef_context *ctx) {
     bad = fclose(t->file) != 0 || bad;
     if (bad) {
         int error = errno;
-        clef__log(ctx, CLEF_LOG_WARNING, "trace: %s is not whole: %s", t->path, strerror(error));
+        clef__log_line(ctx, CLEF_LOG_WARNING, "trace: %s is not whole: %s", t->path, strerror(error));
         clef__fail(NULL, CLEF_IO, "trace: %s is not whole: %s", t->path, strerror(error));
     }
     pthread_mutex_destroy(&t->lock);

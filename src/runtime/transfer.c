@@ -98,7 +98,7 @@ static clef__stage *new_stage(size_t size) {
 }
 
 /* A stage of at least `bytes`; NULL when there is none to be had. */
-static clef__stage *take(clef__device *device, size_t bytes) {
+static clef__stage *take_stage(clef__device *device, size_t bytes) {
     clef__staging *st = &device->staging;
     size_t size = STAGE;
     while (size < bytes) size *= 2;
@@ -138,7 +138,7 @@ static clef_status write_small(clef__buffer *b, size_t offset, const void *host,
     clef__staging *st = &device->staging;
     if (st->open && st->open->used + bytes > st->open->size)
         seal(device);
-    if (!st->open && !(st->open = take(device, STAGE)))
+    if (!st->open && !(st->open = take_stage(device, STAGE)))
         return write_blocking(b, offset, host, bytes);
     unsigned char *at = st->open->bytes + st->open->used;
     memcpy(at, host, bytes);
@@ -149,7 +149,7 @@ static clef_status write_small(clef__buffer *b, size_t offset, const void *host,
 
 static clef_status write_staged(clef__buffer *b, size_t offset, const void *host, size_t bytes) {
     clef__device *device = b->device;
-    clef__stage *s = take(device, bytes);
+    clef__stage *s = take_stage(device, bytes);
     if (!s)
         return write_blocking(b, offset, host, bytes);
     memcpy(s->bytes, host, bytes);

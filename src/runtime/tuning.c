@@ -42,7 +42,7 @@ static bool same_choice(const clef__tuned *a, const clef__tuned *b) {
            strcmp(a->platform, b->platform) == 0 && strcmp(a->version, b->version) == 0;
 }
 
-static clef__tuning_entry *find(const clef__tuning *tuning, const clef__tuning_entry *e) {
+static clef__tuning_entry *find_entry(const clef__tuning *tuning, const clef__tuning_entry *e) {
     for (int i = 0; i < tuning->n; i++) {
         clef__tuning_entry *other = &tuning->entry[i];
         if (other->hash != e->hash || !other->parts != !e->parts)
@@ -83,7 +83,7 @@ static understanding understand(char *line, clef__tuning_entry *e) {
 }
 
 static bool put_entry(clef__tuning *to, clef__tuning_entry *e) {
-    clef__tuning_entry *old = find(to, e);
+    clef__tuning_entry *old = find_entry(to, e);
     if (old) {
         free_entry(old);
         *old = *e;
@@ -145,7 +145,7 @@ static clef_status read_file(clef_context *ctx, clef__tuning *to) {
         return CLEF_OK;
     clef__reading reading = clef__cache_read(ctx->cache.dir, file_name, largest_file, &bytes, &size);
     if (reading == CLEF__REFUSED) {
-        clef__log(ctx, CLEF_LOG_WARNING, "tuning: %s is not used: it must be a plain file of this user's, of at most %d MB",
+        clef__log_line(ctx, CLEF_LOG_WARNING, "tuning: %s is not used: it must be a plain file of this user's, of at most %d MB",
                   file_name, (int)(largest_file >> 20));
         errno = EPERM;
     }
@@ -154,7 +154,7 @@ static clef_status read_file(clef_context *ctx, clef__tuning *to) {
     bool good = clef__tuning_merge(to, (const char *)bytes, size, &damaged);
     clef__free(bytes);
     if (damaged)
-        clef__log(ctx, CLEF_LOG_WARNING, "tuning: %d damaged lines of %s are left out", damaged, file_name);
+        clef__log_line(ctx, CLEF_LOG_WARNING, "tuning: %d damaged lines of %s are left out", damaged, file_name);
     return good ? CLEF_OK : CLEF_MEMORY;
 }
 
@@ -207,7 +207,7 @@ static clef_status save(clef_context *ctx, const clef__tuning *more) {
     if (status == CLEF_OK)
         status = write_lines(ctx->cache.dir, file_name, 0600, &all);
     if (status == CLEF_IO)
-        clef__log(ctx, CLEF_LOG_WARNING, "tuning: results could not be written: %s", strerror(errno));
+        clef__log_line(ctx, CLEF_LOG_WARNING, "tuning: results could not be written: %s", strerror(errno));
     if (lock >= 0)
         close(lock);
     clef__tuning_free(&all);
@@ -215,12 +215,12 @@ static clef_status save(clef_context *ctx, const clef__tuning *more) {
 }
 
 /* ---- results ---- */
-static void load(clef_context *ctx) {
+static void load_results(clef_context *ctx) {
     if (ctx->tuning_loaded)
         return;
     ctx->tuning_loaded = true;
     if (read_file(ctx, &ctx->tuning) == CLEF_MEMORY)
-        clef__log(ctx, CLEF_LOG_WARNING, "tuning: no host memory for all results");
+        clef__log_line(ctx, CLEF_LOG_WARNING, "tuning: no host memory for all results");
 }
 
 static clef__tuned on_device(const clef__device *device, const clef__tuned *choice) {
@@ -240,12 +240,12 @@ const clef__tuned *clef__tuned_find(clef__device *device, const clef__tuned *cho
     clef_context *ctx = device->ctx;
     if (ctx->no_tuning)
         return NULL;
-    load(ctx);
+    load_results(ctx);
     if (ctx->tuning.n == 0)
         return NULL;
     clef__tuning_entry wanted = {.parts = "", .t = on_device(device, choice)};
     wanted.hash = hash_choice(&wanted.t);
-    const clef__tuning_entry *e = find(&ctx->tuning, &wanted);
+    const clef__tuning_entry *e = find_entry(&ctx->tuning, &wanted);
     return e ? &e->t : NULL;
 }
 
@@ -254,7 +254,7 @@ clef_status clef__tuned_keep(clef__device *device, const clef__tuned *result, in
     clef__text text = {0};
     clef__tuning added = {0};
     int damaged;
-    load(ctx);
+    load_results(ctx);
     for (int i = 0; i < n; i++) {
         clef__tuned t = on_device(device, &result[i]);
         clef__tuned_put(&text, &t);
@@ -272,7 +272,7 @@ clef_status clef__tuned_keep(clef__device *device, const clef__tuned *result, in
 static int open_parent(const char *path, const char **name) {
     const char *slash = strrchr(path, '/');
     *name = slash ? slash + 1 : path;
-    char *dir = !slash ? clef__strdup(".") : clef__format("%.*s", slash == path ? 1 : (int)(slash - path), path);
+    char *dir = !slash ? clef__strdup(".") : clef__asprintf("%.*s", slash == path ? 1 : (int)(slash - path), path);
     int fd = dir ? open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     int error = dir ? errno : ENOMEM;
     clef__free(dir);
@@ -289,7 +289,7 @@ static int count_results(const clef__tuning *tuning) {
 clef_status clef__tuning_export(clef_context *ctx, const char *path, int *n) {
     clef__tuning all = {0};
     const char *name;
-    load(ctx);
+    load_results(ctx);
     bool good = merge_all(&all, &ctx->tuning) && read_file(ctx, &all) != CLEF_MEMORY; /* others may have found better ones */
     int dir = good ? open_parent(path, &name) : -1;
     clef_status status = !good ? CLEF_MEMORY : dir < 0 ? CLEF_IO : write_lines(dir, name, 0666, &all);
@@ -335,7 +335,7 @@ clef_status clef__tuning_import(clef_context *ctx, const char *path, int *n) {
     *n = 0;
     if (!bytes)
         return clef_error_status(ctx);
-    load(ctx);
+    load_results(ctx);
     bool good = clef__tuning_merge(&added, bytes, size, &damaged);
     clef__free(bytes);
     *n = count_results(&added);
@@ -345,7 +345,7 @@ clef_status clef__tuning_import(clef_context *ctx, const char *path, int *n) {
     else if (!good || !merge_all(&ctx->tuning, &added))
         status = no_memory(ctx);
     if (status == CLEF_OK && damaged)
-        clef__log(ctx, CLEF_LOG_WARNING, "tuning: %d damaged lines of %.400s are left out", damaged, path);
+        clef__log_line(ctx, CLEF_LOG_WARNING, "tuning: %d damaged lines of %.400s are left out", damaged, path);
     if (status == CLEF_OK)
         status = save(ctx, &added);
     clef__tuning_free(&added);

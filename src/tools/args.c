@@ -16,7 +16,7 @@ static bool is_choice(const char *choices, const char *word) {
     return false;
 }
 
-static const arg *find(const arg *args, const char *name, size_t length) {
+static const arg *find_arg(const arg *args, const char *name, size_t length) {
     for (; args->name; args++)
         if (strlen(args->name) == length && !strncmp(args->name, name, length)) return args;
     return NULL;
@@ -95,7 +95,7 @@ static bool unknown(const verb *v, const char *option) {
 /* One option, with its value in the same word (after '=') or in the next one; *i moves on. */
 static bool option(const verb *v, int argc, char **argv, int *i) {
     const char *word = argv[*i] + 2, *equals = strchr(word, '=');
-    const arg *a = find(v->args, word, equals ? (size_t)(equals - word) : strlen(word));
+    const arg *a = find_arg(v->args, word, equals ? (size_t)(equals - word) : strlen(word));
     if (!a) return unknown(v, argv[*i]);
     if (a->kind == ARG_FLAG && equals) return wrong(v, "no value belongs to", argv[*i]);
     if (a->kind != ARG_FLAG && !equals && *i + 1 >= argc) return wrong(v, "a value is missing after", argv[*i]);

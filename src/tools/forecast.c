@@ -24,7 +24,7 @@ static bool dry_step(const forecast *f, clef_tensor *x, int64_t batch, clef_plan
     return ok;
 }
 
-static bool fits(const forecast *f, int64_t batch) {
+static bool batch_fits(const forecast *f, int64_t batch) {
     clef_plan_size size;
     clef_device_info device;
     if (!dry_step(f, NULL, batch, &size)) {
@@ -38,10 +38,10 @@ static bool fits(const forecast *f, int64_t batch) {
 /* To within a sixteenth; 0 if not even a small batch fits. */
 static int64_t largest_batch(const forecast *f) {
     int64_t good = 0, bad = 2;
-    while (bad <= LARGEST && fits(f, bad)) good = bad, bad *= 2;
+    while (bad <= LARGEST && batch_fits(f, bad)) good = bad, bad *= 2;
     while (good && bad <= LARGEST && bad - good > (good + 15) / 16) {
         int64_t middle = good + (bad - good) / 2;
-        if (fits(f, middle)) good = middle;
+        if (batch_fits(f, middle)) good = middle;
         else bad = middle;
     }
     return good;

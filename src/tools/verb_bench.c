@@ -103,7 +103,7 @@ static int measure_all(clef_context *ctx, const bench_case *c, int n, bench_seri
     return EXIT_OK;
 }
 
-static int measure(const char *const *words, bench_report *report) {
+static int measure_words(const char *const *words, bench_report *report) {
     int code = EXIT_OK, n = 0;
     bench_series *s = &report->series[report->n++];
     clef_context *ctx = tool_open("bench", &o.common, &code);
@@ -144,12 +144,12 @@ static int options_fit(const char *const *words) {
     return EXIT_OK;
 }
 
-static int run(const char *const *operands) {
+static int run_bench(const char *const *operands) {
     bench_report report = {0};
     int code = options_fit(operands);
     if (code) return code;
     if ((o.html && !tool_file_fits("bench", "html", o.html)) || (o.csv && !tool_file_fits("bench", "csv", o.csv))) return EXIT_FAILED;
-    code = o.compare ? compare(operands, &report) : measure(operands, &report);
+    code = o.compare ? compare(operands, &report) : measure_words(operands, &report);
     if (code == EXIT_OK && ((o.html && !tool_write_file("bench", "html", o.html, bench_html, &report)) ||
                             (o.csv && !tool_write_file("bench", "csv", o.csv, bench_csv, &report))))
         code = EXIT_FAILED;
@@ -157,4 +157,4 @@ static int run(const char *const *operands) {
     return code;
 }
 
-const verb verb_bench = {"bench", "[" BENCH_SUITES "]...", "Measure this device through Clef, or compare results.", args, &o, run};
+const verb verb_bench = {"bench", "[" BENCH_SUITES "]...", "Measure this device through Clef, or compare results.", args, &o, run_bench};

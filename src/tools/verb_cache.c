@@ -43,7 +43,7 @@ static void show(const clef_cache_info *info, bool verified) {
         printf("%llu failed builds, %llu damaged\n", (unsigned long long)info->negative, (unsigned long long)info->damaged);
 }
 
-static int run(const char *const *operands) {
+static int run_cache(const char *const *operands) {
     clef_cache_info info;
     const char *operand = operands[0];
     if (operand && !strcmp(operand, "clear")) return clear();
@@ -56,4 +56,4 @@ static int run(const char *const *operands) {
 static const arg args[] = {
     {"dir", ARG_TEXT, "DIR", offsetof(cache_options, dir), "another directory than the default"},
     COMMON_ARGS};
-const verb verb_cache = {"cache", "show|verify|clear", "Show, check or empty the cache of compiled kernels.", args, &o, run};
+const verb verb_cache = {"cache", "show|verify|clear", "Show, check or empty the cache of compiled kernels.", args, &o, run_cache};

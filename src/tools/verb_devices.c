@@ -34,7 +34,7 @@ static void as_text(const clef_device_info *d, bool chosen) {
            (unsigned long long)d->local_bytes / 1024, d->max_work_group, d->f64 ? ", f64" : "", d->f16 ? ", f16" : "");
 }
 
-static int run(const char *const *operands) {
+static int run_devices(const char *const *operands) {
     (void)operands;
     int code = EXIT_OK;
     clef_context *ctx = tool_open("devices", &o, &code);
@@ -51,4 +51,4 @@ static int run(const char *const *operands) {
 }
 
 static const arg args[] = {COMMON_ARGS};
-const verb verb_devices = {"devices", NULL, "List the OpenCL devices.", args, &o, run};
+const verb verb_devices = {"devices", NULL, "List the OpenCL devices.", args, &o, run_devices};

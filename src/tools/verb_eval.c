@@ -81,7 +81,7 @@ static int score(clef_context *ctx, const source *s) {
     return EXIT_FAILED;
 }
 
-static int run(const char *const *operands) {
+static int run_eval(const char *const *operands) {
     (void)operands;
     source s;
     int code = EXIT_OK;
@@ -97,4 +97,4 @@ static int run(const char *const *operands) {
     return code;
 }
 
-const verb verb_eval = {"eval", NULL, "Measure saved weights on test images.", args, &o, run};
+const verb verb_eval = {"eval", NULL, "Measure saved weights on test images.", args, &o, run_eval};

@@ -104,7 +104,7 @@ static void show_result(const clef_tune_result *r) {
 /* ---- what is done ---- */
 static clef_status work(clef_context *ctx, void *user) { return workload_queue(ctx, user); }
 
-static int measure(clef_context *ctx, workload *w) {
+static int measure_workload(clef_context *ctx, workload *w) {
     clef_tune_result result;
     if (!o.common.quiet) fprintf(stderr, "tuning for %s on %s\n", o.shapes ? o.shapes : w->model, tool_device_name(ctx));
     if (!w->shapes && !workload_model(w, ctx)) return tool_failed("tune", ctx);
@@ -141,11 +141,11 @@ static int carry(clef_context *ctx, const char *event, const char *path,
 
 static int tune(clef_context *ctx, workload *w) {
     int code = carry(ctx, "import", o.import, clef_tune_import);
-    if (code == EXIT_OK && measures()) code = measure(ctx, w);
+    if (code == EXIT_OK && measures()) code = measure_workload(ctx, w);
     return code == EXIT_OK ? carry(ctx, "export", o.export, clef_tune_export) : code;
 }
 
-static int run(const char *const *operands) {
+static int run_tune(const char *const *operands) {
     (void)operands;
     int code = EXIT_OK;
     workload w = {.model = o.shapes ? NULL : o.model ? o.model : "lenet", .batch = o.batch};
@@ -163,4 +163,4 @@ static int run(const char *const *operands) {
     return code;
 }
 
-const verb verb_tune = {"tune", NULL, "Fit the kernels to this device by measuring.", args, &o, run};
+const verb verb_tune = {"tune", NULL, "Fit the kernels to this device by measuring.", args, &o, run_tune};

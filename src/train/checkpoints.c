@@ -19,7 +19,7 @@
 
 enum { NOTE_SIZE = 1024, STATE_SIZE = 424 };
 
-static char *path_of(const clef__fit *f, const char *name) { return clef__format("%s/%s", f->o->checkpoint_dir, name); }
+static char *path_of(const clef__fit *f, const char *name) { return clef__asprintf("%s/%s", f->o->checkpoint_dir, name); }
 
 static clef_status no_memory(clef__fit *f) { return clef__fail(f->ctx, CLEF_MEMORY, "fit: no memory for a checkpoint"); }
 
@@ -82,7 +82,7 @@ clef_status clef__checkpoint_inside(clef__fit *f) {
 }
 
 static void drop_old(clef__fit *f) {
-    char *old = clef__format("%s/epoch-%lld.ckpt", f->o->checkpoint_dir, (long long)(f->done - f->o->keep));
+    char *old = clef__asprintf("%s/epoch-%lld.ckpt", f->o->checkpoint_dir, (long long)(f->done - f->o->keep));
     if (old) (void)unlink(old);
     clef__free(old);
 }
@@ -147,7 +147,7 @@ static clef_status take_over(clef__fit *f, const clef_checkpoint *what, const cl
     f->resumed_inside = f->batch > 0;
     f->resumed_at = f->done * clef_loader_batches(f->o->train) + f->batch;
     if (f->done >= f->epochs)
-        clef__log(f->ctx, CLEF_LOG_WARNING, "fit: resume: %s has %lld epochs behind it and %lld are wanted: there is nothing to train",
+        clef__log_line(f->ctx, CLEF_LOG_WARNING, "fit: resume: %s has %lld epochs behind it and %lld are wanted: there is nothing to train",
                   path, (long long)f->done, (long long)f->epochs);
     return clef__meters_set(&f->meters, (clef__meter_values){(float)p->loss, (float)p->correct, (float)p->good});
 }

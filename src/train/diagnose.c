@@ -81,7 +81,7 @@ static bool fetch_again(clef__fit *f, int64_t bad_batch, clef_batch *batch) {
     return !clef_loader_set(f->o->train, state) && clef_next(f->o->train, batch);
 }
 
-static void find(clef__fit *f, int64_t bad_batch, verdict *v) {
+static void find_bad_layer(clef__fit *f, int64_t bad_batch, verdict *v) {
     bool was = clef_set_grad_enabled(f->ctx, false);
     clef_batch batch;
     bool there = fetch_again(f, bad_batch, &batch);
@@ -92,7 +92,7 @@ static void find(clef__fit *f, int64_t bad_batch, verdict *v) {
 
 clef_status clef__diagnose(clef__fit *f, int64_t bad_batch) {
     verdict v = {.fact = "the cause could not be found"};
-    find(f, bad_batch, &v);
+    find_bad_layer(f, bad_batch, &v);
     long long epoch = f->done + 1, batch = bad_batch + 1;
     clef_clear_error(f->ctx);
     if (!v.layer[0])

@@ -100,7 +100,7 @@ static clef_status over_batches(evaluation *e, clef_module *module, clef_loader 
     return !status && before.output ? count_batch(e, &before) : status;
 }
 
-static void fill(const evaluation *e, const clef__meter_values *sums, clef__score *score) {
+static void fill_score(const evaluation *e, const clef__meter_values *sums, clef__score *score) {
     double items = (double)e->items;
     score->items = e->items;
     score->classes = e->has_classes ? e->classes : 0;
@@ -142,7 +142,7 @@ clef_status clef__score_loader(clef_module *module, clef_loader *loader, const c
     if (!status && e.items == 0) status = clef__fail(ctx, CLEF_INVALID, "evaluate: the loader gives no batch");
     if (!status) status = clef__meters_read(&e.meters, &sums);
     if (!status && !isfinite(sums.loss)) status = look_at_labels(&e, module, loader, loss->options);
-    if (!status) fill(&e, &sums, score);
+    if (!status) fill_score(&e, &sums, score);
     clef__nn_inference(ctx, inference);
     clef_set_grad_enabled(ctx, grad);
     clef__meters_close(&e.meters);

@@ -69,7 +69,7 @@ static clef_status collect_leaves(clef__fit *f) {
     return f->n_leaves ? check_optimizer(f) : clef__fail(f->ctx, CLEF_INVALID, "fit: the module has no parameter to train");
 }
 
-static clef_status begin(clef__fit *f) {
+static clef_status begin_fit(clef__fit *f) {
     const clef_fit_options *o = f->o;
     f->epochs = o->epochs > 0 ? o->epochs : 1;
     f->best_metric = INFINITY;
@@ -137,8 +137,8 @@ static clef_status end_epoch(clef__fit *f, clef__train_room *room, clef_epoch *e
     return CLEF_OK;
 }
 
-static clef_status run(clef__fit *f, clef__train_room *room) {
-    clef_status status = begin(f);
+static clef_status run_epochs(clef__fit *f, clef__train_room *room) {
+    clef_status status = begin_fit(f);
     while (!status && f->done < f->epochs && !f->stopped && !f->interrupted && !patience_is_over(f)) {
         clef_epoch epoch = {0};
         clef__module_lead(f->module, true);
@@ -179,7 +179,7 @@ clef_status clef_fit(clef_module *module, const clef_fit_options *options, const
     double start = clef__now(), compiled = clef_counters_get(ctx).compile_seconds;
     bool training = clef__module_lead(module, true);
     clef__fit f = {.module = module, .o = options, .ctx = ctx, .lock = -1};
-    status = run(&f, room);
+    status = run_epochs(&f, room);
     finish(&f);
     clef__module_lead(module, training);
     room->history.seconds = clef__now() - start;

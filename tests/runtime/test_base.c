@@ -156,7 +156,7 @@ static void drop(void *user, void *old) {
 Test(alloc, hooks) {
     count c = {0, 0};
     clef_set_allocator(&(clef_allocator){take, retake, drop, &c});
-    char *text = clef__format("%d-%s", 7, "x"), *copy = clef__strdup(text);
+    char *text = clef__asprintf("%d-%s", 7, "x"), *copy = clef__strdup(text);
     cr_assert_str_eq(copy, "7-x");
     unsigned char *zeros = clef__calloc(100, 3);
     for (int i = 0; i < 300; i++) cr_assert_eq(zeros[i], 0);

@@ -253,7 +253,7 @@ void clef__launch_define(clef__lowering *l, const char *name, const char *fmt, .
     va_start(args, fmt);
     vsnprintf(value, sizeof value, fmt, args);
     va_end(args);
-    char *longer = clef__format("%s%s-D%s=%s", l->defines, *l->defines ? " " : "", name, value);
+    char *longer = clef__asprintf("%s%s-D%s=%s", l->defines, *l->defines ? " " : "", name, value);
     if (!longer) {
         clef__lower_fail(l);
         return;

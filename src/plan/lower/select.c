@@ -135,7 +135,7 @@ static clef__knobs from_store(const clef__lowering *l, const clef__choice *choic
     clef__tuned wanted = clef__choice_result(choice, NULL);
     const clef__tuned *found = clef__tuned_find(clef__device_at(l->ctx, choice->device), &wanted);
     if (!found || read_knobs(choice->family, found, &knobs)) return knobs;
-    clef__log(l->ctx, CLEF_LOG_WARNING, "tuning: a result for %s %s has a knob that does not exist; it is left aside",
+    clef__log_line(l->ctx, CLEF_LOG_WARNING, "tuning: a result for %s %s has a knob that does not exist; it is left aside",
               choice->family->name, choice->bucket);
     return (clef__knobs){0};
 }

@@ -109,7 +109,7 @@ static bool lift(clef__grouping *gr, int low, int high) {
 }
 
 /* Would a kernel of these two groups keep within its limits?  Its operands are distinct inputs, and results seen outside. */
-static bool fits(clef__graph_view *g, clef__grouping *gr, int a, int b) {
+static bool fits_one_kernel(clef__graph_view *g, clef__grouping *gr, int a, int b) {
     int seen[CLEF__PW_OPERANDS], n = 0, constants = 0, stores = 0;
     const clef__group *both[2] = {&gr->group[a], &gr->group[b]};
     for (int k = 0; k < 2; k++)
@@ -150,7 +150,7 @@ static bool alike(const clef__graph_view *g, const clef__grouping *gr, int a, in
 
 /* Says yes only after both are on one level. */
 static bool may_merge(clef__graph_view *g, clef__grouping *gr, int a, int b) {
-    if (!alike(g, gr, a, b) || !fits(g, gr, a, b)) return false;
+    if (!alike(g, gr, a, b) || !fits_one_kernel(g, gr, a, b)) return false;
     if (gr->group[a].level == gr->group[b].level) return true;
     int low = gr->group[a].level < gr->group[b].level ? a : b, high = low == a ? b : a;
     return !reads_through_view(gr, high, low) && !path_between(gr, low, high) && lift(gr, low, high);

@@ -79,7 +79,7 @@ static clef_status compile_codes(clef_context *ctx, const clef__plan *plan) {
     compiling c = {.ctx = ctx, .lock = PTHREAD_MUTEX_INITIALIZER};
     pthread_t second;
     if (!list_codes(&c, plan)) return clef__fail(ctx, CLEF_MEMORY, "plan: no host memory");
-    for (int d = 0; c.n > 1 && unless("CLEF_JOIN", "0") && d < clef__device_count(ctx); d++) compile_generated(&c, d);
+    for (int d = 0; c.n > 1 && unless("CLEF_JOIN", "0") && d < clef__context_devices(ctx); d++) compile_generated(&c, d);
     bool two = c.n > 1 && unless("CLEF_COMPILE_THREADS", "1") && pthread_create(&second, NULL, compile_some, &c) == 0;
     compile_some(&c);
     if (two) pthread_join(second, NULL);
@@ -191,7 +191,7 @@ clef__plan *clef__plan_build(clef_context *ctx, clef__graph_view *g) {
     }
     clef_status status = keep_key(ctx, plan, g);
     if (status == CLEF_OK) status = lower_graph(ctx, g, plan);
-    if (status == CLEF_OK) status = clef__plan_memory(plan, ctx);
+    if (status == CLEF_OK) status = clef__plan_place(plan, ctx);
     if (status == CLEF_OK) return plan;
     clef__plan_free(plan);
     return NULL;

@@ -84,14 +84,14 @@ static clef__plan *new_plan(clef_context *ctx, clef__plans *plans, clef__graph_v
     return plan;
 }
 
-static clef_status run(clef_context *ctx, clef__plans *plans, clef__graph_view *g) {
+static clef_status run_graph(clef_context *ctx, clef__plans *plans, clef__graph_view *g) {
     clef__plan *plan = find_plan(plans, g);
     if (plan) clef__counters(ctx)->replays++;
     else plan = new_plan(ctx, plans, g);
     return plan ? clef__plan_run(plan, ctx, plans->arena, g) : clef_error_status(ctx);
 }
 
-static clef_status measure(clef_context *ctx, clef__graph_view *g) {
+static clef_status measure_graph(clef_context *ctx, clef__graph_view *g) {
     clef__plan *plan = clef__plan_build(ctx, g);
     if (!plan) return clef_error_status(ctx);
     clef_status status = clef__prepack_find(ctx, plan);
@@ -108,7 +108,7 @@ static bool is_broken(const clef_context *ctx) {
     return status == CLEF_BUILD || status == CLEF_DEVICE || status == CLEF_LOST;
 }
 
-clef_status clef__evaluate(clef_context *ctx, clef__node *const *roots, int n) {
+clef_status clef__compute(clef_context *ctx, clef__node *const *roots, int n) {
     if (!clef__usable(ctx) || is_broken(ctx)) return clef_error_status(ctx);
     clef__plans *plans = clef__plans_of(ctx);
     if (!plans) return clef__fail(ctx, CLEF_MEMORY, "eval: no host memory");
@@ -116,6 +116,6 @@ clef_status clef__evaluate(clef_context *ctx, clef__node *const *roots, int n) {
     g->n = g->key_words = 0;
     g->hash = 0;
     clef_status status = clef__collect(ctx, roots, n, g);
-    if (status == CLEF_OK && g->n) status = clef__dry_run(ctx) ? measure(ctx, g) : run(ctx, plans, g);
+    if (status == CLEF_OK && g->n) status = clef__dry_run(ctx) ? measure_graph(ctx, g) : run_graph(ctx, plans, g);
     return status;
 }

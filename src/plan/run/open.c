@@ -3,7 +3,7 @@
 #include "plan/run/run.h"
 
 static clef_context *with_planner(clef_context *ctx) {
-    if (!ctx || clef__graph_open(ctx, clef__evaluate)) return ctx;
+    if (!ctx || clef__graph_open(ctx, clef__compute)) return ctx;
     return clef__context_abandon(ctx);
 }
 

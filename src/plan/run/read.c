@@ -11,7 +11,7 @@
 
 static clef_status evaluate(clef_tensor *t) {
     clef__node *node = clef__node_of(t);
-    return clef__evaluate(node->ctx, &node, 1);
+    return clef__compute(node->ctx, &node, 1);
 }
 
 clef_status clef_eval(clef_tensor *t) { return CLEF__GIVEN("eval", "t", t) ? evaluate(t) : CLEF_INVALID; }
@@ -26,7 +26,7 @@ clef_status clef_eval_all(clef_tensor *const *t, int n) {
     clef__node **roots = clef__alloc((size_t)n * sizeof *roots);
     if (!roots) return clef__fail(ctx, CLEF_MEMORY, "eval: no host memory");
     for (int i = 0; i < n; i++) roots[i] = clef__node_of(t[i]);
-    clef_status status = clef__evaluate(ctx, roots, n);
+    clef_status status = clef__compute(ctx, roots, n);
     clef__free(roots);
     return status;
 }
@@ -48,7 +48,7 @@ static clef__node *row_major_node(clef_tensor *t) {
     if (!copy) return NULL;
     copy->input[0] = node;
     clef__node_retain(node);
-    if (clef__evaluate(ctx, &copy, 1) == CLEF_OK) return copy;
+    if (clef__compute(ctx, &copy, 1) == CLEF_OK) return copy;
     clef__node_release(copy);
     return NULL;
 }

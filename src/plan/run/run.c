@@ -68,7 +68,7 @@ static clef_status set_bind(clef__plan *plan, const clef__graph_view *g, clef__b
 /* Makes room for this plan in the arenas, and points its arguments to those that are others than last time. */
 static clef_status bind_arenas(clef__plan *plan, clef_context *ctx, clef__arena *arena) {
     bool moved = false;
-    for (int d = 0; d < clef__device_count(ctx); d++) {
+    for (int d = 0; d < clef__context_devices(ctx); d++) {
         if (!plan->arena_bytes[d] || clef__debug_memory(ctx)) continue;
         if (!arena[d].buffer || clef__buffer_size(arena[d].buffer) < plan->arena_bytes[d]) {
             clef__buffer_release(arena[d].buffer); /* first, as there may not be room for both */
@@ -81,7 +81,7 @@ static clef_status bind_arenas(clef__plan *plan, clef_context *ctx, clef__arena 
     clef_status status = CLEF_OK;
     for (int i = 0; status == CLEF_OK && moved && i < plan->n_arena_binds; i++)
         status = clef__plan_set(plan, NULL, plan->arena_bind[i].launch, plan->arena_bind[i].arg);
-    for (int d = 0; status == CLEF_OK && d < clef__device_count(ctx); d++) plan->arena[d].version = arena[d].version;
+    for (int d = 0; status == CLEF_OK && d < clef__context_devices(ctx); d++) plan->arena[d].version = arena[d].version;
     return status;
 }
 
@@ -159,7 +159,7 @@ static clef_status launch_all(clef__plan *plan, clef_context *ctx, const clef__g
         if (news) clef__report_compile(ctx, i + 1, plan->n_launches);
         *launched += status == CLEF_OK;
     }
-    for (int d = 0; status == CLEF_OK && d < clef__device_count(ctx); d++) status = clef__flush(clef__device_at(ctx, d));
+    for (int d = 0; status == CLEF_OK && d < clef__context_devices(ctx); d++) status = clef__flush(clef__device_at(ctx, d));
     plan->ran |= status == CLEF_OK;
     return status;
 }

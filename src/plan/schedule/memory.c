@@ -70,13 +70,13 @@ static int make_blocks(const clef__plan *plan, int device, clef__block *block, i
     return n;
 }
 
-clef_status clef__plan_memory(clef__plan *plan, clef_context *ctx) {
+clef_status clef__plan_place(clef__plan *plan, clef_context *ctx) {
     note_lifetimes(plan);
     continue_in_place(plan);
     clef__block *block = clef__alloc((size_t)(plan->n_values + 1) * sizeof *block);
     int *block_of = clef__alloc((size_t)(plan->n_values + 1) * sizeof *block_of);
     clef_status status = block && block_of ? CLEF_OK : clef__fail(ctx, CLEF_MEMORY, "plan: no host memory");
-    for (int d = 0; status == CLEF_OK && d < clef__device_count(ctx); d++) {
+    for (int d = 0; status == CLEF_OK && d < clef__context_devices(ctx); d++) {
         int n = make_blocks(plan, d, block, block_of);
         plan->arena_bytes[d] = clef__place(block, n, 128, NULL);
         if (d == 0) plan->lower_bound = clef__place_lower_bound(block, n);

@@ -8,7 +8,7 @@ void clef__bundle(clef__lowering *l);
 /* memory.c: may value v continue the memory of `from`, as far as their kinds go? */
 bool clef__may_continue(const clef__value *v, const clef__value *from);
 /* memory.c: a place for every value. */
-clef_status clef__plan_memory(clef__plan *plan, clef_context *ctx);
+clef_status clef__plan_place(clef__plan *plan, clef_context *ctx);
 /* place.c: offsets of n blocks so that blocks alive at the same time never overlap; returns the total.  *steps, unless NULL: how
    many spans that took, a count that depends on no machine.  The bound: the most bytes alive at once.  SIZE_MAX: out of memory. */
 typedef struct clef__block { size_t bytes; int first, last; size_t offset; } clef__block;

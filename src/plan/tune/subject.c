@@ -114,7 +114,7 @@ clef__numbers clef__subject_numbers(const clef__subject *s, int i) {
     return n;
 }
 
-static clef_status fill(clef__buffer *buffer, const clef__numbers *numbers, int64_t n) {
+static clef_status fill_input(clef__buffer *buffer, const clef__numbers *numbers, int64_t n) {
     clef_dtype dtype = numbers->x->dtype;
     size_t size = clef_dtype_size(dtype);
     void *data = clef__alloc((size_t)numbers->length * size);
@@ -136,7 +136,7 @@ static clef__node *input_node(clef_context *ctx, const clef__subject *s, int i) 
     memcpy(leaf->layout.stride, x->stride, sizeof x->stride);
     leaf->buffer = clef__buffer_new(clef__device_at(ctx, leaf->device), n * clef_dtype_size(x->dtype));
     clef__numbers numbers = clef__subject_numbers(s, i);
-    bool filled = leaf->buffer && numbers.block && fill(leaf->buffer, &numbers, (int64_t)n) == CLEF_OK;
+    bool filled = leaf->buffer && numbers.block && fill_input(leaf->buffer, &numbers, (int64_t)n) == CLEF_OK;
     clef__free(numbers.block);
     if (filled) return leaf;
     clef__node_release(leaf);

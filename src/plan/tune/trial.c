@@ -69,7 +69,7 @@ static bool is_new(clef__search *s, const clef__plan *plan) {
     return true;
 }
 
-static bool run(clef__search *s, clef__candidate *c) {
+static bool run_candidate(clef__search *s, clef__candidate *c) {
     forget_value(s);
     return clef__plan_run(c->plan, s->ctx, s->plans->arena, &c->g) == CLEF_OK;
 }
@@ -78,7 +78,7 @@ static bool run(clef__search *s, clef__candidate *c) {
 static bool timed(clef__search *s, clef__candidate *c, int runs, double *seconds) {
     bool ok = clef__finish(device_of(s)) == CLEF_OK;
     double begin = clef__now();
-    for (int i = 0; ok && i < runs; i++) ok = run(s, c);
+    for (int i = 0; ok && i < runs; i++) ok = run_candidate(s, c);
     ok = ok && clef__finish(device_of(s)) == CLEF_OK;
     *seconds = (clef__now() - begin) / runs;
     return ok;
@@ -91,7 +91,7 @@ static int runs_for(double seconds) {
 static int rounds_for(double seconds) { return seconds > long_run ? 1 : ROUNDS; }
 
 /* Once is enough for what is far behind. */
-static bool measure(clef__search *s, clef__candidate *c, double limit) {
+static bool measure_candidate(clef__search *s, clef__candidate *c, double limit) {
     double seconds;
     if (!timed(s, c, 1, &c->seconds)) return false;
     int runs = runs_for(c->seconds);
@@ -110,7 +110,7 @@ static bool is_right(clef__search *s, const clef__candidate *c) {
         char text[128];
         clef__knobs_text(s->subject->choice.family, &c->knobs, text, sizeof text);
         s->wrong++;
-        clef__log(s->ctx, CLEF_LOG_WARNING, "tune: %s %s with %s gives wrong numbers and is not used", s->subject->choice.family->name,
+        clef__log_line(s->ctx, CLEF_LOG_WARNING, "tune: %s %s with %s gives wrong numbers and is not used", s->subject->choice.family->name,
                   s->subject->choice.bucket, *text ? text : "its usual knobs");
     }
     return right;
@@ -182,9 +182,9 @@ static void try_knobs(clef__search *s, const clef__knobs *knobs) {
         if (clef_error_status(s->ctx) != CLEF_OK) forgive(s);
         return;
     }
-    ok = ok && clef__plan_ready(s->ctx, c.plan) == CLEF_OK && run(s, &c);
+    ok = ok && clef__plan_ready(s->ctx, c.plan) == CLEF_OK && run_candidate(s, &c);
     s->tried++;
-    if (ok && is_right(s, &c) && measure(s, &c, far_behind * clef__search_best(s)->seconds)) keep_best(s, &c);
+    if (ok && is_right(s, &c) && measure_candidate(s, &c, far_behind * clef__search_best(s)->seconds)) keep_best(s, &c);
     drop_candidate(&c);
     if (clef_error_status(s->ctx) != CLEF_OK) forgive(s);
     tell(s);
@@ -238,7 +238,7 @@ static bool note_standard(clef__search *s) {
     if (s->stopped) return true;
     clef__check_begin(&s->check, s->subject, s->node);
     s->standard_right = is_right(s, &s->standard);
-    return !s->check.unread && measure(s, &s->standard, s->standard.seconds);
+    return !s->check.unread && measure_candidate(s, &s->standard, s->standard.seconds);
 }
 
 clef_status clef__search_begin(clef__search *s) {

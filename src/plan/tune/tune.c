@@ -61,7 +61,7 @@ static int64_t nanoseconds(double seconds) { return (int64_t)(seconds * 1e9 + 0.
 static clef_status keep(tuner *t, const clef__search *s, bool whole) {
     const clef__candidate *best = clef__search_best(s);
     if (best == &s->standard && !s->standard_right)
-        clef__log(t->ctx, CLEF_LOG_WARNING, "tune: %s %s: no knobs were found that give right numbers; try another driver",
+        clef__log_line(t->ctx, CLEF_LOG_WARNING, "tune: %s %s: no knobs were found that give right numbers; try another driver",
                   s->subject->choice.family->name, s->subject->choice.bucket);
     if (best == &s->standard && !(whole && s->standard_right)) return CLEF_OK;
     clef__tuned found = clef__choice_result(&s->subject->choice, &best->knobs);
