@@ -73,6 +73,26 @@ Test(eval, another_shape_makes_another_plan) {
     cr_assert_eq(clef_counters_get(ctx).plans, 2);
 }
 
+static void count_compiling(void *user, int done, int total) {
+    (void)done, (void)total;
+    ++*(int *)user;
+}
+
+/* A new plan asks its kernels' compiler nothing, and nobody is told of compiling, where another plan has them already. */
+Test(eval, a_new_plan_of_known_kernels_compiles_nothing) {
+    int told = 0;
+    clef_eval(clef_exp(vector(11, 0, 1)));
+    uint64_t plans = clef_counters_get(ctx).plans, built = clef_counters_get(ctx).kernels_built;
+    clef_on_compile(ctx, count_compiling, &told);
+    clef_eval(clef_exp(vector(12, 0, 1)));
+    cr_assert_eq(clef_counters_get(ctx).plans, plans + 1);
+    cr_assert_eq(clef_counters_get(ctx).kernels_built, built);
+    cr_assert_eq(told, 0, "told %d times", told);
+    clef_eval(clef_exp(clef_exp(vector(12, 0, 1))));
+    cr_assert(told > 0, "another kernel is told of");
+    clef_on_compile(ctx, NULL, NULL);
+}
+
 /* ---- the key of a plan ---- */
 
 static void fill_with_one(clef__lowering *l) {
