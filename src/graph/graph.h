@@ -10,9 +10,9 @@
 #include "runtime/runtime.h"
 
 typedef struct clef_op clef_op;
-typedef struct clef__lowering clef__lowering; /* plan/lower.h */
+typedef struct clef__lowering clef__lowering; /* plan/lower/lower.h */
 typedef struct clef__segment clef__segment;   /* recompute.c */
-typedef struct clef__numbers clef__numbers;   /* plan/tune.h */
+typedef struct clef__numbers clef__numbers;   /* plan/tune/tune.h */
 
 typedef enum clef__kind {
     CLEF__DATA,      /* no inputs: a buffer that was filled from outside */
@@ -41,13 +41,13 @@ typedef struct clef__call {
     clef_dtype dtype;  /* out */
 } clef__call;
 
-/* One way to compute a node; the table ends with a NULL name.  plan/select takes the cheapest that applies. */
+/* One way to compute a node; the table ends with a NULL name.  plan/lower/select.c takes the cheapest that applies. */
 typedef struct clef__strategy {
     const char *name;
     bool (*applies)(const clef__lowering *l);  /* NULL: always */
     double (*cost)(const clef__lowering *l);   /* estimated seconds; NULL: 0 */
     double (*flops)(const clef__node *node);   /* what it really does; NULL: those of the op's definition */
-    void (*lower)(clef__lowering *l);          /* emits launches with the functions of plan/lower.h */
+    void (*lower)(clef__lowering *l);          /* emits launches with the functions of plan/lower/lower.h */
 } clef__strategy;
 
 struct clef_op {

@@ -175,7 +175,7 @@ static void put_row(writer *w, const clef_module *root, const row *r) {
     char path[128] = "", shape[96], parameters[40], macs[40], bytes[40];
     if (!clef__module_path(root, r->module, path, sizeof path) || !path[0]) snprintf(path, sizeof path, "-");
     put_text(w, "%-24s %-20s %-20s %13s %17s %11s\n", path, r->module->type, clef_shape_format(r->output, shape, sizeof shape),
-        grouped(parameters, (double)own_parameters(r->module)), grouped(macs, r->macs), human(bytes, r->bytes));
+             grouped(parameters, (double)own_parameters(r->module)), grouped(macs, r->macs), human(bytes, r->bytes));
 }
 
 /* Bytes of the tensors of the tree: parameters, those of them that want gradients, buffers. */
@@ -195,9 +195,9 @@ static void put_totals(writer *w, const summary *s, clef_shape input) {
     tensor_bytes(s->root, &parameters, &trained, &buffers);
     char shape[96], a[40], b[40], c[40], d[40];
     put_text(w, "input %s: %s parameters, %s MACs\n", clef_shape_format(input, shape, sizeof shape),
-        grouped(a, (double)clef_parameter_count(s->root)), grouped(b, macs));
+             grouped(a, (double)clef_parameter_count(s->root)), grouped(b, macs));
     put_text(w, "memory: parameters %s, gradients %s, buffers %s, layer outputs %s\n", human(a, parameters), human(b, trained),
-        human(c, buffers), human(d, outputs));
+             human(c, buffers), human(d, outputs));
 }
 
 static void put_table(writer *w, const summary *s, clef_shape input) {

@@ -115,11 +115,11 @@ static void gradient_backward_weight(clef_tensor *const *x, clef_tensor *y, clef
     if (wanted[1]) dx[1] = forward(x[0], g, a);
 }
 
-/* All three do one multiplication and addition per output pixel, filter, channel and tap. */
 /* Of the product and of both gradients: what has y's shape, and what has x's. */
 static const clef__node *like_y(const clef__node *node) { return node->op == &op_conv2d ? node : node->input[node->op == &op_backward_weight]; }
 static const clef__node *like_x(const clef__node *node) { return node->op == &op_backward_data ? node : node->input[0]; }
 
+/* All three do one multiplication and addition per output pixel, filter, channel and tap. */
 static void cost(const clef__node *node, double *flops, double *bytes) {
     const geometry *a = node->attributes;
     double all = (double)clef_shape_numel(node->shape);

@@ -113,12 +113,6 @@ typedef struct part {
     char kernel[64];
 } part;
 
-static bool has_key(const part *p, int n, const uint8_t key[32]) {
-    for (int i = 0; i < n; i++)
-        if (memcmp(p[i].key, key, 32) == 0) return true;
-    return false;
-}
-
 /* Fills in a part; false if its program is known or its text cannot be had. */
 static bool make_part(clef__device *device, part *p, clef__code *code, int number, const char *name) {
     char *owned;
@@ -138,7 +132,7 @@ static int join_some(clef__device *device, clef__code *const *all, int at, int n
     clef__text_append(&text, clef__embedded("common.h"));
     for (; at < n && joined < MOST_PARTS; at++) {
         part *p = &parts[joined];
-        if (!make_part(device, p, all[at], joined, name) || has_key(parts, joined, p->key)) continue;
+        if (!make_part(device, p, all[at], joined, name)) continue;
         joined++;
         clef__text_add(&text, "\n#undef NAME\n#define NAME %s\n", p->kernel);
         clef__text_append(&text, p->code->text);

@@ -172,7 +172,7 @@ double clef__blas_pace(const clef__device *device, const clef__blas_product *lik
 void clef__blas_measure(clef__device *device, const clef__blas_product *like);
 
 /* ---- tuning results (tuning.c): choices that were measured, beside the program cache ----
-   What they mean is plan/select.c's business; here they are kept, found, merged. */
+   What they mean is plan/lower/select.c's business; here they are kept, found, merged. */
 enum { CLEF__TUNED_KNOBS = 8 };
 typedef struct clef__tuned_knob { const char *name; int value; } clef__tuned_knob;
 typedef struct clef__tuned {
