@@ -27,11 +27,11 @@ static bool describe(clef__gemm *g, clef__blas_product *p) {
 }
 
 /* A bias is put into C first, and the product added to it. */
-bool clef__library_lower(clef__lowering *l, const clef__gemm *product) {
+bool clef__library_lower(clef__lowering *lw, const clef__gemm *product) {
     clef__gemm g = *product;
     clef__blas_product p;
-    if (!describe(&g, &p) || !clef__lower_has_library(l)) return false;
-    if (p.adds) clef__gemm_begin(l, &g);
-    clef__launch_product(l, &p, g.a, g.b, g.c);
+    if (!describe(&g, &p) || !clef__lower_has_library(lw)) return false;
+    if (p.adds) clef__gemm_begin(lw, &g);
+    clef__launch_product(lw, &p, g.a, g.b, g.c);
     return true;
 }
