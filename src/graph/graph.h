@@ -47,7 +47,7 @@ typedef struct clef__strategy {
     bool (*applies)(const clef__lowering *lw);  /* NULL: always */
     double (*cost)(const clef__lowering *lw);   /* estimated seconds; NULL: 0 */
     double (*flops)(const clef__node *node);   /* what it really does; NULL: those of the op's definition */
-    void (*lower)(clef__lowering *lw);          /* emits launches with the functions of plan/lower/lower.h */
+    void (*lower)(const clef__lowering *lw);          /* emits launches with the functions of plan/lower/lower.h */
 } clef__strategy;
 
 struct clef_op {

@@ -16,7 +16,7 @@ typedef clef__conv geometry;
 
 static const geometry *geometry_of(const clef__lowering *lw) { return clef__lower_node(lw)->attributes; }
 
-void clef__conv_gemm_forward(clef__lowering *lw) {
+void clef__conv_gemm_forward(const clef__lowering *lw) {
     const geometry *a = geometry_of(lw);
     clef__operand w = clef__lower_in(lw, 1);
     clef__image x = clef__image_padded(lw, 0, clef__gemm_a_type(lw, w.dtype), a->before, a->after);
@@ -43,7 +43,7 @@ void clef__conv_gemm_forward(clef__lowering *lw) {
 /* The gradient lies as the product makes it and as the forward product reads filters, which take over this order. */
 const int clef__filters_last[4] = {2, 3, 1, 0};
 
-void clef__conv_gemm_weight(clef__lowering *lw) {
+void clef__conv_gemm_weight(const clef__lowering *lw) {
     const geometry *a = geometry_of(lw);
     clef__operand dy = clef__lower_in(lw, 1), dw = clef__lower_out(lw, clef__filters_last);
     clef__image x = clef__image_padded(lw, 0, clef__gemm_a_type(lw, dy.dtype), a->before, a->after);
@@ -93,7 +93,7 @@ static void find_margins(const geometry *a, int d, int64_t size, int64_t *before
     }
 }
 
-static void lower_phase(clef__lowering *lw, const clef__image *dy, clef__operand w, const clef__image *dx,
+static void lower_phase(const clef__lowering *lw, const clef__image *dy, clef__operand w, const clef__image *dx,
                         const clef__epilogue *epilogue, const phase p[2], const int64_t residue[2]) {
     const geometry *a = geometry_of(lw);
     int64_t filters = dy->c / a->groups, channels = w.dim[1];
@@ -121,7 +121,7 @@ static bool all_reached(const geometry *a) {
     return all;
 }
 
-void clef__conv_gemm_data(clef__lowering *lw) {
+void clef__conv_gemm_data(const clef__lowering *lw) {
     const geometry *a = geometry_of(lw);
     clef__operand w = clef__lower_in(lw, 1), y = clef__lower_in(lw, 0);
     int64_t before[2], after[2], r[2];

@@ -39,7 +39,7 @@ static int lanes_of(const clef__lowering *lw, int64_t c) {
     return wide(lw) || c % lanes == 0 ? lanes : 1;
 }
 
-static void begin_depthwise(clef__lowering *lw, const char *kernel, clef_dtype dtype, int64_t lanes) {
+static void begin_depthwise(const clef__lowering *lw, const char *kernel, clef_dtype dtype, int64_t lanes) {
     clef__launch_begin(lw, "depthwise.cl", kernel);
     clef__launch_define(lw, "DT", "%s", clef__token(dtype));
     clef__launch_define(lw, "W", "%d", (int)lanes);
@@ -47,7 +47,7 @@ static void begin_depthwise(clef__lowering *lw, const char *kernel, clef_dtype d
 }
 
 /* `units` to be divided among work-items, one each unless they are wide.  Returns how many work-items there are. */
-static int64_t depthwise_grain(clef__lowering *lw, int64_t units) {
+static int64_t depthwise_grain(const clef__lowering *lw, int64_t units) {
     int64_t items = wide(lw) ? clef__lower_items(lw, units, 1) : units, run = clef__ceil_div(units, items);
     clef__launch_int(lw, (int32_t)units);
     clef__launch_int(lw, (int32_t)run);
@@ -63,7 +63,7 @@ static int64_t chunk_of(const clef__lowering *lw, const clef__image *x, int64_t 
 }
 
 /* What both kernels take first after their tensors. */
-static void pass_geometry(clef__lowering *lw, const clef__image *read, const clef__image *made) {
+static void pass_geometry(const clef__lowering *lw, const clef__image *read, const clef__image *made) {
     const clef__conv *a = clef__lower_node(lw)->attributes;
     const int64_t in[2] = {read->h, read->w}, out[2] = {made->h, made->w};
     const int64_t *pairs[] = {in, out, a->kernel, a->stride, a->dilation, a->before};
@@ -72,7 +72,7 @@ static void pass_geometry(clef__lowering *lw, const clef__image *read, const cle
         for (int d = 0; d < 2; d++) clef__launch_int(lw, (int32_t)pairs[i][d]);
 }
 
-static void lower_images(clef__lowering *lw, bool backward) {
+static void lower_images(const clef__lowering *lw, bool backward) {
     const clef__node *node = clef__lower_node(lw);
     const clef__conv *a = node->attributes;
     clef__operand w = clef__lower_in_dense(lw, 1, clef__filters_last);
@@ -96,8 +96,8 @@ static void lower_images(clef__lowering *lw, bool backward) {
     clef__launch_end_1d(lw, items);
 }
 
-void clef__depthwise_forward(clef__lowering *lw) { lower_images(lw, false); }
-void clef__depthwise_data(clef__lowering *lw) { lower_images(lw, true); }
+void clef__depthwise_forward(const clef__lowering *lw) { lower_images(lw, false); }
+void clef__depthwise_data(const clef__lowering *lw) { lower_images(lw, true); }
 
 /* Taps of a filter's row that are summed at a time, in registers. */
 static int64_t sums_of_row(const clef__lowering *lw, int64_t taps) {
@@ -112,7 +112,7 @@ static int64_t rows_of_piece(const clef__lowering *lw, const clef__image *dy, in
     return clef__smaller(clef__larger(clef__ceil_div(rows, pieces), clef__ceil_div(LEAST_PIXELS, dy->w)), rows);
 }
 
-void clef__depthwise_weight(clef__lowering *lw) {
+void clef__depthwise_weight(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     const clef__conv *a = node->attributes;
     clef__image x = clef__image_in(lw, 0);

@@ -132,7 +132,7 @@ static int64_t height_of(const clef__lowering *lw, const view *v, int64_t vector
 
 /* The knobs of all kernels, so that a convolution and its gradient by the filters are one program; the gradient by the image has
    none to share with. */
-static void begin_direct(clef__lowering *lw, const char *kernel, const view *v, const clef__image *x) {
+static void begin_direct(const clef__lowering *lw, const char *kernel, const view *v, const clef__image *x) {
     static const char *const name[] = {"W", "KH", "KW", "CHANNELS", "RESULTS", "STRIDE", "STAGED", "MR", "NV", "KEYS", "PART", "TAPS", "COPIED"};
     tile t = choose_tile(lw, v, x);
     int64_t vectors = clef__smaller(vectors_of(lw, v), MOST_VECTORS); /* more than that has the gradient only, which knows none */
@@ -144,13 +144,13 @@ static void begin_direct(clef__lowering *lw, const char *kernel, const view *v, 
     for (size_t i = 0; i < (v->of_data ? own : n); i++) clef__launch_define(lw, name[i], "%d", (int)number[i]);
 }
 
-static void pass_geometry(clef__lowering *lw, const view *v, const clef__image *x) {
+static void pass_geometry(const clef__lowering *lw, const view *v, const clef__image *x) {
     const int64_t number[] = {x->h, x->w, v->out[0], v->out[1], v->stride[0], v->dilation[0], v->before[0], v->before[1], line_of(v, x)};
     clef__launch_ints(lw, number, sizeof number / sizeof *number);
 }
 
 /* w: [n, c, kh, kw] in the kernel's order of taps, any strides. */
-static void convolve(clef__lowering *lw, const view *v, clef__operand w, const clef__operand *bias) {
+static void convolve(const clef__lowering *lw, const view *v, clef__operand w, const clef__operand *bias) {
     clef__image x = clef__image_in(lw, 0);
     clef__operand y = clef__lower_out(lw, clef__channels_last), lines = y;
     clef__epilogue epilogue = clef__lower_epilogue(lw, y);
@@ -172,7 +172,7 @@ static void convolve(clef__lowering *lw, const view *v, clef__operand w, const c
     clef__launch_end(lw, (size_t[]){(size_t)items, 1, 1}, (size_t[]){1, 1, 1});
 }
 
-void clef__direct_forward(clef__lowering *lw) {
+void clef__direct_forward(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     view v = view_of(node->attributes, node->input[0]->shape, node->shape);
     clef__operand bias = {0};
@@ -180,13 +180,13 @@ void clef__direct_forward(clef__lowering *lw) {
     convolve(lw, &v, clef__lower_in(lw, 1), node->n_inputs == 3 ? &bias : NULL);
 }
 
-void clef__direct_data(clef__lowering *lw) {
+void clef__direct_data(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     view v = view_of_data(node->attributes, node->input[0]->shape, node->shape);
     convolve(lw, &v, clef__filters_turned(clef__lower_in(lw, 1)), NULL);
 }
 
-void clef__direct_weight(clef__lowering *lw) {
+void clef__direct_weight(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     view v = view_of(node->attributes, node->input[0]->shape, node->input[1]->shape);
     clef__image x = clef__image_in(lw, 0), dy = clef__image_in(lw, 1);

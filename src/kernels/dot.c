@@ -35,7 +35,7 @@ static bool dot_fits(const shape *s, clef_dtype type) {
     return s->n <= MOST_COLUMNS && s->m >= LEAST_ROWS && s->k <= LONGEST && (s->ak == 1 || s->k == 1) && s->a.dtype == type;
 }
 
-static void lower(clef__lowering *lw, const clef__gemm *g, const shape *s, clef_dtype type) {
+static void lower(const clef__lowering *lw, const clef__gemm *g, const shape *s, clef_dtype type) {
     const clef__profile *profile = clef__lower_profile(lw);
     int64_t batch = g->z[0] * g->z[1], units = clef__larger(clef__lower_device(lw)->compute_units, 1) * profile->items_per_unit;
     int64_t items = clef__larger(clef__smaller(clef__ceil_div(units, batch), s->m * s->n * s->k / LEAST_WORK), 1);
@@ -67,7 +67,7 @@ static void lower(clef__lowering *lw, const clef__gemm *g, const shape *s, clef_
     clef__launch_end(lw, (size_t[]){(size_t)items, (size_t)batch, 1}, (size_t[]){1, 1, 1});
 }
 
-bool clef__dot_lower(clef__lowering *lw, const clef__gemm *g) {
+bool clef__dot_lower(const clef__lowering *lw, const clef__gemm *g) {
     clef_dtype type = clef__gemm_type(g->c.dtype);
     shape s;
     if (!clef__lower_profile(lw)->wide_items || !flatten(g, &s)) return false;

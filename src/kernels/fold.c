@@ -21,7 +21,7 @@ bool clef__fold_applies(const clef__lowering *lw) {
            floats <= MOST_FLOATS && clef__gemm_type(node->dtype) == CLEF_F32;
 }
 
-static void gather(clef__lowering *lw, clef__operand t, const clef__image *dx, const int64_t out[2]) {
+static void gather(const clef__lowering *lw, clef__operand t, const clef__image *dx, const int64_t out[2]) {
     const clef__conv *a = clef__lower_node(lw)->attributes;
     int64_t rows = dx->n * dx->h, run = clef__ceil_div(rows, clef__lower_items(lw, rows, 1)), step[2];
     for (int d = 0; d < 2; d++) step[d] = clef__tap_step(a->stride[d], a->dilation[d]);
@@ -37,7 +37,7 @@ static void gather(clef__lowering *lw, clef__operand t, const clef__image *dx, c
     clef__launch_end_1d(lw, clef__ceil_div(rows, run));
 }
 
-void clef__fold_data(clef__lowering *lw) {
+void clef__fold_data(const clef__lowering *lw) {
     static const int64_t no_padding[2];
     const clef__conv *a = clef__lower_node(lw)->attributes;
     clef__operand w = clef__lower_in_dense(lw, 1, clef__filters_last);

@@ -42,7 +42,7 @@ clef_dtype clef__gemm_a_type(const clef__lowering *lw, clef_dtype dtype) {
 
 bool clef__gemm_takes(clef_dtype dtype) { return dtype != CLEF_U8 && dtype != CLEF_BOOL; }
 
-clef__operand clef__gemm_operand(clef__lowering *lw, clef__operand x) {
+clef__operand clef__gemm_operand(const clef__lowering *lw, clef__operand x) {
     clef_dtype type = clef__gemm_a_type(lw, x.dtype);
     if (type == x.dtype) return x;
     clef_shape shape = {.rank = x.rank};
@@ -172,7 +172,7 @@ typedef struct packing {
     clef_dtype type;
 } packing;
 
-static clef__operand pack(clef__lowering *lw, const packing *p, int64_t z_stride[2]) {
+static clef__operand pack(const clef__lowering *lw, const packing *p, int64_t z_stride[2]) {
     int64_t k = p->k[0] * p->k[1] * p->k[2], panels = clef__ceil_div(p->n, p->width), size = panels * k * p->width;
     int64_t z0 = z_stride[0] ? p->z[0] : 1, z1 = z_stride[1] ? p->z[1] : 1;
     clef__operand to = clef__lower_scratch(lw, p->type, CLEF_SHAPE(z0 * z1 * panels, k, p->width));
@@ -203,7 +203,7 @@ static clef__operand pack(clef__lowering *lw, const packing *p, int64_t z_stride
     return to;
 }
 
-static void pack_b(clef__lowering *lw, clef__gemm *g, const tiling *t, clef_dtype type) {
+static void pack_b(const clef__lowering *lw, clef__gemm *g, const tiling *t, clef_dtype type) {
     packing p = {.from = g->b, .n = g->n, .sn = g->b_n, .width = t->width * t->vectors, .type = type};
     int64_t same[3];
     memcpy(p.k, g->k, sizeof p.k);
@@ -216,7 +216,7 @@ static void pack_b(clef__lowering *lw, clef__gemm *g, const tiling *t, clef_dtyp
 
 /* Rows of A that lie badly for a tile (far apart along k, or a page apart) are packed too, when used often enough: where k is far
    apart but rows follow one another, a tile still finds what it wants of a step in one line. */
-static void maybe_pack_a(clef__lowering *lw, clef__gemm *g, const tiling *t, clef_dtype type) {
+static void maybe_pack_a(const clef__lowering *lw, clef__gemm *g, const tiling *t, clef_dtype type) {
     bool one_level = g->m[0] * g->m[1] == 1 && g->k[0] * g->k[1] == 1;
     bool bad = g->a_k[2] != 1 || g->a_m[2] % PAGE_FLOATS == 0;
     int64_t least = g->a_m[2] == 1 ? FEW_PANELS : 2;
@@ -233,18 +233,18 @@ static void maybe_pack_a(clef__lowering *lw, clef__gemm *g, const tiling *t, cle
     g->c_m[1] = g->c_m[2] * t->rows;
 }
 
-void clef__gemm_bias(clef__lowering *lw, const clef__gemm *g, clef__operand any) {
+void clef__gemm_bias(const clef__lowering *lw, const clef__gemm *g, clef__operand any) {
     clef__launch_tensor(lw, g->has_bias ? g->bias : any, false);
     clef__launch_int(lw, g->has_bias);
     clef__launch_long(lw, g->bias_z);
 }
 
-static void define_types(clef__lowering *lw, clef_dtype in, clef_dtype out) {
+static void define_types(const clef__lowering *lw, clef_dtype in, clef_dtype out) {
     clef__launch_define(lw, "IN", "%s", clef__token(in));
     clef__launch_define(lw, "OUT", "%s", clef__token(out));
 }
 
-static void multiply(clef__lowering *lw, const clef__gemm *g, const tiling *t, clef_dtype type, int64_t split_stride) {
+static void multiply(const clef__lowering *lw, const clef__gemm *g, const tiling *t, clef_dtype type, int64_t split_stride) {
     const clef__profile *profile = clef__lower_profile(lw);
     clef__launch_begin(lw, "gemm.cl", "gemm");
     clef__launch_define(lw, "MR", "%d", t->rows);
@@ -288,7 +288,7 @@ static void multiply(clef__lowering *lw, const clef__gemm *g, const tiling *t, c
 }
 
 /* C := the sum of the splits, with what belongs into the last store. */
-static void finish(clef__lowering *lw, const clef__gemm *g, const tiling *t, clef__operand part) {
+static void finish(const clef__lowering *lw, const clef__gemm *g, const tiling *t, clef__operand part) {
     int64_t rows = clef__larger(clef__smaller(t->m, 32768 / clef__larger(g->n * t->splits, 1)), 1);
     clef__launch_begin(lw, "pack.cl", "finish");
     clef__launch_define(lw, "W", "%d", t->width);
@@ -325,14 +325,14 @@ clef__gemm clef__gemm_in_parts(const clef__gemm *g, clef__operand part, int64_t 
     return h;
 }
 
-static void multiply_in_splits(clef__lowering *lw, const clef__gemm *g, const tiling *t, clef_dtype type) {
+static void multiply_in_splits(const clef__lowering *lw, const clef__gemm *g, const tiling *t, clef_dtype type) {
     clef__operand part = clef__lower_scratch(lw, type, CLEF_SHAPE(t->batch * t->splits, t->m, g->n));
     clef__gemm h = clef__gemm_in_parts(g, part, t->splits);
     multiply(lw, &h, t, type, t->m * g->n);
     finish(lw, g, t, part);
 }
 
-void clef__gemm_begin(clef__lowering *lw, const clef__gemm *g) {
+void clef__gemm_begin(const clef__lowering *lw, const clef__gemm *g) {
     clef__operand c = g->c;
     c.rank = 6;
     int64_t dim[6] = {g->z[0], g->z[1], g->m[0], g->m[1], g->m[2], g->n};
@@ -352,7 +352,7 @@ void clef__gemm_begin(clef__lowering *lw, const clef__gemm *g) {
 }
 
 /* A in the type of sums, every row by itself: for what was to be made in tiles and is too large for them. */
-static void convert_a(clef__lowering *lw, clef__gemm *g, clef_dtype type) {
+static void convert_a(const clef__lowering *lw, clef__gemm *g, clef_dtype type) {
     clef__operand from = g->a;
     clef_shape shape = {.rank = 8};
     int64_t *const strides[] = {g->a_z, g->a_m, g->a_k}, *const sizes[] = {g->z, g->m, g->k};
@@ -371,7 +371,7 @@ static void convert_a(clef__lowering *lw, clef__gemm *g, clef_dtype type) {
     g->overlapping = false;
 }
 
-void clef__gemm_lower(clef__lowering *lw, clef__gemm g) {
+void clef__gemm_lower(const clef__lowering *lw, clef__gemm g) {
     clef_dtype type = clef__gemm_type(g.c.dtype);
     tiling t = {.m = g.m[0] * g.m[1] * g.m[2], .k = g.k[0] * g.k[1] * g.k[2], .batch = g.z[0] * g.z[1]};
     if (t.k == 0) {

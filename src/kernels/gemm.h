@@ -26,26 +26,26 @@ enum { CLEF__GEMM_ROWS, CLEF__GEMM_VECTORS, CLEF__GEMM_PACKING, CLEF__GEMM_SPLIT
        CLEF__GEMM_LIBRARY };
 enum { CLEF__TILE_SHAPE, CLEF__TILE_SPLITS, CLEF__TILE_LIBRARY };
 extern const clef__family clef__gemm_family, clef__tile_family, clef__matrix_family;
-clef__knobs clef__gemm_knobs(clef__lowering *lw, const clef__family *family, const clef__gemm *g);
+clef__knobs clef__gemm_knobs(const clef__lowering *lw, const clef__family *family, const clef__gemm *g);
 
 /* product.c: strategies for matmul and linear */
-void clef__product_matmul(clef__lowering *lw);
-void clef__product_linear(clef__lowering *lw);
+void clef__product_matmul(const clef__lowering *lw);
+void clef__product_linear(const clef__lowering *lw);
 /* Emits the launches. */
-void clef__gemm_lower(clef__lowering *lw, clef__gemm g);
+void clef__gemm_lower(const clef__lowering *lw, clef__gemm g);
 /* dot.c: the same for few columns or few rows along which k lies; false, with nothing emitted, where it does not fit. */
-bool clef__dot_lower(clef__lowering *lw, const clef__gemm *g);
+bool clef__dot_lower(const clef__lowering *lw, const clef__gemm *g);
 /* tile.c: the same for a device that likes tiles in local memory; false, with nothing emitted, where none fits. */
-bool clef__tile_lower(clef__lowering *lw, const clef__gemm *g);
+bool clef__tile_lower(const clef__lowering *lw, const clef__gemm *g);
 /* library.c: the same by a library, which has to be asked for; false, with nothing emitted, where it is not there or does not take
    such a product. */
-bool clef__library_lower(clef__lowering *lw, const clef__gemm *g);
+bool clef__library_lower(const clef__lowering *lw, const clef__gemm *g);
 /* C := zero, or the bias. */
-void clef__gemm_begin(clef__lowering *lw, const clef__gemm *g);
+void clef__gemm_begin(const clef__lowering *lw, const clef__gemm *g);
 /* One level of rows, and one of depths once those that can be joined are. */
 bool clef__gemm_is_plain(clef__gemm *g);
 /* For all kernels: the bias as three arguments; without one any memory stands in for it and is not read. */
-void clef__gemm_bias(clef__lowering *lw, const clef__gemm *g, clef__operand any);
+void clef__gemm_bias(const clef__lowering *lw, const clef__gemm *g, clef__operand any);
 /* For both: the same product into parts, of which each split writes one: [z][split][m][n], dense, without bias and epilogue. */
 clef__gemm clef__gemm_in_parts(const clef__gemm *g, clef__operand part, int64_t splits);
 /* Joins neighbouring levels that are one level in both strides, and moves what is left to the inner end. */
@@ -57,5 +57,5 @@ bool clef__gemm_takes(clef_dtype dtype);
 /* The type that A is wanted in for a node of this dtype: that of its sums, or any where tiles are made, which take it as it is. */
 clef_dtype clef__gemm_a_type(const clef__lowering *lw, clef_dtype dtype);
 /* x as gemm's A wants it: itself, or a row-major copy in that type. */
-clef__operand clef__gemm_operand(clef__lowering *lw, clef__operand x);
+clef__operand clef__gemm_operand(const clef__lowering *lw, clef__operand x);
 #endif

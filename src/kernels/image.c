@@ -8,7 +8,7 @@ clef__image clef__image_of(clef__operand x) {
                          .sn = x.dim[1] * x.dim[2] * x.dim[3], .sh = x.dim[1] * x.dim[3], .sw = x.dim[1]};
 }
 
-clef__image clef__image_padded(clef__lowering *lw, int i, clef_dtype type, const int64_t before[2], const int64_t after[2]) {
+clef__image clef__image_padded(const clef__lowering *lw, int i, clef_dtype type, const int64_t before[2], const int64_t after[2]) {
     clef__operand x = clef__lower_in(lw, i);
     bool padded = before[0] || before[1] || after[0] || after[1];
     if (!padded && x.dtype == type && clef__lower_is_dense(&x, clef__channels_last)) return clef__image_of(x);
@@ -44,7 +44,7 @@ clef__image clef__image_padded(clef__lowering *lw, int i, clef_dtype type, const
     return image;
 }
 
-clef__image clef__image_in(clef__lowering *lw, int i) {
+clef__image clef__image_in(const clef__lowering *lw, int i) {
     static const int64_t none[2];
     return clef__image_padded(lw, i, clef__lower_in(lw, i).dtype, none, none);
 }

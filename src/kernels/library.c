@@ -27,7 +27,7 @@ static bool describe(clef__gemm *g, clef__blas_product *p) {
 }
 
 /* A bias is put into C first, and the product added to it. */
-bool clef__library_lower(clef__lowering *lw, const clef__gemm *product) {
+bool clef__library_lower(const clef__lowering *lw, const clef__gemm *product) {
     clef__gemm g = *product;
     clef__blas_product p;
     if (!describe(&g, &p) || !clef__lower_has_library(lw)) return false;

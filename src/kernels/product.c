@@ -67,7 +67,7 @@ static bool place_levels(clef__gemm *g, const clef__operand *a, const clef__oper
 }
 
 /* x copied so that its leading dimensions are those of c, dense. */
-static clef__operand spread(clef__lowering *lw, clef__operand x, const clef__operand *c) {
+static clef__operand spread(const clef__lowering *lw, clef__operand x, const clef__operand *c) {
     clef__operand from = x;
     clef_shape shape = {.rank = c->rank};
     from.rank = c->rank;
@@ -81,7 +81,7 @@ static clef__operand spread(clef__lowering *lw, clef__operand x, const clef__ope
     return to;
 }
 
-static void lower_product(clef__lowering *lw, clef__operand a, clef__operand b) {
+static void lower_product(const clef__lowering *lw, clef__operand a, clef__operand b) {
     const clef__node *node = clef__lower_node(lw);
     clef__operand c = clef__lower_out(lw, NULL);
     clef__gemm g = {.n = c.dim[c.rank - 1]};
@@ -111,9 +111,9 @@ static void lower_product(clef__lowering *lw, clef__operand a, clef__operand b) 
     clef__gemm_lower(lw, g);
 }
 
-void clef__product_matmul(clef__lowering *lw) { lower_product(lw, clef__lower_in(lw, 0), clef__lower_in(lw, 1)); }
+void clef__product_matmul(const clef__lowering *lw) { lower_product(lw, clef__lower_in(lw, 0), clef__lower_in(lw, 1)); }
 
-void clef__product_linear(clef__lowering *lw) {
+void clef__product_linear(const clef__lowering *lw) {
     clef__operand w = clef__lower_in(lw, 1), t = w;
     t.dim[0] = w.dim[1];
     t.dim[1] = w.dim[0];

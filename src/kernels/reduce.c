@@ -24,12 +24,12 @@ static int64_t strip_of(const clef__lowering *lw, clef__axes axes) {
 /* Elements that lie side by side. */
 static int64_t run_of(clef__axes axes) { return axes.inner == 1 ? axes.n : axes.inner; }
 
-void clef__launch_reduction(clef__lowering *lw, const char *file, const char *kernel, clef_dtype dtype, clef__axes axes) {
+void clef__launch_reduction(const clef__lowering *lw, const char *file, const char *kernel, clef_dtype dtype, clef__axes axes) {
     clef__launch_lanes(lw, file, kernel, dtype, run_of(axes));
     clef__launch_define(lw, "STRIP", "%d", clef__lower_profile(lw)->wide_items ? CLEF__STRIP : 0);
 }
 
-void clef__launch_cut(clef__lowering *lw, clef__axes axes, int64_t splits) {
+void clef__launch_cut(const clef__lowering *lw, clef__axes axes, int64_t splits) {
     int64_t chunk = clef__ceil_div(axes.n, splits), strip = strip_of(lw, axes);
     clef__launch_long(lw, axes.n);
     clef__launch_long(lw, chunk);
@@ -39,7 +39,7 @@ void clef__launch_cut(clef__lowering *lw, clef__axes axes, int64_t splits) {
     clef__launch_units(lw, axes.outer * splits * clef__ceil_div(axes.inner, strip), chunk * clef__smaller(strip, axes.inner));
 }
 
-static void begin_reduce(clef__lowering *lw, const char *kernel, const char *token, clef_dtype from, clef_dtype joined, clef_dtype to,
+static void begin_reduce(const clef__lowering *lw, const char *kernel, const char *token, clef_dtype from, clef_dtype joined, clef_dtype to,
                          clef__axes axes) {
     clef__launch_reduction(lw, "reduce.cl", kernel, from, axes);
     clef__launch_define(lw, "AT", "%s", clef__token(joined));
@@ -48,7 +48,7 @@ static void begin_reduce(clef__lowering *lw, const char *kernel, const char *tok
 }
 
 /* One launch: x [outer, n, inner] → y [outer, splits, inner]. */
-static void launch_reduce(clef__lowering *lw, const char *token, clef__operand x, clef__operand y, clef_dtype joined,
+static void launch_reduce(const clef__lowering *lw, const char *token, clef__operand x, clef__operand y, clef_dtype joined,
                           clef__axes axes, int64_t splits, int64_t divide) {
     begin_reduce(lw, axes.inner == 1 ? "reduce_rows" : "reduce_columns", token, x.dtype, joined, y.dtype, axes);
     clef__launch_read(lw, &x, clef__lower_lanes(lw, run_of(axes)));
@@ -69,7 +69,7 @@ int64_t clef__reduce_splits(const clef__lowering *lw, clef__axes axes) {
 }
 
 /* Reduces one run of dimensions, in two launches if it pays. */
-static void reduce_run(clef__lowering *lw, const char *token, clef__operand x, clef__operand y, clef_dtype joined,
+static void reduce_run(const clef__lowering *lw, const char *token, clef__operand x, clef__operand y, clef_dtype joined,
                        clef__axes axes, int64_t divide) {
     int64_t splits = clef__reduce_splits(lw, axes);
     if (splits > 1) {
@@ -81,7 +81,7 @@ static void reduce_run(clef__lowering *lw, const char *token, clef__operand x, c
     launch_reduce(lw, token, x, y, joined, axes, 1, divide);
 }
 
-void clef__lower_sum(clef__lowering *lw, clef__operand x, clef__operand y, clef__axes axes) {
+void clef__lower_sum(const clef__lowering *lw, clef__operand x, clef__operand y, clef__axes axes) {
     reduce_run(lw, "SUM", x, y, x.dtype, axes, 1);
 }
 
@@ -119,14 +119,14 @@ void clef__drop_run(clef__runs *r, int at) {
 }
 
 /* What is reduced: computed where it is read, or in memory. */
-static clef__operand read_operand(clef__lowering *lw, int64_t mask, int *order) {
+static clef__operand read_operand(const clef__lowering *lw, int64_t mask, int *order) {
     clef__operand x;
     if (!clef__lower_prologue(lw, mask, &x)) return clef__lower_in_any_order(lw, 0, order);
     clef__memory_order(&x, order);
     return x;
 }
 
-void clef__lower_reduction(clef__lowering *lw, const clef__reduction *how) {
+void clef__lower_reduction(const clef__lowering *lw, const clef__reduction *how) {
     int64_t count = clef__reduced_count(clef__lower_node(lw)->input[0]->shape, how->mask);
     if (count == 0) {
         clef__lower_fill(lw, clef__lower_out(lw, NULL), how->of_nothing);
@@ -146,7 +146,7 @@ void clef__lower_reduction(clef__lowering *lw, const clef__reduction *how) {
     reduce_run(lw, how->token, x, out, how->joined, axes, how->divides ? count : 1);
 }
 
-void clef__lower_arg(clef__lowering *lw, int dim, clef_dtype joined, bool smallest) {
+void clef__lower_arg(const clef__lowering *lw, int dim, clef_dtype joined, bool smallest) {
     int order[CLEF_MAX_RANK];
     clef__axes axes;
     clef__operand x = clef__lower_along(lw, dim, order, &axes), y = clef__lower_out(lw, order);

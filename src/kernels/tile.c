@@ -155,7 +155,7 @@ static void choose_loads(const clef__gemm *g, tiling *t) {
 }
 
 /* ---- launches ---- */
-static void define(clef__lowering *lw, const clef__gemm *g, const tiling *t) {
+static void define(const clef__lowering *lw, const clef__gemm *g, const tiling *t) {
     const struct { const char *name; int value; } knobs[] = {
         {"GM", t->shape->gm}, {"GN", t->shape->gn}, {"RM", t->shape->rm}, {"RN", t->shape->rn}, {"TK", t->by->depth},
         {"PAD", t->by->pad}, {"A_ALONG", t->a_along}, {"B_ALONG", t->b_along}, {"A_WIDTH", t->a_wide ? t->by->wide : 1},
@@ -173,7 +173,7 @@ static void define(clef__lowering *lw, const clef__gemm *g, const tiling *t) {
     }
 }
 
-static void multiply(clef__lowering *lw, const clef__gemm *g, const tiling *t, int64_t split_stride) {
+static void multiply(const clef__lowering *lw, const clef__gemm *g, const tiling *t, int64_t split_stride) {
     size_t items = items_of(t->by, t->shape), groups = (size_t)(t->tiles_m * t->tiles_n * t->batch * t->splits);
     clef__launch_begin(lw, t->by->file, t->by->kernel);
     define(lw, g, t);
@@ -202,7 +202,7 @@ static void multiply(clef__lowering *lw, const clef__gemm *g, const tiling *t, i
 }
 
 /* C := the sum of the splits, with what belongs into the last store. */
-static void finish(clef__lowering *lw, const clef__gemm *g, const tiling *t, clef__operand part) {
+static void finish(const clef__lowering *lw, const clef__gemm *g, const tiling *t, clef__operand part) {
     int64_t units = t->batch * t->m * t->n;
     clef__launch_begin(lw, "tile.cl", "finish_tiles");
     clef__launch_define(lw, "IN", "%s", clef__token(part.dtype));
@@ -223,7 +223,7 @@ static void finish(clef__lowering *lw, const clef__gemm *g, const tiling *t, cle
     clef__launch_end_1d(lw, units);
 }
 
-static void multiply_in_splits(clef__lowering *lw, const clef__gemm *g, const tiling *t) {
+static void multiply_in_splits(const clef__lowering *lw, const clef__gemm *g, const tiling *t) {
     clef__operand part = clef__lower_scratch(lw, clef__gemm_type(g->c.dtype), CLEF_SHAPE(t->batch * t->splits, t->m, t->n));
     clef__gemm h = clef__gemm_in_parts(g, part, t->splits);
     multiply(lw, &h, t, t->m * t->n);
@@ -238,7 +238,7 @@ static const method *choose_method(const clef__lowering *lw, const clef__gemm *g
     return can && tile_fits(lw, &by_matrix_units, smallest, clef_dtype_size(type)) ? &by_matrix_units : &plain;
 }
 
-bool clef__tile_lower(clef__lowering *lw, const clef__gemm *product) {
+bool clef__tile_lower(const clef__lowering *lw, const clef__gemm *product) {
     clef__gemm g = *product;
     tiling t = {.m = g.m[0] * g.m[1] * g.m[2], .n = g.n, .k = g.k[0] * g.k[1] * g.k[2], .batch = g.z[0] * g.z[1]};
     if (clef__lower_profile(lw)->block == 0) return false;

@@ -28,7 +28,7 @@ bool clef__winograd_applies(const clef__lowering *lw) {
 }
 
 /* ---- launches ---- */
-static clef__operand transform_image(clef__lowering *lw, clef__operand x, const int64_t before[2], int64_t tiles_h, int64_t tiles_w) {
+static clef__operand transform_image(const clef__lowering *lw, clef__operand x, const int64_t before[2], int64_t tiles_h, int64_t tiles_w) {
     int64_t tiles = x.dim[0] * tiles_h * tiles_w, c = x.dim[1];
     clef__operand to = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(PRODUCTS, tiles, c));
     clef__launch_begin(lw, "winograd.cl", "winograd_image");
@@ -49,7 +49,7 @@ static clef__operand transform_image(clef__lowering *lw, clef__operand x, const 
 }
 
 /* w lies as filters from channel dim[1] to channel dim[0]. */
-static clef__operand transform_filters(clef__lowering *lw, clef__operand w) {
+static clef__operand transform_filters(const clef__lowering *lw, clef__operand w) {
     clef__operand to = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(PRODUCTS, w.dim[1], w.dim[0]));
     clef__launch_begin(lw, "winograd.cl", "winograd_filters");
     clef__launch_prepacks(lw);
@@ -66,7 +66,7 @@ static clef__operand transform_filters(clef__lowering *lw, clef__operand w) {
 }
 
 /* v [16][tiles][c] times u [16][c][o]. */
-static clef__operand multiply(clef__lowering *lw, clef__operand v, clef__operand u) {
+static clef__operand multiply(const clef__lowering *lw, clef__operand v, clef__operand u) {
     int64_t tiles = v.dim[1], c = v.dim[2], o = u.dim[2];
     clef__operand m = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(PRODUCTS, tiles, o));
     clef__gemm_lower(lw, (clef__gemm){
@@ -76,7 +76,7 @@ static clef__operand multiply(clef__lowering *lw, clef__operand v, clef__operand
     return m;
 }
 
-static void transform_result(clef__lowering *lw, clef__operand m, const clef__operand *bias, const clef__image *y,
+static void transform_result(const clef__lowering *lw, clef__operand m, const clef__operand *bias, const clef__image *y,
                              const clef__epilogue *epilogue) {
     clef__launch_begin(lw, "winograd.cl", "winograd_result");
     clef__launch_tensor(lw, m, false);
@@ -94,7 +94,7 @@ static void transform_result(clef__lowering *lw, clef__operand m, const clef__op
 }
 
 /* A convolution of input 0 by w, chunk by chunk of its images. */
-static void convolve(clef__lowering *lw, clef__operand w, const int64_t before[2], const clef__operand *bias) {
+static void convolve(const clef__lowering *lw, clef__operand w, const int64_t before[2], const clef__operand *bias) {
     clef__operand x = clef__lower_in(lw, 0), u = transform_filters(lw, w);
     clef__image y = clef__image_of(clef__lower_out(lw, clef__channels_last)), part = y;
     clef__epilogue epilogue = clef__lower_epilogue(lw, y.data);
@@ -110,14 +110,14 @@ static void convolve(clef__lowering *lw, clef__operand w, const int64_t before[2
     }
 }
 
-void clef__winograd_forward(clef__lowering *lw) {
+void clef__winograd_forward(const clef__lowering *lw) {
     const clef__conv *a = clef__lower_node(lw)->attributes;
     bool with_bias = clef__lower_node(lw)->n_inputs == 3;
     clef__operand bias = with_bias ? clef__lower_in_dense(lw, 2, NULL) : (clef__operand){0};
     convolve(lw, clef__lower_in(lw, 1), a->before, with_bias ? &bias : NULL);
 }
 
-void clef__winograd_data(clef__lowering *lw) {
+void clef__winograd_data(const clef__lowering *lw) {
     const clef__conv *a = clef__lower_node(lw)->attributes;
     convolve(lw, clef__filters_turned(clef__lower_in(lw, 1)), (int64_t[]){2 - a->before[0], 2 - a->before[1]}, NULL);
 }

@@ -49,7 +49,7 @@ bool clef__winograd_fused_applies(const clef__lowering *lw) {
 
 /* ---- launches ---- */
 
-static void begin_winograd(clef__lowering *lw, const char *kernel, int rows, clef_dtype in, clef_dtype out) {
+static void begin_winograd(const clef__lowering *lw, const char *kernel, int rows, clef_dtype in, clef_dtype out) {
     const clef__profile *profile = clef__lower_profile(lw);
     clef__launch_begin(lw, "winograd_fused.cl", kernel);
     clef__launch_define(lw, "MR", "%d", rows);
@@ -61,7 +61,7 @@ static void begin_winograd(clef__lowering *lw, const char *kernel, int rows, cle
 }
 
 /* w: [n, c, 3, 3], any strides. */
-static clef__operand transform_filters(clef__lowering *lw, clef__operand w) {
+static clef__operand transform_filters(const clef__lowering *lw, clef__operand w) {
     int64_t n = w.dim[0], c = w.dim[1], panels = clef__ceil_div(n, panel_of(lw)), run = clef__larger(FILTER_FLOATS / (16 * panel_of(lw)), 1);
     clef__operand u = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(16, panels, c, panel_of(lw)));
     begin_winograd(lw, "filters", clef__lower_profile(lw)->tile_m, w.dtype, CLEF_F32);
@@ -77,13 +77,13 @@ static clef__operand transform_filters(clef__lowering *lw, clef__operand w) {
 }
 
 /* x read and y made by the forward convolution, or the other way round. */
-static void pass_geometry(clef__lowering *lw, const clef__image *x, const clef__image *y, const int64_t before[2]) {
+static void pass_geometry(const clef__lowering *lw, const clef__image *x, const clef__image *y, const int64_t before[2]) {
     const int64_t number[] = {tiles_of(y->n, y->h, y->w), clef__ceil_div(y->h, 2), clef__ceil_div(y->w, 2), x->h, x->w, x->c,
                               y->h, y->w, y->c, before[0], before[1]};
     clef__launch_ints(lw, number, sizeof number / sizeof *number);
 }
 
-static void convolve(clef__lowering *lw, const clef__image *x, clef__operand w, const clef__image *y, const int64_t before[2],
+static void convolve(const clef__lowering *lw, const clef__image *x, clef__operand w, const clef__image *y, const int64_t before[2],
                      const clef__operand *bias) {
     const clef__profile *profile = clef__lower_profile(lw);
     clef__operand u = transform_filters(lw, w);
@@ -109,7 +109,7 @@ static void convolve(clef__lowering *lw, const clef__image *x, clef__operand w, 
     clef__launch_end(lw, (size_t[]){(size_t)items, 1, 1}, (size_t[]){1, 1, 1});
 }
 
-void clef__winograd_fused_forward(clef__lowering *lw) {
+void clef__winograd_fused_forward(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     const clef__conv *a = node->attributes;
     clef__operand w = clef__lower_in(lw, 1), bias = {0};
@@ -119,7 +119,7 @@ void clef__winograd_fused_forward(clef__lowering *lw) {
     convolve(lw, &x, w, &y, a->before, node->n_inputs == 3 ? &bias : NULL);
 }
 
-void clef__winograd_fused_data(clef__lowering *lw) {
+void clef__winograd_fused_data(const clef__lowering *lw) {
     const clef__conv *a = clef__lower_node(lw)->attributes;
     clef__operand w = clef__filters_turned(clef__lower_in(lw, 1));
     clef__image dy = clef__image_in(lw, 0);
@@ -127,7 +127,7 @@ void clef__winograd_fused_data(clef__lowering *lw) {
     convolve(lw, &dy, w, &dx, (int64_t[]){2 - a->before[0], 2 - a->before[1]}, NULL);
 }
 
-static clef__operand sum_over_tiles(clef__lowering *lw, const clef__image *x, const clef__image *dy, int64_t *runs) {
+static clef__operand sum_over_tiles(const clef__lowering *lw, const clef__image *x, const clef__image *dy, int64_t *runs) {
     const clef__conv *a = clef__lower_node(lw)->attributes;
     int64_t pairs = clef__ceil_div(x->c, RUN) * clef__ceil_div(dy->c, RUN), blocks = clef__ceil_div(tiles_of(dy->n, dy->h, dy->w), SUM_TILES);
     int64_t items = clef__larger(clef__lower_device(lw)->compute_units, 1) * clef__lower_profile(lw)->items_per_unit;
@@ -149,7 +149,7 @@ static clef__operand sum_over_tiles(clef__lowering *lw, const clef__image *x, co
     return sums;
 }
 
-void clef__winograd_fused_weight(clef__lowering *lw) {
+void clef__winograd_fused_weight(const clef__lowering *lw) {
     clef__image x = clef__image_in(lw, 0);
     clef__image dy = clef__image_in(lw, 1);
     clef__operand dw = clef__lower_out(lw, clef__filters_last);

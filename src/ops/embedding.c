@@ -19,7 +19,7 @@ static clef_tensor *whole(clef_tensor *index, const char *op) {
     return dtype == CLEF_U8 ? clef_to(index, CLEF_I32) : index;
 }
 
-static void begin_rows(clef__lowering *lw, const char *kernel, clef_dtype dtype, clef_dtype index, int lanes) {
+static void begin_rows(const clef__lowering *lw, const char *kernel, clef_dtype dtype, clef_dtype index, int lanes) {
     clef__launch_begin(lw, "index.cl", kernel);
     clef__launch_define(lw, "DT", "%s", clef__token(dtype));
     clef__launch_define(lw, "IT", "%s", clef__token(index));
@@ -52,7 +52,7 @@ static bool gather_infer(clef__call *call) {
     return true;
 }
 
-static void gather_lower(clef__lowering *lw) {
+static void gather_lower(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     clef__axes from = around(node->input[0]->shape, attributes_of(node)->dim), to = around(node->shape, attributes_of(node)->dim);
     clef__operand y = clef__lower_out(lw, NULL);
@@ -113,19 +113,19 @@ static bool scatter_infer(clef__call *call) {
 }
 
 /* Sums in storage of 16 bits would lose most of what is added: these go through f32. */
-static clef__operand sum_place(clef__lowering *lw, clef__operand y) {
+static clef__operand sum_place(const clef__lowering *lw, clef__operand y) {
     bool half = y.dtype == CLEF_F16 || y.dtype == CLEF_BF16;
     return half ? clef__lower_scratch(lw, CLEF_F32, clef__lower_node(lw)->shape) : y;
 }
 
-static clef__operand widened(clef__lowering *lw, clef__operand x, clef_shape shape, clef_dtype dtype) {
+static clef__operand widened(const clef__lowering *lw, clef__operand x, clef_shape shape, clef_dtype dtype) {
     if (x.dtype == dtype) return x;
     clef__operand wide = clef__lower_scratch(lw, dtype, shape);
     clef__lower_copy(lw, wide, x);
     return wide;
 }
 
-static void scatter_lower(clef__lowering *lw) {
+static void scatter_lower(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     clef__axes to = around(node->shape, attributes_of(node)->dim), from = around(node->input[1]->shape, attributes_of(node)->dim);
     clef__operand out = clef__lower_out(lw, NULL), y = sum_place(lw, out);
@@ -197,7 +197,7 @@ static bool embedding_infer(clef__call *call) {
     return true;
 }
 
-static void embedding_lower(clef__lowering *lw) {
+static void embedding_lower(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     clef_shape shape = node->input[0]->shape;
     clef__operand y = clef__lower_out(lw, NULL);
@@ -226,7 +226,7 @@ static bool add_rows_infer(clef__call *call) {
     return true;
 }
 
-static void add_rows_lower(clef__lowering *lw) {
+static void add_rows_lower(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     int64_t v = node->shape.dim[0], d = node->shape.dim[1], m = clef_shape_numel(node->input[1]->shape);
     clef__operand out = clef__lower_out(lw, NULL), y = sum_place(lw, out);

@@ -326,7 +326,7 @@ static clef__operand window_of(clef__operand to, const window_attributes *a, cle
     return to;
 }
 
-static void window_lower(clef__lowering *lw) {
+static void window_lower(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     const window_attributes *a = clef__attributes(node);
     clef_shape inner = node->input[0]->shape;
@@ -420,7 +420,7 @@ static bool concat_infer(clef__call *call) {
     return true;
 }
 
-static void concat_lower(clef__lowering *lw) {
+static void concat_lower(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     int d = (int)*(const int64_t *)clef__attributes(node);
     clef__operand out = clef__lower_out(lw, NULL);

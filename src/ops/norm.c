@@ -82,12 +82,12 @@ static bool takes_rows(clef__call *call, int weight) {
     return clef__infer_takes(call, fits, "weight and bias fit rows of x");
 }
 
-static void launch_rows(clef__lowering *lw, const char *kernel, clef_dtype dtype, int64_t n, bool affine) {
+static void launch_rows(const clef__lowering *lw, const char *kernel, clef_dtype dtype, int64_t n, bool affine) {
     clef__launch_lanes(lw, "norm.cl", kernel, dtype, n);
     clef__launch_define(lw, "AFFINE", "%d", affine);
 }
 
-static void lower_layer_norm(clef__lowering *lw) {
+static void lower_layer_norm(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     const layer_attributes *a = clef__attributes(node);
     bool affine = node->n_inputs == 3;
@@ -119,7 +119,7 @@ static bool infer_layer_backward(clef__call *call) {
     return true;
 }
 
-static void lower_layer_backward(clef__lowering *lw) {
+static void lower_layer_backward(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     const layer_attributes *a = clef__attributes(node);
     clef_shape shape = node->input[0]->shape;

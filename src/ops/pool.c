@@ -67,7 +67,7 @@ static bool infer_backward(clef__call *call) {
 }
 
 /* ---- lowering ---- */
-static void begin_pool(clef__lowering *lw, const char *kernel, const geometry *a, clef_dtype dtype, int64_t channels) {
+static void begin_pool(const clef__lowering *lw, const char *kernel, const geometry *a, clef_dtype dtype, int64_t channels) {
     int lanes = clef__lower_profile(lw)->vector;
     if (clef_dtype_size(dtype) == 8 && lanes > 1) lanes /= 2;
     if (lanes > 4 && lanes > channels) lanes = 4; /* two variants are enough: the rest goes lane by lane anyway */
@@ -82,7 +82,7 @@ static void begin_pool(clef__lowering *lw, const char *kernel, const geometry *a
     }
 }
 
-static void end(clef__lowering *lw, const geometry *a, int64_t pixels, int64_t channels) {
+static void end(const clef__lowering *lw, const geometry *a, int64_t pixels, int64_t channels) {
     int64_t items = clef__lower_items(lw, pixels, 1), run = clef__ceil_div(pixels, items);
     const int64_t *pairs[] = {a->image, a->result, a->kernel, a->stride, a->padding};
     clef__launch_int(lw, (int32_t)pixels);
@@ -95,7 +95,7 @@ static void end(clef__lowering *lw, const geometry *a, int64_t pixels, int64_t c
 }
 
 /* Every kernel takes its inputs in order, then the result. */
-static void lower_with(clef__lowering *lw, const char *kernel, bool pick) {
+static void lower_with(const clef__lowering *lw, const char *kernel, bool pick) {
     const clef__node *node = clef__lower_node(lw);
     const geometry *a = node->attributes;
     clef__image in[2], y;
@@ -115,7 +115,7 @@ static bool tiles(const geometry *a) {
     return true;
 }
 
-static void lower_max_tiles(clef__lowering *lw) {
+static void lower_max_tiles(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     const geometry *a = node->attributes;
     clef__image x = clef__image_in(lw, 0), g = clef__image_in(lw, 1), dx = clef__image_of(clef__lower_out(lw, clef__channels_last));
@@ -126,11 +126,11 @@ static void lower_max_tiles(clef__lowering *lw) {
     end(lw, a, g.n * g.h * g.w, g.c);
 }
 
-static void lower_max(clef__lowering *lw) { lower_with(lw, "max_pool", false); }
-static void lower_max_pick(clef__lowering *lw) { lower_with(lw, "max_pool", true); }
-static void lower_max_gather(clef__lowering *lw) { lower_with(lw, "max_pool_backward", false); }
-static void lower_avg(clef__lowering *lw) { lower_with(lw, "avg_pool", false); }
-static void lower_avg_backward(clef__lowering *lw) { lower_with(lw, "avg_pool_backward", false); }
+static void lower_max(const clef__lowering *lw) { lower_with(lw, "max_pool", false); }
+static void lower_max_pick(const clef__lowering *lw) { lower_with(lw, "max_pool", true); }
+static void lower_max_gather(const clef__lowering *lw) { lower_with(lw, "max_pool_backward", false); }
+static void lower_avg(const clef__lowering *lw) { lower_with(lw, "avg_pool", false); }
+static void lower_avg_backward(const clef__lowering *lw) { lower_with(lw, "avg_pool_backward", false); }
 
 static bool max_tiles_applies(const clef__lowering *lw) { return tiles(clef__lower_node(lw)->attributes); }
 /* Rough costs that only have to order the two. */

@@ -9,7 +9,7 @@
 
 /* ---- random ---- */
 
-static void random_lower(clef__lowering *lw, const char *kernel) {
+static void random_lower(const clef__lowering *lw, const char *kernel) {
     clef__operand y = clef__lower_out(lw, NULL);
     int64_t n = clef_shape_numel(clef__lower_node(lw)->shape);
     clef__launch_begin(lw, "random.cl", kernel);
@@ -20,8 +20,8 @@ static void random_lower(clef__lowering *lw, const char *kernel) {
     clef__launch_units(lw, (n + 3) / 4, 32);
 }
 
-static void uniform_lower(clef__lowering *lw) { random_lower(lw, "random_uniform"); }
-static void normal_lower(clef__lowering *lw) { random_lower(lw, "random_normal"); }
+static void uniform_lower(const clef__lowering *lw) { random_lower(lw, "random_uniform"); }
+static void normal_lower(const clef__lowering *lw) { random_lower(lw, "random_normal"); }
 static const clef__strategy uniform_strategies[] = { { .name = "philox", .lower = uniform_lower }, { 0 } };
 static const clef__strategy normal_strategies[] = { { .name = "philox", .lower = normal_lower }, { 0 } };
 static const clef_op op_rand = { .name = "rand", .kind = CLEF__KERNEL, .strategies = uniform_strategies };
@@ -52,7 +52,7 @@ static int64_t bits_of(clef_dtype dtype, double value) {
     return bits;
 }
 
-static void arange_lower(clef__lowering *lw) {
+static void arange_lower(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     const arange_attributes *a = clef__attributes(node);
     clef__operand y = clef__lower_out(lw, NULL);

@@ -35,7 +35,7 @@ static int64_t columns_of(const clef__lowering *lw, clef__axes axes) {
     return clef__ceil_div(clef__smaller(block, fair), NARROWEST) * NARROWEST;
 }
 
-static void launch_lines(clef__lowering *lw, clef__axes axes) {
+static void launch_lines(const clef__lowering *lw, clef__axes axes) {
     clef__launch_long(lw, axes.n);
     if (axes.inner == 1) {
         clef__launch_units(lw, axes.outer, 4 * axes.n);
@@ -47,7 +47,7 @@ static void launch_lines(clef__lowering *lw, clef__axes axes) {
     clef__launch_units(lw, axes.outer * clef__ceil_div(axes.inner, block), 4 * axes.n * block);
 }
 
-static void begin_softmax(clef__lowering *lw, const char *kernel, clef_dtype dtype, clef__axes axes, int logarithm) {
+static void begin_softmax(const clef__lowering *lw, const char *kernel, clef_dtype dtype, clef__axes axes, int logarithm) {
     clef__launch_reduction(lw, "softmax.cl", kernel, dtype, axes);
     clef__launch_define(lw, "LOG", "%d", logarithm);
 }
@@ -60,7 +60,7 @@ static bool goes_past_caches(const clef__lowering *lw, clef__operand y, clef__ax
 }
 
 /* Long columns: what their pieces come to, what that comes to together, and the results, each reading memory as it lies. */
-static void launch_in_pieces(clef__lowering *lw, clef__operand x, clef__operand y, clef__axes axes, int logarithm) {
+static void launch_in_pieces(const clef__lowering *lw, clef__operand x, clef__operand y, clef__axes axes, int logarithm) {
     int64_t splits = clef__reduce_splits(lw, axes);
     clef_dtype wide = x.dtype == CLEF_F64 ? CLEF_F64 : CLEF_F32;
     clef__operand parts = clef__lower_scratch(lw, wide, CLEF_SHAPE(2, axes.outer, splits, axes.inner)),
@@ -85,7 +85,7 @@ static void launch_in_pieces(clef__lowering *lw, clef__operand x, clef__operand 
     clef__launch_cut(lw, axes, splits);
 }
 
-static void softmax_launch(clef__lowering *lw, int logarithm) {
+static void softmax_launch(const clef__lowering *lw, int logarithm) {
     const softmax_attributes *a = clef__attributes(clef__lower_node(lw));
     int order[CLEF_MAX_RANK];
     clef__axes axes;
@@ -100,11 +100,11 @@ static void softmax_launch(clef__lowering *lw, int logarithm) {
     launch_lines(lw, axes);
 }
 
-static void softmax_lower(clef__lowering *lw) { softmax_launch(lw, 0); }
-static void log_softmax_lower(clef__lowering *lw) { softmax_launch(lw, 1); }
+static void softmax_lower(const clef__lowering *lw) { softmax_launch(lw, 0); }
+static void log_softmax_lower(const clef__lowering *lw) { softmax_launch(lw, 1); }
 
 /* Inputs y, g → dx. */
-static void slope_launch(clef__lowering *lw, int logarithm) {
+static void slope_launch(const clef__lowering *lw, int logarithm) {
     const softmax_attributes *a = clef__attributes(clef__lower_node(lw));
     int order[CLEF_MAX_RANK];
     clef__axes axes;
@@ -117,8 +117,8 @@ static void slope_launch(clef__lowering *lw, int logarithm) {
     launch_lines(lw, axes);
 }
 
-static void softmax_slope_lower(clef__lowering *lw) { slope_launch(lw, 0); }
-static void log_softmax_slope_lower(clef__lowering *lw) { slope_launch(lw, 1); }
+static void softmax_slope_lower(const clef__lowering *lw) { slope_launch(lw, 0); }
+static void log_softmax_slope_lower(const clef__lowering *lw) { slope_launch(lw, 1); }
 
 /* ---- gradients: one kernel, or expressions that have gradients themselves where those may be asked for ---- */
 
@@ -191,7 +191,7 @@ static bool class_infer(clef__call *call) {
 }
 
 /* How x lies, seen with its classes innermost, and what is left of that without them. */
-static clef__axes class_rows(clef__lowering *lw, int *order, int *kept) {
+static clef__axes class_rows(const clef__lowering *lw, int *order, int *kept) {
     clef_shape shape = clef__lower_node(lw)->input[0]->shape;
     clef__operand x = clef__lower_in(lw, 0);
     if (!clef__memory_order(&x, order))
@@ -204,14 +204,14 @@ static clef__axes class_rows(clef__lowering *lw, int *order, int *kept) {
     return (clef__axes){clef_shape_numel(shape) / shape.dim[1], shape.dim[1], 1};
 }
 
-static void class_begin(clef__lowering *lw, const char *kernel, clef__operand x, clef__operand t, clef__axes axes) {
+static void class_begin(const clef__lowering *lw, const char *kernel, clef__operand x, clef__operand t, clef__axes axes) {
     clef__launch_lanes(lw, "softmax.cl", kernel, x.dtype, axes.n);
     clef__launch_define(lw, "TT", "%s", clef__token(t.dtype));
     clef__launch_tensor(lw, x, false);
     clef__launch_tensor(lw, t, false);
 }
 
-static void class_numbers(clef__lowering *lw, clef__axes axes) {
+static void class_numbers(const clef__lowering *lw, clef__axes axes) {
     const class_attributes *a = clef__attributes(clef__lower_node(lw));
     clef__launch_long(lw, axes.n);
     clef__launch_real(lw, a->smoothing);
@@ -219,7 +219,7 @@ static void class_numbers(clef__lowering *lw, clef__axes axes) {
     clef__launch_long(lw, a->ignored);
 }
 
-static void class_lower(clef__lowering *lw) {
+static void class_lower(const clef__lowering *lw) {
     int order[CLEF_MAX_RANK], kept[CLEF_MAX_RANK];
     if (clef__lower_node(lw)->input[0]->shape.dim[1] == 0) { /* so no target is a class */
         clef__lower_fill(lw, clef__lower_out(lw, NULL), NAN);
@@ -239,7 +239,7 @@ static bool is_one_number(const clef__operand *x) {
     return true;
 }
 
-static void class_slope_lower(clef__lowering *lw) {
+static void class_slope_lower(const clef__lowering *lw) {
     int order[CLEF_MAX_RANK], kept[CLEF_MAX_RANK];
     clef__axes axes = class_rows(lw, order, kept);
     clef__operand x = clef__lower_in_dense(lw, 0, order), t = clef__lower_in_dense(lw, 1, kept);

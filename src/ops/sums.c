@@ -36,7 +36,7 @@ static clef_shape without_innermost(clef_shape shape, const int *order, int64_t 
 }
 
 /* m for every sum of the first stage, in x's memory order. */
-static clef__operand spread_mean(clef__lowering *lw, clef_shape shape, const int *order, int64_t mask) {
+static clef__operand spread_mean(const clef__lowering *lw, clef_shape shape, const int *order, int64_t mask) {
     clef_shape first = without_innermost(shape, order, mask);
     clef__operand m = clef__broadcast_operand(clef__lower_in(lw, 1), first);
     if (clef__lower_is_dense(&m, order)) return m;
@@ -45,7 +45,7 @@ static clef__operand spread_mean(clef__lowering *lw, clef_shape shape, const int
     return to;
 }
 
-static void launch_sums(clef__lowering *lw, clef__operand x, clef__operand g, clef__operand m, clef__operand y, clef__axes axes,
+static void launch_sums(const clef__lowering *lw, clef__operand x, clef__operand g, clef__operand m, clef__operand y, clef__axes axes,
                         int64_t splits) {
     clef__launch_reduction(lw, "sums.cl", axes.inner == 1 ? "sum_rows" : "sum_columns", x.dtype, axes);
     clef__launch_define(lw, "OWN", "%d", clef__lower_node(lw)->op == &op_own_sums);
@@ -57,7 +57,7 @@ static void launch_sums(clef__lowering *lw, clef__operand x, clef__operand g, cl
     clef__launch_cut(lw, axes, splits);
 }
 
-static void lower_sums(clef__lowering *lw) {
+static void lower_sums(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     const sums_attributes *a = clef__attributes(node);
     clef_shape shape = node->input[0]->shape;

@@ -95,7 +95,7 @@ Test(eval, a_new_plan_of_known_kernels_compiles_nothing) {
 
 /* ---- the key of a plan ---- */
 
-static void fill_with_one(clef__lowering *lw) {
+static void fill_with_one(const clef__lowering *lw) {
     clef__operand y = clef__lower_out(lw, NULL);
     clef__lower_fill(lw, y, 1);
 }
@@ -103,7 +103,7 @@ static const clef__strategy fill_strategies[] = {{.name = "fill", .lower = fill_
 static const clef_op op_odd = {.name = "odd", .kind = CLEF__KERNEL, .strategies = fill_strategies};
 
 /* Begins a launch while another is open. */
-static void begin_twice(clef__lowering *lw) {
+static void begin_twice(const clef__lowering *lw) {
     clef__operand y = clef__lower_out(lw, NULL);
     clef__launch_begin(lw, "random.cl", "random_uniform");
     clef__lower_fill(lw, y, 1);
@@ -111,10 +111,24 @@ static void begin_twice(clef__lowering *lw) {
 static const clef__strategy twice_strategies[] = {{.name = "twice", .lower = begin_twice}, {0}};
 static const clef_op op_twice = {.name = "twice", .kind = CLEF__KERNEL, .strategies = twice_strategies};
 
+/* Records an argument of no launch. */
+static void argue_alone(const clef__lowering *lw) {
+    clef__lower_out(lw, NULL);
+    clef__launch_int(lw, 1);
+}
+static const clef__strategy alone_strategies[] = {{.name = "alone", .lower = argue_alone}, {0}};
+static const clef_op op_alone = {.name = "alone", .kind = CLEF__KERNEL, .strategies = alone_strategies};
+
+Test(eval, an_argument_belongs_to_a_launch) {
+    clef_tensor *x = vector(3, 1, 1);
+    cr_assert_eq(clef_eval(clef__apply(&op_alone, &x, 1, NULL, 0)), CLEF_INTERNAL);
+    cr_assert(strstr(clef_error(ctx), "alone: ") && strstr(clef_error(ctx), "outside of a launch"), "%s", clef_error(ctx));
+}
+
 Test(eval, a_launch_cannot_begin_in_another) {
     clef_tensor *x = vector(3, 1, 1);
     cr_assert_eq(clef_eval(clef__apply(&op_twice, &x, 1, NULL, 0)), CLEF_INTERNAL);
-    cr_assert(strstr(clef_error(ctx), "twice: ") && strstr(clef_error(ctx), "pointwise begins before random_uniform has ended"), "%s", clef_error(ctx));
+    cr_assert(strstr(clef_error(ctx), "twice: ") && strstr(clef_error(ctx), "pointwise begins before the end of random_uniform"), "%s", clef_error(ctx));
     clef_clear_error(ctx);
     cr_assert_eq(clef_item(clef_sum(vector(3, 1, 1), NULL, 0, false)), 6);
 }

@@ -25,10 +25,10 @@ static cut cut_rows(const clef__lowering *lw, int64_t rows, int64_t columns) {
 }
 
 /* A store may take over an operand's memory if that operand is read in the same layout everywhere in this kernel. */
-static void note_candidates(clef__lowering *lw, const clef__pointwise *p) {
+static void note_candidates(const clef__lowering *lw, const clef__pointwise *p) {
     for (int i = 0; i < p->n_stores; i++) {
         const clef__operand *to = &p->store[i].to;
-        clef__value *value = &lw->plan->value[to->value];
+        clef__value *value = &lw->rec->plan->value[to->value];
         if (to->offset != 0 || value->n_candidates) continue;
         for (int j = 0; j < p->n_operands && value->n_candidates < 4; j++) {
             const clef__operand *x = &p->operand[j].x;
@@ -45,21 +45,21 @@ static void note_candidates(clef__lowering *lw, const clef__pointwise *p) {
     }
 }
 
-static void launch_constants(clef__lowering *lw, const clef__pointwise *p) {
+static void launch_constants(const clef__lowering *lw, const clef__pointwise *p) {
     for (int i = 0; i < p->n_operands; i++)
         if (p->operand[i].constant) clef__launch_constant(lw, p->operand[i].item, p->operand[i].number, p->operand[i].dtype);
 }
 
-static void launch_segment(clef__lowering *lw, const clef__pointwise *p, const clef__space *s) {
-    if (lw->failed) return;
-    lw->open->covers = 1;
+static void launch_segment(const clef__lowering *lw, const clef__pointwise *p, const clef__space *s) {
+    if (lw->rec->failed) return;
+    lw->rec->open->covers = 1;
     clef__launch_long(lw, 0);
     clef__launch_long(lw, s->dim[0]);
     launch_constants(lw, p);
     for (int i = 0; i < s->n; i++) clef__launch_tensor(lw, *s->x[i], i >= s->n - p->n_stores);
 }
 
-static void launch_rows(clef__lowering *lw, const clef__pointwise *p, const clef__space *s, const cut *c) {
+static void launch_rows(const clef__lowering *lw, const clef__pointwise *p, const clef__space *s, const cut *c) {
     clef__launch_long(lw, c->per_row);
     clef__launch_long(lw, s->dim[s->rank - 1]);
     for (int d = 0; d < s->rank - 1; d++) clef__launch_long(lw, s->dim[d]);
@@ -71,14 +71,14 @@ static void launch_rows(clef__lowering *lw, const clef__pointwise *p, const clef
     }
 }
 
-static void launch_cut(clef__lowering *lw, const cut *c) {
+static void launch_cut(const clef__lowering *lw, const cut *c) {
     clef__launch_long(lw, c->blocks);
     clef__launch_long(lw, c->per_item);
     clef__launch_long(lw, c->block);
 }
 
-void clef__lower_pointwise(clef__lowering *lw, const clef__pointwise *p, const char *label) {
-    if (lw->failed) return;
+void clef__lower_pointwise(const clef__lowering *lw, const clef__pointwise *p, const char *label) {
+    if (lw->rec->failed) return;
     int width = clef__lower_profile(lw)->vector;
     clef__space s;
     clef__space_make(&s, p, width);
@@ -87,11 +87,11 @@ void clef__lower_pointwise(clef__lowering *lw, const clef__pointwise *p, const c
     cut c = cut_rows(lw, rows, s.dim[s.rank - 1]);
     note_candidates(lw, p);
     clef__launch_begin(lw, NULL, "pointwise");
-    if (lw->failed) return;
+    if (lw->rec->failed) return;
     clef__launch_name(lw, label, false);
-    lw->text = clef__pointwise_source(p, &s, width);
-    if (!lw->text) {
-        clef__lower_fail(lw);
+    lw->rec->text = clef__pointwise_source(p, &s, width);
+    if (!lw->rec->text) {
+        clef__record_fail(lw->rec);
         return;
     }
     launch_cut(lw, &c);
@@ -125,7 +125,7 @@ static cut cut_segments(const clef__lowering *lw, const int64_t *columns, int n)
 }
 
 /* Segment i of the open launch: that of another, or an empty one, for which its memory stands in. */
-static void launch_member(clef__lowering *lw, const clef__launch *from, int64_t position, bool empty) {
+static void launch_member(const clef__lowering *lw, const clef__launch *from, int64_t position, bool empty) {
     clef__launch_long(lw, position);
     clef__launch_long(lw, empty ? 0 : from->arg[CLEF__PW_COLUMNS].number);
     for (int a = CLEF__PW_COLUMNS + 1; a < from->n_args; a++) {
@@ -136,23 +136,23 @@ static void launch_member(clef__lowering *lw, const clef__launch *from, int64_t 
 }
 
 /* The last member's segment lies at position 0, so nothing behind it is ever chosen. */
-void clef__lower_bundle(clef__lowering *lw, const int *launch, int n, int count) {
+void clef__lower_bundle(clef__recorder *rec, const int *launch, int n, int count) {
     int64_t columns[CLEF__PW_SEGMENTS];
-    clef__launch first = lw->plan->launch[launch[0]]; /* by value, as the array may move */
-    for (int i = 0; i < n; i++) columns[i] = lw->plan->launch[launch[i]].arg[CLEF__PW_COLUMNS].number;
-    lw->device = first.device;
+    clef__launch first = rec->plan->launch[launch[0]]; /* by value, as the array may move */
+    for (int i = 0; i < n; i++) columns[i] = rec->plan->launch[launch[i]].arg[CLEF__PW_COLUMNS].number;
+    clef__lowering view = {.rec = rec, .item = -1, .device = first.device}, *lw = &view;
     cut c = cut_segments(lw, columns, n);
     clef__launch_begin(lw, NULL, "pointwise");
-    if (lw->failed) return;
+    if (rec->failed) return;
     clef__launch_name(lw, first.label, false);
-    lw->open->covers = n;
-    lw->text = bundle_source(first.code->text, count);
-    if (!lw->text) clef__lower_fail(lw);
+    rec->open->covers = n;
+    rec->text = bundle_source(first.code->text, count);
+    if (!rec->text) clef__record_fail(rec);
     launch_cut(lw, &c);
     int64_t position = c.blocks * c.block;
     for (int i = 0; i < count; i++) {
         position -= i < n ? clef__ceil_div(columns[i], c.block) * c.block : 0;
-        launch_member(lw, &lw->plan->launch[launch[i < n ? i : n - 1]], position, i >= n);
+        launch_member(lw, &rec->plan->launch[launch[i < n ? i : n - 1]], position, i >= n);
     }
     clef__launch_end_1d(lw, c.items);
 }

@@ -9,36 +9,48 @@
 /* Where an item's value lies, once it has a place. */
 typedef struct clef__placed { bool there; clef__operand operand; } clef__placed;
 
-struct clef__lowering {
+/* What is recorded while the groups of one graph are lowered, one node after the other. */
+typedef struct clef__recorder {
     clef_context *ctx;
     clef__graph_view *g;
     clef__plan *plan;
     clef__selection *selection;
     clef__placed *placed;   /* of each item */
-    const clef__node *node; /* of the KERNEL being lowered */
-    int item, device;
     clef__launch *open;     /* between launch_begin and launch_end */
     char *defines, *text;   /* of the open launch: its options, its generated text */
-    bool tuned;             /* a tuning result is in use for the node being lowered */
-    const clef__following *following; /* what follows that node, until a strategy takes it: then NULL */
-    const clef__group *preceding;     /* what makes its input, until a strategy takes it or it is in memory: then NULL */
-    struct clef__pointwise *computed; /* what the strategy took: owned until the node is lowered */
+    bool tuned;             /* a tuning result is in use for the launches that come */
+    const clef__following *following; /* what follows the kernel being lowered, until its strategy takes it: then NULL */
+    const clef__group *preceding;     /* what makes its input, until the strategy takes it or it is in memory: then NULL */
+    struct clef__pointwise *computed; /* what the strategy took: owned until the kernel is lowered */
     bool failed;
+} clef__recorder;
+
+/* One node, as its strategy sees it, and where launches for it are recorded.  It never changes. */
+struct clef__lowering {
+    clef__recorder *rec;
+    const clef__node *node; /* NULL: launches for no node in particular */
+    int item, device;
 };
+clef__lowering clef__lowering_of(clef__recorder *rec, int item);
 
 /* lower_groups.c: launches for all groups, in their order, and which values are results; then, or at any failure, the end. */
-void clef__lower_groups(clef__lowering *lw, const clef__grouping *gr);
-void clef__lowering_end(clef__lowering *lw);
+void clef__lower_groups(clef__recorder *rec, const clef__grouping *gr);
+void clef__record_end(clef__recorder *rec);
 
-/* lower.c: values, arguments and operands */
-void clef__lower_fail(clef__lowering *lw);
-/* Adds an argument to the launch that is open, behind the others. */
-void clef__launch_arg(clef__lowering *lw, clef__arg arg);
+/* ---- recorder.c ---- */
+/* Out of host memory: the first failure is kept, and nothing more is recorded. */
+void clef__record_fail(clef__recorder *rec);
+/* Room for one more element of an array; without it the recording fails. */
+bool clef__record_room(clef__recorder *rec, void *array_address, int n, int *capacity, size_t size);
+/* Adds an argument to the open launch, behind the others. */
+void clef__launch_arg(const clef__lowering *lw, clef__arg arg);
 /* What the open launch is called, or is called besides; by itself it has the name of its op. */
-void clef__launch_name(clef__lowering *lw, const char *name, bool besides);
+void clef__launch_name(const clef__lowering *lw, const char *name, bool besides);
 /* A number as kernel argument: of a constant item, or fixed (item -1). */
-void clef__launch_constant(clef__lowering *lw, int item, double number, clef_dtype dtype);
+void clef__launch_constant(const clef__lowering *lw, int item, double number, clef_dtype dtype);
+
+/* ---- operands.c ---- */
 clef_shape clef__operand_shape(const clef__operand *x);
 /* Item as an operand, materialising constants; views are resolved. */
-clef__operand clef__item_operand(clef__lowering *lw, int item);
+clef__operand clef__item_operand(const clef__lowering *lw, int item);
 #endif

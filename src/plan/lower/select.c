@@ -133,24 +133,24 @@ static bool read_knobs(const clef__family *family, const clef__tuned *t, clef__k
 static clef__knobs from_store(const clef__lowering *lw, const clef__choice *choice) {
     clef__knobs knobs = {0};
     clef__tuned wanted = clef__choice_result(choice, NULL);
-    const clef__tuned *found = clef__tuned_find(clef__device_at(lw->ctx, choice->device), &wanted);
+    const clef__tuned *found = clef__tuned_find(clef__device_at(lw->rec->ctx, choice->device), &wanted);
     if (!found || read_knobs(choice->family, found, &knobs)) return knobs;
-    clef__log_line(lw->ctx, CLEF_LOG_WARNING, "tuning: a result for %s %s has a knob that does not exist; it is left aside",
+    clef__log_line(lw->rec->ctx, CLEF_LOG_WARNING, "tuning: a result for %s %s has a knob that does not exist; it is left aside",
               choice->family->name, choice->bucket);
     return (clef__knobs){0};
 }
 
-static clef__knobs decide(clef__lowering *lw, const clef__choice *choice) {
+static clef__knobs decide(const clef__lowering *lw, const clef__choice *choice) {
     static const clef__knobs none;
-    if (lw->selection->note) lw->selection->note(lw->selection->user, lw, choice);
-    const clef__trial *trial = lw->selection->trial;
+    if (lw->rec->selection->note) lw->rec->selection->note(lw->rec->selection->user, lw, choice);
+    const clef__trial *trial = lw->rec->selection->trial;
     clef__knobs knobs = trial && clef__same_choice(trial->choice, choice) ? trial->knobs : from_store(lw, choice);
-    if (memcmp(&knobs, &none, sizeof knobs) != 0) lw->tuned = true;
+    if (memcmp(&knobs, &none, sizeof knobs) != 0) lw->rec->tuned = true;
     return knobs;
 }
 
-clef__knobs clef__lower_knobs(clef__lowering *lw, const clef__family *family, clef_dtype dtype, const int64_t *size, int n) {
-    const clef__own_family *own = clef__tuning_on(lw->ctx) ? know(lw->selection, family, NULL) : NULL;
+clef__knobs clef__lower_knobs(const clef__lowering *lw, const clef__family *family, clef_dtype dtype, const int64_t *size, int n) {
+    const clef__own_family *own = clef__tuning_on(lw->rec->ctx) ? know(lw->rec->selection, family, NULL) : NULL;
     if (!own) return (clef__knobs){0};
     clef__choice choice = {.family = &own->family, .kernel = own->kernel, .dtype = dtype, .device = lw->device};
     for (int i = 0; i < n; i++) add_size(&choice, size[i]);
@@ -170,10 +170,10 @@ static uint64_t hash_attributes(const clef__node *node) {
 }
 
 /* The strategy that was measured to be best; NULL where none was, or it does not apply here. */
-static const clef__strategy *measured(clef__lowering *lw) {
+static const clef__strategy *measured(const clef__lowering *lw) {
     const clef__node *node = lw->node;
-    if (!clef__tuning_on(lw->ctx) || count_applicable(lw) < 2) return NULL;
-    const clef__own_family *own = know(lw->selection, NULL, node->op);
+    if (!clef__tuning_on(lw->rec->ctx) || count_applicable(lw) < 2) return NULL;
+    const clef__own_family *own = know(lw->rec->selection, NULL, node->op);
     if (!own) return NULL;
     clef__choice choice = {.family = &own->family, .kernel = own->kernel, .dtype = node->dtype, .device = lw->device};
     snprintf(choice.bucket, sizeof choice.bucket, "%016llx", (unsigned long long)hash_attributes(node));
@@ -192,7 +192,7 @@ double clef__spared_flops(const clef__node *node, const clef__strategy *strategy
 }
 
 /* The one that was measured, else the cheapest that applies; ties go to the first row. */
-const clef__strategy *clef__select_strategy(clef__lowering *lw) {
+const clef__strategy *clef__select_strategy(const clef__lowering *lw) {
     const clef__strategy *best = measured(lw);
     double best_cost = best ? -1 : DBL_MAX;
     for (const clef__strategy *s = lw->node->op->strategies; s && s->name; s++) {

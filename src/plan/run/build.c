@@ -168,17 +168,17 @@ static clef_status lower_graph(clef_context *ctx, clef__graph_view *g, clef__pla
     clef__grouping gr = {0};
     clef__plans *plans = clef__plans_of(ctx);
     if (!plans) return clef__fail(ctx, CLEF_MEMORY, "plan: no host memory");
-    clef__lowering l = {.ctx = ctx, .g = g, .plan = plan, .selection = &plans->selection};
+    clef__recorder rec = {.ctx = ctx, .g = g, .plan = plan, .selection = &plans->selection};
     clef_status status = clef__simplify(g);
     if (status == CLEF_OK) status = clef__fuse(g, fusing(), &gr);
     if (status != CLEF_OK) clef__fail(ctx, status, "plan: no host memory");
     if (status == CLEF_OK) {
-        clef__lower_groups(&l, &gr);
-        if (!l.failed && fusing()) clef__bundle(&l);
-        if (l.failed) status = clef_error_status(ctx) != CLEF_OK ? clef_error_status(ctx)
+        clef__lower_groups(&rec, &gr);
+        if (!rec.failed && fusing()) clef__bundle(&rec);
+        if (rec.failed) status = clef_error_status(ctx) != CLEF_OK ? clef_error_status(ctx)
                                                                  : clef__fail(ctx, CLEF_INVALID, "plan: a view does not fit");
     }
-    clef__lowering_end(&l);
+    clef__record_end(&rec);
     clef__grouping_free(&gr);
     return status;
 }

@@ -26,7 +26,7 @@ static bool can_be_alone(const clef__node *node) {
     return node->n_inputs <= CLEF__SUBJECT_INPUTS && !node->has_dynamic;
 }
 
-void clef__subject_note(void *user, clef__lowering *lw, const clef__choice *choice) {
+void clef__subject_note(void *user, const clef__lowering *lw, const clef__choice *choice) {
     clef__subjects *all = user;
     const clef__node *node = lw->node;
     for (int i = 0; i < all->n; i++)

@@ -1,5 +1,38 @@
-/* lower_prologue.c — a kernel's input computed where it reads it: whether the operands lie so that it can, and the text and arguments. */
+/* lower_fused.c — pointwise work inside another node's kernel: the epilogue in its store, the prologue in its loads. */
 #include "plan/lower/pointwise.h"
+
+/* ---- epilogue ---- */
+
+static bool lies_as(const clef__operand *x, const clef__operand *y) {
+    clef_shape shape = clef__operand_shape(x);
+    return x->dtype == y->dtype && clef_shape_equal(shape, clef__operand_shape(y)) && clef__same_strides(shape, x->stride, y->stride);
+}
+
+clef__epilogue clef__lower_epilogue(const clef__lowering *lw, clef__operand out) {
+    const clef__following *following = lw->rec->following;
+    clef__epilogue epilogue = {0};
+    if (!following) return epilogue;
+    epilogue.after = following->after;
+    epilogue.scale = following->scale;
+    if (clef__follows_with_operand(following->after)) {
+        epilogue.extra = clef__item_operand(lw, following->extra);
+        if (!lies_as(&epilogue.extra, &out)) return (clef__epilogue){0};
+    }
+    lw->rec->following = NULL;
+    return epilogue;
+}
+
+void clef__launch_epilogue(const clef__lowering *lw, const clef__epilogue *epilogue, clef__operand out) {
+    clef__operand extra = clef__follows_with_operand(epilogue->after) ? epilogue->extra : out; /* which then is not read */
+    if (clef__follows_with_operand(epilogue->after)) extra.offset += out.offset;
+    clef__launch_tensor(lw, extra, false);
+    clef__launch_constant(lw, clef__follows_with_number(epilogue->after) ? epilogue->scale : -1, 1, out.dtype);
+    clef__launch_int(lw, epilogue->after);
+    for (int bit = 1; bit <= epilogue->after; bit <<= 1)
+        if (epilogue->after & bit) clef__launch_name(lw, clef__follower_name(bit), true);
+}
+
+/* ---- prologue ---- */
 
 /* An operand that is whole, and its memory order; -1: none is. */
 static int find_whole(const clef__pointwise *p, int *order) {
@@ -46,42 +79,40 @@ static bool can_read_all(clef__pointwise *p, const int *order, int64_t mask) {
     return true;
 }
 
-bool clef__lower_prologue(clef__lowering *lw, int64_t mask, clef__operand *x) {
-    const clef__group *group = lw->preceding;
-    const clef__node *kernel = lw->node;
-    int inner_uses[CLEF__PW_STEPS] = {0}, order[CLEF_MAX_RANK], item = lw->item;
+bool clef__lower_prologue(const clef__lowering *lw, int64_t mask, clef__operand *x) {
+    clef__recorder *rec = lw->rec;
+    const clef__group *group = rec->preceding;
+    int inner_uses[CLEF__PW_STEPS] = {0}, order[CLEF_MAX_RANK];
     if (!group) return false;
-    lw->preceding = NULL;
-    lw->computed = clef__calloc(1, sizeof *lw->computed);
-    if (!lw->computed) {
-        clef__lower_fail(lw);
+    rec->preceding = NULL;
+    rec->computed = clef__calloc(1, sizeof *rec->computed);
+    if (!rec->computed) {
+        clef__record_fail(rec);
         return false;
     }
-    lw->computed->shape = kernel->input[0]->shape;
-    clef__add_steps(lw, group, lw->computed, inner_uses);
-    int whole = lw->failed ? -1 : find_whole(lw->computed, order);
-    if (whole >= 0 && can_read_all(lw->computed, order, mask)) {
-        *x = lw->computed->operand[whole].x;
+    rec->computed->shape = lw->node->input[0]->shape;
+    clef__add_steps(lw, group, rec->computed, inner_uses);
+    int whole = rec->failed ? -1 : find_whole(rec->computed, order);
+    if (whole >= 0 && can_read_all(rec->computed, order, mask)) {
+        *x = rec->computed->operand[whole].x;
         x->value = -1;
         x->offset = 0;
-        x->dtype = kernel->input[0]->dtype;
+        x->dtype = lw->node->input[0]->dtype;
         return true;
     }
-    clef__free(lw->computed);
-    lw->computed = NULL;
-    clef__lower_group(lw, group);
-    lw->item = item;
-    lw->node = kernel;
+    clef__free(rec->computed);
+    rec->computed = NULL;
+    clef__lower_group(rec, group);
     return false;
 }
 
-void clef__launch_read(clef__lowering *lw, const clef__operand *x, int lanes) {
+void clef__launch_read(const clef__lowering *lw, const clef__operand *x, int lanes) {
     if (!clef__is_computed(x)) {
         clef__launch_tensor(lw, *x, false);
         return;
     }
-    if (lw->failed) return;
-    const clef__pointwise *p = lw->computed;
+    if (lw->rec->failed) return;
+    const clef__pointwise *p = lw->rec->computed;
     for (int i = 0; i < p->n_steps; i++) clef__launch_name(lw, p->step[i].op->name, i > 0);
     clef__launch_name(lw, lw->node->op->name, true);
     for (int i = 0; i < p->n_operands; i++) {
@@ -91,6 +122,6 @@ void clef__launch_read(clef__lowering *lw, const clef__operand *x, int lanes) {
         if (operand->each) clef__launch_int(lw, operand->each);
         if (operand->period) clef__launch_int(lw, operand->period);
     }
-    lw->text = clef__value_source(p, lanes);
-    if (!lw->text) clef__lower_fail(lw);
+    lw->rec->text = clef__value_source(p, lanes);
+    if (!lw->rec->text) clef__record_fail(lw->rec);
 }

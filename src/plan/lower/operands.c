@@ -1,0 +1,187 @@
+/* operands.c — operands of a node that is lowered: its inputs, its output, scratch memory, and the copies that they take. */
+#include "graph/core.h"
+#include "plan/lower/pointwise.h"
+
+#include <string.h>
+
+static int new_value(const clef__lowering *lw, clef__home home, int item, size_t bytes) {
+    clef__plan *plan = lw->rec->plan;
+    if (!clef__record_room(lw->rec, &plan->value, plan->n_values, &plan->value_capacity, sizeof *plan->value)) return 0;
+    plan->value[plan->n_values] = (clef__value){.home = home, .item = item, .device = lw->device, .bytes = bytes,
+                                                .in_place_of = -1, .donor = -1};
+    return plan->n_values++;
+}
+
+clef_shape clef__operand_shape(const clef__operand *x) {
+    clef_shape shape = {.rank = x->rank};
+    for (int i = 0; i < x->rank; i++) shape.dim[i] = x->dim[i];
+    return shape;
+}
+
+/* A dense operand of this shape in this order over a value. */
+static clef__operand dense_operand(int value, clef_dtype dtype, clef_shape shape, const int *order) {
+    clef__operand x = {.value = value, .dtype = dtype, .rank = shape.rank};
+    clef__layout dense = clef__dense(shape, order);
+    memcpy(x.stride, dense.stride, sizeof x.stride);
+    memcpy(x.dim, shape.dim, sizeof x.dim);
+    return x;
+}
+
+bool clef__lower_is_dense(const clef__operand *x, const int *order) {
+    return clef__is_dense(clef__operand_shape(x), x->stride, order);
+}
+
+bool clef__memory_order(const clef__operand *x, int *order) {
+    for (int i = 0; i < x->rank; i++) {
+        if (x->dim[i] > 1 && x->stride[i] <= 0) return false;
+        int at = i; /* insertion by falling stride; dimensions of 1 go outermost */
+        for (; at > 0; at--) {
+            int other = order[at - 1];
+            bool before = x->dim[i] == 1 ? x->dim[other] != 1 : x->dim[other] != 1 && x->stride[other] < x->stride[i];
+            if (!before) break;
+            order[at] = other;
+        }
+        order[at] = i;
+    }
+    return clef__lower_is_dense(x, order);
+}
+
+clef__operand clef__broadcast_operand(clef__operand x, clef_shape shape) {
+    clef__operand y = {.value = x.value, .dtype = x.dtype, .rank = shape.rank, .offset = x.offset};
+    int missing = shape.rank - x.rank;
+    for (int i = 0; i < shape.rank; i++) {
+        y.dim[i] = shape.dim[i];
+        y.stride[i] = i < missing || x.dim[i - missing] == 1 ? 0 : x.stride[i - missing];
+    }
+    return y;
+}
+
+clef__operand clef__lower_scratch(const clef__lowering *lw, clef_dtype dtype, clef_shape shape) {
+    return clef__lower_scratch_in(lw, dtype, shape, NULL);
+}
+
+clef__operand clef__lower_scratch_in(const clef__lowering *lw, clef_dtype dtype, clef_shape shape, const int *order) {
+    int64_t n = clef_shape_numel(shape);
+    size_t bytes = n < 0 || (uint64_t)n > SIZE_MAX / 8 ? SIZE_MAX : (size_t)n * clef_dtype_size(dtype);
+    return dense_operand(new_value(lw, CLEF__ARENA_VALUE, -1, bytes), dtype, shape, order);
+}
+
+/* A row-major copy, when a consumer cannot take the value as it lies. */
+static clef__operand dense_copy(const clef__lowering *lw, clef__operand x, const int *order) {
+    clef__operand y = clef__lower_scratch_in(lw, x.dtype, clef__operand_shape(&x), order);
+    clef__lower_copy(lw, y, x);
+    return y;
+}
+
+/* A view of `in`, which is copied first if it cannot be seen that way. */
+static clef__operand view_operand(const clef__lowering *lw, const clef__node *node, clef__operand in) {
+    clef__layout from = {.offset = in.offset}, to = {0};
+    memcpy(from.stride, in.stride, sizeof from.stride);
+    if (!node->op->view(node, &from, &to)) {
+        in = dense_copy(lw, in, NULL);
+        from = (clef__layout){.offset = in.offset};
+        memcpy(from.stride, in.stride, sizeof from.stride);
+        if (!node->op->view(node, &from, &to)) {
+            clef__fail(lw->rec->ctx, CLEF_INTERNAL, "%s: clef bug, please report it: no view even of a row-major copy", node->op->name);
+            lw->rec->failed = true;
+        }
+    }
+    clef__operand x = {.value = in.value, .dtype = node->dtype, .rank = node->shape.rank, .offset = to.offset};
+    memcpy(x.dim, node->shape.dim, sizeof x.dim);
+    memcpy(x.stride, to.stride, sizeof x.stride);
+    return x;
+}
+
+/* One element, seen with strides of 0. */
+static clef__operand constant_operand(const clef__lowering *lw, int index) {
+    const clef__node *node = lw->rec->g->item[index].node;
+    clef__pointwise p = {.n_operands = 1, .n_stores = 1};
+    p.operand[0] = (clef__pw_operand){.constant = true, .item = index, .dtype = node->dtype};
+    p.store[0].to = clef__lower_scratch(lw, node->dtype, CLEF_SCALAR);
+    clef__lower_pointwise(lw, &p, "constant");
+    clef__operand one = p.store[0].to;
+    one.rank = 0;
+    return clef__broadcast_operand(one, node->shape);
+}
+
+static clef__operand leaf_operand(const clef__lowering *lw, int index) {
+    const clef__item *item = &lw->rec->g->item[index];
+    size_t bytes = (size_t)clef_shape_numel(item->node->shape) * clef_dtype_size(item->node->dtype);
+    clef__operand x = dense_operand(new_value(lw, CLEF__LEAF_VALUE, index, bytes), item->node->dtype, item->node->shape, NULL);
+    memcpy(x.stride, item->node->layout.stride, sizeof x.stride);
+    if (!lw->rec->failed) lw->rec->plan->value[x.value].donatable = item->donatable;
+    return x;
+}
+
+/* Has it a place that is good on the device that is being lowered for?  A constant is wherever it is wanted. */
+static bool placed_here(const clef__lowering *lw, int index) {
+    const clef__item *item = &lw->rec->g->item[index];
+    const clef__placed *placed = &lw->rec->placed[index];
+    return placed->there && (item->leaf || item->node->op->kind != CLEF__CONSTANT ||
+                             lw->rec->plan->value[placed->operand.value].device == lw->device);
+}
+
+/* Everything else that is no leaf, view or constant was placed by its group before. */
+static void place_item(const clef__lowering *lw, int index) {
+    clef__recorder *rec = lw->rec;
+    const clef__item *item = &rec->g->item[index];
+    clef__lowering there = *lw;
+    if (item->leaf || clef__is_view(item)) there.device = item->node->device;
+    clef__operand x = item->leaf            ? leaf_operand(&there, index)
+                      : clef__is_view(item) ? view_operand(&there, item->node, rec->placed[clef__item_of(rec->g, item->node->input[0])].operand)
+                                            : constant_operand(&there, index);
+    rec->placed[index] = (clef__placed){true, x};
+}
+
+/* Views of views may be many, so they wait in a list until what they look at is placed.  After a failure strategies go on
+   with the right shape over no memory, and nothing of it is launched. */
+clef__operand clef__item_operand(const clef__lowering *lw, int index) {
+    clef__recorder *rec = lw->rec;
+    clef__lowering there = *lw;
+    int *waiting = NULL, n = 0, capacity = 0, at = index;
+    while (!rec->failed && !placed_here(&there, at)) {
+        if (!clef__record_room(rec, &waiting, n, &capacity, sizeof at)) break;
+        waiting[n++] = at;
+        if (!clef__is_view(&rec->g->item[at])) break;
+        there.device = rec->g->item[at].node->device;
+        at = clef__item_of(rec->g, rec->g->item[at].node->input[0]);
+    }
+    while (n > 0 && !rec->failed) place_item(&there, waiting[--n]);
+    clef__free(waiting);
+    const clef__node *node = rec->g->item[index].node;
+    return rec->failed ? dense_operand(0, node->dtype, node->shape, NULL) : rec->placed[index].operand;
+}
+
+clef__operand clef__lower_in(const clef__lowering *lw, int i) {
+    return clef__item_operand(lw, clef__item_of(lw->rec->g, lw->node->input[i]));
+}
+
+clef__operand clef__lower_in_dense(const clef__lowering *lw, int i, const int *order) {
+    clef__operand x = clef__lower_in(lw, i);
+    return clef__lower_is_dense(&x, order) ? x : dense_copy(lw, x, order);
+}
+
+clef__operand clef__lower_out(const clef__lowering *lw, const int *order) {
+    size_t bytes = (size_t)clef_shape_numel(lw->node->shape) * clef_dtype_size(lw->node->dtype);
+    clef__operand out = dense_operand(new_value(lw, CLEF__ARENA_VALUE, lw->item, bytes), lw->node->dtype, lw->node->shape, order);
+    lw->rec->placed[lw->item] = (clef__placed){true, out};
+    return out;
+}
+
+/* ---- elementwise work ---- */
+
+void clef__lower_copy(const clef__lowering *lw, clef__operand to, clef__operand from) {
+    clef__pointwise p = {.shape = clef__operand_shape(&to), .n_operands = 1, .n_steps = 1, .n_stores = 1};
+    p.operand[0] = (clef__pw_operand){.dtype = from.dtype, .x = from};
+    p.step[0] = (clef__pw_step){.op = &clef__op_cast, .dtype = to.dtype, .n_inputs = 1, .input = {0}};
+    p.store[0].from = CLEF__PW_OPERANDS;
+    p.store[0].to = to;
+    clef__lower_pointwise(lw, &p, "copy");
+}
+
+void clef__lower_fill(const clef__lowering *lw, clef__operand to, double value) {
+    clef__pointwise p = {.shape = clef__operand_shape(&to), .n_operands = 1, .n_stores = 1};
+    p.operand[0] = (clef__pw_operand){.constant = true, .item = -1, .number = value, .dtype = to.dtype};
+    p.store[0].to = to;
+    clef__lower_pointwise(lw, &p, "fill");
+}

@@ -1,0 +1,185 @@
+/* recorder.c — what a strategy records: launches with their arguments, one after the other; and the facts it may ask for. */
+#include "plan/lower/lowering.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+const clef__node *clef__lower_node(const clef__lowering *lw) { return lw->node; }
+const clef_device_info *clef__lower_device(const clef__lowering *lw) {
+    return clef__device_info(clef__device_at(lw->rec->ctx, lw->device));
+}
+const clef__profile *clef__lower_profile(const clef__lowering *lw) {
+    return clef__device_profile(clef__device_at(lw->rec->ctx, lw->device));
+}
+
+clef__lowering clef__lowering_of(clef__recorder *rec, int item) {
+    const clef__node *node = rec->g->item[item].node;
+    return (clef__lowering){.rec = rec, .node = node, .item = item, .device = node->device};
+}
+
+void clef__record_fail(clef__recorder *rec) {
+    if (!rec->failed) clef__fail(rec->ctx, CLEF_MEMORY, "plan: no host memory");
+    rec->failed = true;
+}
+
+bool clef__record_room(clef__recorder *rec, void *array_address, int n, int *capacity, size_t size) {
+    if (clef__grow(array_address, n, capacity, size)) return true;
+    clef__record_fail(rec);
+    return false;
+}
+
+/* A strategy's calls came in the wrong order. */
+static void fail_order(const clef__lowering *lw, const char *call, const char *fact, const char *kernel) {
+    if (!lw->rec->failed)
+        clef__fail(lw->rec->ctx, CLEF_INTERNAL, "%s: clef bug, please report it: %s %s %s", lw->node ? lw->node->op->name : "plan", call,
+                   fact, kernel);
+    lw->rec->failed = true;
+}
+
+/* ---- launches ---- */
+
+static clef__launch *new_launch(const clef__lowering *lw) {
+    clef__plan *plan = lw->rec->plan;
+    if (!clef__record_room(lw->rec, &plan->launch, plan->n_launches, &plan->launch_capacity, sizeof *plan->launch)) return NULL;
+    clef__launch *launch = &plan->launch[plan->n_launches++];
+    *launch = (clef__launch){.device = lw->device, .tuned = lw->rec->tuned};
+    return launch;
+}
+
+void clef__launch_begin(const clef__lowering *lw, const char *file, const char *kernel) {
+    clef__recorder *rec = lw->rec;
+    if (rec->open) fail_order(lw, kernel ? kernel : "a launch", "begins before the end of", rec->open->name ? rec->open->name : "another");
+    rec->open = new_launch(lw);
+    clef__free(rec->defines);
+    clef__free(rec->text);
+    rec->text = NULL;
+    rec->defines = clef__strdup(clef__lower_profile(lw)->wide_items ? "-DCLEF_WIDE=1" : ""); /* see cl/common.h */
+    if (!rec->open || !rec->defines) {
+        clef__record_fail(rec);
+        return;
+    }
+    rec->open->file = file;
+    rec->open->name = kernel;
+    clef__launch_name(lw, lw->node ? lw->node->op->name : kernel, false);
+}
+
+void clef__launch_name(const clef__lowering *lw, const char *name, bool besides) {
+    if (lw->rec->failed) return;
+    char *label = lw->rec->open->label;
+    size_t used = besides ? strlen(label) : 0;
+    snprintf(label + used, sizeof lw->rec->open->label - used, "%s%s", besides ? " + " : "", name);
+}
+
+void clef__launch_define(const clef__lowering *lw, const char *name, const char *fmt, ...) {
+    if (lw->rec->failed) return;
+    char value[256];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(value, sizeof value, fmt, args);
+    va_end(args);
+    char *longer = clef__asprintf("%s%s-D%s=%s", lw->rec->defines, *lw->rec->defines ? " " : "", name, value);
+    if (!longer) {
+        clef__record_fail(lw->rec);
+        return;
+    }
+    clef__free(lw->rec->defines);
+    lw->rec->defines = longer;
+}
+
+void clef__launch_arg(const clef__lowering *lw, clef__arg arg) {
+    if (!lw->rec->open) fail_order(lw, "an argument", "comes outside of", "a launch");
+    if (lw->rec->failed) return;
+    clef__launch *launch = lw->rec->open;
+    if (!clef__record_room(lw->rec, &launch->arg, launch->n_args, &launch->arg_capacity, sizeof arg)) return;
+    arg.index = launch->n_kernel_args;
+    launch->arg[launch->n_args++] = arg;
+    launch->n_kernel_args += arg.kind == CLEF__ARG_TENSOR ? 2 : 1;
+}
+
+void clef__launch_tensor(const clef__lowering *lw, clef__operand x, bool writes) {
+    clef__launch_arg(lw, (clef__arg){.kind = CLEF__ARG_TENSOR, .writes = writes, .value = x.value, .number = x.offset, .dtype = x.dtype});
+}
+void clef__launch_long(const clef__lowering *lw, int64_t value) { clef__launch_arg(lw, (clef__arg){.kind = CLEF__ARG_LONG, .number = value}); }
+void clef__launch_int(const clef__lowering *lw, int32_t value) { clef__launch_arg(lw, (clef__arg){.kind = CLEF__ARG_INT, .number = value}); }
+void clef__launch_longs(const clef__lowering *lw, const int64_t *value, size_t n) {
+    for (size_t i = 0; i < n; i++) clef__launch_long(lw, value[i]);
+}
+void clef__launch_ints(const clef__lowering *lw, const int64_t *value, size_t n) {
+    for (size_t i = 0; i < n; i++) clef__launch_int(lw, (int32_t)value[i]);
+}
+void clef__launch_float(const clef__lowering *lw, float value) { clef__launch_arg(lw, (clef__arg){.kind = CLEF__ARG_FLOAT, .real = value}); }
+void clef__launch_dynamic(const clef__lowering *lw, int i) {
+    clef__launch_arg(lw, (clef__arg){.kind = CLEF__ARG_DYNAMIC, .number = i, .item = lw->item});
+}
+void clef__launch_constant(const clef__lowering *lw, int item, double number, clef_dtype dtype) {
+    clef__launch_arg(lw, (clef__arg){.kind = CLEF__ARG_CONSTANT, .item = item, .constant = number, .dtype = dtype});
+}
+
+static int number_of(const clef__lowering *lw, int i) {
+    return clef__constant_behind(lw->rec->g, clef__item_of(lw->rec->g, lw->node->input[i]));
+}
+bool clef__lower_is_number(const clef__lowering *lw, int i) { return number_of(lw, i) >= 0; }
+void clef__launch_number(const clef__lowering *lw, int i, clef_dtype dtype) { clef__launch_constant(lw, number_of(lw, i), 0, dtype); }
+
+void clef__launch_prepacks(const clef__lowering *lw) {
+    if (!lw->rec->failed) lw->rec->open->prepacks = true;
+}
+
+void clef__launch_end(const clef__lowering *lw, const size_t global[3], const size_t local[3]) {
+    if (lw->rec->failed) return;
+    for (int i = 0; i < 3; i++) {
+        lw->rec->open->local[i] = local[i];
+        lw->rec->open->global[i] = (global[i] + local[i] - 1) / local[i] * local[i];
+    }
+    clef__launch *launch = lw->rec->open;
+    if (launch->file || lw->rec->text) launch->code = clef__code_of(clef__device_at(lw->rec->ctx, launch->device), lw->rec->text, launch->file, lw->rec->defines);
+    if ((launch->file || lw->rec->text) && !launch->code) clef__record_fail(lw->rec);
+    clef__free(lw->rec->text);
+    lw->rec->text = NULL;
+    lw->rec->open = NULL;
+}
+
+void clef__launch_end_1d(const clef__lowering *lw, int64_t items) {
+    if (lw->rec->failed) return;
+    size_t local = (size_t)clef__lower_profile(lw)->local;
+    clef__launch_end(lw, (size_t[3]){(size_t)items, 1, 1}, (size_t[3]){local, 1, 1});
+}
+
+clef__matrix_unit clef__lower_matrix_unit(const clef__lowering *lw) { return clef__device_matrix_unit(clef__device_at(lw->rec->ctx, lw->device)); }
+
+bool clef__lower_has_library(const clef__lowering *lw) {
+    const clef__trial *trial = lw->rec->selection->trial;
+    return (!trial || trial->library) && clef__blas_there(lw->rec->ctx, NULL);
+}
+
+void clef__launch_product(const clef__lowering *lw, const clef__blas_product *p, clef__operand a, clef__operand b, clef__operand c) {
+    clef__launch_begin(lw, NULL, NULL);
+    clef__launch_tensor(lw, a, false);
+    clef__launch_tensor(lw, b, false);
+    clef__launch_tensor(lw, c, true);
+    clef__blas_product *product = clef__alloc(sizeof *product);
+    if (!product) clef__record_fail(lw->rec);
+    if (lw->rec->failed) {
+        clef__free(product);
+        return;
+    }
+    *product = *p;
+    lw->rec->open->kind = CLEF__LAUNCH_PRODUCT;
+    lw->rec->open->product = product;
+    clef__launch_end(lw, (size_t[3]){1, 1, 1}, (size_t[3]){1, 1, 1});
+}
+
+int64_t clef__lower_items(const clef__lowering *lw, int64_t n, int64_t at_least) {
+    const clef__profile *profile = clef__lower_profile(lw);
+    int64_t units = clef__lower_device(lw)->compute_units;
+    int64_t most = (units ? units : 1) * profile->items_per_unit * profile->local;
+    int64_t items = (n + at_least - 1) / (at_least ? at_least : 1);
+    return items < 1 ? 1 : items < most ? items : most;
+}
+
+void clef__launch_free(clef__launch *launch) {
+    clef__kernel_free(launch->kernel);
+    clef__free(launch->arg);
+    clef__free(launch->product);
+}
