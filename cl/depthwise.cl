@@ -3,7 +3,7 @@
    W lanes are neighbouring channels; filters lie [kh][kw][c], so that a tap's weights are one load as its pixels are.  Nothing
    is padded: loops over taps and pixels are cut where the image ends.
 
-   depthwise: y, or with BACKWARD the gradient by the image, and what follows (epilogue.h).  With a stride, dx's pixels fall into
+   depthwise: y, or with BACKWARD the gradient by the image, and the epilogue (epilogue.h).  With a stride, dx's pixels fall into
    residue classes, each with the taps that reach it; within a class pixel i reads pixel i·step + base + j·shift through tap j, as
    y's pixels do.
    depthwise_weight: the sums of x·dy over `rows` rows of dy for each tap, [piece][kh][kw][c], to be added up afterwards.

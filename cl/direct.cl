@@ -3,7 +3,7 @@
    Images lie channels-last: the taps of one row of a filter, with their channels, are RUN neighbouring numbers, and those of the next
    pixel begin STEP further on.  Both are constants here, so that a short run costs no arithmetic of addresses.
 
-   convolve: y[pixel][n] = Σ x[pixel][tap] · w[tap][n] (+ bias[n]), and what follows (epilogue.h), row by row.  A work-item does
+   convolve: y[pixel][n] = Σ x[pixel][tap] · w[tap][n] (+ bias[n]), and the epilogue (epilogue.h), row by row.  A work-item does
    whole rows of y, MR neighbouring pixels of NV vectors at a time; where pixels do not fill a row, its last tile moves back.
    Vectors that RESULTS does not fill write beyond their pixel, what the next one then overwrites; only a work-item's last one is
    written to measure.
@@ -163,7 +163,7 @@ __kernel void convolve(__global const MEMORY(DT) *restrict x_base, long x_offset
             ROWS(PUT_ROW)
         }
         long done = (long)row * out_w * RESULTS;
-        if (after) epilogue_row(y_base + y_offset + done, extra + extra_offset + done, 1, out_w * RESULTS, scale, after);
+        if (ops) epilogue_row(y_base + y_offset + done, extra + extra_offset + done, 1, out_w * RESULTS, scale, ops);
     }
 }
 

@@ -1,5 +1,5 @@
 /* dot.cl — products with one to four columns: C[z][m][n] = Σ_k A[z][m][k] · B[z][k][n] (+ bias[m][n]), where rows of A lie along
-   k, and what follows (epilogue.h).
+   k, and the epilogue (epilogue.h).
 
    Lanes go along k, so that every element of A is read once and in long runs: such a product is as fast as memory.  A work-item
    takes `rows` rows, MR at a time, and first puts the columns of B side by side unless they lie so.

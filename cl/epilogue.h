@@ -3,10 +3,10 @@
        y = leak(relu(gate(scale · v + extra)))      gate: 0 where extra is not positive, the gradient of relu
                                                     leak: scale · v where v is not positive, leaky relu
 
-   `after` says which of these, as the sum of bits of after.h, in their order and with one use of `scale`; each rounds to what
+   `ops` says which of these, as the sum of bits of epilogue_ops.h, in their order and with one use of `scale`; each rounds to what
    memory holds, as the op does by itself.  `extra` lies as the results do.  Before it is included RESULT names the dtype of results,
    W the lanes of a vector. */
-#include "after.h"
+#include "epilogue_ops.h"
 
 #define KEPT_f32(n, v) (v)
 #define KEPT_f64(n, v) (v)
@@ -18,19 +18,19 @@
 #define KEPT_bf16(n, v) ROUND_bf16(n, v)
 
 #define EPILOGUE_PARAMETERS                                                                            \
-    __global const MEMORY(RESULT) *restrict extra, long extra_offset, COMPUTE(RESULT) scale, int after
-#define EPILOGUE(n, v, extra, at) CAT(epilogue_, n)(v, extra, at, scale, after)
+    __global const MEMORY(RESULT) *restrict extra, long extra_offset, COMPUTE(RESULT) scale, int ops
+#define EPILOGUE(n, v, extra, at) CAT(epilogue_, n)(v, extra, at, scale, ops)
 
 #define DEFINE_EPILOGUE_(dt, n)                                                                        \
     static VEC(COMPUTE(dt), n) epilogue_##n(VEC(COMPUTE(dt), n) v, __global const MEMORY(dt) *extra, long at, \
-                                            COMPUTE(dt) scale, int after) {                            \
+                                            COMPUTE(dt) scale, int ops) {                            \
         const VEC(COMPUTE(dt), n) zero = (VEC(COMPUTE(dt), n))(0);                                     \
         v = CAT(KEPT_, dt)(n, v);                                                                      \
-        if (after & AFTER_SCALE) v = CAT(KEPT_, dt)(n, v * scale);                                     \
-        if (after & AFTER_ADD) v = CAT(KEPT_, dt)(n, v + LOAD(dt, n, extra, at));                      \
-        if (after & AFTER_GATE) v = LOAD(dt, n, extra, at) <= zero ? zero : v;                         \
-        if (after & AFTER_RELU) v = v <= zero ? zero : v;                                              \
-        if (after & AFTER_LEAK) v = v > zero ? v : CAT(KEPT_, dt)(n, v * scale);                       \
+        if (ops & EPILOGUE_SCALE) v = CAT(KEPT_, dt)(n, v * scale);                                     \
+        if (ops & EPILOGUE_ADD) v = CAT(KEPT_, dt)(n, v + LOAD(dt, n, extra, at));                      \
+        if (ops & EPILOGUE_GATE) v = LOAD(dt, n, extra, at) <= zero ? zero : v;                         \
+        if (ops & EPILOGUE_RELU) v = v <= zero ? zero : v;                                              \
+        if (ops & EPILOGUE_LEAK) v = v > zero ? v : CAT(KEPT_, dt)(n, v * scale);                       \
         return v;                                                                                      \
     }
 #define DEFINE_EPILOGUE(dt, n) DEFINE_EPILOGUE_(dt, n)
@@ -41,7 +41,7 @@ DEFINE_EPILOGUE(RESULT, W)
 
 /* The same for `count` results that were just written, from `to` on. */
 void epilogue_row(__global MEMORY(RESULT) *to, __global const MEMORY(RESULT) *extra, long stride, int count, COMPUTE(RESULT) scale,
-                  int after) {
+                  int ops) {
     int j = 0;
     PLAIN_LOOP
     for (; stride == 1 && j + W <= count; j += W) STORE(RESULT, W, to, j, EPILOGUE(W, LOAD(RESULT, W, to, j), extra, j));

@@ -1,4 +1,4 @@
-/* gemm.cl — C[z][m][n] = Σ_k A[z][m][k] · B[z][k][n] (+ bias[n]), for products and convolutions alike, and what follows (epilogue.h).
+/* gemm.cl — C[z][m][n] = Σ_k A[z][m][k] · B[z][k][n] (+ bias[n]), for products and convolutions alike, and the epilogue (epilogue.h).
 
    A work-item owns `tiles` row tiles times `panels` column panels.  A tile is MR rows by NV vectors of W lanes, one named
    accumulator each, so that they stay in registers.  A is read by address: rows in three levels (m1, m2, m3), k in three
@@ -210,9 +210,9 @@ __kernel void gemm(__global const MEMORY(IN) *restrict a_base, long a_offset, __
                     }
                 }
                 PLAIN_LOOP
-                for (int i = 0; after && begin + block >= last && i < left; i++) {
+                for (int i = 0; ops && begin + block >= last && i < left; i++) {
                     __global MEMORY(OUT) *to = corner + c_row[i] + skip * cn;
-                    epilogue_row(to, extra + extra_offset + (to - c_base - c_offset), cn, min(NR, N - n) - skip, scale, after);
+                    epilogue_row(to, extra + extra_offset + (to - c_base - c_offset), cn, min(NR, N - n) - skip, scale, ops);
                 }
             }
         }

@@ -1,5 +1,5 @@
 /* matrix.cl — C[z][m][n] = Σ_k A[z][m][k] · B[z][k][n] (+ bias[n]) as tile.cl makes it, of A and B in a half type and with sums in
-   f32, for devices with matrix units (matrix_unit.h), and what follows (epilogue.h).
+   f32, for devices with matrix units (matrix_unit.h), and the epilogue (epilogue.h).
 
    A work-group owns a tile of C: GM × GN sub-groups of 32 work-items, RM × RN elements each, in fragments of 16 × 8 that stay in
    registers.  It goes along k in blocks of TK: while one block of A and B is multiplied from local memory, the next is on its way

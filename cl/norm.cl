@@ -1,5 +1,5 @@
 /* norm.cl — layer normalisation of rows x [rows, n]:  y = x̂ w + b,  x̂ = (x − mean) / √(var + eps),  and its gradients.
-   What follows y is done in the same store (epilogue.h).
+   The epilogue of y is done in the same store (epilogue.h).
 
    A row comes from memory once and is read again from the cache: its mean; then, about that, its variance and what the mean's
    rounding left out; then the results.  So neither a mean far from zero nor a first element far from the rest costs digits.

@@ -2,7 +2,7 @@
 
    pack: B[k][n], k in three levels with any strides, into panels [z][ceil(N/width)][K][width], the last one filled with zeros.
    With width = MR it packs the rows of A in the same way.
-   finish: C[z][m][n] = Σ_s partial[z][s][m][n] (+ bias[n]) in the order of s, into C's own strides; then what follows (epilogue.h).
+   finish: C[z][m][n] = Σ_s partial[z][s][m][n] (+ bias[n]) in the order of s, into C's own strides; then the epilogue (epilogue.h).
 
    pad: an image with zeros around it, channels innermost; pad_elements: the same, one element per work-item.
 

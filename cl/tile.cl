@@ -1,5 +1,5 @@
 /* tile.cl — C[z][m][n] = Σ_k A[z][m][k] · B[z][k][n] (+ bias[n]) as gemm.cl makes it, for devices whose work-groups share
-   memory, and what follows (epilogue.h).
+   memory, and the epilogue (epilogue.h).
 
    A work-group of GM × GN owns a tile of C, RM × RN elements per work-item in named accumulators: a private array need not
    stay in registers.  It goes along k in blocks of TK: while one block of A and B is multiplied from local memory, the next is

@@ -5,7 +5,7 @@
 
    winograd_image:   V[16][tile][c] = Bᵀ d B of 4 × 4 pixels, which begin two apart; zero outside of the image.
    winograd_filters: U[16][c][o] = G g Gᵀ; any strides, so that filters may be turned round and change their sides.
-   winograd_result:  Y[n][h][w][o] = Aᵀ m A (+ bias[o]) of M[16][tile][o], and what follows (epilogue.h); what reaches beyond the
+   winograd_result:  Y[n][h][w][o] = Aᵀ m A (+ bias[o]) of M[16][tile][o], and the epilogue (epilogue.h); what reaches beyond the
                      edge is left out.
 
    A work-item owns one channel of one tile; neighbours are neighbouring channels.  All is f32. */

@@ -8,7 +8,7 @@
    filters: U[ξ][panel][channel][NR] = G g Gᵀ, from filters of any strides.
    conv: a work-item takes blocks of `height` tiles: their Bᵀ d B go into scratch memory of its own, which stays in a second-level
    cache, [ξ][run of KB channels][tile][KB]; then for each panel of NR filters 16 products by register tiles of MR tiles × NV vectors,
-   whose sums wait in scratch, [ξ][tile][NR]; then Aᵀ … A and the bias into the result, and what follows (epilogue.h).
+   whose sums wait in scratch, [ξ][tile][NR]; then Aᵀ … A and the bias into the result, and the epilogue (epilogue.h).
 
    weight: the gradient by the filters, from dU[ξ] = Σ (Bᵀ d B)[ξ]ᵀ · (A dy Aᵀ)[ξ] over tiles: a work-item owns KB channels, KB
    filters and a run of tiles, of which it transforms `height` at a time into scratch; its sums gather in [ξ][channel][filter].
@@ -155,7 +155,7 @@ static void multiply(__global const float *a, long run_stride, __global const fl
 
 /* Aᵀ m A of W filters of one tile, plus the bias, into the pixels that exist. */
 static void give(__global const float *m, long place, V bias, __global MEMORY(OUT) *y, __global const MEMORY(OUT) *extra, long sh,
-                 long sw, bool below, bool beside, COMPUTE(OUT) scale, int after) {
+                 long sw, bool below, bool beside, COMPUTE(OUT) scale, int ops) {
 #define SUM(j, i) V m##i##j = LOAD(f32, W, m, (4 * i + j) * place);
 #define SUMS(i) PLACES_4(SUM, i)
     SUMS(0) SUMS(1) SUMS(2) SUMS(3)
@@ -211,7 +211,7 @@ __kernel void conv(__global const MEMORY(IN) *restrict x_base, long x_offset, __
                     long sh = (long)width_out * filters;
                     long at = ((long)((first + t) / across / down) * height_out + oy) * sh + (long)ox * filters + n;
                     give(m + t * NR + n - panel * NR, sums, bias, y_base + y_offset + at, extra + extra_offset + at, sh, filters,
-                         oy + 1 < height_out, ox + 1 < width_out, scale, after);
+                         oy + 1 < height_out, ox + 1 < width_out, scale, ops);
                 }
             }
         }

@@ -1,6 +1,6 @@
 /* gemm.h — the one product behind matmul, convolution and its two gradients:
 
-       C[z][m][n] = Σ_k A[z][m][k] · B[z][k][n]  (+ bias[n]), and what follows the node in its store
+       C[z][m][n] = Σ_k A[z][m][k] · B[z][k][n]  (+ bias[n]), and the epilogue of the node
 
    told as addresses.  A row of A (and of C) is m in three levels, k in three levels, the batch z in two; every level has a
    size and a stride, so that an image is read as a matrix without being copied.  Sizes are outermost first; unused levels

@@ -10,10 +10,10 @@ static bool lies(int64_t rows, int64_t columns, int64_t row_stride, int64_t colu
     return (along == 1 || beside == 1) && x->ld >= along && step >= 0;
 }
 
-/* It computes in the type of its operands, which for half types would be too little; and what follows in the store is ours. */
+/* It computes in the type of its operands, which for half types would be too little; and the epilogue is ours. */
 static bool takes(const clef__gemm *g) {
     clef_dtype dtype = g->c.dtype;
-    return g->epilogue.after == 0 && (dtype == CLEF_F32 || dtype == CLEF_F64) && g->a.dtype == dtype && g->b.dtype == dtype;
+    return g->epilogue.ops == 0 && (dtype == CLEF_F32 || dtype == CLEF_F64) && g->a.dtype == dtype && g->b.dtype == dtype;
 }
 
 static bool describe(clef__gemm *g, clef__blas_product *p) {

@@ -344,7 +344,7 @@ static clef_tensor *made(int which) {
 }
 
 /* relu(2·p + e), leaky relu of p + e, and what a gradient p is behind relu(e). */
-static void check_followed(int which) {
+static void check_epilogue(int which) {
     clef_tensor *plain = clef_keep(made(which)), *e = clef_keep(clef_sub_scalar(plain, 9)), *relu, *dx;
     int64_t n = size_of(plain);
     float *want = zeros(n), *leaked = zeros(n), *passed = zeros(n);
@@ -365,16 +365,16 @@ static void check_followed(int which) {
     clef_release(plain), clef_release(e), clef_release(relu);
 }
 
-static void followers(void) {
-    for (int which = 0; which < 8; which++) check_followed(which);
+static void epilogues(void) {
+    for (int which = 0; which < 8; which++) check_epilogue(which);
 }
 
-static void tile_followers(void) {
+static void tile_epilogues(void) {
     static const int each[] = {0, 2, 6, 8, 9};
-    for (int i = 0; i < 5; i++) check_followed(each[i]);
+    for (int i = 0; i < 5; i++) check_epilogue(each[i]);
 }
 
-static void row_followers(void) { check_followed(10); }
+static void row_epilogues(void) { check_epilogue(10); }
 
 /* ---- pooling ---- */
 typedef struct window {
@@ -718,11 +718,11 @@ static void picks(void) {
 #define GPU_CHECKS(X)                                                                                                 \
     X(tile_orders) X(tile_fours) X(large_tiles) X(tile_windows) X(tile_batches) X(tile_splits) X(tile_images)         \
     X(matrix_orders) X(matrix_eights)                                                                                 \
-    X(narrow_depthwise) X(winograd) X(tile_followers) X(vectors_of_columns) X(softmax_vectors)
+    X(narrow_depthwise) X(winograd) X(tile_epilogues) X(vectors_of_columns) X(softmax_vectors)
 #define CHECKS(X)                                                                                                     \
     GPU_CHECKS(X) X(depthwise)                                                                                        \
     X(tiles) X(turned) X(few_columns) X(batches) X(blocks) X(splits) X(images) X(threes) X(few_channels)              \
-    X(image_splits) X(few_taps) X(followers) X(row_followers)                                                                          \
+    X(image_splits) X(few_taps) X(epilogues) X(row_epilogues)                                                                          \
     X(maxima) X(small_windows) X(averages) X(adaptive) X(sums_of_rows) X(sums_of_columns) X(extremes) X(choices)      \
     X(pairs_of_rows) X(pairs_of_columns) X(layer_rows) X(layer_slopes) X(softmax_rows) X(softmax_columns)             \
     X(softmax_pieces) X(softmax_slopes) X(class_losses) X(elements) X(table_rows) X(counted) X(random_numbers)        \

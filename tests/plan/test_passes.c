@@ -12,7 +12,7 @@ enum { MAX_NODES = 64 };
 typedef struct world {
     clef__node *node;
     clef__node *(*input)[4];
-    clef__item *item;
+    clef__captured *captured;
     clef__graph_view g;
 } world;
 
@@ -25,14 +25,14 @@ static const clef_op op_number = {.name = "number", .kind = CLEF__CONSTANT};
 
 static void begin_for(world *w, int n) {
     *w = (world){.node = calloc((size_t)n, sizeof *w->node), .input = calloc((size_t)n, sizeof *w->input),
-                 .item = calloc((size_t)n, sizeof *w->item), .g.mark = 7};
-    w->g.item = w->item;
+                 .captured = calloc((size_t)n, sizeof *w->captured), .g.mark = 7};
+    w->g.captured = w->captured;
 }
 static void begin(world *w) { begin_for(w, MAX_NODES); } /* in a process that soon ends */
 static void end(world *w) {
     free(w->node);
     free(w->input);
-    free(w->item);
+    free(w->captured);
 }
 
 static int add_node(world *w, const clef_op *op, clef_shape shape, int n, const int *inputs) {
@@ -40,7 +40,7 @@ static int add_node(world *w, const clef_op *op, clef_shape shape, int n, const 
     clef__node *node = &w->node[at];
     *node = (clef__node){.op = op, .refs = 1, .n_inputs = n, .input = w->input[at], .shape = shape, .mark = 7ull << 32 | (uint32_t)at};
     for (int i = 0; i < n; i++) node->input[i] = &w->node[inputs[i]];
-    w->item[at] = (clef__item){.node = node, .leaf = op == &op_leaf, .same_as = -1, .group = -1};
+    w->captured[at] = (clef__captured){.node = node, .leaf = op == &op_leaf, .same_as = -1, .group = -1};
     return at;
 }
 #define NODE(w, op, ...) add_node(w, op, CLEF_SHAPE(4, 8), (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)), (int[]){__VA_ARGS__})
@@ -61,11 +61,11 @@ static void check_order(const world *w, const clef__grouping *gr) {
         place[gr->order[i]] = i;
     }
     for (int i = 0; i < w->g.n; i++) { /* through views, the group that makes a value; -1 for leaves and constants */
-        int same = clef__item_of(&w->g, &w->node[i]);
-        maker[i] = same != i ? maker[same] : w->node[i].op == &op_view ? maker[w->node[i].input[0] - w->node] : w->item[i].group;
+        int same = clef__captured_of(&w->g, &w->node[i]);
+        maker[i] = same != i ? maker[same] : w->node[i].op == &op_view ? maker[w->node[i].input[0] - w->node] : w->captured[i].group;
     }
     for (int i = 0; i < w->g.n; i++) {
-        int group = w->item[i].group;
+        int group = w->captured[i].group;
         if (group < 0) continue;
         if (place[group] < 0) cr_assert_fail("group %d of item %d never runs", group, i);
         for (int j = 0; j < w->node[i].n_inputs; j++) {
@@ -86,11 +86,11 @@ Test(simplify, equal_expressions_are_computed_once) {
     begin(&w);
     int x = LEAF(&w), a = NODE(&w, &op_exp, x), b = NODE(&w, &op_exp, x), c = NODE(&w, &op_add, a, b);
     int d = NODE(&w, &op_add, b, a);
-    w.item[d].output = true;
+    w.captured[d].output = true;
     cr_assert_eq(clef__simplify(&w.g), CLEF_OK);
-    cr_assert_eq(w.item[b].same_as, a);
-    cr_assert_eq(w.item[d].same_as, c, "a + b and b + a are the same once a and b are");
-    cr_assert(w.item[c].output, "what stands for an output is one");
+    cr_assert_eq(w.captured[b].same_as, a);
+    cr_assert_eq(w.captured[d].same_as, c, "a + b and b + a are the same once a and b are");
+    cr_assert(w.captured[c].output, "what stands for an output is one");
 }
 
 Test(simplify, different_values_stay_apart) {
@@ -107,7 +107,7 @@ Test(simplify, different_values_stay_apart) {
     w.node[v].attribute_bytes = w.node[u].attribute_bytes = sizeof one;
     cr_assert_eq(clef__simplify(&w.g), CLEF_OK);
     const int apart[] = {a, b, k, m, c, d, v, u};
-    for (size_t i = 0; i < sizeof apart / sizeof *apart; i++) cr_assert_eq(w.item[apart[i]].same_as, -1, "item %d was merged", apart[i]);
+    for (size_t i = 0; i < sizeof apart / sizeof *apart; i++) cr_assert_eq(w.captured[apart[i]].same_as, -1, "item %d was merged", apart[i]);
 }
 
 /* ---- fuse ---- */
@@ -116,10 +116,10 @@ Test(fuse, a_chain_is_one_group) {
     world w;
     begin(&w);
     int x = LEAF(&w), a = NODE(&w, &op_exp, x), b = NODE(&w, &op_exp, a), c = NODE(&w, &op_add, b, x);
-    w.item[c].output = true;
+    w.captured[c].output = true;
     clef__grouping gr = fuse(&w);
     cr_assert_eq(gr.n_order, 1);
-    cr_assert_eq(w.item[a].group, w.item[c].group);
+    cr_assert_eq(w.captured[a].group, w.captured[c].group);
     clef__grouping_free(&gr);
 }
 
@@ -127,7 +127,7 @@ Test(fuse, branches_meet_in_one_group) {
     world w;
     begin(&w);
     int x = LEAF(&w), y = LEAF(&w), a = NODE(&w, &op_exp, x), b = NODE(&w, &op_exp, y), c = NODE(&w, &op_add, a, b);
-    w.item[c].output = true;
+    w.captured[c].output = true;
     clef__grouping gr = fuse(&w);
     cr_assert_eq(gr.n_order, 1);
     clef__grouping_free(&gr);
@@ -138,9 +138,9 @@ Test(fuse, a_kernel_between_keeps_groups_apart) {
     begin(&w);
     int leaf = LEAF(&w), x = NODE(&w, &op_exp, leaf), s = NODE(&w, &op_sum, x), v = NODE(&w, &op_view, s);
     int y = NODE(&w, &op_add, x, v);
-    w.item[y].output = true;
+    w.captured[y].output = true;
     clef__grouping gr = fuse(&w);
-    cr_assert_neq(w.item[x].group, w.item[y].group);
+    cr_assert_neq(w.captured[x].group, w.captured[y].group);
     check_order(&w, &gr);
     clef__grouping_free(&gr);
 }
@@ -149,9 +149,9 @@ Test(fuse, a_view_of_a_member_keeps_groups_apart) {
     world w; /* x + transpose(x) */
     begin(&w);
     int leaf = LEAF(&w), x = NODE(&w, &op_exp, leaf), v = NODE(&w, &op_view, x), y = NODE(&w, &op_add, x, v);
-    w.item[y].output = true;
+    w.captured[y].output = true;
     clef__grouping gr = fuse(&w);
-    cr_assert_neq(w.item[x].group, w.item[y].group);
+    cr_assert_neq(w.captured[x].group, w.captured[y].group);
     check_order(&w, &gr);
     clef__grouping_free(&gr);
 }
@@ -163,8 +163,8 @@ Test(fuse, shapes_and_devices_must_agree) {
     int y = LEAF(&w), b = NODE(&w, &op_add, a, y), c = NODE(&w, &op_exp, b);
     w.node[c].device = 1;
     clef__grouping gr = fuse(&w);
-    cr_assert_neq(w.item[a].group, w.item[b].group);
-    cr_assert_neq(w.item[b].group, w.item[c].group);
+    cr_assert_neq(w.captured[a].group, w.captured[b].group);
+    cr_assert_neq(w.captured[b].group, w.captured[c].group);
     clef__grouping_free(&gr);
 }
 
@@ -175,7 +175,7 @@ Test(fuse, off_means_every_node_alone) {
     clef__grouping gr = {0};
     cr_assert_eq(clef__fuse(&w.g, false, &gr), CLEF_OK);
     cr_assert_eq(gr.n_order, 2);
-    cr_assert_neq(w.item[a].group, w.item[b].group);
+    cr_assert_neq(w.captured[a].group, w.captured[b].group);
     clef__grouping_free(&gr);
 }
 
@@ -184,7 +184,7 @@ Test(fuse, kernels_keep_within_their_operands) {
     begin(&w);
     int sum = LEAF(&w);
     for (int i = 0; i < 30; i++) sum = NODE(&w, &op_add, sum, LEAF(&w));
-    w.item[sum].output = true;
+    w.captured[sum].output = true;
     clef__grouping gr = fuse(&w);
     cr_assert_geq(gr.n_order, 2);
     check_order(&w, &gr);
@@ -224,7 +224,7 @@ Test(fuse, arguments_keep_within_what_every_device_takes) {
         for (int d = 0; d < rank; d++) shape.dim[d] = 2;
         int sum = add_node(&w, &op_leaf, shape, 0, NULL), leaves = 1;
         for (; leaves < 24; leaves++) sum = add_node(&w, &op_add, shape, 2, (int[]){sum, add_node(&w, &op_leaf, shape, 0, NULL)});
-        w.item[sum].output = true;
+        w.captured[sum].output = true;
         clef__grouping gr = fuse(&w);
         check_order(&w, &gr);
         for (int i = 0; i < gr.n_order; i++) { /* a group of n members reads n + 1 values and stores one */
@@ -252,7 +252,7 @@ static double plan_many(int (*next)(world *w), bool fused) {
         last = next(&w);
         w.node[last].has_dynamic = true; /* so that equal ones stay apart */
     }
-    w.item[last].output = true;
+    w.captured[last].output = true;
     clock_t before = clock();
     cr_assert_eq(clef__simplify(&w.g), CLEF_OK);
     clef__grouping gr = {0};

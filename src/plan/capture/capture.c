@@ -5,9 +5,9 @@
 #include <string.h>
 
 static bool push_item(clef__graph_view *g, clef__node *node) {
-    if (!clef__grow(&g->item, g->n, &g->capacity, sizeof *g->item)) return false;
+    if (!clef__grow(&g->captured, g->n, &g->capacity, sizeof *g->captured)) return false;
     node->mark = g->mark << 32 | (uint32_t)g->n;
-    g->item[g->n++] = (clef__item){.node = node, .leaf = clef__computed(node), .same_as = -1, .group = -1};
+    g->captured[g->n++] = (clef__captured){.node = node, .leaf = clef__computed(node), .same_as = -1, .group = -1};
     return true;
 }
 
@@ -15,9 +15,9 @@ static int index_of(const clef__graph_view *g, const clef__node *node) {
     return node->mark >> 32 == g->mark ? (int)(uint32_t)node->mark : -1;
 }
 
-int clef__item_of(const clef__graph_view *g, const clef__node *node) {
+int clef__captured_of(const clef__graph_view *g, const clef__node *node) {
     int i = index_of(g, node);
-    while (i >= 0 && g->item[i].same_as >= 0) i = g->item[i].same_as;
+    while (i >= 0 && g->captured[i].same_as >= 0) i = g->captured[i].same_as;
     return i;
 }
 
@@ -54,10 +54,10 @@ static clef_status visit(clef_context *ctx, clef__graph_view *g, clef__node *roo
    lies since, goes on taking the number. */
 static void free_constants(clef__graph_view *g) {
     for (int i = 0; i < g->n; i++) {
-        const clef__node *node = g->item[i].node;
-        for (int j = 0; !g->item[i].leaf && node->op->kind != CLEF__TRANSFER && j < node->n_inputs; j++)
+        const clef__node *node = g->captured[i].node;
+        for (int j = 0; !g->captured[i].leaf && node->op->kind != CLEF__TRANSFER && j < node->n_inputs; j++)
             if (node->input[j]->op == &clef__op_constant && node->input[j]->device != node->device)
-                g->item[index_of(g, node->input[j])].leaf = false;
+                g->captured[index_of(g, node->input[j])].leaf = false;
     }
 }
 
@@ -67,17 +67,17 @@ static clef_status mark_outputs(clef_context *ctx, clef__graph_view *g) {
     int *edges = g->edges;
     memset(edges, 0, (size_t)g->n * sizeof *edges);
     for (int i = 0; i < g->n; i++) {
-        const clef__node *node = g->item[i].node;
-        for (int j = 0; !g->item[i].leaf && j < node->n_inputs; j++) edges[index_of(g, node->input[j])]++;
-        if (!g->item[i].leaf && node->after) edges[index_of(g, node->after)]++;
+        const clef__node *node = g->captured[i].node;
+        for (int j = 0; !g->captured[i].leaf && j < node->n_inputs; j++) edges[index_of(g, node->input[j])]++;
+        if (!g->captured[i].leaf && node->after) edges[index_of(g, node->after)]++;
     }
     for (int i = 0; i < g->n; i++) {
-        clef__item *item = &g->item[i];
-        const clef__node *node = item->node;
-        if (!item->leaf)
-            item->output |= node->op->kind != CLEF__CONSTANT && node->refs - node->passing > edges[i];
+        clef__captured *captured = &g->captured[i];
+        const clef__node *node = captured->node;
+        if (!captured->leaf)
+            captured->output |= node->op->kind != CLEF__CONSTANT && node->refs - node->passing > edges[i];
         else
-            item->donatable = node->buffer && node->refs - node->remembered == edges[i] && clef__buffer_refs(node->buffer) == 1 &&
+            captured->donatable = node->buffer && node->refs - node->remembered == edges[i] && clef__buffer_refs(node->buffer) == 1 &&
                               !clef__buffer_pinned(node->buffer) && node->layout.offset == 0;
     }
     return CLEF_OK;
@@ -95,18 +95,18 @@ static void add_word(clef__graph_view *g, uint64_t word, bool *ok) {
 static clef_status make_key(clef_context *ctx, clef__graph_view *g) {
     bool ok = true;
     for (int i = 0; ok && i < g->n; i++) {
-        const clef__item *item = &g->item[i];
-        const clef__node *node = item->node;
-        int inputs = item->leaf ? 0 : node->n_inputs;
-        bool ordered = !item->leaf && node->after;
-        size_t attribute_bytes = item->leaf ? 0 : node->attribute_bytes;
-        add_word(g, (uint64_t)item->leaf | (uint64_t)item->donatable << 1 | (uint64_t)item->output << 2 |
-                        (uint64_t)(!item->leaf && node->has_dynamic) << 3 | (uint64_t)ordered << 4 | (uint64_t)node->dtype << 8 |
+        const clef__captured *captured = &g->captured[i];
+        const clef__node *node = captured->node;
+        int inputs = captured->leaf ? 0 : node->n_inputs;
+        bool ordered = !captured->leaf && node->after;
+        size_t attribute_bytes = captured->leaf ? 0 : node->attribute_bytes;
+        add_word(g, (uint64_t)captured->leaf | (uint64_t)captured->donatable << 1 | (uint64_t)captured->output << 2 |
+                        (uint64_t)(!captured->leaf && node->has_dynamic) << 3 | (uint64_t)ordered << 4 | (uint64_t)node->dtype << 8 |
                         (uint64_t)node->device << 16 | (uint64_t)node->shape.rank << 24 | (uint64_t)inputs << 32, &ok);
-        add_word(g, item->leaf ? 0 : (uint64_t)(uintptr_t)node->op, &ok);
+        add_word(g, captured->leaf ? 0 : (uint64_t)(uintptr_t)node->op, &ok);
         add_word(g, attribute_bytes, &ok);
         for (int d = 0; d < node->shape.rank; d++) add_word(g, (uint64_t)node->shape.dim[d], &ok);
-        for (int d = 0; item->leaf && d < node->shape.rank; d++) add_word(g, (uint64_t)node->layout.stride[d], &ok);
+        for (int d = 0; captured->leaf && d < node->shape.rank; d++) add_word(g, (uint64_t)node->layout.stride[d], &ok);
         for (int j = 0; j < inputs; j++) add_word(g, (uint64_t)index_of(g, node->input[j]), &ok);
         if (ordered) add_word(g, (uint64_t)index_of(g, node->after), &ok);
         for (size_t b = 0; b < attribute_bytes; b += 8) {
@@ -125,7 +125,7 @@ clef_status clef__collect(clef_context *ctx, clef__node *const *roots, int n, cl
     for (int i = 0; status == CLEF_OK && i < n; i++) {
         if (clef__computed(roots[i])) continue;
         status = visit(ctx, g, roots[i]);
-        if (status == CLEF_OK) g->item[index_of(g, roots[i])].output = true;
+        if (status == CLEF_OK) g->captured[index_of(g, roots[i])].output = true;
     }
     if (status == CLEF_OK) free_constants(g);
     if (status == CLEF_OK) status = mark_outputs(ctx, g);
@@ -133,7 +133,7 @@ clef_status clef__collect(clef_context *ctx, clef__node *const *roots, int n, cl
 }
 
 void clef__graph_view_free(clef__graph_view *g) {
-    clef__free(g->item);
+    clef__free(g->captured);
     clef__free(g->key);
     clef__free(g->stack);
     clef__free(g->edges);
@@ -141,7 +141,7 @@ void clef__graph_view_free(clef__graph_view *g) {
 }
 
 
-int clef__constant_behind(const clef__graph_view *g, int item) {
-    int base = g->item[item].base;
-    return !g->item[base].leaf && g->item[base].node->op->kind == CLEF__CONSTANT ? base : -1;
+int clef__constant_behind(const clef__graph_view *g, int captured) {
+    int base = g->captured[captured].base;
+    return !g->captured[base].leaf && g->captured[base].node->op->kind == CLEF__CONSTANT ? base : -1;
 }

@@ -4,39 +4,39 @@
 #include "graph/graph.h"
 
 /* One node of an evaluation. */
-typedef struct clef__item {
+typedef struct clef__captured {
     clef__node *node;
     bool leaf;        /* already computed: an input of the plan */
     bool donatable;   /* a leaf nobody else will look at again: its memory may be taken over */
     bool output;      /* must be in memory of its own afterwards */
-    int same_as;      /* -1, or the earlier item that computes the same value */
+    int same_as;      /* -1, or the earlier captured node that computes the same value */
     int group;        /* -1 for leaves, constants and views */
-    int uses;         /* by how many inputs of other items it is read (fuse.c) */
+    int uses;         /* by how many inputs of other captured nodes it is read (fuse.c) */
     int inner_uses;   /* scratch of fuse.c */
-    int base;         /* the item whose memory it looks at: itself, unless it is a view (fuse.c) */
-} clef__item;
+    int base;         /* the captured node whose memory it looks at: itself, unless it is a view (fuse.c) */
+} clef__captured;
 
 typedef struct clef__visit { clef__node *node; int next; } clef__visit; /* of the collecting walk: a node, its next input */
 
 typedef struct clef__graph_view {
-    clef__item *item;
+    clef__captured *captured;
     int n, capacity;
     uint64_t mark;
     uint64_t *key; /* equal keys mean equal plans */
     int key_words, key_capacity;
     uint64_t hash;
-    clef__visit *stack; /* scratch of capture.c, as are edges: how many items read each */
+    clef__visit *stack; /* scratch of capture.c, as are edges: how many captured nodes read each */
     int stack_capacity, *edges, edge_capacity;
 } clef__graph_view;
 
 /* Is it to be seen as the memory of its input? */
-static inline bool clef__is_view(const clef__item *item) { return !item->leaf && item->node->op->kind == CLEF__VIEW; }
-/* The item of a node of this evaluation, after common subexpressions. */
-int clef__item_of(const clef__graph_view *g, const clef__node *node);
+static inline bool clef__is_view(const clef__captured *captured) { return !captured->leaf && captured->node->op->kind == CLEF__VIEW; }
+/* The captured node of a node of this evaluation, after common subexpressions. */
+int clef__captured_of(const clef__graph_view *g, const clef__node *node);
 
 /* Collects what is pending below the roots. */
 clef_status clef__collect(clef_context *ctx, clef__node *const *roots, int n, clef__graph_view *g);
 void clef__graph_view_free(clef__graph_view *g);
-/* The constant behind `item`, through views; -1 if it is none. */
-int clef__constant_behind(const clef__graph_view *g, int item);
+/* The constant behind `captured`, through views; -1 if it is none. */
+int clef__constant_behind(const clef__graph_view *g, int captured);
 #endif

@@ -47,7 +47,7 @@ static void note_candidates(const clef__lowering *lw, const clef__pointwise *p) 
 
 static void launch_constants(const clef__lowering *lw, const clef__pointwise *p) {
     for (int i = 0; i < p->n_operands; i++)
-        if (p->operand[i].constant) clef__launch_constant(lw, p->operand[i].item, p->operand[i].number, p->operand[i].dtype);
+        if (p->operand[i].constant) clef__launch_constant(lw, p->operand[i].captured, p->operand[i].number, p->operand[i].dtype);
 }
 
 static void launch_segment(const clef__lowering *lw, const clef__pointwise *p, const clef__space *s) {
@@ -130,7 +130,7 @@ static void launch_member(const clef__lowering *lw, const clef__launch *from, in
     clef__launch_long(lw, empty ? 0 : from->arg[CLEF__PW_COLUMNS].number);
     for (int a = CLEF__PW_COLUMNS + 1; a < from->n_args; a++) {
         clef__arg arg = from->arg[a];
-        if (empty && arg.kind == CLEF__ARG_CONSTANT) arg.item = -1;
+        if (empty && arg.kind == CLEF__ARG_CONSTANT) arg.captured = -1;
         clef__launch_arg(lw, arg);
     }
 }
@@ -140,7 +140,7 @@ void clef__lower_bundle(clef__recorder *rec, const int *launch, int n, int count
     int64_t columns[CLEF__PW_SEGMENTS];
     clef__launch first = rec->plan->launch[launch[0]]; /* by value, as the array may move */
     for (int i = 0; i < n; i++) columns[i] = rec->plan->launch[launch[i]].arg[CLEF__PW_COLUMNS].number;
-    clef__lowering view = {.rec = rec, .item = -1, .device = first.device}, *lw = &view;
+    clef__lowering view = {.rec = rec, .captured = -1, .device = first.device}, *lw = &view;
     cut c = cut_segments(lw, columns, n);
     clef__launch_begin(lw, NULL, "pointwise");
     if (rec->failed) return;

@@ -8,7 +8,7 @@
 typedef enum clef__home { CLEF__LEAF_VALUE, CLEF__ARENA_VALUE, CLEF__OUTPUT_VALUE } clef__home;
 typedef struct clef__value {
     clef__home home;
-    int item;             /* the leaf it is, or an item that defines it (-1: scratch) */
+    int captured;             /* the leaf it is, or a captured node that defines it (-1: scratch) */
     int device;
     size_t bytes;
     int first, last;      /* launches that define it and use it last; -1: none */
@@ -31,7 +31,7 @@ typedef struct clef__arg {
     int value;            /* tensor */
     int64_t number;       /* tensor: offset in elements; long, int; dynamic: which of the two */
     float real;
-    int item;             /* dynamic, constant: where the number stands; constant: -1 for one that is part of the plan */
+    int captured;             /* dynamic, constant: where the number stands; constant: -1 for one that is part of the plan */
     double constant;
     clef_dtype dtype;     /* tensor, constant */
 } clef__arg;
@@ -43,7 +43,7 @@ typedef enum clef__launch_kind {
 } clef__launch_kind;
 typedef struct clef__launch {
     clef__launch_kind kind;
-    char label[64];       /* its op, between those that precede and follow in it; cut where they are many */
+    char label[64];       /* the ops of its prologue, its own, those of its epilogue; cut off where they are many */
     const char *file, *name; /* file: NULL for text alone, and where no kernel is launched */
     clef__code *code;     /* NULL where no kernel is launched */
     clef__arg *arg;
@@ -75,7 +75,7 @@ typedef struct clef__prepacked {
     int first_bind, n_binds;      /* where it is an argument */
 } clef__prepacked;
 
-typedef struct clef__result { int item, value; clef__layout layout; } clef__result;
+typedef struct clef__result { int captured, value; clef__layout layout; } clef__result;
 
 /* version: raised whenever the buffer is another; 0: there never was one. */
 typedef struct clef__arena { clef__buffer *buffer; uint64_t version; } clef__arena;

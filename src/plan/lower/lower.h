@@ -32,11 +32,11 @@ bool clef__lower_is_dense(const clef__operand *x, const int *order);
 bool clef__memory_order(const clef__operand *x, int *order);
 /* The node's output, dense in this order.  Call once. */
 clef__operand clef__lower_out(const clef__lowering *lw, const int *order);
-/* ---- what follows a node in its kernel's store (epilogue.c, cl/epilogue.h) ---- */
+/* ---- epilogue: pointwise ops done in the store of a node's kernel (epilogue.c, cl/epilogue.h) ---- */
 typedef struct clef__epilogue {
-    int after;           /* bits of cl/after.h; 0: nothing */
+    int ops;           /* bits of cl/epilogue_ops.h; 0: nothing */
     clef__operand extra; /* lies as the output does */
-    int scale;           /* the item of a constant */
+    int scale;           /* the captured node of a constant */
 } clef__epilogue;
 /* For ops with `epilogue`, after clef__lower_out while no launch is open: what the strategy takes upon itself for `out`.  One that
    does not ask, or gets nothing as the extra operand lies otherwise, has it done by a launch of its own. */
@@ -44,7 +44,7 @@ clef__epilogue clef__lower_epilogue(const clef__lowering *lw, clef__operand out)
 /* EPILOGUE_PARAMETERS for a kernel that writes to `out`, or to a part of it with another offset; any epilogue, none too. */
 void clef__launch_epilogue(const clef__lowering *lw, const clef__epilogue *epilogue, clef__operand out);
 
-/* ---- what makes the input of a node whose kernel computes it where it reads (prologue.c) ---- */
+/* ---- prologue: pointwise ops done in the loads of a node's kernel (prologue.c) ---- */
 /* For ops with `prologue`, before input 0 is asked for: true if pointwise ops that nobody else reads make that input, and their operands
    lie as one or repeat.  Then *x tells its layout, dense, and has no memory.  A strategy that does not ask gets it in memory.
    The kernel's vectors keep within runs: the innermost dimensions in memory as long as they are all in `mask`, or none is. */

@@ -9,27 +9,27 @@ static bool lies_as(const clef__operand *x, const clef__operand *y) {
 }
 
 clef__epilogue clef__lower_epilogue(const clef__lowering *lw, clef__operand out) {
-    const clef__following *following = lw->rec->following;
+    const clef__epilogue_ops *offered = lw->rec->epilogue;
     clef__epilogue epilogue = {0};
-    if (!following) return epilogue;
-    epilogue.after = following->after;
-    epilogue.scale = following->scale;
-    if (clef__follows_with_operand(following->after)) {
-        epilogue.extra = clef__item_operand(lw, following->extra);
+    if (!offered) return epilogue;
+    epilogue.ops = offered->ops;
+    epilogue.scale = offered->scale;
+    if (clef__epilogue_takes_operand(offered->ops)) {
+        epilogue.extra = clef__captured_operand(lw, offered->extra);
         if (!lies_as(&epilogue.extra, &out)) return (clef__epilogue){0};
     }
-    lw->rec->following = NULL;
+    lw->rec->epilogue = NULL;
     return epilogue;
 }
 
 void clef__launch_epilogue(const clef__lowering *lw, const clef__epilogue *epilogue, clef__operand out) {
-    clef__operand extra = clef__follows_with_operand(epilogue->after) ? epilogue->extra : out; /* which then is not read */
-    if (clef__follows_with_operand(epilogue->after)) extra.offset += out.offset;
+    clef__operand extra = clef__epilogue_takes_operand(epilogue->ops) ? epilogue->extra : out; /* which then is not read */
+    if (clef__epilogue_takes_operand(epilogue->ops)) extra.offset += out.offset;
     clef__launch_tensor(lw, extra, false);
-    clef__launch_constant(lw, clef__follows_with_number(epilogue->after) ? epilogue->scale : -1, 1, out.dtype);
-    clef__launch_int(lw, epilogue->after);
-    for (int bit = 1; bit <= epilogue->after; bit <<= 1)
-        if (epilogue->after & bit) clef__launch_name(lw, clef__follower_name(bit), true);
+    clef__launch_constant(lw, clef__epilogue_takes_number(epilogue->ops) ? epilogue->scale : -1, 1, out.dtype);
+    clef__launch_int(lw, epilogue->ops);
+    for (int bit = 1; bit <= epilogue->ops; bit <<= 1)
+        if (epilogue->ops & bit) clef__launch_name(lw, clef__epilogue_op_name(bit), true);
 }
 
 /* ---- prologue ---- */
@@ -81,10 +81,10 @@ static bool can_read_all(clef__pointwise *p, const int *order, int64_t mask) {
 
 bool clef__lower_prologue(const clef__lowering *lw, int64_t mask, clef__operand *x) {
     clef__recorder *rec = lw->rec;
-    const clef__group *group = rec->preceding;
+    const clef__group *group = rec->prologue;
     int inner_uses[CLEF__PW_STEPS] = {0}, order[CLEF_MAX_RANK];
     if (!group) return false;
-    rec->preceding = NULL;
+    rec->prologue = NULL;
     rec->computed = clef__calloc(1, sizeof *rec->computed);
     if (!rec->computed) {
         clef__record_fail(rec);
@@ -117,7 +117,7 @@ void clef__launch_read(const clef__lowering *lw, const clef__operand *x, int lan
     clef__launch_name(lw, lw->node->op->name, true);
     for (int i = 0; i < p->n_operands; i++) {
         const clef__pw_operand *operand = &p->operand[i];
-        if (operand->constant) clef__launch_constant(lw, operand->item, operand->number, operand->dtype);
+        if (operand->constant) clef__launch_constant(lw, operand->captured, operand->number, operand->dtype);
         else clef__launch_tensor(lw, operand->x, false);
         if (operand->each) clef__launch_int(lw, operand->each);
         if (operand->period) clef__launch_int(lw, operand->period);

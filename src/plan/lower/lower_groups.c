@@ -5,36 +5,36 @@
 
 /* ---- pointwise groups ---- */
 
-static int add_operand(const clef__lowering *lw, clef__pointwise *p, int *items, int item) {
-    int constant = clef__constant_behind(lw->rec->g, item), known = constant >= 0 ? constant : item;
+static int add_operand(const clef__lowering *lw, clef__pointwise *p, int *items, int captured) {
+    int constant = clef__constant_behind(lw->rec->g, captured), known = constant >= 0 ? constant : captured;
     for (int i = 0; i < p->n_operands; i++)
         if (items[i] == known) return i;
     clef__pw_operand *operand = &p->operand[p->n_operands];
     items[p->n_operands] = known;
-    *operand = (clef__pw_operand){.dtype = lw->rec->g->item[item].node->dtype, .item = known};
+    *operand = (clef__pw_operand){.dtype = lw->rec->g->captured[captured].node->dtype, .captured = known};
     if (constant >= 0) {
         operand->constant = true;
-        operand->dtype = lw->rec->g->item[constant].node->dtype;
+        operand->dtype = lw->rec->g->captured[constant].node->dtype;
     } else {
-        operand->x = clef__broadcast_operand(clef__item_operand(lw, item), p->shape);
+        operand->x = clef__broadcast_operand(clef__captured_operand(lw, captured), p->shape);
     }
     return p->n_operands++;
 }
 
-static int step_of(const clef__group *group, int item) {
+static int step_of(const clef__group *group, int captured) {
     for (int i = 0; i < group->n_members; i++)
-        if (group->member[i] == item) return CLEF__PW_OPERANDS + i;
+        if (group->member[i] == captured) return CLEF__PW_OPERANDS + i;
     return -1;
 }
 
 void clef__add_steps(const clef__lowering *lw, const clef__group *group, clef__pointwise *p, int *inner_uses) {
     int items[CLEF__PW_OPERANDS];
     for (int m = 0; m < group->n_members; m++) {
-        const clef__node *node = lw->rec->g->item[group->member[m]].node;
+        const clef__node *node = lw->rec->g->captured[group->member[m]].node;
         clef__pw_step *step = &p->step[p->n_steps++];
         *step = (clef__pw_step){.op = node->op, .dtype = node->dtype, .n_inputs = node->n_inputs};
         for (int j = 0; j < node->n_inputs; j++) {
-            int input = clef__item_of(lw->rec->g, node->input[j]), from = step_of(group, input);
+            int input = clef__captured_of(lw->rec->g, node->input[j]), from = step_of(group, input);
             step->input[j] = from >= 0 ? from : add_operand(lw, p, items, input);
             if (step->input[j] >= CLEF__PW_OPERANDS) inner_uses[step->input[j] - CLEF__PW_OPERANDS]++;
         }
@@ -66,9 +66,9 @@ void clef__lower_group(clef__recorder *rec, const clef__group *group) {
     const int *order = choose_order(&lw, &p, order_memory);
     const char *label = lw.node->op->name;
     for (int m = 0; m < group->n_members && !rec->failed; m++) {
-        int item = group->member[m];
-        if (!rec->g->item[item].output && inner_uses[m] == rec->g->item[item].uses) continue; /* nobody else wants it */
-        clef__lowering member = clef__lowering_of(rec, item);
+        int captured = group->member[m];
+        if (!rec->g->captured[captured].output && inner_uses[m] == rec->g->captured[captured].uses) continue; /* nobody else wants it */
+        clef__lowering member = clef__lowering_of(rec, captured);
         p.store[p.n_stores].from = CLEF__PW_OPERANDS + m;
         p.store[p.n_stores++].to = clef__lower_out(&member, order);
         label = member.node->op->name;
@@ -103,26 +103,26 @@ static clef__group beside(const clef__group *group, bool behind) {
 }
 
 /* The members behind the kernel: in its store already, or by a launch of their own. */
-static void lower_following(clef__recorder *rec, const clef__group *following, int kernel) {
-    if (rec->following) clef__lower_group(rec, following);
-    else rec->placed[following->member[following->n_members - 1]] = rec->placed[kernel];
+static void lower_epilogue_apart(clef__recorder *rec, const clef__group *epilogue, int kernel) {
+    if (rec->epilogue) clef__lower_group(rec, epilogue);
+    else rec->placed[epilogue->member[epilogue->n_members - 1]] = rec->placed[kernel];
 }
 
 static void lower_by_strategy(const clef__lowering *lw, const clef__group *group) {
     clef__recorder *rec = lw->rec;
-    clef__group preceding = beside(group, false), following = beside(group, true);
+    clef__group prologue = beside(group, false), epilogue = beside(group, true);
     rec->tuned = false;
-    rec->following = following.n_members ? &group->following : NULL;
-    rec->preceding = preceding.n_members ? &preceding : NULL;
+    rec->epilogue = epilogue.n_members ? &group->epilogue : NULL;
+    rec->prologue = prologue.n_members ? &prologue : NULL;
     const clef__strategy *strategy = clef__select_strategy(lw);
     if (strategy) {
         rec->plan->spared_flops += clef__spared_flops(lw->node, strategy);
         strategy->lower(lw);
         rec->tuned = false;
-        rec->preceding = NULL;
+        rec->prologue = NULL;
         clef__free(rec->computed);
         rec->computed = NULL;
-        if (following.n_members) lower_following(rec, &following, group->kernel);
+        if (epilogue.n_members) lower_epilogue_apart(rec, &epilogue, group->kernel);
     } else {
         clef__fail(rec->ctx, CLEF_UNSUPPORTED, "%s: no way to compute %s %s on this device", lw->node->op->name,
                    clef_dtype_name(lw->node->dtype), clef__shape_text(lw->node->shape));
@@ -151,7 +151,7 @@ static void lower_all(clef__recorder *rec, const clef__grouping *gr) {
 /* A constant that outlives the plan lies in memory whole, so that later steps see the layout of every other step. */
 static void place_constant(const clef__lowering *lw) {
     clef__pointwise p = {.shape = lw->node->shape, .n_operands = 1, .n_stores = 1};
-    p.operand[0] = (clef__pw_operand){.constant = true, .item = lw->item, .dtype = lw->node->dtype};
+    p.operand[0] = (clef__pw_operand){.constant = true, .captured = lw->captured, .dtype = lw->node->dtype};
     p.store[0].to = clef__lower_out(lw, NULL);
     clef__lower_pointwise(lw, &p, "constant");
 }
@@ -161,18 +161,18 @@ static void note_results(clef__recorder *rec) {
     plan->result = clef__calloc((size_t)rec->g->n + 1, sizeof *plan->result);
     if (!plan->result) clef__record_fail(rec);
     for (int i = 0; i < rec->g->n && !rec->failed; i++) {
-        const clef__item *item = &rec->g->item[i];
-        if (item->leaf || !item->output) continue;
-        clef__lowering lw = clef__lowering_of(rec, clef__item_of(rec->g, item->node));
+        const clef__captured *captured = &rec->g->captured[i];
+        if (captured->leaf || !captured->output) continue;
+        clef__lowering lw = clef__lowering_of(rec, clef__captured_of(rec->g, captured->node));
         if (lw.node->op->kind == CLEF__CONSTANT) place_constant(&lw);
-        lw.device = item->node->device;
-        clef__operand x = clef__item_operand(&lw, lw.item);
+        lw.device = captured->node->device;
+        clef__operand x = clef__captured_operand(&lw, lw.captured);
         if (rec->failed) return;
         clef__value *value = &plan->value[x.value];
         if (value->home == CLEF__ARENA_VALUE) value->home = CLEF__OUTPUT_VALUE;
         if (value->home == CLEF__LEAF_VALUE) value->donatable = false; /* the result is a view of it */
         clef__result *result = &plan->result[plan->n_results++];
-        *result = (clef__result){.item = i, .value = x.value, .layout = {.offset = x.offset}};
+        *result = (clef__result){.captured = i, .value = x.value, .layout = {.offset = x.offset}};
         memcpy(result->layout.stride, x.stride, sizeof x.stride);
     }
 }

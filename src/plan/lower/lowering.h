@@ -6,7 +6,7 @@
 #include "plan/lower/select.h"
 #include "plan/passes/groups.h"
 
-/* Where an item's value lies, once it has a place. */
+/* Where a captured node's value lies, once it has a place. */
 typedef struct clef__placed { bool there; clef__operand operand; } clef__placed;
 
 /* What is recorded while the groups of one graph are lowered, one node after the other. */
@@ -15,12 +15,12 @@ typedef struct clef__recorder {
     clef__graph_view *g;
     clef__plan *plan;
     clef__selection *selection;
-    clef__placed *placed;   /* of each item */
+    clef__placed *placed;   /* of each captured node */
     clef__launch *open;     /* between launch_begin and launch_end */
     char *defines, *text;   /* of the open launch: its options, its generated text */
     bool tuned;             /* a tuning result is in use for the launches that come */
-    const clef__following *following; /* what follows the kernel being lowered, until its strategy takes it: then NULL */
-    const clef__group *preceding;     /* what makes its input, until the strategy takes it or it is in memory: then NULL */
+    const clef__epilogue_ops *epilogue; /* of the kernel being lowered, until its strategy takes it: then NULL */
+    const clef__group *prologue;        /* likewise; NULL too once its result is in memory */
     struct clef__pointwise *computed; /* what the strategy took: owned until the kernel is lowered */
     bool failed;
 } clef__recorder;
@@ -29,9 +29,9 @@ typedef struct clef__recorder {
 struct clef__lowering {
     clef__recorder *rec;
     const clef__node *node; /* NULL: launches for no node in particular */
-    int item, device;
+    int captured, device;
 };
-clef__lowering clef__lowering_of(clef__recorder *rec, int item);
+clef__lowering clef__lowering_of(clef__recorder *rec, int captured);
 
 /* lower_groups.c: launches for all groups, in their order, and which values are results; then, or at any failure, the end. */
 void clef__lower_groups(clef__recorder *rec, const clef__grouping *gr);
@@ -46,11 +46,11 @@ bool clef__record_room(clef__recorder *rec, void *array_address, int n, int *cap
 void clef__launch_arg(const clef__lowering *lw, clef__arg arg);
 /* What the open launch is called, or is called besides; by itself it has the name of its op. */
 void clef__launch_name(const clef__lowering *lw, const char *name, bool besides);
-/* A number as kernel argument: of a constant item, or fixed (item -1). */
-void clef__launch_constant(const clef__lowering *lw, int item, double number, clef_dtype dtype);
+/* A number as kernel argument: of a constant captured node, or fixed (captured: -1). */
+void clef__launch_constant(const clef__lowering *lw, int captured, double number, clef_dtype dtype);
 
 /* ---- operands.c ---- */
 clef_shape clef__operand_shape(const clef__operand *x);
 /* Item as an operand, materialising constants; views are resolved. */
-clef__operand clef__item_operand(const clef__lowering *lw, int item);
+clef__operand clef__captured_operand(const clef__lowering *lw, int captured);
 #endif

@@ -4,10 +4,10 @@
 
 #include <string.h>
 
-static int new_value(const clef__lowering *lw, clef__home home, int item, size_t bytes) {
+static int new_value(const clef__lowering *lw, clef__home home, int captured, size_t bytes) {
     clef__plan *plan = lw->rec->plan;
     if (!clef__record_room(lw->rec, &plan->value, plan->n_values, &plan->value_capacity, sizeof *plan->value)) return 0;
-    plan->value[plan->n_values] = (clef__value){.home = home, .item = item, .device = lw->device, .bytes = bytes,
+    plan->value[plan->n_values] = (clef__value){.home = home, .captured = captured, .device = lw->device, .bytes = bytes,
                                                 .in_place_of = -1, .donor = -1};
     return plan->n_values++;
 }
@@ -94,9 +94,9 @@ static clef__operand view_operand(const clef__lowering *lw, const clef__node *no
 
 /* One element, seen with strides of 0. */
 static clef__operand constant_operand(const clef__lowering *lw, int index) {
-    const clef__node *node = lw->rec->g->item[index].node;
+    const clef__node *node = lw->rec->g->captured[index].node;
     clef__pointwise p = {.n_operands = 1, .n_stores = 1};
-    p.operand[0] = (clef__pw_operand){.constant = true, .item = index, .dtype = node->dtype};
+    p.operand[0] = (clef__pw_operand){.constant = true, .captured = index, .dtype = node->dtype};
     p.store[0].to = clef__lower_scratch(lw, node->dtype, CLEF_SCALAR);
     clef__lower_pointwise(lw, &p, "constant");
     clef__operand one = p.store[0].to;
@@ -105,55 +105,55 @@ static clef__operand constant_operand(const clef__lowering *lw, int index) {
 }
 
 static clef__operand leaf_operand(const clef__lowering *lw, int index) {
-    const clef__item *item = &lw->rec->g->item[index];
-    size_t bytes = (size_t)clef_shape_numel(item->node->shape) * clef_dtype_size(item->node->dtype);
-    clef__operand x = dense_operand(new_value(lw, CLEF__LEAF_VALUE, index, bytes), item->node->dtype, item->node->shape, NULL);
-    memcpy(x.stride, item->node->layout.stride, sizeof x.stride);
-    if (!lw->rec->failed) lw->rec->plan->value[x.value].donatable = item->donatable;
+    const clef__captured *captured = &lw->rec->g->captured[index];
+    size_t bytes = (size_t)clef_shape_numel(captured->node->shape) * clef_dtype_size(captured->node->dtype);
+    clef__operand x = dense_operand(new_value(lw, CLEF__LEAF_VALUE, index, bytes), captured->node->dtype, captured->node->shape, NULL);
+    memcpy(x.stride, captured->node->layout.stride, sizeof x.stride);
+    if (!lw->rec->failed) lw->rec->plan->value[x.value].donatable = captured->donatable;
     return x;
 }
 
 /* Has it a place that is good on the device that is being lowered for?  A constant is wherever it is wanted. */
 static bool placed_here(const clef__lowering *lw, int index) {
-    const clef__item *item = &lw->rec->g->item[index];
+    const clef__captured *captured = &lw->rec->g->captured[index];
     const clef__placed *placed = &lw->rec->placed[index];
-    return placed->there && (item->leaf || item->node->op->kind != CLEF__CONSTANT ||
+    return placed->there && (captured->leaf || captured->node->op->kind != CLEF__CONSTANT ||
                              lw->rec->plan->value[placed->operand.value].device == lw->device);
 }
 
 /* Everything else that is no leaf, view or constant was placed by its group before. */
-static void place_item(const clef__lowering *lw, int index) {
+static void place_captured(const clef__lowering *lw, int index) {
     clef__recorder *rec = lw->rec;
-    const clef__item *item = &rec->g->item[index];
+    const clef__captured *captured = &rec->g->captured[index];
     clef__lowering there = *lw;
-    if (item->leaf || clef__is_view(item)) there.device = item->node->device;
-    clef__operand x = item->leaf            ? leaf_operand(&there, index)
-                      : clef__is_view(item) ? view_operand(&there, item->node, rec->placed[clef__item_of(rec->g, item->node->input[0])].operand)
+    if (captured->leaf || clef__is_view(captured)) there.device = captured->node->device;
+    clef__operand x = captured->leaf            ? leaf_operand(&there, index)
+                      : clef__is_view(captured) ? view_operand(&there, captured->node, rec->placed[clef__captured_of(rec->g, captured->node->input[0])].operand)
                                             : constant_operand(&there, index);
     rec->placed[index] = (clef__placed){true, x};
 }
 
 /* Views of views may be many, so they wait in a list until what they look at is placed.  After a failure strategies go on
    with the right shape over no memory, and nothing of it is launched. */
-clef__operand clef__item_operand(const clef__lowering *lw, int index) {
+clef__operand clef__captured_operand(const clef__lowering *lw, int index) {
     clef__recorder *rec = lw->rec;
     clef__lowering there = *lw;
     int *waiting = NULL, n = 0, capacity = 0, at = index;
     while (!rec->failed && !placed_here(&there, at)) {
         if (!clef__record_room(rec, &waiting, n, &capacity, sizeof at)) break;
         waiting[n++] = at;
-        if (!clef__is_view(&rec->g->item[at])) break;
-        there.device = rec->g->item[at].node->device;
-        at = clef__item_of(rec->g, rec->g->item[at].node->input[0]);
+        if (!clef__is_view(&rec->g->captured[at])) break;
+        there.device = rec->g->captured[at].node->device;
+        at = clef__captured_of(rec->g, rec->g->captured[at].node->input[0]);
     }
-    while (n > 0 && !rec->failed) place_item(&there, waiting[--n]);
+    while (n > 0 && !rec->failed) place_captured(&there, waiting[--n]);
     clef__free(waiting);
-    const clef__node *node = rec->g->item[index].node;
+    const clef__node *node = rec->g->captured[index].node;
     return rec->failed ? dense_operand(0, node->dtype, node->shape, NULL) : rec->placed[index].operand;
 }
 
 clef__operand clef__lower_in(const clef__lowering *lw, int i) {
-    return clef__item_operand(lw, clef__item_of(lw->rec->g, lw->node->input[i]));
+    return clef__captured_operand(lw, clef__captured_of(lw->rec->g, lw->node->input[i]));
 }
 
 clef__operand clef__lower_in_dense(const clef__lowering *lw, int i, const int *order) {
@@ -163,8 +163,8 @@ clef__operand clef__lower_in_dense(const clef__lowering *lw, int i, const int *o
 
 clef__operand clef__lower_out(const clef__lowering *lw, const int *order) {
     size_t bytes = (size_t)clef_shape_numel(lw->node->shape) * clef_dtype_size(lw->node->dtype);
-    clef__operand out = dense_operand(new_value(lw, CLEF__ARENA_VALUE, lw->item, bytes), lw->node->dtype, lw->node->shape, order);
-    lw->rec->placed[lw->item] = (clef__placed){true, out};
+    clef__operand out = dense_operand(new_value(lw, CLEF__ARENA_VALUE, lw->captured, bytes), lw->node->dtype, lw->node->shape, order);
+    lw->rec->placed[lw->captured] = (clef__placed){true, out};
     return out;
 }
 
@@ -181,7 +181,7 @@ void clef__lower_copy(const clef__lowering *lw, clef__operand to, clef__operand 
 
 void clef__lower_fill(const clef__lowering *lw, clef__operand to, double value) {
     clef__pointwise p = {.shape = clef__operand_shape(&to), .n_operands = 1, .n_stores = 1};
-    p.operand[0] = (clef__pw_operand){.constant = true, .item = -1, .number = value, .dtype = to.dtype};
+    p.operand[0] = (clef__pw_operand){.constant = true, .captured = -1, .number = value, .dtype = to.dtype};
     p.store[0].to = to;
     clef__lower_pointwise(lw, &p, "fill");
 }

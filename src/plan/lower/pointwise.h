@@ -8,8 +8,8 @@ enum { CLEF__PW_SEGMENTS = 16, /* the most in one launch */
        CLEF__PW_FIRST = 3,     /* the argument where the first begins: its position, its length, numbers, tensors */
        CLEF__PW_COLUMNS = 4    /* its length */ };
 typedef struct clef__pw_operand {
-    bool constant;        /* a number, from item's dynamic.f, or `number` when item is -1 */
-    int item;
+    bool constant;        /* a number, the captured node's dynamic.f, or `number` when `captured` is -1 */
+    int captured;
     double number;
     clef_dtype dtype;
     clef__operand x;      /* broadcast to the kernel's shape */

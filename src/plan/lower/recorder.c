@@ -13,9 +13,9 @@ const clef__profile *clef__lower_profile(const clef__lowering *lw) {
     return clef__device_profile(clef__device_at(lw->rec->ctx, lw->device));
 }
 
-clef__lowering clef__lowering_of(clef__recorder *rec, int item) {
-    const clef__node *node = rec->g->item[item].node;
-    return (clef__lowering){.rec = rec, .node = node, .item = item, .device = node->device};
+clef__lowering clef__lowering_of(clef__recorder *rec, int captured) {
+    const clef__node *node = rec->g->captured[captured].node;
+    return (clef__lowering){.rec = rec, .node = node, .captured = captured, .device = node->device};
 }
 
 void clef__record_fail(clef__recorder *rec) {
@@ -110,14 +110,14 @@ void clef__launch_ints(const clef__lowering *lw, const int64_t *value, size_t n)
 }
 void clef__launch_float(const clef__lowering *lw, float value) { clef__launch_arg(lw, (clef__arg){.kind = CLEF__ARG_FLOAT, .real = value}); }
 void clef__launch_dynamic(const clef__lowering *lw, int i) {
-    clef__launch_arg(lw, (clef__arg){.kind = CLEF__ARG_DYNAMIC, .number = i, .item = lw->item});
+    clef__launch_arg(lw, (clef__arg){.kind = CLEF__ARG_DYNAMIC, .number = i, .captured = lw->captured});
 }
-void clef__launch_constant(const clef__lowering *lw, int item, double number, clef_dtype dtype) {
-    clef__launch_arg(lw, (clef__arg){.kind = CLEF__ARG_CONSTANT, .item = item, .constant = number, .dtype = dtype});
+void clef__launch_constant(const clef__lowering *lw, int captured, double number, clef_dtype dtype) {
+    clef__launch_arg(lw, (clef__arg){.kind = CLEF__ARG_CONSTANT, .captured = captured, .constant = number, .dtype = dtype});
 }
 
 static int number_of(const clef__lowering *lw, int i) {
-    return clef__constant_behind(lw->rec->g, clef__item_of(lw->rec->g, lw->node->input[i]));
+    return clef__constant_behind(lw->rec->g, clef__captured_of(lw->rec->g, lw->node->input[i]));
 }
 bool clef__lower_is_number(const clef__lowering *lw, int i) { return number_of(lw, i) >= 0; }
 void clef__launch_number(const clef__lowering *lw, int i, clef_dtype dtype) { clef__launch_constant(lw, number_of(lw, i), 0, dtype); }

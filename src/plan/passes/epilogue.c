@@ -1,29 +1,29 @@
 /* epilogue.c — pointwise ops that a product, a convolution or layer norm does in its store: their input never lies in memory.
 
-   An op follows if nobody else reads what the kernel makes, shapes and dtypes are equal, and its place among those of
-   cl/epilogue.h is behind those that follow already.  Ops are known by their formulas. */
+   An op joins the epilogue if nobody else reads what the kernel makes, shapes and dtypes are equal, and its place among those of
+   cl/epilogue.h is behind those that are in it already.  Ops are known by their formulas. */
 #include "plan/passes/groups.h"
-#include "../../../cl/after.h"
+#include "../../../cl/epilogue_ops.h"
 
 #include <string.h>
 
 /* What takes the one number, and the one operand, that there are. */
-enum { NUMBERED = AFTER_SCALE | AFTER_LEAK, EXTRA = AFTER_ADD | AFTER_GATE };
+enum { NUMBERED = EPILOGUE_SCALE | EPILOGUE_LEAK, EXTRA = EPILOGUE_ADD | EPILOGUE_GATE };
 
 /* input: where the kernel's result may stand, -1: anywhere. */
-static const struct { int after; const char *name, *params, *text; int input; } follower[] = {
-    {AFTER_SCALE, "mul", "ab", "a * b", -1},
-    {AFTER_ADD, "add", "ab", "a + b", -1},
-    {AFTER_GATE, "relu_backward", "yg", "SEL(y <= K(0), K(0), g)", 1},
-    {AFTER_RELU, "relu", "x", "SEL(x <= K(0), K(0), x)", 0},
-    {AFTER_LEAK, "leaky_relu", "xp", "SEL(x > K(0), x, p * x)", 0},
+static const struct { int ops; const char *name, *params, *text; int input; } known_op[] = {
+    {EPILOGUE_SCALE, "mul", "ab", "a * b", -1},
+    {EPILOGUE_ADD, "add", "ab", "a + b", -1},
+    {EPILOGUE_GATE, "relu_backward", "yg", "SEL(y <= K(0), K(0), g)", 1},
+    {EPILOGUE_RELU, "relu", "x", "SEL(x <= K(0), K(0), x)", 0},
+    {EPILOGUE_LEAK, "leaky_relu", "xp", "SEL(x > K(0), x, p * x)", 0},
 };
-enum { FOLLOWERS = sizeof follower / sizeof *follower };
+enum { KNOWN_OPS = sizeof known_op / sizeof *known_op };
 
-static int what_follows(const clef_op *op, int j) {
-    for (int i = 0; i < FOLLOWERS; i++)
-        if (strcmp(op->params, follower[i].params) == 0 && strcmp(op->text, follower[i].text) == 0)
-            return follower[i].input < 0 || follower[i].input == j ? follower[i].after : 0;
+static int epilogue_op(const clef_op *op, int j) {
+    for (int i = 0; i < KNOWN_OPS; i++)
+        if (strcmp(op->params, known_op[i].params) == 0 && strcmp(op->text, known_op[i].text) == 0)
+            return known_op[i].input < 0 || known_op[i].input == j ? known_op[i].ops : 0;
     return 0;
 }
 
@@ -32,47 +32,47 @@ static bool alike(const clef__node *a, const clef__node *b) {
 }
 
 /* The last of a kernel's group, read here only, and made of something. */
-static bool is_open_end(const clef__graph_view *g, const clef__group *group, int item) {
+static bool is_open_end(const clef__graph_view *g, const clef__group *group, int captured) {
     if (group->kernel < 0) return false;
-    const clef__node *kernel = g->item[group->kernel].node;
-    bool open = kernel->op->epilogue && group->member[group->n_members - 1] == item &&
-                g->item[item].uses == 1 && !g->item[item].output && clef_shape_numel(kernel->shape) > 0;
+    const clef__node *kernel = g->captured[group->kernel].node;
+    bool open = kernel->op->epilogue && group->member[group->n_members - 1] == captured &&
+                g->captured[captured].uses == 1 && !g->captured[captured].output && clef_shape_numel(kernel->shape) > 0;
     for (int i = 0; open && i < kernel->n_inputs; i++) open = clef_shape_numel(kernel->input[i]->shape) > 0;
     return open;
 }
 
 /* Would the operand otherwise be made by the kernel that adds it, and never lie in memory either? */
-static bool is_passing(const clef__graph_view *g, clef__grouping *gr, int item) {
-    return g->item[item].base == item && g->item[item].group >= 0 && g->item[item].uses == 1 && !g->item[item].output &&
-           gr->group[clef__group_of(gr, g->item[item].group)].kernel < 0;
+static bool is_passing(const clef__graph_view *g, clef__grouping *gr, int captured) {
+    return g->captured[captured].base == captured && g->captured[captured].group >= 0 && g->captured[captured].uses == 1 && !g->captured[captured].output &&
+           gr->group[clef__group_of(gr, g->captured[captured].group)].kernel < 0;
 }
 
-bool clef__may_follow(const clef__graph_view *g, clef__grouping *gr, int item, int j, clef__following *out) {
-    const clef__node *node = g->item[item].node;
-    int after = what_follows(node->op, j), from = clef__item_of(g, node->input[j]);
-    if (!after || g->item[from].base != from || g->item[from].group < 0) return false;
-    int maker = clef__group_of(gr, g->item[from].group);
+bool clef__may_join_epilogue(const clef__graph_view *g, clef__grouping *gr, int captured, int j, clef__epilogue_ops *out) {
+    const clef__node *node = g->captured[captured].node;
+    int ops = epilogue_op(node->op, j), from = clef__captured_of(g, node->input[j]);
+    if (!ops || g->captured[from].base != from || g->captured[from].group < 0) return false;
+    int maker = clef__group_of(gr, g->captured[from].group);
     const clef__group *group = &gr->group[maker];
-    if (!is_open_end(g, group, from) || !clef__only_user(gr, maker, g->item[item].group)) return false;
-    if (!alike(node, g->item[from].node) || after <= group->following.after) return false;
-    *out = group->following;
-    out->after |= after;
-    if (after == AFTER_RELU) return true;
-    int other = clef__item_of(g, node->input[1 - j]);
-    if (after & NUMBERED) {
+    if (!is_open_end(g, group, from) || !clef__only_user(gr, maker, g->captured[captured].group)) return false;
+    if (!alike(node, g->captured[from].node) || ops <= group->epilogue.ops) return false;
+    *out = group->epilogue;
+    out->ops |= ops;
+    if (ops == EPILOGUE_RELU) return true;
+    int other = clef__captured_of(g, node->input[1 - j]);
+    if (ops & NUMBERED) {
         out->scale = clef__constant_behind(g, other);
-        return out->scale >= 0 && !(group->following.after & NUMBERED);
+        return out->scale >= 0 && !(group->epilogue.ops & NUMBERED);
     }
-    if (group->following.after & AFTER_ADD) return false;
+    if (group->epilogue.ops & EPILOGUE_ADD) return false;
     out->extra = other;
-    return clef__constant_behind(g, other) < 0 && alike(node, g->item[other].node) && !is_passing(g, gr, other);
+    return clef__constant_behind(g, other) < 0 && alike(node, g->captured[other].node) && !is_passing(g, gr, other);
 }
 
-bool clef__follows_with_number(int after) { return after & NUMBERED; }
-bool clef__follows_with_operand(int after) { return after & EXTRA; }
+bool clef__epilogue_takes_number(int ops) { return ops & NUMBERED; }
+bool clef__epilogue_takes_operand(int ops) { return ops & EXTRA; }
 
-const char *clef__follower_name(int bit) {
-    for (int i = 0; i < FOLLOWERS; i++)
-        if (follower[i].after == bit) return follower[i].name;
+const char *clef__epilogue_op_name(int bit) {
+    for (int i = 0; i < KNOWN_OPS; i++)
+        if (known_op[i].ops == bit) return known_op[i].name;
     return NULL;
 }

@@ -47,14 +47,14 @@ static bool add_edge(clef__group_edges *edges, clef__group_edge edge) {
     return true;
 }
 
-static bool add_member(clef__group *group, int item) {
-    if (!clef__grow(&group->member, group->n_members, &group->member_capacity, sizeof item)) return false;
+static bool add_member(clef__group *group, int captured) {
+    if (!clef__grow(&group->member, group->n_members, &group->member_capacity, sizeof captured)) return false;
     int at = group->n_members++;
-    while (at > 0 && group->member[at - 1] > item) {
+    while (at > 0 && group->member[at - 1] > captured) {
         group->member[at] = group->member[at - 1];
         at--;
     }
-    group->member[at] = item;
+    group->member[at] = captured;
     return true;
 }
 
@@ -113,14 +113,14 @@ static bool fits_one_kernel(clef__graph_view *g, clef__grouping *gr, int a, int 
     int seen[CLEF__PW_OPERANDS], n = 0, constants = 0, stores = 0;
     const clef__group *both[2] = {&gr->group[a], &gr->group[b]};
     for (int k = 0; k < 2; k++)
-        for (int m = 0; m < both[k]->n_members; m++) g->item[both[k]->member[m]].inner_uses = 0;
+        for (int m = 0; m < both[k]->n_members; m++) g->captured[both[k]->member[m]].inner_uses = 0;
     for (int k = 0; k < 2; k++)
         for (int m = 0; m < both[k]->n_members; m++) {
-            const clef__node *node = g->item[both[k]->member[m]].node;
+            const clef__node *node = g->captured[both[k]->member[m]].node;
             for (int j = 0; j < node->n_inputs; j++) {
-                int input = clef__item_of(g, node->input[j]), group = g->item[input].group >= 0 ? clef__group_of(gr, g->item[input].group) : -1;
+                int input = clef__captured_of(g, node->input[j]), group = g->captured[input].group >= 0 ? clef__group_of(gr, g->captured[input].group) : -1;
                 if (group == a || group == b) {
-                    g->item[input].inner_uses++;
+                    g->captured[input].inner_uses++;
                     continue;
                 }
                 bool constant = clef__constant_behind(g, input) >= 0, known = false;
@@ -134,17 +134,17 @@ static bool fits_one_kernel(clef__graph_view *g, clef__grouping *gr, int a, int 
         }
     for (int k = 0; k < 2; k++)
         for (int m = 0; m < both[k]->n_members; m++) {
-            const clef__item *item = &g->item[both[k]->member[m]];
-            stores += item->output || item->inner_uses < item->uses;
+            const clef__captured *captured = &g->captured[both[k]->member[m]];
+            stores += captured->output || captured->inner_uses < captured->uses;
         }
-    clef_shape shape = g->item[both[0]->member[0]].node->shape;
+    clef_shape shape = g->captured[both[0]->member[0]].node->shape;
     return n + stores <= CLEF__PW_OPERANDS && clef__pointwise_bytes(shape, constants, n - constants + stores) <= CLEF__PW_BYTES;
 }
 
 static bool alike(const clef__graph_view *g, const clef__grouping *gr, int a, int b) {
     const clef__group *x = &gr->group[a], *y = &gr->group[b];
     if (x->kernel >= 0 || y->kernel >= 0 || x->n_members + y->n_members > CLEF__PW_STEPS) return false;
-    const clef__node *p = g->item[x->member[0]].node, *q = g->item[y->member[0]].node;
+    const clef__node *p = g->captured[x->member[0]].node, *q = g->captured[y->member[0]].node;
     return p->device == q->device && clef_shape_equal(p->shape, q->shape);
 }
 
@@ -167,20 +167,20 @@ static bool merge(clef__grouping *gr, int a, int b) {
     return ok;
 }
 
-/* ---- one item after the other ---- */
+/* ---- one captured node after the other ---- */
 
-static bool new_group(clef__graph_view *g, clef__grouping *gr, int item) {
+static bool new_group(clef__graph_view *g, clef__grouping *gr, int captured) {
     int at = gr->n++;
     clef__group *group = &gr->group[at];
-    bool pointwise = g->item[item].node->op->kind == CLEF__POINTWISE;
-    *group = (clef__group){.merged_into = -1, .kernel = pointwise ? -1 : item};
-    g->item[item].group = at;
-    bool ok = add_member(group, item);
-    const clef__node *node = g->item[item].node;
+    bool pointwise = g->captured[captured].node->op->kind == CLEF__POINTWISE;
+    *group = (clef__group){.merged_into = -1, .kernel = pointwise ? -1 : captured};
+    g->captured[captured].group = at;
+    bool ok = add_member(group, captured);
+    const clef__node *node = g->captured[captured].node;
     int n = node->n_inputs + (node->after != NULL);
     for (int j = 0; ok && j < n; j++) {
         const clef__node *needed = j < node->n_inputs ? node->input[j] : node->after;
-        int input = clef__item_of(g, needed), base = g->item[input].base, maker = g->item[base].group;
+        int input = clef__captured_of(g, needed), base = g->captured[input].base, maker = g->captured[base].group;
         if (maker < 0) continue;
         maker = clef__group_of(gr, maker);
         if (group->level <= gr->group[maker].level) group->level = gr->group[maker].level + 1;
@@ -190,50 +190,50 @@ static bool new_group(clef__graph_view *g, clef__grouping *gr, int item) {
     return ok;
 }
 
-static bool join_producers(clef__graph_view *g, clef__grouping *gr, int item) {
-    const clef__node *node = g->item[item].node;
+static bool join_producers(clef__graph_view *g, clef__grouping *gr, int captured) {
+    const clef__node *node = g->captured[captured].node;
     for (int j = 0; j < node->n_inputs; j++) {
-        int producer = g->item[clef__item_of(g, node->input[j])].group;
+        int producer = g->captured[clef__captured_of(g, node->input[j])].group;
         if (producer < 0) continue;
-        int a = clef__group_of(gr, producer), b = clef__group_of(gr, g->item[item].group);
+        int a = clef__group_of(gr, producer), b = clef__group_of(gr, g->captured[captured].group);
         if (a != b && may_merge(g, gr, a, b) && !merge(gr, a, b)) return false;
     }
     return true;
 }
 
-/* The group of a kernel that takes the item into its store: nothing else waits for that group, so no path can come back to it.  -1: none. */
-static int find_store(clef__graph_view *g, clef__grouping *gr, int item, clef__following *following) {
-    const clef__node *node = g->item[item].node;
+/* The group of a kernel that takes the captured node into its store: nothing else waits for that group, so no path can come back to it.  -1: none. */
+static int find_store(clef__graph_view *g, clef__grouping *gr, int captured, clef__epilogue_ops *epilogue) {
+    const clef__node *node = g->captured[captured].node;
     for (int j = 0; j < node->n_inputs; j++)
-        if (clef__may_follow(g, gr, item, j, following)) return clef__group_of(gr, g->item[clef__item_of(g, node->input[j])].group);
+        if (clef__may_join_epilogue(g, gr, captured, j, epilogue)) return clef__group_of(gr, g->captured[clef__captured_of(g, node->input[j])].group);
     return -1;
 }
 
-static bool join_pointwise(clef__graph_view *g, clef__grouping *gr, int item) {
-    clef__following following;
-    int a = find_store(g, gr, item, &following), b = g->item[item].group;
-    if (a < 0) return join_producers(g, gr, item);
-    gr->group[a].following = following;
+static bool join_pointwise(clef__graph_view *g, clef__grouping *gr, int captured) {
+    clef__epilogue_ops epilogue;
+    int a = find_store(g, gr, captured, &epilogue), b = g->captured[captured].group;
+    if (a < 0) return join_producers(g, gr, captured);
+    gr->group[a].epilogue = epilogue;
     gr->group[a].level = gr->group[b].level;
     return merge(gr, a, b);
 }
 
 /* A kernel computes what one group makes for it alone, so again no path can come back. */
-static bool join_maker(clef__graph_view *g, clef__grouping *gr, int item) {
-    const clef__node *node = g->item[item].node;
-    int maker = node->n_inputs ? g->item[clef__item_of(g, node->input[0])].group : -1;
-    if (maker < 0 || !clef__may_precede(g, gr, item, clef__group_of(gr, maker))) return true;
-    return merge(gr, g->item[item].group, clef__group_of(gr, maker));
+static bool join_maker(clef__graph_view *g, clef__grouping *gr, int captured) {
+    const clef__node *node = g->captured[captured].node;
+    int maker = node->n_inputs ? g->captured[clef__captured_of(g, node->input[0])].group : -1;
+    if (maker < 0 || !clef__may_join_prologue(g, gr, captured, clef__group_of(gr, maker))) return true;
+    return merge(gr, g->captured[captured].group, clef__group_of(gr, maker));
 }
 
-/* How often every item is read, and whose memory it looks at. */
+/* How often every captured node is read, and whose memory it looks at. */
 static void note_uses(clef__graph_view *g) {
-    for (int i = 0; i < g->n; i++) g->item[i].uses = 0;
+    for (int i = 0; i < g->n; i++) g->captured[i].uses = 0;
     for (int i = 0; i < g->n; i++) {
-        clef__item *item = &g->item[i];
-        item->base = clef__is_view(item) ? g->item[clef__item_of(g, item->node->input[0])].base : i;
-        for (int j = 0; !item->leaf && item->same_as < 0 && j < item->node->n_inputs; j++)
-            g->item[clef__item_of(g, item->node->input[j])].uses++;
+        clef__captured *captured = &g->captured[i];
+        captured->base = clef__is_view(captured) ? g->captured[clef__captured_of(g, captured->node->input[0])].base : i;
+        for (int j = 0; !captured->leaf && captured->same_as < 0 && j < captured->node->n_inputs; j++)
+            g->captured[clef__captured_of(g, captured->node->input[j])].uses++;
     }
 }
 
@@ -243,9 +243,9 @@ clef_status clef__fuse(clef__graph_view *g, bool fuse, clef__grouping *gr) {
     gr->queue = clef__alloc((BUDGET + 2) * sizeof *gr->queue);
     bool ok = gr->group && gr->queue;
     for (int i = 0; ok && i < g->n; i++) {
-        const clef__item *item = &g->item[i];
-        clef__kind kind = item->node->op->kind;
-        if (item->leaf || item->same_as >= 0 || kind == CLEF__VIEW || kind == CLEF__CONSTANT) continue;
+        const clef__captured *captured = &g->captured[i];
+        clef__kind kind = captured->node->op->kind;
+        if (captured->leaf || captured->same_as >= 0 || kind == CLEF__VIEW || kind == CLEF__CONSTANT) continue;
         ok = new_group(g, gr, i);
         if (ok && fuse && kind == CLEF__POINTWISE) ok = join_pointwise(g, gr, i);
         if (ok && fuse && kind == CLEF__KERNEL) ok = join_maker(g, gr, i);

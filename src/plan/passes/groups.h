@@ -21,16 +21,16 @@ typedef struct clef__group_edges {
     clef__group_edge *edge;
     int n, capacity;
 } clef__group_edges;
-/* What a kernel's store does with its results (epilogue.c): bits of cl/after.h, and the items of the operands. */
-typedef struct clef__following { int after, extra, scale; } clef__following;
+/* The ops of an epilogue: bits of cl/epilogue_ops.h, and the captured nodes of their operands. */
+typedef struct clef__epilogue_ops { int ops, extra, scale; } clef__epilogue_ops;
 typedef struct clef__group {
-    int *member, n_members, member_capacity; /* items, ascending */
+    int *member, n_members, member_capacity; /* captured nodes, ascending */
     int kernel;                   /* the member that is not pointwise; -1: all are */
     clef__group_edges needs, users;
     int level;                    /* above those of all it needs */
     int merged_into;              /* -1, or the group that took its members */
     int emitted;                  /* of `needs`, while groups are put in order */
-    clef__following following;    /* what members behind the kernel do */
+    clef__epilogue_ops epilogue;    /* the members behind the kernel */
     uint64_t made;                /* the number of the member that was made last (order.c) */
     bool final;                   /* no other group needs it (order.c) */
     uint64_t visited;
@@ -58,12 +58,12 @@ int clef__group_of(clef__grouping *gr, int i);
 /* Does nothing else wait for this group?  Others may without reading it (clef__node.after). */
 bool clef__only_user(clef__grouping *gr, int group, int user);
 void clef__grouping_free(clef__grouping *grouping);
-/* epilogue.c: may the pointwise `item` be done in the store of the group that makes its input j?  Says how. */
-bool clef__may_follow(const clef__graph_view *g, clef__grouping *gr, int item, int j, clef__following *out);
-/* Which of a following takes the one number, and the one operand, that there are; the name of what one bit of cl/after.h does. */
-bool clef__follows_with_number(int after);
-bool clef__follows_with_operand(int after);
-const char *clef__follower_name(int bit);
-/* prologue.c: may the kernel `item` compute its input, which group `maker` makes, where it reads it? */
-bool clef__may_precede(clef__graph_view *g, clef__grouping *gr, int item, int maker);
+/* epilogue.c: may the pointwise `captured` be done in the store of the group that makes its input j?  Says how. */
+bool clef__may_join_epilogue(const clef__graph_view *g, clef__grouping *gr, int captured, int j, clef__epilogue_ops *out);
+/* Do these ops take the one number, the one operand, that an epilogue may have?  And the name of a single op. */
+bool clef__epilogue_takes_number(int ops);
+bool clef__epilogue_takes_operand(int ops);
+const char *clef__epilogue_op_name(int bit);
+/* prologue.c: may the kernel `captured` compute its input, which group `maker` makes, where it reads it? */
+bool clef__may_join_prologue(clef__graph_view *g, clef__grouping *gr, int captured, int maker);
 #endif

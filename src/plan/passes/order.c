@@ -10,7 +10,7 @@
 
 typedef struct place { uint64_t key; int group; } place;
 
-/* Who reads the memory of an item: the last group that others need, and the one that none does. */
+/* Who reads the memory of a captured node: the last group that others need, and the one that none does. */
 typedef struct readers { uint64_t made; int final; } readers;
 enum { NONE = -1, SEVERAL = -2 };
 
@@ -18,7 +18,7 @@ typedef struct order {
     clef__graph_view *g;
     clef__grouping *gr;
     place *place;
-    readers *of; /* items */
+    readers *of; /* captured nodes */
     int *stack, n;
 } order;
 
@@ -32,25 +32,25 @@ static bool is_final(clef__grouping *gr, int group) {
 /* A group is made with the last of its members. */
 static void note_groups(order *o) {
     for (int i = 0; i < o->g->n; i++) {
-        clef__item *item = &o->g->item[i];
+        clef__captured *captured = &o->g->captured[i];
         o->of[i] = (readers){.final = NONE};
-        if (item->group < 0) continue;
-        item->group = clef__group_of(o->gr, item->group);
-        clef__group *group = &o->gr->group[item->group];
-        if (item->node->made > group->made) group->made = item->node->made;
+        if (captured->group < 0) continue;
+        captured->group = clef__group_of(o->gr, captured->group);
+        clef__group *group = &o->gr->group[captured->group];
+        if (captured->node->made > group->made) group->made = captured->node->made;
         if (group->member[group->n_members - 1] != i) continue;
-        group->final = is_final(o->gr, item->group);
-        o->place[o->n++].group = item->group;
+        group->final = is_final(o->gr, captured->group);
+        o->place[o->n++].group = captured->group;
     }
 }
 
 static void note_readers(order *o) {
     for (int i = 0; i < o->g->n; i++) {
-        const clef__item *item = &o->g->item[i];
-        const clef__group *group = &o->gr->group[item->group < 0 ? 0 : item->group];
-        for (int j = 0; item->group >= 0 && j < item->node->n_inputs; j++) {
-            readers *r = &o->of[o->g->item[clef__item_of(o->g, item->node->input[j])].base];
-            if (group->final) r->final = r->final == NONE || r->final == item->group ? item->group : SEVERAL;
+        const clef__captured *captured = &o->g->captured[i];
+        const clef__group *group = &o->gr->group[captured->group < 0 ? 0 : captured->group];
+        for (int j = 0; captured->group >= 0 && j < captured->node->n_inputs; j++) {
+            readers *r = &o->of[o->g->captured[clef__captured_of(o->g, captured->node->input[j])].base];
+            if (group->final) r->final = r->final == NONE || r->final == captured->group ? captured->group : SEVERAL;
             else if (group->made > r->made) r->made = group->made;
         }
     }
@@ -66,10 +66,10 @@ static uint64_t earliest(const order *o, int index) {
         if (needed != index && o->gr->group[needed].made > ready) ready = o->gr->group[needed].made;
     }
     for (int m = 0; m < group->n_members; m++) {
-        const clef__node *node = o->g->item[group->member[m]].node;
+        const clef__node *node = o->g->captured[group->member[m]].node;
         for (int j = 0; j < node->n_inputs; j++) {
-            int base = o->g->item[clef__item_of(o->g, node->input[j])].base;
-            if (!o->g->item[base].donatable) continue;
+            int base = o->g->captured[clef__captured_of(o->g, node->input[j])].base;
+            if (!o->g->captured[base].donatable) continue;
             if (o->of[base].final == SEVERAL) return group->made;
             if (o->of[base].made > ready) ready = o->of[base].made;
         }

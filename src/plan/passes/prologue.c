@@ -1,6 +1,6 @@
 /* prologue.c — pointwise ops that a reduction computes where it reads, so that their result never lies in memory.
 
-   They precede a kernel if it alone reads what their group makes, and that is large enough for its way through memory to be worth
+   They join the prologue of a kernel if it alone reads what their group makes, and that is large enough for its way through memory to be worth
    a kernel.  Whether their operands lie as one, or repeat (a row for all, a number for each), is known only when they are lowered;
    where they do not, a launch of their own computes them as if nothing had been planned. */
 #include "plan/passes/groups.h"
@@ -14,7 +14,7 @@ enum { LEAST_BYTES = 16384 };
 static uint64_t formula_of(clef__graph_view *g, const clef__group *group) {
     uint64_t hash = CLEF__HASH_START;
     for (int m = 0; m < group->n_members; m++) {
-        const clef__node *node = g->item[group->member[m]].node;
+        const clef__node *node = g->captured[group->member[m]].node;
         hash = clef__hash(hash, node->op->text, strlen(node->op->text));
         hash = clef__hash(hash, &node->dtype, sizeof node->dtype);
     }
@@ -32,24 +32,24 @@ static bool admit(clef__grouping *gr, uint64_t formula) {
 
 /* Does nobody but the kernel see anything of the group? */
 static bool is_read_once(clef__graph_view *g, const clef__group *group, int result) {
-    for (int m = 0; m < group->n_members; m++) g->item[group->member[m]].inner_uses = 0;
+    for (int m = 0; m < group->n_members; m++) g->captured[group->member[m]].inner_uses = 0;
     for (int m = 0; m < group->n_members; m++) {
-        const clef__node *node = g->item[group->member[m]].node;
-        for (int j = 0; j < node->n_inputs; j++) g->item[clef__item_of(g, node->input[j])].inner_uses++;
+        const clef__node *node = g->captured[group->member[m]].node;
+        for (int j = 0; j < node->n_inputs; j++) g->captured[clef__captured_of(g, node->input[j])].inner_uses++;
     }
     for (int m = 0; m < group->n_members; m++) {
-        const clef__item *item = &g->item[group->member[m]];
-        if (item->output || item->uses != item->inner_uses + (group->member[m] == result)) return false;
+        const clef__captured *captured = &g->captured[group->member[m]];
+        if (captured->output || captured->uses != captured->inner_uses + (group->member[m] == result)) return false;
     }
     return true;
 }
 
-bool clef__may_precede(clef__graph_view *g, clef__grouping *gr, int item, int maker) {
-    const clef__node *kernel = g->item[item].node;
+bool clef__may_join_prologue(clef__graph_view *g, clef__grouping *gr, int captured, int maker) {
+    const clef__node *kernel = g->captured[captured].node;
     const clef__group *group = &gr->group[maker];
-    int result = clef__item_of(g, kernel->input[0]);
-    if (!kernel->op->prologue || group->kernel >= 0 || g->item[result].base != result) return false;
+    int result = clef__captured_of(g, kernel->input[0]);
+    if (!kernel->op->prologue || group->kernel >= 0 || g->captured[result].base != result) return false;
     if (clef_shape_numel(kernel->input[0]->shape) * (int64_t)clef_dtype_size(kernel->input[0]->dtype) < LEAST_BYTES) return false;
-    return g->item[result].node->device == kernel->device && is_read_once(g, group, result) &&
-           clef__only_user(gr, maker, g->item[item].group) && admit(gr, formula_of(g, group));
+    return g->captured[result].node->device == kernel->device && is_read_once(g, group, result) &&
+           clef__only_user(gr, maker, g->captured[captured].group) && admit(gr, formula_of(g, group));
 }

@@ -13,8 +13,8 @@ static uint64_t mix(uint64_t hash, uint64_t word) {
 
 static uint64_t hash_item(const clef__graph_view *g, const clef__node *node) {
     uint64_t hash = mix((uint64_t)(uintptr_t)node->op, (uint64_t)node->dtype << 8 | (uint64_t)node->device);
-    if (node->after) hash = mix(hash, (uint64_t)clef__item_of(g, node->after));
-    for (int i = 0; i < node->n_inputs; i++) hash = mix(hash, (uint64_t)clef__item_of(g, node->input[i]));
+    if (node->after) hash = mix(hash, (uint64_t)clef__captured_of(g, node->after));
+    for (int i = 0; i < node->n_inputs; i++) hash = mix(hash, (uint64_t)clef__captured_of(g, node->input[i]));
     for (int i = 0; i < node->shape.rank; i++) hash = mix(hash, (uint64_t)node->shape.dim[i]);
     const unsigned char *bytes = node->attributes;
     for (size_t i = 0; i < node->attribute_bytes; i++) hash = mix(hash, bytes[i]);
@@ -27,26 +27,26 @@ static bool same_value(const clef__graph_view *g, const clef__node *a, const cle
         return false;
     if (a->attribute_bytes && memcmp(a->attributes, b->attributes, a->attribute_bytes) != 0) return false;
     for (int i = 0; i < a->n_inputs; i++)
-        if (clef__item_of(g, a->input[i]) != clef__item_of(g, b->input[i])) return false;
+        if (clef__captured_of(g, a->input[i]) != clef__captured_of(g, b->input[i])) return false;
     return true;
 }
 
 clef_status clef__simplify(clef__graph_view *g) {
     size_t slots = 16;
     while (slots < 2 * (size_t)g->n) slots *= 2;
-    int *table = clef__alloc(slots * sizeof *table); /* open addressing; item or -1 */
+    int *table = clef__alloc(slots * sizeof *table); /* open addressing; captured node or -1 */
     if (!table) return CLEF_MEMORY;
     memset(table, 0xff, slots * sizeof *table);
     for (int i = 0; i < g->n; i++) {
-        clef__item *item = &g->item[i];
-        if (item->leaf || item->node->has_dynamic) continue;
-        size_t at = hash_item(g, item->node) & (slots - 1);
-        while (table[at] >= 0 && !same_value(g, g->item[table[at]].node, item->node)) at = (at + 1) & (slots - 1);
+        clef__captured *captured = &g->captured[i];
+        if (captured->leaf || captured->node->has_dynamic) continue;
+        size_t at = hash_item(g, captured->node) & (slots - 1);
+        while (table[at] >= 0 && !same_value(g, g->captured[table[at]].node, captured->node)) at = (at + 1) & (slots - 1);
         if (table[at] < 0) table[at] = i;
-        else item->same_as = table[at];
+        else captured->same_as = table[at];
     }
     clef__free(table);
     for (int i = g->n - 1; i >= 0; i--)
-        if (g->item[i].same_as >= 0) g->item[g->item[i].same_as].output |= g->item[i].output;
+        if (g->captured[i].same_as >= 0) g->captured[g->captured[i].same_as].output |= g->captured[i].output;
     return CLEF_OK;
 }

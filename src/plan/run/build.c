@@ -111,7 +111,7 @@ static bool changes(const clef__plan *plan, const clef__arg *arg) {
     switch (arg->kind) {
     case CLEF__ARG_TENSOR: return plan->value[arg->value].home != CLEF__ARENA_VALUE;
     case CLEF__ARG_DYNAMIC: return true;
-    case CLEF__ARG_CONSTANT: return arg->item >= 0;
+    case CLEF__ARG_CONSTANT: return arg->captured >= 0;
     default: return false;
     }
 }

@@ -14,9 +14,9 @@ static void add_cost(const clef__node *node, clef_plan_size *size) {
 clef_plan_size clef__plan_size(const clef__plan *plan, const clef__graph_view *g) {
     clef_plan_size size = {.launches = plan->n_launches, .least_temporary_bytes = (int64_t)plan->lower_bound};
     for (int i = 0; i < g->n; i++) {
-        const clef__item *item = &g->item[i];
-        clef__kind kind = item->node->op->kind;
-        if (!item->leaf && item->same_as < 0 && kind != CLEF__VIEW && kind != CLEF__CONSTANT) add_cost(item->node, &size);
+        const clef__captured *captured = &g->captured[i];
+        clef__kind kind = captured->node->op->kind;
+        if (!captured->leaf && captured->same_as < 0 && kind != CLEF__VIEW && kind != CLEF__CONSTANT) add_cost(captured->node, &size);
     }
     size.real_flops = size.flops - plan->spared_flops;
     for (int v = 0; v < plan->n_values; v++) {

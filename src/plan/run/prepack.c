@@ -49,7 +49,7 @@ static bool one_from_one(const clef__launch *launch, int *to, int *from) {
     if (launch->kind != CLEF__LAUNCH_KERNEL || (launch->file && !launch->prepacks)) return false;
     for (int a = 0; a < launch->n_args; a++) {
         const clef__arg *arg = &launch->arg[a];
-        if (arg->kind == CLEF__ARG_DYNAMIC || (arg->kind == CLEF__ARG_CONSTANT && arg->item >= 0)) return false;
+        if (arg->kind == CLEF__ARG_DYNAMIC || (arg->kind == CLEF__ARG_CONSTANT && arg->captured >= 0)) return false;
         if (arg->kind != CLEF__ARG_TENSOR) continue;
         int *side = arg->writes ? to : from;
         if (*side >= 0 && *side != arg->value) return false;
@@ -60,7 +60,7 @@ static bool one_from_one(const clef__launch *launch, int *to, int *from) {
 
 /* Is it scratch memory that this alone writes, and none continues? */
 static bool stays(const clef__value *value, const source *of) {
-    return value->home == CLEF__ARENA_VALUE && value->item < 0 && value->in_place_of < 0 && !value->taken && of->writers == 1;
+    return value->home == CLEF__ARENA_VALUE && value->captured < 0 && value->in_place_of < 0 && !value->taken && of->writers == 1;
 }
 
 static void find_all(clef__plan *plan, source *of) {
@@ -187,7 +187,7 @@ clef_status clef__prepack_begin(clef_context *ctx, clef__plan *plan, const clef_
     clef_status status = CLEF_OK;
     for (int i = 0; status == CLEF_OK && i < plan->n_prepacked; i++) {
         clef__prepacked *p = &plan->prepacked[i];
-        const clef__node *leaf = g->item[plan->value[p->leaf].item].node;
+        const clef__node *leaf = g->captured[plan->value[p->leaf].captured].node;
         bool same = p->seen && p->made == leaf->made && !clef__buffer_pinned(leaf->buffer);
         plan->launch[p->launch].idle = same && p->filled;
         if (same && p->filled) continue;
@@ -200,7 +200,7 @@ clef_status clef__prepack_begin(clef_context *ctx, clef__plan *plan, const clef_
 void clef__prepack_end(clef__plan *plan, const clef__graph_view *g, int launched) {
     for (int i = 0; i < plan->n_prepacked && plan->prepacked[i].launch < launched; i++) {
         clef__prepacked *p = &plan->prepacked[i];
-        p->made = g->item[plan->value[p->leaf].item].node->made;
+        p->made = g->captured[plan->value[p->leaf].captured].node->made;
         p->seen = true;
         p->filled = plan->value[p->value].own != NULL;
     }

@@ -10,16 +10,16 @@ static const char *type_text(const clef__node *node) { return clef__shape_text(n
 static void print_items(const clef__graph_view *g, FILE *out) {
     fprintf(out, "graph: %d nodes\n", g->n);
     for (int i = 0; i < g->n; i++) {
-        const clef__item *item = &g->item[i];
-        const clef__node *node = item->node;
-        fprintf(out, "  %%%d = %s", i, item->leaf ? "input" : node->op->name);
-        for (int j = 0; !item->leaf && j < node->n_inputs; j++) fprintf(out, " %%%d", clef__item_of(g, node->input[j]));
-        if (!item->leaf && node->after) fprintf(out, " after %%%d", clef__item_of(g, node->after));
+        const clef__captured *captured = &g->captured[i];
+        const clef__node *node = captured->node;
+        fprintf(out, "  %%%d = %s", i, captured->leaf ? "input" : node->op->name);
+        for (int j = 0; !captured->leaf && j < node->n_inputs; j++) fprintf(out, " %%%d", clef__captured_of(g, node->input[j]));
+        if (!captured->leaf && node->after) fprintf(out, " after %%%d", clef__captured_of(g, node->after));
         fprintf(out, " : %s %s", clef_dtype_name(node->dtype), type_text(node));
         if (node->device) fprintf(out, " on %d", node->device);
-        if (item->same_as >= 0) fprintf(out, " = %%%d", item->same_as);
-        if (item->group >= 0) fprintf(out, " group %d", item->group);
-        fprintf(out, "%s%s\n", item->donatable ? " overwritable" : "", item->output ? " output" : "");
+        if (captured->same_as >= 0) fprintf(out, " = %%%d", captured->same_as);
+        if (captured->group >= 0) fprintf(out, " group %d", captured->group);
+        fprintf(out, "%s%s\n", captured->donatable ? " overwritable" : "", captured->output ? " output" : "");
     }
 }
 
@@ -66,15 +66,15 @@ static void print_text(const clef__plan *plan, const clef__graph_view *g, FILE *
 static void print_graphviz(const clef__graph_view *g, FILE *out) {
     fprintf(out, "digraph clef {\n  node [shape=box, fontname=\"sans-serif\"];\n");
     for (int i = 0; i < g->n; i++) {
-        const clef__item *item = &g->item[i];
-        if (item->same_as >= 0) continue;
-        fprintf(out, "  n%d [label=\"%s\\n%s %s", i, item->leaf ? "input" : item->node->op->name, clef_dtype_name(item->node->dtype),
-                type_text(item->node));
-        if (item->group >= 0) fprintf(out, "\\ngroup %d", item->group);
-        fprintf(out, "\"%s];\n", item->leaf ? ", style=rounded" : item->output ? ", peripheries=2" : "");
-        for (int j = 0; !item->leaf && j < item->node->n_inputs; j++)
-            fprintf(out, "  n%d -> n%d;\n", clef__item_of(g, item->node->input[j]), i);
-        if (!item->leaf && item->node->after) fprintf(out, "  n%d -> n%d [style=dotted];\n", clef__item_of(g, item->node->after), i);
+        const clef__captured *captured = &g->captured[i];
+        if (captured->same_as >= 0) continue;
+        fprintf(out, "  n%d [label=\"%s\\n%s %s", i, captured->leaf ? "input" : captured->node->op->name, clef_dtype_name(captured->node->dtype),
+                type_text(captured->node));
+        if (captured->group >= 0) fprintf(out, "\\ngroup %d", captured->group);
+        fprintf(out, "\"%s];\n", captured->leaf ? ", style=rounded" : captured->output ? ", peripheries=2" : "");
+        for (int j = 0; !captured->leaf && j < captured->node->n_inputs; j++)
+            fprintf(out, "  n%d -> n%d;\n", clef__captured_of(g, captured->node->input[j]), i);
+        if (!captured->leaf && captured->node->after) fprintf(out, "  n%d -> n%d [style=dotted];\n", clef__captured_of(g, captured->node->after), i);
     }
     fprintf(out, "}\n");
 }

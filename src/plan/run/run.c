@@ -22,7 +22,7 @@ static clef__buffer *place_of(const clef__plan *plan, const clef__graph_view *g,
     const clef__value *value = &plan->value[arg->value];
     *offset = arg->number;
     if (value->home == CLEF__LEAF_VALUE) {
-        *offset += g->item[value->item].node->layout.offset;
+        *offset += g->captured[value->captured].node->layout.offset;
         return value->own;
     }
     if (value->home == CLEF__OUTPUT_VALUE || value->own) return value->own;
@@ -44,9 +44,9 @@ clef_status clef__plan_set(clef__plan *plan, const clef__graph_view *g, int laun
     case CLEF__ARG_INT: return clef__kernel_set(kernel, arg->index, sizeof(int32_t), &(int32_t){(int32_t)arg->number});
     case CLEF__ARG_FLOAT: return clef__kernel_set(kernel, arg->index, sizeof(float), &arg->real);
     case CLEF__ARG_DYNAMIC:
-        return clef__kernel_set(kernel, arg->index, sizeof(uint64_t), &g->item[arg->item].node->dynamic.u[arg->number]);
+        return clef__kernel_set(kernel, arg->index, sizeof(uint64_t), &g->captured[arg->captured].node->dynamic.u[arg->number]);
     default:
-        return set_number(kernel, arg->index, arg->dtype, arg->item < 0 ? arg->constant : g->item[arg->item].node->dynamic.f);
+        return set_number(kernel, arg->index, arg->dtype, arg->captured < 0 ? arg->constant : g->captured[arg->captured].node->dynamic.f);
     }
 }
 
@@ -90,7 +90,7 @@ static clef_status bind_values(clef__plan *plan, clef_context *ctx, clef__graph_
     for (int v = 0; v < plan->n_values; v++) {
         clef__value *value = &plan->value[v];
         if (value->home != CLEF__LEAF_VALUE) continue;
-        value->own = g->item[value->item].node->buffer;
+        value->own = g->captured[value->captured].node->buffer;
         if (value->own) clef__buffer_retain(value->own);
     }
     for (int v = 0; v < plan->n_values; v++) {
@@ -103,7 +103,7 @@ static clef_status bind_values(clef__plan *plan, clef_context *ctx, clef__graph_
     for (int v = 0; v < plan->n_values; v++) {
         clef__value *value = &plan->value[v];
         if (value->home != CLEF__OUTPUT_VALUE || value->bytes == 0 || value->donor < 0) continue;
-        clef__node *leaf = g->item[plan->value[value->donor].item].node;
+        clef__node *leaf = g->captured[plan->value[value->donor].captured].node;
         value->own = leaf->buffer;
         leaf->buffer = NULL;
         leaf->spent = true;
@@ -179,7 +179,7 @@ static void give_back(clef__plan *plan, const clef__graph_view *g, int launched)
     for (int v = 0; v < plan->n_values; v++) {
         clef__value *value = &plan->value[v];
         if (value->home != CLEF__OUTPUT_VALUE || value->donor < 0 || !value->own || value->first < launched) continue;
-        clef__node *leaf = g->item[plan->value[value->donor].item].node;
+        clef__node *leaf = g->captured[plan->value[value->donor].captured].node;
         leaf->buffer = value->own;
         leaf->spent = false;
         value->own = NULL;
@@ -190,16 +190,16 @@ static void give_back(clef__plan *plan, const clef__graph_view *g, int launched)
 static void hand_out(const clef__plan *plan, const clef__graph_view *g, int launched) {
     for (int i = 0; i < plan->n_results; i++) {
         const clef__result *result = &plan->result[i];
-        clef__node *node = g->item[result->item].node;
+        clef__node *node = g->captured[result->captured].node;
         const clef__value *value = &plan->value[result->value];
         if (!value->own || !is_written(plan, result->value, launched)) continue;
         node->buffer = value->own;
         clef__buffer_retain(node->buffer);
         node->layout = result->layout;
-        if (value->home == CLEF__LEAF_VALUE) node->layout.offset += g->item[value->item].node->layout.offset;
+        if (value->home == CLEF__LEAF_VALUE) node->layout.offset += g->captured[value->captured].node->layout.offset;
     }
     for (int i = 0; i < plan->n_results; i++) {
-        clef__node *node = g->item[plan->result[i].item].node;
+        clef__node *node = g->captured[plan->result[i].captured].node;
         if (node->buffer && !node->requires_grad) clef__node_cut(node);
     }
 }
