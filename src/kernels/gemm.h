@@ -31,22 +31,30 @@ clef__knobs clef__gemm_knobs(clef__lowering *l, const clef__family *family, cons
 /* product.c: strategies for matmul and linear */
 void clef__product_matmul(clef__lowering *l);
 void clef__product_linear(clef__lowering *l);
-/* Emits the launches. */
+/* gemm_table.c: emits the launches, in the first way that takes the product. */
 void clef__gemm_lower(clef__lowering *l, clef__gemm g);
-/* dot.c: the same for few columns or few rows along which k lies; false, with nothing emitted, where it does not fit. */
-bool clef__dot_lower(clef__lowering *l, const clef__gemm *g);
-/* tile.c: the same for a device that likes tiles in local memory; false, with nothing emitted, where none fits. */
-bool clef__tile_lower(clef__lowering *l, const clef__gemm *g);
-/* library.c: the same by a library, which has to be asked for; false, with nothing emitted, where it is not there or does not take
-   such a product. */
-bool clef__library_lower(clef__lowering *l, const clef__gemm *g);
+
+/* One way to compute a product, in a file of its own that knows none of the others. */
+typedef struct clef__way {
+    const char *name;
+    /* False: nothing is changed or emitted.  True: it computes g, whose A it may have converted first; *family is set if it has
+       knobs. */
+    bool (*takes)(clef__lowering *l, clef__gemm *g, const clef__family **family);
+    void (*lower)(clef__lowering *l, clef__gemm *g, const clef__knobs *knobs); /* may change g */
+} clef__way;
+extern const clef__way clef__way_library; /* plain matrices by a BLAS library, where this machine has it */
+extern const clef__way clef__way_dot;     /* few columns, or few rows, along which k lies */
+extern const clef__way clef__way_tile;    /* on a device that likes tiles in local memory */
+extern const clef__way clef__way_gemm;    /* all */
+
+/* ---- what they share (gemm_shared.c) ---- */
 /* C := zero, or the bias. */
 void clef__gemm_begin(clef__lowering *l, const clef__gemm *g);
 /* One level of rows, and one of depths once those that can be joined are. */
 bool clef__gemm_is_plain(clef__gemm *g);
-/* For all kernels: the bias as three arguments; without one any memory stands in for it and is not read. */
+/* The bias as three arguments; without one any memory stands in for it and is not read. */
 void clef__gemm_bias(clef__lowering *l, const clef__gemm *g, clef__operand any);
-/* For both: the same product into parts, of which each split writes one: [z][split][m][n], dense, without bias and epilogue. */
+/* The same product into parts, of which each split writes one: [z][split][m][n], dense, without bias and epilogue. */
 clef__gemm clef__gemm_in_parts(const clef__gemm *g, clef__operand part, int64_t splits);
 /* Joins neighbouring levels that are one level in both strides, and moves what is left to the inner end. */
 void clef__merge_levels(int64_t size[3], int64_t s[3], int64_t t[3]);

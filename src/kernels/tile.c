@@ -238,18 +238,29 @@ static const method *choose_method(const clef__lowering *l, const clef__gemm *g)
     return can && tile_fits(l, &by_matrix_units, smallest, clef_dtype_size(type)) ? &by_matrix_units : &plain;
 }
 
-bool clef__tile_lower(clef__lowering *l, const clef__gemm *product) {
+/* Joins the levels of k.  False where no tile fits. */
+static bool begin(const clef__lowering *l, clef__gemm *g, tiling *t) {
+    *t = (tiling){.by = choose_method(l, g), .m = g->m[0] * g->m[1] * g->m[2], .n = g->n, .k = g->k[0] * g->k[1] * g->k[2],
+                  .batch = g->z[0] * g->z[1]};
+    clef__merge_levels(g->k, g->a_k, g->b_k);
+    return countable(g, t) && choose_shape(l, g, t);
+}
+
+static bool takes(clef__lowering *l, clef__gemm *product, const clef__family **family) {
     clef__gemm g = *product;
-    tiling t = {.m = g.m[0] * g.m[1] * g.m[2], .n = g.n, .k = g.k[0] * g.k[1] * g.k[2], .batch = g.z[0] * g.z[1]};
-    if (clef__lower_profile(l)->block == 0) return false;
-    t.by = choose_method(l, &g);
-    clef__merge_levels(g.k, g.a_k, g.b_k);
-    if (!countable(&g, &t) || !choose_shape(l, &g, &t)) return false;
-    clef__knobs knobs = clef__gemm_knobs(l, t.by->family, product);
-    if (t.by == &plain && knobs.value[CLEF__TILE_LIBRARY] && clef__library_lower(l, product)) return true;
-    cut(l, &g, &knobs, &t);
-    choose_loads(&g, &t);
-    if (t.splits == 1) multiply(l, &g, &t, 0);
-    else multiply_in_splits(l, &g, &t);
+    tiling t;
+    if (clef__lower_profile(l)->block == 0 || !begin(l, &g, &t)) return false;
+    *family = t.by->family;
     return true;
 }
+
+static void lower(clef__lowering *l, clef__gemm *g, const clef__knobs *knobs) {
+    tiling t;
+    begin(l, g, &t);
+    cut(l, g, knobs, &t);
+    choose_loads(g, &t);
+    if (t.splits == 1) multiply(l, g, &t, 0);
+    else multiply_in_splits(l, g, &t);
+}
+
+const clef__way clef__way_tile = {"tile", takes, lower};

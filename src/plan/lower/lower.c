@@ -322,25 +322,16 @@ void clef__launch_end_1d(clef__lowering *l, int64_t items) {
 
 clef__matrix_unit clef__lower_matrix_unit(const clef__lowering *l) { return clef__device_matrix_unit(clef__device_at(l->ctx, l->device)); }
 
-bool clef__lower_has_library(const clef__lowering *l) {
-    const clef__trial *trial = l->selection->trial;
-    return (!trial || trial->library) && clef__blas_there(l->ctx, NULL);
-}
-
-void clef__launch_product(clef__lowering *l, const clef__blas_product *p, clef__operand a, clef__operand b, clef__operand c) {
-    clef__launch_begin(l, NULL, NULL);
-    clef__launch_tensor(l, a, false);
-    clef__launch_tensor(l, b, false);
-    clef__launch_tensor(l, c, true);
-    clef__blas_product *product = clef__alloc(sizeof *product);
-    if (!product) clef__lower_fail(l);
+void clef__launch_routine(clef__lowering *l, const clef__routine *routine, const void *what, size_t size) {
+    void *copy = clef__alloc(size);
+    if (!copy) clef__lower_fail(l);
     if (l->failed) {
-        clef__free(product);
+        clef__free(copy);
         return;
     }
-    *product = *p;
-    l->open->kind = CLEF__LAUNCH_PRODUCT;
-    l->open->product = product;
+    l->open->kind = CLEF__LAUNCH_ROUTINE;
+    l->open->routine = routine;
+    l->open->what = memcpy(copy, what, size);
     clef__launch_end(l, (size_t[3]){1, 1, 1}, (size_t[3]){1, 1, 1});
 }
 
@@ -355,5 +346,5 @@ int64_t clef__lower_items(const clef__lowering *l, int64_t n, int64_t at_least) 
 void clef__launch_free(clef__launch *launch) {
     clef__kernel_free(launch->kernel);
     clef__free(launch->arg);
-    clef__free(launch->product);
+    clef__free(launch->what);
 }

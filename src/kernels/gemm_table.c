@@ -1,0 +1,35 @@
+/* gemm_table.c — the ways to compute a product, and which of them computes one. */
+#include "kernels/gemm.h"
+#include <string.h>
+
+/* From the most special to the general one, which takes every product. */
+static const clef__way *const ways[] = {&clef__way_library, &clef__way_dot, &clef__way_tile, &clef__way_gemm};
+enum { ON_REQUEST = 1 }; /* so many of them only where tuning results set the knob of their name */
+
+static bool is_set(const clef__family *family, const clef__knobs *knobs, const char *name) {
+    for (int i = 0; i < family->n_knobs; i++)
+        if (knobs->value[i] && strcmp(family->knob[i].name, name) == 0) return true;
+    return false;
+}
+
+/* The knobs are those of the way that takes g by itself. */
+static const clef__way *choose(clef__lowering *l, clef__gemm *g, clef__knobs *knobs) {
+    const clef__family *family = NULL;
+    int first = ON_REQUEST;
+    while (!ways[first]->takes(l, g, &family)) first++;
+    if (!family) return ways[first];
+    *knobs = clef__gemm_knobs(l, family, g);
+    for (int i = 0; i < ON_REQUEST; i++)
+        if (is_set(family, knobs, ways[i]->name) && ways[i]->takes(l, g, &family)) return ways[i];
+    return ways[first];
+}
+
+void clef__gemm_lower(clef__lowering *l, clef__gemm g) {
+    clef__knobs knobs = {0};
+    if (g.k[0] * g.k[1] * g.k[2] == 0) {
+        clef__gemm_begin(l, &g); /* a sum over nothing */
+        return;
+    }
+    clef__merge_levels(g.m, g.a_m, g.c_m);
+    choose(l, &g, &knobs)->lower(l, &g, &knobs);
+}
