@@ -44,10 +44,10 @@ typedef struct clef__call {
 /* One way to compute a node; the table ends with a NULL name.  plan/lower/select.c takes the cheapest that applies. */
 typedef struct clef__strategy {
     const char *name;
-    bool (*applies)(const clef__lowering *l);  /* NULL: always */
-    double (*cost)(const clef__lowering *l);   /* estimated seconds; NULL: 0 */
+    bool (*applies)(const clef__lowering *lw);  /* NULL: always */
+    double (*cost)(const clef__lowering *lw);   /* estimated seconds; NULL: 0 */
     double (*flops)(const clef__node *node);   /* what it really does; NULL: those of the op's definition */
-    void (*lower)(clef__lowering *l);          /* emits launches with the functions of plan/lower/lower.h */
+    void (*lower)(const clef__lowering *lw);          /* emits launches with the functions of plan/lower/lower.h */
 } clef__strategy;
 
 struct clef_op {

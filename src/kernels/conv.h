@@ -19,38 +19,38 @@ clef__operand clef__filters_turned(clef__operand w);
 int64_t clef__tap_step(int64_t stride, int64_t dilation);
 
 /* ---- conv_gemm.c: strategies for all ---- */
-void clef__conv_gemm_forward(clef__lowering *l);
-void clef__conv_gemm_data(clef__lowering *l);
-void clef__conv_gemm_weight(clef__lowering *l);
+void clef__conv_gemm_forward(const clef__lowering *lw);
+void clef__conv_gemm_data(const clef__lowering *lw);
+void clef__conv_gemm_weight(const clef__lowering *lw);
 
 /* ---- depthwise.c: strategies for one filter per channel ---- */
-bool clef__depthwise_applies(const clef__lowering *l); /* to conv2d and its gradient by the image */
-bool clef__depthwise_weight_applies(const clef__lowering *l);
-void clef__depthwise_forward(clef__lowering *l);
-void clef__depthwise_data(clef__lowering *l);
-void clef__depthwise_weight(clef__lowering *l);
+bool clef__depthwise_applies(const clef__lowering *lw); /* to conv2d and its gradient by the image */
+bool clef__depthwise_weight_applies(const clef__lowering *lw);
+void clef__depthwise_forward(const clef__lowering *lw);
+void clef__depthwise_data(const clef__lowering *lw);
+void clef__depthwise_weight(const clef__lowering *lw);
 
 /* ---- winograd_fused.c: strategies for 3×3 filters of stride 1 ---- */
-bool clef__winograd_fused_applies(const clef__lowering *l); /* to conv2d and its gradient by the image */
-bool clef__winograd_fused_weight_applies(const clef__lowering *l);
-void clef__winograd_fused_forward(clef__lowering *l);
-void clef__winograd_fused_data(clef__lowering *l);
-void clef__winograd_fused_weight(clef__lowering *l);
+bool clef__winograd_fused_applies(const clef__lowering *lw); /* to conv2d and its gradient by the image */
+bool clef__winograd_fused_weight_applies(const clef__lowering *lw);
+void clef__winograd_fused_forward(const clef__lowering *lw);
+void clef__winograd_fused_data(const clef__lowering *lw);
+void clef__winograd_fused_weight(const clef__lowering *lw);
 
 /* ---- fold.c: a strategy for the gradient by an image of few channels ---- */
-bool clef__fold_applies(const clef__lowering *l);
-void clef__fold_data(clef__lowering *l);
+bool clef__fold_applies(const clef__lowering *lw);
+void clef__fold_data(const clef__lowering *lw);
 
 /* ---- direct.c: strategies for few channels and filters ---- */
-bool clef__direct_applies(const clef__lowering *l);
-bool clef__direct_data_applies(const clef__lowering *l);
-bool clef__direct_weight_applies(const clef__lowering *l);
-void clef__direct_forward(clef__lowering *l);
-void clef__direct_data(clef__lowering *l);
-void clef__direct_weight(clef__lowering *l);
+bool clef__direct_applies(const clef__lowering *lw);
+bool clef__direct_data_applies(const clef__lowering *lw);
+bool clef__direct_weight_applies(const clef__lowering *lw);
+void clef__direct_forward(const clef__lowering *lw);
+void clef__direct_data(const clef__lowering *lw);
+void clef__direct_weight(const clef__lowering *lw);
 
 /* ---- winograd.c: a strategy for filters of 3 × 3, to conv2d and its gradient by the image ---- */
-bool clef__winograd_applies(const clef__lowering *l);
-void clef__winograd_forward(clef__lowering *l);
-void clef__winograd_data(clef__lowering *l);
+bool clef__winograd_applies(const clef__lowering *lw);
+void clef__winograd_forward(const clef__lowering *lw);
+void clef__winograd_data(const clef__lowering *lw);
 #endif

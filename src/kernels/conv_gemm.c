@@ -14,14 +14,14 @@
 
 typedef clef__conv geometry;
 
-static const geometry *geometry_of(const clef__lowering *l) { return clef__lower_node(l)->attributes; }
+static const geometry *geometry_of(const clef__lowering *lw) { return clef__lower_node(lw)->attributes; }
 
-void clef__conv_gemm_forward(clef__lowering *l) {
-    const geometry *a = geometry_of(l);
-    clef__operand w = clef__lower_in(l, 1);
-    clef__image x = clef__image_padded(l, 0, clef__gemm_a_type(l, w.dtype), a->before, a->after);
-    clef__image y = clef__image_of(clef__lower_out(l, clef__channels_last));
-    clef__epilogue epilogue = clef__lower_epilogue(l, y.data);
+void clef__conv_gemm_forward(const clef__lowering *lw) {
+    const geometry *a = geometry_of(lw);
+    clef__operand w = clef__lower_in(lw, 1);
+    clef__image x = clef__image_padded(lw, 0, clef__gemm_a_type(lw, w.dtype), a->before, a->after);
+    clef__image y = clef__image_of(clef__lower_out(lw, clef__channels_last));
+    clef__epilogue epilogue = clef__lower_epilogue(lw, y.data);
     int64_t filters = y.c / a->groups, channels = x.c / a->groups;
     clef__gemm g = {
         .m = {y.n, y.h, y.w}, .k = {w.dim[2], w.dim[3], channels}, .z = {1, a->groups}, .n = filters,
@@ -32,21 +32,21 @@ void clef__conv_gemm_forward(clef__lowering *l) {
         .c_m = {y.sn, y.sh, y.sw}, .c_n = 1, .c_z = {0, filters}, .overlapping = w.dim[2] * w.dim[3] > 1,
         .epilogue = epilogue,
     };
-    if (clef__lower_node(l)->n_inputs == 3) {
+    if (clef__lower_node(lw)->n_inputs == 3) {
         g.has_bias = true;
-        g.bias = clef__lower_in_dense(l, 2, NULL);
+        g.bias = clef__lower_in_dense(lw, 2, NULL);
         g.bias_z = filters;
     }
-    clef__gemm_lower(l, g);
+    clef__gemm_lower(lw, g);
 }
 
 /* The gradient lies as the product makes it and as the forward product reads filters, which take over this order. */
 const int clef__filters_last[4] = {2, 3, 1, 0};
 
-void clef__conv_gemm_weight(clef__lowering *l) {
-    const geometry *a = geometry_of(l);
-    clef__operand dy = clef__lower_in(l, 1), dw = clef__lower_out(l, clef__filters_last);
-    clef__image x = clef__image_padded(l, 0, clef__gemm_a_type(l, dy.dtype), a->before, a->after);
+void clef__conv_gemm_weight(const clef__lowering *lw) {
+    const geometry *a = geometry_of(lw);
+    clef__operand dy = clef__lower_in(lw, 1), dw = clef__lower_out(lw, clef__filters_last);
+    clef__image x = clef__image_padded(lw, 0, clef__gemm_a_type(lw, dy.dtype), a->before, a->after);
     int64_t filters = dw.dim[0] / a->groups, channels = dw.dim[1];
     clef__gemm g = {
         .m = {dw.dim[2], dw.dim[3], channels}, .k = {dy.dim[0], dy.dim[2], dy.dim[3]}, .z = {1, a->groups}, .n = filters,
@@ -56,7 +56,7 @@ void clef__conv_gemm_weight(clef__lowering *l) {
         .b_k = {dy.stride[0], dy.stride[2], dy.stride[3]}, .b_n = dy.stride[1], .b_z = {0, filters * dy.stride[1]},
         .c_m = {dw.stride[2], dw.stride[3], dw.stride[1]}, .c_n = dw.stride[0], .c_z = {0, filters * dw.stride[0]}, .overlapping = true,
     };
-    clef__gemm_lower(l, g);
+    clef__gemm_lower(lw, g);
 }
 
 /* One direction of a phase: pixel s·i + phase gets dy[i + base + j·shift] through tap first + (taps-1-j)·step. */
@@ -93,9 +93,9 @@ static void find_margins(const geometry *a, int d, int64_t size, int64_t *before
     }
 }
 
-static void lower_phase(clef__lowering *l, const clef__image *dy, clef__operand w, const clef__image *dx,
+static void lower_phase(const clef__lowering *lw, const clef__image *dy, clef__operand w, const clef__image *dx,
                         const clef__epilogue *epilogue, const phase p[2], const int64_t residue[2]) {
-    const geometry *a = geometry_of(l);
+    const geometry *a = geometry_of(lw);
     int64_t filters = dy->c / a->groups, channels = w.dim[1];
     clef__gemm g = {
         .m = {dx->n, p[0].pixels, p[1].pixels}, .k = {p[0].taps, p[1].taps, filters}, .z = {1, a->groups}, .n = channels,
@@ -110,7 +110,7 @@ static void lower_phase(clef__lowering *l, const clef__image *dy, clef__operand 
     g.b.offset += (p[0].first + (p[0].taps - 1) * p[0].step) * w.stride[2] +
                   (p[1].first + (p[1].taps - 1) * p[1].step) * w.stride[3];
     g.c.offset += residue[0] * dx->sh + residue[1] * dx->sw;
-    clef__gemm_lower(l, g);
+    clef__gemm_lower(lw, g);
 }
 
 /* Does a tap reach every pixel? */
@@ -121,23 +121,23 @@ static bool all_reached(const geometry *a) {
     return all;
 }
 
-void clef__conv_gemm_data(clef__lowering *l) {
-    const geometry *a = geometry_of(l);
-    clef__operand w = clef__lower_in(l, 1), y = clef__lower_in(l, 0);
+void clef__conv_gemm_data(const clef__lowering *lw) {
+    const geometry *a = geometry_of(lw);
+    clef__operand w = clef__lower_in(lw, 1), y = clef__lower_in(lw, 0);
     int64_t before[2], after[2], r[2];
     for (int d = 0; d < 2; d++) find_margins(a, d, y.dim[2 + d], &before[d], &after[d]);
-    clef__image dy = clef__image_padded(l, 0, clef__gemm_a_type(l, w.dtype), before, after);
-    clef__image dx = clef__image_of(clef__lower_out(l, clef__channels_last));
+    clef__image dy = clef__image_padded(lw, 0, clef__gemm_a_type(lw, w.dtype), before, after);
+    clef__image dx = clef__image_of(clef__lower_out(lw, clef__channels_last));
     clef__epilogue epilogue = {0};
-    if (all_reached(a)) epilogue = clef__lower_epilogue(l, dx.data);
-    else clef__lower_fill(l, dx.data, 0);
+    if (all_reached(a)) epilogue = clef__lower_epilogue(lw, dx.data);
+    else clef__lower_fill(lw, dx.data, 0);
     for (r[0] = 0; r[0] < phases(a, 0); r[0]++) {
         phase p[2] = {find_phase(a, 0, r[0])};
         for (r[1] = 0; p[0].taps > 0 && r[1] < phases(a, 1); r[1]++) {
             p[1] = find_phase(a, 1, r[1]);
             phase moved[2] = {p[0], p[1]};
             for (int d = 0; d < 2; d++) moved[d].base += before[d];
-            if (p[1].taps > 0) lower_phase(l, &dy, w, &dx, &epilogue, moved, r);
+            if (p[1].taps > 0) lower_phase(lw, &dy, w, &dx, &epilogue, moved, r);
         }
     }
 }

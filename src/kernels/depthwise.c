@@ -11,7 +11,7 @@ enum {
     LEAST_PIXELS = 128    /* shorter sums than this are not worth adding up afterwards */
 };
 
-static bool wide(const clef__lowering *l) { return clef__lower_profile(l)->wide_items; }
+static bool wide(const clef__lowering *lw) { return clef__lower_profile(lw)->wide_items; }
 
 /* ---- where it applies ---- */
 /* The kernels count in 32 bits and want something to read. */
@@ -20,119 +20,119 @@ static bool countable(clef_shape s) {
     return n > 0 && n <= INT32_MAX;
 }
 
-static bool applies(const clef__lowering *l, clef_shape w) {
-    const clef__node *node = clef__lower_node(l);
+static bool applies(const clef__lowering *lw, clef_shape w) {
+    const clef__node *node = clef__lower_node(lw);
     const clef__conv *a = node->attributes;
     return w.dim[1] == 1 && w.dim[0] == a->groups && countable(node->shape) && countable(node->input[0]->shape) &&
            countable(node->input[1]->shape);
 }
 
-bool clef__depthwise_applies(const clef__lowering *l) { return applies(l, clef__lower_node(l)->input[1]->shape); }
-bool clef__depthwise_weight_applies(const clef__lowering *l) { return applies(l, clef__lower_node(l)->shape); }
+bool clef__depthwise_applies(const clef__lowering *lw) { return applies(lw, clef__lower_node(lw)->input[1]->shape); }
+bool clef__depthwise_weight_applies(const clef__lowering *lw) { return applies(lw, clef__lower_node(lw)->shape); }
 
 /* ---- launches ---- */
 /* Lanes of neighbouring channels: a work-item of one vector must not meet another's. */
-static int lanes_of(const clef__lowering *l, int64_t c) {
-    int lanes = clef__lower_profile(l)->vector;
+static int lanes_of(const clef__lowering *lw, int64_t c) {
+    int lanes = clef__lower_profile(lw)->vector;
     while (lanes > 4 && lanes > c) lanes /= 2; /* these kernels do nothing else, so half a vector counts */
     if (lanes < 4 || lanes > c) lanes = 1;
-    return wide(l) || c % lanes == 0 ? lanes : 1;
+    return wide(lw) || c % lanes == 0 ? lanes : 1;
 }
 
-static void begin_depthwise(clef__lowering *l, const char *kernel, clef_dtype dtype, int64_t lanes) {
-    clef__launch_begin(l, "depthwise.cl", kernel);
-    clef__launch_define(l, "DT", "%s", clef__token(dtype));
-    clef__launch_define(l, "W", "%d", (int)lanes);
-    clef__launch_define(l, "WIDE", "%d", wide(l));
+static void begin_depthwise(const clef__lowering *lw, const char *kernel, clef_dtype dtype, int64_t lanes) {
+    clef__launch_begin(lw, "depthwise.cl", kernel);
+    clef__launch_define(lw, "DT", "%s", clef__token(dtype));
+    clef__launch_define(lw, "W", "%d", (int)lanes);
+    clef__launch_define(lw, "WIDE", "%d", wide(lw));
 }
 
 /* `units` to be divided among work-items, one each unless they are wide.  Returns how many work-items there are. */
-static int64_t depthwise_grain(clef__lowering *l, int64_t units) {
-    int64_t items = wide(l) ? clef__lower_items(l, units, 1) : units, run = clef__ceil_div(units, items);
-    clef__launch_int(l, (int32_t)units);
-    clef__launch_int(l, (int32_t)run);
+static int64_t depthwise_grain(const clef__lowering *lw, int64_t units) {
+    int64_t items = wide(lw) ? clef__lower_items(lw, units, 1) : units, run = clef__ceil_div(units, items);
+    clef__launch_int(lw, (int32_t)units);
+    clef__launch_int(lw, (int32_t)run);
     return clef__ceil_div(units, run);
 }
 
 /* Channels of a run: `rows` rows of the image stay in a cache, and every work-item gets something. */
-static int64_t chunk_of(const clef__lowering *l, const clef__image *x, int64_t lanes, int64_t rows, int64_t units) {
+static int64_t chunk_of(const clef__lowering *lw, const clef__image *x, int64_t lanes, int64_t rows, int64_t units) {
     int64_t size = (int64_t)clef_dtype_size(x->data.dtype), vector = lanes * size;
     int64_t vectors = clef__larger(CACHE_BYTES / (rows * x->w * vector), clef__ceil_div(CHUNK_BYTES, vector));
-    int64_t want = clef__ceil_div(clef__lower_items(l, INT32_MAX, 1), units), most = clef__larger(x->c / lanes / want, 1);
+    int64_t want = clef__ceil_div(clef__lower_items(lw, INT32_MAX, 1), units), most = clef__larger(x->c / lanes / want, 1);
     return clef__smaller(vectors, most) * lanes;
 }
 
 /* What both kernels take first after their tensors. */
-static void pass_geometry(clef__lowering *l, const clef__image *read, const clef__image *made) {
-    const clef__conv *a = clef__lower_node(l)->attributes;
+static void pass_geometry(const clef__lowering *lw, const clef__image *read, const clef__image *made) {
+    const clef__conv *a = clef__lower_node(lw)->attributes;
     const int64_t in[2] = {read->h, read->w}, out[2] = {made->h, made->w};
     const int64_t *pairs[] = {in, out, a->kernel, a->stride, a->dilation, a->before};
-    clef__launch_int(l, (int32_t)made->c);
+    clef__launch_int(lw, (int32_t)made->c);
     for (int i = 0; i < 6; i++)
-        for (int d = 0; d < 2; d++) clef__launch_int(l, (int32_t)pairs[i][d]);
+        for (int d = 0; d < 2; d++) clef__launch_int(lw, (int32_t)pairs[i][d]);
 }
 
-static void lower_images(clef__lowering *l, bool backward) {
-    const clef__node *node = clef__lower_node(l);
+static void lower_images(const clef__lowering *lw, bool backward) {
+    const clef__node *node = clef__lower_node(lw);
     const clef__conv *a = node->attributes;
-    clef__operand w = clef__lower_in_dense(l, 1, clef__filters_last);
-    clef__operand bias = node->n_inputs == 3 ? clef__lower_in_dense(l, 2, NULL) : w;
-    clef__image x = clef__image_in(l, 0);
-    clef__image y = clef__image_of(clef__lower_out(l, clef__channels_last));
-    clef__epilogue epilogue = clef__lower_epilogue(l, y.data);
-    int64_t rows = y.n * y.h, lanes = lanes_of(l, y.c), chunk = chunk_of(l, &x, lanes, a->kernel[0], rows);
-    begin_depthwise(l, "depthwise", node->dtype, lanes);
-    clef__launch_define(l, "P", "%d", (backward ? y.w / a->stride[1] : y.w) >= 16 ? 8 : 4);
-    clef__launch_define(l, "BACKWARD", "%d", backward);
-    clef__launch_tensor(l, x.data, false);
-    clef__launch_tensor(l, w, false);
-    clef__launch_tensor(l, bias, false);
-    clef__launch_tensor(l, y.data, true);
-    clef__launch_int(l, node->n_inputs == 3);
-    pass_geometry(l, &x, &y);
-    clef__launch_int(l, (int32_t)chunk);
-    int64_t items = depthwise_grain(l, rows * (wide(l) ? clef__larger(y.c / chunk, 1) : y.w * (y.c / lanes)));
-    clef__launch_epilogue(l, &epilogue, y.data);
-    clef__launch_end_1d(l, items);
+    clef__operand w = clef__lower_in_dense(lw, 1, clef__filters_last);
+    clef__operand bias = node->n_inputs == 3 ? clef__lower_in_dense(lw, 2, NULL) : w;
+    clef__image x = clef__image_in(lw, 0);
+    clef__image y = clef__image_of(clef__lower_out(lw, clef__channels_last));
+    clef__epilogue epilogue = clef__lower_epilogue(lw, y.data);
+    int64_t rows = y.n * y.h, lanes = lanes_of(lw, y.c), chunk = chunk_of(lw, &x, lanes, a->kernel[0], rows);
+    begin_depthwise(lw, "depthwise", node->dtype, lanes);
+    clef__launch_define(lw, "P", "%d", (backward ? y.w / a->stride[1] : y.w) >= 16 ? 8 : 4);
+    clef__launch_define(lw, "BACKWARD", "%d", backward);
+    clef__launch_tensor(lw, x.data, false);
+    clef__launch_tensor(lw, w, false);
+    clef__launch_tensor(lw, bias, false);
+    clef__launch_tensor(lw, y.data, true);
+    clef__launch_int(lw, node->n_inputs == 3);
+    pass_geometry(lw, &x, &y);
+    clef__launch_int(lw, (int32_t)chunk);
+    int64_t items = depthwise_grain(lw, rows * (wide(lw) ? clef__larger(y.c / chunk, 1) : y.w * (y.c / lanes)));
+    clef__launch_epilogue(lw, &epilogue, y.data);
+    clef__launch_end_1d(lw, items);
 }
 
-void clef__depthwise_forward(clef__lowering *l) { lower_images(l, false); }
-void clef__depthwise_data(clef__lowering *l) { lower_images(l, true); }
+void clef__depthwise_forward(const clef__lowering *lw) { lower_images(lw, false); }
+void clef__depthwise_data(const clef__lowering *lw) { lower_images(lw, true); }
 
 /* Taps of a filter's row that are summed at a time, in registers. */
-static int64_t sums_of_row(const clef__lowering *l, int64_t taps) {
-    const clef__profile *profile = clef__lower_profile(l);
+static int64_t sums_of_row(const clef__lowering *lw, int64_t taps) {
+    const clef__profile *profile = clef__lower_profile(lw);
     return clef__ceil_div(taps, clef__ceil_div(taps, profile->tile_m * profile->tile_vectors));
 }
 
 /* Rows of dy in one piece: as many as leave every unit something to do, but no fewer than the addition afterwards is worth. */
-static int64_t rows_of_piece(const clef__lowering *l, const clef__image *dy, int64_t lanes, int64_t taps) {
+static int64_t rows_of_piece(const clef__lowering *lw, const clef__image *dy, int64_t lanes, int64_t taps) {
     int64_t rows = dy->n * dy->h;
-    int64_t pieces = clef__ceil_div(clef__lower_items(l, INT32_MAX, 1), wide(l) ? 1 : taps * (dy->c / lanes));
+    int64_t pieces = clef__ceil_div(clef__lower_items(lw, INT32_MAX, 1), wide(lw) ? 1 : taps * (dy->c / lanes));
     return clef__smaller(clef__larger(clef__ceil_div(rows, pieces), clef__ceil_div(LEAST_PIXELS, dy->w)), rows);
 }
 
-void clef__depthwise_weight(clef__lowering *l) {
-    const clef__node *node = clef__lower_node(l);
+void clef__depthwise_weight(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
     const clef__conv *a = node->attributes;
-    clef__image x = clef__image_in(l, 0);
-    clef__image dy = clef__image_in(l, 1);
-    clef__operand dw = clef__lower_out(l, clef__filters_last), sums = dw;
-    int64_t lanes = lanes_of(l, dy.c), taps = a->kernel[0] * a->kernel[1], all = dy.n * dy.h;
-    int64_t rows = rows_of_piece(l, &dy, lanes, taps), pieces = clef__ceil_div(all, rows);
-    int64_t chunk = chunk_of(l, &x, lanes, a->kernel[0], pieces);
+    clef__image x = clef__image_in(lw, 0);
+    clef__image dy = clef__image_in(lw, 1);
+    clef__operand dw = clef__lower_out(lw, clef__filters_last), sums = dw;
+    int64_t lanes = lanes_of(lw, dy.c), taps = a->kernel[0] * a->kernel[1], all = dy.n * dy.h;
+    int64_t rows = rows_of_piece(lw, &dy, lanes, taps), pieces = clef__ceil_div(all, rows);
+    int64_t chunk = chunk_of(lw, &x, lanes, a->kernel[0], pieces);
     clef_dtype type = clef__gemm_type(node->dtype);
     bool through = pieces > 1 || type != node->dtype;
-    if (through) sums = clef__lower_scratch(l, type, CLEF_SHAPE(pieces, taps * dy.c));
-    begin_depthwise(l, "depthwise_weight", node->dtype, lanes);
-    if (wide(l)) clef__launch_define(l, "MR", "%d", (int)sums_of_row(l, a->kernel[1]));
-    clef__launch_tensor(l, x.data, false);
-    clef__launch_tensor(l, dy.data, false);
-    clef__launch_tensor(l, sums, true);
-    pass_geometry(l, &x, &dy);
-    clef__launch_int(l, (int32_t)all);
-    clef__launch_int(l, (int32_t)rows);
-    clef__launch_int(l, (int32_t)chunk);
-    clef__launch_end_1d(l, depthwise_grain(l, pieces * (wide(l) ? clef__larger(dy.c / chunk, 1) : taps * (dy.c / lanes))));
-    if (through) clef__lower_sum(l, sums, dw, (clef__axes){1, pieces, taps * dy.c});
+    if (through) sums = clef__lower_scratch(lw, type, CLEF_SHAPE(pieces, taps * dy.c));
+    begin_depthwise(lw, "depthwise_weight", node->dtype, lanes);
+    if (wide(lw)) clef__launch_define(lw, "MR", "%d", (int)sums_of_row(lw, a->kernel[1]));
+    clef__launch_tensor(lw, x.data, false);
+    clef__launch_tensor(lw, dy.data, false);
+    clef__launch_tensor(lw, sums, true);
+    pass_geometry(lw, &x, &dy);
+    clef__launch_int(lw, (int32_t)all);
+    clef__launch_int(lw, (int32_t)rows);
+    clef__launch_int(lw, (int32_t)chunk);
+    clef__launch_end_1d(lw, depthwise_grain(lw, pieces * (wide(lw) ? clef__larger(dy.c / chunk, 1) : taps * (dy.c / lanes))));
+    if (through) clef__lower_sum(lw, sums, dw, (clef__axes){1, pieces, taps * dy.c});
 }

@@ -48,53 +48,53 @@ static int64_t run_of(const view *v) { return v->kernel[1] * v->c; }
 /* ---- where it applies ---- */
 
 /* Lanes of a vector: no more than a pixel's results need. */
-static int64_t lanes_of(const clef__lowering *l, const view *v) {
+static int64_t lanes_of(const clef__lowering *lw, const view *v) {
     int64_t lanes = 4;
-    while (lanes < v->n && lanes < clef__lower_profile(l)->vector) lanes *= 2;
+    while (lanes < v->n && lanes < clef__lower_profile(lw)->vector) lanes *= 2;
     return lanes;
 }
 
-static int64_t vectors_of(const clef__lowering *l, const view *v) { return clef__ceil_div(v->n, lanes_of(l, v)); }
+static int64_t vectors_of(const clef__lowering *lw, const view *v) { return clef__ceil_div(v->n, lanes_of(lw, v)); }
 
 /* x: shape of the image that is read. */
-static bool direct_fits(const clef__lowering *l, const view *v, clef_shape x) {
-    const clef__node *node = clef__lower_node(l);
+static bool direct_fits(const clef__lowering *lw, const view *v, clef_shape x) {
+    const clef__node *node = clef__lower_node(lw);
     const clef__conv *a = node->attributes;
-    int64_t vectors = v->kernel[0] * run_of(v) * vectors_of(l, v);
-    return clef__lower_profile(l)->wide_items && clef__gemm_type(node->dtype) == CLEF_F32 && a->groups == 1 && clef_shape_numel(x) > 0 &&
+    int64_t vectors = v->kernel[0] * run_of(v) * vectors_of(lw, v);
+    return clef__lower_profile(lw)->wide_items && clef__gemm_type(node->dtype) == CLEF_F32 && a->groups == 1 && clef_shape_numel(x) > 0 &&
            v->dilation[1] == 1 && v->before[0] >= 0 && v->before[1] >= 0 && v->kernel[0] * v->kernel[1] > 1 && v->n > 1 &&
-           vectors * lanes_of(l, v) <= FILTER_FLOATS && x.dim[0] * v->out[0] * v->out[1] * vectors >= LEAST_STEPS &&
+           vectors * lanes_of(lw, v) <= FILTER_FLOATS && x.dim[0] * v->out[0] * v->out[1] * vectors >= LEAST_STEPS &&
            x.dim[1] * x.dim[2] * x.dim[3] <= INT32_MAX;
 }
 
-bool clef__direct_applies(const clef__lowering *l) {
-    const clef__node *node = clef__lower_node(l);
+bool clef__direct_applies(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
     clef_shape x = node->input[0]->shape;
     view v = view_of(node->attributes, x, node->shape);
-    return direct_fits(l, &v, x) && vectors_of(l, &v) <= MOST_VECTORS;
+    return direct_fits(lw, &v, x) && vectors_of(lw, &v) <= MOST_VECTORS;
 }
 
-bool clef__direct_data_applies(const clef__lowering *l) {
-    const clef__node *node = clef__lower_node(l);
+bool clef__direct_data_applies(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
     const clef__conv *a = node->attributes;
     clef_shape dy = node->input[0]->shape;
     view v = view_of_data(a, dy, node->shape);
-    bool wide = v.n * 4 > clef__lower_profile(l)->vector; /* fewer lanes than that are better filled in fold.c */
-    return wide && a->stride[0] == 1 && a->stride[1] == 1 && direct_fits(l, &v, dy) && vectors_of(l, &v) <= MOST_VECTORS;
+    bool wide = v.n * 4 > clef__lower_profile(lw)->vector; /* fewer lanes than that are better filled in fold.c */
+    return wide && a->stride[0] == 1 && a->stride[1] == 1 && direct_fits(lw, &v, dy) && vectors_of(lw, &v) <= MOST_VECTORS;
 }
 
-bool clef__direct_weight_applies(const clef__lowering *l) {
-    const clef__node *node = clef__lower_node(l);
+bool clef__direct_weight_applies(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
     clef_shape x = node->input[0]->shape;
     view v = view_of(node->attributes, x, node->input[1]->shape);
-    return direct_fits(l, &v, x);
+    return direct_fits(lw, &v, x);
 }
 
 /* ---- launches ---- */
 
 /* How many work-items share `rows` rows of so many steps, equally. */
-static int64_t direct_grain(const clef__lowering *l, int64_t rows, int64_t steps, int64_t *per_item) {
-    int64_t items = clef__smaller(clef__lower_items(l, rows, 1), rows * steps / ITEM_STEPS);
+static int64_t direct_grain(const clef__lowering *lw, int64_t rows, int64_t steps, int64_t *per_item) {
+    int64_t items = clef__smaller(clef__lower_items(lw, rows, 1), rows * steps / ITEM_STEPS);
     *per_item = clef__ceil_div(rows, clef__larger(items, 1));
     return clef__ceil_div(rows, *per_item);
 }
@@ -115,8 +115,8 @@ typedef struct tile {
     bool copied;
 } tile;
 
-static tile choose_tile(const clef__lowering *l, const view *v, const clef__image *x) {
-    const clef__profile *profile = clef__lower_profile(l);
+static tile choose_tile(const clef__lowering *lw, const view *v, const clef__image *x) {
+    const clef__profile *profile = clef__lower_profile(lw);
     int64_t limit = clef__smaller(profile->tile_m * profile->tile_vectors * 7 / 6, MOST_SUMS), run = run_of(v);
     bool below = (v->out[0] - 1) * v->stride[0] + (v->kernel[0] - 1) * v->dilation[0] >= x->h;
     return (tile){.keys = clef__larger(clef__smaller(limit / run, v->kernel[0]), 1), .part = clef__ceil_div(run, clef__ceil_div(run, limit)),
@@ -124,96 +124,96 @@ static tile choose_tile(const clef__lowering *l, const view *v, const clef__imag
 }
 
 /* Pixels of a tile of a row. */
-static int64_t height_of(const clef__lowering *l, const view *v, int64_t vectors) {
-    const clef__profile *profile = clef__lower_profile(l);
+static int64_t height_of(const clef__lowering *lw, const view *v, int64_t vectors) {
+    const clef__profile *profile = clef__lower_profile(lw);
     int64_t limit = clef__smaller(profile->tile_m * profile->tile_vectors / vectors, v->out[1]);
     return clef__ceil_div(v->out[1], clef__ceil_div(v->out[1], limit));
 }
 
 /* The knobs of all kernels, so that a convolution and its gradient by the filters are one program; the gradient by the image has
    none to share with. */
-static void begin_direct(clef__lowering *l, const char *kernel, const view *v, const clef__image *x) {
+static void begin_direct(const clef__lowering *lw, const char *kernel, const view *v, const clef__image *x) {
     static const char *const name[] = {"W", "KH", "KW", "CHANNELS", "RESULTS", "STRIDE", "STAGED", "MR", "NV", "KEYS", "PART", "TAPS", "COPIED"};
-    tile t = choose_tile(l, v, x);
-    int64_t vectors = clef__smaller(vectors_of(l, v), MOST_VECTORS); /* more than that has the gradient only, which knows none */
-    const int64_t number[] = {lanes_of(l, v), v->kernel[0], v->kernel[1], v->c, v->n, v->stride[1], is_staged(v, x),
-                              height_of(l, v, vectors), vectors, t.keys, t.part, t.keys * t.part, t.copied};
-    clef__launch_begin(l, "direct.cl", kernel);
-    clef__launch_define(l, "DT", "%s", clef__token(x->data.dtype));
+    tile t = choose_tile(lw, v, x);
+    int64_t vectors = clef__smaller(vectors_of(lw, v), MOST_VECTORS); /* more than that has the gradient only, which knows none */
+    const int64_t number[] = {lanes_of(lw, v), v->kernel[0], v->kernel[1], v->c, v->n, v->stride[1], is_staged(v, x),
+                              height_of(lw, v, vectors), vectors, t.keys, t.part, t.keys * t.part, t.copied};
+    clef__launch_begin(lw, "direct.cl", kernel);
+    clef__launch_define(lw, "DT", "%s", clef__token(x->data.dtype));
     size_t n = sizeof number / sizeof *number, own = 9; /* of convolve */
-    for (size_t i = 0; i < (v->of_data ? own : n); i++) clef__launch_define(l, name[i], "%d", (int)number[i]);
+    for (size_t i = 0; i < (v->of_data ? own : n); i++) clef__launch_define(lw, name[i], "%d", (int)number[i]);
 }
 
-static void pass_geometry(clef__lowering *l, const view *v, const clef__image *x) {
+static void pass_geometry(const clef__lowering *lw, const view *v, const clef__image *x) {
     const int64_t number[] = {x->h, x->w, v->out[0], v->out[1], v->stride[0], v->dilation[0], v->before[0], v->before[1], line_of(v, x)};
-    clef__launch_ints(l, number, sizeof number / sizeof *number);
+    clef__launch_ints(lw, number, sizeof number / sizeof *number);
 }
 
 /* w: [n, c, kh, kw] in the kernel's order of taps, any strides. */
-static void convolve(clef__lowering *l, const view *v, clef__operand w, const clef__operand *bias) {
-    clef__image x = clef__image_in(l, 0);
-    clef__operand y = clef__lower_out(l, clef__channels_last), lines = y;
-    clef__epilogue epilogue = clef__lower_epilogue(l, y);
-    int64_t rows = x.n * v->out[0], per_item, items = direct_grain(l, rows, v->out[1] * v->kernel[0] * run_of(v) * vectors_of(l, v), &per_item);
-    if (is_staged(v, &x)) lines = clef__lower_scratch(l, CLEF_F32, CLEF_SHAPE(items, v->kernel[0], line_of(v, &x)));
-    begin_direct(l, "convolve", v, &x);
-    clef__launch_tensor(l, x.data, false);
-    clef__launch_tensor(l, w, false);
-    clef__launch_tensor(l, y, true);
-    clef__launch_tensor(l, bias ? *bias : w, false);
-    clef__launch_int(l, bias != NULL);
-    clef__launch_tensor(l, lines, true);
-    clef__launch_int(l, (int32_t)rows);
-    clef__launch_int(l, (int32_t)per_item);
-    pass_geometry(l, v, &x);
+static void convolve(const clef__lowering *lw, const view *v, clef__operand w, const clef__operand *bias) {
+    clef__image x = clef__image_in(lw, 0);
+    clef__operand y = clef__lower_out(lw, clef__channels_last), lines = y;
+    clef__epilogue epilogue = clef__lower_epilogue(lw, y);
+    int64_t rows = x.n * v->out[0], per_item, items = direct_grain(lw, rows, v->out[1] * v->kernel[0] * run_of(v) * vectors_of(lw, v), &per_item);
+    if (is_staged(v, &x)) lines = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items, v->kernel[0], line_of(v, &x)));
+    begin_direct(lw, "convolve", v, &x);
+    clef__launch_tensor(lw, x.data, false);
+    clef__launch_tensor(lw, w, false);
+    clef__launch_tensor(lw, y, true);
+    clef__launch_tensor(lw, bias ? *bias : w, false);
+    clef__launch_int(lw, bias != NULL);
+    clef__launch_tensor(lw, lines, true);
+    clef__launch_int(lw, (int32_t)rows);
+    clef__launch_int(lw, (int32_t)per_item);
+    pass_geometry(lw, v, &x);
     const int order[] = {2, 3, 1, 0};
-    for (int i = 0; i < 4; i++) clef__launch_long(l, w.stride[order[i]]);
-    clef__launch_epilogue(l, &epilogue, y);
-    clef__launch_end(l, (size_t[]){(size_t)items, 1, 1}, (size_t[]){1, 1, 1});
+    for (int i = 0; i < 4; i++) clef__launch_long(lw, w.stride[order[i]]);
+    clef__launch_epilogue(lw, &epilogue, y);
+    clef__launch_end(lw, (size_t[]){(size_t)items, 1, 1}, (size_t[]){1, 1, 1});
 }
 
-void clef__direct_forward(clef__lowering *l) {
-    const clef__node *node = clef__lower_node(l);
+void clef__direct_forward(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
     view v = view_of(node->attributes, node->input[0]->shape, node->shape);
     clef__operand bias = {0};
-    if (node->n_inputs == 3) bias = clef__lower_in_dense(l, 2, NULL);
-    convolve(l, &v, clef__lower_in(l, 1), node->n_inputs == 3 ? &bias : NULL);
+    if (node->n_inputs == 3) bias = clef__lower_in_dense(lw, 2, NULL);
+    convolve(lw, &v, clef__lower_in(lw, 1), node->n_inputs == 3 ? &bias : NULL);
 }
 
-void clef__direct_data(clef__lowering *l) {
-    const clef__node *node = clef__lower_node(l);
+void clef__direct_data(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
     view v = view_of_data(node->attributes, node->input[0]->shape, node->shape);
-    convolve(l, &v, clef__filters_turned(clef__lower_in(l, 1)), NULL);
+    convolve(lw, &v, clef__filters_turned(clef__lower_in(lw, 1)), NULL);
 }
 
-void clef__direct_weight(clef__lowering *l) {
-    const clef__node *node = clef__lower_node(l);
+void clef__direct_weight(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
     view v = view_of(node->attributes, node->input[0]->shape, node->input[1]->shape);
-    clef__image x = clef__image_in(l, 0), dy = clef__image_in(l, 1);
-    clef__operand dw = clef__lower_out(l, clef__filters_last), lines = dw;
+    clef__image x = clef__image_in(lw, 0), dy = clef__image_in(lw, 1);
+    clef__operand dw = clef__lower_out(lw, clef__filters_last), lines = dw;
     int64_t taps = v.kernel[0] * run_of(&v), rows = x.n * v.out[0], per_item;
-    int64_t width = vectors_of(l, &v) * lanes_of(l, &v);
-    int64_t items = direct_grain(l, rows, v.out[1] * taps * vectors_of(l, &v), &per_item);
-    tile t = choose_tile(l, &v, &x);
-    if (t.copied) lines = clef__lower_scratch(l, CLEF_F32, CLEF_SHAPE(items, t.keys, line_of(&v, &x)));
-    clef__operand sums = clef__lower_scratch(l, CLEF_F32, CLEF_SHAPE(items, taps, width));
-    begin_direct(l, "gradient", &v, &x);
-    clef__launch_tensor(l, x.data, false);
-    clef__launch_tensor(l, dy.data, false);
-    clef__launch_tensor(l, sums, true);
-    clef__launch_tensor(l, dw, true);
-    clef__launch_tensor(l, lines, true);
-    clef__launch_int(l, (int32_t)rows);
-    clef__launch_int(l, (int32_t)per_item);
-    clef__launch_int(l, (int32_t)clef__larger(BLOCK_PIXELS / v.out[1], 1));
-    pass_geometry(l, &v, &x);
-    clef__launch_end(l, (size_t[]){(size_t)items, 1, 1}, (size_t[]){1, 1, 1});
+    int64_t width = vectors_of(lw, &v) * lanes_of(lw, &v);
+    int64_t items = direct_grain(lw, rows, v.out[1] * taps * vectors_of(lw, &v), &per_item);
+    tile t = choose_tile(lw, &v, &x);
+    if (t.copied) lines = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items, t.keys, line_of(&v, &x)));
+    clef__operand sums = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items, taps, width));
+    begin_direct(lw, "gradient", &v, &x);
+    clef__launch_tensor(lw, x.data, false);
+    clef__launch_tensor(lw, dy.data, false);
+    clef__launch_tensor(lw, sums, true);
+    clef__launch_tensor(lw, dw, true);
+    clef__launch_tensor(lw, lines, true);
+    clef__launch_int(lw, (int32_t)rows);
+    clef__launch_int(lw, (int32_t)per_item);
+    clef__launch_int(lw, (int32_t)clef__larger(BLOCK_PIXELS / v.out[1], 1));
+    pass_geometry(lw, &v, &x);
+    clef__launch_end(lw, (size_t[]){(size_t)items, 1, 1}, (size_t[]){1, 1, 1});
     if (items == 1) return; /* it has put the sums itself */
-    int64_t run = clef__ceil_div(ITEM_STEPS, items * vectors_of(l, &v));
-    begin_direct(l, "finish", &v, &x);
-    clef__launch_tensor(l, sums, false);
-    clef__launch_tensor(l, dw, true);
-    clef__launch_int(l, (int32_t)items);
-    clef__launch_int(l, (int32_t)run);
-    clef__launch_end(l, (size_t[]){(size_t)clef__ceil_div(taps, run), 1, 1}, (size_t[]){1, 1, 1});
+    int64_t run = clef__ceil_div(ITEM_STEPS, items * vectors_of(lw, &v));
+    begin_direct(lw, "finish", &v, &x);
+    clef__launch_tensor(lw, sums, false);
+    clef__launch_tensor(lw, dw, true);
+    clef__launch_int(lw, (int32_t)items);
+    clef__launch_int(lw, (int32_t)run);
+    clef__launch_end(lw, (size_t[]){(size_t)clef__ceil_div(taps, run), 1, 1}, (size_t[]){1, 1, 1});
 }

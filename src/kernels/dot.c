@@ -43,49 +43,49 @@ static bool choose_order(const clef__gemm *g, shape *s) {
     return dot_fits(s, type);
 }
 
-static void emit(clef__lowering *l, const clef__gemm *g, const shape *s, clef_dtype type) {
-    const clef__profile *profile = clef__lower_profile(l);
-    int64_t batch = g->z[0] * g->z[1], units = clef__larger(clef__lower_device(l)->compute_units, 1) * profile->items_per_unit;
+static void emit(const clef__lowering *lw, const clef__gemm *g, const shape *s, clef_dtype type) {
+    const clef__profile *profile = clef__lower_profile(lw);
+    int64_t batch = g->z[0] * g->z[1], units = clef__larger(clef__lower_device(lw)->compute_units, 1) * profile->items_per_unit;
     int64_t items = clef__larger(clef__smaller(clef__ceil_div(units, batch), s->m * s->n * s->k / LEAST_WORK), 1);
     int rows = s->n == 1 ? 8 : 4, lanes = clef_dtype_size(type) == 8 && profile->vector > 4 ? profile->vector / 2 : profile->vector;
     int64_t each = clef__ceil_div(clef__ceil_div(s->m, items), rows) * rows;
     bool alike = (s->bk == 1 || s->k == 1) && s->b.dtype == type;
     items = clef__ceil_div(s->m, each);
     clef__operand columns = s->a;
-    if (!alike) columns = clef__lower_scratch(l, type, CLEF_SHAPE(batch * items, s->n, s->k));
-    clef__launch_begin(l, "dot.cl", "dot_rows");
-    clef__launch_define(l, "MR", "%d", rows);
-    clef__launch_define(l, "NV", "%d", (int)s->n);
-    clef__launch_define(l, "W", "%d", lanes);
-    clef__launch_define(l, "IN", "%s", clef__token(type));
-    clef__launch_define(l, "B_IN", "%s", clef__token(s->b.dtype));
-    clef__launch_define(l, "OUT", "%s", clef__token(g->c.dtype));
-    if (alike) clef__launch_define(l, "ALIKE", "1");
-    clef__launch_tensor(l, s->a, false);
-    clef__launch_tensor(l, s->b, false);
-    clef__launch_tensor(l, g->c, true);
-    clef__launch_tensor(l, g->has_bias ? g->bias : s->a, false);
-    clef__launch_tensor(l, columns, !alike);
+    if (!alike) columns = clef__lower_scratch(lw, type, CLEF_SHAPE(batch * items, s->n, s->k));
+    clef__launch_begin(lw, "dot.cl", "dot_rows");
+    clef__launch_define(lw, "MR", "%d", rows);
+    clef__launch_define(lw, "NV", "%d", (int)s->n);
+    clef__launch_define(lw, "W", "%d", lanes);
+    clef__launch_define(lw, "IN", "%s", clef__token(type));
+    clef__launch_define(lw, "B_IN", "%s", clef__token(s->b.dtype));
+    clef__launch_define(lw, "OUT", "%s", clef__token(g->c.dtype));
+    if (alike) clef__launch_define(lw, "ALIKE", "1");
+    clef__launch_tensor(lw, s->a, false);
+    clef__launch_tensor(lw, s->b, false);
+    clef__launch_tensor(lw, g->c, true);
+    clef__launch_tensor(lw, g->has_bias ? g->bias : s->a, false);
+    clef__launch_tensor(lw, columns, !alike);
     const int64_t number[] = {g->has_bias, s->m, s->k, each, items, g->z[1]};
-    clef__launch_ints(l, number, sizeof number / sizeof *number);
+    clef__launch_ints(lw, number, sizeof number / sizeof *number);
     const int64_t stride[] = {s->am, s->bk, s->bn, s->cm, s->cn, s->bias_m, s->bias_n, g->bias_z, s->az[0], s->az[1], s->bz[0],
                               s->bz[1], g->c_z[0], g->c_z[1]};
-    clef__launch_longs(l, stride, sizeof stride / sizeof *stride);
-    clef__launch_epilogue(l, &g->epilogue, g->c);
-    clef__launch_end(l, (size_t[]){(size_t)items, (size_t)batch, 1}, (size_t[]){1, 1, 1});
+    clef__launch_longs(lw, stride, sizeof stride / sizeof *stride);
+    clef__launch_epilogue(lw, &g->epilogue, g->c);
+    clef__launch_end(lw, (size_t[]){(size_t)items, (size_t)batch, 1}, (size_t[]){1, 1, 1});
 }
 
-static bool takes(clef__lowering *l, clef__gemm *g, const clef__family **family) {
+static bool takes(const clef__lowering *lw, clef__gemm *g, const clef__family **family) {
     (void)family;
     shape s;
-    return clef__lower_profile(l)->wide_items && choose_order(g, &s);
+    return clef__lower_profile(lw)->wide_items && choose_order(g, &s);
 }
 
-static void lower(clef__lowering *l, clef__gemm *g, const clef__knobs *knobs) {
+static void lower(const clef__lowering *lw, clef__gemm *g, const clef__knobs *knobs) {
     (void)knobs;
     shape s;
     choose_order(g, &s);
-    emit(l, g, &s, clef__gemm_type(g->c.dtype));
+    emit(lw, g, &s, clef__gemm_type(g->c.dtype));
 }
 
 const clef__way clef__way_dot = {"dot", takes, lower};

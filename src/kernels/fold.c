@@ -12,44 +12,44 @@ enum { MOST_FLOATS = 4 << 20 }; /* of t: it should not leave the last-level cach
 
 static int64_t pixels_of(clef_shape s) { return s.dim[0] * s.dim[2] * s.dim[3]; }
 
-bool clef__fold_applies(const clef__lowering *l) {
-    const clef__node *node = clef__lower_node(l);
+bool clef__fold_applies(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
     const clef__conv *a = node->attributes;
-    int64_t channels = node->shape.dim[1], taps = a->kernel[0] * a->kernel[1], lanes = clef__lower_profile(l)->vector;
+    int64_t channels = node->shape.dim[1], taps = a->kernel[0] * a->kernel[1], lanes = clef__lower_profile(lw)->vector;
     int64_t floats = pixels_of(node->input[0]->shape) * taps * channels;
-    return clef__lower_profile(l)->wide_items && a->groups == 1 && channels * 2 <= lanes && taps * channels >= lanes && floats > 0 &&
+    return clef__lower_profile(lw)->wide_items && a->groups == 1 && channels * 2 <= lanes && taps * channels >= lanes && floats > 0 &&
            floats <= MOST_FLOATS && clef__gemm_type(node->dtype) == CLEF_F32;
 }
 
-static void gather(clef__lowering *l, clef__operand t, const clef__image *dx, const int64_t out[2]) {
-    const clef__conv *a = clef__lower_node(l)->attributes;
-    int64_t rows = dx->n * dx->h, run = clef__ceil_div(rows, clef__lower_items(l, rows, 1)), step[2];
+static void gather(const clef__lowering *lw, clef__operand t, const clef__image *dx, const int64_t out[2]) {
+    const clef__conv *a = clef__lower_node(lw)->attributes;
+    int64_t rows = dx->n * dx->h, run = clef__ceil_div(rows, clef__lower_items(lw, rows, 1)), step[2];
     for (int d = 0; d < 2; d++) step[d] = clef__tap_step(a->stride[d], a->dilation[d]);
-    clef__launch_begin(l, "fold.cl", "fold");
-    clef__launch_define(l, "OUT", "%s", clef__token(dx->data.dtype));
-    clef__launch_define(l, "W", "%d", dx->c <= 4 ? 4 : 8);
-    clef__launch_tensor(l, t, false);
-    clef__launch_tensor(l, dx->data, true);
+    clef__launch_begin(lw, "fold.cl", "fold");
+    clef__launch_define(lw, "OUT", "%s", clef__token(dx->data.dtype));
+    clef__launch_define(lw, "W", "%d", dx->c <= 4 ? 4 : 8);
+    clef__launch_tensor(lw, t, false);
+    clef__launch_tensor(lw, dx->data, true);
     const int64_t first[] = {rows, run, dx->c, dx->h, dx->w}, *pairs[] = {out, a->kernel, a->stride, a->dilation, step, a->before};
-    for (int i = 0; i < 5; i++) clef__launch_int(l, (int32_t)first[i]);
+    for (int i = 0; i < 5; i++) clef__launch_int(lw, (int32_t)first[i]);
     for (int i = 0; i < 6; i++)
-        for (int d = 0; d < 2; d++) clef__launch_int(l, (int32_t)pairs[i][d]);
-    clef__launch_end_1d(l, clef__ceil_div(rows, run));
+        for (int d = 0; d < 2; d++) clef__launch_int(lw, (int32_t)pairs[i][d]);
+    clef__launch_end_1d(lw, clef__ceil_div(rows, run));
 }
 
-void clef__fold_data(clef__lowering *l) {
+void clef__fold_data(const clef__lowering *lw) {
     static const int64_t no_padding[2];
-    const clef__conv *a = clef__lower_node(l)->attributes;
-    clef__operand w = clef__lower_in_dense(l, 1, clef__filters_last);
-    clef__image dy = clef__image_padded(l, 0, CLEF_F32, no_padding, no_padding);
-    clef__image dx = clef__image_of(clef__lower_out(l, clef__channels_last));
+    const clef__conv *a = clef__lower_node(lw)->attributes;
+    clef__operand w = clef__lower_in_dense(lw, 1, clef__filters_last);
+    clef__image dy = clef__image_padded(lw, 0, CLEF_F32, no_padding, no_padding);
+    clef__image dx = clef__image_of(clef__lower_out(lw, clef__channels_last));
     int64_t columns = a->kernel[0] * a->kernel[1] * dx.c, pixels = dy.n * dy.h * dy.w;
-    clef__operand t = clef__lower_scratch(l, CLEF_F32, CLEF_SHAPE(pixels * columns + 8));
+    clef__operand t = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(pixels * columns + 8));
     clef__gemm g = {
         .m = {1, 1, pixels}, .k = {1, 1, dy.c}, .z = {1, 1}, .n = columns,
         .a = dy.data, .b = w, .c = t,
         .a_m = {0, 0, dy.c}, .a_k = {0, 0, 1}, .b_k = {0, 0, 1}, .b_n = dy.c, .c_m = {0, 0, columns}, .c_n = 1,
     };
-    clef__gemm_lower(l, g);
-    gather(l, t, &dx, (int64_t[]){dy.h, dy.w});
+    clef__gemm_lower(lw, g);
+    gather(lw, t, &dx, (int64_t[]){dy.h, dy.w});
 }

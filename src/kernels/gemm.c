@@ -32,8 +32,8 @@ typedef struct tiling {
 /* What was measured to be best, or else `rule`. */
 static int64_t tuned(const tiling *t, int knob, int64_t rule) { return t->knobs.value[knob] ? t->knobs.value[knob] : rule; }
 
-static void choose_tile(const clef__lowering *l, const clef__gemm *g, clef_dtype type, tiling *t) {
-    const clef__profile *profile = clef__lower_profile(l);
+static void choose_tile(const clef__lowering *lw, const clef__gemm *g, clef_dtype type, tiling *t) {
+    const clef__profile *profile = clef__lower_profile(lw);
     int lanes = profile->vector;
     if (clef_dtype_size(type) == 8 && lanes > 1) lanes /= 2;
     t->width = lanes;
@@ -64,32 +64,32 @@ static void choose_direct(const clef__gemm *g, clef_dtype type, tiling *t) {
     t->panel_stride = t->k * lanes;
 }
 
-static int64_t units(const clef__lowering *l) { return clef__larger(clef__lower_device(l)->compute_units, 1); }
+static int64_t units(const clef__lowering *lw) { return clef__larger(clef__lower_device(lw)->compute_units, 1); }
 
 /* May C gather the sums of blocks?  It must hold them as they are made, or be a split's own part. */
-static bool gathers(const clef__lowering *l, const clef__gemm *g, int64_t splits) {
-    return clef__lower_profile(l)->wide_items && (splits > 1 || clef__gemm_type(g->c.dtype) == g->c.dtype);
+static bool gathers(const clef__lowering *lw, const clef__gemm *g, int64_t splits) {
+    return clef__lower_profile(lw)->wide_items && (splits > 1 || clef__gemm_type(g->c.dtype) == g->c.dtype);
 }
 
 /* How often k is split: until every unit has work; or, for the gradient of filters (A and B are both streamed along k), while
    C is small beside A and B, so that each of these is read by one work-item alone; or as a long sum that cannot go in blocks. */
-static int64_t count_splits(const clef__lowering *l, const clef__gemm *g, const tiling *t) {
-    const clef__profile *profile = clef__lower_profile(l);
-    int64_t tiles = t->panels * t->row_tiles * t->batch, want = units(l) * profile->items_per_unit, splits = 1;
+static int64_t count_splits(const clef__lowering *lw, const clef__gemm *g, const tiling *t) {
+    const clef__profile *profile = clef__lower_profile(lw);
+    int64_t tiles = t->panels * t->row_tiles * t->batch, want = units(lw) * profile->items_per_unit, splits = 1;
     if (tiles < want) splits = clef__smaller(clef__ceil_div(want, tiles), t->k / SHORTEST_SPLIT);
     if (profile->wide_items && g->overlapping && g->a_m[2] == 1)
         splits = clef__larger(splits, clef__smaller(want, t->k * (g->n + g->m[2]) / (2 * t->m * g->n)));
     splits = tuned(t, CLEF__GEMM_SPLITS, splits);
-    return clef__larger(splits, gathers(l, g, splits) ? 1 : clef__ceil_div(t->k, LONGEST_K));
+    return clef__larger(splits, gathers(lw, g, splits) ? 1 : clef__ceil_div(t->k, LONGEST_K));
 }
 
 /* Cuts k into splits, for work-items of their own, and these into blocks that a work-item goes through one after the other.
    Either is a whole number of runs of k[2]; a k of one run is cut into equal ones first. */
-static void choose_splits(const clef__lowering *l, clef__gemm *g, tiling *t) {
-    int64_t splits = clef__larger(count_splits(l, g, t), 1), each = clef__ceil_div(t->k, splits);
+static void choose_splits(const clef__lowering *lw, clef__gemm *g, tiling *t) {
+    int64_t splits = clef__larger(count_splits(lw, g, t), 1), each = clef__ceil_div(t->k, splits);
     int64_t fits = t->direct ? clef__larger(clef__smaller(BLOCK_K, CACHE_FLOATS / (t->m + g->n)), SHORTEST_BLOCK) : BLOCK_K;
     int64_t longest = tuned(t, CLEF__GEMM_BLOCK, fits);
-    int64_t blocks = gathers(l, g, splits) && each >= 2 * longest ? clef__ceil_div(each, longest) : 1;
+    int64_t blocks = gathers(lw, g, splits) && each >= 2 * longest ? clef__ceil_div(each, longest) : 1;
     int64_t pieces = splits * blocks, runs = g->k[0] * g->k[1];
     if (pieces > 1 && runs == 1) {
         g->k[2] = clef__ceil_div(clef__ceil_div(t->k, pieces), 4) * 4;
@@ -101,14 +101,14 @@ static void choose_splits(const clef__lowering *l, clef__gemm *g, tiling *t) {
     t->block = clef__larger(t->segments * splits / pieces, 1);
 }
 
-static void choose_grid(const clef__lowering *l, tiling *t) {
+static void choose_grid(const clef__lowering *lw, tiling *t) {
     t->tiles_per_item = t->panels_per_item = 1;
-    const clef__profile *profile = clef__lower_profile(l);
+    const clef__profile *profile = clef__lower_profile(lw);
     if (!profile->wide_items) return;
     int64_t tiles = t->row_tiles * t->panels * t->batch * t->splits;
     int64_t flops = 2 * t->rows * t->vectors * t->width * clef__larger(t->k / t->splits, 1);
-    int64_t coarse = clef__larger(tiles / (units(l) * profile->items_per_unit), 1);
-    int64_t fine = clef__smaller(MOST_FLOPS / flops, clef__larger(tiles / (units(l) * FINE_SHARES), LEAST_FLOPS / flops));
+    int64_t coarse = clef__larger(tiles / (units(lw) * profile->items_per_unit), 1);
+    int64_t fine = clef__smaller(MOST_FLOPS / flops, clef__larger(tiles / (units(lw) * FINE_SHARES), LEAST_FLOPS / flops));
     int64_t share = t->block < t->segments ? coarse : clef__smaller(clef__larger(fine, 1), coarse);
     share = tuned(t, CLEF__GEMM_SHARE, share);
     bool small_b = t->k * t->panels * t->vectors * t->width <= CACHE_FLOATS; /* then whole rows of C, so that A is read once */
@@ -128,38 +128,38 @@ typedef struct packing {
     clef_dtype type;
 } packing;
 
-static clef__operand pack(clef__lowering *l, const packing *p, int64_t z_stride[2]) {
+static clef__operand pack(const clef__lowering *lw, const packing *p, int64_t z_stride[2]) {
     int64_t k = p->k[0] * p->k[1] * p->k[2], panels = clef__ceil_div(p->n, p->width), size = panels * k * p->width;
     int64_t z0 = z_stride[0] ? p->z[0] : 1, z1 = z_stride[1] ? p->z[1] : 1;
-    clef__operand to = clef__lower_scratch(l, p->type, CLEF_SHAPE(z0 * z1 * panels, k, p->width));
+    clef__operand to = clef__lower_scratch(lw, p->type, CLEF_SHAPE(z0 * z1 * panels, k, p->width));
     int64_t rows = clef__larger(clef__ceil_div(16384, p->width), 1);
-    int lanes = clef__lower_profile(l)->vector;
+    int lanes = clef__lower_profile(lw)->vector;
     while (lanes > 4 && p->width % lanes != 0) lanes /= 2;
-    clef__launch_begin(l, "pack.cl", "pack");
-    clef__launch_prepacks(l);
-    clef__launch_define(l, "W", "%d", p->width % lanes == 0 ? lanes : 1);
-    clef__launch_define(l, "IN", "%s", clef__token(p->from.dtype));
-    clef__launch_define(l, "OUT", "%s", clef__token(p->type));
-    clef__launch_tensor(l, p->from, false);
-    clef__launch_tensor(l, to, true);
-    clef__launch_int(l, (int32_t)p->n);
-    clef__launch_int(l, (int32_t)k);
-    clef__launch_int(l, (int32_t)p->k[1]);
-    clef__launch_int(l, (int32_t)p->k[2]);
-    clef__launch_longs(l, p->s, 3);
-    clef__launch_long(l, p->sn);
-    clef__launch_int(l, (int32_t)z1);
-    clef__launch_long(l, z_stride[0]);
-    clef__launch_long(l, z_stride[1]);
-    clef__launch_int(l, (int32_t)rows);
-    clef__launch_int(l, p->width);
-    clef__launch_end(l, (size_t[]){(size_t)clef__ceil_div(k, rows), (size_t)panels, (size_t)(z0 * z1)}, (size_t[]){1, 1, 1});
+    clef__launch_begin(lw, "pack.cl", "pack");
+    clef__launch_prepacks(lw);
+    clef__launch_define(lw, "W", "%d", p->width % lanes == 0 ? lanes : 1);
+    clef__launch_define(lw, "IN", "%s", clef__token(p->from.dtype));
+    clef__launch_define(lw, "OUT", "%s", clef__token(p->type));
+    clef__launch_tensor(lw, p->from, false);
+    clef__launch_tensor(lw, to, true);
+    clef__launch_int(lw, (int32_t)p->n);
+    clef__launch_int(lw, (int32_t)k);
+    clef__launch_int(lw, (int32_t)p->k[1]);
+    clef__launch_int(lw, (int32_t)p->k[2]);
+    clef__launch_longs(lw, p->s, 3);
+    clef__launch_long(lw, p->sn);
+    clef__launch_int(lw, (int32_t)z1);
+    clef__launch_long(lw, z_stride[0]);
+    clef__launch_long(lw, z_stride[1]);
+    clef__launch_int(lw, (int32_t)rows);
+    clef__launch_int(lw, p->width);
+    clef__launch_end(lw, (size_t[]){(size_t)clef__ceil_div(k, rows), (size_t)panels, (size_t)(z0 * z1)}, (size_t[]){1, 1, 1});
     z_stride[0] = z_stride[0] ? z1 * size : 0;
     z_stride[1] = z_stride[1] ? size : 0;
     return to;
 }
 
-static void pack_b(clef__lowering *l, clef__gemm *g, const tiling *t, clef_dtype type) {
+static void pack_b(const clef__lowering *lw, clef__gemm *g, const tiling *t, clef_dtype type) {
     packing p = {.from = g->b, .n = g->n, .sn = g->b_n, .width = t->width * t->vectors, .type = type};
     int64_t same[3];
     memcpy(p.k, g->k, sizeof p.k);
@@ -167,12 +167,12 @@ static void pack_b(clef__lowering *l, clef__gemm *g, const tiling *t, clef_dtype
     memcpy(p.z, g->z, sizeof p.z);
     memcpy(same, p.s, sizeof same);
     clef__merge_levels(p.k, p.s, same);
-    g->b = pack(l, &p, g->b_z);
+    g->b = pack(lw, &p, g->b_z);
 }
 
 /* Rows of A that lie badly for a tile (far apart along k, or a page apart) are packed too, when used often enough: where k is far
    apart but rows follow one another, a tile still finds what it wants of a step in one line. */
-static void maybe_pack_a(clef__lowering *l, clef__gemm *g, const tiling *t, clef_dtype type) {
+static void maybe_pack_a(const clef__lowering *lw, clef__gemm *g, const tiling *t, clef_dtype type) {
     bool one_level = g->m[0] * g->m[1] == 1 && g->k[0] * g->k[1] == 1;
     bool bad = g->a_k[2] != 1 || g->a_m[2] % PAGE_FLOATS == 0;
     int64_t least = g->a_m[2] == 1 ? FEW_PANELS : 2;
@@ -180,7 +180,7 @@ static void maybe_pack_a(clef__lowering *l, clef__gemm *g, const tiling *t, clef
     packing p = {.from = g->a, .n = t->m, .sn = g->a_m[2], .width = t->rows, .type = type, .k = {1, 1, t->k}};
     memcpy(p.s, g->a_k, sizeof p.s);
     memcpy(p.z, g->z, sizeof p.z);
-    g->a = pack(l, &p, g->a_z);
+    g->a = pack(lw, &p, g->a_z);
     g->a_k[2] = t->rows;
     g->m[1] = t->row_tiles;
     g->m[2] = t->rows;
@@ -189,85 +189,85 @@ static void maybe_pack_a(clef__lowering *l, clef__gemm *g, const tiling *t, clef
     g->c_m[1] = g->c_m[2] * t->rows;
 }
 
-static void define_types(clef__lowering *l, clef_dtype in, clef_dtype out) {
-    clef__launch_define(l, "IN", "%s", clef__token(in));
-    clef__launch_define(l, "OUT", "%s", clef__token(out));
+static void define_types(const clef__lowering *lw, clef_dtype in, clef_dtype out) {
+    clef__launch_define(lw, "IN", "%s", clef__token(in));
+    clef__launch_define(lw, "OUT", "%s", clef__token(out));
 }
 
-static void multiply(clef__lowering *l, const clef__gemm *g, const tiling *t, clef_dtype type, int64_t split_stride) {
-    const clef__profile *profile = clef__lower_profile(l);
-    clef__launch_begin(l, "gemm.cl", "gemm");
-    clef__launch_define(l, "MR", "%d", t->rows);
-    clef__launch_define(l, "NV", "%d", t->vectors);
-    clef__launch_define(l, "W", "%d", t->width);
-    clef__launch_define(l, "UNIT", "%d", t->unit);
-    define_types(l, type, g->c.dtype);
-    clef__launch_tensor(l, g->a, false);
-    clef__launch_tensor(l, g->b, false);
-    clef__launch_tensor(l, g->c, true);
-    clef__gemm_bias(l, g, g->a);
-    clef__launch_int(l, (int32_t)t->m);
-    clef__launch_int(l, (int32_t)g->n);
-    clef__launch_int(l, (int32_t)t->k);
-    clef__launch_ints(l, g->m + 1, 2);
-    clef__launch_longs(l, g->a_m, 3);
-    clef__launch_longs(l, g->c_m, 3);
-    clef__launch_long(l, g->c_n);
-    clef__launch_ints(l, g->k + 1, 2);
-    clef__launch_longs(l, g->a_k, 3);
-    clef__launch_int(l, t->direct);
-    clef__launch_long(l, t->ldb);
-    clef__launch_long(l, t->panel_stride);
-    clef__launch_int(l, (int32_t)g->z[1]);
-    clef__launch_longs(l, g->a_z, 2);
-    clef__launch_longs(l, g->b_z, 2);
-    clef__launch_longs(l, g->c_z, 2);
-    clef__launch_int(l, (int32_t)t->splits);
-    clef__launch_int(l, (int32_t)t->segments);
-    clef__launch_int(l, (int32_t)t->block);
-    clef__launch_long(l, split_stride);
-    clef__launch_int(l, (int32_t)t->tiles_per_item);
-    clef__launch_int(l, (int32_t)t->panels_per_item);
-    clef__launch_epilogue(l, &g->epilogue, g->c);
+static void multiply(const clef__lowering *lw, const clef__gemm *g, const tiling *t, clef_dtype type, int64_t split_stride) {
+    const clef__profile *profile = clef__lower_profile(lw);
+    clef__launch_begin(lw, "gemm.cl", "gemm");
+    clef__launch_define(lw, "MR", "%d", t->rows);
+    clef__launch_define(lw, "NV", "%d", t->vectors);
+    clef__launch_define(lw, "W", "%d", t->width);
+    clef__launch_define(lw, "UNIT", "%d", t->unit);
+    define_types(lw, type, g->c.dtype);
+    clef__launch_tensor(lw, g->a, false);
+    clef__launch_tensor(lw, g->b, false);
+    clef__launch_tensor(lw, g->c, true);
+    clef__gemm_bias(lw, g, g->a);
+    clef__launch_int(lw, (int32_t)t->m);
+    clef__launch_int(lw, (int32_t)g->n);
+    clef__launch_int(lw, (int32_t)t->k);
+    clef__launch_ints(lw, g->m + 1, 2);
+    clef__launch_longs(lw, g->a_m, 3);
+    clef__launch_longs(lw, g->c_m, 3);
+    clef__launch_long(lw, g->c_n);
+    clef__launch_ints(lw, g->k + 1, 2);
+    clef__launch_longs(lw, g->a_k, 3);
+    clef__launch_int(lw, t->direct);
+    clef__launch_long(lw, t->ldb);
+    clef__launch_long(lw, t->panel_stride);
+    clef__launch_int(lw, (int32_t)g->z[1]);
+    clef__launch_longs(lw, g->a_z, 2);
+    clef__launch_longs(lw, g->b_z, 2);
+    clef__launch_longs(lw, g->c_z, 2);
+    clef__launch_int(lw, (int32_t)t->splits);
+    clef__launch_int(lw, (int32_t)t->segments);
+    clef__launch_int(lw, (int32_t)t->block);
+    clef__launch_long(lw, split_stride);
+    clef__launch_int(lw, (int32_t)t->tiles_per_item);
+    clef__launch_int(lw, (int32_t)t->panels_per_item);
+    clef__launch_epilogue(lw, &g->epilogue, g->c);
     size_t x = (size_t)clef__ceil_div(t->panels, t->panels_per_item), y = (size_t)clef__ceil_div(t->row_tiles, t->tiles_per_item);
     size_t group = profile->local > 1 ? (size_t)profile->local : 1, lx = 1;
     while (lx * 2 <= x && lx * lx * 4 <= group) lx *= 2;
     size_t ly = group / lx;
-    clef__launch_end(l, (size_t[]){(x + lx - 1) / lx * lx, (y + ly - 1) / ly * ly, (size_t)(t->batch * t->splits)},
+    clef__launch_end(lw, (size_t[]){(x + lx - 1) / lx * lx, (y + ly - 1) / ly * ly, (size_t)(t->batch * t->splits)},
                      (size_t[]){lx, ly, 1});
 }
 
 /* C := the sum of the splits, with what belongs into the last store. */
-static void finish(clef__lowering *l, const clef__gemm *g, const tiling *t, clef__operand part) {
+static void finish(const clef__lowering *lw, const clef__gemm *g, const tiling *t, clef__operand part) {
     int64_t rows = clef__larger(clef__smaller(t->m, 32768 / clef__larger(g->n * t->splits, 1)), 1);
-    clef__launch_begin(l, "pack.cl", "finish");
-    clef__launch_define(l, "W", "%d", t->width);
-    define_types(l, part.dtype, g->c.dtype);
-    clef__launch_tensor(l, part, false);
-    clef__launch_tensor(l, g->c, true);
-    clef__gemm_bias(l, g, part);
-    clef__launch_int(l, (int32_t)t->m);
-    clef__launch_int(l, (int32_t)g->n);
-    clef__launch_int(l, (int32_t)t->splits);
-    clef__launch_ints(l, g->m + 1, 2);
-    clef__launch_longs(l, g->c_m, 3);
-    clef__launch_long(l, g->c_n);
-    clef__launch_int(l, (int32_t)g->z[1]);
-    clef__launch_longs(l, g->c_z, 2);
-    clef__launch_int(l, (int32_t)rows);
-    clef__launch_epilogue(l, &g->epilogue, g->c);
-    clef__launch_end(l, (size_t[]){(size_t)clef__ceil_div(t->m, rows), (size_t)t->batch, 1}, (size_t[]){1, 1, 1});
+    clef__launch_begin(lw, "pack.cl", "finish");
+    clef__launch_define(lw, "W", "%d", t->width);
+    define_types(lw, part.dtype, g->c.dtype);
+    clef__launch_tensor(lw, part, false);
+    clef__launch_tensor(lw, g->c, true);
+    clef__gemm_bias(lw, g, part);
+    clef__launch_int(lw, (int32_t)t->m);
+    clef__launch_int(lw, (int32_t)g->n);
+    clef__launch_int(lw, (int32_t)t->splits);
+    clef__launch_ints(lw, g->m + 1, 2);
+    clef__launch_longs(lw, g->c_m, 3);
+    clef__launch_long(lw, g->c_n);
+    clef__launch_int(lw, (int32_t)g->z[1]);
+    clef__launch_longs(lw, g->c_z, 2);
+    clef__launch_int(lw, (int32_t)rows);
+    clef__launch_epilogue(lw, &g->epilogue, g->c);
+    clef__launch_end(lw, (size_t[]){(size_t)clef__ceil_div(t->m, rows), (size_t)t->batch, 1}, (size_t[]){1, 1, 1});
 }
 
-static void multiply_in_splits(clef__lowering *l, const clef__gemm *g, const tiling *t, clef_dtype type) {
-    clef__operand part = clef__lower_scratch(l, type, CLEF_SHAPE(t->batch * t->splits, t->m, g->n));
+static void multiply_in_splits(const clef__lowering *lw, const clef__gemm *g, const tiling *t, clef_dtype type) {
+    clef__operand part = clef__lower_scratch(lw, type, CLEF_SHAPE(t->batch * t->splits, t->m, g->n));
     clef__gemm h = clef__gemm_in_parts(g, part, t->splits);
-    multiply(l, &h, t, type, t->m * g->n);
-    finish(l, g, t, part);
+    multiply(lw, &h, t, type, t->m * g->n);
+    finish(lw, g, t, part);
 }
 
 /* A in the type of sums, every row by itself: for what was to be made in tiles and is too large for them. */
-static void convert_a(clef__lowering *l, clef__gemm *g, clef_dtype type) {
+static void convert_a(const clef__lowering *lw, clef__gemm *g, clef_dtype type) {
     clef__operand from = g->a;
     clef_shape shape = {.rank = 8};
     int64_t *const strides[] = {g->a_z, g->a_m, g->a_k}, *const sizes[] = {g->z, g->m, g->k};
@@ -279,35 +279,35 @@ static void convert_a(clef__lowering *l, clef__gemm *g, clef_dtype type) {
             from.dim[from.rank] = shape.dim[from.rank] = sizes[i][j];
             from.rank++;
         }
-    g->a = clef__lower_scratch(l, type, shape);
-    clef__lower_copy(l, g->a, from);
+    g->a = clef__lower_scratch(lw, type, shape);
+    clef__lower_copy(lw, g->a, from);
     for (int i = 2, at = 7; i >= 0; i--)
         for (int j = levels[i] - 1; j >= 0; j--) strides[i][j] = g->a.stride[at--];
     g->overlapping = false;
 }
 
-static bool takes(clef__lowering *l, clef__gemm *g, const clef__family **family) {
+static bool takes(const clef__lowering *lw, clef__gemm *g, const clef__family **family) {
     clef_dtype type = clef__gemm_type(g->c.dtype);
-    if (g->a.dtype != type) convert_a(l, g, type);
+    if (g->a.dtype != type) convert_a(lw, g, type);
     *family = &clef__gemm_family;
     return true;
 }
 
-static void lower(clef__lowering *l, clef__gemm *g, const clef__knobs *knobs) {
+static void lower(const clef__lowering *lw, clef__gemm *g, const clef__knobs *knobs) {
     clef_dtype type = clef__gemm_type(g->c.dtype);
     tiling t = {.m = g->m[0] * g->m[1] * g->m[2], .k = g->k[0] * g->k[1] * g->k[2], .batch = g->z[0] * g->z[1], .knobs = *knobs};
-    choose_tile(l, g, type, &t);
+    choose_tile(lw, g, type, &t);
     choose_direct(g, type, &t);
-    if (!t.direct) pack_b(l, g, &t, type);
+    if (!t.direct) pack_b(lw, g, &t, type);
     int64_t same[3];
     memcpy(same, g->a_k, sizeof same);
     clef__merge_levels(g->k, g->a_k, same);
-    maybe_pack_a(l, g, &t, type);
+    maybe_pack_a(lw, g, &t, type);
     t.unit = g->a_m[2] == 1 && g->m[2] % t.rows == 0;
-    choose_splits(l, g, &t);
-    choose_grid(l, &t);
-    if (t.splits == 1) multiply(l, g, &t, type, 0);
-    else multiply_in_splits(l, g, &t, type);
+    choose_splits(lw, g, &t);
+    choose_grid(lw, &t);
+    if (t.splits == 1) multiply(lw, g, &t, type, 0);
+    else multiply_in_splits(lw, g, &t, type);
 }
 
 const clef__way clef__way_gemm = {"gemm", takes, lower};

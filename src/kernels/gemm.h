@@ -26,21 +26,21 @@ enum { CLEF__GEMM_ROWS, CLEF__GEMM_VECTORS, CLEF__GEMM_PACKING, CLEF__GEMM_SPLIT
        CLEF__GEMM_LIBRARY };
 enum { CLEF__TILE_SHAPE, CLEF__TILE_SPLITS, CLEF__TILE_LIBRARY };
 extern const clef__family clef__gemm_family, clef__tile_family, clef__matrix_family;
-clef__knobs clef__gemm_knobs(clef__lowering *l, const clef__family *family, const clef__gemm *g);
+clef__knobs clef__gemm_knobs(const clef__lowering *lw, const clef__family *family, const clef__gemm *g);
 
 /* product.c: strategies for matmul and linear */
-void clef__product_matmul(clef__lowering *l);
-void clef__product_linear(clef__lowering *l);
+void clef__product_matmul(const clef__lowering *lw);
+void clef__product_linear(const clef__lowering *lw);
 /* gemm_table.c: emits the launches, in the first way that takes the product. */
-void clef__gemm_lower(clef__lowering *l, clef__gemm g);
+void clef__gemm_lower(const clef__lowering *lw, clef__gemm g);
 
 /* One way to compute a product, in a file of its own that knows none of the others. */
 typedef struct clef__way {
     const char *name;
     /* False: nothing is changed or emitted.  True: it computes g, whose A it may have converted first; *family is set if it has
        knobs. */
-    bool (*takes)(clef__lowering *l, clef__gemm *g, const clef__family **family);
-    void (*lower)(clef__lowering *l, clef__gemm *g, const clef__knobs *knobs); /* may change g */
+    bool (*takes)(const clef__lowering *lw, clef__gemm *g, const clef__family **family);
+    void (*lower)(const clef__lowering *lw, clef__gemm *g, const clef__knobs *knobs); /* may change g */
 } clef__way;
 extern const clef__way clef__way_library; /* plain matrices by a BLAS library, where this machine has it */
 extern const clef__way clef__way_dot;     /* few columns, or few rows, along which k lies */
@@ -49,11 +49,11 @@ extern const clef__way clef__way_gemm;    /* all */
 
 /* ---- what they share (gemm_shared.c) ---- */
 /* C := zero, or the bias. */
-void clef__gemm_begin(clef__lowering *l, const clef__gemm *g);
+void clef__gemm_begin(const clef__lowering *lw, const clef__gemm *g);
 /* One level of rows, and one of depths once those that can be joined are. */
 bool clef__gemm_is_plain(clef__gemm *g);
 /* The bias as three arguments; without one any memory stands in for it and is not read. */
-void clef__gemm_bias(clef__lowering *l, const clef__gemm *g, clef__operand any);
+void clef__gemm_bias(const clef__lowering *lw, const clef__gemm *g, clef__operand any);
 /* The same product into parts, of which each split writes one: [z][split][m][n], dense, without bias and epilogue. */
 clef__gemm clef__gemm_in_parts(const clef__gemm *g, clef__operand part, int64_t splits);
 /* Joins neighbouring levels that are one level in both strides, and moves what is left to the inner end. */
@@ -63,7 +63,7 @@ clef_dtype clef__gemm_type(clef_dtype dtype);
 /* True for the dtypes gemm computes: f32 f16 bf16 f64 i32 i64. */
 bool clef__gemm_takes(clef_dtype dtype);
 /* The type that A is wanted in for a node of this dtype: that of its sums, or any where tiles are made, which take it as it is. */
-clef_dtype clef__gemm_a_type(const clef__lowering *l, clef_dtype dtype);
+clef_dtype clef__gemm_a_type(const clef__lowering *lw, clef_dtype dtype);
 /* x as gemm's A wants it: itself, or a row-major copy in that type. */
-clef__operand clef__gemm_operand(clef__lowering *l, clef__operand x);
+clef__operand clef__gemm_operand(const clef__lowering *lw, clef__operand x);
 #endif

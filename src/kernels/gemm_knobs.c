@@ -66,8 +66,8 @@ const clef__family clef__matrix_family = {.name = "matrix", .files = "matrix.cl 
                                           .n_knobs = CLEF__TILE_LIBRARY, .seed = tile_seeds,
                                           .n_seeds = sizeof tile_seeds / sizeof tile_seeds[0]};
 
-clef__knobs clef__gemm_knobs(clef__lowering *l, const clef__family *family, const clef__gemm *g) {
+clef__knobs clef__gemm_knobs(const clef__lowering *lw, const clef__family *family, const clef__gemm *g) {
     const int64_t size[] = {g->m[0] * g->m[1] * g->m[2], g->n, g->k[0] * g->k[1] * g->k[2], g->k[2], g->z[0] * g->z[1],
                             g->a_k[2] == 1, g->a_m[2] == 1, g->b_k[2] == 1, g->b_n == 1, g->overlapping};
-    return clef__lower_knobs(l, family, g->c.dtype, size, sizeof size / sizeof size[0]);
+    return clef__lower_knobs(lw, family, g->c.dtype, size, sizeof size / sizeof size[0]);
 }

@@ -6,19 +6,19 @@ clef_dtype clef__gemm_type(clef_dtype dtype) {
     return dtype == CLEF_F16 || dtype == CLEF_BF16 ? CLEF_F32 : dtype;
 }
 
-clef_dtype clef__gemm_a_type(const clef__lowering *l, clef_dtype dtype) {
-    return clef__lower_profile(l)->block > 0 ? dtype : clef__gemm_type(dtype);
+clef_dtype clef__gemm_a_type(const clef__lowering *lw, clef_dtype dtype) {
+    return clef__lower_profile(lw)->block > 0 ? dtype : clef__gemm_type(dtype);
 }
 
 bool clef__gemm_takes(clef_dtype dtype) { return dtype != CLEF_U8 && dtype != CLEF_BOOL; }
 
-clef__operand clef__gemm_operand(clef__lowering *l, clef__operand x) {
-    clef_dtype type = clef__gemm_a_type(l, x.dtype);
+clef__operand clef__gemm_operand(const clef__lowering *lw, clef__operand x) {
+    clef_dtype type = clef__gemm_a_type(lw, x.dtype);
     if (type == x.dtype) return x;
     clef_shape shape = {.rank = x.rank};
     memcpy(shape.dim, x.dim, sizeof shape.dim);
-    clef__operand copy = clef__lower_scratch(l, type, shape);
-    clef__lower_copy(l, copy, x);
+    clef__operand copy = clef__lower_scratch(lw, type, shape);
+    clef__lower_copy(lw, copy, x);
     return copy;
 }
 
@@ -46,7 +46,7 @@ bool clef__gemm_is_plain(clef__gemm *g) {
     return g->m[0] * g->m[1] * g->k[0] * g->k[1] == 1;
 }
 
-void clef__gemm_begin(clef__lowering *l, const clef__gemm *g) {
+void clef__gemm_begin(const clef__lowering *lw, const clef__gemm *g) {
     clef__operand c = g->c;
     c.rank = 6;
     int64_t dim[6] = {g->z[0], g->z[1], g->m[0], g->m[1], g->m[2], g->n};
@@ -54,7 +54,7 @@ void clef__gemm_begin(clef__lowering *l, const clef__gemm *g) {
     memcpy(c.dim, dim, sizeof dim);
     memcpy(c.stride, stride, sizeof stride);
     if (!g->has_bias) {
-        clef__lower_fill(l, c, 0);
+        clef__lower_fill(lw, c, 0);
         return;
     }
     clef__operand bias = g->bias;
@@ -62,13 +62,13 @@ void clef__gemm_begin(clef__lowering *l, const clef__gemm *g) {
     bias.rank = 6;
     memcpy(bias.dim, dim, sizeof dim);
     memcpy(bias.stride, bias_stride, sizeof bias_stride);
-    clef__lower_copy(l, c, bias);
+    clef__lower_copy(lw, c, bias);
 }
 
-void clef__gemm_bias(clef__lowering *l, const clef__gemm *g, clef__operand any) {
-    clef__launch_tensor(l, g->has_bias ? g->bias : any, false);
-    clef__launch_int(l, g->has_bias);
-    clef__launch_long(l, g->bias_z);
+void clef__gemm_bias(const clef__lowering *lw, const clef__gemm *g, clef__operand any) {
+    clef__launch_tensor(lw, g->has_bias ? g->bias : any, false);
+    clef__launch_int(lw, g->has_bias);
+    clef__launch_long(lw, g->bias_z);
 }
 
 clef__gemm clef__gemm_in_parts(const clef__gemm *g, clef__operand part, int64_t splits) {

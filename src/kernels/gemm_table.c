@@ -13,23 +13,23 @@ static bool is_set(const clef__family *family, const clef__knobs *knobs, const c
 }
 
 /* The knobs are those of the way that takes g by itself. */
-static const clef__way *choose(clef__lowering *l, clef__gemm *g, clef__knobs *knobs) {
+static const clef__way *choose(const clef__lowering *lw, clef__gemm *g, clef__knobs *knobs) {
     const clef__family *family = NULL;
     int first = ON_REQUEST;
-    while (!ways[first]->takes(l, g, &family)) first++;
+    while (!ways[first]->takes(lw, g, &family)) first++;
     if (!family) return ways[first];
-    *knobs = clef__gemm_knobs(l, family, g);
+    *knobs = clef__gemm_knobs(lw, family, g);
     for (int i = 0; i < ON_REQUEST; i++)
-        if (is_set(family, knobs, ways[i]->name) && ways[i]->takes(l, g, &family)) return ways[i];
+        if (is_set(family, knobs, ways[i]->name) && ways[i]->takes(lw, g, &family)) return ways[i];
     return ways[first];
 }
 
-void clef__gemm_lower(clef__lowering *l, clef__gemm g) {
+void clef__gemm_lower(const clef__lowering *lw, clef__gemm g) {
     clef__knobs knobs = {0};
     if (g.k[0] * g.k[1] * g.k[2] == 0) {
-        clef__gemm_begin(l, &g); /* a sum over nothing */
+        clef__gemm_begin(lw, &g); /* a sum over nothing */
         return;
     }
     clef__merge_levels(g.m, g.a_m, g.c_m);
-    choose(l, &g, &knobs)->lower(l, &g, &knobs);
+    choose(lw, &g, &knobs)->lower(lw, &g, &knobs);
 }

@@ -15,7 +15,7 @@ typedef struct clef__image {
 /* A dense operand in channels-last order as an image. */
 clef__image clef__image_of(clef__operand x);
 /* Input i as an image, in its own dtype; without a copy where it lies so already. */
-clef__image clef__image_in(clef__lowering *l, int i);
+clef__image clef__image_in(const clef__lowering *lw, int i);
 /* Input i as an image of dtype `type` with zeros around it (h, w); without a copy where it lies so already. */
-clef__image clef__image_padded(clef__lowering *l, int i, clef_dtype type, const int64_t before[2], const int64_t after[2]);
+clef__image clef__image_padded(const clef__lowering *lw, int i, clef_dtype type, const int64_t before[2], const int64_t after[2]);
 #endif

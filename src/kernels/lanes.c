@@ -2,15 +2,15 @@
 #include "kernels/lanes.h"
 #include "runtime/arithmetic.h"
 
-clef__operand clef__lower_in_any_order(clef__lowering *l, int i, int *order) {
-    clef__operand x = clef__lower_in(l, i);
+clef__operand clef__lower_in_any_order(const clef__lowering *lw, int i, int *order) {
+    clef__operand x = clef__lower_in(lw, i);
     if (clef__memory_order(&x, order)) return x;
     for (int d = 0; d < x.rank; d++) order[d] = d;
-    return clef__lower_in_dense(l, i, NULL);
+    return clef__lower_in_dense(lw, i, NULL);
 }
 
-clef__operand clef__lower_along(clef__lowering *l, int dim, int *order, clef__axes *axes) {
-    clef__operand x = clef__lower_in_any_order(l, 0, order);
+clef__operand clef__lower_along(const clef__lowering *lw, int dim, int *order, clef__axes *axes) {
+    clef__operand x = clef__lower_in_any_order(lw, 0, order);
     *axes = (clef__axes){ 1, x.dim[dim], 1 };
     int i = 0;
     for (; order[i] != dim; i++) axes->outer *= x.dim[order[i]];
@@ -18,27 +18,27 @@ clef__operand clef__lower_along(clef__lowering *l, int dim, int *order, clef__ax
     return x;
 }
 
-void clef__launch_units(clef__lowering *l, int64_t units, int64_t work) {
-    int64_t items = clef__lower_items(l, units, work >= 4096 ? 1 : 4096 / (work + 1) + 1);
+void clef__launch_units(const clef__lowering *lw, int64_t units, int64_t work) {
+    int64_t items = clef__lower_items(lw, units, work >= 4096 ? 1 : 4096 / (work + 1) + 1);
     int64_t per = clef__ceil_div(units, items);
-    clef__launch_long(l, units);
-    clef__launch_long(l, per);
-    clef__launch_end_1d(l, clef__ceil_div(units, per));
+    clef__launch_long(lw, units);
+    clef__launch_long(lw, per);
+    clef__launch_end_1d(lw, clef__ceil_div(units, per));
 }
 
-int clef__lower_lanes(const clef__lowering *l, int64_t n) {
-    int lanes = clef__lower_profile(l)->vector;
+int clef__lower_lanes(const clef__lowering *lw, int64_t n) {
+    int lanes = clef__lower_profile(lw)->vector;
     if (lanes > 4 && lanes > n) lanes = 4; /* few variants: a program more costs a first start more than lanes save */
     return lanes < 4 || lanes > n ? 1 : lanes;
 }
 
-void clef__launch_lanes(clef__lowering *l, const char *file, const char *kernel, clef_dtype dtype, int64_t n) {
-    clef__launch_begin(l, file, kernel);
-    clef__launch_define(l, "DT", "%s", clef__token(dtype));
-    clef__launch_define(l, "W", "%d", clef__lower_lanes(l, n));
+void clef__launch_lanes(const clef__lowering *lw, const char *file, const char *kernel, clef_dtype dtype, int64_t n) {
+    clef__launch_begin(lw, file, kernel);
+    clef__launch_define(lw, "DT", "%s", clef__token(dtype));
+    clef__launch_define(lw, "W", "%d", clef__lower_lanes(lw, n));
 }
 
-void clef__launch_real(clef__lowering *l, double value) {
-    clef__launch_float(l, (float)value);
-    clef__launch_float(l, (float)(value - (double)(float)value));
+void clef__launch_real(const clef__lowering *lw, double value) {
+    clef__launch_float(lw, (float)value);
+    clef__launch_float(lw, (float)(value - (double)(float)value));
 }

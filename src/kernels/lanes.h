@@ -8,16 +8,16 @@ typedef struct clef__axes {
     int64_t outer, n, inner;
 } clef__axes;
 /* Input 0 dense in memory order (copied to row-major if it is in none) around one dimension, and that order. */
-clef__operand clef__lower_along(clef__lowering *l, int dim, int *order, clef__axes *axes);
+clef__operand clef__lower_along(const clef__lowering *lw, int dim, int *order, clef__axes *axes);
 /* Ends a launch whose kernel works on `units`, each of about `work` elements: adds the arguments (long units, long per), where
    a work-item takes `per` units one after the other. */
-void clef__launch_units(clef__lowering *l, int64_t units, int64_t work);
+void clef__launch_units(const clef__lowering *lw, int64_t units, int64_t work);
 /* Vector lanes worth using along n contiguous elements: the device's, 4 or 1. */
-int clef__lower_lanes(const clef__lowering *l, int64_t n);
+int clef__lower_lanes(const clef__lowering *lw, int64_t n);
 /* Begins a launch with the knobs DT and W (lanes worth using along n elements). */
-void clef__launch_lanes(clef__lowering *l, const char *file, const char *kernel, clef_dtype dtype, int64_t n);
+void clef__launch_lanes(const clef__lowering *lw, const char *file, const char *kernel, clef_dtype dtype, int64_t n);
 /* A number as two floats, for REAL of cl/lanes.h. */
-void clef__launch_real(clef__lowering *l, double value);
+void clef__launch_real(const clef__lowering *lw, double value);
 /* Input i dense in memory order (copied to row-major if it is in none), and that order. */
-clef__operand clef__lower_in_any_order(clef__lowering *l, int i, int *order);
+clef__operand clef__lower_in_any_order(const clef__lowering *lw, int i, int *order);
 #endif

@@ -28,10 +28,10 @@ static bool describe(const clef__gemm *product, clef__blas_product *p) {
     return plain;
 }
 
-static bool takes(clef__lowering *l, clef__gemm *g, const clef__family **family) {
+static bool takes(const clef__lowering *lw, clef__gemm *g, const clef__family **family) {
     (void)family;
     clef__blas_product p;
-    return describe(g, &p) && clef__blas_there(clef__lower_node(l)->ctx, NULL);
+    return describe(g, &p) && clef__blas_there(clef__lower_node(lw)->ctx, NULL);
 }
 
 static clef_status queue(clef__device *device, const void *product, clef__buffer *const x[], const int64_t offset[],
@@ -48,17 +48,17 @@ static double seconds(clef__device *device, const void *product, double deadline
 }
 
 /* A bias is put into C first, and the product added to it. */
-static void lower(clef__lowering *l, clef__gemm *g, const clef__knobs *knobs) {
+static void lower(const clef__lowering *lw, clef__gemm *g, const clef__knobs *knobs) {
     static const clef__routine routine = {"library", queue, seconds};
     (void)knobs;
     clef__blas_product p;
     describe(g, &p);
-    if (p.adds) clef__gemm_begin(l, g);
-    clef__launch_begin(l, NULL, NULL);
-    clef__launch_tensor(l, g->a, false);
-    clef__launch_tensor(l, g->b, false);
-    clef__launch_tensor(l, g->c, true);
-    clef__launch_routine(l, &routine, &p, sizeof p);
+    if (p.adds) clef__gemm_begin(lw, g);
+    clef__launch_begin(lw, NULL, NULL);
+    clef__launch_tensor(lw, g->a, false);
+    clef__launch_tensor(lw, g->b, false);
+    clef__launch_tensor(lw, g->c, true);
+    clef__launch_routine(lw, &routine, &p, sizeof p);
 }
 
 const clef__way clef__way_library = {"library", takes, lower};

@@ -67,7 +67,7 @@ static bool place_levels(clef__gemm *g, const clef__operand *a, const clef__oper
 }
 
 /* x copied so that its leading dimensions are those of c, dense. */
-static clef__operand spread(clef__lowering *l, clef__operand x, const clef__operand *c) {
+static clef__operand spread(const clef__lowering *lw, clef__operand x, const clef__operand *c) {
     clef__operand from = x;
     clef_shape shape = {.rank = c->rank};
     from.rank = c->rank;
@@ -76,20 +76,20 @@ static clef__operand spread(clef__lowering *l, clef__operand x, const clef__oper
         from.stride[at] = stride_of(&x, i);
         from.dim[at] = shape.dim[at] = i < 2 ? x.dim[x.rank - 1 - i] : c->dim[at];
     }
-    clef__operand to = clef__lower_scratch(l, x.dtype, shape);
-    clef__lower_copy(l, to, from);
+    clef__operand to = clef__lower_scratch(lw, x.dtype, shape);
+    clef__lower_copy(lw, to, from);
     return to;
 }
 
-static void lower_product(clef__lowering *l, clef__operand a, clef__operand b) {
-    const clef__node *node = clef__lower_node(l);
-    clef__operand c = clef__lower_out(l, NULL);
+static void lower_product(const clef__lowering *lw, clef__operand a, clef__operand b) {
+    const clef__node *node = clef__lower_node(lw);
+    clef__operand c = clef__lower_out(lw, NULL);
     clef__gemm g = {.n = c.dim[c.rank - 1]};
-    clef__epilogue epilogue = clef__lower_epilogue(l, c);
-    a = clef__gemm_operand(l, a);
+    clef__epilogue epilogue = clef__lower_epilogue(lw, c);
+    a = clef__gemm_operand(lw, a);
     if (!place_levels(&g, &a, &b, &c)) {
-        a = spread(l, a, &c);
-        b = spread(l, b, &c);
+        a = spread(lw, a, &c);
+        b = spread(lw, b, &c);
         memset(&g, 0, sizeof g);
         g.n = c.dim[c.rank - 1];
         place_levels(&g, &a, &b, &c);
@@ -105,19 +105,19 @@ static void lower_product(clef__lowering *l, clef__operand a, clef__operand b) {
     g.b_n = stride_of(&b, 0);
     g.c_n = 1;
     if (node->n_inputs == 3) {
-        g.bias = clef__lower_in_dense(l, 2, NULL);
+        g.bias = clef__lower_in_dense(lw, 2, NULL);
         g.has_bias = true;
     }
-    clef__gemm_lower(l, g);
+    clef__gemm_lower(lw, g);
 }
 
-void clef__product_matmul(clef__lowering *l) { lower_product(l, clef__lower_in(l, 0), clef__lower_in(l, 1)); }
+void clef__product_matmul(const clef__lowering *lw) { lower_product(lw, clef__lower_in(lw, 0), clef__lower_in(lw, 1)); }
 
-void clef__product_linear(clef__lowering *l) {
-    clef__operand w = clef__lower_in(l, 1), t = w;
+void clef__product_linear(const clef__lowering *lw) {
+    clef__operand w = clef__lower_in(lw, 1), t = w;
     t.dim[0] = w.dim[1];
     t.dim[1] = w.dim[0];
     t.stride[0] = w.stride[1];
     t.stride[1] = w.stride[0];
-    lower_product(l, clef__lower_in(l, 0), t);
+    lower_product(lw, clef__lower_in(lw, 0), t);
 }

@@ -11,9 +11,9 @@ typedef struct clef__reduction {
     double of_nothing;  /* the result over no element */
 } clef__reduction;
 /* The whole node: input 0 reduced to the output. */
-void clef__lower_reduction(clef__lowering *l, const clef__reduction *r);
+void clef__lower_reduction(const clef__lowering *lw, const clef__reduction *r);
 /* The position of input 0's first largest or smallest element along dim; joined: its dtype widened. */
-void clef__lower_arg(clef__lowering *l, int dim, clef_dtype joined, bool smallest);
+void clef__lower_arg(const clef__lowering *lw, int dim, clef_dtype joined, bool smallest);
 
 /* Runs of kept and reduced dimensions in memory order, alternating. */
 typedef struct clef__runs {
@@ -29,12 +29,12 @@ void clef__drop_run(clef__runs *r, int at);
 /* Columns whose totals a core's first-level cache holds: the widest strip that a work-item takes of [n, inner] on a CPU. */
 enum { CLEF__STRIP = 2048 };
 /* Begins a launch of a kernel with the knobs DT, W, STRIP. */
-void clef__launch_reduction(clef__lowering *l, const char *file, const char *kernel, clef_dtype dtype, clef__axes axes);
+void clef__launch_reduction(const clef__lowering *lw, const char *file, const char *kernel, clef_dtype dtype, clef__axes axes);
 /* Ends it: adds the arguments of how it goes about [outer, n, inner] with n in `splits`. */
-void clef__launch_cut(clef__lowering *l, clef__axes axes, int64_t splits);
+void clef__launch_cut(const clef__lowering *lw, clef__axes axes, int64_t splits);
 /* Into how many pieces axes.n is cut so that the device has enough to do; every piece gets some. */
-int64_t clef__reduce_splits(const clef__lowering *l, clef__axes axes);
+int64_t clef__reduce_splits(const clef__lowering *lw, clef__axes axes);
 /* y := x summed over n; x and y dense, y [outer, inner].  In two launches if it pays. */
-void clef__lower_sum(clef__lowering *l, clef__operand x, clef__operand y, clef__axes axes);
+void clef__lower_sum(const clef__lowering *lw, clef__operand x, clef__operand y, clef__axes axes);
 int64_t clef__reduced_count(clef_shape shape, int64_t mask);
 #endif

@@ -80,11 +80,11 @@ static size_t matrix_bytes(const shape *s, bool emulated) {
     return (block > slab ? block : slab) + (emulated ? exchange : 0);
 }
 
-static bool tile_fits(const clef__lowering *l, const method *by, const shape *s, size_t element) {
-    const clef_device_info *info = clef__lower_device(l);
-    int m = s->gm * s->rm, n = s->gn * s->rn, most = clef__lower_profile(l)->block / (element > 4 ? 2 : 1);
+static bool tile_fits(const clef__lowering *lw, const method *by, const shape *s, size_t element) {
+    const clef_device_info *info = clef__lower_device(lw);
+    int m = s->gm * s->rm, n = s->gn * s->rn, most = clef__lower_profile(lw)->block / (element > 4 ? 2 : 1);
     size_t tables = (size_t)(m + n + 2 * by->depth) * sizeof(int32_t);
-    size_t blocks = by == &plain ? plain_bytes(s, element) : matrix_bytes(s, clef__lower_matrix_unit(l) == CLEF__EMULATED);
+    size_t blocks = by == &plain ? plain_bytes(s, element) : matrix_bytes(s, clef__lower_matrix_unit(lw) == CLEF__EMULATED);
     return m <= most && n <= most && items_of(by, s) <= info->max_work_group && blocks + tables <= info->local_bytes;
 }
 
@@ -92,43 +92,43 @@ static bool tile_fits(const clef__lowering *l, const method *by, const shape *s,
 static int64_t most_splits(const tiling *t) { return clef__larger(t->k / SHORTEST_SPLIT, 1); }
 
 /* Groups of this shape that the device works on at a time. */
-static int64_t places(const clef__lowering *l, const tiling *t, const shape *s) {
-    return clef__larger(clef__lower_device(l)->compute_units, 1) * UNIT_ITEMS / (int64_t)items_of(t->by, s);
+static int64_t places(const clef__lowering *lw, const tiling *t, const shape *s) {
+    return clef__larger(clef__lower_device(lw)->compute_units, 1) * UNIT_ITEMS / (int64_t)items_of(t->by, s);
 }
 
 /* All elements of all tiles, edges with them, and what stays idle where there are too few. */
-static double price(const clef__lowering *l, const tiling *t, const shape *s) {
+static double price(const clef__lowering *lw, const tiling *t, const shape *s) {
     int m = s->gm * s->rm, n = s->gn * s->rn;
     double tiles = (double)clef__ceil_div(t->m, m) * (double)clef__ceil_div(t->n, n) * (double)t->batch;
-    double idle = (double)places(l, t, s) / (tiles * (double)most_splits(t));
+    double idle = (double)places(lw, t, s) / (tiles * (double)most_splits(t));
     return tiles * m * n * s->price * (idle > 1 ? idle : 1);
 }
 
-static bool choose_shape(const clef__lowering *l, const clef__gemm *g, tiling *t) {
+static bool choose_shape(const clef__lowering *lw, const clef__gemm *g, tiling *t) {
     size_t element = clef_dtype_size(clef__gemm_type(g->c.dtype));
     for (int i = 0; i < t->by->n_shapes; i++) {
         const shape *s = &t->by->shape[i];
-        if (tile_fits(l, t->by, s, element) && (!t->shape || price(l, t, s) < price(l, t, t->shape))) t->shape = s;
+        if (tile_fits(lw, t->by, s, element) && (!t->shape || price(lw, t, s) < price(lw, t, t->shape))) t->shape = s;
     }
     return t->shape;
 }
 
 /* k is split until every unit has work, or as tuned; and where sums would get long. */
-static void choose_splits(const clef__lowering *l, int tuned, tiling *t) {
-    int64_t tiles = t->tiles_m * t->tiles_n * t->batch, want = places(l, t, t->shape) / tiles;
+static void choose_splits(const clef__lowering *lw, int tuned, tiling *t) {
+    int64_t tiles = t->tiles_m * t->tiles_n * t->batch, want = places(lw, t, t->shape) / tiles;
     int64_t splits = clef__larger(tuned ? tuned : clef__smaller(want, most_splits(t)), clef__ceil_div(t->k, LONGEST_K));
     t->run = clef__ceil_div(clef__ceil_div(t->k, clef__larger(splits, 1)), t->by->depth) * t->by->depth;
     t->splits = clef__ceil_div(t->k, t->run);
 }
 
-static void cut(const clef__lowering *l, const clef__gemm *g, const clef__knobs *knobs, tiling *t) {
+static void cut(const clef__lowering *lw, const clef__gemm *g, const clef__knobs *knobs, tiling *t) {
     int tuned = knobs->value[CLEF__TILE_SHAPE];
     if (tuned > 0 && tuned <= t->by->n_shapes &&
-        tile_fits(l, t->by, &t->by->shape[tuned - 1], clef_dtype_size(clef__gemm_type(g->c.dtype))))
+        tile_fits(lw, t->by, &t->by->shape[tuned - 1], clef_dtype_size(clef__gemm_type(g->c.dtype))))
         t->shape = &t->by->shape[tuned - 1];
     t->tiles_m = clef__ceil_div(t->m, t->shape->gm * t->shape->rm);
     t->tiles_n = clef__ceil_div(t->n, t->shape->gn * t->shape->rn);
-    choose_splits(l, knobs->value[CLEF__TILE_SPLITS], t);
+    choose_splits(lw, knobs->value[CLEF__TILE_SPLITS], t);
 }
 
 /* Neighbouring work-items should load neighbouring elements: along k (true), or along the rows or columns. */
@@ -155,112 +155,112 @@ static void choose_loads(const clef__gemm *g, tiling *t) {
 }
 
 /* ---- launches ---- */
-static void define(clef__lowering *l, const clef__gemm *g, const tiling *t) {
+static void define(const clef__lowering *lw, const clef__gemm *g, const tiling *t) {
     const struct { const char *name; int value; } knobs[] = {
         {"GM", t->shape->gm}, {"GN", t->shape->gn}, {"RM", t->shape->rm}, {"RN", t->shape->rn}, {"TK", t->by->depth},
         {"PAD", t->by->pad}, {"A_ALONG", t->a_along}, {"B_ALONG", t->b_along}, {"A_WIDTH", t->a_wide ? t->by->wide : 1},
         {"B_WIDTH", t->b_wide ? t->by->wide : 1},
     };
-    for (size_t i = 0; i < sizeof knobs / sizeof *knobs; i++) clef__launch_define(l, knobs[i].name, "%d", knobs[i].value);
-    clef__launch_define(l, "OUT", "%s", clef__token(g->c.dtype));
+    for (size_t i = 0; i < sizeof knobs / sizeof *knobs; i++) clef__launch_define(lw, knobs[i].name, "%d", knobs[i].value);
+    clef__launch_define(lw, "OUT", "%s", clef__token(g->c.dtype));
     if (t->by == &plain) {
-        clef__launch_define(l, "IN", "%s", clef__token(clef__gemm_type(g->a.dtype)));
-        clef__launch_define(l, "A_IN", "%s", clef__token(g->a.dtype));
-        clef__launch_define(l, "B_IN", "%s", clef__token(g->b.dtype));
+        clef__launch_define(lw, "IN", "%s", clef__token(clef__gemm_type(g->a.dtype)));
+        clef__launch_define(lw, "A_IN", "%s", clef__token(g->a.dtype));
+        clef__launch_define(lw, "B_IN", "%s", clef__token(g->b.dtype));
     } else {
-        clef__launch_define(l, "IN", "%s", clef__token(g->a.dtype));
-        if (clef__lower_matrix_unit(l) == CLEF__PTX) clef__launch_define(l, "PTX", "1");
+        clef__launch_define(lw, "IN", "%s", clef__token(g->a.dtype));
+        if (clef__lower_matrix_unit(lw) == CLEF__PTX) clef__launch_define(lw, "PTX", "1");
     }
 }
 
-static void multiply(clef__lowering *l, const clef__gemm *g, const tiling *t, int64_t split_stride) {
+static void multiply(const clef__lowering *lw, const clef__gemm *g, const tiling *t, int64_t split_stride) {
     size_t items = items_of(t->by, t->shape), groups = (size_t)(t->tiles_m * t->tiles_n * t->batch * t->splits);
-    clef__launch_begin(l, t->by->file, t->by->kernel);
-    define(l, g, t);
-    clef__launch_tensor(l, g->a, false);
-    clef__launch_tensor(l, g->b, false);
-    clef__launch_tensor(l, g->c, true);
-    clef__gemm_bias(l, g, g->a);
-    clef__launch_ints(l, (int64_t[]){t->m, t->n, t->k}, 3);
-    clef__launch_ints(l, g->m + 1, 2);
-    clef__launch_ints(l, g->a_m, 3);
-    clef__launch_longs(l, g->c_m, 3);
-    clef__launch_ints(l, &g->b_n, 1);
-    clef__launch_longs(l, &g->c_n, 1);
-    clef__launch_ints(l, g->k + 1, 2);
-    clef__launch_ints(l, g->a_k, 3);
-    clef__launch_ints(l, g->b_k, 3);
-    clef__launch_ints(l, g->z + 1, 1);
-    clef__launch_longs(l, g->a_z, 2);
-    clef__launch_longs(l, g->b_z, 2);
-    clef__launch_longs(l, g->c_z, 2);
-    clef__launch_ints(l, (int64_t[]){t->splits, t->run}, 2);
-    clef__launch_longs(l, &split_stride, 1);
-    clef__launch_ints(l, (int64_t[]){t->tiles_m, t->tiles_n}, 2);
-    clef__launch_epilogue(l, &g->epilogue, g->c);
-    clef__launch_end(l, (size_t[]){groups * items, 1, 1}, (size_t[]){items, 1, 1});
+    clef__launch_begin(lw, t->by->file, t->by->kernel);
+    define(lw, g, t);
+    clef__launch_tensor(lw, g->a, false);
+    clef__launch_tensor(lw, g->b, false);
+    clef__launch_tensor(lw, g->c, true);
+    clef__gemm_bias(lw, g, g->a);
+    clef__launch_ints(lw, (int64_t[]){t->m, t->n, t->k}, 3);
+    clef__launch_ints(lw, g->m + 1, 2);
+    clef__launch_ints(lw, g->a_m, 3);
+    clef__launch_longs(lw, g->c_m, 3);
+    clef__launch_ints(lw, &g->b_n, 1);
+    clef__launch_longs(lw, &g->c_n, 1);
+    clef__launch_ints(lw, g->k + 1, 2);
+    clef__launch_ints(lw, g->a_k, 3);
+    clef__launch_ints(lw, g->b_k, 3);
+    clef__launch_ints(lw, g->z + 1, 1);
+    clef__launch_longs(lw, g->a_z, 2);
+    clef__launch_longs(lw, g->b_z, 2);
+    clef__launch_longs(lw, g->c_z, 2);
+    clef__launch_ints(lw, (int64_t[]){t->splits, t->run}, 2);
+    clef__launch_longs(lw, &split_stride, 1);
+    clef__launch_ints(lw, (int64_t[]){t->tiles_m, t->tiles_n}, 2);
+    clef__launch_epilogue(lw, &g->epilogue, g->c);
+    clef__launch_end(lw, (size_t[]){groups * items, 1, 1}, (size_t[]){items, 1, 1});
 }
 
 /* C := the sum of the splits, with what belongs into the last store. */
-static void finish(clef__lowering *l, const clef__gemm *g, const tiling *t, clef__operand part) {
+static void finish(const clef__lowering *lw, const clef__gemm *g, const tiling *t, clef__operand part) {
     int64_t units = t->batch * t->m * t->n;
-    clef__launch_begin(l, "tile.cl", "finish_tiles");
-    clef__launch_define(l, "IN", "%s", clef__token(part.dtype));
-    clef__launch_define(l, "A_IN", "%s", clef__token(part.dtype));
-    clef__launch_define(l, "B_IN", "%s", clef__token(part.dtype));
-    clef__launch_define(l, "OUT", "%s", clef__token(g->c.dtype));
-    clef__launch_tensor(l, part, false);
-    clef__launch_tensor(l, g->c, true);
-    clef__gemm_bias(l, g, part);
-    clef__launch_ints(l, (int64_t[]){t->m, t->n, t->splits}, 3);
-    clef__launch_ints(l, g->m + 1, 2);
-    clef__launch_longs(l, g->c_m, 3);
-    clef__launch_longs(l, &g->c_n, 1);
-    clef__launch_ints(l, g->z + 1, 1);
-    clef__launch_longs(l, g->c_z, 2);
-    clef__launch_longs(l, &units, 1);
-    clef__launch_epilogue(l, &g->epilogue, g->c);
-    clef__launch_end_1d(l, units);
+    clef__launch_begin(lw, "tile.cl", "finish_tiles");
+    clef__launch_define(lw, "IN", "%s", clef__token(part.dtype));
+    clef__launch_define(lw, "A_IN", "%s", clef__token(part.dtype));
+    clef__launch_define(lw, "B_IN", "%s", clef__token(part.dtype));
+    clef__launch_define(lw, "OUT", "%s", clef__token(g->c.dtype));
+    clef__launch_tensor(lw, part, false);
+    clef__launch_tensor(lw, g->c, true);
+    clef__gemm_bias(lw, g, part);
+    clef__launch_ints(lw, (int64_t[]){t->m, t->n, t->splits}, 3);
+    clef__launch_ints(lw, g->m + 1, 2);
+    clef__launch_longs(lw, g->c_m, 3);
+    clef__launch_longs(lw, &g->c_n, 1);
+    clef__launch_ints(lw, g->z + 1, 1);
+    clef__launch_longs(lw, g->c_z, 2);
+    clef__launch_longs(lw, &units, 1);
+    clef__launch_epilogue(lw, &g->epilogue, g->c);
+    clef__launch_end_1d(lw, units);
 }
 
-static void multiply_in_splits(clef__lowering *l, const clef__gemm *g, const tiling *t) {
-    clef__operand part = clef__lower_scratch(l, clef__gemm_type(g->c.dtype), CLEF_SHAPE(t->batch * t->splits, t->m, t->n));
+static void multiply_in_splits(const clef__lowering *lw, const clef__gemm *g, const tiling *t) {
+    clef__operand part = clef__lower_scratch(lw, clef__gemm_type(g->c.dtype), CLEF_SHAPE(t->batch * t->splits, t->m, t->n));
     clef__gemm h = clef__gemm_in_parts(g, part, t->splits);
-    multiply(l, &h, t, t->m * t->n);
-    finish(l, g, t, part);
+    multiply(lw, &h, t, t->m * t->n);
+    finish(lw, g, t, part);
 }
 
 /* Matrix units take both operands in one half type. */
-static const method *choose_method(const clef__lowering *l, const clef__gemm *g) {
+static const method *choose_method(const clef__lowering *lw, const clef__gemm *g) {
     const shape *smallest = &by_matrix_units.shape[by_matrix_units.n_shapes - 1];
     clef_dtype type = clef__gemm_type(g->a.dtype);
-    bool can = type != g->a.dtype && g->a.dtype == g->b.dtype && clef__lower_matrix_unit(l);
-    return can && tile_fits(l, &by_matrix_units, smallest, clef_dtype_size(type)) ? &by_matrix_units : &plain;
+    bool can = type != g->a.dtype && g->a.dtype == g->b.dtype && clef__lower_matrix_unit(lw);
+    return can && tile_fits(lw, &by_matrix_units, smallest, clef_dtype_size(type)) ? &by_matrix_units : &plain;
 }
 
 /* Joins the levels of k.  False where no tile fits. */
-static bool begin(const clef__lowering *l, clef__gemm *g, tiling *t) {
-    *t = (tiling){.by = choose_method(l, g), .m = g->m[0] * g->m[1] * g->m[2], .n = g->n, .k = g->k[0] * g->k[1] * g->k[2],
+static bool begin(const clef__lowering *lw, clef__gemm *g, tiling *t) {
+    *t = (tiling){.by = choose_method(lw, g), .m = g->m[0] * g->m[1] * g->m[2], .n = g->n, .k = g->k[0] * g->k[1] * g->k[2],
                   .batch = g->z[0] * g->z[1]};
     clef__merge_levels(g->k, g->a_k, g->b_k);
-    return countable(g, t) && choose_shape(l, g, t);
+    return countable(g, t) && choose_shape(lw, g, t);
 }
 
-static bool takes(clef__lowering *l, clef__gemm *product, const clef__family **family) {
+static bool takes(const clef__lowering *lw, clef__gemm *product, const clef__family **family) {
     clef__gemm g = *product;
     tiling t;
-    if (clef__lower_profile(l)->block == 0 || !begin(l, &g, &t)) return false;
+    if (clef__lower_profile(lw)->block == 0 || !begin(lw, &g, &t)) return false;
     *family = t.by->family;
     return true;
 }
 
-static void lower(clef__lowering *l, clef__gemm *g, const clef__knobs *knobs) {
+static void lower(const clef__lowering *lw, clef__gemm *g, const clef__knobs *knobs) {
     tiling t;
-    begin(l, g, &t);
-    cut(l, g, knobs, &t);
+    begin(lw, g, &t);
+    cut(lw, g, knobs, &t);
     choose_loads(g, &t);
-    if (t.splits == 1) multiply(l, g, &t, 0);
-    else multiply_in_splits(l, g, &t);
+    if (t.splits == 1) multiply(lw, g, &t, 0);
+    else multiply_in_splits(lw, g, &t);
 }
 
 const clef__way clef__way_tile = {"tile", takes, lower};

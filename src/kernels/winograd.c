@@ -15,109 +15,109 @@ enum {
 static int64_t tiles_of(int64_t length) { return clef__ceil_div(length, 2); }
 
 /* Not where the error is more than four times that of a plain sum (other dtypes), nor where edges take what is won. */
-bool clef__winograd_applies(const clef__lowering *l) {
-    const clef__node *node = clef__lower_node(l);
+bool clef__winograd_applies(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
     const clef__conv *a = node->attributes;
     clef_shape x = node->input[0]->shape, y = node->shape;
     int64_t tiles = y.dim[0] * tiles_of(y.dim[2]) * tiles_of(y.dim[3]), pixels = y.dim[0] * y.dim[2] * y.dim[3];
     bool geometry = a->groups == 1;
     for (int d = 0; d < 2; d++) geometry = geometry && a->kernel[d] == 3 && a->stride[d] == 1 && a->dilation[d] == 1;
-    return geometry && clef__lower_profile(l)->block > 0 && node->dtype == CLEF_F32 && x.dim[1] >= LEAST_CHANNELS &&
+    return geometry && clef__lower_profile(lw)->block > 0 && node->dtype == CLEF_F32 && x.dim[1] >= LEAST_CHANNELS &&
            y.dim[1] >= LEAST_CHANNELS && tiles >= LEAST_TILES && 3 * PRODUCTS * tiles <= 2 * 9 * pixels &&
            clef_shape_numel(x) > 0;
 }
 
 /* ---- launches ---- */
-static clef__operand transform_image(clef__lowering *l, clef__operand x, const int64_t before[2], int64_t tiles_h, int64_t tiles_w) {
+static clef__operand transform_image(const clef__lowering *lw, clef__operand x, const int64_t before[2], int64_t tiles_h, int64_t tiles_w) {
     int64_t tiles = x.dim[0] * tiles_h * tiles_w, c = x.dim[1];
-    clef__operand to = clef__lower_scratch(l, CLEF_F32, CLEF_SHAPE(PRODUCTS, tiles, c));
-    clef__launch_begin(l, "winograd.cl", "winograd_image");
-    clef__launch_tensor(l, x, false);
-    clef__launch_tensor(l, to, true);
-    clef__launch_int(l, (int32_t)c);
-    for (int d = 0; d < 2; d++) clef__launch_int(l, (int32_t)x.dim[2 + d]);
-    clef__launch_long(l, x.stride[0]);
-    clef__launch_long(l, x.stride[2]);
-    clef__launch_long(l, x.stride[3]);
-    clef__launch_long(l, x.stride[1]);
-    for (int d = 0; d < 2; d++) clef__launch_int(l, (int32_t)before[d]);
-    clef__launch_int(l, (int32_t)tiles_h);
-    clef__launch_int(l, (int32_t)tiles_w);
-    clef__launch_int(l, (int32_t)tiles);
-    clef__launch_end_1d(l, tiles * c);
+    clef__operand to = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(PRODUCTS, tiles, c));
+    clef__launch_begin(lw, "winograd.cl", "winograd_image");
+    clef__launch_tensor(lw, x, false);
+    clef__launch_tensor(lw, to, true);
+    clef__launch_int(lw, (int32_t)c);
+    for (int d = 0; d < 2; d++) clef__launch_int(lw, (int32_t)x.dim[2 + d]);
+    clef__launch_long(lw, x.stride[0]);
+    clef__launch_long(lw, x.stride[2]);
+    clef__launch_long(lw, x.stride[3]);
+    clef__launch_long(lw, x.stride[1]);
+    for (int d = 0; d < 2; d++) clef__launch_int(lw, (int32_t)before[d]);
+    clef__launch_int(lw, (int32_t)tiles_h);
+    clef__launch_int(lw, (int32_t)tiles_w);
+    clef__launch_int(lw, (int32_t)tiles);
+    clef__launch_end_1d(lw, tiles * c);
     return to;
 }
 
 /* w lies as filters from channel dim[1] to channel dim[0]. */
-static clef__operand transform_filters(clef__lowering *l, clef__operand w) {
-    clef__operand to = clef__lower_scratch(l, CLEF_F32, CLEF_SHAPE(PRODUCTS, w.dim[1], w.dim[0]));
-    clef__launch_begin(l, "winograd.cl", "winograd_filters");
-    clef__launch_prepacks(l);
-    clef__launch_tensor(l, w, false);
-    clef__launch_tensor(l, to, true);
-    clef__launch_int(l, (int32_t)w.dim[1]);
-    clef__launch_int(l, (int32_t)w.dim[0]);
-    clef__launch_long(l, w.stride[2]);
-    clef__launch_long(l, w.stride[3]);
-    clef__launch_long(l, w.stride[1]);
-    clef__launch_long(l, w.stride[0]);
-    clef__launch_end_1d(l, w.dim[0] * w.dim[1]);
+static clef__operand transform_filters(const clef__lowering *lw, clef__operand w) {
+    clef__operand to = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(PRODUCTS, w.dim[1], w.dim[0]));
+    clef__launch_begin(lw, "winograd.cl", "winograd_filters");
+    clef__launch_prepacks(lw);
+    clef__launch_tensor(lw, w, false);
+    clef__launch_tensor(lw, to, true);
+    clef__launch_int(lw, (int32_t)w.dim[1]);
+    clef__launch_int(lw, (int32_t)w.dim[0]);
+    clef__launch_long(lw, w.stride[2]);
+    clef__launch_long(lw, w.stride[3]);
+    clef__launch_long(lw, w.stride[1]);
+    clef__launch_long(lw, w.stride[0]);
+    clef__launch_end_1d(lw, w.dim[0] * w.dim[1]);
     return to;
 }
 
 /* v [16][tiles][c] times u [16][c][o]. */
-static clef__operand multiply(clef__lowering *l, clef__operand v, clef__operand u) {
+static clef__operand multiply(const clef__lowering *lw, clef__operand v, clef__operand u) {
     int64_t tiles = v.dim[1], c = v.dim[2], o = u.dim[2];
-    clef__operand m = clef__lower_scratch(l, CLEF_F32, CLEF_SHAPE(PRODUCTS, tiles, o));
-    clef__gemm_lower(l, (clef__gemm){
+    clef__operand m = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(PRODUCTS, tiles, o));
+    clef__gemm_lower(lw, (clef__gemm){
         .m = {1, 1, tiles}, .k = {1, 1, c}, .z = {1, PRODUCTS}, .n = o, .a = v, .b = u, .c = m,
         .a_m = {0, 0, c}, .a_k = {0, 0, 1}, .a_z = {0, tiles * c}, .b_k = {0, 0, o}, .b_n = 1, .b_z = {0, c * o},
         .c_m = {0, 0, o}, .c_n = 1, .c_z = {0, tiles * o}});
     return m;
 }
 
-static void transform_result(clef__lowering *l, clef__operand m, const clef__operand *bias, const clef__image *y,
+static void transform_result(const clef__lowering *lw, clef__operand m, const clef__operand *bias, const clef__image *y,
                              const clef__epilogue *epilogue) {
-    clef__launch_begin(l, "winograd.cl", "winograd_result");
-    clef__launch_tensor(l, m, false);
-    clef__launch_tensor(l, bias ? *bias : m, false);
-    clef__launch_tensor(l, y->data, true);
-    clef__launch_int(l, bias != NULL);
-    clef__launch_int(l, (int32_t)y->c);
-    clef__launch_int(l, (int32_t)y->h);
-    clef__launch_int(l, (int32_t)y->w);
-    clef__launch_int(l, (int32_t)tiles_of(y->h));
-    clef__launch_int(l, (int32_t)tiles_of(y->w));
-    clef__launch_int(l, (int32_t)m.dim[1]);
-    clef__launch_epilogue(l, epilogue, y->data);
-    clef__launch_end_1d(l, m.dim[1] * y->c);
+    clef__launch_begin(lw, "winograd.cl", "winograd_result");
+    clef__launch_tensor(lw, m, false);
+    clef__launch_tensor(lw, bias ? *bias : m, false);
+    clef__launch_tensor(lw, y->data, true);
+    clef__launch_int(lw, bias != NULL);
+    clef__launch_int(lw, (int32_t)y->c);
+    clef__launch_int(lw, (int32_t)y->h);
+    clef__launch_int(lw, (int32_t)y->w);
+    clef__launch_int(lw, (int32_t)tiles_of(y->h));
+    clef__launch_int(lw, (int32_t)tiles_of(y->w));
+    clef__launch_int(lw, (int32_t)m.dim[1]);
+    clef__launch_epilogue(lw, epilogue, y->data);
+    clef__launch_end_1d(lw, m.dim[1] * y->c);
 }
 
 /* A convolution of input 0 by w, chunk by chunk of its images. */
-static void convolve(clef__lowering *l, clef__operand w, const int64_t before[2], const clef__operand *bias) {
-    clef__operand x = clef__lower_in(l, 0), u = transform_filters(l, w);
-    clef__image y = clef__image_of(clef__lower_out(l, clef__channels_last)), part = y;
-    clef__epilogue epilogue = clef__lower_epilogue(l, y.data);
+static void convolve(const clef__lowering *lw, clef__operand w, const int64_t before[2], const clef__operand *bias) {
+    clef__operand x = clef__lower_in(lw, 0), u = transform_filters(lw, w);
+    clef__image y = clef__image_of(clef__lower_out(lw, clef__channels_last)), part = y;
+    clef__epilogue epilogue = clef__lower_epilogue(lw, y.data);
     int64_t tiles_h = tiles_of(y.h), tiles_w = tiles_of(y.w), images = y.n;
     int64_t bytes = PRODUCTS * tiles_h * tiles_w * (x.dim[1] + y.c) * (int64_t)sizeof(float);
     int64_t chunk = clef__larger(CHUNK_BYTES / bytes, 1);
     for (int64_t n = 0; n < images; n += chunk) {
         x.dim[0] = clef__smaller(chunk, images - n);
-        transform_result(l, multiply(l, transform_image(l, x, before, tiles_h, tiles_w), u), bias, &part,
+        transform_result(lw, multiply(lw, transform_image(lw, x, before, tiles_h, tiles_w), u), bias, &part,
                          &epilogue);
         x.offset += x.dim[0] * x.stride[0];
         part.data.offset += x.dim[0] * y.sn;
     }
 }
 
-void clef__winograd_forward(clef__lowering *l) {
-    const clef__conv *a = clef__lower_node(l)->attributes;
-    bool with_bias = clef__lower_node(l)->n_inputs == 3;
-    clef__operand bias = with_bias ? clef__lower_in_dense(l, 2, NULL) : (clef__operand){0};
-    convolve(l, clef__lower_in(l, 1), a->before, with_bias ? &bias : NULL);
+void clef__winograd_forward(const clef__lowering *lw) {
+    const clef__conv *a = clef__lower_node(lw)->attributes;
+    bool with_bias = clef__lower_node(lw)->n_inputs == 3;
+    clef__operand bias = with_bias ? clef__lower_in_dense(lw, 2, NULL) : (clef__operand){0};
+    convolve(lw, clef__lower_in(lw, 1), a->before, with_bias ? &bias : NULL);
 }
 
-void clef__winograd_data(clef__lowering *l) {
-    const clef__conv *a = clef__lower_node(l)->attributes;
-    convolve(l, clef__filters_turned(clef__lower_in(l, 1)), (int64_t[]){2 - a->before[0], 2 - a->before[1]}, NULL);
+void clef__winograd_data(const clef__lowering *lw) {
+    const clef__conv *a = clef__lower_node(lw)->attributes;
+    convolve(lw, clef__filters_turned(clef__lower_in(lw, 1)), (int64_t[]){2 - a->before[0], 2 - a->before[1]}, NULL);
 }

@@ -13,153 +13,153 @@ enum {
     SUM_TILES = 48      /* tiles of a block of the gradient by the filters */
 };
 
-static int64_t lanes_of(const clef__lowering *l) { return clef__lower_profile(l)->vector; }
-static int64_t panel_of(const clef__lowering *l) { return lanes_of(l) * clef__lower_profile(l)->tile_vectors; }
+static int64_t lanes_of(const clef__lowering *lw) { return clef__lower_profile(lw)->vector; }
+static int64_t panel_of(const clef__lowering *lw) { return lanes_of(lw) * clef__lower_profile(lw)->tile_vectors; }
 
 /* ---- where it applies ---- */
 
 static int64_t tiles_of(int64_t n, int64_t h, int64_t w) { return n * clef__ceil_div(h, 2) * clef__ceil_div(w, 2); }
 
 /* Whole vectors of channels and results, few idle lanes, few pixels computed in vain, and enough of them. */
-static bool pays(const clef__lowering *l, clef_shape y, int64_t channels) {
-    int64_t n = y.dim[1], panel = panel_of(l), tiles = tiles_of(y.dim[0], y.dim[2], y.dim[3]);
-    return channels % lanes_of(l) == 0 && n % lanes_of(l) == 0 && clef__ceil_div(n, panel) * panel * 4 <= n * 5 &&
+static bool pays(const clef__lowering *lw, clef_shape y, int64_t channels) {
+    int64_t n = y.dim[1], panel = panel_of(lw), tiles = tiles_of(y.dim[0], y.dim[2], y.dim[3]);
+    return channels % lanes_of(lw) == 0 && n % lanes_of(lw) == 0 && clef__ceil_div(n, panel) * panel * 4 <= n * 5 &&
            channels * 2 >= panel && tiles * 16 * 4 <= y.dim[0] * y.dim[2] * y.dim[3] * 22 && tiles >= LEAST_TILES;
 }
 
 /* y: shape of the convolution's result. */
-static bool winograd_fits(const clef__lowering *l, clef_shape y, int64_t channels) {
-    const clef__node *node = clef__lower_node(l);
+static bool winograd_fits(const clef__lowering *lw, clef_shape y, int64_t channels) {
+    const clef__node *node = clef__lower_node(lw);
     const clef__conv *a = node->attributes;
     bool plain = a->groups == 1;
     for (int d = 0; d < 2; d++) plain = plain && a->kernel[d] == 3 && a->stride[d] == 1 && a->dilation[d] == 1;
-    return plain && clef__lower_profile(l)->wide_items && clef__gemm_type(node->dtype) == CLEF_F32 &&
-           clef_shape_numel(node->input[0]->shape) > 0 && pays(l, y, channels);
+    return plain && clef__lower_profile(lw)->wide_items && clef__gemm_type(node->dtype) == CLEF_F32 &&
+           clef_shape_numel(node->input[0]->shape) > 0 && pays(lw, y, channels);
 }
 
-bool clef__winograd_fused_weight_applies(const clef__lowering *l) {
-    const clef__node *node = clef__lower_node(l);
-    return winograd_fits(l, node->input[1]->shape, node->shape.dim[1]);
+bool clef__winograd_fused_weight_applies(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
+    return winograd_fits(lw, node->input[1]->shape, node->shape.dim[1]);
 }
 
-bool clef__winograd_fused_applies(const clef__lowering *l) {
-    const clef__node *node = clef__lower_node(l);
-    return winograd_fits(l, node->shape, node->input[0]->shape.dim[1]);
+bool clef__winograd_fused_applies(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
+    return winograd_fits(lw, node->shape, node->input[0]->shape.dim[1]);
 }
 
 /* ---- launches ---- */
 
-static void begin_winograd(clef__lowering *l, const char *kernel, int rows, clef_dtype in, clef_dtype out) {
-    const clef__profile *profile = clef__lower_profile(l);
-    clef__launch_begin(l, "winograd_fused.cl", kernel);
-    clef__launch_define(l, "MR", "%d", rows);
-    clef__launch_define(l, "NV", "%d", profile->tile_vectors);
-    clef__launch_define(l, "W", "%d", profile->vector);
-    clef__launch_define(l, "KB", "%d", RUN);
-    clef__launch_define(l, "IN", "%s", clef__token(in));
-    clef__launch_define(l, "OUT", "%s", clef__token(out));
+static void begin_winograd(const clef__lowering *lw, const char *kernel, int rows, clef_dtype in, clef_dtype out) {
+    const clef__profile *profile = clef__lower_profile(lw);
+    clef__launch_begin(lw, "winograd_fused.cl", kernel);
+    clef__launch_define(lw, "MR", "%d", rows);
+    clef__launch_define(lw, "NV", "%d", profile->tile_vectors);
+    clef__launch_define(lw, "W", "%d", profile->vector);
+    clef__launch_define(lw, "KB", "%d", RUN);
+    clef__launch_define(lw, "IN", "%s", clef__token(in));
+    clef__launch_define(lw, "OUT", "%s", clef__token(out));
 }
 
 /* w: [n, c, 3, 3], any strides. */
-static clef__operand transform_filters(clef__lowering *l, clef__operand w) {
-    int64_t n = w.dim[0], c = w.dim[1], panels = clef__ceil_div(n, panel_of(l)), run = clef__larger(FILTER_FLOATS / (16 * panel_of(l)), 1);
-    clef__operand u = clef__lower_scratch(l, CLEF_F32, CLEF_SHAPE(16, panels, c, panel_of(l)));
-    begin_winograd(l, "filters", clef__lower_profile(l)->tile_m, w.dtype, CLEF_F32);
-    clef__launch_prepacks(l);
-    clef__launch_tensor(l, w, false);
-    clef__launch_tensor(l, u, true);
-    clef__launch_int(l, (int32_t)n);
-    clef__launch_int(l, (int32_t)c);
-    clef__launch_longs(l, w.stride, 4);
-    clef__launch_int(l, (int32_t)run);
-    clef__launch_end(l, (size_t[]){(size_t)clef__ceil_div(c, run), (size_t)panels, 1}, (size_t[]){1, 1, 1});
+static clef__operand transform_filters(const clef__lowering *lw, clef__operand w) {
+    int64_t n = w.dim[0], c = w.dim[1], panels = clef__ceil_div(n, panel_of(lw)), run = clef__larger(FILTER_FLOATS / (16 * panel_of(lw)), 1);
+    clef__operand u = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(16, panels, c, panel_of(lw)));
+    begin_winograd(lw, "filters", clef__lower_profile(lw)->tile_m, w.dtype, CLEF_F32);
+    clef__launch_prepacks(lw);
+    clef__launch_tensor(lw, w, false);
+    clef__launch_tensor(lw, u, true);
+    clef__launch_int(lw, (int32_t)n);
+    clef__launch_int(lw, (int32_t)c);
+    clef__launch_longs(lw, w.stride, 4);
+    clef__launch_int(lw, (int32_t)run);
+    clef__launch_end(lw, (size_t[]){(size_t)clef__ceil_div(c, run), (size_t)panels, 1}, (size_t[]){1, 1, 1});
     return u;
 }
 
 /* x read and y made by the forward convolution, or the other way round. */
-static void pass_geometry(clef__lowering *l, const clef__image *x, const clef__image *y, const int64_t before[2]) {
+static void pass_geometry(const clef__lowering *lw, const clef__image *x, const clef__image *y, const int64_t before[2]) {
     const int64_t number[] = {tiles_of(y->n, y->h, y->w), clef__ceil_div(y->h, 2), clef__ceil_div(y->w, 2), x->h, x->w, x->c,
                               y->h, y->w, y->c, before[0], before[1]};
-    clef__launch_ints(l, number, sizeof number / sizeof *number);
+    clef__launch_ints(lw, number, sizeof number / sizeof *number);
 }
 
-static void convolve(clef__lowering *l, const clef__image *x, clef__operand w, const clef__image *y, const int64_t before[2],
+static void convolve(const clef__lowering *lw, const clef__image *x, clef__operand w, const clef__image *y, const int64_t before[2],
                      const clef__operand *bias) {
-    const clef__profile *profile = clef__lower_profile(l);
-    clef__operand u = transform_filters(l, w);
+    const clef__profile *profile = clef__lower_profile(lw);
+    clef__operand u = transform_filters(lw, w);
     int64_t tiles = tiles_of(y->n, y->h, y->w);
-    int64_t units = clef__larger(clef__lower_device(l)->compute_units, 1) * profile->items_per_unit;
+    int64_t units = clef__larger(clef__lower_device(lw)->compute_units, 1) * profile->items_per_unit;
     int64_t height = tiles >= TILE_ROWS * profile->tile_m * units ? TILE_ROWS * profile->tile_m : profile->tile_m;
     int64_t blocks = clef__ceil_div(tiles, height), per_item = clef__ceil_div(blocks, units), items = clef__ceil_div(blocks, per_item);
-    int64_t floats = 16 * height * (clef__ceil_div(x->c, RUN) * RUN + panel_of(l));
-    clef__epilogue epilogue = clef__lower_epilogue(l, y->data);
-    clef__operand scratch = clef__lower_scratch(l, CLEF_F32, CLEF_SHAPE(items, floats));
-    begin_winograd(l, "conv", profile->tile_m, x->data.dtype, y->data.dtype);
-    clef__launch_tensor(l, x->data, false);
-    clef__launch_tensor(l, u, false);
-    clef__launch_tensor(l, y->data, true);
-    clef__launch_tensor(l, bias ? *bias : y->data, false);
-    clef__launch_tensor(l, scratch, true);
-    clef__launch_int(l, bias != NULL);
-    pass_geometry(l, x, y, before);
-    clef__launch_int(l, (int32_t)height);
-    clef__launch_int(l, (int32_t)blocks);
-    clef__launch_int(l, (int32_t)per_item);
-    clef__launch_epilogue(l, &epilogue, y->data);
-    clef__launch_end(l, (size_t[]){(size_t)items, 1, 1}, (size_t[]){1, 1, 1});
+    int64_t floats = 16 * height * (clef__ceil_div(x->c, RUN) * RUN + panel_of(lw));
+    clef__epilogue epilogue = clef__lower_epilogue(lw, y->data);
+    clef__operand scratch = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items, floats));
+    begin_winograd(lw, "conv", profile->tile_m, x->data.dtype, y->data.dtype);
+    clef__launch_tensor(lw, x->data, false);
+    clef__launch_tensor(lw, u, false);
+    clef__launch_tensor(lw, y->data, true);
+    clef__launch_tensor(lw, bias ? *bias : y->data, false);
+    clef__launch_tensor(lw, scratch, true);
+    clef__launch_int(lw, bias != NULL);
+    pass_geometry(lw, x, y, before);
+    clef__launch_int(lw, (int32_t)height);
+    clef__launch_int(lw, (int32_t)blocks);
+    clef__launch_int(lw, (int32_t)per_item);
+    clef__launch_epilogue(lw, &epilogue, y->data);
+    clef__launch_end(lw, (size_t[]){(size_t)items, 1, 1}, (size_t[]){1, 1, 1});
 }
 
-void clef__winograd_fused_forward(clef__lowering *l) {
-    const clef__node *node = clef__lower_node(l);
+void clef__winograd_fused_forward(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
     const clef__conv *a = node->attributes;
-    clef__operand w = clef__lower_in(l, 1), bias = {0};
-    clef__image x = clef__image_in(l, 0);
-    if (node->n_inputs == 3) bias = clef__lower_in_dense(l, 2, NULL);
-    clef__image y = clef__image_of(clef__lower_out(l, clef__channels_last));
-    convolve(l, &x, w, &y, a->before, node->n_inputs == 3 ? &bias : NULL);
+    clef__operand w = clef__lower_in(lw, 1), bias = {0};
+    clef__image x = clef__image_in(lw, 0);
+    if (node->n_inputs == 3) bias = clef__lower_in_dense(lw, 2, NULL);
+    clef__image y = clef__image_of(clef__lower_out(lw, clef__channels_last));
+    convolve(lw, &x, w, &y, a->before, node->n_inputs == 3 ? &bias : NULL);
 }
 
-void clef__winograd_fused_data(clef__lowering *l) {
-    const clef__conv *a = clef__lower_node(l)->attributes;
-    clef__operand w = clef__filters_turned(clef__lower_in(l, 1));
-    clef__image dy = clef__image_in(l, 0);
-    clef__image dx = clef__image_of(clef__lower_out(l, clef__channels_last));
-    convolve(l, &dy, w, &dx, (int64_t[]){2 - a->before[0], 2 - a->before[1]}, NULL);
+void clef__winograd_fused_data(const clef__lowering *lw) {
+    const clef__conv *a = clef__lower_node(lw)->attributes;
+    clef__operand w = clef__filters_turned(clef__lower_in(lw, 1));
+    clef__image dy = clef__image_in(lw, 0);
+    clef__image dx = clef__image_of(clef__lower_out(lw, clef__channels_last));
+    convolve(lw, &dy, w, &dx, (int64_t[]){2 - a->before[0], 2 - a->before[1]}, NULL);
 }
 
-static clef__operand sum_over_tiles(clef__lowering *l, const clef__image *x, const clef__image *dy, int64_t *runs) {
-    const clef__conv *a = clef__lower_node(l)->attributes;
+static clef__operand sum_over_tiles(const clef__lowering *lw, const clef__image *x, const clef__image *dy, int64_t *runs) {
+    const clef__conv *a = clef__lower_node(lw)->attributes;
     int64_t pairs = clef__ceil_div(x->c, RUN) * clef__ceil_div(dy->c, RUN), blocks = clef__ceil_div(tiles_of(dy->n, dy->h, dy->w), SUM_TILES);
-    int64_t items = clef__larger(clef__lower_device(l)->compute_units, 1) * clef__lower_profile(l)->items_per_unit;
+    int64_t items = clef__larger(clef__lower_device(lw)->compute_units, 1) * clef__lower_profile(lw)->items_per_unit;
     int64_t per_run = clef__ceil_div(blocks, clef__smaller(clef__ceil_div(items, pairs), blocks));
     *runs = clef__ceil_div(blocks, per_run);
     int64_t units = pairs * *runs, per_item = clef__ceil_div(units, items);
     items = clef__ceil_div(units, per_item);
-    clef__operand sums = clef__lower_scratch(l, CLEF_F32, CLEF_SHAPE(units, 16, RUN, RUN));
-    clef__operand scratch = clef__lower_scratch(l, CLEF_F32, CLEF_SHAPE(items, 32, SUM_TILES, RUN));
-    begin_winograd(l, "weight", clef__lower_profile(l)->tile_m < 8 ? 4 : 8, x->data.dtype, dy->data.dtype);
-    clef__launch_tensor(l, x->data, false);
-    clef__launch_tensor(l, dy->data, false);
-    clef__launch_tensor(l, sums, true);
-    clef__launch_tensor(l, scratch, true);
-    pass_geometry(l, x, dy, a->before);
+    clef__operand sums = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(units, 16, RUN, RUN));
+    clef__operand scratch = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items, 32, SUM_TILES, RUN));
+    begin_winograd(lw, "weight", clef__lower_profile(lw)->tile_m < 8 ? 4 : 8, x->data.dtype, dy->data.dtype);
+    clef__launch_tensor(lw, x->data, false);
+    clef__launch_tensor(lw, dy->data, false);
+    clef__launch_tensor(lw, sums, true);
+    clef__launch_tensor(lw, scratch, true);
+    pass_geometry(lw, x, dy, a->before);
     const int64_t number[] = {SUM_TILES, blocks, per_run, units, per_item};
-    clef__launch_ints(l, number, sizeof number / sizeof *number);
-    clef__launch_end(l, (size_t[]){(size_t)items, 1, 1}, (size_t[]){1, 1, 1});
+    clef__launch_ints(lw, number, sizeof number / sizeof *number);
+    clef__launch_end(lw, (size_t[]){(size_t)items, 1, 1}, (size_t[]){1, 1, 1});
     return sums;
 }
 
-void clef__winograd_fused_weight(clef__lowering *l) {
-    clef__image x = clef__image_in(l, 0);
-    clef__image dy = clef__image_in(l, 1);
-    clef__operand dw = clef__lower_out(l, clef__filters_last);
+void clef__winograd_fused_weight(const clef__lowering *lw) {
+    clef__image x = clef__image_in(lw, 0);
+    clef__image dy = clef__image_in(lw, 1);
+    clef__operand dw = clef__lower_out(lw, clef__filters_last);
     int64_t runs;
-    clef__operand sums = sum_over_tiles(l, &x, &dy, &runs);
-    begin_winograd(l, "finish", clef__lower_profile(l)->tile_m, CLEF_F32, dw.dtype);
-    clef__launch_tensor(l, sums, false);
-    clef__launch_tensor(l, dw, true);
-    clef__launch_int(l, (int32_t)x.c);
-    clef__launch_int(l, (int32_t)dy.c);
-    clef__launch_int(l, (int32_t)runs);
-    clef__launch_end(l, (size_t[]){(size_t)(dy.c / lanes_of(l)), (size_t)x.c, 1}, (size_t[]){1, 1, 1});
+    clef__operand sums = sum_over_tiles(lw, &x, &dy, &runs);
+    begin_winograd(lw, "finish", clef__lower_profile(lw)->tile_m, CLEF_F32, dw.dtype);
+    clef__launch_tensor(lw, sums, false);
+    clef__launch_tensor(lw, dw, true);
+    clef__launch_int(lw, (int32_t)x.c);
+    clef__launch_int(lw, (int32_t)dy.c);
+    clef__launch_int(lw, (int32_t)runs);
+    clef__launch_end(lw, (size_t[]){(size_t)(dy.c / lanes_of(lw)), (size_t)x.c, 1}, (size_t[]){1, 1, 1});
 }

@@ -19,11 +19,11 @@ static clef_tensor *whole(clef_tensor *index, const char *op) {
     return dtype == CLEF_U8 ? clef_to(index, CLEF_I32) : index;
 }
 
-static void begin_rows(clef__lowering *l, const char *kernel, clef_dtype dtype, clef_dtype index, int lanes) {
-    clef__launch_begin(l, "index.cl", kernel);
-    clef__launch_define(l, "DT", "%s", clef__token(dtype));
-    clef__launch_define(l, "IT", "%s", clef__token(index));
-    if (lanes) clef__launch_define(l, "W", "%d", lanes);
+static void begin_rows(const clef__lowering *lw, const char *kernel, clef_dtype dtype, clef_dtype index, int lanes) {
+    clef__launch_begin(lw, "index.cl", kernel);
+    clef__launch_define(lw, "DT", "%s", clef__token(dtype));
+    clef__launch_define(lw, "IT", "%s", clef__token(index));
+    if (lanes) clef__launch_define(lw, "W", "%d", lanes);
 }
 
 /* [outer, n, inner] of a row-major shape around dim. */
@@ -52,23 +52,23 @@ static bool gather_infer(clef__call *call) {
     return true;
 }
 
-static void gather_lower(clef__lowering *l) {
-    const clef__node *node = clef__lower_node(l);
+static void gather_lower(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
     clef__axes from = around(node->input[0]->shape, attributes_of(node)->dim), to = around(node->shape, attributes_of(node)->dim);
-    clef__operand y = clef__lower_out(l, NULL);
+    clef__operand y = clef__lower_out(lw, NULL);
     if (from.n == 0) {
-        clef__lower_fill(l, y, 0);
+        clef__lower_fill(lw, y, 0);
         return;
     }
-    clef__operand x = clef__lower_in_dense(l, 0, NULL), index = clef__lower_in_dense(l, 1, NULL);
-    begin_rows(l, "gather", x.dtype, index.dtype, 0);
-    clef__launch_tensor(l, x, false);
-    clef__launch_tensor(l, index, false);
-    clef__launch_tensor(l, y, true);
-    clef__launch_long(l, from.n);
-    clef__launch_long(l, to.n);
-    clef__launch_long(l, to.inner);
-    clef__launch_units(l, to.outer * to.n * to.inner, 4);
+    clef__operand x = clef__lower_in_dense(lw, 0, NULL), index = clef__lower_in_dense(lw, 1, NULL);
+    begin_rows(lw, "gather", x.dtype, index.dtype, 0);
+    clef__launch_tensor(lw, x, false);
+    clef__launch_tensor(lw, index, false);
+    clef__launch_tensor(lw, y, true);
+    clef__launch_long(lw, from.n);
+    clef__launch_long(lw, to.n);
+    clef__launch_long(lw, to.inner);
+    clef__launch_units(lw, to.outer * to.n * to.inner, 4);
 }
 
 static void gather_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
@@ -113,40 +113,40 @@ static bool scatter_infer(clef__call *call) {
 }
 
 /* Sums in storage of 16 bits would lose most of what is added: these go through f32. */
-static clef__operand sum_place(clef__lowering *l, clef__operand y) {
+static clef__operand sum_place(const clef__lowering *lw, clef__operand y) {
     bool half = y.dtype == CLEF_F16 || y.dtype == CLEF_BF16;
-    return half ? clef__lower_scratch(l, CLEF_F32, clef__lower_node(l)->shape) : y;
+    return half ? clef__lower_scratch(lw, CLEF_F32, clef__lower_node(lw)->shape) : y;
 }
 
-static clef__operand widened(clef__lowering *l, clef__operand x, clef_shape shape, clef_dtype dtype) {
+static clef__operand widened(const clef__lowering *lw, clef__operand x, clef_shape shape, clef_dtype dtype) {
     if (x.dtype == dtype) return x;
-    clef__operand wide = clef__lower_scratch(l, dtype, shape);
-    clef__lower_copy(l, wide, x);
+    clef__operand wide = clef__lower_scratch(lw, dtype, shape);
+    clef__lower_copy(lw, wide, x);
     return wide;
 }
 
-static void scatter_lower(clef__lowering *l) {
-    const clef__node *node = clef__lower_node(l);
+static void scatter_lower(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
     clef__axes to = around(node->shape, attributes_of(node)->dim), from = around(node->input[1]->shape, attributes_of(node)->dim);
-    clef__operand out = clef__lower_out(l, NULL), y = sum_place(l, out);
-    clef__lower_copy(l, y, clef__lower_in(l, 0));
+    clef__operand out = clef__lower_out(lw, NULL), y = sum_place(lw, out);
+    clef__lower_copy(lw, y, clef__lower_in(lw, 0));
     if (from.outer * from.n * from.inner > 0) {
-        clef__operand index = clef__lower_in_dense(l, 1, NULL);
-        clef__operand x = widened(l, clef__lower_in_dense(l, 2, NULL), node->input[2]->shape, y.dtype);
-        int64_t columns = to.outer * to.inner, wanted = clef__lower_items(l, columns * from.n, 1024);
+        clef__operand index = clef__lower_in_dense(lw, 1, NULL);
+        clef__operand x = widened(lw, clef__lower_in_dense(lw, 2, NULL), node->input[2]->shape, y.dtype);
+        int64_t columns = to.outer * to.inner, wanted = clef__lower_items(lw, columns * from.n, 1024);
         int64_t parts = wanted / columns < 1 ? 1 : wanted / columns > to.n ? to.n : wanted / columns;
-        begin_rows(l, "scatter_add", y.dtype, index.dtype, 0);
-        clef__launch_tensor(l, x, false);
-        clef__launch_tensor(l, index, false);
-        clef__launch_tensor(l, y, true);
-        clef__launch_long(l, to.n);
-        clef__launch_long(l, from.n);
-        clef__launch_long(l, to.inner);
-        clef__launch_long(l, clef__ceil_div(to.n, parts));
-        clef__launch_long(l, parts);
-        clef__launch_units(l, columns * parts, from.n);
+        begin_rows(lw, "scatter_add", y.dtype, index.dtype, 0);
+        clef__launch_tensor(lw, x, false);
+        clef__launch_tensor(lw, index, false);
+        clef__launch_tensor(lw, y, true);
+        clef__launch_long(lw, to.n);
+        clef__launch_long(lw, from.n);
+        clef__launch_long(lw, to.inner);
+        clef__launch_long(lw, clef__ceil_div(to.n, parts));
+        clef__launch_long(lw, parts);
+        clef__launch_units(lw, columns * parts, from.n);
     }
-    if (y.value != out.value) clef__lower_copy(l, out, y);
+    if (y.value != out.value) clef__lower_copy(lw, out, y);
 }
 
 static void scatter_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
@@ -197,22 +197,22 @@ static bool embedding_infer(clef__call *call) {
     return true;
 }
 
-static void embedding_lower(clef__lowering *l) {
-    const clef__node *node = clef__lower_node(l);
+static void embedding_lower(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
     clef_shape shape = node->input[0]->shape;
-    clef__operand y = clef__lower_out(l, NULL);
+    clef__operand y = clef__lower_out(lw, NULL);
     if (shape.dim[0] == 0) {
-        clef__lower_fill(l, y, 0);
+        clef__lower_fill(lw, y, 0);
         return;
     }
-    clef__operand table = clef__lower_in_dense(l, 0, NULL), index = clef__lower_in_dense(l, 1, NULL);
-    begin_rows(l, "read_rows", table.dtype, index.dtype, clef__lower_lanes(l, shape.dim[1]));
-    clef__launch_tensor(l, table, false);
-    clef__launch_tensor(l, index, false);
-    clef__launch_tensor(l, y, true);
-    clef__launch_long(l, shape.dim[0]);
-    clef__launch_long(l, shape.dim[1]);
-    clef__launch_units(l, clef_shape_numel(node->input[1]->shape), shape.dim[1]);
+    clef__operand table = clef__lower_in_dense(lw, 0, NULL), index = clef__lower_in_dense(lw, 1, NULL);
+    begin_rows(lw, "read_rows", table.dtype, index.dtype, clef__lower_lanes(lw, shape.dim[1]));
+    clef__launch_tensor(lw, table, false);
+    clef__launch_tensor(lw, index, false);
+    clef__launch_tensor(lw, y, true);
+    clef__launch_long(lw, shape.dim[0]);
+    clef__launch_long(lw, shape.dim[1]);
+    clef__launch_units(lw, clef_shape_numel(node->input[1]->shape), shape.dim[1]);
 }
 
 static bool add_rows_infer(clef__call *call) {
@@ -226,29 +226,29 @@ static bool add_rows_infer(clef__call *call) {
     return true;
 }
 
-static void add_rows_lower(clef__lowering *l) {
-    const clef__node *node = clef__lower_node(l);
+static void add_rows_lower(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
     int64_t v = node->shape.dim[0], d = node->shape.dim[1], m = clef_shape_numel(node->input[1]->shape);
-    clef__operand out = clef__lower_out(l, NULL), y = sum_place(l, out);
-    clef__lower_fill(l, y, 0);
+    clef__operand out = clef__lower_out(lw, NULL), y = sum_place(lw, out);
+    clef__lower_fill(lw, y, 0);
     if (m > 0) {
-        clef__operand index = clef__lower_in_dense(l, 1, NULL);
-        clef__operand x = widened(l, clef__lower_in_dense(l, 0, NULL), node->input[0]->shape, y.dtype);
-        int lanes = clef__lower_lanes(l, d);
-        int64_t blocks = clef__ceil_div(d, lanes), parts = clef__lower_items(l, m * d, 1024) / blocks;
+        clef__operand index = clef__lower_in_dense(lw, 1, NULL);
+        clef__operand x = widened(lw, clef__lower_in_dense(lw, 0, NULL), node->input[0]->shape, y.dtype);
+        int lanes = clef__lower_lanes(lw, d);
+        int64_t blocks = clef__ceil_div(d, lanes), parts = clef__lower_items(lw, m * d, 1024) / blocks;
         parts = parts < 1 ? 1 : parts > v ? v : parts;
         int64_t rows = clef__ceil_div(v, parts);
-        begin_rows(l, "add_rows", y.dtype, index.dtype, lanes);
-        clef__launch_tensor(l, x, false);
-        clef__launch_tensor(l, index, false);
-        clef__launch_tensor(l, y, true);
-        clef__launch_long(l, v);
-        clef__launch_long(l, d);
-        clef__launch_long(l, m);
-        clef__launch_long(l, rows);
-        clef__launch_units(l, blocks * clef__ceil_div(v, rows), m);
+        begin_rows(lw, "add_rows", y.dtype, index.dtype, lanes);
+        clef__launch_tensor(lw, x, false);
+        clef__launch_tensor(lw, index, false);
+        clef__launch_tensor(lw, y, true);
+        clef__launch_long(lw, v);
+        clef__launch_long(lw, d);
+        clef__launch_long(lw, m);
+        clef__launch_long(lw, rows);
+        clef__launch_units(lw, blocks * clef__ceil_div(v, rows), m);
     }
-    if (y.value != out.value) clef__lower_copy(l, out, y);
+    if (y.value != out.value) clef__lower_copy(lw, out, y);
 }
 
 static void add_rows_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {

@@ -326,13 +326,13 @@ static clef__operand window_of(clef__operand to, const window_attributes *a, cle
     return to;
 }
 
-static void window_lower(clef__lowering *l) {
-    const clef__node *node = clef__lower_node(l);
+static void window_lower(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
     const window_attributes *a = clef__attributes(node);
     clef_shape inner = node->input[0]->shape;
-    clef__operand out = clef__lower_out(l, NULL);
-    clef__lower_fill(l, out, a->value);
-    if (clef_shape_numel(inner) > 0) clef__lower_copy(l, window_of(out, a, inner, a->start), clef__lower_in(l, 0));
+    clef__operand out = clef__lower_out(lw, NULL);
+    clef__lower_fill(lw, out, a->value);
+    if (clef_shape_numel(inner) > 0) clef__lower_copy(lw, window_of(out, a, inner, a->start), clef__lower_in(lw, 0));
 }
 
 static void window_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
@@ -420,15 +420,15 @@ static bool concat_infer(clef__call *call) {
     return true;
 }
 
-static void concat_lower(clef__lowering *l) {
-    const clef__node *node = clef__lower_node(l);
+static void concat_lower(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
     int d = (int)*(const int64_t *)clef__attributes(node);
-    clef__operand out = clef__lower_out(l, NULL);
+    clef__operand out = clef__lower_out(lw, NULL);
     int64_t start[CLEF_MAX_RANK] = { 0 };
     for (int i = 0; i < node->n_inputs; i++) {
         clef_shape piece = node->input[i]->shape;
         if (clef_shape_numel(piece) == 0) continue;
-        clef__lower_copy(l, window_of(out, NULL, piece, start), clef__lower_in(l, i));
+        clef__lower_copy(lw, window_of(out, NULL, piece, start), clef__lower_in(lw, i));
         start[d] += piece.dim[d];
     }
 }

@@ -82,28 +82,28 @@ static bool takes_rows(clef__call *call, int weight) {
     return clef__infer_takes(call, fits, "weight and bias fit rows of x");
 }
 
-static void launch_rows(clef__lowering *l, const char *kernel, clef_dtype dtype, int64_t n, bool affine) {
-    clef__launch_lanes(l, "norm.cl", kernel, dtype, n);
-    clef__launch_define(l, "AFFINE", "%d", affine);
+static void launch_rows(const clef__lowering *lw, const char *kernel, clef_dtype dtype, int64_t n, bool affine) {
+    clef__launch_lanes(lw, "norm.cl", kernel, dtype, n);
+    clef__launch_define(lw, "AFFINE", "%d", affine);
 }
 
-static void lower_layer_norm(clef__lowering *l) {
-    const clef__node *node = clef__lower_node(l);
+static void lower_layer_norm(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
     const layer_attributes *a = clef__attributes(node);
     bool affine = node->n_inputs == 3;
     int64_t n = row_length(node->shape, a->n_dims), rows = clef_shape_numel(node->shape) / n;
-    clef__operand x = clef__lower_in_dense(l, 0, NULL), w = affine ? clef__lower_in_dense(l, 1, NULL) : x,
-                  b = affine ? clef__lower_in_dense(l, 2, NULL) : x, y = clef__lower_out(l, NULL);
-    clef__epilogue epilogue = clef__lower_epilogue(l, y);
-    launch_rows(l, "normalise_rows", x.dtype, n, affine);
-    clef__launch_tensor(l, x, false);
-    clef__launch_tensor(l, w, false);
-    clef__launch_tensor(l, b, false);
-    clef__launch_tensor(l, y, true);
-    clef__launch_long(l, n);
-    clef__launch_real(l, a->eps);
-    clef__launch_epilogue(l, &epilogue, y);
-    clef__launch_units(l, rows, 4 * n);
+    clef__operand x = clef__lower_in_dense(lw, 0, NULL), w = affine ? clef__lower_in_dense(lw, 1, NULL) : x,
+                  b = affine ? clef__lower_in_dense(lw, 2, NULL) : x, y = clef__lower_out(lw, NULL);
+    clef__epilogue epilogue = clef__lower_epilogue(lw, y);
+    launch_rows(lw, "normalise_rows", x.dtype, n, affine);
+    clef__launch_tensor(lw, x, false);
+    clef__launch_tensor(lw, w, false);
+    clef__launch_tensor(lw, b, false);
+    clef__launch_tensor(lw, y, true);
+    clef__launch_long(lw, n);
+    clef__launch_real(lw, a->eps);
+    clef__launch_epilogue(lw, &epilogue, y);
+    clef__launch_units(lw, rows, 4 * n);
 }
 
 /* Input x, g [, w]: dx, then for every part of the rows its sums of g x̂ and of g, all in one line. */
@@ -119,27 +119,27 @@ static bool infer_layer_backward(clef__call *call) {
     return true;
 }
 
-static void lower_layer_backward(clef__lowering *l) {
-    const clef__node *node = clef__lower_node(l);
+static void lower_layer_backward(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
     const layer_attributes *a = clef__attributes(node);
     clef_shape shape = node->input[0]->shape;
     bool affine = node->n_inputs == 3;
     int64_t n = row_length(shape, a->n_dims), rows = clef_shape_numel(shape) / n, part = a->parts ? clef__ceil_div(rows, a->parts) : 1;
-    clef__operand x = clef__lower_in_dense(l, 0, NULL), g = clef__lower_in_dense(l, 1, NULL),
-                  w = affine ? clef__lower_in_dense(l, 2, NULL) : x, dx = clef__lower_out(l, NULL), sums = dx;
+    clef__operand x = clef__lower_in_dense(lw, 0, NULL), g = clef__lower_in_dense(lw, 1, NULL),
+                  w = affine ? clef__lower_in_dense(lw, 2, NULL) : x, dx = clef__lower_out(lw, NULL), sums = dx;
     sums.offset += rows * n;
-    launch_rows(l, "differentiate_rows", x.dtype, n, affine);
-    clef__launch_tensor(l, x, false);
-    clef__launch_tensor(l, g, false);
-    clef__launch_tensor(l, w, false);
-    clef__launch_tensor(l, dx, true);
-    clef__launch_tensor(l, sums, true);
-    clef__launch_long(l, n);
-    clef__launch_long(l, rows);
-    clef__launch_long(l, part);
-    clef__launch_int(l, a->parts > 0);
-    clef__launch_real(l, a->eps);
-    clef__launch_units(l, clef__ceil_div(rows, part), 8 * n * part);
+    launch_rows(lw, "differentiate_rows", x.dtype, n, affine);
+    clef__launch_tensor(lw, x, false);
+    clef__launch_tensor(lw, g, false);
+    clef__launch_tensor(lw, w, false);
+    clef__launch_tensor(lw, dx, true);
+    clef__launch_tensor(lw, sums, true);
+    clef__launch_long(lw, n);
+    clef__launch_long(lw, rows);
+    clef__launch_long(lw, part);
+    clef__launch_int(lw, a->parts > 0);
+    clef__launch_real(lw, a->eps);
+    clef__launch_units(lw, clef__ceil_div(rows, part), 8 * n * part);
 }
 
 static bool infer_layer_norm(clef__call *call) { return takes_rows(call, 1) && clef__infer_like(call); }

@@ -67,45 +67,45 @@ static bool infer_backward(clef__call *call) {
 }
 
 /* ---- lowering ---- */
-static void begin_pool(clef__lowering *l, const char *kernel, const geometry *a, clef_dtype dtype, int64_t channels) {
-    int lanes = clef__lower_profile(l)->vector;
+static void begin_pool(const clef__lowering *lw, const char *kernel, const geometry *a, clef_dtype dtype, int64_t channels) {
+    int lanes = clef__lower_profile(lw)->vector;
     if (clef_dtype_size(dtype) == 8 && lanes > 1) lanes /= 2;
     if (lanes > 4 && lanes > channels) lanes = 4; /* two variants are enough: the rest goes lane by lane anyway */
     if (lanes == 2) lanes = 1;                   /* rounding to bf16 has no pairs */
-    clef__launch_begin(l, "pool.cl", kernel);
-    clef__launch_define(l, "DT", "%s", clef__token(dtype));
-    clef__launch_define(l, "W", "%d", lanes);
-    if (a->adaptive) clef__launch_define(l, "ADAPTIVE", "1");
+    clef__launch_begin(lw, "pool.cl", kernel);
+    clef__launch_define(lw, "DT", "%s", clef__token(dtype));
+    clef__launch_define(lw, "W", "%d", lanes);
+    if (a->adaptive) clef__launch_define(lw, "ADAPTIVE", "1");
     if (!a->adaptive && a->padding[0] + a->padding[1] == 0 && a->kernel[0] * a->kernel[1] <= 4) {
-        clef__launch_define(l, "WINDOW_H", "%d", (int)a->kernel[0]);
-        clef__launch_define(l, "WINDOW_W", "%d", (int)a->kernel[1]);
+        clef__launch_define(lw, "WINDOW_H", "%d", (int)a->kernel[0]);
+        clef__launch_define(lw, "WINDOW_W", "%d", (int)a->kernel[1]);
     }
 }
 
-static void end(clef__lowering *l, const geometry *a, int64_t pixels, int64_t channels) {
-    int64_t items = clef__lower_items(l, pixels, 1), run = clef__ceil_div(pixels, items);
+static void end(const clef__lowering *lw, const geometry *a, int64_t pixels, int64_t channels) {
+    int64_t items = clef__lower_items(lw, pixels, 1), run = clef__ceil_div(pixels, items);
     const int64_t *pairs[] = {a->image, a->result, a->kernel, a->stride, a->padding};
-    clef__launch_int(l, (int32_t)pixels);
-    clef__launch_int(l, (int32_t)run);
-    clef__launch_int(l, (int32_t)channels);
+    clef__launch_int(lw, (int32_t)pixels);
+    clef__launch_int(lw, (int32_t)run);
+    clef__launch_int(lw, (int32_t)channels);
     for (int i = 0; i < 5; i++)
-        for (int d = 0; d < 2; d++) clef__launch_int(l, (int32_t)pairs[i][d]);
-    clef__launch_int(l, a->exclude_padding != 0);
-    clef__launch_end_1d(l, clef__ceil_div(pixels, run));
+        for (int d = 0; d < 2; d++) clef__launch_int(lw, (int32_t)pairs[i][d]);
+    clef__launch_int(lw, a->exclude_padding != 0);
+    clef__launch_end_1d(lw, clef__ceil_div(pixels, run));
 }
 
 /* Every kernel takes its inputs in order, then the result. */
-static void lower_with(clef__lowering *l, const char *kernel, bool pick) {
-    const clef__node *node = clef__lower_node(l);
+static void lower_with(const clef__lowering *lw, const char *kernel, bool pick) {
+    const clef__node *node = clef__lower_node(lw);
     const geometry *a = node->attributes;
     clef__image in[2], y;
-    for (int i = 0; i < node->n_inputs; i++) in[i] = clef__image_in(l, i);
-    y = clef__image_of(clef__lower_out(l, clef__channels_last));
-    begin_pool(l, kernel, a, node->dtype, y.c);
-    if (pick) clef__launch_define(l, "PICK", "1");
-    for (int i = 0; i < node->n_inputs; i++) clef__launch_tensor(l, in[i].data, false);
-    clef__launch_tensor(l, y.data, true);
-    end(l, a, y.n * y.h * y.w, y.c);
+    for (int i = 0; i < node->n_inputs; i++) in[i] = clef__image_in(lw, i);
+    y = clef__image_of(clef__lower_out(lw, clef__channels_last));
+    begin_pool(lw, kernel, a, node->dtype, y.c);
+    if (pick) clef__launch_define(lw, "PICK", "1");
+    for (int i = 0; i < node->n_inputs; i++) clef__launch_tensor(lw, in[i].data, false);
+    clef__launch_tensor(lw, y.data, true);
+    end(lw, a, y.n * y.h * y.w, y.c);
 }
 
 /* One window per pixel and no pixel without: the windows tile the image. */
@@ -115,27 +115,27 @@ static bool tiles(const geometry *a) {
     return true;
 }
 
-static void lower_max_tiles(clef__lowering *l) {
-    const clef__node *node = clef__lower_node(l);
+static void lower_max_tiles(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
     const geometry *a = node->attributes;
-    clef__image x = clef__image_in(l, 0), g = clef__image_in(l, 1), dx = clef__image_of(clef__lower_out(l, clef__channels_last));
-    begin_pool(l, "max_pool_backward_tiles", a, node->dtype, x.c);
-    clef__launch_tensor(l, x.data, false);
-    clef__launch_tensor(l, g.data, false);
-    clef__launch_tensor(l, dx.data, true);
-    end(l, a, g.n * g.h * g.w, g.c);
+    clef__image x = clef__image_in(lw, 0), g = clef__image_in(lw, 1), dx = clef__image_of(clef__lower_out(lw, clef__channels_last));
+    begin_pool(lw, "max_pool_backward_tiles", a, node->dtype, x.c);
+    clef__launch_tensor(lw, x.data, false);
+    clef__launch_tensor(lw, g.data, false);
+    clef__launch_tensor(lw, dx.data, true);
+    end(lw, a, g.n * g.h * g.w, g.c);
 }
 
-static void lower_max(clef__lowering *l) { lower_with(l, "max_pool", false); }
-static void lower_max_pick(clef__lowering *l) { lower_with(l, "max_pool", true); }
-static void lower_max_gather(clef__lowering *l) { lower_with(l, "max_pool_backward", false); }
-static void lower_avg(clef__lowering *l) { lower_with(l, "avg_pool", false); }
-static void lower_avg_backward(clef__lowering *l) { lower_with(l, "avg_pool_backward", false); }
+static void lower_max(const clef__lowering *lw) { lower_with(lw, "max_pool", false); }
+static void lower_max_pick(const clef__lowering *lw) { lower_with(lw, "max_pool", true); }
+static void lower_max_gather(const clef__lowering *lw) { lower_with(lw, "max_pool_backward", false); }
+static void lower_avg(const clef__lowering *lw) { lower_with(lw, "avg_pool", false); }
+static void lower_avg_backward(const clef__lowering *lw) { lower_with(lw, "avg_pool_backward", false); }
 
-static bool max_tiles_applies(const clef__lowering *l) { return tiles(clef__lower_node(l)->attributes); }
+static bool max_tiles_applies(const clef__lowering *lw) { return tiles(clef__lower_node(lw)->attributes); }
 /* Rough costs that only have to order the two. */
-static double tiles_cost(const clef__lowering *l) { return 1e-9 * (double)clef_shape_numel(clef__lower_node(l)->shape); }
-static double gather_cost(const clef__lowering *l) { return 4 * tiles_cost(l); }
+static double tiles_cost(const clef__lowering *lw) { return 1e-9 * (double)clef_shape_numel(clef__lower_node(lw)->shape); }
+static double gather_cost(const clef__lowering *lw) { return 4 * tiles_cost(lw); }
 
 /* ---- gradients ---- */
 static clef_tensor *apply(const clef_op *op, clef_tensor *a, clef_tensor *b, clef_tensor *like) {

@@ -9,19 +9,19 @@
 
 /* ---- random ---- */
 
-static void random_lower(clef__lowering *l, const char *kernel) {
-    clef__operand y = clef__lower_out(l, NULL);
-    int64_t n = clef_shape_numel(clef__lower_node(l)->shape);
-    clef__launch_begin(l, "random.cl", kernel);
-    clef__launch_tensor(l, y, true);
-    clef__launch_dynamic(l, 0);
-    clef__launch_dynamic(l, 1);
-    clef__launch_long(l, n);
-    clef__launch_units(l, (n + 3) / 4, 32);
+static void random_lower(const clef__lowering *lw, const char *kernel) {
+    clef__operand y = clef__lower_out(lw, NULL);
+    int64_t n = clef_shape_numel(clef__lower_node(lw)->shape);
+    clef__launch_begin(lw, "random.cl", kernel);
+    clef__launch_tensor(lw, y, true);
+    clef__launch_dynamic(lw, 0);
+    clef__launch_dynamic(lw, 1);
+    clef__launch_long(lw, n);
+    clef__launch_units(lw, (n + 3) / 4, 32);
 }
 
-static void uniform_lower(clef__lowering *l) { random_lower(l, "random_uniform"); }
-static void normal_lower(clef__lowering *l) { random_lower(l, "random_normal"); }
+static void uniform_lower(const clef__lowering *lw) { random_lower(lw, "random_uniform"); }
+static void normal_lower(const clef__lowering *lw) { random_lower(lw, "random_normal"); }
 static const clef__strategy uniform_strategies[] = { { .name = "philox", .lower = uniform_lower }, { 0 } };
 static const clef__strategy normal_strategies[] = { { .name = "philox", .lower = normal_lower }, { 0 } };
 static const clef_op op_rand = { .name = "rand", .kind = CLEF__KERNEL, .strategies = uniform_strategies };
@@ -52,16 +52,16 @@ static int64_t bits_of(clef_dtype dtype, double value) {
     return bits;
 }
 
-static void arange_lower(clef__lowering *l) {
-    const clef__node *node = clef__lower_node(l);
+static void arange_lower(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
     const arange_attributes *a = clef__attributes(node);
-    clef__operand y = clef__lower_out(l, NULL);
-    clef__launch_begin(l, "index.cl", "count_up");
-    clef__launch_define(l, "DT", "%s", clef__token(node->dtype));
-    clef__launch_tensor(l, y, true);
-    clef__launch_long(l, a->start);
-    clef__launch_long(l, a->step);
-    clef__launch_units(l, clef_shape_numel(node->shape), 1);
+    clef__operand y = clef__lower_out(lw, NULL);
+    clef__launch_begin(lw, "index.cl", "count_up");
+    clef__launch_define(lw, "DT", "%s", clef__token(node->dtype));
+    clef__launch_tensor(lw, y, true);
+    clef__launch_long(lw, a->start);
+    clef__launch_long(lw, a->step);
+    clef__launch_units(lw, clef_shape_numel(node->shape), 1);
 }
 
 static const clef__strategy arange_strategies[] = { { .name = "count", .lower = arange_lower }, { 0 } };

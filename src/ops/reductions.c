@@ -46,10 +46,10 @@ static double of_nothing(const reduce_op *op, clef_dtype dtype) {
     return clef__saturated(dtype, op->of_nothing);
 }
 
-static void reduce_lower(clef__lowering *l) {
-    const clef__node *node = clef__lower_node(l);
+static void reduce_lower(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
     const reduce_op *op = (const reduce_op *)node->op;
-    clef__lower_reduction(l, &(clef__reduction){.token = op->token, .mask = ((const reduce_attributes *)clef__attributes(node))->mask,
+    clef__lower_reduction(lw, &(clef__reduction){.token = op->token, .mask = ((const reduce_attributes *)clef__attributes(node))->mask,
                                                 .joined = joined_dtype(op, node->input[0]->dtype), .divides = op->divides,
                                                 .of_nothing = of_nothing(op, node->dtype)});
 }
@@ -235,13 +235,13 @@ static bool arg_infer(clef__call *call) {
 }
 
 /* In the program of a sum. */
-static void arg_lower(clef__lowering *l, bool smallest) {
-    const clef__node *node = clef__lower_node(l);
-    clef__lower_arg(l, (int)*(const int64_t *)clef__attributes(node), joined_dtype(&reduce_sum, node->input[0]->dtype), smallest);
+static void arg_lower(const clef__lowering *lw, bool smallest) {
+    const clef__node *node = clef__lower_node(lw);
+    clef__lower_arg(lw, (int)*(const int64_t *)clef__attributes(node), joined_dtype(&reduce_sum, node->input[0]->dtype), smallest);
 }
 
-static void argmax_lower(clef__lowering *l) { arg_lower(l, false); }
-static void argmin_lower(clef__lowering *l) { arg_lower(l, true); }
+static void argmax_lower(const clef__lowering *lw) { arg_lower(lw, false); }
+static void argmin_lower(const clef__lowering *lw) { arg_lower(lw, true); }
 static const clef__strategy argmax_strategies[] = { { .name = "scan", .lower = argmax_lower }, { 0 } };
 static const clef__strategy argmin_strategies[] = { { .name = "scan", .lower = argmin_lower }, { 0 } };
 static const clef_op op_argmax = { .name = "argmax", .kind = CLEF__KERNEL, .infer = arg_infer, .strategies = argmax_strategies };

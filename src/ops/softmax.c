@@ -27,98 +27,98 @@ static bool too_long(clef__axes axes) { return axes.n * clef__smaller(axes.inner
 
 /* Columns that a work-item goes down together: so few that their elements are still in the cache when they are read again, or many
    where they would not be anyway, as whole pages are read faster; but something for every compute unit. */
-static int64_t columns_of(const clef__lowering *l, clef__axes axes) {
-    if (!clef__lower_profile(l)->wide_items) return clef__lower_lanes(l, axes.inner);
+static int64_t columns_of(const clef__lowering *lw, clef__axes axes) {
+    if (!clef__lower_profile(lw)->wide_items) return clef__lower_lanes(lw, axes.inner);
     int64_t block = too_long(axes) ? CLEF__STRIP : clef__smaller(CACHED / axes.n, CLEF__STRIP);
-    int64_t units = clef__larger(clef__lower_device(l)->compute_units, 1);
+    int64_t units = clef__larger(clef__lower_device(lw)->compute_units, 1);
     int64_t fair = clef__ceil_div(axes.inner, clef__ceil_div(units, axes.outer));
     return clef__ceil_div(clef__smaller(block, fair), NARROWEST) * NARROWEST;
 }
 
-static void launch_lines(clef__lowering *l, clef__axes axes) {
-    clef__launch_long(l, axes.n);
+static void launch_lines(const clef__lowering *lw, clef__axes axes) {
+    clef__launch_long(lw, axes.n);
     if (axes.inner == 1) {
-        clef__launch_units(l, axes.outer, 4 * axes.n);
+        clef__launch_units(lw, axes.outer, 4 * axes.n);
         return;
     }
-    int64_t block = columns_of(l, axes);
-    clef__launch_long(l, axes.inner);
-    clef__launch_long(l, block);
-    clef__launch_units(l, axes.outer * clef__ceil_div(axes.inner, block), 4 * axes.n * block);
+    int64_t block = columns_of(lw, axes);
+    clef__launch_long(lw, axes.inner);
+    clef__launch_long(lw, block);
+    clef__launch_units(lw, axes.outer * clef__ceil_div(axes.inner, block), 4 * axes.n * block);
 }
 
-static void begin_softmax(clef__lowering *l, const char *kernel, clef_dtype dtype, clef__axes axes, int logarithm) {
-    clef__launch_reduction(l, "softmax.cl", kernel, dtype, axes);
-    clef__launch_define(l, "LOG", "%d", logarithm);
+static void begin_softmax(const clef__lowering *lw, const char *kernel, clef_dtype dtype, clef__axes axes, int logarithm) {
+    clef__launch_reduction(lw, "softmax.cl", kernel, dtype, axes);
+    clef__launch_define(lw, "LOG", "%d", logarithm);
 }
 
 /* Are these whole vectors of what is computed, and more of them than any cache holds? */
-static bool goes_past_caches(const clef__lowering *l, clef__operand y, clef__axes axes) {
-    uint64_t cache = clef__lower_device(l)->cache_bytes, bytes = (uint64_t)(axes.outer * axes.n * axes.inner) * clef_dtype_size(y.dtype);
-    bool whole = axes.inner % clef__lower_profile(l)->vector == 0 && y.offset == 0;
+static bool goes_past_caches(const clef__lowering *lw, clef__operand y, clef__axes axes) {
+    uint64_t cache = clef__lower_device(lw)->cache_bytes, bytes = (uint64_t)(axes.outer * axes.n * axes.inner) * clef_dtype_size(y.dtype);
+    bool whole = axes.inner % clef__lower_profile(lw)->vector == 0 && y.offset == 0;
     return whole && cache > 0 && bytes > cache && (y.dtype == CLEF_F32 || y.dtype == CLEF_F64);
 }
 
 /* Long columns: what their pieces come to, what that comes to together, and the results, each reading memory as it lies. */
-static void launch_in_pieces(clef__lowering *l, clef__operand x, clef__operand y, clef__axes axes, int logarithm) {
-    int64_t splits = clef__reduce_splits(l, axes);
+static void launch_in_pieces(const clef__lowering *lw, clef__operand x, clef__operand y, clef__axes axes, int logarithm) {
+    int64_t splits = clef__reduce_splits(lw, axes);
     clef_dtype wide = x.dtype == CLEF_F64 ? CLEF_F64 : CLEF_F32;
-    clef__operand parts = clef__lower_scratch(l, wide, CLEF_SHAPE(2, axes.outer, splits, axes.inner)),
-                  whole = clef__lower_scratch(l, wide, CLEF_SHAPE(2, axes.outer, axes.inner));
-    begin_softmax(l, "softmax_parts", x.dtype, axes, logarithm);
-    clef__launch_tensor(l, x, false);
-    clef__launch_tensor(l, parts, true);
-    clef__launch_long(l, parts.stride[0]);
-    clef__launch_cut(l, axes, splits);
-    begin_softmax(l, "softmax_whole", x.dtype, axes, logarithm);
-    clef__launch_tensor(l, parts, false);
-    clef__launch_long(l, parts.stride[0]);
-    clef__launch_tensor(l, whole, true);
-    clef__launch_long(l, whole.stride[0]);
-    launch_lines(l, (clef__axes){axes.outer, splits, axes.inner});
-    begin_softmax(l, "softmax_results", x.dtype, axes, logarithm);
-    clef__launch_define(l, "PAST", "%d", goes_past_caches(l, y, axes));
-    clef__launch_tensor(l, x, false);
-    clef__launch_tensor(l, whole, false);
-    clef__launch_long(l, whole.stride[0]);
-    clef__launch_tensor(l, y, true);
-    clef__launch_cut(l, axes, splits);
+    clef__operand parts = clef__lower_scratch(lw, wide, CLEF_SHAPE(2, axes.outer, splits, axes.inner)),
+                  whole = clef__lower_scratch(lw, wide, CLEF_SHAPE(2, axes.outer, axes.inner));
+    begin_softmax(lw, "softmax_parts", x.dtype, axes, logarithm);
+    clef__launch_tensor(lw, x, false);
+    clef__launch_tensor(lw, parts, true);
+    clef__launch_long(lw, parts.stride[0]);
+    clef__launch_cut(lw, axes, splits);
+    begin_softmax(lw, "softmax_whole", x.dtype, axes, logarithm);
+    clef__launch_tensor(lw, parts, false);
+    clef__launch_long(lw, parts.stride[0]);
+    clef__launch_tensor(lw, whole, true);
+    clef__launch_long(lw, whole.stride[0]);
+    launch_lines(lw, (clef__axes){axes.outer, splits, axes.inner});
+    begin_softmax(lw, "softmax_results", x.dtype, axes, logarithm);
+    clef__launch_define(lw, "PAST", "%d", goes_past_caches(lw, y, axes));
+    clef__launch_tensor(lw, x, false);
+    clef__launch_tensor(lw, whole, false);
+    clef__launch_long(lw, whole.stride[0]);
+    clef__launch_tensor(lw, y, true);
+    clef__launch_cut(lw, axes, splits);
 }
 
-static void softmax_launch(clef__lowering *l, int logarithm) {
-    const softmax_attributes *a = clef__attributes(clef__lower_node(l));
+static void softmax_launch(const clef__lowering *lw, int logarithm) {
+    const softmax_attributes *a = clef__attributes(clef__lower_node(lw));
     int order[CLEF_MAX_RANK];
     clef__axes axes;
-    clef__operand x = clef__lower_along(l, (int)a->dim, order, &axes), y = clef__lower_out(l, order);
-    if (axes.inner > 1 && clef__lower_profile(l)->wide_items && too_long(axes)) {
-        launch_in_pieces(l, x, y, axes, logarithm);
+    clef__operand x = clef__lower_along(lw, (int)a->dim, order, &axes), y = clef__lower_out(lw, order);
+    if (axes.inner > 1 && clef__lower_profile(lw)->wide_items && too_long(axes)) {
+        launch_in_pieces(lw, x, y, axes, logarithm);
         return;
     }
-    begin_softmax(l, axes.inner == 1 ? "softmax_rows" : "softmax_columns", x.dtype, axes, logarithm);
-    clef__launch_tensor(l, x, false);
-    clef__launch_tensor(l, y, true);
-    launch_lines(l, axes);
+    begin_softmax(lw, axes.inner == 1 ? "softmax_rows" : "softmax_columns", x.dtype, axes, logarithm);
+    clef__launch_tensor(lw, x, false);
+    clef__launch_tensor(lw, y, true);
+    launch_lines(lw, axes);
 }
 
-static void softmax_lower(clef__lowering *l) { softmax_launch(l, 0); }
-static void log_softmax_lower(clef__lowering *l) { softmax_launch(l, 1); }
+static void softmax_lower(const clef__lowering *lw) { softmax_launch(lw, 0); }
+static void log_softmax_lower(const clef__lowering *lw) { softmax_launch(lw, 1); }
 
 /* Inputs y, g → dx. */
-static void slope_launch(clef__lowering *l, int logarithm) {
-    const softmax_attributes *a = clef__attributes(clef__lower_node(l));
+static void slope_launch(const clef__lowering *lw, int logarithm) {
+    const softmax_attributes *a = clef__attributes(clef__lower_node(lw));
     int order[CLEF_MAX_RANK];
     clef__axes axes;
-    clef__operand y = clef__lower_along(l, (int)a->dim, order, &axes), g = clef__lower_in_dense(l, 1, order),
-                  dx = clef__lower_out(l, order);
-    begin_softmax(l, axes.inner == 1 ? "softmax_slope_rows" : "softmax_slope_columns", y.dtype, axes, logarithm);
-    clef__launch_tensor(l, y, false);
-    clef__launch_tensor(l, g, false);
-    clef__launch_tensor(l, dx, true);
-    launch_lines(l, axes);
+    clef__operand y = clef__lower_along(lw, (int)a->dim, order, &axes), g = clef__lower_in_dense(lw, 1, order),
+                  dx = clef__lower_out(lw, order);
+    begin_softmax(lw, axes.inner == 1 ? "softmax_slope_rows" : "softmax_slope_columns", y.dtype, axes, logarithm);
+    clef__launch_tensor(lw, y, false);
+    clef__launch_tensor(lw, g, false);
+    clef__launch_tensor(lw, dx, true);
+    launch_lines(lw, axes);
 }
 
-static void softmax_slope_lower(clef__lowering *l) { slope_launch(l, 0); }
-static void log_softmax_slope_lower(clef__lowering *l) { slope_launch(l, 1); }
+static void softmax_slope_lower(const clef__lowering *lw) { slope_launch(lw, 0); }
+static void log_softmax_slope_lower(const clef__lowering *lw) { slope_launch(lw, 1); }
 
 /* ---- gradients: one kernel, or expressions that have gradients themselves where those may be asked for ---- */
 
@@ -191,9 +191,9 @@ static bool class_infer(clef__call *call) {
 }
 
 /* How x lies, seen with its classes innermost, and what is left of that without them. */
-static clef__axes class_rows(clef__lowering *l, int *order, int *kept) {
-    clef_shape shape = clef__lower_node(l)->input[0]->shape;
-    clef__operand x = clef__lower_in(l, 0);
+static clef__axes class_rows(const clef__lowering *lw, int *order, int *kept) {
+    clef_shape shape = clef__lower_node(lw)->input[0]->shape;
+    clef__operand x = clef__lower_in(lw, 0);
     if (!clef__memory_order(&x, order))
         for (int d = 0; d < shape.rank; d++) order[d] = d;
     int n = 0;
@@ -204,33 +204,33 @@ static clef__axes class_rows(clef__lowering *l, int *order, int *kept) {
     return (clef__axes){clef_shape_numel(shape) / shape.dim[1], shape.dim[1], 1};
 }
 
-static void class_begin(clef__lowering *l, const char *kernel, clef__operand x, clef__operand t, clef__axes axes) {
-    clef__launch_lanes(l, "softmax.cl", kernel, x.dtype, axes.n);
-    clef__launch_define(l, "TT", "%s", clef__token(t.dtype));
-    clef__launch_tensor(l, x, false);
-    clef__launch_tensor(l, t, false);
+static void class_begin(const clef__lowering *lw, const char *kernel, clef__operand x, clef__operand t, clef__axes axes) {
+    clef__launch_lanes(lw, "softmax.cl", kernel, x.dtype, axes.n);
+    clef__launch_define(lw, "TT", "%s", clef__token(t.dtype));
+    clef__launch_tensor(lw, x, false);
+    clef__launch_tensor(lw, t, false);
 }
 
-static void class_numbers(clef__lowering *l, clef__axes axes) {
-    const class_attributes *a = clef__attributes(clef__lower_node(l));
-    clef__launch_long(l, axes.n);
-    clef__launch_real(l, a->smoothing);
-    clef__launch_int(l, (int32_t)a->ignores);
-    clef__launch_long(l, a->ignored);
+static void class_numbers(const clef__lowering *lw, clef__axes axes) {
+    const class_attributes *a = clef__attributes(clef__lower_node(lw));
+    clef__launch_long(lw, axes.n);
+    clef__launch_real(lw, a->smoothing);
+    clef__launch_int(lw, (int32_t)a->ignores);
+    clef__launch_long(lw, a->ignored);
 }
 
-static void class_lower(clef__lowering *l) {
+static void class_lower(const clef__lowering *lw) {
     int order[CLEF_MAX_RANK], kept[CLEF_MAX_RANK];
-    if (clef__lower_node(l)->input[0]->shape.dim[1] == 0) { /* so no target is a class */
-        clef__lower_fill(l, clef__lower_out(l, NULL), NAN);
+    if (clef__lower_node(lw)->input[0]->shape.dim[1] == 0) { /* so no target is a class */
+        clef__lower_fill(lw, clef__lower_out(lw, NULL), NAN);
         return;
     }
-    clef__axes axes = class_rows(l, order, kept);
-    clef__operand x = clef__lower_in_dense(l, 0, order), t = clef__lower_in_dense(l, 1, kept), y = clef__lower_out(l, kept);
-    class_begin(l, "cross_entropy_rows", x, t, axes);
-    clef__launch_tensor(l, y, true);
-    class_numbers(l, axes);
-    clef__launch_units(l, axes.outer, 4 * axes.n);
+    clef__axes axes = class_rows(lw, order, kept);
+    clef__operand x = clef__lower_in_dense(lw, 0, order), t = clef__lower_in_dense(lw, 1, kept), y = clef__lower_out(lw, kept);
+    class_begin(lw, "cross_entropy_rows", x, t, axes);
+    clef__launch_tensor(lw, y, true);
+    class_numbers(lw, axes);
+    clef__launch_units(lw, axes.outer, 4 * axes.n);
 }
 
 static bool is_one_number(const clef__operand *x) {
@@ -239,22 +239,22 @@ static bool is_one_number(const clef__operand *x) {
     return true;
 }
 
-static void class_slope_lower(clef__lowering *l) {
+static void class_slope_lower(const clef__lowering *lw) {
     int order[CLEF_MAX_RANK], kept[CLEF_MAX_RANK];
-    clef__axes axes = class_rows(l, order, kept);
-    clef__operand x = clef__lower_in_dense(l, 0, order), t = clef__lower_in_dense(l, 1, kept);
-    bool number = clef__lower_is_number(l, 2); /* as behind a mean of losses; then x stands in and is not read as g */
-    clef__operand g = number ? x : clef__lower_in(l, 2);
+    clef__axes axes = class_rows(lw, order, kept);
+    clef__operand x = clef__lower_in_dense(lw, 0, order), t = clef__lower_in_dense(lw, 1, kept);
+    bool number = clef__lower_is_number(lw, 2); /* as behind a mean of losses; then x stands in and is not read as g */
+    clef__operand g = number ? x : clef__lower_in(lw, 2);
     bool same = !number && is_one_number(&g);
-    if (!same && !number) g = clef__lower_in_dense(l, 2, kept);
-    clef__operand dx = clef__lower_out(l, order);
-    class_begin(l, "cross_entropy_slope_rows", x, t, axes);
-    clef__launch_tensor(l, g, false);
-    clef__launch_tensor(l, dx, true);
-    class_numbers(l, axes);
-    clef__launch_long(l, number ? -1 : same ? 0 : 1);
-    clef__launch_number(l, 2, class_dtype(clef__lower_node(l)->dtype));
-    clef__launch_units(l, axes.outer, 4 * axes.n);
+    if (!same && !number) g = clef__lower_in_dense(lw, 2, kept);
+    clef__operand dx = clef__lower_out(lw, order);
+    class_begin(lw, "cross_entropy_slope_rows", x, t, axes);
+    clef__launch_tensor(lw, g, false);
+    clef__launch_tensor(lw, dx, true);
+    class_numbers(lw, axes);
+    clef__launch_long(lw, number ? -1 : same ? 0 : 1);
+    clef__launch_number(lw, 2, class_dtype(clef__lower_node(lw)->dtype));
+    clef__launch_units(lw, axes.outer, 4 * axes.n);
 }
 
 /* x, target and g, which is of target's shape. */

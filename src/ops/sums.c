@@ -36,47 +36,47 @@ static clef_shape without_innermost(clef_shape shape, const int *order, int64_t 
 }
 
 /* m for every sum of the first stage, in x's memory order. */
-static clef__operand spread_mean(clef__lowering *l, clef_shape shape, const int *order, int64_t mask) {
+static clef__operand spread_mean(const clef__lowering *lw, clef_shape shape, const int *order, int64_t mask) {
     clef_shape first = without_innermost(shape, order, mask);
-    clef__operand m = clef__broadcast_operand(clef__lower_in(l, 1), first);
+    clef__operand m = clef__broadcast_operand(clef__lower_in(lw, 1), first);
     if (clef__lower_is_dense(&m, order)) return m;
-    clef__operand to = clef__lower_scratch_in(l, m.dtype, first, order);
-    clef__lower_copy(l, to, m);
+    clef__operand to = clef__lower_scratch_in(lw, m.dtype, first, order);
+    clef__lower_copy(lw, to, m);
     return to;
 }
 
-static void launch_sums(clef__lowering *l, clef__operand x, clef__operand g, clef__operand m, clef__operand y, clef__axes axes,
+static void launch_sums(const clef__lowering *lw, clef__operand x, clef__operand g, clef__operand m, clef__operand y, clef__axes axes,
                         int64_t splits) {
-    clef__launch_reduction(l, "sums.cl", axes.inner == 1 ? "sum_rows" : "sum_columns", x.dtype, axes);
-    clef__launch_define(l, "OWN", "%d", clef__lower_node(l)->op == &op_own_sums);
-    clef__launch_tensor(l, x, false);
-    clef__launch_tensor(l, g, false);
-    clef__launch_tensor(l, m, false);
-    clef__launch_tensor(l, y, true);
-    clef__launch_long(l, axes.outer * splits * axes.inner);
-    clef__launch_cut(l, axes, splits);
+    clef__launch_reduction(lw, "sums.cl", axes.inner == 1 ? "sum_rows" : "sum_columns", x.dtype, axes);
+    clef__launch_define(lw, "OWN", "%d", clef__lower_node(lw)->op == &op_own_sums);
+    clef__launch_tensor(lw, x, false);
+    clef__launch_tensor(lw, g, false);
+    clef__launch_tensor(lw, m, false);
+    clef__launch_tensor(lw, y, true);
+    clef__launch_long(lw, axes.outer * splits * axes.inner);
+    clef__launch_cut(lw, axes, splits);
 }
 
-static void lower_sums(clef__lowering *l) {
-    const clef__node *node = clef__lower_node(l);
+static void lower_sums(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
     const sums_attributes *a = clef__attributes(node);
     clef_shape shape = node->input[0]->shape;
     int order[CLEF_MAX_RANK], out_order[CLEF_MAX_RANK] = {(int)a->dim}, n = 1, at;
     if (clef_shape_numel(shape) == 0) {
-        clef__lower_fill(l, clef__lower_out(l, NULL), 0);
+        clef__lower_fill(lw, clef__lower_out(lw, NULL), 0);
         return;
     }
-    clef__operand x = clef__lower_in_any_order(l, 0, order), m = spread_mean(l, shape, order, a->mask);
-    clef__operand g = node->n_inputs == 3 ? clef__lower_in_dense(l, 2, order) : x;
+    clef__operand x = clef__lower_in_any_order(lw, 0, order), m = spread_mean(lw, shape, order, a->mask);
+    clef__operand g = node->n_inputs == 3 ? clef__lower_in_dense(lw, 2, order) : x;
     for (int i = 0; i < x.rank; i++)
         if (order[i] != a->dim) out_order[n++] = order[i];
-    clef__operand out = clef__lower_out(l, out_order);
+    clef__operand out = clef__lower_out(lw, out_order);
     clef__runs runs = clef__find_runs(&x, order, a->mask);
     clef__axes axes = clef__innermost(&runs, &at);
-    int64_t splits = clef__reduce_splits(l, axes);
+    int64_t splits = clef__reduce_splits(lw, axes);
     bool only = splits == 1 && runs.reduced <= 1;
-    clef__operand y = only ? out : clef__lower_scratch(l, x.dtype, CLEF_SHAPE(2, axes.outer, splits, axes.inner));
-    launch_sums(l, x, g, m, y, axes, splits);
+    clef__operand y = only ? out : clef__lower_scratch(lw, x.dtype, CLEF_SHAPE(2, axes.outer, splits, axes.inner));
+    launch_sums(lw, x, g, m, y, axes, splits);
     if (at >= 0) clef__drop_run(&runs, at);
     for (bool last = only; !last; splits = 1) { /* what is left are plain sums, of both at once */
         if (splits > 1) {
@@ -86,8 +86,8 @@ static void lower_sums(clef__lowering *l) {
             clef__drop_run(&runs, at);
         }
         last = runs.reduced == 0;
-        clef__operand to = last ? out : clef__lower_scratch(l, x.dtype, CLEF_SHAPE(2, axes.outer, axes.inner));
-        clef__lower_sum(l, y, to, (clef__axes){2 * axes.outer, axes.n, axes.inner});
+        clef__operand to = last ? out : clef__lower_scratch(lw, x.dtype, CLEF_SHAPE(2, axes.outer, axes.inner));
+        clef__lower_sum(lw, y, to, (clef__axes){2 * axes.outer, axes.n, axes.inner});
         y = to;
     }
 }

@@ -95,18 +95,18 @@ Test(eval, a_new_plan_of_known_kernels_compiles_nothing) {
 
 /* ---- the key of a plan ---- */
 
-static void fill_with_one(clef__lowering *l) {
-    clef__operand y = clef__lower_out(l, NULL);
-    clef__lower_fill(l, y, 1);
+static void fill_with_one(const clef__lowering *lw) {
+    clef__operand y = clef__lower_out(lw, NULL);
+    clef__lower_fill(lw, y, 1);
 }
 static const clef__strategy fill_strategies[] = {{.name = "fill", .lower = fill_with_one}, {0}};
 static const clef_op op_odd = {.name = "odd", .kind = CLEF__KERNEL, .strategies = fill_strategies};
 
 /* Begins a launch while another is open. */
-static void begin_twice(clef__lowering *l) {
-    clef__operand y = clef__lower_out(l, NULL);
-    clef__launch_begin(l, "random.cl", "random_uniform");
-    clef__lower_fill(l, y, 1);
+static void begin_twice(const clef__lowering *lw) {
+    clef__operand y = clef__lower_out(lw, NULL);
+    clef__launch_begin(lw, "random.cl", "random_uniform");
+    clef__lower_fill(lw, y, 1);
 }
 static const clef__strategy twice_strategies[] = {{.name = "twice", .lower = begin_twice}, {0}};
 static const clef_op op_twice = {.name = "twice", .kind = CLEF__KERNEL, .strategies = twice_strategies};

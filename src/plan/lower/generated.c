@@ -7,11 +7,11 @@
 typedef struct cut { int64_t block, per_row, blocks, per_item, items; } cut;
 
 /* Cuts rows into blocks: on a CPU a few long ones per unit, on a GPU one vector each. */
-static cut cut_rows(const clef__lowering *l, int64_t rows, int64_t columns) {
-    const clef__profile *profile = clef__lower_profile(l);
+static cut cut_rows(const clef__lowering *lw, int64_t rows, int64_t columns) {
+    const clef__profile *profile = clef__lower_profile(lw);
     cut c = {.block = profile->vector, .per_item = 1};
     if (profile->wide_items) {
-        int64_t wanted = clef__lower_items(l, rows * columns, 4096);
+        int64_t wanted = clef__lower_items(lw, rows * columns, 4096);
         int64_t in_row = clef__ceil_div(wanted, rows);
         c.block = clef__ceil_div(columns, in_row);
         c.block = clef__ceil_div(c.block, profile->vector) * profile->vector;
@@ -25,10 +25,10 @@ static cut cut_rows(const clef__lowering *l, int64_t rows, int64_t columns) {
 }
 
 /* A store may take over an operand's memory if that operand is read in the same layout everywhere in this kernel. */
-static void note_candidates(clef__lowering *l, const clef__pointwise *p) {
+static void note_candidates(const clef__lowering *lw, const clef__pointwise *p) {
     for (int i = 0; i < p->n_stores; i++) {
         const clef__operand *to = &p->store[i].to;
-        clef__value *value = &l->plan->value[to->value];
+        clef__value *value = &lw->plan->value[to->value];
         if (to->offset != 0 || value->n_candidates) continue;
         for (int j = 0; j < p->n_operands && value->n_candidates < 4; j++) {
             const clef__operand *x = &p->operand[j].x;
@@ -45,59 +45,59 @@ static void note_candidates(clef__lowering *l, const clef__pointwise *p) {
     }
 }
 
-static void launch_constants(clef__lowering *l, const clef__pointwise *p) {
+static void launch_constants(const clef__lowering *lw, const clef__pointwise *p) {
     for (int i = 0; i < p->n_operands; i++)
-        if (p->operand[i].constant) clef__launch_constant(l, p->operand[i].item, p->operand[i].number, p->operand[i].dtype);
+        if (p->operand[i].constant) clef__launch_constant(lw, p->operand[i].item, p->operand[i].number, p->operand[i].dtype);
 }
 
-static void launch_segment(clef__lowering *l, const clef__pointwise *p, const clef__space *s) {
-    if (l->failed) return;
-    l->open->covers = 1;
-    clef__launch_long(l, 0);
-    clef__launch_long(l, s->dim[0]);
-    launch_constants(l, p);
-    for (int i = 0; i < s->n; i++) clef__launch_tensor(l, *s->x[i], i >= s->n - p->n_stores);
+static void launch_segment(const clef__lowering *lw, const clef__pointwise *p, const clef__space *s) {
+    if (lw->failed) return;
+    lw->open->covers = 1;
+    clef__launch_long(lw, 0);
+    clef__launch_long(lw, s->dim[0]);
+    launch_constants(lw, p);
+    for (int i = 0; i < s->n; i++) clef__launch_tensor(lw, *s->x[i], i >= s->n - p->n_stores);
 }
 
-static void launch_rows(clef__lowering *l, const clef__pointwise *p, const clef__space *s, const cut *c) {
-    clef__launch_long(l, c->per_row);
-    clef__launch_long(l, s->dim[s->rank - 1]);
-    for (int d = 0; d < s->rank - 1; d++) clef__launch_long(l, s->dim[d]);
-    launch_constants(l, p);
+static void launch_rows(const clef__lowering *lw, const clef__pointwise *p, const clef__space *s, const cut *c) {
+    clef__launch_long(lw, c->per_row);
+    clef__launch_long(lw, s->dim[s->rank - 1]);
+    for (int d = 0; d < s->rank - 1; d++) clef__launch_long(lw, s->dim[d]);
+    launch_constants(lw, p);
     for (int i = 0; i < s->n; i++) {
-        clef__launch_tensor(l, *s->x[i], i >= s->n - p->n_stores);
-        for (int d = 0; d < s->rank - 1; d++) clef__launch_long(l, s->stride[i][d]);
-        if (clef__space_access(s, i) == CLEF__GATHER) clef__launch_long(l, s->stride[i][s->rank - 1]);
+        clef__launch_tensor(lw, *s->x[i], i >= s->n - p->n_stores);
+        for (int d = 0; d < s->rank - 1; d++) clef__launch_long(lw, s->stride[i][d]);
+        if (clef__space_access(s, i) == CLEF__GATHER) clef__launch_long(lw, s->stride[i][s->rank - 1]);
     }
 }
 
-static void launch_cut(clef__lowering *l, const cut *c) {
-    clef__launch_long(l, c->blocks);
-    clef__launch_long(l, c->per_item);
-    clef__launch_long(l, c->block);
+static void launch_cut(const clef__lowering *lw, const cut *c) {
+    clef__launch_long(lw, c->blocks);
+    clef__launch_long(lw, c->per_item);
+    clef__launch_long(lw, c->block);
 }
 
-void clef__lower_pointwise(clef__lowering *l, const clef__pointwise *p, const char *label) {
-    if (l->failed) return;
-    int width = clef__lower_profile(l)->vector;
+void clef__lower_pointwise(const clef__lowering *lw, const clef__pointwise *p, const char *label) {
+    if (lw->failed) return;
+    int width = clef__lower_profile(lw)->vector;
     clef__space s;
     clef__space_make(&s, p, width);
     int64_t rows = 1;
     for (int d = 0; d < s.rank - 1; d++) rows *= s.dim[d];
-    cut c = cut_rows(l, rows, s.dim[s.rank - 1]);
-    note_candidates(l, p);
-    clef__launch_begin(l, NULL, "pointwise");
-    if (l->failed) return;
-    clef__launch_name(l, label, false);
-    l->text = clef__pointwise_source(p, &s, width);
-    if (!l->text) {
-        clef__lower_fail(l);
+    cut c = cut_rows(lw, rows, s.dim[s.rank - 1]);
+    note_candidates(lw, p);
+    clef__launch_begin(lw, NULL, "pointwise");
+    if (lw->failed) return;
+    clef__launch_name(lw, label, false);
+    lw->text = clef__pointwise_source(p, &s, width);
+    if (!lw->text) {
+        clef__lower_fail(lw);
         return;
     }
-    launch_cut(l, &c);
-    if (clef__space_is_segment(&s)) launch_segment(l, p, &s);
-    else launch_rows(l, p, &s, &c);
-    clef__launch_end_1d(l, c.items);
+    launch_cut(lw, &c);
+    if (clef__space_is_segment(&s)) launch_segment(lw, p, &s);
+    else launch_rows(lw, p, &s, &c);
+    clef__launch_end_1d(lw, c.items);
 }
 
 /* ---- several segments in one launch ---- */
@@ -112,47 +112,47 @@ static char *bundle_source(const char *source, int count) {
 }
 
 /* Where blocks are as of one tensor as large as all, and work-items as many. */
-static cut cut_segments(const clef__lowering *l, const int64_t *columns, int n) {
+static cut cut_segments(const clef__lowering *lw, const int64_t *columns, int n) {
     int64_t total = 0;
     for (int i = 0; i < n; i++) total += columns[i];
-    cut c = cut_rows(l, 1, total);
+    cut c = cut_rows(lw, 1, total);
     int64_t blocks = 0;
     for (int i = 0; i < n; i++) blocks += clef__ceil_div(columns[i], c.block);
-    if (clef__lower_profile(l)->wide_items) c.per_item = clef__ceil_div(blocks, c.items);
+    if (clef__lower_profile(lw)->wide_items) c.per_item = clef__ceil_div(blocks, c.items);
     c.blocks = blocks;
     c.items = clef__ceil_div(blocks, c.per_item);
     return c;
 }
 
 /* Segment i of the open launch: that of another, or an empty one, for which its memory stands in. */
-static void launch_member(clef__lowering *l, const clef__launch *from, int64_t position, bool empty) {
-    clef__launch_long(l, position);
-    clef__launch_long(l, empty ? 0 : from->arg[CLEF__PW_COLUMNS].number);
+static void launch_member(const clef__lowering *lw, const clef__launch *from, int64_t position, bool empty) {
+    clef__launch_long(lw, position);
+    clef__launch_long(lw, empty ? 0 : from->arg[CLEF__PW_COLUMNS].number);
     for (int a = CLEF__PW_COLUMNS + 1; a < from->n_args; a++) {
         clef__arg arg = from->arg[a];
         if (empty && arg.kind == CLEF__ARG_CONSTANT) arg.item = -1;
-        clef__launch_arg(l, arg);
+        clef__launch_arg(lw, arg);
     }
 }
 
 /* The last member's segment lies at position 0, so nothing behind it is ever chosen. */
-void clef__lower_bundle(clef__lowering *l, const int *launch, int n, int count) {
+void clef__lower_bundle(const clef__lowering *lw, const int *launch, int n, int count) {
     int64_t columns[CLEF__PW_SEGMENTS];
-    clef__launch first = l->plan->launch[launch[0]]; /* by value, as the array may move */
-    for (int i = 0; i < n; i++) columns[i] = l->plan->launch[launch[i]].arg[CLEF__PW_COLUMNS].number;
-    l->device = first.device;
-    cut c = cut_segments(l, columns, n);
-    clef__launch_begin(l, NULL, "pointwise");
-    if (l->failed) return;
-    clef__launch_name(l, first.label, false);
-    l->open->covers = n;
-    l->text = bundle_source(first.code->text, count);
-    if (!l->text) clef__lower_fail(l);
-    launch_cut(l, &c);
+    clef__launch first = lw->plan->launch[launch[0]]; /* by value, as the array may move */
+    for (int i = 0; i < n; i++) columns[i] = lw->plan->launch[launch[i]].arg[CLEF__PW_COLUMNS].number;
+    lw->device = first.device;
+    cut c = cut_segments(lw, columns, n);
+    clef__launch_begin(lw, NULL, "pointwise");
+    if (lw->failed) return;
+    clef__launch_name(lw, first.label, false);
+    lw->open->covers = n;
+    lw->text = bundle_source(first.code->text, count);
+    if (!lw->text) clef__lower_fail(lw);
+    launch_cut(lw, &c);
     int64_t position = c.blocks * c.block;
     for (int i = 0; i < count; i++) {
         position -= i < n ? clef__ceil_div(columns[i], c.block) * c.block : 0;
-        launch_member(l, &l->plan->launch[launch[i < n ? i : n - 1]], position, i >= n);
+        launch_member(lw, &lw->plan->launch[launch[i < n ? i : n - 1]], position, i >= n);
     }
-    clef__launch_end_1d(l, c.items);
+    clef__launch_end_1d(lw, c.items);
 }

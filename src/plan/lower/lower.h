@@ -16,22 +16,22 @@ typedef struct clef__operand {
     int64_t dim[CLEF_MAX_RANK], stride[CLEF_MAX_RANK];
 } clef__operand;
 
-const clef__node *clef__lower_node(const clef__lowering *l);
-const clef__profile *clef__lower_profile(const clef__lowering *l);
-const clef_device_info *clef__lower_device(const clef__lowering *l);
-clef__matrix_unit clef__lower_matrix_unit(const clef__lowering *l);
+const clef__node *clef__lower_node(const clef__lowering *lw);
+const clef__profile *clef__lower_profile(const clef__lowering *lw);
+const clef_device_info *clef__lower_device(const clef__lowering *lw);
+clef__matrix_unit clef__lower_matrix_unit(const clef__lowering *lw);
 
 /* Input i as it lies: any strides, 0 and negative ones too.  It takes a launch to make a constant that lies nowhere yet, and to copy what
    a view looks at where it cannot be seen as that view: so ask before a launch begins. */
-clef__operand clef__lower_in(clef__lowering *l, int i);
+clef__operand clef__lower_in(const clef__lowering *lw, int i);
 /* Input i, dense with dimensions in memory order `order` (outermost first; NULL: row-major); copied if it lies otherwise. */
-clef__operand clef__lower_in_dense(clef__lowering *l, int i, const int *order);
+clef__operand clef__lower_in_dense(const clef__lowering *lw, int i, const int *order);
 /* Does input i already lie dense in this order?  (Dimensions of 1 do not matter.) */
 bool clef__lower_is_dense(const clef__operand *x, const int *order);
 /* Dimensions of a dense operand from outermost to innermost in memory, those of 1 first; false if it is dense in no order. */
 bool clef__memory_order(const clef__operand *x, int *order);
 /* The node's output, dense in this order.  Call once. */
-clef__operand clef__lower_out(clef__lowering *l, const int *order);
+clef__operand clef__lower_out(const clef__lowering *lw, const int *order);
 /* ---- what follows a node in its kernel's store (epilogue.c, cl/epilogue.h) ---- */
 typedef struct clef__epilogue {
     int after;           /* bits of cl/after.h; 0: nothing */
@@ -40,53 +40,53 @@ typedef struct clef__epilogue {
 } clef__epilogue;
 /* For ops with `epilogue`, after clef__lower_out while no launch is open: what the strategy takes upon itself for `out`.  One that
    does not ask, or gets nothing as the extra operand lies otherwise, has it done by a launch of its own. */
-clef__epilogue clef__lower_epilogue(clef__lowering *l, clef__operand out);
+clef__epilogue clef__lower_epilogue(const clef__lowering *lw, clef__operand out);
 /* EPILOGUE_PARAMETERS for a kernel that writes to `out`, or to a part of it with another offset; any epilogue, none too. */
-void clef__launch_epilogue(clef__lowering *l, const clef__epilogue *epilogue, clef__operand out);
+void clef__launch_epilogue(const clef__lowering *lw, const clef__epilogue *epilogue, clef__operand out);
 
 /* ---- what makes the input of a node whose kernel computes it where it reads (prologue.c) ---- */
 /* For ops with `prologue`, before input 0 is asked for: true if pointwise ops that nobody else reads make that input, and their operands
    lie as one or repeat.  Then *x tells its layout, dense, and has no memory.  A strategy that does not ask gets it in memory.
    The kernel's vectors keep within runs: the innermost dimensions in memory as long as they are all in `mask`, or none is. */
-bool clef__lower_prologue(clef__lowering *l, int64_t mask, clef__operand *x);
+bool clef__lower_prologue(const clef__lowering *lw, int64_t mask, clef__operand *x);
 static inline bool clef__is_computed(const clef__operand *x) { return x->value < 0; }
 /* x as the first input of the open launch, whose kernel reads `lanes` elements at a time, or one: two arguments, or those of its VALUE,
    whose text goes in front of the kernel's file. */
-void clef__launch_read(clef__lowering *l, const clef__operand *x, int lanes);
+void clef__launch_read(const clef__lowering *lw, const clef__operand *x, int lanes);
 
 /* Memory that lives for this node only; row-major. */
-clef__operand clef__lower_scratch(clef__lowering *l, clef_dtype dtype, clef_shape shape);
+clef__operand clef__lower_scratch(const clef__lowering *lw, clef_dtype dtype, clef_shape shape);
 /* The same with dimensions in memory order `order`. */
-clef__operand clef__lower_scratch_in(clef__lowering *l, clef_dtype dtype, clef_shape shape, const int *order);
+clef__operand clef__lower_scratch_in(const clef__lowering *lw, clef_dtype dtype, clef_shape shape, const int *order);
 /* x seen in a shape to which it broadcasts. */
 clef__operand clef__broadcast_operand(clef__operand x, clef_shape shape);
 
 /* to := from, elementwise with dtype conversion; shapes equal, any strides. */
-void clef__lower_copy(clef__lowering *l, clef__operand to, clef__operand from);
+void clef__lower_copy(const clef__lowering *lw, clef__operand to, clef__operand from);
 /* to := value. */
-void clef__lower_fill(clef__lowering *l, clef__operand to, double value);
+void clef__lower_fill(const clef__lowering *lw, clef__operand to, double value);
 
 /* One launch: begin, then defines and arguments in the kernel's order, then end. */
-void clef__launch_begin(clef__lowering *l, const char *file, const char *kernel); /* file of cl/, "gemm.cl" */
-void clef__launch_define(clef__lowering *l, const char *name, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-void clef__launch_tensor(clef__lowering *l, clef__operand x, bool writes); /* two kernel arguments */
-void clef__launch_long(clef__lowering *l, int64_t value);   /* long */
-void clef__launch_int(clef__lowering *l, int32_t value);    /* int */
-void clef__launch_longs(clef__lowering *l, const int64_t *value, size_t n);
-void clef__launch_ints(clef__lowering *l, const int64_t *value, size_t n);
-void clef__launch_float(clef__lowering *l, float value);    /* float */
+void clef__launch_begin(const clef__lowering *lw, const char *file, const char *kernel); /* file of cl/, "gemm.cl" */
+void clef__launch_define(const clef__lowering *lw, const char *name, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void clef__launch_tensor(const clef__lowering *lw, clef__operand x, bool writes); /* two kernel arguments */
+void clef__launch_long(const clef__lowering *lw, int64_t value);   /* long */
+void clef__launch_int(const clef__lowering *lw, int32_t value);    /* int */
+void clef__launch_longs(const clef__lowering *lw, const int64_t *value, size_t n);
+void clef__launch_ints(const clef__lowering *lw, const int64_t *value, size_t n);
+void clef__launch_float(const clef__lowering *lw, float value);    /* float */
 /* Is input i nothing but one number?  Then it is no memory but an argument. */
-bool clef__lower_is_number(const clef__lowering *l, int i);
-void clef__launch_number(clef__lowering *l, int i, clef_dtype dtype); /* 0 unless it is */
-void clef__launch_dynamic(clef__lowering *l, int i);        /* ulong: the node's dynamic.u[i], read anew at each replay */
-void clef__launch_end(clef__lowering *l, const size_t global[3], const size_t local[3]);
+bool clef__lower_is_number(const clef__lowering *lw, int i);
+void clef__launch_number(const clef__lowering *lw, int i, clef_dtype dtype); /* 0 unless it is */
+void clef__launch_dynamic(const clef__lowering *lw, int i);        /* ulong: the node's dynamic.u[i], read anew at each replay */
+void clef__launch_end(const clef__lowering *lw, const size_t global[3], const size_t local[3]);
 /* Says of the launch that is open that it writes nothing but its one input in another form: kept while that stays (prepack.c). */
-void clef__launch_prepacks(clef__lowering *l);
+void clef__launch_prepacks(const clef__lowering *lw);
 /* A one-dimensional launch of about `items` independent work-items with the profile's local size; the kernel must ignore
    ids ≥ items (pass items as an argument). */
-void clef__launch_end_1d(clef__lowering *l, int64_t items);
+void clef__launch_end_1d(const clef__lowering *lw, int64_t items);
 /* How many work-items a one-dimensional range of n should be cut into on this device (CPU: a few per unit). */
-int64_t clef__lower_items(const clef__lowering *l, int64_t n, int64_t at_least_per_item);
+int64_t clef__lower_items(const clef__lowering *lw, int64_t n, int64_t at_least_per_item);
 
 /* A function that queues work on a device, in place of one kernel. */
 enum { CLEF__ROUTINE_OPERANDS = 3 };
@@ -99,7 +99,7 @@ typedef struct clef__routine {
     double (*seconds)(clef__device *device, const void *what, double deadline);
 } clef__routine;
 /* Ends a launch that was begun with NULL, NULL and has CLEF__ROUTINE_OPERANDS tensors.  `what` is copied. */
-void clef__launch_routine(clef__lowering *l, const clef__routine *routine, const void *what, size_t size);
+void clef__launch_routine(const clef__lowering *lw, const clef__routine *routine, const void *what, size_t size);
 
 /* ---- what a strategy may choose in more than one way (select.c) ----
    A strategy works by itself; the knobs of its family let tuning results choose otherwise.  A value of 0 leaves a knob to the
@@ -124,7 +124,7 @@ typedef struct clef__family {
     int n_seeds;
 } clef__family;
 /* The knobs for sizes like these; all 0 where nothing was measured.  Call it before the launches it is about. */
-clef__knobs clef__lower_knobs(clef__lowering *l, const clef__family *family, clef_dtype dtype, const int64_t *size, int n);
+clef__knobs clef__lower_knobs(const clef__lowering *lw, const clef__family *family, clef_dtype dtype, const int64_t *size, int n);
 
 /* "-D" token of a dtype for cl/common.h: f32, f16, … */
 static inline const char *clef__token(clef_dtype dtype) { return clef_dtype_name(dtype); }

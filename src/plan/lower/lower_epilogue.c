@@ -6,26 +6,26 @@ static bool lies_as(const clef__operand *x, const clef__operand *y) {
     return x->dtype == y->dtype && clef_shape_equal(shape, clef__operand_shape(y)) && clef__same_strides(shape, x->stride, y->stride);
 }
 
-clef__epilogue clef__lower_epilogue(clef__lowering *l, clef__operand out) {
-    const clef__following *following = l->following;
+clef__epilogue clef__lower_epilogue(const clef__lowering *lw, clef__operand out) {
+    const clef__following *following = lw->following;
     clef__epilogue epilogue = {0};
     if (!following) return epilogue;
     epilogue.after = following->after;
     epilogue.scale = following->scale;
     if (clef__follows_with_operand(following->after)) {
-        epilogue.extra = clef__item_operand(l, following->extra);
+        epilogue.extra = clef__item_operand(lw, following->extra);
         if (!lies_as(&epilogue.extra, &out)) return (clef__epilogue){0};
     }
-    l->following = NULL;
+    lw->following = NULL;
     return epilogue;
 }
 
-void clef__launch_epilogue(clef__lowering *l, const clef__epilogue *epilogue, clef__operand out) {
+void clef__launch_epilogue(const clef__lowering *lw, const clef__epilogue *epilogue, clef__operand out) {
     clef__operand extra = clef__follows_with_operand(epilogue->after) ? epilogue->extra : out; /* which then is not read */
     if (clef__follows_with_operand(epilogue->after)) extra.offset += out.offset;
-    clef__launch_tensor(l, extra, false);
-    clef__launch_constant(l, clef__follows_with_number(epilogue->after) ? epilogue->scale : -1, 1, out.dtype);
-    clef__launch_int(l, epilogue->after);
+    clef__launch_tensor(lw, extra, false);
+    clef__launch_constant(lw, clef__follows_with_number(epilogue->after) ? epilogue->scale : -1, 1, out.dtype);
+    clef__launch_int(lw, epilogue->after);
     for (int bit = 1; bit <= epilogue->after; bit <<= 1)
-        if (epilogue->after & bit) clef__launch_name(l, clef__follower_name(bit), true);
+        if (epilogue->after & bit) clef__launch_name(lw, clef__follower_name(bit), true);
 }

@@ -46,51 +46,51 @@ static bool can_read_all(clef__pointwise *p, const int *order, int64_t mask) {
     return true;
 }
 
-bool clef__lower_prologue(clef__lowering *l, int64_t mask, clef__operand *x) {
-    const clef__group *group = l->preceding;
-    const clef__node *kernel = l->node;
-    int inner_uses[CLEF__PW_STEPS] = {0}, order[CLEF_MAX_RANK], item = l->item;
+bool clef__lower_prologue(const clef__lowering *lw, int64_t mask, clef__operand *x) {
+    const clef__group *group = lw->preceding;
+    const clef__node *kernel = lw->node;
+    int inner_uses[CLEF__PW_STEPS] = {0}, order[CLEF_MAX_RANK], item = lw->item;
     if (!group) return false;
-    l->preceding = NULL;
-    l->computed = clef__calloc(1, sizeof *l->computed);
-    if (!l->computed) {
-        clef__lower_fail(l);
+    lw->preceding = NULL;
+    lw->computed = clef__calloc(1, sizeof *lw->computed);
+    if (!lw->computed) {
+        clef__lower_fail(lw);
         return false;
     }
-    l->computed->shape = kernel->input[0]->shape;
-    clef__add_steps(l, group, l->computed, inner_uses);
-    int whole = l->failed ? -1 : find_whole(l->computed, order);
-    if (whole >= 0 && can_read_all(l->computed, order, mask)) {
-        *x = l->computed->operand[whole].x;
+    lw->computed->shape = kernel->input[0]->shape;
+    clef__add_steps(lw, group, lw->computed, inner_uses);
+    int whole = lw->failed ? -1 : find_whole(lw->computed, order);
+    if (whole >= 0 && can_read_all(lw->computed, order, mask)) {
+        *x = lw->computed->operand[whole].x;
         x->value = -1;
         x->offset = 0;
         x->dtype = kernel->input[0]->dtype;
         return true;
     }
-    clef__free(l->computed);
-    l->computed = NULL;
-    clef__lower_group(l, group);
-    l->item = item;
-    l->node = kernel;
+    clef__free(lw->computed);
+    lw->computed = NULL;
+    clef__lower_group(lw, group);
+    lw->item = item;
+    lw->node = kernel;
     return false;
 }
 
-void clef__launch_read(clef__lowering *l, const clef__operand *x, int lanes) {
+void clef__launch_read(const clef__lowering *lw, const clef__operand *x, int lanes) {
     if (!clef__is_computed(x)) {
-        clef__launch_tensor(l, *x, false);
+        clef__launch_tensor(lw, *x, false);
         return;
     }
-    if (l->failed) return;
-    const clef__pointwise *p = l->computed;
-    for (int i = 0; i < p->n_steps; i++) clef__launch_name(l, p->step[i].op->name, i > 0);
-    clef__launch_name(l, l->node->op->name, true);
+    if (lw->failed) return;
+    const clef__pointwise *p = lw->computed;
+    for (int i = 0; i < p->n_steps; i++) clef__launch_name(lw, p->step[i].op->name, i > 0);
+    clef__launch_name(lw, lw->node->op->name, true);
     for (int i = 0; i < p->n_operands; i++) {
         const clef__pw_operand *operand = &p->operand[i];
-        if (operand->constant) clef__launch_constant(l, operand->item, operand->number, operand->dtype);
-        else clef__launch_tensor(l, operand->x, false);
-        if (operand->each) clef__launch_int(l, operand->each);
-        if (operand->period) clef__launch_int(l, operand->period);
+        if (operand->constant) clef__launch_constant(lw, operand->item, operand->number, operand->dtype);
+        else clef__launch_tensor(lw, operand->x, false);
+        if (operand->each) clef__launch_int(lw, operand->each);
+        if (operand->period) clef__launch_int(lw, operand->period);
     }
-    l->text = clef__value_source(p, lanes);
-    if (!l->text) clef__lower_fail(l);
+    lw->text = clef__value_source(p, lanes);
+    if (!lw->text) clef__lower_fail(lw);
 }

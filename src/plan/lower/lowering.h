@@ -27,18 +27,18 @@ struct clef__lowering {
 };
 
 /* lower_groups.c: launches for all groups, in their order, and which values are results; then, or at any failure, the end. */
-void clef__lower_groups(clef__lowering *l, const clef__grouping *gr);
-void clef__lowering_end(clef__lowering *l);
+void clef__lower_groups(const clef__lowering *lw, const clef__grouping *gr);
+void clef__lowering_end(const clef__lowering *lw);
 
 /* lower.c: values, arguments and operands */
-void clef__lower_fail(clef__lowering *l);
+void clef__lower_fail(const clef__lowering *lw);
 /* Adds an argument to the launch that is open, behind the others. */
-void clef__launch_arg(clef__lowering *l, clef__arg arg);
+void clef__launch_arg(const clef__lowering *lw, clef__arg arg);
 /* What the open launch is called, or is called besides; by itself it has the name of its op. */
-void clef__launch_name(clef__lowering *l, const char *name, bool besides);
+void clef__launch_name(const clef__lowering *lw, const char *name, bool besides);
 /* A number as kernel argument: of a constant item, or fixed (item -1). */
-void clef__launch_constant(clef__lowering *l, int item, double number, clef_dtype dtype);
+void clef__launch_constant(const clef__lowering *lw, int item, double number, clef_dtype dtype);
 clef_shape clef__operand_shape(const clef__operand *x);
 /* Item as an operand, materialising constants; views are resolved. */
-clef__operand clef__item_operand(clef__lowering *l, int item);
+clef__operand clef__item_operand(const clef__lowering *lw, int item);
 #endif

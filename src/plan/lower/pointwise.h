@@ -28,14 +28,14 @@ typedef struct clef__pointwise {
     int n_operands, n_steps, n_stores;
 } clef__pointwise;
 /* lower_groups.c: operands and steps of the members, all pointwise; inner_uses: how often each step is read by another. */
-void clef__add_steps(clef__lowering *l, const clef__group *group, clef__pointwise *p, int *inner_uses);
+void clef__add_steps(const clef__lowering *lw, const clef__group *group, clef__pointwise *p, int *inner_uses);
 /* lower_groups.c: a launch that computes the members, all pointwise. */
-void clef__lower_group(clef__lowering *l, const clef__group *group);
+void clef__lower_group(const clef__lowering *lw, const clef__group *group);
 /* codegen.c: text that defines INPUTS, PASSED and VALUE(n, i) for n = 1 and W = `width`: the last step from element i on, where
    tensors lie alike or repeat; NULL without host memory. */
 char *clef__value_source(const clef__pointwise *p, int width);
 /* generated.c: emits the launch. */
-void clef__lower_pointwise(clef__lowering *l, const clef__pointwise *p, const char *label);
+void clef__lower_pointwise(const clef__lowering *lw, const clef__pointwise *p, const char *label);
 /* One launch, at the end of the plan, that does what these n do, which have segments and equal text; its text has room for `count`. */
-void clef__lower_bundle(clef__lowering *l, const int *launch, int n, int count);
+void clef__lower_bundle(const clef__lowering *lw, const int *launch, int n, int count);
 #endif

@@ -130,38 +130,38 @@ static bool read_knobs(const clef__family *family, const clef__tuned *t, clef__k
     return true;
 }
 
-static clef__knobs from_store(const clef__lowering *l, const clef__choice *choice) {
+static clef__knobs from_store(const clef__lowering *lw, const clef__choice *choice) {
     clef__knobs knobs = {0};
     clef__tuned wanted = clef__choice_result(choice, NULL);
-    const clef__tuned *found = clef__tuned_find(clef__device_at(l->ctx, choice->device), &wanted);
+    const clef__tuned *found = clef__tuned_find(clef__device_at(lw->ctx, choice->device), &wanted);
     if (!found || read_knobs(choice->family, found, &knobs)) return knobs;
-    clef__log_line(l->ctx, CLEF_LOG_WARNING, "tuning: a result for %s %s has a knob that does not exist; it is left aside",
+    clef__log_line(lw->ctx, CLEF_LOG_WARNING, "tuning: a result for %s %s has a knob that does not exist; it is left aside",
               choice->family->name, choice->bucket);
     return (clef__knobs){0};
 }
 
-static clef__knobs decide(clef__lowering *l, const clef__choice *choice) {
+static clef__knobs decide(const clef__lowering *lw, const clef__choice *choice) {
     static const clef__knobs none;
-    if (l->selection->note) l->selection->note(l->selection->user, l, choice);
-    const clef__trial *trial = l->selection->trial;
-    clef__knobs knobs = trial && clef__same_choice(trial->choice, choice) ? trial->knobs : from_store(l, choice);
-    if (memcmp(&knobs, &none, sizeof knobs) != 0) l->tuned = true;
+    if (lw->selection->note) lw->selection->note(lw->selection->user, lw, choice);
+    const clef__trial *trial = lw->selection->trial;
+    clef__knobs knobs = trial && clef__same_choice(trial->choice, choice) ? trial->knobs : from_store(lw, choice);
+    if (memcmp(&knobs, &none, sizeof knobs) != 0) lw->tuned = true;
     return knobs;
 }
 
-clef__knobs clef__lower_knobs(clef__lowering *l, const clef__family *family, clef_dtype dtype, const int64_t *size, int n) {
-    const clef__own_family *own = clef__tuning_on(l->ctx) ? know(l->selection, family, NULL) : NULL;
+clef__knobs clef__lower_knobs(const clef__lowering *lw, const clef__family *family, clef_dtype dtype, const int64_t *size, int n) {
+    const clef__own_family *own = clef__tuning_on(lw->ctx) ? know(lw->selection, family, NULL) : NULL;
     if (!own) return (clef__knobs){0};
-    clef__choice choice = {.family = &own->family, .kernel = own->kernel, .dtype = dtype, .device = l->device};
+    clef__choice choice = {.family = &own->family, .kernel = own->kernel, .dtype = dtype, .device = lw->device};
     for (int i = 0; i < n; i++) add_size(&choice, size[i]);
-    return decide(l, &choice);
+    return decide(lw, &choice);
 }
 
 /* ---- strategies ---- */
 
-static int count_applicable(const clef__lowering *l) {
+static int count_applicable(const clef__lowering *lw) {
     int n = 0;
-    for (const clef__strategy *s = l->node->op->strategies; s && s->name; s++) n += !s->applies || s->applies(l);
+    for (const clef__strategy *s = lw->node->op->strategies; s && s->name; s++) n += !s->applies || s->applies(lw);
     return n;
 }
 
@@ -170,18 +170,18 @@ static uint64_t hash_attributes(const clef__node *node) {
 }
 
 /* The strategy that was measured to be best; NULL where none was, or it does not apply here. */
-static const clef__strategy *measured(clef__lowering *l) {
-    const clef__node *node = l->node;
-    if (!clef__tuning_on(l->ctx) || count_applicable(l) < 2) return NULL;
-    const clef__own_family *own = know(l->selection, NULL, node->op);
+static const clef__strategy *measured(const clef__lowering *lw) {
+    const clef__node *node = lw->node;
+    if (!clef__tuning_on(lw->ctx) || count_applicable(lw) < 2) return NULL;
+    const clef__own_family *own = know(lw->selection, NULL, node->op);
     if (!own) return NULL;
-    clef__choice choice = {.family = &own->family, .kernel = own->kernel, .dtype = node->dtype, .device = l->device};
+    clef__choice choice = {.family = &own->family, .kernel = own->kernel, .dtype = node->dtype, .device = lw->device};
     snprintf(choice.bucket, sizeof choice.bucket, "%016llx", (unsigned long long)hash_attributes(node));
     for (int i = 0; i < node->n_inputs; i++)
         for (int d = 0; d < node->input[i]->shape.rank; d++) add_size(&choice, node->input[i]->shape.dim[d]);
-    clef__knobs knobs = decide(l, &choice);
+    clef__knobs knobs = decide(lw, &choice);
     const clef__strategy *s = knobs.value[0] ? &node->op->strategies[knobs.value[0] - 1] : NULL;
-    return s && (!s->applies || s->applies(l)) ? s : NULL;
+    return s && (!s->applies || s->applies(lw)) ? s : NULL;
 }
 
 double clef__spared_flops(const clef__node *node, const clef__strategy *strategy) {
@@ -192,12 +192,12 @@ double clef__spared_flops(const clef__node *node, const clef__strategy *strategy
 }
 
 /* The one that was measured, else the cheapest that applies; ties go to the first row. */
-const clef__strategy *clef__select_strategy(clef__lowering *l) {
-    const clef__strategy *best = measured(l);
+const clef__strategy *clef__select_strategy(const clef__lowering *lw) {
+    const clef__strategy *best = measured(lw);
     double best_cost = best ? -1 : DBL_MAX;
-    for (const clef__strategy *s = l->node->op->strategies; s && s->name; s++) {
-        if (s->applies && !s->applies(l)) continue;
-        double cost = s->cost ? s->cost(l) : 0;
+    for (const clef__strategy *s = lw->node->op->strategies; s && s->name; s++) {
+        if (s->applies && !s->applies(lw)) continue;
+        double cost = s->cost ? s->cost(lw) : 0;
         if (cost < best_cost) {
             best = s;
             best_cost = cost;

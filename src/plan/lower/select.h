@@ -28,13 +28,13 @@ typedef struct clef__own_family clef__own_family;
 typedef struct clef__selection {
     clef__own_family *family;   /* what is known of those that were asked for */
     const clef__trial *trial;   /* NULL: nothing is tried */
-    void (*note)(void *user, clef__lowering *l, const clef__choice *choice); /* NULL, or who is told of choices */
+    void (*note)(void *user, const clef__lowering *lw, const clef__choice *choice); /* NULL, or who is told of choices */
     void *user;
 } clef__selection;
 void clef__families_free(clef__own_family *first);
 
 /* The strategy for the node being lowered; NULL if none applies. */
-const clef__strategy *clef__select_strategy(clef__lowering *l);
+const clef__strategy *clef__select_strategy(const clef__lowering *lw);
 /* The FLOPs that it needs fewer than the op's definition. */
 double clef__spared_flops(const clef__node *node, const clef__strategy *strategy);
 #endif

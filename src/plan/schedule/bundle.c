@@ -192,22 +192,22 @@ static int room_for(const clef__launch *launch, int most) {
 }
 
 /* The number of the launch that stands in place i: i itself, a bundle, or -1 for none. */
-static int standing(clef__lowering *l, const bundles *b, int i) {
+static int standing(const clef__lowering *lw, const bundles *b, int i) {
     int k = b->of[i].kind, most = k < 0 ? 0 : b->kind[k].most, member[CLEF__PW_SEGMENTS], n = 0;
     if (most < 2) return i;
     if (b->of[i].next >= 0) return -1;
     for (int m = b->of[i].first; m >= 0; m = b->of[m].next) member[n++] = m;
-    clef__lower_bundle(l, member, n, room_for(&l->plan->launch[i], most));
-    return l->plan->n_launches - 1;
+    clef__lower_bundle(lw, member, n, room_for(&lw->plan->launch[i], most));
+    return lw->plan->n_launches - 1;
 }
 
-static void rebuild(clef__lowering *l, const bundles *b, int *place) {
-    clef__plan *plan = l->plan;
+static void rebuild(const clef__lowering *lw, const bundles *b, int *place) {
+    clef__plan *plan = lw->plan;
     int n = plan->n_launches;
-    for (int i = 0; i < n && !l->failed; i++) place[i] = standing(l, b, i);
-    clef__launch *old = plan->launch, *ordered = l->failed ? NULL : clef__alloc(((size_t)n + 1) * sizeof *ordered);
+    for (int i = 0; i < n && !lw->failed; i++) place[i] = standing(lw, b, i);
+    clef__launch *old = plan->launch, *ordered = lw->failed ? NULL : clef__alloc(((size_t)n + 1) * sizeof *ordered);
     if (!ordered) {
-        clef__lower_fail(l);
+        clef__lower_fail(lw);
         return;
     }
     int kept = 0;
@@ -221,14 +221,14 @@ static void rebuild(clef__lowering *l, const bundles *b, int *place) {
     plan->launch_capacity = n + 1;
 }
 
-void clef__bundle(clef__lowering *l) {
-    clef__plan *plan = l->plan;
+void clef__bundle(const clef__lowering *lw) {
+    clef__plan *plan = lw->plan;
     bundles b = {.plan = plan};
     b.of = clef__alloc(((size_t)plan->n_launches + 1) * sizeof *b.of);
     b.mark = clef__calloc((size_t)plan->n_values + 1, sizeof *b.mark);
     int *place = clef__alloc(((size_t)plan->n_launches + 1) * sizeof *place);
-    if (b.of && b.mark && place && sort_all(&b)) rebuild(l, &b, place);
-    else clef__lower_fail(l);
+    if (b.of && b.mark && place && sort_all(&b)) rebuild(lw, &b, place);
+    else clef__lower_fail(lw);
     clef__free(b.of);
     clef__free(b.mark);
     clef__free(b.kind);

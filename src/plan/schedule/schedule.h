@@ -4,7 +4,7 @@
 #include "plan/lower/lowering.h"
 
 /* bundle.c: small pointwise launches of equal text become one. */
-void clef__bundle(clef__lowering *l);
+void clef__bundle(const clef__lowering *lw);
 /* memory.c: may value v continue the memory of `from`, as far as their kinds go? */
 bool clef__may_continue(const clef__value *v, const clef__value *from);
 /* memory.c: a place for every value. */

@@ -26,9 +26,9 @@ static bool can_be_alone(const clef__node *node) {
     return node->n_inputs <= CLEF__SUBJECT_INPUTS && !node->has_dynamic;
 }
 
-void clef__subject_note(void *user, clef__lowering *l, const clef__choice *choice) {
+void clef__subject_note(void *user, const clef__lowering *lw, const clef__choice *choice) {
     clef__subjects *all = user;
-    const clef__node *node = l->node;
+    const clef__node *node = lw->node;
     for (int i = 0; i < all->n; i++)
         if (clef__same_choice(&all->subject[i].choice, choice)) {
             all->subject[i].work += work_of(node);
@@ -39,7 +39,7 @@ void clef__subject_note(void *user, clef__lowering *l, const clef__choice *choic
     s.once = s.work;
     s.products = s.work / (2 * (double)clef_shape_numel(node->shape));
     if (!can_be_alone(node)) return;
-    for (int i = 0; i < node->n_inputs; i++) s.input[i] = clef__lower_in(l, i);
+    for (int i = 0; i < node->n_inputs; i++) s.input[i] = clef__lower_in(lw, i);
     bool ok = clef__grow(&all->subject, all->n, &all->capacity, sizeof s) && copy_attributes(node, &s);
     if (ok) all->subject[all->n++] = s;
     all->failed |= !ok;

@@ -28,7 +28,7 @@ typedef struct clef__subjects {
     bool failed; /* host memory was out */
 } clef__subjects;
 /* user: clef__subjects */
-void clef__subject_note(void *user, clef__lowering *l, const clef__choice *choice);
+void clef__subject_note(void *user, const clef__lowering *lw, const clef__choice *choice);
 void clef__subjects_free(clef__subjects *subjects);
 /* Seconds it takes at least, with all units of its device at their peak; 0 where that is not known. */
 double clef__subject_floor(clef_context *ctx, const clef__subject *subject);
