@@ -65,7 +65,7 @@ struct clef_op {
        first (the plan then makes it and asks again). */
     bool (*view)(const clef__node *node, const clef__layout *in, clef__layout *out);
     const clef__strategy *strategies; /* CLEF__KERNEL */
-    bool epilogue; /* its strategies ask what follows it (clef__lower_epilogue) */
+    bool epilogue; /* its strategies ask for its epilogue (clef__lower_epilogue) */
     bool prologue; /* its strategies ask what makes its input (clef__lower_prologue) */
     void (*cost)(const clef__node *node, double *flops, double *bytes); /* NULL: reads + writes, one flop each */
     /* One element by the op's definition, from the numbers in its inputs: clef_tune believes a kernel that agrees with it.  For ops

@@ -18,10 +18,10 @@ typedef struct shape {
 
 static bool flatten(const clef__gemm *product, shape *s) {
     clef__gemm g = *product;
-    if (!clef__gemm_is_plain(&g)) return false;
+    bool plain = clef__gemm_is_plain(&g);
     *s = (shape){.m = g.m[2], .n = g.n, .k = g.k[2], .am = g.a_m[2], .ak = g.a_k[2], .bk = g.b_k[2], .bn = g.b_n, .cm = g.c_m[2],
                  .cn = g.c_n, .bias_n = 1, .a = g.a, .b = g.b, .az = {g.a_z[0], g.a_z[1]}, .bz = {g.b_z[0], g.b_z[1]}};
-    return true;
+    return plain;
 }
 
 /* The same product, transposed. */
@@ -35,7 +35,15 @@ static bool dot_fits(const shape *s, clef_dtype type) {
     return s->n <= MOST_COLUMNS && s->m >= LEAST_ROWS && s->k <= LONGEST && (s->ak == 1 || s->k == 1) && s->a.dtype == type;
 }
 
-static void lower(const clef__lowering *lw, const clef__gemm *g, const shape *s, clef_dtype type) {
+/* The product in the order in which it has few columns; false where it is none for dot.cl. */
+static bool choose_order(const clef__gemm *g, shape *s) {
+    clef_dtype type = clef__gemm_type(g->c.dtype);
+    if (!flatten(g, s)) return false;
+    if (!dot_fits(s, type)) *s = turned(s);
+    return dot_fits(s, type);
+}
+
+static void emit(const clef__lowering *lw, const clef__gemm *g, const shape *s, clef_dtype type) {
     const clef__profile *profile = clef__lower_profile(lw);
     int64_t batch = g->z[0] * g->z[1], units = clef__larger(clef__lower_device(lw)->compute_units, 1) * profile->items_per_unit;
     int64_t items = clef__larger(clef__smaller(clef__ceil_div(units, batch), s->m * s->n * s->k / LEAST_WORK), 1);
@@ -67,12 +75,17 @@ static void lower(const clef__lowering *lw, const clef__gemm *g, const shape *s,
     clef__launch_end(lw, (size_t[]){(size_t)items, (size_t)batch, 1}, (size_t[]){1, 1, 1});
 }
 
-bool clef__dot_lower(const clef__lowering *lw, const clef__gemm *g) {
-    clef_dtype type = clef__gemm_type(g->c.dtype);
+static bool takes(const clef__lowering *lw, clef__gemm *g, const clef__family **family) {
+    (void)family;
     shape s;
-    if (!clef__lower_profile(lw)->wide_items || !flatten(g, &s)) return false;
-    if (!dot_fits(&s, type)) s = turned(&s);
-    if (!dot_fits(&s, type)) return false;
-    lower(lw, g, &s, type);
-    return true;
+    return clef__lower_profile(lw)->wide_items && choose_order(g, &s);
 }
+
+static void lower(const clef__lowering *lw, clef__gemm *g, const clef__knobs *knobs) {
+    (void)knobs;
+    shape s;
+    choose_order(g, &s);
+    emit(lw, g, &s, clef__gemm_type(g->c.dtype));
+}
+
+const clef__algorithm clef__product_by_dot = {"dot", takes, lower};

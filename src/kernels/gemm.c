@@ -32,50 +32,6 @@ typedef struct tiling {
 /* What was measured to be best, or else `rule`. */
 static int64_t tuned(const tiling *t, int knob, int64_t rule) { return t->knobs.value[knob] ? t->knobs.value[knob] : rule; }
 
-clef_dtype clef__gemm_type(clef_dtype dtype) {
-    return dtype == CLEF_F16 || dtype == CLEF_BF16 ? CLEF_F32 : dtype;
-}
-
-clef_dtype clef__gemm_a_type(const clef__lowering *lw, clef_dtype dtype) {
-    return clef__lower_profile(lw)->block > 0 ? dtype : clef__gemm_type(dtype);
-}
-
-bool clef__gemm_takes(clef_dtype dtype) { return dtype != CLEF_U8 && dtype != CLEF_BOOL; }
-
-clef__operand clef__gemm_operand(const clef__lowering *lw, clef__operand x) {
-    clef_dtype type = clef__gemm_a_type(lw, x.dtype);
-    if (type == x.dtype) return x;
-    clef_shape shape = {.rank = x.rank};
-    memcpy(shape.dim, x.dim, sizeof shape.dim);
-    clef__operand copy = clef__lower_scratch(lw, type, shape);
-    clef__lower_copy(lw, copy, x);
-    return copy;
-}
-
-void clef__merge_levels(int64_t size[3], int64_t s[3], int64_t t[3]) {
-    int64_t n[3] = {1, 1, 1}, p[3] = {0}, q[3] = {0};
-    int at = 3;
-    for (int i = 2; i >= 0; i--) {
-        if (size[i] == 1) continue;
-        if (at < 3 && s[i] == p[at] * n[at] && t[i] == q[at] * n[at]) {
-            n[at] *= size[i];
-            continue;
-        }
-        at--;
-        n[at] = size[i];
-        p[at] = s[i];
-        q[at] = t[i];
-    }
-    memcpy(size, n, sizeof n);
-    memcpy(s, p, sizeof p);
-    memcpy(t, q, sizeof q);
-}
-
-bool clef__gemm_is_plain(clef__gemm *g) {
-    clef__merge_levels(g->k, g->a_k, g->b_k);
-    return g->m[0] * g->m[1] * g->k[0] * g->k[1] == 1;
-}
-
 static void choose_tile(const clef__lowering *lw, const clef__gemm *g, clef_dtype type, tiling *t) {
     const clef__profile *profile = clef__lower_profile(lw);
     int lanes = profile->vector;
@@ -233,12 +189,6 @@ static void maybe_pack_a(const clef__lowering *lw, clef__gemm *g, const tiling *
     g->c_m[1] = g->c_m[2] * t->rows;
 }
 
-void clef__gemm_bias(const clef__lowering *lw, const clef__gemm *g, clef__operand any) {
-    clef__launch_tensor(lw, g->has_bias ? g->bias : any, false);
-    clef__launch_int(lw, g->has_bias);
-    clef__launch_long(lw, g->bias_z);
-}
-
 static void define_types(const clef__lowering *lw, clef_dtype in, clef_dtype out) {
     clef__launch_define(lw, "IN", "%s", clef__token(in));
     clef__launch_define(lw, "OUT", "%s", clef__token(out));
@@ -309,46 +259,11 @@ static void finish(const clef__lowering *lw, const clef__gemm *g, const tiling *
     clef__launch_end(lw, (size_t[]){(size_t)clef__ceil_div(t->m, rows), (size_t)t->batch, 1}, (size_t[]){1, 1, 1});
 }
 
-clef__gemm clef__gemm_in_parts(const clef__gemm *g, clef__operand part, int64_t splits) {
-    clef__gemm h = *g;
-    int64_t stride = g->n, size = part.dim[1] * part.dim[2];
-    for (int i = 2; i >= 0; i--) { /* more rows than M where the last tile is not full */
-        h.c_m[i] = stride;
-        stride *= g->m[i];
-    }
-    h.c = part;
-    h.c_n = 1;
-    h.c_z[1] = splits * size;
-    h.c_z[0] = g->z[1] * h.c_z[1];
-    h.has_bias = false;
-    h.epilogue = (clef__epilogue){0};
-    return h;
-}
-
 static void multiply_in_splits(const clef__lowering *lw, const clef__gemm *g, const tiling *t, clef_dtype type) {
     clef__operand part = clef__lower_scratch(lw, type, CLEF_SHAPE(t->batch * t->splits, t->m, g->n));
     clef__gemm h = clef__gemm_in_parts(g, part, t->splits);
     multiply(lw, &h, t, type, t->m * g->n);
     finish(lw, g, t, part);
-}
-
-void clef__gemm_begin(const clef__lowering *lw, const clef__gemm *g) {
-    clef__operand c = g->c;
-    c.rank = 6;
-    int64_t dim[6] = {g->z[0], g->z[1], g->m[0], g->m[1], g->m[2], g->n};
-    int64_t stride[6] = {g->c_z[0], g->c_z[1], g->c_m[0], g->c_m[1], g->c_m[2], g->c_n};
-    memcpy(c.dim, dim, sizeof dim);
-    memcpy(c.stride, stride, sizeof stride);
-    if (!g->has_bias) {
-        clef__lower_fill(lw, c, 0);
-        return;
-    }
-    clef__operand bias = g->bias;
-    int64_t bias_stride[6] = {0, g->bias_z, 0, 0, 0, 1};
-    bias.rank = 6;
-    memcpy(bias.dim, dim, sizeof dim);
-    memcpy(bias.stride, bias_stride, sizeof bias_stride);
-    clef__lower_copy(lw, c, bias);
 }
 
 /* A in the type of sums, every row by itself: for what was to be made in tiles and is too large for them. */
@@ -371,28 +286,28 @@ static void convert_a(const clef__lowering *lw, clef__gemm *g, clef_dtype type) 
     g->overlapping = false;
 }
 
-void clef__gemm_lower(const clef__lowering *lw, clef__gemm g) {
-    clef_dtype type = clef__gemm_type(g.c.dtype);
-    tiling t = {.m = g.m[0] * g.m[1] * g.m[2], .k = g.k[0] * g.k[1] * g.k[2], .batch = g.z[0] * g.z[1]};
-    if (t.k == 0) {
-        clef__gemm_begin(lw, &g); /* a sum over nothing */
-        return;
-    }
-    clef__merge_levels(g.m, g.a_m, g.c_m);
-    if (clef__dot_lower(lw, &g) || clef__tile_lower(lw, &g)) return;
-    if (g.a.dtype != type) convert_a(lw, &g, type);
-    t.knobs = clef__gemm_knobs(lw, &clef__gemm_family, &g);
-    if (t.knobs.value[CLEF__GEMM_LIBRARY] && clef__library_lower(lw, &g)) return;
-    choose_tile(lw, &g, type, &t);
-    choose_direct(&g, type, &t);
-    if (!t.direct) pack_b(lw, &g, &t, type);
-    int64_t same[3];
-    memcpy(same, g.a_k, sizeof same);
-    clef__merge_levels(g.k, g.a_k, same);
-    maybe_pack_a(lw, &g, &t, type);
-    t.unit = g.a_m[2] == 1 && g.m[2] % t.rows == 0;
-    choose_splits(lw, &g, &t);
-    choose_grid(lw, &t);
-    if (t.splits == 1) multiply(lw, &g, &t, type, 0);
-    else multiply_in_splits(lw, &g, &t, type);
+static bool takes(const clef__lowering *lw, clef__gemm *g, const clef__family **family) {
+    clef_dtype type = clef__gemm_type(g->c.dtype);
+    if (g->a.dtype != type) convert_a(lw, g, type);
+    *family = &clef__gemm_family;
+    return true;
 }
+
+static void lower(const clef__lowering *lw, clef__gemm *g, const clef__knobs *knobs) {
+    clef_dtype type = clef__gemm_type(g->c.dtype);
+    tiling t = {.m = g->m[0] * g->m[1] * g->m[2], .k = g->k[0] * g->k[1] * g->k[2], .batch = g->z[0] * g->z[1], .knobs = *knobs};
+    choose_tile(lw, g, type, &t);
+    choose_direct(g, type, &t);
+    if (!t.direct) pack_b(lw, g, &t, type);
+    int64_t same[3];
+    memcpy(same, g->a_k, sizeof same);
+    clef__merge_levels(g->k, g->a_k, same);
+    maybe_pack_a(lw, g, &t, type);
+    t.unit = g->a_m[2] == 1 && g->m[2] % t.rows == 0;
+    choose_splits(lw, g, &t);
+    choose_grid(lw, &t);
+    if (t.splits == 1) multiply(lw, g, &t, type, 0);
+    else multiply_in_splits(lw, g, &t, type);
+}
+
+const clef__algorithm clef__product_by_gemm = {"gemm", takes, lower};

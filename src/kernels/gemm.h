@@ -31,22 +31,30 @@ clef__knobs clef__gemm_knobs(const clef__lowering *lw, const clef__family *famil
 /* product.c: strategies for matmul and linear */
 void clef__product_matmul(const clef__lowering *lw);
 void clef__product_linear(const clef__lowering *lw);
-/* Emits the launches. */
+/* gemm_table.c: emits the launches, by the first algorithm that takes the product. */
 void clef__gemm_lower(const clef__lowering *lw, clef__gemm g);
-/* dot.c: the same for few columns or few rows along which k lies; false, with nothing emitted, where it does not fit. */
-bool clef__dot_lower(const clef__lowering *lw, const clef__gemm *g);
-/* tile.c: the same for a device that likes tiles in local memory; false, with nothing emitted, where none fits. */
-bool clef__tile_lower(const clef__lowering *lw, const clef__gemm *g);
-/* library.c: the same by a library, which has to be asked for; false, with nothing emitted, where it is not there or does not take
-   such a product. */
-bool clef__library_lower(const clef__lowering *lw, const clef__gemm *g);
+
+/* An algorithm for products, in a file of its own that knows none of the others. */
+typedef struct clef__algorithm {
+    const char *name;
+    /* False: nothing is changed or emitted.  True: it computes g, whose A it may have converted first; *family is set if it has
+       knobs. */
+    bool (*takes)(const clef__lowering *lw, clef__gemm *g, const clef__family **family);
+    void (*lower)(const clef__lowering *lw, clef__gemm *g, const clef__knobs *knobs); /* may change g */
+} clef__algorithm;
+extern const clef__algorithm clef__product_by_library; /* plain matrices by a BLAS library, where this machine has it */
+extern const clef__algorithm clef__product_by_dot;     /* few columns, or few rows, along which k lies */
+extern const clef__algorithm clef__product_by_tiles;    /* on a device that likes tiles in local memory */
+extern const clef__algorithm clef__product_by_gemm;    /* all */
+
+/* ---- what they share (gemm_shared.c) ---- */
 /* C := zero, or the bias. */
 void clef__gemm_begin(const clef__lowering *lw, const clef__gemm *g);
 /* One level of rows, and one of depths once those that can be joined are. */
 bool clef__gemm_is_plain(clef__gemm *g);
-/* For all kernels: the bias as three arguments; without one any memory stands in for it and is not read. */
+/* The bias as three arguments; without one any memory stands in for it and is not read. */
 void clef__gemm_bias(const clef__lowering *lw, const clef__gemm *g, clef__operand any);
-/* For both: the same product into parts, of which each split writes one: [z][split][m][n], dense, without bias and epilogue. */
+/* The same product into parts, of which each split writes one: [z][split][m][n], dense, without bias and epilogue. */
 clef__gemm clef__gemm_in_parts(const clef__gemm *g, clef__operand part, int64_t splits);
 /* Joins neighbouring levels that are one level in both strides, and moves what is left to the inner end. */
 void clef__merge_levels(int64_t size[3], int64_t s[3], int64_t t[3]);

@@ -238,18 +238,29 @@ static const method *choose_method(const clef__lowering *lw, const clef__gemm *g
     return can && tile_fits(lw, &by_matrix_units, smallest, clef_dtype_size(type)) ? &by_matrix_units : &plain;
 }
 
-bool clef__tile_lower(const clef__lowering *lw, const clef__gemm *product) {
+/* Joins the levels of k.  False where no tile fits. */
+static bool begin(const clef__lowering *lw, clef__gemm *g, tiling *t) {
+    *t = (tiling){.by = choose_method(lw, g), .m = g->m[0] * g->m[1] * g->m[2], .n = g->n, .k = g->k[0] * g->k[1] * g->k[2],
+                  .batch = g->z[0] * g->z[1]};
+    clef__merge_levels(g->k, g->a_k, g->b_k);
+    return countable(g, t) && choose_shape(lw, g, t);
+}
+
+static bool takes(const clef__lowering *lw, clef__gemm *product, const clef__family **family) {
     clef__gemm g = *product;
-    tiling t = {.m = g.m[0] * g.m[1] * g.m[2], .n = g.n, .k = g.k[0] * g.k[1] * g.k[2], .batch = g.z[0] * g.z[1]};
-    if (clef__lower_profile(lw)->block == 0) return false;
-    t.by = choose_method(lw, &g);
-    clef__merge_levels(g.k, g.a_k, g.b_k);
-    if (!countable(&g, &t) || !choose_shape(lw, &g, &t)) return false;
-    clef__knobs knobs = clef__gemm_knobs(lw, t.by->family, product);
-    if (t.by == &plain && knobs.value[CLEF__TILE_LIBRARY] && clef__library_lower(lw, product)) return true;
-    cut(lw, &g, &knobs, &t);
-    choose_loads(&g, &t);
-    if (t.splits == 1) multiply(lw, &g, &t, 0);
-    else multiply_in_splits(lw, &g, &t);
+    tiling t;
+    if (clef__lower_profile(lw)->block == 0 || !begin(lw, &g, &t)) return false;
+    *family = t.by->family;
     return true;
 }
+
+static void lower(const clef__lowering *lw, clef__gemm *g, const clef__knobs *knobs) {
+    tiling t;
+    begin(lw, g, &t);
+    cut(lw, g, knobs, &t);
+    choose_loads(g, &t);
+    if (t.splits == 1) multiply(lw, g, &t, 0);
+    else multiply_in_splits(lw, g, &t);
+}
+
+const clef__algorithm clef__product_by_tiles = {"tile", takes, lower};

@@ -77,10 +77,14 @@ static void load_library(clef_context *ctx) {
 
 bool clef__blas_there(clef_context *ctx, const char **why) {
     clef__blas *blas = &ctx->blas;
+    if (why) *why = NULL;
+    if (blas->barred) return false;
     if (!blas->asked) load_library(ctx);
-    if (why) *why = blas->there || blas->off ? NULL : blas->why;
+    if (why && !blas->there && !blas->off) *why = blas->why;
     return blas->there;
 }
+
+void clef__blas_allow(clef_context *ctx, bool allowed) { ctx->blas.barred = !allowed; }
 
 void clef__blas_close(clef_context *ctx) {
     if (ctx->blas.there) count_user(-1, clef__alive(ctx), (int (*)(void))ctx->blas.routine[CLEAR]);
@@ -164,6 +168,8 @@ int64_t clef__blas_reach(const clef__blas_product *p, int i) {
 
 /* ---- how fast it is ---- */
 double clef__blas_pace(const clef__device *device, const clef__blas_product *like) { return device->blas_pace[routine_of(like)]; }
+
+double clef__blas_start_seconds(const clef__device *device) { return clef__device_profile(device)->wide_items ? 12 : 3; }
 
 /* Once to have it compiled, then on the clock. */
 static clef_status time_probe(clef__device *device, const clef__blas_product *p, clef__buffer *operand, clef__buffer *result,

@@ -161,6 +161,8 @@ typedef struct clef__blas_product {
 } clef__blas_product;
 /* Loads it at first need.  False: *why (may be NULL) says why not, as long as the context lives; NULL where the environment wants none. */
 bool clef__blas_there(clef_context *ctx, const char **why);
+/* Not allowed: it counts as not there and is not loaded, until it is allowed again. */
+void clef__blas_allow(clef_context *ctx, bool allowed);
 /* Queues a product; x: a, b and c, with offsets in elements.  A routine's first call compiles, for seconds. */
 clef_status clef__blas_multiply(clef__device *device, const clef__blas_product *p, clef__buffer *const x[3], const int64_t offset[3],
                                 const char *label);
@@ -170,6 +172,8 @@ int64_t clef__blas_reach(const clef__blas_product *p, int i);
    found by one that takes 2·2^30 of them, after its first call; infinity where that failed, 0 where it was not measured. */
 double clef__blas_pace(const clef__device *device, const clef__blas_product *like);
 void clef__blas_measure(clef__device *device, const clef__blas_product *like);
+/* Seconds that a routine's first call may take. */
+double clef__blas_start_seconds(const clef__device *device);
 
 /* ---- tuning results (tuning.c): choices that were measured, beside the program cache ----
    What they mean is plan/lower/select.c's business; here they are kept, found, merged. */

@@ -209,6 +209,7 @@ void clef__tuning_free(clef__tuning *tuning);
 enum { CLEF__BLAS_ROUTINES = 5 };
 typedef struct clef__blas {
     bool asked, there, off; /* off: the environment wants none */
+    bool barred;            /* for now (clef__blas_allow) */
     void (*routine[CLEF__BLAS_ROUTINES])(void);
     char why[256]; /* it is not there */
 } clef__blas;

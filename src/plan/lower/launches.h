@@ -39,7 +39,7 @@ typedef struct clef__arg {
 typedef enum clef__launch_kind {
     CLEF__LAUNCH_KERNEL,
     CLEF__LAUNCH_COPY,    /* arg[1] is copied to arg[0], between devices */
-    CLEF__LAUNCH_PRODUCT  /* by a library: arg[0] times arg[1] to arg[2] */
+    CLEF__LAUNCH_ROUTINE  /* of a function that queues the work itself (lower.h) */
 } clef__launch_kind;
 typedef struct clef__launch {
     clef__launch_kind kind;
@@ -56,7 +56,8 @@ typedef struct clef__launch {
     bool prepacks;        /* what it writes is its input in another form */
     bool idle;            /* what it would write is there already (prepack.c) */
     clef__kernel *kernel;
-    clef__blas_product *product; /* owned; NULL unless it is of that kind */
+    const struct clef__routine *routine; /* NULL unless it is of that kind */
+    void *what;           /* for the routine; owned */
 } clef__launch;
 
 /* An argument that may change between replays; a tensor's is set when it is in another buffer (0: none yet) or place. */

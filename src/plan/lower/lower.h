@@ -88,10 +88,18 @@ void clef__launch_end_1d(const clef__lowering *lw, int64_t items);
 /* How many work-items a one-dimensional range of n should be cut into on this device (CPU: a few per unit). */
 int64_t clef__lower_items(const clef__lowering *lw, int64_t n, int64_t at_least_per_item);
 
-/* Is there a library for products on this machine?  Ask only where one is wanted: it is loaded then. */
-bool clef__lower_has_library(const clef__lowering *lw);
-/* A launch of a kind of its own, which the library does; it takes buffers and offsets of a, b and c anew at each replay. */
-void clef__launch_product(const clef__lowering *lw, const clef__blas_product *p, clef__operand a, clef__operand b, clef__operand c);
+/* A function that queues work on a device, in place of one kernel. */
+enum { CLEF__ROUTINE_OPERANDS = 3 };
+typedef struct clef__routine {
+    const char *name; /* in a printed plan */
+    /* x, offset (elements): of the launch's tensors, anew at each replay. */
+    clef_status (*queue)(clef__device *device, const void *what, clef__buffer *const x[], const int64_t offset[],
+                         const char *label);
+    /* How long it will take.  It may measure first, if there is time before the deadline (by clef__now); infinity: not known. */
+    double (*seconds)(clef__device *device, const void *what, double deadline);
+} clef__routine;
+/* Ends a launch that was begun with NULL, NULL and has CLEF__ROUTINE_OPERANDS tensors.  `what` is copied. */
+void clef__launch_routine(const clef__lowering *lw, const clef__routine *routine, const void *what, size_t size);
 
 /* ---- what a strategy may choose in more than one way (select.c) ----
    A strategy works by itself; the knobs of its family let tuning results choose otherwise.  A value of 0 leaves a knob to the

@@ -148,25 +148,16 @@ void clef__launch_end_1d(const clef__lowering *lw, int64_t items) {
 
 clef__matrix_unit clef__lower_matrix_unit(const clef__lowering *lw) { return clef__device_matrix_unit(clef__device_at(lw->rec->ctx, lw->device)); }
 
-bool clef__lower_has_library(const clef__lowering *lw) {
-    const clef__trial *trial = lw->rec->selection->trial;
-    return (!trial || trial->library) && clef__blas_there(lw->rec->ctx, NULL);
-}
-
-void clef__launch_product(const clef__lowering *lw, const clef__blas_product *p, clef__operand a, clef__operand b, clef__operand c) {
-    clef__launch_begin(lw, NULL, NULL);
-    clef__launch_tensor(lw, a, false);
-    clef__launch_tensor(lw, b, false);
-    clef__launch_tensor(lw, c, true);
-    clef__blas_product *product = clef__alloc(sizeof *product);
-    if (!product) clef__record_fail(lw->rec);
+void clef__launch_routine(const clef__lowering *lw, const clef__routine *routine, const void *what, size_t size) {
+    void *copy = clef__alloc(size);
+    if (!copy) clef__record_fail(lw->rec);
     if (lw->rec->failed) {
-        clef__free(product);
+        clef__free(copy);
         return;
     }
-    *product = *p;
-    lw->rec->open->kind = CLEF__LAUNCH_PRODUCT;
-    lw->rec->open->product = product;
+    lw->rec->open->kind = CLEF__LAUNCH_ROUTINE;
+    lw->rec->open->routine = routine;
+    lw->rec->open->what = memcpy(copy, what, size);
     clef__launch_end(lw, (size_t[3]){1, 1, 1}, (size_t[3]){1, 1, 1});
 }
 
@@ -181,5 +172,5 @@ int64_t clef__lower_items(const clef__lowering *lw, int64_t n, int64_t at_least)
 void clef__launch_free(clef__launch *launch) {
     clef__kernel_free(launch->kernel);
     clef__free(launch->arg);
-    clef__free(launch->product);
+    clef__free(launch->what);
 }

@@ -21,7 +21,6 @@ void clef__knobs_text(const clef__family *family, const clef__knobs *knobs, char
 typedef struct clef__trial {
     const clef__choice *choice;
     clef__knobs knobs;
-    bool library; /* may be loaded and called */
 } clef__trial;
 
 /* What a context selects by. */

@@ -25,7 +25,7 @@ static void print_items(const clef__graph_view *g, FILE *out) {
 
 static const char *how(const clef__launch *launch) {
     if (launch->kind == CLEF__LAUNCH_COPY) return "transfer";
-    if (launch->kind == CLEF__LAUNCH_PRODUCT) return "library";
+    if (launch->kind == CLEF__LAUNCH_ROUTINE) return launch->routine->name;
     return launch->file ? launch->file : "generated";
 }
 

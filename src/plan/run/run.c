@@ -127,17 +127,17 @@ static clef_status copy_launch(clef__plan *plan, const clef__graph_view *g, cons
     return clef__buffer_copy(to, (size_t)to_offset * size, from, (size_t)from_offset * size, plan->value[launch->arg[0].value].bytes);
 }
 
-static clef_status product_launch(clef__plan *plan, clef_context *ctx, const clef__graph_view *g, const clef__launch *launch) {
-    clef__buffer *x[3];
-    int64_t offset[3];
-    for (int i = 0; i < 3; i++) x[i] = place_of(plan, g, &launch->arg[i], &offset[i]);
-    return clef__blas_multiply(clef__device_at(ctx, launch->device), launch->product, x, offset, launch->label);
+static clef_status routine_launch(clef__plan *plan, clef_context *ctx, const clef__graph_view *g, const clef__launch *launch) {
+    clef__buffer *x[CLEF__ROUTINE_OPERANDS];
+    int64_t offset[CLEF__ROUTINE_OPERANDS];
+    for (int i = 0; i < CLEF__ROUTINE_OPERANDS; i++) x[i] = place_of(plan, g, &launch->arg[i], &offset[i]);
+    return launch->routine->queue(clef__device_at(ctx, launch->device), launch->what, x, offset, launch->label);
 }
 
 static clef_status launch_one(clef__plan *plan, clef_context *ctx, const clef__graph_view *g, const clef__launch *launch) {
     switch (launch->kind) {
     case CLEF__LAUNCH_COPY: return copy_launch(plan, g, launch);
-    case CLEF__LAUNCH_PRODUCT: return product_launch(plan, ctx, g, launch);
+    case CLEF__LAUNCH_ROUTINE: return routine_launch(plan, ctx, g, launch);
     default: return clef__kernel_launch(launch->kernel, launch->global, launch->local, launch->label);
     }
 }

@@ -37,7 +37,7 @@ static void forget_value(clef__search *s) {
 }
 
 static bool plan_candidate(clef__search *s, const clef__knobs *knobs, clef__candidate *c) {
-    clef__trial trial = {.choice = &s->subject->choice, .knobs = *knobs, .library = s->library};
+    clef__trial trial = {.choice = &s->subject->choice, .knobs = *knobs};
     *c = (clef__candidate){.knobs = *knobs};
     forget_value(s);
     s->plans->selection.trial = &trial;
@@ -132,23 +132,14 @@ static bool may_compile(clef__search *s, const clef__knobs *knobs) {
     return true;
 }
 
-static const clef__blas_product *library_product(const clef__plan *plan) {
-    for (int i = 0; i < plan->n_launches; i++)
-        if (plan->launch[i].product) return plan->launch[i].product;
-    return NULL;
-}
-
-double clef__search_library_seconds(const clef__device *device) { return clef__device_profile(device)->wide_items ? 12 : 3; }
-
-/* May this plan run?  One with a library's product only if the library was measured before or there is time to, and if what was
-   found does not say that it will be far too slow, as such a product may then take longer than the whole search. */
+/* May this plan run?  A routine may take longer than the whole search: one of an unknown speed is not tried, nor one that is far too
+   slow. */
 static bool may_run(clef__search *s, const clef__plan *plan) {
-    const clef__blas_product *p = library_product(plan);
-    clef__device *device = device_of(s);
-    if (!p) return true;
-    if (clef__blas_pace(device, p) == 0 && clef__now() + clef__search_library_seconds(device) < s->deadline) clef__blas_measure(device, p);
-    double pace = clef__blas_pace(device, p), expected = 2.0 * (double)p->batch * (double)p->m * (double)p->n * (double)p->k * pace;
-    return pace > 0 && expected < hopeless * clef__search_best(s)->seconds && clef__now() + 2 * expected < s->deadline;
+    int i = 0;
+    while (i < plan->n_launches && !plan->launch[i].routine) i++;
+    if (i == plan->n_launches) return true;
+    double expected = plan->launch[i].routine->seconds(device_of(s), plan->launch[i].what, s->deadline);
+    return expected < hopeless * clef__search_best(s)->seconds && clef__now() + 2 * expected < s->deadline;
 }
 
 /* One that cannot be built or run is no failure of the search, unless the device is lost with it. */

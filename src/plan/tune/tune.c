@@ -97,7 +97,7 @@ static clef_status search(tuner *t, clef__search *s) {
 }
 
 static bool affords_library(const tuner *t, int device) {
-    return t->end - t->begin >= LIBRARY_SHARE * clef__search_library_seconds(clef__device_at(t->ctx, device));
+    return t->end - t->begin >= LIBRARY_SHARE * clef__blas_start_seconds(clef__device_at(t->ctx, device));
 }
 
 /* What does not fit the device is passed over, as its work could not run either; and what does not fit the budget. */
@@ -105,7 +105,8 @@ static clef_status tune_one(tuner *t, clef__plans *plans, const clef__subject *s
     double share = share_of(t), floor = clef__subject_floor(t->ctx, subject) * (t->pace > 1 ? t->pace : 1);
     if (floor * CLEF__LEAST_RUNS > share) return CLEF_OK;
     clef__search s = {.ctx = t->ctx, .plans = plans, .subject = subject, .report = report_trial, .user = t,
-                      .library = affords_library(t, subject->choice.device), .deadline = clef__now() + share};
+                      .deadline = clef__now() + share};
+    clef__blas_allow(t->ctx, affords_library(t, subject->choice.device));
     clef_status status = clef__search_begin(&s);
     if (status == CLEF_OK) {
         status = search(t, &s);
@@ -115,6 +116,7 @@ static clef_status tune_one(tuner *t, clef__plans *plans, const clef__subject *s
     }
     t->result.wrong += s.wrong;
     clef__search_end(&s);
+    clef__blas_allow(t->ctx, true);
     return status;
 }
 

@@ -85,7 +85,6 @@ typedef struct clef__search {
     clef__knobs *variant;           /* of kernels */
     int n_variants, variant_capacity, most_variants;
     int tried, wrong;
-    bool library;                   /* may be tried: the budget allows for its first call */
     double deadline;                /* by clef__now */
     bool (*report)(void *user, const struct clef__search *search); /* after each; false: stop */
     void *user;
@@ -97,8 +96,6 @@ clef_status clef__search_begin(clef__search *s);
 /* Seeds, one pass of coordinate descent, and a last look at the winner. */
 void clef__search_run(clef__search *s);
 void clef__search_end(clef__search *s);
-/* Seconds that the first call of a library's routine, which compiles, may take. */
-double clef__search_library_seconds(const clef__device *device);
 /* The fastest so far. */
 const clef__candidate *clef__search_best(const clef__search *s);
 #endif

@@ -1,0 +1,88 @@
+/* gemm_shared.c — what the algorithms for a product share: types, levels, the bias, parts. */
+#include "kernels/gemm.h"
+#include <string.h>
+
+clef_dtype clef__gemm_type(clef_dtype dtype) {
+    return dtype == CLEF_F16 || dtype == CLEF_BF16 ? CLEF_F32 : dtype;
+}
+
+clef_dtype clef__gemm_a_type(const clef__lowering *lw, clef_dtype dtype) {
+    return clef__lower_profile(lw)->block > 0 ? dtype : clef__gemm_type(dtype);
+}
+
+bool clef__gemm_takes(clef_dtype dtype) { return dtype != CLEF_U8 && dtype != CLEF_BOOL; }
+
+clef__operand clef__gemm_operand(const clef__lowering *lw, clef__operand x) {
+    clef_dtype type = clef__gemm_a_type(lw, x.dtype);
+    if (type == x.dtype) return x;
+    clef_shape shape = {.rank = x.rank};
+    memcpy(shape.dim, x.dim, sizeof shape.dim);
+    clef__operand copy = clef__lower_scratch(lw, type, shape);
+    clef__lower_copy(lw, copy, x);
+    return copy;
+}
+
+void clef__merge_levels(int64_t size[3], int64_t s[3], int64_t t[3]) {
+    int64_t n[3] = {1, 1, 1}, p[3] = {0}, q[3] = {0};
+    int at = 3;
+    for (int i = 2; i >= 0; i--) {
+        if (size[i] == 1) continue;
+        if (at < 3 && s[i] == p[at] * n[at] && t[i] == q[at] * n[at]) {
+            n[at] *= size[i];
+            continue;
+        }
+        at--;
+        n[at] = size[i];
+        p[at] = s[i];
+        q[at] = t[i];
+    }
+    memcpy(size, n, sizeof n);
+    memcpy(s, p, sizeof p);
+    memcpy(t, q, sizeof q);
+}
+
+bool clef__gemm_is_plain(clef__gemm *g) {
+    clef__merge_levels(g->k, g->a_k, g->b_k);
+    return g->m[0] * g->m[1] * g->k[0] * g->k[1] == 1;
+}
+
+void clef__gemm_begin(const clef__lowering *lw, const clef__gemm *g) {
+    clef__operand c = g->c;
+    c.rank = 6;
+    int64_t dim[6] = {g->z[0], g->z[1], g->m[0], g->m[1], g->m[2], g->n};
+    int64_t stride[6] = {g->c_z[0], g->c_z[1], g->c_m[0], g->c_m[1], g->c_m[2], g->c_n};
+    memcpy(c.dim, dim, sizeof dim);
+    memcpy(c.stride, stride, sizeof stride);
+    if (!g->has_bias) {
+        clef__lower_fill(lw, c, 0);
+        return;
+    }
+    clef__operand bias = g->bias;
+    int64_t bias_stride[6] = {0, g->bias_z, 0, 0, 0, 1};
+    bias.rank = 6;
+    memcpy(bias.dim, dim, sizeof dim);
+    memcpy(bias.stride, bias_stride, sizeof bias_stride);
+    clef__lower_copy(lw, c, bias);
+}
+
+void clef__gemm_bias(const clef__lowering *lw, const clef__gemm *g, clef__operand any) {
+    clef__launch_tensor(lw, g->has_bias ? g->bias : any, false);
+    clef__launch_int(lw, g->has_bias);
+    clef__launch_long(lw, g->bias_z);
+}
+
+clef__gemm clef__gemm_in_parts(const clef__gemm *g, clef__operand part, int64_t splits) {
+    clef__gemm h = *g;
+    int64_t stride = g->n, size = part.dim[1] * part.dim[2];
+    for (int i = 2; i >= 0; i--) { /* more rows than M where the last tile is not full */
+        h.c_m[i] = stride;
+        stride *= g->m[i];
+    }
+    h.c = part;
+    h.c_n = 1;
+    h.c_z[1] = splits * size;
+    h.c_z[0] = g->z[1] * h.c_z[1];
+    h.has_bias = false;
+    h.epilogue = (clef__epilogue){0};
+    return h;
+}
