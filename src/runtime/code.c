@@ -9,10 +9,11 @@
 #include <string.h>
 
 struct clef__code_entry {
-    clef__code code;
+    clef__code code; /* first: a code is an entry */
     clef__code_entry *next;
     uint64_t hash;
     const char *file_text;
+    bool claimed;
 };
 
 static uint64_t hash_of(const char *text, const char *file_text, const char *options) {
@@ -71,6 +72,13 @@ clef__code *clef__code_of(clef__device *device, const char *text, const char *fi
     return e ? &e->code : NULL;
 }
 
+bool clef__code_claim(clef__code *code) {
+    clef__code_entry *e = (clef__code_entry *)code;
+    bool claimed = !code->program && !e->claimed;
+    e->claimed |= claimed;
+    return claimed;
+}
+
 void clef__codes_close(clef__device *device) {
     clef__codes *codes = &device->codes;
     for (size_t i = 0; i < codes->slots; i++)
@@ -94,6 +102,7 @@ static const char *whole_text(const clef__code *code, char **owned) {
 
 bool clef__code_compile(clef__device *device, clef__code *code, const char *kernel) {
     char *owned;
+    ((clef__code_entry *)code)->claimed = false;
     if (code->program) return true;
     const char *text = whole_text(code, &owned);
     if (!text) clef__fail(device->ctx, CLEF_MEMORY, "program: out of host memory");
