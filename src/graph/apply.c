@@ -22,6 +22,17 @@ bool clef__broadcast(clef_shape a, clef_shape b, clef_shape *out) {
 
 /* ---- inference ---- */
 
+bool clef__infer_takes(clef__call *call, bool holds, const char *what) {
+    if (holds) return true;
+    const clef__node *last = call->input[call->n_inputs - 1];
+    return clef__infer_fail(call, CLEF_INTERNAL, "clef bug, please report it: not so that %s (%d inputs, %s … %s)", what, call->n_inputs,
+                            clef__shape_text(call->input[0]->shape), clef__shape_text(last->shape));
+}
+
+bool clef__same_shape(const clef__call *call, int i, int k) {
+    return clef_shape_equal(call->input[i]->shape, call->input[k]->shape);
+}
+
 bool clef__infer_like(clef__call *call) {
     call->shape = call->input[0]->shape;
     call->dtype = call->input[0]->dtype;

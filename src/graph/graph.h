@@ -113,6 +113,11 @@ clef_tensor *clef__source(clef_context *ctx, const clef_op *op, clef_shape shape
                           size_t bytes, uint64_t u0, uint64_t u1);
 /* An infer: shape and dtype of input 0. */
 bool clef__infer_like(clef__call *call);
+/* Gradients and compositions call ops with shapes that the library worked out itself.  An op says in infer what it takes for granted of
+   them, so that a contradiction is an error line (CLEF_INTERNAL), and never a write out of bounds: false, with a line that says "not so
+   that WHAT", unless it holds. */
+bool clef__infer_takes(clef__call *call, bool holds, const char *what);
+bool clef__same_shape(const clef__call *call, int i, int k); /* of inputs i and k */
 /* Adds 0 ≤ dim < rank for negative dims; false if out of range. */
 bool clef__normalize_dim(int rank, int *dim);
 /* Broadcast of two shapes by NumPy's rule; false if they do not fit. */

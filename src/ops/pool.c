@@ -6,7 +6,6 @@
 #include "kernels/image.h"
 #include "kernels/lanes.h"
 #include "ops/ops.h"
-#include "ops/reference.h"
 
 /* Attributes of every op here; index 0 is h, 1 is w. */
 typedef struct geometry {
