@@ -1,11 +1,12 @@
 #!/bin/sh
 # check_rooms.sh ROOT [OBJECTS]: includes go one way through the rooms, and so do calls.  OBJECTS is the folder of the object files of
-# src: a symbol that one of them lacks must be defined in a room that it may use.  Prints whatever goes back, and fails.
+# src: a symbol that one of them lacks must be defined in a room that it may use.  Prints whatever goes back, and fails; so it does for a
+# folder of src that is no room of the list below, or of the table in CONTRIBUTING.md.
 objects=${2:+$(cd "$2" && pwd)}
 root=${1:-$(dirname "$0")/..}
 cd "$root" || exit 2
 
-# Each room and what it may use besides itself and the public headers.
+# Each room and what it may use besides itself and the public headers; false if there is no such room.
 allowed() {
     plan="plan/capture plan/passes plan/lower plan/schedule plan/run plan/tune"
     case $1 in
@@ -24,7 +25,8 @@ allowed() {
     data) echo ops $plan graph runtime ;;
     io) echo optim data ops nn $plan graph runtime ;;
     train) echo nn optim data io ops $plan graph runtime ;;
-    *) echo ;;
+    tools) echo ;;
+    *) return 1 ;;
     esac
 }
 
@@ -73,6 +75,13 @@ symbols() {
 }
 
 found=$(
+    rooms | while read -r room; do
+        allowed "$room" >/dev/null || echo "src/$room: not in the list of cmake/check_rooms.sh"
+        grep -q "^|.*\`src/$room/\`.*|" CONTRIBUTING.md || echo "src/$room: not in the table of rooms of CONTRIBUTING.md"
+    done
+    grep '^|' CONTRIBUTING.md | grep -o '`src/[a-z/]*/`' | tr -d '`' | while read -r dir; do
+        [ -d "$dir" ] || echo "CONTRIBUTING.md: there is no room $dir"
+    done
     rooms | while read -r room; do
         includes "src/$room" | complaints "$room" "$(allowed "$room")"
     done

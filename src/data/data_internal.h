@@ -112,8 +112,12 @@ char *clef__data_folder(clef_context *ctx, const char *dir, const char *name);
 /* folder/stem or folder/stem.gz, the one that exists, as a new string; NULL if neither does. */
 char *clef__data_find(const char *folder, const char *stem);
 
-/* Loaders of a context, closed with it. */
-void clef__loader_register(clef_context *ctx, clef_loader *loader);
-void clef__loader_forget(clef_context *ctx, clef_loader *loader);
-clef_loader **clef__loader_next(clef_loader *loader); /* the link of the context's list */
+/* A loader in its context's list.  Loaders are closed with the context, before the datasets that they read. */
+typedef struct clef__loader_link {
+    struct clef__loader_link *next;
+    clef_loader *loader;
+    void (*close)(clef_loader *loader); /* forgets the link */
+} clef__loader_link;
+void clef__loader_register(clef_context *ctx, clef__loader_link *link);
+void clef__loader_forget(clef_context *ctx, const clef__loader_link *link);
 #endif

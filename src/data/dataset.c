@@ -10,7 +10,7 @@
 /* ---- the context's datasets and loaders ---- */
 typedef struct room {
     clef_dataset *datasets;
-    clef_loader *loaders;
+    clef__loader_link *loaders;
 } room;
 
 static void free_dataset(clef_dataset *data) {
@@ -25,7 +25,7 @@ static void free_dataset(clef_dataset *data) {
 static void close_room(clef_context *ctx, void *state) {
     room *r = state;
     (void)ctx;
-    while (r->loaders) clef_loader_close(r->loaders);
+    while (r->loaders) r->loaders->close(r->loaders->loader);
     for (clef_dataset *data = r->datasets; data;) {
         clef_dataset *next = data->next;
         free_dataset(data);
@@ -38,18 +38,16 @@ static room *room_of(clef_context *ctx) {
     return clef__make_room_state(ctx, CLEF__ROOM_DATA, sizeof(room), close_room);
 }
 
-void clef__loader_register(clef_context *ctx, clef_loader *loader) {
+void clef__loader_register(clef_context *ctx, clef__loader_link *link) {
     room *r = room_of(ctx); /* exists: the loader's dataset is in it */
-    *clef__loader_next(loader) = r->loaders;
-    r->loaders = loader;
+    link->next = r->loaders;
+    r->loaders = link;
 }
 
-void clef__loader_forget(clef_context *ctx, clef_loader *loader) {
-    room *r = room_of(ctx);
-    clef_loader **link = &r->loaders;
-    while (*link && *link != loader) link = clef__loader_next(*link);
-    if (*link)
-        *link = *clef__loader_next(loader);
+void clef__loader_forget(clef_context *ctx, const clef__loader_link *link) {
+    clef__loader_link **at = &room_of(ctx)->loaders;
+    while (*at && *at != link) at = &(*at)->next;
+    if (*at) *at = link->next;
 }
 
 /* ---- making ---- */

@@ -29,7 +29,7 @@ typedef struct worker {
 
 struct clef_loader {
     clef_context *ctx;
-    clef_loader *next;
+    clef__loader_link link;
     clef_dataset *data;
     clef__filler filler;
     uint64_t seed;
@@ -50,8 +50,6 @@ struct clef_loader {
     int64_t claimed;
     bool stop;
 };
-
-clef_loader **clef__loader_next(clef_loader *loader) { return &loader->next; }
 
 /* ---- threads ---- */
 static int64_t batch_items(const clef_loader *loader, int64_t batch) {
@@ -274,7 +272,8 @@ clef_loader *clef_loader_open(clef_dataset *data, const clef_loader_options *opt
     loader->shuffle = o->shuffle;
     loader->ordered = -1;
     plan_batches(loader, o);
-    clef__loader_register(data->ctx, loader);
+    loader->link = (clef__loader_link){.loader = loader, .close = clef_loader_close};
+    clef__loader_register(data->ctx, &loader->link);
     return loader;
 }
 
@@ -282,7 +281,7 @@ void clef_loader_close(clef_loader *loader) {
     if (!loader)
         return;
     halt(loader);
-    clef__loader_forget(loader->ctx, loader);
+    clef__loader_forget(loader->ctx, &loader->link);
     clef__filler_close(&loader->filler);
     clef__free(loader);
 }

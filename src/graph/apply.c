@@ -1,18 +1,8 @@
-/* apply.c — the funnel every expression goes through, and the checks and error lines it shares. */
+/* apply.c — the funnel every expression goes through, and the checks that it shares. */
 #include "graph/core.h"
 #include "graph/graph_internal.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-
-/* ---- shapes and errors ---- */
-
-const char *clef__shape_text(clef_shape shape) {
-    static _Thread_local char text[4][160];
-    static _Thread_local unsigned turn;
-    return clef_shape_format(shape, text[turn++ & 3], sizeof text[0]);
-}
+/* ---- shapes ---- */
 
 bool clef__normalize_dim(int rank, int *dim) {
     if (*dim < 0) *dim += rank;
@@ -30,29 +20,18 @@ bool clef__broadcast(clef_shape a, clef_shape b, clef_shape *out) {
     return true;
 }
 
-static void fail_line(clef_context *ctx, const char *op, clef_status status, const char *fmt, va_list args) {
-    char line[512];
-    vsnprintf(line, sizeof line, fmt, args);
-    clef__fail(ctx, status, "%s: %s", op, line);
-}
-
-bool clef__infer_fail(clef__call *call, clef_status status, const char *fmt, ...) {
-    va_list args;
-    va_start(args, fmt);
-    fail_line(call->ctx, call->op->name, status, fmt, args);
-    va_end(args);
-    return false;
-}
-
-clef_tensor *clef__refuse(clef_context *ctx, const char *op, clef_status status, const char *fmt, ...) {
-    va_list args;
-    va_start(args, fmt);
-    fail_line(ctx, op, status, fmt, args);
-    va_end(args);
-    return NULL;
-}
-
 /* ---- inference ---- */
+
+bool clef__infer_takes(clef__call *call, bool holds, const char *what) {
+    if (holds) return true;
+    const clef__node *last = call->input[call->n_inputs - 1];
+    return clef__infer_fail(call, CLEF_INTERNAL, "clef bug, please report it: not so that %s (%d inputs, %s … %s)", what, call->n_inputs,
+                            clef__shape_text(call->input[0]->shape), clef__shape_text(last->shape));
+}
+
+bool clef__same_shape(const clef__call *call, int i, int k) {
+    return clef_shape_equal(call->input[i]->shape, call->input[k]->shape);
+}
 
 bool clef__infer_like(clef__call *call) {
     call->shape = call->input[0]->shape;
@@ -75,7 +54,7 @@ static bool infer_device(clef__call *call, int *device) {
     *device = -1;
     for (int i = 0; i < call->n_inputs; i++) {
         clef__node *x = call->input[i];
-        if ((x->op == &clef__op_constant && !x->buffer) || x->device == *device) continue;
+        if ((x->op->kind == CLEF__CONSTANT && !x->buffer) || x->device == *device) continue;
         if (*device >= 0)
             return clef__infer_fail(call, CLEF_INVALID, "inputs lie on devices %d and %d; bring them together with "
                                     "clef_to_device", *device, x->device);
@@ -107,15 +86,6 @@ static bool infer(clef__call *call, int *device) {
 
 /* ---- the funnel ---- */
 
-bool clef__set_attributes(clef__node *node, const void *attributes, size_t bytes) {
-    if (!bytes) return true;
-    node->attributes = clef__alloc(bytes);
-    if (!node->attributes) return false;
-    memcpy(node->attributes, attributes, bytes);
-    node->attribute_bytes = bytes;
-    return true;
-}
-
 /* Hands the new node to a temporary; in eager mode computes it at once. */
 static clef_tensor *publish(clef__node *node, bool attributes_ok) {
     clef_context *ctx = node->ctx;
@@ -125,31 +95,6 @@ static clef_tensor *publish(clef__node *node, bool attributes_ok) {
     if (t && clef__eager(ctx) && node->op->kind != CLEF__CONSTANT) clef__graph_of(ctx)->evaluate(ctx, &node, 1);
     clef__node_release(node);
     return t;
-}
-
-clef_tensor *clef__apply(const clef_op *op, clef_tensor *const *inputs, int n, const void *attributes, size_t bytes) {
-    clef__node *nodes[CLEF__MAX_INPUTS];
-    clef_context *ctx = clef_tensor_context(inputs[0]);
-    for (int i = 0; i < n; i++) {
-        nodes[i] = clef__node_of(inputs[i]);
-        if (!nodes[i]) return clef__given_array(ctx, op->name, "input", inputs, n), NULL;
-        if (nodes[i]->ctx != ctx) return clef__refuse(ctx, op->name, CLEF_INVALID, "inputs belong to different contexts");
-    }
-    clef__call call = {.ctx = ctx, .op = op, .input = nodes, .n_inputs = n, .attributes = attributes};
-    int device = 0;
-    if (!clef__usable(ctx) || !infer(&call, &device)) return NULL;
-    if (op->kind == CLEF__VIEW && clef__is_number(nodes[0])) /* a view of a constant is one, so it lies on no device either */
-        return clef__constant(ctx, call.shape, nodes[0]->dtype, nodes[0]->device, nodes[0]->dynamic.f);
-    if (op->kind == CLEF__TRANSFER) device = (int)*(const int64_t *)attributes;
-    clef__node *node = clef__node_new(ctx, op, n, call.shape, call.dtype, device);
-    if (!node) return NULL;
-    for (int i = 0; i < n; i++) {
-        node->input[i] = nodes[i];
-        clef__node_retain(nodes[i]);
-        node->requires_grad |= nodes[i]->requires_grad;
-    }
-    node->requires_grad &= !clef__graph_of(ctx)->no_grad && op->gradient && clef__is_float(call.dtype);
-    return publish(node, clef__set_attributes(node, attributes, bytes));
 }
 
 bool clef__check_type(clef_context *ctx, const char *op, clef_shape shape, clef_dtype dtype, int device) {
@@ -178,6 +123,37 @@ clef_tensor *clef__source(clef_context *ctx, const clef_op *op, clef_shape shape
     node->has_dynamic = true;
     node->dynamic.u[0] = u0;
     node->dynamic.u[1] = u1;
+    return publish(node, clef__set_attributes(node, attributes, bytes));
+}
+
+/* A view of a constant is one, so it lies on no device either. */
+static clef_tensor *reshaped_number(const clef__node *x, clef_shape shape) {
+    clef_tensor *t = clef__source(x->ctx, x->op, shape, x->dtype, NULL, 0, x->dynamic.u[0], 0);
+    if (t) clef__node_of(t)->device = x->device;
+    return t;
+}
+
+clef_tensor *clef__apply(const clef_op *op, clef_tensor *const *inputs, int n, const void *attributes, size_t bytes) {
+    clef__node *nodes[CLEF__MAX_INPUTS];
+    clef_context *ctx = clef_tensor_context(inputs[0]);
+    for (int i = 0; i < n; i++) {
+        nodes[i] = clef__node_of(inputs[i]);
+        if (!nodes[i]) return clef__given_array(ctx, op->name, "input", inputs, n), NULL;
+        if (nodes[i]->ctx != ctx) return clef__refuse(ctx, op->name, CLEF_INVALID, "inputs belong to different contexts");
+    }
+    clef__call call = {.ctx = ctx, .op = op, .input = nodes, .n_inputs = n, .attributes = attributes};
+    int device = 0;
+    if (!clef__usable(ctx) || !infer(&call, &device)) return NULL;
+    if (op->kind == CLEF__VIEW && clef__is_number(nodes[0])) return reshaped_number(nodes[0], call.shape);
+    if (op->kind == CLEF__TRANSFER) device = (int)*(const int64_t *)attributes;
+    clef__node *node = clef__node_new(ctx, op, n, call.shape, call.dtype, device);
+    if (!node) return NULL;
+    for (int i = 0; i < n; i++) {
+        node->input[i] = nodes[i];
+        clef__node_retain(nodes[i]);
+        node->requires_grad |= nodes[i]->requires_grad;
+    }
+    node->requires_grad &= !clef__graph_of(ctx)->no_grad && op->gradient && clef__is_float(call.dtype);
     return publish(node, clef__set_attributes(node, attributes, bytes));
 }
 

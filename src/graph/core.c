@@ -1,5 +1,6 @@
 /* core.c — the ops of core.h, and what the public interface offers of them in this room. */
 #include "graph/core.h"
+#include "runtime/half.h"
 
 #include <math.h>
 
@@ -35,15 +36,6 @@ double clef__saturated(clef_dtype dtype, double value) {
     return dtype == CLEF_I64 ? fmin(fmax(value, -0x1p63), 0x1p63) : fmin(fmax(value, INT32_MIN), INT32_MAX);
 }
 
-/* To the nearest float of `bits` behind the point, halves to even; exponents end at `least`, values at `most`. */
-static double rounded(double value, int bits, int least, double most) {
-    double x = (float)value;
-    if (!isfinite(x) || x == 0) return x;
-    int exponent = ilogb(x) > least ? ilogb(x) : least;
-    double y = ldexp(rint(ldexp(x, bits - exponent)), exponent - bits);
-    return fabs(y) > most ? copysign(INFINITY, y) : y;
-}
-
 /* The low 8 bits of a number without its fraction, as of its two's complement; 0 of what is not finite. */
 static double low_byte(double value) {
     double low = isfinite(value) ? fmod(trunc(value), 256) : 0;
@@ -51,12 +43,13 @@ static double low_byte(double value) {
 }
 
 double clef__held(clef_dtype dtype, double value) {
+    float single = (float)value;
     switch (dtype) {
-    case CLEF_F16: return rounded(value, 10, -14, 65504);
-    case CLEF_BF16: return rounded(value, 7, -126, 0x1.fep127);
+    case CLEF_F16: return isnan(value) ? single : clef__from_f16(clef__to_f16(single));
+    case CLEF_BF16: return isnan(value) ? single : clef__from_bf16(clef__to_bf16(single));
     case CLEF_BOOL: return value != 0;
     case CLEF_U8: return low_byte(value);
-    case CLEF_F32: return (float)value;
+    case CLEF_F32: return single;
     case CLEF_F64: return value;
     default: return trunc(clef__saturated(dtype, value));
     }

@@ -18,7 +18,7 @@ clef__node *clef__data_node(clef_context *ctx, clef_shape shape, clef_dtype dtyp
 clef_tensor *clef__constant(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, double value);
 /* Is this a constant that is still nothing but a number, with no memory and no gradient? */
 static inline bool clef__is_number(const clef__node *node) {
-    return node->op == &clef__op_constant && !node->buffer && !node->requires_grad;
+    return node->op->kind == CLEF__CONSTANT && !node->buffer && !node->requires_grad;
 }
 /* The nearest number that a kernel's argument for this dtype can hold (u8 and bool compute in i32); NaN is 0 in integers.
    2^63 stands for the largest i64, which no double is. */

@@ -14,14 +14,6 @@ static void remember(clef__graph *graph) {
     }
 }
 
-void clef__forget_before(clef__tensor *t) {
-    clef__node *before = t->before;
-    if (!before) return;
-    t->before = NULL;
-    before->remembered--;
-    clef__node_release(before);
-}
-
 /* Handles that were kept since go on as they are: what they stand for is pending. */
 static void put_back(clef__graph *graph) {
     for (clef__tensor *t = graph->kept; t; t = t->next) {

@@ -1,9 +1,42 @@
-/* entry.c — what every public function asks first: are these tensors there?  And the lines for those that are not. */
+/* entry.c — what every public function asks first: are these tensors there?  And the error lines, of tensors that are not and of ops. */
 #include "graph/graph_internal.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+/* ---- lines of ops ---- */
+
+const char *clef__shape_text(clef_shape shape) {
+    static _Thread_local char text[4][160];
+    static _Thread_local unsigned turn;
+    return clef_shape_format(shape, text[turn++ & 3], sizeof text[0]);
+}
+
+static void fail_line(clef_context *ctx, const char *op, clef_status status, const char *fmt, va_list args) {
+    char line[512];
+    vsnprintf(line, sizeof line, fmt, args);
+    clef__fail(ctx, status, "%s: %s", op, line);
+}
+
+bool clef__infer_fail(clef__call *call, clef_status status, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    fail_line(call->ctx, call->op->name, status, fmt, args);
+    va_end(args);
+    return false;
+}
+
+clef_tensor *clef__refuse(clef_context *ctx, const char *op, clef_status status, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    fail_line(ctx, op, status, fmt, args);
+    va_end(args);
+    return NULL;
+}
+
+/* ---- lines of handles ---- */
 
 typedef struct name { char text[48]; } name;
 
@@ -21,12 +54,11 @@ static name name_of_element(const char *array, int i) {
     return n;
 }
 
-/* ---- the lines ---- */
-
 static void fail_ended(const char *op, const char *what, const clef__tensor *slot, bool present) {
     const clef__ended *e = &slot->ended;
     clef_context *ctx = slot->ctx;
-    uint64_t ago = clef__graph_of(ctx)->step - e->step;
+    const clef__graph *graph = clef__room_state(ctx, CLEF__ROOM_GRAPH);
+    uint64_t ago = graph->step - e->step;
     if (!present)
         clef__fail(ctx, CLEF_STATE, "%s: %s was freed steps ago; keep what is used after its step with clef_keep", op, what);
     else if (e->released)

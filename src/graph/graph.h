@@ -113,13 +113,11 @@ clef_tensor *clef__source(clef_context *ctx, const clef_op *op, clef_shape shape
                           size_t bytes, uint64_t u0, uint64_t u1);
 /* An infer: shape and dtype of input 0. */
 bool clef__infer_like(clef__call *call);
-/* In infer: one line, "conv2d: <fmt>"; returns false. */
-bool clef__infer_fail(clef__call *call, clef_status status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* In a public function, before apply: the same, naming the op; returns NULL. */
-clef_tensor *clef__refuse(clef_context *ctx, const char *op, clef_status status, const char *fmt, ...)
-    __attribute__((format(printf, 4, 5)));
-/* "[8,3,32,32]" in one of a few rotating thread-local buffers, for error lines. */
-const char *clef__shape_text(clef_shape shape);
+/* Gradients and compositions call ops with shapes that the library worked out itself.  An op says in infer what it takes for granted of
+   them, so that a contradiction is an error line (CLEF_INTERNAL), and never a write out of bounds: false, with a line that says "not so
+   that WHAT", unless it holds. */
+bool clef__infer_takes(clef__call *call, bool holds, const char *what);
+bool clef__same_shape(const clef__call *call, int i, int k); /* of inputs i and k */
 /* Adds 0 ≤ dim < rank for negative dims; false if out of range. */
 bool clef__normalize_dim(int rank, int *dim);
 /* Broadcast of two shapes by NumPy's rule; false if they do not fit. */
@@ -127,7 +125,14 @@ bool clef__broadcast(clef_shape a, clef_shape b, clef_shape *out);
 static inline bool clef__is_float(clef_dtype d) { return d == CLEF_F32 || d == CLEF_F16 || d == CLEF_BF16 || d == CLEF_F64; }
 static inline const void *clef__attributes(const clef__node *node) { return node->attributes; }
 
-/* ---- handles at public entries (entry.c) ---- */
+/* ---- error lines, and handles at public entries (entry.c) ---- */
+/* In infer: one line, "conv2d: <fmt>"; returns false. */
+bool clef__infer_fail(clef__call *call, clef_status status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* In a public function, before apply: the same, naming the op; returns NULL. */
+clef_tensor *clef__refuse(clef_context *ctx, const char *op, clef_status status, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+/* "[8,3,32,32]" in one of a few rotating thread-local buffers, for error lines. */
+const char *clef__shape_text(clef_shape shape);
 /* Do these handles stand for tensors?  If not, false with a line in op's name, unless one is NULL because something failed before.
    names: what the op's users call each of them, separated by spaces.  ctx: theirs, where the caller knows it, or NULL. */
 bool clef__given(clef_context *ctx, const char *op, const char *names, clef_tensor *const *t, int n);

@@ -3,6 +3,14 @@
 #define CLEF_GRAPH_INTERNAL_H
 #include "graph/graph.h"
 
+/* Made in one run of a module that recomputes (recompute.c). */
+struct clef__segment {
+    clef__segment *outer;
+    int refs, depth;
+    uint64_t walk;     /* the walk in which `after` means something */
+    clef__node *after; /* the first gradient that came in it; the walk holds it */
+};
+
 typedef struct clef__graph {
     clef__evaluator evaluate;     /* NULL until the context is open */
     uint64_t step;                /* number of the present one, from 1 */

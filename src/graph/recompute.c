@@ -12,13 +12,6 @@
 #include "graph/graph_internal.h"
 #include "runtime/arithmetic.h"
 
-struct clef__segment {
-    clef__segment *outer;
-    int refs, depth;
-    uint64_t walk;     /* the walk in which `after` means something */
-    clef__node *after; /* the first gradient that came in it; the walk holds it */
-};
-
 /* ---- segments ---- */
 
 clef__segment *clef__segment_begin(clef_context *ctx) {
@@ -39,19 +32,6 @@ void clef__segment_end(clef_context *ctx, clef__segment *segment) {
     if (!segment) return;
     clef__graph_of(ctx)->segment = segment->outer;
     clef__segment_release(segment);
-}
-
-clef__segment *clef__segment_retain(clef__segment *segment) {
-    if (segment) segment->refs++;
-    return segment;
-}
-
-void clef__segment_release(clef__segment *segment) {
-    while (segment && --segment->refs == 0) {
-        clef__segment *outer = segment->outer;
-        clef__free(segment);
-        segment = outer;
-    }
 }
 
 static int depth_of(const clef__segment *segment) { return segment ? segment->depth : 0; }

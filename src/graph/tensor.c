@@ -5,6 +5,19 @@
 
 /* ---- nodes ---- */
 
+clef__segment *clef__segment_retain(clef__segment *segment) {
+    if (segment) segment->refs++;
+    return segment;
+}
+
+void clef__segment_release(clef__segment *segment) {
+    while (segment && --segment->refs == 0) {
+        clef__segment *outer = segment->outer;
+        clef__free(segment);
+        segment = outer;
+    }
+}
+
 clef__node *clef__node_new(clef_context *ctx, const clef_op *op, int n_inputs, clef_shape shape, clef_dtype dtype, int device) {
     clef__graph *graph = clef__graph_of(ctx);
     clef__node *node = graph ? clef__calloc(1, sizeof *node + (size_t)n_inputs * sizeof(clef__node *)) : NULL;
@@ -23,6 +36,15 @@ clef__node *clef__node_new(clef_context *ctx, const clef_op *op, int n_inputs, c
     node->made = graph->nodes++;
     node->segment = clef__segment_retain(graph->segment);
     return node;
+}
+
+bool clef__set_attributes(clef__node *node, const void *attributes, size_t bytes) {
+    if (!bytes) return true;
+    node->attributes = clef__alloc(bytes);
+    if (!node->attributes) return false;
+    memcpy(node->attributes, attributes, bytes);
+    node->attribute_bytes = bytes;
+    return true;
 }
 
 void clef__node_retain(clef__node *node) { node->refs++; }
@@ -122,6 +144,14 @@ static void hold(clef__tensor *t, int keeps, bool owned) {
 static clef__ended ended_of(const clef__graph *graph, const clef__tensor *t, bool released) {
     if (graph->closing) return (clef__ended){0}; /* nobody can ask any more */
     return (clef__ended){.op = t->node->op->name, .shape = t->node->shape, .step = t->until, .released = released};
+}
+
+void clef__forget_before(clef__tensor *t) {
+    clef__node *before = t->before;
+    if (!before) return;
+    t->before = NULL;
+    before->remembered--;
+    clef__node_release(before);
 }
 
 static void free_tensor(clef__graph *graph, clef__tensor *t, bool released) {

@@ -12,7 +12,7 @@
 typedef struct row {
     const clef_module *module;
     clef_shape output;
-    double macs, bytes; /* bytes: of the output, where it is new memory and not a view or a child's */
+    double macs, bytes; /* bytes: of the output, where it is new memory, seen as it is made or through a view */
 } row;
 
 typedef struct summary {
@@ -82,6 +82,12 @@ static bool has_children(const clef_module *m) {
     return false;
 }
 
+/* What this is a view of, as far as that is remembered. */
+static const clef__node *viewed(const clef__node *node) {
+    while (node->op->kind == CLEF__VIEW && node->n_inputs && !node->leaf) node = node->input[0];
+    return node;
+}
+
 static void observe(void *user, clef_module *module, clef_tensor *x, clef_tensor *y) {
     summary *s = user;
     see(s, clef__node_of(x));
@@ -92,8 +98,9 @@ static void observe(void *user, clef_module *module, clef_tensor *x, clef_tensor
     }
     r->module = module;
     r->output = clef_tensor_shape(y);
-    bool new_memory = s->seen[slot_of(s->seen, s->slots, clef__node_of(y))] == NULL && clef__node_of(y)->op->kind != CLEF__VIEW;
-    if (new_memory) r->bytes = (double)clef_numel(y) * (double)clef_dtype_size(clef_tensor_dtype(y));
+    const clef__node *made = viewed(clef__node_of(y));
+    bool new_memory = s->seen[slot_of(s->seen, s->slots, made)] == NULL && made->op->kind != CLEF__VIEW && !made->leaf;
+    if (new_memory) r->bytes = (double)clef_shape_numel(made->shape) * (double)clef_dtype_size(made->dtype);
     credit(s, clef__node_of(y), r);
 }
 

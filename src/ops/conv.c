@@ -3,7 +3,6 @@
 #include "kernels/conv.h"
 #include "kernels/gemm.h"
 #include "ops/ops.h"
-#include "ops/reference.h"
 
 typedef clef__conv geometry;
 

@@ -1,5 +1,5 @@
 /* loss.c — losses; that of class indices has kernels of its own (softmax.c), the others are written in other expressions. */
-#include "ops/softmax.h"
+#include "ops/ops.h"
 #include <math.h>
 
 static clef_loss_options options_or_default(const clef_loss_options *options) {

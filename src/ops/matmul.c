@@ -2,7 +2,6 @@
    so NN, NT, TN and TT are one op. */
 #include "kernels/gemm.h"
 #include "ops/ops.h"
-#include "ops/reference.h"
 
 /* ---- infer ---- */
 bool clef__infer_product(clef__call *call) {

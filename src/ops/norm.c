@@ -1,5 +1,5 @@
 /* norm.c — layer and batch normalisation and dropout; gradients of any order. */
-#include "ops/sums.h"
+#include "ops/ops.h"
 #include "kernels/lanes.h"
 
 /* ---- what all of them share ---- */

@@ -7,13 +7,6 @@
 #include "plan/lower/lower.h"
 #include "runtime/arithmetic.h"
 
-/* ---- contracts (contract.c) ----
-   Gradients and compositions call ops with shapes that the library worked out itself.  An op says in infer what it takes for
-   granted of them: a contradiction is then an error line (CLEF_INTERNAL), and never a write out of bounds. */
-/* False, with a line that says "not so that WHAT", unless it holds. */
-bool clef__infer_takes(clef__call *call, bool holds, const char *what);
-bool clef__same_shape(const clef__call *call, int i, int k);
-
 /* ---- products and convolutions (matmul.c) ---- */
 /* In infer: all inputs have one dtype, which can be multiplied; it is the result's. */
 bool clef__infer_product(clef__call *call);
@@ -45,8 +38,32 @@ clef_tensor *clef__window(clef_tensor *x, const int64_t *start, const int64_t *s
 /* A [c] tensor as [1,c,1,…] of this rank (2 or more), which broadcasts along dimension 1. */
 clef_tensor *clef__per_channel(clef_tensor *v, int rank);
 
-/* ---- reductions (reduce.c) ---- */
+/* ---- reductions (reductions.c) ---- */
 /* How many dimensions a reduction or softmax of x can name: a scalar counts as one element long. */
 int clef__nameable_dims(clef_tensor *x);
+
+/* ---- two sums in one pass, what normalisation and its gradient are made of (sums.c) ---- */
+/* Sums over the dimensions in which m, of x's rank and dtype (f32 or f64), is 1 long (one at least) and x need not be:
+       first = Σ a,  second = Σ a · (x − m),  a = g, or x − m where g is NULL.
+   Both have m's shape.  Differentiable in x, g and m, to any order.  False when it failed. */
+bool clef__pair_of_sums(clef_tensor *g, clef_tensor *x, clef_tensor *m, clef_tensor **first, clef_tensor **second);
+
+/* ---- what losses build on (softmax.c) ---- */
+/* Is target x's shape without dimension 1? */
+bool clef__is_class_shape(clef_shape x, clef_shape target);
+
+/* -log softmax(x)[target] along dimension 1, smoothed, of x [n,c,...] with whole-number targets [n,...]: each of the losses, in
+   f32 (f64 for f64).  0 where the target is `ignored` (and `ignores` is set), NaN where it is no class. */
+clef_tensor *clef__class_losses(clef_tensor *x, clef_tensor *target, double smoothing, bool ignores, int64_t ignored);
+/* true where dimension 1's index is the target: [n,c,...]. */
+clef_tensor *clef__is_target(clef_shape shape, clef_tensor *target);
+
+/* ---- one element by its definition: clef_op.element of these ops (reference.c) ---- */
+double clef__matmul_element(const clef__node *node, const clef__numbers *in, const int64_t *at);
+double clef__linear_element(const clef__node *node, const clef__numbers *in, const int64_t *at);
+double clef__conv2d_element(const clef__node *node, const clef__numbers *in, const int64_t *at);
+double clef__conv2d_backward_data_element(const clef__node *node, const clef__numbers *in, const int64_t *at);
+double clef__conv2d_backward_weight_element(const clef__node *node, const clef__numbers *in, const int64_t *at);
+double clef__max_pool2d_backward_element(const clef__node *node, const clef__numbers *in, const int64_t *at);
 
 #endif

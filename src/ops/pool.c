@@ -6,7 +6,6 @@
 #include "kernels/image.h"
 #include "kernels/lanes.h"
 #include "ops/ops.h"
-#include "ops/reference.h"
 
 /* Attributes of every op here; index 0 is h, 1 is w. */
 typedef struct geometry {
@@ -142,27 +141,17 @@ static clef_tensor *apply(const clef_op *op, clef_tensor *a, clef_tensor *b, cle
     return clef__apply(op, (clef_tensor *[]){a, b}, b ? 2 : 1, clef__node_of(like)->attributes, sizeof(geometry));
 }
 
+/* Of the three ops of max_pool2d, by their last input: where x is beside it, x only says where the maxima are, and its own derivative
+   is zero almost everywhere. */
 static void gradient_max(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
-    if (wanted[0] && g) dx[0] = apply(&op_max_backward, x[0], g, y);
-}
-
-/* x only says where the maxima are: its own derivative is zero almost everywhere. */
-static void gradient_max_backward(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
-    if (wanted[1] && g) dx[1] = apply(&op_max_pick, x[0], g, y);
-}
-
-static void gradient_max_pick(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
-    if (wanted[1] && g) dx[1] = apply(&op_max_backward, x[0], g, y);
+    const clef__node *node = clef__node_of(y);
+    int last = node->n_inputs - 1;
+    if (wanted[last]) dx[last] = apply(node->op == &op_max_backward ? &op_max_pick : &op_max_backward, x[0], g, y);
 }
 
 static void gradient_avg(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
     (void)x;
-    if (wanted[0] && g) dx[0] = apply(&op_avg_backward, g, NULL, y);
-}
-
-static void gradient_avg_backward(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
-    (void)x;
-    if (wanted[0] && g) dx[0] = apply(&op_avg, g, NULL, y);
+    if (wanted[0]) dx[0] = apply(clef__node_of(y)->op == &op_avg ? &op_avg_backward : &op_avg, g, NULL, y);
 }
 
 static const clef__strategy max_strategies[] = {{.name = "direct", .lower = lower_max}, {0}};
@@ -177,13 +166,13 @@ static const clef__strategy avg_backward_strategies[] = {{.name = "gather", .low
 static const clef_op op_max = {.name = "max_pool2d", .kind = CLEF__KERNEL, .infer = infer_pool, .gradient = gradient_max,
     .strategies = max_strategies};
 static const clef_op op_max_pick = {.name = "max_pool2d_pick", .kind = CLEF__KERNEL, .infer = infer_pool,
-    .gradient = gradient_max_pick, .strategies = max_pick_strategies};
+    .gradient = gradient_max, .strategies = max_pick_strategies};
 static const clef_op op_max_backward = {.name = "max_pool2d_backward", .kind = CLEF__KERNEL, .infer = infer_backward,
-    .gradient = gradient_max_backward, .strategies = max_backward_strategies, .element = clef__max_pool2d_backward_element};
+    .gradient = gradient_max, .strategies = max_backward_strategies, .element = clef__max_pool2d_backward_element};
 static const clef_op op_avg = {.name = "avg_pool2d", .kind = CLEF__KERNEL, .infer = infer_pool, .gradient = gradient_avg,
     .strategies = avg_strategies};
 static const clef_op op_avg_backward = {.name = "avg_pool2d_backward", .kind = CLEF__KERNEL, .infer = infer_backward,
-    .gradient = gradient_avg_backward, .strategies = avg_backward_strategies};
+    .gradient = gradient_avg, .strategies = avg_backward_strategies};
 
 /* ---- public ---- */
 static clef_tensor *pool(const clef_op *op, clef_tensor *x, int kh, int kw, const clef_pool2d_options *options) {

@@ -1,6 +1,6 @@
 /* reference.c — what one element of a node is, by the definition of its op: with it clef_tune checks what kernels compute.  Plain
    loops on the host, which share nothing with them; products only, as only they can be tuned, and one gradient of pooling. */
-#include "ops/reference.h"
+#include "ops/ops.h"
 #include "kernels/conv.h"
 #include "plan/tune/tune.h"
 

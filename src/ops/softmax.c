@@ -1,5 +1,5 @@
 /* softmax.c — softmax and log-softmax along one dimension, losses of classes; gradients of any order. */
-#include "ops/softmax.h"
+#include "ops/ops.h"
 #include "kernels/reduce.h"
 #include <math.h>
 

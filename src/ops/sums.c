@@ -1,6 +1,6 @@
-/* sums.c — see sums.h and cl/sums.cl.  The node's value holds both sums, one after the other along the first summed
+/* sums.c — see ops.h and cl/sums.cl.  The node's value holds both sums, one after the other along the first summed
    dimension. */
-#include "ops/sums.h"
+#include "ops/ops.h"
 #include "kernels/reduce.h"
 
 typedef struct sums_attributes {

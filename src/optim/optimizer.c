@@ -26,7 +26,11 @@ static void close_room(clef_context *ctx, void *state) {
         next = o->next;
         free_optimizer(o);
     }
-    clef__schedule_free_all(room->schedules);
+    for (clef_schedule *s = room->schedules, *next; s; s = next) {
+        next = s->next;
+        clef__free((void *)s->o.milestones);
+        clef__free(s);
+    }
     clef__free(room);
 }
 

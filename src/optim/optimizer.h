@@ -67,6 +67,14 @@ struct clef_optimizer {
     clef_optimizer *next;
 };
 
+struct clef_schedule {
+    clef_optimizer *opt;
+    clef_schedule_options o; /* defaults filled in; milestones is our copy */
+    double base;
+    clef_schedule_state state; /* lr: plateau's present rate, before warm-up */
+    clef_schedule *next;
+};
+
 clef_optimizer *clef__optimizer_new(clef_module *module, const clef__rule_setup *setup);
 /* Does it train this tensor? */
 bool clef__optimizer_has(const clef_optimizer *opt, const clef_tensor *parameter);
@@ -81,5 +89,4 @@ typedef struct clef__optim {
     clef_schedule *schedules;
 } clef__optim;
 clef__optim *clef__optim_state(clef_context *ctx);
-void clef__schedule_free_all(clef_schedule *first);
 #endif

@@ -12,14 +12,6 @@
 #include <math.h>
 #include <string.h>
 
-struct clef_schedule {
-    clef_optimizer *opt;
-    clef_schedule_options o; /* defaults filled in; milestones is our copy */
-    double base;
-    clef_schedule_state state; /* lr: plateau's present rate, before warm-up */
-    clef_schedule *next;
-};
-
 static double half_cosine(double from, double to, double share) {
     const double pi = 3.14159265358979323846;
     return to + (from - to) * (1 + cos(pi * share)) / 2;
@@ -118,14 +110,6 @@ clef_schedule *clef_schedule_new(clef_optimizer *opt, const clef_schedule_option
     room->schedules = s;
     apply(s);
     return s;
-}
-
-void clef__schedule_free_all(clef_schedule *first) {
-    for (clef_schedule *s = first, *next; s; s = next) {
-        next = s->next;
-        clef__free((void *)s->o.milestones);
-        clef__free(s);
-    }
 }
 
 /* ---- time ---- */

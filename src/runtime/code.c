@@ -8,11 +8,36 @@
 #include <stdio.h>
 #include <string.h>
 
+/* ---- the files of cl/, which the build put into the library ---- */
+
+struct clef__embedded_file {
+    const char *name;
+    const char *text;
+};
+extern const struct clef__embedded_file clef__embedded_files[];
+extern const int clef__embedded_count;
+
+const char *(*clef__embedded_hook)(const char *file, const char *text);
+
+const char *clef__embedded(const char *file) {
+    for (int i = 0; i < clef__embedded_count; i++) {
+        const char *text = clef__embedded_files[i].text;
+        if (strcmp(clef__embedded_files[i].name, file) == 0)
+            return clef__embedded_hook ? clef__embedded_hook(file, text) : text;
+    }
+    return NULL;
+}
+
+const char *clef__embedded_at(int n) { return n < clef__embedded_count ? clef__embedded(clef__embedded_files[n].name) : NULL; }
+
+/* ---- the table ---- */
+
 struct clef__code_entry {
-    clef__code code;
+    clef__code code; /* first: a code is an entry */
     clef__code_entry *next;
     uint64_t hash;
     const char *file_text;
+    bool claimed;
 };
 
 static uint64_t hash_of(const char *text, const char *file_text, const char *options) {
@@ -71,6 +96,13 @@ clef__code *clef__code_of(clef__device *device, const char *text, const char *fi
     return e ? &e->code : NULL;
 }
 
+bool clef__code_claim(clef__code *code) {
+    clef__code_entry *e = (clef__code_entry *)code;
+    bool claimed = !code->program && !e->claimed;
+    e->claimed |= claimed;
+    return claimed;
+}
+
 void clef__codes_close(clef__device *device) {
     clef__codes *codes = &device->codes;
     for (size_t i = 0; i < codes->slots; i++)
@@ -94,6 +126,7 @@ static const char *whole_text(const clef__code *code, char **owned) {
 
 bool clef__code_compile(clef__device *device, clef__code *code, const char *kernel) {
     char *owned;
+    ((clef__code_entry *)code)->claimed = false;
     if (code->program) return true;
     const char *text = whole_text(code, &owned);
     if (!text) clef__fail(device->ctx, CLEF_MEMORY, "program: out of host memory");

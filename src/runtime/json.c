@@ -1,4 +1,4 @@
-/* json.c — see json.h.  Nothing is read at or behind `end`; nothing is written but decoded strings, over their own text. */
+/* json.c — see json.h.  Reading: nothing is read at or behind `end`; nothing is written but decoded strings, over their own text. */
 #include "runtime/json.h"
 #include <math.h>
 #include <stdlib.h>
@@ -228,3 +228,24 @@ static bool skip(clef__json *json, int depth) {
 }
 
 bool clef__json_skip(clef__json *json) { return skip(json, DEEPEST); }
+
+/* ---- writing ---- */
+size_t clef__json_escape(char byte, char out[CLEF__JSON_BYTE]) {
+    static const char digit[] = "0123456789abcdef";
+    unsigned char c = (unsigned char)byte;
+    if (c < FIRST_PRINTABLE) {
+        memcpy(out, (const char[]){'\\', 'u', '0', '0', digit[c >> 4], digit[c & 15]}, 6);
+        return 6;
+    }
+    size_t n = 0;
+    if (c == '"' || c == '\\') out[n++] = '\\';
+    out[n++] = byte;
+    return n;
+}
+
+void clef__json_put_string(FILE *file, const char *text) {
+    char out[CLEF__JSON_BYTE];
+    fputc('"', file);
+    for (; *text; text++) fwrite(out, 1, clef__json_escape(*text, out), file);
+    fputc('"', file);
+}

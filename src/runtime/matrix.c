@@ -3,6 +3,7 @@
    Only one that says it has an instruction set of the table below is asked, as compilers of others may stop the process at text
    they do not know.  Then one product of whole numbers is compiled and made in each half type (cl/matrix_probe.cl): where it does not
    compile, or a single element is wrong, there are none.  No error of this ever reaches the context. */
+#include "runtime/half.h"
 #include "runtime/runtime_internal.h"
 #include <stdio.h>
 #include <string.h>
@@ -27,14 +28,6 @@ typedef struct product {
     float c[M][N], want[M][N];
 } product;
 
-/* A whole number of at most LARGEST in storage of a half type. */
-static uint16_t bits_of(int v, bool bf16) {
-    static const uint16_t magnitude[2][LARGEST + 1] = {
-        {0, 0x3c00, 0x4000, 0x4200, 0x4400, 0x4500, 0x4600, 0x4700, 0x4800},
-        {0, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0, 0x4100}};
-    return (uint16_t)(magnitude[bf16][v < 0 ? -v : v] | (v < 0 ? 0x8000 : 0));
-}
-
 /* Numbers without a pattern that a permutation of elements could keep. */
 static int number(int i, int salt) {
     uint32_t x = ((uint32_t)i + 1) * 0x9e3779b9u ^ (uint32_t)salt * 0x85ebca6bu;
@@ -42,9 +35,11 @@ static int number(int i, int salt) {
     return (int)((x >> 12) % (2 * LARGEST + 1)) - LARGEST;
 }
 
+static uint16_t half_of(int v, bool bf16) { return bf16 ? clef__to_bf16(v) : clef__to_f16(v); }
+
 static void fill_product(product *p, bool bf16) {
-    for (int i = 0; i < M * K; i++) p->a[i / K][i % K] = bits_of(number(i, 1), bf16);
-    for (int i = 0; i < N * K; i++) p->b[i / K][i % K] = bits_of(number(i, 2), bf16);
+    for (int i = 0; i < M * K; i++) p->a[i / K][i % K] = half_of(number(i, 1), bf16);
+    for (int i = 0; i < N * K; i++) p->b[i / K][i % K] = half_of(number(i, 2), bf16);
     for (int i = 0; i < M * N; i++) {
         int sum = number(i, 3);
         p->c[i / N][i % N] = (float)sum;

@@ -117,10 +117,11 @@ typedef struct clef__code {
     const char *text, *file; /* NULL: none */
     const char *options;
     clef__program *program;  /* NULL until it is compiled; lives as long as its device */
-    bool listed;             /* for whoever lists codes: false outside */
 } clef__code;
 /* The one code of these, which lives as long as its device; text and options are copied.  NULL: no host memory. */
 clef__code *clef__code_of(clef__device *device, const char *text, const char *file, const char *options);
+/* Is it to be compiled?  True for the first who asks, until it was compiled or that failed. */
+bool clef__code_claim(clef__code *code);
 /* Compiles it unless it is; false with the error set.  Different codes may be compiled by several threads. */
 bool clef__code_compile(clef__device *device, clef__code *code, const char *kernel);
 /* Compiles several codes of text alone and equal options together, where that is news.  The text calls its one kernel NAME, which is

@@ -280,7 +280,7 @@ struct clef_context {
     clef__trace *trace;
 };
 
-/* ---- limits.c ---- */
+/* ---- process.c ---- */
 /* Bytes of address space that this process may still take (ulimit -v); UINT64_MAX: no limit is known. */
 uint64_t clef__address_space_left(void);
 /* Enough for a driver?  If not, this thread's open error says so. */

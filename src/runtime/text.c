@@ -1,5 +1,6 @@
 /* text.c — see text.h. */
 #include "runtime/text.h"
+#include "runtime/json.h"
 #include "runtime/runtime.h"
 
 #include <stdarg.h>
@@ -32,12 +33,7 @@ void clef__text_append(clef__text *t, const char *string) { clef__text_put(t, st
 
 void clef__text_json(clef__text *t, const char *string) {
     clef__text_put(t, "\"", 1);
-    for (const char *p = string; *p; p++) {
-        unsigned char c = (unsigned char)*p;
-        if (c == '"' || c == '\\') clef__text_put(t, "\\", 1);
-        if (c < 32) clef__text_add(t, "\\u%04x", c);
-        else clef__text_put(t, p, 1);
-    }
+    for (char out[CLEF__JSON_BYTE]; *string; string++) clef__text_put(t, out, clef__json_escape(*string, out));
     clef__text_put(t, "\"", 1);
 }
 

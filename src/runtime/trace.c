@@ -5,6 +5,7 @@
    Events are kept until the queue is finished or many have gathered, then read and released.  Device clocks are
    their own; a marker at the first event ties each of them to the host's.  A second context of the process writes
    file.2, and so on. */
+#include "runtime/json.h"
 #include "runtime/runtime_internal.h"
 #include <errno.h>
 #include <stdatomic.h>
@@ -71,25 +72,12 @@ clef_status clef__trace_open(clef_context *ctx) {
     return CLEF_OK;
 }
 
-static void put_text(FILE *file, const char *text) {
-    fputc('"', file);
-    for (; *text; text++) {
-        if ((unsigned char)*text < 32)
-            fprintf(file, "\\u%04x", (unsigned)*text);
-        else if (*text == '"' || *text == '\\')
-            fprintf(file, "\\%c", *text);
-        else
-            fputc(*text, file);
-    }
-    fputc('"', file);
-}
-
 /* Times in seconds of the host's clock. */
 static void put_row(clef__trace *t, const char *label, int track, double begin, double end) {
     pthread_mutex_lock(&t->lock);
     fputs(t->some ? ",\n{\"name\":" : "\n{\"name\":", t->file);
     t->some = true;
-    put_text(t->file, label);
+    clef__json_put_string(t->file, label);
     fprintf(t->file, ",\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f}", track,
             (begin - t->begin) * 1e6, (end - begin) * 1e6);
     pthread_mutex_unlock(&t->lock);
@@ -100,7 +88,7 @@ static void put_track(clef__trace *t, int track, const char *name) {
     fprintf(t->file, "%s\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"args\":{\"name\":",
             t->some ? "," : "", track);
     t->some = true;
-    put_text(t->file, name);
+    clef__json_put_string(t->file, name);
     fputs("}}", t->file);
     pthread_mutex_unlock(&t->lock);
 }

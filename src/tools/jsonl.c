@@ -1,5 +1,6 @@
 /* jsonl.c — see jsonl.h. */
 #include "jsonl.h"
+#include "runtime/json.h"
 #include <math.h>
 
 json json_begin(FILE *out) {
@@ -12,21 +13,10 @@ void json_end(json *j) {
     fflush(j->out);
 }
 
-/* Bytes ≥ 0x80 pass as they are: names of devices and files are UTF-8. */
-void json_string(FILE *out, const char *value) {
-    fputc('"', out);
-    for (const unsigned char *p = (const unsigned char *)value; *p; p++) {
-        if (*p == '"' || *p == '\\') fprintf(out, "\\%c", *p);
-        else if (*p < 0x20) fprintf(out, "\\u%04x", *p);
-        else fputc(*p, out);
-    }
-    fputc('"', out);
-}
-
 void json_key(json *j, const char *key) {
     if (j->more) fputc(',', j->out);
     j->more = true;
-    json_string(j->out, key);
+    clef__json_put_string(j->out, key);
     fputc(':', j->out);
 }
 
@@ -37,7 +27,7 @@ static void number(FILE *out, double value) {
 
 void json_text(json *j, const char *key, const char *value) {
     json_key(j, key);
-    if (value) json_string(j->out, value);
+    if (value) clef__json_put_string(j->out, value);
     else fputs("null", j->out);
 }
 

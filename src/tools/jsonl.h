@@ -20,6 +20,4 @@ void json_bool(json *j, const char *key, bool value);
 void json_numbers(json *j, const char *key, const double *values, int64_t n);
 /* [[…],[…]]: rows × columns. */
 void json_matrix(json *j, const char *key, const int64_t *values, int64_t rows, int64_t columns);
-/* The string alone, quoted and escaped. */
-void json_string(FILE *out, const char *value);
 #endif

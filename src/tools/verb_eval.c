@@ -1,4 +1,5 @@
 /* verb_eval.c — clef eval: how good saved weights are. */
+#include "runtime/json.h"
 #include "tool.h"
 #include <math.h>
 #include <stdlib.h>
@@ -27,7 +28,7 @@ static void class_names(json *j, const clef_dataset *data, int64_t n) {
     fputc('[', j->out);
     for (int64_t c = 0; c < n; c++) {
         if (c) fputc(',', j->out);
-        json_string(j->out, clef_dataset_class_name(data, c));
+        clef__json_put_string(j->out, clef_dataset_class_name(data, c));
     }
     fputc(']', j->out);
 }

@@ -152,6 +152,20 @@ clef_status clef__score_loader(clef_module *module, clef_loader *loader, const c
     return status;
 }
 
+/* ---- what this room hangs on a context ---- */
+static void close_room(clef_context *ctx, void *state) {
+    (void)ctx;
+    clef__train_room *room = state;
+    clef__free(room->epoch);
+    clef__free(room->confusion);
+    clef__free(room->rates);
+    clef__free(room);
+}
+
+clef__train_room *clef__train_room_of(clef_context *ctx) {
+    return clef__make_room_state(ctx, CLEF__ROOM_TRAIN, sizeof(clef__train_room), close_room);
+}
+
 /* ---- clef_evaluate ---- */
 static bool make_arrays(clef__train_room *room, int64_t classes) {
     clef__free(room->confusion);

@@ -7,19 +7,6 @@
 #include "train/train_internal.h"
 #include <math.h>
 
-static void close_room(clef_context *ctx, void *state) {
-    (void)ctx;
-    clef__train_room *room = state;
-    clef__free(room->epoch);
-    clef__free(room->confusion);
-    clef__free(room->rates);
-    clef__free(room);
-}
-
-clef__train_room *clef__train_room_of(clef_context *ctx) {
-    return clef__make_room_state(ctx, CLEF__ROOM_TRAIN, sizeof(clef__train_room), close_room);
-}
-
 static clef_status append(clef__fit *f, clef__train_room *room, const clef_epoch *epoch) {
     if (!clef__grow(&room->epoch, room->history.n, &room->capacity, sizeof *room->epoch))
         return clef__fail(f->ctx, CLEF_MEMORY, "fit: no memory for the history of %d epochs", room->history.n + 1);

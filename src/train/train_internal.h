@@ -4,7 +4,7 @@
 #include "clef/train.h"
 #include "runtime/runtime.h"
 
-/* ---- fit.c: what this room hangs on a context ---- */
+/* ---- evaluate.c: what this room hangs on a context ---- */
 typedef struct clef__train_room {
     clef_history history;
     clef_epoch *epoch;

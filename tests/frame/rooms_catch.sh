@@ -1,5 +1,5 @@
 #!/bin/sh
-# rooms_catch.sh SOURCE: cmake/check_rooms.sh passes a good tree and complains of each kind of wrong include.
+# rooms_catch.sh SOURCE: cmake/check_rooms.sh passes a good tree and complains of each kind of wrong include, and of rooms that are not listed.
 source=$1
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
@@ -8,6 +8,7 @@ mkdir -p "$work/include/clef" "$work/examples" "$work/src/runtime" "$work/src/gr
 cd "$work" || exit 1
 : >include/clef.h
 : >include/clef/base.h
+find src -mindepth 1 -type d ! -path src/plan | sed 's/.*/| `&\/` | a room |/' >CONTRIBUTING.md
 
 # try FILE INCLUDE good|bad
 wrong=0
@@ -69,5 +70,27 @@ calls plan/passes plan/lower bad
 calls ops kernels good
 calls kernels ops bad
 calls plan/run plan/run good
+rm -rf objects
+# listed COMMAND: what is wrong after it.
+listed() {
+    cp CONTRIBUTING.md before
+    "$@"
+    if sh "$source/cmake/check_rooms.sh" "$work" >/dev/null 2>&1; then
+        echo "rooms_catch: good after $*" >&2
+        wrong=1
+    fi
+    cp before CONTRIBUTING.md
+}
+without_row() { grep -v src/nn/ before >CONTRIBUTING.md; }
+without_folder() { echo '| `src/none/` | nothing |' >>CONTRIBUTING.md; }
+without_rule() {
+    mkdir src/new
+    echo '| `src/new/` | nobody says what it may use |' >>CONTRIBUTING.md
+}
+listed without_row
+listed without_folder
+listed without_rule
+rmdir src/new
+try src/graph/a.c '"runtime/runtime.h"' good
 [ $wrong = 0 ] && echo "rooms_catch: as expected"
 exit $wrong

@@ -4,7 +4,7 @@
 #ifndef CLEF_TESTS_MUTANT_CHECKS_H
 #define CLEF_TESTS_MUTANT_CHECKS_H
 #include "ops/philox.h"
-#include "ops/sums.h"
+#include "ops/ops.h"
 #include <stdlib.h>
 
 static clef_context *ctx;

@@ -1,6 +1,6 @@
 /* test_sums.c — the two sums behind normalisation, and their gradients: whole numbers, so every bit must be right, however the
    operands lie and wherever the work is cut. */
-#include "ops/sums.h"
+#include "ops/ops.h"
 #include "support/device.h"
 #include "support/exact.h"
 

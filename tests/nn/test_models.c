@@ -124,3 +124,15 @@ Test(models, summary_of_embedding) {
     EXPECT_LINE(text, "0", "embedding", "[3,5,6]", " 66 ");
     EXPECT_LINE(text, "1", "linear", "[3,5,2]", " 14 ", " 180 ");
 }
+
+/* Its mean is made with dimensions of 1, and is seen without them. */
+Test(models, summary_of_views) {
+    clef_module *m = clef_sequential(ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, 1, 6, 3, NULL), clef_nn_global_avg_pool2d(ctx),
+                                                      clef_nn_flatten(ctx), clef_nn_linear(ctx, 6, 2, NULL)));
+    char text[2048];
+    cr_assert(clef_summary(m, CLEF_SHAPE(3, 1, 8, 8), text, sizeof text) > 0, "%s", clef_error(ctx));
+    EXPECT_LINE(text, "1", "global_avg_pool2d", "[3,6]", " 72 B");
+    EXPECT_LINE(text, "2", "flatten", "[3,6]", " 0 B");
+    EXPECT_LINE(text, "3", "linear", "[3,2]", " 24 B");
+    cr_expect(strstr(text, "layer outputs 2.6 KiB"), "%s", text); /* 3·6·6·6·4 + 72 + 24 bytes */
+}

@@ -222,6 +222,24 @@ static void damage(void) {
     EXPECT(refused > 10000);
 }
 
+/* ---- writing: what is written is read as it was, and only what must be is escaped ---- */
+static void written_strings(void) {
+    char text[256], line[2048] = "", *read;
+    for (int c = 1; c < 256; c++) text[c - 1] = (char)c;
+    text[255] = 0;
+    FILE *file = tmpfile();
+    if (!file) abort();
+    clef__json_put_string(file, text);
+    rewind(file);
+    size_t n = fread(line, 1, sizeof line, file);
+    fclose(file);
+    EXPECT(n == 2 + 31 * 6 + 2 * 2 + (255 - 31 - 2) && memcmp(line, "\"\\u0001", 7) == 0 && strstr(line, "\\u001f !\\\"#"));
+    clef__json json = clef__json_of(line, n);
+    json.lenient = true;
+    read = (char *)clef__json_string(&json);
+    EXPECT(read && strcmp(read, text) == 0 && clef__json_at_end(&json));
+}
+
 int main(void) {
     grammar();
     nesting();
@@ -231,6 +249,7 @@ int main(void) {
     members();
     errors_stick();
     damage();
+    written_strings();
     printf("json: %d failures\n", failures);
     return failures != 0;
 }

@@ -163,6 +163,16 @@ Test(program, equal_codes_are_one) {
     }
 }
 
+Test(program, a_code_is_claimed_once_until_it_was_compiled) {
+    clef__code *good = code_of("__kernel void f(__global int *x) { x[0] = 7; }\n"), *bad = code_of("no C\n");
+    cr_assert(clef__code_claim(good) && !clef__code_claim(good) && clef__code_claim(bad));
+    cr_assert(clef__code_compile(device, good, "f"), "%s", clef_error(ctx));
+    cr_assert_not(clef__code_claim(good), "it is compiled");
+    cr_assert_not(clef__code_compile(device, bad, "f"));
+    cr_assert(clef__code_claim(bad), "it failed, and can be tried again");
+    clef_clear_error(ctx);
+}
+
 /* A code's text stands behind common.h, and before its file. */
 Test(program, text_and_files) {
     cr_assert_eq(told_by_code("__kernel void f(__global int *x) { x[0] = sizeof(MEMORY(f16)); }\n"), 2);

@@ -19,11 +19,8 @@ static bool list_codes(compiling *c, const clef__plan *plan) {
     c->launch = clef__alloc(((size_t)plan->n_launches + 1) * sizeof *c->launch);
     for (int i = 0; c->launch && i < plan->n_launches; i++) {
         clef__code *code = plan->launch[i].code;
-        if (!code || code->program || code->listed) continue;
-        code->listed = true;
-        c->launch[c->n++] = &plan->launch[i];
+        if (code && clef__code_claim(code)) c->launch[c->n++] = &plan->launch[i];
     }
-    for (int i = 0; i < c->n; i++) c->launch[i]->code->listed = false;
     return c->launch != NULL;
 }
 

@@ -1,6 +1,7 @@
 /* read.c — results on the host: read, item, text. */
 #include "graph/core.h"
 #include "plan/run/run.h"
+#include "runtime/half.h"
 #include "runtime/text.h"
 
 #include <inttypes.h>
@@ -86,26 +87,14 @@ clef__buffer *clef__row_major_buffer(clef_tensor *t, size_t *offset) {
 
 /* ---- numbers ---- */
 
-static double half_to_double(uint16_t h) {
-    int exponent = h >> 10 & 31, fraction = h & 1023;
-    double magnitude = exponent == 31 ? (fraction ? NAN : INFINITY)
-                     : exponent ? ldexp(1024 + fraction, exponent - 25) : ldexp(fraction, -24);
-    return h >> 15 ? -magnitude : magnitude;
-}
-
 double clef__number_of(const void *data, clef_dtype dtype, int64_t i) {
     switch (dtype) {
     case CLEF_F32: return ((const float *)data)[i];
     case CLEF_F64: return ((const double *)data)[i];
     case CLEF_I32: return ((const int32_t *)data)[i];
     case CLEF_I64: return (double)((const int64_t *)data)[i];
-    case CLEF_F16: return half_to_double(((const uint16_t *)data)[i]);
-    case CLEF_BF16: {
-        uint32_t bits = (uint32_t)((const uint16_t *)data)[i] << 16;
-        float value;
-        memcpy(&value, &bits, sizeof value);
-        return value;
-    }
+    case CLEF_F16: return clef__from_f16(((const uint16_t *)data)[i]);
+    case CLEF_BF16: return clef__from_bf16(((const uint16_t *)data)[i]);
     default: return ((const uint8_t *)data)[i];
     }
 }

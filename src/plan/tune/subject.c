@@ -3,6 +3,7 @@
 #include "graph/core.h"
 #include "plan/tune/tune.h"
 #include "runtime/arithmetic.h"
+#include "runtime/half.h"
 
 #include <string.h>
 
@@ -68,13 +69,11 @@ static int range_of(const clef__subject *s) {
 }
 
 static void put_number(clef_dtype dtype, void *data, size_t i, int number) {
-    static const uint16_t half[] = {0xc200, 0xc000, 0xbc00, 0, 0x3c00, 0x4000, 0x4200}; /* -3 … 3 */
-    union { float f; uint32_t u; } single = {.f = (float)number};
     switch (dtype) {
     case CLEF_F32: ((float *)data)[i] = (float)number; break;
     case CLEF_F64: ((double *)data)[i] = number; break;
-    case CLEF_F16: ((uint16_t *)data)[i] = half[number + 3]; break;
-    case CLEF_BF16: ((uint16_t *)data)[i] = (uint16_t)(single.u >> 16); break;
+    case CLEF_F16: ((uint16_t *)data)[i] = clef__to_f16(number); break;
+    case CLEF_BF16: ((uint16_t *)data)[i] = clef__to_bf16(number); break;
     case CLEF_I32: ((int32_t *)data)[i] = number; break;
     case CLEF_I64: ((int64_t *)data)[i] = number; break;
     default: ((uint8_t *)data)[i] = (uint8_t)number; break;

@@ -1,8 +1,34 @@
-/* limits.c — how much address space is left.  Drivers abort the process where it is too little for their threads and compilers. */
+/* process.c — what the process gives: its environment, which a set-uid program must not trust, and what address space is left. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* secure_getenv */
+#endif
 #include "runtime/runtime_internal.h"
 #include <stdio.h>
+#include <stdlib.h>
+#include <strings.h>
 #include <sys/resource.h>
 #include <unistd.h>
+
+/* ---- the environment ---- */
+
+const char *clef__env(const char *name) {
+#if defined(__linux__)
+    return secure_getenv(name);
+#else
+    return getenv(name);
+#endif
+}
+
+bool clef__env_flag(const char *name) {
+    static const char *const yes[] = {"1", "yes", "true", "on"};
+    const char *text = clef__env(name);
+    for (size_t i = 0; text && i < sizeof yes / sizeof yes[0]; i++)
+        if (strcasecmp(text, yes[i]) == 0)
+            return true;
+    return false;
+}
+
+/* ---- address space: drivers abort the process where it is too little for their threads and compilers ---- */
 
 /* In pages; 0 where the system does not say. */
 static uint64_t pages_taken(void) {
