@@ -25,6 +25,15 @@
 #define CLEF_API __attribute__((visibility("default")))
 #endif
 
+/* CLEF_DEPRECATED("clef_set_training") before a function: its name goes with the next release, that one is used instead. */
+#if defined(__GNUC__)
+#define CLEF_DEPRECATED(instead) __attribute__((deprecated("use " instead)))
+#elif defined(_MSC_VER)
+#define CLEF_DEPRECATED(instead) __declspec(deprecated("use " instead))
+#else
+#define CLEF_DEPRECATED(instead)
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif

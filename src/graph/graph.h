@@ -129,7 +129,7 @@ static inline const void *clef__attributes(const clef__node *node) { return node
 
 /* ---- handles at public entries (entry.c) ---- */
 /* Do these handles stand for tensors?  If not, false with a line in op's name, unless one is NULL because something failed before.
-   names: what the op's users call each of them, separated by spaces.  ctx: theirs, where the caller knows it, or NULL. */
+   names: what the op's users call each of them, separated by spaces; "b?": CLEF_NONE will do.  ctx: theirs, where the caller knows it, or NULL. */
 bool clef__given(clef_context *ctx, const char *op, const char *names, clef_tensor *const *t, int n);
 #define CLEF__GIVEN(op, names, ...)                                                              \
     clef__all_given(op, names, (clef_tensor *const[]){__VA_ARGS__},                              \
