@@ -130,12 +130,12 @@ template <typename... D> static inline clef_shape clef__shape(D... d) {
 /* CLEF_OPTIONS(clef_loader_options, o.batch = 64, o.shuffle = true): what &(clef_loader_options){.batch = 64, .shuffle
    = true} is in C, a pointer to options that live until the end of the full expression.  Fields that are not named
    are zero, which means their default. */
-template <typename T> struct clef__options {
+template <typename T> struct clef__filled_options {
     T value;
     operator const T *() const { return &value; }
 };
-template <typename T, typename F> static inline clef__options<T> clef__make_options(F &&fill) {
-    clef__options<T> o{};
+template <typename T, typename F> static inline clef__filled_options<T> clef__make_options(F &&fill) {
+    clef__filled_options<T> o{};
     fill(o.value);
     return o;
 }
