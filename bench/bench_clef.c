@@ -94,11 +94,11 @@ static clef_tensor *run_conv(const job *j, clef_tensor *const *x) {
     word(j->line, "dir", dir, sizeof dir);
     int stride = (int)number(j->line, "stride", 1), pad = (int)number(j->line, "pad", 0);
     clef_conv2d_options options = {.stride = {stride, stride}, .padding = {pad, pad}, .groups = (int)number(j->line, "groups", 1)};
-    if (strcmp(dir, "forward") == 0) return clef_conv2d(x[0], x[1], &options);
+    if (strcmp(dir, "forward") == 0) return clef_conv2d(x[0], x[1], CLEF_NONE, &options);
     clef_tensor *of = strcmp(dir, "data") == 0 ? x[0] : x[1], *dx = NULL;
     bool was = clef_set_grad_enabled(ctx, true);
     clef_require_grad(of, true);
-    clef_tensor *y = clef_conv2d(x[0], x[1], &options);
+    clef_tensor *y = clef_conv2d(x[0], x[1], CLEF_NONE, &options);
     clef_grad(y, x[2], &of, 1, false, &dx);
     clef_require_grad(of, false);
     clef_set_grad_enabled(ctx, was);
@@ -265,7 +265,7 @@ static void infer(const char *line) {
     int calls = (int)number(line, "calls", 10);
     size_t bytes = (size_t)number(line, "batch", 32) * 10 * sizeof(float);
     float *y = malloc(bytes);
-    clef_evaluation(t->net);
+    clef_set_training(t->net, false);
     bool was = clef_set_grad_enabled(ctx, false);
     double begin = 0;
     for (int i = -4; i < calls; i++) { /* the first fill what is kept of the weights */
@@ -275,7 +275,7 @@ static void infer(const char *line) {
     }
     double seconds = (now() - begin) / calls;
     clef_set_grad_enabled(ctx, was);
-    clef_train(t->net);
+    clef_set_training(t->net, true);
     free(y);
     if (clef_error_status(ctx) == CLEF_OK) printf("seconds %.9g\n", seconds);
     else printf("skip %s\n", clef_error(ctx));

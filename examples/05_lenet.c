@@ -58,7 +58,7 @@ int main(int argc, char **argv) {
     clef_evaluate(net, tests, NULL, NULL, &before);
     clef_evaluate(copy, tests, NULL, NULL, &after);
     printf("accuracy %.2f %%, of the loaded copy %.2f %%\n", 100 * before.accuracy, 100 * after.accuracy);
-    clef_evaluation(copy);
+    clef_set_training(copy, false);
     predict(ctx, copy, test);
 
     int failed = clef_error_status(ctx) || before.accuracy < 0.8 || after.accuracy != before.accuracy;

@@ -25,6 +25,15 @@
 #define CLEF_API __attribute__((visibility("default")))
 #endif
 
+/* CLEF_DEPRECATED("clef_set_training") before a function: its name goes with the next release, that one is used instead. */
+#if defined(__GNUC__)
+#define CLEF_DEPRECATED(instead) __attribute__((deprecated("use " instead)))
+#elif defined(_MSC_VER)
+#define CLEF_DEPRECATED(instead) __declspec(deprecated("use " instead))
+#else
+#define CLEF_DEPRECATED(instead)
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -121,12 +130,12 @@ template <typename... D> static inline clef_shape clef__shape(D... d) {
 /* CLEF_OPTIONS(clef_loader_options, o.batch = 64, o.shuffle = true): what &(clef_loader_options){.batch = 64, .shuffle
    = true} is in C, a pointer to options that live until the end of the full expression.  Fields that are not named
    are zero, which means their default. */
-template <typename T> struct clef__options {
+template <typename T> struct clef__filled_options {
     T value;
     operator const T *() const { return &value; }
 };
-template <typename T, typename F> static inline clef__options<T> clef__make_options(F &&fill) {
-    clef__options<T> o{};
+template <typename T, typename F> static inline clef__filled_options<T> clef__make_options(F &&fill) {
+    clef__filled_options<T> o{};
     fill(o.value);
     return o;
 }

@@ -115,13 +115,13 @@ CLEF_API clef_module *clef_nn_softmax(clef_context *ctx, int dim);
 /* ---- mode, parameters ----
    A mode is set on a module and on everything below it, and the last call counts, as in PyTorch.  To let a part
    of a net stay in evaluation while the rest is trained, set the net first and then that part:
-       clef_train(net); clef_evaluation(clef_module_child(net, "backbone"));
+       clef_set_training(net, true), clef_set_training(clef_module_child(net, "backbone"), false);
    clef_fit and clef_evaluate, which need a mode of their own for the time they run, leave alone what was set on a
    part by itself: clef_fit trains the rest, clef_evaluate puts everything back. */
-/* Sets the whole tree to training, as it is at first: dropout drops, batch norm uses the batch. */
-CLEF_API void clef_train(clef_module *module);
-/* Sets the whole tree to inference: no dropout, batch norm uses its running statistics. */
-CLEF_API void clef_evaluation(clef_module *module);
+/* Sets the mode of the whole tree.  true, as it is at first: dropout drops, batch norm uses the batch.  false,
+   evaluation: no dropout, batch norm uses its running statistics.  Does nothing for NULL.
+       clef_set_training(net, false);  */
+CLEF_API void clef_set_training(clef_module *module, bool training);
 /* Does forward train now?  False for NULL, for a frozen module, and while clef_evaluate runs. */
 CLEF_API bool clef_is_training(const clef_module *module);
 /* With true, what this module computes from its input x is not kept for backward, but computed once more when
@@ -206,6 +206,12 @@ CLEF_API clef_module *clef_model_cnn(clef_context *ctx, clef_shape input, int64_
 /* ResNet-18 for small images: 3×3 stem, no stem pool; tensors are named as in torchvision
    ("layer1.0.conv1.weight").  He et al., 2015. */
 CLEF_API clef_module *clef_model_resnet18(clef_context *ctx, clef_shape input, int64_t classes);
+
+/* ---- former names of clef_set_training, for one more release ---- */
+CLEF_DEPRECATED("clef_set_training(module, true)")
+static inline void clef_train(clef_module *module) { clef_set_training(module, true); }
+CLEF_DEPRECATED("clef_set_training(module, false)")
+static inline void clef_evaluation(clef_module *module) { clef_set_training(module, false); }
 
 #ifdef __cplusplus
 }

@@ -111,10 +111,9 @@ CLEF_API clef_tensor *clef_embedding(clef_tensor *table, clef_tensor *index);
 /* ---- linear algebra: inputs of one dtype, not u8 or bool (CLEF_DTYPE) ---- */
 /* c = a·b: [..,m,k] · [..,k,n] → [..,m,n]; leading dimensions broadcast, operands of rank 1 as in NumPy. */
 CLEF_API clef_tensor *clef_matmul(clef_tensor *a, clef_tensor *b);
-/* y = x·wᵀ + b: x [..,in], w [out,in], b [out] → [..,out]. */
+/* y = x·wᵀ + b: x [..,in], w [out,in], b [out] or CLEF_NONE → [..,out].
+       clef_tensor *y = clef_linear(x, w, CLEF_NONE);  */
 CLEF_API clef_tensor *clef_linear(clef_tensor *x, clef_tensor *w, clef_tensor *b);
-/* y = x·wᵀ: clef_linear without b (which takes a NULL for a failed input). */
-CLEF_API clef_tensor *clef_linear_no_bias(clef_tensor *x, clef_tensor *w);
 
 /* ---- convolution and pooling, NCHW; sizes in pixels ----
    The arithmetic of sizes: Dumoulin and Visin, "A guide to convolution arithmetic for deep learning",
@@ -126,15 +125,12 @@ typedef struct clef_conv2d_options {
     int groups;      /* 0: 1 */
     bool same;       /* pad so that out = ⌈in / stride⌉, the odd zero at the end; padding is then ignored */
 } clef_conv2d_options;
-/* y[n,o,i,j] = Σ over c,u,v of x[n, c, i·s + u·d - p, j·s + v·d - p] · w[o,c,u,v]: cross-correlation, as
-   usual.  x [n,c,h,w], w [o,c/groups,kh,kw] → [n,o,oh,ow] with oh = ⌊(h + 2p - d(kh-1) - 1)/s⌋ + 1.  Inputs
+/* y[n,o,i,j] = b[o] + Σ over c,u,v of x[n, c, i·s + u·d - p, j·s + v·d - p] · w[o,c,u,v]: cross-correlation, as
+   usual.  x [n,c,h,w], w [o,c/groups,kh,kw], b [o] or CLEF_NONE → [n,o,oh,ow] with oh = ⌊(h + 2p - d(kh-1) - 1)/s⌋ + 1.  Inputs
    of one dtype, not u8 or bool.  CLEF_SHAPE if channels, groups or sizes do not fit; CLEF_INVALID for
    negative options.
-       clef_conv2d(x, w, &(clef_conv2d_options){.padding = {1, 1}})  */
-CLEF_API clef_tensor *clef_conv2d(clef_tensor *x, clef_tensor *w, const clef_conv2d_options *options);
-/* The same plus b [o] on every pixel of a channel. */
-CLEF_API clef_tensor *clef_conv2d_bias(clef_tensor *x, clef_tensor *w, clef_tensor *b,
-                                       const clef_conv2d_options *options);
+       clef_conv2d(x, w, CLEF_NONE, &(clef_conv2d_options){.padding = {1, 1}})  */
+CLEF_API clef_tensor *clef_conv2d(clef_tensor *x, clef_tensor *w, clef_tensor *b, const clef_conv2d_options *options);
 
 typedef struct clef_pool2d_options {
     int stride[2];  /* {h, w}; 0: the kernel's size */
@@ -160,14 +156,12 @@ CLEF_API clef_tensor *clef_softmax(clef_tensor *x, int dim);
 /* log softmax(x) = x - log Σ exp(x) along dim, accurate where the softmax itself would round to 0. */
 CLEF_API clef_tensor *clef_log_softmax(clef_tensor *x, int dim);
 /* (x - mean) / √(var + eps) · weight + bias, with mean and (uncorrected) variance over the last n_dims
-   dimensions; weight and bias have their shape (CLEF_SHAPE).  Ba, Kiros and Hinton, "Layer normalization",
-   2016. */
+   dimensions; weight and bias have their shape (CLEF_SHAPE), or are CLEF_NONE, both or one of them.  Ba, Kiros and
+   Hinton, "Layer normalization", 2016. */
 CLEF_API clef_tensor *clef_layer_norm(clef_tensor *x, int n_dims, clef_tensor *weight, clef_tensor *bias,
                                       double eps);
-/* clef_layer_norm without weight and bias. */
-CLEF_API clef_tensor *clef_layer_norm_plain(clef_tensor *x, int n_dims, double eps);
 /* (x - mean) / √(var + eps) · weight + bias per channel of x [n,c,...]; the other tensors are [c]
-   (CLEF_SHAPE).  Training: mean and variance of the batch (two values per channel at least: CLEF_SHAPE), and
+   (CLEF_SHAPE); weight and bias may be CLEF_NONE.  Training: mean and variance of the batch (two values per channel at least: CLEF_SHAPE), and
    running_mean and running_var, kept tensors, become (1 - momentum)·old + momentum·new, the new variance
    unbiased; an empty batch leaves them as they are.  Otherwise: the running statistics are used.  Ioffe and Szegedy, "Batch normalization", 2015. */
 CLEF_API clef_tensor *clef_batch_norm(clef_tensor *x, clef_tensor *weight, clef_tensor *bias,
@@ -229,6 +223,18 @@ typedef struct clef_custom_op {
    when the result is computed (clef_build_log has the compiler's words); a second derivative is
    CLEF_UNSUPPORTED. */
 CLEF_API clef_tensor *clef_custom(const clef_custom_op *op, clef_tensor *const *x, int n);
+
+/* ---- names of 0.1 before CLEF_NONE, for one more release ---- */
+CLEF_DEPRECATED("clef_linear(x, w, CLEF_NONE)")
+static inline clef_tensor *clef_linear_no_bias(clef_tensor *x, clef_tensor *w) { return clef_linear(x, w, CLEF_NONE); }
+CLEF_DEPRECATED("clef_conv2d(x, w, b, options)")
+static inline clef_tensor *clef_conv2d_bias(clef_tensor *x, clef_tensor *w, clef_tensor *b, const clef_conv2d_options *options) {
+    return clef_conv2d(x, w, b, options);
+}
+CLEF_DEPRECATED("clef_layer_norm(x, n_dims, CLEF_NONE, CLEF_NONE, eps)")
+static inline clef_tensor *clef_layer_norm_plain(clef_tensor *x, int n_dims, double eps) {
+    return clef_layer_norm(x, n_dims, CLEF_NONE, CLEF_NONE, eps);
+}
 
 #ifdef __cplusplus
 }

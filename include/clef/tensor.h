@@ -20,7 +20,9 @@
    (clef_error).  What computes can also fail with CLEF_MEMORY, CLEF_BUILD, CLEF_DEVICE or CLEF_LOST.  NULL
    for a tensor or context gives NULL or CLEF_INVALID; where the context is known from another argument and
    nothing failed before, the line names the argument.  A handle of a context that was closed gives CLEF_INVALID, with the
-   line in clef_error(NULL) unless another argument's context can take it. */
+   line in clef_error(NULL) unless another argument's context can take it.
+   Inputs that may be absent: CLEF_NONE stands for no tensor, and each function says where it takes it.  NULL never means
+   that, so what failed before is not taken for left out. */
 #ifndef CLEF_TENSOR_H
 #define CLEF_TENSOR_H
 #include "base.h"
@@ -29,6 +31,12 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* No tensor: a constant, never the handle of one.  Questions answer it as they answer NULL, clef_release leaves it alone, and
+   where a tensor must be it is CLEF_INVALID ("linear: w must be a tensor, not CLEF_NONE"), with the line in clef_error(NULL)
+   where no other argument tells the context.
+       clef_tensor *y = clef_linear(x, w, CLEF_NONE);  */
+#define CLEF_NONE ((clef_tensor *)(uintptr_t)0xC1EF)
 
 /* How many further steps a loss and a gradient's norm can be read. */
 enum { CLEF_RESULT_STEPS = 8 };
@@ -61,7 +69,7 @@ CLEF_API clef_tensor *clef_randn(clef_context *ctx, clef_shape shape);
        clef_tensor *x = clef_from_host(ctx, CLEF_SHAPE(2, 3), CLEF_F32, (float[]){1, 2, 3, 4, 5, 6});  */
 CLEF_API clef_tensor *clef_from_host(clef_context *ctx, clef_shape shape, clef_dtype dtype, const void *data);
 
-/* ---- asking: known at once, nothing is computed and nothing fails ---- */
+/* ---- asking: known at once, nothing is computed and nothing fails; CLEF_NONE is answered as NULL ---- */
 /* The context t belongs to; NULL of NULL. */
 CLEF_API clef_context *clef_tensor_context(const clef_tensor *t);
 /* The shape, by value; that of a scalar for NULL. */
@@ -94,7 +102,7 @@ CLEF_API clef_status clef_print(clef_tensor *t, FILE *stream);
 /* Makes t outlive its step; returns t.  Counted: t lives until each clef_keep had its clef_release.
        clef_tensor *w = clef_keep(clef_randn(ctx, CLEF_SHAPE(3)));  */
 CLEF_API clef_tensor *clef_keep(clef_tensor *t);
-/* Takes back one clef_keep; NULL and tensors that were not kept are left alone.  After the last one t and its
+/* Takes back one clef_keep; NULL, CLEF_NONE and tensors that were not kept are left alone.  After the last one t and its
    gradient are freed, at once or, if t was made in this step or the one before, as the temporary it is again.
    What belongs to the library (a module's parameters, an optimizer's states, a gradient) lives on with its
    owner. */
@@ -125,19 +133,20 @@ CLEF_API bool clef_requires_grad(const clef_tensor *t);
    that of its present value: nothing flows to or through a value that clef_assign or clef_step replaced after
    loss was made.  If it fails, no leaf's gradient has changed. */
 CLEF_API clef_status clef_backward(clef_tensor *loss);
-/* The same from a given gradient of y: Σ grad · dy / d leaf.  grad must fit y as in clef_set_grad. */
+/* The same from a given gradient of y: Σ grad · dy / d leaf.  grad must fit y as in clef_set_grad; CLEF_NONE: 1, for a y of one
+   element. */
 CLEF_API clef_status clef_backward_from(clef_tensor *y, clef_tensor *grad);
 /* The gradient of a leaf since it was last cleared, or NULL; it belongs to the leaf and goes when it is cleared
    (clef_step does so), unless it was kept.  CLEF_STATE for an expression of parameters: clef_grad has its
    gradient. */
 CLEF_API clef_tensor *clef_grad_of(const clef_tensor *leaf);
 /* Replaces the gradient of a leaf by a value of its shape (CLEF_SHAPE), dtype (CLEF_DTYPE), device and context
-   (CLEF_INVALID), else changes nothing; NULL clears it. */
+   (CLEF_INVALID), else changes nothing; CLEF_NONE clears it. */
 CLEF_API clef_status clef_set_grad(clef_tensor *leaf, clef_tensor *grad);
 /* Σ grad · dy / d x[i] as temporaries into dx[i] (zeros where y does not depend on x[i]), leaving leaf
-   gradients alone.  grad NULL: 1, for a y of one element.  With create_graph the results can be
+   gradients alone.  grad CLEF_NONE: 1, for a y of one element.  With create_graph the results can be
    differentiated again.  Fails as clef_backward, with NULL in all of dx.
-       clef_tensor *dx; clef_grad(y, NULL, &x, 1, false, &dx);  */
+       clef_tensor *dx; clef_grad(y, CLEF_NONE, &x, 1, false, &dx);  */
 CLEF_API clef_status clef_grad(clef_tensor *y, clef_tensor *grad, clef_tensor *const *x, int n,
                                bool create_graph, clef_tensor **dx);
 /* Between enabled = false and true no expression is recorded for gradients; returns what was set before (true

@@ -31,14 +31,14 @@ bool clef__wrong(clef__why *why, clef_status status, const char *fmt, ...) __att
 
 /* ---- parsers on bytes (idx.c, cifar.c) ---- */
 enum { CLEF__IDX_RANK = 4 };
-typedef struct clef__idx { /* unsigned bytes of up to four dimensions */
+typedef struct clef__idx_file { /* unsigned bytes of up to four dimensions */
     int rank;
     int64_t dim[CLEF__IDX_RANK];
     size_t header; /* bytes before the first element */
     size_t numel;
-} clef__idx;
+} clef__idx_file;
 /* Inflates if need be and checks that the file is exactly as long as its header says. */
-bool clef__idx_unpack(clef__blob *blob, clef__idx *idx, clef__why *why);
+bool clef__idx_unpack(clef__blob *blob, clef__idx_file *idx, clef__why *why);
 
 enum { CLEF__CIFAR_PIXELS = 3 * 32 * 32, CLEF__CIFAR_RECORD = 1 + CLEF__CIFAR_PIXELS, CLEF__CIFAR_MAX = 100000 };
 /* Inflates if need be and checks length and labels; `records` says how many there are (at least one). */

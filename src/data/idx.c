@@ -10,8 +10,8 @@ static uint32_t big_endian(const uint8_t *p) {
 }
 
 /* Reads the header from the first bytes of a file of which at least min(size, 20) are there. */
-static bool read_header(const uint8_t *bytes, size_t size, clef__idx *idx, clef__why *why) {
-    *idx = (clef__idx){0};
+static bool read_header(const uint8_t *bytes, size_t size, clef__idx_file *idx, clef__why *why) {
+    *idx = (clef__idx_file){0};
     if (size < 4 || bytes[0] != 0 || bytes[1] != 0)
         return clef__wrong(why, CLEF_FORMAT, "is not an IDX file");
     if (bytes[2] != 0x08)
@@ -35,7 +35,7 @@ static bool read_header(const uint8_t *bytes, size_t size, clef__idx *idx, clef_
     return true;
 }
 
-bool clef__idx_unpack(clef__blob *blob, clef__idx *idx, clef__why *why) {
+bool clef__idx_unpack(clef__blob *blob, clef__idx_file *idx, clef__why *why) {
     if (clef__blob_is_gzip(blob)) {
         uint8_t head[IDX_HEADER_MAX];
         size_t got;
@@ -52,7 +52,7 @@ bool clef__idx_unpack(clef__blob *blob, clef__idx *idx, clef__why *why) {
 }
 
 /* ---- datasets of two IDX files ---- */
-static bool read_idx(clef_context *ctx, const char *origin, const char *path, clef__blob *blob, clef__idx *idx) {
+static bool read_idx(clef_context *ctx, const char *origin, const char *path, clef__blob *blob, clef__idx_file *idx) {
     clef__why why = {0};
     if (clef__blob_read(path, blob, &why) && clef__idx_unpack(blob, idx, &why))
         return true;
@@ -62,7 +62,7 @@ static bool read_idx(clef_context *ctx, const char *origin, const char *path, cl
 }
 
 /* (n,w) → [w], (n,h,w) → [1,h,w], (n,c,h,w) → [c,h,w] */
-static clef_shape item_shape(const clef__idx *images) {
+static clef_shape item_shape(const clef__idx_file *images) {
     if (images->rank == 2)
         return CLEF_SHAPE(images->dim[1]);
     if (images->rank == 3)
@@ -78,8 +78,8 @@ static int64_t count_classes(const uint8_t *label, int64_t n) {
     return highest + 1;
 }
 
-static clef_dataset *pair_up(clef_context *ctx, const char *origin, clef__blob images, const clef__idx *ix,
-                             clef__blob labels, const clef__idx *iy) {
+static clef_dataset *pair_up(clef_context *ctx, const char *origin, clef__blob images, const clef__idx_file *ix,
+                             clef__blob labels, const clef__idx_file *iy) {
     clef_dataset *data = NULL;
     if (ix->rank < 2 || iy->rank != 1)
         clef__fail(ctx, CLEF_FORMAT,
@@ -108,7 +108,7 @@ static clef_dataset *pair_up(clef_context *ctx, const char *origin, clef__blob i
 
 static clef_dataset *open_pair(clef_context *ctx, const char *origin, const char *images, const char *labels) {
     clef__blob bx, by;
-    clef__idx ix, iy;
+    clef__idx_file ix, iy;
     if (!read_idx(ctx, origin, images, &bx, &ix))
         return NULL;
     if (!read_idx(ctx, origin, labels, &by, &iy)) {

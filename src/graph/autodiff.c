@@ -137,14 +137,16 @@ static clef_tensor *constant_like(clef_tensor *t, double value) {
     return clef__constant(node->ctx, node->shape, node->dtype, node->device, value);
 }
 
-/* What backward and grad ask of y and of the gradient that they begin with (NULL: none was given). */
+static clef_tensor *or_one(clef_tensor *grad, clef_tensor *y) { return grad == CLEF_NONE ? constant_like(y, 1) : grad; }
+
+/* What backward and grad ask of y and of the gradient that they begin with. */
 static clef_status check_seed(const char *op, clef_tensor *y, clef_tensor *grad) {
-    if (!CLEF__GIVEN(op, "y", y) || (grad && !CLEF__GIVEN(op, "grad", grad))) return CLEF_INVALID;
+    if (!CLEF__GIVEN(op, "y grad?", y, grad)) return CLEF_INVALID;
     const clef__node *node = clef__node_of(y);
     if (!node->requires_grad)
         return clef__fail(node->ctx, CLEF_STATE, "%s: the result depends on no tensor that wants a gradient "
                           "(clef_require_grad, or recording is off)", op);
-    if (grad) return clef__check_gradient(op, clef__get(y), clef__get(grad));
+    if (grad != CLEF_NONE) return clef__check_gradient(op, clef__get(y), clef__get(grad));
     if (clef_shape_numel(node->shape) != 1)
         return clef__fail(node->ctx, CLEF_SHAPE, "%s: %s is not a scalar; reduce it, or give the gradient of the result", op,
                           clef__shape_text(node->shape));
@@ -182,7 +184,7 @@ clef_status clef_backward_from(clef_tensor *y, clef_tensor *grad) {
     clef_status status = check_seed("backward", y, grad);
     if (status != CLEF_OK) return status;
     walk w = {0};
-    status = differentiate(&w, y, grad ? grad : constant_like(y, 1), false);
+    status = differentiate(&w, y, or_one(grad, y), false);
     if (status == CLEF_OK) status = prepare_deposits(&w);
     if (status == CLEF_OK) status = clef__want_result(y);
     if (status == CLEF_OK) deposit(&w);
@@ -190,7 +192,7 @@ clef_status clef_backward_from(clef_tensor *y, clef_tensor *grad) {
     return status;
 }
 
-clef_status clef_backward(clef_tensor *loss) { return clef_backward_from(loss, NULL); }
+clef_status clef_backward(clef_tensor *loss) { return clef_backward_from(loss, CLEF_NONE); }
 
 static clef_status check_sources(clef_tensor *y, clef_tensor *const *x, int n, clef_tensor **dx) {
     clef_context *ctx = clef_tensor_context(y);
@@ -205,7 +207,7 @@ clef_status clef_grad(clef_tensor *y, clef_tensor *grad, clef_tensor *const *x, 
     walk w = {0};
     clef_status status = check_seed("grad", y, grad);
     if (status == CLEF_OK) status = check_sources(y, x, n, dx);
-    if (status == CLEF_OK) status = differentiate(&w, y, grad ? grad : constant_like(y, 1), create_graph);
+    if (status == CLEF_OK) status = differentiate(&w, y, or_one(grad, y), create_graph);
     for (int i = 0; status == CLEF_OK && i < n; i++) {
         int at = index_in(&w, clef__node_of(x[i]));
         dx[i] = at >= 0 && w.grad[at] ? w.grad[at] : constant_like(x[i], 0);

@@ -40,12 +40,22 @@ clef_tensor *clef__refuse(clef_context *ctx, const char *op, clef_status status,
 
 typedef struct name { char text[48]; } name;
 
-/* The i-th of several names separated by spaces. */
+/* Where the i-th of several names separated by spaces begins. */
+static const char *nth(const char *names, int i) {
+    while (i-- > 0 && strchr(names, ' ')) names = strchr(names, ' ') + 1;
+    return names;
+}
+
 static name name_in(const char *names, int i) {
     name n;
-    while (i-- > 0 && strchr(names, ' ')) names = strchr(names, ' ') + 1;
-    snprintf(n.text, sizeof n.text, "%.*s", (int)strcspn(names, " "), names);
+    names = nth(names, i);
+    snprintf(n.text, sizeof n.text, "%.*s", (int)strcspn(names, " ?"), names);
     return n;
+}
+
+static bool is_optional(const char *names, int i) {
+    names = nth(names, i);
+    return names[strcspn(names, " ?")] == '?';
 }
 
 static name name_of_element(const char *array, int i) {
@@ -75,6 +85,7 @@ static void fail_handle(clef_context *ctx, const char *op, const char *what, con
     const clef__tensor *slot = clef__slot_of_ended(t, &present);
     if (slot) fail_ended(op, what, slot, present);
     else if (clef__is_handle(t)) clef__fail(ctx, CLEF_INVALID, "%s: %s belongs to a context that was closed", op, what);
+    else if (t == CLEF_NONE) clef__fail(ctx, CLEF_INVALID, "%s: %s must be a tensor, not CLEF_NONE", op, what);
     else if (t) clef__fail(ctx, CLEF_INVALID, "%s: %s is no tensor; was its variable never set?", op, what);
     else if (ctx && clef_error_status(ctx) == CLEF_OK)
         clef__fail(ctx, CLEF_INVALID, "%s: %s is NULL though nothing failed before", op, what);
@@ -82,12 +93,12 @@ static void fail_handle(clef_context *ctx, const char *op, const char *what, con
 
 /* ---- the questions ---- */
 
-/* The first that does not stand for a tensor; n if all do.  One that was given comes before those that are NULL, which may only
-   follow from it. */
-static int first_missing(clef_tensor *const *t, int n) {
+/* The first that does not stand for a tensor and may not be CLEF_NONE either; n if there is none.  One that was given comes before
+   those that are NULL, which may only follow from it.  names NULL: none is optional. */
+static int first_missing(const char *names, clef_tensor *const *t, int n) {
     int missing = n;
     for (int i = 0; i < n; i++) {
-        if (clef__get(t[i])) continue;
+        if (clef__get(t[i]) || (t[i] == CLEF_NONE && names && is_optional(names, i))) continue;
         if (t[i]) return i;
         if (missing == n) missing = i;
     }
@@ -101,7 +112,7 @@ static clef_context *context_of(clef_tensor *const *t, int n) {
 }
 
 bool clef__given(clef_context *ctx, const char *op, const char *names, clef_tensor *const *t, int n) {
-    int i = first_missing(t, n);
+    int i = first_missing(names, t, n);
     if (i < n) fail_handle(ctx ? ctx : context_of(t, n), op, name_in(names, i).text, t[i]);
     return i == n;
 }
@@ -111,7 +122,7 @@ bool clef__given_array(clef_context *ctx, const char *op, const char *array, cle
         clef__fail(ctx, CLEF_INVALID, n < 1 ? "%s: %s has %d tensors, not one" : "%s: %s is NULL, not an array of %d tensors", op, array, n);
         return false;
     }
-    int i = first_missing(t, n);
+    int i = first_missing(NULL, t, n);
     if (i < n) fail_handle(ctx ? ctx : context_of(t, n), op, name_of_element(array, i).text, t[i]);
     return i == n;
 }

@@ -134,7 +134,7 @@ clef_tensor *clef__refuse(clef_context *ctx, const char *op, clef_status status,
 /* "[8,3,32,32]" in one of a few rotating thread-local buffers, for error lines. */
 const char *clef__shape_text(clef_shape shape);
 /* Do these handles stand for tensors?  If not, false with a line in op's name, unless one is NULL because something failed before.
-   names: what the op's users call each of them, separated by spaces.  ctx: theirs, where the caller knows it, or NULL. */
+   names: what the op's users call each of them, separated by spaces; "b?": CLEF_NONE will do.  ctx: theirs, where the caller knows it, or NULL. */
 bool clef__given(clef_context *ctx, const char *op, const char *names, clef_tensor *const *t, int n);
 #define CLEF__GIVEN(op, names, ...)                                                              \
     clef__all_given(op, names, (clef_tensor *const[]){__VA_ARGS__},                              \

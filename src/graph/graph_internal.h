@@ -40,10 +40,10 @@ void clef__forget_before(clef__tensor *t);
 clef__segment *clef__segment_retain(clef__segment *segment);
 void clef__segment_release(clef__segment *segment);
 /* The copies that one walk of backward made of nodes in segments. */
-typedef struct clef__copy { clef__node *node; int level, next; bool ordered; } clef__copy;
+typedef struct clef__node_copy { clef__node *node; int level, next; bool ordered; } clef__node_copy;
 typedef struct clef__copies {
     uint64_t mark; /* the walk's */
-    clef__copy *copy;
+    clef__node_copy *copy;
     int n, capacity;
 } clef__copies;
 /* The walk comes to a node with this gradient: copies for its segments are made after the first that came in. */

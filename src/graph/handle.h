@@ -1,6 +1,6 @@
 /* handle.h — tensors as programs hold them: numbers in a pointer's clothes.
 
-   A clef_tensor * points nowhere.  Its low bits are a tag that no pointer has; above them are the number of a slot and the slot's
+   A clef_tensor * points nowhere.  Its low bits are a tag that neither a pointer nor CLEF_NONE has; above them are the number of a slot and the slot's
    generation.  The slot holds the tensor (clef__tensor) while it lives.  Freeing the tensor raises the generation, so a handle that
    outlived its tensor is found out by one comparison, whatever the slot holds by then.  A slot whose generations are used up is
    never used again.

@@ -56,7 +56,7 @@ static bool is_copied(const clef__node *node, int level) {
     return level > 0 && !clef__computed(node) && !node->spent && !node->tape_end && node->op->kind != CLEF__CONSTANT;
 }
 
-static clef__copy *copy_of(const clef__copies *c, const clef__node *node, int level) {
+static clef__node_copy *copy_of(const clef__copies *c, const clef__node *node, int level) {
     if (node->copies >> 32 != c->mark) return NULL;
     for (int i = (int)(uint32_t)node->copies; i >= 0; i = c->copy[i].next)
         if (c->copy[i].level == level) return &c->copy[i];
@@ -64,7 +64,7 @@ static clef__copy *copy_of(const clef__copies *c, const clef__node *node, int le
 }
 
 /* Input i as the copy of that level reads it: a copy of its own, or, if that is `own`, the input itself. */
-static clef__copy *input_copy(const clef__copies *c, const clef__node *node, int i, int level, bool *own) {
+static clef__node_copy *input_copy(const clef__copies *c, const clef__node *node, int i, int level, bool *own) {
     clef__node *input = node->input[i];
     int at = (int)clef__smaller(level, common_depth(node->segment, input->segment));
     *own = !is_copied(input, at);
@@ -89,11 +89,11 @@ static bool make_copy(clef__copies *c, clef__node *node, int level) {
         clef__fail(node->ctx, CLEF_MEMORY, "backward: no host memory");
         return false;
     }
-    clef__copy copy = {.node = duplicate(node), .level = level, .next = -1};
+    clef__node_copy copy = {.node = duplicate(node), .level = level, .next = -1};
     if (!copy.node) return false;
     for (int i = 0; i < node->n_inputs; i++) {
         bool own;
-        const clef__copy *from = input_copy(c, node, i, level, &own);
+        const clef__node_copy *from = input_copy(c, node, i, level, &own);
         copy.ordered |= from && from->level == level && from->ordered;
         copy.node->input[copy.node->n_inputs++] = from ? from->node : node->input[i];
         clef__node_retain(copy.node->input[i]);
@@ -125,7 +125,7 @@ static bool make_copies(clef__copies *c, clef__node *root, int level) {
             continue;
         }
         bool own;
-        const clef__copy *there = input_copy(c, at.node, top->next++, at.level, &own);
+        const clef__node_copy *there = input_copy(c, at.node, top->next++, at.level, &own);
         if (own || there) continue;
         clef__node *input = at.node->input[at.next];
         ok = clef__grow(&stack, depth, &capacity, sizeof *stack);

@@ -259,7 +259,7 @@ clef_tensor *clef_keep(clef_tensor *handle) {
 }
 
 void clef_release(clef_tensor *handle) {
-    if (!handle || !CLEF__GIVEN("release", "t", handle)) return;
+    if (!handle || handle == CLEF_NONE || !CLEF__GIVEN("release", "t", handle)) return;
     clef__tensor *t = clef__get(handle);
     if (t->keeps > 0) hold(t, t->keeps - 1, t->owned);
 }
@@ -341,8 +341,7 @@ void clef__take_gradient(clef__tensor *leaf, clef_tensor *own) {
 }
 
 static clef_status replace_gradient(clef__tensor *leaf, clef_tensor *grad) {
-    clef_status status = CLEF__GIVEN("set_grad", "grad", grad) ? CLEF_OK : CLEF_INVALID;
-    if (status == CLEF_OK) status = clef__check_gradient("set_grad", leaf, clef__get(grad));
+    clef_status status = clef__check_gradient("set_grad", leaf, clef__get(grad));
     if (status != CLEF_OK) return status;
     clef_tensor *own = clef__tensor_new(leaf->ctx, clef__node_of(grad));
     if (!own) return CLEF_MEMORY;
@@ -351,13 +350,12 @@ static clef_status replace_gradient(clef__tensor *leaf, clef_tensor *grad) {
 }
 
 clef_status clef_set_grad(clef_tensor *handle, clef_tensor *grad) {
-    if (!CLEF__GIVEN("set_grad", "leaf", handle)) return CLEF_INVALID;
-    clef__tensor *leaf = clef__get(handle);
-    if (clef__handle(leaf->grad) == grad) return CLEF_OK;
-    if (grad) return replace_gradient(leaf, grad);
-    clef__tensor *old = leaf->grad;
+    if (!CLEF__GIVEN("set_grad", "leaf grad?", handle, grad)) return CLEF_INVALID;
+    clef__tensor *leaf = clef__get(handle), *old = leaf->grad;
+    if (clef__handle(old) == grad) return CLEF_OK;
+    if (grad != CLEF_NONE) return replace_gradient(leaf, grad);
     leaf->grad = NULL;
-    hold(old, old->keeps, false);
+    if (old) hold(old, old->keeps, false);
     return CLEF_OK;
 }
 

@@ -27,9 +27,9 @@ clef_status clef__write_tensors(const char *path, const clef_named_tensor *tenso
     clef__st_item *items = clef__calloc((size_t)n, sizeof *items);
     if (!items) return clef__report_set(report, CLEF_MEMORY, "no memory for %d names", n);
     for (int i = 0; i < n; i++) {
-        if (!tensors[i].tensor || !tensors[i].name) {
-            clef__report_set(report, CLEF_INVALID, "tensor %d (%s) is NULL", i,
-                             tensors[i].name ? tensors[i].name : "no name");
+        if (!tensors[i].tensor || tensors[i].tensor == CLEF_NONE || !tensors[i].name) {
+            clef__report_set(report, CLEF_INVALID, "tensor %d (%s) is %s", i, tensors[i].name ? tensors[i].name : "no name",
+                             tensors[i].tensor == CLEF_NONE ? "CLEF_NONE" : "NULL");
             break;
         }
         items[i] = (clef__st_item){tensors[i].name, clef_tensor_shape(tensors[i].tensor),

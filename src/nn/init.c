@@ -84,6 +84,7 @@ clef_status clef_init_kaiming_normal(clef_tensor *t, double a) {
 }
 
 clef_status clef__init_bias(clef_tensor *bias, int64_t fan_in) {
+    if (bias == CLEF_NONE) return CLEF_OK;
     double bound = fan_in > 0 ? 1 / sqrt((double)fan_in) : 0;
     return clef_init_uniform(bias, -bound, bound);
 }

@@ -7,7 +7,7 @@ typedef struct conv2d { clef_tensor *weight, *bias; clef_conv2d_options options;
 static clef_tensor *forward_conv2d(clef_module *module, clef_tensor *x, void *user) {
     (void)module;
     const conv2d *c = user;
-    return c->bias ? clef_conv2d_bias(x, c->weight, c->bias, &c->options) : clef_conv2d(x, c->weight, &c->options);
+    return clef_conv2d(x, c->weight, c->bias, &c->options);
 }
 
 clef_module *clef_nn_conv2d(clef_context *ctx, int64_t in, int64_t out, int kernel,
@@ -25,9 +25,8 @@ clef_module *clef_nn_conv2d(clef_context *ctx, int64_t in, int64_t out, int kern
     conv2d *c = m->user;
     c->weight = clef__new_parameter(m, "weight", CLEF_SHAPE(out, in / groups, kernel, width));
     if (!c->weight || clef_init_kaiming_uniform(c->weight, sqrt(5))) return NULL;
-    if (!o.no_bias) c->bias = clef__new_parameter(m, "bias", CLEF_SHAPE(out));
-    if (!o.no_bias && (!c->bias || clef__init_bias(c->bias, in / groups * kernel * width))) return NULL;
-    return m;
+    c->bias = o.no_bias ? CLEF_NONE : clef__new_parameter(m, "bias", CLEF_SHAPE(out));
+    return clef__init_bias(c->bias, in / groups * kernel * width) == CLEF_OK ? m : NULL;
 }
 
 typedef struct pool2d {

@@ -7,7 +7,7 @@ typedef struct linear { clef_tensor *weight, *bias; } linear;
 static clef_tensor *forward_linear(clef_module *module, clef_tensor *x, void *user) {
     (void)module;
     const linear *l = user;
-    return l->bias ? clef_linear(x, l->weight, l->bias) : clef_linear_no_bias(x, l->weight);
+    return clef_linear(x, l->weight, l->bias);
 }
 
 clef_module *clef_nn_linear(clef_context *ctx, int64_t in, int64_t out, const clef_nn_options *options) {
@@ -17,12 +17,10 @@ clef_module *clef_nn_linear(clef_context *ctx, int64_t in, int64_t out, const cl
     clef_module *m = clef__module_make(ctx, "linear", forward_linear, NULL, sizeof(linear));
     if (!m) return NULL;
     linear *l = m->user;
-    bool has_bias = !(options && options->no_bias);
     l->weight = clef__new_parameter(m, "weight", CLEF_SHAPE(out, in));
     if (!l->weight || clef_init_kaiming_uniform(l->weight, sqrt(5))) return NULL;
-    if (has_bias) l->bias = clef__new_parameter(m, "bias", CLEF_SHAPE(out));
-    if (has_bias && (!l->bias || clef__init_bias(l->bias, in))) return NULL;
-    return m;
+    l->bias = options && options->no_bias ? CLEF_NONE : clef__new_parameter(m, "bias", CLEF_SHAPE(out));
+    return clef__init_bias(l->bias, in) == CLEF_OK ? m : NULL;
 }
 
 static clef_tensor *forward_embedding(clef_module *module, clef_tensor *x, void *user) {

@@ -9,24 +9,21 @@ typedef struct batch_norm {
 
 static clef_tensor *forward_batch_norm(clef_module *module, clef_tensor *x, void *user) {
     const batch_norm *b = user;
-    clef_tensor *weight = b->weight, *bias = b->bias;
     clef_shape shape = clef_tensor_shape(x);
     if (shape.rank != 4) {
         clef__fail(module->ctx, CLEF_SHAPE, "batch_norm2d: x has %d dimensions; it wants [n,c,h,w]", shape.rank);
         return NULL;
     }
-    if (!weight) {
-        weight = clef_ones(module->ctx, clef_tensor_shape(b->mean), CLEF_F32);
-        bias = clef_zeros(module->ctx, clef_tensor_shape(b->mean), CLEF_F32);
-    }
     bool training = clef_is_training(module);
     if (training)
         for (CLEF_NO_GRAD(module->ctx)) clef_assign(b->batches, clef_add_scalar(b->batches, 1));
-    return clef_batch_norm(x, weight, bias, b->mean, b->var, training, b->momentum, b->eps);
+    return clef_batch_norm(x, b->weight, b->bias, b->mean, b->var, training, b->momentum, b->eps);
 }
 
-/* The affine pair of a norm: ones and zeros, registered. */
-static bool make_affine(clef_module *m, clef_shape shape, clef_tensor **weight, clef_tensor **bias) {
+/* The affine pair of a norm: ones and zeros, registered; or none. */
+static bool make_affine(clef_module *m, bool none, clef_shape shape, clef_tensor **weight, clef_tensor **bias) {
+    *weight = *bias = CLEF_NONE;
+    if (none) return true;
     *weight = clef__new_parameter(m, "weight", shape);
     *bias = clef__new_parameter(m, "bias", shape);
     return *weight && *bias && clef_init_constant(*weight, 1) == CLEF_OK;
@@ -43,7 +40,7 @@ clef_module *clef_nn_batch_norm2d(clef_context *ctx, int64_t channels, const cle
     b->eps = o.eps > 0 ? o.eps : 1e-5;
     b->momentum = o.momentum > 0 ? o.momentum : 0.1;
     clef_shape shape = CLEF_SHAPE(channels);
-    if (!o.no_affine && !make_affine(m, shape, &b->weight, &b->bias)) return NULL;
+    if (!make_affine(m, o.no_affine, shape, &b->weight, &b->bias)) return NULL;
     b->mean = clef__new_buffer(m, "running_mean", shape, CLEF_F32, 0);
     b->var = clef__new_buffer(m, "running_var", shape, CLEF_F32, 1);
     b->batches = clef__new_buffer(m, "num_batches_tracked", CLEF_SCALAR, CLEF_I64, 0);
@@ -62,8 +59,7 @@ static clef_tensor *forward_layer_norm(clef_module *module, clef_tensor *x, void
                    clef_shape_format(have, x_text, sizeof x_text), clef_shape_format(l->shape, wanted, sizeof wanted));
         return NULL;
     }
-    return l->weight ? clef_layer_norm(x, tail.rank, l->weight, l->bias, l->eps)
-                     : clef_layer_norm_plain(x, tail.rank, l->eps);
+    return clef_layer_norm(x, tail.rank, l->weight, l->bias, l->eps);
 }
 
 clef_module *clef_nn_layer_norm(clef_context *ctx, clef_shape normalized, const clef_nn_norm_options *options) {
@@ -75,7 +71,7 @@ clef_module *clef_nn_layer_norm(clef_context *ctx, clef_shape normalized, const 
     clef_module *m = clef__module_make(ctx, "layer_norm", forward_layer_norm, &wanted, sizeof wanted);
     if (!m) return NULL;
     layer_norm *l = m->user;
-    return o.no_affine || make_affine(m, normalized, &l->weight, &l->bias) ? m : NULL;
+    return make_affine(m, o.no_affine, normalized, &l->weight, &l->bias) ? m : NULL;
 }
 
 static clef_tensor *forward_dropout(clef_module *module, clef_tensor *x, void *user) {

@@ -144,7 +144,7 @@ clef_status clef_module_add(clef_module *parent, const char *name, clef_module *
 static clef_status add_tensor(clef_module *m, const char *name, clef_tensor *t, clef__entry_kind kind) {
     if (!m) return CLEF_INVALID;
     if (!t) return clef__fail(m->ctx, CLEF_INVALID, "%s: tensor \"%s\" is NULL", m->type, name ? name : "");
-    if (!clef__given(m->ctx, m->type, "tensor", &t, 1)) return CLEF_INVALID;
+    if (!clef__given(m->ctx, m->type, "t", &t, 1)) return CLEF_INVALID;
     if (clef_tensor_context(t) != m->ctx)
         return clef__fail(m->ctx, CLEF_INVALID, "%s: tensor \"%s\" belongs to another context", m->type,
                           name ? name : "");
@@ -238,13 +238,10 @@ static void set_mode(clef_module *module, void *training) {
     module->own_mode = false;
 }
 
-static void set_tree(clef_module *module, bool training) {
+void clef_set_training(clef_module *module, bool training) {
     clef__module_visit(module, set_mode, &training);
     if (module) module->own_mode = true;
 }
-
-void clef_train(clef_module *module) { set_tree(module, true); }
-void clef_evaluation(clef_module *module) { set_tree(module, false); }
 
 bool clef__module_lead(clef_module *module, bool training) {
     bool was = module->training;

@@ -72,6 +72,6 @@ clef_module *clef__attach(clef_module *parent, const char *name, clef_module *ch
 void clef__module_visit(clef_module *module, void (*visit)(clef_module *, void *), void *user);
 /* Appends the dotted name of `wanted` below root to path, as far as there is room; false, path as it was, where it is not below. */
 bool clef__module_path(const clef_module *root, const clef_module *wanted, char *path, size_t size);
-/* PyTorch's default bias, U(-1/√fan_in, 1/√fan_in); does nothing without a bias. */
+/* PyTorch's default bias, U(-1/√fan_in, 1/√fan_in); does nothing for CLEF_NONE. */
 clef_status clef__init_bias(clef_tensor *bias, int64_t fan_in);
 #endif

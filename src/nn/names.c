@@ -117,7 +117,7 @@ void clef_freeze(clef_module *module, bool frozen) {
     for (int i = 0; i < n; i++) {
         clef_tensor *t = module->flat[i].tensor;
         if (module->flat[i].is_buffer || !clef__is_float(clef_tensor_dtype(t))) continue;
-        if (frozen) clef_set_grad(t, NULL);
+        if (frozen) clef_set_grad(t, CLEF_NONE);
         clef_require_grad(t, !frozen);
     }
 }
@@ -125,5 +125,5 @@ void clef_freeze(clef_module *module, bool frozen) {
 void clef_zero_grad(clef_module *module) {
     int n = clef_module_tensors(module);
     for (int i = 0; i < n; i++)
-        if (!module->flat[i].is_buffer) clef_set_grad(module->flat[i].tensor, NULL);
+        if (!module->flat[i].is_buffer) clef_set_grad(module->flat[i].tensor, CLEF_NONE);
 }

@@ -197,9 +197,9 @@ static bool read_options(geometry *a, const clef_conv2d_options *o, clef_shape x
     return a->groups > 0;
 }
 
-static clef_tensor *convolve(clef_tensor *x, clef_tensor *w, clef_tensor *b, int n, const clef_conv2d_options *options) {
+clef_tensor *clef_conv2d(clef_tensor *x, clef_tensor *w, clef_tensor *b, const clef_conv2d_options *options) {
     static const clef_conv2d_options defaults = {0};
-    if (!clef__given(NULL, "conv2d", "x w b", (clef_tensor *[]){x, w, b}, n)) return NULL;
+    if (!CLEF__GIVEN("conv2d", "x w b?", x, w, b)) return NULL;
     const clef_conv2d_options *o = options ? options : &defaults;
     geometry a = {0};
     if (!read_options(&a, o, clef_tensor_shape(x), clef_tensor_shape(w)))
@@ -207,13 +207,5 @@ static clef_tensor *convolve(clef_tensor *x, clef_tensor *w, clef_tensor *b, int
                             "stride {%d,%d}, padding {%d,%d}, dilation {%d,%d} and groups %d must not be negative (x %s, w %s)",
                             o->stride[0], o->stride[1], o->padding[0], o->padding[1], o->dilation[0], o->dilation[1],
                             o->groups, clef__shape_text(clef_tensor_shape(x)), clef__shape_text(clef_tensor_shape(w)));
-    return clef__apply(&op_conv2d, (clef_tensor *[]){x, w, b}, n, &a, sizeof a);
-}
-
-clef_tensor *clef_conv2d(clef_tensor *x, clef_tensor *w, const clef_conv2d_options *options) {
-    return convolve(x, w, NULL, 2, options);
-}
-
-clef_tensor *clef_conv2d_bias(clef_tensor *x, clef_tensor *w, clef_tensor *b, const clef_conv2d_options *options) {
-    return convolve(x, w, b, 3, options);
+    return clef__apply(&op_conv2d, (clef_tensor *[]){x, w, b}, b == CLEF_NONE ? 2 : 3, &a, sizeof a);
 }

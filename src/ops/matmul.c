@@ -132,16 +132,12 @@ clef_tensor *clef_matmul(clef_tensor *a, clef_tensor *b) {
     return y;
 }
 
-static clef_tensor *linear(clef_tensor *x, clef_tensor *w, clef_tensor *b, int n) {
-    if (!clef__given(NULL, "linear", "x w b", (clef_tensor *[]){x, w, b}, n)) return NULL;
+clef_tensor *clef_linear(clef_tensor *x, clef_tensor *w, clef_tensor *b) {
+    if (!CLEF__GIVEN("linear", "x w b?", x, w, b)) return NULL;
     if (clef_tensor_shape(x).rank == 0)
         return clef__refuse(clef_tensor_context(x), "linear", CLEF_SHAPE, "x is a scalar but w %s wants features",
                             clef__shape_text(clef_tensor_shape(w)));
     bool vector = clef_tensor_shape(x).rank == 1;
-    clef_tensor *y = clef__apply(&op_linear, (clef_tensor *[]){vector ? clef_unsqueeze(x, 0) : x, w, b}, n, NULL, 0);
+    clef_tensor *in[] = {vector ? clef_unsqueeze(x, 0) : x, w, b}, *y = clef__apply(&op_linear, in, b == CLEF_NONE ? 2 : 3, NULL, 0);
     return vector ? clef_squeeze(y, 0) : y;
 }
-
-clef_tensor *clef_linear(clef_tensor *x, clef_tensor *w, clef_tensor *b) { return linear(x, w, b, 3); }
-
-clef_tensor *clef_linear_no_bias(clef_tensor *x, clef_tensor *w) { return linear(x, w, NULL, 2); }

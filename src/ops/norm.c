@@ -208,16 +208,17 @@ static clef_tensor *composed_layer_norm(clef_tensor *x, int n_dims, clef_tensor 
     clef_tensor *wide = clef__to_wide(x), *mean, *var;
     if (!moments(wide, dims, n, &mean, &var)) return NULL;
     clef_tensor *y = normalise(wide, mean, inverse_deviation(var, eps), clef__number(clef_tensor_context(x), clef_tensor_dtype(wide), 0));
-    return clef_to(weight ? clef_add(clef_mul(y, weight), bias) : y, clef_tensor_dtype(x));
+    return clef_to(weight != CLEF_NONE ? clef_add(clef_mul(y, weight), bias) : y, clef_tensor_dtype(x));
 }
 
-/* weight and bias: NULL, or both. */
+/* weight and bias: both, or neither. */
 static clef_tensor *layer_norm(clef_tensor *x, int n_dims, clef_tensor *weight, clef_tensor *bias, double eps) {
-    if (clef_numel(x) == 0) return weight ? clef_to(clef_add(clef_mul(x, weight), bias), clef_tensor_dtype(x)) : x;
+    bool affine = weight != CLEF_NONE;
+    if (clef_numel(x) == 0) return affine ? clef_to(clef_add(clef_mul(x, weight), bias), clef_tensor_dtype(x)) : x;
     if (row_length(clef_tensor_shape(x), n_dims) > LONGEST_ROW) return composed_layer_norm(x, n_dims, weight, bias, eps);
     clef_dtype wide = clef_tensor_dtype(x) == CLEF_F64 ? CLEF_F64 : CLEF_F32;
-    clef_tensor *in[] = {x, clef_to(weight, wide), clef_to(bias, wide)};
-    return clef__apply(&op_layer_norm, in, weight ? 3 : 1, &(layer_attributes){n_dims, 0, eps}, sizeof(layer_attributes));
+    clef_tensor *in[] = {x, affine ? clef_to(weight, wide) : NULL, affine ? clef_to(bias, wide) : NULL};
+    return clef__apply(&op_layer_norm, in, affine ? 3 : 1, &(layer_attributes){n_dims, 0, eps}, sizeof(layer_attributes));
 }
 
 static bool has_last_dims(clef_tensor *x, int n_dims) {
@@ -227,21 +228,26 @@ static bool has_last_dims(clef_tensor *x, int n_dims) {
     return false;
 }
 
-clef_tensor *clef_layer_norm_plain(clef_tensor *x, int n_dims, double eps) {
-    if (!CLEF__GIVEN("layer_norm", "x", x) || !has_last_dims(x, n_dims)) return NULL;
-    return layer_norm(clef__to_float(x), n_dims, NULL, NULL, eps);
+static bool fits_last_dims(clef_tensor *x, clef_shape last, const char *name, clef_tensor *t) {
+    if (t == CLEF_NONE || clef_shape_equal(last, clef_tensor_shape(t))) return true;
+    clef__refuse(clef_tensor_context(x), "layer_norm", CLEF_SHAPE, "%s %s must be %s, the last dimensions of x %s", name,
+                 clef__shape_text(clef_tensor_shape(t)), clef__shape_text(last), clef__shape_text(clef_tensor_shape(x)));
+    return false;
+}
+
+/* An absent weight is ones, an absent bias zeros, where what is done has no form without them. */
+static clef_tensor *or_full(clef_tensor *t, clef_tensor *x, clef_shape shape, double value) {
+    return t == CLEF_NONE ? clef_full(clef_tensor_context(x), shape, CLEF_F32, value) : t;
 }
 
 clef_tensor *clef_layer_norm(clef_tensor *x, int n_dims, clef_tensor *weight, clef_tensor *bias, double eps) {
-    if (!CLEF__GIVEN("layer_norm", "x weight bias", x, weight, bias) || !has_last_dims(x, n_dims)) return NULL;
-    x = clef__to_float(x);
+    if (!CLEF__GIVEN("layer_norm", "x weight? bias?", x, weight, bias) || !has_last_dims(x, n_dims)) return NULL;
     clef_shape shape = clef_tensor_shape(x), last = {.rank = n_dims};
     for (int i = 0; i < n_dims; i++) last.dim[i] = shape.dim[shape.rank - n_dims + i];
-    if (!clef_shape_equal(last, clef_tensor_shape(weight)) || !clef_shape_equal(last, clef_tensor_shape(bias)))
-        return clef__refuse(clef_tensor_context(x), "layer_norm", CLEF_SHAPE, "weight %s and bias %s must be %s, the last dimensions of x %s",
-                            clef__shape_text(clef_tensor_shape(weight)), clef__shape_text(clef_tensor_shape(bias)),
-                            clef__shape_text(last), clef__shape_text(shape));
-    return layer_norm(x, n_dims, weight, bias, eps);
+    if (!fits_last_dims(x, last, "weight", weight) || !fits_last_dims(x, last, "bias", bias)) return NULL;
+    x = clef__to_float(x);
+    if (weight == CLEF_NONE && bias == CLEF_NONE) return layer_norm(x, n_dims, weight, bias, eps);
+    return layer_norm(x, n_dims, or_full(weight, x, last, 1), or_full(bias, x, last, 0), eps);
 }
 
 /* ---- batch norm (Ioffe, Szegedy 2015) ---- */
@@ -254,7 +260,7 @@ static bool batch_norm_fits(clef_tensor *x, clef_tensor *const *channel, bool tr
     }
     for (int i = 0; i < 4; i++) {
         clef_shape own = clef_tensor_shape(channel[i]);
-        if (own.rank == 1 && own.dim[0] == shape.dim[1]) continue;
+        if (channel[i] == CLEF_NONE || (own.rank == 1 && own.dim[0] == shape.dim[1])) continue;
         static const char *const name[] = { "weight", "bias", "running_mean", "running_var" };
         clef__refuse(clef_tensor_context(x), "batch_norm", CLEF_SHAPE, "%s %s must be [%lld], the channels of x %s", name[i], clef__shape_text(own),
                      (long long)shape.dim[1], clef__shape_text(shape));
@@ -278,10 +284,11 @@ static bool update_running(clef_tensor *running, clef_tensor *now, double moment
 
 clef_tensor *clef_batch_norm(clef_tensor *x, clef_tensor *weight, clef_tensor *bias, clef_tensor *running_mean,
                              clef_tensor *running_var, bool training, double momentum, double eps) {
-    if (!CLEF__GIVEN("batch_norm", "x weight bias running_mean running_var", x, weight, bias, running_mean, running_var)) return NULL;
+    if (!CLEF__GIVEN("batch_norm", "x weight? bias? running_mean running_var", x, weight, bias, running_mean, running_var)) return NULL;
     x = clef__to_float(x);
     if (!batch_norm_fits(x, (clef_tensor *[]){ weight, bias, running_mean, running_var }, training)) return NULL;
     clef_shape shape = clef_tensor_shape(x);
+    weight = or_full(weight, x, clef_tensor_shape(running_mean), 1), bias = or_full(bias, x, clef_tensor_shape(running_mean), 0);
     clef_tensor *wide = clef__to_wide(x), *mean = clef__per_channel(running_mean, shape.rank),
                 *var = clef__per_channel(running_var, shape.rank);
     if (training && clef_numel(x) > 0) {

@@ -247,7 +247,7 @@ static clef_status update_all(clef_optimizer *o) {
 clef_status clef_step(clef_optimizer *opt) {
     if (!opt) return CLEF_INVALID;
     clef_status status = update_all(opt);
-    for (int i = 0; i < opt->n; i++) clef_set_grad(opt->slot[i].parameter, NULL);
+    for (int i = 0; i < opt->n; i++) clef_set_grad(opt->slot[i].parameter, CLEF_NONE);
     clef_status ended = clef_end_step(opt->ctx), sticky = clef_error_status(opt->ctx);
     return status ? status : ended ? ended : sticky;
 }

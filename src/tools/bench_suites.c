@@ -122,10 +122,10 @@ static clef_tensor *gradient(clef_tensor *y, clef_tensor *g, clef_tensor *of) {
 
 static bool conv_once(const bench_case *c, clef_tensor *const *x) {
     clef_conv2d_options options = {.stride = {c->v[0], c->v[0]}, .padding = {c->v[1], c->v[1]}, .groups = c->v[2]};
-    if (c->v[3] == FORWARD) return queue(clef_conv2d(x[0], x[1], &options));
+    if (c->v[3] == FORWARD) return queue(clef_conv2d(x[0], x[1], CLEF_NONE, &options));
     clef_tensor *of = x[c->v[3] == DATA ? 0 : 1];
     clef_require_grad(of, true);
-    bool ok = queue(gradient(clef_conv2d(x[0], x[1], &options), x[2], of));
+    bool ok = queue(gradient(clef_conv2d(x[0], x[1], CLEF_NONE, &options), x[2], of));
     clef_require_grad(of, false);
     return ok;
 }

@@ -27,7 +27,7 @@ static void guard_gradients(clef__fit *f, clef_tensor *finite) {
 /* Parameters of the module that the optimizer does not train: their gradients would add up for ever, and count in the norm. */
 static void drop_gradients_of_others(clef__fit *f) {
     for (int i = 0; i < f->n_leaves; i++)
-        if (!clef__optimizer_has(f->o->optimizer, f->leaf[i])) clef_set_grad(f->leaf[i], NULL);
+        if (!clef__optimizer_has(f->o->optimizer, f->leaf[i])) clef_set_grad(f->leaf[i], CLEF_NONE);
 }
 
 static clef_status optimizer_step(clef__fit *f, clef_tensor *finite) {

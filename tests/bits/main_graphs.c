@@ -220,7 +220,7 @@ static void reductions(void) {
 static void norms(void) {
     EACH_FLOAT(d) for (int affine = 0; affine < 2; affine++) if (begin("layer_norm %s %s", affine ? "affine" : "plain", DTYPE(d))) {
         clef_tensor *x = usual(CLEF_SHAPE(6, 5, 77), floats[d]);
-        both_ways(affine ? clef_layer_norm(x, 1, usual(CLEF_SHAPE(77), floats[d]), usual(CLEF_SHAPE(77), floats[d]), 1e-5) : clef_layer_norm_plain(x, 2, 1e-5));
+        both_ways(affine ? clef_layer_norm(x, 1, usual(CLEF_SHAPE(77), floats[d]), usual(CLEF_SHAPE(77), floats[d]), 1e-5) : clef_layer_norm(x, 2, CLEF_NONE, CLEF_NONE, 1e-5));
         end();
     }
     EACH_FLOAT(d) for (int training = 0; training < 2; training++) for (int rank = 2; rank <= 4; rank += 2)
@@ -354,7 +354,7 @@ static void images(void) {
     EACH_FLOAT(d) EACH(conv, i) for (int after = 0; after < 2; after++)
         if ((floats[d] == CLEF_F32 || i % 2 == 0) && begin("conv %s%s %s", conv[i].name, after ? ", bias, relu" : "", DTYPE(d))) {
             clef_tensor *x = usual(conv[i].x, floats[d]), *w = usual(conv[i].w, floats[d]);
-            both_ways(after ? clef_relu(clef_conv2d_bias(x, w, usual(CLEF_SHAPE(conv[i].w.dim[0]), floats[d]), &conv[i].o)) : clef_conv2d(x, w, &conv[i].o));
+            both_ways(after ? clef_relu(clef_conv2d(x, w, usual(CLEF_SHAPE(conv[i].w.dim[0]), floats[d]), &conv[i].o)) : clef_conv2d(x, w, CLEF_NONE, &conv[i].o));
             end();
         }
     EACH_FLOAT(d) for (int kind = 0; kind < 4; kind++) if (begin("pool %d %s", kind, DTYPE(d))) {
@@ -412,7 +412,7 @@ static void train(clef_module *net, clef_shape shape, int optimizer, bool clip) 
         clef_step(opt);
         result(l);
     }
-    clef_evaluation(net);
+    clef_set_training(net, false);
     result(clef_forward(net, x));
     for (int i = 0; i < clef_module_tensors(net); i++) result(clef_module_tensor(net, i).tensor);
 }

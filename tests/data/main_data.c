@@ -23,7 +23,7 @@ static uint32_t draw(uint32_t below) { /* xorshift64 */
 
 static void unpack_both(clef__blob blob) {
     clef__why why = {0};
-    clef__idx idx;
+    clef__idx_file idx;
     int64_t records;
     clef__blob copy = blob_of(blob.bytes, blob.size);
     if (clef__idx_unpack(&copy, &idx, &why))
@@ -85,7 +85,7 @@ static void failing_reads(const char *path) {
     long n = 0, before = atomic_load(&alive);
     for (; !ok; n++) {
         clef__why why = {0};
-        clef__idx idx;
+        clef__idx_file idx;
         clef__blob blob;
         atomic_store(&left, n);
         ok = clef__blob_read(path, &blob, &why) && clef__idx_unpack(&blob, &idx, &why);

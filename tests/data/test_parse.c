@@ -3,7 +3,7 @@
 #include <criterion/criterion.h>
 #include <sys/stat.h>
 
-static bool idx_ok(clef__blob blob, clef__idx *idx, clef__why *why) {
+static bool idx_ok(clef__blob blob, clef__idx_file *idx, clef__why *why) {
     bool ok = clef__idx_unpack(&blob, idx, why);
     clef__blob_free(&blob);
     return ok;
@@ -19,7 +19,7 @@ Test(idx, reads_one_to_four_dimensions) {
     const uint32_t dim[4] = {3, 2, 5, 4};
     for (int rank = 1; rank <= 4; rank++) {
         clef__why why = {0};
-        clef__idx idx;
+        clef__idx_file idx;
         cr_assert(idx_ok(idx_file(rank, dim, 1, 251), &idx, &why), "%s", why.line);
         cr_assert_eq(idx.rank, rank);
         cr_assert_eq(idx.header, 4u + 4u * (unsigned)rank);
@@ -35,7 +35,7 @@ Test(idx, reads_one_to_four_dimensions) {
 /* A file of which byte `at` was set to `value`. */
 static void refused_with(size_t at, uint8_t value, const char *part) {
     clef__why why = {0};
-    clef__idx idx;
+    clef__idx_file idx;
     clef__blob blob = idx_file(3, (uint32_t[]){2, 3, 4}, 0, 256);
     blob.bytes[at] = value;
     cr_assert_not(idx_ok(blob, &idx, &why), "byte %zu = %d was accepted", at, value);
@@ -61,7 +61,7 @@ Test(idx, refuses_products_that_overflow) {
     uint8_t bytes[20] = {0, 0, 8, 4};
     memset(bytes + 4, 0xff, 16);
     clef__why why = {0};
-    clef__idx idx;
+    clef__idx_file idx;
     cr_assert_not(idx_ok(blob_of(bytes, sizeof bytes), &idx, &why));
     cr_assert(strstr(why.line, "more elements"), "%s", why.line);
 }
@@ -69,7 +69,7 @@ Test(idx, refuses_products_that_overflow) {
 Test(idx, refuses_every_truncation_and_any_addition) {
     clef__blob whole = idx_file(3, (uint32_t[]){2, 3, 4}, 0, 256);
     clef__why why = {0};
-    clef__idx idx;
+    clef__idx_file idx;
     for (size_t n = 0; n < whole.size; n++)
         cr_assert_not(idx_ok(blob_of(whole.bytes, n), &idx, &why), "%zu bytes were accepted", n);
     clef__blob longer = {clef__calloc(whole.size + 1, 1), whole.size + 1};
@@ -82,7 +82,7 @@ Test(idx, refuses_every_truncation_and_any_addition) {
 Test(gzip, gives_back_what_went_in) {
     clef__blob plain = idx_file(3, (uint32_t[]){100, 28, 28}, 3, 255), packed = gzip_stored(&plain);
     clef__why why = {0};
-    clef__idx idx;
+    clef__idx_file idx;
     cr_assert(clef__idx_unpack(&packed, &idx, &why), "%s", why.line);
     cr_assert_eq(packed.size, plain.size);
     cr_assert_arr_eq(packed.bytes, plain.bytes, plain.size);
@@ -109,7 +109,7 @@ Test(gzip, reads_files_of_several_members) {
 Test(gzip, refuses_every_truncation_and_a_wrong_sum) {
     clef__blob plain = idx_file(2, (uint32_t[]){5, 9}, 0, 256), packed = gzip_stored(&plain);
     clef__why why = {0};
-    clef__idx idx;
+    clef__idx_file idx;
     for (size_t n = 0; n < packed.size; n++)
         cr_assert_not(idx_ok(blob_of(packed.bytes, n), &idx, &why), "%zu bytes were accepted", n);
     for (size_t at = packed.size - 8; at < packed.size; at++) {
@@ -127,7 +127,7 @@ Test(gzip, stops_at_the_length_that_the_header_promises) {
     memcpy(longer.bytes, plain.bytes, plain.size);
     clef__blob packed = gzip_stored(&longer);
     clef__why why = {0};
-    clef__idx idx;
+    clef__idx_file idx;
     cr_assert_not(clef__idx_unpack(&packed, &idx, &why));
     cr_assert(strstr(why.line, "more than the 57 bytes"), "%s", why.line);
     clef__blob_free(&plain);
@@ -140,7 +140,7 @@ Test(gzip, memory_follows_the_file_and_not_its_claims) {
     uint8_t claim[] = {0, 0, 8, 3, 0, 0x40, 0, 0, 0, 0, 0, 0x40, 0, 0, 0, 0x40}; /* 16 GiB in 16 bytes */
     clef__blob plain = blob_of(claim, sizeof claim), packed = gzip_stored(&plain);
     clef__why why = {0};
-    clef__idx idx;
+    clef__idx_file idx;
     asked = 0;
     cr_assert_not(clef__idx_unpack(&plain, &idx, &why));
     cr_assert_not(clef__idx_unpack(&packed, &idx, &why));
@@ -153,7 +153,7 @@ Test(gzip, memory_follows_the_file_and_not_its_claims) {
 Test(gzip, says_that_it_cannot_be_read) {
     clef__blob plain = idx_file(2, (uint32_t[]){5, 9}, 0, 256), packed = gzip_stored(&plain);
     clef__why why = {0};
-    clef__idx idx;
+    clef__idx_file idx;
     cr_assert_not(clef__idx_unpack(&packed, &idx, &why));
     cr_assert(strstr(why.line, "gunzip"), "%s", why.line);
     clef__blob_free(&plain);

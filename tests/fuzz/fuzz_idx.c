@@ -36,7 +36,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t size, size_t room, unsigne
 
 static void unpack(clef__blob blob) {
     clef__why why = {0};
-    clef__idx idx;
+    clef__idx_file idx;
     size_t size = blob.size;
     asked = 0;
     bool ok = clef__idx_unpack(&blob, &idx, &why);

@@ -1,4 +1,5 @@
-/* Handles whose time is over, everywhere a program may use one: found out with a line, never another tensor's numbers.
+/* Handles whose time is over, and CLEF_NONE, everywhere a program may use a tensor: found out with a line, never another tensor's
+   numbers.
    CLEF_TEST_ALL=1: as many handles as a week of training.
    ctest: cost=20 plain */
 #include "graph/graph_internal.h"
@@ -17,18 +18,27 @@ static void expect(bool holds, const char *what, int line) {
     fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, line, what, clef_error(ctx));
 }
 
-/* The context's error is of this status and its line has all these words (NULL: none); then it is cleared. */
-static void expect_error(clef_status status, const char *op, const char *word, int line) {
-    const char *text = clef_error(ctx);
+/* The error there (NULL: this thread's) is of this status, and its line is of op and has this word; then it is cleared. */
+static void expect_error_in(clef_context *there, clef_status status, const char *op, const char *word, int line) {
+    const char *text = clef_error(there);
     bool begins = strncmp(text, op, strlen(op)) == 0 && text[strlen(op)] == ':';
-    if (clef_error_status(ctx) != status || !begins || !strstr(text, word)) {
+    if (clef_error_status(there) != status || !begins || !strstr(text, word)) {
         failures++;
         fprintf(stderr, "line %d: %s %s … %s wanted, but: %s %s\n", line, clef_status_name(status), op, word,
-                clef_status_name(clef_error_status(ctx)), text);
+                clef_status_name(clef_error_status(there)), text);
     }
-    clef_clear_error(ctx);
+    clef_clear_error(there);
 }
-#define REFUSED(op, word) expect_error(CLEF_STATE, op, word, __LINE__)
+static void expect_error(clef_status status, const char *op, const char *word, int line) { expect_error_in(ctx, status, op, word, line); }
+
+/* What is tried: CLEF_NONE, whose line is this thread's where no other tensor tells the context; else a handle whose step is over. */
+static bool none;
+static void expect_refusal(const char *op, const char *name, int line) {
+    char words[80];
+    snprintf(words, sizeof words, none ? "%s must be a tensor, not CLEF_NONE" : "%s was a temporary (mul [2,2])", name);
+    expect_error_in(none && clef_error_status(ctx) == CLEF_OK ? NULL : ctx, none ? CLEF_INVALID : CLEF_STATE, op, words, line);
+}
+#define REFUSED(op, name) expect_refusal(op, name, __LINE__)
 
 static void end_steps(int n) {
     for (int i = 0; i < n; i++) {
@@ -48,23 +58,23 @@ static clef_tensor *ended(void) {
 
 /* ---- what one function after the other says ---- */
 
-#define UNARY(name, ...) EXPECT(!clef_##name(t)); REFUSED(#name, "x was a temporary (mul [2,2])");
-#define UNARY_P(name, ...) EXPECT(!clef_##name(t, 1)); REFUSED(#name, "x was a temporary (mul [2,2])");
-#define UNARY_PP(name, ...) EXPECT(!clef_##name(t, 0, 1)); REFUSED(#name, "x was a temporary (mul [2,2])");
+#define UNARY(name, ...) EXPECT(!clef_##name(t)); REFUSED(#name, "x");
+#define UNARY_P(name, ...) EXPECT(!clef_##name(t, 1)); REFUSED(#name, "x");
+#define UNARY_PP(name, ...) EXPECT(!clef_##name(t, 0, 1)); REFUSED(#name, "x");
 static void unary_ops(clef_tensor *t) {
 #include "unary.def"
 }
 #define BINARY(name, ...)                                                                        \
-    EXPECT(!clef_##name(t, good)); REFUSED(#name, "a was a temporary (mul [2,2])");              \
-    EXPECT(!clef_##name(good, t)); REFUSED(#name, "b was a temporary (mul [2,2])");              \
-    EXPECT(!clef_##name##_scalar(t, 2)); REFUSED(#name, "a was a temporary");
-#define TERNARY(name, ...) EXPECT(!clef_##name(good, good, t)); REFUSED(#name, "c was a temporary");
+    EXPECT(!clef_##name(t, good)); REFUSED(#name, "a");              \
+    EXPECT(!clef_##name(good, t)); REFUSED(#name, "b");              \
+    EXPECT(!clef_##name##_scalar(t, 2)); REFUSED(#name, "a");
+#define TERNARY(name, ...) EXPECT(!clef_##name(good, good, t)); REFUSED(#name, "c");
 static void binary_ops(clef_tensor *t, clef_tensor *good) {
 #include "binary.def"
 #include "ternary.def"
 }
 
-#define EXPRESSION(op, call) EXPECT(!(call)); REFUSED(op, "was a temporary (mul [2,2])")
+#define EXPRESSION(op, call) EXPECT(!(call)); REFUSED(op, "")
 static void structured_ops(clef_tensor *t, clef_tensor *good) {
     int64_t none[2] = {0};
     clef_tensor *both[2] = {good, t}, *vector = clef_ones(ctx, CLEF_SHAPE(2), CLEF_F32);
@@ -95,10 +105,8 @@ static void structured_ops(clef_tensor *t, clef_tensor *good) {
     EXPRESSION("scatter_add", clef_scatter_add(t, 0, good, good));
     EXPRESSION("embedding", clef_embedding(good, t));
     EXPRESSION("matmul", clef_matmul(good, t));
-    EXPRESSION("linear", clef_linear(good, good, t));
-    EXPRESSION("linear", clef_linear_no_bias(t, good));
-    EXPRESSION("conv2d", clef_conv2d(t, good, NULL));
-    EXPRESSION("conv2d", clef_conv2d_bias(good, good, t, NULL));
+    EXPRESSION("linear", clef_linear(t, good, CLEF_NONE));
+    EXPRESSION("conv2d", clef_conv2d(good, t, CLEF_NONE, NULL));
     EXPRESSION("max_pool2d", clef_max_pool2d(t, 1, 1, NULL));
     EXPRESSION("avg_pool2d", clef_avg_pool2d(t, 1, 1, NULL));
     EXPRESSION("adaptive_avg_pool2d", clef_adaptive_avg_pool2d(t, 1, 1));
@@ -106,8 +114,7 @@ static void structured_ops(clef_tensor *t, clef_tensor *good) {
     EXPRESSION("softmax", clef_softmax(t, 0));
     EXPRESSION("log_softmax", clef_log_softmax(t, 0));
     EXPRESSION("layer_norm", clef_layer_norm(t, 1, vector, vector, 1e-5));
-    EXPRESSION("layer_norm", clef_layer_norm_plain(t, 1, 1e-5));
-    EXPRESSION("batch_norm", clef_batch_norm(good, vector, t, vector, vector, true, 0.1, 1e-5));
+    EXPRESSION("batch_norm", clef_batch_norm(good, vector, vector, t, vector, true, 0.1, 1e-5));
     EXPRESSION("dropout", clef_dropout(t, 0.5));
     EXPRESSION("cross_entropy", clef_cross_entropy(good, t, NULL));
     EXPRESSION("nll_loss", clef_nll_loss(t, good, NULL));
@@ -123,11 +130,25 @@ static void structured_ops(clef_tensor *t, clef_tensor *good) {
     EXPRESSION("require_grad", clef_require_grad(t, true));
 }
 
-#define ACTION(op, call) EXPECT((call) != CLEF_OK); REFUSED(op, "was a temporary (mul [2,2])")
+/* Where CLEF_NONE is an answer. */
+static void optional_inputs(clef_tensor *t, clef_tensor *good) {
+    clef_tensor *vector = clef_ones(ctx, CLEF_SHAPE(2), CLEF_F32), *y = clef_mul(good, good), *dx;
+    EXPRESSION("linear", clef_linear(good, good, t));
+    EXPRESSION("conv2d", clef_conv2d(good, good, t, NULL));
+    EXPRESSION("layer_norm", clef_layer_norm(good, 1, t, vector, 1e-5));
+    EXPRESSION("layer_norm", clef_layer_norm(good, 1, vector, t, 1e-5));
+    EXPRESSION("batch_norm", clef_batch_norm(good, t, vector, vector, vector, true, 0.1, 1e-5));
+    EXPRESSION("batch_norm", clef_batch_norm(good, vector, t, vector, vector, true, 0.1, 1e-5));
+    EXPRESSION("backward", clef_backward_from(y, t) == CLEF_OK ? y : NULL);
+    EXPRESSION("grad", clef_grad(y, t, &good, 1, false, &dx) == CLEF_OK ? dx : NULL);
+    EXPRESSION("set_grad", clef_set_grad(good, t) == CLEF_OK ? good : NULL);
+}
+
+#define ACTION(op, call) EXPECT((call) != CLEF_OK); REFUSED(op, "")
 static void actions(clef_tensor *t, clef_tensor *good) {
     float out[4];
     char text[80];
-    clef_tensor *parts[2], *leaf = clef_require_grad(clef_keep(numbers()), true), *y = clef_mul(leaf, leaf);
+    clef_tensor *parts[2], *y = clef_mul(good, good);
     ACTION("read", clef_read(t, out, sizeof out));
     ACTION("write", clef_write(t, out, sizeof out));
     ACTION("eval", clef_eval(t));
@@ -139,9 +160,7 @@ static void actions(clef_tensor *t, clef_tensor *good) {
     ACTION("format", clef_format(t, text, sizeof text) < 0 ? CLEF_STATE : CLEF_OK);
     ACTION("split", clef_split(t, 0, (int64_t[]){1, 1}, 2, parts));
     ACTION("backward", clef_backward(t));
-    ACTION("backward", clef_backward_from(y, t));
-    ACTION("grad", clef_grad(y, good, &t, 1, false, parts));
-    ACTION("set_grad", clef_set_grad(leaf, t));
+    ACTION("grad", clef_grad(y, y, &t, 1, false, parts));
     ACTION("set_grad", clef_set_grad(t, good));
     ACTION("init_constant", clef_init_constant(t, 1));
     ACTION("init_normal", clef_init_normal(t, 0, 1));
@@ -149,15 +168,16 @@ static void actions(clef_tensor *t, clef_tensor *good) {
     ACTION("init_kaiming_normal", clef_init_kaiming_normal(t, 0));
     ACTION("init_orthogonal", clef_init_orthogonal(t, 1));
     ACTION("npy_write", clef_npy_write(t, "ended.npy"));
-    ACTION("eval", clef_safetensors_write(ctx, "ended.safetensors", &(clef_named_tensor){.name = "t", .tensor = t}, 1, NULL));
+    EXPECT(clef_safetensors_write(ctx, "ended.safetensors", &(clef_named_tensor){.name = "t", .tensor = t}, 1, NULL) != CLEF_OK);
+    if (none) expect_error(CLEF_INVALID, "safetensors_write", "tensor 0 (t) is CLEF_NONE", __LINE__);
+    else REFUSED("eval", "t[0]");
     clef_module *net = clef_nn_linear(ctx, 2, 2, NULL);
     ACTION("forward", clef_forward(net, t) ? CLEF_OK : CLEF_STATE);
     ACTION("linear", clef_module_add_buffer(net, "more", t));
     EXPECT(isnan(clef_item(t)));
-    REFUSED("item", "was a temporary (mul [2,2]), which ended 1 step ago; keep");
+    REFUSED("item", "t");
     clef_release(t);
-    REFUSED("release", "was a temporary");
-    clef_release(leaf);
+    if (!none) REFUSED("release", "t");
 }
 
 /* ---- what only asks: nothing fails, and nothing of another tensor is told ---- */
@@ -167,14 +187,17 @@ static void questions(clef_tensor *t) {
     EXPECT(clef_error_status(ctx) == CLEF_OK);
 }
 
-static void every_function(void) {
-    clef_tensor *t = ended(), *good = clef_keep(numbers());
+static void every_function(clef_tensor *t) {
+    clef_tensor *good = clef_require_grad(clef_keep(numbers()), true);
+    none = t == CLEF_NONE;
     unary_ops(t);
     binary_ops(t, good);
     structured_ops(t, good);
+    if (!none) optional_inputs(t, good);
     actions(t, good);
     questions(t);
     clef_release(good);
+    EXPECT(clef_error_status(NULL) == CLEF_OK);
 }
 
 /* ---- lifetimes ---- */
@@ -183,7 +206,7 @@ static void slots_that_are_used_again(void) {
     clef_tensor *old = ended();
     for (int i = 0; i < 3000; i++) EXPECT(clef_scalar(ctx, i) != old);
     EXPECT(isnan(clef_item(old)));
-    REFUSED("item", "was freed steps ago");
+    expect_error(CLEF_STATE, "item", "was freed steps ago", __LINE__);
     end_steps(2);
 }
 
@@ -194,15 +217,15 @@ static void releases(void) {
     end_steps(3);
     clef_release(t);
     EXPECT(!clef_relu(t));
-    REFUSED("relu", "x (data [2,2]) was released");
+    expect_error(CLEF_STATE, "relu", "x (data [2,2]) was released", __LINE__);
     clef_release(t);
-    REFUSED("release", "was released");
+    expect_error(CLEF_STATE, "release", "was released", __LINE__);
     clef_backward(clef_mul(leaf, leaf));
     clef_tensor *gradient = clef_grad_of(leaf);
     EXPECT(clef_item(gradient) == 6);
-    clef_set_grad(leaf, NULL);
+    clef_set_grad(leaf, CLEF_NONE);
     EXPECT(isnan(clef_item(gradient)));
-    REFUSED("item", "was released");
+    expect_error(CLEF_STATE, "item", "was released", __LINE__);
     clef_release(leaf);
     end_steps(2 + CLEF_RESULT_STEPS);
     EXPECT(clef_memory(ctx).buffers == before);
@@ -246,6 +269,31 @@ static void null_where_nothing_failed(void) {
     expect_error(CLEF_SHAPE, "matmul", "", __LINE__);
 }
 
+/* NULL is no CLEF_NONE, and the other way round. */
+static void no_tensor(void) {
+    static clef_tensor *const absent = CLEF_NONE; /* a constant */
+    clef_tensor *x = clef_require_grad(clef_keep(numbers()), true), *y = clef_sum(x, NULL, 0, false), *dx;
+    EXPECT(absent && !clef__is_handle(absent) && (void *)absent != (void *)ctx);
+    EXPECT(!clef_linear(x, CLEF_NONE, CLEF_NONE));
+    expect_error(CLEF_INVALID, "linear", "w must be a tensor, not CLEF_NONE", __LINE__);
+    EXPECT(!clef_linear(CLEF_NONE, CLEF_NONE, CLEF_NONE));
+    expect_error_in(NULL, CLEF_INVALID, "linear", "x must be a tensor, not CLEF_NONE", __LINE__);
+    EXPECT(!clef_linear(NULL, x, CLEF_NONE));
+    expect_error(CLEF_INVALID, "linear", "x is NULL though nothing failed before", __LINE__);
+    EXPECT(!clef_layer_norm(x, 1, CLEF_NONE, NULL, 1e-5));
+    expect_error(CLEF_INVALID, "layer_norm", "bias is NULL", __LINE__);
+    EXPECT(!clef_conv2d(x, x, NULL, NULL));
+    expect_error(CLEF_INVALID, "conv2d", "b is NULL", __LINE__);
+    EXPECT(clef_grad(y, NULL, &x, 1, false, &dx) == CLEF_INVALID);
+    expect_error(CLEF_INVALID, "grad", "grad is NULL", __LINE__);
+    EXPECT(clef_backward_from(y, CLEF_NONE) == CLEF_OK && clef_set_grad(x, NULL) == CLEF_INVALID && clef_grad_of(x));
+    expect_error(CLEF_INVALID, "set_grad", "grad is NULL", __LINE__);
+    EXPECT(clef_set_grad(x, CLEF_NONE) == CLEF_OK && !clef_grad_of(x) && clef_set_grad(x, CLEF_NONE) == CLEF_OK);
+    EXPECT(!clef_linear(clef_matmul(x, clef_ones(ctx, CLEF_SHAPE(3, 1), CLEF_F32)), x, CLEF_NONE)); /* what follows is silent */
+    expect_error(CLEF_SHAPE, "matmul", "", __LINE__);
+    clef_release(x);
+}
+
 /* ---- results of a step ---- */
 
 static clef_tensor *loss_of(clef_module *net) {
@@ -277,7 +325,7 @@ static void adversaries(void) {
     EXPECT(clef_item(last) > 0);
     end_steps(2);
     EXPECT(isnan(clef_item(last)));
-    REFUSED("item", "t was a temporary (reshape []), which ended 2 steps ago");
+    expect_error(CLEF_STATE, "item", "t was a temporary (reshape []), which ended 2 steps ago; keep", __LINE__);
 }
 
 /* ---- slots ---- */
@@ -323,12 +371,14 @@ static void many_handles(int64_t n) {
 int main(void) {
     ctx = clef_open(NULL);
     if (!ctx) return without_context();
-    every_function();
+    every_function(ended());
+    every_function(CLEF_NONE);
     slots_that_are_used_again();
     releases();
     closed_contexts();
     what_was_never_a_handle();
     null_where_nothing_failed();
+    no_tensor();
     adversaries();
     slots_retire();
     many_handles(getenv("CLEF_TEST_ALL") ? 1000000000 : 3000000);

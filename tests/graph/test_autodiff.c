@@ -30,7 +30,7 @@ Test(autodiff, gradients_add_up_until_cleared) {
     clef_backward(clef_mul(x, x));
     clef_backward(clef_mul_scalar(x, 10));
     cr_assert_eq(grad(x), 16);
-    clef_set_grad(x, NULL);
+    clef_set_grad(x, CLEF_NONE);
     cr_assert_null(clef_grad_of(x));
     clef_backward(clef_mul_scalar(x, 2));
     cr_assert_eq(grad(x), 2);
@@ -70,7 +70,7 @@ Test(autodiff, broadcasts_are_summed) {
 /* So that a sum which the program writes and one that backward makes are one common subexpression. */
 Test(autodiff, gradients_are_added_by_the_op_of_add) {
     clef_tensor *x = leaf(3), *y = leaf(4), *row = clef_from_host(ctx, CLEF_SHAPE(2), CLEF_F32, (float[]){1, 2}), *dx = NULL;
-    cr_assert_eq(clef_grad(clef_add(clef_mul(x, y), clef_exp(x)), NULL, &x, 1, false, &dx), CLEF_OK);
+    cr_assert_eq(clef_grad(clef_add(clef_mul(x, y), clef_exp(x)), CLEF_NONE, &x, 1, false, &dx), CLEF_OK);
     cr_expect_eq(clef__node_of(dx)->op, &clef__op_add);
     cr_expect_eq(clef__node_of(clef_add(x, y))->op, &clef__op_add);
     cr_expect_neq(clef__node_of(clef_add(x, row))->op, &clef__op_add, "its gradient is not that of equal shapes");
@@ -95,7 +95,7 @@ Test(autodiff, from_a_given_gradient) {
 
 Test(autodiff, grad_gives_expressions_and_leaves_leaves_alone) {
     clef_tensor *x = leaf(3), *y = leaf(5), *dx[2];
-    cr_assert_eq(clef_grad(clef_mul(x, x), NULL, (clef_tensor *[]){x, y}, 2, false, dx), CLEF_OK);
+    cr_assert_eq(clef_grad(clef_mul(x, x), CLEF_NONE, (clef_tensor *[]){x, y}, 2, false, dx), CLEF_OK);
     cr_assert_eq(clef_item(dx[0]), 6);
     cr_assert_eq(clef_item(dx[1]), 0, "y has no part in it");
     cr_assert_null(clef_grad_of(x));
@@ -103,9 +103,9 @@ Test(autodiff, grad_gives_expressions_and_leaves_leaves_alone) {
 
 Test(autodiff, higher_orders) {
     clef_tensor *x = leaf(2), *d1, *d2, *d3, *y = clef_mul(clef_mul(x, x), clef_mul(x, x));
-    clef_grad(y, NULL, &x, 1, true, &d1);
-    clef_grad(d1, NULL, &x, 1, true, &d2);
-    clef_grad(d2, NULL, &x, 1, false, &d3);
+    clef_grad(y, CLEF_NONE, &x, 1, true, &d1);
+    clef_grad(d1, CLEF_NONE, &x, 1, true, &d2);
+    clef_grad(d2, CLEF_NONE, &x, 1, false, &d3);
     cr_assert_eq(clef_item(d1), 32);
     cr_assert_eq(clef_item(d2), 48);
     cr_assert_eq(clef_item(d3), 48);
@@ -113,7 +113,7 @@ Test(autodiff, higher_orders) {
 
 Test(autodiff, a_gradient_penalty_trains) {
     clef_tensor *x = leaf(0.5), *dx;
-    clef_grad(clef_tanh(x), NULL, &x, 1, true, &dx);
+    clef_grad(clef_tanh(x), CLEF_NONE, &x, 1, true, &dx);
     clef_backward(clef_mul(dx, dx)); /* d/dx (1 - tanh²x)² = -4 tanh x (1 - tanh²x)² */
     double t = tanh(0.5), wanted = -4 * t * (1 - t * t) * (1 - t * t);
     cr_assert_float_eq(grad(x), wanted, 1e-6);
@@ -162,7 +162,7 @@ Test(autodiff, a_gradient_wanted_of_an_expression_is_said) {
     cr_assert_eq(grad(x), 30, "goes through y as if nobody had asked");
     cr_assert_null(clef_grad_of(y));
     refused(clef_error_status(ctx), "grad_of: this mul is an expression");
-    cr_assert_eq(clef_grad(loss, NULL, &y, 1, false, &dy), CLEF_OK);
+    cr_assert_eq(clef_grad(loss, CLEF_NONE, &y, 1, false, &dy), CLEF_OK);
     cr_assert_eq(clef_item(dy), 5);
 }
 
@@ -197,7 +197,7 @@ Test(autodiff, tensors_of_two_contexts_do_not_mix) {
     clef_context *other = clef_open(NULL);
     clef_tensor *x = leaf(3), *foreign = clef_scalar(other, 1), *dx = x, *mixed[] = {x, foreign};
     refused(clef_eval_all(mixed, 2), "different contexts");
-    refused(clef_grad(clef_mul(x, x), NULL, &foreign, 1, false, &dx), "another context");
+    refused(clef_grad(clef_mul(x, x), CLEF_NONE, &foreign, 1, false, &dx), "another context");
     cr_assert_null(dx);
     refused(clef_grad(clef_mul(x, x), foreign, &x, 1, false, &dx), "another context");
     cr_assert_str_empty(clef_error(other));
@@ -207,7 +207,7 @@ Test(autodiff, tensors_of_two_contexts_do_not_mix) {
 Test(autodiff, an_old_error_neither_hides_a_new_one_nor_makes_one) {
     static const clef_custom_op cube = {.name = "cube", .forward = "x * x * x", .backward = {"3 * x * x * g"}};
     clef_tensor *x = leaf(2), *w = leaf(5), *dx;
-    cr_assert_eq(clef_grad(clef_custom(&cube, &x, 1), NULL, &x, 1, true, &dx), CLEF_OK);
+    cr_assert_eq(clef_grad(clef_custom(&cube, &x, 1), CLEF_NONE, &x, 1, true, &dx), CLEF_OK);
     cr_assert_null(clef_reshape(x, CLEF_SHAPE(3)));
     cr_assert_eq(clef_backward(clef_add(dx, w)), CLEF_UNSUPPORTED, "a custom op has no second derivative");
     cr_assert_null(clef_grad_of(w), "all gradients or none");
@@ -223,7 +223,7 @@ Test(two_devices, a_gradient_lies_with_its_leaf) {
     clef_tensor *x = leaf(3);
     refused(clef_set_grad(x, clef_to_device(clef_from_host(ctx, CLEF_SCALAR, CLEF_F32, &(float){1}), 1)), "device");
     clef_tensor *far = clef_require_grad(clef_keep(clef_to_device(clef_scalar(ctx, 2), 1)), true), *dx[2];
-    cr_assert_eq(clef_grad(clef_mul(x, x), NULL, (clef_tensor *[]){x, far}, 2, false, dx), CLEF_OK);
+    cr_assert_eq(clef_grad(clef_mul(x, x), CLEF_NONE, (clef_tensor *[]){x, far}, 2, false, dx), CLEF_OK);
     cr_assert_eq(clef_tensor_device(dx[1]), 1, "zeros, but where they belong");
     clef_close(ctx);
 }
@@ -263,7 +263,7 @@ Test(no_memory, backward_gives_all_gradients_or_none) {
     open_device();
     clef_tensor *x = leaf(3), *y = leaf(4), *z = leaf(5);
     cr_assert_eq(clef_backward(clef_add(clef_mul(x, y), z)), CLEF_OK);
-    clef_set_grad(z, NULL);
+    clef_set_grad(z, CLEF_NONE);
     for (long n = 1, failed = 1; failed; n++) {
         clef_tensor *loss = clef_add(clef_mul(x, y), z);
         cr_assert(loss);
@@ -288,7 +288,7 @@ Test(no_memory, grad_gives_all_results_or_none) {
     for (long n = 1, failed = 1; failed; n++) {
         clef_tensor *square = clef_mul(x, x);
         countdown = n;
-        clef_status status = clef_grad(square, NULL, (clef_tensor *[]){x, y}, 2, false, dx);
+        clef_status status = clef_grad(square, CLEF_NONE, (clef_tensor *[]){x, y}, 2, false, dx);
         failed = countdown == 0;
         countdown = 0;
         cr_assert_eq(status, failed ? CLEF_MEMORY : CLEF_OK, "allocation %ld: %s", n, clef_status_name(status));

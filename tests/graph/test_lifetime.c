@@ -48,7 +48,7 @@ Test(lifetime, a_kept_gradient_outlives_its_clearing) {
     clef_backward(clef_mul(x, x));
     clef_release(clef_grad_of(x)); /* not kept by us: nothing happens */
     clef_tensor *g = clef_keep(clef_grad_of(x));
-    clef_set_grad(x, NULL);
+    clef_set_grad(x, CLEF_NONE);
     clef_backward(clef_mul_scalar(x, 5));
     cr_assert_neq(clef_grad_of(x), g);
     end_steps(3);

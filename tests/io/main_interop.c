@@ -66,7 +66,7 @@ static clef_module *write_all(void) {
     const char *metadata[] = {"format", "pt", "k\"\\\n", "\xf0\x9f\x99\x82 \x01", NULL};
     EXPECT(clef_safetensors_write(ctx, io_path(dir, "clef.safetensors"), tensors, TYPES + 2, metadata) == CLEF_OK);
     clef_module *net = clef_model_lenet(ctx, CLEF_SHAPE(1, 28, 28), 10);
-    clef_evaluation(net);
+    clef_set_training(net, false);
     clef_tensor *x = clef_keep(clef_rand(ctx, CLEF_SHAPE(IMAGES, 1, 28, 28)));
     EXPECT(clef_save(net, io_path(dir, "lenet.safetensors")) == CLEF_OK);
     EXPECT(clef_npy_write(x, io_path(dir, "x.npy")) == CLEF_OK);

@@ -38,7 +38,7 @@ static inline bool training_open(training *t, uint64_t seed, bool fast) {
     if (!t->ctx) return false;
     if (fast) training_fast_net(t);
     else training_full_net(t);
-    clef_train(t->net);
+    clef_set_training(t->net, true);
     t->schedule = clef_schedule_new(
         t->optimizer, &(clef_schedule_options){.kind = CLEF_SCHEDULE_COSINE, .total = 40, .warmup = 3});
     clef_dataset *data = clef_dataset_take(clef_digits(t->ctx, CLEF_TRAIN), 80);

@@ -69,7 +69,7 @@ static int64_t windows(int64_t in, int64_t padding, wide reach, int64_t stride) 
 
 static void gradient(clef_tensor *y, clef_tensor *x) {
     clef_tensor *dx;
-    if (clef_grad(clef_sum(y, NULL, 0, false), NULL, &x, 1, false, &dx) != CLEF_OK) fail("gradient");
+    if (clef_grad(clef_sum(y, NULL, 0, false), CLEF_NONE, &x, 1, false, &dx) != CLEF_OK) fail("gradient");
     check_shape(dx, clef_tensor_shape(x), true);
 }
 
@@ -109,7 +109,7 @@ static void convolution(clef_tensor *x, clef_tensor *w, int stride, int padding,
     for (int d = 0; good && d < 2; d++)
         size[d] = windows(in.dim[2 + d], padding, (wide)(dilation ? dilation : 1) * (filter.dim[2 + d] - 1) + 1, stride ? stride : 1);
     good = good && size[0] > 0 && size[1] > 0 && ((wide)in.dim[2] + 2 * (wide)padding) * (in.dim[3] + 2 * (wide)padding) <= INT32_MAX;
-    clef_tensor *y = clef_conv2d(x, w, &o);
+    clef_tensor *y = clef_conv2d(x, w, CLEF_NONE, &o);
     check_shape(y, good ? CLEF_SHAPE(1, 2, size[0], size[1]) : no_shape, compute);
     if (y && compute && clef_numel(y) <= SMALL) gradient(y, x), gradient(y, w);
 }
@@ -125,12 +125,12 @@ static void convolutions(void) {
                 }
     for (int i = 0; i < COUNT(ints); i++) {
         SAY("conv2d with %d", ints[i]);
-        check(clef_conv2d(x, w[1], &(clef_conv2d_options){.groups = ints[i]}), true);
-        check(clef_conv2d(x, w[1], &(clef_conv2d_options){.stride = {ints[i], 1}, .same = true}), true);
-        check(clef_conv2d(x, w[1], &(clef_conv2d_options){.dilation = {ints[i], ints[i]}, .same = true}), false);
+        check(clef_conv2d(x, w[1], CLEF_NONE, &(clef_conv2d_options){.groups = ints[i]}), true);
+        check(clef_conv2d(x, w[1], CLEF_NONE, &(clef_conv2d_options){.stride = {ints[i], 1}, .same = true}), true);
+        check(clef_conv2d(x, w[1], CLEF_NONE, &(clef_conv2d_options){.dilation = {ints[i], ints[i]}, .same = true}), false);
         clef_tensor *much = clef_zeros(ctx, CLEF_SHAPE(0, 2, INT64_MAX / 4, 1), CLEF_F32);
-        check(clef_conv2d(much, w[0], &(clef_conv2d_options){.padding = {ints[i], ints[i]}}), true);
-        check(clef_conv2d(x, clef_zeros(ctx, CLEF_SHAPE(0, 2, INT64_MAX / 4, 1), CLEF_F32), &(clef_conv2d_options){.dilation = {ints[i], 1}}), true);
+        check(clef_conv2d(much, w[0], CLEF_NONE, &(clef_conv2d_options){.padding = {ints[i], ints[i]}}), true);
+        check(clef_conv2d(x, clef_zeros(ctx, CLEF_SHAPE(0, 2, INT64_MAX / 4, 1), CLEF_F32), CLEF_NONE, &(clef_conv2d_options){.dilation = {ints[i], 1}}), true);
         check(clef_max_pool2d(much, 2, 1, &(clef_pool2d_options){.padding = {1, 0}, .stride = {ints[i], 1}}), true);
     }
     clef_release(x), clef_release(w[0]), clef_release(w[1]);
@@ -218,7 +218,7 @@ static void making(clef_shape shape) {
         check(clef_max(x, &ints[i], 1, true), false);
         check(clef_var(x, &ints[i], 1, false, ints[i]), false);
         check(clef_softmax(x, ints[i]), false);
-        check(clef_layer_norm_plain(x, ints[i], 1e-5), false);
+        check(clef_layer_norm(x, ints[i], CLEF_NONE, CLEF_NONE, 1e-5), false);
         check(clef_concat((clef_tensor *[]){x, x, x}, 3, ints[i]), false);
     }
     check(clef_matmul(x, x), false);
@@ -271,15 +271,15 @@ static void dimensions(clef_tensor *x) {
         check(clef_transpose(x, d, 0), false), check(clef_flip(x, d), true), check(clef_slice(x, d, 0, 1, 1), true);
         check(clef_concat((clef_tensor *[]){x, x}, 2, d), true), check(clef_stack((clef_tensor *[]){x, x}, 2, d), false);
         check(clef_gather(x, d, index), true), check(clef_scatter_add(x, d, index, x), true);
-        check(clef_layer_norm_plain(x, d, 1e-5), true);
+        check(clef_layer_norm(x, d, CLEF_NONE, CLEF_NONE, 1e-5), true);
         clef_split(x, d, (int64_t[]){1}, 1, parts), clef_clear_error(ctx);
     }
     SAY("all of %s", text);
     for (int n = 0; n < COUNT(many); n++) check(clef_sum(x, many, n, false), false);
     check(clef_sum(x, NULL, INT_MIN, false), true), check(clef_var(x, NULL, 0, false, INT_MAX), true), check(clef_argmax(x, 0, true), true);
-    check(clef_matmul(x, x), true), check(clef_linear_no_bias(x, x), true), check(clef_embedding(x, index), true), check(clef_embedding(counted(CLEF_SHAPE(2, 2)), index), true);
+    check(clef_matmul(x, x), true), check(clef_linear(x, x, CLEF_NONE), true), check(clef_embedding(x, index), true), check(clef_embedding(counted(CLEF_SHAPE(2, 2)), index), true);
     check(clef_cross_entropy(x, index, NULL), true), check(clef_nll_loss(x, index, NULL), true), check(clef_cross_entropy(x, x, NULL), true), check(clef_mse_loss(x, x, NULL), true);
-    check(clef_conv2d(x, x, NULL), true), check(clef_max_pool2d(x, 1, 1, NULL), true), check(clef_adaptive_avg_pool2d(x, 1, 1), true), check(clef_global_avg_pool2d(x), true);
+    check(clef_conv2d(x, x, CLEF_NONE, NULL), true), check(clef_max_pool2d(x, 1, 1, NULL), true), check(clef_adaptive_avg_pool2d(x, 1, 1), true), check(clef_global_avg_pool2d(x), true);
     check(clef_relu(x), true), check(clef_add(x, x), true), check(clef_dropout(x, 0.5), true);
     clef_tensor *c = clef_keep(clef_zeros(ctx, CLEF_SHAPE(2), CLEF_F32));
     check(clef_batch_norm(x, c, c, c, c, false, 0.1, 1e-5), true), check(clef_layer_norm(x, 1, c, c, 1e-5), true);
@@ -296,7 +296,7 @@ static void options(void) {
         double v = numbers[i];
         SAY("with the number %g", v);
         check(clef_dropout(x, v), true), check(clef_norm(x, v, NULL, 0, false), v <= 2), check(clef_huber_loss(x, x, &(clef_loss_options){.delta = v}), false);
-        check(clef_cross_entropy(x, label, &(clef_loss_options){.label_smoothing = v}), true), check(clef_layer_norm_plain(x, 1, v), true);
+        check(clef_cross_entropy(x, label, &(clef_loss_options){.label_smoothing = v}), true), check(clef_layer_norm(x, 1, CLEF_NONE, CLEF_NONE, v), true);
     }
     for (int i = 0; i < COUNT(longs); i++) {
         SAY("with the class %lld", (long long)longs[i]);

@@ -51,17 +51,16 @@ typedef struct problem {
 
 static clef_tensor *forward(const problem *p, clef_tensor *const *in) {
     if (p->batch) return clef_batch_norm(in[0], in[1], in[2], p->mean, p->var, p->training, 0.1, 1e-5);
-    return in[1] ? clef_layer_norm(in[0], p->last.rank, in[1], in[2], 1e-5) : clef_layer_norm_plain(in[0], p->last.rank, 1e-5);
+    return clef_layer_norm(in[0], p->last.rank, in[1], in[2], 1e-5);
 }
 
 /* wanted: bit i is set where input i wants a gradient, as a parameter does; again: such that it could be differentiated again. */
 static void run(const problem *p, int wanted, bool again) {
     static const char *const part[] = {"y", "dx", "dweight", "dbias"};
     const clef_shape shapes[] = {p->shape, p->last, p->last};
-    clef_tensor *in[3] = {filled(p->shape, 1, 0), NULL, NULL}, *leaf[3], *d[3];
+    clef_tensor *in[3] = {filled(p->shape, 1, 0), CLEF_NONE, CLEF_NONE}, *leaf[3], *d[3];
     int which[3], n = 0;
     if (p->affine) in[1] = filled(p->last, 2, 0), in[2] = filled(p->last, 3, 0);
-    else if (p->batch) in[1] = clef_ones(ctx, p->last, CLEF_F32), in[2] = clef_zeros(ctx, p->last, CLEF_F32);
     for (int i = 0; i < 3; i++)
         if (wanted >> i & 1) which[n] = i, leaf[n++] = clef_require_grad(in[i], true);
     clef_tensor *g = filled(p->shape, 5, 0), *y = forward(p, in);

@@ -38,7 +38,7 @@ static void differentiate(const char *what, clef_tensor *y, double want, clef_te
     expect(what, clef_item(loss), want);
     for (int i = 0; i < n; i++) {
         expect(what, total(clef_grad_of(leaves[i])), gradient ? gradient[i] : NAN);
-        clef_set_grad(leaves[i], NULL);
+        clef_set_grad(leaves[i], CLEF_NONE);
         clef_release(leaves[i]);
     }
     clef_end_step(ctx);
@@ -136,9 +136,9 @@ static void products(void) {
     differentiate("linear", clef_linear(x, w, b), 15 * 8, LEAVES(x, w, b), NUMBERS(35 * 3, 21 * 5, 15), 3);
     x = ones(CLEF_SHAPE(2, 4, 7, 5), CLEF_F32), w = ones(CLEF_SHAPE(6, 2, 3, 3), CLEF_F32), b = ones(CLEF_SHAPE(6), CLEF_F32);
     clef_conv2d_options o = {.stride = {2, 1}, .padding = {1, 0}, .groups = 2};
-    differentiate("conv2d", clef_conv2d_bias(x, w, b, &o), NAN, LEAVES(x, w, b), NULL, 3);
+    differentiate("conv2d", clef_conv2d(x, w, b, &o), NAN, LEAVES(x, w, b), NULL, 3);
     x = ones(CLEF_SHAPE(2, 3, 6, 6), CLEF_F32), w = ones(CLEF_SHAPE(4, 3, 3, 3), CLEF_F32);
-    differentiate("conv2d", clef_conv2d(x, w, NULL), 2 * 4 * 16 * 27, LEAVES(x, w), NUMBERS(2 * 4 * 16 * 27, 2 * 4 * 16 * 27), 2);
+    differentiate("conv2d", clef_conv2d(x, w, CLEF_NONE, NULL), 2 * 4 * 16 * 27, LEAVES(x, w), NUMBERS(2 * 4 * 16 * 27, 2 * 4 * 16 * 27), 2);
 }
 
 static void images(void) {

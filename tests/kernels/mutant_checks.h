@@ -175,7 +175,7 @@ static void check_convolution(convolution v, bool backward) {
     convolve(&v, x, w, g, y, dx, dw);
     for (int64_t i = 0; i < ny; i++) y[i] += b[i / v.ow / v.oh % v.o];
     clef_tensor *in[2] = {leaf(xs, x), leaf(ws, w)}, *d[2];
-    clef_tensor *out = clef_conv2d_bias(in[0], in[1], put(CLEF_SHAPE(v.o), b), &v.options);
+    clef_tensor *out = clef_conv2d(in[0], in[1], put(CLEF_SHAPE(v.o), b), &v.options);
     expect(out, y, ny);
     if (backward) {
         differentiate(out, put(ys, g), in, 2, d);
@@ -310,7 +310,7 @@ static clef_tensor *made_image(convolution v, bool backward) {
     clef_shape xs = CLEF_SHAPE(v.n, v.c, v.h, v.w), ws = CLEF_SHAPE(v.o, v.c / groups, v.kh, v.kw);
     clef_tensor *x = clef_require_grad(put(xs, whole(clef_shape_numel(xs), 1, -3, 4)), true), *dx = NULL;
     clef_tensor *w = put(ws, whole(clef_shape_numel(ws), 2, -3, 4));
-    clef_tensor *y = clef_conv2d_bias(x, w, put(CLEF_SHAPE(v.o), whole(v.o, 3, 5, 9)), &v.options);
+    clef_tensor *y = clef_conv2d(x, w, put(CLEF_SHAPE(v.o), whole(v.o, 3, 5, 9)), &v.options);
     if (backward) differentiate(y, put(clef_tensor_shape(y), whole(size_of(y), 4, -2, 3)), &x, 1, &dx);
     return backward ? dx : y;
 }
@@ -331,7 +331,7 @@ static clef_tensor *one_of(int which) {
     case 7: return made_image((convolution){2, 40, 8, 8, 6, 3, 3, {.stride = {2, 2}, .padding = {1, 1}}, {1, 1}, 4, 4}, true);
     case 8: return made_product(1, 36, 39, 36);
     case 9: return made_image((convolution){2, 32, 12, 11, 33, 3, 3, {.padding = {1, 1}}, {1, 1}, 12, 11}, false);
-    default: return clef_layer_norm_plain(put(CLEF_SHAPE(5, 35), whole(5 * 35, 1, -9, 9)), 1, 1e-5);
+    default: return clef_layer_norm(put(CLEF_SHAPE(5, 35), whole(5 * 35, 1, -9, 9)), 1, CLEF_NONE, CLEF_NONE, 1e-5);
     }
 }
 

@@ -77,7 +77,7 @@ static array swept(geometry g, arrays a, which which, bool absolute) {
 /* The three results of the library: y, dx, dw. */
 static void run(geometry g, arrays a, clef_dtype dtype, clef_tensor *out[3]) {
     clef_tensor *x[2] = {to_leaf(ctx, a.x, dtype), to_leaf(ctx, a.w, dtype)};
-    out[FORWARD] = clef_conv2d(x[0], x[1], &g.options);
+    out[FORWARD] = clef_conv2d(x[0], x[1], CLEF_NONE, &g.options);
     cr_assert(out[FORWARD], "%s: %s", describe(g), clef_error(ctx));
     cr_assert(clef_grad(out[FORWARD], to_device(ctx, a.g, dtype), x, 2, false, out + 1) == CLEF_OK, "%s: %s", describe(g),
               clef_error(ctx));
@@ -307,7 +307,7 @@ Test(conv2d, whole_numbers) {
         arrays a = make(all[i], true, 100);
         for (int wide = small_tests(); wide < 2; wide++) {
             clef_dtype dtype = wide ? CLEF_I64 : CLEF_I32;
-            clef_tensor *y = clef_conv2d(to_device(ctx, a.x, dtype), to_device(ctx, a.w, dtype), &all[i].options);
+            clef_tensor *y = clef_conv2d(to_device(ctx, a.x, dtype), to_device(ctx, a.w, dtype), CLEF_NONE, &all[i].options);
             expect_equal(y, swept(all[i], a, FORWARD, false), clef_dtype_name(dtype));
         }
     }
@@ -327,7 +327,7 @@ Test(conv2d, bias_is_added_to_every_pixel) {
             db.v[j / pixels % all[i].o] += a.g.v[j];
         }
         clef_tensor *x = to_device(ctx, a.x, CLEF_F32), *w = to_device(ctx, a.w, CLEF_F32), *bias = to_leaf(ctx, b, CLEF_F32), *d;
-        clef_tensor *y = clef_conv2d_bias(x, w, bias, &all[i].options);
+        clef_tensor *y = clef_conv2d(x, w, bias, &all[i].options);
         expect_equal(y, want, describe(all[i]));
         cr_assert(clef_grad(y, to_device(ctx, a.g, CLEF_F32), &bias, 1, false, &d) == CLEF_OK, "%s", clef_error(ctx));
         expect_equal(d, db, "by bias");
@@ -344,13 +344,13 @@ Test(conv2d, views_as_images) {
             for (int h = 0; h < 6; h++)
                 for (int w = 0; w < 5; w++) turned.v[((w * 2 + n) * 6 + 5 - h) * 3 + c] = a.x.v[((n * 3 + c) * 6 + h) * 5 + w];
     clef_tensor *x = clef_permute(clef_flip(to_device(ctx, turned, CLEF_F32), 2), (int[]){1, 3, 2, 0});
-    expect_equal(clef_conv2d(x, to_device(ctx, a.w, CLEF_F32), NULL), swept(g, a, FORWARD, false), "a view");
+    expect_equal(clef_conv2d(x, to_device(ctx, a.w, CLEF_F32), CLEF_NONE, NULL), swept(g, a, FORWARD, false), "a view");
 }
 
 Test(conv2d, empty_batch) {
     clef_tensor *x = clef_require_grad(clef_keep(clef_zeros(ctx, CLEF_SHAPE(0, 3, 5, 5), CLEF_F32)), true);
     clef_tensor *w = clef_require_grad(clef_keep(clef_ones(ctx, CLEF_SHAPE(4, 3, 3, 3), CLEF_F32)), true);
-    clef_tensor *y = clef_conv2d(x, w, NULL), *in[2] = {x, w}, *d[2];
+    clef_tensor *y = clef_conv2d(x, w, CLEF_NONE, NULL), *in[2] = {x, w}, *d[2];
     expect_shape(y, CLEF_SHAPE(0, 4, 3, 3));
     cr_assert(clef_grad(y, clef_zeros(ctx, CLEF_SHAPE(0, 4, 3, 3), CLEF_F32), in, 2, false, d) == CLEF_OK, "%s", clef_error(ctx));
     expect_shape(d[0], CLEF_SHAPE(0, 3, 5, 5));
@@ -361,9 +361,9 @@ Test(conv2d, empty_batch) {
 static void check_second_order(geometry g) {
     arrays a = make(g, true, 2);
     clef_tensor *x[3] = {to_leaf(ctx, a.x, CLEF_F32), to_leaf(ctx, a.w, CLEF_F32), to_leaf(ctx, a.g, CLEF_F32)}, *first[2], *second[3];
-    cr_assert(clef_grad(clef_conv2d(x[0], x[1], &g.options), x[2], x, 2, true, first) == CLEF_OK, "%s", clef_error(ctx));
+    cr_assert(clef_grad(clef_conv2d(x[0], x[1], CLEF_NONE, &g.options), x[2], x, 2, true, first) == CLEF_OK, "%s", clef_error(ctx));
     clef_tensor *sum = clef_add(clef_sum(clef_mul(first[0], first[0]), NULL, 0, false), clef_sum(clef_mul(first[1], first[1]), NULL, 0, false));
-    cr_assert(clef_grad(sum, NULL, x, 3, false, second) == CLEF_OK, "%s", clef_error(ctx));
+    cr_assert(clef_grad(sum, CLEF_NONE, x, 3, false, second) == CLEF_OK, "%s", clef_error(ctx));
     array dx = swept(g, a, BY_IMAGE, false), dw = swept(g, a, BY_WEIGHT, false);
     for (int64_t i = 0; i < clef_shape_numel(dx.shape); i++) dx.v[i] *= 2;
     for (int64_t i = 0; i < clef_shape_numel(dw.shape); i++) dw.v[i] *= 2;
@@ -409,8 +409,8 @@ Test(conv2d, strides_far_beyond_the_filter) {
     geometry g = {1, 16, 31, 27, 16, 2, 2, OPTIONS(.stride = {29, 13})};
     check(g);
     clef_tensor *x = clef_require_grad(clef_keep(clef_copy(clef_ones(ctx, CLEF_SHAPE(1, 16, 31, 27), CLEF_F32))), true), *dx;
-    clef_tensor *y = clef_conv2d(x, clef_copy(clef_ones(ctx, CLEF_SHAPE(16, 16, 2, 2), CLEF_F32)), &g.options);
-    cr_assert_eq(clef_grad(clef_sum(y, NULL, 0, false), NULL, &x, 1, false, &dx), CLEF_OK, "%s", clef_error(ctx));
+    clef_tensor *y = clef_conv2d(x, clef_copy(clef_ones(ctx, CLEF_SHAPE(16, 16, 2, 2), CLEF_F32)), CLEF_NONE, &g.options);
+    cr_assert_eq(clef_grad(clef_sum(y, NULL, 0, false), CLEF_NONE, &x, 1, false, &dx), CLEF_OK, "%s", clef_error(ctx));
     int lines = 0;
     for (const char *at = plan_text(dx); (at = strchr(at, '\n')); at++) lines++;
     cr_expect(lines < 40, "a plan of %d lines", lines);
@@ -418,23 +418,23 @@ Test(conv2d, strides_far_beyond_the_filter) {
 
 Test(conv2d, errors_say_what_does_not_fit) {
     clef_tensor *x = clef_zeros(ctx, CLEF_SHAPE(8, 3, 32, 32), CLEF_F32), *w = clef_zeros(ctx, CLEF_SHAPE(64, 64, 3, 3), CLEF_F32);
-    cr_assert_null(clef_conv2d(x, w, NULL));
+    cr_assert_null(clef_conv2d(x, w, CLEF_NONE, NULL));
     expect_error(ctx, CLEF_SHAPE, "conv2d: x has 3 channels but w wants 64 (x [8,3,32,32], w [64,64,3,3]); groups = 1");
-    cr_assert_null(clef_conv2d(x, clef_zeros(ctx, CLEF_SHAPE(4, 1, 3, 3), CLEF_F32), &OPTIONS(.groups = 3)));
+    cr_assert_null(clef_conv2d(x, clef_zeros(ctx, CLEF_SHAPE(4, 1, 3, 3), CLEF_F32), CLEF_NONE, &OPTIONS(.groups = 3)));
     expect_error(ctx, CLEF_SHAPE, "conv2d: w has 4 filters, which do not divide into 3 groups");
-    cr_assert_null(clef_conv2d(x, clef_zeros(ctx, CLEF_SHAPE(4, 3, 33, 3), CLEF_F32), NULL));
+    cr_assert_null(clef_conv2d(x, clef_zeros(ctx, CLEF_SHAPE(4, 3, 33, 3), CLEF_F32), CLEF_NONE, NULL));
     expect_error(ctx, CLEF_SHAPE, "conv2d: the kernel reaches over 33 rows but x has 32 with its padding");
-    cr_assert_null(clef_conv2d(x, clef_zeros(ctx, CLEF_SHAPE(4, 3), CLEF_F32), NULL));
+    cr_assert_null(clef_conv2d(x, clef_zeros(ctx, CLEF_SHAPE(4, 3), CLEF_F32), CLEF_NONE, NULL));
     expect_error(ctx, CLEF_SHAPE, "conv2d: x must be [n,c,h,w] and w [o,c/groups,kh,kw] (x [8,3,32,32], w [4,3])");
-    cr_assert_null(clef_conv2d(x, clef_zeros(ctx, CLEF_SHAPE(4, 3, 3, 3), CLEF_F32), &OPTIONS(.stride = {-1, 1})));
+    cr_assert_null(clef_conv2d(x, clef_zeros(ctx, CLEF_SHAPE(4, 3, 3, 3), CLEF_F32), CLEF_NONE, &OPTIONS(.stride = {-1, 1})));
     expect_error(ctx, CLEF_INVALID, "conv2d: stride {-1,1}");
     clef_tensor *fits = clef_zeros(ctx, CLEF_SHAPE(4, 3, 3, 3), CLEF_F32);
-    cr_assert_null(clef_conv2d_bias(x, fits, clef_zeros(ctx, CLEF_SHAPE(5), CLEF_F32), NULL));
+    cr_assert_null(clef_conv2d(x, fits, clef_zeros(ctx, CLEF_SHAPE(5), CLEF_F32), NULL));
     expect_error(ctx, CLEF_SHAPE, "conv2d: b must be [4] to go with w [4,3,3,3], not [5]");
-    cr_assert_null(clef_conv2d(x, clef_to(fits, CLEF_F16), NULL));
+    cr_assert_null(clef_conv2d(x, clef_to(fits, CLEF_F16), CLEF_NONE, NULL));
     expect_error(ctx, CLEF_DTYPE, "conv2d: the inputs are f32 and f16");
-    cr_assert_null(clef_conv2d(NULL, fits, NULL));
+    cr_assert_null(clef_conv2d(NULL, fits, CLEF_NONE, NULL));
     expect_error(ctx, CLEF_INVALID, "conv2d: x is NULL though nothing failed before");
-    cr_assert_null(clef_conv2d(x, fits, &OPTIONS(.padding = {INT32_MAX, INT32_MAX})));
+    cr_assert_null(clef_conv2d(x, fits, CLEF_NONE, &OPTIONS(.padding = {INT32_MAX, INT32_MAX})));
     expect_error(ctx, CLEF_UNSUPPORTED, "conv2d: more than 2^31 pixels with padding {2147483647,2147483647}");
 }

@@ -43,12 +43,12 @@ static clef_tensor *linear(const maker *m, uint64_t salt) {
 }
 
 static clef_tensor *forward(const maker *m, uint64_t salt) {
-    return clef_conv2d_bias(whole(m->x, salt, m->dtype), whole(m->w, salt + 1, m->dtype), whole(CLEF_SHAPE(m->w.dim[0]), salt + 2, m->dtype),
+    return clef_conv2d(whole(m->x, salt, m->dtype), whole(m->w, salt + 1, m->dtype), whole(CLEF_SHAPE(m->w.dim[0]), salt + 2, m->dtype),
                             &m->options);
 }
 
 static clef_tensor *backward(const maker *m, uint64_t salt) {
-    clef_tensor *x = whole(m->x, salt, m->dtype), *y = clef_conv2d(x, whole(m->w, salt + 1, m->dtype), &m->options), *dx = NULL;
+    clef_tensor *x = whole(m->x, salt, m->dtype), *y = clef_conv2d(x, whole(m->w, salt + 1, m->dtype), CLEF_NONE, &m->options), *dx = NULL;
     clef_grad(y, whole(clef_tensor_shape(y), salt + 2, m->dtype), &x, 1, false, &dx);
     return dx;
 }
@@ -264,7 +264,7 @@ Test(epilogue, launches_say_what_follows) {
     clef_tensor *e = whole(CLEF_SHAPE(ROWS, COLUMNS), 3, CLEF_F32);
     const char *text = plan_text(clef_relu(clef_add(clef_mul_scalar(product(&little, 1), 2), e)));
     cr_expect(strstr(text, "matmul + mul + add + relu"), "%s", text);
-    text = plan_text(clef_leaky_relu(clef_layer_norm_plain(e, 1, 1e-5), 0.1));
+    text = plan_text(clef_leaky_relu(clef_layer_norm(e, 1, CLEF_NONE, CLEF_NONE, 1e-5), 0.1));
     cr_expect(strstr(text, "layer_norm + leaky_relu"), "%s", text);
 }
 

@@ -113,7 +113,7 @@ static void check_convolution(clef_shape image, clef_shape filters, const clef_c
     clef_tensor *result[2][3];
     for (int half = 0; half < 2; half++) {
         clef_tensor *in[2] = {to_leaf(ctx, x, half ? CLEF_F16 : CLEF_F32), to_leaf(ctx, w, half ? CLEF_F16 : CLEF_F32)};
-        clef_tensor *y = clef_conv2d(in[0], in[1], o), *g = to_device(ctx, whole_array(clef_tensor_shape(y), 3, 2), half ? CLEF_F16 : CLEF_F32);
+        clef_tensor *y = clef_conv2d(in[0], in[1], CLEF_NONE, o), *g = to_device(ctx, whole_array(clef_tensor_shape(y), 3, 2), half ? CLEF_F16 : CLEF_F32);
         result[half][0] = y;
         cr_assert(clef_grad(y, g, in, 2, false, result[half] + 1) == CLEF_OK, "%s: %s", what, clef_error(ctx));
     }

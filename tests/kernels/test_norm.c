@@ -47,7 +47,7 @@ static void check_layer_norm(clef_context *ctx, clef_dtype dtype) {
     clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(N, C, D), dtype, x));
     clef_tensor *tw = tensor_of(ctx, CLEF_SHAPE(C, D), dtype, w), *tb = tensor_of(ctx, CLEF_SHAPE(C, D), dtype, b);
     check(clef_layer_norm(p, 2, tw, tb, 1e-5), p, &(form){ false, w, b }, x);
-    if (dtype == CLEF_F32) check(clef_layer_norm_plain(p, 2, 1e-5), p, &(form){ false, NULL, NULL }, x);
+    if (dtype == CLEF_F32) check(clef_layer_norm(p, 2, CLEF_NONE, CLEF_NONE, 1e-5), p, &(form){ false, NULL, NULL }, x);
     free(x), free(w), free(b);
     clef_release(p);
     clef_end_step(ctx);
@@ -61,7 +61,7 @@ Test(norm, layer_norm) {
     cr_expect(clef_tensor_dtype(half) == CLEF_F16, "x decides, not the weight");
     cr_expect(!clef_layer_norm(p, 1, w, w, 1e-5));
     expect_error(ctx, CLEF_SHAPE, "layer_norm: weight [4,5]");
-    cr_expect(!clef_layer_norm_plain(p, 4, 1e-5));
+    cr_expect(!clef_layer_norm(p, 4, CLEF_NONE, CLEF_NONE, 1e-5));
     expect_error(ctx, CLEF_INVALID, "layer_norm");
     clef_close(ctx);
 }
@@ -113,7 +113,7 @@ Test(norm, layer_norm_of_rows) {
         check_rows(ctx, 1100, 3); /* as many parts as there may be */
         check_rows(ctx, 2, 70001);
     }
-    cr_expect(clef_numel(clef_layer_norm_plain(clef_zeros(ctx, CLEF_SHAPE(0, 3), CLEF_F32), 1, 1e-5)) == 0);
+    cr_expect(clef_numel(clef_layer_norm(clef_zeros(ctx, CLEF_SHAPE(0, 3), CLEF_F32), 1, CLEF_NONE, CLEF_NONE, 1e-5)) == 0);
     clef_close(ctx);
 }
 
@@ -190,7 +190,7 @@ Test(norm, a_mean_far_from_zero_costs_no_digits) {
     reference(x, want, &(form){ true, NULL, NULL });
     expect_numbers(clef_batch_norm(t, w, b, clef_keep(clef_copy(b)), clef_keep(clef_copy(w)), true, 0.1, 1e-5), want, 1e-3, 0, "batch_norm");
     reference(x, want, &(form){ false, NULL, NULL });
-    expect_numbers(clef_layer_norm_plain(t, 2, 1e-5), want, 1e-3, 0, "layer_norm");
+    expect_numbers(clef_layer_norm(t, 2, CLEF_NONE, CLEF_NONE, 1e-5), want, 1e-3, 0, "layer_norm");
     free(x);
     clef_close(ctx);
 }

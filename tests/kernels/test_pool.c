@@ -186,7 +186,7 @@ Test(pool2d, second_order) {
         clef_tensor *in[2] = {to_leaf(ctx, x, CLEF_F32), to_leaf(ctx, dy, CLEF_F32)}, *first, *second;
         cr_assert(clef_grad(apply(g, maximum, in[0]), in[1], in, 1, true, &first) == CLEF_OK, "%s", clef_error(ctx));
         clef_tensor *sum = clef_sum(clef_mul(first, first), NULL, 0, false);
-        cr_assert(clef_grad(sum, NULL, in + 1, 1, false, &second) == CLEF_OK, "%s", clef_error(ctx));
+        cr_assert(clef_grad(sum, CLEF_NONE, in + 1, 1, false, &second) == CLEF_OK, "%s", clef_error(ctx));
         array want = array_new(dy.shape);
         for (int plane = 0; plane < 3; plane++)
             for (int i = 0; i < 16; i++) {

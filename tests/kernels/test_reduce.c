@@ -158,7 +158,7 @@ Test(reduce, of_a_scalar) {
     cr_expect_eq(clef_item(clef_argmax(x, -1, true)), 0);
     cr_expect_eq(clef_item(clef_softmax(x, 0)), 1);
     cr_expect_eq(clef_item(clef_log_softmax(x, -1)), 0);
-    cr_assert_eq(clef_grad(clef_softmax(x, 0), NULL, &x, 1, false, &d), CLEF_OK, "%s", clef_error(ctx));
+    cr_assert_eq(clef_grad(clef_softmax(x, 0), CLEF_NONE, &x, 1, false, &d), CLEF_OK, "%s", clef_error(ctx));
     expect_shape(d, CLEF_SCALAR);
     cr_expect_eq(clef_item(d), 0);
     cr_expect(!clef_sum(x, &one, 1, false));
@@ -177,7 +177,7 @@ static void check_var(clef_context *ctx, const float *x, int n, double want) {
     double mean = 0, slope[16];
     for (int i = 0; i < n; i++) mean += (double)x[i] / n;
     for (int i = 0; i < n; i++) slope[i] = 2 * ((double)x[i] - mean) / n;
-    cr_assert_eq(clef_grad(y, NULL, &p, 1, false, &d), CLEF_OK, "%s", clef_error(ctx));
+    cr_assert_eq(clef_grad(y, CLEF_NONE, &p, 1, false, &d), CLEF_OK, "%s", clef_error(ctx));
     expect_numbers(d, slope, 1e-5 * fabs(slope[0]), 1e-5, "slope of the variance");
     clef_release(p);
 }
@@ -221,7 +221,7 @@ Test(reduce, of_nothing) {
         expect_numbers(clef_min(none, NULL, 0, false), &ends[i].most, 0, 1e-15, "min of no whole numbers");
     }
     clef_tensor *leaf = parameter(clef_copy(e)), *d;
-    cr_expect_eq(clef_grad(clef_sum(clef_max(leaf, (int[]){ 1 }, 1, false), NULL, 0, false), NULL, &leaf, 1, false, &d), CLEF_OK, "%s", clef_error(ctx));
+    cr_expect_eq(clef_grad(clef_sum(clef_max(leaf, (int[]){ 1 }, 1, false), NULL, 0, false), CLEF_NONE, &leaf, 1, false, &d), CLEF_OK, "%s", clef_error(ctx));
     expect_shape(d, CLEF_SHAPE(2, 0));
     cr_expect(!clef_argmax(e, 1, false));
     expect_error(ctx, CLEF_SHAPE, "argmax");
@@ -344,11 +344,11 @@ Test(reduce, gradients_at_special_points) {
     clef_grad(clef_prod(p, (int[]){ 1 }, 1, false), ones, &p, 1, false, &dx);
     expect_numbers(dx, prod, 0, 0, "product with zeros");
     clef_tensor *z = parameter(clef_copy(clef_zeros(ctx, CLEF_SHAPE(3), CLEF_F32)));
-    clef_grad(clef_norm(z, 2, NULL, 0, false), NULL, &z, 1, false, &dx);
+    clef_grad(clef_norm(z, 2, NULL, 0, false), CLEF_NONE, &z, 1, false, &dx);
     expect_numbers(dx, zeros, 0, 0, "norm at zero");
     double e[3] = { 5, 5, 1 };
     clef_tensor *q = parameter(tensor_of(ctx, CLEF_SHAPE(3), CLEF_F32, e));
-    clef_grad(clef_max(q, NULL, 0, false), NULL, &q, 1, false, &dx);
+    clef_grad(clef_max(q, NULL, 0, false), CLEF_NONE, &q, 1, false, &dx);
     expect_numbers(dx, max, 0, 0, "equals share");
     clef_close(ctx);
 }
@@ -358,8 +358,8 @@ Test(reduce, second_order) {
     clef_context *ctx = open_seeded(1);
     double x[3] = { 1, 2, 4 }, twos[3] = { 6, 6, 6 };
     clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(3), CLEF_F32, x)), *dx, *ddx;
-    cr_assert(clef_grad(clef_square(clef_sum(p, NULL, 0, false)), NULL, &p, 1, true, &dx) == CLEF_OK);
-    cr_assert(clef_grad(clef_sum(dx, NULL, 0, false), NULL, &p, 1, false, &ddx) == CLEF_OK, "%s", clef_error(ctx));
+    cr_assert(clef_grad(clef_square(clef_sum(p, NULL, 0, false)), CLEF_NONE, &p, 1, true, &dx) == CLEF_OK);
+    cr_assert(clef_grad(clef_sum(dx, NULL, 0, false), CLEF_NONE, &p, 1, false, &ddx) == CLEF_OK, "%s", clef_error(ctx));
     expect_numbers(ddx, twos, 1e-6, 0, "second derivative");
     clef_close(ctx);
 }

@@ -62,7 +62,7 @@ static void check(clef_shape shape, clef_shape kept, bool with, bool last, clef_
     expect_equal(s1, want.s1, what);
     clef_tensor *all = clef_add(clef_sum(clef_mul(s0, to_device(ctx, t, dtype)), NULL, 0, false),
                                 clef_sum(clef_mul(s1, to_device(ctx, u, dtype)), NULL, 0, false));
-    cr_assert_eq(clef_grad(all, NULL, in, with ? 3 : 2, false, d), CLEF_OK, "%s: %s", what, clef_error(ctx));
+    cr_assert_eq(clef_grad(all, CLEF_NONE, in, with ? 3 : 2, false, d), CLEF_OK, "%s: %s", what, clef_error(ctx));
     expect_equal(d[0], want.dx, what);
     expect_equal(d[1], want.dm, what);
     if (with) expect_equal(d[2], want.dg, what);
@@ -136,9 +136,9 @@ Test(sums, differentiate_twice) {
     array x = whole_array(CLEF_SHAPE(2, 3, 4), 1, 4), m = whole_array(CLEF_SHAPE(1, 3, 1), 2, 2), want = array_new(x.shape);
     clef_tensor *p = to_leaf(ctx, x, CLEF_F32), *s0, *s1, *d, *dd;
     cr_assert(clef__pair_of_sums(NULL, p, to_device(ctx, m, CLEF_F32), &s0, &s1));
-    cr_assert_eq(clef_grad(clef_sum(s1, NULL, 0, false), NULL, &p, 1, true, &d), CLEF_OK, "%s", clef_error(ctx));
+    cr_assert_eq(clef_grad(clef_sum(s1, NULL, 0, false), CLEF_NONE, &p, 1, true, &d), CLEF_OK, "%s", clef_error(ctx));
     cr_assert(clef__pair_of_sums(d, p, to_device(ctx, m, CLEF_F32), &s0, &s1)); /* Σ 2 (x − m)² */
-    cr_assert_eq(clef_grad(clef_sum(s1, NULL, 0, false), NULL, &p, 1, false, &dd), CLEF_OK, "%s", clef_error(ctx));
+    cr_assert_eq(clef_grad(clef_sum(s1, NULL, 0, false), CLEF_NONE, &p, 1, false, &dd), CLEF_OK, "%s", clef_error(ctx));
     for (int i = 0; i < 24; i++) want.v[i] = 4 * (x.v[i] - m.v[i / 4 % 3]);
     expect_equal(dd, want, "second derivative");
     free(x.v), free(m.v), free(want.v);

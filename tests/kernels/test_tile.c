@@ -125,9 +125,9 @@ static void expect_tiles(clef_tensor *t, const char *what) {
 Test(tile, plans_use_them) {
     clef_tensor *a = noise_tensor(ctx, CLEF_SHAPE(40, 50), 1), *b = noise_tensor(ctx, CLEF_SHAPE(50, 60), 2);
     expect_tiles(clef_matmul(a, b), "matmul");
-    expect_tiles(clef_linear_no_bias(clef_transpose(b, 0, 1), a), "linear");
+    expect_tiles(clef_linear(clef_transpose(b, 0, 1), a, CLEF_NONE), "linear");
     clef_tensor *x[2] = {to_leaf(ctx, noise_array(CLEF_SHAPE(2, 5, 9, 9), 3), CLEF_F32), to_leaf(ctx, noise_array(CLEF_SHAPE(6, 5, 3, 3), 4), CLEF_F32)};
-    clef_tensor *y = clef_conv2d(x[0], x[1], NULL), *d[2];
+    clef_tensor *y = clef_conv2d(x[0], x[1], CLEF_NONE, NULL), *d[2];
     expect_tiles(y, "conv2d");
     cr_assert(clef_grad(y, clef_ones(ctx, CLEF_SHAPE(2, 6, 7, 7), CLEF_F32), x, 2, false, d) == CLEF_OK, "%s", clef_error(ctx));
     expect_tiles(d[0], "gradient by the image");

@@ -45,7 +45,7 @@ static void convolutions(clef_tensor *out[OUTPUTS]) {
     int64_t c = small_tests() ? 2 : 24, o = small_tests() ? 3 : 37, side = small_tests() ? 5 : 14;
     clef_tensor *x = clef_require_grad(clef_keep(whole(CLEF_SHAPE(2, c, side, side), 1)), true);
     clef_tensor *w = clef_require_grad(clef_keep(whole(CLEF_SHAPE(o, c, 5, 3), 2)), true);
-    out[0] = clef_conv2d(x, w, &(clef_conv2d_options){.padding = {2, 1}, .stride = {1, 2}});
+    out[0] = clef_conv2d(x, w, CLEF_NONE, &(clef_conv2d_options){.padding = {2, 1}, .stride = {1, 2}});
     clef_tensor *g = whole(clef_tensor_shape(out[0]), 3);
     cr_assert_eq(clef_grad(out[0], g, (clef_tensor *[]){x, w}, 2, false, out + 1), CLEF_OK, "%s", clef_error(ctx));
     clef_release(x);

@@ -95,7 +95,7 @@ Test(layers, batch_norm2d) {
         cr_expect_float_eq(y[c * 25], (xv[c * 25] - sum / 100) / sqrt(square / 100 + 1e-5), 1e-5);
     }
     cr_expect_eq(clef_item(clef_parameter(m, "num_batches_tracked")), 1);
-    clef_evaluation(m);
+    clef_set_training(m, false);
     float *z = values(clef_forward(m, x));
     cr_expect_float_eq(z[0], (xv[0] - mean[0]) / sqrt(var[0] + 1e-5), 1e-5);
     clef_end_step(ctx);
@@ -141,7 +141,7 @@ Test(layers, dropout) {
         cr_assert(y[i] == 0 || fabs(y[i] - 4.0 / 3) < 1e-6);
     }
     cr_expect(zeros > 850 && zeros < 1150, "%d of 4001 dropped", zeros);
-    clef_evaluation(m);
+    clef_set_training(m, false);
     cr_expect_eq(clef_forward(m, x), x);
     free(y);
     cr_expect_null(clef_nn_dropout(ctx, 1.5));

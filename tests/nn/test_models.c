@@ -106,7 +106,7 @@ Test(models, summary_of_lenet) {
 
 Test(models, summary_of_resnet18) {
     clef_module *m = clef_model_resnet18(ctx, CLEF_SHAPE(3, 32, 32), 10);
-    clef_evaluation(clef_module_child(m, "layer1"));
+    clef_set_training(clef_module_child(m, "layer1"), false);
     static char text[16384];
     cr_assert(clef_summary(m, CLEF_SHAPE(1, 3, 32, 32), text, sizeof text) > 0, "%s", clef_error(ctx));
     EXPECT_LINE(text, "layer2.0.downsample.0", "conv2d", "[1,128,16,16]", " 8,192 ", " 2,097,152 ");

@@ -55,11 +55,11 @@ Test(modules, a_name_that_is_mistyped_is_said) {
 Test(modules, modes_reach_the_whole_tree) {
     clef_module *m = nested();
     cr_expect(clef_is_training(clef_module_child(m, "2.1")));
-    clef_evaluation(m);
+    clef_set_training(m, false);
     cr_expect(!clef_is_training(m) && !clef_is_training(clef_module_child(m, "2.1")));
-    clef_train(clef_module_child(m, "2"));
+    clef_set_training(clef_module_child(m, "2"), true);
     cr_expect(!clef_is_training(m) && clef_is_training(clef_module_child(m, "2.1")));
-    clef_train(m);
+    clef_set_training(m, true);
     cr_expect(clef_is_training(m));
 }
 

@@ -55,7 +55,7 @@ static double on_device(clef_context *ctx, const problem *p, clef_dtype dtype, d
     clef_tensor *mean = clef_keep(clef_zeros(ctx, CLEF_SHAPE(WIDTH), dtype)), *var = clef_keep(clef_ones(ctx, CLEF_SHAPE(WIDTH), dtype));
     for (int l = 0; l < CONVS; l++) {
         if (l % 2 == 1) block = y;
-        y = clef_conv2d(y, w[3 * l], &(clef_conv2d_options){.padding = {1, 1}});
+        y = clef_conv2d(y, w[3 * l], CLEF_NONE, &(clef_conv2d_options){.padding = {1, 1}});
         y = clef_batch_norm(y, w[3 * l + 1], w[3 * l + 2], mean, var, true, 0.1, 1e-5);
         y = clef_relu(l && l % 2 == 0 ? clef_add(y, block) : y);
     }

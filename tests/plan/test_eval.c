@@ -204,7 +204,7 @@ Test(eval, a_trained_parameter_stays_where_it_is) {
     for (int i = 0; i < 6; i++) {
         clef_backward(clef_sum(clef_mul(w, w), NULL, 0, false));
         clef_assign(w, clef_sub(w, clef_mul_scalar(clef_grad_of(w), 0.25)));
-        clef_set_grad(w, NULL);
+        clef_set_grad(w, CLEF_NONE);
         clef_end_step(ctx);
         if (i >= 2) cr_assert_eq(clef__node_of(w)->buffer, before, "step %d moved the parameter", i);
         before = clef__node_of(w)->buffer;
@@ -264,7 +264,7 @@ Test(eval, a_loss_can_be_read_before_and_after_the_step) {
         clef_backward(loss);
         if (early) cr_assert_eq(clef_item(loss), 30 * 0.25);
         clef_assign(w, clef_sub(w, clef_mul_scalar(clef_grad_of(w), 0.25)));
-        clef_set_grad(w, NULL);
+        clef_set_grad(w, CLEF_NONE);
         clef_end_step(ctx);
         if (!early) cr_assert_eq(clef_item(loss), 30);
     }
@@ -377,7 +377,7 @@ static double program(clef_context *c) {
         clef_tensor *loss = clef_mean(clef_mul(clef_tanh(clef_mul_scalar(h, 0.1)), h), NULL, 0, false);
         clef_backward(loss);
         clef_assign(w, clef_sub(w, clef_mul_scalar(clef_grad_of(w), 0.01)));
-        clef_set_grad(w, NULL);
+        clef_set_grad(w, CLEF_NONE);
         clef_end_step(c);
     }
     return clef_item(clef_sum(clef_mul(w, w), NULL, 0, false));
@@ -540,7 +540,7 @@ Test(dry_gpu, flops_as_defined_and_as_done) {
     for (int kernel = 3; kernel >= 1; kernel -= 2) {
         clef_set_dry_run(ctx, true);
         clef_tensor *x = noise_tensor(ctx, CLEF_SHAPE(1, 32, 16, 16), 1), *w = noise_tensor(ctx, CLEF_SHAPE(32, 32, kernel, kernel), 2);
-        clef_eval(clef_conv2d(x, w, &(clef_conv2d_options){.same = true}));
+        clef_eval(clef_conv2d(x, w, CLEF_NONE, &(clef_conv2d_options){.same = true}));
         clef_plan_size size;
         cr_assert_eq(clef_plan_memory(ctx, &size), CLEF_OK);
         cr_expect_eq(size.flops, 2.0 * 256 * 32 * 32 * kernel * kernel);
@@ -559,7 +559,7 @@ Test(dry, a_step_is_measured_and_leaves_no_trace) {
     clef_tensor *loss = clef_sum(clef_square(clef_mul(w, clef_rand(ctx, CLEF_SHAPE(1000)))), NULL, 0, false);
     cr_assert_eq(clef_backward(loss), CLEF_OK);
     cr_assert_eq(clef_assign(w, clef_sub(w, clef_mul_scalar(clef_grad_of(w), 0.1))), CLEF_OK);
-    clef_set_grad(w, NULL);
+    clef_set_grad(w, CLEF_NONE);
     loss = NULL;
     cr_assert_eq(clef_end_step(ctx), CLEF_OK, "%s", clef_error(ctx));
     cr_assert_eq(clef_end_step(ctx), CLEF_OK);

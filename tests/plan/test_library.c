@@ -213,7 +213,7 @@ static clef_tensor *halves(void) {
                        clef_to(clef_rand(ctx, CLEF_SHAPE(40, 40)), CLEF_F16));
 }
 static clef_tensor *image(void) {
-    return clef_conv2d(clef_rand(ctx, CLEF_SHAPE(2, 24, 14, 14)), clef_rand(ctx, CLEF_SHAPE(37, 24, 5, 3)), NULL);
+    return clef_conv2d(clef_rand(ctx, CLEF_SHAPE(2, 24, 14, 14)), clef_rand(ctx, CLEF_SHAPE(37, 24, 5, 3)), CLEF_NONE, NULL);
 }
 
 Test(library, only_products_of_plain_matrices) {

@@ -30,12 +30,13 @@ typedef struct layer {
     clef_dtype dtype;
 } layer;
 
-static clef_tensor *convolve(clef_tensor *x, clef_tensor *w) { return clef_conv2d(x, w, &(clef_conv2d_options){.padding = {1, 1}}); }
+static clef_tensor *multiply(clef_tensor *x, clef_tensor *w) { return clef_linear(x, w, CLEF_NONE); }
+static clef_tensor *convolve(clef_tensor *x, clef_tensor *w) { return clef_conv2d(x, w, CLEF_NONE, &(clef_conv2d_options){.padding = {1, 1}}); }
 
 static clef_tensor *from_left(clef_tensor *x, clef_tensor *w) { return clef_matmul(w, x); }
 
-static const layer linear = {clef_linear_no_bias, {2, {ROWS, DEPTH}}, {2, {COLUMNS, DEPTH}}, CLEF_F32};
-static const layer half_linear = {clef_linear_no_bias, {2, {ROWS, DEPTH}}, {2, {COLUMNS, DEPTH}}, CLEF_F16};
+static const layer linear = {multiply, {2, {ROWS, DEPTH}}, {2, {COLUMNS, DEPTH}}, CLEF_F32};
+static const layer half_linear = {multiply, {2, {ROWS, DEPTH}}, {2, {COLUMNS, DEPTH}}, CLEF_F16};
 static const layer half_from_left = {from_left, {2, {1024, 64}}, {2, {64, 1024}}, CLEF_F16};
 static const layer convolution = {convolve, {4, {2, 32, 14, 14}}, {4, {32, 32, 3, 3}}, CLEF_F32};
 
@@ -167,7 +168,7 @@ Test(prepack, weights_in_a_programs_hands_are_read_each_time) {
     for (int i = 0; i < REPEATS; i++) {
         for (int k = 0; k < COLUMNS * DEPTH; k++) data[k] = (float)i;
         cr_assert_eq(clEnqueueWriteBuffer(clef_opencl_queue(ctx), mine, CL_TRUE, 0, COLUMNS * DEPTH * sizeof *data, data, 0, NULL, NULL), CL_SUCCESS);
-        float *y = values(clef_linear_no_bias(clef_ones(ctx, linear.x, CLEF_F32), w));
+        float *y = values(clef_linear(clef_ones(ctx, linear.x, CLEF_F32), w, CLEF_NONE));
         for (int k = 0; k < ROWS * COLUMNS; k++) cr_assert_eq(y[k], (float)(i * DEPTH));
         free(y);
         clef_end_step(ctx);

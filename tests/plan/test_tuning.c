@@ -131,7 +131,7 @@ Test(tune, another_kernel_text_has_no_results) {
 
 static clef_tensor *depthwise(void) {
     clef_conv2d_options options = {.groups = 20, .padding = {1, 1}};
-    return clef_conv2d(clef_rand(ctx, CLEF_SHAPE(2, 20, 12, 12)), clef_rand(ctx, CLEF_SHAPE(20, 1, 3, 3)), &options);
+    return clef_conv2d(clef_rand(ctx, CLEF_SHAPE(2, 20, 12, 12)), clef_rand(ctx, CLEF_SHAPE(20, 1, 3, 3)), CLEF_NONE, &options);
 }
 
 Test(tune, a_result_chooses_the_strategy) {
@@ -321,7 +321,7 @@ static clef_tensor *random_of(clef_shape shape, clef_dtype dtype) { return clef_
 
 static void expect_gradients_defined(clef_tensor *y, clef_tensor *const *x, int n) {
     clef_tensor *dx[2];
-    cr_assert_eq(clef_grad(clef_sum(clef_mul(y, clef_rand(ctx, clef_tensor_shape(y))), NULL, 0, false), NULL, x, n, false, dx), CLEF_OK, "%s", clef_error(ctx));
+    cr_assert_eq(clef_grad(clef_sum(clef_mul(y, clef_rand(ctx, clef_tensor_shape(y))), NULL, 0, false), CLEF_NONE, x, n, false, dx), CLEF_OK, "%s", clef_error(ctx));
     for (int i = 0; i < n; i++) cr_expect_geq(expect_all_defined(dx[i]), 1);
 }
 
@@ -332,7 +332,7 @@ Test(tune, definitions_agree_with_kernels) {
     cr_expect_geq(expect_all_defined(clef_matmul(random_of(CLEF_SHAPE(3, 1, 20, 17), CLEF_I32), random_of(CLEF_SHAPE(2, 17, 33), CLEF_I32))), 1);
     clef_tensor *half = random_of(CLEF_SHAPE(20, 300), CLEF_F16);
     cr_expect_geq(expect_all_defined(clef_linear(half, random_of(CLEF_SHAPE(40, 300), CLEF_F16), random_of(CLEF_SHAPE(40), CLEF_F16))), 1);
-    clef_tensor *y = clef_conv2d(x, w, &odd);
+    clef_tensor *y = clef_conv2d(x, w, CLEF_NONE, &odd);
     cr_expect_geq(expect_all_defined(y), 1);
     expect_gradients_defined(y, (clef_tensor *[]){x, w}, 2);
     expect_gradients_defined(clef_max_pool2d(x, 3, 2, NULL), &x, 1);

@@ -199,7 +199,7 @@ static clef_tensor *same_rows(clef_context *ctx, int rows, float first, float st
 static bool answer(clef_context *ctx, clef_tensor *const *weight, int which, int items, int x0, int *failed) {
     float y[MOST * OUTPUTS];
     size_t bytes = (size_t)(items * OUTPUTS) * sizeof *y;
-    bool good = clef_read(clef_linear_no_bias(same_rows(ctx, items, (float)x0, 0), weight[which]), y, bytes) == CLEF_OK;
+    bool good = clef_read(clef_linear(same_rows(ctx, items, (float)x0, 0), weight[which], CLEF_NONE), y, bytes) == CLEF_OK;
     bool right = good == (clef_error_status(ctx) == CLEF_OK);
     for (int i = 0; good && i < items * OUTPUTS; i++) right &= y[i] == (float)(INPUTS * x0 * (which ? 100 - i % OUTPUTS : i % OUTPUTS));
     *failed += !good;

@@ -114,7 +114,7 @@ Test(evaluate, draws_the_confusion_matrix) {
 Test(evaluate, leaves_the_module_as_it_was_and_repeats_itself) {
     rig r = rig_open((rig_options){.dropout = true});
     clef_evaluation_result a, b;
-    clef_train(r.net);
+    clef_set_training(r.net, true);
     cr_assert_eq(clef_evaluate(r.net, r.train, NULL, NULL, &a), CLEF_OK, "%s", clef_error(r.ctx));
     cr_assert(clef_is_training(r.net) && clef_grad_enabled(r.ctx));
     cr_assert_eq(clef_evaluate(r.net, r.train, NULL, NULL, &b), CLEF_OK);

@@ -39,13 +39,13 @@ static void expect_batches(const norms *n, const char *layer, double batches) {
 
 Test(modes, what_was_set_on_a_module_holds_within_fit) {
     norms n = norms_open();
-    clef_evaluation(n.backbone);
+    clef_set_training(n.backbone, false);
     fit(&n);
     expect_batches(&n, "0.0", 0);
     expect_batches(&n, "1", 4);
     cr_expect(clef_is_training(n.net) && !clef_is_training(n.backbone), "modes must be put back");
     cr_expect(!clef_is_training(clef_module_child(n.backbone, "0")));
-    clef_train(n.net); /* counts for everything below, as in PyTorch */
+    clef_set_training(n.net, true); /* counts for everything below, as in PyTorch */
     fit(&n);
     expect_batches(&n, "0.0", 4);
     clef_close(n.r.ctx);
@@ -53,14 +53,14 @@ Test(modes, what_was_set_on_a_module_holds_within_fit) {
 
 Test(modes, a_net_in_evaluation_is_trained_all_the_same) {
     norms n = norms_open();
-    clef_evaluation(n.net);
+    clef_set_training(n.net, false);
     fit(&n);
     expect_batches(&n, "0.0", 4);
     cr_expect(!clef_is_training(n.net) && !clef_is_training(clef_module_child(n.net, "1")), "modes must be put back");
-    clef_train(n.net);
-    clef_evaluation(n.backbone);
-    clef_evaluation(clef_module_child(n.net, "1"));
-    clef_train(clef_module_child(n.net, "1"));
+    clef_set_training(n.net, true);
+    clef_set_training(n.backbone, false);
+    clef_set_training(clef_module_child(n.net, "1"), false);
+    clef_set_training(clef_module_child(n.net, "1"), true);
     fit(&n);
     expect_batches(&n, "0.0", 4);
     expect_batches(&n, "1", 8);
@@ -71,7 +71,7 @@ Test(modes, what_is_frozen_does_not_move) {
     norms n = norms_open();
     clef_freeze(n.backbone, true);
     cr_expect(!clef_is_training(n.backbone) && clef_is_training(n.net));
-    clef_train(n.net);
+    clef_set_training(n.net, true);
     cr_expect(!clef_is_training(clef_module_child(n.net, "0.0")), "only thawing it ends it");
     double weight = number(&n, "0.0.weight");
     fit(&n);
@@ -95,9 +95,9 @@ Test(modes, evaluate_and_summary_put_back_what_was) {
     norms n = norms_open();
     clef_evaluation_result e;
     char text[2048];
-    clef_evaluation(n.backbone);
+    clef_set_training(n.backbone, false);
     for (int i = 0; i < 2; i++) {
-        if (i) clef_evaluation(n.net), clef_train(n.backbone);
+        if (i) clef_set_training(n.net, false), clef_set_training(n.backbone, true);
         cr_assert_eq(clef_evaluate(n.net, n.r.test, NULL, NULL, &e), CLEF_OK, "%s", clef_error(n.r.ctx));
         cr_assert(clef_summary(n.net, CLEF_SHAPE(1, 1, 8, 8), text, sizeof text) > 0);
         cr_expect_eq(clef_is_training(n.net), i == 0);
