@@ -1,4 +1,4 @@
-/* transpose.h — W vectors of W lanes turned round in registers: TRANSPOSE(a, b) of variables a0 … and b0 … of the type VEC(S, W); the
+/* transpose.h — W vectors of W lanes transposed in registers: TRANSPOSE(a, b) of variables a0 … and b0 … of the type VEC(S, W); the
    result is in TURNED(a, b, i).  Each round laces the halves of the vectors i and i + W/2 into neighbours. */
 #define LACE(f, t, i, j, x, y)                                                                         \
     t##x.even = f##i.lo, t##x.odd = f##j.lo, t##y.even = f##i.hi, t##y.odd = f##j.hi;

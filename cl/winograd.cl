@@ -4,7 +4,7 @@
    Y = Aᵀ [ (G g Gᵀ) ⊙ (Bᵀ d B) ] A, with the sum over channels inside: 16 products of matrices, which gemm.cl or tile.cl makes.
 
    winograd_image:   V[16][tile][c] = Bᵀ d B of 4 × 4 pixels, which begin two apart; zero outside of the image.
-   winograd_filters: U[16][c][o] = G g Gᵀ; any strides, so that filters may be turned round and change their sides.
+   winograd_filters: U[16][c][o] = G g Gᵀ; any strides, so that filters may be flipped and their channels exchanged.
    winograd_result:  Y[n][h][w][o] = Aᵀ m A (+ bias[o]) of M[16][tile][o], and the epilogue (epilogue.h); what reaches beyond the
                      edge is left out.
 

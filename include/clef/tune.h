@@ -1,7 +1,7 @@
 /* clef/tune.h — fitting Clef to a device by measuring.
 
-   Kernels are cut (tile sizes, blocks, splits, which of several ways) by rules that suit most devices.  clef_tune measures
-   other cuts for the work a program really does and keeps those that are faster, in tuning.jsonl beside the compiled kernels
+   A kernel has knobs: tile sizes, blocks, splits, which of several algorithms.  Rules set them well for most devices.  clef_tune
+   measures other configurations of the work a program really does and saves those that are faster, in tuning.jsonl beside the compiled kernels
    (clef_options.cache_dir), where every later context finds them when it opens.  A result belongs to its device, driver,
    profile, kernel source, dtype and a bucket of similar sizes, and counts for nothing else.
 
@@ -23,12 +23,12 @@ extern "C" {
 
 /* How far clef_tune is; strings are valid during the call. */
 typedef struct clef_tune_progress {
-    int done, total;      /* choices */
-    const char *choice;   /* the one being measured: "gemm f32 1024,1024,…" */
+    int done, total;      /* benchmarks */
+    const char *benchmark; /* the one being measured: "gemm f32 1024,1024,…" */
     const char *best;     /* the fastest for it so far, "rows=8 vectors=3"; "": the rules' own */
     double seconds, default_seconds; /* of one run, with that and by the rules */
-    int tried, wrong;     /* cuts measured; those whose numbers were wrong, which are never used */
-    bool finished;        /* this choice is made */
+    int tried, wrong;     /* configurations measured; those whose numbers were wrong, which are never used */
+    bool finished;        /* with this benchmark */
     double spent;         /* seconds since clef_tune began */
 } clef_tune_progress;
 
@@ -43,18 +43,18 @@ typedef struct clef_tune_options {
 } clef_tune_options;
 
 typedef struct clef_tune_result {
-    int choices;  /* that the work has to make */
+    int benchmarks; /* kernels of the work, for a dtype and sizes, that have knobs */
     int known;    /* had a result and were left alone */
-    int tuned;    /* measured now; those not reached are choices - known - tuned */
-    int improved; /* of these, where another cut is faster than the rules' own */
-    int wrong;    /* cuts with wrong numbers, the rules' own too: a fault of the driver or of Clef, also in the log */
+    int tuned;    /* measured now; those not reached are benchmarks - known - tuned */
+    int improved; /* of these, where another configuration is faster than that of the rules */
+    int wrong;    /* configurations with wrong numbers, that of the rules too: a fault of the driver or of Clef, also in the log */
     const char *no_library; /* why CLBlast was not among what was tried, valid as long as the context; NULL: it was, or nobody wanted it */
     double seconds;
 } clef_tune_result;
 
-/* Measures the choices in `work`, those with most arithmetic first: 8 to 12 cuts known to be good on such devices (fewer
+/* Measures the benchmarks in `work`, those with most arithmetic first: 8 to 12 configurations known to be good on such devices (fewer
    kernels on CPUs, whose compilers are slow), then one pass over each single knob; each is checked on whole numbers before it is
-   timed, dropped when far behind, else the best of three counts.  The rules' own cut is checked first, by elements computed anew
+   timed, dropped when far behind, else the best of three counts.  The configuration of the rules is checked first, by elements computed anew
    on the host; once one is right, all others must be the same, bit for bit.  Where none is, nothing is kept.  What is found is
    kept at once, and this context uses it from then on.  *result may be NULL.  CLEF_INTERRUPTED if on_progress stopped it,
    CLEF_STATE where tuning is switched off or a dry run is on, else what `work` or the device reports.

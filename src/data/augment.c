@@ -80,7 +80,7 @@ static float sample(const float *p, int height, int width, int y0, int x0, float
     return (1 - ay) * top + ay * bottom;
 }
 
-/* out(y, x) = bilinear sample of in at the point turned back by the angle around the image's centre. */
+/* out(y, x) = bilinear sample of in at the point rotated back by the angle around the image's centre. */
 static void rotate(double degrees, int channels, int height, int width, const float *in, float *out) {
     double angle = degrees * (3.14159265358979323846 / 180.0), cosine = cos(angle), sine = sin(angle);
     double cx = 0.5 * (width - 1), cy = 0.5 * (height - 1);

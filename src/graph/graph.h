@@ -91,7 +91,7 @@ struct clef__node {
     bool requires_grad;
     bool tape_end;           /* it is or was a parameter's value: the tape goes no further, whatever it was made from */
     bool has_dynamic;        /* `dynamic` means something */
-    bool spent;              /* its buffer was taken over by an in-place update */
+    bool donated;              /* its buffer was taken over by an in-place update */
     size_t attribute_bytes;  /* a struct of int64_t, double and pointers to static data only: it is hashed as bytes */
     void *attributes;
     union { double f; uint64_t u[2]; } dynamic; /* changes from step to step without a new plan */

@@ -53,7 +53,7 @@ static int common_depth(const clef__segment *a, const clef__segment *b) {
 
 /* Values that are there need no copy, nor does what takes no memory; parameters are not made by the segment. */
 static bool is_copied(const clef__node *node, int level) {
-    return level > 0 && !clef__computed(node) && !node->spent && !node->tape_end && node->op->kind != CLEF__CONSTANT;
+    return level > 0 && !clef__computed(node) && !node->donated && !node->tape_end && node->op->kind != CLEF__CONSTANT;
 }
 
 static clef__node_copy *copy_of(const clef__copies *c, const clef__node *node, int level) {

@@ -1,7 +1,7 @@
 /* conv_gemm.c — a convolution and its two gradients as products that find their rows by address (gemm.h).
 
        forward:          rows (n, oy, ox),  k (ky, kx, c),   B = w
-       backward data:    rows (n, y, x),    k (ky, kx, o),   B = w turned round; with a stride, the pixels of one residue
+       backward data:    rows (n, y, x),    k (ky, kx, o),   B = flipped w; with a stride, the pixels of one residue
                          class (phase) at a time, each with the taps that reach it
        backward weight:  rows (ky, kx, c),  k (n, oy, ox),   B = dy
 
@@ -142,13 +142,13 @@ void clef__conv_gemm_data(const clef__lowering *lw) {
     }
 }
 
-clef__operand clef__filters_turned(clef__operand w) {
-    clef__operand turned = w;
+clef__operand clef__filters_flipped(clef__operand w) {
+    clef__operand flipped = w;
     for (int d = 0; d < 2; d++) {
-        turned.dim[d] = w.dim[1 - d];
-        turned.stride[d] = w.stride[1 - d];
-        turned.stride[2 + d] = -w.stride[2 + d];
-        turned.offset += (w.dim[2 + d] - 1) * w.stride[2 + d];
+        flipped.dim[d] = w.dim[1 - d];
+        flipped.stride[d] = w.stride[1 - d];
+        flipped.stride[2 + d] = -w.stride[2 + d];
+        flipped.offset += (w.dim[2 + d] - 1) * w.stride[2 + d];
     }
-    return turned;
+    return flipped;
 }

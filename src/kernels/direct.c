@@ -183,7 +183,7 @@ void clef__direct_forward(const clef__lowering *lw) {
 void clef__direct_data(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     view v = view_of_data(node->attributes, node->input[0]->shape, node->shape);
-    convolve(lw, &v, clef__filters_turned(clef__lower_in(lw, 1)), NULL);
+    convolve(lw, &v, clef__filters_flipped(clef__lower_in(lw, 1)), NULL);
 }
 
 void clef__direct_weight(const clef__lowering *lw) {

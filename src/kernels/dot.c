@@ -25,7 +25,7 @@ static bool flatten(const clef__gemm *product, shape *s) {
 }
 
 /* The same product, transposed. */
-static shape turned(const shape *s) {
+static shape transposed(const shape *s) {
     return (shape){.m = s->n, .n = s->m, .k = s->k, .am = s->bn, .ak = s->bk, .bk = s->ak, .bn = s->am, .cm = s->cn, .cn = s->cm,
                    .bias_m = s->bias_n, .bias_n = s->bias_m, .a = s->b, .b = s->a, .az = {s->bz[0], s->bz[1]},
                    .bz = {s->az[0], s->az[1]}};
@@ -39,7 +39,7 @@ static bool dot_fits(const shape *s, clef_dtype type) {
 static bool choose_order(const clef__gemm *g, shape *s) {
     clef_dtype type = clef__gemm_type(g->c.dtype);
     if (!flatten(g, s)) return false;
-    if (!dot_fits(s, type)) *s = turned(s);
+    if (!dot_fits(s, type)) *s = transposed(s);
     return dot_fits(s, type);
 }
 

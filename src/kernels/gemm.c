@@ -9,7 +9,7 @@ enum {
     SHORTEST_BLOCK = 256,  /* fewer steps do not pay for gathering the sums */
     CACHE_FLOATS = 98304,  /* of A or B that a second-level cache surely holds */
     SHORTEST_SPLIT = 128,  /* fewer products than this do not pay the second pass of a split */
-    MOST_FLOPS = 8000000,  /* a work-item's share on a CPU: long enough that its tiles use again what one of them read, */
+    MOST_FLOPS = 8000000,  /* the grain of a work-item on a CPU: long enough that its tiles use again what one of them read, */
     LEAST_FLOPS = 600000,  /* long against its start, */
     FINE_SHARES = 32,      /* and one of so many for a unit: threads come late, and none should wait long for the last */
     FEW_TILES = 12,        /* so few rows of tiles do not pay for packing B */
@@ -17,7 +17,7 @@ enum {
     PAGE_FLOATS = 1024     /* rows this far apart (or a multiple) fall into the same set of a first-level cache */
 };
 
-/* The choices for one product. */
+/* How one product is partitioned. */
 typedef struct tiling {
     int rows, vectors, width; /* of a register tile */
     int64_t m, k, panels, row_tiles, batch;
@@ -84,7 +84,7 @@ static int64_t count_splits(const clef__lowering *lw, const clef__gemm *g, const
 }
 
 /* Cuts k into splits, for work-items of their own, and these into blocks that a work-item goes through one after the other.
-   Either is a whole number of runs of k[2]; a k of one run is cut into equal ones first. */
+   Either is a whole number of runs of k[2]; a k of one run is split into equal ones first. */
 static void choose_splits(const clef__lowering *lw, clef__gemm *g, tiling *t) {
     int64_t splits = clef__larger(count_splits(lw, g, t), 1), each = clef__ceil_div(t->k, splits);
     int64_t fits = t->direct ? clef__larger(clef__smaller(BLOCK_K, CACHE_FLOATS / (t->m + g->n)), SHORTEST_BLOCK) : BLOCK_K;
@@ -110,11 +110,11 @@ static void choose_grid(const clef__lowering *lw, tiling *t) {
     int64_t coarse = clef__larger(tiles / (units(lw) * profile->items_per_unit), 1);
     int64_t fine = clef__smaller(MOST_FLOPS / flops, clef__larger(tiles / (units(lw) * FINE_SHARES), LEAST_FLOPS / flops));
     int64_t share = t->block < t->segments ? coarse : clef__smaller(clef__larger(fine, 1), coarse);
-    share = tuned(t, CLEF__GEMM_SHARE, share);
+    share = tuned(t, CLEF__GEMM_GRAIN, share);
     bool small_b = t->k * t->panels * t->vectors * t->width <= CACHE_FLOATS; /* then whole rows of C, so that A is read once */
     t->panels_per_item = small_b ? clef__smaller(share, t->panels) : clef__smaller(clef__larger(share / t->row_tiles, 1), t->panels);
     t->tiles_per_item = clef__smaller(clef__larger(share / t->panels_per_item, 1), t->row_tiles);
-    /* Equal shares: drivers hand out work-items in runs, and a short last one would leave a unit idle. */
+    /* Equal parts: drivers hand out work-items in runs, and a short last one would leave a unit idle. */
     t->tiles_per_item = clef__ceil_div(t->row_tiles, clef__ceil_div(t->row_tiles, t->tiles_per_item));
     t->panels_per_item = clef__ceil_div(t->panels, clef__ceil_div(t->panels, t->panels_per_item));
 }

@@ -22,7 +22,7 @@ typedef struct clef__gemm {
 } clef__gemm;
 
 /* What tuning results may say of a product (gemm_knobs.c). */
-enum { CLEF__GEMM_ROWS, CLEF__GEMM_VECTORS, CLEF__GEMM_PACKING, CLEF__GEMM_SPLITS, CLEF__GEMM_BLOCK, CLEF__GEMM_SHARE,
+enum { CLEF__GEMM_ROWS, CLEF__GEMM_VECTORS, CLEF__GEMM_PACKING, CLEF__GEMM_SPLITS, CLEF__GEMM_BLOCK, CLEF__GEMM_GRAIN,
        CLEF__GEMM_LIBRARY };
 enum { CLEF__TILE_SHAPE, CLEF__TILE_SPLITS, CLEF__TILE_LIBRARY };
 extern const clef__family clef__gemm_family, clef__tile_family, clef__matrix_family;

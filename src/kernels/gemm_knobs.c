@@ -1,5 +1,5 @@
-/* gemm_knobs.c — in which ways a product may be cut otherwise than by the rules of gemm.c and tile.c, and the cuts worth trying
-   first. */
+/* gemm_knobs.c — the knobs of products: what tuning may set otherwise than the rules of gemm.c and tile.c, and the
+   configurations worth trying first. */
 #include "kernels/gemm.h"
 
 static const clef__knob knobs[] = {
@@ -8,7 +8,7 @@ static const clef__knob knobs[] = {
     [CLEF__GEMM_PACKING] = {"packing", false, {1, 2}}, /* of B: never where it can be read as it lies; always */
     [CLEF__GEMM_SPLITS] = {"splits", false, {1, 2, 4, 8, 16, 32}},
     [CLEF__GEMM_BLOCK] = {"block", false, {256, 512, 1024, 2048, 4096}},
-    [CLEF__GEMM_SHARE] = {"share", false, {1, 2, 4, 8, 16, 64}}, /* tiles that one work-item takes */
+    [CLEF__GEMM_GRAIN] = {"grain", false, {1, 2, 4, 8, 16, 64}}, /* tiles that one work-item takes */
     [CLEF__GEMM_LIBRARY] = {"library", false, {1}}, /* last, so that the other knobs say what to do where it is not there */
 };
 enum { KNOBS = sizeof knobs / sizeof knobs[0] };

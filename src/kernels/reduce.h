@@ -32,7 +32,7 @@ enum { CLEF__STRIP = 2048 };
 void clef__launch_reduction(const clef__lowering *lw, const char *file, const char *kernel, clef_dtype dtype, clef__axes axes);
 /* Ends it: adds the arguments of how it goes about [outer, n, inner] with n in `splits`. */
 void clef__launch_cut(const clef__lowering *lw, clef__axes axes, int64_t splits);
-/* Into how many pieces axes.n is cut so that the device has enough to do; every piece gets some. */
+/* Into how many splits axes.n is partitioned so that the device has enough to do; none is empty. */
 int64_t clef__reduce_splits(const clef__lowering *lw, clef__axes axes);
 /* y := x summed over n; x and y dense, y [outer, inner].  In two launches if it pays. */
 void clef__lower_sum(const clef__lowering *lw, clef__operand x, clef__operand y, clef__axes axes);

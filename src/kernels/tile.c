@@ -40,7 +40,7 @@ static const method by_matrix_units = {
     .n_shapes = 5,
     .shape = {{2, 4, 64, 32, 1}, {4, 2, 32, 32, 1.2}, {2, 4, 32, 32, 1.2}, {2, 2, 32, 32, 1.35}, {1, 2, 32, 16, 2}}};
 
-/* The choices for one product. */
+/* How one product is partitioned. */
 typedef struct tiling {
     const method *by;
     const shape *shape;
@@ -88,7 +88,7 @@ static bool tile_fits(const clef__lowering *lw, const method *by, const shape *s
     return m <= most && n <= most && items_of(by, s) <= info->max_work_group && blocks + tables <= info->local_bytes;
 }
 
-/* ---- choices ---- */
+/* ---- the partition ---- */
 static int64_t most_splits(const tiling *t) { return clef__larger(t->k / SHORTEST_SPLIT, 1); }
 
 /* Groups of this shape that the device works on at a time. */
@@ -121,7 +121,7 @@ static void choose_splits(const clef__lowering *lw, int tuned, tiling *t) {
     t->splits = clef__ceil_div(t->k, t->run);
 }
 
-static void cut(const clef__lowering *lw, const clef__gemm *g, const clef__knobs *knobs, tiling *t) {
+static void partition(const clef__lowering *lw, const clef__gemm *g, const clef__knobs *knobs, tiling *t) {
     int tuned = knobs->value[CLEF__TILE_SHAPE];
     if (tuned > 0 && tuned <= t->by->n_shapes &&
         tile_fits(lw, t->by, &t->by->shape[tuned - 1], clef_dtype_size(clef__gemm_type(g->c.dtype))))
@@ -257,7 +257,7 @@ static bool takes(const clef__lowering *lw, clef__gemm *product, const clef__fam
 static void lower(const clef__lowering *lw, clef__gemm *g, const clef__knobs *knobs) {
     tiling t;
     begin(lw, g, &t);
-    cut(lw, g, knobs, &t);
+    partition(lw, g, knobs, &t);
     choose_loads(g, &t);
     if (t.splits == 1) multiply(lw, g, &t, 0);
     else multiply_in_splits(lw, g, &t);

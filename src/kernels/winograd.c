@@ -1,5 +1,5 @@
 /* winograd.c — a strategy for convolution with filters of 3 × 3 on GPUs, and for its gradient by the image, which is the same
-   with the filters turned round: fewer multiplications for more memory (cl/winograd.cl). */
+   with the flipped filters: fewer multiplications for more memory (cl/winograd.cl). */
 #include "kernels/conv.h"
 #include "kernels/gemm.h"
 #include "kernels/image.h"
@@ -119,5 +119,5 @@ void clef__winograd_forward(const clef__lowering *lw) {
 
 void clef__winograd_data(const clef__lowering *lw) {
     const clef__conv *a = clef__lower_node(lw)->attributes;
-    convolve(lw, clef__filters_turned(clef__lower_in(lw, 1)), (int64_t[]){2 - a->before[0], 2 - a->before[1]}, NULL);
+    convolve(lw, clef__filters_flipped(clef__lower_in(lw, 1)), (int64_t[]){2 - a->before[0], 2 - a->before[1]}, NULL);
 }

@@ -121,7 +121,7 @@ void clef__winograd_fused_forward(const clef__lowering *lw) {
 
 void clef__winograd_fused_data(const clef__lowering *lw) {
     const clef__conv *a = clef__lower_node(lw)->attributes;
-    clef__operand w = clef__filters_turned(clef__lower_in(lw, 1));
+    clef__operand w = clef__filters_flipped(clef__lower_in(lw, 1));
     clef__image dy = clef__image_in(lw, 0);
     clef__image dx = clef__image_of(clef__lower_out(lw, clef__channels_last));
     convolve(lw, &dy, w, &dx, (int64_t[]){2 - a->before[0], 2 - a->before[1]}, NULL);

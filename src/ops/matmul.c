@@ -67,7 +67,7 @@ static bool infer_linear(clef__call *call) {
 }
 
 /* ---- gradients ---- */
-static clef_tensor *turned(clef_tensor *x) { return clef_transpose(x, -1, -2); }
+static clef_tensor *transposed(clef_tensor *x) { return clef_transpose(x, -1, -2); }
 
 /* All leading dimensions as one. */
 static clef_tensor *as_matrix(clef_tensor *x) {
@@ -81,16 +81,16 @@ static clef_tensor *as_matrix(clef_tensor *x) {
 static void gradient_matmul(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
     (void)y;
     clef_shape a = clef_tensor_shape(x[0]), b = clef_tensor_shape(x[1]);
-    if (wanted[0]) dx[0] = clef__sum_to(clef_matmul(g, turned(x[1])), a);
+    if (wanted[0]) dx[0] = clef__sum_to(clef_matmul(g, transposed(x[1])), a);
     if (!wanted[1]) return;
-    if (b.rank == 2) dx[1] = clef_matmul(turned(as_matrix(x[0])), as_matrix(g));
-    else dx[1] = clef__sum_to(clef_matmul(turned(x[0]), g), b);
+    if (b.rank == 2) dx[1] = clef_matmul(transposed(as_matrix(x[0])), as_matrix(g));
+    else dx[1] = clef__sum_to(clef_matmul(transposed(x[0]), g), b);
 }
 
 /* Of w's gradient the weights take over how it lies.  Where x wants none, as in a network's first layer, x·wᵀ alone reads them, and
    best with its k outermost; otherwise g·w does as well, which wants them the other way. */
 static clef_tensor *gradient_of_weights(clef_tensor *x, clef_tensor *g, bool x_too) {
-    return x_too ? clef_matmul(turned(g), x) : turned(clef_matmul(turned(x), g));
+    return x_too ? clef_matmul(transposed(g), x) : transposed(clef_matmul(transposed(x), g));
 }
 
 static void gradient_linear(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {

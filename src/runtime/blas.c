@@ -15,7 +15,7 @@ static const char file_name[] = "libclblast.1.dylib";
 #else
 static const char file_name[] = "libclblast.so.1";
 #endif
-enum { ROW_MAJOR = 101, AS_IT_LIES = 111, TURNED = 112 }; /* as CLBlast counts them */
+enum { ROW_MAJOR = 101, AS_IT_LIES = 111, TRANSPOSED = 112 }; /* as CLBlast counts them */
 enum { LARGEST_CODE_OF_OPENCL = -1000 };                  /* below are CLBlast's own */
 enum { PROBE_EDGE = 1024, PROBE_BATCH = 8 }; /* what its pace is measured on: a matrix, or a batch of halves of that edge */
 
@@ -92,12 +92,12 @@ void clef__blas_close(clef_context *ctx) {
 }
 
 /* ---- products ---- */
-static int turned(const clef__blas_matrix *x) { return x->turned ? TURNED : AS_IT_LIES; }
+static int operation(const clef__blas_matrix *x) { return x->transposed ? TRANSPOSED : AS_IT_LIES; }
 
 static int call(clef__device *device, const clef__blas_product *p, clef__buffer *const x[3], const size_t at[3]) {
     void (*f)(void) = device->ctx->blas.routine[routine_of(p)];
     size_t m = (size_t)p->m, n = (size_t)p->n, k = (size_t)p->k, batch = (size_t)p->batch, ld[3], step[3];
-    int ta = turned(&p->matrix[0]), tb = turned(&p->matrix[1]);
+    int ta = operation(&p->matrix[0]), tb = operation(&p->matrix[1]);
     cl_mem a = x[0]->memory, b = x[1]->memory, c = x[2]->memory;
     cl_command_queue *queue = &device->queue;
     double beta = p->adds;
@@ -158,7 +158,7 @@ clef_status clef__blas_multiply(clef__device *device, const clef__blas_product *
 int64_t clef__blas_reach(const clef__blas_product *p, int i) {
     int64_t rows = i == 1 ? p->k : p->m, columns = i == 0 ? p->k : p->n;
     const clef__blas_matrix *x = &p->matrix[i];
-    if (x->turned) {
+    if (x->transposed) {
         int64_t other = rows;
         rows = columns;
         columns = other;

@@ -152,12 +152,12 @@ double clef__now(void); /* seconds of the monotonic clock */
 
 /* ---- products by a BLAS library (blas.c): CLBlast, where this machine has it ----
    C[z] := A[z]·B[z], plus what C[z] holds if it `adds`, for z < batch.  A matrix lies by rows `ld` elements apart, and `step` from
-   one z to the next; one that is turned lies as its transpose does. */
-typedef struct clef__blas_matrix { int64_t ld, step; bool turned; } clef__blas_matrix;
+   one z to the next; a transposed one lies as its transpose does. */
+typedef struct clef__blas_matrix { int64_t ld, step; bool transposed; } clef__blas_matrix;
 typedef struct clef__blas_product {
     clef_dtype dtype; /* f32 or f64 */
     int64_t m, n, k, batch;
-    clef__blas_matrix matrix[3]; /* a, b, c; c is not turned */
+    clef__blas_matrix matrix[3]; /* a, b, c; c is not transposed */
     bool adds;
 } clef__blas_product;
 /* Loads it at first need.  False: *why (may be NULL) says why not, as long as the context lives; NULL where the environment wants none. */
@@ -176,7 +176,7 @@ void clef__blas_measure(clef__device *device, const clef__blas_product *like);
 /* Seconds that a routine's first call may take. */
 double clef__blas_start_seconds(const clef__device *device);
 
-/* ---- tuning results (tuning.c): choices that were measured, beside the program cache ----
+/* ---- tuning results (tuning.c): knobs that were measured, beside the program cache ----
    What they mean is plan/lower/select.c's business; here they are kept, found, merged. */
 enum { CLEF__TUNED_KNOBS = 8 };
 typedef struct clef__tuned_knob { const char *name; int value; } clef__tuned_knob;
@@ -184,16 +184,16 @@ typedef struct clef__tuned {
     int64_t schema;
     const char *platform, *version, *device, *driver, *profile; /* where it was measured, */
     int64_t units;
-    const char *family, *kernel, *dtype, *bucket; /* which choice it is (kernel: a hash of the code it is about), */
+    const char *family, *kernel, *dtype, *bucket; /* its key (kernel: a hash of the code it is about), */
     clef__tuned_knob knob[CLEF__TUNED_KNOBS];     /* what was best: the knobs that are not left alone, */
     int n_knobs;
     int64_t ns, default_ns;                       /* and what it took, with them and without */
 } clef__tuned;
 /* False with CLEF_TUNING=0 or clef_options.no_tuning: there are no results then. */
 bool clef__tuning_on(const clef_context *ctx);
-/* The result for this choice (its family, kernel, dtype and bucket are looked at) on this device, valid until the next one is
+/* The result for this key (family, kernel, dtype and bucket are looked at) on this device, valid until the next one is
    kept; NULL if there is none. */
-const clef__tuned *clef__tuned_find(clef__device *device, const clef__tuned *choice);
+const clef__tuned *clef__tuned_find(clef__device *device, const clef__tuned *key);
 /* Keeps results of this device: in memory, and together, in one write, on disk.  Only host memory can fail: without a disk
    cache, or when it cannot be written (a warning in the log), they live as long as the context. */
 clef_status clef__tuned_keep(clef__device *device, const clef__tuned *result, int n);

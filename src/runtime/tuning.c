@@ -2,7 +2,7 @@
 
    It is read once per context.  Whoever writes takes a lock, reads what is there by then, puts its own results to it and
    renames a new file into place: nobody loses what another has found.  Damaged lines are left out, lines of other schemas
-   carried along.  Of two lines about the same choice the later one counts, so files can be merged by `cat`. */
+   carried along.  Of two lines with the same key the later one counts, so files can be merged by `cat`. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -223,8 +223,8 @@ static void load_results(clef_context *ctx) {
         clef__log_line(ctx, CLEF_LOG_WARNING, "tuning: no host memory for all results");
 }
 
-static clef__tuned on_device(const clef__device *device, const clef__tuned *choice) {
-    clef__tuned t = *choice;
+static clef__tuned on_device(const clef__device *device, const clef__tuned *key) {
+    clef__tuned t = *key;
     const clef_device_info *info = &device->info;
     t.schema = CLEF__TUNING_SCHEMA;
     t.platform = info->platform;
@@ -236,14 +236,14 @@ static clef__tuned on_device(const clef__device *device, const clef__tuned *choi
     return t;
 }
 
-const clef__tuned *clef__tuned_find(clef__device *device, const clef__tuned *choice) {
+const clef__tuned *clef__tuned_find(clef__device *device, const clef__tuned *key) {
     clef_context *ctx = device->ctx;
     if (ctx->no_tuning)
         return NULL;
     load_results(ctx);
     if (ctx->tuning.n == 0)
         return NULL;
-    clef__tuning_entry wanted = {.parts = "", .t = on_device(device, choice)};
+    clef__tuning_entry wanted = {.parts = "", .t = on_device(device, key)};
     wanted.hash = hash_choice(&wanted.t);
     const clef__tuning_entry *e = find_entry(&ctx->tuning, &wanted);
     return e ? &e->t : NULL;

@@ -1,4 +1,4 @@
-/* verb_tune.c — clef tune: measures which cuts of the kernels are fastest here, and carries results from machine to machine. */
+/* verb_tune.c — clef tune: measures which configurations of the kernels are fastest here, and carries results from machine to machine. */
 #include "tool.h"
 #include <stdlib.h>
 #include <string.h>
@@ -53,15 +53,15 @@ static void clear_line(void) {
 
 static void show_choice(const clef_tune_progress *p) {
     if (!o.common.json) {
-        printf("%-60s %10.3f ms", p->choice, 1e3 * p->seconds);
+        printf("%-60s %10.3f ms", p->benchmark, 1e3 * p->seconds);
         if (*p->best) printf("  %.2f times as fast with %s", p->default_seconds / p->seconds, p->best);
         putchar('\n');
         fflush(stdout);
         return;
     }
     json j = json_begin(stdout);
-    json_text(&j, "event", "choice");
-    json_text(&j, "choice", p->choice);
+    json_text(&j, "event", "benchmark");
+    json_text(&j, "benchmark", p->benchmark);
     json_text(&j, "knobs", p->best);
     json_number(&j, "seconds", p->seconds);
     json_number(&j, "default_seconds", p->default_seconds);
@@ -75,22 +75,22 @@ static bool on_progress(void *user, const clef_tune_progress *p) {
     clear_line();
     if (p->finished) show_choice(p);
     else if (on_terminal())
-        fprintf(stderr, "%d of %d, %.0f s: %.50s, %d tried", p->done, p->total, p->spent, p->choice, p->tried);
+        fprintf(stderr, "%d of %d, %.0f s: %.50s, %d tried", p->done, p->total, p->spent, p->benchmark, p->tried);
     return !interrupted;
 }
 
 static void show_result(const clef_tune_result *r) {
-    int left = r->choices - r->known - r->tuned;
-    if (r->wrong) fprintf(stderr, "clef tune: %d cuts gave wrong numbers and are not used; please report it\n", r->wrong);
+    int left = r->benchmarks - r->known - r->tuned;
+    if (r->wrong) fprintf(stderr, "clef tune: %d configurations gave wrong numbers and are not used; please report it\n", r->wrong);
     if (r->no_library && !o.common.quiet) fprintf(stderr, "clef tune: CLBlast is not among what is tried: %s\n", r->no_library);
     if (!o.common.json) {
-        printf("%d choices: %d measured, %d of them improved; %d known before, %d left; %.1f s\n", r->choices, r->tuned, r->improved,
+        printf("%d benchmarks: %d measured, %d of them improved; %d known before, %d left; %.1f s\n", r->benchmarks, r->tuned, r->improved,
                r->known, left, r->seconds);
         return;
     }
     json j = json_begin(stdout);
     json_text(&j, "event", "done");
-    json_whole(&j, "choices", r->choices);
+    json_whole(&j, "benchmarks", r->benchmarks);
     json_whole(&j, "known", r->known);
     json_whole(&j, "tuned", r->tuned);
     json_whole(&j, "improved", r->improved);

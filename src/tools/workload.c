@@ -55,13 +55,13 @@ bool workload_shapes(workload *w, const char *path) {
     return tool_usage("tune", "%s: the first line must be %s or %s", path, gemm_header, conv_header), false;
 }
 
-static clef_tensor *turned_matrix(clef_context *ctx, int64_t rows, int64_t columns, bool turned) {
-    clef_tensor *t = clef_rand(ctx, turned ? CLEF_SHAPE(columns, rows) : CLEF_SHAPE(rows, columns));
-    return turned ? clef_transpose(t, 0, 1) : t;
+static clef_tensor *transposed_matrix(clef_context *ctx, int64_t rows, int64_t columns, bool transposed) {
+    clef_tensor *t = clef_rand(ctx, transposed ? CLEF_SHAPE(columns, rows) : CLEF_SHAPE(rows, columns));
+    return transposed ? clef_transpose(t, 0, 1) : t;
 }
 
 static clef_status queue_product(clef_context *ctx, const long *p) {
-    return clef_eval(clef_matmul(turned_matrix(ctx, p[0], p[2], p[3]), turned_matrix(ctx, p[2], p[1], p[4])));
+    return clef_eval(clef_matmul(transposed_matrix(ctx, p[0], p[2], p[3]), transposed_matrix(ctx, p[2], p[1], p[4])));
 }
 
 /* With both its gradients. */

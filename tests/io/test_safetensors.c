@@ -53,14 +53,14 @@ Test(safetensors, scalars_empties_and_expressions) {
         clef_add(clef_full(ctx, CLEF_SHAPE(2, 3), CLEF_F32, 1.5), clef_arange(ctx, 0, 3, 1, CLEF_F32));
     clef_named_tensor tensors[] = {{"scalar", clef_scalar(ctx, 7), false},
                                    {"empty", clef_zeros(ctx, CLEF_SHAPE(0, 4), CLEF_F32), false},
-                                   {"turned", clef_transpose(sum, 0, 1), false}};
+                                   {"transposed", clef_transpose(sum, 0, 1), false}};
     const char *path = io_path(dir, "x.safetensors");
     cr_assert_eq(clef_safetensors_write(ctx, path, tensors, 3, NULL), CLEF_OK, "%s", clef_error(ctx));
     clef_safetensors *file = clef_safetensors_open(ctx, path);
     cr_assert_not_null(file, "%s", clef_error(ctx));
     int at;
     float values[6];
-    cr_assert(clef_safetensors_find(file, "turned", &at));
+    cr_assert(clef_safetensors_find(file, "transposed", &at));
     cr_assert_eq(clef_read(clef_safetensors_tensor(file, at), values, sizeof values), CLEF_OK, "%s",
                  clef_error(ctx));
     static const float expected[] = {1.5f, 1.5f, 2.5f, 2.5f, 3.5f, 3.5f};

@@ -74,11 +74,11 @@ static void product(const float *a, int64_t am, int64_t ak, const float *b, int6
         }
 }
 
-/* turned: a lies transposed. */
-static void check_matmul(int64_t m, int64_t n, int64_t k, bool turned) {
+/* transposed: a lies transposed. */
+static void check_matmul(int64_t m, int64_t n, int64_t k, bool transposed) {
     float *a = whole(m * k, 1, -3, 4), *b = whole(k * n, 2, -3, 4), *want = zeros(m * n);
-    product(a, turned ? 1 : k, turned ? m : 1, b, n, 1, want, m, n, k);
-    clef_tensor *x = turned ? clef_transpose(put(CLEF_SHAPE(k, m), a), 0, 1) : put(CLEF_SHAPE(m, k), a);
+    product(a, transposed ? 1 : k, transposed ? m : 1, b, n, 1, want, m, n, k);
+    clef_tensor *x = transposed ? clef_transpose(put(CLEF_SHAPE(k, m), a), 0, 1) : put(CLEF_SHAPE(m, k), a);
     expect(clef_matmul(x, put(CLEF_SHAPE(k, n), b)), want, m * n);
 }
 
@@ -108,7 +108,7 @@ static void tiles(void) {
     check_matmul(52, 12, 8200, false);  /* in panels of one vector */
 }
 
-static void turned(void) {
+static void transposed(void) {
     check_matmul(30, 45, 19, true);  /* a packed too, and its last tile is not full */
     check_matmul(28, 45, 19, true);  /* all are: their rows follow one another */
     check_matmul(13, 7, 19, true);   /* a read down its columns */
@@ -721,7 +721,7 @@ static void picks(void) {
     X(narrow_depthwise) X(winograd) X(tile_epilogues) X(vectors_of_columns) X(softmax_vectors)
 #define CHECKS(X)                                                                                                     \
     GPU_CHECKS(X) X(depthwise)                                                                                        \
-    X(tiles) X(turned) X(few_columns) X(batches) X(blocks) X(splits) X(images) X(threes) X(few_channels)              \
+    X(tiles) X(transposed) X(few_columns) X(batches) X(blocks) X(splits) X(images) X(threes) X(few_channels)              \
     X(image_splits) X(few_taps) X(epilogues) X(row_epilogues)                                                                          \
     X(maxima) X(small_windows) X(averages) X(adaptive) X(sums_of_rows) X(sums_of_columns) X(extremes) X(choices)      \
     X(pairs_of_rows) X(pairs_of_columns) X(layer_rows) X(layer_slopes) X(softmax_rows) X(softmax_columns)             \

@@ -338,12 +338,12 @@ Test(conv2d, bias_is_added_to_every_pixel) {
 Test(conv2d, views_as_images) {
     geometry g = {2, 3, 6, 5, 4, 3, 3, OPTIONS(.groups = 1)};
     arrays a = make(g, true, 4);
-    array turned = array_new(CLEF_SHAPE(5, 2, 6, 3)); /* w, n, h, c, with h turned round */
+    array flipped = array_new(CLEF_SHAPE(5, 2, 6, 3)); /* w, n, h, c, with h flipped */
     for (int n = 0; n < 2; n++)
         for (int c = 0; c < 3; c++)
             for (int h = 0; h < 6; h++)
-                for (int w = 0; w < 5; w++) turned.v[((w * 2 + n) * 6 + 5 - h) * 3 + c] = a.x.v[((n * 3 + c) * 6 + h) * 5 + w];
-    clef_tensor *x = clef_permute(clef_flip(to_device(ctx, turned, CLEF_F32), 2), (int[]){1, 3, 2, 0});
+                for (int w = 0; w < 5; w++) flipped.v[((w * 2 + n) * 6 + 5 - h) * 3 + c] = a.x.v[((n * 3 + c) * 6 + h) * 5 + w];
+    clef_tensor *x = clef_permute(clef_flip(to_device(ctx, flipped, CLEF_F32), 2), (int[]){1, 3, 2, 0});
     expect_equal(clef_conv2d(x, to_device(ctx, a.w, CLEF_F32), CLEF_NONE, NULL), swept(g, a, FORWARD, false), "a view");
 }
 

@@ -212,14 +212,14 @@ Test(epilogue, others_who_read_the_product_get_it) {
 
 Test(epilogue, operands_of_other_shapes_or_orders_stay_apart) {
     clef_tensor *plain = clef_keep(product(&little, 1)), *row = whole(CLEF_SHAPE(COLUMNS), 5, CLEF_F32);
-    clef_tensor *turned = whole(CLEF_SHAPE(COLUMNS, ROWS), 6, CLEF_F32);
+    clef_tensor *transposed = whole(CLEF_SHAPE(COLUMNS, ROWS), 6, CLEF_F32);
     int launches = launches_of(plain);
-    array p = from_device(plain), r = from_device(row), t = from_device(turned);
+    array p = from_device(plain), r = from_device(row), t = from_device(transposed);
     double want[SIZE];
     for (int i = 0; i < SIZE; i++) want[i] = p.v[i] + r.v[i % COLUMNS];
     expect_apart(clef_add(product(&little, 1), row), launches + 1, want, SIZE, "one row for all");
     for (int i = 0; i < SIZE; i++) want[i] = fmax(p.v[i] + t.v[i % COLUMNS * ROWS + i / COLUMNS], 0);
-    expect_apart(clef_relu(clef_add(product(&little, 1), clef_transpose(turned, 0, 1))), launches + 1, want, SIZE, "a turned operand");
+    expect_apart(clef_relu(clef_add(product(&little, 1), clef_transpose(transposed, 0, 1))), launches + 1, want, SIZE, "a transposed operand");
     for (int i = 0; i < SIZE; i++) want[i] = fmax(p.v[i], 0) * 2;
     expect_apart(clef_mul_scalar(clef_relu(product(&little, 1)), 2), launches + 1, want, SIZE, "a factor behind relu");
     for (int i = 0; i < SIZE; i++) want[i] = 2 * p.v[i] > 0 ? 2 * p.v[i] : p.v[i];

@@ -22,7 +22,7 @@ static void expect_matrix(clef_tensor *t, const char *what) {
     cr_assert(!strstr(plan, "tile.cl [") && !strstr(plan, "gemm.cl"), "%s: something else too in\n%s", what, plan);
 }
 
-/* order: 1 for a turned, 2 for b turned.  Whole numbers of which sums stay exact in f16 too. */
+/* order: 1 for a transposed, 2 for b transposed.  Whole numbers of which sums stay exact in f16 too. */
 static void check(int64_t m, int64_t n, int64_t k, int order, clef_dtype dtype) {
     bool ta = order & 1, tb = order & 2;
     int range = dtype == CLEF_F16 ? 4 : 2;
@@ -100,11 +100,11 @@ Test(matrix, windows_may_begin_anywhere) {
     }
     clef_tensor *p = clef_slice(clef_slice(to_device(ctx, a, CLEF_F16), 0, 1, M + 1, 1), 1, 1, K + 1, 1);
     clef_tensor *q = clef_slice(clef_slice(to_device(ctx, b, CLEF_F16), 0, 1, K + 1, 1), 1, 1, N + 1, 1);
-    array y = array_new(CLEF_SHAPE(M, N)), turned = array_new(CLEF_SHAPE(N, M));
+    array y = array_new(CLEF_SHAPE(M, N)), transposed = array_new(CLEF_SHAPE(N, M));
     product(a.v + ROW + 1, ROW, 1, b.v + ROW + 1, ROW, 1, y.v, M, N, K, false);
-    for (int i = 0; i < M * N; i++) turned.v[i % N * M + i / N] = y.v[i];
+    for (int i = 0; i < M * N; i++) transposed.v[i % N * M + i / N] = y.v[i];
     expect_equal(clef_matmul(p, q), y, "a window");
-    if (!small_tests()) expect_equal(clef_matmul(clef_transpose(q, 0, 1), clef_transpose(p, 0, 1)), turned, "a window, turned");
+    if (!small_tests()) expect_equal(clef_matmul(clef_transpose(q, 0, 1), clef_transpose(p, 0, 1)), transposed, "a window, transposed");
 }
 
 /* All three directions against the same convolution of f32 without matrix units. */

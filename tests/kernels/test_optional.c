@@ -16,14 +16,14 @@ static clef_tensor *batch_norm(clef_tensor *const *in) {
     return clef_batch_norm(in[0], in[1], in[2], clef_full(ctx, shape, CLEF_F32, 0.25), clef_full(ctx, shape, CLEF_F32, 2), false, 0.1, 1e-5);
 }
 
-typedef struct subject {
+typedef struct benchmark {
     const char *name;
     clef_tensor *(*make)(clef_tensor *const *in);
     clef_shape shape[3];
     int optional;     /* bit i: input i may be CLEF_NONE */
     double absent[3]; /* what then stands in its place */
-} subject;
-static const subject subjects[] = {
+} benchmark;
+static const benchmark benchmarks[] = {
     {"linear", linear, {{2, {5, 7}}, {2, {3, 7}}, {1, {3}}}, 4, {0}},
     {"conv2d", conv2d, {{4, {2, 3, 6, 5}}, {4, {4, 3, 3, 3}}, {1, {4}}}, 4, {0}},
     {"layer_norm", layer_norm, {{2, {5, 9}}, {1, {9}}, {1, {9}}}, 6, {0, 1, 0}},
@@ -39,7 +39,7 @@ static void expect_same(clef_tensor *a, clef_tensor *b, const char *op, const ch
 }
 
 /* `absent`: bit i is set where input i is CLEF_NONE. */
-static void check(const subject *s, clef_dtype dtype, int absent, bool again) {
+static void check(const benchmark *s, clef_dtype dtype, int absent, bool again) {
     bool floating = dtype == CLEF_F32 || dtype == CLEF_F16 || dtype == CLEF_BF16 || dtype == CLEF_F64;
     clef_tensor *in[3], *full[3], *leaf[3], *d[2][3];
     int n = 0;
@@ -63,8 +63,8 @@ static void check(const subject *s, clef_dtype dtype, int absent, bool again) {
 }
 
 Test(optional, as_ones_and_zeros) {
-    for (size_t i = 0; i < sizeof subjects / sizeof *subjects; i++) {
-        const subject *s = &subjects[i];
+    for (size_t i = 0; i < sizeof benchmarks / sizeof *benchmarks; i++) {
+        const benchmark *s = &benchmarks[i];
         for (int d = 0; d < float_dtypes_here(ctx); d++) check(s, float_dtypes[d], s->optional, false);
         if (few_kernels()) continue;
         for (int absent = 2; s->optional == 6 && absent < 6; absent += 2) check(s, CLEF_F32, absent, false), check(s, CLEF_F32, absent, true);

@@ -147,11 +147,11 @@ Test(prologue, operands_that_repeat) {
 /* Where tensors do not lie alike their formula has a launch of its own. */
 Test(prologue, other_layouts_come_by_a_launch) {
     clef_tensor *x = whole(CLEF_SHAPE(A, B, C), 1, CLEF_F32);
-    clef_tensor *turned = whole(CLEF_SHAPE(C, B, A), 3, CLEF_F32);
-    clef_tensor *y = clef_keep(clef_permute(turned, (const int[]){2, 1, 0}));
-    check(&formulas[2], SUM, 4, x, y, 1, "one of them turned");
-    clef_tensor *z = clef_keep(clef_permute(turned, (const int[]){2, 1, 0}));
-    check(&formulas[2], SUM, 4, z, y, 0, "both turned");
+    clef_tensor *transposed = whole(CLEF_SHAPE(C, B, A), 3, CLEF_F32);
+    clef_tensor *y = clef_keep(clef_permute(transposed, (const int[]){2, 1, 0}));
+    check(&formulas[2], SUM, 4, x, y, 1, "one of them transposed");
+    clef_tensor *z = clef_keep(clef_permute(transposed, (const int[]){2, 1, 0}));
+    check(&formulas[2], SUM, 4, z, y, 0, "both transposed");
 }
 
 static void expect_launches(clef_tensor *t, int launches, const char *text) {

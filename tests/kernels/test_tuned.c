@@ -32,12 +32,12 @@ static clef_tensor *whole(clef_shape shape, uint64_t salt) {
     return t;
 }
 
-/* Long enough for blocks and splits; edges in all directions; B as it lies and turned round; a bias. */
+/* Long enough for blocks and splits; edges in all directions; B as it lies and transposed; a bias. */
 static void products(clef_tensor *out[OUTPUTS]) {
     int64_t m = small_tests() ? 9 : 45, n = small_tests() ? 13 : 83, k = small_tests() ? 21 : 2600;
-    clef_tensor *a = whole(CLEF_SHAPE(m, k), 1), *b = whole(CLEF_SHAPE(k, n), 2), *turned = whole(CLEF_SHAPE(n, k), 3);
+    clef_tensor *a = whole(CLEF_SHAPE(m, k), 1), *b = whole(CLEF_SHAPE(k, n), 2), *transposed = whole(CLEF_SHAPE(n, k), 3);
     out[0] = clef_matmul(a, b);
-    out[1] = clef_linear(a, turned, whole(CLEF_SHAPE(n), 4));
+    out[1] = clef_linear(a, transposed, whole(CLEF_SHAPE(n), 4));
     out[2] = clef_matmul(clef_transpose(whole(CLEF_SHAPE(2, 7, 5), 5), -1, -2), whole(CLEF_SHAPE(2, 7, 33), 6));
 }
 

@@ -106,12 +106,12 @@ Test(winograd, views_as_images) {
     if (few_kernels()) return;
     geometry g = {1, 32, 16, 15, 32, {1, 1}};
     array x = whole_array(x_shape(g), 1, 4), w = whole_array(w_shape(g), 2, 4), y = array_new(y_shape(g));
-    array turned = array_new(CLEF_SHAPE(g.n, g.h, g.w, g.c));
+    array flipped = array_new(CLEF_SHAPE(g.n, g.h, g.w, g.c));
     for (int c = 0; c < g.c; c++)
         for (int i = 0; i < g.h; i++)
-            for (int j = 0; j < g.w; j++) turned.v[((g.h - 1 - i) * g.w + j) * g.c + c] = x.v[(c * g.h + i) * g.w + j];
+            for (int j = 0; j < g.w; j++) flipped.v[((g.h - 1 - i) * g.w + j) * g.c + c] = x.v[(c * g.h + i) * g.w + j];
     sweep(g, x.v, w.v, y.v, true, false);
-    clef_tensor *view = clef_permute(clef_flip(to_device(ctx, turned, CLEF_F32), 1), (int[]){0, 3, 1, 2});
+    clef_tensor *view = clef_permute(clef_flip(to_device(ctx, flipped, CLEF_F32), 1), (int[]){0, 3, 1, 2});
     expect_equal(convolve(g, view, to_device(ctx, w, CLEF_F32), NULL), y, "a view");
 }
 

@@ -49,7 +49,7 @@ static void soil(clef_shape shape, clef_dtype dtype) {
 
 typedef struct turned_product {
     array a, b;
-    int order; /* 1: a is turned, 2: b */
+    int order; /* 1: a is transposed, 2: b */
     clef_dtype dtype;
 } turned_product;
 

@@ -61,8 +61,8 @@ Test(tune, sizes_of_one_bucket_share_a_result_and_others_do_not) {
     cr_expect_not(is_tuned(product_of(65, 100, 1000)));
     cr_expect_not(is_tuned(product_of(60, 113, 1000)));
     cr_expect_not(is_tuned(product_of(60, 100, 700)));
-    clef_tensor *turned = clef_matmul(clef_rand(ctx, CLEF_SHAPE(60, 1000)), clef_transpose(clef_rand(ctx, CLEF_SHAPE(100, 1000)), 0, 1));
-    cr_expect_not(is_tuned(turned), "another layout is another bucket");
+    clef_tensor *transposed = clef_matmul(clef_rand(ctx, CLEF_SHAPE(60, 1000)), clef_transpose(clef_rand(ctx, CLEF_SHAPE(100, 1000)), 0, 1));
+    cr_expect_not(is_tuned(transposed), "another layout is another bucket");
     clef_tensor *half = clef_matmul(clef_to(clef_rand(ctx, CLEF_SHAPE(60, 1000)), CLEF_F16), clef_to(clef_rand(ctx, CLEF_SHAPE(1000, 100)), CLEF_F16));
     cr_expect_not(is_tuned(half), "another dtype is another bucket");
 }
@@ -136,12 +136,12 @@ static clef_tensor *depthwise(void) {
 
 Test(tune, a_result_chooses_the_strategy) {
     cr_assert(strstr(plan_text(depthwise()), "depthwise.cl") && !strstr(plan_text(depthwise()), "gemm.cl"));
-    clef__subjects found = choices_of(ctx, depthwise());
+    clef__benchmarks found = benchmarks_of(ctx, depthwise());
     cr_assert(found.n >= 1);
     int gemm = 0;
-    for (const clef__strategy *s = found.subject[0].op->strategies; s->name && !gemm; s++)
-        if (strcmp(s->name, "gemm") == 0) gemm = 1 + (int)(s - found.subject[0].op->strategies);
-    clef__subjects_free(&found);
+    for (const clef__strategy *s = found.benchmark[0].op->strategies; s->name && !gemm; s++)
+        if (strcmp(s->name, "gemm") == 0) gemm = 1 + (int)(s - found.benchmark[0].op->strategies);
+    clef__benchmark_free(&found);
     clef__knobs knobs = with(0, gemm);
     cr_assert_eq(keep_for(ctx, depthwise(), "conv2d", &knobs), 1);
     cr_expect(strstr(plan_text(depthwise()), "gemm.cl") && !strstr(plan_text(depthwise()), "depthwise.cl"));
@@ -184,7 +184,7 @@ static bool listen(void *user, const clef_tune_progress *p) {
     told *t = user;
     t->calls++;
     t->finished += p->finished;
-    cr_expect(p->done <= p->total && p->seconds > 0 && p->default_seconds > 0 && p->spent > 0 && *p->choice);
+    cr_expect(p->done <= p->total && p->seconds > 0 && p->default_seconds > 0 && p->spent > 0 && *p->benchmark);
     return t->stop_after == 0 || t->calls < t->stop_after;
 }
 
@@ -204,11 +204,11 @@ Test(tune, measures_and_keeps) {
     told heard = {0};
     clef_tune_result r;
     cr_assert_eq(tune_products((clef_tune_options){.on_progress = listen, .user = &heard, .budget = ample}, &r), CLEF_OK, "%s", clef_error(ctx));
-    cr_expect(r.choices == 2 && r.tuned == 2 && r.known == 0 && r.wrong == 0 && r.improved <= 2 && r.seconds > 0);
+    cr_expect(r.benchmarks == 2 && r.tuned == 2 && r.known == 0 && r.wrong == 0 && r.improved <= 2 && r.seconds > 0);
     cr_expect(heard.finished == 2 && heard.calls > 4);
     for (int again = 0; again < 2; again++) {
         cr_assert_eq(tune_products((clef_tune_options){.budget = ample}, &r), CLEF_OK);
-        cr_expect(r.choices == 2 && r.tuned == 0 && r.known == 2);
+        cr_expect(r.benchmarks == 2 && r.tuned == 0 && r.known == 2);
         reopen();
     }
     cr_assert_eq(tune_products((clef_tune_options){.budget = ample, .again = true}, &r), CLEF_OK);
@@ -228,7 +228,7 @@ Test(tune, leaves_no_trace_but_results) {
     cr_expect_float_eq(clef_item(clef_sum(x, NULL, 0, false)), 12, 0);
 }
 
-/* Plans made before must not go on with the choices of then. */
+/* Plans made before must not go on with the knobs of then. */
 Test(tune, cached_plans_are_made_anew) {
     clef_tensor *x = clef_keep(clef_ones(ctx, CLEF_SHAPE(M, K), CLEF_F32));
     cr_assert_eq(clef_eval(x), CLEF_OK);
@@ -284,7 +284,7 @@ static void tune_broken(const char *where) {
     cr_assert(clef__embedded("gemm.cl") && strstr(clef__embedded("gemm.cl"), where), "the kernel is another one by now");
     clef_tune_result r;
     cr_assert_eq(clef_tune(ctx, &(clef_tune_options){.work = one_product, .budget = ample}, &r), CLEF_OK, "%s", clef_error(ctx));
-    cr_expect(r.choices == 1 && r.tuned == 1 && r.wrong > 0, "%d choices, %d tuned, %d wrong", r.choices, r.tuned, r.wrong);
+    cr_expect(r.benchmarks == 1 && r.tuned == 1 && r.wrong > 0, "%d benchmarks, %d tuned, %d wrong", r.benchmarks, r.tuned, r.wrong);
     cr_expect(strstr(warnings, "gives wrong numbers and is not used"), "%s", warnings);
     reopen();
     expect_right_product();
@@ -294,26 +294,26 @@ Test(tune, wrong_numbers_are_never_kept) { tune_broken("NV > 1"); }
 Test(tune, nor_those_of_one_vector) { tune_broken("NV < 2"); }
 
 /* Each op's definition on the host against its kernels, and against other inputs than theirs: then it must not agree. */
-static void expect_defined(const clef__subject *subject) {
-    clef__search s = {.ctx = ctx, .plans = clef__plans_of(ctx), .subject = subject, .deadline = clef__now() + 1000};
+static void expect_defined(const clef__benchmark *benchmark) {
+    clef__search s = {.ctx = ctx, .plans = clef__plans_of(ctx), .benchmark = benchmark, .deadline = clef__now() + 1000};
     cr_assert_eq(clef__search_begin(&s), CLEF_OK, "%s", clef_error(ctx));
-    cr_expect(s.check.node->op->element && s.standard_right, "%s %s %s", subject->op->name, subject->choice.bucket, warnings);
-    for (int i = 0; i < subject->n_inputs; i++) {
+    cr_expect(s.check.node->op->element && s.standard_right, "%s %s %s", benchmark->op->name, benchmark->key.bucket, warnings);
+    for (int i = 0; i < benchmark->n_inputs; i++) {
         clef__free(s.check.right);
         s.check.right = NULL;
         signed char *block = s.check.input[i].block;
         for (int64_t j = 0; j < s.check.input[i].length; j++) block[j] = (signed char)-block[j];
-        cr_expect_not(clef__check_value(&s.check), "%s: input %d", subject->op->name, i);
+        cr_expect_not(clef__check_value(&s.check), "%s: input %d", benchmark->op->name, i);
         for (int64_t j = 0; j < s.check.input[i].length; j++) block[j] = (signed char)-block[j];
     }
     clef__search_end(&s);
 }
 
 static int expect_all_defined(clef_tensor *t) {
-    clef__subjects found = choices_of(ctx, t);
+    clef__benchmarks found = benchmarks_of(ctx, t);
     int n = found.n;
-    for (int i = 0; i < n; i++) expect_defined(&found.subject[i]);
-    clef__subjects_free(&found);
+    for (int i = 0; i < n; i++) expect_defined(&found.benchmark[i]);
+    clef__benchmark_free(&found);
     return n;
 }
 
@@ -344,7 +344,7 @@ Test(tune, nothing_is_kept_where_nothing_is_right) {
     reopen();
     clef_tune_result r;
     cr_assert_eq(clef_tune(ctx, &(clef_tune_options){.work = one_product, .budget = ample}, &r), CLEF_OK, "%s", clef_error(ctx));
-    cr_expect(r.choices == 1 && r.tuned == 0 && r.wrong > 1, "%d tuned, %d wrong", r.tuned, r.wrong);
+    cr_expect(r.benchmarks == 1 && r.tuned == 0 && r.wrong > 1, "%d tuned, %d wrong", r.tuned, r.wrong);
     cr_expect(strstr(warnings, "no knobs were found that give right numbers"), "%s", warnings);
 }
 
@@ -353,7 +353,7 @@ Test(tune, the_budget_ends_it) {
     told heard = {0};
     clef_tune_result r;
     cr_assert_eq(tune_products((clef_tune_options){.on_progress = listen, .user = &heard, .budget = 1e-6}, &r), CLEF_OK);
-    cr_expect(r.choices == 2 && r.tuned == 0 && heard.calls == 0);
+    cr_expect(r.benchmarks == 2 && r.tuned == 0 && heard.calls == 0);
     cr_assert_eq(tune_products((clef_tune_options){.budget = ample}, &r), CLEF_OK);
     cr_expect_eq(r.tuned, 2);
 }
@@ -373,9 +373,9 @@ static clef_status failing(clef_context *c, void *user) {
 }
 
 Test(tune, refusals) {
-    clef_tune_result r = {.choices = 9};
+    clef_tune_result r = {.benchmarks = 9};
     cr_expect_eq(clef_tune(NULL, NULL, &r), CLEF_INVALID);
-    cr_expect_eq(r.choices, 0);
+    cr_expect_eq(r.benchmarks, 0);
     cr_expect_eq(clef_tune(ctx, NULL, NULL), CLEF_INVALID);
     expect_error(ctx, CLEF_INVALID, "no work");
     cr_expect_eq(tune_products((clef_tune_options){.budget = -1}, NULL), CLEF_INVALID);

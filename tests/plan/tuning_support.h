@@ -19,12 +19,12 @@ static inline clef_context *open_in(const char *dir) {
     return open_or_skip(&(clef_options){.cache_dir = dir, .log = note_warning});
 }
 
-/* The choices that evaluating t would make. */
-static inline clef__subjects choices_of(clef_context *ctx, clef_tensor *t) {
-    clef__subjects found = {0};
+/* The benchmarks that evaluating t would make. */
+static inline clef__benchmarks benchmarks_of(clef_context *ctx, clef_tensor *t) {
+    clef__benchmarks found = {0};
     clef__plans *plans = clef__plans_of(ctx);
     clef_set_dry_run(ctx, true);
-    plans->selection.note = clef__subject_note;
+    plans->selection.note = clef__benchmark_note;
     plans->selection.user = &found;
     cr_assert_eq(clef_eval(t), CLEF_OK, "%s", clef_error(ctx));
     plans->selection.note = NULL;
@@ -32,18 +32,18 @@ static inline clef__subjects choices_of(clef_context *ctx, clef_tensor *t) {
     return found;
 }
 
-/* Keeps these knobs for every choice of this family ("": all) that evaluating t makes; returns how many. */
+/* Keeps these knobs for every benchmark of this family ("": all) that evaluating t makes; returns how many. */
 static inline int keep_for(clef_context *ctx, clef_tensor *t, const char *family, const clef__knobs *knobs) {
-    clef__subjects found = choices_of(ctx, t);
+    clef__benchmarks found = benchmarks_of(ctx, t);
     int kept = 0;
     for (int i = 0; i < found.n; i++) {
-        const clef__choice *choice = &found.subject[i].choice;
-        if (*family && strcmp(choice->family->name, family) != 0) continue;
-        clef__tuned result = clef__choice_result(choice, knobs);
-        cr_assert_eq(clef__tuned_keep(clef__device_at(ctx, choice->device), &result, 1), CLEF_OK);
+        const clef__tuning_key *key = &found.benchmark[i].key;
+        if (*family && strcmp(key->family->name, family) != 0) continue;
+        clef__tuned result = clef__tuning_key_result(key, knobs);
+        cr_assert_eq(clef__tuned_keep(clef__device_at(ctx, key->device), &result, 1), CLEF_OK);
         kept++;
     }
-    clef__subjects_free(&found);
+    clef__benchmark_free(&found);
     clef__plans_forget(ctx);
     return kept;
 }

@@ -14,11 +14,11 @@ extern long fake_seconds;
 EXPORT int fake_calls, fake_clears;
 EXPORT long fake_seconds; /* that its calls took by a clock that adds them (tests/plan/main_library.c) */
 
-enum { TURNED = 112, UNEXPECTED = -2039, KNOWN = 16 };
+enum { TRANSPOSED = 112, UNEXPECTED = -2039, KNOWN = 16 };
 typedef struct matrix {
     cl_mem memory;
     size_t offset, ld, step;
-    int turned;
+    int transposed;
 } matrix;
 typedef struct known {
     size_t m, n, k, batch;
@@ -41,7 +41,7 @@ static float *read_all(cl_command_queue queue, cl_mem buffer, size_t *bytes) {
 }
 
 static size_t at(const matrix *x, size_t z, size_t row, size_t column) {
-    return x->offset + z * x->step + (x->turned ? column * x->ld + row : row * x->ld + column);
+    return x->offset + z * x->step + (x->transposed ? column * x->ld + row : row * x->ld + column);
 }
 
 static float *compute(cl_command_queue queue, size_t m, size_t n, size_t k, size_t batch, const matrix x[3], float beta,
@@ -75,7 +75,7 @@ static int multiply(cl_command_queue queue, size_t m, size_t n, size_t k, size_t
     if (is("fail")) return UNEXPECTED;
     if (is("slow")) fake_seconds += 3600;
     memset(&wanted, 0, sizeof wanted);
-    wanted.m = m, wanted.n = n, wanted.k = k, wanted.batch = batch, wanted.ta = x[0].turned, wanted.tb = x[1].turned;
+    wanted.m = m, wanted.n = n, wanted.k = k, wanted.batch = batch, wanted.ta = x[0].transposed, wanted.tb = x[1].transposed;
     found = recall(&wanted);
     if (is("") || !found->c || memcmp(found, &wanted, offsetof(known, c)) != 0) {
         free(found->c);
@@ -96,7 +96,7 @@ int CLBlastSgemm(int layout, int ta, int tb, size_t m, size_t n, size_t k, float
 EXPORT int CLBlastSgemm(int layout, int ta, int tb, size_t m, size_t n, size_t k, float alpha, cl_mem a, size_t ao, size_t al,
                         cl_mem b, size_t bo, size_t bl, float beta, cl_mem c, size_t co, size_t cl, cl_command_queue *queue,
                         cl_event *event) {
-    const matrix x[3] = {{a, ao, al, 0, ta == TURNED}, {b, bo, bl, 0, tb == TURNED}, {c, co, cl, 0, 0}};
+    const matrix x[3] = {{a, ao, al, 0, ta == TRANSPOSED}, {b, bo, bl, 0, tb == TRANSPOSED}, {c, co, cl, 0, 0}};
     return layout == 101 && alpha == 1 && !event ? multiply(*queue, m, n, k, 1, x, beta) : UNEXPECTED;
 }
 
@@ -106,7 +106,7 @@ int CLBlastSgemmStridedBatched(int layout, int ta, int tb, size_t m, size_t n, s
 EXPORT int CLBlastSgemmStridedBatched(int layout, int ta, int tb, size_t m, size_t n, size_t k, float alpha, cl_mem a, size_t ao,
                                       size_t al, size_t as, cl_mem b, size_t bo, size_t bl, size_t bs, float beta, cl_mem c,
                                       size_t co, size_t cl, size_t cs, size_t batch, cl_command_queue *queue, cl_event *event) {
-    const matrix x[3] = {{a, ao, al, as, ta == TURNED}, {b, bo, bl, bs, tb == TURNED}, {c, co, cl, cs, 0}};
+    const matrix x[3] = {{a, ao, al, as, ta == TRANSPOSED}, {b, bo, bl, bs, tb == TRANSPOSED}, {c, co, cl, cs, 0}};
     return layout == 101 && alpha == 1 && !event ? multiply(*queue, m, n, k, batch, x, beta) : UNEXPECTED;
 }
 

@@ -14,7 +14,7 @@ static inline void product(const double *a, int64_t am, int64_t ak, const double
             }
 }
 
-static inline clef_shape matrix(int64_t rows, int64_t columns, bool turned) {
-    return turned ? CLEF_SHAPE(columns, rows) : CLEF_SHAPE(rows, columns);
+static inline clef_shape matrix(int64_t rows, int64_t columns, bool transposed) {
+    return transposed ? CLEF_SHAPE(columns, rows) : CLEF_SHAPE(rows, columns);
 }
 #endif

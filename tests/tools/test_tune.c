@@ -78,33 +78,33 @@ Test(tune, switched_off) {
 Test(tune, products_and_what_is_known) {
     const said *s = tune("cache", "--shapes gemm.csv --budget 100 --json");
     cr_assert_eq(s->code, 0, "%s", s->err);
-    cr_expect_eq(number_of(s->out, "choices"), 2);
+    cr_expect_eq(number_of(s->out, "benchmarks"), 2);
     cr_expect_eq(number_of(s->out, "tuned"), 2);
     cr_expect_eq(number_of(s->out, "left"), 0);
     cr_expect_eq(number_of(s->out, "wrong"), 0);
     cr_expect_eq(lines(s->out), 3, "%s", s->out);
-    cr_expect(strstr(s->out, "\"event\":\"choice\",\"choice\":\"gemm f32 "), "%s", s->out);
+    cr_expect(strstr(s->out, "\"event\":\"benchmark\",\"benchmark\":\"gemm f32 "), "%s", s->out);
     cr_expect_eq(lines(s->err), 1, "no more than what is tuned for, where nobody looks: %s", s->err);
     s = tune("cache", "--shapes gemm.csv --budget 100 --json --quiet");
     cr_expect(number_of(s->out, "known") == 2 && number_of(s->out, "tuned") == 0, "%s", s->out);
     cr_expect_str_eq(s->err, "");
     s = tune("cache", "--shapes gemm.csv --budget 100 --again");
-    cr_expect(strstr(s->out, "2 choices: 2 measured"), "%s", s->out);
+    cr_expect(strstr(s->out, "2 benchmarks: 2 measured"), "%s", s->out);
 }
 
 Test(tune, convolutions_with_their_gradients) {
     const said *s = tune("cache", "--shapes conv.csv --budget 100 --json");
     cr_assert_eq(s->code, 0, "%s", s->err);
-    cr_expect_geq(number_of(s->out, "choices"), 3);
-    cr_expect_eq(number_of(s->out, "tuned"), number_of(s->out, "choices"));
+    cr_expect_geq(number_of(s->out, "benchmarks"), 3);
+    cr_expect_eq(number_of(s->out, "tuned"), number_of(s->out, "benchmarks"));
 }
 
 Test(tune, a_model) {
     const said *s = tune("cache", "--model mlp --batch 5 --budget 0.001 --json");
     cr_assert_eq(s->code, 0, "%s", s->err);
-    cr_expect_geq(number_of(s->out, "choices"), 5, "three layers, forward and backward");
+    cr_expect_geq(number_of(s->out, "benchmarks"), 5, "three layers, forward and backward");
     cr_expect_eq(number_of(s->out, "tuned"), 0);
-    cr_expect_eq(number_of(s->out, "left"), number_of(s->out, "choices"));
+    cr_expect_eq(number_of(s->out, "left"), number_of(s->out, "benchmarks"));
 }
 
 Test(tune, results_move_to_another_cache) {
@@ -139,6 +139,6 @@ Test(tune, a_library_that_cannot_be_loaded) {
 
 Test(tune, a_library_is_a_candidate) {
     const said *s = tune_with("", "cache", "--shapes gemm.csv --budget 200");
-    cr_expect(s->code == 0 && strstr(s->out, "2 choices: 2 measured") && !strstr(s->err, "wrong"), "%s%s", s->out, s->err);
+    cr_expect(s->code == 0 && strstr(s->out, "2 benchmarks: 2 measured") && !strstr(s->err, "wrong"), "%s%s", s->out, s->err);
     if (strstr(s->err, "CLBlast is not among")) cr_skip_test("no CLBlast (Debian: libclblast1)");
 }

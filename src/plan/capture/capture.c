@@ -29,7 +29,7 @@ static clef_status visit(clef_context *ctx, clef__graph_view *g, clef__node *roo
     if (ok && index_of(g, root) < 0) g->stack[depth++] = (clef__visit){root, 0};
     while (ok && depth) {
         clef__visit *top = &g->stack[depth - 1];
-        if (top->node->spent) {
+        if (top->node->donated) {
             status = clef__fail(ctx, CLEF_STATE, "eval: a value that %s needs was overwritten by the end of its step; "
                                 "read or clef_keep what depends on it before clef_step",
                                 depth > 1 ? g->stack[depth - 2].node->op->name : "the result");

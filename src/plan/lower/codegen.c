@@ -1,6 +1,6 @@
 /* codegen.c — the text of a pointwise kernel from a list of operands, steps and stores.
 
-   The iteration space is cut into rows along one inner dimension.  A work-item takes blocks (a stretch of one row each); in a
+   The iteration space is partitioned into rows along one inner dimension.  A work-item takes blocks (a stretch of one row each); in a
    block every operand is loaded W elements at a time — splat where its inner stride is 0, one vector where it is 1, gathered
    otherwise —, all steps are computed, all results are stored.  All loads of a vector come before its stores, so a result may
    lie where an operand with the same layout lay.  Equal structures give equal text, hence one kernel; a plan's kernels are compiled

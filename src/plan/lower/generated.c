@@ -4,12 +4,12 @@
 #include "runtime/arithmetic.h"
 #include "runtime/text.h"
 
-typedef struct cut { int64_t block, per_row, blocks, per_item, items; } cut;
+typedef struct cut { int64_t block, per_row, blocks, per_item, items; } partition;
 
-/* Cuts rows into blocks: on a CPU a few long ones per unit, on a GPU one vector each. */
-static cut cut_rows(const clef__lowering *lw, int64_t rows, int64_t columns) {
+/* Partitions rows into blocks: on a CPU a few long ones per unit, on a GPU one vector each. */
+static partition partition_rows(const clef__lowering *lw, int64_t rows, int64_t columns) {
     const clef__profile *profile = clef__lower_profile(lw);
-    cut c = {.block = profile->vector, .per_item = 1};
+    partition c = {.block = profile->vector, .per_item = 1};
     if (profile->wide_items) {
         int64_t wanted = clef__lower_items(lw, rows * columns, 4096);
         int64_t in_row = clef__ceil_div(wanted, rows);
@@ -59,7 +59,7 @@ static void launch_segment(const clef__lowering *lw, const clef__pointwise *p, c
     for (int i = 0; i < s->n; i++) clef__launch_tensor(lw, *s->x[i], i >= s->n - p->n_stores);
 }
 
-static void launch_rows(const clef__lowering *lw, const clef__pointwise *p, const clef__space *s, const cut *c) {
+static void launch_rows(const clef__lowering *lw, const clef__pointwise *p, const clef__space *s, const partition *c) {
     clef__launch_long(lw, c->per_row);
     clef__launch_long(lw, s->dim[s->rank - 1]);
     for (int d = 0; d < s->rank - 1; d++) clef__launch_long(lw, s->dim[d]);
@@ -71,7 +71,7 @@ static void launch_rows(const clef__lowering *lw, const clef__pointwise *p, cons
     }
 }
 
-static void launch_cut(const clef__lowering *lw, const cut *c) {
+static void launch_partition(const clef__lowering *lw, const partition *c) {
     clef__launch_long(lw, c->blocks);
     clef__launch_long(lw, c->per_item);
     clef__launch_long(lw, c->block);
@@ -84,7 +84,7 @@ void clef__lower_pointwise(const clef__lowering *lw, const clef__pointwise *p, c
     clef__space_make(&s, p, width);
     int64_t rows = 1;
     for (int d = 0; d < s.rank - 1; d++) rows *= s.dim[d];
-    cut c = cut_rows(lw, rows, s.dim[s.rank - 1]);
+    partition c = partition_rows(lw, rows, s.dim[s.rank - 1]);
     note_candidates(lw, p);
     clef__launch_begin(lw, NULL, "pointwise");
     if (lw->rec->failed) return;
@@ -94,7 +94,7 @@ void clef__lower_pointwise(const clef__lowering *lw, const clef__pointwise *p, c
         clef__record_fail(lw->rec);
         return;
     }
-    launch_cut(lw, &c);
+    launch_partition(lw, &c);
     if (clef__space_is_segment(&s)) launch_segment(lw, p, &s);
     else launch_rows(lw, p, &s, &c);
     clef__launch_end_1d(lw, c.items);
@@ -112,10 +112,10 @@ static char *bundle_source(const char *source, int count) {
 }
 
 /* Where blocks are as of one tensor as large as all, and work-items as many. */
-static cut cut_segments(const clef__lowering *lw, const int64_t *columns, int n) {
+static partition partition_segments(const clef__lowering *lw, const int64_t *columns, int n) {
     int64_t total = 0;
     for (int i = 0; i < n; i++) total += columns[i];
-    cut c = cut_rows(lw, 1, total);
+    partition c = partition_rows(lw, 1, total);
     int64_t blocks = 0;
     for (int i = 0; i < n; i++) blocks += clef__ceil_div(columns[i], c.block);
     if (clef__lower_profile(lw)->wide_items) c.per_item = clef__ceil_div(blocks, c.items);
@@ -141,14 +141,14 @@ void clef__lower_bundle(clef__recorder *rec, const int *launch, int n, int count
     clef__launch first = rec->plan->launch[launch[0]]; /* by value, as the array may move */
     for (int i = 0; i < n; i++) columns[i] = rec->plan->launch[launch[i]].arg[CLEF__PW_COLUMNS].number;
     clef__lowering view = {.rec = rec, .captured = -1, .device = first.device}, *lw = &view;
-    cut c = cut_segments(lw, columns, n);
+    partition c = partition_segments(lw, columns, n);
     clef__launch_begin(lw, NULL, "pointwise");
     if (rec->failed) return;
     clef__launch_name(lw, first.label, false);
     rec->open->covers = n;
     rec->text = bundle_source(first.code->text, count);
     if (!rec->text) clef__record_fail(rec);
-    launch_cut(lw, &c);
+    launch_partition(lw, &c);
     int64_t position = c.blocks * c.block;
     for (int i = 0; i < count; i++) {
         position -= i < n ? clef__ceil_div(columns[i], c.block) * c.block : 0;

@@ -52,7 +52,7 @@ typedef struct clef__launch {
     int covers;           /* segments (codegen.c); 0: its kernel has none */
     size_t global[3], local[3];
     int device;
-    bool tuned;           /* cut as tuning results say */
+    bool tuned;           /* its knobs are a tuning result */
     bool prepacks;        /* what it writes is its input in another form */
     bool idle;            /* what it would write is there already (prepack.c) */
     clef__kernel *kernel;

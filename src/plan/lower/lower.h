@@ -85,7 +85,7 @@ void clef__launch_prepacks(const clef__lowering *lw);
 /* A one-dimensional launch of about `items` independent work-items with the profile's local size; the kernel must ignore
    ids ≥ items (pass items as an argument). */
 void clef__launch_end_1d(const clef__lowering *lw, int64_t items);
-/* How many work-items a one-dimensional range of n should be cut into on this device (CPU: a few per unit). */
+/* How many work-items a one-dimensional range of n should be partitioned into on this device (CPU: a few per unit). */
 int64_t clef__lower_items(const clef__lowering *lw, int64_t n, int64_t at_least_per_item);
 
 /* A function that queues work on a device, in place of one kernel. */
@@ -101,8 +101,8 @@ typedef struct clef__routine {
 /* Ends a launch that was begun with NULL, NULL and has CLEF__ROUTINE_OPERANDS tensors.  `what` is copied. */
 void clef__launch_routine(const clef__lowering *lw, const clef__routine *routine, const void *what, size_t size);
 
-/* ---- what a strategy may choose in more than one way (select.c) ----
-   A strategy works by itself; the knobs of its family let tuning results choose otherwise.  A value of 0 leaves a knob to the
+/* ---- knobs: what tuning results may set (select.c) ----
+   A strategy works by itself; the knobs of its family let tuning results set it otherwise.  A value of 0 leaves a knob to the
    strategy, which keeps every other value within what the node allows: results hold for a bucket of sizes, not for one. */
 enum { CLEF__KNOBS = CLEF__TUNED_KNOBS, CLEF__KNOB_VALUES = 12 };
 typedef struct clef__knob {

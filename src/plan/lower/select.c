@@ -1,7 +1,7 @@
 /* select.c — which way a node is computed: by the strategies' own cost estimates and rules, unless a tuning result says
    otherwise.
 
-   A result is for a family of choices (a kernel family, or the strategies of an op), a dtype and a bucket of sizes.  It counts
+   A result is for a family of kernels (of one emitter, or the strategies of an op), a dtype and a bucket of sizes.  It counts
    only if it was found for the same device and the same kernel text, and every knob in it is one of the family's values. */
 #include "plan/lower/lowering.h"
 #include "runtime/arithmetic.h"
@@ -79,17 +79,17 @@ static const clef__own_family *know(clef__selection *selection, const clef__fami
     return selection->family = own;
 }
 
-/* ---- choices ---- */
+/* ---- keys ---- */
 
-bool clef__same_choice(const clef__choice *a, const clef__choice *b) {
+bool clef__same_tuning_key(const clef__tuning_key *a, const clef__tuning_key *b) {
     return a->family == b->family && a->dtype == b->dtype && a->device == b->device && strcmp(a->bucket, b->bucket) == 0;
 }
 
-clef__tuned clef__choice_result(const clef__choice *choice, const clef__knobs *knobs) {
-    clef__tuned t = {.family = choice->family->name, .kernel = choice->kernel, .dtype = clef_dtype_name(choice->dtype),
-                     .bucket = choice->bucket};
-    for (int i = 0; knobs && i < choice->family->n_knobs; i++)
-        if (knobs->value[i]) t.knob[t.n_knobs++] = (clef__tuned_knob){choice->family->knob[i].name, knobs->value[i]};
+clef__tuned clef__tuning_key_result(const clef__tuning_key *key, const clef__knobs *knobs) {
+    clef__tuned t = {.family = key->family->name, .kernel = key->kernel, .dtype = clef_dtype_name(key->dtype),
+                     .bucket = key->bucket};
+    for (int i = 0; knobs && i < key->family->n_knobs; i++)
+        if (knobs->value[i]) t.knob[t.n_knobs++] = (clef__tuned_knob){key->family->knob[i].name, knobs->value[i]};
     return t;
 }
 
@@ -109,9 +109,9 @@ static int64_t rounded(int64_t size) {
     return size > 8 && size <= INT64_MAX - unit ? (size + unit - 1) / unit * unit : size;
 }
 
-static void add_size(clef__choice *choice, int64_t size) {
-    size_t used = strlen(choice->bucket);
-    snprintf(choice->bucket + used, sizeof choice->bucket - used, "%s%lld", used ? "," : "", (long long)rounded(size));
+static void add_size(clef__tuning_key *key, int64_t size) {
+    size_t used = strlen(key->bucket);
+    snprintf(key->bucket + used, sizeof key->bucket - used, "%s%lld", used ? "," : "", (long long)rounded(size));
 }
 
 static bool has_value(const clef__knob *knob, int value) {
@@ -130,21 +130,21 @@ static bool read_knobs(const clef__family *family, const clef__tuned *t, clef__k
     return true;
 }
 
-static clef__knobs from_store(const clef__lowering *lw, const clef__choice *choice) {
+static clef__knobs from_store(const clef__lowering *lw, const clef__tuning_key *key) {
     clef__knobs knobs = {0};
-    clef__tuned wanted = clef__choice_result(choice, NULL);
-    const clef__tuned *found = clef__tuned_find(clef__device_at(lw->rec->ctx, choice->device), &wanted);
-    if (!found || read_knobs(choice->family, found, &knobs)) return knobs;
+    clef__tuned wanted = clef__tuning_key_result(key, NULL);
+    const clef__tuned *found = clef__tuned_find(clef__device_at(lw->rec->ctx, key->device), &wanted);
+    if (!found || read_knobs(key->family, found, &knobs)) return knobs;
     clef__log_line(lw->rec->ctx, CLEF_LOG_WARNING, "tuning: a result for %s %s has a knob that does not exist; it is left aside",
-              choice->family->name, choice->bucket);
+              key->family->name, key->bucket);
     return (clef__knobs){0};
 }
 
-static clef__knobs decide(const clef__lowering *lw, const clef__choice *choice) {
+static clef__knobs decide(const clef__lowering *lw, const clef__tuning_key *key) {
     static const clef__knobs none;
-    if (lw->rec->selection->note) lw->rec->selection->note(lw->rec->selection->user, lw, choice);
-    const clef__trial *trial = lw->rec->selection->trial;
-    clef__knobs knobs = trial && clef__same_choice(trial->choice, choice) ? trial->knobs : from_store(lw, choice);
+    if (lw->rec->selection->note) lw->rec->selection->note(lw->rec->selection->user, lw, key);
+    const clef__tuning_override *override = lw->rec->selection->override;
+    clef__knobs knobs = override && clef__same_tuning_key(override->key, key) ? override->knobs : from_store(lw, key);
     if (memcmp(&knobs, &none, sizeof knobs) != 0) lw->rec->tuned = true;
     return knobs;
 }
@@ -152,9 +152,9 @@ static clef__knobs decide(const clef__lowering *lw, const clef__choice *choice) 
 clef__knobs clef__lower_knobs(const clef__lowering *lw, const clef__family *family, clef_dtype dtype, const int64_t *size, int n) {
     const clef__own_family *own = clef__tuning_on(lw->rec->ctx) ? know(lw->rec->selection, family, NULL) : NULL;
     if (!own) return (clef__knobs){0};
-    clef__choice choice = {.family = &own->family, .kernel = own->kernel, .dtype = dtype, .device = lw->device};
-    for (int i = 0; i < n; i++) add_size(&choice, size[i]);
-    return decide(lw, &choice);
+    clef__tuning_key key = {.family = &own->family, .kernel = own->kernel, .dtype = dtype, .device = lw->device};
+    for (int i = 0; i < n; i++) add_size(&key, size[i]);
+    return decide(lw, &key);
 }
 
 /* ---- strategies ---- */
@@ -175,11 +175,11 @@ static const clef__strategy *measured(const clef__lowering *lw) {
     if (!clef__tuning_on(lw->rec->ctx) || count_applicable(lw) < 2) return NULL;
     const clef__own_family *own = know(lw->rec->selection, NULL, node->op);
     if (!own) return NULL;
-    clef__choice choice = {.family = &own->family, .kernel = own->kernel, .dtype = node->dtype, .device = lw->device};
-    snprintf(choice.bucket, sizeof choice.bucket, "%016llx", (unsigned long long)hash_attributes(node));
+    clef__tuning_key key = {.family = &own->family, .kernel = own->kernel, .dtype = node->dtype, .device = lw->device};
+    snprintf(key.bucket, sizeof key.bucket, "%016llx", (unsigned long long)hash_attributes(node));
     for (int i = 0; i < node->n_inputs; i++)
-        for (int d = 0; d < node->input[i]->shape.rank; d++) add_size(&choice, node->input[i]->shape.dim[d]);
-    clef__knobs knobs = decide(lw, &choice);
+        for (int d = 0; d < node->input[i]->shape.rank; d++) add_size(&key, node->input[i]->shape.dim[d]);
+    clef__knobs knobs = decide(lw, &key);
     const clef__strategy *s = knobs.value[0] ? &node->op->strategies[knobs.value[0] - 1] : NULL;
     return s && (!s->applies || s->applies(lw)) ? s : NULL;
 }

@@ -3,32 +3,32 @@
 #define CLEF_SELECT_H
 #include "plan/lower/lower.h"
 
-/* Which choice it is: of a family, for a bucket of sizes. */
-typedef struct clef__choice {
+/* What a tuning result is for: a family, a dtype and a bucket of sizes on a device. */
+typedef struct clef__tuning_key {
     const clef__family *family;
     const char *kernel; /* hash of what its kernels say */
     clef_dtype dtype;
     int device;
     char bucket[192];
-} clef__choice;
-bool clef__same_choice(const clef__choice *a, const clef__choice *b);
+} clef__tuning_key;
+bool clef__same_tuning_key(const clef__tuning_key *a, const clef__tuning_key *b);
 /* The same in the words of the store, with these knobs. */
-clef__tuned clef__choice_result(const clef__choice *choice, const clef__knobs *knobs);
+clef__tuned clef__tuning_key_result(const clef__tuning_key *key, const clef__knobs *knobs);
 /* "rows=8 vectors=3"; "" where all are 0. */
 void clef__knobs_text(const clef__family *family, const clef__knobs *knobs, char *text, size_t size);
 
 /* While clef_tune measures: what it tries. */
-typedef struct clef__trial {
-    const clef__choice *choice;
+typedef struct clef__tuning_override {
+    const clef__tuning_key *key;
     clef__knobs knobs;
-} clef__trial;
+} clef__tuning_override;
 
 /* What a context selects by. */
 typedef struct clef__own_family clef__own_family;
 typedef struct clef__selection {
     clef__own_family *family;   /* what is known of those that were asked for */
-    const clef__trial *trial;   /* NULL: nothing is tried */
-    void (*note)(void *user, const clef__lowering *lw, const clef__choice *choice); /* NULL, or who is told of choices */
+    const clef__tuning_override *override;   /* NULL: nothing is tried */
+    void (*note)(void *user, const clef__lowering *lw, const clef__tuning_key *key); /* NULL, or who is told of every key that is asked for */
     void *user;
 } clef__selection;
 void clef__families_free(clef__own_family *first);

@@ -106,7 +106,7 @@ static clef_status bind_values(clef__plan *plan, clef_context *ctx, clef__graph_
         clef__node *leaf = g->captured[plan->value[value->donor].captured].node;
         value->own = leaf->buffer;
         leaf->buffer = NULL;
-        leaf->spent = true;
+        leaf->donated = true;
     }
     return CLEF_OK;
 }
@@ -181,7 +181,7 @@ static void give_back(clef__plan *plan, const clef__graph_view *g, int launched)
         if (value->home != CLEF__OUTPUT_VALUE || value->donor < 0 || !value->own || value->first < launched) continue;
         clef__node *leaf = g->captured[plan->value[value->donor].captured].node;
         leaf->buffer = value->own;
-        leaf->spent = false;
+        leaf->donated = false;
         value->own = NULL;
     }
 }

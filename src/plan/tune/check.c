@@ -8,13 +8,13 @@
 
 enum { MOST_SAMPLES = 64, LEAST_SAMPLES = 4, MOST_TERMS = 1 << 26 }; /* terms: of all samples' sums */
 
-void clef__check_begin(clef__check *c, const clef__subject *subject, const clef__node *node) {
-    *c = (clef__check){.subject = subject, .node = node};
-    for (int i = 0; i < subject->n_inputs; i++) c->input[i] = clef__subject_numbers(subject, i);
+void clef__check_begin(clef__check *c, const clef__benchmark *benchmark, const clef__node *node) {
+    *c = (clef__check){.benchmark = benchmark, .node = node};
+    for (int i = 0; i < benchmark->n_inputs; i++) c->input[i] = clef__benchmark_numbers(benchmark, i);
 }
 
 void clef__check_end(clef__check *c) {
-    for (int i = 0; i < CLEF__SUBJECT_INPUTS; i++) clef__free(c->input[i].block);
+    for (int i = 0; i < CLEF__BENCHMARK_INPUTS; i++) clef__free(c->input[i].block);
     clef__free(c->right);
 }
 
@@ -71,7 +71,7 @@ static int64_t coordinate(uint64_t *state, int64_t size) {
 
 static bool samples_are_right(const clef__check *c, const unsigned char *got) {
     const clef__node *node = c->node;
-    double afforded = MOST_TERMS / fmax(c->subject->products, 1);
+    double afforded = MOST_TERMS / fmax(c->benchmark->products, 1);
     uint64_t state = 1;
     bool right = true;
     for (int i = 0; right && i < MOST_SAMPLES && (i < LEAST_SAMPLES || i < afforded); i++) {
@@ -84,7 +84,7 @@ static bool samples_are_right(const clef__check *c, const unsigned char *got) {
 
 static bool can_sample(const clef__check *c) {
     bool can = c->node->op->element && clef_shape_numel(c->node->shape) > 0;
-    for (int i = 0; i < c->subject->n_inputs; i++) can = can && c->input[i].block;
+    for (int i = 0; i < c->benchmark->n_inputs; i++) can = can && c->input[i].block;
     return can;
 }
 

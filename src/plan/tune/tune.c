@@ -1,4 +1,4 @@
-/* tune.c — clef_tune: finds the choices in the user's work by a dry run, measures them one by one and keeps what is best. */
+/* tune.c — clef_tune: finds the benchmarks in the user's work by a dry run, measures them one by one and saves what is best. */
 #include "plan/tune/tune.h"
 
 #include <stdio.h>
@@ -6,26 +6,26 @@
 
 static const double default_budget = 60, least_share = 4; /* seconds: a search in less is not worth its compiling */
 enum { LIBRARY_SHARE = 10 }; /* a library's first call may take one part of so many of the budget */
-enum { SHARES = 3 }; /* of an even part of what is left may go to one choice: those with most work come first */
+enum { SHARES = 3 }; /* of an even part of what is left may go to one benchmark: those with most work come first */
 
 /* ---- what there is to choose ---- */
 
 static int by_work(const void *a, const void *b) {
-    double x = ((const clef__subject *)a)->work, y = ((const clef__subject *)b)->work;
+    double x = ((const clef__benchmark *)a)->work, y = ((const clef__benchmark *)b)->work;
     return (x < y) - (x > y);
 }
 
-static clef_status find_subjects(clef_context *ctx, clef__plans *plans, const clef_tune_options *options, clef__subjects *found) {
+static clef_status find_benchmarks(clef_context *ctx, clef__plans *plans, const clef_tune_options *options, clef__benchmarks *found) {
     uint64_t before = clef__failures(ctx);
     clef_set_dry_run(ctx, true);
-    plans->selection.note = clef__subject_note;
+    plans->selection.note = clef__benchmark_note;
     plans->selection.user = found;
     clef_status status = options->work(ctx, options->user);
     plans->selection.note = NULL;
     clef_set_dry_run(ctx, false);
     if (status == CLEF_OK) status = clef__failed_since(ctx, before);
     if (status == CLEF_OK && found->failed) status = clef__fail(ctx, CLEF_MEMORY, "tune: no host memory");
-    if (found->n) qsort(found->subject, (size_t)found->n, sizeof *found->subject, by_work);
+    if (found->n) qsort(found->benchmark, (size_t)found->n, sizeof *found->benchmark, by_work);
     return status;
 }
 
@@ -41,46 +41,46 @@ typedef struct tuner {
 } tuner;
 
 static bool report(const tuner *t, const clef__search *s, bool finished) {
-    char choice[256], best[128];
-    const clef__choice *c = &s->subject->choice;
+    char name[256], best[128];
+    const clef__tuning_key *c = &s->benchmark->key;
     const clef__candidate *fastest = clef__search_best(s);
     if (!t->options->on_progress) return true;
-    snprintf(choice, sizeof choice, "%s %s %s", c->family->name, clef_dtype_name(c->dtype), c->bucket);
+    snprintf(name, sizeof name, "%s %s %s", c->family->name, clef_dtype_name(c->dtype), c->bucket);
     clef__knobs_text(c->family, &fastest->knobs, best, sizeof best);
-    clef_tune_progress p = {.done = t->done, .total = t->result.choices, .choice = choice, .best = best,
+    clef_tune_progress p = {.done = t->done, .total = t->result.benchmarks, .benchmark = name, .best = best,
                             .seconds = fastest->seconds, .default_seconds = s->standard.seconds, .tried = s->tried,
                             .wrong = s->wrong, .finished = finished, .spent = clef__now() - t->begin};
     return t->options->on_progress(t->options->user, &p);
 }
 
-static bool report_trial(void *user, const clef__search *s) { return report(user, s, false); }
+static bool report_candidate(void *user, const clef__search *s) { return report(user, s, false); }
 
 static int64_t nanoseconds(double seconds) { return (int64_t)(seconds * 1e9 + 0.5); }
 
-/* A choice is made when it was searched to the end, or something better was found. */
+/* A benchmark is done when it was searched to the end, or something better was found. */
 static clef_status keep(tuner *t, const clef__search *s, bool whole) {
     const clef__candidate *best = clef__search_best(s);
     if (best == &s->standard && !s->standard_right)
         clef__log_line(t->ctx, CLEF_LOG_WARNING, "tune: %s %s: no knobs were found that give right numbers; try another driver",
-                  s->subject->choice.family->name, s->subject->choice.bucket);
+                  s->benchmark->key.family->name, s->benchmark->key.bucket);
     if (best == &s->standard && !(whole && s->standard_right)) return CLEF_OK;
-    clef__tuned found = clef__choice_result(&s->subject->choice, &best->knobs);
+    clef__tuned found = clef__tuning_key_result(&s->benchmark->key, &best->knobs);
     found.ns = nanoseconds(best->seconds);
     found.default_ns = nanoseconds(s->standard.seconds);
     t->result.tuned++;
     t->result.improved += best != &s->standard;
-    return clef__tuned_keep(clef__device_at(t->ctx, s->subject->choice.device), &found, 1);
+    return clef__tuned_keep(clef__device_at(t->ctx, s->benchmark->key.device), &found, 1);
 }
 
-/* Seconds that a choice may take. */
+/* Seconds that a benchmark may take. */
 static double share_of(const tuner *t) {
-    double rest = t->end - clef__now(), share = rest * SHARES / (t->result.choices - t->done);
+    double rest = t->end - clef__now(), share = rest * SHARES / (t->result.benchmarks - t->done);
     if (share < least_share) share = least_share;
     return share < rest ? share : rest;
 }
 
 static void note_pace(tuner *t, const clef__search *s) {
-    double floor = clef__subject_floor(t->ctx, s->subject), pace = floor > 0 ? s->standard.seconds / floor : 0;
+    double floor = clef__benchmark_floor(t->ctx, s->benchmark), pace = floor > 0 ? s->standard.seconds / floor : 0;
     if (pace > 0 && (t->pace == 0 || pace < t->pace)) t->pace = pace;
 }
 
@@ -101,12 +101,12 @@ static bool affords_library(const tuner *t, int device) {
 }
 
 /* What does not fit the device is passed over, as its work could not run either; and what does not fit the budget. */
-static clef_status tune_one(tuner *t, clef__plans *plans, const clef__subject *subject) {
-    double share = share_of(t), floor = clef__subject_floor(t->ctx, subject) * (t->pace > 1 ? t->pace : 1);
+static clef_status tune_one(tuner *t, clef__plans *plans, const clef__benchmark *benchmark) {
+    double share = share_of(t), floor = clef__benchmark_floor(t->ctx, benchmark) * (t->pace > 1 ? t->pace : 1);
     if (floor * CLEF__LEAST_RUNS > share) return CLEF_OK;
-    clef__search s = {.ctx = t->ctx, .plans = plans, .subject = subject, .report = report_trial, .user = t,
+    clef__search s = {.ctx = t->ctx, .plans = plans, .benchmark = benchmark, .report = report_candidate, .user = t,
                       .deadline = clef__now() + share};
-    clef__blas_allow(t->ctx, affords_library(t, subject->choice.device));
+    clef__blas_allow(t->ctx, affords_library(t, benchmark->key.device));
     clef_status status = clef__search_begin(&s);
     if (status == CLEF_OK) {
         status = search(t, &s);
@@ -120,19 +120,19 @@ static clef_status tune_one(tuner *t, clef__plans *plans, const clef__subject *s
     return status;
 }
 
-static bool is_known(const tuner *t, const clef__choice *choice) {
-    clef__tuned wanted = clef__choice_result(choice, NULL);
-    return !t->options->again && clef__tuned_find(clef__device_at(t->ctx, choice->device), &wanted);
+static bool is_known(const tuner *t, const clef__tuning_key *key) {
+    clef__tuned wanted = clef__tuning_key_result(key, NULL);
+    return !t->options->again && clef__tuned_find(clef__device_at(t->ctx, key->device), &wanted);
 }
 
-static clef_status tune_all(tuner *t, clef__plans *plans, const clef__subjects *subjects) {
+static clef_status tune_all(tuner *t, clef__plans *plans, const clef__benchmarks *benchmarks) {
     clef_status status = CLEF_OK;
-    t->result.choices = subjects->n;
-    for (int i = 0; i < subjects->n; i++) t->result.known += is_known(t, &subjects->subject[i].choice);
+    t->result.benchmarks = benchmarks->n;
+    for (int i = 0; i < benchmarks->n; i++) t->result.known += is_known(t, &benchmarks->benchmark[i].key);
     t->done = t->result.known;
-    if (t->done < subjects->n && affords_library(t, 0)) clef__blas_there(t->ctx, &t->result.no_library);
-    for (int i = 0; status == CLEF_OK && i < subjects->n && clef__now() < t->end; i++)
-        if (!is_known(t, &subjects->subject[i].choice)) status = tune_one(t, plans, &subjects->subject[i]);
+    if (t->done < benchmarks->n && affords_library(t, 0)) clef__blas_there(t->ctx, &t->result.no_library);
+    for (int i = 0; status == CLEF_OK && i < benchmarks->n && clef__now() < t->end; i++)
+        if (!is_known(t, &benchmarks->benchmark[i].key)) status = tune_one(t, plans, &benchmarks->benchmark[i]);
     return status;
 }
 
@@ -156,11 +156,11 @@ clef_status clef_tune(clef_context *ctx, const clef_tune_options *options, clef_
     if (!plans) return status != CLEF_OK ? status : clef_error_status(ctx);
     double begin = clef__now();
     tuner t = {.ctx = ctx, .options = options, .begin = begin, .end = begin + (options->budget > 0 ? options->budget : default_budget)};
-    clef__subjects subjects = {0};
-    status = find_subjects(ctx, plans, options, &subjects);
-    if (status == CLEF_OK) status = tune_all(&t, plans, &subjects);
+    clef__benchmarks benchmarks = {0};
+    status = find_benchmarks(ctx, plans, options, &benchmarks);
+    if (status == CLEF_OK) status = tune_all(&t, plans, &benchmarks);
     clef__plans_forget(ctx);
-    clef__subjects_free(&subjects);
+    clef__benchmark_free(&benchmarks);
     t.result.seconds = clef__now() - begin;
     if (result) *result = t.result;
     return status;

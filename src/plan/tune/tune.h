@@ -7,33 +7,33 @@
 
 
 
-/* ---- subject.c: nodes to measure ---- */
-enum { CLEF__SUBJECT_INPUTS = 4 };
-/* One node that asks for a choice, as the plan saw it, to be made again alone. */
-typedef struct clef__subject {
-    clef__choice choice;
+/* ---- benchmark.c: nodes to measure ---- */
+enum { CLEF__BENCHMARK_INPUTS = 4 };
+/* A benchmark: one node that asks for knobs, as the plan saw it, to be made again alone. */
+typedef struct clef__benchmark {
+    clef__tuning_key key;
     const clef_op *op;
     void *attributes;
     size_t attribute_bytes;
     clef_shape shape;
     clef_dtype dtype;
     int n_inputs;
-    clef__operand input[CLEF__SUBJECT_INPUTS]; /* how it lies */
-    double work, once;                         /* operations, of all the nodes that ask for the choice; of this one */
+    clef__operand input[CLEF__BENCHMARK_INPUTS]; /* how it lies */
+    double work, once;                         /* operations, of all the nodes with its key; of this one */
     double products;                           /* added for each element */
-} clef__subject;
-typedef struct clef__subjects {
-    clef__subject *subject;
+} clef__benchmark;
+typedef struct clef__benchmarks {
+    clef__benchmark *benchmark;
     int n, capacity;
     bool failed; /* host memory was out */
-} clef__subjects;
+} clef__benchmarks;
 /* user: clef__subjects */
-void clef__subject_note(void *user, const clef__lowering *lw, const clef__choice *choice);
-void clef__subjects_free(clef__subjects *subjects);
+void clef__benchmark_note(void *user, const clef__lowering *lw, const clef__tuning_key *key);
+void clef__benchmark_free(clef__benchmarks *benchmarks);
 /* Seconds it takes at least, with all units of its device at their peak; 0 where that is not known. */
-double clef__subject_floor(clef_context *ctx, const clef__subject *subject);
+double clef__benchmark_floor(clef_context *ctx, const clef__benchmark *benchmark);
 /* A pending node like it, over inputs full of small whole numbers, whose sums are exact in any order; NULL after clef__fail. */
-clef__node *clef__subject_node(clef_context *ctx, const clef__subject *subject);
+clef__node *clef__benchmark_node(clef_context *ctx, const clef__benchmark *benchmark);
 
 /* The numbers that its input i is full of, and where they lie; a block of them repeats.  block: NULL without host memory, else
    the caller frees it. */
@@ -42,7 +42,7 @@ struct clef__numbers {
     signed char *block;
     int64_t length, origin;
 };
-clef__numbers clef__subject_numbers(const clef__subject *subject, int i);
+clef__numbers clef__benchmark_numbers(const clef__benchmark *benchmark, int i);
 static inline double clef__number_at(const clef__numbers *n, const int64_t *at) {
     int64_t index = n->origin;
     for (int d = 0; d < n->x->rank; d++) index += at[d] * n->x->stride[d];
@@ -51,21 +51,21 @@ static inline double clef__number_at(const clef__numbers *n, const int64_t *at) 
 
 /* ---- check.c: are a node's numbers right? ---- */
 typedef struct clef__check {
-    const clef__subject *subject;
+    const clef__benchmark *benchmark;
     const clef__node *node;
-    clef__numbers input[CLEF__SUBJECT_INPUTS];
+    clef__numbers input[CLEF__BENCHMARK_INPUTS];
     unsigned char *right; /* the first right value, as it lies */
     clef__layout layout;
     bool unread;          /* the last value could not be read at all */
 } clef__check;
-void clef__check_begin(clef__check *c, const clef__subject *subject, const clef__node *node);
+void clef__check_begin(clef__check *c, const clef__benchmark *benchmark, const clef__node *node);
 /* Is the node's present value right?  Not if it cannot be read. */
 bool clef__check_value(clef__check *c);
 void clef__check_end(clef__check *c);
 
 enum { CLEF__LEAST_RUNS = 4 }; /* that a search makes: the standard and one more, each checked and timed */
 
-/* ---- trial.c: one subject's configurations, made, checked and timed ---- */
+/* ---- search.c: one benchmark's configurations, made, checked and timed ---- */
 typedef struct clef__candidate {
     clef__knobs knobs;
     clef__plan *plan; /* NULL: none */
@@ -75,7 +75,7 @@ typedef struct clef__candidate {
 typedef struct clef__search {
     clef_context *ctx;
     clef__plans *plans;
-    const clef__subject *subject;
+    const clef__benchmark *benchmark;
     clef__node *node;
     clef__candidate standard, best; /* without any knobs; the fastest, where it is another */
     clef__check check;

@@ -1,4 +1,4 @@
-/* trial.c — looks for the fastest knobs for one subject: makes a plan for each configuration, checks its numbers (check.c) and
+/* search.c — looks for the fastest knobs for one benchmark: makes a plan for each configuration, checks its numbers (check.c) and
    times it.
 
    Other knobs often come to the same plan; it is known by its fingerprint and not tried again. */
@@ -18,7 +18,7 @@ static const double far_behind = 1.5;     /* times the fastest: not worth a seco
 static const double hopeless = 10;        /* times the fastest: not worth a first look */
 static const double long_run = 0.5;       /* seconds in which a machine's moods even out: one round will do */
 
-static clef__device *device_of(const clef__search *s) { return clef__device_at(s->ctx, s->subject->choice.device); }
+static clef__device *device_of(const clef__search *s) { return clef__device_at(s->ctx, s->benchmark->key.device); }
 
 const clef__candidate *clef__search_best(const clef__search *s) { return s->best.plan ? &s->best : &s->standard; }
 
@@ -37,12 +37,12 @@ static void forget_value(clef__search *s) {
 }
 
 static bool plan_candidate(clef__search *s, const clef__knobs *knobs, clef__candidate *c) {
-    clef__trial trial = {.choice = &s->subject->choice, .knobs = *knobs};
+    clef__tuning_override override = {.key = &s->benchmark->key, .knobs = *knobs};
     *c = (clef__candidate){.knobs = *knobs};
     forget_value(s);
-    s->plans->selection.trial = &trial;
+    s->plans->selection.override = &override;
     if (clef__collect(s->ctx, &s->node, 1, &c->g) == CLEF_OK) c->plan = clef__plan_build(s->ctx, &c->g);
-    s->plans->selection.trial = NULL;
+    s->plans->selection.override = NULL;
     return c->plan;
 }
 
@@ -108,10 +108,10 @@ static bool is_right(clef__search *s, const clef__candidate *c) {
     bool right = clef__check_value(&s->check);
     if (!right && !s->check.unread) {
         char text[128];
-        clef__knobs_text(s->subject->choice.family, &c->knobs, text, sizeof text);
+        clef__knobs_text(s->benchmark->key.family, &c->knobs, text, sizeof text);
         s->wrong++;
-        clef__log_line(s->ctx, CLEF_LOG_WARNING, "tune: %s %s with %s gives wrong numbers and is not used", s->subject->choice.family->name,
-                  s->subject->choice.bucket, *text ? text : "its usual knobs");
+        clef__log_line(s->ctx, CLEF_LOG_WARNING, "tune: %s %s with %s gives wrong numbers and is not used", s->benchmark->key.family->name,
+                  s->benchmark->key.bucket, *text ? text : "its usual knobs");
     }
     return right;
 }
@@ -120,7 +120,7 @@ static bool is_right(clef__search *s, const clef__candidate *c) {
 
 /* May these knobs be compiled?  Notes them as a kernel more, where they are one. */
 static bool may_compile(clef__search *s, const clef__knobs *knobs) {
-    const clef__family *family = s->subject->choice.family;
+    const clef__family *family = s->benchmark->key.family;
     clef__knobs compiled = *knobs;
     for (int i = 0; i < family->n_knobs; i++)
         if (!family->knob[i].compiled) compiled.value[i] = 0;
@@ -182,7 +182,7 @@ static void try_knobs(clef__search *s, const clef__knobs *knobs) {
 }
 
 static void try_seeds(clef__search *s) {
-    const clef__family *family = s->subject->choice.family;
+    const clef__family *family = s->benchmark->key.family;
     const char *profile = clef__device_profile(device_of(s))->name;
     for (int i = 0; i < family->n_seeds; i++)
         if (clef__has_word(family->seed[i].profiles, profile)) try_knobs(s, &family->seed[i].knobs);
@@ -190,7 +190,7 @@ static void try_seeds(clef__search *s) {
 
 /* A knob's neighbouring values, or all where it is left alone so far. */
 static void descend(clef__search *s, int k) {
-    const clef__knob *knob = &s->subject->choice.family->knob[k];
+    const clef__knob *knob = &s->benchmark->key.family->knob[k];
     clef__knobs from = clef__search_best(s)->knobs;
     for (int i = 0; knob->value[i]; i++) {
         bool beside = knob->value[i + 1] == from.value[k] || (i > 0 && knob->value[i - 1] == from.value[k]);
@@ -218,7 +218,7 @@ static void confirm(clef__search *s) {
 
 static bool make_standard(clef__search *s) {
     static const clef__knobs none;
-    s->node = clef__subject_node(s->ctx, s->subject);
+    s->node = clef__benchmark_node(s->ctx, s->benchmark);
     return s->node && may_compile(s, &none) && plan_candidate(s, &none, &s->standard) && is_new(s, s->standard.plan) &&
            clef__plan_ready(s->ctx, s->standard.plan) == CLEF_OK && clef__finish(device_of(s)) == CLEF_OK;
 }
@@ -227,7 +227,7 @@ static bool note_standard(clef__search *s) {
     if (!timed(s, &s->standard, 1, &s->standard.seconds)) return false;
     s->stopped = clef__now() + (CLEF__LEAST_RUNS - 1) * s->standard.seconds > s->deadline;
     if (s->stopped) return true;
-    clef__check_begin(&s->check, s->subject, s->node);
+    clef__check_begin(&s->check, s->benchmark, s->node);
     s->standard_right = is_right(s, &s->standard);
     return !s->check.unread && measure_candidate(s, &s->standard, s->standard.seconds);
 }
@@ -241,7 +241,7 @@ clef_status clef__search_begin(clef__search *s) {
 
 void clef__search_run(clef__search *s) {
     try_seeds(s);
-    for (int k = 0; k < s->subject->choice.family->n_knobs; k++) descend(s, k);
+    for (int k = 0; k < s->benchmark->key.family->n_knobs; k++) descend(s, k);
     confirm(s);
 }
 

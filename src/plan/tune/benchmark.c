@@ -1,4 +1,4 @@
-/* subject.c — what clef_tune measures: nodes of the user's work, noted while they are planned and made again alone, with
+/* benchmark.c — what clef_tune measures: nodes of the user's work, noted while they are planned and made again alone, with
    inputs that lie as they did and hold whole numbers. */
 #include "graph/core.h"
 #include "plan/tune/tune.h"
@@ -15,7 +15,7 @@ static double work_of(const clef__node *node) {
     return flops;
 }
 
-static bool copy_attributes(const clef__node *node, clef__subject *s) {
+static bool copy_attributes(const clef__node *node, clef__benchmark *s) {
     s->attribute_bytes = node->attribute_bytes;
     s->attributes = node->attribute_bytes ? clef__alloc(node->attribute_bytes) : NULL;
     if (s->attributes) memcpy(s->attributes, node->attributes, node->attribute_bytes);
@@ -24,47 +24,47 @@ static bool copy_attributes(const clef__node *node, clef__subject *s) {
 
 /* Nodes that depend on more than their inputs cannot be made again. */
 static bool can_be_alone(const clef__node *node) {
-    return node->n_inputs <= CLEF__SUBJECT_INPUTS && !node->has_dynamic;
+    return node->n_inputs <= CLEF__BENCHMARK_INPUTS && !node->has_dynamic;
 }
 
-void clef__subject_note(void *user, const clef__lowering *lw, const clef__choice *choice) {
-    clef__subjects *all = user;
+void clef__benchmark_note(void *user, const clef__lowering *lw, const clef__tuning_key *key) {
+    clef__benchmarks *all = user;
     const clef__node *node = lw->node;
     for (int i = 0; i < all->n; i++)
-        if (clef__same_choice(&all->subject[i].choice, choice)) {
-            all->subject[i].work += work_of(node);
+        if (clef__same_tuning_key(&all->benchmark[i].key, key)) {
+            all->benchmark[i].work += work_of(node);
             return;
         }
-    clef__subject s = {.choice = *choice, .op = node->op, .shape = node->shape, .dtype = node->dtype, .n_inputs = node->n_inputs,
+    clef__benchmark s = {.key = *key, .op = node->op, .shape = node->shape, .dtype = node->dtype, .n_inputs = node->n_inputs,
                        .work = work_of(node)};
     s.once = s.work;
     s.products = s.work / (2 * (double)clef_shape_numel(node->shape));
     if (!can_be_alone(node)) return;
     for (int i = 0; i < node->n_inputs; i++) s.input[i] = clef__lower_in(lw, i);
-    bool ok = clef__grow(&all->subject, all->n, &all->capacity, sizeof s) && copy_attributes(node, &s);
-    if (ok) all->subject[all->n++] = s;
+    bool ok = clef__grow(&all->benchmark, all->n, &all->capacity, sizeof s) && copy_attributes(node, &s);
+    if (ok) all->benchmark[all->n++] = s;
     all->failed |= !ok;
 }
 
-void clef__subjects_free(clef__subjects *subjects) {
-    for (int i = 0; i < subjects->n; i++) clef__free(subjects->subject[i].attributes);
-    clef__free(subjects->subject);
-    *subjects = (clef__subjects){0};
+void clef__benchmark_free(clef__benchmarks *benchmarks) {
+    for (int i = 0; i < benchmarks->n; i++) clef__free(benchmarks->benchmark[i].attributes);
+    clef__free(benchmarks->benchmark);
+    *benchmarks = (clef__benchmarks){0};
 }
 
 /* Two fused multiply-adds per lane and cycle; a GPU's unit has some 128 lanes, whatever vectors it asks for. */
-double clef__subject_floor(clef_context *ctx, const clef__subject *subject) {
-    const clef__device *device = clef__device_at(ctx, subject->choice.device);
+double clef__benchmark_floor(clef_context *ctx, const clef__benchmark *benchmark) {
+    const clef__device *device = clef__device_at(ctx, benchmark->key.device);
     const clef_device_info *info = clef__device_info(device);
     double lanes = clef__device_profile(device)->wide_items ? info->vector_width : 128;
     double peak = 4 * lanes * info->compute_units * info->clock_mhz * 1e6;
-    return peak > 0 ? subject->once / peak : 0;
+    return peak > 0 ? benchmark->once / peak : 0;
 }
 
 /* ---- making again ---- */
 
 /* Numbers up to this are multiplied, and so many products added: exact within 24 bits, with a margin as `products` is a mean. */
-static int range_of(const clef__subject *s) {
+static int range_of(const clef__benchmark *s) {
     return s->products * 9 <= 1 << 23 ? 3 : s->products * 4 <= 1 << 23 ? 2 : 1;
 }
 
@@ -104,7 +104,7 @@ static int64_t extent(const clef__operand *x, int64_t *offset) {
 }
 
 /* A large input repeats a block, of a prime number of elements, so that no stride meets the same number again and again. */
-clef__numbers clef__subject_numbers(const clef__subject *s, int i) {
+clef__numbers clef__benchmark_numbers(const clef__benchmark *s, int i) {
     enum { BLOCK = 1048573 };
     clef__numbers n = {.x = &s->input[i]};
     n.length = clef__larger(clef__smaller(extent(n.x, &n.origin), BLOCK), 1);
@@ -126,15 +126,15 @@ static clef_status fill_input(clef__buffer *buffer, const clef__numbers *numbers
     return status;
 }
 
-static clef__node *input_node(clef_context *ctx, const clef__subject *s, int i) {
+static clef__node *input_node(clef_context *ctx, const clef__benchmark *s, int i) {
     const clef__operand *x = &s->input[i];
-    clef__node *leaf = clef__data_node(ctx, clef__operand_shape(x), x->dtype, s->choice.device, NULL);
+    clef__node *leaf = clef__data_node(ctx, clef__operand_shape(x), x->dtype, s->key.device, NULL);
     if (!leaf) return NULL;
     if (clef_shape_numel(leaf->shape) == 0) return leaf;
     size_t n = (size_t)extent(x, &leaf->layout.offset);
     memcpy(leaf->layout.stride, x->stride, sizeof x->stride);
     leaf->buffer = clef__buffer_new(clef__device_at(ctx, leaf->device), n * clef_dtype_size(x->dtype));
-    clef__numbers numbers = clef__subject_numbers(s, i);
+    clef__numbers numbers = clef__benchmark_numbers(s, i);
     bool filled = leaf->buffer && numbers.block && fill_input(leaf->buffer, &numbers, (int64_t)n) == CLEF_OK;
     clef__free(numbers.block);
     if (filled) return leaf;
@@ -142,15 +142,15 @@ static clef__node *input_node(clef_context *ctx, const clef__subject *s, int i) 
     return NULL;
 }
 
-static bool fill_node(clef_context *ctx, const clef__subject *s, clef__node *node) {
+static bool fill_node(clef_context *ctx, const clef__benchmark *s, clef__node *node) {
     for (node->n_inputs = 0; node->n_inputs < s->n_inputs; node->n_inputs++)
         if (!(node->input[node->n_inputs] = input_node(ctx, s, node->n_inputs))) return false;
     return clef__set_attributes(node, s->attributes, s->attribute_bytes);
 }
 
-clef__node *clef__subject_node(clef_context *ctx, const clef__subject *s) {
+clef__node *clef__benchmark_node(clef_context *ctx, const clef__benchmark *s) {
     uint64_t before = clef__failures(ctx);
-    clef__node *node = clef__node_new(ctx, s->op, s->n_inputs, s->shape, s->dtype, s->choice.device);
+    clef__node *node = clef__node_new(ctx, s->op, s->n_inputs, s->shape, s->dtype, s->key.device);
     if (!node) return NULL;
     node->requires_grad = true; /* so that it keeps its inputs when it was computed, and can be computed again */
     if (fill_node(ctx, s, node)) return node;
