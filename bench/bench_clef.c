@@ -105,7 +105,8 @@ static clef_tensor *run_conv(const job *j, clef_tensor *const *x) {
     return dx;
 }
 
-/* Images and filters lie as they do in a training step after its first update, channels last; the peers choose their layouts too. */
+/* Images and filters lie as they do in a training step after its first update, channels last; the peers choose their layouts too.
+ */
 static void put_channels_last(job *j) {
     static const int order[3][4] = {{0, 3, 1, 2}, {3, 2, 0, 1}, {0, 3, 1, 2}}; /* of n,h,w,c  kh,kw,c,o  n,h,w,c */
     for (int c = 0; c < j->copies; c++)
@@ -185,9 +186,11 @@ static void norm(const char *line) {
     char op[16] = "layer";
     word(line, "op", op, sizeof op);
     job j = {.line = line, .run = run_norm};
-    int64_t rows = (int64_t)number(line, "rows", 1), columns = (int64_t)number(line, "columns", 1), side = (int64_t)number(line, "side", 1);
+    int64_t rows = (int64_t)number(line, "rows", 1), columns = (int64_t)number(line, "columns", 1),
+            side = (int64_t)number(line, "side", 1);
     bool layer = strcmp(op, "layer") == 0;
-    clef_shape shape[] = {layer ? CLEF_SHAPE(rows, columns) : CLEF_SHAPE(rows, columns, side, side), CLEF_SHAPE(columns), CLEF_SHAPE(columns)};
+    clef_shape shape[] = {layer ? CLEF_SHAPE(rows, columns) : CLEF_SHAPE(rows, columns, side, side), CLEF_SHAPE(columns),
+                          CLEF_SHAPE(columns)};
     make_inputs(&j, 3, shape);
     answer(&j);
 }
@@ -200,8 +203,9 @@ static clef_module *make_model(const char *name, clef_shape input) {
     if (strcmp(name, "resnet18") == 0) return clef_model_resnet18(ctx, input, 10);
     if (strcmp(name, "mlp") == 0) return clef_model_mlp(ctx, input, 10);
     if (strcmp(name, "mlp3") != 0) return NULL;
-    return clef_sequential(ctx, CLEF_LAYERS(clef_nn_flatten(ctx), clef_nn_linear(ctx, clef_shape_numel(input), 1024, NULL), clef_nn_relu(ctx),
-                                            clef_nn_linear(ctx, 1024, 1024, NULL), clef_nn_relu(ctx), clef_nn_linear(ctx, 1024, 10, NULL)));
+    return clef_sequential(ctx, CLEF_LAYERS(clef_nn_flatten(ctx), clef_nn_linear(ctx, clef_shape_numel(input), 1024, NULL),
+                                            clef_nn_relu(ctx), clef_nn_linear(ctx, 1024, 1024, NULL), clef_nn_relu(ctx),
+                                            clef_nn_linear(ctx, 1024, 10, NULL)));
 }
 
 static void train_steps(clef_module *net, clef_optimizer *opt, clef_tensor *const *x, clef_tensor *const *y, int calls) {
@@ -394,9 +398,11 @@ static void peak(const char *line) {
     answer(&j);
 }
 
-static const struct suite { const char *name; void (*run)(const char *line); } suites[] = {
-    {"gemm", gemm}, {"conv", conv}, {"pointwise", pointwise}, {"reduce", reduce}, {"norm", norm}, {"train", train},
-    {"infer", infer}, {"epoch", epoch}, {"host", host}, {"stream", stream}, {"peak", peak}};
+static const struct suite {
+    const char *name;
+    void (*run)(const char *line);
+} suites[] = {{"gemm", gemm},   {"conv", conv},   {"pointwise", pointwise}, {"reduce", reduce}, {"norm", norm}, {"train", train},
+              {"infer", infer}, {"epoch", epoch}, {"host", host},           {"stream", stream}, {"peak", peak}};
 
 int main(void) {
     ctx = clef_open(NULL);

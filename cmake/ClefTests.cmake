@@ -238,6 +238,7 @@ endif()
 # ---- checks of the tree itself ----
 if(SH)
   add_test(NAME frame/rooms COMMAND ${SH} ${CMAKE_CURRENT_SOURCE_DIR}/cmake/check_rooms.sh ${CMAKE_CURRENT_SOURCE_DIR})
+  add_test(NAME frame/format COMMAND ${SH} ${CMAKE_CURRENT_SOURCE_DIR}/cmake/check_format.sh ${CMAKE_CURRENT_SOURCE_DIR})
   add_test(NAME frame/rooms_catch COMMAND ${SH} ${CMAKE_CURRENT_SOURCE_DIR}/tests/frame/rooms_catch.sh
     ${CMAKE_CURRENT_SOURCE_DIR})
   add_test(NAME frame/kernel_syntax COMMAND ${SH} ${CMAKE_CURRENT_SOURCE_DIR}/cmake/check_kernels.sh
@@ -248,7 +249,7 @@ if(SH)
     ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_COMMAND} ${CMAKE_C_COMPILER})
   add_test(NAME frame/headers_cxx COMMAND ${SH} ${CMAKE_CURRENT_SOURCE_DIR}/tests/frame/headers_cxx.sh
     $<IF:$<BOOL:${CMAKE_CXX_COMPILER}>,${CMAKE_CXX_COMPILER},c++> ${CMAKE_CURRENT_SOURCE_DIR}/include ${generated_include})
-  set(frame_tests frame/headers_cxx frame/rooms frame/rooms_catch frame/on_driver_catch frame/kernel_syntax frame/generators)
+  set(frame_tests frame/headers_cxx frame/rooms frame/format frame/rooms_catch frame/on_driver_catch frame/kernel_syntax frame/generators)
   if(TARGET clef_shared)
     add_test(NAME frame/exports COMMAND ${SH} ${CMAKE_CURRENT_SOURCE_DIR}/tests/frame/exports.sh
       $<TARGET_FILE:clef_shared> ${PROJECT_VERSION_MAJOR})

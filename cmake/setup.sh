@@ -82,6 +82,8 @@ setup_intel() {
 }
 have_oclgrind() { ls /usr/lib/oclgrind/liboclgrind-rt-icd.so /usr/lib/*/oclgrind/liboclgrind-rt-icd.so 2>/dev/null | grep -q .; }
 
+have_clang_format() { have clang-format-14 || clang-format --version 2>/dev/null | grep -q 'version 14\.'; }
+
 have_clblast() { ls /usr/lib/libclblast.so.1 /usr/lib/*/libclblast.so.1 /usr/local/lib/libclblast.so.1 2>/dev/null | grep -q .; }
 
 # The packages that LEVEL wants and this machine lacks, one per line.
@@ -102,6 +104,7 @@ missing_packages() {
     have_clblast || say libclblast1
     [ -e /etc/OpenCL/vendors/rusticl.icd ] || say mesa-opencl-icd
     have_venv || say python3-venv
+    have_clang_format || say clang-format-14
 }
 
 # Those that apt knows of; the others are named and left.

@@ -11,9 +11,9 @@ int main(void) {
     clef_tensor *x = clef_from_host(ctx, CLEF_SHAPE(2, 3), CLEF_F32, points);
     clef_tensor *w = clef_require_grad(clef_keep(clef_full(ctx, CLEF_SHAPE(3, 2), CLEF_F32, 0.1)), true);
 
-    clef_tensor *y = clef_tanh(clef_matmul(x, w));             /* [2,3]·[3,2] → [2,2] */
+    clef_tensor *y = clef_tanh(clef_matmul(x, w));                /* [2,3]·[3,2] → [2,2] */
     clef_tensor *loss = clef_sum(clef_square(y), NULL, 0, false); /* Σ y² */
-    clef_backward(loss);                                       /* adds the nodes of d loss / d w */
+    clef_backward(loss);                                          /* adds the nodes of d loss / d w */
 
     clef_print(y, stdout);
     printf("loss %.6f\n", clef_item(loss));

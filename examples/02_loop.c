@@ -8,11 +8,11 @@ int main(int argc, char **argv) {
     clef_context *ctx = clef_open(NULL);
     if (!ctx) return fprintf(stderr, "skipped: %s\n", clef_error(NULL)), 77;
 
-    clef_loader *data = clef_loader_open(clef_digits(ctx, CLEF_TRAIN),
-                                         &(clef_loader_options){.batch = 32, .shuffle = true, .drop_last = true});
-    clef_module *net = clef_sequential(ctx, CLEF_LAYERS(
-        clef_nn_conv2d(ctx, 1, 32, 3, NULL), clef_nn_relu(ctx), clef_nn_max_pool2d(ctx, 2, NULL),
-        clef_nn_flatten(ctx), clef_nn_linear(ctx, 32 * 3 * 3, 10, NULL)));
+    clef_loader *data =
+        clef_loader_open(clef_digits(ctx, CLEF_TRAIN), &(clef_loader_options){.batch = 32, .shuffle = true, .drop_last = true});
+    clef_module *net =
+        clef_sequential(ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, 1, 32, 3, NULL), clef_nn_relu(ctx), clef_nn_max_pool2d(ctx, 2, NULL),
+                                         clef_nn_flatten(ctx), clef_nn_linear(ctx, 32 * 3 * 3, 10, NULL)));
     clef_optimizer *opt = clef_adamw(net, &(clef_adamw_options){.lr = 2e-3});
 
     int epochs = argc > 1 ? atoi(argv[1]) : 3;

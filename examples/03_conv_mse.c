@@ -6,8 +6,8 @@
 #include <stdlib.h>
 
 static clef_module *layer(clef_context *ctx) {
-    return clef_sequential(ctx, CLEF_LAYERS(
-        clef_nn_conv2d(ctx, 1, 32, 3, &(clef_nn_conv2d_options){.conv = {.same = true}}), clef_nn_relu(ctx)));
+    return clef_sequential(
+        ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, 1, 32, 3, &(clef_nn_conv2d_options){.conv = {.same = true}}), clef_nn_relu(ctx)));
 }
 
 int main(int argc, char **argv) {

@@ -11,12 +11,15 @@ int main(int argc, char **argv) {
     if (!images) return fprintf(stderr, "skipped: %s\n", clef_error(ctx)), clef_close(ctx), 77;
 
     static const float mean[] = {0.4914f, 0.4822f, 0.4465f}, std[] = {0.2470f, 0.2435f, 0.2616f};
-    clef_loader *data = clef_loader_open(images, &(clef_loader_options){
-        .batch = 50, .shuffle = true, .drop_last = true, .seed = 1, .mean = mean, .std = std, .augment = {.flip = true}});
-    clef_module *net = clef_sequential(ctx, CLEF_LAYERS(
-        clef_nn_conv2d(ctx, 3, 32, 3, NULL), clef_nn_relu(ctx), clef_nn_max_pool2d(ctx, 2, NULL), /* 32 → 30 → 15 */
-        clef_nn_conv2d(ctx, 32, 64, 3, NULL), clef_nn_relu(ctx), clef_nn_max_pool2d(ctx, 2, NULL), /* 15 → 13 → 6 */
-        clef_nn_flatten(ctx), clef_nn_linear(ctx, 64 * 6 * 6, 10, NULL)));
+    clef_loader *data = clef_loader_open(
+        images,
+        &(clef_loader_options){
+            .batch = 50, .shuffle = true, .drop_last = true, .seed = 1, .mean = mean, .std = std, .augment = {.flip = true}});
+    clef_module *net = clef_sequential(ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, 3, 32, 3, NULL), clef_nn_relu(ctx),
+                                                        clef_nn_max_pool2d(ctx, 2, NULL), /* 32 → 30 → 15 */
+                                                        clef_nn_conv2d(ctx, 32, 64, 3, NULL), clef_nn_relu(ctx),
+                                                        clef_nn_max_pool2d(ctx, 2, NULL), /* 15 → 13 → 6 */
+                                                        clef_nn_flatten(ctx), clef_nn_linear(ctx, 64 * 6 * 6, 10, NULL)));
     clef_optimizer *opt = clef_adam(net, NULL); /* lr 0.001 */
 
     int batches = argc > 1 ? atoi(argv[1]) : 100, done = 0;

@@ -46,10 +46,17 @@ int main(int argc, char **argv) {
     clef_loader *batches = clef_loader_open(train, &(clef_loader_options){.batch = 100, .shuffle = true, .mean = mean, .std = std});
     clef_loader *tests = clef_loader_open(test, &(clef_loader_options){.batch = 250, .mean = mean, .std = std});
     int64_t epochs = argc > 2 ? atoll(argv[2]) : 1;
-    clef_schedule *cosine = clef_schedule_new(sgd, &(clef_schedule_options){
-        .kind = CLEF_SCHEDULE_COSINE, .total = epochs * clef_loader_batches(batches)});
-    clef_fit(net, &(clef_fit_options){.train = batches, .test = tests, .optimizer = sgd, .epochs = epochs, .bar = stderr,
-                                      .schedule = cosine, .schedule_per_step = true}, NULL);
+    clef_schedule *cosine = clef_schedule_new(
+        sgd, &(clef_schedule_options){.kind = CLEF_SCHEDULE_COSINE, .total = epochs * clef_loader_batches(batches)});
+    clef_fit(net,
+             &(clef_fit_options){.train = batches,
+                                 .test = tests,
+                                 .optimizer = sgd,
+                                 .epochs = epochs,
+                                 .bar = stderr,
+                                 .schedule = cosine,
+                                 .schedule_per_step = true},
+             NULL);
     clef_save(net, file);
 
     clef_module *copy = clef_model_lenet(ctx, CLEF_SHAPE(1, SIDE, SIDE), 10);

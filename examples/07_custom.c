@@ -7,8 +7,7 @@
 #include <stdlib.h>
 
 /* snake(x) = x + sin²(x), after Ziyin et al. 2020; its derivative is 1 + sin(2x). */
-static const clef_custom_op snake = {
-    .name = "snake", .forward = "x + sin(x) * sin(x)", .backward = {"g * (K(1) + sin(x + x))"}};
+static const clef_custom_op snake = {.name = "snake", .forward = "x + sin(x) * sin(x)", .backward = {"g * (K(1) + sin(x + x))"}};
 
 /* y = snake(a·x) / a with one trained a for each feature. */
 static clef_tensor *scaled_snake(clef_module *module, clef_tensor *x, void *user) {
@@ -36,8 +35,8 @@ int main(int argc, char **argv) {
     if (!ctx) return fprintf(stderr, "skipped: %s\n", clef_error(NULL)), 77;
     clef_tensor *in = clef_keep(clef_from_host(ctx, CLEF_SHAPE(N, 1), CLEF_F32, x));
     clef_tensor *want = clef_keep(clef_from_host(ctx, CLEF_SHAPE(N, 1), CLEF_F32, y));
-    clef_module *net = clef_sequential(ctx, CLEF_LAYERS(
-        clef_nn_linear(ctx, 1, WIDTH, NULL), snake_layer(ctx, WIDTH), clef_nn_linear(ctx, WIDTH, 1, NULL)));
+    clef_module *net = clef_sequential(
+        ctx, CLEF_LAYERS(clef_nn_linear(ctx, 1, WIDTH, NULL), snake_layer(ctx, WIDTH), clef_nn_linear(ctx, WIDTH, 1, NULL)));
     clef_optimizer *adam = clef_adam(net, &(clef_adam_options){.lr = 0.02});
 
     int steps = argc > 1 ? atoi(argv[1]) : 400;

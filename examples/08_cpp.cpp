@@ -13,17 +13,18 @@ int main() {
 
     clef_loader *data = clef_loader_open(clef_digits(ctx, CLEF_TRAIN),
                                          CLEF_OPTIONS(clef_loader_options, o.batch = 32, o.shuffle = true, o.drop_last = true));
-    clef_module *net = clef_sequential(ctx, CLEF_LAYERS(
-        clef_nn_conv2d(ctx, 1, 32, 3, CLEF_OPTIONS(clef_nn_conv2d_options, o.conv.same = true, o.no_bias = true)),
-        clef_nn_batch_norm2d(ctx, 32, nullptr), clef_nn_relu(ctx), clef_nn_max_pool2d(ctx, 2, nullptr),
-        clef_nn_flatten(ctx), clef_nn_linear(ctx, 32 * 4 * 4, 10, nullptr)));
+    clef_module *net = clef_sequential(
+        ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, 1, 32, 3, CLEF_OPTIONS(clef_nn_conv2d_options, o.conv.same = true, o.no_bias = true)),
+                         clef_nn_batch_norm2d(ctx, 32, nullptr), clef_nn_relu(ctx), clef_nn_max_pool2d(ctx, 2, nullptr),
+                         clef_nn_flatten(ctx), clef_nn_linear(ctx, 32 * 4 * 4, 10, nullptr)));
     clef_optimizer *opt = clef_adamw(net, CLEF_OPTIONS(clef_adamw_options, o.lr = 2e-3));
 
     double first = 0, last = 0;
     for (int epoch = 1; epoch <= 3; epoch++) {
         clef_tensor *sum = clef_zeros(ctx, CLEF_SCALAR, CLEF_F32);
         for (clef_batch b; clef_next(data, &b);) {
-            clef_tensor *loss = clef_cross_entropy(clef_forward(net, b.x), b.y, CLEF_OPTIONS(clef_loss_options, o.label_smoothing = 0.1));
+            clef_tensor *loss =
+                clef_cross_entropy(clef_forward(net, b.x), b.y, CLEF_OPTIONS(clef_loss_options, o.label_smoothing = 0.1));
             clef_backward(loss);
             clef_step(opt);
             sum = loss;

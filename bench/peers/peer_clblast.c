@@ -1,5 +1,5 @@
-/* CLBlast: sgemm on the OpenCL device that OpenCL lists first, or on a GPU where there is one.  Its first call compiles its kernels, for
-   seconds on pocl: that is done before anything is timed.  cc -O2 peer_clblast.c -lclblast -lOpenCL */
+/* CLBlast: sgemm on the OpenCL device that OpenCL lists first, or on a GPU where there is one.  Its first call compiles its
+   kernels, for seconds on pocl: that is done before anything is timed.  cc -O2 peer_clblast.c -lclblast -lOpenCL */
 #define CL_TARGET_OPENCL_VERSION 120
 #include "peer.h"
 #include <clblast_c.h>
@@ -27,9 +27,9 @@ static cl_mem random_buffer(size_t n) {
 
 static int multiply(int m, int n, int k, int ta, int tb, cl_mem a, cl_mem b, cl_mem c) {
     return a && b && c &&
-           CLBlastSgemm(CLBlastLayoutRowMajor, ta ? CLBlastTransposeYes : CLBlastTransposeNo, tb ? CLBlastTransposeYes : CLBlastTransposeNo,
-                        (size_t)m, (size_t)n, (size_t)k, 1, a, 0, (size_t)(ta ? m : k), b, 0, (size_t)(tb ? k : n), 0, c, 0, (size_t)n,
-                        &queue, NULL) == CLBlastSuccess;
+           CLBlastSgemm(CLBlastLayoutRowMajor, ta ? CLBlastTransposeYes : CLBlastTransposeNo,
+                        tb ? CLBlastTransposeYes : CLBlastTransposeNo, (size_t)m, (size_t)n, (size_t)k, 1, a, 0,
+                        (size_t)(ta ? m : k), b, 0, (size_t)(tb ? k : n), 0, c, 0, (size_t)n, &queue, NULL) == CLBlastSuccess;
 }
 
 /* All calls are queued and waited for once, as Clef's are; two come first. */

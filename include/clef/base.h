@@ -39,21 +39,21 @@ extern "C" {
 #endif
 
 /* One table makes the enum, the names and the messages.  X(NAME, "message") */
-#define CLEF_STATUS_MAP(X)                                                                       \
-    X(OK, "no error")                                                                            \
-    X(INVALID, "invalid argument")                                                               \
-    X(SHAPE, "shapes do not fit")                                                                \
-    X(DTYPE, "dtype not supported here")                                                         \
-    X(MEMORY, "out of memory")                                                                   \
-    X(NO_DEVICE, "no OpenCL device")                                                             \
-    X(DEVICE, "the device or its driver failed")                                                 \
-    X(BUILD, "a kernel did not compile")                                                         \
-    X(IO, "a file could not be read or written")                                                 \
-    X(FORMAT, "a file is damaged or of another format")                                          \
-    X(UNSUPPORTED, "not supported")                                                              \
-    X(STATE, "called at the wrong time")                                                         \
-    X(LOST, "the device is lost")                                                                \
-    X(INTERRUPTED, "interrupted")                                                                \
+#define CLEF_STATUS_MAP(X)                              \
+    X(OK, "no error")                                   \
+    X(INVALID, "invalid argument")                      \
+    X(SHAPE, "shapes do not fit")                       \
+    X(DTYPE, "dtype not supported here")                \
+    X(MEMORY, "out of memory")                          \
+    X(NO_DEVICE, "no OpenCL device")                    \
+    X(DEVICE, "the device or its driver failed")        \
+    X(BUILD, "a kernel did not compile")                \
+    X(IO, "a file could not be read or written")        \
+    X(FORMAT, "a file is damaged or of another format") \
+    X(UNSUPPORTED, "not supported")                     \
+    X(STATE, "called at the wrong time")                \
+    X(LOST, "the device is lost")                       \
+    X(INTERRUPTED, "interrupted")                       \
     X(INTERNAL, "Clef contradicts itself: a bug in Clef")
 
 typedef enum clef_status {
@@ -68,21 +68,21 @@ CLEF_API const char *clef_status_name(clef_status status);
 CLEF_API const char *clef_status_message(clef_status status);
 
 /* X(NAME, token, bytes, "what it is").  f16 and bf16 are storage formats, computed in f32. */
-#define CLEF_DTYPE_MAP(X)                                                                        \
-    X(F32, f32, 4, "IEEE binary32")                                                              \
-    X(F16, f16, 2, "IEEE binary16, computed in f32")                                             \
-    X(BF16, bf16, 2, "bfloat16, computed in f32")                                                \
-    X(F64, f64, 8, "IEEE binary64, where the device has it")                                     \
-    X(I32, i32, 4, "signed 32-bit integer")                                                      \
-    X(I64, i64, 8, "signed 64-bit integer")                                                      \
-    X(U8, u8, 1, "unsigned 8-bit integer")                                                       \
+#define CLEF_DTYPE_MAP(X)                                    \
+    X(F32, f32, 4, "IEEE binary32")                          \
+    X(F16, f16, 2, "IEEE binary16, computed in f32")         \
+    X(BF16, bf16, 2, "bfloat16, computed in f32")            \
+    X(F64, f64, 8, "IEEE binary64, where the device has it") \
+    X(I32, i32, 4, "signed 32-bit integer")                  \
+    X(I64, i64, 8, "signed 64-bit integer")                  \
+    X(U8, u8, 1, "unsigned 8-bit integer")                   \
     X(BOOL, bool, 1, "0 or 1 in one byte")
 
 typedef enum clef_dtype {
 #define X(name, token, bytes, what) CLEF_##name,
     CLEF_DTYPE_MAP(X)
 #undef X
-    CLEF_DTYPE_COUNT
+        CLEF_DTYPE_COUNT
 } clef_dtype;
 
 /* Bytes of one element; 0 for an unknown dtype. */
@@ -124,7 +124,9 @@ template <typename... D> static inline clef_shape clef__shape(D... d) {
     return clef_shape{static_cast<int>(sizeof...(D)), {static_cast<int64_t>(d)...}};
 }
 #define CLEF_SHAPE(...) clef__shape(__VA_ARGS__)
+/* clang-format off */
 #define CLEF_SCALAR clef_shape{}
+/* clang-format on */
 #define CLEF_ARRAY(type, ...) (std::initializer_list<type>{__VA_ARGS__}.begin())
 
 /* CLEF_OPTIONS(clef_loader_options, o.batch = 64, o.shuffle = true): what &(clef_loader_options){.batch = 64, .shuffle
@@ -142,8 +144,7 @@ template <typename T, typename F> static inline clef__filled_options<T> clef__ma
 #define CLEF_OPTIONS(type, ...) clef__make_options<type>([&](type &o) { __VA_ARGS__; })
 #else
 /* CLEF_SHAPE(8, 3, 32, 32): a shape of up to eight dimensions. */
-#define CLEF_SHAPE(...)                                                                          \
-    ((clef_shape){(int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), {__VA_ARGS__}})
+#define CLEF_SHAPE(...) ((clef_shape){(int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), {__VA_ARGS__}})
 /* The shape of a single number. */
 #define CLEF_SCALAR ((clef_shape){0, {0}})
 /* CLEF_ARRAY(int, 0, 2): a pointer to an array that lives until the end of the block (C++: of the expression). */

@@ -36,7 +36,7 @@ typedef struct clef_device_info {
     int index; /* the number that clef_options.device and CLEF_DEVICE accept; -1 for an adopted sub-device */
     const char *name, *vendor, *driver, *version; /* version: "OpenCL 3.0 …" */
     const char *platform, *platform_version, *extensions;
-    const char *type; /* "cpu", "gpu", "accelerator" or "other" */
+    const char *type;                                /* "cpu", "gpu", "accelerator" or "other" */
     uint32_t compute_units, clock_mhz, vector_width; /* native float lanes, 0 if unknown */
     uint64_t global_bytes, max_alloc_bytes, local_bytes, cache_bytes;
     size_t max_work_group;
@@ -48,9 +48,7 @@ CLEF_API int clef_device_count(void);
 /* Facts about device `index`, from 0, into *info; false when there is no such device. */
 CLEF_API bool clef_device_get(int index, clef_device_info *info);
 
-typedef enum clef_log_level {
-    CLEF_LOG_ERROR, CLEF_LOG_WARNING, CLEF_LOG_INFO, CLEF_LOG_DEBUG
-} clef_log_level;
+typedef enum clef_log_level { CLEF_LOG_ERROR, CLEF_LOG_WARNING, CLEF_LOG_INFO, CLEF_LOG_DEBUG } clef_log_level;
 /* Receives one line without a line break, valid during the call; from several threads at once while kernels are
    compiled. */
 typedef void (*clef_log_fn)(void *user, clef_log_level level, const char *line);
@@ -76,7 +74,7 @@ typedef struct clef_options {
     bool debug_memory;     /* every tensor in a buffer of its exact size (also CLEF_DEBUG=memory) */
     clef_log_fn log;       /* NULL: silent */
     void *log_user;
-    bool no_tuning;        /* results of clef_tune are neither used nor made (also CLEF_TUNING=0) */
+    bool no_tuning; /* results of clef_tune are neither used nor made (also CLEF_TUNING=0) */
 } clef_options;
 
 /* Opens a device and everything that lives with it.  NULL options mean all defaults.  Returns NULL on
@@ -119,7 +117,9 @@ CLEF_API void clef_random_set(clef_context *ctx, clef_random_state state);
 
 /* Device memory in bytes: used: held by live values and plans; peak: the highest that was; cached: kept for
    reuse, on top of used; buffers: how many are live, a program's own too, whose bytes are not counted. */
-typedef struct clef_memory_info { uint64_t used, peak, cached, buffers; } clef_memory_info;
+typedef struct clef_memory_info {
+    uint64_t used, peak, cached, buffers;
+} clef_memory_info;
 /* The present figures, of all devices of the context together; zeros for NULL. */
 CLEF_API clef_memory_info clef_memory(const clef_context *ctx);
 /* Lets the peak begin anew, at what is used now. */
@@ -146,7 +146,7 @@ CLEF_API clef_status clef_synchronize(clef_context *ctx);
 
 /* The kernel cache on disk. */
 typedef struct clef_cache_info {
-    char dir[4096]; /* "" when there is none */
+    char dir[4096];                             /* "" when there is none */
     uint64_t entries, bytes, damaged, negative; /* the last two by verify; negative: failed builds */
 } clef_cache_info;
 /* Counts the entries of dir (NULL: the default directory) into *info; verify reads them all and counts the

@@ -29,17 +29,16 @@ CLEF_API clef_dataset *clef_digits(clef_context *ctx, clef_split_name split);
    A file that is not exactly as long as its header says is refused (CLEF_FORMAT). */
 CLEF_API clef_dataset *clef_idx(clef_context *ctx, const char *images, const char *labels);
 /* Arrays in memory, copied: x n × numel(item) floats; y n classes, or NULL.  There are max(y)+1 classes. */
-CLEF_API clef_dataset *clef_dataset_arrays(clef_context *ctx, const float *x, clef_shape item,
-                                           const int64_t *y, int64_t n);
+CLEF_API clef_dataset *clef_dataset_arrays(clef_context *ctx, const float *x, clef_shape item, const int64_t *y, int64_t n);
 /* x and y both float arrays (regression); y_item is the shape of one target. */
-CLEF_API clef_dataset *clef_dataset_pairs(clef_context *ctx, const float *x, clef_shape item, const float *y,
-                                          clef_shape y_item, int64_t n);
+CLEF_API clef_dataset *clef_dataset_pairs(clef_context *ctx, const float *x, clef_shape item, const float *y, clef_shape y_item,
+                                          int64_t n);
 /* fetch fills x (numel(item) floats) and *y for item i; called from several threads; false is an error.  With
    classes = 0 there are no targets and *y is ignored; otherwise *y must be below classes.  user must live as
    long as the loaders that read it. */
 typedef bool (*clef_fetch_fn)(void *user, int64_t i, float *x, int64_t *y);
-CLEF_API clef_dataset *clef_dataset_callback(clef_context *ctx, clef_shape item, int64_t n, int64_t classes,
-                                             clef_fetch_fn fetch, void *user);
+CLEF_API clef_dataset *clef_dataset_callback(clef_context *ctx, clef_shape item, int64_t n, int64_t classes, clef_fetch_fn fetch,
+                                             void *user);
 /* The first n items (a view, nothing is copied); all of them when there are not so many.  CLEF_INVALID if n <
    0. */
 CLEF_API clef_dataset *clef_dataset_take(clef_dataset *data, int64_t n);
@@ -70,11 +69,11 @@ typedef struct clef_augment {
 } clef_augment;
 
 typedef struct clef_loader_options {
-    int64_t batch;     /* 0: 32 */
+    int64_t batch; /* 0: 32 */
     bool shuffle, drop_last;
-    int workers;       /* threads; 0: 1.  Batches are the same for any number */
-    int prefetch;      /* batches ahead; 0: 2 */
-    uint64_t seed;     /* of order and augmentation */
+    int workers;             /* threads; 0: 1.  Batches are the same for any number */
+    int prefetch;            /* batches ahead; 0: 2 */
+    uint64_t seed;           /* of order and augmentation */
     const float *mean, *std; /* per channel ([c,h,w]; else one): x = (x - mean) / std; NULL: 0, 1.  Copied */
     clef_augment augment;
 } clef_loader_options;

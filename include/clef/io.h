@@ -59,13 +59,13 @@ CLEF_API clef_tensor *clef_npy_read(clef_context *ctx, const char *path);
    Tensors are named "model.…" and "optimizer.…"; numbers are metadata, as text that comes back bit for bit.  A checksum
    covers every byte.  Files of before it (format 1) are read with a warning in the log. */
 typedef struct clef_checkpoint {
-    clef_module *module;          /* NULL members are left out on saving and left alone on loading */
+    clef_module *module; /* NULL members are left out on saving and left alone on loading */
     clef_optimizer *optimizer;
     clef_schedule *schedule;
     clef_loader *loader;
-    int64_t epoch;                /* the caller's own */
-    double metric;                /* the caller's own */
-    const char *note;             /* free text of up to 1023 bytes, e.g. the command's options; on load: into note_out */
+    int64_t epoch;    /* the caller's own */
+    double metric;    /* the caller's own */
+    const char *note; /* free text of up to 1023 bytes, e.g. the command's options; on load: into note_out */
     char note_out[1024];
 } clef_checkpoint;
 /* Saves these parts, the context's random state, and the names of its devices.  CLEF_INVALID for numbers that could not be

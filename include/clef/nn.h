@@ -21,10 +21,10 @@ CLEF_API clef_tensor *clef_forward(clef_module *module, clef_tensor *x);
 /* ---- containers ---- */
 /* CLEF_LAYERS(a, b, …): the array and its length, for clef_sequential. */
 #ifdef __cplusplus
-#define CLEF_LAYERS(...) std::initializer_list<clef_module *>{__VA_ARGS__}
+#define CLEF_LAYERS(...) \
+    std::initializer_list<clef_module *> { __VA_ARGS__ }
 #else
-#define CLEF_LAYERS(...)                                                                         \
-    (clef_module *[]){__VA_ARGS__}, (int)(sizeof((clef_module *[]){__VA_ARGS__}) / sizeof(clef_module *))
+#define CLEF_LAYERS(...) (clef_module *[]){__VA_ARGS__}, (int)(sizeof((clef_module *[]){__VA_ARGS__}) / sizeof(clef_module *))
 #endif
 /* y = the n layers applied one after the other.  Children are named "0", "1", …, as in PyTorch; a NULL child
    gives NULL.
@@ -32,14 +32,12 @@ CLEF_API clef_tensor *clef_forward(clef_module *module, clef_tensor *x);
 CLEF_API clef_module *clef_sequential(clef_context *ctx, clef_module *const *layers, int n);
 /* y = body(x) + shortcut(x), shortcut NULL: x itself; then relu if asked.  Children "body" and "shortcut".
    He et al., "Deep residual learning for image recognition", 2015. */
-CLEF_API clef_module *clef_nn_residual(clef_context *ctx, clef_module *body, clef_module *shortcut,
-                                       bool relu);
+CLEF_API clef_module *clef_nn_residual(clef_context *ctx, clef_module *body, clef_module *shortcut, bool relu);
 /* What a module does: y from x; NULL is a failure.  `user` is what clef_module_new was given. */
 typedef clef_tensor *(*clef_forward_fn)(clef_module *module, clef_tensor *x, void *user);
 /* A module from a C function; children, parameters and buffers can be registered.  type, which is copied, is
    its word in clef_summary; user must live as long as the context. */
-CLEF_API clef_module *clef_module_new(clef_context *ctx, const char *type, clef_forward_fn forward,
-                                      void *user);
+CLEF_API clef_module *clef_module_new(clef_context *ctx, const char *type, clef_forward_fn forward, void *user);
 /* Registers a child under a name that is new in the parent, not empty and without dots (CLEF_INVALID).  A
    child may have several parents (shared weights), but not contain itself. */
 CLEF_API clef_status clef_module_add(clef_module *parent, const char *name, clef_module *child);
@@ -56,10 +54,11 @@ CLEF_API bool clef_module_has(const clef_module *module, const char *name);
 /* ---- layers; options NULL: PyTorch's defaults, its initial distributions too ----
    Sizes must be positive and options in range, else NULL and CLEF_INVALID.  What forward refuses, see the
    function of clef/ops.h. */
-typedef struct clef_nn_options { bool no_bias; } clef_nn_options;
+typedef struct clef_nn_options {
+    bool no_bias;
+} clef_nn_options;
 /* x [..,in] → x·weightᵀ + bias [..,out]; weight [out,in], bias [out], both uniform within ±1/√in at first. */
-CLEF_API clef_module *clef_nn_linear(clef_context *ctx, int64_t in, int64_t out,
-                                     const clef_nn_options *options);
+CLEF_API clef_module *clef_nn_linear(clef_context *ctx, int64_t in, int64_t out, const clef_nn_options *options);
 typedef struct clef_nn_conv2d_options {
     clef_conv2d_options conv;
     bool no_bias;
@@ -68,8 +67,7 @@ typedef struct clef_nn_conv2d_options {
 /* x [n,in,h,w] → [n,out,oh,ow] (see clef_conv2d); weight [out,in/groups,kernel,kernel_w], bias [out], both
    uniform within ±1/√(in/groups·kernel·kernel_w) at first.
        clef_nn_conv2d(ctx, 3, 64, 3, &(clef_nn_conv2d_options){.conv.padding = {1, 1}, .no_bias = true})  */
-CLEF_API clef_module *clef_nn_conv2d(clef_context *ctx, int64_t in, int64_t out, int kernel,
-                                     const clef_nn_conv2d_options *options);
+CLEF_API clef_module *clef_nn_conv2d(clef_context *ctx, int64_t in, int64_t out, int kernel, const clef_nn_conv2d_options *options);
 /* The largest of each kernel×kernel window, [n,c,h,w] → [n,c,oh,ow]: clef_max_pool2d. */
 CLEF_API clef_module *clef_nn_max_pool2d(clef_context *ctx, int kernel, const clef_pool2d_options *options);
 /* The mean of each kernel×kernel window: clef_avg_pool2d. */
@@ -84,12 +82,10 @@ typedef struct clef_nn_norm_options {
 } clef_nn_norm_options;
 /* clef_batch_norm of [n,channels,h,w] by the module's mode; weight [channels] 1, bias 0 at first; buffers
    running_mean, running_var, num_batches_tracked (i64). */
-CLEF_API clef_module *clef_nn_batch_norm2d(clef_context *ctx, int64_t channels,
-                                           const clef_nn_norm_options *options);
+CLEF_API clef_module *clef_nn_batch_norm2d(clef_context *ctx, int64_t channels, const clef_nn_norm_options *options);
 /* clef_layer_norm over the last dimensions, which must be `normalized` (CLEF_SHAPE in forward); weight 1,
    bias 0 at first, of that shape. */
-CLEF_API clef_module *clef_nn_layer_norm(clef_context *ctx, clef_shape normalized,
-                                         const clef_nn_norm_options *options);
+CLEF_API clef_module *clef_nn_layer_norm(clef_context *ctx, clef_shape normalized, const clef_nn_norm_options *options);
 /* In training: zero with probability p in [0,1], the rest times 1/(1-p); in evaluation: x itself. */
 CLEF_API clef_module *clef_nn_dropout(clef_context *ctx, double p);
 /* Indices [..] → rows of weight [entries,width]: [..,width].  Starts as N(0,1). */
@@ -97,8 +93,7 @@ CLEF_API clef_module *clef_nn_embedding(clef_context *ctx, int64_t entries, int6
 /* Joins all dimensions but the first: [n,c,h,w] → [n,c·h·w]. */
 CLEF_API clef_module *clef_nn_flatten(clef_context *ctx);
 /* Any unary of clef/pointwise.h as a layer: clef_nn_activation(ctx, "gelu", clef_gelu). */
-CLEF_API clef_module *clef_nn_activation(clef_context *ctx, const char *type,
-                                         clef_tensor *(*f)(clef_tensor *));
+CLEF_API clef_module *clef_nn_activation(clef_context *ctx, const char *type, clef_tensor *(*f)(clef_tensor *));
 /* max(x, 0). */
 CLEF_API clef_module *clef_nn_relu(clef_context *ctx);
 /* x·Φ(x), Φ the normal distribution function.  Hendrycks and Gimpel, "Gaussian error linear units", 2016. */
@@ -142,7 +137,11 @@ CLEF_API clef_context *clef_module_context(const clef_module *module);
 CLEF_API const char *clef_module_type(const clef_module *module);
 /* A parameter or buffer of a tree, which owns name and tensor.  Names live until something is registered in
    this context. */
-typedef struct clef_named_tensor { const char *name; clef_tensor *tensor; bool is_buffer; } clef_named_tensor;
+typedef struct clef_named_tensor {
+    const char *name;
+    clef_tensor *tensor;
+    bool is_buffer;
+} clef_named_tensor;
 /* Number of parameters and buffers of the whole tree; 0 for NULL or if host memory is short. */
 CLEF_API int clef_module_tensors(const clef_module *module);
 /* The i-th of them, named and ordered as in a PyTorch state dict ("0.weight"): a module's parameters, its

@@ -133,8 +133,8 @@ typedef struct clef_conv2d_options {
 CLEF_API clef_tensor *clef_conv2d(clef_tensor *x, clef_tensor *w, clef_tensor *b, const clef_conv2d_options *options);
 
 typedef struct clef_pool2d_options {
-    int stride[2];  /* {h, w}; 0: the kernel's size */
-    int padding[2]; /* at most half the kernel */
+    int stride[2];        /* {h, w}; 0: the kernel's size */
+    int padding[2];       /* at most half the kernel */
     bool exclude_padding; /* average: divide by the elements inside the image */
 } clef_pool2d_options;
 /* The largest element of each kh×kw window: [n,c,h,w] → [n,c,oh,ow], oh = ⌊(h + 2p - kh)/s⌋ + 1.  Padding
@@ -158,15 +158,14 @@ CLEF_API clef_tensor *clef_log_softmax(clef_tensor *x, int dim);
 /* (x - mean) / √(var + eps) · weight + bias, with mean and (uncorrected) variance over the last n_dims
    dimensions; weight and bias have their shape (CLEF_SHAPE), or are CLEF_NONE, both or one of them.  Ba, Kiros and
    Hinton, "Layer normalization", 2016. */
-CLEF_API clef_tensor *clef_layer_norm(clef_tensor *x, int n_dims, clef_tensor *weight, clef_tensor *bias,
-                                      double eps);
+CLEF_API clef_tensor *clef_layer_norm(clef_tensor *x, int n_dims, clef_tensor *weight, clef_tensor *bias, double eps);
 /* (x - mean) / √(var + eps) · weight + bias per channel of x [n,c,...]; the other tensors are [c]
-   (CLEF_SHAPE); weight and bias may be CLEF_NONE.  Training: mean and variance of the batch (two values per channel at least: CLEF_SHAPE), and
-   running_mean and running_var, kept tensors, become (1 - momentum)·old + momentum·new, the new variance
-   unbiased; an empty batch leaves them as they are.  Otherwise: the running statistics are used.  Ioffe and Szegedy, "Batch normalization", 2015. */
-CLEF_API clef_tensor *clef_batch_norm(clef_tensor *x, clef_tensor *weight, clef_tensor *bias,
-                                      clef_tensor *running_mean, clef_tensor *running_var, bool training,
-                                      double momentum, double eps);
+   (CLEF_SHAPE); weight and bias may be CLEF_NONE.  Training: mean and variance of the batch (two values per channel at least:
+   CLEF_SHAPE), and running_mean and running_var, kept tensors, become (1 - momentum)·old + momentum·new, the new variance unbiased;
+   an empty batch leaves them as they are.  Otherwise: the running statistics are used.  Ioffe and Szegedy, "Batch normalization",
+   2015. */
+CLEF_API clef_tensor *clef_batch_norm(clef_tensor *x, clef_tensor *weight, clef_tensor *bias, clef_tensor *running_mean,
+                                      clef_tensor *running_var, bool training, double momentum, double eps);
 /* 0 with probability p, else x/(1-p), drawn from the context's random numbers; p outside [0,1] is
    CLEF_INVALID.  Srivastava et al., "Dropout", 2014. */
 CLEF_API clef_tensor *clef_dropout(clef_tensor *x, double p);
@@ -177,10 +176,10 @@ CLEF_API clef_tensor *clef_dropout(clef_tensor *x, double p);
 typedef enum clef_reduction { CLEF_REDUCE_MEAN, CLEF_REDUCE_SUM, CLEF_REDUCE_NONE } clef_reduction;
 typedef struct clef_loss_options {
     clef_reduction reduction;
-    double label_smoothing;    /* cross_entropy: in [0,1) */
-    bool has_ignore_index;     /* cross_entropy, nll: targets equal to ignore_index count for nothing */
+    double label_smoothing; /* cross_entropy: in [0,1) */
+    bool has_ignore_index;  /* cross_entropy, nll: targets equal to ignore_index count for nothing */
     int64_t ignore_index;
-    double delta;              /* huber: 0: 1 */
+    double delta; /* huber: 0: 1 */
 } clef_loss_options;
 /* Of logits [n,c,...] with p = softmax over dimension 1, and
      class indices t [n,...] (whole numbers): -(1-ε)·log p[t] - ε·(Σ over k of log p[k])/c;
@@ -189,12 +188,10 @@ typedef struct clef_loss_options {
    The mean is over the n·… targets that are not ignored.  An index outside 0 … c-1 that is not ignored gives
    NaN.  CLEF_SHAPE if target fits neither form.  Smoothing: Szegedy et al., 2016.
        clef_tensor *loss = clef_cross_entropy(clef_forward(net, b.x), b.y, NULL);  */
-CLEF_API clef_tensor *clef_cross_entropy(clef_tensor *logits, clef_tensor *target,
-                                         const clef_loss_options *options);
+CLEF_API clef_tensor *clef_cross_entropy(clef_tensor *logits, clef_tensor *target, const clef_loss_options *options);
 /* -log_probs[t] for log_probs [n,c,...] (of clef_log_softmax, say) and class indices t [n,...]; as
    clef_cross_entropy, without smoothing. */
-CLEF_API clef_tensor *clef_nll_loss(clef_tensor *log_probs, clef_tensor *target,
-                                    const clef_loss_options *options);
+CLEF_API clef_tensor *clef_nll_loss(clef_tensor *log_probs, clef_tensor *target, const clef_loss_options *options);
 /* (x - target)², the squared error; both of one shape (CLEF_SHAPE: nothing is broadcast), as in the losses
    below. */
 CLEF_API clef_tensor *clef_mse_loss(clef_tensor *x, clef_tensor *target, const clef_loss_options *options);
@@ -205,8 +202,7 @@ CLEF_API clef_tensor *clef_l1_loss(clef_tensor *x, clef_tensor *target, const cl
 CLEF_API clef_tensor *clef_huber_loss(clef_tensor *x, clef_tensor *target, const clef_loss_options *options);
 /* Binary cross-entropy -t·log σ(x) - (1-t)·log(1 - σ(x)) of logits x and targets t in [0,1], with
    σ(x) = 1/(1 + exp(-x)); computed as log(1 + exp(x)) - x·t without overflow. */
-CLEF_API clef_tensor *clef_bce_with_logits(clef_tensor *logits, clef_tensor *target,
-                                           const clef_loss_options *options);
+CLEF_API clef_tensor *clef_bce_with_logits(clef_tensor *logits, clef_tensor *target, const clef_loss_options *options);
 
 /* ---- your own pointwise op ----
    Expressions in OpenCL C on the names x, y, z (inputs) and g (gradient of the result), with the helpers of
@@ -214,7 +210,7 @@ CLEF_API clef_tensor *clef_bce_with_logits(clef_tensor *logits, clef_tensor *tar
        static const clef_custom_op cube = {.name = "cube", .forward = "x*x*x", .backward = {"K(3)*x*x*g"}};
        clef_tensor *y = clef_custom(&cube, (clef_tensor *[]){x}, 1);  */
 typedef struct clef_custom_op {
-    const char *name;        /* a C identifier; the op must live as long as the context */
+    const char *name; /* a C identifier; the op must live as long as the context */
     const char *forward;
     const char *backward[3]; /* NULL: no gradient for that input */
 } clef_custom_op;

@@ -67,8 +67,7 @@ CLEF_API clef_optimizer *clef_adagrad(clef_module *module, const clef_adagrad_op
 /* Gives parameters whose name ends in `suffix` their own learning-rate factor and weight decay (a 0 here is
    0); a later call wins.  CLEF_INVALID when no name ends so or a number is negative.
        clef_optimizer_group(opt, "bias", 1, 0);   biases do not decay  */
-CLEF_API clef_status clef_optimizer_group(clef_optimizer *opt, const char *suffix, double lr_scale,
-                                          double weight_decay);
+CLEF_API clef_status clef_optimizer_group(clef_optimizer *opt, const char *suffix, double lr_scale, double weight_decay);
 
 /* Updates every parameter that has a gradient, clears the gradients, ends the step (see clef/tensor.h).  Does
    not wait.  Returns the context's first error if it has one, so this is the one status a training loop needs
@@ -102,23 +101,28 @@ CLEF_API clef_status clef_clip_grad_value(clef_module *module, double limit);
    Warm-up of w ticks: base·(t+1)/w first, then the kind's own function of t - w.  Cosine: Loshchilov and
    Hutter, "SGDR", 2017; one-cycle: Smith and Topin, "Super-convergence", 2018. */
 typedef enum clef_schedule_kind {
-    CLEF_SCHEDULE_CONSTANT, CLEF_SCHEDULE_STEP, CLEF_SCHEDULE_MULTISTEP, CLEF_SCHEDULE_EXPONENTIAL,
-    CLEF_SCHEDULE_COSINE, CLEF_SCHEDULE_ONE_CYCLE, CLEF_SCHEDULE_PLATEAU
+    CLEF_SCHEDULE_CONSTANT,
+    CLEF_SCHEDULE_STEP,
+    CLEF_SCHEDULE_MULTISTEP,
+    CLEF_SCHEDULE_EXPONENTIAL,
+    CLEF_SCHEDULE_COSINE,
+    CLEF_SCHEDULE_ONE_CYCLE,
+    CLEF_SCHEDULE_PLATEAU
 } clef_schedule_kind;
 typedef struct clef_schedule_options {
     clef_schedule_kind kind;
-    int64_t step_size;             /* step */
-    const int64_t *milestones;     /* multistep, ascending */
+    int64_t step_size;         /* step */
+    const int64_t *milestones; /* multistep, ascending */
     int n_milestones;
-    double gamma;                  /* step, multistep, exponential, plateau; 0: 0.1 (exponential: 0.95) */
-    int64_t total;                 /* cosine, one-cycle: length */
-    double min_lr;                 /* cosine: what it ends at; plateau: never below */
-    double max_lr;                 /* one-cycle: its peak; 0: 10 × the optimizer's lr */
-    double pct_start;              /* one-cycle: share of rising; 0: 0.3 */
-    int64_t patience;              /* plateau; 0: 10 */
-    double threshold;              /* plateau: relative improvement; 0: 1e-4 */
-    bool maximize;                 /* plateau: the metric should grow */
-    int64_t warmup;                /* any kind: linear from lr/warmup over so many ticks first */
+    double gamma;     /* step, multistep, exponential, plateau; 0: 0.1 (exponential: 0.95) */
+    int64_t total;    /* cosine, one-cycle: length */
+    double min_lr;    /* cosine: what it ends at; plateau: never below */
+    double max_lr;    /* one-cycle: its peak; 0: 10 × the optimizer's lr */
+    double pct_start; /* one-cycle: share of rising; 0: 0.3 */
+    int64_t patience; /* plateau; 0: 10 */
+    double threshold; /* plateau: relative improvement; 0: 1e-4 */
+    bool maximize;    /* plateau: the metric should grow */
+    int64_t warmup;   /* any kind: linear from lr/warmup over so many ticks first */
 } clef_schedule_options;
 typedef struct clef_schedule clef_schedule; /* owned by the context */
 /* Takes the optimizer's present rate as its base and sets the rate of tick 0.  Milestones are copied; the
@@ -137,7 +141,10 @@ CLEF_API int clef_optimizer_tensors(const clef_optimizer *opt);
 /* State tensor i, the optimizer's own: number 0 is "step", i64, the updates that each parameter has had; then
    each parameter's states, named as PyTorch does ("0.weight.exp_avg").  All zero if there is none. */
 CLEF_API clef_named_tensor clef_optimizer_tensor(const clef_optimizer *opt, int i);
-typedef struct clef_optimizer_state { int64_t steps; double lr; } clef_optimizer_state;
+typedef struct clef_optimizer_state {
+    int64_t steps;
+    double lr;
+} clef_optimizer_state;
 /* What of the state is no tensor; zeros for NULL. */
 CLEF_API clef_optimizer_state clef_optimizer_get(const clef_optimizer *opt);
 /* Puts it back, and takes the update counts from tensor "step": assign the tensors first. */

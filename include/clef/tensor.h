@@ -49,15 +49,14 @@ CLEF_API clef_tensor *clef_zeros(clef_context *ctx, clef_shape shape, clef_dtype
 /* Every element 1. */
 CLEF_API clef_tensor *clef_ones(clef_context *ctx, clef_shape shape, clef_dtype dtype);
 /* Every element = value as dtype holds it: floats round, i32 and i64 saturate, u8 keeps the low 8 bits of the
-   whole number (0 of infinities), NaN is 0 in integers, and what is not 0 is true.  Changing the value from step to step does not make a new
-   plan. */
+   whole number (0 of infinities), NaN is 0 in integers, and what is not 0 is true.  Changing the value from step to step does not
+   make a new plan. */
 CLEF_API clef_tensor *clef_full(clef_context *ctx, clef_shape shape, clef_dtype dtype, double value);
 /* A scalar (rank 0) f32. */
 CLEF_API clef_tensor *clef_scalar(clef_context *ctx, double value);
 /* start, start+step, … below stop (above it when step < 0): ⌈(stop-start)/step⌉ elements.  CLEF_INVALID if
    that never ends, or if start or step is not whole for a whole-number dtype; CLEF_DTYPE for bool. */
-CLEF_API clef_tensor *clef_arange(clef_context *ctx, double start, double stop, double step,
-                                  clef_dtype dtype);
+CLEF_API clef_tensor *clef_arange(clef_context *ctx, double start, double stop, double step, clef_dtype dtype);
 /* The n×n identity; CLEF_INVALID if n < 0. */
 CLEF_API clef_tensor *clef_eye(clef_context *ctx, int64_t n, clef_dtype dtype);
 /* Uniform on [0,1), f32, in steps of 2⁻²⁴, from the context's random numbers (clef_seed).  Philox 4x32-10:
@@ -147,8 +146,8 @@ CLEF_API clef_status clef_set_grad(clef_tensor *leaf, clef_tensor *grad);
    gradients alone.  grad CLEF_NONE: 1, for a y of one element.  With create_graph the results can be
    differentiated again.  Fails as clef_backward, with NULL in all of dx.
        clef_tensor *dx; clef_grad(y, CLEF_NONE, &x, 1, false, &dx);  */
-CLEF_API clef_status clef_grad(clef_tensor *y, clef_tensor *grad, clef_tensor *const *x, int n,
-                               bool create_graph, clef_tensor **dx);
+CLEF_API clef_status clef_grad(clef_tensor *y, clef_tensor *grad, clef_tensor *const *x, int n, bool create_graph,
+                               clef_tensor **dx);
 /* Between enabled = false and true no expression is recorded for gradients; returns what was set before (true
    for NULL).
        bool was = clef_set_grad_enabled(ctx, false); … clef_set_grad_enabled(ctx, was);  */
@@ -156,8 +155,9 @@ CLEF_API bool clef_set_grad_enabled(clef_context *ctx, bool enabled);
 /* Whether expressions are recorded now; true at first. */
 CLEF_API bool clef_grad_enabled(const clef_context *ctx);
 /* for (CLEF_NO_GRAD(ctx)) { … } : a block without recording (do not leave it by break or return). */
-#define CLEF_NO_GRAD(ctx)                                                                        \
-    bool clef__was = clef_set_grad_enabled((ctx), false), clef__once = true; clef__once;         \
+#define CLEF_NO_GRAD(ctx)                                                    \
+    bool clef__was = clef_set_grad_enabled((ctx), false), clef__once = true; \
+    clef__once;                                                              \
     clef_set_grad_enabled((ctx), clef__was), clef__once = false
 /* The same value, cut off from the history of gradients. */
 CLEF_API clef_tensor *clef_detach(clef_tensor *t);
@@ -165,13 +165,13 @@ CLEF_API clef_tensor *clef_detach(clef_tensor *t);
 /* ---- looking inside ---- */
 /* What an evaluation takes, known from its plan.  Bytes are of all devices together: peak = input + result + temporary +
    prepacked.
-   flops and bytes are those of all ops as they are defined, each reading and writing memory once: what fusing and caches save is not
-   subtracted.  real_flops are those of the methods that were chosen, of which Winograd's convolution needs fewer. */
+   flops and bytes are those of all ops as they are defined, each reading and writing memory once: what fusing and caches save is
+   not subtracted.  real_flops are those of the methods that were chosen, of which Winograd's convolution needs fewer. */
 typedef struct clef_plan_size {
     int64_t peak_bytes;
-    int64_t input_bytes;     /* values that were computed before: parameters, optimizer state, the batch */
-    int64_t result_bytes;    /* new memory for what lives on; updates in place take none */
-    int64_t temporary_bytes; /* everything in between, placed by lifetime; one allocation per device */
+    int64_t input_bytes;           /* values that were computed before: parameters, optimizer state, the batch */
+    int64_t result_bytes;          /* new memory for what lives on; updates in place take none */
+    int64_t temporary_bytes;       /* everything in between, placed by lifetime; one allocation per device */
     int64_t least_temporary_bytes; /* of the first device: no placement could do with less */
     int64_t prepacked_bytes; /* of weights that stay as they are, packed or transformed: replays retain these, at most four times
                                 the weights' own bytes for all plans of a context, or as much as one of them needs */

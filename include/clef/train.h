@@ -12,13 +12,12 @@ extern "C" {
 #endif
 
 /* Any loss of clef/ops.h: clef_cross_entropy, clef_mse_loss, … or one of your own. */
-typedef clef_tensor *(*clef_loss_fn)(clef_tensor *output, clef_tensor *target,
-                                     const clef_loss_options *options);
+typedef clef_tensor *(*clef_loss_fn)(clef_tensor *output, clef_tensor *target, const clef_loss_options *options);
 
 typedef struct clef_epoch {
-    int64_t epoch;            /* from 1 */
-    double loss, accuracy;    /* training means; accuracy NaN where targets are no classes */
-    double test_loss, test_accuracy; /* NaN without test data */
+    int64_t epoch;                    /* from 1 */
+    double loss, accuracy;            /* training means; accuracy NaN where targets are no classes */
+    double test_loss, test_accuracy;  /* NaN without test data */
     double seconds, items_per_second; /* of the training part; speed without the time of compiling */
     double lr;                        /* of the last step */
 } clef_epoch;
@@ -46,27 +45,27 @@ typedef struct clef_progress {
 typedef bool (*clef_progress_fn)(void *user, const clef_progress *progress);
 
 typedef struct clef_fit_options {
-    clef_loader *train, *test;       /* test may be NULL */
+    clef_loader *train, *test; /* test may be NULL */
     clef_optimizer *optimizer;
-    clef_schedule *schedule;         /* ticked per step (schedule_per_step) or per epoch */
+    clef_schedule *schedule; /* ticked per step (schedule_per_step) or per epoch */
     bool schedule_per_step;
-    clef_loss_fn loss;               /* NULL: clef_cross_entropy */
+    clef_loss_fn loss; /* NULL: clef_cross_entropy */
     const clef_loss_options *loss_options;
-    int64_t epochs;                  /* 0: 1 */
-    int accumulate;                  /* batches per optimizer step; 0: 1 */
-    double clip_norm;                /* limit of the norm of all gradients; 0: none */
-    int early_stop_patience;         /* epochs without a better test loss; 0: off.  Puts the best back */
-    const char *checkpoint_dir;      /* writes best.ckpt, last.ckpt, epoch-N.ckpt */
-    int keep;                        /* epoch-N files to keep; 0: none */
-    int64_t checkpoint_every;        /* also every so many batches; 0: off */
-    bool resume;                     /* continue from checkpoint_dir/last.ckpt where it exists */
-    const char *checkpoint_note;     /* at most 600 bytes */
-    const char *csv;                 /* one line per epoch */
-    FILE *bar;                       /* a bar on a terminal, else a line every few seconds; NULL: none */
+    int64_t epochs;              /* 0: 1 */
+    int accumulate;              /* batches per optimizer step; 0: 1 */
+    double clip_norm;            /* limit of the norm of all gradients; 0: none */
+    int early_stop_patience;     /* epochs without a better test loss; 0: off.  Puts the best back */
+    const char *checkpoint_dir;  /* writes best.ckpt, last.ckpt, epoch-N.ckpt */
+    int keep;                    /* epoch-N files to keep; 0: none */
+    int64_t checkpoint_every;    /* also every so many batches; 0: off */
+    bool resume;                 /* continue from checkpoint_dir/last.ckpt where it exists */
+    const char *checkpoint_note; /* at most 600 bytes */
+    const char *csv;             /* one line per epoch */
+    FILE *bar;                   /* a bar on a terminal, else a line every few seconds; NULL: none */
     clef_epoch_fn on_epoch;
     clef_progress_fn on_progress;
     void *user;
-    const volatile int *interrupt;   /* non-zero (from a signal handler): leave a checkpoint and return */
+    const volatile int *interrupt; /* non-zero (from a signal handler): leave a checkpoint and return */
 } clef_fit_options;
 
 /* Trains the module's parameters with the optimizer, which must have been made for it or for a part of it.  *history (may be NULL)
@@ -77,8 +76,8 @@ typedef struct clef_fit_options {
    Exact resuming: with checkpoint_dir and resume, a run that was killed at any moment continues from
    last.ckpt and ends with the same bits as one that was not, on the same device, driver, compute units and options
    (checkpoint_note is compared before anything changes; put what matters there).  One run at a time has a
-   checkpoint_dir: CLEF_STATE for a second one, until the first ends or is killed.  CSV lines of repeated epochs are replaced.  "Best"
-   is the lowest test loss, or training loss without test data.
+   checkpoint_dir: CLEF_STATE for a second one, until the first ends or is killed.  CSV lines of repeated epochs are replaced.
+   "Best" is the lowest test loss, or training loss without test data.
 
    CLEF_INVALID: the options do not fit, or the loss became infinite or NaN: the line then names epoch, batch
    and the first module (the innermost one, by its dotted name) whose output is not finite, or the label that is
@@ -86,16 +85,15 @@ typedef struct clef_fit_options {
    beyond the first batch's, which is divergence too.  CLEF_INTERRUPTED: *interrupt was set; last.ckpt is written.
    An error that was there before the call, or that a callback caused, is returned as it is.
        clef_fit(net, &(clef_fit_options){.train = batches, .optimizer = adam, .epochs = 5}, NULL);  */
-CLEF_API clef_status clef_fit(clef_module *module, const clef_fit_options *options,
-                              const clef_history **history);
+CLEF_API clef_status clef_fit(clef_module *module, const clef_fit_options *options, const clef_history **history);
 
 enum { CLEF_MAX_CLASSES = 1024 };
 typedef struct clef_evaluation_result {
     int64_t items, classes;
     int top_k;
     double loss, accuracy, top_k_accuracy, seconds; /* top_k: share whose class is among k largest outputs */
-    const int64_t *confusion;         /* [classes,classes], row = truth; the context's, until the next call */
-    const double *precision, *recall; /* per class; 0 where nothing was guessed, or nothing is */
+    const int64_t *confusion;                       /* [classes,classes], row = truth; the context's, until the next call */
+    const double *precision, *recall;               /* per class; 0 where nothing was guessed, or nothing is */
 } clef_evaluation_result;
 /* Loss (mean over the items), accuracy, top-k accuracy (k = 5) and the confusion matrix in inference mode,
    without gradients, from the loader's first batch on.  Accuracies are NaN and confusion NULL where the
@@ -103,21 +101,19 @@ typedef struct clef_evaluation_result {
    recording are put back.  CLEF_INVALID if the loader gives no batch, or the loss is no number because of a label
    that is no class.
        clef_evaluation_result r; clef_evaluate(net, tests, NULL, NULL, &r);  */
-CLEF_API clef_status clef_evaluate(clef_module *module, clef_loader *data, clef_loss_fn loss,
-                                   const clef_loss_options *loss_options, clef_evaluation_result *result);
+CLEF_API clef_status clef_evaluate(clef_module *module, clef_loader *data, clef_loss_fn loss, const clef_loss_options *loss_options,
+                                   clef_evaluation_result *result);
 /* The same with another k; 0: 5; CLEF_INVALID below 0. */
 CLEF_API clef_status clef_evaluate_top_k(clef_module *module, clef_loader *data, clef_loss_fn loss,
-                                         const clef_loss_options *loss_options, int top_k,
-                                         clef_evaluation_result *result);
+                                         const clef_loss_options *loss_options, int top_k, clef_evaluation_result *result);
 /* The confusion matrix as a table with recall and precision per class, at most `size` bytes with the final 0;
    class names are those of a dataset (NULL: numbers).  Returns the length it needs like snprintf; 0 without a
    matrix. */
-CLEF_API int clef_confusion_text(const clef_evaluation_result *result, const clef_dataset *names, char *text,
-                                 size_t size);
+CLEF_API int clef_confusion_text(const clef_evaluation_result *result, const clef_dataset *names, char *text, size_t size);
 /* The confusion matrix as an SVG picture in a file, which appears whole or not at all.  CLEF_INVALID without
    a matrix, CLEF_IO if the file cannot be written. */
-CLEF_API clef_status clef_confusion_svg(clef_context *ctx, const clef_evaluation_result *result,
-                                        const clef_dataset *names, const char *path);
+CLEF_API clef_status clef_confusion_svg(clef_context *ctx, const clef_evaluation_result *result, const clef_dataset *names,
+                                        const char *path);
 
 #ifdef __cplusplus
 }

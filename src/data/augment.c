@@ -6,26 +6,21 @@
 #include <string.h>
 
 bool clef__augments(const clef_augment *o) {
-    return o->crop_padding || o->shift || o->flip || o->rotation != 0 || o->brightness != 0 || o->contrast != 0 ||
-           o->cutout;
+    return o->crop_padding || o->shift || o->flip || o->rotation != 0 || o->brightness != 0 || o->contrast != 0 || o->cutout;
 }
 
 const char *clef__augment_wrong(const clef_augment *o) {
     enum { FAR = 1 << 20 };
-    if (o->crop_padding < 0 || o->crop_padding > FAR || o->shift < 0 || o->shift > FAR || o->cutout < 0 ||
-        o->cutout > FAR)
+    if (o->crop_padding < 0 || o->crop_padding > FAR || o->shift < 0 || o->shift > FAR || o->cutout < 0 || o->cutout > FAR)
         return "crop_padding, shift and cutout are 0 to 1048576 pixels";
-    if (!(o->rotation >= 0 && o->rotation <= 180))
-        return "rotation is 0 to 180 degrees";
+    if (!(o->rotation >= 0 && o->rotation <= 180)) return "rotation is 0 to 180 degrees";
     if (!(o->brightness >= 0 && o->brightness <= 1 && o->contrast >= 0 && o->contrast <= 1))
         return "brightness and contrast are 0 to 1";
     return NULL;
 }
 
 /* Uniform on low … low+count-1 (count far below 2^32: the bias is below 2^-11). */
-static int integer(uint32_t word, int low, int count) {
-    return low + (int)((uint64_t)word * (uint64_t)count >> 32);
-}
+static int integer(uint32_t word, int low, int count) { return low + (int)((uint64_t)word * (uint64_t)count >> 32); }
 
 /* Uniform on [-1, 1). */
 static double symmetric(uint32_t word) { return (double)(word >> 8) * 0x1p-23 - 1.0; }
@@ -36,14 +31,11 @@ static void cut_range(int centre, int side, int size, int *from, int *to) {
     *to = high > size ? size : high;
 }
 
-clef__change clef__augment_draw(const clef_augment *o, uint64_t seed, uint32_t epoch, int64_t item, int height,
-                                int width) {
+clef__change clef__augment_draw(const clef_augment *o, uint64_t seed, uint32_t epoch, int64_t item, int height, int width) {
     uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)}, word[12];
     for (uint32_t block = 0; block < 3; block++)
-        clef__philox(
-            key,
-            (uint32_t[4]){(uint32_t)item, (uint32_t)((uint64_t)item >> 32), epoch, CLEF__DRAW_AUGMENT + block},
-            word + 4 * block);
+        clef__philox(key, (uint32_t[4]){(uint32_t)item, (uint32_t)((uint64_t)item >> 32), epoch, CLEF__DRAW_AUGMENT + block},
+                     word + 4 * block);
     clef__change c = {.brightness = 1, .contrast = 1};
     /* Cropping at random after padding by p is shifting by -p … p; both offsets add up. */
     int p = o->crop_padding, s = o->shift;
@@ -99,8 +91,7 @@ static void rotate(double degrees, int channels, int height, int width, const fl
 static void move_row(const clef__change *t, int width, const float *in, float *out) {
     int from = t->dx < 0 ? -t->dx : 0, to = t->dx > 0 ? width - t->dx : width; /* columns that stay inside */
     memset(out, 0, (size_t)width * sizeof *out);
-    if (!t->flip && from < to)
-        memcpy(out + from, in + from + t->dx, (size_t)(to - from) * sizeof *out);
+    if (!t->flip && from < to) memcpy(out + from, in + from + t->dx, (size_t)(to - from) * sizeof *out);
     if (t->flip)
         for (int x = from; x < to; x++) out[width - 1 - x] = in[x + t->dx];
 }
@@ -110,10 +101,8 @@ static void move(const clef__change *t, int channels, int height, int width, con
     for (int c = 0; c < channels; c++, in += row * (size_t)height, out += row * (size_t)height)
         for (int y = 0; y < height; y++) {
             int from = y + t->dy;
-            if (from < 0 || from >= height)
-                memset(out + (size_t)y * row, 0, row * sizeof *out);
-            else
-                move_row(t, width, in + (size_t)from * row, out + (size_t)y * row);
+            if (from < 0 || from >= height) memset(out + (size_t)y * row, 0, row * sizeof *out);
+            else move_row(t, width, in + (size_t)from * row, out + (size_t)y * row);
         }
 }
 
@@ -123,8 +112,7 @@ static float clamp01(float v) { return v < 0 ? 0 : v > 1 ? 1 : v; }
 static void light(const clef__change *t, size_t n, float *image) {
     if (t->brightness != 1)
         for (size_t i = 0; i < n; i++) image[i] = clamp01(image[i] * t->brightness);
-    if (t->contrast == 1)
-        return;
+    if (t->contrast == 1) return;
     double sum = 0;
     for (size_t i = 0; i < n; i++) sum += image[i];
     float mean = (float)(sum / (double)n);
@@ -132,16 +120,14 @@ static void light(const clef__change *t, size_t n, float *image) {
 }
 
 static void cut(const clef__change *t, int channels, int height, int width, float *image) {
-    if (t->cut_x1 <= t->cut_x0)
-        return;
+    if (t->cut_x1 <= t->cut_x0) return;
     for (int c = 0; c < channels; c++)
         for (int y = t->cut_y0; y < t->cut_y1; y++)
             memset(image + ((size_t)c * (size_t)height + (size_t)y) * (size_t)width + t->cut_x0, 0,
                    (size_t)(t->cut_x1 - t->cut_x0) * sizeof *image);
 }
 
-void clef__augment_apply(const clef__change *t, int channels, int height, int width, float *image,
-                         float *scratch) {
+void clef__augment_apply(const clef__change *t, int channels, int height, int width, float *image, float *scratch) {
     size_t n = (size_t)channels * (size_t)height * (size_t)width;
     if (t->angle != 0) {
         memcpy(scratch, image, n * sizeof *image);

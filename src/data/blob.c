@@ -29,12 +29,9 @@ void clef__blob_free(clef__blob *blob) {
 static bool read_all(int file, clef__blob *blob, clef__why *why) {
     for (size_t at = 0; at < blob->size;) {
         ssize_t got = read(file, blob->bytes + at, blob->size - at);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return clef__wrong(why, CLEF_IO, "cannot be read (%s)", strerror(errno));
-        if (got == 0)
-            return clef__wrong(why, CLEF_IO, "became shorter while it was read");
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return clef__wrong(why, CLEF_IO, "cannot be read (%s)", strerror(errno));
+        if (got == 0) return clef__wrong(why, CLEF_IO, "became shorter while it was read");
         at += (size_t)got;
     }
     return true;
@@ -43,29 +40,22 @@ static bool read_all(int file, clef__blob *blob, clef__why *why) {
 bool clef__blob_read(const char *path, clef__blob *blob, clef__why *why) {
     *blob = (clef__blob){0};
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not make us wait */
-    if (file < 0)
-        return clef__wrong(why, CLEF_IO, "cannot be opened (%s)", strerror(errno));
+    if (file < 0) return clef__wrong(why, CLEF_IO, "cannot be opened (%s)", strerror(errno));
     struct stat facts;
     bool ok = false;
-    if (fstat(file, &facts) != 0 || !S_ISREG(facts.st_mode))
-        clef__wrong(why, CLEF_IO, "is not a regular file");
-    else if (facts.st_size < 0 || (uintmax_t)facts.st_size > SIZE_MAX / 2)
-        clef__wrong(why, CLEF_IO, "is too large");
+    if (fstat(file, &facts) != 0 || !S_ISREG(facts.st_mode)) clef__wrong(why, CLEF_IO, "is not a regular file");
+    else if (facts.st_size < 0 || (uintmax_t)facts.st_size > SIZE_MAX / 2) clef__wrong(why, CLEF_IO, "is too large");
     else {
         blob->size = (size_t)facts.st_size;
         blob->bytes = clef__alloc(blob->size ? blob->size : 1);
-        ok = blob->bytes ? read_all(file, blob, why)
-                         : clef__wrong(why, CLEF_MEMORY, "needs %zu bytes of memory", blob->size);
+        ok = blob->bytes ? read_all(file, blob, why) : clef__wrong(why, CLEF_MEMORY, "needs %zu bytes of memory", blob->size);
     }
     close(file);
-    if (!ok)
-        clef__blob_free(blob);
+    if (!ok) clef__blob_free(blob);
     return ok;
 }
 
-bool clef__blob_is_gzip(const clef__blob *blob) {
-    return blob->size >= 2 && blob->bytes[0] == 0x1f && blob->bytes[1] == 0x8b;
-}
+bool clef__blob_is_gzip(const clef__blob *blob) { return blob->size >= 2 && blob->bytes[0] == 0x1f && blob->bytes[1] == 0x8b; }
 
 #ifdef CLEF_HAVE_ZLIB
 typedef struct inflater {
@@ -94,8 +84,7 @@ static bool inflater_open(inflater *f, const clef__blob *blob) {
 }
 
 static void inflater_refill(inflater *f) {
-    if (f->z.avail_in > 0)
-        return;
+    if (f->z.avail_in > 0) return;
     uInt chunk = f->left > 1u << 30 ? 1u << 30 : (uInt)f->left;
     f->z.next_in = (Bytef *)(uintptr_t)f->in; /* zlib does not write through it */
     f->z.avail_in = chunk;
@@ -109,10 +98,8 @@ static size_t inflater_run(inflater *f, uint8_t *out, size_t room) {
     while (done < room) {
         inflater_refill(f);
         if (f->ended) {
-            if (f->z.avail_in == 0)
-                break;
-            if (inflateReset(&f->z) != Z_OK)
-                return SIZE_MAX; /* gzip files may have several members */
+            if (f->z.avail_in == 0) break;
+            if (inflateReset(&f->z) != Z_OK) return SIZE_MAX; /* gzip files may have several members */
             f->ended = false;
         }
         size_t want = room - done < 1u << 30 ? room - done : 1u << 30;
@@ -122,25 +109,21 @@ static size_t inflater_run(inflater *f, uint8_t *out, size_t room) {
         done += want - f->z.avail_out;
         f->ended = status == Z_STREAM_END;
         f->starved = status == Z_MEM_ERROR;
-        if (status == Z_BUF_ERROR && f->z.avail_in == 0 && f->left == 0)
-            break; /* truncated */
-        if (status != Z_OK && status != Z_STREAM_END && status != Z_BUF_ERROR)
-            return SIZE_MAX;
+        if (status == Z_BUF_ERROR && f->z.avail_in == 0 && f->left == 0) break; /* truncated */
+        if (status != Z_OK && status != Z_STREAM_END && status != Z_BUF_ERROR) return SIZE_MAX;
     }
     return done;
 }
 
 /* True unless run() could not go on. */
 static bool inflater_fine(const inflater *f, size_t got, clef__why *why) {
-    if (f->starved)
-        return clef__wrong(why, CLEF_MEMORY, "needs more memory than there is to inflate");
+    if (f->starved) return clef__wrong(why, CLEF_MEMORY, "needs more memory than there is to inflate");
     return got != SIZE_MAX || clef__wrong(why, CLEF_FORMAT, "is damaged gzip data; fetch it again");
 }
 
 bool clef__gunzip_head(const clef__blob *blob, uint8_t *out, size_t want, size_t *got, clef__why *why) {
     inflater f;
-    if (!inflater_open(&f, blob))
-        return clef__wrong(why, CLEF_MEMORY, "needs more memory than there is to inflate");
+    if (!inflater_open(&f, blob)) return clef__wrong(why, CLEF_MEMORY, "needs more memory than there is to inflate");
     *got = inflater_run(&f, out, want);
     inflateEnd(&f.z);
     return inflater_fine(&f, *got, why);
@@ -150,21 +133,16 @@ bool clef__gunzip_head(const clef__blob *blob, uint8_t *out, size_t want, size_t
  */
 static bool inflate_whole(inflater *f, clef__blob *out, size_t first, size_t limit, clef__why *why) {
     for (size_t room = first;;) {
-        if (room > limit)
-            room = limit + 1;
+        if (room > limit) room = limit + 1;
         uint8_t *bytes = clef__realloc(out->bytes, room);
-        if (!bytes)
-            return clef__wrong(why, CLEF_MEMORY, "needs more memory than there is to inflate");
+        if (!bytes) return clef__wrong(why, CLEF_MEMORY, "needs more memory than there is to inflate");
         out->bytes = bytes;
         size_t got = inflater_run(f, bytes + out->size, room - out->size);
-        if (!inflater_fine(f, got, why))
-            return false;
+        if (!inflater_fine(f, got, why)) return false;
         out->size += got;
-        if (out->size > limit)
-            return clef__wrong(why, CLEF_FORMAT, "inflates to more than the %zu bytes it may have", limit);
+        if (out->size > limit) return clef__wrong(why, CLEF_FORMAT, "inflates to more than the %zu bytes it may have", limit);
         if (out->size < room)
-            return f->ended ||
-                   clef__wrong(why, CLEF_FORMAT, "ends in the middle of its gzip data; fetch it again");
+            return f->ended || clef__wrong(why, CLEF_FORMAT, "ends in the middle of its gzip data; fetch it again");
         room = room > SIZE_MAX / 4 ? limit + 1 : room * 2;
     }
 }
@@ -172,22 +150,18 @@ static bool inflate_whole(inflater *f, clef__blob *out, size_t first, size_t lim
 bool clef__blob_gunzip(clef__blob *blob, size_t limit, clef__why *why) {
     inflater f;
     clef__blob out = {0};
-    if (!inflater_open(&f, blob))
-        return clef__wrong(why, CLEF_MEMORY, "needs more memory than there is to inflate");
-    if (limit > SIZE_MAX / 4)
-        limit = SIZE_MAX / 4;
+    if (!inflater_open(&f, blob)) return clef__wrong(why, CLEF_MEMORY, "needs more memory than there is to inflate");
+    if (limit > SIZE_MAX / 4) limit = SIZE_MAX / 4;
     size_t first = blob->size < SIZE_MAX / 8 ? blob->size * 4 + 64 : limit;
     bool ok = inflate_whole(&f, &out, first, limit, why);
     inflateEnd(&f.z);
     clef__blob_free(ok ? blob : &out);
-    if (ok)
-        *blob = out;
+    if (ok) *blob = out;
     return ok;
 }
 #else
 static bool no_zlib(clef__why *why) {
-    return clef__wrong(why, CLEF_UNSUPPORTED,
-                       "is gzip, which this build cannot read (no zlib); unpack it with gunzip");
+    return clef__wrong(why, CLEF_UNSUPPORTED, "is gzip, which this build cannot read (no zlib); unpack it with gunzip");
 }
 
 bool clef__gunzip_head(const clef__blob *blob, uint8_t *out, size_t want, size_t *got, clef__why *why) {

@@ -10,14 +10,12 @@ bool clef__cifar_unpack(clef__blob *blob, int64_t *records, clef__why *why) {
         !clef__blob_gunzip(blob, (size_t)CLEF__CIFAR_MAX * CLEF__CIFAR_RECORD, why))
         return false;
     if (blob->size == 0 || blob->size % CLEF__CIFAR_RECORD != 0)
-        return clef__wrong(why, CLEF_FORMAT,
-                           "has %zu bytes, which is not a whole number of %d-byte CIFAR-10 records", blob->size,
+        return clef__wrong(why, CLEF_FORMAT, "has %zu bytes, which is not a whole number of %d-byte CIFAR-10 records", blob->size,
                            CLEF__CIFAR_RECORD);
     size_t count = blob->size / CLEF__CIFAR_RECORD;
     for (size_t i = 0; i < count; i++) {
         uint8_t label = blob->bytes[i * CLEF__CIFAR_RECORD];
-        if (label > 9)
-            return clef__wrong(why, CLEF_FORMAT, "has the class %d in record %zu; CIFAR-10 has 0 to 9", label, i);
+        if (label > 9) return clef__wrong(why, CLEF_FORMAT, "has the class %d in record %zu; CIFAR-10 has 0 to 9", label, i);
     }
     *records = (int64_t)count;
     return true;
@@ -29,15 +27,13 @@ static bool append_file(clef_context *ctx, const char *path, clef__blob *all) {
     clef__why why = {0};
     int64_t records;
     bool ok = clef__blob_read(path, &blob, &why) && clef__cifar_unpack(&blob, &records, &why);
-    if (!ok)
-        clef__fail(ctx, why.status, "cifar10: %s %s", path, why.line);
+    if (!ok) clef__fail(ctx, why.status, "cifar10: %s %s", path, why.line);
     if (ok && all->size == 0) {
         *all = blob;
         return true;
     }
     uint8_t *grown = ok ? clef__realloc(all->bytes, all->size + blob.size) : NULL;
-    if (ok && !grown)
-        clef__fail(ctx, CLEF_MEMORY, "cifar10: no memory for %zu bytes", all->size + blob.size);
+    if (ok && !grown) clef__fail(ctx, CLEF_MEMORY, "cifar10: no memory for %zu bytes", all->size + blob.size);
     if (grown) {
         memcpy(grown + all->size, blob.bytes, blob.size);
         all->bytes = grown;
@@ -51,39 +47,29 @@ static bool append_file(clef_context *ctx, const char *path, clef__blob *all) {
 static bool read_split(clef_context *ctx, const char *folder, clef_split_name split, clef__blob *all) {
     for (int part = 1; part <= 5; part++) {
         char stem[32];
-        if (split == CLEF_TRAIN)
-            snprintf(stem, sizeof stem, "data_batch_%d.bin", part);
-        else
-            snprintf(stem, sizeof stem, "test_batch.bin");
+        if (split == CLEF_TRAIN) snprintf(stem, sizeof stem, "data_batch_%d.bin", part);
+        else snprintf(stem, sizeof stem, "test_batch.bin");
         char *path = clef__data_find(folder, stem);
         bool ok = !path || append_file(ctx, path, all);
         clef__free(path);
-        if (!ok)
-            return false;
-        if (split == CLEF_TEST)
-            break;
+        if (!ok) return false;
+        if (split == CLEF_TEST) break;
     }
-    if (all->size > 0)
-        return true;
+    if (all->size > 0) return true;
     const char *stem = split == CLEF_TRAIN ? "data_batch_1.bin" : "test_batch.bin";
-    clef__fail(ctx, CLEF_IO, "cifar10: no %s or %s.gz in %s; give its directory or set CLEF_DATA", stem, stem,
-               folder);
+    clef__fail(ctx, CLEF_IO, "cifar10: no %s or %s.gz in %s; give its directory or set CLEF_DATA", stem, stem, folder);
     return false;
 }
 
 clef_dataset *clef_cifar10(clef_context *ctx, const char *dir, clef_split_name split) {
-    static const char *const names[] = {"airplane", "automobile", "bird",  "cat",  "deer",
-                                        "dog",      "frog",       "horse", "ship", "truck"};
-    if (!ctx || !clef__is_split(ctx, "cifar10", split))
-        return NULL;
+    static const char *const names[] = {"airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"};
+    if (!ctx || !clef__is_split(ctx, "cifar10", split)) return NULL;
     char *folder = clef__data_folder(ctx, dir, "cifar10");
-    if (!folder)
-        return NULL;
+    if (!folder) return NULL;
     clef__blob all = {0};
     clef_dataset *data = NULL;
     if (read_split(ctx, folder, split, &all))
-        data = clef__dataset_new(ctx, "cifar10", CLEF__BYTES, CLEF_SHAPE(3, 32, 32),
-                                 (int64_t)(all.size / CLEF__CIFAR_RECORD), 10);
+        data = clef__dataset_new(ctx, "cifar10", CLEF__BYTES, CLEF_SHAPE(3, 32, 32), (int64_t)(all.size / CLEF__CIFAR_RECORD), 10);
     clef__free(folder);
     if (!data) {
         clef__blob_free(&all);

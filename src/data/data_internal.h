@@ -64,11 +64,9 @@ typedef struct clef__change {
 bool clef__augments(const clef_augment *options);
 /* NULL, or why these options cannot be used. */
 const char *clef__augment_wrong(const clef_augment *options);
-clef__change clef__augment_draw(const clef_augment *options, uint64_t seed, uint32_t epoch, int64_t item,
-                                int height, int width);
+clef__change clef__augment_draw(const clef_augment *options, uint64_t seed, uint32_t epoch, int64_t item, int height, int width);
 /* Changes image [channels, height, width] in place; scratch has as many floats. */
-void clef__augment_apply(const clef__change *change, int channels, int height, int width, float *image,
-                         float *scratch);
+void clef__augment_apply(const clef__change *change, int channels, int height, int width, float *image, float *scratch);
 
 /* ---- datasets ---- */
 typedef enum clef__dataset_kind { CLEF__BYTES, CLEF__FLOATS, CLEF__CALLBACK } clef__dataset_kind;
@@ -99,8 +97,8 @@ struct clef_dataset {
 };
 
 /* A dataset in the context's list with item and sizes set, the rest zero; NULL after clef__fail. */
-clef_dataset *clef__dataset_new(clef_context *ctx, const char *origin, clef__dataset_kind kind, clef_shape item,
-                                int64_t size, int64_t classes);
+clef_dataset *clef__dataset_new(clef_context *ctx, const char *origin, clef__dataset_kind kind, clef_shape item, int64_t size,
+                                int64_t classes);
 /* Is it one of the two?  False after clef__fail. */
 bool clef__is_split(clef_context *ctx, const char *origin, clef_split_name split);
 bool clef__dataset_has_target(const clef_dataset *data);

@@ -22,19 +22,16 @@ static void test_quota(int quota[10], int total[10]) {
     for (; given < DIGITS_TEST; given++) { /* to the class that was rounded down most */
         int best = 0;
         for (int c = 1; c < 10; c++)
-            if (total[c] * DIGITS_TEST - quota[c] * DIGITS > total[best] * DIGITS_TEST - quota[best] * DIGITS)
-                best = c;
+            if (total[c] * DIGITS_TEST - quota[c] * DIGITS > total[best] * DIGITS_TEST - quota[best] * DIGITS) best = c;
         quota[best]++;
     }
 }
 
 clef_dataset *clef_digits(clef_context *ctx, clef_split_name split) {
-    if (!ctx || !clef__is_split(ctx, "digits", split))
-        return NULL;
+    if (!ctx || !clef__is_split(ctx, "digits", split)) return NULL;
     int64_t count = split == CLEF_TEST ? DIGITS_TEST : DIGITS - DIGITS_TEST;
     clef_dataset *data = clef__dataset_new(ctx, "digits", CLEF__BYTES, CLEF_SHAPE(1, 8, 8), count, 10);
-    if (!data)
-        return NULL;
+    if (!data) return NULL;
     uint8_t *records = data->memory[0] = clef__alloc((size_t)count * (DIGITS_PIXELS + 1));
     if (!records) {
         data->size = 0;
@@ -46,8 +43,7 @@ clef_dataset *clef_digits(clef_context *ctx, clef_split_name split) {
     for (int i = 0; i < DIGITS; i++) {
         int c = class_of(i), r = rank[c]++;
         bool test = (r + 1) * quota[c] / total[c] > r * quota[c] / total[c];
-        if (test != (split == CLEF_TEST))
-            continue;
+        if (test != (split == CLEF_TEST)) continue;
         *records++ = (uint8_t)c;
         for (int p = 0; p < DIGITS_PIXELS; p++) *records++ = (uint8_t)(table[i][1 + p] - 'A');
     }

@@ -13,26 +13,23 @@ static void build_table(clef__filler *f) {
         }
 }
 
-bool clef__filler_open(clef__filler *f, const clef_dataset *data, const clef_augment *augment, uint64_t seed,
-                       const float *mean, const float *std) {
+bool clef__filler_open(clef__filler *f, const clef_dataset *data, const clef_augment *augment, uint64_t seed, const float *mean,
+                       const float *std) {
     *f = (clef__filler){.data = data, .augment = *augment, .seed = seed, .augments = clef__augments(augment)};
     if (mean || std) {
         size_t n = (size_t)data->channels;
         f->channels = data->channels;
         f->mean = clef__calloc(n, 2 * sizeof *f->mean);
-        if (!f->mean)
-            return false;
+        if (!f->mean) return false;
         f->inverse = f->mean + n;
         for (size_t c = 0; c < n; c++) {
             f->mean[c] = mean ? mean[c] : 0;
             f->inverse[c] = std ? 1.0f / std[c] : 1;
         }
     }
-    if (data->kind != CLEF__BYTES || f->augments)
-        return true;
+    if (data->kind != CLEF__BYTES || f->augments) return true;
     f->table = clef__calloc(f->channels ? (size_t)f->channels : 1, 256 * sizeof *f->table);
-    if (f->table)
-        build_table(f);
+    if (f->table) build_table(f);
     return f->table != NULL;
 }
 
@@ -65,27 +62,23 @@ static bool fill_item(const clef__filler *f, int64_t i, uint32_t epoch, float *s
     const clef_dataset *data = f->data;
     if (f->table) {
         look_up(f, data->pixels + (size_t)i * data->pixel_stride, x);
-        if (y)
-            *y = data->labels[(size_t)i * data->label_stride];
+        if (y) *y = data->labels[(size_t)i * data->label_stride];
         return true;
     }
-    if (!clef__dataset_fetch(data, i, x, y))
-        return false;
+    if (!clef__dataset_fetch(data, i, x, y)) return false;
     if (f->augments) {
         clef__change change = clef__augment_draw(&f->augment, f->seed, epoch, i, data->height, data->width);
         clef__augment_apply(&change, data->channels, data->height, data->width, x, scratch);
     }
-    if (f->channels)
-        normalise(f, x);
+    if (f->channels) normalise(f, x);
     return true;
 }
 
-int64_t clef__filler_run(const clef__filler *f, const int64_t *items, int64_t n, uint32_t epoch, float *scratch,
-                         float *x, int64_t *y, float *z) {
+int64_t clef__filler_run(const clef__filler *f, const int64_t *items, int64_t n, uint32_t epoch, float *scratch, float *x,
+                         int64_t *y, float *z) {
     const clef_dataset *data = f->data;
     for (int64_t k = 0; k < n; k++) {
-        if (!fill_item(f, items[k], epoch, scratch, x + k * data->numel, y ? y + k : NULL))
-            return items[k];
+        if (!fill_item(f, items[k], epoch, scratch, x + k * data->numel, y ? y + k : NULL)) return items[k];
         if (z)
             memcpy(z + k * data->target_numel, data->y_float + items[k] * data->target_numel,
                    (size_t)data->target_numel * sizeof *z);

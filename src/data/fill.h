@@ -14,13 +14,13 @@ typedef struct clef__filler {
 } clef__filler;
 
 /* mean and std may be NULL; false when out of memory. */
-bool clef__filler_open(clef__filler *f, const clef_dataset *data, const clef_augment *augment, uint64_t seed,
-                       const float *mean, const float *std);
+bool clef__filler_open(clef__filler *f, const clef_dataset *data, const clef_augment *augment, uint64_t seed, const float *mean,
+                       const float *std);
 void clef__filler_close(clef__filler *f);
 /* Floats of scratch that one thread needs; 0: none. */
 size_t clef__filler_scratch(const clef__filler *f);
 /* Fills n items: x [n, item], y [n] classes or z [n, target] floats (whichever the data has; the other is NULL).
    Returns -1, or the item that could not be fetched. */
-int64_t clef__filler_run(const clef__filler *f, const int64_t *items, int64_t n, uint32_t epoch, float *scratch,
-                         float *x, int64_t *y, float *z);
+int64_t clef__filler_run(const clef__filler *f, const int64_t *items, int64_t n, uint32_t epoch, float *scratch, float *x,
+                         int64_t *y, float *z);
 #endif

@@ -59,8 +59,7 @@ static int64_t batch_items(const clef_loader *loader, int64_t batch) {
 
 /* Waits for a batch to make; -1: stop.  Holds the lock. */
 static int64_t claim(clef_loader *loader) {
-    while (!loader->stop &&
-           (loader->claimed >= loader->batches || loader->claimed >= loader->taken + loader->n_slots))
+    while (!loader->stop && (loader->claimed >= loader->batches || loader->claimed >= loader->taken + loader->n_slots))
         pthread_cond_wait(&loader->work, &loader->lock);
     return loader->stop ? -1 : loader->claimed++;
 }
@@ -73,8 +72,8 @@ static void *work(void *argument) {
         uint32_t epoch = (uint32_t)loader->epoch;
         pthread_mutex_unlock(&loader->lock);
         slot *s = &loader->slots[batch % loader->n_slots];
-        int64_t failed = clef__filler_run(&loader->filler, loader->order + batch * loader->size,
-                                          batch_items(loader, batch), epoch, w->scratch, s->x, s->y, s->z);
+        int64_t failed = clef__filler_run(&loader->filler, loader->order + batch * loader->size, batch_items(loader, batch), epoch,
+                                          w->scratch, s->x, s->y, s->z);
         pthread_mutex_lock(&loader->lock);
         s->failed = failed;
         s->holds = batch;
@@ -103,8 +102,7 @@ static void free_work(clef_loader *loader) {
 /* Joins the threads; batches made ahead are dropped.  In a forked child there are no threads and nothing to join.
  */
 static void halt(clef_loader *loader) {
-    if (!loader->running)
-        return;
+    if (!loader->running) return;
     loader->running = false;
     if (loader->pid == getpid()) {
         pthread_mutex_lock(&loader->lock);
@@ -125,10 +123,8 @@ static bool new_slot(const clef_loader *loader, slot *s) {
     size_t n = (size_t)loader->size;
     *s = (slot){.holds = -1, .failed = -1};
     s->x = clef__alloc(n * (size_t)data->numel * sizeof *s->x);
-    if (data->y_float)
-        s->z = clef__alloc(n * (size_t)data->target_numel * sizeof *s->z);
-    else if (clef__dataset_has_target(data))
-        s->y = clef__alloc(n * sizeof *s->y);
+    if (data->y_float) s->z = clef__alloc(n * (size_t)data->target_numel * sizeof *s->z);
+    else if (clef__dataset_has_target(data)) s->y = clef__alloc(n * sizeof *s->y);
     return s->x && (s->z || s->y || !clef__dataset_has_target(data));
 }
 
@@ -137,25 +133,20 @@ static bool new_work(clef_loader *loader) {
     loader->slots = clef__calloc((size_t)loader->n_slots, sizeof *loader->slots);
     loader->workers = clef__calloc((size_t)loader->n_workers, sizeof *loader->workers);
     loader->order = clef__calloc((size_t)loader->data->size, sizeof *loader->order);
-    if (!loader->slots || !loader->workers || !loader->order)
-        return false;
+    if (!loader->slots || !loader->workers || !loader->order) return false;
     for (int i = 0; i < loader->n_slots; i++)
-        if (!new_slot(loader, &loader->slots[i]))
-            return false;
+        if (!new_slot(loader, &loader->slots[i])) return false;
     for (int i = 0; i < loader->n_workers; i++) {
         worker *w = &loader->workers[i];
         w->loader = loader;
-        if (scratch && !(w->scratch = clef__alloc(scratch * sizeof *w->scratch)))
-            return false;
+        if (scratch && !(w->scratch = clef__alloc(scratch * sizeof *w->scratch))) return false;
     }
     return true;
 }
 
 static void put_in_order(clef_loader *loader) {
-    if (loader->ordered == loader->epoch)
-        return;
-    if (loader->shuffle)
-        clef__order_shuffled(loader->order, loader->data->size, loader->seed, (uint32_t)loader->epoch);
+    if (loader->ordered == loader->epoch) return;
+    if (loader->shuffle) clef__order_shuffled(loader->order, loader->data->size, loader->seed, (uint32_t)loader->epoch);
     else if (loader->ordered < 0)
         for (int64_t i = 0; i < loader->data->size; i++) loader->order[i] = i;
     loader->ordered = loader->epoch;
@@ -168,10 +159,8 @@ static int start_threads(clef_loader *loader) {
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     for (loader->started = 0; loader->started < loader->n_workers; loader->started++) {
-        status = pthread_create(&loader->workers[loader->started].thread, NULL, work,
-                                &loader->workers[loader->started]);
-        if (status != 0)
-            break;
+        status = pthread_create(&loader->workers[loader->started].thread, NULL, work, &loader->workers[loader->started]);
+        if (status != 0) break;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return loader->started > 0 ? 0 : status; /* fewer threads give the same batches */
@@ -180,8 +169,7 @@ static int start_threads(clef_loader *loader) {
 static bool start(clef_loader *loader) {
     if (!new_work(loader)) {
         free_work(loader);
-        clef__fail(loader->ctx, CLEF_MEMORY,
-                   "loader: no memory for %d batches of %lld items ahead; lower batch or prefetch",
+        clef__fail(loader->ctx, CLEF_MEMORY, "loader: no memory for %d batches of %lld items ahead; lower batch or prefetch",
                    loader->n_slots, (long long)loader->size);
         return false;
     }
@@ -194,8 +182,7 @@ static bool start(clef_loader *loader) {
     pthread_cond_init(&loader->done, NULL);
     loader->running = true;
     int status = start_threads(loader);
-    if (status == 0)
-        return true;
+    if (status == 0) return true;
     halt(loader);
     clef__fail(loader->ctx, CLEF_MEMORY, "loader: no thread could be started (%s)", strerror(status));
     return false;
@@ -204,20 +191,16 @@ static bool start(clef_loader *loader) {
 /* ---- opening and closing ---- */
 /* NULL, or what is wrong with the options. */
 static const char *wrong_options(const clef_dataset *data, const clef_loader_options *o) {
-    if (o->batch < 0 || o->workers < 0 || o->workers > WORKERS_MAX || o->prefetch < 0 ||
-        o->prefetch > PREFETCH_MAX)
+    if (o->batch < 0 || o->workers < 0 || o->workers > WORKERS_MAX || o->prefetch < 0 || o->prefetch > PREFETCH_MAX)
         return "batch is 0 or more, workers 0 to 256, prefetch 0 to 4096";
     const char *wrong = clef__augment_wrong(&o->augment);
-    if (wrong)
-        return wrong;
+    if (wrong) return wrong;
     bool image = data->item.rank == 2 || data->item.rank == 3;
     if (clef__augments(&o->augment) && !(image && data->height <= SIDE_MAX && data->width <= SIDE_MAX))
         return "augmentation needs items of shape [c,h,w] or [h,w], sides up to 65536";
     for (int c = 0; c < data->channels; c++) {
-        if (o->mean && !isfinite(o->mean[c]))
-            return "mean has a value that is not finite";
-        if (o->std && !(isfinite(o->std[c]) && o->std[c] > 0))
-            return "std has a value that is not above 0";
+        if (o->mean && !isfinite(o->mean[c])) return "mean has a value that is not finite";
+        if (o->std && !(isfinite(o->std[c]) && o->std[c] > 0)) return "std has a value that is not above 0";
     }
     return NULL;
 }
@@ -240,28 +223,21 @@ static void plan_batches(clef_loader *loader, const clef_loader_options *o) {
     loader->size = size < items ? size : items;
     loader->n_workers = o->workers ? o->workers : 1;
     loader->n_slots = o->prefetch ? o->prefetch : 2;
-    if (loader->n_slots < loader->n_workers)
-        loader->n_slots = loader->n_workers;
-    if (loader->n_slots > loader->batches)
-        loader->n_slots = (int)loader->batches;
-    if (loader->n_workers > loader->n_slots)
-        loader->n_workers = loader->n_slots;
+    if (loader->n_slots < loader->n_workers) loader->n_slots = loader->n_workers;
+    if (loader->n_slots > loader->batches) loader->n_slots = (int)loader->batches;
+    if (loader->n_workers > loader->n_slots) loader->n_workers = loader->n_slots;
 }
 
 clef_loader *clef_loader_open(clef_dataset *data, const clef_loader_options *options) {
     static const clef_loader_options defaults;
     const clef_loader_options *o = options ? options : &defaults;
-    if (!data || !clef__usable(data->ctx))
-        return NULL;
+    if (!data || !clef__usable(data->ctx)) return NULL;
     const char *wrong = wrong_options(data, o);
-    if (wrong)
-        return refuse_data(data, wrong);
-    if (!batch_fits(data, o->batch < data->size ? o->batch : data->size))
-        return refuse_data(data, "a batch is too large");
+    if (wrong) return refuse_data(data, wrong);
+    if (!batch_fits(data, o->batch < data->size ? o->batch : data->size)) return refuse_data(data, "a batch is too large");
     clef_loader *loader = clef__calloc(1, sizeof *loader);
     if (!loader || !clef__filler_open(&loader->filler, data, &o->augment, o->seed, o->mean, o->std)) {
-        if (loader)
-            clef__filler_close(&loader->filler);
+        if (loader) clef__filler_close(&loader->filler);
         clef__free(loader);
         clef__fail(data->ctx, CLEF_MEMORY, "loader: out of memory");
         return NULL;
@@ -278,8 +254,7 @@ clef_loader *clef_loader_open(clef_dataset *data, const clef_loader_options *opt
 }
 
 void clef_loader_close(clef_loader *loader) {
-    if (!loader)
-        return;
+    if (!loader) return;
     halt(loader);
     clef__loader_forget(loader->ctx, &loader->link);
     clef__filler_close(&loader->filler);
@@ -314,29 +289,23 @@ static bool make_tensors(clef_loader *loader, const slot *s, clef_batch *batch) 
     const clef_dataset *data = loader->data;
     clef_context *ctx = loader->ctx;
     batch->x = clef_from_host(ctx, batched(batch->size, data->item), CLEF_F32, s->x);
-    if (s->z)
-        batch->y = clef_from_host(ctx, batched(batch->size, data->target), CLEF_F32, s->z);
-    if (s->y)
-        batch->y = clef_from_host(ctx, CLEF_SHAPE(batch->size), CLEF_I64, s->y);
+    if (s->z) batch->y = clef_from_host(ctx, batched(batch->size, data->target), CLEF_F32, s->z);
+    if (s->y) batch->y = clef_from_host(ctx, CLEF_SHAPE(batch->size), CLEF_I64, s->y);
     return batch->x && (batch->y || !(s->y || s->z));
 }
 
 static bool begin_next_epoch(clef_loader *loader) {
-    if (loader->running)
-        pthread_mutex_lock(&loader->lock);
+    if (loader->running) pthread_mutex_lock(&loader->lock);
     loader->epoch++;
     loader->taken = 0;
-    if (loader->running)
-        pthread_mutex_unlock(&loader->lock);
+    if (loader->running) pthread_mutex_unlock(&loader->lock);
     return false;
 }
 
 /* Threads work on the epoch where the loader stands. */
 static bool go(clef_loader *loader) {
-    if (!loader->running)
-        return start(loader);
-    if (loader->ordered == loader->epoch)
-        return true;
+    if (!loader->running) return start(loader);
+    if (loader->ordered == loader->epoch) return true;
     put_in_order(loader); /* all of the last epoch was taken: the threads are idle */
     pthread_mutex_lock(&loader->lock);
     loader->claimed = loader->taken;
@@ -346,20 +315,15 @@ static bool go(clef_loader *loader) {
 }
 
 bool clef_next(clef_loader *loader, clef_batch *batch) {
-    if (batch)
-        *batch = (clef_batch){0};
-    if (!loader || !clef__usable(loader->ctx))
-        return false;
+    if (batch) *batch = (clef_batch){0};
+    if (!loader || !clef__usable(loader->ctx)) return false;
     if (!batch) {
         clef__fail(loader->ctx, CLEF_INVALID, "next: batch is NULL; give a clef_batch to fill");
         return false;
     }
-    if (clef_end_step(loader->ctx) != CLEF_OK || clef_error_status(loader->ctx) != CLEF_OK)
-        return false;
-    if (loader->taken >= loader->batches)
-        return begin_next_epoch(loader);
-    if (!go(loader))
-        return false;
+    if (clef_end_step(loader->ctx) != CLEF_OK || clef_error_status(loader->ctx) != CLEF_OK) return false;
+    if (loader->taken >= loader->batches) return begin_next_epoch(loader);
+    if (!go(loader)) return false;
     slot *s = wait_for(loader, loader->taken);
     batch->index = loader->taken;
     batch->size = batch_items(loader, loader->taken);
@@ -385,17 +349,14 @@ clef_dataset *clef_loader_dataset(const clef_loader *loader) { return loader ? l
 
 /* `taken` and `epoch` change on the caller's thread only, so that reading them here needs no lock. */
 clef_loader_state clef_loader_get(const clef_loader *loader) {
-    if (!loader)
-        return (clef_loader_state){0};
+    if (!loader) return (clef_loader_state){0};
     return (clef_loader_state){.epoch = loader->epoch, .batch = loader->taken, .seed = loader->seed};
 }
 
 clef_status clef_loader_set(clef_loader *loader, clef_loader_state state) {
-    if (!loader)
-        return CLEF_INVALID;
+    if (!loader) return CLEF_INVALID;
     if (state.epoch < 0 || state.epoch >= UINT32_MAX || state.batch < 0 || state.batch > loader->batches)
-        return clef__fail(loader->ctx, CLEF_INVALID,
-                          "loader: epoch %lld, batch %lld is no place to continue; it has %lld batches",
+        return clef__fail(loader->ctx, CLEF_INVALID, "loader: epoch %lld, batch %lld is no place to continue; it has %lld batches",
                           (long long)state.epoch, (long long)state.batch, (long long)loader->batches);
     halt(loader);
     loader->epoch = state.epoch;

@@ -29,9 +29,7 @@ typedef struct stream {
 
 static uint64_t next64(stream *s) {
     if (s->left == 0) {
-        clef__philox(s->key,
-                     (uint32_t[4]){(uint32_t)s->block, (uint32_t)(s->block >> 32), s->epoch, CLEF__DRAW_ORDER},
-                     s->word);
+        clef__philox(s->key, (uint32_t[4]){(uint32_t)s->block, (uint32_t)(s->block >> 32), s->epoch, CLEF__DRAW_ORDER}, s->word);
         s->block++;
         s->left = 4;
     }

@@ -25,8 +25,8 @@ bool clef__broadcast(clef_shape a, clef_shape b, clef_shape *out) {
 bool clef__infer_takes(clef__call *call, bool holds, const char *what) {
     if (holds) return true;
     const clef__node *last = call->input[call->n_inputs - 1];
-    return clef__infer_fail(call, CLEF_INTERNAL, "clef bug, please report it: not so that %s (%d inputs, %s … %s)", what, call->n_inputs,
-                            clef__shape_text(call->input[0]->shape), clef__shape_text(last->shape));
+    return clef__infer_fail(call, CLEF_INTERNAL, "clef bug, please report it: not so that %s (%d inputs, %s … %s)", what,
+                            call->n_inputs, clef__shape_text(call->input[0]->shape), clef__shape_text(last->shape));
 }
 
 bool clef__same_shape(const clef__call *call, int i, int k) {
@@ -56,8 +56,10 @@ static bool infer_device(clef__call *call, int *device) {
         clef__node *x = call->input[i];
         if ((x->op->kind == CLEF__CONSTANT && !x->buffer) || x->device == *device) continue;
         if (*device >= 0)
-            return clef__infer_fail(call, CLEF_INVALID, "inputs lie on devices %d and %d; bring them together with "
-                                    "clef_to_device", *device, x->device);
+            return clef__infer_fail(call, CLEF_INVALID,
+                                    "inputs lie on devices %d and %d; bring them together with "
+                                    "clef_to_device",
+                                    *device, x->device);
         *device = x->device;
     }
     if (*device < 0) *device = call->n_inputs ? call->input[0]->device : 0;

@@ -27,9 +27,7 @@ typedef struct walk {
 
 static bool on_tape(const clef__node *node) { return node->requires_grad; }
 
-static int index_in(const walk *w, const clef__node *node) {
-    return node->tape >> 32 == w->mark ? (int)(uint32_t)node->tape : -1;
-}
+static int index_in(const walk *w, const clef__node *node) { return node->tape >> 32 == w->mark ? (int)(uint32_t)node->tape : -1; }
 
 static bool walk_push(walk *w, clef__node *node) {
     if (!clef__grow(&w->order, w->n, &w->capacity, sizeof *w->order)) return false;
@@ -43,7 +41,10 @@ static int tape_inputs(const clef__node *node) { return node->tape_end ? 0 : nod
 
 /* Depth first without recursion: a stack of (node, next input). */
 static bool walk_collect(walk *w, clef__node *root) {
-    typedef struct frame { clef__node *node; int next; } frame;
+    typedef struct frame {
+        clef__node *node;
+        int next;
+    } frame;
     frame *stack = NULL;
     int depth = 0, capacity = 0;
     bool ok = clef__grow(&stack, depth, &capacity, sizeof *stack);
@@ -80,8 +81,8 @@ static clef_tensor *handle(walk *w, clef__node *seen, const clef__node *node) {
 static bool gradient_fits(const clef__node *node, int i, const clef_tensor *g) {
     clef_shape have = clef_tensor_shape(g), want = node->input[i]->shape;
     if (clef_shape_equal(have, want)) return true;
-    clef__fail(node->ctx, CLEF_INTERNAL, "%s: clef bug, please report it: the gradient of input %d is %s, not %s", node->op->name, i,
-               clef__shape_text(have), clef__shape_text(want));
+    clef__fail(node->ctx, CLEF_INTERNAL, "%s: clef bug, please report it: the gradient of input %d is %s, not %s", node->op->name,
+               i, clef__shape_text(have), clef__shape_text(want));
     return false;
 }
 
@@ -144,8 +145,10 @@ static clef_status check_seed(const char *op, clef_tensor *y, clef_tensor *grad)
     if (!CLEF__GIVEN(op, "y grad?", y, grad)) return CLEF_INVALID;
     const clef__node *node = clef__node_of(y);
     if (!node->requires_grad)
-        return clef__fail(node->ctx, CLEF_STATE, "%s: the result depends on no tensor that wants a gradient "
-                          "(clef_require_grad, or recording is off)", op);
+        return clef__fail(node->ctx, CLEF_STATE,
+                          "%s: the result depends on no tensor that wants a gradient "
+                          "(clef_require_grad, or recording is off)",
+                          op);
     if (grad != CLEF_NONE) return clef__check_gradient(op, clef__get(y), clef__get(grad));
     if (clef_shape_numel(node->shape) != 1)
         return clef__fail(node->ctx, CLEF_SHAPE, "%s: %s is not a scalar; reduce it, or give the gradient of the result", op,
@@ -169,7 +172,8 @@ static clef_status prepare_deposits(walk *w) {
     }
     clef_set_grad_enabled(w->ctx, was);
     if (leaves) return clef__failed_since(w->ctx, failures);
-    return clef__fail(w->ctx, CLEF_STATE, "backward: the parameters that the result was made from have another value by now; "
+    return clef__fail(w->ctx, CLEF_STATE,
+                      "backward: the parameters that the result was made from have another value by now; "
                       "call it before they are assigned");
 }
 

@@ -24,7 +24,10 @@ clef__node *clef__data_node(clef_context *ctx, clef_shape shape, clef_dtype dtyp
 }
 
 clef_tensor *clef__constant(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, double value) {
-    union { double f; uint64_t u; } bits = {.f = value};
+    union {
+        double f;
+        uint64_t u;
+    } bits = {.f = value};
     clef_tensor *t = clef__source(ctx, &clef__op_constant, shape, dtype, NULL, 0, bits.u, 0);
     if (t) clef__node_of(t)->device = device;
     return t;
@@ -70,15 +73,14 @@ static void transfer_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor
 
 const clef_op clef__op_alias = {.name = "alias", .kind = CLEF__VIEW, .infer = clef__infer_like, .view = alias_view};
 const clef_op clef__op_copy = {.name = "copy", .kind = CLEF__COPY, .infer = clef__infer_like, .gradient = same_gradient};
-const clef_op clef__op_transfer = {.name = "transfer", .kind = CLEF__TRANSFER, .infer = clef__infer_like, .gradient = transfer_gradient};
+const clef_op clef__op_transfer = {
+    .name = "transfer", .kind = CLEF__TRANSFER, .infer = clef__infer_like, .gradient = transfer_gradient};
 
 clef_tensor *clef_detach(clef_tensor *t) {
     return !CLEF__GIVEN("detach", "t", t) ? NULL : clef__apply(&clef__op_alias, &t, 1, NULL, 0);
 }
 
-clef_tensor *clef_copy(clef_tensor *t) {
-    return CLEF__GIVEN("copy", "t", t) ? clef__apply(&clef__op_copy, &t, 1, NULL, 0) : NULL;
-}
+clef_tensor *clef_copy(clef_tensor *t) { return CLEF__GIVEN("copy", "t", t) ? clef__apply(&clef__op_copy, &t, 1, NULL, 0) : NULL; }
 
 clef_tensor *clef_to_device(clef_tensor *t, int device) {
     if (!CLEF__GIVEN("to_device", "t", t)) return NULL;
@@ -95,7 +97,8 @@ clef_tensor *clef_to_device(clef_tensor *t, int device) {
 
 static bool cast_infer(clef__call *call) {
     call->shape = call->input[0]->shape;
-    call->dtype = (clef_dtype)*(const int64_t *)call->attributes;
+    const int64_t *dtype = call->attributes;
+    call->dtype = (clef_dtype)*dtype;
     return true;
 }
 
@@ -106,8 +109,8 @@ static void cast_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g,
 }
 
 /* Its text depends on both dtypes: the plan writes it. */
-const clef_op clef__op_cast = {.name = "to", .kind = CLEF__POINTWISE, .params = "x", .text = "CAST", .infer = cast_infer,
-                               .gradient = cast_gradient};
+const clef_op clef__op_cast = {
+    .name = "to", .kind = CLEF__POINTWISE, .params = "x", .text = "CAST", .infer = cast_infer, .gradient = cast_gradient};
 
 clef_tensor *clef__cast(clef_tensor *x, clef_dtype dtype) {
     const clef__node *node = clef__node_of(x);
@@ -123,11 +126,11 @@ clef_tensor *clef__cast(clef_tensor *x, clef_dtype dtype) {
 
 /* A gradient has the shape of its input, as nothing was broadcast. */
 #define BINARY(...)
-#define BINARY_CORE(name_, domain_, forward, da, db, ...)                                        \
+#define BINARY_CORE(name_, domain_, forward, da, db, ...)                                                                       \
     static void name_##_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) { \
-        (void)x, (void)y, (void)wanted;                                                          \
-        dx[0] = da, dx[1] = db;                                                                  \
-    }                                                                                            \
-    const clef_op clef__op_##name_ = {                                                           \
+        (void)x, (void)y, (void)wanted;                                                                                         \
+        dx[0] = da, dx[1] = db;                                                                                                 \
+    }                                                                                                                           \
+    const clef_op clef__op_##name_ = {                                                                                          \
         .name = #name_, .kind = CLEF__POINTWISE, .params = "ab", .text = #forward, .gradient = name_##_gradient};
 #include "../../cl/binary.def"

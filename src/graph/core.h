@@ -4,13 +4,13 @@
 #define CLEF_CORE_H
 #include "graph/graph.h"
 
-extern const clef_op clef__op_data;      /* a buffer filled from outside */
-extern const clef_op clef__op_constant;  /* dynamic.f in every element */
-extern const clef_op clef__op_alias;     /* the same memory under another node */
-extern const clef_op clef__op_copy;      /* the same value in row-major memory of its own */
-extern const clef_op clef__op_transfer;  /* the same value on another device; attributes: int64_t device */
-extern const clef_op clef__op_cast;      /* the same value in another dtype; attributes: int64_t dtype */
-extern const clef_op clef__op_add;       /* a + b of equal shapes */
+extern const clef_op clef__op_data;     /* a buffer filled from outside */
+extern const clef_op clef__op_constant; /* dynamic.f in every element */
+extern const clef_op clef__op_alias;    /* the same memory under another node */
+extern const clef_op clef__op_copy;     /* the same value in row-major memory of its own */
+extern const clef_op clef__op_transfer; /* the same value on another device; attributes: int64_t device */
+extern const clef_op clef__op_cast;     /* the same value in another dtype; attributes: int64_t dtype */
+extern const clef_op clef__op_add;      /* a + b of equal shapes */
 
 /* A computed node over a row-major buffer, whose reference it takes; NULL when out of memory. */
 clef__node *clef__data_node(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, clef__buffer *buffer);

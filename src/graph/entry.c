@@ -1,4 +1,5 @@
-/* entry.c — what every public function asks first: are these tensors there?  And the error lines, of tensors that are not and of ops. */
+/* entry.c — what every public function asks first: are these tensors there?  And the error lines, of tensors that are not and of
+ * ops. */
 #include "graph/graph_internal.h"
 
 #include <inttypes.h>
@@ -38,7 +39,9 @@ clef_tensor *clef__refuse(clef_context *ctx, const char *op, clef_status status,
 
 /* ---- lines of handles ---- */
 
-typedef struct name { char text[48]; } name;
+typedef struct name {
+    char text[48];
+} name;
 
 /* Where the i-th of several names separated by spaces begins. */
 static const char *nth(const char *names, int i) {
@@ -72,11 +75,15 @@ static void fail_ended(const char *op, const char *what, const clef__tensor *slo
     if (!present)
         clef__fail(ctx, CLEF_STATE, "%s: %s was freed steps ago; keep what is used after its step with clef_keep", op, what);
     else if (e->released)
-        clef__fail(ctx, CLEF_STATE, "%s: %s (%s %s) was released: a tensor goes with its last clef_release, a gradient when it is "
-                   "cleared", op, what, e->op, clef__shape_text(e->shape));
+        clef__fail(ctx, CLEF_STATE,
+                   "%s: %s (%s %s) was released: a tensor goes with its last clef_release, a gradient when it is "
+                   "cleared",
+                   op, what, e->op, clef__shape_text(e->shape));
     else
-        clef__fail(ctx, CLEF_STATE, "%s: %s was a temporary (%s %s), which ended %" PRIu64 " step%s ago; keep what is used after its "
-                   "step with clef_keep", op, what, e->op, clef__shape_text(e->shape), ago, ago == 1 ? "" : "s");
+        clef__fail(ctx, CLEF_STATE,
+                   "%s: %s was a temporary (%s %s), which ended %" PRIu64 " step%s ago; keep what is used after its "
+                   "step with clef_keep",
+                   op, what, e->op, clef__shape_text(e->shape), ago, ago == 1 ? "" : "s");
 }
 
 /* t stands for no tensor.  ctx: where that is said unless t's own context is still open; NULL: to this thread. */
@@ -119,7 +126,8 @@ bool clef__given(clef_context *ctx, const char *op, const char *names, clef_tens
 
 bool clef__given_array(clef_context *ctx, const char *op, const char *array, clef_tensor *const *t, int n) {
     if (n < 1 || !t) {
-        clef__fail(ctx, CLEF_INVALID, n < 1 ? "%s: %s has %d tensors, not one" : "%s: %s is NULL, not an array of %d tensors", op, array, n);
+        clef__fail(ctx, CLEF_INVALID, n < 1 ? "%s: %s has %d tensors, not one" : "%s: %s is NULL, not an array of %d tensors", op,
+                   array, n);
         return false;
     }
     int i = first_missing(NULL, t, n);

@@ -37,17 +37,17 @@ typedef struct clef__call {
     clef__node *const *input;
     int n_inputs;
     const void *attributes;
-    clef_shape shape;  /* out */
-    clef_dtype dtype;  /* out */
+    clef_shape shape; /* out */
+    clef_dtype dtype; /* out */
 } clef__call;
 
 /* One way to compute a node; the table ends with a NULL name.  plan/lower/select.c takes the cheapest that applies. */
 typedef struct clef__strategy {
     const char *name;
-    bool (*applies)(const clef__lowering *lw);  /* NULL: always */
-    double (*cost)(const clef__lowering *lw);   /* estimated seconds; NULL: 0 */
+    bool (*applies)(const clef__lowering *lw); /* NULL: always */
+    double (*cost)(const clef__lowering *lw);  /* estimated seconds; NULL: 0 */
     double (*flops)(const clef__node *node);   /* what it really does; NULL: those of the op's definition */
-    void (*lower)(const clef__lowering *lw);          /* emits launches with the functions of plan/lower/lower.h */
+    void (*lower)(const clef__lowering *lw);   /* emits launches with the functions of plan/lower/lower.h */
 } clef__strategy;
 
 struct clef_op {
@@ -65,8 +65,8 @@ struct clef_op {
        first (the plan then makes it and asks again). */
     bool (*view)(const clef__node *node, const clef__layout *in, clef__layout *out);
     const clef__strategy *strategies; /* CLEF__KERNEL */
-    bool epilogue; /* its strategies ask for its epilogue (clef__lower_epilogue) */
-    bool prologue; /* its strategies ask what makes its input (clef__lower_prologue) */
+    bool epilogue;                    /* its strategies ask for its epilogue (clef__lower_epilogue) */
+    bool prologue;                    /* its strategies ask what makes its input (clef__lower_prologue) */
     void (*cost)(const clef__node *node, double *flops, double *bytes); /* NULL: reads + writes, one flop each */
     /* One element by the op's definition, from the numbers in its inputs: clef_tune believes a kernel that agrees with it.  For ops
        with a choice that can be tuned; NULL elsewhere. */
@@ -78,29 +78,32 @@ enum { CLEF__MAX_INPUTS = 256 };
 struct clef__node {
     const clef_op *op;
     clef_context *ctx;
-    int refs;                /* handles, plus consumers' inputs, plus holders in C code */
-    int passing;             /* how many of refs are handles of temporaries, which alone are no reason to compute it */
-    int remembered;          /* how many of refs a dry run holds (dry.c) */
+    int refs;       /* handles, plus consumers' inputs, plus holders in C code */
+    int passing;    /* how many of refs are handles of temporaries, which alone are no reason to compute it */
+    int remembered; /* how many of refs a dry run holds (dry.c) */
     int n_inputs;
     clef__node **input;
-    clef__node *after;       /* NULL, or what must be computed before it though it does not read it (recompute.c) */
-    clef__segment *segment;  /* NULL, or the innermost one it was made in */
+    clef__node *after;      /* NULL, or what must be computed before it though it does not read it (recompute.c) */
+    clef__segment *segment; /* NULL, or the innermost one it was made in */
     clef_shape shape;
     clef_dtype dtype;
     int device;
     bool requires_grad;
-    bool tape_end;           /* it is or was a parameter's value: the tape goes no further, whatever it was made from */
-    bool has_dynamic;        /* `dynamic` means something */
-    bool donated;              /* its buffer was taken over by an in-place update */
-    size_t attribute_bytes;  /* a struct of int64_t, double and pointers to static data only: it is hashed as bytes */
+    bool tape_end;          /* it is or was a parameter's value: the tape goes no further, whatever it was made from */
+    bool has_dynamic;       /* `dynamic` means something */
+    bool donated;           /* its buffer was taken over by an in-place update */
+    size_t attribute_bytes; /* a struct of int64_t, double and pointers to static data only: it is hashed as bytes */
     void *attributes;
-    union { double f; uint64_t u[2]; } dynamic; /* changes from step to step without a new plan */
-    clef__tensor *leaf;      /* the parameter this node is the present value of, if it wants a gradient */
-    clef__buffer *buffer;    /* NULL until computed */
+    union {
+        double f;
+        uint64_t u[2];
+    } dynamic;            /* changes from step to step without a new plan */
+    clef__tensor *leaf;   /* the parameter this node is the present value of, if it wants a gradient */
+    clef__buffer *buffer; /* NULL until computed */
     clef__layout layout;
-    uint64_t made;           /* how many nodes its context had made before it */
+    uint64_t made;               /* how many nodes its context had made before it */
     uint64_t mark, tape, copies; /* scratch of one traversal by the plan, by autodiff, by recompute.c; see clef__traversal */
-    clef__node *next_dead;   /* scratch of clef__node_release */
+    clef__node *next_dead;       /* scratch of clef__node_release */
 };
 
 /* ---- the funnel (apply.c) ----
@@ -113,9 +116,9 @@ clef_tensor *clef__source(clef_context *ctx, const clef_op *op, clef_shape shape
                           size_t bytes, uint64_t u0, uint64_t u1);
 /* An infer: shape and dtype of input 0. */
 bool clef__infer_like(clef__call *call);
-/* Gradients and compositions call ops with shapes that the library worked out itself.  An op says in infer what it takes for granted of
-   them, so that a contradiction is an error line (CLEF_INTERNAL), and never a write out of bounds: false, with a line that says "not so
-   that WHAT", unless it holds. */
+/* Gradients and compositions call ops with shapes that the library worked out itself.  An op says in infer what it takes for
+   granted of them, so that a contradiction is an error line (CLEF_INTERNAL), and never a write out of bounds: false, with a line
+   that says "not so that WHAT", unless it holds. */
 bool clef__infer_takes(clef__call *call, bool holds, const char *what);
 bool clef__same_shape(const clef__call *call, int i, int k); /* of inputs i and k */
 /* Adds 0 ≤ dim < rank for negative dims; false if out of range. */
@@ -134,10 +137,11 @@ clef_tensor *clef__refuse(clef_context *ctx, const char *op, clef_status status,
 /* "[8,3,32,32]" in one of a few rotating thread-local buffers, for error lines. */
 const char *clef__shape_text(clef_shape shape);
 /* Do these handles stand for tensors?  If not, false with a line in op's name, unless one is NULL because something failed before.
-   names: what the op's users call each of them, separated by spaces; "b?": CLEF_NONE will do.  ctx: theirs, where the caller knows it, or NULL. */
+   names: what the op's users call each of them, separated by spaces; "b?": CLEF_NONE will do.  ctx: theirs, where the caller knows
+   it, or NULL. */
 bool clef__given(clef_context *ctx, const char *op, const char *names, clef_tensor *const *t, int n);
-#define CLEF__GIVEN(op, names, ...)                                                              \
-    clef__all_given(op, names, (clef_tensor *const[]){__VA_ARGS__},                              \
+#define CLEF__GIVEN(op, names, ...)                                 \
+    clef__all_given(op, names, (clef_tensor *const[]){__VA_ARGS__}, \
                     (int)(sizeof((clef_tensor *const[]){__VA_ARGS__}) / sizeof(clef_tensor *)))
 static inline bool clef__all_given(const char *op, const char *names, clef_tensor *const *t, int n) {
     for (int i = 0; i < n; i++)
@@ -153,11 +157,12 @@ static inline clef__node *clef__node_of(const clef_tensor *t) {
 }
 
 /* ---- tensors and nodes (tensor.c) ---- */
-clef_tensor *clef__tensor_new(clef_context *ctx, clef__node *node);            /* a temporary; takes its own reference */
-void clef__tensor_drop(clef_tensor *t); /* frees a temporary before its time; NULL is allowed */
+clef_tensor *clef__tensor_new(clef_context *ctx, clef__node *node); /* a temporary; takes its own reference */
+void clef__tensor_drop(clef_tensor *t);                             /* frees a temporary before its time; NULL is allowed */
 /* An owner inside the library takes t, which then lives whatever users keep and release.  NULL is allowed and given back. */
 clef_tensor *clef__own(clef_tensor *t);
-clef__node *clef__node_new(clef_context *ctx, const clef_op *op, int n_inputs, clef_shape shape, clef_dtype dtype, int device); /* refs = 1 */
+clef__node *clef__node_new(clef_context *ctx, const clef_op *op, int n_inputs, clef_shape shape, clef_dtype dtype,
+                           int device); /* refs = 1 */
 /* Copies `bytes` of attributes into a new node; false when out of memory. */
 bool clef__set_attributes(clef__node *node, const void *attributes, size_t bytes);
 void clef__node_retain(clef__node *node);
@@ -176,9 +181,7 @@ clef_status clef__want_result(clef_tensor *t);
 /* Points t to node (assignment). */
 void clef__tensor_set_node(clef__tensor *t, clef__node *node);
 /* Does this node need no work?  (It has a buffer, or nothing to hold.) */
-static inline bool clef__computed(const clef__node *node) {
-    return node->buffer || clef_shape_numel(node->shape) == 0;
-}
+static inline bool clef__computed(const clef__node *node) { return node->buffer || clef_shape_numel(node->shape) == 0; }
 /* Forgets how the node was computed; for values that have a buffer. */
 void clef__node_cut(clef__node *node);
 /* A number no traversal of this context used before; node->mark = (traversal << 32) | index. */

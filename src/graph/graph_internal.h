@@ -12,23 +12,23 @@ struct clef__segment {
 };
 
 typedef struct clef__graph {
-    clef__evaluator evaluate;     /* NULL until the context is open */
-    uint64_t step;                /* number of the present one, from 1 */
-    uint64_t made;                /* temporaries made in it: an empty step does not count */
+    clef__evaluator evaluate; /* NULL until the context is open */
+    uint64_t step;            /* number of the present one, from 1 */
+    uint64_t made;            /* temporaries made in it: an empty step does not count */
     uint64_t traversal;
-    uint64_t nodes;               /* made so far */
+    uint64_t nodes; /* made so far */
     bool no_grad;
-    bool closing;                 /* ops made for this context are gone */
-    clef__segment *segment;       /* the innermost one that is open */
-    bool dry;                     /* see dry.c */
+    bool closing;           /* ops made for this context are gone */
+    clef__segment *segment; /* the innermost one that is open */
+    bool dry;               /* see dry.c */
     clef_plan_size largest;
     clef_random_state random_before;
     clef__slots slots;
     clef__tensor *temporaries;
-    clef__tensor *kept;           /* by users, by owners in the library or by both */
-    clef__node **wanted;          /* what backward was called on: computed at the end of the step */
+    clef__tensor *kept;  /* by users, by owners in the library or by both */
+    clef__node **wanted; /* what backward was called on: computed at the end of the step */
     int n_wanted, wanted_capacity;
-    clef__node **roots;           /* scratch of the end of a step */
+    clef__node **roots; /* scratch of the end of a step */
     int roots_capacity;
 } clef__graph;
 
@@ -40,7 +40,11 @@ void clef__forget_before(clef__tensor *t);
 clef__segment *clef__segment_retain(clef__segment *segment);
 void clef__segment_release(clef__segment *segment);
 /* The copies that one walk of backward made of nodes in segments. */
-typedef struct clef__node_copy { clef__node *node; int level, next; bool ordered; } clef__node_copy;
+typedef struct clef__node_copy {
+    clef__node *node;
+    int level, next;
+    bool ordered;
+} clef__node_copy;
 typedef struct clef__copies {
     uint64_t mark; /* the walk's */
     clef__node_copy *copy;

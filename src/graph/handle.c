@@ -102,7 +102,8 @@ void clef__slots_close(clef__slots *slots) {
 const clef__tensor *clef__slot_of_ended(const clef_tensor *handle, bool *present) {
     uintptr_t generation = (uintptr_t)handle >> CLEF__GENERATION_SHIFT;
     const clef__tensor *t = clef__slot_of(handle);
-    if (!t || generation < first_generation[t->slot / CHUNK] || generation >= t->generation) return NULL; /* another context's; not yet */
+    if (!t || generation < first_generation[t->slot / CHUNK] || generation >= t->generation)
+        return NULL; /* another context's; not yet */
     *present = !atomic_load(&t->handle) && generation + 1 == t->generation;
     return t;
 }

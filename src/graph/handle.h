@@ -1,13 +1,13 @@
 /* handle.h — tensors as programs hold them: numbers in a pointer's clothes.
 
-   A clef_tensor * points nowhere.  Its low bits are a tag that neither a pointer nor CLEF_NONE has; above them are the number of a slot and the slot's
-   generation.  The slot holds the tensor (clef__tensor) while it lives.  Freeing the tensor raises the generation, so a handle that
-   outlived its tensor is found out by one comparison, whatever the slot holds by then.  A slot whose generations are used up is
-   never used again.
+   A clef_tensor * points nowhere.  Its low bits are a tag that neither a pointer nor CLEF_NONE has; above them are the number of a
+   slot and the slot's generation.  The slot holds the tensor (clef__tensor) while it lives.  Freeing the tensor raises the
+   generation, so a handle that outlived its tensor is found out by one comparison, whatever the slot holds by then.  A slot whose
+   generations are used up is never used again.
 
    Slots come in chunks, which belong to one context at a time.  A context's chunks grow to the most tensors that it had at once and
-   are reused first in, first out, so that a freed slot tells what it held for as long as possible.  They are freed with the context;
-   the next owner of a chunk's number goes on with higher generations.
+   are reused first in, first out, so that a freed slot tells what it held for as long as possible.  They are freed with the
+   context; the next owner of a chunk's number goes on with higher generations.
 
    A tensor is one output of a node.  While nodes have one output each, the slot names the node alone. */
 #ifndef CLEF_HANDLE_H
@@ -22,8 +22,8 @@ typedef struct clef__node clef__node;
 typedef struct clef__ended {
     const char *op; /* what made its value */
     clef_shape shape;
-    uint64_t step;  /* the last one in which it could be used */
-    bool released;  /* by clef_release, or with its owner; else its time was over */
+    uint64_t step; /* the last one in which it could be used */
+    bool released; /* by clef_release, or with its owner; else its time was over */
     clef__tensor *next_free;
 } clef__ended;
 
@@ -36,12 +36,12 @@ struct clef__tensor {
         struct {
             clef__node *node;
             clef__tensor *grad;
-            clef__node *before;             /* in a dry run: the value to come back to */
-            int keeps;                      /* clef_keep minus clef_release */
-            bool owned;                     /* something in the library holds it as well: a parameter its gradient, a module … */
+            clef__node *before; /* in a dry run: the value to come back to */
+            int keeps;          /* clef_keep minus clef_release */
+            bool owned;         /* something in the library holds it as well: a parameter its gradient, a module … */
             bool requires_grad;
-            uint64_t until;                 /* the last step in which it is a temporary; 0: it is none */
-            clef__tensor *previous, *next;  /* in the context's list of temporaries or of kept tensors */
+            uint64_t until;                /* the last step in which it is a temporary; 0: it is none */
+            clef__tensor *previous, *next; /* in the context's list of temporaries or of kept tensors */
         };
         clef__ended ended;
     };

@@ -111,7 +111,10 @@ static bool make_copy(clef__copies *c, clef__node *node, int level) {
 
 /* Depth first without recursion: what a copy reads is copied before it. */
 static bool make_copies(clef__copies *c, clef__node *root, int level) {
-    typedef struct frame { clef__node *node; int level, next; } frame;
+    typedef struct frame {
+        clef__node *node;
+        int level, next;
+    } frame;
     frame *stack = NULL;
     int depth = 0, capacity = 0;
     bool ok = clef__grow(&stack, depth, &capacity, sizeof *stack);

@@ -208,8 +208,10 @@ clef_tensor *clef__tensor_new(clef_context *ctx, clef__node *node) {
     node->passing++;
     link_tensor(graph, t);
     if (++graph->made == MANY)
-        clef__log_line(ctx, CLEF_LOG_WARNING, "tensor: %d temporaries in one step, and none is freed before it ends; call "
-                  "clef_end_step(ctx) in a loop that does not train", MANY);
+        clef__log_line(ctx, CLEF_LOG_WARNING,
+                       "tensor: %d temporaries in one step, and none is freed before it ends; call "
+                       "clef_end_step(ctx) in a loop that does not train",
+                       MANY);
     return clef__handle(t);
 }
 
@@ -289,12 +291,15 @@ clef_tensor *clef_require_grad(clef_tensor *handle, bool wanted) {
         return clef__refuse(t->ctx, "require_grad", CLEF_DTYPE, "only floating tensors have gradients, this one is %s",
                             clef_dtype_name(t->node->dtype));
     if (wanted && t->node->leaf && t->node->leaf != t)
-        return clef__refuse(t->ctx, "require_grad", CLEF_STATE, "another tensor with the same value is a parameter; "
+        return clef__refuse(t->ctx, "require_grad", CLEF_STATE,
+                            "another tensor with the same value is a parameter; "
                             "use clef_copy");
     if (wanted && t->node->requires_grad && !t->requires_grad && !is_kept(t))
-        return clef__refuse(t->ctx, "require_grad", CLEF_STATE, "this %s is a temporary that is computed from parameters, which no "
-                            "gradient would reach through it any more; clef_grad gives its gradient, clef_keep makes it a parameter",
-                            t->node->op->name);
+        return clef__refuse(
+            t->ctx, "require_grad", CLEF_STATE,
+            "this %s is a temporary that is computed from parameters, which no "
+            "gradient would reach through it any more; clef_grad gives its gradient, clef_keep makes it a parameter",
+            t->node->op->name);
     t->requires_grad = wanted;
     mark_leaf(t);
     return handle;
@@ -309,8 +314,10 @@ bool clef_requires_grad(const clef_tensor *handle) {
 clef_tensor *clef_grad_of(const clef_tensor *leaf) {
     const clef__tensor *t = clef__get(leaf);
     if (t && !t->grad && t->node->requires_grad && !t->requires_grad)
-        return clef__refuse(t->ctx, "grad_of", CLEF_STATE, "this %s is an expression, and backward leaves gradients with parameters "
-                            "only; clef_grad gives that of any tensor", t->node->op->name);
+        return clef__refuse(t->ctx, "grad_of", CLEF_STATE,
+                            "this %s is an expression, and backward leaves gradients with parameters "
+                            "only; clef_grad gives that of any tensor",
+                            t->node->op->name);
     return t ? clef__handle(t->grad) : NULL;
 }
 
@@ -318,14 +325,16 @@ clef_status clef__check_gradient(const char *op, const clef__tensor *t, const cl
     const clef__node *x = t->node, *g = grad->node;
     if (grad->ctx != t->ctx) return clef__fail(t->ctx, CLEF_INVALID, "%s: the gradient belongs to another context", op);
     if (!clef_shape_equal(g->shape, x->shape))
-        return clef__fail(t->ctx, CLEF_SHAPE, "%s: the gradient's shape %s is not the tensor's %s", op,
-                          clef__shape_text(g->shape), clef__shape_text(x->shape));
+        return clef__fail(t->ctx, CLEF_SHAPE, "%s: the gradient's shape %s is not the tensor's %s", op, clef__shape_text(g->shape),
+                          clef__shape_text(x->shape));
     if (g->dtype != x->dtype)
         return clef__fail(t->ctx, CLEF_DTYPE, "%s: the gradient is %s and the tensor %s; convert it with clef_to", op,
                           clef_dtype_name(g->dtype), clef_dtype_name(x->dtype));
     if (g->device != x->device)
-        return clef__fail(t->ctx, CLEF_INVALID, "%s: the gradient lies on device %d and the tensor on %d; bring it there with "
-                          "clef_to_device", op, g->device, x->device);
+        return clef__fail(t->ctx, CLEF_INVALID,
+                          "%s: the gradient lies on device %d and the tensor on %d; bring it there with "
+                          "clef_to_device",
+                          op, g->device, x->device);
     return CLEF_OK;
 }
 

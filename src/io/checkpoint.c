@@ -23,7 +23,7 @@ typedef struct state {
 } state;
 
 typedef enum part { ALWAYS, OPTIMIZER, SCHEDULE, LOADER } part;
-typedef enum kind { WHOLE, COUNT, REAL } kind; /* int64_t, uint64_t, double */
+typedef enum kind { WHOLE, COUNT, REAL } kind;              /* int64_t, uint64_t, double */
 typedef enum range { ANY, COUNTED, FINITE, ORDERED } range; /* COUNTED: 0 to 2⁶² (it is counted on); ORDERED: not NaN */
 
 static const struct field {
@@ -63,8 +63,8 @@ static bool in_range(const state *s, const struct field *field) {
 }
 
 static bool has_part(const state *s, part which) {
-    return which == ALWAYS || (which == OPTIMIZER && s->optimizer_present) ||
-           (which == SCHEDULE && s->schedule_present) || (which == LOADER && s->loader_present);
+    return which == ALWAYS || (which == OPTIMIZER && s->optimizer_present) || (which == SCHEDULE && s->schedule_present) ||
+           (which == LOADER && s->loader_present);
 }
 
 static clef__number format_field(const state *s, const struct field *field) {
@@ -93,11 +93,9 @@ static bool make_roster(roster *r, const clef_checkpoint *what, clef__report *re
     r->entry = clef__calloc((size_t)r->n, sizeof *r->entry);
     if (!r->entry) return clef__report_set(report, CLEF_MEMORY, "no memory for %d names", r->n), false;
     for (int i = 0; i < r->n; i++) {
-        r->entry[i] = i < r->models ? clef_module_tensor(what->module, i)
-                                    : clef_optimizer_tensor(what->optimizer, i - r->models);
+        r->entry[i] = i < r->models ? clef_module_tensor(what->module, i) : clef_optimizer_tensor(what->optimizer, i - r->models);
         if (!r->entry[i].name || !r->entry[i].tensor)
-            return clef__report_set(report, CLEF_STATE, "tensor %d of model and optimizer is not to be had", i),
-                   false;
+            return clef__report_set(report, CLEF_STATE, "tensor %d of model and optimizer is not to be had", i), false;
     }
     return true;
 }
@@ -132,9 +130,7 @@ static void clean(char *text) {
 
 static bool clean_note(const char *note, char *out, size_t size, clef__report *report) {
     if (strlen(note) >= size)
-        return clef__report_set(report, CLEF_INVALID, "the note has %zu bytes; at most %zu fit", strlen(note),
-                                size - 1),
-               false;
+        return clef__report_set(report, CLEF_INVALID, "the note has %zu bytes; at most %zu fit", strlen(note), size - 1), false;
     memcpy(out, note, strlen(note) + 1);
     clean(out);
     return true;
@@ -150,8 +146,8 @@ static maker maker_of(const clef_context *ctx) {
     size_t used = 0;
     clef_device_info info;
     for (int i = 0; clef_context_device(ctx, i, &info) && used < sizeof m.text; i++)
-        used += (size_t)snprintf(m.text + used, sizeof m.text - used, "%s%s, driver %s, %u compute units", i ? "; " : "",
-                                 info.name, info.driver, (unsigned)info.compute_units);
+        used += (size_t)snprintf(m.text + used, sizeof m.text - used, "%s%s, driver %s, %u compute units", i ? "; " : "", info.name,
+                                 info.driver, (unsigned)info.compute_units);
     clean(m.text); /* a character may have been cut, too */
     return m;
 }
@@ -235,8 +231,10 @@ static bool check_file(loading *l) {
     if (clef__st_verify(&l->reader, &l->index, &has_checksum, &l->report) != CLEF_OK) return false;
     if (!format) clef__report_set(&l->report, CLEF_FORMAT, "is no checkpoint; load a model with clef_load");
     else if (strcmp(format, format_without_checksum) == 0 && !has_checksum)
-        clef__log_line(l->ctx, CLEF_LOG_WARNING, "%s: %s is a checkpoint of format 1, without a checksum: damage in it would not be found; "
-                  "saving it anew gives it one", l->op, l->path);
+        clef__log_line(l->ctx, CLEF_LOG_WARNING,
+                       "%s: %s is a checkpoint of format 1, without a checksum: damage in it would not be found; "
+                       "saving it anew gives it one",
+                       l->op, l->path);
     else if (strcmp(format, format_number) != 0)
         clef__report_set(&l->report, CLEF_UNSUPPORTED, "is a checkpoint of format %s; this library reads format %s",
                          clef__quote(format).text, format_number);
@@ -279,8 +277,7 @@ static bool read_tensors(loading *l, const clef_checkpoint *what) {
     l->fill = clef__calloc((size_t)l->r.n, sizeof *l->fill);
     if (!l->fill) return clef__report_set(&l->report, CLEF_MEMORY, "no memory for %d names", l->r.n), false;
     if (what->module) clef__match(&l->index, "model.", l->r.entry, models, l->fill, &l->report);
-    if (what->optimizer && good(l))
-        clef__match(&l->index, "optimizer.", l->r.entry + models, others, l->fill + models, &l->report);
+    if (what->optimizer && good(l)) clef__match(&l->index, "optimizer.", l->r.entry + models, others, l->fill + models, &l->report);
     return good(l) && check_counts(l) && clef__stage(l->ctx, &l->reader, &l->index, l->fill, l->r.n, &l->report) == CLEF_OK;
 }
 
@@ -299,8 +296,8 @@ static bool read_rest(loading *l, clef_checkpoint *seen) {
 static void apply(loading *l, clef_checkpoint *what, const clef_checkpoint *seen) {
     clef_status status = what->loader ? clef_loader_set(what->loader, l->s.loader) : CLEF_OK;
     if (status != CLEF_OK) {
-        clef__report_set(&l->report, status, "the loader cannot continue at epoch %lld, batch %lld",
-                         (long long)l->s.loader.epoch, (long long)l->s.loader.batch);
+        clef__report_set(&l->report, status, "the loader cannot continue at epoch %lld, batch %lld", (long long)l->s.loader.epoch,
+                         (long long)l->s.loader.batch);
         return;
     }
     clef__assign_all(l->fill, l->r.n);
@@ -314,13 +311,16 @@ static void compare_makers(const loading *l) {
     const char *then = clef__st_metadata(&l->index, "device");
     maker now = maker_of(l->ctx);
     if (then && strcmp(then, now.text) != 0)
-        clef__log_line(l->ctx, CLEF_LOG_WARNING, "%s: %s was made on %.300s, and this is %s: the run goes on, with other last bits than "
-                  "it would have had there", l->op, l->path, then, now.text);
+        clef__log_line(l->ctx, CLEF_LOG_WARNING,
+                       "%s: %s was made on %.300s, and this is %s: the run goes on, with other last bits than "
+                       "it would have had there",
+                       l->op, l->path, then, now.text);
 }
 
 /* All that needs no device. */
 static bool examine(loading *l, const clef_checkpoint *what, clef_checkpoint *seen) {
-    return clef__st_parse(&l->reader, &l->index, &l->report) == CLEF_OK && check_file(l) && read_state(l, what) && read_rest(l, seen);
+    return clef__st_parse(&l->reader, &l->index, &l->report) == CLEF_OK && check_file(l) && read_state(l, what) &&
+           read_rest(l, seen);
 }
 
 clef_status clef__checkpoint_examine(const clef__reader *reader, const clef_checkpoint *what, clef_checkpoint *seen,

@@ -28,8 +28,8 @@ uint32_t clef__crc32c(uint32_t crc, const void *data, size_t n) {
     crc = ~crc;
     for (; n >= 8; n -= 8, p += 8) {
         uint32_t a = crc ^ word(p), b = word(p + 4);
-        crc = table[7][a & 255] ^ table[6][a >> 8 & 255] ^ table[5][a >> 16 & 255] ^ table[4][a >> 24] ^
-              table[3][b & 255] ^ table[2][b >> 8 & 255] ^ table[1][b >> 16 & 255] ^ table[0][b >> 24];
+        crc = table[7][a & 255] ^ table[6][a >> 8 & 255] ^ table[5][a >> 16 & 255] ^ table[4][a >> 24] ^ table[3][b & 255] ^
+              table[2][b >> 8 & 255] ^ table[1][b >> 16 & 255] ^ table[0][b >> 24];
     }
     for (; n; n--) crc = crc >> 8 ^ table[0][(crc ^ *p++) & 255];
     return ~crc;

@@ -8,8 +8,7 @@
 static clef_status read_tensor(void *user, int i, void *out, size_t bytes, clef__report *report) {
     const clef_named_tensor *tensors = user;
     clef_status status = clef_read(tensors[i].tensor, out, bytes);
-    if (status != CLEF_OK)
-        clef__report_set(report, status, "tensor %s could not be computed", clef__quote(tensors[i].name).text);
+    if (status != CLEF_OK) clef__report_set(report, status, "tensor %s could not be computed", clef__quote(tensors[i].name).text);
     return status;
 }
 
@@ -22,8 +21,8 @@ static void compute(const clef_named_tensor *tensors, int n, clef__report *repor
     clef__free(all);
 }
 
-clef_status clef__write_tensors(const char *path, const clef_named_tensor *tensors, int n,
-                                const char *const *metadata, clef__report *report) {
+clef_status clef__write_tensors(const char *path, const clef_named_tensor *tensors, int n, const char *const *metadata,
+                                clef__report *report) {
     clef__st_item *items = clef__calloc((size_t)n, sizeof *items);
     if (!items) return clef__report_set(report, CLEF_MEMORY, "no memory for %d names", n);
     for (int i = 0; i < n; i++) {
@@ -32,12 +31,10 @@ clef_status clef__write_tensors(const char *path, const clef_named_tensor *tenso
                              tensors[i].tensor == CLEF_NONE ? "CLEF_NONE" : "NULL");
             break;
         }
-        items[i] = (clef__st_item){tensors[i].name, clef_tensor_shape(tensors[i].tensor),
-                                   clef_tensor_dtype(tensors[i].tensor)};
+        items[i] = (clef__st_item){tensors[i].name, clef_tensor_shape(tensors[i].tensor), clef_tensor_dtype(tensors[i].tensor)};
     }
     if (report->status == CLEF_OK) compute(tensors, n, report);
-    if (report->status == CLEF_OK)
-        clef__st_write(path, items, n, metadata, read_tensor, (void *)(uintptr_t)tensors, report);
+    if (report->status == CLEF_OK) clef__st_write(path, items, n, metadata, read_tensor, (void *)(uintptr_t)tensors, report);
     clef__free(items);
     return report->status;
 }
@@ -66,8 +63,7 @@ static bool has_prefix(const clef__st_tensor *tensor, const char *prefix) {
 }
 
 /* Names the first tensor under prefix that no target wants. */
-static void find_surplus(const clef__st_index *index, const char *prefix, const clef__fill *fill, int n,
-                         clef__report *report) {
+static void find_surplus(const clef__st_index *index, const char *prefix, const clef__fill *fill, int n, clef__report *report) {
     bool *wanted = clef__calloc((size_t)index->n, sizeof *wanted);
     if (!wanted) {
         clef__report_set(report, CLEF_MEMORY, "no memory for %d names", index->n);
@@ -96,11 +92,10 @@ static bool refuse_missing(const clef__st_index *index, const char *prefix, cons
     return false;
 }
 
-clef_status clef__match(const clef__st_index *index, const char *prefix, const clef_named_tensor *targets, int n,
-                        clef__fill *fill, clef__report *report) {
+clef_status clef__match(const clef__st_index *index, const char *prefix, const clef_named_tensor *targets, int n, clef__fill *fill,
+                        clef__report *report) {
     for (int i = 0; i < n; i++) {
-        if (!targets[i].name || !targets[i].tensor)
-            return clef__report_set(report, CLEF_INVALID, "target %d is NULL", i);
+        if (!targets[i].name || !targets[i].tensor) return clef__report_set(report, CLEF_INVALID, "target %d is NULL", i);
         char *name = clef__asprintf("%s%s", prefix, targets[i].name);
         if (!name) return clef__report_set(report, CLEF_MEMORY, "no memory for a name");
         fill[i] = (clef__fill){.target = targets[i].tensor, .source = clef__st_find(index, name)};
@@ -114,8 +109,8 @@ clef_status clef__match(const clef__st_index *index, const char *prefix, const c
 }
 
 /* A tensor of this dtype with a file's values; NULL after a report. */
-clef_tensor *clef__upload(clef_context *ctx, const clef__reader *reader, const clef__st_index *index,
-                          const clef__st_tensor *source, clef_dtype dtype, clef__report *report) {
+clef_tensor *clef__upload(clef_context *ctx, const clef__reader *reader, const clef__st_index *index, const clef__st_tensor *source,
+                          clef_dtype dtype, clef__report *report) {
     uint64_t bytes = source->end - source->begin, converted_bytes = 0;
     bool same = source->dtype == dtype, fits = clef__tensor_bytes(source->shape, dtype, &converted_bytes);
     void *data = clef__alloc((size_t)bytes);
@@ -126,24 +121,22 @@ clef_tensor *clef__upload(clef_context *ctx, const clef__reader *reader, const c
     else if (clef__st_read(reader, index, source, data, report) == CLEF_OK) {
         if (!same) clef__convert(data, source->dtype, converted, dtype, clef_shape_numel(source->shape));
         tensor = clef_from_host(ctx, source->shape, dtype, converted);
-        if (!tensor)
-            clef__report_set(report, CLEF_DEVICE, "tensor %s cannot be put on the device",
-                             clef__quote(source->name).text);
+        if (!tensor) clef__report_set(report, CLEF_DEVICE, "tensor %s cannot be put on the device", clef__quote(source->name).text);
     }
     if (converted != data) clef__free(converted);
     clef__free(data);
     return tensor;
 }
 
-clef_status clef__stage(clef_context *ctx, const clef__reader *reader, const clef__st_index *index,
-                        clef__fill *fill, int n, clef__report *report) {
+clef_status clef__stage(clef_context *ctx, const clef__reader *reader, const clef__st_index *index, clef__fill *fill, int n,
+                        clef__report *report) {
     for (int i = 0; i < n; i++) {
-        fill[i].value =
-            clef__upload(ctx, reader, index, fill[i].source, clef_tensor_dtype(fill[i].target), report);
+        fill[i].value = clef__upload(ctx, reader, index, fill[i].source, clef_tensor_dtype(fill[i].target), report);
         if (!fill[i].value) break;
         fill[i].value = clef_to_device(fill[i].value, clef_tensor_device(fill[i].target));
-        if (!fill[i].value) return clef__report_set(report, CLEF_MEMORY, "no memory to bring tensor %s to its device",
-                                                    clef__quote(fill[i].source->name).text);
+        if (!fill[i].value)
+            return clef__report_set(report, CLEF_MEMORY, "no memory to bring tensor %s to its device",
+                                    clef__quote(fill[i].source->name).text);
     }
     return report->status;
 }

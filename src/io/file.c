@@ -1,8 +1,9 @@
 /* file.c — reading byte ranges and replacing whole files.
 
-   A writer makes <target>.<pid>-<number>.tmp in the target's directory and renames it over the target after fsync.  Whoever looks sees
-   the old file or the new.  What a killed writer left is removed by the next writer of the same target, and by the next training run
-   for all its checkpoints.  Reading uses pread and not mmap: a file that is cut short meanwhile gives an error and not a signal. */
+   A writer makes <target>.<pid>-<number>.tmp in the target's directory and renames it over the target after fsync.  Whoever looks
+   sees the old file or the new.  What a killed writer left is removed by the next writer of the same target, and by the next
+   training run for all its checkpoints.  Reading uses pread and not mmap: a file that is cut short meanwhile gives an error and not
+   a signal. */
 #define _DEFAULT_SOURCE /* realpath beside strict C11 */
 #include "io_internal.h"
 #include "runtime/temporary.h"
@@ -62,8 +63,7 @@ clef_status clef__reader_open(clef__reader *reader, const char *path, clef__repo
     if (fstat(fd, &st) != 0) {
         clef__report_set(report, CLEF_IO, "cannot be examined: %s", strerror(errno));
     } else if (!S_ISREG(st.st_mode)) {
-        clef__report_set(report, CLEF_IO, "is %s, not a regular file",
-                         S_ISDIR(st.st_mode) ? "a directory" : "a device or pipe");
+        clef__report_set(report, CLEF_IO, "is %s, not a regular file", S_ISDIR(st.st_mode) ? "a directory" : "a device or pipe");
     } else {
         *reader = (clef__reader){.fd = fd, .size = (uint64_t)st.st_size};
         return CLEF_OK;
@@ -72,16 +72,12 @@ clef_status clef__reader_open(clef__reader *reader, const char *path, clef__repo
     return report->status;
 }
 
-clef__reader clef__reader_memory(const void *bytes, size_t size) {
-    return (clef__reader){.fd = -1, .memory = bytes, .size = size};
-}
+clef__reader clef__reader_memory(const void *bytes, size_t size) { return (clef__reader){.fd = -1, .memory = bytes, .size = size}; }
 
-clef_status clef__reader_get(const clef__reader *reader, uint64_t offset, void *out, uint64_t bytes,
-                             clef__report *report) {
+clef_status clef__reader_get(const clef__reader *reader, uint64_t offset, void *out, uint64_t bytes, clef__report *report) {
     if (offset > reader->size || bytes > reader->size - offset)
-        return clef__report_set(
-            report, CLEF_FORMAT, "ends at byte %llu, but bytes %llu to %llu are needed; it is cut short",
-            (unsigned long long)reader->size, (unsigned long long)offset, (unsigned long long)(offset + bytes));
+        return clef__report_set(report, CLEF_FORMAT, "ends at byte %llu, but bytes %llu to %llu are needed; it is cut short",
+                                (unsigned long long)reader->size, (unsigned long long)offset, (unsigned long long)(offset + bytes));
     if (bytes == 0) return CLEF_OK;
     if (reader->fd < 0) {
         memcpy(out, reader->memory + offset, (size_t)bytes);
@@ -185,8 +181,7 @@ clef_status clef__writer_open(clef__writer *writer, const char *path, clef__repo
     if (!*base_name(path)) return clef__report_set(report, CLEF_INVALID, "is a directory; give a file's name");
     struct stat st;
     if (stat(path, &st) == 0) {
-        if (!S_ISREG(st.st_mode))
-            return clef__report_set(report, CLEF_IO, "exists and is not a regular file; give another name");
+        if (!S_ISREG(st.st_mode)) return clef__report_set(report, CLEF_IO, "exists and is not a regular file; give another name");
         writer->mode = (int)(st.st_mode & 0777);
     }
     if (!(writer->path = resolve(path))) return clef__report_set(report, CLEF_MEMORY, "no memory for its name");
@@ -199,9 +194,8 @@ clef_status clef__writer_open(clef__writer *writer, const char *path, clef__repo
 }
 
 static clef_status write_failed(clef__writer *writer, const char *what) {
-    clef__report_set(writer->report, CLEF_IO, "%s after %llu bytes: %s; %s", what,
-                     (unsigned long long)writer->written, strerror(errno),
-                     writer->mode < 0 ? "nothing was left behind" : "the old file is as it was");
+    clef__report_set(writer->report, CLEF_IO, "%s after %llu bytes: %s; %s", what, (unsigned long long)writer->written,
+                     strerror(errno), writer->mode < 0 ? "nothing was left behind" : "the old file is as it was");
     clef__writer_abort(writer);
     return CLEF_IO;
 }
@@ -251,8 +245,7 @@ clef_status clef__writer_commit(clef__writer *writer) {
     writer->temporary = NULL;
     bool synced = sync_directory(writer->path);
     if (!synced)
-        clef__report_set(writer->report, CLEF_IO, "is written, but its directory cannot be made durable: %s",
-                         strerror(errno));
+        clef__report_set(writer->report, CLEF_IO, "is written, but its directory cannot be made durable: %s", strerror(errno));
     clef__writer_abort(writer);
     return synced ? CLEF_OK : CLEF_IO;
 }

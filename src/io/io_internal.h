@@ -13,8 +13,7 @@ typedef struct clef__report {
     char text[480];
 } clef__report;
 /* Keeps the line if it is the first; returns status. */
-clef_status clef__report_set(clef__report *report, clef_status status, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
+clef_status clef__report_set(clef__report *report, clef_status status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* Hands a report to the context as "op: path: text"; returns its status. */
 clef_status clef__report_fail(clef_context *ctx, const char *op, const char *path, const clef__report *report);
 /* Up to 60 characters of a name from a file, controls replaced, so that an error stays one line. */
@@ -32,8 +31,7 @@ typedef struct clef__reader {
 /* Opens a regular file. */
 clef_status clef__reader_open(clef__reader *reader, const char *path, clef__report *report);
 clef__reader clef__reader_memory(const void *bytes, size_t size);
-clef_status clef__reader_get(const clef__reader *reader, uint64_t offset, void *out, uint64_t bytes,
-                             clef__report *report);
+clef_status clef__reader_get(const clef__reader *reader, uint64_t offset, void *out, uint64_t bytes, clef__report *report);
 void clef__reader_close(clef__reader *reader);
 
 /* ---- writing (file.c): a locked temporary beside the target, renamed over it by commit ---- */
@@ -104,8 +102,8 @@ void clef__st_free(clef__st_index *index);
 const clef__st_tensor *clef__st_find(const clef__st_index *index, const char *name);
 const char *clef__st_metadata(const clef__st_index *index, const char *key);
 /* Reads tensor data in the host's byte order; out holds end - begin bytes. */
-clef_status clef__st_read(const clef__reader *reader, const clef__st_index *index, const clef__st_tensor *tensor,
-                          void *out, clef__report *report);
+clef_status clef__st_read(const clef__reader *reader, const clef__st_index *index, const clef__st_tensor *tensor, void *out,
+                          clef__report *report);
 const char *clef__st_dtype_name(clef_dtype dtype); /* "F32" */
 extern const char clef__st_metadata_key[];         /* "__metadata__" */
 /* The checksum of a file is metadata like any other, which other readers pass by: CRC-32C, as eight hexadecimal digits, of the
@@ -123,28 +121,29 @@ typedef struct clef__st_item {
 } clef__st_item;
 /* Fills `bytes` bytes of item i, row-major, in the host's byte order. */
 typedef clef_status (*clef__st_source)(void *user, int i, void *out, size_t bytes, clef__report *report);
-/* metadata: pairs of strings, NULL-terminated, or NULL.  The value of clef__st_checksum_key is found out here, whatever is given. */
-clef_status clef__st_write(const char *path, const clef__st_item *items, int n, const char *const *metadata,
-                           clef__st_source source, void *user, clef__report *report);
+/* metadata: pairs of strings, NULL-terminated, or NULL.  The value of clef__st_checksum_key is found out here, whatever is given.
+ */
+clef_status clef__st_write(const char *path, const clef__st_item *items, int n, const char *const *metadata, clef__st_source source,
+                           void *user, clef__report *report);
 
 /* ---- files and named tensors (exchange.c) ---- */
-clef_status clef__write_tensors(const char *path, const clef_named_tensor *tensors, int n,
-                                const char *const *metadata, clef__report *report);
+clef_status clef__write_tensors(const char *path, const clef_named_tensor *tensors, int n, const char *const *metadata,
+                                clef__report *report);
 typedef struct clef__fill {
     clef_tensor *target, *value;
     const clef__st_tensor *source;
 } clef__fill;
 /* Finds prefix + name of each target in the file and checks shape and dtype; every tensor of the file under prefix
    must be wanted.  Fills n entries of fill. */
-clef_status clef__match(const clef__st_index *index, const char *prefix, const clef_named_tensor *targets, int n,
-                        clef__fill *fill, clef__report *report);
+clef_status clef__match(const clef__st_index *index, const char *prefix, const clef_named_tensor *targets, int n, clef__fill *fill,
+                        clef__report *report);
 /* One tensor of the file as a temporary of this dtype, converted between floating-point formats; NULL after a
  * report. */
-clef_tensor *clef__upload(clef_context *ctx, const clef__reader *reader, const clef__st_index *index,
-                          const clef__st_tensor *source, clef_dtype dtype, clef__report *report);
+clef_tensor *clef__upload(clef_context *ctx, const clef__reader *reader, const clef__st_index *index, const clef__st_tensor *source,
+                          clef_dtype dtype, clef__report *report);
 /* Reads and uploads the values without touching the targets, then: */
-clef_status clef__stage(clef_context *ctx, const clef__reader *reader, const clef__st_index *index,
-                        clef__fill *fill, int n, clef__report *report);
+clef_status clef__stage(clef_context *ctx, const clef__reader *reader, const clef__st_index *index, clef__fill *fill, int n,
+                        clef__report *report);
 /* gives them to the targets, which cannot fail. */
 void clef__assign_all(const clef__fill *fill, int n);
 /* The module's tensors as a new array. */

@@ -11,8 +11,7 @@ clef_status clef_save(clef_module *module, const char *path) {
     if (!list) clef__report_set(&report, CLEF_MEMORY, "no memory for %d names", n);
     else clef__write_tensors(path, list, n, metadata, &report);
     clef__free(list);
-    return report.status == CLEF_OK ? CLEF_OK
-                                    : clef__report_fail(clef_module_context(module), "save", path, &report);
+    return report.status == CLEF_OK ? CLEF_OK : clef__report_fail(clef_module_context(module), "save", path, &report);
 }
 
 static void load_module(clef_module *module, const clef__reader *reader, clef__report *report) {
@@ -42,6 +41,5 @@ clef_status clef_load(clef_module *module, const char *path) {
     clef__reader reader;
     if (clef__reader_open(&reader, path, &report) == CLEF_OK) load_module(module, &reader, &report);
     clef__reader_close(&reader);
-    return report.status == CLEF_OK ? CLEF_OK
-                                    : clef__report_fail(clef_module_context(module), "load", path, &report);
+    return report.status == CLEF_OK ? CLEF_OK : clef__report_fail(clef_module_context(module), "load", path, &report);
 }

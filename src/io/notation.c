@@ -25,8 +25,7 @@ clef__number clef__exact(double value) {
         int exponent = (int)(bits >> 52 & 0x7FF);
         uint64_t mantissa = bits & ((UINT64_C(1) << 52) - 1);
         int power = exponent ? exponent - 1023 : mantissa ? -1022 : 0;
-        snprintf(number.text, sizeof number.text, "%s0x%d.%013" PRIx64 "p%+d", sign, exponent != 0, mantissa,
-                 power);
+        snprintf(number.text, sizeof number.text, "%s0x%d.%013" PRIx64 "p%+d", sign, exponent != 0, mantissa, power);
     }
     return number;
 }

@@ -29,8 +29,7 @@ clef_status clef_npy_write(clef_tensor *t, const char *path) {
     if (!CLEF__GIVEN("npy_write", "t", t)) return CLEF_INVALID;
     clef__report report = {0};
     write_npy(t, path, &report);
-    return report.status == CLEF_OK ? CLEF_OK
-                                    : clef__report_fail(clef_tensor_context(t), "npy_write", path, &report);
+    return report.status == CLEF_OK ? CLEF_OK : clef__report_fail(clef_tensor_context(t), "npy_write", path, &report);
 }
 
 static clef_tensor *read_npy(clef_context *ctx, const clef__reader *reader, clef__report *report) {
@@ -38,8 +37,7 @@ static clef_tensor *read_npy(clef_context *ctx, const clef__reader *reader, clef
     clef_tensor *tensor = NULL;
     if (clef__npy_parse(reader, &npy, report) != CLEF_OK) return NULL;
     void *data = clef__alloc((size_t)npy.data_bytes);
-    if (!data)
-        clef__report_set(report, CLEF_MEMORY, "no memory for %llu bytes", (unsigned long long)npy.data_bytes);
+    if (!data) clef__report_set(report, CLEF_MEMORY, "no memory for %llu bytes", (unsigned long long)npy.data_bytes);
     else if (clef__npy_data(reader, &npy, data, report) == CLEF_OK) {
         tensor = clef_from_host(ctx, npy.shape, npy.dtype, data);
         if (!tensor) clef__report_set(report, CLEF_DEVICE, "the tensor cannot be put on the device");

@@ -73,8 +73,7 @@ static bool parse_descr(cursor *c) {
         c->out->big_endian = order == '>' || (order == '=' && clef__big_endian());
         return true;
     }
-    clef__report_set(c->report, CLEF_UNSUPPORTED,
-                     "has NumPy dtype '%s'; f2, f4, f8, i4, i8, u1 and b1 can be read", text);
+    clef__report_set(c->report, CLEF_UNSUPPORTED, "has NumPy dtype '%s'; f2, f4, f8, i4, i8, u1 and b1 can be read", text);
     return false;
 }
 
@@ -91,8 +90,7 @@ static bool parse_dimension(cursor *c, int64_t *size) {
         if (sum > (INT64_MAX - digit) / 10) return bad(c, "with a dimension of 2^63 or more");
         sum = sum * 10 + digit;
     }
-    if (c->at == start || (*start == '0' && c->at - start > 1))
-        return bad(c, "whose shape holds something else than numbers");
+    if (c->at == start || (*start == '0' && c->at - start > 1)) return bad(c, "whose shape holds something else than numbers");
     if (c->at < c->end && *c->at == 'L') c->at++; /* written by Python 2 */
     *size = sum;
     return true;
@@ -105,8 +103,7 @@ static bool parse_shape(cursor *c) {
     if (!take_char(c, '(')) return bad(c, "whose shape is no tuple");
     while (!take_char(c, ')')) {
         if (!comma) return bad(c, "whose shape lacks a comma");
-        if (shape->rank == CLEF_MAX_RANK)
-            return clef__report_set(c->report, CLEF_UNSUPPORTED, "has more than 8 dimensions"), false;
+        if (shape->rank == CLEF_MAX_RANK) return clef__report_set(c->report, CLEF_UNSUPPORTED, "has more than 8 dimensions"), false;
         if (!parse_dimension(c, &shape->dim[shape->rank++])) return false;
         comma = take_char(c, ',');
     }
@@ -152,14 +149,12 @@ clef_status clef__npy_parse(const clef__reader *reader, clef__npy *out, clef__re
     uint8_t prefix[12] = {0};
     *out = (clef__npy){0};
     if (reader->size < 10)
-        return clef__report_set(report, CLEF_FORMAT, "has %llu bytes, which is no .npy file",
-                                (unsigned long long)reader->size);
-    if (clef__reader_get(reader, 0, prefix, reader->size < 12 ? reader->size : 12, report) != CLEF_OK)
-        return report->status;
+        return clef__report_set(report, CLEF_FORMAT, "has %llu bytes, which is no .npy file", (unsigned long long)reader->size);
+    if (clef__reader_get(reader, 0, prefix, reader->size < 12 ? reader->size : 12, report) != CLEF_OK) return report->status;
     if (memcmp(prefix, "\x93NUMPY", 6) != 0) return clef__report_set(report, CLEF_FORMAT, "is no .npy file");
     if (prefix[6] < 1 || prefix[6] > 3 || prefix[7] != 0)
-        return clef__report_set(report, CLEF_UNSUPPORTED, "is .npy version %d.%d; 1.0, 2.0 and 3.0 can be read",
-                                prefix[6], prefix[7]);
+        return clef__report_set(report, CLEF_UNSUPPORTED, "is .npy version %d.%d; 1.0, 2.0 and 3.0 can be read", prefix[6],
+                                prefix[7]);
     uint64_t start = prefix[6] == 1 ? 10 : 12, length = prefix[8] | (uint64_t)prefix[9] << 8;
     if (prefix[6] > 1) length |= (uint64_t)prefix[10] << 16 | (uint64_t)prefix[11] << 24;
     if (length > MAX_HEADER || start + length > reader->size)
@@ -185,9 +180,8 @@ size_t clef__npy_header(clef_shape shape, clef_dtype dtype, char *out, size_t si
         n += snprintf(dims + n, sizeof dims - (size_t)n, "%s%lld%s", d ? ", " : "", (long long)shape.dim[d],
                       shape.rank == 1 ? "," : "");
     char order = types[t].size == 1 ? '|' : '<';
-    int length =
-        snprintf(out, size, "\x93NUMPY%c%c%c%c{'descr': '%c%c%d', 'fortran_order': False, 'shape': (%s), }", 1, 0,
-                 0, 0, order, types[t].kind, types[t].size, dims);
+    int length = snprintf(out, size, "\x93NUMPY%c%c%c%c{'descr': '%c%c%d', 'fortran_order': False, 'shape': (%s), }", 1, 0, 0, 0,
+                          order, types[t].kind, types[t].size, dims);
     size_t total = ((size_t)length + 1 + 63) / 64 * 64;
     if (length < 0 || total > size) return 0;
     memset(out + length, ' ', total - (size_t)length);
@@ -216,9 +210,7 @@ clef_status clef__npy_data(const clef__reader *reader, const clef__npy *npy, voi
     size_t element = clef_dtype_size(npy->dtype);
     bool transpose = npy->fortran && npy->shape.rank > 1 && npy->data_bytes > 0;
     void *data = transpose ? clef__alloc((size_t)npy->data_bytes) : out;
-    if (!data)
-        return clef__report_set(report, CLEF_MEMORY, "no memory for %llu bytes",
-                                (unsigned long long)npy->data_bytes);
+    if (!data) return clef__report_set(report, CLEF_MEMORY, "no memory for %llu bytes", (unsigned long long)npy->data_bytes);
     if (clef__reader_get(reader, npy->data_offset, data, npy->data_bytes, report) == CLEF_OK) {
         if (npy->big_endian != clef__big_endian()) clef__swap_bytes(data, element, npy->data_bytes / element);
         if (transpose) to_row_major(data, out, npy->shape, element);

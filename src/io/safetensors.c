@@ -35,9 +35,7 @@ static void close_all(clef_context *ctx, void *state) {
     }
 }
 
-static void set_first(clef_context *ctx, clef_safetensors *file) {
-    clef__set_room_state(ctx, CLEF__ROOM_IO, file, close_all);
-}
+static void set_first(clef_context *ctx, clef_safetensors *file) { clef__set_room_state(ctx, CLEF__ROOM_IO, file, close_all); }
 
 clef_safetensors *clef_safetensors_open(clef_context *ctx, const char *path) {
     clef__report report = {0};

@@ -41,9 +41,7 @@ static bool fail(parser *p, clef_status status, const char *name, const char *fa
     return false;
 }
 
-static bool no_memory(parser *p) {
-    return clef__report_set(p->report, CLEF_MEMORY, "no memory for the list of tensors"), false;
-}
+static bool no_memory(parser *p) { return clef__report_set(p->report, CLEF_MEMORY, "no memory for the list of tensors"), false; }
 
 static bool parse_metadata(parser *p) {
     clef__json *json = &p->json;
@@ -66,8 +64,7 @@ static bool parse_dtype(parser *p, clef__st_tensor *tensor) {
             tensor->dtype = dtypes[i].dtype;
             return true;
         }
-    clef__report_set(p->report, CLEF_UNSUPPORTED,
-                     "tensor %s has dtype %s; F32, F16, BF16, F64, I32, I64, U8 and BOOL can be read",
+    clef__report_set(p->report, CLEF_UNSUPPORTED, "tensor %s has dtype %s; F32, F16, BF16, F64, I32, I64, U8 and BOOL can be read",
                      clef__quote(tensor->name).text, clef__quote(name).text);
     return false;
 }
@@ -76,8 +73,7 @@ static bool parse_shape(parser *p, clef__st_tensor *tensor) {
     clef__json *json = &p->json;
     clef__json_expect(json, "[");
     while (clef__json_element(json)) {
-        if (tensor->shape.rank == CLEF_MAX_RANK)
-            return fail(p, CLEF_UNSUPPORTED, tensor->name, "has more than 8 dimensions");
+        if (tensor->shape.rank == CLEF_MAX_RANK) return fail(p, CLEF_UNSUPPORTED, tensor->name, "has more than 8 dimensions");
         if (!clef__json_whole(json, &tensor->shape.dim[tensor->shape.rank++])) return false;
     }
     return !json->expected;
@@ -104,8 +100,7 @@ static bool parse_member(parser *p, const char *key, clef__st_tensor *tensor, un
 static bool check_size(parser *p, const clef__st_tensor *tensor) {
     uint64_t bytes;
     if (tensor->end < tensor->begin || tensor->end > p->data_bytes)
-        return fail(p, CLEF_FORMAT, tensor->name,
-                    "lies outside the file's data; the file is damaged or cut short");
+        return fail(p, CLEF_FORMAT, tensor->name, "lies outside the file's data; the file is damaged or cut short");
     if (!clef__tensor_bytes(tensor->shape, tensor->dtype, &bytes) || bytes != tensor->end - tensor->begin)
         return fail(p, CLEF_FORMAT, tensor->name, "has another number of bytes than its shape and dtype say");
     return true;
@@ -168,8 +163,7 @@ static bool check_cover(parser *p) {
 
 static bool check_unique(parser *p) {
     clef__st_index *index = p->index;
-    if (index->n && !(index->by_name = clef__alloc((size_t)index->n * sizeof *index->by_name)))
-        return no_memory(p);
+    if (index->n && !(index->by_name = clef__alloc((size_t)index->n * sizeof *index->by_name))) return no_memory(p);
     for (int i = 0; i < index->n; i++) index->by_name[i] = &index->tensor[i];
     if (index->n) qsort(index->by_name, (size_t)index->n, sizeof *index->by_name, by_name);
     for (int i = 1; i < index->n; i++)
@@ -178,8 +172,7 @@ static bool check_unique(parser *p) {
     if (index->pairs) qsort(index->pair, (size_t)index->pairs, sizeof *index->pair, by_key);
     for (int i = 1; i < index->pairs; i++)
         if (strcmp(index->pair[i - 1].key, index->pair[i].key) == 0) {
-            clef__report_set(p->report, CLEF_FORMAT, "metadata %s is there twice",
-                             clef__quote(index->pair[i].key).text);
+            clef__report_set(p->report, CLEF_FORMAT, "metadata %s is there twice", clef__quote(index->pair[i].key).text);
             return false;
         }
     return true;
@@ -190,24 +183,20 @@ static char *read_header(const clef__reader *reader, size_t *length, clef__repor
     uint8_t prefix[8];
     uint64_t size = 0;
     if (reader->size < 8) {
-        clef__report_set(report, CLEF_FORMAT, "has %llu bytes, which is no safetensors file",
-                         (unsigned long long)reader->size);
+        clef__report_set(report, CLEF_FORMAT, "has %llu bytes, which is no safetensors file", (unsigned long long)reader->size);
         return NULL;
     }
     if (clef__reader_get(reader, 0, prefix, 8, report) != CLEF_OK) return NULL;
     for (int i = 7; i >= 0; i--) size = size << 8 | prefix[i];
     if (size > CLEF__ST_MAX_HEADER || size > reader->size - 8 || size < 2) {
-        clef__report_set(report, CLEF_FORMAT,
-                         "says its header has %llu bytes; it is no safetensors file or cut short",
+        clef__report_set(report, CLEF_FORMAT, "says its header has %llu bytes; it is no safetensors file or cut short",
                          (unsigned long long)size);
         return NULL;
     }
     char *header = clef__alloc((size_t)size);
-    if (!header)
-        clef__report_set(report, CLEF_MEMORY, "no memory for a header of %llu bytes", (unsigned long long)size);
+    if (!header) clef__report_set(report, CLEF_MEMORY, "no memory for a header of %llu bytes", (unsigned long long)size);
     else if (clef__reader_get(reader, 8, header, size, report) == CLEF_OK && header[0] != '{')
-        clef__report_set(report, CLEF_FORMAT,
-                         "has a header that does not start with '{'; it is no safetensors file");
+        clef__report_set(report, CLEF_FORMAT, "has a header that does not start with '{'; it is no safetensors file");
     if (report->status == CLEF_OK) return *length = (size_t)size, header;
     clef__free(header);
     return NULL;
@@ -220,8 +209,8 @@ clef_status clef__st_parse(const clef__reader *reader, clef__st_index *index, cl
     if (!header) return report->status;
     index->header = header;
     index->data_offset = 8 + (uint64_t)length;
-    parser p = {.json = clef__json_of(header, length), .report = report, .index = index,
-                .data_bytes = reader->size - index->data_offset};
+    parser p = {
+        .json = clef__json_of(header, length), .report = report, .index = index, .data_bytes = reader->size - index->data_offset};
     if (parse_entries(&p) && check_cover(&p) && check_unique(&p)) return CLEF_OK;
     if (p.json.expected)
         clef__report_set(report, CLEF_FORMAT, "byte %lld of the header: expected %s", (long long)(p.json.at - p.json.start),
@@ -238,9 +227,7 @@ void clef__st_free(clef__st_index *index) {
     *index = (clef__st_index){0};
 }
 
-static int name_against(const void *key, const void *element) {
-    return strcmp(key, (*(clef__st_tensor *const *)element)->name);
-}
+static int name_against(const void *key, const void *element) { return strcmp(key, (*(clef__st_tensor *const *)element)->name); }
 
 const clef__st_tensor *clef__st_find(const clef__st_index *index, const char *name) {
     clef__st_tensor **found =
@@ -248,9 +235,7 @@ const clef__st_tensor *clef__st_find(const clef__st_index *index, const char *na
     return found ? *found : NULL;
 }
 
-static int key_against(const void *key, const void *element) {
-    return strcmp(key, ((const clef__st_pair *)element)->key);
-}
+static int key_against(const void *key, const void *element) { return strcmp(key, ((const clef__st_pair *)element)->key); }
 
 const char *clef__st_metadata(const clef__st_index *index, const char *key) {
     const clef__st_pair *found =
@@ -258,11 +243,10 @@ const char *clef__st_metadata(const clef__st_index *index, const char *key) {
     return found ? found->value : NULL;
 }
 
-clef_status clef__st_read(const clef__reader *reader, const clef__st_index *index, const clef__st_tensor *tensor,
-                          void *out, clef__report *report) {
+clef_status clef__st_read(const clef__reader *reader, const clef__st_index *index, const clef__st_tensor *tensor, void *out,
+                          clef__report *report) {
     uint64_t bytes = tensor->end - tensor->begin, element = clef_dtype_size(tensor->dtype);
-    if (clef__reader_get(reader, index->data_offset + tensor->begin, out, bytes, report) != CLEF_OK)
-        return report->status;
+    if (clef__reader_get(reader, index->data_offset + tensor->begin, out, bytes, report) != CLEF_OK) return report->status;
     if (clef__big_endian()) clef__swap_bytes(out, element, bytes / element);
     uint8_t *truth = out;
     for (uint64_t i = 0; tensor->dtype == CLEF_BOOL && i < bytes; i++) truth[i] = truth[i] != 0;
@@ -301,6 +285,8 @@ clef_status clef__st_verify(const clef__reader *reader, const clef__st_index *in
     if (!said || !sum(reader, 8 + (uint64_t)(said - index->header), &checksum, report)) return report->status;
     snprintf(digits, sizeof digits, "%08" PRIx32, checksum);
     if (strcmp(said, digits) == 0) return CLEF_OK;
-    return clef__report_set(report, CLEF_FORMAT, "is damaged: its checksum is %s, and its content gives %s; take another copy (a "
-                            "program that changed it on purpose must drop %s)", clef__quote(said).text, digits, clef__st_checksum_key);
+    return clef__report_set(report, CLEF_FORMAT,
+                            "is damaged: its checksum is %s, and its content gives %s; take another copy (a "
+                            "program that changed it on purpose must drop %s)",
+                            clef__quote(said).text, digits, clef__st_checksum_key);
 }

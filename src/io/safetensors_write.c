@@ -19,22 +19,17 @@ typedef struct job {
     clef__report *report;
 } job;
 
-static int by_text(const void *left, const void *right) {
-    return strcmp(*(const char *const *)left, *(const char *const *)right);
-}
+static int by_text(const void *left, const void *right) { return strcmp(*(const char *const *)left, *(const char *const *)right); }
 
 /* Are n strings valid UTF-8 and all different?  Sorts them. */
 static bool check_names(const char **names, int n, const char *what, clef__report *report) {
     for (int i = 0; i < n; i++)
         if (!clef__utf8_valid(names[i]))
-            return clef__report_set(report, CLEF_INVALID, "%s %s is not UTF-8", what, clef__quote(names[i]).text),
-                   false;
+            return clef__report_set(report, CLEF_INVALID, "%s %s is not UTF-8", what, clef__quote(names[i]).text), false;
     if (n) qsort(names, (size_t)n, sizeof *names, by_text);
     for (int i = 1; i < n; i++)
         if (strcmp(names[i - 1], names[i]) == 0)
-            return clef__report_set(report, CLEF_INVALID, "%s %s is given twice", what,
-                                    clef__quote(names[i]).text),
-                   false;
+            return clef__report_set(report, CLEF_INVALID, "%s %s is given twice", what, clef__quote(names[i]).text), false;
     return true;
 }
 
@@ -47,8 +42,7 @@ static bool check_items(job *j) {
         uint64_t bytes;
         good = false;
         if (!item->name || strcmp(item->name, clef__st_metadata_key) == 0)
-            clef__report_set(j->report, CLEF_INVALID, "tensor %d has no name, or %s for one", i,
-                             clef__st_metadata_key);
+            clef__report_set(j->report, CLEF_INVALID, "tensor %d has no name, or %s for one", i, clef__st_metadata_key);
         else if (!clef__tensor_bytes(item->shape, item->dtype, &bytes))
             clef__report_set(j->report, CLEF_SHAPE, "tensor %s is too large", clef__quote(item->name).text);
         else good = true;
@@ -109,8 +103,7 @@ static void put_metadata(job *j, clef__text *text, const char *const *metadata) 
 static void put_item(clef__text *text, const clef__st_item *item, uint64_t begin, uint64_t end) {
     clef__text_json(text, item->name);
     clef__text_add(text, ":{\"dtype\":\"%s\",\"shape\":[", clef__st_dtype_name(item->dtype));
-    for (int d = 0; d < item->shape.rank; d++)
-        clef__text_add(text, "%s%lld", d ? "," : "", (long long)item->shape.dim[d]);
+    for (int d = 0; d < item->shape.rank; d++) clef__text_add(text, "%s%lld", d ? "," : "", (long long)item->shape.dim[d]);
     clef__text_add(text, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)begin, (unsigned long long)end);
 }
 
@@ -154,8 +147,7 @@ static void put_checksum(job *j, clef__writer *writer) {
 
 static void put_data(job *j, clef__writer *writer, clef__st_source source, void *user) {
     void *buffer = clef__alloc((size_t)j->largest);
-    if (!buffer)
-        clef__report_set(j->report, CLEF_MEMORY, "no memory for %llu bytes", (unsigned long long)j->largest);
+    if (!buffer) clef__report_set(j->report, CLEF_MEMORY, "no memory for %llu bytes", (unsigned long long)j->largest);
     for (int i = 0; j->report->status == CLEF_OK && i < j->n; i++) {
         const clef__st_item *item = &j->item[j->order[i]];
         size_t element = clef_dtype_size(item->dtype), bytes = (size_t)clef_shape_numel(item->shape) * element;
@@ -171,13 +163,13 @@ static void put_data(job *j, clef__writer *writer, clef__st_source source, void 
     clef__free(buffer);
 }
 
-clef_status clef__st_write(const char *path, const clef__st_item *items, int n, const char *const *metadata,
-                           clef__st_source source, void *user, clef__report *report) {
+clef_status clef__st_write(const char *path, const clef__st_item *items, int n, const char *const *metadata, clef__st_source source,
+                           void *user, clef__report *report) {
     job j = {.item = items, .n = n, .report = report};
     clef__text header = {0};
     clef__writer writer;
-    if (check_items(&j) && check_metadata(metadata, report) && make_order(&j) &&
-        make_header(&j, metadata, &header) && clef__writer_open(&writer, path, report) == CLEF_OK) {
+    if (check_items(&j) && check_metadata(metadata, report) && make_order(&j) && make_header(&j, metadata, &header) &&
+        clef__writer_open(&writer, path, report) == CLEF_OK) {
         put_bytes(&j, &writer, header.data, header.length);
         put_data(&j, &writer, source, user);
         put_checksum(&j, &writer);

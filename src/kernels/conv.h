@@ -12,8 +12,8 @@ typedef struct clef__conv {
 /* Filters in memory as the products and kernels read them: [kh][kw][c][o]. */
 extern const int clef__filters_last[4];
 
-/* w [o, c, kh, kw] flipped in both directions of space, its two kinds of channels exchanged: [c, o, kh, kw].  The gradient by the image of a convolution of
-   stride 1 is the convolution of dy with them, with dilation · (kernel - 1) - before zeros before it. */
+/* w [o, c, kh, kw] flipped in both directions of space, its two kinds of channels exchanged: [c, o, kh, kw].  The gradient by the
+   image of a convolution of stride 1 is the convolution of dy with them, with dilation · (kernel - 1) - before zeros before it. */
 clef__operand clef__filters_flipped(clef__operand w);
 /* From a tap to the next one that reaches the same pixel. */
 int64_t clef__tap_step(int64_t stride, int64_t dilation);

@@ -23,6 +23,7 @@ void clef__conv_gemm_forward(const clef__lowering *lw) {
     clef__image y = clef__image_of(clef__lower_out(lw, clef__channels_last));
     clef__epilogue epilogue = clef__lower_epilogue(lw, y.data);
     int64_t filters = y.c / a->groups, channels = x.c / a->groups;
+    /* clang-format off */
     clef__gemm g = {
         .m = {y.n, y.h, y.w}, .k = {w.dim[2], w.dim[3], channels}, .z = {1, a->groups}, .n = filters,
         .a = x.data, .b = w, .c = y.data,
@@ -32,6 +33,7 @@ void clef__conv_gemm_forward(const clef__lowering *lw) {
         .c_m = {y.sn, y.sh, y.sw}, .c_n = 1, .c_z = {0, filters}, .overlapping = w.dim[2] * w.dim[3] > 1,
         .epilogue = epilogue,
     };
+    /* clang-format on */
     if (clef__lower_node(lw)->n_inputs == 3) {
         g.has_bias = true;
         g.bias = clef__lower_in_dense(lw, 2, NULL);
@@ -48,6 +50,7 @@ void clef__conv_gemm_weight(const clef__lowering *lw) {
     clef__operand dy = clef__lower_in(lw, 1), dw = clef__lower_out(lw, clef__filters_last);
     clef__image x = clef__image_padded(lw, 0, clef__gemm_a_type(lw, dy.dtype), a->before, a->after);
     int64_t filters = dw.dim[0] / a->groups, channels = dw.dim[1];
+    /* clang-format off */
     clef__gemm g = {
         .m = {dw.dim[2], dw.dim[3], channels}, .k = {dy.dim[0], dy.dim[2], dy.dim[3]}, .z = {1, a->groups}, .n = filters,
         .a = x.data, .b = dy, .c = dw,
@@ -56,6 +59,7 @@ void clef__conv_gemm_weight(const clef__lowering *lw) {
         .b_k = {dy.stride[0], dy.stride[2], dy.stride[3]}, .b_n = dy.stride[1], .b_z = {0, filters * dy.stride[1]},
         .c_m = {dw.stride[2], dw.stride[3], dw.stride[1]}, .c_n = dw.stride[0], .c_z = {0, filters * dw.stride[0]}, .overlapping = true,
     };
+    /* clang-format on */
     clef__gemm_lower(lw, g);
 }
 
@@ -97,6 +101,7 @@ static void lower_phase(const clef__lowering *lw, const clef__image *dy, clef__o
                         const clef__epilogue *epilogue, const phase p[2], const int64_t residue[2]) {
     const geometry *a = geometry_of(lw);
     int64_t filters = dy->c / a->groups, channels = w.dim[1];
+    /* clang-format off */
     clef__gemm g = {
         .m = {dx->n, p[0].pixels, p[1].pixels}, .k = {p[0].taps, p[1].taps, filters}, .z = {1, a->groups}, .n = channels,
         .a = dy->data, .b = w, .c = dx->data,
@@ -106,9 +111,10 @@ static void lower_phase(const clef__lowering *lw, const clef__image *dy, clef__o
         .c_m = {dx->sn, a->stride[0] * dx->sh, a->stride[1] * dx->sw}, .c_n = 1, .c_z = {0, channels},
         .overlapping = p[0].taps * p[1].taps > 1, .epilogue = *epilogue,
     };
+    /* clang-format on */
     g.a.offset += p[0].base * dy->sh + p[1].base * dy->sw;
-    g.b.offset += (p[0].first + (p[0].taps - 1) * p[0].step) * w.stride[2] +
-                  (p[1].first + (p[1].taps - 1) * p[1].step) * w.stride[3];
+    g.b.offset +=
+        (p[0].first + (p[0].taps - 1) * p[0].step) * w.stride[2] + (p[1].first + (p[1].taps - 1) * p[1].step) * w.stride[3];
     g.c.offset += residue[0] * dx->sh + residue[1] * dx->sw;
     clef__gemm_lower(lw, g);
 }

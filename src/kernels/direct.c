@@ -8,12 +8,12 @@
 #include "runtime/arithmetic.h"
 
 enum {
-    FILTER_FLOATS = 8192,  /* of all taps, with idle lanes: a first-level cache holds them */
-    LEAST_STEPS = 4096,    /* vector multiplications; fewer do not pay for a kernel of their own */
-    ITEM_STEPS = 8192,     /* vector multiplications that make a work-item of its own worth while */
-    BLOCK_PIXELS = 1024,   /* longest sum of a gradient by the filters before it is added to others */
-    MOST_SUMS = 28,        /* taps that cl/registers.h can name */
-    MOST_VECTORS = 4       /* and vectors */
+    FILTER_FLOATS = 8192, /* of all taps, with idle lanes: a first-level cache holds them */
+    LEAST_STEPS = 4096,   /* vector multiplications; fewer do not pay for a kernel of their own */
+    ITEM_STEPS = 8192,    /* vector multiplications that make a work-item of its own worth while */
+    BLOCK_PIXELS = 1024,  /* longest sum of a gradient by the filters before it is added to others */
+    MOST_SUMS = 28,       /* taps that cl/registers.h can name */
+    MOST_VECTORS = 4      /* and vectors */
 };
 
 /* One of the three convolutions as its kernel sees it: y of n results per pixel from x of c channels. */
@@ -61,10 +61,10 @@ static bool direct_fits(const clef__lowering *lw, const view *v, clef_shape x) {
     const clef__node *node = clef__lower_node(lw);
     const clef__conv *a = node->attributes;
     int64_t vectors = v->kernel[0] * run_of(v) * vectors_of(lw, v);
-    return clef__lower_profile(lw)->wide_items && clef__gemm_type(node->dtype) == CLEF_F32 && a->groups == 1 && clef_shape_numel(x) > 0 &&
-           v->dilation[1] == 1 && v->before[0] >= 0 && v->before[1] >= 0 && v->kernel[0] * v->kernel[1] > 1 && v->n > 1 &&
-           vectors * lanes_of(lw, v) <= FILTER_FLOATS && x.dim[0] * v->out[0] * v->out[1] * vectors >= LEAST_STEPS &&
-           x.dim[1] * x.dim[2] * x.dim[3] <= INT32_MAX;
+    return clef__lower_profile(lw)->wide_items && clef__gemm_type(node->dtype) == CLEF_F32 && a->groups == 1 &&
+           clef_shape_numel(x) > 0 && v->dilation[1] == 1 && v->before[0] >= 0 && v->before[1] >= 0 &&
+           v->kernel[0] * v->kernel[1] > 1 && v->n > 1 && vectors * lanes_of(lw, v) <= FILTER_FLOATS &&
+           x.dim[0] * v->out[0] * v->out[1] * vectors >= LEAST_STEPS && x.dim[1] * x.dim[2] * x.dim[3] <= INT32_MAX;
 }
 
 bool clef__direct_applies(const clef__lowering *lw) {
@@ -119,7 +119,8 @@ static tile choose_tile(const clef__lowering *lw, const view *v, const clef__ima
     const clef__profile *profile = clef__lower_profile(lw);
     int64_t limit = clef__smaller(profile->tile_m * profile->tile_vectors * 7 / 6, MOST_SUMS), run = run_of(v);
     bool below = (v->out[0] - 1) * v->stride[0] + (v->kernel[0] - 1) * v->dilation[0] >= x->h;
-    return (tile){.keys = clef__larger(clef__smaller(limit / run, v->kernel[0]), 1), .part = clef__ceil_div(run, clef__ceil_div(run, limit)),
+    return (tile){.keys = clef__larger(clef__smaller(limit / run, v->kernel[0]), 1),
+                  .part = clef__ceil_div(run, clef__ceil_div(run, limit)),
                   .copied = is_staged(v, x) || v->before[0] > 0 || below};
 }
 
@@ -133,11 +134,14 @@ static int64_t height_of(const clef__lowering *lw, const view *v, int64_t vector
 /* The knobs of all kernels, so that a convolution and its gradient by the filters are one program; the gradient by the image has
    none to share with. */
 static void begin_direct(const clef__lowering *lw, const char *kernel, const view *v, const clef__image *x) {
-    static const char *const name[] = {"W", "KH", "KW", "CHANNELS", "RESULTS", "STRIDE", "STAGED", "MR", "NV", "KEYS", "PART", "TAPS", "COPIED"};
+    static const char *const name[] = {"W",  "KH", "KW",   "CHANNELS", "RESULTS", "STRIDE", "STAGED",
+                                       "MR", "NV", "KEYS", "PART",     "TAPS",    "COPIED"};
     tile t = choose_tile(lw, v, x);
     int64_t vectors = clef__smaller(vectors_of(lw, v), MOST_VECTORS); /* more than that has the gradient only, which knows none */
+    /* clang-format off */
     const int64_t number[] = {lanes_of(lw, v), v->kernel[0], v->kernel[1], v->c, v->n, v->stride[1], is_staged(v, x),
                               height_of(lw, v, vectors), vectors, t.keys, t.part, t.keys * t.part, t.copied};
+    /* clang-format on */
     clef__launch_begin(lw, "direct.cl", kernel);
     clef__launch_define(lw, "DT", "%s", clef__token(x->data.dtype));
     size_t n = sizeof number / sizeof *number, own = 9; /* of convolve */
@@ -145,7 +149,9 @@ static void begin_direct(const clef__lowering *lw, const char *kernel, const vie
 }
 
 static void pass_geometry(const clef__lowering *lw, const view *v, const clef__image *x) {
+    /* clang-format off */
     const int64_t number[] = {x->h, x->w, v->out[0], v->out[1], v->stride[0], v->dilation[0], v->before[0], v->before[1], line_of(v, x)};
+    /* clang-format on */
     clef__launch_ints(lw, number, sizeof number / sizeof *number);
 }
 
@@ -154,7 +160,8 @@ static void convolve(const clef__lowering *lw, const view *v, clef__operand w, c
     clef__image x = clef__image_in(lw, 0);
     clef__operand y = clef__lower_out(lw, clef__channels_last), lines = y;
     clef__epilogue epilogue = clef__lower_epilogue(lw, y);
-    int64_t rows = x.n * v->out[0], per_item, items = direct_grain(lw, rows, v->out[1] * v->kernel[0] * run_of(v) * vectors_of(lw, v), &per_item);
+    int64_t rows = x.n * v->out[0], per_item,
+            items = direct_grain(lw, rows, v->out[1] * v->kernel[0] * run_of(v) * vectors_of(lw, v), &per_item);
     if (is_staged(v, &x)) lines = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items, v->kernel[0], line_of(v, &x)));
     begin_direct(lw, "convolve", v, &x);
     clef__launch_tensor(lw, x.data, false);

@@ -19,16 +19,20 @@ typedef struct shape {
 static bool flatten(const clef__gemm *product, shape *s) {
     clef__gemm g = *product;
     bool plain = clef__gemm_is_plain(&g);
+    /* clang-format off */
     *s = (shape){.m = g.m[2], .n = g.n, .k = g.k[2], .am = g.a_m[2], .ak = g.a_k[2], .bk = g.b_k[2], .bn = g.b_n, .cm = g.c_m[2],
                  .cn = g.c_n, .bias_n = 1, .a = g.a, .b = g.b, .az = {g.a_z[0], g.a_z[1]}, .bz = {g.b_z[0], g.b_z[1]}};
+    /* clang-format on */
     return plain;
 }
 
 /* The same product, transposed. */
 static shape transposed(const shape *s) {
+    /* clang-format off */
     return (shape){.m = s->n, .n = s->m, .k = s->k, .am = s->bn, .ak = s->bk, .bk = s->ak, .bn = s->am, .cm = s->cn, .cn = s->cm,
                    .bias_m = s->bias_n, .bias_n = s->bias_m, .a = s->b, .b = s->a, .az = {s->bz[0], s->bz[1]},
                    .bz = {s->az[0], s->az[1]}};
+    /* clang-format on */
 }
 
 static bool dot_fits(const shape *s, clef_dtype type) {
@@ -68,8 +72,8 @@ static void emit(const clef__lowering *lw, const clef__gemm *g, const shape *s, 
     clef__launch_tensor(lw, columns, !alike);
     const int64_t number[] = {g->has_bias, s->m, s->k, each, items, g->z[1]};
     clef__launch_ints(lw, number, sizeof number / sizeof *number);
-    const int64_t stride[] = {s->am, s->bk, s->bn, s->cm, s->cn, s->bias_m, s->bias_n, g->bias_z, s->az[0], s->az[1], s->bz[0],
-                              s->bz[1], g->c_z[0], g->c_z[1]};
+    const int64_t stride[] = {s->am,     s->bk,    s->bn,    s->cm,    s->cn,    s->bias_m, s->bias_n,
+                              g->bias_z, s->az[0], s->az[1], s->bz[0], s->bz[1], g->c_z[0], g->c_z[1]};
     clef__launch_longs(lw, stride, sizeof stride / sizeof *stride);
     clef__launch_epilogue(lw, &g->epilogue, g->c);
     clef__launch_end(lw, (size_t[]){(size_t)items, (size_t)batch, 1}, (size_t[]){1, 1, 1});

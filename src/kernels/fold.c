@@ -17,8 +17,8 @@ bool clef__fold_applies(const clef__lowering *lw) {
     const clef__conv *a = node->attributes;
     int64_t channels = node->shape.dim[1], taps = a->kernel[0] * a->kernel[1], lanes = clef__lower_profile(lw)->vector;
     int64_t floats = pixels_of(node->input[0]->shape) * taps * channels;
-    return clef__lower_profile(lw)->wide_items && a->groups == 1 && channels * 2 <= lanes && taps * channels >= lanes && floats > 0 &&
-           floats <= MOST_FLOATS && clef__gemm_type(node->dtype) == CLEF_F32;
+    return clef__lower_profile(lw)->wide_items && a->groups == 1 && channels * 2 <= lanes && taps * channels >= lanes &&
+           floats > 0 && floats <= MOST_FLOATS && clef__gemm_type(node->dtype) == CLEF_F32;
 }
 
 static void gather(const clef__lowering *lw, clef__operand t, const clef__image *dx, const int64_t out[2]) {
@@ -45,11 +45,13 @@ void clef__fold_data(const clef__lowering *lw) {
     clef__image dx = clef__image_of(clef__lower_out(lw, clef__channels_last));
     int64_t columns = a->kernel[0] * a->kernel[1] * dx.c, pixels = dy.n * dy.h * dy.w;
     clef__operand t = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(pixels * columns + 8));
+    /* clang-format off */
     clef__gemm g = {
         .m = {1, 1, pixels}, .k = {1, 1, dy.c}, .z = {1, 1}, .n = columns,
         .a = dy.data, .b = w, .c = t,
         .a_m = {0, 0, dy.c}, .a_k = {0, 0, 1}, .b_k = {0, 0, 1}, .b_n = dy.c, .c_m = {0, 0, columns}, .c_n = 1,
     };
+    /* clang-format on */
     clef__gemm_lower(lw, g);
     gather(lw, t, &dx, (int64_t[]){dy.h, dy.w});
 }

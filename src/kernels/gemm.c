@@ -4,29 +4,29 @@
 #include <string.h>
 
 enum {
-    LONGEST_K = 4608,      /* longer sums that cannot go in blocks are split */
-    BLOCK_K = 1024,        /* so much of A and B stays in a second-level cache while a work-item's tiles use it */
-    SHORTEST_BLOCK = 256,  /* fewer steps do not pay for gathering the sums */
-    CACHE_FLOATS = 98304,  /* of A or B that a second-level cache surely holds */
-    SHORTEST_SPLIT = 128,  /* fewer products than this do not pay the second pass of a split */
-    MOST_FLOPS = 8000000,  /* the grain of a work-item on a CPU: long enough that its tiles use again what one of them read, */
-    LEAST_FLOPS = 600000,  /* long against its start, */
-    FINE_SHARES = 32,      /* and one of so many for a unit: threads come late, and none should wait long for the last */
-    FEW_TILES = 12,        /* so few rows of tiles do not pay for packing B */
-    FEW_PANELS = 24,       /* so few do not pay for packing an A of which a line holds a tile's rows */
-    PAGE_FLOATS = 1024     /* rows this far apart (or a multiple) fall into the same set of a first-level cache */
+    LONGEST_K = 4608,     /* longer sums that cannot go in blocks are split */
+    BLOCK_K = 1024,       /* so much of A and B stays in a second-level cache while a work-item's tiles use it */
+    SHORTEST_BLOCK = 256, /* fewer steps do not pay for gathering the sums */
+    CACHE_FLOATS = 98304, /* of A or B that a second-level cache surely holds */
+    SHORTEST_SPLIT = 128, /* fewer products than this do not pay the second pass of a split */
+    MOST_FLOPS = 8000000, /* the grain of a work-item on a CPU: long enough that its tiles use again what one of them read, */
+    LEAST_FLOPS = 600000, /* long against its start, */
+    FINE_SHARES = 32,     /* and one of so many for a unit: threads come late, and none should wait long for the last */
+    FEW_TILES = 12,       /* so few rows of tiles do not pay for packing B */
+    FEW_PANELS = 24,      /* so few do not pay for packing an A of which a line holds a tile's rows */
+    PAGE_FLOATS = 1024    /* rows this far apart (or a multiple) fall into the same set of a first-level cache */
 };
 
 /* How one product is partitioned. */
 typedef struct tiling {
     int rows, vectors, width; /* of a register tile */
     int64_t m, k, panels, row_tiles, batch;
-    bool direct;              /* B is read as it lies */
-    bool unit;                /* the rows of a tile follow one another in A */
+    bool direct; /* B is read as it lies */
+    bool unit;   /* the rows of a tile follow one another in A */
     int64_t ldb, panel_stride;
     int64_t splits, segments, block; /* the last two in runs of k[2] */
     int64_t tiles_per_item, panels_per_item;
-    clef__knobs knobs;        /* what tuning results say: weaker than what the product allows, stronger than the rules here */
+    clef__knobs knobs; /* what tuning results say: weaker than what the product allows, stronger than the rules here */
 } tiling;
 
 /* What was measured to be best, or else `rule`. */
@@ -112,7 +112,8 @@ static void choose_grid(const clef__lowering *lw, tiling *t) {
     int64_t share = t->block < t->segments ? coarse : clef__smaller(clef__larger(fine, 1), coarse);
     share = tuned(t, CLEF__GEMM_GRAIN, share);
     bool small_b = t->k * t->panels * t->vectors * t->width <= CACHE_FLOATS; /* then whole rows of C, so that A is read once */
-    t->panels_per_item = small_b ? clef__smaller(share, t->panels) : clef__smaller(clef__larger(share / t->row_tiles, 1), t->panels);
+    t->panels_per_item =
+        small_b ? clef__smaller(share, t->panels) : clef__smaller(clef__larger(share / t->row_tiles, 1), t->panels);
     t->tiles_per_item = clef__smaller(clef__larger(share / t->panels_per_item, 1), t->row_tiles);
     /* Equal parts: drivers hand out work-items in runs, and a short last one would leave a unit idle. */
     t->tiles_per_item = clef__ceil_div(t->row_tiles, clef__ceil_div(t->row_tiles, t->tiles_per_item));

@@ -16,14 +16,21 @@ typedef struct clef__gemm {
     int64_t b_k[3], b_n, b_z[2];
     int64_t c_m[3], c_n, c_z[2];
     bool has_bias;
-    int64_t bias_z;  /* per step of z[1] */
+    int64_t bias_z; /* per step of z[1] */
     clef__epilogue epilogue;
     bool overlapping; /* rows of A share elements (a convolution): packing it would multiply it */
 } clef__gemm;
 
 /* What tuning results may say of a product (gemm_knobs.c). */
-enum { CLEF__GEMM_ROWS, CLEF__GEMM_VECTORS, CLEF__GEMM_PACKING, CLEF__GEMM_SPLITS, CLEF__GEMM_BLOCK, CLEF__GEMM_GRAIN,
-       CLEF__GEMM_LIBRARY };
+enum {
+    CLEF__GEMM_ROWS,
+    CLEF__GEMM_VECTORS,
+    CLEF__GEMM_PACKING,
+    CLEF__GEMM_SPLITS,
+    CLEF__GEMM_BLOCK,
+    CLEF__GEMM_GRAIN,
+    CLEF__GEMM_LIBRARY
+};
 enum { CLEF__TILE_SHAPE, CLEF__TILE_SPLITS, CLEF__TILE_LIBRARY };
 extern const clef__family clef__gemm_family, clef__tile_family, clef__matrix_family;
 clef__knobs clef__gemm_knobs(const clef__lowering *lw, const clef__family *family, const clef__gemm *g);
@@ -44,7 +51,7 @@ typedef struct clef__algorithm {
 } clef__algorithm;
 extern const clef__algorithm clef__product_by_library; /* plain matrices by a BLAS library, where this machine has it */
 extern const clef__algorithm clef__product_by_dot;     /* few columns, or few rows, along which k lies */
-extern const clef__algorithm clef__product_by_tiles;    /* on a device that likes tiles in local memory */
+extern const clef__algorithm clef__product_by_tiles;   /* on a device that likes tiles in local memory */
 extern const clef__algorithm clef__product_by_gemm;    /* all */
 
 /* ---- what they share (gemm_shared.c) ---- */

@@ -2,9 +2,7 @@
 #include "kernels/gemm.h"
 #include <string.h>
 
-clef_dtype clef__gemm_type(clef_dtype dtype) {
-    return dtype == CLEF_F16 || dtype == CLEF_BF16 ? CLEF_F32 : dtype;
-}
+clef_dtype clef__gemm_type(clef_dtype dtype) { return dtype == CLEF_F16 || dtype == CLEF_BF16 ? CLEF_F32 : dtype; }
 
 clef_dtype clef__gemm_a_type(const clef__lowering *lw, clef_dtype dtype) {
     return clef__lower_profile(lw)->block > 0 ? dtype : clef__gemm_type(dtype);

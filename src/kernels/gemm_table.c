@@ -3,7 +3,8 @@
 #include <string.h>
 
 /* From the most special one to the general one, which takes every product. */
-static const clef__algorithm *const algorithms[] = {&clef__product_by_library, &clef__product_by_dot, &clef__product_by_tiles, &clef__product_by_gemm};
+static const clef__algorithm *const algorithms[] = {&clef__product_by_library, &clef__product_by_dot, &clef__product_by_tiles,
+                                                    &clef__product_by_gemm};
 enum { ON_REQUEST = 1 }; /* so many of them only where tuning results set the knob of their name */
 
 static bool is_set(const clef__family *family, const clef__knobs *knobs, const char *name) {

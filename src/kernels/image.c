@@ -4,8 +4,14 @@
 const int clef__channels_last[4] = {0, 2, 3, 1};
 
 clef__image clef__image_of(clef__operand x) {
-    return (clef__image){.data = x, .n = x.dim[0], .c = x.dim[1], .h = x.dim[2], .w = x.dim[3],
-                         .sn = x.dim[1] * x.dim[2] * x.dim[3], .sh = x.dim[1] * x.dim[3], .sw = x.dim[1]};
+    return (clef__image){.data = x,
+                         .n = x.dim[0],
+                         .c = x.dim[1],
+                         .h = x.dim[2],
+                         .w = x.dim[3],
+                         .sn = x.dim[1] * x.dim[2] * x.dim[3],
+                         .sh = x.dim[1] * x.dim[3],
+                         .sw = x.dim[1]};
 }
 
 clef__image clef__image_padded(const clef__lowering *lw, int i, clef_dtype type, const int64_t before[2], const int64_t after[2]) {
@@ -22,7 +28,8 @@ clef__image clef__image_padded(const clef__lowering *lw, int i, clef_dtype type,
     }
     bool whole_rows = clef__lower_profile(lw)->wide_items;
     clef__launch_begin(lw, "pack.cl", whole_rows ? "pad" : "pad_elements");
-    clef__launch_define(lw, "W", "%d", clef__lower_profile(lw)->vector); /* as products pack what they read: one program with that */
+    clef__launch_define(lw, "W", "%d",
+                        clef__lower_profile(lw)->vector); /* as products pack what they read: one program with that */
     clef__launch_define(lw, "IN", "%s", clef__token(x.dtype));
     clef__launch_define(lw, "OUT", "%s", clef__token(type));
     clef__launch_tensor(lw, x, false);

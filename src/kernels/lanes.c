@@ -11,7 +11,7 @@ clef__operand clef__lower_in_any_order(const clef__lowering *lw, int i, int *ord
 
 clef__operand clef__lower_along(const clef__lowering *lw, int dim, int *order, clef__axes *axes) {
     clef__operand x = clef__lower_in_any_order(lw, 0, order);
-    *axes = (clef__axes){ 1, x.dim[dim], 1 };
+    *axes = (clef__axes){1, x.dim[dim], 1};
     int i = 0;
     for (; order[i] != dim; i++) axes->outer *= x.dim[order[i]];
     for (i++; i < x.rank; i++) axes->inner *= x.dim[order[i]];

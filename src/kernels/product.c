@@ -41,8 +41,7 @@ static bool place_levels(clef__gemm *g, const clef__operand *a, const clef__oper
     levels v = {0};
     bool rows = is_single(b);
     if (rows) add_level(&v, c->dim[c->rank - 2], stride_of(a, 1), 0, stride_of(c, 1));
-    for (int i = 2; i < c->rank; i++)
-        add_level(&v, c->dim[c->rank - 1 - i], stride_of(a, i), stride_of(b, i), stride_of(c, i));
+    for (int i = 2; i < c->rank; i++) add_level(&v, c->dim[c->rank - 1 - i], stride_of(a, i), stride_of(b, i), stride_of(c, i));
     if (v.n > (rows ? 3 : 2)) return false;
     for (int i = 0; i < 3; i++) g->m[i] = 1;
     g->z[0] = g->z[1] = 1;

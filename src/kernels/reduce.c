@@ -1,8 +1,8 @@
 /* reduce.c — reductions in stages.
 
-   A kernel sees the operand in memory order as [outer, n, inner]; when kept and reduced dimensions alternate more often, one stage after
-   the other goes through scratch.  Long reductions with few results are split in two stages.  The order of joining is fixed: no
-   atomics. */
+   A kernel sees the operand in memory order as [outer, n, inner]; when kept and reduced dimensions alternate more often, one stage
+   after the other goes through scratch.  Long reductions with few results are split in two stages.  The order of joining is fixed:
+   no atomics. */
 #include "kernels/reduce.h"
 #include "runtime/arithmetic.h"
 
@@ -39,8 +39,8 @@ void clef__launch_cut(const clef__lowering *lw, clef__axes axes, int64_t splits)
     clef__launch_units(lw, axes.outer * splits * clef__ceil_div(axes.inner, strip), chunk * clef__smaller(strip, axes.inner));
 }
 
-static void begin_reduce(const clef__lowering *lw, const char *kernel, const char *token, clef_dtype from, clef_dtype joined, clef_dtype to,
-                         clef__axes axes) {
+static void begin_reduce(const clef__lowering *lw, const char *kernel, const char *token, clef_dtype from, clef_dtype joined,
+                         clef_dtype to, clef__axes axes) {
     clef__launch_reduction(lw, "reduce.cl", kernel, from, axes);
     clef__launch_define(lw, "AT", "%s", clef__token(joined));
     clef__launch_define(lw, "OT", "%s", clef__token(to));
@@ -86,7 +86,7 @@ void clef__lower_sum(const clef__lowering *lw, clef__operand x, clef__operand y,
 }
 
 clef__runs clef__find_runs(const clef__operand *x, const int *order, int64_t mask) {
-    clef__runs r = { 0 };
+    clef__runs r = {0};
     for (int i = 0; i < x->rank; i++) {
         int64_t size = x->dim[order[i]];
         bool reduced = mask >> order[i] & 1;
@@ -103,7 +103,7 @@ clef__runs clef__find_runs(const clef__operand *x, const int *order, int64_t mas
 }
 
 clef__axes clef__innermost(const clef__runs *r, int *at) {
-    clef__axes axes = { 1, 1, 1 };
+    clef__axes axes = {1, 1, 1};
     int i = r->n - 1;
     for (; i >= 0 && !r->is_reduced[i]; i--) axes.inner *= r->size[i];
     *at = i;

@@ -4,11 +4,11 @@
 #include "kernels/lanes.h"
 
 typedef struct clef__reduction {
-    const char *token;  /* of cl/reduce.cl: SUM, … */
-    int64_t mask;       /* bit d: dimension d is reduced */
-    clef_dtype joined;  /* in which values are joined: wide enough for the result */
-    bool divides;       /* the result, by the count */
-    double of_nothing;  /* the result over no element */
+    const char *token; /* of cl/reduce.cl: SUM, … */
+    int64_t mask;      /* bit d: dimension d is reduced */
+    clef_dtype joined; /* in which values are joined: wide enough for the result */
+    bool divides;      /* the result, by the count */
+    double of_nothing; /* the result over no element */
 } clef__reduction;
 /* The whole node: input 0 reduced to the output. */
 void clef__lower_reduction(const clef__lowering *lw, const clef__reduction *r);

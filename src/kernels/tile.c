@@ -32,6 +32,7 @@ typedef struct method {
     shape shape[5];
 } method;
 
+/* clang-format off */
 static const method plain = {
     .file = "tile.cl", .kernel = "tile", .family = &clef__tile_family, .items = 1, .depth = 16, .pad = 4, .wide = 4, .n_shapes = 5,
     .shape = {{16, 16, 8, 8, 1}, {16, 8, 8, 8, 1.15}, {8, 16, 8, 8, 1.15}, {8, 16, 8, 4, 1.4}, {8, 8, 4, 4, 2.2}}};
@@ -39,6 +40,7 @@ static const method by_matrix_units = {
     .file = "matrix.cl", .kernel = "matrix", .family = &clef__matrix_family, .items = LANES, .depth = 32, .pad = 8, .wide = 8,
     .n_shapes = 5,
     .shape = {{2, 4, 64, 32, 1}, {4, 2, 32, 32, 1.2}, {2, 4, 32, 32, 1.2}, {2, 2, 32, 32, 1.35}, {1, 2, 32, 16, 2}}};
+/* clang-format on */
 
 /* How one product is partitioned. */
 typedef struct tiling {
@@ -156,11 +158,13 @@ static void choose_loads(const clef__gemm *g, tiling *t) {
 
 /* ---- launches ---- */
 static void define(const clef__lowering *lw, const clef__gemm *g, const tiling *t) {
+    /* clang-format off */
     const struct { const char *name; int value; } knobs[] = {
         {"GM", t->shape->gm}, {"GN", t->shape->gn}, {"RM", t->shape->rm}, {"RN", t->shape->rn}, {"TK", t->by->depth},
         {"PAD", t->by->pad}, {"A_ALONG", t->a_along}, {"B_ALONG", t->b_along}, {"A_WIDTH", t->a_wide ? t->by->wide : 1},
         {"B_WIDTH", t->b_wide ? t->by->wide : 1},
     };
+    /* clang-format on */
     for (size_t i = 0; i < sizeof knobs / sizeof *knobs; i++) clef__launch_define(lw, knobs[i].name, "%d", knobs[i].value);
     clef__launch_define(lw, "OUT", "%s", clef__token(g->c.dtype));
     if (t->by == &plain) {
@@ -240,7 +244,10 @@ static const method *choose_method(const clef__lowering *lw, const clef__gemm *g
 
 /* Joins the levels of k.  False where no tile fits. */
 static bool begin(const clef__lowering *lw, clef__gemm *g, tiling *t) {
-    *t = (tiling){.by = choose_method(lw, g), .m = g->m[0] * g->m[1] * g->m[2], .n = g->n, .k = g->k[0] * g->k[1] * g->k[2],
+    *t = (tiling){.by = choose_method(lw, g),
+                  .m = g->m[0] * g->m[1] * g->m[2],
+                  .n = g->n,
+                  .k = g->k[0] * g->k[1] * g->k[2],
                   .batch = g->z[0] * g->z[1]};
     clef__merge_levels(g->k, g->a_k, g->b_k);
     return countable(g, t) && choose_shape(lw, g, t);

@@ -6,10 +6,10 @@
 #include "runtime/arithmetic.h"
 
 enum {
-    LEAST_CHANNELS = 32,       /* shorter sums do not pay the way there and back */
-    LEAST_TILES = 64,          /* fewer do not pay the way of the filters */
-    PRODUCTS = 16,             /* in place of 36 for four pixels */
-    CHUNK_BYTES = 64 << 20     /* images go through in chunks whose transforms take no more */
+    LEAST_CHANNELS = 32,   /* shorter sums do not pay the way there and back */
+    LEAST_TILES = 64,      /* fewer do not pay the way of the filters */
+    PRODUCTS = 16,         /* in place of 36 for four pixels */
+    CHUNK_BYTES = 64 << 20 /* images go through in chunks whose transforms take no more */
 };
 
 static int64_t tiles_of(int64_t length) { return clef__ceil_div(length, 2); }
@@ -23,12 +23,12 @@ bool clef__winograd_applies(const clef__lowering *lw) {
     bool geometry = a->groups == 1;
     for (int d = 0; d < 2; d++) geometry = geometry && a->kernel[d] == 3 && a->stride[d] == 1 && a->dilation[d] == 1;
     return geometry && clef__lower_profile(lw)->block > 0 && node->dtype == CLEF_F32 && x.dim[1] >= LEAST_CHANNELS &&
-           y.dim[1] >= LEAST_CHANNELS && tiles >= LEAST_TILES && 3 * PRODUCTS * tiles <= 2 * 9 * pixels &&
-           clef_shape_numel(x) > 0;
+           y.dim[1] >= LEAST_CHANNELS && tiles >= LEAST_TILES && 3 * PRODUCTS * tiles <= 2 * 9 * pixels && clef_shape_numel(x) > 0;
 }
 
 /* ---- launches ---- */
-static clef__operand transform_image(const clef__lowering *lw, clef__operand x, const int64_t before[2], int64_t tiles_h, int64_t tiles_w) {
+static clef__operand transform_image(const clef__lowering *lw, clef__operand x, const int64_t before[2], int64_t tiles_h,
+                                     int64_t tiles_w) {
     int64_t tiles = x.dim[0] * tiles_h * tiles_w, c = x.dim[1];
     clef__operand to = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(PRODUCTS, tiles, c));
     clef__launch_begin(lw, "winograd.cl", "winograd_image");
@@ -69,10 +69,12 @@ static clef__operand transform_filters(const clef__lowering *lw, clef__operand w
 static clef__operand multiply(const clef__lowering *lw, clef__operand v, clef__operand u) {
     int64_t tiles = v.dim[1], c = v.dim[2], o = u.dim[2];
     clef__operand m = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(PRODUCTS, tiles, o));
+    /* clang-format off */
     clef__gemm_lower(lw, (clef__gemm){
         .m = {1, 1, tiles}, .k = {1, 1, c}, .z = {1, PRODUCTS}, .n = o, .a = v, .b = u, .c = m,
         .a_m = {0, 0, c}, .a_k = {0, 0, 1}, .a_z = {0, tiles * c}, .b_k = {0, 0, o}, .b_n = 1, .b_z = {0, c * o},
         .c_m = {0, 0, o}, .c_n = 1, .c_z = {0, tiles * o}});
+    /* clang-format on */
     return m;
 }
 
@@ -103,8 +105,7 @@ static void convolve(const clef__lowering *lw, clef__operand w, const int64_t be
     int64_t chunk = clef__larger(CHUNK_BYTES / bytes, 1);
     for (int64_t n = 0; n < images; n += chunk) {
         x.dim[0] = clef__smaller(chunk, images - n);
-        transform_result(lw, multiply(lw, transform_image(lw, x, before, tiles_h, tiles_w), u), bias, &part,
-                         &epilogue);
+        transform_result(lw, multiply(lw, transform_image(lw, x, before, tiles_h, tiles_w), u), bias, &part, &epilogue);
         x.offset += x.dim[0] * x.stride[0];
         part.data.offset += x.dim[0] * y.sn;
     }

@@ -6,11 +6,11 @@
 #include "runtime/arithmetic.h"
 
 enum {
-    RUN = 64,           /* channels of a tile that lie side by side */
-    TILE_ROWS = 2,      /* register tiles of a block: filters come from memory once for all of them */
-    LEAST_TILES = 96,   /* fewer do not pay the transformation of the filters */
+    RUN = 64,             /* channels of a tile that lie side by side */
+    TILE_ROWS = 2,        /* register tiles of a block: filters come from memory once for all of them */
+    LEAST_TILES = 96,     /* fewer do not pay the transformation of the filters */
     FILTER_FLOATS = 4096, /* a work-item's share of that transformation */
-    SUM_TILES = 48      /* tiles of a block of the gradient by the filters */
+    SUM_TILES = 48        /* tiles of a block of the gradient by the filters */
 };
 
 static int64_t lanes_of(const clef__lowering *lw) { return clef__lower_profile(lw)->vector; }
@@ -62,7 +62,8 @@ static void begin_winograd(const clef__lowering *lw, const char *kernel, int row
 
 /* w: [n, c, 3, 3], any strides. */
 static clef__operand transform_filters(const clef__lowering *lw, clef__operand w) {
-    int64_t n = w.dim[0], c = w.dim[1], panels = clef__ceil_div(n, panel_of(lw)), run = clef__larger(FILTER_FLOATS / (16 * panel_of(lw)), 1);
+    int64_t n = w.dim[0], c = w.dim[1], panels = clef__ceil_div(n, panel_of(lw)),
+            run = clef__larger(FILTER_FLOATS / (16 * panel_of(lw)), 1);
     clef__operand u = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(16, panels, c, panel_of(lw)));
     begin_winograd(lw, "filters", clef__lower_profile(lw)->tile_m, w.dtype, CLEF_F32);
     clef__launch_prepacks(lw);
@@ -78,8 +79,10 @@ static clef__operand transform_filters(const clef__lowering *lw, clef__operand w
 
 /* x read and y made by the forward convolution, or the other way round. */
 static void pass_geometry(const clef__lowering *lw, const clef__image *x, const clef__image *y, const int64_t before[2]) {
+    /* clang-format off */
     const int64_t number[] = {tiles_of(y->n, y->h, y->w), clef__ceil_div(y->h, 2), clef__ceil_div(y->w, 2), x->h, x->w, x->c,
                               y->h, y->w, y->c, before[0], before[1]};
+    /* clang-format on */
     clef__launch_ints(lw, number, sizeof number / sizeof *number);
 }
 
@@ -90,7 +93,8 @@ static void convolve(const clef__lowering *lw, const clef__image *x, clef__opera
     int64_t tiles = tiles_of(y->n, y->h, y->w);
     int64_t units = clef__larger(clef__lower_device(lw)->compute_units, 1) * profile->items_per_unit;
     int64_t height = tiles >= TILE_ROWS * profile->tile_m * units ? TILE_ROWS * profile->tile_m : profile->tile_m;
-    int64_t blocks = clef__ceil_div(tiles, height), per_item = clef__ceil_div(blocks, units), items = clef__ceil_div(blocks, per_item);
+    int64_t blocks = clef__ceil_div(tiles, height), per_item = clef__ceil_div(blocks, units),
+            items = clef__ceil_div(blocks, per_item);
     int64_t floats = 16 * height * (clef__ceil_div(x->c, RUN) * RUN + panel_of(lw));
     clef__epilogue epilogue = clef__lower_epilogue(lw, y->data);
     clef__operand scratch = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items, floats));
@@ -129,7 +133,8 @@ void clef__winograd_fused_data(const clef__lowering *lw) {
 
 static clef__operand sum_over_tiles(const clef__lowering *lw, const clef__image *x, const clef__image *dy, int64_t *runs) {
     const clef__conv *a = clef__lower_node(lw)->attributes;
-    int64_t pairs = clef__ceil_div(x->c, RUN) * clef__ceil_div(dy->c, RUN), blocks = clef__ceil_div(tiles_of(dy->n, dy->h, dy->w), SUM_TILES);
+    int64_t pairs = clef__ceil_div(x->c, RUN) * clef__ceil_div(dy->c, RUN),
+            blocks = clef__ceil_div(tiles_of(dy->n, dy->h, dy->w), SUM_TILES);
     int64_t items = clef__larger(clef__lower_device(lw)->compute_units, 1) * clef__lower_profile(lw)->items_per_unit;
     int64_t per_run = clef__ceil_div(blocks, clef__smaller(clef__ceil_div(items, pairs), blocks));
     *runs = clef__ceil_div(blocks, per_run);
@@ -143,7 +148,9 @@ static clef__operand sum_over_tiles(const clef__lowering *lw, const clef__image 
     clef__launch_tensor(lw, sums, true);
     clef__launch_tensor(lw, scratch, true);
     pass_geometry(lw, x, dy, a->before);
+    /* clang-format off */
     const int64_t number[] = {SUM_TILES, blocks, per_run, units, per_item};
+    /* clang-format on */
     clef__launch_ints(lw, number, sizeof number / sizeof *number);
     clef__launch_end(lw, (size_t[]){(size_t)items, 1, 1}, (size_t[]){1, 1, 1});
     return sums;

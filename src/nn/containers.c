@@ -23,7 +23,10 @@ clef_module *clef_sequential(clef_context *ctx, clef_module *const *layers, int 
     return m;
 }
 
-typedef struct residual { clef_module *body, *shortcut; bool relu; } residual;
+typedef struct residual {
+    clef_module *body, *shortcut;
+    bool relu;
+} residual;
 
 static clef_tensor *forward_residual(clef_module *module, clef_tensor *x, void *user) {
     (void)module;
@@ -34,8 +37,7 @@ static clef_tensor *forward_residual(clef_module *module, clef_tensor *x, void *
 
 clef_module *clef_nn_residual(clef_context *ctx, clef_module *body, clef_module *shortcut, bool relu) {
     if (!body) return clef__module_refuse(ctx, "residual: body is NULL");
-    clef_module *m = clef__module_make(ctx, "residual", forward_residual, &(residual){body, shortcut, relu},
-                                       sizeof(residual));
+    clef_module *m = clef__module_make(ctx, "residual", forward_residual, &(residual){body, shortcut, relu}, sizeof(residual));
     if (!clef__attach(m, "body", body)) return NULL;
     if (shortcut && !clef__attach(m, "shortcut", shortcut)) return NULL;
     return m;

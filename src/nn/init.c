@@ -22,8 +22,8 @@ static clef_status assign_affine(clef_tensor *t, clef_tensor *raw, double scale,
 static clef_status fans(const char *what, clef_tensor *t, double *in, double *out) {
     clef_shape s = clef_tensor_shape(t);
     if (s.rank < 2)
-        return clef__fail(clef_tensor_context(t), CLEF_SHAPE, "%s: fan in and fan out need 2 or more dimensions, not %d",
-                          what, s.rank);
+        return clef__fail(clef_tensor_context(t), CLEF_SHAPE, "%s: fan in and fan out need 2 or more dimensions, not %d", what,
+                          s.rank);
     double field = 1;
     for (int i = 2; i < s.rank; i++) field *= (double)s.dim[i];
     *in = (double)s.dim[1] * field;
@@ -38,15 +38,13 @@ clef_status clef_init_constant(clef_tensor *t, double value) {
 
 clef_status clef_init_uniform(clef_tensor *t, double low, double high) {
     if (!CLEF__GIVEN("init_uniform", "t", t)) return CLEF_INVALID;
-    if (!(low <= high))
-        return clef__fail(clef_tensor_context(t), CLEF_INVALID, "init_uniform: low %g is above high %g", low, high);
+    if (!(low <= high)) return clef__fail(clef_tensor_context(t), CLEF_INVALID, "init_uniform: low %g is above high %g", low, high);
     return assign_affine(t, clef_rand(clef_tensor_context(t), clef_tensor_shape(t)), high - low, low);
 }
 
 clef_status clef_init_normal(clef_tensor *t, double mean, double std) {
     if (!CLEF__GIVEN("init_normal", "t", t)) return CLEF_INVALID;
-    if (!(std >= 0))
-        return clef__fail(clef_tensor_context(t), CLEF_INVALID, "init_normal: the deviation %g is negative", std);
+    if (!(std >= 0)) return clef__fail(clef_tensor_context(t), CLEF_INVALID, "init_normal: the deviation %g is negative", std);
     return assign_affine(t, clef_randn(clef_tensor_context(t), clef_tensor_shape(t)), std, mean);
 }
 
@@ -134,15 +132,13 @@ clef_status clef_init_orthogonal(clef_tensor *t, double gain) {
     if (!CLEF__GIVEN("init_orthogonal", "t", t)) return CLEF_INVALID;
     clef_context *ctx = clef_tensor_context(t);
     clef_shape s = clef_tensor_shape(t);
-    if (s.rank < 2)
-        return clef__fail(ctx, CLEF_SHAPE, "init_orthogonal: it needs 2 or more dimensions, not %d", s.rank);
+    if (s.rank < 2) return clef__fail(ctx, CLEF_SHAPE, "init_orthogonal: it needs 2 or more dimensions, not %d", s.rank);
     int64_t numel = clef_numel(t);
     if (numel == 0) return CLEF_OK;
     float *out = clef__calloc((size_t)numel, sizeof *out);
     double *v = clef__calloc((size_t)numel, sizeof *v);
     clef_status status = out && v ? fill_orthogonal(t, gain, s.dim[0], numel / s.dim[0], out, v)
-                                  : clef__fail(ctx, CLEF_MEMORY, "init_orthogonal: no memory for %lld numbers",
-                                               (long long)numel);
+                                  : clef__fail(ctx, CLEF_MEMORY, "init_orthogonal: no memory for %lld numbers", (long long)numel);
     clef__free(out);
     clef__free(v);
     return status;

@@ -2,7 +2,9 @@
 #include "clef/pointwise.h"
 #include "nn/module.h"
 
-typedef struct activation { clef_tensor *(*f)(clef_tensor *); } activation;
+typedef struct activation {
+    clef_tensor *(*f)(clef_tensor *);
+} activation;
 
 static clef_tensor *forward_activation(clef_module *module, clef_tensor *x, void *user) {
     (void)module;

@@ -2,7 +2,10 @@
 #include "nn/module.h"
 #include <math.h>
 
-typedef struct conv2d { clef_tensor *weight, *bias; clef_conv2d_options options; } conv2d;
+typedef struct conv2d {
+    clef_tensor *weight, *bias;
+    clef_conv2d_options options;
+} conv2d;
 
 static clef_tensor *forward_conv2d(clef_module *module, clef_tensor *x, void *user) {
     (void)module;
@@ -10,13 +13,12 @@ static clef_tensor *forward_conv2d(clef_module *module, clef_tensor *x, void *us
     return clef_conv2d(x, c->weight, c->bias, &c->options);
 }
 
-clef_module *clef_nn_conv2d(clef_context *ctx, int64_t in, int64_t out, int kernel,
-                            const clef_nn_conv2d_options *options) {
+clef_module *clef_nn_conv2d(clef_context *ctx, int64_t in, int64_t out, int kernel, const clef_nn_conv2d_options *options) {
     clef_nn_conv2d_options o = options ? *options : (clef_nn_conv2d_options){0};
     int64_t groups = o.conv.groups ? o.conv.groups : 1, width = o.kernel_w ? o.kernel_w : kernel;
     if (in < 1 || out < 1 || kernel < 1 || width < 1)
-        return clef__module_refuse(ctx, "conv2d: %lld → %lld channels with a %d×%lld kernel; all must be positive",
-                                   (long long)in, (long long)out, kernel, (long long)width);
+        return clef__module_refuse(ctx, "conv2d: %lld → %lld channels with a %d×%lld kernel; all must be positive", (long long)in,
+                                   (long long)out, kernel, (long long)width);
     if (groups < 1 || in % groups || out % groups)
         return clef__module_refuse(ctx, "conv2d: %lld → %lld channels cannot be cut into %lld groups", (long long)in,
                                    (long long)out, (long long)groups);
@@ -57,7 +59,9 @@ clef_module *clef_nn_avg_pool2d(clef_context *ctx, int kernel, const clef_pool2d
     return make_pool(ctx, "avg_pool2d", kernel, options, clef_avg_pool2d);
 }
 
-typedef struct adaptive { int h, w; } adaptive;
+typedef struct adaptive {
+    int h, w;
+} adaptive;
 
 static clef_tensor *forward_adaptive(clef_module *module, clef_tensor *x, void *user) {
     (void)module;
@@ -66,8 +70,7 @@ static clef_tensor *forward_adaptive(clef_module *module, clef_tensor *x, void *
 }
 
 clef_module *clef_nn_adaptive_avg_pool2d(clef_context *ctx, int oh, int ow) {
-    if (oh < 1 || ow < 1)
-        return clef__module_refuse(ctx, "adaptive_avg_pool2d: an output of %d×%d; both must be positive", oh, ow);
+    if (oh < 1 || ow < 1) return clef__module_refuse(ctx, "adaptive_avg_pool2d: an output of %d×%d; both must be positive", oh, ow);
     return clef__module_make(ctx, "adaptive_avg_pool2d", forward_adaptive, &(adaptive){oh, ow}, sizeof(adaptive));
 }
 

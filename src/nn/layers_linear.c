@@ -2,7 +2,9 @@
 #include "nn/module.h"
 #include <math.h>
 
-typedef struct linear { clef_tensor *weight, *bias; } linear;
+typedef struct linear {
+    clef_tensor *weight, *bias;
+} linear;
 
 static clef_tensor *forward_linear(clef_module *module, clef_tensor *x, void *user) {
     (void)module;
@@ -30,8 +32,8 @@ static clef_tensor *forward_embedding(clef_module *module, clef_tensor *x, void 
 
 clef_module *clef_nn_embedding(clef_context *ctx, int64_t entries, int64_t width) {
     if (entries < 1 || width < 1)
-        return clef__module_refuse(ctx, "embedding: %lld entries of width %lld; both must be positive",
-                                   (long long)entries, (long long)width);
+        return clef__module_refuse(ctx, "embedding: %lld entries of width %lld; both must be positive", (long long)entries,
+                                   (long long)width);
     clef_module *m = clef__module_make(ctx, "embedding", forward_embedding, NULL, sizeof(clef_tensor *));
     if (!m) return NULL;
     clef_tensor *weight = clef__new_parameter(m, "weight", CLEF_SHAPE(entries, width));

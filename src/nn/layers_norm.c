@@ -32,8 +32,10 @@ static bool make_affine(clef_module *m, bool none, clef_shape shape, clef_tensor
 clef_module *clef_nn_batch_norm2d(clef_context *ctx, int64_t channels, const clef_nn_norm_options *options) {
     clef_nn_norm_options o = options ? *options : (clef_nn_norm_options){0};
     if (channels < 1 || o.eps < 0 || o.momentum < 0 || o.momentum > 1)
-        return clef__module_refuse(ctx, "batch_norm2d: %lld channels, eps %g, momentum %g; channels must be positive, "
-                                   "eps not negative, momentum at most 1", (long long)channels, o.eps, o.momentum);
+        return clef__module_refuse(ctx,
+                                   "batch_norm2d: %lld channels, eps %g, momentum %g; channels must be positive, "
+                                   "eps not negative, momentum at most 1",
+                                   (long long)channels, o.eps, o.momentum);
     clef_module *m = clef__module_make(ctx, "batch_norm2d", forward_batch_norm, NULL, sizeof(batch_norm));
     if (!m) return NULL;
     batch_norm *b = m->user;
@@ -47,7 +49,11 @@ clef_module *clef_nn_batch_norm2d(clef_context *ctx, int64_t channels, const cle
     return b->mean && b->var && b->batches ? m : NULL;
 }
 
-typedef struct layer_norm { clef_tensor *weight, *bias; clef_shape shape; double eps; } layer_norm;
+typedef struct layer_norm {
+    clef_tensor *weight, *bias;
+    clef_shape shape;
+    double eps;
+} layer_norm;
 
 static clef_tensor *forward_layer_norm(clef_module *module, clef_tensor *x, void *user) {
     const layer_norm *l = user;
@@ -65,8 +71,10 @@ static clef_tensor *forward_layer_norm(clef_module *module, clef_tensor *x, void
 clef_module *clef_nn_layer_norm(clef_context *ctx, clef_shape normalized, const clef_nn_norm_options *options) {
     clef_nn_norm_options o = options ? *options : (clef_nn_norm_options){0};
     if (normalized.rank < 1 || clef_shape_numel(normalized) < 1 || o.eps < 0)
-        return clef__module_refuse(ctx, "layer_norm: the normalised shape needs at least one positive dimension, and "
-                                   "eps (%g) must not be negative", o.eps);
+        return clef__module_refuse(ctx,
+                                   "layer_norm: the normalised shape needs at least one positive dimension, and "
+                                   "eps (%g) must not be negative",
+                                   o.eps);
     layer_norm wanted = {.shape = normalized, .eps = o.eps > 0 ? o.eps : 1e-5};
     clef_module *m = clef__module_make(ctx, "layer_norm", forward_layer_norm, &wanted, sizeof wanted);
     if (!m) return NULL;

@@ -6,9 +6,10 @@ static bool usable(clef_context *ctx, const char *model, clef_shape input, int64
     bool fits = input.rank == 3 && input.dim[0] > 0 && input.dim[1] >= smallest && input.dim[2] >= smallest;
     if (fits && classes > 0) return true;
     char text[96];
-    clef__module_refuse(ctx, "model_%s: an input of %s and %lld classes; it wants [c,h,w] with h and w at least %lld, and "
-                        "1 class or more", model, clef_shape_format(input, text, sizeof text), (long long)classes,
-                        (long long)smallest);
+    clef__module_refuse(ctx,
+                        "model_%s: an input of %s and %lld classes; it wants [c,h,w] with h and w at least %lld, and "
+                        "1 class or more",
+                        model, clef_shape_format(input, text, sizeof text), (long long)classes, (long long)smallest);
     return false;
 }
 
@@ -42,8 +43,8 @@ clef_module *clef_model_cnn(clef_context *ctx, clef_shape input, int64_t classes
     int padding = h < 10 || w < 10 ? 1 : 0;
     clef_nn_conv2d_options o = {.conv.padding = {padding, padding}};
     for (int i = 0; i < 2; i++) h = conv_pool(h, 3, padding), w = conv_pool(w, 3, padding);
-    return clef_sequential(
-        ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, input.dim[0], 32, 3, &o), clef_nn_relu(ctx), clef_nn_max_pool2d(ctx, 2, NULL),
-                         clef_nn_conv2d(ctx, 32, 64, 3, &o), clef_nn_relu(ctx), clef_nn_max_pool2d(ctx, 2, NULL),
-                         clef_nn_flatten(ctx), clef_nn_linear(ctx, 64 * h * w, classes, NULL)));
+    return clef_sequential(ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, input.dim[0], 32, 3, &o), clef_nn_relu(ctx),
+                                            clef_nn_max_pool2d(ctx, 2, NULL), clef_nn_conv2d(ctx, 32, 64, 3, &o), clef_nn_relu(ctx),
+                                            clef_nn_max_pool2d(ctx, 2, NULL), clef_nn_flatten(ctx),
+                                            clef_nn_linear(ctx, 64 * h * w, classes, NULL)));
 }

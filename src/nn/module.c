@@ -80,8 +80,7 @@ clef_module *clef_module_new(clef_context *ctx, const char *type, clef_forward_f
     return m;
 }
 
-clef_module *clef__module_make(clef_context *ctx, const char *type, clef_forward_fn forward, const void *options,
-                               size_t bytes) {
+clef_module *clef__module_make(clef_context *ctx, const char *type, clef_forward_fn forward, const void *options, size_t bytes) {
     clef_module *m = clef_module_new(ctx, type, forward, NULL);
     if (!m || !bytes) return m;
     m->user = clef__calloc(1, bytes);
@@ -103,8 +102,7 @@ static clef__entry *find_entry(const clef_module *m, const char *name, size_t le
 
 static clef_status check_name(const clef_module *m, const char *name) {
     if (!name || !*name || strchr(name, '.'))
-        return clef__fail(m->ctx, CLEF_INVALID, "%s: the name \"%s\" is empty or has a dot in it", m->type,
-                          name ? name : "");
+        return clef__fail(m->ctx, CLEF_INVALID, "%s: the name \"%s\" is empty or has a dot in it", m->type, name ? name : "");
     if (find_entry(m, name, strlen(name)))
         return clef__fail(m->ctx, CLEF_INVALID, "%s: there is already something named \"%s\"", m->type, name);
     return CLEF_OK;
@@ -133,11 +131,9 @@ clef_status clef_module_add(clef_module *parent, const char *name, clef_module *
     if (!parent) return CLEF_INVALID;
     if (!child) return clef__fail(parent->ctx, CLEF_INVALID, "%s: child \"%s\" is NULL", parent->type, name ? name : "");
     if (child->ctx != parent->ctx)
-        return clef__fail(parent->ctx, CLEF_INVALID, "%s: child \"%s\" belongs to another context", parent->type,
-                          name ? name : "");
+        return clef__fail(parent->ctx, CLEF_INVALID, "%s: child \"%s\" belongs to another context", parent->type, name ? name : "");
     if (contains(child, parent))
-        return clef__fail(parent->ctx, CLEF_INVALID, "%s: child \"%s\" would contain itself", parent->type,
-                          name ? name : "");
+        return clef__fail(parent->ctx, CLEF_INVALID, "%s: child \"%s\" would contain itself", parent->type, name ? name : "");
     return add_entry(parent, name, (clef__entry){.kind = CLEF__CHILD, .child = child});
 }
 
@@ -146,8 +142,7 @@ static clef_status add_tensor(clef_module *m, const char *name, clef_tensor *t, 
     if (!t) return clef__fail(m->ctx, CLEF_INVALID, "%s: tensor \"%s\" is NULL", m->type, name ? name : "");
     if (!clef__given(m->ctx, m->type, "t", &t, 1)) return CLEF_INVALID;
     if (clef_tensor_context(t) != m->ctx)
-        return clef__fail(m->ctx, CLEF_INVALID, "%s: tensor \"%s\" belongs to another context", m->type,
-                          name ? name : "");
+        return clef__fail(m->ctx, CLEF_INVALID, "%s: tensor \"%s\" belongs to another context", m->type, name ? name : "");
     clef_status status = add_entry(m, name, (clef__entry){.kind = kind, .tensor = t});
     if (status) return status;
     clef__own(t);

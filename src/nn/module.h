@@ -58,8 +58,7 @@ bool clef__nn_inference(clef_context *ctx, bool on);
 bool clef__module_lead(clef_module *module, bool training);
 
 /* A module whose `user` is its own zeroed or copied block of `bytes` (options NULL: zeroed). */
-clef_module *clef__module_make(clef_context *ctx, const char *type, clef_forward_fn forward, const void *options,
-                               size_t bytes);
+clef_module *clef__module_make(clef_context *ctx, const char *type, clef_forward_fn forward, const void *options, size_t bytes);
 /* A registered parameter of zeros for an initialiser to fill. */
 clef_tensor *clef__new_parameter(clef_module *module, const char *name, clef_shape shape);
 /* A registered buffer filled with one value. */

@@ -16,8 +16,7 @@ static int count_tensors(const clef_module *m) {
 static bool add_flat(clef_module *root, const char *prefix, const clef__entry *e) {
     char *name = clef__asprintf("%s%s", prefix, e->name);
     if (!name) return false;
-    root->flat[root->n_flat++] =
-        (clef_named_tensor){.name = name, .tensor = e->tensor, .is_buffer = e->kind == CLEF__BUFFER};
+    root->flat[root->n_flat++] = (clef_named_tensor){.name = name, .tensor = e->tensor, .is_buffer = e->kind == CLEF__BUFFER};
     return true;
 }
 

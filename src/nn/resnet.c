@@ -5,12 +5,13 @@
 #include "nn/module.h"
 
 static clef_module *conv_no_bias(clef_context *ctx, int64_t in, int64_t out, int kernel, int stride) {
-    clef_nn_conv2d_options o = {
-        .no_bias = true, .conv = {.stride = {stride, stride}, .padding = {kernel / 2, kernel / 2}}};
+    clef_nn_conv2d_options o = {.no_bias = true, .conv = {.stride = {stride, stride}, .padding = {kernel / 2, kernel / 2}}};
     return clef_nn_conv2d(ctx, in, out, kernel, &o);
 }
 
-typedef struct basic_block { clef_module *conv1, *bn1, *conv2, *bn2, *downsample; } basic_block;
+typedef struct basic_block {
+    clef_module *conv1, *bn1, *conv2, *bn2, *downsample;
+} basic_block;
 
 static clef_tensor *forward_block(clef_module *module, clef_tensor *x, void *user) {
     (void)module;
@@ -30,8 +31,8 @@ static clef_module *make_block(clef_context *ctx, int64_t in, int64_t out, int s
     b->bn2 = clef__attach(m, "bn2", clef_nn_batch_norm2d(ctx, out, NULL));
     if (!b->conv1 || !b->bn1 || !b->conv2 || !b->bn2) return NULL;
     if (stride == 1 && in == out) return m;
-    clef_module *shortcut = clef_sequential(
-        ctx, CLEF_LAYERS(conv_no_bias(ctx, in, out, 1, stride), clef_nn_batch_norm2d(ctx, out, NULL)));
+    clef_module *shortcut =
+        clef_sequential(ctx, CLEF_LAYERS(conv_no_bias(ctx, in, out, 1, stride), clef_nn_batch_norm2d(ctx, out, NULL)));
     b->downsample = clef__attach(m, "downsample", shortcut);
     return b->downsample ? m : NULL;
 }
@@ -40,7 +41,9 @@ static clef_module *make_stage(clef_context *ctx, int64_t in, int64_t out, int s
     return clef_sequential(ctx, CLEF_LAYERS(make_block(ctx, in, out, stride), make_block(ctx, out, out, 1)));
 }
 
-typedef struct resnet { clef_module *conv1, *bn1, *layer[4], *pool, *fc; } resnet;
+typedef struct resnet {
+    clef_module *conv1, *bn1, *layer[4], *pool, *fc;
+} resnet;
 
 static clef_tensor *forward_resnet(clef_module *module, clef_tensor *x, void *user) {
     (void)module;
@@ -63,8 +66,10 @@ static bool make_stages(clef_module *m, resnet *r) {
 clef_module *clef_model_resnet18(clef_context *ctx, clef_shape input, int64_t classes) {
     if (input.rank != 3 || input.dim[0] < 1 || input.dim[1] < 1 || input.dim[2] < 1 || classes < 1) {
         char text[96];
-        return clef__module_refuse(ctx, "model_resnet18: an input of %s and %lld classes; it wants [c,h,w] and 1 class or "
-                                   "more", clef_shape_format(input, text, sizeof text), (long long)classes);
+        return clef__module_refuse(ctx,
+                                   "model_resnet18: an input of %s and %lld classes; it wants [c,h,w] and 1 class or "
+                                   "more",
+                                   clef_shape_format(input, text, sizeof text), (long long)classes);
     }
     clef_module *m = clef__module_make(ctx, "resnet18", forward_resnet, NULL, sizeof(resnet));
     if (!m) return NULL;

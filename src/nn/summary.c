@@ -134,7 +134,11 @@ static bool run_in_evaluation(summary *s, clef_shape input) {
 }
 
 /* ---- text ---- */
-typedef struct writer { char *text; size_t size; int length; } writer;
+typedef struct writer {
+    char *text;
+    size_t size;
+    int length;
+} writer;
 
 static void put_text(writer *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static void put_text(writer *w, const char *fmt, ...) {
@@ -174,9 +178,7 @@ static int64_t own_parameters(const clef_module *m) {
 }
 
 /* Containers show only where they own parameters or make something themselves. */
-static bool shown(const row *r) {
-    return !has_children(r->module) || own_parameters(r->module) > 0 || r->macs > 0 || r->bytes > 0;
-}
+static bool shown(const row *r) { return !has_children(r->module) || own_parameters(r->module) > 0 || r->macs > 0 || r->bytes > 0; }
 
 static void put_row(writer *w, const clef_module *root, const row *r) {
     char path[128] = "", shape[96], parameters[40], macs[40], bytes[40];

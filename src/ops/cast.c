@@ -3,8 +3,8 @@
 #include <math.h>
 
 static int promotion_rank(clef_dtype dtype) {
-    static const int rank[CLEF_DTYPE_COUNT] = { [CLEF_BOOL] = 0, [CLEF_U8] = 1,   [CLEF_I32] = 2, [CLEF_I64] = 3,
-                                                [CLEF_F16] = 4,  [CLEF_BF16] = 4, [CLEF_F32] = 5, [CLEF_F64] = 6 };
+    static const int rank[CLEF_DTYPE_COUNT] = {[CLEF_BOOL] = 0, [CLEF_U8] = 1,   [CLEF_I32] = 2, [CLEF_I64] = 3,
+                                               [CLEF_F16] = 4,  [CLEF_BF16] = 4, [CLEF_F32] = 5, [CLEF_F64] = 6};
     return rank[dtype];
 }
 
@@ -14,9 +14,7 @@ clef_dtype clef__promote(clef_dtype a, clef_dtype b) {
     return ra == rb ? CLEF_F32 : ra > rb ? a : b;
 }
 
-clef_tensor *clef__to_float(clef_tensor *x) {
-    return x && !clef__is_float(clef_tensor_dtype(x)) ? clef_to(x, CLEF_F32) : x;
-}
+clef_tensor *clef__to_float(clef_tensor *x) { return x && !clef__is_float(clef_tensor_dtype(x)) ? clef_to(x, CLEF_F32) : x; }
 
 clef_tensor *clef__to_wide(clef_tensor *x) {
     x = clef__to_float(x);

@@ -13,8 +13,8 @@ static bool check_channels(clef__call *call, const geometry *a, clef_shape x, cl
     int64_t wanted = clef__times(w.dim[1], a->groups);
     if (x.dim[1] != wanted)
         return clef__infer_fail(call, CLEF_SHAPE, "x has %lld channels but w wants %lld (x %s, w %s); groups = %lld",
-                                (long long)x.dim[1], (long long)wanted, clef__shape_text(x),
-                                clef__shape_text(w), (long long)a->groups);
+                                (long long)x.dim[1], (long long)wanted, clef__shape_text(x), clef__shape_text(w),
+                                (long long)a->groups);
     if (w.dim[0] % a->groups)
         return clef__infer_fail(call, CLEF_SHAPE, "w has %lld filters, which do not divide into %lld groups (x %s, w %s)",
                                 (long long)w.dim[0], (long long)a->groups, clef__shape_text(x), clef__shape_text(w));
@@ -39,15 +39,15 @@ static bool infer_conv2d(clef__call *call) {
     clef_shape x = call->input[0]->shape, w = call->input[1]->shape;
     if (!clef__infer_product(call)) return false;
     if (x.rank != 4 || w.rank != 4)
-        return clef__infer_fail(call, CLEF_SHAPE, "x must be [n,c,h,w] and w [o,c/groups,kh,kw] (x %s, w %s)",
-                                clef__shape_text(x), clef__shape_text(w));
+        return clef__infer_fail(call, CLEF_SHAPE, "x must be [n,c,h,w] and w [o,c/groups,kh,kw] (x %s, w %s)", clef__shape_text(x),
+                                clef__shape_text(w));
     if (!check_channels(call, a, x, w) || !clef__infer_bias(call, w)) return false;
     call->shape = CLEF_SHAPE(x.dim[0], w.dim[0], 0, 0);
     for (int d = 0; d < 2; d++) {
         if (w.dim[2 + d] < 1 || padded(a, d) < reach(a, d))
-            return clef__infer_fail(call, CLEF_SHAPE, "the kernel reaches over %lld %s but x has %lld with its padding (x %s, w %s)",
-                                    (long long)reach(a, d), d ? "columns" : "rows", (long long)padded(a, d), clef__shape_text(x),
-                                    clef__shape_text(w));
+            return clef__infer_fail(
+                call, CLEF_SHAPE, "the kernel reaches over %lld %s but x has %lld with its padding (x %s, w %s)",
+                (long long)reach(a, d), d ? "columns" : "rows", (long long)padded(a, d), clef__shape_text(x), clef__shape_text(w));
         call->shape.dim[2 + d] = result(a, d);
     }
     return check_counts(call, a, x, w);
@@ -107,15 +107,16 @@ static void gradient_backward_data(clef_tensor *const *x, clef_tensor *y, clef_t
     if (wanted[1]) dx[1] = backward_weight(g, x[0], a);
 }
 
-static void gradient_backward_weight(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted,
-                                     clef_tensor **dx) {
+static void gradient_backward_weight(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
     const geometry *a = clef__attributes(clef__node_of(y));
     if (wanted[0]) dx[0] = backward_data(x[1], g, a);
     if (wanted[1]) dx[1] = forward(x[0], g, a);
 }
 
 /* Of the product and of both gradients: what has y's shape, and what has x's. */
-static const clef__node *like_y(const clef__node *node) { return node->op == &op_conv2d ? node : node->input[node->op == &op_backward_weight]; }
+static const clef__node *like_y(const clef__node *node) {
+    return node->op == &op_conv2d ? node : node->input[node->op == &op_backward_weight];
+}
 static const clef__node *like_x(const clef__node *node) { return node->op == &op_backward_data ? node : node->input[0]; }
 
 /* All three do one multiplication and addition per output pixel, filter, channel and tap. */
@@ -128,9 +129,9 @@ static void cost(const clef__node *node, double *flops, double *bytes) {
     *bytes = all * (double)clef_dtype_size(node->dtype);
 }
 
-/* F(2×2, 3×3): for each tile of 2 × 2 results 16 products of each channel with each filter in place of 36, and additions to bring its
-   4 × 4 pixels there (32 a channel) and the results back (24 a filter).  Filters are transformed once (28 for each): the gradient
-   by the filters works on the same tiles. */
+/* F(2×2, 3×3): for each tile of 2 × 2 results 16 products of each channel with each filter in place of 36, and additions to bring
+   its 4 × 4 pixels there (32 a channel) and the results back (24 a filter).  Filters are transformed once (28 for each): the
+   gradient by the filters works on the same tiles. */
 static double winograd_flops(const clef__node *node) {
     clef_shape tiled = (node->op == &op_backward_data ? node : like_y(node))->shape;
     double c = (double)like_x(node)->shape.dim[1], o = (double)like_y(node)->shape.dim[1];
@@ -140,14 +141,20 @@ static double winograd_flops(const clef__node *node) {
 
 static const clef__strategy forward_strategies[] = {
     {.name = "depthwise", .applies = clef__depthwise_applies, .lower = clef__depthwise_forward},
-    {.name = "winograd fused", .applies = clef__winograd_fused_applies, .lower = clef__winograd_fused_forward, .flops = winograd_flops},
+    {.name = "winograd fused",
+     .applies = clef__winograd_fused_applies,
+     .lower = clef__winograd_fused_forward,
+     .flops = winograd_flops},
     {.name = "direct", .applies = clef__direct_applies, .lower = clef__direct_forward},
     {.name = "winograd", .applies = clef__winograd_applies, .lower = clef__winograd_forward, .flops = winograd_flops},
     {.name = "gemm", .lower = clef__conv_gemm_forward},
     {0}};
 static const clef__strategy data_strategies[] = {
     {.name = "depthwise", .applies = clef__depthwise_applies, .lower = clef__depthwise_data},
-    {.name = "winograd fused", .applies = clef__winograd_fused_applies, .lower = clef__winograd_fused_data, .flops = winograd_flops},
+    {.name = "winograd fused",
+     .applies = clef__winograd_fused_applies,
+     .lower = clef__winograd_fused_data,
+     .flops = winograd_flops},
     {.name = "direct", .applies = clef__direct_data_applies, .lower = clef__direct_data},
     {.name = "gemm and fold", .applies = clef__fold_applies, .lower = clef__fold_data},
     {.name = "winograd", .applies = clef__winograd_applies, .lower = clef__winograd_data, .flops = winograd_flops},
@@ -155,21 +162,37 @@ static const clef__strategy data_strategies[] = {
     {0}};
 static const clef__strategy weight_strategies[] = {
     {.name = "depthwise", .applies = clef__depthwise_weight_applies, .lower = clef__depthwise_weight},
-    {.name = "winograd fused", .applies = clef__winograd_fused_weight_applies, .lower = clef__winograd_fused_weight, .flops = winograd_flops},
+    {.name = "winograd fused",
+     .applies = clef__winograd_fused_weight_applies,
+     .lower = clef__winograd_fused_weight,
+     .flops = winograd_flops},
     {.name = "direct", .applies = clef__direct_weight_applies, .lower = clef__direct_weight},
     {.name = "gemm over pixels", .lower = clef__conv_gemm_weight},
     {0}};
 
-static const clef_op op_conv2d = {
-    .name = "conv2d", .kind = CLEF__KERNEL, .epilogue = true, .infer = infer_conv2d, .gradient = gradient_conv2d,
-    .strategies = forward_strategies, .cost = cost, .element = clef__conv2d_element};
-static const clef_op op_backward_data = {
-    .name = "conv2d_backward_data", .kind = CLEF__KERNEL, .epilogue = true, .infer = infer_backward_data,
-    .gradient = gradient_backward_data, .strategies = data_strategies, .cost = cost,
-    .element = clef__conv2d_backward_data_element};
-static const clef_op op_backward_weight = {
-    .name = "conv2d_backward_weight", .kind = CLEF__KERNEL, .infer = infer_backward_weight, .gradient = gradient_backward_weight,
-    .strategies = weight_strategies, .cost = cost, .element = clef__conv2d_backward_weight_element};
+static const clef_op op_conv2d = {.name = "conv2d",
+                                  .kind = CLEF__KERNEL,
+                                  .epilogue = true,
+                                  .infer = infer_conv2d,
+                                  .gradient = gradient_conv2d,
+                                  .strategies = forward_strategies,
+                                  .cost = cost,
+                                  .element = clef__conv2d_element};
+static const clef_op op_backward_data = {.name = "conv2d_backward_data",
+                                         .kind = CLEF__KERNEL,
+                                         .epilogue = true,
+                                         .infer = infer_backward_data,
+                                         .gradient = gradient_backward_data,
+                                         .strategies = data_strategies,
+                                         .cost = cost,
+                                         .element = clef__conv2d_backward_data_element};
+static const clef_op op_backward_weight = {.name = "conv2d_backward_weight",
+                                           .kind = CLEF__KERNEL,
+                                           .infer = infer_backward_weight,
+                                           .gradient = gradient_backward_weight,
+                                           .strategies = weight_strategies,
+                                           .cost = cost,
+                                           .element = clef__conv2d_backward_weight_element};
 
 /* ---- public ---- */
 /* `same`: out = ceil(in / stride), the odd zero at the end. */
@@ -205,7 +228,7 @@ clef_tensor *clef_conv2d(clef_tensor *x, clef_tensor *w, clef_tensor *b, const c
     if (!read_options(&a, o, clef_tensor_shape(x), clef_tensor_shape(w)))
         return clef__refuse(clef_tensor_context(x), "conv2d", CLEF_INVALID,
                             "stride {%d,%d}, padding {%d,%d}, dilation {%d,%d} and groups %d must not be negative (x %s, w %s)",
-                            o->stride[0], o->stride[1], o->padding[0], o->padding[1], o->dilation[0], o->dilation[1],
-                            o->groups, clef__shape_text(clef_tensor_shape(x)), clef__shape_text(clef_tensor_shape(w)));
+                            o->stride[0], o->stride[1], o->padding[0], o->padding[1], o->dilation[0], o->dilation[1], o->groups,
+                            clef__shape_text(clef_tensor_shape(x)), clef__shape_text(clef_tensor_shape(w)));
     return clef__apply(&op_conv2d, (clef_tensor *[]){x, w, b}, b == CLEF_NONE ? 2 : 3, &a, sizeof a);
 }

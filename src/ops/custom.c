@@ -44,7 +44,7 @@ static bool is_identifier(const char *name) {
 
 /* The descriptors of this user's op, made at its first use; NULL when out of memory. */
 static custom_op *custom_of(clef_context *ctx, const clef_custom_op *user, int n) {
-    static const char *const forward_params[] = { "", "x", "xy", "xyz" }, *const backward_params[] = { "", "xg", "xyg", "xyzg" };
+    static const char *const forward_params[] = {"", "x", "xy", "xyz"}, *const backward_params[] = {"", "xg", "xyg", "xyzg"};
     custom_op **list = clef__make_room_state(ctx, CLEF__ROOM_OPS, sizeof *list, free_customs);
     if (!list) return NULL;
     for (custom_op *c = *list; c; c = c->next)
@@ -57,17 +57,24 @@ static custom_op *custom_of(clef_context *ctx, const clef_custom_op *user, int n
         return NULL;
     }
     c->user = user;
-    c->op = (clef_op){ .name = user->name, .kind = CLEF__POINTWISE, .params = forward_params[n], .text = user->forward,
-                       .gradient = custom_gradient };
+    c->op = (clef_op){.name = user->name,
+                      .kind = CLEF__POINTWISE,
+                      .params = forward_params[n],
+                      .text = user->forward,
+                      .gradient = custom_gradient};
     for (int i = 0; i < n; i++)
-        c->backward[i] = (clef_op){ .name = c->backward_name, .kind = CLEF__POINTWISE, .params = backward_params[n],
-                                    .text = user->backward[i], .gradient = no_second };
+        c->backward[i] = (clef_op){.name = c->backward_name,
+                                   .kind = CLEF__POINTWISE,
+                                   .params = backward_params[n],
+                                   .text = user->backward[i],
+                                   .gradient = no_second};
     c->next = *list;
     return *list = c;
 }
 
 clef_tensor *clef_custom(const clef_custom_op *op, clef_tensor *const *x, int n) {
-    if (n > 3) return clef__refuse(x ? clef_tensor_context(x[0]) : NULL, "custom", CLEF_INVALID, "%d inputs; at most 3 (x, y, z)", n);
+    if (n > 3)
+        return clef__refuse(x ? clef_tensor_context(x[0]) : NULL, "custom", CLEF_INVALID, "%d inputs; at most 3 (x, y, z)", n);
     if (!clef__given_array(NULL, "custom", "x", x, n)) return NULL;
     clef_dtype dtype = CLEF_F32;
     for (int i = 0; i < n; i++) {

@@ -28,7 +28,7 @@ static void begin_rows(const clef__lowering *lw, const char *kernel, clef_dtype 
 
 /* [outer, n, inner] of a row-major shape around dim. */
 static clef__axes around(clef_shape shape, int64_t dim) {
-    clef__axes a = { 1, shape.dim[dim], 1 };
+    clef__axes a = {1, shape.dim[dim], 1};
     for (int i = 0; i < dim; i++) a.outer *= shape.dim[i];
     for (int i = (int)dim + 1; i < shape.rank; i++) a.inner *= shape.dim[i];
     return a;
@@ -77,9 +77,9 @@ static void gather_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *
     dx[0] = clef_scatter_add(nothing, (int)attributes_of(clef__node_of(y))->dim, x[1], g);
 }
 
-static const clef__strategy gather_strategies[] = { { .name = "elements", .lower = gather_lower }, { 0 } };
-static const clef_op op_gather = { .name = "gather", .kind = CLEF__KERNEL, .infer = gather_infer, .gradient = gather_gradient,
-                                   .strategies = gather_strategies };
+static const clef__strategy gather_strategies[] = {{.name = "elements", .lower = gather_lower}, {0}};
+static const clef_op op_gather = {
+    .name = "gather", .kind = CLEF__KERNEL, .infer = gather_infer, .gradient = gather_gradient, .strategies = gather_strategies};
 
 /* The corner of x as large as index in all dimensions but d; NULL after refusing an index that is larger. */
 static clef_tensor *corner(clef_tensor *x, int d, clef_tensor *index, const char *op) {
@@ -93,7 +93,7 @@ static clef_tensor *corner(clef_tensor *x, int d, clef_tensor *index, const char
     if (!fits)
         return clef__refuse(clef_tensor_context(x), op, CLEF_SHAPE, "index %s reaches beyond x %s outside dimension %d",
                             clef__shape_text(clef_tensor_shape(index)), clef__shape_text(have), d);
-    static const int64_t start[CLEF_MAX_RANK], step[CLEF_MAX_RANK] = { 1, 1, 1, 1, 1, 1, 1, 1 };
+    static const int64_t start[CLEF_MAX_RANK], step[CLEF_MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1};
     return same ? x : clef__window(x, start, step, want.dim);
 }
 
@@ -101,15 +101,17 @@ clef_tensor *clef_gather(clef_tensor *x, int dim, clef_tensor *index) {
     if (!CLEF__GIVEN("gather", "x index", x, index) || !(index = whole(index, "gather"))) return NULL;
     int d = dim;
     if (!clef__normalize_dim(clef_tensor_shape(x).rank, &d))
-        return clef__refuse(clef_tensor_context(x), "gather", CLEF_INVALID, "x %s has no dimension %d", clef__shape_text(clef_tensor_shape(x)), dim);
-    index_attributes a = { .dim = d };
-    return clef__apply(&op_gather, (clef_tensor *[]){ corner(x, d, index, "gather"), index }, 2, &a, sizeof a);
+        return clef__refuse(clef_tensor_context(x), "gather", CLEF_INVALID, "x %s has no dimension %d",
+                            clef__shape_text(clef_tensor_shape(x)), dim);
+    index_attributes a = {.dim = d};
+    return clef__apply(&op_gather, (clef_tensor *[]){corner(x, d, index, "gather"), index}, 2, &a, sizeof a);
 }
 
 /* ---- scatter_add ---- */
 
 static bool scatter_infer(clef__call *call) {
-    return takes_index(call) && clef__infer_takes(call, clef__same_shape(call, 1, 2), "src has index's shape") && clef__infer_like(call);
+    return takes_index(call) && clef__infer_takes(call, clef__same_shape(call, 1, 2), "src has index's shape") &&
+           clef__infer_like(call);
 }
 
 /* Sums in storage of 16 bits would lose most of what is added: these go through f32. */
@@ -154,13 +156,16 @@ static void scatter_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor 
     if (wanted[2]) dx[2] = clef_gather(g, (int)attributes_of(clef__node_of(y))->dim, x[1]);
 }
 
-static const clef__strategy scatter_strategies[] = { { .name = "owners", .lower = scatter_lower }, { 0 } };
-static const clef_op op_scatter = { .name = "scatter_add", .kind = CLEF__KERNEL, .infer = scatter_infer,
-                                    .gradient = scatter_gradient, .strategies = scatter_strategies };
+static const clef__strategy scatter_strategies[] = {{.name = "owners", .lower = scatter_lower}, {0}};
+static const clef_op op_scatter = {.name = "scatter_add",
+                                   .kind = CLEF__KERNEL,
+                                   .infer = scatter_infer,
+                                   .gradient = scatter_gradient,
+                                   .strategies = scatter_strategies};
 
 /* The canonical form wants index and x of equal size outside d: otherwise the corner of x is scattered into, and put back. */
 static clef_tensor *scatter_corner(clef_tensor *x, clef_tensor *part, int d, clef_tensor *index, clef_tensor *src) {
-    static const int64_t start[CLEF_MAX_RANK], step[CLEF_MAX_RANK] = { 1, 1, 1, 1, 1, 1, 1, 1 };
+    static const int64_t start[CLEF_MAX_RANK], step[CLEF_MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1};
     clef_tensor *nothing = clef_zeros(clef_tensor_context(x), clef_tensor_shape(part), clef_tensor_dtype(part));
     clef_tensor *sums = clef_scatter_add(nothing, d, index, src);
     return clef_add(x, clef__into_window(sums, clef_tensor_shape(x), start, step, 0));
@@ -170,18 +175,19 @@ clef_tensor *clef_scatter_add(clef_tensor *x, int dim, clef_tensor *index, clef_
     if (!CLEF__GIVEN("scatter_add", "x index src", x, index, src) || !(index = whole(index, "scatter_add"))) return NULL;
     int d = dim;
     if (!clef__normalize_dim(clef_tensor_shape(x).rank, &d))
-        return clef__refuse(clef_tensor_context(x), "scatter_add", CLEF_INVALID, "x %s has no dimension %d", clef__shape_text(clef_tensor_shape(x)), dim);
+        return clef__refuse(clef_tensor_context(x), "scatter_add", CLEF_INVALID, "x %s has no dimension %d",
+                            clef__shape_text(clef_tensor_shape(x)), dim);
     if (!clef_shape_equal(clef_tensor_shape(index), clef_tensor_shape(src)))
-        return clef__refuse(clef_tensor_context(x), "scatter_add", CLEF_SHAPE, "index %s and src %s differ", clef__shape_text(clef_tensor_shape(index)),
-                            clef__shape_text(clef_tensor_shape(src)));
+        return clef__refuse(clef_tensor_context(x), "scatter_add", CLEF_SHAPE, "index %s and src %s differ",
+                            clef__shape_text(clef_tensor_shape(index)), clef__shape_text(clef_tensor_shape(src)));
     clef_dtype dtype = clef__promote(clef_tensor_dtype(x), clef_tensor_dtype(src));
     if (dtype == CLEF_BOOL) dtype = CLEF_I32;
     x = clef_to(x, dtype);
     src = clef_to(src, dtype);
     clef_tensor *part = corner(x, d, index, "scatter_add");
     if (part != x) return part ? scatter_corner(x, part, d, index, src) : NULL;
-    index_attributes a = { .dim = d };
-    return clef__apply(&op_scatter, (clef_tensor *[]){ x, index, src }, 3, &a, sizeof a);
+    index_attributes a = {.dim = d};
+    return clef__apply(&op_scatter, (clef_tensor *[]){x, index, src}, 3, &a, sizeof a);
 }
 
 /* ---- embedding ---- */
@@ -256,21 +262,27 @@ static void add_rows_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor
     if (wanted[0]) dx[0] = clef_embedding(g, x[1]);
 }
 
-static const clef__strategy add_rows_strategies[] = { { .name = "owners", .lower = add_rows_lower }, { 0 } };
-static const clef_op op_add_rows = { .name = "embedding_backward", .kind = CLEF__KERNEL, .infer = add_rows_infer,
-                                     .gradient = add_rows_gradient, .strategies = add_rows_strategies };
+static const clef__strategy add_rows_strategies[] = {{.name = "owners", .lower = add_rows_lower}, {0}};
+static const clef_op op_add_rows = {.name = "embedding_backward",
+                                    .kind = CLEF__KERNEL,
+                                    .infer = add_rows_infer,
+                                    .gradient = add_rows_gradient,
+                                    .strategies = add_rows_strategies};
 
 static void embedding_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
     (void)y;
-    index_attributes a = { .rows = clef_tensor_shape(x[0]).dim[0] };
-    if (wanted[0]) dx[0] = clef__apply(&op_add_rows, (clef_tensor *[]){ g, x[1] }, 2, &a, sizeof a);
+    index_attributes a = {.rows = clef_tensor_shape(x[0]).dim[0]};
+    if (wanted[0]) dx[0] = clef__apply(&op_add_rows, (clef_tensor *[]){g, x[1]}, 2, &a, sizeof a);
 }
 
-static const clef__strategy embedding_strategies[] = { { .name = "rows", .lower = embedding_lower }, { 0 } };
-static const clef_op op_embedding = { .name = "embedding", .kind = CLEF__KERNEL, .infer = embedding_infer,
-                                      .gradient = embedding_gradient, .strategies = embedding_strategies };
+static const clef__strategy embedding_strategies[] = {{.name = "rows", .lower = embedding_lower}, {0}};
+static const clef_op op_embedding = {.name = "embedding",
+                                     .kind = CLEF__KERNEL,
+                                     .infer = embedding_infer,
+                                     .gradient = embedding_gradient,
+                                     .strategies = embedding_strategies};
 
 clef_tensor *clef_embedding(clef_tensor *table, clef_tensor *index) {
     if (!CLEF__GIVEN("embedding", "table index", table, index) || !(index = whole(index, "embedding"))) return NULL;
-    return clef__apply(&op_embedding, (clef_tensor *[]){ table, index }, 2, NULL, 0);
+    return clef__apply(&op_embedding, (clef_tensor *[]){table, index}, 2, NULL, 0);
 }

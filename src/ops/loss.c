@@ -3,7 +3,7 @@
 #include <math.h>
 
 static clef_loss_options options_or_default(const clef_loss_options *options) {
-    return options ? *options : (clef_loss_options){ 0 };
+    return options ? *options : (clef_loss_options){0};
 }
 
 static clef_tensor *reduced(clef_tensor *each, clef_reduction reduction) {
@@ -14,10 +14,10 @@ static clef_tensor *reduced(clef_tensor *each, clef_reduction reduction) {
 /* ---- classes ---- */
 
 static clef_tensor *refuse_target(const char *op, clef_tensor *x, clef_tensor *target) {
-    return clef__refuse(clef_tensor_context(x), op, CLEF_SHAPE, "target %s %s does not fit to x %s; it is [n,...] of whole numbers%s",
+    return clef__refuse(clef_tensor_context(x), op, CLEF_SHAPE,
+                        "target %s %s does not fit to x %s; it is [n,...] of whole numbers%s",
                         clef_dtype_name(clef_tensor_dtype(target)), clef__shape_text(clef_tensor_shape(target)),
-                        clef__shape_text(clef_tensor_shape(x)),
-                        op[0] == 'c' ? " or [n,c,...] of probabilities" : "");
+                        clef__shape_text(clef_tensor_shape(x)), op[0] == 'c' ? " or [n,c,...] of probabilities" : "");
 }
 
 /* Losses of the ignored become 0; those of targets that are no class NaN, so that they are seen. */
@@ -61,14 +61,15 @@ static clef_tensor *probability_loss(clef_tensor *log_probs, clef_tensor *target
     double classes = (double)clef_tensor_shape(log_probs).dim[1];
     if (o->label_smoothing > 0)
         target = clef_add_scalar(clef_mul_scalar(clef__to_wide(target), 1 - o->label_smoothing), o->label_smoothing / classes);
-    return reduced(clef_neg(clef_sum(clef_mul(target, log_probs), (int[]){ 1 }, 1, false)), o->reduction);
+    return reduced(clef_neg(clef_sum(clef_mul(target, log_probs), (int[]){1}, 1, false)), o->reduction);
 }
 
 clef_tensor *clef_cross_entropy(clef_tensor *logits, clef_tensor *target, const clef_loss_options *options) {
     clef_loss_options o = options_or_default(options);
     if (!CLEF__GIVEN("cross_entropy", "logits target", logits, target)) return NULL;
     if (!(o.label_smoothing >= 0 && o.label_smoothing < 1))
-        return clef__refuse(clef_tensor_context(logits), "cross_entropy", CLEF_INVALID, "label_smoothing = %g is not in [0,1)", o.label_smoothing);
+        return clef__refuse(clef_tensor_context(logits), "cross_entropy", CLEF_INVALID, "label_smoothing = %g is not in [0,1)",
+                            o.label_smoothing);
     clef_shape shape = clef_tensor_shape(logits), other = clef_tensor_shape(target);
     bool probabilities = clef__is_float(clef_tensor_dtype(target));
     if (shape.rank < 2 || (probabilities ? !clef_shape_equal(shape, other) : !clef__is_class_shape(shape, other)))

@@ -10,8 +10,8 @@ bool clef__infer_product(clef__call *call) {
         return clef__infer_fail(call, CLEF_DTYPE, "%s is not computed here; convert with clef_to first", clef_dtype_name(dtype));
     for (int i = 1; i < call->n_inputs; i++)
         if (call->input[i]->dtype != dtype)
-            return clef__infer_fail(call, CLEF_DTYPE, "the inputs are %s and %s; convert one with clef_to",
-                                    clef_dtype_name(dtype), clef_dtype_name(call->input[i]->dtype));
+            return clef__infer_fail(call, CLEF_DTYPE, "the inputs are %s and %s; convert one with clef_to", clef_dtype_name(dtype),
+                                    clef_dtype_name(call->input[i]->dtype));
     call->dtype = dtype;
     return true;
 }
@@ -20,8 +20,8 @@ bool clef__infer_bias(clef__call *call, clef_shape w) {
     if (call->n_inputs < 3) return true;
     clef_shape b = call->input[2]->shape;
     if (b.rank == 1 && b.dim[0] == w.dim[0]) return true;
-    return clef__infer_fail(call, CLEF_SHAPE, "b must be [%lld] to go with w %s, not %s", (long long)w.dim[0],
-                            clef__shape_text(w), clef__shape_text(b));
+    return clef__infer_fail(call, CLEF_SHAPE, "b must be [%lld] to go with w %s, not %s", (long long)w.dim[0], clef__shape_text(w),
+                            clef__shape_text(b));
 }
 
 /* Kernels count rows, columns and products in 32 bits. */
@@ -55,11 +55,10 @@ static bool infer_matmul(clef__call *call) {
 static bool infer_linear(clef__call *call) {
     clef_shape x = call->input[0]->shape, w = call->input[1]->shape;
     if (!clef__infer_product(call) || !clef__infer_takes(call, x.rank >= 2, "x has rows")) return false;
-    if (w.rank != 2)
-        return clef__infer_fail(call, CLEF_SHAPE, "w must be [out,in], not %s", clef__shape_text(w));
+    if (w.rank != 2) return clef__infer_fail(call, CLEF_SHAPE, "w must be [out,in], not %s", clef__shape_text(w));
     if (x.dim[x.rank - 1] != w.dim[1])
-        return clef__infer_fail(call, CLEF_SHAPE, "x has %lld features but w wants %lld (x %s, w %s)",
-                                (long long)x.dim[x.rank - 1], (long long)w.dim[1], clef__shape_text(x), clef__shape_text(w));
+        return clef__infer_fail(call, CLEF_SHAPE, "x has %lld features but w wants %lld (x %s, w %s)", (long long)x.dim[x.rank - 1],
+                                (long long)w.dim[1], clef__shape_text(x), clef__shape_text(w));
     if (!clef__infer_bias(call, w)) return false;
     call->shape = x;
     call->shape.dim[x.rank - 1] = w.dim[0];
@@ -110,20 +109,31 @@ static void cost_product(const clef__node *node, double *flops, double *bytes) {
 static const clef__strategy matmul_strategies[] = {{.name = "gemm", .lower = clef__product_matmul}, {0}};
 static const clef__strategy linear_strategies[] = {{.name = "gemm", .lower = clef__product_linear}, {0}};
 
-static const clef_op op_matmul = {
-    .name = "matmul", .kind = CLEF__KERNEL, .epilogue = true, .infer = infer_matmul, .gradient = gradient_matmul,
-    .strategies = matmul_strategies, .cost = cost_product, .element = clef__matmul_element};
-static const clef_op op_linear = {
-    .name = "linear", .kind = CLEF__KERNEL, .epilogue = true, .infer = infer_linear, .gradient = gradient_linear,
-    .strategies = linear_strategies, .cost = cost_product, .element = clef__linear_element};
+static const clef_op op_matmul = {.name = "matmul",
+                                  .kind = CLEF__KERNEL,
+                                  .epilogue = true,
+                                  .infer = infer_matmul,
+                                  .gradient = gradient_matmul,
+                                  .strategies = matmul_strategies,
+                                  .cost = cost_product,
+                                  .element = clef__matmul_element};
+static const clef_op op_linear = {.name = "linear",
+                                  .kind = CLEF__KERNEL,
+                                  .epilogue = true,
+                                  .infer = infer_linear,
+                                  .gradient = gradient_linear,
+                                  .strategies = linear_strategies,
+                                  .cost = cost_product,
+                                  .element = clef__linear_element};
 
 /* ---- public ---- */
 clef_tensor *clef_matmul(clef_tensor *a, clef_tensor *b) {
     if (!CLEF__GIVEN("matmul", "a b", a, b)) return NULL;
     int ra = clef_tensor_shape(a).rank, rb = clef_tensor_shape(b).rank;
     if (ra == 0 || rb == 0)
-        return clef__refuse(clef_tensor_context(a), "matmul", CLEF_SHAPE, "a scalar is no matrix (a %s, b %s); multiply with clef_mul",
-                            clef__shape_text(clef_tensor_shape(a)), clef__shape_text(clef_tensor_shape(b)));
+        return clef__refuse(clef_tensor_context(a), "matmul", CLEF_SHAPE,
+                            "a scalar is no matrix (a %s, b %s); multiply with clef_mul", clef__shape_text(clef_tensor_shape(a)),
+                            clef__shape_text(clef_tensor_shape(b)));
     if (ra == 1) a = clef_unsqueeze(a, 0);
     if (rb == 1) b = clef_unsqueeze(b, 1);
     clef_tensor *y = clef__apply(&op_matmul, (clef_tensor *[]){a, b}, 2, NULL, 0);
@@ -138,6 +148,7 @@ clef_tensor *clef_linear(clef_tensor *x, clef_tensor *w, clef_tensor *b) {
         return clef__refuse(clef_tensor_context(x), "linear", CLEF_SHAPE, "x is a scalar but w %s wants features",
                             clef__shape_text(clef_tensor_shape(w)));
     bool vector = clef_tensor_shape(x).rank == 1;
-    clef_tensor *in[] = {vector ? clef_unsqueeze(x, 0) : x, w, b}, *y = clef__apply(&op_linear, in, b == CLEF_NONE ? 2 : 3, NULL, 0);
+    clef_tensor *in[] = {vector ? clef_unsqueeze(x, 0) : x, w, b},
+                *y = clef__apply(&op_linear, in, b == CLEF_NONE ? 2 : 3, NULL, 0);
     return vector ? clef_squeeze(y, 0) : y;
 }

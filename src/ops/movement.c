@@ -11,13 +11,13 @@ typedef struct shape_attributes {
 } shape_attributes;
 
 static shape_attributes shape_to_attributes(clef_shape shape) {
-    shape_attributes a = { .rank = shape.rank };
+    shape_attributes a = {.rank = shape.rank};
     for (int i = 0; i < shape.rank; i++) a.dim[i] = shape.dim[i];
     return a;
 }
 
 static clef_shape shape_of(int64_t rank, const int64_t *dim) {
-    clef_shape shape = { .rank = (int)rank };
+    clef_shape shape = {.rank = (int)rank};
     for (int i = 0; i < rank; i++) shape.dim[i] = dim[i];
     return shape;
 }
@@ -40,7 +40,10 @@ static bool reshape_view(const clef__node *node, const clef__layout *in, clef__l
     int i = old.rank - 1, j = new.rank - 1;
     while (i >= 0 || j >= 0) {
         int64_t have = i >= 0 ? old.dim[i] : 1, want = j >= 0 ? new.dim[j] : 1, stride = i >= 0 ? in->stride[i] : 1;
-        if (have == 1 && i >= 0) { i--; continue; }
+        if (have == 1 && i >= 0) {
+            i--;
+            continue;
+        }
         int first = j;
         while (have != want) {
             if (have < want) { /* join the next outer old dimension to this run */
@@ -65,8 +68,8 @@ static void reshape_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor 
     dx[0] = clef_reshape(g, clef_tensor_shape(x[0]));
 }
 
-static const clef_op op_reshape = { .name = "reshape", .kind = CLEF__VIEW, .infer = reshape_infer, .gradient = reshape_gradient,
-                                    .view = reshape_view };
+static const clef_op op_reshape = {
+    .name = "reshape", .kind = CLEF__VIEW, .infer = reshape_infer, .gradient = reshape_gradient, .view = reshape_view};
 
 /* Replaces a -1 by what is left; false if that does not come out. */
 static bool complete_shape(clef_shape from, clef_shape *to) {
@@ -89,7 +92,8 @@ clef_tensor *clef_reshape(clef_tensor *x, clef_shape shape) {
     if (!CLEF__GIVEN("reshape", "x", x)) return NULL;
     clef_shape from = clef_tensor_shape(x), to = shape;
     if (shape.rank < 0 || shape.rank > CLEF_MAX_RANK || !complete_shape(from, &to))
-        return clef__refuse(clef_tensor_context(x), "reshape", CLEF_SHAPE, "%s does not fit into %s", clef__shape_text(from), clef__shape_text(shape));
+        return clef__refuse(clef_tensor_context(x), "reshape", CLEF_SHAPE, "%s does not fit into %s", clef__shape_text(from),
+                            clef__shape_text(shape));
     if (clef_shape_equal(from, to)) return x;
     shape_attributes a = shape_to_attributes(to);
     return clef__apply(&op_reshape, &x, 1, &a, sizeof a);
@@ -100,17 +104,19 @@ static clef_tensor *refuse_null(clef_tensor *x, const char *op, const char *arra
 }
 
 static clef_tensor *refuse_dim(clef_tensor *x, const char *op, int dim) {
-    return clef__refuse(clef_tensor_context(x), op, CLEF_INVALID, "x %s has no dimension %d", clef__shape_text(clef_tensor_shape(x)), dim);
+    return clef__refuse(clef_tensor_context(x), op, CLEF_INVALID, "x %s has no dimension %d",
+                        clef__shape_text(clef_tensor_shape(x)), dim);
 }
 
 clef_tensor *clef_flatten(clef_tensor *x, int first_dim, int last_dim) {
     if (!CLEF__GIVEN("flatten", "x", x)) return NULL;
-    clef_shape from = clef_tensor_shape(x), to = { 0 };
+    clef_shape from = clef_tensor_shape(x), to = {0};
     int a = first_dim, b = last_dim, rank = from.rank ? from.rank : 1;
     if (from.rank == 0) from = CLEF_SHAPE(1);
     if (!clef__normalize_dim(rank, &a)) return refuse_dim(x, "flatten", first_dim);
     if (!clef__normalize_dim(rank, &b)) return refuse_dim(x, "flatten", last_dim);
-    if (a > b) return clef__refuse(clef_tensor_context(x), "flatten", CLEF_INVALID, "dimension %d comes after %d", first_dim, last_dim);
+    if (a > b)
+        return clef__refuse(clef_tensor_context(x), "flatten", CLEF_INVALID, "dimension %d comes after %d", first_dim, last_dim);
     for (int i = 0; i < rank; i++) {
         if (i > a && i <= b) to.dim[to.rank - 1] *= from.dim[i];
         else to.dim[to.rank++] = from.dim[i];
@@ -120,28 +126,30 @@ clef_tensor *clef_flatten(clef_tensor *x, int first_dim, int last_dim) {
 
 clef_tensor *clef_squeeze(clef_tensor *x, int dim) {
     if (!CLEF__GIVEN("squeeze", "x", x)) return NULL;
-    clef_shape from = clef_tensor_shape(x), to = { .rank = from.rank - 1 };
+    clef_shape from = clef_tensor_shape(x), to = {.rank = from.rank - 1};
     int d = dim;
     if (!clef__normalize_dim(from.rank, &d)) return refuse_dim(x, "squeeze", dim);
     if (from.dim[d] != 1)
-        return clef__refuse(clef_tensor_context(x), "squeeze", CLEF_SHAPE, "dimension %d of x %s is not 1", dim, clef__shape_text(from));
+        return clef__refuse(clef_tensor_context(x), "squeeze", CLEF_SHAPE, "dimension %d of x %s is not 1", dim,
+                            clef__shape_text(from));
     for (int i = 0; i < to.rank; i++) to.dim[i] = from.dim[i + (i >= d)];
     return clef_reshape(x, to);
 }
 
 clef_tensor *clef_unsqueeze(clef_tensor *x, int dim) {
     if (!CLEF__GIVEN("unsqueeze", "x", x)) return NULL;
-    clef_shape from = clef_tensor_shape(x), to = { .rank = from.rank + 1 };
+    clef_shape from = clef_tensor_shape(x), to = {.rank = from.rank + 1};
     int d = dim;
     if (from.rank == CLEF_MAX_RANK)
-        return clef__refuse(clef_tensor_context(x), "unsqueeze", CLEF_SHAPE, "x %s has %d dimensions already", clef__shape_text(from), CLEF_MAX_RANK);
+        return clef__refuse(clef_tensor_context(x), "unsqueeze", CLEF_SHAPE, "x %s has %d dimensions already",
+                            clef__shape_text(from), CLEF_MAX_RANK);
     if (!clef__normalize_dim(to.rank, &d)) return refuse_dim(x, "unsqueeze", dim);
     for (int i = 0; i < to.rank; i++) to.dim[i] = i == d ? 1 : from.dim[i - (i > d)];
     return clef_reshape(x, to);
 }
 
 clef_tensor *clef__per_channel(clef_tensor *v, int rank) {
-    clef_shape shape = { .rank = rank };
+    clef_shape shape = {.rank = rank};
     for (int i = 0; i < rank; i++) shape.dim[i] = i == 1 ? clef_numel(v) : 1;
     return clef_reshape(v, shape);
 }
@@ -162,7 +170,7 @@ static bool permute_infer(clef__call *call) {
 
 static bool permute_view(const clef__node *node, const clef__layout *in, clef__layout *out) {
     const shape_attributes *order = clef__attributes(node);
-    *out = (clef__layout){ .offset = in->offset };
+    *out = (clef__layout){.offset = in->offset};
     for (int i = 0; i < order->rank; i++) out->stride[i] = in->stride[order->dim[i]];
     return true;
 }
@@ -175,21 +183,22 @@ static void permute_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor 
     dx[0] = clef_permute(g, inverse);
 }
 
-static const clef_op op_permute = { .name = "permute", .kind = CLEF__VIEW, .infer = permute_infer, .gradient = permute_gradient,
-                                    .view = permute_view };
+static const clef_op op_permute = {
+    .name = "permute", .kind = CLEF__VIEW, .infer = permute_infer, .gradient = permute_gradient, .view = permute_view};
 
 clef_tensor *clef_permute(clef_tensor *x, const int *order) {
     if (!CLEF__GIVEN("permute", "x", x)) return NULL;
     int rank = clef_tensor_shape(x).rank;
     if (!order && rank) return refuse_null(x, "permute", "order");
-    shape_attributes a = { .rank = rank };
+    shape_attributes a = {.rank = rank};
     unsigned seen = 0;
     bool moved = false;
     for (int i = 0; i < rank; i++) {
         int d = order[i];
         if (!clef__normalize_dim(rank, &d) || seen & 1u << d)
-            return clef__refuse(clef_tensor_context(x), "permute", CLEF_INVALID, "order[%d] = %d is out of range or there twice (x %s)", i,
-                                order[i], clef__shape_text(clef_tensor_shape(x)));
+            return clef__refuse(clef_tensor_context(x), "permute", CLEF_INVALID,
+                                "order[%d] = %d is out of range or there twice (x %s)", i, order[i],
+                                clef__shape_text(clef_tensor_shape(x)));
         seen |= 1u << d;
         moved |= d != i;
         a.dim[i] = d;
@@ -212,14 +221,14 @@ static bool expand_infer(clef__call *call) {
     clef_shape both, to = attributes_to_shape(call->attributes);
     call->dtype = call->input[0]->dtype;
     call->shape = to;
-    return clef__infer_takes(call, clef__broadcast(call->input[0]->shape, to, &both) && clef_shape_equal(both, to), "x broadcasts to the shape");
+    return clef__infer_takes(call, clef__broadcast(call->input[0]->shape, to, &both) && clef_shape_equal(both, to),
+                             "x broadcasts to the shape");
 }
 
 static bool expand_view(const clef__node *node, const clef__layout *in, clef__layout *out) {
     clef_shape from = node->input[0]->shape, to = node->shape;
-    *out = (clef__layout){ .offset = in->offset };
-    for (int i = 1; i <= from.rank; i++)
-        out->stride[to.rank - i] = from.dim[from.rank - i] == 1 ? 0 : in->stride[from.rank - i];
+    *out = (clef__layout){.offset = in->offset};
+    for (int i = 1; i <= from.rank; i++) out->stride[to.rank - i] = from.dim[from.rank - i] == 1 ? 0 : in->stride[from.rank - i];
     return true;
 }
 
@@ -228,8 +237,8 @@ static void expand_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *
     dx[0] = clef__sum_to(g, clef_tensor_shape(x[0]));
 }
 
-static const clef_op op_expand = { .name = "expand", .kind = CLEF__VIEW, .infer = expand_infer, .gradient = expand_gradient,
-                                   .view = expand_view };
+static const clef_op op_expand = {
+    .name = "expand", .kind = CLEF__VIEW, .infer = expand_infer, .gradient = expand_gradient, .view = expand_view};
 
 clef_tensor *clef_expand(clef_tensor *x, clef_shape shape) {
     if (!CLEF__GIVEN("expand", "x", x)) return NULL;
@@ -238,7 +247,8 @@ clef_tensor *clef_expand(clef_tensor *x, clef_shape shape) {
     bool sound = shape.rank >= 0 && shape.rank <= CLEF_MAX_RANK;
     for (int i = 0; sound && i < shape.rank; i++) sound = shape.dim[i] >= 0;
     if (!sound || !clef__broadcast(from, shape, &both) || !clef_shape_equal(both, shape))
-        return clef__refuse(clef_tensor_context(x), "expand", CLEF_SHAPE, "%s does not broadcast to %s", clef__shape_text(from), clef__shape_text(shape));
+        return clef__refuse(clef_tensor_context(x), "expand", CLEF_SHAPE, "%s does not broadcast to %s", clef__shape_text(from),
+                            clef__shape_text(shape));
     shape_attributes a = shape_to_attributes(shape);
     return clef__apply(&op_expand, &x, 1, &a, sizeof a);
 }
@@ -260,7 +270,7 @@ typedef struct window_attributes {
 } window_attributes;
 
 static window_attributes window_to_attributes(clef_shape shape, const int64_t *start, const int64_t *step) {
-    window_attributes a = { .rank = shape.rank };
+    window_attributes a = {.rank = shape.rank};
     for (int i = 0; i < shape.rank; i++) a.start[i] = start[i], a.step[i] = step[i], a.dim[i] = shape.dim[i];
     return a;
 }
@@ -292,7 +302,7 @@ static bool window_infer(clef__call *call) {
 
 static bool slice_view(const clef__node *node, const clef__layout *in, clef__layout *out) {
     const window_attributes *a = clef__attributes(node);
-    *out = (clef__layout){ .offset = in->offset };
+    *out = (clef__layout){.offset = in->offset};
     bool empty = clef_shape_numel(node->shape) == 0; /* its start may lie behind the end */
     for (int i = 0; i < a->rank; i++) {
         if (!empty) out->offset += a->start[i] * in->stride[i];
@@ -307,8 +317,8 @@ static void slice_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g
     dx[0] = clef__into_window(g, clef_tensor_shape(x[0]), a->start, a->step, 0);
 }
 
-static const clef_op op_slice = { .name = "slice", .kind = CLEF__VIEW, .infer = slice_infer, .gradient = slice_gradient,
-                                  .view = slice_view };
+static const clef_op op_slice = {
+    .name = "slice", .kind = CLEF__VIEW, .infer = slice_infer, .gradient = slice_gradient, .view = slice_view};
 
 clef_tensor *clef__window(clef_tensor *x, const int64_t *start, const int64_t *step, const int64_t *count) {
     if (!x) return NULL;
@@ -341,9 +351,9 @@ static void window_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *
     dx[0] = clef__window(g, a->start, a->step, clef_tensor_shape(x[0]).dim);
 }
 
-static const clef__strategy window_strategies[] = { { .name = "fill and copy", .lower = window_lower }, { 0 } };
-static const clef_op op_window = { .name = "pad", .kind = CLEF__KERNEL, .infer = window_infer, .gradient = window_gradient,
-                                   .strategies = window_strategies };
+static const clef__strategy window_strategies[] = {{.name = "fill and copy", .lower = window_lower}, {0}};
+static const clef_op op_window = {
+    .name = "pad", .kind = CLEF__KERNEL, .infer = window_infer, .gradient = window_gradient, .strategies = window_strategies};
 
 clef_tensor *clef__into_window(clef_tensor *x, clef_shape shape, const int64_t *start, const int64_t *step, double value) {
     if (!x) return NULL;
@@ -364,7 +374,7 @@ clef_tensor *clef_slice(clef_tensor *x, int dim, int64_t start, int64_t stop, in
     int d = dim;
     if (!clef__normalize_dim(shape.rank, &d)) return refuse_dim(x, "slice", dim);
     if (step == 0) return clef__refuse(clef_tensor_context(x), "slice", CLEF_INVALID, "step is 0");
-    int64_t n = shape.dim[d], starts[CLEF_MAX_RANK] = { 0 }, steps[CLEF_MAX_RANK], low = step > 0 ? 0 : -1, high = n + low;
+    int64_t n = shape.dim[d], starts[CLEF_MAX_RANK] = {0}, steps[CLEF_MAX_RANK], low = step > 0 ? 0 : -1, high = n + low;
     step = step > n ? clef__larger(n, 1) : step < -n ? -clef__larger(n, 1) : step;
     start = slice_bound(start, n, low, high);
     stop = slice_bound(stop, n, low, high);
@@ -392,8 +402,10 @@ clef_tensor *clef_pad(clef_tensor *x, const int64_t *before, const int64_t *afte
     if ((!before || !after) && shape.rank) return refuse_null(x, "pad", before ? "after" : "before");
     for (int i = 0; i < shape.rank; i++) {
         if (before[i] < 0 || after[i] < 0 || before[i] > INT32_MAX || after[i] > INT32_MAX)
-            return clef__refuse(clef_tensor_context(x), "pad", CLEF_INVALID, "padding %lld, %lld of dimension %d is not within 0 … 2^31; cut "
-                                "with clef_slice", (long long)before[i], (long long)after[i], i);
+            return clef__refuse(clef_tensor_context(x), "pad", CLEF_INVALID,
+                                "padding %lld, %lld of dimension %d is not within 0 … 2^31; cut "
+                                "with clef_slice",
+                                (long long)before[i], (long long)after[i], i);
         shape.dim[i] = clef__plus(shape.dim[i], before[i] + after[i]);
         steps[i] = 1;
     }
@@ -424,7 +436,7 @@ static void concat_lower(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     int d = (int)*(const int64_t *)clef__attributes(node);
     clef__operand out = clef__lower_out(lw, NULL);
-    int64_t start[CLEF_MAX_RANK] = { 0 };
+    int64_t start[CLEF_MAX_RANK] = {0};
     for (int i = 0; i < node->n_inputs; i++) {
         clef_shape piece = node->input[i]->shape;
         if (clef_shape_numel(piece) == 0) continue;
@@ -443,9 +455,9 @@ static void concat_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *
     }
 }
 
-static const clef__strategy concat_strategies[] = { { .name = "copies", .lower = concat_lower }, { 0 } };
-static const clef_op op_concat = { .name = "concat", .kind = CLEF__KERNEL, .infer = concat_infer, .gradient = concat_gradient,
-                                   .strategies = concat_strategies };
+static const clef__strategy concat_strategies[] = {{.name = "copies", .lower = concat_lower}, {0}};
+static const clef_op op_concat = {
+    .name = "concat", .kind = CLEF__KERNEL, .infer = concat_infer, .gradient = concat_gradient, .strategies = concat_strategies};
 
 /* A node has at most CLEF__MAX_INPUTS inputs: more are joined in groups first. */
 static clef_tensor *concat_many(clef_tensor *const *x, int n, int64_t d) {
@@ -479,7 +491,8 @@ clef_status clef_split(clef_tensor *x, int dim, const int64_t *sizes, int n, cle
     for (int i = 0; parts && i < n; i++) parts[i] = NULL;
     if (!CLEF__GIVEN("split", "x", x)) return CLEF_INVALID;
     if (n < 1 || !sizes || !parts)
-        return clef__fail(clef_tensor_context(x), CLEF_INVALID, "split: %d parts%s", n, n < 1 ? "" : ", but an array of them is NULL");
+        return clef__fail(clef_tensor_context(x), CLEF_INVALID, "split: %d parts%s", n,
+                          n < 1 ? "" : ", but an array of them is NULL");
     clef_shape shape = clef_tensor_shape(x);
     int d = dim;
     if (!clef__normalize_dim(shape.rank, &d)) return refuse_dim(x, "split", dim), CLEF_INVALID;
@@ -489,7 +502,8 @@ clef_status clef_split(clef_tensor *x, int dim, const int64_t *sizes, int n, cle
         else left -= sizes[i];
     }
     if (left != 0)
-        return clef__fail(clef_tensor_context(x), CLEF_SHAPE, "split: the sizes do not add up to dimension %d of x %s", dim, clef__shape_text(shape));
+        return clef__fail(clef_tensor_context(x), CLEF_SHAPE, "split: the sizes do not add up to dimension %d of x %s", dim,
+                          clef__shape_text(shape));
     for (int i = 0; i < n; at += sizes[i++])
         if (!(parts[i] = clef_slice(x, d, at, at + sizes[i], 1))) return clef_error_status(clef_tensor_context(x));
     return CLEF_OK;

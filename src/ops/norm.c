@@ -28,13 +28,18 @@ static void gradient_normalise(clef_tensor *const *x, clef_tensor *y, clef_tenso
     if (wanted[3]) dx[3] = plain;
 }
 
-static const clef_op op_normalise = {.name = "normalise", .kind = CLEF__POINTWISE, .params = "xmsb", .text = "(x - m) * s + b",
-                                     .infer = infer_normalise, .gradient = gradient_normalise};
+static const clef_op op_normalise = {.name = "normalise",
+                                     .kind = CLEF__POINTWISE,
+                                     .params = "xmsb",
+                                     .text = "(x - m) * s + b",
+                                     .infer = infer_normalise,
+                                     .gradient = gradient_normalise};
 
 /* Brings mean, scale and shift to x's dtype. */
 static clef_tensor *normalise(clef_tensor *x, clef_tensor *mean, clef_tensor *scale, clef_tensor *shift) {
     clef_dtype dtype = clef_tensor_dtype(x);
-    return clef__apply(&op_normalise, (clef_tensor *[]){x, clef_to(mean, dtype), clef_to(scale, dtype), clef_to(shift, dtype)}, 4, NULL, 0);
+    return clef__apply(&op_normalise, (clef_tensor *[]){x, clef_to(mean, dtype), clef_to(scale, dtype), clef_to(shift, dtype)}, 4,
+                       NULL, 0);
 }
 
 /* Mean and biased variance over `dims`, which stay as 1, in one pass.  Sums are taken about the first element, so that a mean
@@ -111,7 +116,8 @@ static bool infer_layer_backward(clef__call *call) {
     const layer_attributes *a = call->attributes;
     clef_shape shape = call->input[0]->shape;
     if (!takes_rows(call, call->n_inputs == 3 ? 2 : -1) ||
-        !clef__infer_takes(call, clef__same_shape(call, 0, 1), "g has x's shape")) return false;
+        !clef__infer_takes(call, clef__same_shape(call, 0, 1), "g has x's shape"))
+        return false;
     int64_t n = row_length(shape, a->n_dims), rows = clef_shape_numel(shape) / n;
     if (!clef__infer_takes(call, a->parts >= 0 && a->parts <= rows, "there are no more parts than rows")) return false;
     call->shape = CLEF_SHAPE(clef__plus(rows * n, clef__times(2 * a->parts, n)));
@@ -124,7 +130,8 @@ static void lower_layer_backward(const clef__lowering *lw) {
     const layer_attributes *a = clef__attributes(node);
     clef_shape shape = node->input[0]->shape;
     bool affine = node->n_inputs == 3;
-    int64_t n = row_length(shape, a->n_dims), rows = clef_shape_numel(shape) / n, part = a->parts ? clef__ceil_div(rows, a->parts) : 1;
+    int64_t n = row_length(shape, a->n_dims), rows = clef_shape_numel(shape) / n,
+            part = a->parts ? clef__ceil_div(rows, a->parts) : 1;
     clef__operand x = clef__lower_in_dense(lw, 0, NULL), g = clef__lower_in_dense(lw, 1, NULL),
                   w = affine ? clef__lower_in_dense(lw, 2, NULL) : x, dx = clef__lower_out(lw, NULL), sums = dx;
     sums.offset += rows * n;
@@ -146,8 +153,8 @@ static bool infer_layer_norm(clef__call *call) { return takes_rows(call, 1) && c
 
 static const clef__strategy layer_strategies[] = {{.name = "rows", .lower = lower_layer_norm}, {0}};
 static const clef__strategy layer_backward_strategies[] = {{.name = "rows", .lower = lower_layer_backward}, {0}};
-static const clef_op op_layer_backward = {.name = "layer_norm_backward", .kind = CLEF__KERNEL, .infer = infer_layer_backward,
-                                          .strategies = layer_backward_strategies};
+static const clef_op op_layer_backward = {
+    .name = "layer_norm_backward", .kind = CLEF__KERNEL, .infer = infer_layer_backward, .strategies = layer_backward_strategies};
 
 static int last_dims(clef_tensor *x, int64_t n_dims, int *dims) {
     for (int i = 0; i < n_dims; i++) dims[i] = clef_tensor_shape(x).rank - (int)n_dims + i;
@@ -155,7 +162,8 @@ static int last_dims(clef_tensor *x, int64_t n_dims, int *dims) {
 }
 
 /* Gradients of weight and bias from the backward op's sums. */
-static void affine_gradients(clef_tensor *all, int64_t from, int64_t parts, clef_shape weight, const bool *wanted, clef_tensor **dx) {
+static void affine_gradients(clef_tensor *all, int64_t from, int64_t parts, clef_shape weight, const bool *wanted,
+                             clef_tensor **dx) {
     clef_tensor *each = clef_slice(all, 0, from, from + 2 * parts * clef_shape_numel(weight), 1);
     clef_tensor *both = clef_sum(clef_reshape(each, CLEF_SHAPE(parts, 2, -1)), (int[]){0}, 1, false);
     for (int i = 1; i <= 2; i++)
@@ -199,15 +207,20 @@ static void gradient_layer_norm(clef_tensor *const *x, clef_tensor *y, clef_tens
     (clef_grad_enabled(clef_tensor_context(y)) ? layer_gradient_composed : layer_gradient_in_one)(x, g, a, wanted, dx, affine);
 }
 
-static const clef_op op_layer_norm = {.name = "layer_norm", .kind = CLEF__KERNEL, .epilogue = true, .infer = infer_layer_norm,
-                                      .gradient = gradient_layer_norm, .strategies = layer_strategies};
+static const clef_op op_layer_norm = {.name = "layer_norm",
+                                      .kind = CLEF__KERNEL,
+                                      .epilogue = true,
+                                      .infer = infer_layer_norm,
+                                      .gradient = gradient_layer_norm,
+                                      .strategies = layer_strategies};
 
 /* Rows that no cache holds. */
 static clef_tensor *composed_layer_norm(clef_tensor *x, int n_dims, clef_tensor *weight, clef_tensor *bias, double eps) {
     int dims[CLEF_MAX_RANK], n = last_dims(x, n_dims, dims);
     clef_tensor *wide = clef__to_wide(x), *mean, *var;
     if (!moments(wide, dims, n, &mean, &var)) return NULL;
-    clef_tensor *y = normalise(wide, mean, inverse_deviation(var, eps), clef__number(clef_tensor_context(x), clef_tensor_dtype(wide), 0));
+    clef_tensor *y =
+        normalise(wide, mean, inverse_deviation(var, eps), clef__number(clef_tensor_context(x), clef_tensor_dtype(wide), 0));
     return clef_to(weight != CLEF_NONE ? clef_add(clef_mul(y, weight), bias) : y, clef_tensor_dtype(x));
 }
 
@@ -224,7 +237,8 @@ static clef_tensor *layer_norm(clef_tensor *x, int n_dims, clef_tensor *weight, 
 static bool has_last_dims(clef_tensor *x, int n_dims) {
     clef_shape shape = clef_tensor_shape(x);
     if (n_dims >= 1 && n_dims <= shape.rank) return true;
-    clef__refuse(clef_tensor_context(x), "layer_norm", CLEF_INVALID, "x %s has no %d last dimensions", clef__shape_text(shape), n_dims);
+    clef__refuse(clef_tensor_context(x), "layer_norm", CLEF_INVALID, "x %s has no %d last dimensions", clef__shape_text(shape),
+                 n_dims);
     return false;
 }
 
@@ -261,13 +275,14 @@ static bool batch_norm_fits(clef_tensor *x, clef_tensor *const *channel, bool tr
     for (int i = 0; i < 4; i++) {
         clef_shape own = clef_tensor_shape(channel[i]);
         if (channel[i] == CLEF_NONE || (own.rank == 1 && own.dim[0] == shape.dim[1])) continue;
-        static const char *const name[] = { "weight", "bias", "running_mean", "running_var" };
-        clef__refuse(clef_tensor_context(x), "batch_norm", CLEF_SHAPE, "%s %s must be [%lld], the channels of x %s", name[i], clef__shape_text(own),
-                     (long long)shape.dim[1], clef__shape_text(shape));
+        static const char *const name[] = {"weight", "bias", "running_mean", "running_var"};
+        clef__refuse(clef_tensor_context(x), "batch_norm", CLEF_SHAPE, "%s %s must be [%lld], the channels of x %s", name[i],
+                     clef__shape_text(own), (long long)shape.dim[1], clef__shape_text(shape));
         return false;
     }
     if (training && clef_shape_numel(shape) > 0 && clef_shape_numel(shape) / shape.dim[1] < 2) {
-        clef__refuse(clef_tensor_context(x), "batch_norm", CLEF_SHAPE, "training needs more than one value per channel (x %s)", clef__shape_text(shape));
+        clef__refuse(clef_tensor_context(x), "batch_norm", CLEF_SHAPE, "training needs more than one value per channel (x %s)",
+                     clef__shape_text(shape));
         return false;
     }
     return true;
@@ -284,9 +299,10 @@ static bool update_running(clef_tensor *running, clef_tensor *now, double moment
 
 clef_tensor *clef_batch_norm(clef_tensor *x, clef_tensor *weight, clef_tensor *bias, clef_tensor *running_mean,
                              clef_tensor *running_var, bool training, double momentum, double eps) {
-    if (!CLEF__GIVEN("batch_norm", "x weight? bias? running_mean running_var", x, weight, bias, running_mean, running_var)) return NULL;
+    if (!CLEF__GIVEN("batch_norm", "x weight? bias? running_mean running_var", x, weight, bias, running_mean, running_var))
+        return NULL;
     x = clef__to_float(x);
-    if (!batch_norm_fits(x, (clef_tensor *[]){ weight, bias, running_mean, running_var }, training)) return NULL;
+    if (!batch_norm_fits(x, (clef_tensor *[]){weight, bias, running_mean, running_var}, training)) return NULL;
     clef_shape shape = clef_tensor_shape(x);
     weight = or_full(weight, x, clef_tensor_shape(running_mean), 1), bias = or_full(bias, x, clef_tensor_shape(running_mean), 0);
     clef_tensor *wide = clef__to_wide(x), *mean = clef__per_channel(running_mean, shape.rank),
@@ -297,7 +313,8 @@ clef_tensor *clef_batch_norm(clef_tensor *x, clef_tensor *weight, clef_tensor *b
             if (i != 1) dims[n++] = i;
         double count = (double)(clef_shape_numel(shape) / shape.dim[1]);
         if (!moments(wide, dims, n, &mean, &var) || !update_running(running_mean, mean, momentum) ||
-            !update_running(running_var, clef_mul_scalar(var, count / (count - 1)), momentum)) return NULL;
+            !update_running(running_var, clef_mul_scalar(var, count / (count - 1)), momentum))
+            return NULL;
     }
     clef_tensor *scale = clef_mul(inverse_deviation(var, eps), clef__per_channel(weight, shape.rank));
     return clef_to(normalise(wide, mean, scale, clef__per_channel(bias, shape.rank)), clef_tensor_dtype(x));

@@ -44,7 +44,8 @@ static void backward_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor
             input[i] = g;
             dx[i] = clef__apply(op, input, clef__node_of(y)->n_inputs, NULL, 0);
         } else if (is(row->second.text, "NONE")) {
-            clef__refuse(clef_tensor_context(y), row->op.name, CLEF_UNSUPPORTED, "has no second derivative here; write it with other functions");
+            clef__refuse(clef_tensor_context(y), row->op.name, CLEF_UNSUPPORTED,
+                         "has no second derivative here; write it with other functions");
         } else if (!is(row->second.text, "ZERO")) {
             dx[i] = clef_mul(g, clef__apply(&row->second, input, clef__node_of(y)->n_inputs, NULL, 0));
         }
@@ -60,25 +61,30 @@ static void second_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *
         memcpy(input, x, strlen(op->params) * sizeof *input);
         input[i] = g;
         if (op->params[i] == 'g') dx[i] = clef__apply(op, input, clef__node_of(y)->n_inputs, NULL, 0);
-        else clef__refuse(clef_tensor_context(y), row->op.name, CLEF_UNSUPPORTED, "has no third derivative here; write it with other functions");
+        else
+            clef__refuse(clef_tensor_context(y), row->op.name, CLEF_UNSUPPORTED,
+                         "has no third derivative here; write it with other functions");
     }
 }
 
-#define DERIVATIVE(name_, params_, text_, gradient_)                                             \
+#define DERIVATIVE(name_, params_, text_, gradient_) \
     { .name = name_, .kind = CLEF__POINTWISE, .params = params_, .text = text_, .gradient = gradient_ }
-#define UNARY_ROW(name_, domain_, letters, forward_, params_, backward_, second_)                \
-    static const unary_row unary_##name_ = {                                                     \
-        .op = { .name = #name_, .kind = CLEF__POINTWISE, .params = letters, .text = #forward_, .gradient = unary_gradient, \
-                .boolean = (domain_) == FLOAT_TEST || (domain_) == NUMBER_TEST },                \
-        .backward = DERIVATIVE(#name_ "_backward", params_, #backward_, backward_gradient),      \
-        .second = DERIVATIVE(#name_ "_second", params_, #second_, second_gradient),              \
-        .domain = domain_,                                                                       \
+#define UNARY_ROW(name_, domain_, letters, forward_, params_, backward_, second_)           \
+    static const unary_row unary_##name_ = {                                                \
+        .op = {.name = #name_,                                                              \
+               .kind = CLEF__POINTWISE,                                                     \
+               .params = letters,                                                           \
+               .text = #forward_,                                                           \
+               .gradient = unary_gradient,                                                  \
+               .boolean = (domain_) == FLOAT_TEST || (domain_) == NUMBER_TEST},             \
+        .backward = DERIVATIVE(#name_ "_backward", params_, #backward_, backward_gradient), \
+        .second = DERIVATIVE(#name_ "_second", params_, #second_, second_gradient),         \
+        .domain = domain_,                                                                  \
     };
-#define UNARY(name, domain, forward, params, backward, second, doc)                              \
-    UNARY_ROW(name, domain, "x", forward, params, backward, second)
-#define UNARY_P(name, domain, forward, params, backward, second, doc)                            \
+#define UNARY(name, domain, forward, params, backward, second, doc) UNARY_ROW(name, domain, "x", forward, params, backward, second)
+#define UNARY_P(name, domain, forward, params, backward, second, doc) \
     UNARY_ROW(name, domain, "xp", forward, params, backward, second)
-#define UNARY_PP(name, domain, forward, params, backward, second, doc)                           \
+#define UNARY_PP(name, domain, forward, params, backward, second, doc) \
     UNARY_ROW(name, domain, "xpq", forward, params, backward, second)
 #include "../../cl/unary.def"
 
@@ -95,19 +101,18 @@ static clef_tensor *unary(const unary_row *row, clef_tensor *x, const double *nu
     bool fraction = false;
     for (int i = 0; i < n; i++) fraction |= clef__is_fraction(number[i]);
     if (row->domain == ROUND && !clef__is_float(clef_tensor_dtype(x))) return x;
-    clef_tensor *input[3] = { into_domain(row->domain, x, fraction) };
+    clef_tensor *input[3] = {into_domain(row->domain, x, fraction)};
     if (!input[0]) return NULL;
     for (int i = 0; i < n; i++) input[1 + i] = clef__number(clef_tensor_context(x), clef_tensor_dtype(input[0]), number[i]);
     return clef__apply(&row->op, input, 1 + n, NULL, 0);
 }
 
-#define UNARY(name, ...) clef_tensor *clef_##name(clef_tensor *x) { return unary(&unary_##name, x, NULL, 0); }
-#define UNARY_P(name, ...)                                                                       \
+#define UNARY(name, ...) \
+    clef_tensor *clef_##name(clef_tensor *x) { return unary(&unary_##name, x, NULL, 0); }
+#define UNARY_P(name, ...) \
     clef_tensor *clef_##name(clef_tensor *x, double p) { return unary(&unary_##name, x, &p, 1); }
-#define UNARY_PP(name, ...)                                                                      \
-    clef_tensor *clef_##name(clef_tensor *x, double p, double q) {                               \
-        return unary(&unary_##name, x, (double[]){ p, q }, 2);                                   \
-    }
+#define UNARY_PP(name, ...) \
+    clef_tensor *clef_##name(clef_tensor *x, double p, double q) { return unary(&unary_##name, x, (double[]){p, q}, 2); }
 #include "../../cl/unary.def"
 
 /* ---- binary and ternary ---- */
@@ -176,28 +181,38 @@ static bool choose_infer(clef__call *call) {
 }
 
 #define ZERO NULL
-#define GRADIENT_OF(name, letter, expression)                                                    \
+#define GRADIENT_OF(name, letter, expression)                                                                              \
     static clef_tensor *name##_d##letter(clef_tensor *a, clef_tensor *b, clef_tensor *c, clef_tensor *y, clef_tensor *g) { \
-        (void)a, (void)b, (void)c, (void)y, (void)g;                                             \
-        return expression;                                                                       \
+        (void)a, (void)b, (void)c, (void)y, (void)g;                                                                       \
+        return expression;                                                                                                 \
     }
-#define BINARY(name_, domain_, forward, da, db, doc)                                             \
-    GRADIENT_OF(name_, a, da)                                                                    \
-    GRADIENT_OF(name_, b, db)                                                                    \
-    static const many_row many_##name_ = {                                                       \
-        .op = { .name = #name_, .kind = CLEF__POINTWISE, .params = "ab", .text = #forward, .gradient = many_gradient, \
-                .boolean = (domain_) == COMPARE || (domain_) == LOGIC }, \
-        .d = { name_##_da, name_##_db }, .domain = domain_,                                      \
+#define BINARY(name_, domain_, forward, da, db, doc)                   \
+    GRADIENT_OF(name_, a, da)                                          \
+    GRADIENT_OF(name_, b, db)                                          \
+    static const many_row many_##name_ = {                             \
+        .op = {.name = #name_,                                         \
+               .kind = CLEF__POINTWISE,                                \
+               .params = "ab",                                         \
+               .text = #forward,                                       \
+               .gradient = many_gradient,                              \
+               .boolean = (domain_) == COMPARE || (domain_) == LOGIC}, \
+        .d = {name_##_da, name_##_db},                                 \
+        .domain = domain_,                                             \
     };
 #include "../../cl/binary.def"
-#define TERNARY(name_, domain_, forward, da, db, dc, doc)                                        \
-    GRADIENT_OF(name_, a, da)                                                                    \
-    GRADIENT_OF(name_, b, db)                                                                    \
-    GRADIENT_OF(name_, c, dc)                                                                    \
-    static const many_row many_##name_ = {                                                       \
-        .op = { .name = #name_, .kind = CLEF__POINTWISE, .params = "abc", .text = #forward, .gradient = many_gradient, \
-                .infer = (domain_) == CHOOSE ? choose_infer : NULL }, \
-        .d = { name_##_da, name_##_db, name_##_dc }, .domain = domain_,                          \
+#define TERNARY(name_, domain_, forward, da, db, dc, doc)           \
+    GRADIENT_OF(name_, a, da)                                       \
+    GRADIENT_OF(name_, b, db)                                       \
+    GRADIENT_OF(name_, c, dc)                                       \
+    static const many_row many_##name_ = {                          \
+        .op = {.name = #name_,                                      \
+               .kind = CLEF__POINTWISE,                             \
+               .params = "abc",                                     \
+               .text = #forward,                                    \
+               .gradient = many_gradient,                           \
+               .infer = (domain_) == CHOOSE ? choose_infer : NULL}, \
+        .d = {name_##_da, name_##_db, name_##_dc},                  \
+        .domain = domain_,                                          \
     };
 #include "../../cl/ternary.def"
 
@@ -216,7 +231,7 @@ static const clef_op *op_of(const many_row *row, const clef_tensor *a, const cle
 static clef_tensor *binary(const many_row *row, clef_tensor *a, clef_tensor *b) {
     if (!CLEF__GIVEN(row->op.name, "a b", a, b)) return NULL;
     clef_dtype dtype = common_dtype(row->domain, clef__promote(clef_tensor_dtype(a), clef_tensor_dtype(b)));
-    return clef__apply(op_of(row, a, b), (clef_tensor *[]){ clef_to(a, dtype), clef_to(b, dtype) }, 2, NULL, 0);
+    return clef__apply(op_of(row, a, b), (clef_tensor *[]){clef_to(a, dtype), clef_to(b, dtype)}, 2, NULL, 0);
 }
 
 /* A number takes the tensor's dtype, unless that is whole and the number is not. */
@@ -227,7 +242,7 @@ static clef_tensor *binary_number(const many_row *row, clef_tensor *a, double b)
     else if (clef__is_fraction(b) && !clef__is_float(dtype)) dtype = CLEF_F32;
     else if (dtype == CLEF_BOOL || dtype == CLEF_U8) dtype = b >= 0 && b <= 255 && dtype == CLEF_U8 ? CLEF_U8 : CLEF_I32;
     dtype = common_dtype(row->domain, dtype);
-    return clef__apply(&row->op, (clef_tensor *[]){ clef_to(a, dtype), clef__number(clef_tensor_context(a), dtype, b) }, 2, NULL, 0);
+    return clef__apply(&row->op, (clef_tensor *[]){clef_to(a, dtype), clef__number(clef_tensor_context(a), dtype, b)}, 2, NULL, 0);
 }
 
 static clef_tensor *ternary(const many_row *row, clef_tensor *a, clef_tensor *b, clef_tensor *c) {
@@ -235,13 +250,13 @@ static clef_tensor *ternary(const many_row *row, clef_tensor *a, clef_tensor *b,
     clef_dtype dtype = clef__promote(clef_tensor_dtype(b), clef_tensor_dtype(c));
     if (row->domain != CHOOSE) dtype = common_dtype(row->domain, clef__promote(dtype, clef_tensor_dtype(a)));
     clef_dtype first = row->domain == CHOOSE ? CLEF_BOOL : dtype;
-    return clef__apply(&row->op, (clef_tensor *[]){ clef_to(a, first), clef_to(b, dtype), clef_to(c, dtype) }, 3, NULL, 0);
+    return clef__apply(&row->op, (clef_tensor *[]){clef_to(a, first), clef_to(b, dtype), clef_to(c, dtype)}, 3, NULL, 0);
 }
 
-#define BINARY(name, ...)                                                                        \
+#define BINARY(name, ...)                                                                           \
     clef_tensor *clef_##name(clef_tensor *a, clef_tensor *b) { return binary(&many_##name, a, b); } \
     clef_tensor *clef_##name##_scalar(clef_tensor *a, double b) { return binary_number(&many_##name, a, b); }
 #include "../../cl/binary.def"
-#define TERNARY(name, ...)                                                                       \
+#define TERNARY(name, ...) \
     clef_tensor *clef_##name(clef_tensor *a, clef_tensor *b, clef_tensor *c) { return ternary(&many_##name, a, b, c); }
 #include "../../cl/ternary.def"

@@ -31,10 +31,11 @@ static bool check_window(clef__call *call, const geometry *a) {
     for (int d = 0; d < 2; d++)
         if (a->result[d] < 1)
             return clef__infer_fail(call, CLEF_SHAPE, "the window {%lld,%lld} is larger than x %s with padding {%lld,%lld}",
-                                    (long long)a->kernel[0], (long long)a->kernel[1], clef__shape_text(x),
-                                    (long long)a->padding[0], (long long)a->padding[1]);
+                                    (long long)a->kernel[0], (long long)a->kernel[1], clef__shape_text(x), (long long)a->padding[0],
+                                    (long long)a->padding[1]);
     if (!countable(a, x))
-        return clef__infer_fail(call, CLEF_UNSUPPORTED, "more than 2^31 pixels, or elements of an image or a window (x %s, window {%lld,%lld})",
+        return clef__infer_fail(call, CLEF_UNSUPPORTED,
+                                "more than 2^31 pixels, or elements of an image or a window (x %s, window {%lld,%lld})",
                                 clef__shape_text(x), (long long)a->kernel[0], (long long)a->kernel[1]);
     return true;
 }
@@ -70,7 +71,7 @@ static void begin_pool(const clef__lowering *lw, const char *kernel, const geome
     int lanes = clef__lower_profile(lw)->vector;
     if (clef_dtype_size(dtype) == 8 && lanes > 1) lanes /= 2;
     if (lanes > 4 && lanes > channels) lanes = 4; /* two variants are enough: the rest goes lane by lane anyway */
-    if (lanes == 2) lanes = 1;                   /* rounding to bf16 has no pairs */
+    if (lanes == 2) lanes = 1;                    /* rounding to bf16 has no pairs */
     clef__launch_begin(lw, "pool.cl", kernel);
     clef__launch_define(lw, "DT", "%s", clef__token(dtype));
     clef__launch_define(lw, "W", "%d", lanes);
@@ -141,8 +142,8 @@ static clef_tensor *apply(const clef_op *op, clef_tensor *a, clef_tensor *b, cle
     return clef__apply(op, (clef_tensor *[]){a, b}, b ? 2 : 1, clef__node_of(like)->attributes, sizeof(geometry));
 }
 
-/* Of the three ops of max_pool2d, by their last input: where x is beside it, x only says where the maxima are, and its own derivative
-   is zero almost everywhere. */
+/* Of the three ops of max_pool2d, by their last input: where x is beside it, x only says where the maxima are, and its own
+   derivative is zero almost everywhere. */
 static void gradient_max(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
     const clef__node *node = clef__node_of(y);
     int last = node->n_inputs - 1;
@@ -163,16 +164,26 @@ static const clef__strategy max_backward_strategies[] = {
 static const clef__strategy avg_strategies[] = {{.name = "direct", .lower = lower_avg}, {0}};
 static const clef__strategy avg_backward_strategies[] = {{.name = "gather", .lower = lower_avg_backward}, {0}};
 
-static const clef_op op_max = {.name = "max_pool2d", .kind = CLEF__KERNEL, .infer = infer_pool, .gradient = gradient_max,
-    .strategies = max_strategies};
-static const clef_op op_max_pick = {.name = "max_pool2d_pick", .kind = CLEF__KERNEL, .infer = infer_pool,
-    .gradient = gradient_max, .strategies = max_pick_strategies};
-static const clef_op op_max_backward = {.name = "max_pool2d_backward", .kind = CLEF__KERNEL, .infer = infer_backward,
-    .gradient = gradient_max, .strategies = max_backward_strategies, .element = clef__max_pool2d_backward_element};
-static const clef_op op_avg = {.name = "avg_pool2d", .kind = CLEF__KERNEL, .infer = infer_pool, .gradient = gradient_avg,
-    .strategies = avg_strategies};
-static const clef_op op_avg_backward = {.name = "avg_pool2d_backward", .kind = CLEF__KERNEL, .infer = infer_backward,
-    .gradient = gradient_avg, .strategies = avg_backward_strategies};
+static const clef_op op_max = {
+    .name = "max_pool2d", .kind = CLEF__KERNEL, .infer = infer_pool, .gradient = gradient_max, .strategies = max_strategies};
+static const clef_op op_max_pick = {.name = "max_pool2d_pick",
+                                    .kind = CLEF__KERNEL,
+                                    .infer = infer_pool,
+                                    .gradient = gradient_max,
+                                    .strategies = max_pick_strategies};
+static const clef_op op_max_backward = {.name = "max_pool2d_backward",
+                                        .kind = CLEF__KERNEL,
+                                        .infer = infer_backward,
+                                        .gradient = gradient_max,
+                                        .strategies = max_backward_strategies,
+                                        .element = clef__max_pool2d_backward_element};
+static const clef_op op_avg = {
+    .name = "avg_pool2d", .kind = CLEF__KERNEL, .infer = infer_pool, .gradient = gradient_avg, .strategies = avg_strategies};
+static const clef_op op_avg_backward = {.name = "avg_pool2d_backward",
+                                        .kind = CLEF__KERNEL,
+                                        .infer = infer_backward,
+                                        .gradient = gradient_avg,
+                                        .strategies = avg_backward_strategies};
 
 /* ---- public ---- */
 static clef_tensor *pool(const clef_op *op, clef_tensor *x, int kh, int kw, const clef_pool2d_options *options) {
@@ -183,16 +194,18 @@ static clef_tensor *pool(const clef_op *op, clef_tensor *x, int kh, int kw, cons
     clef_shape s = clef_tensor_shape(x);
     for (int d = 0; d < 2; d++) {
         if (a.kernel[d] < 1 || o->stride[d] < 0)
-            return clef__refuse(clef_tensor_context(x), op->name, CLEF_INVALID, "window {%d,%d} and stride {%d,%d} must be positive (x %s)",
-                                kh, kw, o->stride[0], o->stride[1], clef__shape_text(s));
+            return clef__refuse(clef_tensor_context(x), op->name, CLEF_INVALID,
+                                "window {%d,%d} and stride {%d,%d} must be positive (x %s)", kh, kw, o->stride[0], o->stride[1],
+                                clef__shape_text(s));
         if (o->padding[d] < 0 || o->padding[d] > a.kernel[d] / 2)
             return clef__refuse(clef_tensor_context(x), op->name, CLEF_INVALID,
-                                "padding {%d,%d} must be at most half of the window {%d,%d} (x %s)", o->padding[0],
-                                o->padding[1], kh, kw, clef__shape_text(s));
+                                "padding {%d,%d} must be at most half of the window {%d,%d} (x %s)", o->padding[0], o->padding[1],
+                                kh, kw, clef__shape_text(s));
         a.padding[d] = o->padding[d];
         a.image[d] = s.rank == 4 ? s.dim[2 + d] : 0;
         int64_t reach = clef__plus(a.image[d], a.padding[d]), room = clef__plus(reach, a.padding[d] - a.kernel[d]);
-        a.stride[d] = clef__smaller(o->stride[d] ? o->stride[d] : a.kernel[d], clef__larger(reach, 1)); /* larger ones do the same */
+        a.stride[d] =
+            clef__smaller(o->stride[d] ? o->stride[d] : a.kernel[d], clef__larger(reach, 1)); /* larger ones do the same */
         a.result[d] = a.image[d] > 0 && room >= 0 ? room / a.stride[d] + 1 : 0;
     }
     return clef__apply(op, &x, 1, &a, sizeof a);
@@ -210,13 +223,14 @@ clef_tensor *clef_adaptive_avg_pool2d(clef_tensor *x, int oh, int ow) {
     if (!CLEF__GIVEN("adaptive_avg_pool2d", "x", x)) return NULL;
     clef_shape s = clef_tensor_shape(x);
     if (oh < 1 || ow < 1)
-        return clef__refuse(clef_tensor_context(x), "adaptive_avg_pool2d", CLEF_INVALID, "the result {%d,%d} must be at least {1,1} (x %s)",
-                            oh, ow, clef__shape_text(s));
+        return clef__refuse(clef_tensor_context(x), "adaptive_avg_pool2d", CLEF_INVALID,
+                            "the result {%d,%d} must be at least {1,1} (x %s)", oh, ow, clef__shape_text(s));
     geometry a = {.result = {oh, ow}, .kernel = {1, 1}, .stride = {1, 1}, .adaptive = 1};
     for (int d = 0; d < 2 && s.rank == 4; d++) {
         a.image[d] = s.dim[2 + d];
         if (a.image[d] == 0)
-            return clef__refuse(clef_tensor_context(x), "adaptive_avg_pool2d", CLEF_SHAPE, "x %s has no pixels", clef__shape_text(s));
+            return clef__refuse(clef_tensor_context(x), "adaptive_avg_pool2d", CLEF_SHAPE, "x %s has no pixels",
+                                clef__shape_text(s));
     }
     return clef__apply(&op_avg, &x, 1, &a, sizeof a);
 }

@@ -22,10 +22,10 @@ static void random_lower(const clef__lowering *lw, const char *kernel) {
 
 static void uniform_lower(const clef__lowering *lw) { random_lower(lw, "random_uniform"); }
 static void normal_lower(const clef__lowering *lw) { random_lower(lw, "random_normal"); }
-static const clef__strategy uniform_strategies[] = { { .name = "philox", .lower = uniform_lower }, { 0 } };
-static const clef__strategy normal_strategies[] = { { .name = "philox", .lower = normal_lower }, { 0 } };
-static const clef_op op_rand = { .name = "rand", .kind = CLEF__KERNEL, .strategies = uniform_strategies };
-static const clef_op op_randn = { .name = "randn", .kind = CLEF__KERNEL, .strategies = normal_strategies };
+static const clef__strategy uniform_strategies[] = {{.name = "philox", .lower = uniform_lower}, {0}};
+static const clef__strategy normal_strategies[] = {{.name = "philox", .lower = normal_lower}, {0}};
+static const clef_op op_rand = {.name = "rand", .kind = CLEF__KERNEL, .strategies = uniform_strategies};
+static const clef_op op_randn = {.name = "randn", .kind = CLEF__KERNEL, .strategies = normal_strategies};
 
 static clef_tensor *random_tensor(clef_context *ctx, const clef_op *op, clef_shape shape) {
     if (!ctx) return NULL;
@@ -64,8 +64,8 @@ static void arange_lower(const clef__lowering *lw) {
     clef__launch_units(lw, clef_shape_numel(node->shape), 1);
 }
 
-static const clef__strategy arange_strategies[] = { { .name = "count", .lower = arange_lower }, { 0 } };
-static const clef_op op_arange = { .name = "arange", .kind = CLEF__KERNEL, .strategies = arange_strategies };
+static const clef__strategy arange_strategies[] = {{.name = "count", .lower = arange_lower}, {0}};
+static const clef_op op_arange = {.name = "arange", .kind = CLEF__KERNEL, .strategies = arange_strategies};
 
 clef_tensor *clef_arange(clef_context *ctx, double start, double stop, double step, clef_dtype dtype) {
     if (!ctx) return NULL;
@@ -77,7 +77,7 @@ clef_tensor *clef_arange(clef_context *ctx, double start, double stop, double st
     if (!clef__is_float(dtype) && (start != trunc(start) || step != trunc(step) || fabs(start) >= 0x1p62 || fabs(step) >= 0x1p62))
         return clef__refuse(ctx, "arange", CLEF_INVALID, "start %g and step %g must be whole for %s", start, step,
                             clef_dtype_name(dtype));
-    arange_attributes a = { bits_of(dtype, start), bits_of(dtype, step) };
+    arange_attributes a = {bits_of(dtype, start), bits_of(dtype, step)};
     return clef__source(ctx, &op_arange, CLEF_SHAPE(n > 0 ? (int64_t)n : 0), dtype, &a, sizeof a, 0, 0);
 }
 

@@ -14,8 +14,8 @@ typedef struct reduce_attributes {
 
 typedef struct reduce_op {
     clef_op op;
-    const char *token; /* of reduce.cl */
-    double of_nothing; /* what changes no result: a float; whole numbers have their own ends */
+    const char *token;    /* of reduce.cl */
+    double of_nothing;    /* what changes no result: a float; whole numbers have their own ends */
     bool widens, divides; /* whole numbers give i64; the sum is divided by the count */
 } reduce_op;
 
@@ -49,12 +49,14 @@ static double of_nothing(const reduce_op *op, clef_dtype dtype) {
 static void reduce_lower(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     const reduce_op *op = (const reduce_op *)node->op;
-    clef__lower_reduction(lw, &(clef__reduction){.token = op->token, .mask = ((const reduce_attributes *)clef__attributes(node))->mask,
-                                                .joined = joined_dtype(op, node->input[0]->dtype), .divides = op->divides,
-                                                .of_nothing = of_nothing(op, node->dtype)});
+    clef__lower_reduction(lw, &(clef__reduction){.token = op->token,
+                                                 .mask = ((const reduce_attributes *)clef__attributes(node))->mask,
+                                                 .joined = joined_dtype(op, node->input[0]->dtype),
+                                                 .divides = op->divides,
+                                                 .of_nothing = of_nothing(op, node->dtype)});
 }
 
-static const clef__strategy reduce_strategies[] = { { .name = "stages", .lower = reduce_lower }, { 0 } };
+static const clef__strategy reduce_strategies[] = {{.name = "stages", .lower = reduce_lower}, {0}};
 
 /* ---- gradients ---- */
 
@@ -90,11 +92,18 @@ static void extreme_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor 
 /* The product of the others: y/x without zeros; with one zero only that element has any. */
 static void prod_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx);
 
-#define REDUCE_OP(name_, token_, of_nothing_, widens_, divides_, gradient_)                      \
-    static const reduce_op reduce_##name_ = {                                                    \
-        .op = { .name = #name_, .kind = CLEF__KERNEL, .prologue = true, .infer = reduce_infer, .gradient = gradient_, \
-                .strategies = reduce_strategies },                                               \
-        .token = token_, .of_nothing = of_nothing_, .widens = widens_, .divides = divides_,      \
+#define REDUCE_OP(name_, token_, of_nothing_, widens_, divides_, gradient_) \
+    static const reduce_op reduce_##name_ = {                               \
+        .op = {.name = #name_,                                              \
+               .kind = CLEF__KERNEL,                                        \
+               .prologue = true,                                            \
+               .infer = reduce_infer,                                       \
+               .gradient = gradient_,                                       \
+               .strategies = reduce_strategies},                            \
+        .token = token_,                                                    \
+        .of_nothing = of_nothing_,                                          \
+        .widens = widens_,                                                  \
+        .divides = divides_,                                                \
     };
 REDUCE_OP(sum, "SUM", 0, true, false, sum_gradient)
 REDUCE_OP(mean, "SUM", NAN, false, true, mean_gradient)
@@ -103,7 +112,7 @@ REDUCE_OP(min, "SMALLEST", INFINITY, false, false, extreme_gradient)
 REDUCE_OP(prod, "PRODUCT", 1, true, false, prod_gradient)
 
 static clef_tensor *reduce_over(const reduce_op *op, clef_tensor *x, int64_t mask) {
-    return clef__apply(&op->op, &x, 1, &(reduce_attributes){ mask }, sizeof(reduce_attributes));
+    return clef__apply(&op->op, &x, 1, &(reduce_attributes){mask}, sizeof(reduce_attributes));
 }
 
 static clef_tensor *sum_over(clef_tensor *x, int64_t mask) { return reduce_over(&reduce_sum, x, mask); }
@@ -111,7 +120,8 @@ static clef_tensor *sum_over(clef_tensor *x, int64_t mask) { return reduce_over(
 static void prod_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
     (void)wanted;
     clef_dtype dtype = clef_tensor_dtype(x[0]);
-    clef_tensor *zero = clef_eq_scalar(x[0], 0), *one = clef__number(clef_tensor_context(y), dtype, 1), *none = clef__number(clef_tensor_context(y), dtype, 0);
+    clef_tensor *zero = clef_eq_scalar(x[0], 0), *one = clef__number(clef_tensor_context(y), dtype, 1),
+                *none = clef__number(clef_tensor_context(y), dtype, 0);
     clef_tensor *zeros = sum_over(clef_to(zero, CLEF_I32), mask_of(y));
     clef_tensor *safe = clef_where(zero, one, x[0]), *rest = reduce_over(&reduce_prod, safe, mask_of(y));
     clef_tensor *alone = clef_logical_and(zero, clef_eq_scalar(zeros, 1));
@@ -147,7 +157,7 @@ int clef__nameable_dims(clef_tensor *x) { return (int)clef__larger(clef_tensor_s
 
 static clef_tensor *drop_dims(clef_tensor *y, int64_t mask, bool keep) {
     if (!y || keep) return y;
-    clef_shape from = clef_tensor_shape(y), to = { 0 };
+    clef_shape from = clef_tensor_shape(y), to = {0};
     for (int i = 0; i < from.rank; i++)
         if (!(mask >> i & 1)) to.dim[to.rank++] = from.dim[i];
     return clef_reshape(y, to);
@@ -242,16 +252,17 @@ static void arg_lower(const clef__lowering *lw, bool smallest) {
 
 static void argmax_lower(const clef__lowering *lw) { arg_lower(lw, false); }
 static void argmin_lower(const clef__lowering *lw) { arg_lower(lw, true); }
-static const clef__strategy argmax_strategies[] = { { .name = "scan", .lower = argmax_lower }, { 0 } };
-static const clef__strategy argmin_strategies[] = { { .name = "scan", .lower = argmin_lower }, { 0 } };
-static const clef_op op_argmax = { .name = "argmax", .kind = CLEF__KERNEL, .infer = arg_infer, .strategies = argmax_strategies };
-static const clef_op op_argmin = { .name = "argmin", .kind = CLEF__KERNEL, .infer = arg_infer, .strategies = argmin_strategies };
+static const clef__strategy argmax_strategies[] = {{.name = "scan", .lower = argmax_lower}, {0}};
+static const clef__strategy argmin_strategies[] = {{.name = "scan", .lower = argmin_lower}, {0}};
+static const clef_op op_argmax = {.name = "argmax", .kind = CLEF__KERNEL, .infer = arg_infer, .strategies = argmax_strategies};
+static const clef_op op_argmin = {.name = "argmin", .kind = CLEF__KERNEL, .infer = arg_infer, .strategies = argmin_strategies};
 
 static clef_tensor *arg(const clef_op *op, clef_tensor *x, int dim, bool keep) {
     if (!CLEF__GIVEN(op->name, "x", x)) return NULL;
     int at = dim;
     if (!clef__normalize_dim(clef__nameable_dims(x), &at))
-        return clef__refuse(clef_tensor_context(x), op->name, CLEF_INVALID, "x %s has no dimension %d", clef__shape_text(clef_tensor_shape(x)), dim);
+        return clef__refuse(clef_tensor_context(x), op->name, CLEF_INVALID, "x %s has no dimension %d",
+                            clef__shape_text(clef_tensor_shape(x)), dim);
     int64_t d = at;
     if (clef_tensor_shape(x).rank == 0) return clef_reshape(arg(op, clef_unsqueeze(x, 0), dim, false), CLEF_SCALAR);
     clef_tensor *y = clef__apply(op, &x, 1, &d, sizeof d);

@@ -51,7 +51,8 @@ double clef__conv2d_element(const clef__node *node, const clef__numbers *in, con
     for (int64_t i = 0; i < channels * a->kernel[0] * a->kernel[1]; i++) {
         int64_t c = i / (a->kernel[0] * a->kernel[1]), ky = i / a->kernel[1] % a->kernel[0], kx = i % a->kernel[1];
         int64_t y = pixel(a, 0, at[2], ky), x = pixel(a, 1, at[3], kx);
-        if (y >= 0 && x >= 0) sum += clef__number_at(&in[0], AT(at[0], first + c, y, x)) * clef__number_at(&in[1], AT(at[1], c, ky, kx));
+        if (y >= 0 && x >= 0)
+            sum += clef__number_at(&in[0], AT(at[0], first + c, y, x)) * clef__number_at(&in[1], AT(at[1], c, ky, kx));
     }
     return sum;
 }
@@ -70,7 +71,8 @@ double clef__conv2d_backward_data_element(const clef__node *node, const clef__nu
     for (int64_t i = 0; i < filters * a->kernel[0] * a->kernel[1]; i++) {
         int64_t o = first + i / (a->kernel[0] * a->kernel[1]), ky = i / a->kernel[1] % a->kernel[0], kx = i % a->kernel[1];
         int64_t y = result_of(a, 0, at[2], ky, dy->dim[2]), x = result_of(a, 1, at[3], kx, dy->dim[3]);
-        if (y >= 0 && x >= 0) sum += clef__number_at(&in[0], AT(at[0], o, y, x)) * clef__number_at(&in[1], AT(o, at[1] % w->dim[1], ky, kx));
+        if (y >= 0 && x >= 0)
+            sum += clef__number_at(&in[0], AT(at[0], o, y, x)) * clef__number_at(&in[1], AT(o, at[1] % w->dim[1], ky, kx));
     }
     return sum;
 }

@@ -54,7 +54,8 @@ static void begin_softmax(const clef__lowering *lw, const char *kernel, clef_dty
 
 /* Are these whole vectors of what is computed, and more of them than any cache holds? */
 static bool goes_past_caches(const clef__lowering *lw, clef__operand y, clef__axes axes) {
-    uint64_t cache = clef__lower_device(lw)->cache_bytes, bytes = (uint64_t)(axes.outer * axes.n * axes.inner) * clef_dtype_size(y.dtype);
+    uint64_t cache = clef__lower_device(lw)->cache_bytes,
+             bytes = (uint64_t)(axes.outer * axes.n * axes.inner) * clef_dtype_size(y.dtype);
     bool whole = axes.inner % clef__lower_profile(lw)->vector == 0 && y.offset == 0;
     return whole && cache > 0 && bytes > cache && (y.dtype == CLEF_F32 || y.dtype == CLEF_F64);
 }
@@ -122,10 +123,10 @@ static void log_softmax_slope_lower(const clef__lowering *lw) { slope_launch(lw,
 
 /* ---- gradients: one kernel, or expressions that have gradients themselves where those may be asked for ---- */
 
-#define SLOPE_OP(name_)                                                                                                   \
-    static const clef__strategy name_##_slope_strategies[] = {{.name = "lines", .lower = name_##_slope_lower}, {0}};      \
-    static const clef_op op_##name_##_slope = {.name = #name_ "_backward", .kind = CLEF__KERNEL,                          \
-                                               .infer = slope_infer, .strategies = name_##_slope_strategies};
+#define SLOPE_OP(name_)                                                                                              \
+    static const clef__strategy name_##_slope_strategies[] = {{.name = "lines", .lower = name_##_slope_lower}, {0}}; \
+    static const clef_op op_##name_##_slope = {                                                                      \
+        .name = #name_ "_backward", .kind = CLEF__KERNEL, .infer = slope_infer, .strategies = name_##_slope_strategies};
 SLOPE_OP(softmax)
 SLOPE_OP(log_softmax)
 
@@ -137,32 +138,40 @@ static clef_tensor *slope(const clef_op *op, clef_tensor *y, clef_tensor *g) {
 /* dx = y·(g - Σ g·y) */
 static void softmax_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
     (void)x, (void)wanted;
-    dx[0] = clef_grad_enabled(clef_tensor_context(y)) ? clef_mul(y, clef_sub(g, clef_sum(clef_mul(g, y), (int[]){ dim_of(y) }, 1, true)))
-                                      : slope(&op_softmax_slope, y, g);
+    dx[0] = clef_grad_enabled(clef_tensor_context(y))
+                ? clef_mul(y, clef_sub(g, clef_sum(clef_mul(g, y), (int[]){dim_of(y)}, 1, true)))
+                : slope(&op_softmax_slope, y, g);
 }
 
 /* dx = g - exp(y)·Σ g */
 static void log_softmax_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
     (void)x, (void)wanted;
-    dx[0] = clef_grad_enabled(clef_tensor_context(y)) ? clef_sub(g, clef_mul(clef_exp(y), clef_sum(g, (int[]){ dim_of(y) }, 1, true)))
-                                      : slope(&op_log_softmax_slope, y, g);
+    dx[0] = clef_grad_enabled(clef_tensor_context(y)) ? clef_sub(g, clef_mul(clef_exp(y), clef_sum(g, (int[]){dim_of(y)}, 1, true)))
+                                                      : slope(&op_log_softmax_slope, y, g);
 }
 
-static const clef__strategy softmax_strategies[] = { { .name = "lines", .lower = softmax_lower }, { 0 } };
-static const clef__strategy log_softmax_strategies[] = { { .name = "lines", .lower = log_softmax_lower }, { 0 } };
-static const clef_op op_softmax = { .name = "softmax", .kind = CLEF__KERNEL, .infer = softmax_infer, .gradient = softmax_gradient,
-                                    .strategies = softmax_strategies };
-static const clef_op op_log_softmax = { .name = "log_softmax", .kind = CLEF__KERNEL, .infer = softmax_infer,
-                                        .gradient = log_softmax_gradient, .strategies = log_softmax_strategies };
+static const clef__strategy softmax_strategies[] = {{.name = "lines", .lower = softmax_lower}, {0}};
+static const clef__strategy log_softmax_strategies[] = {{.name = "lines", .lower = log_softmax_lower}, {0}};
+static const clef_op op_softmax = {.name = "softmax",
+                                   .kind = CLEF__KERNEL,
+                                   .infer = softmax_infer,
+                                   .gradient = softmax_gradient,
+                                   .strategies = softmax_strategies};
+static const clef_op op_log_softmax = {.name = "log_softmax",
+                                       .kind = CLEF__KERNEL,
+                                       .infer = softmax_infer,
+                                       .gradient = log_softmax_gradient,
+                                       .strategies = log_softmax_strategies};
 
 static clef_tensor *along(const clef_op *op, clef_tensor *x, int dim) {
     if (!CLEF__GIVEN(op->name, "x", x)) return NULL;
     x = clef__to_float(x);
     int d = dim;
     if (!clef__normalize_dim(clef__nameable_dims(x), &d))
-        return clef__refuse(clef_tensor_context(x), op->name, CLEF_INVALID, "x %s has no dimension %d", clef__shape_text(clef_tensor_shape(x)), dim);
+        return clef__refuse(clef_tensor_context(x), op->name, CLEF_INVALID, "x %s has no dimension %d",
+                            clef__shape_text(clef_tensor_shape(x)), dim);
     if (clef_tensor_shape(x).rank == 0) return clef_reshape(along(op, clef_unsqueeze(x, 0), 0), CLEF_SCALAR);
-    return clef__apply(op, &x, 1, &(softmax_attributes){ d }, sizeof(softmax_attributes));
+    return clef__apply(op, &x, 1, &(softmax_attributes){d}, sizeof(softmax_attributes));
 }
 
 clef_tensor *clef_softmax(clef_tensor *x, int dim) { return along(&op_softmax, x, dim); }
@@ -259,13 +268,14 @@ static void class_slope_lower(const clef__lowering *lw) {
 
 /* x, target and g, which is of target's shape. */
 static bool class_slope_infer(clef__call *call) {
-    return takes_classes(call) && clef__infer_takes(call, clef__same_shape(call, 1, 2), "g has target's shape") && clef__infer_like(call);
+    return takes_classes(call) && clef__infer_takes(call, clef__same_shape(call, 1, 2), "g has target's shape") &&
+           clef__infer_like(call);
 }
 
 static const clef__strategy class_strategies[] = {{.name = "rows", .lower = class_lower}, {0}};
 static const clef__strategy class_slope_strategies[] = {{.name = "rows", .lower = class_slope_lower}, {0}};
-static const clef_op op_class_slope = {.name = "cross_entropy_backward", .kind = CLEF__KERNEL, .infer = class_slope_infer,
-                                       .strategies = class_slope_strategies};
+static const clef_op op_class_slope = {
+    .name = "cross_entropy_backward", .kind = CLEF__KERNEL, .infer = class_slope_infer, .strategies = class_slope_strategies};
 
 /* g·(softmax x - (1 - e)·[class is the target] - e/n), and 0 where that loss does not count. */
 static clef_tensor *class_slope_composed(clef_tensor *x, clef_tensor *target, clef_tensor *g, const class_attributes *a) {
@@ -283,12 +293,16 @@ static clef_tensor *class_slope_composed(clef_tensor *x, clef_tensor *target, cl
 static void class_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
     const class_attributes *a = clef__attributes(clef__node_of(y));
     if (!wanted[0]) return;
-    dx[0] = clef_grad_enabled(clef_tensor_context(y)) ? class_slope_composed(x[0], x[1], g, a)
-                                      : clef__apply(&op_class_slope, (clef_tensor *[]){x[0], x[1], g}, 3, a, sizeof *a);
+    dx[0] = clef_grad_enabled(clef_tensor_context(y))
+                ? class_slope_composed(x[0], x[1], g, a)
+                : clef__apply(&op_class_slope, (clef_tensor *[]){x[0], x[1], g}, 3, a, sizeof *a);
 }
 
-static const clef_op op_class_losses = {.name = "cross_entropy", .kind = CLEF__KERNEL, .infer = class_infer,
-                                        .gradient = class_gradient, .strategies = class_strategies};
+static const clef_op op_class_losses = {.name = "cross_entropy",
+                                        .kind = CLEF__KERNEL,
+                                        .infer = class_infer,
+                                        .gradient = class_gradient,
+                                        .strategies = class_strategies};
 
 bool clef__is_class_shape(clef_shape x, clef_shape target) {
     if (x.rank < 2 || target.rank != x.rank - 1) return false;

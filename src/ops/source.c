@@ -22,7 +22,8 @@ clef_tensor *clef_scalar(clef_context *ctx, double value) { return constant(ctx,
 
 static size_t byte_count(clef_shape shape, clef_dtype dtype) { return (size_t)clef_shape_numel(shape) * clef_dtype_size(dtype); }
 
-static clef__node *uploaded_node(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, const void *data, size_t bytes) {
+static clef__node *uploaded_node(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, const void *data,
+                                 size_t bytes) {
     clef__buffer *buffer = NULL;
     if (bytes) {
         buffer = clef__buffer_new(clef__device_at(ctx, device), bytes);
@@ -55,7 +56,8 @@ static clef__node *assignable(const clef__tensor *t, clef_tensor *value) {
     bool was = clef_set_grad_enabled(t->ctx, false);
     value = clef_to_device(clef_to(value, t->node->dtype), t->node->device);
     const clef__node *node = clef__node_of(value);
-    if (node && (t->requires_grad || node->leaf || node->requires_grad)) value = clef_detach(value); /* a node has one leaf at most */
+    if (node && (t->requires_grad || node->leaf || node->requires_grad))
+        value = clef_detach(value); /* a node has one leaf at most */
     clef_set_grad_enabled(t->ctx, was);
     return clef__node_of(value);
 }
@@ -63,7 +65,8 @@ static clef__node *assignable(const clef__tensor *t, clef_tensor *value) {
 clef_status clef_assign(clef_tensor *handle, clef_tensor *value) {
     if (!CLEF__GIVEN("assign", "t value", handle, value)) return CLEF_INVALID;
     clef__tensor *t = clef__get(handle);
-    if (t->ctx != clef_tensor_context(value)) return clef__fail(t->ctx, CLEF_INVALID, "assign: the value belongs to another context");
+    if (t->ctx != clef_tensor_context(value))
+        return clef__fail(t->ctx, CLEF_INVALID, "assign: the value belongs to another context");
     if (!clef_shape_equal(t->node->shape, clef_tensor_shape(value)))
         return clef__fail(t->ctx, CLEF_SHAPE, "assign: the value's shape %s is not the tensor's %s",
                           clef__shape_text(clef_tensor_shape(value)), clef__shape_text(t->node->shape));

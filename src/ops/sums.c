@@ -18,7 +18,8 @@ static bool infer_sums(clef__call *call) {
     bool fits = m.rank == x.rank && a->dim >= 0 && a->dim < m.rank && m.dim[a->dim] == 1;
     for (int i = 0; fits && i < m.rank; i++) fits = m.dim[i] == (a->mask >> i & 1 ? 1 : x.dim[i]);
     if (!clef__infer_takes(call, fits, "m has x's rank and is 1 long where x is summed, somewhere at least") ||
-        !clef__infer_takes(call, call->n_inputs < 3 || clef__same_shape(call, 0, 2), "g has x's shape")) return false;
+        !clef__infer_takes(call, call->n_inputs < 3 || clef__same_shape(call, 0, 2), "g has x's shape"))
+        return false;
     call->shape = m;
     call->shape.dim[a->dim] = 2;
     call->dtype = call->input[0]->dtype;
@@ -45,8 +46,8 @@ static clef__operand spread_mean(const clef__lowering *lw, clef_shape shape, con
     return to;
 }
 
-static void launch_sums(const clef__lowering *lw, clef__operand x, clef__operand g, clef__operand m, clef__operand y, clef__axes axes,
-                        int64_t splits) {
+static void launch_sums(const clef__lowering *lw, clef__operand x, clef__operand g, clef__operand m, clef__operand y,
+                        clef__axes axes, int64_t splits) {
     clef__launch_reduction(lw, "sums.cl", axes.inner == 1 ? "sum_rows" : "sum_columns", x.dtype, axes);
     clef__launch_define(lw, "OWN", "%d", clef__lower_node(lw)->op == &op_own_sums);
     clef__launch_tensor(lw, x, false);
@@ -119,10 +120,18 @@ static void gradient_sums_with(clef_tensor *const *x, clef_tensor *y, clef_tenso
 }
 
 static const clef__strategy strategies[] = {{.name = "one pass", .lower = lower_sums}, {0}};
-static const clef_op op_own_sums = { /* of x - m and of its square */
-    .name = "centred_sums", .kind = CLEF__KERNEL, .infer = infer_sums, .gradient = gradient_own_sums, .strategies = strategies};
-static const clef_op op_sums_with = { /* of g and of g times x - m */
-    .name = "sums_with", .kind = CLEF__KERNEL, .infer = infer_sums, .gradient = gradient_sums_with, .strategies = strategies};
+static const clef_op op_own_sums = {/* of x - m and of its square */
+                                    .name = "centred_sums",
+                                    .kind = CLEF__KERNEL,
+                                    .infer = infer_sums,
+                                    .gradient = gradient_own_sums,
+                                    .strategies = strategies};
+static const clef_op op_sums_with = {/* of g and of g times x - m */
+                                     .name = "sums_with",
+                                     .kind = CLEF__KERNEL,
+                                     .infer = infer_sums,
+                                     .gradient = gradient_sums_with,
+                                     .strategies = strategies};
 
 bool clef__pair_of_sums(clef_tensor *g, clef_tensor *x, clef_tensor *m, clef_tensor **first, clef_tensor **second) {
     if (!x || !m) return false;

@@ -27,10 +27,15 @@ clef_optimizer *clef_adagrad(clef_module *module, const clef_adagrad_options *op
     clef_adagrad_options o = options ? *options : (clef_adagrad_options){0};
     o.lr = clef__or(o.lr, 1e-2);
     o.eps = clef__or(o.eps, 1e-10);
-    const clef__checked checked[] = {{"lr", o.lr}, {"lr_decay", o.lr_decay}, {"eps", o.eps},
-                                     {"weight_decay", o.weight_decay}, {"initial", o.initial}};
+    const clef__checked checked[] = {
+        {"lr", o.lr}, {"lr_decay", o.lr_decay}, {"eps", o.eps}, {"weight_decay", o.weight_decay}, {"initial", o.initial}};
     if (!clef__check_options(module, "adagrad", checked, 5)) return NULL;
-    clef__rule_setup setup = {.rule = &adagrad_rule, .options = &o, .options_bytes = sizeof o, .lr = o.lr,
-                              .weight_decay = o.weight_decay, .state = {"sum"}, .initial = o.initial};
+    clef__rule_setup setup = {.rule = &adagrad_rule,
+                              .options = &o,
+                              .options_bytes = sizeof o,
+                              .lr = o.lr,
+                              .weight_decay = o.weight_decay,
+                              .state = {"sum"},
+                              .initial = o.initial};
     return clef__optimizer_new(module, &setup);
 }

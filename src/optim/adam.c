@@ -9,7 +9,10 @@
 #include "optim/optimizer.h"
 #include <math.h>
 
-typedef struct adam { double beta1, beta2, eps; bool amsgrad, decoupled; } adam;
+typedef struct adam {
+    double beta1, beta2, eps;
+    bool amsgrad, decoupled;
+} adam;
 
 enum { DECAY, TAKE1, BETA2, TAKE2, CORRECTION2, EPS, STEP_SIZE, N_NUMBERS };
 
@@ -42,19 +45,21 @@ static clef_tensor *adam_update(clef__update *u) {
 static const clef__rule adam_rule = {"adam", N_NUMBERS, adam_numbers, adam_update};
 static const clef__rule adamw_rule = {"adamw", N_NUMBERS, adam_numbers, adam_update};
 
-static clef_optimizer *make(clef_module *module, const clef__rule *rule, const clef_adam_options *o, double decay,
-                            bool decoupled) {
+static clef_optimizer *make(clef_module *module, const clef__rule *rule, const clef_adam_options *o, double decay, bool decoupled) {
     adam a = {clef__or(o->beta1, 0.9), clef__or(o->beta2, 0.999), clef__or(o->eps, 1e-8), o->amsgrad, decoupled};
     double lr = clef__or(o->lr, 1e-3);
-    const clef__checked checked[] = {{"lr", lr}, {"beta1", a.beta1}, {"beta2", a.beta2}, {"eps", a.eps},
-                                     {"weight_decay", decay}};
+    const clef__checked checked[] = {{"lr", lr}, {"beta1", a.beta1}, {"beta2", a.beta2}, {"eps", a.eps}, {"weight_decay", decay}};
     if (!clef__check_options(module, rule->name, checked, 5)) return NULL;
     if (a.beta1 >= 1 || a.beta2 >= 1) {
-        clef__fail(clef_module_context(module), CLEF_INVALID, "%s: beta1 %g and beta2 %g must be below 1", rule->name,
-                   a.beta1, a.beta2);
+        clef__fail(clef_module_context(module), CLEF_INVALID, "%s: beta1 %g and beta2 %g must be below 1", rule->name, a.beta1,
+                   a.beta2);
         return NULL;
     }
-    clef__rule_setup setup = {.rule = rule, .options = &a, .options_bytes = sizeof a, .lr = lr, .weight_decay = decay,
+    clef__rule_setup setup = {.rule = rule,
+                              .options = &a,
+                              .options_bytes = sizeof a,
+                              .lr = lr,
+                              .weight_decay = decay,
                               .state = {"exp_avg", "exp_avg_sq", o->amsgrad ? "max_exp_avg_sq" : NULL}};
     return clef__optimizer_new(module, &setup);
 }

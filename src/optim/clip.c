@@ -50,8 +50,7 @@ clef_tensor *clef_clip_grad_norm(clef_module *module, double max_norm) {
 clef_status clef_clip_grad_value(clef_module *module, double limit) {
     if (!module) return CLEF_INVALID;
     clef_context *ctx = clef_module_context(module);
-    if (!(limit >= 0))
-        return clef__fail(ctx, CLEF_INVALID, "clip_grad_value: the limit is %g; it must be ≥ 0", limit);
+    if (!(limit >= 0)) return clef__fail(ctx, CLEF_INVALID, "clip_grad_value: the limit is %g; it must be ≥ 0", limit);
     clef_status status = CLEF_OK;
     bool was = clef_set_grad_enabled(ctx, false);
     int n = clef_module_tensors(module);

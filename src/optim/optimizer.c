@@ -120,8 +120,10 @@ clef_optimizer *clef__optimizer_new(clef_module *module, const clef__rule_setup 
     clef__optim *room = clef__optim_state(ctx);
     if (!room) return NULL;
     if (!has_parameter(module)) {
-        clef__fail(ctx, CLEF_INVALID, "%s: the %s has no floating parameter to train; add its layers and parameters before the "
-                   "optimizer is made", setup->rule->name, clef_module_type(module));
+        clef__fail(ctx, CLEF_INVALID,
+                   "%s: the %s has no floating parameter to train; add its layers and parameters before the "
+                   "optimizer is made",
+                   setup->rule->name, clef_module_type(module));
         return NULL;
     }
     clef_optimizer *o = clef__calloc(1, sizeof *o);
@@ -157,8 +159,10 @@ static clef_status refuse_suffix(const clef_optimizer *o, const char *suffix) {
 clef_status clef_optimizer_group(clef_optimizer *opt, const char *suffix, double lr_scale, double weight_decay) {
     if (!opt) return CLEF_INVALID;
     if (!suffix || !(lr_scale >= 0) || !(weight_decay >= 0))
-        return clef__fail(opt->ctx, CLEF_INVALID, "optimizer_group: a suffix, and lr_scale (%g) and weight_decay (%g) ≥ 0, "
-                          "are needed", lr_scale, weight_decay);
+        return clef__fail(opt->ctx, CLEF_INVALID,
+                          "optimizer_group: a suffix, and lr_scale (%g) and weight_decay (%g) ≥ 0, "
+                          "are needed",
+                          lr_scale, weight_decay);
     int found = 0;
     for (int i = 0; i < opt->n; i++) {
         if (!ends_with(opt->slot[i].name, suffix)) continue;
@@ -206,14 +210,12 @@ typedef struct numbers {
 } numbers;
 
 static void refresh_numbers(const clef_optimizer *o, const clef__slot *s, clef_dtype dtype, numbers *n) {
-    if (n->valid && n->lr_scale == s->lr_scale && n->weight_decay == s->weight_decay && n->count == s->count &&
-        n->dtype == dtype)
+    if (n->valid && n->lr_scale == s->lr_scale && n->weight_decay == s->weight_decay && n->count == s->count && n->dtype == dtype)
         return;
     double value[CLEF__MAX_NUMBERS] = {0};
     clef__moment moment = {o->options, o->lr * s->lr_scale, s->weight_decay, s->count};
     o->rule->numbers(&moment, value);
-    *n = (numbers){.valid = true, .lr_scale = s->lr_scale, .weight_decay = s->weight_decay, .count = s->count,
-                   .dtype = dtype};
+    *n = (numbers){.valid = true, .lr_scale = s->lr_scale, .weight_decay = s->weight_decay, .count = s->count, .dtype = dtype};
     for (int i = 0; i < o->rule->n_numbers; i++) n->number[i] = clef__number(o->ctx, dtype, value[i]);
 }
 
@@ -223,8 +225,8 @@ static clef_status update_slot(clef_optimizer *o, clef__slot *s, numbers *n) {
     clef_dtype dtype = clef_tensor_dtype(s->parameter) == CLEF_F64 ? CLEF_F64 : CLEF_F32;
     s->count++;
     refresh_numbers(o, s, dtype, n);
-    clef__update u = {.options = o->options, .p = clef_to(s->parameter, dtype), .g = clef_to(g, dtype),
-                      .decays = s->weight_decay != 0};
+    clef__update u = {
+        .options = o->options, .p = clef_to(s->parameter, dtype), .g = clef_to(g, dtype), .decays = s->weight_decay != 0};
     memcpy(u.state, s->state, sizeof u.state);
     memcpy(u.number, n->number, sizeof u.number);
     clef_tensor *p = o->rule->update(&u);

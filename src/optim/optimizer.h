@@ -16,7 +16,7 @@ typedef struct clef__slot {
     char *name;
     clef_tensor *state[CLEF__MAX_STATES];
     char *state_name[CLEF__MAX_STATES];
-    int64_t count;                /* updates this parameter has had */
+    int64_t count; /* updates this parameter has had */
     double lr_scale, weight_decay;
 } clef__slot;
 
@@ -79,7 +79,10 @@ clef_optimizer *clef__optimizer_new(clef_module *module, const clef__rule_setup 
 /* Does it train this tensor? */
 bool clef__optimizer_has(const clef_optimizer *opt, const clef_tensor *parameter);
 /* NULL after "rule: value of name is out of range" unless all of n values are finite and not negative. */
-typedef struct clef__checked { const char *name; double value; } clef__checked;
+typedef struct clef__checked {
+    const char *name;
+    double value;
+} clef__checked;
 bool clef__check_options(clef_module *module, const char *rule, const clef__checked *option, int n);
 static inline double clef__or(double value, double otherwise) { return value != 0 ? value : otherwise; }
 

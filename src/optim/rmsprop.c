@@ -44,11 +44,15 @@ clef_optimizer *clef_rmsprop(clef_module *module, const clef_rmsprop_options *op
     o.lr = clef__or(o.lr, 1e-2);
     o.alpha = clef__or(o.alpha, 0.99);
     o.eps = clef__or(o.eps, 1e-8);
-    const clef__checked checked[] = {{"lr", o.lr}, {"alpha", o.alpha}, {"eps", o.eps}, {"weight_decay", o.weight_decay},
-                                     {"momentum", o.momentum}};
+    const clef__checked checked[] = {
+        {"lr", o.lr}, {"alpha", o.alpha}, {"eps", o.eps}, {"weight_decay", o.weight_decay}, {"momentum", o.momentum}};
     if (!clef__check_options(module, "rmsprop", checked, 5)) return NULL;
-    clef__rule_setup setup = {.rule = &rmsprop_rule, .options = &o, .options_bytes = sizeof o, .lr = o.lr,
-                              .weight_decay = o.weight_decay, .state = {"square_avg"}};
+    clef__rule_setup setup = {.rule = &rmsprop_rule,
+                              .options = &o,
+                              .options_bytes = sizeof o,
+                              .lr = o.lr,
+                              .weight_decay = o.weight_decay,
+                              .state = {"square_avg"}};
     int n = 1;
     if (o.centered) setup.state[n++] = "grad_avg";
     if (o.momentum != 0) setup.state[n] = "momentum_buffer";

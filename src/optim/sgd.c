@@ -32,8 +32,8 @@ static const clef__rule sgd_rule = {"sgd", N_NUMBERS, sgd_numbers, sgd_update};
 
 clef_optimizer *clef_sgd(clef_module *module, const clef_sgd_options *options) {
     clef_sgd_options o = options ? *options : (clef_sgd_options){0};
-    const clef__checked checked[] = {{"lr", o.lr}, {"momentum", o.momentum}, {"dampening", o.dampening},
-                                     {"weight_decay", o.weight_decay}};
+    const clef__checked checked[] = {
+        {"lr", o.lr}, {"momentum", o.momentum}, {"dampening", o.dampening}, {"weight_decay", o.weight_decay}};
     if (!clef__check_options(module, "sgd", checked, 4)) return NULL;
     clef_context *ctx = clef_module_context(module);
     if (o.lr == 0) {
@@ -44,8 +44,8 @@ clef_optimizer *clef_sgd(clef_module *module, const clef_sgd_options *options) {
         clef__fail(ctx, CLEF_INVALID, "sgd: nesterov needs a momentum (%g) and no dampening (%g)", o.momentum, o.dampening);
         return NULL;
     }
-    clef__rule_setup setup = {.rule = &sgd_rule, .options = &o, .options_bytes = sizeof o, .lr = o.lr,
-                              .weight_decay = o.weight_decay};
+    clef__rule_setup setup = {
+        .rule = &sgd_rule, .options = &o, .options_bytes = sizeof o, .lr = o.lr, .weight_decay = o.weight_decay};
     if (o.momentum != 0) setup.state[0] = "momentum_buffer";
     return clef__optimizer_new(module, &setup);
 }

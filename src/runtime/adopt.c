@@ -11,12 +11,10 @@ static clef_context *refuse_adoption(clef_status status, const char *why) {
 static bool holds(cl_context context, cl_device_id device) {
     cl_device_id ids[64], parent = NULL;
     size_t bytes = 0;
-    if (clGetContextInfo(context, CL_CONTEXT_DEVICES, sizeof ids, ids, &bytes) != CL_SUCCESS)
-        return false;
+    if (clGetContextInfo(context, CL_CONTEXT_DEVICES, sizeof ids, ids, &bytes) != CL_SUCCESS) return false;
     clGetDeviceInfo(device, CL_DEVICE_PARENT_DEVICE, sizeof parent, &parent, NULL);
     for (size_t i = 0; i < bytes / sizeof *ids; i++)
-        if (ids[i] == device || (parent && ids[i] == parent))
-            return true;
+        if (ids[i] == device || (parent && ids[i] == parent)) return true;
     return false;
 }
 
@@ -29,10 +27,8 @@ static const char *queue_fault(cl_command_queue queue, cl_context context, cl_de
         clGetCommandQueueInfo(queue, CL_QUEUE_DEVICE, sizeof its_device, &its_device, NULL) != CL_SUCCESS ||
         clGetCommandQueueInfo(queue, CL_QUEUE_PROPERTIES, sizeof properties, &properties, NULL) != CL_SUCCESS)
         return "not a command queue";
-    if (its_context != context || its_device != device)
-        return "the queue belongs to another context or device";
-    if (properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE)
-        return "the queue is out of order; give one in order, or NULL";
+    if (its_context != context || its_device != device) return "the queue belongs to another context or device";
+    if (properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) return "the queue is out of order; give one in order, or NULL";
     return NULL;
 }
 
@@ -51,25 +47,17 @@ static bool facts(cl_device_id device, clef__found *out) {
 
 clef_context *clef__context_adopt(void *context, void *device, void *queue, const clef_options *options) {
     static const clef_options defaults = {0};
-    if (!options)
-        options = &defaults;
-    if (!context || !device)
-        return refuse_adoption(CLEF_INVALID, "no context or no device given");
-    if (!clef__start())
-        return NULL;
-    if (!holds(context, device))
-        return refuse_adoption(CLEF_INVALID, "the device does not belong to the context");
+    if (!options) options = &defaults;
+    if (!context || !device) return refuse_adoption(CLEF_INVALID, "no context or no device given");
+    if (!clef__start()) return NULL;
+    if (!holds(context, device)) return refuse_adoption(CLEF_INVALID, "the device does not belong to the context");
     const char *fault = queue ? queue_fault(queue, context, device) : NULL;
-    if (fault)
-        return refuse_adoption(CLEF_INVALID, fault);
+    if (fault) return refuse_adoption(CLEF_INVALID, fault);
     clef__found found;
-    if (!facts(device, &found))
-        return refuse_adoption(CLEF_DEVICE, "the device does not say what it is");
+    if (!facts(device, &found)) return refuse_adoption(CLEF_DEVICE, "the device does not say what it is");
     clef_context *ctx = found.unusable ? refuse_adoption(CLEF_UNSUPPORTED, found.unusable) : clef__context_new(options);
-    if (!ctx && found.info.index < 0)
-        clef__device_free_texts(&found.info);
-    if (ctx && !clef__device_open(ctx, &found, context, queue, options->profile))
-        return clef__context_abandon(ctx);
+    if (!ctx && found.info.index < 0) clef__device_free_texts(&found.info);
+    if (ctx && !clef__device_open(ctx, &found, context, queue, options->profile)) return clef__context_abandon(ctx);
     return ctx;
 }
 

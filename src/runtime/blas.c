@@ -16,7 +16,7 @@ static const char file_name[] = "libclblast.1.dylib";
 static const char file_name[] = "libclblast.so.1";
 #endif
 enum { ROW_MAJOR = 101, AS_IT_LIES = 111, TRANSPOSED = 112 }; /* as CLBlast counts them */
-enum { LARGEST_CODE_OF_OPENCL = -1000 };                  /* below are CLBlast's own */
+enum { LARGEST_CODE_OF_OPENCL = -1000 };                      /* below are CLBlast's own */
 enum { PROBE_EDGE = 1024, PROBE_BATCH = 8 }; /* what its pace is measured on: a matrix, or a batch of halves of that edge */
 
 /* From clblast_c.h, with its enums as int. */
@@ -148,10 +148,8 @@ clef_status clef__blas_multiply(clef__device *device, const clef__blas_product *
     int code = call(device, p, x, at);
     cl_event end = code == CL_SUCCESS && begin ? mark(device) : NULL;
     device->ctx->counters.launches += code == CL_SUCCESS;
-    if (end)
-        clef__trace_span(device, label, begin, end);
-    else if (begin)
-        clReleaseEvent(begin);
+    if (end) clef__trace_span(device, label, begin, end);
+    else if (begin) clReleaseEvent(begin);
     return code == CL_SUCCESS ? CLEF_OK : complain(device, p, code, label);
 }
 

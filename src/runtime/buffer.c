@@ -25,33 +25,26 @@ static void link_live(clef__buffer *b) {
     clef__pool *pool = &b->device->pool;
     b->previous = NULL;
     b->next = pool->live;
-    if (b->next)
-        b->next->previous = b;
+    if (b->next) b->next->previous = b;
     pool->live = b;
 }
 
 static void unlink_live(clef__buffer *b) {
-    if (b->previous)
-        b->previous->next = b->next;
-    else
-        b->device->pool.live = b->next;
-    if (b->next)
-        b->next->previous = b->previous;
+    if (b->previous) b->previous->next = b->next;
+    else b->device->pool.live = b->next;
+    if (b->next) b->next->previous = b->previous;
 }
 
 static void count_live(clef__buffer *b) {
     clef_memory_info *m = &b->device->ctx->memory;
     m->buffers++;
-    if (b->wrapped)
-        return;
+    if (b->wrapped) return;
     m->used += b->size;
-    if (m->used > m->peak)
-        m->peak = m->used;
+    if (m->used > m->peak) m->peak = m->used;
 }
 
 static void give_back(clef__buffer *b) {
-    if (clef__alive(b->device->ctx))
-        clReleaseMemObject(b->memory);
+    if (clef__alive(b->device->ctx)) clReleaseMemObject(b->memory);
     clef__free(b);
 }
 
@@ -76,8 +69,8 @@ void clef__pool_close(clef__device *device) {
 }
 
 static bool exhausted(cl_int code) {
-    return code == CL_MEM_OBJECT_ALLOCATION_FAILURE || code == CL_OUT_OF_RESOURCES ||
-           code == CL_OUT_OF_HOST_MEMORY || code == CL_INVALID_BUFFER_SIZE;
+    return code == CL_MEM_OBJECT_ALLOCATION_FAILURE || code == CL_OUT_OF_RESOURCES || code == CL_OUT_OF_HOST_MEMORY ||
+           code == CL_INVALID_BUFFER_SIZE;
 }
 
 /* A new cl_mem of *size; when there is no room, once more after the cache was emptied, then for no more than
@@ -85,14 +78,12 @@ static bool exhausted(cl_int code) {
 static cl_mem create(clef__device *device, size_t *size, size_t least) {
     cl_int code = CL_SUCCESS;
     cl_mem memory = clef__pages_buffer(device, *size);
-    if (!memory)
-        memory = clCreateBuffer(device->context, CL_MEM_READ_WRITE, *size, NULL, &code);
-    if (memory)
-        return memory;
+    if (!memory) memory = clCreateBuffer(device->context, CL_MEM_READ_WRITE, *size, NULL, &code);
+    if (memory) return memory;
     if (exhausted(code)) {
         uint64_t freed = clef__pool_trim(device);
-        clef__log_line(device->ctx, CLEF_LOG_WARNING, "memory: no room for %zu bytes; %llu cached bytes given back",
-                  *size, (unsigned long long)freed);
+        clef__log_line(device->ctx, CLEF_LOG_WARNING, "memory: no room for %zu bytes; %llu cached bytes given back", *size,
+                       (unsigned long long)freed);
         clFinish(device->queue);
         *size = least;
         memory = clCreateBuffer(device->context, CL_MEM_READ_WRITE, *size, NULL, &code);
@@ -106,8 +97,7 @@ static cl_mem create(clef__device *device, size_t *size, size_t least) {
 static clef__buffer *fresh(clef__device *device, size_t size, size_t least) {
     /* Cached buffers of sizes that are no longer asked for must not pile up. */
     clef_memory_info *m = &device->ctx->memory;
-    if (m->cached > (64u << 20) && m->used + m->cached > 2 * m->peak)
-        clef__pool_trim(device);
+    if (m->cached > (64u << 20) && m->used + m->cached > 2 * m->peak) clef__pool_trim(device);
     clef__buffer *b = clef__calloc(1, sizeof *b);
     if (!b) {
         clef__fail(device->ctx, CLEF_MEMORY, "memory: out of host memory");
@@ -117,34 +107,28 @@ static clef__buffer *fresh(clef__device *device, size_t size, size_t least) {
     b->id = ++device->pool.made;
     b->memory = create(device, &size, least);
     b->size = size;
-    if (b->memory)
-        return b;
+    if (b->memory) return b;
     clef__free(b);
     return NULL;
 }
 
 clef__buffer *clef__buffer_new(clef__device *device, size_t bytes) {
-    if (clef__ready(device) != CLEF_OK)
-        return NULL;
+    if (clef__ready(device) != CLEF_OK) return NULL;
     uint64_t limit = device->info.max_alloc_bytes;
     if (bytes == 0 || bytes > SIZE_MAX / 4 || (limit && bytes > limit)) {
-        clef__fail(device->ctx, CLEF_MEMORY,
-                   "memory: %zu bytes in one piece, but %s allows 1 to %llu; a smaller batch helps", bytes,
-                   device->info.name, (unsigned long long)limit);
+        clef__fail(device->ctx, CLEF_MEMORY, "memory: %zu bytes in one piece, but %s allows 1 to %llu; a smaller batch helps",
+                   bytes, device->info.name, (unsigned long long)limit);
         return NULL;
     }
     size_t least = device->ctx->debug_memory ? bytes : round_up(bytes, 128), size = bytes;
     clef__buffer **head = device->ctx->debug_memory ? NULL : &device->pool.cached[class_of(bytes, &size)], *b;
-    if (limit && least > limit)
-        least = bytes;
-    if (limit && size > limit)
-        size = least;
+    if (limit && least > limit) least = bytes;
+    if (limit && size > limit) size = least;
     if (head && *head && (*head)->size >= bytes) {
         b = *head;
         *head = b->next;
         device->ctx->memory.cached -= b->size;
-    } else if (!(b = fresh(device, size, least)))
-        return NULL;
+    } else if (!(b = fresh(device, size, least))) return NULL;
     b->refs = 1;
     link_live(b);
     count_live(b);
@@ -152,14 +136,11 @@ clef__buffer *clef__buffer_new(clef__device *device, size_t bytes) {
 }
 
 clef__buffer *clef__buffer_wrap(clef__device *device, void *memory) {
-    if (clef__ready(device) != CLEF_OK)
-        return NULL;
+    if (clef__ready(device) != CLEF_OK) return NULL;
     size_t size = 0;
     cl_context context = NULL;
-    cl_int code =
-        memory ? clGetMemObjectInfo(memory, CL_MEM_SIZE, sizeof size, &size, NULL) : CL_INVALID_MEM_OBJECT;
-    if (code == CL_SUCCESS)
-        code = clGetMemObjectInfo(memory, CL_MEM_CONTEXT, sizeof(cl_context), &context, NULL);
+    cl_int code = memory ? clGetMemObjectInfo(memory, CL_MEM_SIZE, sizeof size, &size, NULL) : CL_INVALID_MEM_OBJECT;
+    if (code == CL_SUCCESS) code = clGetMemObjectInfo(memory, CL_MEM_CONTEXT, sizeof(cl_context), &context, NULL);
     if (code != CL_SUCCESS) {
         clef__fail_cl(device, code, "wrap");
         return NULL;
@@ -175,7 +156,8 @@ clef__buffer *clef__buffer_wrap(clef__device *device, void *memory) {
         return NULL;
     }
     clRetainMemObject(memory);
-    *b = (clef__buffer){.device = device, .memory = memory, .id = ++device->pool.made, .size = size, .refs = 1, .wrapped = true, .pinned = true};
+    *b = (clef__buffer){
+        .device = device, .memory = memory, .id = ++device->pool.made, .size = size, .refs = 1, .wrapped = true, .pinned = true};
     link_live(b);
     count_live(b);
     return b;
@@ -184,13 +166,11 @@ clef__buffer *clef__buffer_wrap(clef__device *device, void *memory) {
 void clef__buffer_retain(clef__buffer *buffer) { buffer->refs++; }
 
 void clef__buffer_release(clef__buffer *b) {
-    if (!b || --b->refs > 0)
-        return;
+    if (!b || --b->refs > 0) return;
     clef_memory_info *m = &b->device->ctx->memory;
     unlink_live(b);
     m->buffers--;
-    if (!b->wrapped)
-        m->used -= b->size;
+    if (!b->wrapped) m->used -= b->size;
     if (b->pinned || b->device->ctx->debug_memory) {
         give_back(b);
         return;

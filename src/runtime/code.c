@@ -1,7 +1,7 @@
 /* code.c — what programs are compiled from, each told apart once.
 
-   A plan has tens of launches, or tens of thousands, and few different programs.  Each asks for its code here, which costs a hash of the
-   text that is its own; the hash by which programs are stored, over everything, is computed when the code is compiled. */
+   A plan has tens of launches, or tens of thousands, and few different programs.  Each asks for its code here, which costs a hash
+   of the text that is its own; the hash by which programs are stored, over everything, is computed when the code is compiled. */
 #include "runtime/arithmetic.h"
 #include "runtime/runtime_internal.h"
 #include "runtime/text.h"
@@ -22,8 +22,7 @@ const char *(*clef__embedded_hook)(const char *file, const char *text);
 const char *clef__embedded(const char *file) {
     for (int i = 0; i < clef__embedded_count; i++) {
         const char *text = clef__embedded_files[i].text;
-        if (strcmp(clef__embedded_files[i].name, file) == 0)
-            return clef__embedded_hook ? clef__embedded_hook(file, text) : text;
+        if (strcmp(clef__embedded_files[i].name, file) == 0) return clef__embedded_hook ? clef__embedded_hook(file, text) : text;
     }
     return NULL;
 }

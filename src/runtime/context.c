@@ -41,25 +41,22 @@ static void build_options(clef__device *d) {
     int major = 0, minor = 0;
     clGetDeviceInfo(d->id, CL_DEVICE_OPENCL_C_VERSION, sizeof text - 1, text, NULL);
     bool has_12 = sscanf(text, "OpenCL C %d.%d", &major, &minor) == 2 && major * 10 + minor >= 12;
-    snprintf(d->options, sizeof d->options, "%s%s -DCLEF_LANES=%d", has_12 ? "-cl-std=CL1.2" : "", d->info.f64 ? " -DCLEF_F64=1" : "",
-             d->profile.vector);
+    snprintf(d->options, sizeof d->options, "%s%s -DCLEF_LANES=%d", has_12 ? "-cl-std=CL1.2" : "",
+             d->info.f64 ? " -DCLEF_F64=1" : "", d->profile.vector);
 }
 
 static bool choose_profile(clef__device *d, const char *name) {
-    if (!name)
-        name = clef__env("CLEF_PROFILE");
-    if (name && !*name)
-        name = NULL;
-    if (clef__profile_choose(name, &d->info, &d->profile))
-        return true;
+    if (!name) name = clef__env("CLEF_PROFILE");
+    if (name && !*name) name = NULL;
+    if (clef__profile_choose(name, &d->info, &d->profile)) return true;
     char names[256];
     clef__profile_names(names, sizeof names);
     clef__fail(d->ctx, CLEF_INVALID, "open: no device profile is called \"%.80s\"; there are: %s", name, names);
     return false;
 }
 
-clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_context context,
-                                cl_command_queue queue, const char *profile) {
+clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_context context, cl_command_queue queue,
+                                const char *profile) {
     clef__device *d = clef__calloc(1, sizeof *d);
     if (!d) {
         clef__fail(ctx, CLEF_MEMORY, "open: out of host memory");
@@ -71,43 +68,34 @@ clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_
     d->info = found->info;
     clef__programs_open(d);
     ctx->device[ctx->n_devices++] = d;
-    if (!choose_profile(d, profile))
-        return NULL;
+    if (!choose_profile(d, profile)) return NULL;
     build_options(d);
     d->saving = clef__cache_saving(d);
     d->large_pages = clef__driver_of(&d->info).large_pages && !ctx->debug_memory; /* checkers know the driver's memory, not ours */
     cl_int code = CL_SUCCESS;
     const cl_context_properties on[] = {CL_CONTEXT_PLATFORM, (cl_context_properties)found->platform, 0};
-    if (!context)
-        d->context = clCreateContext(on, 1, &d->id, NULL, NULL, &code);
-    else if ((code = clRetainContext(context)) == CL_SUCCESS)
-        d->context = context;
+    if (!context) d->context = clCreateContext(on, 1, &d->id, NULL, NULL, &code);
+    else if ((code = clRetainContext(context)) == CL_SUCCESS) d->context = context;
     if (code == CL_SUCCESS && !queue)
         d->queue = clCreateCommandQueue(d->context, d->id, ctx->trace ? CL_QUEUE_PROFILING_ENABLE : 0, &code);
-    else if (code == CL_SUCCESS && (code = clRetainCommandQueue(queue)) == CL_SUCCESS)
-        d->queue = queue;
-    if (code == CL_SUCCESS)
-        return d;
+    else if (code == CL_SUCCESS && (code = clRetainCommandQueue(queue)) == CL_SUCCESS) d->queue = queue;
+    if (code == CL_SUCCESS) return d;
     clef__fail_cl(d, code, "open: %s", d->info.name);
     return NULL;
 }
 
 clef_context *clef__context_open(const clef_options *options) {
     static const clef_options defaults = {0};
-    if (!options)
-        options = &defaults;
+    if (!options) options = &defaults;
     int chosen[CLEF__MAX_DEVICES];
     int n = clef__devices_choose(options->device, chosen);
-    if (n && !clef__has_room())
-        return NULL;
+    if (n && !clef__has_room()) return NULL;
     clef_context *ctx = n ? clef__context_new(options) : NULL;
-    if (!ctx)
-        return NULL;
+    if (!ctx) return NULL;
     const clef__found *list;
     clef__devices(&list);
     for (int i = 0; i < n; i++)
-        if (!clef__device_open(ctx, &list[chosen[i]], NULL, NULL, options->profile))
-            return clef__context_abandon(ctx);
+        if (!clef__device_open(ctx, &list[chosen[i]], NULL, NULL, options->profile)) return clef__context_abandon(ctx);
     return ctx;
 }
 
@@ -119,24 +107,18 @@ static void close_device(clef__device *d) {
     clef__pool_close(d);
     clef__programs_close(d);
     clef__codes_close(d);
-    if (alive && d->queue)
-        clReleaseCommandQueue(d->queue);
-    if (alive && d->context)
-        clReleaseContext(d->context);
-    if (d->info.index < 0)
-        clef__device_free_texts(&d->info); /* not of the list */
+    if (alive && d->queue) clReleaseCommandQueue(d->queue);
+    if (alive && d->context) clReleaseContext(d->context);
+    if (d->info.index < 0) clef__device_free_texts(&d->info); /* not of the list */
     clef__free(d);
 }
 
 void clef_close(clef_context *ctx) {
-    if (!ctx)
-        return;
+    if (!ctx) return;
     for (int r = CLEF__ROOMS - 1; r >= 0; r--)
-        if (ctx->room[r].closer)
-            ctx->room[r].closer(ctx, ctx->room[r].state);
+        if (ctx->room[r].closer) ctx->room[r].closer(ctx, ctx->room[r].state);
     for (int i = 0; i < ctx->n_devices; i++)
-        if (ctx->device[i]->queue && clef__alive(ctx))
-            clef__finish(ctx->device[i]);
+        if (ctx->device[i]->queue && clef__alive(ctx)) clef__finish(ctx->device[i]);
     clef__blas_close(ctx);
     clef__trace_close(ctx);
     for (int i = ctx->n_devices - 1; i >= 0; i--) close_device(ctx->device[i]);
@@ -150,20 +132,16 @@ void clef_close(clef_context *ctx) {
 /* ---- rooms ---- */
 void *clef__room_state(const clef_context *ctx, clef__room room) { return ctx->room[room].state; }
 
-void clef__set_room_state(clef_context *ctx, clef__room room, void *state,
-                          void (*closer)(clef_context *, void *)) {
+void clef__set_room_state(clef_context *ctx, clef__room room, void *state, void (*closer)(clef_context *, void *)) {
     ctx->room[room].state = state;
     ctx->room[room].closer = closer;
 }
 
 void *clef__make_room_state(clef_context *ctx, clef__room room, size_t bytes, void (*closer)(clef_context *, void *)) {
-    if (ctx->room[room].state)
-        return ctx->room[room].state;
+    if (ctx->room[room].state) return ctx->room[room].state;
     void *state = clef__calloc(1, bytes);
-    if (state)
-        clef__set_room_state(ctx, room, state, closer);
-    else
-        clef__fail(ctx, CLEF_MEMORY, "context: no host memory for its own lists");
+    if (state) clef__set_room_state(ctx, room, state, closer);
+    else clef__fail(ctx, CLEF_MEMORY, "context: no host memory for its own lists");
     return state;
 }
 
@@ -173,17 +151,13 @@ bool clef__debug_memory(const clef_context *ctx) { return ctx->debug_memory; }
 
 /* ---- random numbers ---- */
 void clef_seed(clef_context *ctx, uint64_t seed) {
-    if (ctx)
-        ctx->random = (clef_random_state){seed, 0};
+    if (ctx) ctx->random = (clef_random_state){seed, 0};
 }
 
-clef_random_state clef_random_get(const clef_context *ctx) {
-    return ctx ? ctx->random : (clef_random_state){0, 0};
-}
+clef_random_state clef_random_get(const clef_context *ctx) { return ctx ? ctx->random : (clef_random_state){0, 0}; }
 
 void clef_random_set(clef_context *ctx, clef_random_state state) {
-    if (ctx)
-        ctx->random = state;
+    if (ctx) ctx->random = state;
 }
 
 clef_random_state clef__random_take(clef_context *ctx, uint64_t count) {
@@ -195,9 +169,7 @@ clef_random_state clef__random_take(clef_context *ctx, uint64_t count) {
 /* ---- devices ---- */
 int clef__context_devices(const clef_context *ctx) { return ctx->n_devices; }
 
-clef__device *clef__device_at(const clef_context *ctx, int i) {
-    return i >= 0 && i < ctx->n_devices ? ctx->device[i] : NULL;
-}
+clef__device *clef__device_at(const clef_context *ctx, int i) { return i >= 0 && i < ctx->n_devices ? ctx->device[i] : NULL; }
 
 const clef_device_info *clef__device_info(const clef__device *device) { return &device->info; }
 
@@ -206,20 +178,17 @@ const clef__profile *clef__device_profile(const clef__device *device) { return &
 int clef_context_device_count(const clef_context *ctx) { return ctx ? ctx->n_devices : 0; }
 
 bool clef_context_device(const clef_context *ctx, int i, clef_device_info *info) {
-    if (!ctx || !info || i < 0 || i >= ctx->n_devices)
-        return false;
+    if (!ctx || !info || i < 0 || i >= ctx->n_devices) return false;
     *info = ctx->device[i]->info;
     return true;
 }
 
 clef_status clef_synchronize(clef_context *ctx) {
-    if (!ctx)
-        return CLEF_INVALID;
+    if (!ctx) return CLEF_INVALID;
     clef_status status = CLEF_OK;
     for (int i = 0; i < ctx->n_devices; i++) {
         clef_status s = clef__finish(ctx->device[i]);
-        if (status == CLEF_OK)
-            status = s;
+        if (status == CLEF_OK) status = s;
     }
     return status;
 }
@@ -230,20 +199,17 @@ clef_counters *clef__counters(clef_context *ctx) { return &ctx->counters; }
 clef_counters clef_counters_get(const clef_context *ctx) { return ctx ? ctx->counters : (clef_counters){0}; }
 
 void clef_on_compile(clef_context *ctx, clef_compile_fn fn, void *user) {
-    if (!ctx)
-        return;
+    if (!ctx) return;
     ctx->on_compile = fn;
     ctx->on_compile_user = user;
 }
 
 void clef__report_compile(clef_context *ctx, int done, int total) {
-    if (ctx->on_compile)
-        ctx->on_compile(ctx->on_compile_user, done, total);
+    if (ctx->on_compile) ctx->on_compile(ctx->on_compile_user, done, total);
 }
 
 clef_memory_info clef_memory(const clef_context *ctx) { return ctx ? ctx->memory : (clef_memory_info){0}; }
 
 void clef_memory_reset_peak(clef_context *ctx) {
-    if (ctx)
-        ctx->memory.peak = ctx->memory.used;
+    if (ctx) ctx->memory.peak = ctx->memory.used;
 }

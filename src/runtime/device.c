@@ -29,31 +29,24 @@ static void trim(char *text) {
     while (n && isspace((unsigned char)text[n - 1])) text[--n] = 0;
     size_t lead = 0;
     while (text[lead] && isspace((unsigned char)text[lead])) lead++;
-    if (lead)
-        memmove(text, text + lead, n - lead + 1);
+    if (lead) memmove(text, text + lead, n - lead + 1);
 }
 
 static char *device_text(cl_device_id id, cl_device_info what) {
     size_t n = 0;
-    if (!answered(clGetDeviceInfo(id, what, 0, NULL, &n)))
-        n = 0;
+    if (!answered(clGetDeviceInfo(id, what, 0, NULL, &n))) n = 0;
     char *text = clef__calloc(n + 1, 1);
-    if (text && n && !answered(clGetDeviceInfo(id, what, n, text, NULL)))
-        text[0] = 0;
-    if (text)
-        trim(text);
+    if (text && n && !answered(clGetDeviceInfo(id, what, n, text, NULL))) text[0] = 0;
+    if (text) trim(text);
     return text;
 }
 
 static char *platform_text(cl_platform_id id, cl_platform_info what) {
     size_t n = 0;
-    if (!answered(clGetPlatformInfo(id, what, 0, NULL, &n)))
-        n = 0;
+    if (!answered(clGetPlatformInfo(id, what, 0, NULL, &n))) n = 0;
     char *text = clef__calloc(n + 1, 1);
-    if (text && n && !answered(clGetPlatformInfo(id, what, n, text, NULL)))
-        text[0] = 0;
-    if (text)
-        trim(text);
+    if (text && n && !answered(clGetPlatformInfo(id, what, n, text, NULL))) text[0] = 0;
+    if (text) trim(text);
     return text;
 }
 
@@ -63,16 +56,14 @@ static uint64_t device_number(cl_device_id id, cl_device_info what, size_t bytes
         cl_ulong l;
         size_t s;
     } value = {.l = 0};
-    if (!answered(clGetDeviceInfo(id, what, bytes, &value, NULL)))
-        return 0;
+    if (!answered(clGetDeviceInfo(id, what, bytes, &value, NULL))) return 0;
     return bytes == sizeof(cl_uint) ? value.u : bytes == sizeof(cl_ulong) ? value.l : value.s;
 }
 
 bool clef__has_word(const char *words, const char *word) {
     size_t n = strlen(word);
     for (const char *at = words; at && (at = strstr(at, word)); at += n)
-        if ((at == words || at[-1] == ' ') && (at[n] == 0 || at[n] == ' '))
-            return true;
+        if ((at == words || at[-1] == ' ') && (at[n] == 0 || at[n] == ' ')) return true;
     return false;
 }
 
@@ -86,12 +77,9 @@ static const char *type_name(cl_device_type type) {
 
 static const char *why_unusable(cl_device_id id, const clef_device_info *info) {
     int major = 0, minor = 0;
-    if (!device_number(id, CL_DEVICE_AVAILABLE, sizeof(cl_bool)))
-        return "it is not available";
-    if (!device_number(id, CL_DEVICE_COMPILER_AVAILABLE, sizeof(cl_bool)))
-        return "its driver has no compiler";
-    if (sscanf(info->version, "OpenCL %d.%d", &major, &minor) == 2 && major * 10 + minor < 12)
-        return "it is older than OpenCL 1.2";
+    if (!device_number(id, CL_DEVICE_AVAILABLE, sizeof(cl_bool))) return "it is not available";
+    if (!device_number(id, CL_DEVICE_COMPILER_AVAILABLE, sizeof(cl_bool))) return "its driver has no compiler";
+    if (sscanf(info->version, "OpenCL %d.%d", &major, &minor) == 2 && major * 10 + minor < 12) return "it is older than OpenCL 1.2";
     return NULL;
 }
 
@@ -113,8 +101,7 @@ static bool read_texts(cl_platform_id platform, cl_device_id id, clef_device_inf
     info->extensions = device_text(id, CL_DEVICE_EXTENSIONS);
     info->platform = platform_text(platform, CL_PLATFORM_NAME);
     info->platform_version = platform_text(platform, CL_PLATFORM_VERSION);
-    if (info->name && info->vendor && info->driver && info->version && info->extensions && info->platform &&
-        info->platform_version)
+    if (info->name && info->vendor && info->driver && info->version && info->extensions && info->platform && info->platform_version)
         return true;
     clef__device_free_texts(info);
     return false;
@@ -129,8 +116,7 @@ static uint32_t float_lanes(cl_device_id id) {
 bool clef__device_facts(cl_platform_id platform, cl_device_id id, clef__found *out) {
     clef_device_info info = {.index = -1};
     short_of_memory = false;
-    if (!read_texts(platform, id, &info))
-        return false;
+    if (!read_texts(platform, id, &info)) return false;
     info.type = type_name((cl_device_type)device_number(id, CL_DEVICE_TYPE, sizeof(cl_device_type)));
     info.compute_units = (uint32_t)device_number(id, CL_DEVICE_MAX_COMPUTE_UNITS, sizeof(cl_uint));
     info.clock_mhz = (uint32_t)device_number(id, CL_DEVICE_MAX_CLOCK_FREQUENCY, sizeof(cl_uint));
@@ -144,11 +130,9 @@ bool clef__device_facts(cl_platform_id platform, cl_device_id id, clef__found *o
     info.f64 = clef__has_word(info.extensions, "cl_khr_fp64") ||
                device_number(id, CL_DEVICE_DOUBLE_FP_CONFIG, sizeof(cl_device_fp_config)) != 0;
     info.f16 = clef__has_word(info.extensions, "cl_khr_fp16");
-    if (info.max_work_group == 0)
-        info.max_work_group = 1;
+    if (info.max_work_group == 0) info.max_work_group = 1;
     *out = (clef__found){platform, id, info, why_unusable(id, &info)};
-    if (short_of_memory)
-        clef__device_free_texts(&info);
+    if (short_of_memory) clef__device_free_texts(&info);
     return !short_of_memory;
 }
 
@@ -156,8 +140,7 @@ bool clef__device_facts(cl_platform_id platform, cl_device_id id, clef__found *o
 static cl_uint platforms(cl_platform_id ids[MAX_PLATFORMS], cl_int *code) {
     cl_uint n = 0;
     *code = clGetPlatformIDs(MAX_PLATFORMS, ids, &n);
-    if (*code != CL_SUCCESS)
-        return 0;
+    if (*code != CL_SUCCESS) return 0;
     return n < MAX_PLATFORMS ? n : MAX_PLATFORMS;
 }
 
@@ -165,11 +148,9 @@ static cl_uint platforms(cl_platform_id ids[MAX_PLATFORMS], cl_int *code) {
 static bool list_platform(cl_platform_id platform) {
     cl_device_id ids[MAX_FOUND];
     cl_uint n = 0;
-    if (clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, MAX_FOUND, ids, &n) != CL_SUCCESS)
-        return true;
+    if (clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, MAX_FOUND, ids, &n) != CL_SUCCESS) return true;
     for (cl_uint i = 0; i < n && i < MAX_FOUND && n_found < MAX_FOUND; i++) {
-        if (!clef__device_facts(platform, ids[i], &found[n_found]))
-            return false;
+        if (!clef__device_facts(platform, ids[i], &found[n_found])) return false;
         found[n_found].info.index = n_found;
         n_found++;
     }
@@ -178,7 +159,8 @@ static bool list_platform(cl_platform_id platform) {
 
 /* What a line says about a limit that may be the reason. */
 static const char *about_limit(void) {
-    return clef__address_space_left() == UINT64_MAX ? "" : "; the address space is limited (ulimit -v): is that enough for the driver?";
+    return clef__address_space_left() == UINT64_MAX ? ""
+                                                    : "; the address space is limited (ulimit -v): is that enough for the driver?";
 }
 
 /* "Portable thing (CL_OUT_OF_HOST_MEMORY), …": the platforms, and why they offered nothing where that is news. */
@@ -207,11 +189,13 @@ static void explain_none(void) {
     }
     name_platforms(ids, n, names, sizeof names);
     if (n == 0)
-        clef__fail(NULL, CLEF_NO_DEVICE, "open: no OpenCL platform is installed; install a driver for the device (for a CPU: pocl)%s",
-                   about_limit());
+        clef__fail(NULL, CLEF_NO_DEVICE,
+                   "open: no OpenCL platform is installed; install a driver for the device (for a CPU: pocl)%s", about_limit());
     else
-        clef__fail(NULL, CLEF_NO_DEVICE, "open: the driver offers no device (platforms: %s); is the home directory writable, is the "
-                   "device there?%s", names, about_limit());
+        clef__fail(NULL, CLEF_NO_DEVICE,
+                   "open: the driver offers no device (platforms: %s); is the home directory writable, is the "
+                   "device there?%s",
+                   names, about_limit());
 }
 
 /* All or nothing: a list without the device that memory was too short for would stay so. */
@@ -222,18 +206,15 @@ static bool make_list(void) {
     bool good = true;
     for (cl_uint i = 0; i < n && good; i++) good = list_platform(ids[i]);
     while (!good && n_found) clef__device_free_texts(&found[--n_found].info);
-    if (!good)
-        clef__fail(NULL, CLEF_MEMORY, "open: no host memory to list the devices%s", about_limit());
+    if (!good) clef__fail(NULL, CLEF_MEMORY, "open: no host memory to list the devices%s", about_limit());
     return good;
 }
 
 int clef__devices(const clef__found **list) {
     *list = found;
-    if (!clef__start())
-        return 0;
+    if (!clef__start()) return 0;
     pthread_mutex_lock(&lock);
-    if (n_found == 0 && clef__has_room() && make_list() && n_found == 0)
-        explain_none();
+    if (n_found == 0 && clef__has_room() && make_list() && n_found == 0) explain_none();
     pthread_mutex_unlock(&lock);
     return n_found;
 }
@@ -242,8 +223,7 @@ const clef__found *clef__devices_find(cl_device_id id) {
     const clef__found *list;
     int n = clef__devices(&list);
     for (int i = 0; i < n; i++)
-        if (list[i].id == id)
-            return &list[i];
+        if (list[i].id == id) return &list[i];
     return NULL;
 }
 
@@ -255,8 +235,7 @@ int clef_device_count(void) {
 bool clef_device_get(int index, clef_device_info *info) {
     const clef__found *list;
     int n = clef__devices(&list);
-    if (!info || index < 0 || index >= n)
-        return false;
+    if (!info || index < 0 || index >= n) return false;
     *info = list[index].info;
     return true;
 }
@@ -266,8 +245,7 @@ static double score(const clef__found *f) {
     static const char *const order[] = {"other", "accelerator", "cpu", "gpu"};
     double rank = 0;
     for (int i = 0; i < 4; i++)
-        if (strcmp(f->info.type, order[i]) == 0)
-            rank = i;
+        if (strcmp(f->info.type, order[i]) == 0) rank = i;
     /* 1e12 stands above any units times clock */
     return rank * 1e12 + (double)f->info.compute_units * f->info.clock_mhz;
 }
@@ -275,18 +253,15 @@ static double score(const clef__found *f) {
 static bool contains(const char *text, const char *part) {
     size_t n = strlen(part);
     for (; *text; text++)
-        if (strncasecmp(text, part, n) == 0)
-            return true;
+        if (strncasecmp(text, part, n) == 0) return true;
     return false;
 }
 
 typedef enum kind { BY_TYPE, BY_NAME, BY_PLATFORM, KINDS } kind;
 
 static bool matches(const clef__found *f, const char *choice, kind how) {
-    if (!choice)
-        return true;
-    if (how == BY_TYPE)
-        return strcasecmp(f->info.type, choice) == 0;
+    if (!choice) return true;
+    if (how == BY_TYPE) return strcasecmp(f->info.type, choice) == 0;
     return contains(how == BY_NAME ? f->info.name : f->info.platform, choice);
 }
 
@@ -295,11 +270,8 @@ static int best(const clef__found *list, int n, const char *choice) {
     for (int how = BY_TYPE; how < KINDS; how++) {
         int at = -1;
         for (int i = 0; i < n; i++)
-            if (!list[i].unusable && matches(&list[i], choice, (kind)how) &&
-                (at < 0 || score(&list[i]) > score(&list[at])))
-                at = i;
-        if (at >= 0)
-            return at;
+            if (!list[i].unusable && matches(&list[i], choice, (kind)how) && (at < 0 || score(&list[i]) > score(&list[at]))) at = i;
+        if (at >= 0) return at;
     }
     return -1;
 }
@@ -308,13 +280,11 @@ static void refuse_choice(const clef__found *list, int n, const char *choice, co
     char have[CLEF__LINE - 256] = "";
     size_t used = 0;
     for (int i = 0; i < n && used < sizeof have; i++)
-        used += (size_t)snprintf(have + used, sizeof have - used, "%s%d %s (%s, %s%s%s)", i ? "; " : "", i,
-                                 list[i].info.name, list[i].info.type, list[i].info.platform,
-                                 list[i].unusable ? ": " : "", list[i].unusable ? list[i].unusable : "");
-    if (choice)
-        clef__fail(NULL, CLEF_INVALID, "open: device \"%.80s\" %s; there are: %s", choice, why, have);
-    else
-        clef__fail(NULL, CLEF_NO_DEVICE, "open: no device can be used; there are: %s", have);
+        used += (size_t)snprintf(have + used, sizeof have - used, "%s%d %s (%s, %s%s%s)", i ? "; " : "", i, list[i].info.name,
+                                 list[i].info.type, list[i].info.platform, list[i].unusable ? ": " : "",
+                                 list[i].unusable ? list[i].unusable : "");
+    if (choice) clef__fail(NULL, CLEF_INVALID, "open: device \"%.80s\" %s; there are: %s", choice, why, have);
+    else clef__fail(NULL, CLEF_NO_DEVICE, "open: no device can be used; there are: %s", have);
 }
 
 static int choose_one(const clef__found *list, int n, const char *choice) {
@@ -322,29 +292,22 @@ static int choose_one(const clef__found *list, int n, const char *choice) {
     for (const char *c = choice; c && *c; c++) digits = digits && isdigit((unsigned char)*c);
     if (!digits) {
         int at = best(list, n, choice);
-        if (at < 0)
-            refuse_choice(list, n, choice, "not found");
+        if (at < 0) refuse_choice(list, n, choice, "not found");
         return at;
     }
     long index = strlen(choice) < 6 ? strtol(choice, NULL, 10) : n;
-    if (index >= n)
-        refuse_choice(list, n, choice, "not found");
-    else if (list[index].unusable)
-        refuse_choice(list, n, choice, "cannot be used");
-    else
-        return (int)index;
+    if (index >= n) refuse_choice(list, n, choice, "not found");
+    else if (list[index].unusable) refuse_choice(list, n, choice, "cannot be used");
+    else return (int)index;
     return -1;
 }
 
 int clef__devices_choose(const char *choice, int chosen[CLEF__MAX_DEVICES]) {
     const clef__found *list;
     int n = clef__devices(&list), count = 0;
-    if (n == 0)
-        return 0;
-    if (!choice)
-        choice = clef__env("CLEF_DEVICE");
-    if (choice && !*choice)
-        choice = NULL;
+    if (n == 0) return 0;
+    if (!choice) choice = clef__env("CLEF_DEVICE");
+    if (choice && !*choice) choice = NULL;
     /* a name may hold commas itself */
     if (!choice || !strchr(choice, ',') || best(list, n, choice) >= 0) {
         chosen[0] = choose_one(list, n, choice);
@@ -362,8 +325,7 @@ int clef__devices_choose(const char *choice, int chosen[CLEF__MAX_DEVICES]) {
             refuse_choice(list, n, choice, "has an empty part");
             return 0;
         }
-        if ((chosen[count++] = choose_one(list, n, part)) < 0)
-            return 0;
+        if ((chosen[count++] = choose_one(list, n, part)) < 0) return 0;
     }
     return count;
 }

@@ -14,8 +14,7 @@ static atomic_bool started, stale; /* OpenCL was used here; …in the process th
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 
 static void in_child(void) {
-    if (atomic_load(&started))
-        atomic_store(&stale, true);
+    if (atomic_load(&started)) atomic_store(&stale, true);
 }
 
 static void watch_forks(void) { pthread_atfork(NULL, NULL, in_child); }
@@ -23,20 +22,17 @@ static void watch_forks(void) { pthread_atfork(NULL, NULL, in_child); }
 /* In a child of a process that had already started OpenCL? */
 static bool forked(void) { return atomic_load_explicit(&stale, memory_order_relaxed); }
 
-static const char after_fork[] =
-    "OpenCL was started before fork and does not work in the child; start it after fork, or exec";
+static const char after_fork[] = "OpenCL was started before fork and does not work in the child; start it after fork, or exec";
 
 bool clef__start(void) {
     pthread_once(&fork_once, watch_forks);
     atomic_store(&started, true);
-    if (forked())
-        clef__fail(NULL, CLEF_STATE, "open: %s", after_fork);
+    if (forked()) clef__fail(NULL, CLEF_STATE, "open: %s", after_fork);
     return !forked();
 }
 
 bool clef__usable(clef_context *ctx) {
-    if (!forked())
-        return true;
+    if (!forked()) return true;
     clef__fail(ctx, CLEF_STATE, "context: %s", after_fork);
     return false;
 }
@@ -44,8 +40,7 @@ bool clef__usable(clef_context *ctx) {
 bool clef__alive(const clef_context *ctx) { return !ctx->lost && !forked(); }
 
 clef_status clef__ready(clef__device *device) {
-    if (clef__alive(device->ctx))
-        return CLEF_OK;
+    if (clef__alive(device->ctx)) return CLEF_OK;
     return clef__usable(device->ctx) ? CLEF_LOST : CLEF_STATE;
 }
 
@@ -53,8 +48,7 @@ clef_status clef__ready(clef__device *device) {
 /* Line breaks of drivers' texts would make two lines of one. */
 static void one_line(char *line) {
     for (char *c = line; *c; c++)
-        if (*c == '\n' || *c == '\r' || *c == '\t')
-            *c = ' ';
+        if (*c == '\n' || *c == '\r' || *c == '\t') *c = ' ';
 }
 
 static void keep(clef_context *ctx, clef_status status, const char *line) {
@@ -64,8 +58,7 @@ static void keep(clef_context *ctx, clef_status status, const char *line) {
         return;
     }
     pthread_mutex_lock(&ctx->lock);
-    if (status == CLEF_LOST)
-        ctx->lost = true;
+    if (status == CLEF_LOST) ctx->lost = true;
     ctx->failures++;
     ctx->latest = status;
     if (ctx->error.status == CLEF_OK) {
@@ -89,9 +82,7 @@ clef_status clef__fail(clef_context *ctx, clef_status status, const char *fmt, .
 
 uint64_t clef__failures(const clef_context *ctx) { return ctx->failures; }
 
-clef_status clef__failed_since(const clef_context *ctx, uint64_t before) {
-    return ctx->failures == before ? CLEF_OK : ctx->latest;
-}
+clef_status clef__failed_since(const clef_context *ctx, uint64_t before) { return ctx->failures == before ? CLEF_OK : ctx->latest; }
 
 typedef struct cl_row {
     cl_int code;
@@ -107,8 +98,7 @@ static const cl_row *find_row(cl_int code) {
     };
     static const cl_row other = {0, CLEF_DEVICE, "unknown OpenCL error", "the driver failed"};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        if (rows[i].code == code)
-            return &rows[i];
+        if (rows[i].code == code) return &rows[i];
     return &other;
 }
 
@@ -123,13 +113,11 @@ clef_status clef__fail_cl(clef__device *device, cl_int code, const char *fmt, ..
     va_start(args, fmt);
     vsnprintf(what, sizeof what, fmt, args);
     va_end(args);
-    return clef__fail(device ? device->ctx : NULL, row->status, "%s: %s (%d): %s", what, row->name, (int)code,
-                      row->hint);
+    return clef__fail(device ? device->ctx : NULL, row->status, "%s: %s (%d): %s", what, row->name, (int)code, row->hint);
 }
 
 void clef__log_line(clef_context *ctx, clef_log_level level, const char *fmt, ...) {
-    if (!ctx || !ctx->log)
-        return;
+    if (!ctx || !ctx->log) return;
     char line[CLEF__LINE];
     va_list args;
     va_start(args, fmt);
@@ -150,8 +138,7 @@ void clef_clear_error(clef_context *ctx) {
         return;
     }
     pthread_mutex_lock(&ctx->lock);
-    if (!ctx->lost)
-        ctx->error = (clef__error){0};
+    if (!ctx->lost) ctx->error = (clef__error){0};
     atomic_fetch_add(&ctx->clears, 1);
     pthread_mutex_unlock(&ctx->lock);
 }

@@ -6,7 +6,8 @@
 double clef__from_f16(uint16_t bits) {
     int exponent = bits >> 10 & 31, fraction = bits & 1023;
     double magnitude = exponent == 31 ? (fraction ? NAN : INFINITY)
-                     : exponent ? ldexp(1024 + fraction, exponent - 25) : ldexp(fraction, -24);
+                       : exponent     ? ldexp(1024 + fraction, exponent - 25)
+                                      : ldexp(fraction, -24);
     return bits >> 15 ? -magnitude : magnitude;
 }
 

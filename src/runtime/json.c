@@ -1,4 +1,5 @@
-/* json.c — see json.h.  Reading: nothing is read at or behind `end`; nothing is written but decoded strings, over their own text. */
+/* json.c — see json.h.  Reading: nothing is read at or behind `end`; nothing is written but decoded strings, over their own text.
+ */
 #include "runtime/json.h"
 #include <math.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* json.h — reads JSON (RFC 8259) in memory, value by value, and writes its strings; needs no memory of its own and no other file of Clef's.
+/* json.h — reads JSON (RFC 8259) in memory, value by value, and writes its strings; needs no memory of its own and no other file of
+   Clef's.
 
        clef__json json = clef__json_of(text, size);
        clef__json_expect(&json, "{");
@@ -44,8 +45,8 @@ bool clef__json_skip(clef__json *json);
 /* Is there only white space left, and was there no error? */
 bool clef__json_at_end(clef__json *json);
 
-/* A byte within a string as it is written, itself or its escape: 1 to 6 bytes without a zero.  From 0x80 on they pass as they are, as
-   names of devices and files are UTF-8. */
+/* A byte within a string as it is written, itself or its escape: 1 to 6 bytes without a zero.  From 0x80 on they pass as they are,
+   as names of devices and files are UTF-8. */
 enum { CLEF__JSON_BYTE = 6 };
 size_t clef__json_escape(char byte, char out[CLEF__JSON_BYTE]);
 /* The whole string, quoted. */

@@ -53,10 +53,8 @@ clef__kernel *clef__kernel_of(clef__device *device, clef__program *program, cons
 }
 
 void clef__kernel_free(clef__kernel *kernel) {
-    if (!kernel)
-        return;
-    if (clef__alive(kernel->device->ctx))
-        clReleaseKernel(kernel->kernel);
+    if (!kernel) return;
+    if (clef__alive(kernel->device->ctx)) clReleaseKernel(kernel->kernel);
     clef__free(kernel);
 }
 
@@ -64,11 +62,9 @@ size_t clef__kernel_max_group(const clef__kernel *kernel) { return kernel->max_g
 
 clef_status clef__kernel_set(clef__kernel *kernel, int index, size_t bytes, const void *value) {
     clef_status status = clef__ready(kernel->device);
-    if (status != CLEF_OK)
-        return status;
+    if (status != CLEF_OK) return status;
     cl_int code = clSetKernelArg(kernel->kernel, (cl_uint)index, bytes, value);
-    return code == CL_SUCCESS ? CLEF_OK
-                              : clef__fail_cl(kernel->device, code, "kernel %s: argument %d", kernel->name, index);
+    return code == CL_SUCCESS ? CLEF_OK : clef__fail_cl(kernel->device, code, "kernel %s: argument %d", kernel->name, index);
 }
 
 clef_status clef__kernel_set_buffer(clef__kernel *kernel, int index, clef__buffer *buffer) {
@@ -80,35 +76,27 @@ static clef_status check_range(const clef__kernel *k, const size_t global[3], co
     bool fits = true;
     for (int i = 0; i < 3 && fits; i++) {
         fits = local[i] > 0 && global[i] % local[i] == 0 && local[i] <= k->max_group / group;
-        if (fits)
-            group *= local[i];
+        if (fits) group *= local[i];
     }
-    if (fits)
-        return CLEF_OK;
+    if (fits) return CLEF_OK;
     return clef__fail(k->device->ctx, CLEF_INVALID,
                       "kernel %s: %zu×%zu×%zu work-items in groups of %zu×%zu×%zu, but %s allows groups of %zu "
                       "that divide the range",
-                      k->name, global[0], global[1], global[2], local[0], local[1], local[2], k->device->info.name,
-                      k->max_group);
+                      k->name, global[0], global[1], global[2], local[0], local[1], local[2], k->device->info.name, k->max_group);
 }
 
 static clef_status enqueue(clef__kernel *kernel, const size_t global[3], const size_t local[3], const char *label) {
     clef__device *device = kernel->device;
     clef_status status = clef__ready(device);
-    if (status != CLEF_OK)
-        return status;
-    if (global[0] == 0 || global[1] == 0 || global[2] == 0)
-        return CLEF_OK;
-    if ((status = check_range(kernel, global, local)) != CLEF_OK)
-        return status;
+    if (status != CLEF_OK) return status;
+    if (global[0] == 0 || global[1] == 0 || global[2] == 0) return CLEF_OK;
+    if ((status = check_range(kernel, global, local)) != CLEF_OK) return status;
     cl_event done = NULL;
-    cl_int code = clEnqueueNDRangeKernel(device->queue, kernel->kernel, 3, NULL, global, local, 0, NULL,
-                                         device->ctx->trace ? &done : NULL);
-    if (code != CL_SUCCESS)
-        return clef__fail_cl(device, code, "kernel %s", kernel->name);
+    cl_int code =
+        clEnqueueNDRangeKernel(device->queue, kernel->kernel, 3, NULL, global, local, 0, NULL, device->ctx->trace ? &done : NULL);
+    if (code != CL_SUCCESS) return clef__fail_cl(device, code, "kernel %s", kernel->name);
     device->ctx->counters.launches++;
-    if (done)
-        clef__trace_event(device, label ? label : "kernel", done);
+    if (done) clef__trace_event(device, label ? label : "kernel", done);
     return CLEF_OK;
 }
 
@@ -134,19 +122,16 @@ clef_status clef__kernel_launch(clef__kernel *kernel, const size_t global[3], co
 
 clef_status clef__flush(clef__device *device) {
     clef_status status = clef__ready(device);
-    if (status != CLEF_OK)
-        return status;
+    if (status != CLEF_OK) return status;
     cl_int code = clFlush(device->queue);
     return code == CL_SUCCESS ? CLEF_OK : clef__fail_cl(device, code, "flush");
 }
 
 clef_status clef__finish(clef__device *device) {
     clef_status status = clef__ready(device);
-    if (status != CLEF_OK)
-        return status;
+    if (status != CLEF_OK) return status;
     cl_int code = clFinish(device->queue);
-    if (code != CL_SUCCESS)
-        return clef__fail_cl(device, code, "finish");
+    if (code != CL_SUCCESS) return clef__fail_cl(device, code, "finish");
     clef__trace_collect(device);
     return CLEF_OK;
 }

@@ -1,8 +1,8 @@
 /* matrix.c — does a device have matrix units that kernels can reach (cl/matrix_unit.h)?
 
    Only one that says it has an instruction set of the table below is asked, as compilers of others may stop the process at text
-   they do not know.  Then one product of whole numbers is compiled and made in each half type (cl/matrix_probe.cl): where it does not
-   compile, or a single element is wrong, there are none.  No error of this ever reaches the context. */
+   they do not know.  Then one product of whole numbers is compiled and made in each half type (cl/matrix_probe.cl): where it does
+   not compile, or a single element is wrong, there are none.  No error of this ever reaches the context. */
 #include "runtime/half.h"
 #include "runtime/runtime_internal.h"
 #include <stdio.h>
@@ -101,7 +101,7 @@ static clef__matrix_unit find_unit(clef__device *device) {
         snprintf(options, sizeof options, "-D%s", units[i].name);
         bool works = clef__matrix_probe(device, options);
         clef__log_line(device->ctx, CLEF_LOG_INFO, "%s: matrix units by %s %s", device->info.name, units[i].name,
-                  works ? "are used for products of half types" : "do not do what they should, and are left alone");
+                       works ? "are used for products of half types" : "do not do what they should, and are left alone");
         if (works) return units[i].unit;
     }
     return CLEF__NO_MATRIX_UNIT;

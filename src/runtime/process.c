@@ -23,8 +23,7 @@ bool clef__env_flag(const char *name) {
     static const char *const yes[] = {"1", "yes", "true", "on"};
     const char *text = clef__env(name);
     for (size_t i = 0; text && i < sizeof yes / sizeof yes[0]; i++)
-        if (strcasecmp(text, yes[i]) == 0)
-            return true;
+        if (strcasecmp(text, yes[i]) == 0) return true;
     return false;
 }
 
@@ -34,17 +33,14 @@ bool clef__env_flag(const char *name) {
 static uint64_t pages_taken(void) {
     unsigned long long pages = 0;
     FILE *file = fopen("/proc/self/statm", "r");
-    if (!file || fscanf(file, "%llu", &pages) != 1)
-        pages = 0;
-    if (file)
-        fclose(file);
+    if (!file || fscanf(file, "%llu", &pages) != 1) pages = 0;
+    if (file) fclose(file);
     return pages;
 }
 
 uint64_t clef__address_space_left(void) {
     struct rlimit limit;
-    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
-        return UINT64_MAX;
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return UINT64_MAX;
     uint64_t taken = pages_taken() * (uint64_t)sysconf(_SC_PAGESIZE);
     return limit.rlim_cur > taken ? (uint64_t)limit.rlim_cur - taken : 0;
 }
@@ -54,9 +50,10 @@ static const uint64_t least_address_space = 512u << 20;
 
 bool clef__has_room(void) {
     uint64_t left = clef__address_space_left();
-    if (left >= least_address_space)
-        return true;
-    clef__fail(NULL, CLEF_MEMORY, "open: %llu MiB of address space are left (ulimit -v), and OpenCL drivers need up to %llu to begin and as "
-               "much again to compile; raise the limit", (unsigned long long)(left >> 20), (unsigned long long)(least_address_space >> 20));
+    if (left >= least_address_space) return true;
+    clef__fail(NULL, CLEF_MEMORY,
+               "open: %llu MiB of address space are left (ulimit -v), and OpenCL drivers need up to %llu to begin and as "
+               "much again to compile; raise the limit",
+               (unsigned long long)(left >> 20), (unsigned long long)(least_address_space >> 20));
     return false;
 }

@@ -24,17 +24,16 @@ typedef struct row {
 } row;
 
 static const row rows[ROWS] = {
-#define PROFILE(name, fallback, type, lanes, group, local_bytes, vector, local, items, tile_m, tile_vectors, \
-                wide, block)                                                                                 \
-    [ROW_##name] = {ROW_##fallback, type,        lanes,                                                      \
+#define PROFILE(name, fallback, type, lanes, group, local_bytes, vector, local, items, tile_m, tile_vectors, wide, block) \
+    [ROW_##name] = {ROW_##fallback, type,        lanes,                                                                   \
                     group,          local_bytes, {#name, vector, local, items, tile_m, tile_vectors, wide, block}},
 #include "profile.def"
 #undef PROFILE
 };
 
 static bool row_fits(const row *r, const clef_device_info *info) {
-    return (!*r->type || strcmp(r->type, info->type) == 0) && info->vector_width >= r->lanes &&
-           info->max_work_group >= r->group && info->local_bytes >= r->local_bytes;
+    return (!*r->type || strcmp(r->type, info->type) == 0) && info->vector_width >= r->lanes && info->max_work_group >= r->group &&
+           info->local_bytes >= r->local_bytes;
 }
 
 static int by_facts(const clef_device_info *info) {
@@ -47,12 +46,10 @@ static int by_facts(const clef_device_info *info) {
 bool clef__profile_choose(const char *name, const clef_device_info *info, clef__profile *profile) {
     int at = name ? 0 : by_facts(info);
     while (name && at < ROWS && strcasecmp(rows[at].profile.name, name) != 0) at++;
-    if (at == ROWS)
-        return false;
+    if (at == ROWS) return false;
     *profile = rows[at].profile;
     /* a forced profile still may not ask for a larger work-group than there is */
-    if ((size_t)profile->local > info->max_work_group)
-        profile->local = (int)info->max_work_group;
+    if ((size_t)profile->local > info->max_work_group) profile->local = (int)info->max_work_group;
     return true;
 }
 
@@ -72,7 +69,6 @@ clef__driver clef__driver_of(const clef_device_info *info) {
 #undef DRIVER
     };
     for (size_t i = 0; i < sizeof drivers / sizeof drivers[0]; i++)
-        if (strcmp(info->platform, drivers[i].platform) == 0 && strcmp(info->type, drivers[i].type) == 0)
-            return drivers[i].driver;
+        if (strcmp(info->platform, drivers[i].platform) == 0 && strcmp(info->type, drivers[i].type) == 0) return drivers[i].driver;
     return (clef__driver){false, false};
 }

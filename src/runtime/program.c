@@ -26,11 +26,9 @@ typedef struct build {
 
 static char *read_log(clef__device *device, cl_program program) {
     size_t n = 0;
-    if (clGetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG, 0, NULL, &n) != CL_SUCCESS || n == 0)
-        return NULL;
+    if (clGetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG, 0, NULL, &n) != CL_SUCCESS || n == 0) return NULL;
     char *log = clef__calloc(n + 1, 1);
-    if (log)
-        clGetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG, n, log, NULL);
+    if (log) clGetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG, n, log, NULL);
     return log;
 }
 
@@ -69,8 +67,7 @@ static bool compile(build *b, cl_program program) {
 /* Some drivers compile kernels when they are made, so that binaries fetched before would be empty of code. */
 static void touch_kernels(cl_program program) {
     cl_uint n = 0;
-    if (clCreateKernelsInProgram(program, 0, NULL, &n) != CL_SUCCESS || n == 0)
-        return;
+    if (clCreateKernelsInProgram(program, 0, NULL, &n) != CL_SUCCESS || n == 0) return;
     cl_kernel *kernels = clef__calloc(n, sizeof *kernels);
     if (kernels && clCreateKernelsInProgram(program, n, kernels, NULL) == CL_SUCCESS)
         for (cl_uint i = 0; i < n; i++) clReleaseKernel(kernels[i]);
@@ -86,18 +83,13 @@ static void save(clef__device *device, clef__program *entry) {
     cl_program program = entry->program;
     entry->unsaved = false;
     touch_kernels(program);
-    if (clGetProgramInfo(program, CL_PROGRAM_NUM_DEVICES, sizeof n, &n, NULL) != CL_SUCCESS || n == 0 || n > 64)
-        return;
-    if (clGetProgramInfo(program, CL_PROGRAM_DEVICES, n * sizeof *ids, ids, NULL) != CL_SUCCESS)
-        return;
+    if (clGetProgramInfo(program, CL_PROGRAM_NUM_DEVICES, sizeof n, &n, NULL) != CL_SUCCESS || n == 0 || n > 64) return;
+    if (clGetProgramInfo(program, CL_PROGRAM_DEVICES, n * sizeof *ids, ids, NULL) != CL_SUCCESS) return;
     while (at < n && ids[at] != device->id) at++;
-    if (clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, n * sizeof *sizes, sizes, NULL) != CL_SUCCESS)
-        return;
-    if (at == n || (bytes = sizes[at]) == 0)
-        return;
+    if (clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, n * sizeof *sizes, sizes, NULL) != CL_SUCCESS) return;
+    if (at == n || (bytes = sizes[at]) == 0) return;
     unsigned char *binary = binaries[at] = clef__alloc(bytes);
-    if (!binary)
-        return;
+    if (!binary) return;
     if (clGetProgramInfo(program, CL_PROGRAM_BINARIES, n * sizeof *binaries, binaries, NULL) == CL_SUCCESS)
         clef__cache_store(device->ctx, entry->key, CLEF__ENTRY_BINARY, binary, bytes);
     clef__free(binary);
@@ -106,8 +98,7 @@ static void save(clef__device *device, clef__program *entry) {
 static bool from_source(build *b) {
     clef_context *ctx = b->device->ctx;
     cl_program program = clCreateProgramWithSource(b->device->context, 1, &b->source, NULL, &b->code);
-    if (!program)
-        return false;
+    if (!program) return false;
     bool built = compile(b, program);
     if (built) {
         pthread_mutex_lock(&ctx->lock);
@@ -115,8 +106,7 @@ static bool from_source(build *b) {
         pthread_mutex_unlock(&ctx->lock);
     }
     b->entry->unsaved = built && b->device->saving == CLEF__SAVE_LATE;
-    if (built && b->device->saving == CLEF__SAVE_AT_ONCE)
-        save(b->device, b->entry);
+    if (built && b->device->saving == CLEF__SAVE_AT_ONCE) save(b->device, b->entry);
     b->entry->wrong = !built && b->code == CL_BUILD_PROGRAM_FAILURE && blames_source(b->entry->log);
     if (b->entry->wrong && b->device->saving)
         clef__cache_store(ctx, b->entry->key, CLEF__ENTRY_FAILURE, b->entry->log, strlen(b->entry->log));
@@ -127,8 +117,7 @@ static bool load_binary(build *b, const clef__entry *e) {
     cl_int state = CL_SUCCESS;
     cl_program program = clCreateProgramWithBinary(b->device->context, 1, &b->device->id, &e->size,
                                                    (const unsigned char **)&e->payload, &state, &b->code);
-    if (program && state != CL_SUCCESS)
-        clReleaseProgram(program);
+    if (program && state != CL_SUCCESS) clReleaseProgram(program);
     return program && state == CL_SUCCESS && compile(b, program);
 }
 
@@ -165,19 +154,16 @@ static found from_disk(build *b) {
 
 /* The compiler's first complaint, for the error line. */
 static void first_complaint(const char *log, char *line, size_t size) {
-    if (!log)
-        log = "(the driver says nothing)";
+    if (!log) log = "(the driver says nothing)";
     const char *at = strstr(log, "error");
-    if (!at)
-        at = log;
+    if (!at) at = log;
     while (at > log && at[-1] != '\n') at--;
     snprintf(line, size, "%.*s", (int)strcspn(at, "\n"), at);
 }
 
 static clef_status complain(clef__device *device, const clef__program *entry, cl_int code, const char *name) {
     clef_context *ctx = device->ctx;
-    if (code != CL_BUILD_PROGRAM_FAILURE)
-        return clef__fail_cl(device, code, "program: kernel %s", name);
+    if (code != CL_BUILD_PROGRAM_FAILURE) return clef__fail_cl(device, code, "program: kernel %s", name);
     char line[320], *copy = clef__strdup(entry->log ? entry->log : "");
     pthread_mutex_lock(&ctx->lock);
     clef__free(ctx->build_log);
@@ -185,8 +171,10 @@ static clef_status complain(clef__device *device, const clef__program *entry, cl
     pthread_mutex_unlock(&ctx->lock);
     first_complaint(entry->log, line, sizeof line);
     if (!entry->wrong)
-        return clef__fail(ctx, CLEF_BUILD, "program: kernel %s could not be built, though the compiler blames nothing in it: %s; is there "
-                          "room on the disk, and memory?  After clef_clear_error it is tried again", name, line);
+        return clef__fail(ctx, CLEF_BUILD,
+                          "program: kernel %s could not be built, though the compiler blames nothing in it: %s; is there "
+                          "room on the disk, and memory?  After clef_clear_error it is tried again",
+                          name, line);
     return clef__fail(ctx, CLEF_BUILD, "program: kernel %s does not compile: %s (clef_build_log has all%s)", name, line,
                       entry->from_disk ? "; known from the cache, which clef cache clear empties" : "");
 }
@@ -195,11 +183,9 @@ static clef_status complain(clef__device *device, const clef__program *entry, cl
 static void count_time(clef_context *ctx, int change) {
     double now = clef__now();
     pthread_mutex_lock(&ctx->lock);
-    if (ctx->builders == 0)
-        ctx->building_since = now;
+    if (ctx->builders == 0) ctx->building_since = now;
     ctx->builders += change;
-    if (ctx->builders == 0)
-        ctx->counters.compile_seconds += now - ctx->building_since;
+    if (ctx->builders == 0) ctx->counters.compile_seconds += now - ctx->building_since;
     pthread_mutex_unlock(&ctx->lock);
 }
 
@@ -233,8 +219,7 @@ static clef__program *claim(clef__device *device, const uint8_t key[32], bool *m
         p->next = programs->table[key[0]];
         programs->table[key[0]] = p;
     }
-    if (p && *mine)
-        p->state = CLEF__BUILDING;
+    if (p && *mine) p->state = CLEF__BUILDING;
     pthread_mutex_unlock(&programs->lock);
     return p;
 }
@@ -275,10 +260,8 @@ static clef__program *get_program(clef__device *device, const char *source, cons
 
 clef__program *clef__program_get(clef__device *device, const char *source, const char *options, const char *name) {
     clef__program *entry = get_program(device, source, options, name);
-    if (!entry)
-        clef__fail(device->ctx, CLEF_MEMORY, "program: out of host memory");
-    else if (entry->state == CLEF__FAILED)
-        complain(device, entry, entry->code, name);
+    if (!entry) clef__fail(device->ctx, CLEF_MEMORY, "program: out of host memory");
+    else if (entry->state == CLEF__FAILED) complain(device, entry, entry->code, name);
     return entry && entry->state == CLEF__READY ? entry : NULL;
 }
 
@@ -307,15 +290,13 @@ clef__program *clef__program_quietly(clef__device *device, const char *source, c
 clef__program *clef__program_enter(clef__device *device, const uint8_t key[32], const clef__program *joined, const char *kernel) {
     bool mine;
     clef__program *entry = claim(device, key, &mine);
-    if (!entry || !mine)
-        return entry && entry->state == CLEF__READY ? entry : NULL;
+    if (!entry || !mine) return entry && entry->state == CLEF__READY ? entry : NULL;
     char *name = clef__strdup(kernel);
     bool held = name && clRetainProgram(joined->program) == CL_SUCCESS;
     if (held) {
         entry->kernel = name;
         entry->program = joined->program;
-    } else
-        clef__free(name);
+    } else clef__free(name);
     settle(device, entry, held ? CL_SUCCESS : CL_OUT_OF_HOST_MEMORY);
     return held ? entry : NULL;
 }
@@ -325,10 +306,8 @@ void clef__programs_close(clef__device *device) {
     for (int i = 0; i < 256; i++)
         for (clef__program *p; (p = device->programs.table[i]);) {
             device->programs.table[i] = p->next;
-            if (alive && p->unsaved)
-                save(device, p);
-            if (alive && p->program)
-                clReleaseProgram(p->program);
+            if (alive && p->unsaved) save(device, p);
+            if (alive && p->program) clReleaseProgram(p->program);
             clef__free(p->kernel);
             clef__free(p->log);
             clef__free(p);

@@ -6,7 +6,7 @@
 enum { CLEF__MAX_DEVICES = 16 }; /* of a context */
 
 /* ---- host memory (alloc.c): through the hooks of clef_set_allocator ---- */
-void *clef__alloc(size_t bytes);             /* NULL when out of memory */
+void *clef__alloc(size_t bytes);               /* NULL when out of memory */
 void *clef__calloc(size_t count, size_t size); /* zeroed; NULL also on overflow */
 void *clef__realloc(void *old, size_t bytes);
 void clef__free(void *p);
@@ -36,8 +36,15 @@ clef_context *clef__context_adopt(void *context, void *device, void *queue, cons
 
 /* ---- state that upper rooms attach to a context ---- */
 typedef enum clef__room {
-    CLEF__ROOM_GRAPH, CLEF__ROOM_PLAN, CLEF__ROOM_OPS, CLEF__ROOM_NN, CLEF__ROOM_OPTIM, CLEF__ROOM_DATA,
-    CLEF__ROOM_IO, CLEF__ROOM_TRAIN, CLEF__ROOMS
+    CLEF__ROOM_GRAPH,
+    CLEF__ROOM_PLAN,
+    CLEF__ROOM_OPS,
+    CLEF__ROOM_NN,
+    CLEF__ROOM_OPTIM,
+    CLEF__ROOM_DATA,
+    CLEF__ROOM_IO,
+    CLEF__ROOM_TRAIN,
+    CLEF__ROOMS
 } clef__room;
 void *clef__room_state(const clef_context *ctx, clef__room room);
 /* closer runs at clef_close, upper rooms first, while the devices still live. */
@@ -63,12 +70,12 @@ bool clef__has_word(const char *words, const char *word);
 /* What a device likes; a row of cl/profile.def chosen by reported facts (see profile.c). */
 typedef struct clef__profile {
     const char *name;
-    int vector;        /* float lanes of one explicit vector in a kernel: 16, 8 or 4 (1: none) */
-    int local;         /* work-group size of one-dimensional kernels; 1 on CPUs */
-    int items_per_unit;/* work-items (CPU) or work-groups (GPU) worth giving each compute unit */
+    int vector;               /* float lanes of one explicit vector in a kernel: 16, 8 or 4 (1: none) */
+    int local;                /* work-group size of one-dimensional kernels; 1 on CPUs */
+    int items_per_unit;       /* work-items (CPU) or work-groups (GPU) worth giving each compute unit */
     int tile_m, tile_vectors; /* gemm register tile: rows, and vectors of `vector` lanes per row */
-    bool wide_items;   /* one work-item owns a long contiguous run (CPU), not one vector (GPU) */
-    int block;         /* edge of the largest tile that a work-group may keep in local memory; 0: none */
+    bool wide_items;          /* one work-item owns a long contiguous run (CPU), not one vector (GPU) */
+    int block;                /* edge of the largest tile that a work-group may keep in local memory; 0: none */
 } clef__profile;
 const clef__profile *clef__device_profile(const clef__device *device);
 /* What multiplies fragments of matrices in half types (matrix.c): nothing, local memory in its place (CLEF_MATRIX=emulated, for
@@ -94,7 +101,7 @@ clef__buffer *clef__buffer_wrap(clef__device *device, void *cl_mem_of_program);
 void clef__buffer_pin(clef__buffer *buffer);
 bool clef__buffer_pinned(const clef__buffer *buffer);
 uint64_t clef__buffer_id(const clef__buffer *buffer); /* from 1; differs from those of all others this device ever had */
-void *clef__buffer_mem(const clef__buffer *buffer); /* its cl_mem */
+void *clef__buffer_mem(const clef__buffer *buffer);   /* its cl_mem */
 /* Non-blocking: host bytes are staged before it returns. */
 clef_status clef__buffer_write(clef__buffer *buffer, size_t offset, const void *host, size_t bytes);
 clef_status clef__buffer_read(clef__buffer *buffer, size_t offset, void *host, size_t bytes); /* waits */
@@ -116,7 +123,7 @@ clef__program *clef__program_ready(clef__device *device, const char *source, con
 typedef struct clef__code {
     const char *text, *file; /* NULL: none */
     const char *options;
-    clef__program *program;  /* NULL until it is compiled; lives as long as its device */
+    clef__program *program; /* NULL until it is compiled; lives as long as its device */
 } clef__code;
 /* The one code of these, which lives as long as its device; text and options are copied.  NULL: no host memory. */
 clef__code *clef__code_of(clef__device *device, const char *text, const char *file, const char *options);
@@ -124,8 +131,9 @@ clef__code *clef__code_of(clef__device *device, const char *text, const char *fi
 bool clef__code_claim(clef__code *code);
 /* Compiles it unless it is; false with the error set.  Different codes may be compiled by several threads. */
 bool clef__code_compile(clef__device *device, clef__code *code, const char *kernel);
-/* Compiles several codes of text alone and equal options together, where that is news.  The text calls its one kernel NAME, which is
-   `name` unless it is defined, and undefines what it defines anew.  No error if it cannot be done: each may be compiled by itself. */
+/* Compiles several codes of text alone and equal options together, where that is news.  The text calls its one kernel NAME, which
+   is `name` unless it is defined, and undefines what it defines anew.  No error if it cannot be done: each may be compiled by
+   itself. */
 void clef__codes_join(clef__device *device, clef__code *const *all, int n, const char *name);
 void clef__kernel_free(clef__kernel *kernel);
 clef_status clef__kernel_set(clef__kernel *kernel, int index, size_t bytes, const void *value);
@@ -153,20 +161,24 @@ double clef__now(void); /* seconds of the monotonic clock */
 /* ---- products by a BLAS library (blas.c): CLBlast, where this machine has it ----
    C[z] := A[z]·B[z], plus what C[z] holds if it `adds`, for z < batch.  A matrix lies by rows `ld` elements apart, and `step` from
    one z to the next; a transposed one lies as its transpose does. */
-typedef struct clef__blas_matrix { int64_t ld, step; bool transposed; } clef__blas_matrix;
+typedef struct clef__blas_matrix {
+    int64_t ld, step;
+    bool transposed;
+} clef__blas_matrix;
 typedef struct clef__blas_product {
     clef_dtype dtype; /* f32 or f64 */
     int64_t m, n, k, batch;
     clef__blas_matrix matrix[3]; /* a, b, c; c is not transposed */
     bool adds;
 } clef__blas_product;
-/* Loads it at first need.  False: *why (may be NULL) says why not, as long as the context lives; NULL where the environment wants none. */
+/* Loads it at first need.  False: *why (may be NULL) says why not, as long as the context lives; NULL where the environment wants
+ * none. */
 bool clef__blas_there(clef_context *ctx, const char **why);
 /* Not allowed: it counts as not there and is not loaded, until it is allowed again. */
 void clef__blas_allow(clef_context *ctx, bool allowed);
 /* Queues a product; x: a, b and c, with offsets in elements.  A routine's first call compiles, for seconds. */
-clef_status clef__blas_multiply(clef__device *device, const clef__blas_product *p, clef__buffer *const x[3], const int64_t offset[3],
-                                const char *label);
+clef_status clef__blas_multiply(clef__device *device, const clef__blas_product *p, clef__buffer *const x[3],
+                                const int64_t offset[3], const char *label);
 /* Elements from the first to the last of matrix i; with its offset no more than 2^31 - 1, in which the library counts. */
 int64_t clef__blas_reach(const clef__blas_product *p, int i);
 /* Seconds that it takes for each multiplication and each addition of a product like this, of a good size: as clef__blas_measure
@@ -179,7 +191,10 @@ double clef__blas_start_seconds(const clef__device *device);
 /* ---- tuning results (tuning.c): knobs that were measured, beside the program cache ----
    What they mean is plan/lower/select.c's business; here they are kept, found, merged. */
 enum { CLEF__TUNED_KNOBS = 8 };
-typedef struct clef__tuned_knob { const char *name; int value; } clef__tuned_knob;
+typedef struct clef__tuned_knob {
+    const char *name;
+    int value;
+} clef__tuned_knob;
 typedef struct clef__tuned {
     int64_t schema;
     const char *platform, *version, *device, *driver, *profile; /* where it was measured, */
@@ -187,7 +202,7 @@ typedef struct clef__tuned {
     const char *family, *kernel, *dtype, *bucket; /* its key (kernel: a hash of the code it is about), */
     clef__tuned_knob knob[CLEF__TUNED_KNOBS];     /* what was best: the knobs that are not left alone, */
     int n_knobs;
-    int64_t ns, default_ns;                       /* and what it took, with them and without */
+    int64_t ns, default_ns; /* and what it took, with them and without */
 } clef__tuned;
 /* False with CLEF_TUNING=0 or clef_options.no_tuning: there are no results then. */
 bool clef__tuning_on(const clef_context *ctx);

@@ -28,8 +28,7 @@ typedef struct clef__error {
 
 /* ---- error.c ---- */
 /* "what: CL_OUT_OF_RESOURCES (-5): the device may be out of memory", with the status of that code's row. */
-clef_status clef__fail_cl(clef__device *device, cl_int code, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
+clef_status clef__fail_cl(clef__device *device, cl_int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 const char *clef__cl_name(cl_int code);
 clef_status clef__cl_status(cl_int code);
 void clef__set_open_error(const clef__error *error);
@@ -107,9 +106,9 @@ struct clef__program {
     clef__program *next;
     uint8_t key[32];
     clef__program_state state;
-    cl_int code; /* why it failed; */
-    bool wrong;  /* the source was at fault, */
-    bool from_disk; /* as was found out by another process; */
+    cl_int code;     /* why it failed; */
+    bool wrong;      /* the source was at fault, */
+    bool from_disk;  /* as was found out by another process; */
     unsigned clears; /* how often the context's error was cleared before */
     cl_program program;
     bool unsaved; /* to be saved when the device closes */
@@ -153,14 +152,14 @@ typedef struct clef__entry {
 enum { CLEF__ENTRY_HEADER = 88 };
 /* Looks at every byte; false unless this is a whole entry for `key` (NULL: for any key). */
 bool clef__entry_check(const unsigned char *bytes, size_t n, const uint8_t key[32], clef__entry *entry);
-void clef__entry_header(unsigned char header[CLEF__ENTRY_HEADER], clef__entry_kind kind, const uint8_t key[32],
-                        const void *payload, size_t size);
+void clef__entry_header(unsigned char header[CLEF__ENTRY_HEADER], clef__entry_kind kind, const uint8_t key[32], const void *payload,
+                        size_t size);
 
 typedef enum clef__saving { CLEF__SAVE_NEVER, CLEF__SAVE_AT_ONCE, CLEF__SAVE_LATE } clef__saving;
 typedef struct clef__cache {
-    int dir;        /* file descriptor of the checked directory; -1: no disk cache */
-    uint64_t limit; /* bytes */
-    uint64_t bytes; /* known so far; only a hint of when to look */
+    int dir;            /* file descriptor of the checked directory; -1: no disk cache */
+    uint64_t limit;     /* bytes */
+    uint64_t bytes;     /* known so far; only a hint of when to look */
     bool counted, told; /* told: that entries cannot be written */
     pthread_mutex_t lock;
 } clef__cache;
@@ -169,15 +168,13 @@ void clef__cache_close(clef_context *ctx);
 void clef__cache_key(const clef_device_info *info, const char *source, const char *options, uint8_t key[32]);
 /* The whole entry's bytes (clef__free them), already checked; NULL if there is none. */
 unsigned char *clef__cache_load(clef_context *ctx, const uint8_t key[32], clef__entry *entry);
-void clef__cache_store(clef_context *ctx, const uint8_t key[32], clef__entry_kind kind, const void *payload,
-                       size_t size);
+void clef__cache_store(clef_context *ctx, const uint8_t key[32], clef__entry_kind kind, const void *payload, size_t size);
 void clef__cache_evict(clef_context *ctx, const uint8_t key[32]);
 typedef enum clef__reading { CLEF__ABSENT, CLEF__REFUSED, CLEF__WHOLE } clef__reading;
 /* The bytes (clef__free them) of a plain file of ours in a directory; links, others' files and large ones are refused. */
 clef__reading clef__cache_read(int dir, const char *name, uint64_t largest, unsigned char **bytes, size_t *size);
 /* Head, then body, by a temporary beside it that is made durable and renamed; false with errno. */
-bool clef__cache_write(int dir, const char *name, int mode, const void *head, size_t head_size, const void *body,
-                       size_t body_size);
+bool clef__cache_write(int dir, const char *name, int mode, const void *head, size_t head_size, const void *body, size_t body_size);
 /* When programs of this device go to disk. */
 clef__saving clef__cache_saving(const clef__device *device);
 
@@ -191,10 +188,10 @@ bool clef__tuned_foreign(const char *line);
 /* The line, with its line break. */
 void clef__tuned_put(clef__text *to, const clef__tuned *t);
 typedef struct clef__tuning_entry {
-    char *line;      /* as in the file, without line break */
-    char *parts;     /* what t points into; NULL: a foreign line */
+    char *line;  /* as in the file, without line break */
+    char *parts; /* what t points into; NULL: a foreign line */
     clef__tuned t;
-    uint64_t hash;   /* of where and which */
+    uint64_t hash; /* of where and which */
 } clef__tuning_entry;
 typedef struct clef__tuning {
     clef__tuning_entry *entry;
@@ -287,8 +284,8 @@ uint64_t clef__address_space_left(void);
 bool clef__has_room(void);
 
 /* ---- context.c ---- */
-clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_context context,
-                                cl_command_queue queue, const char *profile);
+clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_context context, cl_command_queue queue,
+                                const char *profile);
 clef_context *clef__context_new(const clef_options *options);
 /* May OpenCL be called?  Not after fork (CLEF_STATE) and not on a lost device (CLEF_LOST). */
 clef_status clef__ready(clef__device *device);

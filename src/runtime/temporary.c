@@ -24,7 +24,8 @@ int clef__temporary_create(int dir, const char *name, int mode) {
     return -1;
 }
 
-/* Unlinked while its lock is held: a writer that has not locked it yet sees that it is gone.  Where there are no locks, age tells. */
+/* Unlinked while its lock is held: a writer that has not locked it yet sees that it is gone.  Where there are no locks, age tells.
+ */
 void clef__temporary_drop_abandoned(int dir, const char *name) {
     struct stat st;
     int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);

@@ -1,6 +1,7 @@
 /* temporary.h — the temporary files from which whole ones are made by a rename.
 
-   Its writer holds a lock on it until it is renamed or unlinked, so one that nobody holds was left by a killed process and may go. */
+   Its writer holds a lock on it until it is renamed or unlinked, so one that nobody holds was left by a killed process and may go.
+ */
 #ifndef CLEF_TEMPORARY_H
 #define CLEF_TEMPORARY_H
 

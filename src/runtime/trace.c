@@ -40,8 +40,7 @@ double clef__now(void) {
 }
 
 static void free_trace(clef__trace *t) {
-    if (!t)
-        return;
+    if (!t) return;
     clef__free(t->path);
     clef__free(t);
 }
@@ -49,12 +48,10 @@ static void free_trace(clef__trace *t) {
 clef_status clef__trace_open(clef_context *ctx) {
     static atomic_int opened;
     const char *name = clef__env("CLEF_TRACE");
-    if (!name || !*name)
-        return CLEF_OK;
+    if (!name || !*name) return CLEF_OK;
     clef__trace *t = clef__calloc(1, sizeof *t);
     int number = atomic_fetch_add(&opened, 1) + 1;
-    if (t)
-        t->path = number == 1 ? clef__strdup(name) : clef__asprintf("%s.%d", name, number);
+    if (t) t->path = number == 1 ? clef__strdup(name) : clef__asprintf("%s.%d", name, number);
     if (!t || !t->path) {
         free_trace(t);
         return clef__fail(ctx, CLEF_MEMORY, "open: no host memory for the trace");
@@ -78,15 +75,15 @@ static void put_row(clef__trace *t, const char *label, int track, double begin, 
     fputs(t->some ? ",\n{\"name\":" : "\n{\"name\":", t->file);
     t->some = true;
     clef__json_put_string(t->file, label);
-    fprintf(t->file, ",\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f}", track,
-            (begin - t->begin) * 1e6, (end - begin) * 1e6);
+    fprintf(t->file, ",\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f}", track, (begin - t->begin) * 1e6,
+            (end - begin) * 1e6);
     pthread_mutex_unlock(&t->lock);
 }
 
 static void put_track(clef__trace *t, int track, const char *name) {
     pthread_mutex_lock(&t->lock);
-    fprintf(t->file, "%s\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"args\":{\"name\":",
-            t->some ? "," : "", track);
+    fprintf(t->file, "%s\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"args\":{\"name\":", t->some ? "," : "",
+            track);
     t->some = true;
     clef__json_put_string(t->file, name);
     fputs("}}", t->file);
@@ -95,10 +92,8 @@ static void put_track(clef__trace *t, int track, const char *name) {
 
 static bool times(cl_event event, double *begin, double *end) {
     cl_ulong a = 0, b = 0;
-    if (clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_START, sizeof a, &a, NULL) != CL_SUCCESS)
-        return false;
-    if (clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_END, sizeof b, &b, NULL) != CL_SUCCESS)
-        return false;
+    if (clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_START, sizeof a, &a, NULL) != CL_SUCCESS) return false;
+    if (clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_END, sizeof b, &b, NULL) != CL_SUCCESS) return false;
     *begin = 1e-9 * (double)a;
     *end = 1e-9 * (double)b;
     return true;
@@ -106,8 +101,7 @@ static bool times(cl_event event, double *begin, double *end) {
 
 static void release(const pending *p) {
     clReleaseEvent(p->event);
-    if (p->begin)
-        clReleaseEvent(p->begin);
+    if (p->begin) clReleaseEvent(p->begin);
 }
 
 static void collect(clef_context *ctx, int device) {
@@ -135,10 +129,8 @@ static void tie(clef__device *device) {
     double begin, end;
     t->tied[device->number] = true;
     put_track(t, device->number, device->info.name);
-    if (clEnqueueMarkerWithWaitList(device->queue, 0, NULL, &mark) != CL_SUCCESS)
-        return;
-    if (clWaitForEvents(1, &mark) == CL_SUCCESS && times(mark, &begin, &end))
-        t->shift[device->number] = clef__now() - end;
+    if (clEnqueueMarkerWithWaitList(device->queue, 0, NULL, &mark) != CL_SUCCESS) return;
+    if (clWaitForEvents(1, &mark) == CL_SUCCESS && times(mark, &begin, &end)) t->shift[device->number] = clef__now() - end;
     clReleaseEvent(mark);
 }
 
@@ -154,8 +146,7 @@ static void add(clef__device *device, const char *label, cl_event begin, cl_even
         release(&p);
         return;
     }
-    if (!t->tied[device->number])
-        tie(device);
+    if (!t->tied[device->number]) tie(device);
     t->pending[t->n++] = p;
 }
 
@@ -164,19 +155,16 @@ void clef__trace_event(clef__device *device, const char *label, cl_event event) 
 void clef__trace_span(clef__device *device, const char *label, cl_event begin, cl_event end) { add(device, label, begin, end); }
 
 void clef__trace_host(clef_context *ctx, const char *label, double begin, double end) {
-    if (ctx->trace)
-        put_row(ctx->trace, label, HOST, begin, end);
+    if (ctx->trace) put_row(ctx->trace, label, HOST, begin, end);
 }
 
 void clef__trace_collect(clef__device *device) {
-    if (device->ctx->trace)
-        collect(device->ctx, device->number);
+    if (device->ctx->trace) collect(device->ctx, device->number);
 }
 
 void clef__trace_close(clef_context *ctx) {
     clef__trace *t = ctx->trace;
-    if (!t)
-        return;
+    if (!t) return;
     for (int i = 0; i < t->n && clef__alive(ctx); i++) release(&t->pending[i]);
     put_track(t, HOST, "host: programs");
     fputs("\n]}\n", t->file);

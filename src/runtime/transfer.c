@@ -36,14 +36,11 @@ static void land(clef__device *device, cl_int state) {
     clef__staging *st = &device->staging;
     clef__stage *s = st->oldest;
     st->oldest = s->next;
-    if (!st->oldest)
-        st->newest = NULL;
+    if (!st->oldest) st->newest = NULL;
     st->flying_bytes -= s->size;
-    if (s->done)
-        clReleaseEvent(s->done);
+    if (s->done) clReleaseEvent(s->done);
     s->done = NULL;
-    if (state < 0)
-        clef__fail_cl(device, state, "write: queued work");
+    if (state < 0) clef__fail_cl(device, state, "write: queued work");
     make_idle(st, s);
 }
 
@@ -52,10 +49,8 @@ static void collect(clef__device *device) {
     clef__staging *st = &device->staging;
     while (st->oldest && st->oldest->done) {
         cl_int state = CL_QUEUED;
-        cl_int code =
-            clGetEventInfo(st->oldest->done, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL);
-        if (code != CL_SUCCESS || state > CL_COMPLETE)
-            return;
+        cl_int code = clGetEventInfo(st->oldest->done, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL);
+        if (code != CL_SUCCESS || state > CL_COMPLETE) return;
         land(device, state);
     }
 }
@@ -69,30 +64,25 @@ static bool wait_oldest(clef__device *device) {
         over = true;
         code = CL_SUCCESS;
     }
-    if (over)
-        land(device, code);
+    if (over) land(device, code);
     return over;
 }
 
 static void fly(clef__staging *st, clef__stage *s, cl_event done) {
     s->done = done;
     s->next = NULL;
-    if (st->newest)
-        st->newest->next = s;
-    else
-        st->oldest = s;
+    if (st->newest) st->newest->next = s;
+    else st->oldest = s;
     st->newest = s;
     st->flying_bytes += s->size;
 }
 
 static clef__stage *new_stage(size_t size) {
     clef__stage *s = clef__calloc(1, sizeof *s);
-    if (!s)
-        return NULL;
+    if (!s) return NULL;
     s->size = size;
     s->bytes = clef__alloc(size);
-    if (s->bytes)
-        return s;
+    if (s->bytes) return s;
     clef__free(s);
     return NULL;
 }
@@ -104,8 +94,7 @@ static clef__stage *take_stage(clef__device *device, size_t bytes) {
     while (size < bytes) size *= 2;
     collect(device);
     while (st->oldest && st->flying_bytes + size > FLYING_MAX)
-        if (!wait_oldest(device))
-            return NULL;
+        if (!wait_oldest(device)) return NULL;
     for (clef__stage **at = &st->idle; *at; at = &(*at)->next)
         if ((*at)->size == size) {
             clef__stage *s = *at;
@@ -120,12 +109,10 @@ static clef__stage *take_stage(clef__device *device, size_t bytes) {
 static void seal(clef__device *device) {
     clef__staging *st = &device->staging;
     cl_event done = NULL;
-    if (clEnqueueMarkerWithWaitList(device->queue, 0, NULL, &done) != CL_SUCCESS)
-        done = NULL;
+    if (clEnqueueMarkerWithWaitList(device->queue, 0, NULL, &done) != CL_SUCCESS) done = NULL;
     fly(st, st->open, done);
     st->open = NULL;
-    if (!done)
-        wait_oldest(device);
+    if (!done) wait_oldest(device);
 }
 
 static clef_status write_blocking(clef__buffer *b, size_t offset, const void *host, size_t bytes) {
@@ -136,10 +123,8 @@ static clef_status write_blocking(clef__buffer *b, size_t offset, const void *ho
 static clef_status write_small(clef__buffer *b, size_t offset, const void *host, size_t bytes) {
     clef__device *device = b->device;
     clef__staging *st = &device->staging;
-    if (st->open && st->open->used + bytes > st->open->size)
-        seal(device);
-    if (!st->open && !(st->open = take_stage(device, STAGE)))
-        return write_blocking(b, offset, host, bytes);
+    if (st->open && st->open->used + bytes > st->open->size) seal(device);
+    if (!st->open && !(st->open = take_stage(device, STAGE))) return write_blocking(b, offset, host, bytes);
     unsigned char *at = st->open->bytes + st->open->used;
     memcpy(at, host, bytes);
     st->open->used += (bytes + 63) / 64 * 64;
@@ -150,109 +135,82 @@ static clef_status write_small(clef__buffer *b, size_t offset, const void *host,
 static clef_status write_staged(clef__buffer *b, size_t offset, const void *host, size_t bytes) {
     clef__device *device = b->device;
     clef__stage *s = take_stage(device, bytes);
-    if (!s)
-        return write_blocking(b, offset, host, bytes);
+    if (!s) return write_blocking(b, offset, host, bytes);
     memcpy(s->bytes, host, bytes);
     cl_event done = NULL;
-    cl_int code =
-        clEnqueueWriteBuffer(device->queue, b->memory, CL_FALSE, offset, bytes, s->bytes, 0, NULL, &done);
+    cl_int code = clEnqueueWriteBuffer(device->queue, b->memory, CL_FALSE, offset, bytes, s->bytes, 0, NULL, &done);
     if (code != CL_SUCCESS) {
         make_idle(&device->staging, s);
         return clef__fail_cl(device, code, "write: %zu bytes", bytes);
     }
-    if (device->ctx->trace && clRetainEvent(done) == CL_SUCCESS)
-        clef__trace_event(device, "write", done);
+    if (device->ctx->trace && clRetainEvent(done) == CL_SUCCESS) clef__trace_event(device, "write", done);
     fly(&device->staging, s, done);
     return CLEF_OK;
 }
 
 static bool inside(const clef__buffer *b, size_t offset, size_t bytes, const char *what) {
-    if (offset <= b->size && bytes <= b->size - offset)
-        return true;
-    clef__fail(b->device->ctx, CLEF_INVALID, "%s: bytes %zu to %zu of a buffer of %zu", what, offset,
-               offset + bytes, b->size);
+    if (offset <= b->size && bytes <= b->size - offset) return true;
+    clef__fail(b->device->ctx, CLEF_INVALID, "%s: bytes %zu to %zu of a buffer of %zu", what, offset, offset + bytes, b->size);
     return false;
 }
 
 clef_status clef__buffer_write(clef__buffer *b, size_t offset, const void *host, size_t bytes) {
     clef_status status = clef__ready(b->device);
-    if (status != CLEF_OK)
-        return status;
-    if (!inside(b, offset, bytes, "write"))
-        return CLEF_INVALID;
-    if (bytes == 0)
-        return CLEF_OK;
-    if (bytes >= DIRECT)
-        return write_blocking(b, offset, host, bytes);
+    if (status != CLEF_OK) return status;
+    if (!inside(b, offset, bytes, "write")) return CLEF_INVALID;
+    if (bytes == 0) return CLEF_OK;
+    if (bytes >= DIRECT) return write_blocking(b, offset, host, bytes);
     return bytes <= SMALL ? write_small(b, offset, host, bytes) : write_staged(b, offset, host, bytes);
 }
 
 clef_status clef__buffer_read(clef__buffer *b, size_t offset, void *host, size_t bytes) {
     clef__device *device = b->device;
     clef_status status = clef__ready(device);
-    if (status != CLEF_OK)
-        return status;
-    if (!inside(b, offset, bytes, "read"))
-        return CLEF_INVALID;
-    if (bytes == 0)
-        return CLEF_OK;
+    if (status != CLEF_OK) return status;
+    if (!inside(b, offset, bytes, "read")) return CLEF_INVALID;
+    if (bytes == 0) return CLEF_OK;
     cl_event done = NULL;
-    cl_int code = clEnqueueReadBuffer(device->queue, b->memory, CL_TRUE, offset, bytes, host, 0, NULL,
-                                      device->ctx->trace ? &done : NULL);
-    if (code != CL_SUCCESS)
-        return clef__fail_cl(device, code, "read: %zu bytes", bytes);
-    if (done)
-        clef__trace_event(device, "read", done);
+    cl_int code =
+        clEnqueueReadBuffer(device->queue, b->memory, CL_TRUE, offset, bytes, host, 0, NULL, device->ctx->trace ? &done : NULL);
+    if (code != CL_SUCCESS) return clef__fail_cl(device, code, "read: %zu bytes", bytes);
+    if (done) clef__trace_event(device, "read", done);
     return CLEF_OK;
 }
 
-static clef_status copy_through_host(clef__buffer *to, size_t to_offset, clef__buffer *from, size_t from_offset,
-                                     size_t bytes) {
+static clef_status copy_through_host(clef__buffer *to, size_t to_offset, clef__buffer *from, size_t from_offset, size_t bytes) {
     size_t piece = bytes < HOP ? bytes : HOP;
     void *host = clef__alloc(piece);
-    if (!host)
-        return clef__fail(to->device->ctx, CLEF_MEMORY, "copy: out of host memory");
+    if (!host) return clef__fail(to->device->ctx, CLEF_MEMORY, "copy: out of host memory");
     clef_status status = CLEF_OK;
     for (size_t at = 0; at < bytes && status == CLEF_OK; at += piece) {
-        if (piece > bytes - at)
-            piece = bytes - at;
+        if (piece > bytes - at) piece = bytes - at;
         status = clef__buffer_read(from, from_offset + at, host, piece);
-        if (status == CLEF_OK)
-            status = clef__buffer_write(to, to_offset + at, host, piece);
+        if (status == CLEF_OK) status = clef__buffer_write(to, to_offset + at, host, piece);
     }
     clef__free(host);
     return status;
 }
 
-clef_status clef__buffer_copy(clef__buffer *to, size_t to_offset, clef__buffer *from, size_t from_offset,
-                              size_t bytes) {
+clef_status clef__buffer_copy(clef__buffer *to, size_t to_offset, clef__buffer *from, size_t from_offset, size_t bytes) {
     clef__device *device = to->device;
     clef_status status = clef__ready(device);
-    if (status != CLEF_OK)
-        return status;
-    if (!inside(to, to_offset, bytes, "copy") || !inside(from, from_offset, bytes, "copy"))
-        return CLEF_INVALID;
-    if (bytes == 0)
-        return CLEF_OK;
-    if (from->device != device)
-        return copy_through_host(to, to_offset, from, from_offset, bytes);
+    if (status != CLEF_OK) return status;
+    if (!inside(to, to_offset, bytes, "copy") || !inside(from, from_offset, bytes, "copy")) return CLEF_INVALID;
+    if (bytes == 0) return CLEF_OK;
+    if (from->device != device) return copy_through_host(to, to_offset, from, from_offset, bytes);
     cl_event done = NULL;
-    cl_int code = clEnqueueCopyBuffer(device->queue, from->memory, to->memory, from_offset, to_offset, bytes, 0,
-                                      NULL, device->ctx->trace ? &done : NULL);
-    if (code != CL_SUCCESS)
-        return clef__fail_cl(device, code, "copy: %zu bytes", bytes);
-    if (done)
-        clef__trace_event(device, "copy", done);
+    cl_int code = clEnqueueCopyBuffer(device->queue, from->memory, to->memory, from_offset, to_offset, bytes, 0, NULL,
+                                      device->ctx->trace ? &done : NULL);
+    if (code != CL_SUCCESS) return clef__fail_cl(device, code, "copy: %zu bytes", bytes);
+    if (done) clef__trace_event(device, "copy", done);
     return CLEF_OK;
 }
 
 /* Stages that the driver may still read (waiting failed, or the device is lost) are left alone. */
 void clef__staging_close(clef__device *device) {
     clef__staging *st = &device->staging;
-    if (!clef__alive(device->ctx))
-        return;
-    if (st->open)
-        seal(device);
+    if (!clef__alive(device->ctx)) return;
+    if (st->open) seal(device);
     while (st->oldest && wait_oldest(device)) {
     }
     for (clef__stage *s; (s = st->idle);) {

@@ -23,9 +23,7 @@ static const uint64_t largest_file = 4u << 20;
 bool clef__tuning_on(const clef_context *ctx) { return !ctx->no_tuning; }
 
 /* ---- entries ---- */
-static uint64_t hash_text(uint64_t hash, const char *text) {
-    return clef__hash(hash, text, strlen(text) + 1);
-}
+static uint64_t hash_text(uint64_t hash, const char *text) { return clef__hash(hash, text, strlen(text) + 1); }
 
 static uint64_t hash_choice(const clef__tuned *t) {
     const char *const parts[] = {t->platform, t->version, t->device, t->driver, t->profile,
@@ -38,17 +36,15 @@ static uint64_t hash_choice(const clef__tuned *t) {
 static bool same_choice(const clef__tuned *a, const clef__tuned *b) {
     return a->units == b->units && strcmp(a->bucket, b->bucket) == 0 && strcmp(a->family, b->family) == 0 &&
            strcmp(a->kernel, b->kernel) == 0 && strcmp(a->dtype, b->dtype) == 0 && strcmp(a->device, b->device) == 0 &&
-           strcmp(a->driver, b->driver) == 0 && strcmp(a->profile, b->profile) == 0 &&
-           strcmp(a->platform, b->platform) == 0 && strcmp(a->version, b->version) == 0;
+           strcmp(a->driver, b->driver) == 0 && strcmp(a->profile, b->profile) == 0 && strcmp(a->platform, b->platform) == 0 &&
+           strcmp(a->version, b->version) == 0;
 }
 
 static clef__tuning_entry *find_entry(const clef__tuning *tuning, const clef__tuning_entry *e) {
     for (int i = 0; i < tuning->n; i++) {
         clef__tuning_entry *other = &tuning->entry[i];
-        if (other->hash != e->hash || !other->parts != !e->parts)
-            continue;
-        if (e->parts ? same_choice(&other->t, &e->t) : strcmp(other->line, e->line) == 0)
-            return other;
+        if (other->hash != e->hash || !other->parts != !e->parts) continue;
+        if (e->parts ? same_choice(&other->t, &e->t) : strcmp(other->line, e->line) == 0) return other;
     }
     return NULL;
 }
@@ -70,8 +66,7 @@ typedef enum understanding { NONSENSE, UNDERSTOOD, NO_MEMORY } understanding;
 /* *e takes over the line, unless it is nonsense. */
 static understanding understand(char *line, clef__tuning_entry *e) {
     *e = (clef__tuning_entry){.line = line, .parts = clef__strdup(line)};
-    if (!e->parts)
-        return NO_MEMORY;
+    if (!e->parts) return NO_MEMORY;
     if (clef__tuned_parse(e->parts, &e->t)) {
         e->hash = hash_choice(&e->t);
         return UNDERSTOOD;
@@ -89,16 +84,14 @@ static bool put_entry(clef__tuning *to, clef__tuning_entry *e) {
         *old = *e;
         return true;
     }
-    if (!clef__grow(&to->entry, to->n, &to->capacity, sizeof *to->entry))
-        return false;
+    if (!clef__grow(&to->entry, to->n, &to->capacity, sizeof *to->entry)) return false;
     to->entry[to->n++] = *e;
     return true;
 }
 
 static bool merge_line(clef__tuning *to, const char *text, size_t n, int *damaged) {
     clef__tuning_entry e;
-    if (n == 0 || (n == 1 && *text == '\r'))
-        return true;
+    if (n == 0 || (n == 1 && *text == '\r')) return true;
     bool whole = n < CLEF__TUNING_LINE && !memchr(text, 0, n);
     char *line = whole ? clef__alloc(n + 1) : NULL;
     if (line) {
@@ -106,10 +99,8 @@ static bool merge_line(clef__tuning *to, const char *text, size_t n, int *damage
         line[n] = 0;
     }
     understanding u = !whole ? NONSENSE : line ? understand(line, &e) : NO_MEMORY;
-    if (u == UNDERSTOOD && put_entry(to, &e))
-        return true;
-    if (u == UNDERSTOOD)
-        clef__free(e.parts);
+    if (u == UNDERSTOOD && put_entry(to, &e)) return true;
+    if (u == UNDERSTOOD) clef__free(e.parts);
     clef__free(line);
     *damaged += u == NONSENSE;
     return u == NONSENSE;
@@ -120,8 +111,7 @@ bool clef__tuning_merge(clef__tuning *to, const char *text, size_t size, int *da
     for (size_t at = 0; at < size;) {
         const char *end = memchr(text + at, '\n', size - at);
         size_t n = end ? (size_t)(end - text) - at : size - at;
-        if (!merge_line(to, text + at, n, damaged))
-            return false;
+        if (!merge_line(to, text + at, n, damaged)) return false;
         at += n + 1;
     }
     return true;
@@ -130,8 +120,7 @@ bool clef__tuning_merge(clef__tuning *to, const char *text, size_t size, int *da
 static bool merge_all(clef__tuning *to, const clef__tuning *from) {
     int damaged;
     for (int i = 0; i < from->n; i++)
-        if (!merge_line(to, from->entry[i].line, strlen(from->entry[i].line), &damaged))
-            return false;
+        if (!merge_line(to, from->entry[i].line, strlen(from->entry[i].line), &damaged)) return false;
     return true;
 }
 
@@ -141,20 +130,17 @@ static clef_status read_file(clef_context *ctx, clef__tuning *to) {
     unsigned char *bytes;
     size_t size;
     int damaged = 0;
-    if (ctx->cache.dir < 0)
-        return CLEF_OK;
+    if (ctx->cache.dir < 0) return CLEF_OK;
     clef__reading reading = clef__cache_read(ctx->cache.dir, file_name, largest_file, &bytes, &size);
     if (reading == CLEF__REFUSED) {
         clef__log_line(ctx, CLEF_LOG_WARNING, "tuning: %s is not used: it must be a plain file of this user's, of at most %d MB",
-                  file_name, (int)(largest_file >> 20));
+                       file_name, (int)(largest_file >> 20));
         errno = EPERM;
     }
-    if (reading != CLEF__WHOLE)
-        return reading == CLEF__ABSENT ? CLEF_OK : CLEF_IO;
+    if (reading != CLEF__WHOLE) return reading == CLEF__ABSENT ? CLEF_OK : CLEF_IO;
     bool good = clef__tuning_merge(to, (const char *)bytes, size, &damaged);
     clef__free(bytes);
-    if (damaged)
-        clef__log_line(ctx, CLEF_LOG_WARNING, "tuning: %d damaged lines of %s are left out", damaged, file_name);
+    if (damaged) clef__log_line(ctx, CLEF_LOG_WARNING, "tuning: %d damaged lines of %s are left out", damaged, file_name);
     return good ? CLEF_OK : CLEF_MEMORY;
 }
 
@@ -185,8 +171,7 @@ static void put_lines(clef__text *to, const clef__tuning *tuning) {
 static clef_status write_lines(int dir, const char *name, int mode, const clef__tuning *tuning) {
     clef__text text = {0};
     put_lines(&text, tuning);
-    if (text.failed)
-        return CLEF_MEMORY;
+    if (text.failed) return CLEF_MEMORY;
     bool written = clef__cache_write(dir, name, mode, "", 0, text.data ? text.data : "", text.length);
     clef__free(text.data);
     return written ? CLEF_OK : CLEF_IO;
@@ -198,26 +183,20 @@ static clef_status no_memory(clef_context *ctx) { return clef__fail(ctx, CLEF_ME
    results. */
 static clef_status save(clef_context *ctx, const clef__tuning *more) {
     clef__tuning all = {0};
-    if (ctx->cache.dir < 0)
-        return CLEF_OK;
+    if (ctx->cache.dir < 0) return CLEF_OK;
     int lock = lock_file(ctx->cache.dir);
     clef_status status = lock < 0 ? CLEF_IO : read_file(ctx, &all);
-    if (status == CLEF_OK && !merge_all(&all, more))
-        status = CLEF_MEMORY;
-    if (status == CLEF_OK)
-        status = write_lines(ctx->cache.dir, file_name, 0600, &all);
-    if (status == CLEF_IO)
-        clef__log_line(ctx, CLEF_LOG_WARNING, "tuning: results could not be written: %s", strerror(errno));
-    if (lock >= 0)
-        close(lock);
+    if (status == CLEF_OK && !merge_all(&all, more)) status = CLEF_MEMORY;
+    if (status == CLEF_OK) status = write_lines(ctx->cache.dir, file_name, 0600, &all);
+    if (status == CLEF_IO) clef__log_line(ctx, CLEF_LOG_WARNING, "tuning: results could not be written: %s", strerror(errno));
+    if (lock >= 0) close(lock);
     clef__tuning_free(&all);
     return status == CLEF_MEMORY ? no_memory(ctx) : CLEF_OK;
 }
 
 /* ---- results ---- */
 static void load_results(clef_context *ctx) {
-    if (ctx->tuning_loaded)
-        return;
+    if (ctx->tuning_loaded) return;
     ctx->tuning_loaded = true;
     if (read_file(ctx, &ctx->tuning) == CLEF_MEMORY)
         clef__log_line(ctx, CLEF_LOG_WARNING, "tuning: no host memory for all results");
@@ -238,11 +217,9 @@ static clef__tuned on_device(const clef__device *device, const clef__tuned *key)
 
 const clef__tuned *clef__tuned_find(clef__device *device, const clef__tuned *key) {
     clef_context *ctx = device->ctx;
-    if (ctx->no_tuning)
-        return NULL;
+    if (ctx->no_tuning) return NULL;
     load_results(ctx);
-    if (ctx->tuning.n == 0)
-        return NULL;
+    if (ctx->tuning.n == 0) return NULL;
     clef__tuning_entry wanted = {.parts = "", .t = on_device(device, key)};
     wanted.hash = hash_choice(&wanted.t);
     const clef__tuning_entry *e = find_entry(&ctx->tuning, &wanted);
@@ -293,12 +270,9 @@ clef_status clef__tuning_export(clef_context *ctx, const char *path, int *n) {
     bool good = merge_all(&all, &ctx->tuning) && read_file(ctx, &all) != CLEF_MEMORY; /* others may have found better ones */
     int dir = good ? open_parent(path, &name) : -1;
     clef_status status = !good ? CLEF_MEMORY : dir < 0 ? CLEF_IO : write_lines(dir, name, 0666, &all);
-    if (status == CLEF_MEMORY)
-        no_memory(ctx);
-    if (status == CLEF_IO)
-        clef__fail(ctx, CLEF_IO, "tuning: %.400s cannot be written: %s", path, strerror(errno));
-    if (dir >= 0)
-        close(dir);
+    if (status == CLEF_MEMORY) no_memory(ctx);
+    if (status == CLEF_IO) clef__fail(ctx, CLEF_IO, "tuning: %.400s cannot be written: %s", path, strerror(errno));
+    if (dir >= 0) close(dir);
     *n = count_results(&all);
     clef__tuning_free(&all);
     return status;
@@ -315,14 +289,10 @@ static char *slurp(clef_context *ctx, const char *path, size_t *size) {
     *size = bytes ? fread(bytes, 1, largest_file + 1, file) : 0;
     bool failed = ferror(file);
     fclose(file);
-    if (bytes && !failed && *size <= largest_file)
-        return bytes;
-    if (!bytes)
-        no_memory(ctx);
-    else if (failed)
-        clef__fail(ctx, CLEF_IO, "tuning: %.400s cannot be read", path);
-    else
-        clef__fail(ctx, CLEF_FORMAT, "tuning: %.400s is larger than %d MB", path, (int)(largest_file >> 20));
+    if (bytes && !failed && *size <= largest_file) return bytes;
+    if (!bytes) no_memory(ctx);
+    else if (failed) clef__fail(ctx, CLEF_IO, "tuning: %.400s cannot be read", path);
+    else clef__fail(ctx, CLEF_FORMAT, "tuning: %.400s is larger than %d MB", path, (int)(largest_file >> 20));
     clef__free(bytes);
     return NULL;
 }
@@ -333,21 +303,17 @@ clef_status clef__tuning_import(clef_context *ctx, const char *path, int *n) {
     clef__tuning added = {0};
     char *bytes = slurp(ctx, path, &size);
     *n = 0;
-    if (!bytes)
-        return clef_error_status(ctx);
+    if (!bytes) return clef_error_status(ctx);
     load_results(ctx);
     bool good = clef__tuning_merge(&added, bytes, size, &damaged);
     clef__free(bytes);
     *n = count_results(&added);
     clef_status status = CLEF_OK;
-    if (good && *n == 0 && damaged)
-        status = clef__fail(ctx, CLEF_FORMAT, "tuning: %.400s holds no tuning results", path);
-    else if (!good || !merge_all(&ctx->tuning, &added))
-        status = no_memory(ctx);
+    if (good && *n == 0 && damaged) status = clef__fail(ctx, CLEF_FORMAT, "tuning: %.400s holds no tuning results", path);
+    else if (!good || !merge_all(&ctx->tuning, &added)) status = no_memory(ctx);
     if (status == CLEF_OK && damaged)
         clef__log_line(ctx, CLEF_LOG_WARNING, "tuning: %d damaged lines of %.400s are left out", damaged, path);
-    if (status == CLEF_OK)
-        status = save(ctx, &added);
+    if (status == CLEF_OK) status = save(ctx, &added);
     clef__tuning_free(&added);
     return status;
 }

@@ -12,7 +12,8 @@ typedef struct field {
     const char *name;
     size_t offset;
 } field;
-#define FIELD(name) {#name, offsetof(clef__tuned, name)}
+#define FIELD(name) \
+    { #name, offsetof(clef__tuned, name) }
 static const field texts[] = {FIELD(platform), FIELD(version), FIELD(device), FIELD(driver), FIELD(profile),
                               FIELD(family),   FIELD(kernel),  FIELD(dtype),  FIELD(bucket)};
 static const field numbers[] = {FIELD(schema), FIELD(units), FIELD(ns), FIELD(default_ns)};
@@ -26,8 +27,7 @@ static bool take_knobs(clef__json *json, clef__tuned *t) {
     int64_t value;
     clef__json_expect(json, "{");
     for (const char *name; (name = clef__json_member(json));) {
-        if (t->n_knobs == CLEF__TUNED_KNOBS || !clef__json_whole(json, &value) || value > INT32_MAX)
-            return false;
+        if (t->n_knobs == CLEF__TUNED_KNOBS || !clef__json_whole(json, &value) || value > INT32_MAX) return false;
         t->knob[t->n_knobs++] = (clef__tuned_knob){name, (int)value};
     }
     return !json->expected;
@@ -36,11 +36,9 @@ static bool take_knobs(clef__json *json, clef__tuned *t) {
 /* The value of this field; the field's bit, or 0 if it is unknown or the value wrong. */
 static unsigned take_value(clef__json *json, const char *name, clef__tuned *t) {
     for (int i = 0; i < TEXTS; i++)
-        if (strcmp(texts[i].name, name) == 0)
-            return (*text_of(t, i) = clef__json_string(json)) ? 1u << i : 0;
+        if (strcmp(texts[i].name, name) == 0) return (*text_of(t, i) = clef__json_string(json)) ? 1u << i : 0;
     for (int i = 0; i < NUMBERS; i++)
-        if (strcmp(numbers[i].name, name) == 0)
-            return clef__json_whole(json, number_of(t, i)) ? 1u << (TEXTS + i) : 0;
+        if (strcmp(numbers[i].name, name) == 0) return clef__json_whole(json, number_of(t, i)) ? 1u << (TEXTS + i) : 0;
     return strcmp(name, "knobs") == 0 && take_knobs(json, t) ? KNOBS : 0;
 }
 
@@ -61,8 +59,7 @@ bool clef__tuned_parse(char *line, clef__tuned *t) {
 bool clef__tuned_foreign(const char *line) {
     static const char start[] = "{\"schema\":";
     size_t n = strlen(line);
-    if (strncmp(line, start, sizeof start - 1) != 0 || line[n - 1] != '}')
-        return false;
+    if (strncmp(line, start, sizeof start - 1) != 0 || line[n - 1] != '}') return false;
     clef__json json = clef__json_of((char *)line + sizeof start - 1, n - (sizeof start - 1)); /* reading a number writes nothing */
     int64_t schema;
     return clef__json_whole(&json, &schema) && strchr(",}", clef__json_peek(&json)) && schema != CLEF__TUNING_SCHEMA;

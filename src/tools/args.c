@@ -88,7 +88,8 @@ static bool wrong(const verb *v, const char *what, const char *word) {
 static bool unknown(const verb *v, const char *option) {
     char name[64];
     snprintf(name, sizeof name, "%.*s", (int)strcspn(option, "="), option);
-    fprintf(stderr, "clef %s: unknown option %s%s; see clef %s --help\n", v->name, option, args_hint(name, all_options(v)), v->name);
+    fprintf(stderr, "clef %s: unknown option %s%s; see clef %s --help\n", v->name, option, args_hint(name, all_options(v)),
+            v->name);
     return false;
 }
 
@@ -145,8 +146,8 @@ static void wrapped(FILE *out, const char *text) {
 }
 
 void args_help(const verb *v, FILE *out) {
-    fprintf(out, "usage: clef %s%s%s [OPTION]\n%s\n\n", v->name, v->operands ? " " : "",
-            v->operands ? v->operands : "", v->summary);
+    fprintf(out, "usage: clef %s%s%s [OPTION]\n%s\n\n", v->name, v->operands ? " " : "", v->operands ? v->operands : "",
+            v->summary);
     for (const arg *a = v->args; a->name; a++) {
         int width = fprintf(out, "  --%s%s%s", a->name, a->meta ? " " : "", a->meta ? a->meta : "");
         if (width > INDENT - 2) {

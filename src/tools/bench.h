@@ -4,8 +4,8 @@
 #include "tool.h"
 
 enum {
-    BENCH_SCHEMA = 1,  /* of result files: a reader refuses another */
-    BENCH_SERIES = 8,  /* that can be compared: as many as there are colours */
+    BENCH_SCHEMA = 1,    /* of result files: a reader refuses another */
+    BENCH_SERIES = 8,    /* that can be compared: as many as there are colours */
     BENCH_POINTS = 1000, /* of a series */
     BENCH_INPUTS = 6,
     BENCH_COPIES = 16
@@ -16,7 +16,8 @@ typedef struct bench_point {
     char suite[16], name[24], shape[64], unit[16]; /* "conv", "conv2d_data", "8x64x56x56, 64 of 3x3", "GFLOP/s" */
     double seconds, spread;                        /* of one call: the median; half the quartiles' distance over it */
     double rate;                                   /* in that unit: FLOP/s are effective ones, of the operation as defined */
-    double flops, real_flops, bytes;               /* as defined; of the method that ran; bytes that must move at least, each operand once; 0: unknown */
+    double flops, real_flops,
+        bytes; /* as defined; of the method that ran; bytes that must move at least, each operand once; 0: unknown */
 } bench_point;
 
 /* One run on one device. */
@@ -38,10 +39,10 @@ typedef struct bench_case bench_case;
 struct bench_case {
     const char *suite, *name, *unit;
     char shape[64];
-    double flops, bytes, images;     /* of one call; the training step's flops and bytes are found by a dry run */
-    clef_shape input[BENCH_INPUTS];  /* of random numbers */
-    int n_inputs, v[4];              /* v: what else `once` has to know */
-    bool (*once)(const bench_case *c, clef_tensor *const *x); /* queues one call */
+    double flops, bytes, images;    /* of one call; the training step's flops and bytes are found by a dry run */
+    clef_shape input[BENCH_INPUTS]; /* of random numbers */
+    int n_inputs, v[4];             /* v: what else `once` has to know */
+    bool (*once)(const bench_case *c, clef_tensor *const *x);                    /* queues one call */
     clef_module *(*model)(clef_context *ctx, clef_shape input, int64_t classes); /* instead of once: a training step */
 };
 
@@ -49,8 +50,8 @@ struct bench_case {
 #define BENCH_SUITES "copy|fma|gemm|conv|pointwise|reduce|norm|train"
 /* Is this word a suite, or the name of a result? */
 bool bench_knows(const char *word);
-/* The cases of these suites or names (none: all), with copy and fma, which the others are judged by.  *n: how many; NULL: no memory.
-   gpu: the device is one, and needs more work at once. */
+/* The cases of these suites or names (none: all), with copy and fma, which the others are judged by.  *n: how many; NULL: no
+   memory. gpu: the device is one, and needs more work at once. */
 bench_case *bench_cases(const char *const *words, bool gpu, bool resnet18, int *n);
 /* A few multiply-adds, by fma() or as an expression: does the device have the former? */
 bench_case bench_fma_probe(bool fused);
@@ -68,7 +69,8 @@ double bench_peak(const bench_series *series);
 double bench_stream(const bench_series *series);
 /* The share of what peak and stream allow for the work that was really done; NaN where one of them is unknown. */
 double bench_roofline(const bench_series *series, const bench_point *point);
-/* Is it faster than they allow, by more than they are uncertain?  Then peak or bandwidth was measured too low, or a cache held the operands. */
+/* Is it faster than they allow, by more than they are uncertain?  Then peak or bandwidth was measured too low, or a cache held the
+ * operands. */
 bool bench_is_above(const bench_series *series, const bench_point *point);
 /* FLOP per byte; NaN where one is unknown. */
 double bench_intensity(const bench_point *point);

@@ -65,14 +65,17 @@ static const char style[] =
     "svg text{font:13px system-ui,sans-serif;fill:var(--soft);font-variant-numeric:tabular-nums}\n"
     "svg .strong{fill:var(--ink);font-weight:600}\n"
     ".grid{stroke:var(--line)}.roof{fill:none;stroke:var(--c);stroke-width:2}\n"
-    ".sign{fill:var(--c);stroke:var(--card);stroke-width:1;fill-opacity:.85}.ring{fill:var(--card);stroke:var(--c);stroke-width:2}\n"
+    ".sign{fill:var(--c);stroke:var(--card);stroke-width:1;fill-opacity:.85}.ring{fill:var(--card);stroke:var(--c);stroke-width:2}"
+    "\n"
     ".bar rect{fill:var(--c)}.point:hover .sign,.bar:hover rect{fill:var(--ink)}\n"
-    ".key{display:flex;flex-wrap:wrap;gap:.2rem 1.1rem;padding:0;margin:.4rem 0 .8rem;list-style:none;color:var(--soft);font-size:.9rem}\n"
+    ".key{display:flex;flex-wrap:wrap;gap:.2rem 1.1rem;padding:0;margin:.4rem 0 "
+    ".8rem;list-style:none;color:var(--soft);font-size:.9rem}\n"
     ".key svg{display:inline-block;width:16px;height:16px;vertical-align:-3px;margin-right:.35em}\n";
 
 static void head(FILE *out, const bench_report *report) {
     fputs("<!DOCTYPE html>\n<html lang=\"en\" xmlns=\"http://www.w3.org/1999/xhtml\"><head><meta charset=\"utf-8\"/>\n"
-          "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"/><title>Clef bench: ", out);
+          "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"/><title>Clef bench: ",
+          out);
     for (int i = 0; i < report->n; i++) {
         if (i) fputs(" beside ", out);
         bench_html_text(out, report->series[i].label);
@@ -91,8 +94,10 @@ static void number_cell(FILE *out, double value, int digits, const char *unit) {
 }
 
 static void devices(FILE *out, const bench_report *report) {
-    fputs("<div class=\"scroll\"><table>\n<thead><tr><th>run</th><th class=\"n\">bandwidth</th><th class=\"n\">peak</th><th>device</th>"
-          "<th class=\"n\">units</th><th>platform, driver</th><th>Clef</th><th>date</th></tr></thead>\n<tbody>\n", out);
+    fputs("<div class=\"scroll\"><table>\n<thead><tr><th>run</th><th class=\"n\">bandwidth</th><th "
+          "class=\"n\">peak</th><th>device</th>"
+          "<th class=\"n\">units</th><th>platform, driver</th><th>Clef</th><th>date</th></tr></thead>\n<tbody>\n",
+          out);
     for (int i = 0; i < report->n; i++) {
         const bench_series *s = &report->series[i];
         fputs("<tr><td class=\"wide\">", out);
@@ -146,10 +151,14 @@ static void key(FILE *out, const bench_series *all) {
 }
 
 static void rooflines(FILE *out, const bench_report *report, const bench_series *all) {
-    fputs("<h2>Rooflines</h2>\n<p>Each sign is a measurement: to the right the more arithmetic there is for each byte that must move, upwards "
-          "the faster. FLOPs are those that the chosen method really does; rates are effective ones, of the operation as it is defined, of "
-          "which Winograd's convolution does fewer. What lies above the line was held by a cache, or peak or bandwidth was measured too low. "
-          "Point at a sign to read it.</p>\n", out);
+    fputs("<h2>Rooflines</h2>\n<p>Each sign is a measurement: to the right the more arithmetic there is for each byte that must "
+          "move, upwards "
+          "the faster. FLOPs are those that the chosen method really does; rates are effective ones, of the operation as it is "
+          "defined, of "
+          "which Winograd's convolution does fewer. What lies above the line was held by a cache, or peak or bandwidth was "
+          "measured too low. "
+          "Point at a sign to read it.</p>\n",
+          out);
     key(out, all);
     fputs("<div class=\"panels\">\n", out);
     for (int i = 0; i < report->n; i++) {
@@ -224,7 +233,8 @@ static void table_row(FILE *out, const bench_report *report, const bench_point *
         if (p) bench_html_rate(out, p->rate);
         fputs("</td>", out);
         number_cell(out, p ? 1e3 * p->seconds : NAN, 3, "");
-        number_cell(out, p ? 100 * bench_roofline(&report->series[i], p) : NAN, 0, p && bench_is_above(&report->series[i], p) ? " % (above)" : " %");
+        number_cell(out, p ? 100 * bench_roofline(&report->series[i], p) : NAN, 0,
+                    p && bench_is_above(&report->series[i], p) ? " % (above)" : " %");
         double ratio = p && first ? p->rate / first->rate : NAN;
         if (i) number_cell(out, ratio, ratio < 0.1 ? 4 : 2, "\xc3\x97");
     }
@@ -239,8 +249,10 @@ void bench_html(FILE *out, const void *data) {
     devices(out, report);
     rooflines(out, report, &all);
     suites(out, report, &all);
-    fputs("<h2>Figures</h2>\n<p>Times are medians of one call. The roofline is what bandwidth (copy) and peak (fma) of the same run allow, "
-          "with each operand read and each result written once; (above) marks what is faster.</p>\n<div class=\"scroll\"><table>\n", out);
+    fputs("<h2>Figures</h2>\n<p>Times are medians of one call. The roofline is what bandwidth (copy) and peak (fma) of the same "
+          "run allow, "
+          "with each operand read and each result written once; (above) marks what is faster.</p>\n<div class=\"scroll\"><table>\n",
+          out);
     table_head(out, report);
     fputs("<tbody>\n", out);
     for (int k = 0; k < all.n; k++) table_row(out, report, &all.point[k]);

@@ -1,8 +1,8 @@
 /* bench_measure.c — how long one call of a case takes.
 
-   Operands are random, and as many copies of them are used in turn as fill 128 MiB, so that none is still in a cache.  Compiling and a
-   call to warm up come first.  Then calls are queued that take some 10 ms together and waited for once; the figure is the median of such
-   rounds, the spread half the distance of their quartiles. */
+   Operands are random, and as many copies of them are used in turn as fill 128 MiB, so that none is still in a cache.  Compiling
+   and a call to warm up come first.  Then calls are queued that take some 10 ms together and waited for once; the figure is the
+   median of such rounds, the spread half the distance of their quartiles. */
 #include "bench.h"
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* bench_plot.c — the SVG of the page.  Pictures are 380 units wide: about as wide as a phone, so that text stays readable there.  Colours are
-   the page's variables; --c is that of the series. */
+/* bench_plot.c — the SVG of the page.  Pictures are 380 units wide: about as wide as a phone, so that text stays readable there.
+   Colours are the page's variables; --c is that of the series. */
 #include "bench.h"
 #include <math.h>
 #include <stdlib.h>
@@ -93,18 +93,19 @@ static void grid(FILE *out, const axes *a) {
     int every = (int)((a->x1 - a->x0) / 8) + 1;
     for (int k = 0; a->x0 + k <= a->x1; k += every) {
         double x = at_x(a, a->x0 + k);
-        fprintf(out, "<path class=\"grid\" d=\"M%.1f %dV%d\"/><text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%g</text>", x, TOP, BOTTOM, x,
-                BOTTOM + 17, pow(10, a->x0 + k));
+        fprintf(out, "<path class=\"grid\" d=\"M%.1f %dV%d\"/><text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%g</text>", x, TOP,
+                BOTTOM, x, BOTTOM + 17, pow(10, a->x0 + k));
     }
     every = (int)((a->y1 - a->y0) / 8) + 1;
     for (int k = 0; a->y0 + k <= a->y1; k += every) {
         double y = at_y(a, a->y0 + k);
-        fprintf(out, "<path class=\"grid\" d=\"M%d %.1fH%d\"/><text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">", LEFT, y, RIGHT, LEFT - 6, y + 4);
+        fprintf(out, "<path class=\"grid\" d=\"M%d %.1fH%d\"/><text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">", LEFT, y, RIGHT,
+                LEFT - 6, y + 4);
         with_prefix(out, pow(10, a->y0 + k));
         fputs("</text>", out);
     }
-    fprintf(out, "<text x=\"%d\" y=\"%d\">FLOP/s</text><text x=\"%d\" y=\"%d\" text-anchor=\"middle\">FLOP per byte</text>\n", 2, TOP - 12,
-            (LEFT + RIGHT) / 2, HEIGHT - 6);
+    fprintf(out, "<text x=\"%d\" y=\"%d\">FLOP/s</text><text x=\"%d\" y=\"%d\" text-anchor=\"middle\">FLOP per byte</text>\n", 2,
+            TOP - 12, (LEFT + RIGHT) / 2, HEIGHT - 6);
 }
 
 /* Two lines that meet where stream · intensity reaches the peak, and what each stands for. */
@@ -117,7 +118,8 @@ static void roof(FILE *out, const axes *a, const bench_series *s) {
     fprintf(out, "<text class=\"strong\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">", RIGHT - 2, y1 - 6);
     with_prefix(out, bench_peak(s));
     double steep = -atan2(y0 - y1, x1 - x0) * 57.29577951;
-    fprintf(out, "FLOP/s</text><text class=\"strong\" transform=\"translate(%.1f %.1f) rotate(%.1f)\" y=\"-7\" text-anchor=\"middle\">",
+    fprintf(out,
+            "FLOP/s</text><text class=\"strong\" transform=\"translate(%.1f %.1f) rotate(%.1f)\" y=\"-7\" text-anchor=\"middle\">",
             (x0 + x1) / 2, (y0 + y1) / 2, steep);
     with_prefix(out, bench_stream(s));
     fputs("B/s</text>\n", out);
@@ -145,7 +147,9 @@ void bench_svg_roofline(FILE *out, const bench_report *report, int series) {
 /* ---- bars ---- */
 enum { LABEL = 17, BAR = 12, BAR_GAP = 3, GROUP_GAP = 11, NUMBERS = 108, LETTER = 17 };
 
-static bool belongs(const bench_point *p, const char *suite, const char *unit) { return !strcmp(p->suite, suite) && !strcmp(p->unit, unit); }
+static bool belongs(const bench_point *p, const char *suite, const char *unit) {
+    return !strcmp(p->suite, suite) && !strcmp(p->unit, unit);
+}
 
 static double highest(const bench_report *report, const char *suite, const char *unit) {
     double most = 0;
@@ -168,8 +172,9 @@ static void bar(FILE *out, const bench_report *report, int series, const bench_p
     }
     double width = fmax(1, (WIDTH - left - NUMBERS) * p->rate / most), share = bench_roofline(&report->series[series], p);
     title(out, &report->series[series], p);
-    fprintf(out, "<rect x=\"%d\" y=\"%.1f\" width=\"%.1f\" height=\"%d\" rx=\"2\"/><text x=\"%.1f\" y=\"%.1f\"><tspan class=\"strong\">", left, y,
-            width, BAR, left + width + 6, text);
+    fprintf(out,
+            "<rect x=\"%d\" y=\"%.1f\" width=\"%.1f\" height=\"%d\" rx=\"2\"/><text x=\"%.1f\" y=\"%.1f\"><tspan class=\"strong\">",
+            left, y, width, BAR, left + width + 6, text);
     bench_html_rate(out, p->rate);
     fputs("</tspan>", out);
     if (isfinite(share)) fprintf(out, "<tspan dx=\"7\">%.0f %%</tspan>", 100 * share);

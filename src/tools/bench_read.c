@@ -30,9 +30,18 @@ static void set_text(line *l, const char *key, const char *text) {
         size_t size;
     } texts[] = {
 #define TEXT(key, field) {key, l->field, sizeof l->field}
-        TEXT("event", event), TEXT("label", series.label), TEXT("device", series.device), TEXT("type", series.type),
-        TEXT("driver", series.driver), TEXT("platform", series.platform), TEXT("version", series.version), TEXT("date", series.date),
-        TEXT("suite", point.suite), TEXT("name", point.name), TEXT("shape", point.shape), TEXT("unit", point.unit)};
+        TEXT("event", event),
+        TEXT("label", series.label),
+        TEXT("device", series.device),
+        TEXT("type", series.type),
+        TEXT("driver", series.driver),
+        TEXT("platform", series.platform),
+        TEXT("version", series.version),
+        TEXT("date", series.date),
+        TEXT("suite", point.suite),
+        TEXT("name", point.name),
+        TEXT("shape", point.shape),
+        TEXT("unit", point.unit)};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (!strcmp(texts[i].key, key)) take_text(texts[i].to, texts[i].size, text);
 }
@@ -41,9 +50,14 @@ static double *number_named(line *l, const char *key) {
     struct {
         const char *key;
         double *to;
-    } numbers[] = {{"schema", &l->schema}, {"compute_units", &l->compute_units}, {"seconds", &l->point.seconds},
-                   {"spread", &l->point.spread}, {"rate", &l->point.rate}, {"flops", &l->point.flops},
-                   {"real_flops", &l->point.real_flops}, {"bytes", &l->point.bytes}};
+    } numbers[] = {{"schema", &l->schema},
+                   {"compute_units", &l->compute_units},
+                   {"seconds", &l->point.seconds},
+                   {"spread", &l->point.spread},
+                   {"rate", &l->point.rate},
+                   {"flops", &l->point.flops},
+                   {"real_flops", &l->point.real_flops},
+                   {"bytes", &l->point.bytes}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (!strcmp(numbers[i].key, key)) return numbers[i].to;
     return NULL;

@@ -1,7 +1,7 @@
 /* bench_suites.c — what clef bench measures: operands, FLOPs and the bytes that must move at least, case by case.
 
-   Counting: a multiply-add is two FLOPs, any other pointwise operation one per element.  Bytes are those of each operand read once and
-   each result written once; what a kernel moves on top of that is its loss. */
+   Counting: a multiply-add is two FLOPs, any other pointwise operation one per element.  Bytes are those of each operand read once
+   and each result written once; what a kernel moves on top of that is its loss. */
 #include "bench.h"
 #include <stdlib.h>
 #include <string.h>
@@ -34,15 +34,22 @@ static bool copy_once(const bench_case *c, clef_tensor *const *x) { return (void
 
 static void copy(list *l) {
     double bytes = 2.0 * (64 << 20);
-    append(l, (bench_case){.suite = "copy", .name = "copy", .unit = "GB/s", .shape = "64 MiB read, 64 MiB written", .flops = 16 << 20,
-                           .bytes = bytes, .input = {CLEF_SHAPE(16 << 20)}, .n_inputs = 1, .once = copy_once});
+    append(l, (bench_case){.suite = "copy",
+                           .name = "copy",
+                           .unit = "GB/s",
+                           .shape = "64 MiB read, 64 MiB written",
+                           .flops = 16 << 20,
+                           .bytes = bytes,
+                           .input = {CLEF_SHAPE(16 << 20)},
+                           .n_inputs = 1,
+                           .once = copy_once});
 }
 
 /* Independent chains of multiply-adds for each vector.  A unit takes up one every half cycle and has its result four or five cycles
-   later, so ten are under way at once or the unit waits; twelve accumulators and x fit in sixteen registers.  The chains take turns,
-   LINKS multiply-adds each: a CPU looks some 60 to 100 instructions ahead, and would see only the first few of chains that follow one
-   another whole.  A compiler would bring them back into that order, had not each turn its neighbour's last number as a factor: so no
-   chain gets ahead.  Each turn of a chain is an op of its own, and all are fused. */
+   later, so ten are under way at once or the unit waits; twelve accumulators and x fit in sixteen registers.  The chains take
+   turns, LINKS multiply-adds each: a CPU looks some 60 to 100 instructions ahead, and would see only the first few of chains that
+   follow one another whole.  A compiler would bring them back into that order, had not each turn its neighbour's last number as a
+   factor: so no chain gets ahead.  Each turn of a chain is an op of its own, and all are fused. */
 enum { CHAINS = 12, TURNS = 3, LINKS = 4, CHAIN_LENGTH = TURNS * LINKS };
 
 /* y·x + c/100 for chain c, so many times: "fma(fma(x, y, K(0.01f)), y, K(0.01f))", with x the chain and y a factor.  Not every
@@ -84,9 +91,16 @@ bench_case bench_fma_probe(bool fused) {
 /* A GPU would spend half a million elements' time on launching. */
 static void fma_peak(list *l, bool gpu) {
     int64_t n = gpu ? 16 << 20 : 1 << 19;
-    append(l, (bench_case){.suite = "fma", .name = "fma", .unit = "GFLOP/s", .shape = "12 chains of 12 for each number, in turns",
-                           .flops = 2.0 * (double)n * CHAINS * CHAIN_LENGTH, .bytes = 8.0 * (double)n, .input = {CLEF_SHAPE(n)},
-                           .n_inputs = 1, .v = {true}, .once = fma_once});
+    append(l, (bench_case){.suite = "fma",
+                           .name = "fma",
+                           .unit = "GFLOP/s",
+                           .shape = "12 chains of 12 for each number, in turns",
+                           .flops = 2.0 * (double)n * CHAINS * CHAIN_LENGTH,
+                           .bytes = 8.0 * (double)n,
+                           .input = {CLEF_SHAPE(n)},
+                           .n_inputs = 1,
+                           .v = {true},
+                           .once = fma_once});
 }
 
 /* ---- matrix products; v: is a, is b transposed ---- */
@@ -98,17 +112,25 @@ static bool matmul_once(const bench_case *c, clef_tensor *const *x) {
 static void gemm(list *l) {
     static const struct {
         int m, n, k, ta, tb;
-    } s[] = {{256, 256, 256, 0, 0},    {512, 512, 512, 0, 0},    {1024, 1024, 1024, 0, 0}, {1024, 1024, 1024, 0, 1},
-             {1024, 1024, 1024, 1, 0}, {64, 1024, 1024, 0, 0},   {1024, 64, 1024, 0, 0}};
+    } s[] = {{256, 256, 256, 0, 0},    {512, 512, 512, 0, 0},  {1024, 1024, 1024, 0, 0}, {1024, 1024, 1024, 0, 1},
+             {1024, 1024, 1024, 1, 0}, {64, 1024, 1024, 0, 0}, {1024, 64, 1024, 0, 0}};
     for (size_t i = 0; i < sizeof s / sizeof *s; i++) {
         double m = s[i].m, n = s[i].n, k = s[i].k;
         clef_shape a = s[i].ta ? CLEF_SHAPE(s[i].k, s[i].m) : CLEF_SHAPE(s[i].m, s[i].k);
         clef_shape b = s[i].tb ? CLEF_SHAPE(s[i].n, s[i].k) : CLEF_SHAPE(s[i].k, s[i].n);
-        bench_case *c = append(l, (bench_case){.suite = "gemm", .name = "matmul", .unit = "GFLOP/s", .flops = 2 * m * n * k,
-                                               .bytes = 4 * (m * k + k * n + m * n), .input = {a, b}, .n_inputs = 2,
-                                               .v = {s[i].ta, s[i].tb}, .once = matmul_once});
+        bench_case *c = append(l, (bench_case){.suite = "gemm",
+                                               .name = "matmul",
+                                               .unit = "GFLOP/s",
+                                               .flops = 2 * m * n * k,
+                                               .bytes = 4 * (m * k + k * n + m * n),
+                                               .input = {a, b},
+                                               .n_inputs = 2,
+                                               .v = {s[i].ta, s[i].tb},
+                                               .once = matmul_once});
         snprintf(c->shape, sizeof c->shape, "%d x %d x %d%s", s[i].m, s[i].n, s[i].k,
-                 s[i].ta ? ", a transposed" : s[i].tb ? ", b transposed" : "");
+                 s[i].ta   ? ", a transposed"
+                 : s[i].tb ? ", b transposed"
+                           : "");
     }
 }
 
@@ -134,17 +156,21 @@ static void conv(list *l) {
     static const char *const direction[] = {"conv2d", "conv2d_data", "conv2d_weight"};
     static const struct {
         int n, c, side, o, kernel, stride, pad, groups;
-    } s[] = {{8, 3, 224, 64, 7, 2, 3, 1},  {8, 64, 56, 64, 3, 1, 1, 1},  {8, 64, 56, 256, 1, 1, 0, 1},
+    } s[] = {{8, 3, 224, 64, 7, 2, 3, 1},   {8, 64, 56, 64, 3, 1, 1, 1},   {8, 64, 56, 256, 1, 1, 0, 1},
              {8, 128, 28, 128, 3, 1, 1, 1}, {8, 256, 14, 256, 3, 1, 1, 1}, {8, 96, 28, 96, 3, 1, 1, 96}};
     for (int d = FORWARD; d <= WEIGHT; d++)
         for (size_t i = 0; i < sizeof s / sizeof *s; i++) {
             int side = (s[i].side + 2 * s[i].pad - s[i].kernel) / s[i].stride + 1, inside = s[i].c / s[i].groups;
-            clef_shape x = CLEF_SHAPE(s[i].n, s[i].c, s[i].side, s[i].side), w = CLEF_SHAPE(s[i].o, inside, s[i].kernel, s[i].kernel),
-                       y = CLEF_SHAPE(s[i].n, s[i].o, side, side);
-            bench_case *c = append(l, (bench_case){.suite = "conv", .name = direction[d], .unit = "GFLOP/s",
+            clef_shape x = CLEF_SHAPE(s[i].n, s[i].c, s[i].side, s[i].side),
+                       w = CLEF_SHAPE(s[i].o, inside, s[i].kernel, s[i].kernel), y = CLEF_SHAPE(s[i].n, s[i].o, side, side);
+            bench_case *c = append(l, (bench_case){.suite = "conv",
+                                                   .name = direction[d],
+                                                   .unit = "GFLOP/s",
                                                    .flops = 2 * numel(y) * inside * s[i].kernel * s[i].kernel,
-                                                   .bytes = 4 * (numel(x) + numel(w) + numel(y)), .input = {x, w, y},
-                                                   .n_inputs = d == FORWARD ? 2 : 3, .once = conv_once,
+                                                   .bytes = 4 * (numel(x) + numel(w) + numel(y)),
+                                                   .input = {x, w, y},
+                                                   .n_inputs = d == FORWARD ? 2 : 3,
+                                                   .once = conv_once,
                                                    .v = {s[i].stride, s[i].pad, s[i].groups, d}});
             int used = snprintf(c->shape, sizeof c->shape, "%dx%dx%dx%d, %d of %dx%d", s[i].n, s[i].c, s[i].side, s[i].side, s[i].o,
                                 s[i].kernel, s[i].kernel);
@@ -168,7 +194,11 @@ static bool gelu_once(const bench_case *c, clef_tensor *const *x) { return (void
 
 static void pointwise(list *l) {
     double n = (double)SIDE * SIDE;
-    bench_case c = {.suite = "pointwise", .unit = "GB/s", .bytes = 8 * n, .n_inputs = 3, .once = chain_once,
+    bench_case c = {.suite = "pointwise",
+                    .unit = "GB/s",
+                    .bytes = 8 * n,
+                    .n_inputs = 3,
+                    .once = chain_once,
                     .input = {CLEF_SHAPE(SIDE, SIDE), CLEF_SHAPE(SIDE), CLEF_SHAPE(SIDE, 1)}};
     for (int ops = 1; ops <= 8; ops += ops == 1 ? 3 : 4) {
         c.name = ops == 1 ? "add" : "chain";
@@ -188,7 +218,9 @@ static void pointwise(list *l) {
 /* ---- reductions and softmax; v: along which dimension, which of them ---- */
 static bool reduce_once(const bench_case *c, clef_tensor *const *x) {
     int dim = c->v[0];
-    return queue(c->v[1] == 2 ? clef_softmax(x[0], dim) : c->v[1] == 1 ? clef_max(x[0], &dim, 1, false) : clef_sum(x[0], &dim, 1, false));
+    return queue(c->v[1] == 2   ? clef_softmax(x[0], dim)
+                 : c->v[1] == 1 ? clef_max(x[0], &dim, 1, false)
+                                : clef_sum(x[0], &dim, 1, false));
 }
 
 static void reduce(list *l) {
@@ -197,9 +229,15 @@ static void reduce(list *l) {
     for (int i = 0; i < 3; i++)
         for (int dim = 1; dim >= 0; dim--) {
             /* A softmax: maximum, difference, exponential, sum, quotient. */
-            bench_case *c = append(l, (bench_case){.suite = "reduce", .name = op[i], .unit = "GB/s", .flops = (i == 2 ? 5 : 1) * n,
-                                                   .bytes = i == 2 ? 8 * n : 4 * (n + SIDE), .input = {CLEF_SHAPE(SIDE, SIDE)},
-                                                   .n_inputs = 1, .v = {dim, i}, .once = reduce_once});
+            bench_case *c = append(l, (bench_case){.suite = "reduce",
+                                                   .name = op[i],
+                                                   .unit = "GB/s",
+                                                   .flops = (i == 2 ? 5 : 1) * n,
+                                                   .bytes = i == 2 ? 8 * n : 4 * (n + SIDE),
+                                                   .input = {CLEF_SHAPE(SIDE, SIDE)},
+                                                   .n_inputs = 1,
+                                                   .v = {dim, i},
+                                                   .once = reduce_once});
             snprintf(c->shape, sizeof c->shape, "%dx%d, along %s", SIDE, SIDE, dim ? "rows" : "columns");
         }
 }
@@ -223,15 +261,22 @@ static bool norm_once(const bench_case *c, clef_tensor *const *x) {
     return ok;
 }
 
-/* Forward: mean, variance, scaling, 8 FLOPs for each number.  The gradients take twice as many again, and read x and g to write dx. */
+/* Forward: mean, variance, scaling, 8 FLOPs for each number.  The gradients take twice as many again, and read x and g to write dx.
+ */
 static void norm(list *l) {
     static const char *const name[] = {"layer_norm", "layer_norm_gradient", "batch_norm", "batch_norm_gradient"};
     for (int i = 0; i < 4; i++) {
         bool batch = i >= 2, with = i % 2;
         clef_shape x = batch ? CLEF_SHAPE(32, 64, 32, 32) : CLEF_SHAPE(2048, 768), w = CLEF_SHAPE(batch ? 64 : 768);
-        bench_case *c = append(l, (bench_case){.suite = "norm", .name = name[i], .unit = "GB/s", .flops = (with ? 24 : 8) * numel(x),
-                                               .bytes = (with ? 12 : 8) * numel(x), .input = {x, w, w, x, w, w}, .n_inputs = 6,
-                                               .v = {batch, with}, .once = norm_once});
+        bench_case *c = append(l, (bench_case){.suite = "norm",
+                                               .name = name[i],
+                                               .unit = "GB/s",
+                                               .flops = (with ? 24 : 8) * numel(x),
+                                               .bytes = (with ? 12 : 8) * numel(x),
+                                               .input = {x, w, w, x, w, w},
+                                               .n_inputs = 6,
+                                               .v = {batch, with},
+                                               .once = norm_once});
         snprintf(c->shape, sizeof c->shape, "%s", batch ? "32x64x32x32" : "2048x768");
     }
 }
@@ -242,11 +287,18 @@ static void train(list *l, bool resnet18) {
         const char *name;
         clef_module *(*make)(clef_context *ctx, clef_shape input, int64_t classes);
         int batch, channels, side;
-    } m[] = {{"MLP", clef_model_mlp, 100, 1, 28}, {"LeNet", clef_model_lenet, 100, 1, 28}, {"CNN", clef_model_cnn, 64, 3, 32},
+    } m[] = {{"MLP", clef_model_mlp, 100, 1, 28},
+             {"LeNet", clef_model_lenet, 100, 1, 28},
+             {"CNN", clef_model_cnn, 64, 3, 32},
              {"ResNet-18", clef_model_resnet18, 32, 3, 32}};
     for (size_t i = 0; i < sizeof m / sizeof *m - (resnet18 ? 0 : 1); i++) {
-        bench_case *c = append(l, (bench_case){.suite = "train", .name = "train", .unit = "images/s", .images = m[i].batch, .n_inputs = 1,
-                                               .input = {CLEF_SHAPE(m[i].batch, m[i].channels, m[i].side, m[i].side)}, .model = m[i].make});
+        bench_case *c = append(l, (bench_case){.suite = "train",
+                                               .name = "train",
+                                               .unit = "images/s",
+                                               .images = m[i].batch,
+                                               .n_inputs = 1,
+                                               .input = {CLEF_SHAPE(m[i].batch, m[i].channels, m[i].side, m[i].side)},
+                                               .model = m[i].make});
         snprintf(c->shape, sizeof c->shape, "%s, %d images a step", m[i].name, m[i].batch);
     }
 }

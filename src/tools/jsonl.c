@@ -61,8 +61,7 @@ void json_matrix(json *j, const char *key, const int64_t *values, int64_t rows, 
     fputc('[', j->out);
     for (int64_t r = 0; r < rows; r++) {
         fputs(r ? ",[" : "[", j->out);
-        for (int64_t c = 0; c < columns; c++)
-            fprintf(j->out, "%s%lld", c ? "," : "", (long long)values[r * columns + c]);
+        for (int64_t c = 0; c < columns; c++) fprintf(j->out, "%s%lld", c ? "," : "", (long long)values[r * columns + c]);
         fputc(']', j->out);
     }
     fputc(']', j->out);

@@ -79,8 +79,8 @@ static void warn(void *user, clef_log_level level, const char *line) {
 
 /* A device that was asked for and is not there is a wrong command; no device at all is not. */
 clef_context *tool_open(const char *verb_name, const common_options *common, int *code) {
-    clef_context *ctx = clef_open(&(clef_options){.device = common->device, .seed = common->seed, .log = warn,
-                                                 .log_user = (void *)(uintptr_t)verb_name});
+    clef_context *ctx = clef_open(
+        &(clef_options){.device = common->device, .seed = common->seed, .log = warn, .log_user = (void *)(uintptr_t)verb_name});
     if (ctx) return ctx;
     bool chosen = common->device || getenv("CLEF_DEVICE");
     clef_status status = clef_error_status(NULL);
@@ -103,7 +103,8 @@ static void help(FILE *out) {
           "Exit codes: 0 done, 1 failed, 2 wrong command, 77 no OpenCL device.\n"
           "Environment: CLEF_DEVICE, CLEF_DATA, CLEF_CACHE_DIR, CLEF_CACHE, CLEF_CACHE_MAX_MB, CLEF_JOIN,\n"
           "CLEF_TUNING, CLEF_CLBLAST, CLEF_MATRIX, CLEF_PROFILE, CLEF_FUSE, CLEF_EAGER, CLEF_DEBUG, CLEF_TRACE,\n"
-          "CLEF_COMPILE_THREADS, NO_COLOR; see clef(1).\n", out);
+          "CLEF_COMPILE_THREADS, NO_COLOR; see clef(1).\n",
+          out);
 }
 
 static void version(void) {

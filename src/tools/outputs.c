@@ -66,8 +66,8 @@ static bool print_to(const char *path, void (*print)(FILE *out, const void *data
 }
 
 /* A file that is there is replaced when its successor is whole; a pipe or a terminal is written to as it is. */
-bool tool_write_file(const char *verb_name, const char *option, const char *path,
-                     void (*print)(FILE *out, const void *data), const void *data) {
+bool tool_write_file(const char *verb_name, const char *option, const char *path, void (*print)(FILE *out, const void *data),
+                     const void *data) {
     struct stat st;
     char *temporary = malloc(strlen(path) + 32);
     bool plain = lstat(path, &st) != 0 || S_ISREG(st.st_mode);

@@ -18,6 +18,7 @@ static const float digits_mean[] = {0.3053f}, digits_std[] = {0.3760f};
 static const float mnist_mean[] = {0.1307f}, mnist_std[] = {0.3081f};
 static const float cifar10_mean[] = {0.4914f, 0.4822f, 0.4465f}, cifar10_std[] = {0.2470f, 0.2435f, 0.2616f};
 
+/* clang-format off */
 static const struct source_kind kinds[] = {
     {{.name = "digits", .mean = digits_mean, .std = digits_std, .model = "cnn", .epochs = 20, .batch = 32,
       .item = {3, {1, 8, 8}}, .classes = 10, .adam_lr = 3e-3, .augment = {.shift = 1, .rotation = 10}}, false, open_digits},
@@ -26,6 +27,7 @@ static const struct source_kind kinds[] = {
     {{.name = "cifar10", .mean = cifar10_mean, .std = cifar10_std, .model = "cnn", .epochs = 3, .batch = 50,
       .item = {3, {3, 32, 32}}, .classes = 10, .adam_lr = 1e-3, .augment = {.crop_padding = 4, .flip = true}}, true, clef_cifar10},
 };
+/* clang-format on */
 
 bool source_parse(const char *verb_name, const char *data, source *out) {
     const char *colon = strchr(data, ':');
@@ -62,12 +64,11 @@ static int64_t even_batch(int64_t n) {
 clef_loader *source_test_loader(const source *s, clef_dataset *data, int64_t batch, int64_t threads) {
     if (!data) return NULL;
     if (batch == 0) batch = even_batch(clef_dataset_size(data));
-    return clef_loader_open(data, &(clef_loader_options){.batch = batch, .workers = (int)threads, .mean = s->mean,
-                                                         .std = s->std});
+    return clef_loader_open(data, &(clef_loader_options){.batch = batch, .workers = (int)threads, .mean = s->mean, .std = s->std});
 }
 
-static const char *const resnet18_blocks[] = {"layer1.0", "layer1.1", "layer2.0", "layer2.1",
-                                              "layer3.0", "layer3.1", "layer4.0", "layer4.1", NULL};
+static const char *const resnet18_blocks[] = {"layer1.0", "layer1.1", "layer2.0", "layer2.1", "layer3.0",
+                                              "layer3.1", "layer4.0", "layer4.1", NULL};
 static const struct model_kind {
     const char *name, *data;
     clef_module *(*make)(clef_context *ctx, clef_shape input, int64_t classes);

@@ -30,8 +30,8 @@ bool tool_file_fits(const char *verb_name, const char *option, const char *path)
 /* Can files be made in the directory, of which as much is made as is missing?  What counts is the last part that is there. */
 bool tool_directory_fits(const char *verb_name, const char *option, const char *path);
 /* Writes what `print` prints. */
-bool tool_write_file(const char *verb_name, const char *option, const char *path,
-                     void (*print)(FILE *out, const void *data), const void *data);
+bool tool_write_file(const char *verb_name, const char *option, const char *path, void (*print)(FILE *out, const void *data),
+                     const void *data);
 
 /* ---- source.c ---- */
 #define DATA_META "digits | mnist[:DIR] | cifar10[:DIR]"
@@ -41,11 +41,11 @@ typedef struct source {
     const float *mean, *std; /* per channel, of the training images */
     const char *model;       /* what is trained on it unless said otherwise */
     int64_t epochs, batch;
-    clef_shape item;         /* of one image */
+    clef_shape item; /* of one image */
     int64_t classes;
     double adam_lr;
-    clef_augment augment;    /* what --augment means here */
-    const char *dir;         /* from --data; NULL: the default */
+    clef_augment augment; /* what --augment means here */
+    const char *dir;      /* from --data; NULL: the default */
     const struct source_kind *kind;
 } source;
 /* Understands --data; false after one line on stderr. */
@@ -64,7 +64,7 @@ typedef struct forecast {
     clef_context *ctx;
     clef_module *net;
     clef_optimizer *optimizer;
-    clef_shape item;     /* of the data: one input without the batch */
+    clef_shape item; /* of the data: one input without the batch */
     int64_t batch;
     clef_plan_size size; /* found: of a step with this batch */
     int64_t largest;     /* found: a batch that fits the device, to within a sixteenth; 0: none does */
@@ -75,10 +75,10 @@ void forecast_print(const forecast *f, bool as_json);
 
 /* ---- workload.c: what clef tune tunes for ---- */
 typedef struct workload {
-    const char *model;  /* one of MODEL_META, or NULL: */
-    FILE *shapes;       /* a CSV file of products or convolutions, read again for each round */
+    const char *model; /* one of MODEL_META, or NULL: */
+    FILE *shapes;      /* a CSV file of products or convolutions, read again for each round */
     bool convolutions;
-    source data;        /* of the model */
+    source data; /* of the model */
     int64_t batch;
     clef_module *net;
     clef_optimizer *optimizer;

@@ -13,7 +13,8 @@ typedef struct bench_options {
 } bench_options;
 static bench_options o = {.seconds = 0.5};
 
-#define OPTION(name, kind, meta, field, help) {name, kind, meta, offsetof(bench_options, field), help}
+#define OPTION(name, kind, meta, field, help) \
+    { name, kind, meta, offsetof(bench_options, field), help }
 static const arg args[] = {
     OPTION("seconds", ARG_NUMBER, "X", seconds, "to spend on each figure; default 0.5"),
     OPTION("resnet18", ARG_FLAG, NULL, resnet18, "and a training step of ResNet-18, which takes seconds on a CPU"),
@@ -33,7 +34,9 @@ typedef struct progress {
 
 static progress progress_begin(int total) {
     const char *term = getenv("TERM");
-    return (progress){.on = !o.common.quiet, .total = total, .last = time(NULL),
+    return (progress){.on = !o.common.quiet,
+                      .total = total,
+                      .last = time(NULL),
                       .terminal = isatty(STDERR_FILENO) && term && strcmp(term, "dumb")};
 }
 
@@ -82,8 +85,7 @@ static void describe(const clef_context *ctx, bench_series *s) {
 }
 
 static void show(const bench_series *s, int *shown) {
-    for (; *shown < s->n; ++*shown)
-        (o.common.json ? bench_json_point : bench_text_point)(stdout, s, &s->point[*shown]);
+    for (; *shown < s->n; ++*shown) (o.common.json ? bench_json_point : bench_text_point)(stdout, s, &s->point[*shown]);
     fflush(stdout);
 }
 
@@ -136,7 +138,8 @@ static int compare(const char *const *paths, bench_report *report) {
 
 static int options_fit(const char *const *words) {
     if (o.compare && !*words) return tool_usage("bench", "--compare wants files that clef bench --json wrote");
-    if (o.compare && (o.label || o.resnet18)) return tool_usage("bench", "--label and --resnet18 belong to a measurement, not to --compare");
+    if (o.compare && (o.label || o.resnet18))
+        return tool_usage("bench", "--label and --resnet18 belong to a measurement, not to --compare");
     for (; !o.compare && *words; words++)
         if (!bench_knows(*words))
             return tool_usage("bench", "wants %s, not \"%s\"%s; result files need --compare", BENCH_SUITES, *words,
@@ -148,7 +151,8 @@ static int run_bench(const char *const *operands) {
     bench_report report = {0};
     int code = options_fit(operands);
     if (code) return code;
-    if ((o.html && !tool_file_fits("bench", "html", o.html)) || (o.csv && !tool_file_fits("bench", "csv", o.csv))) return EXIT_FAILED;
+    if ((o.html && !tool_file_fits("bench", "html", o.html)) || (o.csv && !tool_file_fits("bench", "csv", o.csv)))
+        return EXIT_FAILED;
     code = o.compare ? compare(operands, &report) : measure_words(operands, &report);
     if (code == EXIT_OK && ((o.html && !tool_write_file("bench", "html", o.html, bench_html, &report)) ||
                             (o.csv && !tool_write_file("bench", "csv", o.csv, bench_csv, &report))))
@@ -157,4 +161,5 @@ static int run_bench(const char *const *operands) {
     return code;
 }
 
-const verb verb_bench = {"bench", "[" BENCH_SUITES "]...", "Measure this device through Clef, or compare results.", args, &o, run_bench};
+const verb verb_bench = {"bench",  "[" BENCH_SUITES "]...", "Measure this device through Clef, or compare results.", args, &o,
+                         run_bench};

@@ -53,7 +53,6 @@ static int run_cache(const char *const *operands) {
     return verify && info.damaged ? EXIT_FAILED : EXIT_OK;
 }
 
-static const arg args[] = {
-    {"dir", ARG_TEXT, "DIR", offsetof(cache_options, dir), "another directory than the default"},
-    COMMON_ARGS};
+static const arg args[] = {{"dir", ARG_TEXT, "DIR", offsetof(cache_options, dir), "another directory than the default"},
+                           COMMON_ARGS};
 const verb verb_cache = {"cache", "show|verify|clear", "Show, check or empty the cache of compiled kernels.", args, &o, run_cache};

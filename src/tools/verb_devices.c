@@ -29,8 +29,8 @@ static void as_json(const clef_device_info *d, bool chosen) {
 static void as_text(const clef_device_info *d, bool chosen) {
     printf("%c %d  %s (%s)\n", chosen ? '*' : ' ', d->index, d->name, d->type);
     printf("     %s, driver %s, %s\n", d->platform, d->driver, d->version);
-    printf("     %u units at %u MHz, %.1f GiB (%.1f GiB at once), %llu KiB local, groups up to %zu%s%s\n",
-           d->compute_units, d->clock_mhz, (double)d->global_bytes / (1 << 30), (double)d->max_alloc_bytes / (1 << 30),
+    printf("     %u units at %u MHz, %.1f GiB (%.1f GiB at once), %llu KiB local, groups up to %zu%s%s\n", d->compute_units,
+           d->clock_mhz, (double)d->global_bytes / (1 << 30), (double)d->max_alloc_bytes / (1 << 30),
            (unsigned long long)d->local_bytes / 1024, d->max_work_group, d->f64 ? ", f64" : "", d->f16 ? ", f16" : "");
 }
 

@@ -11,17 +11,17 @@ typedef struct eval_options {
 } eval_options;
 static eval_options o = {.threads = 1, .top_k = 5};
 
-#define OPTION(name, kind, meta, field, help) {name, kind, meta, offsetof(eval_options, field), help}
-static const arg args[] = {
-    OPTION("data", ARG_TEXT, "NAME[:DIR]", data, DATA_META " (default digits); its test images"),
-    OPTION("model", ARG_CHOICE, MODEL_META, model, "default: lenet for mnist, else cnn"),
-    OPTION("weights", ARG_TEXT, "FILE", weights, "safetensors, as train --out writes it"),
-    OPTION("svg", ARG_TEXT, "FILE", svg, "draw the confusion matrix"),
-    OPTION("top-k", ARG_COUNT, "K", top_k, "right is what is among the K best guesses; default 5"),
-    OPTION("batch", ARG_COUNT, "N", batch, "images at once"),
-    OPTION("limit", ARG_COUNT, "N", limit, "only the first N images"),
-    OPTION("threads", ARG_COUNT, "N", threads, "that prepare batches; default 1"),
-    COMMON_ARGS};
+#define OPTION(name, kind, meta, field, help) \
+    { name, kind, meta, offsetof(eval_options, field), help }
+static const arg args[] = {OPTION("data", ARG_TEXT, "NAME[:DIR]", data, DATA_META " (default digits); its test images"),
+                           OPTION("model", ARG_CHOICE, MODEL_META, model, "default: lenet for mnist, else cnn"),
+                           OPTION("weights", ARG_TEXT, "FILE", weights, "safetensors, as train --out writes it"),
+                           OPTION("svg", ARG_TEXT, "FILE", svg, "draw the confusion matrix"),
+                           OPTION("top-k", ARG_COUNT, "K", top_k, "right is what is among the K best guesses; default 5"),
+                           OPTION("batch", ARG_COUNT, "N", batch, "images at once"),
+                           OPTION("limit", ARG_COUNT, "N", limit, "only the first N images"),
+                           OPTION("threads", ARG_COUNT, "N", threads, "that prepare batches; default 1"),
+                           COMMON_ARGS};
 
 static void class_names(json *j, const clef_dataset *data, int64_t n) {
     json_key(j, "classes");
@@ -53,8 +53,9 @@ static void as_json(const clef_context *ctx, const clef_dataset *data, const cle
 }
 
 static int as_text(const clef_dataset *data, const clef_evaluation_result *r) {
-    tool_line(stdout, fabs(r->loss) < 1e5 ? "accuracy %.2f %%, top-%d %.2f %%, loss %.4f (%lld images, %.2f s)"
-                                          : "accuracy %.2f %%, top-%d %.2f %%, loss %.3g (%lld images, %.2f s)",
+    tool_line(stdout,
+              fabs(r->loss) < 1e5 ? "accuracy %.2f %%, top-%d %.2f %%, loss %.4f (%lld images, %.2f s)"
+                                  : "accuracy %.2f %%, top-%d %.2f %%, loss %.3g (%lld images, %.2f s)",
               100 * r->accuracy, r->top_k, 100 * r->top_k_accuracy, r->loss, (long long)r->items, r->seconds);
     if (!r->confusion || o.common.quiet) return EXIT_OK;
     int length = clef_confusion_text(r, data, NULL, 0);

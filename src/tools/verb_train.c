@@ -15,7 +15,8 @@ typedef struct train_options {
 } train_options;
 static train_options o = {.lr = -1, .momentum = -1, .weight_decay = -1, .threads = 1};
 
-#define OPTION(name, kind, meta, field, help) {name, kind, meta, offsetof(train_options, field), help}
+#define OPTION(name, kind, meta, field, help) \
+    { name, kind, meta, offsetof(train_options, field), help }
 static const arg args[] = {
     OPTION("data", ARG_TEXT, "NAME[:DIR]", data, DATA_META " (default digits)"),
     OPTION("model", ARG_CHOICE, MODEL_META, model, "default: lenet for mnist, else cnn"),
@@ -106,10 +107,8 @@ static bool options_fit(void) {
 static clef_optimizer *make_optimizer(clef_module *net) {
     if (is(o.optimizer, "sgd"))
         return clef_sgd(net, &(clef_sgd_options){.lr = o.lr, .momentum = o.momentum, .weight_decay = o.weight_decay});
-    if (is(o.optimizer, "adam"))
-        return clef_adam(net, &(clef_adam_options){.lr = o.lr, .weight_decay = o.weight_decay});
-    return clef_adamw(net, &(clef_adamw_options){.lr = o.lr, .weight_decay = o.weight_decay,
-                                                 .no_decay = o.weight_decay == 0});
+    if (is(o.optimizer, "adam")) return clef_adam(net, &(clef_adam_options){.lr = o.lr, .weight_decay = o.weight_decay});
+    return clef_adamw(net, &(clef_adamw_options){.lr = o.lr, .weight_decay = o.weight_decay, .no_decay = o.weight_decay == 0});
 }
 
 /* Does the schedule move with every step?  The others move with every epoch, unless they have to warm up. */
@@ -119,9 +118,9 @@ static clef_schedule_kind schedule_kind(void) {
     static const struct {
         const char *name;
         clef_schedule_kind kind;
-    } kinds[] = {{"step", CLEF_SCHEDULE_STEP}, {"multistep", CLEF_SCHEDULE_MULTISTEP},
-                 {"exponential", CLEF_SCHEDULE_EXPONENTIAL}, {"cosine", CLEF_SCHEDULE_COSINE},
-                 {"one-cycle", CLEF_SCHEDULE_ONE_CYCLE}, {"plateau", CLEF_SCHEDULE_PLATEAU}};
+    } kinds[] = {
+        {"step", CLEF_SCHEDULE_STEP},     {"multistep", CLEF_SCHEDULE_MULTISTEP}, {"exponential", CLEF_SCHEDULE_EXPONENTIAL},
+        {"cosine", CLEF_SCHEDULE_COSINE}, {"one-cycle", CLEF_SCHEDULE_ONE_CYCLE}, {"plateau", CLEF_SCHEDULE_PLATEAU}};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (is(kinds[i].name, o.schedule)) return kinds[i].kind;
     return CLEF_SCHEDULE_CONSTANT;
@@ -137,9 +136,14 @@ static clef_schedule *make_schedule(clef_optimizer *opt, int64_t steps_per_epoch
         milestone[i] = milestone[i] * ticks - o.warmup;
         if (milestone[i] < 0) milestone[i] = 0;
     }
-    clef_schedule_options s = {.kind = schedule_kind(), .total = total > 0 ? total : 1, .max_lr = o.lr, .patience = 3,
-                               .step_size = (o.epochs / 3 > 0 ? o.epochs / 3 : 1) * ticks, .warmup = o.warmup,
-                               .milestones = milestone, .n_milestones = n};
+    clef_schedule_options s = {.kind = schedule_kind(),
+                               .total = total > 0 ? total : 1,
+                               .max_lr = o.lr,
+                               .patience = 3,
+                               .step_size = (o.epochs / 3 > 0 ? o.epochs / 3 : 1) * ticks,
+                               .warmup = o.warmup,
+                               .milestones = milestone,
+                               .n_milestones = n};
     if (s.kind == CLEF_SCHEDULE_EXPONENTIAL && *per_step) { /* the same stairs, counted in steps */
         s.kind = CLEF_SCHEDULE_STEP;
         s.step_size = steps_per_epoch;
@@ -167,8 +171,13 @@ static bool open_data(run *r) {
     r->test = r->train ? source_open(&r->data, r->ctx, CLEF_TEST, o.limit) : NULL;
     if (!r->test) return false;
     int64_t n = clef_dataset_size(r->train), batch = o.batch < n ? o.batch : n;
-    clef_loader_options options = {.batch = batch, .shuffle = true, .workers = (int)o.threads, .seed = o.common.seed,
-                                   .mean = r->data.mean, .std = r->data.std, .drop_last = true};
+    clef_loader_options options = {.batch = batch,
+                                   .shuffle = true,
+                                   .workers = (int)o.threads,
+                                   .seed = o.common.seed,
+                                   .mean = r->data.mean,
+                                   .std = r->data.std,
+                                   .drop_last = true};
     if (o.augment) options.augment = r->data.augment;
     r->train_loader = clef_loader_open(r->train, &options);
     r->test_loader = source_test_loader(&r->data, r->test, 0, o.threads);
@@ -247,8 +256,8 @@ static bool on_epoch(void *user, const clef_epoch *e) {
 
 static void event_done(const run *r, const clef_history *h) {
     if (!o.common.json) {
-        tool_line(stdout, "test accuracy %.2f %%, %.0f images/s, %.1f s (%.1f s of them compiling)",
-                  100 * r->last.test_accuracy, h->items_per_second, h->seconds, h->compile_seconds);
+        tool_line(stdout, "test accuracy %.2f %%, %.0f images/s, %.1f s (%.1f s of them compiling)", 100 * r->last.test_accuracy,
+                  h->items_per_second, h->seconds, h->compile_seconds);
         return;
     }
     json j = json_begin(stdout);
@@ -286,11 +295,13 @@ static int stopped_by_hand(const run *r) {
 /* What must be alike for a run to be resumed. */
 static void describe(const run *r, char *note, size_t size) {
     bool fixed_length = is_smooth() || is(o.schedule, "step") || is(o.schedule, "multistep");
-    snprintf(note, size, "data=%s model=%s batch=%lld optimizer=%s lr=%.9g momentum=%.9g weight_decay=%.9g "
+    snprintf(note, size,
+             "data=%s model=%s batch=%lld optimizer=%s lr=%.9g momentum=%.9g weight_decay=%.9g "
              "schedule=%s milestones=%s warmup=%lld epochs=%lld label_smoothing=%.9g clip_norm=%.9g augment=%d limit=%lld "
-             "seed=%llu", r->data.name, o.model, (long long)o.batch, o.optimizer, o.lr, o.momentum, o.weight_decay,
-             o.schedule, o.milestones ? o.milestones : "", (long long)o.warmup, (long long)(fixed_length ? o.epochs : 0),
-             o.label_smoothing, o.clip_norm, o.augment, (long long)o.limit, (unsigned long long)o.common.seed);
+             "seed=%llu",
+             r->data.name, o.model, (long long)o.batch, o.optimizer, o.lr, o.momentum, o.weight_decay, o.schedule,
+             o.milestones ? o.milestones : "", (long long)o.warmup, (long long)(fixed_length ? o.epochs : 0), o.label_smoothing,
+             o.clip_norm, o.augment, (long long)o.limit, (unsigned long long)o.common.seed);
 }
 
 /* Worse than guessing by far: a rate that is too high, most likely, yet somebody may want to see just that. */
@@ -306,12 +317,26 @@ static int fit(run *r) {
     const clef_history *history;
     describe(r, note, sizeof note);
     clef_loss_options loss = {.label_smoothing = o.label_smoothing};
-    clef_fit_options options = {
-        .train = r->train_loader, .test = r->test_loader, .optimizer = r->optimizer, .schedule = r->schedule,
-        .schedule_per_step = r->per_step, .loss_options = &loss, .epochs = o.epochs, .clip_norm = o.clip_norm,
-        .early_stop_patience = (int)o.early_stop, .checkpoint_dir = o.checkpoint, .keep = (int)o.keep,
-        .checkpoint_every = o.checkpoint_every, .resume = o.resume, .checkpoint_note = note, .csv = o.csv,
-        .bar = o.common.quiet ? NULL : stderr, .on_epoch = on_epoch, .on_progress = on_progress, .user = r, .interrupt = &interrupted};
+    clef_fit_options options = {.train = r->train_loader,
+                                .test = r->test_loader,
+                                .optimizer = r->optimizer,
+                                .schedule = r->schedule,
+                                .schedule_per_step = r->per_step,
+                                .loss_options = &loss,
+                                .epochs = o.epochs,
+                                .clip_norm = o.clip_norm,
+                                .early_stop_patience = (int)o.early_stop,
+                                .checkpoint_dir = o.checkpoint,
+                                .keep = (int)o.keep,
+                                .checkpoint_every = o.checkpoint_every,
+                                .resume = o.resume,
+                                .checkpoint_note = note,
+                                .csv = o.csv,
+                                .bar = o.common.quiet ? NULL : stderr,
+                                .on_epoch = on_epoch,
+                                .on_progress = on_progress,
+                                .user = r,
+                                .interrupt = &interrupted};
     clef_status status = clef_fit(r->net, &options, &history);
     if (status == CLEF_INTERRUPTED) return stopped_by_hand(r);
     if (status || final_score(r, history)) return tool_failed("train", r->ctx);

@@ -1,4 +1,5 @@
-/* verb_tune.c — clef tune: measures which configurations of the kernels are fastest here, and carries results from machine to machine. */
+/* verb_tune.c — clef tune: measures which configurations of the kernels are fastest here, and carries results from machine to
+ * machine. */
 #include "tool.h"
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,8 @@ typedef struct tune_options {
 } tune_options;
 static tune_options o = {.budget = -1};
 
-#define OPTION(name, kind, meta, field, help) {name, kind, meta, offsetof(tune_options, field), help}
+#define OPTION(name, kind, meta, field, help) \
+    { name, kind, meta, offsetof(tune_options, field), help }
 static const arg args[] = {
     OPTION("budget", ARG_NUMBER, "SECONDS", budget, "for measuring; default 60, above 0"),
     OPTION("model", ARG_CHOICE, MODEL_META, model, "tune for a training step of this model; default lenet"),
@@ -84,8 +86,8 @@ static void show_result(const clef_tune_result *r) {
     if (r->wrong) fprintf(stderr, "clef tune: %d configurations gave wrong numbers and are not used; please report it\n", r->wrong);
     if (r->no_library && !o.common.quiet) fprintf(stderr, "clef tune: CLBlast is not among what is tried: %s\n", r->no_library);
     if (!o.common.json) {
-        printf("%d benchmarks: %d measured, %d of them improved; %d known before, %d left; %.1f s\n", r->benchmarks, r->tuned, r->improved,
-               r->known, left, r->seconds);
+        printf("%d benchmarks: %d measured, %d of them improved; %d known before, %d left; %.1f s\n", r->benchmarks, r->tuned,
+               r->improved, r->known, left, r->seconds);
         return;
     }
     json j = json_begin(stdout);
@@ -108,8 +110,11 @@ static int measure_workload(clef_context *ctx, workload *w) {
     clef_tune_result result;
     if (!o.common.quiet) fprintf(stderr, "tuning for %s on %s\n", o.shapes ? o.shapes : w->model, tool_device_name(ctx));
     if (!w->shapes && !workload_model(w, ctx)) return tool_failed("tune", ctx);
-    clef_status status = clef_tune(ctx, &(clef_tune_options){.work = work, .on_progress = on_progress, .user = w, .again = o.again,
-                                                             .budget = o.budget > 0 ? o.budget : 0}, &result);
+    clef_status status =
+        clef_tune(ctx,
+                  &(clef_tune_options){
+                      .work = work, .on_progress = on_progress, .user = w, .again = o.again, .budget = o.budget > 0 ? o.budget : 0},
+                  &result);
     clear_line();
     if (status != CLEF_OK && status != CLEF_INTERRUPTED) return tool_failed("tune", ctx);
     show_result(&result);

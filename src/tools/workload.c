@@ -69,7 +69,8 @@ static clef_status queue_convolution(clef_context *ctx, const long *p) {
     clef_tensor *in[2] = {clef_rand(ctx, CLEF_SHAPE(p[3], p[2], p[1], p[0])), clef_rand(ctx, CLEF_SHAPE(p[4], p[2], p[6], p[5]))};
     clef_tensor *out[3] = {NULL};
     for (int i = 0; i < 2; i++) in[i] = clef_require_grad(clef_keep(in[i]), true);
-    out[0] = clef_conv2d(in[0], in[1], CLEF_NONE, &(clef_conv2d_options){.stride = {(int)p[10], (int)p[9]}, .padding = {(int)p[8], (int)p[7]}});
+    out[0] = clef_conv2d(in[0], in[1], CLEF_NONE,
+                         &(clef_conv2d_options){.stride = {(int)p[10], (int)p[9]}, .padding = {(int)p[8], (int)p[7]}});
     clef_tensor *g = out[0] ? clef_rand(ctx, clef_tensor_shape(out[0])) : NULL;
     clef_status status = g ? clef_grad(out[0], g, in, 2, false, out + 1) : clef_error_status(ctx);
     if (status == CLEF_OK) status = clef_eval_all(out, 3);

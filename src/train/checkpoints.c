@@ -36,16 +36,18 @@ clef_status clef__checkpoint_directory(clef__fit *f) {
         }
     if (mkdir(dir, 0777) && errno != EEXIST) failed = errno;
     clef__free(dir);
-    return failed ? clef__fail(f->ctx, CLEF_IO, "fit: cannot make the directory %s: %s", f->o->checkpoint_dir,
-                               strerror(failed)) : CLEF_OK;
+    return failed ? clef__fail(f->ctx, CLEF_IO, "fit: cannot make the directory %s: %s", f->o->checkpoint_dir, strerror(failed))
+                  : CLEF_OK;
 }
 
 /* Where there are no locks (some network file systems) nobody is kept out. */
 clef_status clef__checkpoint_lock(clef__fit *f) {
     f->lock = open(f->o->checkpoint_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (f->lock >= 0 && flock(f->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-        return clef__fail(f->ctx, CLEF_STATE, "fit: another run keeps its checkpoints in %s; give this one another directory, or "
-                          "let that one end first", f->o->checkpoint_dir);
+        return clef__fail(f->ctx, CLEF_STATE,
+                          "fit: another run keeps its checkpoints in %s; give this one another directory, or "
+                          "let that one end first",
+                          f->o->checkpoint_dir);
     clef__remove_abandoned(f->o->checkpoint_dir);
     return CLEF_OK;
 }
@@ -59,15 +61,19 @@ static clef_status save(clef__fit *f, const char *name, const clef__meter_values
     char note[NOTE_SIZE];
     const char *text = f->o->checkpoint_note ? f->o->checkpoint_note : "";
     int length = snprintf(note, sizeof note, "fit %s %s %s %s %s %s\n%s", clef__decimal(f->batch).text,
-                          clef__decimal(f->items).text, clef__decimal(f->bad_epochs).text,
-                          clef__exact((double)sums->loss).text, clef__exact((double)sums->correct).text,
-                          clef__exact((double)sums->good).text, text);
+                          clef__decimal(f->items).text, clef__decimal(f->bad_epochs).text, clef__exact((double)sums->loss).text,
+                          clef__exact((double)sums->correct).text, clef__exact((double)sums->good).text, text);
     if (length >= (int)sizeof note)
         return clef__fail(f->ctx, CLEF_INVALID, "fit: checkpoint_note is longer than %d bytes", NOTE_SIZE - STATE_SIZE);
     char *path = path_of(f, name);
     if (!path) return no_memory(f);
-    clef_checkpoint what = {.module = f->module, .optimizer = f->o->optimizer, .schedule = f->o->schedule,
-                            .loader = f->o->train, .epoch = f->done, .metric = f->best_metric, .note = note};
+    clef_checkpoint what = {.module = f->module,
+                            .optimizer = f->o->optimizer,
+                            .schedule = f->o->schedule,
+                            .loader = f->o->train,
+                            .epoch = f->done,
+                            .metric = f->best_metric,
+                            .note = note};
     clef_status status = clef_checkpoint_save(f->ctx, path, &what);
     clef__free(path);
     return status;
@@ -103,8 +109,7 @@ clef_status clef__checkpoint_epoch(clef__fit *f, bool improved) {
 /* ---- resuming ---- */
 bool clef__place_parse(const char *line, clef__place *p) {
     char word[6][40];
-    if (sscanf(line, "fit %39s %39s %39s %39s %39s %39s", word[0], word[1], word[2], word[3], word[4], word[5]) != 6)
-        return false;
+    if (sscanf(line, "fit %39s %39s %39s %39s %39s %39s", word[0], word[1], word[2], word[3], word[4], word[5]) != 6) return false;
     return clef__parse_decimal(word[0], &p->batch) && clef__parse_decimal(word[1], &p->items) &&
            clef__parse_decimal(word[2], &p->bad_epochs) && clef__parse_exact(word[3], &p->loss) &&
            clef__parse_exact(word[4], &p->correct) && clef__parse_exact(word[5], &p->good);
@@ -133,8 +138,10 @@ static bool judge(void *user, const clef_checkpoint *seen, clef__report *report)
     else if (strcmp(note + 1, now) != 0)
         clef__report_set(report, CLEF_INVALID, "was made with \"%s\", this run has \"%s\"", note + 1, now);
     else if (!is_possible(r->f, seen, &r->p))
-        clef__report_set(report, CLEF_FORMAT, "was left in epoch %lld after %lld batches and %lld items, where no run of this loader "
-                         "comes", (long long)seen->epoch, (long long)r->p.batch, (long long)r->p.items);
+        clef__report_set(report, CLEF_FORMAT,
+                         "was left in epoch %lld after %lld batches and %lld items, where no run of this loader "
+                         "comes",
+                         (long long)seen->epoch, (long long)r->p.batch, (long long)r->p.items);
     return report->status == CLEF_OK;
 }
 
@@ -147,8 +154,9 @@ static clef_status take_over(clef__fit *f, const clef_checkpoint *what, const cl
     f->resumed_inside = f->batch > 0;
     f->resumed_at = f->done * clef_loader_batches(f->o->train) + f->batch;
     if (f->done >= f->epochs)
-        clef__log_line(f->ctx, CLEF_LOG_WARNING, "fit: resume: %s has %lld epochs behind it and %lld are wanted: there is nothing to train",
-                  path, (long long)f->done, (long long)f->epochs);
+        clef__log_line(f->ctx, CLEF_LOG_WARNING,
+                       "fit: resume: %s has %lld epochs behind it and %lld are wanted: there is nothing to train", path,
+                       (long long)f->done, (long long)f->epochs);
     return clef__meters_set(&f->meters, (clef__meter_values){(float)p->loss, (float)p->correct, (float)p->good});
 }
 
@@ -158,8 +166,8 @@ clef_status clef__checkpoint_resume(clef__fit *f) {
     clef_status status = CLEF_OK;
     if (access(path, F_OK) == 0) {
         resumption r = {.f = f};
-        clef_checkpoint what = {.module = f->module, .optimizer = f->o->optimizer, .schedule = f->o->schedule,
-                                .loader = f->o->train};
+        clef_checkpoint what = {
+            .module = f->module, .optimizer = f->o->optimizer, .schedule = f->o->schedule, .loader = f->o->train};
         status = clef__checkpoint_load(f->ctx, "fit: resume", path, &what, judge, &r);
         if (!status) status = take_over(f, &what, &r.p, path);
     }
@@ -195,13 +203,11 @@ clef_status clef__best_restore(clef__fit *f) {
     clef_status status = CLEF_OK;
     if (!f->best_in_memory) {
         char *path = f->o->checkpoint_dir ? path_of(f, "best.ckpt") : NULL;
-        if (path && access(path, F_OK) == 0)
-            status = clef_checkpoint_load(f->ctx, path, &(clef_checkpoint){.module = f->module});
+        if (path && access(path, F_OK) == 0) status = clef_checkpoint_load(f->ctx, path, &(clef_checkpoint){.module = f->module});
         clef__free(path);
         return status;
     }
-    for (int i = 0; i < f->n_best && !status; i++)
-        status = clef_assign(clef_module_tensor(f->module, i).tensor, f->best[i]);
+    for (int i = 0; i < f->n_best && !status; i++) status = clef_assign(clef_module_tensor(f->module, i).tensor, f->best[i]);
     return status ? status : clef_end_step(f->ctx);
 }
 

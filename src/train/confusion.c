@@ -66,11 +66,11 @@ static void svg_cell(clef__text *out, int64_t row, int64_t column, int64_t count
     double share = in_row > 0 ? (double)count / (double)in_row : 0, shade = sqrt(share);
     int red = (int)(247 - shade * 239), green = (int)(251 - shade * 203), blue = (int)(255 - shade * 148);
     long long x = MARGIN + column * CELL, y = MARGIN + row * CELL;
-    clef__text_add(out, "<rect x=\"%lld\" y=\"%lld\" width=\"%d\" height=\"%d\" fill=\"rgb(%d,%d,%d)\"/>", x, y,
-                      CELL - 1, CELL - 1, red, green, blue);
+    clef__text_add(out, "<rect x=\"%lld\" y=\"%lld\" width=\"%d\" height=\"%d\" fill=\"rgb(%d,%d,%d)\"/>", x, y, CELL - 1, CELL - 1,
+                   red, green, blue);
     if (count > 0)
-        clef__text_add(out, "<text x=\"%lld\" y=\"%lld\" text-anchor=\"middle\" fill=\"%s\">%lld</text>",
-                          x + CELL / 2, y + CELL / 2 + 4, shade > 0.6 ? "white" : "black", (long long)count);
+        clef__text_add(out, "<text x=\"%lld\" y=\"%lld\" text-anchor=\"middle\" fill=\"%s\">%lld</text>", x + CELL / 2,
+                       y + CELL / 2 + 4, shade > 0.6 ? "white" : "black", (long long)count);
     clef__text_put(out, "\n", 1);
 }
 
@@ -89,10 +89,14 @@ static void svg_labels(clef__text *out, const clef_dataset *names, int64_t n) {
 static void svg(clef__text *out, const clef_evaluation_result *result, const clef_dataset *names) {
     int64_t n = result->classes;
     long long side = MARGIN + n * CELL + 16;
-    clef__text_add(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%lld\" height=\"%lld\" "
-                      "font-family=\"sans-serif\" font-size=\"11\">\n", side, side);
-    clef__text_add(out, "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n<text x=\"6\" y=\"16\">"
-                      "rows: truth, columns: guess; accuracy %.2f %%</text>\n", 100 * result->accuracy);
+    clef__text_add(out,
+                   "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%lld\" height=\"%lld\" "
+                   "font-family=\"sans-serif\" font-size=\"11\">\n",
+                   side, side);
+    clef__text_add(out,
+                   "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n<text x=\"6\" y=\"16\">"
+                   "rows: truth, columns: guess; accuracy %.2f %%</text>\n",
+                   100 * result->accuracy);
     svg_labels(out, names, n);
     for (int64_t row = 0; row < n; row++) {
         int64_t in_row = 0;

@@ -43,7 +43,8 @@ static void look_at_output(void *user, clef_module *module, clef_tensor *x, clef
     verdict *v = s->verdict;
     if (v->type[0] || all_finite(y)) return;
     const char *parameter = bad_parameter(module);
-    if (!clef__module_path(s->root, module, v->layer, sizeof v->layer)) snprintf(v->layer, sizeof v->layer, "one that is registered nowhere");
+    if (!clef__module_path(s->root, module, v->layer, sizeof v->layer))
+        snprintf(v->layer, sizeof v->layer, "one that is registered nowhere");
     else if (!v->layer[0]) snprintf(v->layer, sizeof v->layer, "the module");
     snprintf(v->type, sizeof v->type, "%.60s", clef_module_type(module));
     snprintf(v->fact, sizeof v->fact, "its %.100s is not finite", parameter ? parameter : "output");
@@ -60,7 +61,8 @@ static void look_at_loss(const clef__fit *f, const clef_batch *batch, clef_tenso
     }
     double loss = clef_item(clef__batch_loss(&f->loss, y, batch, &weight));
     if (isfinite(loss))
-        snprintf(v->fact, sizeof v->fact, "its own is %.3g, which is too much to add up; try a lower learning rate (now %g)", loss, f->lr);
+        snprintf(v->fact, sizeof v->fact, "its own is %.3g, which is too much to add up; try a lower learning rate (now %g)", loss,
+                 f->lr);
     else snprintf(v->fact, sizeof v->fact, "every layer's output is finite, the loss function's is not");
 }
 
@@ -96,9 +98,9 @@ clef_status clef__diagnose(clef__fit *f, int64_t bad_batch) {
     long long epoch = f->done + 1, batch = bad_batch + 1;
     clef_clear_error(f->ctx);
     if (!v.layer[0])
-        return clef__fail(f->ctx, CLEF_INVALID, "fit: the loss of epoch %lld, batch %lld is not finite; %s", epoch, batch,
-                          v.fact);
-    return clef__fail(f->ctx, CLEF_INVALID, "fit: the loss of epoch %lld, batch %lld is not finite; first bad layer: "
-                      "%s (%s), %s; try a lower learning rate (now %g) or clip_norm", epoch, batch, v.layer, v.type,
-                      v.fact, f->lr);
+        return clef__fail(f->ctx, CLEF_INVALID, "fit: the loss of epoch %lld, batch %lld is not finite; %s", epoch, batch, v.fact);
+    return clef__fail(f->ctx, CLEF_INVALID,
+                      "fit: the loss of epoch %lld, batch %lld is not finite; first bad layer: "
+                      "%s (%s), %s; try a lower learning rate (now %g) or clip_norm",
+                      epoch, batch, v.layer, v.type, v.fact, f->lr);
 }

@@ -106,9 +106,10 @@ static clef_status check_growth(clef__fit *f, double loss) {
     static const double beyond_reason = 1e6;
     if (isnan(f->first_loss)) f->first_loss = loss;
     if (loss <= beyond_reason * (1 + fabs(f->first_loss))) return CLEF_OK;
-    return clef__fail(f->ctx, CLEF_INVALID, "fit: training diverges: the mean loss of epoch %lld is %.3g after batch %lld, and was "
-                      "%.3g at first; try a lower learning rate (now %g) or clip_norm", (long long)f->done + 1, loss,
-                      (long long)f->batch, f->first_loss, f->lr);
+    return clef__fail(f->ctx, CLEF_INVALID,
+                      "fit: training diverges: the mean loss of epoch %lld is %.3g after batch %lld, and was "
+                      "%.3g at first; try a lower learning rate (now %g) or clip_norm",
+                      (long long)f->done + 1, loss, (long long)f->batch, f->first_loss, f->lr);
 }
 
 /* Reads the meters and checks them. */
@@ -189,8 +190,10 @@ clef_status clef__train_epoch(clef__fit *f, clef_epoch *result) {
     if (!status) status = clef_error_status(f->ctx);
     bool cut = (f->interrupted || f->stopped) && f->batch < clef_loader_batches(f->o->train);
     if (status || cut) return status;
-    if (f->items == 0) return clef__fail(f->ctx, CLEF_INVALID, "fit: the training loader gives no batch; is drop_last "
-                                         "set with fewer items than a batch?");
+    if (f->items == 0)
+        return clef__fail(f->ctx, CLEF_INVALID,
+                          "fit: the training loader gives no batch; is drop_last "
+                          "set with fewer items than a batch?");
     status = read_meters(f, &values);
     if (!status) fill_result(f, &values, result);
     return status;

@@ -20,7 +20,7 @@ typedef struct evaluation {
     int64_t *confusion, classes, items, right, among_top;
     bool has_classes;
     int top;
-    float *logits;  /* room for one batch on the host */
+    float *logits; /* room for one batch on the host */
     int64_t *truth;
     size_t logits_size, truth_size;
 } evaluation;
@@ -131,8 +131,7 @@ static clef_status look_at_labels(const evaluation *e, clef_module *module, clef
 clef_status clef__score_loader(clef_module *module, clef_loader *loader, const clef__loss *loss, int top_k, int64_t *confusion,
                                clef__score *score) {
     clef_context *ctx = clef_module_context(module);
-    evaluation e = {.ctx = ctx, .confusion = confusion, .top = top_k,
-                    .classes = clef_dataset_classes(clef_loader_dataset(loader))};
+    evaluation e = {.ctx = ctx, .confusion = confusion, .top = top_k, .classes = clef_dataset_classes(clef_loader_dataset(loader))};
     clef__meter_values sums = {0};
     double start = clef__now();
     bool inference = clef__nn_inference(ctx, true), grad = clef_set_grad_enabled(ctx, false);
@@ -188,15 +187,16 @@ static void rates(const int64_t *confusion, int64_t classes, double *precision, 
     }
 }
 
-clef_status clef_evaluate(clef_module *module, clef_loader *data, clef_loss_fn loss,
-                          const clef_loss_options *loss_options, clef_evaluation_result *result) {
+clef_status clef_evaluate(clef_module *module, clef_loader *data, clef_loss_fn loss, const clef_loss_options *loss_options,
+                          clef_evaluation_result *result) {
     return clef_evaluate_top_k(module, data, loss, loss_options, 0, result);
 }
 
-clef_status clef_evaluate_top_k(clef_module *module, clef_loader *data, clef_loss_fn loss,
-                                const clef_loss_options *loss_options, int top_k, clef_evaluation_result *result) {
+clef_status clef_evaluate_top_k(clef_module *module, clef_loader *data, clef_loss_fn loss, const clef_loss_options *loss_options,
+                                int top_k, clef_evaluation_result *result) {
     if (!module) return CLEF_INVALID;
-    if (!result) return clef__fail(clef_module_context(module), CLEF_INVALID, "evaluate: result is NULL; give a clef_evaluation_result");
+    if (!result)
+        return clef__fail(clef_module_context(module), CLEF_INVALID, "evaluate: result is NULL; give a clef_evaluation_result");
     clef_context *ctx = clef_module_context(module);
     *result = (clef_evaluation_result){.loss = NAN, .accuracy = NAN, .top_k_accuracy = NAN};
     if (!data) return clef__fail(ctx, CLEF_INVALID, "evaluate: no loader");
@@ -212,9 +212,13 @@ clef_status clef_evaluate_top_k(clef_module *module, clef_loader *data, clef_los
     const clef__loss wanted = {ctx, "evaluate", loss, loss_options};
     clef_status status = clef__score_loader(module, data, &wanted, top_k, classes ? room->confusion : NULL, &score);
     if (status) return status;
-    *result = (clef_evaluation_result){.items = score.items, .classes = score.classes, .loss = score.loss,
-                                       .accuracy = score.accuracy, .top_k = top_k,
-                                       .top_k_accuracy = score.top, .seconds = score.seconds};
+    *result = (clef_evaluation_result){.items = score.items,
+                                       .classes = score.classes,
+                                       .loss = score.loss,
+                                       .accuracy = score.accuracy,
+                                       .top_k = top_k,
+                                       .top_k_accuracy = score.top,
+                                       .seconds = score.seconds};
     if (classes == 0 || score.classes == 0) return CLEF_OK;
     rates(room->confusion, classes, room->rates, room->rates + classes);
     result->confusion = room->confusion;

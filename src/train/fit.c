@@ -17,8 +17,7 @@ static clef_status append(clef__fit *f, clef__train_room *room, const clef_epoch
 
 static clef_status check(clef_module *module, const clef_fit_options *o) {
     clef_context *ctx = clef_module_context(module);
-    if (!o || !o->train || !o->optimizer)
-        return clef__fail(ctx, CLEF_INVALID, "fit: options need a train loader and an optimizer");
+    if (!o || !o->train || !o->optimizer) return clef__fail(ctx, CLEF_INVALID, "fit: options need a train loader and an optimizer");
     if (clef_dataset_context(clef_loader_dataset(o->train)) != ctx || clef_optimizer_context(o->optimizer) != ctx ||
         (o->test && clef_dataset_context(clef_loader_dataset(o->test)) != ctx))
         return clef__fail(ctx, CLEF_INVALID, "fit: module, loaders and optimizer belong to different contexts");
@@ -62,8 +61,8 @@ static clef_status begin_fit(clef__fit *f) {
     f->best_metric = INFINITY;
     f->first_loss = NAN;
     f->loss = (clef__loss){f->ctx, "fit", o->loss, o->loss_options};
-    f->progress = (clef_progress){.epoch = 1, .epochs = f->epochs, .batches = clef_loader_batches(o->train),
-                                  .loss = NAN, .accuracy = NAN, .eta = NAN};
+    f->progress = (clef_progress){
+        .epoch = 1, .epochs = f->epochs, .batches = clef_loader_batches(o->train), .loss = NAN, .accuracy = NAN, .eta = NAN};
     clef__bar_init(&f->bar, o->bar);
     clef_on_compile(f->ctx, on_compile, f);
     clef_status status = collect_leaves(f);

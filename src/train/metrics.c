@@ -53,8 +53,9 @@ static void complain(const clef__loss *loss, const clef_tensor *output, const cl
     const char *fact = "the loss function gave no tensor";
     if (!output) fact = "the module's forward gave no tensor";
     else if (!loss->fn && !batch->y) fact = "the data has no targets, which the default loss, clef_cross_entropy, needs";
-    else if (!loss->fn) fact = "the default loss, clef_cross_entropy, is always 0 of one output per item; choose another, such as "
-                               "clef_mse_loss for numbers or clef_bce_with_logits for yes and no";
+    else if (!loss->fn)
+        fact = "the default loss, clef_cross_entropy, is always 0 of one output per item; choose another, such as "
+               "clef_mse_loss for numbers or clef_bce_with_logits for yes and no";
     clef__fail(loss->ctx, CLEF_INVALID, "%s: %s", loss->op, fact);
 }
 
@@ -69,8 +70,7 @@ clef_tensor *clef__batch_loss(const clef__loss *loss, clef_tensor *output, const
     return value;
 }
 
-clef_tensor *clef__meters_add(clef__meters *meters, clef_tensor *output, clef_tensor *target, clef_tensor *loss,
-                              double weight) {
+clef_tensor *clef__meters_add(clef__meters *meters, clef_tensor *output, clef_tensor *target, clef_tensor *loss, double weight) {
     bool was = clef_set_grad_enabled(meters->ctx, false);
     clef_tensor *sum = clef_add(meters->loss, clef_mul_scalar(clef_to(loss, CLEF_F32), weight));
     clef_tensor *finite = clef_lt_scalar(clef_abs(sum), FLT_MAX);

@@ -27,14 +27,13 @@ void clef__meters_close(clef__meters *meters);
 clef_status clef__meters_set(clef__meters *meters, clef__meter_values values);
 clef_status clef__meters_read(clef__meters *meters, clef__meter_values *values); /* waits */
 /* Adds a batch; returns "every loss so far is finite" as an expression, or NULL after an error. */
-clef_tensor *clef__meters_add(clef__meters *meters, clef_tensor *output, clef_tensor *target, clef_tensor *loss,
-                              double weight);
+clef_tensor *clef__meters_add(clef__meters *meters, clef_tensor *output, clef_tensor *target, clef_tensor *loss, double weight);
 /* Is accuracy defined: [n,c] outputs and n integer classes. */
 bool clef__has_classes(clef_tensor *output, clef_tensor *target);
 /* Who wants a loss, and which. */
 typedef struct clef__loss {
     clef_context *ctx;
-    const char *op; /* for error lines */
+    const char *op;  /* for error lines */
     clef_loss_fn fn; /* NULL: clef_cross_entropy */
     const clef_loss_options *options;
 } clef__loss;
@@ -80,16 +79,16 @@ typedef struct clef__fit {
     clef__loss loss;
     clef_tensor **leaf; /* the parameters that want gradients */
     int n_leaves;
-    bool others; /* some of them the optimizer does not train */
+    bool others;        /* some of them the optimizer does not train */
     clef_tensor **best; /* copies of every parameter and buffer at the best epoch; NULL until needed */
     int n_best;
     bool best_in_memory;
     double best_metric;
-    double first_loss; /* of the first batch that was looked at; NaN before it */
-    int64_t epochs, done, bad_epochs; /* epochs wanted, finished, since the best one */
-    int64_t batch, items;             /* of the current epoch */
-    int pending;                      /* batches whose gradients wait for a step */
-    int64_t sync_every, since_sync;   /* steps between two readings of the meters */
+    double first_loss;                             /* of the first batch that was looked at; NaN before it */
+    int64_t epochs, done, bad_epochs;              /* epochs wanted, finished, since the best one */
+    int64_t batch, items;                          /* of the current epoch */
+    int pending;                                   /* batches whose gradients wait for a step */
+    int64_t sync_every, since_sync;                /* steps between two readings of the meters */
     int64_t first_item, sync_items, compile_items; /* items at the epoch's start, at the last reading, while compiling */
     double sync_time, epoch_start, compile_wall, compiled;
     double busy_items, busy_seconds; /* of all epochs, without intervals of compiling */
@@ -103,17 +102,17 @@ typedef struct clef__fit {
 clef_status clef__train_epoch(clef__fit *f, clef_epoch *result);
 
 /* checkpoints.c */
-clef_status clef__checkpoint_directory(clef__fit *f);                   /* makes it where it is missing */
-clef_status clef__checkpoint_lock(clef__fit *f);                        /* CLEF_STATE where another run has it */
+clef_status clef__checkpoint_directory(clef__fit *f); /* makes it where it is missing */
+clef_status clef__checkpoint_lock(clef__fit *f);      /* CLEF_STATE where another run has it */
 void clef__checkpoint_unlock(clef__fit *f);
 /* The line that a checkpoint's note begins with: where a run is, and the sums of an epoch under way. */
 typedef struct clef__place {
     int64_t batch, items, bad_epochs;
     double loss, correct, good;
 } clef__place;
-bool clef__place_parse(const char *line, clef__place *place); /* any numbers; false for another line */
-clef_status clef__checkpoint_inside(clef__fit *f);                      /* last.ckpt in mid-epoch */
-clef_status clef__checkpoint_epoch(clef__fit *f, bool improved);        /* last, best, epoch-N */
+bool clef__place_parse(const char *line, clef__place *place);    /* any numbers; false for another line */
+clef_status clef__checkpoint_inside(clef__fit *f);               /* last.ckpt in mid-epoch */
+clef_status clef__checkpoint_epoch(clef__fit *f, bool improved); /* last, best, epoch-N */
 clef_status clef__checkpoint_resume(clef__fit *f);
 clef_status clef__best_remember(clef__fit *f);
 clef_status clef__best_restore(clef__fit *f);

@@ -1,10 +1,9 @@
-/* Hundreds of graphs, every op and model in both directions, with the SHA-256 of all their results: cmake/same_bits.sh compares what two
-   versions of Clef print.
+/* Hundreds of graphs, every op and model in both directions, with the SHA-256 of all their results: cmake/same_bits.sh compares
+   what two versions of Clef print.
 
-   main_graphs [PART] prints "<name> <SHA-256>" of every graph whose name begins with PART.  Without arguments, as a test, some of them
-   run in two contexts, and their hashes must be the same.  CLEF_BITS_UNITS=n gives the device n compute units.
-   Exit 77: no device.
-   ctest: cost=20 plain */
+   main_graphs [PART] prints "<name> <SHA-256>" of every graph whose name begins with PART.  Without arguments, as a test, some of
+   them run in two contexts, and their hashes must be the same.  CLEF_BITS_UNITS=n gives the device n compute units. Exit 77: no
+   device. ctest: cost=20 plain */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* RTLD_NEXT */
 #endif
@@ -38,7 +37,7 @@ static clef_tensor *leaf[MOST_LEAVES];
 static int n_leaves, n_graphs, n_failed;
 static uint64_t noise_state;
 static clef__sha256 sha;
-static const char *part; /* NULL: as a test */
+static const char *part;     /* NULL: as a test */
 static char (*hashes)[HASH]; /* as a test: of the first context */
 static bool second_time;
 
@@ -79,10 +78,8 @@ static void end(void) {
     clef__sha256_add(&sha, error, strlen(error));
     clef__sha256_end(&sha, digest);
     for (int i = 0; i < 32; i++) snprintf(hash + 2 * i, 3, "%02x", digest[i]);
-    if (part)
-        printf("%s %s%s%s\n", name, hash, *error ? " " : "", error);
-    else
-        compare(hash);
+    if (part) printf("%s %s%s%s\n", name, hash, *error ? " " : "", error);
+    else compare(hash);
     if (*error && !part) fprintf(stderr, "%s: %s\n", name, error), n_failed++;
     clef_clear_error(ctx);
     for (int i = 0; i < n_leaves; i++) clef_release(leaf[i]);
@@ -136,25 +133,34 @@ static bool has_f64;
 /* ---- pointwise ---- */
 typedef clef_tensor *(*unary_fn)(clef_tensor *);
 typedef clef_tensor *(*binary_fn)(clef_tensor *, clef_tensor *);
-#define UNARY_P(row, ...) static clef_tensor *row##_of(clef_tensor *x) { return clef_##row(x, 0.3); }
-#define UNARY_PP(row, ...) static clef_tensor *row##_of(clef_tensor *x) { return clef_##row(x, -0.2, 0.4); }
-#define UNARY(row, ...) static clef_tensor *row##_of(clef_tensor *x) { return clef_##row(x); }
+#define UNARY_P(row, ...) \
+    static clef_tensor *row##_of(clef_tensor *x) { return clef_##row(x, 0.3); }
+#define UNARY_PP(row, ...) \
+    static clef_tensor *row##_of(clef_tensor *x) { return clef_##row(x, -0.2, 0.4); }
+#define UNARY(row, ...) \
+    static clef_tensor *row##_of(clef_tensor *x) { return clef_##row(x); }
 #include "unary.def"
 #undef UNARY
 #undef UNARY_P
 #undef UNARY_PP
 
-static const struct { const char *name; unary_fn f; } unary[] = {
+static const struct {
+    const char *name;
+    unary_fn f;
+} unary[] = {
 #define UNARY(row, ...) {#row, row##_of},
 #include "unary.def"
 };
-static const struct { const char *name; binary_fn f; } binary[] = {
+static const struct {
+    const char *name;
+    binary_fn f;
+} binary[] = {
 #define BINARY(row, ...) {#row, clef_##row},
 #include "binary.def"
 };
 
 /* Every row in f32 and, as each kernel takes its time to compile, in one more dtype. */
-#define IN_TURN(d, i) ((d) == 0 || (i) % 3 == (d) - 1)
+#define IN_TURN(d, i) ((d) == 0 || (i) % 3 == (d)-1)
 
 static void pointwise(void) {
     EACH_FLOAT(d) EACH(unary, i) if (IN_TURN(d, i) && begin("unary %s %s", unary[i].name, DTYPE(d))) {
@@ -162,7 +168,8 @@ static void pointwise(void) {
         end();
     }
     EACH_FLOAT(d) EACH(binary, i) if (IN_TURN(d, i) && begin("binary %s %s", binary[i].name, DTYPE(d))) {
-        both_ways(binary[i].f(wanted(CLEF_SHAPE(5, 37), floats[d], 0.5, 3), clef_transpose(wanted(CLEF_SHAPE(37, 1), floats[d], 0.5, 3), 0, 1)));
+        both_ways(binary[i].f(wanted(CLEF_SHAPE(5, 37), floats[d], 0.5, 3),
+                              clef_transpose(wanted(CLEF_SHAPE(37, 1), floats[d], 0.5, 3), 0, 1)));
         end();
     }
     EACH(wholes, d) EACH(binary, i) if (begin("binary %s %s", binary[i].name, clef_dtype_name(wholes[d]))) {
@@ -170,7 +177,8 @@ static void pointwise(void) {
         end();
     }
     EACH_FLOAT(d) if (begin("fused chain %s", DTYPE(d))) {
-        clef_tensor *x = usual(CLEF_SHAPE(13, 70), floats[d]), *b = usual(CLEF_SHAPE(70), floats[d]), *c = usual(CLEF_SHAPE(13, 1), floats[d]);
+        clef_tensor *x = usual(CLEF_SHAPE(13, 70), floats[d]), *b = usual(CLEF_SHAPE(70), floats[d]),
+                    *c = usual(CLEF_SHAPE(13, 1), floats[d]);
         clef_tensor *y = clef_gelu(clef_add(clef_mul(x, b), c));
         both_ways(clef_where(clef_gt(y, c), clef_tanh(y), clef_lerp(x, y, clef_sigmoid(b))));
         end();
@@ -184,31 +192,44 @@ static void pointwise(void) {
 
 /* ---- reductions ---- */
 static const int last[] = {-1}, first[] = {0}, middle[] = {1}, outer[] = {0, 2};
-static const struct { const char *name; const int *dims; int n; } axes[] = {
-    {"all", NULL, 0}, {"last", last, 1}, {"first", first, 1}, {"middle", middle, 1}, {"outer", outer, 2}};
+static const struct {
+    const char *name;
+    const int *dims;
+    int n;
+} axes[] = {{"all", NULL, 0}, {"last", last, 1}, {"first", first, 1}, {"middle", middle, 1}, {"outer", outer, 2}};
 
 static clef_tensor *mean_of(clef_tensor *x, const int *dims, int n, bool keep) { return clef_mean(x, dims, n, keep); }
 static clef_tensor *var_of(clef_tensor *x, const int *dims, int n, bool keep) { return clef_var(x, dims, n, keep, 1); }
 static clef_tensor *norm_of(clef_tensor *x, const int *dims, int n, bool keep) { return clef_norm(x, 2, dims, n, keep); }
-static const struct { const char *name; clef_tensor *(*f)(clef_tensor *, const int *, int, bool); } reduction[] = {
-    {"sum", clef_sum}, {"mean", mean_of}, {"max", clef_max}, {"min", clef_min}, {"prod", clef_prod},
-    {"var", var_of}, {"logsumexp", clef_logsumexp}, {"norm", norm_of}};
+static const struct {
+    const char *name;
+    clef_tensor *(*f)(clef_tensor *, const int *, int, bool);
+} reduction[] = {{"sum", clef_sum},
+                 {"mean", mean_of},
+                 {"max", clef_max},
+                 {"min", clef_min},
+                 {"prod", clef_prod},
+                 {"var", var_of},
+                 {"logsumexp", clef_logsumexp},
+                 {"norm", norm_of}};
 
 static void reductions(void) {
-    EACH_FLOAT(d) EACH(reduction, i) EACH(axes, a)
-        if ((floats[d] == CLEF_F32 || a < 2) && begin("reduce %s %s %s", reduction[i].name, axes[a].name, DTYPE(d))) {
-            both_ways(reduction[i].f(wanted(CLEF_SHAPE(6, 35, 17), floats[d], 0.9, 1.1), axes[a].dims, axes[a].n, a % 2 == 0));
-            end();
-        }
+    EACH_FLOAT(d)
+    EACH(reduction, i)
+    EACH(axes, a) if ((floats[d] == CLEF_F32 || a < 2) && begin("reduce %s %s %s", reduction[i].name, axes[a].name, DTYPE(d))) {
+        both_ways(reduction[i].f(wanted(CLEF_SHAPE(6, 35, 17), floats[d], 0.9, 1.1), axes[a].dims, axes[a].n, a % 2 == 0));
+        end();
+    }
     if (begin("reduce long rows")) {
         both_ways(clef_sum(clef_square(usual(CLEF_SHAPE(3, 40000), CLEF_F32)), last, 1, false));
         end();
     }
-    for (int dim = 0; dim < 2; dim++) if (begin("argmax, argmin %d", dim)) {
-        clef_tensor *x = input(CLEF_SHAPE(9, 50), CLEF_F32, 0, 1);
-        result(clef_argmax(x, dim, true)), result(clef_argmin(x, dim, false));
-        end();
-    }
+    for (int dim = 0; dim < 2; dim++)
+        if (begin("argmax, argmin %d", dim)) {
+            clef_tensor *x = input(CLEF_SHAPE(9, 50), CLEF_F32, 0, 1);
+            result(clef_argmax(x, dim, true)), result(clef_argmin(x, dim, false));
+            end();
+        }
     EACH_FLOAT(d) for (int dim = 0; dim < 3; dim++) if (begin("softmax %d %s", dim, DTYPE(d))) {
         clef_tensor *x = usual(CLEF_SHAPE(5, 37, 18), floats[d]);
         both_ways(clef_add(clef_softmax(x, dim), clef_log_softmax(x, dim)));
@@ -220,26 +241,31 @@ static void reductions(void) {
 static void norms(void) {
     EACH_FLOAT(d) for (int affine = 0; affine < 2; affine++) if (begin("layer_norm %s %s", affine ? "affine" : "plain", DTYPE(d))) {
         clef_tensor *x = usual(CLEF_SHAPE(6, 5, 77), floats[d]);
-        both_ways(affine ? clef_layer_norm(x, 1, usual(CLEF_SHAPE(77), floats[d]), usual(CLEF_SHAPE(77), floats[d]), 1e-5) : clef_layer_norm(x, 2, CLEF_NONE, CLEF_NONE, 1e-5));
+        both_ways(affine ? clef_layer_norm(x, 1, usual(CLEF_SHAPE(77), floats[d]), usual(CLEF_SHAPE(77), floats[d]), 1e-5)
+                         : clef_layer_norm(x, 2, CLEF_NONE, CLEF_NONE, 1e-5));
         end();
     }
-    EACH_FLOAT(d) for (int training = 0; training < 2; training++) for (int rank = 2; rank <= 4; rank += 2)
-        if (begin("batch_norm %s rank %d %s", training ? "training" : "evaluation", rank, DTYPE(d))) {
-            clef_tensor *x = usual(rank == 2 ? CLEF_SHAPE(40, 6) : CLEF_SHAPE(4, 6, 9, 7), floats[d]);
-            clef_tensor *w = usual(CLEF_SHAPE(6), floats[d]), *b = usual(CLEF_SHAPE(6), floats[d]);
-            clef_tensor *mean = input(CLEF_SHAPE(6), floats[d], -1, 1), *var = input(CLEF_SHAPE(6), floats[d], 0.5, 1);
-            both_ways(clef_relu(clef_batch_norm(x, w, b, mean, var, training, 0.1, 1e-5)));
-            result(mean), result(var);
-            end();
-        }
+    EACH_FLOAT(d)
+    for (int training = 0; training < 2; training++)
+        for (int rank = 2; rank <= 4; rank += 2)
+            if (begin("batch_norm %s rank %d %s", training ? "training" : "evaluation", rank, DTYPE(d))) {
+                clef_tensor *x = usual(rank == 2 ? CLEF_SHAPE(40, 6) : CLEF_SHAPE(4, 6, 9, 7), floats[d]);
+                clef_tensor *w = usual(CLEF_SHAPE(6), floats[d]), *b = usual(CLEF_SHAPE(6), floats[d]);
+                clef_tensor *mean = input(CLEF_SHAPE(6), floats[d], -1, 1), *var = input(CLEF_SHAPE(6), floats[d], 0.5, 1);
+                both_ways(clef_relu(clef_batch_norm(x, w, b, mean, var, training, 0.1, 1e-5)));
+                result(mean), result(var);
+                end();
+            }
     EACH_FLOAT(d) if (begin("dropout %s", DTYPE(d))) {
         both_ways(clef_dropout(usual(CLEF_SHAPE(11, 93), floats[d]), 0.3));
         end();
     }
 }
 
-static const struct { const char *name; clef_tensor *(*f)(clef_tensor *, clef_tensor *, const clef_loss_options *); } loss[] = {
-    {"mse", clef_mse_loss}, {"l1", clef_l1_loss}, {"huber", clef_huber_loss}, {"bce", clef_bce_with_logits}};
+static const struct {
+    const char *name;
+    clef_tensor *(*f)(clef_tensor *, clef_tensor *, const clef_loss_options *);
+} loss[] = {{"mse", clef_mse_loss}, {"l1", clef_l1_loss}, {"huber", clef_huber_loss}, {"bce", clef_bce_with_logits}};
 
 static void losses(void) {
     EACH_FLOAT(d) EACH(loss, i) for (int r = 0; r < 3; r += 2) if (begin("loss %s %d %s", loss[i].name, r, DTYPE(d))) {
@@ -258,7 +284,8 @@ static void losses(void) {
         end();
     }
     if (begin("loss nll")) {
-        both_ways(clef_nll_loss(clef_log_softmax(usual(CLEF_SHAPE(9, 4), CLEF_F32), 1), input(CLEF_SHAPE(9), CLEF_I64, 0, 4), NULL));
+        both_ways(
+            clef_nll_loss(clef_log_softmax(usual(CLEF_SHAPE(9, 4), CLEF_F32), 1), input(CLEF_SHAPE(9), CLEF_I64, 0, 4), NULL));
         end();
     }
 }
@@ -285,17 +312,22 @@ static void movement(void) {
         end();
     }
     EACH_FLOAT(d) if (begin("index %s", DTYPE(d))) {
-        clef_tensor *x = usual(CLEF_SHAPE(9, 5), floats[d]), *at = input(CLEF_SHAPE(20, 5), CLEF_I64, 0, 9), *row = input(CLEF_SHAPE(3, 4), CLEF_I32, 0, 9);
+        clef_tensor *x = usual(CLEF_SHAPE(9, 5), floats[d]), *at = input(CLEF_SHAPE(20, 5), CLEF_I64, 0, 9),
+                    *row = input(CLEF_SHAPE(3, 4), CLEF_I32, 0, 9);
         clef_tensor *y = clef_gather(x, 0, at);
-        both_ways(clef_concat((clef_tensor *[]){clef_scatter_add(x, 0, at, clef_square(y)), y, clef_reshape(clef_embedding(x, row), CLEF_SHAPE(12, 5))}, 3, 0));
+        both_ways(clef_concat((clef_tensor *[]){clef_scatter_add(x, 0, at, clef_square(y)), y,
+                                                clef_reshape(clef_embedding(x, row), CLEF_SHAPE(12, 5))},
+                              3, 0));
         end();
     }
-    EACH(other, d) if (clef_dtype_size(other[d]) < 8 || other[d] != CLEF_F64 || has_f64)
+    EACH(other, d)
+    if (clef_dtype_size(other[d]) < 8 || other[d] != CLEF_F64 || has_f64)
         if (begin("casts %s", clef_dtype_name(other[d]))) {
             clef_tensor *x = clef_to(input(CLEF_SHAPE(101), CLEF_F32, 0, 200), other[d]);
             result(x);
             EACH(other, e) if (other[e] != CLEF_F64 || has_f64) result(clef_to(x, other[e]));
-            result(clef_arange(ctx, 3, 30, 2, other[d] == CLEF_BOOL ? CLEF_I32 : other[d])), result(clef_full(ctx, CLEF_SHAPE(7), other[d], 3));
+            result(clef_arange(ctx, 3, 30, 2, other[d] == CLEF_BOOL ? CLEF_I32 : other[d])),
+                result(clef_full(ctx, CLEF_SHAPE(7), other[d], 3));
             end();
         }
     if (begin("random")) {
@@ -306,12 +338,18 @@ static void movement(void) {
 
 /* ---- products ---- */
 static void products(void) {
-    static const int size[][3] = {{1, 1, 1}, {1, 70, 33}, {70, 1, 33}, {5, 17, 200}, {64, 64, 64}, {100, 10, 256}, {130, 70, 129}, {3, 5, 3000}};
-    EACH_FLOAT(d) EACH(size, s) for (int form = 0; form < 4; form++)
-        if ((floats[d] == CLEF_F32 || s % 3 == 0) && begin("matmul %dx%dx%d %s%s%s", size[s][0], size[s][1], size[s][2], form & 1 ? "a^T " : "", form & 2 ? "b^T " : "", DTYPE(d))) {
+    static const int size[][3] = {{1, 1, 1},    {1, 70, 33},    {70, 1, 33},    {5, 17, 200},
+                                  {64, 64, 64}, {100, 10, 256}, {130, 70, 129}, {3, 5, 3000}};
+    EACH_FLOAT(d)
+    EACH(size, s)
+    for (int form = 0; form < 4; form++)
+        if ((floats[d] == CLEF_F32 || s % 3 == 0) && begin("matmul %dx%dx%d %s%s%s", size[s][0], size[s][1], size[s][2],
+                                                           form & 1 ? "a^T " : "", form & 2 ? "b^T " : "", DTYPE(d))) {
             int m = size[s][0], n = size[s][1], k = size[s][2];
-            clef_tensor *a = form & 1 ? clef_transpose(usual(CLEF_SHAPE(k, m), floats[d]), 0, 1) : usual(CLEF_SHAPE(m, k), floats[d]);
-            clef_tensor *b = form & 2 ? clef_transpose(usual(CLEF_SHAPE(n, k), floats[d]), 0, 1) : usual(CLEF_SHAPE(k, n), floats[d]);
+            clef_tensor *a =
+                form & 1 ? clef_transpose(usual(CLEF_SHAPE(k, m), floats[d]), 0, 1) : usual(CLEF_SHAPE(m, k), floats[d]);
+            clef_tensor *b =
+                form & 2 ? clef_transpose(usual(CLEF_SHAPE(n, k), floats[d]), 0, 1) : usual(CLEF_SHAPE(k, n), floats[d]);
             both_ways(clef_matmul(a, b));
             end();
         }
@@ -330,13 +368,18 @@ static void products(void) {
     }
     if (begin("matmul of a formula")) {
         clef_tensor *x = usual(CLEF_SHAPE(40, 30), CLEF_F32);
-        both_ways(clef_matmul(clef_sigmoid(clef_mul(x, usual(CLEF_SHAPE(30), CLEF_F32))), clef_exp(usual(CLEF_SHAPE(30, 20), CLEF_F32))));
+        both_ways(
+            clef_matmul(clef_sigmoid(clef_mul(x, usual(CLEF_SHAPE(30), CLEF_F32))), clef_exp(usual(CLEF_SHAPE(30, 20), CLEF_F32))));
         end();
     }
 }
 
 /* ---- images ---- */
-typedef struct image_case { const char *name; clef_shape x, w; clef_conv2d_options o; } image_case;
+typedef struct image_case {
+    const char *name;
+    clef_shape x, w;
+    clef_conv2d_options o;
+} image_case;
 
 static void images(void) {
     const image_case conv[] = {
@@ -351,16 +394,22 @@ static void images(void) {
         {"grouped", CLEF_SHAPE(2, 12, 10, 10), CLEF_SHAPE(18, 4, 3, 3), {.groups = 3}},
         {"depthwise", CLEF_SHAPE(2, 24, 12, 12), CLEF_SHAPE(24, 1, 3, 3), {.groups = 24, .padding = {1, 1}}},
         {"depthwise stride 2", CLEF_SHAPE(1, 17, 11, 12), CLEF_SHAPE(17, 1, 5, 5), {.groups = 17, .stride = {2, 1}, .same = true}}};
-    EACH_FLOAT(d) EACH(conv, i) for (int after = 0; after < 2; after++)
+    EACH_FLOAT(d)
+    EACH(conv, i)
+    for (int after = 0; after < 2; after++)
         if ((floats[d] == CLEF_F32 || i % 2 == 0) && begin("conv %s%s %s", conv[i].name, after ? ", bias, relu" : "", DTYPE(d))) {
             clef_tensor *x = usual(conv[i].x, floats[d]), *w = usual(conv[i].w, floats[d]);
-            both_ways(after ? clef_relu(clef_conv2d(x, w, usual(CLEF_SHAPE(conv[i].w.dim[0]), floats[d]), &conv[i].o)) : clef_conv2d(x, w, CLEF_NONE, &conv[i].o));
+            both_ways(after ? clef_relu(clef_conv2d(x, w, usual(CLEF_SHAPE(conv[i].w.dim[0]), floats[d]), &conv[i].o))
+                            : clef_conv2d(x, w, CLEF_NONE, &conv[i].o));
             end();
         }
     EACH_FLOAT(d) for (int kind = 0; kind < 4; kind++) if (begin("pool %d %s", kind, DTYPE(d))) {
         clef_pool2d_options o = {.stride = {2, 1}, .padding = {1, 1}, .exclude_padding = kind == 1};
         clef_tensor *x = usual(CLEF_SHAPE(3, 5, 14, 11), floats[d]);
-        both_ways(kind == 0 ? clef_max_pool2d(x, 3, 2, &o) : kind == 1 ? clef_avg_pool2d(x, 2, 3, &o) : kind == 2 ? clef_adaptive_avg_pool2d(x, 4, 3) : clef_global_avg_pool2d(x));
+        both_ways(kind == 0   ? clef_max_pool2d(x, 3, 2, &o)
+                  : kind == 1 ? clef_avg_pool2d(x, 2, 3, &o)
+                  : kind == 2 ? clef_adaptive_avg_pool2d(x, 4, 3)
+                              : clef_global_avg_pool2d(x));
         end();
     }
 }
@@ -374,7 +423,8 @@ static clef_tensor *cast_forward(clef_module *net, clef_tensor *x, void *user) {
     clef_dtype dtype = *(const clef_dtype *)user;
     x = clef_to(clef_flatten(x, 1, -1), dtype);
     for (int i = 0; i < 4; i += 2) {
-        x = clef_linear(x, clef_to(clef_module_tensor(net, i).tensor, dtype), clef_to(clef_module_tensor(net, i + 1).tensor, dtype));
+        x = clef_linear(x, clef_to(clef_module_tensor(net, i).tensor, dtype),
+                        clef_to(clef_module_tensor(net, i + 1).tensor, dtype));
         if (i == 0) x = clef_gelu(x);
     }
     return clef_to(x, CLEF_F32);
@@ -418,19 +468,29 @@ static void train(clef_module *net, clef_shape shape, int optimizer, bool clip) 
 }
 
 static void models(void) {
-    static const struct { const char *name; model_fn make; int channels, side; } model[] = {
-        {"mlp", clef_model_mlp, 1, 12}, {"lenet", clef_model_lenet, 1, 16}, {"cnn", clef_model_cnn, 3, 12}, {"resnet18", clef_model_resnet18, 3, 16}};
-    EACH(model, i) for (int recompute = 0; recompute < 2; recompute++) if (begin("train %s%s", model[i].name, recompute ? ", recompute" : "")) {
-        clef_shape one = CLEF_SHAPE(model[i].channels, model[i].side, model[i].side), all = CLEF_SHAPE(BATCH, one.dim[0], one.dim[1], one.dim[2]);
-        clef_module *net = model[i].make(ctx, one, 10);
-        clef_recompute(net, recompute);
-        train(net, all, i == 0 ? 3 : 1, recompute);
-        end();
-    }
-    for (int which = 0; which < 6; which++) if (begin("optimizer %d", which)) {
-        train(clef_model_mlp(ctx, CLEF_SHAPE(1, 6, 6), 10), CLEF_SHAPE(BATCH, 1, 6, 6), which, which % 2);
-        end();
-    }
+    static const struct {
+        const char *name;
+        model_fn make;
+        int channels, side;
+    } model[] = {{"mlp", clef_model_mlp, 1, 12},
+                 {"lenet", clef_model_lenet, 1, 16},
+                 {"cnn", clef_model_cnn, 3, 12},
+                 {"resnet18", clef_model_resnet18, 3, 16}};
+    EACH(model, i)
+    for (int recompute = 0; recompute < 2; recompute++)
+        if (begin("train %s%s", model[i].name, recompute ? ", recompute" : "")) {
+            clef_shape one = CLEF_SHAPE(model[i].channels, model[i].side, model[i].side),
+                       all = CLEF_SHAPE(BATCH, one.dim[0], one.dim[1], one.dim[2]);
+            clef_module *net = model[i].make(ctx, one, 10);
+            clef_recompute(net, recompute);
+            train(net, all, i == 0 ? 3 : 1, recompute);
+            end();
+        }
+    for (int which = 0; which < 6; which++)
+        if (begin("optimizer %d", which)) {
+            train(clef_model_mlp(ctx, CLEF_SHAPE(1, 6, 6), 10), CLEF_SHAPE(BATCH, 1, 6, 6), which, which % 2);
+            end();
+        }
     EACH_FLOAT(d) if (begin("train in %s", DTYPE(d))) {
         train(cast_net(36, &floats[d]), CLEF_SHAPE(BATCH, 1, 6, 6), 3, true);
         end();

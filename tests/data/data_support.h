@@ -29,8 +29,7 @@ static const clef_allocator counting = {count_alloc, count_realloc, count_free, 
 /* Bytes to be freed with clef__blob_free. */
 static inline clef__blob blob_of(const void *bytes, size_t size) {
     clef__blob blob = {clef__alloc(size ? size : 1), size};
-    if (size)
-        memcpy(blob.bytes, bytes, size);
+    if (size) memcpy(blob.bytes, bytes, size);
     return blob;
 }
 
@@ -70,8 +69,7 @@ static inline clef__blob gzip_stored(const clef__blob *from) {
         to.bytes[at] = b + 1 == blocks;
         to.bytes[at + 1] = (uint8_t)n, to.bytes[at + 2] = (uint8_t)(n >> 8);
         to.bytes[at + 3] = (uint8_t)~n, to.bytes[at + 4] = (uint8_t)(~n >> 8);
-        if (n)
-            memcpy(to.bytes + at + 5, from->bytes + b * 65535, n);
+        if (n) memcpy(to.bytes + at + 5, from->bytes + b * 65535, n);
         at += 5 + n;
     }
     uint32_t crc = 0xffffffffu;

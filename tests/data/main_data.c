@@ -26,11 +26,9 @@ static void unpack_both(clef__blob blob) {
     clef__idx_file idx;
     int64_t records;
     clef__blob copy = blob_of(blob.bytes, blob.size);
-    if (clef__idx_unpack(&copy, &idx, &why))
-        EXPECT(copy.size == idx.header + idx.numel);
+    if (clef__idx_unpack(&copy, &idx, &why)) EXPECT(copy.size == idx.header + idx.numel);
     clef__blob_free(&copy);
-    if (clef__cifar_unpack(&blob, &records, &why))
-        EXPECT(blob.size == (size_t)records * CLEF__CIFAR_RECORD);
+    if (clef__cifar_unpack(&blob, &records, &why)) EXPECT(blob.size == (size_t)records * CLEF__CIFAR_RECORD);
     clef__blob_free(&blob);
 }
 
@@ -41,10 +39,8 @@ static void hostile_bytes(void) {
     for (int round = 0; round < 2000; round++) {
         const clef__blob *from = &seed[draw(4)];
         clef__blob blob = blob_of(from->bytes, from->size);
-        for (uint32_t n = draw(4); n > 0; n--)
-            blob.bytes[draw(blob.size < 40 ? (uint32_t)blob.size : 40)] = (uint8_t)draw(256);
-        if (draw(3) == 0)
-            blob.size = draw((uint32_t)blob.size + 1);
+        for (uint32_t n = draw(4); n > 0; n--) blob.bytes[draw(blob.size < 40 ? (uint32_t)blob.size : 40)] = (uint8_t)draw(256);
+        if (draw(3) == 0) blob.size = draw((uint32_t)blob.size + 1);
         unpack_both(blob);
     }
     for (int i = 0; i < 4; i++) clef__blob_free(&seed[i]);
@@ -59,23 +55,20 @@ static bool fails(void) { return atomic_load(&left) >= 0 && atomic_fetch_sub(&le
 static void *try_alloc(void *user, size_t n) {
     (void)user;
     void *p = fails() ? NULL : malloc(n);
-    if (p)
-        atomic_fetch_add(&alive, 1);
+    if (p) atomic_fetch_add(&alive, 1);
     return p;
 }
 
 static void *try_realloc(void *user, void *old, size_t n) {
     (void)user;
     void *p = fails() ? NULL : realloc(old, n);
-    if (p && !old)
-        atomic_fetch_add(&alive, 1);
+    if (p && !old) atomic_fetch_add(&alive, 1);
     return p;
 }
 
 static void give_back(void *user, void *old) {
     (void)user;
-    if (old)
-        atomic_fetch_sub(&alive, 1);
+    if (old) atomic_fetch_sub(&alive, 1);
     free(old);
 }
 
@@ -158,13 +151,10 @@ static void abandoned_loaders(clef_context *ctx) {
         clef_loader *loader = open_one(ctx, round % 6 ? &good : &bad, round);
         take_some(ctx, loader, round % 13);
         clef_loader_state place = clef_loader_get(loader);
-        if (round % 4 == 0)
-            EXPECT(clef_loader_set(loader, place) == CLEF_OK);
-        if (round % 4 == 1)
-            clef_loader_set(loader, (clef_loader_state){.epoch = 3, .batch = 1});
+        if (round % 4 == 0) EXPECT(clef_loader_set(loader, place) == CLEF_OK);
+        if (round % 4 == 1) clef_loader_set(loader, (clef_loader_state){.epoch = 3, .batch = 1});
         take_some(ctx, loader, round % 5);
-        if (round % 3)
-            clef_loader_close(loader); /* the rest: with the context, threads and all */
+        if (round % 3) clef_loader_close(loader); /* the rest: with the context, threads and all */
     }
 }
 

@@ -59,8 +59,7 @@ Test(augment, turns_a_plane_exactly) {
     for (int y = 0; y < S; y++)
         for (int x = 0; x < S; x++) {
             double sx = m + cos(a) * (x - m) - sin(a) * (y - m), sy = m + sin(a) * (x - m) + cos(a) * (y - m);
-            if (sx < 0 || sy < 0 || sx > S - 1 || sy > S - 1)
-                continue;
+            if (sx < 0 || sy < 0 || sx > S - 1 || sy > S - 1) continue;
             inside++;
             cr_assert_float_eq(image[y * S + x], 0.3 + 0.01 * sx + 0.02 * sy, 1e-5);
         }
@@ -93,8 +92,7 @@ Test(augment, cuts_a_square) {
     clef__augment_apply(&t, C, H, W, image, scratch);
     for (int c = 0; c < C; c++)
         for (int y = 0; y < H; y++)
-            for (int x = 0; x < W; x++)
-                cr_assert_eq(at(image, c, y, x), x >= 1 && x < 3 && y >= 2 ? 0 : at(from, c, y, x));
+            for (int x = 0; x < W; x++) cr_assert_eq(at(image, c, y, x), x >= 1 && x < 3 && y >= 2 ? 0 : at(from, c, y, x));
 }
 
 static const clef_augment everything = {
@@ -136,8 +134,7 @@ Test(augment, kinds_are_drawn_apart) {
     for (int64_t item = 0; item < 50; item++) {
         clef__change t = clef__augment_draw(&less, 7, 3, item, 16, 16);
         cr_assert_eq(t.angle, clef__augment_draw(&everything, 7, 3, item, 16, 16).angle);
-        cr_assert(t.dx == 0 && t.dy == 0 && !t.flip && t.brightness == 1 && t.contrast == 1 &&
-                  t.cut_x1 == t.cut_x0);
+        cr_assert(t.dx == 0 && t.dy == 0 && !t.flip && t.brightness == 1 && t.contrast == 1 && t.cut_x1 == t.cut_x0);
     }
 }
 

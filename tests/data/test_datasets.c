@@ -68,8 +68,7 @@ static bool have_data(const char *file) {
     const char *home = getenv("CLEF_DATA");
     char path[1024];
     snprintf(path, sizeof path, "%s/%s", home ? home : "", file);
-    if (home && access(path, R_OK) == 0)
-        return true;
+    if (home && access(path, R_OK) == 0) return true;
     cr_skip_test("CLEF_DATA has no %s", file);
     return false;
 }
@@ -97,8 +96,7 @@ static void expect_labels(clef_dataset *data, const int *labels, int n) {
 }
 
 Test(datasets, mnist) {
-    if (!have_data("mnist"))
-        return;
+    if (!have_data("mnist")) return;
     clef_dataset *train = clef_mnist(ctx, NULL, CLEF_TRAIN), *test = clef_mnist(ctx, NULL, CLEF_TEST);
     cr_assert(train && test, "%s", clef_error(ctx));
     cr_assert_eq(clef_dataset_size(train), 60000);
@@ -112,8 +110,7 @@ Test(datasets, mnist) {
 }
 
 Test(datasets, cifar10) {
-    if (!have_data("cifar10/test_batch.bin.gz"))
-        return;
+    if (!have_data("cifar10/test_batch.bin.gz")) return;
     clef_dataset *test = clef_cifar10(ctx, NULL, CLEF_TEST);
     cr_assert_not_null(test, "%s", clef_error(ctx));
     cr_assert(clef_shape_equal(clef_dataset_item(test), CLEF_SHAPE(3, 32, 32)));
@@ -224,8 +221,7 @@ Test(datasets, cifar_files) {
         int64_t y;
         cr_assert_eq(clef_dataset_get(data, i, x, &y), CLEF_OK);
         cr_assert_eq(y, classes[i]);
-        for (int p = 0; p < 3072; p++)
-            cr_assert_float_eq(x[p], cifar_pixel((size_t)number[i], (size_t)p) / 255.0, 1e-6);
+        for (int p = 0; p < 3072; p++) cr_assert_float_eq(x[p], cifar_pixel((size_t)number[i], (size_t)p) / 255.0, 1e-6);
     }
     cr_assert_null(clef_cifar10(ctx, dir, CLEF_TEST));
     expect_error(ctx, CLEF_FORMAT, "5 bytes");

@@ -17,8 +17,7 @@ static void append(epoch *e, const clef_batch *b, int64_t numel) {
     e->x = realloc(e->x, ((size_t)(e->n * numel) + rows) * sizeof *e->x);
     cr_assert_eq(clef_read(b->x, e->x + e->n * numel, rows * sizeof *e->x), CLEF_OK, "%s", clef_error(ctx));
     e->y = realloc(e->y, (size_t)(e->n + b->size) * sizeof *e->y);
-    if (b->y)
-        cr_assert_eq(clef_read(b->y, e->y + e->n, (size_t)b->size * sizeof *e->y), CLEF_OK, "%s", clef_error(ctx));
+    if (b->y) cr_assert_eq(clef_read(b->y, e->y + e->n, (size_t)b->size * sizeof *e->y), CLEF_OK, "%s", clef_error(ctx));
     cr_assert_eq(b->index, e->batches);
     e->n += b->size;
     e->batches++;
@@ -124,8 +123,7 @@ static clef_loader_options everything(int workers) {
         .seed = 11,
         .mean = mean,
         .std = std_,
-        .augment = {
-            .crop_padding = 1, .flip = true, .rotation = 10, .brightness = 0.2, .contrast = 0.2, .cutout = 2}};
+        .augment = {.crop_padding = 1, .flip = true, .rotation = 10, .brightness = 0.2, .contrast = 0.2, .cutout = 2}};
 }
 
 Test(loader, batches_do_not_depend_on_threads) {
@@ -134,8 +132,7 @@ Test(loader, batches_do_not_depend_on_threads) {
         epoch first[2];
         for (int workers = 1; workers <= 4; workers++) {
             clef_loader_options o = everything(workers);
-            if (!augment)
-                o.augment = (clef_augment){0};
+            if (!augment) o.augment = (clef_augment){0};
             clef_loader *loader = clef_loader_open(data, &o);
             for (int number = 0; number < 2; number++) {
                 epoch e = read_epoch(loader);
@@ -206,8 +203,7 @@ Test(loader, normalises_per_channel) {
     rmdir(dir);
     static float x[ITEMS * NUMEL];
     for (int i = 0; i < ITEMS; i++) cr_assert_eq(clef_dataset_get(bytes, i, x + i * NUMEL, NULL), CLEF_OK);
-    clef_dataset *floats =
-        clef_dataset_arrays(ctx, x, CLEF_SHAPE(3, 32, 32), (int64_t[]){0, 1, 2, 3, 4, 5}, ITEMS);
+    clef_dataset *floats = clef_dataset_arrays(ctx, x, CLEF_SHAPE(3, 32, 32), (int64_t[]){0, 1, 2, 3, 4, 5}, ITEMS);
     clef_loader_options o = {.batch = 4, .mean = m, .std = s};
     epoch a = read_epoch(clef_loader_open(bytes, &o)), b = read_epoch(clef_loader_open(floats, &o));
     expect_same(&a, &b, NUMEL);
@@ -241,8 +237,8 @@ Test(loader, augments_before_it_normalises) {
 Test(loader, targets_may_be_floats_or_none) {
     float x[6] = {1, 2, 3, 4, 5, 6}, y[12], got[8];
     for (int i = 0; i < 12; i++) y[i] = (float)i;
-    clef_loader *loader = clef_loader_open(clef_dataset_pairs(ctx, x, CLEF_SCALAR, y, CLEF_SHAPE(2), 6),
-                                           &(clef_loader_options){.batch = 4});
+    clef_loader *loader =
+        clef_loader_open(clef_dataset_pairs(ctx, x, CLEF_SCALAR, y, CLEF_SHAPE(2), 6), &(clef_loader_options){.batch = 4});
     clef_batch b;
     cr_assert(clef_next(loader, &b));
     cr_assert(clef_shape_equal(clef_tensor_shape(b.x), CLEF_SHAPE(4)));
@@ -267,13 +263,11 @@ static bool fetch(void *user, int64_t i, float *x, int64_t *y) {
     pthread_mutex_lock(&s->lock);
     bool known = false;
     for (int t = 0; t < s->threads_seen; t++) known = known || pthread_equal(s->seen[t], pthread_self());
-    if (!known && s->threads_seen < 8)
-        s->seen[s->threads_seen++] = pthread_self();
+    if (!known && s->threads_seen < 8) s->seen[s->threads_seen++] = pthread_self();
     s->calls++;
     bool fails = i == s->fails_at;
     pthread_mutex_unlock(&s->lock);
-    if (s->slow)
-        nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+    if (s->slow) nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
     x[0] = (float)i, x[1] = -(float)i;
     *y = i % 3;
     return !fails;
@@ -283,8 +277,7 @@ Test(loader, a_failed_fetch_is_an_error_at_its_batch) {
     for (int workers = 1; workers <= 3; workers++) {
         source s = {.lock = PTHREAD_MUTEX_INITIALIZER, .fails_at = 17};
         clef_dataset *data = clef_dataset_callback(ctx, CLEF_SHAPE(2), 40, 3, fetch, &s);
-        clef_loader *loader =
-            clef_loader_open(data, &(clef_loader_options){.batch = 4, .workers = workers, .prefetch = 3});
+        clef_loader *loader = clef_loader_open(data, &(clef_loader_options){.batch = 4, .workers = workers, .prefetch = 3});
         clef_batch b;
         int good = 0;
         while (clef_next(loader, &b)) good++;
@@ -347,8 +340,7 @@ Test(loader, closes_in_the_middle) {
         clef_loader *loader = clef_loader_open(data, &o);
         clef_batch b;
         for (int i = 0; i < taken; i++) cr_assert(clef_next(loader, &b));
-        if (taken % 2)
-            clef_loader_close(loader); /* the others are closed with the context */
+        if (taken % 2) clef_loader_close(loader); /* the others are closed with the context */
     }
 }
 

@@ -93,8 +93,7 @@ Test(gzip, gives_back_what_went_in) {
 Test(gzip, reads_files_of_several_members) {
     clef__blob plain = cifar_file(4, 0), half = blob_of(plain.bytes, 2 * CLEF__CIFAR_RECORD);
     clef__blob rest = blob_of(plain.bytes + half.size, half.size);
-    clef__blob a = gzip_stored(&half), b = gzip_stored(&rest),
-               both = {clef__alloc(a.size + b.size), a.size + b.size};
+    clef__blob a = gzip_stored(&half), b = gzip_stored(&rest), both = {clef__alloc(a.size + b.size), a.size + b.size};
     memcpy(both.bytes, a.bytes, a.size);
     memcpy(both.bytes + a.size, b.bytes, b.size);
     clef__why why = {0};

@@ -9,11 +9,9 @@ static void unpack(clef__blob blob) {
     int64_t records;
     bool ok = clef__cifar_unpack(&blob, &records, &why);
     if (ok) {
-        if (records < 1 || blob.size != (size_t)records * CLEF__CIFAR_RECORD)
-            abort();
+        if (records < 1 || blob.size != (size_t)records * CLEF__CIFAR_RECORD) abort();
         for (int64_t i = 0; i < records; i++)
-            if (blob.bytes[i * CLEF__CIFAR_RECORD] > 9)
-                abort();
+            if (blob.bytes[i * CLEF__CIFAR_RECORD] > 9) abort();
     } else if (why.line[0] == 0) {
         abort();
     }
@@ -21,8 +19,7 @@ static void unpack(clef__blob blob) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
-    if (size < 3)
-        return 0;
+    if (size < 3) return 0;
     size_t records = bytes[0] % 3, extra = bytes[0] >= 128 ? 0 : bytes[1], rest = size - 2;
     size_t total = records == 0 ? rest : records * CLEF__CIFAR_RECORD + extra;
     clef__blob blob = {clef__alloc(total ? total : 1), total};

@@ -18,8 +18,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
 static size_t well_formed(uint8_t *bytes, size_t room, unsigned seed) {
     uint8_t rows = (uint8_t)(1 + seed % 5), columns = (uint8_t)(1 + seed / 5 % 5);
     size_t size = 12 + (size_t)rows * columns;
-    if (size > room)
-        return 0;
+    if (size > room) return 0;
     memset(bytes, 0, size);
     bytes[2] = 8;
     bytes[3] = 2;
@@ -29,8 +28,7 @@ static size_t well_formed(uint8_t *bytes, size_t room, unsigned seed) {
 }
 
 size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t size, size_t room, unsigned seed) {
-    if (seed % 8 == 0)
-        size = well_formed(bytes, room, seed / 8);
+    if (seed % 8 == 0) size = well_formed(bytes, room, seed / 8);
     return LLVMFuzzerMutate(bytes, size, room);
 }
 
@@ -40,8 +38,7 @@ static void unpack(clef__blob blob) {
     size_t size = blob.size;
     asked = 0;
     bool ok = clef__idx_unpack(&blob, &idx, &why);
-    if (ok ? blob.size != idx.header + idx.numel : why.line[0] == 0)
-        abort();
+    if (ok ? blob.size != idx.header + idx.numel : why.line[0] == 0) abort();
     if (asked > 200000 + 8 * 1032 * size) /* two zlib states; doubling up to deflate's bound */
         abort();
     clef__blob_free(&blob);

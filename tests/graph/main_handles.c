@@ -29,9 +29,12 @@ static void expect_error_in(clef_context *there, clef_status status, const char 
     }
     clef_clear_error(there);
 }
-static void expect_error(clef_status status, const char *op, const char *word, int line) { expect_error_in(ctx, status, op, word, line); }
+static void expect_error(clef_status status, const char *op, const char *word, int line) {
+    expect_error_in(ctx, status, op, word, line);
+}
 
-/* What is tried: CLEF_NONE, whose line is this thread's where no other tensor tells the context; else a handle whose step is over. */
+/* What is tried: CLEF_NONE, whose line is this thread's where no other tensor tells the context; else a handle whose step is over.
+ */
 static bool none;
 static void expect_refusal(const char *op, const char *name, int line) {
     char words[80];
@@ -58,23 +61,36 @@ static clef_tensor *ended(void) {
 
 /* ---- what one function after the other says ---- */
 
-#define UNARY(name, ...) EXPECT(!clef_##name(t)); REFUSED(#name, "x");
-#define UNARY_P(name, ...) EXPECT(!clef_##name(t, 1)); REFUSED(#name, "x");
-#define UNARY_PP(name, ...) EXPECT(!clef_##name(t, 0, 1)); REFUSED(#name, "x");
+#define UNARY(name, ...)     \
+    EXPECT(!clef_##name(t)); \
+    REFUSED(#name, "x");
+#define UNARY_P(name, ...)      \
+    EXPECT(!clef_##name(t, 1)); \
+    REFUSED(#name, "x");
+#define UNARY_PP(name, ...)        \
+    EXPECT(!clef_##name(t, 0, 1)); \
+    REFUSED(#name, "x");
 static void unary_ops(clef_tensor *t) {
 #include "unary.def"
 }
-#define BINARY(name, ...)                                                                        \
-    EXPECT(!clef_##name(t, good)); REFUSED(#name, "a");              \
-    EXPECT(!clef_##name(good, t)); REFUSED(#name, "b");              \
-    EXPECT(!clef_##name##_scalar(t, 2)); REFUSED(#name, "a");
-#define TERNARY(name, ...) EXPECT(!clef_##name(good, good, t)); REFUSED(#name, "c");
+#define BINARY(name, ...)                \
+    EXPECT(!clef_##name(t, good));       \
+    REFUSED(#name, "a");                 \
+    EXPECT(!clef_##name(good, t));       \
+    REFUSED(#name, "b");                 \
+    EXPECT(!clef_##name##_scalar(t, 2)); \
+    REFUSED(#name, "a");
+#define TERNARY(name, ...)               \
+    EXPECT(!clef_##name(good, good, t)); \
+    REFUSED(#name, "c");
 static void binary_ops(clef_tensor *t, clef_tensor *good) {
 #include "binary.def"
 #include "ternary.def"
 }
 
-#define EXPRESSION(op, call) EXPECT(!(call)); REFUSED(op, "")
+#define EXPRESSION(op, call) \
+    EXPECT(!(call));         \
+    REFUSED(op, "")
 static void structured_ops(clef_tensor *t, clef_tensor *good) {
     int64_t none[2] = {0};
     clef_tensor *both[2] = {good, t}, *vector = clef_ones(ctx, CLEF_SHAPE(2), CLEF_F32);
@@ -144,7 +160,9 @@ static void optional_inputs(clef_tensor *t, clef_tensor *good) {
     EXPRESSION("set_grad", clef_set_grad(good, t) == CLEF_OK ? good : NULL);
 }
 
-#define ACTION(op, call) EXPECT((call) != CLEF_OK); REFUSED(op, "")
+#define ACTION(op, call)       \
+    EXPECT((call) != CLEF_OK); \
+    REFUSED(op, "")
 static void actions(clef_tensor *t, clef_tensor *good) {
     float out[4];
     char text[80];
@@ -247,7 +265,8 @@ static void closed_contexts(void) {
 
 static void what_was_never_a_handle(void) {
     int object = 0;
-    clef_tensor *wild[] = {(clef_tensor *)&object, (clef_tensor *)1, (clef_tensor *)(uintptr_t)0xdeadbeef, (clef_tensor *)UINTPTR_MAX};
+    clef_tensor *wild[] = {(clef_tensor *)&object, (clef_tensor *)1, (clef_tensor *)(uintptr_t)0xdeadbeef,
+                           (clef_tensor *)UINTPTR_MAX};
     for (int i = 0; i < 4; i++) {
         EXPECT(!clef_relu(wild[i]));
         EXPECT(clef_error_status(NULL) == CLEF_INVALID);

@@ -251,7 +251,8 @@ static void mistaken_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor
 }
 
 Test(autodiff, a_gradient_of_another_shape_is_found_out) {
-    static const clef_op mistaken = {.name = "mistaken", .kind = CLEF__POINTWISE, .params = "x", .text = "x", .gradient = mistaken_gradient};
+    static const clef_op mistaken = {
+        .name = "mistaken", .kind = CLEF__POINTWISE, .params = "x", .text = "x", .gradient = mistaken_gradient};
     clef_tensor *x = leaf(2);
     cr_expect_eq(clef_backward(clef__apply(&mistaken, &x, 1, NULL, 0)), CLEF_INTERNAL);
     expect_error(ctx, CLEF_INTERNAL, "mistaken: clef bug, please report it: the gradient of input 0 is [3,1], not []");

@@ -28,7 +28,8 @@ static clef_tensor *filled(float value) {
 
 static float first_of(cl_mem memory, size_t offset) {
     float value = -1;
-    cr_assert_eq(clEnqueueReadBuffer(clef_opencl_queue(ctx), memory, CL_TRUE, offset, sizeof value, &value, 0, NULL, NULL), CL_SUCCESS);
+    cr_assert_eq(clEnqueueReadBuffer(clef_opencl_queue(ctx), memory, CL_TRUE, offset, sizeof value, &value, 0, NULL, NULL),
+                 CL_SUCCESS);
     return value;
 }
 

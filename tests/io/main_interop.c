@@ -14,8 +14,7 @@ static char dir[512];
 static const struct {
     const char *name;
     clef_dtype dtype;
-} types[] = {{"f32", CLEF_F32}, {"f16", CLEF_F16}, {"i32", CLEF_I32},
-             {"i64", CLEF_I64}, {"u8", CLEF_U8},   {"bool", CLEF_BOOL}};
+} types[] = {{"f32", CLEF_F32}, {"f16", CLEF_F16}, {"i32", CLEF_I32}, {"i64", CLEF_I64}, {"u8", CLEF_U8}, {"bool", CLEF_BOOL}};
 enum { TYPES = sizeof types / sizeof *types };
 
 /* interop.py's pattern(). */
@@ -45,8 +44,7 @@ static clef_tensor *make(clef_dtype dtype) {
 
 static bool holds_pattern(clef_tensor *t, clef_dtype dtype) {
     float values[N];
-    if (!t || clef_tensor_dtype(t) != dtype || !clef_shape_equal(clef_tensor_shape(t), CLEF_SHAPE(3, 4, 5)))
-        return false;
+    if (!t || clef_tensor_dtype(t) != dtype || !clef_shape_equal(clef_tensor_shape(t), CLEF_SHAPE(3, 4, 5))) return false;
     if (clef_read(clef_to(t, CLEF_F32), values, sizeof values) != CLEF_OK) return false;
     for (int i = 0; i < N; i++)
         if (values[i] != pattern(dtype, i)) return false;
@@ -103,8 +101,7 @@ static void read_all(clef_module *net) {
     clef_safetensors *file = clef_safetensors_open(ctx, io_path(dir, "py.safetensors"));
     EXPECT(file && clef_safetensors_count(file) == TYPES);
     for (int i = 0, at; file && i < TYPES; i++)
-        EXPECT(clef_safetensors_find(file, types[i].name, &at) &&
-               holds_pattern(clef_safetensors_tensor(file, at), types[i].dtype));
+        EXPECT(clef_safetensors_find(file, types[i].name, &at) && holds_pattern(clef_safetensors_tensor(file, at), types[i].dtype));
     const char *said = clef_safetensors_metadata(file, "\xc3\xa9");
     EXPECT(said && strcmp(said, "\"\n") == 0);
     clef_safetensors_close(file);
@@ -123,8 +120,7 @@ int main(void) {
     clef_module *net = write_all();
     const char *python = getenv("CLEF_PYTHON");
     char command[2048];
-    snprintf(command, sizeof command, "'%s' '%s/tests/io/interop.py' '%s'", python ? python : "python3",
-             CLEF_TEST_SOURCE, dir);
+    snprintf(command, sizeof command, "'%s' '%s/tests/io/interop.py' '%s'", python ? python : "python3", CLEF_TEST_SOURCE, dir);
     fflush(stdout);
     int status = system(command), code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
     bool complete = access(io_path(dir, "py_scalar.npy"), F_OK) == 0;

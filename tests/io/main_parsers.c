@@ -46,7 +46,7 @@ static void expect_st(const char *header, size_t data_size, clef_status status, 
     free(file.data);
 }
 
-#define T(name, dtype, shape, begin, end)                                                        \
+#define T(name, dtype, shape, begin, end) \
     "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" #begin "," #end "]}"
 
 static void safetensors_good(void) {
@@ -153,8 +153,8 @@ static void safetensors_hostile(void) {
 
 /* Headers nested without end, or lying about their length, end at once. */
 static void safetensors_lengths(void) {
-    static const uint64_t lengths[] = {0, 1, 3, 100, 100000000, 100000001, UINT64_C(1) << 32, UINT64_C(1) << 63, UINT64_MAX,
-                                       UINT64_MAX - 7};
+    static const uint64_t lengths[] = {
+        0, 1, 3, 100, 100000000, 100000001, UINT64_C(1) << 32, UINT64_C(1) << 63, UINT64_MAX, UINT64_MAX - 7};
     uint8_t file[10] = {0, 0, 0, 0, 0, 0, 0, 0, '{', '}'};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         for (int b = 0; b < 8; b++) file[b] = (uint8_t)(lengths[i] >> (8 * b));
@@ -174,8 +174,8 @@ static void safetensors_lengths(void) {
 }
 
 /* A small but rich file; every cut and every changed byte gives a verdict, and every cut gives an error. */
-static const char rich[] = "{\"__metadata__\":{\"k\\u00e9\":\"v\\\"\\n\"}," T("w", "F32", "[2,2]", 0, 16) ","
-                           T("b", "F16", "[2]", 16, 20) "," T("t", "BOOL", "[4]", 20, 24) "}  ";
+static const char rich[] = "{\"__metadata__\":{\"k\\u00e9\":\"v\\\"\\n\"}," T("w", "F32", "[2,2]", 0, 16) "," T(
+    "b", "F16", "[2]", 16, 20) "," T("t", "BOOL", "[4]", 20, 24) "}  ";
 
 static void safetensors_damage(void) {
     uint8_t data[24] = {1, 2, 3};
@@ -283,8 +283,8 @@ static void npy_cases(void) {
         io_bytes file = io_npy(cases[i].version, cases[i].header, zeros, cases[i].data);
         verdict v = parse_npy(file.data, file.size);
         if (v.status != cases[i].status || !strstr(v.text, cases[i].said)) {
-            fprintf(stderr, "npy %s: status %s, text \"%s\"; wanted \"%s\"\n", cases[i].header, clef_status_name(v.status),
-                    v.text, cases[i].said);
+            fprintf(stderr, "npy %s: status %s, text \"%s\"; wanted \"%s\"\n", cases[i].header, clef_status_name(v.status), v.text,
+                    cases[i].said);
             io_failures++;
         }
         for (size_t n = 0; cases[i].status == CLEF_OK && n < file.size; n++) EXPECT(parse_npy(file.data, n).status != CLEF_OK);
@@ -326,17 +326,39 @@ static void npy_order(void) {
 
 /* ---- numbers ---- */
 static void exact_numbers(void) {
-    static const double values[] = {0.0, -0.0, 1.0, -1.5, 0.1, 1e-3, 5e-324, 2.2250738585072014e-308, 1.7976931348623157e308,
-                                    INFINITY, -INFINITY, 3.141592653589793, -2.2250738585072009e-308};
+    static const double values[] = {0.0,
+                                    -0.0,
+                                    1.0,
+                                    -1.5,
+                                    0.1,
+                                    1e-3,
+                                    5e-324,
+                                    2.2250738585072014e-308,
+                                    1.7976931348623157e308,
+                                    INFINITY,
+                                    -INFINITY,
+                                    3.141592653589793,
+                                    -2.2250738585072009e-308};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         double back = 42;
         EXPECT(clef__parse_exact(clef__exact(values[i]).text, &back) && memcmp(&back, &values[i], 8) == 0);
     }
     double nan = 0;
     EXPECT(clef__parse_exact("nan", &nan) && isnan(nan));
-    EXPECT(strcmp(clef__exact(0.1).text, "0x1.999999999999ap-4") == 0 && strcmp(clef__exact(-0.0).text, "-0x0.0000000000000p+0") == 0);
-    static const char *const bad[] = {"",    "-",  "0.1", "0x1p-4", "0x1.999999999999ap-4 ", "0x1.999999999999ap", "1e3", "infinity",
-                                      "0x1.999999999999Ap-4", "0x1.0000000000000p+2000", "0x1.0000000000000p+99999999999", "-nan"};
+    EXPECT(strcmp(clef__exact(0.1).text, "0x1.999999999999ap-4") == 0 &&
+           strcmp(clef__exact(-0.0).text, "-0x0.0000000000000p+0") == 0);
+    static const char *const bad[] = {"",
+                                      "-",
+                                      "0.1",
+                                      "0x1p-4",
+                                      "0x1.999999999999ap-4 ",
+                                      "0x1.999999999999ap",
+                                      "1e3",
+                                      "infinity",
+                                      "0x1.999999999999Ap-4",
+                                      "0x1.0000000000000p+2000",
+                                      "0x1.0000000000000p+99999999999",
+                                      "-nan"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) EXPECT(!clef__parse_exact(bad[i], &nan));
     static const int64_t whole[] = {0, 1, -1, INT64_MAX, INT64_MIN, 1234567890123};
     for (size_t i = 0; i < sizeof whole / sizeof *whole; i++) {
@@ -345,7 +367,8 @@ static void exact_numbers(void) {
     }
     uint64_t u = 0;
     int64_t w = 0;
-    EXPECT(clef__parse_unsigned("18446744073709551615", &u) && u == UINT64_MAX && !clef__parse_unsigned("18446744073709551616", &u));
+    EXPECT(clef__parse_unsigned("18446744073709551615", &u) && u == UINT64_MAX &&
+           !clef__parse_unsigned("18446744073709551616", &u));
     EXPECT(!clef__parse_decimal("9223372036854775808", &w) && !clef__parse_decimal("-9223372036854775809", &w));
     EXPECT(!clef__parse_decimal("-0", &w) && !clef__parse_decimal("", &w) && !clef__parse_decimal("+1", &w));
     EXPECT(!clef__parse_decimal(" 1", &w) && !clef__parse_decimal("01", &w) && !clef__parse_decimal("1x", &w));
@@ -376,13 +399,22 @@ static void conversions(void) {
     static const struct {
         double value;
         uint16_t half, brain;
-    } known[] = {{1.0, 0x3C00, 0x3F80},       {-2.0, 0xC000, 0xC000},         {65504.0, 0x7BFF, 0x4780},
-                 {65519.9, 0x7BFF, 0x4780},   {65520.0, 0x7C00, 0x4780},      {1e300, 0x7C00, 0x7F80},
-                 {5.9604644775390625e-8, 0x0001, 0x3380}, {2.98023223876953125e-8, 0x0000, 0x3300},
-                 {2.9802322387695316e-8, 0x0001, 0x3300}, {1.0 + 1.0 / 2048, 0x3C00, 0x3F80},
-                 {1.0 + 3.0 / 2048, 0x3C02, 0x3F80},      {1.0 + 1.0 / 256, 0x3C04, 0x3F80},
-                 {1.0 + 3.0 / 256, 0x3C0C, 0x3F82},       {-0.0, 0x8000, 0x8000},
-                 {6.097555160522461e-05, 0x03FF, 0x3880}, {INFINITY, 0x7C00, 0x7F80}};
+    } known[] = {{1.0, 0x3C00, 0x3F80},
+                 {-2.0, 0xC000, 0xC000},
+                 {65504.0, 0x7BFF, 0x4780},
+                 {65519.9, 0x7BFF, 0x4780},
+                 {65520.0, 0x7C00, 0x4780},
+                 {1e300, 0x7C00, 0x7F80},
+                 {5.9604644775390625e-8, 0x0001, 0x3380},
+                 {2.98023223876953125e-8, 0x0000, 0x3300},
+                 {2.9802322387695316e-8, 0x0001, 0x3300},
+                 {1.0 + 1.0 / 2048, 0x3C00, 0x3F80},
+                 {1.0 + 3.0 / 2048, 0x3C02, 0x3F80},
+                 {1.0 + 1.0 / 256, 0x3C04, 0x3F80},
+                 {1.0 + 3.0 / 256, 0x3C0C, 0x3F82},
+                 {-0.0, 0x8000, 0x8000},
+                 {6.097555160522461e-05, 0x03FF, 0x3880},
+                 {INFINITY, 0x7C00, 0x7F80}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         uint16_t half, brain;
         clef__convert(&known[i].value, CLEF_F64, &half, CLEF_F16, 1);
@@ -393,7 +425,8 @@ static void conversions(void) {
             io_failures++;
         }
     }
-    EXPECT(clef__convertible(CLEF_F16, CLEF_F64) && !clef__convertible(CLEF_I32, CLEF_F32) && clef__convertible(CLEF_I64, CLEF_I64));
+    EXPECT(clef__convertible(CLEF_F16, CLEF_F64) && !clef__convertible(CLEF_I32, CLEF_F32) &&
+           clef__convertible(CLEF_I64, CLEF_I64));
 }
 
 int main(void) {

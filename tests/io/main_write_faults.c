@@ -98,8 +98,15 @@ static void replace(const char *name, clef_status (*write_it)(void)) {
 
 /* ---- a training run: checkpoints and CSV ---- */
 static clef_status train(int epochs) {
-    return clef_fit(net, &(clef_fit_options){.train = loader, .optimizer = optimizer, .epochs = epochs, .resume = true, .keep = 1,
-                                             .checkpoint_dir = io_path(dir, "run"), .csv = io_path(dir, "run/log.csv")}, NULL);
+    return clef_fit(net,
+                    &(clef_fit_options){.train = loader,
+                                        .optimizer = optimizer,
+                                        .epochs = epochs,
+                                        .resume = true,
+                                        .keep = 1,
+                                        .checkpoint_dir = io_path(dir, "run"),
+                                        .csv = io_path(dir, "run/log.csv")},
+                    NULL);
 }
 
 static bool is_whole(const char *name) {
@@ -158,7 +165,8 @@ static void cache_failing(void) {
         clef__kernel *k = clef__kernel_new(device, text, "", name);
         bool struck = file_faults.struck > 0;
         file_faults_end();
-        EXPECT(k && clef_error_status(own) == CLEF_OK && lines == struck && (!struck || strstr(last, "an entry could not be written")));
+        EXPECT(k && clef_error_status(own) == CLEF_OK && lines == struck &&
+               (!struck || strstr(last, "an entry could not be written")));
         EXPECT(temporaries(io_path(dir, "cache")) == 0);
         EXPECT(struck || n > 4);
         clef__kernel_free(k);

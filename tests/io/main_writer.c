@@ -36,9 +36,8 @@ static int read_generation(const char *path) {
     clef__st_index index = {0};
     int64_t generation = -1;
     static int32_t values[ELEMENTS];
-    bool good = clef__reader_open(&reader, path, &report) == CLEF_OK &&
-                clef__st_parse(&reader, &index, &report) == CLEF_OK && index.n == TENSORS &&
-                clef__parse_decimal(clef__st_metadata(&index, "generation"), &generation);
+    bool good = clef__reader_open(&reader, path, &report) == CLEF_OK && clef__st_parse(&reader, &index, &report) == CLEF_OK &&
+                index.n == TENSORS && clef__parse_decimal(clef__st_metadata(&index, "generation"), &generation);
     for (int i = 0; good && i < TENSORS; i++) {
         good = clef__st_read(&reader, &index, &index.tensor[i], values, &report) == CLEF_OK;
         for (int e = 0; good && e < ELEMENTS; e++) good = values[e] == generation * TENSORS + i;
@@ -108,8 +107,7 @@ static void racing_writers(const char *dir) {
         if (children[w] != 0) continue;
         for (int i = 0; i < 40; i++) {
             clef__report mine = {0};
-            if (write_generation(path, 1000 * w + i, &mine) != CLEF_OK)
-                fprintf(stderr, "%s\n", mine.text), _exit(1);
+            if (write_generation(path, 1000 * w + i, &mine) != CLEF_OK) fprintf(stderr, "%s\n", mine.text), _exit(1);
         }
         _exit(0);
     }
@@ -139,8 +137,7 @@ static void full_disk(const char *dir) {
         setrlimit(RLIMIT_FSIZE, &limit);
         clef_status status = write_generation(path, 8, &report);
         setrlimit(RLIMIT_FSIZE, &old);
-        EXPECT(status == CLEF_IO && strstr(report.text, "the old file is as it was") &&
-               strstr(report.text, "cannot be written"));
+        EXPECT(status == CLEF_IO && strstr(report.text, "the old file is as it was") && strstr(report.text, "cannot be written"));
         EXPECT(io_count(dir) == 1 && read_generation(path) == 7);
     }
     unlink(path);
@@ -199,8 +196,7 @@ static void refusals(const char *dir) {
     EXPECT(clef__reader_open(&reader, io_path(dir, "pipe"), &report) == CLEF_IO); /* and does not wait */
     unlink(io_path(dir, "pipe"));
     report = (clef__report){0};
-    EXPECT(clef__reader_open(&reader, io_path(dir, "none"), &report) == CLEF_IO &&
-           strstr(report.text, "No such file"));
+    EXPECT(clef__reader_open(&reader, io_path(dir, "none"), &report) == CLEF_IO && strstr(report.text, "No such file"));
 }
 
 static clef_status failing_source(void *user, int i, void *out, size_t bytes, clef__report *report) {
@@ -210,8 +206,8 @@ static clef_status failing_source(void *user, int i, void *out, size_t bytes, cl
     return i == 3 ? CLEF_LOST : CLEF_OK;
 }
 
-static void refuse_items(const char *path, const clef__st_item *items, int n, const char *const *metadata,
-                         clef_status status, const char *said) {
+static void refuse_items(const char *path, const clef__st_item *items, int n, const char *const *metadata, clef_status status,
+                         const char *said) {
     clef__report report = {0};
     EXPECT(clef__st_write(path, items, n, metadata, failing_source, NULL, &report) == status);
     if (!strstr(report.text, said)) EXPECT(!"the right words"), fprintf(stderr, "  %s\n", report.text);
@@ -257,9 +253,8 @@ static void modes_and_links(const char *dir) {
     EXPECT(write_generation(link, 3, &report) == CLEF_OK && lstat(link, &st) == 0 && S_ISLNK(st.st_mode));
     EXPECT(read_generation(path) == 3 && io_count(dir) == 2);
     /* Only what a dead writer of this very target left is swept up. */
-    static const char *const kept[] = {"real.safetensors.tmp", "real.safetensors.1-.tmp",
-                                       "real.safetensors.1-2.tmp2", "real.safetensor.1-2.tmp",
-                                       "real.safetensors.a-2.tmp"};
+    static const char *const kept[] = {"real.safetensors.tmp", "real.safetensors.1-.tmp", "real.safetensors.1-2.tmp2",
+                                       "real.safetensor.1-2.tmp", "real.safetensors.a-2.tmp"};
     for (int i = 0; i < 5; i++) io_spit(io_path(dir, kept[i]), "x", 1);
     io_spit(io_path(dir, "real.safetensors.123-4.tmp"), "x", 1);
     EXPECT(write_generation(path, 4, &report) == CLEF_OK && io_count(dir) == 7);
@@ -306,8 +301,7 @@ static void layout(const char *dir) {
     io_bytes file = io_slurp(path);
     size_t header = file.size - 8 - sizeof data, text = sizeof expected - 1;
     EXPECT(header % 8 == 0 && header >= text && header < text + 8);
-    EXPECT(file.data[0] == (header & 0xFF) && file.data[1] == header >> 8 && file.data[2] == 0 &&
-           file.data[7] == 0);
+    EXPECT(file.data[0] == (header & 0xFF) && file.data[1] == header >> 8 && file.data[2] == 0 && file.data[7] == 0);
     EXPECT(memcmp(file.data + 8, expected, text) == 0);
     for (size_t i = 8 + text; i < 8 + header; i++) EXPECT(file.data[i] == ' ');
     EXPECT(memcmp(file.data + 8 + header, data, sizeof data) == 0);
@@ -341,8 +335,7 @@ static void release(void *user, void *old) { (void)user, free(old); }
 static void read_everything(const char *path, clef__report *report) {
     clef__reader reader;
     clef__st_index index;
-    if (clef__reader_open(&reader, path, report) == CLEF_OK &&
-        clef__st_parse(&reader, &index, report) == CLEF_OK) {
+    if (clef__reader_open(&reader, path, report) == CLEF_OK && clef__st_parse(&reader, &index, report) == CLEF_OK) {
         EXPECT(index.n == TENSORS && index.pairs == 1);
         clef__st_free(&index);
     }
@@ -364,8 +357,7 @@ static void out_of_memory(const char *dir) {
             else read_everything(path, &report);
             bool failed = shortage.failed;
             shortage.left = INT32_MAX;
-            EXPECT(report.status == CLEF_OK ||
-                   (failed && (report.status == CLEF_MEMORY || report.status == CLEF_IO)));
+            EXPECT(report.status == CLEF_OK || (failed && (report.status == CLEF_MEMORY || report.status == CLEF_IO)));
             EXPECT(io_count(dir) == 1);
             if (!failed) break;
         }

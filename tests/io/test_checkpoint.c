@@ -31,8 +31,7 @@ Test(checkpoint, resuming_is_exact) {
     clef_checkpoint saved = training_parts(&whole);
     cr_assert_eq(clef_checkpoint_save(whole.ctx, path, &saved), CLEF_OK, "%s", clef_error(whole.ctx));
     cr_assert(training_run(&whole, 6), "%s", clef_error(whole.ctx));
-    cr_assert(training_open(&part, 99, false), "%s",
-              clef_error(part.ctx)); /* another seed: everything has to come from the file */
+    cr_assert(training_open(&part, 99, false), "%s", clef_error(part.ctx)); /* another seed: everything has to come from the file */
     cr_assert(training_run(&part, 1), "%s", clef_error(part.ctx));
     clef_checkpoint loaded = training_parts(&part);
     cr_assert_eq(clef_checkpoint_load(part.ctx, path, &loaded), CLEF_OK, "%s", clef_error(part.ctx));
@@ -71,9 +70,11 @@ Test(checkpoint, bad_files_change_nothing) {
         {"\"clef.crc32c\"", "\"clef.crc32d\"", CLEF_FORMAT, "it has no checksum"},
         {"\"optimizer.steps\":\"4\"", "\"optimizer.steps\":\"x\"", CLEF_FORMAT, "damaged optimizer.steps"},
         {"\"optimizer.lr\":\"0x1.", "\"optimizer.lr\":\"0y1.", CLEF_FORMAT, "damaged optimizer.lr"},
-        {"\"optimizer.steps\":\"4\"", "\"optimizer.steps\":\"-5\"", CLEF_FORMAT, "optimizer.steps with which no run can continue: \"-5\""},
+        {"\"optimizer.steps\":\"4\"", "\"optimizer.steps\":\"-5\"", CLEF_FORMAT,
+         "optimizer.steps with which no run can continue: \"-5\""},
         {"\"optimizer.steps\":\"4\"", "\"optimizer.steps\":\"9223372036854775807\"", CLEF_FORMAT, "optimizer.steps with which"},
-        {"\"optimizer.lr\":\"0x", "\"optimizer.lr\":\"nan\",\"x\":\"0x", CLEF_FORMAT, "optimizer.lr with which no run can continue: \"nan\""},
+        {"\"optimizer.lr\":\"0x", "\"optimizer.lr\":\"nan\",\"x\":\"0x", CLEF_FORMAT,
+         "optimizer.lr with which no run can continue: \"nan\""},
         {"\"optimizer.lr\":\"0x", "\"optimizer.lr\":\"inf\",\"x\":\"0x", CLEF_FORMAT, "optimizer.lr with which"},
         {"\"schedule.ticks\":\"4\"", "\"schedule.ticks\":\"-1\"", CLEF_FORMAT, "schedule.ticks with which"},
         {"\"schedule.bad\":\"0\"", "\"schedule.bad\":\"-1\"", CLEF_FORMAT, "schedule.bad with which"},
@@ -101,8 +102,7 @@ Test(checkpoint, bad_files_change_nothing) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cr_assert(sealed_patch(path, bad, cases[i].from, cases[i].to), "%s is not in the file", cases[i].from);
         clef_checkpoint into = training_parts(&t);
-        cr_expect_eq(clef_checkpoint_load(t.ctx, bad, &into), cases[i].status, "%s: %s", cases[i].to,
-                     clef_error(t.ctx));
+        cr_expect_eq(clef_checkpoint_load(t.ctx, bad, &into), cases[i].status, "%s: %s", cases[i].to, clef_error(t.ctx));
         expect_error(t.ctx, cases[i].status, cases[i].said);
         cr_expect_eq(into.epoch, t.steps);
     }
@@ -243,7 +243,8 @@ Test(checkpoint, checksums_are_right) {
     for (int i = 0; i < 200; i++) bytes[i] = (uint8_t)(i * 7);
     cr_expect_eq(clef__crc32c(0, "123456789", 9), 0xE3069283u);
     cr_expect_eq(clef__crc32c(0, "", 0), 0u);
-    for (size_t n = 0; n <= 200; n += 9) cr_expect_eq(clef__crc32c(clef__crc32c(0, bytes, n), bytes + n, 200 - n), clef__crc32c(0, bytes, 200));
+    for (size_t n = 0; n <= 200; n += 9)
+        cr_expect_eq(clef__crc32c(clef__crc32c(0, bytes, n), bytes + n, 200 - n), clef__crc32c(0, bytes, 200));
 }
 
 Test(checkpoint, parts_and_notes) {
@@ -261,8 +262,7 @@ Test(checkpoint, parts_and_notes) {
     cr_expect_eq(back.epoch, -5);
     cr_expect(back.metric == 0 && 1 / back.metric < 0);
     cr_expect_str_eq(back.note_out, "caf? \xc3\xa9 \"x\"\n");
-    cr_expect_eq(clef_random_get(t.ctx).offset, moved.offset,
-                 "loading a module alone leaves random numbers alone");
+    cr_expect_eq(clef_random_get(t.ctx).offset, moved.offset, "loading a module alone leaves random numbers alone");
     back = training_parts(&t);
     cr_expect_eq(clef_checkpoint_load(t.ctx, path, &back), CLEF_FORMAT);
     expect_error(t.ctx, CLEF_FORMAT, "was saved without optimizer.steps");

@@ -4,8 +4,7 @@
 TestSuite(model, .init = setup, .fini = teardown);
 
 static clef_module *small(void) {
-    return clef_sequential(
-        ctx, CLEF_LAYERS(clef_nn_linear(ctx, 3, 5, NULL), clef_nn_relu(ctx), clef_nn_linear(ctx, 5, 2, NULL)));
+    return clef_sequential(ctx, CLEF_LAYERS(clef_nn_linear(ctx, 3, 5, NULL), clef_nn_relu(ctx), clef_nn_linear(ctx, 5, 2, NULL)));
 }
 
 /* All values of a module, one after another. */
@@ -75,8 +74,7 @@ static void expect_refusal(const clef_named_tensor *tensors, int n_tensors, clef
     float *before = values_of(net, &n);
     cr_assert_eq(clef_safetensors_write(ctx, path, tensors, n_tensors, NULL), CLEF_OK, "%s", clef_error(ctx));
     cr_expect_eq(clef_load(net, path), status);
-    cr_expect(strstr(clef_error(ctx), said) && strstr(clef_error(ctx), "load: "), "\"%s\" is not in \"%s\"", said,
-              clef_error(ctx));
+    cr_expect(strstr(clef_error(ctx), said) && strstr(clef_error(ctx), "load: "), "\"%s\" is not in \"%s\"", said, clef_error(ctx));
     cr_expect_null(strchr(clef_error(ctx), '\n'));
     clef_clear_error(ctx);
     float *after = values_of(net, &m);
@@ -149,8 +147,8 @@ Test(model, a_checkpoint_serves_as_a_model) {
     clef_module *net = small(), *other = small();
     clef_optimizer *adam = clef_adam(net, NULL);
     const char *path = io_path(dir, "last.ckpt");
-    cr_assert_eq(clef_checkpoint_save(ctx, path, &(clef_checkpoint){.module = net, .optimizer = adam}), CLEF_OK,
-                 "%s", clef_error(ctx));
+    cr_assert_eq(clef_checkpoint_save(ctx, path, &(clef_checkpoint){.module = net, .optimizer = adam}), CLEF_OK, "%s",
+                 clef_error(ctx));
     cr_assert_eq(clef_load(other, path), CLEF_OK, "%s", clef_error(ctx));
     size_t n, m;
     float *a = values_of(net, &n), *b = values_of(other, &m);

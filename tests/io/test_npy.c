@@ -12,10 +12,8 @@ Test(npy, round_trip) {
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
             uint8_t bytes[12 * 8], back[12 * 8];
             size_t size = (size_t)clef_shape_numel(shapes[s]) * clef_dtype_size(dtypes[d]);
-            for (size_t i = 0; i < sizeof bytes; i++)
-                bytes[i] = dtypes[d] == CLEF_BOOL ? i % 3 == 0 : (uint8_t)(i & 0x3F);
-            cr_assert_eq(clef_npy_write(clef_from_host(ctx, shapes[s], dtypes[d], bytes), path), CLEF_OK, "%s",
-                         clef_error(ctx));
+            for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = dtypes[d] == CLEF_BOOL ? i % 3 == 0 : (uint8_t)(i & 0x3F);
+            cr_assert_eq(clef_npy_write(clef_from_host(ctx, shapes[s], dtypes[d], bytes), path), CLEF_OK, "%s", clef_error(ctx));
             clef_tensor *t = clef_npy_read(ctx, path);
             cr_assert_not_null(t, "%s", clef_error(ctx));
             cr_expect_eq(clef_tensor_dtype(t), dtypes[d]);
@@ -32,8 +30,7 @@ Test(npy, errors) {
     cr_expect(strstr(clef_error(ctx), "NumPy has no bf16") != NULL, "%s", clef_error(ctx));
     clef_clear_error(ctx);
     cr_expect_null(clef_npy_read(ctx, path));
-    cr_expect(strstr(clef_error(ctx), "npy_read: ") && strstr(clef_error(ctx), "No such file"), "%s",
-              clef_error(ctx));
+    cr_expect(strstr(clef_error(ctx), "npy_read: ") && strstr(clef_error(ctx), "No such file"), "%s", clef_error(ctx));
     clef_clear_error(ctx);
     io_spit(path, "\x93NUMPY nonsense", 15);
     cr_expect_null(clef_npy_read(ctx, path));

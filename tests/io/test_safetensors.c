@@ -4,8 +4,7 @@
 TestSuite(safetensors, .init = setup, .fini = teardown);
 
 Test(safetensors, every_dtype_comes_back_bit_for_bit) {
-    static const clef_dtype dtypes[] = {CLEF_F32, CLEF_F16, CLEF_BF16, CLEF_I32,
-                                        CLEF_I64, CLEF_U8,  CLEF_BOOL, CLEF_F64};
+    static const clef_dtype dtypes[] = {CLEF_F32, CLEF_F16, CLEF_BF16, CLEF_I32, CLEF_I64, CLEF_U8, CLEF_BOOL, CLEF_F64};
     clef_device_info info;
     cr_assert(clef_context_device(ctx, 0, &info));
     int n = info.f64 ? 8 : 7;
@@ -20,8 +19,7 @@ Test(safetensors, every_dtype_comes_back_bit_for_bit) {
         for (size_t b = element - 1; b < 15 * element; b += element)
             if (dtypes[i] != CLEF_BOOL) bytes[i][b] &= 0x3F;
         snprintf(names[i], sizeof names[i], "t.%s", clef_dtype_name(dtypes[i]));
-        tensors[i] =
-            (clef_named_tensor){names[i], clef_from_host(ctx, CLEF_SHAPE(3, 5), dtypes[i], bytes[i]), false};
+        tensors[i] = (clef_named_tensor){names[i], clef_from_host(ctx, CLEF_SHAPE(3, 5), dtypes[i], bytes[i]), false};
         cr_assert_not_null(tensors[i].tensor, "%s", clef_error(ctx));
     }
     const char *path = io_path(dir, "all.safetensors");
@@ -49,8 +47,7 @@ Test(safetensors, every_dtype_comes_back_bit_for_bit) {
 }
 
 Test(safetensors, scalars_empties_and_expressions) {
-    clef_tensor *sum =
-        clef_add(clef_full(ctx, CLEF_SHAPE(2, 3), CLEF_F32, 1.5), clef_arange(ctx, 0, 3, 1, CLEF_F32));
+    clef_tensor *sum = clef_add(clef_full(ctx, CLEF_SHAPE(2, 3), CLEF_F32, 1.5), clef_arange(ctx, 0, 3, 1, CLEF_F32));
     clef_named_tensor tensors[] = {{"scalar", clef_scalar(ctx, 7), false},
                                    {"empty", clef_zeros(ctx, CLEF_SHAPE(0, 4), CLEF_F32), false},
                                    {"transposed", clef_transpose(sum, 0, 1), false}};
@@ -61,8 +58,7 @@ Test(safetensors, scalars_empties_and_expressions) {
     int at;
     float values[6];
     cr_assert(clef_safetensors_find(file, "transposed", &at));
-    cr_assert_eq(clef_read(clef_safetensors_tensor(file, at), values, sizeof values), CLEF_OK, "%s",
-                 clef_error(ctx));
+    cr_assert_eq(clef_read(clef_safetensors_tensor(file, at), values, sizeof values), CLEF_OK, "%s", clef_error(ctx));
     static const float expected[] = {1.5f, 1.5f, 2.5f, 2.5f, 3.5f, 3.5f};
     cr_expect_arr_eq(values, expected, sizeof values);
     cr_assert(clef_safetensors_find(file, "scalar", &at));

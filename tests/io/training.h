@@ -19,16 +19,15 @@ typedef struct training {
 static clef_log_fn training_log; /* of those that are opened from now on */
 
 static inline void training_full_net(training *t) {
-    t->net = clef_sequential(t->ctx, CLEF_LAYERS(clef_nn_conv2d(t->ctx, 1, 2, 3, NULL),
-                                                 clef_nn_batch_norm2d(t->ctx, 2, NULL), clef_nn_relu(t->ctx),
-                                                 clef_nn_flatten(t->ctx), clef_nn_dropout(t->ctx, 0.25),
+    t->net = clef_sequential(t->ctx, CLEF_LAYERS(clef_nn_conv2d(t->ctx, 1, 2, 3, NULL), clef_nn_batch_norm2d(t->ctx, 2, NULL),
+                                                 clef_nn_relu(t->ctx), clef_nn_flatten(t->ctx), clef_nn_dropout(t->ctx, 0.25),
                                                  clef_nn_linear(t->ctx, 2 * 6 * 6, 10, NULL)));
     t->optimizer = clef_adam(t->net, &(clef_adam_options){.lr = 1e-2});
 }
 
 static inline void training_fast_net(training *t) {
-    t->net = clef_sequential(t->ctx, CLEF_LAYERS(clef_nn_flatten(t->ctx), clef_nn_dropout(t->ctx, 0.25),
-                                                 clef_nn_linear(t->ctx, 64, 10, NULL)));
+    t->net = clef_sequential(
+        t->ctx, CLEF_LAYERS(clef_nn_flatten(t->ctx), clef_nn_dropout(t->ctx, 0.25), clef_nn_linear(t->ctx, 64, 10, NULL)));
     t->optimizer = clef_sgd(t->net, &(clef_sgd_options){.lr = 1e-2, .momentum = 0.9});
 }
 
@@ -39,12 +38,10 @@ static inline bool training_open(training *t, uint64_t seed, bool fast) {
     if (fast) training_fast_net(t);
     else training_full_net(t);
     clef_set_training(t->net, true);
-    t->schedule = clef_schedule_new(
-        t->optimizer, &(clef_schedule_options){.kind = CLEF_SCHEDULE_COSINE, .total = 40, .warmup = 3});
+    t->schedule = clef_schedule_new(t->optimizer, &(clef_schedule_options){.kind = CLEF_SCHEDULE_COSINE, .total = 40, .warmup = 3});
     clef_dataset *data = clef_dataset_take(clef_digits(t->ctx, CLEF_TRAIN), 80);
     t->loader = clef_loader_open(
-        data,
-        &(clef_loader_options){.batch = 16, .shuffle = true, .seed = seed, .augment = {.shift = 1, .cutout = 2}});
+        data, &(clef_loader_options){.batch = 16, .shuffle = true, .seed = seed, .augment = {.shift = 1, .cutout = 2}});
     return t->net && t->optimizer && t->schedule && t->loader;
 }
 
@@ -80,8 +77,7 @@ static inline unsigned char *training_bytes(const training *t, size_t *size) {
     *size = 0;
     int models = clef_module_tensors(t->net), n = models + clef_optimizer_tensors(t->optimizer);
     for (int i = 0; i < n; i++) {
-        clef_named_tensor named =
-            i < models ? clef_module_tensor(t->net, i) : clef_optimizer_tensor(t->optimizer, i - models);
+        clef_named_tensor named = i < models ? clef_module_tensor(t->net, i) : clef_optimizer_tensor(t->optimizer, i - models);
         size_t bytes = (size_t)clef_numel(named.tensor) * clef_dtype_size(clef_tensor_dtype(named.tensor));
         out = realloc(out, *size + bytes + 256);
         if (clef_read(named.tensor, out + *size, bytes) != CLEF_OK) return free(out), NULL;

@@ -15,7 +15,8 @@ static char what[200];
 #define SAY(...) snprintf(what, sizeof what, __VA_ARGS__)
 
 static const int ints[] = {INT_MIN, INT_MIN + 1, -2, -1, 0, 1, 2, 3, INT_MAX / 2, INT_MAX - 1, INT_MAX};
-static const int64_t longs[] = {INT64_MIN, INT64_MIN + 1, INT32_MIN, -3, -1, 0, 1, 2, 4, 5, (int64_t)1 << 40, INT64_MAX - 1, INT64_MAX};
+static const int64_t longs[] = {INT64_MIN, INT64_MIN + 1,    INT32_MIN,     -3,       -1, 0, 1, 2, 4,
+                                5,         (int64_t)1 << 40, INT64_MAX - 1, INT64_MAX};
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
 static void fail(const char *why) {
@@ -40,7 +41,8 @@ static bool check(clef_tensor *t, bool compute) {
     static char bytes[8 * SMALL];
     int64_t n = clef_numel(t);
     if (n < 0 || clef_error_status(ctx) != CLEF_OK) fail("a tensor, and an error");
-    if (compute && n > 0 && n <= SMALL && clef_read(t, bytes, (size_t)n * clef_dtype_size(clef_tensor_dtype(t))) != CLEF_OK) fail("reading");
+    if (compute && n > 0 && n <= SMALL && clef_read(t, bytes, (size_t)n * clef_dtype_size(clef_tensor_dtype(t))) != CLEF_OK)
+        fail("reading");
     clef_clear_error(ctx);
     return true;
 }
@@ -56,7 +58,9 @@ static void check_shape(clef_tensor *t, clef_shape shape, bool compute) {
 }
 static const clef_shape no_shape = {.rank = -1};
 
-static clef_tensor *counted(clef_shape shape) { return clef_reshape(clef_arange(ctx, 0, (double)clef_shape_numel(shape), 1, CLEF_F32), shape); }
+static clef_tensor *counted(clef_shape shape) {
+    return clef_reshape(clef_arange(ctx, 0, (double)clef_shape_numel(shape), 1, CLEF_F32), shape);
+}
 static clef_tensor *leaf(clef_tensor *t) { return clef_require_grad(clef_keep(clef_copy(t)), true); }
 
 /* ---- windows ---- */
@@ -78,7 +82,8 @@ static void pool(clef_tensor *x, int kernel, int stride, int padding, int averag
     clef_pool2d_options o = {.stride = {stride, stride}, .padding = {padding, padding}};
     clef_tensor *y = average ? clef_avg_pool2d(x, kernel, kernel, &o) : clef_max_pool2d(x, kernel, kernel, &o);
     bool good = kernel > 0 && stride >= 0 && padding >= 0 && padding <= kernel / 2 && (int64_t)kernel * kernel <= INT32_MAX;
-    int64_t oh = good ? windows(3, padding, kernel, stride ? stride : kernel) : -1, ow = good ? windows(4, padding, kernel, stride ? stride : kernel) : -1;
+    int64_t oh = good ? windows(3, padding, kernel, stride ? stride : kernel) : -1,
+            ow = good ? windows(4, padding, kernel, stride ? stride : kernel) : -1;
     check_shape(y, oh > 0 && ow > 0 ? CLEF_SHAPE(1, 2, oh, ow) : no_shape, true);
     if (y) gradient(y, x);
 }
@@ -107,15 +112,18 @@ static void convolution(clef_tensor *x, clef_tensor *w, int stride, int padding,
     bool good = stride >= 0 && padding >= 0 && dilation >= 0;
     int64_t size[2] = {-1, -1};
     for (int d = 0; good && d < 2; d++)
-        size[d] = windows(in.dim[2 + d], padding, (wide)(dilation ? dilation : 1) * (filter.dim[2 + d] - 1) + 1, stride ? stride : 1);
-    good = good && size[0] > 0 && size[1] > 0 && ((wide)in.dim[2] + 2 * (wide)padding) * (in.dim[3] + 2 * (wide)padding) <= INT32_MAX;
+        size[d] =
+            windows(in.dim[2 + d], padding, (wide)(dilation ? dilation : 1) * (filter.dim[2 + d] - 1) + 1, stride ? stride : 1);
+    good =
+        good && size[0] > 0 && size[1] > 0 && ((wide)in.dim[2] + 2 * (wide)padding) * (in.dim[3] + 2 * (wide)padding) <= INT32_MAX;
     clef_tensor *y = clef_conv2d(x, w, CLEF_NONE, &o);
     check_shape(y, good ? CLEF_SHAPE(1, 2, size[0], size[1]) : no_shape, compute);
     if (y && compute && clef_numel(y) <= SMALL) gradient(y, x), gradient(y, w);
 }
 
 static void convolutions(void) {
-    clef_tensor *x = leaf(counted(CLEF_SHAPE(1, 2, 4, 3))), *w[2] = {leaf(counted(CLEF_SHAPE(2, 2, 1, 1))), leaf(counted(CLEF_SHAPE(2, 2, 2, 2)))};
+    clef_tensor *x = leaf(counted(CLEF_SHAPE(1, 2, 4, 3))),
+                *w[2] = {leaf(counted(CLEF_SHAPE(2, 2, 1, 1))), leaf(counted(CLEF_SHAPE(2, 2, 2, 2)))};
     for (int k = 0; k < 2; k++)
         for (int s = 0; s < COUNT(ints); s++)
             for (int p = 0; p < COUNT(ints); p++)
@@ -130,7 +138,9 @@ static void convolutions(void) {
         check(clef_conv2d(x, w[1], CLEF_NONE, &(clef_conv2d_options){.dilation = {ints[i], ints[i]}, .same = true}), false);
         clef_tensor *much = clef_zeros(ctx, CLEF_SHAPE(0, 2, INT64_MAX / 4, 1), CLEF_F32);
         check(clef_conv2d(much, w[0], CLEF_NONE, &(clef_conv2d_options){.padding = {ints[i], ints[i]}}), true);
-        check(clef_conv2d(x, clef_zeros(ctx, CLEF_SHAPE(0, 2, INT64_MAX / 4, 1), CLEF_F32), CLEF_NONE, &(clef_conv2d_options){.dilation = {ints[i], 1}}), true);
+        check(clef_conv2d(x, clef_zeros(ctx, CLEF_SHAPE(0, 2, INT64_MAX / 4, 1), CLEF_F32), CLEF_NONE,
+                          &(clef_conv2d_options){.dilation = {ints[i], 1}}),
+              true);
         check(clef_max_pool2d(much, 2, 1, &(clef_pool2d_options){.padding = {1, 0}, .stride = {ints[i], 1}}), true);
     }
     clef_release(x), clef_release(w[0]), clef_release(w[1]);
@@ -179,9 +189,13 @@ static void paddings(void) {
             check(clef_pad(none, (int64_t[]){0, longs[a]}, (int64_t[]){0, longs[b]}, 7), true);
             int64_t sizes[] = {longs[a], longs[b]};
             clef_tensor *parts[2];
-            if ((clef_split(x, 0, sizes, 2, parts) == CLEF_OK) != (longs[a] >= 0 && longs[b] >= 0 && (wide)longs[a] + longs[b] == 2)) fail("split");
+            if ((clef_split(x, 0, sizes, 2, parts) == CLEF_OK) !=
+                (longs[a] >= 0 && longs[b] >= 0 && (wide)longs[a] + longs[b] == 2))
+                fail("split");
             clef_clear_error(ctx);
-            if ((clef_split(none, 1, sizes, 2, parts) == CLEF_OK) != (longs[a] >= 0 && longs[b] >= 0 && (wide)longs[a] + longs[b] == INT64_MAX)) fail("split");
+            if ((clef_split(none, 1, sizes, 2, parts) == CLEF_OK) !=
+                (longs[a] >= 0 && longs[b] >= 0 && (wide)longs[a] + longs[b] == INT64_MAX))
+                fail("split");
             clef_clear_error(ctx);
         }
     SAY("concat of much");
@@ -259,15 +273,18 @@ static void dimensions(clef_tensor *x) {
         int d = ints[i];
         bool there = d >= -rank && d < rank;
         SAY("dimension %d of %s", d, text);
-        clef_tensor *(*const reductions[])(clef_tensor *, const int *, int, bool) = {clef_sum, clef_mean, clef_max, clef_min, clef_prod, clef_logsumexp};
+        clef_tensor *(*const reductions[])(clef_tensor *, const int *, int, bool) = {clef_sum, clef_mean, clef_max,
+                                                                                     clef_min, clef_prod, clef_logsumexp};
         for (int k = 0; k < COUNT(reductions); k++)
             for (int keep = 0; keep < 2; keep++)
                 if (check(reductions[k](x, &d, 1, keep), i % 3 == k % 3) != there) fail("reduction");
         if (check(clef_softmax(x, d), true) != there || check(clef_log_softmax(x, d), false) != there) fail("softmax");
         bool some = there && (shape.rank == 0 || shape.dim[d < 0 ? d + rank : d] > 0);
         if (check(clef_argmax(x, d, false), true) != some || check(clef_argmin(x, d, true), false) != some) fail("argmax");
-        check(clef_var(x, &d, 1, false, d), true), check(clef_norm(x, 2, &d, 1, false), false), check(clef_norm(x, INFINITY, &d, 1, false), true);
-        check(clef_flatten(x, d, d), true), check(clef_flatten(x, 0, d), false), check(clef_squeeze(x, d), false), check(clef_unsqueeze(x, d), false);
+        check(clef_var(x, &d, 1, false, d), true), check(clef_norm(x, 2, &d, 1, false), false),
+            check(clef_norm(x, INFINITY, &d, 1, false), true);
+        check(clef_flatten(x, d, d), true), check(clef_flatten(x, 0, d), false), check(clef_squeeze(x, d), false),
+            check(clef_unsqueeze(x, d), false);
         check(clef_transpose(x, d, 0), false), check(clef_flip(x, d), true), check(clef_slice(x, d, 0, 1, 1), true);
         check(clef_concat((clef_tensor *[]){x, x}, 2, d), true), check(clef_stack((clef_tensor *[]){x, x}, 2, d), false);
         check(clef_gather(x, d, index), true), check(clef_scatter_add(x, d, index, x), true);
@@ -276,10 +293,14 @@ static void dimensions(clef_tensor *x) {
     }
     SAY("all of %s", text);
     for (int n = 0; n < COUNT(many); n++) check(clef_sum(x, many, n, false), false);
-    check(clef_sum(x, NULL, INT_MIN, false), true), check(clef_var(x, NULL, 0, false, INT_MAX), true), check(clef_argmax(x, 0, true), true);
-    check(clef_matmul(x, x), true), check(clef_linear(x, x, CLEF_NONE), true), check(clef_embedding(x, index), true), check(clef_embedding(counted(CLEF_SHAPE(2, 2)), index), true);
-    check(clef_cross_entropy(x, index, NULL), true), check(clef_nll_loss(x, index, NULL), true), check(clef_cross_entropy(x, x, NULL), true), check(clef_mse_loss(x, x, NULL), true);
-    check(clef_conv2d(x, x, CLEF_NONE, NULL), true), check(clef_max_pool2d(x, 1, 1, NULL), true), check(clef_adaptive_avg_pool2d(x, 1, 1), true), check(clef_global_avg_pool2d(x), true);
+    check(clef_sum(x, NULL, INT_MIN, false), true), check(clef_var(x, NULL, 0, false, INT_MAX), true),
+        check(clef_argmax(x, 0, true), true);
+    check(clef_matmul(x, x), true), check(clef_linear(x, x, CLEF_NONE), true), check(clef_embedding(x, index), true),
+        check(clef_embedding(counted(CLEF_SHAPE(2, 2)), index), true);
+    check(clef_cross_entropy(x, index, NULL), true), check(clef_nll_loss(x, index, NULL), true),
+        check(clef_cross_entropy(x, x, NULL), true), check(clef_mse_loss(x, x, NULL), true);
+    check(clef_conv2d(x, x, CLEF_NONE, NULL), true), check(clef_max_pool2d(x, 1, 1, NULL), true),
+        check(clef_adaptive_avg_pool2d(x, 1, 1), true), check(clef_global_avg_pool2d(x), true);
     check(clef_relu(x), true), check(clef_add(x, x), true), check(clef_dropout(x, 0.5), true);
     clef_tensor *c = clef_keep(clef_zeros(ctx, CLEF_SHAPE(2), CLEF_F32));
     check(clef_batch_norm(x, c, c, c, c, false, 0.1, 1e-5), true), check(clef_layer_norm(x, 1, c, c, 1e-5), true);
@@ -295,8 +316,10 @@ static void options(void) {
     for (int i = 0; i < COUNT(numbers); i++) {
         double v = numbers[i];
         SAY("with the number %g", v);
-        check(clef_dropout(x, v), true), check(clef_norm(x, v, NULL, 0, false), v <= 2), check(clef_huber_loss(x, x, &(clef_loss_options){.delta = v}), false);
-        check(clef_cross_entropy(x, label, &(clef_loss_options){.label_smoothing = v}), true), check(clef_layer_norm(x, 1, CLEF_NONE, CLEF_NONE, v), true);
+        check(clef_dropout(x, v), true), check(clef_norm(x, v, NULL, 0, false), v <= 2),
+            check(clef_huber_loss(x, x, &(clef_loss_options){.delta = v}), false);
+        check(clef_cross_entropy(x, label, &(clef_loss_options){.label_smoothing = v}), true),
+            check(clef_layer_norm(x, 1, CLEF_NONE, CLEF_NONE, v), true);
     }
     for (int i = 0; i < COUNT(longs); i++) {
         SAY("with the class %lld", (long long)longs[i]);
@@ -305,7 +328,9 @@ static void options(void) {
         check(clef_nll_loss(x, clef_from_host(ctx, CLEF_SHAPE(2), CLEF_I64, (int64_t[]){longs[i], 1}), NULL), true);
         check(clef_gather(x, 1, clef_from_host(ctx, CLEF_SHAPE(2, 1), CLEF_I64, (int64_t[]){longs[i], 0})), true);
         check(clef_embedding(x, clef_from_host(ctx, CLEF_SHAPE(1), CLEF_I64, &longs[i])), true);
-        check(clef_scatter_add(x, 0, clef_from_host(ctx, CLEF_SHAPE(1, 1), CLEF_I64, &longs[i]), clef_ones(ctx, CLEF_SHAPE(1, 1), CLEF_F32)), true);
+        check(clef_scatter_add(x, 0, clef_from_host(ctx, CLEF_SHAPE(1, 1), CLEF_I64, &longs[i]),
+                               clef_ones(ctx, CLEF_SHAPE(1, 1), CLEF_F32)),
+              true);
     }
     clef_end_step(ctx);
 }
@@ -318,7 +343,8 @@ static void layers(void) {
         for (int b = 0; b < COUNT(sizes); b++)
             if (clef_nn_linear(ctx, sizes[a], sizes[b], NULL) || clef_nn_embedding(ctx, sizes[a], sizes[b])) fail("a layer");
             else expect_refusal();
-        if (clef_nn_conv2d(ctx, sizes[a], sizes[a], INT_MAX, NULL) || clef_nn_conv2d(ctx, 1, 1, INT_MAX, NULL)) fail("a convolution");
+        if (clef_nn_conv2d(ctx, sizes[a], sizes[a], INT_MAX, NULL) || clef_nn_conv2d(ctx, 1, 1, INT_MAX, NULL))
+            fail("a convolution");
         else expect_refusal();
         if (clef_nn_layer_norm(ctx, CLEF_SHAPE(sizes[a], 1 << 20), NULL)) fail("a norm");
         else expect_refusal();
@@ -328,15 +354,21 @@ static void layers(void) {
         for (int i = 0; i < COUNT(longs); i++) {
             SAY("schedule %d with %lld", kind, (long long)longs[i]);
             clef_set_learning_rate(opt, 0.1);
-            clef_schedule *s = clef_schedule_new(opt, &(clef_schedule_options){.kind = (clef_schedule_kind)kind, .step_size = longs[i], .total = longs[i],
-                                                 .warmup = i % 2 ? longs[i] : 0, .patience = longs[i], .milestones = &longs[i], .n_milestones = 1});
+            clef_schedule *s = clef_schedule_new(opt, &(clef_schedule_options){.kind = (clef_schedule_kind)kind,
+                                                                               .step_size = longs[i],
+                                                                               .total = longs[i],
+                                                                               .warmup = i % 2 ? longs[i] : 0,
+                                                                               .patience = longs[i],
+                                                                               .milestones = &longs[i],
+                                                                               .n_milestones = 1});
             if (!s) {
                 expect_refusal();
                 continue;
             }
             for (int t = 0; t < COUNT(longs); t++) {
                 clef_schedule_tick(s);
-                if (longs[t] >= 0 && longs[t] < INT64_MAX) clef_schedule_set(s, (clef_schedule_state){.ticks = longs[t], .lr = 0.1, .best = 1});
+                if (longs[t] >= 0 && longs[t] < INT64_MAX)
+                    clef_schedule_set(s, (clef_schedule_state){.ticks = longs[t], .lr = 0.1, .best = 1});
                 if (!(clef_learning_rate(opt) >= 0)) fail("the learning rate is no number");
             }
         }

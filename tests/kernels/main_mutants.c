@@ -1,9 +1,8 @@
 /* Do the tests test?  Every row of mutants.def breaks a kernel in one place; the check that stands beside it must see it, by a
    wrong number or an error, and pass on the text as it is.  A row whose text no longer occurs exactly once is a failure: the
    table has to follow the kernels; so is one that does not compile.  All run in child processes, since a broken kernel may
-   leave its memory.  Of the rows every twelfth runs, as kernels take long to compile; the argument `all` (check.sh --all) runs each, the name of a
-   check its rows, and tells the fate of each.
-   ctest: labels=slow cost=60 plain */
+   leave its memory.  Of the rows every twelfth runs, as kernels take long to compile; the argument `all` (check.sh --all) runs
+   each, the name of a check its rows, and tells the fate of each. ctest: labels=slow cost=60 plain */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* RTLD_NEXT */
 #endif
@@ -72,8 +71,7 @@ static fate *fates; /* of the rows, seen by all processes */
 static const char *profile_of(const char *check) {
     static const char *const for_gpus[] = {
 #define NAME(name) #name,
-        GPU_CHECKS(NAME)
-    };
+        GPU_CHECKS(NAME)};
     for (size_t i = 0; i < sizeof for_gpus / sizeof *for_gpus; i++)
         if (strcmp(check, for_gpus[i]) == 0) return "gpu";
     return "cpu";
@@ -92,8 +90,8 @@ static clef_context *open_again(const char *profile) {
     return first;
 }
 
-/* The processor's seconds that a row may take from here on, as a processor is what an endless loop never leaves; and twice as many on the
-   clock, as a driver whose memory was written over may wait for ever. */
+/* The processor's seconds that a row may take from here on, as a processor is what an endless loop never leaves; and twice as many
+   on the clock, as a driver whose memory was written over may wait for ever. */
 static void limit_time(void) {
     alarm(2 * TIME_LIMIT);
     struct rusage used;
@@ -153,7 +151,8 @@ static void finish_child(const child *c, int status) {
     if (sane) return;
     for (int i = c->first; i < c->end; i++)
         if (fates[i] != FATES) fates[i] = PENDING;
-    if (c->rows == 1) fates[c->first] = WIFSIGNALED(status) && (WTERMSIG(status) == SIGXCPU || WTERMSIG(status) == SIGALRM) ? TOO_LONG : CRASHED;
+    if (c->rows == 1)
+        fates[c->first] = WIFSIGNALED(status) && (WTERMSIG(status) == SIGXCPU || WTERMSIG(status) == SIGALRM) ? TOO_LONG : CRASHED;
 }
 
 /* The next at most `together` pending rows, from one to the last of them. */
@@ -237,7 +236,8 @@ static int check_unbroken(const char *only) {
 }
 
 static int check_mutants(const char *only) {
-    static const char *const names[] = {"FAILED to run", "FAILED to compile", "SURVIVED", "caught", "caught by a crash", "caught by time"};
+    static const char *const names[] = {"FAILED to run", "FAILED to compile", "SURVIVED",
+                                        "caught",        "caught by a crash", "caught by time"};
     int count[FATES + 1] = {0};
     run_rows(CHECK_COUNT, ROW_COUNT, EVERY, only);
     for (int i = CHECK_COUNT; i < ROW_COUNT; i++) {

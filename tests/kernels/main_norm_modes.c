@@ -78,8 +78,8 @@ static void all_choices(const problem *p) {
     run(p, p->affine ? 7 : 1, true);
 }
 
-static void batch(clef_shape shape, bool training, bool affine, const double *y, const double *dx, const double *dw, const double *db,
-                  const double *mean, const double *var) {
+static void batch(clef_shape shape, bool training, bool affine, const double *y, const double *dx, const double *dw,
+                  const double *db, const double *mean, const double *var) {
     char text[64];
     problem p = {shape, CLEF_SHAPE(shape.dim[1]), true, training, affine, NULL, NULL, {y, dx, dw, db}};
     snprintf(what, sizeof what, "batch_norm of %s%s%s", clef_shape_format(shape, text, sizeof text), training ? ", training" : "",
@@ -101,15 +101,16 @@ static void layer(clef_shape shape, int dims, bool affine, const double *y, cons
     char text[64];
     problem p = {.shape = shape, .last = {.rank = dims}, .affine = affine, .want = {y, dx, dw, db}};
     for (int i = 0; i < dims; i++) p.last.dim[i] = shape.dim[shape.rank - dims + i];
-    snprintf(what, sizeof what, "layer_norm of %s over %d%s", clef_shape_format(shape, text, sizeof text), dims, affine ? "" : ", not affine");
+    snprintf(what, sizeof what, "layer_norm of %s over %d%s", clef_shape_format(shape, text, sizeof text), dims,
+             affine ? "" : ", not affine");
     all_choices(&p);
 }
 
 /* An empty batch has no statistics to take: nothing changes, and gradients are 0. */
 static void empty(void) {
     static const double none[4] = {0};
-    problem p = {CLEF_SHAPE(0, 3, 2, 2), CLEF_SHAPE(3), true, true, true, filled(CLEF_SHAPE(3), 4, 0), filled(CLEF_SHAPE(3), 6, 0.5),
-                 {none, none, none, none}};
+    problem p = {CLEF_SHAPE(0, 3, 2, 2),        CLEF_SHAPE(3),           true, true, true, filled(CLEF_SHAPE(3), 4, 0),
+                 filled(CLEF_SHAPE(3), 6, 0.5), {none, none, none, none}};
     double mean[3], var[3];
     for (int i = 0; i < 3; i++) mean[i] = number(i, 4), var[i] = fabs(number(i, 6)) + 0.5;
     for (int training = 0; training < 2; training++) {
@@ -133,7 +134,8 @@ static void fine_tuning(void) {
     clef_tensor *x = clef_zeros(ctx, CLEF_SHAPE(4, 3, 5, 5), CLEF_F32);
     clef_tensor *w = clef_require_grad(clef_keep(clef_copy(clef_ones(ctx, CLEF_SHAPE(3), CLEF_F32))), true);
     clef_tensor *b = clef_require_grad(clef_keep(clef_copy(clef_zeros(ctx, CLEF_SHAPE(3), CLEF_F32))), true);
-    clef_tensor *mean = clef_keep(clef_zeros(ctx, CLEF_SHAPE(3), CLEF_F32)), *var = clef_keep(clef_ones(ctx, CLEF_SHAPE(3), CLEF_F32));
+    clef_tensor *mean = clef_keep(clef_zeros(ctx, CLEF_SHAPE(3), CLEF_F32)),
+                *var = clef_keep(clef_ones(ctx, CLEF_SHAPE(3), CLEF_F32));
     expect(clef_backward(clef_sum(clef_batch_norm(x, w, b, mean, var, false, 0.1, 1e-5), NULL, 0, false)) == CLEF_OK, "backward");
     compare(clef_grad_of(b), CLEF_SHAPE(3), (double[]){100, 100, 100}, "bias");
     compare(clef_grad_of(w), CLEF_SHAPE(3), (double[]){0, 0, 0}, "weight");
@@ -141,7 +143,8 @@ static void fine_tuning(void) {
     clef_release(w), clef_release(b), clef_release(mean), clef_release(var);
 }
 
-#define NUMBERS(...) (const double[]){__VA_ARGS__}
+#define NUMBERS(...) \
+    (const double[]) { __VA_ARGS__ }
 #define BATCH batch
 #define LAYER layer
 static void expectations(void) {

@@ -18,8 +18,7 @@ static void fail(const char *what, double have, double want) {
 
 /* NaN as want: any finite number. */
 static void expect(const char *what, double have, double want) {
-    if (isnan(want) ? !isfinite(have) : have != want)
-        fail(what, have, want);
+    if (isnan(want) ? !isfinite(have) : have != want) fail(what, have, want);
 }
 
 static clef_tensor *whole(clef_shape shape, clef_dtype dtype, int modulus) {
@@ -32,7 +31,8 @@ static double total(clef_tensor *t) { return clef_item(clef_sum(clef_to(t, CLEF_
 static clef_tensor *leaf(clef_tensor *t) { return clef_require_grad(t, true); }
 
 /* Differentiates the sum of y; checks y's sum and those of the gradients, and lets the leaves go. */
-static void differentiate(const char *what, clef_tensor *y, double want, clef_tensor *const *leaves, const double *gradient, int n) {
+static void differentiate(const char *what, clef_tensor *y, double want, clef_tensor *const *leaves, const double *gradient,
+                          int n) {
     clef_tensor *loss = clef_sum(clef_to(y, CLEF_F32), NULL, 0, false);
     clef_backward(loss);
     expect(what, clef_item(loss), want);
@@ -43,11 +43,14 @@ static void differentiate(const char *what, clef_tensor *y, double want, clef_te
     }
     clef_end_step(ctx);
 }
-#define LEAVES(...) (clef_tensor *[]){__VA_ARGS__}
-#define NUMBERS(...) (double[]){__VA_ARGS__}
+#define LEAVES(...) \
+    (clef_tensor *[]) { __VA_ARGS__ }
+#define NUMBERS(...) \
+    (double[]) { __VA_ARGS__ }
 
 /* ---- pointwise ---- */
-#define UNARY(name, ...) if (strcmp(#name, "acosh")) y = clef_add(y, clef_to(clef_##name(x), CLEF_F32));
+#define UNARY(name, ...) \
+    if (strcmp(#name, "acosh")) y = clef_add(y, clef_to(clef_##name(x), CLEF_F32));
 #define UNARY_P(name, ...) y = clef_add(y, clef_to(clef_##name(x, 0.3), CLEF_F32));
 #define UNARY_PP(name, ...) y = clef_add(y, clef_to(clef_##name(x, -0.2, 0.4), CLEF_F32));
 static clef_tensor *every_unary(clef_tensor *x) {
@@ -138,7 +141,8 @@ static void products(void) {
     clef_conv2d_options o = {.stride = {2, 1}, .padding = {1, 0}, .groups = 2};
     differentiate("conv2d", clef_conv2d(x, w, b, &o), NAN, LEAVES(x, w, b), NULL, 3);
     x = ones(CLEF_SHAPE(2, 3, 6, 6), CLEF_F32), w = ones(CLEF_SHAPE(4, 3, 3, 3), CLEF_F32);
-    differentiate("conv2d", clef_conv2d(x, w, CLEF_NONE, NULL), 2 * 4 * 16 * 27, LEAVES(x, w), NUMBERS(2 * 4 * 16 * 27, 2 * 4 * 16 * 27), 2);
+    differentiate("conv2d", clef_conv2d(x, w, CLEF_NONE, NULL), 2 * 4 * 16 * 27, LEAVES(x, w),
+                  NUMBERS(2 * 4 * 16 * 27, 2 * 4 * 16 * 27), 2);
 }
 
 static void images(void) {
@@ -147,10 +151,12 @@ static void images(void) {
     differentiate("max_pool2d", y, NAN, LEAVES(x), NUMBERS((double)clef_numel(y)), 1);
     x = leaf(whole(CLEF_SHAPE(2, 3, 7, 6), CLEF_F32, 42));
     y = clef_add(clef_sum(clef_avg_pool2d(x, 2, 2, NULL), NULL, 0, false), clef_sum(clef_global_avg_pool2d(x), NULL, 0, false));
-    differentiate("average pools", clef_add(y, clef_sum(clef_adaptive_avg_pool2d(x, 3, 4), NULL, 0, false)), NAN, LEAVES(x), NULL, 1);
+    differentiate("average pools", clef_add(y, clef_sum(clef_adaptive_avg_pool2d(x, 3, 4), NULL, 0, false)), NAN, LEAVES(x), NULL,
+                  1);
     x = leaf(clef_keep(clef_randn(ctx, CLEF_SHAPE(4, 3, 5, 5))));
     clef_tensor *w = ones(CLEF_SHAPE(3), CLEF_F32), *b = ones(CLEF_SHAPE(3), CLEF_F32);
-    clef_tensor *mean = clef_keep(clef_zeros(ctx, CLEF_SHAPE(3), CLEF_F32)), *var = clef_keep(clef_ones(ctx, CLEF_SHAPE(3), CLEF_F32));
+    clef_tensor *mean = clef_keep(clef_zeros(ctx, CLEF_SHAPE(3), CLEF_F32)),
+                *var = clef_keep(clef_ones(ctx, CLEF_SHAPE(3), CLEF_F32));
     differentiate("batch_norm", clef_square(clef_batch_norm(x, w, b, mean, var, true, 0.1, 1e-5)), NAN, LEAVES(x, w, b), NULL, 3);
     expect("running_var", total(var), NAN);
     clef_release(mean), clef_release(var);

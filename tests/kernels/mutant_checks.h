@@ -1,6 +1,7 @@
 /* mutant_checks.h — one short check for every family of kernels, against plain loops over whole numbers.  The sizes are odd and
    small, and chosen so that each path of a kernel runs on a device of two compute units with the profile `cpu`, or `gpu`
-   where the check is made for it: whole tiles and edges, packed and direct operands, splits and blocks, vectors and what is left of a row. */
+   where the check is made for it: whole tiles and edges, packed and direct operands, splits and blocks, vectors and what is left of
+   a row. */
 #ifndef CLEF_TESTS_MUTANT_CHECKS_H
 #define CLEF_TESTS_MUTANT_CHECKS_H
 #include "ops/philox.h"
@@ -95,8 +96,8 @@ static void check_batch(int64_t a0, int64_t a1, int64_t b0, int64_t b1, int64_t 
     float *a = whole(a0 * a1 * m * k, 1, -3, 4), *b = whole(b0 * b1 * k * n, 2, -3, 4), *want = zeros(z0 * z1 * m * n);
     for (int64_t i = 0; i < z0; i++)
         for (int64_t j = 0; j < z1; j++)
-            product(a + (i % a0 * a1 + j % a1) * m * k, k, 1, b + (i % b0 * b1 + j % b1) * k * n, n, 1,
-                    want + (i * z1 + j) * m * n, m, n, k);
+            product(a + (i % a0 * a1 + j % a1) * m * k, k, 1, b + (i % b0 * b1 + j % b1) * k * n, n, 1, want + (i * z1 + j) * m * n,
+                    m, n, k);
     expect(clef_matmul(put(CLEF_SHAPE(a0, a1, m, k), a), put(CLEF_SHAPE(b0, b1, k, n), b)), want, z0 * z1 * m * n);
 }
 
@@ -109,16 +110,16 @@ static void tiles(void) {
 }
 
 static void transposed(void) {
-    check_matmul(30, 45, 19, true);  /* a packed too, and its last tile is not full */
-    check_matmul(28, 45, 19, true);  /* all are: their rows follow one another */
-    check_matmul(13, 7, 19, true);   /* a read down its columns */
+    check_matmul(30, 45, 19, true); /* a packed too, and its last tile is not full */
+    check_matmul(28, 45, 19, true); /* all are: their rows follow one another */
+    check_matmul(13, 7, 19, true);  /* a read down its columns */
 }
 
 static void batches(void) {
     check_batch(2, 3, 2, 3, 13, 21, 7);
     check_batch(2, 1, 1, 3, 5, 9, 7);
     check_batch(3, 1, 3, 2, 120, 77, 220); /* packed, for one of the levels only once */
-    check_batch(2, 1, 2, 1, 3, 9, 600); /* in splits */
+    check_batch(2, 1, 2, 1, 3, 9, 600);    /* in splits */
 }
 
 /* Dot products along rows: a column as it lies, columns put side by side, few rows with a bias, several work-items. */
@@ -154,9 +155,11 @@ static void convolve(const convolution *v, const float *x, const float *w, const
     int groups = o->groups ? o->groups : 1, cg = v->c / groups, og = v->o / groups;
     for (int64_t i = 0; i < (int64_t)v->n * v->o * v->oh * v->ow; i++)
         for (int tap = 0; tap < cg * v->kh * v->kw; tap++) {
-            int ox = (int)(i % v->ow), oy = (int)(i / v->ow % v->oh), f = (int)(i / v->ow / v->oh % v->o), n = (int)(i / v->ow / v->oh / v->o);
+            int ox = (int)(i % v->ow), oy = (int)(i / v->ow % v->oh), f = (int)(i / v->ow / v->oh % v->o),
+                n = (int)(i / v->ow / v->oh / v->o);
             int c = f / og * cg + tap / v->kw / v->kh;
-            int iy = oy * (o->stride[0] ? o->stride[0] : 1) - v->before[0] + tap / v->kw % v->kh * (o->dilation[0] ? o->dilation[0] : 1);
+            int iy =
+                oy * (o->stride[0] ? o->stride[0] : 1) - v->before[0] + tap / v->kw % v->kh * (o->dilation[0] ? o->dilation[0] : 1);
             int ix = ox * (o->stride[1] ? o->stride[1] : 1) - v->before[1] + tap % v->kw * (o->dilation[1] ? o->dilation[1] : 1);
             if (iy < 0 || iy >= v->h || ix < 0 || ix >= v->w) continue;
             int64_t at = ((int64_t)(n * v->c + c) * v->h + iy) * v->w + ix, to = (int64_t)f * cg * v->kh * v->kw + tap;
@@ -168,7 +171,8 @@ static void convolve(const convolution *v, const float *x, const float *w, const
 
 static void check_convolution(convolution v, bool backward) {
     int groups = v.options.groups ? v.options.groups : 1;
-    clef_shape xs = CLEF_SHAPE(v.n, v.c, v.h, v.w), ws = CLEF_SHAPE(v.o, v.c / groups, v.kh, v.kw), ys = CLEF_SHAPE(v.n, v.o, v.oh, v.ow);
+    clef_shape xs = CLEF_SHAPE(v.n, v.c, v.h, v.w), ws = CLEF_SHAPE(v.o, v.c / groups, v.kh, v.kw),
+               ys = CLEF_SHAPE(v.n, v.o, v.oh, v.ow);
     int64_t nx = clef_shape_numel(xs), nw = clef_shape_numel(ws), ny = clef_shape_numel(ys);
     float *x = whole(nx, 1, -3, 4), *w = whole(nw, 2, -3, 4), *b = whole(v.o, 3, 5, 99), *g = whole(ny, 4, -2, 3);
     float *y = zeros(ny), *dx = zeros(nx), *dw = zeros(nw);
@@ -199,12 +203,14 @@ static void threes(void) {
 
 /* Images of few channels, whose gradient gathers. */
 static void few_channels(void) {
-    check_convolution((convolution){2, 2, 7, 6, 5, 3, 3, {.stride = {2, 1}, .dilation = {1, 2}, .padding = {1, 1}}, {1, 1}, 4, 4}, true);
+    check_convolution((convolution){2, 2, 7, 6, 5, 3, 3, {.stride = {2, 1}, .dilation = {1, 2}, .padding = {1, 1}}, {1, 1}, 4, 4},
+                      true);
     check_convolution((convolution){2, 1, 6, 8, 5, 3, 4, {.groups = 1}, {0, 0}, 4, 5}, true);
     check_convolution((convolution){2, 1, 5, 9, 4, 2, 3, {.stride = {1, 2}, .dilation = {1, 2}}, {0, 0}, 4, 3}, true);
 }
 
-/* Few channels and filters, enough pixels: tiles that move back, margins, an odd tile of taps in both directions, blocks and parts. */
+/* Few channels and filters, enough pixels: tiles that move back, margins, an odd tile of taps in both directions, blocks and parts.
+ */
 static void few_taps(void) {
     check_convolution((convolution){2, 1, 17, 18, 6, 5, 4, {.groups = 1}, {0, 0}, 13, 15}, true);
     check_convolution((convolution){2, 2, 10, 22, 3, 3, 7, {.padding = {2, 3}, .dilation = {2, 1}}, {2, 3}, 10, 22}, true);
@@ -223,10 +229,15 @@ static void image_splits(void) {
 /* One filter per channel: vectors that channels do not fill, strides with and without a tap for every pixel, rows in pieces, more
    taps in a row than there are registers for their sums. */
 static void depthwise(void) {
-    check_convolution((convolution){2, 6, 9, 23, 6, 3, 3, {.stride = {2, 1}, .padding = {1, 1}, .dilation = {1, 2}, .groups = 6}, {1, 1}, 5, 21}, true);
-    check_convolution((convolution){2, 6, 8, 10, 6, 3, 2, {.stride = {1, 2}, .padding = {2, 1}, .dilation = {2, 1}, .groups = 6}, {2, 1}, 8, 6}, true);
+    check_convolution(
+        (convolution){2, 6, 9, 23, 6, 3, 3, {.stride = {2, 1}, .padding = {1, 1}, .dilation = {1, 2}, .groups = 6}, {1, 1}, 5, 21},
+        true);
+    check_convolution(
+        (convolution){2, 6, 8, 10, 6, 3, 2, {.stride = {1, 2}, .padding = {2, 1}, .dilation = {2, 1}, .groups = 6}, {2, 1}, 8, 6},
+        true);
     check_convolution((convolution){3, 5, 20, 16, 5, 3, 3, {.padding = {1, 1}, .groups = 5}, {1, 1}, 20, 16}, true);
-    check_convolution((convolution){1, 5, 4, 30, 5, 2, 25, {.padding = {0, 2}, .dilation = {2, 1}, .groups = 5}, {0, 2}, 2, 10}, true);
+    check_convolution((convolution){1, 5, 4, 30, 5, 2, 25, {.padding = {0, 2}, .dilation = {2, 1}, .groups = 5}, {0, 2}, 2, 10},
+                      true);
 }
 
 /* ---- as for a GPU: tiles of 32 by 32 where nothing else is said ---- */
@@ -300,9 +311,7 @@ static void narrow_depthwise(void) {
     check_convolution((convolution){1, 8, 5, 6, 8, 3, 3, {.padding = {1, 1}, .groups = 8}, {1, 1}, 5, 6}, true);
 }
 
-static void winograd(void) {
-    check_convolution((convolution){2, 32, 12, 11, 33, 3, 3, {.padding = {1, 1}}, {1, 1}, 12, 11}, true);
-}
+static void winograd(void) { check_convolution((convolution){2, 32, 12, 11, 33, 3, 3, {.padding = {1, 1}}, {1, 1}, 12, 11}, true); }
 
 /* ---- what follows in a store ---- */
 static clef_tensor *made_image(convolution v, bool backward) {
@@ -417,9 +426,10 @@ static void check_pool(window v, bool maximum) {
     for (int64_t i = 0; i < nx && !maximum; i++) x[i] *= 36; /* whole averages for windows of 1, 2, 3, 4, 6 and 9 pixels */
     for (int64_t i = 0; i < ny; i++) g[i] *= 36;
     for (int64_t i = 0; i < ny; i++) pool_window(&v, i, maximum, x, g[i], &y[i], dx);
-    clef_tensor *in = leaf(xs, x), *d, *out = v.adaptive ? clef_adaptive_avg_pool2d(in, v.oh, v.ow)
-                                            : maximum    ? clef_max_pool2d(in, v.kh, v.kw, &v.options)
-                                                         : clef_avg_pool2d(in, v.kh, v.kw, &v.options);
+    clef_tensor *in = leaf(xs, x), *d,
+                *out = v.adaptive ? clef_adaptive_avg_pool2d(in, v.oh, v.ow)
+                       : maximum  ? clef_max_pool2d(in, v.kh, v.kw, &v.options)
+                                  : clef_avg_pool2d(in, v.kh, v.kw, &v.options);
     expect_near(out, y, ny, 1e-3);
     differentiate(out, put(ys, g), &in, 1, &d);
     expect_near(d, dx, nx, 1e-3);
@@ -545,7 +555,8 @@ static int32_t *indices(int64_t count, uint32_t salt, int n) {
 
 static void check_gather(int64_t outer, int n, int64_t m, int64_t inner) {
     int64_t count = outer * m * inner;
-    float *x = whole(outer * n * inner, 1, 1, 99), *src = whole(count, 2, 1, 9), *y = zeros(count), *sums = zeros(outer * n * inner);
+    float *x = whole(outer * n * inner, 1, 1, 99), *src = whole(count, 2, 1, 9), *y = zeros(count),
+          *sums = zeros(outer * n * inner);
     int32_t *index = indices(count, 3, n);
     memcpy(sums, x, (size_t)(outer * n * inner) * sizeof *sums);
     for (int64_t i = 0; i < count; i++) {
@@ -556,7 +567,8 @@ static void check_gather(int64_t outer, int n, int64_t m, int64_t inner) {
     }
     clef_tensor *k = clef_from_host(ctx, CLEF_SHAPE(outer, m, inner), CLEF_I32, index);
     expect(clef_gather(put(CLEF_SHAPE(outer, n, inner), x), 1, k), y, count);
-    expect(clef_scatter_add(put(CLEF_SHAPE(outer, n, inner), x), 1, k, put(CLEF_SHAPE(outer, m, inner), src)), sums, outer * n * inner);
+    expect(clef_scatter_add(put(CLEF_SHAPE(outer, n, inner), x), 1, k, put(CLEF_SHAPE(outer, m, inner), src)), sums,
+           outer * n * inner);
 }
 
 static void elements(void) {
@@ -606,10 +618,13 @@ static void random_numbers(void) {
 
 /* ---- storage ---- */
 /* f32 bits with what bf16 and f16 make of them: ties both ways, below and above, infinity, a NaN with all its payload low. */
-static const struct { uint32_t f32; uint16_t bf16, f16; } roundings[] = {
-    {0x3f800000, 0x3f80, 0x3c00}, {0x3f808000, 0x3f80, 0x3c04}, {0x3f818000, 0x3f82, 0x3c0c}, {0x3f808001, 0x3f81, 0x3c04},
-    {0xbf817fff, 0xbf81, 0xbc0c}, {0x45003000, 0x4500, 0x6802}, {0x45001000, 0x4500, 0x6800}, {0x477fe000, 0x4780, 0x7bff},
-    {0x7f800000, 0x7f80, 0x7c00}, {0xc5003001, 0xc500, 0xe802}, {0x7f800001, 0x7fc0, 0x7e00}};
+static const struct {
+    uint32_t f32;
+    uint16_t bf16, f16;
+} roundings[] = {{0x3f800000, 0x3f80, 0x3c00}, {0x3f808000, 0x3f80, 0x3c04}, {0x3f818000, 0x3f82, 0x3c0c},
+                 {0x3f808001, 0x3f81, 0x3c04}, {0xbf817fff, 0xbf81, 0xbc0c}, {0x45003000, 0x4500, 0x6802},
+                 {0x45001000, 0x4500, 0x6800}, {0x477fe000, 0x4780, 0x7bff}, {0x7f800000, 0x7f80, 0x7c00},
+                 {0xc5003001, 0xc500, 0xe802}, {0x7f800001, 0x7fc0, 0x7e00}};
 
 static void halves(void) {
     enum { ROWS = sizeof roundings / sizeof *roundings, N = 2 * ROWS + 1 };
@@ -715,6 +730,7 @@ static void picks(void) {
 }
 
 /* These run with the profile `gpu`. */
+/* clang-format off */
 #define GPU_CHECKS(X)                                                                                                 \
     X(tile_orders) X(tile_fours) X(large_tiles) X(tile_windows) X(tile_batches) X(tile_splits) X(tile_images)         \
     X(matrix_orders) X(matrix_eights)                                                                                 \
@@ -727,4 +743,5 @@ static void picks(void) {
     X(pairs_of_rows) X(pairs_of_columns) X(layer_rows) X(layer_slopes) X(softmax_rows) X(softmax_columns)             \
     X(softmax_pieces) X(softmax_slopes) X(class_losses) X(elements) X(table_rows) X(counted) X(random_numbers)        \
     X(halves) X(bytes) X(strides) X(functions) X(quotients) X(circles) X(picks)
+/* clang-format on */
 #endif

@@ -114,8 +114,10 @@ static void check_classes(int n, double smoothing, bool ignores, bool mean) {
         }
         if (!counts) each[r] = target[r] < n ? 0 : NAN;
     }
-    clef_loss_options o = {.reduction = mean ? CLEF_REDUCE_MEAN : CLEF_REDUCE_NONE, .label_smoothing = smoothing,
-                           .has_ignore_index = ignores, .ignore_index = 0};
+    clef_loss_options o = {.reduction = mean ? CLEF_REDUCE_MEAN : CLEF_REDUCE_NONE,
+                           .label_smoothing = smoothing,
+                           .has_ignore_index = ignores,
+                           .ignore_index = 0};
     clef_tensor *t = leaf(CLEF_SHAPE(ROWS, n), x), *d;
     clef_tensor *y = clef_cross_entropy(t, clef_from_host(ctx, CLEF_SHAPE(ROWS), CLEF_I32, target), &o);
     if (!mean) {
@@ -124,7 +126,8 @@ static void check_classes(int n, double smoothing, bool ignores, bool mean) {
         expect_near(clef_where(bad, none, y), each, ROWS, 1e-4);
     }
     float one = 1;
-    clef_tensor *all = smoothing > 0 ? clef_ones(ctx, CLEF_SCALAR, CLEF_F32) : put(CLEF_SCALAR, &one); /* an argument, or in memory */
+    clef_tensor *all =
+        smoothing > 0 ? clef_ones(ctx, CLEF_SCALAR, CLEF_F32) : put(CLEF_SCALAR, &one); /* an argument, or in memory */
     differentiate(y, mean ? all : put(CLEF_SHAPE(ROWS), weight), &t, 1, &d);
     expect_near(d, dx, (int64_t)ROWS * n, 1e-4);
     clef_release(t);

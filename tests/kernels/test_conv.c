@@ -52,7 +52,9 @@ static void sweep(geometry g, const double *x, const double *w, const double *y,
                                 size_t at_x = ((size_t)(n * g.c + o / og * cg + c) * g.h + iy) * g.w + ix;
                                 size_t at_w = ((size_t)(o * cg + c) * g.kh + ky) * g.kw + kx;
                                 size_t at_y = ((size_t)(n * g.o + o) * oh + oy) * ow + ox;
-                                double p = which == FORWARD ? x[at_x] * w[at_w] : which == BY_IMAGE ? y[at_y] * w[at_w] : y[at_y] * x[at_x];
+                                double p = which == FORWARD    ? x[at_x] * w[at_w]
+                                           : which == BY_IMAGE ? y[at_y] * w[at_w]
+                                                               : y[at_y] * x[at_x];
                                 out[which == FORWARD ? at_y : which == BY_IMAGE ? at_x : at_w] += absolute ? fabs(p) : p;
                             }
 }
@@ -155,9 +157,11 @@ Test(conv2d, depthwise) {
         for (int s = 1; s <= 2; s++)
             for (int d = 1; d <= 2; d++) {
                 int c = channels[i];
-                check((geometry){2, c, 11, 13, c, 3, 3, OPTIONS(.groups = c, .stride = {s, s}, .padding = {1, 1}, .dilation = {d, d})});
+                check((geometry){2, c, 11, 13, c, 3, 3,
+                                 OPTIONS(.groups = c, .stride = {s, s}, .padding = {1, 1}, .dilation = {d, d})});
                 check((geometry){2, c, 12, 29, c, 3, 3, OPTIONS(.groups = c, .stride = {s, s}, .dilation = {d, d}, .same = true)});
-                check((geometry){1, c, 7, 40, c, 2, 5, OPTIONS(.groups = c, .stride = {3 - s, s}, .padding = {2, 3}, .dilation = {1, d})});
+                check((geometry){1, c, 7, 40, c, 2, 5,
+                                 OPTIONS(.groups = c, .stride = {3 - s, s}, .padding = {2, 3}, .dilation = {1, d})});
             }
     check((geometry){2, 8, 9, 31, 8, 1, 1, OPTIONS(.groups = 8, .stride = {3, 3})});
     check((geometry){2, 8, 3, 2, 8, 3, 3, OPTIONS(.groups = 8, .padding = {4, 5})});
@@ -217,7 +221,8 @@ Test(conv2d, few_channels) {
     check((geometry){3, 6, 12, 12, 16, 5, 5, OPTIONS(.groups = 1)});
     for (int s = 1; s <= 3; s++)
         for (int d = 1; d <= 3; d++)
-            check((geometry){2, s + 2 * d, 15, 14, 7, 4, 3, OPTIONS(.stride = {s, 4 - s}, .padding = {d, 2}, .dilation = {4 - d, d})});
+            check((geometry){2, s + 2 * d, 15, 14, 7, 4, 3,
+                             OPTIONS(.stride = {s, 4 - s}, .padding = {d, 2}, .dilation = {4 - d, d})});
     check((geometry){2, 3, 9, 9, 4, 3, 3, OPTIONS(.stride = {4, 4}, .dilation = {2, 2})});
 }
 
@@ -257,10 +262,17 @@ Test(conv2d, deepbench_shapes) {
     int rows = 0;
     while (fgets(line, sizeof line, f) && (!small_tests() || rows < 1)) {
         long w, h, c, n, k, s, r, pw, ph, sw, sh;
-        if (sscanf(line, "%*[^,],%ld,%ld,%ld,%ld,%ld,%ld,%ld,%ld,%ld,%ld,%ld", &w, &h, &c, &n, &k, &s, &r, &pw, &ph, &sw, &sh) != 11)
+        if (sscanf(line, "%*[^,],%ld,%ld,%ld,%ld,%ld,%ld,%ld,%ld,%ld,%ld,%ld", &w, &h, &c, &n, &k, &s, &r, &pw, &ph, &sw, &sh) !=
+            11)
             continue;
-        geometry g = {(int)(1 + n % 2), wrapped(c, 12), wrapped(h, 10) + (int)r, wrapped(w, 10) + (int)s, wrapped(k, 20), (int)r,
-                      (int)s, OPTIONS(.stride = {(int)sh, (int)sw}, .padding = {(int)ph, (int)pw})};
+        geometry g = {(int)(1 + n % 2),
+                      wrapped(c, 12),
+                      wrapped(h, 10) + (int)r,
+                      wrapped(w, 10) + (int)s,
+                      wrapped(k, 20),
+                      (int)r,
+                      (int)s,
+                      OPTIONS(.stride = {(int)sh, (int)sw}, .padding = {(int)ph, (int)pw})};
         check(g);
         rows++;
     }
@@ -270,10 +282,12 @@ Test(conv2d, deepbench_shapes) {
 
 Test(conv2d, random_numbers_stay_within_bounds) {
     if (few_kernels()) return;
-    static const geometry all[] = {{2, 3, 9, 8, 5, 3, 3, {.padding = {1, 1}}}, {2, 40, 12, 12, 34, 3, 3, {.stride = {2, 2}}},
+    static const geometry all[] = {{2, 3, 9, 8, 5, 3, 3, {.padding = {1, 1}}},
+                                   {2, 40, 12, 12, 34, 3, 3, {.stride = {2, 2}}},
                                    {3, 20, 60, 60, 20, 3, 3, {.groups = 20, .padding = {1, 1}}},
                                    {7, 64, 8, 8, 64, 3, 3, {.padding = {1, 1}}},
-                                   {40, 1, 28, 28, 6, 5, 5, {.groups = 1}}, {9, 6, 12, 12, 16, 5, 5, {.padding = {2, 1}}}};
+                                   {40, 1, 28, 28, 6, 5, 5, {.groups = 1}},
+                                   {9, 6, 12, 12, 16, 5, 5, {.padding = {2, 1}}}};
     for (int i = 0; i < (small_tests() ? 1 : 6); i++) {
         geometry g = all[i];
         arrays a = make(g, false, 0);
@@ -315,8 +329,9 @@ Test(conv2d, whole_numbers) {
 
 Test(conv2d, bias_is_added_to_every_pixel) {
     if (few_kernels()) return; /* test_epilogue.c has them too */
-    geometry all[] = {{2, 3, 6, 6, 5, 3, 3, OPTIONS(.groups = 1)}, {2, 1, 28, 28, 6, 5, 5, OPTIONS(.groups = 1)}, {1, 16, 8, 8, 40, 3, 3, {.padding = {1, 1}}},
-                      {1, 19, 6, 25, 19, 3, 3, {.groups = 19, .padding = {1, 1}}}, {1, 6, 6, 6, 8, 3, 3, {.groups = 2}}, {1, 700, 3, 3, 5, 3, 3, OPTIONS(.groups = 1)},
+    geometry all[] = {{2, 3, 6, 6, 5, 3, 3, OPTIONS(.groups = 1)},  {2, 1, 28, 28, 6, 5, 5, OPTIONS(.groups = 1)},
+                      {1, 16, 8, 8, 40, 3, 3, {.padding = {1, 1}}}, {1, 19, 6, 25, 19, 3, 3, {.groups = 19, .padding = {1, 1}}},
+                      {1, 6, 6, 6, 8, 3, 3, {.groups = 2}},         {1, 700, 3, 3, 5, 3, 3, OPTIONS(.groups = 1)},
                       {6, 32, 7, 8, 64, 3, 3, {.padding = {1, 1}}}};
     for (int i = 0; i < (small_tests() ? 1 : 7); i++) {
         arrays a = make(all[i], true, 4);
@@ -360,9 +375,11 @@ Test(conv2d, empty_batch) {
 /* L = <dw, dw> with dw linear in x and g: dL/dx is the gradient by image of the products with 2·dw, and dL/dg the forward. */
 static void check_second_order(geometry g) {
     arrays a = make(g, true, 2);
-    clef_tensor *x[3] = {to_leaf(ctx, a.x, CLEF_F32), to_leaf(ctx, a.w, CLEF_F32), to_leaf(ctx, a.g, CLEF_F32)}, *first[2], *second[3];
+    clef_tensor *x[3] = {to_leaf(ctx, a.x, CLEF_F32), to_leaf(ctx, a.w, CLEF_F32), to_leaf(ctx, a.g, CLEF_F32)}, *first[2],
+                *second[3];
     cr_assert(clef_grad(clef_conv2d(x[0], x[1], CLEF_NONE, &g.options), x[2], x, 2, true, first) == CLEF_OK, "%s", clef_error(ctx));
-    clef_tensor *sum = clef_add(clef_sum(clef_mul(first[0], first[0]), NULL, 0, false), clef_sum(clef_mul(first[1], first[1]), NULL, 0, false));
+    clef_tensor *sum =
+        clef_add(clef_sum(clef_mul(first[0], first[0]), NULL, 0, false), clef_sum(clef_mul(first[1], first[1]), NULL, 0, false));
     cr_assert(clef_grad(sum, CLEF_NONE, x, 3, false, second) == CLEF_OK, "%s", clef_error(ctx));
     array dx = swept(g, a, BY_IMAGE, false), dw = swept(g, a, BY_WEIGHT, false);
     for (int64_t i = 0; i < clef_shape_numel(dx.shape); i++) dx.v[i] *= 2;

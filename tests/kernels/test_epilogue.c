@@ -22,11 +22,11 @@ typedef struct maker {
     const char *name;
     clef_tensor *(*make)(const struct maker *m, uint64_t salt);
     clef_dtype dtype;
-    int64_t m, n, k;           /* of a product */
-    clef_shape x, w;           /* of a convolution */
+    int64_t m, n, k; /* of a product */
+    clef_shape x, w; /* of a convolution */
     clef_conv2d_options options;
-    bool large;                /* too much for an interpreter */
-    bool apart;                /* done by a launch of its own */
+    bool large; /* too much for an interpreter */
+    bool apart; /* done by a launch of its own */
 } maker;
 
 static clef_tensor *product(const maker *m, uint64_t salt) {
@@ -43,12 +43,13 @@ static clef_tensor *linear(const maker *m, uint64_t salt) {
 }
 
 static clef_tensor *forward(const maker *m, uint64_t salt) {
-    return clef_conv2d(whole(m->x, salt, m->dtype), whole(m->w, salt + 1, m->dtype), whole(CLEF_SHAPE(m->w.dim[0]), salt + 2, m->dtype),
-                            &m->options);
+    return clef_conv2d(whole(m->x, salt, m->dtype), whole(m->w, salt + 1, m->dtype),
+                       whole(CLEF_SHAPE(m->w.dim[0]), salt + 2, m->dtype), &m->options);
 }
 
 static clef_tensor *backward(const maker *m, uint64_t salt) {
-    clef_tensor *x = whole(m->x, salt, m->dtype), *y = clef_conv2d(x, whole(m->w, salt + 1, m->dtype), CLEF_NONE, &m->options), *dx = NULL;
+    clef_tensor *x = whole(m->x, salt, m->dtype), *y = clef_conv2d(x, whole(m->w, salt + 1, m->dtype), CLEF_NONE, &m->options),
+                *dx = NULL;
     clef_grad(y, whole(clef_tensor_shape(y), salt + 2, m->dtype), &x, 1, false, &dx);
     return dx;
 }
@@ -66,16 +67,25 @@ static const maker makers[] = {
     {"linear", linear, CLEF_F32, .m = 30, .n = 45, .k = 35},
     {"matmul f16", product, CLEF_F16, .m = 13, .n = 21, .k = 7},
     {"matmul bf16", product, CLEF_BF16, .m = 13, .n = 21, .k = 7},
-    {"conv2d", forward, CLEF_F32, .x = {4, {2, 6, 7, 6}}, .w = {4, {10, 3, 3, 2}}, .options = {.stride = {2, 1}, .padding = {1, 0}, .groups = 2}},
+    {"conv2d", forward, CLEF_F32, .x = {4, {2, 6, 7, 6}}, .w = {4, {10, 3, 3, 2}},
+     .options = {.stride = {2, 1}, .padding = {1, 0}, .groups = 2}},
     {"conv2d of few channels", forward, CLEF_F32, .x = {4, {2, 1, 17, 18}}, .w = {4, {6, 1, 5, 4}}},
-    {"conv2d of few channels, f16", forward, CLEF_F16, .x = {4, {3, 5, 11, 10}}, .w = {4, {8, 5, 2, 3}}, .options = {.padding = {1, 1}}, .large = true},
-    {"conv2d by winograd", forward, CLEF_F32, .x = {4, {25, 72, 4, 3}}, .w = {4, {20, 72, 3, 3}}, .options = {.padding = {1, 1}}, .large = true},
-    {"conv2d by winograd, bf16", forward, CLEF_BF16, .x = {4, {33, 8, 2, 8}}, .w = {4, {20, 8, 3, 3}}, .options = {.padding = {1, 0}}, .large = true},
-    {"conv2d by winograd, wide", forward, CLEF_F32, .x = {4, {2, 32, 12, 11}}, .w = {4, {33, 32, 3, 3}}, .options = {.padding = {1, 1}}, .large = true},
-    {"conv2d, depthwise", forward, CLEF_F32, .x = {4, {3, 5, 20, 16}}, .w = {4, {5, 1, 3, 3}}, .options = {.padding = {1, 1}, .groups = 5}},
-    {"backward, depthwise", backward, CLEF_F32, .x = {4, {2, 6, 9, 23}}, .w = {4, {6, 1, 3, 3}}, .options = {.stride = {2, 1}, .padding = {1, 1}, .groups = 6}},
-    {"backward in phases", backward, CLEF_F32, .x = {4, {2, 40, 8, 8}}, .w = {4, {6, 40, 3, 3}}, .options = {.stride = {2, 2}, .padding = {1, 1}}},
-    {"backward with pixels that no tap reaches", backward, CLEF_F32, .x = {4, {2, 40, 8, 8}}, .w = {4, {6, 40, 1, 1}}, .options = {.stride = {2, 2}}, .apart = true},
+    {"conv2d of few channels, f16", forward, CLEF_F16, .x = {4, {3, 5, 11, 10}}, .w = {4, {8, 5, 2, 3}},
+     .options = {.padding = {1, 1}}, .large = true},
+    {"conv2d by winograd", forward, CLEF_F32, .x = {4, {25, 72, 4, 3}}, .w = {4, {20, 72, 3, 3}}, .options = {.padding = {1, 1}},
+     .large = true},
+    {"conv2d by winograd, bf16", forward, CLEF_BF16, .x = {4, {33, 8, 2, 8}}, .w = {4, {20, 8, 3, 3}},
+     .options = {.padding = {1, 0}}, .large = true},
+    {"conv2d by winograd, wide", forward, CLEF_F32, .x = {4, {2, 32, 12, 11}}, .w = {4, {33, 32, 3, 3}},
+     .options = {.padding = {1, 1}}, .large = true},
+    {"conv2d, depthwise", forward, CLEF_F32, .x = {4, {3, 5, 20, 16}}, .w = {4, {5, 1, 3, 3}},
+     .options = {.padding = {1, 1}, .groups = 5}},
+    {"backward, depthwise", backward, CLEF_F32, .x = {4, {2, 6, 9, 23}}, .w = {4, {6, 1, 3, 3}},
+     .options = {.stride = {2, 1}, .padding = {1, 1}, .groups = 6}},
+    {"backward in phases", backward, CLEF_F32, .x = {4, {2, 40, 8, 8}}, .w = {4, {6, 40, 3, 3}},
+     .options = {.stride = {2, 2}, .padding = {1, 1}}},
+    {"backward with pixels that no tap reaches", backward, CLEF_F32, .x = {4, {2, 40, 8, 8}}, .w = {4, {6, 40, 1, 1}},
+     .options = {.stride = {2, 2}}, .apart = true},
 };
 enum { PRODUCTS = 12, MAKERS = sizeof makers / sizeof *makers };
 
@@ -151,7 +161,8 @@ static void check_norm(int64_t rows, int64_t n, clef_dtype dtype, int after) {
     snprintf(what, sizeof what, "layer norm of %d × %d %s, then %d", (int)rows, (int)n, clef_dtype_name(dtype), after);
     clef_tensor *x = clef_keep(to_device(ctx, noise_array(CLEF_SHAPE(rows, n), 1), dtype));
     clef_tensor *w = whole(CLEF_SHAPE(n), 2, CLEF_F32), *b = whole(CLEF_SHAPE(n), 3, CLEF_F32);
-    clef_tensor *plain = clef_keep(clef_layer_norm(x, 1, w, b, 1e-5)), *extra = clef_keep(to_leaf(ctx, noise_array(CLEF_SHAPE(rows, n), 4), dtype));
+    clef_tensor *plain = clef_keep(clef_layer_norm(x, 1, w, b, 1e-5)),
+                *extra = clef_keep(to_leaf(ctx, noise_array(CLEF_SHAPE(rows, n), 4), dtype));
     launches_of(x);
     int launches = launches_of(plain);
     clef_tensor *relu = clef_keep(clef_relu(extra));
@@ -219,7 +230,8 @@ Test(epilogue, operands_of_other_shapes_or_orders_stay_apart) {
     for (int i = 0; i < SIZE; i++) want[i] = p.v[i] + r.v[i % COLUMNS];
     expect_apart(clef_add(product(&little, 1), row), launches + 1, want, SIZE, "one row for all");
     for (int i = 0; i < SIZE; i++) want[i] = fmax(p.v[i] + t.v[i % COLUMNS * ROWS + i / COLUMNS], 0);
-    expect_apart(clef_relu(clef_add(product(&little, 1), clef_transpose(transposed, 0, 1))), launches + 1, want, SIZE, "a transposed operand");
+    expect_apart(clef_relu(clef_add(product(&little, 1), clef_transpose(transposed, 0, 1))), launches + 1, want, SIZE,
+                 "a transposed operand");
     for (int i = 0; i < SIZE; i++) want[i] = fmax(p.v[i], 0) * 2;
     expect_apart(clef_mul_scalar(clef_relu(product(&little, 1)), 2), launches + 1, want, SIZE, "a factor behind relu");
     for (int i = 0; i < SIZE; i++) want[i] = 2 * p.v[i] > 0 ? 2 * p.v[i] : p.v[i];
@@ -233,7 +245,8 @@ Test(epilogue, operands_of_other_shapes_or_orders_stay_apart) {
 
 /* What is added comes from pointwise ops of its own, or from another product. */
 Test(epilogue, sums_of_two) {
-    clef_tensor *plain = clef_keep(product(&little, 1)), *other = clef_keep(product(&little, 11)), *x = whole(CLEF_SHAPE(ROWS, COLUMNS), 3, CLEF_F32);
+    clef_tensor *plain = clef_keep(product(&little, 1)), *other = clef_keep(product(&little, 11)),
+                *x = whole(CLEF_SHAPE(ROWS, COLUMNS), 3, CLEF_F32);
     int launches = launches_of(plain);
     launches_of(other);
     array p = from_device(plain), q = from_device(other), v = from_device(x);

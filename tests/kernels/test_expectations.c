@@ -30,9 +30,9 @@ typedef struct row {
     clef_tensor *(*fp)(clef_tensor *, double);
     clef_tensor *(*fpq)(clef_tensor *, double, double);
 } row;
-#define UNARY(n, ...) { #n, { value_##n, slope_##n, curvature_##n }, 0, 0, clef_##n, NULL, NULL },
-#define UNARY_P(n, ...) { #n, { value_##n, slope_##n, curvature_##n }, PARAMETERS_##n, NULL, clef_##n, NULL },
-#define UNARY_PP(n, ...) { #n, { value_##n, slope_##n, curvature_##n }, PARAMETERS_##n, NULL, NULL, clef_##n },
+#define UNARY(n, ...) {#n, {value_##n, slope_##n, curvature_##n}, 0, 0, clef_##n, NULL, NULL},
+#define UNARY_P(n, ...) {#n, {value_##n, slope_##n, curvature_##n}, PARAMETERS_##n, NULL, clef_##n, NULL},
+#define UNARY_PP(n, ...) {#n, {value_##n, slope_##n, curvature_##n}, PARAMETERS_##n, NULL, NULL, clef_##n},
 static const row rows[] = {
 #include "unary.def"
 };
@@ -60,11 +60,11 @@ static bool expected(clef_dtype dtype, double have, double want, double relative
     return fabs(want) < INFINITY && close_to(have, held(dtype, want * (1 - 2 * slack)), fabs(want) * slack);
 }
 
-static const char *const order_name[] = { "", "'", "''" };
+static const char *const order_name[] = {"", "'", "''"};
 
 static void check(const row *r, int order, clef_dtype dtype, const int *at, const double *x, int n, clef_tensor *y) {
     /* derivatives of tanh and its like come from their rounded result, so what is lost there is lost beside 1 */
-    double relative[] = { 100, 200, 2000 }, absolute[] = { 0, 4, 16 }, *have = numbers(y), half = dtype == CLEF_F16 ? 0x1p13 : 0x1p16;
+    double relative[] = {100, 200, 2000}, absolute[] = {0, 4, 16}, *have = numbers(y), half = dtype == CLEF_F16 ? 0x1p13 : 0x1p16;
     double coarse = order && is_half(dtype) ? half : 1;
     for (int i = 0; i < n; i++)
         cr_expect(expected(dtype, have[i], r->want[order][at[i]], relative[order] * coarse, absolute[order] * coarse),
@@ -75,10 +75,11 @@ static void check(const row *r, int order, clef_dtype dtype, const int *at, cons
 
 /* Wide vectors of double take a compiler long. */
 static clef_context *open_for(clef_dtype dtype) {
-    return open_or_skip(&(clef_options){ .seed = 1, .profile = dtype == CLEF_F64 ? "minimal" : NULL });
+    return open_or_skip(&(clef_options){.seed = 1, .profile = dtype == CLEF_F64 ? "minimal" : NULL});
 }
 
-/* Several rows to an evaluation, all points of a row in one tensor.  16-bit dtypes are computed in f32, so some rows tell of all. */
+/* Several rows to an evaluation, all points of a row in one tensor.  16-bit dtypes are computed in f32, so some rows tell of all.
+ */
 static void check_rows(clef_dtype dtype, int orders) {
     enum { TOGETHER = 8 };
     clef_context *ctx = open_for(dtype);
@@ -89,14 +90,15 @@ static void check_rows(clef_dtype dtype, int orders) {
         if (held(dtype, points[i]) == points[i] || isnan(points[i])) at[n] = i, x[n++] = points[i];
     clef_tensor *tx = parameter(tensor_of(ctx, CLEF_SHAPE(n), dtype, x)), *ones = clef_keep(clef_ones(ctx, CLEF_SHAPE(n), dtype));
     for (int i = dtype == CLEF_BF16 ? step / 2 : 0; i < N_ROWS; i += TOGETHER * step) {
-        clef_tensor *y[TOGETHER][3] = { { NULL } }, *all[3 * TOGETHER];
+        clef_tensor *y[TOGETHER][3] = {{NULL}}, *all[3 * TOGETHER];
         int count = 0;
         for (int k = 0; k < TOGETHER && i + k * step < N_ROWS; k++) {
             const row *r = &rows[i + k * step];
             all[count++] = y[k][0] = apply(r, tx);
             cr_assert(y[k][0], "%s: %s", r->name, clef_error(ctx));
             for (int o = 1; o < orders && clef_requires_grad(y[k][o - 1]); o++) {
-                cr_assert(clef_grad(y[k][o - 1], ones, &tx, 1, o + 1 < orders, &y[k][o]) == CLEF_OK, "%s: %s", r->name, clef_error(ctx));
+                cr_assert(clef_grad(y[k][o - 1], ones, &tx, 1, o + 1 < orders, &y[k][o]) == CLEF_OK, "%s: %s", r->name,
+                          clef_error(ctx));
                 all[count++] = y[k][o];
             }
         }
@@ -114,7 +116,7 @@ Test(expectations, unary_f64) { check_rows(CLEF_F64, 3); }
 
 /* One lane that needs another way of computing must not change its neighbours, wherever it stands in a vector. */
 Test(expectations, lanes_do_not_meet) {
-    static const double odd[] = { 3e7, -0x1p100, INFINITY, NAN };
+    static const double odd[] = {3e7, -0x1p100, INFINITY, NAN};
     enum { LANES = 16, N = 5 * LANES * LANES };
     clef_context *ctx = open_seeded(1);
     double x[N], want[3][N];
@@ -122,7 +124,7 @@ Test(expectations, lanes_do_not_meet) {
         int v = i / LANES;
         x[i] = v < 4 * LANES && i % LANES == v % LANES ? odd[v / LANES] : ldexp(1 + i % 7, -8 - i % 5) * (i % 2 ? -1 : 1);
     }
-    clef_tensor *t = tensor_of(ctx, CLEF_SHAPE(N), CLEF_F32, x), *y[3] = { clef_sin(t), clef_cos(t), clef_tan(t) };
+    clef_tensor *t = tensor_of(ctx, CLEF_SHAPE(N), CLEF_F32, x), *y[3] = {clef_sin(t), clef_cos(t), clef_tan(t)};
     for (int i = 0; i < N; i++) want[0][i] = sin(x[i]), want[1][i] = cos(x[i]), want[2][i] = tan(x[i]);
     cr_assert(clef_eval_all(y, 3) == CLEF_OK, "%s", clef_error(ctx));
     for (int k = 0; k < 3; k++) expect_numbers(y[k], want[k], 0, 8 * 0x1p-24, k == 0 ? "sin" : k == 1 ? "cos" : "tan");
@@ -143,9 +145,12 @@ typedef struct pair_row {
     clef_tensor *(*f)(clef_tensor *, clef_tensor *);
     const double *want[3];
 } pair_row;
-#define PAIR(n) { #n, clef_##n, { value2_##n, slope_a_##n, slope_b_##n } }
-static const pair_row pair_rows[] = { PAIR(div), PAIR(floor_divide), PAIR(trunc_divide), PAIR(remainder), PAIR(fmod),
-                                      PAIR(pow), PAIR(maximum), PAIR(minimum), PAIR(atan2) };
+#define PAIR(n)                                                \
+    {                                                          \
+#n, clef_##n, { value2_##n, slope_a_##n, slope_b_##n } \
+    }
+static const pair_row pair_rows[] = {PAIR(div), PAIR(floor_divide), PAIR(trunc_divide), PAIR(remainder), PAIR(fmod),
+                                     PAIR(pow), PAIR(maximum),      PAIR(minimum),      PAIR(atan2)};
 enum { N_PAIR_ROWS = sizeof pair_rows / sizeof *pair_rows };
 
 static void check_pairs(clef_dtype dtype) {
@@ -153,18 +158,22 @@ static void check_pairs(clef_dtype dtype) {
     if (dtype == CLEF_F64 && !has_f64(ctx)) cr_skip_test("this device has no f64");
     double a[N_PAIRS], b[N_PAIRS];
     memcpy(a, pairs_a, sizeof a), memcpy(b, pairs_b, sizeof b);
-    clef_tensor *x[2] = { parameter(tensor_of(ctx, CLEF_SHAPE(N_PAIRS), dtype, a)), parameter(tensor_of(ctx, CLEF_SHAPE(N_PAIRS), dtype, b)) };
+    clef_tensor *x[2] = {parameter(tensor_of(ctx, CLEF_SHAPE(N_PAIRS), dtype, a)),
+                         parameter(tensor_of(ctx, CLEF_SHAPE(N_PAIRS), dtype, b))};
     clef_tensor *ones = clef_keep(clef_ones(ctx, CLEF_SHAPE(N_PAIRS), dtype));
     for (int i = 0; i < N_PAIR_ROWS; i += few_kernels() ? 4 : 1) {
         const pair_row *r = &pair_rows[i];
-        clef_tensor *out[3] = { r->f(x[0], x[1]) };
+        clef_tensor *out[3] = {r->f(x[0], x[1])};
         cr_assert(clef_grad(out[0], ones, x, 2, false, out + 1) == CLEF_OK, "%s: %s", r->name, clef_error(ctx));
         cr_assert(clef_eval_all(out, 3) == CLEF_OK, "%s: %s", r->name, clef_error(ctx));
         for (int o = 0; o < 3; o++) {
             double *have = numbers(out[o]);
             for (int k = 0; k < N_PAIRS; k++)
                 cr_expect(expected(dtype, have[k], r->want[o][k], 200, 0), "%s%s(%.9g, %.9g) in %s is %.9g, not %.9g",
-                          o == 0 ? "" : o == 1 ? "d/da " : "d/db ", r->name, a[k], b[k], clef_dtype_name(dtype), have[k], r->want[o][k]);
+                          o == 0   ? ""
+                          : o == 1 ? "d/da "
+                                   : "d/db ",
+                          r->name, a[k], b[k], clef_dtype_name(dtype), have[k], r->want[o][k]);
             free(have);
         }
         clef_end_step(ctx);
@@ -214,18 +223,22 @@ typedef struct whole_row {
     int n;
     const int64_t *a, *b, *want[5];
 } whole_row;
-#define WHOLE_ROW(code, d)                                                                       \
-    { code, sizeof whole_a_##d / sizeof *whole_a_##d, whole_a_##d, whole_b_##d,                  \
-      { whole_floor_divide_##d, whole_trunc_divide_##d, whole_remainder_##d, whole_fmod_##d, whole_pow_##d } }
-static const whole_row whole_rows[] = { WHOLE_ROW(CLEF_I32, i32), WHOLE_ROW(CLEF_I64, i64), WHOLE_ROW(CLEF_U8, u8) };
+#define WHOLE_ROW(code, d)                                                                                     \
+    {                                                                                                          \
+        code, sizeof whole_a_##d / sizeof *whole_a_##d, whole_a_##d, whole_b_##d, {                            \
+            whole_floor_divide_##d, whole_trunc_divide_##d, whole_remainder_##d, whole_fmod_##d, whole_pow_##d \
+        }                                                                                                      \
+    }
+static const whole_row whole_rows[] = {WHOLE_ROW(CLEF_I32, i32), WHOLE_ROW(CLEF_I64, i64), WHOLE_ROW(CLEF_U8, u8)};
 
 Test(expectations, whole_numbers) {
-    static const char *const name[] = { "floor_divide", "trunc_divide", "remainder", "fmod", "pow" };
+    static const char *const name[] = {"floor_divide", "trunc_divide", "remainder", "fmod", "pow"};
     clef_context *ctx = open_seeded(1);
     for (int i = 0; i < 3; i++) {
         const whole_row *r = &whole_rows[i];
         clef_tensor *a = whole_tensor(ctx, r->dtype, r->a, r->n), *b = whole_tensor(ctx, r->dtype, r->b, r->n);
-        clef_tensor *y[] = { clef_floor_divide(a, b), clef_trunc_divide(a, b), clef_remainder(a, b), clef_fmod(a, b), clef_pow(a, b) };
+        clef_tensor *y[] = {clef_floor_divide(a, b), clef_trunc_divide(a, b), clef_remainder(a, b), clef_fmod(a, b),
+                            clef_pow(a, b)};
         cr_assert(clef_eval_all(y, 5) == CLEF_OK, "%s", clef_error(ctx));
         for (int k = 0; k < 5; k++) {
             cr_expect(clef_tensor_dtype(y[k]) == r->dtype, "%s of %s", name[k], clef_dtype_name(r->dtype));
@@ -237,14 +250,16 @@ Test(expectations, whole_numbers) {
 
 /* A number becomes what an element of a tensor becomes, in a kernel as in clef_full and in a conversion of it. */
 Test(expectations, floats_become_whole_numbers) {
-    static const struct { clef_dtype dtype; const int64_t *want; } to[] = {
-        { CLEF_I32, cast_to_i32 }, { CLEF_I64, cast_to_i64 }, { CLEF_U8, cast_to_u8 } };
+    static const struct {
+        clef_dtype dtype;
+        const int64_t *want;
+    } to[] = {{CLEF_I32, cast_to_i32}, {CLEF_I64, cast_to_i64}, {CLEF_U8, cast_to_u8}};
     clef_context *ctx = open_seeded(1);
     double x[N_CASTS];
     memcpy(x, cast_from, sizeof x);
     for (int d = 0; d < (has_f64(ctx) ? 2 : 1); d++) {
         clef_tensor *t = tensor_of(ctx, CLEF_SHAPE(N_CASTS), d ? CLEF_F64 : CLEF_F32, x);
-        clef_tensor *y[] = { clef_to(t, CLEF_I32), clef_to(t, CLEF_I64), clef_to(t, CLEF_U8) };
+        clef_tensor *y[] = {clef_to(t, CLEF_I32), clef_to(t, CLEF_I64), clef_to(t, CLEF_U8)};
         cr_assert(clef_eval_all(y, 3) == CLEF_OK, "%s", clef_error(ctx));
         memcpy(x, cast_from, sizeof x);
         for (int i = 0; i < 3; i++) {
@@ -266,8 +281,8 @@ Test(expectations, floats_become_whole_numbers) {
         expect_whole(clef_concat(all, N_CASTS, 0), to[i].want, N_CASTS, "full");
     }
     clef_tensor *most = clef_full(ctx, CLEF_SHAPE(1), CLEF_I64, 1e20);
-    expect_whole(clef_to(most, CLEF_U8), (int64_t[]){ 255 }, 1, "the largest i64 to u8");
-    expect_whole(clef_to(most, CLEF_I32), (int64_t[]){ -1 }, 1, "the largest i64 to i32");
-    expect_whole(clef_ge_scalar(most, 1e20), (int64_t[]){ 1 }, 1, "saturated numbers compare as equal");
+    expect_whole(clef_to(most, CLEF_U8), (int64_t[]){255}, 1, "the largest i64 to u8");
+    expect_whole(clef_to(most, CLEF_I32), (int64_t[]){-1}, 1, "the largest i64 to i32");
+    expect_whole(clef_ge_scalar(most, 1e20), (int64_t[]){1}, 1, "saturated numbers compare as equal");
     clef_close(ctx);
 }

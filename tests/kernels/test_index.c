@@ -49,17 +49,19 @@ Test(index, gather_and_scatter) {
 /* An index smaller than x in the other dimensions reaches a corner of it. */
 Test(index, corner) {
     clef_context *ctx = open_seeded(1);
-    double x[6] = { 1, 2, 3, 4, 5, 6 }, index[2] = { 2, 0 }, ten[2] = { 10, 20 };
+    double x[6] = {1, 2, 3, 4, 5, 6}, index[2] = {2, 0}, ten[2] = {10, 20};
     clef_tensor *t = tensor_of(ctx, CLEF_SHAPE(2, 3), CLEF_F32, x), *i = tensor_of(ctx, CLEF_SHAPE(1, 2), CLEF_I32, index);
-    expect_numbers(clef_gather(t, 1, i), (double[]){ 3, 1 }, 0, 0, "gather");
-    expect_numbers(clef_scatter_add(t, 1, i, tensor_of(ctx, CLEF_SHAPE(1, 2), CLEF_F32, ten)), (double[]){ 21, 2, 13, 4, 5, 6 }, 0, 0, "scatter_add");
+    expect_numbers(clef_gather(t, 1, i), (double[]){3, 1}, 0, 0, "gather");
+    expect_numbers(clef_scatter_add(t, 1, i, tensor_of(ctx, CLEF_SHAPE(1, 2), CLEF_F32, ten)), (double[]){21, 2, 13, 4, 5, 6}, 0, 0,
+                   "scatter_add");
     cr_expect(!clef_gather(i, 1, t));
     expect_error(ctx, CLEF_DTYPE, "gather: index is f32");
     cr_expect(!clef_gather(i, 1, clef_to(t, CLEF_I32)));
     expect_error(ctx, CLEF_SHAPE, "gather: index [2,3] reaches beyond");
     expect_shape(clef_gather(t, 0, clef_zeros(ctx, CLEF_SHAPE(0, 3), CLEF_I32)), CLEF_SHAPE(0, 3));
     double *same = numbers(t);
-    expect_numbers(clef_scatter_add(t, 0, clef_zeros(ctx, CLEF_SHAPE(0, 3), CLEF_I32), clef_zeros(ctx, CLEF_SHAPE(0, 3), CLEF_F32)), same, 0, 0, "nothing added");
+    expect_numbers(clef_scatter_add(t, 0, clef_zeros(ctx, CLEF_SHAPE(0, 3), CLEF_I32), clef_zeros(ctx, CLEF_SHAPE(0, 3), CLEF_F32)),
+                   same, 0, 0, "nothing added");
     free(same);
     clef_close(ctx);
 }
@@ -67,21 +69,24 @@ Test(index, corner) {
 Test(index, gradients_are_adjoints) {
     clef_context *ctx = open_seeded(1);
     double *x, *index, *src, *g, *u;
-    clef_tensor *t = parameter(whole(ctx, CLEF_SHAPE(2, 6, 3), CLEF_F32, -9, 9, 4, &x)), *i = whole(ctx, CLEF_SHAPE(2, 9, 3), CLEF_I32, -1, 7, 5, &index);
-    clef_tensor *s = parameter(whole(ctx, CLEF_SHAPE(2, 9, 3), CLEF_F32, -9, 9, 6, &src)), *tg = whole(ctx, CLEF_SHAPE(2, 9, 3), CLEF_F32, -9, 9, 7, &g);
+    clef_tensor *t = parameter(whole(ctx, CLEF_SHAPE(2, 6, 3), CLEF_F32, -9, 9, 4, &x)),
+                *i = whole(ctx, CLEF_SHAPE(2, 9, 3), CLEF_I32, -1, 7, 5, &index);
+    clef_tensor *s = parameter(whole(ctx, CLEF_SHAPE(2, 9, 3), CLEF_F32, -9, 9, 6, &src)),
+                *tg = whole(ctx, CLEF_SHAPE(2, 9, 3), CLEF_F32, -9, 9, 7, &g);
     clef_tensor *tu = whole(ctx, CLEF_SHAPE(2, 6, 3), CLEF_F32, -9, 9, 8, &u), *dx, *d[2];
     clef_tensor *y = clef_gather(t, 1, i);
     cr_assert(clef_grad(y, tg, &t, 1, false, &dx) == CLEF_OK, "%s", clef_error(ctx));
     cr_expect(dot(y, tg) == dot(t, dx), "gather");
     clef_tensor *z = clef_scatter_add(t, 1, i, s);
-    cr_assert(clef_grad(z, tu, (clef_tensor *[]){ t, s }, 2, false, d) == CLEF_OK, "%s", clef_error(ctx));
+    cr_assert(clef_grad(z, tu, (clef_tensor *[]){t, s}, 2, false, d) == CLEF_OK, "%s", clef_error(ctx));
     cr_expect(dot(z, tu) == dot(t, d[0]) + dot(s, d[1]), "scatter_add");
     free(x), free(index), free(src), free(g), free(u);
     clef_close(ctx);
 }
 
 static void check_embedding(clef_context *ctx, int rows, int width, int m, clef_dtype dtype) {
-    double *table, *index, *g, *want = malloc((size_t)(m * width) * sizeof *want), *sums = calloc((size_t)(rows * width), sizeof *sums);
+    double *table, *index, *g, *want = malloc((size_t)(m * width) * sizeof *want),
+                               *sums = calloc((size_t)(rows * width), sizeof *sums);
     clef_tensor *t = parameter(whole(ctx, CLEF_SHAPE(rows, width), dtype, -9, 9, 9, &table));
     clef_tensor *i = whole(ctx, CLEF_SHAPE(m / 3, 3), CLEF_I64, -1, rows + 1, 10, &index), *dx;
     clef_tensor *tg = whole(ctx, CLEF_SHAPE(m / 3, 3, width), dtype, -9, 9, 11, &g), *y = clef_embedding(t, i);
@@ -117,7 +122,8 @@ Test(index, repeats_are_deterministic) {
     clef_context *ctx = open_seeded(1);
     int n = test_small() ? 50 : 5000;
     double *index;
-    clef_tensor *i = clef_keep(whole(ctx, CLEF_SHAPE(n), CLEF_I32, 0, 7, 12, &index)), *src = clef_keep(noise_tensor(ctx, CLEF_SHAPE(n), 13));
+    clef_tensor *i = clef_keep(whole(ctx, CLEF_SHAPE(n), CLEF_I32, 0, 7, 12, &index)),
+                *src = clef_keep(noise_tensor(ctx, CLEF_SHAPE(n), 13));
     float first[7], again[7];
     clef_read(clef_scatter_add(clef_zeros(ctx, CLEF_SHAPE(7), CLEF_F32), 0, i, src), first, sizeof first);
     for (int run = 0; run < (test_small() ? 2 : 20); run++) {

@@ -31,25 +31,30 @@ static void classes(const double *x, double *y, const void *user) {
 }
 
 /* Losses of halves are f32; gradients have the dtype of what they are of.  Slopes in double are good to 1e-8. */
-static void expect_loss(clef_tensor *y, const double *want, clef_tensor *dx, const double *slope, clef_dtype dtype, const char *what) {
+static void expect_loss(clef_tensor *y, const double *want, clef_tensor *dx, const double *slope, clef_dtype dtype,
+                        const char *what) {
     bounds of_y = stored_bounds(clef_tensor_dtype(y), 2e-6, 2e-6), of_dx = stored_bounds(dtype, 1e-5, 1e-4);
-    cr_expect(clef_tensor_dtype(y) == (dtype == CLEF_F64 ? CLEF_F64 : CLEF_F32) && clef_tensor_dtype(dx) == dtype, "%s: dtypes", what);
+    cr_expect(clef_tensor_dtype(y) == (dtype == CLEF_F64 ? CLEF_F64 : CLEF_F32) && clef_tensor_dtype(dx) == dtype, "%s: dtypes",
+              what);
     expect_numbers(y, want, of_y.absolute, of_y.relative, what);
     expect_numbers(dx, slope, fmax(of_dx.absolute, 2e-8), of_dx.relative, what);
 }
 
 static void check_classes(clef_context *ctx, const setting *given, clef_dtype dtype, const char *what) {
     setting copy = *given, *s = &copy;
-    double *x = spread(N * C, -2, 2, 3), want[N], g[N] = { 1, -0.5, 0.25, 2 };
+    double *x = spread(N * C, -2, 2, 3), want[N], g[N] = {1, -0.5, 0.25, 2};
     int results = s->reduction == CLEF_REDUCE_NONE ? N : 1;
     clef_shape shape = results == 1 ? CLEF_SCALAR : CLEF_SHAPE(N);
-    clef_loss_options o = { .reduction = s->reduction, .label_smoothing = s->smoothing, .has_ignore_index = s->ignore, .ignore_index = s->ignored };
+    clef_loss_options o = {
+        .reduction = s->reduction, .label_smoothing = s->smoothing, .has_ignore_index = s->ignore, .ignore_index = s->ignored};
     clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(N, C), dtype, x)), *dx;
-    clef_tensor *target = s->probabilities ? tensor_of(ctx, CLEF_SHAPE(N, C), dtype, s->weights) : tensor_of(ctx, CLEF_SHAPE(N), CLEF_I64, s->target);
+    clef_tensor *target =
+        s->probabilities ? tensor_of(ctx, CLEF_SHAPE(N, C), dtype, s->weights) : tensor_of(ctx, CLEF_SHAPE(N), CLEF_I64, s->target);
     clef_tensor *y = s->is_log ? clef_nll_loss(p, target, &o) : clef_cross_entropy(p, target, &o);
     classes(x, want, s);
     expect_shape(y, shape);
-    cr_assert(clef_grad(y, tensor_of(ctx, shape, clef_tensor_dtype(y), g), &p, 1, false, &dx) == CLEF_OK, "%s: %s", what, clef_error(ctx));
+    cr_assert(clef_grad(y, tensor_of(ctx, shape, clef_tensor_dtype(y), g), &p, 1, false, &dx) == CLEF_OK, "%s: %s", what,
+              clef_error(ctx));
     double *slope = slopes(classes, s, x, N * C, results, g, 1e-6);
     expect_loss(y, want, dx, slope, dtype, what);
     free(x), free(slope);
@@ -59,7 +64,7 @@ static void check_classes(clef_context *ctx, const setting *given, clef_dtype dt
 
 Test(loss, cross_entropy) {
     clef_context *ctx = open_seeded(1);
-    setting s = { .target = { 0, 4, 2, 2 } };
+    setting s = {.target = {0, 4, 2, 2}};
     bool few = few_kernels();
     if (!few) check_classes(ctx, &s, CLEF_F32, "mean");
     s.reduction = CLEF_REDUCE_NONE, s.smoothing = 0.1;
@@ -68,13 +73,13 @@ Test(loss, cross_entropy) {
     for (int d = 0; d < float_dtypes_here(ctx); d++) check_classes(ctx, &s, float_dtypes[d], "smoothed, ignoring a class");
     s.ignored = -100, s.target[1] = -100, s.reduction = CLEF_REDUCE_SUM, s.smoothing = 0;
     if (!few) check_classes(ctx, &s, CLEF_F32, "sum, ignoring what is no class");
-    s = (setting){ .target = { 1, 0, 3, 4 }, .is_log = true, .ignore = true, .ignored = 3 };
+    s = (setting){.target = {1, 0, 3, 4}, .is_log = true, .ignore = true, .ignored = 3};
     if (!few) check_classes(ctx, &s, CLEF_F32, "nll");
     if (few) {
         clef_close(ctx);
         return; /* the rest is made of other ops */
     }
-    s = (setting){ .probabilities = true };
+    s = (setting){.probabilities = true};
     for (int i = 0; i < N * C; i++) s.weights[i] = (1 + i % C) / 15.0;
     check_classes(ctx, &s, CLEF_F32, "probabilities");
     s.smoothing = 0.2;
@@ -85,10 +90,11 @@ Test(loss, cross_entropy) {
 /* [n,c,d] with targets [n,d] is the same as [n·d,c]. */
 Test(loss, cross_entropy_of_maps) {
     clef_context *ctx = open_seeded(1);
-    double *x = spread(2 * 3 * 4, -3, 3, 5), t[8] = { 0, 1, 2, 0, 2, 2, 1, 0 };
+    double *x = spread(2 * 3 * 4, -3, 3, 5), t[8] = {0, 1, 2, 0, 2, 2, 1, 0};
     clef_tensor *p = tensor_of(ctx, CLEF_SHAPE(2, 3, 4), CLEF_F32, x), *target = tensor_of(ctx, CLEF_SHAPE(2, 4), CLEF_U8, t);
-    clef_tensor *flat = clef_reshape(clef_permute(p, (int[]){ 0, 2, 1 }), CLEF_SHAPE(8, 3));
-    double a = clef_item(clef_cross_entropy(p, target, NULL)), b = clef_item(clef_cross_entropy(flat, clef_reshape(target, CLEF_SHAPE(8)), NULL));
+    clef_tensor *flat = clef_reshape(clef_permute(p, (int[]){0, 2, 1}), CLEF_SHAPE(8, 3));
+    double a = clef_item(clef_cross_entropy(p, target, NULL)),
+           b = clef_item(clef_cross_entropy(flat, clef_reshape(target, CLEF_SHAPE(8)), NULL));
     cr_expect(fabs(a - b) < 1e-6 && a > 0, "%g and %g", a, b);
     free(x);
     if (few_kernels()) {
@@ -97,26 +103,30 @@ Test(loss, cross_entropy_of_maps) {
     }
     clef_tensor *leaf = parameter(clef_copy(p)), *dx, *slope; /* in one launch, and in expressions that have gradients */
     cr_assert(clef_grad(clef_cross_entropy(leaf, target, NULL), CLEF_NONE, &leaf, 1, false, &dx) == CLEF_OK, "%s", clef_error(ctx));
-    cr_assert(clef_grad(clef_cross_entropy(leaf, target, NULL), CLEF_NONE, &leaf, 1, true, &slope) == CLEF_OK, "%s", clef_error(ctx));
+    cr_assert(clef_grad(clef_cross_entropy(leaf, target, NULL), CLEF_NONE, &leaf, 1, true, &slope) == CLEF_OK, "%s",
+              clef_error(ctx));
     double *want = numbers(slope);
     expect_numbers(dx, want, 1e-6, 1e-5, "gradient of maps");
     free(want);
-    cr_expect(isnan(clef_item(clef_cross_entropy(clef_zeros(ctx, CLEF_SHAPE(2, 0), CLEF_F32), clef_zeros(ctx, CLEF_SHAPE(2), CLEF_I32), NULL))));
+    cr_expect(isnan(clef_item(
+        clef_cross_entropy(clef_zeros(ctx, CLEF_SHAPE(2, 0), CLEF_F32), clef_zeros(ctx, CLEF_SHAPE(2), CLEF_I32), NULL))));
     clef_close(ctx);
 }
 
 Test(loss, cross_entropy_at_extremes) {
     clef_context *ctx = open_seeded(1);
-    double x[6] = { 1e4, 0, -1e4, 0, 1e4, -INFINITY }, t[2] = { 0, 0 }, far[2] = { 0, 7 };
+    double x[6] = {1e4, 0, -1e4, 0, 1e4, -INFINITY}, t[2] = {0, 0}, far[2] = {0, 7};
     clef_tensor *p = tensor_of(ctx, CLEF_SHAPE(2, 3), CLEF_F32, x);
-    clef_loss_options each = { .reduction = CLEF_REDUCE_NONE };
-    expect_numbers(clef_cross_entropy(p, tensor_of(ctx, CLEF_SHAPE(2), CLEF_I32, t), &each), (double[]){ 0, 1e4 }, 0, 1e-6, "large logits");
-    expect_numbers(clef_cross_entropy(p, tensor_of(ctx, CLEF_SHAPE(2), CLEF_I32, far), &each), (double[]){ 0, NAN }, 0, 0, "no such class shows as NaN");
+    clef_loss_options each = {.reduction = CLEF_REDUCE_NONE};
+    expect_numbers(clef_cross_entropy(p, tensor_of(ctx, CLEF_SHAPE(2), CLEF_I32, t), &each), (double[]){0, 1e4}, 0, 1e-6,
+                   "large logits");
+    expect_numbers(clef_cross_entropy(p, tensor_of(ctx, CLEF_SHAPE(2), CLEF_I32, far), &each), (double[]){0, NAN}, 0, 0,
+                   "no such class shows as NaN");
     cr_expect(!clef_cross_entropy(p, clef_zeros(ctx, CLEF_SHAPE(3), CLEF_I32), NULL));
     expect_error(ctx, CLEF_SHAPE, "cross_entropy: target i32 [3] does not fit to x [2,3]");
     cr_expect(!clef_cross_entropy(p, clef_zeros(ctx, CLEF_SHAPE(2), CLEF_F32), NULL));
     expect_error(ctx, CLEF_SHAPE, "target f32 [2]");
-    cr_expect(!clef_cross_entropy(p, clef_zeros(ctx, CLEF_SHAPE(2), CLEF_I32), &(clef_loss_options){ .label_smoothing = 1 }));
+    cr_expect(!clef_cross_entropy(p, clef_zeros(ctx, CLEF_SHAPE(2), CLEF_I32), &(clef_loss_options){.label_smoothing = 1}));
     expect_error(ctx, CLEF_INVALID, "label_smoothing");
     clef_close(ctx);
 }
@@ -145,15 +155,17 @@ static void distances(const double *x, double *y, const void *user) {
 }
 
 static void check_distance(clef_context *ctx, int which, clef_reduction reduction, clef_dtype dtype) {
-    static clef_tensor *(*const f[])(clef_tensor *, clef_tensor *, const clef_loss_options *) = { clef_mse_loss, clef_l1_loss, clef_huber_loss, clef_bce_with_logits };
-    static const char *const name[] = { "mse", "l1", "huber", "bce" };
-    distance d = { .which = which, .delta = 1.5, .reduction = reduction };
+    static clef_tensor *(*const f[])(clef_tensor *, clef_tensor *, const clef_loss_options *) = {
+        clef_mse_loss, clef_l1_loss, clef_huber_loss, clef_bce_with_logits};
+    static const char *const name[] = {"mse", "l1", "huber", "bce"};
+    distance d = {.which = which, .delta = 1.5, .reduction = reduction};
     double *x = spread(8, -3, 3, 6), *t = spread(8, which == 3 ? 0 : -3, which == 3 ? 1 : 3, 7), want[8], *g = spread(8, -1, 1, 8);
     int results = reduction == CLEF_REDUCE_NONE ? 8 : 1;
     clef_shape shape = results == 8 ? CLEF_SHAPE(2, 4) : CLEF_SCALAR;
-    clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(2, 4), dtype, x)), *target = tensor_of(ctx, CLEF_SHAPE(2, 4), dtype, t), *dx;
+    clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(2, 4), dtype, x)), *target = tensor_of(ctx, CLEF_SHAPE(2, 4), dtype, t),
+                *dx;
     memcpy(d.target, t, sizeof d.target);
-    clef_tensor *y = f[which](p, target, &(clef_loss_options){ .reduction = reduction, .delta = 1.5 });
+    clef_tensor *y = f[which](p, target, &(clef_loss_options){.reduction = reduction, .delta = 1.5});
     distances(x, want, &d);
     cr_assert(clef_grad(y, tensor_of(ctx, shape, clef_tensor_dtype(y), g), &p, 1, false, &dx) == CLEF_OK, "%s", clef_error(ctx));
     double *slope = slopes(distances, &d, x, 8, results, g, 1e-6);
@@ -166,10 +178,11 @@ static void check_distance(clef_context *ctx, int which, clef_reduction reductio
 Test(loss, distances) {
     clef_context *ctx = open_seeded(1);
     for (int which = 0; which < 4; which++) {
-        for (int reduction = 0; reduction < 3; reduction += 1 + (which > 0)) check_distance(ctx, which, (clef_reduction)reduction, CLEF_F32);
+        for (int reduction = 0; reduction < 3; reduction += 1 + (which > 0))
+            check_distance(ctx, which, (clef_reduction)reduction, CLEF_F32);
         for (int d = 1; d < float_dtypes_here(ctx); d++) check_distance(ctx, which, CLEF_REDUCE_MEAN, float_dtypes[d]);
     }
-    double big[2] = { 1000, -1000 }, one[2] = { 1, 0 };
+    double big[2] = {1000, -1000}, one[2] = {1, 0};
     clef_tensor *b = tensor_of(ctx, CLEF_SHAPE(2), CLEF_F32, big), *o = tensor_of(ctx, CLEF_SHAPE(2), CLEF_F32, one);
     cr_expect(clef_item(clef_bce_with_logits(b, o, NULL)) == 0 && clef_item(clef_bce_with_logits(clef_neg(b), o, NULL)) == 1000);
     cr_expect(!clef_mse_loss(b, clef_unsqueeze(o, 0), NULL));

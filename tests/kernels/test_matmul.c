@@ -19,8 +19,8 @@ static clef_tensor *multiply(array a, bool ta, array b, bool tb, clef_dtype dtyp
 
 static void check_exact(int64_t m, int64_t n, int64_t k, bool ta, bool tb, clef_dtype dtype, int range) {
     char what[128];
-    snprintf(what, sizeof what, "%s m %lld n %lld k %lld %c%c", clef_dtype_name(dtype), (long long)m, (long long)n,
-             (long long)k, ta ? 'T' : 'N', tb ? 'T' : 'N');
+    snprintf(what, sizeof what, "%s m %lld n %lld k %lld %c%c", clef_dtype_name(dtype), (long long)m, (long long)n, (long long)k,
+             ta ? 'T' : 'N', tb ? 'T' : 'N');
     array a = whole_array(matrix(m, k, ta), 1, range), b = whole_array(matrix(k, n, tb), 2, range);
     array want = reference(a, ta, b, tb, m, n, k, false);
     expect_equal(multiply(a, ta, b, tb, dtype), want, what);
@@ -29,12 +29,13 @@ static void check_exact(int64_t m, int64_t n, int64_t k, bool ta, bool tb, clef_
 }
 
 Test(matmul, odd_sizes_in_all_four_orders) {
-    static const int64_t sizes[][3] = {{1, 1, 1},    {2, 3, 4},    {12, 32, 8},  {13, 33, 17}, {5, 7, 300},  {1, 65, 33},
-                                       {4, 16, 50},  {25, 6, 129}, {64, 64, 64}, {100, 84, 120}, {3, 200, 1}, {97, 48, 5},
-                                       {40, 1, 70},  {1, 1, 1000}, {61, 8, 3},   {36, 96, 1024}};
+    static const int64_t sizes[][3] = {{1, 1, 1},   {2, 3, 4},    {12, 32, 8},  {13, 33, 17},   {5, 7, 300}, {1, 65, 33},
+                                       {4, 16, 50}, {25, 6, 129}, {64, 64, 64}, {100, 84, 120}, {3, 200, 1}, {97, 48, 5},
+                                       {40, 1, 70}, {1, 1, 1000}, {61, 8, 3},   {36, 96, 1024}};
     for (size_t i = 0; i < (small_tests() ? 4 : sizeof sizes / sizeof *sizes); i++)
         for (int order = 0; order < 4; order++)
-            if (!few_kernels() || order == (int)i) check_exact(sizes[i][0], sizes[i][1], sizes[i][2], order & 1, order & 2, CLEF_F32, 4);
+            if (!few_kernels() || order == (int)i)
+                check_exact(sizes[i][0], sizes[i][1], sizes[i][2], order & 1, order & 2, CLEF_F32, 4);
 }
 
 Test(matmul, long_sums_are_cut_and_added) {
@@ -100,8 +101,8 @@ Test(matmul, long_integers_do_not_round) {
     for (int i = 0; i < 2; i++)
         for (int j = 0; j < 2; j++)
             for (int k = 0; k < 3; k++) want[i * 2 + j] += a[i * 3 + k] * b[k * 2 + j];
-    clef_tensor *p = clef_matmul(clef_from_host(ctx, CLEF_SHAPE(2, 3), CLEF_I64, a),
-                                 clef_from_host(ctx, CLEF_SHAPE(3, 2), CLEF_I64, b));
+    clef_tensor *p =
+        clef_matmul(clef_from_host(ctx, CLEF_SHAPE(2, 3), CLEF_I64, a), clef_from_host(ctx, CLEF_SHAPE(3, 2), CLEF_I64, b));
     cr_assert(clef_read(p, y, sizeof y) == CLEF_OK, "%s", clef_error(ctx));
     for (int i = 0; i < 4; i++) cr_assert(y[i] == want[i]);
 }
@@ -186,7 +187,8 @@ Test(matmul, empty_operands) {
                  "sum over nothing");
     for (int i = 0; i < 6; i++) none.v[i] = b.v[i % 3];
     expect_equal(clef_linear(clef_zeros(ctx, CLEF_SHAPE(2, 0), CLEF_F32), clef_zeros(ctx, CLEF_SHAPE(3, 0), CLEF_F32),
-                             to_device(ctx, b, CLEF_F32)), none, "bias alone");
+                             to_device(ctx, b, CLEF_F32)),
+                 none, "bias alone");
 }
 
 static array linear_reference(array x, array w, array b, int64_t m, int64_t n, int64_t k) {
@@ -201,7 +203,8 @@ Test(matmul, linear_adds_its_bias) {
     static const clef_dtype dtypes[] = {CLEF_F32, CLEF_F32, CLEF_F32, CLEF_F32, CLEF_F16};
     for (int i = 0; i < (small_tests() ? 1 : 5); i++) {
         int64_t m = sizes[i][0], n = sizes[i][1], k = sizes[i][2];
-        array x = whole_array(CLEF_SHAPE(m, k), 1, 4), w = whole_array(CLEF_SHAPE(n, k), 2, 4), b = whole_array(CLEF_SHAPE(n), 3, 9);
+        array x = whole_array(CLEF_SHAPE(m, k), 1, 4), w = whole_array(CLEF_SHAPE(n, k), 2, 4),
+              b = whole_array(CLEF_SHAPE(n), 3, 9);
         clef_tensor *y = clef_linear(to_device(ctx, x, dtypes[i]), to_device(ctx, w, dtypes[i]), to_device(ctx, b, dtypes[i]));
         expect_equal(y, linear_reference(x, w, b, m, n, k), "linear");
     }

@@ -1,7 +1,6 @@
-/* Products by matrix units (cl/matrix.cl, cl/matrix_unit.h) with local memory in their place, on whatever device there is: both half
-   types bit for bit around the edges of fragments and tiles in every order, batches, splits, what follows, convolutions, operands that
-   begin anywhere; and the probe that a device's own units have to pass.
-   ctest: cost=40 plain */
+/* Products by matrix units (cl/matrix.cl, cl/matrix_unit.h) with local memory in their place, on whatever device there is: both
+   half types bit for bit around the edges of fragments and tiles in every order, batches, splits, what follows, convolutions,
+   operands that begin anywhere; and the probe that a device's own units have to pass. ctest: cost=40 plain */
 #include "runtime/runtime.h"
 #include "support/product.h"
 
@@ -77,10 +76,12 @@ Test(matrix, long_sums_are_split) {
 
 Test(matrix, batches_biases_and_followers) {
     enum { Z = 3, M = 19, N = 21, K = 25 };
-    array a = whole_array(CLEF_SHAPE(Z, M, K), 1, 4), b = whole_array(CLEF_SHAPE(Z, K, N), 2, 4), y = array_new(CLEF_SHAPE(Z, M, N));
+    array a = whole_array(CLEF_SHAPE(Z, M, K), 1, 4), b = whole_array(CLEF_SHAPE(Z, K, N), 2, 4),
+          y = array_new(CLEF_SHAPE(Z, M, N));
     for (int z = 0; z < Z; z++) product(a.v + z * M * K, K, 1, b.v + z * K * N, N, 1, y.v + z * M * N, M, N, K, false);
     if (!small_tests()) expect_equal(clef_matmul(to_device(ctx, a, CLEF_F16), to_device(ctx, b, CLEF_F16)), y, "a batch");
-    array x = whole_array(CLEF_SHAPE(M, K), 3, 4), w = whole_array(CLEF_SHAPE(N, K), 4, 4), bias = whole_array(CLEF_SHAPE(N), 5, 50);
+    array x = whole_array(CLEF_SHAPE(M, K), 3, 4), w = whole_array(CLEF_SHAPE(N, K), 4, 4),
+          bias = whole_array(CLEF_SHAPE(N), 5, 50);
     array sum = array_new(CLEF_SHAPE(M, N)), more = whole_array(sum.shape, 6, 20);
     for (int i = 0; i < M * N; i++) sum.v[i] = bias.v[i % N];
     product(x.v, K, 1, w.v, 1, K, sum.v, M, N, K, false);
@@ -104,7 +105,8 @@ Test(matrix, windows_may_begin_anywhere) {
     product(a.v + ROW + 1, ROW, 1, b.v + ROW + 1, ROW, 1, y.v, M, N, K, false);
     for (int i = 0; i < M * N; i++) transposed.v[i % N * M + i / N] = y.v[i];
     expect_equal(clef_matmul(p, q), y, "a window");
-    if (!small_tests()) expect_equal(clef_matmul(clef_transpose(q, 0, 1), clef_transpose(p, 0, 1)), transposed, "a window, transposed");
+    if (!small_tests())
+        expect_equal(clef_matmul(clef_transpose(q, 0, 1), clef_transpose(p, 0, 1)), transposed, "a window, transposed");
 }
 
 /* All three directions against the same convolution of f32 without matrix units. */
@@ -113,7 +115,8 @@ static void check_convolution(clef_shape image, clef_shape filters, const clef_c
     clef_tensor *result[2][3];
     for (int half = 0; half < 2; half++) {
         clef_tensor *in[2] = {to_leaf(ctx, x, half ? CLEF_F16 : CLEF_F32), to_leaf(ctx, w, half ? CLEF_F16 : CLEF_F32)};
-        clef_tensor *y = clef_conv2d(in[0], in[1], CLEF_NONE, o), *g = to_device(ctx, whole_array(clef_tensor_shape(y), 3, 2), half ? CLEF_F16 : CLEF_F32);
+        clef_tensor *y = clef_conv2d(in[0], in[1], CLEF_NONE, o),
+                    *g = to_device(ctx, whole_array(clef_tensor_shape(y), 3, 2), half ? CLEF_F16 : CLEF_F32);
         result[half][0] = y;
         cr_assert(clef_grad(y, g, in, 2, false, result[half] + 1) == CLEF_OK, "%s: %s", what, clef_error(ctx));
     }
@@ -127,14 +130,15 @@ static void check_convolution(clef_shape image, clef_shape filters, const clef_c
 Test(matrix, convolutions) {
     check_convolution(CLEF_SHAPE(2, 8, 7, 6), CLEF_SHAPE(16, 8, 3, 3), &(clef_conv2d_options){.padding = {1, 1}}, "3 x 3");
     if (small_tests()) return;
-    check_convolution(CLEF_SHAPE(2, 6, 9, 8), CLEF_SHAPE(10, 3, 3, 2), &(clef_conv2d_options){.stride = {2, 1}, .dilation = {1, 2}, .groups = 2},
-                      "groups");
+    check_convolution(CLEF_SHAPE(2, 6, 9, 8), CLEF_SHAPE(10, 3, 3, 2),
+                      &(clef_conv2d_options){.stride = {2, 1}, .dilation = {1, 2}, .groups = 2}, "groups");
 }
 
 Test(matrix, random_numbers_stay_within_bounds) {
     int64_t m = 33, n = 47, k = 3000;
     if (small_tests()) return;
-    array a = noise_array(CLEF_SHAPE(m, k), 3), b = noise_array(CLEF_SHAPE(k, n), 4), y = array_new(CLEF_SHAPE(m, n)), scale = array_new(y.shape);
+    array a = noise_array(CLEF_SHAPE(m, k), 3), b = noise_array(CLEF_SHAPE(k, n), 4), y = array_new(CLEF_SHAPE(m, n)),
+          scale = array_new(y.shape);
     clef_tensor *p = clef_keep(to_device(ctx, a, CLEF_BF16)), *q = clef_keep(to_device(ctx, b, CLEF_BF16));
     a = from_device(p); /* as they were rounded */
     b = from_device(q);
@@ -142,8 +146,8 @@ Test(matrix, random_numbers_stay_within_bounds) {
     product(a.v, k, 1, b.v, n, 1, scale.v, m, n, k, true);
     array c = from_device(clef_matmul(p, q));
     for (int64_t i = 0; i < m * n; i++) /* a half of bf16's last place, and the bound of f32's sums */
-        cr_assert(fabs(c.v[i] - y.v[i]) <= ldexp(fabs(y.v[i]), -8) + 4 * sqrt((double)k) * ldexp(scale.v[i], -24), "at %lld: %g instead of %g",
-                  (long long)i, c.v[i], y.v[i]);
+        cr_assert(fabs(c.v[i] - y.v[i]) <= ldexp(fabs(y.v[i]), -8) + 4 * sqrt((double)k) * ldexp(scale.v[i], -24),
+                  "at %lld: %g instead of %g", (long long)i, c.v[i], y.v[i]);
 }
 
 Test(matrix, not_where_types_differ_or_none_is_wanted) {

@@ -38,12 +38,13 @@ static void check_adjoint(clef_tensor *x, clef_tensor *y, const char *what) {
 Test(movement, reshape_of_views) {
     clef_context *ctx = open_seeded(1);
     clef_shape shape = CLEF_SHAPE(4, 6, 5), order = CLEF_SHAPE(5, 6, 4);
-    clef_tensor *x = parameter(counted(ctx, shape, CLEF_F32)), *t = clef_transpose(x, 0, 2), *y = clef_reshape(t, CLEF_SHAPE(10, -1));
+    clef_tensor *x = parameter(counted(ctx, shape, CLEF_F32)), *t = clef_transpose(x, 0, 2),
+                *y = clef_reshape(t, CLEF_SHAPE(10, -1));
     double *in = numbers(x), want[120];
     for (int64_t i = 0; i < 120; i++) {
         int64_t c[3];
         coordinates(order, i, c);
-        want[i] = in[position(shape, (int64_t[]){ c[2], c[1], c[0] })];
+        want[i] = in[position(shape, (int64_t[]){c[2], c[1], c[0]})];
     }
     expect_shape(y, CLEF_SHAPE(10, 12));
     expect_numbers(y, want, 0, 0, "reshape of a transpose");
@@ -69,12 +70,12 @@ Test(movement, reshape_of_views) {
 Test(movement, permute_and_expand) {
     clef_context *ctx = open_seeded(1);
     clef_shape shape = CLEF_SHAPE(2, 3, 4, 5), to = CLEF_SHAPE(4, 2, 5, 3);
-    clef_tensor *x = parameter(counted(ctx, shape, CLEF_F32)), *y = clef_permute(x, (int[]){ 2, 0, -1, 1 });
+    clef_tensor *x = parameter(counted(ctx, shape, CLEF_F32)), *y = clef_permute(x, (int[]){2, 0, -1, 1});
     double *in = numbers(x), want[120];
     for (int64_t i = 0; i < 120; i++) {
         int64_t c[4];
         coordinates(to, i, c);
-        want[i] = in[position(shape, (int64_t[]){ c[1], c[3], c[0], c[2] })];
+        want[i] = in[position(shape, (int64_t[]){c[1], c[3], c[0], c[2]})];
     }
     expect_shape(y, to);
     expect_numbers(y, want, 0, 0, "permute");
@@ -83,7 +84,7 @@ Test(movement, permute_and_expand) {
     for (int i = 0; i < 24; i++) want[i] = (double)(i / 4 % 3 * 7 - 50);
     expect_numbers(e, want, 0, 0, "expand");
     check_adjoint(p, e, "expand");
-    cr_expect(!clef_permute(x, (int[]){ 0, 1, 2, 2 }));
+    cr_expect(!clef_permute(x, (int[]){0, 1, 2, 2}));
     expect_error(ctx, CLEF_INVALID, "permute: order[3]");
     cr_expect(!clef_expand(p, CLEF_SHAPE(3)));
     expect_error(ctx, CLEF_SHAPE, "expand");
@@ -94,10 +95,19 @@ Test(movement, permute_and_expand) {
 /* Python's rules for bounds and steps. */
 Test(movement, slice) {
     clef_context *ctx = open_seeded(1);
-    static const struct { int64_t start, stop, step; int n; double want[8]; } rows[] = {
-        { 0, 7, 1, 7, { 0, 1, 2, 3, 4, 5, 6 } }, { 1, -1, 2, 3, { 1, 3, 5 } }, { -3, 100, 1, 3, { 4, 5, 6 } }, { 5, 2, 1, 0, { 0 } },
-        { 6, 0, -2, 3, { 6, 4, 2 } }, { -1, -8, -1, 7, { 6, 5, 4, 3, 2, 1, 0 } }, { 100, 3, -3, 1, { 6 } }, { 2, 3, INT64_MAX, 1, { 2 } },
-        { 3, INT64_MIN, INT64_MIN, 1, { 3 } } };
+    static const struct {
+        int64_t start, stop, step;
+        int n;
+        double want[8];
+    } rows[] = {{0, 7, 1, 7, {0, 1, 2, 3, 4, 5, 6}},
+                {1, -1, 2, 3, {1, 3, 5}},
+                {-3, 100, 1, 3, {4, 5, 6}},
+                {5, 2, 1, 0, {0}},
+                {6, 0, -2, 3, {6, 4, 2}},
+                {-1, -8, -1, 7, {6, 5, 4, 3, 2, 1, 0}},
+                {100, 3, -3, 1, {6}},
+                {2, 3, INT64_MAX, 1, {2}},
+                {3, INT64_MIN, INT64_MIN, 1, {3}}};
     clef_tensor *x = clef_arange(ctx, 0, 7, 1, CLEF_F32);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         clef_tensor *y = clef_slice(x, 0, rows[i].start, rows[i].stop, rows[i].step);
@@ -117,24 +127,25 @@ Test(movement, concat_stack_split) {
     clef_context *ctx = open_seeded(1);
     for (int d = 0; d < (test_small() ? 1 : CLEF_DTYPE_COUNT); d++) {
         if (d == CLEF_F64 && !has_f64(ctx)) continue;
-        clef_tensor *a = counted(ctx, CLEF_SHAPE(2, 3), (clef_dtype)d), *b = clef_flip(counted(ctx, CLEF_SHAPE(2, 2), (clef_dtype)d), 0);
+        clef_tensor *a = counted(ctx, CLEF_SHAPE(2, 3), (clef_dtype)d),
+                    *b = clef_flip(counted(ctx, CLEF_SHAPE(2, 2), (clef_dtype)d), 0);
         double *x = numbers(a), *y = numbers(b), want[10];
         for (int i = 0; i < 10; i++) want[i] = i % 5 < 3 ? x[i / 5 * 3 + i % 5] : y[i / 5 * 2 + i % 5 - 3];
-        clef_tensor *none = clef_zeros(ctx, CLEF_SHAPE(2, 0), (clef_dtype)d), *c = clef_concat((clef_tensor *[]){ a, none, b }, 3, 1);
+        clef_tensor *none = clef_zeros(ctx, CLEF_SHAPE(2, 0), (clef_dtype)d), *c = clef_concat((clef_tensor *[]){a, none, b}, 3, 1);
         expect_shape(c, CLEF_SHAPE(2, 5));
         expect_numbers(c, want, 0, 0, "concat");
         free(x), free(y);
     }
     clef_tensor *p = parameter(counted(ctx, CLEF_SHAPE(2, 3), CLEF_F32)), *parts[2];
-    clef_tensor *s = clef_stack((clef_tensor *[]){ p, clef_neg(p), p }, 3, 1);
+    clef_tensor *s = clef_stack((clef_tensor *[]){p, clef_neg(p), p}, 3, 1);
     expect_shape(s, CLEF_SHAPE(2, 3, 3));
     check_adjoint(p, s, "stack");
-    cr_assert(clef_split(p, 1, (int64_t[]){ 1, 2 }, 2, parts) == CLEF_OK);
+    cr_assert(clef_split(p, 1, (int64_t[]){1, 2}, 2, parts) == CLEF_OK);
     expect_numbers(clef_concat(parts, 2, 1), numbers(p), 0, 0, "split and concat");
-    check_adjoint(p, clef_concat((clef_tensor *[]){ parts[1], parts[0] }, 2, -1), "split and concat");
-    cr_expect(clef_split(p, 1, (int64_t[]){ 1, 1 }, 2, parts) == CLEF_SHAPE);
+    check_adjoint(p, clef_concat((clef_tensor *[]){parts[1], parts[0]}, 2, -1), "split and concat");
+    cr_expect(clef_split(p, 1, (int64_t[]){1, 1}, 2, parts) == CLEF_SHAPE);
     expect_error(ctx, CLEF_SHAPE, "split: the sizes do not add up");
-    cr_expect(!clef_concat((clef_tensor *[]){ p, clef_ones(ctx, CLEF_SHAPE(3, 3), CLEF_F32) }, 2, 1));
+    cr_expect(!clef_concat((clef_tensor *[]){p, clef_ones(ctx, CLEF_SHAPE(3, 3), CLEF_F32)}, 2, 1));
     expect_error(ctx, CLEF_SHAPE, "concat: input 1 [3,3]");
     clef_close(ctx);
 }
@@ -154,15 +165,15 @@ Test(movement, concat_of_many) {
 
 Test(movement, pad) {
     clef_context *ctx = open_seeded(1);
-    clef_tensor *x = parameter(counted(ctx, CLEF_SHAPE(2, 3), CLEF_F32)), *y = clef_pad(x, (int64_t[]){ 1, 0 }, (int64_t[]){ 0, 2 }, 9);
-    expect_numbers(y, (double[]){ 9, 9, 9, 9, 9, -50, -43, -36, 9, 9, -29, -22, -15, 9, 9 }, 0, 0, "pad");
+    clef_tensor *x = parameter(counted(ctx, CLEF_SHAPE(2, 3), CLEF_F32)), *y = clef_pad(x, (int64_t[]){1, 0}, (int64_t[]){0, 2}, 9);
+    expect_numbers(y, (double[]){9, 9, 9, 9, 9, -50, -43, -36, 9, 9, -29, -22, -15, 9, 9}, 0, 0, "pad");
     clef_tensor *g = counted(ctx, CLEF_SHAPE(3, 5), CLEF_F32), *dx, *inner = clef_slice(clef_slice(g, 0, 1, 3, 1), 1, 0, 3, 1);
     clef_grad(y, g, &x, 1, false, &dx);
     expect_numbers(dx, numbers(inner), 0, 0, "gradient of pad");
-    cr_expect(clef_pad(x, (int64_t[]){ 0, 0 }, (int64_t[]){ 0, 0 }, 1) == x, "nothing to pad");
-    clef_tensor *e = clef_pad(clef_zeros(ctx, CLEF_SHAPE(0), CLEF_I32), (int64_t[]){ 1 }, (int64_t[]){ 1 }, 5);
-    expect_numbers(e, (double[]){ 5, 5 }, 0, 0, "pad of nothing");
-    cr_expect(!clef_pad(x, (int64_t[]){ -1, 0 }, (int64_t[]){ 0, 0 }, 0));
+    cr_expect(clef_pad(x, (int64_t[]){0, 0}, (int64_t[]){0, 0}, 1) == x, "nothing to pad");
+    clef_tensor *e = clef_pad(clef_zeros(ctx, CLEF_SHAPE(0), CLEF_I32), (int64_t[]){1}, (int64_t[]){1}, 5);
+    expect_numbers(e, (double[]){5, 5}, 0, 0, "pad of nothing");
+    cr_expect(!clef_pad(x, (int64_t[]){-1, 0}, (int64_t[]){0, 0}, 0));
     expect_error(ctx, CLEF_INVALID, "pad");
     clef_close(ctx);
 }

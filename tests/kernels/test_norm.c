@@ -4,7 +4,10 @@
 
 /* Standardises lines of x [n,c,d]: over c and d (layer) or over n and d (batch), then times weight plus bias per position. */
 enum { N = 3, C = 4, D = 5 };
-typedef struct form { bool batch; const double *weight, *bias; } form;
+typedef struct form {
+    bool batch;
+    const double *weight, *bias;
+} form;
 static double *mean_of, *var_of; /* of the last reference call */
 
 static void reference(const double *x, double *y, const void *user) {
@@ -46,8 +49,8 @@ static void check_layer_norm(clef_context *ctx, clef_dtype dtype) {
     double *x = spread(N * C * D, -2, 3, 1), *w = spread(C * D, 0.5, 2, 2), *b = spread(C * D, -1, 1, 3);
     clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(N, C, D), dtype, x));
     clef_tensor *tw = tensor_of(ctx, CLEF_SHAPE(C, D), dtype, w), *tb = tensor_of(ctx, CLEF_SHAPE(C, D), dtype, b);
-    check(clef_layer_norm(p, 2, tw, tb, 1e-5), p, &(form){ false, w, b }, x);
-    if (dtype == CLEF_F32) check(clef_layer_norm(p, 2, CLEF_NONE, CLEF_NONE, 1e-5), p, &(form){ false, NULL, NULL }, x);
+    check(clef_layer_norm(p, 2, tw, tb, 1e-5), p, &(form){false, w, b}, x);
+    if (dtype == CLEF_F32) check(clef_layer_norm(p, 2, CLEF_NONE, CLEF_NONE, 1e-5), p, &(form){false, NULL, NULL}, x);
     free(x), free(w), free(b);
     clef_release(p);
     clef_end_step(ctx);
@@ -69,8 +72,8 @@ Test(norm, layer_norm) {
 /* Rows of odd lengths, one that no cache holds, and gradients of weight and bias over several parts of the rows. */
 static void check_rows(clef_context *ctx, int64_t rows, int64_t n) {
     double *x = spread(rows * n, -2, 3, 1), *w = spread(n, 0.5, 2, 2), *b = spread(n, -1, 1, 3), *g = spread(rows * n, -1, 1, 5);
-    double *y = calloc((size_t)(rows * n), sizeof *y), *dx = calloc((size_t)(rows * n), sizeof *dx), *dw = calloc((size_t)n, sizeof *dw),
-           *db = calloc((size_t)n, sizeof *db);
+    double *y = calloc((size_t)(rows * n), sizeof *y), *dx = calloc((size_t)(rows * n), sizeof *dx),
+           *dw = calloc((size_t)n, sizeof *dw), *db = calloc((size_t)n, sizeof *db);
     for (int64_t i = 0; i < rows * n; i++) x[i] = (double)(float)x[i], g[i] = (double)(float)g[i];
     for (int64_t i = 0; i < n; i++) w[i] = (double)(float)w[i], b[i] = (double)(float)b[i];
     for (int64_t r = 0; r < rows; r++) {
@@ -87,8 +90,10 @@ static void check_rows(clef_context *ctx, int64_t rows, int64_t n) {
         }
         for (int64_t i = 0; i < n; i++) dx[r * n + i] = (s[i] * w[i] - plain - (v[i] - mean) * scale * far) * scale;
     }
-    clef_tensor *in[3] = {parameter(tensor_of(ctx, CLEF_SHAPE(rows, n), CLEF_F32, x)), parameter(tensor_of(ctx, CLEF_SHAPE(n), CLEF_F32, w)),
-                          parameter(tensor_of(ctx, CLEF_SHAPE(n), CLEF_F32, b))}, *d[3];
+    clef_tensor *in[3] = {parameter(tensor_of(ctx, CLEF_SHAPE(rows, n), CLEF_F32, x)),
+                          parameter(tensor_of(ctx, CLEF_SHAPE(n), CLEF_F32, w)),
+                          parameter(tensor_of(ctx, CLEF_SHAPE(n), CLEF_F32, b))},
+                *d[3];
     clef_tensor *out = clef_layer_norm(in[0], 1, in[1], in[2], 1e-5), *seed = tensor_of(ctx, CLEF_SHAPE(rows, n), CLEF_F32, g);
     expect_numbers(out, y, 4e-6, 4e-6, "layer_norm of rows");
     cr_assert(clef_grad(out, seed, in, 3, false, d) == CLEF_OK, "%s", clef_error(ctx));
@@ -122,7 +127,8 @@ Test(norm, layer_norm_differentiates_twice) {
     clef_context *ctx = open_seeded(1);
     if (!has_f64(ctx)) cr_skip_test("this device has no f64");
     double *x = spread(12, -2, 2, 5), *g = spread(12, -1, 1, 6), *h = spread(12, -1, 1, 7), *first[2], e = 1e-5;
-    clef_tensor *tg = clef_keep(tensor_of(ctx, CLEF_SHAPE(3, 4), CLEF_F64, g)), *w = clef_keep(tensor_of(ctx, CLEF_SHAPE(4), CLEF_F64, h)), *dx, *ddx;
+    clef_tensor *tg = clef_keep(tensor_of(ctx, CLEF_SHAPE(3, 4), CLEF_F64, g)),
+                *w = clef_keep(tensor_of(ctx, CLEF_SHAPE(4), CLEF_F64, h)), *dx, *ddx;
     clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(3, 4), CLEF_F64, x));
     cr_assert(clef_grad(clef_layer_norm(p, 1, w, w, 1e-5), tg, &p, 1, true, &dx) == CLEF_OK, "%s", clef_error(ctx));
     cr_assert(clef_grad(dx, tensor_of(ctx, CLEF_SHAPE(3, 4), CLEF_F64, h), &p, 1, false, &ddx) == CLEF_OK, "%s", clef_error(ctx));
@@ -148,14 +154,16 @@ Test(norm, layer_norm_differentiates_twice) {
 static void check_batch_norm(clef_context *ctx, clef_dtype dtype) {
     clef_dtype wide = dtype == CLEF_F64 ? CLEF_F64 : CLEF_F32;
     bounds of_y = stored_bounds(dtype, 4e-6, 4e-6), of_running = stored_bounds(wide, 1e-6, 1e-6);
-    double *x = spread(N * C * D, -2, 3, 1), *w = spread(C, 0.5, 2, 2), *b = spread(C, -1, 1, 3), zeros[C] = { 0 }, ones[C] = { 1, 1, 1, 1 };
+    double *x = spread(N * C * D, -2, 3, 1), *w = spread(C, 0.5, 2, 2), *b = spread(C, -1, 1, 3), zeros[C] = {0},
+           ones[C] = {1, 1, 1, 1};
     clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(N, C, D), dtype, x));
     clef_tensor *tw = clef_keep(tensor_of(ctx, CLEF_SHAPE(C), dtype, w)), *tb = clef_keep(tensor_of(ctx, CLEF_SHAPE(C), dtype, b));
-    clef_tensor *mean = clef_keep(tensor_of(ctx, CLEF_SHAPE(C), wide, zeros)), *var = clef_keep(tensor_of(ctx, CLEF_SHAPE(C), wide, ones));
+    clef_tensor *mean = clef_keep(tensor_of(ctx, CLEF_SHAPE(C), wide, zeros)),
+                *var = clef_keep(tensor_of(ctx, CLEF_SHAPE(C), wide, ones));
     clef_tensor *y = clef_batch_norm(p, tw, tb, mean, var, true, 0.1, 1e-5);
-    check(y, p, &(form){ true, w, b }, x);
+    check(y, p, &(form){true, w, b}, x);
     double unbiased = (double)(N * D) / (N * D - 1), want_mean[C], want_var[C], want[N * C * D];
-    reference(x, want, &(form){ true, w, b });
+    reference(x, want, &(form){true, w, b});
     for (int c = 0; c < C; c++) want_mean[c] = 0.1 * mean_of[c], want_var[c] = 0.9 + 0.1 * unbiased * var_of[c];
     clef_end_step(ctx);
     expect_numbers(mean, want_mean, of_running.absolute, of_running.relative, "running mean");
@@ -187,9 +195,10 @@ Test(norm, a_mean_far_from_zero_costs_no_digits) {
     for (int i = 0; i < N * C * D; i++) x[i] = (double)(float)x[i];
     clef_tensor *t = tensor_of(ctx, CLEF_SHAPE(N, C, D), CLEF_F32, x), *w = clef_ones(ctx, CLEF_SHAPE(C), CLEF_F32),
                 *b = clef_zeros(ctx, CLEF_SHAPE(C), CLEF_F32);
-    reference(x, want, &(form){ true, NULL, NULL });
-    expect_numbers(clef_batch_norm(t, w, b, clef_keep(clef_copy(b)), clef_keep(clef_copy(w)), true, 0.1, 1e-5), want, 1e-3, 0, "batch_norm");
-    reference(x, want, &(form){ false, NULL, NULL });
+    reference(x, want, &(form){true, NULL, NULL});
+    expect_numbers(clef_batch_norm(t, w, b, clef_keep(clef_copy(b)), clef_keep(clef_copy(w)), true, 0.1, 1e-5), want, 1e-3, 0,
+                   "batch_norm");
+    reference(x, want, &(form){false, NULL, NULL});
     expect_numbers(clef_layer_norm(t, 2, CLEF_NONE, CLEF_NONE, 1e-5), want, 1e-3, 0, "layer_norm");
     free(x);
     clef_close(ctx);
@@ -200,11 +209,12 @@ Test(norm, dropout) {
     int n = test_small() ? 200 : 20000;
     clef_tensor *p = parameter(clef_copy(clef_full(ctx, CLEF_SHAPE(n), CLEF_F32, 3))), *y = clef_dropout(p, 0.25), *dx;
     cr_assert(clef_grad(y, clef_ones(ctx, CLEF_SHAPE(n), CLEF_F32), &p, 1, false, &dx) == CLEF_OK, "%s", clef_error(ctx));
-    cr_assert(clef_eval_all((clef_tensor *[]){ y, dx }, 2) == CLEF_OK);
+    cr_assert(clef_eval_all((clef_tensor *[]){y, dx}, 2) == CLEF_OK);
     double *have = numbers(y), *slope = numbers(dx), kept = 0;
     for (int i = 0; i < n; i++) {
         kept += have[i] != 0;
-        cr_expect(have[i] == 0 ? slope[i] == 0 : fabs(have[i] - 4) < 1e-6 && fabs(slope[i] - 4.0 / 3) < 1e-6, "%d: %g %g", i, have[i], slope[i]);
+        cr_expect(have[i] == 0 ? slope[i] == 0 : fabs(have[i] - 4) < 1e-6 && fabs(slope[i] - 4.0 / 3) < 1e-6, "%d: %g %g", i,
+                  have[i], slope[i]);
     }
     cr_expect(fabs(kept / n - 0.75) < 2 / sqrt(n), "%g are kept", kept / n);
     double *other = numbers(clef_dropout(p, 0.25)), same = 0;

@@ -4,43 +4,49 @@
 #include "support/numbers.h"
 
 /* A table row without an oracle names something undeclared; an oracle without a row is an unused function; counts must agree. */
-#define ORACLE(name, low, high, ulps, p_, q_, expression)                                        \
+#define ORACLE(name, low, high, ulps, p_, q_, expression)                                                \
     static double oracle_##name(double x, double p, double q) { return (void)p, (void)q, (expression); } \
-    static const double span_##name[] = { low, high, ulps, p_, q_ };
-#define ORACLE2(name, al, ah, bl, bh, ulps, expression)                                          \
-    static double oracle_##name(double a, double b) { return expression; }                       \
-    static const double span_##name[] = { al, ah, bl, bh, ulps };
-#define ORACLE3(name, low, high, ulps, expression)                                               \
-    static double oracle_##name(double a, double b, double c) { return expression; }             \
-    static const double span_##name[] = { low, high, ulps };
+    static const double span_##name[] = {low, high, ulps, p_, q_};
+#define ORACLE2(name, al, ah, bl, bh, ulps, expression)                    \
+    static double oracle_##name(double a, double b) { return expression; } \
+    static const double span_##name[] = {al, ah, bl, bh, ulps};
+#define ORACLE3(name, low, high, ulps, expression)                                   \
+    static double oracle_##name(double a, double b, double c) { return expression; } \
+    static const double span_##name[] = {low, high, ulps};
 #include "oracle.def"
 
 #define ORACLE(...) +1
 #define ORACLE2(...)
 #define ORACLE3(...)
-enum { oracles = 0
+enum {
+    oracles = 0
 #include "oracle.def"
 };
 #define UNARY(...) +1
 #define BINARY(...) +1
 #define TERNARY(...) +1
-enum { unaries = 0
+enum {
+    unaries = 0
 #include "unary.def"
 };
-enum { binaries = 0
+enum {
+    binaries = 0
 #include "binary.def"
 };
-enum { ternaries = 0
+enum {
+    ternaries = 0
 #include "ternary.def"
 };
 #define ORACLE(...)
 #define ORACLE2(...) +1
 #define ORACLE3(...) +1
-enum { more_oracles = 0
+enum {
+    more_oracles = 0
 #include "oracle.def"
 };
 _Static_assert((int)oracles == (int)unaries, "every row of unary.def has one row in oracle.def");
-_Static_assert((int)more_oracles == (int)binaries + (int)ternaries, "every row of binary.def and ternary.def has one in oracle.def");
+_Static_assert((int)more_oracles == (int)binaries + (int)ternaries,
+               "every row of binary.def and ternary.def has one in oracle.def");
 
 typedef enum domain { NUMBER, FLOAT, ROUND, FLOAT_TEST, NUMBER_TEST, COMPARE, LOGIC, CHOOSE } domain;
 typedef struct unary_row {
@@ -62,13 +68,14 @@ typedef struct binary_row {
     clef_tensor *(*number)(clef_tensor *, double);
 } binary_row;
 
-#define UNARY(n, d, forward, params, b, s, ...) { #n, #b, #s, d, oracle_##n, span_##n, .f = clef_##n },
-#define UNARY_P(n, d, forward, params, b, s, ...) { #n, #b, #s, d, oracle_##n, span_##n, .fp = clef_##n },
-#define UNARY_PP(n, d, forward, params, b, s, ...) { #n, #b, #s, d, oracle_##n, span_##n, .fpq = clef_##n },
+#define UNARY(n, d, forward, params, b, s, ...) {#n, #b, #s, d, oracle_##n, span_##n, .f = clef_##n},
+#define UNARY_P(n, d, forward, params, b, s, ...) {#n, #b, #s, d, oracle_##n, span_##n, .fp = clef_##n},
+#define UNARY_PP(n, d, forward, params, b, s, ...) {#n, #b, #s, d, oracle_##n, span_##n, .fpq = clef_##n},
 static const unary_row unary[] = {
 #include "unary.def"
 };
-#define BINARY(n, d, forward, da, ...) { #n, sizeof #da != sizeof "ZERO" || #da[0] != 'Z', d, oracle_##n, span_##n, clef_##n, clef_##n##_scalar },
+#define BINARY(n, d, forward, da, ...) \
+    {#n, sizeof #da != sizeof "ZERO" || #da[0] != 'Z', d, oracle_##n, span_##n, clef_##n, clef_##n##_scalar},
 static const binary_row binary[] = {
 #include "binary.def"
 };
@@ -102,7 +109,8 @@ static void check_values(const unary_row *r, clef_dtype dtype, const double *x, 
         double want = oracle_at(r, x[i]), bound = bound_of(r, dtype, want), err = fabs(have[i] - want);
         if (bound > 0 && err / bound > worst) worst = err / bound;
         if (close_to(have[i], want, bound)) continue;
-        cr_expect(false, "%s(%.9g) in %s is %.9g, not %.9g (bound %.3g)", r->name, x[i], clef_dtype_name(dtype), have[i], want, bound);
+        cr_expect(false, "%s(%.9g) in %s is %.9g, not %.9g (bound %.3g)", r->name, x[i], clef_dtype_name(dtype), have[i], want,
+                  bound);
         break;
     }
     if (getenv("CLEF_TEST_BOUNDS")) fprintf(stderr, "%-12s %-5s err/bound %.2f\n", r->name, clef_dtype_name(dtype), worst);
@@ -144,7 +152,7 @@ typedef struct trial {
 
 static void prepare(clef_context *ctx, trial *t, const unary_row *r, clef_dtype dtype) {
     int n = size();
-    *t = (trial){ r, spread(n, r->span[0], r->span[1], 3), spread(n, -1, 1, 4), spread(n, 0.5, 1, 5), NULL, { NULL, NULL, NULL } };
+    *t = (trial){r, spread(n, r->span[0], r->span[1], 3), spread(n, -1, 1, 4), spread(n, 0.5, 1, 5), NULL, {NULL, NULL, NULL}};
     clef_shape shape = CLEF_SHAPE(n);
     t->tx = parameter(tensor_of(ctx, shape, dtype, t->x));
     clef_tensor *g = tensor_of(ctx, shape, dtype, t->g), *h = tensor_of(ctx, shape, dtype, t->h);
@@ -170,7 +178,7 @@ static void check_trial(trial *t, clef_dtype dtype) {
 }
 
 /* Vectors of four instead of the device's own: wide vectors of double take a compiler long. */
-static clef_context *open_narrow(void) { return open_or_skip(&(clef_options){ .profile = "minimal" }); }
+static clef_context *open_narrow(void) { return open_or_skip(&(clef_options){.profile = "minimal"}); }
 
 /* Several rows to an evaluation, as a kernel costs more to compile than to run. */
 static void check_rows(clef_dtype dtype, int part, int parts) {
@@ -203,7 +211,8 @@ static void check_halves(clef_dtype dtype) {
     double *x = spread(n, 0.1, 0.95, 7);
     clef_tensor *t = tensor_of(ctx, CLEF_SHAPE(n), dtype, x), *y[ROWS];
     for (int k = 0; k < ROWS; k++) y[k] = apply(&unary[EVERY * k], t);
-    for (int k = 0; k < ROWS; k += 4) cr_assert(clef_eval_all(y + k, ROWS - k < 4 ? ROWS - k : 4) == CLEF_OK, "%s", clef_error(ctx));
+    for (int k = 0; k < ROWS; k += 4)
+        cr_assert(clef_eval_all(y + k, ROWS - k < 4 ? ROWS - k : 4) == CLEF_OK, "%s", clef_error(ctx));
     for (int k = 0; k < ROWS; k++) check_values(&unary[EVERY * k], dtype, x, n, y[k]);
     free(x);
     clef_close(ctx);
@@ -214,7 +223,7 @@ Test(pointwise, unary_bf16) { check_halves(CLEF_BF16); }
 /* Rows that take whole numbers give whole numbers; the others give f32. */
 Test(pointwise, unary_whole_numbers) {
     clef_context *ctx = open_seeded(1);
-    static const clef_dtype dtypes[] = { CLEF_I64, CLEF_U8 };
+    static const clef_dtype dtypes[] = {CLEF_I64, CLEF_U8};
     for (int d = 0; d < (test_small() ? 1 : 2); d++) {
         clef_tensor *y[N_UNARY];
         double *x = spread(97, dtypes[d] == CLEF_U8 ? 0 : -9, 10, 11);
@@ -225,7 +234,8 @@ Test(pointwise, unary_whole_numbers) {
             if (in == NUMBER || in == ROUND || in == NUMBER_TEST) row[rows] = i, y[rows++] = apply(&unary[i], t);
             else if (in == FLOAT) cr_expect(clef_tensor_dtype(apply(&unary[i], t)) == CLEF_F32, "%s", unary[i].name);
         }
-        for (int i = 0; i < rows; i += 4) cr_assert(clef_eval_all(y + i, rows - i < 4 ? rows - i : 4) == CLEF_OK, "%s", clef_error(ctx));
+        for (int i = 0; i < rows; i += 4)
+            cr_assert(clef_eval_all(y + i, rows - i < 4 ? rows - i : 4) == CLEF_OK, "%s", clef_error(ctx));
         for (int k = 0; k < rows; k++) {
             double *have = numbers(y[k]);
             for (int i = 0; i < 97; i++) {
@@ -260,8 +270,8 @@ static bool jumps(const binary_row *r, double a, double b) {
 
 static void check_broadcast_slopes(const binary_row *r, const double *a, const double *b, clef_tensor *const *d, const double *g,
                                    double tolerance) {
-    double *da = numbers(d[0]), *db = numbers(d[1]), wa[35] = { 0 }, wb[3] = { 0 }, h = 1e-6;
-    bool skip_a[35] = { 0 }, skip_b[3] = { 0 };
+    double *da = numbers(d[0]), *db = numbers(d[1]), wa[35] = {0}, wb[3] = {0}, h = 1e-6;
+    bool skip_a[35] = {0}, skip_b[3] = {0};
     for (int i = 0; i < 105; i++) {
         int ia = i / 21 * 7 + i % 7, ib = i / 7 % 3;
         wa[ia] += g[i] * (r->oracle(a[ia] + h, b[ib]) - r->oracle(a[ia] - h, b[ib])) / (2 * h);
@@ -269,23 +279,26 @@ static void check_broadcast_slopes(const binary_row *r, const double *a, const d
         if (jumps(r, a[ia], b[ib])) skip_a[ia] = skip_b[ib] = true;
     }
     for (int i = 0; i < 35; i++)
-        cr_expect(skip_a[i] || close_to(da[i], wa[i], tolerance * (1 + fabs(wa[i]))), "d %s / da[%d] is %.9g, not %.9g", r->name, i, da[i], wa[i]);
+        cr_expect(skip_a[i] || close_to(da[i], wa[i], tolerance * (1 + fabs(wa[i]))), "d %s / da[%d] is %.9g, not %.9g", r->name, i,
+                  da[i], wa[i]);
     for (int i = 0; i < 3; i++)
-        cr_expect(skip_b[i] || close_to(db[i], wb[i], 20 * tolerance * (1 + fabs(wb[i]))), "d %s / db[%d] is %.9g, not %.9g", r->name, i, db[i], wb[i]);
+        cr_expect(skip_b[i] || close_to(db[i], wb[i], 20 * tolerance * (1 + fabs(wb[i]))), "d %s / db[%d] is %.9g, not %.9g",
+                  r->name, i, db[i], wb[i]);
     free(da), free(db);
 }
 
 static void check_binary(clef_context *ctx, const binary_row *r, clef_dtype dtype) {
     double *a = spread(35, r->span[0], r->span[1], 21), *b = spread(3, r->span[2], r->span[3], 22), *g = spread(105, -1, 1, 23);
-    clef_tensor *x[2] = { parameter(tensor_of(ctx, CLEF_SHAPE(5, 1, 7), dtype, a)), parameter(tensor_of(ctx, CLEF_SHAPE(3, 1), dtype, b)) };
-    clef_tensor *y = r->f(x[0], x[1]), *d[2] = { y, y };
+    clef_tensor *x[2] = {parameter(tensor_of(ctx, CLEF_SHAPE(5, 1, 7), dtype, a)),
+                         parameter(tensor_of(ctx, CLEF_SHAPE(3, 1), dtype, b))};
+    clef_tensor *y = r->f(x[0], x[1]), *d[2] = {y, y};
     expect_shape(y, CLEF_SHAPE(5, 3, 7));
     cr_expect(clef_tensor_dtype(y) == (r->domain == COMPARE || r->domain == LOGIC ? CLEF_BOOL : dtype));
     if (r->slopes) {
         clef_tensor *tg = tensor_of(ctx, CLEF_SHAPE(5, 3, 7), dtype, g);
         cr_assert(clef_grad(y, tg, x, 2, false, d) == CLEF_OK, "%s: %s", r->name, clef_error(ctx));
     }
-    cr_assert(clef_eval_all((clef_tensor *[]){ y, d[0], d[1] }, 3) == CLEF_OK, "%s: %s", r->name, clef_error(ctx));
+    cr_assert(clef_eval_all((clef_tensor *[]){y, d[0], d[1]}, 3) == CLEF_OK, "%s: %s", r->name, clef_error(ctx));
     double *want = broadcast_oracle(r, a, b), *have = numbers(y), u = dtype == CLEF_F64 ? 0x1p-53 : 0x1p-24;
     for (int i = 0; i < 105; i++) {
         int ia = i / 21 * 7 + i % 7, ib = i / 7 % 3;
@@ -320,7 +333,7 @@ static double whole_oracle(const binary_row *r, clef_dtype dtype, double a, doub
 /* Whole numbers, equal pairs among them, and a number instead of b. */
 Test(pointwise, binary_whole_numbers) {
     clef_context *ctx = open_seeded(1);
-    static const clef_dtype dtypes[] = { CLEF_I32, CLEF_U8 };
+    static const clef_dtype dtypes[] = {CLEF_I32, CLEF_U8};
     for (int d = 0; d < (test_small() ? 1 : 2); d++) {
         double *a = spread(64, dtypes[d] == CLEF_U8 ? 0 : -4, 5, 31), *b = spread(64, dtypes[d] == CLEF_U8 ? 0 : -4, 5, 32);
         clef_tensor *ta = tensor_of(ctx, CLEF_SHAPE(64), dtypes[d], a), *tb = tensor_of(ctx, CLEF_SHAPE(64), dtypes[d], b);
@@ -339,8 +352,10 @@ Test(pointwise, binary_whole_numbers) {
             double *have = numbers(y[i]), *number = i % 4 == 0 ? numbers(z[i]) : NULL;
             for (int k = 0; k < 64; k++) {
                 double want = whole_oracle(&binary[i], dtypes[d], a[k], b[k]), want3 = whole_oracle(&binary[i], dtypes[d], a[k], 3);
-                cr_expect(have[k] == want, "%s(%g, %g) in %s is %g", binary[i].name, a[k], b[k], clef_dtype_name(dtypes[d]), have[k]);
-                cr_expect(!number || number[k] == want3, "%s(%g, 3) in %s is %g", binary[i].name, a[k], clef_dtype_name(dtypes[d]), number ? number[k] : 0);
+                cr_expect(have[k] == want, "%s(%g, %g) in %s is %g", binary[i].name, a[k], b[k], clef_dtype_name(dtypes[d]),
+                          have[k]);
+                cr_expect(!number || number[k] == want3, "%s(%g, 3) in %s is %g", binary[i].name, a[k], clef_dtype_name(dtypes[d]),
+                          number ? number[k] : 0);
             }
             free(have), free(number);
         }
@@ -354,11 +369,12 @@ Test(pointwise, binary_whole_numbers) {
 
 Test(pointwise, where_and_lerp) {
     clef_context *ctx = open_seeded(1);
-    double *a = spread(15, span_lerp[0], span_lerp[1], 41), *b = spread(5, -2, 2, 42), *c = spread(3, -2, 2, 43), want[15], chosen[15];
+    double *a = spread(15, span_lerp[0], span_lerp[1], 41), *b = spread(5, -2, 2, 42), *c = spread(3, -2, 2, 43), want[15],
+           chosen[15];
     for (int i = 0; i < 15; i += 2) a[i] = 0;
     clef_tensor *ta = tensor_of(ctx, CLEF_SHAPE(3, 5), CLEF_F32, a), *tb = parameter(tensor_of(ctx, CLEF_SHAPE(5), CLEF_F32, b));
     clef_tensor *tc = parameter(tensor_of(ctx, CLEF_SHAPE(3, 1), CLEF_F32, c)), *d[2];
-    double db[5] = { 0 }, dc[3] = { 0 }, lb[5] = { 0 }, lc[3] = { 0 };
+    double db[5] = {0}, dc[3] = {0}, lb[5] = {0}, lc[3] = {0};
     for (int i = 0; i < 15; i++) {
         chosen[i] = oracle_where(a[i], b[i % 5], c[i / 5]);
         want[i] = oracle_lerp(a[i], b[i % 5], c[i / 5]);
@@ -366,7 +382,7 @@ Test(pointwise, where_and_lerp) {
         lb[i % 5] += c[i / 5];
         lc[i / 5] += b[i % 5] - a[i];
     }
-    clef_tensor *w = clef_where(ta, tb, tc), *l = clef_lerp(ta, tb, tc), *in[2] = { tb, tc };
+    clef_tensor *w = clef_where(ta, tb, tc), *l = clef_lerp(ta, tb, tc), *in[2] = {tb, tc};
     expect_numbers(w, chosen, 0, span_where[2], "where");
     expect_numbers(l, want, span_lerp[2] * 0x1p-24, span_lerp[2] * 0x1p-24, "lerp");
     clef_grad(w, clef_ones(ctx, CLEF_SHAPE(3, 5), CLEF_F32), in, 2, false, d);
@@ -386,8 +402,9 @@ Test(pointwise, any_strides) {
     clef_context *ctx = open_seeded(1);
     double *x = spread(7 * 9 * 5, -3, 3, 51);
     clef_tensor *t = tensor_of(ctx, CLEF_SHAPE(7, 9, 5), CLEF_F32, x);
-    clef_tensor *views[] = { clef_slice(t, 1, 1, 9, 3), clef_transpose(t, 0, 2), clef_flip(clef_flip(t, 2), 0),
-                             clef_slice(t, 2, 3, 4, 1), clef_slice(t, 0, -1, -6, -2), clef_expand(clef_slice(t, 0, 2, 3, 1), CLEF_SHAPE(4, 9, 5)) };
+    clef_tensor *views[] = {clef_slice(t, 1, 1, 9, 3),     clef_transpose(t, 0, 2),
+                            clef_flip(clef_flip(t, 2), 0), clef_slice(t, 2, 3, 4, 1),
+                            clef_slice(t, 0, -1, -6, -2),  clef_expand(clef_slice(t, 0, 2, 3, 1), CLEF_SHAPE(4, 9, 5))};
     for (int i = 0; i < 6; i++) {
         double *in = numbers(clef_copy(views[i])); /* read as a copy, computed as a view */
         for (int64_t k = 0; k < clef_numel(views[i]); k++) in[k] = in[k] * in[k] + 1;
@@ -405,15 +422,17 @@ Test(pointwise, empty_and_scalar) {
     expect_shape(y, CLEF_SHAPE(3, 0, 2));
     cr_expect(clef_eval(y) == CLEF_OK, "%s", clef_error(ctx));
     cr_expect(clef_item(clef_mul(s, clef_add_scalar(s, 1))) == 6);
-    expect_shape(clef_add(clef_zeros(ctx, CLEF_SHAPE(1, 4), CLEF_F32), clef_zeros(ctx, CLEF_SHAPE(0, 1), CLEF_F32)), CLEF_SHAPE(0, 4));
+    expect_shape(clef_add(clef_zeros(ctx, CLEF_SHAPE(1, 4), CLEF_F32), clef_zeros(ctx, CLEF_SHAPE(0, 1), CLEF_F32)),
+                 CLEF_SHAPE(0, 4));
     clef_close(ctx);
 }
 
 /* The common dtype of every pair, as one letter: f32 f, f16 h, bf16 b, f64 d, i32 i, i64 l, u8 u, bool ?. */
-static const clef_dtype dtype_of[128] = { ['f'] = CLEF_F32, ['h'] = CLEF_F16, ['b'] = CLEF_BF16, ['d'] = CLEF_F64,
-                                          ['i'] = CLEF_I32, ['l'] = CLEF_I64, ['u'] = CLEF_U8, ['?'] = CLEF_BOOL };
-static const char *const common_table[] = { /* a, then with ? u i l h b f d for b */
-    "? ?uilhbfd", "u uuilhbfd", "i iiilhbfd", "l llllhbfd", "h hhhhhffd", "b bbbbfbfd", "f fffffffd", "d dddddddd" };
+static const clef_dtype dtype_of[128] = {['f'] = CLEF_F32, ['h'] = CLEF_F16, ['b'] = CLEF_BF16, ['d'] = CLEF_F64,
+                                         ['i'] = CLEF_I32, ['l'] = CLEF_I64, ['u'] = CLEF_U8,   ['?'] = CLEF_BOOL};
+static const char *const common_table[] = {/* a, then with ? u i l h b f d for b */
+                                           "? ?uilhbfd", "u uuilhbfd", "i iiilhbfd", "l llllhbfd",
+                                           "h hhhhhffd", "b bbbbfbfd", "f fffffffd", "d dddddddd"};
 
 static void expect_dtypes(clef_tensor *y, char want, const char *function, char a, char b) {
     cr_expect(y && clef_tensor_dtype(y) == dtype_of[(int)want], "%s of %c and %c is %s, not %c", function, a, b,
@@ -426,7 +445,8 @@ Test(pointwise, promotion) {
         for (int j = 0; j < (has_f64(ctx) ? 8 : 7); j++) {
             char da = common_table[i][0], db = common_table[j][0], both = common_table[i][2 + j];
             char whole = both == '?' ? 'i' : both, fraction = strchr("?uil", both) ? 'f' : both;
-            clef_tensor *a = clef_ones(ctx, CLEF_SHAPE(2), dtype_of[(int)da]), *b = clef_ones(ctx, CLEF_SHAPE(2, 1), dtype_of[(int)db]);
+            clef_tensor *a = clef_ones(ctx, CLEF_SHAPE(2), dtype_of[(int)da]),
+                        *b = clef_ones(ctx, CLEF_SHAPE(2, 1), dtype_of[(int)db]);
             expect_dtypes(clef_add(a, b), whole, "add", da, db);
             expect_dtypes(clef_remainder(a, b), whole, "remainder", da, db);
             expect_dtypes(clef_pow(a, b), whole, "pow", da, db);
@@ -441,10 +461,14 @@ Test(pointwise, promotion) {
 /* A number beside a tensor: the tensor's dtype, unless that is whole and cannot hold it. */
 Test(pointwise, promotion_of_numbers) {
     clef_context *ctx = open_seeded(1);
-    static const struct { char tensor; double number; char add, div; } beside[] = {
-        { '?', 1, 'i', 'f' },   { 'u', 255, 'u', 'f' }, { 'u', 256, 'i', 'f' },   { 'u', -1, 'i', 'f' },  { 'i', 3, 'i', 'f' },
-        { 'i', 0.5, 'f', 'f' }, { 'i', NAN, 'f', 'f' }, { 'i', 1e10, 'i', 'f' },  { 'l', 1e10, 'l', 'f' }, { 'l', INFINITY, 'l', 'f' },
-        { 'h', 0.1, 'h', 'h' }, { 'b', 1e9, 'b', 'b' }, { 'f', 1e300, 'f', 'f' } };
+    static const struct {
+        char tensor;
+        double number;
+        char add, div;
+    } beside[] = {{'?', 1, 'i', 'f'},    {'u', 255, 'u', 'f'},      {'u', 256, 'i', 'f'}, {'u', -1, 'i', 'f'},
+                  {'i', 3, 'i', 'f'},    {'i', 0.5, 'f', 'f'},      {'i', NAN, 'f', 'f'}, {'i', 1e10, 'i', 'f'},
+                  {'l', 1e10, 'l', 'f'}, {'l', INFINITY, 'l', 'f'}, {'h', 0.1, 'h', 'h'}, {'b', 1e9, 'b', 'b'},
+                  {'f', 1e300, 'f', 'f'}};
     for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
         clef_tensor *x = clef_ones(ctx, CLEF_SHAPE(2), dtype_of[(int)beside[i].tensor]);
         expect_dtypes(clef_add_scalar(x, beside[i].number), beside[i].add, "add_scalar", beside[i].tensor, ' ');
@@ -463,8 +487,8 @@ Test(pointwise, promotion_of_numbers) {
 
 Test(pointwise, casts) {
     clef_context *ctx = open_seeded(1);
-    double x[6] = { 0, 0.5, -1.75, 3, 200, 1.0009765625 }, truth[6] = { 0, 1, 1, 1, 1, 1 }, whole[6] = { 0, 0, -1, 3, 200, 1 };
-    double bf16[6] = { 0, 0.5, -1.75, 3, 200, 1 };
+    double x[6] = {0, 0.5, -1.75, 3, 200, 1.0009765625}, truth[6] = {0, 1, 1, 1, 1, 1}, whole[6] = {0, 0, -1, 3, 200, 1};
+    double bf16[6] = {0, 0.5, -1.75, 3, 200, 1};
     clef_tensor *t = tensor_of(ctx, CLEF_SHAPE(6), CLEF_F32, x);
     expect_numbers(clef_to(t, CLEF_BOOL), truth, 0, 0, "to bool");
     expect_numbers(clef_to(t, CLEF_I32), whole, 0, 0, "to i32");
@@ -491,23 +515,23 @@ Test(pointwise, errors) {
 
 /* ---- custom ---- */
 
-static const clef_custom_op cube = { .name = "cube", .forward = "x * x * x", .backward = { "K(3) * x * x * g" } };
-static const clef_custom_op scaled = { .name = "scaled", .forward = "x * y", .backward = { "y * g", NULL } };
+static const clef_custom_op cube = {.name = "cube", .forward = "x * x * x", .backward = {"K(3) * x * x * g"}};
+static const clef_custom_op scaled = {.name = "scaled", .forward = "x * y", .backward = {"y * g", NULL}};
 
 Test(pointwise, custom) {
     clef_context *ctx = open_seeded(1);
-    double x[3] = { -1, 2, 3 }, y[3] = { -1, 8, 27 }, d[3] = { 3, 12, 27 }, two[3] = { -2, 4, 6 }, twos[3] = { 2, 2, 2 };
+    double x[3] = {-1, 2, 3}, y[3] = {-1, 8, 27}, d[3] = {3, 12, 27}, two[3] = {-2, 4, 6}, twos[3] = {2, 2, 2};
     clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(3), CLEF_F32, x)), *t = clef_custom(&cube, &p, 1), *dx;
     expect_numbers(t, y, 0, 0, "cube");
     clef_grad(t, clef_ones(ctx, CLEF_SHAPE(3), CLEF_F32), &p, 1, false, &dx);
     expect_numbers(dx, d, 0, 0, "cube'");
-    clef_tensor *s = clef_custom(&scaled, (clef_tensor *[]){ p, clef_scalar(ctx, 2) }, 2);
+    clef_tensor *s = clef_custom(&scaled, (clef_tensor *[]){p, clef_scalar(ctx, 2)}, 2);
     expect_numbers(s, two, 0, 0, "scaled");
     clef_grad(s, clef_ones(ctx, CLEF_SHAPE(3), CLEF_F32), &p, 1, false, &dx);
     expect_numbers(dx, twos, 0, 0, "scaled'");
-    cr_expect(!clef_custom(&(clef_custom_op){ .name = "no name", .forward = "x" }, &p, 1));
+    cr_expect(!clef_custom(&(clef_custom_op){.name = "no name", .forward = "x"}, &p, 1));
     expect_error(ctx, CLEF_INVALID, "C identifier");
-    static const clef_custom_op broken = { .name = "broken", .forward = "x +* y" };
+    static const clef_custom_op broken = {.name = "broken", .forward = "x +* y"};
     cr_expect(clef_eval(clef_custom(&broken, &p, 1)) == CLEF_BUILD);
     clef_clear_error(ctx);
     cr_expect(strlen(clef_build_log(ctx)) > 0);

@@ -79,7 +79,8 @@ static clef_tensor *apply(geometry g, bool maximum, clef_tensor *x) {
 
 /* Small whole numbers, which every dtype holds: maxima and the sums of their gradients are exact. */
 static void check_max(geometry g, clef_dtype dtype) {
-    array x = whole_array(image_shape(g), 1, 3), dy = whole_array(result_shape(g), 2, 9), y = array_new(dy.shape), dx = array_new(x.shape);
+    array x = whole_array(image_shape(g), 1, 3), dy = whole_array(result_shape(g), 2, 9), y = array_new(dy.shape),
+          dx = array_new(x.shape);
     reference(g, true, x, dy, y, dx);
     clef_tensor *in = to_leaf(ctx, x, dtype), *out = apply(g, true, in), *d;
     cr_assert(clef_grad(out, to_device(ctx, dy, dtype), &in, 1, false, &d) == CLEF_OK, "%s", clef_error(ctx));
@@ -93,7 +94,8 @@ static void check_max(geometry g, clef_dtype dtype) {
 static void check_avg(geometry g, clef_dtype dtype) {
     bool half = dtype == CLEF_F16 || dtype == CLEF_BF16;
     array x = half ? whole_array(image_shape(g), 1, 8) : noise_array(image_shape(g), 1);
-    array dy = half ? whole_array(result_shape(g), 2, 8) : noise_array(result_shape(g), 2), y = array_new(dy.shape), dx = array_new(x.shape);
+    array dy = half ? whole_array(result_shape(g), 2, 8) : noise_array(result_shape(g), 2), y = array_new(dy.shape),
+          dx = array_new(x.shape);
     reference(g, false, x, dy, y, dx);
     clef_tensor *in = to_leaf(ctx, x, dtype), *out = apply(g, false, in), *d;
     cr_assert(clef_grad(out, to_device(ctx, dy, dtype), &in, 1, false, &d) == CLEF_OK, "%s", clef_error(ctx));
@@ -106,11 +108,11 @@ static void check_avg(geometry g, clef_dtype dtype) {
 }
 
 static const geometry windows[] = {
-    {2, 3, 6, 8, 2, 2, {{0, 0}, {0, 0}, false}, 0, 0},    {1, 17, 7, 7, 3, 3, {{2, 2}, {0, 0}, false}, 0, 0},
-    {2, 6, 24, 24, 2, 2, {{0, 0}, {0, 0}, false}, 0, 0},  {1, 5, 7, 9, 3, 2, {{1, 1}, {1, 1}, false}, 0, 0},
-    {1, 4, 9, 9, 3, 3, {{2, 2}, {1, 1}, false}, 0, 0},    {2, 20, 8, 8, 2, 3, {{3, 4}, {0, 0}, false}, 0, 0},
-    {1, 3, 5, 5, 5, 5, {{0, 0}, {0, 0}, false}, 0, 0},    {1, 1, 4, 4, 1, 1, {{0, 0}, {0, 0}, false}, 0, 0},
-    {3, 16, 7, 5, 2, 2, {{0, 0}, {0, 0}, false}, 0, 0},   {1, 2, 8, 8, 4, 4, {{2, 2}, {2, 2}, false}, 0, 0},
+    {2, 3, 6, 8, 2, 2, {{0, 0}, {0, 0}, false}, 0, 0},   {1, 17, 7, 7, 3, 3, {{2, 2}, {0, 0}, false}, 0, 0},
+    {2, 6, 24, 24, 2, 2, {{0, 0}, {0, 0}, false}, 0, 0}, {1, 5, 7, 9, 3, 2, {{1, 1}, {1, 1}, false}, 0, 0},
+    {1, 4, 9, 9, 3, 3, {{2, 2}, {1, 1}, false}, 0, 0},   {2, 20, 8, 8, 2, 3, {{3, 4}, {0, 0}, false}, 0, 0},
+    {1, 3, 5, 5, 5, 5, {{0, 0}, {0, 0}, false}, 0, 0},   {1, 1, 4, 4, 1, 1, {{0, 0}, {0, 0}, false}, 0, 0},
+    {3, 16, 7, 5, 2, 2, {{0, 0}, {0, 0}, false}, 0, 0},  {1, 2, 8, 8, 4, 4, {{2, 2}, {2, 2}, false}, 0, 0},
 };
 
 /* All of them in f32; a window of each kind in the other dtypes, as each costs kernels to compile. */
@@ -152,7 +154,8 @@ Test(pool2d, nan_and_infinity) {
     geometry g = {1, 16, 4, 4, 2, 2, {{1, 1}, {0, 0}, false}, 0, 0}, t = {1, 16, 4, 4, 2, 2, {{0, 0}, {0, 0}, false}, 0, 0};
     geometry both[] = {g, t};
     for (int k = 0; k < 2; k++) {
-        array x = whole_array(image_shape(g), 1, 3), dy = whole_array(result_shape(both[k]), 2, 9), y = array_new(dy.shape), dx = array_new(x.shape);
+        array x = whole_array(image_shape(g), 1, 3), dy = whole_array(result_shape(both[k]), 2, 9), y = array_new(dy.shape),
+              dx = array_new(x.shape);
         for (int i = 0; i < 256; i += 7) x.v[i] = NAN;
         for (int i = 3; i < 256; i += 11) x.v[i] = -INFINITY;
         for (int i = 5; i < 256; i += 13) x.v[i] = INFINITY;
@@ -170,7 +173,8 @@ Test(pool2d, maxima_of_whole_numbers) {
     static const clef_dtype dtypes[] = {CLEF_I32, CLEF_I64, CLEF_U8};
     geometry g = {1, 5, 6, 6, 3, 3, {{2, 2}, {1, 1}, false}, 0, 0};
     for (int i = 0; i < (small_tests() ? 1 : 3); i++) {
-        array x = whole_array(image_shape(g), 1, 30), dy = array_new(result_shape(g)), y = array_new(dy.shape), dx = array_new(x.shape);
+        array x = whole_array(image_shape(g), 1, 30), dy = array_new(result_shape(g)), y = array_new(dy.shape),
+              dx = array_new(x.shape);
         for (int j = 0; j < 180; j++) x.v[j] = fabs(x.v[j]);
         reference(g, true, x, dy, y, dx);
         expect_equal(apply(g, true, to_device(ctx, x, dtypes[i])), y, clef_dtype_name(dtypes[i]));
@@ -181,7 +185,8 @@ Test(pool2d, maxima_of_whole_numbers) {
 Test(pool2d, second_order) {
     for (int maximum = 0; maximum < 2; maximum++) {
         geometry g = {1, 3, 5, 5, 2, 2, {{1, 1}, {0, 0}, false}, 0, 0};
-        array x = whole_array(image_shape(g), 1, 3), dy = whole_array(result_shape(g), 2, 4), y = array_new(dy.shape), dx = array_new(x.shape);
+        array x = whole_array(image_shape(g), 1, 3), dy = whole_array(result_shape(g), 2, 4), y = array_new(dy.shape),
+              dx = array_new(x.shape);
         reference(g, maximum, x, dy, y, dx);
         clef_tensor *in[2] = {to_leaf(ctx, x, CLEF_F32), to_leaf(ctx, dy, CLEF_F32)}, *first, *second;
         cr_assert(clef_grad(apply(g, maximum, in[0]), in[1], in, 1, true, &first) == CLEF_OK, "%s", clef_error(ctx));

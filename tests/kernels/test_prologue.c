@@ -1,6 +1,5 @@
-/* Pointwise ops that a reduction computes where it reads: the same numbers as by launches of their own, without one of them; and what
-   somebody else reads, or what does not lie alike, still comes by a launch.
-   ctest: cost=20 */
+/* Pointwise ops that a reduction computes where it reads: the same numbers as by launches of their own, without one of them; and
+   what somebody else reads, or what does not lie alike, still comes by a launch. ctest: cost=20 */
 #include "support/exact.h"
 #include "support/suite.h"
 
@@ -39,8 +38,11 @@ static clef_tensor *apart(clef_tensor *x, clef_tensor *y) { return clef_square(c
 static double plain_apart(double x, double y) { return (x - fabs(y)) * (x - fabs(y)); }
 static clef_tensor *chosen(clef_tensor *x, clef_tensor *y) { return clef_where(clef_gt(x, y), x, clef_add_scalar(y, 2)); }
 static double plain_chosen(double x, double y) { return x > y ? x : y + 2; }
-static const formula formulas[] = {{"x²", square, plain_square}, {"3x", triple, plain_triple}, {"x·y", both, plain_both},
-                                   {"(x - |y|)²", apart, plain_apart}, {"x > y ? x : y + 2", chosen, plain_chosen}};
+static const formula formulas[] = {{"x²", square, plain_square},
+                                   {"3x", triple, plain_triple},
+                                   {"x·y", both, plain_both},
+                                   {"(x - |y|)²", apart, plain_apart},
+                                   {"x > y ? x : y + 2", chosen, plain_chosen}};
 enum { FORMULAS = sizeof formulas / sizeof *formulas };
 
 /* ---- reductions ---- */
@@ -123,13 +125,12 @@ Test(prologue, dtypes) {
 
 /* An operand that repeats is read where it lies, as long as it is one number or dense all along what a vector may reach. */
 Test(prologue, operands_that_repeat) {
-    static const struct { clef_shape shape; int here[5], n_here, apart[3], n_apart; } each[] = {
-        {{1, {C}}, {4, 3, 5, 2}, 4, {1, 7, 6}, 3},
-        {{2, {B, 1}}, {4, 2, 3}, 3, {1, 7}, 2},
-        {{2, {B, C}}, {1, 6, 4}, 3, {7}, 1},
-        {{3, {A, 1, 1}}, {1, 4, 6}, 3, {7}, 1},
-        {{1, {1}}, {7, 4}, 2, {0}, 0},
-        {{3, {A, 1, C}}, {0}, 0, {4, 2}, 2},
+    static const struct {
+        clef_shape shape;
+        int here[5], n_here, apart[3], n_apart;
+    } each[] = {
+        {{1, {C}}, {4, 3, 5, 2}, 4, {1, 7, 6}, 3}, {{2, {B, 1}}, {4, 2, 3}, 3, {1, 7}, 2}, {{2, {B, C}}, {1, 6, 4}, 3, {7}, 1},
+        {{3, {A, 1, 1}}, {1, 4, 6}, 3, {7}, 1},    {{1, {1}}, {7, 4}, 2, {0}, 0},          {{3, {A, 1, C}}, {0}, 0, {4, 2}, 2},
     };
     clef_tensor *x = whole(CLEF_SHAPE(A, B, C), 1, CLEF_F32);
     char name[96];
@@ -169,7 +170,8 @@ Test(prologue, others_who_read_the_formula_get_it) {
     expect_launches(clef_sum(seen, NULL, 0, false), launches + 1, "a square that is kept");
     expect_equal(seen, v, "the kept square");
     clef_tensor *twice = clef_square(clef_add_scalar(x, 1));
-    expect_launches(clef_add(clef_sum(twice, NULL, 0, false), clef_max(twice, NULL, 0, false)), 2 * launches + 2, "a square that two reduce");
+    expect_launches(clef_add(clef_sum(twice, NULL, 0, false), clef_max(twice, NULL, 0, false)), 2 * launches + 2,
+                    "a square that two reduce");
     clef_tensor *view = clef_reshape(clef_square(clef_add_scalar(x, 2)), CLEF_SHAPE(SIZE));
     expect_launches(clef_sum(view, NULL, 0, false), launches + 1, "a view of a square");
     clef_tensor *little = whole(CLEF_SHAPE(3, 5), 1, CLEF_F32);
@@ -186,7 +188,8 @@ Test(prologue, launches_say_what_precedes) {
 /* A kernel for each formula takes long to compile, so a plan has no more than some. */
 Test(prologue, no_more_formulas_than_are_worth_it) {
     enum { MANY = 10, MOST = 8 };
-    clef_tensor *x = whole(CLEF_SHAPE(A, B, C), 1, CLEF_F32), *plain = clef_keep(clef_sum(x, (const int[]){2}, 1, true)), *sum[MANY];
+    clef_tensor *x = whole(CLEF_SHAPE(A, B, C), 1, CLEF_F32), *plain = clef_keep(clef_sum(x, (const int[]){2}, 1, true)),
+                *sum[MANY];
     int launches = launches_of(plain);
     if (small_tests()) return;
     for (int i = 0; i < MANY; i++) {

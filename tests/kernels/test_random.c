@@ -4,10 +4,14 @@
 
 /* From the Random123 distribution's known-answer file (philox4x32, 10 rounds). */
 Test(random, known_answers) {
-    static const struct { uint32_t counter[4], key[2], want[4]; } rows[] = {
-        { { 0, 0, 0, 0 }, { 0, 0 }, { 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8 } },
-        { { ~0u, ~0u, ~0u, ~0u }, { ~0u, ~0u }, { 0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd } },
-        { { 0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344 }, { 0xa4093822, 0x299f31d0 }, { 0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1 } },
+    static const struct {
+        uint32_t counter[4], key[2], want[4];
+    } rows[] = {
+        {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+        {{~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+        {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+         {0xa4093822, 0x299f31d0},
+         {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
     };
     for (int i = 0; i < 3; i++) {
         philox_block b;
@@ -38,13 +42,16 @@ Test(random, device_equals_host) {
 
 /* Box and Muller's formula in double, at the ends of its range too. */
 Test(random, normal_is_accurate) {
-    static const uint32_t words[] = { 0, 1u << 8, 0xffffff00u, 0xfffffe00u, 0x80000000u, 0x20000000u, 0x5fffff00u, 0xe0000000u, 0x12345678u };
+    static const uint32_t words[] = {0,           1u << 8,     0xffffff00u, 0xfffffe00u, 0x80000000u,
+                                     0x20000000u, 0x5fffff00u, 0xe0000000u, 0x12345678u};
     for (int i = 0; i < 9; i++)
         for (int k = 0; k < 9; k++) {
             float x, y;
             philox_pair(words[i], words[k], &x, &y);
-            double r = sqrt(-2 * log(((words[i] >> 8) + 1) * 0x1p-24)), a = 2 * 3.14159265358979323846 * ((words[k] >> 8) * 0x1p-24);
-            cr_expect(fabs((double)x - r * cos(a)) < 1e-6 && fabs((double)y - r * sin(a)) < 1e-6, "words %x %x: %g %g", words[i], words[k], (double)x, (double)y);
+            double r = sqrt(-2 * log(((words[i] >> 8) + 1) * 0x1p-24)),
+                   a = 2 * 3.14159265358979323846 * ((words[k] >> 8) * 0x1p-24);
+            cr_expect(fabs((double)x - r * cos(a)) < 1e-6 && fabs((double)y - r * sin(a)) < 1e-6, "words %x %x: %g %g", words[i],
+                      words[k], (double)x, (double)y);
         }
 }
 
@@ -85,15 +92,15 @@ Test(random, stream) {
 
 Test(random, arange_and_eye) {
     clef_context *ctx = open_seeded(1);
-    expect_numbers(clef_arange(ctx, 0, 5, 1, CLEF_I64), (double[]){ 0, 1, 2, 3, 4 }, 0, 0, "i64");
-    expect_numbers(clef_arange(ctx, 5, -1, -2, CLEF_I32), (double[]){ 5, 3, 1 }, 0, 0, "i32");
-    expect_numbers(clef_arange(ctx, 0.5, 2, 0.5, CLEF_F32), (double[]){ 0.5, 1, 1.5 }, 0, 0, "f32");
-    expect_numbers(clef_arange(ctx, 0, 3, 1, CLEF_F16), (double[]){ 0, 1, 2 }, 0, 0, "f16");
-    if (has_f64(ctx)) expect_numbers(clef_arange(ctx, 0.1, 0.35, 0.1, CLEF_F64), (double[]){ 0.1, 0.2, 0.3 }, 1e-15, 0, "f64");
+    expect_numbers(clef_arange(ctx, 0, 5, 1, CLEF_I64), (double[]){0, 1, 2, 3, 4}, 0, 0, "i64");
+    expect_numbers(clef_arange(ctx, 5, -1, -2, CLEF_I32), (double[]){5, 3, 1}, 0, 0, "i32");
+    expect_numbers(clef_arange(ctx, 0.5, 2, 0.5, CLEF_F32), (double[]){0.5, 1, 1.5}, 0, 0, "f32");
+    expect_numbers(clef_arange(ctx, 0, 3, 1, CLEF_F16), (double[]){0, 1, 2}, 0, 0, "f16");
+    if (has_f64(ctx)) expect_numbers(clef_arange(ctx, 0.1, 0.35, 0.1, CLEF_F64), (double[]){0.1, 0.2, 0.3}, 1e-15, 0, "f64");
     expect_shape(clef_arange(ctx, 3, 3, 1, CLEF_F32), CLEF_SHAPE(0));
-    expect_numbers(clef_eye(ctx, 2, CLEF_F32), (double[]){ 1, 0, 0, 1 }, 0, 0, "eye");
+    expect_numbers(clef_eye(ctx, 2, CLEF_F32), (double[]){1, 0, 0, 1}, 0, 0, "eye");
     clef_tensor *two = clef_add(clef_arange(ctx, 0, 3, 1, CLEF_I32), clef_arange(ctx, 10, 13, 1, CLEF_I32));
-    expect_numbers(two, (double[]){ 10, 12, 14 }, 0, 0, "two ranges stay two");
+    expect_numbers(two, (double[]){10, 12, 14}, 0, 0, "two ranges stay two");
     cr_expect(!clef_arange(ctx, 0, 1, 0, CLEF_F32));
     expect_error(ctx, CLEF_INVALID, "arange");
     cr_expect(!clef_arange(ctx, 0, 1, 0.5, CLEF_I32));

@@ -4,8 +4,9 @@
 #include "support/numbers.h"
 
 typedef enum kind { SUM, MEAN, MAX, MIN, PROD } kind;
-static clef_tensor *(*const function[])(clef_tensor *, const int *, int, bool) = { clef_sum, clef_mean, clef_max, clef_min, clef_prod };
-static const char *const kind_name[] = { "sum", "mean", "max", "min", "prod" };
+static clef_tensor *(*const function[])(clef_tensor *, const int *, int, bool) = {clef_sum, clef_mean, clef_max, clef_min,
+                                                                                  clef_prod};
+static const char *const kind_name[] = {"sum", "mean", "max", "min", "prod"};
 
 static double start_of(kind k) { return k == MAX ? -INFINITY : k == MIN ? INFINITY : k == PROD ? 1 : 0; }
 static double join(kind k, double a, double x) {
@@ -69,13 +70,13 @@ Test(reduce, every_grouping_is_exact) {
     clef_context *ctx = open_seeded(1);
     clef_shape shape = test_small() ? CLEF_SHAPE(2, 3, 2, 5) : CLEF_SHAPE(3, 18, 5, 19);
     clef_tensor *t = integers(ctx, shape, CLEF_F32, -20, 21, 1);
-    clef_tensor *nhwc = clef_permute(clef_copy(clef_permute(t, (int[]){ 0, 2, 3, 1 })), (int[]){ 0, 3, 1, 2 });
+    clef_tensor *nhwc = clef_permute(clef_copy(clef_permute(t, (int[]){0, 2, 3, 1})), (int[]){0, 3, 1, 2});
     for (unsigned mask = 1; mask < 16; mask += test_small() ? 3 : 1) {
         check(t, SUM, mask, true);
         check(nhwc, SUM, mask, true);
         clef_end_step(ctx);
         t = integers(ctx, shape, CLEF_F32, -20, 21, mask);
-        nhwc = clef_permute(clef_copy(clef_permute(t, (int[]){ 0, 2, 3, 1 })), (int[]){ 0, 3, 1, 2 });
+        nhwc = clef_permute(clef_copy(clef_permute(t, (int[]){0, 2, 3, 1})), (int[]){0, 3, 1, 2});
     }
     clef_close(ctx);
 }
@@ -98,7 +99,7 @@ Test(reduce, random_sums_within_bound) {
     clef_context *ctx = open_seeded(1);
     double *x = spread(test_small() ? 500 : 300000, -1, 3, 8);
     clef_shape shape = test_small() ? CLEF_SHAPE(5, 100) : CLEF_SHAPE(30, 10000);
-    static const clef_dtype dtypes[] = { CLEF_F32, CLEF_F16, CLEF_BF16, CLEF_F64 };
+    static const clef_dtype dtypes[] = {CLEF_F32, CLEF_F16, CLEF_BF16, CLEF_F64};
     for (int d = 0; d < (test_small() ? 1 : has_f64(ctx) ? 4 : 3); d++) {
         clef_tensor *t = tensor_of(ctx, shape, dtypes[d], x);
         check(t, MEAN, 2, false);
@@ -115,7 +116,7 @@ Test(reduce, other_joins) {
     clef_tensor *t = integers(ctx, CLEF_SHAPE(6, 11, 5), CLEF_F32, -2, 3, 9);
     for (kind k = MAX; k <= PROD; k++)
         for (unsigned mask = 1; mask < 8; mask += 2) check(t, k, mask, true);
-    double x[6] = { 1, NAN, 3, -2, 5, -INFINITY };
+    double x[6] = {1, NAN, 3, -2, 5, -INFINITY};
     clef_tensor *odd = tensor_of(ctx, CLEF_SHAPE(2, 3), CLEF_F32, x);
     for (kind k = SUM; k <= PROD; k++) check(odd, k, 2, true), check(odd, k, 1, k >= MAX);
     clef_close(ctx);
@@ -123,9 +124,13 @@ Test(reduce, other_joins) {
 
 Test(reduce, whole_numbers) {
     clef_context *ctx = open_seeded(1);
-    static const clef_dtype dtypes[] = { CLEF_I32, CLEF_I64, CLEF_U8, CLEF_BOOL };
+    static const clef_dtype dtypes[] = {CLEF_I32, CLEF_I64, CLEF_U8, CLEF_BOOL};
     for (int d = 0; d < (test_small() ? 1 : 4); d++) {
-        clef_tensor *t = integers(ctx, CLEF_SHAPE(5, 70), dtypes[d], dtypes[d] == CLEF_U8 ? 200 : dtypes[d] == CLEF_BOOL ? 0 : -9, dtypes[d] == CLEF_U8 ? 256 : 9, 10);
+        clef_tensor *t = integers(ctx, CLEF_SHAPE(5, 70), dtypes[d],
+                                  dtypes[d] == CLEF_U8     ? 200
+                                  : dtypes[d] == CLEF_BOOL ? 0
+                                                           : -9,
+                                  dtypes[d] == CLEF_U8 ? 256 : 9, 10);
         cr_expect(clef_tensor_dtype(clef_sum(t, NULL, 0, false)) == CLEF_I64);
         cr_expect(clef_tensor_dtype(clef_mean(t, NULL, 0, false)) == CLEF_F32);
         cr_expect(clef_tensor_dtype(clef_max(t, NULL, 0, false)) == dtypes[d]);
@@ -134,7 +139,7 @@ Test(reduce, whole_numbers) {
         check(t, MAX, 2, true);
         check(t, MIN, 3, true);
     }
-    double big[2] = { 2e9, 2e9 };
+    double big[2] = {2e9, 2e9};
     cr_expect(clef_item(clef_sum(tensor_of(ctx, CLEF_SHAPE(2), CLEF_I32, big), NULL, 0, false)) == 4e9, "i32 sums do not overflow");
     clef_close(ctx);
 }
@@ -143,7 +148,8 @@ Test(reduce, whole_numbers) {
 Test(reduce, of_a_scalar) {
     clef_context *ctx = open_seeded(1);
     clef_tensor *x = parameter(clef_copy(clef_scalar(ctx, -3))), *d;
-    clef_tensor *(*const same[])(clef_tensor *, const int *, int, bool) = { clef_sum, clef_mean, clef_max, clef_min, clef_prod, clef_logsumexp };
+    clef_tensor *(*const same[])(clef_tensor *, const int *, int, bool) = {clef_sum, clef_mean, clef_max,
+                                                                           clef_min, clef_prod, clef_logsumexp};
     for (int i = 0; i < (few_kernels() ? 1 : 6); i++)
         for (int dim = -1; dim < 1; dim++) {
             clef_tensor *y = same[i](x, &dim, 1, dim < 0);
@@ -165,7 +171,7 @@ Test(reduce, of_a_scalar) {
     expect_error(ctx, CLEF_INVALID, "sum: dimension 1");
     cr_expect(!clef_softmax(x, 1));
     expect_error(ctx, CLEF_INVALID, "softmax: x [] has no dimension 1");
-    cr_expect(!clef_sum(x, (int[]){ 0, -1 }, 2, false));
+    cr_expect(!clef_sum(x, (int[]){0, -1}, 2, false));
     expect_error(ctx, CLEF_INVALID, "sum");
     clef_close(ctx);
 }
@@ -184,14 +190,14 @@ static void check_var(clef_context *ctx, const float *x, int n, double want) {
 
 Test(reduce, variances_of_any_size) {
     clef_context *ctx = open_seeded(1);
-    check_var(ctx, (float[]){ 1e19f, -1e19f, 1e19f, -1e19f, 1e19f, -1e19f, 1e19f, -1e19f }, 8, 1e38); /* their sum is beyond f32 */
+    check_var(ctx, (float[]){1e19f, -1e19f, 1e19f, -1e19f, 1e19f, -1e19f, 1e19f, -1e19f}, 8, 1e38); /* their sum is beyond f32 */
     if (!few_kernels()) {
-        check_var(ctx, (float[]){ 1e38f, 1e38f, 1e38f, 1e38f, 1e38f, 1e38f, 1e38f, 1e38f }, 8, 0);         /* so is that of these */
-        check_var(ctx, (float[]){ 16777216, 16777218, 16777220, 16777222, 16777224, 16777226, 16777228, 16777230 }, 8, 21);
-        check_var(ctx, (float[]){ 1e-18f, -1e-18f, 1e-18f, -1e-18f, 1e-18f, -1e-18f, 1e-18f, -1e-18f }, 8, 1e-36);
-        clef_tensor *far = clef_from_host(ctx, CLEF_SHAPE(2), CLEF_F32, (float[]){ 1e20f, -1e20f });
+        check_var(ctx, (float[]){1e38f, 1e38f, 1e38f, 1e38f, 1e38f, 1e38f, 1e38f, 1e38f}, 8, 0); /* so is that of these */
+        check_var(ctx, (float[]){16777216, 16777218, 16777220, 16777222, 16777224, 16777226, 16777228, 16777230}, 8, 21);
+        check_var(ctx, (float[]){1e-18f, -1e-18f, 1e-18f, -1e-18f, 1e-18f, -1e-18f, 1e-18f, -1e-18f}, 8, 1e-36);
+        clef_tensor *far = clef_from_host(ctx, CLEF_SHAPE(2), CLEF_F32, (float[]){1e20f, -1e20f});
         cr_expect_eq(clef_item(clef_var(far, NULL, 0, false, 0)), INFINITY, "1e40 is beyond f32");
-        clef_tensor *nan = clef_from_host(ctx, CLEF_SHAPE(2), CLEF_F32, (float[]){ 1, INFINITY });
+        clef_tensor *nan = clef_from_host(ctx, CLEF_SHAPE(2), CLEF_F32, (float[]){1, INFINITY});
         cr_expect(isnan(clef_item(clef_var(nan, NULL, 0, false, 0))));
     }
     clef_close(ctx);
@@ -200,28 +206,35 @@ Test(reduce, variances_of_any_size) {
 Test(reduce, of_nothing) {
     clef_context *ctx = open_seeded(1);
     clef_tensor *e = clef_zeros(ctx, CLEF_SHAPE(2, 0), CLEF_F32);
-    double zero[2] = { 0, 0 }, one[2] = { 1, 1 }, nan[2] = { NAN, NAN };
-    expect_numbers(clef_sum(e, (int[]){ 1 }, 1, false), zero, 0, 0, "sum");
-    expect_numbers(clef_prod(e, (int[]){ 1 }, 1, false), one, 0, 0, "prod");
-    expect_numbers(clef_mean(e, (int[]){ 1 }, 1, false), nan, 0, 0, "mean");
-    expect_shape(clef_sum(e, (int[]){ 0 }, 1, false), CLEF_SHAPE(0));
-    const double low[2] = { -INFINITY, -INFINITY }, high[2] = { INFINITY, INFINITY };
-    expect_numbers(clef_max(e, (int[]){ 1 }, 1, false), low, 0, 0, "max");
-    expect_numbers(clef_min(e, (int[]){ 1 }, 1, false), high, 0, 0, "min");
+    double zero[2] = {0, 0}, one[2] = {1, 1}, nan[2] = {NAN, NAN};
+    expect_numbers(clef_sum(e, (int[]){1}, 1, false), zero, 0, 0, "sum");
+    expect_numbers(clef_prod(e, (int[]){1}, 1, false), one, 0, 0, "prod");
+    expect_numbers(clef_mean(e, (int[]){1}, 1, false), nan, 0, 0, "mean");
+    expect_shape(clef_sum(e, (int[]){0}, 1, false), CLEF_SHAPE(0));
+    const double low[2] = {-INFINITY, -INFINITY}, high[2] = {INFINITY, INFINITY};
+    expect_numbers(clef_max(e, (int[]){1}, 1, false), low, 0, 0, "max");
+    expect_numbers(clef_min(e, (int[]){1}, 1, false), high, 0, 0, "min");
     if (!few_kernels()) {
-        expect_numbers(clef_logsumexp(e, (int[]){ 1 }, 1, false), low, 0, 0, "logsumexp");
-        expect_numbers(clef_norm(e, INFINITY, (int[]){ 1 }, 1, false), zero, 0, 0, "largest |x|");
-        expect_numbers(clef_var(e, (int[]){ 1 }, 1, false, 0), nan, 0, 0, "var");
+        expect_numbers(clef_logsumexp(e, (int[]){1}, 1, false), low, 0, 0, "logsumexp");
+        expect_numbers(clef_norm(e, INFINITY, (int[]){1}, 1, false), zero, 0, 0, "largest |x|");
+        expect_numbers(clef_var(e, (int[]){1}, 1, false, 0), nan, 0, 0, "var");
     }
-    static const struct { clef_dtype dtype; double least, most; } ends[] = {
-        { CLEF_I32, INT32_MIN, INT32_MAX }, { CLEF_I64, -0x1p63, 0x1p63 }, { CLEF_U8, 0, 255 }, { CLEF_BOOL, 0, 1 }, { CLEF_F16, -INFINITY, INFINITY } };
+    static const struct {
+        clef_dtype dtype;
+        double least, most;
+    } ends[] = {{CLEF_I32, INT32_MIN, INT32_MAX},
+                {CLEF_I64, -0x1p63, 0x1p63},
+                {CLEF_U8, 0, 255},
+                {CLEF_BOOL, 0, 1},
+                {CLEF_F16, -INFINITY, INFINITY}};
     for (int i = 0; i < (few_kernels() ? 1 : 5); i++) {
         clef_tensor *none = clef_zeros(ctx, CLEF_SHAPE(0), ends[i].dtype);
         expect_numbers(clef_max(none, NULL, 0, false), &ends[i].least, 0, 0, "max of no whole numbers");
         expect_numbers(clef_min(none, NULL, 0, false), &ends[i].most, 0, 1e-15, "min of no whole numbers");
     }
     clef_tensor *leaf = parameter(clef_copy(e)), *d;
-    cr_expect_eq(clef_grad(clef_sum(clef_max(leaf, (int[]){ 1 }, 1, false), NULL, 0, false), CLEF_NONE, &leaf, 1, false, &d), CLEF_OK, "%s", clef_error(ctx));
+    cr_expect_eq(clef_grad(clef_sum(clef_max(leaf, (int[]){1}, 1, false), NULL, 0, false), CLEF_NONE, &leaf, 1, false, &d), CLEF_OK,
+                 "%s", clef_error(ctx));
     expect_shape(d, CLEF_SHAPE(2, 0));
     cr_expect(!clef_argmax(e, 1, false));
     expect_error(ctx, CLEF_SHAPE, "argmax");
@@ -234,11 +247,11 @@ Test(reduce, shapes_and_errors) {
     clef_tensor *t = clef_ones(ctx, CLEF_SHAPE(2, 3, 4), CLEF_F32);
     expect_shape(clef_sum(t, NULL, 0, false), CLEF_SCALAR);
     expect_shape(clef_sum(t, NULL, 0, true), CLEF_SHAPE(1, 1, 1));
-    expect_shape(clef_sum(t, (int[]){ -1, 0 }, 2, false), CLEF_SHAPE(3));
+    expect_shape(clef_sum(t, (int[]){-1, 0}, 2, false), CLEF_SHAPE(3));
     expect_shape(clef_argmax(t, 1, true), CLEF_SHAPE(2, 1, 4));
-    cr_expect(!clef_sum(t, (int[]){ 3 }, 1, false));
+    cr_expect(!clef_sum(t, (int[]){3}, 1, false));
     expect_error(ctx, CLEF_INVALID, "sum: dimension 3");
-    cr_expect(!clef_sum(t, (int[]){ 1, -2 }, 2, false));
+    cr_expect(!clef_sum(t, (int[]){1, -2}, 2, false));
     expect_error(ctx, CLEF_INVALID, "there twice");
     cr_expect(!clef_norm(t, 0, NULL, 0, false));
     expect_error(ctx, CLEF_INVALID, "norm: p");
@@ -247,14 +260,14 @@ Test(reduce, shapes_and_errors) {
 
 Test(reduce, argmax_takes_the_first) {
     clef_context *ctx = open_seeded(1);
-    double x[8] = { 1, 3, 3, 2, 5, NAN, 7, NAN };
+    double x[8] = {1, 3, 3, 2, 5, NAN, 7, NAN};
     clef_tensor *t = tensor_of(ctx, CLEF_SHAPE(2, 4), CLEF_F32, x);
-    expect_numbers(clef_argmax(t, 1, false), (double[]){ 1, 1 }, 0, 0, "argmax of rows");
-    expect_numbers(clef_argmin(t, -1, false), (double[]){ 0, 1 }, 0, 0, "argmin of rows");
-    expect_numbers(clef_argmax(t, 0, false), (double[]){ 1, 1, 1, 1 }, 0, 0, "argmax of columns");
-    expect_numbers(clef_argmax(clef_transpose(t, 0, 1), 0, true), (double[]){ 1, 1 }, 0, 0, "argmax of a transpose");
+    expect_numbers(clef_argmax(t, 1, false), (double[]){1, 1}, 0, 0, "argmax of rows");
+    expect_numbers(clef_argmin(t, -1, false), (double[]){0, 1}, 0, 0, "argmin of rows");
+    expect_numbers(clef_argmax(t, 0, false), (double[]){1, 1, 1, 1}, 0, 0, "argmax of columns");
+    expect_numbers(clef_argmax(clef_transpose(t, 0, 1), 0, true), (double[]){1, 1}, 0, 0, "argmax of a transpose");
     clef_tensor *i = clef_to(clef_slice(t, 0, 0, 1, 1), CLEF_I64);
-    expect_numbers(clef_argmax(i, 1, false), (double[]){ 1 }, 0, 0, "argmax of i64");
+    expect_numbers(clef_argmax(i, 1, false), (double[]){1}, 0, 0, "argmax of i64");
     clef_close(ctx);
 }
 
@@ -270,22 +283,22 @@ Test(reduce, variance) {
         for (int64_t k = 0; k < n; k++) m2 += (x[i * n + k] - mean) * (x[i * n + k] - mean);
         want[i] = m2 / (double)(n - 1), two[i] = m2 / (double)n;
     }
-    expect_numbers(clef_var(t, (int[]){ 1 }, 1, false, 1), want, 1e-6, 1e-5, "sample variance");
-    expect_numbers(clef_var(t, (int[]){ 1 }, 1, false, 0), two, 1e-6, 1e-5, "variance");
+    expect_numbers(clef_var(t, (int[]){1}, 1, false, 1), want, 1e-6, 1e-5, "sample variance");
+    expect_numbers(clef_var(t, (int[]){1}, 1, false, 0), two, 1e-6, 1e-5, "variance");
     free(x);
     clef_close(ctx);
 }
 
 Test(reduce, logsumexp_and_norms) {
     clef_context *ctx = open_seeded(1);
-    double x[9] = { 1000, 1000, 999, -INFINITY, -INFINITY, -INFINITY, 3, -4, 0 };
+    double x[9] = {1000, 1000, 999, -INFINITY, -INFINITY, -INFINITY, 3, -4, 0};
     clef_tensor *t = tensor_of(ctx, CLEF_SHAPE(3, 3), CLEF_F32, x), *v = clef_slice(t, 0, 2, 3, 1);
-    double want[3] = { 1000 + log(2 + exp(-1)), -INFINITY, 3 + log(1 + exp(-7) + exp(-3)) };
-    expect_numbers(clef_logsumexp(t, (int[]){ 1 }, 1, false), want, 0, 1e-6, "logsumexp");
-    expect_numbers(clef_norm(v, 2, NULL, 0, false), (double[]){ 5 }, 1e-6, 0, "2-norm");
-    expect_numbers(clef_norm(v, 1, NULL, 0, false), (double[]){ 7 }, 0, 0, "1-norm");
-    expect_numbers(clef_norm(v, INFINITY, NULL, 0, false), (double[]){ 4 }, 0, 0, "maximum norm");
-    expect_numbers(clef_norm(v, 3, NULL, 0, false), (double[]){ cbrt(91) }, 1e-5, 0, "3-norm");
+    double want[3] = {1000 + log(2 + exp(-1)), -INFINITY, 3 + log(1 + exp(-7) + exp(-3))};
+    expect_numbers(clef_logsumexp(t, (int[]){1}, 1, false), want, 0, 1e-6, "logsumexp");
+    expect_numbers(clef_norm(v, 2, NULL, 0, false), (double[]){5}, 1e-6, 0, "2-norm");
+    expect_numbers(clef_norm(v, 1, NULL, 0, false), (double[]){7}, 0, 0, "1-norm");
+    expect_numbers(clef_norm(v, INFINITY, NULL, 0, false), (double[]){4}, 0, 0, "maximum norm");
+    expect_numbers(clef_norm(v, 3, NULL, 0, false), (double[]){cbrt(91)}, 1e-5, 0, "3-norm");
     clef_close(ctx);
 }
 
@@ -305,7 +318,7 @@ static void rows_reference(const double *x, double *y, const void *user) {
             n1 += fabs(x[k]), n2 += x[k] * x[k], n3 += pow(fabs(x[k]), 3);
         }
         for (int k = 0; k < 5; k++) var += (x[k] - s / 5) * (x[k] - s / 5) / 4;
-        double all[] = { s, s / 5, best, least, p, var, log(lse), n1, sqrt(n2), cbrt(n3) };
+        double all[] = {s, s / 5, best, least, p, var, log(lse), n1, sqrt(n2), cbrt(n3)};
         y[r] = all[which];
     }
 }
@@ -322,7 +335,8 @@ Test(reduce, gradients) {
     clef_context *ctx = open_seeded(1);
     double *x = spread(20, 0.3, 2, 13), *g = spread(4, -1, 1, 14);
     for (int i = 0; i < 20; i += 3) x[i] = -x[i];
-    clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(4, 5), CLEF_F32, x)), *tg = clef_keep(tensor_of(ctx, CLEF_SHAPE(4), CLEF_F32, g));
+    clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(4, 5), CLEF_F32, x)),
+                *tg = clef_keep(tensor_of(ctx, CLEF_SHAPE(4), CLEF_F32, g));
     for (int which = 0; which < G_COUNT; which++) {
         clef_tensor *dx;
         cr_assert(clef_grad(rows_of(p, which), tg, &p, 1, false, &dx) == CLEF_OK, "%d: %s", which, clef_error(ctx));
@@ -339,14 +353,14 @@ Test(reduce, gradients) {
 
 Test(reduce, gradients_at_special_points) {
     clef_context *ctx = open_seeded(1);
-    double x[6] = { 2, 0, 3, 0, 0, 4 }, prod[6] = { 0, 6, 0, 0, 0, 0 }, zeros[3] = { 0 }, max[3] = { 0.5, 0.5, 0 };
+    double x[6] = {2, 0, 3, 0, 0, 4}, prod[6] = {0, 6, 0, 0, 0, 0}, zeros[3] = {0}, max[3] = {0.5, 0.5, 0};
     clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(2, 3), CLEF_F32, x)), *dx, *ones = clef_ones(ctx, CLEF_SHAPE(2), CLEF_F32);
-    clef_grad(clef_prod(p, (int[]){ 1 }, 1, false), ones, &p, 1, false, &dx);
+    clef_grad(clef_prod(p, (int[]){1}, 1, false), ones, &p, 1, false, &dx);
     expect_numbers(dx, prod, 0, 0, "product with zeros");
     clef_tensor *z = parameter(clef_copy(clef_zeros(ctx, CLEF_SHAPE(3), CLEF_F32)));
     clef_grad(clef_norm(z, 2, NULL, 0, false), CLEF_NONE, &z, 1, false, &dx);
     expect_numbers(dx, zeros, 0, 0, "norm at zero");
-    double e[3] = { 5, 5, 1 };
+    double e[3] = {5, 5, 1};
     clef_tensor *q = parameter(tensor_of(ctx, CLEF_SHAPE(3), CLEF_F32, e));
     clef_grad(clef_max(q, NULL, 0, false), CLEF_NONE, &q, 1, false, &dx);
     expect_numbers(dx, max, 0, 0, "equals share");
@@ -356,7 +370,7 @@ Test(reduce, gradients_at_special_points) {
 /* d²/dx² of Σ (Σ x)² and of a variance through two derivatives. */
 Test(reduce, second_order) {
     clef_context *ctx = open_seeded(1);
-    double x[3] = { 1, 2, 4 }, twos[3] = { 6, 6, 6 };
+    double x[3] = {1, 2, 4}, twos[3] = {6, 6, 6};
     clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(3), CLEF_F32, x)), *dx, *ddx;
     cr_assert(clef_grad(clef_square(clef_sum(p, NULL, 0, false)), CLEF_NONE, &p, 1, true, &dx) == CLEF_OK);
     cr_assert(clef_grad(clef_sum(dx, NULL, 0, false), CLEF_NONE, &p, 1, false, &ddx) == CLEF_OK, "%s", clef_error(ctx));

@@ -3,7 +3,10 @@
 #include "support/numbers.h"
 
 /* [outer, n, inner] in double. */
-typedef struct lines { int64_t outer, n, inner; int logarithm; } lines;
+typedef struct lines {
+    int64_t outer, n, inner;
+    int logarithm;
+} lines;
 static void reference(const double *x, double *y, const void *user) {
     const lines *s = user;
     for (int64_t o = 0; o < s->outer; o++)
@@ -22,7 +25,7 @@ static void reference(const double *x, double *y, const void *user) {
 static void check(clef_context *ctx, clef_shape shape, int dim, clef_dtype dtype, bool permuted) {
     int64_t n = clef_shape_numel(shape);
     double *x = spread(n, -6, 6, 3), *want = malloc((size_t)n * sizeof *want);
-    lines s = { 1, shape.dim[dim], 1, 0 };
+    lines s = {1, shape.dim[dim], 1, 0};
     for (int d = 0; d < dim; d++) s.outer *= shape.dim[d];
     for (int d = dim + 1; d < shape.rank; d++) s.inner *= shape.dim[d];
     clef_tensor *t = tensor_of(ctx, shape, dtype, x);
@@ -70,7 +73,8 @@ Test(softmax, larger_than_caches) {
 static void check_slopes(clef_context *ctx, lines s, clef_dtype dtype) {
     int64_t n = s.outer * s.n * s.inner;
     clef_shape shape = CLEF_SHAPE(s.outer, s.n, s.inner);
-    double *x = spread(n, -4, 4, 5), *g = spread(n, -1, 1, 6), *y = malloc((size_t)n * sizeof *y), *dx = malloc((size_t)n * sizeof *dx);
+    double *x = spread(n, -4, 4, 5), *g = spread(n, -1, 1, 6), *y = malloc((size_t)n * sizeof *y),
+           *dx = malloc((size_t)n * sizeof *dx);
     double store = rounding_of(dtype) * (dtype != CLEF_F32), *exact = malloc((size_t)n * sizeof *exact);
     clef_tensor *p = parameter(tensor_of(ctx, shape, dtype, x)), *seed = tensor_of(ctx, shape, dtype, g), *d;
     for (s.logarithm = 0; s.logarithm < 2; s.logarithm++) {
@@ -114,11 +118,12 @@ Test(softmax, slopes_of_lines) {
 
 Test(softmax, extremes) {
     clef_context *ctx = open_seeded(1);
-    double x[12] = { 1e30, 1, 1, -INFINITY, 0, 0, NAN, 0, 0, -INFINITY, -INFINITY, -INFINITY };
-    double want[12] = { 1, 0, 0, 0, 0.5, 0.5, NAN, NAN, NAN, NAN, NAN, NAN };
+    double x[12] = {1e30, 1, 1, -INFINITY, 0, 0, NAN, 0, 0, -INFINITY, -INFINITY, -INFINITY};
+    double want[12] = {1, 0, 0, 0, 0.5, 0.5, NAN, NAN, NAN, NAN, NAN, NAN};
     clef_tensor *t = tensor_of(ctx, CLEF_SHAPE(4, 3), CLEF_F32, x);
     expect_numbers(clef_softmax(t, 1), want, 1e-7, 0, "softmax");
-    expect_numbers(clef_softmax(clef_copy(clef_transpose(t, 0, 1)), 0), (double[]){ 1, 0, NAN, NAN, 0, 0.5, NAN, NAN, 0, 0.5, NAN, NAN }, 1e-7, 0, "columns");
+    expect_numbers(clef_softmax(clef_copy(clef_transpose(t, 0, 1)), 0),
+                   (double[]){1, 0, NAN, NAN, 0, 0.5, NAN, NAN, 0, 0.5, NAN, NAN}, 1e-7, 0, "columns");
     expect_shape(clef_softmax(clef_zeros(ctx, CLEF_SHAPE(0, 3), CLEF_F32), 1), CLEF_SHAPE(0, 3));
     cr_expect(!clef_softmax(t, 2));
     expect_error(ctx, CLEF_INVALID, "softmax: x [4,3] has no dimension 2");
@@ -133,8 +138,9 @@ Test(softmax, gradients) {
     clef_dtype dtype = f64 ? CLEF_F64 : CLEF_F32;
     double *x = spread(12, -2, 2, 5), *g = spread(12, -1, 1, 6), *h = spread(12, -1, 1, 7);
     for (int logarithm = 0; logarithm < 2; logarithm++) {
-        lines s = { 3, 4, 1, logarithm };
-        clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(3, 4), dtype, x)), *tg = tensor_of(ctx, CLEF_SHAPE(3, 4), dtype, g), *dx, *ddx;
+        lines s = {3, 4, 1, logarithm};
+        clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(3, 4), dtype, x)), *tg = tensor_of(ctx, CLEF_SHAPE(3, 4), dtype, g),
+                    *dx, *ddx;
         clef_tensor *y = logarithm ? clef_log_softmax(p, 1) : clef_softmax(p, 1);
         cr_assert(clef_grad(y, tg, &p, 1, true, &dx) == CLEF_OK, "%s", clef_error(ctx));
         double *want = slopes(reference, &s, x, 12, 12, g, 1e-6);

@@ -22,7 +22,9 @@ static int64_t kept_index(clef_shape x, clef_shape m, int64_t i) {
 }
 
 /* s0 = Σ a, s1 = Σ a (x − m); where t and u weigh them, dx, dm and dg of Σ t s0 + u s1. */
-typedef struct answer { array s0, s1, dx, dm, dg; } answer;
+typedef struct answer {
+    array s0, s1, dx, dm, dg;
+} answer;
 
 static answer reference(array x, array m, const array *g, array t, array u) {
     answer r = {array_new(m.shape), array_new(m.shape), array_new(x.shape), array_new(m.shape), array_new(x.shape)};
@@ -54,8 +56,7 @@ static void check(clef_shape shape, clef_shape kept, bool with, bool last, clef_
     array x = whole_array(shape, 1, 4), g = whole_array(shape, 2, 3), m = whole_array(kept, 3, 2), t = whole_array(kept, 4, 2),
           u = whole_array(kept, 5, 2);
     answer want = reference(x, m, with ? &g : NULL, t, u);
-    clef_tensor *in[3] = {to_leaf(ctx, x, dtype), to_leaf(ctx, m, dtype),
-                          to_leaf(ctx, g, dtype)}, *s0, *s1, *d[3];
+    clef_tensor *in[3] = {to_leaf(ctx, x, dtype), to_leaf(ctx, m, dtype), to_leaf(ctx, g, dtype)}, *s0, *s1, *d[3];
     clef_tensor *a = last ? channels_last(in[0]) : clef_mul_scalar(in[0], 1);
     cr_assert(clef__pair_of_sums(with ? in[2] : NULL, a, in[1], &s0, &s1), "%s: %s", what, clef_error(ctx));
     expect_equal(s0, want.s0, what);
@@ -73,11 +74,12 @@ static void check(clef_shape shape, clef_shape kept, bool with, bool last, clef_
 }
 
 Test(sums, over_all_but_the_channels) {
-    static const int64_t sizes[][4] = {{2, 3, 4, 5}, {3, 17, 1, 2}, {2, 40, 3, 3}, {1, 1, 1, 1}, {5, 16, 9, 7}, {33, 1, 3, 21}, {4, 70, 20, 20}};
+    static const int64_t sizes[][4] = {{2, 3, 4, 5},  {3, 17, 1, 2},  {2, 40, 3, 3},  {1, 1, 1, 1},
+                                       {5, 16, 9, 7}, {33, 1, 3, 21}, {4, 70, 20, 20}};
     for (size_t i = 0; i < (small_tests() ? 3 : sizeof sizes / sizeof *sizes); i++)
         for (int form = 0; form < 4; form++)
-            check(CLEF_SHAPE(sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3]), CLEF_SHAPE(1, sizes[i][1], 1, 1), form & 1, form & 2,
-                  CLEF_F32);
+            check(CLEF_SHAPE(sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3]), CLEF_SHAPE(1, sizes[i][1], 1, 1), form & 1,
+                  form & 2, CLEF_F32);
 }
 
 Test(sums, over_the_last_dimensions) {
@@ -122,12 +124,14 @@ Test(sums, in_double_precision) {
 /* What cannot be is an error line, never a write. */
 Test(sums, of_shapes_that_contradict) {
     clef_tensor *x = clef_zeros(ctx, CLEF_SHAPE(2, 3, 4), CLEF_F32), *s0, *s1;
-    const clef_shape wrong[] = {CLEF_SHAPE(3, 1), CLEF_SHAPE(3), CLEF_SCALAR, CLEF_SHAPE(2, 3, 4), CLEF_SHAPE(1, 2, 1), CLEF_SHAPE(1, 1, 3, 1)};
+    const clef_shape wrong[] = {CLEF_SHAPE(3, 1),    CLEF_SHAPE(3),       CLEF_SCALAR,
+                                CLEF_SHAPE(2, 3, 4), CLEF_SHAPE(1, 2, 1), CLEF_SHAPE(1, 1, 3, 1)};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         cr_expect(!clef__pair_of_sums(NULL, x, clef_zeros(ctx, wrong[i], CLEF_F32), &s0, &s1), "%s", clef__shape_text(wrong[i]));
         expect_error(ctx, CLEF_INTERNAL, "centred_sums: clef bug");
     }
-    cr_expect(!clef__pair_of_sums(clef_zeros(ctx, CLEF_SHAPE(2, 3), CLEF_F32), x, clef_zeros(ctx, CLEF_SHAPE(1, 3, 1), CLEF_F32), &s0, &s1));
+    cr_expect(!clef__pair_of_sums(clef_zeros(ctx, CLEF_SHAPE(2, 3), CLEF_F32), x, clef_zeros(ctx, CLEF_SHAPE(1, 3, 1), CLEF_F32),
+                                  &s0, &s1));
     expect_error(ctx, CLEF_INTERNAL, "sums_with: clef bug");
 }
 

@@ -77,15 +77,18 @@ Test(tile, other_dtypes) {
 
 Test(tile, batches_and_biases) {
     enum { Z = 3, M = 33, N = 37, K = 18 };
-    array a = whole_array(CLEF_SHAPE(Z, M, K), 1, 4), b = whole_array(CLEF_SHAPE(Z, K, N), 2, 4), y = array_new(CLEF_SHAPE(Z, M, N));
+    array a = whole_array(CLEF_SHAPE(Z, M, K), 1, 4), b = whole_array(CLEF_SHAPE(Z, K, N), 2, 4),
+          y = array_new(CLEF_SHAPE(Z, M, N));
     for (int z = 0; z < Z; z++) product(a.v + z * M * K, K, 1, b.v + z * K * N, N, 1, y.v + z * M * N, M, N, K, false);
     expect_equal(clef_matmul(to_device(ctx, a, CLEF_F32), to_device(ctx, b, CLEF_F32)), y, "a batch");
     for (int k = 19; k < 1000; k += 800) { /* at once, and through splits */
-        array x = whole_array(CLEF_SHAPE(M, k), 3, 4), w = whole_array(CLEF_SHAPE(N, k), 4, 4), bias = whole_array(CLEF_SHAPE(N), 5, 50);
+        array x = whole_array(CLEF_SHAPE(M, k), 3, 4), w = whole_array(CLEF_SHAPE(N, k), 4, 4),
+              bias = whole_array(CLEF_SHAPE(N), 5, 50);
         array sum = array_new(CLEF_SHAPE(M, N));
         for (int i = 0; i < M * N; i++) sum.v[i] = bias.v[i % N];
         product(x.v, k, 1, w.v, 1, k, sum.v, M, N, k, false);
-        expect_equal(clef_linear(to_device(ctx, x, CLEF_F32), to_device(ctx, w, CLEF_F32), to_device(ctx, bias, CLEF_F32)), sum, "a bias");
+        expect_equal(clef_linear(to_device(ctx, x, CLEF_F32), to_device(ctx, w, CLEF_F32), to_device(ctx, bias, CLEF_F32)), sum,
+                     "a bias");
     }
 }
 
@@ -109,7 +112,8 @@ Test(tile, windows_may_begin_anywhere) {
 
 Test(tile, random_numbers_stay_within_bounds) {
     int64_t m = 33, n = 47, k = small_tests() ? 29 : 6000;
-    array a = noise_array(CLEF_SHAPE(m, k), 3), b = noise_array(CLEF_SHAPE(k, n), 4), y = array_new(CLEF_SHAPE(m, n)), scale = array_new(y.shape);
+    array a = noise_array(CLEF_SHAPE(m, k), 3), b = noise_array(CLEF_SHAPE(k, n), 4), y = array_new(CLEF_SHAPE(m, n)),
+          scale = array_new(y.shape);
     product(a.v, k, 1, b.v, n, 1, y.v, m, n, k, false);
     product(a.v, k, 1, b.v, n, 1, scale.v, m, n, k, true);
     expect_bounded(clef_matmul(to_device(ctx, a, CLEF_F32), to_device(ctx, b, CLEF_F32)), y, scale, (double)k, "random");
@@ -126,7 +130,8 @@ Test(tile, plans_use_them) {
     clef_tensor *a = noise_tensor(ctx, CLEF_SHAPE(40, 50), 1), *b = noise_tensor(ctx, CLEF_SHAPE(50, 60), 2);
     expect_tiles(clef_matmul(a, b), "matmul");
     expect_tiles(clef_linear(clef_transpose(b, 0, 1), a, CLEF_NONE), "linear");
-    clef_tensor *x[2] = {to_leaf(ctx, noise_array(CLEF_SHAPE(2, 5, 9, 9), 3), CLEF_F32), to_leaf(ctx, noise_array(CLEF_SHAPE(6, 5, 3, 3), 4), CLEF_F32)};
+    clef_tensor *x[2] = {to_leaf(ctx, noise_array(CLEF_SHAPE(2, 5, 9, 9), 3), CLEF_F32),
+                         to_leaf(ctx, noise_array(CLEF_SHAPE(6, 5, 3, 3), 4), CLEF_F32)};
     clef_tensor *y = clef_conv2d(x[0], x[1], CLEF_NONE, NULL), *d[2];
     expect_tiles(y, "conv2d");
     cr_assert(clef_grad(y, clef_ones(ctx, CLEF_SHAPE(2, 6, 7, 7), CLEF_F32), x, 2, false, d) == CLEF_OK, "%s", clef_error(ctx));

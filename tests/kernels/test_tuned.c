@@ -102,10 +102,12 @@ Test(tuned, extremes_on_small_sizes) {
         for (int k = 0; k < family->n_knobs; k++)
             for (int i = 0; family->knob[k].value[i] && (largest || i == 0); i++) knobs.value[k] = family->knob[k].value[i];
         for (size_t i = 0; i < (small_tests() ? 2 : sizeof sizes / sizeof sizes[0]); i++) {
-            array a = whole_array(CLEF_SHAPE(sizes[i][0], sizes[i][2]), 1, 3), b = whole_array(CLEF_SHAPE(sizes[i][2], sizes[i][1]), 2, 3);
+            array a = whole_array(CLEF_SHAPE(sizes[i][0], sizes[i][2]), 1, 3),
+                  b = whole_array(CLEF_SHAPE(sizes[i][2], sizes[i][1]), 2, 3);
             array want = from_device(clef_matmul(to_device(ctx, a, CLEF_F32), to_device(ctx, b, CLEF_F32)));
             keep_for(ctx, clef_matmul(to_device(ctx, a, CLEF_F32), to_device(ctx, b, CLEF_F32)), family->name, &knobs);
-            expect_equal(clef_matmul(to_device(ctx, a, CLEF_F32), to_device(ctx, b, CLEF_F32)), want, largest ? "largest" : "smallest");
+            expect_equal(clef_matmul(to_device(ctx, a, CLEF_F32), to_device(ctx, b, CLEF_F32)), want,
+                         largest ? "largest" : "smallest");
             free(a.v), free(b.v), free(want.v);
         }
     }

@@ -140,7 +140,8 @@ Test(winograd, error_within_four_times_a_plain_sum_s) {
         sweep(g, x.v, w.v, y_scale.v, true, true);
         sweep(g, dx.v, w.v, dy.v, false, false);
         sweep(g, x_scale.v, w.v, dy.v, false, true);
-        expect_fourfold(convolve(g, to_device(ctx, x, CLEF_F32), to_device(ctx, w, CLEF_F32), NULL), y, y_scale, 9 * g.c, "forward");
+        expect_fourfold(convolve(g, to_device(ctx, x, CLEF_F32), to_device(ctx, w, CLEF_F32), NULL), y, y_scale, 9 * g.c,
+                        "forward");
         expect_fourfold(gradient(g, dy, w), dx, x_scale, 9 * g.o, "by the image");
     }
 }

@@ -44,7 +44,8 @@ static void NAMED(norm)(const REAL *x, const REAL *g, const REAL *b, const REAL 
 }
 
 /* dy (through relu, in place) → dx, dg, db. */
-static void NAMED(norm_back)(const REAL *y, const REAL *hat, const REAL *scale, const REAL *g, REAL *dy, REAL *dx, REAL *dg, REAL *db) {
+static void NAMED(norm_back)(const REAL *y, const REAL *hat, const REAL *scale, const REAL *g, REAL *dy, REAL *dx, REAL *dg,
+                             REAL *db) {
     const int area = SIDE * SIDE, count = BATCH * area;
     for (int c = 0; c < WIDTH; c++) {
         for (int i = 0; i < count; i++) {
@@ -95,7 +96,8 @@ static double NAMED(reference)(const float *weights, const float *pixels, const 
         for (int i = 0; i < slot_size(s); i++) w[s][i] = (REAL)weights[at + (size_t)i];
     }
     for (int i = 0; i < 2 * CONVS + 2; i++) a[i] = calloc(MAPS, sizeof(REAL));
-    REAL **y = a, **hat = a + CONVS + 1, *map = malloc(MAPS * sizeof(REAL)), *dy = calloc(MAPS, sizeof(REAL)), *dx = malloc(MAPS * sizeof(REAL));
+    REAL **y = a, **hat = a + CONVS + 1, *map = malloc(MAPS * sizeof(REAL)), *dy = calloc(MAPS, sizeof(REAL)),
+         *dx = malloc(MAPS * sizeof(REAL));
     REAL *skip_dy = calloc(MAPS, sizeof(REAL));
     for (int i = 0; i < PIXELS; i++) y[0][i] = (REAL)pixels[i];
     for (int l = 0; l < CONVS; l++) {

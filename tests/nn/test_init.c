@@ -7,7 +7,9 @@ static void open_context(void) { ctx = open_seeded(11); }
 static void close_context(void) { clef_close(ctx); }
 TestSuite(init, .init = open_context, .fini = close_context);
 
-typedef struct moments { double mean, deviation, low, high; } moments;
+typedef struct moments {
+    double mean, deviation, low, high;
+} moments;
 
 static moments measure(clef_tensor *t) {
     float *v = values(t);
@@ -73,8 +75,8 @@ static void expect_orthogonal(int rows, int cols, double gain) {
     int count = wide ? rows : cols, n = wide ? cols : rows;
     for (int a = 0; a < count; a++)
         for (int b = 0; b < count; b++)
-            cr_expect_float_eq(dot(v, a, b, n, wide ? cols : 1, wide ? 1 : cols), a == b ? gain * gain : 0, 1e-5,
-                               "%d×%d: %d·%d", rows, cols, a, b);
+            cr_expect_float_eq(dot(v, a, b, n, wide ? cols : 1, wide ? 1 : cols), a == b ? gain * gain : 0, 1e-5, "%d×%d: %d·%d",
+                               rows, cols, a, b);
     free(v);
 }
 

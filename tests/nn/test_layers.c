@@ -48,8 +48,8 @@ Test(layers, conv2d) {
     expect_tensor(m, 1, "bias", CLEF_SHAPE(6), false);
     expect_shape(run_on(m, CLEF_SHAPE(2, 4, 8, 7)), CLEF_SHAPE(2, 6, 6, 5));
     clef_module *wide = clef_nn_conv2d(
-        ctx, 4, 6, 3, &(clef_nn_conv2d_options){.conv = {.stride = {2, 1}, .padding = {1, 2}, .groups = 2}, .no_bias = true,
-                                                .kernel_w = 5});
+        ctx, 4, 6, 3,
+        &(clef_nn_conv2d_options){.conv = {.stride = {2, 1}, .padding = {1, 2}, .groups = 2}, .no_bias = true, .kernel_w = 5});
     cr_expect_eq(clef_module_tensors(wide), 1);
     expect_tensor(wide, 0, "weight", CLEF_SHAPE(6, 2, 3, 5), false);
     expect_shape(run_on(wide, CLEF_SHAPE(1, 4, 8, 8)), CLEF_SHAPE(1, 6, 4, 8));
@@ -161,14 +161,17 @@ Test(layers, embedding) {
 
 Test(layers, activations) {
     clef_tensor *x = clef_from_host(ctx, CLEF_SHAPE(1, 2), CLEF_F32, (float[]){-1, 2});
-    const struct { clef_module *m; const char *type; double at2; } row[] = {
-        {clef_nn_relu(ctx), "relu", 2},
-        {clef_nn_gelu(ctx), "gelu", 1.9544997361036416},
-        {clef_nn_silu(ctx), "silu", 1.7615941559557649},
-        {clef_nn_sigmoid(ctx), "sigmoid", 0.8807970779778823},
-        {clef_nn_tanh(ctx), "tanh", 0.9640275800758169},
-        {clef_nn_softmax(ctx, -1), "softmax", 0.9525741268224334},
-        {clef_nn_activation(ctx, "square", clef_square), "square", 4}};
+    const struct {
+        clef_module *m;
+        const char *type;
+        double at2;
+    } row[] = {{clef_nn_relu(ctx), "relu", 2},
+               {clef_nn_gelu(ctx), "gelu", 1.9544997361036416},
+               {clef_nn_silu(ctx), "silu", 1.7615941559557649},
+               {clef_nn_sigmoid(ctx), "sigmoid", 0.8807970779778823},
+               {clef_nn_tanh(ctx), "tanh", 0.9640275800758169},
+               {clef_nn_softmax(ctx, -1), "softmax", 0.9525741268224334},
+               {clef_nn_activation(ctx, "square", clef_square), "square", 4}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         float *y = values(clef_forward(row[i].m, x));
         cr_expect_float_eq(y[1], row[i].at2, 1e-6, "%s(2) = %.9g", row[i].type, y[1]);

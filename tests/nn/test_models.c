@@ -42,8 +42,8 @@ Test(models, too_small) {
 
 Test(models, sequential_names) {
     clef_module *m = clef_model_lenet(ctx, CLEF_SHAPE(1, 28, 28), 10);
-    static const char *const name[] = {"0.weight", "0.bias", "3.weight", "3.bias", "7.weight",
-                                       "7.bias",   "9.weight", "9.bias", "11.weight", "11.bias"};
+    static const char *const name[] = {"0.weight", "0.bias",   "3.weight", "3.bias",    "7.weight",
+                                       "7.bias",   "9.weight", "9.bias",   "11.weight", "11.bias"};
     cr_assert_eq(clef_module_tensors(m), 10);
     for (int i = 0; i < 10; i++) cr_expect_str_eq(clef_module_tensor(m, i).name, name[i]);
 }
@@ -52,11 +52,23 @@ Test(models, sequential_names) {
 Test(models, resnet_names) {
     clef_module *m = clef_model_resnet18(ctx, CLEF_SHAPE(3, 32, 32), 10);
     cr_assert_eq(clef_module_tensors(m), 122);
-    const struct { int at; const char *name; } row[] = {
-        {0, "conv1.weight"}, {1, "bn1.weight"}, {2, "bn1.bias"}, {3, "bn1.running_mean"}, {4, "bn1.running_var"},
-        {5, "bn1.num_batches_tracked"}, {6, "layer1.0.conv1.weight"}, {7, "layer1.0.bn1.weight"},
-        {12, "layer1.0.conv2.weight"}, {18, "layer1.1.conv1.weight"}, {42, "layer2.0.downsample.0.weight"},
-        {43, "layer2.0.downsample.1.weight"}, {120, "fc.weight"}, {121, "fc.bias"}};
+    const struct {
+        int at;
+        const char *name;
+    } row[] = {{0, "conv1.weight"},
+               {1, "bn1.weight"},
+               {2, "bn1.bias"},
+               {3, "bn1.running_mean"},
+               {4, "bn1.running_var"},
+               {5, "bn1.num_batches_tracked"},
+               {6, "layer1.0.conv1.weight"},
+               {7, "layer1.0.bn1.weight"},
+               {12, "layer1.0.conv2.weight"},
+               {18, "layer1.1.conv1.weight"},
+               {42, "layer2.0.downsample.0.weight"},
+               {43, "layer2.0.downsample.1.weight"},
+               {120, "fc.weight"},
+               {121, "fc.bias"}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         cr_expect_str_eq(clef_module_tensor(m, row[i].at).name, row[i].name, "%d: %s", row[i].at,
                          clef_module_tensor(m, row[i].at).name);

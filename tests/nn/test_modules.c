@@ -16,8 +16,9 @@ static clef_module *nested(void) {
 }
 
 Test(modules, names_follow_the_state_dict_convention) {
-    static const char *const name[] = {"0.weight", "0.bias", "2.0.weight", "2.0.bias", "2.0.running_mean",
-                                       "2.0.running_var", "2.0.num_batches_tracked", "4.weight", "4.bias"};
+    static const char *const name[] = {
+        "0.weight", "0.bias", "2.0.weight", "2.0.bias", "2.0.running_mean", "2.0.running_var", "2.0.num_batches_tracked",
+        "4.weight", "4.bias"};
     clef_module *m = nested();
     cr_assert_eq(clef_module_tensors(m), 9);
     for (int i = 0; i < 9; i++) cr_expect_str_eq(clef_module_tensor(m, i).name, name[i]);
@@ -47,8 +48,8 @@ Test(modules, a_name_that_is_mistyped_is_said) {
     cr_expect_null(clef_module_child(m, "4.weight"));
     expect_error(ctx, CLEF_INVALID, "\"4.weight\" leads to no module");
     cr_expect(clef_module_has(m, "4.weight") && clef_module_has(m, "2.0.running_mean") && clef_module_has(m, "2.1"));
-    cr_expect(!clef_module_has(m, "4.weights") && !clef_module_has(m, "2.") && !clef_module_has(m, "") && !clef_module_has(m, NULL) &&
-              !clef_module_has(NULL, "2") && !clef_module_has(m, "4.weight.2"));
+    cr_expect(!clef_module_has(m, "4.weights") && !clef_module_has(m, "2.") && !clef_module_has(m, "") &&
+              !clef_module_has(m, NULL) && !clef_module_has(NULL, "2") && !clef_module_has(m, "4.weight.2"));
     cr_expect_eq(clef_error_status(ctx), CLEF_OK, "asking is no error");
 }
 

@@ -8,14 +8,12 @@ enum { BATCH = 64, SIDE = 8, WIDTH = 8, CLASSES = 10, CONVS = 5, SLOTS = 3 * CON
 
 /* Per convolution: its weight, and weight and bias of its batch norm; then those of the linear layer. */
 static int slot_size(int s) {
-    if (s >= 3 * CONVS)
-        return s == 3 * CONVS ? CLASSES * WIDTH : CLASSES;
+    if (s >= 3 * CONVS) return s == 3 * CONVS ? CLASSES * WIDTH : CLASSES;
     return s % 3 ? WIDTH : WIDTH * 9 * (s ? WIDTH : 1);
 }
 
 static clef_shape slot_shape(int s) {
-    if (s >= 3 * CONVS)
-        return s == 3 * CONVS ? CLEF_SHAPE(CLASSES, WIDTH) : CLEF_SHAPE(CLASSES);
+    if (s >= 3 * CONVS) return s == 3 * CONVS ? CLEF_SHAPE(CLASSES, WIDTH) : CLEF_SHAPE(CLASSES);
     return s % 3 ? CLEF_SHAPE(WIDTH) : CLEF_SHAPE(WIDTH, s ? WIDTH : 1, 3, 3);
 }
 
@@ -40,7 +38,8 @@ static problem make_problem(void) {
     p.weights = malloc((size_t)p.n * sizeof(float));
     for (int s = 0, at = 0; s < SLOTS; s++)
         for (int i = 0; i < slot_size(s); i++, at++)
-            p.weights[at] = s < 3 * CONVS && s % 3 == 1 ? 1 + 0.2f * noise((uint64_t)i, (uint64_t)s) : 0.3f * noise((uint64_t)i, (uint64_t)s);
+            p.weights[at] =
+                s < 3 * CONVS && s % 3 == 1 ? 1 + 0.2f * noise((uint64_t)i, (uint64_t)s) : 0.3f * noise((uint64_t)i, (uint64_t)s);
     for (int i = 0; i < BATCH * SIDE * SIDE; i++) p.pixels[i] = noise((uint64_t)i, 99);
     for (int i = 0; i < BATCH; i++) p.label[i] = i * 7 % CLASSES;
     return p;
@@ -52,7 +51,8 @@ static double on_device(clef_context *ctx, const problem *p, clef_dtype dtype, d
     for (int s = 0, at = 0; s < SLOTS; at += slot_size(s), s++)
         w[s] = parameter(clef_to(clef_from_host(ctx, slot_shape(s), CLEF_F32, p->weights + at), dtype));
     clef_tensor *y = clef_to(clef_from_host(ctx, CLEF_SHAPE(BATCH, 1, SIDE, SIDE), CLEF_F32, p->pixels), dtype), *block = NULL;
-    clef_tensor *mean = clef_keep(clef_zeros(ctx, CLEF_SHAPE(WIDTH), dtype)), *var = clef_keep(clef_ones(ctx, CLEF_SHAPE(WIDTH), dtype));
+    clef_tensor *mean = clef_keep(clef_zeros(ctx, CLEF_SHAPE(WIDTH), dtype)),
+                *var = clef_keep(clef_ones(ctx, CLEF_SHAPE(WIDTH), dtype));
     for (int l = 0; l < CONVS; l++) {
         if (l % 2 == 1) block = y;
         y = clef_conv2d(y, w[3 * l], CLEF_NONE, &(clef_conv2d_options){.padding = {1, 1}});
@@ -84,8 +84,7 @@ static void expect_near(const double *have, const double *plain, const double *w
         double here = distance(have + at, want + at, slot_size(s));
         double there = plain ? distance(plain + at, want + at, slot_size(s)) : 0;
         double bound = fmax(least, fmin(2 * there, 2e-5));
-        if (getenv("CLEF_TEST_VERBOSE"))
-            printf("%s, tensor %2d: %.2e, plain float %.2e\n", what, s, here, there);
+        if (getenv("CLEF_TEST_VERBOSE")) printf("%s, tensor %2d: %.2e, plain float %.2e\n", what, s, here, there);
         cr_expect(here <= bound, "%s: the gradient of tensor %d is %.2e off, more than %.2e", what, s, here, bound);
     }
 }

@@ -19,8 +19,10 @@ static clef_module *conv(void) {
 }
 
 static clef_module *block(void) {
-    return clef_nn_residual(ctx, clef_sequential(ctx, CLEF_LAYERS(conv(), clef_nn_batch_norm2d(ctx, CHANNELS, NULL), clef_nn_relu(ctx),
-                                                                  clef_nn_dropout(ctx, 0.3), conv())), NULL, true);
+    return clef_nn_residual(ctx,
+                            clef_sequential(ctx, CLEF_LAYERS(conv(), clef_nn_batch_norm2d(ctx, CHANNELS, NULL), clef_nn_relu(ctx),
+                                                             clef_nn_dropout(ctx, 0.3), conv())),
+                            NULL, true);
 }
 
 /* ---- nets ---- */
@@ -28,7 +30,8 @@ static clef_module *block(void) {
 static clef_module *chain(void) { return clef_sequential(ctx, CLEF_LAYERS(again(block()), again(block()), again(block()))); }
 
 static clef_module *nested(void) {
-    clef_module *inner = clef_sequential(ctx, CLEF_LAYERS(again(clef_sequential(ctx, CLEF_LAYERS(again(block()), block()))), again(block())));
+    clef_module *inner =
+        clef_sequential(ctx, CLEF_LAYERS(again(clef_sequential(ctx, CLEF_LAYERS(again(block()), block()))), again(block())));
     return clef_sequential(ctx, CLEF_LAYERS(again(inner), block()));
 }
 
@@ -38,8 +41,9 @@ static clef_module *twice(void) {
 }
 
 static clef_module *without_parameters(void) {
-    return clef_sequential(ctx, CLEF_LAYERS(conv(), again(clef_sequential(ctx, CLEF_LAYERS(clef_nn_relu(ctx), clef_nn_dropout(ctx, 0.5)))), conv(),
-                                            again(clef_nn_tanh(ctx))));
+    return clef_sequential(ctx, CLEF_LAYERS(conv(),
+                                            again(clef_sequential(ctx, CLEF_LAYERS(clef_nn_relu(ctx), clef_nn_dropout(ctx, 0.5)))),
+                                            conv(), again(clef_nn_tanh(ctx))));
 }
 
 static clef_tensor *taken; /* made inside of one module, used in another */
@@ -57,20 +61,29 @@ static clef_module *custom(clef_forward_fn forward) {
     clef_module_add(m, "0", conv());
     return again(m);
 }
-static clef_module *handing_over(void) { return clef_sequential(ctx, CLEF_LAYERS(custom(forward_giver), block(), custom(forward_taker))); }
+static clef_module *handing_over(void) {
+    return clef_sequential(ctx, CLEF_LAYERS(custom(forward_giver), block(), custom(forward_taker)));
+}
 
 static clef_tensor *forward_masked(clef_module *m, clef_tensor *x, void *user) {
     (void)user;
-    clef_tensor *parts[] = {clef_forward(clef_module_child(m, "0"), x), clef_transpose(clef_mul(x, clef_rand(ctx, clef_tensor_shape(x))), 2, 3)};
+    clef_tensor *parts[] = {clef_forward(clef_module_child(m, "0"), x),
+                            clef_transpose(clef_mul(x, clef_rand(ctx, clef_tensor_shape(x))), 2, 3)};
     clef_tensor *y = clef_concat(parts, 2, 1);
     return clef_add(clef_slice(y, 1, 0, CHANNELS, 1), clef_softmax(clef_slice(y, 1, CHANNELS, 2 * CHANNELS, 1), 1));
 }
-static clef_module *views_and_random(void) { return clef_sequential(ctx, CLEF_LAYERS(custom(forward_masked), custom(forward_masked), conv())); }
+static clef_module *views_and_random(void) {
+    return clef_sequential(ctx, CLEF_LAYERS(custom(forward_masked), custom(forward_masked), conv()));
+}
 
 /* ---- the same bits ---- */
 
 typedef clef_module *net_fn(void);
-typedef struct outcome { float *number; size_t n; clef_random_state random; } outcome;
+typedef struct outcome {
+    float *number;
+    size_t n;
+    clef_random_state random;
+} outcome;
 
 static void keep_numbers(outcome *o, clef_tensor *t) {
     size_t n = (size_t)clef_numel(t);
@@ -116,9 +129,15 @@ static void expect_same(outcome a, outcome b, const char *what, mode m) {
 
 /* All nets in one context, as each would have every kernel compiled again. */
 static void expect_same_training(mode m) {
-    static const struct { const char *what; net_fn *make; } nets[] = {
-        {"a chain of blocks", chain}, {"blocks in blocks", nested}, {"a shared block", twice}, {"blocks without parameters", without_parameters},
-        {"a value handed from block to block", handing_over}, {"views and random numbers", views_and_random}};
+    static const struct {
+        const char *what;
+        net_fn *make;
+    } nets[] = {{"a chain of blocks", chain},
+                {"blocks in blocks", nested},
+                {"a shared block", twice},
+                {"blocks without parameters", without_parameters},
+                {"a value handed from block to block", handing_over},
+                {"views and random numbers", views_and_random}};
     ctx = open_mode(m, NULL);
     for (size_t i = 0; i < sizeof nets / sizeof *nets; i++) {
         outcome wanted = train(nets[i].make, true, false);
@@ -141,8 +160,10 @@ static outcome gradients(bool is_plain, bool input_wants, int order) {
     outcome o = {0};
     ctx = open_seeded(0);
     plain = is_plain;
-    clef_module *net = clef_sequential(ctx, CLEF_LAYERS(again(clef_sequential(ctx, CLEF_LAYERS(clef_nn_linear(ctx, 5, 7, NULL), clef_nn_tanh(ctx),
-                                                        clef_nn_linear(ctx, 7, 5, NULL)))), again(clef_nn_tanh(ctx))));
+    clef_module *net =
+        clef_sequential(ctx, CLEF_LAYERS(again(clef_sequential(ctx, CLEF_LAYERS(clef_nn_linear(ctx, 5, 7, NULL), clef_nn_tanh(ctx),
+                                                                                clef_nn_linear(ctx, 7, 5, NULL)))),
+                                         again(clef_nn_tanh(ctx))));
     clef_tensor *x = clef_require_grad(clef_keep(noise_tensor(ctx, CLEF_SHAPE(3, 5), 2)), input_wants);
     clef_tensor *y = clef_sum(clef_square(clef_forward(net, x)), NULL, 0, false), *dx;
     if (order == 2) {
@@ -233,10 +254,10 @@ Test(recompute, memory_goes_and_work_comes) {
         clef_plan_size before = step_size(net, CLEF_SHAPE(4096, 64));
         for (int i = 0; i < 4; i++) clef_recompute(part[i], true);
         clef_plan_size after = step_size(net, CLEF_SHAPE(4096, 64));
-        cr_expect_lt(after.temporary_bytes, before.temporary_bytes * 0.7, "%s: %lld of %lld bytes", mode_names[m], (long long)after.temporary_bytes,
-                     (long long)before.temporary_bytes);
-        cr_expect(after.flops > before.flops * 1.2 && after.flops < before.flops * 1.4, "one more forward is a third more work, not %g of %g",
-                  after.flops, before.flops);
+        cr_expect_lt(after.temporary_bytes, before.temporary_bytes * 0.7, "%s: %lld of %lld bytes", mode_names[m],
+                     (long long)after.temporary_bytes, (long long)before.temporary_bytes);
+        cr_expect(after.flops > before.flops * 1.2 && after.flops < before.flops * 1.4,
+                  "one more forward is a third more work, not %g of %g", after.flops, before.flops);
         for (int i = 0; i < 4; i++) clef_recompute(part[i], false);
         cr_expect_eq(step_size(net, CLEF_SHAPE(4096, 64)).temporary_bytes, before.temporary_bytes);
         clef_close(ctx);
@@ -248,8 +269,9 @@ Test(recompute, copies_do_not_join_forward) {
     clef_module *part[6];
     ctx = open_seeded(0);
     for (int i = 0; i < 6; i++)
-        part[i] = again(clef_sequential(ctx, CLEF_LAYERS(clef_nn_tanh(ctx), clef_nn_activation(ctx, "sin", clef_sin), clef_nn_linear(ctx, 64, 64, NULL),
-                                                         clef_nn_activation(ctx, "cos", clef_cos))));
+        part[i] =
+            again(clef_sequential(ctx, CLEF_LAYERS(clef_nn_tanh(ctx), clef_nn_activation(ctx, "sin", clef_sin),
+                                                   clef_nn_linear(ctx, 64, 64, NULL), clef_nn_activation(ctx, "cos", clef_cos))));
     int64_t one = 4096 * 64 * 4, size = step_size(clef_sequential(ctx, part, 6), CLEF_SHAPE(4096, 64)).temporary_bytes;
     cr_expect_lt(size, 10 * one, "%g activations", (double)size / (double)one);
     clef_close(ctx);
@@ -272,7 +294,8 @@ Test(recompute, nesting_saves_more) {
 }
 
 Test(recompute, resnet18_takes_less_than_half) {
-    static const char *const name[] = {"layer1.0", "layer1.1", "layer2.0", "layer2.1", "layer3.0", "layer3.1", "layer4.0", "layer4.1"};
+    static const char *const name[] = {"layer1.0", "layer1.1", "layer2.0", "layer2.1",
+                                       "layer3.0", "layer3.1", "layer4.0", "layer4.1"};
     ctx = open_seeded(0);
     clef_module *net = clef_model_resnet18(ctx, CLEF_SHAPE(3, 32, 32), 10);
     clef_plan_size before = step_size(net, CLEF_SHAPE(32, 3, 32, 32));

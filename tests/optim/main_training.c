@@ -15,12 +15,12 @@ static void check(bool ok, const char *what, const clef_context *ctx) {
 
 static clef_module *make_net(clef_context *ctx) {
     clef_nn_conv2d_options padded = {.conv.padding = {1, 1}};
-    clef_module *body = clef_sequential(ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, 4, 4, 3, &padded), clef_nn_batch_norm2d(ctx, 4, NULL)));
-    return clef_sequential(
-        ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, 1, 4, 3, &padded), clef_nn_residual(ctx, body, NULL, true),
-                         clef_nn_max_pool2d(ctx, 2, NULL), clef_nn_dropout(ctx, 0.2), clef_nn_flatten(ctx),
-                         clef_nn_linear(ctx, 64, 8, NULL), clef_nn_layer_norm(ctx, CLEF_SHAPE(8), NULL), clef_nn_gelu(ctx),
-                         clef_nn_linear(ctx, 8, 3, NULL)));
+    clef_module *body =
+        clef_sequential(ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, 4, 4, 3, &padded), clef_nn_batch_norm2d(ctx, 4, NULL)));
+    return clef_sequential(ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, 1, 4, 3, &padded), clef_nn_residual(ctx, body, NULL, true),
+                                            clef_nn_max_pool2d(ctx, 2, NULL), clef_nn_dropout(ctx, 0.2), clef_nn_flatten(ctx),
+                                            clef_nn_linear(ctx, 64, 8, NULL), clef_nn_layer_norm(ctx, CLEF_SHAPE(8), NULL),
+                                            clef_nn_gelu(ctx), clef_nn_linear(ctx, 8, 3, NULL)));
 }
 
 static clef_optimizer *make_optimizer(clef_module *m, int which) {
@@ -46,9 +46,12 @@ static void train(clef_context *ctx, int which) {
     clef_module *net = make_net(ctx);
     clef_optimizer *opt = make_optimizer(net, which);
     int64_t milestones[] = {2, 4}, label[6] = {0, 1, 2, 0, 1, 2};
-    clef_schedule *schedule = clef_schedule_new(
-        opt, &(clef_schedule_options){.kind = which == 0 ? CLEF_SCHEDULE_MULTISTEP : CLEF_SCHEDULE_CONSTANT, .gamma = 0.5,
-                                      .milestones = milestones, .n_milestones = 2, .warmup = which});
+    clef_schedule *schedule =
+        clef_schedule_new(opt, &(clef_schedule_options){.kind = which == 0 ? CLEF_SCHEDULE_MULTISTEP : CLEF_SCHEDULE_CONSTANT,
+                                                        .gamma = 0.5,
+                                                        .milestones = milestones,
+                                                        .n_milestones = 2,
+                                                        .warmup = which});
     check(opt && schedule, "making", ctx);
     check(clef_optimizer_group(opt, "bias", 0.5, 0) == CLEF_OK, "group", ctx);
     clef_seed(ctx, 9);

@@ -29,7 +29,11 @@ static void train(clef_module *m, clef_optimizer *opt, int steps) {
 }
 
 /* All bytes of a module's and an optimizer's tensors. */
-typedef struct snapshot { int n; size_t bytes[40]; char *data[40]; } snapshot;
+typedef struct snapshot {
+    int n;
+    size_t bytes[40];
+    char *data[40];
+} snapshot;
 
 static clef_tensor *tensor_at(clef_module *m, clef_optimizer *opt, int i) {
     int n = clef_module_tensors(m);
@@ -160,8 +164,7 @@ Test(optimizer, changing_numbers_make_no_new_plan) {
         if (i == 3) plans = clef_counters_get(ctx).plans;
         if (i == steady) used = clef_memory(ctx).used;
     }
-    cr_expect_eq(clef_counters_get(ctx).plans, plans, "%d more plans after step 4",
-                 (int)(clef_counters_get(ctx).plans - plans));
+    cr_expect_eq(clef_counters_get(ctx).plans, plans, "%d more plans after step 4", (int)(clef_counters_get(ctx).plans - plans));
     cr_expect_eq(clef_memory(ctx).used, used, "steps must not pile up memory");
 }
 

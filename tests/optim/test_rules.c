@@ -92,8 +92,8 @@ static clef_module *make_module(clef_dtype dtype) {
     clef_module *m = clef_module_new(ctx, "parameters", no_forward, NULL);
     clef_shape shape[PARAMETERS] = {CLEF_SHAPE(7, 3), CLEF_SHAPE(MOST), CLEF_SHAPE(5)};
     for (int i = 0; i < PARAMETERS; i++)
-        cr_assert_eq(clef_module_add_parameter(m, name_of[i],
-                                               clef_to(noise_tensor(ctx, shape[i], (uint64_t)(100 + i)), dtype)), CLEF_OK);
+        cr_assert_eq(clef_module_add_parameter(m, name_of[i], clef_to(noise_tensor(ctx, shape[i], (uint64_t)(100 + i)), dtype)),
+                     CLEF_OK);
     return m;
 }
 
@@ -119,8 +119,8 @@ static void expect_close(clef_module *m, int parameter, const reference *r, doub
 }
 
 /* `decay`: what the rule applies when no group says otherwise.  The last parameter is in a group: half the rate, own decay. */
-static void compare(const char *what, clef_module *m, clef_optimizer *opt, oracle *update, const void *options,
-                    double decay, double tolerance) {
+static void compare(const char *what, clef_module *m, clef_optimizer *opt, oracle *update, const void *options, double decay,
+                    double tolerance) {
     static reference r[PARAMETERS];
     cr_assert(opt, "%s: %s", what, clef_error(ctx));
     cr_assert_eq(clef_optimizer_group(opt, "bias", 0.5, 0.003), CLEF_OK);
@@ -193,8 +193,8 @@ static void compare_rmsprop(const char *what, clef_rmsprop_options o) {
 Test(rules, rmsprop) {
     compare_rmsprop("rmsprop", (clef_rmsprop_options){0});
     compare_rmsprop("rmsprop centered", (clef_rmsprop_options){.lr = 1e-3, .alpha = 0.9, .eps = 1e-2, .centered = true});
-    compare_rmsprop("rmsprop all", (clef_rmsprop_options){.lr = 1e-3, .momentum = 0.7, .weight_decay = 0.1, .eps = 1e-2,
-                                                          .centered = true});
+    compare_rmsprop("rmsprop all",
+                    (clef_rmsprop_options){.lr = 1e-3, .momentum = 0.7, .weight_decay = 0.1, .eps = 1e-2, .centered = true});
     compare_rmsprop("rmsprop momentum", (clef_rmsprop_options){.lr = 1e-3, .momentum = 0.7});
 }
 

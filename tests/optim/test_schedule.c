@@ -23,31 +23,32 @@ static void expect_rates(const char *what, clef_schedule_options o, const double
         cr_assert_eq(clef_schedule_tick(s), CLEF_OK);
     }
 }
-#define EXPECT_RATES(what, options, ...)                                             \
+#define EXPECT_RATES(what, options, ...)                                              \
     expect_rates(what, (clef_schedule_options)options, (const double[]){__VA_ARGS__}, \
                  (int)(sizeof((double[]){__VA_ARGS__}) / sizeof(double)))
-#define O(...) {__VA_ARGS__}
+#define O(...) \
+    { __VA_ARGS__ }
 
 Test(schedule, decays) {
     EXPECT_RATES("constant", O(.kind = CLEF_SCHEDULE_CONSTANT), 0.8, 0.8, 0.8);
     EXPECT_RATES("step", O(.kind = CLEF_SCHEDULE_STEP, .step_size = 2, .gamma = 0.5), 0.8, 0.8, 0.4, 0.4, 0.2, 0.2, 0.1);
     EXPECT_RATES("step default", O(.kind = CLEF_SCHEDULE_STEP, .step_size = 1), 0.8, 0.08, 0.008);
     int64_t milestones[] = {1, 4, 4};
-    EXPECT_RATES("multistep", O(.kind = CLEF_SCHEDULE_MULTISTEP, .milestones = milestones, .n_milestones = 3, .gamma = 0.5),
-                 0.8, 0.4, 0.4, 0.4, 0.1, 0.1);
+    EXPECT_RATES("multistep", O(.kind = CLEF_SCHEDULE_MULTISTEP, .milestones = milestones, .n_milestones = 3, .gamma = 0.5), 0.8,
+                 0.4, 0.4, 0.4, 0.1, 0.1);
     EXPECT_RATES("exponential", O(.kind = CLEF_SCHEDULE_EXPONENTIAL), 0.8, 0.76, 0.722, 0.6859);
 }
 
 Test(schedule, cosine) {
-    EXPECT_RATES("cosine", O(.kind = CLEF_SCHEDULE_COSINE, .total = 4), 0.8, 0.4 + 0.4 * cos(pi / 4), 0.4,
-                 0.4 - 0.4 * cos(pi / 4), 0, 0, 0);
+    EXPECT_RATES("cosine", O(.kind = CLEF_SCHEDULE_COSINE, .total = 4), 0.8, 0.4 + 0.4 * cos(pi / 4), 0.4, 0.4 - 0.4 * cos(pi / 4),
+                 0, 0, 0);
     EXPECT_RATES("cosine to 0.2", O(.kind = CLEF_SCHEDULE_COSINE, .total = 2, .min_lr = 0.2), 0.8, 0.5, 0.2, 0.2);
 }
 
 Test(schedule, warmup) {
     EXPECT_RATES("warm-up", O(.warmup = 4), 0.2, 0.4, 0.6, 0.8, 0.8, 0.8);
-    EXPECT_RATES("warm-up, step", O(.kind = CLEF_SCHEDULE_STEP, .step_size = 2, .gamma = 0.5, .warmup = 2), 0.4, 0.8, 0.8, 0.8,
-                 0.4, 0.4, 0.2);
+    EXPECT_RATES("warm-up, step", O(.kind = CLEF_SCHEDULE_STEP, .step_size = 2, .gamma = 0.5, .warmup = 2), 0.4, 0.8, 0.8, 0.8, 0.4,
+                 0.4, 0.2);
 }
 
 /* total 10: rises over ticks 0…2 (0.3·10 - 1), falls over 2…9. */
@@ -62,12 +63,14 @@ Test(schedule, one_cycle) {
 }
 
 Test(schedule, plateau) {
-    clef_schedule *s = clef_schedule_new(opt, &(clef_schedule_options){.kind = CLEF_SCHEDULE_PLATEAU, .gamma = 0.5,
-                                                                       .patience = 2, .threshold = 0.1, .min_lr = 0.3});
-    const struct { double metric, rate; } row[] = {
+    clef_schedule *s = clef_schedule_new(
+        opt, &(clef_schedule_options){.kind = CLEF_SCHEDULE_PLATEAU, .gamma = 0.5, .patience = 2, .threshold = 0.1, .min_lr = 0.3});
+    const struct {
+        double metric, rate;
+    } row[] = {
         {1.0, 0.8}, {0.95, 0.8}, {0.91, 0.8}, {0.905, 0.4}, /* three in a row that are not below 0.9 */
-        {0.5, 0.4}, {NAN, 0.4}, {0.46, 0.4}, {0.44, 0.4},   /* 0.44 < 0.45 counts */
-        {1, 0.4},   {1, 0.4},   {1, 0.3},                   /* not below min_lr */
+        {0.5, 0.4}, {NAN, 0.4},  {0.46, 0.4}, {0.44, 0.4},  /* 0.44 < 0.45 counts */
+        {1, 0.4},   {1, 0.4},    {1, 0.3},                  /* not below min_lr */
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         cr_assert_eq(clef_schedule_metric(s, row[i].metric), CLEF_OK);
@@ -75,8 +78,8 @@ Test(schedule, plateau) {
         clef_schedule_tick(s);
     }
     clef_set_learning_rate(opt, 0.8);
-    clef_schedule *up = clef_schedule_new(opt, &(clef_schedule_options){.kind = CLEF_SCHEDULE_PLATEAU, .patience = 1,
-                                                                        .maximize = true, .warmup = 2});
+    clef_schedule *up = clef_schedule_new(
+        opt, &(clef_schedule_options){.kind = CLEF_SCHEDULE_PLATEAU, .patience = 1, .maximize = true, .warmup = 2});
     cr_expect_float_eq(clef_learning_rate(opt), 0.4, 1e-12);
     clef_schedule_tick(up);
     clef_schedule_metric(up, 0.5);

@@ -50,8 +50,7 @@ static bool run(clef_context *ctx, long n) {
     clef_tune_result r;
     countdown = n;
     struck = false;
-    clef_status status =
-        clef_tune(ctx, &(clef_tune_options){.work = work, .on_progress = twice, .budget = 100, .again = true}, &r);
+    clef_status status = clef_tune(ctx, &(clef_tune_options){.work = work, .on_progress = twice, .budget = 100, .again = true}, &r);
     countdown = 0;
     if (status != CLEF_OK && status != CLEF_INTERRUPTED && clef_error_status(ctx) == CLEF_OK)
         return printf("failed without an error\n"), false;

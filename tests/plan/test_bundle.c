@@ -35,7 +35,8 @@ static int end_step(void) {
 /* The segment of an argument of a bundle: each begins with two numbers. */
 static int segment_of(const clef__launch *launch, int a) {
     int segment = 0;
-    for (int i = CLEF__PW_FIRST; i < a; i++) segment += launch->arg[i].kind == CLEF__ARG_LONG && launch->arg[i + 1].kind == CLEF__ARG_LONG;
+    for (int i = CLEF__PW_FIRST; i < a; i++)
+        segment += launch->arg[i].kind == CLEF__ARG_LONG && launch->arg[i + 1].kind == CLEF__ARG_LONG;
     return segment - 1;
 }
 
@@ -44,7 +45,8 @@ static void check_bundle(const clef__plan *plan, const clef__launch *launch) {
         if (launch->arg[a].kind != CLEF__ARG_TENSOR || !launch->arg[a].writes || segment_of(launch, a) >= launch->covers) continue;
         const clef__value *value = &plan->value[launch->arg[a].value];
         for (int b = 0; b < launch->n_args; b++) {
-            if (launch->arg[b].kind != CLEF__ARG_TENSOR || launch->arg[b].writes || segment_of(launch, b) >= launch->covers) continue;
+            if (launch->arg[b].kind != CLEF__ARG_TENSOR || launch->arg[b].writes || segment_of(launch, b) >= launch->covers)
+                continue;
             int read = launch->arg[b].value;
             cr_expect_neq(read, launch->arg[a].value, "a member reads what another writes");
             if (segment_of(launch, a) != segment_of(launch, b))
@@ -113,7 +115,8 @@ static float *trained(rule *make, int *launches, size_t *n) {
     float *all = NULL;
     *n = 0;
     for (int t = 0; t < tensors; t++) {
-        clef_tensor *x = t < PARAMETERS ? clef_module_tensor(module, t).tensor : clef_optimizer_tensor(opt, t - PARAMETERS + 1).tensor;
+        clef_tensor *x =
+            t < PARAMETERS ? clef_module_tensor(module, t).tensor : clef_optimizer_tensor(opt, t - PARAMETERS + 1).tensor;
         size_t count = (size_t)clef_numel(x);
         float *some = values(x);
         all = realloc(all, (*n + count) * sizeof *all);

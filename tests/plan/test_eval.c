@@ -128,7 +128,8 @@ Test(eval, an_argument_belongs_to_a_launch) {
 Test(eval, a_launch_cannot_begin_in_another) {
     clef_tensor *x = vector(3, 1, 1);
     cr_assert_eq(clef_eval(clef__apply(&op_twice, &x, 1, NULL, 0)), CLEF_INTERNAL);
-    cr_assert(strstr(clef_error(ctx), "twice: ") && strstr(clef_error(ctx), "pointwise begins before the end of random_uniform"), "%s", clef_error(ctx));
+    cr_assert(strstr(clef_error(ctx), "twice: ") && strstr(clef_error(ctx), "pointwise begins before the end of random_uniform"),
+              "%s", clef_error(ctx));
     clef_clear_error(ctx);
     cr_assert_eq(clef_item(clef_sum(vector(3, 1, 1), NULL, 0, false)), 6);
 }
@@ -408,7 +409,8 @@ Test(print, a_plan_can_be_read) {
     cr_assert_eq(clef_print_plan(y, CLEF_PLAN_TEXT, file), CLEF_OK);
     rewind(file);
     cr_assert_gt(fread(text, 1, sizeof text - 1, file), 0);
-    cr_assert(strstr(text, "exp") && strstr(text, "softmax") && strstr(text, "memory: arena") && strstr(text, "output"), "%s", text);
+    cr_assert(strstr(text, "exp") && strstr(text, "softmax") && strstr(text, "memory: arena") && strstr(text, "output"), "%s",
+              text);
     rewind(file);
     cr_assert_eq(clef_print_plan(y, CLEF_PLAN_GRAPHVIZ, file), CLEF_OK);
     rewind(file);
@@ -454,7 +456,8 @@ Test(devices, a_constant_lies_on_every_device_that_reads_it) {
     if (!two) cr_skip_test("no two devices here: %s", clef_error(NULL));
     float data[6] = {1, 2, 3, 4, 5, 6}, out[3];
     clef_tensor *x = clef_from_host(two, CLEF_SHAPE(3, 2), CLEF_F32, data), *k = clef_full(two, CLEF_SHAPE(2, 1), CLEF_F32, 10);
-    clef_tensor *z = clef_keep(clef_full(two, CLEF_SHAPE(2, 2), CLEF_F32, 3)), *wide = clef_keep(clef_expand(z, CLEF_SHAPE(3, 2, 2)));
+    clef_tensor *z = clef_keep(clef_full(two, CLEF_SHAPE(2, 2), CLEF_F32, 3)),
+                *wide = clef_keep(clef_expand(z, CLEF_SHAPE(3, 2, 2)));
     clef_tensor *far = clef_to_device(x, 1), *there = clef_matmul(far, k), *here = clef_matmul(x, k);
     clef_tensor *sum = clef_add(clef_to_device(there, 0), here), *more = clef_matmul(far, z);
     clef_tensor *rows = clef_matmul(clef_expand(k, CLEF_SHAPE(2, 3)), x); /* a view of a constant lies on the first device */
@@ -479,10 +482,13 @@ Test(devices, views_and_casts_of_constants_lie_nowhere) {
     if (!two) cr_skip_test("no two devices here: %s", clef_error(NULL));
     float data[4] = {1, 2, 0, 4};
     clef_tensor *x = clef_to_device(clef_from_host(two, CLEF_SHAPE(2, 2), CLEF_F32, data), 1);
-    clef_tensor *k = clef_full(two, CLEF_SHAPE(2), CLEF_F32, 2.75), *wide = clef_expand(clef_reshape(k, CLEF_SHAPE(1, 2)), CLEF_SHAPE(2, 2));
+    clef_tensor *k = clef_full(two, CLEF_SHAPE(2), CLEF_F32, 2.75),
+                *wide = clef_expand(clef_reshape(k, CLEF_SHAPE(1, 2)), CLEF_SHAPE(2, 2));
     cr_assert_eq(clef_item(clef_sum(clef_add(x, wide), NULL, 0, false)), 18, "%s", clef_error(two));
-    cr_assert_eq(clef_item(clef_sum(clef_mul(x, clef_to(clef_to(wide, CLEF_I32), CLEF_F32)), NULL, 0, false)), 14, "%s", clef_error(two));
-    cr_assert_eq(clef_item(clef_sum(clef_logical_xor(x, clef_ones(two, CLEF_SCALAR, CLEF_I32)), NULL, 0, false)), 1, "%s", clef_error(two));
+    cr_assert_eq(clef_item(clef_sum(clef_mul(x, clef_to(clef_to(wide, CLEF_I32), CLEF_F32)), NULL, 0, false)), 14, "%s",
+                 clef_error(two));
+    cr_assert_eq(clef_item(clef_sum(clef_logical_xor(x, clef_ones(two, CLEF_SCALAR, CLEF_I32)), NULL, 0, false)), 1, "%s",
+                 clef_error(two));
     clef_tensor *w = clef_require_grad(clef_keep(clef_ones(two, CLEF_SHAPE(2), CLEF_F32)), true);
     cr_assert_eq(clef_backward(clef_sum(clef_mul_scalar(clef_expand(w, CLEF_SHAPE(3, 2)), 2), NULL, 0, false)), CLEF_OK);
     cr_assert_eq(clef_item(clef_sum(clef_grad_of(w), NULL, 0, false)), 12, "a parameter's views lead to it");
@@ -509,7 +515,8 @@ Test(errors, one_line_each) {
     float out[3];
     clef_tensor *x = vector(3, 0, 1);
     cr_assert_null(clef_add(x, vector(4, 0, 1)));
-    cr_assert(strstr(clef_error(ctx), "add: ") && strstr(clef_error(ctx), "[3]") && strstr(clef_error(ctx), "[4]"), "%s", clef_error(ctx));
+    cr_assert(strstr(clef_error(ctx), "add: ") && strstr(clef_error(ctx), "[3]") && strstr(clef_error(ctx), "[4]"), "%s",
+              clef_error(ctx));
     cr_assert_eq(clef_error_status(ctx), CLEF_SHAPE);
     clef_read(x, out, 8);
     cr_assert(strstr(clef_error(ctx), "add: "), "the first error stays");
@@ -534,17 +541,20 @@ Test(errors, one_line_each) {
 
 /* ---- dry runs ---- */
 
-/* As on a GPU, where 3 × 3 filters of 32 channels go by Winograd's method: 64 tiles of 16 products and the transforms; 1 × 1 ones do not. */
+/* As on a GPU, where 3 × 3 filters of 32 channels go by Winograd's method: 64 tiles of 16 products and the transforms; 1 × 1 ones
+ * do not. */
 Test(dry_gpu, flops_as_defined_and_as_done) {
     ctx = open_as_gpu();
     for (int kernel = 3; kernel >= 1; kernel -= 2) {
         clef_set_dry_run(ctx, true);
-        clef_tensor *x = noise_tensor(ctx, CLEF_SHAPE(1, 32, 16, 16), 1), *w = noise_tensor(ctx, CLEF_SHAPE(32, 32, kernel, kernel), 2);
+        clef_tensor *x = noise_tensor(ctx, CLEF_SHAPE(1, 32, 16, 16), 1),
+                    *w = noise_tensor(ctx, CLEF_SHAPE(32, 32, kernel, kernel), 2);
         clef_eval(clef_conv2d(x, w, CLEF_NONE, &(clef_conv2d_options){.same = true}));
         clef_plan_size size;
         cr_assert_eq(clef_plan_memory(ctx, &size), CLEF_OK);
         cr_expect_eq(size.flops, 2.0 * 256 * 32 * 32 * kernel * kernel);
-        cr_expect_eq(size.real_flops, kernel == 1 ? size.flops : 64.0 * (2 * 16 * 32 * 32 + 32 * 32 + 24 * 32) + 28 * 32 * 32, "%g", size.real_flops);
+        cr_expect_eq(size.real_flops, kernel == 1 ? size.flops : 64.0 * (2 * 16 * 32 * 32 + 32 * 32 + 24 * 32) + 28 * 32 * 32, "%g",
+                     size.real_flops);
         clef_set_dry_run(ctx, false);
     }
     clef_close(ctx);
@@ -597,7 +607,8 @@ Test(dry, what_is_predicted_is_what_is_taken) {
             clef_release(y);
         } else {
             int64_t taken = (int64_t)(clef_memory(ctx).used - used), told = size.result_bytes + size.temporary_bytes;
-            cr_expect(taken >= told && taken <= told + told / 4, "%lld bytes were taken, %lld foreseen", (long long)taken, (long long)told);
+            cr_expect(taken >= told && taken <= told + told / 4, "%lld bytes were taken, %lld foreseen", (long long)taken,
+                      (long long)told);
         }
     }
 }

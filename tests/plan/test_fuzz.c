@@ -64,7 +64,8 @@ static clef_shape some_shape(program *p) {
 /* Whole numbers from -4 to 4, whatever x is. */
 static clef_tensor *tame(clef_tensor *x) {
     if (!is_float(x)) return clef_clamp(x, clef_tensor_dtype(x) == CLEF_U8 ? 0 : -4, 4);
-    return clef_round(clef_clamp(clef_where(clef_isfinite(x), x, clef_full(clef_tensor_context(x), CLEF_SCALAR, clef_tensor_dtype(x), 1)), -4, 4));
+    return clef_round(clef_clamp(
+        clef_where(clef_isfinite(x), x, clef_full(clef_tensor_context(x), CLEF_SCALAR, clef_tensor_dtype(x), 1)), -4, 4));
 }
 
 /* Integers stay far from overflow, which is undefined. */
@@ -80,7 +81,8 @@ static clef_tensor *leaf(program *p, clef_shape shape, clef_dtype dtype) {
     for (int64_t i = 0; i < clef_shape_numel(shape); i++) data[i] = (float)roll(p, 64) / 8 - 4;
     clef_tensor *x = clef_from_host(p->ctx, shape, CLEF_F32, data);
     bool exact = dtype == CLEF_F32 || dtype == CLEF_F64 || roll(p, 2);
-    return exact && dtype != CLEF_F32 && !(dtype == CLEF_F16 || dtype == CLEF_BF16 || dtype == CLEF_F64) ? converted(x, dtype) : clef_to(x, dtype);
+    return exact && dtype != CLEF_F32 && !(dtype == CLEF_F16 || dtype == CLEF_BF16 || dtype == CLEF_F64) ? converted(x, dtype)
+                                                                                                         : clef_to(x, dtype);
 }
 
 static void add(program *p, clef_tensor *t, const char *what) {
@@ -133,8 +135,10 @@ static void binary_op(program *p) {
     clef_tensor *a = pick(p), *b = beside(a, pick(p));
     if (!fits(a, b)) b = clef_full(p->ctx, CLEF_SCALAR, some_dtype(p), some_number(p));
     switch (roll(p, 11)) {
-    case 0: case 1: add(p, bounded(clef_add(a, b)), "add"); break;
-    case 2: case 3: add(p, bounded(clef_mul(a, b)), "mul"); break;
+    case 0:
+    case 1: add(p, bounded(clef_add(a, b)), "add"); break;
+    case 2:
+    case 3: add(p, bounded(clef_mul(a, b)), "mul"); break;
     case 4: add(p, bounded(clef_sub(a, b)), "sub"); break;
     case 5: add(p, clef_div(a, b), "div"); break;
     case 6: add(p, clef_maximum(a, b), "maximum"); break;
@@ -182,7 +186,8 @@ static void view_op(program *p) {
 static void expand_op(program *p) {
     clef_tensor *x = pick(p);
     clef_shape both;
-    if (clef__broadcast(clef_tensor_shape(x), p->base, &both) && clef_shape_numel(both) <= MOST_ELEMENTS) add(p, clef_expand(x, both), "expand");
+    if (clef__broadcast(clef_tensor_shape(x), p->base, &both) && clef_shape_numel(both) <= MOST_ELEMENTS)
+        add(p, clef_expand(x, both), "expand");
 }
 
 static void reduce_op(program *p) {
@@ -252,7 +257,8 @@ static void begin(program *p, uint64_t seed) {
     for (int d = 0; d < p->base.rank; d++) p->base.dim[d] = sizes[roll(p, d < 2 ? 7 : 4)];
     for (int i = 0; i < PARAMETERS; i++) {
         p->parameter[i] = clef_keep(leaf(p, some_shape(p), some_dtype(p)));
-        if (p->two_devices && i == 2) clef_release(p->parameter[i]), p->parameter[i] = clef_keep(clef_to_device(leaf(p, p->base, CLEF_F32), 1));
+        if (p->two_devices && i == 2)
+            clef_release(p->parameter[i]), p->parameter[i] = clef_keep(clef_to_device(leaf(p, p->base, CLEF_F32), 1));
     }
 }
 

@@ -1,4 +1,5 @@
-/* Kernels that allow smaller work-groups than their device does, as registers may dictate: the driver's answer is a lie told here. */
+/* Kernels that allow smaller work-groups than their device does, as registers may dictate: the driver's answer is a lie told here.
+ */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* RTLD_NEXT */
 #endif

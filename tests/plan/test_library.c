@@ -10,10 +10,8 @@ static clef_context *ctx;
 
 static void reopen(const char *library) {
     clef_close(ctx);
-    if (library)
-        setenv("CLEF_CLBLAST", library, 1);
-    else
-        unsetenv("CLEF_CLBLAST");
+    if (library) setenv("CLEF_CLBLAST", library, 1);
+    else unsetenv("CLEF_CLBLAST");
     ctx = open_in(dir);
 }
 static void setup(void) {

@@ -24,7 +24,9 @@ static void expect_same_bits(expression *make, clef_dtype dtype, const char *wha
         cr_assert(y, "%s", clef_error(ctx));
         size_t bytes = (size_t)clef_numel(y) * clef_dtype_size(clef_tensor_dtype(y));
         cr_assert_eq(clef_read(y, m ? got : wanted, bytes), CLEF_OK, "%s", clef_error(ctx));
-        if (m) cr_expect(memcmp(got, wanted, bytes) == 0, "%s of %s: %s differs from fused", what, clef_dtype_name(dtype), mode_names[m]);
+        if (m)
+            cr_expect(memcmp(got, wanted, bytes) == 0, "%s of %s: %s differs from fused", what, clef_dtype_name(dtype),
+                      mode_names[m]);
         clef_close(ctx);
     }
 }
@@ -42,7 +44,8 @@ static clef_tensor *functions(clef_context *ctx, clef_dtype dtype) {
     return clef_to(clef_where(clef_gt(y, x), y, clef_mul_scalar(y, 0.3)), CLEF_F32);
 }
 
-/* Functions that compilers know how to compute together, of one argument: sine and cosine, and those that want the same exponential. */
+/* Functions that compilers know how to compute together, of one argument: sine and cosine, and those that want the same
+ * exponential. */
 static clef_tensor *of_one_argument(clef_context *ctx, clef_dtype dtype) {
     clef_tensor *x = some(ctx, dtype, 1);
     return clef_add(clef_mul(clef_sin(x), clef_cos(x)), clef_mul(clef_add(clef_sinh(x), clef_cosh(x)), clef_sigmoid(x)));
@@ -71,12 +74,15 @@ Test(modes, functions_of_one_argument) { EXPECT_SAME_BITS(of_one_argument, CLEF_
 
 /* A number as its dtype holds it, used as a kernel's argument and after lying in memory. */
 Test(modes, constants_hold_what_their_dtype_can) {
-    const struct { clef_dtype dtype; double number, held; } row[] = {
-        {CLEF_F16, 0.1, 0x1.998p-4},       {CLEF_F16, 65519, 65504},          {CLEF_BF16, 0.1, 0x1.9ap-4},
-        {CLEF_U8, 300, 44},                {CLEF_U8, -1, 255},                {CLEF_U8, 2.9, 2},
-        {CLEF_BOOL, 2, 1},                 {CLEF_BOOL, 0.5, 1},               {CLEF_BOOL, 0, 0},
-        {CLEF_I32, 1e10, INT32_MAX},       {CLEF_I32, -1e10, INT32_MIN},      {CLEF_I32, -2.9, -2},
-        {CLEF_I64, -1e30, -0x1p63},        {CLEF_I32, NAN, 0},                {CLEF_U8, NAN, 0},
+    const struct {
+        clef_dtype dtype;
+        double number, held;
+    } row[] = {
+        {CLEF_F16, 0.1, 0x1.998p-4}, {CLEF_F16, 65519, 65504},     {CLEF_BF16, 0.1, 0x1.9ap-4},
+        {CLEF_U8, 300, 44},          {CLEF_U8, -1, 255},           {CLEF_U8, 2.9, 2},
+        {CLEF_BOOL, 2, 1},           {CLEF_BOOL, 0.5, 1},          {CLEF_BOOL, 0, 0},
+        {CLEF_I32, 1e10, INT32_MAX}, {CLEF_I32, -1e10, INT32_MIN}, {CLEF_I32, -2.9, -2},
+        {CLEF_I64, -1e30, -0x1p63},  {CLEF_I32, NAN, 0},           {CLEF_U8, NAN, 0},
     };
     clef_context *ctx = open_mode(FUSED, NULL);
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {

@@ -24,8 +24,10 @@ static const clef_op op_view = {.name = "view", .kind = CLEF__VIEW};
 static const clef_op op_number = {.name = "number", .kind = CLEF__CONSTANT};
 
 static void begin_for(world *w, int n) {
-    *w = (world){.node = calloc((size_t)n, sizeof *w->node), .input = calloc((size_t)n, sizeof *w->input),
-                 .captured = calloc((size_t)n, sizeof *w->captured), .g.mark = 7};
+    *w = (world){.node = calloc((size_t)n, sizeof *w->node),
+                 .input = calloc((size_t)n, sizeof *w->input),
+                 .captured = calloc((size_t)n, sizeof *w->captured),
+                 .g.mark = 7};
     w->g.captured = w->captured;
 }
 static void begin(world *w) { begin_for(w, MAX_NODES); } /* in a process that soon ends */
@@ -38,7 +40,8 @@ static void end(world *w) {
 static int add_node(world *w, const clef_op *op, clef_shape shape, int n, const int *inputs) {
     int at = w->g.n++;
     clef__node *node = &w->node[at];
-    *node = (clef__node){.op = op, .refs = 1, .n_inputs = n, .input = w->input[at], .shape = shape, .mark = 7ull << 32 | (uint32_t)at};
+    *node =
+        (clef__node){.op = op, .refs = 1, .n_inputs = n, .input = w->input[at], .shape = shape, .mark = 7ull << 32 | (uint32_t)at};
     for (int i = 0; i < n; i++) node->input[i] = &w->node[inputs[i]];
     w->captured[at] = (clef__captured){.node = node, .leaf = op == &op_leaf, .same_as = -1, .group = -1};
     return at;
@@ -62,7 +65,9 @@ static void check_order(const world *w, const clef__grouping *gr) {
     }
     for (int i = 0; i < w->g.n; i++) { /* through views, the group that makes a value; -1 for leaves and constants */
         int same = clef__captured_of(&w->g, &w->node[i]);
-        maker[i] = same != i ? maker[same] : w->node[i].op == &op_view ? maker[w->node[i].input[0] - w->node] : w->captured[i].group;
+        maker[i] = same != i                   ? maker[same]
+                   : w->node[i].op == &op_view ? maker[w->node[i].input[0] - w->node]
+                                               : w->captured[i].group;
     }
     for (int i = 0; i < w->g.n; i++) {
         int group = w->captured[i].group;
@@ -107,7 +112,8 @@ Test(simplify, different_values_stay_apart) {
     w.node[v].attribute_bytes = w.node[u].attribute_bytes = sizeof one;
     cr_assert_eq(clef__simplify(&w.g), CLEF_OK);
     const int apart[] = {a, b, k, m, c, d, v, u};
-    for (size_t i = 0; i < sizeof apart / sizeof *apart; i++) cr_assert_eq(w.captured[apart[i]].same_as, -1, "item %d was merged", apart[i]);
+    for (size_t i = 0; i < sizeof apart / sizeof *apart; i++)
+        cr_assert_eq(w.captured[apart[i]].same_as, -1, "item %d was merged", apart[i]);
 }
 
 /* ---- fuse ---- */
@@ -204,7 +210,8 @@ Test(fuse, random_graphs_run_in_order) {
             switch (rand() % 6) {
             case 0: NODE(&w, &op_sum, a); break;
             case 1: NODE(&w, &op_view, a); break;
-            case 2: case 3: NODE(&w, &op_exp, a); break;
+            case 2:
+            case 3: NODE(&w, &op_exp, a); break;
             default: NODE(&w, &op_add, a, b);
             }
         }
@@ -276,11 +283,14 @@ static int stack_of_views(world *w) {
 /* Weights that decay: each update has one input from the beginning and one from the end. */
 static int early_and_late(world *w) {
     int n = w->g.n, third = many / 3;
-    return n < third ? NODE(w, &op_exp, n % 2) : n < 2 * third ? NODE(w, n % 2 ? &op_sum : &op_exp, n - 1) : NODE(w, &op_add, n - 2 * third + 2, 2 * third - 1);
+    return n < third       ? NODE(w, &op_exp, n % 2)
+           : n < 2 * third ? NODE(w, n % 2 ? &op_sum : &op_exp, n - 1)
+                           : NODE(w, &op_add, n - 2 * third + 2, 2 * third - 1);
 }
 
 Test(fuse, large_graphs_take_no_more_than_their_share) {
-    int (*const shapes[])(world *) = {add_first, add_both, exp_or_sum, all_of_one, ladder, far_and_near, stack_of_views, early_and_late};
+    int (*const shapes[])(world *) = {add_first, add_both,     exp_or_sum,     all_of_one,
+                                      ladder,    far_and_near, stack_of_views, early_and_late};
     enum { SOME = 12500, TIMES = 8 };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int fused = 0; fused < 2; fused++) {
@@ -302,6 +312,7 @@ Test(group, no_larger_than_its_kernel_allows) {
             clef__fit_group(local, most);
             cr_assert_leq(local[0] * local[1] * local[2], most);
             for (int d = 0; d < 3; d++) cr_assert_eq(asked[i][d] % local[d], 0, "%zu becomes %zu", asked[i][d], local[d]);
-            if (asked[i][0] * asked[i][1] * asked[i][2] <= most) cr_assert_eq(memcmp(local, asked[i], sizeof local), 0, "for no reason");
+            if (asked[i][0] * asked[i][1] * asked[i][2] <= most)
+                cr_assert_eq(memcmp(local, asked[i], sizeof local), 0, "for no reason");
         }
 }

@@ -87,14 +87,20 @@ Test(place, what_no_address_reaches_has_no_place) {
 
 /* ---- a graph of ten thousands of values must not stop the program ---- */
 
-static clef__block layer(int i, int n) { return (clef__block){.bytes = (size_t)(1 + i % 7) << 10, .first = i, .last = i % 4 ? i + 1 + i % 3 : 2 * n - i}; }
+static clef__block layer(int i, int n) {
+    return (clef__block){.bytes = (size_t)(1 + i % 7) << 10, .first = i, .last = i % 4 ? i + 1 + i % 3 : 2 * n - i};
+}
 static clef__block saved(int i, int n) { return (clef__block){.bytes = 4096, .first = i, .last = 2 * n - i}; }
-static clef__block saved_of_any_size(int i, int n) { return (clef__block){.bytes = (size_t)any(500000), .first = i, .last = 2 * n - i}; }
+static clef__block saved_of_any_size(int i, int n) {
+    return (clef__block){.bytes = (size_t)any(500000), .first = i, .last = 2 * n - i};
+}
 static clef__block brief(int i, int n) {
     (void)n;
     return (clef__block){.bytes = (size_t)any(500000), .first = i, .last = i + any(12)};
 }
-static clef__block mixed(int i, int n) { return (clef__block){.bytes = (size_t)any(5000), .first = i, .last = any(10) ? i + 1 + any(4) : i + any(n)}; }
+static clef__block mixed(int i, int n) {
+    return (clef__block){.bytes = (size_t)any(5000), .first = i, .last = any(10) ? i + 1 + any(4) : i + any(n)};
+}
 
 static uint64_t steps_for(clef__block (*make)(int i, int n), int n) {
     clef__block *b = calloc((size_t)n, sizeof *b);

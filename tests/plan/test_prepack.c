@@ -31,7 +31,9 @@ typedef struct layer {
 } layer;
 
 static clef_tensor *multiply(clef_tensor *x, clef_tensor *w) { return clef_linear(x, w, CLEF_NONE); }
-static clef_tensor *convolve(clef_tensor *x, clef_tensor *w) { return clef_conv2d(x, w, CLEF_NONE, &(clef_conv2d_options){.padding = {1, 1}}); }
+static clef_tensor *convolve(clef_tensor *x, clef_tensor *w) {
+    return clef_conv2d(x, w, CLEF_NONE, &(clef_conv2d_options){.padding = {1, 1}});
+}
 
 static clef_tensor *from_left(clef_tensor *x, clef_tensor *w) { return clef_matmul(w, x); }
 
@@ -58,7 +60,8 @@ static int expect_answer(const layer *l, clef_tensor *w, uint64_t weights, uint6
     uint64_t before = clef_counters_get(ctx).launches;
     float *got = values(y), *wanted = answer(fresh, l, made(fresh, l->w, l->dtype, weights), salt);
     int launches = (int)(clef_counters_get(ctx).launches - before);
-    cr_assert_eq(memcmp(got, wanted, (size_t)clef_numel(y) * sizeof *got), 0, "weights %d, call %d: other numbers", (int)weights, (int)salt);
+    cr_assert_eq(memcmp(got, wanted, (size_t)clef_numel(y) * sizeof *got), 0, "weights %d, call %d: other numbers", (int)weights,
+                 (int)salt);
     clef_end_step(ctx);
     free(got);
     free(wanted);
@@ -143,7 +146,8 @@ Test(prepack, many_batch_sizes_share_a_limit) {
     run_batches(w, used);
     uint64_t packed = used[1] - used[0];
     cr_expect_geq(packed, COLUMNS * DEPTH * sizeof(float));
-    for (int b = 1; b < BATCHES; b++) cr_expect_eq(used[b], used[0] + packed * (uint64_t)((b < COPIES ? b : COPIES - 1)), "batch %d", b);
+    for (int b = 1; b < BATCHES; b++)
+        cr_expect_eq(used[b], used[0] + packed * (uint64_t)((b < COPIES ? b : COPIES - 1)), "batch %d", b);
     uint64_t plans = clef_counters_get(ctx).plans;
     run_batches(w, again);
     for (int b = 0; b < BATCHES; b++) cr_expect_eq(again[b], used[BATCHES - 1], "batch %d, once more", b);
@@ -163,11 +167,14 @@ Test(prepack, is_predicted) {
 
 Test(prepack, weights_in_a_programs_hands_are_read_each_time) {
     float *data = calloc(COLUMNS * DEPTH, sizeof *data);
-    cl_mem mine = clCreateBuffer(clef_opencl_context(ctx), CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, COLUMNS * DEPTH * sizeof *data, data, NULL);
+    cl_mem mine = clCreateBuffer(clef_opencl_context(ctx), CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, COLUMNS * DEPTH * sizeof *data,
+                                 data, NULL);
     clef_tensor *w = clef_from_opencl(ctx, mine, 0, linear.w, CLEF_F32);
     for (int i = 0; i < REPEATS; i++) {
         for (int k = 0; k < COLUMNS * DEPTH; k++) data[k] = (float)i;
-        cr_assert_eq(clEnqueueWriteBuffer(clef_opencl_queue(ctx), mine, CL_TRUE, 0, COLUMNS * DEPTH * sizeof *data, data, 0, NULL, NULL), CL_SUCCESS);
+        cr_assert_eq(
+            clEnqueueWriteBuffer(clef_opencl_queue(ctx), mine, CL_TRUE, 0, COLUMNS * DEPTH * sizeof *data, data, 0, NULL, NULL),
+            CL_SUCCESS);
         float *y = values(clef_linear(clef_ones(ctx, linear.x, CLEF_F32), w, CLEF_NONE));
         for (int k = 0; k < ROWS * COLUMNS; k++) cr_assert_eq(y[k], (float)(i * DEPTH));
         free(y);

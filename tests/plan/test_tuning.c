@@ -61,9 +61,11 @@ Test(tune, sizes_of_one_bucket_share_a_result_and_others_do_not) {
     cr_expect_not(is_tuned(product_of(65, 100, 1000)));
     cr_expect_not(is_tuned(product_of(60, 113, 1000)));
     cr_expect_not(is_tuned(product_of(60, 100, 700)));
-    clef_tensor *transposed = clef_matmul(clef_rand(ctx, CLEF_SHAPE(60, 1000)), clef_transpose(clef_rand(ctx, CLEF_SHAPE(100, 1000)), 0, 1));
+    clef_tensor *transposed =
+        clef_matmul(clef_rand(ctx, CLEF_SHAPE(60, 1000)), clef_transpose(clef_rand(ctx, CLEF_SHAPE(100, 1000)), 0, 1));
     cr_expect_not(is_tuned(transposed), "another layout is another bucket");
-    clef_tensor *half = clef_matmul(clef_to(clef_rand(ctx, CLEF_SHAPE(60, 1000)), CLEF_F16), clef_to(clef_rand(ctx, CLEF_SHAPE(1000, 100)), CLEF_F16));
+    clef_tensor *half = clef_matmul(clef_to(clef_rand(ctx, CLEF_SHAPE(60, 1000)), CLEF_F16),
+                                    clef_to(clef_rand(ctx, CLEF_SHAPE(1000, 100)), CLEF_F16));
     cr_expect_not(is_tuned(half), "another dtype is another bucket");
 }
 
@@ -105,8 +107,10 @@ static void rewrite_line(const char *from, const char *to) {
 }
 
 Test(tune, knobs_that_do_not_exist_are_refused) {
-    static const char *const bad[] = {"\"rows\":0", "\"rows\":1", "\"rows\":3", "\"rows\":15", "\"rows\":2147483647", "\"lines\":2",
-                                      "\"vectors\":5", "\"splits\":33", "\"rows\":2,\"vectors\":9", "\"block\":1", "\"share\":3"};
+    static const char *const bad[] = {"\"rows\":0",    "\"rows\":1",          "\"rows\":3",
+                                      "\"rows\":15",   "\"rows\":2147483647", "\"lines\":2",
+                                      "\"vectors\":5", "\"splits\":33",       "\"rows\":2,\"vectors\":9",
+                                      "\"block\":1",   "\"share\":3"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         clef__knobs knobs = with(CLEF__GEMM_ROWS, 2);
         keep_for(ctx, product(), "gemm", &knobs);
@@ -203,7 +207,8 @@ static clef_status tune_products(clef_tune_options options, clef_tune_result *re
 Test(tune, measures_and_keeps) {
     told heard = {0};
     clef_tune_result r;
-    cr_assert_eq(tune_products((clef_tune_options){.on_progress = listen, .user = &heard, .budget = ample}, &r), CLEF_OK, "%s", clef_error(ctx));
+    cr_assert_eq(tune_products((clef_tune_options){.on_progress = listen, .user = &heard, .budget = ample}, &r), CLEF_OK, "%s",
+                 clef_error(ctx));
     cr_expect(r.benchmarks == 2 && r.tuned == 2 && r.known == 0 && r.wrong == 0 && r.improved <= 2 && r.seconds > 0);
     cr_expect(heard.finished == 2 && heard.calls > 4);
     for (int again = 0; again < 2; again++) {
@@ -252,8 +257,8 @@ static const char *broken(const char *file, const char *text) {
     static const char good[] = "c##i##_##j = FMA((V)(x), b##j, c##i##_##j);";
     const char *at = strcmp(file, "gemm.cl") == 0 ? strstr(text, good) : NULL;
     if (!at) return text;
-    snprintf(other, sizeof other, "%.*sc##i##_##j = FMA((V)(x), b##j, c##i##_##j) + (S)(%s);%s", (int)(at - text), text, broken_where,
-             at + strlen(good));
+    snprintf(other, sizeof other, "%.*sc##i##_##j = FMA((V)(x), b##j, c##i##_##j) + (S)(%s);%s", (int)(at - text), text,
+             broken_where, at + strlen(good));
     return other;
 }
 
@@ -267,7 +272,8 @@ static void expect_right_product(void) {
     static float a[M * K], b[K * N], c[M * N];
     for (int i = 0; i < M * K; i++) a[i] = (float)(i % 7 - 3);
     for (int i = 0; i < K * N; i++) b[i] = (float)(i % 5 - 2);
-    clef_tensor *y = clef_matmul(clef_from_host(ctx, CLEF_SHAPE(M, K), CLEF_F32, a), clef_from_host(ctx, CLEF_SHAPE(K, N), CLEF_F32, b));
+    clef_tensor *y =
+        clef_matmul(clef_from_host(ctx, CLEF_SHAPE(M, K), CLEF_F32, a), clef_from_host(ctx, CLEF_SHAPE(K, N), CLEF_F32, b));
     cr_assert_eq(clef_read(y, c, sizeof c), CLEF_OK, "%s", clef_error(ctx));
     for (int i = 0; i < M * N; i++) {
         float sum = 0;
@@ -284,7 +290,8 @@ static void tune_broken(const char *where) {
     cr_assert(clef__embedded("gemm.cl") && strstr(clef__embedded("gemm.cl"), where), "the kernel is another one by now");
     clef_tune_result r;
     cr_assert_eq(clef_tune(ctx, &(clef_tune_options){.work = one_product, .budget = ample}, &r), CLEF_OK, "%s", clef_error(ctx));
-    cr_expect(r.benchmarks == 1 && r.tuned == 1 && r.wrong > 0, "%d benchmarks, %d tuned, %d wrong", r.benchmarks, r.tuned, r.wrong);
+    cr_expect(r.benchmarks == 1 && r.tuned == 1 && r.wrong > 0, "%d benchmarks, %d tuned, %d wrong", r.benchmarks, r.tuned,
+              r.wrong);
     cr_expect(strstr(warnings, "gives wrong numbers and is not used"), "%s", warnings);
     reopen();
     expect_right_product();
@@ -321,7 +328,8 @@ static clef_tensor *random_of(clef_shape shape, clef_dtype dtype) { return clef_
 
 static void expect_gradients_defined(clef_tensor *y, clef_tensor *const *x, int n) {
     clef_tensor *dx[2];
-    cr_assert_eq(clef_grad(clef_sum(clef_mul(y, clef_rand(ctx, clef_tensor_shape(y))), NULL, 0, false), CLEF_NONE, x, n, false, dx), CLEF_OK, "%s", clef_error(ctx));
+    cr_assert_eq(clef_grad(clef_sum(clef_mul(y, clef_rand(ctx, clef_tensor_shape(y))), NULL, 0, false), CLEF_NONE, x, n, false, dx),
+                 CLEF_OK, "%s", clef_error(ctx));
     for (int i = 0; i < n; i++) cr_expect_geq(expect_all_defined(dx[i]), 1);
 }
 
@@ -329,9 +337,12 @@ Test(tune, definitions_agree_with_kernels) {
     clef_conv2d_options odd = {.stride = {2, 1}, .padding = {1, 2}, .dilation = {1, 2}, .groups = 2};
     clef_tensor *x = clef_require_grad(clef_keep(clef_rand(ctx, CLEF_SHAPE(2, 6, 9, 8))), true);
     clef_tensor *w = clef_require_grad(clef_keep(clef_rand(ctx, CLEF_SHAPE(8, 3, 3, 3))), true);
-    cr_expect_geq(expect_all_defined(clef_matmul(random_of(CLEF_SHAPE(3, 1, 20, 17), CLEF_I32), random_of(CLEF_SHAPE(2, 17, 33), CLEF_I32))), 1);
+    cr_expect_geq(
+        expect_all_defined(clef_matmul(random_of(CLEF_SHAPE(3, 1, 20, 17), CLEF_I32), random_of(CLEF_SHAPE(2, 17, 33), CLEF_I32))),
+        1);
     clef_tensor *half = random_of(CLEF_SHAPE(20, 300), CLEF_F16);
-    cr_expect_geq(expect_all_defined(clef_linear(half, random_of(CLEF_SHAPE(40, 300), CLEF_F16), random_of(CLEF_SHAPE(40), CLEF_F16))), 1);
+    cr_expect_geq(
+        expect_all_defined(clef_linear(half, random_of(CLEF_SHAPE(40, 300), CLEF_F16), random_of(CLEF_SHAPE(40), CLEF_F16))), 1);
     clef_tensor *y = clef_conv2d(x, w, CLEF_NONE, &odd);
     cr_expect_geq(expect_all_defined(y), 1);
     expect_gradients_defined(y, (clef_tensor *[]){x, w}, 2);

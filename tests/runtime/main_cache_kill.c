@@ -27,12 +27,10 @@ static size_t make_payload(unsigned char *p, uint32_t seed, size_t n) {
 
 static bool payload_whole(const unsigned char *p, size_t n) {
     uint32_t x;
-    if (n < 4)
-        return false;
+    if (n < 4) return false;
     memcpy(&x, p, 4);
     for (size_t i = 4; i < n; i++)
-        if (p[i] != (unsigned char)((x = x * 1664525u + 1013904223u) >> 24))
-            return false;
+        if (p[i] != (unsigned char)((x = x * 1664525u + 1013904223u) >> 24)) return false;
     return true;
 }
 
@@ -42,8 +40,7 @@ static void write_for_ever(const char *dir, uint32_t seed) {
     for (state = seed;;) {
         uint8_t key[32];
         make_key(draw(KEYS), key);
-        clef__cache_store(ctx, key, CLEF__ENTRY_BINARY, payload,
-                          make_payload(payload, draw(1 << 24), 4 + draw(LARGEST - 4)));
+        clef__cache_store(ctx, key, CLEF__ENTRY_BINARY, payload, make_payload(payload, draw(1 << 24), 4 + draw(LARGEST - 4)));
     }
 }
 
@@ -61,11 +58,9 @@ static int read_all_keys(clef_context *ctx, int *broken) {
         clef__entry entry;
         make_key(i, key);
         unsigned char *bytes = clef__cache_load(ctx, key, &entry);
-        if (!bytes)
-            continue;
+        if (!bytes) continue;
         n++;
-        if (!payload_whole(entry.payload, entry.size))
-            ++*broken;
+        if (!payload_whole(entry.payload, entry.size)) ++*broken;
         clef__free(bytes);
     }
     return n;
@@ -75,14 +70,12 @@ int main(int argc, char **argv) {
     unsetenv("CLEF_CACHE");
     int kills = argc > 1 ? atoi(argv[1]) : 250, broken = 0, warnings = 0, seen = 0, done = 0;
     const char *dir = temporary_dir();
-    clef_context *ctx =
-        clef__context_new(&(clef_options){.cache_dir = dir, .log = complain, .log_user = &warnings});
+    clef_context *ctx = clef__context_new(&(clef_options){.cache_dir = dir, .log = complain, .log_user = &warnings});
     while (done < kills) {
         pid_t child[WRITERS];
         for (int w = 0; w < WRITERS; w++) {
             uint32_t seed = draw(1 << 24);
-            if ((child[w] = fork()) == 0)
-                write_for_ever(dir, seed);
+            if ((child[w] = fork()) == 0) write_for_ever(dir, seed);
         }
         struct timespec wait = {0, (long)draw(20000000)};
         nanosleep(&wait, NULL);

@@ -38,7 +38,8 @@ static int list_with_failure(long n, cl_int code) {
     countdown = 0;
     clef_context *second = clef_open(&(clef_options){.cache_dir = ""});
     clef_device_info info;
-    good = good && second && clef_context_device(second, 0, &info) && *info.name && info.compute_units > 0 && info.max_alloc_bytes > 0;
+    good =
+        good && second && clef_context_device(second, 0, &info) && *info.name && info.compute_units > 0 && info.max_alloc_bytes > 0;
     if (!good) printf("listing: call %ld, %s: \"%s\"\n", n, clef__cl_name(code), clef_error(NULL));
     return (good ? 0 : BAD) | (hit ? STRUCK : 0);
 }
@@ -99,7 +100,8 @@ static void loop_that_looks_at_nothing(void) {
         builds_fail = false;
         EXPECT(answers == 0 && builds > 0 && builds < 8, "a loop that looks at no error");
         clef_clear_error(ctx);
-        EXPECT(clef_read(clef_sum(clef_exp(clef_rand(ctx, CLEF_SHAPE(20))), NULL, 0, false), &y, sizeof y) == CLEF_OK, clef_error(ctx));
+        EXPECT(clef_read(clef_sum(clef_exp(clef_rand(ctx, CLEF_SHAPE(20))), NULL, 0, false), &y, sizeof y) == CLEF_OK,
+               clef_error(ctx));
         clef_close(ctx);
     }
 }
@@ -137,12 +139,14 @@ static bool make_rig(clef_context *ctx, rig *r) {
     clef_seed(ctx, 7);
     r->net = clef_sequential(ctx, CLEF_LAYERS(clef_nn_flatten(ctx), clef_nn_linear(ctx, 64, 10, NULL)));
     r->optimizer = clef_sgd(r->net, &(clef_sgd_options){.lr = 0.1});
-    r->loader = clef_loader_open(clef_dataset_take(clef_digits(ctx, CLEF_TRAIN), 32), &(clef_loader_options){.batch = 16, .workers = 1});
+    r->loader =
+        clef_loader_open(clef_dataset_take(clef_digits(ctx, CLEF_TRAIN), 32), &(clef_loader_options){.batch = 16, .workers = 1});
     return r->net && r->optimizer && r->loader;
 }
 
 static clef_status fit(const rig *r, const char *dir) {
-    return clef_fit(r->net, &(clef_fit_options){.train = r->loader, .test = r->loader, .optimizer = r->optimizer, .checkpoint_dir = dir}, NULL);
+    return clef_fit(
+        r->net, &(clef_fit_options){.train = r->loader, .test = r->loader, .optimizer = r->optimizer, .checkpoint_dir = dir}, NULL);
 }
 
 /* The N-th call of a run fails with this code: an error, no crash; a run of its own works afterwards, unless the device is lost. */
@@ -168,12 +172,13 @@ static bool fit_failing(clef_context *ctx, long n, const char *dir) {
 }
 
 static void fit_with_codes(const char *dir) {
-    static const cl_int codes[] = {CL_MEM_OBJECT_ALLOCATION_FAILURE, CL_OUT_OF_HOST_MEMORY, CL_INVALID_VALUE, CL_INVALID_KERNEL_ARGS,
-                                   CL_DEVICE_NOT_AVAILABLE, CL_INVALID_COMMAND_QUEUE};
+    static const cl_int codes[] = {CL_MEM_OBJECT_ALLOCATION_FAILURE, CL_OUT_OF_HOST_MEMORY,   CL_INVALID_VALUE,
+                                   CL_INVALID_KERNEL_ARGS,           CL_DEVICE_NOT_AVAILABLE, CL_INVALID_COMMAND_QUEUE};
     enum { CODES = sizeof codes / sizeof *codes };
     for (int i = 0; i < CODES && !failures; i++) {
 #if defined(__SANITIZE_ADDRESS__)
-        if (codes[i] == CL_DEVICE_NOT_AVAILABLE) continue; /* what a lost device may still read is left to it, which counts as a leak */
+        if (codes[i] == CL_DEVICE_NOT_AVAILABLE)
+            continue; /* what a lost device may still read is left to it, which counts as a leak */
 #endif
         clef_context *ctx = clef_open(&(clef_options){.cache_dir = dir});
         fault_code = codes[i];

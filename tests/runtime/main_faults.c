@@ -40,9 +40,9 @@ static bool keep_a_result(clef__device *device) {
 }
 
 static bool work(clef__device *device) {
-    bool good = upload_and_copy(device) && keep_a_result(device) && add_works(device, add_source) && clef__finish(device) == CLEF_OK;
-    return good &&
-           clef__kernel_new(device, "__kernel void g(__global int *x) { x[0] = nonesuch; }", "", "g") == NULL &&
+    bool good =
+        upload_and_copy(device) && keep_a_result(device) && add_works(device, add_source) && clef__finish(device) == CLEF_OK;
+    return good && clef__kernel_new(device, "__kernel void g(__global int *x) { x[0] = nonesuch; }", "", "g") == NULL &&
            clef_error_status(device->ctx) == CLEF_BUILD;
 }
 
@@ -52,24 +52,19 @@ static bool run(long n, bool again) {
     for_ever = again;
     struck = complete = false;
     clef_context *ctx = clef_open(&(clef_options){.cache_dir = cache_dir});
-    if (!ctx && clef_error_status(NULL) == CLEF_OK)
-        return printf("open failed without an error\n"), false;
+    if (!ctx && clef_error_status(NULL) == CLEF_OK) return printf("open failed without an error\n"), false;
     if (ctx) {
         clef__device *device = clef__device_at(ctx, 0);
         complete = work(device);
-        if (!complete && clef_error_status(ctx) == CLEF_OK)
-            return printf("failed without an error\n"), false;
+        if (!complete && clef_error_status(ctx) == CLEF_OK) return printf("failed without an error\n"), false;
         countdown = 0;
         clef_clear_error(ctx);
-        if (!add_works(device, add_source))
-            return printf("does not recover: %s\n", clef_error(ctx)), false;
-        if (ledger == 0 || live == 0)
-            return printf("the calls were not seen\n"), false;
+        if (!add_works(device, add_source)) return printf("does not recover: %s\n", clef_error(ctx)), false;
+        if (ledger == 0 || live == 0) return printf("the calls were not seen\n"), false;
         clef_close(ctx);
     }
     countdown = 0;
-    if (live || ledger)
-        return printf("%ld allocations and %ld OpenCL objects leak\n", live, ledger), false;
+    if (live || ledger) return printf("%ld allocations and %ld OpenCL objects leak\n", live, ledger), false;
     return true;
 }
 
@@ -80,8 +75,7 @@ static bool sweep(bool of_opencl, bool again, int *runs) {
             printf("%s call %ld %s\n", of_opencl ? "OpenCL" : "allocation", n, again ? "and all later ones" : "");
             return false;
         }
-        if (!struck)
-            return complete;
+        if (!struck) return complete;
     }
 }
 
@@ -112,8 +106,7 @@ static bool step(clef_context *ctx, const trainee *t) {
     clef_tensor *in = clef_from_host(ctx, CLEF_SHAPE(4, 1, 4, 4), CLEF_F32, x);
     clef_tensor *target = clef_from_host(ctx, CLEF_SHAPE(4), CLEF_I64, label);
     clef_tensor *loss = clef_cross_entropy(clef_forward(t->net, in), target, NULL);
-    return clef_backward(loss) == CLEF_OK && clef_clip_grad_norm(t->net, 1) && clef_step(t->opt) == CLEF_OK &&
-           clef_item(loss) > 0;
+    return clef_backward(loss) == CLEF_OK && clef_clip_grad_norm(t->net, 1) && clef_step(t->opt) == CLEF_OK && clef_item(loss) > 0;
 }
 
 /* All parameters in one row; one that cannot be read becomes NaN. */
@@ -122,8 +115,7 @@ static bool read_weights(const trainee *t, float *row) {
     int at = 0;
     for (int i = 0; i < clef_module_tensors(t->net); i++) {
         clef_named_tensor w = clef_module_tensor(t->net, i);
-        if (w.is_buffer)
-            continue;
+        if (w.is_buffer) continue;
         int n = (int)clef_numel(w.tensor);
         bool good = clef_read(w.tensor, row + at, (size_t)n * sizeof *row) == CLEF_OK;
         for (int k = 0; !good && k < n; k++) row[at + k] = NAN;
@@ -141,7 +133,8 @@ static bool in_a_known_state(const trainee *t, bool may_be_lost) {
     for (int i = 0, at = 0; good && i < clef_module_tensors(t->net); i++) {
         clef_named_tensor w = clef_module_tensor(t->net, i);
         size_t n = w.is_buffer ? 0 : (size_t)clef_numel(w.tensor);
-        good = (may_be_lost && isnan(row[at])) || memcmp(row + at, weights[0] + at, n * sizeof *row) == 0 || memcmp(row + at, weights[1] + at, n * sizeof *row) == 0;
+        good = (may_be_lost && isnan(row[at])) || memcmp(row + at, weights[0] + at, n * sizeof *row) == 0 ||
+               memcmp(row + at, weights[1] + at, n * sizeof *row) == 0;
         if (!good)
             printf("%s has a value it never had: %g, and neither %g nor %g\n", w.name, row[at], weights[0][at], weights[1][at]);
         at += (int)n;
@@ -179,15 +172,15 @@ static bool train_failing(clef_context *ctx, long n, bool again) {
     if (first.net && first.opt && !in_a_known_state(&first, opencl_faults))
         return printf("the parameters are lost: %s\n", clef_error(ctx)), false;
     clef_clear_error(ctx);
-    if (!train(ctx, &second) || !read_weights(&second, row))
-        return printf("does not recover: %s\n", clef_error(ctx)), false;
+    if (!train(ctx, &second) || !read_weights(&second, row)) return printf("does not recover: %s\n", clef_error(ctx)), false;
     return memcmp(row, weights[1], sizeof row) == 0 || (printf("recovers with other numbers\n"), false);
 }
 
 /* ---- inference: weights that stay for a while, so that what is packed from them stays too ---- */
 enum { LEAST = 8, MOST = 12, INPUTS = 24, OUTPUTS = 40 };
 
-static const char turns[] = "0001000110"; /* kept, given back; where that fails, the old ones come back, or the new ones once more */
+static const char turns[] =
+    "0001000110"; /* kept, given back; where that fails, the old ones come back, or the new ones once more */
 
 static clef_tensor *same_rows(clef_context *ctx, int rows, float first, float step) {
     float data[OUTPUTS * INPUTS];
@@ -201,7 +194,8 @@ static bool answer(clef_context *ctx, clef_tensor *const *weight, int which, int
     size_t bytes = (size_t)(items * OUTPUTS) * sizeof *y;
     bool good = clef_read(clef_linear(same_rows(ctx, items, (float)x0, 0), weight[which], CLEF_NONE), y, bytes) == CLEF_OK;
     bool right = good == (clef_error_status(ctx) == CLEF_OK);
-    for (int i = 0; good && i < items * OUTPUTS; i++) right &= y[i] == (float)(INPUTS * x0 * (which ? 100 - i % OUTPUTS : i % OUTPUTS));
+    for (int i = 0; good && i < items * OUTPUTS; i++)
+        right &= y[i] == (float)(INPUTS * x0 * (which ? 100 - i % OUTPUTS : i % OUTPUTS));
     *failed += !good;
     clef_clear_error(ctx);
     return right;
@@ -254,17 +248,16 @@ static bool living_on(bool (*failing)(clef_context *ctx, long n, bool again), bo
     opencl_faults = of_opencl;
     clef_context *ctx = clef_open(&(clef_options){.cache_dir = cache_dir});
     bool good = note_weights(ctx);
-    if (!good)
-        printf("training fails untouched: %s\n", clef_error(ctx));
+    if (!good) printf("training fails untouched: %s\n", clef_error(ctx));
     struck = true;
     for (long n = 1; good && struck; n = next(n), ++*runs) {
         good = failing(ctx, n, again);
         if (!good)
-            printf("%s, %s %ld%s\n", failing == train_failing ? "training" : "inference", of_opencl ? "OpenCL call" : "allocation", n, again ? " and all later ones" : "");
+            printf("%s, %s %ld%s\n", failing == train_failing ? "training" : "inference", of_opencl ? "OpenCL call" : "allocation",
+                   n, again ? " and all later ones" : "");
     }
     clef_close(ctx);
-    if (live || ledger)
-        printf("%ld allocations and %ld OpenCL objects leak\n", live, ledger);
+    if (live || ledger) printf("%ld allocations and %ld OpenCL objects leak\n", live, ledger);
     return good && complete && live == 0 && ledger == 0;
 }
 
@@ -302,8 +295,7 @@ static bool short_buffer(void) {
     clef__buffer_release(whole);
     clef__buffer_release(next);
     clef_close(ctx);
-    if (!good)
-        printf("a buffer of %zu bytes was cut to %zu and handed out for %zu\n", size, cut_size, size);
+    if (!good) printf("a buffer of %zu bytes was cut to %zu and handed out for %zu\n", size, cut_size, size);
     return good;
 }
 
@@ -314,13 +306,12 @@ int main(void) {
     setenv("CLEF_COMPILE_THREADS", "1", 1); /* calls are counted without a lock */
     clef_set_allocator(&(clef_allocator){take, retake, drop, NULL});
     clef_context *ctx = clef_open(NULL); /* the list of devices stays with the process */
-    if (!ctx)
-        return without_context();
+    if (!ctx) return without_context();
     clef_close(ctx);
     live = ledger = 0;
-    bool good = sweep(false, false, &runs) && sweep(false, true, &runs) && sweep(true, false, &runs) &&
-                sweep(true, true, &runs);
-    for (int i = 0; good && i < 3; i++) good = living_on(train_failing, i == 2, i == 1, &runs) && living_on(answer_failing, i == 2, i == 1, &runs);
+    bool good = sweep(false, false, &runs) && sweep(false, true, &runs) && sweep(true, false, &runs) && sweep(true, true, &runs);
+    for (int i = 0; good && i < 3; i++)
+        good = living_on(train_failing, i == 2, i == 1, &runs) && living_on(answer_failing, i == 2, i == 1, &runs);
     cache_dir = ""; /* once more without the cache, through the compiler */
     good = good && sweep(true, false, &runs);
     good = good && short_buffer() && weather();

@@ -32,22 +32,61 @@ static bool is_value(const char *text, size_t size, bool lenient, size_t *at, co
 
 /* ---- grammar ---- */
 static void grammar(void) {
-    static const char *const good[] = {"0", "-0", "10", "-1.5e-3", "1E+5", "0.25", "true", "false", "null", "\"\"", "[]",
-                                       "{}", " [ 1 , [ ] , { } ] ", "{\"a\":1,\"a\":{\"b\":[null]}}", "\t\r\n1\n",
-                                       "\"\\\"\\\\\\/\\b\\f\\n\\r\\t\"", "\"\xc3\xa4\xf0\x9f\x98\x80\x7f\"",
+    static const char *const good[] = {"0",
+                                       "-0",
+                                       "10",
+                                       "-1.5e-3",
+                                       "1E+5",
+                                       "0.25",
+                                       "true",
+                                       "false",
+                                       "null",
+                                       "\"\"",
+                                       "[]",
+                                       "{}",
+                                       " [ 1 , [ ] , { } ] ",
+                                       "{\"a\":1,\"a\":{\"b\":[null]}}",
+                                       "\t\r\n1\n",
+                                       "\"\\\"\\\\\\/\\b\\f\\n\\r\\t\"",
+                                       "\"\xc3\xa4\xf0\x9f\x98\x80\x7f\"",
                                        "\"\\u00e4\\uD83D\\uDE00\\uffff\""};
     static const struct {
         const char *text;
         size_t at;
         const char *expected;
-    } bad[] = {{"", 0, "number"}, {" ", 1, "number"}, {"{", 1, "a string"}, {"[1,]", 3, "number"}, {"[1 2]", 3, ", or ]"},
-               {"[1}", 2, ", or ]"}, {"{\"a\":1]", 6, ", or }"}, {"{\"a\" 1}", 5, ":"}, {"{\"a\":}", 5, "number"},
-               {"{\"a\":1,}", 7, "a string"}, {"{1:1}", 1, "a string"}, {"{'a':1}", 1, "a string"}, {"[,1]", 1, "number"},
-               {"tru", 0, "number"}, {"nul", 0, "number"}, {"+1", 0, "number"}, {"-", 1, "number"}, {".5", 0, "number"},
-               {"1.", 2, "number"}, {"1.e5", 2, "number"}, {"1e", 2, "number"}, {"1e+", 3, "number"}, {"[01]", 2, ", or ]"},
-               {"[0x10]", 2, ", or ]"}, {"inf", 0, "number"}, {"NaN", 0, "number"}, {"\"", 1, "end of a string"},
-               {"\"a\\", 3, "after a backslash"}, {"\"\\x\"", 3, "after a backslash"}, {"\"\\u12g4\"", 6, "\\u escape"},
-               {"\"\\u12", 3, "\\u escape"}, {"\"\\ud800\\u1\"", 7, "\\u escape"}, {"\"\n\"", 1, "control characters"}};
+    } bad[] = {{"", 0, "number"},
+               {" ", 1, "number"},
+               {"{", 1, "a string"},
+               {"[1,]", 3, "number"},
+               {"[1 2]", 3, ", or ]"},
+               {"[1}", 2, ", or ]"},
+               {"{\"a\":1]", 6, ", or }"},
+               {"{\"a\" 1}", 5, ":"},
+               {"{\"a\":}", 5, "number"},
+               {"{\"a\":1,}", 7, "a string"},
+               {"{1:1}", 1, "a string"},
+               {"{'a':1}", 1, "a string"},
+               {"[,1]", 1, "number"},
+               {"tru", 0, "number"},
+               {"nul", 0, "number"},
+               {"+1", 0, "number"},
+               {"-", 1, "number"},
+               {".5", 0, "number"},
+               {"1.", 2, "number"},
+               {"1.e5", 2, "number"},
+               {"1e", 2, "number"},
+               {"1e+", 3, "number"},
+               {"[01]", 2, ", or ]"},
+               {"[0x10]", 2, ", or ]"},
+               {"inf", 0, "number"},
+               {"NaN", 0, "number"},
+               {"\"", 1, "end of a string"},
+               {"\"a\\", 3, "after a backslash"},
+               {"\"\\x\"", 3, "after a backslash"},
+               {"\"\\u12g4\"", 6, "\\u escape"},
+               {"\"\\u12", 3, "\\u escape"},
+               {"\"\\ud800\\u1\"", 7, "\\u escape"},
+               {"\"\n\"", 1, "control characters"}};
     size_t at;
     const char *expected;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
@@ -84,13 +123,15 @@ static void strings(void) {
     } cases[] = {
         {"\"a\\\"\\\\\\/\\b\\f\\n\\r\\tz\"", "a\"\\/\b\f\n\r\tz", "a\"\\/\b\f\n\r\tz"},
         {"\"\\u0041\\u00e4\\u20AC\\ud83d\\ude00|\"", "A\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80|",
-        "A\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80|"},
+         "A\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80|"},
         {"\"\\u007f\\u0080\\u07ff\\u0800\\uffff\\ud800\\udc00\\udbff\\udfff\"",
          "\x7f\xc2\x80\xdf\xbf\xe0\xa0\x80\xef\xbf\xbf\xf0\x90\x80\x80\xf4\x8f\xbf\xbf",
          "\x7f\xc2\x80\xdf\xbf\xe0\xa0\x80\xef\xbf\xbf\xf0\x90\x80\x80\xf4\x8f\xbf\xbf"},
         {"\"\\u0000\"", NULL, "\xef\xbf\xbd"},
         {"\"\\ud800\"", NULL, "\xef\xbf\xbd"},
-        {"\"\\ud800\\u0041\"", NULL, "\xef\xbf\xbd" "A"},
+        {"\"\\ud800\\u0041\"", NULL,
+         "\xef\xbf\xbd"
+         "A"},
         {"\"\\ud800\\n\"", NULL, "\xef\xbf\xbd\n"},
         {"\"\\ud800\\ud83d\\ude00\"", NULL, "\xef\xbf\xbd\xf0\x9f\x98\x80"},
         {"\"\\udc00x\"", NULL, "\xef\xbf\xbdx"},
@@ -113,7 +154,8 @@ static void strings(void) {
             bool right = want ? string && strcmp(string, want) == 0 && string == json.start + 1 && clef__json_at_end(&json)
                               : !string && json.expected && !clef__json_at_end(&json);
             if (!right)
-                failures++, fprintf(stderr, "%s, %s: %s\n", cases[i].text, lenient ? "lenient" : "strict", string ? string : "refused");
+                failures++,
+                    fprintf(stderr, "%s, %s: %s\n", cases[i].text, lenient ? "lenient" : "strict", string ? string : "refused");
             free(json.start);
         }
 }
@@ -124,10 +166,18 @@ static void whole_numbers(void) {
         const char *text;
         int64_t value; /* -1: refused */
         const char *expected;
-    } cases[] = {{"0", 0, ""}, {" 7 ", 7, ""}, {"9223372036854775807", INT64_MAX, ""},
-                 {"9223372036854775808", -1, "below 2^63"}, {"99999999999999999999999", -1, "below 2^63"},
-                 {"00", -1, "leading zeros"}, {"01", -1, "leading zeros"}, {"-1", -1, "without sign"},
-                 {"", -1, "whole number"}, {"1.0", -1, "fraction"}, {"1e0", -1, "exponent"}, {"1E0", -1, "exponent"},
+    } cases[] = {{"0", 0, ""},
+                 {" 7 ", 7, ""},
+                 {"9223372036854775807", INT64_MAX, ""},
+                 {"9223372036854775808", -1, "below 2^63"},
+                 {"99999999999999999999999", -1, "below 2^63"},
+                 {"00", -1, "leading zeros"},
+                 {"01", -1, "leading zeros"},
+                 {"-1", -1, "without sign"},
+                 {"", -1, "whole number"},
+                 {"1.0", -1, "fraction"},
+                 {"1e0", -1, "exponent"},
+                 {"1E0", -1, "exponent"},
                  {"null", -1, "whole number"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         clef__json json = reader_of(cases[i].text, strlen(cases[i].text), false);
@@ -202,7 +252,8 @@ static void errors_stick(void) {
 
 /* ---- hostile bytes: every cut and every changed byte of a rich text ---- */
 static void damage(void) {
-    static const char rich[] = "{\"k\\u00e9\\ud83d\\ude00\":[1,-2.5e+3,{\"\xc3\xa4\":null}],\"t\":\"\\n\",\"b\":[true,false,\"\"]} ";
+    static const char rich[] =
+        "{\"k\\u00e9\\ud83d\\ude00\":[1,-2.5e+3,{\"\xc3\xa4\":null}],\"t\":\"\\n\",\"b\":[true,false,\"\"]} ";
     char text[sizeof rich];
     size_t at, n = sizeof rich - 1;
     const char *expected;

@@ -9,18 +9,15 @@ static const persona personas[] = {
     {"64 MB in one piece", CL_DEVICE_TYPE_CPU, 4096, 65536, 64 << 20, 8, false, false, NULL, NULL, "cpu_avx2"},
     {"no doubles", CL_DEVICE_TYPE_CPU, 4096, 65536, 1 << 30, 4, true, false, NULL, NULL, "cpu"},
     {"an accelerator", CL_DEVICE_TYPE_ACCELERATOR, 128, 65536, 1 << 30, 4, false, false, NULL, NULL, "minimal"},
-    {"OpenCL 1.2", CL_DEVICE_TYPE_GPU, 256, 65536, 1 << 30, 4, false, false, "OpenCL 1.2 x", "OpenCL C 1.2 ",
-     "gpu"},
-    {"OpenCL 1.1", CL_DEVICE_TYPE_GPU, 256, 65536, 1 << 30, 4, false, false, "OpenCL 1.1 x", "OpenCL C 1.1 ",
-     NULL},
+    {"OpenCL 1.2", CL_DEVICE_TYPE_GPU, 256, 65536, 1 << 30, 4, false, false, "OpenCL 1.2 x", "OpenCL C 1.2 ", "gpu"},
+    {"OpenCL 1.1", CL_DEVICE_TYPE_GPU, 256, 65536, 1 << 30, 4, false, false, "OpenCL 1.1 x", "OpenCL C 1.1 ", NULL},
     {"no compiler", CL_DEVICE_TYPE_GPU, 256, 65536, 1 << 30, 4, false, true, NULL, NULL, NULL},
 };
 enum { PERSONAS = sizeof personas / sizeof personas[0] };
 
-#define CHECK(what)                                                                             \
-    do {                                                                                        \
-        if (!(what))                                                                            \
-            return printf("%s: line %d: %s does not hold\n", played->name, __LINE__, #what), 1; \
+#define CHECK(what)                                                                                      \
+    do {                                                                                                 \
+        if (!(what)) return printf("%s: line %d: %s does not hold\n", played->name, __LINE__, #what), 1; \
     } while (0)
 
 static int unusable(void) {
@@ -36,10 +33,8 @@ static int unusable(void) {
 /* In a process of its own, as the list of devices is made once. */
 static int play(void) {
     const clef__found *list;
-    if (clef__devices(&list) == 0)
-        return printf("skipped: %s\n", clef_error(NULL)), 77;
-    if (!played->profile)
-        return unusable();
+    if (clef__devices(&list) == 0) return printf("skipped: %s\n", clef_error(NULL)), 77;
+    if (!played->profile) return unusable();
     clef_context *ctx = clef_open(&(clef_options){.device = "0", .cache_dir = ""});
     CHECK(ctx);
     clef__device *device = clef__device_at(ctx, 0);
@@ -70,12 +65,9 @@ int main(void) {
             _exit(result);
         }
         int state = 1;
-        if (child < 0 || waitpid(child, &state, 0) != child || !WIFEXITED(state))
-            failed++;
-        else if (WEXITSTATUS(state) == 77)
-            skipped++;
-        else
-            failed += WEXITSTATUS(state) != 0;
+        if (child < 0 || waitpid(child, &state, 0) != child || !WIFEXITED(state)) failed++;
+        else if (WEXITSTATUS(state) == 77) skipped++;
+        else failed += WEXITSTATUS(state) != 0;
     }
     printf("%d devices played, %d failed\n", PERSONAS, failed);
     return failed ? 1 : skipped ? 77 : 0;

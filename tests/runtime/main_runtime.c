@@ -4,10 +4,9 @@
 #include "runtime_support.h"
 #include "support/plain.h"
 
-#define CHECK(what)                                                                   \
-    do {                                                                              \
-        if (!(what))                                                                  \
-            return printf("%s:%d: %s does not hold\n", __FILE__, __LINE__, #what), 1; \
+#define CHECK(what)                                                                            \
+    do {                                                                                       \
+        if (!(what)) return printf("%s:%d: %s does not hold\n", __FILE__, __LINE__, #what), 1; \
     } while (0)
 
 enum { THREADS = 4 };
@@ -17,8 +16,7 @@ static void *build(void *user) {
     char source[200];
     long made = 0;
     for (int i = 0; i < 4; i++) {
-        snprintf(source, sizeof source, "__kernel void f(__global int *x) { x[0] = %s%d; }",
-                 i == 2 ? "nonesuch" : "", i);
+        snprintf(source, sizeof source, "__kernel void f(__global int *x) { x[0] = %s%d; }", i == 2 ? "nonesuch" : "", i);
         clef__kernel *k = clef__kernel_new(shared, source, "", "f");
         made += k != NULL;
         clef__kernel_free(k);
@@ -77,8 +75,7 @@ int main(void) {
     const char *dir = temporary_dir();
     for (int debug = 0; debug < 2; debug++) {
         clef_context *ctx = clef_open(&(clef_options){.cache_dir = dir, .debug_memory = debug});
-        if (!ctx)
-            return without_context();
+        if (!ctx) return without_context();
         shared = clef__device_at(ctx, 0);
         CHECK(add_works(shared, add_source));
         CHECK(move_bytes(shared) == 0);

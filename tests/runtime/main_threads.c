@@ -29,9 +29,9 @@ static bool fetch(void *user, int64_t i, float *x, int64_t *y) {
 static void train(clef_context *ctx, clef_dataset *data, float *losses) {
     clef_loader_options options = {.batch = 8, .shuffle = true, .workers = 3, .prefetch = 4, .seed = 5, .augment = {.shift = 1}};
     clef_loader *loader = clef_loader_open(data, &options);
-    clef_module *net = clef_sequential(
-        ctx, CLEF_LAYERS(clef_nn_flatten(ctx), clef_nn_linear(ctx, PIXELS, 16, NULL), clef_nn_relu(ctx), clef_nn_dropout(ctx, 0.2),
-                         clef_nn_linear(ctx, 16, 10, NULL)));
+    clef_module *net =
+        clef_sequential(ctx, CLEF_LAYERS(clef_nn_flatten(ctx), clef_nn_linear(ctx, PIXELS, 16, NULL), clef_nn_relu(ctx),
+                                         clef_nn_dropout(ctx, 0.2), clef_nn_linear(ctx, 16, 10, NULL)));
     clef_optimizer *optimizer = clef_adam(net, NULL);
     for (int i = 0; i < STEPS;) {
         clef_batch b;
@@ -84,8 +84,7 @@ int main(void) {
         }
         for (int i = 0; i < THREADS; i++) pthread_join(first[i].thread, NULL);
     }
-    for (int i = 1; i < ROUNDS * THREADS; i++)
-        EXPECT(memcmp(runners[i].losses, runners[0].losses, sizeof runners[0].losses) == 0);
+    for (int i = 1; i < ROUNDS * THREADS; i++) EXPECT(memcmp(runners[i].losses, runners[0].losses, sizeof runners[0].losses) == 0);
     EXPECT(runners[0].losses[0] > 0 && atomic_load(&fetched) >= ROUNDS * THREADS * STEPS * 8);
     printf("threads: %d runs, first loss %.9g, last %.9g, %d files cached, %d failures\n", ROUNDS * THREADS,
            (double)runners[0].losses[0], (double)runners[0].losses[2 * STEPS - 1], io_count(dir), io_failures);

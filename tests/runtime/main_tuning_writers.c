@@ -12,7 +12,8 @@ static void open_words(clef__device *d, const char *dir, memory_log *log) {
 
 static clef__tuned result_of(int writer, int i, char bucket[32]) {
     snprintf(bucket, 32, "%d,%d", writer, i);
-    return (clef__tuned){.family = "gemm", .kernel = "k", .dtype = "f32", .bucket = bucket, .n_knobs = 1, .knob = {{"rows", 1 + i}}};
+    return (clef__tuned){
+        .family = "gemm", .kernel = "k", .dtype = "f32", .bucket = bucket, .n_knobs = 1, .knob = {{"rows", 1 + i}}};
 }
 
 /* Returns how much went wrong. */
@@ -64,7 +65,8 @@ int main(void) {
         wrong += status != 0;
     }
     int found = count_found(dir, &log);
-    printf("%d of %d results found, %d writers failed, %d warnings\n", found, WRITERS * RESULTS, wrong, log.count[CLEF_LOG_WARNING]);
+    printf("%d of %d results found, %d writers failed, %d warnings\n", found, WRITERS * RESULTS, wrong,
+           log.count[CLEF_LOG_WARNING]);
     remove_dir(dir);
     return found != WRITERS * RESULTS || wrong || log.count[CLEF_LOG_WARNING];
 }

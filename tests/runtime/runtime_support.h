@@ -22,8 +22,7 @@ static inline const char *temporary_dir(void) {
 static inline void remove_dir(const char *path) {
     char command[512];
     snprintf(command, sizeof command, "rm -rf '%s'", path);
-    if (system(command) != 0)
-        fprintf(stderr, "%s stays\n", path);
+    if (system(command) != 0) fprintf(stderr, "%s stays\n", path);
 }
 
 /* Adds y to n floats on the device and says whether the sums came back right. */
@@ -37,8 +36,7 @@ static inline bool add_works(clef__device *device, const char *source) {
     clef__buffer *buffer = clef__buffer_new(device, sizeof x);
     good = kernel && buffer && clef__buffer_write(buffer, 0, x, sizeof x) == CLEF_OK;
     memset(x, 0, sizeof x);
-    good = good && clef__kernel_set_buffer(kernel, 0, buffer) == CLEF_OK &&
-           clef__kernel_set(kernel, 1, sizeof y, &y) == CLEF_OK;
+    good = good && clef__kernel_set_buffer(kernel, 0, buffer) == CLEF_OK && clef__kernel_set(kernel, 1, sizeof y, &y) == CLEF_OK;
     good = good && clef__kernel_launch(kernel, global, local, "add") == CLEF_OK;
     good = good && clef__buffer_read(buffer, 0, x, sizeof x) == CLEF_OK;
     for (int i = 0; good && i < N; i++) good = x[i] == (float)i + 0.5f;

@@ -122,8 +122,7 @@ Test(sha256, every_field_counts) {
         .name = "n", .vendor = "v", .driver = "d", .version = "o", .platform = "p", .platform_version = "q"};
     clef_device_info other[6] = {plain, plain, plain, plain, plain, plain};
     uint8_t key[9][32];
-    other[0].name = other[1].vendor = other[2].driver = other[3].version = other[4].platform =
-        other[5].platform_version = "x";
+    other[0].name = other[1].vendor = other[2].driver = other[3].version = other[4].platform = other[5].platform_version = "x";
     for (int i = 0; i < 6; i++) clef__cache_key(&other[i], "s", "o", key[i]);
     clef__cache_key(&plain, "s", "o", key[6]);
     clef__cache_key(&plain, "S", "o", key[7]);

@@ -6,10 +6,8 @@
 
 static clef_context *ctx;
 static void open_with(const char *library) {
-    if (library)
-        setenv("CLEF_CLBLAST", library, 1);
-    else
-        unsetenv("CLEF_CLBLAST");
+    if (library) setenv("CLEF_CLBLAST", library, 1);
+    else unsetenv("CLEF_CLBLAST");
     ctx = clef_open(NULL);
     if (!ctx && clef_error_status(NULL) == CLEF_NO_DEVICE) cr_skip_test("%s", clef_error(NULL));
     cr_assert(ctx, "%s", clef_error(NULL));

@@ -51,8 +51,7 @@ static void put_file(const char *path, const void *bytes, size_t n, mode_t mode)
 static size_t get_file(const char *path, unsigned char *bytes, size_t room) {
     FILE *file = fopen(path, "rb");
     size_t n = file ? fread(bytes, 1, room, file) : 0;
-    if (file)
-        fclose(file);
+    if (file) fclose(file);
     return n;
 }
 
@@ -163,8 +162,7 @@ Test(cache, modes) {
 }
 
 Test(cache, owner) {
-    if (geteuid() != 0)
-        cr_skip_test("only root can make a file of somebody else");
+    if (geteuid() != 0) cr_skip_test("only root can make a file of somebody else");
     clef__cache_store(ctx, some_key, CLEF__ENTRY_BINARY, "hello", 5);
     cr_assert_eq(chown(path_of(some_key), 1234, 1234), 0);
     cr_assert_not(loads("hello"));
@@ -317,8 +315,7 @@ static clef_context *open_device(const char *mode) {
     heard = (memory_log){0};
     setenv("CLEF_CACHE", mode, 1);
     clef_context *c = clef_open(&(clef_options){.cache_dir = dir, .log = remember, .log_user = &heard});
-    if (!c)
-        cr_skip_test("%s", clef_error(NULL));
+    if (!c) cr_skip_test("%s", clef_error(NULL));
     return c;
 }
 
@@ -330,15 +327,13 @@ static uint64_t entries(void) {
 }
 
 Test(cache, programs) {
-    static const char *const modes[] = {
-        "force", "1"}; /* at once; when the context closes, where the driver likes that better */
+    static const char *const modes[] = {"force", "1"}; /* at once; when the context closes, where the driver likes that better */
     for (int i = 0; i < 2; i++) {
         clef_cache_clear(dir, NULL);
         clef_context *c = open_device(modes[i]);
         cr_assert(add_works(clef__device_at(c, 0), add_source));
         cr_assert_eq(clef_counters_get(c).kernels_built, 1u);
-        if (i == 0)
-            cr_assert_eq(entries(), 1u);
+        if (i == 0) cr_assert_eq(entries(), 1u);
         clef_close(c);
         cr_assert_eq(entries(), 1u);
         c = open_device("1");
@@ -372,8 +367,7 @@ static char entry_path[600];
 static const char *only_entry(void) {
     DIR *list = opendir(dir);
     for (struct dirent *d; (d = readdir(list));)
-        if (strstr(d->d_name, ".bin"))
-            snprintf(entry_path, sizeof entry_path, "%s/%s", dir, d->d_name);
+        if (strstr(d->d_name, ".bin")) snprintf(entry_path, sizeof entry_path, "%s/%s", dir, d->d_name);
     closedir(list);
     return entry_path;
 }
@@ -389,10 +383,8 @@ Test(cache, damaged_programs) {
     for (int i = 0; i < 24; i++) {
         size_t at = i < 6 ? (size_t)(i * 16) : (n - 1) * (size_t)(i - 6) / 17, length = n;
         memcpy(bad, good, n);
-        if (i % 4 == 3)
-            length = at;
-        else
-            bad[at] ^= (unsigned char)(1 << i % 8);
+        if (i % 4 == 3) length = at;
+        else bad[at] ^= (unsigned char)(1 << i % 8);
         put_file(entry_path, bad, length, 0600);
         c = open_device("force");
         cr_assert(add_works(clef__device_at(c, 0), add_source), "%s", clef_error(c));
@@ -409,8 +401,7 @@ static void load_rubbish(void) {
     const unsigned char *at = rubbish;
     const size_t size = sizeof rubbish;
     const clef__found *list;
-    if (clef__devices(&list) == 0)
-        return;
+    if (clef__devices(&list) == 0) return;
     cl_context context = clCreateContext(NULL, 1, &list[0].id, NULL, NULL, NULL);
     clCreateProgramWithBinary(context, 1, &list[0].id, &size, &at, NULL, NULL);
 }
@@ -420,8 +411,7 @@ static void load_rubbish(void) {
 Test(cache, refused_by_the_driver) {
     unsigned char bytes[CLEF__ENTRY_HEADER + 16];
     uint8_t key[32];
-    if (!survives(load_rubbish))
-        cr_skip_test("the driver crashes on a binary it does not know");
+    if (!survives(load_rubbish)) cr_skip_test("the driver crashes on a binary it does not know");
     clef_context *c = open_device("force");
     char all[128];
     snprintf(all, sizeof all, "%s ", c->device[0]->options);

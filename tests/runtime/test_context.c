@@ -7,10 +7,8 @@ static memory_log heard;
 
 static clef_context *open_any(void) {
     heard = (memory_log){0};
-    clef_context *ctx =
-        clef_open(&(clef_options){.cache_dir = "", .seed = 5, .log = remember, .log_user = &heard});
-    if (!ctx)
-        cr_skip_test("%s", clef_error(NULL));
+    clef_context *ctx = clef_open(&(clef_options){.cache_dir = "", .seed = 5, .log = remember, .log_user = &heard});
+    if (!ctx) cr_skip_test("%s", clef_error(NULL));
     return ctx;
 }
 
@@ -148,22 +146,14 @@ Test(context, several) {
 static int in_child(clef_context *ctx, clef__kernel *kernel, clef__buffer *buffer) {
     static const size_t one[3] = {1, 1, 1};
     float x = 0;
-    if (clef__usable(ctx) || clef_error_status(ctx) != CLEF_STATE)
-        return 1;
-    if (clef__kernel_launch(kernel, one, one, NULL) != CLEF_STATE)
-        return 2;
-    if (clef__buffer_write(buffer, 0, &x, sizeof x) != CLEF_STATE)
-        return 3;
-    if (clef__buffer_read(buffer, 0, &x, sizeof x) != CLEF_STATE)
-        return 4;
-    if (clef_synchronize(ctx) != CLEF_STATE)
-        return 5;
-    if (clef__buffer_new(clef__device_at(ctx, 0), 10) != NULL)
-        return 6;
-    if (clef_open(NULL) != NULL || clef_error_status(NULL) != CLEF_STATE)
-        return 7;
-    if (clef_device_count() != 0)
-        return 8;
+    if (clef__usable(ctx) || clef_error_status(ctx) != CLEF_STATE) return 1;
+    if (clef__kernel_launch(kernel, one, one, NULL) != CLEF_STATE) return 2;
+    if (clef__buffer_write(buffer, 0, &x, sizeof x) != CLEF_STATE) return 3;
+    if (clef__buffer_read(buffer, 0, &x, sizeof x) != CLEF_STATE) return 4;
+    if (clef_synchronize(ctx) != CLEF_STATE) return 5;
+    if (clef__buffer_new(clef__device_at(ctx, 0), 10) != NULL) return 6;
+    if (clef_open(NULL) != NULL || clef_error_status(NULL) != CLEF_STATE) return 7;
+    if (clef_device_count() != 0) return 8;
     clef__kernel_free(kernel);
     clef__buffer_release(buffer);
     clef_close(ctx);
@@ -177,8 +167,7 @@ Test(fork, child_gets_an_error, .timeout = 600) {
     clef__buffer *buffer = clef__buffer_new(device, 100);
     cr_assert_not_null(kernel);
     pid_t child = fork();
-    if (child == 0)
-        _exit(in_child(ctx, kernel, buffer));
+    if (child == 0) _exit(in_child(ctx, kernel, buffer));
     int state = 0;
     waitpid(child, &state, 0);
     cr_assert(WIFEXITED(state) && WEXITSTATUS(state) == 0, "the child failed check %d", WEXITSTATUS(state));
@@ -211,13 +200,11 @@ typedef struct own {
 
 static own make_own(cl_command_queue_properties properties) {
     const clef__found *list;
-    if (clef__devices(&list) == 0)
-        cr_skip_test("%s", clef_error(NULL));
+    if (clef__devices(&list) == 0) cr_skip_test("%s", clef_error(NULL));
     own o = {.device = list[0].id};
     o.context = clCreateContext(NULL, 1, &o.device, NULL, NULL, NULL);
     o.queue = clCreateCommandQueue(o.context, o.device, properties, NULL);
-    if (!o.queue)
-        cr_skip_test("the device has no queues that run out of order");
+    if (!o.queue) cr_skip_test("the device has no queues that run out of order");
     return o;
 }
 
@@ -300,14 +287,12 @@ static void divide(void) {
     const clef__found *list;
     cl_device_id parts[64];
     cl_uint n = 0;
-    if (clef__devices(&list) > 0)
-        clCreateSubDevices(list[0].id, equally, 64, parts, &n);
+    if (clef__devices(&list) > 0) clCreateSubDevices(list[0].id, equally, 64, parts, &n);
 }
 
 /* A part of a device is no entry of the list, and works all the same. */
 Test(adopt, sub_device) {
-    if (!survives(divide))
-        cr_skip_test("the driver crashes when its device is to be divided");
+    if (!survives(divide)) cr_skip_test("the driver crashes when its device is to be divided");
     own o = make_own(0);
     const cl_device_partition_property equally[] = {CL_DEVICE_PARTITION_EQUALLY, 1, 0};
     cl_device_id parts[64];

@@ -4,9 +4,7 @@
 #include "support/programs.h"
 #include <criterion/criterion.h>
 
-static clef_context *open_device(const char *device) {
-    return clef_open(&(clef_options){.device = device, .cache_dir = ""});
-}
+static clef_context *open_device(const char *device) { return clef_open(&(clef_options){.device = device, .cache_dir = ""}); }
 
 /* The drivers that the tests ask for by name may be missing where somebody else runs them. */
 static void only_pocl(const char *devices) {
@@ -15,23 +13,20 @@ static void only_pocl(const char *devices) {
     unsetenv("CLEF_DEVICE");
     clef_device_info info;
     bool pocl = false;
-    for (int i = 0; clef_device_get(i, &info); i++)
-        pocl = pocl || strcmp(info.platform, "Portable Computing Language") == 0;
-    if (!pocl)
-        cr_skip_test("pocl is not installed (pocl-opencl-icd)");
+    for (int i = 0; clef_device_get(i, &info); i++) pocl = pocl || strcmp(info.platform, "Portable Computing Language") == 0;
+    if (!pocl) cr_skip_test("pocl is not installed (pocl-opencl-icd)");
 }
 
 Test(devices, facts) {
     clef_device_info info, none;
     int n = clef_device_count();
-    if (n == 0)
-        cr_skip_test("%s", clef_error(NULL));
+    if (n == 0) cr_skip_test("%s", clef_error(NULL));
     for (int i = 0; i < n; i++) {
         cr_assert(clef_device_get(i, &info));
         cr_assert_eq(info.index, i);
         cr_assert_neq(info.name[0], 0);
-        cr_assert(strcmp(info.type, "cpu") == 0 || strcmp(info.type, "gpu") == 0 ||
-                  strcmp(info.type, "accelerator") == 0 || strcmp(info.type, "other") == 0);
+        cr_assert(strcmp(info.type, "cpu") == 0 || strcmp(info.type, "gpu") == 0 || strcmp(info.type, "accelerator") == 0 ||
+                  strcmp(info.type, "other") == 0);
         cr_assert_gt(info.max_work_group, 0u);
         cr_assert_gt(info.max_alloc_bytes, 0u);
     }
@@ -46,10 +41,8 @@ Test(devices, choice) {
     cr_assert_eq(clef_device_count(), 2);
     clef_device_get(0, &a);
     clef_device_get(1, &b);
-    static const char *const by_name[] = {"pthread", "PTHREAD-", "basic", "0",
-                                          "1",       "cpu",      "CPU",   "portable computing"};
-    const clef_device_info *pthread_one = strstr(a.name, "pthread") ? &a : &b,
-                           *basic = pthread_one == &a ? &b : &a;
+    static const char *const by_name[] = {"pthread", "PTHREAD-", "basic", "0", "1", "cpu", "CPU", "portable computing"};
+    const clef_device_info *pthread_one = strstr(a.name, "pthread") ? &a : &b, *basic = pthread_one == &a ? &b : &a;
     /* two units beat one, so the pthread device is the best */
     const clef_device_info *best = pthread_one->compute_units >= basic->compute_units ? pthread_one : basic;
     const clef_device_info *want[] = {pthread_one, pthread_one, basic, &a, &b, best, best, best};
@@ -139,10 +132,8 @@ Test(no_device, unwritable_home) {
 }
 
 /* ---- profiles ---- */
-static const char *profile_for(const char *type, uint32_t lanes, size_t group, uint64_t local_bytes,
-                               clef__profile *p) {
-    clef_device_info info = {
-        .type = type, .vector_width = lanes, .max_work_group = group, .local_bytes = local_bytes};
+static const char *profile_for(const char *type, uint32_t lanes, size_t group, uint64_t local_bytes, clef__profile *p) {
+    clef_device_info info = {.type = type, .vector_width = lanes, .max_work_group = group, .local_bytes = local_bytes};
     cr_assert(clef__profile_choose(NULL, &info, p));
     return p->name;
 }
@@ -178,8 +169,7 @@ Test(profiles, fit_the_device) {
 }
 
 Test(profiles, forced) {
-    if (clef_device_count() == 0)
-        cr_skip_test("%s", clef_error(NULL));
+    if (clef_device_count() == 0) cr_skip_test("%s", clef_error(NULL));
     clef_context *ctx = clef_open(&(clef_options){.profile = "minimal", .cache_dir = ""});
     cr_assert_not_null(ctx);
     cr_assert_str_eq(clef__device_profile(clef__device_at(ctx, 0))->name, "minimal");
@@ -190,16 +180,14 @@ Test(profiles, forced) {
     clef_close(ctx);
     cr_assert_null(clef_open(&(clef_options){.profile = "nonesuch", .cache_dir = ""}));
     cr_assert_eq(clef_error_status(NULL), CLEF_INVALID);
-    cr_assert_not_null(strstr(clef_error(NULL), "cpu_avx512, cpu_avx2, cpu, gpu, minimal"), "%s",
-                       clef_error(NULL));
+    cr_assert_not_null(strstr(clef_error(NULL), "cpu_avx512, cpu_avx2, cpu, gpu, minimal"), "%s", clef_error(NULL));
 }
 
 /* ---- small devices ---- */
 static void works_with(const char *name, const char *value) {
     setenv(name, value, 1);
     clef_context *ctx = clef_open(&(clef_options){.cache_dir = ""});
-    if (!ctx)
-        cr_skip_test("%s", clef_error(NULL));
+    if (!ctx) cr_skip_test("%s", clef_error(NULL));
     cr_assert(add_works(clef__device_at(ctx, 0), add_source), "%s", clef_error(ctx));
     clef_close(ctx);
 }
@@ -216,11 +204,13 @@ Test(devices, little_address_space, .timeout = 120) {
     static const int mib[] = {150, 300, 450, 600, 750};
     for (size_t i = 0; i < sizeof mib / sizeof *mib; i++) {
         char command[600];
-        snprintf(command, sizeof command, "ulimit -v %d && exec '%s' train --data digits --model mlp --limit 64 --epochs 1 --quiet 2>&1 >/dev/null",
+        snprintf(command, sizeof command,
+                 "ulimit -v %d && exec '%s' train --data digits --model mlp --limit 64 --epochs 1 --quiet 2>&1 >/dev/null",
                  mib[i] * 1024, CLEF_TEST_TOOL);
         answer a = answer_of(command);
         cr_expect(a.code == 1 || a.code == 77, "%d MiB: %d %s", mib[i], a.code, a.first);
-        cr_expect(a.lines == 1 && strncmp(a.first, "clef train: open: ", 18) == 0, "%d MiB: %d lines, %s", mib[i], a.lines, a.first);
+        cr_expect(a.lines == 1 && strncmp(a.first, "clef train: open: ", 18) == 0, "%d MiB: %d lines, %s", mib[i], a.lines,
+                  a.first);
     }
 }
 #endif

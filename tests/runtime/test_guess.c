@@ -3,8 +3,9 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-static const char *const words[] = {"train", "eval", "bench", "tune", "cache", "devices", "checkpoint", "checkpoint-every",
-                                    "0.weight", "features.0.bias", NULL, ""};
+static const char *const words[] = {
+    "train",           "eval", "bench", "tune", "cache", "devices", "checkpoint", "checkpoint-every", "0.weight",
+    "features.0.bias", NULL,   ""};
 
 static void expect(const char *word, const char *meant) {
     const char *got = clef_closest(word, words, sizeof words / sizeof *words);

@@ -7,8 +7,7 @@ static clef__device *device;
 
 static void open_it(bool debug) {
     ctx = clef_open(&(clef_options){.cache_dir = "", .debug_memory = debug});
-    if (!ctx)
-        cr_skip_test("%s", clef_error(NULL));
+    if (!ctx) cr_skip_test("%s", clef_error(NULL));
     device = clef__device_at(ctx, 0);
 }
 
@@ -66,7 +65,8 @@ static void expect_whole(size_t bytes) {
     cr_assert(clef__buffer_read(b, 0, have, bytes) == CLEF_OK);
     cr_assert(memcmp(have, want, bytes) == 0, "%zu bytes do not come back", bytes);
     clef__buffer_release(other);
-    cr_assert(clef__buffer_copy(b, bytes / 2, b, 0, bytes / 2) == CLEF_OK && clef__buffer_read(b, bytes / 2, have, bytes / 2) == CLEF_OK);
+    cr_assert(clef__buffer_copy(b, bytes / 2, b, 0, bytes / 2) == CLEF_OK &&
+              clef__buffer_read(b, bytes / 2, have, bytes / 2) == CLEF_OK);
     cr_assert(memcmp(have, want, bytes / 2) == 0, "half of %zu bytes does not come back", bytes);
     clef__buffer_release(b);
     free(want), free(have);
@@ -134,10 +134,8 @@ Test(memory, limits) {
     clef_clear_error(ctx);
     /* right at the limit the class would be larger than allowed: the request itself is made */
     clef__buffer *b = clef__buffer_new(device, (size_t)limit);
-    if (b)
-        cr_assert_eq(clef__buffer_size(b), (size_t)limit);
-    else
-        cr_assert_eq(clef_error_status(ctx), CLEF_MEMORY);
+    if (b) cr_assert_eq(clef__buffer_size(b), (size_t)limit);
+    else cr_assert_eq(clef_error_status(ctx), CLEF_MEMORY);
     clef__buffer_release(b);
 }
 
@@ -168,14 +166,11 @@ Test(memory_debug, exact_sizes) {
 }
 
 /* ---- transfers ---- */
-static unsigned char pattern(size_t i, unsigned seed) {
-    return (unsigned char)((i * 2654435761u + seed * 40503u) >> 7);
-}
+static unsigned char pattern(size_t i, unsigned seed) { return (unsigned char)((i * 2654435761u + seed * 40503u) >> 7); }
 
 /* Host bytes may be overwritten as soon as a write returns, whatever its size. */
 Test(transfer, host_bytes_are_staged) {
-    static const size_t sizes[] = {1,     63,     64,     65,      1000,    65535,   65536,
-                                   65537, 262144, 262145, 1 << 20, 3 << 20, 33 << 20};
+    static const size_t sizes[] = {1, 63, 64, 65, 1000, 65535, 65536, 65537, 262144, 262145, 1 << 20, 3 << 20, 33 << 20};
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
         size_t n = sizes[s];
         unsigned char *host = malloc(n);
@@ -185,8 +180,7 @@ Test(transfer, host_bytes_are_staged) {
             cr_assert_eq(clef__buffer_write(b, 7, host, n), CLEF_OK, "%s", clef_error(ctx));
             memset(host, 0xee, n);
             cr_assert_eq(clef__buffer_read(b, 7, host, n), CLEF_OK);
-            for (size_t i = 0; i < n; i++)
-                cr_assert_eq(host[i], pattern(i, (unsigned)repeat), "%zu bytes, byte %zu", n, i);
+            for (size_t i = 0; i < n; i++) cr_assert_eq(host[i], pattern(i, (unsigned)repeat), "%zu bytes, byte %zu", n, i);
         }
         clef__buffer_release(b);
         free(host);
@@ -239,14 +233,12 @@ Test(transfer, copies) {
 Test(devices, copies_between) {
     setenv("POCL_DEVICES", "pthread basic", 1);
     unsetenv("CLEF_DEVICE");
-    if (clef_device_count() < 2)
-        cr_skip_test("one device only");
+    if (clef_device_count() < 2) cr_skip_test("one device only");
     ctx = clef_open(&(clef_options){.device = "0,1", .cache_dir = ""});
     size_t n = (9u << 20) + 13;
     unsigned char *host = malloc(n);
     for (size_t i = 0; i < n; i++) host[i] = pattern(i, 1);
-    clef__buffer *a = clef__buffer_new(clef__device_at(ctx, 0), n),
-                 *b = clef__buffer_new(clef__device_at(ctx, 1), n);
+    clef__buffer *a = clef__buffer_new(clef__device_at(ctx, 0), n), *b = clef__buffer_new(clef__device_at(ctx, 1), n);
     cr_assert_eq(clef__buffer_device(b), clef__device_at(ctx, 1));
     clef__buffer_write(a, 0, host, n);
     cr_assert_eq(clef__buffer_copy(b, 0, a, 0, n), CLEF_OK);

@@ -8,8 +8,7 @@ static const size_t one[3] = {1, 1, 1};
 
 static void setup(void) {
     ctx = clef_open(&(clef_options){.cache_dir = ""});
-    if (!ctx)
-        cr_skip_test("%s", clef_error(NULL));
+    if (!ctx) cr_skip_test("%s", clef_error(NULL));
     device = clef__device_at(ctx, 0);
 }
 
@@ -34,8 +33,7 @@ Test(program, compiled_once) {
 
 /* Arguments belong to the kernel object and stay set. */
 Test(program, arguments_stay) {
-    clef__kernel *a = clef__kernel_new(device, add_source, NULL, "add"),
-                 *b = clef__kernel_new(device, add_source, NULL, "add");
+    clef__kernel *a = clef__kernel_new(device, add_source, NULL, "add"), *b = clef__kernel_new(device, add_source, NULL, "add");
     clef__buffer *x = clef__buffer_new(device, 4), *y = clef__buffer_new(device, 4);
     float zero = 0, one_f = 1, ten = 10, got;
     clef__buffer_write(x, 0, &zero, 4);
@@ -94,8 +92,7 @@ Test(program, wrong_launches) {
     size_t most = clef__kernel_max_group(k);
     cr_assert_geq(most, 1u);
     cr_assert_leq(most, clef__device_info(device)->max_work_group);
-    const size_t wrong[][3] = {
-        {most * 2, 1, 1}, {most, 2, 1}, {0, 1, 1}, {SIZE_MAX / 2, 4, 1}, {SIZE_MAX, SIZE_MAX, SIZE_MAX}};
+    const size_t wrong[][3] = {{most * 2, 1, 1}, {most, 2, 1}, {0, 1, 1}, {SIZE_MAX / 2, 4, 1}, {SIZE_MAX, SIZE_MAX, SIZE_MAX}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         const size_t global[3] = {most * 4, 4, 1};
         cr_assert_eq(clef__kernel_launch(k, global, wrong[i], "x"), CLEF_INVALID, "%zu", i);
@@ -324,7 +321,8 @@ Test(trace, a_file_that_cannot_be_written_is_an_error) {
     setenv("CLEF_TRACE", "/dev/null/none/trace", 1);
     cr_assert_null(clef_open(&(clef_options){.cache_dir = ""}));
     cr_expect_eq(clef_error_status(NULL), CLEF_IO);
-    cr_expect(strstr(clef_error(NULL), "the trace /dev/null/none/trace (CLEF_TRACE) cannot be written: Not a directory"), "%s", clef_error(NULL));
+    cr_expect(strstr(clef_error(NULL), "the trace /dev/null/none/trace (CLEF_TRACE) cannot be written: Not a directory"), "%s",
+              clef_error(NULL));
 }
 
 Test(trace, a_full_disk_is_told_of) {

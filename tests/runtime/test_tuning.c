@@ -12,8 +12,8 @@ static clef__device *open_words(void) {
     heard = (memory_log){0};
     clef__device *d = calloc(1, sizeof *d);
     d->ctx = clef__context_new(&(clef_options){.cache_dir = dir, .log = remember, .log_user = &heard});
-    d->info = (clef_device_info){.platform = "Platform \"A\"", .platform_version = "1 \\ 2", .name = "Gr\xc3\xa4t\t7", .driver = "5.0",
-                                 .compute_units = 4};
+    d->info = (clef_device_info){
+        .platform = "Platform \"A\"", .platform_version = "1 \\ 2", .name = "Gr\xc3\xa4t\t7", .driver = "5.0", .compute_units = 4};
     d->profile.name = "cpu";
     return d;
 }
@@ -33,8 +33,14 @@ static void setup(void) {
 static void teardown(void) { remove_dir(dir); }
 TestSuite(tuning, .init = setup, .fini = teardown);
 
-static const clef__tuned some = {.family = "gemm", .kernel = "0123", .dtype = "f32", .bucket = "64,64", .n_knobs = 2,
-                                 .knob = {{"rows", 8}, {"vectors", 3}}, .ns = 1000, .default_ns = 1500};
+static const clef__tuned some = {.family = "gemm",
+                                 .kernel = "0123",
+                                 .dtype = "f32",
+                                 .bucket = "64,64",
+                                 .n_knobs = 2,
+                                 .knob = {{"rows", 8}, {"vectors", 3}},
+                                 .ns = 1000,
+                                 .default_ns = 1500};
 
 static clef__tuned with_rows(const char *bucket, int rows) {
     clef__tuned t = some;
@@ -167,8 +173,18 @@ Test(tuning, damaged_lines_cost_only_themselves) {
     keep_rows("a", 8);
     char line[2048];
     snprintf(line, sizeof line, "%s", slurp("tuning.jsonl"));
-    static const char *const bad[] = {"{", "}", "{}", "nonsense", "{\"schema\":1}", "\"", "{\"schema\":1,\"platform\":\"\\", "[]", "\\u",
-                                      "{\"schema\":1,\"schema\":1}", "{\"knobs\":{\"a\":1,}}", "{\"ns\":99999999999999999999999}"};
+    static const char *const bad[] = {"{",
+                                      "}",
+                                      "{}",
+                                      "nonsense",
+                                      "{\"schema\":1}",
+                                      "\"",
+                                      "{\"schema\":1,\"platform\":\"\\",
+                                      "[]",
+                                      "\\u",
+                                      "{\"schema\":1,\"schema\":1}",
+                                      "{\"knobs\":{\"a\":1,}}",
+                                      "{\"ns\":99999999999999999999999}"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         spit("tuning.jsonl", bad[i], "w");
         spit("tuning.jsonl", "\n", "a");

@@ -1,5 +1,5 @@
-/* call_faults.c — a program in which the N-th OpenCL call fails (CLEF_FAULT_CALL; 0: none), as a module for LD_PRELOAD.  At its end it
-   writes into CLEF_FAULT_REPORT how many calls there were. */
+/* call_faults.c — a program in which the N-th OpenCL call fails (CLEF_FAULT_CALL; 0: none), as a module for LD_PRELOAD.  At its end
+   it writes into CLEF_FAULT_REPORT how many calls there were. */
 #pragma GCC visibility push(default)
 #include "support/opencl_faults.h"
 #pragma GCC visibility pop

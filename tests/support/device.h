@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A kernel or two of each kind: for other implementations of OpenCL, whose compilers take seconds for a kernel (CLEF_TEST_SMALL=2). */
+/* A kernel or two of each kind: for other implementations of OpenCL, whose compilers take seconds for a kernel (CLEF_TEST_SMALL=2).
+ */
 static inline bool few_kernels(void) {
     const char *v = getenv("CLEF_TEST_SMALL");
     return v && *v == '2';

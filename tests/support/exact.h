@@ -73,16 +73,16 @@ static inline array from_device(clef_tensor *t) {
 static inline void expect_equal(clef_tensor *t, array want, const char *what) {
     array have = from_device(t);
     char a[96], b[96];
-    cr_assert(clef_shape_equal(have.shape, want.shape), "%s: %s instead of %s", what,
-              clef_shape_format(have.shape, a, sizeof a), clef_shape_format(want.shape, b, sizeof b));
+    cr_assert(clef_shape_equal(have.shape, want.shape), "%s: %s instead of %s", what, clef_shape_format(have.shape, a, sizeof a),
+              clef_shape_format(want.shape, b, sizeof b));
     int64_t n = clef_shape_numel(want.shape), wrong = 0, first = -1;
     for (int64_t i = 0; i < n; i++) {
         if (have.v[i] == want.v[i]) continue;
         if (first < 0) first = i;
         wrong++;
     }
-    cr_assert(wrong == 0, "%s: %lld of %lld elements differ; the first at %lld is %.9g instead of %.9g", what,
-              (long long)wrong, (long long)n, (long long)first, have.v[first < 0 ? 0 : first], want.v[first < 0 ? 0 : first]);
+    cr_assert(wrong == 0, "%s: %lld of %lld elements differ; the first at %lld is %.9g instead of %.9g", what, (long long)wrong,
+              (long long)n, (long long)first, have.v[first < 0 ? 0 : first], want.v[first < 0 ? 0 : first]);
     free(have.v);
 }
 

@@ -19,7 +19,7 @@
 
 static struct {
     char dir[1024];
-    long countdown;  /* 0: nothing fails */
+    long countdown; /* 0: nothing fails */
     int error;
     bool for_ever;   /* and all later ones */
     bool short_ones; /* one byte at a time */

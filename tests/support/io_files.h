@@ -36,8 +36,7 @@ static inline const char *io_path(const char *dir, const char *name) {
 static inline int io_count(const char *dir) {
     int n = 0;
     DIR *d = opendir(dir);
-    for (struct dirent *e; d && (e = readdir(d));)
-        n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+    for (struct dirent *e; d && (e = readdir(d));) n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
     if (d) closedir(d);
     return n;
 }

@@ -15,12 +15,16 @@ static inline bool has_f64(clef_context *ctx) {
 }
 
 /* The floating dtypes to try on this device: all, or f32 only where every instruction is interpreted. */
-static const clef_dtype float_dtypes[] = { CLEF_F32, CLEF_F16, CLEF_BF16, CLEF_F64 };
+static const clef_dtype float_dtypes[] = {CLEF_F32, CLEF_F16, CLEF_BF16, CLEF_F64};
 static inline int float_dtypes_here(clef_context *ctx) { return test_small() ? 1 : has_f64(ctx) ? 4 : 3; }
 
 /* Half the distance between neighbours around 1: the relative error of one rounding. */
 static inline double rounding_of(clef_dtype dtype) {
-    return dtype == CLEF_F64 ? 0x1p-53 : dtype == CLEF_F32 ? 0x1p-24 : dtype == CLEF_F16 ? 0x1p-11 : dtype == CLEF_BF16 ? 0x1p-8 : 0;
+    return dtype == CLEF_F64    ? 0x1p-53
+           : dtype == CLEF_F32  ? 0x1p-24
+           : dtype == CLEF_F16  ? 0x1p-11
+           : dtype == CLEF_BF16 ? 0x1p-8
+                                : 0;
 }
 
 /* What is computed in f32 (f64 in f64) within `absolute` + `relative`·|want| there, and then stored once as dtype. */
@@ -30,7 +34,7 @@ typedef struct bounds {
 static inline bounds stored_bounds(clef_dtype dtype, double absolute, double relative) {
     double wide = dtype == CLEF_F64 ? 0x1p-29 : 1;
     bool half = dtype == CLEF_F16 || dtype == CLEF_BF16;
-    return (bounds){ absolute * wide + (dtype == CLEF_F16 ? 0x1p-25 : 0), relative * wide + (half ? rounding_of(dtype) : 0) };
+    return (bounds){absolute * wide + (dtype == CLEF_F16 ? 0x1p-25 : 0), relative * wide + (half ? rounding_of(dtype) : 0)};
 }
 
 static inline uint32_t float_bits(float f) {
@@ -54,7 +58,7 @@ static inline uint16_t half_bits(double v) {
     int e;
     frexp(a, &e);
     if (e < -13) e = -13;
-    double steps = nearbyint(ldexp(a, 11 - e)); /* in units of 2^(e-11) */
+    double steps = nearbyint(ldexp(a, 11 - e));                /* in units of 2^(e-11) */
     if (a == 0 || steps < 1024) return sign | (uint16_t)steps; /* subnormal */
     return (uint16_t)(sign + ((e + 13) << 10) + (int)(steps - 1024) + 1024);
 }
@@ -155,7 +159,8 @@ static inline clef_tensor *parameter(clef_tensor *t) { return clef_require_grad(
 
 /* Σ g·f(x) by central differences for every x; f fills y from the n_in inputs; the caller frees. */
 typedef void (*reference_fn)(const double *x, double *y, const void *user);
-static inline double *slopes(reference_fn f, const void *user, const double *x, int64_t n_in, int64_t n_out, const double *g, double step) {
+static inline double *slopes(reference_fn f, const void *user, const double *x, int64_t n_in, int64_t n_out, const double *g,
+                             double step) {
     double *dx = malloc((size_t)(n_in ? n_in : 1) * sizeof *dx), *at = malloc((size_t)(n_in + 1) * sizeof *at);
     double *up = malloc((size_t)(n_out + 1) * sizeof *up), *down = malloc((size_t)(n_out + 1) * sizeof *down);
     memcpy(at, x, (size_t)n_in * sizeof *at);

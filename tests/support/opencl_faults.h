@@ -14,7 +14,7 @@
 /* ---- the N-th call fails ---- */
 static long countdown; /* 0: never */
 static bool for_ever, struck;
-static long calls; /* that could have failed */
+static long calls;  /* that could have failed */
 static long ledger; /* OpenCL objects made and not released */
 static cl_int fault_code = CL_OUT_OF_RESOURCES;
 static const char *fault_log; /* what a compiler says when it is told to fail (fault_code CL_BUILD_PROGRAM_FAILURE) */
@@ -25,12 +25,10 @@ static uint32_t storm; /* not 0: calls fail at random, one in four */
 
 static bool fails(void) {
     calls++;
-    if (storm)
-        return (storm = storm * 1664525u + 1013904223u) >> 30 == 0;
+    if (storm) return (storm = storm * 1664525u + 1013904223u) >> 30 == 0;
     if (countdown > 0 && --countdown == 0) {
         struck = true;
-        if (for_ever)
-            countdown = 1;
+        if (for_ever) countdown = 1;
         return true;
     }
     return false;
@@ -41,38 +39,31 @@ static bool fails(void) {
 #define CREATES(type, name, parameters, arguments) \
     type name parameters {                         \
         if (opencl_faults && fails()) {            \
-            if (code)                              \
-                *code = fault_code;       \
+            if (code) *code = fault_code;          \
             return NULL;                           \
         }                                          \
         type made = REAL(name) arguments;          \
-        if (made)                                  \
-            ledger++;                              \
+        if (made) ledger++;                        \
         return made;                               \
     }
-#define DOES(name, parameters, arguments) \
-    cl_int name parameters {              \
-        if (opencl_faults && fails())     \
-            return fault_code;   \
-        return REAL(name) arguments;      \
+#define DOES(name, parameters, arguments)                \
+    cl_int name parameters {                             \
+        if (opencl_faults && fails()) return fault_code; \
+        return REAL(name) arguments;                     \
     }
-#define ENQUEUES(name, parameters, arguments) \
-    cl_int name parameters {                  \
-        if (opencl_faults && fails())         \
-            return fault_code;       \
-        cl_int result = REAL(name) arguments; \
-        if (result == CL_SUCCESS && event)    \
-            ledger++;                         \
-        return result;                        \
+#define ENQUEUES(name, parameters, arguments)            \
+    cl_int name parameters {                             \
+        if (opencl_faults && fails()) return fault_code; \
+        cl_int result = REAL(name) arguments;            \
+        if (result == CL_SUCCESS && event) ledger++;     \
+        return result;                                   \
     }
-#define RETAINS(name, type)                         \
-    cl_int name(type object) {                      \
-        if (opencl_faults && fails())               \
-            return fault_code;             \
-        cl_int result = REAL(name)(object);         \
-        if (result == CL_SUCCESS)                   \
-            ledger++;                               \
-        return result;                              \
+#define RETAINS(name, type)                              \
+    cl_int name(type object) {                           \
+        if (opencl_faults && fails()) return fault_code; \
+        cl_int result = REAL(name)(object);              \
+        if (result == CL_SUCCESS) ledger++;              \
+        return result;                                   \
     }
 #define RELEASES(name, type)       \
     cl_int name(type object) {     \
@@ -85,18 +76,17 @@ CREATES(cl_context, clCreateContext,
         (const cl_context_properties *p, cl_uint n, const cl_device_id *d,
          void(CL_CALLBACK *f)(const char *, const void *, size_t, void *), void *u, cl_int *code),
         (p, n, d, f, u, code))
-CREATES(cl_command_queue, clCreateCommandQueue,
-        (cl_context c, cl_device_id d, cl_command_queue_properties p, cl_int *code), (c, d, p, code))
-CREATES(cl_mem, clCreateBuffer, (cl_context c, cl_mem_flags f, size_t n, void *h, cl_int *code),
-        (c, f, n, h, code))
-CREATES(cl_program, clCreateProgramWithSource,
-        (cl_context c, cl_uint n, const char **s, const size_t *l, cl_int *code), (c, n, s, l, code))
+CREATES(cl_command_queue, clCreateCommandQueue, (cl_context c, cl_device_id d, cl_command_queue_properties p, cl_int *code),
+        (c, d, p, code))
+CREATES(cl_mem, clCreateBuffer, (cl_context c, cl_mem_flags f, size_t n, void *h, cl_int *code), (c, f, n, h, code))
+CREATES(cl_program, clCreateProgramWithSource, (cl_context c, cl_uint n, const char **s, const size_t *l, cl_int *code),
+        (c, n, s, l, code))
 CREATES(cl_program, clCreateProgramWithBinary,
-        (cl_context c, cl_uint n, const cl_device_id *d, const size_t *l, const unsigned char **b, cl_int *s,
-         cl_int *code),
+        (cl_context c, cl_uint n, const cl_device_id *d, const size_t *l, const unsigned char **b, cl_int *s, cl_int *code),
         (c, n, d, l, b, s, code))
 CREATES(cl_kernel, clCreateKernel, (cl_program p, const char *name, cl_int *code), (p, name, code))
-cl_int clBuildProgram(cl_program p, cl_uint n, const cl_device_id *d, const char *o, void(CL_CALLBACK *f)(cl_program, void *), void *u) {
+cl_int clBuildProgram(cl_program p, cl_uint n, const cl_device_id *d, const char *o, void(CL_CALLBACK *f)(cl_program, void *),
+                      void *u) {
     builds++;
     return builds_fail || (opencl_faults && fails()) ? fault_code : REAL(clBuildProgram)(p, n, d, o, f, u);
 }
@@ -113,8 +103,8 @@ DOES(clGetDeviceIDs, (cl_platform_id p, cl_device_type t, cl_uint n, cl_device_i
 DOES(clGetPlatformInfo, (cl_platform_id p, cl_platform_info w, size_t n, void *v, size_t *r), (p, w, n, v, r))
 DOES(clGetProgramInfo, (cl_program p, cl_program_info w, size_t n, void *v, size_t *r), (p, w, n, v, r))
 DOES(clGetDeviceInfo, (cl_device_id d, cl_device_info w, size_t n, void *v, size_t *r), (d, w, n, v, r))
-DOES(clGetKernelWorkGroupInfo,
-     (cl_kernel k, cl_device_id d, cl_kernel_work_group_info w, size_t n, void *v, size_t *r), (k, d, w, n, v, r))
+DOES(clGetKernelWorkGroupInfo, (cl_kernel k, cl_device_id d, cl_kernel_work_group_info w, size_t n, void *v, size_t *r),
+     (k, d, w, n, v, r))
 DOES(clGetEventInfo, (cl_event e, cl_event_info w, size_t n, void *v, size_t *r), (e, w, n, v, r))
 DOES(clSetKernelArg, (cl_kernel k, cl_uint i, size_t n, const void *v), (k, i, n, v))
 DOES(clWaitForEvents, (cl_uint n, const cl_event *e), (n, e))
@@ -129,15 +119,12 @@ ENQUEUES(clEnqueueWriteBuffer,
           cl_event *event),
          (q, m, b, o, s, p, n, w, event))
 ENQUEUES(clEnqueueReadBuffer,
-         (cl_command_queue q, cl_mem m, cl_bool b, size_t o, size_t s, void *p, cl_uint n, const cl_event *w,
-          cl_event *event),
+         (cl_command_queue q, cl_mem m, cl_bool b, size_t o, size_t s, void *p, cl_uint n, const cl_event *w, cl_event *event),
          (q, m, b, o, s, p, n, w, event))
 ENQUEUES(clEnqueueCopyBuffer,
-         (cl_command_queue q, cl_mem a, cl_mem b, size_t o, size_t p, size_t s, cl_uint n, const cl_event *w,
-          cl_event *event),
+         (cl_command_queue q, cl_mem a, cl_mem b, size_t o, size_t p, size_t s, cl_uint n, const cl_event *w, cl_event *event),
          (q, a, b, o, p, s, n, w, event))
-ENQUEUES(clEnqueueMarkerWithWaitList, (cl_command_queue q, cl_uint n, const cl_event *w, cl_event *event),
-         (q, n, w, event))
+ENQUEUES(clEnqueueMarkerWithWaitList, (cl_command_queue q, cl_uint n, const cl_event *w, cl_event *event), (q, n, w, event))
 RETAINS(clRetainProgram, cl_program)
 RELEASES(clReleaseContext, cl_context)
 RELEASES(clReleaseCommandQueue, cl_command_queue)
@@ -147,11 +134,9 @@ RELEASES(clReleaseKernel, cl_kernel)
 RELEASES(clReleaseEvent, cl_event)
 
 cl_int clCreateKernelsInProgram(cl_program p, cl_uint n, cl_kernel *kernels, cl_uint *made) {
-    if (opencl_faults && fails())
-        return fault_code;
+    if (opencl_faults && fails()) return fault_code;
     cl_int result = REAL(clCreateKernelsInProgram)(p, n, kernels, made);
-    if (result == CL_SUCCESS && kernels)
-        ledger += n;
+    if (result == CL_SUCCESS && kernels) ledger += n;
     return result;
 }
 
@@ -160,8 +145,7 @@ static long live;
 
 static inline void *take(void *user, size_t bytes) {
     (void)user;
-    if (!opencl_faults && fails())
-        return NULL;
+    if (!opencl_faults && fails()) return NULL;
     void *p = malloc(bytes);
     live += p != NULL;
     return p;

@@ -23,12 +23,9 @@ static const persona *played;
 #define REAL(function) ((__typeof__(&function))dlsym(RTLD_NEXT, #function))
 
 static cl_int answer(const void *value, size_t bytes, size_t room, void *to, size_t *needed) {
-    if (to && room < bytes)
-        return CL_INVALID_VALUE;
-    if (to)
-        memcpy(to, value, bytes);
-    if (needed)
-        *needed = bytes;
+    if (to && room < bytes) return CL_INVALID_VALUE;
+    if (to) memcpy(to, value, bytes);
+    if (needed) *needed = bytes;
     return CL_SUCCESS;
 }
 
@@ -45,20 +42,16 @@ cl_int clGetDeviceInfo(cl_device_id d, cl_device_info what, size_t n, void *v, s
     case CL_DEVICE_PREFERRED_VECTOR_WIDTH_FLOAT: return answer(&p->lanes, sizeof p->lanes, n, v, needed);
     case CL_DEVICE_COMPILER_AVAILABLE: return answer(&compiler, sizeof compiler, n, v, needed);
     case CL_DEVICE_EXTENSIONS:
-        if (p->no_f64)
-            return answer("", 1, n, v, needed);
+        if (p->no_f64) return answer("", 1, n, v, needed);
         break;
     case CL_DEVICE_DOUBLE_FP_CONFIG:
-        if (p->no_f64)
-            return answer(&none, sizeof none, n, v, needed);
+        if (p->no_f64) return answer(&none, sizeof none, n, v, needed);
         break;
     case CL_DEVICE_VERSION:
-        if (p->version)
-            return answer(p->version, strlen(p->version) + 1, n, v, needed);
+        if (p->version) return answer(p->version, strlen(p->version) + 1, n, v, needed);
         break;
     case CL_DEVICE_OPENCL_C_VERSION:
-        if (p->c_version)
-            return answer(p->c_version, strlen(p->c_version) + 1, n, v, needed);
+        if (p->c_version) return answer(p->c_version, strlen(p->c_version) + 1, n, v, needed);
         break;
     default: break;
     }
@@ -73,23 +66,18 @@ static cl_ulong local_bytes_of(cl_command_queue queue, cl_kernel kernel) {
     return bytes;
 }
 
-cl_int clEnqueueNDRangeKernel(cl_command_queue queue, cl_kernel kernel, cl_uint dims, const size_t *offset,
-                              const size_t *global, const size_t *local, cl_uint n, const cl_event *wait,
-                              cl_event *event) {
+cl_int clEnqueueNDRangeKernel(cl_command_queue queue, cl_kernel kernel, cl_uint dims, const size_t *offset, const size_t *global,
+                              const size_t *local, cl_uint n, const cl_event *wait, cl_event *event) {
     size_t items = 1;
     for (cl_uint i = 0; local && i < dims; i++) items *= local[i];
-    if (played && items > played->group)
-        return CL_INVALID_WORK_GROUP_SIZE;
-    if (played && local_bytes_of(queue, kernel) > played->local_bytes)
-        return CL_OUT_OF_RESOURCES;
+    if (played && items > played->group) return CL_INVALID_WORK_GROUP_SIZE;
+    if (played && local_bytes_of(queue, kernel) > played->local_bytes) return CL_OUT_OF_RESOURCES;
     return REAL(clEnqueueNDRangeKernel)(queue, kernel, dims, offset, global, local, n, wait, event);
 }
 
 cl_mem clCreateBuffer(cl_context context, cl_mem_flags flags, size_t bytes, void *host, cl_int *status) {
-    if (!played || bytes <= played->max_alloc)
-        return REAL(clCreateBuffer)(context, flags, bytes, host, status);
-    if (status)
-        *status = CL_INVALID_BUFFER_SIZE;
+    if (!played || bytes <= played->max_alloc) return REAL(clCreateBuffer)(context, flags, bytes, host, status);
+    if (status) *status = CL_INVALID_BUFFER_SIZE;
     return NULL;
 }
 #endif

@@ -1,5 +1,5 @@
-/* Makes pocl take the machine for a lesser one: LD_PRELOAD this and set PRETEND_CPU to avx2 (8 float lanes) or sse (4).  It answers in
-   LLVM's place which CPU this is, and takes features away from what LLVM found, so the code that pocl makes still runs here.  It
+/* Makes pocl take the machine for a lesser one: LD_PRELOAD this and set PRETEND_CPU to avx2 (8 float lanes) or sse (4).  It answers
+   in LLVM's place which CPU this is, and takes features away from what LLVM found, so the code that pocl makes still runs here.  It
    knows LLVM up to version 18, which asked for features by reference; with another one, or another driver, it changes nothing. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* dladdr */
@@ -25,13 +25,12 @@ static const cpu cpus[] = {
 static const cpu *pretended(void) {
     const char *mode = getenv("PRETEND_CPU");
     for (size_t i = 0; mode && i < sizeof cpus / sizeof cpus[0]; i++)
-        if (strcmp(cpus[i].mode, mode) == 0)
-            return &cpus[i];
+        if (strcmp(cpus[i].mode, mode) == 0) return &cpus[i];
     return NULL;
 }
 
-/* llvm::StringRef; llvm::StringMap<bool>: a hash table of pointers (NULL or the highest addresses: none there) to an entry, with its key
-   behind it. */
+/* llvm::StringRef; llvm::StringMap<bool>: a hash table of pointers (NULL or the highest addresses: none there) to an entry, with
+   its key behind it. */
 typedef struct string_ref {
     const char *data;
     size_t length;
@@ -50,7 +49,8 @@ typedef struct string_map {
 string_ref host_cpu_name(void) __asm__(NAME);
 bool host_cpu_features(string_map *) __asm__(FEATURES);
 
-/* The function that the library of `caller` would have called.  RTLD_NEXT does not see it: drivers are loaded with what they need apart. */
+/* The function that the library of `caller` would have called.  RTLD_NEXT does not see it: drivers are loaded with what they need
+ * apart. */
 static void *real(const char *symbol, const void *caller) {
     Dl_info from;
     void *library = dladdr(caller, &from) ? dlopen(from.dli_fname, RTLD_LAZY | RTLD_NOLOAD) : NULL;
@@ -59,8 +59,7 @@ static void *real(const char *symbol, const void *caller) {
 
 EXPORT string_ref host_cpu_name(void) {
     const cpu *c = pretended();
-    if (c)
-        return (string_ref){c->name, strlen(c->name)};
+    if (c) return (string_ref){c->name, strlen(c->name)};
     string_ref (*ask)(void) = (string_ref(*)(void))real(NAME, __builtin_return_address(0));
     return ask ? ask() : (string_ref){"", 0};
 }
@@ -78,8 +77,7 @@ EXPORT bool host_cpu_features(string_map *features) {
     bool known = ask && ask(features);
     for (unsigned i = 0; known && c && i < features->buckets; i++) {
         feature *f = features->table[i];
-        if (f && (uintptr_t)f < UINTPTR_MAX - 4096 && lacks(c, (char *)f + features->item_size))
-            f->value = false;
+        if (f && (uintptr_t)f < UINTPTR_MAX - 4096 && lacks(c, (char *)f + features->item_size)) f->value = false;
     }
     return known;
 }

@@ -1,6 +1,5 @@
-/* The tool and the examples, as whole programs, when an OpenCL call fails: they end by themselves, with exit code 0 where that did not
-   matter, or with another and a line on stderr.  Some of the calls; all with CLEF_TEST_ALL=1.
-   ctest: cost=20 cached plain */
+/* The tool and the examples, as whole programs, when an OpenCL call fails: they end by themselves, with exit code 0 where that did
+   not matter, or with another and a line on stderr.  Some of the calls; all with CLEF_TEST_ALL=1. ctest: cost=20 cached plain */
 #include "support/io_files.h"
 #include "support/plain.h"
 #include "support/programs.h"
@@ -11,8 +10,9 @@ static char dir[512];
 static answer run(const char *program, long n, long *calls) {
     char command[2000], report[600];
     snprintf(report, sizeof report, "%s/calls", dir);
-    snprintf(command, sizeof command, "cd '%s' && LD_PRELOAD='%s' CLEF_FAULT_CALL=%ld CLEF_FAULT_REPORT='%s' CLEF_COMPILE_THREADS=1 %s 2>&1 >/dev/null",
-             dir, CLEF_TEST_CALL_FAULTS, n, report, program);
+    snprintf(command, sizeof command,
+             "cd '%s' && LD_PRELOAD='%s' CLEF_FAULT_CALL=%ld CLEF_FAULT_REPORT='%s' CLEF_COMPILE_THREADS=1 %s 2>&1 >/dev/null", dir,
+             CLEF_TEST_CALL_FAULTS, n, report, program);
     answer a = answer_of(command);
     FILE *f = fopen(report, "r");
     if (!f || fscanf(f, "%ld", calls) != 1) *calls = 0;

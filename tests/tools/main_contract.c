@@ -78,7 +78,8 @@ static int have(const char *name) {
     const char *data = getenv("CLEF_DATA");
     snprintf(path, sizeof path, "%s/%s", data ? data : "", name);
     if (data && *data && access(path, R_OK) == 0) return 1;
-    printf("skipped: %s/%s is not there (CLEF_DATA: a folder with mnist/ and cifar10/)\n", data && *data ? data : "$CLEF_DATA", name);
+    printf("skipped: %s/%s is not there (CLEF_DATA: a folder with mnist/ and cifar10/)\n", data && *data ? data : "$CLEF_DATA",
+           name);
     return 0;
 }
 

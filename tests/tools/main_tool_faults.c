@@ -21,11 +21,12 @@ static int temporaries(const char *path) {
 static answer train(long n, bool short_ones) {
     char command[4000];
     snprintf(command, sizeof command,
-             "rm -rf '%s'/* && LD_PRELOAD='%s' CLEF_FAULT_DIR='%s' CLEF_FAULT_N=%ld CLEF_FAULT_ERRNO=%d %s CLEF_CACHE=force CLEF_CACHE_DIR='%s/cache' "
+             "rm -rf '%s'/* && LD_PRELOAD='%s' CLEF_FAULT_DIR='%s' CLEF_FAULT_N=%ld CLEF_FAULT_ERRNO=%d %s CLEF_CACHE=force "
+             "CLEF_CACHE_DIR='%s/cache' "
              "CLEF_TRACE='%s/trace.json' '%s' train --data digits --model mlp --limit 64 --epochs 1 --checkpoint '%s/run' "
              "--out '%s/net.safetensors' --csv '%s/log.csv' --quiet 2>&1 >/dev/null",
-             dir, CLEF_TEST_FILE_FAULTS, dir, n, n % 2 ? ENOSPC : EIO, short_ones ? "CLEF_FAULT_SHORT=1" : "", dir, dir, CLEF_TEST_TOOL, dir,
-             dir, dir);
+             dir, CLEF_TEST_FILE_FAULTS, dir, n, n % 2 ? ENOSPC : EIO, short_ones ? "CLEF_FAULT_SHORT=1" : "", dir, dir,
+             CLEF_TEST_TOOL, dir, dir, dir);
     return answer_of(command);
 }
 

@@ -7,13 +7,19 @@
 TestSuite(bench, .init = enter_workplace, .fini = leave_workplace);
 
 #define START "{\"event\":\"start\",\"schema\":1,\"version\":\"0.1.0\",\"device\":\"%s\",\"driver\":\"3.1\",\"compute_units\":2}\n"
-#define COPY "{\"event\":\"result\",\"suite\":\"copy\",\"name\":\"copy\",\"shape\":\"64 MiB\",\"seconds\":0.01,\"rate\":10,\"unit\":\"GB/s\"," \
-             "\"flops\":1e7,\"bytes\":1e8}\n"
-#define FMA "{\"event\":\"result\",\"suite\":\"fma\",\"name\":\"fma\",\"shape\":\"chains\",\"seconds\":0.01,\"rate\":100,\"unit\":\"GFLOP/s\"," \
-            "\"flops\":1e9,\"bytes\":1e7}\n"
+#define COPY                                                                     \
+    "{\"event\":\"result\",\"suite\":\"copy\",\"name\":\"copy\",\"shape\":\"64 " \
+    "MiB\",\"seconds\":0.01,\"rate\":10,\"unit\":\"GB/s\","                      \
+    "\"flops\":1e7,\"bytes\":1e8}\n"
+#define FMA                                                                                                                 \
+    "{\"event\":\"result\",\"suite\":\"fma\",\"name\":\"fma\",\"shape\":\"chains\",\"seconds\":0.01,\"rate\":100,\"unit\":" \
+    "\"GFLOP/s\","                                                                                                          \
+    "\"flops\":1e9,\"bytes\":1e7}\n"
 /* Of 2 FLOP per byte: bandwidth allows 20 GFLOP/s. */
-#define GEMM "{\"event\":\"result\",\"suite\":\"gemm\",\"name\":\"matmul\",\"shape\":\"%s\",\"seconds\":%g,\"rate\":%g,\"unit\":\"GFLOP/s\"," \
-             "\"flops\":2e8,\"bytes\":1e8}\n"
+#define GEMM                                                                                                                     \
+    "{\"event\":\"result\",\"suite\":\"gemm\",\"name\":\"matmul\",\"shape\":\"%s\",\"seconds\":%g,\"rate\":%g,\"unit\":\"GFLOP/" \
+    "s\","                                                                                                                       \
+    "\"flops\":2e8,\"bytes\":1e8}\n"
 
 static void put(const char *name, const char *mode, const char *format, ...) __attribute__((format(printf, 3, 4)));
 static void put(const char *name, const char *mode, const char *format, ...) {
@@ -53,7 +59,9 @@ static void is_well_formed(const char *text) {
     int depth = 0;
     cr_assert(!strncmp(text, "<!DOCTYPE html>", 15));
     for (const char *p = text + 15; *p; p++) {
-        if (*p == '&') cr_assert(!strncmp(p, "&lt;", 4) || !strncmp(p, "&gt;", 4) || !strncmp(p, "&amp;", 5) || !strncmp(p, "&quot;", 6), "%.40s", p);
+        if (*p == '&')
+            cr_assert(!strncmp(p, "&lt;", 4) || !strncmp(p, "&gt;", 4) || !strncmp(p, "&amp;", 5) || !strncmp(p, "&quot;", 6),
+                      "%.40s", p);
         cr_assert((unsigned char)*p >= 0x20 || *p == '\n' || *p == '\t');
         if (*p != '<') continue;
         bool closes = p[1] == '/';
@@ -80,13 +88,16 @@ static void is_strictly_well_formed(const char *name) {
         fprintf(stderr, "skipped: no python3 to read the page strictly\n");
         return;
     }
-    snprintf(command, sizeof command, "cd '%s' && python3 -c 'import xml.etree.ElementTree as e; e.parse(\"%s\")'", workplace, name);
+    snprintf(command, sizeof command, "cd '%s' && python3 -c 'import xml.etree.ElementTree as e; e.parse(\"%s\")'", workplace,
+             name);
     cr_assert_eq(system(command), 0);
 }
 
 /* ---- a small CSV reader: the n-th field of the line at *p, which moves on ---- */
 enum { FIELDS = 15 };
-typedef struct row { char field[FIELDS][128]; } row;
+typedef struct row {
+    char field[FIELDS][128];
+} row;
 
 static row next_row(const char **p) {
     row r = {0};
@@ -110,7 +121,8 @@ Test(bench, the_same_figures_as_json_csv_and_page) {
     cr_assert_eq(s->code, 0, "%s", s->err);
     cr_assert_str_eq(s->err, "");
     cr_assert_eq(lines(s->out), 5, "a start, copy, fma and two sums: %s", s->out);
-    cr_assert(!strncmp(s->out, "{\"event\":\"start\",\"schema\":1,", 28) && strstr(s->out, "\"label\":\"A, \\\"b\\\" <i>&\""), "%s", s->out);
+    cr_assert(!strncmp(s->out, "{\"event\":\"start\",\"schema\":1,", 28) && strstr(s->out, "\"label\":\"A, \\\"b\\\" <i>&\""), "%s",
+              s->out);
     const char *csv = page("out.csv"), *line = strchr(s->out, '\n');
     row head = next_row(&csv);
     cr_assert_str_eq(head.field[8], "seconds");
@@ -166,7 +178,10 @@ Test(bench, two_runs_side_by_side) {
     const char *product = strstr(s->out, "8 x 8");
     cr_assert(product && strstr(product, "10.0       20.0    2.00x\n"), "%s", s->out);
     cr_assert_eq(lines(page("ab.csv")), 1 + 3 + 4);
-    cr_assert(strstr(page("ab.csv"), "\"two\",\"two\",\"3.1\",\"gemm\",\"matmul\",\"8 x 8\",\"GFLOP/s\",20,0.01,0,200000000,200000000,100000000,2,1\n"), "%s", page("ab.csv"));
+    cr_assert(
+        strstr(page("ab.csv"),
+               "\"two\",\"two\",\"3.1\",\"gemm\",\"matmul\",\"8 x 8\",\"GFLOP/s\",20,0.01,0,200000000,200000000,100000000,2,1\n"),
+        "%s", page("ab.csv"));
     is_strictly_well_formed("ab.html");
     const char *html = page("ab.html");
     cr_assert_eq(times(html, "class=\"point\""), 3 + 4, "every measurement is on a roofline");
@@ -205,7 +220,8 @@ Test(bench, runs_of_one_name_are_told_apart) {
     put("a.json", "w", START COPY, "one");
     put("b.json", "w", START COPY START COPY, "one", "one");
     const said *s = clef("", "bench --compare a.json b.json");
-    cr_assert(strstr(s->out, "A  one (a.json)\n") && strstr(s->out, "B  one (b.json)\n") && strstr(s->out, "C  one (b.json) #3\n"), "%s", s->out);
+    cr_assert(strstr(s->out, "A  one (a.json)\n") && strstr(s->out, "B  one (b.json)\n") && strstr(s->out, "C  one (b.json) #3\n"),
+              "%s", s->out);
 }
 
 /* ---- what is refused: one line, and nothing is written ---- */
@@ -242,22 +258,44 @@ Test(bench, files_that_are_no_results) {
     refused_file("", "no results");
     refused_file("\n\n", "no results");
     refused_file("{\"event\":\"start\",\"version\":\"0.1.0\",\"data\":\"digits\"}\n", "line 1: the start of something else");
-    refused_file("{\"event\":\"start\",\"schema\":2,\"device\":\"x\"}\n" COPY, "line 1: a result of schema 2; this clef reads schema 1");
+    refused_file("{\"event\":\"start\",\"schema\":2,\"device\":\"x\"}\n" COPY,
+                 "line 1: a result of schema 2; this clef reads schema 1");
     refused_file("{\"event\":\"start\",\"schema\":1,\"device\":\"x\"}\n", "a run without results");
     refused_file(COPY, "line 1: a result before any start");
     refused_file("suite,name\n", "line 1: not a JSON object");
     refused_file("{\"event\":\"start\",\"schema\":1}\n{\"event\":\"result\",\"suite\":\"copy\"", "line 2: not a JSON object");
-    refused_file("{\"event\":\"start\",\"schema\":1}\n{\"event\":\"result\",\"suite\":\"s\",\"seconds\":1,\"rate\":1}\n", "line 2: a result without");
-    refused_file("{\"event\":\"start\",\"schema\":1}\n{\"event\":\"result\",\"suite\":\"s\",\"name\":\"n\",\"seconds\":-1,\"rate\":1}\n", "line 2: a result whose");
-    refused_file("{\"event\":\"start\",\"schema\":1}\n{\"event\":\"result\",\"suite\":\"s\",\"name\":\"n\",\"seconds\":null,\"rate\":1}\n", "line 2: a result whose");
+    refused_file("{\"event\":\"start\",\"schema\":1}\n{\"event\":\"result\",\"suite\":\"s\",\"seconds\":1,\"rate\":1}\n",
+                 "line 2: a result without");
+    refused_file(
+        "{\"event\":\"start\",\"schema\":1}\n{\"event\":\"result\",\"suite\":\"s\",\"name\":\"n\",\"seconds\":-1,\"rate\":1}\n",
+        "line 2: a result whose");
+    refused_file(
+        "{\"event\":\"start\",\"schema\":1}\n{\"event\":\"result\",\"suite\":\"s\",\"name\":\"n\",\"seconds\":null,\"rate\":1}\n",
+        "line 2: a result whose");
     put("a.json", "w", START COPY, "one");
     refused("bench --compare a.json a.json a.json a.json a.json a.json a.json a.json a.json", 1, "one series too many");
 }
 
 Test(bench, lines_that_are_no_json) {
-    static const char *const bad[] = {"{", "{}}", "[]", "{\"a\"}", "{\"a\":}", "{\"a\":1,}", "{\"a\":01x}", "{\"a\":+1}", "{\"a\":inf}", "{\"a\":0x10}",
-                                      "{\"a\":\"\\q\"}", "{\"a\":\"\\u12g4\"}", "{\"a\":\"b}", "{\"a\":[1,2}", "{\"a\":{\"b\":1]}", "{a:1}", "{\"a\":tru}"};
-    static const char *const good[] = {"{}", " { \"a\" : [ 1 , { \"b\" : [ ] } , -2.5e-3 ] } ", "{\"a\":\"\\u00e4\\ud83d\\ude00\\ud800\\n\\/\",\"b\":true,\"c\":null}"};
+    static const char *const bad[] = {"{",
+                                      "{}}",
+                                      "[]",
+                                      "{\"a\"}",
+                                      "{\"a\":}",
+                                      "{\"a\":1,}",
+                                      "{\"a\":01x}",
+                                      "{\"a\":+1}",
+                                      "{\"a\":inf}",
+                                      "{\"a\":0x10}",
+                                      "{\"a\":\"\\q\"}",
+                                      "{\"a\":\"\\u12g4\"}",
+                                      "{\"a\":\"b}",
+                                      "{\"a\":[1,2}",
+                                      "{\"a\":{\"b\":1]}",
+                                      "{a:1}",
+                                      "{\"a\":tru}"};
+    static const char *const good[] = {"{}", " { \"a\" : [ 1 , { \"b\" : [ ] } , -2.5e-3 ] } ",
+                                       "{\"a\":\"\\u00e4\\ud83d\\ude00\\ud800\\n\\/\",\"b\":true,\"c\":null}"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) refused_file(bad[i], "line 1: not a JSON object");
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) refused_file(good[i], "no results");
     static char deep[100001];
@@ -268,9 +306,12 @@ Test(bench, lines_that_are_no_json) {
 
 /* Text of any kind ends up as text; numbers of any size leave the pictures drawable. */
 Test(bench, hostile_results_make_a_sound_page) {
-    put("a.json", "w", START COPY FMA, "</title><script>alert(1)</script>\\u0001\\u0000 \xff\xc0\xaf \xed\xa0\x80 \xf4\x90\x80\x80 \\ud800 \\\"&amp;");
+    put("a.json", "w", START COPY FMA,
+        "</title><script>alert(1)</script>\\u0001\\u0000 \xff\xc0\xaf \xed\xa0\x80 \xf4\x90\x80\x80 \\ud800 \\\"&amp;");
     put("a.json", "a", GEMM GEMM, "<b>\\u0007", 1e300, 1e-300, "]]>", 1e-300, 1e300);
-    put("a.json", "a", "{\"event\":\"result\",\"suite\":\"x\",\"name\":\"y\",\"unit\":\"<z>\",\"seconds\":1,\"rate\":1,\"flops\":-1,\"bytes\":null,\"more\":[{}]}\n");
+    put("a.json", "a",
+        "{\"event\":\"result\",\"suite\":\"x\",\"name\":\"y\",\"unit\":\"<z>\",\"seconds\":1,\"rate\":1,\"flops\":-1,\"bytes\":"
+        "null,\"more\":[{}]}\n");
     put("a.json", "a", "{\"event\":\"later\",\"schema\":7}\n");
     const said *s = clef("", "bench --compare a.json --html a.html --csv a.csv");
     cr_assert_eq(s->code, 0, "%s", s->err);
@@ -298,8 +339,10 @@ Test(bench, what_lies_above_the_roof_is_marked) {
 
 /* 400 GFLOP/s of effective work under a peak of 100: the method does a fifth of it, at 80. */
 Test(bench, effective_and_real_flops_are_apart) {
-    put("a.json", "w", START COPY FMA "{\"event\":\"result\",\"suite\":\"conv\",\"name\":\"conv2d\",\"shape\":\"3 x 3\",\"seconds\":0.01,"
-        "\"rate\":400,\"unit\":\"GFLOP/s\",\"flops\":4e9,\"real_flops\":8e8,\"bytes\":1e6}\n", "one");
+    put("a.json", "w",
+        START COPY FMA "{\"event\":\"result\",\"suite\":\"conv\",\"name\":\"conv2d\",\"shape\":\"3 x 3\",\"seconds\":0.01,"
+                       "\"rate\":400,\"unit\":\"GFLOP/s\",\"flops\":4e9,\"real_flops\":8e8,\"bytes\":1e6}\n",
+        "one");
     const said *s = clef("", "bench --compare a.json --html page.html --csv table.csv");
     cr_assert_eq(s->code, 0, "%s", s->err);
     cr_assert(strstr(page("page.html"), "80 %") && !strstr(page("page.html"), "(above)<"));

@@ -22,8 +22,8 @@ static void all_lines_parse(void) {
         fprintf(stderr, "skipped: no python3 to read the JSON lines strictly\n");
         return;
     }
-    snprintf(command, sizeof command, "cd '%s' && python3 -c 'import json\nfor line in open(\"out\"): assert type(json.loads(line)) is dict'",
-             workplace);
+    snprintf(command, sizeof command,
+             "cd '%s' && python3 -c 'import json\nfor line in open(\"out\"): assert type(json.loads(line)) is dict'", workplace);
     cr_assert_eq(system(command), 0, "not one JSON object per line");
 }
 
@@ -112,7 +112,8 @@ Test(train, recompute_changes_only_the_memory) {
         const said *s = clef("", command);
         cr_assert_eq(s->code, 0, "%s", s->err);
         temporary[i] = number_of(s->out, "temporary_bytes");
-        snprintf(command, sizeof command, "train --quiet --model resnet18 --data digits --limit 32 --batch 16 --epochs 1 --out %d %s", i, options[i]);
+        snprintf(command, sizeof command,
+                 "train --quiet --model resnet18 --data digits --limit 32 --batch 16 --epochs 1 --out %d %s", i, options[i]);
         s = clef("", command);
         cr_assert_eq(s->code, 0, "%s", s->err);
     }
@@ -136,9 +137,7 @@ static pid_t start(const char *options) {
     return child;
 }
 
-static void pause_ms(long milliseconds) {
-    nanosleep(&(struct timespec){milliseconds / 1000, milliseconds % 1000 * 1000000}, NULL);
-}
+static void pause_ms(long milliseconds) { nanosleep(&(struct timespec){milliseconds / 1000, milliseconds % 1000 * 1000000}, NULL); }
 
 /* When a file of the workplace was last replaced; 0: it is not there. */
 static double age_mark(const char *name) {
@@ -227,8 +226,8 @@ Test(train, resuming_with_other_options_is_refused) {
     cr_assert(strstr(s->err, "lr=0.003"), "%s", s->err);
 }
 
-/* Finite to the end, and yet no training: said with an exit code, or as a warning where it is not certain.  Two batches: a third would
-   overflow, which is another line, and the clock decides after which of them the loss is read. */
+/* Finite to the end, and yet no training: said with an exit code, or as a warning where it is not certain.  Two batches: a third
+   would overflow, which is another line, and the clock decides after which of them the loss is read. */
 Test(train, divergence_is_said) {
     const said *s = clef("", SMALL "--limit 64 --epochs 3 --optimizer sgd --schedule constant --lr 1e6");
     cr_assert_eq(s->code, 1, "%s", s->out);

@@ -22,7 +22,8 @@ TestSuite(tune, .init = setup, .fini = leave_workplace);
 /* Each command with a cache of its own, beside the files; library: CLEF_CLBLAST. */
 static const said *tune_with(const char *library, const char *cache, const char *arguments) {
     char environment[256], all[1024];
-    snprintf(environment, sizeof environment, "env -u CLEF_TUNING -u CLEF_CACHE CLEF_CLBLAST='%s' CLEF_CACHE_DIR='%s/%s'", library, workplace, cache);
+    snprintf(environment, sizeof environment, "env -u CLEF_TUNING -u CLEF_CACHE CLEF_CLBLAST='%s' CLEF_CACHE_DIR='%s/%s'", library,
+             workplace, cache);
     snprintf(all, sizeof all, "tune %s", arguments);
     return clef(environment, all);
 }
@@ -116,7 +117,8 @@ Test(tune, results_move_to_another_cache) {
     s = tune("two", "--quiet --shapes gemm.csv --json");
     cr_expect(number_of(s->out, "known") == 2 && number_of(s->out, "tuned") == 0, "%s", s->out);
     s = tune("three", "--import results.jsonl --export again.jsonl");
-    cr_expect(strstr(s->out, "2 results read from results.jsonl") && strstr(s->out, "2 results written to again.jsonl"), "%s", s->out);
+    cr_expect(strstr(s->out, "2 results read from results.jsonl") && strstr(s->out, "2 results written to again.jsonl"), "%s",
+              s->out);
     char one[8192], two[8192];
     slurp("results.jsonl", one, sizeof one);
     slurp("again.jsonl", two, sizeof two);

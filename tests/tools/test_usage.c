@@ -90,7 +90,8 @@ Test(usage, results_that_cannot_be_written) {
     refused("", "train --json --epochs 1000000000 --out /dev/null/none/w.safetensors", 1, "--out: cannot write /dev/null/none/w");
     refused("", "train --json --epochs 1000000000 --out .", 1, "--out: cannot write .");
     refused("", "train --json --epochs 1000000000 --csv /dev/null/none/log", 1, "--csv: cannot write");
-    refused("", "train --json --epochs 1000000000 --checkpoint /dev/null/none/a", 1, "--checkpoint: cannot write /dev/null/none/a:");
+    refused("", "train --json --epochs 1000000000 --checkpoint /dev/null/none/a", 1,
+            "--checkpoint: cannot write /dev/null/none/a:");
     cr_expect_eq(clef("", "train --quiet --model mlp --epochs 1 --limit 64 --checkpoint new/a --out w")->code, 0);
 }
 

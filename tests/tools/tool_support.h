@@ -43,8 +43,8 @@ static inline void slurp(const char *name, char *text, size_t size) {
 static inline const said *clef(const char *environment, const char *arguments) {
     static said s;
     char command[2048];
-    snprintf(command, sizeof command, "cd '%s' && %s '%s' %s >out 2>err </dev/null", workplace, environment,
-             CLEF_TEST_TOOL, arguments);
+    snprintf(command, sizeof command, "cd '%s' && %s '%s' %s >out 2>err </dev/null", workplace, environment, CLEF_TEST_TOOL,
+             arguments);
     int status = system(command);
     s.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     slurp("out", s.out, sizeof s.out);

@@ -71,7 +71,7 @@ static void customs(void) {
     expect(!clef_custom(NULL, one, 1), "clef_custom(NULL, one, 1)");
     REFUSED(clef_custom(&unnamed, one, 1));
     REFUSED(clef_custom(&empty, one, 1));
-    WITHOUT(clef_custom(&cube, one, 0), NULL);  /* nothing says which context */
+    WITHOUT(clef_custom(&cube, one, 0), NULL); /* nothing says which context */
     WITHOUT(clef_custom(&cube, one, -1), NULL);
     WITHOUT(clef_custom(&cube, NULL, 1), NULL);
     WITHOUT(clef_custom(&cube, NULL, 99), NULL);
@@ -239,7 +239,8 @@ int main(void) {
     data = clef_dataset_arrays(ctx, (float[8]){0}, CLEF_SHAPE(2), (int64_t[4]){0, 1, 0, 1}, 4);
     loader = clef_loader_open(data, &(clef_loader_options){.batch = 2});
     optimizer = clef_sgd(net, &(clef_sgd_options){.lr = 0.1});
-    void (*const rooms[])(void) = {contexts, plans, customs, tuning, datasets, loaders, files, optimizers, modules, training, interop};
+    void (*const rooms[])(void) = {contexts, plans,      customs, tuning,   datasets, loaders,
+                                   files,    optimizers, modules, training, interop};
     for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++) rooms[i]();
     clef_close(ctx);
     printf(failures ? "%d calls FAILED\n" : "all refused\n", failures);

@@ -2,12 +2,12 @@
 #include "support/plain.h"
 #include "train/train_support.h"
 
-#define CHECK(condition)                                                                     \
-    do {                                                                                     \
-        if (!(condition)) {                                                                  \
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
             fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #condition, clef_error(r.ctx)); \
-            return 1;                                                                        \
-        }                                                                                    \
+            return 1;                                                                              \
+        }                                                                                          \
     } while (0)
 
 static int run(const char *dir, const char *csv, const char *svg, int64_t epochs) {

@@ -1,5 +1,5 @@
-/* No program that Clef builds for a training step has a warning in its build log or makes its compiler print, on a CPU with 16, 8 and
-   4 float lanes; but a program that does not compile has all that its compiler said in clef_build_log.  Exit 77: no device.
+/* No program that Clef builds for a training step has a warning in its build log or makes its compiler print, on a CPU with 16, 8
+   and 4 float lanes; but a program that does not compile has all that its compiler said in clef_build_log.  Exit 77: no device.
    ctest: cost=30 plain */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* RTLD_NEXT */
@@ -21,15 +21,17 @@ cl_int clBuildProgram(cl_program program, cl_uint n, const cl_device_id *device,
     __typeof__(&clBuildProgram) build = (__typeof__(&clBuildProgram))dlsym(RTLD_NEXT, "clBuildProgram");
     static char log[65536];
     cl_int code = build(program, n, device, options, notify, user);
-    if (code == CL_SUCCESS && clGetProgramBuildInfo(program, device[0], CL_PROGRAM_BUILD_LOG, sizeof log, log, NULL) == CL_SUCCESS &&
+    if (code == CL_SUCCESS &&
+        clGetProgramBuildInfo(program, device[0], CL_PROGRAM_BUILD_LOG, sizeof log, log, NULL) == CL_SUCCESS &&
         strstr(log, "warning"))
         printf("build log (%s):\n%s\n", options, log);
     return code;
 }
 
 static clef_module *make_net(clef_context *ctx) {
-    return clef_sequential(ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, 3, 16, 3, NULL), clef_nn_batch_norm2d(ctx, 16, NULL), clef_nn_relu(ctx),
-                                            clef_nn_max_pool2d(ctx, 2, NULL), clef_nn_flatten(ctx), clef_nn_linear(ctx, 16 * 9, 20, NULL)));
+    return clef_sequential(ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, 3, 16, 3, NULL), clef_nn_batch_norm2d(ctx, 16, NULL),
+                                            clef_nn_relu(ctx), clef_nn_max_pool2d(ctx, 2, NULL), clef_nn_flatten(ctx),
+                                            clef_nn_linear(ctx, 16 * 9, 20, NULL)));
 }
 
 static clef_status train(clef_context *ctx) {
@@ -90,7 +92,8 @@ static int run_as(const char *self, const char *dir, const char *cpu, int lanes)
     const char *out = text_of(dir, "out"), *err = text_of(dir, "err");
     snprintf(expected, sizeof expected, "%d lanes\n", lanes);
     if (code == 77 || (code == 0 && lanes && !strstr(out, expected) && !*err)) {
-        printf("skipped: %s", code == 77 ? out + strcspn(out, ":") + 2 : "this OpenCL does not ask the LLVM that pretend_cpu stands in for\n");
+        printf("skipped: %s",
+               code == 77 ? out + strcspn(out, ":") + 2 : "this OpenCL does not ask the LLVM that pretend_cpu stands in for\n");
         return 77;
     }
     bool quiet = code == 0 && !*err && !strstr(out, "build log");

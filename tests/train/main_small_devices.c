@@ -33,11 +33,11 @@ static const char *const result_name[RESULTS] = {"loss", "loss after the step", 
 static clef_module *residual_net(clef_context *ctx) {
     clef_nn_conv2d_options same = {.conv.padding = {1, 1}, .no_bias = true}, half = same, skip = {.no_bias = true};
     half.conv.stride[0] = half.conv.stride[1] = skip.conv.stride[0] = skip.conv.stride[1] = 2;
-    clef_module *body = clef_sequential(
-        ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, 8, 16, 3, &half), clef_nn_batch_norm2d(ctx, 16, NULL), clef_nn_relu(ctx),
-                         clef_nn_conv2d(ctx, 16, 16, 3, &same), clef_nn_batch_norm2d(ctx, 16, NULL)));
-    clef_module *shortcut = clef_sequential(
-        ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, 8, 16, 1, &skip), clef_nn_batch_norm2d(ctx, 16, NULL)));
+    clef_module *body = clef_sequential(ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, 8, 16, 3, &half), clef_nn_batch_norm2d(ctx, 16, NULL),
+                                                         clef_nn_relu(ctx), clef_nn_conv2d(ctx, 16, 16, 3, &same),
+                                                         clef_nn_batch_norm2d(ctx, 16, NULL)));
+    clef_module *shortcut =
+        clef_sequential(ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, 8, 16, 1, &skip), clef_nn_batch_norm2d(ctx, 16, NULL)));
     return clef_sequential(ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, 3, 8, 3, &same), clef_nn_batch_norm2d(ctx, 8, NULL),
                                             clef_nn_relu(ctx), clef_nn_residual(ctx, body, shortcut, true),
                                             clef_nn_global_avg_pool2d(ctx), clef_nn_linear(ctx, 16, 10, NULL)));
@@ -55,8 +55,7 @@ static float *weights(clef_module *net, int64_t *n) {
     *n = 0;
     for (int i = 0; i < clef_module_tensors(net); i++) {
         clef_named_tensor t = clef_module_tensor(net, i);
-        if (t.is_buffer)
-            continue;
+        if (t.is_buffer) continue;
         clef_read(t.tensor, all + *n, (size_t)clef_numel(t.tensor) * sizeof *all);
         *n += clef_numel(t.tensor);
     }
@@ -74,8 +73,7 @@ static void train(clef_context *ctx, clef_module *net, clef_shape input, double 
     static const int64_t label[BATCH] = {3, 1, 4, 1};
     clef_tensor *x = images(ctx, input), *y = clef_keep(clef_from_host(ctx, CLEF_SHAPE(BATCH), CLEF_I64, label));
     clef_optimizer *optimizer = clef_sgd(net, &(clef_sgd_options){.lr = 0.1, .momentum = 0.9});
-    if (!optimizer)
-        return;
+    if (!optimizer) return;
     int64_t n;
     float *before = weights(net, &n);
     result[0] = loss_of(net, x, y, optimizer);
@@ -90,8 +88,7 @@ static void train(clef_context *ctx, clef_module *net, clef_shape input, double 
 static int child(int device) {
     played = devices[device].persona.name ? &devices[device].persona : NULL;
     clef_context *ctx = clef_open(&(clef_options){.seed = 6});
-    if (!ctx)
-        return without_context();
+    if (!ctx) return without_context();
     double result[2][RESULTS] = {{0}};
     train(ctx, clef_model_lenet(ctx, CLEF_SHAPE(1, 16, 16), 10), CLEF_SHAPE(BATCH, 1, 16, 16), result[0]);
     train(ctx, residual_net(ctx), CLEF_SHAPE(BATCH, 3, 8, 8), result[1]);
@@ -107,15 +104,12 @@ static int visit(const char *program, int device, double result[2 * RESULTS]) {
     char command[4096], line[1024] = "";
     snprintf(command, sizeof command, "%s '%s' %d", devices[device].environment, program, device);
     FILE *pipe = popen(command, "r");
-    if (!pipe)
-        return 1;
-    if (!fgets(line, sizeof line, pipe))
-        line[0] = 0;
+    if (!pipe) return 1;
+    if (!fgets(line, sizeof line, pipe)) line[0] = 0;
     int status = pclose(pipe);
     if (status) {
         int absent = device == 0 && WIFEXITED(status) && WEXITSTATUS(status) == 77;
-        if (absent)
-            return printf("%s", line), 77;
+        if (absent) return printf("%s", line), 77;
         return printf("FAILED: %s: %s", devices[device].name, line[0] ? line : "no answer\n"), 1;
     }
     char *at = line;
@@ -128,8 +122,7 @@ static int compare(const char *name, const double *have, const double *want) {
     int at = 0;
     for (int i = 0; i < 2 * RESULTS; i++) {
         double off = fabs(have[i] - want[i]) / fabs(want[i]);
-        if (!(off <= worst))
-            worst = off, at = i;
+        if (!(off <= worst)) worst = off, at = i;
     }
     int bad = !(worst <= 1e-5);
     printf("%s%s: at most %.1e off (%s: %s, %.9g)\n", bad ? "FAILED: " : "", name, worst, at < RESULTS ? "LeNet" : "residual net",
@@ -138,12 +131,10 @@ static int compare(const char *name, const double *have, const double *want) {
 }
 
 int main(int argc, char **argv) {
-    if (argc > 1)
-        return child(atoi(argv[1]));
+    if (argc > 1) return child(atoi(argv[1]));
     double want[2 * RESULTS], have[2 * RESULTS];
     int failed = 0, first = visit(argv[0], 0, want);
-    if (first)
-        return first;
+    if (first) return first;
     for (int i = 1; i < DEVICES; i++) {
         int status = visit(argv[0], i, have);
         failed += status ? 1 : compare(devices[i].name, have, want);

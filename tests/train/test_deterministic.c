@@ -10,10 +10,10 @@ static clef_module *lenet(clef_context *ctx) { return clef_model_lenet(ctx, CLEF
 
 static clef_module *with_dropout(clef_context *ctx) {
     clef_nn_conv2d_options padded = {.conv.padding = {1, 1}};
-    return clef_sequential(
-        ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, 1, 8, 3, &padded), clef_nn_batch_norm2d(ctx, 8, NULL), clef_nn_gelu(ctx),
-                         clef_nn_dropout(ctx, 0.3), clef_nn_avg_pool2d(ctx, 2, NULL), clef_nn_flatten(ctx),
-                         clef_nn_linear(ctx, 128, 10, NULL), clef_nn_layer_norm(ctx, CLEF_SHAPE(10), NULL)));
+    return clef_sequential(ctx,
+                           CLEF_LAYERS(clef_nn_conv2d(ctx, 1, 8, 3, &padded), clef_nn_batch_norm2d(ctx, 8, NULL), clef_nn_gelu(ctx),
+                                       clef_nn_dropout(ctx, 0.3), clef_nn_avg_pool2d(ctx, 2, NULL), clef_nn_flatten(ctx),
+                                       clef_nn_linear(ctx, 128, 10, NULL), clef_nn_layer_norm(ctx, CLEF_SHAPE(10), NULL)));
 }
 
 /* 64 pixels in 17 shades are words of a small vocabulary. */

@@ -115,8 +115,8 @@ static clef_tensor *root_of_negative(clef_module *module, clef_tensor *x, void *
 
 Test(fit, a_loss_that_is_no_number_names_the_layer) {
     rig r = rig_open((rig_options){0});
-    clef_module *inner = clef_sequential(r.ctx, CLEF_LAYERS(clef_nn_linear(r.ctx, 64, 16, NULL),
-                                                            clef_module_new(r.ctx, "root", root_of_negative, NULL)));
+    clef_module *inner = clef_sequential(
+        r.ctx, CLEF_LAYERS(clef_nn_linear(r.ctx, 64, 16, NULL), clef_module_new(r.ctx, "root", root_of_negative, NULL)));
     clef_module *net = clef_sequential(r.ctx, CLEF_LAYERS(clef_nn_flatten(r.ctx), inner, clef_nn_linear(r.ctx, 16, 10, NULL)));
     clef_fit_options options = rig_fit(&r);
     options.optimizer = clef_sgd(net, &(clef_sgd_options){.lr = 0.1});
@@ -130,10 +130,10 @@ Test(fit, a_loss_that_is_no_number_names_the_layer) {
 /* Through every kind of module, not only sequential ones: the innermost one by its dotted name. */
 Test(fit, the_bad_layer_is_named_inside_other_modules) {
     rig r = rig_open((rig_options){0});
-    clef_module *body = clef_sequential(r.ctx, CLEF_LAYERS(clef_nn_linear(r.ctx, 64, 64, NULL), clef_nn_relu(r.ctx),
-                                                           clef_nn_linear(r.ctx, 64, 64, NULL)));
-    clef_module *net = clef_sequential(r.ctx, CLEF_LAYERS(clef_nn_flatten(r.ctx), clef_nn_residual(r.ctx, body, NULL, true),
-                                                          clef_nn_linear(r.ctx, 64, 10, NULL)));
+    clef_module *body = clef_sequential(
+        r.ctx, CLEF_LAYERS(clef_nn_linear(r.ctx, 64, 64, NULL), clef_nn_relu(r.ctx), clef_nn_linear(r.ctx, 64, 64, NULL)));
+    clef_module *net = clef_sequential(
+        r.ctx, CLEF_LAYERS(clef_nn_flatten(r.ctx), clef_nn_residual(r.ctx, body, NULL, true), clef_nn_linear(r.ctx, 64, 10, NULL)));
     clef_fit_options options = rig_fit(&r);
     options.optimizer = clef_sgd(net, &(clef_sgd_options){.lr = 0.1});
     cr_assert_eq(clef_init_constant(clef_parameter(net, "1.body.2.bias"), NAN), CLEF_OK, "%s", clef_error(r.ctx));

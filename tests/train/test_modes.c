@@ -15,8 +15,8 @@ static norms norms_open(void) {
     norms n = {.r = rig_open((rig_options){.limit = 64, .plain = true})};
     clef_context *ctx = n.r.ctx;
     n.backbone = clef_sequential(ctx, CLEF_LAYERS(clef_nn_batch_norm2d(ctx, 1, NULL)));
-    n.net = clef_sequential(ctx, CLEF_LAYERS(n.backbone, clef_nn_batch_norm2d(ctx, 1, NULL), clef_nn_flatten(ctx),
-                                             clef_nn_linear(ctx, 64, 10, NULL)));
+    n.net = clef_sequential(
+        ctx, CLEF_LAYERS(n.backbone, clef_nn_batch_norm2d(ctx, 1, NULL), clef_nn_flatten(ctx), clef_nn_linear(ctx, 64, 10, NULL)));
     n.optimizer = clef_sgd(n.net, &(clef_sgd_options){.lr = 0.01});
     return n;
 }

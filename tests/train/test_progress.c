@@ -14,8 +14,15 @@ static const char *written(FILE *file) {
     return text;
 }
 
-static const clef_progress half = {.epoch = 2, .epochs = 5, .batch = 50, .batches = 100, .items = 1600, .loss = 0.25,
-                                   .accuracy = 0.5, .items_per_second = 1234, .eta = 61};
+static const clef_progress half = {.epoch = 2,
+                                   .epochs = 5,
+                                   .batch = 50,
+                                   .batches = 100,
+                                   .items = 1600,
+                                   .loss = 0.25,
+                                   .accuracy = 0.5,
+                                   .items_per_second = 1234,
+                                   .eta = 61};
 
 Test(progress, away_from_a_terminal_lines_are_rare_and_plain) {
     clef__bar bar;
@@ -56,8 +63,8 @@ Test(progress, compiling_is_shown) {
 Test(progress, an_epoch_is_one_line_without_what_is_unknown) {
     clef__bar bar;
     FILE *file = tmpfile();
-    clef_epoch e = {.epoch = 1, .loss = 1.5, .accuracy = NAN, .test_loss = NAN, .test_accuracy = NAN, .seconds = 2,
-                    .items_per_second = 10};
+    clef_epoch e = {
+        .epoch = 1, .loss = 1.5, .accuracy = NAN, .test_loss = NAN, .test_accuracy = NAN, .seconds = 2, .items_per_second = 10};
     clef__bar_init(&bar, file);
     clef__bar_epoch(&bar, &e, 3);
     cr_assert_str_eq(written(file), "epoch 1/3  loss 1.5000  10/s  2.0 s\n");
@@ -77,10 +84,21 @@ static int widest(const char *seen) {
 
 /* The widest numbers there may be: what is most important stays. */
 Test(progress, no_line_is_wider_than_80_columns) {
-    static const clef_progress wide = {.epoch = 10000, .epochs = 100000, .batch = 99999, .batches = 100000, .loss = 8.9e29,
-                                       .accuracy = 1, .items_per_second = 12345678, .eta = 1e9};
-    static const clef_epoch e = {.epoch = 10000, .loss = 99999.99991, .accuracy = 1, .test_loss = 99999.99991, .test_accuracy = 1,
-                                 .seconds = 123456, .items_per_second = 12345678};
+    static const clef_progress wide = {.epoch = 10000,
+                                       .epochs = 100000,
+                                       .batch = 99999,
+                                       .batches = 100000,
+                                       .loss = 8.9e29,
+                                       .accuracy = 1,
+                                       .items_per_second = 12345678,
+                                       .eta = 1e9};
+    static const clef_epoch e = {.epoch = 10000,
+                                 .loss = 99999.99991,
+                                 .accuracy = 1,
+                                 .test_loss = 99999.99991,
+                                 .test_accuracy = 1,
+                                 .seconds = 123456,
+                                 .items_per_second = 12345678};
     for (int kind = 0; kind < 3; kind++) { /* a file, a terminal without and with colours */
         clef__bar bar;
         FILE *file = tmpfile();

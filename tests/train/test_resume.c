@@ -174,7 +174,9 @@ static void end_run(started *s) {
 }
 
 Test(resume, impossible_states_are_refused_and_change_nothing) {
-    static const struct { const char *from, *to, *said; } cases[] = {
+    static const struct {
+        const char *from, *to, *said;
+    } cases[] = {
         {"\"epoch\":\"1\"", "\"epoch\":\"-9223372036854775808\"", "was left in epoch -9223372036854775808"},
         {"\"epoch\":\"1\"", "\"epoch\":\"4611686018427387904\"", "was left in epoch 4611686018427387904"},
         {"\"metric\":\"0x", "\"metric\":\"nan\",\"x\":\"0x", "no run of this loader comes"},
@@ -184,7 +186,8 @@ Test(resume, impossible_states_are_refused_and_change_nothing) {
         {"fit 0 64 0 ", "fit 0 64 2 ", "no run of this loader comes"},
         {"fit 0 64 0 0x0.0000000000000p+0", "fit 0 64 0 nan", "no run of this loader comes"},
         {"fit 0 64 0 0x0.0000000000000p+0", "fit 0 64 0 0x1.0000000000000p+1023", "no run of this loader comes"},
-        {"fit 0 64 0 0x0.0000000000000p+0 0x0.0000000000000p+0", "fit 0 64 0 0x0.0000000000000p+0 inf", "no run of this loader comes"},
+        {"fit 0 64 0 0x0.0000000000000p+0 0x0.0000000000000p+0", "fit 0 64 0 0x0.0000000000000p+0 inf",
+         "no run of this loader comes"},
         {"fit 0 64 0 ", "fit 0 64 0x ", "was not written by fit"},
         {"0x0.0000000000000p+0\\u000a\"", "0x0.0000000000000p+0\\u000aother options\"", "was made with \"other options\""},
     };
@@ -259,9 +262,12 @@ Test(resume, two_runs_do_not_share_a_directory) {
 
 /* What killed runs left of any checkpoint goes when the next one begins; what is not ours stays. */
 Test(resume, leftovers_are_removed) {
-    static const struct { const char *name; bool goes; } files[] = {
-        {"best.ckpt.123-0.tmp", true},  {"epoch-7.ckpt.99999-12.tmp", true}, {"notes.tmp", false},
-        {"mine.1-.tmp", false},         {".1-2.tmp", false},                 {"last.ckpt.1-2.tmp.x", false},
+    static const struct {
+        const char *name;
+        bool goes;
+    } files[] = {
+        {"best.ckpt.123-0.tmp", true}, {"epoch-7.ckpt.99999-12.tmp", true}, {"notes.tmp", false}, {"mine.1-.tmp", false},
+        {".1-2.tmp", false},           {"last.ckpt.1-2.tmp.x", false},
     };
     enum { FILES = sizeof files / sizeof *files };
     started s;
@@ -272,7 +278,8 @@ Test(resume, leftovers_are_removed) {
     int living = open(path, O_CREAT | O_WRONLY, 0600);
     cr_assert_eq(flock(living, LOCK_EX), 0);
     cr_assert_eq(clef_fit(s.r.net, &s.options, NULL), CLEF_OK, "%s", clef_error(s.r.ctx));
-    for (int i = 0; i < FILES; i++) cr_expect_eq(access(io_path(s.dir, files[i].name), F_OK) != 0, files[i].goes, "%s", files[i].name);
+    for (int i = 0; i < FILES; i++)
+        cr_expect_eq(access(io_path(s.dir, files[i].name), F_OK) != 0, files[i].goes, "%s", files[i].name);
     cr_expect_eq(access(path, F_OK), 0);
     close(living);
     end_run(&s);

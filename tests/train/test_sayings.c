@@ -28,8 +28,8 @@ Test(sayings, a_large_loss_is_none) {
     clef_module *net = clef_nn_linear(r.ctx, 1, 1, NULL);
     clef_loader *data = clef_loader_open(clef_dataset_pairs(r.ctx, x, CLEF_SHAPE(1), y, CLEF_SHAPE(1), 64),
                                          &(clef_loader_options){.batch = 16, .shuffle = true});
-    clef_fit_options options = {.train = data, .optimizer = clef_sgd(net, &(clef_sgd_options){.lr = 0.1}), .epochs = 5,
-                                .loss = clef_mse_loss};
+    clef_fit_options options = {
+        .train = data, .optimizer = clef_sgd(net, &(clef_sgd_options){.lr = 0.1}), .epochs = 5, .loss = clef_mse_loss};
     cr_expect_eq(clef_fit(net, &options, NULL), CLEF_OK, "%s", clef_error(r.ctx));
     clef_close(r.ctx);
 }

@@ -17,8 +17,8 @@ typedef struct rig {
 } rig;
 
 typedef struct rig_options {
-    int64_t limit; /* training images; 0: 320 */
-    double lr;     /* 0: 1e-3 */
+    int64_t limit;                       /* training images; 0: 320 */
+    double lr;                           /* 0: 1e-3 */
     bool dropout, scheduled, sgd, plain; /* plain: images as they are */
     int threads;
 } rig_options;
@@ -27,24 +27,30 @@ static inline rig rig_open(rig_options o) {
     rig r = {.ctx = clef_open(&(clef_options){.seed = 11})};
     if (!r.ctx) return r;
     clef_dataset *train = clef_dataset_take(clef_digits(r.ctx, CLEF_TRAIN), o.limit ? o.limit : 320);
-    r.train = clef_loader_open(train, &(clef_loader_options){.batch = 32, .shuffle = true, .seed = 5, .drop_last = true,
-                                                             .workers = o.threads, .augment = {.shift = !o.plain}});
+    r.train = clef_loader_open(
+        train,
+        &(clef_loader_options){
+            .batch = 32, .shuffle = true, .seed = 5, .drop_last = true, .workers = o.threads, .augment = {.shift = !o.plain}});
     r.test = clef_loader_open(clef_digits(r.ctx, CLEF_TEST), &(clef_loader_options){.batch = 180});
     clef_module *last = clef_nn_linear(r.ctx, 32, 10, NULL);
     clef_module *flat = clef_nn_flatten(r.ctx), *first = clef_nn_linear(r.ctx, 64, 32, NULL);
     r.net = o.dropout ? clef_sequential(r.ctx, CLEF_LAYERS(flat, first, clef_nn_relu(r.ctx), clef_nn_dropout(r.ctx, 0.2), last))
                       : clef_sequential(r.ctx, CLEF_LAYERS(flat, first, clef_nn_relu(r.ctx), last));
     double lr = o.lr ? o.lr : 1e-3;
-    r.optimizer = o.sgd ? clef_sgd(r.net, &(clef_sgd_options){.lr = lr, .momentum = 0.9})
-                        : clef_adam(r.net, &(clef_adam_options){.lr = lr});
+    r.optimizer =
+        o.sgd ? clef_sgd(r.net, &(clef_sgd_options){.lr = lr, .momentum = 0.9}) : clef_adam(r.net, &(clef_adam_options){.lr = lr});
     if (o.scheduled)
         r.schedule = clef_schedule_new(r.optimizer, &(clef_schedule_options){.kind = CLEF_SCHEDULE_COSINE, .total = 40});
     return r;
 }
 
 static inline clef_fit_options rig_fit(const rig *r) {
-    return (clef_fit_options){.train = r->train, .test = r->test, .optimizer = r->optimizer, .schedule = r->schedule,
-                              .schedule_per_step = true, .epochs = 1};
+    return (clef_fit_options){.train = r->train,
+                              .test = r->test,
+                              .optimizer = r->optimizer,
+                              .schedule = r->schedule,
+                              .schedule_per_step = true,
+                              .epochs = 1};
 }
 
 /* All parameters and buffers one after another; the caller frees.  NULL after a failure. */

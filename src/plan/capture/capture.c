@@ -30,7 +30,8 @@ static clef_status visit(clef_context *ctx, clef__graph_view *g, clef__node *roo
     while (ok && depth) {
         clef__visit *top = &g->stack[depth - 1];
         if (top->node->donated) {
-            status = clef__fail(ctx, CLEF_STATE, "eval: a value that %s needs was overwritten by the end of its step; "
+            status = clef__fail(ctx, CLEF_STATE,
+                                "eval: a value that %s needs was overwritten by the end of its step; "
                                 "read or clef_keep what depends on it before clef_step",
                                 depth > 1 ? g->stack[depth - 2].node->op->name : "the result");
             break;
@@ -63,7 +64,8 @@ static void free_constants(clef__graph_view *g) {
 
 /* Values that something outside this evaluation will want are outputs too; leaves nobody else holds may be overwritten. */
 static clef_status mark_outputs(clef_context *ctx, clef__graph_view *g) {
-    if (!clef__grow(&g->edges, g->n, &g->edge_capacity, sizeof *g->edges)) return clef__fail(ctx, CLEF_MEMORY, "eval: no host memory");
+    if (!clef__grow(&g->edges, g->n, &g->edge_capacity, sizeof *g->edges))
+        return clef__fail(ctx, CLEF_MEMORY, "eval: no host memory");
     int *edges = g->edges;
     memset(edges, 0, (size_t)g->n * sizeof *edges);
     for (int i = 0; i < g->n; i++) {
@@ -74,11 +76,11 @@ static clef_status mark_outputs(clef_context *ctx, clef__graph_view *g) {
     for (int i = 0; i < g->n; i++) {
         clef__captured *captured = &g->captured[i];
         const clef__node *node = captured->node;
-        if (!captured->leaf)
-            captured->output |= node->op->kind != CLEF__CONSTANT && node->refs - node->passing > edges[i];
+        if (!captured->leaf) captured->output |= node->op->kind != CLEF__CONSTANT && node->refs - node->passing > edges[i];
         else
-            captured->donatable = node->buffer && node->refs - node->remembered == edges[i] && clef__buffer_refs(node->buffer) == 1 &&
-                              !clef__buffer_pinned(node->buffer) && node->layout.offset == 0;
+            captured->donatable = node->buffer && node->refs - node->remembered == edges[i] &&
+                                  clef__buffer_refs(node->buffer) == 1 && !clef__buffer_pinned(node->buffer) &&
+                                  node->layout.offset == 0;
     }
     return CLEF_OK;
 }
@@ -100,9 +102,11 @@ static clef_status make_key(clef_context *ctx, clef__graph_view *g) {
         int inputs = captured->leaf ? 0 : node->n_inputs;
         bool ordered = !captured->leaf && node->after;
         size_t attribute_bytes = captured->leaf ? 0 : node->attribute_bytes;
-        add_word(g, (uint64_t)captured->leaf | (uint64_t)captured->donatable << 1 | (uint64_t)captured->output << 2 |
-                        (uint64_t)(!captured->leaf && node->has_dynamic) << 3 | (uint64_t)ordered << 4 | (uint64_t)node->dtype << 8 |
-                        (uint64_t)node->device << 16 | (uint64_t)node->shape.rank << 24 | (uint64_t)inputs << 32, &ok);
+        add_word(g,
+                 (uint64_t)captured->leaf | (uint64_t)captured->donatable << 1 | (uint64_t)captured->output << 2 |
+                     (uint64_t)(!captured->leaf && node->has_dynamic) << 3 | (uint64_t)ordered << 4 | (uint64_t)node->dtype << 8 |
+                     (uint64_t)node->device << 16 | (uint64_t)node->shape.rank << 24 | (uint64_t)inputs << 32,
+                 &ok);
         add_word(g, captured->leaf ? 0 : (uint64_t)(uintptr_t)node->op, &ok);
         add_word(g, attribute_bytes, &ok);
         for (int d = 0; d < node->shape.rank; d++) add_word(g, (uint64_t)node->shape.dim[d], &ok);
@@ -139,7 +143,6 @@ void clef__graph_view_free(clef__graph_view *g) {
     clef__free(g->edges);
     *g = (clef__graph_view){0};
 }
-
 
 int clef__constant_behind(const clef__graph_view *g, int captured) {
     int base = g->captured[captured].base;

@@ -6,17 +6,20 @@
 /* One node of an evaluation. */
 typedef struct clef__captured {
     clef__node *node;
-    bool leaf;        /* already computed: an input of the plan */
-    bool donatable;   /* a leaf nobody else will look at again: its memory may be taken over */
-    bool output;      /* must be in memory of its own afterwards */
-    int same_as;      /* -1, or the earlier captured node that computes the same value */
-    int group;        /* -1 for leaves, constants and views */
-    int uses;         /* by how many inputs of other captured nodes it is read (fuse.c) */
-    int inner_uses;   /* scratch of fuse.c */
-    int base;         /* the captured node whose memory it looks at: itself, unless it is a view (fuse.c) */
+    bool leaf;      /* already computed: an input of the plan */
+    bool donatable; /* a leaf nobody else will look at again: its memory may be taken over */
+    bool output;    /* must be in memory of its own afterwards */
+    int same_as;    /* -1, or the earlier captured node that computes the same value */
+    int group;      /* -1 for leaves, constants and views */
+    int uses;       /* by how many inputs of other captured nodes it is read (fuse.c) */
+    int inner_uses; /* scratch of fuse.c */
+    int base;       /* the captured node whose memory it looks at: itself, unless it is a view (fuse.c) */
 } clef__captured;
 
-typedef struct clef__visit { clef__node *node; int next; } clef__visit; /* of the collecting walk: a node, its next input */
+typedef struct clef__visit {
+    clef__node *node;
+    int next;
+} clef__visit; /* of the collecting walk: a node, its next input */
 
 typedef struct clef__graph_view {
     clef__captured *captured;
@@ -30,7 +33,9 @@ typedef struct clef__graph_view {
 } clef__graph_view;
 
 /* Is it to be seen as the memory of its input? */
-static inline bool clef__is_view(const clef__captured *captured) { return !captured->leaf && captured->node->op->kind == CLEF__VIEW; }
+static inline bool clef__is_view(const clef__captured *captured) {
+    return !captured->leaf && captured->node->op->kind == CLEF__VIEW;
+}
 /* The captured node of a node of this evaluation, after common subexpressions. */
 int clef__captured_of(const clef__graph_view *g, const clef__node *node);
 

@@ -1,7 +1,7 @@
 /* codegen.c — the text of a pointwise kernel from a list of operands, steps and stores.
 
-   The iteration space is partitioned into rows along one inner dimension.  A work-item takes blocks (a stretch of one row each); in a
-   block every operand is loaded W elements at a time — splat where its inner stride is 0, one vector where it is 1, gathered
+   The iteration space is partitioned into rows along one inner dimension.  A work-item takes blocks (a stretch of one row each); in
+   a block every operand is loaded W elements at a time — splat where its inner stride is 0, one vector where it is 1, gathered
    otherwise —, all steps are computed, all results are stored.  All loads of a vector come before its stores, so a result may
    lie where an operand with the same layout lay.  Equal structures give equal text, hence one kernel; a plan's kernels are compiled
    as one program (clef__codes_join), for which each has a NAME and functions of its own (NAMED).
@@ -21,7 +21,9 @@ static const char *compute_type(clef_dtype dtype) {
     switch (dtype) {
     case CLEF_F64: return "double";
     case CLEF_I64: return "long";
-    case CLEF_I32: case CLEF_U8: case CLEF_BOOL: return "int";
+    case CLEF_I32:
+    case CLEF_U8:
+    case CLEF_BOOL: return "int";
     default: return "float";
     }
 }
@@ -35,7 +37,7 @@ typedef struct writer {
     const clef__pointwise *p;
     const clef__space *s;
     int width;
-    const char *suffix; /* "16", or "" for scalars */
+    const char *suffix;               /* "16", or "" for scalars */
     int tensor_of[CLEF__PW_OPERANDS]; /* operand → index in the space, -1 for constants */
     int first_store;
     bool segment;
@@ -80,9 +82,10 @@ static void write_functions(writer *w) {
         const clef__pw_step *step = &w->p->step[i];
         if (is_cast(step->op) || function_of(w, i) != i) continue;
         const char *type = step_type(w, step), *mask = mask_type(type);
-        clef__text_add(&w->text, "#undef T\n#undef ELEMENT\n#undef I\n#undef CONVERT_I\n#define T %s%s\n#define ELEMENT %s\n"
-                       "#define I %s%s\n#define CONVERT_I convert_%s%s\n", type, w->suffix, type, mask, w->suffix, mask,
-                       w->suffix);
+        clef__text_add(&w->text,
+                       "#undef T\n#undef ELEMENT\n#undef I\n#undef CONVERT_I\n#define T %s%s\n#define ELEMENT %s\n"
+                       "#define I %s%s\n#define CONVERT_I convert_%s%s\n",
+                       type, w->suffix, type, mask, w->suffix, mask, w->suffix);
         clef__text_add(&w->text, "%s%s NAMED(_f%d)(", step->op->boolean ? "int" : type, w->suffix, i);
         for (int k = 0; k < step->n_inputs; k++)
             clef__text_add(&w->text, "%s%s%s %c", k ? ", " : "", compute_type(input_dtype(w, step->input[k])), w->suffix,
@@ -97,8 +100,12 @@ static void write_gathers(writer *w) {
     for (int i = 0; i < w->s->n; i++) *(i < w->first_store ? &gather[w->s->x[i]->dtype] : &scatter[w->s->x[i]->dtype]) = true;
     for (int d = 0; d < CLEF_DTYPE_COUNT; d++) {
         const char *name = clef_dtype_name((clef_dtype)d);
-        if (gather[d]) clef__text_add(&w->text, "#ifndef GATHERS_%s\n#define GATHERS_%s\nDEFINE_GATHER(%s, %d)\n#endif\n", name, name, name, w->width);
-        if (scatter[d]) clef__text_add(&w->text, "#ifndef SCATTERS_%s\n#define SCATTERS_%s\nDEFINE_SCATTER(%s, %d)\n#endif\n", name, name, name, w->width);
+        if (gather[d])
+            clef__text_add(&w->text, "#ifndef GATHERS_%s\n#define GATHERS_%s\nDEFINE_GATHER(%s, %d)\n#endif\n", name, name, name,
+                           w->width);
+        if (scatter[d])
+            clef__text_add(&w->text, "#ifndef SCATTERS_%s\n#define SCATTERS_%s\nDEFINE_SCATTER(%s, %d)\n#endif\n", name, name, name,
+                           w->width);
     }
 }
 
@@ -109,13 +116,13 @@ static void write_tensor_type(writer *w, int i) {
 /* suffix: what names that belong to a segment end in. */
 static void write_constants(writer *w, const char *suffix) {
     for (int i = 0; i < w->p->n_operands; i++)
-        if (w->p->operand[i].constant)
-            clef__text_add(&w->text, ", %s k%d%s", compute_type(w->p->operand[i].dtype), i, suffix);
+        if (w->p->operand[i].constant) clef__text_add(&w->text, ", %s k%d%s", compute_type(w->p->operand[i].dtype), i, suffix);
 }
 
 /* What a segment adds to the arguments, and how it is chosen: by the position that its first element has. */
 static void write_segment(writer *w) {
-    clef__text_append(&w->text, "#ifndef EACH_SEGMENT\n#define EACH_SEGMENT(X) X(0)\n#endif\n#define ARGUMENTS(s) , long first##s, long n##s");
+    clef__text_append(
+        &w->text, "#ifndef EACH_SEGMENT\n#define EACH_SEGMENT(X) X(0)\n#endif\n#define ARGUMENTS(s) , long first##s, long n##s");
     write_constants(w, "_##s");
     for (int i = 0; i < w->s->n; i++) {
         clef__text_append(&w->text, ", ");
@@ -154,18 +161,20 @@ static void write_row(writer *w) {
     if (w->segment) {
         clef__text_append(&w->text, "        const long at = b * block;\n        long begin, columns;\n");
         for (int i = 0; i < w->p->n_operands; i++)
-            if (w->p->operand[i].constant)
-                clef__text_add(&w->text, "        %s k%d;\n", compute_type(w->p->operand[i].dtype), i);
+            if (w->p->operand[i].constant) clef__text_add(&w->text, "        %s k%d;\n", compute_type(w->p->operand[i].dtype), i);
         for (int i = 0; i < w->s->n; i++) {
             clef__text_append(&w->text, "        ");
             write_tensor_type(w, i);
             clef__text_add(&w->text, "q%d;\n", i);
         }
-        clef__text_append(&w->text, "        EACH_SEGMENT(CHOOSE) continue;\n        const long end = min(begin + block, columns);\n");
+        clef__text_append(&w->text,
+                          "        EACH_SEGMENT(CHOOSE) continue;\n        const long end = min(begin + block, columns);\n");
         return;
     }
     int outer = w->s->rank - 1;
-    clef__text_append(&w->text, "        long row = b / blocks_per_row, begin = (b % blocks_per_row) * block, end = min(begin + block, columns);\n");
+    clef__text_append(
+        &w->text,
+        "        long row = b / blocks_per_row, begin = (b % blocks_per_row) * block, end = min(begin + block, columns);\n");
     for (int d = outer - 1; d >= 0; d--) {
         clef__text_add(&w->text, d ? "        long i%d = row %% d%d; row /= d%d;\n" : "        long i%d = row;\n", d, d, d);
     }
@@ -185,8 +194,8 @@ static void write_splats(writer *w) {
         if (x->constant)
             clef__text_add(&w->text, "        const %s%s a%d = (%s%s)(k%d);\n", type, w->suffix, i, type, w->suffix, i);
         else if (clef__space_access(w->s, w->tensor_of[i]) == CLEF__SPLAT)
-            clef__text_add(&w->text, "        const %s%s a%d = (%s%s)(LOAD(%s, 1, q%d, 0));\n", type, w->suffix, i, type,
-                           w->suffix, clef_dtype_name(x->dtype), w->tensor_of[i]);
+            clef__text_add(&w->text, "        const %s%s a%d = (%s%s)(LOAD(%s, 1, q%d, 0));\n", type, w->suffix, i, type, w->suffix,
+                           clef_dtype_name(x->dtype), w->tensor_of[i]);
     }
 }
 
@@ -194,7 +203,6 @@ static void write_name(writer *w, int input) {
     if (input < CLEF__PW_OPERANDS) clef__text_add(&w->text, "a%d", input);
     else clef__text_add(&w->text, "t%d", input - CLEF__PW_OPERANDS);
 }
-
 
 /* From floats to whole numbers the language leaves what lies outside their range to the device: i32 and i64 saturate, u8 keeps
    the low 8 bits, NaN is 0. */
@@ -357,6 +365,8 @@ char *clef__value_source(const clef__pointwise *p, int width) {
     write_inputs(&w);
     write_value(&w, 1);
     if (width > 1) write_value(&w, width);
-    clef__text_append(&w.text, "#undef NAME\n#undef T\n#undef ELEMENT\n#undef I\n#undef CONVERT_I\n#define VALUE(n, i) CAT(value_, n)(PASSED, i)\n");
+    clef__text_append(
+        &w.text,
+        "#undef NAME\n#undef T\n#undef ELEMENT\n#undef I\n#undef CONVERT_I\n#define VALUE(n, i) CAT(value_, n)(PASSED, i)\n");
     return w.text.data;
 }

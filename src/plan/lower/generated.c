@@ -4,7 +4,9 @@
 #include "runtime/arithmetic.h"
 #include "runtime/text.h"
 
-typedef struct cut { int64_t block, per_row, blocks, per_item, items; } partition;
+typedef struct cut {
+    int64_t block, per_row, blocks, per_item, items;
+} partition;
 
 /* Partitions rows into blocks: on a CPU a few long ones per unit, on a GPU one vector each. */
 static partition partition_rows(const clef__lowering *lw, int64_t rows, int64_t columns) {

@@ -8,56 +8,62 @@
 typedef enum clef__home { CLEF__LEAF_VALUE, CLEF__ARENA_VALUE, CLEF__OUTPUT_VALUE } clef__home;
 typedef struct clef__value {
     clef__home home;
-    int captured;             /* the leaf it is, or a captured node that defines it (-1: scratch) */
+    int captured; /* the leaf it is, or a captured node that defines it (-1: scratch) */
     int device;
     size_t bytes;
-    int first, last;      /* launches that define it and use it last; -1: none */
-    int in_place_of;      /* -1, or the arena value whose memory it continues */
-    int donor;            /* output: -1, or the leaf value whose buffer it takes over */
+    int first, last;                /* launches that define it and use it last; -1: none */
+    int in_place_of;                /* -1, or the arena value whose memory it continues */
+    int donor;                      /* output: -1, or the leaf value whose buffer it takes over */
     int candidate[4], n_candidates; /* values it may continue: same layout, read element by element by its launch */
     bool donatable, taken;
-    size_t offset;        /* arena: bytes */
-    clef__buffer *own;    /* arena in debug mode: a buffer of its exact size; input, output: that of the running replay */
+    size_t offset;     /* arena: bytes */
+    clef__buffer *own; /* arena in debug mode: a buffer of its exact size; input, output: that of the running replay */
 } clef__value;
 
 /* ---- launches ---- */
 
-typedef enum clef__arg_kind { CLEF__ARG_TENSOR, CLEF__ARG_LONG, CLEF__ARG_INT, CLEF__ARG_FLOAT, CLEF__ARG_DYNAMIC,
-                              CLEF__ARG_CONSTANT } clef__arg_kind;
+typedef enum clef__arg_kind {
+    CLEF__ARG_TENSOR,
+    CLEF__ARG_LONG,
+    CLEF__ARG_INT,
+    CLEF__ARG_FLOAT,
+    CLEF__ARG_DYNAMIC,
+    CLEF__ARG_CONSTANT
+} clef__arg_kind;
 typedef struct clef__arg {
     clef__arg_kind kind;
-    int index;            /* in the kernel */
+    int index; /* in the kernel */
     bool writes;
-    int value;            /* tensor */
-    int64_t number;       /* tensor: offset in elements; long, int; dynamic: which of the two */
+    int value;      /* tensor */
+    int64_t number; /* tensor: offset in elements; long, int; dynamic: which of the two */
     float real;
-    int captured;             /* dynamic, constant: where the number stands; constant: -1 for one that is part of the plan */
+    int captured; /* dynamic, constant: where the number stands; constant: -1 for one that is part of the plan */
     double constant;
-    clef_dtype dtype;     /* tensor, constant */
+    clef_dtype dtype; /* tensor, constant */
 } clef__arg;
 
 typedef enum clef__launch_kind {
     CLEF__LAUNCH_KERNEL,
-    CLEF__LAUNCH_COPY,    /* arg[1] is copied to arg[0], between devices */
-    CLEF__LAUNCH_ROUTINE  /* of a function that queues the work itself (lower.h) */
+    CLEF__LAUNCH_COPY,   /* arg[1] is copied to arg[0], between devices */
+    CLEF__LAUNCH_ROUTINE /* of a function that queues the work itself (lower.h) */
 } clef__launch_kind;
 typedef struct clef__launch {
     clef__launch_kind kind;
-    char label[64];       /* the ops of its prologue, its own, those of its epilogue; cut off where they are many */
+    char label[64];          /* the ops of its prologue, its own, those of its epilogue; cut off where they are many */
     const char *file, *name; /* file: NULL for text alone, and where no kernel is launched */
-    clef__code *code;     /* NULL where no kernel is launched */
+    clef__code *code;        /* NULL where no kernel is launched */
     clef__arg *arg;
     int n_args, arg_capacity;
     int n_kernel_args;
-    int covers;           /* segments (codegen.c); 0: its kernel has none */
+    int covers; /* segments (codegen.c); 0: its kernel has none */
     size_t global[3], local[3];
     int device;
-    bool tuned;           /* its knobs are a tuning result */
-    bool prepacks;        /* what it writes is its input in another form */
-    bool idle;            /* what it would write is there already (prepack.c) */
+    bool tuned;    /* its knobs are a tuning result */
+    bool prepacks; /* what it writes is its input in another form */
+    bool idle;     /* what it would write is there already (prepack.c) */
     clef__kernel *kernel;
     const struct clef__routine *routine; /* NULL unless it is of that kind */
-    void *what;           /* for the routine; owned */
+    void *what;                          /* for the routine; owned */
 } clef__launch;
 
 /* An argument that may change between replays; a tensor's is set when it is in another buffer (0: none yet) or place. */
@@ -69,42 +75,48 @@ typedef struct clef__bind {
 
 /* A value that one launch fills from one leaf alone (prepack.c). */
 typedef struct clef__prepacked {
-    int launch, value, leaf;      /* the last two: values */
-    uint64_t made;                /* the number of the node that was the leaf last time, if it was seen */
-    bool seen, filled;            /* filled: it has memory of its own, with what was made from that node */
-    bool moved;                   /* its arguments point to that memory, and not into the arena */
-    int first_bind, n_binds;      /* where it is an argument */
+    int launch, value, leaf; /* the last two: values */
+    uint64_t made;           /* the number of the node that was the leaf last time, if it was seen */
+    bool seen, filled;       /* filled: it has memory of its own, with what was made from that node */
+    bool moved;              /* its arguments point to that memory, and not into the arena */
+    int first_bind, n_binds; /* where it is an argument */
 } clef__prepacked;
 
-typedef struct clef__result { int captured, value; clef__layout layout; } clef__result;
+typedef struct clef__result {
+    int captured, value;
+    clef__layout layout;
+} clef__result;
 
 /* version: raised whenever the buffer is another; 0: there never was one. */
-typedef struct clef__arena { clef__buffer *buffer; uint64_t version; } clef__arena;
+typedef struct clef__arena {
+    clef__buffer *buffer;
+    uint64_t version;
+} clef__arena;
 
 typedef struct clef__plan {
-    struct clef__plan *next;      /* most recently used first */
+    struct clef__plan *next; /* most recently used first */
     uint64_t *key, hash;
     int key_words;
     clef__value *value;
     int n_values, value_capacity;
     clef__launch *launch;
     int n_launches, launch_capacity;
-    bool ran;             /* once, whole */
-    clef__bind *bind;             /* arguments that every replay sets */
-    clef__bind *arena_bind;       /* arguments that point into an arena: set when it moved */
+    bool ran;               /* once, whole */
+    clef__bind *bind;       /* arguments that every replay sets */
+    clef__bind *arena_bind; /* arguments that point into an arena: set when it moved */
     int n_binds, n_arena_binds;
-    clef__prepacked *prepacked;   /* in the order of their launches */
+    clef__prepacked *prepacked; /* in the order of their launches */
     int n_prepacked;
     clef__bind *prepacked_bind;
-    size_t prepacked_bytes;       /* that they have of their own now */
-    size_t weight_bytes;          /* of the leaves that they are made from */
-    uint64_t made;                /* how many the context made before */
-    clef__result *result;         /* what to hand to nodes afterwards */
+    size_t prepacked_bytes; /* that they have of their own now */
+    size_t weight_bytes;    /* of the leaves that they are made from */
+    uint64_t made;          /* how many the context made before */
+    clef__result *result;   /* what to hand to nodes afterwards */
     int n_results;
-    size_t arena_bytes[CLEF__MAX_DEVICES];       /* per device */
-    double spared_flops;          /* that the chosen strategies need fewer than the ops' definitions */
-    size_t lower_bound;           /* of arena_bytes[0]: the most bytes alive at once */
-    clef__arena arena[CLEF__MAX_DEVICES];        /* those its arguments point into; not owned */
+    size_t arena_bytes[CLEF__MAX_DEVICES]; /* per device */
+    double spared_flops;                   /* that the chosen strategies need fewer than the ops' definitions */
+    size_t lower_bound;                    /* of arena_bytes[0]: the most bytes alive at once */
+    clef__arena arena[CLEF__MAX_DEVICES];  /* those its arguments point into; not owned */
 } clef__plan;
 
 void clef__launch_free(clef__launch *launch);

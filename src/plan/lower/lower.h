@@ -21,8 +21,8 @@ const clef__profile *clef__lower_profile(const clef__lowering *lw);
 const clef_device_info *clef__lower_device(const clef__lowering *lw);
 clef__matrix_unit clef__lower_matrix_unit(const clef__lowering *lw);
 
-/* Input i as it lies: any strides, 0 and negative ones too.  It takes a launch to make a constant that lies nowhere yet, and to copy what
-   a view looks at where it cannot be seen as that view: so ask before a launch begins. */
+/* Input i as it lies: any strides, 0 and negative ones too.  It takes a launch to make a constant that lies nowhere yet, and to
+   copy what a view looks at where it cannot be seen as that view: so ask before a launch begins. */
 clef__operand clef__lower_in(const clef__lowering *lw, int i);
 /* Input i, dense with dimensions in memory order `order` (outermost first; NULL: row-major); copied if it lies otherwise. */
 clef__operand clef__lower_in_dense(const clef__lowering *lw, int i, const int *order);
@@ -34,7 +34,7 @@ bool clef__memory_order(const clef__operand *x, int *order);
 clef__operand clef__lower_out(const clef__lowering *lw, const int *order);
 /* ---- epilogue: pointwise ops done in the store of a node's kernel (epilogue.c, cl/epilogue.h) ---- */
 typedef struct clef__epilogue {
-    int ops;           /* bits of cl/epilogue_ops.h; 0: nothing */
+    int ops;             /* bits of cl/epilogue_ops.h; 0: nothing */
     clef__operand extra; /* lies as the output does */
     int scale;           /* the captured node of a constant */
 } clef__epilogue;
@@ -45,13 +45,14 @@ clef__epilogue clef__lower_epilogue(const clef__lowering *lw, clef__operand out)
 void clef__launch_epilogue(const clef__lowering *lw, const clef__epilogue *epilogue, clef__operand out);
 
 /* ---- prologue: pointwise ops done in the loads of a node's kernel (prologue.c) ---- */
-/* For ops with `prologue`, before input 0 is asked for: true if pointwise ops that nobody else reads make that input, and their operands
-   lie as one or repeat.  Then *x tells its layout, dense, and has no memory.  A strategy that does not ask gets it in memory.
-   The kernel's vectors keep within runs: the innermost dimensions in memory as long as they are all in `mask`, or none is. */
+/* For ops with `prologue`, before input 0 is asked for: true if pointwise ops that nobody else reads make that input, and their
+   operands lie as one or repeat.  Then *x tells its layout, dense, and has no memory.  A strategy that does not ask gets it in
+   memory. The kernel's vectors keep within runs: the innermost dimensions in memory as long as they are all in `mask`, or none is.
+ */
 bool clef__lower_prologue(const clef__lowering *lw, int64_t mask, clef__operand *x);
 static inline bool clef__is_computed(const clef__operand *x) { return x->value < 0; }
-/* x as the first input of the open launch, whose kernel reads `lanes` elements at a time, or one: two arguments, or those of its VALUE,
-   whose text goes in front of the kernel's file. */
+/* x as the first input of the open launch, whose kernel reads `lanes` elements at a time, or one: two arguments, or those of its
+   VALUE, whose text goes in front of the kernel's file. */
 void clef__launch_read(const clef__lowering *lw, const clef__operand *x, int lanes);
 
 /* Memory that lives for this node only; row-major. */
@@ -70,15 +71,15 @@ void clef__lower_fill(const clef__lowering *lw, clef__operand to, double value);
 void clef__launch_begin(const clef__lowering *lw, const char *file, const char *kernel); /* file of cl/, "gemm.cl" */
 void clef__launch_define(const clef__lowering *lw, const char *name, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void clef__launch_tensor(const clef__lowering *lw, clef__operand x, bool writes); /* two kernel arguments */
-void clef__launch_long(const clef__lowering *lw, int64_t value);   /* long */
-void clef__launch_int(const clef__lowering *lw, int32_t value);    /* int */
+void clef__launch_long(const clef__lowering *lw, int64_t value);                  /* long */
+void clef__launch_int(const clef__lowering *lw, int32_t value);                   /* int */
 void clef__launch_longs(const clef__lowering *lw, const int64_t *value, size_t n);
 void clef__launch_ints(const clef__lowering *lw, const int64_t *value, size_t n);
-void clef__launch_float(const clef__lowering *lw, float value);    /* float */
+void clef__launch_float(const clef__lowering *lw, float value); /* float */
 /* Is input i nothing but one number?  Then it is no memory but an argument. */
 bool clef__lower_is_number(const clef__lowering *lw, int i);
 void clef__launch_number(const clef__lowering *lw, int i, clef_dtype dtype); /* 0 unless it is */
-void clef__launch_dynamic(const clef__lowering *lw, int i);        /* ulong: the node's dynamic.u[i], read anew at each replay */
+void clef__launch_dynamic(const clef__lowering *lw, int i); /* ulong: the node's dynamic.u[i], read anew at each replay */
 void clef__launch_end(const clef__lowering *lw, const size_t global[3], const size_t local[3]);
 /* Says of the launch that is open that it writes nothing but its one input in another form: kept while that stays (prepack.c). */
 void clef__launch_prepacks(const clef__lowering *lw);
@@ -110,7 +111,9 @@ typedef struct clef__knob {
     bool compiled;                /* another value is another kernel */
     int value[CLEF__KNOB_VALUES]; /* those there are, ascending, then 0 */
 } clef__knob;
-typedef struct clef__knobs { int value[CLEF__KNOBS]; } clef__knobs;
+typedef struct clef__knobs {
+    int value[CLEF__KNOBS];
+} clef__knobs;
 typedef struct clef__seed {
     const char *profiles; /* of cl/profile.def, that it is good for: "cpu minimal" */
     clef__knobs knobs;

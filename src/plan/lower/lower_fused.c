@@ -5,7 +5,8 @@
 
 static bool lies_as(const clef__operand *x, const clef__operand *y) {
     clef_shape shape = clef__operand_shape(x);
-    return x->dtype == y->dtype && clef_shape_equal(shape, clef__operand_shape(y)) && clef__same_strides(shape, x->stride, y->stride);
+    return x->dtype == y->dtype && clef_shape_equal(shape, clef__operand_shape(y)) &&
+           clef__same_strides(shape, x->stride, y->stride);
 }
 
 clef__epilogue clef__lower_epilogue(const clef__lowering *lw, clef__operand out) {

@@ -43,7 +43,8 @@ void clef__add_steps(const clef__lowering *lw, const clef__group *group, clef__p
 
 /* The memory order of the results: of what this plan made (a kernel chose it, and leaves that are updated take it over for
    the steps to come; row-major is what one takes that does not care, so that comes second, and sums over the result do not
-   depend on the order of the operands), else of a leaf that may be overwritten, else of the first operand that is whole and dense. */
+   depend on the order of the operands), else of a leaf that may be overwritten, else of the first operand that is whole and dense.
+ */
 static const int *choose_order(const clef__lowering *lw, const clef__pointwise *p, int *order) {
     int found = -1, best = -1;
     for (int i = 0; !lw->rec->failed && i < p->n_operands; i++) {
@@ -67,7 +68,8 @@ void clef__lower_group(clef__recorder *rec, const clef__group *group) {
     const char *label = lw.node->op->name;
     for (int m = 0; m < group->n_members && !rec->failed; m++) {
         int captured = group->member[m];
-        if (!rec->g->captured[captured].output && inner_uses[m] == rec->g->captured[captured].uses) continue; /* nobody else wants it */
+        if (!rec->g->captured[captured].output && inner_uses[m] == rec->g->captured[captured].uses)
+            continue; /* nobody else wants it */
         clef__lowering member = clef__lowering_of(rec, captured);
         p.store[p.n_stores].from = CLEF__PW_OPERANDS + m;
         p.store[p.n_stores++].to = clef__lower_out(&member, order);

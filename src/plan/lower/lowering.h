@@ -7,7 +7,10 @@
 #include "plan/passes/groups.h"
 
 /* Where a captured node's value lies, once it has a place. */
-typedef struct clef__placed { bool there; clef__operand operand; } clef__placed;
+typedef struct clef__placed {
+    bool there;
+    clef__operand operand;
+} clef__placed;
 
 /* What is recorded while the groups of one graph are lowered, one node after the other. */
 typedef struct clef__recorder {
@@ -15,13 +18,13 @@ typedef struct clef__recorder {
     clef__graph_view *g;
     clef__plan *plan;
     clef__selection *selection;
-    clef__placed *placed;   /* of each captured node */
-    clef__launch *open;     /* between launch_begin and launch_end */
-    char *defines, *text;   /* of the open launch: its options, its generated text */
-    bool tuned;             /* a tuning result is in use for the launches that come */
+    clef__placed *placed;               /* of each captured node */
+    clef__launch *open;                 /* between launch_begin and launch_end */
+    char *defines, *text;               /* of the open launch: its options, its generated text */
+    bool tuned;                         /* a tuning result is in use for the launches that come */
     const clef__epilogue_ops *epilogue; /* of the kernel being lowered, until its strategy takes it: then NULL */
     const clef__group *prologue;        /* likewise; NULL too once its result is in memory */
-    struct clef__pointwise *computed; /* what the strategy took: owned until the kernel is lowered */
+    struct clef__pointwise *computed;   /* what the strategy took: owned until the kernel is lowered */
     bool failed;
 } clef__recorder;
 

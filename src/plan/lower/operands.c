@@ -7,8 +7,8 @@
 static int new_value(const clef__lowering *lw, clef__home home, int captured, size_t bytes) {
     clef__plan *plan = lw->rec->plan;
     if (!clef__record_room(lw->rec, &plan->value, plan->n_values, &plan->value_capacity, sizeof *plan->value)) return 0;
-    plan->value[plan->n_values] = (clef__value){.home = home, .captured = captured, .device = lw->device, .bytes = bytes,
-                                                .in_place_of = -1, .donor = -1};
+    plan->value[plan->n_values] =
+        (clef__value){.home = home, .captured = captured, .device = lw->device, .bytes = bytes, .in_place_of = -1, .donor = -1};
     return plan->n_values++;
 }
 
@@ -82,7 +82,8 @@ static clef__operand view_operand(const clef__lowering *lw, const clef__node *no
         from = (clef__layout){.offset = in.offset};
         memcpy(from.stride, in.stride, sizeof from.stride);
         if (!node->op->view(node, &from, &to)) {
-            clef__fail(lw->rec->ctx, CLEF_INTERNAL, "%s: clef bug, please report it: no view even of a row-major copy", node->op->name);
+            clef__fail(lw->rec->ctx, CLEF_INTERNAL, "%s: clef bug, please report it: no view even of a row-major copy",
+                       node->op->name);
             lw->rec->failed = true;
         }
     }
@@ -107,7 +108,8 @@ static clef__operand constant_operand(const clef__lowering *lw, int index) {
 static clef__operand leaf_operand(const clef__lowering *lw, int index) {
     const clef__captured *captured = &lw->rec->g->captured[index];
     size_t bytes = (size_t)clef_shape_numel(captured->node->shape) * clef_dtype_size(captured->node->dtype);
-    clef__operand x = dense_operand(new_value(lw, CLEF__LEAF_VALUE, index, bytes), captured->node->dtype, captured->node->shape, NULL);
+    clef__operand x =
+        dense_operand(new_value(lw, CLEF__LEAF_VALUE, index, bytes), captured->node->dtype, captured->node->shape, NULL);
     memcpy(x.stride, captured->node->layout.stride, sizeof x.stride);
     if (!lw->rec->failed) lw->rec->plan->value[x.value].donatable = captured->donatable;
     return x;
@@ -127,9 +129,11 @@ static void place_captured(const clef__lowering *lw, int index) {
     const clef__captured *captured = &rec->g->captured[index];
     clef__lowering there = *lw;
     if (captured->leaf || clef__is_view(captured)) there.device = captured->node->device;
-    clef__operand x = captured->leaf            ? leaf_operand(&there, index)
-                      : clef__is_view(captured) ? view_operand(&there, captured->node, rec->placed[clef__captured_of(rec->g, captured->node->input[0])].operand)
-                                            : constant_operand(&there, index);
+    clef__operand x =
+        captured->leaf ? leaf_operand(&there, index)
+        : clef__is_view(captured)
+            ? view_operand(&there, captured->node, rec->placed[clef__captured_of(rec->g, captured->node->input[0])].operand)
+            : constant_operand(&there, index);
     rec->placed[index] = (clef__placed){true, x};
 }
 
@@ -163,7 +167,8 @@ clef__operand clef__lower_in_dense(const clef__lowering *lw, int i, const int *o
 
 clef__operand clef__lower_out(const clef__lowering *lw, const int *order) {
     size_t bytes = (size_t)clef_shape_numel(lw->node->shape) * clef_dtype_size(lw->node->dtype);
-    clef__operand out = dense_operand(new_value(lw, CLEF__ARENA_VALUE, lw->captured, bytes), lw->node->dtype, lw->node->shape, order);
+    clef__operand out =
+        dense_operand(new_value(lw, CLEF__ARENA_VALUE, lw->captured, bytes), lw->node->dtype, lw->node->shape, order);
     lw->rec->placed[lw->captured] = (clef__placed){true, out};
     return out;
 }

@@ -4,11 +4,13 @@
 #include "plan/lower/lowering.h"
 
 /* A pointwise kernel to be: operands, then steps that compute on operands and earlier steps, then what is stored. */
-enum { CLEF__PW_SEGMENTS = 16, /* the most in one launch */
-       CLEF__PW_FIRST = 3,     /* the argument where the first begins: its position, its length, numbers, tensors */
-       CLEF__PW_COLUMNS = 4    /* its length */ };
+enum {
+    CLEF__PW_SEGMENTS = 16, /* the most in one launch */
+    CLEF__PW_FIRST = 3,     /* the argument where the first begins: its position, its length, numbers, tensors */
+    CLEF__PW_COLUMNS = 4    /* its length */
+};
 typedef struct clef__pw_operand {
-    bool constant;        /* a number, the captured node's dynamic.f, or `number` when `captured` is -1 */
+    bool constant; /* a number, the captured node's dynamic.f, or `number` when `captured` is -1 */
     int captured;
     double number;
     clef_dtype dtype;
@@ -24,7 +26,10 @@ typedef struct clef__pointwise {
     clef_shape shape;
     clef__pw_operand operand[CLEF__PW_OPERANDS];
     clef__pw_step step[CLEF__PW_STEPS];
-    struct { int from; clef__operand to; } store[CLEF__PW_OPERANDS];
+    struct {
+        int from;
+        clef__operand to;
+    } store[CLEF__PW_OPERANDS];
     int n_operands, n_steps, n_stores;
 } clef__pointwise;
 /* lower_groups.c: operands and steps of the members, all pointwise; inner_uses: how often each step is read by another. */
@@ -36,6 +41,7 @@ void clef__lower_group(clef__recorder *rec, const clef__group *group);
 char *clef__value_source(const clef__pointwise *p, int width);
 /* generated.c: emits the launch. */
 void clef__lower_pointwise(const clef__lowering *lw, const clef__pointwise *p, const char *label);
-/* One launch, at the end of the plan, that does what these n do, which have segments and equal text; its text has room for `count`. */
+/* One launch, at the end of the plan, that does what these n do, which have segments and equal text; its text has room for `count`.
+ */
 void clef__lower_bundle(clef__recorder *rec, const int *launch, int n, int count);
 #endif

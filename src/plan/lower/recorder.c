@@ -32,8 +32,8 @@ bool clef__record_room(clef__recorder *rec, void *array_address, int n, int *cap
 /* A strategy's calls came in the wrong order. */
 static void fail_order(const clef__lowering *lw, const char *call, const char *fact, const char *kernel) {
     if (!lw->rec->failed)
-        clef__fail(lw->rec->ctx, CLEF_INTERNAL, "%s: clef bug, please report it: %s %s %s", lw->node ? lw->node->op->name : "plan", call,
-                   fact, kernel);
+        clef__fail(lw->rec->ctx, CLEF_INTERNAL, "%s: clef bug, please report it: %s %s %s", lw->node ? lw->node->op->name : "plan",
+                   call, fact, kernel);
     lw->rec->failed = true;
 }
 
@@ -49,7 +49,8 @@ static clef__launch *new_launch(const clef__lowering *lw) {
 
 void clef__launch_begin(const clef__lowering *lw, const char *file, const char *kernel) {
     clef__recorder *rec = lw->rec;
-    if (rec->open) fail_order(lw, kernel ? kernel : "a launch", "begins before the end of", rec->open->name ? rec->open->name : "another");
+    if (rec->open)
+        fail_order(lw, kernel ? kernel : "a launch", "begins before the end of", rec->open->name ? rec->open->name : "another");
     rec->open = new_launch(lw);
     clef__free(rec->defines);
     clef__free(rec->text);
@@ -98,17 +99,24 @@ void clef__launch_arg(const clef__lowering *lw, clef__arg arg) {
 }
 
 void clef__launch_tensor(const clef__lowering *lw, clef__operand x, bool writes) {
-    clef__launch_arg(lw, (clef__arg){.kind = CLEF__ARG_TENSOR, .writes = writes, .value = x.value, .number = x.offset, .dtype = x.dtype});
+    clef__launch_arg(
+        lw, (clef__arg){.kind = CLEF__ARG_TENSOR, .writes = writes, .value = x.value, .number = x.offset, .dtype = x.dtype});
 }
-void clef__launch_long(const clef__lowering *lw, int64_t value) { clef__launch_arg(lw, (clef__arg){.kind = CLEF__ARG_LONG, .number = value}); }
-void clef__launch_int(const clef__lowering *lw, int32_t value) { clef__launch_arg(lw, (clef__arg){.kind = CLEF__ARG_INT, .number = value}); }
+void clef__launch_long(const clef__lowering *lw, int64_t value) {
+    clef__launch_arg(lw, (clef__arg){.kind = CLEF__ARG_LONG, .number = value});
+}
+void clef__launch_int(const clef__lowering *lw, int32_t value) {
+    clef__launch_arg(lw, (clef__arg){.kind = CLEF__ARG_INT, .number = value});
+}
 void clef__launch_longs(const clef__lowering *lw, const int64_t *value, size_t n) {
     for (size_t i = 0; i < n; i++) clef__launch_long(lw, value[i]);
 }
 void clef__launch_ints(const clef__lowering *lw, const int64_t *value, size_t n) {
     for (size_t i = 0; i < n; i++) clef__launch_int(lw, (int32_t)value[i]);
 }
-void clef__launch_float(const clef__lowering *lw, float value) { clef__launch_arg(lw, (clef__arg){.kind = CLEF__ARG_FLOAT, .real = value}); }
+void clef__launch_float(const clef__lowering *lw, float value) {
+    clef__launch_arg(lw, (clef__arg){.kind = CLEF__ARG_FLOAT, .real = value});
+}
 void clef__launch_dynamic(const clef__lowering *lw, int i) {
     clef__launch_arg(lw, (clef__arg){.kind = CLEF__ARG_DYNAMIC, .number = i, .captured = lw->captured});
 }
@@ -120,7 +128,9 @@ static int number_of(const clef__lowering *lw, int i) {
     return clef__constant_behind(lw->rec->g, clef__captured_of(lw->rec->g, lw->node->input[i]));
 }
 bool clef__lower_is_number(const clef__lowering *lw, int i) { return number_of(lw, i) >= 0; }
-void clef__launch_number(const clef__lowering *lw, int i, clef_dtype dtype) { clef__launch_constant(lw, number_of(lw, i), 0, dtype); }
+void clef__launch_number(const clef__lowering *lw, int i, clef_dtype dtype) {
+    clef__launch_constant(lw, number_of(lw, i), 0, dtype);
+}
 
 void clef__launch_prepacks(const clef__lowering *lw) {
     if (!lw->rec->failed) lw->rec->open->prepacks = true;
@@ -133,7 +143,8 @@ void clef__launch_end(const clef__lowering *lw, const size_t global[3], const si
         lw->rec->open->global[i] = (global[i] + local[i] - 1) / local[i] * local[i];
     }
     clef__launch *launch = lw->rec->open;
-    if (launch->file || lw->rec->text) launch->code = clef__code_of(clef__device_at(lw->rec->ctx, launch->device), lw->rec->text, launch->file, lw->rec->defines);
+    if (launch->file || lw->rec->text)
+        launch->code = clef__code_of(clef__device_at(lw->rec->ctx, launch->device), lw->rec->text, launch->file, lw->rec->defines);
     if ((launch->file || lw->rec->text) && !launch->code) clef__record_fail(lw->rec);
     clef__free(lw->rec->text);
     lw->rec->text = NULL;
@@ -146,7 +157,9 @@ void clef__launch_end_1d(const clef__lowering *lw, int64_t items) {
     clef__launch_end(lw, (size_t[3]){(size_t)items, 1, 1}, (size_t[3]){local, 1, 1});
 }
 
-clef__matrix_unit clef__lower_matrix_unit(const clef__lowering *lw) { return clef__device_matrix_unit(clef__device_at(lw->rec->ctx, lw->device)); }
+clef__matrix_unit clef__lower_matrix_unit(const clef__lowering *lw) {
+    return clef__device_matrix_unit(clef__device_at(lw->rec->ctx, lw->device));
+}
 
 void clef__launch_routine(const clef__lowering *lw, const clef__routine *routine, const void *what, size_t size) {
     void *copy = clef__alloc(size);

@@ -86,8 +86,8 @@ bool clef__same_tuning_key(const clef__tuning_key *a, const clef__tuning_key *b)
 }
 
 clef__tuned clef__tuning_key_result(const clef__tuning_key *key, const clef__knobs *knobs) {
-    clef__tuned t = {.family = key->family->name, .kernel = key->kernel, .dtype = clef_dtype_name(key->dtype),
-                     .bucket = key->bucket};
+    clef__tuned t = {
+        .family = key->family->name, .kernel = key->kernel, .dtype = clef_dtype_name(key->dtype), .bucket = key->bucket};
     for (int i = 0; knobs && i < key->family->n_knobs; i++)
         if (knobs->value[i]) t.knob[t.n_knobs++] = (clef__tuned_knob){key->family->knob[i].name, knobs->value[i]};
     return t;
@@ -136,7 +136,7 @@ static clef__knobs from_store(const clef__lowering *lw, const clef__tuning_key *
     const clef__tuned *found = clef__tuned_find(clef__device_at(lw->rec->ctx, key->device), &wanted);
     if (!found || read_knobs(key->family, found, &knobs)) return knobs;
     clef__log_line(lw->rec->ctx, CLEF_LOG_WARNING, "tuning: a result for %s %s has a knob that does not exist; it is left aside",
-              key->family->name, key->bucket);
+                   key->family->name, key->bucket);
     return (clef__knobs){0};
 }
 

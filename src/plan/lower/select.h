@@ -26,9 +26,10 @@ typedef struct clef__tuning_override {
 /* What a context selects by. */
 typedef struct clef__own_family clef__own_family;
 typedef struct clef__selection {
-    clef__own_family *family;   /* what is known of those that were asked for */
-    const clef__tuning_override *override;   /* NULL: nothing is tried */
-    void (*note)(void *user, const clef__lowering *lw, const clef__tuning_key *key); /* NULL, or who is told of every key that is asked for */
+    clef__own_family *family;              /* what is known of those that were asked for */
+    const clef__tuning_override *override; /* NULL: nothing is tried */
+    void (*note)(void *user, const clef__lowering *lw,
+                 const clef__tuning_key *key); /* NULL, or who is told of every key that is asked for */
     void *user;
 } clef__selection;
 void clef__families_free(clef__own_family *first);

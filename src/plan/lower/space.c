@@ -17,8 +17,7 @@ static int64_t magnitude(int64_t x) { return x < 0 ? -x : x; }
 /* Memory order of the first store, outermost first. */
 static void space_sort(clef__space *s, int store) {
     for (int i = 1; i < s->rank; i++)
-        for (int j = i; j > 0 && magnitude(s->stride[store][j]) > magnitude(s->stride[store][j - 1]); j--)
-            space_swap(s, j, j - 1);
+        for (int j = i; j > 0 && magnitude(s->stride[store][j]) > magnitude(s->stride[store][j - 1]); j--) space_swap(s, j, j - 1);
 }
 
 static bool collapsible(const clef__space *s, int outer) {

@@ -11,7 +11,11 @@
 enum { NUMBERED = EPILOGUE_SCALE | EPILOGUE_LEAK, EXTRA = EPILOGUE_ADD | EPILOGUE_GATE };
 
 /* input: where the kernel's result may stand, -1: anywhere. */
-static const struct { int ops; const char *name, *params, *text; int input; } known_op[] = {
+static const struct {
+    int ops;
+    const char *name, *params, *text;
+    int input;
+} known_op[] = {
     {EPILOGUE_SCALE, "mul", "ab", "a * b", -1},
     {EPILOGUE_ADD, "add", "ab", "a + b", -1},
     {EPILOGUE_GATE, "relu_backward", "yg", "SEL(y <= K(0), K(0), g)", 1},
@@ -35,16 +39,16 @@ static bool alike(const clef__node *a, const clef__node *b) {
 static bool is_open_end(const clef__graph_view *g, const clef__group *group, int captured) {
     if (group->kernel < 0) return false;
     const clef__node *kernel = g->captured[group->kernel].node;
-    bool open = kernel->op->epilogue && group->member[group->n_members - 1] == captured &&
-                g->captured[captured].uses == 1 && !g->captured[captured].output && clef_shape_numel(kernel->shape) > 0;
+    bool open = kernel->op->epilogue && group->member[group->n_members - 1] == captured && g->captured[captured].uses == 1 &&
+                !g->captured[captured].output && clef_shape_numel(kernel->shape) > 0;
     for (int i = 0; open && i < kernel->n_inputs; i++) open = clef_shape_numel(kernel->input[i]->shape) > 0;
     return open;
 }
 
 /* Would the operand otherwise be made by the kernel that adds it, and never lie in memory either? */
 static bool is_passing(const clef__graph_view *g, clef__grouping *gr, int captured) {
-    return g->captured[captured].base == captured && g->captured[captured].group >= 0 && g->captured[captured].uses == 1 && !g->captured[captured].output &&
-           gr->group[clef__group_of(gr, g->captured[captured].group)].kernel < 0;
+    return g->captured[captured].base == captured && g->captured[captured].group >= 0 && g->captured[captured].uses == 1 &&
+           !g->captured[captured].output && gr->group[clef__group_of(gr, g->captured[captured].group)].kernel < 0;
 }
 
 bool clef__may_join_epilogue(const clef__graph_view *g, clef__grouping *gr, int captured, int j, clef__epilogue_ops *out) {

@@ -118,7 +118,8 @@ static bool fits_one_kernel(clef__graph_view *g, clef__grouping *gr, int a, int 
         for (int m = 0; m < both[k]->n_members; m++) {
             const clef__node *node = g->captured[both[k]->member[m]].node;
             for (int j = 0; j < node->n_inputs; j++) {
-                int input = clef__captured_of(g, node->input[j]), group = g->captured[input].group >= 0 ? clef__group_of(gr, g->captured[input].group) : -1;
+                int input = clef__captured_of(g, node->input[j]),
+                    group = g->captured[input].group >= 0 ? clef__group_of(gr, g->captured[input].group) : -1;
                 if (group == a || group == b) {
                     g->captured[input].inner_uses++;
                     continue;
@@ -201,11 +202,13 @@ static bool join_producers(clef__graph_view *g, clef__grouping *gr, int captured
     return true;
 }
 
-/* The group of a kernel that takes the captured node into its store: nothing else waits for that group, so no path can come back to it.  -1: none. */
+/* The group of a kernel that takes the captured node into its store: nothing else waits for that group, so no path can come back to
+ * it.  -1: none. */
 static int find_store(clef__graph_view *g, clef__grouping *gr, int captured, clef__epilogue_ops *epilogue) {
     const clef__node *node = g->captured[captured].node;
     for (int j = 0; j < node->n_inputs; j++)
-        if (clef__may_join_epilogue(g, gr, captured, j, epilogue)) return clef__group_of(gr, g->captured[clef__captured_of(g, node->input[j])].group);
+        if (clef__may_join_epilogue(g, gr, captured, j, epilogue))
+            return clef__group_of(gr, g->captured[clef__captured_of(g, node->input[j])].group);
     return -1;
 }
 

@@ -1,13 +1,17 @@
 /* groups.h — which captured nodes run together, and in which order.
 
-   simplify.c (dead code, common subexpressions) → fuse.c (which pointwise nodes share a kernel), epilogue.c and prologue.c (which are
-   done in the store or the loads of another) → order.c (in which order groups run). */
+   simplify.c (dead code, common subexpressions) → fuse.c (which pointwise nodes share a kernel), epilogue.c and prologue.c (which
+   are done in the store or the loads of another) → order.c (in which order groups run). */
 #ifndef CLEF_GROUPS_H
 #define CLEF_GROUPS_H
 #include "plan/capture/capture.h"
 
 /* Limits of one pointwise kernel. */
-enum { CLEF__PW_OPERANDS = 24, CLEF__PW_STEPS = 48, CLEF__PW_BYTES = 1024 /* of arguments; every full profile takes that many, CL_DEVICE_MAX_PARAMETER_SIZE */ };
+enum {
+    CLEF__PW_OPERANDS = 24,
+    CLEF__PW_STEPS = 48,
+    CLEF__PW_BYTES = 1024 /* of arguments; every full profile takes that many, CL_DEVICE_MAX_PARAMETER_SIZE */
+};
 /* The most that its arguments take over this shape, whatever the layouts. */
 size_t clef__pointwise_bytes(clef_shape shape, int constants, int tensors);
 
@@ -16,31 +20,38 @@ enum { CLEF__PROLOGUES = 8 };
 
 /* ---- groups: what runs as one launch (pointwise), or one lowering and what its store does besides (everything else) ---- */
 
-typedef struct clef__group_edge { int group; bool through_view; } clef__group_edge;
+typedef struct clef__group_edge {
+    int group;
+    bool through_view;
+} clef__group_edge;
 typedef struct clef__group_edges {
     clef__group_edge *edge;
     int n, capacity;
 } clef__group_edges;
 /* The ops of an epilogue: bits of cl/epilogue_ops.h, and the captured nodes of their operands. */
-typedef struct clef__epilogue_ops { int ops, extra, scale; } clef__epilogue_ops;
+typedef struct clef__epilogue_ops {
+    int ops, extra, scale;
+} clef__epilogue_ops;
 typedef struct clef__group {
     int *member, n_members, member_capacity; /* captured nodes, ascending */
-    int kernel;                   /* the member that is not pointwise; -1: all are */
+    int kernel;                              /* the member that is not pointwise; -1: all are */
     clef__group_edges needs, users;
-    int level;                    /* above those of all it needs */
-    int merged_into;              /* -1, or the group that took its members */
-    int emitted;                  /* of `needs`, while groups are put in order */
-    clef__epilogue_ops epilogue;    /* the members behind the kernel */
-    uint64_t made;                /* the number of the member that was made last (order.c) */
-    bool final;                   /* no other group needs it (order.c) */
+    int level;                   /* above those of all it needs */
+    int merged_into;             /* -1, or the group that took its members */
+    int emitted;                 /* of `needs`, while groups are put in order */
+    clef__epilogue_ops epilogue; /* the members behind the kernel */
+    uint64_t made;               /* the number of the member that was made last (order.c) */
+    bool final;                  /* no other group needs it (order.c) */
     uint64_t visited;
 } clef__group;
 
-typedef struct clef__lifted { int group, level; } clef__lifted;
+typedef struct clef__lifted {
+    int group, level;
+} clef__lifted;
 typedef struct clef__grouping {
     clef__group *group;
     int n;
-    int *order, n_order; /* live groups, dependencies first */
+    int *order, n_order;               /* live groups, dependencies first */
     uint64_t formula[CLEF__PROLOGUES]; /* of those that are computed where they are read */
     int n_formulas;
     uint64_t visit;

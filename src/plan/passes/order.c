@@ -8,10 +8,16 @@
 
 #include <stdlib.h>
 
-typedef struct place { uint64_t key; int group; } place;
+typedef struct place {
+    uint64_t key;
+    int group;
+} place;
 
 /* Who reads the memory of a captured node: the last group that others need, and the one that none does. */
-typedef struct readers { uint64_t made; int final; } readers;
+typedef struct readers {
+    uint64_t made;
+    int final;
+} readers;
 enum { NONE = -1, SEVERAL = -2 };
 
 typedef struct order {

@@ -1,8 +1,8 @@
 /* prologue.c — pointwise ops that a reduction computes where it reads, so that their result never lies in memory.
 
-   They join the prologue of a kernel if it alone reads what their group makes, and that is large enough for its way through memory to be worth
-   a kernel.  Whether their operands lie as one, or repeat (a row for all, a number for each), is known only when they are lowered;
-   where they do not, a launch of their own computes them as if nothing had been planned. */
+   They join the prologue of a kernel if it alone reads what their group makes, and that is large enough for its way through memory
+   to be worth a kernel.  Whether their operands lie as one, or repeat (a row for all, a number for each), is known only when they
+   are lowered; where they do not, a launch of their own computes them as if nothing had been planned. */
 #include "plan/passes/groups.h"
 #include "runtime/arithmetic.h"
 

@@ -63,15 +63,16 @@ static void compile_generated(const compiling *c, int device) {
     int n = 0;
     for (int i = 0; all && i < c->n; i++) {
         const clef__launch *launch = c->launch[i];
-        if (launch->device == device && !launch->file && strcmp(launch->code->options, n ? all[0]->options : launch->code->options) == 0)
+        if (launch->device == device && !launch->file &&
+            strcmp(launch->code->options, n ? all[0]->options : launch->code->options) == 0)
             all[n++] = launch->code;
     }
     if (n) clef__codes_join(clef__device_at(c->ctx, device), all, n, "pointwise");
     clef__free(all);
 }
 
-/* Compiles with a few threads.  CLEF_JOIN=0 is for programs of many contexts and plans, which have single kernels in common rather than
-   sets of them; CLEF_COMPILE_THREADS=1 for drivers that do not stand several (Oclgrind). */
+/* Compiles with a few threads.  CLEF_JOIN=0 is for programs of many contexts and plans, which have single kernels in common rather
+   than sets of them; CLEF_COMPILE_THREADS=1 for drivers that do not stand several (Oclgrind). */
 static clef_status compile_codes(clef_context *ctx, const clef__plan *plan) {
     compiling c = {.ctx = ctx, .lock = PTHREAD_MUTEX_INITIALIZER};
     pthread_t second;
@@ -172,8 +173,9 @@ static clef_status lower_graph(clef_context *ctx, clef__graph_view *g, clef__pla
     if (status == CLEF_OK) {
         clef__lower_groups(&rec, &gr);
         if (!rec.failed && fusing()) clef__bundle(&rec);
-        if (rec.failed) status = clef_error_status(ctx) != CLEF_OK ? clef_error_status(ctx)
-                                                                 : clef__fail(ctx, CLEF_INVALID, "plan: a view does not fit");
+        if (rec.failed)
+            status = clef_error_status(ctx) != CLEF_OK ? clef_error_status(ctx)
+                                                       : clef__fail(ctx, CLEF_INVALID, "plan: a view does not fit");
     }
     clef__record_end(&rec);
     clef__grouping_free(&gr);

@@ -16,7 +16,8 @@ clef_plan_size clef__plan_size(const clef__plan *plan, const clef__graph_view *g
     for (int i = 0; i < g->n; i++) {
         const clef__captured *captured = &g->captured[i];
         clef__kind kind = captured->node->op->kind;
-        if (!captured->leaf && captured->same_as < 0 && kind != CLEF__VIEW && kind != CLEF__CONSTANT) add_cost(captured->node, &size);
+        if (!captured->leaf && captured->same_as < 0 && kind != CLEF__VIEW && kind != CLEF__CONSTANT)
+            add_cost(captured->node, &size);
     }
     size.real_flops = size.flops - plan->spared_flops;
     for (int v = 0; v < plan->n_values; v++) {

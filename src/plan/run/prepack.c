@@ -12,16 +12,18 @@
    that (half-precision filters, transformed), and has it. */
 #include "plan/run/run.h"
 
-enum { WEIGHTS = 4,
-       PART_OF_DEVICE = 2 }; /* with copies, contexts take no more than this part of a device's memory: room for what must be there comes first */
+enum {
+    WEIGHTS = 4,
+    PART_OF_DEVICE = 2
+}; /* with copies, contexts take no more than this part of a device's memory: room for what must be there comes first */
 
 /* ---- finding them ---- */
 
 /* What is known of a value while they are looked for. */
 typedef struct source {
     int writers, last; /* launches that write it, and the last of them */
-    int leaf;    /* the leaf that alone fills it, itself if it is one; -1: none */
-    int index;   /* of the one that fills it; -1: none does */
+    int leaf;          /* the leaf that alone fills it, itself if it is one; -1: none */
+    int index;         /* of the one that fills it; -1: none does */
     bool counted;
 } source;
 
@@ -82,7 +84,8 @@ static bool note_arguments(clef__plan *plan, const source *of) {
         for (int i = 0; i < plan->n_launches; i++)
             for (int a = 0; a < plan->launch[i].n_args; a++) {
                 const clef__arg *arg = &plan->launch[i].arg[a];
-                if (arg->kind != CLEF__ARG_TENSOR || of[arg->value].index < 0 || plan->launch[i].kind != CLEF__LAUNCH_KERNEL) continue;
+                if (arg->kind != CLEF__ARG_TENSOR || of[arg->value].index < 0 || plan->launch[i].kind != CLEF__LAUNCH_KERNEL)
+                    continue;
                 clef__prepacked *p = &plan->prepacked[of[arg->value].index];
                 if (pass) plan->prepacked_bind[p->first_bind + p->n_binds] = (clef__bind){.launch = i, .arg = a};
                 p->n_binds++;

@@ -35,8 +35,7 @@ static void print_launch(const clef__plan *plan, int i, FILE *out) {
     fprintf(out, " [%zu,%zu,%zu]/[%zu,%zu,%zu]", launch->global[0], launch->global[1], launch->global[2], launch->local[0],
             launch->local[1], launch->local[2]);
     for (int a = 0; a < launch->n_args; a++)
-        if (launch->arg[a].kind == CLEF__ARG_TENSOR)
-            fprintf(out, " %sv%d", launch->arg[a].writes ? "→" : "", launch->arg[a].value);
+        if (launch->arg[a].kind == CLEF__ARG_TENSOR) fprintf(out, " %sv%d", launch->arg[a].writes ? "→" : "", launch->arg[a].value);
     if (launch->covers > 1) fprintf(out, ", covers %d", launch->covers);
     fprintf(out, "%s\n", launch->tuned ? " tuned" : "");
 }
@@ -68,13 +67,14 @@ static void print_graphviz(const clef__graph_view *g, FILE *out) {
     for (int i = 0; i < g->n; i++) {
         const clef__captured *captured = &g->captured[i];
         if (captured->same_as >= 0) continue;
-        fprintf(out, "  n%d [label=\"%s\\n%s %s", i, captured->leaf ? "input" : captured->node->op->name, clef_dtype_name(captured->node->dtype),
-                type_text(captured->node));
+        fprintf(out, "  n%d [label=\"%s\\n%s %s", i, captured->leaf ? "input" : captured->node->op->name,
+                clef_dtype_name(captured->node->dtype), type_text(captured->node));
         if (captured->group >= 0) fprintf(out, "\\ngroup %d", captured->group);
         fprintf(out, "\"%s];\n", captured->leaf ? ", style=rounded" : captured->output ? ", peripheries=2" : "");
         for (int j = 0; !captured->leaf && j < captured->node->n_inputs; j++)
             fprintf(out, "  n%d -> n%d;\n", clef__captured_of(g, captured->node->input[j]), i);
-        if (!captured->leaf && captured->node->after) fprintf(out, "  n%d -> n%d [style=dotted];\n", clef__captured_of(g, captured->node->after), i);
+        if (!captured->leaf && captured->node->after)
+            fprintf(out, "  n%d -> n%d [style=dotted];\n", clef__captured_of(g, captured->node->after), i);
     }
     fprintf(out, "}\n");
 }
@@ -91,7 +91,8 @@ clef_status clef_print_plan(clef_tensor *t, clef_plan_format format, FILE *strea
     clef_context *ctx = node->ctx;
     if (!stream) return clef__fail(ctx, CLEF_INVALID, "print_plan: the stream is NULL");
     if (format != CLEF_PLAN_TEXT && format != CLEF_PLAN_GRAPHVIZ)
-        return clef__fail(ctx, CLEF_INVALID, "print_plan: there is no format %d; give CLEF_PLAN_TEXT or CLEF_PLAN_GRAPHVIZ", (int)format);
+        return clef__fail(ctx, CLEF_INVALID, "print_plan: there is no format %d; give CLEF_PLAN_TEXT or CLEF_PLAN_GRAPHVIZ",
+                          (int)format);
     clef__graph_view g = {0};
     clef_status status = clef__collect(ctx, &node, 1, &g);
     if (status == CLEF_OK && g.n == 0) {

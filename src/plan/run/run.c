@@ -12,7 +12,9 @@ static clef_status set_number(clef__kernel *kernel, int index, clef_dtype dtype,
     switch (dtype) {
     case CLEF_F64: return clef__kernel_set(kernel, index, sizeof(double), &number);
     case CLEF_I64: return clef__kernel_set(kernel, index, sizeof(int64_t), &(int64_t){whole_number(number)});
-    case CLEF_I32: case CLEF_U8: case CLEF_BOOL: return clef__kernel_set(kernel, index, sizeof(int32_t), &(int32_t){(int32_t)number});
+    case CLEF_I32:
+    case CLEF_U8:
+    case CLEF_BOOL: return clef__kernel_set(kernel, index, sizeof(int32_t), &(int32_t){(int32_t)number});
     default: return clef__kernel_set(kernel, index, sizeof(float), &(float){(float)number});
     }
 }
@@ -46,7 +48,8 @@ clef_status clef__plan_set(clef__plan *plan, const clef__graph_view *g, int laun
     case CLEF__ARG_DYNAMIC:
         return clef__kernel_set(kernel, arg->index, sizeof(uint64_t), &g->captured[arg->captured].node->dynamic.u[arg->number]);
     default:
-        return set_number(kernel, arg->index, arg->dtype, arg->captured < 0 ? arg->constant : g->captured[arg->captured].node->dynamic.f);
+        return set_number(kernel, arg->index, arg->dtype,
+                          arg->captured < 0 ? arg->constant : g->captured[arg->captured].node->dynamic.f);
     }
 }
 
@@ -124,7 +127,8 @@ static clef_status copy_launch(clef__plan *plan, const clef__graph_view *g, cons
     int64_t to_offset, from_offset;
     clef__buffer *to = place_of(plan, g, &launch->arg[0], &to_offset), *from = place_of(plan, g, &launch->arg[1], &from_offset);
     size_t size = clef_dtype_size(launch->arg[0].dtype);
-    return clef__buffer_copy(to, (size_t)to_offset * size, from, (size_t)from_offset * size, plan->value[launch->arg[0].value].bytes);
+    return clef__buffer_copy(to, (size_t)to_offset * size, from, (size_t)from_offset * size,
+                             plan->value[launch->arg[0].value].bytes);
 }
 
 static clef_status routine_launch(clef__plan *plan, clef_context *ctx, const clef__graph_view *g, const clef__launch *launch) {

@@ -12,7 +12,7 @@ typedef struct clef__plans {
     int n;
     uint64_t made;
     size_t prepacked_bytes, weight_bytes; /* of all plans together; of the one with the most */
-    clef__graph_view view; /* of the last evaluation: a replay finds its memory there and allocates none */
+    clef__graph_view view;                /* of the last evaluation: a replay finds its memory there and allocates none */
     clef__arena arena[CLEF__MAX_DEVICES];
     clef__selection selection;
 } clef__plans;
@@ -29,8 +29,8 @@ void clef__fit_group(size_t local[3], size_t most);
 /* run.c: sets one kernel argument (g may be NULL for those that never change); one replay. */
 clef_status clef__plan_set(clef__plan *plan, const clef__graph_view *g, int launch, int arg);
 clef_status clef__plan_run(clef__plan *plan, clef_context *ctx, clef__arena *arena, clef__graph_view *g);
-/* prepack.c: finds what replays may leave as it is, and how many bytes that will be; before each replay says which launches are idle, and
-   afterwards notes which of the `launched` have filled theirs. */
+/* prepack.c: finds what replays may leave as it is, and how many bytes that will be; before each replay says which launches are
+   idle, and afterwards notes which of the `launched` have filled theirs. */
 clef_status clef__prepack_find(clef_context *ctx, clef__plan *plan);
 size_t clef__prepack_most(const clef__plan *plan);
 clef_status clef__prepack_begin(clef_context *ctx, clef__plan *plan, const clef__graph_view *g);

@@ -33,13 +33,17 @@ typedef struct slot {
 } slot;
 
 /* Which slots' bundles read a value, write it, or may take over its memory. */
-typedef struct mark { uint32_t reads, writes, takes; } mark;
+typedef struct mark {
+    uint32_t reads, writes, takes;
+} mark;
 
-typedef struct chain { int kind, first, next; } chain; /* of a launch: kind (-1: none), first and next member of its bundle */
+typedef struct chain {
+    int kind, first, next;
+} chain; /* of a launch: kind (-1: none), first and next member of its bundle */
 
 typedef struct bundles {
     const clef__plan *plan;
-    chain *of; /* launches */
+    chain *of;  /* launches */
     mark *mark; /* values */
     kind *kind;
     int n_kinds, kind_capacity;
@@ -116,7 +120,8 @@ static uint32_t before(const bundles *b, const clef__launch *launch) {
 /* Does it read what a member of this slot may take over? */
 static bool reads_taken(const bundles *b, const clef__launch *launch, int s) {
     for (int a = 0; a < launch->n_args; a++)
-        if (launch->arg[a].kind == CLEF__ARG_TENSOR && !launch->arg[a].writes && b->mark[launch->arg[a].value].takes >> s & 1) return true;
+        if (launch->arg[a].kind == CLEF__ARG_TENSOR && !launch->arg[a].writes && b->mark[launch->arg[a].value].takes >> s & 1)
+            return true;
     return false;
 }
 

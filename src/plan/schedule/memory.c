@@ -1,4 +1,5 @@
-/* memory.c — where values lie: in-place continuation, donated buffers, and offsets in one arena per device by lifetime (place.c). */
+/* memory.c — where values lie: in-place continuation, donated buffers, and offsets in one arena per device by lifetime (place.c).
+ */
 #include "plan/schedule/schedule.h"
 
 /* ---- lifetimes of a plan's values ---- */
@@ -80,7 +81,8 @@ clef_status clef__plan_place(clef__plan *plan, clef_context *ctx) {
         int n = make_blocks(plan, d, block, block_of);
         plan->arena_bytes[d] = clef__place(block, n, 128, NULL);
         if (d == 0) plan->lower_bound = clef__place_lower_bound(block, n);
-        if (plan->arena_bytes[d] == SIZE_MAX || plan->lower_bound == SIZE_MAX) status = clef__fail(ctx, CLEF_MEMORY, "plan: no host memory");
+        if (plan->arena_bytes[d] == SIZE_MAX || plan->lower_bound == SIZE_MAX)
+            status = clef__fail(ctx, CLEF_MEMORY, "plan: no host memory");
         for (int v = 0; status == CLEF_OK && v < plan->n_values; v++) {
             clef__value *value = &plan->value[v];
             if (lies_in(value, d)) value->offset = block[block_of[v]].offset;

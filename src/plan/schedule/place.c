@@ -15,20 +15,25 @@
 
 enum { MOMENTS = 64 }; /* so many, evenly spaced */
 
-typedef struct span { size_t begin, end; } span; /* occupied; in units of the alignment, as are all offsets here */
+typedef struct span {
+    size_t begin, end;
+} span; /* occupied; in units of the alignment, as are all offsets here */
 typedef struct spans {
     span *span; /* ascending, with gaps between them */
     int n, capacity;
 } spans;
 
-typedef struct cursor { const spans *of; int next; } cursor;
+typedef struct cursor {
+    const spans *of;
+    int next;
+} cursor;
 
 typedef struct timeline {
-    spans *any, *whole; /* nodes: 1, then the two halves of i at 2i and 2i + 1 */
+    spans *any, *whole;    /* nodes: 1, then the two halves of i at 2i and 2i + 1 */
     spans moment[MOMENTS]; /* all that is occupied then */
     size_t nodes;
     int last;
-    uint64_t steps; /* looked at or moved: what placing costs on any machine */
+    uint64_t steps;                         /* looked at or moved: what placing costs on any machine */
     cursor cursor[4 * 8 * sizeof(int) + 1]; /* of one search: of each level at most two nodes in a life and two above it */
     int n_cursors;
     bool failed;

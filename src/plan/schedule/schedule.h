@@ -11,7 +11,11 @@ bool clef__may_continue(const clef__value *v, const clef__value *from);
 clef_status clef__plan_place(clef__plan *plan, clef_context *ctx);
 /* place.c: offsets of n blocks so that blocks alive at the same time never overlap; returns the total.  *steps, unless NULL: how
    many spans that took, a count that depends on no machine.  The bound: the most bytes alive at once.  SIZE_MAX: out of memory. */
-typedef struct clef__block { size_t bytes; int first, last; size_t offset; } clef__block;
+typedef struct clef__block {
+    size_t bytes;
+    int first, last;
+    size_t offset;
+} clef__block;
 size_t clef__place(clef__block *block, int n, size_t alignment, uint64_t *steps);
 size_t clef__place_lower_bound(const clef__block *block, int n);
 #endif

@@ -23,9 +23,7 @@ static bool copy_attributes(const clef__node *node, clef__benchmark *s) {
 }
 
 /* Nodes that depend on more than their inputs cannot be made again. */
-static bool can_be_alone(const clef__node *node) {
-    return node->n_inputs <= CLEF__BENCHMARK_INPUTS && !node->has_dynamic;
-}
+static bool can_be_alone(const clef__node *node) { return node->n_inputs <= CLEF__BENCHMARK_INPUTS && !node->has_dynamic; }
 
 void clef__benchmark_note(void *user, const clef__lowering *lw, const clef__tuning_key *key) {
     clef__benchmarks *all = user;
@@ -35,8 +33,8 @@ void clef__benchmark_note(void *user, const clef__lowering *lw, const clef__tuni
             all->benchmark[i].work += work_of(node);
             return;
         }
-    clef__benchmark s = {.key = *key, .op = node->op, .shape = node->shape, .dtype = node->dtype, .n_inputs = node->n_inputs,
-                       .work = work_of(node)};
+    clef__benchmark s = {
+        .key = *key, .op = node->op, .shape = node->shape, .dtype = node->dtype, .n_inputs = node->n_inputs, .work = work_of(node)};
     s.once = s.work;
     s.products = s.work / (2 * (double)clef_shape_numel(node->shape));
     if (!can_be_alone(node)) return;
@@ -64,9 +62,7 @@ double clef__benchmark_floor(clef_context *ctx, const clef__benchmark *benchmark
 /* ---- making again ---- */
 
 /* Numbers up to this are multiplied, and so many products added: exact within 24 bits, with a margin as `products` is a mean. */
-static int range_of(const clef__benchmark *s) {
-    return s->products * 9 <= 1 << 23 ? 3 : s->products * 4 <= 1 << 23 ? 2 : 1;
-}
+static int range_of(const clef__benchmark *s) { return s->products * 9 <= 1 << 23 ? 3 : s->products * 4 <= 1 << 23 ? 2 : 1; }
 
 static void put_number(clef_dtype dtype, void *data, size_t i, int number) {
     switch (dtype) {

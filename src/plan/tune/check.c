@@ -43,12 +43,14 @@ static int64_t place(const clef__node *node, const clef__layout *layout, const i
 /* Strategies may lay their results differently. */
 static bool same_numbers(const clef__check *c, const unsigned char *got) {
     const clef__node *node = c->node;
-    if (memcmp(node->layout.stride, c->layout.stride, sizeof c->layout.stride) == 0) return memcmp(got, c->right, value_bytes(c)) == 0;
+    if (memcmp(node->layout.stride, c->layout.stride, sizeof c->layout.stride) == 0)
+        return memcmp(got, c->right, value_bytes(c)) == 0;
     size_t size = clef_dtype_size(node->dtype);
     for (int64_t i = 0, n = clef_shape_numel(node->shape); i < n; i++) {
         int64_t rest = i, at[CLEF_MAX_RANK];
         for (int d = node->shape.rank - 1; d >= 0; rest /= node->shape.dim[d--]) at[d] = rest % node->shape.dim[d];
-        const unsigned char *a = got + (size_t)place(node, &node->layout, at) * size, *b = c->right + (size_t)place(node, &c->layout, at) * size;
+        const unsigned char *a = got + (size_t)place(node, &node->layout, at) * size,
+                            *b = c->right + (size_t)place(node, &c->layout, at) * size;
         if (memcmp(a, b, size) != 0) return false;
     }
     return true;
@@ -77,7 +79,8 @@ static bool samples_are_right(const clef__check *c, const unsigned char *got) {
     for (int i = 0; right && i < MOST_SAMPLES && (i < LEAST_SAMPLES || i < afforded); i++) {
         int64_t at[CLEF_MAX_RANK];
         for (int d = 0; d < node->shape.rank; d++) at[d] = coordinate(&state, node->shape.dim[d]);
-        right = is_near(node->dtype, clef__number_of(got, node->dtype, place(node, &node->layout, at)), node->op->element(node, c->input, at));
+        right = is_near(node->dtype, clef__number_of(got, node->dtype, place(node, &node->layout, at)),
+                        node->op->element(node, c->input, at));
     }
     return right;
 }
@@ -95,7 +98,6 @@ bool clef__check_value(clef__check *c) {
     if (right && !c->right) {
         c->right = got;
         c->layout = c->node->layout;
-    } else
-        clef__free(got);
+    } else clef__free(got);
     return right;
 }

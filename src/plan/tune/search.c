@@ -8,10 +8,10 @@
 #include <string.h>
 
 enum {
-    ROUNDS = 3,             /* the best of so many counts */
-    MOST_RUNS = 200,        /* that are timed together */
-    KERNELS_ON_A_CPU = 4,   /* its compilers are slow, and the rules good there */
-    WORTH_PERCENT = 97      /* of the standard's time: less of a gain may be chance */
+    ROUNDS = 3,           /* the best of so many counts */
+    MOST_RUNS = 200,      /* that are timed together */
+    KERNELS_ON_A_CPU = 4, /* its compilers are slow, and the rules good there */
+    WORTH_PERCENT = 97    /* of the standard's time: less of a gain may be chance */
 };
 static const double round_seconds = 0.01; /* that a timing takes at least */
 static const double far_behind = 1.5;     /* times the fastest: not worth a second look */
@@ -110,8 +110,8 @@ static bool is_right(clef__search *s, const clef__candidate *c) {
         char text[128];
         clef__knobs_text(s->benchmark->key.family, &c->knobs, text, sizeof text);
         s->wrong++;
-        clef__log_line(s->ctx, CLEF_LOG_WARNING, "tune: %s %s with %s gives wrong numbers and is not used", s->benchmark->key.family->name,
-                  s->benchmark->key.bucket, *text ? text : "its usual knobs");
+        clef__log_line(s->ctx, CLEF_LOG_WARNING, "tune: %s %s with %s gives wrong numbers and is not used",
+                       s->benchmark->key.family->name, s->benchmark->key.bucket, *text ? text : "its usual knobs");
     }
     return right;
 }
@@ -132,8 +132,8 @@ static bool may_compile(clef__search *s, const clef__knobs *knobs) {
     return true;
 }
 
-/* May this plan run?  A routine may take longer than the whole search: one of an unknown speed is not tried, nor one that is far too
-   slow. */
+/* May this plan run?  A routine may take longer than the whole search: one of an unknown speed is not tried, nor one that is far
+   too slow. */
 static bool may_run(clef__search *s, const clef__plan *plan) {
     int i = 0;
     while (i < plan->n_launches && !plan->launch[i].routine) i++;
@@ -206,7 +206,8 @@ static void confirm(clef__search *s) {
     double standard, best, least_standard = s->standard.seconds, least_best = s->best.seconds;
     bool ok = s->best.plan;
     for (int i = 0; ok && i < rounds_for(s->standard.seconds); i++) {
-        ok = timed(s, &s->standard, runs_for(s->standard.seconds), &standard) && timed(s, &s->best, runs_for(s->best.seconds), &best);
+        ok = timed(s, &s->standard, runs_for(s->standard.seconds), &standard) &&
+             timed(s, &s->best, runs_for(s->best.seconds), &best);
         if (ok && (i == 0 || standard < least_standard)) least_standard = standard;
         if (ok && (i == 0 || best < least_best)) least_best = best;
     }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 static const double default_budget = 60, least_share = 4; /* seconds: a search in less is not worth its compiling */
-enum { LIBRARY_SHARE = 10 }; /* a library's first call may take one part of so many of the budget */
+enum { LIBRARY_SHARE = 10 };                              /* a library's first call may take one part of so many of the budget */
 enum { SHARES = 3 }; /* of an even part of what is left may go to one benchmark: those with most work come first */
 
 /* ---- what there is to choose ---- */
@@ -15,7 +15,8 @@ static int by_work(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-static clef_status find_benchmarks(clef_context *ctx, clef__plans *plans, const clef_tune_options *options, clef__benchmarks *found) {
+static clef_status find_benchmarks(clef_context *ctx, clef__plans *plans, const clef_tune_options *options,
+                                   clef__benchmarks *found) {
     uint64_t before = clef__failures(ctx);
     clef_set_dry_run(ctx, true);
     plans->selection.note = clef__benchmark_note;
@@ -47,9 +48,16 @@ static bool report(const tuner *t, const clef__search *s, bool finished) {
     if (!t->options->on_progress) return true;
     snprintf(name, sizeof name, "%s %s %s", c->family->name, clef_dtype_name(c->dtype), c->bucket);
     clef__knobs_text(c->family, &fastest->knobs, best, sizeof best);
-    clef_tune_progress p = {.done = t->done, .total = t->result.benchmarks, .benchmark = name, .best = best,
-                            .seconds = fastest->seconds, .default_seconds = s->standard.seconds, .tried = s->tried,
-                            .wrong = s->wrong, .finished = finished, .spent = clef__now() - t->begin};
+    clef_tune_progress p = {.done = t->done,
+                            .total = t->result.benchmarks,
+                            .benchmark = name,
+                            .best = best,
+                            .seconds = fastest->seconds,
+                            .default_seconds = s->standard.seconds,
+                            .tried = s->tried,
+                            .wrong = s->wrong,
+                            .finished = finished,
+                            .spent = clef__now() - t->begin};
     return t->options->on_progress(t->options->user, &p);
 }
 
@@ -62,7 +70,7 @@ static clef_status keep(tuner *t, const clef__search *s, bool whole) {
     const clef__candidate *best = clef__search_best(s);
     if (best == &s->standard && !s->standard_right)
         clef__log_line(t->ctx, CLEF_LOG_WARNING, "tune: %s %s: no knobs were found that give right numbers; try another driver",
-                  s->benchmark->key.family->name, s->benchmark->key.bucket);
+                       s->benchmark->key.family->name, s->benchmark->key.bucket);
     if (best == &s->standard && !(whole && s->standard_right)) return CLEF_OK;
     clef__tuned found = clef__tuning_key_result(&s->benchmark->key, &best->knobs);
     found.ns = nanoseconds(best->seconds);
@@ -104,7 +112,11 @@ static bool affords_library(const tuner *t, int device) {
 static clef_status tune_one(tuner *t, clef__plans *plans, const clef__benchmark *benchmark) {
     double share = share_of(t), floor = clef__benchmark_floor(t->ctx, benchmark) * (t->pace > 1 ? t->pace : 1);
     if (floor * CLEF__LEAST_RUNS > share) return CLEF_OK;
-    clef__search s = {.ctx = t->ctx, .plans = plans, .benchmark = benchmark, .report = report_candidate, .user = t,
+    clef__search s = {.ctx = t->ctx,
+                      .plans = plans,
+                      .benchmark = benchmark,
+                      .report = report_candidate,
+                      .user = t,
                       .deadline = clef__now() + share};
     clef__blas_allow(t->ctx, affords_library(t, benchmark->key.device));
     clef_status status = clef__search_begin(&s);
@@ -143,7 +155,8 @@ static clef_status may_tune(clef_context *ctx, const clef_tune_options *options)
     if (clef_error_status(ctx) != CLEF_OK) return clef_error_status(ctx);
     if (!clef__usable(ctx)) return clef_error_status(ctx);
     if (!options || !options->work) return clef__fail(ctx, CLEF_INVALID, "tune: no work is given; set clef_tune_options.work");
-    if (!(options->budget >= 0)) return clef__fail(ctx, CLEF_INVALID, "tune: a budget of %g seconds; give 0 or more", options->budget);
+    if (!(options->budget >= 0))
+        return clef__fail(ctx, CLEF_INVALID, "tune: a budget of %g seconds; give 0 or more", options->budget);
     if (!clef__tuning_on(ctx)) return clef__fail(ctx, CLEF_STATE, "tune: tuning is switched off (CLEF_TUNING=0 or no_tuning)");
     if (clef__dry_run(ctx)) return clef__fail(ctx, CLEF_STATE, "tune: a dry run is on; end it first");
     return CLEF_OK;
@@ -155,7 +168,8 @@ clef_status clef_tune(clef_context *ctx, const clef_tune_options *options, clef_
     clef__plans *plans = status == CLEF_OK ? clef__plans_of(ctx) : NULL;
     if (!plans) return status != CLEF_OK ? status : clef_error_status(ctx);
     double begin = clef__now();
-    tuner t = {.ctx = ctx, .options = options, .begin = begin, .end = begin + (options->budget > 0 ? options->budget : default_budget)};
+    tuner t = {
+        .ctx = ctx, .options = options, .begin = begin, .end = begin + (options->budget > 0 ? options->budget : default_budget)};
     clef__benchmarks benchmarks = {0};
     status = find_benchmarks(ctx, plans, options, &benchmarks);
     if (status == CLEF_OK) status = tune_all(&t, plans, &benchmarks);

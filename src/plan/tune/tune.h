@@ -4,9 +4,6 @@
 #include "clef/tune.h"
 #include "plan/run/run.h"
 
-
-
-
 /* ---- benchmark.c: nodes to measure ---- */
 enum { CLEF__BENCHMARK_INPUTS = 4 };
 /* A benchmark: one node that asks for knobs, as the plan saw it, to be made again alone. */
@@ -19,8 +16,8 @@ typedef struct clef__benchmark {
     clef_dtype dtype;
     int n_inputs;
     clef__operand input[CLEF__BENCHMARK_INPUTS]; /* how it lies */
-    double work, once;                         /* operations, of all the nodes with its key; of this one */
-    double products;                           /* added for each element */
+    double work, once;                           /* operations, of all the nodes with its key; of this one */
+    double products;                             /* added for each element */
 } clef__benchmark;
 typedef struct clef__benchmarks {
     clef__benchmark *benchmark;
@@ -56,7 +53,7 @@ typedef struct clef__check {
     clef__numbers input[CLEF__BENCHMARK_INPUTS];
     unsigned char *right; /* the first right value, as it lies */
     clef__layout layout;
-    bool unread;          /* the last value could not be read at all */
+    bool unread; /* the last value could not be read at all */
 } clef__check;
 void clef__check_begin(clef__check *c, const clef__benchmark *benchmark, const clef__node *node);
 /* Is the node's present value right?  Not if it cannot be read. */
@@ -79,13 +76,13 @@ typedef struct clef__search {
     clef__node *node;
     clef__candidate standard, best; /* without any knobs; the fastest, where it is another */
     clef__check check;
-    bool standard_right;            /* else it is used only as a measure of time */
-    uint64_t *seen;                 /* fingerprints of plans */
+    bool standard_right; /* else it is used only as a measure of time */
+    uint64_t *seen;      /* fingerprints of plans */
     int n_seen, seen_capacity;
-    clef__knobs *variant;           /* of kernels */
+    clef__knobs *variant; /* of kernels */
     int n_variants, variant_capacity, most_variants;
     int tried, wrong;
-    double deadline;                /* by clef__now */
+    double deadline;                                               /* by clef__now */
     bool (*report)(void *user, const struct clef__search *search); /* after each; false: stop */
     void *user;
     bool stopped;

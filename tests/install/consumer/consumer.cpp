@@ -13,7 +13,8 @@ int main() {
     float result[4] = {};
     clef_tensor *x = clef_from_host(ctx, CLEF_SHAPE(2, 2), CLEF_F32, values);
     clef_status status = clef_read(clef_relu(clef_add_scalar(x, 1.0)), result, sizeof result);
-    clef_module *net = clef_sequential(ctx, CLEF_LAYERS(clef_nn_flatten(ctx), clef_nn_linear(ctx, 4, 3, CLEF_OPTIONS(clef_nn_options, o.no_bias = true))));
+    clef_module *net = clef_sequential(
+        ctx, CLEF_LAYERS(clef_nn_flatten(ctx), clef_nn_linear(ctx, 4, 3, CLEF_OPTIONS(clef_nn_options, o.no_bias = true))));
     static clef_tensor *const absent = CLEF_NONE;
     if (clef_numel(clef_linear(x, x, absent)) != 4) return std::puts("no product without a bias"), 1;
     clef_tensor *sum = clef_sum(clef_forward(net, clef_ones(ctx, CLEF_SHAPE(1, 2, 2), CLEF_F32)), CLEF_ARRAY(int, 1), 1, false);
