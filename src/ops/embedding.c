@@ -100,9 +100,7 @@ static clef_tensor *corner(clef_tensor *x, int d, clef_tensor *index, const char
 clef_tensor *clef_gather(clef_tensor *x, int dim, clef_tensor *index) {
     if (!CLEF__GIVEN("gather", "x index", x, index) || !(index = whole(index, "gather"))) return NULL;
     int d = dim;
-    if (!clef__normalize_dim(clef_tensor_shape(x).rank, &d))
-        return clef__refuse(clef_tensor_context(x), "gather", CLEF_INVALID, "x %s has no dimension %d",
-                            clef__shape_text(clef_tensor_shape(x)), dim);
+    if (!clef__normalize_dim(clef_tensor_shape(x).rank, &d)) return clef__refuse_dim(x, "gather", dim);
     index_attributes a = {.dim = d};
     return clef__apply(&op_gather, (clef_tensor *[]){corner(x, d, index, "gather"), index}, 2, &a, sizeof a);
 }
@@ -174,9 +172,7 @@ static clef_tensor *scatter_corner(clef_tensor *x, clef_tensor *part, int d, cle
 clef_tensor *clef_scatter_add(clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src) {
     if (!CLEF__GIVEN("scatter_add", "x index src", x, index, src) || !(index = whole(index, "scatter_add"))) return NULL;
     int d = dim;
-    if (!clef__normalize_dim(clef_tensor_shape(x).rank, &d))
-        return clef__refuse(clef_tensor_context(x), "scatter_add", CLEF_INVALID, "x %s has no dimension %d",
-                            clef__shape_text(clef_tensor_shape(x)), dim);
+    if (!clef__normalize_dim(clef_tensor_shape(x).rank, &d)) return clef__refuse_dim(x, "scatter_add", dim);
     if (!clef_shape_equal(clef_tensor_shape(index), clef_tensor_shape(src)))
         return clef__refuse(clef_tensor_context(x), "scatter_add", CLEF_SHAPE, "index %s and src %s differ",
                             clef__shape_text(clef_tensor_shape(index)), clef__shape_text(clef_tensor_shape(src)));

@@ -28,7 +28,14 @@ clef_tensor *clef__number(clef_context *ctx, clef_dtype dtype, double value);
 /* Would this number change the dtype of a whole-number tensor (0.5, NaN)? */
 bool clef__is_fraction(double value);
 
-/* ---- shapes (movement.c) ---- */
+/* ---- shapes (movement.c, window.c) ---- */
+static inline clef_shape clef__shape_of(int64_t rank, const int64_t *dim) {
+    clef_shape shape = {.rank = (int)rank};
+    for (int i = 0; i < shape.rank; i++) shape.dim[i] = dim[i];
+    return shape;
+}
+/* NULL, after the line that says x has no dimension `dim`. */
+clef_tensor *clef__refuse_dim(clef_tensor *x, const char *op, int dim);
 /* Sums x over what was broadcast from `shape`, giving that shape: the gradient of a broadcast. */
 clef_tensor *clef__sum_to(clef_tensor *x, clef_shape shape);
 /* x inside a block of `value`: element i of dimension d lands at start[d] + i·step[d].  The adjoint of a slice. */

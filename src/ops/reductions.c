@@ -260,9 +260,7 @@ static const clef_op op_argmin = {.name = "argmin", .kind = CLEF__KERNEL, .infer
 static clef_tensor *arg(const clef_op *op, clef_tensor *x, int dim, bool keep) {
     if (!CLEF__GIVEN(op->name, "x", x)) return NULL;
     int at = dim;
-    if (!clef__normalize_dim(clef__nameable_dims(x), &at))
-        return clef__refuse(clef_tensor_context(x), op->name, CLEF_INVALID, "x %s has no dimension %d",
-                            clef__shape_text(clef_tensor_shape(x)), dim);
+    if (!clef__normalize_dim(clef__nameable_dims(x), &at)) return clef__refuse_dim(x, op->name, dim);
     int64_t d = at;
     if (clef_tensor_shape(x).rank == 0) return clef_reshape(arg(op, clef_unsqueeze(x, 0), dim, false), CLEF_SCALAR);
     clef_tensor *y = clef__apply(op, &x, 1, &d, sizeof d);

@@ -167,9 +167,7 @@ static clef_tensor *along(const clef_op *op, clef_tensor *x, int dim) {
     if (!CLEF__GIVEN(op->name, "x", x)) return NULL;
     x = clef__to_float(x);
     int d = dim;
-    if (!clef__normalize_dim(clef__nameable_dims(x), &d))
-        return clef__refuse(clef_tensor_context(x), op->name, CLEF_INVALID, "x %s has no dimension %d",
-                            clef__shape_text(clef_tensor_shape(x)), dim);
+    if (!clef__normalize_dim(clef__nameable_dims(x), &d)) return clef__refuse_dim(x, op->name, dim);
     if (clef_tensor_shape(x).rank == 0) return clef_reshape(along(op, clef_unsqueeze(x, 0), 0), CLEF_SCALAR);
     return clef__apply(op, &x, 1, &(softmax_attributes){d}, sizeof(softmax_attributes));
 }
