@@ -6,7 +6,7 @@
    depthwise: y, or with BACKWARD the gradient by the image, and the epilogue (epilogue.h).  With a stride, dx's pixels fall into
    residue classes, each with the taps that reach it; within a class pixel i reads pixel i·step + base + j·shift through tap j, as
    y's pixels do.
-   depthwise_weight: the sums of x·dy over `rows` rows of dy for each tap, [piece][kh][kw][c], to be added up afterwards.
+   depthwise_weight: the sums of x·dy over `rows` rows of dy for each tap, [split][kh][kw][c], to be added up afterwards.
 
    With WIDE a work-item goes through whole rows of `chunk` channels, which stay in a cache from row to row; y's rows P pixels at
    a time, dy's with the sums of MR taps in registers.  The last vector of channels moves back over the one before, and so do
@@ -242,8 +242,8 @@ __kernel void depthwise_weight(__global const M *restrict x, long x_offset, __gl
     int at_h = dilation_h * in_w * c, below = stride_h * in_w * c;
     PLAIN_LOOP
     for (; u < end; u++) {
-        int part = u % chunks, piece = u / chunks, last = part + 1 == chunks ? c : (part + 1) * chunk, next;
-        __global S *sums = to + (long)piece * taps * c;
+        int part = u % chunks, split = u / chunks, last = part + 1 == chunks ? c : (part + 1) * chunk, next;
+        __global S *sums = to + (long)split * taps * c;
         /* Whole vectors; then by itself one that moves back, and makes some of their sums again. */
         PLAIN_LOOP
         for (int first = part * chunk; first < last; first = next) {
@@ -253,7 +253,7 @@ __kernel void depthwise_weight(__global const M *restrict x, long x_offset, __gl
             for (int t = 0; t < taps; t++)
                 for (int i = first; i < next; i += W) STORE(SUM, W, sums, t * c + i, (V)(0));
             PLAIN_LOOP
-            for (int r = piece * rows; r < min((piece + 1) * rows, all_rows); r++) {
+            for (int r = split * rows; r < min((split + 1) * rows, all_rows); r++) {
                 int top = r % out_h * stride_h - before_h, from = ((r / out_h * in_h + top) * in_w - before_w) * c;
                 int first_h = first_inside(top, dilation_h, taps_h), end_h = end_inside(top, dilation_h, taps_h, in_h);
                 PLAIN_LOOP
@@ -274,13 +274,13 @@ __kernel void depthwise_weight(__global const M *restrict x, long x_offset, __gl
 #else
     int u = (int)get_global_id(0), vectors = c / W;
     if (u >= units) return;
-    int i = u % vectors * W, t = u / vectors % taps, piece = u / vectors / taps;
+    int i = u % vectors * W, t = u / vectors % taps, split = u / vectors / taps;
     int top = t / taps_w * dilation_h - before_h, left = t % taps_w * dilation_w - before_w;
     int first_h = first_inside(top, stride_h, out_h), end_h = end_inside(top, stride_h, out_h, in_h);
     int first_w = first_inside(left, stride_w, out_w), end_w = end_inside(left, stride_w, out_w, in_w);
     V total = (V)(0);
     PLAIN_LOOP
-    for (int r = piece * rows; r < min((piece + 1) * rows, all_rows); r++) {
+    for (int r = split * rows; r < min((split + 1) * rows, all_rows); r++) {
         int y = r % out_h;
         if (y < first_h || y >= end_h) continue;
         int from = ((r / out_h * in_h + y * stride_h + top) * in_w + left) * c + i;
@@ -290,6 +290,6 @@ __kernel void depthwise_weight(__global const M *restrict x, long x_offset, __gl
             sum = FMA(LOAD(DT, W, x, from + p * stride_w * c), LOAD(DT, W, dy, (r * out_w + p) * c + i), sum);
         total += sum;
     }
-    STORE(SUM, W, to, ((long)piece * taps + t) * c + i, total);
+    STORE(SUM, W, to, ((long)split * taps + t) * c + i, total);
 #endif
 }

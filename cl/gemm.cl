@@ -67,7 +67,7 @@ __kernel void gemm(__global const MEMORY(IN) *restrict a_base, long a_offset, __
                    __global const MEMORY(OUT) *restrict bias, long bias_offset, int has_bias, long bias_z, int M, int N, int K,
                    int m2, int m3, long am1, long am2, long am3, long cm1, long cm2, long cm3, long cn, int k2, int k3,
                    long ak1, long ak2, long ak3, int direct, long ldb, long panel_stride, int z2, long az1, long az2,
-                   long bz1, long bz2, long cz1, long cz2, int splits, int segments, int block, long cs, int tiles, int panels,
+                   long bz1, long bz2, long cz1, long cz2, int splits, int split_runs, int block, long cs, int tiles, int panels,
                    EPILOGUE_PARAMETERS) {
     int z = (int)get_global_id(2);
     int split = z % splits;
@@ -75,7 +75,7 @@ __kernel void gemm(__global const MEMORY(IN) *restrict a_base, long a_offset, __
     __global const MEMORY(IN) *a = a_base + a_offset + z / z2 * az1 + z % z2 * az2;
     __global const MEMORY(IN) *b = b_base + b_offset + z / z2 * bz1 + z % z2 * bz2;
     __global MEMORY(OUT) *c = c_base + c_offset + z / z2 * cz1 + z % z2 * cz2 + split * cs;
-    int first = split * segments, last = min(first + segments, (K + k3 - 1) / k3); /* this split's runs of k3 */
+    int first = split * split_runs, last = min(first + split_runs, (K + k3 - 1) / k3); /* this split's runs of k3 */
     steps s = {m2, m3, am3, am2, am1, cm3, cm2, cm1};
     int panel_end = min(((int)get_global_id(0) + 1) * panels, (N + NR - 1) / NR);
     int m_begin = (int)get_global_id(1) * tiles * MR, m_end = min(m_begin + tiles * MR, M);

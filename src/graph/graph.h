@@ -10,9 +10,9 @@
 #include "runtime/runtime.h"
 
 typedef struct clef_op clef_op;
-typedef struct clef__lowering clef__lowering; /* plan/lower/lower.h */
-typedef struct clef__segment clef__segment;   /* recompute.c */
-typedef struct clef__numbers clef__numbers;   /* plan/tune/tune.h */
+typedef struct clef__lowering clef__lowering;                         /* plan/lower/lower.h */
+typedef struct clef__checkpointed_segment clef__checkpointed_segment; /* recompute.c */
+typedef struct clef__numbers clef__numbers;                           /* plan/tune/tune.h */
 
 typedef enum clef__kind {
     CLEF__DATA,      /* no inputs: a buffer that was filled from outside */
@@ -83,8 +83,8 @@ struct clef__node {
     int remembered; /* how many of refs a dry run holds (dry.c) */
     int n_inputs;
     clef__node **input;
-    clef__node *after;      /* NULL, or what must be computed before it though it does not read it (recompute.c) */
-    clef__segment *segment; /* NULL, or the innermost one it was made in */
+    clef__node *after;                   /* NULL, or what must be computed before it though it does not read it (recompute.c) */
+    clef__checkpointed_segment *segment; /* NULL, or the innermost one it was made in */
     clef_shape shape;
     clef_dtype dtype;
     int device;
@@ -190,8 +190,8 @@ uint64_t clef__traversal(clef_context *ctx);
 /* ---- recomputing (recompute.c) ----
    What is made until the end is computed once more by backward, not kept for it.  NULL: nothing is recorded, or the error is
    set. */
-clef__segment *clef__segment_begin(clef_context *ctx);
-void clef__segment_end(clef_context *ctx, clef__segment *segment); /* NULL is allowed */
+clef__checkpointed_segment *clef__checkpointed_segment_begin(clef_context *ctx);
+void clef__checkpointed_segment_end(clef_context *ctx, clef__checkpointed_segment *segment); /* NULL is allowed */
 
 /* Are evaluations only planned?  Then the size of each plan is noted (dry.c). */
 bool clef__dry_run(clef_context *ctx);

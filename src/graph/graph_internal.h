@@ -4,8 +4,8 @@
 #include "graph/graph.h"
 
 /* Made in one run of a module that recomputes (recompute.c). */
-struct clef__segment {
-    clef__segment *outer;
+struct clef__checkpointed_segment {
+    clef__checkpointed_segment *outer;
     int refs, depth;
     uint64_t walk;     /* the walk in which `after` means something */
     clef__node *after; /* the first gradient that came in it; the walk holds it */
@@ -18,9 +18,9 @@ typedef struct clef__graph {
     uint64_t traversal;
     uint64_t nodes; /* made so far */
     bool no_grad;
-    bool closing;           /* ops made for this context are gone */
-    clef__segment *segment; /* the innermost one that is open */
-    bool dry;               /* see dry.c */
+    bool closing;                        /* ops made for this context are gone */
+    clef__checkpointed_segment *segment; /* the innermost one that is open */
+    bool dry;                            /* see dry.c */
     clef_plan_size largest;
     clef_random_state random_before;
     clef__slots slots;
@@ -37,8 +37,8 @@ clef__graph *clef__graph_of(clef_context *ctx);
 /* Lets go of what a dry run remembers of t. */
 void clef__forget_before(clef__tensor *t);
 /* NULL is allowed. */
-clef__segment *clef__segment_retain(clef__segment *segment);
-void clef__segment_release(clef__segment *segment);
+clef__checkpointed_segment *clef__checkpointed_segment_retain(clef__checkpointed_segment *segment);
+void clef__checkpointed_segment_release(clef__checkpointed_segment *segment);
 /* The copies that one walk of backward made of nodes in segments. */
 typedef struct clef__node_copy {
     clef__node *node;

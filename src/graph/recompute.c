@@ -14,35 +14,35 @@
 
 /* ---- segments ---- */
 
-clef__segment *clef__segment_begin(clef_context *ctx) {
+clef__checkpointed_segment *clef__checkpointed_segment_begin(clef_context *ctx) {
     clef__graph *graph = clef__graph_of(ctx);
     if (!graph || graph->no_grad) return NULL;
-    clef__segment *segment = clef__calloc(1, sizeof *segment);
+    clef__checkpointed_segment *segment = clef__calloc(1, sizeof *segment);
     if (!segment) {
         clef__fail(ctx, CLEF_MEMORY, "recompute: no host memory");
         return NULL;
     }
     segment->refs = 1;
-    segment->outer = clef__segment_retain(graph->segment);
+    segment->outer = clef__checkpointed_segment_retain(graph->segment);
     segment->depth = graph->segment ? graph->segment->depth + 1 : 1;
     return graph->segment = segment;
 }
 
-void clef__segment_end(clef_context *ctx, clef__segment *segment) {
+void clef__checkpointed_segment_end(clef_context *ctx, clef__checkpointed_segment *segment) {
     if (!segment) return;
     clef__graph_of(ctx)->segment = segment->outer;
-    clef__segment_release(segment);
+    clef__checkpointed_segment_release(segment);
 }
 
-static int depth_of(const clef__segment *segment) { return segment ? segment->depth : 0; }
+static int depth_of(const clef__checkpointed_segment *segment) { return segment ? segment->depth : 0; }
 
-static clef__segment *at_depth(clef__segment *segment, int depth) {
+static clef__checkpointed_segment *at_depth(clef__checkpointed_segment *segment, int depth) {
     while (depth_of(segment) > depth) segment = segment->outer;
     return segment;
 }
 
 /* How many segments both lie in. */
-static int common_depth(const clef__segment *a, const clef__segment *b) {
+static int common_depth(const clef__checkpointed_segment *a, const clef__checkpointed_segment *b) {
     while (a != b)
         if (depth_of(a) >= depth_of(b)) a = a->outer;
         else b = b->outer;
@@ -140,7 +140,7 @@ static bool make_copies(clef__copies *c, clef__node *root, int level) {
 }
 
 void clef__copies_reach(clef__copies *c, const clef__node *node, clef__node *gradient) {
-    for (clef__segment *s = node->segment; s && s->walk != c->mark; s = s->outer) {
+    for (clef__checkpointed_segment *s = node->segment; s && s->walk != c->mark; s = s->outer) {
         s->walk = c->mark;
         s->after = gradient;
     }

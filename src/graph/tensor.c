@@ -5,14 +5,14 @@
 
 /* ---- nodes ---- */
 
-clef__segment *clef__segment_retain(clef__segment *segment) {
+clef__checkpointed_segment *clef__checkpointed_segment_retain(clef__checkpointed_segment *segment) {
     if (segment) segment->refs++;
     return segment;
 }
 
-void clef__segment_release(clef__segment *segment) {
+void clef__checkpointed_segment_release(clef__checkpointed_segment *segment) {
     while (segment && --segment->refs == 0) {
-        clef__segment *outer = segment->outer;
+        clef__checkpointed_segment *outer = segment->outer;
         clef__free(segment);
         segment = outer;
     }
@@ -34,7 +34,7 @@ clef__node *clef__node_new(clef_context *ctx, const clef_op *op, int n_inputs, c
     node->dtype = dtype;
     node->device = device;
     node->made = graph->nodes++;
-    node->segment = clef__segment_retain(graph->segment);
+    node->segment = clef__checkpointed_segment_retain(graph->segment);
     return node;
 }
 
@@ -61,7 +61,7 @@ void clef__node_release(clef__node *node) {
             input->next_dead = next;
             next = input;
         }
-        clef__segment_release(dead->segment);
+        clef__checkpointed_segment_release(dead->segment);
         clef__buffer_release(dead->buffer);
         clef__free(dead->attributes);
         clef__free(dead);

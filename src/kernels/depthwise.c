@@ -105,11 +105,11 @@ static int64_t sums_of_row(const clef__lowering *lw, int64_t taps) {
     return clef__ceil_div(taps, clef__ceil_div(taps, profile->tile_m * profile->tile_vectors));
 }
 
-/* Rows of dy in one piece: as many as leave every unit something to do, but no fewer than the addition afterwards is worth. */
-static int64_t rows_of_piece(const clef__lowering *lw, const clef__image *dy, int64_t lanes, int64_t taps) {
+/* Rows of dy in one split: as many as leave every unit something to do, but no fewer than the addition afterwards is worth. */
+static int64_t rows_of_split(const clef__lowering *lw, const clef__image *dy, int64_t lanes, int64_t taps) {
     int64_t rows = dy->n * dy->h;
-    int64_t pieces = clef__ceil_div(clef__lower_items(lw, INT32_MAX, 1), wide(lw) ? 1 : taps * (dy->c / lanes));
-    return clef__smaller(clef__larger(clef__ceil_div(rows, pieces), clef__ceil_div(LEAST_PIXELS, dy->w)), rows);
+    int64_t splits = clef__ceil_div(clef__lower_items(lw, INT32_MAX, 1), wide(lw) ? 1 : taps * (dy->c / lanes));
+    return clef__smaller(clef__larger(clef__ceil_div(rows, splits), clef__ceil_div(LEAST_PIXELS, dy->w)), rows);
 }
 
 void clef__depthwise_weight(const clef__lowering *lw) {
@@ -119,11 +119,11 @@ void clef__depthwise_weight(const clef__lowering *lw) {
     clef__image dy = clef__image_in(lw, 1);
     clef__operand dw = clef__lower_out(lw, clef__filters_last), sums = dw;
     int64_t lanes = lanes_of(lw, dy.c), taps = a->kernel[0] * a->kernel[1], all = dy.n * dy.h;
-    int64_t rows = rows_of_piece(lw, &dy, lanes, taps), pieces = clef__ceil_div(all, rows);
-    int64_t chunk = chunk_of(lw, &x, lanes, a->kernel[0], pieces);
+    int64_t rows = rows_of_split(lw, &dy, lanes, taps), splits = clef__ceil_div(all, rows);
+    int64_t chunk = chunk_of(lw, &x, lanes, a->kernel[0], splits);
     clef_dtype type = clef__gemm_type(node->dtype);
-    bool through = pieces > 1 || type != node->dtype;
-    if (through) sums = clef__lower_scratch(lw, type, CLEF_SHAPE(pieces, taps * dy.c));
+    bool through = splits > 1 || type != node->dtype;
+    if (through) sums = clef__lower_scratch(lw, type, CLEF_SHAPE(splits, taps * dy.c));
     begin_depthwise(lw, "depthwise_weight", node->dtype, lanes);
     if (wide(lw)) clef__launch_define(lw, "MR", "%d", (int)sums_of_row(lw, a->kernel[1]));
     clef__launch_tensor(lw, x.data, false);
@@ -133,6 +133,6 @@ void clef__depthwise_weight(const clef__lowering *lw) {
     clef__launch_int(lw, (int32_t)all);
     clef__launch_int(lw, (int32_t)rows);
     clef__launch_int(lw, (int32_t)chunk);
-    clef__launch_end_1d(lw, depthwise_grain(lw, pieces * (wide(lw) ? clef__larger(dy.c / chunk, 1) : taps * (dy.c / lanes))));
-    if (through) clef__lower_sum(lw, sums, dw, (clef__axes){1, pieces, taps * dy.c});
+    clef__launch_end_1d(lw, depthwise_grain(lw, splits * (wide(lw) ? clef__larger(dy.c / chunk, 1) : taps * (dy.c / lanes))));
+    if (through) clef__lower_sum(lw, sums, dw, (clef__axes){1, splits, taps * dy.c});
 }

@@ -24,7 +24,7 @@ typedef struct tiling {
     bool direct; /* B is read as it lies */
     bool unit;   /* the rows of a tile follow one another in A */
     int64_t ldb, panel_stride;
-    int64_t splits, segments, block; /* the last two in runs of k[2] */
+    int64_t splits, split_runs, block; /* the last two in runs of k[2] */
     int64_t tiles_per_item, panels_per_item;
     clef__knobs knobs; /* what tuning results say: weaker than what the product allows, stronger than the rules here */
 } tiling;
@@ -96,9 +96,9 @@ static void choose_splits(const clef__lowering *lw, clef__gemm *g, tiling *t) {
         g->a_k[1] = g->k[2] * g->a_k[2];
         g->k[1] = runs = clef__ceil_div(t->k, g->k[2]);
     }
-    t->segments = clef__ceil_div(runs, splits);
-    t->splits = clef__ceil_div(runs, t->segments);
-    t->block = clef__larger(t->segments * splits / pieces, 1);
+    t->split_runs = clef__ceil_div(runs, splits);
+    t->splits = clef__ceil_div(runs, t->split_runs);
+    t->block = clef__larger(t->split_runs * splits / pieces, 1);
 }
 
 static void choose_grid(const clef__lowering *lw, tiling *t) {
@@ -109,7 +109,7 @@ static void choose_grid(const clef__lowering *lw, tiling *t) {
     int64_t flops = 2 * t->rows * t->vectors * t->width * clef__larger(t->k / t->splits, 1);
     int64_t coarse = clef__larger(tiles / (units(lw) * profile->items_per_unit), 1);
     int64_t fine = clef__smaller(MOST_FLOPS / flops, clef__larger(tiles / (units(lw) * FINE_SHARES), LEAST_FLOPS / flops));
-    int64_t share = t->block < t->segments ? coarse : clef__smaller(clef__larger(fine, 1), coarse);
+    int64_t share = t->block < t->split_runs ? coarse : clef__smaller(clef__larger(fine, 1), coarse);
     share = tuned(t, CLEF__GEMM_GRAIN, share);
     bool small_b = t->k * t->panels * t->vectors * t->width <= CACHE_FLOATS; /* then whole rows of C, so that A is read once */
     t->panels_per_item =
@@ -224,7 +224,7 @@ static void multiply(const clef__lowering *lw, const clef__gemm *g, const tiling
     clef__launch_longs(lw, g->b_z, 2);
     clef__launch_longs(lw, g->c_z, 2);
     clef__launch_int(lw, (int32_t)t->splits);
-    clef__launch_int(lw, (int32_t)t->segments);
+    clef__launch_int(lw, (int32_t)t->split_runs);
     clef__launch_int(lw, (int32_t)t->block);
     clef__launch_long(lw, split_stride);
     clef__launch_int(lw, (int32_t)t->tiles_per_item);

@@ -18,7 +18,7 @@ _Static_assert((int)KNOBS <= (int)CLEF__KNOBS, "a tuning result holds no more");
    32 (AVX-512) or 16. */
 /* clang-format off */
 #define SEED(profiles, rows, vectors, packing, splits) {profiles, {{rows, vectors, packing, splits}}}
-static const clef__seed seeds[] = {
+static const clef__knob_seed seeds[] = {
     SEED("cpu_avx512", 8, 3, 0, 0),
     SEED("cpu_avx512", 14, 2, 0, 0),
     SEED("cpu_avx512", 6, 4, 0, 0),
@@ -61,7 +61,7 @@ static const clef__knob tile_knobs[] = {
 
 /* clang-format off */
 #define TILE(shape, splits) {"gpu", {{shape, splits}}}
-static const clef__seed tile_seeds[] = {TILE(1, 0), TILE(2, 0), TILE(3, 0), TILE(4, 0), TILE(5, 0),
+static const clef__knob_seed tile_seeds[] = {TILE(1, 0), TILE(2, 0), TILE(3, 0), TILE(4, 0), TILE(5, 0),
                                         TILE(0, 2), TILE(0, 4), TILE(0, 8), TILE(1, 4), TILE(5, 4)};
 /* clang-format on */
 

@@ -3,7 +3,8 @@
 #include <math.h>
 
 /* How a matrix lies with these strides; false where it is none to a library, whose rows are dense and do not overlap. */
-static bool lies(int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride, int64_t step, clef__blas_matrix *x) {
+static bool describe_matrix(int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride, int64_t step,
+                            clef__blas_matrix *x) {
     *x = (clef__blas_matrix){.transposed = columns > 1 && column_stride != 1, .step = step};
     int64_t across = x->transposed ? columns : rows, along = x->transposed ? rows : columns;
     int64_t apart = x->transposed ? column_stride : row_stride, beside = x->transposed ? row_stride : column_stride;
@@ -21,9 +22,9 @@ static bool describe(const clef__gemm *product, clef__blas_product *p) {
     clef__gemm g = *product;
     bool plain = suits(&g) && clef__gemm_is_plain(&g) && g.z[0] == 1;
     *p = (clef__blas_product){.dtype = g.c.dtype, .m = g.m[2], .n = g.n, .k = g.k[2], .batch = g.z[1], .adds = g.has_bias};
-    plain = plain && lies(p->m, p->k, g.a_m[2], g.a_k[2], g.a_z[1], &p->matrix[0]) &&
-            lies(p->k, p->n, g.b_k[2], g.b_n, g.b_z[1], &p->matrix[1]) &&
-            lies(p->m, p->n, g.c_m[2], g.c_n, g.c_z[1], &p->matrix[2]) && !p->matrix[2].transposed;
+    plain = plain && describe_matrix(p->m, p->k, g.a_m[2], g.a_k[2], g.a_z[1], &p->matrix[0]) &&
+            describe_matrix(p->k, p->n, g.b_k[2], g.b_n, g.b_z[1], &p->matrix[1]) &&
+            describe_matrix(p->m, p->n, g.c_m[2], g.c_n, g.c_z[1], &p->matrix[2]) && !p->matrix[2].transposed;
     for (int i = 0; plain && i < 3; i++) plain = clef__blas_reach(p, i) <= INT32_MAX;
     return plain;
 }

@@ -13,8 +13,9 @@ int64_t clef__reduced_count(clef_shape shape, int64_t mask) {
     return count;
 }
 
-/* A work-item joins columns of [n, inner]: on a CPU a strip of lines, PIECE of them before they meet others; on a GPU a vector. */
-enum { PIECE = 256, WIDE_ROW = 512 };
+/* A work-item joins columns of [n, inner]: on a CPU a strip of lines, LEAST_SPLIT of them before they meet others; on a GPU a
+ * vector. */
+enum { LEAST_SPLIT = 256, WIDE_ROW = 512 };
 
 static int64_t strip_of(const clef__lowering *lw, clef__axes axes) {
     if (axes.inner == 1) return 1;
@@ -62,7 +63,7 @@ int64_t clef__reduce_splits(const clef__lowering *lw, clef__axes axes) {
     bool rows = axes.inner == 1, wide = clef__lower_profile(lw)->wide_items;
     int64_t least = rows ? 4096 : 64, units = axes.outer * clef__ceil_div(axes.inner, strip_of(lw, axes));
     int64_t splits = clef__lower_items(lw, axes.outer * axes.n * axes.inner, 4096) / units;
-    if (wide && !rows) splits = clef__larger(splits, axes.n / PIECE);
+    if (wide && !rows) splits = clef__larger(splits, axes.n / LEAST_SPLIT);
     if (!wide && axes.inner >= WIDE_ROW) splits = axes.n / least;
     splits = clef__smaller(splits, axes.n / least);
     return splits > 1 ? clef__ceil_div(axes.n, clef__ceil_div(axes.n, splits)) : 1;
@@ -126,7 +127,7 @@ static clef__operand read_operand(const clef__lowering *lw, int64_t mask, int *o
     return x;
 }
 
-void clef__lower_reduction(const clef__lowering *lw, const clef__reduction *how) {
+void clef__lower_reduction(const clef__lowering *lw, const clef__reduction_spec *how) {
     int64_t count = clef__reduced_count(clef__lower_node(lw)->input[0]->shape, how->mask);
     if (count == 0) {
         clef__lower_fill(lw, clef__lower_out(lw, NULL), how->of_nothing);

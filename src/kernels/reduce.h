@@ -3,15 +3,15 @@
 #define CLEF_REDUCE_H
 #include "kernels/lanes.h"
 
-typedef struct clef__reduction {
+typedef struct clef__reduction_spec {
     const char *token; /* of cl/reduce.cl: SUM, … */
     int64_t mask;      /* bit d: dimension d is reduced */
     clef_dtype joined; /* in which values are joined: wide enough for the result */
     bool divides;      /* the result, by the count */
     double of_nothing; /* the result over no element */
-} clef__reduction;
+} clef__reduction_spec;
 /* The whole node: input 0 reduced to the output. */
-void clef__lower_reduction(const clef__lowering *lw, const clef__reduction *r);
+void clef__lower_reduction(const clef__lowering *lw, const clef__reduction_spec *r);
 /* The position of input 0's first largest or smallest element along dim; joined: its dtype widened. */
 void clef__lower_arg(const clef__lowering *lw, int dim, clef_dtype joined, bool smallest);
 

@@ -212,9 +212,9 @@ bool clef_module_has(const clef_module *module, const char *name) {
 /* ---- running ---- */
 clef_tensor *clef_forward(clef_module *module, clef_tensor *x) {
     if (!module || !clef__given(module->ctx, "forward", "x", &x, 1)) return NULL;
-    clef__segment *segment = module->recompute ? clef__segment_begin(module->ctx) : NULL;
+    clef__checkpointed_segment *segment = module->recompute ? clef__checkpointed_segment_begin(module->ctx) : NULL;
     clef_tensor *y = module->forward(module, x, module->user);
-    clef__segment_end(module->ctx, segment);
+    clef__checkpointed_segment_end(module->ctx, segment);
     const clef__nn *nn = clef__room_state(module->ctx, CLEF__ROOM_NN);
     if (y && nn && nn->observer) nn->observer(nn->observer_user, module, x, y);
     return y;

@@ -49,11 +49,11 @@ static double of_nothing(const reduce_op *op, clef_dtype dtype) {
 static void reduce_lower(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     const reduce_op *op = (const reduce_op *)node->op;
-    clef__lower_reduction(lw, &(clef__reduction){.token = op->token,
-                                                 .mask = ((const reduce_attributes *)clef__attributes(node))->mask,
-                                                 .joined = joined_dtype(op, node->input[0]->dtype),
-                                                 .divides = op->divides,
-                                                 .of_nothing = of_nothing(op, node->dtype)});
+    clef__lower_reduction(lw, &(clef__reduction_spec){.token = op->token,
+                                                      .mask = ((const reduce_attributes *)clef__attributes(node))->mask,
+                                                      .joined = joined_dtype(op, node->input[0]->dtype),
+                                                      .divides = op->divides,
+                                                      .of_nothing = of_nothing(op, node->dtype)});
 }
 
 static const clef__strategy reduce_strategies[] = {{.name = "stages", .lower = reduce_lower}, {0}};

@@ -114,16 +114,16 @@ typedef struct clef__knob {
 typedef struct clef__knobs {
     int value[CLEF__KNOBS];
 } clef__knobs;
-typedef struct clef__seed {
+typedef struct clef__knob_seed {
     const char *profiles; /* of cl/profile.def, that it is good for: "cpu minimal" */
     clef__knobs knobs;
-} clef__seed;
+} clef__knob_seed;
 typedef struct clef__family {
     const char *name;
     const char *files; /* of cl/, that a result is about: "gemm.cl pack.cl"; NULL: all */
     const clef__knob *knob;
     int n_knobs;
-    const clef__seed *seed;
+    const clef__knob_seed *seed;
     int n_seeds;
 } clef__family;
 /* The knobs for sizes like these; all 0 where nothing was measured.  Call it before the launches it is about. */

@@ -3,7 +3,7 @@
 
 /* ---- epilogue ---- */
 
-static bool lies_as(const clef__operand *x, const clef__operand *y) {
+static bool same_layout(const clef__operand *x, const clef__operand *y) {
     clef_shape shape = clef__operand_shape(x);
     return x->dtype == y->dtype && clef_shape_equal(shape, clef__operand_shape(y)) &&
            clef__same_strides(shape, x->stride, y->stride);
@@ -17,7 +17,7 @@ clef__epilogue clef__lower_epilogue(const clef__lowering *lw, clef__operand out)
     epilogue.scale = offered->scale;
     if (clef__epilogue_takes_operand(offered->ops)) {
         epilogue.extra = clef__captured_operand(lw, offered->extra);
-        if (!lies_as(&epilogue.extra, &out)) return (clef__epilogue){0};
+        if (!same_layout(&epilogue.extra, &out)) return (clef__epilogue){0};
     }
     lw->rec->epilogue = NULL;
     return epilogue;
