@@ -39,6 +39,26 @@ bool clef__infer_like(clef__call *call) {
     return true;
 }
 
+bool clef__infer_product(clef__call *call) {
+    clef_dtype dtype = call->input[0]->dtype;
+    if (dtype == CLEF_U8 || dtype == CLEF_BOOL)
+        return clef__infer_fail(call, CLEF_DTYPE, "%s is not computed here; convert with clef_to first", clef_dtype_name(dtype));
+    for (int i = 1; i < call->n_inputs; i++)
+        if (call->input[i]->dtype != dtype)
+            return clef__infer_fail(call, CLEF_DTYPE, "the inputs are %s and %s; convert one with clef_to", clef_dtype_name(dtype),
+                                    clef_dtype_name(call->input[i]->dtype));
+    call->dtype = dtype;
+    return true;
+}
+
+bool clef__infer_bias(clef__call *call, clef_shape w) {
+    if (call->n_inputs < 3) return true;
+    clef_shape b = call->input[2]->shape;
+    if (b.rank == 1 && b.dim[0] == w.dim[0]) return true;
+    return clef__infer_fail(call, CLEF_SHAPE, "b must be [%lld] to go with w %s, not %s", (long long)w.dim[0], clef__shape_text(w),
+                            clef__shape_text(b));
+}
+
 static bool infer_pointwise(clef__call *call) {
     call->shape = call->input[0]->shape;
     call->dtype = call->op->boolean ? CLEF_BOOL : call->input[0]->dtype;

@@ -1,11 +1,6 @@
 /* dry.c — dry runs: steps that are planned and measured, and leave no trace. */
 #include "graph/graph_internal.h"
 
-bool clef__dry_run(clef_context *ctx) {
-    const clef__graph *graph = clef__graph_of(ctx);
-    return graph && graph->dry;
-}
-
 static void remember(clef__graph *graph) {
     for (clef__tensor *t = graph->kept; t; t = t->next) {
         t->before = t->node;

@@ -116,6 +116,10 @@ clef_tensor *clef__source(clef_context *ctx, const clef_op *op, clef_shape shape
                           size_t bytes, uint64_t u0, uint64_t u1);
 /* An infer: shape and dtype of input 0. */
 bool clef__infer_like(clef__call *call);
+/* For infer: all inputs have one dtype, which can be multiplied; it is the result's. */
+bool clef__infer_product(clef__call *call);
+/* For infer: input 2, where there is one, is a bias: a number for each of w's first dimension. */
+bool clef__infer_bias(clef__call *call, clef_shape w);
 /* Gradients and compositions call ops with shapes that the library worked out itself.  An op says in infer what it takes for
    granted of them, so that a contradiction is an error line (CLEF_INTERNAL), and never a write out of bounds: false, with a line
    that says "not so that WHAT", unless it holds. */

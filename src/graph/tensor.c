@@ -183,6 +183,11 @@ clef__graph *clef__graph_of(clef_context *ctx) {
     return graph;
 }
 
+bool clef__dry_run(clef_context *ctx) {
+    const clef__graph *graph = clef__graph_of(ctx);
+    return graph && graph->dry;
+}
+
 bool clef__graph_open(clef_context *ctx, clef__evaluator evaluate) {
     clef__graph *graph = clef__graph_of(ctx);
     if (graph) graph->evaluate = evaluate;

@@ -11,11 +11,66 @@ enum {
     SHORTEST_SPLIT = 128, /* fewer products than this do not pay the second pass of a split */
     MOST_FLOPS = 8000000, /* the grain of a work-item on a CPU: long enough that its tiles use again what one of them read, */
     LEAST_FLOPS = 600000, /* long against its start, */
-    FINE_SHARES = 32,     /* and one of so many for a unit: threads come late, and none should wait long for the last */
+    FINE_GRAINS = 32,     /* and so many for each compute unit: threads come late, and none should wait long for the last */
     FEW_TILES = 12,       /* so few rows of tiles do not pay for packing B */
     FEW_PANELS = 24,      /* so few do not pay for packing an A of which a line holds a tile's rows */
     PAGE_FLOATS = 1024    /* rows this far apart (or a multiple) fall into the same set of a first-level cache */
 };
+
+/* ---- knobs: what tuning may set otherwise than the rules below, and the configurations worth trying first ---- */
+
+static const clef__knob gemm_knobs[] = {
+    [CLEF__GEMM_ROWS] = {"rows", true, {2, 4, 6, 8, 10, 12, 14}},
+    [CLEF__GEMM_VECTORS] = {"vectors", true, {1, 2, 3, 4}},
+    [CLEF__GEMM_PACKING] = {"packing", false, {1, 2}}, /* of B: never where it can be read as it lies; always */
+    [CLEF__GEMM_SPLITS] = {"splits", false, {1, 2, 4, 8, 16, 32}},
+    [CLEF__GEMM_BLOCK] = {"block", false, {256, 512, 1024, 2048, 4096}},
+    [CLEF__GEMM_GRAIN] = {"grain", false, {1, 2, 4, 8, 16, 64}}, /* tiles that one work-item takes */
+    [CLEF__GEMM_LIBRARY] = {"library", false, {1}}, /* last, so that the other knobs say what to do where it is not there */
+};
+enum { KNOBS = sizeof gemm_knobs / sizeof gemm_knobs[0] };
+_Static_assert((int)KNOBS <= (int)CLEF__KNOBS, "a tuning result holds no more");
+
+/* The first three kernels of a CPU's are all that are compiled there.  Registers: rows · vectors sums and a row of B must fit
+   32 (AVX-512) or 16. */
+/* clang-format off */
+#define SEED(profiles, rows, vectors, packing, splits) {profiles, {{rows, vectors, packing, splits}}}
+static const clef__knob_seed seeds[] = {
+    SEED("cpu_avx512", 8, 3, 0, 0),
+    SEED("cpu_avx512", 14, 2, 0, 0),
+    SEED("cpu_avx512", 6, 4, 0, 0),
+    SEED("cpu_avx512", 0, 0, 1, 0),
+    SEED("cpu_avx512", 0, 0, 2, 0),
+    SEED("cpu_avx512", 0, 0, 0, 2),
+    SEED("cpu_avx512", 0, 0, 0, 8),
+    SEED("cpu_avx512", 8, 3, 2, 0),
+    SEED("cpu_avx2", 4, 3, 0, 0),
+    SEED("cpu_avx2", 12, 1, 0, 0),
+    SEED("cpu_avx2", 4, 2, 0, 0),
+    SEED("cpu_avx2", 0, 0, 1, 0),
+    SEED("cpu_avx2", 0, 0, 2, 0),
+    SEED("cpu_avx2", 0, 0, 0, 2),
+    SEED("cpu_avx2", 0, 0, 0, 8),
+    SEED("cpu_avx2", 4, 3, 2, 0),
+    SEED("cpu minimal", 4, 3, 0, 0),
+    SEED("cpu minimal", 8, 1, 0, 0),
+    SEED("cpu minimal", 6, 2, 0, 0),
+    SEED("cpu minimal", 0, 0, 1, 0),
+    SEED("cpu minimal", 0, 0, 2, 0),
+    SEED("cpu minimal", 0, 0, 0, 2),
+    SEED("cpu minimal", 0, 0, 0, 8),
+    SEED("cpu minimal", 4, 3, 2, 0),
+};
+/* clang-format on */
+
+const clef__family clef__gemm_family = {.name = "gemm",
+                                        .files = "gemm.cl pack.cl",
+                                        .knob = gemm_knobs,
+                                        .n_knobs = KNOBS,
+                                        .seed = seeds,
+                                        .n_seeds = sizeof seeds / sizeof seeds[0]};
+
+/* ---- the rules ---- */
 
 /* How one product is partitioned. */
 typedef struct tiling {
@@ -108,13 +163,13 @@ static void choose_grid(const clef__lowering *lw, tiling *t) {
     int64_t tiles = t->row_tiles * t->panels * t->batch * t->splits;
     int64_t flops = 2 * t->rows * t->vectors * t->width * clef__larger(t->k / t->splits, 1);
     int64_t coarse = clef__larger(tiles / (units(lw) * profile->items_per_unit), 1);
-    int64_t fine = clef__smaller(MOST_FLOPS / flops, clef__larger(tiles / (units(lw) * FINE_SHARES), LEAST_FLOPS / flops));
-    int64_t share = t->block < t->split_runs ? coarse : clef__smaller(clef__larger(fine, 1), coarse);
-    share = tuned(t, CLEF__GEMM_GRAIN, share);
+    int64_t fine = clef__smaller(MOST_FLOPS / flops, clef__larger(tiles / (units(lw) * FINE_GRAINS), LEAST_FLOPS / flops));
+    int64_t grain = t->block < t->split_runs ? coarse : clef__smaller(clef__larger(fine, 1), coarse);
+    grain = tuned(t, CLEF__GEMM_GRAIN, grain);
     bool small_b = t->k * t->panels * t->vectors * t->width <= CACHE_FLOATS; /* then whole rows of C, so that A is read once */
     t->panels_per_item =
-        small_b ? clef__smaller(share, t->panels) : clef__smaller(clef__larger(share / t->row_tiles, 1), t->panels);
-    t->tiles_per_item = clef__smaller(clef__larger(share / t->panels_per_item, 1), t->row_tiles);
+        small_b ? clef__smaller(grain, t->panels) : clef__smaller(clef__larger(grain / t->row_tiles, 1), t->panels);
+    t->tiles_per_item = clef__smaller(clef__larger(grain / t->panels_per_item, 1), t->row_tiles);
     /* Equal parts: drivers hand out work-items in runs, and a short last one would leave a unit idle. */
     t->tiles_per_item = clef__ceil_div(t->row_tiles, clef__ceil_div(t->row_tiles, t->tiles_per_item));
     t->panels_per_item = clef__ceil_div(t->panels, clef__ceil_div(t->panels, t->panels_per_item));

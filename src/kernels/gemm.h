@@ -21,7 +21,7 @@ typedef struct clef__gemm {
     bool overlapping; /* rows of A share elements (a convolution): packing it would multiply it */
 } clef__gemm;
 
-/* What tuning results may say of a product (gemm_knobs.c). */
+/* What tuning results may say of a product (gemm.c, tile.c). */
 enum {
     CLEF__GEMM_ROWS,
     CLEF__GEMM_VECTORS,
@@ -33,7 +33,6 @@ enum {
 };
 enum { CLEF__TILE_SHAPE, CLEF__TILE_SPLITS, CLEF__TILE_LIBRARY };
 extern const clef__family clef__gemm_family, clef__tile_family, clef__matrix_family;
-clef__knobs clef__gemm_knobs(const clef__lowering *lw, const clef__family *family, const clef__gemm *g);
 
 /* product.c: strategies for matmul and linear */
 void clef__product_matmul(const clef__lowering *lw);
@@ -67,8 +66,6 @@ clef__gemm clef__gemm_in_parts(const clef__gemm *g, clef__operand part, int64_t 
 void clef__merge_levels(int64_t size[3], int64_t s[3], int64_t t[3]);
 /* The type sums are made in: f32 for the half types. */
 clef_dtype clef__gemm_type(clef_dtype dtype);
-/* True for the dtypes gemm computes: f32 f16 bf16 f64 i32 i64. */
-bool clef__gemm_takes(clef_dtype dtype);
 /* The type that A is wanted in for a node of this dtype: that of its sums, or any where tiles are made, which take it as it is. */
 clef_dtype clef__gemm_a_type(const clef__lowering *lw, clef_dtype dtype);
 /* x as gemm's A wants it: itself, or a row-major copy in that type. */

@@ -8,8 +8,6 @@ clef_dtype clef__gemm_a_type(const clef__lowering *lw, clef_dtype dtype) {
     return clef__lower_profile(lw)->block > 0 ? dtype : clef__gemm_type(dtype);
 }
 
-bool clef__gemm_takes(clef_dtype dtype) { return dtype != CLEF_U8 && dtype != CLEF_BOOL; }
-
 clef__operand clef__gemm_operand(const clef__lowering *lw, clef__operand x) {
     clef_dtype type = clef__gemm_a_type(lw, x.dtype);
     if (type == x.dtype) return x;

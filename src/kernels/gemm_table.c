@@ -13,13 +13,21 @@ static bool is_set(const clef__family *family, const clef__knobs *knobs, const c
     return false;
 }
 
+static clef__knobs find_knobs(const clef__lowering *lw, const clef__family *family, const clef__gemm *g) {
+    /* clang-format off */
+    const int64_t size[] = {g->m[0] * g->m[1] * g->m[2], g->n, g->k[0] * g->k[1] * g->k[2], g->k[2], g->z[0] * g->z[1],
+                            g->a_k[2] == 1, g->a_m[2] == 1, g->b_k[2] == 1, g->b_n == 1, g->overlapping};
+    /* clang-format on */
+    return clef__lower_knobs(lw, family, g->c.dtype, size, sizeof size / sizeof size[0]);
+}
+
 /* The knobs are those of the algorithm that takes g by itself. */
 static const clef__algorithm *choose(const clef__lowering *lw, clef__gemm *g, clef__knobs *knobs) {
     const clef__family *family = NULL;
     int first = ON_REQUEST;
     while (!algorithms[first]->takes(lw, g, &family)) first++;
     if (!family) return algorithms[first];
-    *knobs = clef__gemm_knobs(lw, family, g);
+    *knobs = find_knobs(lw, family, g);
     for (int i = 0; i < ON_REQUEST; i++)
         if (is_set(family, knobs, algorithms[i]->name) && algorithms[i]->takes(lw, g, &family)) return algorithms[i];
     return algorithms[first];

@@ -32,6 +32,33 @@ typedef struct method {
     shape shape[5];
 } method;
 
+static const clef__knob tile_knobs[] = {
+    [CLEF__TILE_SHAPE] = {"shape", true, {1, 2, 3, 4, 5}}, /* a row of tile.c's table */
+    [CLEF__TILE_SPLITS] = {"splits", false, {1, 2, 4, 8, 16, 32}},
+    [CLEF__TILE_LIBRARY] = {"library", false, {1}},
+};
+
+/* clang-format off */
+#define TILE(shape, splits) {"gpu", {{shape, splits}}}
+static const clef__knob_seed tile_seeds[] = {TILE(1, 0), TILE(2, 0), TILE(3, 0), TILE(4, 0), TILE(5, 0),
+                                        TILE(0, 2), TILE(0, 4), TILE(0, 8), TILE(1, 4), TILE(5, 4)};
+/* clang-format on */
+
+const clef__family clef__tile_family = {.name = "tile",
+                                        .files = "tile.cl",
+                                        .knob = tile_knobs,
+                                        .n_knobs = sizeof tile_knobs / sizeof tile_knobs[0],
+                                        .seed = tile_seeds,
+                                        .n_seeds = sizeof tile_seeds / sizeof tile_seeds[0]};
+
+/* Shapes and splits, but no library: it does not take half types. */
+const clef__family clef__matrix_family = {.name = "matrix",
+                                          .files = "matrix.cl tile.cl",
+                                          .knob = tile_knobs,
+                                          .n_knobs = CLEF__TILE_LIBRARY,
+                                          .seed = tile_seeds,
+                                          .n_seeds = sizeof tile_seeds / sizeof tile_seeds[0]};
+
 /* clang-format off */
 static const method plain = {
     .file = "tile.cl", .kernel = "tile", .family = &clef__tile_family, .items = 1, .depth = 16, .pad = 4, .wide = 4, .n_shapes = 5,

@@ -7,12 +7,6 @@
 #include "plan/lower/lower.h"
 #include "runtime/arithmetic.h"
 
-/* ---- products and convolutions (matmul.c) ---- */
-/* In infer: all inputs have one dtype, which can be multiplied; it is the result's. */
-bool clef__infer_product(clef__call *call);
-/* In infer: input 2, where there is one, is a number for each of w's first dimension. */
-bool clef__infer_bias(clef__call *call, clef_shape w);
-
 /* ---- dtypes (cast.c) ---- */
 /* The dtype that holds both: bool < u8 < i32 < i64 < f16, bf16 < f32 < f64; f16 with bf16 gives f32. */
 clef_dtype clef__promote(clef_dtype a, clef_dtype b);

@@ -77,7 +77,7 @@ static bool exhausted(cl_int code) {
  * `least`. */
 static cl_mem create(clef__device *device, size_t *size, size_t least) {
     cl_int code = CL_SUCCESS;
-    cl_mem memory = clef__pages_buffer(device, *size);
+    cl_mem memory = device->large_pages && *size >= CLEF__LARGE_PAGE ? clef__pages_buffer(device, *size) : NULL;
     if (!memory) memory = clCreateBuffer(device->context, CL_MEM_READ_WRITE, *size, NULL, &code);
     if (memory) return memory;
     if (exhausted(code)) {

@@ -9,7 +9,7 @@
 #include "runtime/runtime_internal.h"
 #include <sys/mman.h>
 
-enum { LARGE_PAGE = 2 << 20, LINE = 64 };
+enum { LARGE_PAGE = CLEF__LARGE_PAGE, LINE = 64 };
 
 #if defined(MADV_HUGEPAGE) && defined(MAP_ANONYMOUS)
 /* Stands behind a buffer's last byte, in the same mapping. */
@@ -25,7 +25,7 @@ static void CL_CALLBACK let_go(cl_mem memory, void *user) {
 }
 
 cl_mem clef__pages_buffer(clef__device *device, size_t size) {
-    if (size < LARGE_PAGE || size > SIZE_MAX / 2 || !device->large_pages) return NULL;
+    if (size > SIZE_MAX / 2) return NULL;
     size_t used = (size + LINE - 1) / LINE * LINE, bytes = used + sizeof(mapping) + LARGE_PAGE;
     unsigned char *begin = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (begin == MAP_FAILED) return NULL;

@@ -80,7 +80,8 @@ typedef struct clef__pool {
     uint64_t made; /* ids given */
 } clef__pool;
 void clef__pool_close(clef__device *device);
-/* A large buffer in memory of our own choice (pages.c); NULL where the driver's is as good or better. */
+/* A buffer of a page or more in memory of our own, in large pages (pages.c); NULL where there are none. */
+enum { CLEF__LARGE_PAGE = 2 << 20 };
 cl_mem clef__pages_buffer(clef__device *device, size_t size);
 /* Gives cached memory back to the driver; returns the bytes. */
 uint64_t clef__pool_trim(clef__device *device);

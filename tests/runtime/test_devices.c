@@ -180,7 +180,8 @@ Test(profiles, forced) {
     clef_close(ctx);
     cr_assert_null(clef_open(&(clef_options){.profile = "nonesuch", .cache_dir = ""}));
     cr_assert_eq(clef_error_status(NULL), CLEF_INVALID);
-    cr_assert_not_null(strstr(clef_error(NULL), "cpu_avx512, cpu_avx2, cpu, gpu, minimal"), "%s", clef_error(NULL));
+    static const char *const known[] = {"cpu_avx512, ", "gpu, ", ", minimal"}; /* and whatever rows profile.def has besides */
+    for (int i = 0; i < 3; i++) cr_assert_not_null(strstr(clef_error(NULL), known[i]), "%s", clef_error(NULL));
 }
 
 /* ---- small devices ---- */

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-static bool push_item(clef__graph_view *g, clef__node *node) {
+static bool push_node(clef__graph_view *g, clef__node *node) {
     if (!clef__grow(&g->captured, g->n, &g->capacity, sizeof *g->captured)) return false;
     node->mark = g->mark << 32 | (uint32_t)g->n;
     g->captured[g->n++] = (clef__captured){.node = node, .leaf = clef__computed(node), .same_as = -1, .group = -1};
@@ -38,7 +38,7 @@ static clef_status visit(clef_context *ctx, clef__graph_view *g, clef__node *roo
         }
         int needs = top->node->n_inputs + (top->node->after != NULL);
         if (clef__computed(top->node) || top->next == needs) {
-            if (index_of(g, top->node) < 0) ok = push_item(g, top->node);
+            if (index_of(g, top->node) < 0) ok = push_node(g, top->node);
             depth--;
             continue;
         }

@@ -4,7 +4,7 @@
 #include "runtime/arithmetic.h"
 #include "runtime/text.h"
 
-typedef struct cut {
+typedef struct partition {
     int64_t block, per_row, blocks, per_item, items;
 } partition;
 

@@ -59,7 +59,7 @@ typedef struct clef__launch {
     size_t global[3], local[3];
     int device;
     bool tuned;    /* its knobs are a tuning result */
-    bool prepacks; /* what it writes is its input in another form */
+    bool prepacks; /* it only packs, pads or converts its input (prepack.c) */
     bool idle;     /* what it would write is there already (prepack.c) */
     clef__kernel *kernel;
     const struct clef__routine *routine; /* NULL unless it is of that kind */

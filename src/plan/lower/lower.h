@@ -81,7 +81,8 @@ bool clef__lower_is_number(const clef__lowering *lw, int i);
 void clef__launch_number(const clef__lowering *lw, int i, clef_dtype dtype); /* 0 unless it is */
 void clef__launch_dynamic(const clef__lowering *lw, int i); /* ulong: the node's dynamic.u[i], read anew at each replay */
 void clef__launch_end(const clef__lowering *lw, const size_t global[3], const size_t local[3]);
-/* Says of the launch that is open that it writes nothing but its one input in another form: kept while that stays (prepack.c). */
+/* Marks the open launch: it only packs, pads or converts its one input.  Replays reuse the result while that input is unchanged
+   (prepack.c). */
 void clef__launch_prepacks(const clef__lowering *lw);
 /* A one-dimensional launch of about `items` independent work-items with the profile's local size; the kernel must ignore
    ids ≥ items (pass items as an argument). */

@@ -5,12 +5,12 @@
 
 /* ---- pointwise groups ---- */
 
-static int add_operand(const clef__lowering *lw, clef__pointwise *p, int *items, int captured) {
+static int add_operand(const clef__lowering *lw, clef__pointwise *p, int *known_nodes, int captured) {
     int constant = clef__constant_behind(lw->rec->g, captured), known = constant >= 0 ? constant : captured;
     for (int i = 0; i < p->n_operands; i++)
-        if (items[i] == known) return i;
+        if (known_nodes[i] == known) return i;
     clef__pw_operand *operand = &p->operand[p->n_operands];
-    items[p->n_operands] = known;
+    known_nodes[p->n_operands] = known;
     *operand = (clef__pw_operand){.dtype = lw->rec->g->captured[captured].node->dtype, .captured = known};
     if (constant >= 0) {
         operand->constant = true;
@@ -28,14 +28,14 @@ static int step_of(const clef__group *group, int captured) {
 }
 
 void clef__add_steps(const clef__lowering *lw, const clef__group *group, clef__pointwise *p, int *inner_uses) {
-    int items[CLEF__PW_OPERANDS];
+    int known_nodes[CLEF__PW_OPERANDS];
     for (int m = 0; m < group->n_members; m++) {
         const clef__node *node = lw->rec->g->captured[group->member[m]].node;
         clef__pw_step *step = &p->step[p->n_steps++];
         *step = (clef__pw_step){.op = node->op, .dtype = node->dtype, .n_inputs = node->n_inputs};
         for (int j = 0; j < node->n_inputs; j++) {
             int input = clef__captured_of(lw->rec->g, node->input[j]), from = step_of(group, input);
-            step->input[j] = from >= 0 ? from : add_operand(lw, p, items, input);
+            step->input[j] = from >= 0 ? from : add_operand(lw, p, known_nodes, input);
             if (step->input[j] >= CLEF__PW_OPERANDS) inner_uses[step->input[j] - CLEF__PW_OPERANDS]++;
         }
     }

@@ -54,6 +54,6 @@ void clef__launch_constant(const clef__lowering *lw, int captured, double number
 
 /* ---- operands.c ---- */
 clef_shape clef__operand_shape(const clef__operand *x);
-/* Item as an operand, materialising constants; views are resolved. */
+/* A captured node as an operand, materialising constants; views are resolved. */
 clef__operand clef__captured_operand(const clef__lowering *lw, int captured);
 #endif

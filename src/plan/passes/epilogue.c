@@ -3,12 +3,10 @@
    An op joins the epilogue if nobody else reads what the kernel makes, shapes and dtypes are equal, and its place among those of
    cl/epilogue.h is behind those that are in it already.  Ops are known by their formulas. */
 #include "plan/passes/groups.h"
-#include "../../../cl/epilogue_ops.h"
 
 #include <string.h>
 
 /* What takes the one number, and the one operand, that there are. */
-enum { NUMBERED = EPILOGUE_SCALE | EPILOGUE_LEAK, EXTRA = EPILOGUE_ADD | EPILOGUE_GATE };
 
 /* input: where the kernel's result may stand, -1: anywhere. */
 static const struct {
@@ -63,17 +61,14 @@ bool clef__may_join_epilogue(const clef__graph_view *g, clef__grouping *gr, int 
     out->ops |= ops;
     if (ops == EPILOGUE_RELU) return true;
     int other = clef__captured_of(g, node->input[1 - j]);
-    if (ops & NUMBERED) {
+    if (clef__epilogue_takes_number(ops)) {
         out->scale = clef__constant_behind(g, other);
-        return out->scale >= 0 && !(group->epilogue.ops & NUMBERED);
+        return out->scale >= 0 && !clef__epilogue_takes_number(group->epilogue.ops);
     }
     if (group->epilogue.ops & EPILOGUE_ADD) return false;
     out->extra = other;
     return clef__constant_behind(g, other) < 0 && alike(node, g->captured[other].node) && !is_passing(g, gr, other);
 }
-
-bool clef__epilogue_takes_number(int ops) { return ops & NUMBERED; }
-bool clef__epilogue_takes_operand(int ops) { return ops & EXTRA; }
 
 const char *clef__epilogue_op_name(int bit) {
     for (int i = 0; i < KNOWN_OPS; i++)

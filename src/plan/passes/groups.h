@@ -6,6 +6,8 @@
 #define CLEF_GROUPS_H
 #include "plan/capture/capture.h"
 
+#include "../../../cl/epilogue_ops.h"
+
 /* Limits of one pointwise kernel. */
 enum {
     CLEF__PW_OPERANDS = 24,
@@ -72,8 +74,8 @@ void clef__grouping_free(clef__grouping *grouping);
 /* epilogue.c: may the pointwise `captured` be done in the store of the group that makes its input j?  Says how. */
 bool clef__may_join_epilogue(const clef__graph_view *g, clef__grouping *gr, int captured, int j, clef__epilogue_ops *out);
 /* Do these ops take the one number, the one operand, that an epilogue may have?  And the name of a single op. */
-bool clef__epilogue_takes_number(int ops);
-bool clef__epilogue_takes_operand(int ops);
+static inline bool clef__epilogue_takes_number(int ops) { return ops & (EPILOGUE_SCALE | EPILOGUE_LEAK); }
+static inline bool clef__epilogue_takes_operand(int ops) { return ops & (EPILOGUE_ADD | EPILOGUE_GATE); }
 const char *clef__epilogue_op_name(int bit);
 /* prologue.c: may the kernel `captured` compute its input, which group `maker` makes, where it reads it? */
 bool clef__may_join_prologue(clef__graph_view *g, clef__grouping *gr, int captured, int maker);

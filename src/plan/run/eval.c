@@ -119,3 +119,27 @@ clef_status clef__compute(clef_context *ctx, clef__node *const *roots, int n) {
     if (status == CLEF_OK && g->n) status = clef__dry_run(ctx) ? measure_graph(ctx, g) : run_graph(ctx, plans, g);
     return status;
 }
+
+/* ---- what programs call ---- */
+
+static clef_status compute_one(clef_tensor *t) {
+    clef__node *node = clef__node_of(t);
+    return clef__compute(node->ctx, &node, 1);
+}
+
+clef_status clef_eval(clef_tensor *t) { return CLEF__GIVEN("eval", "t", t) ? compute_one(t) : CLEF_INVALID; }
+
+clef_status clef_eval_all(clef_tensor *const *t, int n) {
+    if (n == 0) return CLEF_OK;
+    if (!clef__given_array(NULL, "eval", "t", t, n)) return CLEF_INVALID;
+    clef_context *ctx = clef_tensor_context(t[0]);
+    for (int i = 0; i < n; i++)
+        if (clef_tensor_context(t[i]) != ctx)
+            return clef__fail(ctx, CLEF_INVALID, "eval: tensors 0 and %d belong to different contexts", i);
+    clef__node **roots = clef__alloc((size_t)n * sizeof *roots);
+    if (!roots) return clef__fail(ctx, CLEF_MEMORY, "eval: no host memory");
+    for (int i = 0; i < n; i++) roots[i] = clef__node_of(t[i]);
+    clef_status status = clef__compute(ctx, roots, n);
+    clef__free(roots);
+    return status;
+}

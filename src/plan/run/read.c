@@ -8,35 +8,13 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- computing ---- */
-
-static clef_status evaluate(clef_tensor *t) {
-    clef__node *node = clef__node_of(t);
-    return clef__compute(node->ctx, &node, 1);
-}
-
-clef_status clef_eval(clef_tensor *t) { return CLEF__GIVEN("eval", "t", t) ? evaluate(t) : CLEF_INVALID; }
-
-clef_status clef_eval_all(clef_tensor *const *t, int n) {
-    if (n == 0) return CLEF_OK;
-    if (!clef__given_array(NULL, "eval", "t", t, n)) return CLEF_INVALID;
-    clef_context *ctx = clef_tensor_context(t[0]);
-    for (int i = 0; i < n; i++)
-        if (clef_tensor_context(t[i]) != ctx)
-            return clef__fail(ctx, CLEF_INVALID, "eval: tensors 0 and %d belong to different contexts", i);
-    clef__node **roots = clef__alloc((size_t)n * sizeof *roots);
-    if (!roots) return clef__fail(ctx, CLEF_MEMORY, "eval: no host memory");
-    for (int i = 0; i < n; i++) roots[i] = clef__node_of(t[i]);
-    clef_status status = clef__compute(ctx, roots, n);
-    clef__free(roots);
-    return status;
-}
+/* ---- memory ---- */
 
 /* A computed, row-major node of t's value, with a reference for the caller; NULL on failure. */
 static clef__node *row_major_node(clef_tensor *t) {
-    if (evaluate(t) != CLEF_OK) return NULL;
     clef__node *node = clef__node_of(t);
     clef_context *ctx = node->ctx;
+    if (clef__compute(ctx, &node, 1) != CLEF_OK) return NULL;
     if (clef__computed(node) && clef__is_dense(node->shape, node->layout.stride, NULL)) {
         clef__node_retain(node);
         return node;

@@ -24,7 +24,7 @@ typedef struct clef__benchmarks {
     int n, capacity;
     bool failed; /* host memory was out */
 } clef__benchmarks;
-/* user: clef__subjects */
+/* user: clef__benchmarks */
 void clef__benchmark_note(void *user, const clef__lowering *lw, const clef__tuning_key *key);
 void clef__benchmark_free(clef__benchmarks *benchmarks);
 /* Seconds it takes at least, with all units of its device at their peak; 0 where that is not known. */
