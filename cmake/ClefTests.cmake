@@ -252,7 +252,7 @@ if(SH)
   set(frame_tests frame/headers_cxx frame/rooms frame/format frame/rooms_catch frame/on_driver_catch frame/kernel_syntax frame/generators)
   if(TARGET clef_shared)
     add_test(NAME frame/exports COMMAND ${SH} ${CMAKE_CURRENT_SOURCE_DIR}/tests/frame/exports.sh
-      $<TARGET_FILE:clef_shared> ${PROJECT_VERSION_MAJOR})
+      $<TARGET_FILE:clef_shared> ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
     list(APPEND frame_tests frame/exports)
   endif()
   if(TARGET clef_tool)

@@ -4,14 +4,18 @@
 # skipped (77).
 cd "${1:-$(dirname "$0")/..}" || exit 2
 for formatter in clang-format-14 clang-format ''; do
-    case $("$formatter" --version 2>/dev/null) in *'version 14.'*) break ;; esac
+    [ -z "$formatter" ] || case $("$formatter" --version 2>/dev/null) in *'version 14.'*) break ;; esac
 done
-[ -n "$formatter" ] || { echo "skipped: no clang-format 14; install the package clang-format-14"; exit 77; }
-sources() { find src include tests examples bench \( -name '*.[ch]' -o -name '*.cpp' \) -print0; }
-case $2 in
---fix) sources | xargs -0 "$formatter" -i ;;
-*) sources | xargs -0 "$formatter" --dry-run --Werror 2>&1 | sed -n 's/^\([^:]*\):.*clang-format-violations.*/\1: not formatted; run cmake\/check_format.sh . --fix/p' | sort -u | {
-       bad=$(cat)
-       [ -z "$bad" ] || { echo "$bad" >&2; exit 1; }
-   } ;;
-esac
+[ -n "$formatter" ] || {
+    echo "skipped: no clang-format 14; install the package clang-format-14"
+    exit 77
+}
+[ "$2" = --fix ] && mode=-i || mode='--dry-run --Werror'
+for folder in src include tests examples bench; do
+    [ -d $folder ] || { echo "check_format.sh: no folder $folder here" >&2; exit 2; }
+done
+# shellcheck disable=SC2086
+words=$(find src include tests examples bench \( -name '*.[ch]' -o -name '*.cpp' \) -exec "$formatter" $mode {} + 2>&1) && exit 0
+echo "$words" | sed -n 's/^\([^:]*\):.*clang-format-violations.*/\1: not formatted; run cmake\/check_format.sh . --fix/p' | sort -u >&2
+echo "$words" | grep -q clang-format-violations || echo "$words" >&2
+exit 1

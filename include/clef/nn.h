@@ -206,7 +206,7 @@ CLEF_API clef_module *clef_model_cnn(clef_context *ctx, clef_shape input, int64_
    ("layer1.0.conv1.weight").  He et al., 2015. */
 CLEF_API clef_module *clef_model_resnet18(clef_context *ctx, clef_shape input, int64_t classes);
 
-/* ---- former names of clef_set_training, for one more release ---- */
+/* ---- former names of clef_set_training, which go after 0.1 ---- */
 CLEF_DEPRECATED("clef_set_training(module, true)")
 static inline void clef_train(clef_module *module) { clef_set_training(module, true); }
 CLEF_DEPRECATED("clef_set_training(module, false)")

@@ -220,7 +220,7 @@ typedef struct clef_custom_op {
    CLEF_UNSUPPORTED. */
 CLEF_API clef_tensor *clef_custom(const clef_custom_op *op, clef_tensor *const *x, int n);
 
-/* ---- names of 0.1 before CLEF_NONE, for one more release ---- */
+/* ---- former names, which go after 0.1 ---- */
 CLEF_DEPRECATED("clef_linear(x, w, CLEF_NONE)")
 static inline clef_tensor *clef_linear_no_bias(clef_tensor *x, clef_tensor *w) { return clef_linear(x, w, CLEF_NONE); }
 CLEF_DEPRECATED("clef_conv2d(x, w, b, options)")

@@ -36,7 +36,11 @@ extern "C" {
    where a tensor must be it is CLEF_INVALID ("linear: w must be a tensor, not CLEF_NONE"), with the line in clef_error(NULL)
    where no other argument tells the context.
        clef_tensor *y = clef_linear(x, w, CLEF_NONE);  */
+#ifdef __cplusplus
+#define CLEF_NONE (reinterpret_cast<clef_tensor *>(static_cast<uintptr_t>(0xC1EF)))
+#else
 #define CLEF_NONE ((clef_tensor *)(uintptr_t)0xC1EF)
+#endif
 
 /* How many further steps a loss and a gradient's norm can be read. */
 enum { CLEF_RESULT_STEPS = 8 };

@@ -1,5 +1,5 @@
-/* entry.c — what every public function asks first: are these tensors there?  And the error lines, of tensors that are not and of
- * ops. */
+/* entry.c — what every public function asks first: are these tensors there?  And the error lines,
+   of tensors that are not and of ops. */
 #include "graph/graph_internal.h"
 
 #include <inttypes.h>

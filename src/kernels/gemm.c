@@ -138,22 +138,22 @@ static int64_t count_splits(const clef__lowering *lw, const clef__gemm *g, const
     return clef__larger(splits, gathers(lw, g, splits) ? 1 : clef__ceil_div(t->k, LONGEST_K));
 }
 
-/* Cuts k into splits, for work-items of their own, and these into blocks that a work-item goes through one after the other.
+/* Partitions k into splits, for work-items of their own, and these into blocks that a work-item goes through one after the other.
    Either is a whole number of runs of k[2]; a k of one run is split into equal ones first. */
 static void choose_splits(const clef__lowering *lw, clef__gemm *g, tiling *t) {
     int64_t splits = clef__larger(count_splits(lw, g, t), 1), each = clef__ceil_div(t->k, splits);
     int64_t fits = t->direct ? clef__larger(clef__smaller(BLOCK_K, CACHE_FLOATS / (t->m + g->n)), SHORTEST_BLOCK) : BLOCK_K;
     int64_t longest = tuned(t, CLEF__GEMM_BLOCK, fits);
     int64_t blocks = gathers(lw, g, splits) && each >= 2 * longest ? clef__ceil_div(each, longest) : 1;
-    int64_t pieces = splits * blocks, runs = g->k[0] * g->k[1];
-    if (pieces > 1 && runs == 1) {
-        g->k[2] = clef__ceil_div(clef__ceil_div(t->k, pieces), 4) * 4;
+    int64_t blocks_in_all = splits * blocks, runs = g->k[0] * g->k[1];
+    if (blocks_in_all > 1 && runs == 1) {
+        g->k[2] = clef__ceil_div(clef__ceil_div(t->k, blocks_in_all), 4) * 4;
         g->a_k[1] = g->k[2] * g->a_k[2];
         g->k[1] = runs = clef__ceil_div(t->k, g->k[2]);
     }
     t->split_runs = clef__ceil_div(runs, splits);
     t->splits = clef__ceil_div(runs, t->split_runs);
-    t->block = clef__larger(t->split_runs * splits / pieces, 1);
+    t->block = clef__larger(t->split_runs * splits / blocks_in_all, 1);
 }
 
 static void choose_grid(const clef__lowering *lw, tiling *t) {

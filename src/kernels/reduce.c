@@ -13,8 +13,8 @@ int64_t clef__reduced_count(clef_shape shape, int64_t mask) {
     return count;
 }
 
-/* A work-item joins columns of [n, inner]: on a CPU a strip of lines, LEAST_SPLIT of them before they meet others; on a GPU a
- * vector. */
+/* A work-item joins columns of [n, inner]: on a CPU a strip of lines, LEAST_SPLIT of them before
+   they meet others; on a GPU a vector. */
 enum { LEAST_SPLIT = 256, WIDE_ROW = 512 };
 
 static int64_t strip_of(const clef__lowering *lw, clef__axes axes) {

@@ -33,7 +33,7 @@ typedef struct method {
 } method;
 
 static const clef__knob tile_knobs[] = {
-    [CLEF__TILE_SHAPE] = {"shape", true, {1, 2, 3, 4, 5}}, /* a row of tile.c's table */
+    [CLEF__TILE_SHAPE] = {"shape", true, {1, 2, 3, 4, 5}}, /* a row of the tables below */
     [CLEF__TILE_SPLITS] = {"splits", false, {1, 2, 4, 8, 16, 32}},
     [CLEF__TILE_LIBRARY] = {"library", false, {1}},
 };

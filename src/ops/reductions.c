@@ -1,4 +1,4 @@
-/* reduce.c — sums and their kin.
+/* reductions.c — sums and their kin.
 
    A reduce node keeps the reduced dimensions as 1; the public functions drop them by a view. */
 #include "kernels/reduce.h"

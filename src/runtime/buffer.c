@@ -73,8 +73,8 @@ static bool exhausted(cl_int code) {
            code == CL_INVALID_BUFFER_SIZE;
 }
 
-/* A new cl_mem of *size; when there is no room, once more after the cache was emptied, then for no more than
- * `least`. */
+/* A new cl_mem of *size; when there is no room, once more after the cache was emptied, then for no
+   more than `least`. */
 static cl_mem create(clef__device *device, size_t *size, size_t least) {
     cl_int code = CL_SUCCESS;
     cl_mem memory = device->large_pages && *size >= CLEF__LARGE_PAGE ? clef__pages_buffer(device, *size) : NULL;

@@ -206,8 +206,8 @@ static clef__program *look_up(clef__programs *programs, const uint8_t key[32]) {
     return p;
 }
 
-/* The entry, with *mine set when the caller is to build it; NULL when host memory is out.  Waits while another
- * builds. */
+/* The entry, with *mine set when the caller is to build it; NULL when host memory is out.  Waits
+   while another builds. */
 static clef__program *claim(clef__device *device, const uint8_t key[32], bool *mine) {
     clef__programs *programs = &device->programs;
     pthread_mutex_lock(&programs->lock);

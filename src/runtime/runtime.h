@@ -171,8 +171,8 @@ typedef struct clef__blas_product {
     clef__blas_matrix matrix[3]; /* a, b, c; c is not transposed */
     bool adds;
 } clef__blas_product;
-/* Loads it at first need.  False: *why (may be NULL) says why not, as long as the context lives; NULL where the environment wants
- * none. */
+/* Loads it at first need.  False: *why (may be NULL) says why not, as long as the context lives;
+   NULL where the environment wants none. */
 bool clef__blas_there(clef_context *ctx, const char **why);
 /* Not allowed: it counts as not there and is not loaded, until it is allowed again. */
 void clef__blas_allow(clef_context *ctx, bool allowed);

@@ -25,7 +25,7 @@ bool clef__tuning_on(const clef_context *ctx) { return !ctx->no_tuning; }
 /* ---- entries ---- */
 static uint64_t hash_text(uint64_t hash, const char *text) { return clef__hash(hash, text, strlen(text) + 1); }
 
-static uint64_t hash_choice(const clef__tuned *t) {
+static uint64_t hash_key(const clef__tuned *t) {
     const char *const parts[] = {t->platform, t->version, t->device, t->driver, t->profile,
                                  t->family,   t->kernel,  t->dtype,  t->bucket};
     uint64_t hash = 0xcbf29ce484222325u ^ (uint64_t)t->units;
@@ -68,7 +68,7 @@ static understanding understand(char *line, clef__tuning_entry *e) {
     *e = (clef__tuning_entry){.line = line, .parts = clef__strdup(line)};
     if (!e->parts) return NO_MEMORY;
     if (clef__tuned_parse(e->parts, &e->t)) {
-        e->hash = hash_choice(&e->t);
+        e->hash = hash_key(&e->t);
         return UNDERSTOOD;
     }
     clef__free(e->parts);
@@ -221,7 +221,7 @@ const clef__tuned *clef__tuned_find(clef__device *device, const clef__tuned *key
     load_results(ctx);
     if (ctx->tuning.n == 0) return NULL;
     clef__tuning_entry wanted = {.parts = "", .t = on_device(device, key)};
-    wanted.hash = hash_choice(&wanted.t);
+    wanted.hash = hash_key(&wanted.t);
     const clef__tuning_entry *e = find_entry(&ctx->tuning, &wanted);
     return e ? &e->t : NULL;
 }

@@ -69,8 +69,8 @@ double bench_peak(const bench_series *series);
 double bench_stream(const bench_series *series);
 /* The share of what peak and stream allow for the work that was really done; NaN where one of them is unknown. */
 double bench_roofline(const bench_series *series, const bench_point *point);
-/* Is it faster than they allow, by more than they are uncertain?  Then peak or bandwidth was measured too low, or a cache held the
- * operands. */
+/* Is it faster than they allow, by more than they are uncertain?  Then peak or bandwidth was
+   measured too low, or a cache held the operands. */
 bool bench_is_above(const bench_series *series, const bench_point *point);
 /* FLOP per byte; NaN where one is unknown. */
 double bench_intensity(const bench_point *point);

@@ -1,5 +1,5 @@
-/* verb_tune.c — clef tune: measures which configurations of the kernels are fastest here, and carries results from machine to
- * machine. */
+/* verb_tune.c — clef tune: measures which configurations of the kernels are fastest here, and
+   carries results from machine to machine. */
 #include "tool.h"
 #include <stdlib.h>
 #include <string.h>

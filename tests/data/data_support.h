@@ -1,5 +1,5 @@
-/* data_support.h — made files for the tests of the data room: IDX, CIFAR, gzip of stored blocks, a folder of its
- * own. */
+/* data_support.h — made files for the tests of the data room: IDX, CIFAR, gzip of stored blocks, a
+   folder of its own. */
 #ifndef CLEF_TESTS_DATA_SUPPORT_H
 #define CLEF_TESTS_DATA_SUPPORT_H
 #include "data/data_internal.h"

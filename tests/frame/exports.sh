@@ -1,6 +1,6 @@
 #!/bin/sh
-# exports.sh LIBRARY MAJOR: the shared library shows clef_ functions only, has its SONAME, and needs no surprising library.
-library=$1 major=$2
+# exports.sh LIBRARY VERSION: the shared library shows clef_ functions only, has its SONAME, and needs no surprising library.
+library=$1 version=$2
 for tool in nm readelf; do
     command -v $tool >/dev/null 2>&1 || {
         echo "skipped: $tool is missing (package binutils)"
@@ -14,8 +14,8 @@ if [ -n "$others$leaked" ]; then
     exit 1
 fi
 dynamic=$(readelf -d "$library")
-echo "$dynamic" | grep -q "SONAME.*\[libclef\.so\.$major\]" || {
-    echo "exports: SONAME is not libclef.so.$major" >&2
+echo "$dynamic" | grep -q "SONAME.*\[libclef\.so\.$version\]" || {
+    echo "exports: SONAME is not libclef.so.$version" >&2
     exit 1
 }
 needed=$(echo "$dynamic" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')

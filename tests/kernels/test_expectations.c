@@ -13,6 +13,28 @@
 #include "expectations/unary.def"
 enum { N_POINTS = sizeof points / sizeof *points };
 
+/* Those of a row, found by its name: a row that is younger than the tables has none yet, and only its oracle (oracle.def). */
+#undef POINTS
+#undef VALUES
+#undef SLOPES
+#undef CURVATURES
+#define POINTS(x, ...)
+#define VALUES(name, ...) {#name, {value_##name, slope_##name, curvature_##name}},
+#define SLOPES(name, ...)
+#define CURVATURES(name, ...)
+static const struct {
+    const char *name;
+    const double *order[3];
+} tables[] = {
+#include "expectations/unary.def"
+};
+
+static const double *table_of(const char *name, int order) {
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
+        if (strcmp(tables[i].name, name) == 0) return tables[i].order[order];
+    return NULL;
+}
+
 /* The parameters that the tables were made with. */
 #define PARAMETERS_leaky_relu 0.125, 0
 #define PARAMETERS_elu 0.75, 0
@@ -24,15 +46,14 @@ enum { N_POINTS = sizeof points / sizeof *points };
 
 typedef struct row {
     const char *name;
-    const double *want[3]; /* value, slope, curvature */
     double p, q;
     clef_tensor *(*f)(clef_tensor *);
     clef_tensor *(*fp)(clef_tensor *, double);
     clef_tensor *(*fpq)(clef_tensor *, double, double);
 } row;
-#define UNARY(n, ...) {#n, {value_##n, slope_##n, curvature_##n}, 0, 0, clef_##n, NULL, NULL},
-#define UNARY_P(n, ...) {#n, {value_##n, slope_##n, curvature_##n}, PARAMETERS_##n, NULL, clef_##n, NULL},
-#define UNARY_PP(n, ...) {#n, {value_##n, slope_##n, curvature_##n}, PARAMETERS_##n, NULL, NULL, clef_##n},
+#define UNARY(n, ...) {#n, 0, 0, clef_##n, NULL, NULL},
+#define UNARY_P(n, ...) {#n, PARAMETERS_##n, NULL, clef_##n, NULL},
+#define UNARY_PP(n, ...) {#n, PARAMETERS_##n, NULL, NULL, clef_##n},
 static const row rows[] = {
 #include "unary.def"
 };
@@ -64,12 +85,13 @@ static const char *const order_name[] = {"", "'", "''"};
 
 static void check(const row *r, int order, clef_dtype dtype, const int *at, const double *x, int n, clef_tensor *y) {
     /* derivatives of tanh and its like come from their rounded result, so what is lost there is lost beside 1 */
+    const double *want = table_of(r->name, order);
     double relative[] = {100, 200, 2000}, absolute[] = {0, 4, 16}, *have = numbers(y), half = dtype == CLEF_F16 ? 0x1p13 : 0x1p16;
     double coarse = order && is_half(dtype) ? half : 1;
-    for (int i = 0; i < n; i++)
-        cr_expect(expected(dtype, have[i], r->want[order][at[i]], relative[order] * coarse, absolute[order] * coarse),
+    for (int i = 0; want && i < n; i++)
+        cr_expect(expected(dtype, have[i], want[at[i]], relative[order] * coarse, absolute[order] * coarse),
                   "%s%s(%.9g) in %s is %.9g, not %.9g", r->name, order_name[order], x[i], clef_dtype_name(dtype), have[i],
-                  r->want[order][at[i]]);
+                  want[at[i]]);
     free(have);
 }
 

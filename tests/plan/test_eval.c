@@ -541,8 +541,8 @@ Test(errors, one_line_each) {
 
 /* ---- dry runs ---- */
 
-/* As on a GPU, where 3 × 3 filters of 32 channels go by Winograd's method: 64 tiles of 16 products and the transforms; 1 × 1 ones
- * do not. */
+/* As on a GPU, where 3 × 3 filters of 32 channels go by Winograd's method: 64 tiles of 16 products
+   and the transforms; 1 × 1 ones do not. */
 Test(dry_gpu, flops_as_defined_and_as_done) {
     ctx = open_as_gpu();
     for (int kernel = 3; kernel >= 1; kernel -= 2) {

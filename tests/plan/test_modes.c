@@ -44,8 +44,8 @@ static clef_tensor *functions(clef_context *ctx, clef_dtype dtype) {
     return clef_to(clef_where(clef_gt(y, x), y, clef_mul_scalar(y, 0.3)), CLEF_F32);
 }
 
-/* Functions that compilers know how to compute together, of one argument: sine and cosine, and those that want the same
- * exponential. */
+/* Functions that compilers know how to compute together, of one argument: sine and cosine, and
+   those that want the same exponential. */
 static clef_tensor *of_one_argument(clef_context *ctx, clef_dtype dtype) {
     clef_tensor *x = some(ctx, dtype, 1);
     return clef_add(clef_mul(clef_sin(x), clef_cos(x)), clef_mul(clef_add(clef_sinh(x), clef_cosh(x)), clef_sigmoid(x)));

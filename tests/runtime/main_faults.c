@@ -125,8 +125,8 @@ static bool read_weights(const trainee *t, float *row) {
     return all && at == WEIGHTS;
 }
 
-/* Has each parameter a value that it has without failures, too, before or after the step?  When OpenCL failed in the middle
- * of a step, some may be lost; then reading them is an error. */
+/* Has each parameter a value that it has without failures, too, before or after the step?  When
+   OpenCL failed in the middle of a step, some may be lost; then reading them is an error. */
 static bool in_a_known_state(const trainee *t, bool may_be_lost) {
     float row[WEIGHTS];
     bool all = read_weights(t, row), good = all || may_be_lost;
@@ -155,8 +155,8 @@ static bool note_weights(clef_context *ctx) {
     return begin_training(ctx, &t) && read_weights(&t, weights[0]) && step(ctx, &t) && read_weights(&t, weights[1]);
 }
 
-/* The N-th allocation or OpenCL call fails, in a context that lives on: what was being trained is left in a known state,
- * and another training gives the numbers it gives without failures. */
+/* The N-th allocation or OpenCL call fails, in a context that lives on: what was being trained is
+   left in a known state, and another training gives the numbers it gives without failures. */
 static bool train_failing(clef_context *ctx, long n, bool again) {
     trainee first, second;
     float row[WEIGHTS];
@@ -201,8 +201,8 @@ static bool answer(clef_context *ctx, clef_tensor *const *weight, int which, int
     return right;
 }
 
-/* Calls with two sets of weights, and with the other one of another plan, which uses the same temporary memory.  One that fails
- * is `failed`; false if another answers wrong, or an error and its line do not come together. */
+/* Calls with two sets of weights, and with the other one of another plan, which uses the same
+   temporary memory.  One that fails is `failed`; false if another answers wrong, or an error and its line do not come together. */
 static bool answer_all(clef_context *ctx, int *failed) {
     clef_tensor *weight[2] = {clef_keep(same_rows(ctx, OUTPUTS, 0, 1)), clef_keep(same_rows(ctx, OUTPUTS, 100, -1))};
     bool made = weight[0] && weight[1], right = true;
@@ -261,8 +261,8 @@ static bool living_on(bool (*failing)(clef_context *ctx, long n, bool again), bo
     return good && complete && live == 0 && ledger == 0;
 }
 
-/* Calls fail at random while bytes move: some uploads fail, but none succeeds with wrong bytes (upload_and_copy
- * looks). */
+/* Calls fail at random while bytes move: some uploads fail, but none succeeds with wrong bytes
+   (upload_and_copy looks). */
 static bool weather(void) {
     clef_context *ctx = clef_open(&(clef_options){.cache_dir = ""});
     int good = 0;

@@ -1,5 +1,5 @@
-/* The disk cache: entries, what is refused, who may own it, its size, and that broken entries never reach the
- * driver. */
+/* The disk cache: entries, what is refused, who may own it, its size, and that broken entries never
+   reach the driver. */
 #include "runtime_support.h"
 #include <criterion/criterion.h>
 #include <dirent.h>
@@ -406,8 +406,8 @@ static void load_rubbish(void) {
     clCreateProgramWithBinary(context, 1, &list[0].id, &size, &at, NULL, NULL);
 }
 
-/* A whole entry whose payload the driver cannot use (as after a driver's silent change): rebuilt once, and
- * replaced. */
+/* A whole entry whose payload the driver cannot use (as after a driver's silent change): rebuilt
+   once, and replaced. */
 Test(cache, refused_by_the_driver) {
     unsigned char bytes[CLEF__ENTRY_HEADER + 16];
     uint8_t key[32];

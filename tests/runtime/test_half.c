@@ -57,8 +57,8 @@ Test(half, every_number_comes_back) {
     cr_assert(clef__to_bf16(NAN) == 0x7fc0 && clef__to_bf16(-NAN) == 0xffc0);
 }
 
-/* Between two neighbours: what is nearer to one becomes it, the middle the even one.  A double tells apart what is next to the
- * middle. */
+/* Between two neighbours: what is nearer to one becomes it, the middle the even one.  A double
+   tells apart what is next to the middle. */
 Test(half, every_border_between_two_numbers) {
     for (const format *f = formats; f < formats + 2; f++)
         for (uint16_t h = 0; h < f->infinity; h++) {

@@ -49,8 +49,8 @@ typedef struct string_map {
 string_ref host_cpu_name(void) __asm__(NAME);
 bool host_cpu_features(string_map *) __asm__(FEATURES);
 
-/* The function that the library of `caller` would have called.  RTLD_NEXT does not see it: drivers are loaded with what they need
- * apart. */
+/* The function that the library of `caller` would have called.  RTLD_NEXT does not see it: drivers
+   are loaded with what they need apart. */
 static void *real(const char *symbol, const void *caller) {
     Dl_info from;
     void *library = dladdr(caller, &from) ? dlopen(from.dli_fname, RTLD_LAZY | RTLD_NOLOAD) : NULL;

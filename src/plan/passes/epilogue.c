@@ -6,8 +6,6 @@
 
 #include <string.h>
 
-/* What takes the one number, and the one operand, that there are. */
-
 /* input: where the kernel's result may stand, -1: anywhere. */
 static const struct {
     int ops;

@@ -202,8 +202,8 @@ static bool join_producers(clef__graph_view *g, clef__grouping *gr, int captured
     return true;
 }
 
-/* The group of a kernel that takes the captured node into its store: nothing else waits for that group, so no path can come back to
- * it.  -1: none. */
+/* The group of a kernel that takes the captured node into its store: nothing else waits for that
+   group, so no path can come back to it.  -1: none. */
 static int find_store(clef__graph_view *g, clef__grouping *gr, int captured, clef__epilogue_ops *epilogue) {
     const clef__node *node = g->captured[captured].node;
     for (int j = 0; j < node->n_inputs; j++)

@@ -41,7 +41,9 @@ static bool plan_candidate(clef__search *s, const clef__knobs *knobs, clef__cand
     *c = (clef__candidate){.knobs = *knobs};
     forget_value(s);
     s->plans->selection.override = &override;
+    clef__blas_allow(s->ctx, s->library);
     if (clef__collect(s->ctx, &s->node, 1, &c->g) == CLEF_OK) c->plan = clef__plan_build(s->ctx, &c->g);
+    clef__blas_allow(s->ctx, true);
     s->plans->selection.override = NULL;
     return c->plan;
 }

@@ -117,8 +117,8 @@ static clef_status tune_one(tuner *t, clef__plans *plans, const clef__benchmark 
                       .benchmark = benchmark,
                       .report = report_candidate,
                       .user = t,
+                      .library = affords_library(t, benchmark->key.device),
                       .deadline = clef__now() + share};
-    clef__blas_allow(t->ctx, affords_library(t, benchmark->key.device));
     clef_status status = clef__search_begin(&s);
     if (status == CLEF_OK) {
         status = search(t, &s);
@@ -128,7 +128,6 @@ static clef_status tune_one(tuner *t, clef__plans *plans, const clef__benchmark 
     }
     t->result.wrong += s.wrong;
     clef__search_end(&s);
-    clef__blas_allow(t->ctx, true);
     return status;
 }
 

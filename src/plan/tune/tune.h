@@ -82,7 +82,8 @@ typedef struct clef__search {
     clef__knobs *variant; /* of kernels */
     int n_variants, variant_capacity, most_variants;
     int tried, wrong;
-    double deadline;                                               /* by clef__now */
+    bool library;    /* may be loaded for a candidate: the budget allows for its first call */
+    double deadline; /* by clef__now */
     bool (*report)(void *user, const struct clef__search *search); /* after each; false: stop */
     void *user;
     bool stopped;
