@@ -18,6 +18,7 @@ jobs=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 mkdir -p "$place"
 
 # build_one NAME SOURCE: the library and the program of the graphs.  What lacks the program gets this tree's.
+# (A BASE that lacks it and has an older interface does not build with it: commit the program of that interface on top of BASE.)
 build_one() {
     program=$2/tests/bits/main_graphs.c
     [ -f "$program" ] || program=$PWD/tests/bits/main_graphs.c
