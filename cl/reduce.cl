@@ -160,10 +160,10 @@ __kernel void reduce_columns(INPUTS, __global MEMORY(OT) *y, long y_at, long div
 #endif
     long strips = (inner + strip - 1) / strip, u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
-        long piece = u / strips, first = (u - piece * strips) * strip, width = min(strip, inner - first);
-        long row = piece / splits, from = (piece - row * splits) * chunk, count = min(chunk, n - from);
+        long part = u / strips, first = (u - part * strips) * strip, width = min(strip, inner - first);
+        long row = part / splits, from = (part - row * splits) * chunk, count = min(chunk, n - from);
         long p = (row * n + from) * inner + first;
-        __global MEMORY(OT) *to = y + y_at + piece * inner + first;
+        __global MEMORY(OT) *to = y + y_at + part * inner + first;
 #if STRIP
         ALONG(c, 0, width, BEGIN)
         const long step = count / 8, apart = step * inner;

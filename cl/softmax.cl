@@ -301,10 +301,10 @@ __kernel void softmax_parts(__global const MEMORY(DT) *x_, long x_at, __global M
     V tops[STRIP / W], sums[STRIP / W];
     long strips = (inner + strip - 1) / strip, u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
-        long piece = u / strips, first = (u - piece * strips) * strip, width = min(strip, inner - first);
-        long row = piece / splits, from = (piece - row * splits) * chunk, count = min(chunk, n - from);
+        long part = u / strips, first = (u - part * strips) * strip, width = min(strip, inner - first);
+        long row = part / splits, from = (part - row * splits) * chunk, count = min(chunk, n - from);
         __global const MEMORY(DT) *x = x_ + x_at + (row * n + from) * inner + first;
-        __global MEMORY(AT) *to = parts + parts_at + piece * inner + first;
+        __global MEMORY(AT) *to = parts + parts_at + part * inner + first;
         const long step = count / 8, apart = step * inner;
         const int rest = (int)(count - 8 * step);
         ALONG(c, 0, width, BEGIN_TOP)
@@ -359,8 +359,8 @@ __kernel void softmax_results(__global const MEMORY(DT) *x_, long x_at, __global
                               long strip, long units, long per) {
     long strips = (inner + strip - 1) / strip, end = units - (long)get_global_id(0) * per, u = end;
     while (--u >= max(0L, end - per)) {
-        long piece = u / strips, first = (u - piece * strips) * strip, width = min(strip, inner - first);
-        long row = piece / splits, from = (piece - row * splits) * chunk, count = min(chunk, n - from);
+        long part = u / strips, first = (u - part * strips) * strip, width = min(strip, inner - first);
+        long row = part / splits, from = (part - row * splits) * chunk, count = min(chunk, n - from);
         long at = (row * n + from) * inner + first;
         __global const MEMORY(DT) *x = x_ + x_at + at;
         __global const MEMORY(AT) *of = whole + whole_at + row * inner + first;

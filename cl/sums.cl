@@ -116,11 +116,11 @@ __kernel void sum_columns(__global const MEMORY(DT) *x_, long x_at, __global con
 #endif
     long strips = (inner + strip - 1) / strip, u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
-        long piece = u / strips, first = (u - piece * strips) * strip, width = min(strip, inner - first);
-        long row = piece / splits, from = (piece - row * splits) * chunk, count = min(chunk, n - from);
+        long part = u / strips, first = (u - part * strips) * strip, width = min(strip, inner - first);
+        long row = part / splits, from = (part - row * splits) * chunk, count = min(chunk, n - from);
         long at = (row * n + from) * inner + first;
         __global const MEMORY(DT) *x = x_ + x_at + at, *g = g_ + g_at + at, *mean = m + m_at + row * inner + first;
-        __global MEMORY(DT) *to = y + y_at + piece * inner + first;
+        __global MEMORY(DT) *to = y + y_at + part * inner + first;
 #if STRIP
         const long step = count / 4, apart = step * inner;
         ALONG(c, 0, width, BEGIN)

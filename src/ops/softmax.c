@@ -60,8 +60,8 @@ static bool goes_past_caches(const clef__lowering *lw, clef__operand y, clef__ax
     return whole && cache > 0 && bytes > cache && (y.dtype == CLEF_F32 || y.dtype == CLEF_F64);
 }
 
-/* Long columns: what their pieces come to, what that comes to together, and the results, each reading memory as it lies. */
-static void launch_in_pieces(const clef__lowering *lw, clef__operand x, clef__operand y, clef__axes axes, int logarithm) {
+/* Long columns: the sum of each split, their sum, and the results, each launch reading memory as it lies. */
+static void launch_in_splits(const clef__lowering *lw, clef__operand x, clef__operand y, clef__axes axes, int logarithm) {
     int64_t splits = clef__reduce_splits(lw, axes);
     clef_dtype wide = x.dtype == CLEF_F64 ? CLEF_F64 : CLEF_F32;
     clef__operand parts = clef__lower_scratch(lw, wide, CLEF_SHAPE(2, axes.outer, splits, axes.inner)),
@@ -92,7 +92,7 @@ static void softmax_launch(const clef__lowering *lw, int logarithm) {
     clef__axes axes;
     clef__operand x = clef__lower_along(lw, (int)a->dim, order, &axes), y = clef__lower_out(lw, order);
     if (axes.inner > 1 && clef__lower_profile(lw)->wide_items && too_long(axes)) {
-        launch_in_pieces(lw, x, y, axes, logarithm);
+        launch_in_splits(lw, x, y, axes, logarithm);
         return;
     }
     begin_softmax(lw, axes.inner == 1 ? "softmax_rows" : "softmax_columns", x.dtype, axes, logarithm);

@@ -115,10 +115,10 @@ static void close_device(clef__device *d) {
 
 void clef_close(clef_context *ctx) {
     if (!ctx) return;
+    for (int i = 0; i < ctx->n_devices; i++) /* first: pocl takes long to release a kernel that is still queued */
+        if (ctx->device[i]->queue && clef__alive(ctx)) clef__finish(ctx->device[i]);
     for (int r = CLEF__ROOMS - 1; r >= 0; r--)
         if (ctx->room[r].closer) ctx->room[r].closer(ctx, ctx->room[r].state);
-    for (int i = 0; i < ctx->n_devices; i++)
-        if (ctx->device[i]->queue && clef__alive(ctx)) clef__finish(ctx->device[i]);
     clef__blas_close(ctx);
     clef__trace_close(ctx);
     for (int i = ctx->n_devices - 1; i >= 0; i--) close_device(ctx->device[i]);

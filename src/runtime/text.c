@@ -37,15 +37,19 @@ void clef__text_json(clef__text *t, const char *string) {
     clef__text_put(t, "\"", 1);
 }
 
+/* Written where there is room, and once more where there was too little. */
 void clef__text_add(clef__text *t, const char *fmt, ...) {
     va_list args, again;
     va_start(args, fmt);
     va_copy(again, args);
-    int n = vsnprintf(NULL, 0, fmt, args);
-    if (n >= 0 && reserve(t, (size_t)n)) {
+    size_t room = t->capacity - t->length;
+    int n = vsnprintf(room ? t->data + t->length : NULL, room, fmt, args);
+    bool fits = n >= 0 && (size_t)n < room;
+    if (n >= 0 && !fits && reserve(t, (size_t)n)) {
         vsnprintf(t->data + t->length, (size_t)n + 1, fmt, again);
-        t->length += (size_t)n;
+        fits = true;
     }
+    if (fits) t->length += (size_t)n;
     va_end(again);
     va_end(args);
 }

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,6 +33,8 @@ static const mutant rows[] = {
 };
 #define COUNT_ONE(name) +1
 enum { CHECK_COUNT = 0 CHECKS(COUNT_ONE), ROW_COUNT = sizeof rows / sizeof *rows, TIME_LIMIT = 60, EVERY = 12 };
+enum { TICK = 20, IDLE_TICKS = 3 }; /* seconds between looks at a row, and how many without work end it */
+#define IDLE 0.1                    /* seconds of the processor that are no work */
 
 /* Two compute units everywhere: how work is cut depends on them, and the sizes of the checks were chosen for it. */
 cl_int clGetDeviceInfo(cl_device_id device, cl_device_info what, size_t room, void *to, size_t *needed) {
@@ -90,14 +93,37 @@ static clef_context *open_again(const char *profile) {
     return first;
 }
 
-/* The processor's seconds that a row may take from here on, as a processor is what an endless loop never leaves; and twice as many
-   on the clock, as a driver whose memory was written over may wait for ever. */
+/* The processor's seconds that this process has used. */
+static double time_used(void) {
+    struct rusage spent;
+    getrusage(RUSAGE_SELF, &spent);
+    return (double)(spent.ru_utime.tv_sec + spent.ru_stime.tv_sec) +
+           1e-6 * (double)(spent.ru_utime.tv_usec + spent.ru_stime.tv_usec);
+}
+
+/* A driver whose memory was written over may wait for ever: it uses no time for several ticks in a row.  The clock alone would
+   also stop a row on a busy machine, and one of a process that was itself stopped for a while. */
+static double used_at_tick;
+static int idle_ticks;
+
+static void on_tick(int signal) {
+    double spent = time_used();
+    idle_ticks = spent - used_at_tick < IDLE ? idle_ticks + 1 : 0;
+    used_at_tick = spent;
+    if (idle_ticks < IDLE_TICKS) return;
+    struct sigaction fatal = {.sa_handler = SIG_DFL};
+    sigaction(signal, &fatal, NULL);
+    raise(signal);
+}
+
+/* A row may take so many seconds of the processor from here on, as a processor is what an endless loop never leaves. */
 static void limit_time(void) {
-    alarm(2 * TIME_LIMIT);
-    struct rusage used;
-    getrusage(RUSAGE_SELF, &used);
-    rlim_t end = (rlim_t)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) + TIME_LIMIT;
-    setrlimit(RLIMIT_CPU, &(struct rlimit){end, RLIM_INFINITY});
+    idle_ticks = 0;
+    used_at_tick = time_used();
+    struct sigaction tick = {.sa_handler = on_tick, .sa_flags = SA_RESTART};
+    sigaction(SIGALRM, &tick, NULL);
+    setitimer(ITIMER_REAL, &(struct itimerval){{TICK, 0}, {TICK, 0}}, NULL);
+    setrlimit(RLIMIT_CPU, &(struct rlimit){(rlim_t)used_at_tick + TIME_LIMIT, RLIM_INFINITY});
 }
 
 /* Twice, so that the second run finds in memory what the first one left there. */

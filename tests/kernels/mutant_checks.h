@@ -741,7 +741,7 @@ static void picks(void) {
     X(image_splits) X(few_taps) X(epilogues) X(row_epilogues)                                                                          \
     X(maxima) X(small_windows) X(averages) X(adaptive) X(sums_of_rows) X(sums_of_columns) X(extremes) X(choices)      \
     X(pairs_of_rows) X(pairs_of_columns) X(layer_rows) X(layer_slopes) X(softmax_rows) X(softmax_columns)             \
-    X(softmax_pieces) X(softmax_slopes) X(class_losses) X(elements) X(table_rows) X(counted) X(random_numbers)        \
+    X(softmax_splits) X(softmax_slopes) X(class_losses) X(elements) X(table_rows) X(counted) X(random_numbers)        \
     X(halves) X(bytes) X(strides) X(functions) X(quotients) X(circles) X(picks)
 /* clang-format on */
 #endif

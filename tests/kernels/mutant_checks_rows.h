@@ -86,7 +86,7 @@ static void softmax_columns(void) {
     check_softmax(3, 5, 11, false);
     check_softmax(2, 37, 7, false); /* four times eight lines, and five */
 }
-static void softmax_pieces(void) { check_softmax(2, 701, 67, false); }
+static void softmax_splits(void) { check_softmax(2, 701, 67, false); }
 static void softmax_vectors(void) {
     check_softmax(2, 37, 7, false);
     check_softmax(3, 37, 7, true);

@@ -189,7 +189,7 @@ void clef__lower_groups(clef__recorder *rec, const clef__grouping *gr) {
 }
 
 void clef__record_end(clef__recorder *rec) {
-    clef__free(rec->defines);
+    clef__free(rec->defines.data);
     clef__free(rec->text);
     clef__free(rec->placed);
 }

@@ -5,6 +5,7 @@
 #include "plan/lower/lower.h"
 #include "plan/lower/select.h"
 #include "plan/passes/groups.h"
+#include "runtime/text.h"
 
 /* Where a captured node's value lies, once it has a place. */
 typedef struct clef__placed {
@@ -20,7 +21,8 @@ typedef struct clef__recorder {
     clef__selection *selection;
     clef__placed *placed;               /* of each captured node */
     clef__launch *open;                 /* between launch_begin and launch_end */
-    char *defines, *text;               /* of the open launch: its options, its generated text */
+    clef__text defines;                 /* of the open launch: its options */
+    char *text;                         /* its generated text */
     bool tuned;                         /* a tuning result is in use for the launches that come */
     const clef__epilogue_ops *epilogue; /* of the kernel being lowered, until its strategy takes it: then NULL */
     const clef__group *prologue;        /* likewise; NULL too once its result is in memory */

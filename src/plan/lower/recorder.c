@@ -52,11 +52,11 @@ void clef__launch_begin(const clef__lowering *lw, const char *file, const char *
     if (rec->open)
         fail_order(lw, kernel ? kernel : "a launch", "begins before the end of", rec->open->name ? rec->open->name : "another");
     rec->open = new_launch(lw);
-    clef__free(rec->defines);
     clef__free(rec->text);
     rec->text = NULL;
-    rec->defines = clef__strdup(clef__lower_profile(lw)->wide_items ? "-DCLEF_WIDE=1" : ""); /* see cl/common.h */
-    if (!rec->open || !rec->defines) {
+    rec->defines.length = 0;
+    clef__text_append(&rec->defines, clef__lower_profile(lw)->wide_items ? "-DCLEF_WIDE=1" : ""); /* see cl/common.h */
+    if (!rec->open || rec->defines.failed) {
         clef__record_fail(rec);
         return;
     }
@@ -74,18 +74,15 @@ void clef__launch_name(const clef__lowering *lw, const char *name, bool besides)
 
 void clef__launch_define(const clef__lowering *lw, const char *name, const char *fmt, ...) {
     if (lw->rec->failed) return;
+    clef__text *defines = &lw->rec->defines;
     char value[256];
     va_list args;
     va_start(args, fmt);
     vsnprintf(value, sizeof value, fmt, args);
     va_end(args);
-    char *longer = clef__asprintf("%s%s-D%s=%s", lw->rec->defines, *lw->rec->defines ? " " : "", name, value);
-    if (!longer) {
-        clef__record_fail(lw->rec);
-        return;
-    }
-    clef__free(lw->rec->defines);
-    lw->rec->defines = longer;
+    const char *const words[] = {defines->length ? " -D" : "-D", name, "=", value};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) clef__text_append(defines, words[i]);
+    if (defines->failed) clef__record_fail(lw->rec);
 }
 
 void clef__launch_arg(const clef__lowering *lw, clef__arg arg) {
@@ -144,7 +141,8 @@ void clef__launch_end(const clef__lowering *lw, const size_t global[3], const si
     }
     clef__launch *launch = lw->rec->open;
     if (launch->file || lw->rec->text)
-        launch->code = clef__code_of(clef__device_at(lw->rec->ctx, launch->device), lw->rec->text, launch->file, lw->rec->defines);
+        launch->code =
+            clef__code_of(clef__device_at(lw->rec->ctx, launch->device), lw->rec->text, launch->file, lw->rec->defines.data);
     if ((launch->file || lw->rec->text) && !launch->code) clef__record_fail(lw->rec);
     clef__free(lw->rec->text);
     lw->rec->text = NULL;
