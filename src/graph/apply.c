@@ -2,6 +2,8 @@
 #include "graph/core.h"
 #include "graph/graph_internal.h"
 
+#include <string.h>
+
 /* ---- shapes ---- */
 
 bool clef__normalize_dim(int rank, int *dim) {
@@ -24,7 +26,7 @@ bool clef__broadcast(clef_shape a, clef_shape b, clef_shape *out) {
 
 bool clef__infer_takes(clef__call *call, bool holds, const char *what) {
     if (holds) return true;
-    const clef__node *last = call->input[call->n_inputs - 1];
+    const clef__output *last = call->input[call->n_inputs - 1];
     return clef__infer_fail(call, CLEF_INTERNAL, "clef bug, please report it: not so that %s (%d inputs, %s … %s)", what,
                             call->n_inputs, clef__shape_text(call->input[0]->shape), clef__shape_text(last->shape));
 }
@@ -34,8 +36,8 @@ bool clef__same_shape(const clef__call *call, int i, int k) {
 }
 
 bool clef__infer_like(clef__call *call) {
-    call->shape = call->input[0]->shape;
-    call->dtype = call->input[0]->dtype;
+    call->out->shape = call->input[0]->shape;
+    call->out->dtype = call->input[0]->dtype;
     return true;
 }
 
@@ -47,7 +49,7 @@ bool clef__infer_product(clef__call *call) {
         if (call->input[i]->dtype != dtype)
             return clef__infer_fail(call, CLEF_DTYPE, "the inputs are %s and %s; convert one with clef_to", clef_dtype_name(dtype),
                                     clef_dtype_name(call->input[i]->dtype));
-    call->dtype = dtype;
+    call->out->dtype = dtype;
     return true;
 }
 
@@ -60,11 +62,11 @@ bool clef__infer_bias(clef__call *call, clef_shape w) {
 }
 
 static bool infer_pointwise(clef__call *call) {
-    call->shape = call->input[0]->shape;
-    call->dtype = call->op->boolean ? CLEF_BOOL : call->input[0]->dtype;
+    call->out->shape = call->input[0]->shape;
+    call->out->dtype = call->op->boolean ? CLEF_BOOL : call->input[0]->dtype;
     for (int i = 1; i < call->n_inputs; i++)
-        if (!clef__broadcast(call->shape, call->input[i]->shape, &call->shape))
-            return clef__infer_fail(call, CLEF_SHAPE, "shapes %s and %s do not broadcast", clef__shape_text(call->shape),
+        if (!clef__broadcast(call->out->shape, call->input[i]->shape, &call->out->shape))
+            return clef__infer_fail(call, CLEF_SHAPE, "shapes %s and %s do not broadcast", clef__shape_text(call->out->shape),
                                     clef__shape_text(call->input[i]->shape));
     return true;
 }
@@ -73,8 +75,8 @@ static bool infer_pointwise(clef__call *call) {
 static bool infer_device(clef__call *call, int *device) {
     *device = -1;
     for (int i = 0; i < call->n_inputs; i++) {
-        clef__node *x = call->input[i];
-        if ((x->op->kind == CLEF__CONSTANT && !x->buffer) || x->device == *device) continue;
+        const clef__output *x = call->input[i];
+        if ((x->node->op->kind == CLEF__CONSTANT && !x->buffer) || x->device == *device) continue;
         if (*device >= 0)
             return clef__infer_fail(call, CLEF_INVALID,
                                     "inputs lie on devices %d and %d; bring them together with "
@@ -101,22 +103,32 @@ static bool is_countable(clef_shape shape) {
 
 static bool infer(clef__call *call, int *device) {
     if (!(call->op->infer ? call->op->infer(call) : infer_pointwise(call))) return false;
-    if (!is_countable(call->shape))
-        return clef__infer_fail(call, CLEF_SHAPE, "the result %s has too many elements", clef__shape_text(call->shape));
-    return infer_device(call, device) && has_dtype(call->ctx, call->op->name, call->dtype, *device);
+    for (int k = 0; k < call->n_outputs; k++)
+        if (!is_countable(call->out[k].shape))
+            return clef__infer_fail(call, CLEF_SHAPE, "the result %s has too many elements", clef__shape_text(call->out[k].shape));
+    bool fits = infer_device(call, device);
+    for (int k = 0; fits && k < call->n_outputs; k++) fits = has_dtype(call->ctx, call->op->name, call->out[k].dtype, *device);
+    return fits;
 }
 
 /* ---- the funnel ---- */
 
-/* Hands the new node to a temporary; in eager mode computes it at once. */
-static clef_tensor *publish(clef__node *node, bool attributes_ok) {
-    clef_context *ctx = node->ctx;
-    clef_tensor *t = NULL;
-    if (!attributes_ok) clef__fail(ctx, CLEF_MEMORY, "%s: no host memory", node->op->name);
-    else t = clef__tensor_new(ctx, node);
-    if (t && clef__eager(ctx) && node->op->kind != CLEF__CONSTANT) clef__graph_of(ctx)->evaluate(ctx, &node, 1);
-    clef__node_release(node);
-    return t;
+/* Temporaries for the outputs of a new node; in eager mode computes them at once.  False with the error set, and none of them. */
+static bool publish(clef__node *node, clef_tensor **out) {
+    clef__output *all[CLEF__MAX_OUTPUTS];
+    bool ok = true;
+    for (int k = 0; k < node->n_outputs; k++) {
+        all[k] = &node->out[k];
+        out[k] = ok ? clef__tensor_new(all[k]) : NULL;
+        ok = out[k] != NULL;
+    }
+    for (int k = 0; !ok && k < node->n_outputs; k++) {
+        clef__tensor_drop(out[k]);
+        out[k] = NULL;
+    }
+    if (ok && clef__eager(node->ctx) && node->op->kind != CLEF__CONSTANT)
+        clef__graph_of(node->ctx)->evaluate(node->ctx, all, node->n_outputs);
+    return ok;
 }
 
 bool clef__check_type(clef_context *ctx, const char *op, clef_shape shape, clef_dtype dtype, int device) {
@@ -140,43 +152,72 @@ bool clef__check_type(clef_context *ctx, const char *op, clef_shape shape, clef_
 clef_tensor *clef__source(clef_context *ctx, const clef_op *op, clef_shape shape, clef_dtype dtype, const void *attributes,
                           size_t bytes, uint64_t u0, uint64_t u1) {
     if (!clef__check_type(ctx, op->name, shape, dtype, 0)) return NULL;
-    clef__node *node = clef__node_new(ctx, op, 0, shape, dtype, 0);
+    clef__node *node = clef__node_new(ctx, op, 0, &(clef__type){shape, dtype}, 1, 0);
+    clef_tensor *t = NULL;
     if (!node) return NULL;
     node->has_dynamic = true;
     node->dynamic.u[0] = u0;
     node->dynamic.u[1] = u1;
-    return publish(node, clef__set_attributes(node, attributes, bytes));
-}
-
-/* A view of a constant is one, so it lies on no device either. */
-static clef_tensor *reshaped_number(const clef__node *x, clef_shape shape) {
-    clef_tensor *t = clef__source(x->ctx, x->op, shape, x->dtype, NULL, 0, x->dynamic.u[0], 0);
-    if (t) clef__node_of(t)->device = x->device;
+    if (clef__set_attributes(node, attributes, bytes)) publish(node, &t);
+    clef__node_release(node);
     return t;
 }
 
-clef_tensor *clef__apply(const clef_op *op, clef_tensor *const *inputs, int n, const void *attributes, size_t bytes) {
-    clef__node *nodes[CLEF__MAX_INPUTS];
+/* A view of a constant is one, so it lies on no device either. */
+static clef_tensor *reshaped_number(const clef__output *x, clef_shape shape) {
+    const clef__node *node = x->node;
+    clef_tensor *t = clef__source(node->ctx, node->op, shape, x->dtype, NULL, 0, node->dynamic.u[0], 0);
+    if (t) clef__output_of(t)->device = x->device;
+    return t;
+}
+
+/* The values behind the inputs, all there and of one context. */
+static bool find_inputs(const clef_op *op, clef_tensor *const *inputs, int n, clef__output **out) {
     clef_context *ctx = clef_tensor_context(inputs[0]);
     for (int i = 0; i < n; i++) {
-        nodes[i] = clef__node_of(inputs[i]);
-        if (!nodes[i]) return clef__given_array(ctx, op->name, "input", inputs, n), NULL;
-        if (nodes[i]->ctx != ctx) return clef__refuse(ctx, op->name, CLEF_INVALID, "inputs belong to different contexts");
+        out[i] = clef__output_of(inputs[i]);
+        if (!out[i]) return clef__given_array(ctx, op->name, "input", inputs, n), false;
+        if (out[i]->node->ctx != ctx)
+            return clef__refuse(ctx, op->name, CLEF_INVALID, "inputs belong to different contexts"), false;
     }
-    clef__call call = {.ctx = ctx, .op = op, .input = nodes, .n_inputs = n, .attributes = attributes};
-    int device = 0;
-    if (!clef__usable(ctx) || !infer(&call, &device)) return NULL;
-    if (op->kind == CLEF__VIEW && clef__is_number(nodes[0])) return reshaped_number(nodes[0], call.shape);
-    if (op->kind == CLEF__TRANSFER) device = (int)*(const int64_t *)attributes;
-    clef__node *node = clef__node_new(ctx, op, n, call.shape, call.dtype, device);
+    return clef__usable(ctx);
+}
+
+static clef__node *make_node(const clef__call *call, int device, size_t attribute_bytes) {
+    clef__node *node = clef__node_new(call->ctx, call->op, call->n_inputs, call->out, call->n_outputs, device);
     if (!node) return NULL;
-    for (int i = 0; i < n; i++) {
-        node->input[i] = nodes[i];
-        clef__node_retain(nodes[i]);
-        node->requires_grad |= nodes[i]->requires_grad;
+    bool records = !clef__graph_of(call->ctx)->no_grad && call->op->gradient, wanted = false;
+    for (int i = 0; i < call->n_inputs; i++) {
+        clef__set_input(node, i, call->input[i]);
+        wanted |= call->input[i]->requires_grad;
     }
-    node->requires_grad &= !clef__graph_of(ctx)->no_grad && op->gradient && clef__is_float(call.dtype);
-    return publish(node, clef__set_attributes(node, attributes, bytes));
+    for (int k = 0; k < node->n_outputs; k++) node->out[k].requires_grad = wanted && records && clef__is_float(node->out[k].dtype);
+    if (clef__set_attributes(node, call->attributes, attribute_bytes)) return node;
+    clef__node_release(node);
+    return NULL;
+}
+
+clef_tensor *clef__apply(const clef_op *op, clef_tensor *const *inputs, int n, const void *attributes, size_t bytes) {
+    clef_tensor *out;
+    clef__apply_all(op, inputs, n, attributes, bytes, &out, 1);
+    return out;
+}
+
+bool clef__apply_all(const clef_op *op, clef_tensor *const *inputs, int n_inputs, const void *attributes, size_t bytes,
+                     clef_tensor **out, int n) {
+    clef__output *x[CLEF__MAX_INPUTS];
+    clef__type type[CLEF__MAX_OUTPUTS];
+    int device = 0;
+    for (int k = 0; k < n; k++) out[k] = NULL;
+    if (!find_inputs(op, inputs, n_inputs, x)) return false;
+    clef__call call = {x[0]->node->ctx, op, x, n_inputs, attributes, n, type};
+    memset(type, 0, (size_t)n * sizeof *type);
+    if (!infer(&call, &device)) return false;
+    if (op->kind == CLEF__VIEW && clef__is_number(x[0])) return (out[0] = reshaped_number(x[0], type[0].shape)) != NULL;
+    clef__node *node = make_node(&call, op->kind == CLEF__TRANSFER ? (int)*(const int64_t *)attributes : device, bytes);
+    bool ok = node && publish(node, out);
+    clef__node_release(node);
+    return ok;
 }
 
 /* ---- recording ---- */

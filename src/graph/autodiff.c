@@ -15,53 +15,67 @@ static clef_tensor *add(clef_tensor *a, clef_tensor *b) {
 
 /* ---- the walk ---- */
 
+/* The nodes that gradients go through, and the outputs that they come to: what is on the tape below the result. */
 typedef struct walk {
     clef_context *ctx;
     clef__node **order; /* inputs before consumers */
-    clef_tensor **grad; /* of order[i]; NULL: none yet */
     int n, capacity;
+    clef__output **out;
+    clef_tensor **grad; /* of out[i]; NULL: none yet */
+    int n_out, out_capacity;
     uint64_t mark;
     bool recompute;
     clef__copies copies;
 } walk;
 
-static bool on_tape(const clef__node *node) { return node->requires_grad; }
+static bool on_tape(const clef__output *out) { return out->requires_grad; }
 
-static int index_in(const walk *w, const clef__node *node) { return node->tape >> 32 == w->mark ? (int)(uint32_t)node->tape : -1; }
+static int index_in(const walk *w, const clef__output *out) { return out->tape >> 32 == w->mark ? (int)(uint32_t)out->tape : -1; }
 
-static bool walk_push(walk *w, clef__node *node) {
-    if (!clef__grow(&w->order, w->n, &w->capacity, sizeof *w->order)) return false;
-    node->tape = w->mark << 32 | (uint32_t)w->n;
-    w->order[w->n++] = node;
+static bool add_output(walk *w, clef__output *out) {
+    if (!clef__grow(&w->out, w->n_out, &w->out_capacity, sizeof *w->out)) return false;
+    out->tape = w->mark << 32 | (uint32_t)w->n_out;
+    w->out[w->n_out++] = out;
     return true;
 }
 
-/* A parameter's value may have a history (an assignment not yet computed), which is not part of the tape. */
-static int tape_inputs(const clef__node *node) { return node->tape_end ? 0 : node->n_inputs; }
+/* A node, and which of its inputs comes next. */
+typedef struct frame {
+    clef__node *node;
+    int next;
+} frame;
+typedef struct frames {
+    frame *frame;
+    int depth, capacity;
+} frames;
 
-/* Depth first without recursion: a stack of (node, next input). */
-static bool walk_collect(walk *w, clef__node *root) {
-    typedef struct frame {
-        clef__node *node;
-        int next;
-    } frame;
-    frame *stack = NULL;
-    int depth = 0, capacity = 0;
-    bool ok = clef__grow(&stack, depth, &capacity, sizeof *stack);
-    if (ok) stack[depth++] = (frame){root, 0};
-    while (ok && depth) {
-        frame *top = &stack[depth - 1];
-        if (top->next == tape_inputs(top->node)) {
-            if (index_in(w, top->node) < 0) ok = walk_push(w, top->node);
-            depth--;
+/* The walk comes to an output for the first time.  A parameter's value may have a history (an assignment not yet computed), which is
+   not part of the tape. */
+static bool reach(walk *w, frames *stack, clef__output *out) {
+    if (!add_output(w, out)) return false;
+    if (out->tape_end || out->node->tape == w->mark) return true;
+    if (!clef__grow(&stack->frame, stack->depth, &stack->capacity, sizeof *stack->frame)) return false;
+    out->node->tape = w->mark;
+    stack->frame[stack->depth++] = (frame){out->node, 0};
+    return true;
+}
+
+/* Depth first without recursion. */
+static bool walk_collect(walk *w, clef__output *root) {
+    frames stack = {0};
+    bool ok = reach(w, &stack, root);
+    while (ok && stack.depth) {
+        frame *top = &stack.frame[stack.depth - 1];
+        if (top->next == top->node->n_inputs) {
+            ok = clef__grow(&w->order, w->n, &w->capacity, sizeof *w->order);
+            if (ok) w->order[w->n++] = top->node;
+            stack.depth--;
             continue;
         }
-        clef__node *input = top->node->input[top->next++];
-        if (!on_tape(input) || index_in(w, input) >= 0) continue;
-        ok = clef__grow(&stack, depth, &capacity, sizeof *stack);
-        if (ok) stack[depth++] = (frame){input, 0};
+        clef__output *input = top->node->input[top->next++];
+        if (on_tape(input) && index_in(w, input) < 0) ok = reach(w, &stack, input);
     }
-    clef__free(stack);
+    clef__free(stack.frame);
     return ok;
 }
 
@@ -72,9 +86,10 @@ static void drop_handle(clef_tensor *t, clef_tensor *const *dx, int n) {
     clef__tensor_drop(t);
 }
 
-/* What node's gradient is to see of itself or of an input: a copy made for backward if that is not to be kept. */
-static clef_tensor *handle(walk *w, clef__node *seen, const clef__node *node) {
-    return clef__tensor_new(w->ctx, w->recompute ? clef__copies_get(&w->copies, seen, node) : seen);
+/* What node's gradient is to see of an output or an input of it: a copy made for backward if that is not to be kept. */
+static clef_tensor *handle(walk *w, clef__output *seen, const clef__node *node) {
+    if (w->recompute) seen = clef__copies_get(&w->copies, seen, node);
+    return seen ? clef__tensor_new(seen) : NULL;
 }
 
 /* Is g of input i's shape?  Anything else would be a wrong number, or a write out of bounds, much later. */
@@ -86,19 +101,30 @@ static bool gradient_fits(const clef__node *node, int i, const clef_tensor *g) {
     return false;
 }
 
+/* The gradients that came to the node's outputs, NULL where none did; false: none at all. */
+static bool gradients_of(walk *w, clef__node *node, clef_tensor **g) {
+    bool any = false;
+    for (int k = 0; k < node->n_outputs; k++) {
+        int at = node->out[k].tape_end ? -1 : index_in(w, &node->out[k]);
+        g[k] = at >= 0 ? w->grad[at] : NULL;
+        if (g[k] && !any && w->recompute) clef__copies_reach(&w->copies, node, clef__output_of(g[k]));
+        any |= g[k] != NULL;
+    }
+    return any;
+}
+
 /* dL/dy is known: asks the op for the gradients of its inputs and hands them on. */
-static void propagate(walk *w, clef__node *node, clef_tensor *g) {
-    if (w->recompute) clef__copies_reach(&w->copies, node, clef__node_of(g));
-    clef_tensor *x[CLEF__MAX_INPUTS], *dx[CLEF__MAX_INPUTS], *y = handle(w, node, node);
-    bool wanted[CLEF__MAX_INPUTS];
-    int n = tape_inputs(node);
+static void propagate(walk *w, clef__node *node) {
+    clef_tensor *x[CLEF__MAX_INPUTS], *dx[CLEF__MAX_INPUTS], *y[CLEF__MAX_OUTPUTS], *g[CLEF__MAX_OUTPUTS];
+    bool wanted[CLEF__MAX_INPUTS], complete = true;
+    int n = node->n_inputs;
+    if (!gradients_of(w, node, g)) return;
+    for (int k = 0; k < node->n_outputs; k++) complete &= (y[k] = handle(w, &node->out[k], node)) != NULL;
     for (int i = 0; i < n; i++) {
-        x[i] = handle(w, node->input[i], node);
+        complete &= (x[i] = handle(w, node->input[i], node)) != NULL;
         dx[i] = NULL;
         wanted[i] = on_tape(node->input[i]);
     }
-    bool complete = y != NULL;
-    for (int i = 0; i < n; i++) complete &= x[i] != NULL;
     if (n && complete && node->op->gradient) node->op->gradient(x, y, g, wanted, dx);
     for (int i = 0; i < n; i++) {
         if (!wanted[i] || !dx[i] || !gradient_fits(node, i, dx[i])) continue;
@@ -106,7 +132,7 @@ static void propagate(walk *w, clef__node *node, clef_tensor *g) {
         w->grad[at] = add(w->grad[at], dx[i]);
     }
     for (int i = 0; i < n; i++) drop_handle(x[i], dx, n);
-    drop_handle(y, dx, n);
+    for (int k = 0; k < node->n_outputs; k++) drop_handle(y[k], dx, n);
 }
 
 /* Fills w->grad for everything between y and its leaves.  g NULL: making it failed. */
@@ -115,27 +141,27 @@ static clef_status differentiate(walk *w, clef_tensor *y, clef_tensor *g, bool c
     w->mark = w->copies.mark = clef__traversal(ctx);
     w->recompute = !create_graph; /* what is to be differentiated again is on the tape, and stays */
     if (!g) return CLEF_MEMORY;
-    if (!walk_collect(w, clef__node_of(y))) return clef__fail(ctx, CLEF_MEMORY, "backward: no host memory");
-    w->grad = clef__calloc((size_t)w->n, sizeof *w->grad);
+    if (!walk_collect(w, clef__output_of(y))) return clef__fail(ctx, CLEF_MEMORY, "backward: no host memory");
+    w->grad = clef__calloc((size_t)w->n_out, sizeof *w->grad);
     if (!w->grad) return clef__fail(ctx, CLEF_MEMORY, "backward: no host memory");
     uint64_t failures = clef__failures(ctx); /* an op that leaves a gradient out has failed, or means zero */
     bool was = clef_set_grad_enabled(ctx, create_graph);
-    w->grad[w->n - 1] = g;
-    for (int i = w->n - 1; i >= 0; i--)
-        if (w->grad[i]) propagate(w, w->order[i], w->grad[i]);
+    w->grad[0] = g; /* the first output that the walk came to */
+    for (int i = w->n - 1; i >= 0; i--) propagate(w, w->order[i]);
     clef_set_grad_enabled(ctx, was);
     return clef__failed_since(ctx, failures);
 }
 
 static void walk_free(walk *w) {
     clef__free(w->order);
+    clef__free(w->out);
     clef__free(w->grad);
     clef__copies_free(&w->copies);
 }
 
 static clef_tensor *constant_like(clef_tensor *t, double value) {
-    const clef__node *node = clef__node_of(t);
-    return clef__constant(node->ctx, node->shape, node->dtype, node->device, value);
+    const clef__output *out = clef__output_of(t);
+    return clef__constant(out->node->ctx, out->shape, out->dtype, out->device, value);
 }
 
 static clef_tensor *or_one(clef_tensor *grad, clef_tensor *y) { return grad == CLEF_NONE ? constant_like(y, 1) : grad; }
@@ -143,16 +169,16 @@ static clef_tensor *or_one(clef_tensor *grad, clef_tensor *y) { return grad == C
 /* What backward and grad ask of y and of the gradient that they begin with. */
 static clef_status check_seed(const char *op, clef_tensor *y, clef_tensor *grad) {
     if (!CLEF__GIVEN(op, "y grad?", y, grad)) return CLEF_INVALID;
-    const clef__node *node = clef__node_of(y);
-    if (!node->requires_grad)
-        return clef__fail(node->ctx, CLEF_STATE,
+    const clef__output *out = clef__output_of(y);
+    if (!out->requires_grad)
+        return clef__fail(out->node->ctx, CLEF_STATE,
                           "%s: the result depends on no tensor that wants a gradient "
                           "(clef_require_grad, or recording is off)",
                           op);
     if (grad != CLEF_NONE) return clef__check_gradient(op, clef__get(y), clef__get(grad));
-    if (clef_shape_numel(node->shape) != 1)
-        return clef__fail(node->ctx, CLEF_SHAPE, "%s: %s is not a scalar; reduce it, or give the gradient of the result", op,
-                          clef__shape_text(node->shape));
+    if (clef_shape_numel(out->shape) != 1)
+        return clef__fail(out->node->ctx, CLEF_SHAPE, "%s: %s is not a scalar; reduce it, or give the gradient of the result", op,
+                          clef__shape_text(out->shape));
     return CLEF_OK;
 }
 
@@ -163,12 +189,12 @@ static clef_status prepare_deposits(walk *w) {
     bool was = clef_set_grad_enabled(w->ctx, false);
     uint64_t failures = clef__failures(w->ctx);
     int leaves = 0;
-    for (int i = 0; i < w->n; i++) {
-        clef__tensor *leaf = w->order[i]->leaf;
+    for (int i = 0; i < w->n_out; i++) {
+        clef__tensor *leaf = w->out[i]->leaf;
         leaves += leaf != NULL;
         if (!leaf || !w->grad[i]) continue;
         clef_tensor *sum = add(clef__handle(leaf->grad), w->grad[i]);
-        w->grad[i] = sum ? clef__tensor_new(w->ctx, clef__node_of(sum)) : NULL;
+        w->grad[i] = sum ? clef__tensor_new(clef__output_of(sum)) : NULL;
     }
     clef_set_grad_enabled(w->ctx, was);
     if (leaves) return clef__failed_since(w->ctx, failures);
@@ -178,8 +204,8 @@ static clef_status prepare_deposits(walk *w) {
 }
 
 static void deposit(walk *w) {
-    for (int i = 0; i < w->n; i++)
-        if (w->order[i]->leaf && w->grad[i]) clef__take_gradient(w->order[i]->leaf, w->grad[i]);
+    for (int i = 0; i < w->n_out; i++)
+        if (w->out[i]->leaf && w->grad[i]) clef__take_gradient(w->out[i]->leaf, w->grad[i]);
 }
 
 /* ---- public ---- */
@@ -213,7 +239,7 @@ clef_status clef_grad(clef_tensor *y, clef_tensor *grad, clef_tensor *const *x, 
     if (status == CLEF_OK) status = check_sources(y, x, n, dx);
     if (status == CLEF_OK) status = differentiate(&w, y, or_one(grad, y), create_graph);
     for (int i = 0; status == CLEF_OK && i < n; i++) {
-        int at = index_in(&w, clef__node_of(x[i]));
+        int at = index_in(&w, clef__output_of(x[i]));
         dx[i] = at >= 0 && w.grad[at] ? w.grad[at] : constant_like(x[i], 0);
         if (!dx[i]) status = CLEF_MEMORY;
     }

@@ -5,9 +5,10 @@
 #include <math.h>
 
 /* dy/dx is 1. */
-static void same_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+static void same_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                          clef_tensor **dx) {
     (void)x, (void)y, (void)wanted;
-    dx[0] = g;
+    dx[0] = g[0];
 }
 
 /* ---- data and constants ---- */
@@ -15,12 +16,15 @@ static void same_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g,
 const clef_op clef__op_data = {.name = "data", .kind = CLEF__DATA};
 const clef_op clef__op_constant = {.name = "constant", .kind = CLEF__CONSTANT};
 
-clef__node *clef__data_node(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, clef__buffer *buffer) {
-    clef__node *node = clef__node_new(ctx, &clef__op_data, 0, shape, dtype, device);
+clef__output *clef__data_output(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, clef__buffer *buffer) {
+    clef__node *node = clef__node_new(ctx, &clef__op_data, 0, &(clef__type){shape, dtype}, 1, device);
     if (!node) return NULL;
-    node->layout = clef__dense(shape, NULL);
-    node->buffer = buffer;
-    return node;
+    clef__output *out = &node->out[0];
+    clef__output_retain(out);
+    clef__node_release(node);
+    out->layout = clef__dense(shape, NULL);
+    out->buffer = buffer;
+    return out;
 }
 
 clef_tensor *clef__constant(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, double value) {
@@ -29,7 +33,7 @@ clef_tensor *clef__constant(clef_context *ctx, clef_shape shape, clef_dtype dtyp
         uint64_t u;
     } bits = {.f = value};
     clef_tensor *t = clef__source(ctx, &clef__op_constant, shape, dtype, NULL, 0, bits.u, 0);
-    if (t) clef__node_of(t)->device = device;
+    if (t) clef__output_of(t)->device = device;
     return t;
 }
 
@@ -66,9 +70,10 @@ static bool alias_view(const clef__node *node, const clef__layout *in, clef__lay
     return true;
 }
 
-static void transfer_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+static void transfer_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                              clef_tensor **dx) {
     (void)y, (void)wanted;
-    dx[0] = clef_to_device(g, clef_tensor_device(x[0]));
+    dx[0] = clef_to_device(g[0], clef_tensor_device(x[0]));
 }
 
 const clef_op clef__op_alias = {.name = "alias", .kind = CLEF__VIEW, .infer = clef__infer_like, .view = alias_view};
@@ -96,16 +101,17 @@ clef_tensor *clef_to_device(clef_tensor *t, int device) {
 /* ---- the same value in another dtype ---- */
 
 static bool cast_infer(clef__call *call) {
-    call->shape = call->input[0]->shape;
+    call->out->shape = call->input[0]->shape;
     const int64_t *dtype = call->attributes;
-    call->dtype = (clef_dtype)*dtype;
+    call->out->dtype = (clef_dtype)*dtype;
     return true;
 }
 
-static void cast_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+static void cast_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                          clef_tensor **dx) {
     (void)wanted;
     clef_dtype from = clef_tensor_dtype(x[0]);
-    if (clef__is_float(from) && clef__is_float(clef_tensor_dtype(y))) dx[0] = clef__cast(g, from);
+    if (clef__is_float(from) && clef__is_float(clef_tensor_dtype(y[0]))) dx[0] = clef__cast(g[0], from);
 }
 
 /* Its text depends on both dtypes: the plan writes it. */
@@ -113,11 +119,11 @@ const clef_op clef__op_cast = {
     .name = "to", .kind = CLEF__POINTWISE, .params = "x", .text = "CAST", .infer = cast_infer, .gradient = cast_gradient};
 
 clef_tensor *clef__cast(clef_tensor *x, clef_dtype dtype) {
-    const clef__node *node = clef__node_of(x);
-    if (node->dtype == dtype) return x;
-    bool wraps = node->dtype == CLEF_I64 && (dtype == CLEF_I32 || dtype == CLEF_U8); /* where numbers saturate */
-    if (clef__is_number(node) && !wraps)
-        return clef__constant(node->ctx, node->shape, dtype, node->device, clef__held(dtype, node->dynamic.f));
+    const clef__output *out = clef__output_of(x);
+    if (out->dtype == dtype) return x;
+    bool wraps = out->dtype == CLEF_I64 && (dtype == CLEF_I32 || dtype == CLEF_U8); /* where numbers saturate */
+    if (clef__is_number(out) && !wraps)
+        return clef__constant(out->node->ctx, out->shape, dtype, out->device, clef__held(dtype, out->node->dynamic.f));
     int64_t attribute = dtype;
     return clef__apply(&clef__op_cast, &x, 1, &attribute, sizeof attribute);
 }
@@ -126,11 +132,13 @@ clef_tensor *clef__cast(clef_tensor *x, clef_dtype dtype) {
 
 /* A gradient has the shape of its input, as nothing was broadcast. */
 #define BINARY(...)
-#define BINARY_CORE(name_, domain_, forward, da, db, ...)                                                                       \
-    static void name_##_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) { \
-        (void)x, (void)y, (void)wanted;                                                                                         \
-        dx[0] = da, dx[1] = db;                                                                                                 \
-    }                                                                                                                           \
-    const clef_op clef__op_##name_ = {                                                                                          \
+#define BINARY_CORE(name_, domain_, forward, da, db, ...)                                                                  \
+    static void name_##_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *dy, const bool *wanted, \
+                                 clef_tensor **dx) {                                                                       \
+        clef_tensor *g = dy[0];                                                                                            \
+        (void)x, (void)y, (void)wanted;                                                                                    \
+        dx[0] = da, dx[1] = db;                                                                                            \
+    }                                                                                                                      \
+    const clef_op clef__op_##name_ = {                                                                                     \
         .name = #name_, .kind = CLEF__POINTWISE, .params = "ab", .text = #forward, .gradient = name_##_gradient};
 #include "../../cl/binary.def"

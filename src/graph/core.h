@@ -12,13 +12,13 @@ extern const clef_op clef__op_transfer; /* the same value on another device; att
 extern const clef_op clef__op_cast;     /* the same value in another dtype; attributes: int64_t dtype */
 extern const clef_op clef__op_add;      /* a + b of equal shapes */
 
-/* A computed node over a row-major buffer, whose reference it takes; NULL when out of memory. */
-clef__node *clef__data_node(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, clef__buffer *buffer);
+/* A computed value over a row-major buffer, whose reference it takes, with a reference for the caller; NULL when out of memory. */
+clef__output *clef__data_output(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, clef__buffer *buffer);
 /* A constant: `value` in every element, handed to kernels as an argument; it takes no memory. */
 clef_tensor *clef__constant(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, double value);
 /* Is this a constant that is still nothing but a number, with no memory and no gradient? */
-static inline bool clef__is_number(const clef__node *node) {
-    return node->op->kind == CLEF__CONSTANT && !node->buffer && !node->requires_grad;
+static inline bool clef__is_number(const clef__output *out) {
+    return out->node->op->kind == CLEF__CONSTANT && !out->buffer && !out->requires_grad;
 }
 /* The nearest number that a kernel's argument for this dtype can hold (u8 and bool compute in i32); NaN is 0 in integers.
    2^63 stands for the largest i64, which no double is. */

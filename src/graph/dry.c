@@ -3,16 +3,16 @@
 
 static void remember(clef__graph *graph) {
     for (clef__tensor *t = graph->kept; t; t = t->next) {
-        t->before = t->node;
-        clef__node_retain(t->node);
-        t->node->remembered++;
+        t->before = t->out;
+        clef__output_retain(t->out);
+        t->out->remembered++;
     }
 }
 
 /* Handles that were kept since go on as they are: what they stand for is pending. */
 static void put_back(clef__graph *graph) {
     for (clef__tensor *t = graph->kept; t; t = t->next) {
-        if (t->before) clef__tensor_set_node(t, t->before);
+        if (t->before) clef__tensor_set(t, t->before);
         clef__forget_before(t);
     }
 }

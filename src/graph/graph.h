@@ -1,8 +1,9 @@
 /* graph.h — nodes, op descriptors, the funnel and the tape.  Knows nothing of how work runs.
 
-   A node is one immutable value: what computes it (op, inputs, attributes), its type (dtype, shape, device) and, once
-   computed, where it lies (buffer, offset, strides).  A clef_tensor is a handle (graph/handle.h) of a clef__tensor, which points to
-   a node; assigning to a tensor points it to another node, so expressions made earlier keep the value they saw. */
+   A node is one run of an op: the op, its inputs, its attributes.  It has one or more outputs, each an immutable value: its type
+   (dtype, shape, device) and, once computed, where it lies (buffer, offset, strides).  A pointer to an output names the node and
+   which of its outputs.  A clef_tensor is a handle (graph/handle.h) of a clef__tensor, which points to an output; assigning to a
+   tensor points it to another one, so expressions made earlier keep the value they saw. */
 #ifndef CLEF_GRAPH_H
 #define CLEF_GRAPH_H
 #include "clef/tensor.h"
@@ -30,15 +31,20 @@ typedef struct clef__layout {
     int64_t stride[CLEF_MAX_RANK];
 } clef__layout;
 
-/* What infer sees and fills. */
+typedef struct clef__type {
+    clef_shape shape;
+    clef_dtype dtype;
+} clef__type;
+
+/* What infer sees and fills: the types of all outputs. */
 typedef struct clef__call {
     clef_context *ctx;
     const clef_op *op;
-    clef__node *const *input;
+    clef__output *const *input;
     int n_inputs;
     const void *attributes;
-    clef_shape shape; /* out */
-    clef_dtype dtype; /* out */
+    int n_outputs;   /* that the caller asks for */
+    clef__type *out; /* their types: all zero before infer */
 } clef__call;
 
 /* One way to compute a node; the table ends with a NULL name.  plan/lower/select.c takes the cheapest that applies. */
@@ -59,8 +65,9 @@ struct clef_op {
     bool boolean;
     /* Fails (clef__infer_fail) or fills shape and dtype.  NULL for pointwise: broadcast shape, dtype of input 0. */
     bool (*infer)(clef__call *call);
-    /* Given y = node and g = dL/dy, puts dL/dx_i into dx[i] for those i where wanted[i] (may leave NULL: zero). */
-    void (*gradient)(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx);
+    /* Given inputs x, outputs y and g[k] = dL/dy[k] (NULL: no gradient came to that output; of one output it is there), puts
+       dL/dx[i] into dx[i] for those i where wanted[i] (may leave NULL: zero). */
+    void (*gradient)(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted, clef_tensor **dx);
     /* CLEF__VIEW: the output's layout over the input's buffer, or false when this needs a row-major copy of the input
        first (the plan then makes it and asks again). */
     bool (*view)(const clef__node *node, const clef__layout *in, clef__layout *out);
@@ -73,42 +80,53 @@ struct clef_op {
     double (*element)(const clef__node *node, const clef__numbers *in, const int64_t *at);
 };
 
-enum { CLEF__MAX_INPUTS = 256 };
+enum { CLEF__MAX_INPUTS = 256, CLEF__MAX_OUTPUTS = 256 };
+
+/* One result of a node.  Its memory goes when nobody refers to it any more, whoever holds the others. */
+struct clef__output {
+    clef__node *node;
+    clef_shape shape;
+    clef_dtype dtype;
+    int device;
+    int refs;       /* handles, plus consumers' inputs, plus holders in C code */
+    int passing;    /* how many of refs are handles of temporaries, which alone are no reason to compute it */
+    int remembered; /* how many of refs a dry run holds (dry.c) */
+    bool requires_grad;
+    bool tape_end;        /* it is or was a parameter's value: the tape goes no further, whatever it was made from */
+    bool donated;         /* its buffer was taken over by an in-place update */
+    clef__tensor *leaf;   /* the parameter this is the present value of, if it wants a gradient */
+    clef__buffer *buffer; /* NULL until computed */
+    clef__layout layout;
+    uint64_t mark, tape; /* scratch of one traversal by the plan, by autodiff; see clef__traversal */
+};
 
 struct clef__node {
     const clef_op *op;
     clef_context *ctx;
-    int refs;       /* handles, plus consumers' inputs, plus holders in C code */
-    int passing;    /* how many of refs are handles of temporaries, which alone are no reason to compute it */
-    int remembered; /* how many of refs a dry run holds (dry.c) */
-    int n_inputs;
-    clef__node **input;
-    clef__node *after;                   /* NULL, or what must be computed before it though it does not read it (recompute.c) */
+    int refs; /* outputs that somebody refers to, and who is making it */
+    int n_inputs, n_outputs;
+    clef__output **input;
+    clef__output *after;                 /* NULL, or what must be computed before it though it does not read it (recompute.c) */
     clef__checkpointed_segment *segment; /* NULL, or the innermost one it was made in */
-    clef_shape shape;
-    clef_dtype dtype;
-    int device;
-    bool requires_grad;
-    bool tape_end;          /* it is or was a parameter's value: the tape goes no further, whatever it was made from */
-    bool has_dynamic;       /* `dynamic` means something */
-    bool donated;           /* its buffer was taken over by an in-place update */
-    size_t attribute_bytes; /* a struct of int64_t, double and pointers to static data only: it is hashed as bytes */
+    bool has_dynamic;                    /* `dynamic` means something */
+    size_t attribute_bytes;              /* a struct of int64_t, double and pointers to static data only: it is hashed as bytes */
     void *attributes;
     union {
         double f;
         uint64_t u[2];
-    } dynamic;            /* changes from step to step without a new plan */
-    clef__tensor *leaf;   /* the parameter this node is the present value of, if it wants a gradient */
-    clef__buffer *buffer; /* NULL until computed */
-    clef__layout layout;
+    } dynamic;                   /* changes from step to step without a new plan */
     uint64_t made;               /* how many nodes its context had made before it */
     uint64_t mark, tape, copies; /* scratch of one traversal by the plan, by autodiff, by recompute.c; see clef__traversal */
     clef__node *next_dead;       /* scratch of clef__node_release */
+    clef__output out[];
 };
 
 /* ---- the funnel (apply.c) ----
    NULL check → infer → node → (eager: evaluate).  NULL if any input is NULL or infer fails. */
 clef_tensor *clef__apply(const clef_op *op, clef_tensor *const *inputs, int n, const void *attributes, size_t bytes);
+/* The same for an op with several: out[0 … n − 1] are its outputs, or all NULL; false then. */
+bool clef__apply_all(const clef_op *op, clef_tensor *const *inputs, int n_inputs, const void *attributes, size_t bytes,
+                     clef_tensor **out, int n);
 /* A shape and dtype given from outside: fails with a line in op's name unless tensors of them can lie on that device. */
 bool clef__check_type(clef_context *ctx, const char *op, clef_shape shape, clef_dtype dtype, int device);
 /* For ops without inputs: shape, dtype and device come from the caller. */
@@ -154,23 +172,30 @@ static inline bool clef__all_given(const char *op, const char *names, clef_tenso
 }
 /* The same of an array from outside: there must be one, of n ≥ 1. */
 bool clef__given_array(clef_context *ctx, const char *op, const char *array, clef_tensor *const *t, int n);
-/* The node behind a handle; NULL if there is none. */
-static inline clef__node *clef__node_of(const clef_tensor *t) {
+/* The output behind a handle, and the node that it is of; NULL if there is none. */
+static inline clef__output *clef__output_of(const clef_tensor *t) {
     const clef__tensor *tensor = clef__get(t);
-    return tensor ? tensor->node : NULL;
+    return tensor ? tensor->out : NULL;
+}
+static inline clef__node *clef__node_of(const clef_tensor *t) {
+    const clef__output *out = clef__output_of(t);
+    return out ? out->node : NULL;
 }
 
 /* ---- tensors and nodes (tensor.c) ---- */
-clef_tensor *clef__tensor_new(clef_context *ctx, clef__node *node); /* a temporary; takes its own reference */
-void clef__tensor_drop(clef_tensor *t);                             /* frees a temporary before its time; NULL is allowed */
+clef_tensor *clef__tensor_new(clef__output *out); /* a temporary; takes its own reference */
+void clef__tensor_drop(clef_tensor *t);           /* frees a temporary before its time; NULL is allowed */
 /* An owner inside the library takes t, which then lives whatever users keep and release.  NULL is allowed and given back. */
 clef_tensor *clef__own(clef_tensor *t);
-clef__node *clef__node_new(clef_context *ctx, const clef_op *op, int n_inputs, clef_shape shape, clef_dtype dtype,
-                           int device); /* refs = 1 */
-/* Copies `bytes` of attributes into a new node; false when out of memory. */
+/* With room for the inputs; the caller has a reference. */
+clef__node *clef__node_new(clef_context *ctx, const clef_op *op, int n_inputs, const clef__type *out, int n_outputs, int device);
+/* Copies `bytes` of attributes into a new node; false with the error set. */
 bool clef__set_attributes(clef__node *node, const void *attributes, size_t bytes);
-void clef__node_retain(clef__node *node);
+/* Input i of a new node. */
+void clef__set_input(clef__node *node, int i, clef__output *input);
 void clef__node_release(clef__node *node);
+void clef__output_retain(clef__output *out);
+void clef__output_release(clef__output *out); /* NULL is allowed */
 /* Dimensions one in the other without gaps, in memory order `order`: outermost first; NULL: row-major. */
 clef__layout clef__dense(clef_shape shape, const int *order);
 /* Do these strides mean the same?  Those of dimensions of 1 do not matter. */
@@ -182,13 +207,17 @@ void clef__never_temporary(clef_tensor *t);
 /* t is a result that programs ask for later: it is computed at the end of the step, and if it has one element it can be read until
    CLEF_RESULT_STEPS further steps have ended.  t must be there. */
 clef_status clef__want_result(clef_tensor *t);
-/* Points t to node (assignment). */
-void clef__tensor_set_node(clef__tensor *t, clef__node *node);
-/* Does this node need no work?  (It has a buffer, or nothing to hold.) */
-static inline bool clef__computed(const clef__node *node) { return node->buffer || clef_shape_numel(node->shape) == 0; }
-/* Forgets how the node was computed; for values that have a buffer. */
+/* Points t to another value (assignment). */
+void clef__tensor_set(clef__tensor *t, clef__output *out);
+/* Does this output need no work?  (It has a buffer, or nothing to hold.) */
+static inline bool clef__computed(const clef__output *out) { return out->buffer || clef_shape_numel(out->shape) == 0; }
+/* Never the same for two values of a context. */
+static inline uint64_t clef__output_number(const clef__output *out) {
+    return out->node->made * CLEF__MAX_OUTPUTS + (uint64_t)(out - out->node->out);
+}
+/* Forgets how the node was computed, if nobody can ask for an output that has no buffer. */
 void clef__node_cut(clef__node *node);
-/* A number no traversal of this context used before; node->mark = (traversal << 32) | index. */
+/* A number no traversal of this context used before; mark = (traversal << 32) | index. */
 uint64_t clef__traversal(clef_context *ctx);
 
 /* ---- recomputing (recompute.c) ----
@@ -201,8 +230,8 @@ void clef__checkpointed_segment_end(clef_context *ctx, clef__checkpointed_segmen
 bool clef__dry_run(clef_context *ctx);
 void clef__note_plan(clef_context *ctx, const clef_plan_size *size);
 
-/* Computes these nodes (those that are not yet; in a dry run none). */
-typedef clef_status (*clef__evaluator)(clef_context *ctx, clef__node *const *roots, int n);
-/* Says, once, who computes pending nodes: at the end of a step, and in eager mode.  False without host memory. */
+/* Computes these outputs (those that are not yet; in a dry run none). */
+typedef clef_status (*clef__evaluator)(clef_context *ctx, clef__output *const *roots, int n);
+/* Says, once, who computes pending outputs: at the end of a step, and in eager mode.  False without host memory. */
 bool clef__graph_open(clef_context *ctx, clef__evaluator evaluate);
 #endif

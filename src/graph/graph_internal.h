@@ -7,8 +7,8 @@
 struct clef__checkpointed_segment {
     clef__checkpointed_segment *outer;
     int refs, depth;
-    uint64_t walk;     /* the walk in which `after` means something */
-    clef__node *after; /* the first gradient that came in it; the walk holds it */
+    uint64_t walk;       /* the walk in which `after` means something */
+    clef__output *after; /* the first gradient that came in it; the walk holds it */
 };
 
 typedef struct clef__graph {
@@ -25,10 +25,10 @@ typedef struct clef__graph {
     clef_random_state random_before;
     clef__slots slots;
     clef__tensor *temporaries;
-    clef__tensor *kept;  /* by users, by owners in the library or by both */
-    clef__node **wanted; /* what backward was called on: computed at the end of the step */
+    clef__tensor *kept;    /* by users, by owners in the library or by both */
+    clef__output **wanted; /* what backward was called on: computed at the end of the step */
     int n_wanted, wanted_capacity;
-    clef__node **roots; /* scratch of the end of a step */
+    clef__output **roots; /* scratch of the end of a step */
     int roots_capacity;
 } clef__graph;
 
@@ -51,9 +51,9 @@ typedef struct clef__copies {
     int n, capacity;
 } clef__copies;
 /* The walk comes to a node with this gradient: copies for its segments are made after the first that came in. */
-void clef__copies_reach(clef__copies *c, const clef__node *node, clef__node *gradient);
-/* What the gradient of `reader` is to see of node, which is reader or an input of it; NULL with the error set. */
-clef__node *clef__copies_get(clef__copies *c, clef__node *node, const clef__node *reader);
+void clef__copies_reach(clef__copies *c, const clef__node *node, clef__output *gradient);
+/* What the gradient of `reader` is to see of `out`, an output or an input of it; NULL with the error set. */
+clef__output *clef__copies_get(clef__copies *c, clef__output *out, const clef__node *reader);
 void clef__copies_free(clef__copies *c);
 /* Fails with one line in op's name unless `grad` could be a gradient of t: same context, device, shape and dtype. */
 clef_status clef__check_gradient(const char *op, const clef__tensor *t, const clef__tensor *grad);

@@ -9,7 +9,7 @@
    are reused first in, first out, so that a freed slot tells what it held for as long as possible.  They are freed with the
    context; the next owner of a chunk's number goes on with higher generations.
 
-   A tensor is one output of a node.  While nodes have one output each, the slot names the node alone. */
+   A tensor is one output of a node (graph.h). */
 #ifndef CLEF_HANDLE_H
 #define CLEF_HANDLE_H
 #include "clef/base.h"
@@ -17,6 +17,7 @@
 
 typedef struct clef__tensor clef__tensor;
 typedef struct clef__node clef__node;
+typedef struct clef__output clef__output;
 
 /* What is known of a tensor that was freed, until its slot is used again. */
 typedef struct clef__ended {
@@ -34,11 +35,11 @@ struct clef__tensor {
     clef_context *ctx;
     union {
         struct {
-            clef__node *node;
+            clef__output *out; /* its value */
             clef__tensor *grad;
-            clef__node *before; /* in a dry run: the value to come back to */
-            int keeps;          /* clef_keep minus clef_release */
-            bool owned;         /* something in the library holds it as well: a parameter its gradient, a module … */
+            clef__output *before; /* in a dry run: the value to come back to */
+            int keeps;            /* clef_keep minus clef_release */
+            bool owned;           /* something in the library holds it as well: a parameter its gradient, a module … */
             bool requires_grad;
             uint64_t until;                /* the last step in which it is a temporary; 0: it is none */
             clef__tensor *previous, *next; /* in the context's list of temporaries or of kept tensors */

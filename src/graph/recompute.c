@@ -52,8 +52,8 @@ static int common_depth(const clef__checkpointed_segment *a, const clef__checkpo
 /* ---- copies ---- */
 
 /* Values that are there need no copy, nor does what takes no memory; parameters are not made by the segment. */
-static bool is_copied(const clef__node *node, int level) {
-    return level > 0 && !clef__computed(node) && !node->donated && !node->tape_end && node->op->kind != CLEF__CONSTANT;
+static bool is_copied(const clef__output *out, int level) {
+    return level > 0 && !clef__computed(out) && !out->donated && !out->tape_end && out->node->op->kind != CLEF__CONSTANT;
 }
 
 static clef__node_copy *copy_of(const clef__copies *c, const clef__node *node, int level) {
@@ -65,23 +65,27 @@ static clef__node_copy *copy_of(const clef__copies *c, const clef__node *node, i
 
 /* Input i as the copy of that level reads it: a copy of its own, or, if that is `own`, the input itself. */
 static clef__node_copy *input_copy(const clef__copies *c, const clef__node *node, int i, int level, bool *own) {
-    clef__node *input = node->input[i];
-    int at = (int)clef__smaller(level, common_depth(node->segment, input->segment));
+    const clef__output *input = node->input[i];
+    int at = (int)clef__smaller(level, common_depth(node->segment, input->node->segment));
     *own = !is_copied(input, at);
-    return *own ? NULL : copy_of(c, input, at);
+    return *own ? NULL : copy_of(c, input->node, at);
 }
 
 static clef__node *duplicate(const clef__node *node) {
-    clef__node *copy = clef__node_new(node->ctx, node->op, node->n_inputs, node->shape, node->dtype, node->device);
+    clef__type type[CLEF__MAX_OUTPUTS];
+    for (int k = 0; k < node->n_outputs; k++) type[k] = (clef__type){node->out[k].shape, node->out[k].dtype};
+    clef__node *copy = clef__node_new(node->ctx, node->op, node->n_inputs, type, node->n_outputs, node->out[0].device);
     if (!copy) return NULL;
     copy->has_dynamic = node->has_dynamic;
     copy->dynamic = node->dynamic;
     copy->n_inputs = 0;
     if (clef__set_attributes(copy, node->attributes, node->attribute_bytes)) return copy;
-    clef__fail(node->ctx, CLEF_MEMORY, "%s: no host memory", node->op->name);
     clef__node_release(copy);
     return NULL;
 }
+
+/* The same output of another node. */
+static clef__output *output_like(clef__node *node, const clef__output *out) { return &node->out[out - out->node->out]; }
 
 /* All copies it reads are there.  A view is no work of its own, so it is not ordered: what reads it is. */
 static bool make_copy(clef__copies *c, clef__node *node, int level) {
@@ -95,12 +99,12 @@ static bool make_copy(clef__copies *c, clef__node *node, int level) {
         bool own;
         const clef__node_copy *from = input_copy(c, node, i, level, &own);
         copy.ordered |= from && from->level == level && from->ordered;
-        copy.node->input[copy.node->n_inputs++] = from ? from->node : node->input[i];
-        clef__node_retain(copy.node->input[i]);
+        clef__set_input(copy.node, i, from ? output_like(from->node, node->input[i]) : node->input[i]);
+        copy.node->n_inputs++;
     }
     if (!copy.ordered && node->op->kind != CLEF__VIEW) {
         copy.node->after = at_depth(node->segment, level)->after;
-        clef__node_retain(copy.node->after);
+        clef__output_retain(copy.node->after);
         copy.ordered = true;
     }
     if (node->copies >> 32 == c->mark) copy.next = (int)(uint32_t)node->copies;
@@ -130,7 +134,7 @@ static bool make_copies(clef__copies *c, clef__node *root, int level) {
         bool own;
         const clef__node_copy *there = input_copy(c, at.node, top->next++, at.level, &own);
         if (own || there) continue;
-        clef__node *input = at.node->input[at.next];
+        clef__node *input = at.node->input[at.next]->node;
         ok = clef__grow(&stack, depth, &capacity, sizeof *stack);
         if (ok) stack[depth++] = (frame){input, (int)clef__smaller(at.level, common_depth(at.node->segment, input->segment)), 0};
         else clef__fail(root->ctx, CLEF_MEMORY, "backward: no host memory");
@@ -139,18 +143,18 @@ static bool make_copies(clef__copies *c, clef__node *root, int level) {
     return ok;
 }
 
-void clef__copies_reach(clef__copies *c, const clef__node *node, clef__node *gradient) {
+void clef__copies_reach(clef__copies *c, const clef__node *node, clef__output *gradient) {
     for (clef__checkpointed_segment *s = node->segment; s && s->walk != c->mark; s = s->outer) {
         s->walk = c->mark;
         s->after = gradient;
     }
 }
 
-clef__node *clef__copies_get(clef__copies *c, clef__node *node, const clef__node *reader) {
-    int level = common_depth(node->segment, reader->segment);
-    if (!is_copied(node, level)) return node;
-    if (!copy_of(c, node, level) && !make_copies(c, node, level)) return NULL;
-    return copy_of(c, node, level)->node;
+clef__output *clef__copies_get(clef__copies *c, clef__output *out, const clef__node *reader) {
+    int level = common_depth(out->node->segment, reader->segment);
+    if (!is_copied(out, level)) return out;
+    if (!copy_of(c, out->node, level) && !make_copies(c, out->node, level)) return NULL;
+    return output_like(copy_of(c, out->node, level)->node, out);
 }
 
 void clef__copies_free(clef__copies *c) {

@@ -18,9 +18,10 @@ void clef__checkpointed_segment_release(clef__checkpointed_segment *segment) {
     }
 }
 
-clef__node *clef__node_new(clef_context *ctx, const clef_op *op, int n_inputs, clef_shape shape, clef_dtype dtype, int device) {
+clef__node *clef__node_new(clef_context *ctx, const clef_op *op, int n_inputs, const clef__type *type, int n_outputs, int device) {
     clef__graph *graph = clef__graph_of(ctx);
-    clef__node *node = graph ? clef__calloc(1, sizeof *node + (size_t)n_inputs * sizeof(clef__node *)) : NULL;
+    size_t bytes = sizeof(clef__node) + (size_t)n_outputs * sizeof(clef__output) + (size_t)n_inputs * sizeof(clef__output *);
+    clef__node *node = graph ? clef__calloc(1, bytes) : NULL;
     if (!node) {
         clef__fail(ctx, CLEF_MEMORY, "%s: no host memory for a node", op->name);
         return NULL;
@@ -29,49 +30,76 @@ clef__node *clef__node_new(clef_context *ctx, const clef_op *op, int n_inputs, c
     node->ctx = ctx;
     node->refs = 1;
     node->n_inputs = n_inputs;
-    node->input = (clef__node **)(node + 1);
-    node->shape = shape;
-    node->dtype = dtype;
-    node->device = device;
+    node->n_outputs = n_outputs;
+    node->input = (clef__output **)(node->out + n_outputs);
     node->made = graph->nodes++;
     node->segment = clef__checkpointed_segment_retain(graph->segment);
+    for (int k = 0; k < n_outputs; k++)
+        node->out[k] = (clef__output){.node = node, .shape = type[k].shape, .dtype = type[k].dtype, .device = device};
     return node;
+}
+
+void clef__set_input(clef__node *node, int i, clef__output *input) {
+    node->input[i] = input;
+    clef__output_retain(input);
 }
 
 bool clef__set_attributes(clef__node *node, const void *attributes, size_t bytes) {
     if (!bytes) return true;
     node->attributes = clef__alloc(bytes);
-    if (!node->attributes) return false;
+    if (!node->attributes) {
+        clef__fail(node->ctx, CLEF_MEMORY, "%s: no host memory", node->op->name);
+        return false;
+    }
     memcpy(node->attributes, attributes, bytes);
     node->attribute_bytes = bytes;
     return true;
 }
 
-void clef__node_retain(clef__node *node) { node->refs++; }
+void clef__output_retain(clef__output *out) {
+    if (out->refs++ == 0) out->node->refs++;
+}
+
+/* One reference less: memory that nobody asks for goes.  Is the node dead then? */
+static bool let_go(clef__output *out) {
+    if (--out->refs > 0) return false;
+    clef__buffer_release(out->buffer);
+    out->buffer = NULL;
+    return --out->node->refs == 0;
+}
 
 /* Iterative, as a chain of thousands of nodes may die at once. */
-void clef__node_release(clef__node *node) {
-    clef__node *dead = NULL;
-    if (node && --node->refs == 0) dead = node;
+static void free_dead(clef__node *dead) {
+    dead->next_dead = NULL;
     while (dead) {
         clef__node *next = dead->next_dead;
         for (int i = -1; i < dead->n_inputs; i++) {
-            clef__node *input = i < 0 ? dead->after : dead->input[i];
-            if (!input || --input->refs) continue;
-            input->next_dead = next;
-            next = input;
+            clef__output *input = i < 0 ? dead->after : dead->input[i];
+            if (!input || !let_go(input)) continue;
+            input->node->next_dead = next;
+            next = input->node;
         }
+        for (int k = 0; k < dead->n_outputs; k++) clef__buffer_release(dead->out[k].buffer);
         clef__checkpointed_segment_release(dead->segment);
-        clef__buffer_release(dead->buffer);
         clef__free(dead->attributes);
         clef__free(dead);
         dead = next;
     }
 }
 
+void clef__node_release(clef__node *node) {
+    if (node && --node->refs == 0) free_dead(node);
+}
+
+void clef__output_release(clef__output *out) {
+    if (out && let_go(out)) free_dead(out->node);
+}
+
 void clef__node_cut(clef__node *node) {
-    for (int i = 0; i < node->n_inputs; i++) clef__node_release(node->input[i]);
-    clef__node_release(node->after);
+    for (int k = 0; k < node->n_outputs; k++)
+        if (node->out[k].refs > 0 && !clef__computed(&node->out[k])) return;
+    for (int i = 0; i < node->n_inputs; i++) clef__output_release(node->input[i]);
+    clef__output_release(node->after);
     node->n_inputs = 0;
     node->after = NULL;
 }
@@ -118,10 +146,10 @@ static void link_tensor(clef__graph *graph, clef__tensor *t) {
     *head = t;
 }
 
-static void drop_node(clef__tensor *t) {
-    if (t->node->leaf == t) t->node->leaf = NULL;
-    t->node->passing -= !is_kept(t);
-    clef__node_release(t->node);
+static void drop_value(clef__tensor *t) {
+    if (t->out->leaf == t) t->out->leaf = NULL;
+    t->out->passing -= !is_kept(t);
+    clef__output_release(t->out);
 }
 
 static void free_tensor(clef__graph *graph, clef__tensor *t, bool released);
@@ -136,22 +164,22 @@ static void hold(clef__tensor *t, int keeps, bool owned) {
     t->owned = owned;
     if (moves) {
         link_tensor(graph, t);
-        t->node->passing += is_kept(t) ? -1 : 1;
+        t->out->passing += is_kept(t) ? -1 : 1;
     }
     if (!is_kept(t) && t->until < graph->step) free_tensor(graph, t, true);
 }
 
 static clef__ended ended_of(const clef__graph *graph, const clef__tensor *t, bool released) {
     if (graph->closing) return (clef__ended){0}; /* nobody can ask any more */
-    return (clef__ended){.op = t->node->op->name, .shape = t->node->shape, .step = t->until, .released = released};
+    return (clef__ended){.op = t->out->node->op->name, .shape = t->out->shape, .step = t->until, .released = released};
 }
 
 void clef__forget_before(clef__tensor *t) {
-    clef__node *before = t->before;
+    clef__output *before = t->before;
     if (!before) return;
     t->before = NULL;
     before->remembered--;
-    clef__node_release(before);
+    clef__output_release(before);
 }
 
 static void free_tensor(clef__graph *graph, clef__tensor *t, bool released) {
@@ -159,7 +187,7 @@ static void free_tensor(clef__graph *graph, clef__tensor *t, bool released) {
     if (t->grad) hold(t->grad, t->grad->keeps, false);
     clef__forget_before(t);
     unlink_tensor(graph, t);
-    drop_node(t);
+    drop_value(t);
     clef__slot_free(&graph->slots, t, ended);
 }
 
@@ -167,7 +195,7 @@ static void close_graph(clef_context *ctx, void *state) {
     (void)ctx;
     clef__graph *graph = state;
     graph->closing = true;
-    for (int i = 0; i < graph->n_wanted; i++) clef__node_release(graph->wanted[i]);
+    for (int i = 0; i < graph->n_wanted; i++) clef__output_release(graph->wanted[i]);
     for (clef__tensor *t = graph->kept; t; t = t->next) t->grad = NULL; /* gradients are in the list themselves */
     while (graph->temporaries) free_tensor(graph, graph->temporaries, true);
     while (graph->kept) free_tensor(graph, graph->kept, true);
@@ -200,17 +228,18 @@ uint64_t clef__traversal(clef_context *ctx) { return ++clef__graph_of(ctx)->trav
 
 enum { MANY = 100000 }; /* temporaries: more than any step has that was not forgotten to end */
 
-clef_tensor *clef__tensor_new(clef_context *ctx, clef__node *node) {
+clef_tensor *clef__tensor_new(clef__output *out) {
+    clef_context *ctx = out->node->ctx;
     clef__graph *graph = clef__graph_of(ctx);
-    clef__tensor *t = graph && node ? clef__slot_take(&graph->slots, ctx) : NULL;
+    clef__tensor *t = graph ? clef__slot_take(&graph->slots, ctx) : NULL;
     if (!t) {
-        if (node) clef__fail(ctx, CLEF_MEMORY, "tensor: no host memory");
+        clef__fail(ctx, CLEF_MEMORY, "tensor: no host memory");
         return NULL;
     }
-    t->node = node;
+    t->out = out;
     t->until = graph->step + 1;
-    clef__node_retain(node);
-    node->passing++;
+    clef__output_retain(out);
+    out->passing++;
     link_tensor(graph, t);
     if (++graph->made == MANY)
         clef__log_line(ctx, CLEF_LOG_WARNING,
@@ -220,18 +249,18 @@ clef_tensor *clef__tensor_new(clef_context *ctx, clef__node *node) {
     return clef__handle(t);
 }
 
-/* The node becomes this parameter's present value: a leaf of the tape. */
+/* The value becomes this parameter's present one: a leaf of the tape. */
 static void mark_leaf(clef__tensor *t) {
-    t->node->leaf = t->requires_grad ? t : NULL;
-    t->node->requires_grad = t->requires_grad;
-    t->node->tape_end |= t->requires_grad; /* stays, for expressions made from this value, when the parameter has another */
+    t->out->leaf = t->requires_grad ? t : NULL;
+    t->out->requires_grad = t->requires_grad;
+    t->out->tape_end |= t->requires_grad; /* stays, for expressions made from this value, when the parameter has another */
 }
 
-void clef__tensor_set_node(clef__tensor *t, clef__node *node) {
-    clef__node_retain(node);
-    node->passing += !is_kept(t);
-    drop_node(t);
-    t->node = node;
+void clef__tensor_set(clef__tensor *t, clef__output *out) {
+    clef__output_retain(out);
+    out->passing += !is_kept(t);
+    drop_value(t);
+    t->out = out;
     if (t->requires_grad) mark_leaf(t);
 }
 
@@ -240,20 +269,20 @@ clef_context *clef_tensor_context(const clef_tensor *handle) {
     return t ? t->ctx : NULL;
 }
 clef_shape clef_tensor_shape(const clef_tensor *handle) {
-    const clef__node *node = clef__node_of(handle);
-    return node ? node->shape : (clef_shape){0};
+    const clef__output *out = clef__output_of(handle);
+    return out ? out->shape : (clef_shape){0};
 }
 clef_dtype clef_tensor_dtype(const clef_tensor *handle) {
-    const clef__node *node = clef__node_of(handle);
-    return node ? node->dtype : CLEF_F32;
+    const clef__output *out = clef__output_of(handle);
+    return out ? out->dtype : CLEF_F32;
 }
 int64_t clef_numel(const clef_tensor *handle) {
-    const clef__node *node = clef__node_of(handle);
-    return node ? clef_shape_numel(node->shape) : 0;
+    const clef__output *out = clef__output_of(handle);
+    return out ? clef_shape_numel(out->shape) : 0;
 }
 int clef_tensor_device(const clef_tensor *handle) {
-    const clef__node *node = clef__node_of(handle);
-    return node ? node->device : -1;
+    const clef__output *out = clef__output_of(handle);
+    return out ? out->device : -1;
 }
 
 /* ---- who holds them ---- */
@@ -292,42 +321,42 @@ void clef__tensor_drop(clef_tensor *handle) {
 clef_tensor *clef_require_grad(clef_tensor *handle, bool wanted) {
     if (!CLEF__GIVEN("require_grad", "t", handle)) return NULL;
     clef__tensor *t = clef__get(handle);
-    if (wanted && !clef__is_float(t->node->dtype))
+    if (wanted && !clef__is_float(t->out->dtype))
         return clef__refuse(t->ctx, "require_grad", CLEF_DTYPE, "only floating tensors have gradients, this one is %s",
-                            clef_dtype_name(t->node->dtype));
-    if (wanted && t->node->leaf && t->node->leaf != t)
+                            clef_dtype_name(t->out->dtype));
+    if (wanted && t->out->leaf && t->out->leaf != t)
         return clef__refuse(t->ctx, "require_grad", CLEF_STATE,
                             "another tensor with the same value is a parameter; "
                             "use clef_copy");
-    if (wanted && t->node->requires_grad && !t->requires_grad && !is_kept(t))
+    if (wanted && t->out->requires_grad && !t->requires_grad && !is_kept(t))
         return clef__refuse(
             t->ctx, "require_grad", CLEF_STATE,
             "this %s is a temporary that is computed from parameters, which no "
             "gradient would reach through it any more; clef_grad gives its gradient, clef_keep makes it a parameter",
-            t->node->op->name);
+            t->out->node->op->name);
     t->requires_grad = wanted;
     mark_leaf(t);
     return handle;
 }
 
 bool clef_requires_grad(const clef_tensor *handle) {
-    const clef__node *node = clef__node_of(handle);
-    return node && node->requires_grad;
+    const clef__output *out = clef__output_of(handle);
+    return out && out->requires_grad;
 }
 
 /* NULL is a good answer of a leaf; an expression never has one, so whoever asks is mistaken. */
 clef_tensor *clef_grad_of(const clef_tensor *leaf) {
     const clef__tensor *t = clef__get(leaf);
-    if (t && !t->grad && t->node->requires_grad && !t->requires_grad)
+    if (t && !t->grad && t->out->requires_grad && !t->requires_grad)
         return clef__refuse(t->ctx, "grad_of", CLEF_STATE,
                             "this %s is an expression, and backward leaves gradients with parameters "
                             "only; clef_grad gives that of any tensor",
-                            t->node->op->name);
+                            t->out->node->op->name);
     return t ? clef__handle(t->grad) : NULL;
 }
 
 clef_status clef__check_gradient(const char *op, const clef__tensor *t, const clef__tensor *grad) {
-    const clef__node *x = t->node, *g = grad->node;
+    const clef__output *x = t->out, *g = grad->out;
     if (grad->ctx != t->ctx) return clef__fail(t->ctx, CLEF_INVALID, "%s: the gradient belongs to another context", op);
     if (!clef_shape_equal(g->shape, x->shape))
         return clef__fail(t->ctx, CLEF_SHAPE, "%s: the gradient's shape %s is not the tensor's %s", op, clef__shape_text(g->shape),
@@ -345,7 +374,7 @@ clef_status clef__check_gradient(const char *op, const clef__tensor *t, const cl
 
 void clef__take_gradient(clef__tensor *leaf, clef_tensor *own) {
     if (leaf->grad) { /* the handle that clef_grad_of gave stays good */
-        clef__tensor_set_node(leaf->grad, clef__node_of(own));
+        clef__tensor_set(leaf->grad, clef__output_of(own));
         clef__tensor_drop(own);
     } else {
         clef__never_temporary(own); /* it goes when the leaf lets it go, unless it was kept */
@@ -357,7 +386,7 @@ void clef__take_gradient(clef__tensor *leaf, clef_tensor *own) {
 static clef_status replace_gradient(clef__tensor *leaf, clef_tensor *grad) {
     clef_status status = clef__check_gradient("set_grad", leaf, clef__get(grad));
     if (status != CLEF_OK) return status;
-    clef_tensor *own = clef__tensor_new(leaf->ctx, clef__node_of(grad));
+    clef_tensor *own = clef__tensor_new(clef__output_of(grad));
     if (!own) return CLEF_MEMORY;
     clef__take_gradient(leaf, own);
     return CLEF_OK;
@@ -378,30 +407,30 @@ clef_status clef_set_grad(clef_tensor *handle, clef_tensor *grad) {
 clef_status clef__want_result(clef_tensor *handle) {
     clef__tensor *t = clef__get(handle);
     clef__graph *graph = clef__graph_of(t->ctx);
-    clef__node *node = t->node;
+    clef__output *out = t->out;
     clef_context *ctx = t->ctx;
     if (!clef__grow(&graph->wanted, graph->n_wanted, &graph->wanted_capacity, sizeof *graph->wanted))
         return clef__fail(ctx, CLEF_MEMORY, "backward: no host memory");
-    clef__node_retain(node);
-    graph->wanted[graph->n_wanted++] = node;
-    if (clef_shape_numel(node->shape) <= 1 && t->until) t->until = graph->step + CLEF_RESULT_STEPS;
+    clef__output_retain(out);
+    graph->wanted[graph->n_wanted++] = out;
+    if (clef_shape_numel(out->shape) <= 1 && t->until) t->until = graph->step + CLEF_RESULT_STEPS;
     return CLEF_OK;
 }
 
-static bool add_root(clef__graph *graph, int *n, clef__node *node) {
+static bool add_root(clef__graph *graph, int *n, clef__output *out) {
     if (!clef__grow(&graph->roots, *n, &graph->roots_capacity, sizeof *graph->roots)) return false;
-    graph->roots[(*n)++] = node;
+    graph->roots[(*n)++] = out;
     return true;
 }
 
-/* Computes every kept tensor and every wanted node in one plan. */
+/* Computes every kept tensor and every wanted output in one plan. */
 static clef_status settle(clef_context *ctx, clef__graph *graph) {
     int n = 0;
     bool ok = true;
     for (int i = 0; ok && i < graph->n_wanted; i++)
         if (!clef__computed(graph->wanted[i])) ok = add_root(graph, &n, graph->wanted[i]);
     for (clef__tensor *t = graph->kept; ok && t; t = t->next)
-        if (!clef__computed(t->node)) ok = add_root(graph, &n, t->node);
+        if (!clef__computed(t->out)) ok = add_root(graph, &n, t->out);
     if (!ok) return clef__fail(ctx, CLEF_MEMORY, "end_step: no host memory");
     return n ? graph->evaluate(ctx, graph->roots, n) : CLEF_OK;
 }
@@ -423,12 +452,12 @@ clef_status clef_end_step(clef_context *ctx) {
     if (counts) drop_temporaries(graph); /* first, as a handle on a parameter's old value forbids updating in place */
     clef_status status = settle(ctx, graph);
     for (int i = 0; i < graph->n_wanted; i++) {
-        if (clef__computed(graph->wanted[i])) clef__node_cut(graph->wanted[i]); /* as its handle may live for many steps */
-        clef__node_release(graph->wanted[i]);
+        if (clef__computed(graph->wanted[i])) clef__node_cut(graph->wanted[i]->node); /* as its handle may live for many steps */
+        clef__output_release(graph->wanted[i]);
     }
     graph->n_wanted = 0;
     for (clef__tensor *t = graph->kept; t; t = t->next)
-        if (clef__computed(t->node)) clef__node_cut(t->node); /* the tape ends with the step */
+        if (clef__computed(t->out)) clef__node_cut(t->out->node); /* the tape ends with the step */
     if (counts) {
         graph->step++;
         graph->made = 0;

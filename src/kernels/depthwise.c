@@ -23,12 +23,12 @@ static bool countable(clef_shape s) {
 static bool applies(const clef__lowering *lw, clef_shape w) {
     const clef__node *node = clef__lower_node(lw);
     const clef__conv *a = node->attributes;
-    return w.dim[1] == 1 && w.dim[0] == a->groups && countable(node->shape) && countable(node->input[0]->shape) &&
+    return w.dim[1] == 1 && w.dim[0] == a->groups && countable(node->out->shape) && countable(node->input[0]->shape) &&
            countable(node->input[1]->shape);
 }
 
 bool clef__depthwise_applies(const clef__lowering *lw) { return applies(lw, clef__lower_node(lw)->input[1]->shape); }
-bool clef__depthwise_weight_applies(const clef__lowering *lw) { return applies(lw, clef__lower_node(lw)->shape); }
+bool clef__depthwise_weight_applies(const clef__lowering *lw) { return applies(lw, clef__lower_node(lw)->out->shape); }
 
 /* ---- launches ---- */
 /* Lanes of neighbouring channels: a work-item of one vector must not meet another's. */
@@ -81,7 +81,7 @@ static void lower_images(const clef__lowering *lw, bool backward) {
     clef__image y = clef__image_of(clef__lower_out(lw, clef__channels_last));
     clef__epilogue epilogue = clef__lower_epilogue(lw, y.data);
     int64_t rows = y.n * y.h, lanes = lanes_of(lw, y.c), chunk = chunk_of(lw, &x, lanes, a->kernel[0], rows);
-    begin_depthwise(lw, "depthwise", node->dtype, lanes);
+    begin_depthwise(lw, "depthwise", node->out->dtype, lanes);
     clef__launch_define(lw, "P", "%d", (backward ? y.w / a->stride[1] : y.w) >= 16 ? 8 : 4);
     clef__launch_define(lw, "BACKWARD", "%d", backward);
     clef__launch_tensor(lw, x.data, false);
@@ -121,10 +121,10 @@ void clef__depthwise_weight(const clef__lowering *lw) {
     int64_t lanes = lanes_of(lw, dy.c), taps = a->kernel[0] * a->kernel[1], all = dy.n * dy.h;
     int64_t rows = rows_of_split(lw, &dy, lanes, taps), splits = clef__ceil_div(all, rows);
     int64_t chunk = chunk_of(lw, &x, lanes, a->kernel[0], splits);
-    clef_dtype type = clef__gemm_type(node->dtype);
-    bool through = splits > 1 || type != node->dtype;
+    clef_dtype type = clef__gemm_type(node->out->dtype);
+    bool through = splits > 1 || type != node->out->dtype;
     if (through) sums = clef__lower_scratch(lw, type, CLEF_SHAPE(splits, taps * dy.c));
-    begin_depthwise(lw, "depthwise_weight", node->dtype, lanes);
+    begin_depthwise(lw, "depthwise_weight", node->out->dtype, lanes);
     if (wide(lw)) clef__launch_define(lw, "MR", "%d", (int)sums_of_row(lw, a->kernel[1]));
     clef__launch_tensor(lw, x.data, false);
     clef__launch_tensor(lw, dy.data, false);

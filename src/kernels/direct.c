@@ -61,7 +61,7 @@ static bool direct_fits(const clef__lowering *lw, const view *v, clef_shape x) {
     const clef__node *node = clef__lower_node(lw);
     const clef__conv *a = node->attributes;
     int64_t vectors = v->kernel[0] * run_of(v) * vectors_of(lw, v);
-    return clef__lower_profile(lw)->wide_items && clef__gemm_type(node->dtype) == CLEF_F32 && a->groups == 1 &&
+    return clef__lower_profile(lw)->wide_items && clef__gemm_type(node->out->dtype) == CLEF_F32 && a->groups == 1 &&
            clef_shape_numel(x) > 0 && v->dilation[1] == 1 && v->before[0] >= 0 && v->before[1] >= 0 &&
            v->kernel[0] * v->kernel[1] > 1 && v->n > 1 && vectors * lanes_of(lw, v) <= FILTER_FLOATS &&
            x.dim[0] * v->out[0] * v->out[1] * vectors >= LEAST_STEPS && x.dim[1] * x.dim[2] * x.dim[3] <= INT32_MAX;
@@ -70,7 +70,7 @@ static bool direct_fits(const clef__lowering *lw, const view *v, clef_shape x) {
 bool clef__direct_applies(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     clef_shape x = node->input[0]->shape;
-    view v = view_of(node->attributes, x, node->shape);
+    view v = view_of(node->attributes, x, node->out->shape);
     return direct_fits(lw, &v, x) && vectors_of(lw, &v) <= MOST_VECTORS;
 }
 
@@ -78,7 +78,7 @@ bool clef__direct_data_applies(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     const clef__conv *a = node->attributes;
     clef_shape dy = node->input[0]->shape;
-    view v = view_of_data(a, dy, node->shape);
+    view v = view_of_data(a, dy, node->out->shape);
     bool wide = v.n * 4 > clef__lower_profile(lw)->vector; /* fewer lanes than that are better filled in fold.c */
     return wide && a->stride[0] == 1 && a->stride[1] == 1 && direct_fits(lw, &v, dy) && vectors_of(lw, &v) <= MOST_VECTORS;
 }
@@ -181,7 +181,7 @@ static void convolve(const clef__lowering *lw, const view *v, clef__operand w, c
 
 void clef__direct_forward(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
-    view v = view_of(node->attributes, node->input[0]->shape, node->shape);
+    view v = view_of(node->attributes, node->input[0]->shape, node->out->shape);
     clef__operand bias = {0};
     if (node->n_inputs == 3) bias = clef__lower_in_dense(lw, 2, NULL);
     convolve(lw, &v, clef__lower_in(lw, 1), node->n_inputs == 3 ? &bias : NULL);
@@ -189,7 +189,7 @@ void clef__direct_forward(const clef__lowering *lw) {
 
 void clef__direct_data(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
-    view v = view_of_data(node->attributes, node->input[0]->shape, node->shape);
+    view v = view_of_data(node->attributes, node->input[0]->shape, node->out->shape);
     convolve(lw, &v, clef__filters_flipped(clef__lower_in(lw, 1)), NULL);
 }
 

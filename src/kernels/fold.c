@@ -15,10 +15,10 @@ static int64_t pixels_of(clef_shape s) { return s.dim[0] * s.dim[2] * s.dim[3]; 
 bool clef__fold_applies(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     const clef__conv *a = node->attributes;
-    int64_t channels = node->shape.dim[1], taps = a->kernel[0] * a->kernel[1], lanes = clef__lower_profile(lw)->vector;
+    int64_t channels = node->out->shape.dim[1], taps = a->kernel[0] * a->kernel[1], lanes = clef__lower_profile(lw)->vector;
     int64_t floats = pixels_of(node->input[0]->shape) * taps * channels;
     return clef__lower_profile(lw)->wide_items && a->groups == 1 && channels * 2 <= lanes && taps * channels >= lanes &&
-           floats > 0 && floats <= MOST_FLOATS && clef__gemm_type(node->dtype) == CLEF_F32;
+           floats > 0 && floats <= MOST_FLOATS && clef__gemm_type(node->out->dtype) == CLEF_F32;
 }
 
 static void gather(const clef__lowering *lw, clef__operand t, const clef__image *dx, const int64_t out[2]) {

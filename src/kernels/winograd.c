@@ -18,11 +18,11 @@ static int64_t tiles_of(int64_t length) { return clef__ceil_div(length, 2); }
 bool clef__winograd_applies(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     const clef__conv *a = node->attributes;
-    clef_shape x = node->input[0]->shape, y = node->shape;
+    clef_shape x = node->input[0]->shape, y = node->out->shape;
     int64_t tiles = y.dim[0] * tiles_of(y.dim[2]) * tiles_of(y.dim[3]), pixels = y.dim[0] * y.dim[2] * y.dim[3];
     bool geometry = a->groups == 1;
     for (int d = 0; d < 2; d++) geometry = geometry && a->kernel[d] == 3 && a->stride[d] == 1 && a->dilation[d] == 1;
-    return geometry && clef__lower_profile(lw)->block > 0 && node->dtype == CLEF_F32 && x.dim[1] >= LEAST_CHANNELS &&
+    return geometry && clef__lower_profile(lw)->block > 0 && node->out->dtype == CLEF_F32 && x.dim[1] >= LEAST_CHANNELS &&
            y.dim[1] >= LEAST_CHANNELS && tiles >= LEAST_TILES && 3 * PRODUCTS * tiles <= 2 * 9 * pixels && clef_shape_numel(x) > 0;
 }
 

@@ -33,18 +33,18 @@ static bool winograd_fits(const clef__lowering *lw, clef_shape y, int64_t channe
     const clef__conv *a = node->attributes;
     bool plain = a->groups == 1;
     for (int d = 0; d < 2; d++) plain = plain && a->kernel[d] == 3 && a->stride[d] == 1 && a->dilation[d] == 1;
-    return plain && clef__lower_profile(lw)->wide_items && clef__gemm_type(node->dtype) == CLEF_F32 &&
+    return plain && clef__lower_profile(lw)->wide_items && clef__gemm_type(node->out->dtype) == CLEF_F32 &&
            clef_shape_numel(node->input[0]->shape) > 0 && pays(lw, y, channels);
 }
 
 bool clef__winograd_fused_weight_applies(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
-    return winograd_fits(lw, node->input[1]->shape, node->shape.dim[1]);
+    return winograd_fits(lw, node->input[1]->shape, node->out->shape.dim[1]);
 }
 
 bool clef__winograd_fused_applies(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
-    return winograd_fits(lw, node->shape, node->input[0]->shape.dim[1]);
+    return winograd_fits(lw, node->out->shape, node->input[0]->shape.dim[1]);
 }
 
 /* ---- launches ---- */

@@ -65,8 +65,9 @@ static double node_macs(const clef__node *node) {
 }
 
 /* Credits what lies between x and y and nobody has claimed yet; parameters end the walk. */
-static void credit(summary *s, const clef__node *node, row *r) {
-    if (node->leaf || !see(s, node)) return;
+static void credit(summary *s, const clef__output *out, row *r) {
+    const clef__node *node = out->node;
+    if (out->leaf || !see(s, node)) return;
     r->macs += node_macs(node);
     for (int i = 0; i < node->n_inputs; i++) credit(s, node->input[i], r);
 }
@@ -83,9 +84,9 @@ static bool has_children(const clef_module *m) {
 }
 
 /* What this is a view of, as far as that is remembered. */
-static const clef__node *viewed(const clef__node *node) {
-    while (node->op->kind == CLEF__VIEW && node->n_inputs && !node->leaf) node = node->input[0];
-    return node;
+static const clef__output *viewed(const clef__output *out) {
+    while (out->node->op->kind == CLEF__VIEW && out->node->n_inputs && !out->leaf) out = out->node->input[0];
+    return out;
 }
 
 static void observe(void *user, clef_module *module, clef_tensor *x, clef_tensor *y) {
@@ -98,10 +99,10 @@ static void observe(void *user, clef_module *module, clef_tensor *x, clef_tensor
     }
     r->module = module;
     r->output = clef_tensor_shape(y);
-    const clef__node *made = viewed(clef__node_of(y));
-    bool new_memory = s->seen[slot_of(s->seen, s->slots, made)] == NULL && made->op->kind != CLEF__VIEW && !made->leaf;
+    const clef__output *made = viewed(clef__output_of(y));
+    bool new_memory = s->seen[slot_of(s->seen, s->slots, made->node)] == NULL && made->node->op->kind != CLEF__VIEW && !made->leaf;
     if (new_memory) r->bytes = (double)clef_shape_numel(made->shape) * (double)clef_dtype_size(made->dtype);
-    credit(s, clef__node_of(y), r);
+    credit(s, clef__output_of(y), r);
 }
 
 /* ---- running ---- */

@@ -42,13 +42,13 @@ static bool infer_conv2d(clef__call *call) {
         return clef__infer_fail(call, CLEF_SHAPE, "x must be [n,c,h,w] and w [o,c/groups,kh,kw] (x %s, w %s)", clef__shape_text(x),
                                 clef__shape_text(w));
     if (!check_channels(call, a, x, w) || !clef__infer_bias(call, w)) return false;
-    call->shape = CLEF_SHAPE(x.dim[0], w.dim[0], 0, 0);
+    call->out->shape = CLEF_SHAPE(x.dim[0], w.dim[0], 0, 0);
     for (int d = 0; d < 2; d++) {
         if (w.dim[2 + d] < 1 || padded(a, d) < reach(a, d))
             return clef__infer_fail(
                 call, CLEF_SHAPE, "the kernel reaches over %lld %s but x has %lld with its padding (x %s, w %s)",
                 (long long)reach(a, d), d ? "columns" : "rows", (long long)padded(a, d), clef__shape_text(x), clef__shape_text(w));
-        call->shape.dim[2 + d] = result(a, d);
+        call->out->shape.dim[2 + d] = result(a, d);
     }
     return check_counts(call, a, x, w);
 }
@@ -66,7 +66,7 @@ static bool infer_backward_data(clef__call *call) {
     clef_shape dy = call->input[0]->shape, w = call->input[1]->shape;
     bool fits = ends_in(dy, a, result) && ends_in(w, a, kernel_of) && dy.dim[1] == w.dim[0] && w.dim[0] % a->groups == 0;
     if (!clef__infer_takes(call, fits, "dy and w fit the convolution")) return false;
-    call->shape = CLEF_SHAPE(dy.dim[0], w.dim[1] * a->groups, a->image[0], a->image[1]);
+    call->out->shape = CLEF_SHAPE(dy.dim[0], w.dim[1] * a->groups, a->image[0], a->image[1]);
     return clef__infer_product(call);
 }
 
@@ -77,7 +77,7 @@ static bool infer_backward_weight(clef__call *call) {
     bool fits = ends_in(x, a, image_of) && ends_in(dy, a, result) && dy.dim[0] == x.dim[0] && dy.dim[1] % a->groups == 0 &&
                 x.dim[1] % a->groups == 0;
     if (!clef__infer_takes(call, fits, "x and dy fit the convolution")) return false;
-    call->shape = CLEF_SHAPE(dy.dim[1], x.dim[1] / a->groups, a->kernel[0], a->kernel[1]);
+    call->out->shape = CLEF_SHAPE(dy.dim[1], x.dim[1] / a->groups, a->kernel[0], a->kernel[1]);
     return clef__infer_product(call);
 }
 
@@ -94,47 +94,50 @@ static clef_tensor *backward_weight(clef_tensor *x, clef_tensor *dy, const geome
     return clef__apply(&op_backward_weight, (clef_tensor *[]){x, dy}, 2, a, sizeof *a);
 }
 
-static void gradient_conv2d(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
-    const geometry *a = clef__attributes(clef__node_of(y));
-    if (wanted[1]) dx[1] = backward_weight(x[0], g, a); /* first, as it is run first: x and dx need not lie in memory together */
-    if (clef__node_of(y)->n_inputs == 3 && wanted[2]) dx[2] = clef_sum(g, (const int[]){0, 2, 3}, 3, false);
-    if (wanted[0]) dx[0] = backward_data(g, x[1], a);
+static void gradient_conv2d(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                            clef_tensor **dx) {
+    const geometry *a = clef__attributes(clef__node_of(y[0]));
+    if (wanted[1]) dx[1] = backward_weight(x[0], g[0], a); /* first, as it is run first: x and dx need not lie in memory together */
+    if (clef__node_of(y[0])->n_inputs == 3 && wanted[2]) dx[2] = clef_sum(g[0], (const int[]){0, 2, 3}, 3, false);
+    if (wanted[0]) dx[0] = backward_data(g[0], x[1], a);
 }
 
-static void gradient_backward_data(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
-    const geometry *a = clef__attributes(clef__node_of(y));
-    if (wanted[0]) dx[0] = forward(g, x[1], a);
-    if (wanted[1]) dx[1] = backward_weight(g, x[0], a);
+static void gradient_backward_data(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                                   clef_tensor **dx) {
+    const geometry *a = clef__attributes(clef__node_of(y[0]));
+    if (wanted[0]) dx[0] = forward(g[0], x[1], a);
+    if (wanted[1]) dx[1] = backward_weight(g[0], x[0], a);
 }
 
-static void gradient_backward_weight(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
-    const geometry *a = clef__attributes(clef__node_of(y));
-    if (wanted[0]) dx[0] = backward_data(x[1], g, a);
-    if (wanted[1]) dx[1] = forward(x[0], g, a);
+static void gradient_backward_weight(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                                     clef_tensor **dx) {
+    const geometry *a = clef__attributes(clef__node_of(y[0]));
+    if (wanted[0]) dx[0] = backward_data(x[1], g[0], a);
+    if (wanted[1]) dx[1] = forward(x[0], g[0], a);
 }
 
 /* Of the product and of both gradients: what has y's shape, and what has x's. */
-static const clef__node *like_y(const clef__node *node) {
-    return node->op == &op_conv2d ? node : node->input[node->op == &op_backward_weight];
+static clef_shape like_y(const clef__node *node) {
+    return (node->op == &op_conv2d ? node->out : node->input[node->op == &op_backward_weight])->shape;
 }
-static const clef__node *like_x(const clef__node *node) { return node->op == &op_backward_data ? node : node->input[0]; }
+static clef_shape like_x(const clef__node *node) { return (node->op == &op_backward_data ? node->out : node->input[0])->shape; }
 
 /* All three do one multiplication and addition per output pixel, filter, channel and tap. */
 static void cost(const clef__node *node, double *flops, double *bytes) {
     const geometry *a = node->attributes;
-    double all = (double)clef_shape_numel(node->shape);
+    double all = (double)clef_shape_numel(node->out->shape);
     for (int i = 0; i < node->n_inputs; i++) all += (double)clef_shape_numel(node->input[i]->shape);
-    *flops = 2.0 * (double)clef_shape_numel(like_y(node)->shape) * (double)(like_x(node)->shape.dim[1] / a->groups) *
-             (double)a->kernel[0] * (double)a->kernel[1];
-    *bytes = all * (double)clef_dtype_size(node->dtype);
+    *flops = 2.0 * (double)clef_shape_numel(like_y(node)) * (double)(like_x(node).dim[1] / a->groups) * (double)a->kernel[0] *
+             (double)a->kernel[1];
+    *bytes = all * (double)clef_dtype_size(node->out->dtype);
 }
 
 /* F(2×2, 3×3): for each tile of 2 × 2 results 16 products of each channel with each filter in place of 36, and additions to bring
    its 4 × 4 pixels there (32 a channel) and the results back (24 a filter).  Filters are transformed once (28 for each): the
    gradient by the filters works on the same tiles. */
 static double winograd_flops(const clef__node *node) {
-    clef_shape tiled = (node->op == &op_backward_data ? node : like_y(node))->shape;
-    double c = (double)like_x(node)->shape.dim[1], o = (double)like_y(node)->shape.dim[1];
+    clef_shape tiled = node->op == &op_backward_data ? node->out->shape : like_y(node);
+    double c = (double)like_x(node).dim[1], o = (double)like_y(node).dim[1];
     double tiles = (double)tiled.dim[0] * (double)clef__ceil_div(tiled.dim[2], 2) * (double)clef__ceil_div(tiled.dim[3], 2);
     return tiles * (2 * 16 * c * o + 32 * c + 24 * o) + 28 * c * o;
 }

@@ -20,20 +20,22 @@ static void free_customs(clef_context *ctx, void *state) {
     clef__free(state);
 }
 
-static void custom_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
-    const custom_op *c = (const custom_op *)clef__node_of(y)->op;
-    int n = clef__node_of(y)->n_inputs;
+static void custom_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                            clef_tensor **dx) {
+    const custom_op *c = (const custom_op *)clef__node_of(y[0])->op;
+    int n = clef__node_of(y[0])->n_inputs;
     clef_tensor *input[4];
     memcpy(input, x, (size_t)n * sizeof *input);
-    input[n] = g;
+    input[n] = g[0];
     for (int i = 0; i < n; i++)
         if (wanted[i] && c->user->backward[i])
             dx[i] = clef__sum_to(clef__apply(&c->backward[i], input, n + 1, NULL, 0), clef_tensor_shape(x[i]));
 }
 
-static void no_second(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+static void no_second(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted, clef_tensor **dx) {
     (void)x, (void)g, (void)wanted, (void)dx;
-    clef__refuse(clef_tensor_context(y), clef__node_of(y)->op->name, CLEF_UNSUPPORTED, "a custom op has no second derivative");
+    clef__refuse(clef_tensor_context(y[0]), clef__node_of(y[0])->op->name, CLEF_UNSUPPORTED,
+                 "a custom op has no second derivative");
 }
 
 static bool is_identifier(const char *name) {

@@ -47,14 +47,15 @@ static bool takes_index(clef__call *call) {
 
 static bool gather_infer(clef__call *call) {
     if (!takes_index(call)) return false;
-    call->shape = call->input[1]->shape;
-    call->dtype = call->input[0]->dtype;
+    call->out->shape = call->input[1]->shape;
+    call->out->dtype = call->input[0]->dtype;
     return true;
 }
 
 static void gather_lower(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
-    clef__axes from = around(node->input[0]->shape, attributes_of(node)->dim), to = around(node->shape, attributes_of(node)->dim);
+    clef__axes from = around(node->input[0]->shape, attributes_of(node)->dim),
+               to = around(node->out->shape, attributes_of(node)->dim);
     clef__operand y = clef__lower_out(lw, NULL);
     if (from.n == 0) {
         clef__lower_fill(lw, y, 0);
@@ -71,10 +72,11 @@ static void gather_lower(const clef__lowering *lw) {
     clef__launch_units(lw, to.outer * to.n * to.inner, 4);
 }
 
-static void gather_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+static void gather_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                            clef_tensor **dx) {
     (void)wanted;
-    clef_tensor *nothing = clef_zeros(clef_tensor_context(y), clef_tensor_shape(x[0]), clef_tensor_dtype(x[0]));
-    dx[0] = clef_scatter_add(nothing, (int)attributes_of(clef__node_of(y))->dim, x[1], g);
+    clef_tensor *nothing = clef_zeros(clef_tensor_context(y[0]), clef_tensor_shape(x[0]), clef_tensor_dtype(x[0]));
+    dx[0] = clef_scatter_add(nothing, (int)attributes_of(clef__node_of(y[0]))->dim, x[1], g[0]);
 }
 
 static const clef__strategy gather_strategies[] = {{.name = "elements", .lower = gather_lower}, {0}};
@@ -115,7 +117,7 @@ static bool scatter_infer(clef__call *call) {
 /* Sums in storage of 16 bits would lose most of what is added: these go through f32. */
 static clef__operand sum_place(const clef__lowering *lw, clef__operand y) {
     bool half = y.dtype == CLEF_F16 || y.dtype == CLEF_BF16;
-    return half ? clef__lower_scratch(lw, CLEF_F32, clef__lower_node(lw)->shape) : y;
+    return half ? clef__lower_scratch(lw, CLEF_F32, clef__lower_node(lw)->out->shape) : y;
 }
 
 static clef__operand widened(const clef__lowering *lw, clef__operand x, clef_shape shape, clef_dtype dtype) {
@@ -127,7 +129,8 @@ static clef__operand widened(const clef__lowering *lw, clef__operand x, clef_sha
 
 static void scatter_lower(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
-    clef__axes to = around(node->shape, attributes_of(node)->dim), from = around(node->input[1]->shape, attributes_of(node)->dim);
+    clef__axes to = around(node->out->shape, attributes_of(node)->dim),
+               from = around(node->input[1]->shape, attributes_of(node)->dim);
     clef__operand out = clef__lower_out(lw, NULL), y = sum_place(lw, out);
     clef__lower_copy(lw, y, clef__lower_in(lw, 0));
     if (from.outer * from.n * from.inner > 0) {
@@ -149,9 +152,10 @@ static void scatter_lower(const clef__lowering *lw) {
     if (y.value != out.value) clef__lower_copy(lw, out, y);
 }
 
-static void scatter_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
-    if (wanted[0]) dx[0] = g;
-    if (wanted[2]) dx[2] = clef_gather(g, (int)attributes_of(clef__node_of(y))->dim, x[1]);
+static void scatter_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                             clef_tensor **dx) {
+    if (wanted[0]) dx[0] = g[0];
+    if (wanted[2]) dx[2] = clef_gather(g[0], (int)attributes_of(clef__node_of(y[0]))->dim, x[1]);
 }
 
 static const clef__strategy scatter_strategies[] = {{.name = "owners", .lower = scatter_lower}, {0}};
@@ -193,9 +197,9 @@ static bool embedding_infer(clef__call *call) {
     if (table.rank != 2) return clef__infer_fail(call, CLEF_SHAPE, "table %s is not [rows, width]", clef__shape_text(table));
     if (index.rank == CLEF_MAX_RANK)
         return clef__infer_fail(call, CLEF_SHAPE, "index %s has %d dimensions already", clef__shape_text(index), CLEF_MAX_RANK);
-    call->shape = index;
-    call->shape.dim[call->shape.rank++] = table.dim[1];
-    call->dtype = call->input[0]->dtype;
+    call->out->shape = index;
+    call->out->shape.dim[call->out->shape.rank++] = table.dim[1];
+    call->out->dtype = call->input[0]->dtype;
     return true;
 }
 
@@ -223,14 +227,14 @@ static bool add_rows_infer(clef__call *call) {
     bool fits = g.rank == index.rank + 1;
     for (int i = 0; fits && i < index.rank; i++) fits = g.dim[i] == index.dim[i];
     if (!clef__infer_takes(call, fits, "g has a row for each index")) return false;
-    call->shape = CLEF_SHAPE(a->rows, g.dim[g.rank - 1]);
-    call->dtype = call->input[0]->dtype;
+    call->out->shape = CLEF_SHAPE(a->rows, g.dim[g.rank - 1]);
+    call->out->dtype = call->input[0]->dtype;
     return true;
 }
 
 static void add_rows_lower(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
-    int64_t v = node->shape.dim[0], d = node->shape.dim[1], m = clef_shape_numel(node->input[1]->shape);
+    int64_t v = node->out->shape.dim[0], d = node->out->shape.dim[1], m = clef_shape_numel(node->input[1]->shape);
     clef__operand out = clef__lower_out(lw, NULL), y = sum_place(lw, out);
     clef__lower_fill(lw, y, 0);
     if (m > 0) {
@@ -253,9 +257,10 @@ static void add_rows_lower(const clef__lowering *lw) {
     if (y.value != out.value) clef__lower_copy(lw, out, y);
 }
 
-static void add_rows_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+static void add_rows_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                              clef_tensor **dx) {
     (void)y;
-    if (wanted[0]) dx[0] = clef_embedding(g, x[1]);
+    if (wanted[0]) dx[0] = clef_embedding(g[0], x[1]);
 }
 
 static const clef__strategy add_rows_strategies[] = {{.name = "owners", .lower = add_rows_lower}, {0}};
@@ -265,10 +270,11 @@ static const clef_op op_add_rows = {.name = "embedding_backward",
                                     .gradient = add_rows_gradient,
                                     .strategies = add_rows_strategies};
 
-static void embedding_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+static void embedding_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                               clef_tensor **dx) {
     (void)y;
     index_attributes a = {.rows = clef_tensor_shape(x[0]).dim[0]};
-    if (wanted[0]) dx[0] = clef__apply(&op_add_rows, (clef_tensor *[]){g, x[1]}, 2, &a, sizeof a);
+    if (wanted[0]) dx[0] = clef__apply(&op_add_rows, (clef_tensor *[]){g[0], x[1]}, 2, &a, sizeof a);
 }
 
 static const clef__strategy embedding_strategies[] = {{.name = "rows", .lower = embedding_lower}, {0}};

@@ -20,15 +20,15 @@ clef_tensor *clef_from_opencl(clef_context *ctx, cl_mem buffer, size_t offset, c
         return clef__refuse(ctx, "from_opencl", CLEF_SHAPE, "%s %s from byte %zu does not fit into a buffer of %zu bytes",
                             clef_dtype_name(dtype), clef__shape_text(shape), offset, bytes);
     }
-    clef__node *node = clef__data_node(ctx, shape, dtype, 0, wrapped);
-    if (!node) {
+    clef__output *out = clef__data_output(ctx, shape, dtype, 0, wrapped);
+    if (!out) {
         clef__buffer_release(wrapped);
         return NULL;
     }
-    node->layout.offset = (int64_t)(offset / size);
-    clef_tensor *t = clef_keep(clef__tensor_new(ctx, node));
+    out->layout.offset = (int64_t)(offset / size);
+    clef_tensor *t = clef_keep(clef__tensor_new(out));
     clef__never_temporary(t); /* clef_release lets go of the buffer at once */
-    clef__node_release(node);
+    clef__output_release(out);
     return t;
 }
 

@@ -6,7 +6,7 @@
 /* ---- infer ---- */
 /* Kernels count rows, columns and products in 32 bits. */
 static bool check_sizes(clef__call *call, int64_t k) {
-    clef_shape y = call->shape;
+    clef_shape y = call->out->shape;
     int64_t n = y.dim[y.rank - 1], all = clef_shape_numel(y);
     if (all < 0 || (n > 0 && all / n > INT32_MAX) || n > INT32_MAX || k > INT32_MAX)
         return clef__infer_fail(call, CLEF_UNSUPPORTED, "more than 2^31 rows or columns (result %s)", clef__shape_text(y));
@@ -24,11 +24,11 @@ static bool infer_matmul(clef__call *call) {
     clef_shape batch_a = a, batch_b = b;
     batch_a.rank -= 2;
     batch_b.rank -= 2;
-    if (!clef__broadcast(batch_a, batch_b, &call->shape))
+    if (!clef__broadcast(batch_a, batch_b, &call->out->shape))
         return clef__infer_fail(call, CLEF_SHAPE, "leading dimensions do not broadcast (a %s, b %s)", clef__shape_text(a),
                                 clef__shape_text(b));
-    call->shape.dim[call->shape.rank++] = m;
-    call->shape.dim[call->shape.rank++] = n;
+    call->out->shape.dim[call->out->shape.rank++] = m;
+    call->out->shape.dim[call->out->shape.rank++] = n;
     return check_sizes(call, k);
 }
 
@@ -40,8 +40,8 @@ static bool infer_linear(clef__call *call) {
         return clef__infer_fail(call, CLEF_SHAPE, "x has %lld features but w wants %lld (x %s, w %s)", (long long)x.dim[x.rank - 1],
                                 (long long)w.dim[1], clef__shape_text(x), clef__shape_text(w));
     if (!clef__infer_bias(call, w)) return false;
-    call->shape = x;
-    call->shape.dim[x.rank - 1] = w.dim[0];
+    call->out->shape = x;
+    call->out->shape.dim[x.rank - 1] = w.dim[0];
     return check_sizes(call, w.dim[1]);
 }
 
@@ -57,13 +57,14 @@ static clef_tensor *as_matrix(clef_tensor *x) {
     return clef_reshape(x, CLEF_SHAPE(rows, s.dim[s.rank - 1]));
 }
 
-static void gradient_matmul(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+static void gradient_matmul(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                            clef_tensor **dx) {
     (void)y;
     clef_shape a = clef_tensor_shape(x[0]), b = clef_tensor_shape(x[1]);
-    if (wanted[0]) dx[0] = clef__sum_to(clef_matmul(g, transposed(x[1])), a);
+    if (wanted[0]) dx[0] = clef__sum_to(clef_matmul(g[0], transposed(x[1])), a);
     if (!wanted[1]) return;
-    if (b.rank == 2) dx[1] = clef_matmul(transposed(as_matrix(x[0])), as_matrix(g));
-    else dx[1] = clef__sum_to(clef_matmul(transposed(x[0]), g), b);
+    if (b.rank == 2) dx[1] = clef_matmul(transposed(as_matrix(x[0])), as_matrix(g[0]));
+    else dx[1] = clef__sum_to(clef_matmul(transposed(x[0]), g[0]), b);
 }
 
 /* Of w's gradient the weights take over how it lies.  Where x wants none, as in a network's first layer, x·wᵀ alone reads them, and
@@ -72,18 +73,19 @@ static clef_tensor *gradient_of_weights(clef_tensor *x, clef_tensor *g, bool x_t
     return x_too ? clef_matmul(transposed(g), x) : transposed(clef_matmul(transposed(x), g));
 }
 
-static void gradient_linear(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
-    if (wanted[1]) dx[1] = gradient_of_weights(as_matrix(x[0]), as_matrix(g), wanted[0]); /* first, as in conv.c */
-    if (clef__node_of(y)->n_inputs == 3 && wanted[2]) dx[2] = clef__sum_to(g, clef_tensor_shape(x[2]));
-    if (wanted[0]) dx[0] = clef_matmul(g, x[1]);
+static void gradient_linear(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                            clef_tensor **dx) {
+    if (wanted[1]) dx[1] = gradient_of_weights(as_matrix(x[0]), as_matrix(g[0]), wanted[0]); /* first, as in conv.c */
+    if (clef__node_of(y[0])->n_inputs == 3 && wanted[2]) dx[2] = clef__sum_to(g[0], clef_tensor_shape(x[2]));
+    if (wanted[0]) dx[0] = clef_matmul(g[0], x[1]);
 }
 
 static void cost_product(const clef__node *node, double *flops, double *bytes) {
     clef_shape a = node->input[0]->shape;
     double all = 0;
     for (int i = 0; i < node->n_inputs; i++) all += (double)clef_shape_numel(node->input[i]->shape);
-    *flops = 2.0 * (double)clef_shape_numel(node->shape) * (double)a.dim[a.rank - 1];
-    *bytes = (all + (double)clef_shape_numel(node->shape)) * (double)clef_dtype_size(node->dtype);
+    *flops = 2.0 * (double)clef_shape_numel(node->out->shape) * (double)a.dim[a.rank - 1];
+    *bytes = (all + (double)clef_shape_numel(node->out->shape)) * (double)clef_dtype_size(node->out->dtype);
 }
 
 static const clef__strategy matmul_strategies[] = {{.name = "gemm", .lower = clef__product_matmul}, {0}};

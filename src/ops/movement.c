@@ -17,15 +17,15 @@ static shape_attributes shape_to_attributes(clef_shape shape) {
 static clef_shape attributes_to_shape(const shape_attributes *a) { return clef__shape_of(a->rank, a->dim); }
 
 static bool reshape_infer(clef__call *call) {
-    call->dtype = call->input[0]->dtype;
-    call->shape = attributes_to_shape(call->attributes);
+    call->out->dtype = call->input[0]->dtype;
+    call->out->shape = attributes_to_shape(call->attributes);
     int64_t count = clef_shape_numel(call->input[0]->shape);
-    return clef__infer_takes(call, clef_shape_numel(call->shape) == count, "both shapes have as many elements");
+    return clef__infer_takes(call, clef_shape_numel(call->out->shape) == count, "both shapes have as many elements");
 }
 
 /* Matches runs of old and new dimensions with equal products; within a run the old ones must be dense. */
 static bool reshape_view(const clef__node *node, const clef__layout *in, clef__layout *out) {
-    clef_shape old = node->input[0]->shape, new = node->shape;
+    clef_shape old = node->input[0]->shape, new = node->out->shape;
     *out = clef__dense(new, NULL);
     out->offset = in->offset;
     if (clef_shape_numel(new) == 0) return true;
@@ -55,9 +55,10 @@ static bool reshape_view(const clef__node *node, const clef__layout *in, clef__l
     return true;
 }
 
-static void reshape_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+static void reshape_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                             clef_tensor **dx) {
     (void)y, (void)wanted;
-    dx[0] = clef_reshape(g, clef_tensor_shape(x[0]));
+    dx[0] = clef_reshape(g[0], clef_tensor_shape(x[0]));
 }
 
 static const clef_op op_reshape = {
@@ -150,9 +151,9 @@ static bool permute_infer(clef__call *call) {
     bool fits = order->rank == x.rank;
     for (int i = 0; fits && i < x.rank; i++) fits = order->dim[i] >= 0 && order->dim[i] < x.rank;
     if (!clef__infer_takes(call, fits, "x has the dimensions")) return false;
-    call->dtype = call->input[0]->dtype;
-    call->shape.rank = x.rank;
-    for (int i = 0; i < x.rank; i++) call->shape.dim[i] = x.dim[order->dim[i]];
+    call->out->dtype = call->input[0]->dtype;
+    call->out->shape.rank = x.rank;
+    for (int i = 0; i < x.rank; i++) call->out->shape.dim[i] = x.dim[order->dim[i]];
     return true;
 }
 
@@ -163,12 +164,13 @@ static bool permute_view(const clef__node *node, const clef__layout *in, clef__l
     return true;
 }
 
-static void permute_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+static void permute_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                             clef_tensor **dx) {
     (void)x, (void)wanted;
-    const shape_attributes *order = clef__attributes(clef__node_of(y));
+    const shape_attributes *order = clef__attributes(clef__node_of(y[0]));
     int inverse[CLEF_MAX_RANK];
     for (int i = 0; i < order->rank; i++) inverse[order->dim[i]] = i;
-    dx[0] = clef_permute(g, inverse);
+    dx[0] = clef_permute(g[0], inverse);
 }
 
 static const clef_op op_permute = {
@@ -207,22 +209,23 @@ clef_tensor *clef_transpose(clef_tensor *x, int a, int b) {
 
 static bool expand_infer(clef__call *call) {
     clef_shape both, to = attributes_to_shape(call->attributes);
-    call->dtype = call->input[0]->dtype;
-    call->shape = to;
+    call->out->dtype = call->input[0]->dtype;
+    call->out->shape = to;
     return clef__infer_takes(call, clef__broadcast(call->input[0]->shape, to, &both) && clef_shape_equal(both, to),
                              "x broadcasts to the shape");
 }
 
 static bool expand_view(const clef__node *node, const clef__layout *in, clef__layout *out) {
-    clef_shape from = node->input[0]->shape, to = node->shape;
+    clef_shape from = node->input[0]->shape, to = node->out->shape;
     *out = (clef__layout){.offset = in->offset};
     for (int i = 1; i <= from.rank; i++) out->stride[to.rank - i] = from.dim[from.rank - i] == 1 ? 0 : in->stride[from.rank - i];
     return true;
 }
 
-static void expand_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+static void expand_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                            clef_tensor **dx) {
     (void)y, (void)wanted;
-    dx[0] = clef__sum_to(g, clef_tensor_shape(x[0]));
+    dx[0] = clef__sum_to(g[0], clef_tensor_shape(x[0]));
 }
 
 static const clef_op op_expand = {

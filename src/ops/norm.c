@@ -18,11 +18,12 @@ static bool infer_normalise(clef__call *call) {
 }
 
 /* y = (x − m)·s + b:  dx = g s,  ds = Σ g (x − m),  db = Σ g,  dm = −s Σ g.  The sums run where m is 1 long. */
-static void gradient_normalise(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+static void gradient_normalise(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                               clef_tensor **dx) {
     (void)y;
     clef_tensor *plain, *far;
-    if (wanted[0]) dx[0] = clef_mul(g, x[2]);
-    if (!(wanted[1] || wanted[2] || wanted[3]) || !clef__pair_of_sums(g, x[0], x[1], &plain, &far)) return;
+    if (wanted[0]) dx[0] = clef_mul(g[0], x[2]);
+    if (!(wanted[1] || wanted[2] || wanted[3]) || !clef__pair_of_sums(g[0], x[0], x[1], &plain, &far)) return;
     if (wanted[1]) dx[1] = clef_neg(clef_mul(x[2], plain));
     if (wanted[2]) dx[2] = far;
     if (wanted[3]) dx[3] = plain;
@@ -96,7 +97,7 @@ static void lower_layer_norm(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     const layer_attributes *a = clef__attributes(node);
     bool affine = node->n_inputs == 3;
-    int64_t n = row_length(node->shape, a->n_dims), rows = clef_shape_numel(node->shape) / n;
+    int64_t n = row_length(node->out->shape, a->n_dims), rows = clef_shape_numel(node->out->shape) / n;
     clef__operand x = clef__lower_in_dense(lw, 0, NULL), w = affine ? clef__lower_in_dense(lw, 1, NULL) : x,
                   b = affine ? clef__lower_in_dense(lw, 2, NULL) : x, y = clef__lower_out(lw, NULL);
     clef__epilogue epilogue = clef__lower_epilogue(lw, y);
@@ -120,8 +121,8 @@ static bool infer_layer_backward(clef__call *call) {
         return false;
     int64_t n = row_length(shape, a->n_dims), rows = clef_shape_numel(shape) / n;
     if (!clef__infer_takes(call, a->parts >= 0 && a->parts <= rows, "there are no more parts than rows")) return false;
-    call->shape = CLEF_SHAPE(clef__plus(rows * n, clef__times(2 * a->parts, n)));
-    call->dtype = call->input[0]->dtype;
+    call->out->shape = CLEF_SHAPE(clef__plus(rows * n, clef__times(2 * a->parts, n)));
+    call->out->dtype = call->input[0]->dtype;
     return true;
 }
 
@@ -201,10 +202,12 @@ static void layer_gradient_composed(clef_tensor *const *x, clef_tensor *g, const
     if (affine && wanted[2]) dx[2] = clef__sum_to(g, clef_tensor_shape(x[2]));
 }
 
-static void gradient_layer_norm(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
-    const layer_attributes *a = clef__attributes(clef__node_of(y));
-    bool affine = clef__node_of(y)->n_inputs == 3;
-    (clef_grad_enabled(clef_tensor_context(y)) ? layer_gradient_composed : layer_gradient_in_one)(x, g, a, wanted, dx, affine);
+static void gradient_layer_norm(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                                clef_tensor **dx) {
+    const layer_attributes *a = clef__attributes(clef__node_of(y[0]));
+    bool affine = clef__node_of(y[0])->n_inputs == 3;
+    (clef_grad_enabled(clef_tensor_context(y[0])) ? layer_gradient_composed : layer_gradient_in_one)(x, g[0], a, wanted, dx,
+                                                                                                     affine);
 }
 
 static const clef_op op_layer_norm = {.name = "layer_norm",

@@ -25,15 +25,17 @@ static clef_tensor *apply_named(const clef_op *op, clef_tensor *x, clef_tensor *
     return clef__apply(op, input, n, NULL, 0);
 }
 
-static void unary_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+static void unary_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                           clef_tensor **dx) {
     (void)wanted;
-    const unary_row *row = (const unary_row *)clef__node_of(y)->op;
-    if (!is(row->backward.text, "ZERO")) dx[0] = apply_named(&row->backward, x[0], y, g, x + 1);
+    const unary_row *row = (const unary_row *)clef__node_of(y[0])->op;
+    if (!is(row->backward.text, "ZERO")) dx[0] = apply_named(&row->backward, x[0], y[0], g[0], x + 1);
 }
 
 /* y = backward(x or y, g, …): linear in g, so the same op serves g; `second` serves the other. */
-static void backward_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
-    const clef_op *op = clef__node_of(y)->op;
+static void backward_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                              clef_tensor **dx) {
+    const clef_op *op = clef__node_of(y[0])->op;
     const unary_row *row = (const unary_row *)((const char *)op - offsetof(unary_row, backward));
     clef_tensor *input[5];
     for (int i = 0; op->params[i]; i++) {
@@ -41,28 +43,29 @@ static void backward_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor
         if (!wanted[i]) continue;
         memcpy(input, x, strlen(op->params) * sizeof *input);
         if (letter == 'g') {
-            input[i] = g;
-            dx[i] = clef__apply(op, input, clef__node_of(y)->n_inputs, NULL, 0);
+            input[i] = g[0];
+            dx[i] = clef__apply(op, input, clef__node_of(y[0])->n_inputs, NULL, 0);
         } else if (is(row->second.text, "NONE")) {
-            clef__refuse(clef_tensor_context(y), row->op.name, CLEF_UNSUPPORTED,
+            clef__refuse(clef_tensor_context(y[0]), row->op.name, CLEF_UNSUPPORTED,
                          "has no second derivative here; write it with other functions");
         } else if (!is(row->second.text, "ZERO")) {
-            dx[i] = clef_mul(g, clef__apply(&row->second, input, clef__node_of(y)->n_inputs, NULL, 0));
+            dx[i] = clef_mul(g[0], clef__apply(&row->second, input, clef__node_of(y[0])->n_inputs, NULL, 0));
         }
     }
 }
 
-static void second_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
-    const clef_op *op = clef__node_of(y)->op;
+static void second_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                            clef_tensor **dx) {
+    const clef_op *op = clef__node_of(y[0])->op;
     const unary_row *row = (const unary_row *)((const char *)op - offsetof(unary_row, second));
     clef_tensor *input[5];
     for (int i = 0; op->params[i]; i++) {
         if (!wanted[i]) continue;
         memcpy(input, x, strlen(op->params) * sizeof *input);
-        input[i] = g;
-        if (op->params[i] == 'g') dx[i] = clef__apply(op, input, clef__node_of(y)->n_inputs, NULL, 0);
+        input[i] = g[0];
+        if (op->params[i] == 'g') dx[i] = clef__apply(op, input, clef__node_of(y[0])->n_inputs, NULL, 0);
         else
-            clef__refuse(clef_tensor_context(y), row->op.name, CLEF_UNSUPPORTED,
+            clef__refuse(clef_tensor_context(y[0]), row->op.name, CLEF_UNSUPPORTED,
                          "has no third derivative here; write it with other functions");
     }
 }
@@ -125,11 +128,12 @@ typedef struct many_row {
     domain domain;
 } many_row;
 
-static void many_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
-    const many_row *row = (const many_row *)clef__node_of(y)->op;
-    int n = clef__node_of(y)->n_inputs;
+static void many_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                          clef_tensor **dx) {
+    const many_row *row = (const many_row *)clef__node_of(y[0])->op;
+    int n = clef__node_of(y[0])->n_inputs;
     for (int i = 0; i < n; i++)
-        if (wanted[i]) dx[i] = clef__sum_to(row->d[i](x[0], x[1], n > 2 ? x[2] : NULL, y, g), clef_tensor_shape(x[i]));
+        if (wanted[i]) dx[i] = clef__sum_to(row->d[i](x[0], x[1], n > 2 ? x[2] : NULL, y[0], g[0]), clef_tensor_shape(x[i]));
 }
 
 /* The part of max(a, b)'s gradient that goes to a: 1, 1/2 where they are equal, or 0. */
@@ -170,10 +174,10 @@ static clef_tensor *angle_slope(clef_tensor *p, clef_tensor *q, clef_tensor *g) 
 static clef_tensor *zero_like(clef_tensor *x) { return clef__number(clef_tensor_context(x), clef_tensor_dtype(x), 0); }
 
 static bool choose_infer(clef__call *call) {
-    call->dtype = call->input[1]->dtype;
-    call->shape = call->input[0]->shape;
+    call->out->dtype = call->input[1]->dtype;
+    call->out->shape = call->input[0]->shape;
     for (int i = 1; i < 3; i++)
-        if (!clef__broadcast(call->shape, call->input[i]->shape, &call->shape))
+        if (!clef__broadcast(call->out->shape, call->input[i]->shape, &call->out->shape))
             return clef__infer_fail(call, CLEF_SHAPE, "shapes %s, %s and %s do not broadcast",
                                     clef__shape_text(call->input[0]->shape), clef__shape_text(call->input[1]->shape),
                                     clef__shape_text(call->input[2]->shape));

@@ -46,11 +46,11 @@ static bool infer_pool(clef__call *call) {
     if (x.rank != 4) return clef__infer_fail(call, CLEF_SHAPE, "x must be [n,c,h,w], not %s", clef__shape_text(x));
     if (!clef__infer_takes(call, call->n_inputs < 2 || clef__same_shape(call, 0, 1), "both images have one shape")) return false;
     if (!check_window(call, a)) return false;
-    call->dtype = call->input[0]->dtype;
-    if (call->op == &op_avg && !clef__is_float(call->dtype))
+    call->out->dtype = call->input[0]->dtype;
+    if (call->op == &op_avg && !clef__is_float(call->out->dtype))
         return clef__infer_fail(call, CLEF_DTYPE, "an average of %s is not %s; convert with clef_to first",
-                                clef_dtype_name(call->dtype), clef_dtype_name(call->dtype));
-    call->shape = CLEF_SHAPE(x.dim[0], x.dim[1], a->result[0], a->result[1]);
+                                clef_dtype_name(call->out->dtype), clef_dtype_name(call->out->dtype));
+    call->out->shape = CLEF_SHAPE(x.dim[0], x.dim[1], a->result[0], a->result[1]);
     return true;
 }
 
@@ -61,8 +61,8 @@ static bool infer_backward(clef__call *call) {
     bool fits = g.rank == 4 && g.dim[2] == a->result[0] && g.dim[3] == a->result[1];
     if (fits && call->n_inputs == 2) fits = clef_shape_equal(x, CLEF_SHAPE(g.dim[0], g.dim[1], a->image[0], a->image[1]));
     if (!clef__infer_takes(call, fits, "g has the result's shape and x the image's")) return false;
-    call->shape = CLEF_SHAPE(g.dim[0], g.dim[1], a->image[0], a->image[1]);
-    call->dtype = call->input[0]->dtype;
+    call->out->shape = CLEF_SHAPE(g.dim[0], g.dim[1], a->image[0], a->image[1]);
+    call->out->dtype = call->input[0]->dtype;
     return true;
 }
 
@@ -101,7 +101,7 @@ static void lower_with(const clef__lowering *lw, const char *kernel, bool pick) 
     clef__image in[2], y;
     for (int i = 0; i < node->n_inputs; i++) in[i] = clef__image_in(lw, i);
     y = clef__image_of(clef__lower_out(lw, clef__channels_last));
-    begin_pool(lw, kernel, a, node->dtype, y.c);
+    begin_pool(lw, kernel, a, node->out->dtype, y.c);
     if (pick) clef__launch_define(lw, "PICK", "1");
     for (int i = 0; i < node->n_inputs; i++) clef__launch_tensor(lw, in[i].data, false);
     clef__launch_tensor(lw, y.data, true);
@@ -119,7 +119,7 @@ static void lower_max_tiles(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     const geometry *a = node->attributes;
     clef__image x = clef__image_in(lw, 0), g = clef__image_in(lw, 1), dx = clef__image_of(clef__lower_out(lw, clef__channels_last));
-    begin_pool(lw, "max_pool_backward_tiles", a, node->dtype, x.c);
+    begin_pool(lw, "max_pool_backward_tiles", a, node->out->dtype, x.c);
     clef__launch_tensor(lw, x.data, false);
     clef__launch_tensor(lw, g.data, false);
     clef__launch_tensor(lw, dx.data, true);
@@ -134,7 +134,7 @@ static void lower_avg_backward(const clef__lowering *lw) { lower_with(lw, "avg_p
 
 static bool max_tiles_applies(const clef__lowering *lw) { return tiles(clef__lower_node(lw)->attributes); }
 /* Rough costs that only have to order the two. */
-static double tiles_cost(const clef__lowering *lw) { return 1e-9 * (double)clef_shape_numel(clef__lower_node(lw)->shape); }
+static double tiles_cost(const clef__lowering *lw) { return 1e-9 * (double)clef_shape_numel(clef__lower_node(lw)->out->shape); }
 static double gather_cost(const clef__lowering *lw) { return 4 * tiles_cost(lw); }
 
 /* ---- gradients ---- */
@@ -144,15 +144,17 @@ static clef_tensor *apply(const clef_op *op, clef_tensor *a, clef_tensor *b, cle
 
 /* Of the three ops of max_pool2d, by their last input: where x is beside it, x only says where the maxima are, and its own
    derivative is zero almost everywhere. */
-static void gradient_max(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
-    const clef__node *node = clef__node_of(y);
+static void gradient_max(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                         clef_tensor **dx) {
+    const clef__node *node = clef__node_of(y[0]);
     int last = node->n_inputs - 1;
-    if (wanted[last]) dx[last] = apply(node->op == &op_max_backward ? &op_max_pick : &op_max_backward, x[0], g, y);
+    if (wanted[last]) dx[last] = apply(node->op == &op_max_backward ? &op_max_pick : &op_max_backward, x[0], g[0], y[0]);
 }
 
-static void gradient_avg(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+static void gradient_avg(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                         clef_tensor **dx) {
     (void)x;
-    if (wanted[0]) dx[0] = apply(clef__node_of(y)->op == &op_avg ? &op_avg_backward : &op_avg, g, NULL, y);
+    if (wanted[0]) dx[0] = apply(clef__node_of(y[0])->op == &op_avg ? &op_avg_backward : &op_avg, g[0], NULL, y[0]);
 }
 
 static const clef__strategy max_strategies[] = {{.name = "direct", .lower = lower_max}, {0}};

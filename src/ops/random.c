@@ -11,7 +11,7 @@
 
 static void random_lower(const clef__lowering *lw, const char *kernel) {
     clef__operand y = clef__lower_out(lw, NULL);
-    int64_t n = clef_shape_numel(clef__lower_node(lw)->shape);
+    int64_t n = clef_shape_numel(clef__lower_node(lw)->out->shape);
     clef__launch_begin(lw, "random.cl", kernel);
     clef__launch_tensor(lw, y, true);
     clef__launch_dynamic(lw, 0);
@@ -57,11 +57,11 @@ static void arange_lower(const clef__lowering *lw) {
     const arange_attributes *a = clef__attributes(node);
     clef__operand y = clef__lower_out(lw, NULL);
     clef__launch_begin(lw, "index.cl", "count_up");
-    clef__launch_define(lw, "DT", "%s", clef__token(node->dtype));
+    clef__launch_define(lw, "DT", "%s", clef__token(node->out->dtype));
     clef__launch_tensor(lw, y, true);
     clef__launch_long(lw, a->start);
     clef__launch_long(lw, a->step);
-    clef__launch_units(lw, clef_shape_numel(node->shape), 1);
+    clef__launch_units(lw, clef_shape_numel(node->out->shape), 1);
 }
 
 static const clef__strategy arange_strategies[] = {{.name = "count", .lower = arange_lower}, {0}};

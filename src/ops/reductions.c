@@ -24,11 +24,11 @@ static bool reduce_infer(clef__call *call) {
     const reduce_attributes *a = call->attributes;
     clef_shape from = call->input[0]->shape;
     if (!clef__infer_takes(call, a->mask >= 0 && a->mask >> from.rank == 0, "x has the dimensions")) return false;
-    call->dtype = call->input[0]->dtype;
-    if (op->widens && !clef__is_float(call->dtype)) call->dtype = CLEF_I64;
-    call->shape = from;
+    call->out->dtype = call->input[0]->dtype;
+    if (op->widens && !clef__is_float(call->out->dtype)) call->out->dtype = CLEF_I64;
+    call->out->shape = from;
     for (int i = 0; i < from.rank; i++)
-        if (a->mask >> i & 1) call->shape.dim[i] = 1;
+        if (a->mask >> i & 1) call->out->shape.dim[i] = 1;
     return true;
 }
 
@@ -53,7 +53,7 @@ static void reduce_lower(const clef__lowering *lw) {
                                                       .mask = ((const reduce_attributes *)clef__attributes(node))->mask,
                                                       .joined = joined_dtype(op, node->input[0]->dtype),
                                                       .divides = op->divides,
-                                                      .of_nothing = of_nothing(op, node->dtype)});
+                                                      .of_nothing = of_nothing(op, node->out->dtype)});
 }
 
 static const clef__strategy reduce_strategies[] = {{.name = "stages", .lower = reduce_lower}, {0}};
@@ -62,35 +62,39 @@ static const clef__strategy reduce_strategies[] = {{.name = "stages", .lower = r
 
 static int64_t mask_of(clef_tensor *y) { return ((const reduce_attributes *)clef__attributes(clef__node_of(y)))->mask; }
 
-static void sum_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+static void sum_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                         clef_tensor **dx) {
     (void)y, (void)wanted;
-    dx[0] = clef_expand(g, clef_tensor_shape(x[0]));
+    dx[0] = clef_expand(g[0], clef_tensor_shape(x[0]));
 }
 
 /* g / n.  What begins a backward pass is a number and stays one, which takes no launch. */
 static clef_tensor *share_gradient(clef_tensor *g, int64_t n) {
-    const clef__node *node = clef__node_of(g);
-    if (!clef__is_number(node) || clef_dtype_size(node->dtype) < sizeof(float)) return clef_div_scalar(g, (double)n);
-    return clef__constant(clef_tensor_context(g), node->shape, node->dtype, node->device, node->dynamic.f / (double)n);
+    const clef__output *out = clef__output_of(g);
+    if (!clef__is_number(out) || clef_dtype_size(out->dtype) < sizeof(float)) return clef_div_scalar(g, (double)n);
+    return clef__constant(clef_tensor_context(g), out->shape, out->dtype, out->device, out->node->dynamic.f / (double)n);
 }
 
-static void mean_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+static void mean_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                          clef_tensor **dx) {
     (void)wanted;
     clef_shape shape = clef_tensor_shape(x[0]);
-    dx[0] = clef_expand(share_gradient(g, clef__reduced_count(shape, mask_of(y))), shape);
+    dx[0] = clef_expand(share_gradient(g[0], clef__reduced_count(shape, mask_of(y[0]))), shape);
 }
 
 static clef_tensor *sum_over(clef_tensor *x, int64_t mask);
 
 /* Equals share the gradient. */
-static void extreme_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+static void extreme_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                             clef_tensor **dx) {
     (void)wanted;
-    clef_tensor *chosen = clef_to(clef_eq(x[0], y), clef_tensor_dtype(x[0]));
-    dx[0] = clef_mul(chosen, clef_div(g, sum_over(chosen, mask_of(y))));
+    clef_tensor *chosen = clef_to(clef_eq(x[0], y[0]), clef_tensor_dtype(x[0]));
+    dx[0] = clef_mul(chosen, clef_div(g[0], sum_over(chosen, mask_of(y[0]))));
 }
 
 /* The product of the others: y/x without zeros; with one zero only that element has any. */
-static void prod_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx);
+static void prod_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                          clef_tensor **dx);
 
 #define REDUCE_OP(name_, token_, of_nothing_, widens_, divides_, gradient_) \
     static const reduce_op reduce_##name_ = {                               \
@@ -117,16 +121,17 @@ static clef_tensor *reduce_over(const reduce_op *op, clef_tensor *x, int64_t mas
 
 static clef_tensor *sum_over(clef_tensor *x, int64_t mask) { return reduce_over(&reduce_sum, x, mask); }
 
-static void prod_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+static void prod_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                          clef_tensor **dx) {
     (void)wanted;
     clef_dtype dtype = clef_tensor_dtype(x[0]);
-    clef_tensor *zero = clef_eq_scalar(x[0], 0), *one = clef__number(clef_tensor_context(y), dtype, 1),
-                *none = clef__number(clef_tensor_context(y), dtype, 0);
-    clef_tensor *zeros = sum_over(clef_to(zero, CLEF_I32), mask_of(y));
-    clef_tensor *safe = clef_where(zero, one, x[0]), *rest = reduce_over(&reduce_prod, safe, mask_of(y));
+    clef_tensor *zero = clef_eq_scalar(x[0], 0), *one = clef__number(clef_tensor_context(y[0]), dtype, 1),
+                *none = clef__number(clef_tensor_context(y[0]), dtype, 0);
+    clef_tensor *zeros = sum_over(clef_to(zero, CLEF_I32), mask_of(y[0]));
+    clef_tensor *safe = clef_where(zero, one, x[0]), *rest = reduce_over(&reduce_prod, safe, mask_of(y[0]));
     clef_tensor *alone = clef_logical_and(zero, clef_eq_scalar(zeros, 1));
     clef_tensor *slope = clef_where(clef_eq_scalar(zeros, 0), clef_div(rest, safe), clef_where(alone, rest, none));
-    dx[0] = clef_mul(g, slope);
+    dx[0] = clef_mul(g[0], slope);
 }
 
 /* ---- public ---- */
@@ -236,11 +241,11 @@ clef_tensor *clef_norm(clef_tensor *x, double p, const int *dims, int n, bool ke
 static bool arg_infer(clef__call *call) {
     int64_t d = *(const int64_t *)call->attributes;
     if (!clef__infer_takes(call, d >= 0 && d < call->input[0]->shape.rank, "x has the dimension")) return false;
-    call->shape = call->input[0]->shape;
-    call->dtype = CLEF_I64;
-    if (call->shape.dim[d] == 0)
-        return clef__infer_fail(call, CLEF_SHAPE, "x %s has no elements to choose from", clef__shape_text(call->shape));
-    call->shape.dim[d] = 1;
+    call->out->shape = call->input[0]->shape;
+    call->out->dtype = CLEF_I64;
+    if (call->out->shape.dim[d] == 0)
+        return clef__infer_fail(call, CLEF_SHAPE, "x %s has no elements to choose from", clef__shape_text(call->out->shape));
+    call->out->shape.dim[d] = 1;
     return true;
 }
 

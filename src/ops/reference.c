@@ -11,7 +11,7 @@
 /* Leading dimensions broadcast; `row` and `column` are the last two. */
 static double matrix_number(const clef__numbers *x, const clef__node *node, const int64_t *at, int64_t row, int64_t column) {
     int64_t own[CLEF_MAX_RANK];
-    int rank = x->x->rank, ahead = node->shape.rank - rank;
+    int rank = x->x->rank, ahead = node->out->shape.rank - rank;
     for (int d = 0; d < rank - 2; d++) own[d] = x->x->dim[d] == 1 ? 0 : at[ahead + d];
     own[rank - 2] = row;
     own[rank - 1] = column;
@@ -19,7 +19,7 @@ static double matrix_number(const clef__numbers *x, const clef__node *node, cons
 }
 
 double clef__matmul_element(const clef__node *node, const clef__numbers *in, const int64_t *at) {
-    int64_t m = at[node->shape.rank - 2], n = at[node->shape.rank - 1];
+    int64_t m = at[node->out->shape.rank - 2], n = at[node->out->shape.rank - 1];
     double sum = 0;
     for (int64_t k = 0; k < in[0].x->dim[in[0].x->rank - 1]; k++)
         sum += matrix_number(&in[0], node, at, m, k) * matrix_number(&in[1], node, at, k, n);
@@ -27,7 +27,7 @@ double clef__matmul_element(const clef__node *node, const clef__numbers *in, con
 }
 
 double clef__linear_element(const clef__node *node, const clef__numbers *in, const int64_t *at) {
-    int last = node->shape.rank - 1;
+    int last = node->out->shape.rank - 1;
     int64_t x[CLEF_MAX_RANK];
     double sum = node->n_inputs > 2 ? clef__number_at(&in[2], &at[last]) : 0;
     memcpy(x, at, sizeof(int64_t) * (size_t)last);
@@ -46,7 +46,7 @@ static int64_t pixel(const clef__conv *a, int d, int64_t result, int64_t tap) {
 
 double clef__conv2d_element(const clef__node *node, const clef__numbers *in, const int64_t *at) {
     const clef__conv *a = node->attributes;
-    int64_t channels = in[1].x->dim[1], first = at[1] / (node->shape.dim[1] / a->groups) * channels;
+    int64_t channels = in[1].x->dim[1], first = at[1] / (node->out->shape.dim[1] / a->groups) * channels;
     double sum = node->n_inputs > 2 ? clef__number_at(&in[2], &at[1]) : 0;
     for (int64_t i = 0; i < channels * a->kernel[0] * a->kernel[1]; i++) {
         int64_t c = i / (a->kernel[0] * a->kernel[1]), ky = i / a->kernel[1] % a->kernel[0], kx = i % a->kernel[1];
@@ -80,7 +80,7 @@ double clef__conv2d_backward_data_element(const clef__node *node, const clef__nu
 double clef__conv2d_backward_weight_element(const clef__node *node, const clef__numbers *in, const int64_t *at) {
     const clef__conv *a = node->attributes;
     const clef__operand *dy = in[1].x;
-    int64_t c = at[0] / (node->shape.dim[0] / a->groups) * node->shape.dim[1] + at[1];
+    int64_t c = at[0] / (node->out->shape.dim[0] / a->groups) * node->out->shape.dim[1] + at[1];
     double sum = 0;
     for (int64_t i = 0; i < dy->dim[0] * dy->dim[2] * dy->dim[3]; i++) {
         int64_t n = i / (dy->dim[2] * dy->dim[3]), oy = i / dy->dim[3] % dy->dim[2], ox = i % dy->dim[3];
@@ -92,7 +92,7 @@ double clef__conv2d_backward_weight_element(const clef__node *node, const clef__
 
 /* There is a choice only where windows tile the image: the gradient of its window, where the first of its maxima is here. */
 double clef__max_pool2d_backward_element(const clef__node *node, const clef__numbers *in, const int64_t *at) {
-    int64_t h = node->shape.dim[2] / in[1].x->dim[2], w = node->shape.dim[3] / in[1].x->dim[3];
+    int64_t h = node->out->shape.dim[2] / in[1].x->dim[2], w = node->out->shape.dim[3] / in[1].x->dim[3];
     int64_t oy = at[2] / h, ox = at[3] / w, best = 0;
     double most = clef__number_at(&in[0], AT(at[0], at[1], oy * h, ox * w));
     for (int64_t i = 1; i < h * w; i++) {

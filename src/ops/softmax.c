@@ -136,18 +136,21 @@ static clef_tensor *slope(const clef_op *op, clef_tensor *y, clef_tensor *g) {
 }
 
 /* dx = y·(g - Σ g·y) */
-static void softmax_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+static void softmax_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                             clef_tensor **dx) {
     (void)x, (void)wanted;
-    dx[0] = clef_grad_enabled(clef_tensor_context(y))
-                ? clef_mul(y, clef_sub(g, clef_sum(clef_mul(g, y), (int[]){dim_of(y)}, 1, true)))
-                : slope(&op_softmax_slope, y, g);
+    dx[0] = clef_grad_enabled(clef_tensor_context(y[0]))
+                ? clef_mul(y[0], clef_sub(g[0], clef_sum(clef_mul(g[0], y[0]), (int[]){dim_of(y[0])}, 1, true)))
+                : slope(&op_softmax_slope, y[0], g[0]);
 }
 
 /* dx = g - exp(y)·Σ g */
-static void log_softmax_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+static void log_softmax_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                                 clef_tensor **dx) {
     (void)x, (void)wanted;
-    dx[0] = clef_grad_enabled(clef_tensor_context(y)) ? clef_sub(g, clef_mul(clef_exp(y), clef_sum(g, (int[]){dim_of(y)}, 1, true)))
-                                                      : slope(&op_log_softmax_slope, y, g);
+    dx[0] = clef_grad_enabled(clef_tensor_context(y[0]))
+                ? clef_sub(g[0], clef_mul(clef_exp(y[0]), clef_sum(g[0], (int[]){dim_of(y[0])}, 1, true)))
+                : slope(&op_log_softmax_slope, y[0], g[0]);
 }
 
 static const clef__strategy softmax_strategies[] = {{.name = "lines", .lower = softmax_lower}, {0}};
@@ -192,8 +195,8 @@ static bool takes_classes(clef__call *call) {
 
 static bool class_infer(clef__call *call) {
     if (!takes_classes(call)) return false;
-    call->shape = call->input[1]->shape;
-    call->dtype = class_dtype(call->input[0]->dtype);
+    call->out->shape = call->input[1]->shape;
+    call->out->dtype = class_dtype(call->input[0]->dtype);
     return true;
 }
 
@@ -260,7 +263,7 @@ static void class_slope_lower(const clef__lowering *lw) {
     clef__launch_tensor(lw, dx, true);
     class_numbers(lw, axes);
     clef__launch_long(lw, number ? -1 : same ? 0 : 1);
-    clef__launch_number(lw, 2, class_dtype(clef__lower_node(lw)->dtype));
+    clef__launch_number(lw, 2, class_dtype(clef__lower_node(lw)->out->dtype));
     clef__launch_units(lw, axes.outer, 4 * axes.n);
 }
 
@@ -288,12 +291,13 @@ static clef_tensor *class_slope_composed(clef_tensor *x, clef_tensor *target, cl
     return clef_to(clef_mul(each, clef_sub(clef_softmax(wide, 1), wanted)), clef_tensor_dtype(x));
 }
 
-static void class_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
-    const class_attributes *a = clef__attributes(clef__node_of(y));
+static void class_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                           clef_tensor **dx) {
+    const class_attributes *a = clef__attributes(clef__node_of(y[0]));
     if (!wanted[0]) return;
-    dx[0] = clef_grad_enabled(clef_tensor_context(y))
-                ? class_slope_composed(x[0], x[1], g, a)
-                : clef__apply(&op_class_slope, (clef_tensor *[]){x[0], x[1], g}, 3, a, sizeof *a);
+    dx[0] = clef_grad_enabled(clef_tensor_context(y[0]))
+                ? class_slope_composed(x[0], x[1], g[0], a)
+                : clef__apply(&op_class_slope, (clef_tensor *[]){x[0], x[1], g[0]}, 3, a, sizeof *a);
 }
 
 static const clef_op op_class_losses = {.name = "cross_entropy",

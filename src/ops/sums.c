@@ -20,9 +20,9 @@ static bool infer_sums(clef__call *call) {
     if (!clef__infer_takes(call, fits, "m has x's rank and is 1 long where x is summed, somewhere at least") ||
         !clef__infer_takes(call, call->n_inputs < 3 || clef__same_shape(call, 0, 2), "g has x's shape"))
         return false;
-    call->shape = m;
-    call->shape.dim[a->dim] = 2;
-    call->dtype = call->input[0]->dtype;
+    call->out->shape = m;
+    call->out->shape.dim[a->dim] = 2;
+    call->out->dtype = call->input[0]->dtype;
     return true;
 }
 
@@ -102,20 +102,22 @@ static clef_tensor *apply_sums(clef_tensor *g, clef_tensor *x, clef_tensor *m, c
 static clef_tensor *half(clef_tensor *sums, int64_t dim, int which) { return clef_slice(sums, (int)dim, which, which + 1, 1); }
 
 /* s0 = Σ d, s1 = Σ d² with d = x − m:  dx = g0 + 2 g1 d,  dm = −Σ dx */
-static void gradient_own_sums(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
-    const sums_attributes *a = clef__attributes(clef__node_of(y));
-    clef_tensor *g0 = half(g, a->dim, 0), *g1 = half(g, a->dim, 1);
+static void gradient_own_sums(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                              clef_tensor **dx) {
+    const sums_attributes *a = clef__attributes(clef__node_of(y[0]));
+    clef_tensor *g0 = half(g[0], a->dim, 0), *g1 = half(g[0], a->dim, 1);
     clef_tensor *slope = clef_add(g0, clef_mul(clef_mul_scalar(g1, 2), clef_sub(x[0], x[1])));
     if (wanted[0]) dx[0] = slope;
     if (wanted[1]) dx[1] = clef_neg(clef__sum_to(slope, clef_tensor_shape(x[1])));
 }
 
 /* s0 = Σ a, s1 = Σ a d:  da = g0 + g1 d,  dx = g1 a,  dm = −g1 s0 */
-static void gradient_sums_with(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
-    const sums_attributes *a = clef__attributes(clef__node_of(y));
-    clef_tensor *g0 = half(g, a->dim, 0), *g1 = half(g, a->dim, 1);
+static void gradient_sums_with(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                               clef_tensor **dx) {
+    const sums_attributes *a = clef__attributes(clef__node_of(y[0]));
+    clef_tensor *g0 = half(g[0], a->dim, 0), *g1 = half(g[0], a->dim, 1);
     if (wanted[0]) dx[0] = clef_mul(g1, x[2]);
-    if (wanted[1]) dx[1] = clef_neg(clef_mul(g1, half(y, a->dim, 0)));
+    if (wanted[1]) dx[1] = clef_neg(clef_mul(g1, half(y[0], a->dim, 0)));
     if (wanted[2]) dx[2] = clef_add(g0, clef_mul(g1, clef_sub(x[0], x[1])));
 }
 

@@ -33,21 +33,23 @@ static bool lies_within(const window_attributes *a, clef_shape inner, clef_shape
 }
 
 static bool slice_infer(clef__call *call) {
-    call->dtype = call->input[0]->dtype;
-    call->shape = window_shape(call->attributes);
-    return clef__infer_takes(call, lies_within(call->attributes, call->shape, call->input[0]->shape), "the window lies within x");
+    call->out->dtype = call->input[0]->dtype;
+    call->out->shape = window_shape(call->attributes);
+    return clef__infer_takes(call, lies_within(call->attributes, call->out->shape, call->input[0]->shape),
+                             "the window lies within x");
 }
 
 static bool window_infer(clef__call *call) {
-    call->dtype = call->input[0]->dtype;
-    call->shape = window_shape(call->attributes);
-    return clef__infer_takes(call, lies_within(call->attributes, call->input[0]->shape, call->shape), "x lies within the block");
+    call->out->dtype = call->input[0]->dtype;
+    call->out->shape = window_shape(call->attributes);
+    return clef__infer_takes(call, lies_within(call->attributes, call->input[0]->shape, call->out->shape),
+                             "x lies within the block");
 }
 
 static bool slice_view(const clef__node *node, const clef__layout *in, clef__layout *out) {
     const window_attributes *a = clef__attributes(node);
     *out = (clef__layout){.offset = in->offset};
-    bool empty = clef_shape_numel(node->shape) == 0; /* its start may lie behind the end */
+    bool empty = clef_shape_numel(node->out->shape) == 0; /* its start may lie behind the end */
     for (int i = 0; i < a->rank; i++) {
         if (!empty) out->offset += a->start[i] * in->stride[i];
         out->stride[i] = a->step[i] * in->stride[i];
@@ -55,10 +57,11 @@ static bool slice_view(const clef__node *node, const clef__layout *in, clef__lay
     return true;
 }
 
-static void slice_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+static void slice_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                           clef_tensor **dx) {
     (void)wanted;
-    const window_attributes *a = clef__attributes(clef__node_of(y));
-    dx[0] = clef__into_window(g, clef_tensor_shape(x[0]), a->start, a->step, 0);
+    const window_attributes *a = clef__attributes(clef__node_of(y[0]));
+    dx[0] = clef__into_window(g[0], clef_tensor_shape(x[0]), a->start, a->step, 0);
 }
 
 static const clef_op op_slice = {
@@ -89,10 +92,11 @@ static void window_lower(const clef__lowering *lw) {
     if (clef_shape_numel(inner) > 0) clef__lower_copy(lw, window_of(out, a, inner, a->start), clef__lower_in(lw, 0));
 }
 
-static void window_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+static void window_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                            clef_tensor **dx) {
     (void)wanted;
-    const window_attributes *a = clef__attributes(clef__node_of(y));
-    dx[0] = clef__window(g, a->start, a->step, clef_tensor_shape(x[0]).dim);
+    const window_attributes *a = clef__attributes(clef__node_of(y[0]));
+    dx[0] = clef__window(g[0], a->start, a->step, clef_tensor_shape(x[0]).dim);
 }
 
 static const clef__strategy window_strategies[] = {{.name = "fill and copy", .lower = window_lower}, {0}};
@@ -172,8 +176,8 @@ static bool concat_infer(clef__call *call) {
                                     clef__shape_text(other), clef__shape_text(call->input[0]->shape), (int)d);
         shape.dim[d] = clef__plus(shape.dim[d], other.dim[d]);
     }
-    call->shape = shape;
-    call->dtype = call->input[0]->dtype;
+    call->out->shape = shape;
+    call->out->dtype = call->input[0]->dtype;
     return true;
 }
 
@@ -190,12 +194,13 @@ static void concat_lower(const clef__lowering *lw) {
     }
 }
 
-static void concat_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
-    int d = (int)*(const int64_t *)clef__attributes(clef__node_of(y));
+static void concat_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                            clef_tensor **dx) {
+    int d = (int)*(const int64_t *)clef__attributes(clef__node_of(y[0]));
     int64_t at = 0;
-    for (int i = 0; i < clef__node_of(y)->n_inputs; i++) {
+    for (int i = 0; i < clef__node_of(y[0])->n_inputs; i++) {
         int64_t n = clef_tensor_shape(x[i]).dim[d];
-        if (wanted[i]) dx[i] = clef_slice(g, d, at, at + n, 1);
+        if (wanted[i]) dx[i] = clef_slice(g[0], d, at, at + n, 1);
         at += n;
     }
 }

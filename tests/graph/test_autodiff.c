@@ -245,9 +245,10 @@ static void drop(void *user, void *old) {
 }
 
 /* A mistake in an op's gradient is an error line, not another tensor's memory. */
-static void mistaken_gradient(clef_tensor *const *x, clef_tensor *y, clef_tensor *g, const bool *wanted, clef_tensor **dx) {
+static void mistaken_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                              clef_tensor **dx) {
     (void)x, (void)y, (void)wanted;
-    dx[0] = clef_expand(g, CLEF_SHAPE(3, 1));
+    dx[0] = clef_expand(g[0], CLEF_SHAPE(3, 1));
 }
 
 Test(autodiff, a_gradient_of_another_shape_is_found_out) {

@@ -107,9 +107,9 @@ Test(interop, in_place_again_after_the_buffer_was_left_behind) {
     end_steps(3);
     clef_opencl_buffer(p, &offset);
     count_up(p, 2);
-    clef__buffer *own = clef__node_of(p)->buffer;
+    clef__buffer *own = clef__output_of(p)->buffer;
     count_up(p, 2);
-    cr_assert_eq(clef__node_of(p)->buffer, own);
+    cr_assert_eq(clef__output_of(p)->buffer, own);
 }
 
 Test(interop, asking_for_a_buffer_keeps_the_tape) {

@@ -174,12 +174,12 @@ Test(optimizer, states_are_updated_in_place) {
     clef_module *m = small_net();
     clef_optimizer *opt = clef_adam(m, NULL);
     clef_tensor *state = clef_optimizer_tensor(opt, 1).tensor;
-    cr_assert_not_null(clef__node_of(state)->buffer, "states must be computed when the optimizer is made");
+    cr_assert_not_null(clef__output_of(state)->buffer, "states must be computed when the optimizer is made");
     train(m, opt, 1);
-    const clef__buffer *before = clef__node_of(state)->buffer;
+    const clef__buffer *before = clef__output_of(state)->buffer;
     for (int i = 1; i < 5; i++) {
         train(m, opt, 1);
-        cr_expect_eq(clef__node_of(state)->buffer, before, "step %d", i);
+        cr_expect_eq(clef__output_of(state)->buffer, before, "step %d", i);
     }
 }
 

@@ -197,13 +197,13 @@ Test(bundle, nobody_overwrites_what_another_reads) {
         int64_t n = 1001 + p_first; /* for a plan of its own */
         clef_tensor *p = vector(n, 1), *q = vector(HALF, 2), *r = vector(n, 3), *half = clef_slice(p, 0, 0, HALF, 1);
         float *p0 = values(p), *q0 = values(q), *r0 = values(r), *p1, *q1;
-        clef__buffer *place[2] = {clef__node_of(p)->buffer, clef__node_of(q)->buffer};
+        clef__buffer *place[2] = {clef__output_of(p)->buffer, clef__output_of(q)->buffer};
         clef_tensor *early = p_first ? clef_add(p, r) : clef_add(q, half), *late = p_first ? clef_add(q, half) : clef_add(p, r);
         clef_assign(p, p_first ? early : late);
         clef_assign(q, p_first ? late : early);
         cr_expect_eq(end_step(), 2);
         cr_expect_eq(bundles(), 0);
-        cr_expect(clef__node_of(q)->buffer == place[1] && (p_first || clef__node_of(p)->buffer == place[0]), "taken over");
+        cr_expect(clef__output_of(q)->buffer == place[1] && (p_first || clef__output_of(p)->buffer == place[0]), "taken over");
         p1 = values(p), q1 = values(q);
         for (int i = 0; i < n; i++) cr_assert_eq(p1[i], p0[i] + r0[i], "element %d", i);
         for (int i = 0; i < HALF; i++) cr_assert_eq(q1[i], q0[i] + p0[i], "element %d", i);
@@ -219,14 +219,14 @@ Test(bundle, what_someone_holds_is_kept) {
     float *before = NULL;
     for (int i = 0; i < N; i++) p[i] = vector(100 + i, (uint64_t)i);
     for (int step = 0; step < 3; step++) {
-        for (int i = 0; i < N; i++) place[i] = clef__node_of(p[i])->buffer;
+        for (int i = 0; i < N; i++) place[i] = clef__output_of(p[i])->buffer;
         if (step == 1) old = clef_keep(clef_reshape(p[2], CLEF_SHAPE(51, 2))), before = values(old);
         for (int i = 0; i < N; i++) clef_assign(p[i], clef_mul_scalar(p[i], 2));
         cr_expect_eq(end_step(), 1);
         cr_expect_eq(bundles(), 1);
         for (int i = 0; i < N; i++) {
             bool held = step == 1 && i == 2;
-            cr_expect_eq(clef__node_of(p[i])->buffer == place[i], !held, "step %d, parameter %d", step, i);
+            cr_expect_eq(clef__output_of(p[i])->buffer == place[i], !held, "step %d, parameter %d", step, i);
         }
     }
     float *after = values(old), *now = values(p[2]);

@@ -136,9 +136,9 @@ Test(eval, a_launch_cannot_begin_in_another) {
 
 static bool same_key(clef_tensor *const *a, int n, clef_tensor *const *b, int m) {
     clef__graph_view g = {0}, h = {0};
-    clef__node *roots[2][4];
-    for (int i = 0; i < n; i++) roots[0][i] = clef__node_of(a[i]);
-    for (int i = 0; i < m; i++) roots[1][i] = clef__node_of(b[i]);
+    clef__output *roots[2][4];
+    for (int i = 0; i < n; i++) roots[0][i] = clef__output_of(a[i]);
+    for (int i = 0; i < m; i++) roots[1][i] = clef__output_of(b[i]);
     cr_assert_eq(clef__collect(ctx, roots[0], n, &g), CLEF_OK);
     cr_assert_eq(clef__collect(ctx, roots[1], m, &h), CLEF_OK);
     bool same = g.key_words == h.key_words && memcmp(g.key, h.key, (size_t)g.key_words * sizeof *g.key) == 0;
@@ -165,7 +165,7 @@ Test(eval, a_key_tells_attributes_from_further_nodes) {
     clef_tensor *two[2];
     for (int i = 0; i < 2; i++) two[i] = clef__source(ctx, &op_odd, CLEF_SCALAR, CLEF_F32, NULL, 0, 0, 0);
     clef__graph_view g = {0};
-    clef__node *root = clef__node_of(two[0]);
+    clef__output *root = clef__output_of(two[0]);
     cr_assert_eq(clef__collect(ctx, &root, 1, &g), CLEF_OK);
     clef_tensor *one = clef__source(ctx, &op_odd, CLEF_SCALAR, CLEF_F32, g.key, (size_t)g.key_words * 8, 0, 0);
     cr_assert(!same_key(two, 2, &one, 1), "attributes that look like a node");
@@ -189,11 +189,11 @@ Test(eval, an_update_takes_over_its_memory) {
         clef_end_step(ctx);
     }
     uint64_t buffers = clef_memory(ctx).buffers;
-    clef__buffer *before = clef__node_of(p)->buffer;
+    clef__buffer *before = clef__output_of(p)->buffer;
     for (int i = 0; i < 4; i++) {
         clef_assign(p, clef_mul_scalar(p, 2));
         clef_end_step(ctx);
-        cr_assert_eq(clef__node_of(p)->buffer, before, "step %d moved the parameter", i);
+        cr_assert_eq(clef__output_of(p)->buffer, before, "step %d moved the parameter", i);
     }
     cr_assert_eq(clef_memory(ctx).buffers, buffers);
     cr_assert_eq(clef_item(clef_slice(p, 0, 3, 4, 1)), 3 * 256);
@@ -207,8 +207,8 @@ Test(eval, a_trained_parameter_stays_where_it_is) {
         clef_assign(w, clef_sub(w, clef_mul_scalar(clef_grad_of(w), 0.25)));
         clef_set_grad(w, CLEF_NONE);
         clef_end_step(ctx);
-        if (i >= 2) cr_assert_eq(clef__node_of(w)->buffer, before, "step %d moved the parameter", i);
-        before = clef__node_of(w)->buffer;
+        if (i >= 2) cr_assert_eq(clef__output_of(w)->buffer, before, "step %d moved the parameter", i);
+        before = clef__output_of(w)->buffer;
     }
     cr_assert_eq(clef_item(clef_slice(w, 0, 64, 65, 1)), 1);
 }
@@ -277,7 +277,7 @@ Test(eval, partial_results_are_not_computed_twice) {
     clef_tensor *hidden = clef_softmax(w, 0), *loss = clef_sum(clef_mul(hidden, hidden), NULL, 0, false);
     clef_backward(loss);
     clef_item(loss);
-    cr_assert(clef__node_of(hidden)->buffer, "backward still needs it, so it is kept");
+    cr_assert(clef__output_of(hidden)->buffer, "backward still needs it, so it is kept");
 }
 
 Test(eval, temporaries_live_one_step_longer) {
@@ -295,7 +295,7 @@ Test(eval, kept_tensors_are_computed_by_the_end_of_the_step) {
         clef_full(ctx, CLEF_SCALAR, CLEF_F32, i);
         clef_end_step(ctx);
     }
-    cr_assert(clef__node_of(y)->buffer);
+    cr_assert(clef__output_of(y)->buffer);
     EXPECT(y, 2, 3);
     clef_release(y);
 }
@@ -363,7 +363,7 @@ Test(eval, views_may_be_stacked_as_high_as_one_likes) {
 Test(eval, constants_that_are_kept_lie_in_memory) {
     clef_tensor *z = clef_keep(clef_full(ctx, CLEF_SHAPE(3), CLEF_F32, 7));
     clef_end_step(ctx);
-    cr_assert_eq(clef__node_of(z)->layout.stride[0], 1);
+    cr_assert_eq(clef__output_of(z)->layout.stride[0], 1);
     EXPECT(z, 7, 7, 7);
     EXPECT(clef_full(ctx, CLEF_SHAPE(2), CLEF_F32, -1), -1, -1);
 }
@@ -468,7 +468,7 @@ Test(devices, a_constant_lies_on_every_device_that_reads_it) {
     cr_assert_eq(clef_item(clef_sum(more, NULL, 0, false)), 126);
     cr_assert_eq(clef_item(clef_sum(rows, NULL, 0, false)), 420);
     cr_assert_eq(clef_item(clef_sum(wide, NULL, 0, false)), 36);
-    clef__node *kept = clef__node_of(z);
+    clef__output *kept = clef__output_of(z);
     cr_assert_eq(kept->device, 0);
     cr_assert_eq(clef__buffer_device(kept->buffer), clef__device_at(two, 0), "a kept constant lies where its node says");
     cr_assert_eq(kept->layout.stride[1], 1, "and whole");
@@ -649,8 +649,8 @@ Test(eval, an_update_runs_after_others_that_read_its_old_value) {
         clef_assign(q, clef_add(q, p));
         clef_assign(p, clef_mul_scalar(p, 2));
         clef_end_step(ctx);
-        if (i >= 2) cr_assert_eq(clef__node_of(p)->buffer, before, "step %d moved p", i);
-        before = clef__node_of(p)->buffer;
+        if (i >= 2) cr_assert_eq(clef__output_of(p)->buffer, before, "step %d moved p", i);
+        before = clef__output_of(p)->buffer;
     }
     cr_assert_eq(clef_item(clef_slice(q, 0, 5, 6, 1)), 63);
 }

@@ -10,8 +10,8 @@
 
 enum { MAX_NODES = 64 };
 typedef struct world {
-    clef__node *node;
-    clef__node *(*input)[4];
+    clef__node **node; /* of one output each */
+    clef__output *(*input)[4];
     clef__captured *captured;
     clef__graph_view g;
 } world;
@@ -32,6 +32,7 @@ static void begin_for(world *w, int n) {
 }
 static void begin(world *w) { begin_for(w, MAX_NODES); } /* in a process that soon ends */
 static void end(world *w) {
+    for (int i = 0; i < w->g.n; i++) free(w->node[i]);
     free(w->node);
     free(w->input);
     free(w->captured);
@@ -39,15 +40,17 @@ static void end(world *w) {
 
 static int add_node(world *w, const clef_op *op, clef_shape shape, int n, const int *inputs) {
     int at = w->g.n++;
-    clef__node *node = &w->node[at];
-    *node =
-        (clef__node){.op = op, .refs = 1, .n_inputs = n, .input = w->input[at], .shape = shape, .mark = 7ull << 32 | (uint32_t)at};
-    for (int i = 0; i < n; i++) node->input[i] = &w->node[inputs[i]];
-    w->captured[at] = (clef__captured){.node = node, .leaf = op == &op_leaf, .same_as = -1, .group = -1};
+    clef__node *node = w->node[at] = calloc(1, sizeof *node + sizeof *node->out);
+    *node = (clef__node){.op = op, .refs = 1, .n_inputs = n, .n_outputs = 1, .input = w->input[at]};
+    node->out[0] = (clef__output){.node = node, .refs = 1, .shape = shape, .mark = 7ull << 32 | (uint32_t)at};
+    for (int i = 0; i < n; i++) node->input[i] = w->node[inputs[i]]->out;
+    w->captured[at] = (clef__captured){.out = node->out, .node = node, .leaf = op == &op_leaf, .same_as = -1, .group = -1};
     return at;
 }
 #define NODE(w, op, ...) add_node(w, op, CLEF_SHAPE(4, 8), (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)), (int[]){__VA_ARGS__})
 #define LEAF(w) add_node(w, &op_leaf, CLEF_SHAPE(4, 8), 0, NULL)
+
+static int index_of(const clef__output *out) { return (int)(uint32_t)out->mark; }
 
 static clef__grouping fuse(world *w) {
     clef__grouping gr = {0};
@@ -64,19 +67,19 @@ static void check_order(const world *w, const clef__grouping *gr) {
         place[gr->order[i]] = i;
     }
     for (int i = 0; i < w->g.n; i++) { /* through views, the group that makes a value; -1 for leaves and constants */
-        int same = clef__captured_of(&w->g, &w->node[i]);
-        maker[i] = same != i                   ? maker[same]
-                   : w->node[i].op == &op_view ? maker[w->node[i].input[0] - w->node]
-                                               : w->captured[i].group;
+        int same = clef__captured_of(&w->g, w->node[i]->out);
+        maker[i] = same != i                    ? maker[same]
+                   : w->node[i]->op == &op_view ? maker[index_of(w->node[i]->input[0])]
+                                                : w->captured[i].group;
     }
     for (int i = 0; i < w->g.n; i++) {
         int group = w->captured[i].group;
         if (group < 0) continue;
         if (place[group] < 0) cr_assert_fail("group %d of item %d never runs", group, i);
-        for (int j = 0; j < w->node[i].n_inputs; j++) {
-            int input = (int)(w->node[i].input[j] - w->node), from = maker[input];
+        for (int j = 0; j < w->node[i]->n_inputs; j++) {
+            int input = index_of(w->node[i]->input[j]), from = maker[input];
             if (from < 0) continue;
-            if (from == group && w->node[input].op == &op_view) cr_assert_fail("item %d reads its own group through a view", i);
+            if (from == group && w->node[input]->op == &op_view) cr_assert_fail("item %d reads its own group through a view", i);
             if (from != group && place[from] >= place[group]) cr_assert_fail("item %d runs before its input %d", i, input);
         }
     }
@@ -104,12 +107,12 @@ Test(simplify, different_values_stay_apart) {
     int x = LEAF(&w), y = LEAF(&w);
     int a = NODE(&w, &op_exp, x), b = NODE(&w, &op_exp, y), k = add_node(&w, &op_number, CLEF_SCALAR, 0, NULL),
         m = add_node(&w, &op_number, CLEF_SCALAR, 0, NULL), c = NODE(&w, &op_add, x, y), d = NODE(&w, &op_add, y, x);
-    w.node[k].has_dynamic = w.node[m].has_dynamic = true;
+    w.node[k]->has_dynamic = w.node[m]->has_dynamic = true;
     int64_t one = 1, two = 2;
     int v = NODE(&w, &op_view, x), u = NODE(&w, &op_view, x);
-    w.node[v].attributes = &one;
-    w.node[u].attributes = &two;
-    w.node[v].attribute_bytes = w.node[u].attribute_bytes = sizeof one;
+    w.node[v]->attributes = &one;
+    w.node[u]->attributes = &two;
+    w.node[v]->attribute_bytes = w.node[u]->attribute_bytes = sizeof one;
     cr_assert_eq(clef__simplify(&w.g), CLEF_OK);
     const int apart[] = {a, b, k, m, c, d, v, u};
     for (size_t i = 0; i < sizeof apart / sizeof *apart; i++)
@@ -167,7 +170,7 @@ Test(fuse, shapes_and_devices_must_agree) {
     begin(&w);
     int x = add_node(&w, &op_leaf, CLEF_SHAPE(8), 0, NULL), a = add_node(&w, &op_exp, CLEF_SHAPE(8), 1, (int[]){x});
     int y = LEAF(&w), b = NODE(&w, &op_add, a, y), c = NODE(&w, &op_exp, b);
-    w.node[c].device = 1;
+    w.node[c]->out->device = 1;
     clef__grouping gr = fuse(&w);
     cr_assert_neq(w.captured[a].group, w.captured[b].group);
     cr_assert_neq(w.captured[b].group, w.captured[c].group);
@@ -257,7 +260,7 @@ static double plan_many(int (*next)(world *w), bool fused) {
     int last = 0;
     while (w.g.n < many) {
         last = next(&w);
-        w.node[last].has_dynamic = true; /* so that equal ones stay apart */
+        w.node[last]->has_dynamic = true; /* so that equal ones stay apart */
     }
     w.captured[last].output = true;
     clock_t before = clock();

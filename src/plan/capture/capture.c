@@ -4,46 +4,61 @@
 
 #include <string.h>
 
-static bool push_node(clef__graph_view *g, clef__node *node) {
+static bool push(clef__graph_view *g, clef__output *out, bool leaf) {
     if (!clef__grow(&g->captured, g->n, &g->capacity, sizeof *g->captured)) return false;
-    node->mark = g->mark << 32 | (uint32_t)g->n;
-    g->captured[g->n++] = (clef__captured){.node = node, .leaf = clef__computed(node), .same_as = -1, .group = -1};
+    g->captured[g->n++] = (clef__captured){.out = out, .node = out->node, .leaf = leaf, .same_as = -1, .group = -1};
     return true;
 }
 
-static int index_of(const clef__graph_view *g, const clef__node *node) {
-    return node->mark >> 32 == g->mark ? (int)(uint32_t)node->mark : -1;
+static int index_of(const clef__graph_view *g, const clef__output *out) {
+    return out->mark >> 32 == g->mark ? (int)(uint32_t)out->mark : -1;
 }
 
-int clef__captured_of(const clef__graph_view *g, const clef__node *node) {
-    int i = index_of(g, node);
+static bool push_leaf(clef__graph_view *g, clef__output *out) {
+    out->mark = g->mark << 32 | (uint32_t)g->n;
+    return push(g, out, true);
+}
+
+/* All outputs of a node.  What is computed already is not computed again, but has a place here too; it is read as a leaf. */
+static bool push_node(clef__graph_view *g, clef__node *node) {
+    bool ok = true;
+    for (int k = 0; ok && k < node->n_outputs; k++) {
+        if (!clef__computed(&node->out[k])) node->out[k].mark = g->mark << 32 | (uint32_t)g->n;
+        ok = push(g, &node->out[k], false);
+    }
+    return ok;
+}
+
+int clef__captured_of(const clef__graph_view *g, const clef__output *out) {
+    int i = index_of(g, out);
     while (i >= 0 && g->captured[i].same_as >= 0) i = g->captured[i].same_as;
     return i;
 }
 
 /* Depth first without recursion: inputs before consumers, in the order in which they were written. */
-static clef_status visit(clef_context *ctx, clef__graph_view *g, clef__node *root) {
+static clef_status visit(clef_context *ctx, clef__graph_view *g, clef__output *root) {
     int depth = 0;
     bool ok = clef__grow(&g->stack, depth, &g->stack_capacity, sizeof *g->stack);
     clef_status status = CLEF_OK;
     if (ok && index_of(g, root) < 0) g->stack[depth++] = (clef__visit){root, 0};
     while (ok && depth) {
         clef__visit *top = &g->stack[depth - 1];
-        if (top->node->donated) {
+        clef__node *node = top->out->node;
+        if (top->out->donated) {
             status = clef__fail(ctx, CLEF_STATE,
                                 "eval: a value that %s needs was overwritten by the end of its step; "
                                 "read or clef_keep what depends on it before clef_step",
-                                depth > 1 ? g->stack[depth - 2].node->op->name : "the result");
+                                depth > 1 ? g->stack[depth - 2].out->node->op->name : "the result");
             break;
         }
-        int needs = top->node->n_inputs + (top->node->after != NULL);
-        if (clef__computed(top->node) || top->next == needs) {
-            if (index_of(g, top->node) < 0) ok = push_node(g, top->node);
+        bool leaf = clef__computed(top->out);
+        if (leaf || top->next == node->n_inputs + (node->after != NULL)) {
+            if (index_of(g, top->out) < 0) ok = leaf ? push_leaf(g, top->out) : push_node(g, node);
             depth--;
             continue;
         }
         int next = top->next++;
-        clef__node *input = next < top->node->n_inputs ? top->node->input[next] : top->node->after;
+        clef__output *input = next < node->n_inputs ? node->input[next] : node->after;
         if (index_of(g, input) >= 0) continue;
         ok = clef__grow(&g->stack, depth, &g->stack_capacity, sizeof *g->stack);
         if (ok) g->stack[depth++] = (clef__visit){input, 0};
@@ -56,9 +71,20 @@ static clef_status visit(clef_context *ctx, clef__graph_view *g, clef__node *roo
 static void free_constants(clef__graph_view *g) {
     for (int i = 0; i < g->n; i++) {
         const clef__node *node = g->captured[i].node;
-        for (int j = 0; !g->captured[i].leaf && node->op->kind != CLEF__TRANSFER && j < node->n_inputs; j++)
-            if (node->input[j]->op == &clef__op_constant && node->input[j]->device != node->device)
+        for (int j = 0; clef__is_work(&g->captured[i]) && node->op->kind != CLEF__TRANSFER && j < node->n_inputs; j++)
+            if (node->input[j]->node->op == &clef__op_constant && node->input[j]->device != node->out[0].device)
                 g->captured[index_of(g, node->input[j])].leaf = false;
+    }
+}
+
+/* How many inputs of captured nodes read each. */
+static void count_edges(const clef__graph_view *g) {
+    memset(g->edges, 0, (size_t)g->n * sizeof *g->edges);
+    for (int i = 0; i < g->n; i++) {
+        const clef__node *node = g->captured[i].node;
+        if (!clef__is_work(&g->captured[i])) continue;
+        for (int j = 0; j < node->n_inputs; j++) g->edges[index_of(g, node->input[j])]++;
+        if (node->after) g->edges[index_of(g, node->after)]++;
     }
 }
 
@@ -66,21 +92,17 @@ static void free_constants(clef__graph_view *g) {
 static clef_status mark_outputs(clef_context *ctx, clef__graph_view *g) {
     if (!clef__grow(&g->edges, g->n, &g->edge_capacity, sizeof *g->edges))
         return clef__fail(ctx, CLEF_MEMORY, "eval: no host memory");
-    int *edges = g->edges;
-    memset(edges, 0, (size_t)g->n * sizeof *edges);
-    for (int i = 0; i < g->n; i++) {
-        const clef__node *node = g->captured[i].node;
-        for (int j = 0; !g->captured[i].leaf && j < node->n_inputs; j++) edges[index_of(g, node->input[j])]++;
-        if (!g->captured[i].leaf && node->after) edges[index_of(g, node->after)]++;
-    }
+    count_edges(g);
     for (int i = 0; i < g->n; i++) {
         clef__captured *captured = &g->captured[i];
-        const clef__node *node = captured->node;
-        if (!captured->leaf) captured->output |= node->op->kind != CLEF__CONSTANT && node->refs - node->passing > edges[i];
+        const clef__output *out = captured->out;
+        if (index_of(g, out) != i) continue; /* it is read as a leaf */
+        if (!captured->leaf)
+            captured->output |= captured->node->op->kind != CLEF__CONSTANT && out->refs - out->passing > g->edges[i];
         else
-            captured->donatable = node->buffer && node->refs - node->remembered == edges[i] &&
-                                  clef__buffer_refs(node->buffer) == 1 && !clef__buffer_pinned(node->buffer) &&
-                                  node->layout.offset == 0;
+            captured->donatable = out->buffer && out->refs - out->remembered == g->edges[i] &&
+                                  clef__buffer_refs(out->buffer) == 1 && !clef__buffer_pinned(out->buffer) &&
+                                  out->layout.offset == 0;
     }
     return CLEF_OK;
 }
@@ -93,37 +115,42 @@ static void add_word(clef__graph_view *g, uint64_t word, bool *ok) {
     g->hash ^= g->hash >> 29;
 }
 
-/* Everything a plan depends on, and nothing that changes from step to step. */
+/* What computes a node: the op, its attributes and where its inputs come from. */
+static void add_work(clef__graph_view *g, const clef__node *node, bool *ok) {
+    add_word(g, (uint64_t)(uintptr_t)node->op, ok);
+    add_word(g,
+             (uint64_t)node->has_dynamic | (uint64_t)(node->after != NULL) << 1 | (uint64_t)node->n_outputs << 8 |
+                 (uint64_t)node->n_inputs << 24 | (uint64_t)node->attribute_bytes << 40,
+             ok);
+    for (int j = 0; j < node->n_inputs; j++) add_word(g, (uint64_t)index_of(g, node->input[j]), ok);
+    if (node->after) add_word(g, (uint64_t)index_of(g, node->after), ok);
+    for (size_t b = 0; b < node->attribute_bytes; b += 8) {
+        uint64_t word = 0;
+        size_t rest = node->attribute_bytes - b;
+        memcpy(&word, (const char *)node->attributes + b, rest < 8 ? rest : 8);
+        add_word(g, word, ok);
+    }
+}
+
+/* Everything a plan depends on, and nothing that changes from step to step.  Which outputs of a node are wanted follows from who
+   reads them. */
 static clef_status make_key(clef_context *ctx, clef__graph_view *g) {
     bool ok = true;
     for (int i = 0; ok && i < g->n; i++) {
         const clef__captured *captured = &g->captured[i];
-        const clef__node *node = captured->node;
-        int inputs = captured->leaf ? 0 : node->n_inputs;
-        bool ordered = !captured->leaf && node->after;
-        size_t attribute_bytes = captured->leaf ? 0 : node->attribute_bytes;
+        const clef__output *out = captured->out;
         add_word(g,
                  (uint64_t)captured->leaf | (uint64_t)captured->donatable << 1 | (uint64_t)captured->output << 2 |
-                     (uint64_t)(!captured->leaf && node->has_dynamic) << 3 | (uint64_t)ordered << 4 | (uint64_t)node->dtype << 8 |
-                     (uint64_t)node->device << 16 | (uint64_t)node->shape.rank << 24 | (uint64_t)inputs << 32,
+                     (uint64_t)out->dtype << 8 | (uint64_t)out->device << 16 | (uint64_t)out->shape.rank << 24,
                  &ok);
-        add_word(g, captured->leaf ? 0 : (uint64_t)(uintptr_t)node->op, &ok);
-        add_word(g, attribute_bytes, &ok);
-        for (int d = 0; d < node->shape.rank; d++) add_word(g, (uint64_t)node->shape.dim[d], &ok);
-        for (int d = 0; captured->leaf && d < node->shape.rank; d++) add_word(g, (uint64_t)node->layout.stride[d], &ok);
-        for (int j = 0; j < inputs; j++) add_word(g, (uint64_t)index_of(g, node->input[j]), &ok);
-        if (ordered) add_word(g, (uint64_t)index_of(g, node->after), &ok);
-        for (size_t b = 0; b < attribute_bytes; b += 8) {
-            uint64_t word = 0;
-            size_t rest = attribute_bytes - b;
-            memcpy(&word, (const char *)node->attributes + b, rest < 8 ? rest : 8);
-            add_word(g, word, &ok);
-        }
+        for (int d = 0; d < out->shape.rank; d++) add_word(g, (uint64_t)out->shape.dim[d], &ok);
+        for (int d = 0; captured->leaf && d < out->shape.rank; d++) add_word(g, (uint64_t)out->layout.stride[d], &ok);
+        if (clef__is_work(captured)) add_work(g, captured->node, &ok);
     }
     return ok ? CLEF_OK : clef__fail(ctx, CLEF_MEMORY, "eval: no host memory");
 }
 
-clef_status clef__collect(clef_context *ctx, clef__node *const *roots, int n, clef__graph_view *g) {
+clef_status clef__collect(clef_context *ctx, clef__output *const *roots, int n, clef__graph_view *g) {
     g->mark = clef__traversal(ctx);
     clef_status status = CLEF_OK;
     for (int i = 0; status == CLEF_OK && i < n; i++) {

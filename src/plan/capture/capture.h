@@ -3,23 +3,24 @@
 #define CLEF_CAPTURE_H
 #include "graph/graph.h"
 
-/* One node of an evaluation. */
+/* One output of a node of an evaluation.  Those of a node that is to be computed lie side by side, also those that nobody reads. */
 typedef struct clef__captured {
-    clef__node *node;
-    bool leaf;      /* already computed: an input of the plan */
-    bool donatable; /* a leaf nobody else will look at again: its memory may be taken over */
-    bool output;    /* must be in memory of its own afterwards */
-    int same_as;    /* -1, or the earlier captured node that computes the same value */
-    int group;      /* -1 for leaves, constants and views */
-    int uses;       /* by how many inputs of other captured nodes it is read (fuse.c) */
-    int inner_uses; /* scratch of fuse.c */
-    int base;       /* the captured node whose memory it looks at: itself, unless it is a view (fuse.c) */
+    clef__output *out;
+    clef__node *node; /* whose output it is */
+    bool leaf;        /* already computed: an input of the plan */
+    bool donatable;   /* a leaf nobody else will look at again: its memory may be taken over */
+    bool output;      /* must be in memory of its own afterwards */
+    int same_as;      /* -1, or the earlier one that is the same value */
+    int group;        /* -1 for leaves, constants and views */
+    int uses;         /* by how many inputs of other captured nodes it is read (fuse.c) */
+    int inner_uses;   /* scratch of fuse.c */
+    int base;         /* the one whose memory it looks at: itself, unless it is a view (fuse.c) */
 } clef__captured;
 
 typedef struct clef__visit {
-    clef__node *node;
+    clef__output *out;
     int next;
-} clef__visit; /* of the collecting walk: a node, its next input */
+} clef__visit; /* of the collecting walk: an output to compute, the next input of its node */
 
 typedef struct clef__graph_view {
     clef__captured *captured;
@@ -32,15 +33,19 @@ typedef struct clef__graph_view {
     int stack_capacity, *edges, edge_capacity;
 } clef__graph_view;
 
+/* Does it stand for its node's work: the first output of one that is to be computed? */
+static inline bool clef__is_work(const clef__captured *captured) { return !captured->leaf && captured->out == captured->node->out; }
+/* Does somebody want it: another captured node, or the program? */
+static inline bool clef__is_wanted(const clef__captured *captured) { return captured->output || captured->uses > 0; }
 /* Is it to be seen as the memory of its input? */
 static inline bool clef__is_view(const clef__captured *captured) {
     return !captured->leaf && captured->node->op->kind == CLEF__VIEW;
 }
-/* The captured node of a node of this evaluation, after common subexpressions. */
-int clef__captured_of(const clef__graph_view *g, const clef__node *node);
+/* What stands for an output in this evaluation, after common subexpressions. */
+int clef__captured_of(const clef__graph_view *g, const clef__output *out);
 
 /* Collects what is pending below the roots. */
-clef_status clef__collect(clef_context *ctx, clef__node *const *roots, int n, clef__graph_view *g);
+clef_status clef__collect(clef_context *ctx, clef__output *const *roots, int n, clef__graph_view *g);
 void clef__graph_view_free(clef__graph_view *g);
 /* The constant behind `captured`, through views; -1 if it is none. */
 int clef__constant_behind(const clef__graph_view *g, int captured);

@@ -76,8 +76,8 @@ typedef struct clef__bind {
 /* A value that one launch fills from one leaf alone (prepack.c). */
 typedef struct clef__prepacked {
     int launch, value, leaf; /* the last two: values */
-    uint64_t made;           /* the number of the node that was the leaf last time, if it was seen */
-    bool seen, filled;       /* filled: it has memory of its own, with what was made from that node */
+    uint64_t number;         /* of the output that was the leaf last time, if it was seen */
+    bool seen, filled;       /* filled: it has memory of its own, with what was made from that output */
     bool moved;              /* its arguments point to that memory, and not into the arena */
     int first_bind, n_binds; /* where it is an argument */
 } clef__prepacked;

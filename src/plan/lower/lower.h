@@ -1,6 +1,6 @@
 /* lower.h — the words in which an op's strategy says how to compute a node: operands, scratch, launches.
 
-   Failures stick in the lowering, so a strategy needs no checks.  Empty outputs never reach a strategy; empty inputs may
+   Failures stick in the lowering, so a strategy needs no checks.  A node without any element of output never reaches a strategy; empty inputs may
    (a sum over nothing, k = 0): emit clef__lower_fill then.
    Kernel arguments of a tensor are two: `__global T *p, long offset` (elements), in the order of the calls. */
 #ifndef CLEF_LOWER_H
@@ -30,8 +30,12 @@ clef__operand clef__lower_in_dense(const clef__lowering *lw, int i, const int *o
 bool clef__lower_is_dense(const clef__operand *x, const int *order);
 /* Dimensions of a dense operand from outermost to innermost in memory, those of 1 first; false if it is dense in no order. */
 bool clef__memory_order(const clef__operand *x, int *order);
-/* The node's output, dense in this order.  Call once. */
+/* The node's only output, dense in this order.  Call once. */
 clef__operand clef__lower_out(const clef__lowering *lw, const int *order);
+/* The same of output k of several.  One that is not wanted may be left out; else it is memory that nobody reads. */
+clef__operand clef__lower_output(const clef__lowering *lw, int k, const int *order);
+/* Does anybody read output k? */
+bool clef__lower_wants(const clef__lowering *lw, int k);
 /* ---- epilogue: pointwise ops done in the store of a node's kernel (epilogue.c, cl/epilogue.h) ---- */
 typedef struct clef__epilogue {
     int ops;             /* bits of cl/epilogue_ops.h; 0: nothing */

@@ -11,10 +11,10 @@ static int add_operand(const clef__lowering *lw, clef__pointwise *p, int *known_
         if (known_nodes[i] == known) return i;
     clef__pw_operand *operand = &p->operand[p->n_operands];
     known_nodes[p->n_operands] = known;
-    *operand = (clef__pw_operand){.dtype = lw->rec->g->captured[captured].node->dtype, .captured = known};
+    *operand = (clef__pw_operand){.dtype = lw->rec->g->captured[captured].out->dtype, .captured = known};
     if (constant >= 0) {
         operand->constant = true;
-        operand->dtype = lw->rec->g->captured[constant].node->dtype;
+        operand->dtype = lw->rec->g->captured[constant].out->dtype;
     } else {
         operand->x = clef__broadcast_operand(clef__captured_operand(lw, captured), p->shape);
     }
@@ -32,7 +32,7 @@ void clef__add_steps(const clef__lowering *lw, const clef__group *group, clef__p
     for (int m = 0; m < group->n_members; m++) {
         const clef__node *node = lw->rec->g->captured[group->member[m]].node;
         clef__pw_step *step = &p->step[p->n_steps++];
-        *step = (clef__pw_step){.op = node->op, .dtype = node->dtype, .n_inputs = node->n_inputs};
+        *step = (clef__pw_step){.op = node->op, .dtype = node->out->dtype, .n_inputs = node->n_inputs};
         for (int j = 0; j < node->n_inputs; j++) {
             int input = clef__captured_of(lw->rec->g, node->input[j]), from = step_of(group, input);
             step->input[j] = from >= 0 ? from : add_operand(lw, p, known_nodes, input);
@@ -61,7 +61,7 @@ static const int *choose_order(const clef__lowering *lw, const clef__pointwise *
 
 void clef__lower_group(clef__recorder *rec, const clef__group *group) {
     clef__lowering lw = clef__lowering_of(rec, group->member[0]);
-    clef__pointwise p = {.shape = lw.node->shape};
+    clef__pointwise p = {.shape = lw.node->out->shape};
     int inner_uses[CLEF__PW_STEPS] = {0}, order_memory[CLEF_MAX_RANK];
     clef__add_steps(&lw, group, &p, inner_uses);
     const int *order = choose_order(&lw, &p, order_memory);
@@ -127,15 +127,25 @@ static void lower_by_strategy(const clef__lowering *lw, const clef__group *group
         if (epilogue.n_members) lower_epilogue_apart(rec, &epilogue, group->kernel);
     } else {
         clef__fail(rec->ctx, CLEF_UNSUPPORTED, "%s: no way to compute %s %s on this device", lw->node->op->name,
-                   clef_dtype_name(lw->node->dtype), clef__shape_text(lw->node->shape));
+                   clef_dtype_name(lw->node->out->dtype), clef__shape_text(lw->node->out->shape));
         rec->failed = true;
     }
+}
+
+static bool has_elements(const clef__node *node) {
+    for (int k = 0; k < node->n_outputs; k++)
+        if (clef_shape_numel(node->out[k].shape) > 0) return true;
+    return false;
+}
+
+static void lower_nothing(const clef__lowering *lw) {
+    for (int k = 0; k < lw->node->n_outputs; k++) clef__lower_output(lw, k, NULL);
 }
 
 static void lower_kernel(clef__recorder *rec, const clef__group *group) {
     clef__lowering lw = clef__lowering_of(rec, group->kernel);
     if (lw.node->op->kind == CLEF__TRANSFER) lower_transfer(&lw);
-    else if (clef_shape_numel(lw.node->shape) == 0) clef__lower_out(&lw, NULL);
+    else if (!has_elements(lw.node)) lower_nothing(&lw);
     else if (lw.node->op->kind == CLEF__COPY) lower_copy(&lw);
     else lower_by_strategy(&lw, group);
 }
@@ -152,8 +162,8 @@ static void lower_all(clef__recorder *rec, const clef__grouping *gr) {
 
 /* A constant that outlives the plan lies in memory whole, so that later steps see the layout of every other step. */
 static void place_constant(const clef__lowering *lw) {
-    clef__pointwise p = {.shape = lw->node->shape, .n_operands = 1, .n_stores = 1};
-    p.operand[0] = (clef__pw_operand){.constant = true, .captured = lw->captured, .dtype = lw->node->dtype};
+    clef__pointwise p = {.shape = lw->node->out->shape, .n_operands = 1, .n_stores = 1};
+    p.operand[0] = (clef__pw_operand){.constant = true, .captured = lw->captured, .dtype = lw->node->out->dtype};
     p.store[0].to = clef__lower_out(lw, NULL);
     clef__lower_pointwise(lw, &p, "constant");
 }
@@ -165,9 +175,9 @@ static void note_results(clef__recorder *rec) {
     for (int i = 0; i < rec->g->n && !rec->failed; i++) {
         const clef__captured *captured = &rec->g->captured[i];
         if (captured->leaf || !captured->output) continue;
-        clef__lowering lw = clef__lowering_of(rec, clef__captured_of(rec->g, captured->node));
+        clef__lowering lw = clef__lowering_of(rec, clef__captured_of(rec->g, captured->out));
         if (lw.node->op->kind == CLEF__CONSTANT) place_constant(&lw);
-        lw.device = captured->node->device;
+        lw.device = captured->out->device;
         clef__operand x = clef__captured_operand(&lw, lw.captured);
         if (rec->failed) return;
         clef__value *value = &plan->value[x.value];

@@ -34,7 +34,7 @@ typedef struct clef__recorder {
 struct clef__lowering {
     clef__recorder *rec;
     const clef__node *node; /* NULL: launches for no node in particular */
-    int captured, device;
+    int captured, device;   /* captured: its first output */
 };
 clef__lowering clef__lowering_of(clef__recorder *rec, int captured);
 
@@ -56,6 +56,6 @@ void clef__launch_constant(const clef__lowering *lw, int captured, double number
 
 /* ---- operands.c ---- */
 clef_shape clef__operand_shape(const clef__operand *x);
-/* A captured node as an operand, materialising constants; views are resolved. */
+/* A captured output as an operand, materialising constants; views are resolved. */
 clef__operand clef__captured_operand(const clef__lowering *lw, int captured);
 #endif

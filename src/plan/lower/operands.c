@@ -87,30 +87,30 @@ static clef__operand view_operand(const clef__lowering *lw, const clef__node *no
             lw->rec->failed = true;
         }
     }
-    clef__operand x = {.value = in.value, .dtype = node->dtype, .rank = node->shape.rank, .offset = to.offset};
-    memcpy(x.dim, node->shape.dim, sizeof x.dim);
+    clef__operand x = {.value = in.value, .dtype = node->out->dtype, .rank = node->out->shape.rank, .offset = to.offset};
+    memcpy(x.dim, node->out->shape.dim, sizeof x.dim);
     memcpy(x.stride, to.stride, sizeof x.stride);
     return x;
 }
 
 /* One element, seen with strides of 0. */
 static clef__operand constant_operand(const clef__lowering *lw, int index) {
-    const clef__node *node = lw->rec->g->captured[index].node;
+    const clef__output *out = lw->rec->g->captured[index].out;
     clef__pointwise p = {.n_operands = 1, .n_stores = 1};
-    p.operand[0] = (clef__pw_operand){.constant = true, .captured = index, .dtype = node->dtype};
-    p.store[0].to = clef__lower_scratch(lw, node->dtype, CLEF_SCALAR);
+    p.operand[0] = (clef__pw_operand){.constant = true, .captured = index, .dtype = out->dtype};
+    p.store[0].to = clef__lower_scratch(lw, out->dtype, CLEF_SCALAR);
     clef__lower_pointwise(lw, &p, "constant");
     clef__operand one = p.store[0].to;
     one.rank = 0;
-    return clef__broadcast_operand(one, node->shape);
+    return clef__broadcast_operand(one, out->shape);
 }
 
 static clef__operand leaf_operand(const clef__lowering *lw, int index) {
     const clef__captured *captured = &lw->rec->g->captured[index];
-    size_t bytes = (size_t)clef_shape_numel(captured->node->shape) * clef_dtype_size(captured->node->dtype);
+    size_t bytes = (size_t)clef_shape_numel(captured->out->shape) * clef_dtype_size(captured->out->dtype);
     clef__operand x =
-        dense_operand(new_value(lw, CLEF__LEAF_VALUE, index, bytes), captured->node->dtype, captured->node->shape, NULL);
-    memcpy(x.stride, captured->node->layout.stride, sizeof x.stride);
+        dense_operand(new_value(lw, CLEF__LEAF_VALUE, index, bytes), captured->out->dtype, captured->out->shape, NULL);
+    memcpy(x.stride, captured->out->layout.stride, sizeof x.stride);
     if (!lw->rec->failed) lw->rec->plan->value[x.value].donatable = captured->donatable;
     return x;
 }
@@ -128,7 +128,7 @@ static void place_captured(const clef__lowering *lw, int index) {
     clef__recorder *rec = lw->rec;
     const clef__captured *captured = &rec->g->captured[index];
     clef__lowering there = *lw;
-    if (captured->leaf || clef__is_view(captured)) there.device = captured->node->device;
+    if (captured->leaf || clef__is_view(captured)) there.device = captured->out->device;
     clef__operand x =
         captured->leaf ? leaf_operand(&there, index)
         : clef__is_view(captured)
@@ -147,13 +147,13 @@ clef__operand clef__captured_operand(const clef__lowering *lw, int index) {
         if (!clef__record_room(rec, &waiting, n, &capacity, sizeof at)) break;
         waiting[n++] = at;
         if (!clef__is_view(&rec->g->captured[at])) break;
-        there.device = rec->g->captured[at].node->device;
+        there.device = rec->g->captured[at].out->device;
         at = clef__captured_of(rec->g, rec->g->captured[at].node->input[0]);
     }
     while (n > 0 && !rec->failed) place_captured(&there, waiting[--n]);
     clef__free(waiting);
-    const clef__node *node = rec->g->captured[index].node;
-    return rec->failed ? dense_operand(0, node->dtype, node->shape, NULL) : rec->placed[index].operand;
+    const clef__output *out = rec->g->captured[index].out;
+    return rec->failed ? dense_operand(0, out->dtype, out->shape, NULL) : rec->placed[index].operand;
 }
 
 clef__operand clef__lower_in(const clef__lowering *lw, int i) {
@@ -165,13 +165,17 @@ clef__operand clef__lower_in_dense(const clef__lowering *lw, int i, const int *o
     return clef__lower_is_dense(&x, order) ? x : dense_copy(lw, x, order);
 }
 
-clef__operand clef__lower_out(const clef__lowering *lw, const int *order) {
-    size_t bytes = (size_t)clef_shape_numel(lw->node->shape) * clef_dtype_size(lw->node->dtype);
-    clef__operand out =
-        dense_operand(new_value(lw, CLEF__ARENA_VALUE, lw->captured, bytes), lw->node->dtype, lw->node->shape, order);
-    lw->rec->placed[lw->captured] = (clef__placed){true, out};
-    return out;
+clef__operand clef__lower_output(const clef__lowering *lw, int k, const int *order) {
+    const clef__output *out = &lw->node->out[k];
+    size_t bytes = (size_t)clef_shape_numel(out->shape) * clef_dtype_size(out->dtype);
+    clef__operand x = dense_operand(new_value(lw, CLEF__ARENA_VALUE, lw->captured + k, bytes), out->dtype, out->shape, order);
+    lw->rec->placed[lw->captured + k] = (clef__placed){true, x};
+    return x;
 }
+
+clef__operand clef__lower_out(const clef__lowering *lw, const int *order) { return clef__lower_output(lw, 0, order); }
+
+bool clef__lower_wants(const clef__lowering *lw, int k) { return clef__is_wanted(&lw->rec->g->captured[lw->captured + k]); }
 
 /* ---- elementwise work ---- */
 

@@ -15,7 +15,7 @@ const clef__profile *clef__lower_profile(const clef__lowering *lw) {
 
 clef__lowering clef__lowering_of(clef__recorder *rec, int captured) {
     const clef__node *node = rec->g->captured[captured].node;
-    return (clef__lowering){.rec = rec, .node = node, .captured = captured, .device = node->device};
+    return (clef__lowering){.rec = rec, .node = node, .captured = captured, .device = node->out->device};
 }
 
 void clef__record_fail(clef__recorder *rec) {

@@ -175,7 +175,7 @@ static const clef__strategy *measured(const clef__lowering *lw) {
     if (!clef__tuning_on(lw->rec->ctx) || count_applicable(lw) < 2) return NULL;
     const clef__own_family *own = know(lw->rec->selection, NULL, node->op);
     if (!own) return NULL;
-    clef__tuning_key key = {.family = &own->family, .kernel = own->kernel, .dtype = node->dtype, .device = lw->device};
+    clef__tuning_key key = {.family = &own->family, .kernel = own->kernel, .dtype = node->out->dtype, .device = lw->device};
     snprintf(key.bucket, sizeof key.bucket, "%016llx", (unsigned long long)hash_attributes(node));
     for (int i = 0; i < node->n_inputs; i++)
         for (int d = 0; d < node->input[i]->shape.rank; d++) add_size(&key, node->input[i]->shape.dim[d]);

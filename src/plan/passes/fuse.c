@@ -138,14 +138,14 @@ static bool fits_one_kernel(clef__graph_view *g, clef__grouping *gr, int a, int 
             const clef__captured *captured = &g->captured[both[k]->member[m]];
             stores += captured->output || captured->inner_uses < captured->uses;
         }
-    clef_shape shape = g->captured[both[0]->member[0]].node->shape;
+    clef_shape shape = g->captured[both[0]->member[0]].out->shape;
     return n + stores <= CLEF__PW_OPERANDS && clef__pointwise_bytes(shape, constants, n - constants + stores) <= CLEF__PW_BYTES;
 }
 
 static bool alike(const clef__graph_view *g, const clef__grouping *gr, int a, int b) {
     const clef__group *x = &gr->group[a], *y = &gr->group[b];
     if (x->kernel >= 0 || y->kernel >= 0 || x->n_members + y->n_members > CLEF__PW_STEPS) return false;
-    const clef__node *p = g->captured[x->member[0]].node, *q = g->captured[y->member[0]].node;
+    const clef__output *p = g->captured[x->member[0]].out, *q = g->captured[y->member[0]].out;
     return p->device == q->device && clef_shape_equal(p->shape, q->shape);
 }
 
@@ -173,14 +173,13 @@ static bool merge(clef__grouping *gr, int a, int b) {
 static bool new_group(clef__graph_view *g, clef__grouping *gr, int captured) {
     int at = gr->n++;
     clef__group *group = &gr->group[at];
-    bool pointwise = g->captured[captured].node->op->kind == CLEF__POINTWISE;
-    *group = (clef__group){.merged_into = -1, .kernel = pointwise ? -1 : captured};
-    g->captured[captured].group = at;
-    bool ok = add_member(group, captured);
     const clef__node *node = g->captured[captured].node;
+    *group = (clef__group){.merged_into = -1, .kernel = node->op->kind == CLEF__POINTWISE ? -1 : captured};
+    for (int k = 0; k < node->n_outputs; k++) g->captured[captured + k].group = at;
+    bool ok = add_member(group, captured);
     int n = node->n_inputs + (node->after != NULL);
     for (int j = 0; ok && j < n; j++) {
-        const clef__node *needed = j < node->n_inputs ? node->input[j] : node->after;
+        const clef__output *needed = j < node->n_inputs ? node->input[j] : node->after;
         int input = clef__captured_of(g, needed), base = g->captured[input].base, maker = g->captured[base].group;
         if (maker < 0) continue;
         maker = clef__group_of(gr, maker);
@@ -235,7 +234,7 @@ static void note_uses(clef__graph_view *g) {
     for (int i = 0; i < g->n; i++) {
         clef__captured *captured = &g->captured[i];
         captured->base = clef__is_view(captured) ? g->captured[clef__captured_of(g, captured->node->input[0])].base : i;
-        for (int j = 0; !captured->leaf && captured->same_as < 0 && j < captured->node->n_inputs; j++)
+        for (int j = 0; clef__is_work(captured) && captured->same_as < 0 && j < captured->node->n_inputs; j++)
             g->captured[clef__captured_of(g, captured->node->input[j])].uses++;
     }
 }
@@ -248,7 +247,7 @@ clef_status clef__fuse(clef__graph_view *g, bool fuse, clef__grouping *gr) {
     for (int i = 0; ok && i < g->n; i++) {
         const clef__captured *captured = &g->captured[i];
         clef__kind kind = captured->node->op->kind;
-        if (captured->leaf || captured->same_as >= 0 || kind == CLEF__VIEW || kind == CLEF__CONSTANT) continue;
+        if (!clef__is_work(captured) || captured->same_as >= 0 || kind == CLEF__VIEW || kind == CLEF__CONSTANT) continue;
         ok = new_group(g, gr, i);
         if (ok && fuse && kind == CLEF__POINTWISE) ok = join_pointwise(g, gr, i);
         if (ok && fuse && kind == CLEF__KERNEL) ok = join_maker(g, gr, i);

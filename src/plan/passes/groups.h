@@ -35,7 +35,7 @@ typedef struct clef__epilogue_ops {
     int ops, extra, scale;
 } clef__epilogue_ops;
 typedef struct clef__group {
-    int *member, n_members, member_capacity; /* captured nodes, ascending */
+    int *member, n_members, member_capacity; /* captured nodes, ascending; of one with several outputs the first */
     int kernel;                              /* the member that is not pointwise; -1: all are */
     clef__group_edges needs, users;
     int level;                   /* above those of all it needs */

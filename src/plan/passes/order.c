@@ -54,7 +54,7 @@ static void note_readers(order *o) {
     for (int i = 0; i < o->g->n; i++) {
         const clef__captured *captured = &o->g->captured[i];
         const clef__group *group = &o->gr->group[captured->group < 0 ? 0 : captured->group];
-        for (int j = 0; captured->group >= 0 && j < captured->node->n_inputs; j++) {
+        for (int j = 0; captured->group >= 0 && clef__is_work(captured) && j < captured->node->n_inputs; j++) {
             readers *r = &o->of[o->g->captured[clef__captured_of(o->g, captured->node->input[j])].base];
             if (group->final) r->final = r->final == NONE || r->final == captured->group ? captured->group : SEVERAL;
             else if (group->made > r->made) r->made = group->made;

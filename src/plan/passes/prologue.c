@@ -16,7 +16,7 @@ static uint64_t formula_of(clef__graph_view *g, const clef__group *group) {
     for (int m = 0; m < group->n_members; m++) {
         const clef__node *node = g->captured[group->member[m]].node;
         hash = clef__hash(hash, node->op->text, strlen(node->op->text));
-        hash = clef__hash(hash, &node->dtype, sizeof node->dtype);
+        hash = clef__hash(hash, &node->out->dtype, sizeof node->out->dtype);
     }
     return hash;
 }
@@ -50,6 +50,6 @@ bool clef__may_join_prologue(clef__graph_view *g, clef__grouping *gr, int captur
     int result = clef__captured_of(g, kernel->input[0]);
     if (!kernel->op->prologue || group->kernel >= 0 || g->captured[result].base != result) return false;
     if (clef_shape_numel(kernel->input[0]->shape) * (int64_t)clef_dtype_size(kernel->input[0]->dtype) < LEAST_BYTES) return false;
-    return g->captured[result].node->device == kernel->device && is_read_once(g, group, result) &&
+    return g->captured[result].out->device == kernel->out->device && is_read_once(g, group, result) &&
            clef__only_user(gr, maker, g->captured[captured].group) && admit(gr, formula_of(g, group));
 }

@@ -11,39 +11,45 @@ static uint64_t mix(uint64_t hash, uint64_t word) {
     return hash ^ hash >> 32;
 }
 
-static uint64_t hash_item(const clef__graph_view *g, const clef__node *node) {
-    uint64_t hash = mix((uint64_t)(uintptr_t)node->op, (uint64_t)node->dtype << 8 | (uint64_t)node->device);
+static uint64_t hash_work(const clef__graph_view *g, const clef__node *node) {
+    uint64_t hash = mix((uint64_t)(uintptr_t)node->op, (uint64_t)node->out->dtype << 8 | (uint64_t)node->out->device);
     if (node->after) hash = mix(hash, (uint64_t)clef__captured_of(g, node->after));
     for (int i = 0; i < node->n_inputs; i++) hash = mix(hash, (uint64_t)clef__captured_of(g, node->input[i]));
-    for (int i = 0; i < node->shape.rank; i++) hash = mix(hash, (uint64_t)node->shape.dim[i]);
+    for (int i = 0; i < node->out->shape.rank; i++) hash = mix(hash, (uint64_t)node->out->shape.dim[i]);
     const unsigned char *bytes = node->attributes;
     for (size_t i = 0; i < node->attribute_bytes; i++) hash = mix(hash, bytes[i]);
     return hash;
 }
 
-static bool same_value(const clef__graph_view *g, const clef__node *a, const clef__node *b) {
-    if (a->op != b->op || a->dtype != b->dtype || a->device != b->device || a->n_inputs != b->n_inputs ||
-        a->attribute_bytes != b->attribute_bytes || a->after != b->after || !clef_shape_equal(a->shape, b->shape))
+static bool same_type(const clef__output *a, const clef__output *b) {
+    return a->dtype == b->dtype && a->device == b->device && clef_shape_equal(a->shape, b->shape);
+}
+
+static bool same_work(const clef__graph_view *g, const clef__node *a, const clef__node *b) {
+    if (a->op != b->op || a->n_inputs != b->n_inputs || a->n_outputs != b->n_outputs || a->attribute_bytes != b->attribute_bytes ||
+        a->after != b->after)
         return false;
     if (a->attribute_bytes && memcmp(a->attributes, b->attributes, a->attribute_bytes) != 0) return false;
     for (int i = 0; i < a->n_inputs; i++)
         if (clef__captured_of(g, a->input[i]) != clef__captured_of(g, b->input[i])) return false;
+    for (int k = 0; k < a->n_outputs; k++)
+        if (!same_type(&a->out[k], &b->out[k])) return false;
     return true;
 }
 
 clef_status clef__simplify(clef__graph_view *g) {
     size_t slots = 16;
     while (slots < 2 * (size_t)g->n) slots *= 2;
-    int *table = clef__alloc(slots * sizeof *table); /* open addressing; captured node or -1 */
+    int *table = clef__alloc(slots * sizeof *table); /* open addressing; the first output's place or -1 */
     if (!table) return CLEF_MEMORY;
     memset(table, 0xff, slots * sizeof *table);
     for (int i = 0; i < g->n; i++) {
-        clef__captured *captured = &g->captured[i];
-        if (captured->leaf || captured->node->has_dynamic) continue;
-        size_t at = hash_item(g, captured->node) & (slots - 1);
-        while (table[at] >= 0 && !same_value(g, g->captured[table[at]].node, captured->node)) at = (at + 1) & (slots - 1);
+        const clef__node *node = g->captured[i].node;
+        if (!clef__is_work(&g->captured[i]) || node->has_dynamic) continue;
+        size_t at = hash_work(g, node) & (slots - 1);
+        while (table[at] >= 0 && !same_work(g, g->captured[table[at]].node, node)) at = (at + 1) & (slots - 1);
+        for (int k = 0; table[at] >= 0 && k < node->n_outputs; k++) g->captured[i + k].same_as = table[at] + k;
         if (table[at] < 0) table[at] = i;
-        else captured->same_as = table[at];
     }
     clef__free(table);
     for (int i = g->n - 1; i >= 0; i--)

@@ -108,7 +108,7 @@ static bool is_broken(const clef_context *ctx) {
     return status == CLEF_BUILD || status == CLEF_DEVICE || status == CLEF_LOST;
 }
 
-clef_status clef__compute(clef_context *ctx, clef__node *const *roots, int n) {
+clef_status clef__compute(clef_context *ctx, clef__output *const *roots, int n) {
     if (!clef__usable(ctx) || is_broken(ctx)) return clef_error_status(ctx);
     clef__plans *plans = clef__plans_of(ctx);
     if (!plans) return clef__fail(ctx, CLEF_MEMORY, "eval: no host memory");
@@ -123,8 +123,8 @@ clef_status clef__compute(clef_context *ctx, clef__node *const *roots, int n) {
 /* ---- what programs call ---- */
 
 static clef_status compute_one(clef_tensor *t) {
-    clef__node *node = clef__node_of(t);
-    return clef__compute(node->ctx, &node, 1);
+    clef__output *out = clef__output_of(t);
+    return clef__compute(out->node->ctx, &out, 1);
 }
 
 clef_status clef_eval(clef_tensor *t) { return CLEF__GIVEN("eval", "t", t) ? compute_one(t) : CLEF_INVALID; }
@@ -136,9 +136,9 @@ clef_status clef_eval_all(clef_tensor *const *t, int n) {
     for (int i = 0; i < n; i++)
         if (clef_tensor_context(t[i]) != ctx)
             return clef__fail(ctx, CLEF_INVALID, "eval: tensors 0 and %d belong to different contexts", i);
-    clef__node **roots = clef__alloc((size_t)n * sizeof *roots);
+    clef__output **roots = clef__alloc((size_t)n * sizeof *roots);
     if (!roots) return clef__fail(ctx, CLEF_MEMORY, "eval: no host memory");
-    for (int i = 0; i < n; i++) roots[i] = clef__node_of(t[i]);
+    for (int i = 0; i < n; i++) roots[i] = clef__output_of(t[i]);
     clef_status status = clef__compute(ctx, roots, n);
     clef__free(roots);
     return status;

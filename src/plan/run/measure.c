@@ -3,7 +3,9 @@
 
 /* Nodes that cannot say read and write everything once, with one operation per element. */
 static void add_cost(const clef__node *node, clef_plan_size *size) {
-    double flops = (double)clef_shape_numel(node->shape), bytes = flops * (double)clef_dtype_size(node->dtype);
+    double flops = (double)clef_shape_numel(node->out->shape), bytes = 0;
+    for (int k = 0; k < node->n_outputs; k++)
+        bytes += (double)clef_shape_numel(node->out[k].shape) * (double)clef_dtype_size(node->out[k].dtype);
     for (int i = 0; i < node->n_inputs; i++)
         bytes += (double)clef_shape_numel(node->input[i]->shape) * (double)clef_dtype_size(node->input[i]->dtype);
     if (node->op->cost) node->op->cost(node, &flops, &bytes);
@@ -16,7 +18,7 @@ clef_plan_size clef__plan_size(const clef__plan *plan, const clef__graph_view *g
     for (int i = 0; i < g->n; i++) {
         const clef__captured *captured = &g->captured[i];
         clef__kind kind = captured->node->op->kind;
-        if (!captured->leaf && captured->same_as < 0 && kind != CLEF__VIEW && kind != CLEF__CONSTANT)
+        if (clef__is_work(captured) && captured->same_as < 0 && kind != CLEF__VIEW && kind != CLEF__CONSTANT)
             add_cost(captured->node, &size);
     }
     size.real_flops = size.flops - plan->spared_flops;

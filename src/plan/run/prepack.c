@@ -190,8 +190,8 @@ clef_status clef__prepack_begin(clef_context *ctx, clef__plan *plan, const clef_
     clef_status status = CLEF_OK;
     for (int i = 0; status == CLEF_OK && i < plan->n_prepacked; i++) {
         clef__prepacked *p = &plan->prepacked[i];
-        const clef__node *leaf = g->captured[plan->value[p->leaf].captured].node;
-        bool same = p->seen && p->made == leaf->made && !clef__buffer_pinned(leaf->buffer);
+        const clef__output *leaf = g->captured[plan->value[p->leaf].captured].out;
+        bool same = p->seen && p->number == clef__output_number(leaf) && !clef__buffer_pinned(leaf->buffer);
         plan->launch[p->launch].idle = same && p->filled;
         if (same && p->filled) continue;
         p->seen = p->filled = false; /* if anything fails now */
@@ -203,7 +203,7 @@ clef_status clef__prepack_begin(clef_context *ctx, clef__plan *plan, const clef_
 void clef__prepack_end(clef__plan *plan, const clef__graph_view *g, int launched) {
     for (int i = 0; i < plan->n_prepacked && plan->prepacked[i].launch < launched; i++) {
         clef__prepacked *p = &plan->prepacked[i];
-        p->made = g->captured[plan->value[p->leaf].captured].node->made;
+        p->number = clef__output_number(g->captured[plan->value[p->leaf].captured].out);
         p->seen = true;
         p->filled = plan->value[p->value].own != NULL;
     }

@@ -3,20 +3,27 @@
 
 #include <inttypes.h>
 
-static const char *type_text(const clef__node *node) { return clef__shape_text(node->shape); }
-
 /* ---- text ---- */
 
-static void print_items(const clef__graph_view *g, FILE *out) {
+/* Outputs of a node but the first stand below it without its inputs. */
+static void print_work(const clef__graph_view *g, const clef__captured *captured, FILE *out) {
+    const clef__node *node = captured->node;
+    int k = (int)(captured->out - node->out);
+    fprintf(out, "%s", captured->leaf ? "input" : node->op->name);
+    if (!captured->leaf && k > 0) fprintf(out, " output %d", k);
+    if (!clef__is_work(captured)) return;
+    for (int j = 0; j < node->n_inputs; j++) fprintf(out, " %%%d", clef__captured_of(g, node->input[j]));
+    if (node->after) fprintf(out, " after %%%d", clef__captured_of(g, node->after));
+}
+
+static void print_captured(const clef__graph_view *g, FILE *out) {
     fprintf(out, "graph: %d nodes\n", g->n);
     for (int i = 0; i < g->n; i++) {
         const clef__captured *captured = &g->captured[i];
-        const clef__node *node = captured->node;
-        fprintf(out, "  %%%d = %s", i, captured->leaf ? "input" : node->op->name);
-        for (int j = 0; !captured->leaf && j < node->n_inputs; j++) fprintf(out, " %%%d", clef__captured_of(g, node->input[j]));
-        if (!captured->leaf && node->after) fprintf(out, " after %%%d", clef__captured_of(g, node->after));
-        fprintf(out, " : %s %s", clef_dtype_name(node->dtype), type_text(node));
-        if (node->device) fprintf(out, " on %d", node->device);
+        fprintf(out, "  %%%d = ", i);
+        print_work(g, captured, out);
+        fprintf(out, " : %s %s", clef_dtype_name(captured->out->dtype), clef__shape_text(captured->out->shape));
+        if (captured->out->device) fprintf(out, " on %d", captured->out->device);
         if (captured->same_as >= 0) fprintf(out, " = %%%d", captured->same_as);
         if (captured->group >= 0) fprintf(out, " group %d", captured->group);
         fprintf(out, "%s%s\n", captured->donatable ? " overwritable" : "", captured->output ? " output" : "");
@@ -53,7 +60,7 @@ static void print_values(const clef__plan *plan, FILE *out) {
 }
 
 static void print_text(const clef__plan *plan, const clef__graph_view *g, FILE *out) {
-    print_items(g, out);
+    print_captured(g, out);
     fprintf(out, "plan %016" PRIx64 ": %d launches\n", plan->hash, plan->n_launches);
     for (int i = 0; i < plan->n_launches; i++) print_launch(plan, i, out);
     fprintf(out, "memory: arena %zu bytes, at most %zu alive at once\n", plan->arena_bytes[0], plan->lower_bound);
@@ -68,12 +75,12 @@ static void print_graphviz(const clef__graph_view *g, FILE *out) {
         const clef__captured *captured = &g->captured[i];
         if (captured->same_as >= 0) continue;
         fprintf(out, "  n%d [label=\"%s\\n%s %s", i, captured->leaf ? "input" : captured->node->op->name,
-                clef_dtype_name(captured->node->dtype), type_text(captured->node));
+                clef_dtype_name(captured->out->dtype), clef__shape_text(captured->out->shape));
         if (captured->group >= 0) fprintf(out, "\\ngroup %d", captured->group);
         fprintf(out, "\"%s];\n", captured->leaf ? ", style=rounded" : captured->output ? ", peripheries=2" : "");
-        for (int j = 0; !captured->leaf && j < captured->node->n_inputs; j++)
+        for (int j = 0; clef__is_work(captured) && j < captured->node->n_inputs; j++)
             fprintf(out, "  n%d -> n%d;\n", clef__captured_of(g, captured->node->input[j]), i);
-        if (!captured->leaf && captured->node->after)
+        if (clef__is_work(captured) && captured->node->after)
             fprintf(out, "  n%d -> n%d [style=dotted];\n", clef__captured_of(g, captured->node->after), i);
     }
     fprintf(out, "}\n");
@@ -87,14 +94,14 @@ clef_status clef__plan_print(const clef__plan *plan, const clef__graph_view *g, 
 
 clef_status clef_print_plan(clef_tensor *t, clef_plan_format format, FILE *stream) {
     if (!CLEF__GIVEN("print_plan", "t", t)) return CLEF_INVALID;
-    clef__node *node = clef__node_of(t);
-    clef_context *ctx = node->ctx;
+    clef__output *root = clef__output_of(t);
+    clef_context *ctx = root->node->ctx;
     if (!stream) return clef__fail(ctx, CLEF_INVALID, "print_plan: the stream is NULL");
     if (format != CLEF_PLAN_TEXT && format != CLEF_PLAN_GRAPHVIZ)
         return clef__fail(ctx, CLEF_INVALID, "print_plan: there is no format %d; give CLEF_PLAN_TEXT or CLEF_PLAN_GRAPHVIZ",
                           (int)format);
     clef__graph_view g = {0};
-    clef_status status = clef__collect(ctx, &node, 1, &g);
+    clef_status status = clef__collect(ctx, &root, 1, &g);
     if (status == CLEF_OK && g.n == 0) {
         fprintf(stream, "nothing to compute\n");
     } else if (status == CLEF_OK) {

@@ -10,25 +10,27 @@
 
 /* ---- memory ---- */
 
-/* A computed, row-major node of t's value, with a reference for the caller; NULL on failure. */
-static clef__node *row_major_node(clef_tensor *t) {
-    clef__node *node = clef__node_of(t);
-    clef_context *ctx = node->ctx;
-    if (clef__compute(ctx, &node, 1) != CLEF_OK) return NULL;
-    if (clef__computed(node) && clef__is_dense(node->shape, node->layout.stride, NULL)) {
-        clef__node_retain(node);
-        return node;
+/* t's value, computed and row-major, with a reference for the caller; NULL on failure. */
+static clef__output *row_major(clef_tensor *t) {
+    clef__output *out = clef__output_of(t);
+    clef_context *ctx = out->node->ctx;
+    if (clef__compute(ctx, &out, 1) != CLEF_OK) return NULL;
+    if (clef__computed(out) && clef__is_dense(out->shape, out->layout.stride, NULL)) {
+        clef__output_retain(out);
+        return out;
     }
     if (clef__dry_run(ctx)) {
         clef__fail(ctx, CLEF_STATE, "read: nothing is computed in a dry run; see clef_set_dry_run");
         return NULL;
     }
-    clef__node *copy = clef__node_new(ctx, &clef__op_copy, 1, node->shape, node->dtype, node->device);
-    if (!copy) return NULL;
-    copy->input[0] = node;
-    clef__node_retain(node);
+    clef__node *node = clef__node_new(ctx, &clef__op_copy, 1, &(clef__type){out->shape, out->dtype}, 1, out->device);
+    if (!node) return NULL;
+    clef__output *copy = &node->out[0];
+    clef__set_input(node, 0, out);
+    clef__output_retain(copy);
+    clef__node_release(node);
     if (clef__compute(ctx, &copy, 1) == CLEF_OK) return copy;
-    clef__node_release(copy);
+    clef__output_release(copy);
     return NULL;
 }
 
@@ -41,26 +43,26 @@ clef_status clef_read(clef_tensor *t, void *out, size_t bytes) {
                           clef_dtype_name(clef_tensor_dtype(t)), clef__shape_text(clef_tensor_shape(t)), wanted);
     if (!out && wanted) return clef__fail(ctx, CLEF_INVALID, "read: out is NULL");
     if (wanted == 0) return CLEF_OK;
-    clef__node *node = row_major_node(t);
-    if (!node) return clef_error_status(ctx);
-    clef_status status = clef__buffer_read(node->buffer, (size_t)node->layout.offset * size, out, bytes);
-    clef__node_release(node);
+    clef__output *value = row_major(t);
+    if (!value) return clef_error_status(ctx);
+    clef_status status = clef__buffer_read(value->buffer, (size_t)value->layout.offset * size, out, bytes);
+    clef__output_release(value);
     return status;
 }
 
-/* t's node itself comes to lie row-major, so that it stays what expressions were made from, and a place on the tape. */
+/* t's value itself comes to lie row-major, so that it stays what expressions were made from, and a place on the tape. */
 clef__buffer *clef__row_major_buffer(clef_tensor *t, size_t *offset) {
-    clef__node *row_major = row_major_node(t), *node = clef__node_of(t);
-    if (!row_major) return NULL;
-    if (row_major != node) {
-        clef__buffer_retain(row_major->buffer);
-        clef__buffer_release(node->buffer);
-        node->buffer = row_major->buffer;
-        node->layout = row_major->layout;
+    clef__output *copy = row_major(t), *out = clef__output_of(t);
+    if (!copy) return NULL;
+    if (copy != out) {
+        clef__buffer_retain(copy->buffer);
+        clef__buffer_release(out->buffer);
+        out->buffer = copy->buffer;
+        out->layout = copy->layout;
     }
-    clef__node_release(row_major);
-    *offset = (size_t)node->layout.offset * clef_dtype_size(node->dtype);
-    return node->buffer;
+    clef__output_release(copy);
+    *offset = (size_t)out->layout.offset * clef_dtype_size(out->dtype);
+    return out->buffer;
 }
 
 /* ---- numbers ---- */

@@ -24,7 +24,7 @@ static clef__buffer *place_of(const clef__plan *plan, const clef__graph_view *g,
     const clef__value *value = &plan->value[arg->value];
     *offset = arg->number;
     if (value->home == CLEF__LEAF_VALUE) {
-        *offset += g->captured[value->captured].node->layout.offset;
+        *offset += g->captured[value->captured].out->layout.offset;
         return value->own;
     }
     if (value->home == CLEF__OUTPUT_VALUE || value->own) return value->own;
@@ -93,7 +93,7 @@ static clef_status bind_values(clef__plan *plan, clef_context *ctx, clef__graph_
     for (int v = 0; v < plan->n_values; v++) {
         clef__value *value = &plan->value[v];
         if (value->home != CLEF__LEAF_VALUE) continue;
-        value->own = g->captured[value->captured].node->buffer;
+        value->own = g->captured[value->captured].out->buffer;
         if (value->own) clef__buffer_retain(value->own);
     }
     for (int v = 0; v < plan->n_values; v++) {
@@ -106,7 +106,7 @@ static clef_status bind_values(clef__plan *plan, clef_context *ctx, clef__graph_
     for (int v = 0; v < plan->n_values; v++) {
         clef__value *value = &plan->value[v];
         if (value->home != CLEF__OUTPUT_VALUE || value->bytes == 0 || value->donor < 0) continue;
-        clef__node *leaf = g->captured[plan->value[value->donor].captured].node;
+        clef__output *leaf = g->captured[plan->value[value->donor].captured].out;
         value->own = leaf->buffer;
         leaf->buffer = NULL;
         leaf->donated = true;
@@ -183,28 +183,35 @@ static void give_back(clef__plan *plan, const clef__graph_view *g, int launched)
     for (int v = 0; v < plan->n_values; v++) {
         clef__value *value = &plan->value[v];
         if (value->home != CLEF__OUTPUT_VALUE || value->donor < 0 || !value->own || value->first < launched) continue;
-        clef__node *leaf = g->captured[plan->value[value->donor].captured].node;
+        clef__output *leaf = g->captured[plan->value[value->donor].captured].out;
         leaf->buffer = value->own;
         leaf->donated = false;
         value->own = NULL;
     }
 }
 
-/* Nodes take their buffers.  A value that no gradient will ask for forgets how it was made. */
+/* May a gradient ask for what it was made from? */
+static bool is_on_tape(const clef__node *node) {
+    for (int k = 0; k < node->n_outputs; k++)
+        if (node->out[k].requires_grad) return true;
+    return false;
+}
+
+/* Outputs take their buffers.  Values that no gradient will ask for forget how they were made. */
 static void hand_out(const clef__plan *plan, const clef__graph_view *g, int launched) {
     for (int i = 0; i < plan->n_results; i++) {
         const clef__result *result = &plan->result[i];
-        clef__node *node = g->captured[result->captured].node;
+        clef__output *out = g->captured[result->captured].out;
         const clef__value *value = &plan->value[result->value];
         if (!value->own || !is_written(plan, result->value, launched)) continue;
-        node->buffer = value->own;
-        clef__buffer_retain(node->buffer);
-        node->layout = result->layout;
-        if (value->home == CLEF__LEAF_VALUE) node->layout.offset += g->captured[value->captured].node->layout.offset;
+        out->buffer = value->own;
+        clef__buffer_retain(out->buffer);
+        out->layout = result->layout;
+        if (value->home == CLEF__LEAF_VALUE) out->layout.offset += g->captured[value->captured].out->layout.offset;
     }
     for (int i = 0; i < plan->n_results; i++) {
-        clef__node *node = g->captured[plan->result[i].captured].node;
-        if (node->buffer && !node->requires_grad) clef__node_cut(node);
+        const clef__output *out = g->captured[plan->result[i].captured].out;
+        if (out->buffer && !is_on_tape(out->node)) clef__node_cut(out->node);
     }
 }
 

@@ -36,7 +36,7 @@ size_t clef__prepack_most(const clef__plan *plan);
 clef_status clef__prepack_begin(clef_context *ctx, clef__plan *plan, const clef__graph_view *g);
 void clef__prepack_end(clef__plan *plan, const clef__graph_view *g, int launched);
 /* eval.c: the graph's evaluator. */
-clef_status clef__compute(clef_context *ctx, clef__node *const *roots, int n);
+clef_status clef__compute(clef_context *ctx, clef__output *const *roots, int n);
 /* What the context keeps, made at first need (NULL without host memory); forgets all plans, as tuning results have changed. */
 clef__plans *clef__plans_of(clef_context *ctx);
 void clef__plans_forget(clef_context *ctx);

@@ -10,7 +10,7 @@
 /* ---- noting ---- */
 
 static double work_of(const clef__node *node) {
-    double flops = (double)clef_shape_numel(node->shape), bytes = 0;
+    double flops = (double)clef_shape_numel(node->out->shape), bytes = 0;
     if (node->op->cost) node->op->cost(node, &flops, &bytes);
     return flops;
 }
@@ -23,7 +23,9 @@ static bool copy_attributes(const clef__node *node, clef__benchmark *s) {
 }
 
 /* Nodes that depend on more than their inputs cannot be made again. */
-static bool can_be_alone(const clef__node *node) { return node->n_inputs <= CLEF__BENCHMARK_INPUTS && !node->has_dynamic; }
+static bool can_be_alone(const clef__node *node) {
+    return node->n_inputs <= CLEF__BENCHMARK_INPUTS && node->n_outputs == 1 && !node->has_dynamic;
+}
 
 void clef__benchmark_note(void *user, const clef__lowering *lw, const clef__tuning_key *key) {
     clef__benchmarks *all = user;
@@ -33,10 +35,14 @@ void clef__benchmark_note(void *user, const clef__lowering *lw, const clef__tuni
             all->benchmark[i].work += work_of(node);
             return;
         }
-    clef__benchmark s = {
-        .key = *key, .op = node->op, .shape = node->shape, .dtype = node->dtype, .n_inputs = node->n_inputs, .work = work_of(node)};
+    clef__benchmark s = {.key = *key,
+                         .op = node->op,
+                         .shape = node->out->shape,
+                         .dtype = node->out->dtype,
+                         .n_inputs = node->n_inputs,
+                         .work = work_of(node)};
     s.once = s.work;
-    s.products = s.work / (2 * (double)clef_shape_numel(node->shape));
+    s.products = s.work / (2 * (double)clef_shape_numel(node->out->shape));
     if (!can_be_alone(node)) return;
     for (int i = 0; i < node->n_inputs; i++) s.input[i] = clef__lower_in(lw, i);
     bool ok = clef__grow(&all->benchmark, all->n, &all->capacity, sizeof s) && copy_attributes(node, &s);
@@ -122,9 +128,9 @@ static clef_status fill_input(clef__buffer *buffer, const clef__numbers *numbers
     return status;
 }
 
-static clef__node *input_node(clef_context *ctx, const clef__benchmark *s, int i) {
+static clef__output *input_of(clef_context *ctx, const clef__benchmark *s, int i) {
     const clef__operand *x = &s->input[i];
-    clef__node *leaf = clef__data_node(ctx, clef__operand_shape(x), x->dtype, s->key.device, NULL);
+    clef__output *leaf = clef__data_output(ctx, clef__operand_shape(x), x->dtype, s->key.device, NULL);
     if (!leaf) return NULL;
     if (clef_shape_numel(leaf->shape) == 0) return leaf;
     size_t n = (size_t)extent(x, &leaf->layout.offset);
@@ -134,21 +140,21 @@ static clef__node *input_node(clef_context *ctx, const clef__benchmark *s, int i
     bool filled = leaf->buffer && numbers.block && fill_input(leaf->buffer, &numbers, (int64_t)n) == CLEF_OK;
     clef__free(numbers.block);
     if (filled) return leaf;
-    clef__node_release(leaf);
+    clef__output_release(leaf);
     return NULL;
 }
 
 static bool fill_node(clef_context *ctx, const clef__benchmark *s, clef__node *node) {
     for (node->n_inputs = 0; node->n_inputs < s->n_inputs; node->n_inputs++)
-        if (!(node->input[node->n_inputs] = input_node(ctx, s, node->n_inputs))) return false;
+        if (!(node->input[node->n_inputs] = input_of(ctx, s, node->n_inputs))) return false;
     return clef__set_attributes(node, s->attributes, s->attribute_bytes);
 }
 
 clef__node *clef__benchmark_node(clef_context *ctx, const clef__benchmark *s) {
     uint64_t before = clef__failures(ctx);
-    clef__node *node = clef__node_new(ctx, s->op, s->n_inputs, s->shape, s->dtype, s->key.device);
+    clef__node *node = clef__node_new(ctx, s->op, s->n_inputs, &(clef__type){s->shape, s->dtype}, 1, s->key.device);
     if (!node) return NULL;
-    node->requires_grad = true; /* so that it keeps its inputs when it was computed, and can be computed again */
+    node->out->requires_grad = true; /* so that it keeps its inputs when it was computed, and can be computed again */
     if (fill_node(ctx, s, node)) return node;
     clef__node_release(node);
     if (clef__failures(ctx) == before) clef__fail(ctx, CLEF_MEMORY, "tune: no host memory");

@@ -32,8 +32,8 @@ static void drop_candidate(clef__candidate *c) {
 
 /* The node as it was before it was computed. */
 static void forget_value(clef__search *s) {
-    clef__buffer_release(s->node->buffer);
-    s->node->buffer = NULL;
+    clef__buffer_release(s->node->out->buffer);
+    s->node->out->buffer = NULL;
 }
 
 static bool plan_candidate(clef__search *s, const clef__knobs *knobs, clef__candidate *c) {
@@ -42,7 +42,7 @@ static bool plan_candidate(clef__search *s, const clef__knobs *knobs, clef__cand
     forget_value(s);
     s->plans->selection.override = &override;
     clef__blas_allow(s->ctx, s->library);
-    if (clef__collect(s->ctx, &s->node, 1, &c->g) == CLEF_OK) c->plan = clef__plan_build(s->ctx, &c->g);
+    if (clef__collect(s->ctx, &(clef__output *){s->node->out}, 1, &c->g) == CLEF_OK) c->plan = clef__plan_build(s->ctx, &c->g);
     clef__blas_allow(s->ctx, true);
     s->plans->selection.override = NULL;
     return c->plan;
@@ -230,7 +230,7 @@ static bool note_standard(clef__search *s) {
     if (!timed(s, &s->standard, 1, &s->standard.seconds)) return false;
     s->stopped = clef__now() + (CLEF__LEAST_RUNS - 1) * s->standard.seconds > s->deadline;
     if (s->stopped) return true;
-    clef__check_begin(&s->check, s->benchmark, s->node);
+    clef__check_begin(&s->check, s->benchmark, s->node->out);
     s->standard_right = is_right(s, &s->standard);
     return !s->check.unread && measure_candidate(s, &s->standard, s->standard.seconds);
 }

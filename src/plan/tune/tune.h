@@ -49,13 +49,13 @@ static inline double clef__number_at(const clef__numbers *n, const int64_t *at) 
 /* ---- check.c: are a node's numbers right? ---- */
 typedef struct clef__check {
     const clef__benchmark *benchmark;
-    const clef__node *node;
+    const clef__output *value;
     clef__numbers input[CLEF__BENCHMARK_INPUTS];
     unsigned char *right; /* the first right value, as it lies */
     clef__layout layout;
     bool unread; /* the last value could not be read at all */
 } clef__check;
-void clef__check_begin(clef__check *c, const clef__benchmark *benchmark, const clef__node *node);
+void clef__check_begin(clef__check *c, const clef__benchmark *benchmark, const clef__output *value);
 /* Is the node's present value right?  Not if it cannot be read. */
 bool clef__check_value(clef__check *c);
 void clef__check_end(clef__check *c);
