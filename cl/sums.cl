@@ -2,8 +2,8 @@
 
        s0 = Σ a,   s1 = Σ a · (x − m),   a = g, or x − m itself
 
-   x and g lie as [outer, n, inner] and are summed over n; m is [outer, inner].  y is [2, outer, splits, inner]: every split sums
-   its `chunk` of the n in a fixed order.  A unit of work is one (outer, split) for rows (inner = 1), one (outer, split, `strip`
+   x and g lie as [outer, n, inner] and are summed over n; m is [outer, inner].  y0 and y1 are [outer, splits, inner]: every split
+   sums its `chunk` of the n in a fixed order.  A unit of work is one (outer, split) for rows (inner = 1), one (outer, split, `strip`
    columns) for columns; a work-item takes `per` units.  Sums go through blocks of partial sums, so the error grows with far less
    than n.
    Knobs: DT: f32 or f64, of everything; OWN: a is x − m, and g is not read; W; STRIP: the widest strip, or 0 where one is a
@@ -62,14 +62,14 @@ static pair sum_row(__global const MEMORY(DT) *x, __global const MEMORY(DT) *g, 
 }
 
 __kernel void sum_rows(__global const MEMORY(DT) *x, long x_at, __global const MEMORY(DT) *g, long g_at,
-                       __global const MEMORY(DT) *m, long m_at, __global MEMORY(DT) *y, long y_at, long second, long n,
-                       long chunk, long splits, long units, long per) {
+                       __global const MEMORY(DT) *m, long m_at, __global MEMORY(DT) *y0, long y0_at,
+                       __global MEMORY(DT) *y1, long y1_at, long n, long chunk, long splits, long units, long per) {
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         long row = u / splits, from = (u - row * splits) * chunk, at = row * n + from;
         pair r = sum_row(x + x_at + at, g + g_at + at, LOAD(DT, 1, m, m_at + row), min(chunk, n - from));
-        STORE(DT, 1, y, y_at + u, r.s0);
-        STORE(DT, 1, y, y_at + second + u, r.s1);
+        STORE(DT, 1, y0, y0_at + u, r.s0);
+        STORE(DT, 1, y1, y1_at + u, r.s1);
     }
 }
 
@@ -85,8 +85,8 @@ __kernel void sum_rows(__global const MEMORY(DT) *x, long x_at, __global const M
             total0 += s0;                                                                        \
             total1 += s1;                                                                        \
         }                                                                                        \
-        STORE(DT, lanes, to, c, total0);                                                         \
-        STORE(DT, lanes, to, second + c, total1);                                                \
+        STORE(DT, lanes, to0, c, total0);                                                        \
+        STORE(DT, lanes, to1, c, total1);                                                        \
     }
 #else
 #define TOTAL(lanes, which, c) (*(VEC(A, lanes) *)((A *)total##which + (c)))
@@ -103,14 +103,15 @@ __kernel void sum_rows(__global const MEMORY(DT) *x, long x_at, __global const M
     ADD_LINES(lanes, c, ADD(lanes, c) ADD(lanes, apart + c) ADD(lanes, 2 * apart + c) ADD(lanes, 3 * apart + c))
 #define PUT(lanes, c)                                                                            \
     {                                                                                            \
-        STORE(DT, lanes, to, c, TOTAL(lanes, 0, c));                                             \
-        STORE(DT, lanes, to, second + c, TOTAL(lanes, 1, c));                                    \
+        STORE(DT, lanes, to0, c, TOTAL(lanes, 0, c));                                            \
+        STORE(DT, lanes, to1, c, TOTAL(lanes, 1, c));                                            \
     }
 #endif
 
 __kernel void sum_columns(__global const MEMORY(DT) *x_, long x_at, __global const MEMORY(DT) *g_, long g_at,
-                          __global const MEMORY(DT) *m, long m_at, __global MEMORY(DT) *y, long y_at, long second, long n,
-                          long chunk, long splits, long inner, long strip, long units, long per) {
+                          __global const MEMORY(DT) *m, long m_at, __global MEMORY(DT) *y0, long y0_at,
+                          __global MEMORY(DT) *y1, long y1_at, long n, long chunk, long splits, long inner, long strip,
+                          long units, long per) {
 #if STRIP
     V total0[STRIP / W], total1[STRIP / W];
 #endif
@@ -120,7 +121,8 @@ __kernel void sum_columns(__global const MEMORY(DT) *x_, long x_at, __global con
         long row = part / splits, from = (part - row * splits) * chunk, count = min(chunk, n - from);
         long at = (row * n + from) * inner + first;
         __global const MEMORY(DT) *x = x_ + x_at + at, *g = g_ + g_at + at, *mean = m + m_at + row * inner + first;
-        __global MEMORY(DT) *to = y + y_at + part * inner + first;
+        long to = part * inner + first;
+        __global MEMORY(DT) *to0 = y0 + y0_at + to, *to1 = y1 + y1_at + to;
 #if STRIP
         const long step = count / 4, apart = step * inner;
         ALONG(c, 0, width, BEGIN)

@@ -112,7 +112,7 @@ static void lower_layer_norm(const clef__lowering *lw) {
     clef__launch_units(lw, rows, 4 * n);
 }
 
-/* Input x, g [, w]: dx, then for every part of the rows its sums of g x̂ and of g, all in one line. */
+/* Input x, g [, w] → dx and, where there are parts, for each of them its sums of g x̂ and of g. */
 static bool infer_layer_backward(clef__call *call) {
     const layer_attributes *a = call->attributes;
     clef_shape shape = call->input[0]->shape;
@@ -121,8 +121,8 @@ static bool infer_layer_backward(clef__call *call) {
         return false;
     int64_t n = row_length(shape, a->n_dims), rows = clef_shape_numel(shape) / n;
     if (!clef__infer_takes(call, a->parts >= 0 && a->parts <= rows, "there are no more parts than rows")) return false;
-    call->out->shape = CLEF_SHAPE(clef__plus(rows * n, clef__times(2 * a->parts, n)));
-    call->out->dtype = call->input[0]->dtype;
+    call->out[0] = (clef__type){shape, call->input[0]->dtype};
+    if (call->n_outputs > 1) call->out[1] = (clef__type){CLEF_SHAPE(a->parts, 2, n), call->input[0]->dtype};
     return true;
 }
 
@@ -134,8 +134,8 @@ static void lower_layer_backward(const clef__lowering *lw) {
     int64_t n = row_length(shape, a->n_dims), rows = clef_shape_numel(shape) / n,
             part = a->parts ? clef__ceil_div(rows, a->parts) : 1;
     clef__operand x = clef__lower_in_dense(lw, 0, NULL), g = clef__lower_in_dense(lw, 1, NULL),
-                  w = affine ? clef__lower_in_dense(lw, 2, NULL) : x, dx = clef__lower_out(lw, NULL), sums = dx;
-    sums.offset += rows * n;
+                  w = affine ? clef__lower_in_dense(lw, 2, NULL) : x, dx = clef__lower_output(lw, 0, NULL),
+                  sums = a->parts ? clef__lower_output(lw, 1, NULL) : dx;
     launch_rows(lw, "differentiate_rows", x.dtype, n, affine);
     clef__launch_tensor(lw, x, false);
     clef__launch_tensor(lw, g, false);
@@ -163,10 +163,8 @@ static int last_dims(clef_tensor *x, int64_t n_dims, int *dims) {
 }
 
 /* Gradients of weight and bias from the backward op's sums. */
-static void affine_gradients(clef_tensor *all, int64_t from, int64_t parts, clef_shape weight, const bool *wanted,
-                             clef_tensor **dx) {
-    clef_tensor *each = clef_slice(all, 0, from, from + 2 * parts * clef_shape_numel(weight), 1);
-    clef_tensor *both = clef_sum(clef_reshape(each, CLEF_SHAPE(parts, 2, -1)), (int[]){0}, 1, false);
+static void affine_gradients(clef_tensor *sums, clef_shape weight, const bool *wanted, clef_tensor **dx) {
+    clef_tensor *both = clef_sum(sums, (int[]){0}, 1, false);
     for (int i = 1; i <= 2; i++)
         if (wanted[i]) dx[i] = clef_reshape(clef_slice(both, 0, i - 1, i, 1), weight);
 }
@@ -175,15 +173,15 @@ static void affine_gradients(clef_tensor *all, int64_t from, int64_t parts, clef
 static void layer_gradient_in_one(clef_tensor *const *x, clef_tensor *g, const layer_attributes *forward, const bool *wanted,
                                   clef_tensor **dx, bool affine) {
     clef_shape shape = clef_tensor_shape(x[0]);
-    int64_t all = clef_shape_numel(shape), rows = all / row_length(shape, forward->n_dims);
+    int64_t rows = clef_shape_numel(shape) / row_length(shape, forward->n_dims);
     layer_attributes a = *forward;
     if (affine && (wanted[1] || wanted[2])) a.parts = clef__smaller(clef__ceil_div(rows, PART_ROWS), MOST_PARTS);
     if (a.parts) a.parts = clef__ceil_div(rows, clef__ceil_div(rows, a.parts)); /* none of them empty */
     clef_tensor *in[] = {clef__to_wide(x[0]), clef__to_wide(g), affine ? x[1] : NULL};
-    clef_tensor *y = clef__apply(&op_layer_backward, in, affine ? 3 : 2, &a, sizeof a);
-    if (!y) return;
-    if (wanted[0]) dx[0] = clef_to(clef_reshape(clef_slice(y, 0, 0, all, 1), shape), clef_tensor_dtype(x[0]));
-    if (a.parts) affine_gradients(y, all, a.parts, clef_tensor_shape(x[1]), wanted, dx);
+    clef_tensor *out[2];
+    if (!clef__apply_all(&op_layer_backward, in, affine ? 3 : 2, &a, sizeof a, out, a.parts ? 2 : 1)) return;
+    if (wanted[0]) dx[0] = clef_to(out[0], clef_tensor_dtype(x[0]));
+    if (a.parts) affine_gradients(out[1], clef_tensor_shape(x[1]), wanted, dx);
 }
 
 /* The same in expressions that have gradients: dx = (a - mean a - x̂ mean(a x̂)) / deviation with a = g w. */

@@ -1,28 +1,24 @@
-/* sums.c — see ops.h and cl/sums.cl.  The node's value holds both sums, one after the other along the first summed
-   dimension. */
+/* sums.c — two sums in one pass: see ops.h and cl/sums.cl. */
 #include "ops/ops.h"
 #include "kernels/reduce.h"
 
 typedef struct sums_attributes {
     int64_t mask; /* bit d: summed over dimension d */
-    int64_t dim;  /* the first of them */
 } sums_attributes;
 
 static const clef_op op_own_sums, op_sums_with;
 
-/* ---- infer: x, m [, g] → m's shape, twice along `dim` ---- */
+/* ---- infer: x, m [, g] → two of m's shape ---- */
 
 static bool infer_sums(clef__call *call) {
     const sums_attributes *a = call->attributes;
     clef_shape x = call->input[0]->shape, m = call->input[1]->shape;
-    bool fits = m.rank == x.rank && a->dim >= 0 && a->dim < m.rank && m.dim[a->dim] == 1;
+    bool fits = m.rank == x.rank && a->mask != 0;
     for (int i = 0; fits && i < m.rank; i++) fits = m.dim[i] == (a->mask >> i & 1 ? 1 : x.dim[i]);
     if (!clef__infer_takes(call, fits, "m has x's rank and is 1 long where x is summed, somewhere at least") ||
         !clef__infer_takes(call, call->n_inputs < 3 || clef__same_shape(call, 0, 2), "g has x's shape"))
         return false;
-    call->out->shape = m;
-    call->out->shape.dim[a->dim] = 2;
-    call->out->dtype = call->input[0]->dtype;
+    call->out[0] = call->out[1] = (clef__type){m, call->input[0]->dtype};
     return true;
 }
 
@@ -46,67 +42,78 @@ static clef__operand spread_mean(const clef__lowering *lw, clef_shape shape, con
     return to;
 }
 
-static void launch_sums(const clef__lowering *lw, clef__operand x, clef__operand g, clef__operand m, clef__operand y,
+static void launch_sums(const clef__lowering *lw, clef__operand x, clef__operand g, clef__operand m, const clef__operand *y,
                         clef__axes axes, int64_t splits) {
     clef__launch_reduction(lw, "sums.cl", axes.inner == 1 ? "sum_rows" : "sum_columns", x.dtype, axes);
     clef__launch_define(lw, "OWN", "%d", clef__lower_node(lw)->op == &op_own_sums);
     clef__launch_tensor(lw, x, false);
     clef__launch_tensor(lw, g, false);
     clef__launch_tensor(lw, m, false);
-    clef__launch_tensor(lw, y, true);
-    clef__launch_long(lw, axes.outer * splits * axes.inner);
+    clef__launch_tensor(lw, y[0], true);
+    clef__launch_tensor(lw, y[1], true);
     clef__launch_cut(lw, axes, splits);
 }
 
-static void lower_sums(const clef__lowering *lw) {
-    const clef__node *node = clef__lower_node(lw);
-    const sums_attributes *a = clef__attributes(node);
-    clef_shape shape = node->input[0]->shape;
-    int order[CLEF_MAX_RANK], out_order[CLEF_MAX_RANK] = {(int)a->dim}, n = 1, at;
-    if (clef_shape_numel(shape) == 0) {
-        clef__lower_fill(lw, clef__lower_out(lw, NULL), 0);
-        return;
-    }
-    clef__operand x = clef__lower_in_any_order(lw, 0, order), m = spread_mean(lw, shape, order, a->mask);
-    clef__operand g = node->n_inputs == 3 ? clef__lower_in_dense(lw, 2, order) : x;
-    for (int i = 0; i < x.rank; i++)
-        if (order[i] != a->dim) out_order[n++] = order[i];
-    clef__operand out = clef__lower_out(lw, out_order);
-    clef__runs runs = clef__find_runs(&x, order, a->mask);
-    clef__axes axes = clef__innermost(&runs, &at);
-    int64_t splits = clef__reduce_splits(lw, axes);
-    bool only = splits == 1 && runs.reduced <= 1;
-    clef__operand y = only ? out : clef__lower_scratch(lw, x.dtype, CLEF_SHAPE(2, axes.outer, splits, axes.inner));
-    launch_sums(lw, x, g, m, y, axes, splits);
-    if (at >= 0) clef__drop_run(&runs, at);
-    for (bool last = only; !last; splits = 1) { /* what is left are plain sums, of both at once */
+/* The sums that the first pass left, over splits and further runs, into y. */
+static void sum_the_rest(const clef__lowering *lw, clef__operand from, clef__operand y, clef__runs runs, clef__axes axes,
+                         int64_t splits) {
+    for (int at; splits > 1 || runs.reduced > 0; splits = 1) {
         if (splits > 1) {
             axes.n = splits;
         } else {
             axes = clef__innermost(&runs, &at);
             clef__drop_run(&runs, at);
         }
-        last = runs.reduced == 0;
-        clef__operand to = last ? out : clef__lower_scratch(lw, x.dtype, CLEF_SHAPE(2, axes.outer, axes.inner));
-        clef__lower_sum(lw, y, to, (clef__axes){2 * axes.outer, axes.n, axes.inner});
-        y = to;
+        clef__operand to = runs.reduced == 0 ? y : clef__lower_scratch(lw, y.dtype, CLEF_SHAPE(axes.outer, axes.inner));
+        clef__lower_sum(lw, from, to, axes);
+        from = to;
     }
+}
+
+static void lower_nothing(const clef__lowering *lw) {
+    for (int k = 0; k < 2; k++) clef__lower_fill(lw, clef__lower_output(lw, k, NULL), 0);
+}
+
+static void lower_sums(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
+    const sums_attributes *a = clef__attributes(node);
+    clef_shape shape = node->input[0]->shape;
+    int order[CLEF_MAX_RANK], at;
+    if (clef_shape_numel(shape) == 0) {
+        lower_nothing(lw);
+        return;
+    }
+    clef__operand x = clef__lower_in_any_order(lw, 0, order), m = spread_mean(lw, shape, order, a->mask);
+    clef__operand g = node->n_inputs == 3 ? clef__lower_in_dense(lw, 2, order) : x, y[2], out[2];
+    clef__runs runs = clef__find_runs(&x, order, a->mask);
+    clef__axes axes = clef__innermost(&runs, &at);
+    int64_t splits = clef__reduce_splits(lw, axes);
+    bool only = splits == 1 && runs.reduced <= 1;
+    for (int k = 0; k < 2; k++) {
+        out[k] = clef__lower_output(lw, k, order);
+        y[k] = only ? out[k] : clef__lower_scratch(lw, x.dtype, CLEF_SHAPE(axes.outer, splits, axes.inner));
+    }
+    launch_sums(lw, x, g, m, y, axes, splits);
+    if (at >= 0) clef__drop_run(&runs, at);
+    for (int k = 0; k < 2 && !only; k++)
+        if (clef__lower_wants(lw, k)) sum_the_rest(lw, y[k], out[k], runs, axes, splits);
 }
 
 /* ---- gradients ---- */
 
-static clef_tensor *apply_sums(clef_tensor *g, clef_tensor *x, clef_tensor *m, const sums_attributes *a) {
-    return clef__apply(g ? &op_sums_with : &op_own_sums, (clef_tensor *[]){x, m, g}, g ? 3 : 2, a, sizeof *a);
+static bool apply_sums(clef_tensor *g, clef_tensor *x, clef_tensor *m, const sums_attributes *a, clef_tensor **sums) {
+    return clef__apply_all(g ? &op_sums_with : &op_own_sums, (clef_tensor *[]){x, m, g}, g ? 3 : 2, a, sizeof *a, sums, 2);
 }
 
-static clef_tensor *half(clef_tensor *sums, int64_t dim, int which) { return clef_slice(sums, (int)dim, which, which + 1, 1); }
+/* a + b, where either may be absent. */
+static clef_tensor *sum_of(clef_tensor *a, clef_tensor *b) { return a && b ? clef_add(a, b) : a ? a : b; }
 
 /* s0 = Σ d, s1 = Σ d² with d = x − m:  dx = g0 + 2 g1 d,  dm = −Σ dx */
 static void gradient_own_sums(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
                               clef_tensor **dx) {
-    const sums_attributes *a = clef__attributes(clef__node_of(y[0]));
-    clef_tensor *g0 = half(g[0], a->dim, 0), *g1 = half(g[0], a->dim, 1);
-    clef_tensor *slope = clef_add(g0, clef_mul(clef_mul_scalar(g1, 2), clef_sub(x[0], x[1])));
+    (void)y;
+    clef_tensor *first = g[0] ? clef_expand(g[0], clef_tensor_shape(x[0])) : NULL;
+    clef_tensor *slope = sum_of(first, g[1] ? clef_mul(clef_mul_scalar(g[1], 2), clef_sub(x[0], x[1])) : NULL);
     if (wanted[0]) dx[0] = slope;
     if (wanted[1]) dx[1] = clef_neg(clef__sum_to(slope, clef_tensor_shape(x[1])));
 }
@@ -114,11 +121,10 @@ static void gradient_own_sums(clef_tensor *const *x, clef_tensor *const *y, clef
 /* s0 = Σ a, s1 = Σ a d:  da = g0 + g1 d,  dx = g1 a,  dm = −g1 s0 */
 static void gradient_sums_with(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
                                clef_tensor **dx) {
-    const sums_attributes *a = clef__attributes(clef__node_of(y[0]));
-    clef_tensor *g0 = half(g[0], a->dim, 0), *g1 = half(g[0], a->dim, 1);
-    if (wanted[0]) dx[0] = clef_mul(g1, x[2]);
-    if (wanted[1]) dx[1] = clef_neg(clef_mul(g1, half(y[0], a->dim, 0)));
-    if (wanted[2]) dx[2] = clef_add(g0, clef_mul(g1, clef_sub(x[0], x[1])));
+    clef_tensor *first = g[0] ? clef_expand(g[0], clef_tensor_shape(x[0])) : NULL;
+    if (wanted[0] && g[1]) dx[0] = clef_mul(g[1], x[2]);
+    if (wanted[1] && g[1]) dx[1] = clef_neg(clef_mul(g[1], y[0]));
+    if (wanted[2]) dx[2] = sum_of(first, g[1] ? clef_mul(g[1], clef_sub(x[0], x[1])) : NULL);
 }
 
 static const clef__strategy strategies[] = {{.name = "one pass", .lower = lower_sums}, {0}};
@@ -138,14 +144,12 @@ static const clef_op op_sums_with = {/* of g and of g times x - m */
 bool clef__pair_of_sums(clef_tensor *g, clef_tensor *x, clef_tensor *m, clef_tensor **first, clef_tensor **second) {
     if (!x || !m) return false;
     clef_shape have = clef_tensor_shape(m);
-    sums_attributes a = {.dim = -1};
-    for (int i = 0; i < have.rank; i++) {
-        if (have.dim[i] != 1) continue;
-        a.mask |= (int64_t)1 << i;
-        if (a.dim < 0) a.dim = i;
-    }
-    clef_tensor *sums = apply_sums(g, x, m, &a);
-    *first = sums ? half(sums, a.dim, 0) : NULL;
-    *second = sums ? half(sums, a.dim, 1) : NULL;
-    return *first && *second;
+    sums_attributes a = {0};
+    for (int i = 0; i < have.rank; i++)
+        if (have.dim[i] == 1) a.mask |= (int64_t)1 << i;
+    clef_tensor *sums[2];
+    bool ok = apply_sums(g, x, m, &a, sums);
+    *first = sums[0];
+    *second = sums[1];
+    return ok;
 }

@@ -304,7 +304,8 @@ Test(tune, nor_those_of_one_vector) { tune_broken("NV < 2"); }
 static void expect_defined(const clef__benchmark *benchmark) {
     clef__search s = {.ctx = ctx, .plans = clef__plans_of(ctx), .benchmark = benchmark, .deadline = clef__now() + 1000};
     cr_assert_eq(clef__search_begin(&s), CLEF_OK, "%s", clef_error(ctx));
-    cr_expect(s.check.value->node->op->element && s.standard_right, "%s %s %s", benchmark->op->name, benchmark->key.bucket, warnings);
+    cr_expect(s.check.value->node->op->element && s.standard_right, "%s %s %s", benchmark->op->name, benchmark->key.bucket,
+              warnings);
     for (int i = 0; i < benchmark->n_inputs; i++) {
         clef__free(s.check.right);
         s.check.right = NULL;
