@@ -220,6 +220,65 @@ typedef struct clef_custom_op {
    CLEF_UNSUPPORTED. */
 CLEF_API clef_tensor *clef_custom(const clef_custom_op *op, clef_tensor *const *x, int n);
 
+/* ---- your own op with a kernel ----
+   Several inputs and outputs of any shapes, and a kernel in OpenCL C 1.2.  Its arguments are declared once, as names: the library
+   writes the kernel's head and passes what the names stand for.  The body runs once for every work-item `i` of 0 … items - 1 and
+   sees
+     inputs and outputs: row-major arrays in memory.  GET(x, j) is element j of x, PUT(y, j, v) stores v, in every dtype: f16 and
+       bf16 are float in between, u8 and bool are int.  Where the dtype is known, x[j] does as well;
+     sizes: `long`; numbers: `float`; both as infer set them.
+   The least and the largest element of each row of x [rows,n]:
+
+       static bool row_range_infer(clef_kernel_call *call) {
+           if (call->input[0].rank != 2) return call->problem = "x must be a matrix", false;
+           call->output[0] = call->output[1] = CLEF_SHAPE(call->input[0].dim[0]);
+           call->size[0] = call->input[0].dim[1];
+           return true;
+       }
+       static const clef_kernel_op row_range = {
+           .name = "row_range", .inputs = "x", .outputs = "low high", .sizes = "n", .infer = row_range_infer,
+           .body = "float a = INFINITY, b = -INFINITY;"
+                   "for (long j = 0; j < n; j++) a = fmin(a, GET(x, i * n + j)), b = fmax(b, GET(x, i * n + j));"
+                   "PUT(low, i, a); PUT(high, i, b);"};
+       clef_tensor *range[2];
+       clef_kernel(&row_range, &x, 1, NULL, 0, range, 2);  */
+enum { CLEF_KERNEL_MOST = 16 }; /* inputs, outputs, sizes, numbers, options: of each no more */
+
+/* What infer is told of one call, and what it says of it. */
+typedef struct clef_kernel_call {
+    int n_inputs, n_outputs, n_options;
+    const clef_shape *input;
+    const clef_dtype *input_dtype;
+    const double *option;                      /* as clef_kernel got them */
+    clef_shape output[CLEF_KERNEL_MOST];       /* to be set: each output's shape, at first scalars */
+    clef_dtype output_dtype[CLEF_KERNEL_MOST]; /* at first input 0's */
+    int64_t size[CLEF_KERNEL_MOST];            /* to be set: the values of op->sizes, at first 0 */
+    double number[CLEF_KERNEL_MOST];           /* to be set: the values of op->numbers, at first 0 */
+    int64_t items;                             /* work-items; at first 0: as many as output 0 has elements */
+    const char *problem;                       /* the error line, where infer returns false: "x must be a matrix" */
+} clef_kernel_call;
+
+typedef struct clef_kernel_op {
+    const char *name;             /* a C identifier; the op must live as long as the context */
+    const char *inputs, *outputs; /* names, separated by spaces */
+    const char *sizes, *numbers;  /* likewise; NULL: none */
+    const char *functions;        /* text in front of the kernel; NULL: none */
+    const char *body;
+    /* Sets shapes, sizes and numbers, or says why not and returns false.  It is asked more than once for one call, and must say
+       the same each time. */
+    bool (*infer)(clef_kernel_call *call);
+    /* Puts dL/dx[i] into dx[i] for those i where wanted[i], in terms of any ops, of another clef_kernel too.  g[k] is dL/dy[k]: NULL
+       where no gradient came to that output.  dx[i] is NULL at first, which means zero.  NULL: the op has no gradient. */
+    void (*gradient)(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted, clef_tensor **dx,
+                     const double *option);
+} clef_kernel_op;
+/* Runs the op on n inputs: y[0 … m - 1] become its outputs, temporaries as of any expression, or all NULL.  Outputs that nobody
+   reads are computed with the others, but take memory only for the time of the kernel.  Of empty inputs outputs are zeros.
+   CLEF_INVALID where names, counts or the body are missing or do not fit; CLEF_SHAPE with infer's words.  Text that does not compile
+   is CLEF_BUILD when a result is computed (clef_build_log has the compiler's words). */
+CLEF_API clef_status clef_kernel(const clef_kernel_op *op, clef_tensor *const *x, int n, const double *options, int n_options,
+                                 clef_tensor **y, int m);
+
 /* ---- former names, which go after 0.1 ---- */
 CLEF_DEPRECATED("clef_linear(x, w, CLEF_NONE)")
 static inline clef_tensor *clef_linear_no_bias(clef_tensor *x, clef_tensor *w) { return clef_linear(x, w, CLEF_NONE); }

@@ -208,8 +208,9 @@ bool clef__apply_all(const clef_op *op, clef_tensor *const *inputs, int n_inputs
     clef__output *x[CLEF__MAX_INPUTS];
     clef__type type[CLEF__MAX_OUTPUTS];
     int device = 0;
-    for (int k = 0; k < n; k++) out[k] = NULL;
-    if (!find_inputs(op, inputs, n_inputs, x)) return false;
+    bool found = find_inputs(op, inputs, n_inputs, x);
+    for (int k = 0; k < n; k++) out[k] = NULL; /* may be the array of the inputs */
+    if (!found) return false;
     clef__call call = {x[0]->node->ctx, op, x, n_inputs, attributes, n, type};
     memset(type, 0, (size_t)n * sizeof *type);
     if (!infer(&call, &device)) return false;

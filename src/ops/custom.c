@@ -1,5 +1,6 @@
-/* custom.c — pointwise ops from the user's text: descriptors made once per clef_custom_op and context. */
+/* custom.c — ops from the user's text, pointwise ones and kernels: descriptors made once per user's op and context. */
 #include "ops/ops.h"
+#include "runtime/text.h"
 #include <ctype.h>
 #include <string.h>
 
@@ -10,15 +11,37 @@ typedef struct custom_op {
     struct custom_op *next;
 } custom_op;
 
+typedef struct kernel_op {
+    clef_op op;
+    const clef_kernel_op *user;
+    char *kernel; /* its name in OpenCL C; owned */
+    struct kernel_op *next;
+} kernel_op;
+
+typedef struct customs {
+    custom_op *pointwise;
+    kernel_op *kernels;
+} customs;
+
 static void free_customs(clef_context *ctx, void *state) {
     (void)ctx;
-    for (custom_op *c = *(custom_op **)state, *next; c; c = next) {
-        next = c->next;
+    customs *all = state;
+    for (custom_op *c; (c = all->pointwise);) {
+        all->pointwise = c->next;
         clef__free(c->backward_name);
         clef__free(c);
     }
-    clef__free(state);
+    for (kernel_op *k; (k = all->kernels);) {
+        all->kernels = k->next;
+        clef__free(k->kernel);
+        clef__free(k);
+    }
+    clef__free(all);
 }
+
+static customs *customs_of(clef_context *ctx) { return clef__make_room_state(ctx, CLEF__ROOM_OPS, sizeof(customs), free_customs); }
+
+/* ---- pointwise ops ---- */
 
 static void custom_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
                             clef_tensor **dx) {
@@ -47,9 +70,9 @@ static bool is_identifier(const char *name) {
 /* The descriptors of this user's op, made at its first use; NULL when out of memory. */
 static custom_op *custom_of(clef_context *ctx, const clef_custom_op *user, int n) {
     static const char *const forward_params[] = {"", "x", "xy", "xyz"}, *const backward_params[] = {"", "xg", "xyg", "xyzg"};
-    custom_op **list = clef__make_room_state(ctx, CLEF__ROOM_OPS, sizeof *list, free_customs);
-    if (!list) return NULL;
-    for (custom_op *c = *list; c; c = c->next)
+    customs *all = customs_of(ctx);
+    if (!all) return NULL;
+    for (custom_op *c = all->pointwise; c; c = c->next)
         if (c->user == user && c->op.params == forward_params[n]) return c;
     custom_op *c = clef__calloc(1, sizeof *c);
     if (!c) return NULL;
@@ -70,8 +93,8 @@ static custom_op *custom_of(clef_context *ctx, const clef_custom_op *user, int n
                                    .params = backward_params[n],
                                    .text = user->backward[i],
                                    .gradient = no_second};
-    c->next = *list;
-    return *list = c;
+    c->next = all->pointwise;
+    return all->pointwise = c;
 }
 
 clef_tensor *clef_custom(const clef_custom_op *op, clef_tensor *const *x, int n) {
@@ -91,4 +114,217 @@ clef_tensor *clef_custom(const clef_custom_op *op, clef_tensor *const *x, int n)
     clef_tensor *input[3];
     for (int i = 0; i < n; i++) input[i] = clef_to(x[i], dtype);
     return clef__apply(&c->op, input, n, NULL, 0);
+}
+
+/* ---- kernels ---- */
+
+enum { MOST = CLEF_KERNEL_MOST };
+
+typedef struct kernel_attributes {
+    int64_t n_options;
+    double option[MOST];
+} kernel_attributes;
+
+static const clef_kernel_op *user_of(const clef_op *op) { return ((const kernel_op *)op)->user; }
+
+/* The next name of a list; false at its end. */
+static bool next_name(const char **list, char name[64]) {
+    if (!*list) return false;
+    *list += strspn(*list, " ");
+    size_t length = strcspn(*list, " ");
+    snprintf(name, 64, "%.*s", (int)length, *list);
+    *list += length;
+    return length > 0;
+}
+
+/* How many names; -1 unless all are identifiers, and not too many. */
+static int count_names(const char *list) {
+    char name[64];
+    int n = 0;
+    for (; next_name(&list, name); n++)
+        if (!is_identifier(name) || strlen(name) == sizeof name - 1) return -1;
+    return n <= MOST ? n : -1;
+}
+
+/* What infer says of these inputs; the arrays are the call's. */
+typedef struct kernel_type {
+    clef_kernel_call call;
+    clef_shape shape[MOST];
+    clef_dtype dtype[MOST];
+} kernel_type;
+
+static bool infer_type(kernel_type *t, const clef_kernel_op *user, clef__output *const *input, int n, int m,
+                       const kernel_attributes *a) {
+    for (int i = 0; i < n; i++) {
+        t->shape[i] = input[i]->shape;
+        t->dtype[i] = input[i]->dtype;
+    }
+    t->call = (clef_kernel_call){.n_inputs = n,
+                                 .n_outputs = m,
+                                 .n_options = (int)a->n_options,
+                                 .input = t->shape,
+                                 .input_dtype = t->dtype,
+                                 .option = a->option};
+    for (int k = 0; k < m; k++) t->call.output_dtype[k] = t->dtype[0];
+    if (!user->infer(&t->call)) return false;
+    if (t->call.items == 0) t->call.items = clef_shape_numel(t->call.output[0]);
+    return true;
+}
+
+static bool infer_kernel(clef__call *call) {
+    kernel_type t;
+    if (!infer_type(&t, user_of(call->op), call->input, call->n_inputs, call->n_outputs, call->attributes))
+        return clef__infer_fail(call, CLEF_SHAPE, "%s", t.call.problem ? t.call.problem : "infer refused these inputs");
+    if (t.call.items < 0) return clef__infer_fail(call, CLEF_INVALID, "infer asks for a negative number of work-items");
+    for (int k = 0; k < call->n_outputs; k++) {
+        call->out[k] = (clef__type){t.call.output[k], t.call.output_dtype[k]};
+        if (!clef__check_type(call->ctx, call->op->name, call->out[k].shape, call->out[k].dtype, call->input[0]->device))
+            return false;
+    }
+    return true;
+}
+
+static void write_tensor(clef__text *text, const char *name, clef_dtype dtype, bool writes) {
+    clef__text_add(text, "__global %sMEMORY(%s) *%s, long %s_at, ", writes ? "" : "const ", clef__token(dtype), name, name);
+}
+
+/* TYPE_x for every tensor; then the kernel's arguments, or what makes them begin at element 0. */
+typedef enum part { TYPES, ARGUMENTS, STARTS } part;
+static void write_tensors(clef__text *text, const char *names, const clef_dtype *dtype, bool writes, part what) {
+    char name[64];
+    for (int i = 0; next_name(&names, name); i++)
+        if (what == TYPES) clef__text_add(text, "#define TYPE_%s %s\n", name, clef__token(dtype[i]));
+        else if (what == ARGUMENTS) write_tensor(text, name, dtype[i], writes);
+        else clef__text_add(text, "    %s += %s_at;\n", name, name);
+}
+
+static void write_numbers(clef__text *text, const char *names, const char *type) {
+    for (char name[64]; next_name(&names, name);) clef__text_add(text, "%s %s, ", type, name);
+}
+
+/* The program of a call; its arguments come as in lower_kernel. */
+static char *kernel_source(const kernel_op *k, const kernel_type *t) {
+    const clef_kernel_op *user = k->user;
+    clef__text text = {0};
+    clef__text_append(&text,
+                      "\n#define GET(x, i) LOAD(CAT(TYPE_, x), 1, x, i)\n#define PUT(y, i, v) STORE(CAT(TYPE_, y), 1, y, i, v)\n");
+    for (part what = TYPES; what <= STARTS; what++) {
+        if (what == ARGUMENTS) clef__text_add(&text, "%s\n__kernel void %s(", user->functions ? user->functions : "", k->kernel);
+        write_tensors(&text, user->inputs, t->dtype, false, what);
+        write_tensors(&text, user->outputs, t->call.output_dtype, true, what);
+        if (what != ARGUMENTS) continue;
+        write_numbers(&text, user->sizes, "long");
+        write_numbers(&text, user->numbers, "float");
+        clef__text_append(&text, "long items) {\n    long i = get_global_id(0);\n    if (i >= items) return;\n");
+    }
+    clef__text_add(&text, "    {\n%s\n    }\n}\n", user->body);
+    return text.data;
+}
+
+static bool has_empty_input(const clef__node *node) {
+    for (int i = 0; i < node->n_inputs; i++)
+        if (clef_shape_numel(node->input[i]->shape) == 0) return true;
+    return false;
+}
+
+static void lower_zeros(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
+    for (int k = 0; k < node->n_outputs; k++) {
+        clef__operand y = clef__lower_output(lw, k, NULL);
+        if (clef_shape_numel(node->out[k].shape) > 0) clef__lower_fill(lw, y, 0);
+    }
+}
+
+static void lower_kernel(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
+    const kernel_op *k = (const kernel_op *)node->op;
+    kernel_type t;
+    clef__operand x[MOST], y[MOST];
+    bool runs = infer_type(&t, k->user, node->input, node->n_inputs, node->n_outputs, clef__attributes(node));
+    if (!runs || t.call.items == 0 || has_empty_input(node)) {
+        lower_zeros(lw);
+        return;
+    }
+    for (int i = 0; i < node->n_inputs; i++) x[i] = clef__lower_in_dense(lw, i, NULL);
+    for (int i = 0; i < node->n_outputs; i++) y[i] = clef__lower_output(lw, i, NULL);
+    clef__launch_begin(lw, NULL, k->kernel);
+    clef__launch_text(lw, kernel_source(k, &t));
+    for (int i = 0; i < node->n_inputs; i++) clef__launch_tensor(lw, x[i], false);
+    for (int i = 0; i < node->n_outputs; i++) clef__launch_tensor(lw, y[i], true);
+    clef__launch_longs(lw, t.call.size, (size_t)count_names(k->user->sizes));
+    for (int i = 0; i < count_names(k->user->numbers); i++) clef__launch_float(lw, (float)t.call.number[i]);
+    clef__launch_long(lw, t.call.items);
+    clef__launch_end_1d(lw, t.call.items);
+}
+
+static const clef__strategy kernel_strategies[] = {{.name = "kernel", .lower = lower_kernel}, {0}};
+
+static void kernel_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                            clef_tensor **dx) {
+    const clef__node *node = clef__node_of(y[0]);
+    user_of(node->op)->gradient(x, y, g, wanted, dx, ((const kernel_attributes *)clef__attributes(node))->option);
+}
+
+static kernel_op *new_kernel(const clef_kernel_op *user) {
+    kernel_op *k = clef__calloc(1, sizeof *k);
+    if (!k) return NULL;
+    k->user = user;
+    k->kernel = clef__asprintf("user_%s", user->name); /* so that no function of OpenCL C has its name */
+    k->op = (clef_op){.name = user->name,
+                      .kind = CLEF__KERNEL,
+                      .infer = infer_kernel,
+                      .gradient = user->gradient ? kernel_gradient : NULL,
+                      .strategies = kernel_strategies};
+    if (k->kernel) return k;
+    clef__free(k);
+    return NULL;
+}
+
+/* The descriptor of this user's op, made at its first use; NULL when out of memory. */
+static kernel_op *kernel_of(clef_context *ctx, const clef_kernel_op *user) {
+    customs *all = customs_of(ctx);
+    if (!all) return NULL;
+    for (kernel_op *k = all->kernels; k; k = k->next)
+        if (k->user == user) return k;
+    kernel_op *k = new_kernel(user);
+    if (!k) return NULL;
+    k->next = all->kernels;
+    return all->kernels = k;
+}
+
+/* Is the op all there, and does the call fit it? */
+static bool check_kernel(clef_context *ctx, const clef_kernel_op *op, int n, const double *options, int n_options, int m) {
+    if (!op || !is_identifier(op->name) || !op->body || !op->infer)
+        clef__refuse(ctx, "kernel", CLEF_INVALID, "needs a name that is a C identifier, a body, and infer");
+    else if (count_names(op->inputs) < 1 || count_names(op->outputs) < 1 || count_names(op->sizes) < 0 ||
+             count_names(op->numbers) < 0)
+        clef__refuse(ctx, op->name, CLEF_INVALID,
+                     "inputs and outputs need 1 to %d names that are C identifiers, sizes and numbers at most %d", MOST, MOST);
+    else if (n != count_names(op->inputs) || m != count_names(op->outputs))
+        clef__refuse(ctx, op->name, CLEF_INVALID, "%d inputs and %d outputs given, but it has %d (%s) and %d (%s)", n, m,
+                     count_names(op->inputs), op->inputs, count_names(op->outputs), op->outputs);
+    else if (n_options < 0 || n_options > MOST || (n_options > 0 && !options))
+        clef__refuse(ctx, op->name, CLEF_INVALID, "%d options; 0 to %d, in an array", n_options, MOST);
+    else return true;
+    return false;
+}
+
+static bool apply_kernel(clef_context *ctx, const clef_kernel_op *op, clef_tensor *const *x, int n, const double *options,
+                         int n_options, clef_tensor **y, int m) {
+    if (!check_kernel(ctx, op, n, options, n_options, m)) return false;
+    if (!y) return clef__refuse(ctx, op->name, CLEF_INVALID, "y is NULL, not an array of %d tensors", m);
+    kernel_op *k = kernel_of(ctx, op);
+    if (!k) return clef__refuse(ctx, op->name, CLEF_MEMORY, "no host memory");
+    kernel_attributes a = {.n_options = n_options};
+    if (n_options) memcpy(a.option, options, (size_t)n_options * sizeof *options);
+    return clef__apply_all(&k->op, x, n, &a, sizeof a, y, m);
+}
+
+clef_status clef_kernel(const clef_kernel_op *op, clef_tensor *const *x, int n, const double *options, int n_options,
+                        clef_tensor **y, int m) {
+    clef_context *ctx = x && n > 0 ? clef_tensor_context(x[0]) : NULL;
+    if (clef__given_array(ctx, "kernel", "x", x, n) && apply_kernel(ctx, op, x, n, options, n_options, y, m)) return CLEF_OK;
+    for (int k = 0; y && k < m; k++) y[k] = NULL;
+    clef_status status = clef_error_status(ctx);
+    return status != CLEF_OK ? status : CLEF_INVALID;
 }

@@ -88,14 +88,10 @@ void clef__lower_pointwise(const clef__lowering *lw, const clef__pointwise *p, c
     for (int d = 0; d < s.rank - 1; d++) rows *= s.dim[d];
     partition c = partition_rows(lw, rows, s.dim[s.rank - 1]);
     note_candidates(lw, p);
-    clef__launch_begin(lw, NULL, "pointwise");
+    clef__launch_begin(lw, NULL, CLEF__GENERATED);
     if (lw->rec->failed) return;
     clef__launch_name(lw, label, false);
-    lw->rec->text = clef__pointwise_source(p, &s, width);
-    if (!lw->rec->text) {
-        clef__record_fail(lw->rec);
-        return;
-    }
+    clef__launch_text(lw, clef__pointwise_source(p, &s, width));
     launch_partition(lw, &c);
     if (clef__space_is_segment(&s)) launch_segment(lw, p, &s);
     else launch_rows(lw, p, &s, &c);
@@ -144,7 +140,7 @@ void clef__lower_bundle(clef__recorder *rec, const int *launch, int n, int count
     for (int i = 0; i < n; i++) columns[i] = rec->plan->launch[launch[i]].arg[CLEF__PW_COLUMNS].number;
     clef__lowering view = {.rec = rec, .captured = -1, .device = first.device}, *lw = &view;
     partition c = partition_segments(lw, columns, n);
-    clef__launch_begin(lw, NULL, "pointwise");
+    clef__launch_begin(lw, NULL, CLEF__GENERATED);
     if (rec->failed) return;
     clef__launch_name(lw, first.label, false);
     rec->open->covers = n;

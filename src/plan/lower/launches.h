@@ -42,6 +42,9 @@ typedef struct clef__arg {
     clef_dtype dtype; /* tensor, constant */
 } clef__arg;
 
+/* What kernels are called that are generated for pointwise ops. */
+#define CLEF__GENERATED "pointwise"
+
 typedef enum clef__launch_kind {
     CLEF__LAUNCH_KERNEL,
     CLEF__LAUNCH_COPY,   /* arg[1] is copied to arg[0], between devices */

@@ -80,6 +80,8 @@ void clef__launch_int(const clef__lowering *lw, int32_t value);                 
 void clef__launch_longs(const clef__lowering *lw, const int64_t *value, size_t n);
 void clef__launch_ints(const clef__lowering *lw, const int64_t *value, size_t n);
 void clef__launch_float(const clef__lowering *lw, float value); /* float */
+/* The open launch's kernel is in this text, which is taken over; it was begun with file NULL. */
+void clef__launch_text(const clef__lowering *lw, char *text);
 /* Is input i nothing but one number?  Then it is no memory but an argument. */
 bool clef__lower_is_number(const clef__lowering *lw, int i);
 void clef__launch_number(const clef__lowering *lw, int i, clef_dtype dtype); /* 0 unless it is */

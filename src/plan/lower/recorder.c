@@ -129,6 +129,12 @@ void clef__launch_number(const clef__lowering *lw, int i, clef_dtype dtype) {
     clef__launch_constant(lw, number_of(lw, i), 0, dtype);
 }
 
+void clef__launch_text(const clef__lowering *lw, char *text) {
+    if (!text) clef__record_fail(lw->rec);
+    clef__free(lw->rec->text);
+    lw->rec->text = text;
+}
+
 void clef__launch_prepacks(const clef__lowering *lw) {
     if (!lw->rec->failed) lw->rec->open->prepacks = true;
 }

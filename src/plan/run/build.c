@@ -63,11 +63,11 @@ static void compile_generated(const compiling *c, int device) {
     int n = 0;
     for (int i = 0; all && i < c->n; i++) {
         const clef__launch *launch = c->launch[i];
-        if (launch->device == device && !launch->file &&
+        if (launch->device == device && strcmp(launch->name, CLEF__GENERATED) == 0 &&
             strcmp(launch->code->options, n ? all[0]->options : launch->code->options) == 0)
             all[n++] = launch->code;
     }
-    if (n) clef__codes_join(clef__device_at(c->ctx, device), all, n, "pointwise");
+    if (n) clef__codes_join(clef__device_at(c->ctx, device), all, n, CLEF__GENERATED);
     clef__free(all);
 }
 
