@@ -311,7 +311,8 @@ static bool check_kernel(clef_context *ctx, const clef_kernel_op *op, int n, con
 
 static bool apply_kernel(clef_context *ctx, const clef_kernel_op *op, clef_tensor *const *x, int n, const double *options,
                          int n_options, clef_tensor **y, int m) {
-    if (!check_kernel(ctx, op, n, options, n_options, m)) return false;
+    if (ctx && !check_kernel(ctx, op, n, options, n_options, m)) return false; /* first: it says how long x is */
+    if (!clef__given_array(ctx, "kernel", "x", x, n)) return false;
     if (!y) return clef__refuse(ctx, op->name, CLEF_INVALID, "y is NULL, not an array of %d tensors", m);
     kernel_op *k = kernel_of(ctx, op);
     if (!k) return clef__refuse(ctx, op->name, CLEF_MEMORY, "no host memory");
@@ -323,8 +324,8 @@ static bool apply_kernel(clef_context *ctx, const clef_kernel_op *op, clef_tenso
 clef_status clef_kernel(const clef_kernel_op *op, clef_tensor *const *x, int n, const double *options, int n_options,
                         clef_tensor **y, int m) {
     clef_context *ctx = x && n > 0 ? clef_tensor_context(x[0]) : NULL;
-    if (clef__given_array(ctx, "kernel", "x", x, n) && apply_kernel(ctx, op, x, n, options, n_options, y, m)) return CLEF_OK;
-    for (int k = 0; y && k < m; k++) y[k] = NULL;
+    if (apply_kernel(ctx, op, x, n, options, n_options, y, m)) return CLEF_OK;
+    for (int k = 0; y && k < m && k < MOST; k++) y[k] = NULL;
     clef_status status = clef_error_status(ctx);
     return status != CLEF_OK ? status : CLEF_INVALID;
 }

@@ -63,6 +63,7 @@ static void plans(void) {
     WITHOUT(clef_plan_memory(NULL, &(clef_plan_size){0}), CLEF_INVALID);
 }
 
+static bool no_infer(clef_kernel_call *call) { return (void)call, true; }
 static void customs(void) {
     static const clef_custom_op cube = {.name = "cube", .forward = "x*x*x"}, unnamed = {.forward = "x"}, empty = {.name = "empty"};
     clef_tensor *x = clef_ones(ctx, CLEF_SHAPE(2), CLEF_F32), *one[1] = {x};
@@ -75,6 +76,18 @@ static void customs(void) {
     WITHOUT(clef_custom(&cube, one, -1), NULL);
     WITHOUT(clef_custom(&cube, NULL, 1), NULL);
     WITHOUT(clef_custom(&cube, NULL, 99), NULL);
+    static const clef_kernel_op copy = {.name = "copy", .inputs = "x", .outputs = "y", .body = "", .infer = no_infer};
+    clef_tensor *out[CLEF_KERNEL_MOST];
+    INVALID(clef_kernel(&copy, one, 99, NULL, 0, out, 1));
+    INVALID(clef_kernel(&copy, one, INT_MAX, NULL, 0, out, 1));
+    INVALID(clef_kernel(&copy, one, 1, NULL, 0, out, -1));
+    INVALID(clef_kernel(&copy, one, 1, NULL, 0, out, INT_MAX));
+    INVALID(clef_kernel(&copy, one, 1, NULL, 0, NULL, 1));
+    INVALID(clef_kernel(&copy, one, 1, NULL, -1, out, 1));
+    INVALID(clef_kernel(&copy, one, 1, NULL, INT_MAX, out, 1));
+    INVALID(clef_kernel(NULL, one, 1, NULL, 0, out, 1));
+    WITHOUT(clef_kernel(&copy, one, 0, NULL, 0, out, 1), CLEF_INVALID);
+    WITHOUT(clef_kernel(&copy, NULL, 1, NULL, 0, out, 1), CLEF_INVALID);
 }
 
 static void tuning(void) {
