@@ -225,8 +225,10 @@ CLEF_API clef_tensor *clef_custom(const clef_custom_op *op, clef_tensor *const *
    writes the kernel's head and passes what the names stand for.  The body runs once for every work-item `i` of 0 … items - 1 and
    sees
      inputs and outputs: row-major arrays in memory.  GET(x, j) is element j of x, PUT(y, j, v) stores v, in every dtype: f16 and
-       bf16 are float in between, u8 and bool are int.  Where the dtype is known, x[j] does as well;
+       bf16 are float in between, u8 and bool are int, and a bool is 0 or 1;
      sizes: `long`; numbers: `float`; both as infer set them.
+   The body writes every element of the outputs, as their memory is not cleared.  It has no barriers.  Names in capitals are taken by
+   the library's macros.  Options are part of the plan: a number that changes in each step comes as an input (clef_full).
    The least and the largest element of each row of x [rows,n]:
 
        static bool row_range_infer(clef_kernel_call *call) {
@@ -254,7 +256,7 @@ typedef struct clef_kernel_call {
     clef_dtype output_dtype[CLEF_KERNEL_MOST]; /* at first input 0's */
     int64_t size[CLEF_KERNEL_MOST];            /* to be set: the values of op->sizes, at first 0 */
     double number[CLEF_KERNEL_MOST];           /* to be set: the values of op->numbers, at first 0 */
-    int64_t items;                             /* work-items; at first 0: as many as output 0 has elements */
+    int64_t items;                             /* work-items; at first -1: as many as output 0 has elements */
     const char *problem;                       /* the error line, where infer returns false: "x must be a matrix" */
 } clef_kernel_call;
 
@@ -268,12 +270,14 @@ typedef struct clef_kernel_op {
        the same each time. */
     bool (*infer)(clef_kernel_call *call);
     /* Puts dL/dx[i] into dx[i] for those i where wanted[i], in terms of any ops, of another clef_kernel too.  g[k] is dL/dy[k]: NULL
-       where no gradient came to that output.  dx[i] is NULL at first, which means zero.  NULL: the op has no gradient. */
+       where no gradient came to that output.  dx[i] is NULL at first, which means zero.  NULL: backward through the op is
+       CLEF_UNSUPPORTED. */
     void (*gradient)(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted, clef_tensor **dx,
                      const double *option);
 } clef_kernel_op;
 /* Runs the op on n inputs: y[0 … m - 1] become its outputs, temporaries as of any expression, or all NULL.  Outputs that nobody
-   reads are computed with the others, but take memory only for the time of the kernel.  Of empty inputs outputs are zeros.
+   reads are computed with the others, but take memory only for the time of the kernel.  Of empty inputs, and without work-items,
+   outputs are zeros.
    CLEF_INVALID where names, counts or the body are missing or do not fit; CLEF_SHAPE with infer's words.  Text that does not compile
    is CLEF_BUILD when a result is computed (clef_build_log has the compiler's words). */
 CLEF_API clef_status clef_kernel(const clef_kernel_op *op, clef_tensor *const *x, int n, const double *options, int n_options,

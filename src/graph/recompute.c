@@ -107,6 +107,10 @@ static bool make_copy(clef__copies *c, clef__node *node, int level) {
         clef__output_retain(copy.node->after);
         copy.ordered = true;
     }
+    for (int k = 0; k < copy.node->n_outputs; k++) { /* the walk may come back to them; that is no reason to compute them */
+        clef__output_retain(&copy.node->out[k]);
+        copy.node->out[k].passing++;
+    }
     if (node->copies >> 32 == c->mark) copy.next = (int)(uint32_t)node->copies;
     node->copies = c->mark << 32 | (uint32_t)c->n;
     c->copy[c->n++] = copy;
@@ -158,6 +162,13 @@ clef__output *clef__copies_get(clef__copies *c, clef__output *out, const clef__n
 }
 
 void clef__copies_free(clef__copies *c) {
-    for (int i = 0; i < c->n; i++) clef__node_release(c->copy[i].node);
+    for (int i = 0; i < c->n; i++) {
+        clef__node *node = c->copy[i].node;
+        for (int k = 0; k < node->n_outputs; k++) {
+            node->out[k].passing--;
+            clef__output_release(&node->out[k]);
+        }
+        clef__node_release(node);
+    }
     clef__free(c->copy);
 }

@@ -423,14 +423,22 @@ static bool add_root(clef__graph *graph, int *n, clef__output *out) {
     return true;
 }
 
+/* A value that stays ends its tape with the step, so what can still be read of its node is computed with it. */
+static bool add_pending(clef__graph *graph, int *n, const clef__output *out) {
+    bool ok = true;
+    for (int k = 0; ok && k < out->node->n_outputs; k++) {
+        clef__output *each = &out->node->out[k];
+        if (each->refs > 0 && (each == out || !each->donated) && !clef__computed(each)) ok = add_root(graph, n, each);
+    }
+    return ok;
+}
+
 /* Computes every kept tensor and every wanted output in one plan. */
 static clef_status settle(clef_context *ctx, clef__graph *graph) {
     int n = 0;
     bool ok = true;
-    for (int i = 0; ok && i < graph->n_wanted; i++)
-        if (!clef__computed(graph->wanted[i])) ok = add_root(graph, &n, graph->wanted[i]);
-    for (clef__tensor *t = graph->kept; ok && t; t = t->next)
-        if (!clef__computed(t->out)) ok = add_root(graph, &n, t->out);
+    for (int i = 0; ok && i < graph->n_wanted; i++) ok = add_pending(graph, &n, graph->wanted[i]);
+    for (clef__tensor *t = graph->kept; ok && t; t = t->next) ok = add_pending(graph, &n, t->out);
     if (!ok) return clef__fail(ctx, CLEF_MEMORY, "end_step: no host memory");
     return n ? graph->evaluate(ctx, graph->roots, n) : CLEF_OK;
 }

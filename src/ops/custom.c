@@ -165,9 +165,10 @@ static bool infer_type(kernel_type *t, const clef_kernel_op *user, clef__output 
                                  .input = t->shape,
                                  .input_dtype = t->dtype,
                                  .option = a->option};
+    t->call.items = -1;
     for (int k = 0; k < m; k++) t->call.output_dtype[k] = t->dtype[0];
     if (!user->infer(&t->call)) return false;
-    if (t->call.items == 0) t->call.items = clef_shape_numel(t->call.output[0]);
+    if (t->call.items < 0) t->call.items = clef_shape_numel(t->call.output[0]);
     return true;
 }
 
@@ -175,7 +176,6 @@ static bool infer_kernel(clef__call *call) {
     kernel_type t;
     if (!infer_type(&t, user_of(call->op), call->input, call->n_inputs, call->n_outputs, call->attributes))
         return clef__infer_fail(call, CLEF_SHAPE, "%s", t.call.problem ? t.call.problem : "infer refused these inputs");
-    if (t.call.items < 0) return clef__infer_fail(call, CLEF_INVALID, "infer asks for a negative number of work-items");
     for (int k = 0; k < call->n_outputs; k++) {
         call->out[k] = (clef__type){t.call.output[k], t.call.output_dtype[k]};
         if (!clef__check_type(call->ctx, call->op->name, call->out[k].shape, call->out[k].dtype, call->input[0]->device))
@@ -246,7 +246,10 @@ static void lower_kernel(const clef__lowering *lw) {
         return;
     }
     for (int i = 0; i < node->n_inputs; i++) x[i] = clef__lower_in_dense(lw, i, NULL);
-    for (int i = 0; i < node->n_outputs; i++) y[i] = clef__lower_output(lw, i, NULL);
+    for (int i = 0; i < node->n_outputs; i++) {
+        y[i] = clef__lower_output(lw, i, NULL);
+        if (clef_shape_numel(node->out[i].shape) == 0) y[i] = clef__lower_scratch(lw, y[i].dtype, CLEF_SCALAR); /* never none */
+    }
     clef__launch_begin(lw, NULL, k->kernel);
     clef__launch_text(lw, kernel_source(k, &t));
     for (int i = 0; i < node->n_inputs; i++) clef__launch_tensor(lw, x[i], false);
@@ -259,10 +262,27 @@ static void lower_kernel(const clef__lowering *lw) {
 
 static const clef__strategy kernel_strategies[] = {{.name = "kernel", .lower = lower_kernel}, {0}};
 
+/* dx[i] as the tape takes it: of x[i]'s dtype, or NULL with a line that names the op. */
+static clef_tensor *checked_gradient(const char *op, const clef_tensor *x, clef_tensor *dx, int i) {
+    clef_context *ctx = clef_tensor_context(x);
+    clef_shape have = clef_tensor_shape(dx), want = clef_tensor_shape(x);
+    if (!clef__given(ctx, op, "dx", &dx, 1)) return NULL;
+    if (clef_shape_equal(have, want)) return clef_to(dx, clef_tensor_dtype(x));
+    return clef__refuse(ctx, op, CLEF_SHAPE, "gradient gives %s for input %d, which is %s", clef__shape_text(have), i,
+                        clef__shape_text(want));
+}
+
 static void kernel_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
                             clef_tensor **dx) {
     const clef__node *node = clef__node_of(y[0]);
-    user_of(node->op)->gradient(x, y, g, wanted, dx, ((const kernel_attributes *)clef__attributes(node))->option);
+    const kernel_attributes *a = clef__attributes(node);
+    if (!user_of(node->op)->gradient) {
+        clef__refuse(node->ctx, node->op->name, CLEF_UNSUPPORTED, "the op has no gradient; clef_detach its inputs, or its outputs");
+        return;
+    }
+    user_of(node->op)->gradient(x, y, g, wanted, dx, a->option);
+    for (int i = 0; i < node->n_inputs; i++)
+        if (wanted[i] && dx[i]) dx[i] = checked_gradient(node->op->name, x[i], dx[i], i);
 }
 
 static kernel_op *new_kernel(const clef_kernel_op *user) {
@@ -273,7 +293,7 @@ static kernel_op *new_kernel(const clef_kernel_op *user) {
     k->op = (clef_op){.name = user->name,
                       .kind = CLEF__KERNEL,
                       .infer = infer_kernel,
-                      .gradient = user->gradient ? kernel_gradient : NULL,
+                      .gradient = kernel_gradient,
                       .strategies = kernel_strategies};
     if (k->kernel) return k;
     clef__free(k);
@@ -292,6 +312,20 @@ static kernel_op *kernel_of(clef_context *ctx, const clef_kernel_op *user) {
     return all->kernels = k;
 }
 
+/* Do two arguments of the kernel have one name, or one that the library's head of it uses? */
+static bool names_clash(const clef_kernel_op *op) {
+    const char *const lists[] = {op->inputs, op->outputs, op->sizes, op->numbers};
+    char names[4 * MOST][64];
+    int n = 0;
+    for (int l = 0; l < 4; l++)
+        for (const char *at = lists[l]; next_name(&at, names[n]); n++) {
+            if (strcmp(names[n], "i") == 0 || strcmp(names[n], "items") == 0) return true;
+            for (int other = 0; other < n; other++)
+                if (strcmp(names[n], names[other]) == 0) return true;
+        }
+    return false;
+}
+
 /* Is the op all there, and does the call fit it? */
 static bool check_kernel(clef_context *ctx, const clef_kernel_op *op, int n, const double *options, int n_options, int m) {
     if (!op || !is_identifier(op->name) || !op->body || !op->infer)
@@ -300,6 +334,9 @@ static bool check_kernel(clef_context *ctx, const clef_kernel_op *op, int n, con
              count_names(op->numbers) < 0)
         clef__refuse(ctx, op->name, CLEF_INVALID,
                      "inputs and outputs need 1 to %d names that are C identifiers, sizes and numbers at most %d", MOST, MOST);
+    else if (names_clash(op))
+        clef__refuse(ctx, op->name, CLEF_INVALID,
+                     "two of inputs, outputs, sizes and numbers have one name, or one is called i or items");
     else if (n != count_names(op->inputs) || m != count_names(op->outputs))
         clef__refuse(ctx, op->name, CLEF_INVALID, "%d inputs and %d outputs given, but it has %d (%s) and %d (%s)", n, m,
                      count_names(op->inputs), op->inputs, count_names(op->outputs), op->outputs);
@@ -309,23 +346,22 @@ static bool check_kernel(clef_context *ctx, const clef_kernel_op *op, int n, con
     return false;
 }
 
-static bool apply_kernel(clef_context *ctx, const clef_kernel_op *op, clef_tensor *const *x, int n, const double *options,
-                         int n_options, clef_tensor **y, int m) {
-    if (ctx && !check_kernel(ctx, op, n, options, n_options, m)) return false; /* first: it says how long x is */
-    if (!clef__given_array(ctx, "kernel", "x", x, n)) return false;
-    if (!y) return clef__refuse(ctx, op->name, CLEF_INVALID, "y is NULL, not an array of %d tensors", m);
+static clef_status apply_kernel(clef_context *ctx, const clef_kernel_op *op, clef_tensor *const *x, int n, const double *options,
+                                int n_options, clef_tensor **y, int m) {
+    if (ctx && !check_kernel(ctx, op, n, options, n_options, m)) return CLEF_INVALID; /* first: it says how long x is */
+    if (!clef__given_array(ctx, "kernel", "x", x, n)) return CLEF_INVALID;
+    if (!y) return clef__refuse(ctx, op->name, CLEF_INVALID, "y is NULL, not an array of %d tensors", m), CLEF_INVALID;
     kernel_op *k = kernel_of(ctx, op);
-    if (!k) return clef__refuse(ctx, op->name, CLEF_MEMORY, "no host memory");
+    if (!k) return clef__refuse(ctx, op->name, CLEF_MEMORY, "no host memory"), CLEF_MEMORY;
     kernel_attributes a = {.n_options = n_options};
     if (n_options) memcpy(a.option, options, (size_t)n_options * sizeof *options);
-    return clef__apply_all(&k->op, x, n, &a, sizeof a, y, m);
+    return clef__apply_all(&k->op, x, n, &a, sizeof a, y, m) ? CLEF_OK : clef_error_status(ctx);
 }
 
 clef_status clef_kernel(const clef_kernel_op *op, clef_tensor *const *x, int n, const double *options, int n_options,
                         clef_tensor **y, int m) {
     clef_context *ctx = x && n > 0 ? clef_tensor_context(x[0]) : NULL;
-    if (apply_kernel(ctx, op, x, n, options, n_options, y, m)) return CLEF_OK;
-    for (int k = 0; y && k < m && k < MOST; k++) y[k] = NULL;
-    clef_status status = clef_error_status(ctx);
-    return status != CLEF_OK ? status : CLEF_INVALID;
+    clef_status status = apply_kernel(ctx, op, x, n, options, n_options, y, m);
+    for (int k = 0; status != CLEF_OK && y && k < m && k < MOST; k++) y[k] = NULL;
+    return status;
 }

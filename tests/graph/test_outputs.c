@@ -138,6 +138,38 @@ Test(outputs, equal_work_is_done_once) {
     cr_expect(were_made(1, 1, 0));
 }
 
+/* A node of which one output is there makes only the others, and another node with equal inputs makes its own. */
+Test(outputs, what_is_there_is_no_double_of_what_is_not) {
+    clef_tensor *x = numbers(8);
+    halves h = split(x);
+    clef_eval(h.y[FIRST]);
+    halves g = split(x);
+    cr_assert_eq(clef_eval_all((clef_tensor *[]){h.y[SECOND], g.y[FIRST], h.y[FIRST]}, 3), CLEF_OK);
+    expect_numbers(g.y[FIRST], 4, 1, 1);
+    expect_numbers(h.y[SECOND], 4, 5, 1);
+    expect_numbers(g.y[SECOND], 4, 5, 1);
+    expect_numbers(h.y[FIRST], 4, 1, 1);
+}
+
+/* state := first half of what it makes with x; the other half is never read. */
+Test(outputs, a_state_does_not_hold_the_steps_before_it) {
+    clef_tensor *x = clef_keep(clef_rand(ctx, CLEF_SHAPE(1 << 16))), *state = clef_keep(clef_rand(ctx, CLEF_SHAPE(1 << 16)));
+    uint64_t used[3] = {0};
+    for (int step = 0; step < 60; step++) {
+        halves h = split(clef_concat((clef_tensor *[]){state, x}, 2, 0));
+        clef_tensor *next = clef_keep(clef_add(h.y[FIRST], x));
+        halves k = split(clef_concat((clef_tensor *[]){next, x}, 2, 0));
+        clef_release(state);
+        clef_release(next);
+        state = clef_keep(k.y[FIRST]);
+        clef_end_step(ctx);
+        if (step % 20 == 19) used[step / 20] = clef_memory(ctx).used;
+    }
+    cr_expect_eq(used[1], used[0]);
+    cr_expect_eq(used[2], used[0], "%llu bytes, %llu, %llu", (unsigned long long)used[0], (unsigned long long)used[1],
+                 (unsigned long long)used[2]);
+}
+
 Test(outputs, one_does_not_keep_the_memory_of_others) {
     clef_tensor *x = clef_keep(clef_rand(ctx, CLEF_SHAPE(1 << 20)));
     clef_eval(x);
@@ -153,7 +185,7 @@ Test(outputs, one_does_not_keep_the_memory_of_others) {
         clef_scalar(ctx, 0);
         clef_end_step(ctx);
     }
-    cr_expect_eq(clef_memory(ctx).used - before, both / 2);
+    cr_expect_leq(clef_memory(ctx).used - before, both / 2);
     clef_tensor *rest = clef_sub(h.y[SECOND], clef_slice(x, 0, 1 << 19, 1 << 20, 1));
     cr_expect_eq(clef_item(clef_max(clef_abs(rest), NULL, 0, false)), 0);
 }

@@ -111,6 +111,30 @@ Test(kernel, one_output_alone_and_then_another) {
     expect_range(y, false, 1);
 }
 
+/* ---- an output that is switched off ---- */
+
+static bool infer_sometimes(clef_kernel_call *call) {
+    call->output[0] = call->input[0];
+    call->output[1] = CLEF_SHAPE(call->option[0] > 0 ? clef_shape_numel(call->input[0]) : 0);
+    call->size[0] = call->option[0] > 0;
+    return true;
+}
+static const clef_kernel_op sometimes = {.name = "sometimes",
+                                         .inputs = "x",
+                                         .outputs = "y z",
+                                         .sizes = "on",
+                                         .infer = infer_sometimes,
+                                         .body = "PUT(y, i, GET(x, i) + 1); if (on) PUT(z, i, 2);"};
+
+Test(kernel, one_output_may_be_empty) {
+    clef_tensor *x = clef_ones(ctx, CLEF_SHAPE(7), CLEF_F32), *y[2];
+    for (int on = 0; on < 2; on++) {
+        cr_assert_eq(clef_kernel(&sometimes, &x, 1, (double[]){on}, 1, y, 2), CLEF_OK);
+        cr_expect_eq(clef_item(clef_sum(y[0], NULL, 0, false)), 14);
+        cr_expect_eq(clef_item(clef_sum(y[1], NULL, 0, false)), on * 14);
+    }
+}
+
 /* ---- u = a·b, v = a + b of equal shapes ---- */
 
 static bool infer_both(clef_kernel_call *call) {
@@ -192,12 +216,49 @@ Test(kernel, what_does_not_fit_is_one_line) {
             "kernel: needs a name that is a C identifier, a body, and infer");
     refused(&(clef_kernel_op){.name = "odd", .body = "", .infer = infer_both, .inputs = "2", .outputs = "y"}, &x, 1, 1,
             CLEF_INVALID, "odd: inputs and outputs need 1 to 16 names that are C identifiers, sizes and numbers at most 16");
+    static const clef_kernel_op twice = {.name = "twice", .inputs = "x", .outputs = "x", .body = "", .infer = infer_both},
+                                taken = {.name = "taken",
+                                         .inputs = "x",
+                                         .outputs = "y",
+                                         .sizes = "items",
+                                         .body = "",
+                                         .infer = infer_both};
+    refused(&twice, &x, 1, 1, CLEF_INVALID,
+            "twice: two of inputs, outputs, sizes and numbers have one name, or one is called i or items");
+    refused(&taken, &x, 1, 1, CLEF_INVALID,
+            "taken: two of inputs, outputs, sizes and numbers have one name, or one is called i or items");
     refused(&row_range, &x, 1, 2, CLEF_INVALID, "max: 1 inputs and 2 outputs given, but it has 1 (x) and 3 (low high at)");
     refused(&row_range, &x, 1, 3, CLEF_SHAPE, "max: x must be a matrix");
     refused(&both, two, 2, 2, CLEF_SHAPE, "both: a and b must have one shape");
     clef_tensor *y[2];
     cr_expect_eq(clef_kernel(&both, two, 2, NULL, 1, y, 2), CLEF_INVALID);
     expect_error(ctx, CLEF_INVALID, "both: 1 options; 0 to 16, in an array");
+}
+
+static void wrong_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                           clef_tensor **dx, const double *option) {
+    (void)x, (void)y, (void)wanted, (void)option;
+    dx[0] = clef_sum(g[0], NULL, 0, false);
+    dx[1] = clef_to(g[0], CLEF_F16);
+}
+
+Test(kernel, gradients_that_do_not_fit) {
+    clef_tensor *in[2] = {leaf_of(3), leaf_of(4)}, *y[2];
+    clef_kernel_op op = both;
+    op.name = "mistaken", op.gradient = wrong_gradient;
+    clef_kernel(&op, in, 2, NULL, 0, y, 2);
+    cr_expect_eq(clef_backward(clef_sum(y[0], NULL, 0, false)), CLEF_SHAPE);
+    expect_error(ctx, CLEF_SHAPE, "mistaken: gradient gives [] for input 0, which is [5]");
+    clef_require_grad(in[0], false);
+    clef_kernel(&op, in, 2, NULL, 0, y, 2);
+    cr_expect_eq(clef_backward(clef_sum(y[0], NULL, 0, false)), CLEF_OK);
+    cr_expect_eq(clef_tensor_dtype(clef_grad_of(in[1])), CLEF_F32);
+    clef_end_step(ctx);
+    clef_kernel_op none = both;
+    none.name = "none", none.gradient = NULL;
+    clef_kernel(&none, in, 2, NULL, 0, y, 2);
+    cr_expect_eq(clef_backward(clef_sum(y[0], NULL, 0, false)), CLEF_UNSUPPORTED);
+    expect_error(ctx, CLEF_UNSUPPORTED, "none: the op has no gradient");
 }
 
 Test(kernel, text_that_does_not_compile_is_an_error_of_its_own) {

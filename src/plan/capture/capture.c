@@ -23,8 +23,10 @@ static bool push_leaf(clef__graph_view *g, clef__output *out) {
 static bool push_node(clef__graph_view *g, clef__node *node) {
     bool ok = true;
     for (int k = 0; ok && k < node->n_outputs; k++) {
-        if (!clef__computed(&node->out[k])) node->out[k].mark = g->mark << 32 | (uint32_t)g->n;
+        bool there = clef__computed(&node->out[k]);
+        if (!there) node->out[k].mark = g->mark << 32 | (uint32_t)g->n;
         ok = push(g, &node->out[k], false);
+        if (ok) g->captured[g->n - 1].there = there;
     }
     return ok;
 }
@@ -96,7 +98,7 @@ static clef_status mark_outputs(clef_context *ctx, clef__graph_view *g) {
     for (int i = 0; i < g->n; i++) {
         clef__captured *captured = &g->captured[i];
         const clef__output *out = captured->out;
-        if (index_of(g, out) != i) continue; /* it is read as a leaf */
+        if (captured->there) continue;
         if (!captured->leaf)
             captured->output |= captured->node->op->kind != CLEF__CONSTANT && out->refs - out->passing > g->edges[i];
         else
@@ -141,7 +143,8 @@ static clef_status make_key(clef_context *ctx, clef__graph_view *g) {
         const clef__output *out = captured->out;
         add_word(g,
                  (uint64_t)captured->leaf | (uint64_t)captured->donatable << 1 | (uint64_t)captured->output << 2 |
-                     (uint64_t)out->dtype << 8 | (uint64_t)out->device << 16 | (uint64_t)out->shape.rank << 24,
+                     (uint64_t)captured->there << 3 | (uint64_t)out->dtype << 8 | (uint64_t)out->device << 16 |
+                     (uint64_t)out->shape.rank << 24,
                  &ok);
         for (int d = 0; d < out->shape.rank; d++) add_word(g, (uint64_t)out->shape.dim[d], &ok);
         for (int d = 0; captured->leaf && d < out->shape.rank; d++) add_word(g, (uint64_t)out->layout.stride[d], &ok);

@@ -8,6 +8,7 @@ typedef struct clef__captured {
     clef__output *out;
     clef__node *node; /* whose output it is */
     bool leaf;        /* already computed: an input of the plan */
+    bool there;       /* already computed, and no leaf: only the others of its node are to be computed */
     bool donatable;   /* a leaf nobody else will look at again: its memory may be taken over */
     bool output;      /* must be in memory of its own afterwards */
     int same_as;      /* -1, or the earlier one that is the same value */

@@ -37,6 +37,13 @@ static bool same_work(const clef__graph_view *g, const clef__node *a, const clef
     return true;
 }
 
+/* A node of which some outputs are there already only makes the others: it is nobody's double. */
+static bool may_be_shared(const clef__captured *first) {
+    bool whole = clef__is_work(first) && !first->node->has_dynamic;
+    for (int k = 0; whole && k < first->node->n_outputs; k++) whole = !first[k].there;
+    return whole;
+}
+
 clef_status clef__simplify(clef__graph_view *g) {
     size_t slots = 16;
     while (slots < 2 * (size_t)g->n) slots *= 2;
@@ -45,7 +52,7 @@ clef_status clef__simplify(clef__graph_view *g) {
     memset(table, 0xff, slots * sizeof *table);
     for (int i = 0; i < g->n; i++) {
         const clef__node *node = g->captured[i].node;
-        if (!clef__is_work(&g->captured[i]) || node->has_dynamic) continue;
+        if (!may_be_shared(&g->captured[i])) continue;
         size_t at = hash_work(g, node) & (slots - 1);
         while (table[at] >= 0 && !same_work(g, g->captured[table[at]].node, node)) at = (at + 1) & (slots - 1);
         for (int k = 0; table[at] >= 0 && k < node->n_outputs; k++) g->captured[i + k].same_as = table[at] + k;

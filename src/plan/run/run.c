@@ -203,7 +203,7 @@ static void hand_out(const clef__plan *plan, const clef__graph_view *g, int laun
         const clef__result *result = &plan->result[i];
         clef__output *out = g->captured[result->captured].out;
         const clef__value *value = &plan->value[result->value];
-        if (!value->own || !is_written(plan, result->value, launched)) continue;
+        if (!value->own || !is_written(plan, result->value, launched) || out->refs == 0) continue; /* nobody can ask for it */
         out->buffer = value->own;
         clef__buffer_retain(out->buffer);
         out->layout = result->layout;
