@@ -222,6 +222,7 @@ static void confirm(clef__search *s) {
 static bool make_standard(clef__search *s) {
     static const clef__knobs none;
     s->node = clef__benchmark_node(s->ctx, s->benchmark);
+    if (s->node) clef__output_retain(s->node->out); /* what nobody refers to gets no memory */
     return s->node && may_compile(s, &none) && plan_candidate(s, &none, &s->standard) && is_new(s, s->standard.plan) &&
            clef__plan_ready(s->ctx, s->standard.plan) == CLEF_OK && clef__finish(device_of(s)) == CLEF_OK;
 }
@@ -255,6 +256,6 @@ void clef__search_end(clef__search *s) {
     clef__free(s->variant);
     clef__check_end(&s->check);
     if (!s->node) return;
-    forget_value(s);
+    clef__output_release(s->node->out);
     clef__node_release(s->node);
 }
