@@ -315,7 +315,7 @@ static kernel_op *kernel_of(clef_context *ctx, const clef_kernel_op *user) {
 /* Do two arguments of the kernel have one name, or one that the library's head of it uses? */
 static bool names_clash(const clef_kernel_op *op) {
     const char *const lists[] = {op->inputs, op->outputs, op->sizes, op->numbers};
-    char names[4 * MOST][64];
+    char names[4 * MOST + 1][64]; /* the last: where the end of the last list is found */
     int n = 0;
     for (int l = 0; l < 4; l++)
         for (const char *at = lists[l]; next_name(&at, names[n]); n++) {
