@@ -27,10 +27,6 @@ static int epilogue_op(const clef_op *op, int j) {
     return 0;
 }
 
-static bool alike(const clef__output *a, const clef__output *b) {
-    return a->dtype == b->dtype && a->device == b->device && clef_shape_equal(a->shape, b->shape);
-}
-
 /* The last of a kernel's group, read here only, and made of something. */
 static bool is_open_end(const clef__graph_view *g, const clef__group *group, int captured) {
     if (group->kernel < 0) return false;
@@ -54,7 +50,7 @@ bool clef__may_join_epilogue(const clef__graph_view *g, clef__grouping *gr, int 
     int maker = clef__group_of(gr, g->captured[from].group);
     const clef__group *group = &gr->group[maker];
     if (!is_open_end(g, group, from) || !clef__only_user(gr, maker, g->captured[captured].group)) return false;
-    if (!alike(node->out, g->captured[from].out) || ops <= group->epilogue.ops) return false;
+    if (!clef__same_type(node->out, g->captured[from].out) || ops <= group->epilogue.ops) return false;
     *out = group->epilogue;
     out->ops |= ops;
     if (ops == EPILOGUE_RELU) return true;
@@ -65,7 +61,7 @@ bool clef__may_join_epilogue(const clef__graph_view *g, clef__grouping *gr, int 
     }
     if (group->epilogue.ops & EPILOGUE_ADD) return false;
     out->extra = other;
-    return clef__constant_behind(g, other) < 0 && alike(node->out, g->captured[other].out) && !is_passing(g, gr, other);
+    return clef__constant_behind(g, other) < 0 && clef__same_type(node->out, g->captured[other].out) && !is_passing(g, gr, other);
 }
 
 const char *clef__epilogue_op_name(int bit) {

@@ -60,6 +60,10 @@ typedef struct clef__grouping {
     clef__lifted *queue; /* scratch of one search; level: the one before */
 } clef__grouping;
 
+static inline bool clef__same_type(const clef__output *a, const clef__output *b) {
+    return a->dtype == b->dtype && a->device == b->device && clef_shape_equal(a->shape, b->shape);
+}
+
 /* simplify.c: fills same_as. */
 clef_status clef__simplify(clef__graph_view *g);
 /* fuse.c: groups and their order.  fuse = false: every node alone. */

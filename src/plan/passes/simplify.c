@@ -21,10 +21,6 @@ static uint64_t hash_work(const clef__graph_view *g, const clef__node *node) {
     return hash;
 }
 
-static bool same_type(const clef__output *a, const clef__output *b) {
-    return a->dtype == b->dtype && a->device == b->device && clef_shape_equal(a->shape, b->shape);
-}
-
 static bool same_work(const clef__graph_view *g, const clef__node *a, const clef__node *b) {
     if (a->op != b->op || a->n_inputs != b->n_inputs || a->n_outputs != b->n_outputs || a->attribute_bytes != b->attribute_bytes ||
         a->after != b->after)
@@ -33,7 +29,7 @@ static bool same_work(const clef__graph_view *g, const clef__node *a, const clef
     for (int i = 0; i < a->n_inputs; i++)
         if (clef__captured_of(g, a->input[i]) != clef__captured_of(g, b->input[i])) return false;
     for (int k = 0; k < a->n_outputs; k++)
-        if (!same_type(&a->out[k], &b->out[k])) return false;
+        if (!clef__same_type(&a->out[k], &b->out[k])) return false;
     return true;
 }
 
