@@ -24,6 +24,7 @@ size_t clef__pointwise_bytes(clef_shape shape, int constants, int tensors) {
 
 int clef__group_of(clef__grouping *gr, int i) {
     clef__group *group = gr->group;
+    gr->steps++;
     while (group[i].merged_into >= 0) {
         int next = group[i].merged_into;
         if (group[next].merged_into >= 0) group[i].merged_into = group[next].merged_into;

@@ -57,6 +57,7 @@ typedef struct clef__grouping {
     uint64_t formula[CLEF__PROLOGUES]; /* of those that are computed where they are read */
     int n_formulas;
     uint64_t visit;
+    uint64_t steps;      /* edges followed so far: every search and every order goes by clef__group_of */
     clef__lifted *queue; /* scratch of one search; level: the one before */
 } clef__grouping;
 
