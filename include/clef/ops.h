@@ -132,6 +132,22 @@ typedef struct clef_conv2d_options {
        clef_conv2d(x, w, CLEF_NONE, &(clef_conv2d_options){.padding = {1, 1}})  */
 CLEF_API clef_tensor *clef_conv2d(clef_tensor *x, clef_tensor *w, clef_tensor *b, const clef_conv2d_options *options);
 
+typedef struct clef_conv_transpose2d_options {
+    int stride[2];         /* {h, w}; 0: 1 */
+    int padding[2];        /* {h, w}: what is cut off on both sides */
+    int output_padding[2]; /* {h, w}: more on the far side; below the stride */
+    int dilation[2];       /* 0: 1 */
+    int groups;            /* 0: 1 */
+} clef_conv_transpose2d_options;
+/* y[n,o,i·s + u·d - p, j·s + v·d - p] += x[n,c,i,j] · w[c,o,u,v], then + b[o]: the transpose of clef_conv2d, which is the map that
+   its gradient applies.  x [n,c,h,w], w [c,o/groups,kh,kw], b [o] or CLEF_NONE → [n,o,oh,ow] with oh = (h - 1)·s - 2p +
+   d(kh - 1) + output_padding + 1, as in PyTorch.  Inputs of one dtype, not u8 or bool.  CLEF_SHAPE if channels, groups or sizes do
+   not fit; CLEF_INVALID for options out of range.
+       clef_conv_transpose2d(x, w, CLEF_NONE, &(clef_conv_transpose2d_options){.stride = {2, 2}})
+   Zeiler et al., "Deconvolutional networks", 2010. */
+CLEF_API clef_tensor *clef_conv_transpose2d(clef_tensor *x, clef_tensor *w, clef_tensor *b,
+                                            const clef_conv_transpose2d_options *options);
+
 typedef struct clef_pool2d_options {
     int stride[2];        /* {h, w}; 0: the kernel's size */
     int padding[2];       /* at most half the kernel */

@@ -177,8 +177,8 @@ typedef struct clef_plan_size {
     int64_t result_bytes;          /* new memory for what lives on; updates in place take none */
     int64_t temporary_bytes;       /* everything in between, placed by lifetime; one allocation per device */
     int64_t least_temporary_bytes; /* of the first device: no placement could do with less */
-    int64_t prepacked_bytes; /* of weights that stay as they are, packed or transformed: replays retain these, at most four times
-                                the weights' own bytes for all plans of a context, or as much as one of them needs */
+    int64_t prepacked_bytes; /* of weights that stay as they are, packed or transformed: replays retain these, one for all plans
+                                that want the same; in all at most the weights' own bytes, or as much as one plan needs */
     int64_t launches;
     double flops, bytes, real_flops;
 } clef_plan_size;

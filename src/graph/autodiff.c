@@ -15,6 +15,12 @@ static clef_tensor *add(clef_tensor *a, clef_tensor *b) {
 
 /* ---- the walk ---- */
 
+/* A gradient that waits until all that reach its output are known (clef_op.sum). */
+typedef struct term {
+    clef_tensor *t;
+    int next; /* of the same output; -1: none */
+} term;
+
 /* The nodes that gradients go through, and the outputs that they come to: what is on the tape below the result. */
 typedef struct walk {
     clef_context *ctx;
@@ -23,6 +29,9 @@ typedef struct walk {
     clef__output **out;
     clef_tensor **grad; /* of out[i]; NULL: none yet */
     int n_out, out_capacity;
+    term *term;
+    int *first_term, *last_term; /* of each output; -1: none */
+    int n_terms, term_capacity;
     uint64_t mark;
     bool recompute;
     clef__copies copies;
@@ -101,12 +110,48 @@ static bool gradient_fits(const clef__node *node, int i, const clef_tensor *g) {
     return false;
 }
 
+/* ---- adding up ---- */
+
+/* One more gradient of output `at`.  Those that can be summed together wait for each other. */
+static void receive(walk *w, int at, clef_tensor *g) {
+    if (!clef__node_of(g)->op->sum || !clef__grow(&w->term, w->n_terms, &w->term_capacity, sizeof *w->term)) {
+        w->grad[at] = add(w->grad[at], g);
+        return;
+    }
+    w->term[w->n_terms] = (term){g, -1};
+    if (w->first_term[at] < 0) w->first_term[at] = w->n_terms;
+    else w->term[w->last_term[at]].next = w->n_terms;
+    w->last_term[at] = w->n_terms++;
+}
+
+/* Up to `most` terms from `*next` on that are of one op, moved on; returns how many. */
+static int take_terms(const walk *w, int *next, clef_tensor **t, int most) {
+    int n = 0;
+    const clef_op *op = clef__node_of(w->term[*next].t)->op;
+    for (; *next >= 0 && n < most && clef__node_of(w->term[*next].t)->op == op; *next = w->term[*next].next)
+        t[n++] = w->term[*next].t;
+    return n;
+}
+
+/* The whole gradient of output `at`; NULL: none came to it. */
+static clef_tensor *total(walk *w, int at) {
+    for (int next = w->first_term[at]; next >= 0;) {
+        clef_tensor *t[CLEF__MAX_INPUTS];
+        int n = take_terms(w, &next, t, CLEF__MAX_INPUTS);
+        clef_tensor *sum = n > 1 ? clef__node_of(t[0])->op->sum(t, n) : NULL;
+        if (sum) w->grad[at] = add(w->grad[at], sum);
+        for (int i = 0; !sum && i < n; i++) w->grad[at] = add(w->grad[at], t[i]);
+    }
+    w->first_term[at] = w->last_term[at] = -1;
+    return w->grad[at];
+}
+
 /* The gradients that came to the node's outputs, NULL where none did; false: none at all. */
 static bool gradients_of(walk *w, clef__node *node, clef_tensor **g) {
     bool any = false;
     for (int k = 0; k < node->n_outputs; k++) {
         int at = node->out[k].tape_end ? -1 : index_in(w, &node->out[k]);
-        g[k] = at >= 0 ? w->grad[at] : NULL;
+        g[k] = at >= 0 ? total(w, at) : NULL;
         if (g[k] && !any && w->recompute) clef__copies_reach(&w->copies, node, clef__output_of(g[k]));
         any |= g[k] != NULL;
     }
@@ -128,8 +173,7 @@ static void propagate(walk *w, clef__node *node) {
     if (n && complete && node->op->gradient) node->op->gradient(x, y, g, wanted, dx);
     for (int i = 0; i < n; i++) {
         if (!wanted[i] || !dx[i] || !gradient_fits(node, i, dx[i])) continue;
-        int at = index_in(w, node->input[i]);
-        w->grad[at] = add(w->grad[at], dx[i]);
+        receive(w, index_in(w, node->input[i]), dx[i]);
     }
     for (int i = 0; i < n; i++) drop_handle(x[i], dx, n);
     for (int k = 0; k < node->n_outputs; k++) drop_handle(y[k], dx, n);
@@ -143,11 +187,15 @@ static clef_status differentiate(walk *w, clef_tensor *y, clef_tensor *g, bool c
     if (!g) return CLEF_MEMORY;
     if (!walk_collect(w, clef__output_of(y))) return clef__fail(ctx, CLEF_MEMORY, "backward: no host memory");
     w->grad = clef__calloc((size_t)w->n_out, sizeof *w->grad);
-    if (!w->grad) return clef__fail(ctx, CLEF_MEMORY, "backward: no host memory");
+    w->first_term = clef__alloc((size_t)w->n_out * sizeof *w->first_term);
+    w->last_term = clef__alloc((size_t)w->n_out * sizeof *w->last_term);
+    if (!w->grad || !w->first_term || !w->last_term) return clef__fail(ctx, CLEF_MEMORY, "backward: no host memory");
+    for (int i = 0; i < w->n_out; i++) w->first_term[i] = w->last_term[i] = -1;
     uint64_t failures = clef__failures(ctx); /* an op that leaves a gradient out has failed, or means zero */
     bool was = clef_set_grad_enabled(ctx, create_graph);
     w->grad[0] = g; /* the first output that the walk came to */
     for (int i = w->n - 1; i >= 0; i--) propagate(w, w->order[i]);
+    for (int i = 0; i < w->n_out; i++) total(w, i);
     clef_set_grad_enabled(ctx, was);
     return clef__failed_since(ctx, failures);
 }
@@ -156,6 +204,9 @@ static void walk_free(walk *w) {
     clef__free(w->order);
     clef__free(w->out);
     clef__free(w->grad);
+    clef__free(w->term);
+    clef__free(w->first_term);
+    clef__free(w->last_term);
     clef__copies_free(&w->copies);
 }
 

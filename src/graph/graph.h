@@ -68,6 +68,9 @@ struct clef_op {
     /* Given inputs x, outputs y and g[k] = dL/dy[k] (NULL: no gradient came to that output; of one output it is there), puts
        dL/dx[i] into dx[i] for those i where wanted[i] (may leave NULL: zero). */
     void (*gradient)(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted, clef_tensor **dx);
+    /* The sum of n results of this op, made so that it costs no more than one that is as large and reads what they read: backward
+       adds up gradients with it.  NULL where it cannot, and for ops whose results are added one after the other. */
+    clef_tensor *(*sum)(clef_tensor *const *term, int n);
     /* CLEF__VIEW: the output's layout over the input's buffer, or false when this needs a row-major copy of the input
        first (the plan then makes it and asks again). */
     bool (*view)(const clef__node *node, const clef__layout *in, clef__layout *out);

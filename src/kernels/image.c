@@ -28,6 +28,7 @@ clef__image clef__image_padded(const clef__lowering *lw, int i, clef_dtype type,
     }
     bool whole_rows = clef__lower_profile(lw)->wide_items;
     clef__launch_begin(lw, "pack.cl", whole_rows ? "pad" : "pad_elements");
+    clef__launch_derives(lw);
     clef__launch_define(lw, "W", "%d",
                         clef__lower_profile(lw)->vector); /* as products pack what they read: one program with that */
     clef__launch_define(lw, "IN", "%s", clef__token(x.dtype));

@@ -32,6 +32,7 @@ static clef__operand transform_image(const clef__lowering *lw, clef__operand x, 
     int64_t tiles = x.dim[0] * tiles_h * tiles_w, c = x.dim[1];
     clef__operand to = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(PRODUCTS, tiles, c));
     clef__launch_begin(lw, "winograd.cl", "winograd_image");
+    clef__launch_derives(lw);
     clef__launch_tensor(lw, x, false);
     clef__launch_tensor(lw, to, true);
     clef__launch_int(lw, (int32_t)c);

@@ -235,3 +235,49 @@ clef_tensor *clef_conv2d(clef_tensor *x, clef_tensor *w, clef_tensor *b, const c
                             clef__shape_text(clef_tensor_shape(x)), clef__shape_text(clef_tensor_shape(w)));
     return clef__apply(&op_conv2d, (clef_tensor *[]){x, w, b}, b == CLEF_NONE ? 2 : 3, &a, sizeof a);
 }
+
+/* ---- transposed ---- */
+
+static clef_tensor *refuse_transpose(clef_tensor *x, clef_tensor *w, clef_status status, const char *fact) {
+    return clef__refuse(clef_tensor_context(x), "conv_transpose2d", status, "%s (x %s, w %s)", fact,
+                        clef__shape_text(clef_tensor_shape(x)), clef__shape_text(clef_tensor_shape(w)));
+}
+
+/* The convolution whose gradient this is: its image is what comes out here.  NULL, or what does not fit. */
+static const char *read_transpose(geometry *a, const clef_conv_transpose2d_options *o, clef_shape x, clef_shape w) {
+    a->groups = o->groups ? o->groups : 1;
+    if (a->groups < 0) return "groups must not be negative";
+    for (int d = 0; d < 2; d++) {
+        a->stride[d] = o->stride[d] ? o->stride[d] : 1;
+        a->dilation[d] = o->dilation[d] ? o->dilation[d] : 1;
+        a->kernel[d] = w.dim[2 + d];
+        a->before[d] = a->after[d] = o->padding[d];
+        if (a->stride[d] < 0 || a->dilation[d] < 0 || o->padding[d] < 0) return "stride, dilation and padding must not be negative";
+        if (o->output_padding[d] < 0 || o->output_padding[d] >= a->stride[d]) return "output_padding must be 0 … stride - 1";
+        int64_t all = clef__plus(clef__times(x.dim[2 + d] - 1, a->stride[d]), clef__plus(reach(a, d), o->output_padding[d]));
+        a->image[d] = all - 2 * (int64_t)o->padding[d];
+        if (x.dim[2 + d] < 1 || a->kernel[d] < 1 || a->image[d] < 1) return "nothing would come out";
+        a->stride[d] = clef__smaller(a->stride[d], padded(a, d)); /* larger ones do the same */
+        if (a->kernel[d] == 1) a->dilation[d] = 1;
+    }
+    return NULL;
+}
+
+clef_tensor *clef_conv_transpose2d(clef_tensor *x, clef_tensor *w, clef_tensor *b, const clef_conv_transpose2d_options *options) {
+    static const clef_conv_transpose2d_options defaults = {0};
+    if (!CLEF__GIVEN("conv_transpose2d", "x w b?", x, w, b)) return NULL;
+    clef_shape from = clef_tensor_shape(x), filters = clef_tensor_shape(w);
+    geometry a = {0};
+    if (from.rank != 4 || filters.rank != 4)
+        return refuse_transpose(x, w, CLEF_SHAPE, "x must be [n,c,h,w] and w [c,o/groups,kh,kw]");
+    const char *wrong = read_transpose(&a, options ? options : &defaults, from, filters);
+    if (wrong) return refuse_transpose(x, w, CLEF_INVALID, wrong);
+    if (from.dim[1] != filters.dim[0]) return refuse_transpose(x, w, CLEF_SHAPE, "w must have a filter for each channel of x");
+    if (from.dim[1] % a.groups) return refuse_transpose(x, w, CLEF_SHAPE, "the channels of x do not divide into the groups");
+    clef_tensor *y = backward_data(x, w, &a);
+    if (!y || b == CLEF_NONE) return y;
+    int64_t channels = clef_tensor_shape(y).dim[1];
+    if (clef_tensor_shape(b).rank != 1 || clef_tensor_shape(b).dim[0] != channels)
+        return refuse_transpose(x, w, CLEF_SHAPE, "b must have a number for each channel that comes out");
+    return clef_add(y, clef_reshape(b, CLEF_SHAPE(1, channels, 1, 1)));
+}

@@ -3,7 +3,9 @@
    A slice is a view; padding and concat copy.  A slice and "into a window of zeros" are each other's gradients, so every gradient
    here can be differentiated again. */
 #include "ops/ops.h"
+#include "runtime/arithmetic.h"
 
+#include <stddef.h>
 #include <string.h>
 
 /* ---- slices, and their adjoint ---- */
@@ -99,9 +101,15 @@ static void window_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_t
     dx[0] = clef__window(g[0], a->start, a->step, clef_tensor_shape(x[0]).dim);
 }
 
+static clef_tensor *windows_sum(clef_tensor *const *term, int n);
+
 static const clef__strategy window_strategies[] = {{.name = "fill and copy", .lower = window_lower}, {0}};
-static const clef_op op_window = {
-    .name = "pad", .kind = CLEF__KERNEL, .infer = window_infer, .gradient = window_gradient, .strategies = window_strategies};
+static const clef_op op_window = {.name = "pad",
+                                  .kind = CLEF__KERNEL,
+                                  .infer = window_infer,
+                                  .gradient = window_gradient,
+                                  .sum = windows_sum,
+                                  .strategies = window_strategies};
 
 clef_tensor *clef__into_window(clef_tensor *x, clef_shape shape, const int64_t *start, const int64_t *step, double value) {
     if (!x) return NULL;
@@ -111,6 +119,113 @@ clef_tensor *clef__into_window(clef_tensor *x, clef_shape shape, const int64_t *
 }
 
 /* Python's rules for a bound: from the end if negative, then into [low, high]. */
+/* ---- several at once: the sum of gradients of many slices ---- */
+
+typedef struct window {
+    int64_t start[CLEF_MAX_RANK], step[CLEF_MAX_RANK];
+} window;
+/* Of as many windows as there are inputs. */
+typedef struct windows_attributes {
+    int64_t rank, dim[CLEF_MAX_RANK];
+    window window[CLEF__MAX_INPUTS];
+} windows_attributes;
+
+static window_attributes window_at(const windows_attributes *all, int i) {
+    return window_to_attributes(clef__shape_of(all->rank, all->dim), all->window[i].start, all->window[i].step);
+}
+
+static bool windows_infer(clef__call *call) {
+    const windows_attributes *all = call->attributes;
+    call->out->shape = clef__shape_of(all->rank, all->dim);
+    call->out->dtype = call->input[0]->dtype;
+    bool fits = true;
+    for (int i = 0; fits && i < call->n_inputs; i++) {
+        window_attributes a = window_at(all, i);
+        fits = lies_within(&a, call->input[i]->shape, call->out->shape) && call->input[i]->dtype == call->out->dtype;
+    }
+    return clef__infer_takes(call, fits, "the windows lie within the block");
+}
+
+/* The elements from the first to the last of window i along dimension d. */
+static void span_of(const clef__node *node, int i, int d, int64_t *low, int64_t *high) {
+    const window *w = &((const windows_attributes *)clef__attributes(node))->window[i];
+    int64_t last = w->start[d] + (node->input[i]->shape.dim[d] - 1) * w->step[d];
+    *low = clef__smaller(w->start[d], last);
+    *high = clef__larger(w->start[d], last);
+}
+
+/* Does window i reach into one before it?  Their surroundings are compared: yes also where one lies in the gaps of another. */
+static bool meets_earlier(const clef__node *node, int i) {
+    for (int k = 0; k < i; k++) {
+        bool apart = clef_shape_numel(node->input[k]->shape) == 0;
+        for (int d = 0; !apart && d < node->out->shape.rank; d++) {
+            int64_t low, high, other_low, other_high;
+            span_of(node, i, d, &low, &high);
+            span_of(node, k, d, &other_low, &other_high);
+            apart = high < other_low || other_high < low;
+        }
+        if (!apart) return true;
+    }
+    return false;
+}
+
+static void windows_lower(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
+    const windows_attributes *all = clef__attributes(node);
+    clef__operand out = clef__lower_out(lw, NULL);
+    int64_t covered = 0;
+    bool meets[CLEF__MAX_INPUTS], any = false;
+    for (int i = 0; i < node->n_inputs; i++) {
+        int64_t n = clef_shape_numel(node->input[i]->shape);
+        meets[i] = n > 0 && meets_earlier(node, i);
+        any |= meets[i];
+        covered += n;
+    }
+    if (any || covered < clef_shape_numel(node->out->shape)) clef__lower_fill(lw, out, 0);
+    for (int i = 0; i < node->n_inputs; i++) {
+        window_attributes a = window_at(all, i);
+        if (clef_shape_numel(node->input[i]->shape) == 0) continue;
+        clef__operand to = window_of(out, &a, node->input[i]->shape, a.start), from = clef__lower_in(lw, i);
+        if (meets[i]) clef__lower_add(lw, to, from);
+        else clef__lower_copy(lw, to, from);
+    }
+}
+
+static void windows_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                             clef_tensor **dx) {
+    const clef__node *node = clef__node_of(y[0]);
+    const windows_attributes *all = clef__attributes(node);
+    for (int i = 0; i < node->n_inputs; i++)
+        if (wanted[i]) dx[i] = clef__window(g[0], all->window[i].start, all->window[i].step, clef_tensor_shape(x[i]).dim);
+}
+
+static const clef__strategy windows_strategies[] = {{.name = "copies", .lower = windows_lower}, {0}};
+static const clef_op op_windows = {.name = "windows",
+                                   .kind = CLEF__KERNEL,
+                                   .infer = windows_infer,
+                                   .gradient = windows_gradient,
+                                   .strategies = windows_strategies};
+
+/* Adding them up one after the other would read and write the whole of x for each slice.  NULL where one is computed already, and
+   has forgotten what it was made from, or is no sum with zeros. */
+static clef_tensor *windows_sum(clef_tensor *const *term, int n) {
+    clef_tensor *part[CLEF__MAX_INPUTS], *sum = NULL;
+    windows_attributes all;
+    int parts = 0;
+    for (; parts < n; parts++) {
+        const clef__node *node = clef__node_of(term[parts]);
+        const window_attributes *a = clef__attributes(node);
+        if (node->n_inputs == 0 || a->value != 0 || !(part[parts] = clef__tensor_new(node->input[0]))) break;
+        if (parts == 0) all.rank = a->rank, memcpy(all.dim, a->dim, sizeof all.dim);
+        memcpy(all.window[parts].start, a->start, sizeof a->start);
+        memcpy(all.window[parts].step, a->step, sizeof a->step);
+    }
+    if (parts == n)
+        sum = clef__apply(&op_windows, part, n, &all, offsetof(windows_attributes, window) + (size_t)n * sizeof(window));
+    while (parts > 0) clef__tensor_drop(part[--parts]);
+    return sum;
+}
+
 static int64_t slice_bound(int64_t bound, int64_t n, int64_t low, int64_t high) {
     if (bound < 0) bound += n;
     return bound < low ? low : bound > high ? high : bound;

@@ -43,6 +43,14 @@ static void count_live(clef__buffer *b) {
     if (m->used > m->peak) m->peak = m->used;
 }
 
+/* Another value from now on. */
+static void renew(clef__buffer *b) {
+    clef_context *ctx = b->device->ctx;
+    if (b->derived && ctx->value_gone) ctx->value_gone(ctx, b->value);
+    b->derived = false;
+    b->value = ++ctx->values;
+}
+
 static void give_back(clef__buffer *b) {
     if (clef__alive(b->device->ctx)) clReleaseMemObject(b->memory);
     clef__free(b);
@@ -81,6 +89,7 @@ static cl_mem create(clef__device *device, size_t *size, size_t least) {
     if (!memory) memory = clCreateBuffer(device->context, CL_MEM_READ_WRITE, *size, NULL, &code);
     if (memory) return memory;
     if (exhausted(code)) {
+        if (device->ctx->memory_short) device->ctx->memory_short(device->ctx);
         uint64_t freed = clef__pool_trim(device);
         clef__log_line(device->ctx, CLEF_LOG_WARNING, "memory: no room for %zu bytes; %llu cached bytes given back", *size,
                        (unsigned long long)freed);
@@ -130,6 +139,7 @@ clef__buffer *clef__buffer_new(clef__device *device, size_t bytes) {
         device->ctx->memory.cached -= b->size;
     } else if (!(b = fresh(device, size, least))) return NULL;
     b->refs = 1;
+    b->value = ++device->ctx->values;
     link_live(b);
     count_live(b);
     return b;
@@ -168,6 +178,7 @@ void clef__buffer_retain(clef__buffer *buffer) { buffer->refs++; }
 void clef__buffer_release(clef__buffer *b) {
     if (!b || --b->refs > 0) return;
     clef_memory_info *m = &b->device->ctx->memory;
+    renew(b);
     unlink_live(b);
     m->buffers--;
     if (!b->wrapped) m->used -= b->size;
@@ -186,6 +197,11 @@ void clef__buffer_release(clef__buffer *b) {
     m->cached += b->size;
 }
 
+void clef__buffer_discard(clef__buffer *b) {
+    if (b) clef__buffer_pin(b);
+    clef__buffer_release(b);
+}
+
 void clef__buffer_pin(clef__buffer *buffer) { buffer->pinned = true; }
 
 bool clef__buffer_pinned(const clef__buffer *buffer) { return buffer->pinned; }
@@ -197,5 +213,18 @@ int clef__buffer_refs(const clef__buffer *buffer) { return buffer->refs; }
 clef__device *clef__buffer_device(const clef__buffer *buffer) { return buffer->device; }
 
 uint64_t clef__buffer_id(const clef__buffer *buffer) { return buffer->id; }
+
+uint64_t clef__buffer_value(const clef__buffer *buffer) { return buffer->value; }
+
+void clef__buffer_renew(clef__buffer *buffer) { renew(buffer); }
+
+void clef__buffer_derive(clef__buffer *buffer) { buffer->derived = true; }
+
+bool clef__buffer_derived(const clef__buffer *buffer) { return buffer->derived; }
+
+void clef__on_memory(clef_context *ctx, void (*gone)(clef_context *ctx, uint64_t value), void (*short_of)(clef_context *ctx)) {
+    ctx->value_gone = gone;
+    ctx->memory_short = short_of;
+}
 
 void *clef__buffer_mem(const clef__buffer *buffer) { return buffer->memory; }

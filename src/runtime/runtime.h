@@ -101,7 +101,19 @@ clef__buffer *clef__buffer_wrap(clef__device *device, void *cl_mem_of_program);
 void clef__buffer_pin(clef__buffer *buffer);
 bool clef__buffer_pinned(const clef__buffer *buffer);
 uint64_t clef__buffer_id(const clef__buffer *buffer); /* from 1; differs from those of all others this device ever had */
-void *clef__buffer_mem(const clef__buffer *buffer);   /* its cl_mem */
+/* Which value lies in it: a number that this context never gives to another.  A new buffer has a new one; after clef__buffer_renew,
+   when another value took its memory over, it has another. */
+uint64_t clef__buffer_value(const clef__buffer *buffer);
+void clef__buffer_renew(clef__buffer *buffer);
+/* Notes that something was made from its value; asks whether that was said. */
+void clef__buffer_derive(clef__buffer *buffer);
+bool clef__buffer_derived(const clef__buffer *buffer);
+/* What an upper room holds beside values: `gone` is called when a value of which clef__buffer_derive was said is no more, `short_of`
+   when a device has no room: it gives back what it can do without.  NULL: nobody. */
+void clef__on_memory(clef_context *ctx, void (*gone)(clef_context *ctx, uint64_t value), void (*short_of)(clef_context *ctx));
+/* The last release of a buffer of a size that nobody will ask for again: the driver gets it back.  NULL is allowed. */
+void clef__buffer_discard(clef__buffer *buffer);
+void *clef__buffer_mem(const clef__buffer *buffer); /* its cl_mem */
 /* Non-blocking: host bytes are staged before it returns. */
 clef_status clef__buffer_write(clef__buffer *buffer, size_t offset, const void *host, size_t bytes);
 clef_status clef__buffer_read(clef__buffer *buffer, size_t offset, void *host, size_t bytes); /* waits */

@@ -72,6 +72,8 @@ struct clef__buffer {
     int refs;                      /* 0 while cached */
     bool wrapped;                  /* the program's own cl_mem: its bytes are not counted */
     bool pinned;                   /* the program may look into it: never pooled */
+    uint64_t value;                /* of what lies in it: no other value of the context has or had it */
+    bool derived;                  /* something was made from that (clef__on_memory) */
     clef__buffer *previous, *next; /* in the pool's list of live buffers, or (next) in its class's free list */
 };
 typedef struct clef__pool {
@@ -265,6 +267,9 @@ struct clef_context {
     int builders; /* threads that compile just now */
     double building_since;
     clef_memory_info memory;
+    uint64_t values; /* numbers given to what lies in buffers */
+    void (*value_gone)(clef_context *ctx, uint64_t value);
+    void (*memory_short)(clef_context *ctx);
     int n_devices;
     clef__device *device[CLEF__MAX_DEVICES];
     struct {

@@ -335,7 +335,7 @@ Test(outputs, are_printed_below_their_node) {
     free(text);
 }
 
-/* Weights that stay are packed once (prepack.c); two outputs of one node are two weights. */
+/* Weights that stay are packed once (derived.c); two outputs of one node are two weights. */
 Test(outputs, are_told_apart_where_packed_weights_stay) {
     enum { N = 256, WEIGHT = N * N };
     clef_tensor *first = clef_full(ctx, CLEF_SHAPE(WEIGHT), CLEF_F32, 1), *second = clef_full(ctx, CLEF_SHAPE(WEIGHT), CLEF_F32, 2);

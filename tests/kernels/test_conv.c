@@ -5,6 +5,7 @@
 #include "support/suite.h"
 
 TestSuite(conv2d, .init = open_device, .fini = close_device);
+TestSuite(conv_transpose2d, .init = open_device, .fini = close_device);
 
 typedef struct geometry {
     int n, c, h, w, o, kh, kw;
@@ -431,6 +432,117 @@ Test(conv2d, strides_far_beyond_the_filter) {
     int lines = 0;
     for (const char *at = plan_text(dx); (at = strchr(at, '\n')); at++) lines++;
     cr_expect(lines < 40, "a plan of %d lines", lines);
+}
+
+/* ---- transposed ---- */
+
+typedef struct transposed {
+    int n, c, o, h, w, kh, kw;
+    clef_conv_transpose2d_options options;
+} transposed;
+
+static int length_of(const transposed *t, int d) {
+    const clef_conv_transpose2d_options *o = &t->options;
+    return ((d ? t->w : t->h) - 1) * one(o->stride[d]) - 2 * o->padding[d] + one(o->dilation[d]) * ((d ? t->kw : t->kh) - 1) +
+           o->output_padding[d] + 1;
+}
+
+/* By the definition, every product once: y from x and w, and both gradients of Σ y·r. */
+static void scatter(const transposed *t, const double *x, const double *w, const double *r, double *y, double *dx, double *dw) {
+    const clef_conv_transpose2d_options *op = &t->options;
+    int groups = one(op->groups), oh = length_of(t, 0), ow = length_of(t, 1), per = t->o / groups;
+    for (int n = 0; n < t->n; n++)
+        for (int c = 0; c < t->c; c++)
+            for (int k = 0; k < per * t->kh * t->kw; k++)
+                for (int at = 0; at < t->h * t->w; at++) {
+                    int u = k / t->kw % t->kh, v = k % t->kw, o = c / (t->c / groups) * per + k / (t->kh * t->kw);
+                    int i = at / t->w * one(op->stride[0]) + u * one(op->dilation[0]) - op->padding[0],
+                        j = at % t->w * one(op->stride[1]) + v * one(op->dilation[1]) - op->padding[1];
+                    if (i < 0 || i >= oh || j < 0 || j >= ow) continue;
+                    int from = (n * t->c + c) * t->h * t->w + at, by = c * per * t->kh * t->kw + k,
+                        to = ((n * t->o + o) * oh + i) * ow + j;
+                    y[to] += x[from] * w[by];
+                    dx[from] += r[to] * w[by];
+                    dw[by] += r[to] * x[from];
+                }
+}
+
+static void expect_numbers(clef_tensor *t, const double *wanted, const char *what, int number) {
+    float *got = values(t);
+    for (int64_t i = 0; i < clef_numel(t); i++)
+        cr_assert_eq(got[i], wanted[i], "case %d, %s[%d]: %g, not %g", number, what, (int)i, got[i], wanted[i]);
+    free(got);
+}
+
+static clef_tensor *whole_numbers(clef_shape shape, double *v) {
+    int64_t n = clef_shape_numel(shape);
+    float *f = calloc((size_t)n, sizeof *f);
+    for (int64_t i = 0; i < n; i++) v[i] = f[i] = (float)(rand() % 7 - 3);
+    clef_tensor *t = clef_require_grad(clef_keep(clef_from_host(ctx, shape, CLEF_F32, f)), true);
+    free(f);
+    return t;
+}
+
+static void check_transposed(const transposed *t, bool biased, int number) {
+    enum { MOST = 40000 };
+    static double x[MOST], w[MOST], r[MOST], b[64], y[MOST], dx[MOST], dw[MOST], db[64];
+    int groups = one(t->options.groups), oh = length_of(t, 0), ow = length_of(t, 1);
+    clef_tensor *all[4] = {whole_numbers(CLEF_SHAPE(t->n, t->c, t->h, t->w), x),
+                           whole_numbers(CLEF_SHAPE(t->c, t->o / groups, t->kh, t->kw), w), whole_numbers(CLEF_SHAPE(t->o), b),
+                           whole_numbers(CLEF_SHAPE(t->n, t->o, oh, ow), r)};
+    memset(dx, 0, sizeof dx), memset(dw, 0, sizeof dw), memset(db, 0, sizeof db);
+    for (int i = 0; i < t->n * t->o * oh * ow; i++) {
+        y[i] = biased ? b[i / (oh * ow) % t->o] : 0;
+        db[i / (oh * ow) % t->o] += r[i];
+    }
+    scatter(t, x, w, r, y, dx, dw);
+    clef_tensor *result = clef_conv_transpose2d(all[0], all[1], biased ? all[2] : CLEF_NONE, &t->options);
+    cr_assert_not_null(result, "case %d: %s", number, clef_error(ctx));
+    clef_backward(clef_sum(clef_mul(result, all[3]), NULL, 0, false));
+    expect_numbers(result, y, "y", number);
+    expect_numbers(clef_grad_of(all[0]), dx, "dx", number);
+    expect_numbers(clef_grad_of(all[1]), dw, "dw", number);
+    if (biased) expect_numbers(clef_grad_of(all[2]), db, "db", number);
+    for (int i = 0; i < 4; i++) clef_release(all[i]);
+    clef_end_step(ctx);
+}
+
+Test(conv_transpose2d, by_the_definition) {
+    srand(7);
+    for (int number = 0; number < 60; number++) {
+        int groups = 1 + rand() % 3 * (number % 3 == 0);
+        transposed t = {1 + rand() % 3,
+                        groups * (1 + rand() % 5),
+                        groups * (1 + rand() % 5),
+                        1 + rand() % 7,
+                        1 + rand() % 7,
+                        1 + rand() % 4,
+                        1 + rand() % 4,
+                        {.stride = {1 + rand() % 3, rand() % 4}, .dilation = {rand() % 3, 1 + rand() % 2}, .groups = groups}};
+        for (int d = 0; d < 2; d++) t.options.output_padding[d] = rand() % one(t.options.stride[d]);
+        for (int d = 0; d < 2; d++)
+            t.options.padding[d] = rand() % 3 ? 0 : (length_of(&t, d) - 1) / 2 < 2 ? (length_of(&t, d) - 1) / 2 : 2;
+        check_transposed(&t, number % 2, number);
+    }
+}
+
+static void refused_transpose(clef_shape x, clef_shape w, clef_tensor *b, clef_conv_transpose2d_options o, const char *word) {
+    cr_assert_null(clef_conv_transpose2d(clef_zeros(ctx, x, CLEF_F32), clef_zeros(ctx, w, CLEF_F32), b, &o));
+    cr_assert_not_null(strstr(clef_error(ctx), "conv_transpose2d: "), "%s", clef_error(ctx));
+    cr_assert_not_null(strstr(clef_error(ctx), word), "%s", clef_error(ctx));
+    clef_clear_error(ctx);
+}
+
+Test(conv_transpose2d, refuses_what_does_not_fit) {
+    clef_shape x = CLEF_SHAPE(1, 4, 3, 3), w = CLEF_SHAPE(4, 2, 3, 3);
+    refused_transpose(CLEF_SHAPE(4, 3, 3), w, CLEF_NONE, (clef_conv_transpose2d_options){0}, "[n,c,h,w]");
+    refused_transpose(x, CLEF_SHAPE(3, 2, 3, 3), CLEF_NONE, (clef_conv_transpose2d_options){0}, "a filter for each channel");
+    refused_transpose(x, w, CLEF_NONE, (clef_conv_transpose2d_options){.groups = 3}, "do not divide");
+    refused_transpose(x, w, CLEF_NONE, (clef_conv_transpose2d_options){.groups = -1}, "groups");
+    refused_transpose(x, w, CLEF_NONE, (clef_conv_transpose2d_options){.stride = {-1, 1}}, "stride");
+    refused_transpose(x, w, CLEF_NONE, (clef_conv_transpose2d_options){.output_padding = {1, 0}}, "output_padding");
+    refused_transpose(x, w, CLEF_NONE, (clef_conv_transpose2d_options){.padding = {3, 3}}, "nothing would come out");
+    refused_transpose(x, w, clef_zeros(ctx, CLEF_SHAPE(4), CLEF_F32), (clef_conv_transpose2d_options){0}, "b must have");
 }
 
 Test(conv2d, errors_say_what_does_not_fit) {

@@ -62,8 +62,9 @@ typedef struct clef__launch {
     size_t global[3], local[3];
     int device;
     bool tuned;    /* its knobs are a tuning result */
-    bool prepacks; /* it only packs, pads or converts its input (prepack.c) */
-    bool idle;     /* what it would write is there already (prepack.c) */
+    bool derives;  /* it only brings its input into another form: packed, padded, converted (derive.c) */
+    bool prepacks; /* and what it makes of a weight is kept for later runs (derived.c) */
+    bool idle;     /* what it would write is there already (derived.c) */
     clef__kernel *kernel;
     const struct clef__routine *routine; /* NULL unless it is of that kind */
     void *what;                          /* for the routine; owned */
@@ -76,12 +77,14 @@ typedef struct clef__bind {
     int64_t offset;
 } clef__bind;
 
-/* A value that one launch fills from one leaf alone (prepack.c). */
+/* A value that one launch fills from one leaf alone (derived.c). */
 typedef struct clef__prepacked {
     int launch, value, leaf; /* the last two: values */
-    uint64_t number;         /* of the output that was the leaf last time, if it was seen */
-    bool seen, filled;       /* filled: it has memory of its own, with what was made from that output */
-    bool moved;              /* its arguments point to that memory, and not into the arena */
+    uint8_t recipe[32];      /* a digest of all that makes it of the leaf */
+    bool inner;              /* only others of these are made from it */
+    struct clef__derived *kept;
+    clef__buffer *exact;     /* its memory in debug mode while nothing is kept */
+    uint64_t bound;          /* the buffer that its arguments point to; 0: into the arena */
     int first_bind, n_binds; /* where it is an argument */
 } clef__prepacked;
 
@@ -111,8 +114,9 @@ typedef struct clef__plan {
     clef__prepacked *prepacked; /* in the order of their launches */
     int n_prepacked;
     clef__bind *prepacked_bind;
-    size_t prepacked_bytes; /* that they have of their own now */
+    size_t prepacked_bytes; /* that they take when all are kept */
     size_t weight_bytes;    /* of the leaves that they are made from */
+    size_t host_bytes;      /* about what the plan takes of host memory */
     uint64_t made;          /* how many the context made before */
     clef__result *result;   /* what to hand to nodes afterwards */
     int n_results;

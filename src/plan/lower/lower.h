@@ -68,6 +68,8 @@ clef__operand clef__broadcast_operand(clef__operand x, clef_shape shape);
 
 /* to := from, elementwise with dtype conversion; shapes equal, any strides. */
 void clef__lower_copy(const clef__lowering *lw, clef__operand to, clef__operand from);
+/* to := to + from; the same. */
+void clef__lower_add(const clef__lowering *lw, clef__operand to, clef__operand from);
 /* to := value. */
 void clef__lower_fill(const clef__lowering *lw, clef__operand to, double value);
 
@@ -87,8 +89,10 @@ bool clef__lower_is_number(const clef__lowering *lw, int i);
 void clef__launch_number(const clef__lowering *lw, int i, clef_dtype dtype); /* 0 unless it is */
 void clef__launch_dynamic(const clef__lowering *lw, int i); /* ulong: the node's dynamic.u[i], read anew at each replay */
 void clef__launch_end(const clef__lowering *lw, const size_t global[3], const size_t local[3]);
-/* Marks the open launch: it only packs, pads or converts its one input.  Replays reuse the result while that input is unchanged
-   (prepack.c). */
+/* Marks the open launch: it only brings its one input into another form (packed, padded, converted), so equal ones of one value
+   are one launch (derive.c). */
+void clef__launch_derives(const clef__lowering *lw);
+/* The same, and while that input is unchanged from run to run the result is kept (derived.c): for forms of weights. */
 void clef__launch_prepacks(const clef__lowering *lw);
 /* A one-dimensional launch of about `items` independent work-items with the profile's local size; the kernel must ignore
    ids ≥ items (pass items as an argument). */

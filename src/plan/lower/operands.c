@@ -188,6 +188,16 @@ void clef__lower_copy(const clef__lowering *lw, clef__operand to, clef__operand 
     clef__lower_pointwise(lw, &p, "copy");
 }
 
+void clef__lower_add(const clef__lowering *lw, clef__operand to, clef__operand from) {
+    clef__pointwise p = {.shape = clef__operand_shape(&to), .n_operands = 2, .n_steps = 1, .n_stores = 1};
+    p.operand[0] = (clef__pw_operand){.dtype = to.dtype, .x = to};
+    p.operand[1] = (clef__pw_operand){.dtype = from.dtype, .x = from};
+    p.step[0] = (clef__pw_step){.op = &clef__op_add, .dtype = to.dtype, .n_inputs = 2, .input = {0, 1}};
+    p.store[0].from = CLEF__PW_OPERANDS;
+    p.store[0].to = to;
+    clef__lower_pointwise(lw, &p, "add");
+}
+
 void clef__lower_fill(const clef__lowering *lw, clef__operand to, double value) {
     clef__pointwise p = {.shape = clef__operand_shape(&to), .n_operands = 1, .n_stores = 1};
     p.operand[0] = (clef__pw_operand){.constant = true, .captured = -1, .number = value, .dtype = to.dtype};

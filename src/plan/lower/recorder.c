@@ -135,8 +135,11 @@ void clef__launch_text(const clef__lowering *lw, char *text) {
     lw->rec->text = text;
 }
 
+void clef__launch_derives(const clef__lowering *lw) {
+    if (!lw->rec->failed) lw->rec->open->derives = true;
+}
 void clef__launch_prepacks(const clef__lowering *lw) {
-    if (!lw->rec->failed) lw->rec->open->prepacks = true;
+    if (!lw->rec->failed) lw->rec->open->derives = lw->rec->open->prepacks = true;
 }
 
 void clef__launch_end(const clef__lowering *lw, const size_t global[3], const size_t local[3]) {

@@ -172,6 +172,7 @@ static clef_status lower_graph(clef_context *ctx, clef__graph_view *g, clef__pla
     if (status != CLEF_OK) clef__fail(ctx, status, "plan: no host memory");
     if (status == CLEF_OK) {
         clef__lower_groups(&rec, &gr);
+        if (!rec.failed && fusing()) clef__derive(&rec);
         if (!rec.failed && fusing()) clef__bundle(&rec);
         if (rec.failed)
             status = clef_error_status(ctx) != CLEF_OK ? clef_error_status(ctx)

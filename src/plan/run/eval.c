@@ -5,13 +5,15 @@
 
 /* ---- the plan cache ---- */
 
-enum { MAX_PLANS = 128 };
+/* Of plans that are kept; the one that ran last stays whatever it takes. */
+enum { MAX_PLANS = 128, KERNEL_BYTES = 1024 /* about what a driver has for one */ };
+#define MAX_HOST_BYTES ((size_t)512 << 20)
 
 static void drop_plan(clef__plans *plans, clef__plan **at) {
     clef__plan *plan = *at;
     *at = plan->next;
     plans->n--;
-    plans->prepacked_bytes -= plan->prepacked_bytes;
+    plans->host_bytes -= plan->host_bytes;
     clef__plan_free(plan);
 }
 
@@ -27,8 +29,8 @@ static void free_plans(clef__plans *plans) {
 }
 
 static void close_plans(clef_context *ctx, void *state) {
-    (void)ctx;
     clef__plans *plans = state;
+    clef__derived_forget(ctx, plans);
     free_plans(plans);
     clef__families_free(plans->selection.family);
     for (int d = 0; d < CLEF__MAX_DEVICES; d++) clef__buffer_release(plans->arena[d].buffer);
@@ -42,7 +44,9 @@ clef__plans *clef__plans_of(clef_context *ctx) {
 
 void clef__plans_forget(clef_context *ctx) {
     clef__plans *plans = clef__room_state(ctx, CLEF__ROOM_PLAN);
-    if (plans) free_plans(plans);
+    if (!plans) return;
+    clef__derived_forget(ctx, plans);
+    free_plans(plans);
 }
 
 /* The plan of this key, moved to the front. */
@@ -60,22 +64,33 @@ static clef__plan *find_plan(clef__plans *plans, const clef__graph_view *g) {
     return NULL;
 }
 
+static size_t host_bytes(const clef__plan *plan) {
+    size_t bytes = (size_t)plan->n_launches * (sizeof *plan->launch + KERNEL_BYTES) + (size_t)plan->n_values * sizeof *plan->value +
+                   (size_t)plan->key_words * sizeof *plan->key;
+    for (int i = 0; i < plan->n_launches; i++)
+        bytes += (size_t)plan->launch[i].n_args * (sizeof *plan->launch[i].arg + sizeof *plan->bind);
+    return bytes;
+}
+
 static void remember_plan(clef__plans *plans, clef__plan *plan) {
     plan->next = plans->first;
     plan->made = ++plans->made;
     plans->first = plan;
     if (plan->weight_bytes > plans->weight_bytes) plans->weight_bytes = plan->weight_bytes;
-    if (++plans->n <= MAX_PLANS) return;
-    clef__plan **at = &plans->first;
-    while ((*at)->next) at = &(*at)->next;
-    drop_plan(plans, at);
+    plans->n++;
+    plans->host_bytes += plan->host_bytes = host_bytes(plan);
+    while (plans->n > 1 && (plans->n > MAX_PLANS || plans->host_bytes > MAX_HOST_BYTES)) {
+        clef__plan **at = &plans->first;
+        while ((*at)->next) at = &(*at)->next;
+        drop_plan(plans, at);
+    }
 }
 
 /* A new plan, ready to run and in the cache; NULL with the error set. */
 static clef__plan *new_plan(clef_context *ctx, clef__plans *plans, clef__graph_view *g) {
     clef__plan *plan = clef__plan_build(ctx, g);
     if (!plan) return NULL;
-    if (clef__plan_ready(ctx, plan) != CLEF_OK || clef__prepack_find(ctx, plan) != CLEF_OK) {
+    if (clef__plan_ready(ctx, plan) != CLEF_OK || clef__derived_find(ctx, plan) != CLEF_OK) {
         clef__plan_free(plan);
         return NULL;
     }
@@ -94,7 +109,7 @@ static clef_status run_graph(clef_context *ctx, clef__plans *plans, clef__graph_
 static clef_status measure_graph(clef_context *ctx, clef__graph_view *g) {
     clef__plan *plan = clef__plan_build(ctx, g);
     if (!plan) return clef_error_status(ctx);
-    clef_status status = clef__prepack_find(ctx, plan);
+    clef_status status = clef__derived_find(ctx, plan);
     clef_plan_size size = clef__plan_size(plan, g);
     if (status == CLEF_OK) clef__note_plan(ctx, &size);
     clef__plan_free(plan);

@@ -28,7 +28,7 @@ clef_plan_size clef__plan_size(const clef__plan *plan, const clef__graph_view *g
         if (value->home == CLEF__OUTPUT_VALUE && value->donor < 0) size.result_bytes += (int64_t)value->bytes;
     }
     for (int d = 0; d < CLEF__MAX_DEVICES; d++) size.temporary_bytes += (int64_t)plan->arena_bytes[d];
-    size.prepacked_bytes = (int64_t)clef__prepack_most(plan);
+    size.prepacked_bytes = (int64_t)plan->prepacked_bytes;
     size.peak_bytes = size.input_bytes + size.result_bytes + size.temporary_bytes + size.prepacked_bytes;
     return size;
 }

@@ -74,7 +74,7 @@ static clef_status bind_arenas(clef__plan *plan, clef_context *ctx, clef__arena 
     for (int d = 0; d < clef__context_devices(ctx); d++) {
         if (!plan->arena_bytes[d] || clef__debug_memory(ctx)) continue;
         if (!arena[d].buffer || clef__buffer_size(arena[d].buffer) < plan->arena_bytes[d]) {
-            clef__buffer_release(arena[d].buffer); /* first, as there may not be room for both */
+            clef__buffer_discard(arena[d].buffer); /* first, as there may not be room for both */
             arena[d] = (clef__arena){clef__buffer_new(clef__device_at(ctx, d), plan->arena_bytes[d]), arena[d].version + 1};
             if (!arena[d].buffer) return clef_error_status(ctx);
         }
@@ -108,6 +108,7 @@ static clef_status bind_values(clef__plan *plan, clef_context *ctx, clef__graph_
         if (value->home != CLEF__OUTPUT_VALUE || value->bytes == 0 || value->donor < 0) continue;
         clef__output *leaf = g->captured[plan->value[value->donor].captured].out;
         value->own = leaf->buffer;
+        clef__buffer_renew(value->own);
         leaf->buffer = NULL;
         leaf->donated = true;
     }
@@ -216,16 +217,17 @@ static void hand_out(const clef__plan *plan, const clef__graph_view *g, int laun
 }
 
 clef_status clef__plan_run(clef__plan *plan, clef_context *ctx, clef__arena *arena, clef__graph_view *g) {
-    clef_status status = bind_arenas(plan, ctx, arena);
-    if (status == CLEF_OK) status = clef__prepack_begin(ctx, plan, g);
+    int launched = 0;
+    clef_status status = clef__derived_begin(ctx, plan, g);
+    if (status == CLEF_OK) status = bind_arenas(plan, ctx, arena);
+    if (status == CLEF_OK) status = clef__derived_bind(plan);
     if (status == CLEF_OK) status = bind_values(plan, ctx, g);
     if (status == CLEF_OK) {
-        int launched;
         status = launch_all(plan, ctx, g, &launched);
-        clef__prepack_end(plan, g, launched);
         if (status != CLEF_OK) give_back(plan, g, launched);
         hand_out(plan, g, launched); /* after a failure, what was computed before it: parameters must not be lost */
     }
+    clef__derived_end(ctx, plan, g, launched);
     unbind_values(plan);
     return status;
 }

@@ -5,14 +5,33 @@
 #include "plan/lower/select.h"
 #include "plan/schedule/schedule.h"
 
+/* What is kept beside weights: made once from a value, by whichever plan, and found by its recipe. */
+enum { CLEF__DERIVED_BUCKETS = 64 };
+typedef struct clef__derived {
+    struct clef__derived *next;
+    uint64_t value; /* that it was made from */
+    int64_t offset; /* where in its buffer */
+    uint8_t recipe[32];
+    clef__buffer *buffer;
+    uint64_t used; /* by which run, last */
+    bool filled;
+} clef__derived;
+typedef struct clef__derived_values {
+    clef__derived *bucket[CLEF__DERIVED_BUCKETS];
+    size_t bytes;
+    uint64_t run; /* the number of this one, or of the last */
+    bool running;
+} clef__derived_values;
+
 /* What a context keeps: its plans, and for each device the arena they share, as large as the largest of them needs.  Only one
    plan runs at a time, and its queues are in order. */
 typedef struct clef__plans {
     clef__plan *first; /* most recently used first */
     int n;
     uint64_t made;
-    size_t prepacked_bytes, weight_bytes; /* of all plans together; of the one with the most */
-    clef__graph_view view;                /* of the last evaluation: a replay finds its memory there and allocates none */
+    clef__derived_values derived;
+    size_t weight_bytes, host_bytes; /* of the plan with the most; of all plans together */
+    clef__graph_view view;           /* of the last evaluation: a replay finds its memory there and allocates none */
     clef__arena arena[CLEF__MAX_DEVICES];
     clef__selection selection;
 } clef__plans;
@@ -29,12 +48,14 @@ void clef__fit_group(size_t local[3], size_t most);
 /* run.c: sets one kernel argument (g may be NULL for those that never change); one replay. */
 clef_status clef__plan_set(clef__plan *plan, const clef__graph_view *g, int launch, int arg);
 clef_status clef__plan_run(clef__plan *plan, clef_context *ctx, clef__arena *arena, clef__graph_view *g);
-/* prepack.c: finds what replays may leave as it is, and how many bytes that will be; before each replay says which launches are
-   idle, and afterwards notes which of the `launched` have filled theirs. */
-clef_status clef__prepack_find(clef_context *ctx, clef__plan *plan);
-size_t clef__prepack_most(const clef__plan *plan);
-clef_status clef__prepack_begin(clef_context *ctx, clef__plan *plan, const clef__graph_view *g);
-void clef__prepack_end(clef__plan *plan, const clef__graph_view *g, int launched);
+/* derived.c: finds what replays may leave as it is.  Before each replay says which launches are idle as what they would write is
+   kept; binds arguments to that; afterwards notes which of the `launched` have filled theirs. */
+clef_status clef__derived_find(clef_context *ctx, clef__plan *plan);
+clef_status clef__derived_begin(clef_context *ctx, clef__plan *plan, const clef__graph_view *g);
+clef_status clef__derived_bind(clef__plan *plan);
+void clef__derived_end(clef_context *ctx, clef__plan *plan, const clef__graph_view *g, int launched);
+/* Gives all of it back. */
+void clef__derived_forget(clef_context *ctx, clef__plans *plans);
 /* eval.c: the graph's evaluator. */
 clef_status clef__compute(clef_context *ctx, clef__output *const *roots, int n);
 /* What the context keeps, made at first need (NULL without host memory); forgets all plans, as tuning results have changed. */

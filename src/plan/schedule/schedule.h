@@ -1,8 +1,12 @@
-/* schedule.h — a plan's launches after they are lowered: small ones bundled, and memory for their values. */
+/* schedule.h — a plan's launches after they are lowered: equal forms made once, small launches bundled, memory for values. */
 #ifndef CLEF_SCHEDULE_H
 #define CLEF_SCHEDULE_H
 #include "plan/lower/lowering.h"
 
+/* derive.c: launches that bring one value into the same form become one.  Is this launch such a one: does it do nothing but bring
+   value `from` into another form, `to`, which depends on nothing else that changes from run to run? */
+void clef__derive(clef__recorder *rec);
+bool clef__derives(const clef__launch *launch, int *to, int *from);
 /* bundle.c: small pointwise launches of equal text become one. */
 void clef__bundle(clef__recorder *rec);
 /* memory.c: may value v continue the memory of `from`, as far as their kinds go? */
