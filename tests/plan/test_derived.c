@@ -172,6 +172,76 @@ Test(derived, an_unrolled_net_packs_its_weight_once) {
     }
 }
 
+/* An LSTM's cell (Hochreiter and Schmidhuber, 1997) by hand, its four gates side by side; the gradient of its last state's sum. */
+static clef_tensor *unrolled_lstm(int steps, clef_tensor *wx, clef_tensor *wh, clef_tensor *x) {
+    enum { BATCH = 16 };
+    clef_tensor *h = clef_zeros(ctx, CLEF_SHAPE(BATCH, COLUMNS), CLEF_F32), *c = h, *gate[4];
+    for (int t = 0; t < steps; t++) {
+        clef_tensor *now = clef_reshape(clef_slice(x, 0, t, t + 1, 1), CLEF_SHAPE(BATCH, DEPTH));
+        clef_tensor *sum = clef_add(clef_linear(now, wx, CLEF_NONE), clef_linear(h, wh, CLEF_NONE));
+        clef_split(sum, 1, (const int64_t[]){COLUMNS, COLUMNS, COLUMNS, COLUMNS}, 4, gate);
+        c = clef_add(clef_mul(clef_sigmoid(gate[1]), c), clef_mul(clef_sigmoid(gate[0]), clef_tanh(gate[2])));
+        h = clef_mul(clef_sigmoid(gate[3]), clef_tanh(c));
+    }
+    cr_assert_eq(clef_backward(clef_sum(h, NULL, 0, false)), CLEF_OK, "%s", clef_error(ctx));
+    return clef_grad_of(wh);
+}
+
+static void measure_lstm(int steps, int *packs, double *bytes) {
+    clef_tensor *wx = clef_require_grad(clef_keep(made(ctx, CLEF_SHAPE(4 * COLUMNS, DEPTH), CLEF_F32, 1)), true);
+    clef_tensor *wh = clef_require_grad(clef_keep(made(ctx, CLEF_SHAPE(4 * COLUMNS, COLUMNS), CLEF_F32, 2)), true);
+    clef_tensor *x = clef_keep(made(ctx, CLEF_SHAPE(steps, 16, DEPTH), CLEF_F32, 3));
+    clef_set_dry_run(ctx, true);
+    clef_tensor *g = unrolled_lstm(steps, wx, wh, x);
+    *packs = packs_in(g);
+    clef_eval_all((clef_tensor *[]){g, clef_grad_of(wx)}, 2);
+    clef_plan_size size;
+    cr_assert_eq(clef_plan_memory(ctx, &size), CLEF_OK);
+    *bytes = size.bytes;
+    clef_set_dry_run(ctx, false);
+    clef_release(wx), clef_release(wh), clef_release(x);
+    clef_end_step(ctx);
+}
+
+Test(derived, an_lstm_of_64_steps_packs_as_often_as_one_of_8) {
+    int packs[3];
+    double bytes[3];
+    for (int i = 0; i < 3; i++) measure_lstm((int[]){8, 16, 64}[i], &packs[i], &bytes[i]);
+    cr_expect_eq(packs[2], packs[0]);
+    cr_expect_leq(bytes[2], 4.3 * bytes[1], "traffic: %g bytes for 16 steps, %g for 64", bytes[1], bytes[2]);
+}
+
+/* The image is padded once for both, and for the gradients by both filters. */
+static int pads_of(int filters, clef_tensor *x, bool backward) {
+    clef_tensor *y = NULL, *w[2];
+    for (int i = 0; i < filters; i++) {
+        w[i] = clef_require_grad(clef_keep(made(ctx, CLEF_SHAPE(8, 4, 5, 5), CLEF_F32, (uint64_t)i)), true);
+        clef_tensor *one = clef_conv2d(x, w[i], CLEF_NONE, &(clef_conv2d_options){.padding = {2, 2}});
+        y = y ? clef_add(y, one) : one;
+    }
+    clef_tensor *all = clef_sum(y, NULL, 0, false);
+    int n = 0;
+    if (backward) {
+        clef_backward(all);
+        for (int i = 0; i < filters; i++) {
+            clef_tensor *g = clef_sum(clef_grad_of(w[i]), NULL, 0, false);
+            all = i ? clef_add(all, g) : g;
+        }
+    }
+    n = packs_in(all);
+    for (int i = 0; i < filters; i++) clef_release(w[i]);
+    clef_end_step(ctx);
+    return n;
+}
+
+Test(derived, two_convolutions_share_one_padded_image) {
+    clef_tensor *x = clef_keep(made(ctx, CLEF_SHAPE(2, 4, 12, 12), CLEF_F32, 1));
+    int one = pads_of(1, x, false), two = pads_of(2, x, false);
+    if (one == 0) cr_skip_test("this device's kernels take images as they lie");
+    cr_expect_eq(two, 2 * one - 1);
+    cr_expect_eq(pads_of(2, x, true), pads_of(1, x, true));
+}
+
 Test(derived, is_predicted) {
     clef_tensor *w = clef_keep(made(ctx, linear.w, CLEF_F32, 1)), *x = made(ctx, linear.x, CLEF_F32, 1);
     clef_plan_size size;
