@@ -24,9 +24,9 @@ __kernel void random_whole(__global long *y, long y_at, ulong seed, ulong first,
                            long per) {
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
-        philox_block b = philox(seed, first + (ulong)u);
+        philox_block four = philox(seed, first + (ulong)u);
         for (int j = 0; j < 2 && 2 * u + j < n; j++) {
-            ulong r = (ulong)b.v[2 * j] << 32 | b.v[2 * j + 1];
+            ulong r = (ulong)four.v[2 * j] << 32 | four.v[2 * j + 1];
             y[y_at + 2 * u + j] = (long)((ulong)low + (range ? mul_hi(r, (ulong)range) : r));
         }
     }
