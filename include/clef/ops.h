@@ -108,7 +108,7 @@ CLEF_API clef_tensor *clef_scatter_add(clef_tensor *x, int dim, clef_tensor *ind
    zeros. */
 CLEF_API clef_tensor *clef_embedding(clef_tensor *table, clef_tensor *index);
 /* y[..., c] = 1 where index [...] is c, else 0, for c = 0 … classes - 1: i64 [..., classes].  index has whole numbers (CLEF_DTYPE); one
-   outside 0 … classes - 1 gives zeros.  No gradient.  CLEF_INVALID if classes is negative.
+   outside 0 … classes - 1 gives zeros.  No gradient.  CLEF_INVALID unless 0 ≤ classes < 2^31.
        clef_one_hot(labels, 10)   [n] → [n,10]  */
 CLEF_API clef_tensor *clef_one_hot(clef_tensor *index, int64_t classes);
 

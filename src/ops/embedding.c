@@ -294,7 +294,8 @@ clef_tensor *clef_embedding(clef_tensor *table, clef_tensor *index) {
 clef_tensor *clef_one_hot(clef_tensor *index, int64_t classes) {
     if (!CLEF__GIVEN("one_hot", "index", index) || !(index = whole(index, "one_hot"))) return NULL;
     clef_context *ctx = clef_tensor_context(index);
-    if (classes < 0) return clef__refuse(ctx, "one_hot", CLEF_INVALID, "%lld classes", (long long)classes);
+    if (classes < 0 || classes > INT32_MAX)
+        return clef__refuse(ctx, "one_hot", CLEF_INVALID, "%lld classes, not within 0 … 2^31 - 1", (long long)classes);
     clef_tensor *each = clef_to_device(clef_arange(ctx, 0, (double)classes, 1, CLEF_I64), clef_tensor_device(index));
     return clef_to(clef_eq(clef_unsqueeze(index, -1), each), CLEF_I64);
 }

@@ -186,12 +186,13 @@ clef_tensor *clef_multinomial(clef_tensor *weights, int64_t n, bool replacement)
     if (n < 0 || (!replacement && n > shape.dim[last]))
         return clef__refuse(ctx, "multinomial", CLEF_INVALID, "%lld draws from %lld weights%s", (long long)n,
                             (long long)shape.dim[last], n < 0 ? "" : "; more need replacement");
+    shape.dim[last] = n;
+    if (!clef__check_type(ctx, "multinomial", shape, CLEF_I64, 0)) return NULL;
     clef_tensor *x = clef_detach(clef__to_wide(weights));
     bool is_double = clef_tensor_dtype(x) == CLEF_F64;
     x = clef_where(clef_gt_scalar(x, 0), clef_clamp(x, 0, is_double ? DBL_MAX : FLT_MAX),
                    clef__number(ctx, clef_tensor_dtype(x), 0));
     clef_tensor *top = clef_max(x, &last, 1, true);
-    shape.dim[last] = n;
     return replacement ? draw_with_replacement(x, top, shape) : draw_without_replacement(x, top, n);
 }
 
