@@ -127,8 +127,8 @@ CLEF_API clef_status clef_sort(clef_tensor *x, int dim, bool descending, clef_te
 /* clef_sort's indices. */
 CLEF_API clef_tensor *clef_argsort(clef_tensor *x, int dim, bool descending);
 /* The k largest elements along dim in descending order (or the k smallest in ascending order), and where they were; of equal elements
-   the one with the lowest index comes first.  Else as clef_sort, whose first k these are; for small k it costs about as much as
-   reading x.  CLEF_INVALID unless 0 ≤ k ≤ x's size along dim.
+   the one with the lowest index comes first.  Else as clef_sort, whose first k these are; the rest is not sorted.  CLEF_INVALID unless
+   0 ≤ k ≤ x's size along dim.
        clef_topk(logits, 5, 1, true, &values, &classes);   [n,c] → [n,5]  */
 CLEF_API clef_status clef_topk(clef_tensor *x, int64_t k, int dim, bool largest, clef_tensor **values, clef_tensor **indices);
 /* n draws from each row of weights [..., k], where index i comes with probability w[i] / Σ w: i64 [..., n], from the context's random
