@@ -4,7 +4,7 @@
    The normal distribution comes from Box and Muller's formula (1958) in exactly rounded operations only: integers, single
    products, and fma; no library function that may differ between devices. */
 #ifndef CLEF_PHILOX_HOST
-#define PHILOX_FN static
+#define PHILOX_FN static inline
 #define PHILOX_FMA fma
 #define PHILOX_FLOAT(bits) as_float(bits)
 #define PHILOX_BITS(f) as_uint(f)
@@ -42,16 +42,9 @@ PHILOX_FN philox_block philox(philox_u64 seed, philox_u64 counter) {
 /* Uniform on [0, 1): a multiple of 2^-24. */
 PHILOX_FN float philox_uniform(philox_u32 word) { return (float)(word >> 8) * PHILOX_FLOAT(0x33800000u); }
 
-/* -2 ln(k / 2^24) for k in 1 … 2^24: ln of the mantissa as a polynomial, fitted on [sqrt(1/2), sqrt(2)]. */
-PHILOX_FN float philox_log(philox_u32 k) {
-    philox_u32 bits = PHILOX_BITS((float)k);
-    int exponent = (int)(bits >> 23) - 127 - 24;
-    float m = PHILOX_FLOAT((bits & 0x7fffffu) | 0x3f800000u);
-    if (m > 1.41421356f) {
-        m *= 0.5f;
-        exponent++;
-    }
-    float f = m - 1.0f, f2 = f * f, p = 0.06674393f;
+/* ln(1 + f) as a polynomial, fitted on 1 + f in [sqrt(1/2), sqrt(2)]. */
+PHILOX_FN float philox_log1p(float f) {
+    float f2 = f * f, p = 0.06674393f;
     p = PHILOX_FMA(p, f, -0.11644486f);
     p = PHILOX_FMA(p, f, 0.11904003f);
     p = PHILOX_FMA(p, f, -0.12411569f);
@@ -60,8 +53,34 @@ PHILOX_FN float philox_log(philox_u32 k) {
     p = PHILOX_FMA(p, f, 0.20002195f);
     p = PHILOX_FMA(p, f, -0.25000018f);
     p = PHILOX_FMA(p, f, 0.3333331f);
-    float ln = PHILOX_FMA(f2 * f, p, PHILOX_FMA(-0.5f, f2, f));
-    return -2.0f * PHILOX_FMA((float)exponent, 0.69314718f, ln);
+    return PHILOX_FMA(f2 * f, p, PHILOX_FMA(-0.5f, f2, f));
+}
+
+/* -2 ln(k / 2^24) for k in 1 … 2^24. */
+PHILOX_FN float philox_log(philox_u32 k) {
+    philox_u32 bits = PHILOX_BITS((float)k);
+    int exponent = (int)(bits >> 23) - 127 - 24;
+    float m = PHILOX_FLOAT((bits & 0x7fffffu) | 0x3f800000u);
+    if (m > 1.41421356f) {
+        m *= 0.5f;
+        exponent++;
+    }
+    return -2.0f * PHILOX_FMA((float)exponent, 0.69314718f, philox_log1p(m - 1.0f));
+}
+
+/* -ln(1 - v) for v = (bits, made odd) / 2^64, rounded: a standard exponential, with all digits where it is small. */
+PHILOX_FN float philox_exponential(philox_u64 bits) {
+    float v = (float)(bits | 1) * PHILOX_FLOAT(0x1f800000u);
+    if (v < 0.25f) return -philox_log1p(-v);
+    philox_u32 k = v < 1.0f ? (philox_u32)((1.0f - v) * 16777216.0f) : 1;
+    return 0.5f * philox_log(k ? k : 1);
+}
+
+/* 1 / a for normal a > 0 with normal 1 / a, by Newton's method from a guess on the bits; not always rounded to nearest. */
+PHILOX_FN float philox_reciprocal(float a) {
+    float y = PHILOX_FLOAT(0x7ef311c7u - PHILOX_BITS(a));
+    for (int i = 0; i < 4; i++) y = PHILOX_FMA(y, PHILOX_FMA(-a, y, 1.0f), y);
+    return y;
 }
 
 /* Square root by Newton's method from a guess on the bits. */

@@ -107,6 +107,39 @@ CLEF_API clef_tensor *clef_scatter_add(clef_tensor *x, int dim, clef_tensor *ind
 /* Rows of table [v,d] at index [...] (whole numbers): a tensor [...,d].  An index outside 0 … v-1 gives
    zeros. */
 CLEF_API clef_tensor *clef_embedding(clef_tensor *table, clef_tensor *index);
+/* y[..., c] = 1 where index [...] is c, else 0, for c = 0 … classes - 1: i64 [..., classes].  index has whole numbers (CLEF_DTYPE); one
+   outside 0 … classes - 1 gives zeros.  No gradient.  CLEF_INVALID unless 0 ≤ classes < 2^31.
+       clef_one_hot(labels, 10)   [n] → [n,10]  */
+CLEF_API clef_tensor *clef_one_hot(clef_tensor *index, int64_t classes);
+
+/* ---- order and prefix sums: along one dimension, any dtype; a scalar counts as one element long ---- */
+/* y[j] = x[0] + … + x[j] along dim; i64 for whole numbers and bool.  f16 and bf16 are summed in f32.  The order in which floats are
+   added depends on the size alone: every device gives the same bits.  The gradient is the prefix sum from the other end.
+       clef_cumsum(x, 1)   [[1,2,3]] → [[1,3,6]]  */
+CLEF_API clef_tensor *clef_cumsum(clef_tensor *x, int dim);
+/* The elements along dim in ascending (or descending) order, and where they were: values[j] = x[indices[j]], indices i64.  Equal
+   elements keep their order, in either direction.  NaN is larger than every number, and all NaNs are equal; so are -0 and 0.
+   values and indices are temporaries, both NULL on failure.  A pointer may be NULL (CLEF_INVALID if both are): what nobody reads is not
+   computed.  The gradient of values goes back to where they were.  Sorted by merging: n·log n.
+       clef_tensor *values, *indices;
+       clef_sort(x, -1, true, &values, &indices);   [3,1,2] → [3,2,1] and [0,2,1]  */
+CLEF_API clef_status clef_sort(clef_tensor *x, int dim, bool descending, clef_tensor **values, clef_tensor **indices);
+/* clef_sort's indices. */
+CLEF_API clef_tensor *clef_argsort(clef_tensor *x, int dim, bool descending);
+/* The k largest elements along dim in descending order (or the k smallest in ascending order), and where they were; of equal elements
+   the one with the lowest index comes first.  Else as clef_sort, whose first k these are; the rest is not sorted.  CLEF_INVALID unless
+   0 ≤ k ≤ x's size along dim.
+       clef_topk(logits, 5, 1, true, &values, &classes);   [n,c] → [n,5]  */
+CLEF_API clef_status clef_topk(clef_tensor *x, int64_t k, int dim, bool largest, clef_tensor **values, clef_tensor **indices);
+/* n draws from each row of weights [..., k], where index i comes with probability w[i] / Σ w: i64 [..., n], from the context's random
+   numbers (clef_seed), the same on every device.  Without replacement no index comes twice; the draws are in the order of drawing.
+   Weights need not add up to 1; whole numbers become f32.  A weight of 0 is never drawn.  Weights are data and cannot be refused here:
+   a negative one or NaN counts as 0, infinity as the largest finite number, and one below 2^-30 of its row's largest may count as
+   0.  Where none is left to draw the index is -1.  No gradient.  CLEF_SHAPE unless k > 0; CLEF_INVALID if n is negative, or larger
+   than k without replacement.  With replacement: the inverse of the prefix sums.  Without: the n largest of w/e, e exponentially
+   distributed; Efraimidis and Spirakis, "Weighted random sampling with a reservoir", 2006.
+       clef_tensor *next = clef_multinomial(clef_softmax(logits, -1), 1, true);  */
+CLEF_API clef_tensor *clef_multinomial(clef_tensor *weights, int64_t n, bool replacement);
 
 /* ---- linear algebra: inputs of one dtype, not u8 or bool (CLEF_DTYPE) ---- */
 /* c = a·b: [..,m,k] · [..,k,n] → [..,m,n]; leading dimensions broadcast, operands of rank 1 as in NumPy. */

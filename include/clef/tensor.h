@@ -68,6 +68,10 @@ CLEF_API clef_tensor *clef_eye(clef_context *ctx, int64_t n, clef_dtype dtype);
 CLEF_API clef_tensor *clef_rand(clef_context *ctx, clef_shape shape);
 /* Standard normal, f32, from the same numbers by the transform of Box and Muller, 1958. */
 CLEF_API clef_tensor *clef_randn(clef_context *ctx, clef_shape shape);
+/* Whole numbers (i64), each of low, low+1, … high-1 with the same probability within 2⁻⁶⁴: low + ⌊(high-low)·r/2⁶⁴⌋
+   of r, 64 of the same random bits.  CLEF_INVALID unless low < high.
+       clef_randint(ctx, 0, 6, CLEF_SHAPE(100))   a hundred dice, 0 … 5  */
+CLEF_API clef_tensor *clef_randint(clef_context *ctx, int64_t low, int64_t high, clef_shape shape);
 /* Copies row-major host memory of numel·size(dtype) bytes; data may be freed on return.
        clef_tensor *x = clef_from_host(ctx, CLEF_SHAPE(2, 3), CLEF_F32, (float[]){1, 2, 3, 4, 5, 6});  */
 CLEF_API clef_tensor *clef_from_host(clef_context *ctx, clef_shape shape, clef_dtype dtype, const void *data);

@@ -1,4 +1,4 @@
-/* embedding.c — reading and adding by index: gather, scatter_add, embedding.  Each is the other's gradient.
+/* embedding.c — reading and adding by index: gather, scatter_add, embedding, each the other's gradient; and one-hot.
 
    An index outside the dimension reads 0 and adds nothing: indices are data, so they cannot be refused when the expression is
    written, and no kernel may leave its memory. */
@@ -287,4 +287,15 @@ static const clef_op op_embedding = {.name = "embedding",
 clef_tensor *clef_embedding(clef_tensor *table, clef_tensor *index) {
     if (!CLEF__GIVEN("embedding", "table index", table, index) || !(index = whole(index, "embedding"))) return NULL;
     return clef__apply(&op_embedding, (clef_tensor *[]){table, index}, 2, NULL, 0);
+}
+
+/* ---- one-hot ---- */
+
+clef_tensor *clef_one_hot(clef_tensor *index, int64_t classes) {
+    if (!CLEF__GIVEN("one_hot", "index", index) || !(index = whole(index, "one_hot"))) return NULL;
+    clef_context *ctx = clef_tensor_context(index);
+    if (classes < 0 || classes > INT32_MAX)
+        return clef__refuse(ctx, "one_hot", CLEF_INVALID, "%lld classes, not within 0 … 2^31 - 1", (long long)classes);
+    clef_tensor *each = clef_to_device(clef_arange(ctx, 0, (double)classes, 1, CLEF_I64), clef_tensor_device(index));
+    return clef_to(clef_eq(clef_unsqueeze(index, -1), each), CLEF_I64);
 }

@@ -1,9 +1,10 @@
-/* random.c — tensors from Philox counters, and regular ones (arange, eye).
+/* random.c — tensors from Philox counters, draws by weight, and regular tensors (arange, eye).
 
    A random node takes its counters when it is made; seed and first counter reach the kernel as changing arguments, so every
    step draws new numbers with the same plan. */
 #include "kernels/lanes.h"
 #include "ops/ops.h"
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -27,15 +28,173 @@ static const clef__strategy normal_strategies[] = {{.name = "philox", .lower = n
 static const clef_op op_rand = {.name = "rand", .kind = CLEF__KERNEL, .strategies = uniform_strategies};
 static const clef_op op_randn = {.name = "randn", .kind = CLEF__KERNEL, .strategies = normal_strategies};
 
-static clef_tensor *random_tensor(clef_context *ctx, const clef_op *op, clef_shape shape) {
+/* per: elements from one counter. */
+static clef_tensor *random_tensor(clef_context *ctx, const clef_op *op, clef_shape shape, clef_dtype dtype, uint64_t per,
+                                  const void *attributes, size_t bytes) {
     if (!ctx) return NULL;
     int64_t n = shape.rank >= 0 && shape.rank <= CLEF_MAX_RANK ? clef_shape_numel(shape) : -1;
-    clef_random_state at = clef__random_take(ctx, n > 0 ? ((uint64_t)n + 3) / 4 : 0);
-    return clef__source(ctx, op, shape, CLEF_F32, NULL, 0, at.seed, at.offset);
+    clef_random_state at = clef__random_take(ctx, n > 0 ? ((uint64_t)n + per - 1) / per : 0);
+    return clef__source(ctx, op, shape, dtype, attributes, bytes, at.seed, at.offset);
 }
 
-clef_tensor *clef_rand(clef_context *ctx, clef_shape shape) { return random_tensor(ctx, &op_rand, shape); }
-clef_tensor *clef_randn(clef_context *ctx, clef_shape shape) { return random_tensor(ctx, &op_randn, shape); }
+clef_tensor *clef_rand(clef_context *ctx, clef_shape shape) { return random_tensor(ctx, &op_rand, shape, CLEF_F32, 4, NULL, 0); }
+clef_tensor *clef_randn(clef_context *ctx, clef_shape shape) { return random_tensor(ctx, &op_randn, shape, CLEF_F32, 4, NULL, 0); }
+
+/* ---- random whole numbers ---- */
+
+typedef struct whole_attributes {
+    int64_t low, range; /* range: high - low modulo 2^64; 0: all numbers of 64 bits */
+} whole_attributes;
+
+static void whole_lower(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
+    const whole_attributes *a = clef__attributes(node);
+    clef__operand y = clef__lower_out(lw, NULL);
+    int64_t n = clef_shape_numel(node->out->shape);
+    clef__launch_begin(lw, "random.cl", "random_whole");
+    clef__launch_tensor(lw, y, true);
+    clef__launch_dynamic(lw, 0);
+    clef__launch_dynamic(lw, 1);
+    clef__launch_longs(lw, (int64_t[]){a->low, a->range, n}, 3);
+    clef__launch_units(lw, (n + 1) / 2, 32);
+}
+
+static const clef__strategy whole_strategies[] = {{.name = "philox", .lower = whole_lower}, {0}};
+static const clef_op op_randint = {.name = "randint", .kind = CLEF__KERNEL, .strategies = whole_strategies};
+
+static clef_tensor *random_whole(clef_context *ctx, int64_t low, uint64_t range, clef_shape shape) {
+    whole_attributes a = {low, (int64_t)range};
+    return random_tensor(ctx, &op_randint, shape, CLEF_I64, 2, &a, sizeof a);
+}
+
+clef_tensor *clef_randint(clef_context *ctx, int64_t low, int64_t high, clef_shape shape) {
+    if (!ctx) return NULL;
+    if (low >= high)
+        return clef__refuse(ctx, "randint", CLEF_INVALID, "there is no whole number in [%lld, %lld)", (long long)low,
+                            (long long)high);
+    return random_whole(ctx, low, (uint64_t)high - (uint64_t)low, shape);
+}
+
+/* ---- draws by weight: see cl/draw.cl ---- */
+
+static int64_t row_of(const clef__node *node) {
+    clef_shape x = node->input[0]->shape;
+    return x.dim[x.rank - 1];
+}
+
+/* Weights [..., n] and the largest of each row [..., 1]. */
+static bool takes_weights(clef__call *call) {
+    clef_shape x = call->input[0]->shape, top = call->input[1]->shape;
+    bool fits = x.rank > 0 && top.rank == x.rank && top.dim[x.rank - 1] == 1 && call->input[0]->dtype == call->input[1]->dtype;
+    for (int i = 0; fits && i < x.rank - 1; i++) fits = x.dim[i] == top.dim[i];
+    return clef__infer_takes(call, fits, "top has a weight for each row");
+}
+
+static bool whole_weights_infer(clef__call *call) {
+    *call->out = (clef__type){call->input[0]->shape, CLEF_I64};
+    return takes_weights(call);
+}
+
+static bool race_infer(clef__call *call) {
+    *call->out = (clef__type){call->input[0]->shape, CLEF_F32};
+    return takes_weights(call) && clef__infer_takes(call, clef__same_shape(call, 0, 2) && call->input[2]->dtype == CLEF_I64,
+                                                    "there are random bits for each weight");
+}
+
+static bool draw_infer(clef__call *call) {
+    clef_shape sums = call->input[0]->shape, bits = call->input[1]->shape;
+    bool fits = sums.rank > 0 && bits.rank == sums.rank && sums.dim[sums.rank - 1] > 0;
+    for (int i = 0; fits && i < sums.rank - 1; i++) fits = sums.dim[i] == bits.dim[i];
+    *call->out = (clef__type){bits, CLEF_I64};
+    return clef__infer_takes(call, fits && call->input[0]->dtype == CLEF_I64 && call->input[1]->dtype == CLEF_I64,
+                             "there is a row of sums for each row of random bits");
+}
+
+/* Begins a launch over all inputs, each row-major, and the output. */
+static void begin_draw(const clef__lowering *lw, const char *kernel, clef_dtype dtype) {
+    const clef__node *node = clef__lower_node(lw);
+    clef__operand x[3], y = clef__lower_out(lw, NULL);
+    for (int i = 0; i < node->n_inputs; i++) x[i] = clef__lower_in_dense(lw, i, NULL);
+    clef__launch_begin(lw, "draw.cl", kernel);
+    clef__launch_define(lw, "DT", "%s", clef__token(dtype));
+    for (int i = 0; i < node->n_inputs; i++) clef__launch_tensor(lw, x[i], false);
+    clef__launch_tensor(lw, y, true);
+}
+
+static void end_draw(const clef__lowering *lw, int64_t work) {
+    clef__launch_units(lw, clef_shape_numel(clef__lower_node(lw)->out->shape), work);
+}
+
+/* As many bits as leave the sum of n within 62. */
+static void whole_weights_lower(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
+    int64_t n = row_of(node);
+    int bits = 62;
+    for (int64_t most = 1; most < n; most *= 2) bits--;
+    begin_draw(lw, "whole_weights", node->input[0]->dtype);
+    clef__launch_int(lw, bits);
+    clef__launch_long(lw, n);
+    end_draw(lw, 4);
+}
+
+static void race_lower(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
+    begin_draw(lw, "race", node->input[0]->dtype);
+    clef__launch_long(lw, row_of(node));
+    end_draw(lw, 64);
+}
+
+static void draw_lower(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
+    begin_draw(lw, "draw", CLEF_F32);
+    clef__launch_long(lw, row_of(node));
+    clef__launch_long(lw, node->out->shape.dim[node->out->shape.rank - 1]);
+    end_draw(lw, 64);
+}
+
+#define DRAW_OP(op) \
+    { .name = "multinomial", .kind = CLEF__KERNEL, .infer = op##_infer, .strategies = op##_strategies }
+static const clef__strategy whole_weights_strategies[] = {{.name = "whole", .lower = whole_weights_lower}, {0}};
+static const clef__strategy race_strategies[] = {{.name = "race", .lower = race_lower}, {0}};
+static const clef__strategy draw_strategies[] = {{.name = "search", .lower = draw_lower}, {0}};
+static const clef_op op_whole_weights = DRAW_OP(whole_weights), op_race = DRAW_OP(race), op_draw = DRAW_OP(draw);
+
+/* Random bits of this shape on x's device. */
+static clef_tensor *bits_beside(clef_tensor *x, clef_shape shape) {
+    return clef_to_device(random_whole(clef_tensor_context(x), 0, 0, shape), clef_tensor_device(x));
+}
+
+static clef_tensor *draw_with_replacement(clef_tensor *x, clef_tensor *top, clef_shape shape) {
+    clef_tensor *whole = clef__apply(&op_whole_weights, (clef_tensor *[]){x, top}, 2, NULL, 0);
+    return clef__apply(&op_draw, (clef_tensor *[]){clef_cumsum(whole, -1), bits_beside(x, shape)}, 2, NULL, 0);
+}
+
+/* Scores of 0 are of weights of 0. */
+static clef_tensor *draw_without_replacement(clef_tensor *x, clef_tensor *top, int64_t n) {
+    clef_tensor *in[] = {x, top, bits_beside(x, clef_tensor_shape(x))}, *score, *at;
+    if (clef_topk(clef__apply(&op_race, in, 3, NULL, 0), n, -1, true, &score, &at) != CLEF_OK) return NULL;
+    return clef_where(clef_gt_scalar(score, 0), at, clef__number(clef_tensor_context(x), CLEF_I64, -1));
+}
+
+clef_tensor *clef_multinomial(clef_tensor *weights, int64_t n, bool replacement) {
+    if (!CLEF__GIVEN("multinomial", "weights", weights)) return NULL;
+    clef_context *ctx = clef_tensor_context(weights);
+    clef_shape shape = clef_tensor_shape(weights);
+    int last = shape.rank - 1;
+    if (last < 0 || shape.dim[last] == 0)
+        return clef__refuse(ctx, "multinomial", CLEF_SHAPE, "weights %s is not [..., k] with k > 0", clef__shape_text(shape));
+    if (n < 0 || (!replacement && n > shape.dim[last]))
+        return clef__refuse(ctx, "multinomial", CLEF_INVALID, "%lld draws from %lld weights%s", (long long)n,
+                            (long long)shape.dim[last], n < 0 ? "" : "; more need replacement");
+    shape.dim[last] = n;
+    if (!clef__check_type(ctx, "multinomial", shape, CLEF_I64, 0)) return NULL;
+    clef_tensor *x = clef_detach(clef__to_wide(weights));
+    bool is_double = clef_tensor_dtype(x) == CLEF_F64;
+    x = clef_where(clef_gt_scalar(x, 0), clef_clamp(x, 0, is_double ? DBL_MAX : FLT_MAX),
+                   clef__number(ctx, clef_tensor_dtype(x), 0));
+    clef_tensor *top = clef_max(x, &last, 1, true);
+    return replacement ? draw_with_replacement(x, top, shape) : draw_without_replacement(x, top, n);
+}
 
 /* ---- counting ---- */
 

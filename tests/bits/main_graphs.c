@@ -320,6 +320,21 @@ static void movement(void) {
                               3, 0));
         end();
     }
+    EACH_FLOAT(d) if (begin("order %s", DTYPE(d))) {
+        clef_tensor *x = usual(CLEF_SHAPE(7, 90), floats[d]), *values, *indices, *few;
+        clef_sort(x, 1, true, &values, &indices);
+        clef_topk(x, 4, 0, false, &few, NULL);
+        result(indices);
+        both_ways(clef_concat((clef_tensor *[]){clef_cumsum(values, 1), few}, 2, 0));
+        end();
+    }
+    if (begin("draws")) {
+        clef_tensor *w = input(CLEF_SHAPE(5, 60), CLEF_F32, 0, 9);
+        result(clef_multinomial(w, 20, false));
+        result(clef_multinomial(w, 70, true));
+        result(clef_randint(ctx, -5, 6, CLEF_SHAPE(33)));
+        end();
+    }
     EACH(other, d)
     if (clef_dtype_size(other[d]) < 8 || other[d] != CLEF_F64 || has_f64)
         if (begin("casts %s", clef_dtype_name(other[d]))) {

@@ -126,6 +126,25 @@ static void movement(void) {
     clef_release(at), clef_release(row);
 }
 
+static void order(void) {
+    clef_tensor *x = leaf(whole(CLEF_SHAPE(3, 70, 2), CLEF_F32, 17)), *values, *indices, *few;
+    clef_sort(x, 1, false, &values, &indices);
+    double sum = total(values), places = total(indices);
+    expect("argsort", total(clef_argsort(x, 1, true)), places);
+    expect("indices", places, 6 * 69 * 35);
+    clef_topk(x, 5, 1, true, &few, NULL);
+    expect("topk", total(few), 6 * (16 * 4 + 15));
+    differentiate("sort, topk", clef_add(clef_sum(values, NULL, 0, false), clef_sum(few, NULL, 0, false)), sum + 6 * 79, LEAVES(x),
+                  NUMBERS(420 + 30), 1);
+    x = leaf(whole(CLEF_SHAPE(2, 1500), CLEF_F32, 1));
+    differentiate("cumsum", clef_cumsum(x, 1), 0, LEAVES(x), NUMBERS(2 * 1500 * 1501 / 2), 1);
+    clef_tensor *at = clef_randint(ctx, 0, 7, CLEF_SHAPE(40)), *w = clef_copy(clef_ones(ctx, CLEF_SHAPE(3, 50), CLEF_F32));
+    expect("one_hot", total(clef_one_hot(at, 7)), 40);
+    expect("multinomial", total(clef_multinomial(w, 50, false)), 3 * 49 * 25);
+    expect("multinomial", total(clef_lt_scalar(clef_multinomial(w, 70, true), 50)), 210);
+    clef_end_step(ctx);
+}
+
 /* ---- products and images: all ones, so every sum is a count ---- */
 static clef_tensor *ones(clef_shape shape, clef_dtype dtype) { return leaf(clef_keep(clef_ones(ctx, shape, dtype))); }
 
@@ -190,7 +209,7 @@ int main(void) {
     for (int debug = 1; debug >= 0; debug--) {
         ctx = clef_open(&(clef_options){.seed = 3, .debug_memory = debug});
         if (!ctx) return without_context();
-        pointwise(), reductions(), movement(), products(), images(), losses();
+        pointwise(), reductions(), movement(), order(), products(), images(), losses();
         clef_close(ctx);
     }
     printf("%d failed\n", failures);

@@ -616,6 +616,8 @@ static void random_numbers(void) {
     }
 }
 
+#include "mutant_checks_order.h"
+
 /* ---- storage ---- */
 /* f32 bits with what bf16 and f16 make of them: ties both ways, below and above, infinity, a NaN with all its payload low. */
 static const struct {
@@ -742,6 +744,7 @@ static void picks(void) {
     X(maxima) X(small_windows) X(averages) X(adaptive) X(sums_of_rows) X(sums_of_columns) X(extremes) X(choices)      \
     X(pairs_of_rows) X(pairs_of_columns) X(layer_rows) X(layer_slopes) X(softmax_rows) X(softmax_columns)             \
     X(softmax_splits) X(softmax_slopes) X(class_losses) X(elements) X(table_rows) X(counted) X(random_numbers)        \
-    X(halves) X(bytes) X(strides) X(functions) X(quotients) X(circles) X(picks)
+    X(halves) X(bytes) X(strides) X(functions) X(quotients) X(circles) X(picks)          \
+    X(ordered) X(keys) X(scanned) X(dice) X(draws) X(races)
 /* clang-format on */
 #endif

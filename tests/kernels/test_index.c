@@ -1,4 +1,4 @@
-/* test_index.c — gather, scatter_add and embedding: exact on integers, the same bits for repeated indices, and harmless when an
+/* test_index.c — gather, scatter_add, embedding and one-hot: exact on integers, the same bits for repeated indices, and harmless when an
    index is out of range. */
 #include "support/numbers.h"
 
@@ -132,5 +132,36 @@ Test(index, repeats_are_deterministic) {
         clef_end_step(ctx);
     }
     free(index);
+    clef_close(ctx);
+}
+
+Test(index, one_hot) {
+    clef_context *ctx = open_seeded(1);
+    static const clef_dtype whole_dtypes[] = {CLEF_I64, CLEF_I32, CLEF_U8};
+    enum { N = 2 * 11, CLASSES = 7 };
+    for (int d = 0; d < (test_small() ? 1 : 3); d++) {
+        double *index, want[N * CLASSES] = {0};
+        clef_tensor *i =
+            whole(ctx, CLEF_SHAPE(2, 11), whole_dtypes[d], whole_dtypes[d] == CLEF_U8 ? 0 : -2, CLASSES + 2, 14, &index);
+        for (int k = 0; k < N; k++)
+            if (index[k] >= 0 && index[k] < CLASSES) want[k * CLASSES + (int)index[k]] = 1;
+        clef_tensor *y = clef_one_hot(i, CLASSES);
+        cr_expect(clef_tensor_dtype(y) == CLEF_I64);
+        expect_shape(y, CLEF_SHAPE(2, 11, CLASSES));
+        expect_numbers(y, want, 0, 0, "one_hot");
+        free(index);
+    }
+    int64_t far[2] = {(int64_t)1 << 32, INT64_MIN};
+    expect_numbers(clef_one_hot(clef_from_host(ctx, CLEF_SHAPE(2), CLEF_I64, far), 1), (double[]){0, 0}, 0, 0, "far outside");
+    expect_numbers(clef_one_hot(clef_copy(clef_full(ctx, CLEF_SCALAR, CLEF_I32, 1)), 2), (double[]){0, 1}, 0, 0, "a scalar");
+    expect_shape(clef_one_hot(clef_zeros(ctx, CLEF_SHAPE(3), CLEF_I64), 0), CLEF_SHAPE(3, 0));
+    expect_shape(clef_one_hot(clef_zeros(ctx, CLEF_SHAPE(0, 2), CLEF_I64), 4), CLEF_SHAPE(0, 2, 4));
+    cr_expect(!clef_one_hot(clef_zeros(ctx, CLEF_SHAPE(3), CLEF_I64), -1));
+    expect_error(ctx, CLEF_INVALID, "one_hot: -1 classes, not within");
+    cr_expect(!clef_one_hot(clef_zeros(ctx, CLEF_SHAPE(3), CLEF_F32), 4));
+    expect_error(ctx, CLEF_DTYPE, "one_hot: index is f32");
+    cr_expect(!clef_one_hot(clef_zeros(ctx, CLEF_SHAPE(1, 1, 1, 1, 1, 1, 1, 1), CLEF_I64), 4));
+    expect_error(ctx, CLEF_SHAPE, "8 dimensions");
+    cr_expect(!clef_one_hot(NULL, 4));
     clef_close(ctx);
 }

@@ -90,6 +90,33 @@ static void customs(void) {
     WITHOUT(clef_kernel(&copy, NULL, 1, NULL, 0, out, 1), CLEF_INVALID);
 }
 
+static void orders(void) {
+    clef_tensor *x = clef_ones(ctx, CLEF_SHAPE(2, 3), CLEF_F32), *i = clef_zeros(ctx, CLEF_SHAPE(2), CLEF_I64), *a, *b;
+    INVALID(clef_sort(x, INT_MIN, false, &a, &b));
+    INVALID(clef_sort(x, INT_MAX, false, &a, NULL));
+    INVALID(clef_sort(x, 0, false, NULL, NULL));
+    INVALID(clef_topk(x, INT64_MAX, 0, true, &a, &b));
+    INVALID(clef_topk(x, INT64_MIN, 0, true, NULL, &b));
+    INVALID(clef_topk(x, 1, 0, true, NULL, NULL));
+    INVALID(clef_topk(x, 1, 5, true, &a, &b));
+    REFUSED(clef_argsort(x, INT_MIN, true));
+    REFUSED(clef_cumsum(x, INT_MAX));
+    REFUSED(clef_one_hot(i, -1));
+    REFUSED(clef_one_hot(i, INT64_MIN));
+    REFUSED(clef_one_hot(i, INT64_MAX));
+    REFUSED(clef_one_hot(x, 3));
+    REFUSED(clef_multinomial(x, INT64_MIN, true));
+    REFUSED(clef_multinomial(x, INT64_MAX, true));
+    REFUSED(clef_multinomial(x, INT64_MAX, false));
+    REFUSED(clef_randint(ctx, 1, 0, CLEF_SHAPE(2)));
+    REFUSED(clef_randint(ctx, 0, 1, CLEF_SHAPE(INT64_MAX, 2)));
+    REFUSED(clef_randint(ctx, 0, 1, ((clef_shape){.rank = 99})));
+    WITHOUT(clef_sort(NULL, 0, false, &a, &b), CLEF_INVALID);
+    WITHOUT(clef_topk(NULL, 1, 0, false, NULL, NULL), CLEF_INVALID);
+    WITHOUT(clef_randint(NULL, 0, 1, CLEF_SHAPE(2)), NULL);
+    WITHOUT(clef_multinomial(NULL, 1, true), NULL);
+}
+
 static void tuning(void) {
     int n;
     INVALID(clef_tune(ctx, NULL, NULL));
@@ -252,8 +279,8 @@ int main(void) {
     data = clef_dataset_arrays(ctx, (float[8]){0}, CLEF_SHAPE(2), (int64_t[4]){0, 1, 0, 1}, 4);
     loader = clef_loader_open(data, &(clef_loader_options){.batch = 2});
     optimizer = clef_sgd(net, &(clef_sgd_options){.lr = 0.1});
-    void (*const rooms[])(void) = {contexts, plans,      customs, tuning,   datasets, loaders,
-                                   files,    optimizers, modules, training, interop};
+    void (*const rooms[])(void) = {contexts, plans, customs,    orders,  tuning,   datasets,
+                                   loaders,  files, optimizers, modules, training, interop};
     for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++) rooms[i]();
     clef_close(ctx);
     printf(failures ? "%d calls FAILED\n" : "all refused\n", failures);

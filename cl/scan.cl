@@ -1,0 +1,62 @@
+/* scan.cl — prefix sums along the n of x [outer, n, inner], in stages that are the same on every device: each chunk of CHUNK elements is
+   summed, the sums are scanned in the same way, and each chunk is scanned from what came before it.
+
+   DT: what lies in x.  OT: f32 f16 bf16 f64 i64 (what lies in y).  Sums are formed in OT's computing type.
+   `reverse`: sums begin at the last element.  A unit of work is one chunk of one column. */
+#ifndef DT
+#define DT f32
+#endif
+#ifndef OT
+#define OT CAT(RESULT_, DT)
+#endif
+#define CHUNK 1024
+#define RESULT_f32 f32
+#define RESULT_f16 f16
+#define RESULT_bf16 bf16
+#define RESULT_f64 f64
+#define RESULT_i32 i64
+#define RESULT_i64 i64
+#define RESULT_u8 i64
+#define RESULT_bool i64
+#include "common.h"
+
+#define A COMPUTE(OT)
+
+/* Elements first, first + step, … of x make up one chunk. */
+typedef struct { long first, step, count, chunk; } chunk_place;
+
+static chunk_place place_of(long u, long n, long inner, int reverse) {
+    long chunks = (n + CHUNK - 1) / CHUNK, i = u % inner, chunk = u / inner % chunks, o = u / inner / chunks, begin = chunk * CHUNK;
+    chunk_place p;
+    p.first = (o * n + (reverse ? n - 1 - begin : begin)) * inner + i;
+    p.step = reverse ? -inner : inner;
+    p.count = min((long)CHUNK, n - begin);
+    p.chunk = chunk;
+    return p;
+}
+
+/* sums [outer, chunks, inner] */
+__kernel void sum_chunks(__global const MEMORY(DT) *x, long x_at, __global A *sums, long sums_at, int reverse, long n, long inner,
+                         long units, long per) {
+    long u = (long)get_global_id(0) * per, last = min(units, u + per);
+    for (; u < last; u++) {
+        chunk_place p = place_of(u, n, inner, reverse);
+        A sum = 0;
+        for (long k = 0, at = x_at + p.first; k < p.count; k++, at += p.step) sum += (A)LOAD(DT, 1, x, at);
+        sums[sums_at + u] = sum;
+    }
+}
+
+/* sums: scanned; not read where there is one chunk only. */
+__kernel void scan_chunks(__global const MEMORY(DT) *x, long x_at, __global const A *sums, long sums_at,
+                          __global MEMORY(OT) *y, long y_at, int reverse, long n, long inner, long units, long per) {
+    long u = (long)get_global_id(0) * per, last = min(units, u + per);
+    for (; u < last; u++) {
+        chunk_place p = place_of(u, n, inner, reverse);
+        A before = p.chunk ? sums[sums_at + u - inner] : 0, sum = 0;
+        for (long k = 0, at = p.first; k < p.count; k++, at += p.step) {
+            sum += (A)LOAD(DT, 1, x, x_at + at);
+            STORE(OT, 1, y, y_at + at, before + sum);
+        }
+    }
+}

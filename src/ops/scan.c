@@ -1,0 +1,86 @@
+/* scan.c — prefix sums: see cl/scan.cl. */
+#include "kernels/lanes.h"
+#include "ops/ops.h"
+
+typedef struct scan_attributes {
+    int64_t dim, reverse; /* reverse: sums begin at the last element */
+} scan_attributes;
+
+enum { CHUNK = 1024 }; /* of cl/scan.cl */
+
+/* i64 for whole numbers, as a sum. */
+static clef_dtype result_dtype(clef_dtype dtype) { return clef__is_float(dtype) ? dtype : CLEF_I64; }
+
+static bool scan_infer(clef__call *call) {
+    int64_t d = ((const scan_attributes *)call->attributes)->dim;
+    clef_shape x = call->input[0]->shape;
+    *call->out = (clef__type){x, result_dtype(call->input[0]->dtype)};
+    return clef__infer_takes(call, d >= 0 && d < x.rank, "x has the dimension");
+}
+
+static void begin_scan(const clef__lowering *lw, const char *kernel, clef__operand x, clef_dtype to) {
+    clef__launch_begin(lw, "scan.cl", kernel);
+    clef__launch_define(lw, "DT", "%s", clef__token(x.dtype));
+    clef__launch_define(lw, "OT", "%s", clef__token(to));
+    clef__launch_tensor(lw, x, false);
+}
+
+static void end_scan(const clef__lowering *lw, clef__axes axes, int64_t reverse) {
+    clef__launch_int(lw, (int32_t)reverse);
+    clef__launch_long(lw, axes.n);
+    clef__launch_long(lw, axes.inner);
+    clef__launch_units(lw, axes.outer * clef__ceil_div(axes.n, CHUNK) * axes.inner, clef__smaller(axes.n, CHUNK));
+}
+
+/* y := x scanned along n, both [outer, n, inner] in memory; so are the sums of chunks, with fewer n. */
+static void scan_levels(const clef__lowering *lw, clef__operand x, clef__operand y, clef__axes axes, int64_t reverse) {
+    clef__operand sums = y; /* not read */
+    int64_t chunks = clef__ceil_div(axes.n, CHUNK);
+    if (chunks > 1) {
+        clef_dtype wide = y.dtype == CLEF_F16 || y.dtype == CLEF_BF16 ? CLEF_F32 : y.dtype;
+        clef__operand each = clef__lower_scratch(lw, wide, CLEF_SHAPE(axes.outer, chunks, axes.inner));
+        begin_scan(lw, "sum_chunks", x, y.dtype);
+        clef__launch_tensor(lw, each, true);
+        end_scan(lw, axes, reverse);
+        sums = clef__lower_scratch(lw, wide, CLEF_SHAPE(axes.outer, chunks, axes.inner));
+        scan_levels(lw, each, sums, (clef__axes){axes.outer, chunks, axes.inner}, 0);
+    }
+    begin_scan(lw, "scan_chunks", x, y.dtype);
+    clef__launch_tensor(lw, sums, false);
+    clef__launch_tensor(lw, y, true);
+    end_scan(lw, axes, reverse);
+}
+
+static void scan_lower(const clef__lowering *lw) {
+    const scan_attributes *a = clef__attributes(clef__lower_node(lw));
+    int order[CLEF_MAX_RANK];
+    clef__axes axes;
+    clef__operand x = clef__lower_along(lw, (int)a->dim, order, &axes);
+    scan_levels(lw, x, clef__lower_out(lw, order), axes, a->reverse);
+}
+
+static clef_tensor *apply_scan(clef_tensor *x, int64_t dim, bool reverse);
+
+static void scan_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                          clef_tensor **dx) {
+    (void)x, (void)wanted;
+    const scan_attributes *a = clef__attributes(clef__node_of(y[0]));
+    dx[0] = apply_scan(g[0], a->dim, !a->reverse);
+}
+
+static const clef__strategy scan_strategies[] = {{.name = "chunks", .lower = scan_lower}, {0}};
+static const clef_op op_cumsum = {
+    .name = "cumsum", .kind = CLEF__KERNEL, .infer = scan_infer, .gradient = scan_gradient, .strategies = scan_strategies};
+
+static clef_tensor *apply_scan(clef_tensor *x, int64_t dim, bool reverse) {
+    scan_attributes a = {dim, reverse};
+    return clef__apply(&op_cumsum, &x, 1, &a, sizeof a);
+}
+
+clef_tensor *clef_cumsum(clef_tensor *x, int dim) {
+    if (!CLEF__GIVEN("cumsum", "x", x)) return NULL;
+    int d = dim;
+    if (!clef__normalize_dim(clef__nameable_dims(x), &d)) return clef__refuse_dim(x, "cumsum", dim);
+    if (clef_tensor_shape(x).rank == 0) return clef_to(x, result_dtype(clef_tensor_dtype(x)));
+    return apply_scan(x, d, false);
+}
