@@ -70,11 +70,12 @@ static clef_tensor *spread(clef_tensor *x, clef_shape from, clef_shape to, clef_
 
 static bool repeats_fit(clef_tensor *x, const int64_t *repeats, int n) {
     clef_shape shape = clef_tensor_shape(x);
-    if (n < shape.rank || n > CLEF_MAX_RANK || (n > 0 && !repeats)) {
-        clef__refuse(clef_tensor_context(x), "repeat", CLEF_INVALID, "x %s needs %d to %d repeats, not %d%s",
-                     clef__shape_text(shape), shape.rank, CLEF_MAX_RANK, n, n > 0 && !repeats ? ", and they are NULL" : "");
+    if (n < shape.rank || n > CLEF_MAX_RANK) {
+        clef__refuse(clef_tensor_context(x), "repeat", CLEF_INVALID, "x %s needs %d to %d repeats, not %d", clef__shape_text(shape),
+                     shape.rank, CLEF_MAX_RANK, n);
         return false;
     }
+    if (n && !repeats) return clef__refuse(clef_tensor_context(x), "repeat", CLEF_INVALID, "repeats is NULL"), false;
     for (int i = 0; i < n; i++) {
         if (repeats[i] >= 0) continue;
         clef__refuse(clef_tensor_context(x), "repeat", CLEF_INVALID, "repeats[%d] = %lld is negative", i, (long long)repeats[i]);
