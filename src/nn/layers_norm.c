@@ -77,8 +77,8 @@ static clef_tensor *forward_rms_norm(clef_module *module, clef_tensor *x, void *
 }
 
 /* A module without parameters yet; its struct is *l. */
-static clef_module *make_layer_norm(clef_context *ctx, const char *type, clef_forward_fn forward, clef_shape normalized,
-                                    double eps, double usual_eps, layer_norm **l) {
+static clef_module *make_layer_norm(clef_context *ctx, const char *type, clef_forward_fn forward, clef_shape normalized, double eps,
+                                    double usual_eps, layer_norm **l) {
     if (normalized.rank < 1 || clef_shape_numel(normalized) < 1 || !(eps >= 0))
         return clef__module_refuse(ctx,
                                    "%s: the normalised shape needs at least one positive dimension, and "

@@ -126,11 +126,11 @@ static void movement(void) {
     clef_release(at), clef_release(row);
     x = leaf(whole(CLEF_SHAPE(5, 3), CLEF_F32, 15)), at = whole(CLEF_SHAPE(4), CLEF_I32, 3);
     y = clef_add(clef_index_select(x, 1, at), clef_slice(clef_repeat(x, (int64_t[]){1, 2}, 2), 1, 0, 4, 1));
-    differentiate("index_select, repeat", y, 250, LEAVES(x), NUMBERS(40), 1);
+    differentiate("index_select, repeat", y, 270, LEAVES(x), NUMBERS(40), 1);
     clef_release(at);
     x = leaf(whole(CLEF_SHAPE(5, 3), CLEF_F32, 15)), at = whole(CLEF_SHAPE(7, 2), CLEF_I64, 3);
     clef_tensor *z = leaf(whole(CLEF_SHAPE(7, 2), CLEF_F32, 14));
-    y = clef_triu(clef_scatter(x, 0, at, z), -2); /* the places 0 … 2 of two columns; the last three of each */
+    y = clef_triu(clef_scatter(x, 0, at, z), -2);
     differentiate("scatter, triu", y, NAN, LEAVES(x, z), NULL, 2);
     clef_release(at);
 }
