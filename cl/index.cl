@@ -1,8 +1,9 @@
-/* index.cl — reading and adding by index, and counting up.  An index outside 0 … n-1 reads 0 and adds nothing.
+/* index.cl — reading, adding and placing by index, and counting up.  An index outside 0 … n-1 reads 0 and changes nothing.
 
-   Where several elements are added to one place, one work-item owns the place and adds in the order of the indices: the same
+   Where several elements go to one place, one work-item owns the place and takes them in the order of the indices: the same
    bits every time, without atomics.
-   DT: f32 f16 bf16 f64 i32 i64 u8 bool.  IT: i32 i64 (of the indices).  W: lanes of a vector along a row. */
+   DT: f32 f16 bf16 f64 i32 i64 u8 bool.  IT: i32 i64 (of the indices).  W: lanes of a vector along a row.  ADDS: scatter adds to
+   what is there; 0: it takes its place. */
 #ifndef DT
 #define DT f32
 #endif
@@ -11,6 +12,9 @@
 #endif
 #ifndef W
 #define W CLEF_LANES
+#endif
+#ifndef ADDS
+#define ADDS 1
 #endif
 #include "common.h"
 #define A COMPUTE(DT)
@@ -27,30 +31,34 @@ __kernel void gather(__global const MEMORY(DT) *x, long x_at, __global const MEM
     }
 }
 
-/* y[o, index[o,j,i], i] += x[o,j,i]; y [outer, n, inner], x [outer, m, inner].  A unit owns `rows` of the n of one (o,i). */
-__kernel void scatter_add(__global const MEMORY(DT) *x, long x_at, __global const MEMORY(IT) *index, long index_at,
-                          __global MEMORY(DT) *y, long y_at, long n, long m, long inner, long rows, long parts, long units,
-                          long per) {
+/* y[o, index[o,j,i], i] += x[o,j,i], or = where the last one stays; y [outer, n, inner], x [outer, m, inner].  A unit owns `rows`
+   of the n of one (o,i). */
+__kernel void scatter(__global const MEMORY(DT) *x, long x_at, __global const MEMORY(IT) *index, long index_at,
+                      __global MEMORY(DT) *y, long y_at, long n, long m, long inner, long rows, long parts, long units,
+                      long per) {
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         long column = u / parts, o = column / inner, i = column % inner, low = (u % parts) * rows, high = min(n, low + rows);
         for (long j = 0; j < m; j++) {
             long from = (o * m + j) * inner + i, k = index[index_at + from], to = (o * n + k) * inner + i;
             if (k < low || k >= high) continue;
-            A sum = LOAD(DT, 1, y, y_at + to) + LOAD(DT, 1, x, x_at + from);
-            STORE(DT, 1, y, y_at + to, sum);
+            A v = LOAD(DT, 1, x, x_at + from);
+#if ADDS
+            v = LOAD(DT, 1, y, y_at + to) + v;
+#endif
+            STORE(DT, 1, y, y_at + to, v);
         }
     }
 }
 
-/* y[r, :] = table[index[r], :], rows of d.  A unit is one row. */
-__kernel void read_rows(__global const MEMORY(DT) *table, long table_at, __global const MEMORY(IT) *index, long index_at,
-                        __global MEMORY(DT) *y, long y_at, long v, long d, long units, long per) {
+/* y[o, r, :] = x[o, index[r], :], rows of d; x [outer, v, d], y [outer, m, d].  A unit is one row. */
+__kernel void read_rows(__global const MEMORY(DT) *x, long x_at, __global const MEMORY(IT) *index, long index_at,
+                        __global MEMORY(DT) *y, long y_at, long v, long d, long m, long units, long per) {
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
-        long k = index[index_at + u], c = 0;
+        long k = index[index_at + u % m], c = 0;
         bool inside = k == clamp(k, 0L, v - 1);
-        __global const MEMORY(DT) *from = table + table_at + (inside ? k * d : 0);
+        __global const MEMORY(DT) *from = x + x_at + (inside ? (u / m * v + k) * d : 0);
         __global MEMORY(DT) *to = y + y_at + u * d;
         for (; inside && c + W <= d; c += W) STORE(DT, W, to, c, LOAD(DT, W, from, c));
         for (; inside && c < d; c++) STORE(DT, 1, to, c, LOAD(DT, 1, from, c));
@@ -58,17 +66,20 @@ __kernel void read_rows(__global const MEMORY(DT) *table, long table_at, __globa
     }
 }
 
-/* y[index[r], :] += x[r, :]; y [v, d] was filled before.  A unit owns `rows` rows of y in a block of W columns. */
+/* y[o, index[r], :] += x[o, r, :]; y [outer, v, d] was filled before, x [outer, m, d].  A unit owns one of `parts` of the v rows of
+   an o, `rows` of them, in a block of W columns. */
 __kernel void add_rows(__global const MEMORY(DT) *x, long x_at, __global const MEMORY(IT) *index, long index_at,
-                       __global MEMORY(DT) *y, long y_at, long v, long d, long m, long rows, long units, long per) {
+                       __global MEMORY(DT) *y, long y_at, long v, long d, long m, long rows, long parts, long units,
+                       long per) {
     long blocks = (d + W - 1) / W, u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
-        long low = u / blocks * rows, high = min(v, low + rows), begin = u % blocks * W, end = min(d, begin + W);
+        long o = u / blocks / parts, low = u / blocks % parts * rows, high = min(v, low + rows);
+        long begin = u % blocks * W, end = min(d, begin + W);
         for (long r = 0; r < m; r++) {
             long k = index[index_at + r];
             if (k < low || k >= high) continue;
-            __global const MEMORY(DT) *from = x + x_at + r * d;
-            __global MEMORY(DT) *to = y + y_at + k * d;
+            __global const MEMORY(DT) *from = x + x_at + (o * m + r) * d;
+            __global MEMORY(DT) *to = y + y_at + (o * v + k) * d;
             if (end - begin == W) {
                 VEC(A, W) sum = LOAD(DT, W, to, begin) + LOAD(DT, W, from, begin);
                 STORE(DT, W, to, begin, sum);

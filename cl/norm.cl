@@ -1,9 +1,9 @@
-/* norm.cl — layer normalisation of rows x [rows, n]:  y = x̂ w + b,  x̂ = (x − mean) / √(var + eps),  and its gradients.
-   The epilogue of y is done in the same store (epilogue.h).
+/* norm.cl — layer normalisation of rows x [rows, n]:  y = x̂ w + b,  x̂ = (x − mean) / √(var + eps),  or, not centred, by their root
+   mean square:  y = x̂ w,  x̂ = x / √(Σx²/n + eps);  and the gradients.  The epilogue of y is done in the same store (epilogue.h).
 
    A row comes from memory once and is read again from the cache: its mean; then, about that, its variance and what the mean's
    rounding left out; then the results.  So neither a mean far from zero nor a first element far from the rest costs digits.
-   Knobs: DT: f32 f16 bf16 f64, of x and y.  AFFINE: w and b are there, in the computing type AT.  W. */
+   Knobs: DT: f32 f16 bf16 f64, of x and y.  CENTRED.  AFFINE: w, and b where centred, are there, in the computing type AT.  W. */
 #ifndef DT
 #define DT f32
 #endif
@@ -12,6 +12,9 @@
 #endif
 #ifndef AFFINE
 #define AFFINE 1
+#endif
+#ifndef CENTRED
+#define CENTRED 1
 #endif
 #ifndef W
 #define W CLEF_LANES
@@ -25,21 +28,6 @@
 #include "epilogue.h"
 
 DEFINE_FOLD(add_lanes, PLUS)
-
-static A row_sum(__global const MEMORY(DT) *x, long n) {
-    V s0 = (V)((A)0), s1 = s0, s2 = s0, s3 = s0;
-    long i = 0;
-    for (; i + 4 * W <= n; i += 4 * W) {
-        s0 += LOAD(DT, W, x, i);
-        s1 += LOAD(DT, W, x, i + W);
-        s2 += LOAD(DT, W, x, i + 2 * W);
-        s3 += LOAD(DT, W, x, i + 3 * W);
-    }
-    for (; i + W <= n; i += W) s0 += LOAD(DT, W, x, i);
-    A rest = 0;
-    for (; i < n; i++) rest += LOAD(DT, 1, x, i);
-    return add_lanes((s0 + s1) + (s2 + s3)) + rest;
-}
 
 /* Σ a and Σ a (x − m) of a row: a = g w, or x − m itself where g is NULL. */
 typedef struct { A plain, far; } pair;
@@ -76,6 +64,22 @@ static pair given_pair(__global const MEMORY(DT) *x, __global const MEMORY(DT) *
     ROW_PAIR(GIVEN)
 
 typedef struct { A mean, scale; } moments; /* scale: 1 / √(var + eps) */
+#if CENTRED
+static A row_sum(__global const MEMORY(DT) *x, long n) {
+    V s0 = (V)((A)0), s1 = s0, s2 = s0, s3 = s0;
+    long i = 0;
+    for (; i + 4 * W <= n; i += 4 * W) {
+        s0 += LOAD(DT, W, x, i);
+        s1 += LOAD(DT, W, x, i + W);
+        s2 += LOAD(DT, W, x, i + 2 * W);
+        s3 += LOAD(DT, W, x, i + 3 * W);
+    }
+    for (; i + W <= n; i += W) s0 += LOAD(DT, W, x, i);
+    A rest = 0;
+    for (; i < n; i++) rest += LOAD(DT, 1, x, i);
+    return add_lanes((s0 + s1) + (s2 + s3)) + rest;
+}
+
 static moments row_moments(__global const MEMORY(DT) *x, long n, A eps) {
     A about = row_sum(x, n) / (A)n;
     pair s = own_pair(x, about, n);
@@ -83,9 +87,17 @@ static moments row_moments(__global const MEMORY(DT) *x, long n, A eps) {
     moments r = {about + off, rsqrt((var < 0 ? (A)0 : var) + eps)};
     return r;
 }
+#else
+static moments row_moments(__global const MEMORY(DT) *x, long n, A eps) {
+    moments r = {0, rsqrt(own_pair(x, 0, n).far / (A)n + eps)};
+    return r;
+}
+#endif
 
-#if AFFINE
+#if AFFINE && CENTRED
 #define AFFINELY(lanes, i, s) fma(s, LOAD_W(lanes, i), LOAD(AT, lanes, b, i))
+#elif AFFINE
+#define AFFINELY(lanes, i, s) ((s) * LOAD_W(lanes, i))
 #else
 #define AFFINELY(lanes, i, s) (s)
 #endif
@@ -109,26 +121,27 @@ __kernel void normalise_rows(__global const MEMORY(DT) *x_, long x_at, __global 
     }
 }
 
-/* dx = (a − Σa/n − x̂ Σ(a x̂)/n) / √(var + eps) with a = g w. */
+/* dx = (a − Σa/n − x̂ Σ(a x̂)/n) / √(var + eps) with a = g w; without Σa/n where not centred. */
 #define DIFFERENTIATE(lanes, i)                                                                  \
     {                                                                                            \
         VEC(A, lanes) far = LOAD(DT, lanes, x, i) - (VEC(A, lanes))(r.mean), a = GIVEN(lanes, i, far); \
         STORE(DT, lanes, dx, i, (VEC(A, lanes))(r.scale) * fma(far, (VEC(A, lanes))(slope), a - (VEC(A, lanes))(shift))); \
     }
-/* Sums of g x̂ and of g go on in d [2, n] from row to row of a part; the first row begins them. */
+/* Sums of g x̂ and, where centred, of g go on in d [SUMS, n] from row to row of a part; the first row begins them. */
+#define SUMS (1 + CENTRED)
 #define GO_ON(lanes, i)                                                                          \
     {                                                                                            \
         VEC(A, lanes) v = LOAD(DT, lanes, g, i);                                                 \
         VEC(A, lanes) s = v * ((LOAD(DT, lanes, x, i) - (VEC(A, lanes))(r.mean)) * (VEC(A, lanes))(r.scale)); \
         if (!first) {                                                                            \
             s += LOAD(AT, lanes, d, i);                                                          \
-            v += LOAD(AT, lanes, d, n + i);                                                      \
+            if (CENTRED) v += LOAD(AT, lanes, d, n + i);                                         \
         }                                                                                        \
         STORE(AT, lanes, d, i, s);                                                               \
-        STORE(AT, lanes, d, n + i, v);                                                           \
+        if (CENTRED) STORE(AT, lanes, d, n + i, v);                                              \
     }
 
-/* A unit is a part: `part` rows, and their own sums d [parts, 2, n] where `sums` is set. */
+/* A unit is a part: `part` rows, and their own sums d [parts, SUMS, n] where `sums` is set. */
 __kernel void differentiate_rows(__global const MEMORY(DT) *x_, long x_at, __global const MEMORY(DT) *g_, long g_at,
                                  __global const MEMORY(AT) *w, long w_at, __global MEMORY(DT) *dx_, long dx_at,
                                  __global MEMORY(AT) *d_, long d_at, long n, long rows, long part, int sums, float eps,
@@ -136,13 +149,13 @@ __kernel void differentiate_rows(__global const MEMORY(DT) *x_, long x_at, __glo
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     w += w_at;
     for (; u < last; u++) {
-        __global MEMORY(AT) *d = d_ + d_at + u * 2 * n;
+        __global MEMORY(AT) *d = d_ + d_at + u * SUMS * n;
         for (long row = u * part; row < min(rows, (u + 1) * part); row++) {
             __global const MEMORY(DT) *x = x_ + x_at + row * n, *g = g_ + g_at + row * n;
             __global MEMORY(DT) *dx = dx_ + dx_at + row * n;
             moments r = row_moments(x, n, REAL(eps));
             pair s = given_pair(x, g, w, r.mean, n);
-            A shift = s.plain / (A)n, slope = -s.far * r.scale * r.scale / (A)n;
+            A shift = CENTRED ? s.plain / (A)n : (A)0, slope = -s.far * r.scale * r.scale / (A)n;
             ALONG(i, 0, n, DIFFERENTIATE)
             bool first = row == u * part;
             if (sums) ALONG(i, 0, n, GO_ON)

@@ -77,7 +77,7 @@ CLEF_API clef_module *clef_nn_adaptive_avg_pool2d(clef_context *ctx, int oh, int
 /* Mean over h and w, [n,c,h,w] → [n,c]. */
 CLEF_API clef_module *clef_nn_global_avg_pool2d(clef_context *ctx);
 typedef struct clef_nn_norm_options {
-    double eps, momentum; /* 0: 1e-5, 0.1 */
+    double eps, momentum; /* 0: 1e-5 (RMS norm: 2⁻²³), 0.1 */
     bool no_affine;
 } clef_nn_norm_options;
 /* clef_batch_norm of [n,channels,h,w] by the module's mode; weight [channels] 1, bias 0 at first; buffers
@@ -86,6 +86,13 @@ CLEF_API clef_module *clef_nn_batch_norm2d(clef_context *ctx, int64_t channels, 
 /* clef_layer_norm over the last dimensions, which must be `normalized` (CLEF_SHAPE in forward); weight 1,
    bias 0 at first, of that shape. */
 CLEF_API clef_module *clef_nn_layer_norm(clef_context *ctx, clef_shape normalized, const clef_nn_norm_options *options);
+/* clef_rms_norm over the last dimensions, which must be `normalized` (CLEF_SHAPE in forward); weight 1 at first,
+   of that shape. */
+CLEF_API clef_module *clef_nn_rms_norm(clef_context *ctx, clef_shape normalized, const clef_nn_norm_options *options);
+/* clef_group_norm of [n,channels,...] in `groups` groups, which must divide the channels; weight [channels] 1,
+   bias 0 at first.
+       clef_nn_group_norm(ctx, 32, 256, NULL)  */
+CLEF_API clef_module *clef_nn_group_norm(clef_context *ctx, int64_t groups, int64_t channels, const clef_nn_norm_options *options);
 /* In training: zero with probability p in [0,1], the rest times 1/(1-p); in evaluation: x itself. */
 CLEF_API clef_module *clef_nn_dropout(clef_context *ctx, double p);
 /* Indices [..] → rows of weight [entries,width]: [..,width].  Starts as N(0,1). */

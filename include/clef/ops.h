@@ -141,6 +141,42 @@ CLEF_API clef_status clef_topk(clef_tensor *x, int64_t k, int dim, bool largest,
        clef_tensor *next = clef_multinomial(clef_softmax(logits, -1), 1, true);  */
 CLEF_API clef_tensor *clef_multinomial(clef_tensor *weights, int64_t n, bool replacement);
 
+/* ---- choosing and placing: any dtype, which the result keeps ----
+   An index is whole numbers (CLEF_DTYPE).  One that lies outside its dimension reads 0 and places nothing.  A `value` is a moving
+   constant: another one is no new plan.  It is what clef_full would hold in x's dtype; a fraction or NaN makes whole-number x f32. */
+/* The lower triangle of the last two dimensions: y[..,i,j] = x[..,i,j] where j - i ≤ diagonal, else 0.  CLEF_SHAPE below rank 2.
+       clef_tril(clef_ones(ctx, CLEF_SHAPE(n, n), CLEF_BOOL), 0)   what a causal model may see  */
+CLEF_API clef_tensor *clef_tril(clef_tensor *x, int64_t diagonal);
+/* The upper triangle: y[..,i,j] = x[..,i,j] where j - i ≥ diagonal, else 0; else as clef_tril. */
+CLEF_API clef_tensor *clef_triu(clef_tensor *x, int64_t diagonal);
+/* x where condition is true (not 0), else value; x and condition broadcast.  Gradients: 0 where value is taken.  Of two numbers:
+   clef_where(condition, clef_scalar(ctx, 1), clef_scalar(ctx, 0)).
+       clef_where_scalar(clef_gt_scalar(x, 0), x, 0.5)  */
+CLEF_API clef_tensor *clef_where_scalar(clef_tensor *condition, clef_tensor *x, double value);
+/* value where mask is true, else x; mask is bool or u8 (CLEF_DTYPE) and broadcasts to x's shape (CLEF_SHAPE).  Gradient: 0 where
+   filled.
+       clef_masked_fill(scores, clef_logical_not(allowed), -INFINITY)  */
+CLEF_API clef_tensor *clef_masked_fill(clef_tensor *x, clef_tensor *mask, double value);
+/* The slices of x along dim at index [m], in its order: y[i,j] = x[index[i], j] for dim 0, y[i,j] = x[i, index[j]] for dim 1.
+   CLEF_SHAPE unless index has one dimension.  The gradients of a slice that is taken several times are summed in a fixed order.
+       clef_index_select(x, 1, clef_arange(ctx, 2, -1, -1, CLEF_I32))   columns 2, 1, 0  */
+CLEF_API clef_tensor *clef_index_select(clef_tensor *x, int dim, clef_tensor *index);
+/* A copy of x with y[index[i,j,k], j, k] = src[i,j,k] for dim 0, and so on; index and src have one shape, else as clef_gather.  Of
+   equal indices the last one along dim counts, always.  The dtype is the common one of x and src.  Gradients: of x, 0 where
+   something was placed; of src, 0 for what is outside or was replaced in turn.
+       clef_scatter(x, 1, place, clef_ones(ctx, clef_tensor_shape(place), CLEF_F32))  */
+CLEF_API clef_tensor *clef_scatter(clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src);
+/* The same with one number in every place. */
+CLEF_API clef_tensor *clef_scatter_value(clef_tensor *x, int dim, clef_tensor *index, double value);
+/* x repeated along each dimension: n repeats ≥ 0 for the n dimensions of the result, of which x has the last; CLEF_INVALID if n is
+   less than x's rank or above 8.  y[i,j] = x[i mod h, j mod w].  Gradients are summed.
+       clef_repeat(x, (int64_t[]){2, 1, 3}, 3)   [4,5] → [2,4,15]  */
+CLEF_API clef_tensor *clef_repeat(clef_tensor *x, const int64_t *repeats, int n);
+/* Each slice along dim `repeats` times (≥ 0: CLEF_INVALID), one after the other: y[i] = x[⌊i / repeats⌋] for dim 0.  Gradients are
+   summed.
+       clef_repeat_interleave(keys, 4, 1)   [n,2,t,d] → [n,8,t,d]  */
+CLEF_API clef_tensor *clef_repeat_interleave(clef_tensor *x, int64_t repeats, int dim);
+
 /* ---- linear algebra: inputs of one dtype, not u8 or bool (CLEF_DTYPE) ---- */
 /* c = a·b: [..,m,k] · [..,k,n] → [..,m,n]; leading dimensions broadcast, operands of rank 1 as in NumPy. */
 CLEF_API clef_tensor *clef_matmul(clef_tensor *a, clef_tensor *b);
@@ -215,6 +251,17 @@ CLEF_API clef_tensor *clef_layer_norm(clef_tensor *x, int n_dims, clef_tensor *w
    2015. */
 CLEF_API clef_tensor *clef_batch_norm(clef_tensor *x, clef_tensor *weight, clef_tensor *bias, clef_tensor *running_mean,
                                       clef_tensor *running_var, bool training, double momentum, double eps);
+/* x / √(mean of x² + eps) · weight, with the mean over the last n_dims dimensions, whose shape weight has (CLEF_SHAPE); or it is
+   CLEF_NONE.  Zhang and Sennrich, "Root mean square layer normalization", 2019.
+       clef_rms_norm(x, 1, weight, 1e-6)  */
+CLEF_API clef_tensor *clef_rms_norm(clef_tensor *x, int n_dims, clef_tensor *weight, double eps);
+/* (x - mean) / √(var + eps) · weight + bias, with mean and (uncorrected) variance over each group of c / groups channels of an
+   item of x [n,c,...]; weight and bias are [c] or CLEF_NONE.  CLEF_SHAPE if groups do not divide the channels.  Wu and He, "Group
+   normalization", 2018.
+       clef_group_norm(x, 32, weight, bias, 1e-5)  */
+CLEF_API clef_tensor *clef_group_norm(clef_tensor *x, int64_t groups, clef_tensor *weight, clef_tensor *bias, double eps);
+/* The same with a group for each channel.  Ulyanov, Vedaldi and Lempitsky, "Instance normalization", 2016. */
+CLEF_API clef_tensor *clef_instance_norm(clef_tensor *x, clef_tensor *weight, clef_tensor *bias, double eps);
 /* 0 with probability p, else x/(1-p), drawn from the context's random numbers; p outside [0,1] is
    CLEF_INVALID.  Srivastava et al., "Dropout", 2014. */
 CLEF_API clef_tensor *clef_dropout(clef_tensor *x, double p);

@@ -1,4 +1,4 @@
-/* layers_norm.c — batch norm, layer norm, dropout: the layers that care about the mode or keep statistics. */
+/* layers_norm.c — batch, layer, RMS and group norm, dropout: the layers that care about the mode or keep statistics. */
 #include "clef/pointwise.h"
 #include "nn/module.h"
 
@@ -49,37 +49,90 @@ clef_module *clef_nn_batch_norm2d(clef_context *ctx, int64_t channels, const cle
     return b->mean && b->var && b->batches ? m : NULL;
 }
 
+/* Of layer norm and, without a bias, of RMS norm. */
 typedef struct layer_norm {
     clef_tensor *weight, *bias;
     clef_shape shape;
     double eps;
 } layer_norm;
 
+static bool ends_in(const clef_module *module, clef_tensor *x, clef_shape wanted) {
+    clef_shape have = clef_tensor_shape(x), tail = {.rank = wanted.rank};
+    for (int i = 0; i < tail.rank && have.rank >= tail.rank; i++) tail.dim[i] = have.dim[have.rank - tail.rank + i];
+    if (clef_shape_equal(tail, wanted)) return true;
+    char x_text[96], wanted_text[96];
+    clef__fail(module->ctx, CLEF_SHAPE, "%s: x %s does not end in the normalised shape %s", clef_module_type(module),
+               clef_shape_format(have, x_text, sizeof x_text), clef_shape_format(wanted, wanted_text, sizeof wanted_text));
+    return false;
+}
+
 static clef_tensor *forward_layer_norm(clef_module *module, clef_tensor *x, void *user) {
     const layer_norm *l = user;
-    clef_shape have = clef_tensor_shape(x), tail = {.rank = l->shape.rank};
-    for (int i = 0; i < tail.rank && have.rank >= tail.rank; i++) tail.dim[i] = have.dim[have.rank - tail.rank + i];
-    if (!clef_shape_equal(tail, l->shape)) {
-        char x_text[96], wanted[96];
-        clef__fail(module->ctx, CLEF_SHAPE, "layer_norm: x %s does not end in the normalised shape %s",
-                   clef_shape_format(have, x_text, sizeof x_text), clef_shape_format(l->shape, wanted, sizeof wanted));
-        return NULL;
-    }
-    return clef_layer_norm(x, tail.rank, l->weight, l->bias, l->eps);
+    return ends_in(module, x, l->shape) ? clef_layer_norm(x, l->shape.rank, l->weight, l->bias, l->eps) : NULL;
+}
+
+static clef_tensor *forward_rms_norm(clef_module *module, clef_tensor *x, void *user) {
+    const layer_norm *l = user;
+    return ends_in(module, x, l->shape) ? clef_rms_norm(x, l->shape.rank, l->weight, l->eps) : NULL;
+}
+
+/* A module without parameters yet; its struct is *l. */
+static clef_module *make_layer_norm(clef_context *ctx, const char *type, clef_forward_fn forward, clef_shape normalized, double eps,
+                                    double usual_eps, layer_norm **l) {
+    if (normalized.rank < 1 || clef_shape_numel(normalized) < 1 || !(eps >= 0))
+        return clef__module_refuse(ctx,
+                                   "%s: the normalised shape needs at least one positive dimension, and "
+                                   "eps (%g) must not be negative",
+                                   type, eps);
+    layer_norm wanted = {.weight = CLEF_NONE, .bias = CLEF_NONE, .shape = normalized, .eps = eps > 0 ? eps : usual_eps};
+    clef_module *m = clef__module_make(ctx, type, forward, &wanted, sizeof wanted);
+    if (m) *l = m->user;
+    return m;
 }
 
 clef_module *clef_nn_layer_norm(clef_context *ctx, clef_shape normalized, const clef_nn_norm_options *options) {
     clef_nn_norm_options o = options ? *options : (clef_nn_norm_options){0};
-    if (normalized.rank < 1 || clef_shape_numel(normalized) < 1 || o.eps < 0)
+    layer_norm *l;
+    clef_module *m = make_layer_norm(ctx, "layer_norm", forward_layer_norm, normalized, o.eps, 1e-5, &l);
+    return m && make_affine(m, o.no_affine, normalized, &l->weight, &l->bias) ? m : NULL;
+}
+
+clef_module *clef_nn_rms_norm(clef_context *ctx, clef_shape normalized, const clef_nn_norm_options *options) {
+    clef_nn_norm_options o = options ? *options : (clef_nn_norm_options){0};
+    layer_norm *l;
+    clef_module *m = make_layer_norm(ctx, "rms_norm", forward_rms_norm, normalized, o.eps, 0x1p-23, &l);
+    if (!m || o.no_affine) return m;
+    l->weight = clef__new_parameter(m, "weight", normalized);
+    return l->weight && clef_init_constant(l->weight, 1) == CLEF_OK ? m : NULL;
+}
+
+typedef struct group_norm {
+    clef_tensor *weight, *bias;
+    int64_t groups, channels;
+    double eps;
+} group_norm;
+
+static clef_tensor *forward_group_norm(clef_module *module, clef_tensor *x, void *user) {
+    const group_norm *l = user;
+    clef_shape shape = clef_tensor_shape(x);
+    if (shape.rank >= 2 && shape.dim[1] == l->channels) return clef_group_norm(x, l->groups, l->weight, l->bias, l->eps);
+    char text[96];
+    clef__fail(module->ctx, CLEF_SHAPE, "group_norm: x %s is not [n,%lld,...]", clef_shape_format(shape, text, sizeof text),
+               (long long)l->channels);
+    return NULL;
+}
+
+clef_module *clef_nn_group_norm(clef_context *ctx, int64_t groups, int64_t channels, const clef_nn_norm_options *options) {
+    clef_nn_norm_options o = options ? *options : (clef_nn_norm_options){0};
+    if (groups < 1 || channels < 1 || channels % groups || !(o.eps >= 0))
         return clef__module_refuse(ctx,
-                                   "layer_norm: the normalised shape needs at least one positive dimension, and "
-                                   "eps (%g) must not be negative",
-                                   o.eps);
-    layer_norm wanted = {.shape = normalized, .eps = o.eps > 0 ? o.eps : 1e-5};
-    clef_module *m = clef__module_make(ctx, "layer_norm", forward_layer_norm, &wanted, sizeof wanted);
-    if (!m) return NULL;
-    layer_norm *l = m->user;
-    return make_affine(m, o.no_affine, normalized, &l->weight, &l->bias) ? m : NULL;
+                                   "group_norm: %lld groups of %lld channels, eps %g; groups must be positive and "
+                                   "divide the channels, eps not be negative",
+                                   (long long)groups, (long long)channels, o.eps);
+    group_norm wanted = {.groups = groups, .channels = channels, .eps = o.eps > 0 ? o.eps : 1e-5};
+    clef_module *m = clef__module_make(ctx, "group_norm", forward_group_norm, &wanted, sizeof wanted);
+    group_norm *l = m ? m->user : NULL;
+    return m && make_affine(m, o.no_affine, CLEF_SHAPE(channels), &l->weight, &l->bias) ? m : NULL;
 }
 
 static clef_tensor *forward_dropout(clef_module *module, clef_tensor *x, void *user) {

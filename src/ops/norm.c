@@ -1,4 +1,4 @@
-/* norm.c — layer and batch normalisation and dropout; gradients of any order. */
+/* norm.c — layer, root-mean-square, batch and group normalisation and dropout; gradients of any order. */
 #include "ops/ops.h"
 #include "kernels/lanes.h"
 
@@ -61,14 +61,15 @@ static bool moments(clef_tensor *x, const int *dims, int n, clef_tensor **mean, 
 
 static clef_tensor *inverse_deviation(clef_tensor *var, double eps) { return clef_rsqrt(clef_add_scalar(var, eps)); }
 
-/* ---- layer norm (Ba, Kiros, Hinton 2016) ----
+/* ---- layer norm (Ba, Kiros, Hinton 2016), RMS norm (Zhang, Sennrich 2019) ----
    One kernel each way while a row stays in the cache (cl/norm.cl).  Longer rows, and gradients that will be differentiated again,
-   are written in other expressions. */
+   are written in other expressions.  RMS norm is layer norm that is not centred: its mean is 0, and it has no bias. */
 
 enum { LONGEST_ROW = 1 << 16, PART_ROWS = 16, MOST_PARTS = 64 };
 
 typedef struct layer_attributes {
     int64_t n_dims, parts; /* backward: into how many parts the rows are cut for the sums of weight and bias; 0: no sums */
+    int64_t centred;
     double eps;
 } layer_attributes;
 
@@ -89,17 +90,19 @@ static bool takes_rows(clef__call *call, int weight) {
 }
 
 static void launch_rows(const clef__lowering *lw, const char *kernel, clef_dtype dtype, int64_t n, bool affine) {
+    const layer_attributes *a = clef__attributes(clef__lower_node(lw));
     clef__launch_lanes(lw, "norm.cl", kernel, dtype, n);
     clef__launch_define(lw, "AFFINE", "%d", affine);
+    clef__launch_define(lw, "CENTRED", "%d", (int)a->centred);
 }
 
 static void lower_layer_norm(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     const layer_attributes *a = clef__attributes(node);
-    bool affine = node->n_inputs == 3;
+    bool affine = node->n_inputs > 1;
     int64_t n = row_length(node->out->shape, a->n_dims), rows = clef_shape_numel(node->out->shape) / n;
     clef__operand x = clef__lower_in_dense(lw, 0, NULL), w = affine ? clef__lower_in_dense(lw, 1, NULL) : x,
-                  b = affine ? clef__lower_in_dense(lw, 2, NULL) : x, y = clef__lower_out(lw, NULL);
+                  b = affine && a->centred ? clef__lower_in_dense(lw, 2, NULL) : x, y = clef__lower_out(lw, NULL);
     clef__epilogue epilogue = clef__lower_epilogue(lw, y);
     launch_rows(lw, "normalise_rows", x.dtype, n, affine);
     clef__launch_tensor(lw, x, false);
@@ -112,7 +115,7 @@ static void lower_layer_norm(const clef__lowering *lw) {
     clef__launch_units(lw, rows, 4 * n);
 }
 
-/* Input x, g [, w] → dx and, where there are parts, for each of them its sums of g x̂ and of g. */
+/* Input x, g [, w] → dx and, where there are parts, for each of them its sums of g x̂ and, where centred, of g. */
 static bool infer_layer_backward(clef__call *call) {
     const layer_attributes *a = call->attributes;
     clef_shape shape = call->input[0]->shape;
@@ -122,7 +125,7 @@ static bool infer_layer_backward(clef__call *call) {
     int64_t n = row_length(shape, a->n_dims), rows = clef_shape_numel(shape) / n;
     if (!clef__infer_takes(call, a->parts >= 0 && a->parts <= rows, "there are no more parts than rows")) return false;
     call->out[0] = (clef__type){shape, call->input[0]->dtype};
-    if (call->n_outputs > 1) call->out[1] = (clef__type){CLEF_SHAPE(a->parts, 2, n), call->input[0]->dtype};
+    if (call->n_outputs > 1) call->out[1] = (clef__type){CLEF_SHAPE(a->parts, 1 + a->centred, n), call->input[0]->dtype};
     return true;
 }
 
@@ -150,62 +153,85 @@ static void lower_layer_backward(const clef__lowering *lw) {
     clef__launch_units(lw, clef__ceil_div(rows, part), 8 * n * part);
 }
 
-static bool infer_layer_norm(clef__call *call) { return takes_rows(call, 1) && clef__infer_like(call); }
+/* x [, weight [, bias]]: a bias where centred. */
+static bool infer_layer_norm(clef__call *call) {
+    const layer_attributes *a = call->attributes;
+    bool fits = call->n_inputs == 1 || call->n_inputs == (a->centred ? 3 : 2);
+    return clef__infer_takes(call, fits, "there are weight and bias, or weight alone where not centred") && takes_rows(call, 1) &&
+           clef__infer_like(call);
+}
 
 static const clef__strategy layer_strategies[] = {{.name = "rows", .lower = lower_layer_norm}, {0}};
 static const clef__strategy layer_backward_strategies[] = {{.name = "rows", .lower = lower_layer_backward}, {0}};
 static const clef_op op_layer_backward = {
     .name = "layer_norm_backward", .kind = CLEF__KERNEL, .infer = infer_layer_backward, .strategies = layer_backward_strategies};
+static const clef_op op_rms_backward = {
+    .name = "rms_norm_backward", .kind = CLEF__KERNEL, .infer = infer_layer_backward, .strategies = layer_backward_strategies};
 
 static int last_dims(clef_tensor *x, int64_t n_dims, int *dims) {
     for (int i = 0; i < n_dims; i++) dims[i] = clef_tensor_shape(x).rank - (int)n_dims + i;
     return (int)n_dims;
 }
 
-/* Gradients of weight and bias from the backward op's sums. */
-static void affine_gradients(clef_tensor *sums, clef_shape weight, const bool *wanted, clef_tensor **dx) {
+/* Gradients of weight and, where there is one, bias from the backward op's sums. */
+static void affine_gradients(clef_tensor *sums, clef_shape weight, int n, const bool *wanted, clef_tensor **dx) {
     clef_tensor *both = clef_sum(sums, (int[]){0}, 1, false);
-    for (int i = 1; i <= 2; i++)
+    for (int i = 1; i < n; i++)
         if (wanted[i]) dx[i] = clef_reshape(clef_slice(both, 0, i - 1, i, 1), weight);
 }
 
-/* dx, and where there is a weight those of weight and bias. */
-static void layer_gradient_in_one(clef_tensor *const *x, clef_tensor *g, const layer_attributes *forward, const bool *wanted,
-                                  clef_tensor **dx, bool affine) {
+/* dx, and those of weight and bias, as far as there are n inputs. */
+static void layer_gradient_in_one(clef_tensor *const *x, int n, clef_tensor *g, const layer_attributes *forward, const bool *wanted,
+                                  clef_tensor **dx) {
+    bool affine = n > 1;
     clef_shape shape = clef_tensor_shape(x[0]);
     int64_t rows = clef_shape_numel(shape) / row_length(shape, forward->n_dims);
     layer_attributes a = *forward;
-    if (affine && (wanted[1] || wanted[2])) a.parts = clef__smaller(clef__ceil_div(rows, PART_ROWS), MOST_PARTS);
+    if (affine && (wanted[1] || (n > 2 && wanted[2]))) a.parts = clef__smaller(clef__ceil_div(rows, PART_ROWS), MOST_PARTS);
     if (a.parts) a.parts = clef__ceil_div(rows, clef__ceil_div(rows, a.parts)); /* none of them empty */
     clef_tensor *in[] = {clef__to_wide(x[0]), clef__to_wide(g), affine ? x[1] : NULL};
     clef_tensor *out[2];
-    if (!clef__apply_all(&op_layer_backward, in, affine ? 3 : 2, &a, sizeof a, out, a.parts ? 2 : 1)) return;
+    const clef_op *op = a.centred ? &op_layer_backward : &op_rms_backward;
+    if (!clef__apply_all(op, in, affine ? 3 : 2, &a, sizeof a, out, a.parts ? 2 : 1)) return;
     if (wanted[0]) dx[0] = clef_to(out[0], clef_tensor_dtype(x[0]));
-    if (a.parts) affine_gradients(out[1], clef_tensor_shape(x[1]), wanted, dx);
+    if (a.parts) affine_gradients(out[1], clef_tensor_shape(x[1]), n, wanted, dx);
+}
+
+/* x̂ of wide rows in expressions that have gradients, and the factor that x has in it; NULL when it failed. */
+static clef_tensor *standardise(clef_tensor *wide, const layer_attributes *a, clef_tensor **scale) {
+    if (!wide) return NULL;
+    int dims[CLEF_MAX_RANK], n = last_dims(wide, a->n_dims, dims);
+    clef_tensor *mean, *var;
+    if (!a->centred) {
+        *scale = inverse_deviation(clef_mean(clef_square(wide), dims, n, true), a->eps);
+        return clef_mul(wide, *scale);
+    }
+    if (!moments(wide, dims, n, &mean, &var)) return NULL;
+    *scale = inverse_deviation(var, a->eps);
+    return normalise(wide, mean, *scale, clef__number(clef_tensor_context(wide), clef_tensor_dtype(wide), 0));
 }
 
 /* The same in expressions that have gradients: dx = (a - mean a - x̂ mean(a x̂)) / deviation with a = g w. */
-static void layer_gradient_composed(clef_tensor *const *x, clef_tensor *g, const layer_attributes *forward, const bool *wanted,
-                                    clef_tensor **dx, bool affine) {
+static void layer_gradient_composed(clef_tensor *const *x, int n_inputs, clef_tensor *g, const layer_attributes *forward,
+                                    const bool *wanted, clef_tensor **dx) {
     int dims[CLEF_MAX_RANK], n = last_dims(x[0], forward->n_dims, dims);
-    clef_tensor *wide = clef__to_wide(x[0]), *mean, *var;
+    clef_tensor *scale, *standard = standardise(clef__to_wide(x[0]), forward, &scale);
     g = clef__to_wide(g);
-    if (!g || !wide || !moments(wide, dims, n, &mean, &var)) return;
-    clef_tensor *scale = inverse_deviation(var, forward->eps), *a = affine ? clef_mul(g, x[1]) : g;
-    clef_tensor *standard = normalise(wide, mean, scale, clef__number(clef_tensor_context(g), clef_tensor_dtype(g), 0));
+    if (!g || !standard) return;
+    clef_tensor *a = n_inputs > 1 ? clef_mul(g, x[1]) : g;
     clef_tensor *along = clef_mul(standard, clef_mean(clef_mul(a, standard), dims, n, true));
-    clef_tensor *slope = clef_mul(scale, clef_sub(clef_sub(a, clef_mean(a, dims, n, true)), along));
+    clef_tensor *across = forward->centred ? clef_sub(a, clef_mean(a, dims, n, true)) : a;
+    clef_tensor *slope = clef_mul(scale, clef_sub(across, along));
     if (wanted[0]) dx[0] = clef_to(slope, clef_tensor_dtype(x[0]));
-    if (affine && wanted[1]) dx[1] = clef__sum_to(clef_mul(g, standard), clef_tensor_shape(x[1]));
-    if (affine && wanted[2]) dx[2] = clef__sum_to(g, clef_tensor_shape(x[2]));
+    if (n_inputs > 1 && wanted[1]) dx[1] = clef__sum_to(clef_mul(g, standard), clef_tensor_shape(x[1]));
+    if (n_inputs > 2 && wanted[2]) dx[2] = clef__sum_to(g, clef_tensor_shape(x[2]));
 }
 
 static void gradient_layer_norm(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
                                 clef_tensor **dx) {
-    const layer_attributes *a = clef__attributes(clef__node_of(y[0]));
-    bool affine = clef__node_of(y[0])->n_inputs == 3;
-    (clef_grad_enabled(clef_tensor_context(y[0])) ? layer_gradient_composed : layer_gradient_in_one)(x, g[0], a, wanted, dx,
-                                                                                                     affine);
+    const clef__node *node = clef__node_of(y[0]);
+    (clef_grad_enabled(node->ctx) ? layer_gradient_composed : layer_gradient_in_one)(x, node->n_inputs, g[0],
+                                                                                     clef__attributes(node), wanted, dx);
 }
 
 static const clef_op op_layer_norm = {.name = "layer_norm",
@@ -215,37 +241,44 @@ static const clef_op op_layer_norm = {.name = "layer_norm",
                                       .gradient = gradient_layer_norm,
                                       .strategies = layer_strategies};
 
-/* Rows that no cache holds. */
-static clef_tensor *composed_layer_norm(clef_tensor *x, int n_dims, clef_tensor *weight, clef_tensor *bias, double eps) {
-    int dims[CLEF_MAX_RANK], n = last_dims(x, n_dims, dims);
-    clef_tensor *wide = clef__to_wide(x), *mean, *var;
-    if (!moments(wide, dims, n, &mean, &var)) return NULL;
-    clef_tensor *y =
-        normalise(wide, mean, inverse_deviation(var, eps), clef__number(clef_tensor_context(x), clef_tensor_dtype(wide), 0));
-    return clef_to(weight != CLEF_NONE ? clef_add(clef_mul(y, weight), bias) : y, clef_tensor_dtype(x));
+static const clef_op op_rms_norm = {.name = "rms_norm",
+                                    .kind = CLEF__KERNEL,
+                                    .epilogue = true,
+                                    .infer = infer_layer_norm,
+                                    .gradient = gradient_layer_norm,
+                                    .strategies = layer_strategies};
+
+/* y · weight + bias, where these are there. */
+static clef_tensor *affinely(clef_tensor *y, clef_tensor *weight, clef_tensor *bias) {
+    if (weight != CLEF_NONE) y = clef_mul(y, weight);
+    return bias != CLEF_NONE ? clef_add(y, bias) : y;
 }
 
-/* weight and bias: both, or neither. */
-static clef_tensor *layer_norm(clef_tensor *x, int n_dims, clef_tensor *weight, clef_tensor *bias, double eps) {
-    bool affine = weight != CLEF_NONE;
-    if (clef_numel(x) == 0) return affine ? clef_to(clef_add(clef_mul(x, weight), bias), clef_tensor_dtype(x)) : x;
-    if (row_length(clef_tensor_shape(x), n_dims) > LONGEST_ROW) return composed_layer_norm(x, n_dims, weight, bias, eps);
-    clef_dtype wide = clef_tensor_dtype(x) == CLEF_F64 ? CLEF_F64 : CLEF_F32;
-    clef_tensor *in[] = {x, affine ? clef_to(weight, wide) : NULL, affine ? clef_to(bias, wide) : NULL};
-    return clef__apply(&op_layer_norm, in, affine ? 3 : 1, &(layer_attributes){n_dims, 0, eps}, sizeof(layer_attributes));
+/* Centred: weight and bias both, or neither; else no bias.  Nothing to normalise, and rows that no cache holds, are composed. */
+static clef_tensor *layer_norm(clef_tensor *x, clef_tensor *weight, clef_tensor *bias, const layer_attributes *a) {
+    clef_dtype dtype = clef_tensor_dtype(x), wide = dtype == CLEF_F64 ? CLEF_F64 : CLEF_F32;
+    clef_tensor *in[3] = {x}, *scale;
+    int n = 1;
+    if (clef_numel(x) == 0) return clef_to(affinely(x, weight, bias), dtype);
+    if (row_length(clef_tensor_shape(x), a->n_dims) > LONGEST_ROW) {
+        clef_tensor *y = standardise(clef__to_wide(x), a, &scale);
+        return y ? clef_to(affinely(y, weight, bias), dtype) : NULL;
+    }
+    if (weight != CLEF_NONE) in[n++] = clef_to(weight, wide);
+    if (bias != CLEF_NONE) in[n++] = clef_to(bias, wide);
+    return clef__apply(a->centred ? &op_layer_norm : &op_rms_norm, in, n, a, sizeof *a);
 }
 
-static bool has_last_dims(clef_tensor *x, int n_dims) {
+static bool has_last_dims(clef_tensor *x, const char *op, int n_dims) {
     clef_shape shape = clef_tensor_shape(x);
     if (n_dims >= 1 && n_dims <= shape.rank) return true;
-    clef__refuse(clef_tensor_context(x), "layer_norm", CLEF_INVALID, "x %s has no %d last dimensions", clef__shape_text(shape),
-                 n_dims);
+    clef__refuse(clef_tensor_context(x), op, CLEF_INVALID, "x %s has no %d last dimensions", clef__shape_text(shape), n_dims);
     return false;
 }
 
-static bool fits_last_dims(clef_tensor *x, clef_shape last, const char *name, clef_tensor *t) {
+static bool fits_last_dims(clef_tensor *x, const char *op, clef_shape last, const char *name, clef_tensor *t) {
     if (t == CLEF_NONE || clef_shape_equal(last, clef_tensor_shape(t))) return true;
-    clef__refuse(clef_tensor_context(x), "layer_norm", CLEF_SHAPE, "%s %s must be %s, the last dimensions of x %s", name,
+    clef__refuse(clef_tensor_context(x), op, CLEF_SHAPE, "%s %s must be %s, the last dimensions of x %s", name,
                  clef__shape_text(clef_tensor_shape(t)), clef__shape_text(last), clef__shape_text(clef_tensor_shape(x)));
     return false;
 }
@@ -255,32 +288,52 @@ static clef_tensor *or_full(clef_tensor *t, clef_tensor *x, clef_shape shape, do
     return t == CLEF_NONE ? clef_full(clef_tensor_context(x), shape, CLEF_F32, value) : t;
 }
 
+static clef_shape last_shape(clef_tensor *x, int n_dims) {
+    clef_shape shape = clef_tensor_shape(x);
+    return clef__shape_of(n_dims, shape.dim + shape.rank - n_dims);
+}
+
 clef_tensor *clef_layer_norm(clef_tensor *x, int n_dims, clef_tensor *weight, clef_tensor *bias, double eps) {
-    if (!CLEF__GIVEN("layer_norm", "x weight? bias?", x, weight, bias) || !has_last_dims(x, n_dims)) return NULL;
-    clef_shape shape = clef_tensor_shape(x), last = {.rank = n_dims};
-    for (int i = 0; i < n_dims; i++) last.dim[i] = shape.dim[shape.rank - n_dims + i];
-    if (!fits_last_dims(x, last, "weight", weight) || !fits_last_dims(x, last, "bias", bias)) return NULL;
+    if (!CLEF__GIVEN("layer_norm", "x weight? bias?", x, weight, bias) || !has_last_dims(x, "layer_norm", n_dims)) return NULL;
+    clef_shape last = last_shape(x, n_dims);
+    if (!fits_last_dims(x, "layer_norm", last, "weight", weight) || !fits_last_dims(x, "layer_norm", last, "bias", bias))
+        return NULL;
     x = clef__to_float(x);
-    if (weight == CLEF_NONE && bias == CLEF_NONE) return layer_norm(x, n_dims, weight, bias, eps);
-    return layer_norm(x, n_dims, or_full(weight, x, last, 1), or_full(bias, x, last, 0), eps);
+    bool affine = weight != CLEF_NONE || bias != CLEF_NONE;
+    if (affine) weight = or_full(weight, x, last, 1), bias = or_full(bias, x, last, 0);
+    return layer_norm(x, weight, bias, &(layer_attributes){.n_dims = n_dims, .centred = true, .eps = eps});
+}
+
+clef_tensor *clef_rms_norm(clef_tensor *x, int n_dims, clef_tensor *weight, double eps) {
+    if (!CLEF__GIVEN("rms_norm", "x weight?", x, weight) || !has_last_dims(x, "rms_norm", n_dims) ||
+        !fits_last_dims(x, "rms_norm", last_shape(x, n_dims), "weight", weight))
+        return NULL;
+    return layer_norm(clef__to_float(x), weight, CLEF_NONE, &(layer_attributes){.n_dims = n_dims, .eps = eps});
 }
 
 /* ---- batch norm (Ioffe, Szegedy 2015) ---- */
 
-static bool batch_norm_fits(clef_tensor *x, clef_tensor *const *channel, bool training) {
+/* Is x [n,c,...], and are these of weight, bias, running mean and variance [c] or absent? */
+static bool channels_fit(clef_tensor *x, const char *op, clef_tensor *const *channel, int n) {
     clef_shape shape = clef_tensor_shape(x);
     if (shape.rank < 2) {
-        clef__refuse(clef_tensor_context(x), "batch_norm", CLEF_SHAPE, "x %s is not [n,c,...]", clef__shape_text(shape));
+        clef__refuse(clef_tensor_context(x), op, CLEF_SHAPE, "x %s is not [n,c,...]", clef__shape_text(shape));
         return false;
     }
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < n; i++) {
         clef_shape own = clef_tensor_shape(channel[i]);
         if (channel[i] == CLEF_NONE || (own.rank == 1 && own.dim[0] == shape.dim[1])) continue;
         static const char *const name[] = {"weight", "bias", "running_mean", "running_var"};
-        clef__refuse(clef_tensor_context(x), "batch_norm", CLEF_SHAPE, "%s %s must be [%lld], the channels of x %s", name[i],
+        clef__refuse(clef_tensor_context(x), op, CLEF_SHAPE, "%s %s must be [%lld], the channels of x %s", name[i],
                      clef__shape_text(own), (long long)shape.dim[1], clef__shape_text(shape));
         return false;
     }
+    return true;
+}
+
+static bool batch_norm_fits(clef_tensor *x, clef_tensor *const *channel, bool training) {
+    clef_shape shape = clef_tensor_shape(x);
+    if (!channels_fit(x, "batch_norm", channel, 4)) return false;
     if (training && clef_shape_numel(shape) > 0 && clef_shape_numel(shape) / shape.dim[1] < 2) {
         clef__refuse(clef_tensor_context(x), "batch_norm", CLEF_SHAPE, "training needs more than one value per channel (x %s)",
                      clef__shape_text(shape));
@@ -319,6 +372,46 @@ clef_tensor *clef_batch_norm(clef_tensor *x, clef_tensor *weight, clef_tensor *b
     }
     clef_tensor *scale = clef_mul(inverse_deviation(var, eps), clef__per_channel(weight, shape.rank));
     return clef_to(normalise(wide, mean, scale, clef__per_channel(bias, shape.rank)), clef_tensor_dtype(x));
+}
+
+/* ---- group norm (Wu, He 2018), instance norm (Ulyanov, Vedaldi, Lempitsky 2016) ---- */
+
+static bool groups_fit(clef_tensor *x, const char *op, int64_t groups) {
+    clef_shape shape = clef_tensor_shape(x);
+    if (groups >= 1 && shape.dim[1] % groups == 0) return true;
+    clef__refuse(clef_tensor_context(x), op, CLEF_SHAPE, "%lld groups do not divide the %lld channels of x %s", (long long)groups,
+                 (long long)shape.dim[1], clef__shape_text(shape));
+    return false;
+}
+
+/* The channels of a group are a dimension of their own: mean and variance are over them and what follows, weight and bias are one
+   number for each. */
+static clef_tensor *group_norm(clef_tensor *x, const char *op, int64_t groups, clef_tensor *weight, clef_tensor *bias, double eps) {
+    if (!CLEF__GIVEN(op, "x weight? bias?", x, weight, bias) || !channels_fit(x, op, (clef_tensor *[]){weight, bias}, 2) ||
+        !groups_fit(x, op, groups) || !(x = clef__to_float(x)))
+        return NULL;
+    clef_shape shape = clef_tensor_shape(x);
+    if (clef_numel(x) == 0) {
+        if (weight != CLEF_NONE) weight = clef__per_channel(weight, shape.rank);
+        if (bias != CLEF_NONE) bias = clef__per_channel(bias, shape.rank);
+        return clef_to(affinely(x, weight, bias), clef_tensor_dtype(x));
+    }
+    int64_t n = shape.dim[0], each = shape.dim[1] / groups;
+    clef_shape channels = CLEF_SHAPE(1, groups, each, 1), all = CLEF_SHAPE(n, groups, each, 1);
+    clef_tensor *wide = clef_reshape(clef__to_wide(x), CLEF_SHAPE(n, groups, each, -1)), *mean, *var;
+    if (!wide || !moments(wide, (int[]){2, 3}, 2, &mean, &var)) return NULL;
+    clef_tensor *scale = clef_expand(inverse_deviation(var, eps), all), *none = clef__number(clef_tensor_context(x), CLEF_F32, 0);
+    if (weight != CLEF_NONE) scale = clef_mul(scale, clef_reshape(weight, channels));
+    clef_tensor *shift = bias == CLEF_NONE ? none : clef_expand(clef_reshape(bias, channels), all);
+    return clef_to(clef_reshape(normalise(wide, clef_expand(mean, all), scale, shift), shape), clef_tensor_dtype(x));
+}
+
+clef_tensor *clef_group_norm(clef_tensor *x, int64_t groups, clef_tensor *weight, clef_tensor *bias, double eps) {
+    return group_norm(x, "group_norm", groups, weight, bias, eps);
+}
+
+clef_tensor *clef_instance_norm(clef_tensor *x, clef_tensor *weight, clef_tensor *bias, double eps) {
+    return group_norm(x, "instance_norm", clef__larger(clef_tensor_shape(x).dim[1], 1), weight, bias, eps);
 }
 
 /* ---- dropout (Srivastava et al. 2014) ---- */

@@ -245,6 +245,16 @@ static void norms(void) {
                          : clef_layer_norm(x, 2, CLEF_NONE, CLEF_NONE, 1e-5));
         end();
     }
+    EACH_FLOAT(d) for (int affine = 0; affine < 2; affine++) if (begin("rms_norm %s %s", affine ? "affine" : "plain", DTYPE(d))) {
+        both_ways(
+            clef_rms_norm(usual(CLEF_SHAPE(6, 5, 77), floats[d]), 1, affine ? usual(CLEF_SHAPE(77), floats[d]) : CLEF_NONE, 1e-5));
+        end();
+    }
+    EACH_FLOAT(d) if (begin("group_norm %s", DTYPE(d))) {
+        both_ways(clef_group_norm(usual(CLEF_SHAPE(4, 6, 9, 7), floats[d]), 3, usual(CLEF_SHAPE(6), floats[d]),
+                                  usual(CLEF_SHAPE(6), floats[d]), 1e-5));
+        end();
+    }
     EACH_FLOAT(d)
     for (int training = 0; training < 2; training++)
         for (int rank = 2; rank <= 4; rank += 2)
@@ -333,6 +343,14 @@ static void movement(void) {
         result(clef_multinomial(w, 20, false));
         result(clef_multinomial(w, 70, true));
         result(clef_randint(ctx, -5, 6, CLEF_SHAPE(33)));
+        end();
+    }
+    EACH_FLOAT(d) if (begin("choosing and placing %s", DTYPE(d))) {
+        clef_tensor *x = usual(CLEF_SHAPE(9, 5), floats[d]), *at = input(CLEF_SHAPE(20, 5), CLEF_I64, 0, 9),
+                    *row = input(CLEF_SHAPE(12), CLEF_I32, 0, 5);
+        clef_tensor *y = clef_scatter(
+            x, 0, at, clef_index_select(clef_repeat(x, (int64_t[]){3, 1}, 2), 0, clef_arange(ctx, 0, 20, 1, CLEF_I32)));
+        both_ways(clef_masked_fill(clef_tril(clef_index_select(y, 1, row), 2), clef_gt_scalar(row, 3), 0.5));
         end();
     }
     EACH(other, d)

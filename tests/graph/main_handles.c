@@ -120,6 +120,15 @@ static void structured_ops(clef_tensor *t, clef_tensor *good) {
     EXPRESSION("gather", clef_gather(good, 0, t));
     EXPRESSION("scatter_add", clef_scatter_add(t, 0, good, good));
     EXPRESSION("embedding", clef_embedding(good, t));
+    EXPRESSION("tril", clef_tril(t, 0));
+    EXPRESSION("triu", clef_triu(t, 0));
+    EXPRESSION("where_scalar", clef_where_scalar(t, good, 0));
+    EXPRESSION("masked_fill", clef_masked_fill(good, t, 0));
+    EXPRESSION("index_select", clef_index_select(good, 0, t));
+    EXPRESSION("scatter", clef_scatter(t, 0, good, good));
+    EXPRESSION("scatter_value", clef_scatter_value(good, 0, t, 1));
+    EXPRESSION("repeat", clef_repeat(t, (int64_t[]){2, 2}, 2));
+    EXPRESSION("repeat_interleave", clef_repeat_interleave(t, 2, 0));
     EXPRESSION("matmul", clef_matmul(good, t));
     EXPRESSION("linear", clef_linear(t, good, CLEF_NONE));
     EXPRESSION("conv2d", clef_conv2d(good, t, CLEF_NONE, NULL));
@@ -130,6 +139,9 @@ static void structured_ops(clef_tensor *t, clef_tensor *good) {
     EXPRESSION("softmax", clef_softmax(t, 0));
     EXPRESSION("log_softmax", clef_log_softmax(t, 0));
     EXPRESSION("layer_norm", clef_layer_norm(t, 1, vector, vector, 1e-5));
+    EXPRESSION("rms_norm", clef_rms_norm(t, 1, vector, 1e-5));
+    EXPRESSION("group_norm", clef_group_norm(t, 1, vector, vector, 1e-5));
+    EXPRESSION("instance_norm", clef_instance_norm(t, vector, vector, 1e-5));
     EXPRESSION("batch_norm", clef_batch_norm(good, vector, vector, t, vector, true, 0.1, 1e-5));
     EXPRESSION("dropout", clef_dropout(t, 0.5));
     EXPRESSION("cross_entropy", clef_cross_entropy(good, t, NULL));
@@ -153,6 +165,9 @@ static void optional_inputs(clef_tensor *t, clef_tensor *good) {
     EXPRESSION("conv2d", clef_conv2d(good, good, t, NULL));
     EXPRESSION("layer_norm", clef_layer_norm(good, 1, t, vector, 1e-5));
     EXPRESSION("layer_norm", clef_layer_norm(good, 1, vector, t, 1e-5));
+    EXPRESSION("rms_norm", clef_rms_norm(good, 1, t, 1e-5));
+    EXPRESSION("group_norm", clef_group_norm(good, 1, t, vector, 1e-5));
+    EXPRESSION("group_norm", clef_group_norm(good, 1, vector, t, 1e-5));
     EXPRESSION("batch_norm", clef_batch_norm(good, t, vector, vector, vector, true, 0.1, 1e-5));
     EXPRESSION("batch_norm", clef_batch_norm(good, vector, t, vector, vector, true, 0.1, 1e-5));
     EXPRESSION("backward", clef_backward_from(y, t) == CLEF_OK ? y : NULL);

@@ -288,10 +288,14 @@ static void dimensions(clef_tensor *x) {
         check(clef_transpose(x, d, 0), false), check(clef_flip(x, d), true), check(clef_slice(x, d, 0, 1, 1), true);
         check(clef_concat((clef_tensor *[]){x, x}, 2, d), true), check(clef_stack((clef_tensor *[]){x, x}, 2, d), false);
         check(clef_gather(x, d, index), true), check(clef_scatter_add(x, d, index, x), true);
+        check(clef_scatter(x, d, index, x), true), check(clef_scatter_value(x, d, index, 1), true);
+        check(clef_index_select(x, d, index), true), check(clef_repeat_interleave(x, 2, d), false);
+        check(clef_rms_norm(x, d, CLEF_NONE, 1e-5), true), check(clef_group_norm(x, d, CLEF_NONE, CLEF_NONE, 1e-5), true);
         check(clef_layer_norm(x, d, CLEF_NONE, CLEF_NONE, 1e-5), true);
         clef_split(x, d, (int64_t[]){1}, 1, parts), clef_clear_error(ctx);
     }
     SAY("all of %s", text);
+    check(clef_tril(x, INT64_MAX), true), check(clef_triu(x, INT64_MIN), true), check(clef_masked_fill(x, index, 1), false);
     for (int n = 0; n < COUNT(many); n++) check(clef_sum(x, many, n, false), false);
     check(clef_sum(x, NULL, INT_MIN, false), true), check(clef_var(x, NULL, 0, false, INT_MAX), true),
         check(clef_argmax(x, 0, true), true);

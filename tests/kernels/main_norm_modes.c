@@ -1,4 +1,4 @@
-/* Batch norm and layer norm in all their modes, with every choice of gradients, against values computed elsewhere
+/* Batch, layer, RMS and group norm in all their modes, with every choice of gradients, against values computed elsewhere
    (tests/expectations/norms.py).  A plain program, for the sanitizers.
    ctest: cost=30 plain */
 #include "support/plain.h"
@@ -47,10 +47,14 @@ typedef struct problem {
     bool batch, training, affine;
     clef_tensor *mean, *var;
     const double *want[4];
+    bool rms;
+    int groups; /* 0: none */
 } problem;
 
 static clef_tensor *forward(const problem *p, clef_tensor *const *in) {
     if (p->batch) return clef_batch_norm(in[0], in[1], in[2], p->mean, p->var, p->training, 0.1, 1e-5);
+    if (p->groups) return clef_group_norm(in[0], p->groups, in[1], in[2], 1e-5);
+    if (p->rms) return clef_rms_norm(in[0], p->last.rank, in[1], 1e-5);
     return clef_layer_norm(in[0], p->last.rank, in[1], in[2], 1e-5);
 }
 
@@ -74,14 +78,20 @@ static void run(const problem *p, int wanted, bool again) {
 }
 
 static void all_choices(const problem *p) {
-    for (int wanted = 0; wanted < (p->affine ? 8 : 2); wanted++) run(p, wanted, false);
-    run(p, p->affine ? 7 : 1, true);
+    int choices = !p->affine ? 2 : p->rms ? 4 : 8;
+    for (int wanted = 0; wanted < choices; wanted++) run(p, wanted, false);
+    run(p, choices - 1, true);
 }
 
 static void batch(clef_shape shape, bool training, bool affine, const double *y, const double *dx, const double *dw,
                   const double *db, const double *mean, const double *var) {
     char text[64];
-    problem p = {shape, CLEF_SHAPE(shape.dim[1]), true, training, affine, NULL, NULL, {y, dx, dw, db}};
+    problem p = {.shape = shape,
+                 .last = CLEF_SHAPE(shape.dim[1]),
+                 .batch = true,
+                 .training = training,
+                 .affine = affine,
+                 .want = {y, dx, dw, db}};
     snprintf(what, sizeof what, "batch_norm of %s%s%s", clef_shape_format(shape, text, sizeof text), training ? ", training" : "",
              affine ? "" : ", not affine");
     p.mean = filled(p.last, 4, 0), p.var = filled(p.last, 6, 0.5);
@@ -106,11 +116,30 @@ static void layer(clef_shape shape, int dims, bool affine, const double *y, cons
     all_choices(&p);
 }
 
+static void rms(clef_shape shape, int dims, bool affine, const double *y, const double *dx, const double *dw) {
+    char text[64];
+    problem p = {.shape = shape, .last = {.rank = dims}, .affine = affine, .want = {y, dx, dw}, .rms = true};
+    for (int i = 0; i < dims; i++) p.last.dim[i] = shape.dim[shape.rank - dims + i];
+    snprintf(what, sizeof what, "rms_norm of %s over %d%s", clef_shape_format(shape, text, sizeof text), dims,
+             affine ? "" : ", not affine");
+    all_choices(&p);
+}
+
+static void group(clef_shape shape, int groups, bool affine, const double *y, const double *dx, const double *dw,
+                  const double *db) {
+    char text[64];
+    problem p = {.shape = shape, .last = CLEF_SHAPE(shape.dim[1]), .affine = affine, .want = {y, dx, dw, db}, .groups = groups};
+    snprintf(what, sizeof what, "group_norm of %s in %d%s", clef_shape_format(shape, text, sizeof text), groups,
+             affine ? "" : ", not affine");
+    all_choices(&p);
+}
+
 /* An empty batch has no statistics to take: nothing changes, and gradients are 0. */
 static void empty(void) {
     static const double none[4] = {0};
-    problem p = {CLEF_SHAPE(0, 3, 2, 2),        CLEF_SHAPE(3),           true, true, true, filled(CLEF_SHAPE(3), 4, 0),
-                 filled(CLEF_SHAPE(3), 6, 0.5), {none, none, none, none}};
+    problem p = {
+        .shape = CLEF_SHAPE(0, 3, 2, 2), .last = CLEF_SHAPE(3), .batch = true, .affine = true, .want = {none, none, none, none}};
+    p.mean = filled(p.last, 4, 0), p.var = filled(p.last, 6, 0.5);
     double mean[3], var[3];
     for (int i = 0; i < 3; i++) mean[i] = number(i, 4), var[i] = fabs(number(i, 6)) + 0.5;
     for (int training = 0; training < 2; training++) {
@@ -125,6 +154,12 @@ static void empty(void) {
     p = (problem){.shape = CLEF_SHAPE(0, 3), .last = CLEF_SHAPE(3), .affine = true, .want = {none, none, none, none}};
     all_choices(&p);
     p.shape = CLEF_SHAPE(3, 0), p.last = CLEF_SHAPE(0);
+    all_choices(&p);
+    p.rms = true;
+    all_choices(&p);
+    snprintf(what, sizeof what, "group_norm of nothing");
+    p = (problem){.shape = CLEF_SHAPE(0, 4, 2), .last = CLEF_SHAPE(4), .affine = true, .want = {none, none, none, none}};
+    p.groups = 2;
     all_choices(&p);
 }
 
@@ -147,6 +182,8 @@ static void fine_tuning(void) {
     (const double[]) { __VA_ARGS__ }
 #define BATCH batch
 #define LAYER layer
+#define RMS rms
+#define GROUP group
 static void expectations(void) {
 #include "expectations/norms.def"
 }

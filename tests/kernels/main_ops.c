@@ -124,6 +124,15 @@ static void movement(void) {
     y = clef_add(clef_sum(y, NULL, 0, false), clef_sum(clef_embedding(x, row), NULL, 0, false));
     differentiate("gather, scatter, embedding", y, 105 + both + rows, LEAVES(x), NUMBERS(15 + 21 + 24), 1);
     clef_release(at), clef_release(row);
+    x = leaf(whole(CLEF_SHAPE(5, 3), CLEF_F32, 15)), at = whole(CLEF_SHAPE(4), CLEF_I32, 3);
+    y = clef_add(clef_index_select(x, 1, at), clef_slice(clef_repeat(x, (int64_t[]){1, 2}, 2), 1, 0, 4, 1));
+    differentiate("index_select, repeat", y, 270, LEAVES(x), NUMBERS(40), 1);
+    clef_release(at);
+    x = leaf(whole(CLEF_SHAPE(5, 3), CLEF_F32, 15)), at = whole(CLEF_SHAPE(7, 2), CLEF_I64, 3);
+    clef_tensor *z = leaf(whole(CLEF_SHAPE(7, 2), CLEF_F32, 14));
+    y = clef_triu(clef_scatter(x, 0, at, z), -2);
+    differentiate("scatter, triu", y, NAN, LEAVES(x, z), NULL, 2);
+    clef_release(at);
 }
 
 static void order(void) {
@@ -184,6 +193,14 @@ static void images(void) {
                   LEAVES(x, w, b), NULL, 3);
 }
 
+static void row_norms(void) {
+    clef_tensor *x = leaf(clef_keep(clef_randn(ctx, CLEF_SHAPE(5, 6, 7)))), *w = ones(CLEF_SHAPE(7), CLEF_F32);
+    differentiate("rms_norm", clef_square(clef_rms_norm(x, 1, w, 1e-5)), NAN, LEAVES(x, w), NULL, 2);
+    x = leaf(clef_keep(clef_randn(ctx, CLEF_SHAPE(5, 6, 7)))), w = ones(CLEF_SHAPE(6), CLEF_F32);
+    clef_tensor *b = ones(CLEF_SHAPE(6), CLEF_F32);
+    differentiate("group_norm", clef_square(clef_group_norm(x, 3, w, b, 1e-5)), NAN, LEAVES(x, w, b), NULL, 3);
+}
+
 /* ---- losses, random numbers, custom ops ---- */
 static void losses(void) {
     clef_tensor *x = leaf(clef_keep(clef_randn(ctx, CLEF_SHAPE(6, 4)))), *y = clef_keep(clef_rand(ctx, CLEF_SHAPE(6, 4)));
@@ -209,7 +226,7 @@ int main(void) {
     for (int debug = 1; debug >= 0; debug--) {
         ctx = clef_open(&(clef_options){.seed = 3, .debug_memory = debug});
         if (!ctx) return without_context();
-        pointwise(), reductions(), movement(), order(), products(), images(), losses();
+        pointwise(), reductions(), movement(), order(), products(), images(), row_norms(), losses();
         clef_close(ctx);
     }
     printf("%d failed\n", failures);

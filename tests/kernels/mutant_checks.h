@@ -595,6 +595,36 @@ static void table_rows(void) {
     clef_release(x);
 }
 
+/* Each place several times: the last element stays. */
+static void replaced(void) {
+    enum { OUTER = 2, N = 5, M = 30, INNER = 3, COUNT = OUTER * M * INNER };
+    float *y = whole(OUTER * N * INNER, 1, 1, 99), *src = whole(COUNT, 2, 100, 999);
+    int32_t *index = indices(COUNT, 3, N);
+    clef_tensor *x = put(CLEF_SHAPE(OUTER, N, INNER), y), *k = clef_from_host(ctx, CLEF_SHAPE(OUTER, M, INNER), CLEF_I32, index);
+    for (int i = 0; i < COUNT; i++)
+        if (index[i] >= 0 && index[i] < N) y[(i / INNER / M * N + index[i]) * INNER + i % INNER] = src[i];
+    expect(clef_scatter(x, 1, k, put(CLEF_SHAPE(OUTER, M, INNER), src)), y, OUTER * N * INNER);
+}
+
+/* Slices along the middle of three dimensions, read and added. */
+static void slices(void) {
+    enum { OUTER = 3, V = 7, D = 11, M = 40 };
+    float *v = whole(OUTER * V * D, 1, 1, 99), *g = whole(OUTER * M * D, 2, 1, 9), *y = zeros(OUTER * M * D),
+          *sums = zeros(OUTER * V * D);
+    int32_t *index = indices(M, 3, V);
+    for (int i = 0; i < OUTER * M * D; i++) {
+        int k = index[i / D % M], at = (i / D / M * V + k) * D + i % D;
+        if (k < 0 || k >= V) continue;
+        y[i] = v[at];
+        sums[at] += g[i];
+    }
+    clef_tensor *k = clef_from_host(ctx, CLEF_SHAPE(M), CLEF_I32, index), *d, *x = leaf(CLEF_SHAPE(OUTER, V, D), v);
+    expect(clef_index_select(x, 1, k), y, OUTER * M * D);
+    differentiate(clef_index_select(x, 1, k), put(CLEF_SHAPE(OUTER, M, D), g), &x, 1, &d);
+    expect(d, sums, OUTER * V * D);
+    clef_release(x);
+}
+
 /* ---- sources ---- */
 static void counted(void) {
     float *want = zeros(1003);
@@ -744,6 +774,7 @@ static void picks(void) {
     X(maxima) X(small_windows) X(averages) X(adaptive) X(sums_of_rows) X(sums_of_columns) X(extremes) X(choices)      \
     X(pairs_of_rows) X(pairs_of_columns) X(layer_rows) X(layer_slopes) X(softmax_rows) X(softmax_columns)             \
     X(softmax_splits) X(softmax_slopes) X(class_losses) X(elements) X(table_rows) X(counted) X(random_numbers)        \
+    X(replaced) X(slices) X(square_rows)                                                                              \
     X(halves) X(bytes) X(strides) X(functions) X(quotients) X(circles) X(picks)          \
     X(ordered) X(keys) X(scanned) X(dice) X(draws) X(races)
 /* clang-format on */

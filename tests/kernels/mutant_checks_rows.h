@@ -39,6 +39,30 @@ static void layer_slopes(void) {
     check_layer_norm(3, 7, true);
 }
 
+/* ---- RMS norm ---- */
+static void square_rows(void) {
+    enum { ROWS = 37, N = 23, COUNT = ROWS * N }; /* three parts, the last of them shorter */
+    float *x = whole(COUNT, 1, 3, 9), *w = whole(N, 2, 1, 5), *g = whole(COUNT, 3, -3, 6);
+    float *y = zeros(COUNT), *dx = zeros(COUNT), *dw = zeros(N);
+    for (int r = 0; r < ROWS; r++) {
+        double squares = 0, far = 0;
+        for (int i = r * N; i < (r + 1) * N; i++) squares += x[i] * x[i] / (double)N;
+        double scale = 1 / sqrt(squares + 3);
+        for (int i = r * N; i < (r + 1) * N; i++) far += g[i] * w[i % N] * x[i] * scale / N;
+        for (int i = r * N; i < (r + 1) * N; i++) {
+            y[i] = (float)(x[i] * scale * w[i % N]);
+            dx[i] = (float)(scale * (g[i] * w[i % N] - x[i] * scale * far));
+            dw[i % N] += (float)(g[i] * x[i] * scale);
+        }
+    }
+    clef_tensor *in[2] = {leaf(CLEF_SHAPE(ROWS, N), x), leaf(CLEF_SHAPE(N), w)}, *d[2], *out = clef_rms_norm(in[0], 1, in[1], 3);
+    expect_near(out, y, COUNT, 1e-4);
+    differentiate(out, put(CLEF_SHAPE(ROWS, N), g), in, 2, d);
+    expect_near(d[0], dx, COUNT, 1e-4);
+    expect_near(d[1], dw, N, 1e-3);
+    clef_release(in[0]), clef_release(in[1]);
+}
+
 /* ---- softmax ---- */
 /* Lines far above and far below zero, with one element far above the others: a wrong maximum overflows.  One begins with
    nothing but -inf. */

@@ -1,4 +1,4 @@
-/* test_norm.c — layer norm, batch norm with its running statistics, dropout.
+/* test_norm.c — layer norm, RMS norm, group norm, batch norm with its running statistics, dropout.
    ctest: cost=18 */
 #include "support/numbers.h"
 
@@ -147,6 +147,126 @@ Test(norm, layer_norm_differentiates_twice) {
         free(first[0]), free(first[1]);
     }
     free(x), free(g), free(h), free(have);
+    clef_close(ctx);
+}
+
+/* ---- RMS norm ---- */
+
+/* Rows of x [rows,n], with all gradients by their formulas in double, both as usual and such that they could go on. */
+static void check_rms(clef_context *ctx, int64_t rows, int64_t n, clef_dtype dtype) {
+    clef_dtype wide = dtype == CLEF_F64 ? CLEF_F64 : CLEF_F32;
+    double *x = spread(rows * n, -2, 3, 1), *w = spread(n, 0.5, 2, 2), *g = spread(rows * n, -1, 1, 5);
+    double *y = calloc((size_t)(rows * n), sizeof *y), *dx = calloc((size_t)(rows * n), sizeof *dx),
+           *dw = calloc((size_t)n, sizeof *dw);
+    clef_tensor *in[2] = {parameter(tensor_of(ctx, CLEF_SHAPE(rows, n), dtype, x)),
+                          parameter(tensor_of(ctx, CLEF_SHAPE(n), wide, w))},
+                *seed = tensor_of(ctx, CLEF_SHAPE(rows, n), dtype, g), *d[2];
+    for (int64_t r = 0; r < rows; r++) {
+        const double *v = x + r * n, *s = g + r * n;
+        double squares = 0, far = 0;
+        for (int64_t i = 0; i < n; i++) squares += v[i] * v[i] / (double)n;
+        double scale = 1 / sqrt(squares + 1e-5);
+        for (int64_t i = 0; i < n; i++) far += s[i] * w[i] * v[i] * scale / (double)n;
+        for (int64_t i = 0; i < n; i++) {
+            y[r * n + i] = v[i] * scale * w[i];
+            dx[r * n + i] = (s[i] * w[i] - v[i] * scale * far) * scale;
+            dw[i] += s[i] * v[i] * scale;
+        }
+    }
+    bounds of_y = stored_bounds(dtype, 2e-6, 4e-6), of_dx = stored_bounds(dtype, 2e-5, 1e-4),
+           of_dw = stored_bounds(wide, 2e-6 * (double)rows, 1e-4);
+    clef_tensor *out = clef_rms_norm(in[0], 1, in[1], 1e-5);
+    cr_expect(clef_tensor_dtype(out) == dtype, "x decides, not the weight");
+    expect_numbers(out, y, of_y.absolute, of_y.relative, "rms_norm");
+    for (int again = 0; again < 2; again++) {
+        cr_assert(clef_grad(out, seed, in, 2, again, d) == CLEF_OK, "%s", clef_error(ctx));
+        expect_numbers(d[0], dx, of_dx.absolute, of_dx.relative, "gradient of rms_norm");
+        expect_numbers(d[1], dw, of_dw.absolute, of_dw.relative, "gradient of its weight");
+    }
+    clef_release(in[0]), clef_release(in[1]);
+    clef_end_step(ctx);
+    free(x), free(w), free(g), free(y), free(dx), free(dw);
+}
+
+Test(norm, rms_norm) {
+    clef_context *ctx = open_seeded(1);
+    for (int d = 0; d < float_dtypes_here(ctx); d++) check_rms(ctx, 3, 17, float_dtypes[d]);
+    check_rms(ctx, 5, 1, CLEF_F32);
+    if (!test_small()) {
+        check_rms(ctx, 37, 131, CLEF_F32); /* three parts */
+        check_rms(ctx, 1100, 3, CLEF_F32); /* as many parts as there may be */
+        check_rms(ctx, 2, 70001, CLEF_F32);
+    }
+    clef_tensor *x = clef_arange(ctx, 1, 5, 1, CLEF_I32); /* mean of squares 7.5 */
+    clef_tensor *y = clef_rms_norm(clef_reshape(x, CLEF_SHAPE(2, 2)), 2, CLEF_NONE, 0);
+    cr_expect(clef_tensor_dtype(y) == CLEF_F32);
+    expect_numbers(y, (double[]){1 / sqrt(7.5), 2 / sqrt(7.5), 3 / sqrt(7.5), 4 / sqrt(7.5)}, 0, 1e-6, "without a weight");
+    cr_expect(!clef_rms_norm(x, 2, CLEF_NONE, 1e-5));
+    expect_error(ctx, CLEF_INVALID, "rms_norm: x [4] has no 2 last dimensions");
+    cr_expect(!clef_rms_norm(x, 1, clef_ones(ctx, CLEF_SHAPE(3), CLEF_F32), 1e-5));
+    expect_error(ctx, CLEF_SHAPE, "rms_norm: weight [3] must be [4], the last dimensions of x [4]");
+    clef_close(ctx);
+}
+
+/* ---- group norm ---- */
+
+typedef struct grouped {
+    int groups;
+    const double *weight, *bias;
+} grouped;
+
+/* Of x [n,c,d]: each group of an item is a run of memory. */
+static void group_reference(const double *x, double *y, const void *user) {
+    const grouped *f = user;
+    int length = C * D / f->groups;
+    for (int begin = 0; begin < N * C * D; begin += length) {
+        double mean = 0, var = 0;
+        for (int i = begin; i < begin + length; i++) mean += x[i] / length;
+        for (int i = begin; i < begin + length; i++) var += (x[i] - mean) * (x[i] - mean) / length;
+        for (int i = begin; i < begin + length; i++) {
+            int c = i / D % C;
+            y[i] = (x[i] - mean) / sqrt(var + 1e-5) * (f->weight ? f->weight[c] : 1) + (f->bias ? f->bias[c] : 0);
+        }
+    }
+}
+
+static void check_group_norm(clef_context *ctx, int groups, clef_dtype dtype, bool affine) {
+    clef_dtype wide = dtype == CLEF_F64 ? CLEF_F64 : CLEF_F32;
+    double *x = spread(N * C * D, -2, 3, 1), *w = spread(C, 0.5, 2, 2), *b = spread(C, -1, 1, 3), *g = spread(N * C * D, -1, 1, 5),
+           y[N * C * D];
+    clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(N, C, D), dtype, x)), *tw = tensor_of(ctx, CLEF_SHAPE(C), wide, w),
+                *tb = tensor_of(ctx, CLEF_SHAPE(C), wide, b), *tg = tensor_of(ctx, CLEF_SHAPE(N, C, D), dtype, g), *dx;
+    grouped f = {groups, affine ? w : NULL, affine ? b : NULL};
+    group_reference(x, y, &f);
+    bounds of_y = stored_bounds(dtype, 4e-6, 4e-6), of_dx = stored_bounds(dtype, 2e-5, 1e-4);
+    clef_tensor *out = affine ? clef_group_norm(p, groups, tw, tb, 1e-5) : clef_group_norm(p, groups, CLEF_NONE, CLEF_NONE, 1e-5);
+    cr_expect(clef_tensor_dtype(out) == dtype);
+    expect_numbers(out, y, of_y.absolute, of_y.relative, "group_norm");
+    cr_assert(clef_grad(out, tg, &p, 1, false, &dx) == CLEF_OK, "%s", clef_error(ctx));
+    double *slope = slopes(group_reference, &f, x, N * C * D, N * C * D, g, 1e-6);
+    expect_numbers(dx, slope, fmax(of_dx.absolute, 2e-8), of_dx.relative, "gradient of group_norm");
+    if (groups == C)
+        expect_numbers(clef_instance_norm(p, affine ? tw : CLEF_NONE, affine ? tb : CLEF_NONE, 1e-5), y, of_y.absolute,
+                       of_y.relative, "instance_norm");
+    clef_release(p);
+    free(x), free(w), free(b), free(g), free(slope);
+    clef_end_step(ctx);
+}
+
+Test(norm, group_norm) {
+    clef_context *ctx = open_seeded(1);
+    for (int d = 0; d < float_dtypes_here(ctx); d++) check_group_norm(ctx, 2, float_dtypes[d], true);
+    for (int groups = 1; groups <= C; groups *= 2) check_group_norm(ctx, groups, CLEF_F32, groups != 2);
+    check_group_norm(ctx, 2, CLEF_F32, false);
+    clef_tensor *x = clef_ones(ctx, CLEF_SHAPE(2, 4, 3), CLEF_F32), *three = clef_ones(ctx, CLEF_SHAPE(3), CLEF_F32);
+    cr_expect(!clef_group_norm(x, 3, CLEF_NONE, CLEF_NONE, 1e-5));
+    expect_error(ctx, CLEF_SHAPE, "group_norm: 3 groups do not divide the 4 channels of x [2,4,3]");
+    cr_expect(!clef_group_norm(x, 0, CLEF_NONE, CLEF_NONE, 1e-5));
+    expect_error(ctx, CLEF_SHAPE, "group_norm: 0 groups");
+    cr_expect(!clef_group_norm(x, 2, CLEF_NONE, three, 1e-5));
+    expect_error(ctx, CLEF_SHAPE, "group_norm: bias [3] must be [4], the channels of x [2,4,3]");
+    cr_expect(!clef_instance_norm(three, CLEF_NONE, CLEF_NONE, 1e-5));
+    expect_error(ctx, CLEF_SHAPE, "instance_norm: x [3] is not [n,c,...]");
     clef_close(ctx);
 }
 

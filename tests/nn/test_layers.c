@@ -131,6 +131,39 @@ Test(layers, layer_norm) {
     expect_error(ctx, CLEF_SHAPE, "layer_norm: x [4,3] does not end in the normalised shape [4]");
 }
 
+Test(layers, rms_norm) {
+    clef_module *m = clef_nn_rms_norm(ctx, CLEF_SHAPE(2, 3), NULL);
+    cr_assert_eq(clef_module_tensors(m), 1);
+    expect_tensor(m, 0, "weight", CLEF_SHAPE(2, 3), false);
+    float *y = values(clef_forward(m, clef_full(ctx, CLEF_SHAPE(5, 2, 3), CLEF_F32, 1e-3)));
+    cr_expect_float_eq(y[29], 1e-3 / sqrt(1e-6 + 0x1p-23), 1e-5, "the usual eps is 2^-23");
+    free(y);
+    clef_module *plain = clef_nn_rms_norm(ctx, CLEF_SHAPE(2), &(clef_nn_norm_options){.no_affine = true, .eps = 3.5});
+    cr_expect_eq(clef_module_tensors(plain), 0);
+    y = values(clef_forward(plain, clef_arange(ctx, 0, 2, 1, CLEF_F32)));
+    cr_expect_float_eq(y[1], 0.5, 1e-6);
+    free(y);
+    cr_expect_null(run_on(plain, CLEF_SHAPE(4, 3)));
+    expect_error(ctx, CLEF_SHAPE, "rms_norm: x [4,3] does not end in the normalised shape [2]");
+    cr_expect_null(clef_nn_rms_norm(ctx, CLEF_SHAPE(2), &(clef_nn_norm_options){.eps = -1}));
+    expect_error(ctx, CLEF_INVALID, "rms_norm: the normalised shape");
+}
+
+Test(layers, group_norm) {
+    clef_module *m = clef_nn_group_norm(ctx, 2, 4, NULL);
+    expect_tensor(m, 0, "weight", CLEF_SHAPE(4), false);
+    expect_tensor(m, 1, "bias", CLEF_SHAPE(4), false);
+    float *y = values(clef_forward(m, clef_reshape(clef_arange(ctx, 0, 8, 1, CLEF_F32), CLEF_SHAPE(1, 4, 2))));
+    cr_expect_float_eq(y[3], 1.5 / sqrt(1.25 + 1e-5), 1e-5);
+    cr_expect_float_eq(y[4], -1.5 / sqrt(1.25 + 1e-5), 1e-5);
+    free(y);
+    cr_expect_eq(clef_module_tensors(clef_nn_group_norm(ctx, 4, 4, &(clef_nn_norm_options){.no_affine = true})), 0);
+    cr_expect_null(run_on(m, CLEF_SHAPE(2, 6, 3)));
+    expect_error(ctx, CLEF_SHAPE, "group_norm: x [2,6,3] is not [n,4,...]");
+    cr_expect_null(clef_nn_group_norm(ctx, 3, 4, NULL));
+    expect_error(ctx, CLEF_INVALID, "group_norm: 3 groups of 4 channels");
+}
+
 Test(layers, dropout) {
     clef_module *m = clef_nn_dropout(ctx, 0.25);
     clef_tensor *x = clef_ones(ctx, CLEF_SHAPE(4001), CLEF_F32);

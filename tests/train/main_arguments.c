@@ -232,6 +232,11 @@ static void modules(void) {
     REFUSED(clef_nn_conv2d(ctx, INT64_MAX, INT64_MAX, INT_MAX, NULL));
     REFUSED(clef_nn_batch_norm2d(ctx, -1, NULL));
     REFUSED(clef_nn_layer_norm(ctx, deep, NULL));
+    REFUSED(clef_nn_rms_norm(ctx, deep, NULL));
+    REFUSED(clef_nn_rms_norm(ctx, CLEF_SHAPE(4), &(clef_nn_norm_options){.eps = NAN}));
+    REFUSED(clef_nn_group_norm(ctx, 0, 4, NULL));
+    REFUSED(clef_nn_group_norm(ctx, 3, 4, NULL));
+    REFUSED(clef_nn_group_norm(ctx, INT64_MIN, INT64_MAX, NULL));
     REFUSED(clef_nn_embedding(ctx, INT64_MAX, INT64_MAX));
     REFUSED(clef_nn_dropout(ctx, NAN));
     REFUSED(clef_nn_max_pool2d(ctx, INT_MIN, NULL));

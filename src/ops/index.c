@@ -1,0 +1,406 @@
+/* index.c — reading, adding and placing by index: gather, scatter_add, scatter, index_select, embedding, one-hot.  Reading is the
+   gradient of adding, and the other way round.
+
+   An index outside the dimension reads 0 and places nothing: indices are data, so they cannot be refused when the expression is
+   written, and no kernel may leave its memory. */
+#include "kernels/lanes.h"
+#include "ops/ops.h"
+
+typedef struct index_attributes {
+    int64_t dim, rows; /* rows: along dim of the result, in index_add */
+} index_attributes;
+
+static const index_attributes *attributes_of(const clef__node *node) { return clef__attributes(node); }
+
+/* Indices as i32 or i64; NULL after refusing other dtypes. */
+static clef_tensor *whole(clef_tensor *index, const char *op) {
+    clef_dtype dtype = clef_tensor_dtype(index);
+    if (clef__is_float(dtype) || dtype == CLEF_BOOL)
+        return clef__refuse(clef_tensor_context(index), op, CLEF_DTYPE, "index is %s, not a whole number", clef_dtype_name(dtype));
+    return dtype == CLEF_U8 ? clef_to(index, CLEF_I32) : index;
+}
+
+static void begin_rows(const clef__lowering *lw, const char *kernel, clef_dtype dtype, clef_dtype index, int lanes) {
+    clef__launch_begin(lw, "index.cl", kernel);
+    clef__launch_define(lw, "DT", "%s", clef__token(dtype));
+    clef__launch_define(lw, "IT", "%s", clef__token(index));
+    if (lanes) clef__launch_define(lw, "W", "%d", lanes);
+}
+
+/* [outer, n, inner] of a row-major shape around dim. */
+static clef__axes around(clef_shape shape, int64_t dim) {
+    clef__axes a = {1, shape.dim[dim], 1};
+    for (int i = 0; i < dim; i++) a.outer *= shape.dim[i];
+    for (int i = (int)dim + 1; i < shape.rank; i++) a.inner *= shape.dim[i];
+    return a;
+}
+
+/* ---- gather ---- */
+
+/* Is index as large as x in all dimensions but the attribute's? */
+static bool takes_index(clef__call *call) {
+    int64_t dim = ((const index_attributes *)call->attributes)->dim;
+    clef_shape x = call->input[0]->shape, index = call->input[1]->shape;
+    bool fits = dim >= 0 && dim < x.rank && index.rank == x.rank;
+    for (int i = 0; fits && i < x.rank; i++) fits = i == dim || index.dim[i] == x.dim[i];
+    return clef__infer_takes(call, fits, "index fits x");
+}
+
+static bool gather_infer(clef__call *call) {
+    if (!takes_index(call)) return false;
+    call->out->shape = call->input[1]->shape;
+    call->out->dtype = call->input[0]->dtype;
+    return true;
+}
+
+static void gather_lower(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
+    clef__axes from = around(node->input[0]->shape, attributes_of(node)->dim),
+               to = around(node->out->shape, attributes_of(node)->dim);
+    clef__operand y = clef__lower_out(lw, NULL);
+    if (from.n == 0) {
+        clef__lower_fill(lw, y, 0);
+        return;
+    }
+    clef__operand x = clef__lower_in_dense(lw, 0, NULL), index = clef__lower_in_dense(lw, 1, NULL);
+    begin_rows(lw, "gather", x.dtype, index.dtype, 0);
+    clef__launch_tensor(lw, x, false);
+    clef__launch_tensor(lw, index, false);
+    clef__launch_tensor(lw, y, true);
+    clef__launch_long(lw, from.n);
+    clef__launch_long(lw, to.n);
+    clef__launch_long(lw, to.inner);
+    clef__launch_units(lw, to.outer * to.n * to.inner, 4);
+}
+
+static void gather_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                            clef_tensor **dx) {
+    (void)wanted;
+    clef_tensor *nothing = clef_zeros(clef_tensor_context(y[0]), clef_tensor_shape(x[0]), clef_tensor_dtype(x[0]));
+    dx[0] = clef_scatter_add(nothing, (int)attributes_of(clef__node_of(y[0]))->dim, x[1], g[0]);
+}
+
+static const clef__strategy gather_strategies[] = {{.name = "elements", .lower = gather_lower}, {0}};
+static const clef_op op_gather = {
+    .name = "gather", .kind = CLEF__KERNEL, .infer = gather_infer, .gradient = gather_gradient, .strategies = gather_strategies};
+
+/* *reached: x's shape as far as index goes in all dimensions but d; false after refusing an index that is larger. */
+static bool find_corner(clef_tensor *x, int d, clef_tensor *index, const char *op, clef_shape *reached) {
+    clef_shape have = clef_tensor_shape(x);
+    *reached = clef_tensor_shape(index);
+    bool fits = have.rank == reached->rank;
+    for (int i = 0; fits && i < have.rank; i++) {
+        if (i == d) reached->dim[i] = have.dim[i];
+        fits = reached->dim[i] <= have.dim[i];
+    }
+    if (!fits)
+        clef__refuse(clef_tensor_context(x), op, CLEF_SHAPE, "index %s reaches beyond x %s outside dimension %d",
+                     clef__shape_text(clef_tensor_shape(index)), clef__shape_text(have), d);
+    return fits;
+}
+
+static const int64_t corner_start[CLEF_MAX_RANK], corner_step[CLEF_MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1};
+
+/* That corner of x; NULL after refusing. */
+static clef_tensor *corner(clef_tensor *x, int d, clef_tensor *index, const char *op) {
+    clef_shape reached;
+    if (!find_corner(x, d, index, op, &reached)) return NULL;
+    return clef_shape_equal(reached, clef_tensor_shape(x)) ? x : clef__window(x, corner_start, corner_step, reached.dim);
+}
+
+clef_tensor *clef_gather(clef_tensor *x, int dim, clef_tensor *index) {
+    if (!CLEF__GIVEN("gather", "x index", x, index) || !(index = whole(index, "gather"))) return NULL;
+    int d = dim;
+    if (!clef__normalize_dim(clef_tensor_shape(x).rank, &d)) return clef__refuse_dim(x, "gather", dim);
+    index_attributes a = {.dim = d};
+    return clef__apply(&op_gather, (clef_tensor *[]){corner(x, d, index, "gather"), index}, 2, &a, sizeof a);
+}
+
+/* ---- scatter_add and scatter ---- */
+
+static const clef_op op_scatter_add;
+
+static bool scatter_infer(clef__call *call) {
+    return takes_index(call) && clef__infer_takes(call, clef__same_shape(call, 1, 2), "src has index's shape") &&
+           clef__infer_like(call);
+}
+
+/* Sums in storage of 16 bits would lose most of what is added: these go through f32. */
+static clef__operand sum_place(const clef__lowering *lw, clef__operand y) {
+    bool half = y.dtype == CLEF_F16 || y.dtype == CLEF_BF16;
+    return half ? clef__lower_scratch(lw, CLEF_F32, clef__lower_node(lw)->out->shape) : y;
+}
+
+static clef__operand widened(const clef__lowering *lw, clef__operand x, clef_shape shape, clef_dtype dtype) {
+    if (x.dtype == dtype) return x;
+    clef__operand wide = clef__lower_scratch(lw, dtype, shape);
+    clef__lower_copy(lw, wide, x);
+    return wide;
+}
+
+static void launch_scatter(const clef__lowering *lw, clef__operand y, clef__axes to, clef__axes from, bool adds) {
+    const clef__node *node = clef__lower_node(lw);
+    clef__operand index = clef__lower_in_dense(lw, 1, NULL);
+    clef__operand x = widened(lw, clef__lower_in_dense(lw, 2, NULL), node->input[2]->shape, y.dtype);
+    int64_t columns = to.outer * to.inner, wanted = clef__lower_items(lw, columns * from.n, 1024);
+    int64_t parts = wanted / columns < 1 ? 1 : wanted / columns > to.n ? to.n : wanted / columns;
+    begin_rows(lw, "scatter", y.dtype, index.dtype, 0);
+    clef__launch_define(lw, "ADDS", "%d", adds);
+    clef__launch_tensor(lw, x, false);
+    clef__launch_tensor(lw, index, false);
+    clef__launch_tensor(lw, y, true);
+    clef__launch_long(lw, to.n);
+    clef__launch_long(lw, from.n);
+    clef__launch_long(lw, to.inner);
+    clef__launch_long(lw, clef__ceil_div(to.n, parts));
+    clef__launch_long(lw, parts);
+    clef__launch_units(lw, columns * parts, from.n);
+}
+
+static void scatter_lower(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
+    bool adds = node->op == &op_scatter_add;
+    clef__axes to = around(node->out->shape, attributes_of(node)->dim),
+               from = around(node->input[1]->shape, attributes_of(node)->dim);
+    clef__operand out = clef__lower_out(lw, NULL), y = adds ? sum_place(lw, out) : out;
+    clef__lower_copy(lw, y, clef__lower_in(lw, 0));
+    if (from.outer * from.n * from.inner > 0) launch_scatter(lw, y, to, from, adds);
+    if (y.value != out.value) clef__lower_copy(lw, out, y);
+}
+
+static void scatter_add_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                                 clef_tensor **dx) {
+    if (wanted[0]) dx[0] = g[0];
+    if (wanted[2]) dx[2] = clef_gather(g[0], (int)attributes_of(clef__node_of(y[0]))->dim, x[1]);
+}
+
+/* Where the element of src for this index is the one that is in the result: where the last number placed there is its own. */
+static clef_tensor *winners(clef_tensor *x, int d, clef_tensor *index) {
+    clef_context *ctx = clef_tensor_context(x);
+    clef_shape shape = clef_tensor_shape(index), along = {.rank = shape.rank};
+    int64_t n = shape.dim[d];
+    for (int i = 0; i < shape.rank; i++) along.dim[i] = i == d ? n : 1;
+    clef_dtype dtype = n < INT32_MAX ? CLEF_I32 : CLEF_I64;
+    clef_tensor *count = clef_to_device(clef_arange(ctx, 0, (double)n, 1, dtype), clef_tensor_device(index));
+    clef_tensor *own = clef_expand(clef_reshape(count, along), shape);
+    clef_tensor *last = clef_scatter(clef_zeros(ctx, clef_tensor_shape(x), dtype), d, index, own);
+    return clef_eq(clef_gather(last, d, index), own);
+}
+
+/* What was replaced gets no gradient, nor what was replaced in turn. */
+static void scatter_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                             clef_tensor **dx) {
+    int d = (int)attributes_of(clef__node_of(y[0]))->dim;
+    if (wanted[0]) dx[0] = clef_scatter_value(g[0], d, x[1], 0);
+    if (wanted[2]) dx[2] = clef_where_scalar(winners(x[0], d, x[1]), clef_gather(g[0], d, x[1]), 0);
+}
+
+static const clef__strategy scatter_strategies[] = {{.name = "owners", .lower = scatter_lower}, {0}};
+static const clef_op op_scatter_add = {.name = "scatter_add",
+                                       .kind = CLEF__KERNEL,
+                                       .infer = scatter_infer,
+                                       .gradient = scatter_add_gradient,
+                                       .strategies = scatter_strategies};
+static const clef_op op_scatter = {.name = "scatter",
+                                   .kind = CLEF__KERNEL,
+                                   .infer = scatter_infer,
+                                   .gradient = scatter_gradient,
+                                   .strategies = scatter_strategies};
+
+/* Dimension d, counted from 0, of x, whole indices and src of their shape; false after refusing. */
+static bool scatter_takes(clef_tensor *x, int dim, clef_tensor **index, clef_tensor *src, const char *op, int *d) {
+    if (!CLEF__GIVEN(op, "x index src", x, *index, src) || !(*index = whole(*index, op))) return false;
+    *d = dim;
+    if (!clef__normalize_dim(clef_tensor_shape(x).rank, d)) return clef__refuse_dim(x, op, dim), false;
+    if (clef_shape_equal(clef_tensor_shape(*index), clef_tensor_shape(src))) return true;
+    clef__refuse(clef_tensor_context(x), op, CLEF_SHAPE, "index %s and src %s differ", clef__shape_text(clef_tensor_shape(*index)),
+                 clef__shape_text(clef_tensor_shape(src)));
+    return false;
+}
+
+/* The canonical form wants index and x of equal size outside d: otherwise the corner of x is scattered into, and put back. */
+static clef_tensor *scatter_corner(clef_tensor *x, clef_tensor *part, int d, clef_tensor *index, clef_tensor *src) {
+    clef_tensor *nothing = clef_zeros(clef_tensor_context(x), clef_tensor_shape(part), clef_tensor_dtype(part));
+    clef_tensor *sums = clef_scatter_add(nothing, d, index, src);
+    return clef_add(x, clef__into_window(sums, clef_tensor_shape(x), corner_start, corner_step, 0));
+}
+
+clef_tensor *clef_scatter_add(clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src) {
+    int d;
+    if (!scatter_takes(x, dim, &index, src, "scatter_add", &d)) return NULL;
+    clef_dtype dtype = clef__promote(clef_tensor_dtype(x), clef_tensor_dtype(src));
+    if (dtype == CLEF_BOOL) dtype = CLEF_I32;
+    x = clef_to(x, dtype);
+    src = clef_to(src, dtype);
+    clef_tensor *part = corner(x, d, index, "scatter_add");
+    if (part != x) return part ? scatter_corner(x, part, d, index, src) : NULL;
+    index_attributes a = {.dim = d};
+    return clef__apply(&op_scatter_add, (clef_tensor *[]){x, index, src}, 3, &a, sizeof a);
+}
+
+/* An index that is smaller than x outside d goes on as -1, which places nothing. */
+clef_tensor *clef_scatter(clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src) {
+    int d;
+    clef_shape reached;
+    if (!scatter_takes(x, dim, &index, src, "scatter", &d) || !find_corner(x, d, index, "scatter", &reached)) return NULL;
+    clef_dtype dtype = clef__promote(clef_tensor_dtype(x), clef_tensor_dtype(src));
+    x = clef_to(x, dtype);
+    src = clef_to(src, dtype);
+    if (!clef_shape_equal(reached, clef_tensor_shape(x))) {
+        clef_shape full = clef_tensor_shape(x);
+        full.dim[d] = clef_tensor_shape(index).dim[d];
+        index = clef__into_window(index, full, corner_start, corner_step, -1);
+        src = clef__into_window(src, full, corner_start, corner_step, 0);
+    }
+    index_attributes a = {.dim = d};
+    return clef__apply(&op_scatter, (clef_tensor *[]){x, index, src}, 3, &a, sizeof a);
+}
+
+/* ---- index_select and embedding: slices along a dimension, of which a table's rows are one ---- */
+
+/* x with dimension dim replaced by index's dimensions. */
+static bool select_infer(clef__call *call) {
+    int64_t dim = ((const index_attributes *)call->attributes)->dim;
+    clef_shape x = call->input[0]->shape, index = call->input[1]->shape, *y = &call->out->shape;
+    bool fits = dim >= 0 && dim < x.rank && x.rank - 1 + index.rank <= CLEF_MAX_RANK;
+    if (!clef__infer_takes(call, fits, "x has the dimension, and the result not too many")) return false;
+    for (int i = 0; i < dim; i++) y->dim[y->rank++] = x.dim[i];
+    for (int i = 0; i < index.rank; i++) y->dim[y->rank++] = index.dim[i];
+    for (int i = (int)dim + 1; i < x.rank; i++) y->dim[y->rank++] = x.dim[i];
+    call->out->dtype = call->input[0]->dtype;
+    return true;
+}
+
+static void select_lower(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
+    clef__axes from = around(node->input[0]->shape, attributes_of(node)->dim);
+    int64_t m = clef_shape_numel(node->input[1]->shape);
+    clef__operand y = clef__lower_out(lw, NULL);
+    if (from.n == 0) {
+        clef__lower_fill(lw, y, 0);
+        return;
+    }
+    clef__operand x = clef__lower_in_dense(lw, 0, NULL), index = clef__lower_in_dense(lw, 1, NULL);
+    begin_rows(lw, "read_rows", x.dtype, index.dtype, clef__lower_lanes(lw, from.inner));
+    clef__launch_tensor(lw, x, false);
+    clef__launch_tensor(lw, index, false);
+    clef__launch_tensor(lw, y, true);
+    clef__launch_long(lw, from.n);
+    clef__launch_long(lw, from.inner);
+    clef__launch_long(lw, m);
+    clef__launch_units(lw, from.outer * m, from.inner);
+}
+
+/* g with index's dimensions replaced by the rows. */
+static bool index_add_infer(clef__call *call) {
+    const index_attributes *a = call->attributes;
+    clef_shape g = call->input[0]->shape, index = call->input[1]->shape, *y = &call->out->shape;
+    int64_t after = a->dim + index.rank;
+    bool fits = a->dim >= 0 && a->rows >= 0 && after <= g.rank;
+    for (int i = 0; fits && i < index.rank; i++) fits = g.dim[a->dim + i] == index.dim[i];
+    if (!clef__infer_takes(call, fits, "g has a slice for each index")) return false;
+    for (int i = 0; i < a->dim; i++) y->dim[y->rank++] = g.dim[i];
+    y->dim[y->rank++] = a->rows;
+    for (int i = (int)after; i < g.rank; i++) y->dim[y->rank++] = g.dim[i];
+    call->out->dtype = call->input[0]->dtype;
+    return true;
+}
+
+static void launch_index_add(const clef__lowering *lw, clef__operand y, clef__axes to, int64_t m) {
+    clef__operand index = clef__lower_in_dense(lw, 1, NULL);
+    clef__operand x = widened(lw, clef__lower_in_dense(lw, 0, NULL), clef__lower_node(lw)->input[0]->shape, y.dtype);
+    int lanes = clef__lower_lanes(lw, to.inner);
+    int64_t blocks = clef__ceil_div(to.inner, lanes), columns = to.outer * blocks;
+    int64_t parts = clef__lower_items(lw, to.outer * m * to.inner, 1024) / columns;
+    parts = parts < 1 ? 1 : parts > to.n ? to.n : parts;
+    int64_t rows = clef__ceil_div(to.n, parts);
+    parts = clef__ceil_div(to.n, rows);
+    begin_rows(lw, "add_rows", y.dtype, index.dtype, lanes);
+    clef__launch_tensor(lw, x, false);
+    clef__launch_tensor(lw, index, false);
+    clef__launch_tensor(lw, y, true);
+    clef__launch_long(lw, to.n);
+    clef__launch_long(lw, to.inner);
+    clef__launch_long(lw, m);
+    clef__launch_long(lw, rows);
+    clef__launch_long(lw, parts);
+    clef__launch_units(lw, columns * parts, m);
+}
+
+static void index_add_lower(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
+    int64_t m = clef_shape_numel(node->input[1]->shape);
+    clef__operand out = clef__lower_out(lw, NULL), y = sum_place(lw, out);
+    clef__lower_fill(lw, y, 0);
+    if (m > 0) launch_index_add(lw, y, around(node->out->shape, attributes_of(node)->dim), m);
+    if (y.value != out.value) clef__lower_copy(lw, out, y);
+}
+
+static const clef_op op_index_select, op_index_add;
+
+static void index_add_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                               clef_tensor **dx) {
+    index_attributes a = {.dim = attributes_of(clef__node_of(y[0]))->dim};
+    if (wanted[0]) dx[0] = clef__apply(&op_index_select, (clef_tensor *[]){g[0], x[1]}, 2, &a, sizeof a);
+}
+
+static void select_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                            clef_tensor **dx) {
+    index_attributes a = {.dim = attributes_of(clef__node_of(y[0]))->dim};
+    a.rows = clef_tensor_shape(x[0]).dim[a.dim];
+    if (wanted[0]) dx[0] = clef__apply(&op_index_add, (clef_tensor *[]){g[0], x[1]}, 2, &a, sizeof a);
+}
+
+static bool embedding_infer(clef__call *call) {
+    clef_shape table = call->input[0]->shape, index = call->input[1]->shape;
+    if (table.rank != 2) return clef__infer_fail(call, CLEF_SHAPE, "table %s is not [rows, width]", clef__shape_text(table));
+    if (index.rank == CLEF_MAX_RANK)
+        return clef__infer_fail(call, CLEF_SHAPE, "index %s has %d dimensions already", clef__shape_text(index), CLEF_MAX_RANK);
+    return select_infer(call);
+}
+
+static const clef__strategy index_add_strategies[] = {{.name = "owners", .lower = index_add_lower}, {0}};
+static const clef__strategy select_strategies[] = {{.name = "rows", .lower = select_lower}, {0}};
+static const clef_op op_index_add = {.name = "index_add",
+                                     .kind = CLEF__KERNEL,
+                                     .infer = index_add_infer,
+                                     .gradient = index_add_gradient,
+                                     .strategies = index_add_strategies};
+static const clef_op op_index_select = {.name = "index_select",
+                                        .kind = CLEF__KERNEL,
+                                        .infer = select_infer,
+                                        .gradient = select_gradient,
+                                        .strategies = select_strategies};
+static const clef_op op_embedding = {.name = "embedding",
+                                     .kind = CLEF__KERNEL,
+                                     .infer = embedding_infer,
+                                     .gradient = select_gradient,
+                                     .strategies = select_strategies};
+
+clef_tensor *clef_index_select(clef_tensor *x, int dim, clef_tensor *index) {
+    if (!CLEF__GIVEN("index_select", "x index", x, index) || !(index = whole(index, "index_select"))) return NULL;
+    int d = dim;
+    if (!clef__normalize_dim(clef_tensor_shape(x).rank, &d)) return clef__refuse_dim(x, "index_select", dim);
+    if (clef_tensor_shape(index).rank != 1)
+        return clef__refuse(clef_tensor_context(x), "index_select", CLEF_SHAPE,
+                            "index %s must have one dimension; clef_gather takes an index for each element",
+                            clef__shape_text(clef_tensor_shape(index)));
+    index_attributes a = {.dim = d};
+    return clef__apply(&op_index_select, (clef_tensor *[]){x, index}, 2, &a, sizeof a);
+}
+
+clef_tensor *clef_embedding(clef_tensor *table, clef_tensor *index) {
+    if (!CLEF__GIVEN("embedding", "table index", table, index) || !(index = whole(index, "embedding"))) return NULL;
+    return clef__apply(&op_embedding, (clef_tensor *[]){table, index}, 2, &(index_attributes){0}, sizeof(index_attributes));
+}
+
+/* ---- one-hot ---- */
+
+clef_tensor *clef_one_hot(clef_tensor *index, int64_t classes) {
+    if (!CLEF__GIVEN("one_hot", "index", index) || !(index = whole(index, "one_hot"))) return NULL;
+    clef_context *ctx = clef_tensor_context(index);
+    if (classes < 0 || classes > INT32_MAX)
+        return clef__refuse(ctx, "one_hot", CLEF_INVALID, "%lld classes, not within 0 … 2^31 - 1", (long long)classes);
+    clef_tensor *each = clef_to_device(clef_arange(ctx, 0, (double)classes, 1, CLEF_I64), clef_tensor_device(index));
+    return clef_to(clef_eq(clef_unsqueeze(index, -1), each), CLEF_I64);
+}
