@@ -37,11 +37,13 @@ typedef struct search {
 } search;
 
 /* After every module's forward, inner ones first: so the first bad output is the innermost module's. */
-static void look_at_output(void *user, clef_module *module, clef_tensor *x, clef_tensor *y) {
-    (void)x;
+static void look_at_output(void *user, const clef__run *run) {
     search *s = user;
     verdict *v = s->verdict;
-    if (v->type[0] || all_finite(y)) return;
+    clef_module *module = run->module;
+    bool finite = true;
+    for (int i = 0; !v->type[0] && finite && i < run->n_outputs; i++) finite = all_finite(run->output[i]);
+    if (v->type[0] || finite) return;
     const char *parameter = bad_parameter(module);
     if (!clef__module_path(s->root, module, v->layer, sizeof v->layer))
         snprintf(v->layer, sizeof v->layer, "one that is registered nowhere");
