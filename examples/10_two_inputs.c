@@ -56,6 +56,5 @@ int main(int argc, char **argv) {
     double loss = clef_fit(net, &options, &history) ? 1 : history->epoch[history->n - 1].loss;
     if (clef_error_status(ctx)) fprintf(stderr, "%s\n", clef_error(ctx));
     printf("sum of both losses: %.5f\n", loss);
-    clef_close(ctx);
-    return !(loss < 0.02);
+    return clef_close(ctx), !(loss < 0.02);
 }
