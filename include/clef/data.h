@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-/* Items have x (f32, images as [c,h,w] with pixels in [0,1]) and y (an i64 class). */
+/* Items have fields, each an input or a target.  Most have x (f32, images as [c,h,w] with pixels in [0,1]) and y (an i64 class). */
 typedef struct clef_dataset clef_dataset; /* owned by its context */
 typedef enum clef_split_name { CLEF_TRAIN, CLEF_TEST } clef_split_name;
 
@@ -39,12 +39,40 @@ CLEF_API clef_dataset *clef_dataset_pairs(clef_context *ctx, const float *x, cle
 typedef bool (*clef_fetch_fn)(void *user, int64_t i, float *x, int64_t *y);
 CLEF_API clef_dataset *clef_dataset_callback(clef_context *ctx, clef_shape item, int64_t n, int64_t classes, clef_fetch_fn fetch,
                                              void *user);
+/* The most fields of a dataset. */
+enum { CLEF_FIELDS_MOST = 64 };
+/* One tensor of each item, an input of the module or a target of the loss.  Host memory of bool is a byte, 0 or 1, for each
+   element; of f16 and bf16 two bytes. */
+typedef struct clef_field {
+    const char *name; /* for error lines, copied; NULL: "field 0", … */
+    clef_shape shape; /* of one item, without the batch, of rank < 8 */
+    clef_dtype dtype;
+    const void *data; /* n × numel(shape) elements, copied; not looked at where a callback provides them */
+    bool target;
+    int64_t classes; /* of a target of shape CLEF_SCALAR in i64, i32 or u8: it is a class below this; 0: as high as data goes */
+} clef_field;
+/* Items with any inputs and targets: sequences of whole numbers, several inputs, targets of any shape and dtype.  Batches have the
+   inputs and the targets in the order of their fields.  The first target's classes are the dataset's, and the first f32 input is what
+   a loader augments and normalises.  CLEF_INVALID for a field that cannot be, or without an input; CLEF_MEMORY.
+       clef_field fields[] = {{"words", CLEF_SHAPE(20), CLEF_I64, words}, {"label", CLEF_SCALAR, CLEF_U8, labels, .target = true}};
+       clef_dataset *data = clef_dataset_fields(ctx, fields, 2, n);  */
+CLEF_API clef_dataset *clef_dataset_fields(clef_context *ctx, const clef_field *fields, int n_fields, int64_t n);
+/* fetch fills out[f], numel(shape) elements of its dtype, for each field f of item i; called from several threads; false is an
+   error.  Classes of 0 are none; a first target with classes must be below them. */
+typedef bool (*clef_fetch_fields_fn)(void *user, int64_t i, void *const *out);
+/* The same with items from a callback.  user must live as long as the loaders that read it. */
+CLEF_API clef_dataset *clef_dataset_fields_callback(clef_context *ctx, const clef_field *fields, int n_fields, int64_t n,
+                                                    clef_fetch_fields_fn fetch, void *user);
+/* Number of fields; 0 for NULL. */
+CLEF_API int clef_dataset_field_count(const clef_dataset *data);
+/* Field i, with data NULL; its name lives as long as the dataset.  All zero if there is none. */
+CLEF_API clef_field clef_dataset_field(const clef_dataset *data, int i);
 /* The first n items (a view, nothing is copied); all of them when there are not so many.  CLEF_INVALID if n <
    0. */
 CLEF_API clef_dataset *clef_dataset_take(clef_dataset *data, int64_t n);
 /* Number of items. */
 CLEF_API int64_t clef_dataset_size(const clef_dataset *data);
-/* Shape of one item's x, without the batch: [c,h,w] for images; a scalar's for NULL. */
+/* Shape of one item's x (its first input), without the batch: [c,h,w] for images; a scalar's for NULL. */
 CLEF_API clef_shape clef_dataset_item(const clef_dataset *data);
 /* Number of classes; 0 where the targets are not classes. */
 CLEF_API int64_t clef_dataset_classes(const clef_dataset *data);
@@ -53,10 +81,13 @@ CLEF_API clef_context *clef_dataset_context(const clef_dataset *data);
 /* Name of class c: "7", "cat", …; "" out of range.  Lives as long as the dataset. */
 CLEF_API const char *clef_dataset_class_name(const clef_dataset *data, int64_t c);
 /* Copies item i, before augmentation and normalisation, into x (numel(item) floats) and *y (may be NULL; 0
-   where there are no classes).  CLEF_INVALID if there is no item i, CLEF_IO if a callback refuses. */
+   where there are no classes).  CLEF_INVALID if there is no item i, CLEF_IO if a callback refuses, CLEF_DTYPE if an item is
+   more than an f32 x and a y. */
 CLEF_API clef_status clef_dataset_get(clef_dataset *data, int64_t i, float *x, int64_t *y);
+/* Copies all fields of item i, before augmentation and normalisation, field f into out[f]. */
+CLEF_API clef_status clef_dataset_get_fields(clef_dataset *data, int64_t i, void *const *out);
 
-/* Random changes of images ([c,h,w] or [h,w], before normalisation), in this order: rotation, crop and shift,
+/* Random changes of the first f32 input, an image ([c,h,w] or [h,w], before normalisation), in this order: rotation, crop and shift,
    flip, brightness, contrast, cutout.  What comes in from outside is 0.  What happens to an item depends on
    the loader's seed, the epoch and the item's number only, and each kind is drawn apart from the others. */
 typedef struct clef_augment {
@@ -88,8 +119,11 @@ CLEF_API clef_loader *clef_loader_open(clef_dataset *data, const clef_loader_opt
 CLEF_API void clef_loader_close(clef_loader *loader);
 
 typedef struct clef_batch {
-    clef_tensor *x, *y;  /* temporaries: [b,…] f32; [b] i64 classes, [b,…] f32 targets, or NULL without */
+    clef_tensor *x, *y;  /* the first input, the first target (NULL without), say [b,…] f32 and [b] i64 classes */
     int64_t size, index; /* items in this batch, its number in the epoch */
+    clef_tensor *const *inputs,
+        *const *targets; /* all of them, temporaries [b,…]; the arrays are the loader's, until its next batch */
+    int n_inputs, n_targets;
 } clef_batch;
 /* Ends the step (clef_end_step) and uploads the next batch, as temporaries.  False at the end of an epoch
    (the next call starts another), and when the context holds an error; one of fetching (CLEF_IO) leaves the

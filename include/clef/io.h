@@ -22,6 +22,21 @@ CLEF_API clef_status clef_save(clef_module *module, const char *path);
    as they are.  f16, bf16, f32 and f64 are converted into each other, rounded to
    nearest; other dtypes must agree. */
 CLEF_API clef_status clef_load(clef_module *module, const char *path);
+typedef struct clef_load_options {
+    bool partial; /* fill what fits and leave the rest as it is; false: all must fit, as with clef_load */
+} clef_load_options;
+/* Names as clef_module_tensor has them: missing in the file; in the file and not in the module; in both, but with another shape or
+   a dtype that is not converted.  They belong to the context and live until its next clef_load_with.  n_loaded: tensors that were
+   filled. */
+typedef struct clef_load_result {
+    const char *const *missing, *const *unexpected, *const *mismatched;
+    int n_missing, n_unexpected, n_mismatched, n_loaded;
+} clef_load_result;
+/* clef_load, or as much of it as fits.  *result (may be NULL) says what does not, also when that is why nothing was loaded.  A
+   damaged file is an error and changes nothing, partial or not.  Options NULL: all defaults.
+       clef_load_with(net, "backbone.safetensors", &(clef_load_options){.partial = true}, &found);  */
+CLEF_API clef_status clef_load_with(clef_module *module, const char *path, const clef_load_options *options,
+                                    clef_load_result *result);
 
 /* ---- safetensors (github.com/huggingface/safetensors) ---- */
 /* Writes any named tensors; names must differ and be UTF-8.  metadata: pairs of strings (key, value), NULL-terminated, or

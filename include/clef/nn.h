@@ -17,6 +17,15 @@ typedef struct clef_module clef_module; /* owned by its context; freed with it *
    the op.
        clef_tensor *logits = clef_forward(net, b.x);  */
 CLEF_API clef_tensor *clef_forward(clef_module *module, clef_tensor *x);
+/* The most inputs, and the most outputs, of one call of a module. */
+enum { CLEF_CALL_MOST = 256 };
+/* outputs[0 … m-1] = module(inputs[0 … n-1]), temporaries.  n = m = 1: clef_forward, which every module has.  A module of
+   clef_module_new_call is given CLEF_NONE too, for inputs that it does without; others want tensors.  outputs must not lie over
+   inputs.  After a failure all outputs are NULL: CLEF_INVALID if the module does not have so many inputs or outputs, or left an
+   output NULL; else what went wrong inside.
+       clef_tensor *out[2];
+       clef_call(net, (clef_tensor *[]){words, times}, 2, out, 2);  */
+CLEF_API clef_status clef_call(clef_module *module, clef_tensor *const *inputs, int n, clef_tensor **outputs, int m);
 
 /* ---- containers ---- */
 /* CLEF_LAYERS(a, b, …): the array and its length, for clef_sequential. */
@@ -38,6 +47,16 @@ typedef clef_tensor *(*clef_forward_fn)(clef_module *module, clef_tensor *x, voi
 /* A module from a C function; children, parameters and buffers can be registered.  type, which is copied, is
    its word in clef_summary; user must live as long as the context. */
 CLEF_API clef_module *clef_module_new(clef_context *ctx, const char *type, clef_forward_fn forward, void *user);
+/* The same with several inputs and outputs: fills outputs[0 … m-1], which are NULL at first, from inputs[0 … n-1], of which
+   some may be CLEF_NONE; anything but CLEF_OK is a failure. */
+typedef clef_status (*clef_call_fn)(clef_module *module, clef_tensor *const *inputs, int n, clef_tensor **outputs, int m,
+                                    void *user);
+/* A module from such a function, which clef_call runs, and clef_forward where one input and one output will do.  n_inputs,
+   n_outputs: how many it takes and gives, up to CLEF_CALL_MOST; 0: any number, which the function looks at itself.  The rest is as
+   with clef_module_new.
+       clef_module *pair = clef_module_new_call(ctx, "pair", call_pair, 2, 2, NULL);  */
+CLEF_API clef_module *clef_module_new_call(clef_context *ctx, const char *type, clef_call_fn call, int n_inputs, int n_outputs,
+                                           void *user);
 /* Registers a child under a name that is new in the parent, not empty and without dots (CLEF_INVALID).  A
    child may have several parents (shared weights), but not contain itself. */
 CLEF_API clef_status clef_module_add(clef_module *parent, const char *name, clef_module *child);
@@ -48,8 +67,35 @@ CLEF_API clef_status clef_module_add_parameter(clef_module *module, const char *
 CLEF_API clef_status clef_module_add_buffer(clef_module *module, const char *name, clef_tensor *t);
 /* The child of this name or dotted path ("layer1.0"); NULL and CLEF_INVALID if there is none. */
 CLEF_API clef_module *clef_module_child(const clef_module *module, const char *name);
+/* Puts child in the place of the child of this name or dotted path, under the same name.  The old one is nobody's child then (or
+   that of its other parents) and lives on with its context.  CLEF_INVALID if there is none, or child would contain itself.  An
+   optimizer goes on with the parameters it was made of: those that no loss depends on any more get no gradient and stay as they
+   are, and new ones want an optimizer that is made after this.
+       clef_module_replace(net, "fc", clef_nn_linear(ctx, 512, 100, NULL));  */
+CLEF_API clef_status clef_module_replace(clef_module *parent, const char *name, clef_module *child);
+/* Takes the child of this name or dotted path out of the tree, as clef_module_replace does.  A clef_sequential goes on with its
+   other layers, a residual block without its shortcut; other modules fail when they come to a child that is missing. */
+CLEF_API clef_status clef_module_remove(clef_module *parent, const char *name);
 /* Is there a child, parameter or buffer of this name or dotted path?  Never an error; false for NULL. */
 CLEF_API bool clef_module_has(const clef_module *module, const char *name);
+
+/* ---- hooks: functions that see what goes into a module and comes out of it ---- */
+/* Either may be NULL.  before is called with the inputs when the module is about to run, after with inputs and outputs when it has
+   run and nothing failed.  They may make other tensors, but change none of these; anything but CLEF_OK makes the run fail.  Inputs
+   may be CLEF_NONE where the module takes that. */
+typedef struct clef_hook {
+    clef_status (*before)(clef_module *module, clef_tensor *const *inputs, int n, void *user);
+    clef_status (*after)(clef_module *module, clef_tensor *const *inputs, int n, clef_tensor *const *outputs, int m, void *user);
+    void *user; /* must live until the hook is removed, or as long as the context */
+} clef_hook;
+/* Registers a hook, which is copied, with this module alone.  Several are called in the order of their registration.  Those of a
+   module that recomputes (clef_recompute) are called once for each clef_forward, not again in backward.  Returns a number, above 0,
+   for clef_module_unhook; 0 on failure.
+       int64_t id = clef_module_hook(net, &(clef_hook){.after = print_shapes});  */
+CLEF_API int64_t clef_module_hook(clef_module *module, const clef_hook *hook);
+/* Removes the module's hook of that number, at any time, also from inside of a hook: it is not called any more.  One that is
+   registered while the module runs is called from its next run on.  CLEF_INVALID if there is none. */
+CLEF_API clef_status clef_module_unhook(clef_module *module, int64_t id);
 
 /* ---- layers; options NULL: PyTorch's defaults, its initial distributions too ----
    Sizes must be positive and options in range, else NULL and CLEF_INVALID.  What forward refuses, see the
@@ -142,8 +188,8 @@ CLEF_API void clef_recompute(clef_module *module, bool recomputed);
 CLEF_API clef_context *clef_module_context(const clef_module *module);
 /* Its type, "conv2d" for example, living as long as the module; "" for NULL. */
 CLEF_API const char *clef_module_type(const clef_module *module);
-/* A parameter or buffer of a tree, which owns name and tensor.  Names live until something is registered in
-   this context. */
+/* A parameter or buffer of a tree, which owns name and tensor.  Names live until a module of
+   this context gets, loses or changes a child, parameter or buffer. */
 typedef struct clef_named_tensor {
     const char *name;
     clef_tensor *tensor;
@@ -169,10 +215,16 @@ CLEF_API void clef_freeze(clef_module *module, bool frozen);
 /* Clears the gradients of all parameters.  (clef_step does so for those of its optimizer.) */
 CLEF_API void clef_zero_grad(clef_module *module);
 
-/* Layer, output shape, parameters, MACs and memory for an input of this shape, as text into `text`
-   (snprintf's rules; -1 on failure).  In evaluation mode, on zeros (indices where the first layer is an
-   embedding); nothing is computed. */
+/* What runs when the module is given an input of this shape, as text of at most 100 columns into `text` (snprintf's rules; -1 on
+   failure): a line for each layer as it ends, with its output's shape, parameters, MACs and memory, then the totals.  A module that
+   has other modules inside has a line if it does work of its own.  "again" stands for the parameters of a layer that ran before,
+   "never called" for the output of one that did not run.  In evaluation mode, on zeros (indices where the first layer is an
+   embedding), in a dry run (clef_set_dry_run): nothing is computed, so a module that reads a value on the way fails.
+       clef_summary(net, CLEF_SHAPE(1, 1, 28, 28), text, sizeof text);  */
 CLEF_API int clef_summary(clef_module *module, clef_shape input, char *text, size_t size);
+/* The same for clef_call with these n inputs, whose values do not matter, and m outputs; each output has a line.
+       clef_summary_call(net, (clef_tensor *[]){words, times}, 2, 2, text, sizeof text);  */
+CLEF_API int clef_summary_call(clef_module *module, clef_tensor *const *inputs, int n, int m, char *text, size_t size);
 
 /* ---- initialisers: assign a tensor in place (Philox of the context, so the same on every device) ----
    in = dim[1]·dim[2]·… and out = dim[0]·dim[2]·… are fan in and fan out; those that use them want 2 or more

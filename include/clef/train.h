@@ -14,9 +14,13 @@ extern "C" {
 /* Any loss of clef/ops.h: clef_cross_entropy, clef_mse_loss, … or one of your own. */
 typedef clef_tensor *(*clef_loss_fn)(clef_tensor *output, clef_tensor *target, const clef_loss_options *options);
 
+/* A loss of all outputs of a module and all targets of a batch: a scalar, or what is averaged to one; NULL is a failure. */
+typedef clef_tensor *(*clef_loss_call_fn)(clef_tensor *const *outputs, int n_outputs, clef_tensor *const *targets, int n_targets,
+                                          void *user);
+
 typedef struct clef_epoch {
     int64_t epoch;                    /* from 1 */
-    double loss, accuracy;            /* training means; accuracy NaN where targets are no classes */
+    double loss, accuracy;            /* training means; accuracy NaN unless one output answers one target of classes */
     double test_loss, test_accuracy;  /* NaN without test data */
     double seconds, items_per_second; /* of the training part; speed without the time of compiling */
     double lr;                        /* of the last step */
@@ -66,12 +70,15 @@ typedef struct clef_fit_options {
     clef_progress_fn on_progress;
     void *user;
     const volatile int *interrupt; /* non-zero (from a signal handler): leave a checkpoint and return */
+    clef_loss_call_fn loss_call;   /* in place of loss, for several outputs or targets; called with user */
+    int n_outputs;                 /* of the module; 0: as many as clef_module_new_call was told, or 1 */
 } clef_fit_options;
 
 /* Trains the module's parameters with the optimizer, which must have been made for it or for a part of it.  *history (may be NULL)
    belongs to the context and lives until its next fit.  The module is in training mode meanwhile, and in its
    former mode afterwards; parts of it on which a mode was set by itself, and frozen ones, stay in theirs
-   (clef/nn.h).
+   (clef/nn.h).  It is given all inputs of a batch (clef_call), and the loss its output and the batch's target, or loss_call all
+   outputs and targets.
 
    Exact resuming: with checkpoint_dir and resume, a run that was killed at any moment continues from
    last.ckpt and ends with the same bits as one that was not, on the same device, driver, compute units and options
@@ -106,6 +113,19 @@ CLEF_API clef_status clef_evaluate(clef_module *module, clef_loader *data, clef_
 /* The same with another k; 0: 5; CLEF_INVALID below 0. */
 CLEF_API clef_status clef_evaluate_top_k(clef_module *module, clef_loader *data, clef_loss_fn loss,
                                          const clef_loss_options *loss_options, int top_k, clef_evaluation_result *result);
+typedef struct clef_evaluate_options {
+    clef_loss_fn loss; /* NULL: clef_cross_entropy */
+    const clef_loss_options *loss_options;
+    clef_loss_call_fn loss_call; /* in place of loss, for several outputs or targets */
+    void *user;                  /* of loss_call */
+    int n_outputs;               /* of the module; 0: as many as clef_module_new_call was told, or 1 */
+    int top_k;                   /* 0: 5 */
+} clef_evaluate_options;
+/* The same for any module and any data.  Accuracies are NaN and confusion NULL too where there are several outputs or targets.
+   Options NULL: all defaults.
+       clef_evaluate_with(net, tests, &(clef_evaluate_options){.loss_call = both, .n_outputs = 2}, &r);  */
+CLEF_API clef_status clef_evaluate_with(clef_module *module, clef_loader *data, const clef_evaluate_options *options,
+                                        clef_evaluation_result *result);
 /* The confusion matrix as a table with recall and precision per class, at most `size` bytes with the final 0;
    class names are those of a dataset (NULL: numbers).  Returns the length it needs like snprintf; 0 without a
    matrix. */

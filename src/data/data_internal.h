@@ -69,17 +69,28 @@ clef__change clef__augment_draw(const clef_augment *options, uint64_t seed, uint
 void clef__augment_apply(const clef__change *change, int channels, int height, int width, float *image, float *scratch);
 
 /* ---- datasets ---- */
-typedef enum clef__dataset_kind { CLEF__BYTES, CLEF__FLOATS, CLEF__CALLBACK } clef__dataset_kind;
+/* One tensor of each item. */
+typedef struct clef__field {
+    char *name;
+    clef_shape shape; /* without the batch */
+    clef_dtype dtype;
+    bool target;
+    size_t bytes;  /* of one item */
+    uint8_t *data; /* CLEF__ARRAYS: item i begins at byte i·bytes; owned */
+} clef__field;
+typedef enum clef__dataset_kind { CLEF__BYTES, CLEF__ARRAYS, CLEF__CALLBACK, CLEF__FIELDS_CALLBACK } clef__dataset_kind;
 
 struct clef_dataset {
     clef_context *ctx;
     clef_dataset *next; /* in the context's list */
-    bool owner;         /* false for a view: `memory` and `names` are another dataset's */
+    bool owner;         /* false for a view: fields, `memory` and `numbers` are another dataset's */
     clef__dataset_kind kind;
-    const char *origin;      /* "mnist", "arrays", … for error lines */
-    clef_shape item, target; /* target: one float target's shape, used when y_float is set */
-    int64_t numel, target_numel;
-    int channels, height, width; /* of items of rank 3 or 2; else 1, 1, numel */
+    const char *origin; /* "mnist", "arrays", … for error lines */
+    clef__field *field; /* at least one of them an input; CLEF__BYTES, CLEF__CALLBACK: x, then y where there are classes */
+    int n_fields, n_inputs;
+    int image, label;            /* the first f32 input, which is augmented and normalised; the first target; -1: there is none */
+    int64_t numel;               /* of an image */
+    int channels, height, width; /* of images of rank 3 or 2; else 1, 1, numel */
     int64_t size, classes;
     const char *const *names; /* class names; NULL: numbers */
     char (*numbers)[8];       /* the numbers as text, owned */
@@ -88,22 +99,28 @@ struct clef_dataset {
     const uint8_t *pixels, *labels;
     size_t pixel_stride, label_stride;
     float scale;
-    /* CLEF__FLOATS */
-    const float *x, *y_float;
-    const int64_t *y;
-    /* CLEF__CALLBACK */
+    /* CLEF__CALLBACK, CLEF__FIELDS_CALLBACK */
     clef_fetch_fn fetch;
+    clef_fetch_fields_fn fetch_fields;
     void *user;
 };
 
-/* A dataset in the context's list with item and sizes set, the rest zero; NULL after clef__fail. */
+/* A dataset in the context's list without fields; NULL after clef__fail. */
+clef_dataset *clef__dataset_empty(clef_context *ctx, const char *origin, clef__dataset_kind kind, int64_t size, int64_t classes);
+/* The same with f32 items x and, where this kind has classes, i64 classes y. */
 clef_dataset *clef__dataset_new(clef_context *ctx, const char *origin, clef__dataset_kind kind, clef_shape item, int64_t size,
                                 int64_t classes);
+/* Adds a field with a copy of its data, where it has some; after clef__fail false, and the dataset is empty. */
+bool clef__dataset_add(clef_dataset *data, const clef_field *field);
+/* Is it a class number: a whole number for each item? */
+bool clef__is_class(const clef_field *field);
+/* Element i of an array of whole numbers. */
+int64_t clef__whole_at(clef_dtype dtype, const void *data, int64_t i);
 /* Is it one of the two?  False after clef__fail. */
 bool clef__is_split(clef_context *ctx, const char *origin, clef_split_name split);
-bool clef__dataset_has_target(const clef_dataset *data);
-/* Item i as floats (after × scale); y may be NULL.  False: the callback refused or gave a class out of range. */
-bool clef__dataset_fetch(const clef_dataset *data, int64_t i, float *x, int64_t *y);
+/* Item i (images after × scale) into out[field]; NULL: not wanted, which a fields callback never sees.  False: a callback refused or
+   gave a class out of range. */
+bool clef__dataset_fetch(const clef_dataset *data, int64_t i, void *const *out);
 
 /* dir, or $CLEF_DATA/name when dir is NULL, as a new string; NULL after clef__fail. */
 char *clef__data_folder(clef_context *ctx, const char *dir, const char *name);

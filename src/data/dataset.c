@@ -18,6 +18,11 @@ static void free_dataset(clef_dataset *data) {
         clef__free(data->memory[0]);
         clef__free(data->memory[1]);
         clef__free(data->numbers);
+        for (int f = 0; f < data->n_fields; f++) {
+            clef__free(data->field[f].name);
+            clef__free(data->field[f].data);
+        }
+        clef__free(data->field);
     }
     clef__free(data);
 }
@@ -64,6 +69,32 @@ bool clef__is_split(clef_context *ctx, const char *origin, clef_split_name split
     return false;
 }
 
+clef_dataset *clef__dataset_empty(clef_context *ctx, const char *origin, clef__dataset_kind kind, int64_t size, int64_t classes) {
+    room *r = room_of(ctx);
+    clef_dataset *data = r ? clef__calloc(1, sizeof *data) : NULL;
+    if (!data) {
+        clef__fail(ctx, CLEF_MEMORY, "%s: out of memory", origin);
+        return NULL;
+    }
+    *data = (clef_dataset){.ctx = ctx,
+                           .owner = true,
+                           .kind = kind,
+                           .origin = origin,
+                           .image = -1,
+                           .label = -1,
+                           .size = size,
+                           .classes = classes,
+                           .scale = 1};
+    if (!number_classes(data)) {
+        clef__free(data);
+        clef__fail(ctx, CLEF_MEMORY, "%s: no memory for the names of %lld classes", origin, (long long)classes);
+        return NULL;
+    }
+    data->next = r->datasets;
+    r->datasets = data;
+    return data;
+}
+
 clef_dataset *clef__dataset_new(clef_context *ctx, const char *origin, clef__dataset_kind kind, clef_shape item, int64_t size,
                                 int64_t classes) {
     char text[160];
@@ -74,34 +105,10 @@ clef_dataset *clef__dataset_new(clef_context *ctx, const char *origin, clef__dat
                    (long long)size, rank_fits ? clef_shape_format(item, text, sizeof text) : "of rank > 7", (long long)classes);
         return NULL;
     }
-    room *r = room_of(ctx);
-    clef_dataset *data = r ? clef__calloc(1, sizeof *data) : NULL;
-    if (!data) {
-        clef__fail(ctx, CLEF_MEMORY, "%s: out of memory", origin);
-        return NULL;
-    }
-    int n = item.rank;
-    *data = (clef_dataset){.ctx = ctx,
-                           .owner = true,
-                           .kind = kind,
-                           .origin = origin,
-                           .item = item,
-                           .numel = numel,
-                           .size = size,
-                           .classes = classes,
-                           .scale = 1,
-                           .target_numel = 1};
-    data->channels = n == 3 ? (int)item.dim[0] : 1;
-    data->height = n == 2 || n == 3 ? (int)item.dim[n - 2] : 1;
-    data->width = (int)(numel / data->channels / data->height);
-    if (!number_classes(data)) {
-        clef__free(data);
-        clef__fail(ctx, CLEF_MEMORY, "%s: no memory for the names of %lld classes", origin, (long long)classes);
-        return NULL;
-    }
-    data->next = r->datasets;
-    r->datasets = data;
-    return data;
+    clef_dataset *data = clef__dataset_empty(ctx, origin, kind, size, classes);
+    bool labelled = kind == CLEF__BYTES || (kind == CLEF__CALLBACK && classes > 0);
+    if (!data || !clef__dataset_add(data, &(clef_field){.name = "x", .shape = item, .dtype = CLEF_F32})) return NULL;
+    return !labelled || clef__dataset_add(data, &(clef_field){.name = "y", .dtype = CLEF_I64, .target = true}) ? data : NULL;
 }
 
 clef_dataset *clef_dataset_take(clef_dataset *data, int64_t n) {
@@ -127,7 +134,11 @@ clef_dataset *clef_dataset_take(clef_dataset *data, int64_t n) {
 /* ---- asking ---- */
 int64_t clef_dataset_size(const clef_dataset *data) { return data ? data->size : 0; }
 
-clef_shape clef_dataset_item(const clef_dataset *data) { return data ? data->item : CLEF_SCALAR; }
+clef_shape clef_dataset_item(const clef_dataset *data) {
+    for (int f = 0; data && f < data->n_fields; f++)
+        if (!data->field[f].target) return data->field[f].shape;
+    return CLEF_SCALAR;
+}
 
 int64_t clef_dataset_classes(const clef_dataset *data) { return data ? data->classes : 0; }
 
@@ -139,36 +150,57 @@ const char *clef_dataset_class_name(const clef_dataset *data, int64_t c) {
     return data->numbers ? data->numbers[c] : "";
 }
 
-bool clef__dataset_has_target(const clef_dataset *data) {
-    if (data->kind == CLEF__FLOATS) return data->y || data->y_float;
-    return data->kind == CLEF__BYTES || data->classes > 0;
+/* Are the class numbers that callbacks give in range? */
+static bool class_fits(const clef_dataset *data, const void *label) {
+    return data->classes == 0 || clef__whole_at(data->field[data->label].dtype, label, 0) < data->classes;
 }
 
-bool clef__dataset_fetch(const clef_dataset *data, int64_t i, float *x, int64_t *y) {
-    int64_t class_number = 0;
-    if (data->kind == CLEF__BYTES) {
+bool clef__dataset_fetch(const clef_dataset *data, int64_t i, void *const *out) {
+    int64_t class_number = 0, *y = data->n_fields > 1 && out[1] ? out[1] : &class_number;
+    switch (data->kind) {
+    case CLEF__BYTES: {
         const uint8_t *pixel = data->pixels + (size_t)i * data->pixel_stride;
-        for (int64_t p = 0; p < data->numel; p++) x[p] = (float)pixel[p] * data->scale;
-        class_number = data->labels[(size_t)i * data->label_stride];
-    } else if (data->kind == CLEF__FLOATS) {
-        memcpy(x, data->x + i * data->numel, (size_t)data->numel * sizeof *x);
-        if (data->y) class_number = data->y[i];
-    } else {
-        if (!data->fetch(data->user, i, x, &class_number)) return false;
-        if (data->classes > 0 && class_number >= data->classes) return false;
+        for (int64_t p = 0; p < data->numel; p++) ((float *)out[0])[p] = (float)pixel[p] * data->scale;
+        *y = data->labels[(size_t)i * data->label_stride];
+        return true;
     }
-    if (y) *y = class_number;
-    return true;
+    case CLEF__ARRAYS:
+        for (int f = 0; f < data->n_fields; f++)
+            if (out[f]) memcpy(out[f], data->field[f].data + (size_t)i * data->field[f].bytes, data->field[f].bytes);
+        return true;
+    case CLEF__CALLBACK: *y = 0; return data->fetch(data->user, i, out[0], y) && class_fits(data, y);
+    case CLEF__FIELDS_CALLBACK:
+        return data->fetch_fields(data->user, i, out) && class_fits(data, data->classes ? out[data->label] : NULL);
+    }
+    return false;
+}
+
+static clef_status get(clef_dataset *data, int64_t i, void *const *out, bool complete) {
+    if (!complete || i < 0 || i >= data->size)
+        return clef__fail(data->ctx, CLEF_INVALID, "%s: item %lld of %lld into %s", data->origin, (long long)i,
+                          (long long)data->size, complete ? "memory" : "NULL");
+    if (clef__dataset_fetch(data, i, out)) return CLEF_OK;
+    return clef__fail(data->ctx, CLEF_IO, "%s: the callback failed for item %lld or gave a class of %lld or more", data->origin,
+                      (long long)i, (long long)data->classes);
 }
 
 clef_status clef_dataset_get(clef_dataset *data, int64_t i, float *x, int64_t *y) {
     if (!data) return CLEF_INVALID;
-    if (!x || i < 0 || i >= data->size)
-        return clef__fail(data->ctx, CLEF_INVALID, "%s: item %lld of %lld into %s", data->origin, (long long)i,
-                          (long long)data->size, x ? "memory" : "NULL");
-    if (clef__dataset_fetch(data, i, x, y)) return CLEF_OK;
-    return clef__fail(data->ctx, CLEF_IO, "%s: the callback failed for item %lld or gave a class of %lld or more", data->origin,
-                      (long long)i, (long long)data->classes);
+    const clef__field *f = data->field;
+    bool two = data->n_fields == 2 && f[1].target && data->kind != CLEF__FIELDS_CALLBACK;
+    bool labelled = two && f[1].dtype == CLEF_I64 && f[1].shape.rank == 0;
+    if (data->image != 0 || !(data->n_fields == 1 || labelled || (two && f[1].dtype == CLEF_F32)))
+        return clef__fail(data->ctx, CLEF_DTYPE, "%s: its items are not an f32 x and a y; read them with clef_dataset_get_fields",
+                          data->origin);
+    if (y) *y = 0;
+    return get(data, i, (void *[]){x, labelled ? y : NULL}, x != NULL);
+}
+
+clef_status clef_dataset_get_fields(clef_dataset *data, int64_t i, void *const *out) {
+    if (!data) return CLEF_INVALID;
+    bool complete = out != NULL;
+    for (int f = 0; complete && f < data->n_fields; f++) complete = out[f] != NULL;
+    return get(data, i, out, complete);
 }
 
 /* ---- finding files ---- */

@@ -1,4 +1,4 @@
-/* fill.c — items of a batch as floats: fetch, augment, normalise.
+/* fill.c — items of a batch: fetch, augment, normalise.
    Bytes without augmentation go through a table of 256 floats per channel; the table holds exactly what the long
    way computes, so both ways give the same bits. */
 #include "data/fill.h"
@@ -58,30 +58,29 @@ static void normalise(const clef__filler *f, float *x) {
     }
 }
 
-static bool fill_item(const clef__filler *f, int64_t i, uint32_t epoch, float *scratch, float *x, int64_t *y) {
+static bool fill_item(const clef__filler *f, int64_t i, uint32_t epoch, float *scratch, void *const *out) {
     const clef_dataset *data = f->data;
     if (f->table) {
-        look_up(f, data->pixels + (size_t)i * data->pixel_stride, x);
-        if (y) *y = data->labels[(size_t)i * data->label_stride];
+        look_up(f, data->pixels + (size_t)i * data->pixel_stride, out[0]);
+        *(int64_t *)out[1] = data->labels[(size_t)i * data->label_stride];
         return true;
     }
-    if (!clef__dataset_fetch(data, i, x, y)) return false;
+    if (!clef__dataset_fetch(data, i, out)) return false;
     if (f->augments) {
         clef__change change = clef__augment_draw(&f->augment, f->seed, epoch, i, data->height, data->width);
-        clef__augment_apply(&change, data->channels, data->height, data->width, x, scratch);
+        clef__augment_apply(&change, data->channels, data->height, data->width, out[data->image], scratch);
     }
-    if (f->channels) normalise(f, x);
+    if (f->channels) normalise(f, out[data->image]);
     return true;
 }
 
-int64_t clef__filler_run(const clef__filler *f, const int64_t *items, int64_t n, uint32_t epoch, float *scratch, float *x,
-                         int64_t *y, float *z) {
+int64_t clef__filler_run(const clef__filler *f, const int64_t *items, int64_t n, uint32_t epoch, float *scratch,
+                         uint8_t *const *memory) {
     const clef_dataset *data = f->data;
+    void *out[CLEF_FIELDS_MOST];
     for (int64_t k = 0; k < n; k++) {
-        if (!fill_item(f, items[k], epoch, scratch, x + k * data->numel, y ? y + k : NULL)) return items[k];
-        if (z)
-            memcpy(z + k * data->target_numel, data->y_float + items[k] * data->target_numel,
-                   (size_t)data->target_numel * sizeof *z);
+        for (int i = 0; i < data->n_fields; i++) out[i] = memory[i] + (size_t)k * data->field[i].bytes;
+        if (!fill_item(f, items[k], epoch, scratch, out)) return items[k];
     }
     return -1;
 }

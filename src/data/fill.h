@@ -1,4 +1,4 @@
-/* fill.h — how one batch becomes floats; used by the loader's threads, touches nothing that changes. */
+/* fill.h — how the items of one batch come into memory; used by the loader's threads, touches nothing that changes. */
 #ifndef CLEF_DATA_FILL_H
 #define CLEF_DATA_FILL_H
 #include "data/data_internal.h"
@@ -19,8 +19,7 @@ bool clef__filler_open(clef__filler *f, const clef_dataset *data, const clef_aug
 void clef__filler_close(clef__filler *f);
 /* Floats of scratch that one thread needs; 0: none. */
 size_t clef__filler_scratch(const clef__filler *f);
-/* Fills n items: x [n, item], y [n] classes or z [n, target] floats (whichever the data has; the other is NULL).
-   Returns -1, or the item that could not be fetched. */
-int64_t clef__filler_run(const clef__filler *f, const int64_t *items, int64_t n, uint32_t epoch, float *scratch, float *x,
-                         int64_t *y, float *z);
+/* Fills n items: field f of the k-th lies at memory[f] + k·bytes.  Returns -1, or the item that could not be fetched. */
+int64_t clef__filler_run(const clef__filler *f, const int64_t *items, int64_t n, uint32_t epoch, float *scratch,
+                         uint8_t *const *memory);
 #endif

@@ -15,10 +15,9 @@
 enum { WORKERS_MAX = 256, PREFETCH_MAX = 4096, SIDE_MAX = 65536 };
 
 typedef struct slot {
-    int64_t holds;  /* the batch that lies here; -1: none */
-    int64_t failed; /* -1, or the item that could not be fetched */
-    float *x, *z;
-    int64_t *y;
+    int64_t holds;    /* the batch that lies here; -1: none */
+    int64_t failed;   /* -1, or the item that could not be fetched */
+    uint8_t **memory; /* one block for each field of the data */
 } slot;
 
 typedef struct worker {
@@ -36,6 +35,7 @@ struct clef_loader {
     bool shuffle;
     int64_t size, batches; /* items per full batch; batches per epoch */
     int64_t epoch, taken;  /* where it stands: `taken` batches of `epoch` were handed out */
+    clef_tensor **tensor;  /* of the last batch: inputs, then targets */
 
     /* while running */
     bool running;
@@ -73,7 +73,7 @@ static void *work(void *argument) {
         pthread_mutex_unlock(&loader->lock);
         slot *s = &loader->slots[batch % loader->n_slots];
         int64_t failed = clef__filler_run(&loader->filler, loader->order + batch * loader->size, batch_items(loader, batch), epoch,
-                                          w->scratch, s->x, s->y, s->z);
+                                          w->scratch, s->memory);
         pthread_mutex_lock(&loader->lock);
         s->failed = failed;
         s->holds = batch;
@@ -83,12 +83,13 @@ static void *work(void *argument) {
     return NULL;
 }
 
+static void free_slot(const clef_loader *loader, slot *s) {
+    for (int f = 0; s->memory && f < loader->data->n_fields; f++) clef__free(s->memory[f]);
+    clef__free(s->memory);
+}
+
 static void free_work(clef_loader *loader) {
-    for (int i = 0; loader->slots && i < loader->n_slots; i++) {
-        clef__free(loader->slots[i].x);
-        clef__free(loader->slots[i].y);
-        clef__free(loader->slots[i].z);
-    }
+    for (int i = 0; loader->slots && i < loader->n_slots; i++) free_slot(loader, &loader->slots[i]);
     for (int i = 0; loader->workers && i < loader->n_workers; i++) clef__free(loader->workers[i].scratch);
     clef__free(loader->slots);
     clef__free(loader->workers);
@@ -120,12 +121,10 @@ static void halt(clef_loader *loader) {
 /* Room for one batch. */
 static bool new_slot(const clef_loader *loader, slot *s) {
     const clef_dataset *data = loader->data;
-    size_t n = (size_t)loader->size;
-    *s = (slot){.holds = -1, .failed = -1};
-    s->x = clef__alloc(n * (size_t)data->numel * sizeof *s->x);
-    if (data->y_float) s->z = clef__alloc(n * (size_t)data->target_numel * sizeof *s->z);
-    else if (clef__dataset_has_target(data)) s->y = clef__alloc(n * sizeof *s->y);
-    return s->x && (s->z || s->y || !clef__dataset_has_target(data));
+    *s = (slot){.holds = -1, .failed = -1, .memory = clef__calloc((size_t)data->n_fields, sizeof *s->memory)};
+    for (int f = 0; s->memory && f < data->n_fields; f++)
+        if (!(s->memory[f] = clef__alloc((size_t)loader->size * data->field[f].bytes))) return false;
+    return s->memory != NULL;
 }
 
 static bool new_work(clef_loader *loader) {
@@ -195,8 +194,9 @@ static const char *wrong_options(const clef_dataset *data, const clef_loader_opt
         return "batch is 0 or more, workers 0 to 256, prefetch 0 to 4096";
     const char *wrong = clef__augment_wrong(&o->augment);
     if (wrong) return wrong;
-    bool image = data->item.rank == 2 || data->item.rank == 3;
-    if (clef__augments(&o->augment) && !(image && data->height <= SIDE_MAX && data->width <= SIDE_MAX))
+    int rank = data->image >= 0 ? data->field[data->image].shape.rank : 0;
+    if ((o->mean || o->std) && data->image < 0) return "mean and std need an f32 input, and the data has none";
+    if (clef__augments(&o->augment) && !((rank == 2 || rank == 3) && data->height <= SIDE_MAX && data->width <= SIDE_MAX))
         return "augmentation needs items of shape [c,h,w] or [h,w], sides up to 65536";
     for (int c = 0; c < data->channels; c++) {
         if (o->mean && !isfinite(o->mean[c])) return "mean has a value that is not finite";
@@ -206,8 +206,9 @@ static const char *wrong_options(const clef_dataset *data, const clef_loader_opt
 }
 
 static bool batch_fits(const clef_dataset *data, int64_t size) {
-    int64_t each = data->numel > data->target_numel ? data->numel : data->target_numel;
-    return (size_t)size <= SIZE_MAX / 4 / sizeof(int64_t) / (size_t)each;
+    for (int f = 0; f < data->n_fields; f++)
+        if ((size_t)size > SIZE_MAX / 8 / data->field[f].bytes) return false;
+    return true;
 }
 
 static clef_loader *refuse_data(const clef_dataset *data, const char *reason) {
@@ -236,8 +237,10 @@ clef_loader *clef_loader_open(clef_dataset *data, const clef_loader_options *opt
     if (wrong) return refuse_data(data, wrong);
     if (!batch_fits(data, o->batch < data->size ? o->batch : data->size)) return refuse_data(data, "a batch is too large");
     clef_loader *loader = clef__calloc(1, sizeof *loader);
-    if (!loader || !clef__filler_open(&loader->filler, data, &o->augment, o->seed, o->mean, o->std)) {
+    if (loader) loader->tensor = clef__calloc((size_t)data->n_fields, sizeof *loader->tensor);
+    if (!loader || !loader->tensor || !clef__filler_open(&loader->filler, data, &o->augment, o->seed, o->mean, o->std)) {
         if (loader) clef__filler_close(&loader->filler);
+        if (loader) clef__free(loader->tensor);
         clef__free(loader);
         clef__fail(data->ctx, CLEF_MEMORY, "loader: out of memory");
         return NULL;
@@ -258,6 +261,7 @@ void clef_loader_close(clef_loader *loader) {
     halt(loader);
     clef__loader_forget(loader->ctx, &loader->link);
     clef__filler_close(&loader->filler);
+    clef__free(loader->tensor);
     clef__free(loader);
 }
 
@@ -287,11 +291,20 @@ static clef_shape batched(int64_t n, clef_shape item) {
 
 static bool make_tensors(clef_loader *loader, const slot *s, clef_batch *batch) {
     const clef_dataset *data = loader->data;
-    clef_context *ctx = loader->ctx;
-    batch->x = clef_from_host(ctx, batched(batch->size, data->item), CLEF_F32, s->x);
-    if (s->z) batch->y = clef_from_host(ctx, batched(batch->size, data->target), CLEF_F32, s->z);
-    if (s->y) batch->y = clef_from_host(ctx, CLEF_SHAPE(batch->size), CLEF_I64, s->y);
-    return batch->x && (batch->y || !(s->y || s->z));
+    clef_tensor **input = loader->tensor, **target = loader->tensor + data->n_inputs;
+    for (int i = 0; i < data->n_fields; i++) {
+        const clef__field *f = &data->field[i];
+        clef_tensor *t = clef_from_host(loader->ctx, batched(batch->size, f->shape), f->dtype, s->memory[i]);
+        if (!t) return false;
+        *(f->target ? target++ : input++) = t;
+    }
+    batch->n_inputs = data->n_inputs;
+    batch->n_targets = data->n_fields - data->n_inputs;
+    batch->inputs = loader->tensor;
+    batch->targets = loader->tensor + data->n_inputs;
+    batch->x = batch->inputs[0];
+    batch->y = batch->n_targets ? batch->targets[0] : NULL;
+    return true;
 }
 
 static bool begin_next_epoch(clef_loader *loader) {

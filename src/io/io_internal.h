@@ -149,6 +149,21 @@ void clef__assign_all(const clef__fill *fill, int n);
 /* The module's tensors as a new array. */
 clef_named_tensor *clef__module_list(const clef_module *module, int *n);
 
+/* The same for what fits, whose entries of fill come first, *n_fits of them; the names of the rest are listed. */
+clef_status clef__match_partial(clef_context *ctx, const clef__st_index *index, const char *prefix,
+                                const clef_named_tensor *targets, int n, clef__fill *fill, int *n_fits, clef__report *report);
+/* The lists of the last clef__match_partial, which succeeded. */
+void clef__load_result(clef_context *ctx, int n_loaded, clef_load_result *result);
+
+/* ---- what this room hangs on a context (safetensors.c) ---- */
+typedef struct clef__load_lists clef__load_lists;
+typedef struct clef__io {
+    clef_safetensors *files; /* that are open */
+    clef__load_lists *lists; /* of the last clef_load_with; NULL: there was none */
+} clef__io;
+clef__io *clef__io_of(clef_context *ctx);            /* NULL: out of memory */
+void clef__load_lists_free(clef__load_lists *lists); /* NULL is allowed */
+
 extern const char clef__checkpoint_key[]; /* metadata that marks a checkpoint */
 /* Is it a whole checkpoint with good numbers for the parts that `what` has?  Their tensors are not looked at. */
 clef_status clef__checkpoint_examine(const clef__reader *reader, const clef_checkpoint *what, clef_checkpoint *seen,

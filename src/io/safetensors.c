@@ -26,23 +26,25 @@ static void discard(clef_safetensors *file) {
     clef__free(file);
 }
 
-/* The room's state is the list of open files. */
-static void close_all(clef_context *ctx, void *state) {
+static void close_room(clef_context *ctx, void *state) {
     (void)ctx;
-    for (clef_safetensors *file = state, *next; file; file = next) {
+    clef__io *io = state;
+    for (clef_safetensors *file = io->files, *next; file; file = next) {
         next = file->next;
         discard(file);
     }
+    clef__load_lists_free(io->lists);
+    clef__free(io);
 }
 
-static void set_first(clef_context *ctx, clef_safetensors *file) { clef__set_room_state(ctx, CLEF__ROOM_IO, file, close_all); }
+clef__io *clef__io_of(clef_context *ctx) { return clef__make_room_state(ctx, CLEF__ROOM_IO, sizeof(clef__io), close_room); }
 
 clef_safetensors *clef_safetensors_open(clef_context *ctx, const char *path) {
     clef__report report = {0};
     clef_safetensors *file = clef__calloc(1, sizeof *file);
     if (file) file->reader.fd = -1;
     if (!ctx) clef__report_set(&report, CLEF_INVALID, "the context is NULL");
-    else if (!file) clef__report_set(&report, CLEF_MEMORY, "no memory to open it");
+    else if (!file || !clef__io_of(ctx)) clef__report_set(&report, CLEF_MEMORY, "no memory to open it");
     else if (clef__reader_open(&file->reader, path, &report) == CLEF_OK) {
         if (!(file->path = clef__strdup(path))) clef__report_set(&report, CLEF_MEMORY, "no memory to open it");
         else clef__st_parse(&file->reader, &file->index, &report);
@@ -53,9 +55,9 @@ clef_safetensors *clef_safetensors_open(clef_context *ctx, const char *path) {
         return NULL;
     }
     file->ctx = ctx;
-    file->next = clef__room_state(ctx, CLEF__ROOM_IO);
+    file->next = clef__io_of(ctx)->files;
     if (file->next) file->next->previous = file;
-    set_first(ctx, file);
+    clef__io_of(ctx)->files = file;
     return file;
 }
 
@@ -63,7 +65,7 @@ void clef_safetensors_close(clef_safetensors *file) {
     if (!file) return;
     if (file->next) file->next->previous = file->previous;
     if (file->previous) file->previous->next = file->next;
-    else set_first(file->ctx, file->next);
+    else clef__io_of(file->ctx)->files = file->next;
     discard(file);
 }
 

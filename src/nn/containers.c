@@ -23,21 +23,17 @@ clef_module *clef_sequential(clef_context *ctx, clef_module *const *layers, int 
     return m;
 }
 
-typedef struct residual {
-    clef_module *body, *shortcut;
-    bool relu;
-} residual;
-
+/* The children are asked for by name: they may have been replaced. */
 static clef_tensor *forward_residual(clef_module *module, clef_tensor *x, void *user) {
-    (void)module;
-    const residual *r = user;
-    clef_tensor *y = clef_add(clef_forward(r->body, x), r->shortcut ? clef_forward(r->shortcut, x) : x);
-    return r->relu ? clef_relu(y) : y;
+    const bool *relu = user;
+    clef_module *shortcut = clef__own_child(module, "shortcut");
+    clef_tensor *y = clef_add(clef__forward_child(module, "body", x), shortcut ? clef_forward(shortcut, x) : x);
+    return *relu ? clef_relu(y) : y;
 }
 
 clef_module *clef_nn_residual(clef_context *ctx, clef_module *body, clef_module *shortcut, bool relu) {
     if (!body) return clef__module_refuse(ctx, "residual: body is NULL");
-    clef_module *m = clef__module_make(ctx, "residual", forward_residual, &(residual){body, shortcut, relu}, sizeof(residual));
+    clef_module *m = clef__module_make(ctx, "residual", forward_residual, &relu, sizeof relu);
     if (!clef__attach(m, "body", body)) return NULL;
     if (shortcut && !clef__attach(m, "shortcut", shortcut)) return NULL;
     return m;

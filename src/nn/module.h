@@ -19,10 +19,18 @@ typedef struct clef__entry {
     };
 } clef__entry;
 
+/* What sees a module's inputs and outputs; id 0: removed, and gone as soon as the module is not running. */
+typedef struct clef__hook {
+    int64_t id;
+    clef_hook hook;
+} clef__hook;
+
 struct clef_module {
     clef_context *ctx;
     char *type;
-    clef_forward_fn forward;
+    clef_forward_fn forward; /* y from x; NULL: */
+    clef_call_fn call;       /* outputs from inputs */
+    int n_inputs, n_outputs; /* that it takes and gives; 0: any number */
     void *user;
     bool owns_user; /* a built-in layer's options */
     bool training;
@@ -31,6 +39,8 @@ struct clef_module {
     bool recompute;
     clef__entry *entry;
     int n, capacity;
+    clef__hook *hook;
+    int n_hooks, hook_capacity, running; /* running: runs of it that have begun and not ended */
     /* The tree's tensors with full names, made when first asked for and again after any tree of the context changed. */
     clef_named_tensor *flat;
     int n_flat;
@@ -38,18 +48,30 @@ struct clef_module {
     clef_module *next; /* in the context's list */
 };
 
-/* Called after each module's forward, inner modules first. */
-typedef void (*clef__observer)(void *user, clef_module *module, clef_tensor *x, clef_tensor *y);
+/* One run of a module: what goes in and what came out. */
+typedef struct clef__run {
+    clef_module *module;
+    clef_tensor *const *input;
+    int n_inputs;
+    clef_tensor **output;
+    int n_outputs;
+} clef__run;
+
+/* Called after each run of a module, inner modules first. */
+typedef void (*clef__observer)(void *user, const clef__run *run);
 
 typedef struct clef__nn {
     clef_module *first;
-    uint64_t version; /* raised by every registration */
+    uint64_t version; /* raised by every change of a tree */
+    int64_t last_hook;
     clef__observer observer;
     void *observer_user;
     bool inference; /* all modules are in evaluation mode, whatever was set */
 } clef__nn;
 
-/* Reports every forward of this context to observer until called with NULL. */
+/* The room's state, made when first asked for; NULL when out of memory. */
+clef__nn *clef__nn_of(clef_context *ctx);
+/* Reports every run of a module of this context to observer until called with NULL. */
 clef_status clef__nn_observe(clef_context *ctx, clef__observer observer, void *user);
 /* While on, every module of the context is in evaluation mode; what was set on each comes back after it.  Returns what was. */
 bool clef__nn_inference(clef_context *ctx, bool on);
@@ -65,6 +87,10 @@ clef_tensor *clef__new_parameter(clef_module *module, const char *name, clef_sha
 clef_tensor *clef__new_buffer(clef_module *module, const char *name, clef_shape shape, clef_dtype dtype, double value);
 /* Fails with "type: <fmt>" and returns NULL. */
 clef_module *clef__module_refuse(clef_context *ctx, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The module's own child of this name; NULL if there is none. */
+clef_module *clef__own_child(const clef_module *module, const char *name);
+/* clef_forward of it; NULL with a line if it is not there (any more). */
+clef_tensor *clef__forward_child(clef_module *module, const char *name, clef_tensor *x);
 /* Registers and returns child; NULL if parent or child is NULL or the registration fails. */
 clef_module *clef__attach(clef_module *parent, const char *name, clef_module *child);
 /* Calls visit on module and everything below it, parents first. */

@@ -9,56 +9,45 @@ static clef_module *conv_no_bias(clef_context *ctx, int64_t in, int64_t out, int
     return clef_nn_conv2d(ctx, in, out, kernel, &o);
 }
 
-typedef struct basic_block {
-    clef_module *conv1, *bn1, *conv2, *bn2, *downsample;
-} basic_block;
-
+/* The children are asked for by name: they may have been replaced. */
 static clef_tensor *forward_block(clef_module *module, clef_tensor *x, void *user) {
-    (void)module;
-    const basic_block *b = user;
-    clef_tensor *y = clef_relu(clef_forward(b->bn1, clef_forward(b->conv1, x)));
-    y = clef_forward(b->bn2, clef_forward(b->conv2, y));
-    return clef_relu(clef_add(y, b->downsample ? clef_forward(b->downsample, x) : x));
+    (void)user;
+    clef_module *downsample = clef__own_child(module, "downsample");
+    clef_tensor *y = clef_relu(clef__forward_child(module, "bn1", clef__forward_child(module, "conv1", x)));
+    y = clef__forward_child(module, "bn2", clef__forward_child(module, "conv2", y));
+    return clef_relu(clef_add(y, downsample ? clef_forward(downsample, x) : x));
 }
 
 static clef_module *make_block(clef_context *ctx, int64_t in, int64_t out, int stride) {
-    clef_module *m = clef__module_make(ctx, "basic_block", forward_block, NULL, sizeof(basic_block));
-    if (!m) return NULL;
-    basic_block *b = m->user;
-    b->conv1 = clef__attach(m, "conv1", conv_no_bias(ctx, in, out, 3, stride));
-    b->bn1 = clef__attach(m, "bn1", clef_nn_batch_norm2d(ctx, out, NULL));
-    b->conv2 = clef__attach(m, "conv2", conv_no_bias(ctx, out, out, 3, 1));
-    b->bn2 = clef__attach(m, "bn2", clef_nn_batch_norm2d(ctx, out, NULL));
-    if (!b->conv1 || !b->bn1 || !b->conv2 || !b->bn2) return NULL;
+    clef_module *m = clef__module_make(ctx, "basic_block", forward_block, NULL, 0);
+    bool made = clef__attach(m, "conv1", conv_no_bias(ctx, in, out, 3, stride)) &&
+                clef__attach(m, "bn1", clef_nn_batch_norm2d(ctx, out, NULL)) &&
+                clef__attach(m, "conv2", conv_no_bias(ctx, out, out, 3, 1)) &&
+                clef__attach(m, "bn2", clef_nn_batch_norm2d(ctx, out, NULL));
+    if (!made) return NULL;
     if (stride == 1 && in == out) return m;
     clef_module *shortcut =
         clef_sequential(ctx, CLEF_LAYERS(conv_no_bias(ctx, in, out, 1, stride), clef_nn_batch_norm2d(ctx, out, NULL)));
-    b->downsample = clef__attach(m, "downsample", shortcut);
-    return b->downsample ? m : NULL;
+    return clef__attach(m, "downsample", shortcut) ? m : NULL;
 }
 
 static clef_module *make_stage(clef_context *ctx, int64_t in, int64_t out, int stride) {
     return clef_sequential(ctx, CLEF_LAYERS(make_block(ctx, in, out, stride), make_block(ctx, out, out, 1)));
 }
 
-typedef struct resnet {
-    clef_module *conv1, *bn1, *layer[4], *pool, *fc;
-} resnet;
+static const char *const stage[4] = {"layer1", "layer2", "layer3", "layer4"};
 
 static clef_tensor *forward_resnet(clef_module *module, clef_tensor *x, void *user) {
-    (void)module;
-    const resnet *r = user;
-    x = clef_relu(clef_forward(r->bn1, clef_forward(r->conv1, x)));
-    for (int i = 0; i < 4; i++) x = clef_forward(r->layer[i], x);
-    return clef_forward(r->fc, clef_forward(r->pool, x));
+    (void)user;
+    x = clef_relu(clef__forward_child(module, "bn1", clef__forward_child(module, "conv1", x)));
+    for (int i = 0; i < 4; i++) x = clef__forward_child(module, stage[i], x);
+    return clef__forward_child(module, "fc", clef__forward_child(module, "avgpool", x));
 }
 
-static bool make_stages(clef_module *m, resnet *r) {
-    static const char *const name[4] = {"layer1", "layer2", "layer3", "layer4"};
+static bool make_stages(clef_module *m) {
     for (int i = 0; i < 4; i++) {
         int64_t width = (int64_t)64 << i;
-        r->layer[i] = clef__attach(m, name[i], make_stage(m->ctx, i ? width / 2 : 64, width, i ? 2 : 1));
-        if (!r->layer[i]) return false;
+        if (!clef__attach(m, stage[i], make_stage(m->ctx, i ? width / 2 : 64, width, i ? 2 : 1))) return false;
     }
     return true;
 }
@@ -71,13 +60,10 @@ clef_module *clef_model_resnet18(clef_context *ctx, clef_shape input, int64_t cl
                                    "more",
                                    clef_shape_format(input, text, sizeof text), (long long)classes);
     }
-    clef_module *m = clef__module_make(ctx, "resnet18", forward_resnet, NULL, sizeof(resnet));
-    if (!m) return NULL;
-    resnet *r = m->user;
-    r->conv1 = clef__attach(m, "conv1", conv_no_bias(ctx, input.dim[0], 64, 3, 1));
-    r->bn1 = clef__attach(m, "bn1", clef_nn_batch_norm2d(ctx, 64, NULL));
-    if (!r->conv1 || !r->bn1 || !make_stages(m, r)) return NULL;
-    r->pool = clef__attach(m, "avgpool", clef_nn_global_avg_pool2d(ctx));
-    r->fc = clef__attach(m, "fc", clef_nn_linear(ctx, 512, classes, NULL));
-    return r->pool && r->fc ? m : NULL;
+    clef_module *m = clef__module_make(ctx, "resnet18", forward_resnet, NULL, 0);
+    bool made = clef__attach(m, "conv1", conv_no_bias(ctx, input.dim[0], 64, 3, 1)) &&
+                clef__attach(m, "bn1", clef_nn_batch_norm2d(ctx, 64, NULL)) && make_stages(m) &&
+                clef__attach(m, "avgpool", clef_nn_global_avg_pool2d(ctx)) &&
+                clef__attach(m, "fc", clef_nn_linear(ctx, 512, classes, NULL));
+    return made ? m : NULL;
 }

@@ -176,14 +176,16 @@ clef_status clef__checkpoint_resume(clef__fit *f) {
 }
 
 /* ---- the best weights ---- */
+/* The list of a module's tensors may change in between, when a callback replaces a child. */
 static clef_status make_copies(clef__fit *f) {
     f->n_best = clef_module_tensors(f->module);
-    f->best = clef__calloc((size_t)f->n_best, sizeof *f->best);
+    f->best = clef__calloc(2 * (size_t)f->n_best, sizeof *f->best);
     if (!f->best) return no_memory(f);
     for (int i = 0; i < f->n_best; i++) {
-        clef_tensor *copy = clef_copy(clef_detach(clef_module_tensor(f->module, i).tensor));
+        f->best[i] = clef_module_tensor(f->module, i).tensor;
+        clef_tensor *copy = clef_copy(clef_detach(f->best[i]));
         if (!copy) return clef_error_status(f->ctx);
-        f->best[i] = clef_keep(copy);
+        f->best[f->n_best + i] = clef_keep(copy);
     }
     return CLEF_OK;
 }
@@ -194,7 +196,7 @@ clef_status clef__best_remember(clef__fit *f) {
     if (!f->best) status = make_copies(f);
     else
         for (int i = 0; i < f->n_best && !status; i++)
-            status = clef_assign(f->best[i], clef_copy(clef_detach(clef_module_tensor(f->module, i).tensor)));
+            status = clef_assign(f->best[f->n_best + i], clef_copy(clef_detach(f->best[i])));
     return status ? status : clef_end_step(f->ctx);
 }
 
@@ -207,12 +209,12 @@ clef_status clef__best_restore(clef__fit *f) {
         clef__free(path);
         return status;
     }
-    for (int i = 0; i < f->n_best && !status; i++) status = clef_assign(clef_module_tensor(f->module, i).tensor, f->best[i]);
+    for (int i = 0; i < f->n_best && !status; i++) status = clef_assign(f->best[i], f->best[f->n_best + i]);
     return status ? status : clef_end_step(f->ctx);
 }
 
 void clef__best_forget(clef__fit *f) {
-    for (int i = 0; f->best && i < f->n_best; i++) clef_release(f->best[i]);
+    for (int i = 0; f->best && i < f->n_best; i++) clef_release(f->best[f->n_best + i]);
     clef__free(f->best);
     f->best = NULL;
 }

@@ -37,11 +37,13 @@ typedef struct search {
 } search;
 
 /* After every module's forward, inner ones first: so the first bad output is the innermost module's. */
-static void look_at_output(void *user, clef_module *module, clef_tensor *x, clef_tensor *y) {
-    (void)x;
+static void look_at_output(void *user, const clef__run *run) {
     search *s = user;
     verdict *v = s->verdict;
-    if (v->type[0] || all_finite(y)) return;
+    clef_module *module = run->module;
+    bool finite = true;
+    for (int i = 0; !v->type[0] && finite && i < run->n_outputs; i++) finite = all_finite(run->output[i]);
+    if (v->type[0] || finite) return;
     const char *parameter = bad_parameter(module);
     if (!clef__module_path(s->root, module, v->layer, sizeof v->layer))
         snprintf(v->layer, sizeof v->layer, "one that is registered nowhere");
@@ -51,15 +53,15 @@ static void look_at_output(void *user, clef_module *module, clef_tensor *x, clef
 }
 
 /* No layer is to blame: its labels are, or the loss function, or nothing but the sum over all batches. */
-static void look_at_loss(const clef__fit *f, const clef_batch *batch, clef_tensor *y, verdict *v) {
+static void look_at_loss(const clef__fit *f, const clef_batch *batch, clef_tensor *const *outputs, verdict *v) {
     clef__bad_label bad;
     double weight;
-    if (clef__find_bad_label(y, batch->y, f->o->loss_options, &bad)) {
+    if (!f->loss.call && clef__find_bad_label(outputs[0], batch->y, f->o->loss_options, &bad)) {
         snprintf(v->fact, sizeof v->fact, "label %lld of its item %lld " CLEF__BAD_LABEL, (long long)bad.label, (long long)bad.item,
                  (long long)bad.classes, (long long)bad.classes - 1);
         return;
     }
-    double loss = clef_item(clef__batch_loss(&f->loss, y, batch, &weight));
+    double loss = clef_item(clef__batch_loss(&f->loss, outputs, batch, &weight));
     if (isfinite(loss))
         snprintf(v->fact, sizeof v->fact, "its own is %.3g, which is too much to add up; try a lower learning rate (now %g)", loss,
                  f->lr);
@@ -69,10 +71,11 @@ static void look_at_loss(const clef__fit *f, const clef_batch *batch, clef_tenso
 /* Runs the batch through the module and looks at every output on the way. */
 static void run_again(const clef__fit *f, const clef_batch *batch, verdict *v) {
     search s = {f->module, v};
+    clef_tensor *outputs[CLEF_CALL_MOST];
     if (clef__nn_observe(f->ctx, look_at_output, &s)) return;
-    clef_tensor *y = clef_forward(f->module, batch->x);
+    clef_status status = clef__batch_outputs(&f->loss, f->module, batch, outputs);
     clef__nn_observe(f->ctx, NULL, NULL);
-    if (y && !v->type[0]) look_at_loss(f, batch, y, v);
+    if (!status && !v->type[0]) look_at_loss(f, batch, outputs, v);
 }
 
 /* Fetches the bad batch again; false when that is impossible. */
@@ -87,7 +90,9 @@ static void find_bad_layer(clef__fit *f, int64_t bad_batch, verdict *v) {
     bool was = clef_set_grad_enabled(f->ctx, false);
     clef_batch batch;
     bool there = fetch_again(f, bad_batch, &batch);
-    if (there && !all_finite(batch.x)) snprintf(v->fact, sizeof v->fact, "its inputs are not finite: look at the data");
+    bool finite = true;
+    for (int i = 0; there && finite && i < batch.n_inputs; i++) finite = all_finite(batch.inputs[i]);
+    if (!finite) snprintf(v->fact, sizeof v->fact, "its inputs are not finite: look at the data");
     else if (there) run_again(f, &batch, v);
     clef_set_grad_enabled(f->ctx, was);
 }

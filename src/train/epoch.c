@@ -45,12 +45,14 @@ static clef_status optimizer_step(clef__fit *f, clef_tensor *finite) {
 static clef_status train_batch(clef__fit *f, const clef_batch *batch) {
     int accumulate = f->o->accumulate > 1 ? f->o->accumulate : 1;
     double weight;
-    clef_tensor *output = clef_forward(f->module, batch->x);
-    clef_tensor *loss = clef__batch_loss(&f->loss, output, batch, &weight);
+    clef_tensor *output[CLEF_CALL_MOST];
+    clef_status status = clef__batch_outputs(&f->loss, f->module, batch, output);
+    clef_tensor *loss = status ? NULL : clef__batch_loss(&f->loss, output, batch, &weight);
     if (!loss) return clef_error_status(f->ctx);
-    clef_tensor *finite = clef__meters_add(&f->meters, output, batch->y, loss, weight);
+    bool single = f->loss.n_outputs == 1 && batch->n_targets == 1;
+    clef_tensor *finite = clef__meters_add(&f->meters, single ? output[0] : NULL, batch->y, loss, weight);
     if (!finite) return clef_error_status(f->ctx);
-    clef_status status = clef_backward(accumulate > 1 ? clef_mul_scalar(loss, 1.0 / accumulate) : loss);
+    status = clef_backward(accumulate > 1 ? clef_mul_scalar(loss, 1.0 / accumulate) : loss);
     if (status) return status;
     bool last = batch->index + 1 == clef_loader_batches(f->o->train);
     return ++f->pending == accumulate || last ? optimizer_step(f, finite) : CLEF_OK;
@@ -87,13 +89,12 @@ static bool report(clef__fit *f, const clef__meter_values *values, double now) {
     clef_progress *p = &f->progress;
     int64_t left = p->batches - f->batch;
     double rate = speed(f, now);
-    bool classes = clef_dataset_classes(clef_loader_dataset(f->o->train)) > 0;
     p->epoch = f->done + 1;
     p->epochs = f->epochs;
     p->batch = f->batch;
     p->items = f->items;
     p->loss = values->loss / (double)f->items;
-    p->accuracy = classes ? values->correct / (double)f->items : NAN;
+    p->accuracy = f->has_classes ? values->correct / (double)f->items : NAN;
     p->items_per_second = rate;
     p->eta = rate > 0 ? (double)f->items / (double)f->batch * (double)left / rate : NAN;
     p->compiling = p->to_compile = 0;
@@ -164,12 +165,11 @@ static clef_status begin_epoch(clef__fit *f) {
 }
 
 static void fill_result(clef__fit *f, const clef__meter_values *values, clef_epoch *result) {
-    bool classes = clef_dataset_classes(clef_loader_dataset(f->o->train)) > 0;
     double now = clef__now();
     close_interval(f, now);
     *result = (clef_epoch){.epoch = f->done + 1, .test_loss = NAN, .test_accuracy = NAN, .seconds = now - f->epoch_start};
     result->loss = values->loss / (double)f->items;
-    result->accuracy = classes ? values->correct / (double)f->items : NAN;
+    result->accuracy = f->has_classes ? values->correct / (double)f->items : NAN;
     result->items_per_second = speed(f, now);
     if (result->items_per_second <= 0) result->items_per_second = (double)(f->items - f->first_item) / result->seconds;
     result->lr = f->lr;

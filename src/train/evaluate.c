@@ -70,11 +70,13 @@ static clef_status count_batch(evaluation *e, const pending_batch *p) {
 static clef_status queue_batch(evaluation *e, clef_module *module, const clef_batch *batch, const clef__loss *loss,
                                pending_batch *p) {
     double weight;
-    clef_tensor *output = clef_forward(module, batch->x);
-    clef_tensor *value = clef__batch_loss(loss, output, batch, &weight);
+    clef_tensor *outputs[CLEF_CALL_MOST], *output = NULL;
+    clef_status status = clef__batch_outputs(loss, module, batch, outputs);
+    clef_tensor *value = status ? NULL : clef__batch_loss(loss, outputs, batch, &weight);
     if (!value) return clef_error_status(e->ctx);
+    if (loss->n_outputs == 1 && batch->n_targets == 1) output = outputs[0];
     e->weight += weight;
-    clef_status status = clef_assign(e->meters.loss, clef_add(e->meters.loss, clef_mul_scalar(value, weight)));
+    status = clef_assign(e->meters.loss, clef_add(e->meters.loss, clef_mul_scalar(value, weight)));
     *p = (pending_batch){.size = batch->size};
     e->has_classes = clef__has_classes(output, batch->y);
     if (e->has_classes) {
@@ -117,12 +119,14 @@ static clef_status rewind_loader(clef_loader *loader) {
 }
 
 /* A loss that is no number: is a label to blame?  The outputs are not computed again. */
-static clef_status look_at_labels(const evaluation *e, clef_module *module, clef_loader *loader, const clef_loss_options *options) {
+static clef_status look_at_labels(const evaluation *e, clef_module *module, clef_loader *loader, const clef__loss *loss) {
     clef__bad_label bad;
+    clef_tensor *outputs[CLEF_CALL_MOST];
     int64_t items = 0;
+    if (loss->call) return CLEF_OK; /* which target is a label of which output is its own affair */
     clef_status status = rewind_loader(loader);
     for (clef_batch b; !status && clef_next(loader, &b); items += b.size)
-        if (clef__find_bad_label(clef_forward(module, b.x), b.y, options, &bad))
+        if (!clef__batch_outputs(loss, module, &b, outputs) && clef__find_bad_label(outputs[0], b.y, loss->options, &bad))
             status = clef__fail(e->ctx, CLEF_INVALID, "evaluate: label %lld of item %lld " CLEF__BAD_LABEL, (long long)bad.label,
                                 (long long)(items + bad.item), (long long)bad.classes, (long long)bad.classes - 1);
     return status ? status : clef_error_status(e->ctx);
@@ -140,7 +144,7 @@ clef_status clef__score_loader(clef_module *module, clef_loader *loader, const c
     if (!status) status = over_batches(&e, module, loader, loss);
     if (!status && e.items == 0) status = clef__fail(ctx, CLEF_INVALID, "evaluate: the loader gives no batch");
     if (!status) status = clef__meters_read(&e.meters, &sums);
-    if (!status && !isfinite(sums.loss)) status = look_at_labels(&e, module, loader, loss->options);
+    if (!status && !isfinite(sums.loss)) status = look_at_labels(&e, module, loader, loss);
     if (!status) fill_score(&e, &sums, score);
     clef__nn_inference(ctx, inference);
     clef_set_grad_enabled(ctx, grad);
@@ -189,40 +193,54 @@ static void rates(const int64_t *confusion, int64_t classes, double *precision, 
 
 clef_status clef_evaluate(clef_module *module, clef_loader *data, clef_loss_fn loss, const clef_loss_options *loss_options,
                           clef_evaluation_result *result) {
-    return clef_evaluate_top_k(module, data, loss, loss_options, 0, result);
+    return clef_evaluate_with(module, data, &(clef_evaluate_options){.loss = loss, .loss_options = loss_options}, result);
 }
 
 clef_status clef_evaluate_top_k(clef_module *module, clef_loader *data, clef_loss_fn loss, const clef_loss_options *loss_options,
                                 int top_k, clef_evaluation_result *result) {
-    if (!module) return CLEF_INVALID;
-    if (!result)
-        return clef__fail(clef_module_context(module), CLEF_INVALID, "evaluate: result is NULL; give a clef_evaluation_result");
-    clef_context *ctx = clef_module_context(module);
-    *result = (clef_evaluation_result){.loss = NAN, .accuracy = NAN, .top_k_accuracy = NAN};
-    if (!data) return clef__fail(ctx, CLEF_INVALID, "evaluate: no loader");
-    if (top_k < 0) return clef__fail(ctx, CLEF_INVALID, "evaluate: top_k is %d; it wants 1 or more, or 0 for 5", top_k);
-    if (top_k == 0) top_k = 5;
-    if (clef_error_status(ctx)) return clef_error_status(ctx);
-    int64_t classes = clef_dataset_classes(clef_loader_dataset(data));
-    if (classes > CLEF_MAX_CLASSES) classes = 0;
-    clef__train_room *room = clef__train_room_of(ctx);
-    if (!room || (classes > 0 && !make_arrays(room, classes)))
-        return clef__fail(ctx, CLEF_MEMORY, "evaluate: no memory for a confusion matrix of %lld classes", (long long)classes);
-    clef__score score;
-    const clef__loss wanted = {ctx, "evaluate", loss, loss_options};
-    clef_status status = clef__score_loader(module, data, &wanted, top_k, classes ? room->confusion : NULL, &score);
-    if (status) return status;
-    *result = (clef_evaluation_result){.items = score.items,
-                                       .classes = score.classes,
-                                       .loss = score.loss,
-                                       .accuracy = score.accuracy,
+    clef_evaluate_options options = {.loss = loss, .loss_options = loss_options, .top_k = top_k};
+    return clef_evaluate_with(module, data, &options, result);
+}
+
+/* The score as a result, with what the confusion matrix says. */
+static void fill_result(const clef__train_room *room, const clef__score *score, int64_t classes, int top_k,
+                        clef_evaluation_result *result) {
+    *result = (clef_evaluation_result){.items = score->items,
+                                       .classes = score->classes,
+                                       .loss = score->loss,
+                                       .accuracy = score->accuracy,
                                        .top_k = top_k,
-                                       .top_k_accuracy = score.top,
-                                       .seconds = score.seconds};
-    if (classes == 0 || score.classes == 0) return CLEF_OK;
+                                       .top_k_accuracy = score->top,
+                                       .seconds = score->seconds};
+    if (classes == 0 || score->classes == 0) return;
     rates(room->confusion, classes, room->rates, room->rates + classes);
     result->confusion = room->confusion;
     result->precision = room->rates;
     result->recall = room->rates + classes;
-    return CLEF_OK;
+}
+
+clef_status clef_evaluate_with(clef_module *module, clef_loader *data, const clef_evaluate_options *options,
+                               clef_evaluation_result *result) {
+    static const clef_evaluate_options defaults;
+    const clef_evaluate_options *o = options ? options : &defaults;
+    if (!module) return CLEF_INVALID;
+    clef_context *ctx = clef_module_context(module);
+    if (!result) return clef__fail(ctx, CLEF_INVALID, "evaluate: result is NULL; give a clef_evaluation_result");
+    *result = (clef_evaluation_result){.loss = NAN, .accuracy = NAN, .top_k_accuracy = NAN};
+    if (!data) return clef__fail(ctx, CLEF_INVALID, "evaluate: no loader");
+    if (o->top_k < 0) return clef__fail(ctx, CLEF_INVALID, "evaluate: top_k is %d; it wants 1 or more, or 0 for 5", o->top_k);
+    int top_k = o->top_k ? o->top_k : 5;
+    if (clef_error_status(ctx)) return clef_error_status(ctx);
+    clef__loss loss = {ctx, "evaluate", o->loss, o->loss_options, o->loss_call, o->user, o->n_outputs};
+    clef_status status = clef__loss_check(&loss, module, data);
+    if (status) return status;
+    int64_t classes = clef_dataset_classes(clef_loader_dataset(data));
+    if (classes > CLEF_MAX_CLASSES || !clef__is_single(&loss, data)) classes = 0;
+    clef__train_room *room = clef__train_room_of(ctx);
+    if (!room || (classes > 0 && !make_arrays(room, classes)))
+        return clef__fail(ctx, CLEF_MEMORY, "evaluate: no memory for a confusion matrix of %lld classes", (long long)classes);
+    clef__score score;
+    status = clef__score_loader(module, data, &loss, top_k, classes ? room->confusion : NULL, &score);
+    if (!status) fill_result(room, &score, classes, top_k, result);
+    return status;
 }

@@ -28,6 +28,16 @@ static clef_status check(clef_module *module, const clef_fit_options *o) {
     return clef_error_status(ctx);
 }
 
+/* The loss, which fits the module and both loaders. */
+static clef_status choose_loss(clef__fit *f) {
+    const clef_fit_options *o = f->o;
+    f->loss = (clef__loss){f->ctx, "fit", o->loss, o->loss_options, o->loss_call, o->user, o->n_outputs};
+    clef_status status = clef__loss_check(&f->loss, f->module, o->train);
+    if (!status && o->test) status = clef__loss_check(&f->loss, f->module, o->test);
+    f->has_classes = clef_dataset_classes(clef_loader_dataset(o->train)) > 0 && clef__is_single(&f->loss, o->train);
+    return status;
+}
+
 static void on_compile(void *user, int done, int total) {
     clef__fit *f = user;
     f->progress.compiling = done;
@@ -60,12 +70,12 @@ static clef_status begin_fit(clef__fit *f) {
     f->epochs = o->epochs > 0 ? o->epochs : 1;
     f->best_metric = INFINITY;
     f->first_loss = NAN;
-    f->loss = (clef__loss){f->ctx, "fit", o->loss, o->loss_options};
     f->progress = (clef_progress){
         .epoch = 1, .epochs = f->epochs, .batches = clef_loader_batches(o->train), .loss = NAN, .accuracy = NAN, .eta = NAN};
     clef__bar_init(&f->bar, o->bar);
     clef_on_compile(f->ctx, on_compile, f);
-    clef_status status = collect_leaves(f);
+    clef_status status = choose_loss(f);
+    if (!status) status = collect_leaves(f);
     if (!status && !clef__meters_open(&f->meters, f->ctx)) status = clef_error_status(f->ctx);
     if (!status && o->checkpoint_dir) status = clef__checkpoint_directory(f); /* not after an epoch's work */
     if (!status && o->checkpoint_dir) status = clef__checkpoint_lock(f);

@@ -2,6 +2,7 @@
 
    Each sum is a kept scalar that every step assigns anew, so a training step computes it along with the parameters and
    nothing is read until somebody wants to see it.  f32 counts exactly up to 2^24 items of an epoch. */
+#include "nn/module.h"
 #include "train/train_internal.h"
 #include "clef/pointwise.h"
 #include <float.h>
@@ -48,24 +49,56 @@ bool clef__has_classes(clef_tensor *output, clef_tensor *target) {
     return integer && o.rank == 2 && t.rank == 1 && o.dim[0] == t.dim[0] && o.dim[1] > 0;
 }
 
+static int count_targets(const clef_loader *loader) {
+    const clef_dataset *data = clef_loader_dataset(loader);
+    int n = 0;
+    for (int i = 0; i < clef_dataset_field_count(data); i++) n += clef_dataset_field(data, i).target;
+    return n;
+}
+
+bool clef__is_single(const clef__loss *loss, const clef_loader *loader) {
+    return loss->n_outputs == 1 && count_targets(loader) == 1;
+}
+
+clef_status clef__loss_check(clef__loss *loss, const clef_module *module, const clef_loader *loader) {
+    if (loss->n_outputs < 0 || loss->n_outputs > CLEF_CALL_MOST)
+        return clef__fail(loss->ctx, CLEF_INVALID, "%s: n_outputs is %d; give 1 to %d, or 0 for what the module says", loss->op,
+                          loss->n_outputs, CLEF_CALL_MOST);
+    if (loss->n_outputs == 0) loss->n_outputs = module->n_outputs ? module->n_outputs : 1;
+    if (loss->call && loss->fn) return clef__fail(loss->ctx, CLEF_INVALID, "%s: both loss and loss_call; give one", loss->op);
+    int targets = count_targets(loader);
+    if (loss->call || (loss->n_outputs == 1 && targets <= 1)) return CLEF_OK;
+    return clef__fail(loss->ctx, CLEF_INVALID, "%s: a loss takes one output and one target, not %d and %d; give loss_call",
+                      loss->op, loss->n_outputs, targets);
+}
+
+clef_status clef__batch_outputs(const clef__loss *loss, clef_module *module, const clef_batch *batch, clef_tensor **outputs) {
+    return clef_call(module, batch->inputs, batch->n_inputs, outputs, loss->n_outputs);
+}
+
+/* Of one output with the batch's y; NULL without a line where that makes no sense. */
+static clef_tensor *loss_of(const clef__loss *loss, clef_tensor *output, const clef_batch *batch) {
+    clef_shape shape = clef_tensor_shape(output);
+    if (loss->fn) return loss->fn(output, batch->y, loss->options);
+    return batch->y && !(shape.rank > 1 && shape.dim[1] == 1) ? clef_cross_entropy(output, batch->y, loss->options) : NULL;
+}
+
 /* A mistake that would go by without a word: NULL that is nobody's error, or a loss that is always 0. */
-static void complain(const clef__loss *loss, const clef_tensor *output, const clef_batch *batch) {
+static void complain(const clef__loss *loss, const clef_batch *batch) {
     const char *fact = "the loss function gave no tensor";
-    if (!output) fact = "the module's forward gave no tensor";
-    else if (!loss->fn && !batch->y) fact = "the data has no targets, which the default loss, clef_cross_entropy, needs";
-    else if (!loss->fn)
+    if (!loss->fn && !loss->call && !batch->y) fact = "the data has no targets, which the default loss, clef_cross_entropy, needs";
+    else if (!loss->fn && !loss->call)
         fact = "the default loss, clef_cross_entropy, is always 0 of one output per item; choose another, such as "
                "clef_mse_loss for numbers or clef_bce_with_logits for yes and no";
     clef__fail(loss->ctx, CLEF_INVALID, "%s: %s", loss->op, fact);
 }
 
-clef_tensor *clef__batch_loss(const clef__loss *loss, clef_tensor *output, const clef_batch *batch, double *weight) {
+clef_tensor *clef__batch_loss(const clef__loss *loss, clef_tensor *const *outputs, const clef_batch *batch, double *weight) {
     clef_reduction reduction = loss->options ? loss->options->reduction : CLEF_REDUCE_MEAN;
-    clef_shape shape = clef_tensor_shape(output);
-    bool senseless = !output || (!loss->fn && (!batch->y || (shape.rank > 1 && shape.dim[1] == 1)));
-    clef_tensor *value = senseless ? NULL : (loss->fn ? loss->fn : clef_cross_entropy)(output, batch->y, loss->options);
+    clef_tensor *value = loss->call ? loss->call(outputs, loss->n_outputs, batch->targets, batch->n_targets, loss->user)
+                                    : loss_of(loss, outputs[0], batch);
     if (value && clef_tensor_shape(value).rank > 0) value = clef_mean(value, NULL, 0, false);
-    if (!value && clef_error_status(loss->ctx) == CLEF_OK) complain(loss, output, batch);
+    if (!value && clef_error_status(loss->ctx) == CLEF_OK) complain(loss, batch);
     *weight = reduction == CLEF_REDUCE_SUM ? 1 : (double)batch->size;
     return value;
 }

@@ -36,9 +36,18 @@ typedef struct clef__loss {
     const char *op;  /* for error lines */
     clef_loss_fn fn; /* NULL: clef_cross_entropy */
     const clef_loss_options *options;
+    clef_loss_call_fn call; /* NULL, or what takes all outputs and targets, in place of fn */
+    void *user;
+    int n_outputs; /* of the module; 0 until clef__loss_check: as many as it says, or 1 */
 } clef__loss;
+/* Fills n_outputs.  CLEF_INVALID unless the loss can take the module's outputs and the loader's targets. */
+clef_status clef__loss_check(clef__loss *loss, const clef_module *module, const clef_loader *loader);
+/* Is there one output and one target of it? */
+bool clef__is_single(const clef__loss *loss, const clef_loader *loader);
+/* The module's outputs, n_outputs of them, for a batch. */
+clef_status clef__batch_outputs(const clef__loss *loss, clef_module *module, const clef_batch *batch, clef_tensor **outputs);
 /* The loss of a batch as a scalar, and what the batch weighs in the sum over all; NULL never without an error. */
-clef_tensor *clef__batch_loss(const clef__loss *loss, clef_tensor *output, const clef_batch *batch, double *weight);
+clef_tensor *clef__batch_loss(const clef__loss *loss, clef_tensor *const *outputs, const clef_batch *batch, double *weight);
 
 /* ---- labels.c ---- */
 typedef struct clef__bad_label {
@@ -80,7 +89,8 @@ typedef struct clef__fit {
     clef_tensor **leaf; /* the parameters that want gradients */
     int n_leaves;
     bool others;        /* some of them the optimizer does not train */
-    clef_tensor **best; /* copies of every parameter and buffer at the best epoch; NULL until needed */
+    bool has_classes;   /* accuracy means something */
+    clef_tensor **best; /* every parameter and buffer, then copies of them at the best epoch; NULL until needed */
     int n_best;
     bool best_in_memory;
     double best_metric;

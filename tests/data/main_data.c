@@ -90,16 +90,26 @@ static void failing_reads(const char *path) {
     EXPECT(n > 1);
 }
 
+static clef_dataset *some_fields(clef_context *ctx) {
+    static const int64_t words[160][2];
+    static const float x[160][3];
+    static const uint8_t label[160];
+    const clef_field field[] = {{"words", CLEF_SHAPE(2), CLEF_I64, words, false, 0},
+                                {NULL, CLEF_SHAPE(1, 3), CLEF_F32, x, false, 0},
+                                {"label", CLEF_SCALAR, CLEF_U8, label, true, 5}};
+    return clef_dataset_fields(ctx, field, 3, 160);
+}
+
 /* Every allocation from opening a dataset to its third batch fails in turn: an error and no crash, and afterwards
    the context still works. */
-static void failing_loaders(clef_context *ctx) {
+static void failing_loaders(clef_context *ctx, bool fields) {
     const clef_loader_options o = {.batch = 50, .shuffle = true, .workers = 2, .augment = {.rotation = 5}};
     bool unharmed = false;
     for (long n = 0; !unharmed; n++) {
         clef_batch b;
         int got = 0;
         atomic_store(&left, n);
-        clef_loader *loader = clef_loader_open(clef_digits(ctx, CLEF_TEST), &o);
+        clef_loader *loader = clef_loader_open(fields ? some_fields(ctx) : clef_digits(ctx, CLEF_TEST), &o);
         while (got < 3 && clef_next(loader, &b)) got++;
         unharmed = atomic_exchange(&left, -1) >= 0;
         EXPECT(got == 3 || clef_error_status(ctx) == CLEF_MEMORY);
@@ -196,7 +206,8 @@ int main(void) {
     long before = atomic_load(&alive);
     clef_context *ctx = clef_open(NULL);
     if (!ctx) return without_context();
-    failing_loaders(ctx);
+    failing_loaders(ctx, false);
+    failing_loaders(ctx, true);
     abandoned_loaders(ctx);
     forked_child(ctx);
     clef_close(ctx);

@@ -154,3 +154,64 @@ Test(model, a_checkpoint_serves_as_a_model) {
     float *a = values_of(net, &n), *b = values_of(other, &m);
     cr_expect_arr_eq(a, b, n * sizeof *a);
 }
+
+/* "0" fits; "2" has another shape; the file has "0.bias" too little and "9.extra" too much. */
+static const char *misfit(void) {
+    const char *path = io_path(dir, "misfit.safetensors");
+    clef_named_tensor tensors[] = {{"0.weight", clef_full(ctx, CLEF_SHAPE(5, 3), CLEF_F16, 4), false},
+                                   {"2.weight", clef_full(ctx, CLEF_SHAPE(3, 5), CLEF_F32, 5), false},
+                                   {"2.bias", clef_full(ctx, CLEF_SHAPE(2), CLEF_I32, 6), false},
+                                   {"9.extra", clef_full(ctx, CLEF_SHAPE(1), CLEF_F32, 7), false}};
+    cr_assert_eq(clef_safetensors_write(ctx, path, tensors, 4, NULL), CLEF_OK, "%s", clef_error(ctx));
+    return path;
+}
+
+static void expect_lists(const clef_load_result *r, int n_loaded) {
+    cr_assert(r->n_missing == 1 && r->n_unexpected == 1 && r->n_mismatched == 2);
+    cr_expect_str_eq(r->missing[0], "0.bias");
+    cr_expect_str_eq(r->unexpected[0], "9.extra");
+    cr_expect_str_eq(r->mismatched[0], "2.weight");
+    cr_expect_str_eq(r->mismatched[1], "2.bias");
+    cr_expect_eq(r->n_loaded, n_loaded);
+}
+
+Test(model, what_fits_can_be_loaded_alone) {
+    const char *path = misfit();
+    clef_module *net = small();
+    clef_load_result r;
+    size_t n, m;
+    float before[64], *now = values_of(net, &n);
+    memcpy(before, now, n * sizeof *now);
+    cr_expect_eq(clef_load_with(net, path, NULL, &r), CLEF_FORMAT);
+    expect_error(ctx, CLEF_FORMAT, "has no tensor \"0.bias\"");
+    expect_lists(&r, 0);
+    cr_expect_arr_eq(values_of(net, &m), before, n * sizeof *before, "nothing changes");
+    cr_assert_eq(clef_load_with(net, path, &(clef_load_options){.partial = true}, &r), CLEF_OK, "%s", clef_error(ctx));
+    expect_lists(&r, 1);
+    now = values_of(net, &m);
+    for (size_t i = 0; i < n; i++) cr_expect_eq(now[i], i < 15 ? 4 : before[i], "value %d", (int)i);
+    cr_expect(clef_requires_grad(clef_parameter(net, "0.weight")));
+    cr_assert_eq(clef_load_with(small(), path, &(clef_load_options){.partial = true}, NULL), CLEF_OK);
+}
+
+Test(model, partial_loading_finds_a_checkpoint_and_no_damage) {
+    const char *path = io_path(dir, "net.ckpt");
+    clef_module *net = small(),
+                *more = clef_sequential(ctx, CLEF_LAYERS(clef_nn_linear(ctx, 3, 5, NULL), clef_nn_linear(ctx, 5, 4, NULL)));
+    clef_optimizer *adam = clef_adam(net, NULL);
+    cr_assert_eq(clef_checkpoint_save(ctx, path, &(clef_checkpoint){.module = net, .optimizer = adam}), CLEF_OK);
+    clef_load_result r;
+    cr_assert_eq(clef_load_with(more, path, &(clef_load_options){.partial = true}, &r), CLEF_OK, "%s", clef_error(ctx));
+    cr_assert(r.n_loaded == 2 && r.n_missing == 2 && r.n_unexpected == 2 && r.n_mismatched == 0);
+    cr_expect_str_eq(r.missing[0], "1.weight");
+    cr_expect_str_eq(r.unexpected[0], "2.weight");
+    FILE *file = fopen(path, "r+b");
+    cr_assert(file && !fseek(file, -3, SEEK_END));
+    int byte = fgetc(file);
+    fseek(file, -3, SEEK_END);
+    fputc(byte ^ 1, file);
+    fclose(file);
+    cr_expect_eq(clef_load_with(more, path, &(clef_load_options){.partial = true}, &r), CLEF_FORMAT);
+    cr_expect(r.n_loaded == 0 && r.n_missing == 0 && !r.missing);
+    expect_error(ctx, CLEF_FORMAT, "checksum");
+}

@@ -34,6 +34,10 @@ static clef_loader *loader;
 static clef_optimizer *optimizer;
 
 static bool fetch(void *user, int64_t i, float *x, int64_t *y) { return (void)user, *x = (float)i, *y = 0, true; }
+static bool fetch_fields(void *user, int64_t i, void *const *out) { return (void)user, (void)i, (void)out, false; }
+static clef_status no_call(clef_module *m, clef_tensor *const *in, int n, clef_tensor **out, int k, void *user) {
+    return (void)m, (void)in, (void)n, (void)out, (void)k, (void)user, CLEF_OK;
+}
 static clef_status no_work(clef_context *c, void *user) { return (void)c, (void)user, CLEF_OK; }
 
 static void contexts(void) {
@@ -151,6 +155,24 @@ static void datasets(void) {
     REFUSED(clef_dataset_callback(ctx, item, -1, 1, fetch, NULL));
     REFUSED(clef_dataset_callback(ctx, item, 4, -1, fetch, NULL));
     REFUSED(clef_dataset_callback(ctx, deep, 4, 1, fetch, NULL));
+    const clef_field field = {.shape = item, .data = x}, sunk = {.shape = deep, .data = x};
+    REFUSED(clef_dataset_fields(ctx, NULL, 1, 2));
+    REFUSED(clef_dataset_fields(ctx, &field, -1, 2));
+    REFUSED(clef_dataset_fields(ctx, &field, INT_MAX, 2));
+    REFUSED(clef_dataset_fields(ctx, &field, 1, -1));
+    REFUSED(clef_dataset_fields(ctx, &field, 1, INT64_MAX));
+    REFUSED(clef_dataset_fields(ctx, &sunk, 1, 2));
+    REFUSED(clef_dataset_fields(ctx, &(clef_field){.shape = item, .dtype = (clef_dtype)-1, .data = x}, 1, 2));
+    REFUSED(clef_dataset_fields(ctx, &(clef_field){.shape = item, .data = x, .classes = -1}, 1, 2));
+    REFUSED(clef_dataset_fields_callback(ctx, &field, 1, 2, NULL, NULL));
+    REFUSED(clef_dataset_fields_callback(ctx, NULL, 1, 2, fetch_fields, NULL));
+    WITHOUT(clef_dataset_fields(NULL, &field, 1, 2), NULL);
+    WITHOUT(clef_dataset_field(data, -1).name, NULL);
+    WITHOUT(clef_dataset_field(data, INT_MAX).name, NULL);
+    WITHOUT(clef_dataset_field_count(NULL), 0);
+    INVALID(clef_dataset_get_fields(data, 0, NULL));
+    INVALID(clef_dataset_get_fields(data, INT64_MIN, (void *[2]){NULL, NULL}));
+    WITHOUT(clef_dataset_get_fields(NULL, 0, NULL), CLEF_INVALID);
     REFUSED(clef_dataset_take(data, -1));
     REFUSED(clef_dataset_take(data, INT64_MIN));
     REFUSED(clef_idx(ctx, NULL, NULL));
@@ -183,6 +205,8 @@ static void files(void) {
     clef_checkpoint nothing = {0};
     INVALID(clef_save(net, NULL));
     INVALID(clef_load(net, NULL));
+    INVALID(clef_load_with(net, NULL, NULL, NULL));
+    WITHOUT(clef_load_with(NULL, "x", NULL, NULL), CLEF_INVALID);
     INVALID(clef_safetensors_write(ctx, "x", NULL, 1, NULL));
     INVALID(clef_safetensors_write(ctx, "x", NULL, -1, NULL));
     INVALID(clef_safetensors_write(ctx, "x", NULL, INT_MAX, NULL));
@@ -222,6 +246,39 @@ static void modules(void) {
     REFUSED(clef_sequential(ctx, NULL, -1));
     REFUSED(clef_nn_residual(ctx, NULL, NULL, false));
     REFUSED(clef_module_new(ctx, "m", NULL, NULL));
+    REFUSED(clef_module_new_call(ctx, "m", NULL, 1, 1, NULL));
+    REFUSED(clef_module_new_call(ctx, NULL, no_call, 1, 1, NULL));
+    REFUSED(clef_module_new_call(ctx, "m", no_call, INT_MAX, 1, NULL));
+    REFUSED(clef_module_new_call(ctx, "m", no_call, 1, INT_MIN, NULL));
+    clef_module *any = clef_module_new_call(ctx, "m", no_call, 0, 0, NULL);
+    clef_tensor *x = clef_ones(ctx, CLEF_SHAPE(2), CLEF_F32), *out[2];
+    INVALID(clef_call(any, &x, INT_MAX, out, 1));
+    INVALID(clef_call(any, &x, 1, out, INT_MAX));
+    INVALID(clef_call(any, &x, -1, out, 1));
+    INVALID(clef_call(any, &x, 1, out, 0));
+    INVALID(clef_call(any, NULL, 1, out, 1));
+    INVALID(clef_call(any, &x, 1, NULL, 1));
+    INVALID(clef_call(any, &x, 1, &x, 1));
+    INVALID(clef_call(any, &x, 1, out, 2)); /* which its function leaves NULL */
+    WITHOUT(clef_call(NULL, NULL, -1, NULL, -1), CLEF_INVALID);
+    WITHOUT(clef_call(NULL, &x, 1, out, INT_MAX), CLEF_INVALID);
+    REFUSED(clef_module_hook(net, NULL));
+    REFUSED(clef_module_hook(net, &(clef_hook){0}));
+    WITHOUT(clef_module_hook(NULL, NULL), 0);
+    INVALID(clef_module_unhook(net, 0));
+    INVALID(clef_module_unhook(net, -1));
+    WITHOUT(clef_module_unhook(NULL, 1), CLEF_INVALID);
+    INVALID(clef_module_replace(net, NULL, net));
+    INVALID(clef_module_replace(net, "0", NULL));
+    INVALID(clef_module_replace(net, "0", net));
+    INVALID(clef_module_remove(net, NULL));
+    INVALID(clef_module_remove(net, "weight"));
+    WITHOUT(clef_module_remove(NULL, "0"), CLEF_INVALID);
+    WITHOUT(clef_module_replace(NULL, "0", net), CLEF_INVALID);
+    expect(clef_summary_call(any, &x, INT_MAX, 1, NULL, 0) < 0, "clef_summary_call of INT_MAX inputs");
+    expect(clef_summary_call(any, &x, 1, INT_MAX, NULL, 0) < 0, "clef_summary_call of INT_MAX outputs");
+    expect(clef_summary_call(any, NULL, 1, 1, NULL, 0) < 0, "clef_summary_call of NULL");
+    WITHOUT(clef_summary_call(NULL, &x, 1, 1, NULL, 0), -1);
     INVALID(clef_module_add(net, NULL, net));
     INVALID(clef_module_add(net, "child", NULL));
     INVALID(clef_module_add_parameter(net, NULL, NULL));
@@ -263,6 +320,13 @@ static void training(void) {
     INVALID(clef_evaluate(net, loader, NULL, NULL, NULL));
     INVALID(clef_evaluate(net, NULL, NULL, NULL, &result));
     INVALID(clef_evaluate_top_k(net, loader, NULL, NULL, -1, &result));
+    INVALID(clef_fit(net, &(clef_fit_options){.train = loader, .optimizer = optimizer, .n_outputs = INT_MAX}, NULL));
+    INVALID(clef_fit(net, &(clef_fit_options){.train = loader, .optimizer = optimizer, .n_outputs = 2}, NULL));
+    INVALID(clef_evaluate_with(net, loader, NULL, NULL));
+    INVALID(clef_evaluate_with(net, NULL, NULL, &result));
+    INVALID(clef_evaluate_with(net, loader, &(clef_evaluate_options){.n_outputs = INT_MIN}, &result));
+    INVALID(clef_evaluate_with(net, loader, &(clef_evaluate_options){.top_k = INT_MIN}, &result));
+    WITHOUT(clef_evaluate_with(NULL, loader, NULL, &result), CLEF_INVALID);
     INVALID(clef_confusion_svg(ctx, NULL, NULL, "x.svg"));
     INVALID(clef_confusion_svg(ctx, &result, NULL, NULL));
     WITHOUT(clef_confusion_text(NULL, NULL, NULL, 0), 0);

@@ -128,7 +128,7 @@ Test(sayings, what_is_missing) {
     options.loss = clef_mse_loss;
     cr_expect_eq(clef_fit(net, &options, NULL), CLEF_OK, "%s", clef_error(r.ctx));
     clef_module_add(net, "nothing", clef_module_new(r.ctx, "nothing", no_tensor, NULL));
-    expect_line(&r, clef_fit(net, &options, NULL), "fit: the module's forward gave no tensor");
+    expect_line(&r, clef_fit(net, &options, NULL), "call: the forward of the sequential gave no tensor");
     clef_close(r.ctx);
 }
 
