@@ -133,11 +133,16 @@ static double converted(const clef__node *constant, clef_dtype dtype) {
     return clef__held(dtype, through_f32 ? (double)(float)constant->dynamic.i : clef__constant_number(constant));
 }
 
+/* Does the conversion keep some bits only?  Numbers saturate. */
+static bool wraps(const clef__node *constant, clef_dtype dtype) {
+    int64_t i = constant->dynamic.i;
+    return constant->out->dtype == CLEF_I64 && ((dtype == CLEF_I32 && i != (int32_t)i) || (dtype == CLEF_U8 && i != (uint8_t)i));
+}
+
 clef_tensor *clef__cast(clef_tensor *x, clef_dtype dtype) {
     const clef__output *out = clef__output_of(x);
     if (out->dtype == dtype) return x;
-    bool wraps = out->dtype == CLEF_I64 && (dtype == CLEF_I32 || dtype == CLEF_U8); /* where numbers saturate */
-    if (clef__is_number(out) && !wraps)
+    if (clef__is_number(out) && !wraps(out->node, dtype))
         return clef__constant(out->node->ctx, out->shape, dtype, out->device, converted(out->node, dtype));
     int64_t attribute = dtype;
     return clef__apply(&clef__op_cast, &x, 1, &attribute, sizeof attribute);

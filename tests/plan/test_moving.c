@@ -366,6 +366,47 @@ Test(moving, windows_of_views) {
     EXPECT(clef_slice_update(row(3, 1), 0, place(1), clef_full(ctx, CLEF_SHAPE(1), CLEF_I32, 9)), 1, 9, 3);
 }
 
+/* ---- what is refused ---- */
+
+Test(moving, what_does_not_fit_is_one_line) {
+    clef_tensor *t = cache(5), *x = clef_reshape(clef_arange(ctx, 0, 24, 1, CLEF_F32), CLEF_SHAPE(4, 6)), *two = row(2, 1);
+    cr_assert_null(clef_slice_at(t, 0, place(4), 2));
+    expect_error(ctx, CLEF_INVALID, "slice_at: start 4 is not within 0 … 3, for 2 of dimension 0 of x [5]");
+    cr_assert_null(clef_slice_at(t, 0, place(-1), 2));
+    expect_error(ctx, CLEF_INVALID, "start -1");
+    cr_assert_null(clef_slice_at(t, 0, clef_unsqueeze(clef_to(place(4), CLEF_I32), 0), 2));
+    expect_error(ctx, CLEF_INVALID, "start 4");
+    cr_assert_null(clef_slice_at(t, 0, place(INT64_MIN), 2));
+    expect_error(ctx, CLEF_INVALID, "start -9223372036854775808");
+    cr_assert_null(clef_slice_at(t, 0, place(0), 6));
+    expect_error(ctx, CLEF_INVALID, "slice_at: length 6 is not within 0 … 5");
+    cr_assert_null(clef_slice_at(t, 1, place(0), 1));
+    expect_error(ctx, CLEF_INVALID, "no dimension 1");
+    cr_assert_null(clef_slice_at(t, 0, clef_scalar(ctx, 1), 1));
+    expect_error(ctx, CLEF_DTYPE, "start is f32, not a whole number");
+    cr_assert_null(clef_slice_at(t, 0, clef_zeros(ctx, CLEF_SHAPE(2), CLEF_I64), 1));
+    expect_error(ctx, CLEF_SHAPE, "start [2] is not one number");
+    cr_assert_null(clef_slice_update(x, 1, place(0), two));
+    expect_error(ctx, CLEF_SHAPE, "slice_update: value [2] is no window along dimension 1 of x [4,6]");
+    cr_assert_null(clef_slice_update(x, 1, place(5), clef_slice(x, 1, 0, 2, 1)));
+    expect_error(ctx, CLEF_INVALID, "slice_update: start 5");
+    cr_assert_eq(clef_assign_at(t, 0, place(4), two), CLEF_INVALID);
+    expect_error(ctx, CLEF_INVALID, "assign_at: start 4");
+    cr_assert_eq(clef_assign_at(t, 0, place(0), x), CLEF_SHAPE);
+    expect_error(ctx, CLEF_SHAPE, "assign_at: value [4,6]");
+    clef_tensor *kept = clef_keep(place(4)); /* computed, and still known */
+    clef_end_step(ctx);
+    cr_assert_null(clef_slice_at(t, 0, kept, 2));
+    expect_error(ctx, CLEF_INVALID, "start 4");
+    cr_assert_null(clef_slice_at(NULL, 0, NULL, 1));
+    cr_assert_null(clef_slice_update(t, 0, kept, NULL));
+    expect_error(ctx, CLEF_INVALID, "value is NULL");
+    cr_assert_eq(clef_slice_update(t, 0, place(5), clef_zeros(ctx, CLEF_SHAPE(0), CLEF_F32)), t);
+    OK(clef_assign_at(t, 0, place(5), clef_zeros(ctx, CLEF_SHAPE(0), CLEF_F32)));
+    OK(clef_assign_at(t, -1, place(3), clef_from_host(ctx, CLEF_SHAPE(2), CLEF_I32, (int32_t[]){70, 80})));
+    EXPECT(t, 1, 2, 3, 70, 80);
+}
+
 /* ---- gradients ---- */
 
 Test(moving, gradients_go_where_the_numbers_came_from) {
