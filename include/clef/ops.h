@@ -84,6 +84,17 @@ CLEF_API clef_tensor *clef_expand(clef_tensor *x, clef_shape shape);
    are cut, step may be negative but not 0 (CLEF_INVALID).  No copy.
        clef_slice(x, 0, 0, 8, 1)   the first 8 rows  */
 CLEF_API clef_tensor *clef_slice(clef_tensor *x, int dim, int64_t start, int64_t stop, int64_t step);
+/* y = x[…, start : start + length, …] along dim, copied; start is one whole number (i32, i64 or u8), the same plan for all.  Known when
+   the call is made (clef_integer, clef_full), it must be within 0 … size - length (CLEF_INVALID); computed, the nearest number
+   within counts.  The gradient is 0 outside the window; start has none.  CLEF_INVALID unless 0 ≤ length ≤ size; CLEF_SHAPE and
+   CLEF_DTYPE for a start that is no whole number.
+       clef_tensor *row = clef_slice_at(table, 0, clef_integer(ctx, i), 1);  */
+CLEF_API clef_tensor *clef_slice_at(clef_tensor *x, int dim, clef_tensor *start, int64_t length);
+/* x with x[…, start : start + length, …] = value along dim, where length is value's size there; start as in clef_slice_at.  value has
+   x's other sizes (CLEF_SHAPE) and is converted to its dtype.  Gradients flow to x outside the window and to value.  XLA's
+   DynamicUpdateSlice.  Only the window is written where nobody needs x any more, see clef_assign_at; an empty one gives x itself.
+       clef_tensor *y = clef_slice_update(x, 1, clef_integer(ctx, i), column);  */
+CLEF_API clef_tensor *clef_slice_update(clef_tensor *x, int dim, clef_tensor *start, clef_tensor *value);
 /* The elements along dim in reverse order; no copy. */
 CLEF_API clef_tensor *clef_flip(clef_tensor *x, int dim);
 /* n tensors one after the other along dim, in their common dtype; the other dimensions must agree

@@ -58,6 +58,9 @@ CLEF_API clef_tensor *clef_ones(clef_context *ctx, clef_shape shape, clef_dtype 
 CLEF_API clef_tensor *clef_full(clef_context *ctx, clef_shape shape, clef_dtype dtype, double value);
 /* A scalar (rank 0) f32. */
 CLEF_API clef_tensor *clef_scalar(clef_context *ctx, double value);
+/* A scalar (rank 0) i64, exact for every int64_t: a position, a count, a limit.  Another value makes no new plan.
+       clef_tensor *visible = clef_lt(clef_arange(ctx, 0, 64, 1, CLEF_I64), clef_integer(ctx, n));  */
+CLEF_API clef_tensor *clef_integer(clef_context *ctx, int64_t value);
 /* start, start+step, … below stop (above it when step < 0): ⌈(stop-start)/step⌉ elements.  CLEF_INVALID if
    that never ends, or if start or step is not whole for a whole-number dtype; CLEF_DTYPE for bool. */
 CLEF_API clef_tensor *clef_arange(clef_context *ctx, double start, double stop, double step, clef_dtype dtype);
@@ -119,6 +122,14 @@ CLEF_API clef_tensor *clef_copy(clef_tensor *t);
 /* t := value (same shape: CLEF_SHAPE; dtype and device are converted).  Earlier expressions keep the old
    value; no gradient goes through an assignment. */
 CLEF_API clef_status clef_assign(clef_tensor *t, clef_tensor *value);
+/* t[…, start : start + length, …] := value along dim, as clef_assign(t, clef_slice_update(t, dim, start, value)), converting dtype
+   and device.  It happens in place and writes the window only, however large t is: what was made from the old value and is computed
+   with it runs before.  The whole of t is copied first where the old value is still wanted: by a kept tensor, by an expression of
+   this step that was not computed yet and is not now, by a gradient that is not computed yet, by an expression of the new value
+   too, in eager mode, and of a program's own buffer (clef_from_opencl).  Temporaries of an earlier step, and those that are
+   computed on the way with it, do not count: who reads them later gets CLEF_STATE.
+       clef_assign_at(cache, 1, clef_integer(ctx, position), keys);  */
+CLEF_API clef_status clef_assign_at(clef_tensor *t, int dim, clef_tensor *start, clef_tensor *value);
 /* t := row-major host data, copied; `bytes` must be numel·size(dtype) (CLEF_INVALID). */
 CLEF_API clef_status clef_write(clef_tensor *t, const void *data, size_t bytes);
 /* Ends a step: computes kept tensors and what backward was called on, frees the temporaries of the step
@@ -183,6 +194,7 @@ typedef struct clef_plan_size {
     int64_t least_temporary_bytes; /* of the first device: no placement could do with less */
     int64_t prepacked_bytes; /* of weights that stay as they are, packed or transformed: replays retain these, one for all plans
                                 that want the same; in all at most the weights' own bytes, or as much as one plan needs */
+    int64_t written_bytes;   /* that the launches write; an update in place (clef_assign_at) writes its window only */
     int64_t launches;
     double flops, bytes, real_flops;
 } clef_plan_size;

@@ -27,14 +27,23 @@ clef__output *clef__data_output(clef_context *ctx, clef_shape shape, clef_dtype 
     return out;
 }
 
+static clef_tensor *constant_of_bits(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, uint64_t bits) {
+    clef_tensor *t = clef__source(ctx, &clef__op_constant, shape, dtype, NULL, 0, bits, 0);
+    if (t) clef__output_of(t)->device = device;
+    return t;
+}
+
+clef_tensor *clef__constant_integer(clef_context *ctx, clef_shape shape, int device, int64_t value) {
+    return constant_of_bits(ctx, shape, CLEF_I64, device, (uint64_t)value);
+}
+
 clef_tensor *clef__constant(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, double value) {
     union {
         double f;
         uint64_t u;
     } bits = {.f = value};
-    clef_tensor *t = clef__source(ctx, &clef__op_constant, shape, dtype, NULL, 0, bits.u, 0);
-    if (t) clef__output_of(t)->device = device;
-    return t;
+    if (dtype == CLEF_I64) return clef__constant_integer(ctx, shape, device, clef__whole_number(clef__saturated(dtype, value)));
+    return constant_of_bits(ctx, shape, dtype, device, bits.u);
 }
 
 double clef__saturated(clef_dtype dtype, double value) {
@@ -118,12 +127,23 @@ static void cast_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_ten
 const clef_op clef__op_cast = {
     .name = "to", .kind = CLEF__POINTWISE, .params = "x", .text = "CAST", .infer = cast_infer, .gradient = cast_gradient};
 
+/* A constant's number in another dtype, as a tensor of it would be converted: i64 to the smaller floats through f32. */
+static double converted(const clef__node *constant, clef_dtype dtype) {
+    bool through_f32 = constant->out->dtype == CLEF_I64 && clef__is_float(dtype) && dtype != CLEF_F64;
+    return clef__held(dtype, through_f32 ? (double)(float)constant->dynamic.i : clef__constant_number(constant));
+}
+
+/* Does the conversion keep some bits only?  Numbers saturate. */
+static bool wraps(const clef__node *constant, clef_dtype dtype) {
+    int64_t i = constant->dynamic.i;
+    return constant->out->dtype == CLEF_I64 && ((dtype == CLEF_I32 && i != (int32_t)i) || (dtype == CLEF_U8 && i != (uint8_t)i));
+}
+
 clef_tensor *clef__cast(clef_tensor *x, clef_dtype dtype) {
     const clef__output *out = clef__output_of(x);
     if (out->dtype == dtype) return x;
-    bool wraps = out->dtype == CLEF_I64 && (dtype == CLEF_I32 || dtype == CLEF_U8); /* where numbers saturate */
-    if (clef__is_number(out) && !wraps)
-        return clef__constant(out->node->ctx, out->shape, dtype, out->device, clef__held(dtype, out->node->dynamic.f));
+    if (clef__is_number(out) && !wraps(out->node, dtype))
+        return clef__constant(out->node->ctx, out->shape, dtype, out->device, converted(out->node, dtype));
     int64_t attribute = dtype;
     return clef__apply(&clef__op_cast, &x, 1, &attribute, sizeof attribute);
 }

@@ -5,7 +5,7 @@
 #include "graph/graph.h"
 
 extern const clef_op clef__op_data;     /* a buffer filled from outside */
-extern const clef_op clef__op_constant; /* dynamic.f in every element */
+extern const clef_op clef__op_constant; /* one number in every element: dynamic.i of i64, else dynamic.f */
 extern const clef_op clef__op_alias;    /* the same memory under another node */
 extern const clef_op clef__op_copy;     /* the same value in row-major memory of its own */
 extern const clef_op clef__op_transfer; /* the same value on another device; attributes: int64_t device */
@@ -16,6 +16,12 @@ extern const clef_op clef__op_add;      /* a + b of equal shapes */
 clef__output *clef__data_output(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, clef__buffer *buffer);
 /* A constant: `value` in every element, handed to kernels as an argument; it takes no memory. */
 clef_tensor *clef__constant(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, double value);
+/* The same of i64, exact. */
+clef_tensor *clef__constant_integer(clef_context *ctx, clef_shape shape, int device, int64_t value);
+/* The number of a constant; of i64 the nearest double. */
+static inline double clef__constant_number(const clef__node *node) {
+    return node->out->dtype == CLEF_I64 ? (double)node->dynamic.i : node->dynamic.f;
+}
 /* Is this a constant that is still nothing but a number, with no memory and no gradient? */
 static inline bool clef__is_number(const clef__output *out) {
     return out->node->op->kind == CLEF__CONSTANT && !out->buffer && !out->requires_grad;
@@ -23,6 +29,7 @@ static inline bool clef__is_number(const clef__output *out) {
 /* The nearest number that a kernel's argument for this dtype can hold (u8 and bool compute in i32); NaN is 0 in integers.
    2^63 stands for the largest i64, which no double is. */
 double clef__saturated(clef_dtype dtype, double value);
+static inline int64_t clef__whole_number(double saturated) { return saturated < 0x1p63 ? (int64_t)saturated : INT64_MAX; }
 /* What a tensor of this dtype would hold in memory, so that a constant gives the same as a tensor filled with it. */
 double clef__held(clef_dtype dtype, double value);
 

@@ -17,7 +17,7 @@ typedef struct clef__numbers clef__numbers;                           /* plan/tu
 
 typedef enum clef__kind {
     CLEF__DATA,      /* no inputs: a buffer that was filled from outside */
-    CLEF__CONSTANT,  /* no inputs: one number, in dynamic.f, handed to kernels as an argument */
+    CLEF__CONSTANT,  /* no inputs: one number, in `dynamic`, handed to kernels as an argument */
     CLEF__POINTWISE, /* text on its inputs, same shape after broadcasting; the plan fuses these */
     CLEF__VIEW,      /* the input's memory seen with other strides */
     CLEF__KERNEL,    /* lowered by a strategy of its own */
@@ -75,6 +75,7 @@ struct clef_op {
        first (the plan then makes it and asks again). */
     bool (*view)(const clef__node *node, const clef__layout *in, clef__layout *out);
     const clef__strategy *strategies; /* CLEF__KERNEL */
+    bool updates;                     /* CLEF__KERNEL: its output is input 0 with other numbers in places (clef__lower_updated) */
     bool epilogue;                    /* its strategies ask for its epilogue (clef__lower_epilogue) */
     bool prologue;                    /* its strategies ask what makes its input (clef__lower_prologue) */
     void (*cost)(const clef__node *node, double *flops, double *bytes); /* NULL: reads + writes, one flop each */
@@ -100,7 +101,7 @@ struct clef__output {
     clef__tensor *leaf;   /* the parameter this is the present value of, if it wants a gradient */
     clef__buffer *buffer; /* NULL until computed */
     clef__layout layout;
-    uint64_t mark, tape; /* scratch of one traversal by the plan, by autodiff; see clef__traversal */
+    uint64_t mark, tape, lapse; /* scratch of one traversal by the plan, by autodiff, by lapse.c; see clef__traversal */
 };
 
 struct clef__node {
@@ -115,12 +116,13 @@ struct clef__node {
     size_t attribute_bytes;              /* a struct of int64_t, double and pointers to static data only: it is hashed as bytes */
     void *attributes;
     union {
-        double f;
+        double f;  /* a constant's number … */
+        int64_t i; /* … of dtype i64 */
         uint64_t u[2];
     } dynamic;                   /* changes from step to step without a new plan */
     uint64_t made;               /* how many nodes its context had made before it */
     uint64_t mark, tape, copies; /* scratch of one traversal by the plan, by autodiff, by recompute.c; see clef__traversal */
-    clef__node *next_dead;       /* scratch of clef__node_release */
+    clef__node *next_dead;       /* scratch of clef__node_release and of lapse.c */
     clef__output out[];
 };
 
@@ -228,6 +230,14 @@ uint64_t clef__traversal(clef_context *ctx);
    set. */
 clef__checkpointed_segment *clef__checkpointed_segment_begin(clef_context *ctx);
 void clef__checkpointed_segment_end(clef_context *ctx, clef__checkpointed_segment *segment); /* NULL is allowed */
+
+/* ---- lapsed claims (lapse.c) ----
+   Which of the references to values come from temporaries of earlier steps alone, which can no longer be read?  Outputs that bear
+   `mark` in theirs are being computed, and lapse not.  The traversal, for clef__lapsed. */
+uint64_t clef__find_lapsed(clef_context *ctx, uint64_t mark);
+static inline int clef__lapsed(const clef__output *out, uint64_t traversal) {
+    return out->lapse >> 32 == traversal ? (int)(uint32_t)out->lapse : 0;
+}
 
 /* Are evaluations only planned?  Then the size of each plan is noted (dry.c). */
 bool clef__dry_run(clef_context *ctx);

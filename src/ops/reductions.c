@@ -72,7 +72,8 @@ static void sum_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tens
 static clef_tensor *share_gradient(clef_tensor *g, int64_t n) {
     const clef__output *out = clef__output_of(g);
     if (!clef__is_number(out) || clef_dtype_size(out->dtype) < sizeof(float)) return clef_div_scalar(g, (double)n);
-    return clef__constant(clef_tensor_context(g), out->shape, out->dtype, out->device, out->node->dynamic.f / (double)n);
+    return clef__constant(clef_tensor_context(g), out->shape, out->dtype, out->device,
+                          clef__constant_number(out->node) / (double)n);
 }
 
 static void mean_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,

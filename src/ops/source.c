@@ -16,6 +16,9 @@ clef_tensor *clef_full(clef_context *ctx, clef_shape shape, clef_dtype dtype, do
 }
 clef_tensor *clef_zeros(clef_context *ctx, clef_shape shape, clef_dtype dtype) { return constant(ctx, "zeros", shape, dtype, 0); }
 clef_tensor *clef_ones(clef_context *ctx, clef_shape shape, clef_dtype dtype) { return constant(ctx, "ones", shape, dtype, 1); }
+clef_tensor *clef_integer(clef_context *ctx, int64_t value) {
+    return clef__check_type(ctx, "integer", CLEF_SCALAR, CLEF_I64, 0) ? clef__constant_integer(ctx, CLEF_SCALAR, 0, value) : NULL;
+}
 clef_tensor *clef_scalar(clef_context *ctx, double value) { return constant(ctx, "scalar", CLEF_SCALAR, CLEF_F32, value); }
 
 /* ---- host memory ---- */

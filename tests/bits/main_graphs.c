@@ -321,6 +321,11 @@ static void movement(void) {
         both_ways(moved(usual(CLEF_SHAPE(4, 31, 8), floats[d]), how));
         end();
     }
+    EACH_FLOAT(d) if (begin("windows %s", DTYPE(d))) {
+        clef_tensor *x = usual(CLEF_SHAPE(9, 17), floats[d]), *at = clef_integer(ctx, 4);
+        both_ways(clef_slice_update(x, 1, at, clef_square(clef_slice_at(clef_flip(x, 1), 1, at, 6))));
+        end();
+    }
     EACH_FLOAT(d) if (begin("index %s", DTYPE(d))) {
         clef_tensor *x = usual(CLEF_SHAPE(9, 5), floats[d]), *at = input(CLEF_SHAPE(20, 5), CLEF_I64, 0, 9),
                     *row = input(CLEF_SHAPE(3, 4), CLEF_I32, 0, 9);

@@ -117,6 +117,10 @@ static void movement(void) {
     clef_split(y, 1, (int64_t[]){4, 5}, 2, parts);
     y = clef_stack(LEAVES(clef_slice(parts[1], 1, 0, 4, 1), parts[0]), 2, 1);
     differentiate("movement", clef_squeeze(clef_unsqueeze(clef_permute(y, (int[]){2, 0, 1}), 0), 0), NAN, LEAVES(x), NULL, 1);
+    x = leaf(whole(CLEF_SHAPE(4, 6), CLEF_F32, 24));
+    y = clef_slice_update(x, 1, clef_integer(ctx, 2),
+                          clef_slice_at(x, 1, clef_from_host(ctx, CLEF_SCALAR, CLEF_I64, (int64_t[]){9}), 3));
+    differentiate("slice_at, slice_update", y, 276 + 12, LEAVES(x), NUMBERS(24), 1);
     x = leaf(whole(CLEF_SHAPE(5, 3), CLEF_F32, 15));
     clef_tensor *at = whole(CLEF_SHAPE(7, 3), CLEF_I64, 5), *row = whole(CLEF_SHAPE(2, 4), CLEF_I32, 5);
     y = clef_scatter_add(x, 0, at, clef_gather(x, 0, at));

@@ -577,6 +577,40 @@ static void elements(void) {
     check_gather(2, 5, 3, 1);
 }
 
+/* Windows of m of n columns, in and out, at a number from the host or from the device, also beyond the last. */
+static void check_moving(int64_t outer, int64_t n, int64_t m, int64_t inner, int64_t at, bool host) {
+    float *x = whole(outer * n * inner, 1, 1, 99), *v = whole(outer * m * inner, 2, 1, 99), *part = zeros(outer * m * inner),
+          *both = zeros(outer * n * inner);
+    int64_t start = at > n - m ? n - m : at < 0 ? 0 : at;
+    memcpy(both, x, (size_t)(outer * n * inner) * sizeof *both);
+    for (int64_t i = 0; i < outer * m * inner; i++) {
+        int64_t from = (i / inner / m * n + start + i / inner % m) * inner + i % inner;
+        part[i] = x[from];
+        both[from] = v[i];
+    }
+    clef_tensor *k = host ? clef_integer(ctx, start) : clef_from_host(ctx, CLEF_SCALAR, CLEF_I64, &at);
+    clef_tensor *t = put(CLEF_SHAPE(outer, n, inner), x), *u = put(CLEF_SHAPE(outer, m, inner), v);
+    expect(clef_slice_at(t, 1, k, m), part, outer * m * inner);
+    expect(clef_slice_update(t, 1, k, u), both, outer * n * inner);
+    clef_tensor *transposed = clef_slice_update(clef_transpose(t, 0, 2), 1, k, clef_copy(clef_transpose(u, 0, 2)));
+    expect(clef_transpose(transposed, 0, 2), both, outer * n * inner);
+    expect(clef_transpose(clef_slice_at(clef_transpose(t, 0, 2), 1, k, m), 0, 2), part, outer * m * inner);
+}
+
+static void moving(void) {
+    check_moving(3, 9, 4, 7, 3, true);
+    check_moving(2, 5, 2, 3, 9, false);
+    check_moving(2, 5, 2, 1, -4, false);
+    check_moving(2, 3, 1, 5001, 1, true); /* several blocks of a row */
+    int32_t *values = (int32_t *)zeros(8 * 81);
+    clef_shape deep = CLEF_SHAPE(2, 3, 2, 3, 2, 3, 2, 1);
+    for (int i = 0; i < 432; i++) values[i] = i;
+    clef_tensor *x = clef_from_host(ctx, deep, CLEF_I32, values);
+    for (int d = 0; d + 1 < 8; d += 2) x = clef_transpose(x, d, d + 1);
+    clef_tensor *y = clef_slice_at(x, 4, clef_integer(ctx, 1), 2), *z = clef_slice(x, 4, 1, 3, 1);
+    expect(clef_to(clef_sum(clef_abs(clef_sub(y, z)), NULL, 0, false), CLEF_F32), zeros(1), 1);
+}
+
 /* The table is the upper part of a larger one, so that what lies behind it is not zero. */
 static void table_rows(void) {
     enum { V = 7, D = 11, M = 600 };
@@ -773,7 +807,7 @@ static void picks(void) {
     X(image_splits) X(few_taps) X(epilogues) X(row_epilogues)                                                                          \
     X(maxima) X(small_windows) X(averages) X(adaptive) X(sums_of_rows) X(sums_of_columns) X(extremes) X(choices)      \
     X(pairs_of_rows) X(pairs_of_columns) X(layer_rows) X(layer_slopes) X(softmax_rows) X(softmax_columns)             \
-    X(softmax_splits) X(softmax_slopes) X(class_losses) X(elements) X(table_rows) X(counted) X(random_numbers)        \
+    X(softmax_splits) X(softmax_slopes) X(class_losses) X(elements) X(moving) X(table_rows) X(counted) X(random_numbers)        \
     X(replaced) X(slices) X(square_rows)                                                                              \
     X(halves) X(bytes) X(strides) X(functions) X(quotients) X(circles) X(picks)          \
     X(ordered) X(keys) X(scanned) X(dice) X(draws) X(races)

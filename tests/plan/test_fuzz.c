@@ -183,6 +183,23 @@ static void view_op(program *p) {
     }
 }
 
+/* A place for a window of `length` of n, from the host or computed, where it may lie outside. */
+static clef_tensor *some_place(program *p, int64_t n, int64_t length) {
+    int64_t at = (int64_t)roll(p, (uint64_t)(n - length) + 1), far = at + (int64_t)roll(p, 9) - 4;
+    return roll(p, 2) ? clef_integer(p->ctx, at) : clef_from_host(p->ctx, CLEF_SCALAR, CLEF_I64, &far);
+}
+
+static void window_op(program *p) {
+    clef_tensor *x = pick(p);
+    clef_shape shape = clef_tensor_shape(x);
+    if (shape.rank == 0) return;
+    int dim = (int)roll(p, (uint64_t)shape.rank);
+    int64_t n = shape.dim[dim], length = (int64_t)roll(p, (uint64_t)n + 1);
+    clef_tensor *part = clef_slice_at(x, dim, beside(x, some_place(p, n, length)), length);
+    if (roll(p, 2)) add(p, part, "slice_at");
+    else add(p, clef_slice_update(x, dim, beside(x, some_place(p, n, length)), part), "slice_update");
+}
+
 static void expand_op(program *p) {
     clef_tensor *x = pick(p);
     clef_shape both;
@@ -218,7 +235,7 @@ static void device_op(program *p) {
 
 static void one_op(program *p) {
     static void (*const ops[])(program *) = {unary_op, unary_op, unary_op, binary_op, binary_op, binary_op, binary_op, number_op,
-                                             cast_op,  view_op,  view_op,  expand_op, reduce_op, matmul_op, device_op};
+                                             cast_op,  view_op,  view_op,  window_op, expand_op, reduce_op, matmul_op, device_op};
     ops[roll(p, sizeof ops / sizeof *ops)](p);
 }
 
@@ -262,6 +279,17 @@ static void begin(program *p, uint64_t seed) {
     }
 }
 
+/* A row of a parameter becomes a number, or another of its rows. */
+static void update_window(program *p, clef_tensor *parameter) {
+    clef_shape shape = clef_tensor_shape(parameter);
+    int64_t n = shape.dim[0];
+    clef_tensor *value = clef_slice_at(parameter, 0, beside(parameter, some_place(p, n, 1)), 1);
+    shape.dim[0] = 1;
+    if (roll(p, 2)) value = clef_full(p->ctx, shape, clef_tensor_dtype(parameter), some_number(p));
+    if (p->print) fprintf(stderr, "  assign_at\n");
+    cr_assert_eq(clef_assign_at(parameter, 0, some_place(p, n, 1), value), CLEF_OK, "%s", clef_error(p->ctx));
+}
+
 /* A parameter becomes an expression of its shape; the pool remembers its former value. */
 static void update(program *p) {
     clef_tensor *parameter = p->parameter[roll(p, PARAMETERS)], *x = beside(parameter, pick(p));
@@ -284,6 +312,8 @@ static void one_step(program *p) {
         kept[i] = clef_keep(clef_copy(p->pool[p->n - 1 - i]));
         if (roll(p, 3) == 0) read_result(p, pick(p));
         if (roll(p, 2)) update(p);
+        clef_tensor *parameter = p->parameter[roll(p, PARAMETERS)];
+        for (int k = 0; k < 2 && clef_tensor_shape(parameter).rank && roll(p, 3); k++) update_window(p, parameter);
     }
     cr_assert_eq(clef_end_step(p->ctx), CLEF_OK, "%s", clef_error(p->ctx));
     for (int i = 0; i < 2; i++) {

@@ -121,6 +121,28 @@ static void orders(void) {
     WITHOUT(clef_multinomial(NULL, 1, true), NULL);
 }
 
+static void windows(void) {
+    clef_tensor *x = clef_ones(ctx, CLEF_SHAPE(4), CLEF_F32), *one = clef_ones(ctx, CLEF_SHAPE(1), CLEF_F32);
+    clef_tensor *first = clef_integer(ctx, 0), *far = clef_integer(ctx, INT64_MAX), *below = clef_integer(ctx, INT64_MIN);
+    REFUSED(clef_slice_at(x, 0, first, -1));
+    REFUSED(clef_slice_at(x, 0, first, INT64_MAX));
+    REFUSED(clef_slice_at(x, INT_MAX, first, 1));
+    REFUSED(clef_slice_at(x, INT_MIN, first, 1));
+    REFUSED(clef_slice_at(x, 0, far, 1));
+    REFUSED(clef_slice_at(x, 0, below, 1));
+    REFUSED(clef_slice_at(x, 0, CLEF_NONE, 1));
+    REFUSED(clef_slice_update(x, 0, far, one));
+    REFUSED(clef_slice_update(x, 99, first, one));
+    REFUSED(clef_slice_update(x, 0, first, CLEF_NONE));
+    INVALID(clef_assign_at(x, 0, below, one));
+    INVALID(clef_assign_at(x, -99, first, one));
+    INVALID(clef_assign_at(x, 0, CLEF_NONE, one));
+    WITHOUT(clef_integer(NULL, 1), NULL);
+    WITHOUT(clef_slice_at(NULL, 0, NULL, 1), NULL);
+    WITHOUT(clef_slice_update(NULL, 0, NULL, NULL), NULL);
+    WITHOUT(clef_assign_at(NULL, 0, NULL, NULL), CLEF_INVALID);
+}
+
 static void tuning(void) {
     int n;
     INVALID(clef_tune(ctx, NULL, NULL));
@@ -348,7 +370,7 @@ int main(void) {
     data = clef_dataset_arrays(ctx, (float[8]){0}, CLEF_SHAPE(2), (int64_t[4]){0, 1, 0, 1}, 4);
     loader = clef_loader_open(data, &(clef_loader_options){.batch = 2});
     optimizer = clef_sgd(net, &(clef_sgd_options){.lr = 0.1});
-    void (*const rooms[])(void) = {contexts, plans, customs,    orders,  tuning,   datasets,
+    void (*const rooms[])(void) = {contexts, plans, customs,    orders,  windows, tuning,   datasets,
                                    loaders,  files, optimizers, modules, training, interop};
     for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++) rooms[i]();
     clef_close(ctx);

@@ -48,8 +48,8 @@ static clef_status visit(clef_context *ctx, clef__graph_view *g, clef__output *r
         clef__node *node = top->out->node;
         if (top->out->donated) {
             status = clef__fail(ctx, CLEF_STATE,
-                                "eval: a value that %s needs was overwritten by the end of its step; "
-                                "read or clef_keep what depends on it before clef_step",
+                                "eval: a value that %s needs was overwritten by the end of its step, or by clef_assign_at; "
+                                "read or clef_keep what depends on it before",
                                 depth > 1 ? g->stack[depth - 2].out->node->op->name : "the result");
             break;
         }
@@ -90,21 +90,44 @@ static void count_edges(const clef__graph_view *g) {
     }
 }
 
+/* The leaf that a captured node updates, itself or a view of it; -1: none. */
+static int updated_leaf(const clef__graph_view *g, const clef__captured *captured) {
+    const clef__output *out = captured->node->input[0];
+    while (!clef__computed(out) && out->node->op->kind == CLEF__VIEW) out = out->node->input[0];
+    return g->captured[index_of(g, out)].leaf ? index_of(g, out) : -1;
+}
+
+static bool mark_updated(const clef__graph_view *g) {
+    bool any = false;
+    for (int i = 0; i < g->n; i++) {
+        if (!clef__is_work(&g->captured[i]) || !g->captured[i].node->op->updates) continue;
+        int leaf = updated_leaf(g, &g->captured[i]);
+        if (leaf >= 0) any = g->captured[leaf].updated = true;
+    }
+    return any;
+}
+
+/* Does nobody outside of this evaluation look at it again?  At one that is updated, nobody who still can. */
+static bool is_donatable(const clef__graph_view *g, int i, uint64_t lapses) {
+    const clef__output *out = g->captured[i].out;
+    int claims = out->refs - out->remembered - (g->captured[i].updated ? clef__lapsed(out, lapses) : 0);
+    return out->buffer && claims == g->edges[i] && clef__buffer_refs(out->buffer) == 1 && !clef__buffer_pinned(out->buffer) &&
+           out->layout.offset == 0;
+}
+
 /* Values that something outside this evaluation will want are outputs too; leaves nobody else holds may be overwritten. */
 static clef_status mark_outputs(clef_context *ctx, clef__graph_view *g) {
     if (!clef__grow(&g->edges, g->n, &g->edge_capacity, sizeof *g->edges))
         return clef__fail(ctx, CLEF_MEMORY, "eval: no host memory");
     count_edges(g);
+    uint64_t lapses = mark_updated(g) ? clef__find_lapsed(ctx, g->mark) : 0;
     for (int i = 0; i < g->n; i++) {
         clef__captured *captured = &g->captured[i];
         const clef__output *out = captured->out;
         if (captured->there) continue;
         if (!captured->leaf)
             captured->output |= captured->node->op->kind != CLEF__CONSTANT && out->refs - out->passing > g->edges[i];
-        else
-            captured->donatable = out->buffer && out->refs - out->remembered == g->edges[i] &&
-                                  clef__buffer_refs(out->buffer) == 1 && !clef__buffer_pinned(out->buffer) &&
-                                  out->layout.offset == 0;
+        else captured->donatable = is_donatable(g, i, lapses);
     }
     return CLEF_OK;
 }

@@ -6,16 +6,19 @@
 /* One output of a node of an evaluation.  Those of a node that is to be computed lie side by side, also those that nobody reads. */
 typedef struct clef__captured {
     clef__output *out;
-    clef__node *node; /* whose output it is */
-    bool leaf;        /* already computed: an input of the plan */
-    bool there;       /* already computed, and no leaf: only the others of its node are to be computed */
-    bool donatable;   /* a leaf nobody else will look at again: its memory may be taken over */
-    bool output;      /* must be in memory of its own afterwards */
-    int same_as;      /* -1, or the earlier one that is the same value */
-    int group;        /* -1 for leaves, constants and views */
-    int uses;         /* by how many inputs of other captured nodes it is read (fuse.c) */
-    int inner_uses;   /* scratch of fuse.c */
-    int base;         /* the one whose memory it looks at: itself, unless it is a view (fuse.c) */
+    clef__node *node;      /* whose output it is */
+    bool leaf;             /* already computed: an input of the plan */
+    bool there;            /* already computed, and no leaf: only the others of its node are to be computed */
+    bool donatable;        /* a leaf nobody else will look at again: its memory may be taken over */
+    bool updated;          /* a leaf of which one that is captured is an update (clef_op.updates) */
+    bool overwrites;       /* an update that may write into the memory of what it updates (overwrite.c) */
+    int reader, n_readers; /* of clef__grouping.reader: what must run before it for that */
+    bool output;           /* must be in memory of its own afterwards */
+    int same_as;           /* -1, or the earlier one that is the same value */
+    int group;             /* -1 for leaves, constants and views */
+    int uses;              /* by how many inputs of other captured nodes it is read (fuse.c) */
+    int inner_uses;        /* scratch of fuse.c */
+    int base;              /* the one whose memory it looks at: itself, unless it is a view (fuse.c) */
 } clef__captured;
 
 typedef struct clef__visit {

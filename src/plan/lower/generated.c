@@ -129,6 +129,7 @@ static void launch_member(const clef__lowering *lw, const clef__launch *from, in
     for (int a = CLEF__PW_COLUMNS + 1; a < from->n_args; a++) {
         clef__arg arg = from->arg[a];
         if (empty && arg.kind == CLEF__ARG_CONSTANT) arg.captured = -1;
+        if (empty) arg.bytes = 0;
         clef__launch_arg(lw, arg);
     }
 }

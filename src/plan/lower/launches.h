@@ -12,10 +12,12 @@ typedef struct clef__value {
     int device;
     size_t bytes;
     int first, last;                /* launches that define it and use it last; -1: none */
+    int written;                    /* the first launch that writes to it; -1: none */
     int in_place_of;                /* -1, or the arena value whose memory it continues */
     int donor;                      /* output: -1, or the leaf value whose buffer it takes over */
     int candidate[4], n_candidates; /* values it may continue: same layout, read element by element by its launch */
     bool donatable, taken;
+    bool updated;      /* in place; the former value of a leaf ends with that */
     size_t offset;     /* arena: bytes */
     clef__buffer *own; /* arena in debug mode: a buffer of its exact size; input, output: that of the running replay */
 } clef__value;
@@ -40,6 +42,7 @@ typedef struct clef__arg {
     int captured; /* dynamic, constant: where the number stands; constant: -1 for one that is part of the plan */
     double constant;
     clef_dtype dtype; /* tensor, constant */
+    int64_t bytes;    /* tensor that is written: how many of them */
 } clef__arg;
 
 /* What kernels are called that are generated for pointwise ops. */

@@ -32,7 +32,13 @@ bool clef__lower_is_dense(const clef__operand *x, const int *order);
 bool clef__memory_order(const clef__operand *x, int *order);
 /* The node's only output, dense in this order.  Call once. */
 clef__operand clef__lower_out(const clef__lowering *lw, const int *order);
-/* The same of output k of several.  One that is not wanted may be left out; else it is memory that nobody reads. */
+/* For ops with `updates`, in place of clef__lower_out: the output with the numbers of input 0 in it, for launches that write others in
+   places.  It is input 0's own memory where nobody wants the former value (overwrite.c), else a copy.  What other inputs lie in that
+   memory must be read before it is written to: clef__lower_apart. */
+clef__operand clef__lower_updated(const clef__lowering *lw);
+/* x, or a copy of it if it lies in the same value as y. */
+clef__operand clef__lower_apart(const clef__lowering *lw, clef__operand x, const clef__operand *y);
+/* Output k of several, as clef__lower_out.  One that is not wanted may be left out; else it is memory that nobody reads. */
 clef__operand clef__lower_output(const clef__lowering *lw, int k, const int *order);
 /* Does anybody read output k? */
 bool clef__lower_wants(const clef__lowering *lw, int k);

@@ -168,6 +168,12 @@ static void place_constant(const clef__lowering *lw) {
     clef__lower_pointwise(lw, &p, "constant");
 }
 
+/* A result lies in the leaf's memory, which no other value may take over then: it is an update in place, or a view of the leaf. */
+static void keep_leaf(clef__value *leaf) {
+    if (leaf->updated) leaf->taken = true;
+    else leaf->donatable = false;
+}
+
 static void note_results(clef__recorder *rec) {
     clef__plan *plan = rec->plan;
     plan->result = clef__calloc((size_t)rec->g->n + 1, sizeof *plan->result);
@@ -182,7 +188,7 @@ static void note_results(clef__recorder *rec) {
         if (rec->failed) return;
         clef__value *value = &plan->value[x.value];
         if (value->home == CLEF__ARENA_VALUE) value->home = CLEF__OUTPUT_VALUE;
-        if (value->home == CLEF__LEAF_VALUE) value->donatable = false; /* the result is a view of it */
+        if (value->home == CLEF__LEAF_VALUE) keep_leaf(value);
         clef__result *result = &plan->result[plan->n_results++];
         *result = (clef__result){.captured = i, .value = x.value, .layout = {.offset = x.offset}};
         memcpy(result->layout.stride, x.stride, sizeof x.stride);

@@ -175,6 +175,33 @@ clef__operand clef__lower_output(const clef__lowering *lw, int k, const int *ord
 
 clef__operand clef__lower_out(const clef__lowering *lw, const int *order) { return clef__lower_output(lw, 0, order); }
 
+/* Could new numbers be written where x lies: is it all of memory that the plan may write to? */
+static bool is_writable(const clef__lowering *lw, const clef__operand *x) {
+    if (lw->rec->failed || !lw->rec->g->captured[lw->captured].overwrites) return false;
+    const clef__value *value = &lw->rec->plan->value[x->value];
+    int64_t n = clef_shape_numel(clef__operand_shape(x));
+    return (value->home == CLEF__ARENA_VALUE || value->donatable) && x->offset == 0 &&
+           (size_t)n * clef_dtype_size(x->dtype) == value->bytes;
+}
+
+clef__operand clef__lower_updated(const clef__lowering *lw) {
+    int order[CLEF_MAX_RANK];
+    clef__operand x = clef__lower_in(lw, 0);
+    bool dense = clef__memory_order(&x, order);
+    if (dense && is_writable(lw, &x)) {
+        lw->rec->placed[lw->captured] = (clef__placed){true, x};
+        lw->rec->plan->value[x.value].updated = true;
+        return x;
+    }
+    clef__operand y = clef__lower_out(lw, dense ? order : NULL);
+    clef__lower_copy(lw, y, x);
+    return y;
+}
+
+clef__operand clef__lower_apart(const clef__lowering *lw, clef__operand x, const clef__operand *y) {
+    return x.value == y->value ? dense_copy(lw, x, NULL) : x;
+}
+
 bool clef__lower_wants(const clef__lowering *lw, int k) { return clef__is_wanted(&lw->rec->g->captured[lw->captured + k]); }
 
 /* ---- elementwise work ---- */

@@ -10,7 +10,7 @@ enum {
     CLEF__PW_COLUMNS = 4    /* its length */
 };
 typedef struct clef__pw_operand {
-    bool constant; /* a number, the captured node's dynamic.f, or `number` when `captured` is -1 */
+    bool constant; /* the number of a captured constant, or `number` when `captured` is -1 */
     int captured;
     double number;
     clef_dtype dtype;

@@ -97,7 +97,12 @@ void clef__launch_arg(const clef__lowering *lw, clef__arg arg) {
 
 void clef__launch_tensor(const clef__lowering *lw, clef__operand x, bool writes) {
     clef__launch_arg(
-        lw, (clef__arg){.kind = CLEF__ARG_TENSOR, .writes = writes, .value = x.value, .number = x.offset, .dtype = x.dtype});
+        lw, (clef__arg){.kind = CLEF__ARG_TENSOR,
+                        .writes = writes,
+                        .value = x.value,
+                        .number = x.offset,
+                        .dtype = x.dtype,
+                        .bytes = writes ? clef_shape_numel(clef__operand_shape(&x)) * (int64_t)clef_dtype_size(x.dtype) : 0});
 }
 void clef__launch_long(const clef__lowering *lw, int64_t value) {
     clef__launch_arg(lw, (clef__arg){.kind = CLEF__ARG_LONG, .number = value});

@@ -171,6 +171,17 @@ static bool merge(clef__grouping *gr, int a, int b) {
 
 /* ---- one captured node after the other ---- */
 
+/* The group runs behind the one that makes a captured node, or, of an update, that reads what it overwrites. */
+static bool add_need(clef__graph_view *g, clef__grouping *gr, int at, int input) {
+    clef__group *group = &gr->group[at];
+    int base = g->captured[input].base, maker = g->captured[base].group;
+    if (maker < 0) return true;
+    maker = clef__group_of(gr, maker);
+    if (group->level <= gr->group[maker].level) group->level = gr->group[maker].level + 1;
+    return add_edge(&group->needs, (clef__group_edge){maker, base != input}) &&
+           add_edge(&gr->group[maker].users, (clef__group_edge){at, base != input});
+}
+
 static bool new_group(clef__graph_view *g, clef__grouping *gr, int captured) {
     int at = gr->n++;
     clef__group *group = &gr->group[at];
@@ -181,13 +192,10 @@ static bool new_group(clef__graph_view *g, clef__grouping *gr, int captured) {
     int n = node->n_inputs + (node->after != NULL);
     for (int j = 0; ok && j < n; j++) {
         const clef__output *needed = j < node->n_inputs ? node->input[j] : node->after;
-        int input = clef__captured_of(g, needed), base = g->captured[input].base, maker = g->captured[base].group;
-        if (maker < 0) continue;
-        maker = clef__group_of(gr, maker);
-        if (group->level <= gr->group[maker].level) group->level = gr->group[maker].level + 1;
-        ok = add_edge(&group->needs, (clef__group_edge){maker, base != input}) &&
-             add_edge(&gr->group[maker].users, (clef__group_edge){at, base != input});
+        ok = add_need(g, gr, at, clef__captured_of(g, needed));
     }
+    const clef__captured *update = &g->captured[captured];
+    for (int r = 0; ok && r < update->n_readers; r++) ok = add_need(g, gr, at, gr->reader[update->reader + r]);
     return ok;
 }
 
@@ -244,8 +252,9 @@ clef_status clef__fuse(clef__graph_view *g, bool fuse, clef__grouping *gr) {
     note_uses(g);
     gr->group = clef__calloc((size_t)g->n + 1, sizeof *gr->group);
     gr->queue = clef__alloc((BUDGET + 2) * sizeof *gr->queue);
-    bool ok = gr->group && gr->queue;
-    for (int i = 0; ok && i < g->n; i++) {
+    bool ok = gr->group && gr->queue && clef__find_overwrites(g, gr);
+    for (int at = 0; ok && at < g->n; at++) {
+        int i = gr->sequence ? gr->sequence[at] : at;
         const clef__captured *captured = &g->captured[i];
         clef__kind kind = captured->node->op->kind;
         if (!clef__is_work(captured) || captured->same_as >= 0 || kind == CLEF__VIEW || kind == CLEF__CONSTANT) continue;
@@ -264,5 +273,7 @@ void clef__grouping_free(clef__grouping *gr) {
     clef__free(gr->group);
     clef__free(gr->order);
     clef__free(gr->queue);
+    clef__free(gr->reader);
+    clef__free(gr->sequence);
     *gr = (clef__grouping){0};
 }

@@ -1,6 +1,6 @@
 /* groups.h — which captured nodes run together, and in which order.
 
-   simplify.c (dead code, common subexpressions) → fuse.c (which pointwise nodes share a kernel), epilogue.c and prologue.c (which
+   simplify.c (dead code, common subexpressions) → overwrite.c (which updates happen in place) → fuse.c (which pointwise nodes share a kernel), epilogue.c and prologue.c (which
    are done in the store or the loads of another) → order.c (in which order groups run). */
 #ifndef CLEF_GROUPS_H
 #define CLEF_GROUPS_H
@@ -57,8 +57,10 @@ typedef struct clef__grouping {
     uint64_t formula[CLEF__PROLOGUES]; /* of those that are computed where they are read */
     int n_formulas;
     uint64_t visit;
-    uint64_t steps;      /* edges followed so far: every search and every order goes by clef__group_of */
-    clef__lifted *queue; /* scratch of one search; level: the one before */
+    uint64_t steps;            /* edges followed so far: every search and every order goes by clef__group_of */
+    clef__lifted *queue;       /* scratch of one search; level: the one before */
+    int *reader, n_readers;    /* captured nodes that run before an update overwrites what they read (overwrite.c) */
+    int *sequence, n_sequence; /* captured nodes, each behind all that runs before it; NULL: as they were captured */
 } clef__grouping;
 
 static inline bool clef__same_type(const clef__output *a, const clef__output *b) {
@@ -67,6 +69,8 @@ static inline bool clef__same_type(const clef__output *a, const clef__output *b)
 
 /* simplify.c: fills same_as. */
 clef_status clef__simplify(clef__graph_view *g);
+/* overwrite.c: which updates overwrite their input, and what runs before them for that; `base` is known.  False when out of memory. */
+bool clef__find_overwrites(clef__graph_view *g, clef__grouping *gr);
 /* fuse.c: groups and their order.  fuse = false: every node alone. */
 clef_status clef__fuse(clef__graph_view *g, bool fuse, clef__grouping *out);
 /* order.c: fills `order`; false when out of memory. */

@@ -13,8 +13,16 @@ static void add_cost(const clef__node *node, clef_plan_size *size) {
     size->bytes += bytes;
 }
 
+static int64_t written_bytes(const clef__plan *plan) {
+    int64_t bytes = 0;
+    for (int i = 0; i < plan->n_launches; i++)
+        for (int a = 0; a < plan->launch[i].n_args; a++) bytes += plan->launch[i].arg[a].bytes;
+    return bytes;
+}
+
 clef_plan_size clef__plan_size(const clef__plan *plan, const clef__graph_view *g) {
-    clef_plan_size size = {.launches = plan->n_launches, .least_temporary_bytes = (int64_t)plan->lower_bound};
+    clef_plan_size size = {
+        .launches = plan->n_launches, .written_bytes = written_bytes(plan), .least_temporary_bytes = (int64_t)plan->lower_bound};
     for (int i = 0; i < g->n; i++) {
         const clef__captured *captured = &g->captured[i];
         clef__kind kind = captured->node->op->kind;

@@ -1,22 +1,27 @@
 /* run.c — replays a plan: new buffers for results, the few changing arguments, every launch, results to their nodes. */
+#include "graph/core.h"
 #include "plan/run/run.h"
 
 #include <string.h>
 
 /* ---- one argument ---- */
 
-/* 2^63, which no int64_t is, stands for the largest. */
-static int64_t whole_number(double number) { return number < 0x1p63 ? (int64_t)number : INT64_MAX; }
-
 static clef_status set_number(clef__kernel *kernel, int index, clef_dtype dtype, double number) {
     switch (dtype) {
     case CLEF_F64: return clef__kernel_set(kernel, index, sizeof(double), &number);
-    case CLEF_I64: return clef__kernel_set(kernel, index, sizeof(int64_t), &(int64_t){whole_number(number)});
+    case CLEF_I64: return clef__kernel_set(kernel, index, sizeof(int64_t), &(int64_t){clef__whole_number(number)});
     case CLEF_I32:
     case CLEF_U8:
     case CLEF_BOOL: return clef__kernel_set(kernel, index, sizeof(int32_t), &(int32_t){(int32_t)number});
     default: return clef__kernel_set(kernel, index, sizeof(float), &(float){(float)number});
     }
+}
+
+/* The constant's number, or one that is part of the plan. */
+static clef_status set_constant(clef__kernel *kernel, const clef__arg *arg, const clef__node *constant) {
+    if (constant && constant->out->dtype == CLEF_I64 && arg->dtype == CLEF_I64)
+        return clef__kernel_set(kernel, arg->index, sizeof(int64_t), &constant->dynamic.i);
+    return set_number(kernel, arg->index, arg->dtype, constant ? clef__constant_number(constant) : arg->constant);
 }
 
 /* Where a value lies now, and the offset (elements of arg's dtype) of its first element. */
@@ -47,9 +52,7 @@ clef_status clef__plan_set(clef__plan *plan, const clef__graph_view *g, int laun
     case CLEF__ARG_FLOAT: return clef__kernel_set(kernel, arg->index, sizeof(float), &arg->real);
     case CLEF__ARG_DYNAMIC:
         return clef__kernel_set(kernel, arg->index, sizeof(uint64_t), &g->captured[arg->captured].node->dynamic.u[arg->number]);
-    default:
-        return set_number(kernel, arg->index, arg->dtype,
-                          arg->captured < 0 ? arg->constant : g->captured[arg->captured].node->dynamic.f);
+    default: return set_constant(kernel, arg, arg->captured < 0 ? NULL : g->captured[arg->captured].node);
     }
 }
 
@@ -179,15 +182,33 @@ static bool is_written(const clef__plan *plan, int value, int launched) {
     return true;
 }
 
+/* Has the value been overwritten where it lies? */
+static bool is_overwritten(const clef__value *leaf, int launched) {
+    return leaf->home == CLEF__LEAF_VALUE && leaf->updated && leaf->written < launched;
+}
+
 /* After a failure: what was taken over and not written to goes back to where it came from. */
 static void give_back(clef__plan *plan, const clef__graph_view *g, int launched) {
     for (int v = 0; v < plan->n_values; v++) {
         clef__value *value = &plan->value[v];
         if (value->home != CLEF__OUTPUT_VALUE || value->donor < 0 || !value->own || value->first < launched) continue;
+        if (is_overwritten(&plan->value[value->donor], launched)) continue;
         clef__output *leaf = g->captured[plan->value[value->donor].captured].out;
         leaf->buffer = value->own;
         leaf->donated = false;
         value->own = NULL;
+    }
+}
+
+/* Leaves that were updated in place have lost their values; the memory goes to results that lie there. */
+static void end_leaves(const clef__plan *plan, const clef__graph_view *g, int launched) {
+    for (int v = 0; v < plan->n_values; v++) {
+        const clef__value *value = &plan->value[v];
+        if (!is_overwritten(value, launched)) continue;
+        clef__output *leaf = g->captured[value->captured].out;
+        clef__buffer_release(leaf->buffer);
+        leaf->buffer = NULL;
+        leaf->donated = true;
     }
 }
 
@@ -225,6 +246,7 @@ clef_status clef__plan_run(clef__plan *plan, clef_context *ctx, clef__arena *are
     if (status == CLEF_OK) {
         status = launch_all(plan, ctx, g, &launched);
         if (status != CLEF_OK) give_back(plan, g, launched);
+        end_leaves(plan, g, launched);
         hand_out(plan, g, launched); /* after a failure, what was computed before it: parameters must not be lost */
     }
     clef__derived_end(ctx, plan, g, launched);

@@ -5,13 +5,14 @@
 /* ---- lifetimes of a plan's values ---- */
 
 static void note_lifetimes(clef__plan *plan) {
-    for (int v = 0; v < plan->n_values; v++) plan->value[v].first = plan->value[v].last = -1;
+    for (int v = 0; v < plan->n_values; v++) plan->value[v].first = plan->value[v].last = plan->value[v].written = -1;
     for (int i = 0; i < plan->n_launches; i++)
         for (int a = 0; a < plan->launch[i].n_args; a++) {
             const clef__arg *arg = &plan->launch[i].arg[a];
             if (arg->kind != CLEF__ARG_TENSOR) continue;
             clef__value *value = &plan->value[arg->value];
             if (value->first < 0) value->first = i;
+            if (arg->writes && value->written < 0) value->written = i;
             value->last = i;
         }
 }
