@@ -370,7 +370,7 @@ int main(void) {
     data = clef_dataset_arrays(ctx, (float[8]){0}, CLEF_SHAPE(2), (int64_t[4]){0, 1, 0, 1}, 4);
     loader = clef_loader_open(data, &(clef_loader_options){.batch = 2});
     optimizer = clef_sgd(net, &(clef_sgd_options){.lr = 0.1});
-    void (*const rooms[])(void) = {contexts, plans, customs,    orders,  windows, tuning,   datasets,
+    void (*const rooms[])(void) = {contexts, plans, customs,    orders,  windows,  tuning, datasets,
                                    loaders,  files, optimizers, modules, training, interop};
     for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++) rooms[i]();
     clef_close(ctx);
