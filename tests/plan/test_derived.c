@@ -130,6 +130,25 @@ static uint64_t used_by_what_stays(void) {
     return clef_memory(ctx).used;
 }
 
+/* The window goes to the memory that the packed form was made from: the form is another then. */
+Test(derived, weights_updated_in_place) {
+    clef_tensor *w = clef_keep(made(ctx, linear.w, CLEF_F32, 1)), *same = clef_keep(made(fresh, linear.w, CLEF_F32, 1));
+    for (int i = 0; i < 12; i++) {
+        if (i % 4 == 3) {
+            clef_shape rows = CLEF_SHAPE(2, DEPTH);
+            cr_assert_eq(clef_assign_at(w, 0, clef_integer(ctx, i), made(ctx, rows, CLEF_F32, 50 + (uint64_t)i)), CLEF_OK);
+            clef_end_step(ctx);
+            clef_assign(same, clef_slice_update(same, 0, clef_integer(fresh, i), made(fresh, rows, CLEF_F32, 50 + (uint64_t)i)));
+            clef_end_step(fresh);
+        }
+        clef_tensor *y = linear.run(made(ctx, linear.x, CLEF_F32, 7), w);
+        float *got = values(y), *wanted = answer(fresh, &linear, clef_copy(same), 7);
+        cr_assert_eq(memcmp(got, wanted, ROWS * COLUMNS * sizeof *got), 0, "call %d: other numbers", i);
+        free(got), free(wanted);
+        clef_end_step(ctx);
+    }
+}
+
 /* Every batch size has a plan, but all of them read one packed weight, from their first run on. */
 Test(derived, many_batch_sizes_share_one_form) {
     clef_tensor *w = clef_keep(made(ctx, linear.w, CLEF_F32, 1));

@@ -35,7 +35,8 @@ static source *look_at_values(const clef__plan *plan) {
     source *of = clef__calloc((size_t)plan->n_values + 1, sizeof *of);
     for (int v = 0; of && v < plan->n_values; v++) {
         const clef__value *value = &plan->value[v];
-        of[v].leaf = value->home == CLEF__LEAF_VALUE && !value->donatable ? v : -1; /* donatable: nobody will ask for it again */
+        bool lasts = value->home == CLEF__LEAF_VALUE && !value->donatable && !value->updated; /* somebody may ask for it again */
+        of[v].leaf = lasts ? v : -1;
         of[v].index = of[v].last = -1;
     }
     for (int i = 0; of && i < plan->n_launches; i++)

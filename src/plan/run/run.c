@@ -206,6 +206,7 @@ static void end_leaves(const clef__plan *plan, const clef__graph_view *g, int la
         const clef__value *value = &plan->value[v];
         if (!is_overwritten(value, launched)) continue;
         clef__output *leaf = g->captured[value->captured].out;
+        if (leaf->buffer) clef__buffer_renew(leaf->buffer); /* what was derived from the former value goes with it */
         clef__buffer_release(leaf->buffer);
         leaf->buffer = NULL;
         leaf->donated = true;
