@@ -186,13 +186,13 @@ Test(fields, classes_are_counted_or_checked) {
     clef_batch b;
     cr_expect(clef_next(loader, &b) && !clef_next(loader, &b));
     expect_error(ctx, CLEF_IO, "item 7 of batch 1 could not be fetched");
-    field[2].classes = 10; /* of i·3 - 7, the sixth is the first that is none */
+    field[2].classes = 11; /* of i·3 - 7, that of item 6 is the first that is none */
     loader = clef_loader_open(clef_dataset_fields_callback(ctx, field, FIELDS, ITEMS, fetch_item, NULL),
                               &(clef_loader_options){.batch = 1});
     int n = 0;
     while (clef_next(loader, &b)) n++;
     cr_expect_eq(n, 6);
-    expect_error(ctx, CLEF_IO, "a class of 10 or more");
+    expect_error(ctx, CLEF_IO, "a class of 11 or more");
     field[2].classes = 100;
 }
 

@@ -4,20 +4,20 @@
 
 enum { ITEMS = 96, WORDS = 4, ENTRIES = 7, BATCH = 16, STEPS = 2 * ITEMS / BATCH };
 
-/* Two outputs: a number from the words' mean embedding plus the floats, and two classes from both. */
+/* Two outputs of the words' mean embedding and the floats: two classes, and a number. */
 static clef_status call_net(clef_module *module, clef_tensor *const *in, int n, clef_tensor **out, int m, void *user) {
     (void)user, (void)n, (void)m;
     clef_tensor *words = clef_mean(clef_forward(clef_module_child(module, "words"), in[0]), (int[]){1}, 1, false);
     clef_tensor *both = clef_concat((clef_tensor *[]){words, in[1]}, 2, 1);
-    out[0] = clef_forward(clef_module_child(module, "number"), both);
-    out[1] = clef_forward(clef_module_child(module, "class"), both);
+    out[0] = clef_forward(clef_module_child(module, "class"), both);
+    out[1] = clef_forward(clef_module_child(module, "number"), both);
     return CLEF_OK;
 }
 
 static clef_tensor *both_losses(clef_tensor *const *out, int n_outputs, clef_tensor *const *target, int n_targets, void *user) {
     cr_assert(n_outputs == 2 && n_targets == 2 && user);
     ++*(int *)user;
-    return clef_add(clef_mse_loss(out[0], target[0], NULL), clef_cross_entropy(out[1], target[1], NULL));
+    return clef_add(clef_cross_entropy(out[0], target[0], NULL), clef_mse_loss(out[1], target[1], NULL));
 }
 
 typedef struct several {
@@ -40,8 +40,8 @@ static several open_several(int workers) {
     }
     clef_field field[] = {{"words", CLEF_SHAPE(WORDS), CLEF_I64, words, false, 0},
                           {"extra", CLEF_SHAPE(3), CLEF_F32, extra, false, 0},
-                          {"number", CLEF_SHAPE(1), CLEF_F32, number, true, 0},
-                          {"label", CLEF_SCALAR, CLEF_I64, label, true, 0}};
+                          {"label", CLEF_SCALAR, CLEF_I64, label, true, 0},
+                          {"number", CLEF_SHAPE(1), CLEF_F32, number, true, 0}};
     clef_dataset *data = clef_dataset_fields(ctx, field, 4, ITEMS);
     s.train = clef_loader_open(data, &(clef_loader_options){.batch = BATCH, .shuffle = true, .seed = 3, .workers = workers});
     s.test = clef_loader_open(data, &(clef_loader_options){.batch = 32});
@@ -126,7 +126,7 @@ Test(several, a_resumed_run_ends_with_the_same_bits) {
 static clef_status call_class(clef_module *module, clef_tensor *const *in, int n, clef_tensor **out, int m, void *user) {
     clef_tensor *both[2];
     clef_status status = call_net(module, in, n, both, 2, user);
-    out[m - 1] = both[1];
+    out[m - 1] = both[0];
     return status;
 }
 
