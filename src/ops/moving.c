@@ -222,5 +222,8 @@ clef_status clef_assign_at(clef_tensor *t, int dim, clef_tensor *start, clef_ten
     start = beside(t, start), value = beside(t, value);
     clef_tensor *next = start && value ? update(t, "assign_at", dim, start, value) : NULL;
     clef_set_grad_enabled(ctx, was);
-    return next == t ? CLEF_OK : next ? clef_assign(t, next) : clef_error_status(ctx);
+    if (!next || next == t) return next ? CLEF_OK : clef_error_status(ctx);
+    clef_status status = clef_assign(t, next);
+    clef__tensor_drop(next); /* else t's new value would seem to be wanted by somebody besides t */
+    return status;
 }
