@@ -1,7 +1,8 @@
 /* Random programs give the same bits however they run: fused, every op alone, eagerly, in exact buffers.
 
    A program is a pool of tensors that grows by random ops, over a few steps that end with assignments to parameters.  What is
-   decided depends on the seed, shapes and dtypes only.  Sums and products of matrices see small whole numbers, which are exact
+   decided depends on the seed, shapes and dtypes only.  Ops with several outputs, windows at places that move, and matrices that
+   several products share are among them.  Sums and products of matrices see small whole numbers, which are exact
    in every order; conversions to integers see nothing undefined.
    CLEF_FUZZ_SEED=n runs and prints one program; CLEF_FUZZ_GRAPHS=n runs n of them (without: few, as nearly all
    the time goes into compiling kernels, 400 for an hour's search).
@@ -227,6 +228,34 @@ static void matmul_op(program *p) {
     add(p, clef_matmul(x, clef_transpose(x, -1, -2)), "matmul with its transpose");
 }
 
+/* Products of several values with one matrix, which is brought into the form they want once. */
+static void shared_matrix_op(program *p) {
+    clef_tensor *w = p->parameter[roll(p, PARAMETERS)];
+    clef_shape shape = clef_tensor_shape(w);
+    if (shape.rank != 2) return;
+    w = clef_to(tame(w), CLEF_F32);
+    for (int i = 0; i < 2; i++) {
+        clef_tensor *x = beside(w, pick(p));
+        clef_shape fits_x = CLEF_SHAPE(3, shape.dim[0]), both;
+        if (!clef__broadcast(clef_tensor_shape(x), fits_x, &both) || !clef_shape_equal(both, fits_x)) continue;
+        add(p, clef_matmul(clef_to(tame(clef_expand(x, fits_x)), CLEF_F32), w), "matmul with a parameter");
+    }
+}
+
+/* Nodes with two outputs, of which one or both are read. */
+static void several_op(program *p) {
+    clef_tensor *x = pick(p), *first, *second;
+    clef_shape shape = clef_tensor_shape(x);
+    if (shape.rank == 0 || clef_numel(x) == 0) return;
+    int dim = (int)roll(p, (uint64_t)shape.rank), which = (int)roll(p, 3);
+    clef_status status = roll(p, 2)
+                             ? clef_sort(x, dim, roll(p, 2), &first, &second)
+                             : clef_topk(x, 1 + (int64_t)roll(p, (uint64_t)shape.dim[dim]), dim, roll(p, 2), &first, &second);
+    cr_assert_eq(status, CLEF_OK, "%s", clef_error(p->ctx));
+    if (which != 0) add(p, first, "values in order");
+    if (which != 1) add(p, second, "indices in order");
+}
+
 static void device_op(program *p) {
     clef_tensor *x = pick(p);
     if (p->two_devices) add(p, clef_to_device(x, 1 - clef_tensor_device(x)), "to_device");
@@ -234,8 +263,9 @@ static void device_op(program *p) {
 }
 
 static void one_op(program *p) {
-    static void (*const ops[])(program *) = {unary_op, unary_op, unary_op, binary_op, binary_op, binary_op, binary_op, number_op,
-                                             cast_op,  view_op,  view_op,  window_op, expand_op, reduce_op, matmul_op, device_op};
+    static void (*const ops[])(program *) = {unary_op,  unary_op,  unary_op,  binary_op,  binary_op,        binary_op,
+                                             binary_op, number_op, cast_op,   view_op,    view_op,          window_op,
+                                             expand_op, reduce_op, matmul_op, several_op, shared_matrix_op, device_op};
     ops[roll(p, sizeof ops / sizeof *ops)](p);
 }
 

@@ -1,7 +1,7 @@
 /* groups.h — which captured nodes run together, and in which order.
 
-   simplify.c (dead code, common subexpressions) → overwrite.c (which updates happen in place) → fuse.c (which pointwise nodes share a kernel), epilogue.c and prologue.c (which
-   are done in the store or the loads of another) → order.c (in which order groups run). */
+   simplify.c (dead code, common subexpressions) → overwrite.c (which updates happen in place) → fuse.c (which pointwise nodes share a
+   kernel), epilogue.c and prologue.c (which are done in the store or the loads of another) → order.c (in which order groups run). */
 #ifndef CLEF_GROUPS_H
 #define CLEF_GROUPS_H
 #include "plan/capture/capture.h"
@@ -69,7 +69,7 @@ static inline bool clef__same_type(const clef__output *a, const clef__output *b)
 
 /* simplify.c: fills same_as. */
 clef_status clef__simplify(clef__graph_view *g);
-/* overwrite.c: which updates overwrite their input, and what runs before them for that; `base` is known.  False when out of memory. */
+/* overwrite.c: which updates overwrite their input, and what runs before them for that; `base` is known.  False without memory. */
 bool clef__find_overwrites(clef__graph_view *g, clef__grouping *gr);
 /* fuse.c: groups and their order.  fuse = false: every node alone. */
 clef_status clef__fuse(clef__graph_view *g, bool fuse, clef__grouping *out);

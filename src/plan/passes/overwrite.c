@@ -1,8 +1,9 @@
 /* overwrite.c — which updates (clef_op.updates) may write into the memory of the value that they update.
 
-   One may if nobody wants the former value afterwards: no result is it or a view of it, nobody outside holds a leaf of it, and none of
-   its other readers depends on the update.  Those readers then run before the update: it needs their groups as it needs those that make
-   its inputs, so pointwise readers are never fused into something later.  An update that may not copies the value first. */
+   One may if nobody wants the former value afterwards: no result is it or a view of it, nobody outside holds a leaf of it, and
+   none of its other readers depends on the update.  Those readers then run before the update: it needs their groups as it needs
+   those that make its inputs, so pointwise readers are never fused into something later.  An update that may not copies the value
+   first. */
 #include "plan/passes/groups.h"
 
 typedef struct search {
