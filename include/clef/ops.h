@@ -222,7 +222,7 @@ typedef struct clef_conv_transpose2d_options {
 /* y[n,o,i·s + u·d - p, j·s + v·d - p] += x[n,c,i,j] · w[c,o,u,v], then + b[o]: the transpose of clef_conv2d, which is the map that
    its gradient applies.  x [n,c,h,w], w [c,o/groups,kh,kw], b [o] or CLEF_NONE → [n,o,oh,ow] with oh = (h - 1)·s - 2p +
    d(kh - 1) + output_padding + 1, as in PyTorch.  Inputs of one dtype, not u8 or bool.  CLEF_SHAPE if channels, groups or sizes do
-   not fit; CLEF_INVALID for options out of range.
+   not fit; CLEF_INVALID for options out of range; CLEF_UNSUPPORTED above 2^31 pixels.
        clef_conv_transpose2d(x, w, CLEF_NONE, &(clef_conv_transpose2d_options){.stride = {2, 2}})
    Zeiler et al., "Deconvolutional networks", 2010. */
 CLEF_API clef_tensor *clef_conv_transpose2d(clef_tensor *x, clef_tensor *w, clef_tensor *b,

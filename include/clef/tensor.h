@@ -127,7 +127,8 @@ CLEF_API clef_status clef_assign(clef_tensor *t, clef_tensor *value);
    with it runs before.  The whole of t is copied first where the old value is still wanted: by a kept tensor, by an expression of
    this step that was not computed yet and is not now, by a gradient that is not computed yet, by an expression of the new value
    too, in eager mode, and of a program's own buffer (clef_from_opencl).  Temporaries of an earlier step, and those that are
-   computed on the way with it, do not count: who reads them later gets CLEF_STATE.
+   computed on the way with it, do not count: who reads them later, or asks for a gradient that needs the old value after both were
+   computed in one evaluation, gets CLEF_STATE.
        clef_assign_at(cache, 1, clef_integer(ctx, position), keys);  */
 CLEF_API clef_status clef_assign_at(clef_tensor *t, int dim, clef_tensor *start, clef_tensor *value);
 /* t := row-major host data, copied; `bytes` must be numel·size(dtype) (CLEF_INVALID). */

@@ -60,14 +60,14 @@ static bool ends_in(clef_shape s, const geometry *a, int64_t (*of)(const geometr
 static int64_t image_of(const geometry *a, int d) { return a->image[d]; }
 static int64_t kernel_of(const geometry *a, int d) { return a->kernel[d]; }
 
-/* dy, w → the shape of x.  Only gradients make this op and the next. */
+/* dy, w → the shape of x.  Gradients make this op and the next, and clef_conv_transpose2d this one. */
 static bool infer_backward_data(clef__call *call) {
     const geometry *a = call->attributes;
     clef_shape dy = call->input[0]->shape, w = call->input[1]->shape;
     bool fits = ends_in(dy, a, result) && ends_in(w, a, kernel_of) && dy.dim[1] == w.dim[0] && w.dim[0] % a->groups == 0;
     if (!clef__infer_takes(call, fits, "dy and w fit the convolution")) return false;
     call->out->shape = CLEF_SHAPE(dy.dim[0], w.dim[1] * a->groups, a->image[0], a->image[1]);
-    return clef__infer_product(call);
+    return clef__infer_product(call) && check_counts(call, a, call->out->shape, w);
 }
 
 /* x, dy → the shape of w. */
@@ -274,10 +274,13 @@ clef_tensor *clef_conv_transpose2d(clef_tensor *x, clef_tensor *w, clef_tensor *
     if (wrong) return refuse_transpose(x, w, CLEF_INVALID, wrong);
     if (from.dim[1] != filters.dim[0]) return refuse_transpose(x, w, CLEF_SHAPE, "w must have a filter for each channel of x");
     if (from.dim[1] % a.groups) return refuse_transpose(x, w, CLEF_SHAPE, "the channels of x do not divide into the groups");
-    clef_tensor *y = backward_data(x, w, &a);
-    if (!y || b == CLEF_NONE) return y;
-    int64_t channels = clef_tensor_shape(y).dim[1];
-    if (clef_tensor_shape(b).rank != 1 || clef_tensor_shape(b).dim[0] != channels)
+    clef_dtype dtype = clef_tensor_dtype(x);
+    if (dtype != clef_tensor_dtype(w) || dtype == CLEF_U8 || dtype == CLEF_BOOL ||
+        (b != CLEF_NONE && clef_tensor_dtype(b) != dtype))
+        return refuse_transpose(x, w, CLEF_DTYPE, "x, w and b must be of one dtype, not u8 or bool; clef_to converts");
+    int64_t channels = clef__times(filters.dim[1], a.groups);
+    if (b != CLEF_NONE && (clef_tensor_shape(b).rank != 1 || clef_tensor_shape(b).dim[0] != channels))
         return refuse_transpose(x, w, CLEF_SHAPE, "b must have a number for each channel that comes out");
-    return clef_add(y, clef_reshape(b, CLEF_SHAPE(1, channels, 1, 1)));
+    clef_tensor *y = backward_data(x, w, &a);
+    return y && b != CLEF_NONE ? clef_add(y, clef_reshape(b, CLEF_SHAPE(1, channels, 1, 1))) : y;
 }

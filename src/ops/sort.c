@@ -171,7 +171,11 @@ static bool apply_order(const clef_op *op, clef_tensor *x, int64_t k, int dim, b
     order_attributes a = {d, k, descending};
     if (shape.rank == 0) x = clef_unsqueeze(x, 0);
     if (!clef__apply_all(op, &x, 1, &a, sizeof a, out, 2)) return false;
-    for (int i = 0; i < 2 && shape.rank == 0 && k == 1; i++) out[i] = clef_reshape(out[i], CLEF_SCALAR);
+    for (int i = 0; i < 2 && shape.rank == 0 && k == 1; i++) {
+        clef_tensor *row = out[i];
+        out[i] = clef_reshape(row, CLEF_SCALAR);
+        clef__tensor_drop(row);
+    }
     return out[0] && out[1];
 }
 
@@ -183,8 +187,11 @@ static clef_status order(const clef_op *op, clef_tensor *x, int64_t k, int dim, 
     else if (!values && !indices)
         status = clef__fail(clef_tensor_context(x), CLEF_INVALID, "%s: both values and indices are NULL", op->name);
     else if (!apply_order(op, x, k, dim, descending, out)) status = clef_error_status(clef_tensor_context(x));
-    if (values) *values = status == CLEF_OK ? out[0] : NULL;
-    if (indices) *indices = status == CLEF_OK ? out[1] : NULL;
+    clef_tensor **const asked[] = {values, indices};
+    for (int i = 0; i < 2; i++) {
+        if (asked[i]) *asked[i] = status == CLEF_OK ? out[i] : NULL;
+        else clef__tensor_drop(out[i]); /* as long as there is a handle, the end of the step computes it */
+    }
     return status;
 }
 

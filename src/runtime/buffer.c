@@ -197,11 +197,6 @@ void clef__buffer_release(clef__buffer *b) {
     m->cached += b->size;
 }
 
-void clef__buffer_discard(clef__buffer *b) {
-    if (b) clef__buffer_pin(b);
-    clef__buffer_release(b);
-}
-
 void clef__buffer_pin(clef__buffer *buffer) { buffer->pinned = true; }
 
 bool clef__buffer_pinned(const clef__buffer *buffer) { return buffer->pinned; }

@@ -111,8 +111,6 @@ bool clef__buffer_derived(const clef__buffer *buffer);
 /* What an upper room holds beside values: `gone` is called when a value of which clef__buffer_derive was said is no more, `short_of`
    when a device has no room: it gives back what it can do without.  NULL: nobody. */
 void clef__on_memory(clef_context *ctx, void (*gone)(clef_context *ctx, uint64_t value), void (*short_of)(clef_context *ctx));
-/* The last release of a buffer of a size that nobody will ask for again: the driver gets it back.  NULL is allowed. */
-void clef__buffer_discard(clef__buffer *buffer);
 void *clef__buffer_mem(const clef__buffer *buffer); /* its cl_mem */
 /* Non-blocking: host bytes are staged before it returns. */
 clef_status clef__buffer_write(clef__buffer *buffer, size_t offset, const void *host, size_t bytes);

@@ -261,6 +261,26 @@ Test(derived, two_convolutions_share_one_padded_image) {
     cr_expect_eq(pads_of(2, x, true), pads_of(1, x, true));
 }
 
+/* Two equal copies of x transposed become one, which the sum reads in two orders: it must not lie where that one does. */
+Test(derived, a_form_read_in_two_orders_is_not_written_over) {
+    for (int64_t n = 8; n <= 512; n *= 8) {
+        clef_tensor *x = clef_keep(made(ctx, CLEF_SHAPE(n / 2, 2 * n), CLEF_F32, 1)), *w = made(ctx, CLEF_SHAPE(n, n), CLEF_F32, 2);
+        clef_tensor *turned = clef_transpose(x, 0, 1), *one = clef_reshape(turned, CLEF_SHAPE(n, n));
+        clef_tensor *other = clef_transpose(clef_reshape(clef_reshape(turned, CLEF_SHAPE(n * n)), CLEF_SHAPE(n, n)), 0, 1);
+        float *got = values(clef_matmul(clef_add(one, other), w)), *host = values(x), *sum = calloc((size_t)(n * n), sizeof *sum);
+        for (int64_t i = 0; i < n * n; i++)
+            for (int64_t side = 0; side < 2; side++) {
+                int64_t at = side ? i % n * n + i / n : i; /* of the transposed, [2n, n/2] */
+                sum[i] += host[at % (n / 2) * 2 * n + at / (n / 2)];
+            }
+        float *wanted = values(clef_matmul(clef_from_host(ctx, CLEF_SHAPE(n, n), CLEF_F32, sum), w));
+        for (int64_t i = 0; i < n * n; i++) cr_assert_float_eq(got[i], wanted[i], 1e-3 * n, "n %d, element %d", (int)n, (int)i);
+        free(got), free(host), free(sum), free(wanted);
+        clef_release(x);
+        clef_end_step(ctx);
+    }
+}
+
 Test(derived, is_predicted) {
     clef_tensor *w = clef_keep(made(ctx, linear.w, CLEF_F32, 1)), *x = made(ctx, linear.x, CLEF_F32, 1);
     clef_plan_size size;

@@ -199,7 +199,8 @@ static bool affordable(clef_context *ctx, clef__device *device, size_t bytes) {
     return memory.used + memory.cached + bytes <= clef__device_info(device)->global_bytes / PART_OF_DEVICE;
 }
 
-/* Memory for a copy that the plan fills in this run.  *kept stays NULL where there is no room for it: the plan has its arena. */
+/* Memory for a copy that the plan fills in this run.  *kept stays NULL where contexts would have too much of the
+   device: the plan has its arena. */
 static clef_status keep(clef_context *ctx, const clef__plan *plan, const clef__prepacked *p, clef__buffer *leaf, int64_t offset,
                         clef__derived **kept) {
     clef__plans *plans = clef__plans_of(ctx);

@@ -77,7 +77,7 @@ static clef_status bind_arenas(clef__plan *plan, clef_context *ctx, clef__arena 
     for (int d = 0; d < clef__context_devices(ctx); d++) {
         if (!plan->arena_bytes[d] || clef__debug_memory(ctx)) continue;
         if (!arena[d].buffer || clef__buffer_size(arena[d].buffer) < plan->arena_bytes[d]) {
-            clef__buffer_discard(arena[d].buffer); /* first, as there may not be room for both */
+            clef__buffer_release(arena[d].buffer); /* first, as there may not be room for both */
             arena[d] = (clef__arena){clef__buffer_new(clef__device_at(ctx, d), plan->arena_bytes[d]), arena[d].version + 1};
             if (!arena[d].buffer) return clef_error_status(ctx);
         }
@@ -85,6 +85,7 @@ static clef_status bind_arenas(clef__plan *plan, clef_context *ctx, clef__arena 
         plan->arena[d].buffer = arena[d].buffer;
     }
     clef_status status = CLEF_OK;
+    for (int i = 0; moved && i < plan->n_prepacked; i++) plan->prepacked[i].bound = 0;
     for (int i = 0; status == CLEF_OK && moved && i < plan->n_arena_binds; i++)
         status = clef__plan_set(plan, NULL, plan->arena_bind[i].launch, plan->arena_bind[i].arg);
     for (int d = 0; status == CLEF_OK && d < clef__context_devices(ctx); d++) plan->arena[d].version = arena[d].version;
@@ -240,8 +241,8 @@ static void hand_out(const clef__plan *plan, const clef__graph_view *g, int laun
 
 clef_status clef__plan_run(clef__plan *plan, clef_context *ctx, clef__arena *arena, clef__graph_view *g) {
     int launched = 0;
-    clef_status status = clef__derived_begin(ctx, plan, g);
-    if (status == CLEF_OK) status = bind_arenas(plan, ctx, arena);
+    clef_status status = bind_arenas(plan, ctx, arena); /* first: copies that are kept take what room is left */
+    if (status == CLEF_OK) status = clef__derived_begin(ctx, plan, g);
     if (status == CLEF_OK) status = clef__derived_bind(plan);
     if (status == CLEF_OK) status = bind_values(plan, ctx, g);
     if (status == CLEF_OK) {

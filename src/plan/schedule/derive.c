@@ -4,8 +4,8 @@
    unrolled net would be packed in each of them, and an image padded for every convolution that reads it.  Launches that do nothing
    else, equal but for where they write, are made one: what the others would have written is read from the first.
 
-   The form must then stay in memory in between.  For forms of leaves, above all weights, that is worth it always: there are few.
-   Another stays only where it makes the most bytes alive at once no more. */
+   The form must then stay in memory in between.  It does where that makes the most bytes alive at once no more.  Forms of leaves,
+   above all weights, that are wanted more than twice stay always: an unrolled net would make them in every step. */
 #include "plan/schedule/schedule.h"
 #include "runtime/arithmetic.h"
 
@@ -31,7 +31,8 @@ bool clef__derives(const clef__launch *launch, int *to, int *from) {
 typedef struct use {
     int first, last;               /* launches that it is an argument of */
     int first_writer, last_writer; /* -1: none */
-    bool of_leaf;                  /* it is one, or a form of one */
+    bool often;                    /* a form of a leaf that is wanted more than twice, or made from such a one */
+    bool shared;                   /* read in place of another, or the other way round */
     int same;                      /* the value that is read in its place: itself, or an earlier one */
 } use;
 
@@ -42,11 +43,13 @@ typedef struct forms {
     size_t peak;
     int64_t looks;
     int *slot, n_slots; /* launches by what they do, hashed; -1: free */
+    int *first, *times; /* of a launch that makes a form of a leaf: the first that does the same; of that one, how many do */
 } forms;
 
 static void note_uses(forms *f) {
     const clef__plan *plan = f->plan;
-    for (int v = 0; v < plan->n_values; v++) f->use[v] = (use){-1, -1, -1, -1, plan->value[v].home == CLEF__LEAF_VALUE, v};
+    for (int v = 0; v < plan->n_values; v++)
+        f->use[v] = (use){.first = -1, .last = -1, .first_writer = -1, .last_writer = -1, .same = v};
     for (int i = 0; i < plan->n_launches; i++)
         for (int a = 0; a < plan->launch[i].n_args; a++) {
             const clef__arg *arg = &plan->launch[i].arg[a];
@@ -107,6 +110,23 @@ static int *slot_of(const forms *f, const clef__launch *launch, int from) {
     }
 }
 
+static void clear_slots(forms *f) { memset(f->slot, -1, (size_t)f->n_slots * sizeof *f->slot); }
+
+static void count_forms_of_leaves(forms *f) {
+    const clef__plan *plan = f->plan;
+    clear_slots(f);
+    for (int i = 0; i < plan->n_launches; i++) {
+        int to, from;
+        f->first[i] = -1;
+        if (!clef__derives(&plan->launch[i], &to, &from) || plan->value[from].home != CLEF__LEAF_VALUE) continue;
+        int *slot = slot_of(f, &plan->launch[i], from);
+        if (*slot < 0) *slot = i;
+        f->first[i] = *slot;
+        f->times[*slot]++;
+    }
+    clear_slots(f);
+}
+
 /* ---- making them one ---- */
 
 /* Would `bytes` more from launch `begin` to `end` leave the peak as it is?  It counts them then. */
@@ -129,18 +149,31 @@ static bool is_done(forms *f, int i) {
     const clef__plan *plan = f->plan;
     int to, from, earlier_to, earlier_from;
     if (!clef__derives(&plan->launch[i], &to, &from) || !is_scratch(&plan->value[to], &f->use[to])) return false;
-    bool of_leaf = f->use[to].of_leaf = f->use[from].of_leaf;
+    bool often = f->use[to].often = f->use[from].often || (f->first[i] >= 0 && f->times[f->first[i]] > 2);
     int *slot = slot_of(f, &plan->launch[i], from), earlier = *slot;
     *slot = i; /* the nearest to those that come */
     if (earlier < 0 || f->use[from].last_writer >= earlier) return false;
     clef__derives(&plan->launch[earlier], &earlier_to, &earlier_from);
     use *u = &f->use[earlier_to];
     if (plan->value[earlier_to].bytes != plan->value[to].bytes) return false;
-    if (!of_leaf && !has_room(f, u->last + 1, i, plan->value[to].bytes)) return false;
+    if (!often && !has_room(f, u->last + 1, i, plan->value[to].bytes)) return false;
     f->use[to].same = earlier_to;
+    f->use[to].shared = u->shared = true;
     if (u->last < f->use[to].last) u->last = f->use[to].last;
     *slot = earlier;
     return true;
+}
+
+/* A launch may write over what it reads where it reads that in the same order only.  One that read two values, which are now one, in
+   two orders was asked for each of them apart: so none of them is written over. */
+static void drop_shared_candidates(forms *f) {
+    for (int v = 0; v < f->plan->n_values; v++) {
+        clef__value *value = &f->plan->value[v];
+        int n = 0;
+        for (int c = 0; c < value->n_candidates; c++)
+            if (!f->use[value->candidate[c]].shared) value->candidate[n++] = value->candidate[c];
+        value->n_candidates = n;
+    }
 }
 
 static void walk(forms *f) {
@@ -154,9 +187,7 @@ static void walk(forms *f) {
         if (plan->launch[i].idle) clef__launch_free(&plan->launch[i]);
         else plan->launch[n++] = plan->launch[i];
     plan->n_launches = n;
-    for (int v = 0; v < plan->n_values; v++)
-        for (int c = 0; c < plan->value[v].n_candidates; c++)
-            plan->value[v].candidate[c] = f->use[plan->value[v].candidate[c]].same;
+    drop_shared_candidates(f);
 }
 
 void clef__derive(clef__recorder *rec) {
@@ -165,8 +196,10 @@ void clef__derive(clef__recorder *rec) {
     f.use = clef__alloc(((size_t)rec->plan->n_values + 1) * sizeof *f.use);
     f.alive = clef__calloc((size_t)rec->plan->n_launches + 2, sizeof *f.alive);
     f.slot = clef__alloc((size_t)f.n_slots * sizeof *f.slot);
-    if (f.use && f.alive && f.slot) {
-        memset(f.slot, -1, (size_t)f.n_slots * sizeof *f.slot);
+    f.first = clef__alloc(((size_t)rec->plan->n_launches + 1) * sizeof *f.first);
+    f.times = clef__calloc((size_t)rec->plan->n_launches + 1, sizeof *f.times);
+    if (f.use && f.alive && f.slot && f.first && f.times) {
+        count_forms_of_leaves(&f);
         note_uses(&f);
         note_alive(&f);
         walk(&f);
@@ -174,4 +207,6 @@ void clef__derive(clef__recorder *rec) {
     clef__free(f.use);
     clef__free(f.alive);
     clef__free(f.slot);
+    clef__free(f.first);
+    clef__free(f.times);
 }
