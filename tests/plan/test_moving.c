@@ -531,7 +531,7 @@ Test(moving, what_a_step_writes_does_not_grow_with_the_capacity) {
 /* ---- random programs against plain C ----
    A few tensors that are written to, a pool of what was read of them, and beside each the numbers that it must have. */
 
-enum { PROGRAMS = 200, TENSORS = 3, POOL = 24, STEPS = 4, ACTIONS = 10, MOST = 128 };
+enum { PROGRAMS = 60, TENSORS = 3, POOL = 24, STEPS = 4, ACTIONS = 10, MOST = 128 };
 
 typedef struct entry {
     clef_tensor *t;
