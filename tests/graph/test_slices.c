@@ -61,7 +61,7 @@ static void sum_many(int slices, bool directly) {
 }
 
 Test(slices, gradients_are_exact) {
-    for (int i = 0; i < 60; i++) sum_many(1 + i % 20, i % 3 == 0);
+    for (int i = 0; i < 20; i++) sum_many(1 + i, i % 3 == 0);
 }
 Test(slices, more_than_a_node_has_inputs) { sum_many(300, true); }
 Test(slices_eager, gradients_are_exact) {
