@@ -2,7 +2,8 @@
 # on_driver.sh pocl|rusticl|oclgrind|intel PROGRAM [ARGS]: runs a test on that OpenCL implementation (pocl stands for what is there
 # without further ado).  CLEF_PROFILE and CLEF_TEST_SMALL, where set, hold on each.  Exit 77 where it is not installed.
 # With CLEF_PROFILE=cpu_avx2 or cpu and the library CLEF_TEST_PRETEND_CPU, pocl makes code for such a CPU.
-# Under Oclgrind, which reports and goes on, any line in its log fails the test.
+# Under Oclgrind, which reports and goes on, any line in its log fails the test; CLEF_TEST_WHOLE_WRITES, build/tests/whole_writes.so
+# unless set, keeps it from reporting what is initialised.
 driver=$1
 shift
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -78,9 +79,11 @@ mkfifo "$work/pipe" || exit 1
 cat "$work/pipe" >"$work/log" &
 reader=$!
 exec 9>"$work/pipe"
+whole=${CLEF_TEST_WHOLE_WRITES:-$here/build/tests/whole_writes.so}
+[ -e "$whole" ] || whole=
 # No cache, so that reports name lines of the source; no optimiser, as it makes instructions that cannot be interpreted;
 # one thread, as Oclgrind is not made for more.
-OCL_ICD_VENDORS="$library" OCL_ICD_FILENAMES="$library" OCLGRIND_DATA_RACES=1 OCLGRIND_UNINITIALIZED=1 \
+OCL_ICD_VENDORS="$library" OCL_ICD_FILENAMES="$library" LD_PRELOAD="$whole" OCLGRIND_DATA_RACES=1 OCLGRIND_UNINITIALIZED=1 \
     OCLGRIND_CHECK_API=1 OCLGRIND_LOG="$work/pipe" OCLGRIND_BUILD_OPTIONS=-cl-opt-disable CLEF_CACHE_DIR="$work/cache" \
     CLEF_COMPILE_THREADS=1 CRITERION_JOBS=1 "$@" 9>&-
 status=$?
