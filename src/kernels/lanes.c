@@ -9,6 +9,13 @@ clef__operand clef__lower_in_any_order(const clef__lowering *lw, int i, int *ord
     return clef__lower_in_dense(lw, i, NULL);
 }
 
+clef__axes clef__axes_around(clef_shape shape, int64_t dim) {
+    clef__axes a = {1, shape.dim[dim], 1};
+    for (int i = 0; i < dim; i++) a.outer *= shape.dim[i];
+    for (int i = (int)dim + 1; i < shape.rank; i++) a.inner *= shape.dim[i];
+    return a;
+}
+
 clef__operand clef__lower_along(const clef__lowering *lw, int dim, int *order, clef__axes *axes) {
     clef__operand x = clef__lower_in_any_order(lw, 0, order);
     *axes = (clef__axes){1, x.dim[dim], 1};

@@ -7,6 +7,8 @@
 typedef struct clef__axes {
     int64_t outer, n, inner;
 } clef__axes;
+/* The same of a row-major shape around one dimension. */
+clef__axes clef__axes_around(clef_shape shape, int64_t dim);
 /* Input 0 dense in memory order (copied to row-major if it is in none) around one dimension, and that order. */
 clef__operand clef__lower_along(const clef__lowering *lw, int dim, int *order, clef__axes *axes);
 /* Ends a launch whose kernel works on `units`, each of about `work` elements: adds the arguments (long units, long per), where

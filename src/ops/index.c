@@ -27,14 +27,6 @@ static void begin_rows(const clef__lowering *lw, const char *kernel, clef_dtype 
     if (lanes) clef__launch_define(lw, "W", "%d", lanes);
 }
 
-/* [outer, n, inner] of a row-major shape around dim. */
-static clef__axes around(clef_shape shape, int64_t dim) {
-    clef__axes a = {1, shape.dim[dim], 1};
-    for (int i = 0; i < dim; i++) a.outer *= shape.dim[i];
-    for (int i = (int)dim + 1; i < shape.rank; i++) a.inner *= shape.dim[i];
-    return a;
-}
-
 /* ---- gather ---- */
 
 /* Is index as large as x in all dimensions but the attribute's? */
@@ -55,8 +47,8 @@ static bool gather_infer(clef__call *call) {
 
 static void gather_lower(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
-    clef__axes from = around(node->input[0]->shape, attributes_of(node)->dim),
-               to = around(node->out->shape, attributes_of(node)->dim);
+    clef__axes from = clef__axes_around(node->input[0]->shape, attributes_of(node)->dim),
+               to = clef__axes_around(node->out->shape, attributes_of(node)->dim);
     clef__operand y = clef__lower_out(lw, NULL);
     if (from.n == 0) {
         clef__lower_fill(lw, y, 0);
@@ -160,8 +152,8 @@ static void launch_scatter(const clef__lowering *lw, clef__operand y, clef__axes
 static void scatter_lower(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     bool adds = node->op == &op_scatter_add;
-    clef__axes to = around(node->out->shape, attributes_of(node)->dim),
-               from = around(node->input[1]->shape, attributes_of(node)->dim);
+    clef__axes to = clef__axes_around(node->out->shape, attributes_of(node)->dim),
+               from = clef__axes_around(node->input[1]->shape, attributes_of(node)->dim);
     clef__operand out = clef__lower_out(lw, NULL), y = adds ? sum_place(lw, out) : out;
     clef__lower_copy(lw, y, clef__lower_in(lw, 0));
     if (from.outer * from.n * from.inner > 0) launch_scatter(lw, y, to, from, adds);
@@ -273,7 +265,7 @@ static bool select_infer(clef__call *call) {
 
 static void select_lower(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
-    clef__axes from = around(node->input[0]->shape, attributes_of(node)->dim);
+    clef__axes from = clef__axes_around(node->input[0]->shape, attributes_of(node)->dim);
     int64_t m = clef_shape_numel(node->input[1]->shape);
     clef__operand y = clef__lower_out(lw, NULL);
     if (from.n == 0) {
@@ -332,7 +324,7 @@ static void index_add_lower(const clef__lowering *lw) {
     int64_t m = clef_shape_numel(node->input[1]->shape);
     clef__operand out = clef__lower_out(lw, NULL), y = sum_place(lw, out);
     clef__lower_fill(lw, y, 0);
-    if (m > 0) launch_index_add(lw, y, around(node->out->shape, attributes_of(node)->dim), m);
+    if (m > 0) launch_index_add(lw, y, clef__axes_around(node->out->shape, attributes_of(node)->dim), m);
     if (y.value != out.value) clef__lower_copy(lw, out, y);
 }
 

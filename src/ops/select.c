@@ -1,4 +1,5 @@
 /* select.c — choosing and repeating: triangles, masks, tiles.  All are compositions: one pointwise launch, or views and a copy. */
+#include "kernels/lanes.h"
 #include "ops/ops.h"
 
 /* ---- triangles ---- */
@@ -108,15 +109,12 @@ clef_tensor *clef_repeat(clef_tensor *x, const int64_t *repeats, int n) {
 
 clef_tensor *clef_repeat_interleave(clef_tensor *x, int64_t repeats, int dim) {
     if (!CLEF__GIVEN("repeat_interleave", "x", x)) return NULL;
-    clef_shape shape = clef_tensor_shape(x), from = {0}, out = shape;
+    clef_shape shape = clef_tensor_shape(x), out = shape;
     int d = dim;
     if (!clef__normalize_dim(shape.rank, &d)) return clef__refuse_dim(x, "repeat_interleave", dim);
     if (repeats < 0)
         return clef__refuse(clef_tensor_context(x), "repeat_interleave", CLEF_INVALID, "%lld repeats", (long long)repeats);
-    int64_t outer = 1, inner = 1;
-    for (int i = 0; i < d; i++) outer *= shape.dim[i];
-    for (int i = d + 1; i < shape.rank; i++) inner *= shape.dim[i];
-    from = CLEF_SHAPE(outer, shape.dim[d], 1, inner);
-    out.dim[d] = clef__times(shape.dim[d], repeats);
-    return spread(x, from, CLEF_SHAPE(outer, shape.dim[d], repeats, inner), out);
+    clef__axes a = clef__axes_around(shape, d);
+    out.dim[d] = clef__times(a.n, repeats);
+    return spread(x, CLEF_SHAPE(a.outer, a.n, 1, a.inner), CLEF_SHAPE(a.outer, a.n, repeats, a.inner), out);
 }

@@ -114,17 +114,16 @@ static void place_lower(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     const place_attributes *a = clef__attributes(node);
     clef_shape from = node->input[0]->shape;
-    int64_t k = from.dim[a->dim], inner = 1;
-    for (int i = (int)a->dim + 1; i < from.rank; i++) inner *= from.dim[i];
+    clef__axes axes = clef__axes_around(from, a->dim);
     clef__operand y = clef__lower_out(lw, NULL);
-    if (k < a->n) clef__lower_fill(lw, y, 0);
-    if (k == 0) return;
+    if (axes.n < a->n) clef__lower_fill(lw, y, 0);
+    if (axes.n == 0) return;
     clef__operand x = clef__lower_in_dense(lw, 0, NULL), index = clef__lower_in_dense(lw, 1, NULL);
     begin_order(lw, "place", x.dtype, 1);
     clef__launch_tensor(lw, x, false);
     clef__launch_tensor(lw, index, false);
     clef__launch_tensor(lw, y, true);
-    clef__launch_longs(lw, (int64_t[]){a->n, k, inner}, 3);
+    clef__launch_longs(lw, (int64_t[]){a->n, axes.n, axes.inner}, 3);
     clef__launch_units(lw, clef_shape_numel(from), 4);
 }
 

@@ -98,8 +98,8 @@ static void find_kept(clef__plan *plan, const source *of) {
             const clef__arg *arg = &plan->launch[i].arg[a];
             if (arg->kind != CLEF__ARG_TENSOR || of[arg->value].index < 0 || arg->writes) continue;
             int to, from;
-            bool derives = clef__derives(&plan->launch[i], &to, &from) && of[to].index >= 0;
-            plan->prepacked[of[arg->value].index].inner &= derives && plan->prepacked[of[to].index].launch == i;
+            bool derives = clef__derives(&plan->launch[i], &to, &from) && of[to].index >= 0; /* as that has one writer, this one */
+            plan->prepacked[of[arg->value].index].inner &= derives;
         }
     for (int i = 0; i < plan->n_prepacked; i++)
         if (!plan->prepacked[i].inner) plan->prepacked_bytes += plan->value[plan->prepacked[i].value].bytes;
