@@ -81,54 +81,50 @@ static bool exhausted(cl_int code) {
            code == CL_INVALID_BUFFER_SIZE;
 }
 
-/* A new cl_mem of *size; when there is no room, once more after the cache was emptied, then for no
-   more than `least`. */
-static cl_mem create(clef__device *device, size_t *size, size_t least) {
-    cl_int code = CL_SUCCESS;
+/* A new cl_mem of *size; where it insists and there is no room, once more after the cache was emptied, then for no more than
+   `least`. */
+static cl_mem create(clef__device *device, size_t *size, size_t least, bool insists, cl_int *code) {
     cl_mem memory = device->large_pages && *size >= CLEF__LARGE_PAGE ? clef__pages_buffer(device, *size) : NULL;
-    if (!memory) memory = clCreateBuffer(device->context, CL_MEM_READ_WRITE, *size, NULL, &code);
+    if (!memory) memory = clCreateBuffer(device->context, CL_MEM_READ_WRITE, *size, NULL, code);
     if (memory) return memory;
-    if (exhausted(code)) {
+    if (insists && exhausted(*code)) {
         if (device->ctx->memory_short) device->ctx->memory_short(device->ctx);
         uint64_t freed = clef__pool_trim(device);
         clef__log_line(device->ctx, CLEF_LOG_WARNING, "memory: no room for %zu bytes; %llu cached bytes given back", *size,
                        (unsigned long long)freed);
         clFinish(device->queue);
         *size = least;
-        memory = clCreateBuffer(device->context, CL_MEM_READ_WRITE, *size, NULL, &code);
+        memory = clCreateBuffer(device->context, CL_MEM_READ_WRITE, *size, NULL, code);
     }
-    if (!memory)
-        clef__fail_cl(device, code, "memory: %zu bytes on %s, which holds %llu already", least, device->info.name,
-                      (unsigned long long)device->ctx->memory.used);
     return memory;
 }
 
-static clef__buffer *fresh(clef__device *device, size_t size, size_t least) {
+static clef__buffer *fresh(clef__device *device, size_t size, size_t least, bool insists, cl_int *code) {
     /* Cached buffers of sizes that are no longer asked for must not pile up. */
     clef_memory_info *m = &device->ctx->memory;
     if (m->cached > (64u << 20) && m->used + m->cached > 2 * m->peak) clef__pool_trim(device);
     clef__buffer *b = clef__calloc(1, sizeof *b);
     if (!b) {
-        clef__fail(device->ctx, CLEF_MEMORY, "memory: out of host memory");
+        *code = CL_OUT_OF_HOST_MEMORY;
         return NULL;
     }
     b->device = device;
     b->id = ++device->pool.made;
-    b->memory = create(device, &size, least);
+    b->memory = create(device, &size, least, insists, code);
     b->size = size;
     if (b->memory) return b;
     clef__free(b);
     return NULL;
 }
 
-clef__buffer *clef__buffer_new(clef__device *device, size_t bytes) {
-    if (clef__ready(device) != CLEF_OK) return NULL;
+static bool allowed(const clef__device *device, size_t bytes) {
     uint64_t limit = device->info.max_alloc_bytes;
-    if (bytes == 0 || bytes > SIZE_MAX / 4 || (limit && bytes > limit)) {
-        clef__fail(device->ctx, CLEF_MEMORY, "memory: %zu bytes in one piece, but %s allows 1 to %llu; a smaller batch helps",
-                   bytes, device->info.name, (unsigned long long)limit);
-        return NULL;
-    }
+    return bytes > 0 && bytes <= SIZE_MAX / 4 && (!limit || bytes <= limit);
+}
+
+/* From the pool, or fresh; NULL with the reason in *code. */
+static clef__buffer *obtain(clef__device *device, size_t bytes, bool insists, cl_int *code) {
+    uint64_t limit = device->info.max_alloc_bytes;
     size_t least = device->ctx->debug_memory ? bytes : round_up(bytes, 128), size = bytes;
     clef__buffer **head = device->ctx->debug_memory ? NULL : &device->pool.cached[class_of(bytes, &size)], *b;
     if (limit && least > limit) least = bytes;
@@ -137,12 +133,32 @@ clef__buffer *clef__buffer_new(clef__device *device, size_t bytes) {
         b = *head;
         *head = b->next;
         device->ctx->memory.cached -= b->size;
-    } else if (!(b = fresh(device, size, least))) return NULL;
+    } else if (!(b = fresh(device, size, least, insists, code))) return NULL;
     b->refs = 1;
     b->value = ++device->ctx->values;
     link_live(b);
     count_live(b);
     return b;
+}
+
+clef__buffer *clef__buffer_new(clef__device *device, size_t bytes) {
+    cl_int code = CL_SUCCESS;
+    if (clef__ready(device) != CLEF_OK) return NULL;
+    if (!allowed(device, bytes)) {
+        clef__fail(device->ctx, CLEF_MEMORY, "memory: %zu bytes in one piece, but %s allows 1 to %llu; a smaller batch helps",
+                   bytes, device->info.name, (unsigned long long)device->info.max_alloc_bytes);
+        return NULL;
+    }
+    clef__buffer *b = obtain(device, bytes, true, &code);
+    if (!b)
+        clef__fail_cl(device, code, "memory: %zu bytes on %s, which holds %llu already", bytes, device->info.name,
+                      (unsigned long long)device->ctx->memory.used);
+    return b;
+}
+
+clef__buffer *clef__buffer_try(clef__device *device, size_t bytes) {
+    cl_int code = CL_SUCCESS;
+    return clef__alive(device->ctx) && allowed(device, bytes) ? obtain(device, bytes, false, &code) : NULL;
 }
 
 clef__buffer *clef__buffer_wrap(clef__device *device, void *memory) {

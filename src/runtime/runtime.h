@@ -89,6 +89,8 @@ bool clef__matrix_probe(clef__device *device, const char *options);
 typedef struct clef__buffer clef__buffer; /* counted; owned by its device's pool */
 /* At least `bytes` > 0, aligned to 128, contents undefined.  NULL after clef__fail. */
 clef__buffer *clef__buffer_new(clef__device *device, size_t bytes);
+/* The same for what one can do without: NULL without an error where other memory would have to go for it. */
+clef__buffer *clef__buffer_try(clef__device *device, size_t bytes);
 void clef__buffer_retain(clef__buffer *buffer);
 void clef__buffer_release(clef__buffer *buffer); /* NULL is allowed; goes back to the pool */
 size_t clef__buffer_size(const clef__buffer *buffer);

@@ -20,6 +20,7 @@ static cl_int fault_code = CL_OUT_OF_RESOURCES;
 static const char *fault_log; /* what a compiler says when it is told to fail (fault_code CL_BUILD_PROGRAM_FAILURE) */
 static long builds;           /* calls of clBuildProgram */
 static bool builds_fail;      /* all of them, whatever the countdown */
+static bool buffers_fail;     /* all that would be made */
 
 static uint32_t storm; /* not 0: calls fail at random, one in four */
 
@@ -78,7 +79,15 @@ CREATES(cl_context, clCreateContext,
         (p, n, d, f, u, code))
 CREATES(cl_command_queue, clCreateCommandQueue, (cl_context c, cl_device_id d, cl_command_queue_properties p, cl_int *code),
         (c, d, p, code))
-CREATES(cl_mem, clCreateBuffer, (cl_context c, cl_mem_flags f, size_t n, void *h, cl_int *code), (c, f, n, h, code))
+cl_mem clCreateBuffer(cl_context c, cl_mem_flags f, size_t n, void *h, cl_int *code) {
+    if (buffers_fail || (opencl_faults && fails())) {
+        if (code) *code = fault_code;
+        return NULL;
+    }
+    cl_mem made = REAL(clCreateBuffer)(c, f, n, h, code);
+    if (made) ledger++;
+    return made;
+}
 CREATES(cl_program, clCreateProgramWithSource, (cl_context c, cl_uint n, const char **s, const size_t *l, cl_int *code),
         (c, n, s, l, code))
 CREATES(cl_program, clCreateProgramWithBinary,

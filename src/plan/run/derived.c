@@ -199,29 +199,27 @@ static bool affordable(clef_context *ctx, clef__device *device, size_t bytes) {
     return memory.used + memory.cached + bytes <= clef__device_info(device)->global_bytes / PART_OF_DEVICE;
 }
 
-/* Memory for a copy that the plan fills in this run.  *kept stays NULL where contexts would have too much of the
-   device: the plan has its arena. */
-static clef_status keep(clef_context *ctx, const clef__plan *plan, const clef__prepacked *p, clef__buffer *leaf, int64_t offset,
-                        clef__derived **kept) {
+/* Memory for a copy that the plan fills in this run.  NULL where there is none, or where contexts would have too much of the device:
+   the plan has its arena. */
+static clef__derived *keep(clef_context *ctx, const clef__plan *plan, const clef__prepacked *p, clef__buffer *leaf,
+                           int64_t offset) {
     clef__plans *plans = clef__plans_of(ctx);
     clef__derived_values *d = &plans->derived;
     const clef__value *value = &plan->value[p->value];
     clef__device *device = clef__device_at(ctx, value->device);
     make_room(d, value->bytes, plan->prepacked_bytes > plans->weight_bytes ? plan->prepacked_bytes : plans->weight_bytes);
-    if (!affordable(ctx, device, value->bytes)) return CLEF_OK;
-    clef__derived *new = clef__calloc(1, sizeof *new);
-    if (!new) return clef__fail(ctx, CLEF_MEMORY, "plan: no host memory");
-    *new = (clef__derived){.value = clef__buffer_value(leaf), .offset = offset, .buffer = clef__buffer_new(device, value->bytes)};
-    if (!new->buffer) {
-        clef__free(new);
-        return clef_error_status(ctx);
+    clef__buffer *buffer = affordable(ctx, device, value->bytes) ? clef__buffer_try(device, value->bytes) : NULL;
+    clef__derived *new = buffer ? clef__calloc(1, sizeof *new) : NULL;
+    if (!new) {
+        clef__buffer_release(buffer);
+        return NULL;
     }
+    *new = (clef__derived){.value = clef__buffer_value(leaf), .offset = offset, .buffer = buffer};
     memcpy(new->recipe, p->recipe, sizeof new->recipe);
     clef__on_memory(ctx, value_gone, memory_short);
     d->bytes += clef__buffer_size(new->buffer);
     new->next = *bucket_of(d, new->value);
-    *kept = *bucket_of(d, new->value) = new;
-    return CLEF_OK;
+    return *bucket_of(d, new->value) = new;
 }
 
 /* ---- at each replay ---- */
@@ -239,30 +237,26 @@ static const clef__output *leaf_of(const clef__plan *plan, const clef__graph_vie
     return g->captured[plan->value[p->leaf].captured].out;
 }
 
-static clef_status look_up(clef_context *ctx, clef__plan *plan, const clef__graph_view *g, clef__prepacked *p) {
+static void look_up(clef_context *ctx, clef__plan *plan, const clef__graph_view *g, clef__prepacked *p) {
     clef__derived_values *d = &clef__plans_of(ctx)->derived;
     const clef__output *leaf = leaf_of(plan, g, p);
-    clef_status status = CLEF_OK;
-    if (!leaf->buffer || clef__buffer_pinned(leaf->buffer)) return CLEF_OK;
+    if (!leaf->buffer || clef__buffer_pinned(leaf->buffer)) return;
     p->kept = find(d, clef__buffer_value(leaf->buffer), leaf->layout.offset, p->recipe);
-    if (!p->kept && clef__buffer_derived(leaf->buffer)) status = keep(ctx, plan, p, leaf->buffer, leaf->layout.offset, &p->kept);
-    if (!p->kept) return status;
+    if (!p->kept && clef__buffer_derived(leaf->buffer)) p->kept = keep(ctx, plan, p, leaf->buffer, leaf->layout.offset);
+    if (!p->kept) return;
     p->kept->used = d->run;
     plan->value[p->value].own = p->kept->buffer;
-    return CLEF_OK;
 }
 
-clef_status clef__derived_begin(clef_context *ctx, clef__plan *plan, const clef__graph_view *g) {
+void clef__derived_begin(clef_context *ctx, clef__plan *plan, const clef__graph_view *g) {
     clef__derived_values *d = &clef__plans_of(ctx)->derived;
-    clef_status status = CLEF_OK;
     d->run++;
     d->running = true;
-    for (int i = plan->n_prepacked - 1; status == CLEF_OK && i >= 0; i--) {
+    for (int i = plan->n_prepacked - 1; i >= 0; i--) {
         clef__prepacked *p = &plan->prepacked[i];
-        if (!p->inner) status = look_up(ctx, plan, g, p);
+        if (!p->inner) look_up(ctx, plan, g, p);
         plan->launch[p->launch].idle = p->inner ? unread(plan, p) : p->kept && p->kept->filled;
     }
-    return status;
 }
 
 clef_status clef__derived_bind(clef__plan *plan) {

@@ -92,7 +92,7 @@ static clef_status bind_arenas(clef__plan *plan, clef_context *ctx, clef__arena 
     return status;
 }
 
-/* Leaves' buffers are looked up, outputs get new ones or take over their donor's. */
+/* Leaves' buffers are looked up; outputs get new ones, but for those that take over a leaf's. */
 static clef_status bind_values(clef__plan *plan, clef_context *ctx, clef__graph_view *g) {
     for (int v = 0; v < plan->n_values; v++) {
         clef__value *value = &plan->value[v];
@@ -106,7 +106,11 @@ static clef_status bind_values(clef__plan *plan, clef_context *ctx, clef__graph_
         value->own = clef__buffer_new(clef__device_at(ctx, value->device), value->bytes);
         if (!value->own) return clef_error_status(ctx);
     }
-    /* Last, when nothing can fail any more before the launches: a parameter must survive an evaluation that does not run. */
+    return CLEF_OK;
+}
+
+/* Last, when nothing can fail any more before the launches: a parameter must survive an evaluation that does not run. */
+static void take_over(clef__plan *plan, clef__graph_view *g) {
     for (int v = 0; v < plan->n_values; v++) {
         clef__value *value = &plan->value[v];
         if (value->home != CLEF__OUTPUT_VALUE || value->bytes == 0 || value->donor < 0) continue;
@@ -116,7 +120,6 @@ static clef_status bind_values(clef__plan *plan, clef_context *ctx, clef__graph_
         leaf->buffer = NULL;
         leaf->donated = true;
     }
-    return CLEF_OK;
 }
 
 static void unbind_values(clef__plan *plan) {
@@ -241,11 +244,14 @@ static void hand_out(const clef__plan *plan, const clef__graph_view *g, int laun
 
 clef_status clef__plan_run(clef__plan *plan, clef_context *ctx, clef__arena *arena, clef__graph_view *g) {
     int launched = 0;
-    clef_status status = bind_arenas(plan, ctx, arena); /* first: copies that are kept take what room is left */
-    if (status == CLEF_OK) status = clef__derived_begin(ctx, plan, g);
-    if (status == CLEF_OK) status = clef__derived_bind(plan);
+    clef_status status = bind_arenas(plan, ctx, arena);
     if (status == CLEF_OK) status = bind_values(plan, ctx, g);
     if (status == CLEF_OK) {
+        clef__derived_begin(ctx, plan, g); /* now: copies that are kept take what room is left */
+        status = clef__derived_bind(plan);
+    }
+    if (status == CLEF_OK) {
+        take_over(plan, g);
         status = launch_all(plan, ctx, g, &launched);
         if (status != CLEF_OK) give_back(plan, g, launched);
         end_leaves(plan, g, launched);

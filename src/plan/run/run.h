@@ -51,7 +51,7 @@ clef_status clef__plan_run(clef__plan *plan, clef_context *ctx, clef__arena *are
 /* derived.c: finds what replays may leave as it is.  Before each replay says which launches are idle as what they would write is
    kept; binds arguments to that; afterwards notes which of the `launched` have filled theirs. */
 clef_status clef__derived_find(clef_context *ctx, clef__plan *plan);
-clef_status clef__derived_begin(clef_context *ctx, clef__plan *plan, const clef__graph_view *g);
+void clef__derived_begin(clef_context *ctx, clef__plan *plan, const clef__graph_view *g);
 clef_status clef__derived_bind(clef__plan *plan);
 void clef__derived_end(clef_context *ctx, clef__plan *plan, const clef__graph_view *g, int launched);
 /* Gives all of it back. */
