@@ -21,6 +21,7 @@ static const clef_op op_exp = {.name = "exp", .kind = CLEF__POINTWISE, .params =
 static const clef_op op_add = {.name = "add", .kind = CLEF__POINTWISE, .params = "ab", .text = "a + b"};
 static const clef_op op_sum = {.name = "sum", .kind = CLEF__KERNEL};
 static const clef_op op_view = {.name = "view", .kind = CLEF__VIEW};
+static const clef_op op_update = {.name = "update", .kind = CLEF__KERNEL, .updates = true};
 static const clef_op op_number = {.name = "number", .kind = CLEF__CONSTANT};
 
 static void begin_for(world *w, int n) {
@@ -290,9 +291,15 @@ static int early_and_late(world *w) {
                            : NODE(w, &op_add, n - 2 * third + 2, 2 * third - 1);
 }
 
+/* Windows written one after the other, each result read before the next. */
+static int update_and_read(world *w) {
+    int n = w->g.n;
+    return n == 2 ? NODE(w, &op_exp, 0) : n % 2 ? NODE(w, &op_sum, n - 1) : NODE(w, &op_update, n - 2, 1);
+}
+
 Test(fuse, large_graphs_take_no_more_than_their_share) {
-    int (*const shapes[])(world *) = {add_first, add_both,     exp_or_sum,     all_of_one,
-                                      ladder,    far_and_near, stack_of_views, early_and_late};
+    int (*const shapes[])(world *) = {add_first,    add_both,       exp_or_sum,     all_of_one,     ladder,
+                                      far_and_near, stack_of_views, early_and_late, update_and_read};
     enum { SOME = 12500, TIMES = 8 };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int fused = 0; fused < 2; fused++) {

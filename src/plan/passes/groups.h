@@ -57,7 +57,7 @@ typedef struct clef__grouping {
     uint64_t formula[CLEF__PROLOGUES]; /* of those that are computed where they are read */
     int n_formulas;
     uint64_t visit;
-    uint64_t steps;            /* edges followed so far: every search and every order goes by clef__group_of */
+    uint64_t steps;            /* edges followed so far: every search and every order goes by clef__group_of, but for overwrite.c */
     clef__lifted *queue;       /* scratch of one search; level: the one before */
     int *reader, n_readers;    /* captured nodes that run before an update overwrites what they read (overwrite.c) */
     int *sequence, n_sequence; /* captured nodes, each behind all that runs before it; NULL: as they were captured */

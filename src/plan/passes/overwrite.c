@@ -9,7 +9,10 @@
 typedef struct search {
     clef__graph_view *g;
     clef__grouping *gr;
-    uint64_t *visited; /* captured nodes: the number of the last search that came there */
+    bool *wanted;              /* of values: it or a view of it is a result */
+    int *first_read, *reading; /* the captured nodes that read value i: reading[first_read[i] … first_read[i + 1]] */
+    int latest;                /* of the readers that run before an update, as far as known; -1: none */
+    uint64_t *visited;         /* captured nodes: the number of the last search that came there */
     uint64_t number;
     int *stack, *next; /* next: while they are put in order, which of what comes before is next */
     int capacity;      /* of gr->reader */
@@ -33,38 +36,61 @@ static int before(const search *s, int i, int at) {
     return at < captured->n_readers ? s->gr->reader[captured->reader + at] : -1;
 }
 
-/* ---- may it? ---- */
+/* ---- who reads what ---- */
 
 static bool is_live(const clef__captured *captured) { return clef__is_work(captured) && captured->same_as < 0; }
 
-/* Is the value nobody's result, and does no one outside hold it? */
-static bool is_free(const clef__graph_view *g, int base) {
-    const clef__captured *captured = &g->captured[base];
-    if (captured->leaf ? !captured->donatable : captured->node->op->kind == CLEF__CONSTANT) return false;
-    for (int i = 0; i < g->n; i++)
-        if (g->captured[i].output && g->captured[i].base == base) return false;
+static int value_of(const clef__graph_view *g, const clef__output *input) { return g->captured[clef__captured_of(g, input)].base; }
+
+/* The value that a captured node reads as input j; -1 if an earlier input is of that value too. */
+static int read_as(const clef__graph_view *g, int i, int j) {
+    const clef__node *node = g->captured[i].node;
+    int value = value_of(g, node->input[j]);
+    for (int k = 0; k < j; k++)
+        if (value_of(g, node->input[k]) == value) return -1;
+    return value;
+}
+
+static bool is_reader(const clef__captured *captured) { return is_live(captured) && !clef__is_view(captured); }
+
+/* Counted first; then, from the last, each is put before those behind it. */
+static bool note_readers(search *s) {
+    const clef__graph_view *g = s->g;
+    int n = 0, value;
+    for (int i = 0; i < g->n; i++) {
+        if (g->captured[i].output) s->wanted[g->captured[i].base] = true;
+        for (int j = 0; is_reader(&g->captured[i]) && j < g->captured[i].node->n_inputs; j++)
+            if ((value = read_as(g, i, j)) >= 0) s->first_read[value]++;
+    }
+    for (int i = 0; i <= g->n; i++) n = s->first_read[i] += n;
+    if (!(s->reading = clef__alloc(((size_t)n + 1) * sizeof *s->reading))) return false;
+    for (int i = g->n - 1; i >= 0; i--)
+        for (int j = 0; is_reader(&g->captured[i]) && j < g->captured[i].node->n_inputs; j++)
+            if ((value = read_as(g, i, j)) >= 0) s->reading[--s->first_read[value]] = i;
     return true;
 }
 
-static bool reads(const clef__graph_view *g, int i, int base) {
-    const clef__captured *captured = &g->captured[i];
-    if (!is_live(captured) || clef__is_view(captured)) return false;
-    for (int j = 0; j < captured->node->n_inputs; j++)
-        if (g->captured[clef__captured_of(g, captured->node->input[j])].base == base) return true;
-    return false;
+/* ---- may it? ---- */
+
+/* Is the value nobody's result, and does no one outside hold it? */
+static bool is_free(const search *s, int value) {
+    const clef__captured *captured = &s->g->captured[value];
+    return !s->wanted[value] && (captured->leaf ? captured->donatable : captured->node->op->kind != CLEF__CONSTANT);
 }
 
-/* Does the captured node depend on the update, on a path that this search did not follow yet? */
+/* Does the captured node depend on the update, on a path that this search did not follow yet?  What was captured before the update
+   does so only by way of another update that waits for a later reader. */
 static bool depends(search *s, int from, int update) {
     int n = 0;
-    if (s->visited[from] == s->number) return false;
+    if (s->visited[from] == s->number || (from < update && s->latest < update)) return false;
     s->visited[from] = s->number;
     s->stack[n++] = from;
     while (n) {
         int i = s->stack[--n], earlier;
         for (int at = 0; (earlier = before(s, i, at)) >= 0; at++) {
+            s->gr->steps++;
             if (earlier == update) return true;
-            if (s->visited[earlier] == s->number) continue;
+            if (s->visited[earlier] == s->number || (earlier < update && s->latest < update)) continue;
             s->visited[earlier] = s->number;
             s->stack[n++] = earlier;
         }
@@ -77,11 +103,13 @@ static bool consider(search *s, int update) {
     clef__graph_view *g = s->g;
     clef__grouping *gr = s->gr;
     clef__captured *captured = &g->captured[update];
-    int base = g->captured[clef__captured_of(g, captured->node->input[0])].base, first = gr->n_readers;
-    if (!is_free(g, base)) return true;
+    int value = value_of(g, captured->node->input[0]), first = gr->n_readers;
+    if (!is_free(s, value)) return true;
     s->number++;
-    for (int i = 0; i < g->n; i++) {
-        if (i == update || !reads(g, i, base)) continue;
+    for (int at = s->first_read[value]; at < s->first_read[value + 1]; at++) {
+        int i = s->reading[at];
+        gr->steps++;
+        if (i == update) continue;
         if (depends(s, i, update)) {
             gr->n_readers = first;
             return true;
@@ -89,6 +117,7 @@ static bool consider(search *s, int update) {
         if (!clef__grow(&gr->reader, gr->n_readers, &s->capacity, sizeof i)) return false;
         gr->reader[gr->n_readers++] = i;
     }
+    for (int at = first; at < gr->n_readers; at++) s->latest = gr->reader[at] > s->latest ? gr->reader[at] : s->latest;
     captured->overwrites = true;
     captured->reader = first;
     captured->n_readers = gr->n_readers - first;
@@ -131,13 +160,18 @@ static bool has_updates(const clef__graph_view *g) {
 bool clef__find_overwrites(clef__graph_view *g, clef__grouping *gr) {
     if (!has_updates(g)) return true;
     size_t n = (size_t)g->n + 1;
-    search s = {.g = g, .gr = gr};
+    search s = {.g = g, .gr = gr, .latest = -1};
+    s.wanted = clef__calloc(n, sizeof *s.wanted);
+    s.first_read = clef__calloc(n, sizeof *s.first_read);
     s.visited = clef__calloc(n, sizeof *s.visited);
     s.stack = clef__alloc(n * sizeof *s.stack);
     s.next = clef__alloc(n * sizeof *s.next);
     gr->sequence = clef__alloc(n * sizeof *gr->sequence);
-    bool ok = s.visited && s.stack && s.next && gr->sequence && consider_all(&s);
+    bool ok = s.wanted && s.first_read && s.visited && s.stack && s.next && gr->sequence && note_readers(&s) && consider_all(&s);
     if (ok) put_in_order(&s);
+    clef__free(s.wanted);
+    clef__free(s.first_read);
+    clef__free(s.reading);
     clef__free(s.visited);
     clef__free(s.stack);
     clef__free(s.next);
