@@ -176,13 +176,12 @@ clef_status clef__checkpoint_resume(clef__fit *f) {
 }
 
 /* ---- the best weights ---- */
-/* The list of a module's tensors may change in between, when a callback replaces a child. */
 static clef_status make_copies(clef__fit *f) {
     f->n_best = clef_module_tensors(f->module);
     f->best = clef__calloc(2 * (size_t)f->n_best, sizeof *f->best);
     if (!f->best) return no_memory(f);
     for (int i = 0; i < f->n_best; i++) {
-        f->best[i] = clef_module_tensor(f->module, i).tensor;
+        f->best[i] = clef_keep(clef_module_tensor(f->module, i).tensor);
         clef_tensor *copy = clef_copy(clef_detach(f->best[i]));
         if (!copy) return clef_error_status(f->ctx);
         f->best[f->n_best + i] = clef_keep(copy);
@@ -190,9 +189,17 @@ static clef_status make_copies(clef__fit *f) {
     return CLEF_OK;
 }
 
+/* Are these still the module's tensors?  A callback may have replaced a child. */
+static bool is_current(const clef__fit *f) {
+    bool same = f->n_best == clef_module_tensors(f->module);
+    for (int i = 0; same && i < f->n_best; i++) same = f->best[i] == clef_module_tensor(f->module, i).tensor;
+    return same;
+}
+
 clef_status clef__best_remember(clef__fit *f) {
     f->best_in_memory = true;
     clef_status status = CLEF_OK;
+    if (f->best && !is_current(f)) clef__best_forget(f);
     if (!f->best) status = make_copies(f);
     else
         for (int i = 0; i < f->n_best && !status; i++)
@@ -214,7 +221,7 @@ clef_status clef__best_restore(clef__fit *f) {
 }
 
 void clef__best_forget(clef__fit *f) {
-    for (int i = 0; f->best && i < f->n_best; i++) clef_release(f->best[f->n_best + i]);
+    for (int i = 0; f->best && i < 2 * f->n_best; i++) clef_release(f->best[i]);
     clef__free(f->best);
     f->best = NULL;
 }

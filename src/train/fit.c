@@ -54,13 +54,22 @@ static clef_status check_optimizer(clef__fit *f) {
     return clef__fail(f->ctx, CLEF_INVALID, "fit: the optimizer trains none of the module's parameters; make one for this module");
 }
 
+static void forget_leaves(clef__fit *f) {
+    for (int i = 0; i < f->n_leaves; i++) clef_release(f->leaf[i]);
+    clef__free(f->leaf);
+    f->leaf = NULL;
+    f->n_leaves = 0;
+}
+
+/* Anew for every epoch, as a callback may have replaced, frozen or thawed some. */
 static clef_status collect_leaves(clef__fit *f) {
     int n = clef_module_tensors(f->module);
+    forget_leaves(f);
     f->leaf = clef__calloc((size_t)(n ? n : 1), sizeof *f->leaf);
     if (!f->leaf) return clef__fail(f->ctx, CLEF_MEMORY, "fit: no memory for a list of %d parameters", n);
     for (int i = 0; i < n; i++) {
         clef_tensor *t = clef_module_tensor(f->module, i).tensor;
-        if (clef_requires_grad(t)) f->leaf[f->n_leaves++] = t;
+        if (clef_requires_grad(t)) f->leaf[f->n_leaves++] = clef_keep(t);
     }
     return f->n_leaves ? check_optimizer(f) : clef__fail(f->ctx, CLEF_INVALID, "fit: the module has no parameter to train");
 }
@@ -138,7 +147,8 @@ static clef_status run_epochs(clef__fit *f, clef__train_room *room) {
     while (!status && f->done < f->epochs && !f->stopped && !f->interrupted && !patience_is_over(f)) {
         clef_epoch epoch = {0};
         clef__module_lead(f->module, true);
-        status = clef__train_epoch(f, &epoch);
+        if (f->done > 0) status = collect_leaves(f);
+        if (!status) status = clef__train_epoch(f, &epoch);
         bool whole = f->batch == clef_loader_batches(f->o->train);
         if (!status && whole) status = end_epoch(f, room, &epoch);
     }
@@ -154,7 +164,7 @@ static void finish(clef__fit *f) {
     clef__meters_close(&f->meters);
     clef__best_forget(f);
     clef__checkpoint_unlock(f);
-    clef__free(f->leaf);
+    forget_leaves(f);
 }
 
 /* Of all epochs together; where every interval had something to compile, that of the last one. */

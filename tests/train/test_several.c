@@ -192,29 +192,49 @@ Test(several, refusals) {
     clef_close(s.ctx);
 }
 
-/* A callback gives the net another head in the middle of a run: the best values go back where they came from. */
-static bool replace_head(void *user, const clef_epoch *epoch) {
-    clef_module *net = user;
-    if (epoch->epoch == 2) clef_module_replace(net, "1", clef_nn_linear(clef_module_context(net), 4, 3, NULL));
+/* A callback freezes a layer and gives the net another head in the middle of a run.  The optimizer does not know the new one: it
+   stays as it was made, and has no gradient in the end; the best weights go back where they came from. */
+typedef struct surgery {
+    clef_module *net;
+    float head[12], body[8];
+} surgery;
+
+static bool operate(void *user, const clef_epoch *epoch) {
+    surgery *s = user;
+    if (epoch->epoch != 2) return true;
+    clef_module_replace(s->net, "1", clef_nn_linear(clef_module_context(s->net), 4, 3, NULL));
+    clef_require_grad(clef_parameter(s->net, "0.bias"), false);
+    clef_read(clef_parameter(s->net, "1.weight"), s->head, sizeof s->head);
+    clef_read(clef_parameter(s->net, "0.weight"), s->body, sizeof s->body);
     return true;
 }
 
 Test(several, a_child_replaced_while_training) {
-    clef_context *ctx = open_seeded(2);
-    static float x[32 * 2];
-    static int64_t y[32];
-    for (int i = 0; i < 32; i++) x[2 * i] = noise((uint64_t)i, 1), x[2 * i + 1] = noise((uint64_t)i, 2), y[i] = i % 2;
-    clef_loader *data = clef_loader_open(clef_dataset_arrays(ctx, x, CLEF_SHAPE(2), y, 32), NULL);
-    clef_module *net = clef_sequential(ctx, CLEF_LAYERS(clef_nn_linear(ctx, 2, 4, NULL), clef_nn_linear(ctx, 4, 2, NULL)));
-    clef_optimizer *sgd = clef_sgd(net, &(clef_sgd_options){.lr = 10});
-    clef_fit_options o = {.train = data,
-                          .test = data,
-                          .optimizer = sgd,
-                          .epochs = 30,
-                          .early_stop_patience = 2,
-                          .on_epoch = replace_head,
-                          .user = net};
-    cr_assert_eq(clef_fit(net, &o, NULL), CLEF_OK, "%s", clef_error(ctx));
-    expect_shape(clef_parameter(net, "1.weight"), CLEF_SHAPE(3, 4));
-    clef_close(ctx);
+    for (int patience = 0; patience <= 2; patience += 2) {
+        clef_context *ctx = open_seeded(2);
+        static float x[32 * 2];
+        static int64_t y[32];
+        for (int i = 0; i < 32; i++) x[2 * i] = noise((uint64_t)i, 1), x[2 * i + 1] = noise((uint64_t)i, 2), y[i] = i % 2;
+        clef_loader *data = clef_loader_open(clef_dataset_arrays(ctx, x, CLEF_SHAPE(2), y, 32), NULL);
+        clef_module *net = clef_sequential(ctx, CLEF_LAYERS(clef_nn_linear(ctx, 2, 4, NULL), clef_nn_linear(ctx, 4, 2, NULL)));
+        clef_optimizer *sgd = clef_sgd(net, &(clef_sgd_options){.lr = 10});
+        surgery s = {.net = net};
+        clef_fit_options o = {.train = data,
+                              .test = data,
+                              .optimizer = sgd,
+                              .epochs = patience ? 30 : 6,
+                              .early_stop_patience = patience,
+                              .on_epoch = operate,
+                              .user = &s};
+        cr_assert_eq(clef_fit(net, &o, NULL), CLEF_OK, "%s", clef_error(ctx));
+        expect_shape(clef_parameter(net, "1.weight"), CLEF_SHAPE(3, 4));
+        float head[12], body[8];
+        clef_read(clef_parameter(net, "1.weight"), head, sizeof head);
+        clef_read(clef_parameter(net, "0.weight"), body, sizeof body);
+        cr_expect_arr_eq(head, s.head, sizeof head);
+        if (!patience) cr_expect_neq(memcmp(body, s.body, sizeof body), 0, "what the optimizer has goes on");
+        cr_expect_null(clef_grad_of(clef_parameter(net, "1.weight")), "nothing adds up where nothing is trained");
+        cr_expect_null(clef_grad_of(clef_parameter(net, "0.bias")));
+        clef_close(ctx);
+    }
 }
