@@ -3,7 +3,8 @@
 
    A row comes from memory once and is read again from the cache: its mean; then, about that, its variance and what the mean's
    rounding left out; then the results.  So neither a mean far from zero nor a first element far from the rest costs digits.
-   Knobs: DT: f32 f16 bf16 f64, of x and y.  CENTRED.  AFFINE: w, and b where centred, are there, in the computing type AT.  W. */
+   Knobs: DT: f32 f16 bf16 f64, of x and y.  CENTRED.  AFFINE: w, and b where centred, are there, in the computing type AT.
+   SUMS: which sums the gradients want (1: of the weight, 2: of the bias).  W. */
 #ifndef DT
 #define DT f32
 #endif
@@ -15,6 +16,9 @@
 #endif
 #ifndef CENTRED
 #define CENTRED 1
+#endif
+#ifndef SUMS
+#define SUMS 0
 #endif
 #ifndef W
 #define W CLEF_LANES
@@ -127,29 +131,29 @@ __kernel void normalise_rows(__global const MEMORY(DT) *x_, long x_at, __global 
         VEC(A, lanes) far = LOAD(DT, lanes, x, i) - (VEC(A, lanes))(r.mean), a = GIVEN(lanes, i, far); \
         STORE(DT, lanes, dx, i, (VEC(A, lanes))(r.scale) * fma(far, (VEC(A, lanes))(slope), a - (VEC(A, lanes))(shift))); \
     }
-/* Sums of g x̂ and, where centred, of g go on in d [SUMS, n] from row to row of a part; the first row begins them. */
-#define SUMS (1 + CENTRED)
+/* Sums of g x̂ (SUMS & 1: those of the weight) and of g (SUMS & 2: of the bias) go on from row to row of a part; the first row
+   begins them. */
 #define GO_ON(lanes, i)                                                                          \
     {                                                                                            \
         VEC(A, lanes) v = LOAD(DT, lanes, g, i);                                                 \
         VEC(A, lanes) s = v * ((LOAD(DT, lanes, x, i) - (VEC(A, lanes))(r.mean)) * (VEC(A, lanes))(r.scale)); \
         if (!first) {                                                                            \
-            s += LOAD(AT, lanes, d, i);                                                          \
-            if (CENTRED) v += LOAD(AT, lanes, d, n + i);                                         \
+            if (SUMS & 1) s += LOAD(AT, lanes, dw, i);                                           \
+            if (SUMS & 2) v += LOAD(AT, lanes, db, i);                                           \
         }                                                                                        \
-        STORE(AT, lanes, d, i, s);                                                               \
-        if (CENTRED) STORE(AT, lanes, d, n + i, v);                                              \
+        if (SUMS & 1) STORE(AT, lanes, dw, i, s);                                                \
+        if (SUMS & 2) STORE(AT, lanes, db, i, v);                                                \
     }
 
-/* A unit is a part: `part` rows, and their own sums d [parts, SUMS, n] where `sums` is set. */
+/* A unit is a part: `part` rows, and their own sums dw and db, each [parts, n]. */
 __kernel void differentiate_rows(__global const MEMORY(DT) *x_, long x_at, __global const MEMORY(DT) *g_, long g_at,
                                  __global const MEMORY(AT) *w, long w_at, __global MEMORY(DT) *dx_, long dx_at,
-                                 __global MEMORY(AT) *d_, long d_at, long n, long rows, long part, int sums, float eps,
-                                 float eps_rest, long units, long per) {
+                                 __global MEMORY(AT) *dw_, long dw_at, __global MEMORY(AT) *db_, long db_at, long n, long rows,
+                                 long part, float eps, float eps_rest, long units, long per) {
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     w += w_at;
     for (; u < last; u++) {
-        __global MEMORY(AT) *d = d_ + d_at + u * SUMS * n;
+        __global MEMORY(AT) *dw = dw_ + dw_at + u * n, *db = db_ + db_at + u * n;
         for (long row = u * part; row < min(rows, (u + 1) * part); row++) {
             __global const MEMORY(DT) *x = x_ + x_at + row * n, *g = g_ + g_at + row * n;
             __global MEMORY(DT) *dx = dx_ + dx_at + row * n;
@@ -158,7 +162,7 @@ __kernel void differentiate_rows(__global const MEMORY(DT) *x_, long x_at, __glo
             A shift = CENTRED ? s.plain / (A)n : (A)0, slope = -s.far * r.scale * r.scale / (A)n;
             ALONG(i, 0, n, DIFFERENTIATE)
             bool first = row == u * part;
-            if (sums) ALONG(i, 0, n, GO_ON)
+            if (SUMS) ALONG(i, 0, n, GO_ON)
         }
     }
 }

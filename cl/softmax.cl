@@ -290,21 +290,22 @@ __kernel void softmax_columns(__global const MEMORY(DT) *x_, long x_at, __global
 }
 
 #if STRIP
-/* Long columns in three launches.  First the maximum of every split and its sum about that, [2, outer, splits, inner]. */
+/* Long columns in three launches.  First the maximum of every split and its sum about that, each [outer, splits, inner]. */
 #define PUT_PART(lanes, c)                                                                       \
     {                                                                                            \
-        STORE(AT, lanes, to, c, OF(tops, lanes, c));                                             \
-        STORE(AT, lanes, to, second + c, OF(sums, lanes, c));                                    \
+        STORE(AT, lanes, top, c, OF(tops, lanes, c));                                            \
+        STORE(AT, lanes, sum, c, OF(sums, lanes, c));                                            \
     }
-__kernel void softmax_parts(__global const MEMORY(DT) *x_, long x_at, __global MEMORY(AT) *parts, long parts_at, long second,
-                            long n, long chunk, long splits, long inner, long strip, long units, long per) {
+__kernel void softmax_parts(__global const MEMORY(DT) *x_, long x_at, __global MEMORY(AT) *top_, long top_at,
+                            __global MEMORY(AT) *sum_, long sum_at, long n, long chunk, long splits, long inner, long strip,
+                            long units, long per) {
     V tops[STRIP / W], sums[STRIP / W];
     long strips = (inner + strip - 1) / strip, u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         long part = u / strips, first = (u - part * strips) * strip, width = min(strip, inner - first);
         long row = part / splits, from = (part - row * splits) * chunk, count = min(chunk, n - from);
         __global const MEMORY(DT) *x = x_ + x_at + (row * n + from) * inner + first;
-        __global MEMORY(AT) *to = parts + parts_at + part * inner + first;
+        __global MEMORY(AT) *top = top_ + top_at + part * inner + first, *sum = sum_ + sum_at + part * inner + first;
         const long step = count / 8, apart = step * inner;
         const int rest = (int)(count - 8 * step);
         ALONG(c, 0, width, BEGIN_TOP)
@@ -315,33 +316,34 @@ __kernel void softmax_parts(__global const MEMORY(DT) *x_, long x_at, __global M
     }
 }
 
-/* Then that of whole columns, [2, outer, inner]: the n of them are the splits. */
+/* Then those of whole columns, each [outer, inner], the sum as what scales the results: the n of them are the splits. */
 #define JOIN_PARTS(lanes, c)                                                                     \
     {                                                                                            \
         VEC(A, lanes) top = (VEC(A, lanes))((A)(-INFINITY)), sum = (VEC(A, lanes))((A)0);        \
         for (long i = c; i < n * inner; i += inner) {                                            \
-            VEC(A, lanes) v = LOAD(AT, lanes, from, i);                                          \
+            VEC(A, lanes) v = LOAD(AT, lanes, tops, i);                                          \
             top = LARGER(top, v);                                                                \
         }                                                                                        \
         top = ABOUT(top);                                                                        \
         for (long i = c; i < n * inner; i += inner)                                              \
-            sum += LOAD(AT, lanes, from, second + i) * EXP(lanes, LOAD(AT, lanes, from, i) - top); \
-        STORE(AT, lanes, to, c, top);                                                            \
-        STORE(AT, lanes, to, to_second + c, SCALE(sum));                                         \
+            sum += LOAD(AT, lanes, sums, i) * EXP(lanes, LOAD(AT, lanes, tops, i) - top);        \
+        STORE(AT, lanes, about, c, top);                                                         \
+        STORE(AT, lanes, scale, c, SCALE(sum));                                                  \
     }
-__kernel void softmax_whole(__global const MEMORY(AT) *parts, long parts_at, long second, __global MEMORY(AT) *whole, long whole_at,
-                            long to_second, long n, long inner, long block, long units, long per) {
+__kernel void softmax_whole(__global const MEMORY(AT) *top_, long top_at, __global const MEMORY(AT) *sum_, long sum_at,
+                            __global MEMORY(AT) *about_, long about_at, __global MEMORY(AT) *scale_, long scale_at, long n,
+                            long inner, long block, long units, long per) {
     long blocks = (inner + block - 1) / block, u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         long row = u / blocks, first = (u - row * blocks) * block, width = min(block, inner - first);
-        __global const MEMORY(AT) *from = parts + parts_at + row * n * inner + first;
-        __global MEMORY(AT) *to = whole + whole_at + row * inner + first;
+        __global const MEMORY(AT) *tops = top_ + top_at + row * n * inner + first, *sums = sum_ + sum_at + row * n * inner + first;
+        __global MEMORY(AT) *about = about_ + about_at + row * inner + first, *scale = scale_ + scale_at + row * inner + first;
         ALONG(c, 0, width, JOIN_PARTS)
     }
 }
 
 /* Then the results, those first that were read last: they may still be in some cache. */
-#define PUT_ONE(lanes, c) PUT_RESULT(lanes, i * inner + c, LOAD(AT, lanes, of, c), LOAD(AT, lanes, of, second + c))
+#define PUT_ONE(lanes, c) PUT_RESULT(lanes, i * inner + c, LOAD(AT, lanes, about, c), LOAD(AT, lanes, scale, c))
 #if PAST
 #define PUT_LONG(lanes, at, top, scale)                                                          \
     STORE_PAST((__global VEC(A, lanes) *)(y + at), RESULT(lanes, LOAD(DT, lanes, x, at) - top, scale));
@@ -350,20 +352,20 @@ __kernel void softmax_whole(__global const MEMORY(AT) *parts, long parts_at, lon
 #endif
 #define PUT_TWO(lanes, c)                                                                        \
     {                                                                                            \
-        VEC(A, lanes) top = LOAD(AT, lanes, of, c), scale = LOAD(AT, lanes, of, second + c);     \
-        PUT_LONG(lanes, i * inner + c, top, scale)                                               \
-        PUT_LONG(lanes, i * inner + apart + c, top, scale)                                       \
+        VEC(A, lanes) top = LOAD(AT, lanes, about, c), by = LOAD(AT, lanes, scale, c);           \
+        PUT_LONG(lanes, i * inner + c, top, by)                                                  \
+        PUT_LONG(lanes, i * inner + apart + c, top, by)                                          \
     }
-__kernel void softmax_results(__global const MEMORY(DT) *x_, long x_at, __global const MEMORY(AT) *whole, long whole_at,
-                              long second, __global MEMORY(DT) *y_, long y_at, long n, long chunk, long splits, long inner,
-                              long strip, long units, long per) {
+__kernel void softmax_results(__global const MEMORY(DT) *x_, long x_at, __global const MEMORY(AT) *about_, long about_at,
+                              __global const MEMORY(AT) *scale_, long scale_at, __global MEMORY(DT) *y_, long y_at, long n,
+                              long chunk, long splits, long inner, long strip, long units, long per) {
     long strips = (inner + strip - 1) / strip, end = units - (long)get_global_id(0) * per, u = end;
     while (--u >= max(0L, end - per)) {
         long part = u / strips, first = (u - part * strips) * strip, width = min(strip, inner - first);
         long row = part / splits, from = (part - row * splits) * chunk, count = min(chunk, n - from);
         long at = (row * n + from) * inner + first;
         __global const MEMORY(DT) *x = x_ + x_at + at;
-        __global const MEMORY(AT) *of = whole + whole_at + row * inner + first;
+        __global const MEMORY(AT) *about = about_ + about_at + row * inner + first, *scale = scale_ + scale_at + row * inner + first;
         __global MEMORY(DT) *y = y_ + y_at + at;
         const long step = count / 2, apart = step * inner;
         for (long i = 0; i < step; i++) ALONG(c, 0, width, PUT_TWO)

@@ -149,10 +149,10 @@ bool clef__check_type(clef_context *ctx, const char *op, clef_shape shape, clef_
     return false;
 }
 
-clef_tensor *clef__source(clef_context *ctx, const clef_op *op, clef_shape shape, clef_dtype dtype, const void *attributes,
-                          size_t bytes, uint64_t u0, uint64_t u1) {
-    if (!clef__check_type(ctx, op->name, shape, dtype, 0)) return NULL;
-    clef__node *node = clef__node_new(ctx, op, 0, &(clef__type){shape, dtype}, 1, 0);
+clef_tensor *clef__source(clef_context *ctx, const clef_op *op, clef_shape shape, clef_dtype dtype, int device,
+                          const void *attributes, size_t bytes, uint64_t u0, uint64_t u1) {
+    if (!clef__check_type(ctx, op->name, shape, dtype, device)) return NULL;
+    clef__node *node = clef__node_new(ctx, op, 0, &(clef__type){shape, dtype}, 1, device);
     clef_tensor *t = NULL;
     if (!node) return NULL;
     node->has_dynamic = true;
@@ -166,9 +166,7 @@ clef_tensor *clef__source(clef_context *ctx, const clef_op *op, clef_shape shape
 /* A view of a constant is one, so it lies on no device either. */
 static clef_tensor *reshaped_number(const clef__output *x, clef_shape shape) {
     const clef__node *node = x->node;
-    clef_tensor *t = clef__source(node->ctx, node->op, shape, x->dtype, NULL, 0, node->dynamic.u[0], 0);
-    if (t) clef__output_of(t)->device = x->device;
-    return t;
+    return clef__source(node->ctx, node->op, shape, x->dtype, x->device, NULL, 0, node->dynamic.u[0], 0);
 }
 
 /* The values behind the inputs, all there and of one context. */

@@ -28,9 +28,7 @@ clef__output *clef__data_output(clef_context *ctx, clef_shape shape, clef_dtype 
 }
 
 static clef_tensor *constant_of_bits(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, uint64_t bits) {
-    clef_tensor *t = clef__source(ctx, &clef__op_constant, shape, dtype, NULL, 0, bits, 0);
-    if (t) clef__output_of(t)->device = device;
-    return t;
+    return clef__source(ctx, &clef__op_constant, shape, dtype, device, NULL, 0, bits, 0);
 }
 
 clef_tensor *clef__constant_integer(clef_context *ctx, clef_shape shape, int device, int64_t value) {

@@ -135,8 +135,8 @@ bool clef__apply_all(const clef_op *op, clef_tensor *const *inputs, int n_inputs
 /* A shape and dtype given from outside: fails with a line in op's name unless tensors of them can lie on that device. */
 bool clef__check_type(clef_context *ctx, const char *op, clef_shape shape, clef_dtype dtype, int device);
 /* For ops without inputs: shape, dtype and device come from the caller. */
-clef_tensor *clef__source(clef_context *ctx, const clef_op *op, clef_shape shape, clef_dtype dtype, const void *attributes,
-                          size_t bytes, uint64_t u0, uint64_t u1);
+clef_tensor *clef__source(clef_context *ctx, const clef_op *op, clef_shape shape, clef_dtype dtype, int device,
+                          const void *attributes, size_t bytes, uint64_t u0, uint64_t u1);
 /* An infer: shape and dtype of input 0. */
 bool clef__infer_like(clef__call *call);
 /* For infer: all inputs have one dtype, which can be multiplied; it is the result's. */

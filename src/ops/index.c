@@ -173,7 +173,7 @@ static clef_tensor *winners(clef_tensor *x, int d, clef_tensor *index) {
     int64_t n = shape.dim[d];
     for (int i = 0; i < shape.rank; i++) along.dim[i] = i == d ? n : 1;
     clef_dtype dtype = n < INT32_MAX ? CLEF_I32 : CLEF_I64;
-    clef_tensor *count = clef_to_device(clef_arange(ctx, 0, (double)n, 1, dtype), clef_tensor_device(index));
+    clef_tensor *count = clef__count_beside(index, n, dtype);
     clef_tensor *own = clef_expand(clef_reshape(count, along), shape);
     clef_tensor *last = clef_scatter(clef_zeros(ctx, clef_tensor_shape(x), dtype), d, index, own);
     return clef_eq(clef_gather(last, d, index), own);
@@ -231,10 +231,10 @@ clef_tensor *clef_scatter_add(clef_tensor *x, int dim, clef_tensor *index, clef_
 }
 
 /* An index that is smaller than x outside d goes on as -1, which places nothing. */
-clef_tensor *clef_scatter(clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src) {
+clef_tensor *clef__scatter(const char *name, clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src) {
     int d;
     clef_shape reached;
-    if (!scatter_takes(x, dim, &index, src, "scatter", &d) || !find_corner(x, d, index, "scatter", &reached)) return NULL;
+    if (!scatter_takes(x, dim, &index, src, name, &d) || !find_corner(x, d, index, name, &reached)) return NULL;
     clef_dtype dtype = clef__promote(clef_tensor_dtype(x), clef_tensor_dtype(src));
     x = clef_to(x, dtype);
     src = clef_to(src, dtype);
@@ -246,6 +246,10 @@ clef_tensor *clef_scatter(clef_tensor *x, int dim, clef_tensor *index, clef_tens
     }
     index_attributes a = {.dim = d};
     return clef__apply(&op_scatter, (clef_tensor *[]){x, index, src}, 3, &a, sizeof a);
+}
+
+clef_tensor *clef_scatter(clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src) {
+    return clef__scatter("scatter", x, dim, index, src);
 }
 
 /* ---- index_select and embedding: slices along a dimension, of which a table's rows are one ---- */
@@ -393,6 +397,6 @@ clef_tensor *clef_one_hot(clef_tensor *index, int64_t classes) {
     clef_context *ctx = clef_tensor_context(index);
     if (classes < 0 || classes > INT32_MAX)
         return clef__refuse(ctx, "one_hot", CLEF_INVALID, "%lld classes, not within 0 … 2^31 - 1", (long long)classes);
-    clef_tensor *each = clef_to_device(clef_arange(ctx, 0, (double)classes, 1, CLEF_I64), clef_tensor_device(index));
+    clef_tensor *each = clef__count_beside(index, classes, CLEF_I64);
     return clef_to(clef_eq(clef_unsqueeze(index, -1), each), CLEF_I64);
 }

@@ -115,7 +115,7 @@ static void lower_layer_norm(const clef__lowering *lw) {
     clef__launch_units(lw, rows, 4 * n);
 }
 
-/* Input x, g [, w] → dx and, where there are parts, for each of them its sums of g x̂ and, where centred, of g. */
+/* Input x, g [, w] → dx and, where there are parts, the sums of each: of g x̂ and, where centred, of g. */
 static bool infer_layer_backward(clef__call *call) {
     const layer_attributes *a = call->attributes;
     clef_shape shape = call->input[0]->shape;
@@ -125,7 +125,7 @@ static bool infer_layer_backward(clef__call *call) {
     int64_t n = row_length(shape, a->n_dims), rows = clef_shape_numel(shape) / n;
     if (!clef__infer_takes(call, a->parts >= 0 && a->parts <= rows, "there are no more parts than rows")) return false;
     call->out[0] = (clef__type){shape, call->input[0]->dtype};
-    if (call->n_outputs > 1) call->out[1] = (clef__type){CLEF_SHAPE(a->parts, 1 + a->centred, n), call->input[0]->dtype};
+    for (int i = 1; i < call->n_outputs; i++) call->out[i] = (clef__type){CLEF_SHAPE(a->parts, n), call->input[0]->dtype};
     return true;
 }
 
@@ -137,18 +137,21 @@ static void lower_layer_backward(const clef__lowering *lw) {
     int64_t n = row_length(shape, a->n_dims), rows = clef_shape_numel(shape) / n,
             part = a->parts ? clef__ceil_div(rows, a->parts) : 1;
     clef__operand x = clef__lower_in_dense(lw, 0, NULL), g = clef__lower_in_dense(lw, 1, NULL),
-                  w = affine ? clef__lower_in_dense(lw, 2, NULL) : x, dx = clef__lower_output(lw, 0, NULL),
-                  sums = a->parts ? clef__lower_output(lw, 1, NULL) : dx;
+                  w = affine ? clef__lower_in_dense(lw, 2, NULL) : x, dx = clef__lower_output(lw, 0, NULL), sums[] = {dx, dx};
+    int wants = 0;
+    for (int i = 1; i < node->n_outputs; i++)
+        if (clef__lower_wants(lw, i)) sums[i - 1] = clef__lower_output(lw, i, NULL), wants |= 1 << (i - 1);
     launch_rows(lw, "differentiate_rows", x.dtype, n, affine);
+    clef__launch_define(lw, "SUMS", "%d", wants);
     clef__launch_tensor(lw, x, false);
     clef__launch_tensor(lw, g, false);
     clef__launch_tensor(lw, w, false);
     clef__launch_tensor(lw, dx, true);
-    clef__launch_tensor(lw, sums, true);
+    clef__launch_tensor(lw, sums[0], true);
+    clef__launch_tensor(lw, sums[1], true);
     clef__launch_long(lw, n);
     clef__launch_long(lw, rows);
     clef__launch_long(lw, part);
-    clef__launch_int(lw, a->parts > 0);
     clef__launch_real(lw, a->eps);
     clef__launch_units(lw, clef__ceil_div(rows, part), 8 * n * part);
 }
@@ -173,13 +176,6 @@ static int last_dims(clef_tensor *x, int64_t n_dims, int *dims) {
     return (int)n_dims;
 }
 
-/* Gradients of weight and, where there is one, bias from the backward op's sums. */
-static void affine_gradients(clef_tensor *sums, clef_shape weight, int n, const bool *wanted, clef_tensor **dx) {
-    clef_tensor *both = clef_sum(sums, (int[]){0}, 1, false);
-    for (int i = 1; i < n; i++)
-        if (wanted[i]) dx[i] = clef_reshape(clef_slice(both, 0, i - 1, i, 1), weight);
-}
-
 /* dx, and those of weight and bias, as far as there are n inputs. */
 static void layer_gradient_in_one(clef_tensor *const *x, int n, clef_tensor *g, const layer_attributes *forward, const bool *wanted,
                                   clef_tensor **dx) {
@@ -190,11 +186,12 @@ static void layer_gradient_in_one(clef_tensor *const *x, int n, clef_tensor *g, 
     if (affine && (wanted[1] || (n > 2 && wanted[2]))) a.parts = clef__smaller(clef__ceil_div(rows, PART_ROWS), MOST_PARTS);
     if (a.parts) a.parts = clef__ceil_div(rows, clef__ceil_div(rows, a.parts)); /* none of them empty */
     clef_tensor *in[] = {clef__to_wide(x[0]), clef__to_wide(g), affine ? x[1] : NULL};
-    clef_tensor *out[2];
+    clef_tensor *out[3];
     const clef_op *op = a.centred ? &op_layer_backward : &op_rms_backward;
-    if (!clef__apply_all(op, in, affine ? 3 : 2, &a, sizeof a, out, a.parts ? 2 : 1)) return;
+    if (!clef__apply_all(op, in, affine ? 3 : 2, &a, sizeof a, out, a.parts ? n : 1)) return;
     if (wanted[0]) dx[0] = clef_to(out[0], clef_tensor_dtype(x[0]));
-    if (a.parts) affine_gradients(out[1], clef_tensor_shape(x[1]), n, wanted, dx);
+    for (int i = 1; i < n; i++)
+        if (wanted[i]) dx[i] = clef_reshape(clef_sum(out[i], (int[]){0}, 1, false), clef_tensor_shape(x[i]));
 }
 
 /* x̂ of wide rows in expressions that have gradients, and the factor that x has in it; NULL when it failed. */
@@ -421,7 +418,7 @@ clef_tensor *clef_dropout(clef_tensor *x, double p) {
     x = clef__to_float(x);
     if (!(p >= 0 && p <= 1)) return clef__refuse(clef_tensor_context(x), "dropout", CLEF_INVALID, "p = %g is no probability", p);
     if (p == 0) return x;
-    clef_tensor *stays = clef_ge_scalar(clef_rand(clef_tensor_context(x), clef_tensor_shape(x)), p);
+    clef_tensor *stays = clef_ge_scalar(clef__rand_like(x), p);
     clef_tensor *none = clef__number(clef_tensor_context(x), clef_tensor_dtype(x), 0);
     return clef_where(stays, clef_mul_scalar(x, p < 1 ? 1 / (1 - p) : 0), none);
 }

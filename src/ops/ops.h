@@ -22,6 +22,16 @@ clef_tensor *clef__number(clef_context *ctx, clef_dtype dtype, double value);
 /* Would this number change the dtype of a whole-number tensor (0.5, NaN)? */
 bool clef__is_fraction(double value);
 
+/* ---- indices (index.c) ---- */
+/* clef_scatter in the name of another op. */
+clef_tensor *clef__scatter(const char *name, clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src);
+
+/* ---- sources on the device of x (random.c) ---- */
+/* 0, 1, … n − 1. */
+clef_tensor *clef__count_beside(clef_tensor *x, int64_t n, clef_dtype dtype);
+/* f32 of x's shape, uniform in [0, 1). */
+clef_tensor *clef__rand_like(clef_tensor *x);
+
 /* ---- shapes (movement.c, window.c) ---- */
 static inline clef_shape clef__shape_of(int64_t rank, const int64_t *dim) {
     clef_shape shape = {.rank = (int)rank};

@@ -29,16 +29,21 @@ static const clef_op op_rand = {.name = "rand", .kind = CLEF__KERNEL, .strategie
 static const clef_op op_randn = {.name = "randn", .kind = CLEF__KERNEL, .strategies = normal_strategies};
 
 /* per: elements from one counter. */
-static clef_tensor *random_tensor(clef_context *ctx, const clef_op *op, clef_shape shape, clef_dtype dtype, uint64_t per,
-                                  const void *attributes, size_t bytes) {
+static clef_tensor *random_tensor(clef_context *ctx, const clef_op *op, clef_shape shape, clef_dtype dtype, int device,
+                                  uint64_t per, const void *attributes, size_t bytes) {
     if (!ctx) return NULL;
     int64_t n = shape.rank >= 0 && shape.rank <= CLEF_MAX_RANK ? clef_shape_numel(shape) : -1;
     clef_random_state at = clef__random_take(ctx, n > 0 ? ((uint64_t)n + per - 1) / per : 0);
-    return clef__source(ctx, op, shape, dtype, attributes, bytes, at.seed, at.offset);
+    return clef__source(ctx, op, shape, dtype, device, attributes, bytes, at.seed, at.offset);
 }
 
-clef_tensor *clef_rand(clef_context *ctx, clef_shape shape) { return random_tensor(ctx, &op_rand, shape, CLEF_F32, 4, NULL, 0); }
-clef_tensor *clef_randn(clef_context *ctx, clef_shape shape) { return random_tensor(ctx, &op_randn, shape, CLEF_F32, 4, NULL, 0); }
+clef_tensor *clef_rand(clef_context *ctx, clef_shape shape) { return random_tensor(ctx, &op_rand, shape, CLEF_F32, 0, 4, NULL, 0); }
+clef_tensor *clef_randn(clef_context *ctx, clef_shape shape) {
+    return random_tensor(ctx, &op_randn, shape, CLEF_F32, 0, 4, NULL, 0);
+}
+clef_tensor *clef__rand_like(clef_tensor *x) {
+    return random_tensor(clef_tensor_context(x), &op_rand, clef_tensor_shape(x), CLEF_F32, clef_tensor_device(x), 4, NULL, 0);
+}
 
 /* ---- random whole numbers ---- */
 
@@ -62,9 +67,9 @@ static void whole_lower(const clef__lowering *lw) {
 static const clef__strategy whole_strategies[] = {{.name = "philox", .lower = whole_lower}, {0}};
 static const clef_op op_randint = {.name = "randint", .kind = CLEF__KERNEL, .strategies = whole_strategies};
 
-static clef_tensor *random_whole(clef_context *ctx, int64_t low, uint64_t range, clef_shape shape) {
+static clef_tensor *random_whole(clef_context *ctx, int64_t low, uint64_t range, clef_shape shape, int device) {
     whole_attributes a = {low, (int64_t)range};
-    return random_tensor(ctx, &op_randint, shape, CLEF_I64, 2, &a, sizeof a);
+    return random_tensor(ctx, &op_randint, shape, CLEF_I64, device, 2, &a, sizeof a);
 }
 
 clef_tensor *clef_randint(clef_context *ctx, int64_t low, int64_t high, clef_shape shape) {
@@ -72,7 +77,7 @@ clef_tensor *clef_randint(clef_context *ctx, int64_t low, int64_t high, clef_sha
     if (low >= high)
         return clef__refuse(ctx, "randint", CLEF_INVALID, "there is no whole number in [%lld, %lld)", (long long)low,
                             (long long)high);
-    return random_whole(ctx, low, (uint64_t)high - (uint64_t)low, shape);
+    return random_whole(ctx, low, (uint64_t)high - (uint64_t)low, shape, 0);
 }
 
 /* ---- draws by weight: see cl/draw.cl ---- */
@@ -161,7 +166,7 @@ static const clef_op op_whole_weights = DRAW_OP(whole_weights), op_race = DRAW_O
 
 /* Random bits of this shape on x's device. */
 static clef_tensor *bits_beside(clef_tensor *x, clef_shape shape) {
-    return clef_to_device(random_whole(clef_tensor_context(x), 0, 0, shape), clef_tensor_device(x));
+    return random_whole(clef_tensor_context(x), 0, 0, shape, clef_tensor_device(x));
 }
 
 static clef_tensor *draw_with_replacement(clef_tensor *x, clef_tensor *top, clef_shape shape) {
@@ -237,7 +242,12 @@ clef_tensor *clef_arange(clef_context *ctx, double start, double stop, double st
         return clef__refuse(ctx, "arange", CLEF_INVALID, "start %g and step %g must be whole for %s", start, step,
                             clef_dtype_name(dtype));
     arange_attributes a = {bits_of(dtype, start), bits_of(dtype, step)};
-    return clef__source(ctx, &op_arange, CLEF_SHAPE(n > 0 ? (int64_t)n : 0), dtype, &a, sizeof a, 0, 0);
+    return clef__source(ctx, &op_arange, CLEF_SHAPE(n > 0 ? (int64_t)n : 0), dtype, 0, &a, sizeof a, 0, 0);
+}
+
+clef_tensor *clef__count_beside(clef_tensor *x, int64_t n, clef_dtype dtype) {
+    arange_attributes a = {bits_of(dtype, 0), bits_of(dtype, 1)};
+    return clef__source(clef_tensor_context(x), &op_arange, CLEF_SHAPE(n), dtype, clef_tensor_device(x), &a, sizeof a, 0, 0);
 }
 
 clef_tensor *clef_eye(clef_context *ctx, int64_t n, clef_dtype dtype) {

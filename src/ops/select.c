@@ -15,8 +15,7 @@ static clef_tensor *triangle(clef_tensor *x, int64_t diagonal, bool upper, const
     if (clef_numel(x) == 0) return x;
     int64_t m = shape.dim[shape.rank - 2], n = shape.dim[shape.rank - 1], most = clef__larger(m, n);
     diagonal = clef__larger(-m, clef__smaller(diagonal, n)); /* beyond these nothing changes, nor overflows */
-    clef_tensor *count = clef_arange(ctx, 0, (double)most, 1, most < 1 << 30 ? CLEF_I32 : CLEF_I64);
-    count = clef_to_device(count, clef_tensor_device(x));
+    clef_tensor *count = clef__count_beside(x, most, most < 1 << 30 ? CLEF_I32 : CLEF_I64);
     clef_tensor *row = clef_unsqueeze(clef_slice(count, 0, 0, m, 1), 1), *column = clef_slice(count, 0, 0, n, 1);
     clef_tensor *edge = clef_add_scalar(row, (double)diagonal);
     return clef_where(upper ? clef_ge(column, edge) : clef_le(column, edge), x, clef__number(ctx, clef_tensor_dtype(x), 0));
@@ -37,7 +36,13 @@ static clef_tensor *number_like(clef_tensor *x, clef_shape shape, double value) 
 static clef_tensor *with_place_for(clef_tensor *x, double value) { return clef__is_fraction(value) ? clef__to_float(x) : x; }
 
 clef_tensor *clef_where_scalar(clef_tensor *condition, clef_tensor *x, double value) {
-    if (!CLEF__GIVEN("where_scalar", "condition x", condition, x) || !(x = with_place_for(x, value))) return NULL;
+    if (!CLEF__GIVEN("where_scalar", "condition x", condition, x)) return NULL;
+    clef_shape both;
+    if (!clef__broadcast(clef_tensor_shape(condition), clef_tensor_shape(x), &both))
+        return clef__refuse(clef_tensor_context(x), "where_scalar", CLEF_SHAPE, "condition %s and x %s do not broadcast",
+                            clef__shape_text(clef_tensor_shape(condition)), clef__shape_text(clef_tensor_shape(x)));
+    x = with_place_for(x, value);
+    if (!x) return NULL;
     return clef_where(condition, x, number_like(x, CLEF_SCALAR, value));
 }
 
@@ -57,7 +62,7 @@ clef_tensor *clef_masked_fill(clef_tensor *x, clef_tensor *mask, double value) {
 
 clef_tensor *clef_scatter_value(clef_tensor *x, int dim, clef_tensor *index, double value) {
     if (!CLEF__GIVEN("scatter_value", "x index", x, index) || !(x = with_place_for(x, value))) return NULL;
-    return clef_scatter(x, dim, index, number_like(x, clef_tensor_shape(index), value));
+    return clef__scatter("scatter_value", x, dim, index, number_like(x, clef_tensor_shape(index), value));
 }
 
 /* ---- tiles ---- */
@@ -82,7 +87,9 @@ static bool repeats_fit(clef_tensor *x, const int64_t *repeats, int n) {
         clef__refuse(clef_tensor_context(x), "repeat", CLEF_INVALID, "repeats[%d] = %lld is negative", i, (long long)repeats[i]);
         return false;
     }
-    return true;
+    clef_shape out = {.rank = n};
+    for (int i = 0; i < n; i++) out.dim[i] = clef__times(repeats[i], i < n - shape.rank ? 1 : shape.dim[i - n + shape.rank]);
+    return clef__check_type(clef_tensor_context(x), "repeat", out, clef_tensor_dtype(x), clef_tensor_device(x));
 }
 
 /* Each repeated dimension d becomes [1,d], which broadcasts to [r,d] and is joined again.  One copy does it as far as eight
@@ -116,5 +123,7 @@ clef_tensor *clef_repeat_interleave(clef_tensor *x, int64_t repeats, int dim) {
         return clef__refuse(clef_tensor_context(x), "repeat_interleave", CLEF_INVALID, "%lld repeats", (long long)repeats);
     clef__axes a = clef__axes_around(shape, d);
     out.dim[d] = clef__times(a.n, repeats);
+    if (!clef__check_type(clef_tensor_context(x), "repeat_interleave", out, clef_tensor_dtype(x), clef_tensor_device(x)))
+        return NULL;
     return spread(x, CLEF_SHAPE(a.outer, a.n, 1, a.inner), CLEF_SHAPE(a.outer, a.n, repeats, a.inner), out);
 }

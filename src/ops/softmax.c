@@ -60,28 +60,29 @@ static bool goes_past_caches(const clef__lowering *lw, clef__operand y, clef__ax
     return whole && cache > 0 && bytes > cache && (y.dtype == CLEF_F32 || y.dtype == CLEF_F64);
 }
 
-/* Long columns: the sum of each split, their sum, and the results, each launch reading memory as it lies. */
+/* Long columns: maximum and sum of each split, of the whole, and the results, each launch reading memory as it lies. */
 static void launch_in_splits(const clef__lowering *lw, clef__operand x, clef__operand y, clef__axes axes, int logarithm) {
     int64_t splits = clef__reduce_splits(lw, axes);
     clef_dtype wide = x.dtype == CLEF_F64 ? CLEF_F64 : CLEF_F32;
-    clef__operand parts = clef__lower_scratch(lw, wide, CLEF_SHAPE(2, axes.outer, splits, axes.inner)),
-                  whole = clef__lower_scratch(lw, wide, CLEF_SHAPE(2, axes.outer, axes.inner));
+    clef_shape each = CLEF_SHAPE(axes.outer, splits, axes.inner), all = CLEF_SHAPE(axes.outer, axes.inner);
+    clef__operand top = clef__lower_scratch(lw, wide, each), sum = clef__lower_scratch(lw, wide, each),
+                  about = clef__lower_scratch(lw, wide, all), scale = clef__lower_scratch(lw, wide, all);
     begin_softmax(lw, "softmax_parts", x.dtype, axes, logarithm);
     clef__launch_tensor(lw, x, false);
-    clef__launch_tensor(lw, parts, true);
-    clef__launch_long(lw, parts.stride[0]);
+    clef__launch_tensor(lw, top, true);
+    clef__launch_tensor(lw, sum, true);
     clef__launch_cut(lw, axes, splits);
     begin_softmax(lw, "softmax_whole", x.dtype, axes, logarithm);
-    clef__launch_tensor(lw, parts, false);
-    clef__launch_long(lw, parts.stride[0]);
-    clef__launch_tensor(lw, whole, true);
-    clef__launch_long(lw, whole.stride[0]);
+    clef__launch_tensor(lw, top, false);
+    clef__launch_tensor(lw, sum, false);
+    clef__launch_tensor(lw, about, true);
+    clef__launch_tensor(lw, scale, true);
     launch_lines(lw, (clef__axes){axes.outer, splits, axes.inner});
     begin_softmax(lw, "softmax_results", x.dtype, axes, logarithm);
     clef__launch_define(lw, "PAST", "%d", goes_past_caches(lw, y, axes));
     clef__launch_tensor(lw, x, false);
-    clef__launch_tensor(lw, whole, false);
-    clef__launch_long(lw, whole.stride[0]);
+    clef__launch_tensor(lw, about, false);
+    clef__launch_tensor(lw, scale, false);
     clef__launch_tensor(lw, y, true);
     clef__launch_cut(lw, axes, splits);
 }
@@ -319,6 +320,6 @@ clef_tensor *clef__class_losses(clef_tensor *x, clef_tensor *target, double smoo
 }
 
 clef_tensor *clef__is_target(clef_shape shape, clef_tensor *target) {
-    clef_tensor *classes = clef_arange(clef_tensor_context(target), 0, (double)shape.dim[1], 1, CLEF_I32);
+    clef_tensor *classes = clef__count_beside(target, shape.dim[1], CLEF_I32);
     return clef_eq(clef_unsqueeze(target, 1), clef__per_channel(classes, shape.rank));
 }

@@ -156,15 +156,16 @@ static const clef_op op_sort = ORDER_OP("sort"), op_topk = ORDER_OP("topk");
 /* ---- the functions ---- */
 
 /* The first k of x along dim (all for op_sort) into both of out; a scalar is a row of one.  False with the error set. */
-static bool apply_order(const clef_op *op, clef_tensor *x, int64_t k, int dim, bool descending, clef_tensor **out) {
+static bool apply_order(const clef_op *op, const char *name, clef_tensor *x, int64_t k, int dim, bool descending,
+                        clef_tensor **out) {
     clef_shape shape = clef_tensor_shape(x);
     clef_context *ctx = clef_tensor_context(x);
     int d = dim;
-    if (!clef__normalize_dim(clef__nameable_dims(x), &d)) return clef__refuse_dim(x, op->name, dim), false;
+    if (!clef__normalize_dim(clef__nameable_dims(x), &d)) return clef__refuse_dim(x, name, dim), false;
     int64_t n = shape.rank ? shape.dim[d] : 1;
     if (op == &op_sort) k = n;
     if (k < 0 || k > n)
-        return clef__refuse(ctx, op->name, CLEF_INVALID, "k = %lld is not within 0 … %lld, the size of dimension %d of x %s",
+        return clef__refuse(ctx, name, CLEF_INVALID, "k = %lld is not within 0 … %lld, the size of dimension %d of x %s",
                             (long long)k, (long long)n, dim, clef__shape_text(shape)),
                false;
     order_attributes a = {d, k, descending};
@@ -178,14 +179,14 @@ static bool apply_order(const clef_op *op, clef_tensor *x, int64_t k, int dim, b
     return out[0] && out[1];
 }
 
-static clef_status order(const clef_op *op, clef_tensor *x, int64_t k, int dim, bool descending, clef_tensor **values,
-                         clef_tensor **indices) {
+static clef_status order(const clef_op *op, const char *name, clef_tensor *x, int64_t k, int dim, bool descending,
+                         clef_tensor **values, clef_tensor **indices) {
     clef_tensor *out[2] = {NULL, NULL};
     clef_status status = CLEF_OK;
-    if (!CLEF__GIVEN(op->name, "x", x)) status = CLEF_INVALID;
+    if (!CLEF__GIVEN(name, "x", x)) status = CLEF_INVALID;
     else if (!values && !indices)
-        status = clef__fail(clef_tensor_context(x), CLEF_INVALID, "%s: both values and indices are NULL", op->name);
-    else if (!apply_order(op, x, k, dim, descending, out)) status = clef_error_status(clef_tensor_context(x));
+        status = clef__fail(clef_tensor_context(x), CLEF_INVALID, "%s: both values and indices are NULL", name);
+    else if (!apply_order(op, name, x, k, dim, descending, out)) status = clef_error_status(clef_tensor_context(x));
     clef_tensor **const asked[] = {values, indices};
     for (int i = 0; i < 2; i++) {
         if (asked[i]) *asked[i] = status == CLEF_OK ? out[i] : NULL;
@@ -195,15 +196,15 @@ static clef_status order(const clef_op *op, clef_tensor *x, int64_t k, int dim, 
 }
 
 clef_status clef_sort(clef_tensor *x, int dim, bool descending, clef_tensor **values, clef_tensor **indices) {
-    return order(&op_sort, x, 0, dim, descending, values, indices);
+    return order(&op_sort, "sort", x, 0, dim, descending, values, indices);
 }
 
 clef_tensor *clef_argsort(clef_tensor *x, int dim, bool descending) {
     clef_tensor *indices;
-    order(&op_sort, x, 0, dim, descending, NULL, &indices);
+    order(&op_sort, "argsort", x, 0, dim, descending, NULL, &indices);
     return indices;
 }
 
 clef_status clef_topk(clef_tensor *x, int64_t k, int dim, bool largest, clef_tensor **values, clef_tensor **indices) {
-    return order(&op_topk, x, k, dim, largest, values, indices);
+    return order(&op_topk, "topk", x, k, dim, largest, values, indices);
 }

@@ -13,15 +13,6 @@ static double *define(const double *x, clef_shape shape, int dim, bool back) {
     return y;
 }
 
-static clef_tensor *whole(clef_context *ctx, clef_shape shape, clef_dtype dtype, int low, int high, uint64_t salt) {
-    int64_t n = clef_shape_numel(shape);
-    double *x = spread(n, low, high, salt);
-    for (int64_t i = 0; i < n; i++) x[i] = floor(x[i]);
-    clef_tensor *t = clef_keep(tensor_of(ctx, shape, dtype, x));
-    free(x);
-    return t;
-}
-
 static bool is_whole(clef_dtype d) { return d == CLEF_I32 || d == CLEF_I64 || d == CLEF_U8 || d == CLEF_BOOL; }
 
 static void check(clef_tensor *t, int dim) {
@@ -44,7 +35,7 @@ Test(scan, every_dtype) {
     for (clef_dtype d = 0; d < CLEF_DTYPE_COUNT; d++) {
         if ((d == CLEF_F64 && !has_f64(ctx)) || (test_small() && d != CLEF_F32 && d != CLEF_U8)) continue;
         bool is_signed = d != CLEF_U8 && d != CLEF_BOOL, half = d == CLEF_F16 || d == CLEF_BF16;
-        clef_tensor *t = whole(ctx, CLEF_SHAPE(3, half ? 50 : 90, 5), d, is_signed ? -2 : 0, d == CLEF_U8 ? 256 : 2, 1);
+        clef_tensor *t = kept_whole(ctx, CLEF_SHAPE(3, half ? 50 : 90, 5), d, is_signed ? -2 : 0, d == CLEF_U8 ? 256 : 2, 1);
         check(t, 1);
         clef_release(t);
     }
@@ -57,7 +48,7 @@ Test(scan, every_rank_and_dimension) {
     for (int rank = 0; rank <= CLEF_MAX_RANK; rank += test_small() ? 4 : 1) {
         clef_shape shape = {.rank = rank};
         memcpy(shape.dim, dim, sizeof dim);
-        clef_tensor *t = whole(ctx, shape, rank % 2 ? CLEF_F32 : CLEF_I32, -3, 3, (uint64_t)rank);
+        clef_tensor *t = kept_whole(ctx, shape, rank % 2 ? CLEF_F32 : CLEF_I32, -3, 3, (uint64_t)rank);
         for (int d = 0; d < (rank ? rank : 1); d++) check(t, d);
         clef_release(t);
     }
@@ -69,12 +60,12 @@ Test(scan, sizes) {
     clef_context *ctx = open_seeded(1);
     static const int64_t size[] = {1, 2, 1023, 1024, 1025, 2048, 2049, 5000};
     for (size_t i = 0; i < sizeof size / sizeof *size; i++) {
-        clef_tensor *row = whole(ctx, CLEF_SHAPE(2, size[i]), CLEF_F32, -9, 9, i);
-        clef_tensor *columns = whole(ctx, CLEF_SHAPE(2, size[i], 3), CLEF_I32, -9, 9, i);
+        clef_tensor *row = kept_whole(ctx, CLEF_SHAPE(2, size[i]), CLEF_F32, -9, 9, i);
+        clef_tensor *columns = kept_whole(ctx, CLEF_SHAPE(2, size[i], 3), CLEF_I32, -9, 9, i);
         check(row, 1), check(columns, 1);
         clef_release(row), clef_release(columns);
     }
-    clef_tensor *t = test_small() ? NULL : whole(ctx, CLEF_SHAPE(1024 * 1024 + 1025), CLEF_I32, INT32_MIN, INT32_MAX, 20);
+    clef_tensor *t = test_small() ? NULL : kept_whole(ctx, CLEF_SHAPE(1024 * 1024 + 1025), CLEF_I32, INT32_MIN, INT32_MAX, 20);
     if (t) check(t, 0);
     clef_close(ctx);
 }
@@ -90,18 +81,10 @@ Test(scan, wraps_like_integers) {
 
 Test(scan, views) {
     clef_context *ctx = open_seeded(1);
-    clef_tensor *t = whole(ctx, CLEF_SHAPE(4, 37, 6), CLEF_F32, -9, 9, 7);
-    clef_tensor *views[] = {clef_transpose(t, 0, 1),
-                            clef_transpose(t, 1, 2),
-                            clef_flip(t, 1),
-                            clef_slice(t, 1, 3, 36, 2),
-                            clef_slice(t, 2, 1, 4, 1),
-                            clef_expand(clef_slice(t, 1, 5, 6, 1), CLEF_SHAPE(3, 4, 8, 6)),
-                            clef_add_scalar(clef_permute(t, (int[]){2, 0, 1}), 1)};
-    int n = sizeof views / sizeof *views;
-    for (int i = 0; i < n; i++) clef_keep(views[i]);
-    for (int i = 0; i < n; i++)
-        for (int d = 0; d < 3; d++) check(views[i], d);
+    clef_tensor *view[VIEWS];
+    kept_views(ctx, view);
+    for (int i = 0; i < VIEWS; i++)
+        for (int d = 0; d < 3; d++) check(view[i], d);
     clef_close(ctx);
 }
 
@@ -149,8 +132,8 @@ Test(scan, same_bits_everywhere) {
 /* Of Σ w·y², and of Σ u·(its gradient), on whole numbers: with C the prefix sum, Cᵀ 2w C x and Cᵀ 2w C u. */
 static void check_gradients(clef_context *ctx, clef_shape shape, clef_dtype dtype) {
     int64_t n = clef_shape_numel(shape);
-    clef_tensor *t = clef_require_grad(whole(ctx, shape, dtype, -2, 3, 8), true), *dx, *ddx;
-    clef_tensor *w = whole(ctx, shape, dtype, -1, 2, 9), *u = whole(ctx, shape, dtype, -2, 3, 10);
+    clef_tensor *t = clef_require_grad(kept_whole(ctx, shape, dtype, -2, 3, 8), true), *dx, *ddx;
+    clef_tensor *w = kept_whole(ctx, shape, dtype, -1, 2, 9), *u = kept_whole(ctx, shape, dtype, -2, 3, 10);
     double *v[] = {numbers(t), numbers(u)}, *wv = numbers(w), *want[2];
     for (int k = 0; k < 2; k++) {
         double *y = define(v[k], shape, 1, false);
@@ -174,7 +157,7 @@ Test(scan, gradients) {
     check_gradients(ctx, CLEF_SHAPE(3, 41, 2), CLEF_F32);
     if (!test_small()) check_gradients(ctx, CLEF_SHAPE(2, 1500), CLEF_F32);
     if (has_f64(ctx) && !test_small()) check_gradients(ctx, CLEF_SHAPE(3, 41, 2), CLEF_F64);
-    clef_tensor *t = clef_require_grad(whole(ctx, CLEF_SHAPE(2, 9), CLEF_F16, -2, 3, 8), true), *dx;
+    clef_tensor *t = clef_require_grad(kept_whole(ctx, CLEF_SHAPE(2, 9), CLEF_F16, -2, 3, 8), true), *dx;
     cr_assert(clef_grad(clef_cumsum(t, 1), clef_ones(ctx, CLEF_SHAPE(2, 9), CLEF_F16), &t, 1, false, &dx) == CLEF_OK);
     expect_numbers(dx, (double[]){9, 8, 7, 6, 5, 4, 3, 2, 1, 9, 8, 7, 6, 5, 4, 3, 2, 1}, 0, 0, "of f16");
     clef_close(ctx);

@@ -58,23 +58,13 @@ static void check(clef_tensor *t, int dim, int64_t k, bool descending) {
     clef_end_step(ctx);
 }
 
-/* Whole numbers from low to high - 1, many of them more than once. */
-static clef_tensor *whole(clef_context *ctx, clef_shape shape, clef_dtype dtype, int low, int high, uint64_t salt) {
-    int64_t n = clef_shape_numel(shape);
-    double *x = spread(n, low, high, salt);
-    for (int64_t i = 0; i < n; i++) x[i] = floor(x[i]);
-    clef_tensor *t = clef_keep(tensor_of(ctx, shape, dtype, x));
-    free(x);
-    return t;
-}
-
 /* ---- values ---- */
 Test(sort, every_dtype) {
     clef_context *ctx = open_seeded(1);
     for (clef_dtype d = 0; d < CLEF_DTYPE_COUNT; d++) {
         bool is_signed = d != CLEF_U8 && d != CLEF_BOOL;
         if ((d == CLEF_F64 && !has_f64(ctx)) || (test_small() && d != CLEF_F32 && d != CLEF_I64)) continue;
-        clef_tensor *t = whole(ctx, CLEF_SHAPE(3, 70, 5), d, is_signed ? -20 : 0, d == CLEF_BOOL ? 2 : 20, 1);
+        clef_tensor *t = kept_whole(ctx, CLEF_SHAPE(3, 70, 5), d, is_signed ? -20 : 0, d == CLEF_BOOL ? 2 : 20, 1);
         for (int descending = 0; descending < 2; descending++) {
             check(t, 1, -1, descending);
             check(t, 1, 5, descending);
@@ -91,7 +81,7 @@ Test(sort, every_rank_and_dimension) {
     for (int rank = 0; rank <= CLEF_MAX_RANK; rank += test_small() ? 4 : 1) {
         clef_shape shape = {.rank = rank};
         memcpy(shape.dim, dim, sizeof dim);
-        clef_tensor *t = whole(ctx, shape, CLEF_F32, -3, 3, (uint64_t)rank);
+        clef_tensor *t = kept_whole(ctx, shape, CLEF_F32, -3, 3, (uint64_t)rank);
         for (int d = 0; d < (rank ? rank : 1); d++) {
             check(t, d, -1, d % 2);
             check(t, d, 1, d % 2);
@@ -107,7 +97,7 @@ static void check_sizes(clef_context *ctx) {
     for (size_t i = 0; i < (test_small() ? 10 : sizeof size / sizeof *size); i++)
         for (int columns = 1; columns < 4; columns += 2) {
             int64_t n = size[i];
-            clef_tensor *t = whole(ctx, CLEF_SHAPE(2, n, columns), CLEF_F32, -300, 300, i);
+            clef_tensor *t = kept_whole(ctx, CLEF_SHAPE(2, n, columns), CLEF_F32, -300, 300, i);
             check(t, 1, -1, i % 2);
             for (int64_t k = 1; k < n && k < 5000; k = 4 * k + 1) check(t, 1, k, i % 2);
             check(t, 1, n - 1, i % 2);
@@ -202,18 +192,10 @@ Test(sort, ends_of_integers) {
 /* ---- how inputs lie ---- */
 Test(sort, views) {
     clef_context *ctx = open_seeded(1);
-    clef_tensor *t = whole(ctx, CLEF_SHAPE(4, 37, 6), CLEF_F32, -9, 9, 7);
-    clef_tensor *views[] = {clef_transpose(t, 0, 1),
-                            clef_transpose(t, 1, 2),
-                            clef_flip(t, 1),
-                            clef_slice(t, 1, 3, 36, 2),
-                            clef_slice(t, 2, 1, 4, 1),
-                            clef_expand(clef_slice(t, 1, 5, 6, 1), CLEF_SHAPE(3, 4, 8, 6)),
-                            clef_add_scalar(clef_permute(t, (int[]){2, 0, 1}), 1)};
-    int n = sizeof views / sizeof *views;
-    for (int i = 0; i < n; i++) clef_keep(views[i]);
-    for (int i = 0; i < n; i++)
-        for (int d = 0; d < 3; d++) check(views[i], d, -1, d % 2), check(views[i], d, 2, d % 2);
+    clef_tensor *view[VIEWS];
+    kept_views(ctx, view);
+    for (int i = 0; i < VIEWS; i++)
+        for (int d = 0; d < 3; d++) check(view[i], d, -1, d % 2), check(view[i], d, 2, d % 2);
     clef_close(ctx);
 }
 
@@ -238,8 +220,8 @@ Test(sort, empty) {
 static void check_gradients(clef_context *ctx, clef_dtype dtype, int64_t k) {
     enum { O = 3, N = 41, I = 2 };
     clef_shape shape = CLEF_SHAPE(O, N, I), few = CLEF_SHAPE(O, k, I);
-    clef_tensor *t = clef_require_grad(whole(ctx, shape, dtype, -6, 6, 8), true);
-    clef_tensor *w = whole(ctx, few, dtype, -3, 3, 9), *u = whole(ctx, shape, dtype, -3, 3, 10), *values, *dx, *ddx;
+    clef_tensor *t = clef_require_grad(kept_whole(ctx, shape, dtype, -6, 6, 8), true);
+    clef_tensor *w = kept_whole(ctx, few, dtype, -3, 3, 9), *u = kept_whole(ctx, shape, dtype, -3, 3, 10), *values, *dx, *ddx;
     double *x = numbers(t), *wv = numbers(w), *uv = numbers(u), *value, *index, once[O * N * I] = {0}, twice[O * N * I] = {0};
     define(x, shape, 1, k, true, &value, &index);
     for (int64_t j = 0; j < O * k * I; j++) {
@@ -271,7 +253,7 @@ Test(sort, gradients) {
 /* The indices are asked for when the values have long been computed. */
 Test(sort, indices_afterwards) {
     clef_context *ctx = open_seeded(1);
-    clef_tensor *x = parameter(whole(ctx, CLEF_SHAPE(50), CLEF_F32, -9, 9, 11)), *values, *indices, *dx;
+    clef_tensor *x = parameter(kept_whole(ctx, CLEF_SHAPE(50), CLEF_F32, -9, 9, 11)), *values, *indices, *dx;
     double *v = numbers(x), *value, *index;
     define(v, CLEF_SHAPE(50), 0, 50, false, &value, &index);
     cr_assert(clef_sort(x, 0, false, &values, &indices) == CLEF_OK);
@@ -297,7 +279,7 @@ Test(sort, refusals) {
     cr_expect(clef_topk(x, -1, 1, true, &values, NULL) == CLEF_INVALID);
     expect_error(ctx, CLEF_INVALID, "topk: k = -1");
     cr_expect(!clef_argsort(x, -3, false));
-    expect_error(ctx, CLEF_INVALID, "sort: x [2,3] has no dimension -3");
+    expect_error(ctx, CLEF_INVALID, "argsort: x [2,3] has no dimension -3");
     values = x;
     cr_expect(clef_sort(NULL, 0, false, &values, NULL) == CLEF_INVALID && !values && !clef_argsort(NULL, 0, false));
     clef_close(ctx);

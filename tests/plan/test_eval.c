@@ -8,10 +8,7 @@
 static clef_context *ctx;
 
 static void open_device(void) { ctx = open_seeded(0); }
-static void close_device(void) {
-    cr_assert_str_empty(clef_error(ctx));
-    clef_close(ctx);
-}
+static void close_device(void) { close_clean(ctx); }
 TestSuite(eval, .init = open_device, .fini = close_device);
 TestSuite(dry, .init = open_device, .fini = close_device);
 
@@ -123,6 +120,7 @@ Test(eval, an_argument_belongs_to_a_launch) {
     clef_tensor *x = vector(3, 1, 1);
     cr_assert_eq(clef_eval(clef__apply(&op_alone, &x, 1, NULL, 0)), CLEF_INTERNAL);
     cr_assert(strstr(clef_error(ctx), "alone: ") && strstr(clef_error(ctx), "outside of a launch"), "%s", clef_error(ctx));
+    clef_clear_error(ctx);
 }
 
 Test(eval, a_launch_cannot_begin_in_another) {
@@ -163,15 +161,15 @@ Test(eval, a_key_tells_dynamic_nodes_from_others) {
 
 Test(eval, a_key_tells_attributes_from_further_nodes) {
     clef_tensor *two[2];
-    for (int i = 0; i < 2; i++) two[i] = clef__source(ctx, &op_odd, CLEF_SCALAR, CLEF_F32, NULL, 0, 0, 0);
+    for (int i = 0; i < 2; i++) two[i] = clef__source(ctx, &op_odd, CLEF_SCALAR, CLEF_F32, 0, NULL, 0, 0, 0);
     clef__graph_view g = {0};
     clef__output *root = clef__output_of(two[0]);
     cr_assert_eq(clef__collect(ctx, &root, 1, &g), CLEF_OK);
-    clef_tensor *one = clef__source(ctx, &op_odd, CLEF_SCALAR, CLEF_F32, g.key, (size_t)g.key_words * 8, 0, 0);
+    clef_tensor *one = clef__source(ctx, &op_odd, CLEF_SCALAR, CLEF_F32, 0, g.key, (size_t)g.key_words * 8, 0, 0);
     cr_assert(!same_key(two, 2, &one, 1), "attributes that look like a node");
     clef__graph_view_free(&g);
     int64_t zero = 0;
-    clef_tensor *none = two[0], *some = clef__source(ctx, &op_odd, CLEF_SCALAR, CLEF_F32, &zero, sizeof zero, 0, 0);
+    clef_tensor *none = two[0], *some = clef__source(ctx, &op_odd, CLEF_SCALAR, CLEF_F32, 0, &zero, sizeof zero, 0, 0);
     cr_assert(!same_key(&none, 1, &some, 1));
 }
 
@@ -447,6 +445,44 @@ Test(devices, values_travel) {
     for (int i = 0; i < 5; i++) cr_assert_eq(out[i], 4 * data[i]);
     cr_assert_null(clef_add(x, y), "inputs on two devices are refused");
     cr_assert(strstr(clef_error(two), "clef_to_device"), "%s", clef_error(two));
+    clef_close(two);
+}
+
+/* Ops that make numbers of their own make them where their input lies; the same numbers everywhere. */
+Test(devices, ops_make_what_they_need_beside_their_input) {
+    setenv("POCL_DEVICES", "pthread basic", 1);
+    clef_context *two = clef_open(&(clef_options){.device = "0,1", .seed = 5});
+    if (!two) cr_skip_test("no two devices here: %s", clef_error(NULL));
+    static const int64_t label[4] = {2, 0, 1, 1};
+    float data[12], got[2][12];
+    for (int i = 0; i < 12; i++) data[i] = (float)(i * 7 % 12);
+    for (int op = 0; op < 7; op++) {
+        for (int device = 0; device < 2; device++) {
+            clef_seed(two, 5);
+            clef_tensor *p = clef_require_grad(clef_keep(clef_from_host(two, CLEF_SHAPE(4, 3), CLEF_F32, data)), true), *g[1];
+            clef_tensor *x = clef_to_device(p, device);
+            clef_tensor *t = clef_to_device(clef_from_host(two, CLEF_SHAPE(4), CLEF_I64, label), device);
+            clef_tensor *column = clef_unsqueeze(t, 1), *y = NULL;
+            switch (op) {
+            case 0: y = clef_dropout(x, 0.5); break;
+            case 1: y = clef_tril(x, 0); break;
+            case 2: y = clef_to(clef_one_hot(t, 3), CLEF_F32); break;
+            case 3: y = clef_scatter(x, 1, column, clef_mul_scalar(column, 10)); break;
+            case 4: y = clef_to(clef_multinomial(clef_add_scalar(x, 1), 3, false), CLEF_F32); break;
+            case 5: y = clef_mul(clef_max(x, (int[]){1}, 1, true), x); break;
+            default: /* a gradient that has one itself */
+                cr_assert_eq(clef_grad(clef_cross_entropy(x, t, NULL), CLEF_NONE, &p, 1, true, g), CLEF_OK, "%s", clef_error(two));
+                y = clef_square(g[0]);
+            }
+            if (op != 2 && op != 4) {
+                cr_assert_eq(clef_grad(clef_sum(y, NULL, 0, false), CLEF_NONE, &p, 1, false, g), CLEF_OK, "op %d: %s", op,
+                             clef_error(two));
+                y = clef_add(clef_to_device(y, 0), g[0]);
+            }
+            cr_assert_eq(clef_read(y, got[device], sizeof data), CLEF_OK, "op %d, device %d: %s", op, device, clef_error(two));
+        }
+        for (int i = 0; i < 12; i++) cr_assert_float_eq(got[0][i], got[1][i], 1e-6, "op %d: %g and %g", op, got[0][i], got[1][i]);
+    }
     clef_close(two);
 }
 

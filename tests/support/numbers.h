@@ -135,6 +135,31 @@ static inline double *spread(int64_t n, double low, double high, uint64_t salt) 
     return v;
 }
 
+/* Kept, of whole numbers from low to high - 1, many of them more than once. */
+static inline clef_tensor *kept_whole(clef_context *ctx, clef_shape shape, clef_dtype dtype, int low, int high, uint64_t salt) {
+    int64_t n = clef_shape_numel(shape);
+    double *x = spread(n, low, high, salt);
+    for (int64_t i = 0; i < n; i++) x[i] = floor(x[i]);
+    clef_tensor *t = clef_keep(tensor_of(ctx, shape, dtype, x));
+    free(x);
+    return t;
+}
+
+/* Kept, of rank 3, with every kind of strides: transposed, turned round, in steps, broadcast; and one that is still to be computed. */
+enum { VIEWS = 7 };
+static inline void kept_views(clef_context *ctx, clef_tensor *view[VIEWS]) {
+    clef_tensor *t = kept_whole(ctx, CLEF_SHAPE(4, 37, 6), CLEF_F32, -9, 9, 7);
+    view[0] = clef_transpose(t, 0, 1);
+    view[1] = clef_transpose(t, 1, 2);
+    view[2] = clef_flip(t, 1);
+    view[3] = clef_slice(t, 1, 3, 36, 2);
+    view[4] = clef_slice(t, 2, 1, 4, 1);
+    view[5] = clef_expand(clef_slice(t, 1, 5, 6, 1), CLEF_SHAPE(3, 4, 8, 6));
+    view[6] = clef_add_scalar(clef_permute(t, (int[]){2, 0, 1}), 1);
+    for (int i = 0; i < VIEWS; i++) clef_keep(view[i]);
+    clef_release(t);
+}
+
 /* NaN matches NaN, infinities their sign, numbers within bound. */
 static inline bool close_to(double have, double want, double bound) {
     if (isnan(want) || isnan(have)) return isnan(want) && isnan(have);
