@@ -5,10 +5,7 @@
 static clef_context *ctx;
 
 static void open_device(void) { ctx = open_seeded(0); }
-static void close_device(void) {
-    cr_assert_str_empty(clef_error(ctx));
-    clef_close(ctx);
-}
+static void close_device(void) { close_clean(ctx); }
 TestSuite(lifetime, .init = open_device, .fini = close_device);
 
 static clef_tensor *number(float value) { return clef_from_host(ctx, CLEF_SCALAR, CLEF_F32, &value); }

@@ -5,10 +5,7 @@ static clef_context *ctx;
 
 static void open_device(void) { ctx = open_seeded(0); }
 static void open_eager(void) { ctx = open_or_skip(&(clef_options){.eager = true}); }
-static void close_device(void) {
-    cr_assert_str_empty(clef_error(ctx));
-    clef_close(ctx);
-}
+static void close_device(void) { close_clean(ctx); }
 TestSuite(slices, .init = open_device, .fini = close_device);
 TestSuite(slices_eager, .init = open_eager, .fini = close_device);
 

@@ -297,4 +297,5 @@ Test(matmul, errors_say_what_does_not_fit) {
     cr_assert_null(clef_linear(a, clef_zeros(ctx, CLEF_SHAPE(4, 3), CLEF_F32), clef_zeros(ctx, CLEF_SHAPE(3), CLEF_F32)));
     expect_error(ctx, CLEF_SHAPE, "linear: b must be [4] to go with w [4,3], not [3]");
     cr_assert_null(clef_matmul(NULL, a));
+    clef_clear_error(ctx);
 }

@@ -9,10 +9,7 @@ static void open_device(void) {
     setenv("CLEF_MATRIX", "emulated", 1);
     ctx = open_as_gpu();
 }
-static void close_device(void) {
-    cr_assert_str_empty(clef_error(ctx));
-    clef_close(ctx);
-}
+static void close_device(void) { close_clean(ctx); }
 TestSuite(matrix, .init = open_device, .fini = close_device);
 
 static void expect_matrix(clef_tensor *t, const char *what) {

@@ -15,8 +15,7 @@ static void setup(void) {
     family = clef__device_profile(clef__device_at(ctx, 0))->block ? &clef__tile_family : &clef__gemm_family;
 }
 static void teardown(void) {
-    cr_assert_str_empty(clef_error(ctx));
-    clef_close(ctx);
+    close_clean(ctx);
     io_remove(dir);
 }
 TestSuite(tuned, .init = setup, .fini = teardown);

@@ -8,10 +8,7 @@
 static clef_context *ctx;
 
 static void open_device(void) { ctx = open_mode(FUSED, NULL); }
-static void close_device(void) {
-    cr_assert_str_empty(clef_error(ctx));
-    clef_close(ctx);
-}
+static void close_device(void) { close_clean(ctx); }
 TestSuite(bundle, .init = open_device, .fini = close_device);
 
 static clef_tensor *vector(int64_t n, uint64_t salt) {

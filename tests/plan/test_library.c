@@ -23,9 +23,8 @@ static void setup(void) {
     if (!clef__blas_there(ctx, &why)) cr_skip_test("no CLBlast (Debian: libclblast1): %s", why ? why : "CLEF_CLBLAST=0");
 }
 static void teardown(void) {
-    cr_assert_str_empty(clef_error(ctx));
-    cr_assert_str_empty(warnings);
-    clef_close(ctx);
+    expect_nothing_left("warning", warnings);
+    close_clean(ctx);
     io_remove(dir);
 }
 TestSuite(library, .init = setup, .fini = teardown);

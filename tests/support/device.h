@@ -24,6 +24,18 @@ static inline clef_context *open_or_skip(const clef_options *options) {
 
 static inline clef_context *open_seeded(uint64_t seed) { return open_or_skip(&(clef_options){.seed = seed}); }
 
+/* At the end of a test: nothing failed that it did not look at.  Criterion passes over assertions in a fini, but not over a process
+   that ends badly. */
+static inline void expect_nothing_left(const char *what, const char *line) {
+    if (!*line) return;
+    fprintf(stderr, "%s left behind: %s\n", what, line);
+    abort();
+}
+static inline void close_clean(clef_context *ctx) {
+    expect_nothing_left("error", clef_error(ctx));
+    clef_close(ctx);
+}
+
 /* Kernels cut as for a GPU, on whatever device there is. */
 static inline clef_context *open_as_gpu(void) { return open_or_skip(&(clef_options){.seed = 1, .profile = "gpu"}); }
 
