@@ -104,8 +104,8 @@ static void choose_tile(const clef__lowering *lw, const clef__gemm *g, clef_dtyp
     t->row_tiles = clef__ceil_div(t->m, t->rows);
 }
 
-/* Can B be read as it lies, and is that the better way? */
-static void choose_direct(const clef__gemm *g, clef_dtype type, tiling *t) {
+/* Can B be read as it lies, and is that the better way?  Panels of a weight are free, as they are made once. */
+static void choose_direct(const clef__lowering *lw, const clef__gemm *g, clef_dtype type, tiling *t) {
     int64_t size[3], stride[3], same[3];
     memcpy(size, g->k, sizeof size);
     memcpy(stride, g->b_k, sizeof stride);
@@ -113,7 +113,8 @@ static void choose_direct(const clef__gemm *g, clef_dtype type, tiling *t) {
     clef__merge_levels(size, stride, same);
     int64_t lanes = t->width * t->vectors;
     bool can = g->b.dtype == type && (g->b_n == 1 || g->n == 1) && g->n >= lanes && size[0] * size[1] == 1;
-    bool better = t->row_tiles <= FEW_TILES || stride[2] <= 2 * lanes || t->k * stride[2] * t->batch <= CACHE_FLOATS;
+    bool few = t->row_tiles <= FEW_TILES && !clef__lower_lasts(lw, &g->b);
+    bool better = few || stride[2] <= 2 * lanes || t->k * stride[2] * t->batch <= CACHE_FLOATS;
     t->direct = can && tuned(t, CLEF__GEMM_PACKING, better ? 1 : 2) == 1;
     t->ldb = t->direct ? stride[2] : lanes;
     t->panel_stride = t->k * lanes;
@@ -353,7 +354,7 @@ static void lower(const clef__lowering *lw, clef__gemm *g, const clef__knobs *kn
     clef_dtype type = clef__gemm_type(g->c.dtype);
     tiling t = {.m = g->m[0] * g->m[1] * g->m[2], .k = g->k[0] * g->k[1] * g->k[2], .batch = g->z[0] * g->z[1], .knobs = *knobs};
     choose_tile(lw, g, type, &t);
-    choose_direct(g, type, &t);
+    choose_direct(lw, g, type, &t);
     if (!t.direct) pack_b(lw, g, &t, type);
     int64_t same[3];
     memcpy(same, g->a_k, sizeof same);

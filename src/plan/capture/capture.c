@@ -166,8 +166,8 @@ static clef_status make_key(clef_context *ctx, clef__graph_view *g) {
         const clef__output *out = captured->out;
         add_word(g,
                  (uint64_t)captured->leaf | (uint64_t)captured->donatable << 1 | (uint64_t)captured->output << 2 |
-                     (uint64_t)captured->there << 3 | (uint64_t)out->dtype << 8 | (uint64_t)out->device << 16 |
-                     (uint64_t)out->shape.rank << 24,
+                     (uint64_t)captured->there << 3 | (uint64_t)out->requires_grad << 4 | (uint64_t)out->dtype << 8 |
+                     (uint64_t)out->device << 16 | (uint64_t)out->shape.rank << 24,
                  &ok);
         for (int d = 0; d < out->shape.rank; d++) add_word(g, (uint64_t)out->shape.dim[d], &ok);
         for (int d = 0; captured->leaf && d < out->shape.rank; d++) add_word(g, (uint64_t)out->layout.stride[d], &ok);
