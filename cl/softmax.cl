@@ -316,7 +316,7 @@ __kernel void softmax_parts(__global const MEMORY(DT) *x_, long x_at, __global M
     }
 }
 
-/* Then those of whole columns, each [outer, inner], the sum as what scales the results: the n of them are the splits. */
+/* Then those of whole columns, each [outer, inner]; there are n splits.  In place of the sum: what scales the results. */
 #define JOIN_PARTS(lanes, c)                                                                     \
     {                                                                                            \
         VEC(A, lanes) top = (VEC(A, lanes))((A)(-INFINITY)), sum = (VEC(A, lanes))((A)0);        \

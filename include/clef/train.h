@@ -36,8 +36,8 @@ typedef struct clef_history {
     int64_t resumed_at;
 } clef_history;
 
-/* Return false to stop training.  What it freezes, thaws or replaces in the module holds from the next epoch on; a new parameter is
-   trained once the optimizer has it. */
+/* Return false to stop training.  What it freezes, thaws or replaces in the module holds from the next epoch on.  The optimizer trains
+   what it was made with: a part that is new stays as it is.  CLEF_INVALID if nothing is left to train. */
 typedef bool (*clef_epoch_fn)(void *user, const clef_epoch *epoch);
 /* Means of the epoch so far.  While kernels are compiled, compiling < to_compile and the rest stands still.
    eta is in seconds, to the end of the epoch. */

@@ -184,7 +184,9 @@ static bool find_inputs(const clef_op *op, clef_tensor *const *inputs, int n, cl
 static clef__node *make_node(const clef__call *call, int device, size_t attribute_bytes) {
     clef__node *node = clef__node_new(call->ctx, call->op, call->n_inputs, call->out, call->n_outputs, device);
     if (!node) return NULL;
-    bool records = !clef__graph_of(call->ctx)->no_grad && call->op->gradient, wanted = false;
+    const clef__graph *graph = clef__graph_of(call->ctx);
+    bool records = !graph->no_grad && call->op->gradient, wanted = false;
+    node->inference = graph->no_grad && !graph->differentiating;
     for (int i = 0; i < call->n_inputs; i++) {
         clef__set_input(node, i, call->input[i]);
         wanted |= call->input[i]->requires_grad;

@@ -192,10 +192,13 @@ static clef_status differentiate(walk *w, clef_tensor *y, clef_tensor *g, bool c
     if (!w->grad || !w->first_term || !w->last_term) return clef__fail(ctx, CLEF_MEMORY, "backward: no host memory");
     for (int i = 0; i < w->n_out; i++) w->first_term[i] = w->last_term[i] = -1;
     uint64_t failures = clef__failures(ctx); /* an op that leaves a gradient out has failed, or means zero */
-    bool was = clef_set_grad_enabled(ctx, create_graph);
+    clef__graph *graph = clef__graph_of(ctx);
+    bool was = clef_set_grad_enabled(ctx, create_graph), within = graph->differentiating;
+    graph->differentiating = true;
     w->grad[0] = g; /* the first output that the walk came to */
     for (int i = w->n - 1; i >= 0; i--) propagate(w, w->order[i]);
     for (int i = 0; i < w->n_out; i++) total(w, i);
+    graph->differentiating = within;
     clef_set_grad_enabled(ctx, was);
     return clef__failed_since(ctx, failures);
 }

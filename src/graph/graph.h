@@ -113,6 +113,7 @@ struct clef__node {
     clef__output *after;                 /* NULL, or what must be computed before it though it does not read it (recompute.c) */
     clef__checkpointed_segment *segment; /* NULL, or the innermost one it was made in */
     bool has_dynamic;                    /* `dynamic` means something */
+    bool inference;                      /* made where nothing is recorded, and for no gradient */
     size_t attribute_bytes;              /* a struct of int64_t, double and pointers to static data only: it is hashed as bytes */
     void *attributes;
     union {

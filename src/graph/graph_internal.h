@@ -17,7 +17,7 @@ typedef struct clef__graph {
     uint64_t made;            /* temporaries made in it: an empty step does not count */
     uint64_t traversal;
     uint64_t nodes; /* made so far */
-    bool no_grad;
+    bool no_grad, differentiating;
     bool closing;                        /* ops made for this context are gone */
     clef__checkpointed_segment *segment; /* the innermost one that is open */
     bool dry;                            /* see dry.c */

@@ -77,6 +77,7 @@ typedef struct tiling {
     int rows, vectors, width; /* of a register tile */
     int64_t m, k, panels, row_tiles, batch;
     bool direct; /* B is read as it lies */
+    bool shares; /* its blocks share the cache with whole rows of C, as they do where it is direct */
     bool unit;   /* the rows of a tile follow one another in A */
     int64_t ldb, panel_stride;
     int64_t splits, split_runs, block; /* the last two in runs of k[2] */
@@ -104,7 +105,8 @@ static void choose_tile(const clef__lowering *lw, const clef__gemm *g, clef_dtyp
     t->row_tiles = clef__ceil_div(t->m, t->rows);
 }
 
-/* Can B be read as it lies, and is that the better way?  Panels of a weight are free, as they are made once. */
+/* Can B be read as it lies, and is that the better way?  Panels of a weight in inference are free, as they are made once; the
+   blocks of k stay, and so do the bits. */
 static void choose_direct(const clef__lowering *lw, const clef__gemm *g, clef_dtype type, tiling *t) {
     int64_t size[3], stride[3], same[3];
     memcpy(size, g->k, sizeof size);
@@ -113,9 +115,9 @@ static void choose_direct(const clef__lowering *lw, const clef__gemm *g, clef_dt
     clef__merge_levels(size, stride, same);
     int64_t lanes = t->width * t->vectors;
     bool can = g->b.dtype == type && (g->b_n == 1 || g->n == 1) && g->n >= lanes && size[0] * size[1] == 1;
-    bool few = t->row_tiles <= FEW_TILES && !clef__lower_lasts(lw, &g->b);
-    bool better = few || stride[2] <= 2 * lanes || t->k * stride[2] * t->batch <= CACHE_FLOATS;
-    t->direct = can && tuned(t, CLEF__GEMM_PACKING, better ? 1 : 2) == 1;
+    bool small = stride[2] <= 2 * lanes || t->k * stride[2] * t->batch <= CACHE_FLOATS;
+    t->shares = can && tuned(t, CLEF__GEMM_PACKING, small || t->row_tiles <= FEW_TILES ? 1 : 2) == 1;
+    t->direct = t->shares && (small || t->knobs.value[CLEF__GEMM_PACKING] || !clef__lower_lasts(lw, &g->b));
     t->ldb = t->direct ? stride[2] : lanes;
     t->panel_stride = t->k * lanes;
 }
@@ -143,7 +145,7 @@ static int64_t count_splits(const clef__lowering *lw, const clef__gemm *g, const
    Either is a whole number of runs of k[2]; a k of one run is split into equal ones first. */
 static void choose_splits(const clef__lowering *lw, clef__gemm *g, tiling *t) {
     int64_t splits = clef__larger(count_splits(lw, g, t), 1), each = clef__ceil_div(t->k, splits);
-    int64_t fits = t->direct ? clef__larger(clef__smaller(BLOCK_K, CACHE_FLOATS / (t->m + g->n)), SHORTEST_BLOCK) : BLOCK_K;
+    int64_t fits = t->shares ? clef__larger(clef__smaller(BLOCK_K, CACHE_FLOATS / (t->m + g->n)), SHORTEST_BLOCK) : BLOCK_K;
     int64_t longest = tuned(t, CLEF__GEMM_BLOCK, fits);
     int64_t blocks = gathers(lw, g, splits) && each >= 2 * longest ? clef__ceil_div(each, longest) : 1;
     int64_t blocks_in_all = splits * blocks, runs = g->k[0] * g->k[1];

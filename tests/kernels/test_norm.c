@@ -100,6 +100,11 @@ static void check_rows(clef_context *ctx, int64_t rows, int64_t n) {
     expect_numbers(d[0], dx, 2e-5, 1e-4, "gradient of rows");
     expect_numbers(d[1], dw, 2e-6 * (double)rows, 1e-4, "gradient of the weight");
     expect_numbers(d[2], db, 2e-6 * (double)rows, 1e-4, "gradient of the bias");
+    for (int i = 1; i < 3; i++) {
+        clef_tensor *alone;
+        cr_assert(clef_grad(out, seed, &in[i], 1, false, &alone) == CLEF_OK, "%s", clef_error(ctx));
+        expect_numbers(alone, i == 1 ? dw : db, 2e-6 * (double)rows, 1e-4, "gradient of one of them alone");
+    }
     cr_assert(clef_grad(out, seed, in, 3, true, d) == CLEF_OK, "%s", clef_error(ctx)); /* in expressions of their own */
     expect_numbers(d[0], dx, 2e-5, 1e-4, "gradient of rows, differentiable");
     expect_numbers(d[1], dw, 2e-6 * (double)rows, 1e-4, "gradient of the weight, differentiable");

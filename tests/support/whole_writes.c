@@ -3,7 +3,8 @@
    Oclgrind 21.10 keeps its knowledge of a buffer by the buffer's number.  A write by the host makes that knowledge as long as the
    write, and what lies behind counts as uninitialised for good, whatever kernels write there; a buffer that takes the number of
    one that was given back takes its knowledge too.  So here a write becomes a write of the whole buffer, and no number is free
-   again.  What this gives up: what a host's write leaves out counts as initialised. */
+   again.  What this gives up: what a host's write leaves out counts as initialised, and so does all that
+   clEnqueueCopyBuffer brings. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* RTLD_NEXT */
 #endif

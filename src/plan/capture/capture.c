@@ -127,7 +127,11 @@ static clef_status mark_outputs(clef_context *ctx, clef__graph_view *g) {
         if (captured->there) continue;
         if (!captured->leaf)
             captured->output |= captured->node->op->kind != CLEF__CONSTANT && out->refs - out->passing > g->edges[i];
-        else captured->donatable = is_donatable(g, i, lapses);
+        else {
+            captured->donatable = is_donatable(g, i, lapses);
+            captured->lasts = out->requires_grad && out->buffer && !clef__buffer_pinned(out->buffer) && !captured->donatable &&
+                              !captured->updated;
+        }
     }
     return CLEF_OK;
 }
@@ -144,8 +148,8 @@ static void add_word(clef__graph_view *g, uint64_t word, bool *ok) {
 static void add_work(clef__graph_view *g, const clef__node *node, bool *ok) {
     add_word(g, (uint64_t)(uintptr_t)node->op, ok);
     add_word(g,
-             (uint64_t)node->has_dynamic | (uint64_t)(node->after != NULL) << 1 | (uint64_t)node->n_outputs << 8 |
-                 (uint64_t)node->n_inputs << 24 | (uint64_t)node->attribute_bytes << 40,
+             (uint64_t)node->has_dynamic | (uint64_t)(node->after != NULL) << 1 | (uint64_t)node->inference << 2 |
+                 (uint64_t)node->n_outputs << 8 | (uint64_t)node->n_inputs << 24 | (uint64_t)node->attribute_bytes << 40,
              ok);
     for (int j = 0; j < node->n_inputs; j++) add_word(g, (uint64_t)index_of(g, node->input[j]), ok);
     if (node->after) add_word(g, (uint64_t)index_of(g, node->after), ok);
@@ -166,7 +170,7 @@ static clef_status make_key(clef_context *ctx, clef__graph_view *g) {
         const clef__output *out = captured->out;
         add_word(g,
                  (uint64_t)captured->leaf | (uint64_t)captured->donatable << 1 | (uint64_t)captured->output << 2 |
-                     (uint64_t)captured->there << 3 | (uint64_t)out->requires_grad << 4 | (uint64_t)out->dtype << 8 |
+                     (uint64_t)captured->there << 3 | (uint64_t)captured->lasts << 4 | (uint64_t)out->dtype << 8 |
                      (uint64_t)out->device << 16 | (uint64_t)out->shape.rank << 24,
                  &ok);
         for (int d = 0; d < out->shape.rank; d++) add_word(g, (uint64_t)out->shape.dim[d], &ok);

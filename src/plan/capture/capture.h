@@ -10,6 +10,7 @@ typedef struct clef__captured {
     bool leaf;             /* already computed: an input of the plan */
     bool there;            /* already computed, and no leaf: only the others of its node are to be computed */
     bool donatable;        /* a leaf nobody else will look at again: its memory may be taken over */
+    bool lasts;            /* a leaf that is a parameter, which stays as it is: neither written to here nor by the program itself */
     bool updated;          /* a leaf of which one that is captured is an update (clef_op.updates) */
     bool overwrites;       /* an update that may write into the memory of what it updates (overwrite.c) */
     int reader, n_readers; /* of clef__grouping.reader: what must run before it for that */

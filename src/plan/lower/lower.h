@@ -40,7 +40,7 @@ clef__operand clef__lower_updated(const clef__lowering *lw);
 clef__operand clef__lower_apart(const clef__lowering *lw, clef__operand x, const clef__operand *y);
 /* Output k of several, as clef__lower_out.  One that is not wanted may be left out; else it is memory that nobody reads. */
 clef__operand clef__lower_output(const clef__lowering *lw, int k, const int *order);
-/* Is x a parameter that inference reads?  A form of it that prepacks (clef__launch_prepacks) costs nothing from the second run on. */
+/* Is x a parameter that is read in inference?  What clef__launch_prepacks makes of it is kept, so it costs nothing in the long run. */
 bool clef__lower_lasts(const clef__lowering *lw, const clef__operand *x);
 /* Does anybody read output k? */
 bool clef__lower_wants(const clef__lowering *lw, int k);

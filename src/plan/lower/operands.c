@@ -203,10 +203,9 @@ clef__operand clef__lower_apart(const clef__lowering *lw, clef__operand x, const
 }
 
 bool clef__lower_lasts(const clef__lowering *lw, const clef__operand *x) {
-    const clef__value *value = clef__is_computed(x) ? NULL : &lw->rec->plan->value[x->value];
-    if (!value || value->home != CLEF__LEAF_VALUE) return false;
-    const clef__captured *leaf = &lw->rec->g->captured[value->captured];
-    return leaf->out->requires_grad && !leaf->donatable && !leaf->updated && !clef__lower_node(lw)->out->requires_grad;
+    if (lw->rec->failed || clef__is_computed(x) || !clef__lower_node(lw)->inference) return false;
+    const clef__value *value = &lw->rec->plan->value[x->value];
+    return value->home == CLEF__LEAF_VALUE && lw->rec->g->captured[value->captured].lasts;
 }
 
 bool clef__lower_wants(const clef__lowering *lw, int k) { return clef__is_wanted(&lw->rec->g->captured[lw->captured + k]); }

@@ -79,7 +79,7 @@ static bool is_free(const search *s, int value) {
 }
 
 /* Does the captured node depend on the update, on a path that this search did not follow yet?  What was captured before the update
-   does so only by way of another update that waits for a later reader. */
+   does so only by way of another update that waits for a later reader; while there is none, the search is short. */
 static bool depends(search *s, int from, int update) {
     int n = 0;
     if (s->visited[from] == s->number || (from < update && s->latest < update)) return false;
