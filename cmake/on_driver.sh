@@ -83,8 +83,9 @@ whole=${CLEF_TEST_WHOLE_WRITES:-$here/build/tests/whole_writes.so}
 [ -e "$whole" ] || whole=
 # No cache, so that reports name lines of the source; no optimiser, as it makes instructions that cannot be interpreted;
 # one thread, as Oclgrind is not made for more.
-OCL_ICD_VENDORS="$library" OCL_ICD_FILENAMES="$library" LD_PRELOAD="$whole${LD_PRELOAD:+:$LD_PRELOAD}" OCLGRIND_DATA_RACES=1 OCLGRIND_UNINITIALIZED=1 \
-    OCLGRIND_CHECK_API=1 OCLGRIND_LOG="$work/pipe" OCLGRIND_BUILD_OPTIONS=-cl-opt-disable CLEF_CACHE_DIR="$work/cache" \
+OCL_ICD_VENDORS="$library" OCL_ICD_FILENAMES="$library" LD_PRELOAD="$whole${LD_PRELOAD:+:$LD_PRELOAD}" \
+    OCLGRIND_DATA_RACES=1 OCLGRIND_UNINITIALIZED=1 OCLGRIND_CHECK_API=1 OCLGRIND_LOG="$work/pipe" \
+    OCLGRIND_BUILD_OPTIONS=-cl-opt-disable CLEF_CACHE_DIR="$work/cache" \
     CLEF_COMPILE_THREADS=1 CRITERION_JOBS=1 "$@" 9>&-
 status=$?
 exec 9>&-

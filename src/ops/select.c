@@ -74,7 +74,8 @@ static clef_tensor *spread(clef_tensor *x, clef_shape from, clef_shape to, clef_
     return clef_reshape(clef_expand(clef_reshape(x, from), to), as);
 }
 
-static bool repeats_fit(clef_tensor *x, const int64_t *repeats, int n) {
+/* The shape of the result, or false after refusing. */
+static bool repeated_shape(clef_tensor *x, const int64_t *repeats, int n, clef_shape *out) {
     clef_shape shape = clef_tensor_shape(x);
     if (n < shape.rank || n > CLEF_MAX_RANK) {
         clef__refuse(clef_tensor_context(x), "repeat", CLEF_INVALID, "x %s needs %d to %d repeats, not %d", clef__shape_text(shape),
@@ -87,16 +88,17 @@ static bool repeats_fit(clef_tensor *x, const int64_t *repeats, int n) {
         clef__refuse(clef_tensor_context(x), "repeat", CLEF_INVALID, "repeats[%d] = %lld is negative", i, (long long)repeats[i]);
         return false;
     }
-    clef_shape out = {.rank = n};
-    for (int i = 0; i < n; i++) out.dim[i] = clef__times(repeats[i], i < n - shape.rank ? 1 : shape.dim[i - n + shape.rank]);
-    return clef__check_type(clef_tensor_context(x), "repeat", out, clef_tensor_dtype(x), clef_tensor_device(x));
+    *out = (clef_shape){.rank = n};
+    for (int i = 0; i < n; i++) out->dim[i] = clef__times(repeats[i], i < n - shape.rank ? 1 : shape.dim[i - n + shape.rank]);
+    return clef__check_type(clef_tensor_context(x), "repeat", *out, clef_tensor_dtype(x), clef_tensor_device(x));
 }
 
 /* Each repeated dimension d becomes [1,d], which broadcasts to [r,d] and is joined again.  One copy does it as far as eight
    dimensions go; then the dimensions so far become one, and the rest follows. */
 clef_tensor *clef_repeat(clef_tensor *x, const int64_t *repeats, int n) {
-    if (!CLEF__GIVEN("repeat", "x", x) || !repeats_fit(x, repeats, n)) return NULL;
-    clef_shape shape = clef_tensor_shape(x), from = {0}, to = {0}, out = {.rank = n};
+    clef_shape out;
+    if (!CLEF__GIVEN("repeat", "x", x) || !repeated_shape(x, repeats, n, &out)) return NULL;
+    clef_shape shape = clef_tensor_shape(x), from = {0}, to = {0};
     int64_t rest = clef_shape_numel(shape), done = 1; /* elements of a slice of what is left; of what is finished */
     for (int i = 0; i < n; i++) {
         int64_t d = i < n - shape.rank ? 1 : shape.dim[i - n + shape.rank];
@@ -107,7 +109,6 @@ clef_tensor *clef_repeat(clef_tensor *x, const int64_t *repeats, int n) {
         }
         if (repeats[i] != 1) append(&from, 1), append(&to, repeats[i]);
         append(&from, d), append(&to, d);
-        out.dim[i] = clef__times(repeats[i], d);
         done = clef__times(done, out.dim[i]);
         rest = d > 0 ? rest / d : 0;
     }

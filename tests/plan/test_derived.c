@@ -105,7 +105,7 @@ Test(derived, a_form_that_stays_is_chosen_as_it_is_free) {
             cr_assert_eq(settle(&from_few_rows, w, 1), trains && !records, "parameter %d, recorded %d", trains, records);
         }
     clef_set_grad_enabled(ctx, true);
-    for (int i = 0; i < 4; i++) { /* g·v, of which v = wᵀ lies as rows of wᵀ: two launches were one a packing of v */
+    for (int i = 0; i < 4; i++) { /* dx = g·v reads v as it lies: one launch, where a packing would be another */
         clef_tensor *v = clef_require_grad(clef_keep(made(ctx, CLEF_SHAPE(512, 1024), CLEF_F32, 2)), true), *dx;
         clef_tensor *x = clef_require_grad(clef_keep(made(ctx, CLEF_SHAPE(ROWS, 1024), CLEF_F32, 3)), true);
         clef_tensor *y = clef_keep(clef_linear(x, v, CLEF_NONE)), *g = clef_keep(made(ctx, CLEF_SHAPE(ROWS, 512), CLEF_F32, 4));

@@ -37,16 +37,17 @@ static bool fails(void) {
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
-#define CREATES(type, name, parameters, arguments) \
-    type name parameters {                         \
-        if (opencl_faults && fails()) {            \
-            if (code) *code = fault_code;          \
-            return NULL;                           \
-        }                                          \
-        type made = REAL(name) arguments;          \
-        if (made) ledger++;                        \
-        return made;                               \
+#define CREATES_UNLESS(refused, type, name, parameters, arguments) \
+    type name parameters {                                         \
+        if (refused || (opencl_faults && fails())) {               \
+            if (code) *code = fault_code;                          \
+            return NULL;                                           \
+        }                                                          \
+        type made = REAL(name) arguments;                          \
+        if (made) ledger++;                                        \
+        return made;                                               \
     }
+#define CREATES(type, name, parameters, arguments) CREATES_UNLESS(false, type, name, parameters, arguments)
 #define DOES(name, parameters, arguments)                \
     cl_int name parameters {                             \
         if (opencl_faults && fails()) return fault_code; \
@@ -79,15 +80,8 @@ CREATES(cl_context, clCreateContext,
         (p, n, d, f, u, code))
 CREATES(cl_command_queue, clCreateCommandQueue, (cl_context c, cl_device_id d, cl_command_queue_properties p, cl_int *code),
         (c, d, p, code))
-cl_mem clCreateBuffer(cl_context c, cl_mem_flags f, size_t n, void *h, cl_int *code) {
-    if (buffers_fail || (opencl_faults && fails())) {
-        if (code) *code = fault_code;
-        return NULL;
-    }
-    cl_mem made = REAL(clCreateBuffer)(c, f, n, h, code);
-    if (made) ledger++;
-    return made;
-}
+CREATES_UNLESS(buffers_fail, cl_mem, clCreateBuffer, (cl_context c, cl_mem_flags f, size_t n, void *h, cl_int *code),
+               (c, f, n, h, code))
 CREATES(cl_program, clCreateProgramWithSource, (cl_context c, cl_uint n, const char **s, const size_t *l, cl_int *code),
         (c, n, s, l, code))
 CREATES(cl_program, clCreateProgramWithBinary,
