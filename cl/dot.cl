@@ -25,6 +25,8 @@
 #define W 4
 #endif
 #include "common.h"
+#include "args.h"
+#include "dot.args"
 #include "registers.h"
 #include "lanes.h"
 #define RESULT OUT
@@ -36,12 +38,7 @@ DEFINE_FOLD(total, PLUS)
 
 #define FMA(x, y, z) CAT(FMA_, IN)(x, y, z)
 
-__kernel void dot_rows(__global const MEMORY(IN) *restrict a_base, long a_offset, __global const MEMORY(B_IN) *restrict b_base,
-                       long b_offset, __global MEMORY(OUT) *restrict c_base, long c_offset,
-                       __global const MEMORY(OUT) *restrict bias_base, long bias_offset, __global MEMORY(IN) *restrict columns_base,
-                       long columns_offset, int has_bias, int M, int K, int rows, int items, int z2, long am, long bk, long bn,
-                       long cm, long cn, long bias_m, long bias_n, long bias_z, long az1, long az2, long bz1, long bz2, long cz1,
-                       long cz2, EPILOGUE_PARAMETERS) {
+__kernel void dot_rows(PARAMETERS(DOT_ROWS_ARGS)) {
     int item = (int)get_global_id(0), z = (int)get_global_id(1), end = min((item + 1) * rows, M);
     __global const MEMORY(IN) *a = a_base + a_offset + z / z2 * az1 + z % z2 * az2;
     __global const MEMORY(B_IN) *b = b_base + b_offset + z / z2 * bz1 + z % z2 * bz2;

@@ -28,6 +28,8 @@
 #define W 4
 #endif
 #include "common.h"
+#include "args.h"
+#include "gemm.args"
 #include "registers.h"
 #define RESULT OUT
 #include "epilogue.h"
@@ -62,13 +64,7 @@ static row to_next(row r, steps s) {
     return r;
 }
 
-__kernel void gemm(__global const MEMORY(IN) *restrict a_base, long a_offset, __global const MEMORY(IN) *restrict b_base,
-                   long b_offset, __global MEMORY(OUT) *restrict c_base, long c_offset,
-                   __global const MEMORY(OUT) *restrict bias, long bias_offset, int has_bias, long bias_z, int M, int N, int K,
-                   int m2, int m3, long am1, long am2, long am3, long cm1, long cm2, long cm3, long cn, int k2, int k3,
-                   long ak1, long ak2, long ak3, int direct, long ldb, long panel_stride, int z2, long az1, long az2,
-                   long bz1, long bz2, long cz1, long cz2, int splits, int split_runs, int block, long cs, int tiles, int panels,
-                   EPILOGUE_PARAMETERS) {
+__kernel void gemm(PARAMETERS(GEMM_ARGS)) {
     int z = (int)get_global_id(2);
     int split = z % splits;
     z /= splits;
@@ -96,7 +92,7 @@ __kernel void gemm(__global const MEMORY(IN) *restrict a_base, long a_offset, __
 #define NOTHING(i, j) V bias##j = (V)(0);
             COLUMNS(NOTHING, 0)
             if (with_bias) {
-                __global const MEMORY(OUT) *bias_row = bias + bias_offset + z % z2 * bias_z;
+                __global const MEMORY(OUT) *bias_row = bias_base + bias_offset + z % z2 * bias_z;
                 S lane[NR];
                 PLAIN_LOOP
                 for (int j = 0; j < NR; j++) lane[j] = n + j < N ? LOAD(OUT, 1, bias_row, n + j) : 0;

@@ -52,6 +52,7 @@
 #define B_WIDTH 8
 #endif
 #include "common.h"
+#include "args.h"
 #define A_IN IN
 #define B_IN IN
 #define W 4
@@ -133,7 +134,7 @@
 #define B_PAIR(column, depth) CAT(PAIR_, B_ALONG)(b_cells, PITCH(B_ALONG, TILE_N), column, depth)
 
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
-void matrix(TILE_PARAMETERS) {
+void matrix(PARAMETERS(TILE_ARGS)) {
     __local uint4 memory[LOCAL_BYTES / 16];
     __local int a_rows[TILE_M], b_columns[TILE_N], a_depths[TK], b_depths[TK];
     __local uint exchanges[SUBGROUPS * EXCHANGE(TILES_M, TILES_N)];
@@ -200,7 +201,7 @@ void matrix(TILE_PARAMETERS) {
     }
 
     /* The bias goes in last, when the sum is whole: its rounding errors are of the sum's size, not of every term's. */
-    bias += bias_offset + z % z2 * bias_z;
+    __global const MEMORY(OUT) *bias = bias_base + bias_offset + z % z2 * bias_z;
 #define STORE_LANE(lane, v, e)                                                                                        \
     if (n + e < N) {                                                                                                  \
         float whole = v lane + (has_bias ? LOAD(OUT, 1, bias, n + e) : 0);                                            \

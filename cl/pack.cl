@@ -17,6 +17,8 @@
 #define W 4
 #endif
 #include "common.h"
+#include "args.h"
+#include "pack.args"
 #include "transpose.h"
 #define RESULT OUT
 #include "epilogue.h"
@@ -71,9 +73,7 @@ static void pack_any(__global const MEMORY(IN) *row, long step, long sn, __globa
 }
 
 /* A work-item packs `rows` values of k of one panel; along whichever of n and k lies contiguous. */
-__kernel void pack(__global const MEMORY(IN) *restrict from_base, long from_offset, __global MEMORY(OUT) *restrict to_base,
-                   long to_offset, int N, int K, int k2, int k3, long sk1, long sk2, long sk3, long sn, int z2, long sz1,
-                   long sz2, int rows, int width) {
+__kernel void pack(PARAMETERS(PACK_ARGS)) {
     int panel = (int)get_global_id(1), z = (int)get_global_id(2), n = panel * width;
     int k = (int)get_global_id(0) * rows, k_end = min(k + rows, K), lanes = min(width, N - n);
     if (n >= N) return;
@@ -98,10 +98,7 @@ __kernel void pack(__global const MEMORY(IN) *restrict from_base, long from_offs
 }
 
 /* A work-item sums `rows` rows. */
-__kernel void finish(__global const MEMORY(IN) *restrict part_base, long part_offset, __global MEMORY(OUT) *restrict c_base,
-                     long c_offset, __global const MEMORY(OUT) *restrict bias, long bias_offset, int has_bias, long bias_z,
-                     int M, int N, int splits, int m2, int m3, long cm1, long cm2, long cm3, long cn, int z2, long cz1,
-                     long cz2, int rows, EPILOGUE_PARAMETERS) {
+__kernel void finish(PARAMETERS(FINISH_ARGS)) {
     int z = (int)get_global_id(1), m = (int)get_global_id(0) * rows, m_end = min(m + rows, M);
     long size = (long)M * N;
     PLAIN_LOOP
@@ -116,7 +113,7 @@ __kernel void finish(__global const MEMORY(IN) *restrict part_base, long part_of
             VEC(S, W) sum = LOAD(IN, W, part, n);
             PLAIN_LOOP
             for (int s = 1; s < splits; s++) sum += LOAD(IN, W, part, s * size + n);
-            if (has_bias) sum += LOAD(OUT, W, bias + bias_offset, z % z2 * bias_z + n);
+            if (has_bias) sum += LOAD(OUT, W, bias_base + bias_offset, z % z2 * bias_z + n);
             STORE(OUT, W, c, n, EPILOGUE(W, sum, with, n));
         }
         PLAIN_LOOP
@@ -124,18 +121,16 @@ __kernel void finish(__global const MEMORY(IN) *restrict part_base, long part_of
             S sum = LOAD(IN, 1, part, n);
             PLAIN_LOOP
             for (int s = 1; s < splits; s++) sum += LOAD(IN, 1, part, s * size + n);
-            if (has_bias) sum += LOAD(OUT, 1, bias + bias_offset, z % z2 * bias_z + n);
+            if (has_bias) sum += LOAD(OUT, 1, bias_base + bias_offset, z % z2 * bias_z + n);
             STORE(OUT, 1, c, n * cn, EPILOGUE(1, sum, with, n * cn));
         }
     }
 }
 
 /* An image of any strides into a dense one, [n][h + pads][w + pads][c], with zeros around it; a work-item fills one row. */
-__kernel void pad(__global const MEMORY(IN) *restrict from_base, long from_offset, __global MEMORY(OUT) *restrict to_base,
-                  long to_offset, int rows, int h, int w, int c, long sn, long sh, long sw, long sc, int before_h, int after_h,
-                  int before_w, int after_w) {
+__kernel void pad(PARAMETERS(PAD_ARGS)) {
     int row = (int)get_global_id(0), height = h + before_h + after_h, width = w + before_w + after_w;
-    if (row >= rows) return;
+    if (row >= units) return;
     int y = row % height - before_h;
     __global MEMORY(OUT) *to = to_base + to_offset + (long)row * width * c;
     int left = y >= 0 && y < h ? before_w * c : width * c, right = y >= 0 && y < h ? after_w * c : 0;
@@ -158,13 +153,11 @@ __kernel void pad(__global const MEMORY(IN) *restrict from_base, long from_offse
 }
 
 /* Neighbouring work-items write neighbours, as GPUs like it. */
-__kernel void pad_elements(__global const MEMORY(IN) *restrict from, long from_offset, __global MEMORY(OUT) *restrict to,
-                           long to_offset, long elements, int h, int w, int c, long sn, long sh, long sw, long sc, int before_h,
-                           int after_h, int before_w, int after_w) {
+__kernel void pad_elements(PARAMETERS(PAD_ARGS)) {
     long u = (long)get_global_id(0), row = u / c / (w + before_w + after_w);
-    if (u >= elements) return;
+    if (u >= units) return;
     int x = (int)(u / c % (w + before_w + after_w)) - before_w, y = (int)(row % (h + before_h + after_h)) - before_h;
     bool inside = x >= 0 && x < w && y >= 0 && y < h;
-    from += from_offset + row / (h + before_h + after_h) * sn + y * sh + x * sw;
-    STORE(OUT, 1, to, to_offset + u, inside ? LOAD(IN, 1, from, u % c * sc) : 0);
+    __global const MEMORY(IN) *from = from_base + from_offset + row / (h + before_h + after_h) * sn + y * sh + x * sw;
+    STORE(OUT, 1, to_base, to_offset + u, inside ? LOAD(IN, 1, from, u % c * sc) : 0);
 }

@@ -59,6 +59,7 @@
 #define B_WIDTH 4
 #endif
 #include "common.h"
+#include "args.h"
 #define W 4
 #define RESULT OUT
 #include "epilogue.h"
@@ -150,7 +151,7 @@
 #define PUT_B(lanes, w, i) PUT(w, B_ALONG, b_cells + (B_DEPTH(i) * B_PITCH + B_COLUMN(i)), B_PITCH, next_b lanes)
 
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
-void tile(TILE_PARAMETERS) {
+void tile(PARAMETERS(TILE_ARGS)) {
     __local V a_block[TK * A_PITCH / 4], b_block[TK * B_PITCH / 4];
     __local int a_rows[TILE_M], b_columns[TILE_N], a_depths[TK], b_depths[TK];
     __local S *a_cells = (__local S *)a_block, *b_cells = (__local S *)b_block;
@@ -226,7 +227,7 @@ void tile(TILE_PARAMETERS) {
     if (has_bias) {                                                                              \
         EACH_4(BIAS_LANE, bias##j, COLUMN(j))                                                    \
     }
-    bias += bias_offset + z % z2 * bias_z;
+    __global const MEMORY(OUT) *bias = bias_base + bias_offset + z % z2 * bias_z;
     COLUMNS(BIAS, 0)
 #define STORE_LANE(lane, v, n, e) if ((n) + e < N) STORE(OUT, 1, to, ((n) + e) * cn, EPILOGUE(1, v lane, with, ((n) + e) * cn));
 #define STORE_FOUR(i, j)                                                                         \
@@ -249,17 +250,14 @@ void tile(TILE_PARAMETERS) {
     ROWS(STORE_ROW)
 }
 
-__kernel void finish_tiles(__global const MEMORY(IN) *restrict part, long part_offset, __global MEMORY(OUT) *restrict c, long c_offset,
-                           __global const MEMORY(OUT) *restrict bias, long bias_offset, int has_bias, long bias_z, int M, int N,
-                           int splits, int m2, int m3, long cm1, long cm2, long cm3, long cn, int z2, long cz1, long cz2, long units,
-                           EPILOGUE_PARAMETERS) {
+__kernel void finish_tiles(PARAMETERS(FINISH_TILES_ARGS)) {
     long u = (long)get_global_id(0), size = (long)M * N, z = u / size;
     if (u >= units) return;
     int m = (int)(u % size / N), n = (int)(u % N);
-    part += part_offset + z * splits * size + u % size;
+    __global const MEMORY(IN) *part = part_base + part_offset + z * splits * size + u % size;
     S sum = LOAD(IN, 1, part, 0);
     for (int i = 1; i < splits; i++) sum += LOAD(IN, 1, part, i * size);
-    if (has_bias) sum += LOAD(OUT, 1, bias, bias_offset + z % z2 * bias_z + n);
+    if (has_bias) sum += LOAD(OUT, 1, bias_base, bias_offset + z % z2 * bias_z + n);
     long at = z / z2 * cz1 + z % z2 * cz2 + ROW_ADDRESS(m, cm1, cm2, cm3) + n * cn;
-    STORE(OUT, 1, c + c_offset, at, EPILOGUE(1, sum, extra + extra_offset, at));
+    STORE(OUT, 1, c_base + c_offset, at, EPILOGUE(1, sum, extra + extra_offset, at));
 }

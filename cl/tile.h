@@ -4,12 +4,7 @@
    its row plus that of its depth, and both stand in tables in local memory.  Rows are found once; each of TK work-items walks
    with one depth through the three levels of k, by addition with carry.  Rows beyond M and columns beyond N read the first one and
    are not stored. */
-#define TILE_PARAMETERS                                                                                                         \
-    __global const MEMORY(A_IN) *restrict a_base, long a_offset, __global const MEMORY(B_IN) *restrict b_base, long b_offset,     \
-        __global MEMORY(OUT) *restrict c_base, long c_offset, __global const MEMORY(OUT) *restrict bias, long bias_offset,      \
-        int has_bias, long bias_z, int M, int N, int K, int m2, int m3, int am1, int am2, int am3, long cm1, long cm2, long cm3, \
-        int bn, long cn, int k2, int k3, int ak1, int ak2, int ak3, int bk1, int bk2, int bk3, int z2, long az1, long az2,      \
-        long bz1, long bz2, long cz1, long cz2, int splits, int run, long cs, int tiles_m, int tiles_n, EPILOGUE_PARAMETERS
+#include "tile.args"
 
 /* Where in a block a work-item's i-th load of `width` elements begins: row (of A's rows or B's columns) and depth. */
 #define ROW_AT(along, width, tile, i) ((along) ? item / (TK / width) + (i) * (ITEMS * width / TK) : item % (tile / width) * width)

@@ -1,7 +1,7 @@
 # cmake -DFROM=<cl/> -DTO=<file.c> -P embed.cmake
 #
 # Writes the device code as C byte arrays (string literals have length limits), one entry per .cl and .h file of FROM.
-# Lines `#include "x"` are replaced by the file: a .h once per entry, a .def or .inc (tables read through macros) each time.
+# Lines `#include "x"` are replaced by the file: a .h once per entry, a .def, .args or .inc (read through macros) each time.
 cmake_minimum_required(VERSION 3.22)
 
 # Puts the text of `file` with its includes inlined into the variable `out`.  The caller clears `seen`.

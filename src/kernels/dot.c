@@ -1,6 +1,10 @@
 /* dot.c — products with few columns, or few rows, on devices where one work-item owns a long run (cl/dot.cl). */
+#include "dot.args"
+#include "kernels/args.h"
 #include "kernels/gemm.h"
 #include "runtime/arithmetic.h"
+
+CLEF__ARGS(dot_rows, DOT_ROWS_ARGS)
 
 enum {
     MOST_COLUMNS = 4,
@@ -65,17 +69,16 @@ static void emit(const clef__lowering *lw, const clef__gemm *g, const shape *s, 
     clef__launch_define(lw, "B_IN", "%s", clef__token(s->b.dtype));
     clef__launch_define(lw, "OUT", "%s", clef__token(g->c.dtype));
     if (alike) clef__launch_define(lw, "ALIKE", "1");
-    clef__launch_tensor(lw, s->a, false);
-    clef__launch_tensor(lw, s->b, false);
-    clef__launch_tensor(lw, g->c, true);
-    clef__launch_tensor(lw, g->has_bias ? g->bias : s->a, false);
-    clef__launch_tensor(lw, columns, !alike);
-    const int64_t number[] = {g->has_bias, s->m, s->k, each, items, g->z[1]};
-    clef__launch_ints(lw, number, sizeof number / sizeof *number);
-    const int64_t stride[] = {s->am,     s->bk,    s->bn,    s->cm,    s->cn,    s->bias_m, s->bias_n,
-                              g->bias_z, s->az[0], s->az[1], s->bz[0], s->bz[1], g->c_z[0], g->c_z[1]};
-    clef__launch_longs(lw, stride, sizeof stride / sizeof *stride);
-    clef__launch_epilogue(lw, &g->epilogue, g->c);
+    /* clang-format off */
+    dot_rows_args args = {
+        .a = s->a, .b = s->b, .c = g->c, .bias = clef__gemm_bias(g, s->a), .columns = columns, .columns_used = !alike,
+        .has_bias = g->has_bias, .M = s->m, .K = s->k, .rows = each, .items = items, .z2 = g->z[1],
+        .am = s->am, .bk = s->bk, .bn = s->bn, .cm = s->cm, .cn = s->cn,
+        .bias_m = s->bias_m, .bias_n = s->bias_n, .bias_z = g->bias_z,
+        .az = CLEF__TWO(s->az), .bz = CLEF__TWO(s->bz), .cz = CLEF__TWO(g->c_z), .epilogue = g->epilogue,
+    };
+    /* clang-format on */
+    pass_dot_rows(lw, &args);
     clef__launch_end(lw, (size_t[]){(size_t)items, (size_t)batch, 1}, (size_t[]){1, 1, 1});
 }
 

@@ -1,7 +1,14 @@
 /* gemm.c — chooses tile, packing, splits and grid for a product, and emits its launches (cl/gemm.cl, cl/pack.cl). */
 #include "kernels/gemm.h"
+#include "gemm.args"
+#include "kernels/args.h"
+#include "pack.args"
 #include "runtime/arithmetic.h"
 #include <string.h>
+
+CLEF__ARGS(gemm, GEMM_ARGS)
+CLEF__ARGS(pack, PACK_ARGS)
+CLEF__ARGS(finish, FINISH_ARGS)
 
 enum {
     LONGEST_K = 4608,     /* longer sums that cannot go in blocks are split */
@@ -187,7 +194,7 @@ typedef struct packing {
     clef_dtype type;
 } packing;
 
-static clef__operand pack(const clef__lowering *lw, const packing *p, int64_t z_stride[2]) {
+static clef__operand emit_pack(const clef__lowering *lw, const packing *p, int64_t z_stride[2]) {
     int64_t k = p->k[0] * p->k[1] * p->k[2], panels = clef__ceil_div(p->n, p->width), size = panels * k * p->width;
     int64_t z0 = z_stride[0] ? p->z[0] : 1, z1 = z_stride[1] ? p->z[1] : 1;
     clef__operand to = clef__lower_scratch(lw, p->type, CLEF_SHAPE(z0 * z1 * panels, k, p->width));
@@ -199,19 +206,9 @@ static clef__operand pack(const clef__lowering *lw, const packing *p, int64_t z_
     clef__launch_define(lw, "W", "%d", p->width % lanes == 0 ? lanes : 1);
     clef__launch_define(lw, "IN", "%s", clef__token(p->from.dtype));
     clef__launch_define(lw, "OUT", "%s", clef__token(p->type));
-    clef__launch_tensor(lw, p->from, false);
-    clef__launch_tensor(lw, to, true);
-    clef__launch_int(lw, (int32_t)p->n);
-    clef__launch_int(lw, (int32_t)k);
-    clef__launch_int(lw, (int32_t)p->k[1]);
-    clef__launch_int(lw, (int32_t)p->k[2]);
-    clef__launch_longs(lw, p->s, 3);
-    clef__launch_long(lw, p->sn);
-    clef__launch_int(lw, (int32_t)z1);
-    clef__launch_long(lw, z_stride[0]);
-    clef__launch_long(lw, z_stride[1]);
-    clef__launch_int(lw, (int32_t)rows);
-    clef__launch_int(lw, p->width);
+    pack_args args = {.from = p->from, .to = to, .N = p->n, .K = k, .k2 = p->k[1], .k3 = p->k[2], .sk = CLEF__THREE(p->s),
+                      .sn = p->sn, .z2 = z1, .sz = CLEF__TWO(z_stride), .rows = rows, .width = p->width};
+    pass_pack(lw, &args);
     clef__launch_end(lw, (size_t[]){(size_t)clef__ceil_div(k, rows), (size_t)panels, (size_t)(z0 * z1)}, (size_t[]){1, 1, 1});
     z_stride[0] = z_stride[0] ? z1 * size : 0;
     z_stride[1] = z_stride[1] ? size : 0;
@@ -226,7 +223,7 @@ static void pack_b(const clef__lowering *lw, clef__gemm *g, const tiling *t, cle
     memcpy(p.z, g->z, sizeof p.z);
     memcpy(same, p.s, sizeof same);
     clef__merge_levels(p.k, p.s, same);
-    g->b = pack(lw, &p, g->b_z);
+    g->b = emit_pack(lw, &p, g->b_z);
 }
 
 /* Rows of A that lie badly for a tile (far apart along k, or a page apart) are packed too, when used often enough: where k is far
@@ -239,7 +236,7 @@ static void maybe_pack_a(const clef__lowering *lw, clef__gemm *g, const tiling *
     packing p = {.from = g->a, .n = t->m, .sn = g->a_m[2], .width = t->rows, .type = type, .k = {1, 1, t->k}};
     memcpy(p.s, g->a_k, sizeof p.s);
     memcpy(p.z, g->z, sizeof p.z);
-    g->a = pack(lw, &p, g->a_z);
+    g->a = emit_pack(lw, &p, g->a_z);
     g->a_k[2] = t->rows;
     g->m[1] = t->row_tiles;
     g->m[2] = t->rows;
@@ -261,33 +258,19 @@ static void multiply(const clef__lowering *lw, const clef__gemm *g, const tiling
     clef__launch_define(lw, "W", "%d", t->width);
     clef__launch_define(lw, "UNIT", "%d", t->unit);
     define_types(lw, type, g->c.dtype);
-    clef__launch_tensor(lw, g->a, false);
-    clef__launch_tensor(lw, g->b, false);
-    clef__launch_tensor(lw, g->c, true);
-    clef__gemm_bias(lw, g, g->a);
-    clef__launch_int(lw, (int32_t)t->m);
-    clef__launch_int(lw, (int32_t)g->n);
-    clef__launch_int(lw, (int32_t)t->k);
-    clef__launch_ints(lw, g->m + 1, 2);
-    clef__launch_longs(lw, g->a_m, 3);
-    clef__launch_longs(lw, g->c_m, 3);
-    clef__launch_long(lw, g->c_n);
-    clef__launch_ints(lw, g->k + 1, 2);
-    clef__launch_longs(lw, g->a_k, 3);
-    clef__launch_int(lw, t->direct);
-    clef__launch_long(lw, t->ldb);
-    clef__launch_long(lw, t->panel_stride);
-    clef__launch_int(lw, (int32_t)g->z[1]);
-    clef__launch_longs(lw, g->a_z, 2);
-    clef__launch_longs(lw, g->b_z, 2);
-    clef__launch_longs(lw, g->c_z, 2);
-    clef__launch_int(lw, (int32_t)t->splits);
-    clef__launch_int(lw, (int32_t)t->split_runs);
-    clef__launch_int(lw, (int32_t)t->block);
-    clef__launch_long(lw, split_stride);
-    clef__launch_int(lw, (int32_t)t->tiles_per_item);
-    clef__launch_int(lw, (int32_t)t->panels_per_item);
-    clef__launch_epilogue(lw, &g->epilogue, g->c);
+    /* clang-format off */
+    gemm_args args = {
+        .a = g->a, .b = g->b, .c = g->c, .bias = clef__gemm_bias(g, g->a), .has_bias = g->has_bias, .bias_z = g->bias_z,
+        .M = t->m, .N = g->n, .K = t->k,
+        .m2 = g->m[1], .m3 = g->m[2], .am = CLEF__THREE(g->a_m), .cm = CLEF__THREE(g->c_m), .cn = g->c_n,
+        .k2 = g->k[1], .k3 = g->k[2], .ak = CLEF__THREE(g->a_k),
+        .direct = t->direct, .ldb = t->ldb, .panel_stride = t->panel_stride,
+        .z2 = g->z[1], .az = CLEF__TWO(g->a_z), .bz = CLEF__TWO(g->b_z), .cz = CLEF__TWO(g->c_z),
+        .splits = t->splits, .split_runs = t->split_runs, .block = t->block, .cs = split_stride,
+        .tiles = t->tiles_per_item, .panels = t->panels_per_item, .epilogue = g->epilogue,
+    };
+    /* clang-format on */
+    pass_gemm(lw, &args);
     size_t x = (size_t)clef__ceil_div(t->panels, t->panels_per_item), y = (size_t)clef__ceil_div(t->row_tiles, t->tiles_per_item);
     size_t group = profile->local > 1 ? (size_t)profile->local : 1, lx = 1;
     while (lx * 2 <= x && lx * lx * 4 <= group) lx *= 2;
@@ -302,19 +285,14 @@ static void finish(const clef__lowering *lw, const clef__gemm *g, const tiling *
     clef__launch_begin(lw, "pack.cl", "finish");
     clef__launch_define(lw, "W", "%d", t->width);
     define_types(lw, part.dtype, g->c.dtype);
-    clef__launch_tensor(lw, part, false);
-    clef__launch_tensor(lw, g->c, true);
-    clef__gemm_bias(lw, g, part);
-    clef__launch_int(lw, (int32_t)t->m);
-    clef__launch_int(lw, (int32_t)g->n);
-    clef__launch_int(lw, (int32_t)t->splits);
-    clef__launch_ints(lw, g->m + 1, 2);
-    clef__launch_longs(lw, g->c_m, 3);
-    clef__launch_long(lw, g->c_n);
-    clef__launch_int(lw, (int32_t)g->z[1]);
-    clef__launch_longs(lw, g->c_z, 2);
-    clef__launch_int(lw, (int32_t)rows);
-    clef__launch_epilogue(lw, &g->epilogue, g->c);
+    /* clang-format off */
+    finish_args args = {
+        .part = part, .c = g->c, .bias = clef__gemm_bias(g, part), .has_bias = g->has_bias, .bias_z = g->bias_z,
+        .M = t->m, .N = g->n, .splits = t->splits, .m2 = g->m[1], .m3 = g->m[2], .cm = CLEF__THREE(g->c_m), .cn = g->c_n,
+        .z2 = g->z[1], .cz = CLEF__TWO(g->c_z), .rows = rows, .epilogue = g->epilogue,
+    };
+    /* clang-format on */
+    pass_finish(lw, &args);
     clef__launch_end(lw, (size_t[]){(size_t)clef__ceil_div(t->m, rows), (size_t)t->batch, 1}, (size_t[]){1, 1, 1});
 }
 

@@ -58,8 +58,8 @@ extern const clef__algorithm clef__product_by_gemm;    /* all */
 void clef__gemm_begin(const clef__lowering *lw, const clef__gemm *g);
 /* One level of rows, and one of depths once those that can be joined are. */
 bool clef__gemm_is_plain(clef__gemm *g);
-/* The bias as three arguments; without one any memory stands in for it and is not read. */
-void clef__gemm_bias(const clef__lowering *lw, const clef__gemm *g, clef__operand any);
+/* The bias; without one any memory stands in for it and is not read. */
+clef__operand clef__gemm_bias(const clef__gemm *g, clef__operand any);
 /* The same product into parts, of which each split writes one: [z][split][m][n], dense, without bias and epilogue. */
 clef__gemm clef__gemm_in_parts(const clef__gemm *g, clef__operand part, int64_t splits);
 /* Joins neighbouring levels that are one level in both strides, and moves what is left to the inner end. */

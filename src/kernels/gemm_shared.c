@@ -61,11 +61,7 @@ void clef__gemm_begin(const clef__lowering *lw, const clef__gemm *g) {
     clef__lower_copy(lw, c, bias);
 }
 
-void clef__gemm_bias(const clef__lowering *lw, const clef__gemm *g, clef__operand any) {
-    clef__launch_tensor(lw, g->has_bias ? g->bias : any, false);
-    clef__launch_int(lw, g->has_bias);
-    clef__launch_long(lw, g->bias_z);
-}
+clef__operand clef__gemm_bias(const clef__gemm *g, clef__operand any) { return g->has_bias ? g->bias : any; }
 
 clef__gemm clef__gemm_in_parts(const clef__gemm *g, clef__operand part, int64_t splits) {
     clef__gemm h = *g;

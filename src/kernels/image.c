@@ -1,5 +1,9 @@
 /* image.c — images with channels innermost, padded where a kernel would otherwise have to branch at the border. */
 #include "kernels/image.h"
+#include "kernels/args.h"
+#include "pack.args"
+
+CLEF__ARGS(pad, PAD_ARGS)
 
 const int clef__channels_last[4] = {0, 2, 3, 1};
 
@@ -14,6 +18,27 @@ clef__image clef__image_of(clef__operand x) {
                          .sw = x.dim[1]};
 }
 
+/* to := x, [n, c, h, w] of any strides, with zeros around it. */
+static void emit_pad(const clef__lowering *lw, clef__operand x, clef__operand to, const int64_t before[2], const int64_t after[2]) {
+    bool whole_rows = clef__lower_profile(lw)->wide_items;
+    int64_t rows = to.dim[0] * to.dim[1], elements = rows * to.dim[2] * to.dim[3];
+    clef__launch_begin(lw, "pack.cl", whole_rows ? "pad" : "pad_elements");
+    clef__launch_derives(lw);
+    clef__launch_define(lw, "W", "%d",
+                        clef__lower_profile(lw)->vector); /* as products pack what they read: one program with that */
+    clef__launch_define(lw, "IN", "%s", clef__token(x.dtype));
+    clef__launch_define(lw, "OUT", "%s", clef__token(to.dtype));
+    /* clang-format off */
+    pad_args args = {
+        .from = x, .to = to, .units = whole_rows ? rows : elements, .h = x.dim[2], .w = x.dim[3], .c = x.dim[1],
+        .sn = x.stride[0], .sh = x.stride[2], .sw = x.stride[3], .sc = x.stride[1],
+        .before_h = before[0], .after_h = after[0], .before_w = before[1], .after_w = after[1],
+    };
+    /* clang-format on */
+    pass_pad(lw, &args);
+    clef__launch_end_1d(lw, args.units);
+}
+
 clef__image clef__image_padded(const clef__lowering *lw, int i, clef_dtype type, const int64_t before[2], const int64_t after[2]) {
     clef__operand x = clef__lower_in(lw, i);
     bool padded = before[0] || before[1] || after[0] || after[1];
@@ -26,29 +51,7 @@ clef__image clef__image_padded(const clef__lowering *lw, int i, clef_dtype type,
         clef__lower_fill(lw, to, 0);
         return image;
     }
-    bool whole_rows = clef__lower_profile(lw)->wide_items;
-    clef__launch_begin(lw, "pack.cl", whole_rows ? "pad" : "pad_elements");
-    clef__launch_derives(lw);
-    clef__launch_define(lw, "W", "%d",
-                        clef__lower_profile(lw)->vector); /* as products pack what they read: one program with that */
-    clef__launch_define(lw, "IN", "%s", clef__token(x.dtype));
-    clef__launch_define(lw, "OUT", "%s", clef__token(type));
-    clef__launch_tensor(lw, x, false);
-    clef__launch_tensor(lw, to, true);
-    if (whole_rows) clef__launch_int(lw, (int32_t)(n * h));
-    else clef__launch_long(lw, n * h * w * c);
-    clef__launch_int(lw, (int32_t)x.dim[2]);
-    clef__launch_int(lw, (int32_t)x.dim[3]);
-    clef__launch_int(lw, (int32_t)c);
-    clef__launch_long(lw, x.stride[0]);
-    clef__launch_long(lw, x.stride[2]);
-    clef__launch_long(lw, x.stride[3]);
-    clef__launch_long(lw, x.stride[1]);
-    for (int d = 0; d < 2; d++) {
-        clef__launch_int(lw, (int32_t)before[d]);
-        clef__launch_int(lw, (int32_t)after[d]);
-    }
-    clef__launch_end_1d(lw, whole_rows ? n * h : n * h * w * c);
+    emit_pad(lw, x, to, before, after);
     return image;
 }
 

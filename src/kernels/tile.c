@@ -1,8 +1,13 @@
 /* tile.c — products on devices that like tiles in local memory: chooses tile, loads and splits, and emits cl/tile.cl, or
    cl/matrix.cl where the device has matrix units for the operands. */
+#include "kernels/args.h"
 #include "kernels/gemm.h"
 #include "runtime/arithmetic.h"
+#include "tile.args"
 #include <stdlib.h>
+
+CLEF__ARGS(tile, TILE_ARGS)
+CLEF__ARGS(finish_tiles, FINISH_TILES_ARGS)
 
 enum {
     UNIT_ITEMS = 512,     /* work-items that keep a compute unit busy */
@@ -208,27 +213,18 @@ static void multiply(const clef__lowering *lw, const clef__gemm *g, const tiling
     size_t items = items_of(t->by, t->shape), groups = (size_t)(t->tiles_m * t->tiles_n * t->batch * t->splits);
     clef__launch_begin(lw, t->by->file, t->by->kernel);
     define(lw, g, t);
-    clef__launch_tensor(lw, g->a, false);
-    clef__launch_tensor(lw, g->b, false);
-    clef__launch_tensor(lw, g->c, true);
-    clef__gemm_bias(lw, g, g->a);
-    clef__launch_ints(lw, (int64_t[]){t->m, t->n, t->k}, 3);
-    clef__launch_ints(lw, g->m + 1, 2);
-    clef__launch_ints(lw, g->a_m, 3);
-    clef__launch_longs(lw, g->c_m, 3);
-    clef__launch_ints(lw, &g->b_n, 1);
-    clef__launch_longs(lw, &g->c_n, 1);
-    clef__launch_ints(lw, g->k + 1, 2);
-    clef__launch_ints(lw, g->a_k, 3);
-    clef__launch_ints(lw, g->b_k, 3);
-    clef__launch_ints(lw, g->z + 1, 1);
-    clef__launch_longs(lw, g->a_z, 2);
-    clef__launch_longs(lw, g->b_z, 2);
-    clef__launch_longs(lw, g->c_z, 2);
-    clef__launch_ints(lw, (int64_t[]){t->splits, t->run}, 2);
-    clef__launch_longs(lw, &split_stride, 1);
-    clef__launch_ints(lw, (int64_t[]){t->tiles_m, t->tiles_n}, 2);
-    clef__launch_epilogue(lw, &g->epilogue, g->c);
+    /* clang-format off */
+    tile_args args = {
+        .a = g->a, .b = g->b, .c = g->c, .bias = clef__gemm_bias(g, g->a), .has_bias = g->has_bias, .bias_z = g->bias_z,
+        .M = t->m, .N = t->n, .K = t->k,
+        .m2 = g->m[1], .m3 = g->m[2], .am = CLEF__THREE(g->a_m), .cm = CLEF__THREE(g->c_m), .bn = g->b_n, .cn = g->c_n,
+        .k2 = g->k[1], .k3 = g->k[2], .ak = CLEF__THREE(g->a_k), .bk = CLEF__THREE(g->b_k),
+        .z2 = g->z[1], .az = CLEF__TWO(g->a_z), .bz = CLEF__TWO(g->b_z), .cz = CLEF__TWO(g->c_z),
+        .splits = t->splits, .run = t->run, .cs = split_stride, .tiles_m = t->tiles_m, .tiles_n = t->tiles_n,
+        .epilogue = g->epilogue,
+    };
+    /* clang-format on */
+    pass_tile(lw, &args);
     clef__launch_end(lw, (size_t[]){groups * items, 1, 1}, (size_t[]){items, 1, 1});
 }
 
@@ -240,17 +236,14 @@ static void finish(const clef__lowering *lw, const clef__gemm *g, const tiling *
     clef__launch_define(lw, "A_IN", "%s", clef__token(part.dtype));
     clef__launch_define(lw, "B_IN", "%s", clef__token(part.dtype));
     clef__launch_define(lw, "OUT", "%s", clef__token(g->c.dtype));
-    clef__launch_tensor(lw, part, false);
-    clef__launch_tensor(lw, g->c, true);
-    clef__gemm_bias(lw, g, part);
-    clef__launch_ints(lw, (int64_t[]){t->m, t->n, t->splits}, 3);
-    clef__launch_ints(lw, g->m + 1, 2);
-    clef__launch_longs(lw, g->c_m, 3);
-    clef__launch_longs(lw, &g->c_n, 1);
-    clef__launch_ints(lw, g->z + 1, 1);
-    clef__launch_longs(lw, g->c_z, 2);
-    clef__launch_longs(lw, &units, 1);
-    clef__launch_epilogue(lw, &g->epilogue, g->c);
+    /* clang-format off */
+    finish_tiles_args args = {
+        .part = part, .c = g->c, .bias = clef__gemm_bias(g, part), .has_bias = g->has_bias, .bias_z = g->bias_z,
+        .M = t->m, .N = t->n, .splits = t->splits, .m2 = g->m[1], .m3 = g->m[2], .cm = CLEF__THREE(g->c_m), .cn = g->c_n,
+        .z2 = g->z[1], .cz = CLEF__TWO(g->c_z), .units = units, .epilogue = g->epilogue,
+    };
+    /* clang-format on */
+    pass_finish_tiles(lw, &args);
     clef__launch_end_1d(lw, units);
 }
 

@@ -1,0 +1,33 @@
+/* args.h — the parameters of a kernel, declared once for the kernel and for the host.
+
+   A list such as GEMM_ARGS in gemm.args is a macro of rows X(kind, name, …), in the order in which they are passed:
+
+       X(READ, a, f32)    memory that is read: `__global const float *restrict a_base, long a_offset` (elements)
+       X(WRITE, c, f32)   memory that is written to
+       X(SCRATCH, t, f32) the same, or memory that is not touched
+       X(INT, n)          int n; INT2 and INT3 are n1, n2 (, n3)
+       X(LONG, n)         long n; LONG2, LONG3 likewise
+       X(FLOAT, eps)      float eps
+       X(EPILOGUE, c)     what is done with results before they are written to c (epilogue.h)
+
+   Here a list becomes parameters, PARAMETERS(GEMM_ARGS); src/kernels/args.h makes of it a struct and the calls that pass it. */
+#ifndef CLEF_ARGS_H
+#define CLEF_ARGS_H
+
+#define PARAMETERS(LIST) BEHIND_COMMA(LIST(PARAMETER))
+#define BEHIND_COMMA(...) BEHIND_COMMA_(__VA_ARGS__)
+#define BEHIND_COMMA_(nothing, ...) __VA_ARGS__
+
+#define PARAMETER(kind, ...) PARAMETER_##kind(__VA_ARGS__)
+#define PARAMETER_READ(name, dt) , __global const MEMORY(dt) *restrict name##_base, long name##_offset
+#define PARAMETER_WRITE(name, dt) , __global MEMORY(dt) *restrict name##_base, long name##_offset
+#define PARAMETER_SCRATCH(name, dt) PARAMETER_WRITE(name, dt)
+#define PARAMETER_INT(name) , int name
+#define PARAMETER_INT2(name) , int name##1, int name##2
+#define PARAMETER_INT3(name) , int name##1, int name##2, int name##3
+#define PARAMETER_LONG(name) , long name
+#define PARAMETER_LONG2(name) , long name##1, long name##2
+#define PARAMETER_LONG3(name) , long name##1, long name##2, long name##3
+#define PARAMETER_FLOAT(name) , float name
+#define PARAMETER_EPILOGUE(name) , EPILOGUE_PARAMETERS
+#endif

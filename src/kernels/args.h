@@ -1,0 +1,51 @@
+/* args.h — the arguments of a kernel as a struct, from the list in cl/ that its parameters are made of (cl/args.h):
+
+       #include "gemm.args"
+       CLEF__ARGS(gemm, GEMM_ARGS)
+
+   gives the struct gemm_args, whose fields have the rows' names (INT3 and LONG3 are arrays), and pass_gemm(lw, &args), which passes
+   them to the open launch.  A SCRATCH t that the kernel does not touch is any memory, and t_used false. */
+#ifndef CLEF_ARGS_H
+#define CLEF_ARGS_H
+#include "plan/lower/lower.h"
+
+#define CLEF__ARGS(kernel, LIST)                                                     \
+    typedef struct kernel##_args {                                                   \
+        LIST(CLEF__FIELD)                                                            \
+    } kernel##_args;                                                                 \
+    static void pass_##kernel(const clef__lowering *lw, const kernel##_args *args) { \
+        LIST(CLEF__PASS)                                                             \
+    }
+
+#define CLEF__FIELD(kind, ...) CLEF__FIELD_##kind(__VA_ARGS__)
+#define CLEF__FIELD_READ(name, dtype) clef__operand name;
+#define CLEF__FIELD_WRITE(name, dtype) clef__operand name;
+#define CLEF__FIELD_SCRATCH(name, dtype) \
+    clef__operand name;                  \
+    bool name##_used;
+#define CLEF__FIELD_INT(name) int64_t name;
+#define CLEF__FIELD_INT2(name) int64_t name[2];
+#define CLEF__FIELD_INT3(name) int64_t name[3];
+#define CLEF__FIELD_LONG(name) int64_t name;
+#define CLEF__FIELD_LONG2(name) int64_t name[2];
+#define CLEF__FIELD_LONG3(name) int64_t name[3];
+#define CLEF__FIELD_FLOAT(name) float name;
+#define CLEF__FIELD_EPILOGUE(to) clef__epilogue epilogue;
+
+#define CLEF__PASS(kind, ...) CLEF__PASS_##kind(__VA_ARGS__)
+#define CLEF__PASS_READ(name, dtype) clef__launch_tensor(lw, args->name, false);
+#define CLEF__PASS_WRITE(name, dtype) clef__launch_tensor(lw, args->name, true);
+#define CLEF__PASS_SCRATCH(name, dtype) clef__launch_tensor(lw, args->name, args->name##_used);
+#define CLEF__PASS_INT(name) clef__launch_int(lw, (int32_t)args->name);
+#define CLEF__PASS_INT2(name) clef__launch_ints(lw, args->name, 2);
+#define CLEF__PASS_INT3(name) clef__launch_ints(lw, args->name, 3);
+#define CLEF__PASS_LONG(name) clef__launch_long(lw, args->name);
+#define CLEF__PASS_LONG2(name) clef__launch_longs(lw, args->name, 2);
+#define CLEF__PASS_LONG3(name) clef__launch_longs(lw, args->name, 3);
+#define CLEF__PASS_FLOAT(name) clef__launch_float(lw, args->name);
+#define CLEF__PASS_EPILOGUE(to) clef__launch_epilogue(lw, &args->epilogue, args->to);
+
+/* Fields that are arrays, from arrays. */
+#define CLEF__TWO(x) {(x)[0], (x)[1]}
+#define CLEF__THREE(x) {(x)[0], (x)[1], (x)[2]}
+#endif
