@@ -10,17 +10,25 @@
        X(FLOAT, eps)      float eps
        X(EPILOGUE, c)     what is done with results before they are written to c (epilogue.h)
 
-   Here a list becomes parameters, PARAMETERS(GEMM_ARGS); src/kernels/args.h makes of it a struct and the calls that pass it. */
+   Here a list becomes parameters, PARAMETERS(GEMM_ARGS); src/kernels/args.h makes of it a struct and the calls that pass it.
+
+   IN_PLACE, defined by a file before it includes this: results may lie where operands lie, so nothing is `restrict`. */
 #ifndef CLEF_ARGS_H
 #define CLEF_ARGS_H
+
+#ifdef IN_PLACE
+#define APART
+#else
+#define APART restrict
+#endif
 
 #define PARAMETERS(LIST) BEHIND_COMMA(LIST(PARAMETER))
 #define BEHIND_COMMA(...) BEHIND_COMMA_(__VA_ARGS__)
 #define BEHIND_COMMA_(nothing, ...) __VA_ARGS__
 
 #define PARAMETER(kind, ...) PARAMETER_##kind(__VA_ARGS__)
-#define PARAMETER_READ(name, dt) , __global const MEMORY(dt) *restrict name##_base, long name##_offset
-#define PARAMETER_WRITE(name, dt) , __global MEMORY(dt) *restrict name##_base, long name##_offset
+#define PARAMETER_READ(name, dt) , __global const MEMORY(dt) *APART name##_base, long name##_offset
+#define PARAMETER_WRITE(name, dt) , __global MEMORY(dt) *APART name##_base, long name##_offset
 #define PARAMETER_SCRATCH(name, dt) PARAMETER_WRITE(name, dt)
 #define PARAMETER_INT(name) , int name
 #define PARAMETER_INT2(name) , int name##1, int name##2
