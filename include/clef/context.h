@@ -2,6 +2,7 @@
 
    Environment, each read at clef_open and weaker than the option of the same meaning:
      CLEF_DEVICE        which device (see clef_options.device)
+     CLEF_THREADS       how many compute units of a CPU to use (see clef_options.threads)
      CLEF_CACHE         0: no disk cache; force: save every program at once, whatever the driver likes
      CLEF_CACHE_DIR     where the disk cache is; empty: none        CLEF_CACHE_MAX_MB  its size limit (256)
      CLEF_TUNING        0: results of clef_tune are neither used nor made (clef/tune.h)
@@ -75,6 +76,8 @@ typedef struct clef_options {
     clef_log_fn log;       /* NULL: silent */
     void *log_user;
     bool no_tuning; /* results of clef_tune are neither used nor made (also CLEF_TUNING=0) */
+    int threads;    /* so many of a CPU's compute units, as a sub-device; 0: $CLEF_THREADS, else all.  GPUs are used whole.
+                       CLEF_UNSUPPORTED where the driver cannot divide the CPU.  The last bits of sums may depend on it. */
 } clef_options;
 
 /* Opens a device and everything that lives with it.  NULL options mean all defaults.  Returns NULL on

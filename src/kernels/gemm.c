@@ -206,8 +206,18 @@ static clef__operand emit_pack(const clef__lowering *lw, const packing *p, int64
     clef__launch_define(lw, "W", "%d", p->width % lanes == 0 ? lanes : 1);
     clef__launch_define(lw, "IN", "%s", clef__token(p->from.dtype));
     clef__launch_define(lw, "OUT", "%s", clef__token(p->type));
-    pack_args args = {.from = p->from, .to = to, .N = p->n, .K = k, .k2 = p->k[1], .k3 = p->k[2], .sk = CLEF__THREE(p->s),
-                      .sn = p->sn, .z2 = z1, .sz = CLEF__TWO(z_stride), .rows = rows, .width = p->width};
+    pack_args args = {.from = p->from,
+                      .to = to,
+                      .N = p->n,
+                      .K = k,
+                      .k2 = p->k[1],
+                      .k3 = p->k[2],
+                      .sk = CLEF__THREE(p->s),
+                      .sn = p->sn,
+                      .z2 = z1,
+                      .sz = CLEF__TWO(z_stride),
+                      .rows = rows,
+                      .width = p->width};
     pass_pack(lw, &args);
     clef__launch_end(lw, (size_t[]){(size_t)clef__ceil_div(k, rows), (size_t)panels, (size_t)(z0 * z1)}, (size_t[]){1, 1, 1});
     z_stride[0] = z_stride[0] ? z1 * size : 0;

@@ -65,6 +65,7 @@ clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_
     d->ctx = ctx;
     d->number = ctx->n_devices;
     d->id = found->id;
+    d->divided = found->divided;
     d->info = found->info;
     clef__programs_open(d);
     ctx->device[ctx->n_devices++] = d;
@@ -84,10 +85,19 @@ clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_
     return NULL;
 }
 
+static bool open_listed(clef_context *ctx, clef__found found, int threads, const char *profile) {
+    int before = ctx->n_devices;
+    if (!clef__device_divide(ctx, &found, threads)) return false;
+    if (clef__device_open(ctx, &found, NULL, NULL, profile)) return true;
+    if (found.divided && ctx->n_devices == before) clReleaseDevice(found.id); /* else it belongs to the device */
+    return false;
+}
+
 clef_context *clef__context_open(const clef_options *options) {
     static const clef_options defaults = {0};
     if (!options) options = &defaults;
-    int chosen[CLEF__MAX_DEVICES];
+    int chosen[CLEF__MAX_DEVICES], threads = clef__threads_wanted(options->threads);
+    if (threads < 0) return NULL;
     int n = clef__devices_choose(options->device, chosen);
     if (n && !clef__has_room()) return NULL;
     clef_context *ctx = n ? clef__context_new(options) : NULL;
@@ -95,7 +105,7 @@ clef_context *clef__context_open(const clef_options *options) {
     const clef__found *list;
     clef__devices(&list);
     for (int i = 0; i < n; i++)
-        if (!clef__device_open(ctx, &list[chosen[i]], NULL, NULL, options->profile)) return clef__context_abandon(ctx);
+        if (!open_listed(ctx, list[chosen[i]], threads, options->profile)) return clef__context_abandon(ctx);
     return ctx;
 }
 
@@ -109,6 +119,7 @@ static void close_device(clef__device *d) {
     clef__codes_close(d);
     if (alive && d->queue) clReleaseCommandQueue(d->queue);
     if (alive && d->context) clReleaseContext(d->context);
+    if (alive && d->divided) clReleaseDevice(d->id);
     if (d->info.index < 0) clef__device_free_texts(&d->info); /* not of the list */
     clef__free(d);
 }

@@ -41,6 +41,7 @@ typedef struct clef__found {
     cl_device_id id;
     clef_device_info info;
     const char *unusable; /* why it cannot be chosen; NULL: it can */
+    bool divided;         /* a sub-device that was made of it (divide.c) */
 } clef__found;
 /* All devices; the list lives as long as the process.  0 with this thread's open error set when there is none. */
 int clef__devices(const clef__found **list);
@@ -49,6 +50,11 @@ int clef__devices_choose(const char *choice, int chosen[CLEF__MAX_DEVICES]);
 const clef__found *clef__devices_find(cl_device_id id);
 /* Facts of one device, index -1; the texts are the caller's to free.  False when memory was too short to find them. */
 bool clef__device_facts(cl_platform_id platform, cl_device_id id, clef__found *found);
+/* ---- divide.c ---- */
+/* The option threads, or CLEF_THREADS; 0: all there are, -1: wrong, and said so. */
+int clef__threads_wanted(int option);
+/* Puts a sub-device in the place of a CPU with more compute units, which is then `divided`.  Other devices stay as they are. */
+bool clef__device_divide(clef_context *ctx, clef__found *found, int threads);
 void clef__device_free_texts(clef_device_info *info);
 
 /* ---- profiles (profile.c) ---- */
@@ -234,6 +240,7 @@ struct clef__device {
     int number; /* within its context */
     cl_context context;
     cl_device_id id;
+    bool divided; /* a sub-device that Clef made: released with this */
     cl_command_queue queue;
     clef_device_info info;
     clef__profile profile;

@@ -1,5 +1,6 @@
 /* main.c — the clef command: picks the verb, parses its options, runs it. */
 #include "tool.h"
+#include <limits.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -79,10 +80,13 @@ static void warn(void *user, clef_log_level level, const char *line) {
 
 /* A device that was asked for and is not there is a wrong command; no device at all is not. */
 clef_context *tool_open(const char *verb_name, const common_options *common, int *code) {
-    clef_context *ctx = clef_open(
-        &(clef_options){.device = common->device, .seed = common->seed, .log = warn, .log_user = (void *)(uintptr_t)verb_name});
+    clef_context *ctx = clef_open(&(clef_options){.device = common->device,
+                                                  .seed = common->seed,
+                                                  .log = warn,
+                                                  .log_user = (void *)(uintptr_t)verb_name,
+                                                  .threads = (int)(common->threads < INT_MAX ? common->threads : INT_MAX)});
     if (ctx) return ctx;
-    bool chosen = common->device || getenv("CLEF_DEVICE");
+    bool chosen = common->device || getenv("CLEF_DEVICE") || getenv("CLEF_THREADS");
     clef_status status = clef_error_status(NULL);
     tool_failed(verb_name, NULL);
     *code = status == CLEF_NO_DEVICE && clef_device_count() == 0 ? EXIT_NO_DEVICE

@@ -290,6 +290,57 @@ static void divide(void) {
     if (clef__devices(&list) > 0) clCreateSubDevices(list[0].id, equally, 64, parts, &n);
 }
 
+static void open_on_one(void) {
+    clef_context *ctx = clef_open(&(clef_options){.cache_dir = "", .threads = 1});
+    clef_close(ctx);
+}
+
+/* A CPU used in part is the same device with fewer compute units. */
+Test(open, threads) {
+    clef_context *whole = clef_open(&(clef_options){.cache_dir = ""});
+    clef_device_info all, some;
+    cr_assert(clef_context_device(whole, 0, &all));
+    clef_close(whole);
+    bool cpu = strcmp(all.type, "cpu") == 0;
+    if (!survives(open_on_one)) cr_skip_test("the driver crashes when its device is to be divided");
+    clef_context *ctx = clef_open(&(clef_options){.cache_dir = "", .threads = 1});
+    if (!ctx && clef_error_status(NULL) == CLEF_UNSUPPORTED) {
+        cr_assert_not_null(strstr(clef_error(NULL), "open it without threads"), "%s", clef_error(NULL));
+        cr_skip_test("the device cannot be divided");
+    }
+    cr_assert_not_null(ctx, "%s", clef_error(NULL));
+    cr_assert(clef_context_device(ctx, 0, &some));
+    cr_assert_eq(some.compute_units, cpu ? 1u : all.compute_units);
+    cr_assert_eq(some.index, all.index);
+    cr_assert(add_works(clef__device_at(ctx, 0), add_source), "%s", clef_error(ctx));
+    clef_close(ctx);
+}
+
+static uint32_t units_with(int threads, const char *variable) {
+    setenv("CLEF_THREADS", variable, 1);
+    clef_context *ctx = clef_open(&(clef_options){.cache_dir = "", .threads = threads});
+    clef_device_info info = {0};
+    clef_context_device(ctx, 0, &info);
+    clef_close(ctx);
+    unsetenv("CLEF_THREADS");
+    return info.compute_units;
+}
+
+Test(open, wrong_threads) {
+    static const char *const wrong[] = {"0", "-1", "two", "1x", "12345678901234567890"};
+    uint32_t all = units_with(0, "");
+    cr_assert_gt(all, 0u);
+    cr_assert_eq(units_with(0, "999999"), all, "more threads than there are");
+    cr_assert_eq(units_with(1 << 20, "two"), all, "the option is stronger than the variable");
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        cr_assert_eq(units_with(0, wrong[i]), 0u, "CLEF_THREADS=%s", wrong[i]);
+        cr_assert_eq(clef_error_status(NULL), CLEF_INVALID);
+        cr_assert_not_null(strstr(clef_error(NULL), wrong[i]), "%s", clef_error(NULL));
+    }
+    cr_assert_eq(units_with(-2, ""), 0u);
+    cr_assert_not_null(strstr(clef_error(NULL), "threads is -2"), "%s", clef_error(NULL));
+}
+
 /* A part of a device is no entry of the list, and works all the same. */
 Test(adopt, sub_device) {
     if (!survives(divide)) cr_skip_test("the driver crashes when its device is to be divided");
