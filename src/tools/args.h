@@ -32,14 +32,14 @@ typedef struct common_options {
     int64_t threads;
     bool json, quiet, help;
 } common_options;
-#define COMMON_ARGS                                                                                                    \
-    {"device", ARG_TEXT, "D", offsetof(common_options, device), "index, cpu, gpu, accelerator or part of a name"},     \
-        {"threads", ARG_COUNT, "N", offsetof(common_options, threads), "compute units of a CPU to use (default all)"}, \
-        {"seed", ARG_SEED, "S", offsetof(common_options, seed), "of every random number (default 0)"},                 \
-        {"json", ARG_FLAG, NULL, offsetof(common_options, json), "one JSON object per line on stdout"},                \
-        {"quiet", ARG_FLAG, NULL, offsetof(common_options, quiet), "nothing but results and errors"},                  \
-        {"help", ARG_FLAG, NULL, offsetof(common_options, help), "this text"}, {                                       \
-        NULL, ARG_FLAG, NULL, 0, NULL                                                                                  \
+#define COMMON_ARGS                                                                                                           \
+    {"device", ARG_TEXT, "D", offsetof(common_options, device), "index, cpu, gpu, accelerator or part of a name"},            \
+        {"device-threads", ARG_COUNT, "N", offsetof(common_options, threads), "compute units of a CPU to use (default all)"}, \
+        {"seed", ARG_SEED, "S", offsetof(common_options, seed), "of every random number (default 0)"},                        \
+        {"json", ARG_FLAG, NULL, offsetof(common_options, json), "one JSON object per line on stdout"},                       \
+        {"quiet", ARG_FLAG, NULL, offsetof(common_options, quiet), "nothing but results and errors"},                         \
+        {"help", ARG_FLAG, NULL, offsetof(common_options, help), "this text"}, {                                              \
+        NULL, ARG_FLAG, NULL, 0, NULL                                                                                         \
     }
 
 typedef struct verb {
