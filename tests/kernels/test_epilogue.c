@@ -154,21 +154,26 @@ static void check_some(int from, int to) {
 Test(epilogue, products) { check_some(0, PRODUCTS); }
 Test(epilogue, convolutions) { check_some(PRODUCTS, MAKERS); }
 
-/* ---- layer norm, whose results are no whole numbers ---- */
+/* ---- layer and RMS norm, whose results are no whole numbers ---- */
 
-static void check_norm(int64_t rows, int64_t n, clef_dtype dtype, int after) {
+static clef_tensor *norm(bool rms, clef_tensor *x, clef_tensor *w, clef_tensor *b) {
+    return rms ? clef_rms_norm(x, 1, w, 1e-5) : clef_layer_norm(x, 1, w, b, 1e-5);
+}
+
+static void check_norm(bool rms, int64_t rows, int64_t n, clef_dtype dtype, int after) {
     char what[96];
-    snprintf(what, sizeof what, "layer norm of %d × %d %s, then %d", (int)rows, (int)n, clef_dtype_name(dtype), after);
+    snprintf(what, sizeof what, "%s norm of %d × %d %s, then %d", rms ? "RMS" : "layer", (int)rows, (int)n, clef_dtype_name(dtype),
+             after);
     clef_tensor *x = clef_keep(to_device(ctx, noise_array(CLEF_SHAPE(rows, n), 1), dtype));
     clef_tensor *w = whole(CLEF_SHAPE(n), 2, CLEF_F32), *b = whole(CLEF_SHAPE(n), 3, CLEF_F32);
-    clef_tensor *plain = clef_keep(clef_layer_norm(x, 1, w, b, 1e-5)),
+    clef_tensor *plain = clef_keep(norm(rms, x, w, b)),
                 *extra = clef_keep(to_leaf(ctx, noise_array(CLEF_SHAPE(rows, n), 4), dtype));
     launches_of(x);
     int launches = launches_of(plain);
     clef_tensor *relu = clef_keep(clef_relu(extra));
     launches_of(relu);
     array want = from_device(follow(plain, after, extra, relu));
-    clef_tensor *got = clef_keep(follow(clef_layer_norm(x, 1, w, b, 1e-5), after, extra, relu));
+    clef_tensor *got = clef_keep(follow(norm(rms, x, w, b), after, extra, relu));
     cr_expect_eq(launches_of(got), launches, "%s: another number of launches than %d", what, launches);
     expect_equal(got, want, what);
     clef_release(x), clef_release(plain), clef_release(extra), clef_release(relu), clef_release(got);
@@ -176,14 +181,17 @@ static void check_norm(int64_t rows, int64_t n, clef_dtype dtype, int after) {
     clef_end_step(ctx);
 }
 
-Test(epilogue, layer_norm) {
+static void check_norms(bool rms) {
     static const clef_dtype each[] = {CLEF_F32, CLEF_F16, CLEF_BF16};
     for (int i = 0; i < (small_tests() ? 1 : 3); i++) {
-        check_norm(5, 21, each[i], SCALE | ADD | RELU);
-        check_norm(7, 35, each[i], ADD | LEAK);
-        check_norm(3, 64, each[i], GATE);
+        check_norm(rms, 5, 21, each[i], SCALE | ADD | RELU);
+        check_norm(rms, 7, 35, each[i], ADD | LEAK);
+        check_norm(rms, 3, 64, each[i], GATE);
     }
 }
+
+Test(epilogue, layer_norm) { check_norms(false); }
+Test(epilogue, rms_norm) { check_norms(true); }
 
 /* ---- what keeps its own launch ---- */
 

@@ -414,6 +414,14 @@ Test(print, a_plan_can_be_read) {
     rewind(file);
     cr_assert_gt(fread(text, 1, sizeof text - 1, file), 0);
     cr_assert(strncmp(text, "digraph", 7) == 0 && strstr(text, "->"));
+    clef_tensor *values = NULL, *places = NULL;
+    cr_assert_eq(clef_topk(vector(10, 0, 1), 3, 0, true, &values, &places), CLEF_OK);
+    memset(text, 0, sizeof text);
+    rewind(file);
+    cr_assert_eq(clef_print_plan(clef_add(values, clef_to(places, CLEF_F32)), CLEF_PLAN_GRAPHVIZ, file), CLEF_OK);
+    rewind(file);
+    cr_assert_gt(fread(text, 1, sizeof text - 1, file), 0);
+    cr_assert(strstr(text, "output 1") && !strstr(text, "n-1"), "every output has an edge: %s", text);
     fclose(file);
     close_device();
 }

@@ -70,6 +70,18 @@ static void print_text(const clef__plan *plan, const clef__graph_view *g, FILE *
 
 /* ---- Graphviz ---- */
 
+/* What leads to captured node i; to an output but the first, the first one does. */
+static void print_edges(const clef__graph_view *g, int i, FILE *out) {
+    const clef__captured *captured = &g->captured[i];
+    const clef__node *node = captured->node;
+    if (!captured->leaf && captured->out != node->out)
+        fprintf(out, "  n%d -> n%d [style=dashed, label=\"output %d\"];\n", clef__captured_of(g, node->out), i,
+                (int)(captured->out - node->out));
+    if (!clef__is_work(captured)) return;
+    for (int j = 0; j < node->n_inputs; j++) fprintf(out, "  n%d -> n%d;\n", clef__captured_of(g, node->input[j]), i);
+    if (node->after) fprintf(out, "  n%d -> n%d [style=dotted];\n", clef__captured_of(g, node->after), i);
+}
+
 static void print_graphviz(const clef__graph_view *g, FILE *out) {
     fprintf(out, "digraph clef {\n  node [shape=box, fontname=\"sans-serif\"];\n");
     for (int i = 0; i < g->n; i++) {
@@ -79,10 +91,7 @@ static void print_graphviz(const clef__graph_view *g, FILE *out) {
                 clef_dtype_name(captured->out->dtype), clef__shape_text(captured->out->shape));
         if (captured->group >= 0) fprintf(out, "\\ngroup %d", captured->group);
         fprintf(out, "\"%s];\n", captured->leaf ? ", style=rounded" : captured->output ? ", peripheries=2" : "");
-        for (int j = 0; clef__is_work(captured) && j < captured->node->n_inputs; j++)
-            fprintf(out, "  n%d -> n%d;\n", clef__captured_of(g, captured->node->input[j]), i);
-        if (clef__is_work(captured) && captured->node->after)
-            fprintf(out, "  n%d -> n%d [style=dotted];\n", clef__captured_of(g, captured->node->after), i);
+        print_edges(g, i, out);
     }
     fprintf(out, "}\n");
 }
