@@ -9,13 +9,11 @@
 #define CLEF_ARGS_H
 #include "plan/lower/lower.h"
 
-#define CLEF__ARGS(kernel, LIST)                                                     \
-    typedef struct kernel##_args {                                                   \
-        LIST(CLEF__FIELD)                                                            \
-    } kernel##_args;                                                                 \
-    static void pass_##kernel(const clef__lowering *lw, const kernel##_args *args) { \
-        LIST(CLEF__PASS)                                                             \
-    }
+#define CLEF__ARGS(kernel, LIST)   \
+    typedef struct kernel##_args { \
+        LIST(CLEF__FIELD)          \
+    } kernel##_args;               \
+    static void pass_##kernel(const clef__lowering *lw, const kernel##_args *args) { LIST(CLEF__PASS) }
 
 #define CLEF__FIELD(kind, ...) CLEF__FIELD_##kind(__VA_ARGS__)
 #define CLEF__FIELD_READ(name, dtype) clef__operand name;
@@ -46,6 +44,8 @@
 #define CLEF__PASS_EPILOGUE(to) clef__launch_epilogue(lw, &args->epilogue, args->to);
 
 /* Fields that are arrays, from arrays. */
-#define CLEF__TWO(x) {(x)[0], (x)[1]}
-#define CLEF__THREE(x) {(x)[0], (x)[1], (x)[2]}
+#define CLEF__TWO(x) \
+    { (x)[0], (x)[1] }
+#define CLEF__THREE(x) \
+    { (x)[0], (x)[1], (x)[2] }
 #endif
