@@ -9,6 +9,10 @@
        X(LONG, n)         long n; LONG2, LONG3 likewise
        X(FLOAT, eps)      float eps
        X(EPILOGUE, c)     what is done with results before they are written to c (epilogue.h)
+       X(HW, in)          int in_h, int in_w: INT2 for the rows and columns of an image
+       X(GROUP, geometry, GEOMETRY_ARGS)  the rows of a list that several kernels share
+
+   A name is no function or keyword of OpenCL C: drivers have macros of these (step, kernel), whose text would be lengthened.
 
    Here a list becomes parameters, PARAMETERS(GEMM_ARGS); src/kernels/args.h makes of it a struct and the calls that pass it.
 
@@ -38,4 +42,7 @@
 #define PARAMETER_LONG3(name) , long name##1, long name##2, long name##3
 #define PARAMETER_FLOAT(name) , float name
 #define PARAMETER_EPILOGUE(name) , EPILOGUE_PARAMETERS
+#define PARAMETER_HW(name) , int name##_h, int name##_w
+#define PARAMETER_GROUP(name, LIST) LIST(PARAMETER_IN_GROUP)
+#define PARAMETER_IN_GROUP(kind, ...) PARAMETER_##kind(__VA_ARGS__) /* PARAMETER is being expanded: it stands for itself here */
 #endif

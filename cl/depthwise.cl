@@ -34,6 +34,8 @@
 #define MR 3
 #endif
 #include "common.h"
+#include "args.h"
+#include "depthwise.args"
 #include "registers.h"
 #define RESULT DT
 #include "epilogue.h"
@@ -63,9 +65,6 @@ static int end_inside(int at, int step, int count, int size) { return at >= size
 
 /* One direction: what is read, what is made, and the convolution's attributes. */
 typedef struct { int in, out, taps, stride, dilation, before; } axis;
-#define GEOMETRY                                                                                 \
-    int c, int in_h, int in_w, int out_h, int out_w, int taps_h, int taps_w, int stride_h, int stride_w, \
-        int dilation_h, int dilation_w, int before_h, int before_w
 #define ROWS_AXIS {in_h, out_h, taps_h, stride_h, dilation_h, before_h}
 #define COLUMNS_AXIS {in_w, out_w, taps_w, stride_w, dilation_w, before_w}
 
@@ -103,14 +102,10 @@ static reach reach_of(axis a, int residue) {
 #define CLASSES(a) 1
 #endif
 
-__kernel void depthwise(__global const M *restrict image, long image_offset, __global const M *restrict filter,
-                        long filter_offset, __global const M *restrict bias, long bias_offset, __global M *restrict to,
-                        long to_offset, int has_bias, GEOMETRY, int chunk, int units, int run, EPILOGUE_PARAMETERS) {
+__kernel void depthwise(PARAMETERS(DEPTHWISE_ARGS)) {
     const axis v = ROWS_AXIS, h = COLUMNS_AXIS;
-    image += image_offset;
-    filter += filter_offset;
-    bias += bias_offset;
-    to += to_offset;
+    __global const M *image = image_base + image_offset, *filter = filter_base + filter_offset, *bias = bias_base + bias_offset;
+    __global M *to = to_base + to_offset;
     extra += extra_offset;
 /* Row y of image n: its class, its taps in the image, and where it begins to read. */
 #define ROW                                                                                      \
@@ -229,12 +224,9 @@ static void add_row(__global const M *restrict x, __global const M *restrict dy,
 }
 #endif
 
-__kernel void depthwise_weight(__global const M *restrict x, long x_offset, __global const M *restrict dy, long dy_offset,
-                               __global S *restrict to, long to_offset, GEOMETRY, int all_rows, int rows, int chunk, int units,
-                               int run) {
-    x += x_offset;
-    dy += dy_offset;
-    to += to_offset;
+__kernel void depthwise_weight(PARAMETERS(DEPTHWISE_WEIGHT_ARGS)) {
+    __global const M *x = x_base + x_offset, *dy = dy_base + dy_offset;
+    __global S *to = to_base + to_offset;
     int taps = taps_h * taps_w;
 #if WIDE
     const axis h = COLUMNS_AXIS;

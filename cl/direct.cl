@@ -57,6 +57,8 @@
 #define MR 3
 #endif
 #include "common.h"
+#include "args.h"
+#include "direct.args"
 #include "registers.h"
 #define RESULT DT
 #include "epilogue.h"
@@ -97,17 +99,13 @@ static void gather_filters(__global const MEMORY(DT) *w, long sy, long sx, long 
     }
 }
 
-__kernel void convolve(__global const MEMORY(DT) *restrict x_base, long x_offset, __global const MEMORY(DT) *restrict w_base,
-                       long w_offset, __global MEMORY(DT) *restrict y_base, long y_offset, __global const MEMORY(DT) *restrict bias,
-                       long bias_offset, int has_bias, __global float *restrict lines_base, long lines_offset, int rows, int per_item,
-                       int height, int width, int out_h, int out_w, int stride_h, int dilation_h, int before_h, int before_w, int line,
-                       long wy, long wx, long wc, long wn, EPILOGUE_PARAMETERS) {
+__kernel void convolve(PARAMETERS(CONVOLVE_ARGS)) {
     int begin = (int)get_global_id(0) * per_item, end = min(begin + per_item, rows), length = width * CHANNELS;
     float filters[KH * RUN * NR];
     gather_filters(w_base + w_offset, wy, wx, wc, wn, filters);
 #define NOTHING(i, j) V bias##j = (V)(0);
     COLUMNS(NOTHING, 0)
-#define FROM_BIAS(i, j) bias##j = CAT(gather_, DT)(bias + bias_offset + j * W, 1, RESULTS - j * W);
+#define FROM_BIAS(i, j) bias##j = CAT(gather_, DT)(bias_base + bias_offset + j * W, 1, RESULTS - j * W);
     if (has_bias) {
         COLUMNS(FROM_BIAS, 0)
     }
@@ -180,10 +178,7 @@ static void put_sum(__global const float *part, int parts, __global MEMORY(DT) *
 }
 
 #define EACH_TAP(X) CAT(ROWS_, TAPS)(X)
-__kernel void gradient(__global const MEMORY(DT) *restrict x_base, long x_offset, __global const MEMORY(DT) *restrict dy_base,
-                       long dy_offset, __global float *restrict part_base, long part_offset, __global MEMORY(DT) *restrict dw,
-                       long dw_offset, __global float *restrict lines_base, long lines_offset, int rows, int per_item, int block,
-                       int height, int width, int out_h, int out_w, int stride_h, int dilation_h, int before_h, int before_w, int line) {
+__kernel void gradient(PARAMETERS(GRADIENT_ARGS)) {
     int item = (int)get_global_id(0), begin = item * per_item, end = min(begin + per_item, rows), length = width * CHANNELS;
     __global float *sums = part_base + part_offset + item * KH * RUN * PANELS * W;
 #if COPIED
@@ -236,13 +231,12 @@ __kernel void gradient(__global const MEMORY(DT) *restrict x_base, long x_offset
     }
     if (get_global_size(0) > 1) return;
     PLAIN_LOOP
-    for (int tap = 0; tap < KH * RUN; tap++) put_sum(sums, 1, dw + dw_offset, tap);
+    for (int tap = 0; tap < KH * RUN; tap++) put_sum(sums, 1, dw_base + dw_offset, tap);
 }
 
 /* A work-item does `run` taps. */
-__kernel void finish(__global const float *restrict part, long part_offset, __global MEMORY(DT) *restrict dw, long dw_offset, int parts,
-                     int run) {
+__kernel void finish(PARAMETERS(DIRECT_FINISH_ARGS)) {
     int begin = (int)get_global_id(0) * run;
     PLAIN_LOOP
-    for (int tap = begin; tap < min(begin + run, KH * RUN); tap++) put_sum(part + part_offset, parts, dw + dw_offset, tap);
+    for (int tap = begin; tap < min(begin + run, KH * RUN); tap++) put_sum(part_base + part_offset, parts, dw_base + dw_offset, tap);
 }

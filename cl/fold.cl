@@ -11,6 +11,8 @@
 #define W 4
 #endif
 #include "common.h"
+#include "args.h"
+#include "fold.args"
 
 #define V VEC(float, W)
 
@@ -33,9 +35,7 @@ static reach reach_of(int at, int taps, int stride, int dilation, int step, int 
     return r;
 }
 
-__kernel void fold(__global const float *restrict t_base, long t_offset, __global MEMORY(OUT) *restrict to_base, long to_offset,
-                   int rows, int run, int c, int height, int width, int out_h, int out_w, int taps_h, int taps_w, int stride_h,
-                   int stride_w, int dilation_h, int dilation_w, int step_h, int step_w, int before_h, int before_w) {
+__kernel void fold(PARAMETERS(FOLD_ARGS)) {
     int begin = (int)get_global_id(0) * run, pixel = taps_h * taps_w * c;
     int next = step_w * c - step_w * dilation_w / stride_w * pixel; /* from a tap to the next one that reaches the same column */
     PLAIN_LOOP

@@ -14,6 +14,8 @@
 #define W 4
 #endif
 #include "common.h"
+#include "args.h"
+#include "pool.args"
 
 #define M MEMORY(DT)
 #define MASK_OF(t) CAT(MASK_, t)
@@ -63,9 +65,6 @@ static int divisor(axis v, axis h, int oy, int ox, int exclude) {
 }
 
 #define AXES const axis v = {in_h, out_h, kernel_h, stride_h, before_h}, h = {in_w, out_w, kernel_w, stride_w, before_w};
-#define GEOMETRY                                                                                       \
-    int pixels, int run, int c, int in_h, int in_w, int out_h, int out_w, int kernel_h, int kernel_w,  \
-        int stride_h, int stride_w, int before_h, int before_w, int exclude
 #ifdef WINDOW_H
 #define WINDOW int y0 = oy * v.stride, y1 = y0 + WINDOW_H, x0 = ox * h.stride, x1 = x0 + WINDOW_W;
 #define TAPS for (int y = y0; y < y1; y++) for (int x = x0; x < x1; x++)
@@ -100,16 +99,17 @@ static int divisor(axis v, axis h, int oy, int ox, int exclude) {
 #define RESULT(base) ((base) + (long)n * out_h * out_w * c)
 #define BETTER(a, m) (((a) > (m)) | (((a) != (a)) & ((m) == (m))))
 
-__kernel void max_pool(__global const M *restrict image, long image_offset,
 #ifdef PICK
-                       __global const M *restrict second, long second_offset,
+#define MAX_POOL_ARGS POOL_PAIR_ARGS
+#else
+#define MAX_POOL_ARGS POOL_ARGS
 #endif
-                       __global M *restrict to, long to_offset, GEOMETRY) {
+__kernel void max_pool(PARAMETERS(MAX_POOL_ARGS)) {
     AXES
-    image += image_offset;
-    to += to_offset;
+    __global const M *image = image_base + image_offset;
+    __global M *to = to_base + to_offset;
 #ifdef PICK
-    second += second_offset;
+    __global const M *second = second_base + second_offset;
 #define FIRST(l) LANES(l) chosen = LOAD(DT, l, second_plane, AT(y0, x0));
 #define CHOOSE(l) chosen = better ? LOAD(DT, l, second_plane, AT(y, x)) : chosen;
 #define CHOSEN chosen
@@ -141,12 +141,10 @@ __kernel void max_pool(__global const M *restrict image, long image_offset,
 }
 
 /* Windows that tile the image exactly: each writes its own pixels. */
-__kernel void max_pool_backward_tiles(__global const M *restrict image, long image_offset, __global const M *restrict grad,
-                                      long grad_offset, __global M *restrict to, long to_offset, GEOMETRY) {
+__kernel void max_pool_backward_tiles(PARAMETERS(POOL_PAIR_ARGS)) {
     AXES
-    image += image_offset;
-    grad += grad_offset;
-    to += to_offset;
+    __global const M *image = image_base + image_offset, *grad = second_base + second_offset;
+    __global M *to = to_base + to_offset;
 #define SCATTER(l)                                                                                     \
     {                                                                                                  \
         LANES(l) best = LOAD(DT, l, plane, AT(y0, x0)), g = LOAD(DT, l, grad, (long)p * c + i);        \
@@ -167,12 +165,10 @@ __kernel void max_pool_backward_tiles(__global const M *restrict image, long ima
     }
 }
 
-__kernel void max_pool_backward(__global const M *restrict image, long image_offset, __global const M *restrict grad,
-                                long grad_offset, __global M *restrict to, long to_offset, GEOMETRY) {
+__kernel void max_pool_backward(PARAMETERS(POOL_PAIR_ARGS)) {
     AXES
-    image += image_offset;
-    grad += grad_offset;
-    to += to_offset;
+    __global const M *image = image_base + image_offset, *grad = second_base + second_offset;
+    __global M *to = to_base + to_offset;
     /* Not chosen: when beaten, or met by an equal before. */
 #define GATHER(l)                                                                                      \
     {                                                                                                  \
@@ -199,11 +195,10 @@ __kernel void max_pool_backward(__global const M *restrict image, long image_off
     }
 }
 
-__kernel void avg_pool(__global const M *restrict image, long image_offset, __global M *restrict to, long to_offset,
-                       GEOMETRY) {
+__kernel void avg_pool(PARAMETERS(POOL_ARGS)) {
     AXES
-    image += image_offset;
-    to += to_offset;
+    __global const M *image = image_base + image_offset;
+    __global M *to = to_base + to_offset;
 #define AVERAGE(l)                                                                                     \
     {                                                                                                  \
         LANES(l) sum = 0;                                                                              \
@@ -218,11 +213,10 @@ __kernel void avg_pool(__global const M *restrict image, long image_offset, __gl
     }
 }
 
-__kernel void avg_pool_backward(__global const M *restrict grad, long grad_offset, __global M *restrict to, long to_offset,
-                                GEOMETRY) {
+__kernel void avg_pool_backward(PARAMETERS(POOL_ARGS)) {
     AXES
-    grad += grad_offset;
-    to += to_offset;
+    __global const M *grad = image_base + image_offset;
+    __global M *to = to_base + to_offset;
 #define SHARE(l)                                                                                       \
     {                                                                                                  \
         LANES(l) sum = 0;                                                                              \

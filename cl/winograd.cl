@@ -10,6 +10,8 @@
 
    A work-item owns one channel of one tile; neighbours are neighbouring channels.  All is f32. */
 #include "common.h"
+#include "args.h"
+#include "winograd.args"
 #define W 1
 #define RESULT f32
 #include "epilogue.h"
@@ -17,14 +19,12 @@
 #define FOUR(X) X(0) X(1) X(2) X(3)
 #define THREE(X) X(0) X(1) X(2)
 
-__kernel void winograd_image(__global const float *restrict x, long x_offset, __global float *restrict to, long to_offset, int c, int h,
-                             int w, long sn, long sh, long sw, long sc, int before_h, int before_w, int tiles_h, int tiles_w,
-                             int tiles) {
+__kernel void winograd_image(PARAMETERS(WINOGRAD_IMAGE_ARGS)) {
     long u = (long)get_global_id(0), size = (long)tiles * c;
     if (u >= size) return;
     int tile = (int)(u / c), top = tile / tiles_w % tiles_h * 2 - before_h, left = tile % tiles_w * 2 - before_w;
-    x += x_offset + tile / tiles_w / tiles_h * sn + u % c * sc;
-    to += to_offset + u;
+    __global const float *x = x_base + x_offset + tile / tiles_w / tiles_h * sn + u % c * sc;
+    __global float *to = to_base + to_offset + u;
 #define INSIDE(i, j) (top + i >= 0 && top + i < h && left + j >= 0 && left + j < w)
 #define PIXEL(i, j) float x##i##j = INSIDE(i, j) ? x[(top + i) * sh + (left + j) * sw] : 0;
 #define PIXELS(j) PIXEL(0, j) PIXEL(1, j) PIXEL(2, j) PIXEL(3, j)
@@ -39,12 +39,11 @@ __kernel void winograd_image(__global const float *restrict x, long x_offset, __
     FOUR(ACROSS)
 }
 
-__kernel void winograd_filters(__global const float *restrict w, long w_offset, __global float *restrict to, long to_offset, int c,
-                               int o, long sh, long sw, long sc, long so) {
+__kernel void winograd_filters(PARAMETERS(WINOGRAD_FILTERS_ARGS)) {
     long u = (long)get_global_id(0), size = (long)c * o;
     if (u >= size) return;
-    w += w_offset + u / o * sc + u % o * so;
-    to += to_offset + u;
+    __global const float *w = w_base + w_offset + u / o * sc + u % o * so;
+    __global float *to = to_base + to_offset + u;
 #define WEIGHT(i, j) float g##i##j = w[i * sh + j * sw];
 #define WEIGHTS(j) WEIGHT(0, j) WEIGHT(1, j) WEIGHT(2, j)
     THREE(WEIGHTS)
@@ -63,22 +62,20 @@ __kernel void winograd_filters(__global const float *restrict w, long w_offset, 
     FOUR(SPREAD_ACROSS)
 }
 
-__kernel void winograd_result(__global const float *restrict from, long from_offset, __global const float *restrict bias,
-                              long bias_offset, __global float *restrict y, long y_offset, int has_bias, int o, int h, int w,
-                              int tiles_h, int tiles_w, int tiles, EPILOGUE_PARAMETERS) {
+__kernel void winograd_result(PARAMETERS(WINOGRAD_RESULT_ARGS)) {
     long u = (long)get_global_id(0), size = (long)tiles * o;
     if (u >= size) return;
     int tile = (int)(u / o), top = tile / tiles_w % tiles_h * 2, left = tile % tiles_w * 2;
-    from += from_offset + u;
+    __global const float *from = from_base + from_offset + u;
     long corner = (((long)(tile / tiles_w / tiles_h) * h + top) * w + left) * o + u % o;
-    y += y_offset + corner;
+    __global float *y = y_base + y_offset + corner;
     extra += extra_offset + corner;
 #define PRODUCT(i, j) float m##i##j = from[(4 * i + j) * size];
 #define PRODUCTS(j) PRODUCT(0, j) PRODUCT(1, j) PRODUCT(2, j) PRODUCT(3, j)
     FOUR(PRODUCTS)
 #define GATHER(j) float r0##j = m0##j + m1##j + m2##j, r1##j = m1##j - m2##j - m3##j;
     FOUR(GATHER)
-    float b = has_bias ? bias[bias_offset + u % o] : 0;
+    float b = has_bias ? bias_base[bias_offset + u % o] : 0;
     bool right = left + 1 < w, below = top + 1 < h;
     long row = (long)w * o;
     y[0] = EPILOGUE(1, r00 + r01 + r02 + b, extra, 0);

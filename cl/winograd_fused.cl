@@ -36,6 +36,8 @@
 #define KB 64
 #endif
 #include "common.h"
+#include "args.h"
+#include "winograd_fused.args"
 #include "registers.h"
 #define RESULT OUT
 #include "epilogue.h"
@@ -56,8 +58,7 @@ static V taps(__global const MEMORY(IN) *w, long stride, int left) {
 }
 
 /* A work-item transforms `run` channels of one panel of N filters. */
-__kernel void filters(__global const MEMORY(IN) *restrict w_base, long w_offset, __global float *restrict u_base, long u_offset, int N,
-                      int channels, long sn, long sc, long sy, long sx, int run) {
+__kernel void filters(PARAMETERS(FILTERS_ARGS)) {
     int panel = (int)get_global_id(1), c = (int)get_global_id(0) * run, end = min(c + run, channels);
     if (panel * NR >= N) return;
     long place = (long)((N + NR - 1) / NR) * channels * NR; /* from one ξ to the next */
@@ -169,14 +170,10 @@ static void give(__global const float *m, long place, V bias, __global MEMORY(OU
 }
 
 /* The result has `images` × down × across tiles. */
-__kernel void conv(__global const MEMORY(IN) *restrict x_base, long x_offset, __global const float *restrict u_base, long u_offset,
-                   __global MEMORY(OUT) *restrict y_base, long y_offset, __global const MEMORY(OUT) *restrict bias_base,
-                   long bias_offset, __global float *restrict scratch, long scratch_offset, int has_bias, int tiles, int down, int across,
-                   int height_in, int width_in, int channels, int height_out, int width_out, int filters, int before_h, int before_w,
-                   int height, int blocks, int per_item, EPILOGUE_PARAMETERS) {
+__kernel void conv(PARAMETERS(CONV_ARGS)) {
     int item = (int)get_global_id(0), panels = (filters + NR - 1) / NR;
     long run_stride = (long)height * KB, place = (channels + KB - 1) / KB * run_stride, sums = (long)height * NR;
-    __global float *v = scratch + scratch_offset + item * 16 * (place + sums), *m = v + 16 * place;
+    __global float *v = scratch_base + scratch_offset + item * 16 * (place + sums), *m = v + 16 * place;
     int stop = min((item + 1) * per_item, blocks);
     PLAIN_LOOP
     for (int block = item * per_item; block < stop; block++) {
@@ -256,14 +253,11 @@ static void accumulate(__global const float *a, __global const float *b, __globa
 
 /* A unit is a block of KB channels × a block of KB filters × a run of `per_run` blocks of tiles; a work-item does per_item of
    them in turn.  sums: [run][filter block][channel block][ξ][KB][KB].  `height` is even. */
-__kernel void weight(__global const MEMORY(IN) *restrict x_base, long x_offset, __global const MEMORY(OUT) *restrict y_base,
-                     long y_offset, __global float *restrict sums_base, long sums_offset, __global float *restrict scratch,
-                     long scratch_offset, int tiles, int down, int across, int height_in, int width_in, int channels, int height_out,
-                     int width_out, int filters, int before_h, int before_w, int height, int blocks, int per_run, int units, int per_item) {
+__kernel void weight(PARAMETERS(WEIGHT_ARGS)) {
     int item = (int)get_global_id(0), stop = min((item + 1) * per_item, units);
     int blocks_c = (channels + KB - 1) / KB, blocks_n = (filters + KB - 1) / KB;
     long place = (long)height * KB, x_row = (long)width_in * channels, y_row = (long)width_out * filters;
-    __global float *v = scratch + scratch_offset + item * 32 * place, *d = v + 16 * place;
+    __global float *v = scratch_base + scratch_offset + item * 32 * place, *d = v + 16 * place;
     PLAIN_LOOP
     for (int unit = item * per_item; unit < stop; unit++) {
         int c = unit % blocks_c * KB, n = unit / blocks_c % blocks_n * KB, begin = unit / blocks_c / blocks_n * per_run;
@@ -305,8 +299,7 @@ __kernel void weight(__global const MEMORY(IN) *restrict x_base, long x_offset, 
 }
 
 /* A work-item: one channel, W filters.  dw lies [ky][kx][channel][filter]. */
-__kernel void finish(__global const float *restrict sums_base, long sums_offset, __global MEMORY(OUT) *restrict w_base, long w_offset,
-                     int channels, int filters, int runs) {
+__kernel void finish(PARAMETERS(WINOGRAD_FUSED_FINISH_ARGS)) {
     int c = (int)get_global_id(1), n = (int)get_global_id(0) * W, blocks_c = (channels + KB - 1) / KB, blocks_n = (filters + KB - 1) / KB;
     if (c >= channels || n >= filters) return;
     long size = 16 * KB * KB;

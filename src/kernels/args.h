@@ -3,8 +3,14 @@
        #include "gemm.args"
        CLEF__ARGS(gemm, GEMM_ARGS)
 
-   gives the struct gemm_args, whose fields have the rows' names (INT3 and LONG3 are arrays), and pass_gemm(lw, &args), which passes
-   them to the open launch.  A SCRATCH t that the kernel does not touch is any memory, and t_used false. */
+   gives the struct gemm_args, whose fields have the rows' names (INT3, LONG3 and HW are arrays), and pass_gemm(lw, &args), which passes
+   them to the open launch.  A SCRATCH t that the kernel does not touch is any memory, and t_used false.
+
+   A GROUP is a struct of its own, declared before those it lies in:
+
+       CLEF__ARGS(geometry, GEOMETRY_ARGS)
+
+   gives X(GROUP, geometry, GEOMETRY_ARGS) its field `geometry_args geometry`. */
 #ifndef CLEF_ARGS_H
 #define CLEF_ARGS_H
 #include "plan/lower/lower.h"
@@ -29,6 +35,8 @@
 #define CLEF__FIELD_LONG3(name) int64_t name[3];
 #define CLEF__FIELD_FLOAT(name) float name;
 #define CLEF__FIELD_EPILOGUE(to) clef__epilogue epilogue;
+#define CLEF__FIELD_HW(name) int64_t name[2];
+#define CLEF__FIELD_GROUP(name, LIST) name##_args name;
 
 #define CLEF__PASS(kind, ...) CLEF__PASS_##kind(__VA_ARGS__)
 #define CLEF__PASS_READ(name, dtype) clef__launch_tensor(lw, args->name, false);
@@ -42,6 +50,8 @@
 #define CLEF__PASS_LONG3(name) clef__launch_longs(lw, args->name, 3);
 #define CLEF__PASS_FLOAT(name) clef__launch_float(lw, args->name);
 #define CLEF__PASS_EPILOGUE(to) clef__launch_epilogue(lw, &args->epilogue, args->to);
+#define CLEF__PASS_HW(name) clef__launch_ints(lw, args->name, 2);
+#define CLEF__PASS_GROUP(name, LIST) pass_##name(lw, &args->name);
 
 /* Fields that are arrays, from arrays. */
 #define CLEF__TWO(x) \

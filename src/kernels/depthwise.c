@@ -1,9 +1,15 @@
 /* depthwise.c — strategies for convolutions where each channel has one filter of its own (cl/depthwise.cl). */
+#include "depthwise.args"
+#include "kernels/args.h"
 #include "kernels/conv.h"
 #include "kernels/gemm.h"
 #include "kernels/image.h"
 #include "kernels/reduce.h"
 #include "runtime/arithmetic.h"
+
+CLEF__ARGS(geometry, DEPTHWISE_GEOMETRY_ARGS)
+CLEF__ARGS(depthwise, DEPTHWISE_ARGS)
+CLEF__ARGS(depthwise_weight, DEPTHWISE_WEIGHT_ARGS)
 
 enum {
     CACHE_BYTES = 393216, /* what the rows that a work-item reads again may take of a second-level cache */
@@ -46,12 +52,9 @@ static void begin_depthwise(const clef__lowering *lw, const char *kernel, clef_d
     clef__launch_define(lw, "WIDE", "%d", wide(lw));
 }
 
-/* `units` to be divided among work-items, one each unless they are wide.  Returns how many work-items there are. */
-static int64_t depthwise_grain(const clef__lowering *lw, int64_t units) {
-    int64_t items = wide(lw) ? clef__lower_items(lw, units, 1) : units, run = clef__ceil_div(units, items);
-    clef__launch_int(lw, (int32_t)units);
-    clef__launch_int(lw, (int32_t)run);
-    return clef__ceil_div(units, run);
+/* How many of `units` a work-item does: one unless it is wide. */
+static int64_t run_of(const clef__lowering *lw, int64_t units) {
+    return wide(lw) ? clef__ceil_div(units, clef__lower_items(lw, units, 1)) : 1;
 }
 
 /* Channels of a run: `rows` rows of the image stay in a cache, and every work-item gets something. */
@@ -62,14 +65,13 @@ static int64_t chunk_of(const clef__lowering *lw, const clef__image *x, int64_t 
     return clef__smaller(vectors, most) * lanes;
 }
 
-/* What both kernels take first after their tensors. */
-static void pass_geometry(const clef__lowering *lw, const clef__image *read, const clef__image *made) {
-    const clef__conv *a = clef__lower_node(lw)->attributes;
-    const int64_t in[2] = {read->h, read->w}, out[2] = {made->h, made->w};
-    const int64_t *pairs[] = {in, out, a->kernel, a->stride, a->dilation, a->before};
-    clef__launch_int(lw, (int32_t)made->c);
-    for (int i = 0; i < 6; i++)
-        for (int d = 0; d < 2; d++) clef__launch_int(lw, (int32_t)pairs[i][d]);
+static geometry_args geometry_of(const clef__conv *a, const clef__image *read, const clef__image *made) {
+    /* clang-format off */
+    return (geometry_args){
+        .c = made->c, .in = {read->h, read->w}, .out = {made->h, made->w}, .taps = CLEF__TWO(a->kernel),
+        .stride = CLEF__TWO(a->stride), .dilation = CLEF__TWO(a->dilation), .before = CLEF__TWO(a->before),
+    };
+    /* clang-format on */
 }
 
 static void lower_images(const clef__lowering *lw, bool backward) {
@@ -81,19 +83,18 @@ static void lower_images(const clef__lowering *lw, bool backward) {
     clef__image y = clef__image_of(clef__lower_out(lw, clef__channels_last));
     clef__epilogue epilogue = clef__lower_epilogue(lw, y.data);
     int64_t rows = y.n * y.h, lanes = lanes_of(lw, y.c), chunk = chunk_of(lw, &x, lanes, a->kernel[0], rows);
+    int64_t units = rows * (wide(lw) ? clef__larger(y.c / chunk, 1) : y.w * (y.c / lanes)), run = run_of(lw, units);
     begin_depthwise(lw, "depthwise", node->out->dtype, lanes);
     clef__launch_define(lw, "P", "%d", (backward ? y.w / a->stride[1] : y.w) >= 16 ? 8 : 4);
     clef__launch_define(lw, "BACKWARD", "%d", backward);
-    clef__launch_tensor(lw, x.data, false);
-    clef__launch_tensor(lw, w, false);
-    clef__launch_tensor(lw, bias, false);
-    clef__launch_tensor(lw, y.data, true);
-    clef__launch_int(lw, node->n_inputs == 3);
-    pass_geometry(lw, &x, &y);
-    clef__launch_int(lw, (int32_t)chunk);
-    int64_t items = depthwise_grain(lw, rows * (wide(lw) ? clef__larger(y.c / chunk, 1) : y.w * (y.c / lanes)));
-    clef__launch_epilogue(lw, &epilogue, y.data);
-    clef__launch_end_1d(lw, items);
+    /* clang-format off */
+    depthwise_args args = {
+        .image = x.data, .filter = w, .bias = bias, .to = y.data, .has_bias = node->n_inputs == 3,
+        .geometry = geometry_of(a, &x, &y), .chunk = chunk, .units = units, .run = run, .epilogue = epilogue,
+    };
+    /* clang-format on */
+    pass_depthwise(lw, &args);
+    clef__launch_end_1d(lw, clef__ceil_div(units, run));
 }
 
 void clef__depthwise_forward(const clef__lowering *lw) { lower_images(lw, false); }
@@ -121,18 +122,19 @@ void clef__depthwise_weight(const clef__lowering *lw) {
     int64_t lanes = lanes_of(lw, dy.c), taps = a->kernel[0] * a->kernel[1], all = dy.n * dy.h;
     int64_t rows = rows_of_split(lw, &dy, lanes, taps), splits = clef__ceil_div(all, rows);
     int64_t chunk = chunk_of(lw, &x, lanes, a->kernel[0], splits);
+    int64_t units = splits * (wide(lw) ? clef__larger(dy.c / chunk, 1) : taps * (dy.c / lanes)), run = run_of(lw, units);
     clef_dtype type = clef__gemm_type(node->out->dtype);
     bool through = splits > 1 || type != node->out->dtype;
     if (through) sums = clef__lower_scratch(lw, type, CLEF_SHAPE(splits, taps * dy.c));
     begin_depthwise(lw, "depthwise_weight", node->out->dtype, lanes);
     if (wide(lw)) clef__launch_define(lw, "MR", "%d", (int)sums_of_row(lw, a->kernel[1]));
-    clef__launch_tensor(lw, x.data, false);
-    clef__launch_tensor(lw, dy.data, false);
-    clef__launch_tensor(lw, sums, true);
-    pass_geometry(lw, &x, &dy);
-    clef__launch_int(lw, (int32_t)all);
-    clef__launch_int(lw, (int32_t)rows);
-    clef__launch_int(lw, (int32_t)chunk);
-    clef__launch_end_1d(lw, depthwise_grain(lw, splits * (wide(lw) ? clef__larger(dy.c / chunk, 1) : taps * (dy.c / lanes))));
+    /* clang-format off */
+    depthwise_weight_args args = {
+        .x = x.data, .dy = dy.data, .to = sums, .geometry = geometry_of(a, &x, &dy),
+        .all_rows = all, .rows = rows, .chunk = chunk, .units = units, .run = run,
+    };
+    /* clang-format on */
+    pass_depthwise_weight(lw, &args);
+    clef__launch_end_1d(lw, clef__ceil_div(units, run));
     if (through) clef__lower_sum(lw, sums, dw, (clef__axes){1, splits, taps * dy.c});
 }

@@ -2,10 +2,17 @@
 
    As products these have short sums and rows that fill no vector, and spend their time on addresses.  cl/direct.cl knows the taps
    when it is compiled, makes vectors no wider than the results of a pixel, and takes filters and images as they lie. */
+#include "direct.args"
+#include "kernels/args.h"
 #include "kernels/conv.h"
 #include "kernels/gemm.h"
 #include "kernels/image.h"
 #include "runtime/arithmetic.h"
+
+CLEF__ARGS(geometry, DIRECT_GEOMETRY_ARGS)
+CLEF__ARGS(convolve, CONVOLVE_ARGS)
+CLEF__ARGS(gradient, GRADIENT_ARGS)
+CLEF__ARGS(finish, DIRECT_FINISH_ARGS)
 
 enum {
     FILTER_FLOATS = 8192, /* of all taps, with idle lanes: a first-level cache holds them */
@@ -148,11 +155,13 @@ static void begin_direct(const clef__lowering *lw, const char *kernel, const vie
     for (size_t i = 0; i < (v->of_data ? own : n); i++) clef__launch_define(lw, name[i], "%d", (int)number[i]);
 }
 
-static void pass_geometry(const clef__lowering *lw, const view *v, const clef__image *x) {
+static geometry_args geometry_of(const view *v, const clef__image *x) {
     /* clang-format off */
-    const int64_t number[] = {x->h, x->w, v->out[0], v->out[1], v->stride[0], v->dilation[0], v->before[0], v->before[1], line_of(v, x)};
+    return (geometry_args){
+        .height = x->h, .width = x->w, .out = CLEF__TWO(v->out), .stride_h = v->stride[0], .dilation_h = v->dilation[0],
+        .before = CLEF__TWO(v->before), .line = line_of(v, x),
+    };
     /* clang-format on */
-    clef__launch_ints(lw, number, sizeof number / sizeof *number);
 }
 
 /* w: [n, c, kh, kw] in the kernel's order of taps, any strides. */
@@ -164,18 +173,14 @@ static void convolve(const clef__lowering *lw, const view *v, clef__operand w, c
             items = direct_grain(lw, rows, v->out[1] * v->kernel[0] * run_of(v) * vectors_of(lw, v), &per_item);
     if (is_staged(v, &x)) lines = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items, v->kernel[0], line_of(v, &x)));
     begin_direct(lw, "convolve", v, &x);
-    clef__launch_tensor(lw, x.data, false);
-    clef__launch_tensor(lw, w, false);
-    clef__launch_tensor(lw, y, true);
-    clef__launch_tensor(lw, bias ? *bias : w, false);
-    clef__launch_int(lw, bias != NULL);
-    clef__launch_tensor(lw, lines, true);
-    clef__launch_int(lw, (int32_t)rows);
-    clef__launch_int(lw, (int32_t)per_item);
-    pass_geometry(lw, v, &x);
-    const int order[] = {2, 3, 1, 0};
-    for (int i = 0; i < 4; i++) clef__launch_long(lw, w.stride[order[i]]);
-    clef__launch_epilogue(lw, &epilogue, y);
+    /* clang-format off */
+    convolve_args args = {
+        .x = x.data, .w = w, .y = y, .bias = bias ? *bias : w, .has_bias = bias != NULL, .lines = lines,
+        .rows = rows, .per_item = per_item, .geometry = geometry_of(v, &x),
+        .wy = w.stride[2], .wx = w.stride[3], .wc = w.stride[1], .wn = w.stride[0], .epilogue = epilogue,
+    };
+    /* clang-format on */
+    pass_convolve(lw, &args);
     clef__launch_end(lw, (size_t[]){(size_t)items, 1, 1}, (size_t[]){1, 1, 1});
 }
 
@@ -205,22 +210,17 @@ void clef__direct_weight(const clef__lowering *lw) {
     if (t.copied) lines = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items, t.keys, line_of(&v, &x)));
     clef__operand sums = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items, taps, width));
     begin_direct(lw, "gradient", &v, &x);
-    clef__launch_tensor(lw, x.data, false);
-    clef__launch_tensor(lw, dy.data, false);
-    clef__launch_tensor(lw, sums, true);
-    clef__launch_tensor(lw, dw, true);
-    clef__launch_tensor(lw, lines, true);
-    clef__launch_int(lw, (int32_t)rows);
-    clef__launch_int(lw, (int32_t)per_item);
-    clef__launch_int(lw, (int32_t)clef__larger(BLOCK_PIXELS / v.out[1], 1));
-    pass_geometry(lw, &v, &x);
+    /* clang-format off */
+    gradient_args args = {
+        .x = x.data, .dy = dy.data, .part = sums, .dw = dw, .lines = lines,
+        .rows = rows, .per_item = per_item, .block = clef__larger(BLOCK_PIXELS / v.out[1], 1), .geometry = geometry_of(&v, &x),
+    };
+    /* clang-format on */
+    pass_gradient(lw, &args);
     clef__launch_end(lw, (size_t[]){(size_t)items, 1, 1}, (size_t[]){1, 1, 1});
     if (items == 1) return; /* it has put the sums itself */
     int64_t run = clef__ceil_div(ITEM_STEPS, items * vectors_of(lw, &v));
     begin_direct(lw, "finish", &v, &x);
-    clef__launch_tensor(lw, sums, false);
-    clef__launch_tensor(lw, dw, true);
-    clef__launch_int(lw, (int32_t)items);
-    clef__launch_int(lw, (int32_t)run);
+    pass_finish(lw, &(finish_args){.part = sums, .dw = dw, .parts = items, .run = run});
     clef__launch_end(lw, (size_t[]){(size_t)clef__ceil_div(taps, run), 1, 1}, (size_t[]){1, 1, 1});
 }

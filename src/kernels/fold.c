@@ -3,10 +3,14 @@
    Elsewhere that gradient is a product whose columns are the channels of the image: few of them leave most lanes of a vector
    idle.  Here the columns are taps × channels: t[pixel of dy][tap, channel] = Σ_o dy[pixel][o] · w[o][tap, channel], of which
    every pixel of the image then gathers its own (cl/fold.cl).  Nothing is multiplied with padding either. */
+#include "fold.args"
+#include "kernels/args.h"
 #include "kernels/conv.h"
 #include "kernels/gemm.h"
 #include "kernels/image.h"
 #include "runtime/arithmetic.h"
+
+CLEF__ARGS(fold, FOLD_ARGS)
 
 enum { MOST_FLOATS = 4 << 20 }; /* of t: it should not leave the last-level cache */
 
@@ -23,17 +27,19 @@ bool clef__fold_applies(const clef__lowering *lw) {
 
 static void gather(const clef__lowering *lw, clef__operand t, const clef__image *dx, const int64_t out[2]) {
     const clef__conv *a = clef__lower_node(lw)->attributes;
-    int64_t rows = dx->n * dx->h, run = clef__ceil_div(rows, clef__lower_items(lw, rows, 1)), step[2];
-    for (int d = 0; d < 2; d++) step[d] = clef__tap_step(a->stride[d], a->dilation[d]);
+    int64_t rows = dx->n * dx->h, run = clef__ceil_div(rows, clef__lower_items(lw, rows, 1));
     clef__launch_begin(lw, "fold.cl", "fold");
     clef__launch_define(lw, "OUT", "%s", clef__token(dx->data.dtype));
     clef__launch_define(lw, "W", "%d", dx->c <= 4 ? 4 : 8);
-    clef__launch_tensor(lw, t, false);
-    clef__launch_tensor(lw, dx->data, true);
-    const int64_t first[] = {rows, run, dx->c, dx->h, dx->w}, *pairs[] = {out, a->kernel, a->stride, a->dilation, step, a->before};
-    for (int i = 0; i < 5; i++) clef__launch_int(lw, (int32_t)first[i]);
-    for (int i = 0; i < 6; i++)
-        for (int d = 0; d < 2; d++) clef__launch_int(lw, (int32_t)pairs[i][d]);
+    /* clang-format off */
+    fold_args args = {
+        .t = t, .to = dx->data, .rows = rows, .run = run, .c = dx->c, .height = dx->h, .width = dx->w,
+        .out = CLEF__TWO(out), .taps = CLEF__TWO(a->kernel), .stride = CLEF__TWO(a->stride), .dilation = CLEF__TWO(a->dilation),
+        .step_h = clef__tap_step(a->stride[0], a->dilation[0]), .step_w = clef__tap_step(a->stride[1], a->dilation[1]),
+        .before = CLEF__TWO(a->before),
+    };
+    /* clang-format on */
+    pass_fold(lw, &args);
     clef__launch_end_1d(lw, clef__ceil_div(rows, run));
 }
 

@@ -1,9 +1,15 @@
 /* winograd.c — a strategy for convolution with filters of 3 × 3 on GPUs, and for its gradient by the image, which is the same
    with the flipped filters: fewer multiplications for more memory (cl/winograd.cl). */
+#include "kernels/args.h"
 #include "kernels/conv.h"
 #include "kernels/gemm.h"
 #include "kernels/image.h"
 #include "runtime/arithmetic.h"
+#include "winograd.args"
+
+CLEF__ARGS(winograd_image, WINOGRAD_IMAGE_ARGS)
+CLEF__ARGS(winograd_filters, WINOGRAD_FILTERS_ARGS)
+CLEF__ARGS(winograd_result, WINOGRAD_RESULT_ARGS)
 
 enum {
     LEAST_CHANNELS = 32,   /* shorter sums do not pay the way there and back */
@@ -33,18 +39,14 @@ static clef__operand transform_image(const clef__lowering *lw, clef__operand x, 
     clef__operand to = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(PRODUCTS, tiles, c));
     clef__launch_begin(lw, "winograd.cl", "winograd_image");
     clef__launch_derives(lw);
-    clef__launch_tensor(lw, x, false);
-    clef__launch_tensor(lw, to, true);
-    clef__launch_int(lw, (int32_t)c);
-    for (int d = 0; d < 2; d++) clef__launch_int(lw, (int32_t)x.dim[2 + d]);
-    clef__launch_long(lw, x.stride[0]);
-    clef__launch_long(lw, x.stride[2]);
-    clef__launch_long(lw, x.stride[3]);
-    clef__launch_long(lw, x.stride[1]);
-    for (int d = 0; d < 2; d++) clef__launch_int(lw, (int32_t)before[d]);
-    clef__launch_int(lw, (int32_t)tiles_h);
-    clef__launch_int(lw, (int32_t)tiles_w);
-    clef__launch_int(lw, (int32_t)tiles);
+    /* clang-format off */
+    winograd_image_args args = {
+        .x = x, .to = to, .c = c, .h = x.dim[2], .w = x.dim[3],
+        .sn = x.stride[0], .sh = x.stride[2], .sw = x.stride[3], .sc = x.stride[1],
+        .before = CLEF__TWO(before), .tiles_h = tiles_h, .tiles_w = tiles_w, .tiles = tiles,
+    };
+    /* clang-format on */
+    pass_winograd_image(lw, &args);
     clef__launch_end_1d(lw, tiles * c);
     return to;
 }
@@ -54,14 +56,13 @@ static clef__operand transform_filters(const clef__lowering *lw, clef__operand w
     clef__operand to = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(PRODUCTS, w.dim[1], w.dim[0]));
     clef__launch_begin(lw, "winograd.cl", "winograd_filters");
     clef__launch_prepacks(lw);
-    clef__launch_tensor(lw, w, false);
-    clef__launch_tensor(lw, to, true);
-    clef__launch_int(lw, (int32_t)w.dim[1]);
-    clef__launch_int(lw, (int32_t)w.dim[0]);
-    clef__launch_long(lw, w.stride[2]);
-    clef__launch_long(lw, w.stride[3]);
-    clef__launch_long(lw, w.stride[1]);
-    clef__launch_long(lw, w.stride[0]);
+    /* clang-format off */
+    winograd_filters_args args = {
+        .w = w, .to = to, .c = w.dim[1], .o = w.dim[0],
+        .sh = w.stride[2], .sw = w.stride[3], .sc = w.stride[1], .so = w.stride[0],
+    };
+    /* clang-format on */
+    pass_winograd_filters(lw, &args);
     clef__launch_end_1d(lw, w.dim[0] * w.dim[1]);
     return to;
 }
@@ -82,17 +83,13 @@ static clef__operand multiply(const clef__lowering *lw, clef__operand v, clef__o
 static void transform_result(const clef__lowering *lw, clef__operand m, const clef__operand *bias, const clef__image *y,
                              const clef__epilogue *epilogue) {
     clef__launch_begin(lw, "winograd.cl", "winograd_result");
-    clef__launch_tensor(lw, m, false);
-    clef__launch_tensor(lw, bias ? *bias : m, false);
-    clef__launch_tensor(lw, y->data, true);
-    clef__launch_int(lw, bias != NULL);
-    clef__launch_int(lw, (int32_t)y->c);
-    clef__launch_int(lw, (int32_t)y->h);
-    clef__launch_int(lw, (int32_t)y->w);
-    clef__launch_int(lw, (int32_t)tiles_of(y->h));
-    clef__launch_int(lw, (int32_t)tiles_of(y->w));
-    clef__launch_int(lw, (int32_t)m.dim[1]);
-    clef__launch_epilogue(lw, epilogue, y->data);
+    /* clang-format off */
+    winograd_result_args args = {
+        .from = m, .bias = bias ? *bias : m, .y = y->data, .has_bias = bias != NULL, .o = y->c, .h = y->h, .w = y->w,
+        .tiles_h = tiles_of(y->h), .tiles_w = tiles_of(y->w), .tiles = m.dim[1], .epilogue = *epilogue,
+    };
+    /* clang-format on */
+    pass_winograd_result(lw, &args);
     clef__launch_end_1d(lw, m.dim[1] * y->c);
 }
 

@@ -1,9 +1,17 @@
 /* winograd_fused.c — strategies for 3×3 convolutions of stride 1 by fewer multiplications (cl/winograd_fused.cl), on devices where
    one work-item owns a long run and a cache of its own. */
+#include "kernels/args.h"
 #include "kernels/conv.h"
 #include "kernels/gemm.h"
 #include "kernels/image.h"
 #include "runtime/arithmetic.h"
+#include "winograd_fused.args"
+
+CLEF__ARGS(filters, FILTERS_ARGS)
+CLEF__ARGS(geometry, WINOGRAD_FUSED_GEOMETRY_ARGS)
+CLEF__ARGS(conv, CONV_ARGS)
+CLEF__ARGS(weight, WEIGHT_ARGS)
+CLEF__ARGS(finish, WINOGRAD_FUSED_FINISH_ARGS)
 
 enum {
     RUN = 64,             /* channels of a tile that lie side by side */
@@ -67,23 +75,26 @@ static clef__operand transform_filters(const clef__lowering *lw, clef__operand w
     clef__operand u = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(16, panels, c, panel_of(lw)));
     begin_winograd(lw, "filters", clef__lower_profile(lw)->tile_m, w.dtype, CLEF_F32);
     clef__launch_prepacks(lw);
-    clef__launch_tensor(lw, w, false);
-    clef__launch_tensor(lw, u, true);
-    clef__launch_int(lw, (int32_t)n);
-    clef__launch_int(lw, (int32_t)c);
-    clef__launch_longs(lw, w.stride, 4);
-    clef__launch_int(lw, (int32_t)run);
+    /* clang-format off */
+    filters_args args = {
+        .w = w, .u = u, .N = n, .channels = c,
+        .sn = w.stride[0], .sc = w.stride[1], .sy = w.stride[2], .sx = w.stride[3], .run = run,
+    };
+    /* clang-format on */
+    pass_filters(lw, &args);
     clef__launch_end(lw, (size_t[]){(size_t)clef__ceil_div(c, run), (size_t)panels, 1}, (size_t[]){1, 1, 1});
     return u;
 }
 
 /* x read and y made by the forward convolution, or the other way round. */
-static void pass_geometry(const clef__lowering *lw, const clef__image *x, const clef__image *y, const int64_t before[2]) {
+static geometry_args geometry_of(const clef__image *x, const clef__image *y, const int64_t before[2]) {
     /* clang-format off */
-    const int64_t number[] = {tiles_of(y->n, y->h, y->w), clef__ceil_div(y->h, 2), clef__ceil_div(y->w, 2), x->h, x->w, x->c,
-                              y->h, y->w, y->c, before[0], before[1]};
+    return (geometry_args){
+        .tiles = tiles_of(y->n, y->h, y->w), .down = clef__ceil_div(y->h, 2), .across = clef__ceil_div(y->w, 2),
+        .height_in = x->h, .width_in = x->w, .channels = x->c, .height_out = y->h, .width_out = y->w, .filters = y->c,
+        .before = CLEF__TWO(before),
+    };
     /* clang-format on */
-    clef__launch_ints(lw, number, sizeof number / sizeof *number);
 }
 
 static void convolve(const clef__lowering *lw, const clef__image *x, clef__operand w, const clef__image *y, const int64_t before[2],
@@ -99,17 +110,13 @@ static void convolve(const clef__lowering *lw, const clef__image *x, clef__opera
     clef__epilogue epilogue = clef__lower_epilogue(lw, y->data);
     clef__operand scratch = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items, floats));
     begin_winograd(lw, "conv", profile->tile_m, x->data.dtype, y->data.dtype);
-    clef__launch_tensor(lw, x->data, false);
-    clef__launch_tensor(lw, u, false);
-    clef__launch_tensor(lw, y->data, true);
-    clef__launch_tensor(lw, bias ? *bias : y->data, false);
-    clef__launch_tensor(lw, scratch, true);
-    clef__launch_int(lw, bias != NULL);
-    pass_geometry(lw, x, y, before);
-    clef__launch_int(lw, (int32_t)height);
-    clef__launch_int(lw, (int32_t)blocks);
-    clef__launch_int(lw, (int32_t)per_item);
-    clef__launch_epilogue(lw, &epilogue, y->data);
+    /* clang-format off */
+    conv_args args = {
+        .x = x->data, .u = u, .y = y->data, .bias = bias ? *bias : y->data, .scratch = scratch, .has_bias = bias != NULL,
+        .geometry = geometry_of(x, y, before), .height = height, .blocks = blocks, .per_item = per_item, .epilogue = epilogue,
+    };
+    /* clang-format on */
+    pass_conv(lw, &args);
     clef__launch_end(lw, (size_t[]){(size_t)items, 1, 1}, (size_t[]){1, 1, 1});
 }
 
@@ -143,15 +150,13 @@ static clef__operand sum_over_tiles(const clef__lowering *lw, const clef__image 
     clef__operand sums = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(units, 16, RUN, RUN));
     clef__operand scratch = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items, 32, SUM_TILES, RUN));
     begin_winograd(lw, "weight", clef__lower_profile(lw)->tile_m < 8 ? 4 : 8, x->data.dtype, dy->data.dtype);
-    clef__launch_tensor(lw, x->data, false);
-    clef__launch_tensor(lw, dy->data, false);
-    clef__launch_tensor(lw, sums, true);
-    clef__launch_tensor(lw, scratch, true);
-    pass_geometry(lw, x, dy, a->before);
     /* clang-format off */
-    const int64_t number[] = {SUM_TILES, blocks, per_run, units, per_item};
+    weight_args args = {
+        .x = x->data, .y = dy->data, .sums = sums, .scratch = scratch, .geometry = geometry_of(x, dy, a->before),
+        .height = SUM_TILES, .blocks = blocks, .per_run = per_run, .units = units, .per_item = per_item,
+    };
     /* clang-format on */
-    clef__launch_ints(lw, number, sizeof number / sizeof *number);
+    pass_weight(lw, &args);
     clef__launch_end(lw, (size_t[]){(size_t)items, 1, 1}, (size_t[]){1, 1, 1});
     return sums;
 }
@@ -163,10 +168,6 @@ void clef__winograd_fused_weight(const clef__lowering *lw) {
     int64_t runs;
     clef__operand sums = sum_over_tiles(lw, &x, &dy, &runs);
     begin_winograd(lw, "finish", clef__lower_profile(lw)->tile_m, CLEF_F32, dw.dtype);
-    clef__launch_tensor(lw, sums, false);
-    clef__launch_tensor(lw, dw, true);
-    clef__launch_int(lw, (int32_t)x.c);
-    clef__launch_int(lw, (int32_t)dy.c);
-    clef__launch_int(lw, (int32_t)runs);
+    pass_finish(lw, &(finish_args){.sums = sums, .w = dw, .channels = x.c, .filters = dy.c, .runs = runs});
     clef__launch_end(lw, (size_t[]){(size_t)(dy.c / lanes_of(lw)), (size_t)x.c, 1}, (size_t[]){1, 1, 1});
 }

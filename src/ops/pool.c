@@ -3,9 +3,15 @@
    max_pool2d, its gradient and `max_pool2d_pick` (the elements of t where x has its maxima) are closed under
    differentiation, and so are avg_pool2d and its gradient: any order of derivative exists.  Nothing is stored for the
    backward pass but x itself: the place of a maximum is found again. */
+#include "kernels/args.h"
 #include "kernels/image.h"
 #include "kernels/lanes.h"
 #include "ops/ops.h"
+#include "pool.args"
+
+CLEF__ARGS(geometry, POOL_GEOMETRY_ARGS)
+CLEF__ARGS(pool, POOL_ARGS)
+CLEF__ARGS(pool_pair, POOL_PAIR_ARGS)
 
 /* Attributes of every op here; index 0 is h, 1 is w. */
 typedef struct geometry {
@@ -82,30 +88,32 @@ static void begin_pool(const clef__lowering *lw, const char *kernel, const geome
     }
 }
 
-static void end(const clef__lowering *lw, const geometry *a, int64_t pixels, int64_t channels) {
-    int64_t items = clef__lower_items(lw, pixels, 1), run = clef__ceil_div(pixels, items);
-    const int64_t *pairs[] = {a->image, a->result, a->kernel, a->stride, a->padding};
-    clef__launch_int(lw, (int32_t)pixels);
-    clef__launch_int(lw, (int32_t)run);
-    clef__launch_int(lw, (int32_t)channels);
-    for (int i = 0; i < 5; i++)
-        for (int d = 0; d < 2; d++) clef__launch_int(lw, (int32_t)pairs[i][d]);
-    clef__launch_int(lw, a->exclude_padding != 0);
+/* Ends a launch that goes through the pixels of `walked`, reads the node's inputs, in order, and writes to `to`. */
+static void end(const clef__lowering *lw, const geometry *a, const clef__image in[2], clef__operand to, const clef__image *walked) {
+    int64_t pixels = walked->n * walked->h * walked->w, run = clef__ceil_div(pixels, clef__lower_items(lw, pixels, 1));
+    /* clang-format off */
+    geometry_args g = {
+        .pixels = pixels, .run = run, .c = walked->c, .in = CLEF__TWO(a->image), .out = CLEF__TWO(a->result),
+        .kernel_h = a->kernel[0], .kernel_w = a->kernel[1], .stride = CLEF__TWO(a->stride), .before = CLEF__TWO(a->padding),
+        .exclude = a->exclude_padding != 0,
+    };
+    pool_args one = {.image = in[0].data, .to = to, .geometry = g};
+    pool_pair_args two = {.image = in[0].data, .second = in[1].data, .to = to, .geometry = g};
+    /* clang-format on */
+    if (clef__lower_node(lw)->n_inputs == 1) pass_pool(lw, &one);
+    else pass_pool_pair(lw, &two);
     clef__launch_end_1d(lw, clef__ceil_div(pixels, run));
 }
 
-/* Every kernel takes its inputs in order, then the result. */
 static void lower_with(const clef__lowering *lw, const char *kernel, bool pick) {
     const clef__node *node = clef__lower_node(lw);
     const geometry *a = node->attributes;
-    clef__image in[2], y;
+    clef__image in[2] = {0}, y;
     for (int i = 0; i < node->n_inputs; i++) in[i] = clef__image_in(lw, i);
     y = clef__image_of(clef__lower_out(lw, clef__channels_last));
     begin_pool(lw, kernel, a, node->out->dtype, y.c);
     if (pick) clef__launch_define(lw, "PICK", "1");
-    for (int i = 0; i < node->n_inputs; i++) clef__launch_tensor(lw, in[i].data, false);
-    clef__launch_tensor(lw, y.data, true);
-    end(lw, a, y.n * y.h * y.w, y.c);
+    end(lw, a, in, y.data, &y);
 }
 
 /* One window per pixel and no pixel without: the windows tile the image. */
@@ -118,12 +126,10 @@ static bool tiles(const geometry *a) {
 static void lower_max_tiles(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     const geometry *a = node->attributes;
-    clef__image x = clef__image_in(lw, 0), g = clef__image_in(lw, 1), dx = clef__image_of(clef__lower_out(lw, clef__channels_last));
+    clef__image x = clef__image_in(lw, 0), g = clef__image_in(lw, 1);
+    clef__operand dx = clef__lower_out(lw, clef__channels_last);
     begin_pool(lw, "max_pool_backward_tiles", a, node->out->dtype, x.c);
-    clef__launch_tensor(lw, x.data, false);
-    clef__launch_tensor(lw, g.data, false);
-    clef__launch_tensor(lw, dx.data, true);
-    end(lw, a, g.n * g.h * g.w, g.c);
+    end(lw, a, (clef__image[]){x, g}, dx, &g);
 }
 
 static void lower_max(const clef__lowering *lw) { lower_with(lw, "max_pool", false); }
