@@ -4,18 +4,17 @@
        CLEF__ARGS(gemm, GEMM_ARGS)
 
    gives the struct gemm_args, whose fields have the rows' names (INT3 and LONG3 are arrays), and pass_gemm(lw, &args), which passes
-   them to the open launch.  A SCRATCH t that the kernel does not touch is any memory, and t_used false. */
+   them to the open launch.  A SCRATCH t that the kernel does not touch is any memory, and t_used false.  A PROLOGUE x is read x_lanes
+   elements at a time.  A NUMBER is {input, dtype}.  UNITS are explained in kernels/lanes.h, cuts in kernels/reduce.h. */
 #ifndef CLEF_ARGS_H
 #define CLEF_ARGS_H
 #include "plan/lower/lower.h"
 
-#define CLEF__ARGS(kernel, LIST)                                                     \
-    typedef struct kernel##_args {                                                   \
-        LIST(CLEF__FIELD)                                                            \
-    } kernel##_args;                                                                 \
-    static void pass_##kernel(const clef__lowering *lw, const kernel##_args *args) { \
-        LIST(CLEF__PASS)                                                             \
-    }
+#define CLEF__ARGS(kernel, LIST)   \
+    typedef struct kernel##_args { \
+        LIST(CLEF__FIELD)          \
+    } kernel##_args;               \
+    static void pass_##kernel(const clef__lowering *lw, const kernel##_args *args) { LIST(CLEF__PASS) }
 
 #define CLEF__FIELD(kind, ...) CLEF__FIELD_##kind(__VA_ARGS__)
 #define CLEF__FIELD_READ(name, dtype) clef__operand name;
@@ -31,6 +30,19 @@
 #define CLEF__FIELD_LONG3(name) int64_t name[3];
 #define CLEF__FIELD_FLOAT(name) float name;
 #define CLEF__FIELD_EPILOGUE(to) clef__epilogue epilogue;
+#define CLEF__FIELD_PROLOGUE(name) \
+    clef__operand name;            \
+    int name##_lanes;
+#define CLEF__FIELD_REAL(name) double name;
+#define CLEF__FIELD_NUMBER(name, type) \
+    struct {                           \
+        int input;                     \
+        clef_dtype dtype;              \
+    } name;
+#define CLEF__FIELD_DYNAMIC(name, i)
+#define CLEF__FIELD_UNITS(name) clef__units name;
+#define CLEF__FIELD_CUT_ROWS(name) clef__cut name;
+#define CLEF__FIELD_CUT_COLUMNS(name) clef__cut name;
 
 #define CLEF__PASS(kind, ...) CLEF__PASS_##kind(__VA_ARGS__)
 #define CLEF__PASS_READ(name, dtype) clef__launch_tensor(lw, args->name, false);
@@ -44,8 +56,22 @@
 #define CLEF__PASS_LONG3(name) clef__launch_longs(lw, args->name, 3);
 #define CLEF__PASS_FLOAT(name) clef__launch_float(lw, args->name);
 #define CLEF__PASS_EPILOGUE(to) clef__launch_epilogue(lw, &args->epilogue, args->to);
+#define CLEF__PASS_PROLOGUE(name) clef__launch_read(lw, &args->name, args->name##_lanes);
+#define CLEF__PASS_REAL(name) clef__launch_real(lw, args->name);
+#define CLEF__PASS_NUMBER(name, type) clef__launch_number(lw, args->name.input, args->name.dtype);
+#define CLEF__PASS_DYNAMIC(name, i) clef__launch_dynamic(lw, i);
+#define CLEF__PASS_UNITS(name) clef__launch_longs(lw, (int64_t[]){args->name.n, args->name.per}, 2);
+#define CLEF__PASS_CUT_ROWS(name)                                                              \
+    clef__launch_longs(lw, (int64_t[]){args->name.n, args->name.chunk, args->name.splits}, 3); \
+    CLEF__PASS_UNITS(name.units)
+#define CLEF__PASS_CUT_COLUMNS(name)                                                           \
+    clef__launch_longs(lw, (int64_t[]){args->name.n, args->name.chunk, args->name.splits}, 3); \
+    clef__launch_longs(lw, (int64_t[]){args->name.inner, args->name.strip}, 2);                \
+    CLEF__PASS_UNITS(name.units)
 
 /* Fields that are arrays, from arrays. */
-#define CLEF__TWO(x) {(x)[0], (x)[1]}
-#define CLEF__THREE(x) {(x)[0], (x)[1], (x)[2]}
+#define CLEF__TWO(x) \
+    { (x)[0], (x)[1] }
+#define CLEF__THREE(x) \
+    { (x)[0], (x)[1], (x)[2] }
 #endif
