@@ -11,10 +11,18 @@
        X(EPILOGUE, c)     what is done with results before they are written to c (epilogue.h)
        X(HW, in)          int in_h, int in_w: INT2 for the rows and columns of an image
        X(GROUP, geometry, GEOMETRY_ARGS)  the rows of a list that several kernels share
+       X(PROLOGUE, x)     what is read, or computed where it is read: the file's INPUTS
+       X(REAL, eps)       float eps, float eps_rest: one number (REAL in lanes.h)
+       X(NUMBER, g, f32)  float g, in the computing type: an input of the op that is nothing but one number
+       X(DYNAMIC, seed, 0) ulong seed: the node's dynamic.u[0], which may change from run to run
+       X(UNITS, units)    long units, long per: units of work, of which a work-item takes `per` one after the other
+       X(CUT_ROWS, cut)   long n, long chunk, long splits and the units: how rows are reduced (reduce.cl)
+       X(CUT_COLUMNS, cut) long n, long chunk, long splits, long inner, long strip and the units: how columns are
 
    A name is no function or keyword of OpenCL C: drivers have macros of these (step, kernel), whose text would be lengthened.
 
-   Here a list becomes parameters, PARAMETERS(GEMM_ARGS); src/kernels/args.h makes of it a struct and the calls that pass it.
+   Here a list becomes parameters, PARAMETERS(GEMM_ARGS); src/kernels/args.h makes of it a struct and the calls that pass it.  A kind
+   that one file needs is defined there, and where its arguments are passed.
 
    IN_PLACE, defined by a file before it includes this: results may lie where operands lie, so nothing is `restrict`. */
 #ifndef CLEF_ARGS_H
@@ -45,4 +53,11 @@
 #define PARAMETER_HW(name) , int name##_h, int name##_w
 #define PARAMETER_GROUP(name, LIST) LIST(PARAMETER_IN_GROUP)
 #define PARAMETER_IN_GROUP(kind, ...) PARAMETER_##kind(__VA_ARGS__) /* PARAMETER is being expanded: it stands for itself here */
+#define PARAMETER_PROLOGUE(name) , INPUTS
+#define PARAMETER_REAL(name) , float name, float name##_rest
+#define PARAMETER_NUMBER(name, dt) , COMPUTE(dt) name
+#define PARAMETER_DYNAMIC(name, i) , ulong name
+#define PARAMETER_UNITS(name) , long name, long per
+#define PARAMETER_CUT_ROWS(name) , long n, long chunk, long splits PARAMETER_UNITS(units)
+#define PARAMETER_CUT_COLUMNS(name) , long n, long chunk, long splits, long inner, long strip PARAMETER_UNITS(units)
 #endif

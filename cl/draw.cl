@@ -5,6 +5,9 @@
 #define DT f32
 #endif
 #include "common.h"
+#define IN_PLACE
+#include "args.h"
+#include "draw.args"
 #include "philox.h"
 
 #define A COMPUTE(DT)
@@ -13,36 +16,33 @@
 static A scaled(A weight, A top, int bits) { return top > 0 ? ldexp(weight, bits - 1 - ilogb(top)) : 0; }
 
 /* y [rows, n]: whole numbers below 2^bits in the proportions of the weights.  A unit is one element, as in `race`. */
-__kernel void whole_weights(__global const MEMORY(DT) *x, long x_at, __global const MEMORY(DT) *top, long top_at, __global long *y,
-                            long y_at, int bits, long n, long units, long per) {
+__kernel void whole_weights(PARAMETERS(WHOLE_WEIGHTS_ARGS)) {
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
-    for (; u < last; u++) y[y_at + u] = (long)scaled(x[x_at + u], top[top_at + u / n], bits);
+    for (; u < last; u++) y_base[y_offset + u] = (long)scaled(x_base[x_offset + u], top_base[top_offset + u / n], bits);
 }
 
 /* With replacement: y [rows, draws] are places in sums [rows, n], the prefix sums of whole weights.  -1 where all weights are 0.  A
    unit is one draw. */
-__kernel void draw(__global const long *sums, long sums_at, __global const long *random, long random_at, __global long *y, long y_at,
-                   long n, long draws, long units, long per) {
+__kernel void draw(PARAMETERS(DRAW_ARGS)) {
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
-        __global const long *row = sums + sums_at + u / draws * n;
-        long at = (long)mul_hi((ulong)random[random_at + u], (ulong)row[n - 1]), low = 0, high = n - 1;
+        __global const long *row = sums_base + sums_offset + u / draws * n;
+        long at = (long)mul_hi((ulong)random_base[random_offset + u], (ulong)row[n - 1]), low = 0, high = n - 1;
         while (low < high) { /* the first whose sum is larger */
             long middle = (low + high) / 2;
             if (row[middle] > at) high = middle;
             else low = middle + 1;
         }
-        y[y_at + u] = row[n - 1] > 0 ? low : -1;
+        y_base[y_offset + u] = row[n - 1] > 0 ? low : -1;
     }
 }
 
 /* Without replacement: w / e with a standard exponential e for each weight; the largest are a draw (Efraimidis and Spirakis, "Weighted
    random sampling with a reservoir", 2006). */
-__kernel void race(__global const MEMORY(DT) *x, long x_at, __global const MEMORY(DT) *top, long top_at,
-                   __global const long *random, long random_at, __global float *y, long y_at, long n, long units, long per) {
+__kernel void race(PARAMETERS(RACE_ARGS)) {
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
-        float w = (float)scaled(x[x_at + u], top[top_at + u / n], 0);
-        y[y_at + u] = w * philox_reciprocal(philox_exponential((ulong)random[random_at + u]));
+        float w = (float)scaled(x_base[x_offset + u], top_base[top_offset + u / n], 0);
+        y_base[y_offset + u] = w * philox_reciprocal(philox_exponential((ulong)random_base[random_offset + u]));
     }
 }

@@ -17,49 +17,48 @@
 #define ADDS 1
 #endif
 #include "common.h"
+#define IN_PLACE
+#include "args.h"
+#include "index.args"
 #define A COMPUTE(DT)
 
 /* y[o,j,i] = x[o, index[o,j,i], i]; x [outer, n, inner], y [outer, m, inner].  A unit is one element of y. */
-__kernel void gather(__global const MEMORY(DT) *x, long x_at, __global const MEMORY(IT) *index, long index_at,
-                     __global MEMORY(DT) *y, long y_at, long n, long m, long inner, long units, long per) {
+__kernel void gather(PARAMETERS(GATHER_ARGS)) {
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
-        long o = u / (m * inner), i = u % inner, k = index[index_at + u];
+        long o = u / (m * inner), i = u % inner, k = index_base[index_offset + u];
         long near = clamp(k, 0L, n - 1); /* no branch around the load: some drivers take arguments wrongly in branches */
-        A v = LOAD(DT, 1, x, x_at + (o * n + near) * inner + i);
-        STORE(DT, 1, y, y_at + u, k == near ? v : (A)0);
+        A v = LOAD(DT, 1, x_base, x_offset + (o * n + near) * inner + i);
+        STORE(DT, 1, y_base, y_offset + u, k == near ? v : (A)0);
     }
 }
 
 /* y[o, index[o,j,i], i] += x[o,j,i], or = where the last one stays; y [outer, n, inner], x [outer, m, inner].  A unit owns `rows`
    of the n of one (o,i). */
-__kernel void scatter(__global const MEMORY(DT) *x, long x_at, __global const MEMORY(IT) *index, long index_at,
-                      __global MEMORY(DT) *y, long y_at, long n, long m, long inner, long rows, long parts, long units,
-                      long per) {
+__kernel void scatter(PARAMETERS(SCATTER_ARGS)) {
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         long column = u / parts, o = column / inner, i = column % inner, low = (u % parts) * rows, high = min(n, low + rows);
         for (long j = 0; j < m; j++) {
-            long from = (o * m + j) * inner + i, k = index[index_at + from], to = (o * n + k) * inner + i;
+            long from = (o * m + j) * inner + i, k = index_base[index_offset + from], to = (o * n + k) * inner + i;
             if (k < low || k >= high) continue;
-            A v = LOAD(DT, 1, x, x_at + from);
+            A v = LOAD(DT, 1, x_base, x_offset + from);
 #if ADDS
-            v = LOAD(DT, 1, y, y_at + to) + v;
+            v = LOAD(DT, 1, y_base, y_offset + to) + v;
 #endif
-            STORE(DT, 1, y, y_at + to, v);
+            STORE(DT, 1, y_base, y_offset + to, v);
         }
     }
 }
 
 /* y[o, r, :] = x[o, index[r], :], rows of d; x [outer, v, d], y [outer, m, d].  A unit is one row. */
-__kernel void read_rows(__global const MEMORY(DT) *x, long x_at, __global const MEMORY(IT) *index, long index_at,
-                        __global MEMORY(DT) *y, long y_at, long v, long d, long m, long units, long per) {
+__kernel void read_rows(PARAMETERS(READ_ROWS_ARGS)) {
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
-        long k = index[index_at + u % m], c = 0;
+        long k = index_base[index_offset + u % m], c = 0;
         bool inside = k == clamp(k, 0L, v - 1);
-        __global const MEMORY(DT) *from = x + x_at + (inside ? (u / m * v + k) * d : 0);
-        __global MEMORY(DT) *to = y + y_at + u * d;
+        __global const MEMORY(DT) *from = x_base + x_offset + (inside ? (u / m * v + k) * d : 0);
+        __global MEMORY(DT) *to = y_base + y_offset + u * d;
         for (; inside && c + W <= d; c += W) STORE(DT, W, to, c, LOAD(DT, W, from, c));
         for (; inside && c < d; c++) STORE(DT, 1, to, c, LOAD(DT, 1, from, c));
         for (; c < d; c++) STORE(DT, 1, to, c, (A)0);
@@ -68,18 +67,16 @@ __kernel void read_rows(__global const MEMORY(DT) *x, long x_at, __global const 
 
 /* y[o, index[r], :] += x[o, r, :]; y [outer, v, d] was filled before, x [outer, m, d].  A unit owns one of `parts` of the v rows of
    an o, `rows` of them, in a block of W columns. */
-__kernel void add_rows(__global const MEMORY(DT) *x, long x_at, __global const MEMORY(IT) *index, long index_at,
-                       __global MEMORY(DT) *y, long y_at, long v, long d, long m, long rows, long parts, long units,
-                       long per) {
+__kernel void add_rows(PARAMETERS(ADD_ROWS_ARGS)) {
     long blocks = (d + W - 1) / W, u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         long o = u / blocks / parts, low = u / blocks % parts * rows, high = min(v, low + rows);
         long begin = u % blocks * W, end = min(d, begin + W);
         for (long r = 0; r < m; r++) {
-            long k = index[index_at + r];
+            long k = index_base[index_offset + r];
             if (k < low || k >= high) continue;
-            __global const MEMORY(DT) *from = x + x_at + (o * m + r) * d;
-            __global MEMORY(DT) *to = y + y_at + (o * v + k) * d;
+            __global const MEMORY(DT) *from = x_base + x_offset + (o * m + r) * d;
+            __global MEMORY(DT) *to = y_base + y_offset + (o * v + k) * d;
             if (end - begin == W) {
                 VEC(A, W) sum = LOAD(DT, W, to, begin) + LOAD(DT, W, from, begin);
                 STORE(DT, W, to, begin, sum);
@@ -108,8 +105,8 @@ __kernel void add_rows(__global const MEMORY(DT) *x, long x_at, __global const M
 #define ADD_long(a, i, s) ((a) + (i) * (s))
 #define ADD_(t) ADD_##t
 #define ADD(t) ADD_(t)
-__kernel void count_up(__global MEMORY(DT) *y, long y_at, long start, long step, long units, long per) {
+__kernel void count_up(PARAMETERS(COUNT_UP_ARGS)) {
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     A a = BITS(A)(start), s = BITS(A)(step);
-    for (; u < last; u++) STORE(DT, 1, y, y_at + u, ADD(A)(a, u, s));
+    for (; u < last; u++) STORE(DT, 1, y_base, y_offset + u, ADD(A)(a, u, s));
 }

@@ -24,6 +24,9 @@
 #define W CLEF_LANES
 #endif
 #include "common.h"
+#define IN_PLACE
+#include "args.h"
+#include "norm.args"
 
 #define A COMPUTE(DT)
 #define V VEC(A, W)
@@ -110,15 +113,12 @@ static moments row_moments(__global const MEMORY(DT) *x, long n, A eps) {
         VEC(A, lanes) s = (LOAD(DT, lanes, x, i) - (VEC(A, lanes))(r.mean)) * (VEC(A, lanes))(r.scale); \
         STORE(DT, lanes, y, i, EPILOGUE(lanes, AFFINELY(lanes, i, s), with, i));                 \
     }
-__kernel void normalise_rows(__global const MEMORY(DT) *x_, long x_at, __global const MEMORY(AT) *w, long w_at,
-                             __global const MEMORY(AT) *b, long b_at, __global MEMORY(DT) *y_, long y_at, long n, float eps,
-                             float eps_rest, EPILOGUE_PARAMETERS, long units, long per) {
+__kernel void normalise_rows(PARAMETERS(NORMALISE_ROWS_ARGS)) {
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
-    w += w_at;
-    b += b_at;
+    __global const MEMORY(AT) *w = w_base + w_offset, *b = b_base + b_offset;
     for (; u < last; u++) {
-        __global const MEMORY(DT) *x = x_ + x_at + u * n;
-        __global MEMORY(DT) *y = y_ + y_at + u * n;
+        __global const MEMORY(DT) *x = x_base + x_offset + u * n;
+        __global MEMORY(DT) *y = y_base + y_offset + u * n;
         __global const MEMORY(DT) *with = extra + extra_offset + u * n;
         moments r = row_moments(x, n, REAL(eps));
         ALONG(i, 0, n, NORMALISE)
@@ -146,17 +146,14 @@ __kernel void normalise_rows(__global const MEMORY(DT) *x_, long x_at, __global 
     }
 
 /* A unit is a part: `part` rows, and their own sums dw and db, each [parts, n]. */
-__kernel void differentiate_rows(__global const MEMORY(DT) *x_, long x_at, __global const MEMORY(DT) *g_, long g_at,
-                                 __global const MEMORY(AT) *w, long w_at, __global MEMORY(DT) *dx_, long dx_at,
-                                 __global MEMORY(AT) *dw_, long dw_at, __global MEMORY(AT) *db_, long db_at, long n, long rows,
-                                 long part, float eps, float eps_rest, long units, long per) {
+__kernel void differentiate_rows(PARAMETERS(DIFFERENTIATE_ROWS_ARGS)) {
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
-    w += w_at;
+    __global const MEMORY(AT) *w = w_base + w_offset;
     for (; u < last; u++) {
-        __global MEMORY(AT) *dw = dw_ + dw_at + u * n, *db = db_ + db_at + u * n;
+        __global MEMORY(AT) *dw = dw_base + dw_offset + u * n, *db = db_base + db_offset + u * n;
         for (long row = u * part; row < min(rows, (u + 1) * part); row++) {
-            __global const MEMORY(DT) *x = x_ + x_at + row * n, *g = g_ + g_at + row * n;
-            __global MEMORY(DT) *dx = dx_ + dx_at + row * n;
+            __global const MEMORY(DT) *x = x_base + x_offset + row * n, *g = g_base + g_offset + row * n;
+            __global MEMORY(DT) *dx = dx_base + dx_offset + row * n;
             moments r = row_moments(x, n, REAL(eps));
             pair s = given_pair(x, g, w, r.mean, n);
             A shift = CENTRED ? s.plain / (A)n : (A)0, slope = -s.far * r.scale * r.scale / (A)n;

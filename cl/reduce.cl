@@ -26,6 +26,9 @@
 #define STRIP 2048
 #endif
 #include "common.h"
+#define IN_PLACE
+#include "args.h"
+#include "reduce.args"
 
 #define A COMPUTE(AT)
 #define V VEC(A, W)
@@ -98,13 +101,12 @@ static A join_row(INPUTS, long p, long n) {
     return r;
 }
 
-__kernel void reduce_rows(INPUTS, __global MEMORY(OT) *y, long y_at, long divide,
-                          long n, long chunk, long splits, long units, long per) {
+__kernel void reduce_rows(PARAMETERS(REDUCE_ROWS_ARGS)) {
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         long row = u / splits, from = (u - row * splits) * chunk;
         A r = join_row(PASSED, row * n + from, min(chunk, n - from));
-        STORE(OT, 1, y, y_at + u, r / (A)divide);
+        STORE(OT, 1, y_base, y_offset + u, r / (A)divide);
     }
 }
 
@@ -153,8 +155,7 @@ __kernel void reduce_rows(INPUTS, __global MEMORY(OT) *y, long y_at, long divide
 #define PUT(lanes, c) STORE(OT, lanes, to, c, TOTAL(lanes, c) / (VEC(A, lanes))((A)divide));
 #endif
 
-__kernel void reduce_columns(INPUTS, __global MEMORY(OT) *y, long y_at, long divide,
-                             long n, long chunk, long splits, long inner, long strip, long units, long per) {
+__kernel void reduce_columns(PARAMETERS(REDUCE_COLUMNS_ARGS)) {
 #if STRIP
     V total[STRIP / W];
 #endif
@@ -163,7 +164,7 @@ __kernel void reduce_columns(INPUTS, __global MEMORY(OT) *y, long y_at, long div
         long part = u / strips, first = (u - part * strips) * strip, width = min(strip, inner - first);
         long row = part / splits, from = (part - row * splits) * chunk, count = min(chunk, n - from);
         long p = (row * n + from) * inner + first;
-        __global MEMORY(OT) *to = y + y_at + part * inner + first;
+        __global MEMORY(OT) *to = y_base + y_offset + part * inner + first;
 #if STRIP
         ALONG(c, 0, width, BEGIN)
         const long step = count / 8, apart = step * inner;
@@ -179,12 +180,11 @@ __kernel void reduce_columns(INPUTS, __global MEMORY(OT) *y, long y_at, long div
 
 /* Index of the first best of n; the first NaN counts as best. */
 #define NOT_A_NUMBER(x) LIMIT(NAN_, COMPUTE(DT))(x)
-__kernel void arg_columns(__global const MEMORY(DT) *x, long x_at, __global long *y, long y_at, int smallest, long n,
-                          long inner, long units, long per) {
+__kernel void arg_columns(PARAMETERS(ARG_COLUMNS_ARGS)) {
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         long row = u / inner;
-        __global const MEMORY(DT) *p = x + x_at + row * n * inner + (u - row * inner);
+        __global const MEMORY(DT) *p = x_base + x_offset + row * n * inner + (u - row * inner);
         COMPUTE(DT) best = LOAD(DT, 1, p, 0);
         long at = 0;
         for (long i = 1; i < n; i++) {
@@ -192,6 +192,6 @@ __kernel void arg_columns(__global const MEMORY(DT) *x, long x_at, __global long
             bool better = smallest ? v < best : v > best;
             if (better | (NOT_A_NUMBER(v) & !NOT_A_NUMBER(best))) best = v, at = i;
         }
-        y[y_at + u] = at;
+        y_base[y_offset + u] = at;
     }
 }

@@ -19,8 +19,13 @@
 #define RESULT_u8 i64
 #define RESULT_bool i64
 #include "common.h"
+#define IN_PLACE
+#include "args.h"
+#include "scan.args"
+#include "lanes.h"
 
 #define A COMPUTE(OT)
+#define SUMS CAT(WIDE_, OT) /* the dtype of A */
 
 /* Elements first, first + step, … of x make up one chunk. */
 typedef struct { long first, step, count, chunk; } chunk_place;
@@ -36,27 +41,25 @@ static chunk_place place_of(long u, long n, long inner, int reverse) {
 }
 
 /* sums [outer, chunks, inner] */
-__kernel void sum_chunks(__global const MEMORY(DT) *x, long x_at, __global A *sums, long sums_at, int reverse, long n, long inner,
-                         long units, long per) {
+__kernel void sum_chunks(PARAMETERS(SUM_CHUNKS_ARGS)) {
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         chunk_place p = place_of(u, n, inner, reverse);
         A sum = 0;
-        for (long k = 0, at = x_at + p.first; k < p.count; k++, at += p.step) sum += (A)LOAD(DT, 1, x, at);
-        sums[sums_at + u] = sum;
+        for (long k = 0, at = x_offset + p.first; k < p.count; k++, at += p.step) sum += (A)LOAD(DT, 1, x_base, at);
+        sums_base[sums_offset + u] = sum;
     }
 }
 
 /* sums: scanned; not read where there is one chunk only. */
-__kernel void scan_chunks(__global const MEMORY(DT) *x, long x_at, __global const A *sums, long sums_at,
-                          __global MEMORY(OT) *y, long y_at, int reverse, long n, long inner, long units, long per) {
+__kernel void scan_chunks(PARAMETERS(SCAN_CHUNKS_ARGS)) {
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         chunk_place p = place_of(u, n, inner, reverse);
-        A before = p.chunk ? sums[sums_at + u - inner] : 0, sum = 0;
+        A before = p.chunk ? sums_base[sums_offset + u - inner] : 0, sum = 0;
         for (long k = 0, at = p.first; k < p.count; k++, at += p.step) {
-            sum += (A)LOAD(DT, 1, x, x_at + at);
-            STORE(OT, 1, y, y_at + at, before + sum);
+            sum += (A)LOAD(DT, 1, x_base, x_offset + at);
+            STORE(OT, 1, y_base, y_offset + at, before + sum);
         }
     }
 }

@@ -29,6 +29,9 @@
 #define PAST 0
 #endif
 #include "common.h"
+#define IN_PLACE
+#include "args.h"
+#include "softmax.args"
 
 #define A COMPUTE(DT)
 #define V VEC(A, W)
@@ -150,12 +153,11 @@ static A sum_exponentials(__global const MEMORY(DT) *x, __global MEMORY(DT) *y, 
     }
 #define ROW_SCALED(lanes, i) STORE(DT, lanes, y, i, KEPT(lanes, i) * (VEC(A, lanes))(s));
 
-__kernel void softmax_rows(__global const MEMORY(DT) *x_, long x_at, __global MEMORY(DT) *y_, long y_at, long n, long units,
-                           long per) {
+__kernel void softmax_rows(PARAMETERS(SOFTMAX_ROWS_ARGS)) {
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
-        __global const MEMORY(DT) *x = x_ + x_at + u * n;
-        __global MEMORY(DT) *y = y_ + y_at + u * n;
+        __global const MEMORY(DT) *x = x_base + x_offset + u * n;
+        __global MEMORY(DT) *y = y_base + y_offset + u * n;
         A top = row_max(x, n);
 #if LOG
         A s = log(row_sum(x, n, top));
@@ -180,12 +182,11 @@ static A row_parts(__global const MEMORY(DT) *y, __global const MEMORY(DT) *g, l
 #define ROW_SLOPE(lanes, i)                                                                      \
     STORE(DT, lanes, dx, i, SLOPE(lanes, LOAD(DT, lanes, g, i), LOAD(DT, lanes, y, i), (VEC(A, lanes))(s)));
 
-__kernel void softmax_slope_rows(__global const MEMORY(DT) *y_, long y_at, __global const MEMORY(DT) *g_, long g_at,
-                                 __global MEMORY(DT) *dx_, long dx_at, long n, long units, long per) {
+__kernel void softmax_slope_rows(PARAMETERS(SOFTMAX_SLOPE_ROWS_ARGS)) {
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
-        __global const MEMORY(DT) *y = y_ + y_at + u * n, *g = g_ + g_at + u * n;
-        __global MEMORY(DT) *dx = dx_ + dx_at + u * n;
+        __global const MEMORY(DT) *y = y_base + y_offset + u * n, *g = g_base + g_offset + u * n;
+        __global MEMORY(DT) *dx = dx_base + dx_offset + u * n;
         A s = row_parts(y, g, n);
         ALONG(i, 0, n, ROW_SLOPE)
     }
@@ -264,8 +265,7 @@ __kernel void softmax_slope_rows(__global const MEMORY(DT) *y_, long y_at, __glo
 #define COLUMN_SLOPE(lanes, c) PUT_SLOPE(lanes, i * inner + c, OF(sums, lanes, c))
 #endif
 
-__kernel void softmax_columns(__global const MEMORY(DT) *x_, long x_at, __global MEMORY(DT) *y_, long y_at, long n, long inner,
-                              long block, long units, long per) {
+__kernel void softmax_columns(PARAMETERS(SOFTMAX_COLUMNS_ARGS)) {
 #if STRIP
     V tops[STRIP / W], sums[STRIP / W];
     const long step = n / 8, apart = step * inner;
@@ -274,8 +274,8 @@ __kernel void softmax_columns(__global const MEMORY(DT) *x_, long x_at, __global
     long blocks = (inner + block - 1) / block, u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         long row = u / blocks, first = (u - row * blocks) * block, width = min(block, inner - first), at = row * n * inner + first;
-        __global const MEMORY(DT) *x = x_ + x_at + at;
-        __global MEMORY(DT) *y = y_ + y_at + at;
+        __global const MEMORY(DT) *x = x_base + x_offset + at;
+        __global MEMORY(DT) *y = y_base + y_offset + at;
 #if STRIP
         ALONG(c, 0, width, BEGIN_TOP)
         ALONG(c, 0, width, BEGIN_SUM)
@@ -296,16 +296,15 @@ __kernel void softmax_columns(__global const MEMORY(DT) *x_, long x_at, __global
         STORE(AT, lanes, top, c, OF(tops, lanes, c));                                            \
         STORE(AT, lanes, sum, c, OF(sums, lanes, c));                                            \
     }
-__kernel void softmax_parts(__global const MEMORY(DT) *x_, long x_at, __global MEMORY(AT) *top_, long top_at,
-                            __global MEMORY(AT) *sum_, long sum_at, long n, long chunk, long splits, long inner, long strip,
-                            long units, long per) {
+__kernel void softmax_parts(PARAMETERS(SOFTMAX_PARTS_ARGS)) {
     V tops[STRIP / W], sums[STRIP / W];
     long strips = (inner + strip - 1) / strip, u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         long part = u / strips, first = (u - part * strips) * strip, width = min(strip, inner - first);
         long row = part / splits, from = (part - row * splits) * chunk, count = min(chunk, n - from);
-        __global const MEMORY(DT) *x = x_ + x_at + (row * n + from) * inner + first;
-        __global MEMORY(AT) *top = top_ + top_at + part * inner + first, *sum = sum_ + sum_at + part * inner + first;
+        __global const MEMORY(DT) *x = x_base + x_offset + (row * n + from) * inner + first;
+        __global MEMORY(AT) *top = top_base + top_offset + part * inner + first,
+                            *sum = sum_base + sum_offset + part * inner + first;
         const long step = count / 8, apart = step * inner;
         const int rest = (int)(count - 8 * step);
         ALONG(c, 0, width, BEGIN_TOP)
@@ -330,14 +329,14 @@ __kernel void softmax_parts(__global const MEMORY(DT) *x_, long x_at, __global M
         STORE(AT, lanes, about, c, top);                                                         \
         STORE(AT, lanes, scale, c, SCALE(sum));                                                  \
     }
-__kernel void softmax_whole(__global const MEMORY(AT) *top_, long top_at, __global const MEMORY(AT) *sum_, long sum_at,
-                            __global MEMORY(AT) *about_, long about_at, __global MEMORY(AT) *scale_, long scale_at, long n,
-                            long inner, long block, long units, long per) {
+__kernel void softmax_whole(PARAMETERS(SOFTMAX_WHOLE_ARGS)) {
     long blocks = (inner + block - 1) / block, u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         long row = u / blocks, first = (u - row * blocks) * block, width = min(block, inner - first);
-        __global const MEMORY(AT) *tops = top_ + top_at + row * n * inner + first, *sums = sum_ + sum_at + row * n * inner + first;
-        __global MEMORY(AT) *about = about_ + about_at + row * inner + first, *scale = scale_ + scale_at + row * inner + first;
+        __global const MEMORY(AT) *tops = top_base + top_offset + row * n * inner + first,
+                                  *sums = sum_base + sum_offset + row * n * inner + first;
+        __global MEMORY(AT) *about = about_base + about_offset + row * inner + first,
+                            *scale = scale_base + scale_offset + row * inner + first;
         ALONG(c, 0, width, JOIN_PARTS)
     }
 }
@@ -356,17 +355,16 @@ __kernel void softmax_whole(__global const MEMORY(AT) *top_, long top_at, __glob
         PUT_LONG(lanes, i * inner + c, top, by)                                                  \
         PUT_LONG(lanes, i * inner + apart + c, top, by)                                          \
     }
-__kernel void softmax_results(__global const MEMORY(DT) *x_, long x_at, __global const MEMORY(AT) *about_, long about_at,
-                              __global const MEMORY(AT) *scale_, long scale_at, __global MEMORY(DT) *y_, long y_at, long n,
-                              long chunk, long splits, long inner, long strip, long units, long per) {
+__kernel void softmax_results(PARAMETERS(SOFTMAX_RESULTS_ARGS)) {
     long strips = (inner + strip - 1) / strip, end = units - (long)get_global_id(0) * per, u = end;
     while (--u >= max(0L, end - per)) {
         long part = u / strips, first = (u - part * strips) * strip, width = min(strip, inner - first);
         long row = part / splits, from = (part - row * splits) * chunk, count = min(chunk, n - from);
         long at = (row * n + from) * inner + first;
-        __global const MEMORY(DT) *x = x_ + x_at + at;
-        __global const MEMORY(AT) *about = about_ + about_at + row * inner + first, *scale = scale_ + scale_at + row * inner + first;
-        __global MEMORY(DT) *y = y_ + y_at + at;
+        __global const MEMORY(DT) *x = x_base + x_offset + at;
+        __global const MEMORY(AT) *about = about_base + about_offset + row * inner + first,
+                                  *scale = scale_base + scale_offset + row * inner + first;
+        __global MEMORY(DT) *y = y_base + y_offset + at;
         const long step = count / 2, apart = step * inner;
         for (long i = 0; i < step; i++) ALONG(c, 0, width, PUT_TWO)
         for (long i = 2 * step; i < count; i++) ALONG(c, 0, width, PUT_ONE)
@@ -374,8 +372,7 @@ __kernel void softmax_results(__global const MEMORY(DT) *x_, long x_at, __global
 }
 #endif
 
-__kernel void softmax_slope_columns(__global const MEMORY(DT) *y_, long y_at, __global const MEMORY(DT) *g_, long g_at,
-                                    __global MEMORY(DT) *dx_, long dx_at, long n, long inner, long block, long units, long per) {
+__kernel void softmax_slope_columns(PARAMETERS(SOFTMAX_SLOPE_COLUMNS_ARGS)) {
 #if STRIP
     V sums[STRIP / W];
     const long step = n / 8, apart = step * inner;
@@ -383,8 +380,8 @@ __kernel void softmax_slope_columns(__global const MEMORY(DT) *y_, long y_at, __
     long blocks = (inner + block - 1) / block, u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         long row = u / blocks, first = (u - row * blocks) * block, width = min(block, inner - first), at = row * n * inner + first;
-        __global const MEMORY(DT) *y = y_ + y_at + at, *g = g_ + g_at + at;
-        __global MEMORY(DT) *dx = dx_ + dx_at + at;
+        __global const MEMORY(DT) *y = y_base + y_offset + at, *g = g_base + g_offset + at;
+        __global MEMORY(DT) *dx = dx_base + dx_offset + at;
 #if STRIP
         ALONG(c, 0, width, BEGIN_SUM)
         for (long i = 0; i < step; i++) ALONG(c, 0, width, ADD_EIGHT)
@@ -410,15 +407,13 @@ static A row_loss(__global const MEMORY(DT) *x, long n, long t, A smoothing) {
     return smoothing > 0 ? loss - smoothing * (row_distances(x, n, top) / (A)n) : loss;
 }
 
-__kernel void cross_entropy_rows(__global const MEMORY(DT) *x, long x_at, __global const MEMORY(TT) *t_, long t_at,
-                                 __global MEMORY(AT) *y, long y_at, long n, float smoothing, float smoothing_rest, int ignores,
-                                 long ignored, long units, long per) {
+__kernel void cross_entropy_rows(PARAMETERS(CROSS_ENTROPY_ROWS_ARGS)) {
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
-        long t = LOAD(TT, 1, t_, t_at + u);
+        long t = LOAD(TT, 1, t_base, t_offset + u);
         A loss = NAN;
-        if (IS_CLASS(t)) loss = row_loss(x + x_at + u * n, n, t, REAL(smoothing));
-        STORE(AT, 1, y, y_at + u, IS_IGNORED(t) ? (A)0 : loss);
+        if (IS_CLASS(t)) loss = row_loss(x_base + x_offset + u * n, n, t, REAL(smoothing));
+        STORE(AT, 1, y_base, y_offset + u, IS_IGNORED(t) ? (A)0 : loss);
     }
 }
 
@@ -426,21 +421,18 @@ __kernel void cross_entropy_rows(__global const MEMORY(DT) *x, long x_at, __glob
     STORE(DT, lanes, y, i, fma(KEPT(lanes, i), (VEC(A, lanes))(scale), (VEC(A, lanes))(-spread)));
 #define NO_SLOPE(lanes, i) STORE(DT, lanes, y, i, (VEC(A, lanes))((A)0));
 
-/* g: of each row, `g_stride` elements apart; below 0: `g_number` for all. */
-__kernel void cross_entropy_slope_rows(__global const MEMORY(DT) *x_, long x_at, __global const MEMORY(TT) *t_, long t_at,
-                                       __global const MEMORY(AT) *g_, long g_at, __global MEMORY(DT) *dx, long dx_at, long n,
-                                       float smoothing, float smoothing_rest, int ignores, long ignored, long g_stride, A g_number,
-                                       long units, long per) {
+__kernel void cross_entropy_slope_rows(PARAMETERS(CROSS_ENTROPY_SLOPE_ROWS_ARGS)) {
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
-        __global const MEMORY(DT) *x = x_ + x_at + u * n;
-        __global MEMORY(DT) *y = dx + dx_at + u * n;
-        long t = LOAD(TT, 1, t_, t_at + u);
+        __global const MEMORY(DT) *x = x_base + x_offset + u * n;
+        __global MEMORY(DT) *y = dx_base + dx_offset + u * n;
+        long t = LOAD(TT, 1, t_base, t_offset + u);
         if (!IS_CLASS(t) || IS_IGNORED(t)) {
             ALONG(i, 0, n, NO_SLOPE)
             continue;
         }
-        A g = g_stride < 0 ? g_number : LOAD(AT, 1, g_, g_at + u * g_stride), spread = g * REAL(smoothing) / (A)n, top = row_max(x, n);
+        A g = g_stride < 0 ? g_number : LOAD(AT, 1, g_base, g_offset + u * g_stride);
+        A spread = g * REAL(smoothing) / (A)n, top = row_max(x, n);
         A scale = g / sum_exponentials(x, y, n, top);
         ALONG(i, 0, n, CLASS_SLOPE)
         A own = EXP(1, LOAD(DT, 1, x, t) - top) * scale;

@@ -20,6 +20,9 @@
 #define WORDS_u8 0
 #define WORDS_bool 0
 #include "common.h"
+#define IN_PLACE
+#include "args.h"
+#include "sort.args"
 
 /* An element that is only moved: bits. */
 #define MOVED_f32 uint
@@ -30,7 +33,10 @@
 #define MOVED_i64 ulong
 #define MOVED_u8 uchar
 #define MOVED_bool uchar
-#define MOVED CAT(MOVED_, DT)
+typedef CAT(MOVED_, DT) moved;
+/* What lies in memory, beside dtypes. */
+#define MEMORY_moved moved
+#define MEMORY_items ulong
 
 /* ---- keys: NaN is the largest, and -0 equals 0 ---- */
 ulong key_float(float v) {
@@ -72,14 +78,13 @@ static item item_of(ulong key, long index, int descending) {
 static long left_of(long n, long whole, long keep) { return n / whole * keep + min(n % whole, keep); }
 
 /* y: rows [outer · inner] of the items that are left of n.  A unit is one block of one row. */
-__kernel void sort_blocks(__global const MEMORY(DT) *x, long x_at, __global ulong *y, long y_at, int descending, long n, long inner,
-                          long block, long keep, long units, long per) {
+__kernel void sort_blocks(PARAMETERS(SORT_BLOCKS_ARGS)) {
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     long blocks = (n + block - 1) / block, left = left_of(n, block, keep);
     for (; u < last; u++) {
         long i = u % inner, b = u / inner % blocks, o = u / inner / blocks, begin = b * block, end = min(n, begin + block);
-        __global const MEMORY(DT) *from = x + x_at + o * n * inner + i;
-        __global ulong *to = y + y_at + ((o * inner + i) * left + b * keep) * WORDS;
+        __global const MEMORY(DT) *from = x_base + x_offset + o * n * inner + i;
+        __global ulong *to = y_base + y_offset + ((o * inner + i) * left + b * keep) * WORDS;
         long count = 0, most = min(keep, end - begin);
         for (long k = begin; k < end; k++) {
             item v = item_of(KEY(LOAD(DT, 1, from, k * inner)), k, descending);
@@ -116,47 +121,43 @@ static void merge_two(__global const ulong *a, long na, __global const ulong *b,
 
 /* x: rows of n items in runs of `run`, the last of them shorter; y: rows of what is left, in runs of `keep`, of which a unit makes a
    chunk. */
-__kernel void merge_runs(__global const ulong *x, long x_at, __global ulong *y, long y_at, long n, long run, long keep, long chunk,
-                         long units, long per) {
+__kernel void merge_runs(PARAMETERS(MERGE_RUNS_ARGS)) {
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     long pairs = (n + 2 * run - 1) / (2 * run), chunks = (keep + chunk - 1) / chunk, left = left_of(n, 2 * run, keep);
     for (; u < last; u++) {
         long begin = u % chunks * chunk, pair = u / chunks % pairs, row = u / chunks / pairs, at = pair * 2 * run;
         long na = min(run, n - at), nb = clamp(n - at - run, 0L, run);
-        __global const ulong *a = x + x_at + (row * n + at) * WORDS;
-        merge_two(a, na, a + na * WORDS, nb, y + y_at + (row * left + pair * keep) * WORDS, begin,
-                  min(begin + chunk, min(keep, na + nb)));
+        __global const ulong *a = x_base + x_offset + (row * n + at) * WORDS;
+        __global ulong *to = y_base + y_offset + (row * left + pair * keep) * WORDS;
+        merge_two(a, na, a + na * WORDS, nb, to, begin, min(begin + chunk, min(keep, na + nb)));
     }
 }
 
 /* y [outer, k, inner]: the indices of items [outer · inner, k].  A unit is one element of y. */
-__kernel void put_indices(__global const ulong *x, long x_at, __global long *y, long y_at, long k, long inner, long units,
-                          long per) {
+__kernel void put_indices(PARAMETERS(PUT_INDICES_ARGS)) {
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         long i = u % inner, at = u / inner % k, o = u / inner / k;
-        y[y_at + u] = INDEX(GET(x + x_at, (o * inner + i) * k + at));
+        y_base[y_offset + u] = INDEX(GET(items_base + items_offset, (o * inner + i) * k + at));
     }
 }
 
 /* y [outer, k, inner]: the elements of x that these items stand for. */
-__kernel void put_values(__global const ulong *items, long items_at, __global const MOVED *x, long x_at,
-                         __global MOVED *y, long y_at, long n, long k, long inner, long units, long per) {
+__kernel void put_values(PARAMETERS(PUT_VALUES_ARGS)) {
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         long i = u % inner, at = u / inner % k, o = u / inner / k;
-        long index = INDEX(GET(items + items_at, (o * inner + i) * k + at));
-        y[y_at + u] = x[x_at + (o * n + index) * inner + i];
+        long index = INDEX(GET(items_base + items_offset, (o * inner + i) * k + at));
+        y_base[y_offset + u] = x_base[x_offset + (o * n + index) * inner + i];
     }
 }
 
 /* y[o, index[o, j, i], i] = x[o, j, i] of y [outer, n, inner], which was filled before; no index occurs twice in a row.  A unit is one
    element of x. */
-__kernel void place(__global const MOVED *x, long x_at, __global const long *index, long index_at, __global MOVED *y,
-                    long y_at, long n, long k, long inner, long units, long per) {
+__kernel void place(PARAMETERS(PLACE_ARGS)) {
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
-        long o = u / inner / k, to = index[index_at + u];
-        if (to == clamp(to, 0L, n - 1)) y[y_at + (o * n + to) * inner + u % inner] = x[x_at + u];
+        long o = u / inner / k, to = index_base[index_offset + u];
+        if (to == clamp(to, 0L, n - 1)) y_base[y_offset + (o * n + to) * inner + u % inner] = x_base[x_offset + u];
     }
 }

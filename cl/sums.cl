@@ -21,6 +21,9 @@
 #define STRIP 2048
 #endif
 #include "common.h"
+#define IN_PLACE
+#include "args.h"
+#include "sums.args"
 
 #define A COMPUTE(DT)
 #define V VEC(A, W)
@@ -61,15 +64,13 @@ static pair sum_row(__global const MEMORY(DT) *x, __global const MEMORY(DT) *g, 
     return r;
 }
 
-__kernel void sum_rows(__global const MEMORY(DT) *x, long x_at, __global const MEMORY(DT) *g, long g_at,
-                       __global const MEMORY(DT) *m, long m_at, __global MEMORY(DT) *y0, long y0_at,
-                       __global MEMORY(DT) *y1, long y1_at, long n, long chunk, long splits, long units, long per) {
+__kernel void sum_rows(PARAMETERS(SUM_ROWS_ARGS)) {
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         long row = u / splits, from = (u - row * splits) * chunk, at = row * n + from;
-        pair r = sum_row(x + x_at + at, g + g_at + at, LOAD(DT, 1, m, m_at + row), min(chunk, n - from));
-        STORE(DT, 1, y0, y0_at + u, r.s0);
-        STORE(DT, 1, y1, y1_at + u, r.s1);
+        pair r = sum_row(x_base + x_offset + at, g_base + g_offset + at, LOAD(DT, 1, m_base, m_offset + row), min(chunk, n - from));
+        STORE(DT, 1, y0_base, y0_offset + u, r.s0);
+        STORE(DT, 1, y1_base, y1_offset + u, r.s1);
     }
 }
 
@@ -108,10 +109,7 @@ __kernel void sum_rows(__global const MEMORY(DT) *x, long x_at, __global const M
     }
 #endif
 
-__kernel void sum_columns(__global const MEMORY(DT) *x_, long x_at, __global const MEMORY(DT) *g_, long g_at,
-                          __global const MEMORY(DT) *m, long m_at, __global MEMORY(DT) *y0, long y0_at,
-                          __global MEMORY(DT) *y1, long y1_at, long n, long chunk, long splits, long inner, long strip,
-                          long units, long per) {
+__kernel void sum_columns(PARAMETERS(SUM_COLUMNS_ARGS)) {
 #if STRIP
     V total0[STRIP / W], total1[STRIP / W];
 #endif
@@ -120,9 +118,10 @@ __kernel void sum_columns(__global const MEMORY(DT) *x_, long x_at, __global con
         long part = u / strips, first = (u - part * strips) * strip, width = min(strip, inner - first);
         long row = part / splits, from = (part - row * splits) * chunk, count = min(chunk, n - from);
         long at = (row * n + from) * inner + first;
-        __global const MEMORY(DT) *x = x_ + x_at + at, *g = g_ + g_at + at, *mean = m + m_at + row * inner + first;
+        __global const MEMORY(DT) *x = x_base + x_offset + at, *g = g_base + g_offset + at,
+                                  *mean = m_base + m_offset + row * inner + first;
         long to = part * inner + first;
-        __global MEMORY(DT) *to0 = y0 + y0_at + to, *to1 = y1 + y1_at + to;
+        __global MEMORY(DT) *to0 = y0_base + y0_offset + to, *to1 = y1_base + y1_offset + to;
 #if STRIP
         const long step = count / 4, apart = step * inner;
         ALONG(c, 0, width, BEGIN)

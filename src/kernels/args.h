@@ -4,7 +4,8 @@
        CLEF__ARGS(gemm, GEMM_ARGS)
 
    gives the struct gemm_args, whose fields have the rows' names (INT3, LONG3 and HW are arrays), and pass_gemm(lw, &args), which passes
-   them to the open launch.  A SCRATCH t that the kernel does not touch is any memory, and t_used false.
+   them to the open launch.  A SCRATCH t that the kernel does not touch is any memory, and t_used false.  A PROLOGUE x is read x_lanes
+   elements at a time.  A NUMBER is {input, dtype}.  UNITS are explained in kernels/lanes.h, cuts in kernels/reduce.h.
 
    A GROUP is a struct of its own, declared before those it lies in:
 
@@ -37,6 +38,19 @@
 #define CLEF__FIELD_EPILOGUE(to) clef__epilogue epilogue;
 #define CLEF__FIELD_HW(name) int64_t name[2];
 #define CLEF__FIELD_GROUP(name, LIST) name##_args name;
+#define CLEF__FIELD_PROLOGUE(name) \
+    clef__operand name;            \
+    int name##_lanes;
+#define CLEF__FIELD_REAL(name) double name;
+#define CLEF__FIELD_NUMBER(name, type) \
+    struct {                           \
+        int input;                     \
+        clef_dtype dtype;              \
+    } name;
+#define CLEF__FIELD_DYNAMIC(name, i)
+#define CLEF__FIELD_UNITS(name) clef__units name;
+#define CLEF__FIELD_CUT_ROWS(name) clef__cut name;
+#define CLEF__FIELD_CUT_COLUMNS(name) clef__cut name;
 
 #define CLEF__PASS(kind, ...) CLEF__PASS_##kind(__VA_ARGS__)
 #define CLEF__PASS_READ(name, dtype) clef__launch_tensor(lw, args->name, false);
@@ -52,6 +66,18 @@
 #define CLEF__PASS_EPILOGUE(to) clef__launch_epilogue(lw, &args->epilogue, args->to);
 #define CLEF__PASS_HW(name) clef__launch_ints(lw, args->name, 2);
 #define CLEF__PASS_GROUP(name, LIST) pass_##name(lw, &args->name);
+#define CLEF__PASS_PROLOGUE(name) clef__launch_read(lw, &args->name, args->name##_lanes);
+#define CLEF__PASS_REAL(name) clef__launch_real(lw, args->name);
+#define CLEF__PASS_NUMBER(name, type) clef__launch_number(lw, args->name.input, args->name.dtype);
+#define CLEF__PASS_DYNAMIC(name, i) clef__launch_dynamic(lw, i);
+#define CLEF__PASS_UNITS(name) clef__launch_longs(lw, (int64_t[]){args->name.n, args->name.per}, 2);
+#define CLEF__PASS_CUT_ROWS(name)                                                              \
+    clef__launch_longs(lw, (int64_t[]){args->name.n, args->name.chunk, args->name.splits}, 3); \
+    CLEF__PASS_UNITS(name.units)
+#define CLEF__PASS_CUT_COLUMNS(name)                                                           \
+    clef__launch_longs(lw, (int64_t[]){args->name.n, args->name.chunk, args->name.splits}, 3); \
+    clef__launch_longs(lw, (int64_t[]){args->name.inner, args->name.strip}, 2);                \
+    CLEF__PASS_UNITS(name.units)
 
 /* Fields that are arrays, from arrays. */
 #define CLEF__TWO(x) \

@@ -25,12 +25,13 @@ clef__operand clef__lower_along(const clef__lowering *lw, int dim, int *order, c
     return x;
 }
 
-void clef__launch_units(const clef__lowering *lw, int64_t units, int64_t work) {
-    int64_t items = clef__lower_items(lw, units, work >= 4096 ? 1 : 4096 / (work + 1) + 1);
-    int64_t per = clef__ceil_div(units, items);
-    clef__launch_long(lw, units);
-    clef__launch_long(lw, per);
-    clef__launch_end_1d(lw, clef__ceil_div(units, per));
+clef__units clef__lower_units(const clef__lowering *lw, int64_t n, int64_t work) {
+    int64_t items = clef__lower_items(lw, n, work >= 4096 ? 1 : 4096 / (work + 1) + 1);
+    return (clef__units){n, clef__ceil_div(n, items)};
+}
+
+void clef__launch_end_units(const clef__lowering *lw, clef__units units) {
+    clef__launch_end_1d(lw, clef__ceil_div(units.n, units.per));
 }
 
 int clef__lower_lanes(const clef__lowering *lw, int64_t n) {

@@ -11,14 +11,19 @@ typedef struct clef__axes {
 clef__axes clef__axes_around(clef_shape shape, int64_t dim);
 /* Input 0 dense in memory order (copied to row-major if it is in none) around one dimension, and that order. */
 clef__operand clef__lower_along(const clef__lowering *lw, int dim, int *order, clef__axes *axes);
-/* Ends a launch whose kernel works on `units`, each of about `work` elements: adds the arguments (long units, long per), where
-   a work-item takes `per` units one after the other. */
-void clef__launch_units(const clef__lowering *lw, int64_t units, int64_t work);
+/* n units of work, of which a work-item takes `per` one after the other: UNITS of cl/args.h. */
+typedef struct clef__units {
+    int64_t n, per;
+} clef__units;
+/* n units, each of about `work` elements. */
+clef__units clef__lower_units(const clef__lowering *lw, int64_t n, int64_t work);
+/* Ends a launch whose kernel works on these. */
+void clef__launch_end_units(const clef__lowering *lw, clef__units units);
 /* Vector lanes worth using along n contiguous elements: the device's, 4 or 1. */
 int clef__lower_lanes(const clef__lowering *lw, int64_t n);
 /* Begins a launch with the knobs DT and W (lanes worth using along n elements). */
 void clef__launch_lanes(const clef__lowering *lw, const char *file, const char *kernel, clef_dtype dtype, int64_t n);
-/* A number as two floats, for REAL of cl/lanes.h. */
+/* A number as two floats: REAL of cl/args.h. */
 void clef__launch_real(const clef__lowering *lw, double value);
 /* Input i dense in memory order (copied to row-major if it is in none), and that order. */
 clef__operand clef__lower_in_any_order(const clef__lowering *lw, int i, int *order);

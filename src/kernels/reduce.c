@@ -4,7 +4,13 @@
    after the other goes through scratch.  Long reductions with few results are split in two stages.  The order of joining is fixed:
    no atomics. */
 #include "kernels/reduce.h"
+#include "kernels/args.h"
+#include "reduce.args"
 #include "runtime/arithmetic.h"
+
+CLEF__ARGS(reduce_rows, REDUCE_ROWS_ARGS)
+CLEF__ARGS(reduce_columns, REDUCE_COLUMNS_ARGS)
+CLEF__ARGS(arg_columns, ARG_COLUMNS_ARGS)
 
 int64_t clef__reduced_count(clef_shape shape, int64_t mask) {
     int64_t count = 1;
@@ -30,14 +36,15 @@ void clef__launch_reduction(const clef__lowering *lw, const char *file, const ch
     clef__launch_define(lw, "STRIP", "%d", clef__lower_profile(lw)->wide_items ? CLEF__STRIP : 0);
 }
 
-void clef__launch_cut(const clef__lowering *lw, clef__axes axes, int64_t splits) {
+clef__cut clef__cut_of(const clef__lowering *lw, clef__axes axes, int64_t splits) {
     int64_t chunk = clef__ceil_div(axes.n, splits), strip = strip_of(lw, axes);
-    clef__launch_long(lw, axes.n);
-    clef__launch_long(lw, chunk);
-    clef__launch_long(lw, splits);
-    if (axes.inner > 1) clef__launch_long(lw, axes.inner);
-    if (axes.inner > 1) clef__launch_long(lw, strip);
-    clef__launch_units(lw, axes.outer * splits * clef__ceil_div(axes.inner, strip), chunk * clef__smaller(strip, axes.inner));
+    int64_t units = axes.outer * splits * clef__ceil_div(axes.inner, strip);
+    return (clef__cut){.n = axes.n,
+                       .chunk = chunk,
+                       .splits = splits,
+                       .inner = axes.inner,
+                       .strip = strip,
+                       .units = clef__lower_units(lw, units, chunk * clef__smaller(strip, axes.inner))};
 }
 
 static void begin_reduce(const clef__lowering *lw, const char *kernel, const char *token, clef_dtype from, clef_dtype joined,
@@ -51,11 +58,17 @@ static void begin_reduce(const clef__lowering *lw, const char *kernel, const cha
 /* One launch: x [outer, n, inner] → y [outer, splits, inner]. */
 static void launch_reduce(const clef__lowering *lw, const char *token, clef__operand x, clef__operand y, clef_dtype joined,
                           clef__axes axes, int64_t splits, int64_t divide) {
+    clef__cut cut = clef__cut_of(lw, axes, splits);
+    int lanes = clef__lower_lanes(lw, run_of(axes));
     begin_reduce(lw, axes.inner == 1 ? "reduce_rows" : "reduce_columns", token, x.dtype, joined, y.dtype, axes);
-    clef__launch_read(lw, &x, clef__lower_lanes(lw, run_of(axes)));
-    clef__launch_tensor(lw, y, true);
-    clef__launch_long(lw, divide);
-    clef__launch_cut(lw, axes, splits);
+    if (axes.inner == 1) {
+        reduce_rows_args args = {.x = x, .x_lanes = lanes, .y = y, .divide = divide, .cut = cut};
+        pass_reduce_rows(lw, &args);
+    } else {
+        reduce_columns_args args = {.x = x, .x_lanes = lanes, .y = y, .divide = divide, .cut = cut};
+        pass_reduce_columns(lw, &args);
+    }
+    clef__launch_end_units(lw, cut.units);
 }
 
 /* On a GPU wide rows are many vectors, so work is plenty even if every item goes down a few lines only. */
@@ -152,10 +165,8 @@ void clef__lower_arg(const clef__lowering *lw, int dim, clef_dtype joined, bool 
     clef__axes axes;
     clef__operand x = clef__lower_along(lw, dim, order, &axes), y = clef__lower_out(lw, order);
     begin_reduce(lw, "arg_columns", "SUM", x.dtype, joined, joined, axes);
-    clef__launch_tensor(lw, x, false);
-    clef__launch_tensor(lw, y, true);
-    clef__launch_int(lw, smallest);
-    clef__launch_long(lw, axes.n);
-    clef__launch_long(lw, axes.inner);
-    clef__launch_units(lw, axes.outer * axes.inner, axes.n);
+    clef__units units = clef__lower_units(lw, axes.outer * axes.inner, axes.n);
+    arg_columns_args args = {.x = x, .y = y, .smallest = smallest, .n = axes.n, .inner = axes.inner, .units = units};
+    pass_arg_columns(lw, &args);
+    clef__launch_end_units(lw, units);
 }

@@ -30,8 +30,12 @@ void clef__drop_run(clef__runs *r, int at);
 enum { CLEF__STRIP = 2048 };
 /* Begins a launch of a kernel with the knobs DT, W, STRIP. */
 void clef__launch_reduction(const clef__lowering *lw, const char *file, const char *kernel, clef_dtype dtype, clef__axes axes);
-/* Ends it: adds the arguments of how it goes about [outer, n, inner] with n in `splits`. */
-void clef__launch_cut(const clef__lowering *lw, clef__axes axes, int64_t splits);
+/* How a kernel goes about [outer, n, inner] with n in `splits`: CUT_ROWS (inner = 1) and CUT_COLUMNS of cl/args.h. */
+typedef struct clef__cut {
+    int64_t n, chunk, splits, inner, strip;
+    clef__units units;
+} clef__cut;
+clef__cut clef__cut_of(const clef__lowering *lw, clef__axes axes, int64_t splits);
 /* Into how many splits axes.n is partitioned so that the device has enough to do; none is empty. */
 int64_t clef__reduce_splits(const clef__lowering *lw, clef__axes axes);
 /* y := x summed over n; x and y dense, y [outer, inner].  In two launches if it pays. */

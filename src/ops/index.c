@@ -3,8 +3,15 @@
 
    An index outside the dimension reads 0 and places nothing: indices are data, so they cannot be refused when the expression is
    written, and no kernel may leave its memory. */
+#include "index.args"
+#include "kernels/args.h"
 #include "kernels/lanes.h"
 #include "ops/ops.h"
+
+CLEF__ARGS(gather, GATHER_ARGS)
+CLEF__ARGS(scatter, SCATTER_ARGS)
+CLEF__ARGS(read_rows, READ_ROWS_ARGS)
+CLEF__ARGS(add_rows, ADD_ROWS_ARGS)
 
 typedef struct index_attributes {
     int64_t dim, rows; /* rows: along dim of the result, in index_add */
@@ -56,13 +63,10 @@ static void gather_lower(const clef__lowering *lw) {
     }
     clef__operand x = clef__lower_in_dense(lw, 0, NULL), index = clef__lower_in_dense(lw, 1, NULL);
     begin_rows(lw, "gather", x.dtype, index.dtype, 0);
-    clef__launch_tensor(lw, x, false);
-    clef__launch_tensor(lw, index, false);
-    clef__launch_tensor(lw, y, true);
-    clef__launch_long(lw, from.n);
-    clef__launch_long(lw, to.n);
-    clef__launch_long(lw, to.inner);
-    clef__launch_units(lw, to.outer * to.n * to.inner, 4);
+    clef__units units = clef__lower_units(lw, to.outer * to.n * to.inner, 4);
+    gather_args args = {.x = x, .index = index, .y = y, .n = from.n, .m = to.n, .inner = to.inner, .units = units};
+    pass_gather(lw, &args);
+    clef__launch_end_units(lw, units);
 }
 
 static void gather_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
@@ -138,15 +142,14 @@ static void launch_scatter(const clef__lowering *lw, clef__operand y, clef__axes
     int64_t parts = wanted / columns < 1 ? 1 : wanted / columns > to.n ? to.n : wanted / columns;
     begin_rows(lw, "scatter", y.dtype, index.dtype, 0);
     clef__launch_define(lw, "ADDS", "%d", adds);
-    clef__launch_tensor(lw, x, false);
-    clef__launch_tensor(lw, index, false);
-    clef__launch_tensor(lw, y, true);
-    clef__launch_long(lw, to.n);
-    clef__launch_long(lw, from.n);
-    clef__launch_long(lw, to.inner);
-    clef__launch_long(lw, clef__ceil_div(to.n, parts));
-    clef__launch_long(lw, parts);
-    clef__launch_units(lw, columns * parts, from.n);
+    /* clang-format off */
+    scatter_args args = {
+        .x = x, .index = index, .y = y, .n = to.n, .m = from.n, .inner = to.inner,
+        .rows = clef__ceil_div(to.n, parts), .parts = parts, .units = clef__lower_units(lw, columns * parts, from.n),
+    };
+    /* clang-format on */
+    pass_scatter(lw, &args);
+    clef__launch_end_units(lw, args.units);
 }
 
 static void scatter_lower(const clef__lowering *lw) {
@@ -278,13 +281,10 @@ static void select_lower(const clef__lowering *lw) {
     }
     clef__operand x = clef__lower_in_dense(lw, 0, NULL), index = clef__lower_in_dense(lw, 1, NULL);
     begin_rows(lw, "read_rows", x.dtype, index.dtype, clef__lower_lanes(lw, from.inner));
-    clef__launch_tensor(lw, x, false);
-    clef__launch_tensor(lw, index, false);
-    clef__launch_tensor(lw, y, true);
-    clef__launch_long(lw, from.n);
-    clef__launch_long(lw, from.inner);
-    clef__launch_long(lw, m);
-    clef__launch_units(lw, from.outer * m, from.inner);
+    clef__units units = clef__lower_units(lw, from.outer * m, from.inner);
+    read_rows_args args = {.x = x, .index = index, .y = y, .v = from.n, .d = from.inner, .m = m, .units = units};
+    pass_read_rows(lw, &args);
+    clef__launch_end_units(lw, units);
 }
 
 /* g with index's dimensions replaced by the rows. */
@@ -312,15 +312,14 @@ static void launch_index_add(const clef__lowering *lw, clef__operand y, clef__ax
     int64_t rows = clef__ceil_div(to.n, parts);
     parts = clef__ceil_div(to.n, rows);
     begin_rows(lw, "add_rows", y.dtype, index.dtype, lanes);
-    clef__launch_tensor(lw, x, false);
-    clef__launch_tensor(lw, index, false);
-    clef__launch_tensor(lw, y, true);
-    clef__launch_long(lw, to.n);
-    clef__launch_long(lw, to.inner);
-    clef__launch_long(lw, m);
-    clef__launch_long(lw, rows);
-    clef__launch_long(lw, parts);
-    clef__launch_units(lw, columns * parts, m);
+    /* clang-format off */
+    add_rows_args args = {
+        .x = x, .index = index, .y = y, .v = to.n, .d = to.inner, .m = m,
+        .rows = rows, .parts = parts, .units = clef__lower_units(lw, columns * parts, m),
+    };
+    /* clang-format on */
+    pass_add_rows(lw, &args);
+    clef__launch_end_units(lw, args.units);
 }
 
 static void index_add_lower(const clef__lowering *lw) {

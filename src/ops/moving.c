@@ -2,7 +2,9 @@
 
    The number is a tensor of one whole number.  Where it is a constant, it is checked when the expression is written and reaches the
    kernel as an argument; a computed one is read by the kernel, which keeps it within range.  Each op is the other's gradient. */
+#include "kernels/args.h"
 #include "kernels/lanes.h"
+#include "moving.args"
 #include "ops/ops.h"
 #include "plan/lower/space.h"
 
@@ -25,21 +27,40 @@ static const char *token_of(clef_dtype dtype) {
     return tokens[clef_dtype_size(dtype)];
 }
 
+/* The number: an input that is nothing else, or lies in memory. */
+typedef struct place {
+    bool host;
+    int input;
+    clef__operand memory;
+} place;
+static void pass_place(const clef__lowering *lw, const place *p) {
+    if (p->host) clef__launch_number(lw, p->input, CLEF_I64);
+    else clef__launch_tensor(lw, p->memory, false);
+}
+
+enum { OUTER = CLEF_MAX_RANK - 1 }; /* dimensions around a row: for each its size and two strides */
+#define CLEF__FIELD_START(name) place name;
+#define CLEF__PASS_START(name) pass_place(lw, &args->name);
+#define CLEF__FIELD_OUTER(name) int64_t name[3 * OUTER];
+#define CLEF__PASS_OUTER(name) clef__launch_longs(lw, args->name, 3 * OUTER);
+CLEF__ARGS(move_window, MOVE_WINDOW_ARGS)
+
 /* On a CPU a few long blocks of a row, on a GPU one vector each. */
-static void launch_rows(const clef__lowering *lw, const clef__space *s, int lanes) {
+static void set_rows(const clef__lowering *lw, move_window_args *args, const clef__space *s, int lanes) {
     int inner = s->rank - 1;
-    int64_t rows = 1, columns = s->dim[inner];
-    for (int d = 0; d < CLEF_MAX_RANK - 1; d++) {
-        int at = d - (CLEF_MAX_RANK - 1 - inner); /* from the innermost outwards; 1 where there are fewer */
+    int64_t rows = 1;
+    args->columns = s->dim[inner], args->from_column = s->stride[0][inner], args->to_column = s->stride[1][inner];
+    for (int d = 0; d < OUTER; d++) {
+        int at = d - (OUTER - inner); /* from the innermost outwards; 1 where there are fewer */
         rows *= at < 0 ? 1 : s->dim[at];
-        clef__launch_long(lw, at < 0 ? 1 : s->dim[at]);
-        for (int i = 0; i < 2; i++) clef__launch_long(lw, at < 0 ? 0 : s->stride[i][at]);
+        args->outer[3 * d] = at < 0 ? 1 : s->dim[at];
+        for (int i = 0; i < 2; i++) args->outer[3 * d + 1 + i] = at < 0 ? 0 : s->stride[i][at];
     }
     bool wide = clef__lower_profile(lw)->wide_items;
-    int64_t block = wide ? 4096 : lanes, blocks = clef__ceil_div(columns, block), units = rows * blocks;
-    int64_t items = clef__lower_items(lw, units, wide ? clef__larger(1, 4096 / columns) : 1), per = clef__ceil_div(units, items);
-    clef__launch_longs(lw, (int64_t[]){columns, s->stride[0][inner], s->stride[1][inner], block, blocks, per, units}, 7);
-    clef__launch_end_1d(lw, clef__ceil_div(units, per));
+    args->block = wide ? 4096 : lanes, args->blocks = clef__ceil_div(args->columns, args->block);
+    args->units = rows * args->blocks;
+    int64_t items = clef__lower_items(lw, args->units, wide ? clef__larger(1, 4096 / args->columns) : 1);
+    args->per = clef__ceil_div(args->units, items);
 }
 
 /* Copies a window, `from` beginning start · from_step elements further on and `to` start · to_step; start is the last input. */
@@ -59,13 +80,12 @@ static void lower_move(const clef__lowering *lw, clef__operand from, clef__opera
     clef__launch_define(lw, "HOST", "%d", host);
     if (!host) clef__launch_define(lw, "IT", "%s", clef__token(number.dtype));
     clef__launch_define(lw, "W", "%d", lanes);
-    clef__launch_tensor(lw, from, false);
-    clef__launch_tensor(lw, to, true);
-    if (host) clef__launch_number(lw, start, CLEF_I64);
-    else clef__launch_tensor(lw, number, false);
     int64_t most = node->input[0]->shape.dim[attributes_of(node)->dim] - attributes_of(node)->length;
-    clef__launch_longs(lw, (int64_t[]){most, from_step, to_step}, 3);
-    launch_rows(lw, &s, lanes);
+    move_window_args args = {
+        .from = from, .to = to, .number = {host, start, number}, .most = most, .from_step = from_step, .to_step = to_step};
+    set_rows(lw, &args, &s, lanes);
+    pass_move_window(lw, &args);
+    clef__launch_end_1d(lw, clef__ceil_div(args.units, args.per));
 }
 
 /* x in the dimensions of the window, which begins where x does. */

@@ -1,6 +1,11 @@
 /* norm.c — layer, root-mean-square, batch and group normalisation and dropout; gradients of any order. */
 #include "ops/ops.h"
+#include "kernels/args.h"
 #include "kernels/lanes.h"
+#include "norm.args"
+
+CLEF__ARGS(normalise_rows, NORMALISE_ROWS_ARGS)
+CLEF__ARGS(differentiate_rows, DIFFERENTIATE_ROWS_ARGS)
 
 /* ---- what all of them share ---- */
 
@@ -105,14 +110,10 @@ static void lower_layer_norm(const clef__lowering *lw) {
                   b = affine && a->centred ? clef__lower_in_dense(lw, 2, NULL) : x, y = clef__lower_out(lw, NULL);
     clef__epilogue epilogue = clef__lower_epilogue(lw, y);
     launch_rows(lw, "normalise_rows", x.dtype, n, affine);
-    clef__launch_tensor(lw, x, false);
-    clef__launch_tensor(lw, w, false);
-    clef__launch_tensor(lw, b, false);
-    clef__launch_tensor(lw, y, true);
-    clef__launch_long(lw, n);
-    clef__launch_real(lw, a->eps);
-    clef__launch_epilogue(lw, &epilogue, y);
-    clef__launch_units(lw, rows, 4 * n);
+    clef__units units = clef__lower_units(lw, rows, 4 * n);
+    normalise_rows_args args = {.x = x, .w = w, .b = b, .y = y, .n = n, .eps = a->eps, .epilogue = epilogue, .units = units};
+    pass_normalise_rows(lw, &args);
+    clef__launch_end_units(lw, units);
 }
 
 /* Input x, g [, w] → dx and, where there are parts, the sums of each: of g x̂ and, where centred, of g. */
@@ -143,17 +144,14 @@ static void lower_layer_backward(const clef__lowering *lw) {
         if (clef__lower_wants(lw, i)) sums[i - 1] = clef__lower_output(lw, i, NULL), wants |= 1 << (i - 1);
     launch_rows(lw, "differentiate_rows", x.dtype, n, affine);
     clef__launch_define(lw, "SUMS", "%d", wants);
-    clef__launch_tensor(lw, x, false);
-    clef__launch_tensor(lw, g, false);
-    clef__launch_tensor(lw, w, false);
-    clef__launch_tensor(lw, dx, true);
-    clef__launch_tensor(lw, sums[0], true);
-    clef__launch_tensor(lw, sums[1], true);
-    clef__launch_long(lw, n);
-    clef__launch_long(lw, rows);
-    clef__launch_long(lw, part);
-    clef__launch_real(lw, a->eps);
-    clef__launch_units(lw, clef__ceil_div(rows, part), 8 * n * part);
+    /* clang-format off */
+    differentiate_rows_args args = {
+        .x = x, .g = g, .w = w, .dx = dx, .dw = sums[0], .db = sums[1], .n = n, .rows = rows, .part = part,
+        .eps = a->eps, .units = clef__lower_units(lw, clef__ceil_div(rows, part), 8 * n * part),
+    };
+    /* clang-format on */
+    pass_differentiate_rows(lw, &args);
+    clef__launch_end_units(lw, args.units);
 }
 
 /* x [, weight [, bias]]: a bias where centred. */

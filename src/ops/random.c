@@ -2,11 +2,22 @@
 
    A random node takes its counters when it is made; seed and first counter reach the kernel as changing arguments, so every
    step draws new numbers with the same plan. */
+#include "draw.args"
+#include "index.args"
+#include "kernels/args.h"
 #include "kernels/lanes.h"
 #include "ops/ops.h"
+#include "random.args"
 #include <float.h>
 #include <math.h>
 #include <string.h>
+
+CLEF__ARGS(random_floats, RANDOM_FLOATS_ARGS)
+CLEF__ARGS(random_whole, RANDOM_WHOLE_ARGS)
+CLEF__ARGS(whole_weights, WHOLE_WEIGHTS_ARGS)
+CLEF__ARGS(draw, DRAW_ARGS)
+CLEF__ARGS(race, RACE_ARGS)
+CLEF__ARGS(count_up, COUNT_UP_ARGS)
 
 /* ---- random ---- */
 
@@ -14,11 +25,9 @@ static void random_lower(const clef__lowering *lw, const char *kernel) {
     clef__operand y = clef__lower_out(lw, NULL);
     int64_t n = clef_shape_numel(clef__lower_node(lw)->out->shape);
     clef__launch_begin(lw, "random.cl", kernel);
-    clef__launch_tensor(lw, y, true);
-    clef__launch_dynamic(lw, 0);
-    clef__launch_dynamic(lw, 1);
-    clef__launch_long(lw, n);
-    clef__launch_units(lw, (n + 3) / 4, 32);
+    random_floats_args args = {.y = y, .n = n, .units = clef__lower_units(lw, (n + 3) / 4, 32)};
+    pass_random_floats(lw, &args);
+    clef__launch_end_units(lw, args.units);
 }
 
 static void uniform_lower(const clef__lowering *lw) { random_lower(lw, "random_uniform"); }
@@ -57,11 +66,9 @@ static void whole_lower(const clef__lowering *lw) {
     clef__operand y = clef__lower_out(lw, NULL);
     int64_t n = clef_shape_numel(node->out->shape);
     clef__launch_begin(lw, "random.cl", "random_whole");
-    clef__launch_tensor(lw, y, true);
-    clef__launch_dynamic(lw, 0);
-    clef__launch_dynamic(lw, 1);
-    clef__launch_longs(lw, (int64_t[]){a->low, a->range, n}, 3);
-    clef__launch_units(lw, (n + 1) / 2, 32);
+    random_whole_args args = {.y = y, .low = a->low, .range = a->range, .n = n, .units = clef__lower_units(lw, (n + 1) / 2, 32)};
+    pass_random_whole(lw, &args);
+    clef__launch_end_units(lw, args.units);
 }
 
 static const clef__strategy whole_strategies[] = {{.name = "philox", .lower = whole_lower}, {0}};
@@ -115,19 +122,19 @@ static bool draw_infer(clef__call *call) {
                              "there is a row of sums for each row of random bits");
 }
 
-/* Begins a launch over all inputs, each row-major, and the output. */
-static void begin_draw(const clef__lowering *lw, const char *kernel, clef_dtype dtype) {
+/* Begins a launch over all inputs x, each row-major, and the output, which it returns. */
+static clef__operand begin_draw(const clef__lowering *lw, const char *kernel, clef_dtype dtype, clef__operand x[3]) {
     const clef__node *node = clef__lower_node(lw);
-    clef__operand x[3], y = clef__lower_out(lw, NULL);
+    clef__operand y = clef__lower_out(lw, NULL);
     for (int i = 0; i < node->n_inputs; i++) x[i] = clef__lower_in_dense(lw, i, NULL);
     clef__launch_begin(lw, "draw.cl", kernel);
     clef__launch_define(lw, "DT", "%s", clef__token(dtype));
-    for (int i = 0; i < node->n_inputs; i++) clef__launch_tensor(lw, x[i], false);
-    clef__launch_tensor(lw, y, true);
+    return y;
 }
 
-static void end_draw(const clef__lowering *lw, int64_t work) {
-    clef__launch_units(lw, clef_shape_numel(clef__lower_node(lw)->out->shape), work);
+/* The elements of the output. */
+static clef__units elements_of(const clef__lowering *lw, int64_t work) {
+    return clef__lower_units(lw, clef_shape_numel(clef__lower_node(lw)->out->shape), work);
 }
 
 /* As many bits as leave the sum of n within 62. */
@@ -136,25 +143,28 @@ static void whole_weights_lower(const clef__lowering *lw) {
     int64_t n = row_of(node);
     int bits = 62;
     for (int64_t most = 1; most < n; most *= 2) bits--;
-    begin_draw(lw, "whole_weights", node->input[0]->dtype);
-    clef__launch_int(lw, bits);
-    clef__launch_long(lw, n);
-    end_draw(lw, 4);
+    clef__operand x[3], y = begin_draw(lw, "whole_weights", node->input[0]->dtype, x);
+    whole_weights_args args = {.x = x[0], .top = x[1], .y = y, .bits = bits, .n = n, .units = elements_of(lw, 4)};
+    pass_whole_weights(lw, &args);
+    clef__launch_end_units(lw, args.units);
 }
 
 static void race_lower(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
-    begin_draw(lw, "race", node->input[0]->dtype);
-    clef__launch_long(lw, row_of(node));
-    end_draw(lw, 64);
+    clef__operand x[3], y = begin_draw(lw, "race", node->input[0]->dtype, x);
+    race_args args = {.x = x[0], .top = x[1], .random = x[2], .y = y, .n = row_of(node), .units = elements_of(lw, 64)};
+    pass_race(lw, &args);
+    clef__launch_end_units(lw, args.units);
 }
 
 static void draw_lower(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
-    begin_draw(lw, "draw", CLEF_F32);
-    clef__launch_long(lw, row_of(node));
-    clef__launch_long(lw, node->out->shape.dim[node->out->shape.rank - 1]);
-    end_draw(lw, 64);
+    clef_shape shape = node->out->shape;
+    clef__operand x[3], y = begin_draw(lw, "draw", CLEF_F32, x);
+    draw_args args = {
+        .sums = x[0], .random = x[1], .y = y, .n = row_of(node), .draws = shape.dim[shape.rank - 1], .units = elements_of(lw, 64)};
+    pass_draw(lw, &args);
+    clef__launch_end_units(lw, args.units);
 }
 
 #define DRAW_OP(op) \
@@ -222,10 +232,10 @@ static void arange_lower(const clef__lowering *lw) {
     clef__operand y = clef__lower_out(lw, NULL);
     clef__launch_begin(lw, "index.cl", "count_up");
     clef__launch_define(lw, "DT", "%s", clef__token(node->out->dtype));
-    clef__launch_tensor(lw, y, true);
-    clef__launch_long(lw, a->start);
-    clef__launch_long(lw, a->step);
-    clef__launch_units(lw, clef_shape_numel(node->out->shape), 1);
+    count_up_args args = {
+        .y = y, .start = a->start, .step = a->step, .units = clef__lower_units(lw, clef_shape_numel(node->out->shape), 1)};
+    pass_count_up(lw, &args);
+    clef__launch_end_units(lw, args.units);
 }
 
 static const clef__strategy arange_strategies[] = {{.name = "count", .lower = arange_lower}, {0}};

@@ -1,6 +1,11 @@
 /* scan.c — prefix sums: see cl/scan.cl. */
+#include "kernels/args.h"
 #include "kernels/lanes.h"
 #include "ops/ops.h"
+#include "scan.args"
+
+CLEF__ARGS(sum_chunks, SUM_CHUNKS_ARGS)
+CLEF__ARGS(scan_chunks, SCAN_CHUNKS_ARGS)
 
 typedef struct scan_attributes {
     int64_t dim, reverse; /* reverse: sums begin at the last element */
@@ -22,33 +27,27 @@ static void begin_scan(const clef__lowering *lw, const char *kernel, clef__opera
     clef__launch_begin(lw, "scan.cl", kernel);
     clef__launch_define(lw, "DT", "%s", clef__token(x.dtype));
     clef__launch_define(lw, "OT", "%s", clef__token(to));
-    clef__launch_tensor(lw, x, false);
-}
-
-static void end_scan(const clef__lowering *lw, clef__axes axes, int64_t reverse) {
-    clef__launch_int(lw, (int32_t)reverse);
-    clef__launch_long(lw, axes.n);
-    clef__launch_long(lw, axes.inner);
-    clef__launch_units(lw, axes.outer * clef__ceil_div(axes.n, CHUNK) * axes.inner, clef__smaller(axes.n, CHUNK));
 }
 
 /* y := x scanned along n, both [outer, n, inner] in memory; so are the sums of chunks, with fewer n. */
 static void scan_levels(const clef__lowering *lw, clef__operand x, clef__operand y, clef__axes axes, int64_t reverse) {
     clef__operand sums = y; /* not read */
     int64_t chunks = clef__ceil_div(axes.n, CHUNK);
+    clef__units units = clef__lower_units(lw, axes.outer * chunks * axes.inner, clef__smaller(axes.n, CHUNK));
     if (chunks > 1) {
         clef_dtype wide = y.dtype == CLEF_F16 || y.dtype == CLEF_BF16 ? CLEF_F32 : y.dtype;
         clef__operand each = clef__lower_scratch(lw, wide, CLEF_SHAPE(axes.outer, chunks, axes.inner));
         begin_scan(lw, "sum_chunks", x, y.dtype);
-        clef__launch_tensor(lw, each, true);
-        end_scan(lw, axes, reverse);
+        sum_chunks_args args = {.x = x, .sums = each, .reverse = reverse, .n = axes.n, .inner = axes.inner, .units = units};
+        pass_sum_chunks(lw, &args);
+        clef__launch_end_units(lw, units);
         sums = clef__lower_scratch(lw, wide, CLEF_SHAPE(axes.outer, chunks, axes.inner));
         scan_levels(lw, each, sums, (clef__axes){axes.outer, chunks, axes.inner}, 0);
     }
     begin_scan(lw, "scan_chunks", x, y.dtype);
-    clef__launch_tensor(lw, sums, false);
-    clef__launch_tensor(lw, y, true);
-    end_scan(lw, axes, reverse);
+    scan_chunks_args args = {.x = x, .sums = sums, .y = y, .reverse = reverse, .n = axes.n, .inner = axes.inner, .units = units};
+    pass_scan_chunks(lw, &args);
+    clef__launch_end_units(lw, units);
 }
 
 static void scan_lower(const clef__lowering *lw) {

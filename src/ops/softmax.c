@@ -1,7 +1,19 @@
 /* softmax.c — softmax and log-softmax along one dimension, losses of classes; gradients of any order. */
 #include "ops/ops.h"
+#include "kernels/args.h"
 #include "kernels/reduce.h"
+#include "softmax.args"
 #include <math.h>
+
+CLEF__ARGS(softmax_rows, SOFTMAX_ROWS_ARGS)
+CLEF__ARGS(softmax_columns, SOFTMAX_COLUMNS_ARGS)
+CLEF__ARGS(softmax_parts, SOFTMAX_PARTS_ARGS)
+CLEF__ARGS(softmax_whole, SOFTMAX_WHOLE_ARGS)
+CLEF__ARGS(softmax_results, SOFTMAX_RESULTS_ARGS)
+CLEF__ARGS(softmax_slope_rows, SOFTMAX_SLOPE_ROWS_ARGS)
+CLEF__ARGS(softmax_slope_columns, SOFTMAX_SLOPE_COLUMNS_ARGS)
+CLEF__ARGS(cross_entropy_rows, CROSS_ENTROPY_ROWS_ARGS)
+CLEF__ARGS(cross_entropy_slope_rows, CROSS_ENTROPY_SLOPE_ROWS_ARGS)
 
 typedef struct softmax_attributes {
     int64_t dim;
@@ -35,16 +47,9 @@ static int64_t columns_of(const clef__lowering *lw, clef__axes axes) {
     return clef__ceil_div(clef__smaller(block, fair), NARROWEST) * NARROWEST;
 }
 
-static void launch_lines(const clef__lowering *lw, clef__axes axes) {
-    clef__launch_long(lw, axes.n);
-    if (axes.inner == 1) {
-        clef__launch_units(lw, axes.outer, 4 * axes.n);
-        return;
-    }
-    int64_t block = columns_of(lw, axes);
-    clef__launch_long(lw, axes.inner);
-    clef__launch_long(lw, block);
-    clef__launch_units(lw, axes.outer * clef__ceil_div(axes.inner, block), 4 * axes.n * block);
+/* Rows, or blocks of columns. */
+static clef__units units_of(const clef__lowering *lw, clef__axes axes, int64_t block) {
+    return clef__lower_units(lw, axes.outer * clef__ceil_div(axes.inner, block), 4 * axes.n * block);
 }
 
 static void begin_softmax(const clef__lowering *lw, const char *kernel, clef_dtype dtype, clef__axes axes, int logarithm) {
@@ -67,24 +72,26 @@ static void launch_in_splits(const clef__lowering *lw, clef__operand x, clef__op
     clef_shape each = CLEF_SHAPE(axes.outer, splits, axes.inner), all = CLEF_SHAPE(axes.outer, axes.inner);
     clef__operand top = clef__lower_scratch(lw, wide, each), sum = clef__lower_scratch(lw, wide, each),
                   about = clef__lower_scratch(lw, wide, all), scale = clef__lower_scratch(lw, wide, all);
+    clef__axes joined = {axes.outer, splits, axes.inner};
+    int64_t block = columns_of(lw, joined);
+    softmax_parts_args parts = {.x = x, .top = top, .sum = sum, .cut = clef__cut_of(lw, axes, splits)};
+    /* clang-format off */
+    softmax_whole_args whole = {
+        .top = top, .sum = sum, .about = about, .scale = scale,
+        .n = splits, .inner = axes.inner, .block = block, .units = units_of(lw, joined, block),
+    };
+    /* clang-format on */
+    softmax_results_args results = {.x = x, .about = about, .scale = scale, .y = y, .cut = parts.cut};
     begin_softmax(lw, "softmax_parts", x.dtype, axes, logarithm);
-    clef__launch_tensor(lw, x, false);
-    clef__launch_tensor(lw, top, true);
-    clef__launch_tensor(lw, sum, true);
-    clef__launch_cut(lw, axes, splits);
+    pass_softmax_parts(lw, &parts);
+    clef__launch_end_units(lw, parts.cut.units);
     begin_softmax(lw, "softmax_whole", x.dtype, axes, logarithm);
-    clef__launch_tensor(lw, top, false);
-    clef__launch_tensor(lw, sum, false);
-    clef__launch_tensor(lw, about, true);
-    clef__launch_tensor(lw, scale, true);
-    launch_lines(lw, (clef__axes){axes.outer, splits, axes.inner});
+    pass_softmax_whole(lw, &whole);
+    clef__launch_end_units(lw, whole.units);
     begin_softmax(lw, "softmax_results", x.dtype, axes, logarithm);
     clef__launch_define(lw, "PAST", "%d", goes_past_caches(lw, y, axes));
-    clef__launch_tensor(lw, x, false);
-    clef__launch_tensor(lw, about, false);
-    clef__launch_tensor(lw, scale, false);
-    clef__launch_tensor(lw, y, true);
-    clef__launch_cut(lw, axes, splits);
+    pass_softmax_results(lw, &results);
+    clef__launch_end_units(lw, results.cut.units);
 }
 
 static void softmax_launch(const clef__lowering *lw, int logarithm) {
@@ -96,10 +103,18 @@ static void softmax_launch(const clef__lowering *lw, int logarithm) {
         launch_in_splits(lw, x, y, axes, logarithm);
         return;
     }
-    begin_softmax(lw, axes.inner == 1 ? "softmax_rows" : "softmax_columns", x.dtype, axes, logarithm);
-    clef__launch_tensor(lw, x, false);
-    clef__launch_tensor(lw, y, true);
-    launch_lines(lw, axes);
+    bool rows = axes.inner == 1;
+    int64_t block = rows ? 1 : columns_of(lw, axes);
+    clef__units units = units_of(lw, axes, block);
+    begin_softmax(lw, rows ? "softmax_rows" : "softmax_columns", x.dtype, axes, logarithm);
+    if (rows) {
+        softmax_rows_args args = {.x = x, .y = y, .n = axes.n, .units = units};
+        pass_softmax_rows(lw, &args);
+    } else {
+        softmax_columns_args args = {.x = x, .y = y, .n = axes.n, .inner = axes.inner, .block = block, .units = units};
+        pass_softmax_columns(lw, &args);
+    }
+    clef__launch_end_units(lw, units);
 }
 
 static void softmax_lower(const clef__lowering *lw) { softmax_launch(lw, 0); }
@@ -112,11 +127,19 @@ static void slope_launch(const clef__lowering *lw, int logarithm) {
     clef__axes axes;
     clef__operand y = clef__lower_along(lw, (int)a->dim, order, &axes), g = clef__lower_in_dense(lw, 1, order),
                   dx = clef__lower_out(lw, order);
-    begin_softmax(lw, axes.inner == 1 ? "softmax_slope_rows" : "softmax_slope_columns", y.dtype, axes, logarithm);
-    clef__launch_tensor(lw, y, false);
-    clef__launch_tensor(lw, g, false);
-    clef__launch_tensor(lw, dx, true);
-    launch_lines(lw, axes);
+    bool rows = axes.inner == 1;
+    int64_t block = rows ? 1 : columns_of(lw, axes);
+    clef__units units = units_of(lw, axes, block);
+    begin_softmax(lw, rows ? "softmax_slope_rows" : "softmax_slope_columns", y.dtype, axes, logarithm);
+    if (rows) {
+        softmax_slope_rows_args args = {.y = y, .g = g, .dx = dx, .n = axes.n, .units = units};
+        pass_softmax_slope_rows(lw, &args);
+    } else {
+        softmax_slope_columns_args args = {
+            .y = y, .g = g, .dx = dx, .n = axes.n, .inner = axes.inner, .block = block, .units = units};
+        pass_softmax_slope_columns(lw, &args);
+    }
+    clef__launch_end_units(lw, units);
 }
 
 static void softmax_slope_lower(const clef__lowering *lw) { slope_launch(lw, 0); }
@@ -218,19 +241,10 @@ static clef__axes class_rows(const clef__lowering *lw, int *order, int *kept) {
 static void class_begin(const clef__lowering *lw, const char *kernel, clef__operand x, clef__operand t, clef__axes axes) {
     clef__launch_lanes(lw, "softmax.cl", kernel, x.dtype, axes.n);
     clef__launch_define(lw, "TT", "%s", clef__token(t.dtype));
-    clef__launch_tensor(lw, x, false);
-    clef__launch_tensor(lw, t, false);
-}
-
-static void class_numbers(const clef__lowering *lw, clef__axes axes) {
-    const class_attributes *a = clef__attributes(clef__lower_node(lw));
-    clef__launch_long(lw, axes.n);
-    clef__launch_real(lw, a->smoothing);
-    clef__launch_int(lw, (int32_t)a->ignores);
-    clef__launch_long(lw, a->ignored);
 }
 
 static void class_lower(const clef__lowering *lw) {
+    const class_attributes *a = clef__attributes(clef__lower_node(lw));
     int order[CLEF_MAX_RANK], kept[CLEF_MAX_RANK];
     if (clef__lower_node(lw)->input[0]->shape.dim[1] == 0) { /* so no target is a class */
         clef__lower_fill(lw, clef__lower_out(lw, NULL), NAN);
@@ -239,9 +253,14 @@ static void class_lower(const clef__lowering *lw) {
     clef__axes axes = class_rows(lw, order, kept);
     clef__operand x = clef__lower_in_dense(lw, 0, order), t = clef__lower_in_dense(lw, 1, kept), y = clef__lower_out(lw, kept);
     class_begin(lw, "cross_entropy_rows", x, t, axes);
-    clef__launch_tensor(lw, y, true);
-    class_numbers(lw, axes);
-    clef__launch_units(lw, axes.outer, 4 * axes.n);
+    /* clang-format off */
+    cross_entropy_rows_args args = {
+        .x = x, .t = t, .y = y, .n = axes.n, .smoothing = a->smoothing, .ignores = a->ignores, .ignored = a->ignored,
+        .units = units_of(lw, axes, 1),
+    };
+    /* clang-format on */
+    pass_cross_entropy_rows(lw, &args);
+    clef__launch_end_units(lw, args.units);
 }
 
 static bool is_one_number(const clef__operand *x) {
@@ -251,6 +270,7 @@ static bool is_one_number(const clef__operand *x) {
 }
 
 static void class_slope_lower(const clef__lowering *lw) {
+    const class_attributes *a = clef__attributes(clef__lower_node(lw));
     int order[CLEF_MAX_RANK], kept[CLEF_MAX_RANK];
     clef__axes axes = class_rows(lw, order, kept);
     clef__operand x = clef__lower_in_dense(lw, 0, order), t = clef__lower_in_dense(lw, 1, kept);
@@ -260,12 +280,16 @@ static void class_slope_lower(const clef__lowering *lw) {
     if (!same && !number) g = clef__lower_in_dense(lw, 2, kept);
     clef__operand dx = clef__lower_out(lw, order);
     class_begin(lw, "cross_entropy_slope_rows", x, t, axes);
-    clef__launch_tensor(lw, g, false);
-    clef__launch_tensor(lw, dx, true);
-    class_numbers(lw, axes);
-    clef__launch_long(lw, number ? -1 : same ? 0 : 1);
-    clef__launch_number(lw, 2, class_dtype(clef__lower_node(lw)->out->dtype));
-    clef__launch_units(lw, axes.outer, 4 * axes.n);
+    /* clang-format off */
+    cross_entropy_slope_rows_args args = {
+        .x = x, .t = t, .g = g, .dx = dx,
+        .n = axes.n, .smoothing = a->smoothing, .ignores = a->ignores, .ignored = a->ignored,
+        .g_stride = number ? -1 : same ? 0 : 1, .g_number = {2, class_dtype(dx.dtype)},
+        .units = units_of(lw, axes, 1),
+    };
+    /* clang-format on */
+    pass_cross_entropy_slope_rows(lw, &args);
+    clef__launch_end_units(lw, args.units);
 }
 
 /* x, target and g, which is of target's shape. */

@@ -1,6 +1,14 @@
 /* sort.c — sort, argsort and top-k: the first k of each row in an order, with their indices.  See cl/sort.cl. */
+#include "kernels/args.h"
 #include "kernels/lanes.h"
 #include "ops/ops.h"
+#include "sort.args"
+
+CLEF__ARGS(sort_blocks, SORT_BLOCKS_ARGS)
+CLEF__ARGS(merge_runs, MERGE_RUNS_ARGS)
+CLEF__ARGS(put_indices, PUT_INDICES_ARGS)
+CLEF__ARGS(put_values, PUT_VALUES_ARGS)
+CLEF__ARGS(place, PLACE_ARGS)
 
 typedef struct order_attributes {
     int64_t dim, k, descending;
@@ -49,11 +57,15 @@ static runs sort_blocks(const clef__lowering *lw, clef__operand x, clef__axes ax
     runs r = {.rows = axes.outer * axes.inner, .n = left_of(axes.n, block, keep), .run = keep, .words = wide ? 2 : 1};
     r.items = new_items(lw, &r);
     begin_order(lw, "sort_blocks", x.dtype, r.words);
-    clef__launch_tensor(lw, x, false);
-    clef__launch_tensor(lw, r.items, true);
-    clef__launch_int(lw, (int32_t)a->descending);
-    clef__launch_longs(lw, (int64_t[]){axes.n, axes.inner, block, keep}, 4);
-    clef__launch_units(lw, r.rows * clef__ceil_div(axes.n, block), 8 * clef__smaller(block, axes.n));
+    /* clang-format off */
+    sort_blocks_args args = {
+        .x = x, .y = r.items, .descending = a->descending,
+        .n = axes.n, .inner = axes.inner, .block = block, .keep = keep,
+        .units = clef__lower_units(lw, r.rows * clef__ceil_div(axes.n, block), 8 * clef__smaller(block, axes.n)),
+    };
+    /* clang-format on */
+    pass_sort_blocks(lw, &args);
+    clef__launch_end_units(lw, args.units);
     return r;
 }
 
@@ -66,10 +78,12 @@ static runs merge_runs(const clef__lowering *lw, runs from, clef_dtype dtype, in
     to.run = keep;
     to.items = new_items(lw, &to);
     begin_order(lw, "merge_runs", dtype, from.words);
-    clef__launch_tensor(lw, from.items, false);
-    clef__launch_tensor(lw, to.items, true);
-    clef__launch_longs(lw, (int64_t[]){from.n, from.run, keep, chunk}, 4);
-    clef__launch_units(lw, from.rows * clef__ceil_div(from.n, 2 * from.run) * clef__ceil_div(keep, chunk), 4 * chunk);
+    int64_t chunks = clef__ceil_div(from.n, 2 * from.run) * clef__ceil_div(keep, chunk);
+    clef__units units = clef__lower_units(lw, from.rows * chunks, 4 * chunk);
+    merge_runs_args args = {
+        .x = from.items, .y = to.items, .n = from.n, .run = from.run, .keep = keep, .chunk = chunk, .units = units};
+    pass_merge_runs(lw, &args);
+    clef__launch_end_units(lw, units);
     return to;
 }
 
@@ -77,13 +91,17 @@ static void put_outputs(const clef__lowering *lw, runs sorted, clef__operand x, 
     for (int what = 0; what < 2; what++) {
         if (!clef__lower_wants(lw, what)) continue;
         clef__operand y = clef__lower_output(lw, what, order);
+        clef__units units = clef__lower_units(lw, sorted.rows * k, 4);
         begin_order(lw, what ? "put_indices" : "put_values", x.dtype, sorted.words);
-        clef__launch_tensor(lw, sorted.items, false);
-        if (what == 0) clef__launch_tensor(lw, x, false);
-        clef__launch_tensor(lw, y, true);
-        if (what == 0) clef__launch_long(lw, axes.n);
-        clef__launch_longs(lw, (int64_t[]){k, axes.inner}, 2);
-        clef__launch_units(lw, sorted.rows * k, 4);
+        if (what) {
+            put_indices_args args = {.items = sorted.items, .y = y, .k = k, .inner = axes.inner, .units = units};
+            pass_put_indices(lw, &args);
+        } else {
+            put_values_args args = {
+                .items = sorted.items, .x = x, .y = y, .n = axes.n, .k = k, .inner = axes.inner, .units = units};
+            pass_put_values(lw, &args);
+        }
+        clef__launch_end_units(lw, units);
     }
 }
 
@@ -120,11 +138,10 @@ static void place_lower(const clef__lowering *lw) {
     if (axes.n == 0) return;
     clef__operand x = clef__lower_in_dense(lw, 0, NULL), index = clef__lower_in_dense(lw, 1, NULL);
     begin_order(lw, "place", x.dtype, 1);
-    clef__launch_tensor(lw, x, false);
-    clef__launch_tensor(lw, index, false);
-    clef__launch_tensor(lw, y, true);
-    clef__launch_longs(lw, (int64_t[]){a->n, axes.n, axes.inner}, 3);
-    clef__launch_units(lw, clef_shape_numel(from), 4);
+    clef__units units = clef__lower_units(lw, clef_shape_numel(from), 4);
+    place_args args = {.x = x, .index = index, .y = y, .n = a->n, .k = axes.n, .inner = axes.inner, .units = units};
+    pass_place(lw, &args);
+    clef__launch_end_units(lw, units);
 }
 
 static void place_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,

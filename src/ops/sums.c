@@ -1,6 +1,11 @@
 /* sums.c — two sums in one pass: see ops.h and cl/sums.cl. */
 #include "ops/ops.h"
+#include "kernels/args.h"
 #include "kernels/reduce.h"
+#include "sums.args"
+
+CLEF__ARGS(sum_rows, SUM_ROWS_ARGS)
+CLEF__ARGS(sum_columns, SUM_COLUMNS_ARGS)
 
 typedef struct sums_attributes {
     int64_t mask; /* bit d: summed over dimension d */
@@ -44,14 +49,17 @@ static clef__operand spread_mean(const clef__lowering *lw, clef_shape shape, con
 
 static void launch_sums(const clef__lowering *lw, clef__operand x, clef__operand g, clef__operand m, const clef__operand *y,
                         clef__axes axes, int64_t splits) {
+    clef__cut cut = clef__cut_of(lw, axes, splits);
     clef__launch_reduction(lw, "sums.cl", axes.inner == 1 ? "sum_rows" : "sum_columns", x.dtype, axes);
     clef__launch_define(lw, "OWN", "%d", clef__lower_node(lw)->op == &op_own_sums);
-    clef__launch_tensor(lw, x, false);
-    clef__launch_tensor(lw, g, false);
-    clef__launch_tensor(lw, m, false);
-    clef__launch_tensor(lw, y[0], true);
-    clef__launch_tensor(lw, y[1], true);
-    clef__launch_cut(lw, axes, splits);
+    if (axes.inner == 1) {
+        sum_rows_args args = {.x = x, .g = g, .m = m, .y0 = y[0], .y1 = y[1], .cut = cut};
+        pass_sum_rows(lw, &args);
+    } else {
+        sum_columns_args args = {.x = x, .g = g, .m = m, .y0 = y[0], .y1 = y[1], .cut = cut};
+        pass_sum_columns(lw, &args);
+    }
+    clef__launch_end_units(lw, cut.units);
 }
 
 /* The sums that the first pass left, over splits and further runs, into y. */
