@@ -12,7 +12,7 @@
        X(HW, in)          int in_h, int in_w: INT2 for the rows and columns of an image
        X(GROUP, geometry, GEOMETRY_ARGS)  the rows of a list that several kernels share
 
-   A name is no function or keyword of OpenCL C: drivers have macros of these (step, kernel), whose text would be lengthened.
+   A name must not be a function or keyword of OpenCL C (step, kernel): drivers define macros of such names.
 
    Here a list becomes parameters, PARAMETERS(GEMM_ARGS); src/kernels/args.h makes of it a struct and the calls that pass it.
 
