@@ -19,7 +19,7 @@
        X(CUT_ROWS, cut)   long n, long chunk, long splits and the units: how rows are reduced (reduce.cl)
        X(CUT_COLUMNS, cut) long n, long chunk, long splits, long inner, long strip and the units: how columns are
 
-   A name is no function or keyword of OpenCL C: drivers have macros of these (step, kernel), whose text would be lengthened.
+   A name must not be a function or keyword of OpenCL C (step, kernel): drivers define macros of such names.
 
    Here a list becomes parameters, PARAMETERS(GEMM_ARGS); src/kernels/args.h makes of it a struct and the calls that pass it.  A kind
    that one file needs is defined there, and where its arguments are passed.
