@@ -12,7 +12,7 @@ enum { SPECIALS = sizeof special / sizeof *special, COUNT = SAMPLE + SPECIALS };
 static double erf_(double x) { return erf(x); }
 static double gelu(double x) { return x * (0.5 * erfc(-x * sqrt(0.5))); }
 
-/* bound: measured over all floats, and one ulp of gelu's product.  below: the driver's functions beyond it have a bound of their own. */
+/* bound: measured over all floats, gelu's where Φ is denormal.  below: the driver's functions beyond it have a bound of their own. */
 typedef struct function {
     const char *name;
     clef_tensor *(*f)(clef_tensor *);
@@ -21,7 +21,7 @@ typedef struct function {
 } function;
 static const function functions[] = {
     {"erf", clef_erf, erf_, 1.1, INFINITY, 0}, {"erfc", clef_erfc, erfc, 4.6, INFINITY, 0},
-    {"gelu", clef_gelu, gelu, 6, INFINITY, 0}, {"sin", clef_sin, sin, 1.6, 0x1p20, 4},
+    {"gelu", clef_gelu, gelu, 8, INFINITY, 0}, {"sin", clef_sin, sin, 1.6, 0x1p20, 4},
     {"cos", clef_cos, cos, 1.6, 0x1p20, 4},    {"tan", clef_tan, tan, 3, 0x1p20, 5},
 };
 enum { FUNCTIONS = sizeof functions / sizeof *functions };
@@ -51,10 +51,11 @@ static void check(const function *f, const float *x, const float *y, double flus
         double want = f->oracle((double)x[i]), bound = fabs((double)x[i]) < f->below ? f->bound : f->bound_beyond;
         if (isnan(want) && isnan(y[i])) continue;
         double error = fabs((double)y[i] - want), ulps = error <= flushed || y[i] == (float)want ? 0 : error / ulp_of(want);
-        bool sign = want != 0 || flushed > 0 || signbit(y[i]) == signbit(want);
-        cr_expect(ulps <= bound && sign, "%s(%a) is %a, not %a: %.2f ulp", f->name, (double)x[i], (double)y[i], want, ulps);
-        if (!(ulps <= bound && sign)) break;
+        bool sign = want != 0 || flushed > 0 || !signbit(y[i]) == !signbit(want);
         worst = fmax(worst, ulps);
+        if (ulps <= bound && sign) continue;
+        cr_expect(false, "%s(%a) is %a, not %a: %.2f ulp", f->name, (double)x[i], (double)y[i], want, ulps);
+        break;
     }
     if (getenv("CLEF_TEST_BOUNDS")) fprintf(stderr, "%-5s %.2f ulp\n", f->name, worst);
 }
