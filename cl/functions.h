@@ -91,3 +91,48 @@
 #define LET_TAN_SMALL(y, x)                                                                      \
     LET_QUARTERS(y, x)                                                                           \
     const T y = NEGATED_IF(SIGN_OF(x) ^ y##_q, SEL(y##_odd, y##_c, y##_s) / SEL(y##_odd, y##_s, y##_c));
+
+/* ---- inverse circular functions ----
+   atan: up to 1 x + x³·(degree 8 in x²); beyond it π/2 - atan(1/x). */
+#define HALF_PI 1.57079637f
+#define HALF_PI_REST -4.37113883e-8f
+#define LET_ATAN_double(y, x) const T y = atan(x);
+#define LET_ATAN_float(y, x)                                                                     \
+    const T y##_a = fabs(x);                                                                     \
+    const T y##_u = SEL(y##_a > K(1), K(1), y##_a) / SEL(y##_a > K(1), y##_a, K(1)), y##_z = y##_u * y##_u; \
+    const T y##_p = POLYNOMIAL_9(y##_z, -0.333332986f, 0.19998531f, -0.142640516f, 0.109511755f, -0.0840048045f, \
+                                 0.0579066873f, -0.0311271884f, 0.0108874794f, -0.00178757648f); \
+    const T y##_t = fma(y##_u * y##_z, y##_p, y##_u);                                            \
+    const T y = WITH_SIGN(SEL(y##_a > K(1), K(HALF_PI) - y##_t + K(HALF_PI_REST), y##_t), x);
+
+/* asin: up to 1/2 x + x³·(degree 4 in x²); beyond it π/2 - 2·asin(√((1 - x) / 2)).  y_t is the asin of |x| or of that root. */
+#define LET_ARC(y, x)                                                                            \
+    const I y##_large = fabs(x) > K(0.5f);                                                       \
+    const T y##_z = SEL(y##_large, fma(fabs(x), K(-0.5f), K(0.5f)), (x) * (x));                  \
+    const T y##_u = SEL(y##_large, sqrt(y##_z), fabs(x));                                        \
+    const T y##_p = POLYNOMIAL_5(y##_z, 0.166667521f, 0.0749531016f, 0.0454690196f, 0.0241855029f, 0.042157013f); \
+    const T y##_t = fma(y##_u * y##_z, y##_p, y##_u);
+#define LET_ASIN_double(y, x) const T y = asin(x);
+#define LET_ASIN_float(y, x)                                                                     \
+    LET_ARC(y, x)                                                                                \
+    const T y = WITH_SIGN(SEL(y##_large, fma(y##_t, K(-2), K(HALF_PI)) + K(HALF_PI_REST), y##_t), x);
+#define LET_ACOS_double(y, x) const T y = acos(x);
+#define LET_ACOS_float(y, x)                                                                     \
+    LET_ARC(y, x)                                                                                \
+    const T y##_v = K(HALF_PI) - WITH_SIGN(y##_t, x) + K(HALF_PI_REST);                          \
+    const T y##_w = fma(y##_t, K(-2), K(2 * HALF_PI)) + K(2 * HALF_PI_REST);                     \
+    const T y = SEL(y##_large, SEL(x > K(0), K(2) * y##_t, y##_w), y##_v);
+
+/* ---- log2: x = 2^e·(1 + f) with √½ <= 1 + f < √2, f·(degree 9 in f) ----
+   A denormal x is taken 2^24 times as large. */
+#define SQRT1_2_BITS 0x3f3504f3
+#define LET_LOG2_double(y, x) const T y = log2(x);
+#define LET_LOG2_float(y, x)                                                                     \
+    const I y##_small = x < K(0x1p-126f);                                                        \
+    const I y##_i = BITS(SEL(y##_small, x * K(0x1p24f), x)) - SQRT1_2_BITS;                      \
+    const T y##_e = CONVERT(float, W)(y##_i >> 23) - SEL(y##_small, K(24), K(0));                \
+    const T y##_f = FROM_BITS((y##_i & 0x7fffff) + SQRT1_2_BITS) - K(1);                         \
+    const T y##_p = POLYNOMIAL_10(y##_f, 1.44269502f, -0.721347511f, 0.480902225f, -0.360688299f, 0.288389623f, \
+                                  -0.239646301f, 0.207414687f, -0.193522841f, 0.171481594f, -0.0874847323f); \
+    const T y##_l = SEL(x == K(0), K(-INFINITY), SEL(x < K(INFINITY), fma(y##_f, y##_p, y##_e), x)); \
+    const T y = SEL(x < K(0), K(NAN), y##_l);
