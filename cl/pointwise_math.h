@@ -28,25 +28,30 @@
 /* x kept within ±bound; NaN stays NaN. */
 #define WITHIN(x, bound) SEL((x) > K(bound), K(bound), SEL((x) < K(-(bound)), K(-(bound)), x))
 
+#include "functions.h"
+
 /* ---- circular functions: factor·f(x) ----
-   Vectors of float on some drivers: a lane so large that it needs an exact reduction sends all lanes that way, which is wrong
-   for small ones.  Large lanes are then computed apart from the others. */
-#define RETURN_CIRCULAR(factor, f, x) CAT(RETURN_CIRCULAR_, ELEMENT)(factor, ALONE_##f, x)
-#define RETURN_CIRCULAR_double(factor, f, x) return factor * f(x);
-#define RETURN_CIRCULAR_float(factor, f, x)                                                      \
+   Large floats need a reduction with many digits of π, which is the driver's; it gets those lanes apart from the others. */
+#define RETURN_CIRCULAR(factor, f, x) CAT(RETURN_CIRCULAR_, ELEMENT)(factor, ALONE_##f, LET_##f, x)
+#define RETURN_CIRCULAR_double(factor, f, let, x) return factor * f(x);
+#define RETURN_CIRCULAR_float(factor, f, let, x)                                                 \
+    let(small, x)                                                                                \
     const I large = fabs(x) >= K(0x1p20f);                                                       \
-    if (CAT(ANY_, W)(large)) return factor * SEL(large, f(SEL(large, x, K(0x1p30f))), f(SEL(large, K(0), x))); \
-    return factor * f(x);
+    if (CAT(ANY_, W)(large)) return factor * SEL(large, f(SEL(large, x, K(0x1p30f))), small);    \
+    return factor * small;
+#define LET_sin LET_SIN_SMALL
+#define LET_cos LET_COS_SMALL
+#define LET_tan LET_TAN_SMALL
 #define ALONE_sin(x) sin(x)
 #define ALONE_tan(x) tan(x)
 /* cos of what no compiler can tell to be x: some compute sin(x) and cos(x) that meet in a kernel by one function with other last bits,
    and a value would depend on what it was fused with.  Only x = -0 changes (to +0), for which the cosine is the same. */
 #define ALONE_cos(x) cos((x) + K(0))
-/* any() of a vector of int, which some drivers ask lane by lane; a lane alone has none to spoil. */
+/* any() of a vector of int, which some drivers ask lane by lane. */
 #define ANY_16(c) ANY_8((c).lo | (c).hi)
 #define ANY_8(c) ANY_4(((c).lo | (c).hi))
 #define ANY_4(c) ((as_long2(c).x | as_long2(c).y) != 0)
-#define ANY_1(c) false
+#define ANY_1(c) (c)
 
 /* ---- whole numbers: quotients, remainders, powers ----
    Defined for all operands, as in NumPy: x / 0 and x % 0 are 0, the least number / -1 wraps to itself. */
@@ -116,11 +121,12 @@
    Derivatives are written without terms of the kind 1 - tanh², which depend on how exactly tanh ends at 1, and with x kept where
    its factor has long become 0, so that no product overflows. */
 #define TANH(x) SEL(fabs(x) >= K(20), copysign(K(1), x), tanh(x))
-/* The normal distribution's CDF and PDF. */
-#define PHI(x) (K(0.5f) * erfc(-(x) * SQRT1_2))
+/* The normal distribution's PDF; its CDF Φ is PHI of functions.h. */
 #define PDF(x) (INV_SQRT2PI * exp(K(-0.5f) * (x) * (x)))
 #define SIGMOID(x) (K(1) / (K(1) + exp(-(x))))
 #define SOFTPLUS(x) (fmax(x, K(0)) + log1p(exp(-fabs(x))))
+#define RETURN_GELU(x) LET(PHI, phi, x) return x * phi;
+#define RETURN_GELU_D1(x, g) LET(PHI, phi, x) return g * (phi + x * (INV_SQRT2PI * phi_e));
 #define GELU_D2(x) (PDF(x) * (K(2) - WITHIN(x, 64) * WITHIN(x, 64)))
 /* The tanh approximation of gelu is x·s(v) with the sigmoid s and v = 2·√(2/π)·(x + 0.044715·x³). */
 #define GELU_V(x) (K(2) * SQRT2_PI * (x) * (K(1) + GELU_CUBIC * (x) * (x)))

@@ -1,0 +1,138 @@
+/* functions.h — functions of floats for the texts of pointwise_math.h, where a driver's own go lane by lane.
+
+   LET(f, y, x) declares y = f(x) and values on the way to it, y_a, y_b …  For float it is straight-line code for a vector T of W
+   lanes: additions, products, fma, one division at most, and integers made from the bits.  No product meets an addition outside
+   fma, so every driver computes the same bits, at every width.  For double it is the driver's function.
+   All errors are in ulp, measured over all 2^32 floats against the functions of double. */
+#define LET(f, y, x) CAT(LET_##f##_, ELEMENT)(y, x)
+#define RETURN_FUNCTION(f, x) LET(f, value, x) return value;
+
+/* a + b·x + c·x² …, the innermost product first. */
+#define POLYNOMIAL_2(x, a, b) fma(x, K(b), K(a))
+#define POLYNOMIAL_3(x, a, ...) fma(x, POLYNOMIAL_2(x, __VA_ARGS__), K(a))
+#define POLYNOMIAL_4(x, a, ...) fma(x, POLYNOMIAL_3(x, __VA_ARGS__), K(a))
+#define POLYNOMIAL_5(x, a, ...) fma(x, POLYNOMIAL_4(x, __VA_ARGS__), K(a))
+#define POLYNOMIAL_6(x, a, ...) fma(x, POLYNOMIAL_5(x, __VA_ARGS__), K(a))
+#define POLYNOMIAL_7(x, a, ...) fma(x, POLYNOMIAL_6(x, __VA_ARGS__), K(a))
+#define POLYNOMIAL_8(x, a, ...) fma(x, POLYNOMIAL_7(x, __VA_ARGS__), K(a))
+#define POLYNOMIAL_9(x, a, ...) fma(x, POLYNOMIAL_8(x, __VA_ARGS__), K(a))
+#define POLYNOMIAL_10(x, a, ...) fma(x, POLYNOMIAL_9(x, __VA_ARGS__), K(a))
+
+/* A float of this size has no fraction: adding it rounds, and the whole number stands in the last bits of the sum. */
+#define ROUNDING 0x1.8p23f
+#define BITS(x) AS_(int, W)(x)
+#define FROM_BITS(i) AS_(float, W)(i)
+#define WITH_SIGN(y, x) FROM_BITS(BITS(y) | (BITS(x) & INT_MIN)) /* y >= 0 */
+#define LOWERED_TO(x, bound) SEL((x) > K(bound), K(bound), x) /* NaN stays */
+
+/* ---- the error function and its kin ----
+   e^-(h + rest) for 0 <= h < 106 and a small rest: e^-h = 2^n·e^r with n whole and |r| <= ln2 / 2, degree 6.  n gets an offset,
+   so that 2^n is a normal float and the last product alone may be rounded to a denormal one. */
+#define LET_EXP_MINUS(y, h, rest)                                                                \
+    const T y##_t = fma(h, K(-1.44269502f), K(ROUNDING + 157)), y##_n = y##_t - K(ROUNDING + 157); \
+    const T y##_r = fma(y##_n, K(1.90465421e-9f), fma(y##_n, K(-0.693147182f), -(h))) - (rest);  \
+    const T y##_p = POLYNOMIAL_7(y##_r, 1, 1, 0.49999994f, 0.166665211f, 0.0416682921f, 0.00836871564f, 0.00138186989f); \
+    const T y = y##_p * FROM_BITS(BITS(y##_t) << 23) * K(0x1p-30f);
+
+/* e^(u²)·erfc(u) for 0 <= u <= 10.3: (1 - q)·(degree 9 in q) with q = (u - 3) / (u + 3), which one step of Newton's makes exact. */
+#define LET_ERFCX(y, u)                                                                          \
+    const T y##_s = K(1) / ((u) + K(3)), y##_c = fma(y##_s, K(-6), K(1));                        \
+    const T y##_q = fma(y##_s, fma(-y##_c, u, fma(y##_c + K(1), K(-3), u)), y##_c);              \
+    const T y##_p = POLYNOMIAL_10(y##_q, 0.179001153f, -0.147232413f, 0.0983713046f, -0.0517443717f, 0.0199222788f, \
+                                  -0.00447290251f, -0.000206824887f, 0.000511793012f, -7.81638373e-05f, -5.23550261e-05f); \
+    const T y = fma(-y##_q, y##_p, y##_p);
+
+/* e^(-x²) and e^(x²)·erfc(|x|); the square is exact, its last half being the rest. */
+#define LET_ERFC_FACTORS(y, x)                                                                   \
+    const T y##_a = LOWERED_TO(fabs(x), 10.25f), y##_h = y##_a * y##_a;                          \
+    LET_EXP_MINUS(y##_e, y##_h, fma(y##_a, y##_a, -y##_h))                                       \
+    LET_ERFCX(y##_f, y##_a)
+
+#define LET_ERFC_double(y, x) const T y = erfc(x);
+#define LET_ERFC_float(y, x)                                                                     \
+    LET_ERFC_FACTORS(y, x)                                                                       \
+    const T y = SEL(x < K(0), fma(-y##_e, y##_f, K(2)), y##_e * y##_f);
+
+/* Up to 1 a polynomial: x + x·(degree 6 in x²). */
+#define LET_ERF_double(y, x) const T y = erf(x);
+#define LET_ERF_float(y, x)                                                                      \
+    LET_ERFC_FACTORS(y, x)                                                                       \
+    const T y##_z = (x) * (x);                                                                   \
+    const T y##_p = POLYNOMIAL_7(y##_z, 0.128379166f, -0.37612626f, 0.112835787f, -0.0268533472f, 0.0051871622f, \
+                                 -0.00079978531f, 7.80690316e-05f);                              \
+    const T y = SEL(fabs(x) < K(1), fma(x, y##_p, x), WITH_SIGN(fma(-y##_e, y##_f, K(1)), x));
+
+/* The normal distribution's CDF, erfc(-x / √2) / 2, and on the way to it y_e = e^(-x²/2). */
+#define LET_PHI_double(y, x) const T y##_e = exp(K(-0.5f) * (x) * (x)), y = K(0.5f) * erfc(-(x) * SQRT1_2);
+#define LET_PHI_float(y, x)                                                                      \
+    const T y##_a = LOWERED_TO(fabs(x), 14.5f), y##_b = K(0.5f) * y##_a, y##_h = y##_a * y##_b;  \
+    LET_EXP_MINUS(y##_e, y##_h, fma(y##_a, y##_b, -y##_h))                                       \
+    const T y##_u = y##_a * SQRT1_2;                                                             \
+    LET_ERFCX(y##_f, y##_u)                                                                      \
+    const T y##_g = K(0.5f) * y##_f;                                                             \
+    const T y = SEL(x > K(0), fma(-y##_e, y##_g, K(1)), y##_e * y##_g);
+
+/* ---- circular functions ----
+   |x| = n·π/2 + r with n whole and |r| <= π/4 or a little more.  π/2 comes in three floats: the first difference is exact, as both
+   its terms are multiples of the last bit of the first float.  y_s = sin(r), degree 7, y_c = cos(r), degree 8; y_q: n in the last
+   bits.  For |x| < 2^20; beyond that the values mean nothing. */
+#define LET_QUARTERS(y, x)                                                                       \
+    const T y##_t = fma(fabs(x), K(0.636619747f), K(ROUNDING)), y##_n = y##_t - K(ROUNDING);     \
+    const T y##_1 = fma(y##_n, K(-1.57079637f), fabs(x));                                        \
+    const T y##_r = fma(y##_n, K(1.71512451e-15f), fma(y##_n, K(4.37113883e-8f), y##_1)), y##_z = y##_r * y##_r; \
+    const T y##_s = fma(y##_r * y##_z, POLYNOMIAL_3(y##_z, -0.166666538f, 0.00833209511f, -0.0001950554f), y##_r); \
+    const T y##_c = POLYNOMIAL_5(y##_z, 1, -0.5f, 0.0416666418f, -0.00138871302f, 2.44120856e-05f); \
+    const I y##_q = BITS(y##_t), y##_odd = (y##_q & 1) != 0;
+#define NEGATED_IF(bit, y) FROM_BITS(BITS(y) ^ ((bit) << 31))
+#define SIGN_OF(x) (BITS(x) >> 31 & 1)
+
+#define LET_SIN_SMALL(y, x) LET_QUARTERS(y, x) const T y = NEGATED_IF(SIGN_OF(x) ^ y##_q >> 1, SEL(y##_odd, y##_c, y##_s));
+#define LET_COS_SMALL(y, x) LET_QUARTERS(y, x) const T y = NEGATED_IF((y##_q + 1) >> 1, SEL(y##_odd, y##_s, y##_c));
+#define LET_TAN_SMALL(y, x)                                                                      \
+    LET_QUARTERS(y, x)                                                                           \
+    const T y = NEGATED_IF(SIGN_OF(x) ^ y##_q, SEL(y##_odd, y##_c, y##_s) / SEL(y##_odd, y##_s, y##_c));
+
+/* ---- inverse circular functions ----
+   atan: up to 1 x + x³·(degree 8 in x²); beyond it π/2 - atan(1/x). */
+#define HALF_PI 1.57079637f
+#define HALF_PI_REST -4.37113883e-8f
+#define LET_ATAN_double(y, x) const T y = atan(x);
+#define LET_ATAN_float(y, x)                                                                     \
+    const T y##_a = fabs(x);                                                                     \
+    const T y##_u = SEL(y##_a > K(1), K(1), y##_a) / SEL(y##_a > K(1), y##_a, K(1)), y##_z = y##_u * y##_u; \
+    const T y##_p = POLYNOMIAL_9(y##_z, -0.333332986f, 0.19998531f, -0.142640516f, 0.109511755f, -0.0840048045f, \
+                                 0.0579066873f, -0.0311271884f, 0.0108874794f, -0.00178757648f); \
+    const T y##_t = fma(y##_u * y##_z, y##_p, y##_u);                                            \
+    const T y = WITH_SIGN(SEL(y##_a > K(1), K(HALF_PI) - y##_t + K(HALF_PI_REST), y##_t), x);
+
+/* asin: up to 1/2 x + x³·(degree 4 in x²); beyond it π/2 - 2·asin(√((1 - x) / 2)).  y_t is the asin of |x| or of that root. */
+#define LET_ARC(y, x)                                                                            \
+    const I y##_large = fabs(x) > K(0.5f);                                                       \
+    const T y##_z = SEL(y##_large, fma(fabs(x), K(-0.5f), K(0.5f)), (x) * (x));                  \
+    const T y##_u = SEL(y##_large, sqrt(y##_z), fabs(x));                                        \
+    const T y##_p = POLYNOMIAL_5(y##_z, 0.166667521f, 0.0749531016f, 0.0454690196f, 0.0241855029f, 0.042157013f); \
+    const T y##_t = fma(y##_u * y##_z, y##_p, y##_u);
+#define LET_ASIN_double(y, x) const T y = asin(x);
+#define LET_ASIN_float(y, x)                                                                     \
+    LET_ARC(y, x)                                                                                \
+    const T y = WITH_SIGN(SEL(y##_large, fma(y##_t, K(-2), K(HALF_PI)) + K(HALF_PI_REST), y##_t), x);
+#define LET_ACOS_double(y, x) const T y = acos(x);
+#define LET_ACOS_float(y, x)                                                                     \
+    LET_ARC(y, x)                                                                                \
+    const T y##_v = K(HALF_PI) - WITH_SIGN(y##_t, x) + K(HALF_PI_REST);                          \
+    const T y##_w = fma(y##_t, K(-2), K(2 * HALF_PI)) + K(2 * HALF_PI_REST);                     \
+    const T y = SEL(y##_large, SEL(x > K(0), K(2) * y##_t, y##_w), y##_v);
+
+/* ---- log2: x = 2^e·(1 + f) with √½ <= 1 + f < √2, f·(degree 9 in f) ----
+   A denormal x is taken 2^24 times as large. */
+#define SQRT1_2_BITS 0x3f3504f3
+#define LET_LOG2_double(y, x) const T y = log2(x);
+#define LET_LOG2_float(y, x)                                                                     \
+    const I y##_small = x < K(0x1p-126f);                                                        \
+    const I y##_i = BITS(SEL(y##_small, x * K(0x1p24f), x)) - SQRT1_2_BITS;                      \
+    const T y##_e = CONVERT(float, W)(y##_i >> 23) - SEL(y##_small, K(24), K(0));                \
+    const T y##_f = FROM_BITS((y##_i & 0x7fffff) + SQRT1_2_BITS) - K(1);                         \
+    const T y##_p = POLYNOMIAL_10(y##_f, 1.44269502f, -0.721347511f, 0.480902225f, -0.360688299f, 0.288389623f, \
+                                  -0.239646301f, 0.207414687f, -0.193522841f, 0.171481594f, -0.0874847323f); \
+    const T y##_l = SEL(x == K(0), K(-INFINITY), SEL(x < K(INFINITY), fma(y##_f, y##_p, y##_e), x)); \
+    const T y = SEL(x < K(0), K(NAN), y##_l);

@@ -1,0 +1,115 @@
+/* test_functions.c — the functions of cl/functions.h over a sample of all floats against double, each with its bound in ulp; the same
+   bits at every width.
+   ctest: cost=20 */
+#include "support/numbers.h"
+
+/* Every 65521st float (a prime, so that all exponents meet all kinds of mantissas), and special ones. */
+enum { STEP = 65521, SAMPLE = (int)(((int64_t)1 << 32) / STEP) + 1 };
+static const float special[] = {0.0f,    -0.0f,    1.0f,      -1.0f,         0x1p-149f,     -0x1p-149f, 0x1.fffffcp-127f, 0x1p-126f,
+                                0x1p20f, -0x1p20f, 0x1.fp19f, 0x1.921fb6p0f, 0x1.921fb6p1f, INFINITY,   -INFINITY,        NAN};
+enum { SPECIALS = sizeof special / sizeof *special, COUNT = SAMPLE + SPECIALS };
+
+static double erf_(double x) { return erf(x); }
+static double gelu(double x) { return x * (0.5 * erfc(-x * sqrt(0.5))); }
+
+/* bound: measured over all floats, gelu's where Φ is denormal.  below: the driver's functions beyond it have a bound of their own. */
+typedef struct function {
+    const char *name;
+    clef_tensor *(*f)(clef_tensor *);
+    double (*oracle)(double);
+    double bound, below, bound_beyond;
+} function;
+static const function functions[] = {
+    {"erf", clef_erf, erf_, 1.1, INFINITY, 0},   {"erfc", clef_erfc, erfc, 4.6, INFINITY, 0},
+    {"gelu", clef_gelu, gelu, 8, INFINITY, 0},   {"sin", clef_sin, sin, 1.6, 0x1p20, 4},
+    {"cos", clef_cos, cos, 1.6, 0x1p20, 4},      {"tan", clef_tan, tan, 3, 0x1p20, 5},
+    {"atan", clef_atan, atan, 1.5, INFINITY, 0}, {"asin", clef_asin, asin, 2, INFINITY, 0},
+    {"acos", clef_acos, acos, 1.5, INFINITY, 0}, {"log2", clef_log2, log2, 1.6, INFINITY, 0},
+};
+enum { FUNCTIONS = sizeof functions / sizeof *functions, FAMILIES = 4, TOGETHER = 4 };
+
+static float x[COUNT];
+static int count; /* of the numbers in x; few where every instruction is interpreted */
+
+static void make_sample(void) {
+    int every = few_kernels() ? 64 : 1;
+    memcpy(x, special, sizeof special);
+    count = SPECIALS;
+    for (int i = 0; i < SAMPLE; i += every) x[count++] = bits_float((uint32_t)((int64_t)i * STEP));
+}
+
+/* All functions, or one of each family. */
+static int functions_here(void) { return few_kernels() ? FAMILIES : FUNCTIONS; }
+static const function *function_here(int i) { return &functions[few_kernels() ? FUNCTIONS / FAMILIES * i : i]; }
+
+/* Several functions to an evaluation, as a kernel costs more to compile than to run. */
+static void evaluate(clef_context *ctx, float *y[FUNCTIONS]) {
+    clef_tensor *t = clef_keep(clef_from_host(ctx, CLEF_SHAPE(count), CLEF_F32, x)), *all[FUNCTIONS];
+    int n = functions_here();
+    for (int i = 0; i < n; i++) all[i] = function_here(i)->f(t);
+    for (int i = 0; i < n; i += TOGETHER)
+        cr_assert(clef_eval_all(all + i, i + TOGETHER < n ? TOGETHER : n - i) == CLEF_OK, "%s", clef_error(ctx));
+    for (int i = 0; i < n; i++) y[i] = values(all[i]);
+    clef_release(t);
+}
+
+/* The last bit of a float of y's size. */
+static double ulp_of(double y) {
+    int e;
+    frexp(y, &e);
+    return ldexp(1, e < -125 ? -149 : e - 24);
+}
+
+/* What a device may lose that takes denormal numbers for zeros. */
+static double flushed_by(clef_context *ctx) {
+    clef_tensor *t = clef_from_host(ctx, CLEF_SHAPE(count), CLEF_F32, x);
+    float *y = values(clef_mul_scalar(t, 0.5));
+    double lost = 0;
+    for (int i = 0; i < count; i++)
+        if (fabs((double)x[i]) >= 0x1p-148 && y[i] == 0) lost = 0x1p-126;
+    free(y);
+    return lost;
+}
+
+static void check(const function *f, const float *y, double flushed) {
+    double worst = 0;
+    for (int i = 0; i < count; i++) {
+        double want = f->oracle((double)x[i]), bound = fabs((double)x[i]) < f->below ? f->bound : f->bound_beyond;
+        if (isnan(want) && isnan(y[i])) continue;
+        double error = fabs((double)y[i] - want), ulps = error <= flushed || y[i] == (float)want ? 0 : error / ulp_of(want);
+        bool sign = want != 0 || flushed > 0 || !signbit(y[i]) == !signbit(want);
+        worst = fmax(worst, ulps);
+        if (ulps <= bound && sign) continue;
+        cr_expect(false, "%s(%a) is %a, not %a: %.2f ulp", f->name, (double)x[i], (double)y[i], want, ulps);
+        break;
+    }
+    if (getenv("CLEF_TEST_BOUNDS")) fprintf(stderr, "%-5s %.2f ulp\n", f->name, worst);
+}
+
+Test(functions, bounds) {
+    clef_context *ctx = open_seeded(1);
+    float *y[FUNCTIONS];
+    make_sample();
+    double flushed = flushed_by(ctx);
+    evaluate(ctx, y);
+    for (int i = 0; i < functions_here(); i++) check(function_here(i), y[i], flushed), free(y[i]);
+    clef_close(ctx);
+}
+
+static void compare(const function *f, const float *a, const float *b) {
+    for (int i = 0; i < count; i++) {
+        if (!(fabs((double)x[i]) < f->below) || float_bits(a[i]) == float_bits(b[i])) continue;
+        cr_expect(false, "%s(%a) is %a and %a", f->name, (double)x[i], (double)a[i], (double)b[i]);
+        break;
+    }
+}
+
+/* Vectors of four give the bits of the device's own, up to where the functions are the driver's. */
+Test(functions, widths) {
+    clef_context *ctx[] = {open_seeded(1), open_or_skip(&(clef_options){.profile = "minimal"})};
+    float *y[2][FUNCTIONS];
+    make_sample();
+    for (int k = 0; k < 2; k++) evaluate(ctx[k], y[k]);
+    for (int i = 0; i < functions_here(); i++) compare(function_here(i), y[0][i], y[1][i]), free(y[0][i]), free(y[1][i]);
+    clef_close(ctx[0]), clef_close(ctx[1]);
+}
