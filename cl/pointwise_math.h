@@ -31,14 +31,20 @@
 #include "functions.h"
 
 /* ---- circular functions: factor·f(x) ----
-   Large floats need a reduction with many digits of π, which is the driver's; it gets those lanes apart from the others. */
+   Large floats need a reduction with many digits of π, which is the driver's; it gets those lanes apart from the others, as on some
+   drivers one such lane sends all lanes that way, which is wrong for small ones. */
 #define RETURN_CIRCULAR(factor, f, x) CAT(RETURN_CIRCULAR_, ELEMENT)(factor, ALONE_##f, LET_##f, x)
 #define RETURN_CIRCULAR_double(factor, f, let, x) return factor * f(x);
 #define RETURN_CIRCULAR_float(factor, f, let, x)                                                 \
-    let(small, x)                                                                                \
     const I large = fabs(x) >= K(0x1p20f);                                                       \
+    CAT(CIRCULAR_, SOURCE_float)(factor, f, let, x)
+#define CIRCULAR_OWN(factor, f, let, x)                                                          \
+    let(small, x)                                                                                \
     if (CAT(ANY_, W)(large)) return factor * SEL(large, f(SEL(large, x, K(0x1p30f))), small);    \
     return factor * small;
+#define CIRCULAR_DRIVER(factor, f, let, x)                                                       \
+    if (CAT(ANY_, W)(large)) return factor * SEL(large, f(SEL(large, x, K(0x1p30f))), f(SEL(large, K(0), x))); \
+    return factor * f(x);
 #define LET_sin LET_SIN_SMALL
 #define LET_cos LET_COS_SMALL
 #define LET_tan LET_TAN_SMALL

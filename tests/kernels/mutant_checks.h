@@ -776,12 +776,12 @@ static void quotients(void) {
     expect(clef_to(clef_to(clef_mul_scalar(fx, 99.5), CLEF_U8), CLEF_F32), bytes, N);
 }
 
-/* Lanes that need an exact reduction beside small ones. */
+/* Lanes that need an exact reduction beside small ones, and all four quarters. */
 static void circles(void) {
     enum { N = 32 };
     float *x = zeros(N), *want = zeros(N);
     for (int i = 0; i < N; i++) {
-        x[i] = i == 5 || i == 30 ? 3e7f : 0.0001f * (float)i;
+        x[i] = i == 5 || i == 30 ? 3e7f : (i < 16 ? 0.0001f : 0.4f) * (float)i;
         want[i] = (float)(sin((double)x[i]) + 2 * cos((double)x[i]));
     }
     clef_tensor *t = put(CLEF_SHAPE(N), x);
