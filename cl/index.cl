@@ -90,7 +90,7 @@ __kernel void add_rows(PARAMETERS(ADD_ROWS_ARGS)) {
     }
 }
 
-/* y[i] = start + i·step; the bits of start and step as numbers of the computing type. */
+/* y[i] = start + i·increment; the bits of both as numbers of the computing type. */
 #define BITS_float(b) as_float((int)(b))
 #ifdef CLEF_F64
 #define BITS_double(b) as_double(b)
@@ -107,6 +107,6 @@ __kernel void add_rows(PARAMETERS(ADD_ROWS_ARGS)) {
 #define ADD(t) ADD_(t)
 __kernel void count_up(PARAMETERS(COUNT_UP_ARGS)) {
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
-    A a = BITS(A)(start), s = BITS(A)(step);
+    A a = BITS(A)(start), s = BITS(A)(increment);
     for (; u < last; u++) STORE(DT, 1, y_base, y_offset + u, ADD(A)(a, u, s));
 }

@@ -233,7 +233,7 @@ static void arange_lower(const clef__lowering *lw) {
     clef__launch_begin(lw, "index.cl", "count_up");
     clef__launch_define(lw, "DT", "%s", clef__token(node->out->dtype));
     count_up_args args = {
-        .y = y, .start = a->start, .step = a->step, .units = clef__lower_units(lw, clef_shape_numel(node->out->shape), 1)};
+        .y = y, .start = a->start, .increment = a->step, .units = clef__lower_units(lw, clef_shape_numel(node->out->shape), 1)};
     pass_count_up(lw, &args);
     clef__launch_end_units(lw, args.units);
 }
