@@ -50,12 +50,13 @@ int clef__devices_choose(const char *choice, int chosen[CLEF__MAX_DEVICES]);
 const clef__found *clef__devices_find(cl_device_id id);
 /* Facts of one device, index -1; the texts are the caller's to free.  False when memory was too short to find them. */
 bool clef__device_facts(cl_platform_id platform, cl_device_id id, clef__found *found);
+void clef__device_free_texts(clef_device_info *info);
+
 /* ---- divide.c ---- */
 /* The option threads, or CLEF_THREADS; 0: all there are, -1: wrong, and said so. */
 int clef__threads_wanted(int option);
 /* Puts a sub-device in the place of a CPU with more compute units, which is then `divided`.  Other devices stay as they are. */
 bool clef__device_divide(clef_context *ctx, clef__found *found, int threads);
-void clef__device_free_texts(clef_device_info *info);
 
 /* ---- profiles (profile.c) ---- */
 /* False when `name` (NULL: by facts) is unknown; then `names` lists those that exist. */
