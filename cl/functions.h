@@ -2,7 +2,7 @@
 
    LET(f, y, x) declares y = f(x) and values on the way to it, y_a, y_b …  For float it is straight-line code for a vector T of W
    lanes: additions, products, fma, one division at most, and integers made from the bits.  No product meets an addition outside
-   fma, so every driver computes the same bits, at every width.  For double it is the driver's function.
+   fma, so the bits depend neither on what a compiler contracts nor on the width.  For double it is the driver's function.
    Errors are in ulp, the largest of all floats from 2^-27 to 2^20 in size, of both signs, against the functions of double. */
 #define LET(f, y, x) CAT(LET_##f##_, CAT(SOURCE_, ELEMENT))(y, x)
 #define RETURN_FUNCTION(f, x) LET(f, value, x) return value;

@@ -26,7 +26,7 @@ extern "C" {
 #endif
 
 /* Opens Clef inside a program's own context, on one of its devices.  queue may be NULL (Clef makes one); it
-   must be in-order and of that context and device.  options.device is not looked at.  NULL on failure:
+   must be in-order and of that context and device.  options.device and options.threads are not looked at.  NULL on failure:
    clef_error(NULL) has the line, clef_error_status(NULL) CLEF_INVALID for a misfit, CLEF_UNSUPPORTED for a
    device that Clef cannot use.
        clef_context *ctx = clef_open_opencl(context, device, queue, NULL);  */

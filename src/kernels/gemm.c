@@ -194,7 +194,7 @@ typedef struct packing {
     clef_dtype type;
 } packing;
 
-static clef__operand emit_pack(const clef__lowering *lw, const packing *p, int64_t z_stride[2]) {
+static clef__operand pack(const clef__lowering *lw, const packing *p, int64_t z_stride[2]) {
     int64_t k = p->k[0] * p->k[1] * p->k[2], panels = clef__ceil_div(p->n, p->width), size = panels * k * p->width;
     int64_t z0 = z_stride[0] ? p->z[0] : 1, z1 = z_stride[1] ? p->z[1] : 1;
     clef__operand to = clef__lower_scratch(lw, p->type, CLEF_SHAPE(z0 * z1 * panels, k, p->width));
@@ -206,18 +206,12 @@ static clef__operand emit_pack(const clef__lowering *lw, const packing *p, int64
     clef__launch_define(lw, "W", "%d", p->width % lanes == 0 ? lanes : 1);
     clef__launch_define(lw, "IN", "%s", clef__token(p->from.dtype));
     clef__launch_define(lw, "OUT", "%s", clef__token(p->type));
-    pack_args args = {.from = p->from,
-                      .to = to,
-                      .N = p->n,
-                      .K = k,
-                      .k2 = p->k[1],
-                      .k3 = p->k[2],
-                      .sk = CLEF__THREE(p->s),
-                      .sn = p->sn,
-                      .z2 = z1,
-                      .sz = CLEF__TWO(z_stride),
-                      .rows = rows,
-                      .width = p->width};
+    /* clang-format off */
+    pack_args args = {
+        .from = p->from, .to = to, .N = p->n, .K = k, .k2 = p->k[1], .k3 = p->k[2], .sk = CLEF__THREE(p->s), .sn = p->sn,
+        .z2 = z1, .sz = CLEF__TWO(z_stride), .rows = rows, .width = p->width,
+    };
+    /* clang-format on */
     pass_pack(lw, &args);
     clef__launch_end(lw, (size_t[]){(size_t)clef__ceil_div(k, rows), (size_t)panels, (size_t)(z0 * z1)}, (size_t[]){1, 1, 1});
     z_stride[0] = z_stride[0] ? z1 * size : 0;
@@ -233,7 +227,7 @@ static void pack_b(const clef__lowering *lw, clef__gemm *g, const tiling *t, cle
     memcpy(p.z, g->z, sizeof p.z);
     memcpy(same, p.s, sizeof same);
     clef__merge_levels(p.k, p.s, same);
-    g->b = emit_pack(lw, &p, g->b_z);
+    g->b = pack(lw, &p, g->b_z);
 }
 
 /* Rows of A that lie badly for a tile (far apart along k, or a page apart) are packed too, when used often enough: where k is far
@@ -246,7 +240,7 @@ static void maybe_pack_a(const clef__lowering *lw, clef__gemm *g, const tiling *
     packing p = {.from = g->a, .n = t->m, .sn = g->a_m[2], .width = t->rows, .type = type, .k = {1, 1, t->k}};
     memcpy(p.s, g->a_k, sizeof p.s);
     memcpy(p.z, g->z, sizeof p.z);
-    g->a = emit_pack(lw, &p, g->a_z);
+    g->a = pack(lw, &p, g->a_z);
     g->a_k[2] = t->rows;
     g->m[1] = t->row_tiles;
     g->m[2] = t->rows;

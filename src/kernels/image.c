@@ -19,7 +19,7 @@ clef__image clef__image_of(clef__operand x) {
 }
 
 /* to := x, [n, c, h, w] of any strides, with zeros around it. */
-static void emit_pad(const clef__lowering *lw, clef__operand x, clef__operand to, const int64_t before[2], const int64_t after[2]) {
+static void pad(const clef__lowering *lw, clef__operand x, clef__operand to, const int64_t before[2], const int64_t after[2]) {
     bool whole_rows = clef__lower_profile(lw)->wide_items;
     int64_t rows = to.dim[0] * to.dim[1], elements = rows * to.dim[2] * to.dim[3];
     clef__launch_begin(lw, "pack.cl", whole_rows ? "pad" : "pad_elements");
@@ -51,7 +51,7 @@ clef__image clef__image_padded(const clef__lowering *lw, int i, clef_dtype type,
         clef__lower_fill(lw, to, 0);
         return image;
     }
-    emit_pad(lw, x, to, before, after);
+    pad(lw, x, to, before, after);
     return image;
 }
 

@@ -53,7 +53,7 @@ bool clef__device_facts(cl_platform_id platform, cl_device_id id, clef__found *f
 void clef__device_free_texts(clef_device_info *info);
 
 /* ---- divide.c ---- */
-/* The option threads, or CLEF_THREADS; 0: all there are, -1: wrong, and said so. */
+/* The option threads, or CLEF_THREADS; 0: all there are, below 0: wrong, and said so. */
 int clef__threads_wanted(int option);
 /* Puts a sub-device in the place of a CPU with more compute units, which is then `divided`.  Other devices stay as they are. */
 bool clef__device_divide(clef_context *ctx, clef__found *found, int threads);
