@@ -91,14 +91,14 @@ __kernel void add_rows(PARAMETERS(ADD_ROWS_ARGS)) {
 }
 
 /* y[i] = start + i·increment; the bits of both as numbers of the computing type. */
-#define BITS_float(b) as_float((int)(b))
+#define NUMBER_float(b) as_float((int)(b))
 #ifdef CLEF_F64
-#define BITS_double(b) as_double(b)
+#define NUMBER_double(b) as_double(b)
 #endif
-#define BITS_int(b) ((int)(b))
-#define BITS_long(b) (b)
-#define BITS_(t) BITS_##t
-#define BITS(t) BITS_(t)
+#define NUMBER_int(b) ((int)(b))
+#define NUMBER_long(b) (b)
+#define NUMBER_(t) NUMBER_##t
+#define NUMBER(t) NUMBER_(t)
 #define ADD_float(a, i, s) fma((float)(i), s, a)
 #define ADD_double(a, i, s) fma((double)(i), s, a)
 #define ADD_int(a, i, s) ((a) + (int)(i) * (s))
@@ -107,6 +107,6 @@ __kernel void add_rows(PARAMETERS(ADD_ROWS_ARGS)) {
 #define ADD(t) ADD_(t)
 __kernel void count_up(PARAMETERS(COUNT_UP_ARGS)) {
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
-    A a = BITS(A)(start), s = BITS(A)(increment);
+    A a = NUMBER(A)(start), s = NUMBER(A)(increment);
     for (; u < last; u++) STORE(DT, 1, y_base, y_offset + u, ADD(A)(a, u, s));
 }
