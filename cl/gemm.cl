@@ -7,7 +7,11 @@
    stands in the k loop.  With splits > 1 each split sums its own run of k into its own C.  A long k goes in blocks, all tiles
    of a work-item for each, so that what a block reads of A and B stays in a cache; C gathers the blocks' sums.
 
-   Knobs: MR, NV, W; UNIT: the rows of a tile follow one another in A, so that one address serves them all;
+   With ROOM > 0 a work-item packs what a block reads of A first, into as many elements of local memory: [tile][k][MR].  Then one
+   address serves all rows of a tile, and the k loop reads it in order, however A lies.  On a CPU local memory belongs to a thread,
+   so it stays in the cache from one work-item to the next.
+
+   Knobs: MR, NV, W; ROOM; UNIT: the rows of a tile follow one another in A, so that one address serves them all there too;
    IN: f32, f64, i32 or i64, what A and B are and sums are made in; OUT: storage of C and bias. */
 #ifndef IN
 #define IN f32
@@ -24,6 +28,9 @@
 #ifndef UNIT
 #define UNIT 0
 #endif
+#ifndef ROOM
+#define ROOM 0
+#endif
 #ifndef W
 #define W 4
 #endif
@@ -31,6 +38,7 @@
 #include "args.h"
 #include "gemm.args"
 #include "registers.h"
+#include "transpose.h"
 #define RESULT OUT
 #include "epilogue.h"
 
@@ -64,7 +72,59 @@ static row to_next(row r, steps s) {
     return r;
 }
 
+#if ROOM
+/* A tile's rows, W at a time: from the first of these, or the last W if there are fewer left. */
+#define ROW_GROUPS(r) for (int r = 0, next; r < MR; r = next)
+#define AFTER_GROUP(r) (r + W < MR && r + 2 * W > MR ? MR - W : r + W)
+
+/* As many of `run` depths as fill squares of W × W, contiguous along k; returns how many.  A vector longer than a tile runs over into
+   what is written next. */
+static int pack_along(__global const MEMORY(IN) *a, const long *row, __local S *to, int run) {
+    int k = 0;
+    PLAIN_LOOP
+    for (; k + W <= run; k += W) {
+        PLAIN_LOOP
+        ROW_GROUPS(r) {
+            next = AFTER_GROUP(r);
+#define TAKE(q) V a##q = LOAD(IN, W, a, row[min(r + q, MR - 1)] + k), b##q;
+            LINES(TAKE)
+            TRANSPOSE(a, b)
+#define GIVE(q) CAT(VSTORE_, W)(CAT(TURNED(a, b), q), to + (k + q) * MR + r);
+            LINES(GIVE)
+        }
+    }
+    return k;
+}
+
+/* `run` depths of rows that follow one another, of which there are W or more. */
+static void pack_across(__global const MEMORY(IN) *a, long step, __local S *to, int run) {
+    PLAIN_LOOP
+    for (int k = 0; k < run; k++) {
+        PLAIN_LOOP
+        ROW_GROUPS(r) {
+            next = AFTER_GROUP(r);
+            CAT(VSTORE_, W)(LOAD(IN, W, a, k * step + r), to + k * MR + r);
+        }
+    }
+}
+
+/* `run` depths of a tile, a `step` apart. */
+static void pack_run(__global const MEMORY(IN) *a, const long *row, long step, bool follow, __local S *to, int run) {
+    int k = 0;
+    if (step == 1) k = pack_along(a, row, to, run);
+    else if (follow) pack_across(a + row[0], step, to, k = run);
+    PLAIN_LOOP
+    for (; k < run; k++) {
+        PLAIN_LOOP
+        for (int r = 0; r < MR; r++) to[k * MR + r] = a[row[r] + k * step];
+    }
+}
+#endif
+
 __kernel void gemm(PARAMETERS(GEMM_ARGS)) {
+#if ROOM
+    __local S packed[ROOM];
+#endif
     int z = (int)get_global_id(2);
     int split = z % splits;
     z /= splits;
@@ -81,6 +141,23 @@ __kernel void gemm(PARAMETERS(GEMM_ARGS)) {
         int begin1 = begin / k2, begin2 = begin % k2;
         int k_begin = begin * k3, k_end = min(min(begin + block, last) * k3, K);
         bool again = begin > first; /* what earlier blocks summed is in C */
+#if ROOM
+        row p = row_at(m_begin, s);
+        PLAIN_LOOP
+        for (int m = m_begin; m < m_end; m += MR) {
+            bool follow = am3 == 1 && p.r3 + max(MR, W) <= m3 && m + MR <= m_end;
+            long a_row[MR];
+            PLAIN_LOOP
+            for (int i = 0; i < MR; i++) {
+                a_row[i] = p.a;
+                if (m + i + 1 < m_end) p = to_next(p, s);
+            }
+            __local S *to = packed + (m - m_begin) * (k_end - k_begin);
+            PLAIN_LOOP
+            for (int r = begin, k = k_begin; k < k_end; r++, k += k3)
+                pack_run(a + r / k2 * ak1 + r % k2 * ak2, a_row, ak3, follow, to + (k - k_begin) * MR, min(k3, k_end - k));
+        }
+#endif
         PLAIN_LOOP
         for (int panel = (int)get_global_id(0) * panels; panel < panel_end; panel++) {
             /* A matrix read as it lies must not be read past its end: the last panel moves back and leaves out `skip`. */
@@ -111,8 +188,10 @@ __kernel void gemm(PARAMETERS(GEMM_ARGS)) {
                     if (i + 1 < left) r = to_next(r, s);
                 }
                 r = to_next(r, s);
+#if !ROOM
 #define ADDRESS(i) __global const MEMORY(IN) *a##i = a + a_row[i];
                 ROWS(ADDRESS)
+#endif
 #define START(i, j) V c##i##_##j = (V)(0);
 #define START_ROW(i) COLUMNS(START, i)
                 ROWS(START_ROW)
@@ -122,18 +201,8 @@ __kernel void gemm(PARAMETERS(GEMM_ARGS)) {
 #define TOUCH_ROW(i) COLUMNS(TOUCH, i)
                 ROWS(TOUCH_ROW)
                 __global const MEMORY(IN) *bp = b_panel;
-                int s1 = begin1, s2 = begin2;
-                PLAIN_LOOP
-                for (int k = k_begin; k < k_end; k += k3) {
-                    long at = s1 * ak1 + s2 * ak2;
-                    int run = min(k3, k_end - k), i = 0;
 #define FETCH(i, j) V b##j = LOAD(IN, W, bp, j * W);
 #define MULTIPLY(i, j) c##i##_##j = FMA((V)(x), b##j, c##i##_##j);
-#if UNIT
-#define A_AT(i) a0[at + i]
-#else
-#define A_AT(i) a##i[at]
-#endif
 #define STEP_ROW(i)                                                                                    \
     {                                                                                                  \
         S x = A_AT(i);                                                                                 \
@@ -144,8 +213,30 @@ __kernel void gemm(PARAMETERS(GEMM_ARGS)) {
         COLUMNS(FETCH, 0)                                                                              \
         ROWS(STEP_ROW)                                                                                 \
         bp += ldb;                                                                                     \
-        at += ak3;                                                                                     \
+        NEXT_A                                                                                         \
     }
+#if ROOM
+#define A_AT(i) ap[i]
+#define NEXT_A ap += MR;
+                __local const S *ap = packed + (m - m_begin) * (k_end - k_begin);
+                int k = k_begin;
+                PLAIN_LOOP
+                for (; k + 2 <= k_end; k += 2) {
+                    STEP STEP
+                }
+                if (k < k_end) STEP
+#else
+#if UNIT
+#define A_AT(i) a0[at + i]
+#else
+#define A_AT(i) a##i[at]
+#endif
+#define NEXT_A at += ak3;
+                int s1 = begin1, s2 = begin2;
+                PLAIN_LOOP
+                for (int k = k_begin; k < k_end; k += k3) {
+                    long at = s1 * ak1 + s2 * ak2;
+                    int run = min(k3, k_end - k), i = 0;
 #if NV == 1 && !UNIT
 /* So narrow a B stays in a cache while A comes from memory: the next tile's rows are asked for, a line at a time. */
 #define AHEAD(i) PREFETCH_TO_L2(a##i + at + MR * am3);
@@ -169,6 +260,7 @@ __kernel void gemm(PARAMETERS(GEMM_ARGS)) {
                         s1++;
                     }
                 }
+#endif
 
 #define BIAS(i, j) c##i##_##j += bias##j;
 #define BIAS_ROW(i) COLUMNS(BIAS, i)

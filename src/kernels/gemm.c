@@ -20,8 +20,11 @@ enum {
     LEAST_FLOPS = 600000, /* long against its start, */
     FINE_GRAINS = 32,     /* and so many for each compute unit: threads come late, and none should wait long for the last */
     FEW_TILES = 12,       /* so few rows of tiles do not pay for packing B */
-    FEW_PANELS = 24,      /* so few do not pay for packing an A of which a line holds a tile's rows */
-    PAGE_FLOATS = 1024    /* rows this far apart (or a multiple) fall into the same set of a first-level cache */
+    FEW_PANELS = 6,       /* so few do not pay for packing rows of A that lie well for a tile */
+    PAGE_FLOATS = 512,    /* rows this far apart (or a multiple) fall into the same sets of a first-level cache */
+    PACKED_ROWS = 48,     /* of A, that a work-item packs at a time: so many use what it reads of B */
+    PACKED_DEPTH = 512,   /* and columns of A */
+    FAIR_ITEMS = 8        /* for each compute unit: drivers hand out work-items in runs, and the last one is waited for */
 };
 
 /* ---- knobs: what tuning may set otherwise than the rules below, and the configurations worth trying first ---- */
@@ -83,9 +86,10 @@ const clef__family clef__gemm_family = {.name = "gemm",
 typedef struct tiling {
     int rows, vectors, width; /* of a register tile */
     int64_t m, k, panels, row_tiles, batch;
-    bool direct; /* B is read as it lies */
-    bool shares; /* its blocks share the cache with whole rows of C, as they do where it is direct */
-    bool unit;   /* the rows of a tile follow one another in A */
+    bool direct;          /* B is read as it lies */
+    bool shares;          /* its blocks share the cache with whole rows of C, as they do where it is direct */
+    bool unit;            /* the rows of a tile follow one another in A */
+    int64_t packed_tiles; /* rows of tiles of A that a work-item packs at a time; 0: it reads them as they lie */
     int64_t ldb, panel_stride;
     int64_t splits, split_runs, block; /* the last two in runs of k[2] */
     int64_t tiles_per_item, panels_per_item;
@@ -153,8 +157,10 @@ static int64_t count_splits(const clef__lowering *lw, const clef__gemm *g, const
 static void choose_splits(const clef__lowering *lw, clef__gemm *g, tiling *t) {
     int64_t splits = clef__larger(count_splits(lw, g, t), 1), each = clef__ceil_div(t->k, splits);
     int64_t fits = t->shares ? clef__larger(clef__smaller(BLOCK_K, CACHE_FLOATS / (t->m + g->n)), SHORTEST_BLOCK) : BLOCK_K;
-    int64_t longest = tuned(t, CLEF__GEMM_BLOCK, fits);
-    int64_t blocks = gathers(lw, g, splits) && each >= 2 * longest ? clef__ceil_div(each, longest) : 1;
+    if (!t->packed_tiles && t->panels <= 2 && t->k * t->panels * t->vectors * t->width <= CACHE_FLOATS) fits = t->k;
+    int64_t longest = tuned(t, CLEF__GEMM_BLOCK, fits), pays = 2 * longest;
+    if (t->packed_tiles) pays = longest = clef__smaller(longest, PACKED_DEPTH);
+    int64_t blocks = gathers(lw, g, splits) && each >= pays ? clef__ceil_div(each, longest) : 1;
     int64_t blocks_in_all = splits * blocks, runs = g->k[0] * g->k[1];
     if (blocks_in_all > 1 && runs == 1) {
         g->k[2] = clef__ceil_div(clef__ceil_div(t->k, blocks_in_all), 4) * 4;
@@ -164,6 +170,20 @@ static void choose_splits(const clef__lowering *lw, clef__gemm *g, tiling *t) {
     t->split_runs = clef__ceil_div(runs, splits);
     t->splits = clef__ceil_div(runs, t->split_runs);
     t->block = clef__larger(t->split_runs * splits / blocks_in_all, 1);
+    if (t->packed_tiles) t->block = clef__smaller(t->block, PACKED_DEPTH / g->k[2]);
+}
+
+/* Equal parts: drivers hand out work-items in runs, and a short last one would leave a unit idle. */
+static int64_t equal_parts(int64_t n, int64_t each) { return clef__ceil_div(n, clef__ceil_div(n, each)); }
+
+/* Rows of C as wide as leave every unit enough of them: what is packed of A serves the whole row. */
+static void choose_rows(const clef__lowering *lw, tiling *t, int64_t flops) {
+    int64_t rows = t->row_tiles * t->batch * t->splits, want = units(lw) * FAIR_ITEMS;
+    int64_t groups = clef__smaller(clef__ceil_div(want, rows), clef__larger(t->panels / FEW_PANELS, 1));
+    t->panels_per_item = equal_parts(t->panels, clef__ceil_div(t->panels, groups));
+    int64_t least = clef__larger(LEAST_FLOPS / (flops * t->panels_per_item), tuned(t, CLEF__GEMM_GRAIN, 1) / t->panels_per_item);
+    int64_t tiles = clef__smaller(clef__larger(clef__larger(rows / want, least), 1), t->packed_tiles);
+    t->tiles_per_item = equal_parts(t->row_tiles, tiles);
 }
 
 static void choose_grid(const clef__lowering *lw, tiling *t) {
@@ -172,17 +192,18 @@ static void choose_grid(const clef__lowering *lw, tiling *t) {
     if (!profile->wide_items) return;
     int64_t tiles = t->row_tiles * t->panels * t->batch * t->splits;
     int64_t flops = 2 * t->rows * t->vectors * t->width * clef__larger(t->k / t->splits, 1);
+    if (t->packed_tiles) {
+        choose_rows(lw, t, flops);
+        return;
+    }
     int64_t coarse = clef__larger(tiles / (units(lw) * profile->items_per_unit), 1);
     int64_t fine = clef__smaller(MOST_FLOPS / flops, clef__larger(tiles / (units(lw) * FINE_GRAINS), LEAST_FLOPS / flops));
     int64_t grain = t->block < t->split_runs ? coarse : clef__smaller(clef__larger(fine, 1), coarse);
     grain = tuned(t, CLEF__GEMM_GRAIN, grain);
     bool small_b = t->k * t->panels * t->vectors * t->width <= CACHE_FLOATS; /* then whole rows of C, so that A is read once */
-    t->panels_per_item =
-        small_b ? clef__smaller(grain, t->panels) : clef__smaller(clef__larger(grain / t->row_tiles, 1), t->panels);
-    t->tiles_per_item = clef__smaller(clef__larger(grain / t->panels_per_item, 1), t->row_tiles);
-    /* Equal parts: drivers hand out work-items in runs, and a short last one would leave a unit idle. */
-    t->tiles_per_item = clef__ceil_div(t->row_tiles, clef__ceil_div(t->row_tiles, t->tiles_per_item));
-    t->panels_per_item = clef__ceil_div(t->panels, clef__ceil_div(t->panels, t->panels_per_item));
+    int64_t panels = small_b ? clef__smaller(grain, t->panels) : clef__smaller(clef__larger(grain / t->row_tiles, 1), t->panels);
+    t->panels_per_item = equal_parts(t->panels, panels);
+    t->tiles_per_item = equal_parts(t->row_tiles, clef__smaller(clef__larger(grain / panels, 1), t->row_tiles));
 }
 
 /* Emits pack: sizes k (with strides s), n (stride sn), batch z; a batch stride of 0 packs once.  Leaves the strides of the
@@ -230,23 +251,26 @@ static void pack_b(const clef__lowering *lw, clef__gemm *g, const tiling *t, cle
     g->b = pack(lw, &p, g->b_z);
 }
 
-/* Rows of A that lie badly for a tile (far apart along k, or a page apart) are packed too, when used often enough: where k is far
-   apart but rows follow one another, a tile still finds what it wants of a step in one line. */
-static void maybe_pack_a(const clef__lowering *lw, clef__gemm *g, const tiling *t, clef_dtype type) {
-    bool one_level = g->m[0] * g->m[1] == 1 && g->k[0] * g->k[1] == 1;
-    bool bad = g->a_k[2] != 1 || g->a_m[2] % PAGE_FLOATS == 0;
-    int64_t least = g->a_m[2] == 1 ? FEW_PANELS : 2;
-    if (g->overlapping || !one_level || !bad || t->panels < least || t->row_tiles < 2) return;
-    packing p = {.from = g->a, .n = t->m, .sn = g->a_m[2], .width = t->rows, .type = type, .k = {1, 1, t->k}};
-    memcpy(p.s, g->a_k, sizeof p.s);
-    memcpy(p.z, g->z, sizeof p.z);
-    g->a = pack(lw, &p, g->a_z);
-    g->a_k[2] = t->rows;
-    g->m[1] = t->row_tiles;
-    g->m[2] = t->rows;
-    g->a_m[1] = t->k * t->rows;
-    g->a_m[2] = 1;
-    g->c_m[1] = g->c_m[2] * t->rows;
+/* Elements of local memory that rows of so many tiles take; a tile's last vector runs over its end. */
+static int64_t room_of(const tiling *t, int64_t tiles) { return tiles * t->rows * PACKED_DEPTH + t->width; }
+
+/* Can a work-item pack what a block reads of A? */
+static int64_t most_packed_tiles(const clef__lowering *lw, const clef__gemm *g, clef_dtype type, const tiling *t) {
+    bool can = clef__lower_profile(lw)->wide_items && (g->k[0] * g->k[1] == 1 || g->k[2] <= PACKED_DEPTH) &&
+               (gathers(lw, g, 1) || t->k <= PACKED_DEPTH);
+    int64_t tiles = can ? clef__larger(PACKED_ROWS / t->rows, 1) : 0;
+    size_t room = clef__lower_device(lw)->local_bytes / clef_dtype_size(type);
+    while (tiles > 0 && (size_t)room_of(t, tiles) > room) tiles--;
+    return tiles;
+}
+
+/* Does it?  Rows that lie badly for a tile (far apart along k, or a page apart) are packed where some panels use them; others where
+   so many do that the addresses of their own that they need in the k loop cost more, and there are rows enough for every unit. */
+static void choose_packing(const clef__lowering *lw, const clef__gemm *g, clef_dtype type, tiling *t) {
+    bool apart = g->a_k[2] != 1, page = g->a_m[2] % PAGE_FLOATS == 0;
+    bool enough = t->row_tiles * t->batch * clef__larger(t->panels / FEW_PANELS, 1) >= units(lw) * FAIR_ITEMS / 2;
+    int64_t least = apart ? 2 : page ? FEW_PANELS / 2 : FEW_PANELS;
+    if (t->row_tiles > FEW_TILES && t->panels >= least && (apart || enough)) t->packed_tiles = most_packed_tiles(lw, g, type, t);
 }
 
 static void define_types(const clef__lowering *lw, clef_dtype in, clef_dtype out) {
@@ -260,7 +284,8 @@ static void multiply(const clef__lowering *lw, const clef__gemm *g, const tiling
     clef__launch_define(lw, "MR", "%d", t->rows);
     clef__launch_define(lw, "NV", "%d", t->vectors);
     clef__launch_define(lw, "W", "%d", t->width);
-    clef__launch_define(lw, "UNIT", "%d", t->unit);
+    if (t->packed_tiles) clef__launch_define(lw, "ROOM", "%d", (int)room_of(t, t->packed_tiles));
+    else clef__launch_define(lw, "UNIT", "%d", t->unit);
     define_types(lw, type, g->c.dtype);
     /* clang-format off */
     gemm_args args = {
@@ -343,7 +368,7 @@ static void lower(const clef__lowering *lw, clef__gemm *g, const clef__knobs *kn
     int64_t same[3];
     memcpy(same, g->a_k, sizeof same);
     clef__merge_levels(g->k, g->a_k, same);
-    maybe_pack_a(lw, g, &t, type);
+    choose_packing(lw, g, type, &t);
     t.unit = g->a_m[2] == 1 && g->m[2] % t.rows == 0;
     choose_splits(lw, g, &t);
     choose_grid(lw, &t);

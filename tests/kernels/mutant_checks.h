@@ -110,9 +110,16 @@ static void tiles(void) {
 }
 
 static void transposed(void) {
-    check_matmul(30, 45, 19, true); /* a packed too, and its last tile is not full */
+    check_matmul(30, 45, 19, true); /* the last tile is not full */
     check_matmul(28, 45, 19, true); /* all are: their rows follow one another */
     check_matmul(13, 7, 19, true);  /* a read down its columns */
+}
+
+/* Rows of a that work-items pack: along k, across, one by one; two tiles each, of which the last is not full; two blocks. */
+static void packed(void) {
+    check_matmul(133, 45, 19, false);
+    check_matmul(133, 45, 601, false);
+    check_matmul(133, 45, 19, true);
 }
 
 static void batches(void) {

@@ -47,6 +47,17 @@ Test(matmul, long_sums_are_cut_and_added) {
     check_exact(300, 150, 4099, true, false, CLEF_F16, 1);
 }
 
+/* Rows enough, and columns, that work-items pack what they read of a: whole squares and what is left of them, tiles that are not full,
+   one block along k and several. */
+Test(matmul, many_rows_and_columns) {
+    static const int64_t sizes[][3] = {{161, 205, 37}, {150, 70, 1037}, {192, 200, 516}, {169, 193, 3}};
+    static const clef_dtype dtypes[] = {CLEF_F32, CLEF_F16, CLEF_I32, CLEF_I64};
+    for (size_t i = 0; i < (small_tests() ? 1 : sizeof sizes / sizeof *sizes); i++)
+        for (int order = 0; order < (few_kernels() ? 2 : 4); order++)
+            for (int d = 0; d < (small_tests() ? 1 : 4); d++)
+                check_exact(sizes[i][0], sizes[i][1], sizes[i][2], order & 1, order & 2, dtypes[d], 1);
+}
+
 /* Sizes of real networks, wrapped into what a plain loop can check. */
 static int64_t wrapped(long size) { return size > 160 ? 97 + size % 64 : size; }
 
@@ -117,6 +128,7 @@ Test(matmul, doubles) {
     array a = noise_array(CLEF_SHAPE(29, 70), 5), b = noise_array(CLEF_SHAPE(70, 41), 6);
     array want = reference(a, false, b, false, 29, 41, 70, false), have = from_device(multiply(a, false, b, false, CLEF_F64));
     for (int i = 0; i < 29 * 41; i++) cr_assert(fabs(have.v[i] - want.v[i]) < 1e-13);
+    for (int order = 0; order < 4; order++) check_exact(161, 205, 37, order & 1, order & 2, CLEF_F64, 4);
 }
 
 /* Shapes of a, b and their product, rank by rank from the end as NumPy broadcasts. */
