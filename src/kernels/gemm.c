@@ -264,13 +264,19 @@ static int64_t most_packed_tiles(const clef__lowering *lw, const clef__gemm *g, 
     return tiles;
 }
 
-/* Does it?  Rows that lie badly for a tile (far apart along k, or a page apart) are packed where some panels use them; others where
-   so many do that the addresses of their own that they need in the k loop cost more, and there are rows enough for every unit. */
+/* So many panels of B pay for packing rows of A: few where they are far apart along k, but follow one another, and somewhat more where
+   they are a page apart; else so many that the addresses of their own that rows need in the k loop cost more, which is later where they
+   must be packed element by element. */
+static int64_t least_panels(const clef__gemm *g, const tiling *t) {
+    if (g->a_k[2] == 1) return g->a_m[2] % PAGE_FLOATS == 0 ? FEW_PANELS / 2 : FEW_PANELS;
+    return g->a_m[2] == 1 && g->m[2] >= 4 * clef__larger(t->rows, t->width) ? 2 : 2 * FEW_PANELS;
+}
+
+/* Does it?  Only where there are rows enough for every unit, or all else is slow. */
 static void choose_packing(const clef__lowering *lw, const clef__gemm *g, clef_dtype type, tiling *t) {
-    bool apart = g->a_k[2] != 1, page = g->a_m[2] % PAGE_FLOATS == 0;
     bool enough = t->row_tiles * t->batch * clef__larger(t->panels / FEW_PANELS, 1) >= units(lw) * FAIR_ITEMS / 2;
-    int64_t least = apart ? 2 : page ? FEW_PANELS / 2 : FEW_PANELS;
-    if (t->row_tiles > FEW_TILES && t->panels >= least && (apart || enough)) t->packed_tiles = most_packed_tiles(lw, g, type, t);
+    if (t->row_tiles > FEW_TILES && t->panels >= least_panels(g, t) && (g->a_k[2] != 1 || enough))
+        t->packed_tiles = most_packed_tiles(lw, g, type, t);
 }
 
 static void define_types(const clef__lowering *lw, clef_dtype in, clef_dtype out) {
