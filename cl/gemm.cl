@@ -64,7 +64,8 @@ static row to_next(row r, steps s) {
     return r;
 }
 
-__kernel void gemm(PARAMETERS(GEMM_ARGS)) {
+KERNEL(gemm, GEMM_ARGS) {
+    UNPACK(GEMM_ARGS)
     int z = (int)get_global_id(2);
     int split = z % splits;
     z /= splits;

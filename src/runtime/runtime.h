@@ -150,6 +150,10 @@ void clef__codes_join(clef__device *device, clef__code *const *all, int n, const
 void clef__kernel_free(clef__kernel *kernel);
 clef_status clef__kernel_set(clef__kernel *kernel, int index, size_t bytes, const void *value);
 clef_status clef__kernel_set_buffer(clef__kernel *kernel, int index, clef__buffer *buffer);
+/* The kernel's argument 0 is a struct of so many bytes, in which clef__kernel_put sets numbers for the launches that follow.  False
+   without host memory. */
+bool clef__kernel_reserve(clef__kernel *kernel, size_t bytes);
+void clef__kernel_put(clef__kernel *kernel, size_t at, size_t bytes, const void *value);
 /* Largest work-group this kernel may have on its device. */
 size_t clef__kernel_max_group(const clef__kernel *kernel);
 /* Was nothing of its program launched yet?  Some drivers compile only then. */
