@@ -62,8 +62,8 @@ typedef struct clef__launch {
     clef__arg *arg;
     int n_args, arg_capacity;
     int n_kernel_args;
-    size_t numbers; /* bytes of argument 0, a struct; 0: the kernel takes every number by itself */
-    int covers; /* segments (codegen.c); 0: its kernel has none */
+    size_t numbers; /* bytes of argument 0, a struct of the kernel's numbers */
+    int covers;     /* segments (codegen.c); 0: its kernel has none */
     size_t global[3], local[3];
     int device;
     bool tuned;    /* its knobs are a tuning result */

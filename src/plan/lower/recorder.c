@@ -62,8 +62,7 @@ void clef__launch_begin(const clef__lowering *lw, const char *file, const char *
     }
     rec->open->file = file;
     rec->open->name = kernel;
-    rec->open->n_kernel_args = file != NULL; /* kernels of cl/ have their numbers in front */
-    rec->apart = file == NULL;
+    rec->open->n_kernel_args = 1; /* behind the numbers */
     clef__launch_name(lw, lw->node ? lw->node->op->name : kernel, false);
 }
 

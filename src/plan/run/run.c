@@ -57,8 +57,7 @@ clef_status clef__plan_set(clef__plan *plan, const clef__graph_view *g, int laun
     case CLEF__ARG_LONG: return set(kernel, arg, sizeof(int64_t), &arg->number);
     case CLEF__ARG_INT: return set(kernel, arg, sizeof(int32_t), &(int32_t){(int32_t)arg->number});
     case CLEF__ARG_FLOAT: return set(kernel, arg, sizeof(float), &arg->real);
-    case CLEF__ARG_DYNAMIC:
-        return set(kernel, arg, sizeof(uint64_t), &g->captured[arg->captured].node->dynamic.u[arg->number]);
+    case CLEF__ARG_DYNAMIC: return set(kernel, arg, sizeof(uint64_t), &g->captured[arg->captured].node->dynamic.u[arg->number]);
     default: return set_constant(kernel, arg, arg->captured < 0 ? NULL : g->captured[arg->captured].node);
     }
 }
