@@ -108,6 +108,12 @@ void clef__launch_end_1d(const clef__lowering *lw, int64_t items);
 /* How many work-items a one-dimensional range of n should be partitioned into on this device (CPU: a few per unit). */
 int64_t clef__lower_items(const clef__lowering *lw, int64_t n, int64_t at_least_per_item);
 
+/* Does so much work pay for starting more than one compute unit?  `work` counts elements that a kernel goes through, of which a unit
+   is taken to do 4096 in a microsecond; a product's or a function's are several. */
+bool clef__lower_pays(const clef__lowering *lw, double work);
+/* How many of n pieces a work-item does one after the other, each of so many elements: all where others do not pay. */
+int64_t clef__lower_run(const clef__lowering *lw, int64_t n, double work);
+
 /* A function that queues work on a device, in place of one kernel. */
 enum { CLEF__ROUTINE_OPERANDS = 3 };
 typedef struct clef__routine {

@@ -214,6 +214,17 @@ int64_t clef__lower_items(const clef__lowering *lw, int64_t n, int64_t at_least)
     return items < 1 ? 1 : items < most ? items : most;
 }
 
+bool clef__lower_pays(const clef__lowering *lw, double work) {
+    double units = clef__lower_device(lw)->compute_units, us = work / 4096;
+    return units < 2 || us * (1 - 1 / units) > clef__lower_profile(lw)->unit_us;
+}
+
+int64_t clef__lower_run(const clef__lowering *lw, int64_t n, double work) {
+    if (!clef__lower_pays(lw, (double)n * work)) return n < 1 ? 1 : n;
+    int64_t items = clef__lower_items(lw, n, 1);
+    return (n + items - 1) / items;
+}
+
 void clef__launch_free(clef__launch *launch) {
     clef__kernel_free(launch->kernel);
     clef__free(launch->arg);
