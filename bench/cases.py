@@ -117,6 +117,13 @@ def infer(quick):
             for model, c, side in models for batch in (1, 32)]
 
 
+def idle(quick):
+    """One image at a time with 10 ms of idleness before each: the median, and what one in a hundred takes."""
+    models = (("mlp", 1, 28), ("lenet", 1, 28), ("cnn", 3, 32)) + (() if quick else (("resnet18", 3, 32),))
+    return [(f"{model} b1, p{p}", f"idle model={model} batch=1 c={c} side={side} p={p}", 0.0, 0.0)
+            for model, c, side in models for p in (50, 99)]
+
+
 def host(quick):
     """Seconds of the calling thread per launch: of a replay alone, and of everything it does for a step."""
     return [(f"{model}, {part}", f"host model={model} part={part} batch=4 c={c} side={side}", 0.0, 0.0)
@@ -133,4 +140,5 @@ def shapes(file):
     return list(csv.DictReader(lines))
 
 
-SUITES = {"gemm": gemm, "conv": conv, "pointwise": pointwise, "reduce": reduce, "norm": norm, "train": train, "infer": infer, "host": host}
+SUITES = {"gemm": gemm, "conv": conv, "pointwise": pointwise, "reduce": reduce, "norm": norm, "train": train, "infer": infer, "idle": idle,
+          "host": host}

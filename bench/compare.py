@@ -64,6 +64,8 @@ def calls_for(program, line, target):
         return 1
     if line.startswith("host "):
         return 30
+    if line.startswith("idle "):
+        return 100
     seconds = program.ask(f"{line} calls=2")
     return None if seconds is None else max(2, min(200, int(target / max(seconds, 1e-6))))
 
@@ -72,7 +74,7 @@ def machine(clef):
     peak = [clef.ask("peak calls=10") for _ in range(3)]
     stream = [clef.ask("stream calls=5") for _ in range(3)]
     good = lambda times: [t for t in times if t]
-    return {"fma_peak_gflops": 2 * 8 * 32 * (1 << 20) / min(good(peak)) / 1e9 if good(peak) else None,
+    return {"fma_peak_gflops": 2 * 12 * 12 * (1 << 20) / min(good(peak)) / 1e9 if good(peak) else None,
             "stream_gbs": 2 * 4 * (16 << 20) / min(good(stream)) / 1e9 if good(stream) else None}
 
 
@@ -93,7 +95,7 @@ def measure(programs, line, rounds, target):
 def unit_of(suite, flops, moved, seconds):
     if suite in ("gemm", "conv"):
         return flops / seconds / 1e9, "GFLOP/s"
-    if suite in ("train", "infer"):
+    if suite in ("train", "infer", "idle"):
         return 1e3 * seconds, "ms"
     if suite == "host":
         return 1e6 * seconds, "µs/launch"

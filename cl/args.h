@@ -21,8 +21,11 @@
 
    A name must not be a function or keyword of OpenCL C (step, kernel): drivers define macros of such names.
 
-   Here a list becomes parameters, PARAMETERS(GEMM_ARGS); src/kernels/args.h makes of it a struct and the calls that pass it.  A kind
-   that one file needs is defined there, and where its arguments are passed.
+   KERNEL(gemm, GEMM_ARGS) begins a kernel.  Its parameters are the pointers of the list, behind one struct of all its numbers: some
+   drivers copy every argument of every launch one by one (pocl: 0.2 µs each).  UNPACK(GEMM_ARGS), the first line of the body, makes
+   local variables of the numbers.  src/kernels/args.h makes of the list a struct and the calls that pass it.  A kind that one file
+   needs is defined there, and where its arguments are passed.  A PROLOGUE's arguments, pointers and numbers, stand behind the struct
+   as they are.
 
    IN_PLACE, defined by a file before it includes this: results may lie where operands lie, so nothing is `restrict`. */
 #ifndef CLEF_ARGS_H
@@ -34,30 +37,65 @@
 #define APART restrict
 #endif
 
-#define PARAMETERS(LIST) BEHIND_COMMA(LIST(PARAMETER))
-#define BEHIND_COMMA(...) BEHIND_COMMA_(__VA_ARGS__)
-#define BEHIND_COMMA_(nothing, ...) __VA_ARGS__
+#define KERNEL(name, LIST) KERNEL_WITH(, name, LIST)
+#define KERNEL_WITH(attribute, name, LIST)                                                             \
+    typedef struct name##_numbers {                                                                    \
+        LIST(FIELD)                                                                                    \
+    } name##_numbers;                                                                                  \
+    __kernel attribute void name(name##_numbers numbers LIST(PARAMETER))
+#define UNPACK(LIST) LIST(LOCAL)
 
+/* Memory */
 #define PARAMETER(kind, ...) PARAMETER_##kind(__VA_ARGS__)
-#define PARAMETER_READ(name, dt) , __global const MEMORY(dt) *APART name##_base, long name##_offset
-#define PARAMETER_WRITE(name, dt) , __global MEMORY(dt) *APART name##_base, long name##_offset
+#define PARAMETER_READ(name, dt) , __global const MEMORY(dt) *APART name##_base
+#define PARAMETER_WRITE(name, dt) , __global MEMORY(dt) *APART name##_base
 #define PARAMETER_SCRATCH(name, dt) PARAMETER_WRITE(name, dt)
-#define PARAMETER_INT(name) , int name
-#define PARAMETER_INT2(name) , int name##1, int name##2
-#define PARAMETER_INT3(name) , int name##1, int name##2, int name##3
-#define PARAMETER_LONG(name) , long name
-#define PARAMETER_LONG2(name) , long name##1, long name##2
-#define PARAMETER_LONG3(name) , long name##1, long name##2, long name##3
-#define PARAMETER_FLOAT(name) , float name
-#define PARAMETER_EPILOGUE(name) , EPILOGUE_PARAMETERS
-#define PARAMETER_HW(name) , int name##_h, int name##_w
+#define PARAMETER_INT(name)
+#define PARAMETER_INT2(name)
+#define PARAMETER_INT3(name)
+#define PARAMETER_LONG(name)
+#define PARAMETER_LONG2(name)
+#define PARAMETER_LONG3(name)
+#define PARAMETER_FLOAT(name)
+#define PARAMETER_EPILOGUE(name) , __global const MEMORY(RESULT) *restrict extra
+#define PARAMETER_HW(name)
 #define PARAMETER_GROUP(name, LIST) LIST(PARAMETER_IN_GROUP)
 #define PARAMETER_IN_GROUP(kind, ...) PARAMETER_##kind(__VA_ARGS__) /* PARAMETER is being expanded: it stands for itself here */
 #define PARAMETER_PROLOGUE(name) , INPUTS
-#define PARAMETER_REAL(name) , float name, float name##_rest
-#define PARAMETER_NUMBER(name, dt) , COMPUTE(dt) name
-#define PARAMETER_DYNAMIC(name, i) , ulong name
-#define PARAMETER_UNITS(name) , long name, long per
-#define PARAMETER_CUT_ROWS(name) , long n, long chunk, long splits PARAMETER_UNITS(units)
-#define PARAMETER_CUT_COLUMNS(name) , long n, long chunk, long splits, long inner, long strip PARAMETER_UNITS(units)
+#define PARAMETER_REAL(name)
+#define PARAMETER_NUMBER(name, dt)
+#define PARAMETER_DYNAMIC(name, i)
+#define PARAMETER_UNITS(name)
+#define PARAMETER_CUT_ROWS(name)
+#define PARAMETER_CUT_COLUMNS(name)
+
+/* Numbers: N(type, name) for each */
+#define FIELD(kind, ...) NUMBERS_##kind(ONE_FIELD, __VA_ARGS__)
+#define LOCAL(kind, ...) NUMBERS_##kind(ONE_LOCAL, __VA_ARGS__)
+#define ONE_FIELD(type, name) type name;
+#define ONE_LOCAL(type, name) __attribute__((unused)) type name = numbers.name;
+
+#define NUMBERS_READ(N, name, dt) N(long, name##_offset)
+#define NUMBERS_WRITE(N, name, dt) N(long, name##_offset)
+#define NUMBERS_SCRATCH(N, name, dt) N(long, name##_offset)
+#define NUMBERS_INT(N, name) N(int, name)
+#define NUMBERS_INT2(N, name) N(int, name##1) N(int, name##2)
+#define NUMBERS_INT3(N, name) N(int, name##1) N(int, name##2) N(int, name##3)
+#define NUMBERS_LONG(N, name) N(long, name)
+#define NUMBERS_LONG2(N, name) N(long, name##1) N(long, name##2)
+#define NUMBERS_LONG3(N, name) N(long, name##1) N(long, name##2) N(long, name##3)
+#define NUMBERS_FLOAT(N, name) N(float, name)
+#define NUMBERS_EPILOGUE(N, name) N(long, extra_offset) N(COMPUTE(RESULT), scale) N(int, ops)
+#define NUMBERS_HW(N, name) N(int, name##_h) N(int, name##_w)
+#define NUMBERS_GROUP(N, name, LIST) LIST(N##_OF_GROUP)
+#define ONE_FIELD_OF_GROUP(kind, ...) NUMBERS_##kind(ONE_FIELD, __VA_ARGS__)
+#define ONE_LOCAL_OF_GROUP(kind, ...) NUMBERS_##kind(ONE_LOCAL, __VA_ARGS__)
+#define NUMBERS_PROLOGUE(N, name)
+#define NUMBERS_REAL(N, name) N(float, name) N(float, name##_rest)
+#define NUMBERS_NUMBER(N, name, dt) N(COMPUTE(dt), name)
+#define NUMBERS_DYNAMIC(N, name, i) N(ulong, name)
+#define NUMBERS_UNITS(N, name) N(long, name) N(long, per)
+#define NUMBERS_CUT_ROWS(N, name) N(long, n) N(long, chunk) N(long, splits) NUMBERS_UNITS(N, units)
+#define NUMBERS_CUT_COLUMNS(N, name)                                                                   \
+    N(long, n) N(long, chunk) N(long, splits) N(long, inner) N(long, strip) NUMBERS_UNITS(N, units)
 #endif

@@ -102,7 +102,8 @@ static reach reach_of(axis a, int residue) {
 #define CLASSES(a) 1
 #endif
 
-__kernel void depthwise(PARAMETERS(DEPTHWISE_ARGS)) {
+KERNEL(depthwise, DEPTHWISE_ARGS) {
+    UNPACK(DEPTHWISE_ARGS)
     const axis v = ROWS_AXIS, h = COLUMNS_AXIS;
     __global const M *image = image_base + image_offset, *filter = filter_base + filter_offset, *bias = bias_base + bias_offset;
     __global M *to = to_base + to_offset;
@@ -224,7 +225,8 @@ static void add_row(__global const M *restrict x, __global const M *restrict dy,
 }
 #endif
 
-__kernel void depthwise_weight(PARAMETERS(DEPTHWISE_WEIGHT_ARGS)) {
+KERNEL(depthwise_weight, DEPTHWISE_WEIGHT_ARGS) {
+    UNPACK(DEPTHWISE_WEIGHT_ARGS)
     __global const M *x = x_base + x_offset, *dy = dy_base + dy_offset;
     __global S *to = to_base + to_offset;
     int taps = taps_h * taps_w;

@@ -99,7 +99,8 @@ static void gather_filters(__global const MEMORY(DT) *w, long sy, long sx, long 
     }
 }
 
-__kernel void convolve(PARAMETERS(CONVOLVE_ARGS)) {
+KERNEL(convolve, CONVOLVE_ARGS) {
+    UNPACK(CONVOLVE_ARGS)
     int begin = (int)get_global_id(0) * per_item, end = min(begin + per_item, rows), length = width * CHANNELS;
     float filters[KH * RUN * NR];
     gather_filters(w_base + w_offset, wy, wx, wc, wn, filters);
@@ -178,7 +179,8 @@ static void put_sum(__global const float *part, int parts, __global MEMORY(DT) *
 }
 
 #define EACH_TAP(X) CAT(ROWS_, TAPS)(X)
-__kernel void gradient(PARAMETERS(GRADIENT_ARGS)) {
+KERNEL(gradient, GRADIENT_ARGS) {
+    UNPACK(GRADIENT_ARGS)
     int item = (int)get_global_id(0), begin = item * per_item, end = min(begin + per_item, rows), length = width * CHANNELS;
     __global float *sums = part_base + part_offset + item * KH * RUN * PANELS * W;
 #if COPIED
@@ -235,7 +237,8 @@ __kernel void gradient(PARAMETERS(GRADIENT_ARGS)) {
 }
 
 /* A work-item does `run` taps. */
-__kernel void finish(PARAMETERS(DIRECT_FINISH_ARGS)) {
+KERNEL(finish, DIRECT_FINISH_ARGS) {
+    UNPACK(DIRECT_FINISH_ARGS)
     int begin = (int)get_global_id(0) * run;
     PLAIN_LOOP
     for (int tap = begin; tap < min(begin + run, KH * RUN); tap++) put_sum(part_base + part_offset, parts, dw_base + dw_offset, tap);

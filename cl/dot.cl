@@ -38,7 +38,8 @@ DEFINE_FOLD(total, PLUS)
 
 #define FMA(x, y, z) CAT(FMA_, IN)(x, y, z)
 
-__kernel void dot_rows(PARAMETERS(DOT_ROWS_ARGS)) {
+KERNEL(dot_rows, DOT_ROWS_ARGS) {
+    UNPACK(DOT_ROWS_ARGS)
     int item = (int)get_global_id(0), z = (int)get_global_id(1), end = min((item + 1) * rows, M);
     __global const MEMORY(IN) *a = a_base + a_offset + z / z2 * az1 + z % z2 * az2;
     __global const MEMORY(B_IN) *b = b_base + b_offset + z / z2 * bz1 + z % z2 * bz2;

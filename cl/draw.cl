@@ -16,14 +16,16 @@
 static A scaled(A weight, A top, int bits) { return top > 0 ? ldexp(weight, bits - 1 - ilogb(top)) : 0; }
 
 /* y [rows, n]: whole numbers below 2^bits in the proportions of the weights.  A unit is one element, as in `race`. */
-__kernel void whole_weights(PARAMETERS(WHOLE_WEIGHTS_ARGS)) {
+KERNEL(whole_weights, WHOLE_WEIGHTS_ARGS) {
+    UNPACK(WHOLE_WEIGHTS_ARGS)
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) y_base[y_offset + u] = (long)scaled(x_base[x_offset + u], top_base[top_offset + u / n], bits);
 }
 
 /* With replacement: y [rows, draws] are places in sums [rows, n], the prefix sums of whole weights.  -1 where all weights are 0.  A
    unit is one draw. */
-__kernel void draw(PARAMETERS(DRAW_ARGS)) {
+KERNEL(draw, DRAW_ARGS) {
+    UNPACK(DRAW_ARGS)
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         __global const long *row = sums_base + sums_offset + u / draws * n;
@@ -39,7 +41,8 @@ __kernel void draw(PARAMETERS(DRAW_ARGS)) {
 
 /* Without replacement: w / e with a standard exponential e for each weight; the largest are a draw (Efraimidis and Spirakis, "Weighted
    random sampling with a reservoir", 2006). */
-__kernel void race(PARAMETERS(RACE_ARGS)) {
+KERNEL(race, RACE_ARGS) {
+    UNPACK(RACE_ARGS)
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         float w = (float)scaled(x_base[x_offset + u], top_base[top_offset + u / n], 0);

@@ -17,8 +17,6 @@
 #define KEPT_f16(n, v) ROUND_f16(n, v)
 #define KEPT_bf16(n, v) ROUND_bf16(n, v)
 
-#define EPILOGUE_PARAMETERS                                                                            \
-    __global const MEMORY(RESULT) *restrict extra, long extra_offset, COMPUTE(RESULT) scale, int ops
 #define EPILOGUE(n, v, extra, at) CAT(epilogue_, n)(v, extra, at, scale, ops)
 
 #define DEFINE_EPILOGUE_(dt, n)                                                                        \

@@ -35,7 +35,8 @@ static reach reach_of(int at, int taps, int stride, int dilation, int step, int 
     return r;
 }
 
-__kernel void fold(PARAMETERS(FOLD_ARGS)) {
+KERNEL(fold, FOLD_ARGS) {
+    UNPACK(FOLD_ARGS)
     int begin = (int)get_global_id(0) * run, pixel = taps_h * taps_w * c;
     int next = step_w * c - step_w * dilation_w / stride_w * pixel; /* from a tap to the next one that reaches the same column */
     PLAIN_LOOP

@@ -121,7 +121,8 @@ static void pack_run(__global const MEMORY(IN) *a, const long *row, long step, b
 }
 #endif
 
-__kernel void gemm(PARAMETERS(GEMM_ARGS)) {
+KERNEL(gemm, GEMM_ARGS) {
+    UNPACK(GEMM_ARGS)
 #if ROOM
     __local S packed[ROOM];
 #endif

@@ -23,7 +23,8 @@
 #define A COMPUTE(DT)
 
 /* y[o,j,i] = x[o, index[o,j,i], i]; x [outer, n, inner], y [outer, m, inner].  A unit is one element of y. */
-__kernel void gather(PARAMETERS(GATHER_ARGS)) {
+KERNEL(gather, GATHER_ARGS) {
+    UNPACK(GATHER_ARGS)
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         long o = u / (m * inner), i = u % inner, k = index_base[index_offset + u];
@@ -35,7 +36,8 @@ __kernel void gather(PARAMETERS(GATHER_ARGS)) {
 
 /* y[o, index[o,j,i], i] += x[o,j,i], or = where the last one stays; y [outer, n, inner], x [outer, m, inner].  A unit owns `rows`
    of the n of one (o,i). */
-__kernel void scatter(PARAMETERS(SCATTER_ARGS)) {
+KERNEL(scatter, SCATTER_ARGS) {
+    UNPACK(SCATTER_ARGS)
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         long column = u / parts, o = column / inner, i = column % inner, low = (u % parts) * rows, high = min(n, low + rows);
@@ -52,7 +54,8 @@ __kernel void scatter(PARAMETERS(SCATTER_ARGS)) {
 }
 
 /* y[o, r, :] = x[o, index[r], :], rows of d; x [outer, v, d], y [outer, m, d].  A unit is one row. */
-__kernel void read_rows(PARAMETERS(READ_ROWS_ARGS)) {
+KERNEL(read_rows, READ_ROWS_ARGS) {
+    UNPACK(READ_ROWS_ARGS)
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         long k = index_base[index_offset + u % m], c = 0;
@@ -67,7 +70,8 @@ __kernel void read_rows(PARAMETERS(READ_ROWS_ARGS)) {
 
 /* y[o, index[r], :] += x[o, r, :]; y [outer, v, d] was filled before, x [outer, m, d].  A unit owns one of `parts` of the v rows of
    an o, `rows` of them, in a block of W columns. */
-__kernel void add_rows(PARAMETERS(ADD_ROWS_ARGS)) {
+KERNEL(add_rows, ADD_ROWS_ARGS) {
+    UNPACK(ADD_ROWS_ARGS)
     long blocks = (d + W - 1) / W, u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         long o = u / blocks / parts, low = u / blocks % parts * rows, high = min(v, low + rows);
@@ -105,7 +109,8 @@ __kernel void add_rows(PARAMETERS(ADD_ROWS_ARGS)) {
 #define ADD_long(a, i, s) ((a) + (i) * (s))
 #define ADD_(t) ADD_##t
 #define ADD(t) ADD_(t)
-__kernel void count_up(PARAMETERS(COUNT_UP_ARGS)) {
+KERNEL(count_up, COUNT_UP_ARGS) {
+    UNPACK(COUNT_UP_ARGS)
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     A a = NUMBER(A)(start), s = NUMBER(A)(increment);
     for (; u < last; u++) STORE(DT, 1, y_base, y_offset + u, ADD(A)(a, u, s));

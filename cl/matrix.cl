@@ -133,8 +133,8 @@
 #define A_PAIR(row, depth) CAT(PAIR_, A_ALONG)(a_cells, PITCH(A_ALONG, TILE_M), row, depth)
 #define B_PAIR(column, depth) CAT(PAIR_, B_ALONG)(b_cells, PITCH(B_ALONG, TILE_N), column, depth)
 
-__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
-void matrix(PARAMETERS(TILE_ARGS)) {
+KERNEL_WITH(__attribute__((reqd_work_group_size(ITEMS, 1, 1))), matrix, TILE_ARGS) {
+    UNPACK(TILE_ARGS)
     __local uint4 memory[LOCAL_BYTES / 16];
     __local int a_rows[TILE_M], b_columns[TILE_N], a_depths[TK], b_depths[TK];
     __local uint exchanges[SUBGROUPS * EXCHANGE(TILES_M, TILES_N)];

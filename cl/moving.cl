@@ -21,20 +21,24 @@
 #include "moving.args"
 /* The number, and sizes and strides of the seven dimensions around a row. */
 #if HOST
-#define PARAMETER_START(name) PARAMETER_LONG(name)
+#define PARAMETER_START(name)
+#define NUMBERS_START(N, name) N(long, name)
 #define NUMBER number
 #else
 #define PARAMETER_START(name) PARAMETER_READ(name, IT)
+#define NUMBERS_START(N, name) N(long, name##_offset)
 #define NUMBER (long)number_base[number_offset]
 #endif
-#define DIMENSION(d) , long n##d, long from##d, long to##d
-#define PARAMETER_OUTER(name) \
-    DIMENSION(0) DIMENSION(1) DIMENSION(2) DIMENSION(3) DIMENSION(4) DIMENSION(5) DIMENSION(6)
+#define DIMENSION(N, d) N(long, n##d) N(long, from##d) N(long, to##d)
+#define PARAMETER_OUTER(name)
+#define NUMBERS_OUTER(N, name)                                                                         \
+    DIMENSION(N, 0) DIMENSION(N, 1) DIMENSION(N, 2) DIMENSION(N, 3) DIMENSION(N, 4) DIMENSION(N, 5) DIMENSION(N, 6)
 #define STEP_OUT(d) i = row % n##d; row /= n##d; x += i * from##d; y += i * to##d;
 
 /* to[row, c] = from[row, c] in a window of rows of `columns` elements.  `from` begins NUMBER · from_step further on, `to` NUMBER ·
    to_step; a number outside 0 … most counts as the nearest within.  A unit is one of `blocks` blocks of a row. */
-__kernel void move_window(PARAMETERS(MOVE_WINDOW_ARGS)) {
+KERNEL(move_window, MOVE_WINDOW_ARGS) {
+    UNPACK(MOVE_WINDOW_ARGS)
     long u = (long)get_global_id(0) * per, last = min(units, u + per), start = clamp(NUMBER, 0L, most);
     long from_start = from_offset + start * from_step, to_start = to_offset + start * to_step;
     for (; u < last; u++) {

@@ -113,7 +113,8 @@ static moments row_moments(__global const MEMORY(DT) *x, long n, A eps) {
         VEC(A, lanes) s = (LOAD(DT, lanes, x, i) - (VEC(A, lanes))(r.mean)) * (VEC(A, lanes))(r.scale); \
         STORE(DT, lanes, y, i, EPILOGUE(lanes, AFFINELY(lanes, i, s), with, i));                 \
     }
-__kernel void normalise_rows(PARAMETERS(NORMALISE_ROWS_ARGS)) {
+KERNEL(normalise_rows, NORMALISE_ROWS_ARGS) {
+    UNPACK(NORMALISE_ROWS_ARGS)
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     __global const MEMORY(AT) *w = w_base + w_offset, *b = b_base + b_offset;
     for (; u < last; u++) {
@@ -146,7 +147,8 @@ __kernel void normalise_rows(PARAMETERS(NORMALISE_ROWS_ARGS)) {
     }
 
 /* A unit is a part: `part` rows, and their own sums dw and db, each [parts, n]. */
-__kernel void differentiate_rows(PARAMETERS(DIFFERENTIATE_ROWS_ARGS)) {
+KERNEL(differentiate_rows, DIFFERENTIATE_ROWS_ARGS) {
+    UNPACK(DIFFERENTIATE_ROWS_ARGS)
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     __global const MEMORY(AT) *w = w_base + w_offset;
     for (; u < last; u++) {

@@ -73,7 +73,8 @@ static void pack_any(__global const MEMORY(IN) *row, long step, long sn, __globa
 }
 
 /* A work-item packs `rows` values of k of one panel; along whichever of n and k lies contiguous. */
-__kernel void pack(PARAMETERS(PACK_ARGS)) {
+KERNEL(pack, PACK_ARGS) {
+    UNPACK(PACK_ARGS)
     int panel = (int)get_global_id(1), z = (int)get_global_id(2), n = panel * width;
     int k = (int)get_global_id(0) * rows, k_end = min(k + rows, K), lanes = min(width, N - n);
     if (n >= N) return;
@@ -98,7 +99,8 @@ __kernel void pack(PARAMETERS(PACK_ARGS)) {
 }
 
 /* A work-item sums `rows` rows. */
-__kernel void finish(PARAMETERS(FINISH_ARGS)) {
+KERNEL(finish, FINISH_ARGS) {
+    UNPACK(FINISH_ARGS)
     int z = (int)get_global_id(1), m = (int)get_global_id(0) * rows, m_end = min(m + rows, M);
     long size = (long)M * N;
     PLAIN_LOOP
@@ -128,7 +130,8 @@ __kernel void finish(PARAMETERS(FINISH_ARGS)) {
 }
 
 /* An image of any strides into a dense one, [n][h + pads][w + pads][c], with zeros around it; a work-item fills one row. */
-__kernel void pad(PARAMETERS(PAD_ARGS)) {
+KERNEL(pad, PAD_ARGS) {
+    UNPACK(PAD_ARGS)
     int row = (int)get_global_id(0), height = h + before_h + after_h, width = w + before_w + after_w;
     if (row >= units) return;
     int y = row % height - before_h;
@@ -153,7 +156,8 @@ __kernel void pad(PARAMETERS(PAD_ARGS)) {
 }
 
 /* Neighbouring work-items write neighbours, as GPUs like it. */
-__kernel void pad_elements(PARAMETERS(PAD_ARGS)) {
+KERNEL(pad_elements, PAD_ARGS) {
+    UNPACK(PAD_ARGS)
     long u = (long)get_global_id(0), row = u / c / (w + before_w + after_w);
     if (u >= units) return;
     int x = (int)(u / c % (w + before_w + after_w)) - before_w, y = (int)(row % (h + before_h + after_h)) - before_h;

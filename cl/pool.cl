@@ -104,7 +104,8 @@ static int divisor(axis v, axis h, int oy, int ox, int exclude) {
 #else
 #define MAX_POOL_ARGS POOL_ARGS
 #endif
-__kernel void max_pool(PARAMETERS(MAX_POOL_ARGS)) {
+KERNEL(max_pool, MAX_POOL_ARGS) {
+    UNPACK(MAX_POOL_ARGS)
     AXES
     __global const M *image = image_base + image_offset;
     __global M *to = to_base + to_offset;
@@ -141,7 +142,8 @@ __kernel void max_pool(PARAMETERS(MAX_POOL_ARGS)) {
 }
 
 /* Windows that tile the image exactly: each writes its own pixels. */
-__kernel void max_pool_backward_tiles(PARAMETERS(POOL_PAIR_ARGS)) {
+KERNEL(max_pool_backward_tiles, POOL_PAIR_ARGS) {
+    UNPACK(POOL_PAIR_ARGS)
     AXES
     __global const M *image = image_base + image_offset, *grad = second_base + second_offset;
     __global M *to = to_base + to_offset;
@@ -165,7 +167,8 @@ __kernel void max_pool_backward_tiles(PARAMETERS(POOL_PAIR_ARGS)) {
     }
 }
 
-__kernel void max_pool_backward(PARAMETERS(POOL_PAIR_ARGS)) {
+KERNEL(max_pool_backward, POOL_PAIR_ARGS) {
+    UNPACK(POOL_PAIR_ARGS)
     AXES
     __global const M *image = image_base + image_offset, *grad = second_base + second_offset;
     __global M *to = to_base + to_offset;
@@ -195,7 +198,8 @@ __kernel void max_pool_backward(PARAMETERS(POOL_PAIR_ARGS)) {
     }
 }
 
-__kernel void avg_pool(PARAMETERS(POOL_ARGS)) {
+KERNEL(avg_pool, POOL_ARGS) {
+    UNPACK(POOL_ARGS)
     AXES
     __global const M *image = image_base + image_offset;
     __global M *to = to_base + to_offset;
@@ -213,7 +217,8 @@ __kernel void avg_pool(PARAMETERS(POOL_ARGS)) {
     }
 }
 
-__kernel void avg_pool_backward(PARAMETERS(POOL_ARGS)) {
+KERNEL(avg_pool_backward, POOL_ARGS) {
+    UNPACK(POOL_ARGS)
     AXES
     __global const M *grad = image_base + image_offset;
     __global M *to = to_base + to_offset;

@@ -6,7 +6,8 @@
 #include "random.args"
 #include "philox.h"
 
-__kernel void random_uniform(PARAMETERS(RANDOM_FLOATS_ARGS)) {
+KERNEL(random_uniform, RANDOM_FLOATS_ARGS) {
+    UNPACK(RANDOM_FLOATS_ARGS)
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         philox_block b = philox(seed, first + (ulong)u);
@@ -14,7 +15,8 @@ __kernel void random_uniform(PARAMETERS(RANDOM_FLOATS_ARGS)) {
     }
 }
 
-__kernel void random_normal(PARAMETERS(RANDOM_FLOATS_ARGS)) {
+KERNEL(random_normal, RANDOM_FLOATS_ARGS) {
+    UNPACK(RANDOM_FLOATS_ARGS)
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         philox_normals z = philox_normal(philox(seed, first + (ulong)u));
@@ -23,7 +25,8 @@ __kernel void random_normal(PARAMETERS(RANDOM_FLOATS_ARGS)) {
 }
 
 /* low + ⌊range · r / 2^64⌋ with r of 64 bits; range 0 stands for 2^64. */
-__kernel void random_whole(PARAMETERS(RANDOM_WHOLE_ARGS)) {
+KERNEL(random_whole, RANDOM_WHOLE_ARGS) {
+    UNPACK(RANDOM_WHOLE_ARGS)
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         philox_block four = philox(seed, first + (ulong)u);

@@ -101,7 +101,8 @@ static A join_row(INPUTS, long p, long n) {
     return r;
 }
 
-__kernel void reduce_rows(PARAMETERS(REDUCE_ROWS_ARGS)) {
+KERNEL(reduce_rows, REDUCE_ROWS_ARGS) {
+    UNPACK(REDUCE_ROWS_ARGS)
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         long row = u / splits, from = (u - row * splits) * chunk;
@@ -155,7 +156,8 @@ __kernel void reduce_rows(PARAMETERS(REDUCE_ROWS_ARGS)) {
 #define PUT(lanes, c) STORE(OT, lanes, to, c, TOTAL(lanes, c) / (VEC(A, lanes))((A)divide));
 #endif
 
-__kernel void reduce_columns(PARAMETERS(REDUCE_COLUMNS_ARGS)) {
+KERNEL(reduce_columns, REDUCE_COLUMNS_ARGS) {
+    UNPACK(REDUCE_COLUMNS_ARGS)
 #if STRIP
     V total[STRIP / W];
 #endif
@@ -180,7 +182,8 @@ __kernel void reduce_columns(PARAMETERS(REDUCE_COLUMNS_ARGS)) {
 
 /* Index of the first best of n; the first NaN counts as best. */
 #define NOT_A_NUMBER(x) LIMIT(NAN_, COMPUTE(DT))(x)
-__kernel void arg_columns(PARAMETERS(ARG_COLUMNS_ARGS)) {
+KERNEL(arg_columns, ARG_COLUMNS_ARGS) {
+    UNPACK(ARG_COLUMNS_ARGS)
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         long row = u / inner;

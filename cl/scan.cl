@@ -41,7 +41,8 @@ static chunk_place place_of(long u, long n, long inner, int reverse) {
 }
 
 /* sums [outer, chunks, inner] */
-__kernel void sum_chunks(PARAMETERS(SUM_CHUNKS_ARGS)) {
+KERNEL(sum_chunks, SUM_CHUNKS_ARGS) {
+    UNPACK(SUM_CHUNKS_ARGS)
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         chunk_place p = place_of(u, n, inner, reverse);
@@ -52,7 +53,8 @@ __kernel void sum_chunks(PARAMETERS(SUM_CHUNKS_ARGS)) {
 }
 
 /* sums: scanned; not read where there is one chunk only. */
-__kernel void scan_chunks(PARAMETERS(SCAN_CHUNKS_ARGS)) {
+KERNEL(scan_chunks, SCAN_CHUNKS_ARGS) {
+    UNPACK(SCAN_CHUNKS_ARGS)
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         chunk_place p = place_of(u, n, inner, reverse);

@@ -153,7 +153,8 @@ static A sum_exponentials(__global const MEMORY(DT) *x, __global MEMORY(DT) *y, 
     }
 #define ROW_SCALED(lanes, i) STORE(DT, lanes, y, i, KEPT(lanes, i) * (VEC(A, lanes))(s));
 
-__kernel void softmax_rows(PARAMETERS(SOFTMAX_ROWS_ARGS)) {
+KERNEL(softmax_rows, SOFTMAX_ROWS_ARGS) {
+    UNPACK(SOFTMAX_ROWS_ARGS)
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         __global const MEMORY(DT) *x = x_base + x_offset + u * n;
@@ -182,7 +183,8 @@ static A row_parts(__global const MEMORY(DT) *y, __global const MEMORY(DT) *g, l
 #define ROW_SLOPE(lanes, i)                                                                      \
     STORE(DT, lanes, dx, i, SLOPE(lanes, LOAD(DT, lanes, g, i), LOAD(DT, lanes, y, i), (VEC(A, lanes))(s)));
 
-__kernel void softmax_slope_rows(PARAMETERS(SOFTMAX_SLOPE_ROWS_ARGS)) {
+KERNEL(softmax_slope_rows, SOFTMAX_SLOPE_ROWS_ARGS) {
+    UNPACK(SOFTMAX_SLOPE_ROWS_ARGS)
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         __global const MEMORY(DT) *y = y_base + y_offset + u * n, *g = g_base + g_offset + u * n;
@@ -265,7 +267,8 @@ __kernel void softmax_slope_rows(PARAMETERS(SOFTMAX_SLOPE_ROWS_ARGS)) {
 #define COLUMN_SLOPE(lanes, c) PUT_SLOPE(lanes, i * inner + c, OF(sums, lanes, c))
 #endif
 
-__kernel void softmax_columns(PARAMETERS(SOFTMAX_COLUMNS_ARGS)) {
+KERNEL(softmax_columns, SOFTMAX_COLUMNS_ARGS) {
+    UNPACK(SOFTMAX_COLUMNS_ARGS)
 #if STRIP
     V tops[STRIP / W], sums[STRIP / W];
     const long step = n / 8, apart = step * inner;
@@ -296,7 +299,8 @@ __kernel void softmax_columns(PARAMETERS(SOFTMAX_COLUMNS_ARGS)) {
         STORE(AT, lanes, top, c, OF(tops, lanes, c));                                            \
         STORE(AT, lanes, sum, c, OF(sums, lanes, c));                                            \
     }
-__kernel void softmax_parts(PARAMETERS(SOFTMAX_PARTS_ARGS)) {
+KERNEL(softmax_parts, SOFTMAX_PARTS_ARGS) {
+    UNPACK(SOFTMAX_PARTS_ARGS)
     V tops[STRIP / W], sums[STRIP / W];
     long strips = (inner + strip - 1) / strip, u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
@@ -329,7 +333,8 @@ __kernel void softmax_parts(PARAMETERS(SOFTMAX_PARTS_ARGS)) {
         STORE(AT, lanes, about, c, top);                                                         \
         STORE(AT, lanes, scale, c, SCALE(sum));                                                  \
     }
-__kernel void softmax_whole(PARAMETERS(SOFTMAX_WHOLE_ARGS)) {
+KERNEL(softmax_whole, SOFTMAX_WHOLE_ARGS) {
+    UNPACK(SOFTMAX_WHOLE_ARGS)
     long blocks = (inner + block - 1) / block, u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         long row = u / blocks, first = (u - row * blocks) * block, width = min(block, inner - first);
@@ -355,7 +360,8 @@ __kernel void softmax_whole(PARAMETERS(SOFTMAX_WHOLE_ARGS)) {
         PUT_LONG(lanes, i * inner + c, top, by)                                                  \
         PUT_LONG(lanes, i * inner + apart + c, top, by)                                          \
     }
-__kernel void softmax_results(PARAMETERS(SOFTMAX_RESULTS_ARGS)) {
+KERNEL(softmax_results, SOFTMAX_RESULTS_ARGS) {
+    UNPACK(SOFTMAX_RESULTS_ARGS)
     long strips = (inner + strip - 1) / strip, end = units - (long)get_global_id(0) * per, u = end;
     while (--u >= max(0L, end - per)) {
         long part = u / strips, first = (u - part * strips) * strip, width = min(strip, inner - first);
@@ -372,7 +378,8 @@ __kernel void softmax_results(PARAMETERS(SOFTMAX_RESULTS_ARGS)) {
 }
 #endif
 
-__kernel void softmax_slope_columns(PARAMETERS(SOFTMAX_SLOPE_COLUMNS_ARGS)) {
+KERNEL(softmax_slope_columns, SOFTMAX_SLOPE_COLUMNS_ARGS) {
+    UNPACK(SOFTMAX_SLOPE_COLUMNS_ARGS)
 #if STRIP
     V sums[STRIP / W];
     const long step = n / 8, apart = step * inner;
@@ -407,7 +414,8 @@ static A row_loss(__global const MEMORY(DT) *x, long n, long t, A smoothing) {
     return smoothing > 0 ? loss - smoothing * (row_distances(x, n, top) / (A)n) : loss;
 }
 
-__kernel void cross_entropy_rows(PARAMETERS(CROSS_ENTROPY_ROWS_ARGS)) {
+KERNEL(cross_entropy_rows, CROSS_ENTROPY_ROWS_ARGS) {
+    UNPACK(CROSS_ENTROPY_ROWS_ARGS)
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         long t = LOAD(TT, 1, t_base, t_offset + u);
@@ -421,7 +429,8 @@ __kernel void cross_entropy_rows(PARAMETERS(CROSS_ENTROPY_ROWS_ARGS)) {
     STORE(DT, lanes, y, i, fma(KEPT(lanes, i), (VEC(A, lanes))(scale), (VEC(A, lanes))(-spread)));
 #define NO_SLOPE(lanes, i) STORE(DT, lanes, y, i, (VEC(A, lanes))((A)0));
 
-__kernel void cross_entropy_slope_rows(PARAMETERS(CROSS_ENTROPY_SLOPE_ROWS_ARGS)) {
+KERNEL(cross_entropy_slope_rows, CROSS_ENTROPY_SLOPE_ROWS_ARGS) {
+    UNPACK(CROSS_ENTROPY_SLOPE_ROWS_ARGS)
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         __global const MEMORY(DT) *x = x_base + x_offset + u * n;

@@ -78,7 +78,8 @@ static item item_of(ulong key, long index, int descending) {
 static long left_of(long n, long whole, long keep) { return n / whole * keep + min(n % whole, keep); }
 
 /* y: rows [outer · inner] of the items that are left of n.  A unit is one block of one row. */
-__kernel void sort_blocks(PARAMETERS(SORT_BLOCKS_ARGS)) {
+KERNEL(sort_blocks, SORT_BLOCKS_ARGS) {
+    UNPACK(SORT_BLOCKS_ARGS)
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     long blocks = (n + block - 1) / block, left = left_of(n, block, keep);
     for (; u < last; u++) {
@@ -121,7 +122,8 @@ static void merge_two(__global const ulong *a, long na, __global const ulong *b,
 
 /* x: rows of n items in runs of `run`, the last of them shorter; y: rows of what is left, in runs of `keep`, of which a unit makes a
    chunk. */
-__kernel void merge_runs(PARAMETERS(MERGE_RUNS_ARGS)) {
+KERNEL(merge_runs, MERGE_RUNS_ARGS) {
+    UNPACK(MERGE_RUNS_ARGS)
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     long pairs = (n + 2 * run - 1) / (2 * run), chunks = (keep + chunk - 1) / chunk, left = left_of(n, 2 * run, keep);
     for (; u < last; u++) {
@@ -134,7 +136,8 @@ __kernel void merge_runs(PARAMETERS(MERGE_RUNS_ARGS)) {
 }
 
 /* y [outer, k, inner]: the indices of items [outer · inner, k].  A unit is one element of y. */
-__kernel void put_indices(PARAMETERS(PUT_INDICES_ARGS)) {
+KERNEL(put_indices, PUT_INDICES_ARGS) {
+    UNPACK(PUT_INDICES_ARGS)
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         long i = u % inner, at = u / inner % k, o = u / inner / k;
@@ -143,7 +146,8 @@ __kernel void put_indices(PARAMETERS(PUT_INDICES_ARGS)) {
 }
 
 /* y [outer, k, inner]: the elements of x that these items stand for. */
-__kernel void put_values(PARAMETERS(PUT_VALUES_ARGS)) {
+KERNEL(put_values, PUT_VALUES_ARGS) {
+    UNPACK(PUT_VALUES_ARGS)
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         long i = u % inner, at = u / inner % k, o = u / inner / k;
@@ -154,7 +158,8 @@ __kernel void put_values(PARAMETERS(PUT_VALUES_ARGS)) {
 
 /* y[o, index[o, j, i], i] = x[o, j, i] of y [outer, n, inner], which was filled before; no index occurs twice in a row.  A unit is one
    element of x. */
-__kernel void place(PARAMETERS(PLACE_ARGS)) {
+KERNEL(place, PLACE_ARGS) {
+    UNPACK(PLACE_ARGS)
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         long o = u / inner / k, to = index_base[index_offset + u];

@@ -64,7 +64,8 @@ static pair sum_row(__global const MEMORY(DT) *x, __global const MEMORY(DT) *g, 
     return r;
 }
 
-__kernel void sum_rows(PARAMETERS(SUM_ROWS_ARGS)) {
+KERNEL(sum_rows, SUM_ROWS_ARGS) {
+    UNPACK(SUM_ROWS_ARGS)
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         long row = u / splits, from = (u - row * splits) * chunk, at = row * n + from;
@@ -109,7 +110,8 @@ __kernel void sum_rows(PARAMETERS(SUM_ROWS_ARGS)) {
     }
 #endif
 
-__kernel void sum_columns(PARAMETERS(SUM_COLUMNS_ARGS)) {
+KERNEL(sum_columns, SUM_COLUMNS_ARGS) {
+    UNPACK(SUM_COLUMNS_ARGS)
 #if STRIP
     V total0[STRIP / W], total1[STRIP / W];
 #endif

@@ -150,8 +150,8 @@
 #define PUT_A(lanes, w, i) PUT(w, A_ALONG, a_cells + (A_DEPTH(i) * A_PITCH + A_ROW(i)), A_PITCH, next_a lanes)
 #define PUT_B(lanes, w, i) PUT(w, B_ALONG, b_cells + (B_DEPTH(i) * B_PITCH + B_COLUMN(i)), B_PITCH, next_b lanes)
 
-__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
-void tile(PARAMETERS(TILE_ARGS)) {
+KERNEL_WITH(__attribute__((reqd_work_group_size(ITEMS, 1, 1))), tile, TILE_ARGS) {
+    UNPACK(TILE_ARGS)
     __local V a_block[TK * A_PITCH / 4], b_block[TK * B_PITCH / 4];
     __local int a_rows[TILE_M], b_columns[TILE_N], a_depths[TK], b_depths[TK];
     __local S *a_cells = (__local S *)a_block, *b_cells = (__local S *)b_block;
@@ -250,7 +250,8 @@ void tile(PARAMETERS(TILE_ARGS)) {
     ROWS(STORE_ROW)
 }
 
-__kernel void finish_tiles(PARAMETERS(FINISH_TILES_ARGS)) {
+KERNEL(finish_tiles, FINISH_TILES_ARGS) {
+    UNPACK(FINISH_TILES_ARGS)
     long u = (long)get_global_id(0), size = (long)M * N, z = u / size;
     if (u >= units) return;
     int m = (int)(u % size / N), n = (int)(u % N);

@@ -19,7 +19,8 @@
 #define FOUR(X) X(0) X(1) X(2) X(3)
 #define THREE(X) X(0) X(1) X(2)
 
-__kernel void winograd_image(PARAMETERS(WINOGRAD_IMAGE_ARGS)) {
+KERNEL(winograd_image, WINOGRAD_IMAGE_ARGS) {
+    UNPACK(WINOGRAD_IMAGE_ARGS)
     long u = (long)get_global_id(0), size = (long)tiles * c;
     if (u >= size) return;
     int tile = (int)(u / c), top = tile / tiles_w % tiles_h * 2 - before_h, left = tile % tiles_w * 2 - before_w;
@@ -39,7 +40,8 @@ __kernel void winograd_image(PARAMETERS(WINOGRAD_IMAGE_ARGS)) {
     FOUR(ACROSS)
 }
 
-__kernel void winograd_filters(PARAMETERS(WINOGRAD_FILTERS_ARGS)) {
+KERNEL(winograd_filters, WINOGRAD_FILTERS_ARGS) {
+    UNPACK(WINOGRAD_FILTERS_ARGS)
     long u = (long)get_global_id(0), size = (long)c * o;
     if (u >= size) return;
     __global const float *w = w_base + w_offset + u / o * sc + u % o * so;
@@ -62,7 +64,8 @@ __kernel void winograd_filters(PARAMETERS(WINOGRAD_FILTERS_ARGS)) {
     FOUR(SPREAD_ACROSS)
 }
 
-__kernel void winograd_result(PARAMETERS(WINOGRAD_RESULT_ARGS)) {
+KERNEL(winograd_result, WINOGRAD_RESULT_ARGS) {
+    UNPACK(WINOGRAD_RESULT_ARGS)
     long u = (long)get_global_id(0), size = (long)tiles * o;
     if (u >= size) return;
     int tile = (int)(u / o), top = tile / tiles_w % tiles_h * 2, left = tile % tiles_w * 2;

@@ -58,7 +58,8 @@ static V taps(__global const MEMORY(IN) *w, long stride, int left) {
 }
 
 /* A work-item transforms `run` channels of one panel of N filters. */
-__kernel void filters(PARAMETERS(FILTERS_ARGS)) {
+KERNEL(filters, FILTERS_ARGS) {
+    UNPACK(FILTERS_ARGS)
     int panel = (int)get_global_id(1), c = (int)get_global_id(0) * run, end = min(c + run, channels);
     if (panel * NR >= N) return;
     long place = (long)((N + NR - 1) / NR) * channels * NR; /* from one ξ to the next */
@@ -170,7 +171,8 @@ static void give(__global const float *m, long place, V bias, __global MEMORY(OU
 }
 
 /* The result has `images` × down × across tiles. */
-__kernel void conv(PARAMETERS(CONV_ARGS)) {
+KERNEL(conv, CONV_ARGS) {
+    UNPACK(CONV_ARGS)
     int item = (int)get_global_id(0), panels = (filters + NR - 1) / NR;
     long run_stride = (long)height * KB, place = (channels + KB - 1) / KB * run_stride, sums = (long)height * NR;
     __global float *v = scratch_base + scratch_offset + item * 16 * (place + sums), *m = v + 16 * place;
@@ -253,7 +255,8 @@ static void accumulate(__global const float *a, __global const float *b, __globa
 
 /* A unit is a block of KB channels × a block of KB filters × a run of `per_run` blocks of tiles; a work-item does per_item of
    them in turn.  sums: [run][filter block][channel block][ξ][KB][KB].  `height` is even. */
-__kernel void weight(PARAMETERS(WEIGHT_ARGS)) {
+KERNEL(weight, WEIGHT_ARGS) {
+    UNPACK(WEIGHT_ARGS)
     int item = (int)get_global_id(0), stop = min((item + 1) * per_item, units);
     int blocks_c = (channels + KB - 1) / KB, blocks_n = (filters + KB - 1) / KB;
     long place = (long)height * KB, x_row = (long)width_in * channels, y_row = (long)width_out * filters;
@@ -299,7 +302,8 @@ __kernel void weight(PARAMETERS(WEIGHT_ARGS)) {
 }
 
 /* A work-item: one channel, W filters.  dw lies [ky][kx][channel][filter]. */
-__kernel void finish(PARAMETERS(WINOGRAD_FUSED_FINISH_ARGS)) {
+KERNEL(finish, WINOGRAD_FUSED_FINISH_ARGS) {
+    UNPACK(WINOGRAD_FUSED_FINISH_ARGS)
     int c = (int)get_global_id(1), n = (int)get_global_id(0) * W, blocks_c = (channels + KB - 1) / KB, blocks_n = (filters + KB - 1) / KB;
     if (c >= channels || n >= filters) return;
     long size = 16 * KB * KB;

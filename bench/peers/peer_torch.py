@@ -164,16 +164,23 @@ def train(c):
     return timed_steps(models[key], c["calls"])
 
 
-def answers(net, x, calls):
-    begin = time.perf_counter()
+def times_of_answers(net, x, calls, pause=0):
+    seconds = []
     for i in range(calls):
+        if pause:
+            time.sleep(pause)
+        begin = time.perf_counter()
         net(x[i % 4]).numpy()
-    return (time.perf_counter() - begin) / calls
+        seconds.append(time.perf_counter() - begin)
+    return seconds
 
 
-@torch.inference_mode()
-def infer(c):
-    """The best of both layouts, as it is and traced, frozen and with its weights packed for oneDNN."""
+def answers(net, x, calls):
+    return sum(times_of_answers(net, x, calls)) / calls
+
+
+def best_for_inference(c):
+    """The best of both layouts, as it is and traced, frozen and with its weights packed for oneDNN; and its inputs."""
     key = ("infer", c["model"], c["batch"])
     if key not in models:
         models.clear()
@@ -185,7 +192,18 @@ def infer(c):
                 answers(form, x, 4)
                 tried.append((answers(form, x, max(8, c["calls"] // 2)), (form, x)))
         models[key] = min(tried, key=lambda t: t[0])[1]
-    return answers(*models[key], c["calls"])
+    return models[key]
+
+
+@torch.inference_mode()
+def infer(c):
+    return answers(*best_for_inference(c), c["calls"])
+
+
+@torch.inference_mode()
+def idle(c):
+    """The percentile p of answers that are asked for 10 ms apart."""
+    return sorted(times_of_answers(*best_for_inference(c), c["calls"], 0.01))[(c["calls"] - 1) * c["p"] // 100]
 
 
 def mnist(name, header):
@@ -211,7 +229,7 @@ def epoch(c):
     return time.perf_counter() - begin
 
 
-SUITES = {"epoch": epoch, "gemm": gemm, "conv": conv, "pointwise": pointwise, "reduce": reduce, "norm": norm, "train": train, "infer": infer}
+SUITES = {"epoch": epoch, "gemm": gemm, "conv": conv, "pointwise": pointwise, "reduce": reduce, "norm": norm, "train": train, "infer": infer, "idle": idle}
 
 
 def main():

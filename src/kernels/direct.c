@@ -106,6 +106,13 @@ static int64_t direct_grain(const clef__lowering *lw, int64_t rows, int64_t step
     return clef__ceil_div(rows, *per_item);
 }
 
+/* The same where no sum is made of what items do: one item where the work pays for no other unit. */
+static int64_t free_grain(const clef__lowering *lw, int64_t rows, int64_t steps, int64_t *per_item) {
+    if (clef__lower_pays(lw, 2.0 * (double)rows * (double)steps)) return direct_grain(lw, rows, steps, per_item);
+    *per_item = rows;
+    return 1;
+}
+
 /* A line for a row of x with zeros around. */
 static int64_t line_of(const view *v, const clef__image *x) {
     return clef__larger((v->before[1] + x->w) * v->c, (v->out[1] - 1) * v->stride[1] * v->c + run_of(v));
@@ -170,7 +177,7 @@ static void convolve(const clef__lowering *lw, const view *v, clef__operand w, c
     clef__operand y = clef__lower_out(lw, clef__channels_last), lines = y;
     clef__epilogue epilogue = clef__lower_epilogue(lw, y);
     int64_t rows = x.n * v->out[0], per_item,
-            items = direct_grain(lw, rows, v->out[1] * v->kernel[0] * run_of(v) * vectors_of(lw, v), &per_item);
+            items = free_grain(lw, rows, v->out[1] * v->kernel[0] * run_of(v) * vectors_of(lw, v), &per_item);
     if (is_staged(v, &x)) lines = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items, v->kernel[0], line_of(v, &x)));
     begin_direct(lw, "convolve", v, &x);
     /* clang-format off */

@@ -55,6 +55,7 @@ static void emit(const clef__lowering *lw, const clef__gemm *g, const shape *s, 
     const clef__profile *profile = clef__lower_profile(lw);
     int64_t batch = g->z[0] * g->z[1], units = clef__larger(clef__lower_device(lw)->compute_units, 1) * profile->items_per_unit;
     int64_t items = clef__larger(clef__smaller(clef__ceil_div(units, batch), s->m * s->n * s->k / LEAST_WORK), 1);
+    if (!clef__lower_pays(lw, (double)(batch * s->m * s->n) * (double)s->k)) items = 1;
     int rows = s->n == 1 ? 8 : 4, lanes = clef_dtype_size(type) == 8 && profile->vector > 4 ? profile->vector / 2 : profile->vector;
     int64_t each = clef__ceil_div(clef__ceil_div(s->m, items), rows) * rows;
     bool alike = (s->bk == 1 || s->k == 1) && s->b.dtype == type;

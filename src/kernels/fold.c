@@ -27,7 +27,8 @@ bool clef__fold_applies(const clef__lowering *lw) {
 
 static void gather(const clef__lowering *lw, clef__operand t, const clef__image *dx, const int64_t out[2]) {
     const clef__conv *a = clef__lower_node(lw)->attributes;
-    int64_t rows = dx->n * dx->h, run = clef__ceil_div(rows, clef__lower_items(lw, rows, 1));
+    const int64_t taps = a->kernel[0] * a->kernel[1];
+    int64_t rows = dx->n * dx->h, run = clef__lower_run(lw, rows, (double)(taps * dx->c * dx->w));
     clef__launch_begin(lw, "fold.cl", "fold");
     clef__launch_define(lw, "OUT", "%s", clef__token(dx->data.dtype));
     clef__launch_define(lw, "W", "%d", dx->c <= 4 ? 4 : 8);

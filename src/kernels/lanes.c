@@ -26,6 +26,7 @@ clef__operand clef__lower_along(const clef__lowering *lw, int dim, int *order, c
 }
 
 clef__units clef__lower_units(const clef__lowering *lw, int64_t n, int64_t work) {
+    if (!clef__lower_pays(lw, (double)n * (double)work)) return (clef__units){n, clef__larger(n, 1)};
     int64_t items = clef__lower_items(lw, n, work >= 4096 ? 1 : 4096 / (work + 1) + 1);
     return (clef__units){n, clef__ceil_div(n, items)};
 }

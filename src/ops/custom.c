@@ -184,22 +184,23 @@ static bool infer_kernel(clef__call *call) {
     return true;
 }
 
-static void write_tensor(clef__text *text, const char *name, clef_dtype dtype, bool writes) {
-    clef__text_add(text, "__global %sMEMORY(%s) *%s, long %s_at, ", writes ? "" : "const ", clef__token(dtype), name, name);
-}
-
-/* TYPE_x for every tensor; then the kernel's arguments, or what makes them begin at element 0. */
-typedef enum part { TYPES, ARGUMENTS, STARTS } part;
+/* TYPE_x for every tensor; then its number in the kernel's struct (as in cl/args.h), its pointer, or what makes that one to
+   element 0. */
+typedef enum part { TYPES, FIELDS, POINTERS, STARTS } part;
 static void write_tensors(clef__text *text, const char *names, const clef_dtype *dtype, bool writes, part what) {
     char name[64];
     for (int i = 0; next_name(&names, name); i++)
         if (what == TYPES) clef__text_add(text, "#define TYPE_%s %s\n", name, clef__token(dtype[i]));
-        else if (what == ARGUMENTS) write_tensor(text, name, dtype[i], writes);
-        else clef__text_add(text, "    %s += %s_at;\n", name, name);
+        else if (what == FIELDS) clef__text_add(text, "long %s_at; ", name);
+        else if (what == POINTERS)
+            clef__text_add(text, ", __global %sMEMORY(%s) *%s", writes ? "" : "const ", clef__token(dtype[i]), name);
+        else clef__text_add(text, "    %s += clef_numbers.%s_at;\n", name, name);
 }
 
-static void write_numbers(clef__text *text, const char *names, const char *type) {
-    for (char name[64]; next_name(&names, name);) clef__text_add(text, "%s %s, ", type, name);
+static void write_numbers(clef__text *text, const char *names, const char *type, part what) {
+    for (char name[64]; next_name(&names, name);)
+        if (what == FIELDS) clef__text_add(text, "%s %s; ", type, name);
+        else if (what == STARTS) clef__text_add(text, "    %s %s = clef_numbers.%s;\n", type, name, name);
 }
 
 /* The program of a call; its arguments come as in lower_kernel. */
@@ -209,13 +210,16 @@ static char *kernel_source(const kernel_op *k, const kernel_type *t) {
     clef__text_append(&text,
                       "\n#define GET(x, i) LOAD(CAT(TYPE_, x), 1, x, i)\n#define PUT(y, i, v) STORE(CAT(TYPE_, y), 1, y, i, v)\n");
     for (part what = TYPES; what <= STARTS; what++) {
-        if (what == ARGUMENTS) clef__text_add(&text, "%s\n__kernel void %s(", user->functions ? user->functions : "", k->kernel);
+        if (what == FIELDS) clef__text_add(&text, "%s\ntypedef struct clef_fields { ", user->functions ? user->functions : "");
+        if (what == POINTERS)
+            clef__text_add(&text, "long items; } clef_fields;\n__kernel void %s(clef_fields clef_numbers", k->kernel);
+        if (what == STARTS)
+            clef__text_append(&text,
+                              ") {\n    long items = clef_numbers.items, i = get_global_id(0);\n    if (i >= items) return;\n");
         write_tensors(&text, user->inputs, t->dtype, false, what);
         write_tensors(&text, user->outputs, t->call.output_dtype, true, what);
-        if (what != ARGUMENTS) continue;
-        write_numbers(&text, user->sizes, "long");
-        write_numbers(&text, user->numbers, "float");
-        clef__text_append(&text, "long items) {\n    long i = get_global_id(0);\n    if (i >= items) return;\n");
+        write_numbers(&text, user->sizes, "long", what);
+        write_numbers(&text, user->numbers, "float", what);
     }
     clef__text_add(&text, "    {\n%s\n    }\n}\n", user->body);
     return text.data;

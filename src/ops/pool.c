@@ -90,7 +90,9 @@ static void begin_pool(const clef__lowering *lw, const char *kernel, const geome
 
 /* Ends a launch that goes through the pixels of `walked`, reads the node's inputs, in order, and writes to `to`. */
 static void end(const clef__lowering *lw, const geometry *a, const clef__image in[2], clef__operand to, const clef__image *walked) {
-    int64_t pixels = walked->n * walked->h * walked->w, run = clef__ceil_div(pixels, clef__lower_items(lw, pixels, 1));
+    double taps = a->adaptive ? 1 + (double)(a->image[0] * a->image[1]) / (double)(a->result[0] * a->result[1])
+                              : (double)(a->kernel[0] * a->kernel[1]);
+    int64_t pixels = walked->n * walked->h * walked->w, run = clef__lower_run(lw, pixels, taps * (double)walked->c);
     /* clang-format off */
     geometry_args g = {
         .pixels = pixels, .run = run, .c = walked->c, .in = CLEF__TWO(a->image), .out = CLEF__TWO(a->result),

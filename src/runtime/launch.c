@@ -7,6 +7,9 @@ struct clef__kernel {
     clef__program *program;
     cl_kernel kernel;
     size_t max_group;
+    unsigned char *numbers; /* argument 0; NULL: it is one like the others */
+    size_t numbers_bytes;
+    bool stale; /* the driver has other numbers */
     char name[];
 };
 
@@ -55,7 +58,28 @@ clef__kernel *clef__kernel_of(clef__device *device, clef__program *program, cons
 void clef__kernel_free(clef__kernel *kernel) {
     if (!kernel) return;
     if (clef__alive(kernel->device->ctx)) clReleaseKernel(kernel->kernel);
+    clef__free(kernel->numbers);
     clef__free(kernel);
+}
+
+bool clef__kernel_reserve(clef__kernel *kernel, size_t bytes) {
+    kernel->numbers = clef__calloc(1, bytes);
+    kernel->numbers_bytes = bytes;
+    kernel->stale = true;
+    return kernel->numbers != NULL;
+}
+
+void clef__kernel_put(clef__kernel *kernel, size_t at, size_t bytes, const void *value) {
+    if (memcmp(kernel->numbers + at, value, bytes) == 0) return;
+    memcpy(kernel->numbers + at, value, bytes);
+    kernel->stale = true;
+}
+
+static clef_status send_numbers(clef__kernel *kernel) {
+    if (!kernel->numbers || !kernel->stale) return CLEF_OK;
+    clef_status status = clef__kernel_set(kernel, 0, kernel->numbers_bytes, kernel->numbers);
+    kernel->stale = status != CLEF_OK;
+    return status;
 }
 
 size_t clef__kernel_max_group(const clef__kernel *kernel) { return kernel->max_group; }
@@ -91,6 +115,7 @@ static clef_status enqueue(clef__kernel *kernel, const size_t global[3], const s
     if (status != CLEF_OK) return status;
     if (global[0] == 0 || global[1] == 0 || global[2] == 0) return CLEF_OK;
     if ((status = check_range(kernel, global, local)) != CLEF_OK) return status;
+    if ((status = send_numbers(kernel)) != CLEF_OK) return status;
     cl_event done = NULL;
     cl_int code =
         clEnqueueNDRangeKernel(device->queue, kernel->kernel, 3, NULL, global, local, 0, NULL, device->ctx->trace ? &done : NULL);

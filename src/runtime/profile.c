@@ -24,9 +24,9 @@ typedef struct row {
 } row;
 
 static const row rows[ROWS] = {
-#define PROFILE(name, fallback, type, lanes, group, local_bytes, vector, local, items, tile_m, tile_vectors, wide, block) \
-    [ROW_##name] = {ROW_##fallback, type,        lanes,                                                                   \
-                    group,          local_bytes, {#name, vector, local, items, tile_m, tile_vectors, wide, block}},
+#define PROFILE(name, fallback, type, lanes, group, local_bytes, vector, local, items, tile_m, tile_vectors, wide, block, unit) \
+    [ROW_##name] = {ROW_##fallback, type,        lanes,                                                                         \
+                    group,          local_bytes, {#name, vector, local, items, tile_m, tile_vectors, wide, block, unit}},
 #include "profile.def"
 #undef PROFILE
 };

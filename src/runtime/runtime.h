@@ -76,6 +76,7 @@ typedef struct clef__profile {
     int tile_m, tile_vectors; /* gemm register tile: rows, and vectors of `vector` lanes per row */
     bool wide_items;          /* one work-item owns a long contiguous run (CPU), not one vector (GPU) */
     int block;                /* edge of the largest tile that a work-group may keep in local memory; 0: none */
+    double unit_us;           /* nominal: from the start of one compute unit to that of the next */
 } clef__profile;
 const clef__profile *clef__device_profile(const clef__device *device);
 /* What multiplies fragments of matrices in half types (matrix.c): nothing, local memory in its place (CLEF_MATRIX=emulated, for
@@ -150,6 +151,10 @@ void clef__codes_join(clef__device *device, clef__code *const *all, int n, const
 void clef__kernel_free(clef__kernel *kernel);
 clef_status clef__kernel_set(clef__kernel *kernel, int index, size_t bytes, const void *value);
 clef_status clef__kernel_set_buffer(clef__kernel *kernel, int index, clef__buffer *buffer);
+/* The kernel's argument 0 is a struct of so many bytes, in which clef__kernel_put sets numbers for the launches that follow.  False
+   without host memory. */
+bool clef__kernel_reserve(clef__kernel *kernel, size_t bytes);
+void clef__kernel_put(clef__kernel *kernel, size_t at, size_t bytes, const void *value);
 /* Largest work-group this kernel may have on its device. */
 size_t clef__kernel_max_group(const clef__kernel *kernel);
 /* Was nothing of its program launched yet?  Some drivers compile only then. */

@@ -132,6 +132,37 @@ Test(eval, a_launch_cannot_begin_in_another) {
     cr_assert_eq(clef_item(clef_sum(vector(3, 1, 1), NULL, 0, false)), 6);
 }
 
+/* ---- how much work pays for a second compute unit ---- */
+
+static struct {
+    int64_t none, edge, below, above, many;
+    bool pays;
+} run;
+enum { MANY = 100000000 };
+
+static void ask_runs(const clef__lowering *lw) {
+    double units = clef__lower_device(lw)->compute_units, start = clef__lower_profile(lw)->unit_us;
+    run.pays = units < 2 || start == 0;
+    run.none = clef__lower_run(lw, 0, 1);
+    run.edge = units < 2 ? 1 : (int64_t)(4096 * start * units / (units - 1));
+    run.below = clef__lower_run(lw, run.edge - 1, 1);
+    run.above = clef__lower_run(lw, run.edge + 1, 1);
+    run.many = clef__lower_run(lw, MANY, 1);
+    fill_with_one(lw);
+}
+static const clef__strategy runs_strategies[] = {{.name = "runs", .lower = ask_runs}, {0}};
+static const clef_op op_runs = {.name = "runs", .kind = CLEF__KERNEL, .strategies = runs_strategies};
+
+Test(eval, little_work_is_one_work_item) {
+    clef_tensor *x = vector(3, 1, 1);
+    cr_assert_eq(clef_eval(clef__apply(&op_runs, &x, 1, NULL, 0)), CLEF_OK, "%s", clef_error(ctx));
+    cr_assert_eq(run.none, 1, "never zero: kernels divide by it");
+    cr_assert(run.many < MANY, "much work is for all units");
+    if (run.pays) cr_skip_test("two compute units, and a profile that says what the second one costs");
+    cr_assert_eq(run.below, run.edge - 1);
+    cr_assert(run.above < run.edge);
+}
+
 static bool same_key(clef_tensor *const *a, int n, clef_tensor *const *b, int m) {
     clef__graph_view g = {0}, h = {0};
     clef__output *roots[2][4];

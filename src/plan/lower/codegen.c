@@ -116,44 +116,57 @@ static void write_tensor_type(writer *w, int i) {
 /* suffix: what names that belong to a segment end in. */
 static void write_constants(writer *w, const char *suffix) {
     for (int i = 0; i < w->p->n_operands; i++)
-        if (w->p->operand[i].constant) clef__text_add(&w->text, ", %s k%d%s", compute_type(w->p->operand[i].dtype), i, suffix);
+        if (w->p->operand[i].constant) clef__text_add(&w->text, " N(%s, k%d%s)", compute_type(w->p->operand[i].dtype), i, suffix);
 }
 
-/* What a segment adds to the arguments, and how it is chosen: by the position that its first element has. */
+/* What a segment adds to the numbers and to the pointers, and how it is chosen: by the position that its first element has. */
 static void write_segment(writer *w) {
-    clef__text_append(
-        &w->text, "#ifndef EACH_SEGMENT\n#define EACH_SEGMENT(X) X(0)\n#endif\n#define ARGUMENTS(s) , long first##s, long n##s");
+    clef__text_append(&w->text, "#ifndef EACH_SEGMENT\n#define EACH_SEGMENT(X) X(0)\n#endif\n"
+                                "#define N(type, name) type name;\n#define FIELDS(s) N(long, first##s) N(long, n##s)");
     write_constants(w, "_##s");
+    for (int i = 0; i < w->s->n; i++) clef__text_add(&w->text, " N(long, o%d_##s)", i);
+    clef__text_append(&w->text, "\n#define POINTERS(s)");
     for (int i = 0; i < w->s->n; i++) {
         clef__text_append(&w->text, ", ");
         write_tensor_type(w, i);
-        clef__text_add(&w->text, "p%d_##s, long o%d_##s", i, i);
+        clef__text_add(&w->text, "p%d_##s", i);
     }
-    clef__text_append(&w->text, "\n#define CHOOSE(s) if (at >= first##s) { begin = at - first##s; columns = n##s;");
+    clef__text_append(&w->text, "\n#define CHOOSE(s) if (at >= v.first##s) { begin = at - v.first##s; columns = v.n##s;");
     for (int i = 0; i < w->p->n_operands; i++)
-        if (w->p->operand[i].constant) clef__text_add(&w->text, " k%d = k%d_##s;", i, i);
-    for (int i = 0; i < w->s->n; i++) clef__text_add(&w->text, " q%d = p%d_##s + o%d_##s;", i, i, i);
+        if (w->p->operand[i].constant) clef__text_add(&w->text, " k%d = v.k%d_##s;", i, i);
+    for (int i = 0; i < w->s->n; i++) clef__text_add(&w->text, " q%d = p%d_##s + v.o%d_##s;", i, i, i);
     clef__text_append(&w->text, " } else\n");
 }
 
-static void write_signature(writer *w) {
-    if (w->segment) {
-        write_segment(w);
-        clef__text_append(&w->text, "__kernel void NAME(long blocks, long per_item, long block EACH_SEGMENT(ARGUMENTS)) {\n");
-        return;
-    }
+/* NUMBERS: N(type, name) for every number that a kernel of rows has. */
+static void write_numbers(writer *w) {
     int outer = w->s->rank - 1;
-    clef__text_append(&w->text, "__kernel void NAME(long blocks, long per_item, long block, long blocks_per_row, long columns");
-    for (int d = 0; d < outer; d++) clef__text_add(&w->text, ", long d%d", d);
+    clef__text_append(&w->text, "#define NUMBERS PARTITION N(long, blocks_per_row) N(long, columns)");
+    for (int d = 0; d < outer; d++) clef__text_add(&w->text, " N(long, d%d)", d);
     write_constants(w, "");
     for (int i = 0; i < w->s->n; i++) {
+        clef__text_add(&w->text, " N(long, o%d)", i);
+        for (int d = 0; d < outer; d++) clef__text_add(&w->text, " N(long, s%d_%d)", i, d);
+        if (clef__space_access(w->s, i) == CLEF__GATHER) clef__text_add(&w->text, " N(long, s%d)", i);
+    }
+    clef__text_append(&w->text, "\n#define N(type, name) type name;\n");
+}
+
+/* The numbers are one argument, a struct, as in cl/args.h; its name is v. */
+static void write_signature(writer *w) {
+    clef__text_append(&w->text, "#define PARTITION N(long, blocks) N(long, per_item) N(long, block)\n");
+    if (w->segment) write_segment(w);
+    else write_numbers(w);
+    clef__text_add(&w->text, "typedef struct NAMED(_numbers) { %s } NAMED(_numbers);\n__kernel void NAME(NAMED(_numbers) v",
+                   w->segment ? "PARTITION EACH_SEGMENT(FIELDS)" : "NUMBERS");
+    if (w->segment) clef__text_append(&w->text, " EACH_SEGMENT(POINTERS)");
+    for (int i = 0; i < w->s->n && !w->segment; i++) {
         clef__text_append(&w->text, ",\n    ");
         write_tensor_type(w, i);
-        clef__text_add(&w->text, "p%d, long o%d", i, i);
-        for (int d = 0; d < outer; d++) clef__text_add(&w->text, ", long s%d_%d", i, d);
-        if (clef__space_access(w->s, i) == CLEF__GATHER) clef__text_add(&w->text, ", long s%d", i);
+        clef__text_add(&w->text, "p%d", i);
     }
-    clef__text_append(&w->text, ") {\n");
+    clef__text_add(&w->text, ") {\n#undef N\n#define N(type, name) const type name = v.name;\n    %s\n#undef N\n",
+                   w->segment ? "PARTITION" : "NUMBERS");
 }
 
 /* The row's coordinates, and every tensor's pointer to its beginning. */
@@ -307,8 +320,9 @@ char *clef__pointwise_source(const clef__pointwise *p, const clef__space *s, int
         write_body(&w, false);
         clef__text_append(&w.text, "        }\n");
     }
-    clef__text_append(&w.text, "    }\n}\n#undef W\n");
-    if (w.segment) clef__text_append(&w.text, "#undef EACH_SEGMENT\n#undef ARGUMENTS\n#undef CHOOSE\n");
+    clef__text_append(&w.text, "    }\n}\n#undef W\n#undef PARTITION\n");
+    clef__text_append(&w.text,
+                      w.segment ? "#undef EACH_SEGMENT\n#undef FIELDS\n#undef POINTERS\n#undef CHOOSE\n" : "#undef NUMBERS\n");
     return w.text.data;
 }
 

@@ -4,16 +4,19 @@
 #include "runtime/arithmetic.h"
 #include "runtime/text.h"
 
+enum { STEP_WORK = 4 /* exp, say, beside one load */, BUNDLED_WORK = 16 /* an update of a few steps */ };
+
 typedef struct partition {
     int64_t block, per_row, blocks, per_item, items;
 } partition;
 
-/* Partitions rows into blocks: on a CPU a few long ones per unit, on a GPU one vector each. */
-static partition partition_rows(const clef__lowering *lw, int64_t rows, int64_t columns) {
+/* Partitions rows into blocks: on a CPU a few long ones per unit, on a GPU one vector each.  work: of an element, in plain ones. */
+static partition partition_rows(const clef__lowering *lw, int64_t rows, int64_t columns, int work) {
     const clef__profile *profile = clef__lower_profile(lw);
     partition c = {.block = profile->vector, .per_item = 1};
     if (profile->wide_items) {
-        int64_t wanted = clef__lower_items(lw, rows * columns, 4096);
+        bool pays = clef__lower_pays(lw, (double)rows * (double)columns * work);
+        int64_t wanted = pays ? clef__lower_items(lw, rows * columns, 4096) : 1;
         int64_t in_row = clef__ceil_div(wanted, rows);
         c.block = clef__ceil_div(columns, in_row);
         c.block = clef__ceil_div(c.block, profile->vector) * profile->vector;
@@ -86,7 +89,7 @@ void clef__lower_pointwise(const clef__lowering *lw, const clef__pointwise *p, c
     clef__space_make(&s, p, width);
     int64_t rows = 1;
     for (int d = 0; d < s.rank - 1; d++) rows *= s.dim[d];
-    partition c = partition_rows(lw, rows, s.dim[s.rank - 1]);
+    partition c = partition_rows(lw, rows, s.dim[s.rank - 1], s.n + STEP_WORK * p->n_steps);
     note_candidates(lw, p);
     clef__launch_begin(lw, NULL, CLEF__GENERATED);
     if (lw->rec->failed) return;
@@ -113,7 +116,7 @@ static char *bundle_source(const char *source, int count) {
 static partition partition_segments(const clef__lowering *lw, const int64_t *columns, int n) {
     int64_t total = 0;
     for (int i = 0; i < n; i++) total += columns[i];
-    partition c = partition_rows(lw, 1, total);
+    partition c = partition_rows(lw, 1, total, BUNDLED_WORK);
     int64_t blocks = 0;
     for (int i = 0; i < n; i++) blocks += clef__ceil_div(columns[i], c.block);
     if (clef__lower_profile(lw)->wide_items) c.per_item = clef__ceil_div(blocks, c.items);

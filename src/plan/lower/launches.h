@@ -34,7 +34,8 @@ typedef enum clef__arg_kind {
 } clef__arg_kind;
 typedef struct clef__arg {
     clef__arg_kind kind;
-    int index; /* in the kernel */
+    int index; /* in the kernel: of the pointer, or of the number where it is an argument of its own */
+    int at;    /* of a number, for a tensor its offset: the byte of argument 0 where it stands; -1: not there (cl/args.h) */
     bool writes;
     int value;      /* tensor */
     int64_t number; /* tensor: offset in elements; long, int; dynamic: which of the two */
@@ -61,7 +62,8 @@ typedef struct clef__launch {
     clef__arg *arg;
     int n_args, arg_capacity;
     int n_kernel_args;
-    int covers; /* segments (codegen.c); 0: its kernel has none */
+    size_t numbers; /* bytes of argument 0, a struct of the kernel's numbers */
+    int covers;     /* segments (codegen.c); 0: its kernel has none */
     size_t global[3], local[3];
     int device;
     bool tuned;    /* its knobs are a tuning result */

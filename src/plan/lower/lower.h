@@ -53,7 +53,7 @@ typedef struct clef__epilogue {
 /* For ops with `epilogue`, after clef__lower_out while no launch is open: what the strategy takes upon itself for `out`.  One that
    does not ask, or gets nothing as the extra operand lies otherwise, has it done by a launch of its own. */
 clef__epilogue clef__lower_epilogue(const clef__lowering *lw, clef__operand out);
-/* EPILOGUE_PARAMETERS for a kernel that writes to `out`, or to a part of it with another offset; any epilogue, none too. */
+/* The arguments of EPILOGUE (cl/args.h) for a kernel that writes to `out`, or to a part of it with another offset; any epilogue, none too. */
 void clef__launch_epilogue(const clef__lowering *lw, const clef__epilogue *epilogue, clef__operand out);
 
 /* ---- prologue: pointwise ops done in the loads of a node's kernel (prologue.c) ---- */
@@ -64,7 +64,7 @@ void clef__launch_epilogue(const clef__lowering *lw, const clef__epilogue *epilo
 bool clef__lower_prologue(const clef__lowering *lw, int64_t mask, clef__operand *x);
 static inline bool clef__is_computed(const clef__operand *x) { return x->value < 0; }
 /* x as the first input of the open launch, whose kernel reads `lanes` elements at a time, or one: two arguments, or those of its
-   VALUE, whose text goes in front of the kernel's file. */
+   VALUE, whose text goes in front of the kernel's file; not among its numbers. */
 void clef__launch_read(const clef__lowering *lw, const clef__operand *x, int lanes);
 
 /* Memory that lives for this node only; row-major. */
@@ -84,7 +84,7 @@ void clef__lower_fill(const clef__lowering *lw, clef__operand to, double value);
 /* One launch: begin, then defines and arguments in the kernel's order, then end. */
 void clef__launch_begin(const clef__lowering *lw, const char *file, const char *kernel); /* file of cl/, "gemm.cl" */
 void clef__launch_define(const clef__lowering *lw, const char *name, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-void clef__launch_tensor(const clef__lowering *lw, clef__operand x, bool writes); /* two kernel arguments */
+void clef__launch_tensor(const clef__lowering *lw, clef__operand x, bool writes); /* a pointer and its offset */
 void clef__launch_long(const clef__lowering *lw, int64_t value);                  /* long */
 void clef__launch_int(const clef__lowering *lw, int32_t value);                   /* int */
 void clef__launch_longs(const clef__lowering *lw, const int64_t *value, size_t n);
@@ -107,6 +107,12 @@ void clef__launch_prepacks(const clef__lowering *lw);
 void clef__launch_end_1d(const clef__lowering *lw, int64_t items);
 /* How many work-items a one-dimensional range of n should be partitioned into on this device (CPU: a few per unit). */
 int64_t clef__lower_items(const clef__lowering *lw, int64_t n, int64_t at_least_per_item);
+
+/* Does so much work pay for starting more than one compute unit?  `work` counts elements that a kernel goes through, of which a unit
+   is taken to do 4096 in a microsecond; a product's or a function's are several. */
+bool clef__lower_pays(const clef__lowering *lw, double work);
+/* How many of n pieces a work-item does one after the other, each of so many elements: all where others do not pay. */
+int64_t clef__lower_run(const clef__lowering *lw, int64_t n, double work);
 
 /* A function that queues work on a device, in place of one kernel. */
 enum { CLEF__ROUTINE_OPERANDS = 3 };

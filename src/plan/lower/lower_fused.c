@@ -107,12 +107,8 @@ bool clef__lower_prologue(const clef__lowering *lw, int64_t mask, clef__operand 
     return false;
 }
 
-void clef__launch_read(const clef__lowering *lw, const clef__operand *x, int lanes) {
-    if (!clef__is_computed(x)) {
-        clef__launch_tensor(lw, *x, false);
-        return;
-    }
-    if (lw->rec->failed) return;
+/* The arguments of its VALUE, whose text goes in front of the kernel's file. */
+static void read_computed(const clef__lowering *lw, int lanes) {
     const clef__pointwise *p = lw->rec->computed;
     for (int i = 0; i < p->n_steps; i++) clef__launch_name(lw, p->step[i].op->name, i > 0);
     clef__launch_name(lw, lw->node->op->name, true);
@@ -125,4 +121,12 @@ void clef__launch_read(const clef__lowering *lw, const clef__operand *x, int lan
     }
     lw->rec->text = clef__value_source(p, lanes);
     if (!lw->rec->text) clef__record_fail(lw->rec);
+}
+
+void clef__launch_read(const clef__lowering *lw, const clef__operand *x, int lanes) {
+    if (lw->rec->failed) return;
+    lw->rec->apart = true;
+    if (clef__is_computed(x)) read_computed(lw, lanes);
+    else clef__launch_tensor(lw, *x, false);
+    lw->rec->apart = false;
 }

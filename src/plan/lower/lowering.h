@@ -23,6 +23,7 @@ typedef struct clef__recorder {
     clef__launch *open;                 /* between launch_begin and launch_end */
     clef__text defines;                 /* of the open launch: its options */
     char *text;                         /* its generated text */
+    bool apart;                         /* numbers that are passed now are arguments of their own (cl/args.h) */
     bool tuned;                         /* a tuning result is in use for the launches that come */
     const clef__epilogue_ops *epilogue; /* of the kernel being lowered, until its strategy takes it: then NULL */
     const clef__group *prologue;        /* likewise; NULL too once its result is in memory */

@@ -62,6 +62,7 @@ void clef__launch_begin(const clef__lowering *lw, const char *file, const char *
     }
     rec->open->file = file;
     rec->open->name = kernel;
+    rec->open->n_kernel_args = 1; /* behind the numbers */
     clef__launch_name(lw, lw->node ? lw->node->op->name : kernel, false);
 }
 
@@ -85,14 +86,32 @@ void clef__launch_define(const clef__lowering *lw, const char *name, const char 
     if (defines->failed) clef__record_fail(lw->rec);
 }
 
+/* Of the number, or of a tensor's offset. */
+static size_t size_of_number(const clef__arg *arg) {
+    switch (arg->kind) {
+    case CLEF__ARG_INT:
+    case CLEF__ARG_FLOAT: return 4;
+    case CLEF__ARG_CONSTANT: return arg->dtype == CLEF_F64 || arg->dtype == CLEF_I64 ? 8 : 4;
+    default: return 8;
+    }
+}
+
+/* Where the number stands in the kernel's struct, in which each is aligned to its size. */
+static int place_number(clef__launch *launch, const clef__arg *arg) {
+    size_t size = size_of_number(arg), at = (launch->numbers + size - 1) / size * size;
+    launch->numbers = at + size;
+    return (int)at;
+}
+
 void clef__launch_arg(const clef__lowering *lw, clef__arg arg) {
     if (!lw->rec->open) fail_order(lw, "an argument", "comes outside of", "a launch");
     if (lw->rec->failed) return;
     clef__launch *launch = lw->rec->open;
     if (!clef__record_room(lw->rec, &launch->arg, launch->n_args, &launch->arg_capacity, sizeof arg)) return;
     arg.index = launch->n_kernel_args;
+    arg.at = lw->rec->apart ? -1 : place_number(launch, &arg);
     launch->arg[launch->n_args++] = arg;
-    launch->n_kernel_args += arg.kind == CLEF__ARG_TENSOR ? 2 : 1;
+    launch->n_kernel_args += (arg.kind == CLEF__ARG_TENSOR) + (arg.at < 0);
 }
 
 void clef__launch_tensor(const clef__lowering *lw, clef__operand x, bool writes) {
@@ -154,6 +173,7 @@ void clef__launch_end(const clef__lowering *lw, const size_t global[3], const si
         lw->rec->open->global[i] = (global[i] + local[i] - 1) / local[i] * local[i];
     }
     clef__launch *launch = lw->rec->open;
+    launch->numbers = (launch->numbers + 7) / 8 * 8; /* as the struct ends: every list has a tensor, so it is aligned to 8 */
     if (launch->file || lw->rec->text)
         launch->code =
             clef__code_of(clef__device_at(lw->rec->ctx, launch->device), lw->rec->text, launch->file, lw->rec->defines.data);
@@ -192,6 +212,17 @@ int64_t clef__lower_items(const clef__lowering *lw, int64_t n, int64_t at_least)
     int64_t most = (units ? units : 1) * profile->items_per_unit * profile->local;
     int64_t items = (n + at_least - 1) / (at_least ? at_least : 1);
     return items < 1 ? 1 : items < most ? items : most;
+}
+
+bool clef__lower_pays(const clef__lowering *lw, double work) {
+    double units = clef__lower_device(lw)->compute_units, us = work / 4096;
+    return units < 2 || us * (1 - 1 / units) > clef__lower_profile(lw)->unit_us;
+}
+
+int64_t clef__lower_run(const clef__lowering *lw, int64_t n, double work) {
+    if (!clef__lower_pays(lw, (double)n * work)) return n < 1 ? 1 : n;
+    int64_t items = clef__lower_items(lw, n, 1);
+    return (n + items - 1) / items;
 }
 
 void clef__launch_free(clef__launch *launch) {

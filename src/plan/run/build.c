@@ -93,6 +93,7 @@ static clef_status make_kernel(clef_context *ctx, clef__launch *launch) {
         return status != CLEF_OK ? status : clef__fail(ctx, CLEF_BUILD, "plan: kernel %s could not be made", launch->name);
     }
     clef__fit_group(launch->local, clef__kernel_max_group(launch->kernel));
+    if (!clef__kernel_reserve(launch->kernel, launch->numbers)) return clef__fail(ctx, CLEF_MEMORY, "plan: no host memory");
     return CLEF_OK;
 }
 

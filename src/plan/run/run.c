@@ -6,22 +6,29 @@
 
 /* ---- one argument ---- */
 
-static clef_status set_number(clef__kernel *kernel, int index, clef_dtype dtype, double number) {
-    switch (dtype) {
-    case CLEF_F64: return clef__kernel_set(kernel, index, sizeof(double), &number);
-    case CLEF_I64: return clef__kernel_set(kernel, index, sizeof(int64_t), &(int64_t){clef__whole_number(number)});
+/* A number, or a tensor's offset: one of the kernel's numbers, or an argument by itself. */
+static clef_status set(clef__kernel *kernel, const clef__arg *arg, size_t bytes, const void *number) {
+    if (arg->at < 0) return clef__kernel_set(kernel, arg->index + (arg->kind == CLEF__ARG_TENSOR), bytes, number);
+    clef__kernel_put(kernel, (size_t)arg->at, bytes, number);
+    return CLEF_OK;
+}
+
+static clef_status set_number(clef__kernel *kernel, const clef__arg *arg, double number) {
+    switch (arg->dtype) {
+    case CLEF_F64: return set(kernel, arg, sizeof(double), &number);
+    case CLEF_I64: return set(kernel, arg, sizeof(int64_t), &(int64_t){clef__whole_number(number)});
     case CLEF_I32:
     case CLEF_U8:
-    case CLEF_BOOL: return clef__kernel_set(kernel, index, sizeof(int32_t), &(int32_t){(int32_t)number});
-    default: return clef__kernel_set(kernel, index, sizeof(float), &(float){(float)number});
+    case CLEF_BOOL: return set(kernel, arg, sizeof(int32_t), &(int32_t){(int32_t)number});
+    default: return set(kernel, arg, sizeof(float), &(float){(float)number});
     }
 }
 
 /* The constant's number, or one that is part of the plan. */
 static clef_status set_constant(clef__kernel *kernel, const clef__arg *arg, const clef__node *constant) {
     if (constant && constant->out->dtype == CLEF_I64 && arg->dtype == CLEF_I64)
-        return clef__kernel_set(kernel, arg->index, sizeof(int64_t), &constant->dynamic.i);
-    return set_number(kernel, arg->index, arg->dtype, constant ? clef__constant_number(constant) : arg->constant);
+        return set(kernel, arg, sizeof(int64_t), &constant->dynamic.i);
+    return set_number(kernel, arg, constant ? clef__constant_number(constant) : arg->constant);
 }
 
 /* Where a value lies now, and the offset (elements of arg's dtype) of its first element. */
@@ -45,13 +52,12 @@ clef_status clef__plan_set(clef__plan *plan, const clef__graph_view *g, int laun
         int64_t offset;
         clef__buffer *buffer = place_of(plan, g, arg, &offset);
         clef_status status = clef__kernel_set_buffer(kernel, arg->index, buffer);
-        return status == CLEF_OK ? clef__kernel_set(kernel, arg->index + 1, sizeof offset, &offset) : status;
+        return status == CLEF_OK ? set(kernel, arg, sizeof offset, &offset) : status;
     }
-    case CLEF__ARG_LONG: return clef__kernel_set(kernel, arg->index, sizeof(int64_t), &arg->number);
-    case CLEF__ARG_INT: return clef__kernel_set(kernel, arg->index, sizeof(int32_t), &(int32_t){(int32_t)arg->number});
-    case CLEF__ARG_FLOAT: return clef__kernel_set(kernel, arg->index, sizeof(float), &arg->real);
-    case CLEF__ARG_DYNAMIC:
-        return clef__kernel_set(kernel, arg->index, sizeof(uint64_t), &g->captured[arg->captured].node->dynamic.u[arg->number]);
+    case CLEF__ARG_LONG: return set(kernel, arg, sizeof(int64_t), &arg->number);
+    case CLEF__ARG_INT: return set(kernel, arg, sizeof(int32_t), &(int32_t){(int32_t)arg->number});
+    case CLEF__ARG_FLOAT: return set(kernel, arg, sizeof(float), &arg->real);
+    case CLEF__ARG_DYNAMIC: return set(kernel, arg, sizeof(uint64_t), &g->captured[arg->captured].node->dynamic.u[arg->number]);
     default: return set_constant(kernel, arg, arg->captured < 0 ? NULL : g->captured[arg->captured].node);
     }
 }
