@@ -7,6 +7,7 @@
 #ifdef CLEF_F64
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 #endif
+#include "declarations.h"
 
 /* Clang warns of a call with vectors wider than the CPU's registers, as objects made for another CPU would pass them elsewhere.  In a
    program that is compiled at once there are none, and two registers of doubles for one of floats are meant. */

@@ -66,6 +66,7 @@ void clef__profile_names(char *text, size_t size);
 typedef struct clef__driver {
     bool saves_late;  /* binaries are dear to fetch */
     bool large_pages; /* it may be given memory to compute in */
+    const char *declares; /* the option with which Clef's programs declare OpenCL's functions themselves, and a space, or nothing */
 } clef__driver;
 clef__driver clef__driver_of(const clef_device_info *info);
 
