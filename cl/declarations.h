@@ -2,11 +2,12 @@
 
    Some drivers (cl/drivers.def) read a header of 17,000 lines for every program, which takes several times as long as a program of
    Clef's.  Where they can be told not to, CLEF_DECLARES is defined, and a program declares here what it calls, in the words of that
-   header: attributes are part of what the compiler makes of a call.  Elsewhere this file is empty. */
+   header: attributes are part of what the compiler makes of a call.  A user's text may call more; if it does not compile so, it gets
+   the driver's header.  It must not compile to something else: of a name, all overloads that another would stand in for are
+   declared.  Elsewhere this file is empty. */
 #ifdef CLEF_DECLARES
 
-/* ---- functions ----
-   X(n, …) for numbers (n is empty) and vectors; F(X, f), X(n, f, t, i) for the floating types t, i an integer type as wide. */
+/* ---- functions: X(n, f, t) for numbers (n is empty) and vectors, F(X, f) of all floating types ---- */
 #define VECTORS(X, ...) X(2, __VA_ARGS__) X(4, __VA_ARGS__) X(8, __VA_ARGS__) X(16, __VA_ARGS__)
 #define EACH(X, ...) X(, __VA_ARGS__) X(4, __VA_ARGS__) X(8, __VA_ARGS__) X(16, __VA_ARGS__)
 #ifdef CLEF_F64
@@ -41,7 +42,10 @@ OF_INTEGERS(OF_3, clamp)
 #define ANY(n, t) VALUE int any(t##n);
 EACH(ANY, int)
 EACH(ANY, long)
-VALUE ulong mul_hi(ulong, ulong);
+OF_2(, mul_hi, int)
+OF_2(, mul_hi, uint)
+OF_2(, mul_hi, long)
+OF_2(, mul_hi, ulong)
 #define EXPONENTS(f, t)                                                                          \
     VALUE int f(t);                                                                              \
     VALUE t ldexp(t, int);

@@ -126,13 +126,20 @@ static const char *whole_text(const clef__code *code, char **owned) {
     return code->text ? *owned : file;
 }
 
+/* With Clef's own declarations, where there are such for the driver; with the driver's, if a user's text calls something else. */
+static clef__program *compile_text(clef__device *device, const clef__code *code, const char *text, const char *kernel) {
+    const char *asked = ((const clef__code_entry *)code)->asked;
+    clef__program *program = asked > code->options ? clef__program_quietly(device, text, code->options, kernel) : NULL;
+    return program ? program : clef__program_ready(device, text, asked, kernel);
+}
+
 bool clef__code_compile(clef__device *device, clef__code *code, const char *kernel) {
     char *owned;
     ((clef__code_entry *)code)->claimed = false;
     if (code->program) return true;
     const char *text = whole_text(code, &owned);
     if (!text) clef__fail(device->ctx, CLEF_MEMORY, "program: out of host memory");
-    else code->program = clef__program_ready(device, text, code->options, kernel);
+    else code->program = compile_text(device, code, text, kernel);
     clef__free(owned);
     return code->program != NULL;
 }
