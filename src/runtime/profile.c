@@ -64,7 +64,7 @@ clef__driver clef__driver_of(const clef_device_info *info) {
         const char *platform, *type;
         clef__driver driver;
     } drivers[] = {
-#define DRIVER(platform, type, saves_late, large_pages, declares) {platform, type, {saves_late, large_pages, declares}},
+#define DRIVER(platform, type, caches, large_pages, declares) {platform, type, {caches, large_pages, declares}},
 #include "drivers.def"
 #undef DRIVER
     };
