@@ -7,6 +7,7 @@
 #ifdef CLEF_F64
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 #endif
+#include "declarations.h"
 
 /* Clang warns of a call with vectors wider than the CPU's registers, as objects made for another CPU would pass them elsewhere.  In a
    program that is compiled at once there are none, and two registers of doubles for one of floats are meant. */
@@ -230,6 +231,32 @@ typedef float4 float4_loose __attribute__((aligned(4)));
         EACH_##n(SCATTER_LANE, dt)                                                               \
     }
 #define STORE_SCALAR(dt, p, i, v) STORE(dt, 1, p, i, v)
+
+/* The same for what is left at the end of a row, `count` being no constant: on a CPU a loop over lanes in memory, as code with a branch
+   for each lane takes half of a kernel's time to compile. */
+#if defined(__clang__) && (defined(__x86_64__) || defined(__i386__) || defined(__aarch64__) || defined(__riscv))
+#define LANES_IN_MEMORY(dt, n) union { COMPUTE(dt) lane[n]; VEC(COMPUTE(dt), n) all; }
+#define DEFINE_GATHER_SOME(dt, n)                                                                \
+    VEC(COMPUTE(dt), n) CAT(gather_some_, dt)(__global const MEMORY(dt) *p, long stride, long count) { \
+        LANES_IN_MEMORY(dt, n) v = {{0}};                                                        \
+        PLAIN_LOOP for (long j = 0; j < count; j++) v.lane[j] = LOAD(dt, 1, p, j * stride);      \
+        return v.all;                                                                            \
+    }
+#define DEFINE_SCATTER_SOME(dt, n)                                                               \
+    void CAT(scatter_some_, dt)(__global MEMORY(dt) *p, long stride, long count, VEC(COMPUTE(dt), n) v) { \
+        LANES_IN_MEMORY(dt, n) from = {.all = v};                                                \
+        PLAIN_LOOP for (long j = 0; j < count; j++) STORE_SCALAR(dt, p, j * stride, from.lane[j]); \
+    }
+#else
+#define DEFINE_GATHER_SOME(dt, n)                                                                \
+    VEC(COMPUTE(dt), n) CAT(gather_some_, dt)(__global const MEMORY(dt) *p, long stride, long count) { \
+        return CAT(gather_, dt)(p, stride, count);                                               \
+    }
+#define DEFINE_SCATTER_SOME(dt, n)                                                               \
+    void CAT(scatter_some_, dt)(__global MEMORY(dt) *p, long stride, long count, VEC(COMPUTE(dt), n) v) { \
+        CAT(scatter_, dt)(p, stride, count, v);                                                  \
+    }
+#endif
 
 /* A float rounded to what f16 or bf16 can hold. */
 #define ROUND_bf16(n, v) AS_(float, n)(CONVERT(uint, n)(CAT(bf16_bits_, n)(v)) << 16)

@@ -2,6 +2,7 @@
 # check_kernels.sh [CL_DIR]: every kernel file through clang's OpenCL front end, alone with the defaults of its knobs, then
 # for each dtype with the knobs that are dtypes (their default is a dtype's name) set to it.  A knob that takes fewer dtypes
 # says so in the file's comment, as in "IN: f32, f64 or i32"; it then gets the dtype that this one is computed in.
+# A third run has the declarations of declarations.h alone in place of those of clang.
 # Core OpenCL C 1.2 is the floor; a warning fails as an error does.  Exit 77 without clang.
 dir=${1:-$(dirname "$0")/../cl}
 
@@ -44,10 +45,11 @@ runs_of() {
             }
         }' "$1"
 }
+declared="-D_OPENCL_H_ -DCLEF_DECLARES -cl-no-stdinc -include opencl-c-base.h"
 runs() {
     for file in "$dir"/*.cl; do
         [ -f "$file" ] || continue
-        runs_of "$file" | sed "s|\$| $file|; h; s|^| -DCLEF_LANES=4|; G"
+        runs_of "$file" | sed "s|\$| $file|; h; s|^| -DCLEF_LANES=4|; G; p; x; s|^| $declared|"
     done
 }
 

@@ -3,7 +3,7 @@
    Environment, each read at clef_open and weaker than the option of the same meaning:
      CLEF_DEVICE        which device (see clef_options.device)
      CLEF_THREADS       how many compute units of a CPU to use (see clef_options.threads)
-     CLEF_CACHE         0: no disk cache; force: save every program at once, whatever the driver likes
+     CLEF_CACHE         0: no disk cache; force: save every program, also where the driver keeps them itself
      CLEF_CACHE_DIR     where the disk cache is; empty: none        CLEF_CACHE_MAX_MB  its size limit (256)
      CLEF_TUNING        0: results of clef_tune are neither used nor made (clef/tune.h)
      CLEF_CLBLAST       file of CLBlast's library; 0: none (clef/tune.h); read when it is needed

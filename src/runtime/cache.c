@@ -157,9 +157,9 @@ void clef__cache_close(clef_context *ctx) {
 
 clef__saving clef__cache_saving(const clef__device *device) {
     const char *mode = clef__env("CLEF_CACHE");
-    if (device->ctx->cache.dir < 0) return CLEF__SAVE_NEVER;
-    if (mode && strcmp(mode, "force") == 0) return CLEF__SAVE_AT_ONCE;
-    return clef__driver_of(&device->info).saves_late ? CLEF__SAVE_LATE : CLEF__SAVE_AT_ONCE;
+    if (device->ctx->cache.dir < 0) return CLEF__SAVE_NOTHING;
+    if (mode && strcmp(mode, "force") == 0) return CLEF__SAVE_ALL;
+    return clef__driver_of(&device->info).caches ? CLEF__SAVE_FAILURES : CLEF__SAVE_ALL;
 }
 
 /* ---- reading ---- */

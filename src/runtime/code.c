@@ -36,6 +36,7 @@ struct clef__code_entry {
     clef__code_entry *next;
     uint64_t hash;
     const char *file_text;
+    const char *asked; /* the options that were asked for, the end of the code's */
     bool claimed;
 };
 
@@ -46,14 +47,16 @@ static uint64_t hash_of(const char *text, const char *file_text, const char *opt
 }
 
 static bool is(const clef__code_entry *e, const char *text, const char *file_text, const char *options) {
-    return e->file_text == file_text && !e->code.text == !text && strcmp(e->code.options, options) == 0 &&
+    return e->file_text == file_text && !e->code.text == !text && strcmp(e->asked, options) == 0 &&
            (!text || strcmp(e->code.text, text) == 0);
 }
 
-static clef__code_entry *new_entry(const char *text, const char *file, const char *options) {
+static clef__code_entry *new_entry(clef__device *device, const char *text, const char *file, const char *options) {
     clef__code_entry *e = clef__calloc(1, sizeof *e);
+    const char *declares = clef__driver_of(&device->info).declares;
     if (!e) return NULL;
-    e->code = (clef__code){.text = text ? clef__strdup(text) : NULL, .file = file, .options = clef__strdup(options)};
+    e->code = (clef__code){text ? clef__strdup(text) : NULL, file, clef__asprintf("%s%s", declares, options), NULL};
+    e->asked = e->code.options ? e->code.options + strlen(declares) : NULL;
     if (e->code.options && !e->code.text == !text) return e;
     clef__free((char *)e->code.text);
     clef__free((char *)e->code.options);
@@ -85,7 +88,7 @@ clef__code *clef__code_of(clef__device *device, const char *text, const char *fi
     if (codes->n >= codes->slots && !grow_table(codes)) return NULL;
     clef__code_entry **slot = &codes->table[hash & (codes->slots - 1)], *e = *slot;
     while (e && (e->hash != hash || !is(e, text, file_text, options))) e = e->next;
-    if (!e && (e = new_entry(text, file, options))) {
+    if (!e && (e = new_entry(device, text, file, options))) {
         e->hash = hash;
         e->file_text = file_text;
         e->next = *slot;
@@ -123,13 +126,20 @@ static const char *whole_text(const clef__code *code, char **owned) {
     return code->text ? *owned : file;
 }
 
+/* With Clef's own declarations, where there are such for the driver; with the driver's, if a user's text calls something else. */
+static clef__program *compile_text(clef__device *device, const clef__code *code, const char *text, const char *kernel) {
+    const char *asked = ((const clef__code_entry *)code)->asked;
+    clef__program *program = asked > code->options ? clef__program_quietly(device, text, code->options, kernel) : NULL;
+    return program ? program : clef__program_ready(device, text, asked, kernel);
+}
+
 bool clef__code_compile(clef__device *device, clef__code *code, const char *kernel) {
     char *owned;
     ((clef__code_entry *)code)->claimed = false;
     if (code->program) return true;
     const char *text = whole_text(code, &owned);
     if (!text) clef__fail(device->ctx, CLEF_MEMORY, "program: out of host memory");
-    else code->program = clef__program_ready(device, text, code->options, kernel);
+    else code->program = compile_text(device, code, text, kernel);
     clef__free(owned);
     return code->program != NULL;
 }

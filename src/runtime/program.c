@@ -81,7 +81,6 @@ static void save(clef__device *device, clef__program *entry) {
     unsigned char *binaries[64] = {0};
     cl_uint n = 0, at = 0;
     cl_program program = entry->program;
-    entry->unsaved = false;
     touch_kernels(program);
     if (clGetProgramInfo(program, CL_PROGRAM_NUM_DEVICES, sizeof n, &n, NULL) != CL_SUCCESS || n == 0 || n > 64) return;
     if (clGetProgramInfo(program, CL_PROGRAM_DEVICES, n * sizeof *ids, ids, NULL) != CL_SUCCESS) return;
@@ -105,8 +104,7 @@ static bool from_source(build *b) {
         ctx->counters.kernels_built++;
         pthread_mutex_unlock(&ctx->lock);
     }
-    b->entry->unsaved = built && b->device->saving == CLEF__SAVE_LATE;
-    if (built && b->device->saving == CLEF__SAVE_AT_ONCE) save(b->device, b->entry);
+    if (built && b->device->saving == CLEF__SAVE_ALL) save(b->device, b->entry);
     b->entry->wrong = !built && b->code == CL_BUILD_PROGRAM_FAILURE && blames_source(b->entry->log);
     if (b->entry->wrong && b->device->saving)
         clef__cache_store(ctx, b->entry->key, CLEF__ENTRY_FAILURE, b->entry->log, strlen(b->entry->log));
@@ -306,7 +304,6 @@ void clef__programs_close(clef__device *device) {
     for (int i = 0; i < 256; i++)
         for (clef__program *p; (p = device->programs.table[i]);) {
             device->programs.table[i] = p->next;
-            if (alive && p->unsaved) save(device, p);
             if (alive && p->program) clReleaseProgram(p->program);
             clef__free(p->kernel);
             clef__free(p->log);

@@ -64,8 +64,9 @@ bool clef__profile_choose(const char *name, const clef_device_info *info, clef__
 void clef__profile_names(char *text, size_t size);
 /* What cl/drivers.def says of this device's driver. */
 typedef struct clef__driver {
-    bool saves_late;  /* binaries are dear to fetch */
-    bool large_pages; /* it may be given memory to compute in */
+    bool caches;          /* it keeps compiled kernels itself, and binaries are dear to fetch */
+    bool large_pages;     /* it may be given memory to compute in */
+    const char *declares; /* the option with which Clef's programs declare OpenCL's functions themselves, and a space, or nothing */
 } clef__driver;
 clef__driver clef__driver_of(const clef_device_info *info);
 
@@ -121,7 +122,6 @@ struct clef__program {
     bool from_disk;  /* as was found out by another process; */
     unsigned clears; /* how often the context's error was cleared before */
     cl_program program;
-    bool unsaved; /* to be saved when the device closes */
     bool launched;
     char *log;
     char *kernel; /* how its kernel is called in the joined program that it is a part of; NULL: by its own name */
@@ -165,7 +165,7 @@ bool clef__entry_check(const unsigned char *bytes, size_t n, const uint8_t key[3
 void clef__entry_header(unsigned char header[CLEF__ENTRY_HEADER], clef__entry_kind kind, const uint8_t key[32], const void *payload,
                         size_t size);
 
-typedef enum clef__saving { CLEF__SAVE_NEVER, CLEF__SAVE_AT_ONCE, CLEF__SAVE_LATE } clef__saving;
+typedef enum clef__saving { CLEF__SAVE_NOTHING, CLEF__SAVE_FAILURES, CLEF__SAVE_ALL } clef__saving;
 typedef struct clef__cache {
     int dir;            /* file descriptor of the checked directory; -1: no disk cache */
     uint64_t limit;     /* bytes */
@@ -185,7 +185,7 @@ typedef enum clef__reading { CLEF__ABSENT, CLEF__REFUSED, CLEF__WHOLE } clef__re
 clef__reading clef__cache_read(int dir, const char *name, uint64_t largest, unsigned char **bytes, size_t *size);
 /* Head, then body, by a temporary beside it that is made durable and renamed; false with errno. */
 bool clef__cache_write(int dir, const char *name, int mode, const void *head, size_t head_size, const void *body, size_t body_size);
-/* When programs of this device go to disk. */
+/* What of this device's programs goes to disk; what is there is read, unless that is nothing. */
 clef__saving clef__cache_saving(const clef__device *device);
 
 /* ---- tuning results (tuning.c; one line of the file: tuning_line.c) ---- */

@@ -267,3 +267,26 @@ Test(kernel, text_that_does_not_compile_is_an_error_of_its_own) {
     cr_expect(strlen(clef_build_log(ctx)) > 0);
     clef_clear_error(ctx);
 }
+
+/* Functions that none of Clef's own kernels calls, or with other types. */
+Test(kernel, may_call_any_function_of_opencl_c) {
+    static const clef_kernel_op roots = {
+        .name = "roots",
+        .inputs = "a b",
+        .outputs = "u v",
+        .infer = infer_both,
+        .body = "PUT(u, i, round(cbrt(GET(a, i)))); PUT(v, i, (float)mul_hi((int)GET(a, i), (int)GET(b, i)));"};
+    static const clef_kernel_op high = {
+        .name = "high",
+        .inputs = "a b",
+        .outputs = "u v",
+        .infer = infer_both,
+        .body = "PUT(u, i, (float)mul_hi((int)GET(a, i), (int)GET(b, i))); PUT(v, i, (float)max((int)GET(a, i), (int)GET(b, i)));"};
+    const clef_kernel_op *const ops[] = {&roots, &high};
+    const double expected[2][2] = {{-2, -1}, {-1, 3}};
+    for (int i = 0; i < 2; i++) {
+        clef_tensor *in[2] = {clef_full(ctx, CLEF_SHAPE(5), CLEF_F32, -8), clef_full(ctx, CLEF_SHAPE(5), CLEF_F32, 3)}, *y[2];
+        cr_assert_eq(clef_kernel(ops[i], in, 2, NULL, 0, y, 2), CLEF_OK);
+        for (int k = 0; k < 2; k++) cr_expect_eq(clef_item(clef_mean(y[k], NULL, 0, false)), expected[i][k]);
+    }
+}
