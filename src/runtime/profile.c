@@ -24,11 +24,13 @@ typedef struct row {
 } row;
 
 static const row rows[ROWS] = {
-#define PROFILE(name, fallback, type, lanes, group, local_bytes, vector, local, items, tile_m, tile_vectors, wide, block) \
-    [ROW_##name] = {ROW_##fallback, type,        lanes,                                                                   \
-                    group,          local_bytes, {#name, vector, local, items, tile_m, tile_vectors, wide, block}},
+/* clang-format off */
+#define PROFILE(name, fallback, type, lanes, group, local_bytes, vector, local, items, tile_m, tile_vectors, wide, block, ...) \
+    [ROW_##name] = {ROW_##fallback, type, lanes, group, local_bytes,                                                             \
+                    {#name, vector, local, items, tile_m, tile_vectors, wide, block, __VA_ARGS__}},
 #include "profile.def"
 #undef PROFILE
+    /* clang-format on */
 };
 
 static bool row_fits(const row *r, const clef_device_info *info) {
