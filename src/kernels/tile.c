@@ -47,7 +47,7 @@ static const clef__knob tile_knobs[] = {
 };
 
 /* clang-format off */
-#define TILE(shape, splits) {"gpu", {{shape, splits}}}
+#define TILE(shape, splits) {"gpu_64 gpu gpu_16", {{shape, splits}}}
 static const clef__knob_seed tile_seeds[] = {TILE(1, 0), TILE(2, 0), TILE(3, 0), TILE(4, 0), TILE(5, 0),
                                         TILE(0, 2), TILE(0, 4), TILE(0, 8), TILE(1, 4), TILE(5, 4)};
 /* clang-format on */
