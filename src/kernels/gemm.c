@@ -29,7 +29,7 @@ enum {
 /* Its cost: fractions of the peak where one work-item owns a long run, and elsewhere; multiply-adds of vectors that would take as
    long as what a tile does for each run of k and at its ends; and how much slower B is packed across its rows than along them, and
    read as it lies than packed. */
-static const double EFFICIENCY = 0.6, BY_SMALL_ITEMS = 0.05, RUN_STEPS = 60, TILE_STEPS = 100, ACROSS = 16, FAR = 14;
+static const double EFFICIENCY = 0.6, BY_SMALL_ITEMS = 0.001, RUN_STEPS = 60, TILE_STEPS = 100, ACROSS = 16, FAR = 14;
 
 /* ---- knobs: what tuning may set otherwise than the rules below, and the configurations worth trying first ---- */
 
