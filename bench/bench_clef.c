@@ -3,7 +3,10 @@
    Protocol, shared by every peer: on start one line "ready NAME VERSION | DEVICE"; then for each line of standard input, a
    suite and key=value pairs ("gemm m=512 n=512 k=512 ta=0 tb=1 calls=20"), one line: "seconds S" (of one call, the mean over
    `calls` queued calls that are waited for once), or "skip REASON".  Operands are random, and enough copies of them are used in
-   turn that none is still in a cache. */
+   turn that none is still in a cache.
+
+   With rows=1 in the line nothing is timed: the answer is "rows" and what the library logs of its choices, one after the other:
+   "matmul: gemm of dot=3e-05 gemm=2e-05 seconds; ".  With copies=N there are so many copies of the operands. */
 #include "clef.h"
 #include "peers/peer.h"
 
@@ -39,7 +42,7 @@ typedef struct job {
 static void make_inputs(job *j, int n, const clef_shape *shape) {
     double bytes = 0;
     for (int i = 0; i < n; i++) bytes += 4.0 * (double)clef_shape_numel(shape[i]);
-    int copies = (int)ceil((128 << 20) / bytes);
+    int copies = (int)number(j->line, "copies", ceil((128 << 20) / bytes));
     j->copies = copies < 2 ? 2 : copies > MAX_COPIES ? MAX_COPIES : copies;
     j->n_inputs = n;
     for (int c = 0; c < j->copies; c++)
@@ -58,15 +61,33 @@ static double time_calls(const job *j, int calls) {
     return (now() - begin) / calls;
 }
 
+/* Choices among rows, as they are logged while a plan is made. */
+static char choices[1024];
+static void note_choice(void *user, clef_log_level level, const char *line) {
+    size_t used = strlen(choices);
+    (void)user;
+    if (level == CLEF_LOG_DEBUG && strstr(line, " of ")) snprintf(choices + used, sizeof choices - used, "%s; ", line);
+}
+
+static void print_choices(const job *j) {
+    FILE *nowhere = fopen("/dev/null", "w");
+    choices[0] = 0;
+    if (nowhere && clef_print_plan(j->run(j, j->input[0]), CLEF_PLAN_TEXT, nowhere) == CLEF_OK) printf("rows %s\n", choices);
+    if (nowhere) fclose(nowhere);
+    clef_end_step(ctx);
+}
+
 static void answer(job *j) {
-    bool was = clef_set_grad_enabled(ctx, false);
-    time_calls(j, 2);
-    double seconds = time_calls(j, (int)number(j->line, "calls", 10));
+    bool was = clef_set_grad_enabled(ctx, false), rows = number(j->line, "rows", 0) != 0;
+    double seconds = 0;
+    if (rows) print_choices(j);
+    else time_calls(j, 2);
+    if (!rows) seconds = time_calls(j, (int)number(j->line, "calls", 10));
     clef_set_grad_enabled(ctx, was);
     for (int c = 0; c < j->copies; c++)
         for (int i = 0; i < j->n_inputs; i++) clef_release(j->input[c][i]);
-    if (clef_error_status(ctx) == CLEF_OK) printf("seconds %.9g\n", seconds);
-    else printf("skip %s\n", clef_error(ctx));
+    if (clef_error_status(ctx) != CLEF_OK) printf("skip %s\n", clef_error(ctx));
+    else if (!rows) printf("seconds %.9g\n", seconds);
     clef_clear_error(ctx);
 }
 
@@ -426,7 +447,7 @@ static const struct suite {
               {"infer", infer}, {"idle", idle}, {"epoch", epoch},         {"host", host},     {"stream", stream}, {"peak", peak}};
 
 int main(void) {
-    ctx = clef_open(NULL);
+    ctx = clef_open(&(clef_options){.log = note_choice});
     if (!ctx) {
         fprintf(stderr, "%s\n", clef_error(NULL));
         return 77;

@@ -208,4 +208,5 @@ def main():
         cold_and_warm(args)
 
 
-main()
+if __name__ == "__main__":
+    main()

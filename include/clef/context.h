@@ -42,6 +42,7 @@ typedef struct clef_device_info {
     uint64_t global_bytes, max_alloc_bytes, local_bytes, cache_bytes;
     size_t max_work_group;
     bool local_is_dedicated, f64, f16;
+    uint32_t group_multiple; /* work-items that a compute unit runs in step, 0 if unknown */
 } clef_device_info;
 
 /* Number of OpenCL devices on this machine; 0 is a normal answer (clef_error(NULL) then explains). */

@@ -12,6 +12,7 @@
 
 typedef struct clef_op clef_op;
 typedef struct clef__lowering clef__lowering;                         /* plan/lower/lower.h */
+typedef struct clef__family clef__family;                             /* plan/lower/lower.h */
 typedef struct clef__checkpointed_segment clef__checkpointed_segment; /* recompute.c */
 typedef struct clef__numbers clef__numbers;                           /* plan/tune/tune.h */
 
@@ -47,13 +48,17 @@ typedef struct clef__call {
     clef__type *out; /* their types: all zero before infer */
 } clef__call;
 
-/* One way to compute a node; the table ends with a NULL name.  plan/lower/select.c takes the cheapest that applies. */
+/* One way to compute a node, or a product that is a part of it.  A table of them ends with NULL; plan/lower/select.c takes the
+   cheapest that applies. */
 typedef struct clef__strategy {
     const char *name;
-    bool (*applies)(const clef__lowering *lw); /* NULL: always */
-    double (*cost)(const clef__lowering *lw);  /* estimated seconds; NULL: 0 */
+    bool on_request;                           /* only where a tuning result names it: its speed is known by measuring alone */
+    bool (*applies)(const clef__lowering *lw); /* whether it can, not whether it pays; NULL: always */
+    double (*cost)(const clef__lowering *lw);  /* seconds, by plan/lower/cost.h; NULL: 0 */
     double (*flops)(const clef__node *node);   /* what it really does; NULL: those of the op's definition */
-    void (*lower)(const clef__lowering *lw);   /* emits launches with the functions of plan/lower/lower.h */
+    void (*lower)(
+        const clef__lowering *lw); /* emits launches with the functions of plan/lower/lower.h; NULL: there is no such way */
+    const clef__family *(*family)(const clef__lowering *lw); /* of a product: the knobs it takes; NULL: none */
 } clef__strategy;
 
 struct clef_op {
@@ -74,10 +79,10 @@ struct clef_op {
     /* CLEF__VIEW: the output's layout over the input's buffer, or false when this needs a row-major copy of the input
        first (the plan then makes it and asks again). */
     bool (*view)(const clef__node *node, const clef__layout *in, clef__layout *out);
-    const clef__strategy *strategies; /* CLEF__KERNEL */
-    bool updates;                     /* CLEF__KERNEL: its output is input 0 with other numbers in places (clef__lower_updated) */
-    bool epilogue;                    /* its strategies ask for its epilogue (clef__lower_epilogue) */
-    bool prologue;                    /* its strategies ask what makes its input (clef__lower_prologue) */
+    const clef__strategy *const *strategies; /* CLEF__KERNEL */
+    bool updates;  /* CLEF__KERNEL: its output is input 0 with other numbers in places (clef__lower_updated) */
+    bool epilogue; /* its strategies ask for its epilogue (clef__lower_epilogue) */
+    bool prologue; /* its strategies ask what makes its input (clef__lower_prologue) */
     void (*cost)(const clef__node *node, double *flops, double *bytes); /* NULL: reads + writes, one flop each */
     /* One element by the op's definition, from the numbers in its inputs: clef_tune believes a kernel that agrees with it.  For ops
        with a choice that can be tuned; NULL elsewhere. */

@@ -18,39 +18,27 @@ clef__operand clef__filters_flipped(clef__operand w);
 /* From a tap to the next one that reaches the same pixel. */
 int64_t clef__tap_step(int64_t stride, int64_t dilation);
 
-/* ---- conv_gemm.c: strategies for all ---- */
-void clef__conv_gemm_forward(const clef__lowering *lw);
-void clef__conv_gemm_data(const clef__lowering *lw);
-void clef__conv_gemm_weight(const clef__lowering *lw);
+/* A way to compute the convolution, its gradient by the image and that by the filters; a row without `lower` is none. */
+typedef struct clef__conv_rows {
+    clef__strategy forward, data, weight;
+} clef__conv_rows;
+#define CONV(name) extern const clef__conv_rows clef__conv_##name;
+#include "kernels/conv.def"
+#undef CONV
 
-/* ---- depthwise.c: strategies for one filter per channel ---- */
-bool clef__depthwise_applies(const clef__lowering *lw); /* to conv2d and its gradient by the image */
-bool clef__depthwise_weight_applies(const clef__lowering *lw);
-void clef__depthwise_forward(const clef__lowering *lw);
-void clef__depthwise_data(const clef__lowering *lw);
-void clef__depthwise_weight(const clef__lowering *lw);
-
-/* ---- winograd_fused.c: strategies for 3×3 filters of stride 1 ---- */
-bool clef__winograd_fused_applies(const clef__lowering *lw); /* to conv2d and its gradient by the image */
-bool clef__winograd_fused_weight_applies(const clef__lowering *lw);
-void clef__winograd_fused_forward(const clef__lowering *lw);
-void clef__winograd_fused_data(const clef__lowering *lw);
-void clef__winograd_fused_weight(const clef__lowering *lw);
-
-/* ---- fold.c: a strategy for the gradient by an image of few channels ---- */
-bool clef__fold_applies(const clef__lowering *lw);
-void clef__fold_data(const clef__lowering *lw);
-
-/* ---- direct.c: strategies for few channels and filters ---- */
-bool clef__direct_applies(const clef__lowering *lw);
-bool clef__direct_data_applies(const clef__lowering *lw);
-bool clef__direct_weight_applies(const clef__lowering *lw);
-void clef__direct_forward(const clef__lowering *lw);
-void clef__direct_data(const clef__lowering *lw);
-void clef__direct_weight(const clef__lowering *lw);
-
-/* ---- winograd.c: a strategy for filters of 3 × 3, to conv2d and its gradient by the image ---- */
-bool clef__winograd_applies(const clef__lowering *lw);
-void clef__winograd_forward(const clef__lowering *lw);
-void clef__winograd_data(const clef__lowering *lw);
+/* ---- conv_table.c ---- */
+extern const clef__strategy *const clef__conv_forward_rows[], *const clef__conv_data_rows[], *const clef__conv_weight_rows[];
+/* Image, filters and result of the convolution that a node computes, or of which it is a gradient. */
+typedef struct clef__conv_sizes {
+    clef_shape x, w, y;
+} clef__conv_sizes;
+clef__conv_sizes clef__conv_forward_sizes(const clef__lowering *lw);
+clef__conv_sizes clef__conv_data_sizes(const clef__lowering *lw);
+clef__conv_sizes clef__conv_weight_sizes(const clef__lowering *lw);
+/* What all three read and write at the least. */
+double clef__conv_bytes(const clef__lowering *lw, const clef__conv_sizes *s);
+double clef__pixels(clef_shape image);
+/* What Winograd's algorithm does for a convolution or its gradient by the image, and for that by the filters. */
+double clef__winograd_flops(const clef__node *node);
+double clef__winograd_weight_flops(const clef__node *node);
 #endif

@@ -10,13 +10,14 @@
 #include "kernels/conv.h"
 #include "kernels/gemm.h"
 #include "kernels/image.h"
+#include "plan/lower/cost.h"
 #include "runtime/arithmetic.h"
 
 typedef clef__conv geometry;
 
 static const geometry *geometry_of(const clef__lowering *lw) { return clef__lower_node(lw)->attributes; }
 
-void clef__conv_gemm_forward(const clef__lowering *lw) {
+static void conv_gemm_forward(const clef__lowering *lw) {
     const geometry *a = geometry_of(lw);
     clef__operand w = clef__lower_in(lw, 1);
     clef__image x = clef__image_padded(lw, 0, clef__gemm_a_type(lw, w.dtype), a->before, a->after);
@@ -45,7 +46,7 @@ void clef__conv_gemm_forward(const clef__lowering *lw) {
 /* The gradient lies as the product makes it and as the forward product reads filters, which take over this order. */
 const int clef__filters_last[4] = {2, 3, 1, 0};
 
-void clef__conv_gemm_weight(const clef__lowering *lw) {
+static void conv_gemm_weight(const clef__lowering *lw) {
     const geometry *a = geometry_of(lw);
     clef__operand dy = clef__lower_in(lw, 1), dw = clef__lower_out(lw, clef__filters_last);
     clef__image x = clef__image_padded(lw, 0, clef__gemm_a_type(lw, dy.dtype), a->before, a->after);
@@ -127,7 +128,7 @@ static bool all_reached(const geometry *a) {
     return all;
 }
 
-void clef__conv_gemm_data(const clef__lowering *lw) {
+static void conv_gemm_data(const clef__lowering *lw) {
     const geometry *a = geometry_of(lw);
     clef__operand w = clef__lower_in(lw, 1), y = clef__lower_in(lw, 0);
     int64_t before[2], after[2], r[2];
@@ -158,3 +159,82 @@ clef__operand clef__filters_flipped(clef__operand w) {
     }
     return flipped;
 }
+
+/* ---- costs ---- */
+
+/* g, of which sizes and strides are known, with operands that are nowhere yet. */
+static double product_seconds(const clef__lowering *lw, clef__gemm g) {
+    clef_dtype dtype = clef__lower_node(lw)->out->dtype;
+    g.a.dtype = clef__gemm_a_type(lw, dtype);
+    g.b.dtype = g.c.dtype = dtype;
+    g.b_n = g.c_n = 1;
+    return clef__gemm_seconds(lw, g);
+}
+
+/* The copy of an image with zeros around it, if that takes one. */
+static double padding_seconds(const clef__lowering *lw, clef_shape image, const int64_t before[2], const int64_t after[2]) {
+    double size = (double)clef_dtype_size(clef__lower_node(lw)->out->dtype);
+    if (before[0] <= 0 && before[1] <= 0 && after[0] <= 0 && after[1] <= 0) return 0;
+    return clef__launch_seconds(lw, &(clef__work){.bytes = 2 * size * (double)clef_shape_numel(image)});
+}
+
+static double forward_cost(const clef__lowering *lw) {
+    const geometry *a = geometry_of(lw);
+    clef__conv_sizes s = clef__conv_forward_sizes(lw);
+    int64_t c = s.x.dim[1], filters = s.w.dim[0], row = (s.x.dim[3] + a->before[1] + a->after[1]) * c;
+    /* clang-format off */
+    clef__gemm g = {
+        .m = {s.y.dim[0], s.y.dim[2], s.y.dim[3]}, .k = {a->kernel[0], a->kernel[1], s.w.dim[1]}, .z = {1, a->groups},
+        .n = filters / a->groups, .a_m = {0, a->stride[0] * row, a->stride[1] * c},
+        .a_k = {a->dilation[0] * row, a->dilation[1] * c, 1},
+        .b_k = {a->kernel[1] * s.w.dim[1] * filters, s.w.dim[1] * filters, filters},
+        .overlapping = a->kernel[0] * a->kernel[1] > 1,
+    };
+    /* clang-format on */
+    return padding_seconds(lw, s.x, a->before, a->after) + product_seconds(lw, g);
+}
+
+static double weight_cost(const clef__lowering *lw) {
+    const geometry *a = geometry_of(lw);
+    clef__conv_sizes s = clef__conv_weight_sizes(lw);
+    int64_t c = s.x.dim[1], filters = s.w.dim[0], row = (s.x.dim[3] + a->before[1] + a->after[1]) * c;
+    /* clang-format off */
+    clef__gemm g = {
+        .m = {a->kernel[0], a->kernel[1], s.w.dim[1]}, .k = {s.y.dim[0], s.y.dim[2], s.y.dim[3]}, .z = {1, a->groups},
+        .n = filters / a->groups, .a_m = {a->dilation[0] * row, a->dilation[1] * c, 1},
+        .a_k = {(s.x.dim[2] + a->before[0] + a->after[0]) * row, a->stride[0] * row, a->stride[1] * c},
+        .b_k = {s.y.dim[2] * s.y.dim[3] * filters, s.y.dim[3] * filters, filters}, .overlapping = true,
+    };
+    /* clang-format on */
+    return padding_seconds(lw, s.x, a->before, a->after) + product_seconds(lw, g);
+}
+
+/* Of a phase: its product, which takes all channels in each group. */
+static double phase_seconds(const clef__lowering *lw, const clef__conv_sizes *s, const phase p[2]) {
+    const geometry *a = geometry_of(lw);
+    int64_t filters = s->w.dim[0], row = (s->y.dim[3] + p[1].taps - 1) * filters, channels = s->w.dim[1];
+    /* clang-format off */
+    clef__gemm g = {
+        .m = {s->x.dim[0], p[0].pixels, p[1].pixels}, .k = {p[0].taps, p[1].taps, filters / a->groups}, .z = {1, a->groups},
+        .n = channels, .a_m = {0, row, filters}, .a_k = {p[0].shift * row, p[1].shift * filters, 1},
+        .b_k = {-p[0].step, -p[1].step, channels}, .overlapping = p[0].taps * p[1].taps > 1,
+    };
+    /* clang-format on */
+    return product_seconds(lw, g);
+}
+
+static double data_cost(const clef__lowering *lw) {
+    const geometry *a = geometry_of(lw);
+    clef__conv_sizes s = clef__conv_data_sizes(lw);
+    int64_t before[2], after[2];
+    for (int d = 0; d < 2; d++) find_margins(a, d, s.y.dim[2 + d], &before[d], &after[d]);
+    double seconds = padding_seconds(lw, s.y, before, after);
+    for (int64_t i = 0; i < phases(a, 0); i++)
+        for (int64_t j = 0; j < phases(a, 1); j++)
+            seconds += phase_seconds(lw, &s, (const phase[]){find_phase(a, 0, i), find_phase(a, 1, j)});
+    return seconds;
+}
+
+const clef__conv_rows clef__conv_gemm = {.forward = {.name = "product", .cost = forward_cost, .lower = conv_gemm_forward},
+                                         .data = {.name = "product", .cost = data_cost, .lower = conv_gemm_data},
+                                         .weight = {.name = "product", .cost = weight_cost, .lower = conv_gemm_weight}};

@@ -5,6 +5,7 @@
 #include "kernels/gemm.h"
 #include "kernels/image.h"
 #include "kernels/reduce.h"
+#include "plan/lower/cost.h"
 #include "runtime/arithmetic.h"
 
 CLEF__ARGS(geometry, DEPTHWISE_GEOMETRY_ARGS)
@@ -17,6 +18,8 @@ enum {
     LEAST_PIXELS = 128    /* shorter sums than this are not worth adding up afterwards */
 };
 
+static const double EFFICIENCY = 0.2; /* loads of filters and pixels take their time too */
+
 static bool wide(const clef__lowering *lw) { return clef__lower_profile(lw)->wide_items; }
 
 /* ---- where it applies ---- */
@@ -26,15 +29,15 @@ static bool countable(clef_shape s) {
     return n > 0 && n <= INT32_MAX;
 }
 
-static bool applies(const clef__lowering *lw, clef_shape w) {
+static bool depthwise_fits(const clef__lowering *lw, clef_shape w) {
     const clef__node *node = clef__lower_node(lw);
     const clef__conv *a = node->attributes;
     return w.dim[1] == 1 && w.dim[0] == a->groups && countable(node->out->shape) && countable(node->input[0]->shape) &&
            countable(node->input[1]->shape);
 }
 
-bool clef__depthwise_applies(const clef__lowering *lw) { return applies(lw, clef__lower_node(lw)->input[1]->shape); }
-bool clef__depthwise_weight_applies(const clef__lowering *lw) { return applies(lw, clef__lower_node(lw)->out->shape); }
+static bool applies(const clef__lowering *lw) { return depthwise_fits(lw, clef__lower_node(lw)->input[1]->shape); }
+static bool weight_applies(const clef__lowering *lw) { return depthwise_fits(lw, clef__lower_node(lw)->out->shape); }
 
 /* ---- launches ---- */
 /* Lanes of neighbouring channels: a work-item of one vector must not meet another's. */
@@ -97,8 +100,8 @@ static void lower_images(const clef__lowering *lw, bool backward) {
     clef__launch_end_1d(lw, clef__ceil_div(units, run));
 }
 
-void clef__depthwise_forward(const clef__lowering *lw) { lower_images(lw, false); }
-void clef__depthwise_data(const clef__lowering *lw) { lower_images(lw, true); }
+static void depthwise_forward(const clef__lowering *lw) { lower_images(lw, false); }
+static void depthwise_data(const clef__lowering *lw) { lower_images(lw, true); }
 
 /* Taps of a filter's row that are summed at a time, in registers. */
 static int64_t sums_of_row(const clef__lowering *lw, int64_t taps) {
@@ -113,7 +116,7 @@ static int64_t rows_of_split(const clef__lowering *lw, const clef__image *dy, in
     return clef__smaller(clef__larger(clef__ceil_div(rows, splits), clef__ceil_div(LEAST_PIXELS, dy->w)), rows);
 }
 
-void clef__depthwise_weight(const clef__lowering *lw) {
+static void depthwise_weight(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     const clef__conv *a = node->attributes;
     clef__image x = clef__image_in(lw, 0);
@@ -138,3 +141,35 @@ void clef__depthwise_weight(const clef__lowering *lw) {
     clef__launch_end_1d(lw, clef__ceil_div(units, run));
     if (through) clef__lower_sum(lw, sums, dw, (clef__axes){1, splits, taps * dy.c});
 }
+
+/* ---- costs ---- */
+
+/* A multiplication and addition for each result, tap and idle lane. */
+static double seconds(const clef__lowering *lw, const clef__conv_sizes *s, double results) {
+    const clef__conv *a = clef__lower_node(lw)->attributes;
+    int64_t c = s->x.dim[1], lanes = lanes_of(lw, c);
+    double idle = (double)(clef__ceil_div(c, lanes) * clef__lower_profile(lw)->vector) / (double)c;
+    return clef__launch_seconds(lw, &(clef__work){.flops = 2 * results * idle * (double)(a->kernel[0] * a->kernel[1]),
+                                                  .efficiency = EFFICIENCY,
+                                                  .bytes = clef__conv_bytes(lw, s)});
+}
+
+static double forward_cost(const clef__lowering *lw) {
+    clef__conv_sizes s = clef__conv_forward_sizes(lw);
+    return seconds(lw, &s, (double)clef_shape_numel(s.y));
+}
+
+static double data_cost(const clef__lowering *lw) {
+    clef__conv_sizes s = clef__conv_data_sizes(lw);
+    return seconds(lw, &s, (double)clef_shape_numel(s.y));
+}
+
+static double weight_cost(const clef__lowering *lw) {
+    clef__conv_sizes s = clef__conv_weight_sizes(lw);
+    return seconds(lw, &s, (double)clef_shape_numel(s.y));
+}
+
+const clef__conv_rows clef__conv_depthwise = {
+    .forward = {.name = "depthwise", .applies = applies, .cost = forward_cost, .lower = depthwise_forward},
+    .data = {.name = "depthwise", .applies = applies, .cost = data_cost, .lower = depthwise_data},
+    .weight = {.name = "depthwise", .applies = weight_applies, .cost = weight_cost, .lower = depthwise_weight}};

@@ -7,7 +7,9 @@
 #include "kernels/conv.h"
 #include "kernels/gemm.h"
 #include "kernels/image.h"
+#include "plan/lower/cost.h"
 #include "runtime/arithmetic.h"
+#include <math.h>
 
 CLEF__ARGS(geometry, DIRECT_GEOMETRY_ARGS)
 CLEF__ARGS(convolve, CONVOLVE_ARGS)
@@ -16,12 +18,15 @@ CLEF__ARGS(finish, DIRECT_FINISH_ARGS)
 
 enum {
     FILTER_FLOATS = 8192, /* of all taps, with idle lanes: a first-level cache holds them */
-    LEAST_STEPS = 4096,   /* vector multiplications; fewer do not pay for a kernel of their own */
     ITEM_STEPS = 8192,    /* vector multiplications that make a work-item of its own worth while */
     BLOCK_PIXELS = 1024,  /* longest sum of a gradient by the filters before it is added to others */
     MOST_SUMS = 28,       /* taps that cl/registers.h can name */
     MOST_VECTORS = 4      /* and vectors */
 };
+
+/* Fractions of the peak, the first one while filters leave the image room in a first-level cache; vectors that would take as long
+   as the ends of a tile, for each result and for each row of taps; and as one that is copied. */
+static const double EFFICIENCY = 0.56, FULL_CACHE = 0.42, WEIGHT_EFFICIENCY = 0.6, TILE_STEPS = 2, ROW_STEPS = 16, LINE_STEPS = 1;
 
 /* One of the three convolutions as its kernel sees it: y of n results per pixel from x of c channels. */
 typedef struct view {
@@ -71,26 +76,25 @@ static bool direct_fits(const clef__lowering *lw, const view *v, clef_shape x) {
     return clef__lower_profile(lw)->wide_items && clef__gemm_type(node->out->dtype) == CLEF_F32 && a->groups == 1 &&
            clef_shape_numel(x) > 0 && v->dilation[1] == 1 && v->before[0] >= 0 && v->before[1] >= 0 &&
            v->kernel[0] * v->kernel[1] > 1 && v->n > 1 && vectors * lanes_of(lw, v) <= FILTER_FLOATS &&
-           x.dim[0] * v->out[0] * v->out[1] * vectors >= LEAST_STEPS && x.dim[1] * x.dim[2] * x.dim[3] <= INT32_MAX;
+           x.dim[1] * x.dim[2] * x.dim[3] <= INT32_MAX;
 }
 
-bool clef__direct_applies(const clef__lowering *lw) {
+static bool applies(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     clef_shape x = node->input[0]->shape;
     view v = view_of(node->attributes, x, node->out->shape);
     return direct_fits(lw, &v, x) && vectors_of(lw, &v) <= MOST_VECTORS;
 }
 
-bool clef__direct_data_applies(const clef__lowering *lw) {
+static bool data_applies(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     const clef__conv *a = node->attributes;
     clef_shape dy = node->input[0]->shape;
     view v = view_of_data(a, dy, node->out->shape);
-    bool wide = v.n * 4 > clef__lower_profile(lw)->vector; /* fewer lanes than that are better filled in fold.c */
-    return wide && a->stride[0] == 1 && a->stride[1] == 1 && direct_fits(lw, &v, dy) && vectors_of(lw, &v) <= MOST_VECTORS;
+    return a->stride[0] == 1 && a->stride[1] == 1 && direct_fits(lw, &v, dy) && vectors_of(lw, &v) <= MOST_VECTORS;
 }
 
-bool clef__direct_weight_applies(const clef__lowering *lw) {
+static bool weight_applies(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     clef_shape x = node->input[0]->shape;
     view v = view_of(node->attributes, x, node->input[1]->shape);
@@ -129,13 +133,18 @@ typedef struct tile {
     bool copied;
 } tile;
 
-static tile choose_tile(const clef__lowering *lw, const view *v, const clef__image *x) {
+static tile tile_of(const clef__lowering *lw, const view *v) {
     const clef__profile *profile = clef__lower_profile(lw);
     int64_t limit = clef__smaller(profile->tile_m * profile->tile_vectors * 7 / 6, MOST_SUMS), run = run_of(v);
-    bool below = (v->out[0] - 1) * v->stride[0] + (v->kernel[0] - 1) * v->dilation[0] >= x->h;
     return (tile){.keys = clef__larger(clef__smaller(limit / run, v->kernel[0]), 1),
-                  .part = clef__ceil_div(run, clef__ceil_div(run, limit)),
-                  .copied = is_staged(v, x) || v->before[0] > 0 || below};
+                  .part = clef__ceil_div(run, clef__ceil_div(run, limit))};
+}
+
+static tile choose_tile(const clef__lowering *lw, const view *v, const clef__image *x) {
+    tile t = tile_of(lw, v);
+    bool below = (v->out[0] - 1) * v->stride[0] + (v->kernel[0] - 1) * v->dilation[0] >= x->h;
+    t.copied = is_staged(v, x) || v->before[0] > 0 || below;
+    return t;
 }
 
 /* Pixels of a tile of a row. */
@@ -191,7 +200,7 @@ static void convolve(const clef__lowering *lw, const view *v, clef__operand w, c
     clef__launch_end(lw, (size_t[]){(size_t)items, 1, 1}, (size_t[]){1, 1, 1});
 }
 
-void clef__direct_forward(const clef__lowering *lw) {
+static void direct_forward(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     view v = view_of(node->attributes, node->input[0]->shape, node->out->shape);
     clef__operand bias = {0};
@@ -199,13 +208,13 @@ void clef__direct_forward(const clef__lowering *lw) {
     convolve(lw, &v, clef__lower_in(lw, 1), node->n_inputs == 3 ? &bias : NULL);
 }
 
-void clef__direct_data(const clef__lowering *lw) {
+static void direct_data(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     view v = view_of_data(node->attributes, node->input[0]->shape, node->out->shape);
     convolve(lw, &v, clef__filters_flipped(clef__lower_in(lw, 1)), NULL);
 }
 
-void clef__direct_weight(const clef__lowering *lw) {
+static void direct_weight(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     view v = view_of(node->attributes, node->input[0]->shape, node->input[1]->shape);
     clef__image x = clef__image_in(lw, 0), dy = clef__image_in(lw, 1);
@@ -231,3 +240,50 @@ void clef__direct_weight(const clef__lowering *lw) {
     pass_finish(lw, &(finish_args){.part = sums, .dw = dw, .parts = items, .run = run});
     clef__launch_end(lw, (size_t[]){(size_t)clef__ceil_div(taps, run), 1, 1}, (size_t[]){1, 1, 1});
 }
+
+/* ---- costs ---- */
+
+/* Of vectors that are multiplied and added; a narrow one takes less time than a whole one, but not by as much. */
+static double seconds_of(const clef__lowering *lw, const view *v, double vectors, double efficiency, double bytes, double rows) {
+    double lanes = (double)(lanes_of(lw, v) + clef__lower_profile(lw)->vector) / 2;
+    clef__work work = {.flops = 2 * vectors * lanes, .efficiency = efficiency, .bytes = bytes, .groups = rows};
+    return clef__launch_seconds(lw, &work);
+}
+
+/* x: shape of the image that is read. */
+static double convolve_seconds(const clef__lowering *lw, const view *v, clef_shape x, double bytes) {
+    double vectors = (double)vectors_of(lw, v), height = (double)height_of(lw, v, vectors_of(lw, v));
+    double rows = (double)(x.dim[0] * v->out[0]), tiles = ceil((double)v->out[1] / height);
+    double taps = (double)(v->kernel[0] * run_of(v)), line = (double)(v->kernel[0] * x.dim[3] * v->c);
+    double steps = rows * (tiles * height * vectors * (taps + TILE_STEPS) + line / clef__lower_profile(lw)->vector * LINE_STEPS);
+    double full = taps * vectors * (double)lanes_of(lw, v) / FILTER_FLOATS;
+    return seconds_of(lw, v, steps, EFFICIENCY + (FULL_CACHE - EFFICIENCY) * full, bytes, rows);
+}
+
+static double forward_cost(const clef__lowering *lw) {
+    clef__conv_sizes s = clef__conv_forward_sizes(lw);
+    view v = view_of(clef__lower_node(lw)->attributes, s.x, s.y);
+    return convolve_seconds(lw, &v, s.x, clef__conv_bytes(lw, &s));
+}
+
+static double data_cost(const clef__lowering *lw) {
+    clef__conv_sizes s = clef__conv_data_sizes(lw);
+    view v = view_of_data(clef__lower_node(lw)->attributes, s.y, s.x);
+    return convolve_seconds(lw, &v, s.y, clef__conv_bytes(lw, &s));
+}
+
+static double weight_cost(const clef__lowering *lw) {
+    clef__conv_sizes s = clef__conv_weight_sizes(lw);
+    view v = view_of(clef__lower_node(lw)->attributes, s.x, s.y);
+    tile t = tile_of(lw, &v);
+    double pixels = clef__pixels(s.y), rows = (double)(s.y.dim[0] * s.y.dim[2]), run = (double)run_of(&v);
+    double tiles = ceil((double)v.kernel[0] / (double)t.keys) * ceil(run / (double)t.part) * (double)vectors_of(lw, &v);
+    double lines = rows * tiles * (ROW_STEPS + (double)(v.out[1] * v.c) / clef__lower_profile(lw)->vector * LINE_STEPS);
+    double steps = pixels * tiles * (double)(t.keys * t.part + 1) + lines;
+    return seconds_of(lw, &v, steps, WEIGHT_EFFICIENCY, clef__conv_bytes(lw, &s), rows);
+}
+
+const clef__conv_rows clef__conv_direct = {
+    .forward = {.name = "direct", .applies = applies, .cost = forward_cost, .lower = direct_forward},
+    .data = {.name = "direct", .applies = data_applies, .cost = data_cost, .lower = direct_data},
+    .weight = {.name = "direct", .applies = weight_applies, .cost = weight_cost, .lower = direct_weight}};

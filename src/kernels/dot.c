@@ -2,7 +2,9 @@
 #include "dot.args"
 #include "kernels/args.h"
 #include "kernels/gemm.h"
+#include "plan/lower/cost.h"
 #include "runtime/arithmetic.h"
+#include <math.h>
 
 CLEF__ARGS(dot_rows, DOT_ROWS_ARGS)
 
@@ -10,8 +12,9 @@ enum {
     MOST_COLUMNS = 4,
     LONGEST = 16384,    /* longer sums are better split */
     LEAST_WORK = 32768, /* products for which a work-item of its own pays */
-    LEAST_ROWS = 16
+    FOLD_STEPS = 7
 };
+static const double EFFICIENCY = 0.3;
 
 /* One level of rows and one of depths. */
 typedef struct shape {
@@ -40,7 +43,7 @@ static shape transposed(const shape *s) {
 }
 
 static bool dot_fits(const shape *s, clef_dtype type) {
-    return s->n <= MOST_COLUMNS && s->m >= LEAST_ROWS && s->k <= LONGEST && (s->ak == 1 || s->k == 1) && s->a.dtype == type;
+    return s->n <= MOST_COLUMNS && s->k <= LONGEST && (s->ak == 1 || s->k == 1) && s->a.dtype == type;
 }
 
 /* The product in the order in which it has few columns; false where it is none for dot.cl. */
@@ -83,17 +86,30 @@ static void emit(const clef__lowering *lw, const clef__gemm *g, const shape *s, 
     clef__launch_end(lw, (size_t[]){(size_t)items, (size_t)batch, 1}, (size_t[]){1, 1, 1});
 }
 
-static bool takes(const clef__lowering *lw, clef__gemm *g, const clef__family **family) {
-    (void)family;
+static bool applies(const clef__lowering *lw) {
     shape s;
-    return clef__lower_profile(lw)->wide_items && choose_order(g, &s);
+    return clef__lower_profile(lw)->wide_items && choose_order(clef__lower_product(lw), &s);
 }
 
-static void lower(const clef__lowering *lw, clef__gemm *g, const clef__knobs *knobs) {
-    (void)knobs;
+/* Each row's lanes are added up in the end, which takes as long as so many steps along it. */
+static double cost(const clef__lowering *lw) {
+    const clef__gemm *g = clef__lower_product(lw);
+    shape s;
+    choose_order(g, &s);
+    double size = (double)clef_dtype_size(clef__gemm_type(g->c.dtype)), batch = (double)(g->z[0] * g->z[1]);
+    double lanes = clef__lower_profile(lw)->vector * 4 / size, steps = ceil((double)s.k / lanes) + FOLD_STEPS;
+    double m = (double)s.m, n = (double)s.n, k = (double)s.k;
+    return clef__launch_seconds(lw, &(clef__work){.flops = 2 * batch * m * n * steps * lanes * (size / 4),
+                                                  .efficiency = EFFICIENCY,
+                                                  .bytes = size * batch * (m * k + k * n + m * n),
+                                                  .groups = batch * fmax(m * n * k / LEAST_WORK, 1)});
+}
+
+static void lower(const clef__lowering *lw) {
+    clef__gemm *g = clef__lower_product(lw);
     shape s;
     choose_order(g, &s);
     emit(lw, g, &s, clef__gemm_type(g->c.dtype));
 }
 
-const clef__algorithm clef__product_by_dot = {"dot", takes, lower};
+const clef__strategy clef__product_by_dot = {.name = "dot", .applies = applies, .cost = cost, .lower = lower};

@@ -8,21 +8,24 @@
 #include "kernels/conv.h"
 #include "kernels/gemm.h"
 #include "kernels/image.h"
+#include "plan/lower/cost.h"
 #include "runtime/arithmetic.h"
 
 CLEF__ARGS(fold, FOLD_ARGS)
 
-enum { MOST_FLOATS = 4 << 20 }; /* of t: it should not leave the last-level cache */
+enum {
+    MOST_FLOATS = 4 << 20, /* of t: memory beyond what the op is about */
+    MOST_CHANNELS = 8      /* lanes of cl/fold.cl */
+};
+static const double EFFICIENCY = 0.013; /* of additions that gather from many places */
 
-static int64_t pixels_of(clef_shape s) { return s.dim[0] * s.dim[2] * s.dim[3]; }
-
-bool clef__fold_applies(const clef__lowering *lw) {
+static bool applies(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     const clef__conv *a = node->attributes;
-    int64_t channels = node->out->shape.dim[1], taps = a->kernel[0] * a->kernel[1], lanes = clef__lower_profile(lw)->vector;
-    int64_t floats = pixels_of(node->input[0]->shape) * taps * channels;
-    return clef__lower_profile(lw)->wide_items && a->groups == 1 && channels * 2 <= lanes && taps * channels >= lanes &&
-           floats > 0 && floats <= MOST_FLOATS && clef__gemm_type(node->out->dtype) == CLEF_F32;
+    int64_t channels = node->out->shape.dim[1];
+    double floats = clef__pixels(node->input[0]->shape) * (double)(a->kernel[0] * a->kernel[1] * channels);
+    return clef__lower_profile(lw)->wide_items && a->groups == 1 && channels <= MOST_CHANNELS && floats > 0 &&
+           floats <= MOST_FLOATS && clef__gemm_type(node->out->dtype) == CLEF_F32;
 }
 
 static void gather(const clef__lowering *lw, clef__operand t, const clef__image *dx, const int64_t out[2]) {
@@ -44,7 +47,7 @@ static void gather(const clef__lowering *lw, clef__operand t, const clef__image 
     clef__launch_end_1d(lw, clef__ceil_div(rows, run));
 }
 
-void clef__fold_data(const clef__lowering *lw) {
+static void fold_data(const clef__lowering *lw) {
     static const int64_t no_padding[2];
     const clef__conv *a = clef__lower_node(lw)->attributes;
     clef__operand w = clef__lower_in_dense(lw, 1, clef__filters_last);
@@ -62,3 +65,24 @@ void clef__fold_data(const clef__lowering *lw) {
     clef__gemm_lower(lw, g);
     gather(lw, t, &dx, (int64_t[]){dy.h, dy.w});
 }
+
+/* The product and the launch that gathers, with whole vectors of lanes. */
+static double cost(const clef__lowering *lw) {
+    const clef__conv *a = clef__lower_node(lw)->attributes;
+    clef__conv_sizes s = clef__conv_data_sizes(lw);
+    int64_t c = s.x.dim[1], columns = a->kernel[0] * a->kernel[1] * c, filters = s.y.dim[1];
+    double numbers = clef__pixels(s.y) * (double)columns;
+    /* clang-format off */
+    clef__gemm g = {
+        .m = {1, 1, s.y.dim[0] * s.y.dim[2] * s.y.dim[3]}, .k = {1, 1, filters}, .z = {1, 1}, .n = columns,
+        .a_m = {0, 0, filters}, .a_k = {0, 0, 1}, .b_k = {0, 0, 1}, .b_n = filters, .c_n = 1,
+    };
+    /* clang-format on */
+    clef__work gather = {.flops = numbers / (double)c * clef__lower_profile(lw)->vector,
+                         .efficiency = EFFICIENCY,
+                         .bytes = sizeof(float) * (numbers + (double)clef_shape_numel(s.x))};
+    g.a.dtype = g.b.dtype = g.c.dtype = CLEF_F32;
+    return clef__gemm_seconds(lw, g) + clef__launch_seconds(lw, &gather);
+}
+
+const clef__conv_rows clef__conv_fold = {.data = {.name = "fold", .applies = applies, .cost = cost, .lower = fold_data}};

@@ -3,7 +3,9 @@
 #include "gemm.args"
 #include "kernels/args.h"
 #include "pack.args"
+#include "plan/lower/cost.h"
 #include "runtime/arithmetic.h"
+#include <math.h>
 #include <string.h>
 
 CLEF__ARGS(gemm, GEMM_ARGS)
@@ -26,6 +28,11 @@ enum {
     PACKED_DEPTH = 512,   /* and columns of A */
     FAIR_ITEMS = 8        /* for each compute unit: drivers hand out work-items in runs, and the last one is waited for */
 };
+
+/* Its cost: fractions of the peak where one work-item owns a long run, and elsewhere; multiply-adds of vectors that would take as
+   long as what a tile does for each run of k and at its ends; and how much slower B is packed across its rows than along them, and
+   read as it lies than packed. */
+static const double EFFICIENCY = 0.6, BY_SMALL_ITEMS = 0.001, RUN_STEPS = 60, TILE_STEPS = 100, ACROSS = 16, FAR = 14;
 
 /* ---- knobs: what tuning may set otherwise than the rules below, and the configurations worth trying first ---- */
 
@@ -358,16 +365,45 @@ static void convert_a(const clef__lowering *lw, clef__gemm *g, clef_dtype type) 
     g->overlapping = false;
 }
 
-static bool takes(const clef__lowering *lw, clef__gemm *g, const clef__family **family) {
-    clef_dtype type = clef__gemm_type(g->c.dtype);
-    if (g->a.dtype != type) convert_a(lw, g, type);
-    *family = &clef__gemm_family;
-    return true;
+static const clef__family *family(const clef__lowering *lw) {
+    (void)lw;
+    return &clef__gemm_family;
 }
 
-static void lower(const clef__lowering *lw, clef__gemm *g, const clef__knobs *knobs) {
+/* What B takes besides its products: a launch that packs it, or reading it as it lies, with rows of C far apart; and the launch that
+   adds splits up. */
+static double other_seconds(const clef__lowering *lw, const clef__gemm *g, const tiling *t) {
+    bool across = g->b_n != 1, packed = across || g->n < t->width * t->vectors || t->row_tiles > FEW_TILES;
+    int64_t tiles = t->row_tiles * t->panels * t->batch, want = units(lw) * clef__lower_profile(lw)->items_per_unit;
+    double b = (double)(t->k * g->n * t->batch) * (double)clef_dtype_size(clef__gemm_type(g->c.dtype));
+    double seconds = packed ? clef__launch_seconds(lw, &(clef__work){.bytes = 2 * b * (across ? ACROSS : 1)})
+                            : clef__work_seconds(lw, &(clef__work){.bytes = b * (g->n > 2 * t->width * t->vectors ? FAR : 1)});
+    return seconds + (tiles < want && t->k >= 2 * SHORTEST_SPLIT ? clef__launch_seconds(lw, &(clef__work){0}) : 0);
+}
+
+/* By sizes and strides alone, so that a convolution can ask before anything of it lies in memory. */
+static double cost(const clef__lowering *lw) {
+    const clef__gemm *g = clef__lower_product(lw);
+    clef__gemm runs = *g;
+    double size = (double)clef_dtype_size(clef__gemm_type(g->c.dtype));
+    tiling t = {.m = g->m[0] * g->m[1] * g->m[2], .k = g->k[0] * g->k[1] * g->k[2], .batch = g->z[0] * g->z[1]};
+    choose_tile(lw, g, clef__gemm_type(g->c.dtype), &t);
+    clef__gemm_is_plain(&runs); /* joins those that follow one another */
+    double tiles = (double)(t.row_tiles * t.panels * t.batch), k = (double)t.k;
+    double steps = (double)(t.rows * t.vectors) * k + RUN_STEPS * (double)(runs.k[0] * runs.k[1]) + TILE_STEPS;
+    double a = (double)t.m * k / (g->overlapping ? (double)(g->k[0] * g->k[1]) : 1);
+    clef__work work = {.flops = 2 * tiles * steps * clef__lower_profile(lw)->vector,
+                       .efficiency = clef__lower_profile(lw)->wide_items ? EFFICIENCY : BY_SMALL_ITEMS,
+                       .bytes = size * (double)t.batch * (a + k * (double)g->n + (double)t.m * (double)g->n),
+                       .groups = tiles * fmax(k / SHORTEST_SPLIT, 1)};
+    return clef__launch_seconds(lw, &work) + other_seconds(lw, g, &t);
+}
+
+static void lower(const clef__lowering *lw) {
+    clef__gemm *g = clef__lower_product(lw);
     clef_dtype type = clef__gemm_type(g->c.dtype);
-    tiling t = {.m = g->m[0] * g->m[1] * g->m[2], .k = g->k[0] * g->k[1] * g->k[2], .batch = g->z[0] * g->z[1], .knobs = *knobs};
+    if (g->a.dtype != type) convert_a(lw, g, type);
+    tiling t = {.m = g->m[0] * g->m[1] * g->m[2], .k = g->k[0] * g->k[1] * g->k[2], .batch = g->z[0] * g->z[1], .knobs = g->knobs};
     choose_tile(lw, g, type, &t);
     choose_direct(lw, g, type, &t);
     if (!t.direct) pack_b(lw, g, &t, type);
@@ -382,4 +418,4 @@ static void lower(const clef__lowering *lw, clef__gemm *g, const clef__knobs *kn
     else multiply_in_splits(lw, g, &t, type);
 }
 
-const clef__algorithm clef__product_by_gemm = {"gemm", takes, lower};
+const clef__strategy clef__product_by_gemm = {.name = "gemm", .cost = cost, .lower = lower, .family = family};

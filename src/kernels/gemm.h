@@ -18,7 +18,8 @@ typedef struct clef__gemm {
     bool has_bias;
     int64_t bias_z; /* per step of z[1] */
     clef__epilogue epilogue;
-    bool overlapping; /* rows of A share elements (a convolution): packing it would multiply it */
+    bool overlapping;  /* rows of A share elements (a convolution): packing it would multiply it */
+    clef__knobs knobs; /* what tuning results say of it (gemm_table.c) */
 } clef__gemm;
 
 /* What tuning results may say of a product (gemm.c, tile.c). */
@@ -37,21 +38,16 @@ extern const clef__family clef__gemm_family, clef__tile_family, clef__matrix_fam
 /* product.c: strategies for matmul and linear */
 void clef__product_matmul(const clef__lowering *lw);
 void clef__product_linear(const clef__lowering *lw);
-/* gemm_table.c: emits the launches, by the first algorithm that takes the product. */
+/* gemm_table.c: emits the launches, by the cheapest algorithm that applies; the seconds it takes, by sizes, strides and dtypes. */
 void clef__gemm_lower(const clef__lowering *lw, clef__gemm g);
+double clef__gemm_seconds(const clef__lowering *lw, clef__gemm g);
 
-/* An algorithm for products, in a file of its own that knows none of the others. */
-typedef struct clef__algorithm {
-    const char *name;
-    /* False: nothing is changed or emitted.  True: it computes g, whose A it may have converted first; *family is set if it has
-       knobs. */
-    bool (*takes)(const clef__lowering *lw, clef__gemm *g, const clef__family **family);
-    void (*lower)(const clef__lowering *lw, clef__gemm *g, const clef__knobs *knobs); /* may change g */
-} clef__algorithm;
-extern const clef__algorithm clef__product_by_library; /* plain matrices by a BLAS library, where this machine has it */
-extern const clef__algorithm clef__product_by_dot;     /* few columns, or few rows, along which k lies */
-extern const clef__algorithm clef__product_by_tiles;   /* on a device that likes tiles in local memory */
-extern const clef__algorithm clef__product_by_gemm;    /* all */
+/* Algorithms for products, each in a file of its own that knows none of the others.  They are asked about clef__lower_product,
+   which their `lower` may change. */
+extern const clef__strategy clef__product_by_library; /* plain matrices by a BLAS library, where this machine has it */
+extern const clef__strategy clef__product_by_dot;     /* few columns, or few rows, along which k lies */
+extern const clef__strategy clef__product_by_tiles;   /* on a device that likes tiles in local memory */
+extern const clef__strategy clef__product_by_gemm;    /* all */
 
 /* ---- what they share (gemm_shared.c) ---- */
 /* C := zero, or the bias. */

@@ -1,11 +1,10 @@
 /* gemm_table.c — the algorithms to compute a product, and which of them computes one. */
 #include "kernels/gemm.h"
+#include "plan/lower/lowering.h"
 #include <string.h>
 
-/* From the most special one to the general one, which takes every product. */
-static const clef__algorithm *const algorithms[] = {&clef__product_by_library, &clef__product_by_dot, &clef__product_by_tiles,
-                                                    &clef__product_by_gemm};
-enum { ON_REQUEST = 1 }; /* so many of them only where tuning results set the knob of their name */
+static const clef__strategy *const algorithms[] = {&clef__product_by_library, &clef__product_by_dot, &clef__product_by_tiles,
+                                                   &clef__product_by_gemm, NULL};
 
 static bool is_set(const clef__family *family, const clef__knobs *knobs, const char *name) {
     for (int i = 0; i < family->n_knobs; i++)
@@ -21,24 +20,34 @@ static clef__knobs find_knobs(const clef__lowering *lw, const clef__family *fami
     return clef__lower_knobs(lw, family, g->c.dtype, size, sizeof size / sizeof size[0]);
 }
 
-/* The knobs are those of the algorithm that takes g by itself. */
-static const clef__algorithm *choose(const clef__lowering *lw, clef__gemm *g, clef__knobs *knobs) {
-    const clef__family *family = NULL;
-    int first = ON_REQUEST;
-    while (!algorithms[first]->takes(lw, g, &family)) first++;
-    if (!family) return algorithms[first];
-    *knobs = find_knobs(lw, family, g);
-    for (int i = 0; i < ON_REQUEST; i++)
-        if (is_set(family, knobs, algorithms[i]->name) && algorithms[i]->takes(lw, g, &family)) return algorithms[i];
-    return algorithms[first];
+/* The cheapest, unless its knobs name another one that applies. */
+static const clef__strategy *choose(const clef__lowering *lw, clef__gemm *g) {
+    const clef__strategy *best = clef__select_row(lw, algorithms);
+    const clef__family *family = best->family ? best->family(lw) : NULL;
+    if (!family) return best;
+    g->knobs = find_knobs(lw, family, g);
+    for (const clef__strategy *const *other = algorithms; *other; other++)
+        if (is_set(family, &g->knobs, (*other)->name) && clef__row_applies(lw, *other)) return *other;
+    return best;
 }
 
+static bool sums_nothing(const clef__gemm *g) { return g->k[0] * g->k[1] * g->k[2] == 0; }
+
 void clef__gemm_lower(const clef__lowering *lw, clef__gemm g) {
-    clef__knobs knobs = {0};
-    if (g.k[0] * g.k[1] * g.k[2] == 0) {
-        clef__gemm_begin(lw, &g); /* a sum over nothing */
+    clef__lowering product = *lw;
+    product.product = &g;
+    if (sums_nothing(&g)) {
+        clef__gemm_begin(lw, &g);
         return;
     }
     clef__merge_levels(g.m, g.a_m, g.c_m);
-    choose(lw, &g, &knobs)->lower(lw, &g, &knobs);
+    choose(&product, &g)->lower(&product);
+}
+
+double clef__gemm_seconds(const clef__lowering *lw, clef__gemm g) {
+    clef__lowering product = *lw;
+    product.product = &g;
+    if (sums_nothing(&g)) return 0;
+    clef__merge_levels(g.m, g.a_m, g.c_m);
+    return clef__least_seconds(&product, algorithms);
 }

@@ -29,10 +29,9 @@ static bool describe(const clef__gemm *product, clef__blas_product *p) {
     return plain;
 }
 
-static bool takes(const clef__lowering *lw, clef__gemm *g, const clef__family **family) {
-    (void)family;
+static bool applies(const clef__lowering *lw) {
     clef__blas_product p;
-    return describe(g, &p) && clef__blas_there(clef__lower_node(lw)->ctx, NULL);
+    return describe(clef__lower_product(lw), &p) && clef__blas_there(clef__lower_node(lw)->ctx, NULL);
 }
 
 static clef_status queue(clef__device *device, const void *product, clef__buffer *const x[], const int64_t offset[],
@@ -49,9 +48,9 @@ static double seconds(clef__device *device, const void *product, double deadline
 }
 
 /* A bias is put into C first, and the product added to it. */
-static void lower(const clef__lowering *lw, clef__gemm *g, const clef__knobs *knobs) {
+static void lower(const clef__lowering *lw) {
     static const clef__routine routine = {"library", queue, seconds};
-    (void)knobs;
+    const clef__gemm *g = clef__lower_product(lw);
     clef__blas_product p;
     describe(g, &p);
     if (p.adds) clef__gemm_begin(lw, g);
@@ -62,4 +61,4 @@ static void lower(const clef__lowering *lw, clef__gemm *g, const clef__knobs *kn
     clef__launch_routine(lw, &routine, &p, sizeof p);
 }
 
-const clef__algorithm clef__product_by_library = {"library", takes, lower};
+const clef__strategy clef__product_by_library = {.name = "library", .on_request = true, .applies = applies, .lower = lower};

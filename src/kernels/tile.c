@@ -2,6 +2,7 @@
    cl/matrix.cl where the device has matrix units for the operands. */
 #include "kernels/args.h"
 #include "kernels/gemm.h"
+#include "plan/lower/cost.h"
 #include "runtime/arithmetic.h"
 #include "tile.args"
 #include <stdlib.h>
@@ -17,6 +18,8 @@ enum {
     PAIRS_A = 128,        /* of elements that they hold of A for one product of it, */
     PAIRS_B = 64          /* and of B */
 };
+
+static const double PLAIN_EFFICIENCY = 0.7, MATRIX_EFFICIENCY = 4; /* matrix units do more than the peak of the others */
 
 /* Parts of C that a group makes, and elements in each: a work-item's, or those of a matrix unit; price: of an element, in those
    of the largest tile, which reads least. */
@@ -44,7 +47,7 @@ static const clef__knob tile_knobs[] = {
 };
 
 /* clang-format off */
-#define TILE(shape, splits) {"gpu", {{shape, splits}}}
+#define TILE(shape, splits) {"gpu_64 gpu gpu_16", {{shape, splits}}}
 static const clef__knob_seed tile_seeds[] = {TILE(1, 0), TILE(2, 0), TILE(3, 0), TILE(4, 0), TILE(5, 0),
                                         TILE(0, 2), TILE(0, 4), TILE(0, 8), TILE(1, 4), TILE(5, 4)};
 /* clang-format on */
@@ -273,21 +276,34 @@ static bool begin(const clef__lowering *lw, clef__gemm *g, tiling *t) {
     return countable(g, t) && choose_shape(lw, g, t);
 }
 
-static bool takes(const clef__lowering *lw, clef__gemm *product, const clef__family **family) {
-    clef__gemm g = *product;
+static bool applies(const clef__lowering *lw) {
+    clef__gemm g = *clef__lower_product(lw);
     tiling t;
-    if (clef__lower_profile(lw)->block == 0 || !begin(lw, &g, &t)) return false;
-    *family = t.by->family;
-    return true;
+    return clef__lower_profile(lw)->block > 0 && begin(lw, &g, &t);
 }
 
-static void lower(const clef__lowering *lw, clef__gemm *g, const clef__knobs *knobs) {
+static const clef__family *family(const clef__lowering *lw) { return choose_method(lw, clef__lower_product(lw))->family; }
+
+/* What stays idle where there are too few tiles is in their price. */
+static double cost(const clef__lowering *lw) {
+    clef__gemm g = *clef__lower_product(lw);
+    tiling t;
+    begin(lw, &g, &t);
+    double element = (double)clef_dtype_size(clef__gemm_type(g.c.dtype)), k = (double)t.k, batch = (double)t.batch;
+    clef__work work = {.flops = 2 * price(lw, &t, t.shape) * k * element / 4,
+                       .efficiency = t.by == &plain ? PLAIN_EFFICIENCY : MATRIX_EFFICIENCY,
+                       .bytes = element * batch * ((double)t.m * k + k * (double)t.n + (double)t.m * (double)t.n)};
+    return clef__launch_seconds(lw, &work);
+}
+
+static void lower(const clef__lowering *lw) {
+    clef__gemm *g = clef__lower_product(lw);
     tiling t;
     begin(lw, g, &t);
-    partition(lw, g, knobs, &t);
+    partition(lw, g, &g->knobs, &t);
     choose_loads(g, &t);
     if (t.splits == 1) multiply(lw, g, &t, 0);
     else multiply_in_splits(lw, g, &t);
 }
 
-const clef__algorithm clef__product_by_tiles = {"tile", takes, lower};
+const clef__strategy clef__product_by_tiles = {.name = "tile", .applies = applies, .cost = cost, .lower = lower, .family = family};

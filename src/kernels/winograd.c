@@ -4,6 +4,7 @@
 #include "kernels/conv.h"
 #include "kernels/gemm.h"
 #include "kernels/image.h"
+#include "plan/lower/cost.h"
 #include "runtime/arithmetic.h"
 #include "winograd.args"
 
@@ -12,24 +13,20 @@ CLEF__ARGS(winograd_filters, WINOGRAD_FILTERS_ARGS)
 CLEF__ARGS(winograd_result, WINOGRAD_RESULT_ARGS)
 
 enum {
-    LEAST_CHANNELS = 32,   /* shorter sums do not pay the way there and back */
-    LEAST_TILES = 64,      /* fewer do not pay the way of the filters */
     PRODUCTS = 16,         /* in place of 36 for four pixels */
     CHUNK_BYTES = 64 << 20 /* images go through in chunks whose transforms take no more */
 };
 
 static int64_t tiles_of(int64_t length) { return clef__ceil_div(length, 2); }
 
-/* Not where the error is more than four times that of a plain sum (other dtypes), nor where edges take what is won. */
-bool clef__winograd_applies(const clef__lowering *lw) {
+/* Not where the error is more than four times that of a plain sum (other dtypes). */
+static bool applies(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     const clef__conv *a = node->attributes;
-    clef_shape x = node->input[0]->shape, y = node->out->shape;
-    int64_t tiles = y.dim[0] * tiles_of(y.dim[2]) * tiles_of(y.dim[3]), pixels = y.dim[0] * y.dim[2] * y.dim[3];
     bool geometry = a->groups == 1;
     for (int d = 0; d < 2; d++) geometry = geometry && a->kernel[d] == 3 && a->stride[d] == 1 && a->dilation[d] == 1;
-    return geometry && clef__lower_profile(lw)->block > 0 && node->out->dtype == CLEF_F32 && x.dim[1] >= LEAST_CHANNELS &&
-           y.dim[1] >= LEAST_CHANNELS && tiles >= LEAST_TILES && 3 * PRODUCTS * tiles <= 2 * 9 * pixels && clef_shape_numel(x) > 0;
+    return geometry && clef__lower_profile(lw)->block > 0 && node->out->dtype == CLEF_F32 &&
+           clef_shape_numel(node->input[0]->shape) > 0;
 }
 
 /* ---- launches ---- */
@@ -109,14 +106,38 @@ static void convolve(const clef__lowering *lw, clef__operand w, const int64_t be
     }
 }
 
-void clef__winograd_forward(const clef__lowering *lw) {
+static void winograd_forward(const clef__lowering *lw) {
     const clef__conv *a = clef__lower_node(lw)->attributes;
     bool with_bias = clef__lower_node(lw)->n_inputs == 3;
     clef__operand bias = with_bias ? clef__lower_in_dense(lw, 2, NULL) : (clef__operand){0};
     convolve(lw, clef__lower_in(lw, 1), a->before, with_bias ? &bias : NULL);
 }
 
-void clef__winograd_data(const clef__lowering *lw) {
+static void winograd_data(const clef__lowering *lw) {
     const clef__conv *a = clef__lower_node(lw)->attributes;
     convolve(lw, clef__filters_flipped(clef__lower_in(lw, 1)), (int64_t[]){2 - a->before[0], 2 - a->before[1]}, NULL);
 }
+
+/* Four launches; what goes from one to the next passes through memory. */
+static double cost(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
+    clef_shape x = node->input[0]->shape, y = node->out->shape;
+    int64_t tiles = y.dim[0] * tiles_of(y.dim[2]) * tiles_of(y.dim[3]), c = x.dim[1], o = y.dim[1];
+    double floats = (double)(PRODUCTS * tiles), image = (double)clef_shape_numel(x) + floats * (double)c,
+           filters = (double)((9 + PRODUCTS) * c * o), result = floats * (double)o + (double)clef_shape_numel(y);
+    /* clang-format off */
+    clef__gemm g = {
+        .m = {1, 1, tiles}, .k = {1, 1, c}, .z = {1, PRODUCTS}, .n = o,
+        .a_m = {0, 0, c}, .a_k = {0, 0, 1}, .b_k = {0, 0, o}, .b_n = 1, .c_n = 1,
+    };
+    /* clang-format on */
+    g.a.dtype = g.b.dtype = g.c.dtype = CLEF_F32;
+    double seconds = clef__gemm_seconds(lw, g);
+    for (int i = 0; i < 3; i++)
+        seconds += clef__launch_seconds(lw, &(clef__work){.bytes = sizeof(float) * (i == 0 ? image : i == 1 ? filters : result)});
+    return seconds;
+}
+
+const clef__conv_rows clef__conv_winograd = {
+    .forward = {.name = "winograd", .applies = applies, .cost = cost, .flops = clef__winograd_flops, .lower = winograd_forward},
+    .data = {.name = "winograd", .applies = applies, .cost = cost, .flops = clef__winograd_flops, .lower = winograd_data}};

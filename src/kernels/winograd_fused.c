@@ -4,8 +4,10 @@
 #include "kernels/conv.h"
 #include "kernels/gemm.h"
 #include "kernels/image.h"
+#include "plan/lower/cost.h"
 #include "runtime/arithmetic.h"
 #include "winograd_fused.args"
+#include <math.h>
 
 CLEF__ARGS(filters, FILTERS_ARGS)
 CLEF__ARGS(geometry, WINOGRAD_FUSED_GEOMETRY_ARGS)
@@ -16,10 +18,13 @@ CLEF__ARGS(finish, WINOGRAD_FUSED_FINISH_ARGS)
 enum {
     RUN = 64,             /* channels of a tile that lie side by side */
     TILE_ROWS = 2,        /* register tiles of a block: filters come from memory once for all of them */
-    LEAST_TILES = 96,     /* fewer do not pay the transformation of the filters */
     FILTER_FLOATS = 4096, /* a work-item's share of that transformation */
     SUM_TILES = 48        /* tiles of a block of the gradient by the filters */
 };
+
+/* Fractions of the peak; and how many times as long as one of a product an addition of the transformations takes, and a byte
+   that goes to one of 16 places as one that goes behind another. */
+static const double EFFICIENCY = 0.7, WEIGHT_EFFICIENCY = 0.5, TRANSFORMS = 4, SCATTERED = 6;
 
 static int64_t lanes_of(const clef__lowering *lw) { return clef__lower_profile(lw)->vector; }
 static int64_t panel_of(const clef__lowering *lw) { return lanes_of(lw) * clef__lower_profile(lw)->tile_vectors; }
@@ -28,31 +33,22 @@ static int64_t panel_of(const clef__lowering *lw) { return lanes_of(lw) * clef__
 
 static int64_t tiles_of(int64_t n, int64_t h, int64_t w) { return n * clef__ceil_div(h, 2) * clef__ceil_div(w, 2); }
 
-/* Whole vectors of channels and results, few idle lanes, few pixels computed in vain, and enough of them. */
-static bool pays(const clef__lowering *lw, clef_shape y, int64_t channels) {
-    int64_t n = y.dim[1], panel = panel_of(lw), tiles = tiles_of(y.dim[0], y.dim[2], y.dim[3]);
-    return channels % lanes_of(lw) == 0 && n % lanes_of(lw) == 0 && clef__ceil_div(n, panel) * panel * 4 <= n * 5 &&
-           channels * 2 >= panel && tiles * 16 * 4 <= y.dim[0] * y.dim[2] * y.dim[3] * 22 && tiles >= LEAST_TILES;
-}
-
-/* y: shape of the convolution's result. */
-static bool winograd_fits(const clef__lowering *lw, clef_shape y, int64_t channels) {
+/* Whole vectors of channels and results. */
+static bool applies(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     const clef__conv *a = node->attributes;
+    int64_t lanes = lanes_of(lw);
     bool plain = a->groups == 1;
     for (int d = 0; d < 2; d++) plain = plain && a->kernel[d] == 3 && a->stride[d] == 1 && a->dilation[d] == 1;
     return plain && clef__lower_profile(lw)->wide_items && clef__gemm_type(node->out->dtype) == CLEF_F32 &&
-           clef_shape_numel(node->input[0]->shape) > 0 && pays(lw, y, channels);
+           clef_shape_numel(node->input[0]->shape) > 0 && node->out->shape.dim[1] % lanes == 0 &&
+           node->input[0]->shape.dim[1] % lanes == 0;
 }
 
-bool clef__winograd_fused_weight_applies(const clef__lowering *lw) {
+/* The gradient by the filters is made of the images on either side of them. */
+static bool weight_applies(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
-    return winograd_fits(lw, node->input[1]->shape, node->out->shape.dim[1]);
-}
-
-bool clef__winograd_fused_applies(const clef__lowering *lw) {
-    const clef__node *node = clef__lower_node(lw);
-    return winograd_fits(lw, node->out->shape, node->input[0]->shape.dim[1]);
+    return applies(lw) && node->input[1]->shape.dim[1] % lanes_of(lw) == 0;
 }
 
 /* ---- launches ---- */
@@ -120,7 +116,7 @@ static void convolve(const clef__lowering *lw, const clef__image *x, clef__opera
     clef__launch_end(lw, (size_t[]){(size_t)items, 1, 1}, (size_t[]){1, 1, 1});
 }
 
-void clef__winograd_fused_forward(const clef__lowering *lw) {
+static void winograd_fused_forward(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     const clef__conv *a = node->attributes;
     clef__operand w = clef__lower_in(lw, 1), bias = {0};
@@ -130,7 +126,7 @@ void clef__winograd_fused_forward(const clef__lowering *lw) {
     convolve(lw, &x, w, &y, a->before, node->n_inputs == 3 ? &bias : NULL);
 }
 
-void clef__winograd_fused_data(const clef__lowering *lw) {
+static void winograd_fused_data(const clef__lowering *lw) {
     const clef__conv *a = clef__lower_node(lw)->attributes;
     clef__operand w = clef__filters_flipped(clef__lower_in(lw, 1));
     clef__image dy = clef__image_in(lw, 0);
@@ -161,7 +157,7 @@ static clef__operand sum_over_tiles(const clef__lowering *lw, const clef__image 
     return sums;
 }
 
-void clef__winograd_fused_weight(const clef__lowering *lw) {
+static void winograd_fused_weight(const clef__lowering *lw) {
     clef__image x = clef__image_in(lw, 0);
     clef__image dy = clef__image_in(lw, 1);
     clef__operand dw = clef__lower_out(lw, clef__filters_last);
@@ -171,3 +167,51 @@ void clef__winograd_fused_weight(const clef__lowering *lw) {
     pass_finish(lw, &(finish_args){.sums = sums, .w = dw, .channels = x.c, .filters = dy.c, .runs = runs});
     clef__launch_end(lw, (size_t[]){(size_t)(dy.c / lanes_of(lw)), (size_t)x.c, 1}, (size_t[]){1, 1, 1});
 }
+
+/* ---- costs ---- */
+
+static double cost(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
+    clef_shape y = node->out->shape;
+    double c = (double)node->input[0]->shape.dim[1], o = (double)y.dim[1], rows = clef__lower_profile(lw)->tile_m;
+    double panels = (double)(clef__ceil_div(y.dim[1], panel_of(lw)) * panel_of(lw));
+    double blocks = ceil((double)tiles_of(y.dim[0], y.dim[2], y.dim[3]) / rows), tiles = blocks * rows;
+    clef__work work = {.flops = tiles * (2 * 16 * c * panels + (32 * c + 24 * o) * TRANSFORMS),
+                       .efficiency = EFFICIENCY,
+                       .bytes = sizeof(float) * ((double)clef_shape_numel(node->input[0]->shape) + (double)clef_shape_numel(y)),
+                       .groups = blocks};
+    return clef__launch_seconds(lw, &(clef__work){.bytes = sizeof(float) * c * panels * (9 + 16) * SCATTERED}) +
+           clef__launch_seconds(lw, &work);
+}
+
+/* Every run of channels transforms what it meets anew. */
+static double weight_cost(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
+    clef_shape x = node->input[0]->shape, dy = node->input[1]->shape;
+    double c = (double)clef__ceil_div(x.dim[1], RUN), o = (double)clef__ceil_div(dy.dim[1], RUN);
+    double blocks = ceil((double)tiles_of(dy.dim[0], dy.dim[2], dy.dim[3]) / SUM_TILES), tiles = blocks * SUM_TILES;
+    double units = clef__lower_device(lw)->compute_units * clef__lower_profile(lw)->items_per_unit;
+    clef__work work = {.flops = tiles * c * o * (2 * 16 * RUN * RUN + (32 + 24) * RUN * TRANSFORMS),
+                       .efficiency = WEIGHT_EFFICIENCY,
+                       .bytes = sizeof(float) * ((double)clef_shape_numel(x) + (double)clef_shape_numel(dy)),
+                       .groups = c * o * blocks};
+    double sums = fmax(fmin(units / (c * o), blocks), 1) * 16 + 9;
+    return clef__launch_seconds(lw, &work) +
+           clef__launch_seconds(lw, &(clef__work){.bytes = sizeof(float) * c * o * RUN * RUN * sums});
+}
+
+const clef__conv_rows clef__conv_winograd_fused = {.forward = {.name = "winograd_fused",
+                                                               .applies = applies,
+                                                               .cost = cost,
+                                                               .flops = clef__winograd_flops,
+                                                               .lower = winograd_fused_forward},
+                                                   .data = {.name = "winograd_fused",
+                                                            .applies = applies,
+                                                            .cost = cost,
+                                                            .flops = clef__winograd_flops,
+                                                            .lower = winograd_fused_data},
+                                                   .weight = {.name = "winograd_fused",
+                                                              .applies = weight_applies,
+                                                              .cost = weight_cost,
+                                                              .flops = clef__winograd_weight_flops,
+                                                              .lower = winograd_fused_weight}};

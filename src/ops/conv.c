@@ -1,7 +1,6 @@
 /* conv.c — convolution in two dimensions and its two gradients.  The three are linear in each input and are each other's gradients,
    so that any order of derivative exists.  How each becomes launches: kernels/conv.h. */
 #include "kernels/conv.h"
-#include "kernels/gemm.h"
 #include "ops/ops.h"
 
 typedef clef__conv geometry;
@@ -132,53 +131,12 @@ static void cost(const clef__node *node, double *flops, double *bytes) {
     *bytes = all * (double)clef_dtype_size(node->out->dtype);
 }
 
-/* F(2×2, 3×3): for each tile of 2 × 2 results 16 products of each channel with each filter in place of 36, and additions to bring
-   its 4 × 4 pixels there (32 a channel) and the results back (24 a filter).  Filters are transformed once (28 for each): the
-   gradient by the filters works on the same tiles. */
-static double winograd_flops(const clef__node *node) {
-    clef_shape tiled = node->op == &op_backward_data ? node->out->shape : like_y(node);
-    double c = (double)like_x(node).dim[1], o = (double)like_y(node).dim[1];
-    double tiles = (double)tiled.dim[0] * (double)clef__ceil_div(tiled.dim[2], 2) * (double)clef__ceil_div(tiled.dim[3], 2);
-    return tiles * (2 * 16 * c * o + 32 * c + 24 * o) + 28 * c * o;
-}
-
-static const clef__strategy forward_strategies[] = {
-    {.name = "depthwise", .applies = clef__depthwise_applies, .lower = clef__depthwise_forward},
-    {.name = "winograd fused",
-     .applies = clef__winograd_fused_applies,
-     .lower = clef__winograd_fused_forward,
-     .flops = winograd_flops},
-    {.name = "direct", .applies = clef__direct_applies, .lower = clef__direct_forward},
-    {.name = "winograd", .applies = clef__winograd_applies, .lower = clef__winograd_forward, .flops = winograd_flops},
-    {.name = "gemm", .lower = clef__conv_gemm_forward},
-    {0}};
-static const clef__strategy data_strategies[] = {
-    {.name = "depthwise", .applies = clef__depthwise_applies, .lower = clef__depthwise_data},
-    {.name = "winograd fused",
-     .applies = clef__winograd_fused_applies,
-     .lower = clef__winograd_fused_data,
-     .flops = winograd_flops},
-    {.name = "direct", .applies = clef__direct_data_applies, .lower = clef__direct_data},
-    {.name = "gemm and fold", .applies = clef__fold_applies, .lower = clef__fold_data},
-    {.name = "winograd", .applies = clef__winograd_applies, .lower = clef__winograd_data, .flops = winograd_flops},
-    {.name = "gemm by phase", .lower = clef__conv_gemm_data},
-    {0}};
-static const clef__strategy weight_strategies[] = {
-    {.name = "depthwise", .applies = clef__depthwise_weight_applies, .lower = clef__depthwise_weight},
-    {.name = "winograd fused",
-     .applies = clef__winograd_fused_weight_applies,
-     .lower = clef__winograd_fused_weight,
-     .flops = winograd_flops},
-    {.name = "direct", .applies = clef__direct_weight_applies, .lower = clef__direct_weight},
-    {.name = "gemm over pixels", .lower = clef__conv_gemm_weight},
-    {0}};
-
 static const clef_op op_conv2d = {.name = "conv2d",
                                   .kind = CLEF__KERNEL,
                                   .epilogue = true,
                                   .infer = infer_conv2d,
                                   .gradient = gradient_conv2d,
-                                  .strategies = forward_strategies,
+                                  .strategies = clef__conv_forward_rows,
                                   .cost = cost,
                                   .element = clef__conv2d_element};
 static const clef_op op_backward_data = {.name = "conv2d_backward_data",
@@ -186,14 +144,14 @@ static const clef_op op_backward_data = {.name = "conv2d_backward_data",
                                          .epilogue = true,
                                          .infer = infer_backward_data,
                                          .gradient = gradient_backward_data,
-                                         .strategies = data_strategies,
+                                         .strategies = clef__conv_data_rows,
                                          .cost = cost,
                                          .element = clef__conv2d_backward_data_element};
 static const clef_op op_backward_weight = {.name = "conv2d_backward_weight",
                                            .kind = CLEF__KERNEL,
                                            .infer = infer_backward_weight,
                                            .gradient = gradient_backward_weight,
-                                           .strategies = weight_strategies,
+                                           .strategies = clef__conv_weight_rows,
                                            .cost = cost,
                                            .element = clef__conv2d_backward_weight_element};
 

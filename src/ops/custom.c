@@ -264,7 +264,7 @@ static void lower_kernel(const clef__lowering *lw) {
     clef__launch_end_1d(lw, t.call.items);
 }
 
-static const clef__strategy kernel_strategies[] = {{.name = "kernel", .lower = lower_kernel}, {0}};
+static const clef__strategy *const kernel_strategies[] = {&(const clef__strategy){.name = "kernel", .lower = lower_kernel}, NULL};
 
 /* dx[i] as the tape takes it: of x[i]'s dtype, or NULL with a line that names the op. */
 static clef_tensor *checked_gradient(const char *op, const clef_tensor *x, clef_tensor *dx, int i) {

@@ -76,7 +76,7 @@ static void gather_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_t
     dx[0] = clef_scatter_add(nothing, (int)attributes_of(clef__node_of(y[0]))->dim, x[1], g[0]);
 }
 
-static const clef__strategy gather_strategies[] = {{.name = "elements", .lower = gather_lower}, {0}};
+static const clef__strategy *const gather_strategies[] = {&(const clef__strategy){.name = "elements", .lower = gather_lower}, NULL};
 static const clef_op op_gather = {
     .name = "gather", .kind = CLEF__KERNEL, .infer = gather_infer, .gradient = gather_gradient, .strategies = gather_strategies};
 
@@ -190,7 +190,7 @@ static void scatter_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_
     if (wanted[2]) dx[2] = clef_where_scalar(winners(x[0], d, x[1]), clef_gather(g[0], d, x[1]), 0);
 }
 
-static const clef__strategy scatter_strategies[] = {{.name = "owners", .lower = scatter_lower}, {0}};
+static const clef__strategy *const scatter_strategies[] = {&(const clef__strategy){.name = "owners", .lower = scatter_lower}, NULL};
 static const clef_op op_scatter_add = {.name = "scatter_add",
                                        .kind = CLEF__KERNEL,
                                        .infer = scatter_infer,
@@ -354,8 +354,9 @@ static bool embedding_infer(clef__call *call) {
     return select_infer(call);
 }
 
-static const clef__strategy index_add_strategies[] = {{.name = "owners", .lower = index_add_lower}, {0}};
-static const clef__strategy select_strategies[] = {{.name = "rows", .lower = select_lower}, {0}};
+static const clef__strategy *const index_add_strategies[] = {&(const clef__strategy){.name = "owners", .lower = index_add_lower},
+                                                             NULL};
+static const clef__strategy *const select_strategies[] = {&(const clef__strategy){.name = "rows", .lower = select_lower}, NULL};
 static const clef_op op_index_add = {.name = "index_add",
                                      .kind = CLEF__KERNEL,
                                      .infer = index_add_infer,

@@ -88,8 +88,10 @@ static void cost_product(const clef__node *node, double *flops, double *bytes) {
     *bytes = (all + (double)clef_shape_numel(node->out->shape)) * (double)clef_dtype_size(node->out->dtype);
 }
 
-static const clef__strategy matmul_strategies[] = {{.name = "gemm", .lower = clef__product_matmul}, {0}};
-static const clef__strategy linear_strategies[] = {{.name = "gemm", .lower = clef__product_linear}, {0}};
+static const clef__strategy *const matmul_strategies[] = {&(const clef__strategy){.name = "gemm", .lower = clef__product_matmul},
+                                                          NULL};
+static const clef__strategy *const linear_strategies[] = {&(const clef__strategy){.name = "gemm", .lower = clef__product_linear},
+                                                          NULL};
 
 static const clef_op op_matmul = {.name = "matmul",
                                   .kind = CLEF__KERNEL,

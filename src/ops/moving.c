@@ -132,7 +132,8 @@ static void slice_at_gradient(clef_tensor *const *x, clef_tensor *const *y, clef
     dx[0] = clef_slice_update(nothing, (int)attributes_of(clef__node_of(y[0]))->dim, x[1], g[0]);
 }
 
-static const clef__strategy slice_at_strategies[] = {{.name = "window", .lower = slice_at_lower}, {0}};
+static const clef__strategy *const slice_at_strategies[] = {&(const clef__strategy){.name = "window", .lower = slice_at_lower},
+                                                            NULL};
 static const clef_op op_slice_at = {.name = "slice_at",
                                     .kind = CLEF__KERNEL,
                                     .infer = slice_at_infer,
@@ -163,7 +164,8 @@ static void slice_update_gradient(clef_tensor *const *x, clef_tensor *const *y, 
     if (wanted[1]) dx[1] = clef_slice_at(g[0], (int)a->dim, x[2], a->length);
 }
 
-static const clef__strategy slice_update_strategies[] = {{.name = "window", .lower = slice_update_lower}, {0}};
+static const clef__strategy *const slice_update_strategies[] = {
+    &(const clef__strategy){.name = "window", .lower = slice_update_lower}, NULL};
 static const clef_op op_slice_update = {.name = "slice_update",
                                         .kind = CLEF__KERNEL,
                                         .infer = slice_update_infer,

@@ -162,8 +162,9 @@ static bool infer_layer_norm(clef__call *call) {
            clef__infer_like(call);
 }
 
-static const clef__strategy layer_strategies[] = {{.name = "rows", .lower = lower_layer_norm}, {0}};
-static const clef__strategy layer_backward_strategies[] = {{.name = "rows", .lower = lower_layer_backward}, {0}};
+static const clef__strategy *const layer_strategies[] = {&(const clef__strategy){.name = "rows", .lower = lower_layer_norm}, NULL};
+static const clef__strategy *const layer_backward_strategies[] = {
+    &(const clef__strategy){.name = "rows", .lower = lower_layer_backward}, NULL};
 static const clef_op op_layer_backward = {
     .name = "layer_norm_backward", .kind = CLEF__KERNEL, .infer = infer_layer_backward, .strategies = layer_backward_strategies};
 static const clef_op op_rms_backward = {

@@ -165,14 +165,15 @@ static void gradient_avg(clef_tensor *const *x, clef_tensor *const *y, clef_tens
     if (wanted[0]) dx[0] = apply(clef__node_of(y[0])->op == &op_avg ? &op_avg_backward : &op_avg, g[0], NULL, y[0]);
 }
 
-static const clef__strategy max_strategies[] = {{.name = "direct", .lower = lower_max}, {0}};
-static const clef__strategy max_pick_strategies[] = {{.name = "direct", .lower = lower_max_pick}, {0}};
-static const clef__strategy max_backward_strategies[] = {
-    {.name = "tiles", .applies = max_tiles_applies, .cost = tiles_cost, .lower = lower_max_tiles},
-    {.name = "gather", .cost = gather_cost, .lower = lower_max_gather},
-    {0}};
-static const clef__strategy avg_strategies[] = {{.name = "direct", .lower = lower_avg}, {0}};
-static const clef__strategy avg_backward_strategies[] = {{.name = "gather", .lower = lower_avg_backward}, {0}};
+static const clef__strategy *const max_strategies[] = {&(const clef__strategy){.name = "direct", .lower = lower_max}, NULL};
+static const clef__strategy *const max_pick_strategies[] = {&(const clef__strategy){.name = "direct", .lower = lower_max_pick},
+                                                            NULL};
+static const clef__strategy *const max_backward_strategies[] = {
+    &(const clef__strategy){.name = "tiles", .applies = max_tiles_applies, .cost = tiles_cost, .lower = lower_max_tiles},
+    &(const clef__strategy){.name = "gather", .cost = gather_cost, .lower = lower_max_gather}, NULL};
+static const clef__strategy *const avg_strategies[] = {&(const clef__strategy){.name = "direct", .lower = lower_avg}, NULL};
+static const clef__strategy *const avg_backward_strategies[] = {
+    &(const clef__strategy){.name = "gather", .lower = lower_avg_backward}, NULL};
 
 static const clef_op op_max = {
     .name = "max_pool2d", .kind = CLEF__KERNEL, .infer = infer_pool, .gradient = gradient_max, .strategies = max_strategies};

@@ -32,8 +32,8 @@ static void random_lower(const clef__lowering *lw, const char *kernel) {
 
 static void uniform_lower(const clef__lowering *lw) { random_lower(lw, "random_uniform"); }
 static void normal_lower(const clef__lowering *lw) { random_lower(lw, "random_normal"); }
-static const clef__strategy uniform_strategies[] = {{.name = "philox", .lower = uniform_lower}, {0}};
-static const clef__strategy normal_strategies[] = {{.name = "philox", .lower = normal_lower}, {0}};
+static const clef__strategy *const uniform_strategies[] = {&(const clef__strategy){.name = "philox", .lower = uniform_lower}, NULL};
+static const clef__strategy *const normal_strategies[] = {&(const clef__strategy){.name = "philox", .lower = normal_lower}, NULL};
 static const clef_op op_rand = {.name = "rand", .kind = CLEF__KERNEL, .strategies = uniform_strategies};
 static const clef_op op_randn = {.name = "randn", .kind = CLEF__KERNEL, .strategies = normal_strategies};
 
@@ -71,7 +71,7 @@ static void whole_lower(const clef__lowering *lw) {
     clef__launch_end_units(lw, args.units);
 }
 
-static const clef__strategy whole_strategies[] = {{.name = "philox", .lower = whole_lower}, {0}};
+static const clef__strategy *const whole_strategies[] = {&(const clef__strategy){.name = "philox", .lower = whole_lower}, NULL};
 static const clef_op op_randint = {.name = "randint", .kind = CLEF__KERNEL, .strategies = whole_strategies};
 
 static clef_tensor *random_whole(clef_context *ctx, int64_t low, uint64_t range, clef_shape shape, int device) {
@@ -169,9 +169,10 @@ static void draw_lower(const clef__lowering *lw) {
 
 #define DRAW_OP(op) \
     { .name = "multinomial", .kind = CLEF__KERNEL, .infer = op##_infer, .strategies = op##_strategies }
-static const clef__strategy whole_weights_strategies[] = {{.name = "whole", .lower = whole_weights_lower}, {0}};
-static const clef__strategy race_strategies[] = {{.name = "race", .lower = race_lower}, {0}};
-static const clef__strategy draw_strategies[] = {{.name = "search", .lower = draw_lower}, {0}};
+static const clef__strategy *const whole_weights_strategies[] = {
+    &(const clef__strategy){.name = "whole", .lower = whole_weights_lower}, NULL};
+static const clef__strategy *const race_strategies[] = {&(const clef__strategy){.name = "race", .lower = race_lower}, NULL};
+static const clef__strategy *const draw_strategies[] = {&(const clef__strategy){.name = "search", .lower = draw_lower}, NULL};
 static const clef_op op_whole_weights = DRAW_OP(whole_weights), op_race = DRAW_OP(race), op_draw = DRAW_OP(draw);
 
 /* Random bits of this shape on x's device. */
@@ -238,7 +239,7 @@ static void arange_lower(const clef__lowering *lw) {
     clef__launch_end_units(lw, args.units);
 }
 
-static const clef__strategy arange_strategies[] = {{.name = "count", .lower = arange_lower}, {0}};
+static const clef__strategy *const arange_strategies[] = {&(const clef__strategy){.name = "count", .lower = arange_lower}, NULL};
 static const clef_op op_arange = {.name = "arange", .kind = CLEF__KERNEL, .strategies = arange_strategies};
 
 clef_tensor *clef_arange(clef_context *ctx, double start, double stop, double step, clef_dtype dtype) {

@@ -56,7 +56,7 @@ static void reduce_lower(const clef__lowering *lw) {
                                                       .of_nothing = of_nothing(op, node->out->dtype)});
 }
 
-static const clef__strategy reduce_strategies[] = {{.name = "stages", .lower = reduce_lower}, {0}};
+static const clef__strategy *const reduce_strategies[] = {&(const clef__strategy){.name = "stages", .lower = reduce_lower}, NULL};
 
 /* ---- gradients ---- */
 
@@ -258,8 +258,8 @@ static void arg_lower(const clef__lowering *lw, bool smallest) {
 
 static void argmax_lower(const clef__lowering *lw) { arg_lower(lw, false); }
 static void argmin_lower(const clef__lowering *lw) { arg_lower(lw, true); }
-static const clef__strategy argmax_strategies[] = {{.name = "scan", .lower = argmax_lower}, {0}};
-static const clef__strategy argmin_strategies[] = {{.name = "scan", .lower = argmin_lower}, {0}};
+static const clef__strategy *const argmax_strategies[] = {&(const clef__strategy){.name = "scan", .lower = argmax_lower}, NULL};
+static const clef__strategy *const argmin_strategies[] = {&(const clef__strategy){.name = "scan", .lower = argmin_lower}, NULL};
 static const clef_op op_argmax = {.name = "argmax", .kind = CLEF__KERNEL, .infer = arg_infer, .strategies = argmax_strategies};
 static const clef_op op_argmin = {.name = "argmin", .kind = CLEF__KERNEL, .infer = arg_infer, .strategies = argmin_strategies};
 

@@ -67,7 +67,7 @@ static void scan_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_ten
     dx[0] = apply_scan(g[0], a->dim, !a->reverse);
 }
 
-static const clef__strategy scan_strategies[] = {{.name = "chunks", .lower = scan_lower}, {0}};
+static const clef__strategy *const scan_strategies[] = {&(const clef__strategy){.name = "chunks", .lower = scan_lower}, NULL};
 static const clef_op op_cumsum = {
     .name = "cumsum", .kind = CLEF__KERNEL, .infer = scan_infer, .gradient = scan_gradient, .strategies = scan_strategies};
 

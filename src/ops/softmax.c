@@ -147,9 +147,10 @@ static void log_softmax_slope_lower(const clef__lowering *lw) { slope_launch(lw,
 
 /* ---- gradients: one kernel, or expressions that have gradients themselves where those may be asked for ---- */
 
-#define SLOPE_OP(name_)                                                                                              \
-    static const clef__strategy name_##_slope_strategies[] = {{.name = "lines", .lower = name_##_slope_lower}, {0}}; \
-    static const clef_op op_##name_##_slope = {                                                                      \
+#define SLOPE_OP(name_)                                                                \
+    static const clef__strategy *const name_##_slope_strategies[] = {                  \
+        &(const clef__strategy){.name = "lines", .lower = name_##_slope_lower}, NULL}; \
+    static const clef_op op_##name_##_slope = {                                        \
         .name = #name_ "_backward", .kind = CLEF__KERNEL, .infer = slope_infer, .strategies = name_##_slope_strategies};
 SLOPE_OP(softmax)
 SLOPE_OP(log_softmax)
@@ -177,8 +178,9 @@ static void log_softmax_gradient(clef_tensor *const *x, clef_tensor *const *y, c
                 : slope(&op_log_softmax_slope, y[0], g[0]);
 }
 
-static const clef__strategy softmax_strategies[] = {{.name = "lines", .lower = softmax_lower}, {0}};
-static const clef__strategy log_softmax_strategies[] = {{.name = "lines", .lower = log_softmax_lower}, {0}};
+static const clef__strategy *const softmax_strategies[] = {&(const clef__strategy){.name = "lines", .lower = softmax_lower}, NULL};
+static const clef__strategy *const log_softmax_strategies[] = {&(const clef__strategy){.name = "lines", .lower = log_softmax_lower},
+                                                               NULL};
 static const clef_op op_softmax = {.name = "softmax",
                                    .kind = CLEF__KERNEL,
                                    .infer = softmax_infer,
@@ -298,8 +300,9 @@ static bool class_slope_infer(clef__call *call) {
            clef__infer_like(call);
 }
 
-static const clef__strategy class_strategies[] = {{.name = "rows", .lower = class_lower}, {0}};
-static const clef__strategy class_slope_strategies[] = {{.name = "rows", .lower = class_slope_lower}, {0}};
+static const clef__strategy *const class_strategies[] = {&(const clef__strategy){.name = "rows", .lower = class_lower}, NULL};
+static const clef__strategy *const class_slope_strategies[] = {&(const clef__strategy){.name = "rows", .lower = class_slope_lower},
+                                                               NULL};
 static const clef_op op_class_slope = {
     .name = "cross_entropy_backward", .kind = CLEF__KERNEL, .infer = class_slope_infer, .strategies = class_slope_strategies};
 

@@ -150,7 +150,7 @@ static void place_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_te
     if (wanted[0]) dx[0] = clef_gather(g[0], (int)a->dim, x[1]);
 }
 
-static const clef__strategy place_strategies[] = {{.name = "elements", .lower = place_lower}, {0}};
+static const clef__strategy *const place_strategies[] = {&(const clef__strategy){.name = "elements", .lower = place_lower}, NULL};
 static const clef_op op_place = {.name = "sort_backward",
                                  .kind = CLEF__KERNEL,
                                  .infer = place_infer,
@@ -165,7 +165,7 @@ static void order_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_te
     if (g[0]) dx[0] = clef__apply(&op_place, (clef_tensor *[]){g[0], y[1]}, 2, &a, sizeof a);
 }
 
-static const clef__strategy order_strategies[] = {{.name = "merge", .lower = order_lower}, {0}};
+static const clef__strategy *const order_strategies[] = {&(const clef__strategy){.name = "merge", .lower = order_lower}, NULL};
 #define ORDER_OP(what) \
     { .name = what, .kind = CLEF__KERNEL, .infer = order_infer, .gradient = order_gradient, .strategies = order_strategies }
 static const clef_op op_sort = ORDER_OP("sort"), op_topk = ORDER_OP("topk");

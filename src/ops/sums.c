@@ -135,7 +135,7 @@ static void gradient_sums_with(clef_tensor *const *x, clef_tensor *const *y, cle
     if (wanted[2]) dx[2] = sum_of(first, g[1] ? clef_mul(g[1], clef_sub(x[0], x[1])) : NULL);
 }
 
-static const clef__strategy strategies[] = {{.name = "one pass", .lower = lower_sums}, {0}};
+static const clef__strategy *const strategies[] = {&(const clef__strategy){.name = "one pass", .lower = lower_sums}, NULL};
 static const clef_op op_own_sums = {/* of x - m and of its square */
                                     .name = "centred_sums",
                                     .kind = CLEF__KERNEL,

@@ -103,7 +103,8 @@ static void window_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_t
 
 static clef_tensor *windows_sum(clef_tensor *const *term, int n);
 
-static const clef__strategy window_strategies[] = {{.name = "fill and copy", .lower = window_lower}, {0}};
+static const clef__strategy *const window_strategies[] = {&(const clef__strategy){.name = "fill and copy", .lower = window_lower},
+                                                          NULL};
 static const clef_op op_window = {.name = "pad",
                                   .kind = CLEF__KERNEL,
                                   .infer = window_infer,
@@ -199,7 +200,7 @@ static void windows_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_
         if (wanted[i]) dx[i] = clef__window(g[0], all->window[i].start, all->window[i].step, clef_tensor_shape(x[i]).dim);
 }
 
-static const clef__strategy windows_strategies[] = {{.name = "copies", .lower = windows_lower}, {0}};
+static const clef__strategy *const windows_strategies[] = {&(const clef__strategy){.name = "copies", .lower = windows_lower}, NULL};
 static const clef_op op_windows = {.name = "windows",
                                    .kind = CLEF__KERNEL,
                                    .infer = windows_infer,
@@ -320,7 +321,7 @@ static void concat_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_t
     }
 }
 
-static const clef__strategy concat_strategies[] = {{.name = "copies", .lower = concat_lower}, {0}};
+static const clef__strategy *const concat_strategies[] = {&(const clef__strategy){.name = "copies", .lower = concat_lower}, NULL};
 static const clef_op op_concat = {
     .name = "concat", .kind = CLEF__KERNEL, .infer = concat_infer, .gradient = concat_gradient, .strategies = concat_strategies};
 

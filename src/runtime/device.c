@@ -127,6 +127,7 @@ bool clef__device_facts(cl_platform_id platform, cl_device_id id, clef__found *o
     info.cache_bytes = device_number(id, CL_DEVICE_GLOBAL_MEM_CACHE_SIZE, sizeof(cl_ulong));
     info.max_work_group = (size_t)device_number(id, CL_DEVICE_MAX_WORK_GROUP_SIZE, sizeof(size_t));
     info.local_is_dedicated = device_number(id, CL_DEVICE_LOCAL_MEM_TYPE, sizeof(cl_uint)) == CL_LOCAL;
+    info.group_multiple = (uint32_t)device_number(id, CL_DEVICE_PREFERRED_WORK_GROUP_SIZE_MULTIPLE, sizeof(size_t));
     info.f64 = clef__has_word(info.extensions, "cl_khr_fp64") ||
                device_number(id, CL_DEVICE_DOUBLE_FP_CONFIG, sizeof(cl_device_fp_config)) != 0;
     info.f16 = clef__has_word(info.extensions, "cl_khr_fp16");

@@ -20,20 +20,24 @@ typedef struct row {
     uint32_t lanes;   /* the least it asks for */
     size_t group;
     uint64_t local_bytes;
+    bool dedicated;
+    uint32_t in_step;
     clef__profile profile;
 } row;
 
 static const row rows[ROWS] = {
-#define PROFILE(name, fallback, type, lanes, group, local_bytes, vector, local, items, tile_m, tile_vectors, wide, block, unit) \
-    [ROW_##name] = {ROW_##fallback, type,        lanes,                                                                         \
-                    group,          local_bytes, {#name, vector, local, items, tile_m, tile_vectors, wide, block, unit}},
+/* clang-format off */
+#define PROFILE(name, fallback, type, lanes, group, local_bytes, dedicated, in_step, ...) \
+    [ROW_##name] = {ROW_##fallback, type, lanes, group, local_bytes, dedicated, in_step, {#name, __VA_ARGS__}},
 #include "profile.def"
 #undef PROFILE
+    /* clang-format on */
 };
 
 static bool row_fits(const row *r, const clef_device_info *info) {
+    uint32_t in_step = info->group_multiple ? info->group_multiple : 32;
     return (!*r->type || strcmp(r->type, info->type) == 0) && info->vector_width >= r->lanes && info->max_work_group >= r->group &&
-           info->local_bytes >= r->local_bytes;
+           info->local_bytes >= r->local_bytes && (info->local_is_dedicated || !r->dedicated) && in_step >= r->in_step;
 }
 
 static int by_facts(const clef_device_info *info) {

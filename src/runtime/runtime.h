@@ -76,7 +76,10 @@ typedef struct clef__profile {
     int tile_m, tile_vectors; /* gemm register tile: rows, and vectors of `vector` lanes per row */
     bool wide_items;          /* one work-item owns a long contiguous run (CPU), not one vector (GPU) */
     int block;                /* edge of the largest tile that a work-group may keep in local memory; 0: none */
-    double unit_us;           /* nominal: from the start of one compute unit to that of the next */
+    /* nominal, for plan/lower/cost.h */
+    double flops_per_cycle, ghz;    /* of a compute unit, in f32 */
+    double cache_kb, gb_per_second; /* cache: that work-items of a unit share; bandwidth: of the device's memory */
+    double launch_us, unit_us;      /* from a launch to its first work-item; from one compute unit's start to the next one's */
 } clef__profile;
 const clef__profile *clef__device_profile(const clef__device *device);
 /* What multiplies fragments of matrices in half types (matrix.c): nothing, local memory in its place (CLEF_MATRIX=emulated, for

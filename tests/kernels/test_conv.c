@@ -199,9 +199,17 @@ Test(conv2d, geometries) {
     layers_of_residual_networks();
 }
 
-/* Enough tiles of 2×2 pixels for fewer multiplications (cl/winograd_fused.cl): odd sizes, margins, runs of channels and panels of
+/* From now on this way is taken wherever it applies, whether or not it pays on this device. */
+static void prefer(const char *row) {
+    clef_close(ctx);
+    setenv("CLEF_ROWS", row, 1);
+    ctx = open_seeded(1);
+}
+
+/* Tiles of 2×2 pixels with fewer multiplications (cl/winograd_fused.cl): odd sizes, margins, runs of channels and panels of
    filters that are not full, several blocks of tiles and runs of blocks. */
 Test(conv2d, three_by_three) {
+    prefer("winograd_fused");
     check((geometry){24, 8, 4, 3, 8, 3, 3, OPTIONS(.padding = {1, 1})});
     if (small_tests()) return;
     check((geometry){6, 32, 8, 8, 32, 3, 3, OPTIONS(.padding = {1, 1})});
@@ -217,6 +225,7 @@ Test(conv2d, three_by_three) {
 /* Images of few channels, whose gradient gathers from products (cl/fold.cl): borders, strides and dilations with and without a
    tap for every pixel. */
 Test(conv2d, few_channels) {
+    prefer("fold");
     check((geometry){1, 2, 7, 6, 5, 3, 3, OPTIONS(.padding = {1, 1})});
     if (small_tests()) return;
     check((geometry){3, 6, 12, 12, 16, 5, 5, OPTIONS(.groups = 1)});
@@ -230,6 +239,7 @@ Test(conv2d, few_channels) {
 /* Few channels and filters over enough pixels for a kernel of their own (cl/direct.cl): widths that no tile divides, results that
    fill no vector, margins on one side and all, parts of a row of taps and several rows at once, long sums in blocks. */
 Test(conv2d, few_taps) {
+    prefer("direct");
     check((geometry){3, 1, 14, 17, 6, 4, 5, OPTIONS(.groups = 1)});
     if (small_tests()) return;
     check((geometry){1, 1, 28, 28, 6, 5, 5, OPTIONS(.groups = 1)});

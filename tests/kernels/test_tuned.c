@@ -11,6 +11,7 @@ static const clef__family *family; /* of this device's products */
 static void setup(void) {
     setenv("CLEF_CLBLAST", "0", 1); /* tests/plan/test_library.c tries it, whose kernels take long to compile */
     dir = io_scratch();
+    setenv("CLEF_ROWS", "product", 1); /* convolutions too, whatever would be faster */
     ctx = open_in(dir);
     family = clef__device_profile(clef__device_at(ctx, 0))->block ? &clef__tile_family : &clef__gemm_family;
 }

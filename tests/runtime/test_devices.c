@@ -133,7 +133,8 @@ Test(no_device, unwritable_home) {
 
 /* ---- profiles ---- */
 static const char *profile_for(const char *type, uint32_t lanes, size_t group, uint64_t local_bytes, clef__profile *p) {
-    clef_device_info info = {.type = type, .vector_width = lanes, .max_work_group = group, .local_bytes = local_bytes};
+    clef_device_info info = {
+        .type = type, .vector_width = lanes, .max_work_group = group, .local_bytes = local_bytes, .local_is_dedicated = true};
     cr_assert(clef__profile_choose(NULL, &info, p));
     return p->name;
 }
@@ -152,6 +153,24 @@ Test(profiles, by_facts) {
     cr_assert_str_eq(profile_for("gpu", 1, 256, 16384, &p), "minimal");
     cr_assert_str_eq(profile_for("accelerator", 1, 256, 65536, &p), "minimal");
     cr_assert_str_eq(profile_for("other", 16, 256, 65536, &p), "minimal");
+}
+
+/* GPUs by how many work-items run in step, and by where local memory is. */
+static const char *gpu_profile(uint32_t in_step, bool dedicated) {
+    static clef__profile p;
+    clef_device_info info = {
+        .type = "gpu", .max_work_group = 256, .local_bytes = 32768, .local_is_dedicated = dedicated, .group_multiple = in_step};
+    cr_assert(clef__profile_choose(NULL, &info, &p));
+    cr_expect((p.block > 0) == dedicated, "tiles in memory that is no faster");
+    return p.name;
+}
+
+Test(profiles, kinds_of_gpus) {
+    cr_expect_str_eq(gpu_profile(64, true), "gpu_64");
+    cr_expect_str_eq(gpu_profile(32, true), "gpu");
+    cr_expect_str_eq(gpu_profile(0, true), "gpu", "a device that does not tell");
+    cr_expect_str_eq(gpu_profile(8, true), "gpu_16");
+    for (uint32_t in_step = 0; in_step <= 64; in_step += 16) cr_expect_str_eq(gpu_profile(in_step, false), "gpu_shared");
 }
 
 /* Whatever the facts, a profile never asks for more than the device has. */

@@ -33,10 +33,14 @@ cl_int clGetDeviceInfo(cl_device_id d, cl_device_info what, size_t n, void *v, s
     const persona *p = played;
     const cl_bool compiler = p && !p->no_compiler;
     const cl_device_fp_config none = 0;
+    const cl_device_local_mem_type dedicated = CL_LOCAL;
+    const size_t in_step = 32;
     switch (p ? what : 0) {
     case CL_DEVICE_TYPE: return answer(&p->type, sizeof p->type, n, v, needed);
     case CL_DEVICE_MAX_WORK_GROUP_SIZE: return answer(&p->group, sizeof p->group, n, v, needed);
     case CL_DEVICE_LOCAL_MEM_SIZE: return answer(&p->local_bytes, sizeof p->local_bytes, n, v, needed);
+    case CL_DEVICE_LOCAL_MEM_TYPE: return answer(&dedicated, sizeof dedicated, n, v, needed);
+    case CL_DEVICE_PREFERRED_WORK_GROUP_SIZE_MULTIPLE: return answer(&in_step, sizeof in_step, n, v, needed);
     case CL_DEVICE_MAX_MEM_ALLOC_SIZE: return answer(&p->max_alloc, sizeof p->max_alloc, n, v, needed);
     case CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT:
     case CL_DEVICE_PREFERRED_VECTOR_WIDTH_FLOAT: return answer(&p->lanes, sizeof p->lanes, n, v, needed);

@@ -20,6 +20,8 @@ const clef__node *clef__lower_node(const clef__lowering *lw);
 const clef__profile *clef__lower_profile(const clef__lowering *lw);
 const clef_device_info *clef__lower_device(const clef__lowering *lw);
 clef__matrix_unit clef__lower_matrix_unit(const clef__lowering *lw);
+/* Of the rows of src/kernels/gemm_table.c: the product they are asked about. */
+struct clef__gemm *clef__lower_product(const clef__lowering *lw);
 
 /* Input i as it lies: any strides, 0 and negative ones too.  It takes a launch to make a constant that lies nowhere yet, and to
    copy what a view looks at where it cannot be seen as that view: so ask before a launch begins. */
@@ -143,14 +145,14 @@ typedef struct clef__knob_seed {
     const char *profiles; /* of cl/profile.def, that it is good for: "cpu minimal" */
     clef__knobs knobs;
 } clef__knob_seed;
-typedef struct clef__family {
+struct clef__family {
     const char *name;
     const char *files; /* of cl/, that a result is about: "gemm.cl pack.cl"; NULL: all */
     const clef__knob *knob;
     int n_knobs;
     const clef__knob_seed *seed;
     int n_seeds;
-} clef__family;
+};
 /* The knobs for sizes like these; all 0 where nothing was measured.  Call it before the launches it is about. */
 clef__knobs clef__lower_knobs(const clef__lowering *lw, const clef__family *family, clef_dtype dtype, const int64_t *size, int n);
 

@@ -34,8 +34,9 @@ typedef struct clef__recorder {
 /* One node, as its strategy sees it, and where launches for it are recorded.  It never changes. */
 struct clef__lowering {
     clef__recorder *rec;
-    const clef__node *node; /* NULL: launches for no node in particular */
-    int captured, device;   /* captured: its first output */
+    const clef__node *node;     /* NULL: launches for no node in particular */
+    int captured, device;       /* captured: its first output */
+    struct clef__gemm *product; /* kernels/gemm.h: a part of the node that has rows of its own; NULL: the node itself */
 };
 clef__lowering clef__lowering_of(clef__recorder *rec, int captured);
 

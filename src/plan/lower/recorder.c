@@ -189,6 +189,10 @@ void clef__launch_end_1d(const clef__lowering *lw, int64_t items) {
     clef__launch_end(lw, (size_t[3]){(size_t)items, 1, 1}, (size_t[3]){local, 1, 1});
 }
 
+struct clef__gemm *clef__lower_product(const clef__lowering *lw) {
+    return lw->product;
+}
+
 clef__matrix_unit clef__lower_matrix_unit(const clef__lowering *lw) {
     return clef__device_matrix_unit(clef__device_at(lw->rec->ctx, lw->device));
 }

@@ -7,7 +7,6 @@
 #include "runtime/arithmetic.h"
 #include "runtime/sha256.h"
 
-#include <float.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -42,7 +41,7 @@ static void hash_files(clef__sha256 *s, const char *files) {
 }
 
 /* The knobs are part of it: values that mean something else are other kernels. */
-static void hash_family(const clef__family *family, const clef__strategy *strategies, char text[17]) {
+static void hash_family(const clef__family *family, const clef__strategy *const *strategies, char text[17]) {
     clef__sha256 s;
     uint8_t digest[32];
     clef__sha256_begin(&s);
@@ -51,7 +50,7 @@ static void hash_family(const clef__family *family, const clef__strategy *strate
         clef__sha256_add_text(&s, family->knob[i].name);
         clef__sha256_add(&s, family->knob[i].value, sizeof family->knob[i].value);
     }
-    for (; strategies && strategies->name; strategies++) clef__sha256_add_text(&s, strategies->name);
+    for (; strategies && *strategies; strategies++) clef__sha256_add_text(&s, (*strategies)->name ? (*strategies)->name : "");
     clef__sha256_end(&s, digest);
     for (int i = 0; i < 8; i++) snprintf(text + 2 * i, 3, "%02x", digest[i]);
 }
@@ -63,7 +62,7 @@ static void fill_family(clef__own_family *own, const clef__family *family, const
     if (op) {
         own->knob = (clef__knob){.name = "strategy", .compiled = true};
         own->family = (clef__family){.name = op->name, .knob = &own->knob, .n_knobs = 1};
-        for (int i = 0; i < CLEF__KNOB_VALUES - 1 && op->strategies[i].name; i++) own->knob.value[i] = i + 1;
+        for (int i = 0; i < CLEF__KNOB_VALUES - 1 && op->strategies[i]; i++) own->knob.value[i] = i + 1;
     }
     hash_family(&own->family, op ? op->strategies : NULL, own->kernel);
 }
@@ -159,9 +158,13 @@ clef__knobs clef__lower_knobs(const clef__lowering *lw, const clef__family *fami
 
 /* ---- strategies ---- */
 
-static int count_applicable(const clef__lowering *lw) {
+bool clef__row_applies(const clef__lowering *lw, const clef__strategy *row) {
+    return row->lower && (!row->applies || row->applies(lw));
+}
+
+static int count_applicable(const clef__lowering *lw, const clef__strategy *const *rows) {
     int n = 0;
-    for (const clef__strategy *s = lw->node->op->strategies; s && s->name; s++) n += !s->applies || s->applies(lw);
+    for (; rows && *rows; rows++) n += !(*rows)->on_request && clef__row_applies(lw, *rows);
     return n;
 }
 
@@ -172,7 +175,7 @@ static uint64_t hash_attributes(const clef__node *node) {
 /* The strategy that was measured to be best; NULL where none was, or it does not apply here. */
 static const clef__strategy *measured(const clef__lowering *lw) {
     const clef__node *node = lw->node;
-    if (!clef__tuning_on(lw->rec->ctx) || count_applicable(lw) < 2) return NULL;
+    if (!clef__tuning_on(lw->rec->ctx) || count_applicable(lw, node->op->strategies) < 2) return NULL;
     const clef__own_family *own = know(lw->rec->selection, NULL, node->op);
     if (!own) return NULL;
     clef__tuning_key key = {.family = &own->family, .kernel = own->kernel, .dtype = node->out->dtype, .device = lw->device};
@@ -180,8 +183,8 @@ static const clef__strategy *measured(const clef__lowering *lw) {
     for (int i = 0; i < node->n_inputs; i++)
         for (int d = 0; d < node->input[i]->shape.rank; d++) add_size(&key, node->input[i]->shape.dim[d]);
     clef__knobs knobs = decide(lw, &key);
-    const clef__strategy *s = knobs.value[0] ? &node->op->strategies[knobs.value[0] - 1] : NULL;
-    return s && (!s->applies || s->applies(lw)) ? s : NULL;
+    const clef__strategy *s = knobs.value[0] ? node->op->strategies[knobs.value[0] - 1] : NULL;
+    return s && clef__row_applies(lw, s) ? s : NULL;
 }
 
 double clef__spared_flops(const clef__node *node, const clef__strategy *strategy) {
@@ -191,17 +194,48 @@ double clef__spared_flops(const clef__node *node, const clef__strategy *strategy
     return flops - strategy->flops(node);
 }
 
-/* The one that was measured, else the cheapest that applies; ties go to the first row. */
-const clef__strategy *clef__select_strategy(const clef__lowering *lw) {
-    const clef__strategy *best = measured(lw);
-    double best_cost = best ? -1 : DBL_MAX;
-    for (const clef__strategy *s = lw->node->op->strategies; s && s->name; s++) {
-        if (s->applies && !s->applies(lw)) continue;
-        double cost = s->cost ? s->cost(lw) : 0;
-        if (cost < best_cost) {
-            best = s;
-            best_cost = cost;
-        }
+/* What there was to choose from, for those who want to know. */
+static void log_choice(const clef__lowering *lw, const clef__strategy *const *rows, const clef__strategy *best) {
+    char text[256] = "";
+    size_t used = 0;
+    if (count_applicable(lw, rows) < 2) return;
+    for (; *rows; rows++)
+        if (!(*rows)->on_request && clef__row_applies(lw, *rows) && used < sizeof text)
+            used +=
+                (size_t)snprintf(text + used, sizeof text - used, " %s=%.3g", (*rows)->name, (*rows)->cost ? (*rows)->cost(lw) : 0);
+    clef__log_line(lw->rec->ctx, CLEF_LOG_DEBUG, "%s: %s of%s seconds", lw->node->op->name, best->name, text);
+}
+
+/* preferred: names of rows that go before all others. */
+static const clef__strategy *cheapest(const clef__lowering *lw, const clef__strategy *const *rows, const char *preferred,
+                                      double *least) {
+    const clef__strategy *best = NULL;
+    for (; rows && *rows; rows++) {
+        bool wanted = (*rows)->lower && clef__has_word(preferred, (*rows)->name);
+        if (((*rows)->on_request && !wanted) || !clef__row_applies(lw, *rows)) continue;
+        double cost = wanted ? -1 : (*rows)->cost ? (*rows)->cost(lw) : 0;
+        if (best && cost >= *least) continue;
+        best = *rows;
+        *least = cost;
     }
     return best;
+}
+
+const clef__strategy *clef__select_row(const clef__lowering *lw, const clef__strategy *const *rows) {
+    double least;
+    const clef__strategy *best = cheapest(lw, rows, lw->rec->selection->preferred, &least);
+    if (best) log_choice(lw, rows, best);
+    return best;
+}
+
+double clef__least_seconds(const clef__lowering *lw, const clef__strategy *const *rows) {
+    double least = 0;
+    cheapest(lw, rows, "", &least);
+    return least;
+}
+
+/* The one that was measured, else the cheapest. */
+const clef__strategy *clef__select_strategy(const clef__lowering *lw) {
+    const clef__strategy *best = measured(lw);
+    return best ? best : clef__select_row(lw, lw->node->op->strategies);
 }

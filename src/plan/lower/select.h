@@ -31,11 +31,16 @@ typedef struct clef__selection {
     void (*note)(void *user, const clef__lowering *lw,
                  const clef__tuning_key *key); /* NULL, or who is told of every key that is asked for */
     void *user;
+    char preferred[128]; /* CLEF_ROWS: names of rows that are taken wherever they apply */
 } clef__selection;
 void clef__families_free(clef__own_family *first);
 
 /* The strategy for the node being lowered; NULL if none applies. */
 const clef__strategy *clef__select_strategy(const clef__lowering *lw);
+/* The cheapest of a table's rows that apply, and its seconds; ties go to the first. */
+const clef__strategy *clef__select_row(const clef__lowering *lw, const clef__strategy *const *rows);
+double clef__least_seconds(const clef__lowering *lw, const clef__strategy *const *rows);
+bool clef__row_applies(const clef__lowering *lw, const clef__strategy *row);
 /* The FLOPs that it needs fewer than the op's definition. */
 double clef__spared_flops(const clef__node *node, const clef__strategy *strategy);
 #endif

@@ -1,6 +1,7 @@
 /* eval.c — what triggers work: collects the pending graph, finds or builds its plan, runs it. */
 #include "plan/run/run.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* ---- the plan cache ---- */
@@ -39,7 +40,11 @@ static void close_plans(clef_context *ctx, void *state) {
 }
 
 clef__plans *clef__plans_of(clef_context *ctx) {
-    return clef__make_room_state(ctx, CLEF__ROOM_PLAN, sizeof(clef__plans), close_plans);
+    bool made = !clef__room_state(ctx, CLEF__ROOM_PLAN);
+    clef__plans *plans = clef__make_room_state(ctx, CLEF__ROOM_PLAN, sizeof(clef__plans), close_plans);
+    const char *rows = made && plans ? clef__env("CLEF_ROWS") : NULL;
+    if (rows) snprintf(plans->selection.preferred, sizeof plans->selection.preferred, "%s", rows);
+    return plans;
 }
 
 void clef__plans_forget(clef_context *ctx) {

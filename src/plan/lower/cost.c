@@ -1,0 +1,27 @@
+/* cost.c — see cost.h. */
+#include "plan/lower/cost.h"
+
+#include <math.h>
+
+static double units_of(const clef__lowering *lw) { return fmax(clef__lower_device(lw)->compute_units, 1); }
+
+/* How much longer than in equal parts: units wait for those that have one group more. */
+static double waves(double groups, double units) { return groups > 0 ? ceil(groups / units) * units / groups : 1; }
+
+/* Caches move bytes several times as fast as memory, as far as these fit. */
+static double memory_seconds(const clef__profile *profile, double bytes, double units) {
+    enum { CACHE_SPEED = 4 };
+    double cached = fmin(bytes, profile->cache_kb * 1024 * units);
+    return (cached / CACHE_SPEED + bytes - cached) / (profile->gb_per_second * 1e9);
+}
+
+double clef__work_seconds(const clef__lowering *lw, const clef__work *work) {
+    const clef__profile *profile = clef__lower_profile(lw);
+    double units = units_of(lw), peak = profile->flops_per_cycle * profile->ghz * 1e9 * units;
+    double arithmetic = work->efficiency > 0 ? work->flops / (peak * work->efficiency) : 0;
+    return fmax(arithmetic, memory_seconds(profile, work->bytes, units)) * waves(work->groups, units);
+}
+
+double clef__launch_seconds(const clef__lowering *lw, const clef__work *work) {
+    return clef__lower_profile(lw)->launch_us * 1e-6 + clef__work_seconds(lw, work);
+}
