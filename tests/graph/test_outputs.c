@@ -45,7 +45,7 @@ static void gradient_halves(clef_tensor *const *x, clef_tensor *const *y, clef_t
     dx[0] = clef_concat(half, 2, 0);
 }
 
-static const clef__strategy strategies[] = {{.name = "copies", .lower = lower_halves}, {0}};
+static const clef__strategy *const strategies[] = {&(clef__strategy){.name = "copies", .lower = lower_halves}, NULL};
 static const clef_op op_halves = {
     .name = "halves", .kind = CLEF__KERNEL, .infer = infer_halves, .gradient = gradient_halves, .strategies = strategies};
 

@@ -96,7 +96,7 @@ static void fill_with_one(const clef__lowering *lw) {
     clef__operand y = clef__lower_out(lw, NULL);
     clef__lower_fill(lw, y, 1);
 }
-static const clef__strategy fill_strategies[] = {{.name = "fill", .lower = fill_with_one}, {0}};
+static const clef__strategy *const fill_strategies[] = {&(clef__strategy){.name = "fill", .lower = fill_with_one}, NULL};
 static const clef_op op_odd = {.name = "odd", .kind = CLEF__KERNEL, .strategies = fill_strategies};
 
 /* Begins a launch while another is open. */
@@ -105,7 +105,7 @@ static void begin_twice(const clef__lowering *lw) {
     clef__launch_begin(lw, "random.cl", "random_uniform");
     clef__lower_fill(lw, y, 1);
 }
-static const clef__strategy twice_strategies[] = {{.name = "twice", .lower = begin_twice}, {0}};
+static const clef__strategy *const twice_strategies[] = {&(clef__strategy){.name = "twice", .lower = begin_twice}, NULL};
 static const clef_op op_twice = {.name = "twice", .kind = CLEF__KERNEL, .strategies = twice_strategies};
 
 /* Records an argument of no launch. */
@@ -113,7 +113,7 @@ static void argue_alone(const clef__lowering *lw) {
     clef__lower_out(lw, NULL);
     clef__launch_int(lw, 1);
 }
-static const clef__strategy alone_strategies[] = {{.name = "alone", .lower = argue_alone}, {0}};
+static const clef__strategy *const alone_strategies[] = {&(clef__strategy){.name = "alone", .lower = argue_alone}, NULL};
 static const clef_op op_alone = {.name = "alone", .kind = CLEF__KERNEL, .strategies = alone_strategies};
 
 Test(eval, an_argument_belongs_to_a_launch) {
@@ -150,7 +150,7 @@ static void ask_runs(const clef__lowering *lw) {
     run.many = clef__lower_run(lw, MANY, 1);
     fill_with_one(lw);
 }
-static const clef__strategy runs_strategies[] = {{.name = "runs", .lower = ask_runs}, {0}};
+static const clef__strategy *const runs_strategies[] = {&(clef__strategy){.name = "runs", .lower = ask_runs}, NULL};
 static const clef_op op_runs = {.name = "runs", .kind = CLEF__KERNEL, .strategies = runs_strategies};
 
 Test(eval, little_work_is_one_work_item) {
