@@ -22,7 +22,8 @@ enum {
     LEAST_FLOPS = 600000, /* long against its start, */
     FINE_GRAINS = 32,     /* and so many for each compute unit: threads come late, and none should wait long for the last */
     FEW_TILES = 12,       /* so few rows of tiles do not pay for packing B */
-    FEW_PANELS = 6,       /* so few do not pay for packing rows of A that lie well for a tile */
+    FEW_PANELS = 6,       /* so few do not pay for packing rows of A that lie well for a tile, */
+    MANY_PANELS = 12,     /* nor fewer than these for a launch that packs an A of which a line holds a tile's rows */
     PAGE_FLOATS = 512,    /* rows this far apart (or a multiple) fall into the same sets of a first-level cache */
     PACKED_ROWS = 48,     /* of A, that a work-item packs at a time: so many use what it reads of B */
     PACKED_DEPTH = 512,   /* and columns of A */
@@ -279,11 +280,31 @@ static int64_t least_panels(const clef__gemm *g, const tiling *t) {
     return g->a_m[2] == 1 && g->m[2] >= 4 * clef__larger(t->rows, t->width) ? 2 : 2 * FEW_PANELS;
 }
 
-/* Does it?  Only where there are rows enough for every unit, or all else is slow. */
+/* Does it?  Only while B stays near by as rows pass by it, and where there are rows enough for every unit, or all else is slow. */
 static void choose_packing(const clef__lowering *lw, const clef__gemm *g, clef_dtype type, tiling *t) {
+    double near = 2048 * clef__lower_profile(lw)->cache_kb, b = (double)(t->k * g->n) * (double)clef_dtype_size(type);
     bool enough = t->row_tiles * t->batch * clef__larger(t->panels / FEW_PANELS, 1) >= units(lw) * FAIR_ITEMS / 2;
-    if (t->row_tiles > FEW_TILES && t->panels >= least_panels(g, t) && (g->a_k[2] != 1 || enough))
+    if (b <= near && t->row_tiles > FEW_TILES && t->panels >= least_panels(g, t) && (g->a_k[2] != 1 || enough))
         t->packed_tiles = most_packed_tiles(lw, g, type, t);
+}
+
+/* Else rows of A that lie badly for a tile (far apart along k, or a page apart) are packed by a launch, when used often enough: where k
+   is far apart but rows follow one another, a tile still finds what it wants of a step in one line. */
+static void maybe_pack_a(const clef__lowering *lw, clef__gemm *g, const tiling *t, clef_dtype type) {
+    bool one_level = g->m[0] * g->m[1] == 1 && g->k[0] * g->k[1] == 1;
+    bool bad = g->a_k[2] != 1 || g->a_m[2] % (2 * PAGE_FLOATS) == 0;
+    int64_t least = g->a_m[2] == 1 ? MANY_PANELS : 2;
+    if (t->packed_tiles || g->overlapping || !one_level || !bad || t->panels < least || t->row_tiles < 2) return;
+    packing p = {.from = g->a, .n = t->m, .sn = g->a_m[2], .width = t->rows, .type = type, .k = {1, 1, t->k}};
+    memcpy(p.s, g->a_k, sizeof p.s);
+    memcpy(p.z, g->z, sizeof p.z);
+    g->a = pack(lw, &p, g->a_z);
+    g->a_k[2] = t->rows;
+    g->m[1] = t->row_tiles;
+    g->m[2] = t->rows;
+    g->a_m[1] = t->k * t->rows;
+    g->a_m[2] = 1;
+    g->c_m[1] = g->c_m[2] * t->rows;
 }
 
 static void define_types(const clef__lowering *lw, clef_dtype in, clef_dtype out) {
@@ -411,6 +432,7 @@ static void lower(const clef__lowering *lw) {
     memcpy(same, g->a_k, sizeof same);
     clef__merge_levels(g->k, g->a_k, same);
     choose_packing(lw, g, type, &t);
+    maybe_pack_a(lw, g, &t, type);
     t.unit = g->a_m[2] == 1 && g->m[2] % t.rows == 0;
     choose_splits(lw, g, &t);
     choose_grid(lw, &t);
