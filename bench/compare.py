@@ -14,6 +14,8 @@ import time
 
 import cases
 
+SETTLE = 0.05  # seconds: threads of OpenBLAS and OpenMP spin for a while after their work, and would take the next program's cores
+
 
 class Program:
     def __init__(self, name, command, environment=None):
@@ -86,6 +88,7 @@ def measure(programs, line, rounds, target):
     for _ in range(rounds):
         for p in programs:
             if times[p.name] is not None:
+                time.sleep(SETTLE)
                 seconds = p.ask(f"{line} calls={calls[p.name]}")
                 times[p.name] = None if seconds is None else times[p.name] + [seconds]
     medians = {name: statistics.median(t) for name, t in times.items() if t}

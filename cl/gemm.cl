@@ -119,7 +119,43 @@ static void pack_run(__global const MEMORY(IN) *a, const long *row, long step, b
         for (int r = 0; r < MR; r++) to[k * MR + r] = a[row[r] + k * step];
     }
 }
+
+/* Depths in A: their two inner levels. */
+typedef struct { int k2, k3; long a3, a2, a1; } depths;
+
+/* All tiles of a work-item, from k_begin to k_end; rows beyond m_end repeat the last one. */
+static void pack_rows(__global const MEMORY(IN) *a, steps s, depths d, int m_begin, int m_end, int k_begin, int k_end,
+                      __local S *to) {
+    row r = row_at(m_begin, s);
+    PLAIN_LOOP
+    for (int m = m_begin; m < m_end; m += MR) {
+        bool follow = s.a3 == 1 && r.r3 + max(MR, W) <= s.m3 && m + MR <= m_end;
+        long a_row[MR];
+        PLAIN_LOOP
+        for (int i = 0; i < MR; i++) {
+            a_row[i] = r.a;
+            if (m + i + 1 < m_end) r = to_next(r, s);
+        }
+        PLAIN_LOOP
+        for (int k = k_begin; k < k_end; k += d.k3) {
+            int level = k / d.k3, run = min(d.k3, k_end - k);
+            pack_run(a + level / d.k2 * d.a1 + level % d.k2 * d.a2, a_row, d.a3, follow, to, run);
+            to += run * MR;
+        }
+    }
+}
 #endif
+
+/* A row of a tile that C has not as a whole, or not contiguous: its elements from `begin` to `end`, added to what is there or not. */
+static void put_part(S *tile, __global MEMORY(OUT) *to, int begin, int end, long cn, bool again) {
+    int j = begin;
+    PLAIN_LOOP
+    for (int e = begin; again && e < end; e++) tile[e] += LOAD(OUT, 1, to, e * cn);
+    PLAIN_LOOP
+    for (; cn == 1 && j + 4 <= end; j += 4) STORE(OUT, 4, to, j, VLOAD_4(tile + j));
+    PLAIN_LOOP
+    for (; j < end; j++) STORE(OUT, 1, to, j * cn, tile[j]);
+}
 
 KERNEL(gemm, GEMM_ARGS) {
     UNPACK(GEMM_ARGS)
@@ -143,21 +179,7 @@ KERNEL(gemm, GEMM_ARGS) {
         int k_begin = begin * k3, k_end = min(min(begin + block, last) * k3, K);
         bool again = begin > first; /* what earlier blocks summed is in C */
 #if ROOM
-        row p = row_at(m_begin, s);
-        PLAIN_LOOP
-        for (int m = m_begin; m < m_end; m += MR) {
-            bool follow = am3 == 1 && p.r3 + max(MR, W) <= m3 && m + MR <= m_end;
-            long a_row[MR];
-            PLAIN_LOOP
-            for (int i = 0; i < MR; i++) {
-                a_row[i] = p.a;
-                if (m + i + 1 < m_end) p = to_next(p, s);
-            }
-            __local S *to = packed + (m - m_begin) * (k_end - k_begin);
-            PLAIN_LOOP
-            for (int r = begin, k = k_begin; k < k_end; r++, k += k3)
-                pack_run(a + r / k2 * ak1 + r % k2 * ak2, a_row, ak3, follow, to + (k - k_begin) * MR, min(k3, k_end - k));
-        }
+        pack_rows(a, s, (depths){k2, k3, ak3, ak2, ak1}, m_begin, m_end, k_begin, k_end, packed);
 #endif
         PLAIN_LOOP
         for (int panel = (int)get_global_id(0) * panels; panel < panel_end; panel++) {
@@ -285,18 +307,8 @@ KERNEL(gemm, GEMM_ARGS) {
 #define SPILL(i, j) CAT(VSTORE_, W)(c##i##_##j, tile + i * NR + j * W);
 #define SPILL_ROW(i) COLUMNS(SPILL, i)
                     ROWS(SPILL_ROW)
-                    int end = min(NR, N - n);
                     PLAIN_LOOP
-                    for (int i = 0; i < left; i++) {
-                        __global MEMORY(OUT) *to = corner + c_row[i];
-                        int j = skip;
-                        PLAIN_LOOP
-                        for (int e = skip; again && e < end; e++) tile[i * NR + e] += LOAD(OUT, 1, to, e * cn);
-                        PLAIN_LOOP
-                        for (; cn == 1 && j + 4 <= end; j += 4) STORE(OUT, 4, to, j, VLOAD_4(tile + i * NR + j));
-                        PLAIN_LOOP
-                        for (; j < end; j++) STORE(OUT, 1, to, j * cn, tile[i * NR + j]);
-                    }
+                    for (int i = 0; i < left; i++) put_part(tile + i * NR, corner + c_row[i], skip, min(NR, N - n), cn, again);
                 }
                 PLAIN_LOOP
                 for (int i = 0; ops && begin + block >= last && i < left; i++) {
