@@ -23,7 +23,8 @@
 
    KERNEL(gemm, GEMM_ARGS) begins a kernel.  Its parameters are the pointers of the list, behind one struct of all its numbers: some
    drivers copy every argument of every launch one by one (pocl: 0.2 µs each).  UNPACK(GEMM_ARGS), the first line of the body, makes
-   local variables of the numbers.  src/kernels/args.h makes of the list a struct and the calls that pass it.  A kind that one file
+   local variables of the numbers.  The struct ends with a long, as rusticl forgets what is padded behind a shorter field, and refuses
+   the argument's size.  src/kernels/args.h makes of the list a struct and the calls that pass it.  A kind that one file
    needs is defined there, and where its arguments are passed.  A PROLOGUE's arguments, pointers and numbers, stand behind the struct
    as they are.
 
@@ -41,6 +42,7 @@
 #define KERNEL_WITH(attribute, name, LIST)                                                             \
     typedef struct name##_numbers {                                                                    \
         LIST(FIELD)                                                                                    \
+        long end;                                                                                      \
     } name##_numbers;                                                                                  \
     __kernel attribute void name(name##_numbers numbers LIST(PARAMETER))
 #define UNPACK(LIST) LIST(LOCAL)

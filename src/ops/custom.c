@@ -212,7 +212,7 @@ static char *kernel_source(const kernel_op *k, const kernel_type *t) {
     for (part what = TYPES; what <= STARTS; what++) {
         if (what == FIELDS) clef__text_add(&text, "%s\ntypedef struct clef_fields { ", user->functions ? user->functions : "");
         if (what == POINTERS)
-            clef__text_add(&text, "long items; } clef_fields;\n__kernel void %s(clef_fields clef_numbers", k->kernel);
+            clef__text_add(&text, "long items, end; } clef_fields;\n__kernel void %s(clef_fields clef_numbers", k->kernel);
         if (what == STARTS)
             clef__text_append(&text,
                               ") {\n    long items = clef_numbers.items, i = get_global_id(0);\n    if (i >= items) return;\n");

@@ -159,7 +159,8 @@ static void write_signature(writer *w) {
     clef__text_append(&w->text, "#define PARTITION N(long, blocks) N(long, per_item) N(long, block)\n");
     if (w->segment) write_segment(w);
     else write_numbers(w);
-    clef__text_add(&w->text, "typedef struct NAMED(_numbers) { %s } NAMED(_numbers);\n__kernel void NAME(NAMED(_numbers) v",
+    clef__text_add(&w->text,
+                   "typedef struct NAMED(_numbers) { %s long end; } NAMED(_numbers);\n__kernel void NAME(NAMED(_numbers) v",
                    w->segment ? "PARTITION EACH_SEGMENT(FIELDS)" : "NUMBERS");
     if (w->segment) clef__text_append(&w->text, " EACH_SEGMENT(POINTERS)");
     for (int i = 0; i < w->s->n && !w->segment; i++) {

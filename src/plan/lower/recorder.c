@@ -173,7 +173,7 @@ void clef__launch_end(const clef__lowering *lw, const size_t global[3], const si
         lw->rec->open->global[i] = (global[i] + local[i] - 1) / local[i] * local[i];
     }
     clef__launch *launch = lw->rec->open;
-    launch->numbers = (launch->numbers + 7) / 8 * 8; /* as the struct ends: every list has a tensor, so it is aligned to 8 */
+    launch->numbers = (launch->numbers + 7) / 8 * 8 + 8; /* the struct ends with a long (cl/args.h) */
     if (launch->file || lw->rec->text)
         launch->code =
             clef__code_of(clef__device_at(lw->rec->ctx, launch->device), lw->rec->text, launch->file, lw->rec->defines.data);
