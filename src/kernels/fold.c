@@ -17,7 +17,7 @@ enum {
     MOST_FLOATS = 4 << 20, /* of t: memory beyond what the op is about */
     MOST_CHANNELS = 8      /* lanes of cl/fold.cl */
 };
-static const double EFFICIENCY = 0.013; /* of additions that gather from many places */
+static const double EFFICIENCY = 0.02; /* of additions that gather from many places */
 
 static bool applies(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);

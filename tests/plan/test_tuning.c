@@ -156,7 +156,7 @@ Test(tune, a_result_chooses_the_strategy) {
 /* One file of cl/ with one more line break. */
 static const char *changed_file;
 static const char *changed(const char *file, const char *text) {
-    static char other[1 << 16];
+    static char other[1 << 18];
     if (strcmp(file, changed_file) != 0) return text;
     snprintf(other, sizeof other, "%s\n", text);
     return other;
@@ -254,7 +254,7 @@ Test(tune, cached_plans_are_made_anew) {
 /* Kernels whose number of vectors is so are broken here. */
 static const char *broken_where;
 static const char *broken(const char *file, const char *text) {
-    static char other[1 << 16];
+    static char other[1 << 18];
     static const char good[] = "c##i##_##j = FMA((V)(x), b##j, c##i##_##j);";
     const char *at = strcmp(file, "gemm.cl") == 0 ? strstr(text, good) : NULL;
     if (!at) return text;
