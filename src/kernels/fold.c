@@ -17,7 +17,7 @@ enum {
     MOST_FLOATS = 4 << 20, /* of t: memory beyond what the op is about */
     MOST_CHANNELS = 8      /* lanes of cl/fold.cl */
 };
-static const double EFFICIENCY = 0.02; /* of additions that gather from many places */
+static const double EFFICIENCY = 0.08; /* of additions that gather from many places */
 
 static bool applies(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
@@ -28,13 +28,15 @@ static bool applies(const clef__lowering *lw) {
            floats <= MOST_FLOATS && clef__gemm_type(node->out->dtype) == CLEF_F32;
 }
 
+static int lanes_of(int64_t channels) { return channels <= 4 ? 4 : MOST_CHANNELS; }
+
 static void gather(const clef__lowering *lw, clef__operand t, const clef__image *dx, const int64_t out[2]) {
     const clef__conv *a = clef__lower_node(lw)->attributes;
     const int64_t taps = a->kernel[0] * a->kernel[1];
     int64_t rows = dx->n * dx->h, run = clef__lower_run(lw, rows, (double)(taps * dx->c * dx->w));
     clef__launch_begin(lw, "fold.cl", "fold");
     clef__launch_define(lw, "OUT", "%s", clef__token(dx->data.dtype));
-    clef__launch_define(lw, "W", "%d", dx->c <= 4 ? 4 : 8);
+    clef__launch_define(lw, "W", "%d", lanes_of(dx->c));
     /* clang-format off */
     fold_args args = {
         .t = t, .to = dx->data, .rows = rows, .run = run, .c = dx->c, .height = dx->h, .width = dx->w,
@@ -78,7 +80,7 @@ static double cost(const clef__lowering *lw) {
         .a_m = {0, 0, filters}, .a_k = {0, 0, 1}, .b_k = {0, 0, 1}, .b_n = filters, .c_n = 1,
     };
     /* clang-format on */
-    clef__work gather = {.flops = numbers / (double)c * clef__lower_profile(lw)->vector,
+    clef__work gather = {.flops = numbers / (double)c * lanes_of(c) * clef__lower_profile(lw)->vector,
                          .efficiency = EFFICIENCY,
                          .bytes = sizeof(float) * (numbers + (double)clef_shape_numel(s.x))};
     g.a.dtype = g.b.dtype = g.c.dtype = CLEF_F32;
