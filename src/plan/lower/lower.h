@@ -55,7 +55,8 @@ typedef struct clef__epilogue {
 /* For ops with `epilogue`, after clef__lower_out while no launch is open: what the strategy takes upon itself for `out`.  One that
    does not ask, or gets nothing as the extra operand lies otherwise, has it done by a launch of its own. */
 clef__epilogue clef__lower_epilogue(const clef__lowering *lw, clef__operand out);
-/* The arguments of EPILOGUE (cl/args.h) for a kernel that writes to `out`, or to a part of it with another offset; any epilogue, none too. */
+/* The arguments of EPILOGUE (cl/args.h) for a kernel that writes to `out`, or to a part of it with another offset; any epilogue, none
+   too. */
 void clef__launch_epilogue(const clef__lowering *lw, const clef__epilogue *epilogue, clef__operand out);
 
 /* ---- prologue: pointwise ops done in the loads of a node's kernel (prologue.c) ---- */

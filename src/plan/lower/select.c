@@ -194,45 +194,41 @@ double clef__spared_flops(const clef__node *node, const clef__strategy *strategy
     return flops - strategy->flops(node);
 }
 
-/* What there was to choose from, for those who want to know. */
-static void log_choice(const clef__lowering *lw, const clef__strategy *const *rows, const clef__strategy *best) {
-    char text[256] = "";
-    size_t used = 0;
-    if (count_applicable(lw, rows) < 2) return;
-    for (; *rows; rows++)
-        if (!(*rows)->on_request && clef__row_applies(lw, *rows) && used < sizeof text)
-            used +=
-                (size_t)snprintf(text + used, sizeof text - used, " %s=%.3g", (*rows)->name, (*rows)->cost ? (*rows)->cost(lw) : 0);
-    clef__log_line(lw->rec->ctx, CLEF_LOG_DEBUG, "%s: %s of%s seconds", lw->node->op->name, best->name, text);
-}
+typedef struct choice {
+    const clef__strategy *row; /* NULL: none applies */
+    double seconds;
+    int rows;        /* that there were to choose from, */
+    char costs[256]; /* and what they cost */
+} choice;
 
-/* preferred: names of rows that go before all others. */
-static const clef__strategy *cheapest(const clef__lowering *lw, const clef__strategy *const *rows, const char *preferred,
-                                      double *least) {
-    const clef__strategy *best = NULL;
+/* preferred: names of rows of which the first goes before all others. */
+static choice cheapest(const clef__lowering *lw, const clef__strategy *const *rows, const char *preferred) {
+    choice best = {0};
+    size_t used = 0;
     for (; rows && *rows; rows++) {
-        bool wanted = (*rows)->lower && clef__has_word(preferred, (*rows)->name);
-        if (((*rows)->on_request && !wanted) || !clef__row_applies(lw, *rows)) continue;
-        double cost = wanted ? -1 : (*rows)->cost ? (*rows)->cost(lw) : 0;
-        if (best && cost >= *least) continue;
-        best = *rows;
-        *least = cost;
+        bool named = (*rows)->lower && clef__has_word(preferred, (*rows)->name);
+        if (((*rows)->on_request && !named) || !clef__row_applies(lw, *rows)) continue;
+        double cost = (*rows)->cost ? (*rows)->cost(lw) : 0;
+        best.rows++;
+        if (used < sizeof best.costs)
+            used += (size_t)snprintf(best.costs + used, sizeof best.costs - used, " %s=%.3g", (*rows)->name, cost);
+        if (!best.row || named || cost < best.seconds) {
+            best.row = *rows;
+            best.seconds = cost;
+        }
+        if (named) break;
     }
     return best;
 }
 
 const clef__strategy *clef__select_row(const clef__lowering *lw, const clef__strategy *const *rows) {
-    double least;
-    const clef__strategy *best = cheapest(lw, rows, lw->rec->selection->preferred, &least);
-    if (best) log_choice(lw, rows, best);
-    return best;
+    choice best = cheapest(lw, rows, lw->rec->selection->preferred);
+    if (best.rows > 1)
+        clef__log_line(lw->rec->ctx, CLEF_LOG_DEBUG, "%s: %s of%s seconds", lw->node->op->name, best.row->name, best.costs);
+    return best.row;
 }
 
-double clef__least_seconds(const clef__lowering *lw, const clef__strategy *const *rows) {
-    double least = 0;
-    cheapest(lw, rows, "", &least);
-    return least;
-}
+double clef__least_seconds(const clef__lowering *lw, const clef__strategy *const *rows) { return cheapest(lw, rows, "").seconds; }
 
 /* The one that was measured, else the cheapest. */
 const clef__strategy *clef__select_strategy(const clef__lowering *lw) {
