@@ -177,7 +177,7 @@ static void fit_with_codes(const char *dir) {
     enum { CODES = sizeof codes / sizeof *codes };
     for (int i = 0; i < CODES && !failures; i++) {
 #if defined(__SANITIZE_ADDRESS__)
-        if (codes[i] == CL_DEVICE_NOT_AVAILABLE)
+        if (codes[i] == CL_DEVICE_NOT_AVAILABLE || codes[i] == CL_INVALID_COMMAND_QUEUE)
             continue; /* what a lost device may still read is left to it, which counts as a leak */
 #endif
         clef_context *ctx = clef_open(&(clef_options){.cache_dir = dir});
