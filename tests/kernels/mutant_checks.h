@@ -818,5 +818,13 @@ static void picks(void) {
     X(replaced) X(slices) X(square_rows)                                                                              \
     X(halves) X(bytes) X(strides) X(functions) X(quotients) X(circles) X(picks)          \
     X(ordered) X(keys) X(scanned) X(dice) X(draws) X(races)
+/* Checks of one way to compute a product or a convolution: these rows are taken wherever they apply, as by CLEF_ROWS, so that no
+   change of costs turns a check away from its kernel. */
+#define FORCED_CHECKS(X)                                                                                              \
+    X(tiles, "gemm") X(transposed, "gemm") X(batches, "gemm") X(blocks, "gemm") X(packed, "gemm") X(splits, "gemm")   \
+    X(few_columns, "dot") X(images, "product gemm") X(image_splits, "product gemm") X(few_channels, "fold")           \
+    X(few_taps, "direct") X(threes, "winograd_fused") X(depthwise, "depthwise") X(narrow_depthwise, "depthwise")      \
+    X(winograd, "winograd") X(tile_orders, "tile") X(tile_fours, "tile") X(large_tiles, "tile")                       \
+    X(tile_windows, "tile") X(tile_batches, "tile") X(tile_splits, "tile") X(tile_images, "product tile")
 /* clang-format on */
 #endif
