@@ -155,7 +155,9 @@ clef_status clef__flush(clef__device *device) {
 clef_status clef__finish(clef__device *device) {
     clef_status status = clef__ready(device);
     if (status != CLEF_OK) return status;
-    cl_int code = clFinish(device->queue);
+    /* Behind a marker, as there are drivers (rusticl 22.3) that wait only for what was queued since the last flush. */
+    cl_int code = clEnqueueMarkerWithWaitList(device->queue, 0, NULL, NULL);
+    if (code == CL_SUCCESS) code = clFinish(device->queue);
     if (code != CL_SUCCESS) return clef__fail_cl(device, code, "finish");
     clef__trace_collect(device);
     return CLEF_OK;
