@@ -11,7 +11,7 @@
 typedef struct job {
     clef_context *ctx;
     const bench_case *c;
-    clef_tensor *input[BENCH_COPIES][BENCH_INPUTS], *labels, *last;
+    clef_tensor *input[BENCH_COPIES][BENCH_INPUTS], *labels;
     int copies;
     clef_module *net;
     clef_optimizer *optimizer;
@@ -44,16 +44,13 @@ static bool open_job(job *j) {
             if (!t) return false;
             j->input[c][i] = clef_keep(t);
         }
-    clef_tensor *zero = clef_scalar(j->ctx, 0);
-    j->last = zero ? clef_keep(zero) : NULL;
-    return j->last && (!j->c->model || make_net(j)) && clef_end_step(j->ctx) == CLEF_OK;
+    return (!j->c->model || make_net(j)) && clef_end_step(j->ctx) == CLEF_OK;
 }
 
 static void close_job(job *j) {
     for (int c = 0; c < j->copies; c++)
         for (int i = 0; i < j->c->n_inputs; i++) clef_release(j->input[c][i]);
     clef_release(j->labels);
-    clef_release(j->last);
 }
 
 static bool call(job *j, int i) {
@@ -63,18 +60,13 @@ static bool call(job *j, int i) {
     return loss && !clef_backward(loss) && !clef_step(j->optimizer);
 }
 
-/* A number is computed behind all that is queued, and read: there are drivers (rusticl 22.3) whose clFinish does not wait. */
-static bool wait_for_all(job *j) {
-    clef_item(clef_add_scalar(j->last, 1));
-    return clef_end_step(j->ctx) == CLEF_OK && clef_error_status(j->ctx) == CLEF_OK;
-}
-
 /* Seconds of one of so many calls; negative if one failed. */
 static double round_of(job *j, int calls) {
     double begin = tool_seconds();
     for (int i = 0; i < calls; i++)
         if (!call(j, i)) return -1;
-    return wait_for_all(j) ? (tool_seconds() - begin) / calls : -1;
+    bool done = clef_synchronize(j->ctx) == CLEF_OK && clef_end_step(j->ctx) == CLEF_OK;
+    return done ? (tool_seconds() - begin) / calls : -1;
 }
 
 static int by_size(const void *a, const void *b) {
