@@ -68,7 +68,10 @@ CLEF_API void clef_set_allocator(const clef_allocator *allocator);
 
 typedef struct clef_options {
     const char *device;    /* index, "cpu"/"gpu"/"accelerator", or part of a name; a comma-separated list
-                              opens several (the first is the default); NULL: $CLEF_DEVICE, else the best */
+                              opens several (the first is the default); NULL: $CLEF_DEVICE, else the best.
+                              "0/2": device 0 in two equal parts; "0:1+3": parts of it of one compute unit and of
+                              three.  Each part is a device of the context; CLEF_UNSUPPORTED where the driver
+                              cannot divide the device */
     uint64_t seed;         /* of the context's random numbers; 0: 0 */
     const char *cache_dir; /* NULL: $CLEF_CACHE_DIR, $XDG_CACHE_HOME/clef, ~/.cache/clef; "": none */
     const char *profile;   /* name of a device profile to force; NULL: $CLEF_PROFILE, else by facts */

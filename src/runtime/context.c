@@ -85,18 +85,22 @@ clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_
     return NULL;
 }
 
-static bool open_listed(clef_context *ctx, clef__found found, int threads, const char *profile) {
+static bool open_choice(clef_context *ctx, const clef__found *whole, const clef__choice *choice, const char *profile) {
+    clef__found parts[CLEF__MAX_DEVICES];
+    int n = clef__device_divide(ctx, whole, choice, parts), opened = 0;
     int before = ctx->n_devices;
-    if (!clef__device_divide(ctx, &found, threads)) return false;
-    if (clef__device_open(ctx, &found, NULL, NULL, profile)) return true;
-    if (found.divided && ctx->n_devices == before) clReleaseDevice(found.id); /* else it belongs to the device */
-    return false;
+    while (opened < n && clef__device_open(ctx, &parts[opened], NULL, NULL, profile)) opened++;
+    /* A device that was begun holds its part. */
+    for (int i = ctx->n_devices - before; i < n; i++)
+        if (parts[i].divided) clReleaseDevice(parts[i].id);
+    return n > 0 && opened == n;
 }
 
 clef_context *clef__context_open(const clef_options *options) {
     static const clef_options defaults = {0};
     if (!options) options = &defaults;
-    int chosen[CLEF__MAX_DEVICES], threads = clef__threads_wanted(options->threads);
+    clef__choice chosen[CLEF__MAX_DEVICES];
+    int threads = clef__threads_wanted(options->threads);
     if (threads < 0) return NULL;
     int n = clef__devices_choose(options->device, chosen);
     if (n && !clef__has_room()) return NULL;
@@ -104,8 +108,11 @@ clef_context *clef__context_open(const clef_options *options) {
     if (!ctx) return NULL;
     const clef__found *list;
     clef__devices(&list);
-    for (int i = 0; i < n; i++)
-        if (!open_listed(ctx, list[chosen[i]], threads, options->profile)) return clef__context_abandon(ctx);
+    for (int i = 0; i < n; i++) {
+        const clef__found *whole = &list[chosen[i].index];
+        if (chosen[i].parts == 0) clef__threads_choose(threads, &whole->info, &chosen[i]);
+        if (!open_choice(ctx, whole, &chosen[i], options->profile)) return clef__context_abandon(ctx);
+    }
     return ctx;
 }
 

@@ -303,30 +303,47 @@ static int choose_one(const clef__found *list, int n, const char *choice) {
     return -1;
 }
 
-int clef__devices_choose(const char *choice, int chosen[CLEF__MAX_DEVICES]) {
-    const clef__found *list;
-    int n = clef__devices(&list), count = 0;
-    if (n == 0) return 0;
-    if (!choice) choice = clef__env("CLEF_DEVICE");
-    if (choice && !*choice) choice = NULL;
-    /* a name may hold commas itself */
-    if (!choice || !strchr(choice, ',') || best(list, n, choice) >= 0) {
-        chosen[0] = choose_one(list, n, choice);
-        return chosen[0] >= 0;
-    }
+/* A name may end like parts itself. */
+static bool choose(const clef__found *list, int n, const char *text, clef__choice *out) {
+    char name[256];
+    bool parts = clef__parts_at(text) > 0 && best(list, n, text) < 0;
+    snprintf(name, sizeof name, "%.*s", parts ? clef__parts_at(text) : (int)sizeof name - 1, text);
+    *out = (clef__choice){.index = choose_one(list, n, name)};
+    return out->index >= 0 && (!parts || clef__parts_read(text, &list[out->index].info, out));
+}
+
+static int choose_list(const clef__found *list, int n, const char *choice, clef__choice chosen[CLEF__MAX_DEVICES]) {
+    int count = 0, devices = 0;
     for (const char *at = choice; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
-        char part[256];
-        snprintf(part, sizeof part, "%.*s", (int)strcspn(at, ","), at);
-        trim(part);
-        if (count == CLEF__MAX_DEVICES) {
-            clef__fail(NULL, CLEF_INVALID, "open: more than %d devices in \"%.200s\"", CLEF__MAX_DEVICES, choice);
-            return 0;
-        }
-        if (!*part) {
+        char name[256];
+        clef__choice next;
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(at, ","), at);
+        trim(name);
+        if (!*name) {
             refuse_choice(list, n, choice, "has an empty part");
             return 0;
         }
-        if ((chosen[count++] = choose_one(list, n, part)) < 0) return 0;
+        if (!choose(list, n, name, &next)) return 0;
+        devices += next.parts ? next.parts : 1;
+        if (devices > CLEF__MAX_DEVICES) {
+            clef__fail(NULL, CLEF_INVALID, "open: more than %d devices in \"%.200s\"", CLEF__MAX_DEVICES, choice);
+            return 0;
+        }
+        chosen[count++] = next;
     }
     return count;
+}
+
+int clef__devices_choose(const char *choice, clef__choice chosen[CLEF__MAX_DEVICES]) {
+    const clef__found *list;
+    int n = clef__devices(&list);
+    if (n == 0) return 0;
+    if (!choice) choice = clef__env("CLEF_DEVICE");
+    if (!choice || !*choice) {
+        chosen[0] = (clef__choice){.index = choose_one(list, n, NULL)};
+        return chosen[0].index >= 0;
+    }
+    /* a name may hold commas itself */
+    if (strchr(choice, ',') && best(list, n, choice) < 0) return choose_list(list, n, choice, chosen);
+    return choose(list, n, choice, &chosen[0]);
 }

@@ -1,4 +1,4 @@
-/* divide.c — a CPU used in part: a sub-device of some of its compute units (clef_options.threads). */
+/* divide.c — devices used in parts: sub-devices of some of their compute units (clef_options.device and threads). */
 #include "runtime/runtime_internal.h"
 #include <ctype.h>
 #include <stdlib.h>
@@ -17,6 +17,55 @@ int clef__threads_wanted(int option) {
     return -1;
 }
 
+int clef__parts_at(const char *choice) {
+    const char *mark = strrchr(choice, '/') ? strrchr(choice, '/') : strrchr(choice, ':');
+    if (!mark || mark == choice || !isdigit((unsigned char)mark[1])) return -1;
+    const char *of = *mark == '/' ? "0123456789" : "0123456789+";
+    return mark[1 + strspn(mark + 1, of)] ? -1 : (int)(mark - choice);
+}
+
+static bool refuse_parts(const char *choice, const clef_device_info *device, const char *why) {
+    clef__fail(NULL, CLEF_INVALID,
+               "open: device \"%.80s\": %s; %s has %u compute units; write NAME/2 for two equal parts, NAME:1+3 "
+               "for parts of one unit and three, at most %d in all",
+               choice, why, device->name, device->compute_units, CLEF__MAX_DEVICES);
+    return false;
+}
+
+/* A number of at most so many digits as there are compute units of anything; 0: none. */
+static uint32_t read_count(const char **at) {
+    char *end;
+    unsigned long count = strtoul(*at, &end, 10);
+    bool good = end != *at && end - *at <= MOST_DIGITS;
+    *at = end;
+    return good ? (uint32_t)count : 0;
+}
+
+bool clef__parts_read(const char *choice, const clef_device_info *device, clef__choice *parts) {
+    const char *at = choice + clef__parts_at(choice);
+    uint32_t left = device->compute_units;
+    if (*at++ == '/') {
+        uint32_t count = read_count(&at);
+        if (count == 0 || count > CLEF__MAX_DEVICES || count > left) return refuse_parts(choice, device, "not so many parts");
+        for (parts->parts = 0; parts->parts < (int)count; parts->parts++) parts->units[parts->parts] = left / count;
+        return true;
+    }
+    for (parts->parts = 0;; at++) {
+        uint32_t units = read_count(&at);
+        if (units == 0) return refuse_parts(choice, device, "a part has one compute unit or more");
+        if (units > left || parts->parts == CLEF__MAX_DEVICES) return refuse_parts(choice, device, "more than there is");
+        parts->units[parts->parts++] = units;
+        left -= units;
+        if (!*at) return true;
+    }
+}
+
+void clef__threads_choose(int threads, const clef_device_info *device, clef__choice *choice) {
+    if (threads == 0 || strcmp(device->type, "cpu") != 0 || (uint32_t)threads >= device->compute_units) return;
+    choice->parts = 1;
+    choice->units[0] = (uint32_t)threads;
+}
+
 static bool divides_by_counts(cl_device_id device) {
     cl_device_partition_property kinds[16] = {0};
     size_t bytes = 0;
@@ -26,20 +75,29 @@ static bool divides_by_counts(cl_device_id device) {
     return false;
 }
 
-bool clef__device_divide(clef_context *ctx, clef__found *found, int threads) {
-    const cl_device_partition_property by_counts[] = {CL_DEVICE_PARTITION_BY_COUNTS, threads,
-                                                      CL_DEVICE_PARTITION_BY_COUNTS_LIST_END, 0};
-    cl_device_id part = NULL;
-    if (threads == 0 || strcmp(found->info.type, "cpu") != 0 || (uint32_t)threads >= found->info.compute_units) return true;
-    cl_int code = divides_by_counts(found->id) ? clCreateSubDevices(found->id, by_counts, 1, &part, NULL) : CL_INVALID_VALUE;
+static cl_int create_parts(cl_device_id whole, const clef__choice *choice, cl_device_id ids[CLEF__MAX_DEVICES]) {
+    cl_device_partition_property by_counts[CLEF__MAX_DEVICES + 3] = {CL_DEVICE_PARTITION_BY_COUNTS};
+    for (int i = 0; i < choice->parts; i++) by_counts[1 + i] = choice->units[i];
+    by_counts[1 + choice->parts] = CL_DEVICE_PARTITION_BY_COUNTS_LIST_END;
+    return divides_by_counts(whole) ? clCreateSubDevices(whole, by_counts, (cl_uint)choice->parts, ids, NULL) : CL_INVALID_VALUE;
+}
+
+int clef__device_divide(clef_context *ctx, const clef__found *whole, const clef__choice *choice,
+                        clef__found parts[CLEF__MAX_DEVICES]) {
+    cl_device_id ids[CLEF__MAX_DEVICES];
+    parts[0] = *whole;
+    if (choice->parts == 0) return 1;
+    cl_int code = create_parts(whole->id, choice, ids);
     if (code != CL_SUCCESS) {
-        clef__fail(ctx, CLEF_UNSUPPORTED,
-                   "open: the driver of %s cannot keep %d of its %u compute units apart (%s); open it without threads",
-                   found->info.name, threads, found->info.compute_units, clef__cl_name(code));
-        return false;
+        clef__fail(ctx, CLEF_UNSUPPORTED, "open: the driver of %s cannot keep %u of its %u compute units apart (%s); open it whole",
+                   whole->info.name, choice->units[0], whole->info.compute_units, clef__cl_name(code));
+        return 0;
     }
-    found->id = part;
-    found->divided = true;
-    found->info.compute_units = (uint32_t)threads;
-    return true;
+    for (int i = 0; i < choice->parts; i++) {
+        parts[i] = *whole;
+        parts[i].id = ids[i];
+        parts[i].divided = true;
+        parts[i].info.compute_units = choice->units[i];
+    }
+    return choice->parts;
 }

@@ -45,8 +45,14 @@ typedef struct clef__found {
 } clef__found;
 /* All devices; the list lives as long as the process.  0 with this thread's open error set when there is none. */
 int clef__devices(const clef__found **list);
-/* Indices of the devices that `choice` asks for; 0 after clef__fail. */
-int clef__devices_choose(const char *choice, int chosen[CLEF__MAX_DEVICES]);
+/* One device of the list, whole or in parts. */
+typedef struct clef__choice {
+    int index;
+    int parts;                         /* sub-devices; 0: whole */
+    uint32_t units[CLEF__MAX_DEVICES]; /* compute units of each */
+} clef__choice;
+/* The devices that `choice` asks for, at most CLEF__MAX_DEVICES with all parts counted; 0 after clef__fail. */
+int clef__devices_choose(const char *choice, clef__choice chosen[CLEF__MAX_DEVICES]);
 const clef__found *clef__devices_find(cl_device_id id);
 /* Facts of one device, index -1; the texts are the caller's to free.  False when memory was too short to find them. */
 bool clef__device_facts(cl_platform_id platform, cl_device_id id, clef__found *found);
@@ -55,8 +61,15 @@ void clef__device_free_texts(clef_device_info *info);
 /* ---- divide.c ---- */
 /* The option threads, or CLEF_THREADS; 0: all there are, below 0: wrong, and said so. */
 int clef__threads_wanted(int option);
-/* Puts a sub-device in the place of a CPU with more compute units, which is then `divided`.  Other devices stay as they are. */
-bool clef__device_divide(clef_context *ctx, clef__found *found, int threads);
+/* Length of the name in "NAME/2" or "NAME:1+3"; -1: it ends in nothing of the kind. */
+int clef__parts_at(const char *choice);
+/* Reads what stands there, for a device of so many compute units, into choice->parts and units; false after clef__fail. */
+bool clef__parts_read(const char *choice, const clef_device_info *device, clef__choice *parts);
+/* So many of a CPU's threads, where it has more: a choice of one part. */
+void clef__threads_choose(int threads, const clef_device_info *device, clef__choice *choice);
+/* The sub-devices that are chosen, `divided`, or the whole device; how many, 0 after clef__fail. */
+int clef__device_divide(clef_context *ctx, const clef__found *whole, const clef__choice *choice,
+                        clef__found parts[CLEF__MAX_DEVICES]);
 
 /* ---- profiles (profile.c) ---- */
 /* False when `name` (NULL: by facts) is unknown; then `names` lists those that exist. */

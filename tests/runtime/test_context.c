@@ -305,7 +305,7 @@ Test(open, threads) {
     if (!survives(open_on_one)) cr_skip_test("the driver crashes when its device is to be divided");
     clef_context *ctx = clef_open(&(clef_options){.cache_dir = "", .threads = 1});
     if (!ctx && clef_error_status(NULL) == CLEF_UNSUPPORTED) {
-        cr_assert_not_null(strstr(clef_error(NULL), "open it without threads"), "%s", clef_error(NULL));
+        cr_assert_not_null(strstr(clef_error(NULL), "open it whole"), "%s", clef_error(NULL));
         cr_skip_test("the device cannot be divided");
     }
     cr_assert_not_null(ctx, "%s", clef_error(NULL));
@@ -339,6 +339,56 @@ Test(open, wrong_threads) {
     }
     cr_assert_eq(units_with(-2, ""), 0u);
     cr_assert_not_null(strstr(clef_error(NULL), "threads is -2"), "%s", clef_error(NULL));
+}
+
+/* ---- parts of a device, chosen by clef_options.device ---- */
+static void open_in_parts(void) { clef_close(clef_open(&(clef_options){.device = "0:1", .cache_dir = ""})); }
+
+static void expect_parts(const char *device, int n, const uint32_t *units) {
+    clef_context *ctx = clef_open(&(clef_options){.device = device, .cache_dir = ""});
+    cr_assert_not_null(ctx, "%s: %s", device, clef_error(NULL));
+    cr_assert_eq(clef_context_device_count(ctx), n, "%s", device);
+    for (int i = 0; i < n; i++) {
+        clef_device_info part;
+        cr_assert(clef_context_device(ctx, i, &part));
+        cr_assert_eq(part.compute_units, units[i], "%s, part %d", device, i);
+        cr_assert_eq(part.index, 0);
+        cr_assert(add_works(clef__device_at(ctx, i), add_source), "%s, part %d: %s", device, i, clef_error(ctx));
+    }
+    clef_close(ctx);
+}
+
+Test(open, parts) {
+    clef_device_info whole;
+    if (!clef_device_get(0, &whole)) cr_skip_test("%s", clef_error(NULL));
+    if (!survives(open_in_parts)) cr_skip_test("the driver crashes when its device is to be divided");
+    clef_context *ctx = clef_open(&(clef_options){.device = "0:1", .cache_dir = ""});
+    if (!ctx && clef_error_status(NULL) == CLEF_UNSUPPORTED) {
+        cr_assert_not_null(strstr(clef_error(NULL), "open it whole"), "%s", clef_error(NULL));
+        cr_skip_test("the device cannot be divided");
+    }
+    clef_close(ctx);
+    uint32_t all = whole.compute_units;
+    expect_parts("0:1", 1, (uint32_t[]){1});
+    expect_parts("0/1", 1, (uint32_t[]){all});
+    if (all < 2) return;
+    expect_parts("0/2", 2, (uint32_t[]){all / 2, all / 2});
+    expect_parts("0:1+1", 2, (uint32_t[]){1, 1});
+    expect_parts("0:1, 0", 2, (uint32_t[]){1, all});
+}
+
+Test(open, wrong_parts) {
+    static const char *const wrong[] = {
+        "0/0", "0/99999", "0:0", "0:1+", "0:1+0", "0:999999", "0:9999999999999", "0:1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1"};
+    if (clef_device_count() == 0) cr_skip_test("%s", clef_error(NULL));
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        cr_assert_null(clef_open(&(clef_options){.device = wrong[i], .cache_dir = ""}), "%s", wrong[i]);
+        cr_assert_eq(clef_error_status(NULL), CLEF_INVALID, "%s", clef_error(NULL));
+        cr_assert_not_null(strstr(clef_error(NULL), wrong[i]), "%s", clef_error(NULL));
+        cr_assert_not_null(strstr(clef_error(NULL), "compute units; write"), "%s", clef_error(NULL));
+    }
+    cr_assert_null(clef_open(&(clef_options){.device = "0/x", .cache_dir = ""}));
+    cr_assert_not_null(strstr(clef_error(NULL), "not found"), "%s", clef_error(NULL));
 }
 
 /* A part of a device is no entry of the list, and works all the same. */
