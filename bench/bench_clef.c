@@ -5,7 +5,7 @@
    `calls` queued calls that are waited for once), or "skip REASON".  Operands are random, and enough copies of them are used in
    turn that none is still in a cache.
 
-   With rows=1 in the line nothing is timed: the answer is "rows" and what the library logs of its choices, one after the other:
+   With ways=1 in the line nothing is timed: the answer is "rows" and what the library logs of its choices, one after the other:
    "matmul: gemm of dot=3e-05 gemm=2e-05 seconds; ".  With copies=N there are so many copies of the operands. */
 #include "clef.h"
 #include "peers/peer.h"
@@ -78,16 +78,16 @@ static void print_choices(const job *j) {
 }
 
 static void answer(job *j) {
-    bool was = clef_set_grad_enabled(ctx, false), rows = number(j->line, "rows", 0) != 0;
+    bool was = clef_set_grad_enabled(ctx, false), ways = number(j->line, "ways", 0) != 0;
     double seconds = 0;
-    if (rows) print_choices(j);
+    if (ways) print_choices(j);
     else time_calls(j, 2);
-    if (!rows) seconds = time_calls(j, (int)number(j->line, "calls", 10));
+    if (!ways) seconds = time_calls(j, (int)number(j->line, "calls", 10));
     clef_set_grad_enabled(ctx, was);
     for (int c = 0; c < j->copies; c++)
         for (int i = 0; i < j->n_inputs; i++) clef_release(j->input[c][i]);
     if (clef_error_status(ctx) != CLEF_OK) printf("skip %s\n", clef_error(ctx));
-    else if (!rows) printf("seconds %.9g\n", seconds);
+    else if (!ways) printf("seconds %.9g\n", seconds);
     clef_clear_error(ctx);
 }
 
@@ -177,6 +177,26 @@ static void pointwise(const char *line) {
     job j = {.line = line, .run = run_pointwise};
     clef_shape shape[] = {CLEF_SHAPE(rows, columns), CLEF_SHAPE(columns), CLEF_SHAPE(rows, 1)};
     make_inputs(&j, 3, shape);
+    answer(&j);
+}
+
+/* One row of the unary table, with parameters of 0.5, or -0.5 and 0.5. */
+static clef_tensor *run_unary(const job *j, clef_tensor *const *x) {
+    char op[16] = "";
+    word(j->line, "op", op, sizeof op);
+#define UNARY(name, ...) \
+    if (strcmp(op, #name) == 0) return clef_##name(x[0]);
+#define UNARY_P(name, ...) \
+    if (strcmp(op, #name) == 0) return clef_##name(x[0], 0.5);
+#define UNARY_PP(name, ...) \
+    if (strcmp(op, #name) == 0) return clef_##name(x[0], -0.5, 0.5);
+#include "../cl/unary.def"
+    return NULL;
+}
+
+static void unary(const char *line) {
+    job j = {.line = line, .run = run_unary};
+    make_inputs(&j, 1, (clef_shape[]){CLEF_SHAPE((int64_t)number(line, "rows", 1), (int64_t)number(line, "columns", 1))});
     answer(&j);
 }
 
@@ -443,8 +463,10 @@ static void peak(const char *line) {
 static const struct suite {
     const char *name;
     void (*run)(const char *line);
-} suites[] = {{"gemm", gemm},   {"conv", conv}, {"pointwise", pointwise}, {"reduce", reduce}, {"norm", norm},     {"train", train},
-              {"infer", infer}, {"idle", idle}, {"epoch", epoch},         {"host", host},     {"stream", stream}, {"peak", peak}};
+} suites[] = {{"gemm", gemm},     {"conv", conv},   {"pointwise", pointwise}, {"unary", unary},
+              {"reduce", reduce}, {"norm", norm},   {"train", train},         {"infer", infer},
+              {"idle", idle},     {"epoch", epoch}, {"host", host},           {"stream", stream},
+              {"peak", peak}};
 
 int main(void) {
     ctx = clef_open(&(clef_options){.log = note_choice});

@@ -1,6 +1,7 @@
 """The cases of bench/compare.py: (name, line of the protocol, floating-point operations, bytes that must move)."""
 import csv
 import os
+import re
 
 MOST_FLOPS, MOST_BYTES = 2e9, 512e6
 left_out = {}  # suite: (cases of DeepBench's lists that were beyond these limits, all of them)
@@ -82,6 +83,15 @@ def pointwise(quick):
     return cases
 
 
+def unary(quick):
+    """Every row of the table of functions; every fourth in the quick form."""
+    with open(os.path.join(os.path.dirname(__file__), "..", "cl", "unary.def")) as f:
+        rows = re.findall(r"^(UNARY\w*)\((\w+), (\w+)", f.read(), re.MULTILINE)
+    size = 2048 * 2048
+    return [(f"{name} [2048,2048]", f"unary op={name} rows=2048 columns=2048", float(size), (5.0 if "TEST" in domain else 8.0) * size)
+            for _, name, domain in rows[:: 4 if quick else 1]]
+
+
 def reduce(quick):
     cases = []
     for rows, columns in ((4096, 4096),) if quick else ((256, 256), (1024, 1024), (4096, 4096)):
@@ -140,5 +150,5 @@ def shapes(file):
     return list(csv.DictReader(lines))
 
 
-SUITES = {"gemm": gemm, "conv": conv, "pointwise": pointwise, "reduce": reduce, "norm": norm, "train": train, "infer": infer, "idle": idle,
-          "host": host}
+SUITES = {"gemm": gemm, "conv": conv, "pointwise": pointwise, "unary": unary, "reduce": reduce, "norm": norm, "train": train, "infer": infer,
+          "idle": idle, "host": host}

@@ -1,7 +1,7 @@
 #!/bin/sh
 # compare.sh SUITE… [--quick] [--json] [--rounds N] [--install]: Clef beside every peer that is here, interleaved in one run.
-# Suites: gemm conv pointwise reduce norm train infer idle host start all.  Peers: OpenBLAS, CLBlast, oneDNN (Debian), PyTorch (PyPI); missing ones
-# are named.  --install fetches them: libopenblas-dev, libclblast-dev and libdnnl-dev with apt, PyTorch into build/bench/venv.
+# Suites: gemm conv pointwise unary reduce norm train infer idle host start all.  Peers: OpenBLAS, CLBlast, oneDNN (Debian), PyTorch (PyPI);
+# missing ones are named.  --install fetches them: libopenblas-dev, libclblast-dev and libdnnl-dev with apt, PyTorch into build/bench/venv.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=${CLEF_BUILD:-$root/build}

@@ -77,7 +77,7 @@ class Rows:
     def choice(self, line):
         """The name of the row chosen, and the seconds that each row is said to cost; None where there is no choice."""
         clef = self.of("")
-        clef.process.stdin.write(f"{line} copies=2 rows=1\n")
+        clef.process.stdin.write(f"{line} copies=2 ways=1\n")
         clef.process.stdin.flush()
         answer = clef.process.stdout.readline()
         op = "matmul: " if line.startswith("gemm") else "conv2d"

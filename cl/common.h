@@ -139,8 +139,8 @@
 #define LOAD_f64(n, p) VLOAD_##n(p)
 #define LOAD_i32(n, p) VLOAD_##n(p)
 #define LOAD_i64(n, p) VLOAD_##n(p)
-#define LOAD_u8(n, p) CONVERT(int, n)(VLOAD_##n(p))
-#define LOAD_bool(n, p) CONVERT(int, n)(VLOAD_##n(p))
+#define LOAD_u8(n, p) CONVERT(int, n)(LOAD_BYTE(n, p))
+#define LOAD_bool(n, p) CONVERT(int, n)(LOAD_BYTE(n, p))
 #define LOAD_(dt, n, p) LOAD_##dt(n, p)
 #define LOAD(dt, n, p, i) LOAD_(dt, n, (p) + (i))
 
@@ -174,31 +174,32 @@ EACH_WIDTH(BF16_BITS)
 
 #ifdef CLEF_WIDE
 /* A vector through a pointer to global memory that promises only the element's alignment: one load or store, where vload16 comes
-   in parts (on which compilers then compute where two such vectors meet) and vstore16 goes in four. */
-typedef float16 float16_loose __attribute__((aligned(4)));
-typedef float8 float8_loose __attribute__((aligned(4)));
-typedef float4 float4_loose __attribute__((aligned(4)));
-#define FLOAD_1(p) (*(p))
-#define FLOAD_4(p) (*(__global const float4_loose *)(p))
-#define FLOAD_8(p) (*(__global const float8_loose *)(p))
-#define FLOAD_16(p) (*(__global const float16_loose *)(p))
-#define LOAD_f32(n, p) FLOAD_##n(p)
-#define FSTORE_1(v, p) (*(p) = (v))
-#define FSTORE_4(v, p) (*(__global float4_loose *)(p) = (v))
-#define FSTORE_8(v, p) (*(__global float8_loose *)(p) = (v))
-#define FSTORE_16(v, p) (*(__global float16_loose *)(p) = (v))
-#define STORE_f32(n, p, v) FSTORE_##n(v, p)
+   in parts (on which compilers then compute where two such vectors meet) and vstore16 goes in four, or in 16 if they are bytes. */
+#define DEFINE_LOOSE(t, bytes)                                                                   \
+    typedef t t##1_loose;                                                                        \
+    typedef t##4 t##4_loose __attribute__((aligned(bytes)));                                     \
+    typedef t##8 t##8_loose __attribute__((aligned(bytes)));                                     \
+    typedef t##16 t##16_loose __attribute__((aligned(bytes)));
+DEFINE_LOOSE(float, 4)
+DEFINE_LOOSE(uchar, 1)
+#define LOOSE(t, n, p) (*(__global t##n##_loose *)(p))
+#define LOAD_f32(n, p) LOOSE(float, n, p)
+#define LOAD_BYTE(n, p) LOOSE(uchar, n, p)
+#define STORE_f32(n, p, v) (LOOSE(float, n, p) = (v))
+#define STORE_BYTE(n, p, v) (LOOSE(uchar, n, p) = (v))
 #else
 #define LOAD_f32(n, p) VLOAD_##n(p)
+#define LOAD_BYTE(n, p) VLOAD_##n(p)
 #define STORE_f32(n, p, v) VSTORE_##n(v, p)
+#define STORE_BYTE(n, p, v) VSTORE_##n(v, p)
 #endif
 #define STORE_f16(n, p, v) CAT(half_store_, n)(v, p)
 #define STORE_bf16(n, p, v) VSTORE_##n(CAT(bf16_bits_, n)(v), p)
 #define STORE_f64(n, p, v) VSTORE_##n(v, p)
 #define STORE_i32(n, p, v) VSTORE_##n(v, p)
 #define STORE_i64(n, p, v) VSTORE_##n(v, p)
-#define STORE_u8(n, p, v) VSTORE_##n(CONVERT(uchar, n)(v), p)
-#define STORE_bool(n, p, v) VSTORE_##n(CONVERT(uchar, n)(v), p)
+#define STORE_u8(n, p, v) STORE_BYTE(n, p, CONVERT(uchar, n)(v))
+#define STORE_bool(n, p, v) STORE_BYTE(n, p, CONVERT(uchar, n)(v))
 #define STORE_(dt, n, p, v) STORE_##dt(n, p, v)
 #define STORE(dt, n, p, i, v) STORE_(dt, n, (p) + (i), v)
 

@@ -14,7 +14,8 @@
    that the next row will read in its place.  Otherwise a work-item owns one vector of the result.
 
    Knobs: DT: f32, f16, bf16, f64, i32 or i64, storage; BACKWARD; WIDE; P: 4 or 8; MR: taps, at most a filter's width; W: lanes,
-   at most c, and a divisor of it if not WIDE. */
+   at most c, and a divisor of it if not WIDE.
+   Checked with: WIDE=1; BACKWARD=1. */
 #ifndef DT
 #define DT f32
 #endif

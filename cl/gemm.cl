@@ -12,7 +12,8 @@
    so it stays in the cache from one work-item to the next.
 
    Knobs: MR, NV, W; ROOM; UNIT: the rows of a tile follow one another in A, so that one address serves them all there too;
-   IN: f32, f64, i32 or i64, what A and B are and sums are made in; OUT: storage of C and bias. */
+   IN: f32, f64, i32 or i64, what A and B are and sums are made in; OUT: storage of C and bias.
+   Checked with: UNIT=1; NV=2 UNIT=1; ROOM=2048; ROOM=2048 MR=6 NV=2 W=8. */
 #ifndef IN
 #define IN f32
 #endif
@@ -175,7 +176,9 @@ KERNEL(gemm, GEMM_ARGS) {
 
     PLAIN_LOOP
     for (int begin = first; begin < last; begin += block) {
+#if !ROOM
         int begin1 = begin / k2, begin2 = begin % k2;
+#endif
         int k_begin = begin * k3, k_end = min(min(begin + block, last) * k3, K);
         bool again = begin > first; /* what earlier blocks summed is in C */
 #if ROOM
@@ -203,16 +206,23 @@ KERNEL(gemm, GEMM_ARGS) {
             PLAIN_LOOP
             for (int m = m_begin; m < m_end; m += MR) {
                 int left = min(m_end - m, MR);
-                long a_row[MR], c_row[MR];
+                long c_row[MR];
+#if !ROOM
+                long a_row[MR];
+#endif
                 PLAIN_LOOP
                 for (int i = 0; i < MR; i++) {
+#if !ROOM
                     a_row[i] = r.a;
+#endif
                     c_row[i] = r.c;
                     if (i + 1 < left) r = to_next(r, s);
                 }
                 r = to_next(r, s);
-#if !ROOM
 #define ADDRESS(i) __global const MEMORY(IN) *a##i = a + a_row[i];
+#if UNIT
+                ADDRESS(0)
+#elif !ROOM
                 ROWS(ADDRESS)
 #endif
 #define START(i, j) V c##i##_##j = (V)(0);

@@ -14,7 +14,8 @@
    A, TK · RM / (32 · GN), and of B, TK · RN / (32 · GM), is 8 or 16; A_ALONG, B_ALONG: neighbouring work-items load neighbours
    along k, else along m or n; A_WIDTH, B_WIDTH: 8 where these come in whole eights, else 1; IN: f16 or bf16, storage of A and B;
    OUT: f32, f16 or bf16, storage of C and bias; PTX: see
-   matrix_unit.h. */
+   matrix_unit.h.
+   Checked with: A_ALONG=0 B_ALONG=1; A_WIDTH=1 B_WIDTH=1; GM=1 GN=2 RM=32 RN=16. */
 #ifndef IN
 #define IN f16
 #endif

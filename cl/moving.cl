@@ -2,7 +2,8 @@
 
    Elements are moved as they are, so their size is all that counts.
    DT: u8, bf16, i32 or i64 (of 1, 2, 4 and 8 bytes).  IT: i32 or i64 (of the number in memory).  HOST: 1: the number is an argument.
-   W: lanes of a vector along a row, or 1, where elements may lie apart. */
+   W: lanes of a vector along a row, or 1, where elements may lie apart.
+   Checked with: HOST=1; W=1. */
 #ifndef DT
 #define DT i32
 #endif

@@ -4,7 +4,8 @@
    A row comes from memory once and is read again from the cache: its mean; then, about that, its variance and what the mean's
    rounding left out; then the results.  So neither a mean far from zero nor a first element far from the rest costs digits.
    Knobs: DT: f32 f16 bf16 f64, of x and y.  CENTRED.  AFFINE: w, and b where centred, are there, in the computing type AT.
-   SUMS: which sums the gradients want (1: of the weight, 2: of the bias).  W. */
+   SUMS: which sums the gradients want (1: of the weight, 2: of the bias).  W.
+   Checked with: CENTRED=0; AFFINE=0; CENTRED=0 AFFINE=0; SUMS=0; SUMS=1. */
 #ifndef DT
 #define DT f32
 #endif
@@ -116,7 +117,7 @@ static moments row_moments(__global const MEMORY(DT) *x, long n, A eps) {
 KERNEL(normalise_rows, NORMALISE_ROWS_ARGS) {
     UNPACK(NORMALISE_ROWS_ARGS)
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
-    __global const MEMORY(AT) *w = w_base + w_offset, *b = b_base + b_offset;
+    __attribute__((unused)) __global const MEMORY(AT) *w = w_base + w_offset, *b = b_base + b_offset;
     for (; u < last; u++) {
         __global const MEMORY(DT) *x = x_base + x_offset + u * n;
         __global MEMORY(DT) *y = y_base + y_offset + u * n;

@@ -6,7 +6,8 @@
 
    Knobs: DT: storage; W: lanes; ADAPTIVE: windows from floor(i·h/oh) to ceil((i+1)·h/oh); WINDOW_H, WINDOW_W: the size of
    small windows that all lie inside the image, to unroll them; PICK: max_pool gives the elements of a second image at the
-   maxima of the first. */
+   maxima of the first.
+   Checked with: ADAPTIVE=1; PICK=1; WINDOW_H=2 WINDOW_W=2. */
 #ifndef DT
 #define DT f32
 #endif

@@ -6,7 +6,8 @@
    A unit of work is a row, or `block` columns; a work-item takes `per` units.
    Knobs: DT: f32 f16 bf16 f64.  AT: f32 or f64, in which DT is computed.  LOG: 1 for the logarithm.  TT: u8 i32 i64, of classes.
    STRIP: the widest block, or 0 where a block is a vector, whose numbers stay in registers.  PAST: long columns' results are whole
-   vectors of what they are computed in, and more than any cache holds. */
+   vectors of what they are computed in, and more than any cache holds.
+   Checked with: LOG=1; STRIP=0; PAST=1; LOG=1 STRIP=0 PAST=1. */
 #ifndef DT
 #define DT f32
 #endif

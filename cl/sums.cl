@@ -7,7 +7,8 @@
    columns) for columns; a work-item takes `per` units.  Sums go through blocks of partial sums, so the error grows with far less
    than n.
    Knobs: DT: f32 or f64, of everything; OWN: a is x − m, and g is not read; W; STRIP: the widest strip, or 0 where one is a
-   vector. */
+   vector.
+   Checked with: OWN=1; STRIP=0; OWN=1 STRIP=0. */
 #ifndef DT
 #define DT f32
 #endif

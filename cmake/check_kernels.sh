@@ -2,7 +2,8 @@
 # check_kernels.sh [CL_DIR]: every kernel file through clang's OpenCL front end, alone with the defaults of its knobs, then
 # for each dtype with the knobs that are dtypes (their default is a dtype's name) set to it.  A knob that takes fewer dtypes
 # says so in the file's comment, as in "IN: f32, f64 or i32"; it then gets the dtype that this one is computed in.
-# A third run has the declarations of declarations.h alone in place of those of clang.
+# Other values of other knobs, which compile other text, stand in the comment, too: "Checked with: UNIT=1; ROOM=2048 MR=6."
+# A third run has the declarations of declarations.h alone in place of those of clang, and loads and stores as CPUs get them.
 # Core OpenCL C 1.2 is the floor; a warning fails as an error does.  Exit 77 without clang.
 dir=${1:-$(dirname "$0")/../cl}
 
@@ -34,6 +35,12 @@ runs_of() {
         END {
             compute["f16"] = compute["bf16"] = "f32"; compute["u8"] = compute["bool"] = "i32"
             print ""
+            if (match(text, /Checked with: [A-Z0-9_=; ]+/)) {
+                for (i = split(substr(text, RSTART + 14, RLENGTH - 14), values, ";"); i > 0; i--) {
+                    gsub(/[A-Z0-9_]+=/, "-D&", values[i])
+                    print " " values[i]
+                }
+            }
             for (i = 1; i <= total && knobs; i++) {
                 line = ""
                 for (k = 1; k <= knobs; k++) {
@@ -45,7 +52,7 @@ runs_of() {
             }
         }' "$1"
 }
-declared="-D_OPENCL_H_ -DCLEF_DECLARES -cl-no-stdinc -include opencl-c-base.h"
+declared="-DCLEF_WIDE -D_OPENCL_H_ -DCLEF_DECLARES -cl-no-stdinc -include opencl-c-base.h"
 runs() {
     for file in "$dir"/*.cl; do
         [ -f "$file" ] || continue

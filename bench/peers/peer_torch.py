@@ -69,6 +69,18 @@ def pointwise(c):
     return time_calls(run, copies([(c["rows"], c["columns"]), (c["columns"],), (c["rows"], 1)]), c["calls"])
 
 
+# Those that PyTorch has by another name, or in nn.functional, or with parameters (0.5, or -0.5 and 0.5).
+UNARY = {"gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "clamp": lambda x: torch.clamp(x, -0.5, 0.5),
+         "threshold": lambda x: F.threshold(x, -0.5, 0.5), "hardshrink": lambda x: F.hardshrink(x, 0.5),
+         "softshrink": lambda x: F.softshrink(x, 0.5), "leaky_relu": lambda x: F.leaky_relu(x, 0.5), "elu": lambda x: F.elu(x, 0.5),
+         "celu": lambda x: F.celu(x, 0.5)}
+
+
+def unary(c):
+    run = UNARY.get(c["op"]) or getattr(torch, c["op"], None) or getattr(F, c["op"])
+    return time_calls(run, copies([(c["rows"], c["columns"])]), c["calls"])
+
+
 def reduce(c):
     op, dim = c.get("op", "sum"), c.get("dim", 1)
     run = {"sum": lambda x: x.sum(dim), "max": lambda x: x.amax(dim), "softmax": lambda x: torch.softmax(x, dim)}[op]
@@ -229,7 +241,8 @@ def epoch(c):
     return time.perf_counter() - begin
 
 
-SUITES = {"epoch": epoch, "gemm": gemm, "conv": conv, "pointwise": pointwise, "reduce": reduce, "norm": norm, "train": train, "infer": infer, "idle": idle}
+SUITES = {"epoch": epoch, "gemm": gemm, "conv": conv, "pointwise": pointwise, "unary": unary, "reduce": reduce, "norm": norm,
+          "train": train, "infer": infer, "idle": idle}
 
 
 def main():

@@ -157,6 +157,10 @@ clef_tensor *clef__cast(clef_tensor *x, clef_dtype dtype) {
         (void)x, (void)y, (void)wanted;                                                                                    \
         dx[0] = da, dx[1] = db;                                                                                            \
     }                                                                                                                      \
-    const clef_op clef__op_##name_ = {                                                                                     \
-        .name = #name_, .kind = CLEF__POINTWISE, .params = "ab", .text = #forward, .gradient = name_##_gradient};
+    const clef_op clef__op_##name_ = {.name = #name_,                                                                      \
+                                      .kind = CLEF__POINTWISE,                                                             \
+                                      .params = "ab",                                                                      \
+                                      .text = #forward,                                                                    \
+                                      .store = STORE_OF(name_),                                                            \
+                                      .gradient = name_##_gradient};
 #include "../../cl/binary.def"

@@ -3,6 +3,18 @@
 #ifndef CLEF_CORE_H
 #define CLEF_CORE_H
 #include "graph/graph.h"
+#include "../../cl/epilogue_ops.h"
+
+/* The rows of the op tables that may end a store, each with its bit: of a row `name`, STORE_OF(name) is EPILOGUE_OF_name's second
+   part, or 0 where there is none. */
+#define EPILOGUE_OF_mul ROW, EPILOGUE_SCALE
+#define EPILOGUE_OF_add ROW, EPILOGUE_ADD
+#define EPILOGUE_OF_relu_backward ROW, EPILOGUE_GATE
+#define EPILOGUE_OF_relu ROW, EPILOGUE_RELU
+#define EPILOGUE_OF_leaky_relu ROW, EPILOGUE_LEAK
+#define STORE_OF(name) STORE_SECOND(EPILOGUE_OF_##name, 0, 0)
+#define STORE_SECOND(...) STORE_SECOND_(__VA_ARGS__)
+#define STORE_SECOND_(a, b, ...) b
 
 extern const clef_op clef__op_data;     /* a buffer filled from outside */
 extern const clef_op clef__op_constant; /* one number in every element: dynamic.i of i64, else dynamic.f */

@@ -68,6 +68,7 @@ struct clef_op {
        T is the computing type; boolean: the result is a truth value (dtype BOOL). */
     const char *params, *text;
     bool boolean;
+    int store; /* the bit of cl/epilogue_ops.h by which a kernel's store may do it; 0: none */
     /* Fails (clef__infer_fail) or fills shape and dtype.  NULL for pointwise: broadcast shape, dtype of input 0. */
     bool (*infer)(clef__call *call);
     /* Given inputs x, outputs y and g[k] = dL/dy[k] (NULL: no gradient came to that output; of one output it is there), puts

@@ -38,6 +38,8 @@ clef__conv_sizes clef__conv_weight_sizes(const clef__lowering *lw);
 /* What all three read and write at the least. */
 double clef__conv_bytes(const clef__lowering *lw, const clef__conv_sizes *s);
 double clef__pixels(clef_shape image);
+/* Does Winograd's algorithm compute it: filters of 3 × 3, stride 1, dilation 1, one group? */
+bool clef__winograd_computes(const clef__conv *a);
 /* What Winograd's algorithm does for a convolution or its gradient by the image, and for that by the filters. */
 double clef__winograd_flops(const clef__node *node);
 double clef__winograd_weight_flops(const clef__node *node);

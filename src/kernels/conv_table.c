@@ -42,6 +42,12 @@ double clef__conv_bytes(const clef__lowering *lw, const clef__conv_sizes *s) {
 
 double clef__pixels(clef_shape image) { return (double)image.dim[0] * (double)image.dim[2] * (double)image.dim[3]; }
 
+bool clef__winograd_computes(const clef__conv *a) {
+    bool plain = a->groups == 1;
+    for (int d = 0; d < 2; d++) plain = plain && a->kernel[d] == 3 && a->stride[d] == 1 && a->dilation[d] == 1;
+    return plain;
+}
+
 /* F(2×2, 3×3): for each tile of 2 × 2 results 16 products of each channel with each filter in place of 36, and additions to bring
    its 4 × 4 pixels there (32 a channel) and the results back (24 a filter).  Filters are transformed once (28 for each). */
 static double winograd_flops(clef_shape tiled, clef_shape read, clef_shape made) {

@@ -22,10 +22,7 @@ static int64_t tiles_of(int64_t length) { return clef__ceil_div(length, 2); }
 /* Not where the error is more than four times that of a plain sum (other dtypes). */
 static bool applies(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
-    const clef__conv *a = node->attributes;
-    bool geometry = a->groups == 1;
-    for (int d = 0; d < 2; d++) geometry = geometry && a->kernel[d] == 3 && a->stride[d] == 1 && a->dilation[d] == 1;
-    return geometry && clef__lower_profile(lw)->block > 0 && node->out->dtype == CLEF_F32 &&
+    return clef__winograd_computes(node->attributes) && clef__lower_profile(lw)->block > 0 && node->out->dtype == CLEF_F32 &&
            clef_shape_numel(node->input[0]->shape) > 0;
 }
 

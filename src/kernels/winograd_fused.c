@@ -36,13 +36,10 @@ static int64_t tiles_of(int64_t n, int64_t h, int64_t w) { return n * clef__ceil
 /* Whole vectors of channels and results. */
 static bool applies(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
-    const clef__conv *a = node->attributes;
     int64_t lanes = lanes_of(lw);
-    bool plain = a->groups == 1;
-    for (int d = 0; d < 2; d++) plain = plain && a->kernel[d] == 3 && a->stride[d] == 1 && a->dilation[d] == 1;
-    return plain && clef__lower_profile(lw)->wide_items && clef__gemm_type(node->out->dtype) == CLEF_F32 &&
-           clef_shape_numel(node->input[0]->shape) > 0 && node->out->shape.dim[1] % lanes == 0 &&
-           node->input[0]->shape.dim[1] % lanes == 0;
+    return clef__winograd_computes(node->attributes) && clef__lower_profile(lw)->wide_items &&
+           clef__gemm_type(node->out->dtype) == CLEF_F32 && clef_shape_numel(node->input[0]->shape) > 0 &&
+           node->out->shape.dim[1] % lanes == 0 && node->input[0]->shape.dim[1] % lanes == 0;
 }
 
 /* The gradient by the filters is made of the images on either side of them. */

@@ -71,18 +71,19 @@ static void second_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_t
 }
 
 #define DERIVATIVE(name_, params_, text_, gradient_) \
-    { .name = name_, .kind = CLEF__POINTWISE, .params = params_, .text = text_, .gradient = gradient_ }
-#define UNARY_ROW(name_, domain_, letters, forward_, params_, backward_, second_)           \
-    static const unary_row unary_##name_ = {                                                \
-        .op = {.name = #name_,                                                              \
-               .kind = CLEF__POINTWISE,                                                     \
-               .params = letters,                                                           \
-               .text = #forward_,                                                           \
-               .gradient = unary_gradient,                                                  \
-               .boolean = (domain_) == FLOAT_TEST || (domain_) == NUMBER_TEST},             \
-        .backward = DERIVATIVE(#name_ "_backward", params_, #backward_, backward_gradient), \
-        .second = DERIVATIVE(#name_ "_second", params_, #second_, second_gradient),         \
-        .domain = domain_,                                                                  \
+    { .name = #name_, .kind = CLEF__POINTWISE, .params = params_, .text = text_, .store = STORE_OF(name_), .gradient = gradient_ }
+#define UNARY_ROW(name_, domain_, letters, forward_, params_, backward_, second_)         \
+    static const unary_row unary_##name_ = {                                              \
+        .op = {.name = #name_,                                                            \
+               .kind = CLEF__POINTWISE,                                                   \
+               .params = letters,                                                         \
+               .text = #forward_,                                                         \
+               .store = STORE_OF(name_),                                                  \
+               .gradient = unary_gradient,                                                \
+               .boolean = (domain_) == FLOAT_TEST || (domain_) == NUMBER_TEST},           \
+        .backward = DERIVATIVE(name_##_backward, params_, #backward_, backward_gradient), \
+        .second = DERIVATIVE(name_##_second, params_, #second_, second_gradient),         \
+        .domain = domain_,                                                                \
     };
 #define UNARY(name, domain, forward, params, backward, second, doc) UNARY_ROW(name, domain, "x", forward, params, backward, second)
 #define UNARY_P(name, domain, forward, params, backward, second, doc) \
@@ -198,6 +199,7 @@ static bool choose_infer(clef__call *call) {
                .kind = CLEF__POINTWISE,                                \
                .params = "ab",                                         \
                .text = #forward,                                       \
+               .store = STORE_OF(name_),                               \
                .gradient = many_gradient,                              \
                .boolean = (domain_) == COMPARE || (domain_) == LOGIC}, \
         .d = {name_##_da, name_##_db},                                 \

@@ -25,6 +25,10 @@ typedef struct arg {
     const char *help;
 } arg;
 
+/* A row of a verb's table, for a field of its OPTIONS. */
+#define OPTION(name, kind, meta, field, help) \
+    { name, kind, meta, offsetof(OPTIONS, field), help }
+
 /* Begins every verb's options. */
 typedef struct common_options {
     const char *device;

@@ -13,8 +13,7 @@ typedef struct bench_options {
 } bench_options;
 static bench_options o = {.seconds = 0.5};
 
-#define OPTION(name, kind, meta, field, help) \
-    { name, kind, meta, offsetof(bench_options, field), help }
+#define OPTIONS bench_options
 static const arg args[] = {
     OPTION("seconds", ARG_NUMBER, "X", seconds, "to spend on each figure; default 0.5"),
     OPTION("resnet18", ARG_FLAG, NULL, resnet18, "and a training step of ResNet-18, which takes seconds on a CPU"),

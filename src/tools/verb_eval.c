@@ -11,8 +11,7 @@ typedef struct eval_options {
 } eval_options;
 static eval_options o = {.threads = 1, .top_k = 5};
 
-#define OPTION(name, kind, meta, field, help) \
-    { name, kind, meta, offsetof(eval_options, field), help }
+#define OPTIONS eval_options
 static const arg args[] = {OPTION("data", ARG_TEXT, "NAME[:DIR]", data, DATA_META " (default digits); its test images"),
                            OPTION("model", ARG_CHOICE, MODEL_META, model, "default: lenet for mnist, else cnn"),
                            OPTION("weights", ARG_TEXT, "FILE", weights, "safetensors, as train --out writes it"),

@@ -15,8 +15,7 @@ typedef struct train_options {
 } train_options;
 static train_options o = {.lr = -1, .momentum = -1, .weight_decay = -1, .threads = 1};
 
-#define OPTION(name, kind, meta, field, help) \
-    { name, kind, meta, offsetof(train_options, field), help }
+#define OPTIONS train_options
 static const arg args[] = {
     OPTION("data", ARG_TEXT, "NAME[:DIR]", data, DATA_META " (default digits)"),
     OPTION("model", ARG_CHOICE, MODEL_META, model, "default: lenet for mnist, else cnn"),

@@ -14,8 +14,7 @@ typedef struct tune_options {
 } tune_options;
 static tune_options o = {.budget = -1};
 
-#define OPTION(name, kind, meta, field, help) \
-    { name, kind, meta, offsetof(tune_options, field), help }
+#define OPTIONS tune_options
 static const arg args[] = {
     OPTION("budget", ARG_NUMBER, "SECONDS", budget, "for measuring; default 60, above 0"),
     OPTION("model", ARG_CHOICE, MODEL_META, model, "tune for a training step of this model; default lenet"),

@@ -1,7 +1,15 @@
 /* Convolution by fewer multiplications (cl/winograd.cl), which GPUs get, on whatever device there is: forward and by the image,
    bit for bit on whole numbers, on others within four times the bound of a plain sum; and which plans use it.
    ctest: cost=20 plain */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* RTLD_NEXT */
+#endif
+#ifndef CL_TARGET_OPENCL_VERSION
+#define CL_TARGET_OPENCL_VERSION 120
+#endif
 #include "support/exact.h"
+#include <CL/cl.h>
+#include <dlfcn.h>
 
 static clef_context *ctx;
 /* Wherever it applies, whether or not it pays on this device. */
@@ -162,4 +170,31 @@ Test(winograd, only_where_it_applies) {
     cr_expect(!chosen(x, w, CLEF_F32, (clef_conv2d_options){.dilation = {2, 1}}));
     cr_expect(!chosen(x, CLEF_SHAPE(64, 32, 3, 3), CLEF_F32, (clef_conv2d_options){.groups = 2}));
     cr_expect(!chosen(x, CLEF_SHAPE(64, 64, 3, 2), CLEF_F32, (clef_conv2d_options){.groups = 1}));
+}
+
+/* ---- where it pays: on a GPU of so many compute units, with nothing forced ---- */
+static cl_uint stated_units; /* 0: as many as the device has */
+
+cl_int clGetDeviceInfo(cl_device_id device, cl_device_info what, size_t room, void *to, size_t *needed) {
+    __typeof__(&clGetDeviceInfo) real = (__typeof__(real))dlsym(RTLD_NEXT, "clGetDeviceInfo");
+    cl_int status = real(device, what, room, to, needed);
+    if (stated_units && status == CL_SUCCESS && what == CL_DEVICE_MAX_COMPUTE_UNITS && to)
+        memcpy(to, &stated_units, sizeof stated_units);
+    return status;
+}
+
+static void open_large_gpu(void) {
+    stated_units = 132;
+    ctx = open_as_gpu();
+}
+TestSuite(winograd_cost, .init = open_large_gpu, .fini = close_device);
+
+/* Where memory moves more than 16 channels' products save, and where edges take what is saved, it is a product. */
+Test(winograd_cost, only_where_it_pays) {
+    clef_conv2d_options options = {.padding = {0, 0}};
+    clef_shape x = CLEF_SHAPE(32, 256, 28, 28), w = CLEF_SHAPE(256, 256, 3, 3);
+    cr_expect(chosen(x, w, CLEF_F32, options));
+    cr_expect(!chosen(x, CLEF_SHAPE(16, 256, 3, 3), CLEF_F32, options), "16 channels out");
+    cr_expect(!chosen(CLEF_SHAPE(32, 16, 28, 28), CLEF_SHAPE(256, 16, 3, 3), CLEF_F32, options), "16 channels in");
+    cr_expect(!chosen(CLEF_SHAPE(1024, 256, 5, 5), w, CLEF_F32, options), "images of 5 x 5");
 }

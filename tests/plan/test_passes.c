@@ -18,7 +18,7 @@ typedef struct world {
 
 static const clef_op op_leaf = {.name = "leaf", .kind = CLEF__DATA};
 static const clef_op op_exp = {.name = "exp", .kind = CLEF__POINTWISE, .params = "x", .text = "exp(x)"};
-static const clef_op op_add = {.name = "add", .kind = CLEF__POINTWISE, .params = "ab", .text = "a + b"};
+static const clef_op op_add = {.name = "add", .kind = CLEF__POINTWISE, .params = "ab", .text = "a + b", .store = EPILOGUE_ADD};
 static const clef_op op_sum = {.name = "sum", .kind = CLEF__KERNEL};
 static const clef_op op_view = {.name = "view", .kind = CLEF__VIEW};
 static const clef_op op_update = {.name = "update", .kind = CLEF__KERNEL, .updates = true};

@@ -1,5 +1,6 @@
 /* recorder.c — what a strategy records: launches with their arguments, one after the other; and the facts it may ask for. */
 #include "plan/lower/lowering.h"
+#include "runtime/arithmetic.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -225,8 +226,7 @@ bool clef__lower_pays(const clef__lowering *lw, double work) {
 
 int64_t clef__lower_run(const clef__lowering *lw, int64_t n, double work) {
     if (!clef__lower_pays(lw, (double)n * work)) return n < 1 ? 1 : n;
-    int64_t items = clef__lower_items(lw, n, 1);
-    return (n + items - 1) / items;
+    return clef__ceil_div(n, clef__lower_items(lw, n, 1));
 }
 
 void clef__launch_free(clef__launch *launch) {

@@ -1,30 +1,13 @@
 /* epilogue.c — pointwise ops that a product, a convolution or layer norm does in its store: their input never lies in memory.
 
    An op joins the epilogue if nobody else reads what the kernel makes, shapes and dtypes are equal, and its place among those of
-   cl/epilogue.h is behind those that are in it already.  Ops are known by their formulas. */
+   cl/epilogue.h is behind those that are in it already.  The rows of the op tables say what a store may do of them (clef_op). */
 #include "plan/passes/groups.h"
 
-#include <string.h>
-
-/* input: where the kernel's result may stand, -1: anywhere. */
-static const struct {
-    int ops;
-    const char *name, *params, *text;
-    int input;
-} known_op[] = {
-    {EPILOGUE_SCALE, "mul", "ab", "a * b", -1},
-    {EPILOGUE_ADD, "add", "ab", "a + b", -1},
-    {EPILOGUE_GATE, "relu_backward", "yg", "SEL(y <= K(0), K(0), g)", 1},
-    {EPILOGUE_RELU, "relu", "x", "SEL(x <= K(0), K(0), x)", 0},
-    {EPILOGUE_LEAK, "leaky_relu", "xp", "SEL(x > K(0), x, p * x)", 0},
-};
-enum { KNOWN_OPS = sizeof known_op / sizeof *known_op };
-
+/* What a store may do of an op whose input j it has: a gate opens and shuts for the second one. */
 static int epilogue_op(const clef_op *op, int j) {
-    for (int i = 0; i < KNOWN_OPS; i++)
-        if (strcmp(op->params, known_op[i].params) == 0 && strcmp(op->text, known_op[i].text) == 0)
-            return known_op[i].input < 0 || known_op[i].input == j ? known_op[i].ops : 0;
-    return 0;
+    bool either = op->store & (EPILOGUE_SCALE | EPILOGUE_ADD);
+    return either || j == (op->store == EPILOGUE_GATE ? 1 : 0) ? op->store : 0;
 }
 
 /* The last of a kernel's group, read here only, and made of something. */
@@ -65,7 +48,11 @@ bool clef__may_join_epilogue(const clef__graph_view *g, clef__grouping *gr, int 
 }
 
 const char *clef__epilogue_op_name(int bit) {
-    for (int i = 0; i < KNOWN_OPS; i++)
-        if (known_op[i].ops == bit) return known_op[i].name;
-    return NULL;
+    switch (bit) {
+    case EPILOGUE_SCALE: return "mul";
+    case EPILOGUE_ADD: return "add";
+    case EPILOGUE_GATE: return "relu_backward";
+    case EPILOGUE_RELU: return "relu";
+    default: return "leaky_relu";
+    }
 }
