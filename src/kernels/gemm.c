@@ -320,6 +320,7 @@ static void multiply(const clef__lowering *lw, const clef__gemm *g, const tiling
     clef__launch_define(lw, "W", "%d", t->width);
     if (t->packed_tiles) clef__launch_define(lw, "ROOM", "%d", (int)room_of(t, t->packed_tiles));
     else clef__launch_define(lw, "UNIT", "%d", t->unit);
+    if (!t->packed_tiles && g->a_k[2] == 1) clef__launch_define(lw, "ALONG", "1");
     define_types(lw, type, g->c.dtype);
     /* clang-format off */
     gemm_args args = {
