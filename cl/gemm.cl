@@ -12,8 +12,9 @@
    so it stays in the cache from one work-item to the next.
 
    Knobs: MR, NV, W; ROOM; UNIT: the rows of a tile follow one another in A, so that one address serves them all there too;
-   IN: f32, f64, i32 or i64, what A and B are and sums are made in; OUT: storage of C and bias.
-   Checked with: UNIT=1; NV=2 UNIT=1; ROOM=2048; ROOM=2048 MR=6 NV=2 W=8. */
+   ALONG: so do the depths of a run, and the addresses of all steps share one index; IN: f32, f64, i32 or i64, what A and B are and
+   sums are made in; OUT: storage of C and bias.
+   Checked with: UNIT=1; NV=2 UNIT=1; ROOM=2048; ALONG=1; ROOM=2048 ALONG=1 MR=6 NV=2 W=8. */
 #ifndef IN
 #define IN f32
 #endif
@@ -28,6 +29,9 @@
 #endif
 #ifndef UNIT
 #define UNIT 0
+#endif
+#ifndef ALONG
+#define ALONG 0
 #endif
 #ifndef ROOM
 #define ROOM 0
@@ -44,6 +48,7 @@
 #include "epilogue.h"
 
 #define NR (NV * W)
+#define B_AHEAD 16 /* so many rows of B before its turn one is asked for: where rows are far apart, nobody else does */
 #define S COMPUTE(IN)
 #define V VEC(S, W)
 
@@ -235,6 +240,8 @@ KERNEL(gemm, GEMM_ARGS) {
                 ROWS(TOUCH_ROW)
                 __global const MEMORY(IN) *bp = b_panel;
 #define FETCH(i, j) V b##j = LOAD(IN, W, bp, j * W);
+#define SOON(i, j)                                                                                     \
+    if (j * W * sizeof(S) % 64 == 0) PREFETCH_READ(bp + B_AHEAD * ldb + j * W);
 #define MULTIPLY(i, j) c##i##_##j = FMA((V)(x), b##j, c##i##_##j);
 #define STEP_ROW(i)                                                                                    \
     {                                                                                                  \
@@ -244,6 +251,7 @@ KERNEL(gemm, GEMM_ARGS) {
 #define STEP                                                                                           \
     {                                                                                                  \
         COLUMNS(FETCH, 0)                                                                              \
+        COLUMNS(SOON, 0)                                                                               \
         ROWS(STEP_ROW)                                                                                 \
         bp += ldb;                                                                                     \
         NEXT_A                                                                                         \
@@ -264,7 +272,7 @@ KERNEL(gemm, GEMM_ARGS) {
 #else
 #define A_AT(i) a##i[at]
 #endif
-#define NEXT_A at += ak3;
+#define NEXT_A at += ALONG ? 1 : ak3;
                 int s1 = begin1, s2 = begin2;
                 PLAIN_LOOP
                 for (int k = k_begin; k < k_end; k += k3) {

@@ -194,10 +194,21 @@ static void choose_rows(const clef__lowering *lw, tiling *t, int64_t flops) {
     t->tiles_per_item = equal_parts(t->row_tiles, tiles);
 }
 
+/* Does the product pay for more than one work-item?  A step of a vector is a load, a broadcast and a multiply-add. */
+static bool pays(const clef__lowering *lw, const tiling *t) {
+    double vectors = (double)(t->row_tiles * t->rows * t->batch) * (double)(t->panels * t->vectors);
+    return t->batch * t->splits > 1 || clef__lower_pays(lw, 3 * vectors * (double)t->k);
+}
+
 static void choose_grid(const clef__lowering *lw, tiling *t) {
     t->tiles_per_item = t->panels_per_item = 1;
     const clef__profile *profile = clef__lower_profile(lw);
     if (!profile->wide_items) return;
+    if (!t->packed_tiles && !pays(lw, t)) {
+        t->tiles_per_item = t->row_tiles;
+        t->panels_per_item = t->panels;
+        return;
+    }
     int64_t tiles = t->row_tiles * t->panels * t->batch * t->splits;
     int64_t flops = 2 * t->rows * t->vectors * t->width * clef__larger(t->k / t->splits, 1);
     if (t->packed_tiles) {
@@ -320,6 +331,7 @@ static void multiply(const clef__lowering *lw, const clef__gemm *g, const tiling
     clef__launch_define(lw, "W", "%d", t->width);
     if (t->packed_tiles) clef__launch_define(lw, "ROOM", "%d", (int)room_of(t, t->packed_tiles));
     else clef__launch_define(lw, "UNIT", "%d", t->unit);
+    if (!t->packed_tiles && g->a_k[2] == 1) clef__launch_define(lw, "ALONG", "1");
     define_types(lw, type, g->c.dtype);
     /* clang-format off */
     gemm_args args = {
