@@ -65,7 +65,8 @@ static void conv_gemm_weight(const clef__lowering *lw) {
         .a_m = {a->dilation[0] * x.sh, a->dilation[1] * x.sw, 1}, .a_k = {x.sn, a->stride[0] * x.sh, a->stride[1] * x.sw},
         .a_z = {0, channels},
         .b_k = {dy.stride[0], dy.stride[2], dy.stride[3]}, .b_n = dy.stride[1], .b_z = {0, filters * dy.stride[1]},
-        .c_m = {dw.stride[2], dw.stride[3], dw.stride[1]}, .c_n = dw.stride[0], .c_z = {0, filters * dw.stride[0]}, .overlapping = overlaps,
+        .c_m = {dw.stride[2], dw.stride[3], dw.stride[1]}, .c_n = dw.stride[0], .c_z = {0, filters * dw.stride[0]},
+        .overlapping = overlaps,
     };
     /* clang-format on */
     clef__gemm_lower(lw, g);
@@ -210,7 +211,8 @@ static double weight_cost(const clef__lowering *lw) {
         .m = {a->kernel[0], a->kernel[1], s.w.dim[1]}, .k = {s.y.dim[0], s.y.dim[2], s.y.dim[3]}, .z = {1, a->groups},
         .n = filters / a->groups, .a_m = {a->dilation[0] * row, a->dilation[1] * c, 1},
         .a_k = {(s.x.dim[2] + a->before[0] + a->after[0]) * row, a->stride[0] * row, a->stride[1] * c},
-        .b_k = {s.y.dim[2] * s.y.dim[3] * filters, s.y.dim[3] * filters, filters}, .overlapping = taps_overlap(a->kernel[0] * a->kernel[1], s.w.dim[1], filters / a->groups, (int64_t)clef__pixels(s.y)),
+        .b_k = {s.y.dim[2] * s.y.dim[3] * filters, s.y.dim[3] * filters, filters},
+        .overlapping = taps_overlap(a->kernel[0] * a->kernel[1], s.w.dim[1], filters / a->groups, (int64_t)clef__pixels(s.y)),
     };
     /* clang-format on */
     return padding_seconds(lw, s.x, a->before, a->after) + product_seconds(lw, g);
