@@ -17,11 +17,11 @@ CLEF__ARGS(gradient, GRADIENT_ARGS)
 CLEF__ARGS(finish, DIRECT_FINISH_ARGS)
 
 enum {
-    FILTER_FLOATS = 8192, /* of all taps, with idle lanes: a first-level cache holds them */
-    ITEM_STEPS = 8192,    /* vector multiplications that make a work-item of its own worth while */
-    BLOCK_PIXELS = 1024,  /* longest sum of a gradient by the filters before it is added to others */
-    MOST_SUMS = 28,       /* taps that cl/registers.h can name */
-    MOST_VECTORS = 4      /* and vectors */
+    FILTER_FLOATS = 16384, /* of all taps, with idle lanes: a first-level cache holds them */
+    ITEM_STEPS = 8192,     /* vector multiplications that make a work-item of its own worth while */
+    BLOCK_PIXELS = 1024,   /* longest sum of a gradient by the filters before it is added to others */
+    MOST_SUMS = 28,        /* taps that cl/registers.h can name */
+    MOST_VECTORS = 4       /* and vectors */
 };
 
 /* Fractions of the peak, the first one while filters leave the image room in a first-level cache; vectors that would take as long
