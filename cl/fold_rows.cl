@@ -4,7 +4,7 @@
 
    The columns of the product are taps × channels, so that few channels leave no lane idle.  A tile of MR pixels of dy makes all
    columns, NV vectors at a time; then every pixel adds its KH runs of KW · CHANNELS numbers to KH lines, which hold the rows of dx
-   that are not whole yet.  A row is written as soon as no later row of dy reaches it.  Lines lie in a ring: row y in that of
+   that are not whole yet.  A row is written before the first row of dy that does not reach it any more.  Lines lie in a ring: row y in that of
    (y + before) mod KH.
 
    A work-item does `per_item` parts; a part is a band of rows of one image.  Rows of dy that reach two bands are multiplied for both.
@@ -111,7 +111,7 @@ KERNEL(fold_rows, FOLD_ROWS_ARGS) {
     float t[MR * COLUMNS_IN_ALL + W];
     int bits[W], line_of[KH];
     PLAIN_LOOP
-    for (int i = 0; i < W; i++) bits[i] = i < (RUN - 1) % W + 1 ? -1 : 0;
+    for (int i = 0; i < W; i++) bits[i] = i < RUN % W ? -1 : 0;
     BITS last = CAT(VLOAD_, W)(bits);
     pack_filters(w_base + w_offset, wy, wx, wc, wn, filters);
     PLAIN_LOOP
@@ -126,6 +126,9 @@ KERNEL(fold_rows, FOLD_ROWS_ARGS) {
         for (int oy = first; oy < out_h && oy * stride_h - before_h < end; oy++) {
             __global const float *row = dy_base + dy_offset + ((long)(part / bands) * out_h + oy) * out_w * FILTERS;
             PLAIN_LOOP
+            for (; y < end && y + before_h < oy * stride_h; y++)
+                give(lines + (y + before_h) % KH * line, y >= begin, to + (long)y * length, length, line, before_w * CHANNELS);
+            PLAIN_LOOP
             for (int ky = 0; ky < KH; ky++) line_of[ky] = (oy * stride_h + ky) % KH * line;
             PLAIN_LOOP
             for (int at = 0; at < out_w; at += MR) {
@@ -135,9 +138,6 @@ KERNEL(fold_rows, FOLD_ROWS_ARGS) {
                 PLAIN_LOOP
                 for (int i = at - ox; i < MR; i++) add_runs(t + i * COLUMNS_IN_ALL, lines, line_of, (ox + i) * STEP, last);
             }
-            PLAIN_LOOP
-            for (; y < end && y + before_h < (oy + 1) * stride_h; y++)
-                give(lines + (y + before_h) % KH * line, y >= begin, to + (long)y * length, length, line, before_w * CHANNELS);
         }
         PLAIN_LOOP
         for (; y < end; y++)

@@ -246,6 +246,7 @@ Test(conv2d, few_channels_by_rows) {
     check((geometry){1, 1, 61, 30, 7, 5, 4, OPTIONS(.padding = {2, 5})});
     check((geometry){1, 3, 97, 64, 20, 7, 7, OPTIONS(.padding = {3, 3}, .stride = {2, 2})});
     check((geometry){21, 2, 20, 21, 9, 2, 3, OPTIONS(.stride = {3, 5})});
+    check((geometry){1, 4, 61, 40, 30, 2, 4, OPTIONS(.stride = {3, 1})}); /* a band that begins with a row of zeros */
     check((geometry){1, 4, 83, 19, 33, 2, 2, OPTIONS(.padding = {1, 0}, .stride = {5, 1})});
     check((geometry){5, 8, 14, 33, 12, 1, 6, OPTIONS(.padding = {2, 1}, .stride = {1, 3})});
     check((geometry){9, 7, 15, 9, 70, 3, 2, OPTIONS(.same = true, .stride = {2, 1})});
