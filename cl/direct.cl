@@ -219,14 +219,14 @@ KERNEL(gradient, GRADIENT_ARGS) {
                 long a_step = dilation_h * length;
 #endif
                 __global const MEMORY(DT) *d = dy_base + dy_offset + (long)row * out_w * RESULTS + p * W;
-                int ahead = block * out_w * RESULTS; /* the next block's row is asked for in this one's place */
+                int ahead = block * out_w * RESULTS;
                 int safe = row + 1 < rows ? out_w : out_w - 1; /* a whole vector of the last pixel may lie beyond dy */
                 PLAIN_LOOP
                 for (int ox = 0; ox < out_w; ox++) {
                     V v = ox < safe ? LOAD(DT, W, d, ox * RESULTS) : CAT(gather_, DT)(d + ox * RESULTS, 1, RESULTS - p * W);
 #define GATHER_TAP(i) c##i = fma((V)((a + i / PART * a_step)[i % PART]), v, c##i);
                     EACH_TAP(GATHER_TAP)
-                    PREFETCH_TO_L2(d + ox * RESULTS + ahead);
+                    if (q == 0) PREFETCH_TO_L2(d + ox * RESULTS + ahead); /* the next block, by the first taps only */
                     a += STEP;
                 }
             }
