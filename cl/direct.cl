@@ -13,7 +13,8 @@
    finish: the sum of the parts in the order of the items.
 
    Knobs: DT: f32, f16 or bf16, storage of images and filters; W: lanes; KH, KW, CHANNELS, RESULTS: taps, channels, results per pixel;
-   STRIDE: along a row; STAGED: rows of x are first copied as f32 into lines with zeros around; MR, NV, PASSES (convolve; 1 unless results fill all vectors); KEYS, PART, their
+   STRIDE: along a row; STAGED: rows of x are first copied as f32 into lines with zeros around; MR, NV,
+   PASSES (convolve; 1 unless results fill all vectors); KEYS, PART, their
    product TAPS, and COPIED, what STAGED is to convolve (gradient). */
 #ifndef DT
 #define DT f32

@@ -4,7 +4,8 @@
 
    The columns of the product are taps × channels, so that few channels leave no lane idle.  A tile of MR pixels of dy makes all
    columns, NV vectors at a time; then every pixel adds its KH runs of KW · CHANNELS numbers to KH lines, which hold the rows of dx
-   that are not whole yet.  A row is written before the first row of dy that does not reach it any more.  Lines lie in a ring: row y in that of
+   that are not whole yet.  A row is written before the first row of dy that does not reach it any more.  Lines lie in a ring: row y
+   in that of
    (y + before) mod KH.
 
    A work-item does `per_item` parts; a part is a band of rows of one image.  Rows of dy that reach two bands are multiplied for both.
