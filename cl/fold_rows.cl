@@ -5,8 +5,7 @@
    The columns of the product are taps × channels, so that few channels leave no lane idle.  A tile of MR pixels of dy makes all
    columns, NV vectors at a time; then every pixel adds its KH runs of KW · CHANNELS numbers to KH lines, which hold the rows of dx
    that are not whole yet.  A row is written before the first row of dy that does not reach it any more.  Lines lie in a ring: row y
-   in that of
-   (y + before) mod KH.
+   in that of (y + before) mod KH.
 
    A work-item does `per_item` parts; a part is a band of rows of one image.  Rows of dy that reach two bands are multiplied for both.
 
@@ -46,7 +45,6 @@
 #define PANELS ((KH * RUN + NR - 1) / NR)
 #define COLUMNS_IN_ALL (PANELS * NR)
 #define V VEC(float, W)
-#define BITS VEC(int, W)
 
 /* [panel][filter][NR], from any strides; zeros in columns beyond the last tap. */
 static void pack_filters(__global const float *w, long sy, long sx, long sc, long sn, __global float *to) {
@@ -80,7 +78,7 @@ static void multiply(__global const float *a, __global const float *b, float *t)
 }
 
 /* The runs of one pixel, each into its line; `last` has the bits of the lanes that the last vector of a run fills. */
-static void add_runs(const float *t, __global float *lines, const int *line_of, int at, BITS last) {
+static void add_runs(const float *t, __global float *lines, const int *line_of, int at, VEC(int, W) last) {
     PLAIN_LOOP
     for (int ky = 0; ky < KH; ky++) {
         __global float *to = lines + line_of[ky] + at;
@@ -113,7 +111,7 @@ KERNEL(fold_rows, FOLD_ROWS_ARGS) {
     int bits[W], line_of[KH];
     PLAIN_LOOP
     for (int i = 0; i < W; i++) bits[i] = i < RUN % W ? -1 : 0;
-    BITS last = CAT(VLOAD_, W)(bits);
+    VEC(int, W) last = CAT(VLOAD_, W)(bits);
     pack_filters(w_base + w_offset, wy, wx, wc, wn, filters);
     PLAIN_LOOP
     for (int part = item * per_item; part < stop; part++) {
