@@ -4,7 +4,8 @@
    pixel begin STEP further on.  Both are constants here, so that a short run costs no arithmetic of addresses.
 
    convolve: y[pixel][n] = Σ x[pixel][tap] · w[tap][n] (+ bias[n]), and the epilogue (epilogue.h), row by row.  A work-item does
-   whole rows of y, MR neighbouring pixels of NV vectors at a time; where pixels do not fill a row, its last tile moves back.
+   whole rows of y, MR neighbouring pixels of NV vectors at a time, in PASSES over a row; where pixels do not fill a row, its last
+   tile moves back.
    Vectors that RESULTS does not fill write beyond their pixel, what the next one then overwrites; only a work-item's last one is
    written to measure.
    gradient: part[item][tap][n] = Σ x[pixel][tap] · dy[pixel][n] over the rows of an item, KEYS · PART taps at a time: PART of a run
@@ -12,7 +13,8 @@
    finish: the sum of the parts in the order of the items.
 
    Knobs: DT: f32, f16 or bf16, storage of images and filters; W: lanes; KH, KW, CHANNELS, RESULTS: taps, channels, results per pixel;
-   STRIDE: along a row; STAGED: rows of x are first copied as f32 into lines with zeros around; MR, NV (convolve); KEYS, PART, their
+   STRIDE: along a row; STAGED: rows of x are first copied as f32 into lines with zeros around; MR, NV,
+   PASSES (convolve; 1 unless results fill all vectors); KEYS, PART, their
    product TAPS, and COPIED, what STAGED is to convolve (gradient). */
 #ifndef DT
 #define DT f32
@@ -40,6 +42,9 @@
 #endif
 #ifndef NV
 #define NV 2
+#endif
+#ifndef PASSES
+#define PASSES 1
 #endif
 #ifndef KEYS
 #define KEYS 1
@@ -82,17 +87,18 @@ static void stage(__global const MEMORY(DT) *from, bool inside, __global float *
     for (; i < length; i++) to[i] = inside ? LOAD(DT, 1, from, i) : 0;
 }
 
-/* [tap][NR], from any strides. */
+/* [pass][tap][NR], from any strides. */
 static void gather_filters(__global const MEMORY(DT) *w, long sy, long sx, long sc, long sn, float *to) {
     PLAIN_LOOP
-    for (int tap = 0; tap < KH * KW; tap++) {
-        __global const MEMORY(DT) *from = w + tap / KW * sy + tap % KW * sx;
+    for (int tap = 0; tap < PASSES * KH * KW; tap++) {
+        int n = tap / (KH * KW) * NR;
+        __global const MEMORY(DT) *from = w + tap / KW % KH * sy + tap % KW * sx + n * sn;
         PLAIN_LOOP
         for (int c = 0; c < CHANNELS; c++, to += NR) {
             PLAIN_LOOP
             for (int j = 0; j < NR; j += W) {
                 __global const MEMORY(DT) *at = from + c * sc + j * sn;
-                V v = RESULTS == NR && sn == 1 ? LOAD(DT, W, at, 0) : CAT(gather_, DT)(at, sn, RESULTS - j);
+                V v = RESULTS == PASSES * NR && sn == 1 ? LOAD(DT, W, at, 0) : CAT(gather_, DT)(at, sn, RESULTS - n - j);
                 CAT(VSTORE_, W)(v, to + j);
             }
         }
@@ -102,14 +108,10 @@ static void gather_filters(__global const MEMORY(DT) *w, long sy, long sx, long 
 KERNEL(convolve, CONVOLVE_ARGS) {
     UNPACK(CONVOLVE_ARGS)
     int begin = (int)get_global_id(0) * per_item, end = min(begin + per_item, rows), length = width * CHANNELS;
-    float filters[KH * RUN * NR];
+    float filters[PASSES * KH * RUN * NR], biases[PASSES * NR];
     gather_filters(w_base + w_offset, wy, wx, wc, wn, filters);
-#define NOTHING(i, j) V bias##j = (V)(0);
-    COLUMNS(NOTHING, 0)
-#define FROM_BIAS(i, j) bias##j = CAT(gather_, DT)(bias_base + bias_offset + j * W, 1, RESULTS - j * W);
-    if (has_bias) {
-        COLUMNS(FROM_BIAS, 0)
-    }
+    PLAIN_LOOP
+    for (int n = 0; n < PASSES * NR; n++) biases[n] = has_bias && n < RESULTS ? LOAD(DT, 1, bias_base, bias_offset + n) : 0;
 #if STAGED
     __global float *lines = lines_base + lines_offset + get_global_id(0) * KH * line;
     stage(x_base, false, lines, KH * line);
@@ -131,26 +133,30 @@ KERNEL(convolve, CONVOLVE_ARGS) {
         long a_step = dilation_h * length;
 #endif
         PLAIN_LOOP
-        for (int at = 0; at < out_w; at += MR) {
-            int ox = min(at, out_w - MR);
+        for (int pass = 0; pass < PASSES; pass++) {
+#define FROM_BIAS(i, j) V bias##j = CAT(VLOAD_, W)(biases + pass * NR + j * W);
+            COLUMNS(FROM_BIAS, 0)
+            PLAIN_LOOP
+            for (int at = 0; at < out_w; at += MR) {
+                int ox = min(at, out_w - MR);
 #define START(i, j) V c##i##_##j = (V)(0);
 #define START_ROW(i) COLUMNS(START, i)
-            ROWS(START_ROW)
-            PLAIN_LOOP
-            for (int ky = ky_begin; ky < ky_end; ky++) {
-                __global const float *a = a_row + ky * a_step + ox * STEP;
-                const float *b = filters + ky * RUN * NR;
+                ROWS(START_ROW)
                 PLAIN_LOOP
-                for (int r = 0; r < RUN; r++) {
+                for (int ky = ky_begin; ky < ky_end; ky++) {
+                    __global const float *a = a_row + ky * a_step + ox * STEP;
+                    const float *b = filters + (pass * KH + ky) * RUN * NR;
+                    PLAIN_LOOP
+                    for (int r = 0; r < RUN; r++) {
 #define FETCH(i, j) V b##j = CAT(VLOAD_, W)(b + r * NR + j * W);
 #define MULTIPLY(i, j) c##i##_##j = fma((V)(a[i * STEP + r]), b##j, c##i##_##j);
 #define STEP_ROW(i) COLUMNS(MULTIPLY, i)
-                    COLUMNS(FETCH, 0)
-                    ROWS(STEP_ROW)
+                        COLUMNS(FETCH, 0)
+                        ROWS(STEP_ROW)
+                    }
                 }
-            }
-            __global MEMORY(DT) *to = y_base + y_offset + ((long)row * out_w + ox) * RESULTS;
-            bool last = RESULTS < NR && row + 1 == end && at + MR >= out_w;
+                __global MEMORY(DT) *to = y_base + y_offset + ((long)row * out_w + ox) * RESULTS + pass * NR;
+                bool last = RESULTS < NR && row + 1 == end && at + MR >= out_w;
 #define PUT(i, j) STORE(DT, W, to, i * RESULTS + j * W, c##i##_##j + bias##j);
 #define PUT_EXACT(i, j) CAT(scatter_, DT)(to + i * RESULTS + j * W, 1, RESULTS - j * W, c##i##_##j + bias##j);
 #define PUT_ROW(i)                                                                                     \
@@ -159,7 +165,8 @@ KERNEL(convolve, CONVOLVE_ARGS) {
     } else {                                                                                           \
         COLUMNS(PUT, i)                                                                                \
     }
-            ROWS(PUT_ROW)
+                ROWS(PUT_ROW)
+            }
         }
         long done = (long)row * out_w * RESULTS;
         if (ops) epilogue_row(y_base + y_offset + done, extra + extra_offset + done, 1, out_w * RESULTS, scale, ops);
@@ -213,12 +220,14 @@ KERNEL(gradient, GRADIENT_ARGS) {
                 long a_step = dilation_h * length;
 #endif
                 __global const MEMORY(DT) *d = dy_base + dy_offset + (long)row * out_w * RESULTS + p * W;
+                int ahead = block * out_w * RESULTS;
                 int safe = row + 1 < rows ? out_w : out_w - 1; /* a whole vector of the last pixel may lie beyond dy */
                 PLAIN_LOOP
                 for (int ox = 0; ox < out_w; ox++) {
                     V v = ox < safe ? LOAD(DT, W, d, ox * RESULTS) : CAT(gather_, DT)(d + ox * RESULTS, 1, RESULTS - p * W);
 #define GATHER_TAP(i) c##i = fma((V)((a + i / PART * a_step)[i % PART]), v, c##i);
                     EACH_TAP(GATHER_TAP)
+                    if (q == 0) PREFETCH_TO_L2(d + ox * RESULTS + ahead); /* the next block, by the first taps only */
                     a += STEP;
                 }
             }

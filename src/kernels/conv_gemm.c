@@ -46,11 +46,18 @@ static void conv_gemm_forward(const clef__lowering *lw) {
 /* The gradient lies as the product makes it and as the forward product reads filters, which take over this order. */
 const int clef__filters_last[4] = {2, 3, 1, 0};
 
+/* Several taps read the same pixels.  One tap reads a plain matrix, which may be packed; but that only pays where few pixels meet
+   many channels and filters, and else one tap is partitioned as several are. */
+static bool taps_overlap(int64_t taps, int64_t channels, int64_t filters, int64_t pixels) {
+    return taps > 1 || pixels * (channels + filters) >= 2 * channels * filters;
+}
+
 static void conv_gemm_weight(const clef__lowering *lw) {
     const geometry *a = geometry_of(lw);
     clef__operand dy = clef__lower_in(lw, 1), dw = clef__lower_out(lw, clef__filters_last);
     clef__image x = clef__image_padded(lw, 0, clef__gemm_a_type(lw, dy.dtype), a->before, a->after);
     int64_t filters = dw.dim[0] / a->groups, channels = dw.dim[1];
+    bool overlaps = taps_overlap(dw.dim[2] * dw.dim[3], channels, filters, dy.dim[0] * dy.dim[2] * dy.dim[3]);
     /* clang-format off */
     clef__gemm g = {
         .m = {dw.dim[2], dw.dim[3], channels}, .k = {dy.dim[0], dy.dim[2], dy.dim[3]}, .z = {1, a->groups}, .n = filters,
@@ -58,7 +65,8 @@ static void conv_gemm_weight(const clef__lowering *lw) {
         .a_m = {a->dilation[0] * x.sh, a->dilation[1] * x.sw, 1}, .a_k = {x.sn, a->stride[0] * x.sh, a->stride[1] * x.sw},
         .a_z = {0, channels},
         .b_k = {dy.stride[0], dy.stride[2], dy.stride[3]}, .b_n = dy.stride[1], .b_z = {0, filters * dy.stride[1]},
-        .c_m = {dw.stride[2], dw.stride[3], dw.stride[1]}, .c_n = dw.stride[0], .c_z = {0, filters * dw.stride[0]}, .overlapping = true,
+        .c_m = {dw.stride[2], dw.stride[3], dw.stride[1]}, .c_n = dw.stride[0], .c_z = {0, filters * dw.stride[0]},
+        .overlapping = overlaps,
     };
     /* clang-format on */
     clef__gemm_lower(lw, g);
@@ -203,7 +211,8 @@ static double weight_cost(const clef__lowering *lw) {
         .m = {a->kernel[0], a->kernel[1], s.w.dim[1]}, .k = {s.y.dim[0], s.y.dim[2], s.y.dim[3]}, .z = {1, a->groups},
         .n = filters / a->groups, .a_m = {a->dilation[0] * row, a->dilation[1] * c, 1},
         .a_k = {(s.x.dim[2] + a->before[0] + a->after[0]) * row, a->stride[0] * row, a->stride[1] * c},
-        .b_k = {s.y.dim[2] * s.y.dim[3] * filters, s.y.dim[3] * filters, filters}, .overlapping = true,
+        .b_k = {s.y.dim[2] * s.y.dim[3] * filters, s.y.dim[3] * filters, filters},
+        .overlapping = taps_overlap(a->kernel[0] * a->kernel[1], s.w.dim[1], filters / a->groups, (int64_t)clef__pixels(s.y)),
     };
     /* clang-format on */
     return padding_seconds(lw, s.x, a->before, a->after) + product_seconds(lw, g);

@@ -17,7 +17,8 @@ CLEF__ARGS(gradient, GRADIENT_ARGS)
 CLEF__ARGS(finish, DIRECT_FINISH_ARGS)
 
 enum {
-    FILTER_FLOATS = 8192, /* of all taps, with idle lanes: a first-level cache holds them */
+    FILTER_FLOATS = 8192, /* of all taps, with idle lanes: a first-level cache holds them, */
+    MOST_FLOATS = 16384,  /* and of a second-level cache, in passes */
     ITEM_STEPS = 8192,    /* vector multiplications that make a work-item of its own worth while */
     BLOCK_PIXELS = 1024,  /* longest sum of a gradient by the filters before it is added to others */
     MOST_SUMS = 28,       /* taps that cl/registers.h can name */
@@ -68,22 +69,35 @@ static int64_t lanes_of(const clef__lowering *lw, const view *v) {
 
 static int64_t vectors_of(const clef__lowering *lw, const view *v) { return clef__ceil_div(v->n, lanes_of(lw, v)); }
 
+/* Of filters, with idle lanes. */
+static int64_t floats_of(const clef__lowering *lw, const view *v) {
+    return v->kernel[0] * run_of(v) * vectors_of(lw, v) * lanes_of(lw, v);
+}
+
+/* Filters that would leave the image no room in a first-level cache go in passes of two vectors, where they fill these. */
+static int64_t passes_of(const clef__lowering *lw, const view *v) {
+    bool pairs = v->n % (2 * lanes_of(lw, v)) == 0;
+    return pairs && floats_of(lw, v) > FILTER_FLOATS && floats_of(lw, v) <= MOST_FLOATS ? vectors_of(lw, v) / 2 : 1;
+}
+
 /* x: shape of the image that is read. */
 static bool direct_fits(const clef__lowering *lw, const view *v, clef_shape x) {
     const clef__node *node = clef__lower_node(lw);
     const clef__conv *a = node->attributes;
-    int64_t vectors = v->kernel[0] * run_of(v) * vectors_of(lw, v);
     return clef__lower_profile(lw)->wide_items && clef__gemm_type(node->out->dtype) == CLEF_F32 && a->groups == 1 &&
            clef_shape_numel(x) > 0 && v->dilation[1] == 1 && v->before[0] >= 0 && v->before[1] >= 0 &&
-           v->kernel[0] * v->kernel[1] > 1 && v->n > 1 && vectors * lanes_of(lw, v) <= FILTER_FLOATS &&
-           x.dim[1] * x.dim[2] * x.dim[3] <= INT32_MAX;
+           v->kernel[0] * v->kernel[1] > 1 && v->n > 1 && x.dim[1] * x.dim[2] * x.dim[3] <= INT32_MAX;
+}
+
+static bool convolves(const clef__lowering *lw, const view *v, clef_shape x) {
+    return direct_fits(lw, v, x) && vectors_of(lw, v) <= MOST_VECTORS && floats_of(lw, v) <= FILTER_FLOATS * passes_of(lw, v);
 }
 
 static bool applies(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     clef_shape x = node->input[0]->shape;
     view v = view_of(node->attributes, x, node->out->shape);
-    return direct_fits(lw, &v, x) && vectors_of(lw, &v) <= MOST_VECTORS;
+    return convolves(lw, &v, x);
 }
 
 static bool data_applies(const clef__lowering *lw) {
@@ -91,14 +105,14 @@ static bool data_applies(const clef__lowering *lw) {
     const clef__conv *a = node->attributes;
     clef_shape dy = node->input[0]->shape;
     view v = view_of_data(a, dy, node->out->shape);
-    return a->stride[0] == 1 && a->stride[1] == 1 && direct_fits(lw, &v, dy) && vectors_of(lw, &v) <= MOST_VECTORS;
+    return a->stride[0] == 1 && a->stride[1] == 1 && convolves(lw, &v, dy);
 }
 
 static bool weight_applies(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     clef_shape x = node->input[0]->shape;
     view v = view_of(node->attributes, x, node->input[1]->shape);
-    return direct_fits(lw, &v, x);
+    return direct_fits(lw, &v, x) && floats_of(lw, &v) <= FILTER_FLOATS;
 }
 
 /* ---- launches ---- */
@@ -147,27 +161,31 @@ static tile choose_tile(const clef__lowering *lw, const view *v, const clef__ima
     return t;
 }
 
-/* Pixels of a tile of a row. */
-static int64_t height_of(const clef__lowering *lw, const view *v, int64_t vectors) {
+/* A tile of a row holds so many vectors of each pixel, */
+static int64_t width_of(const clef__lowering *lw, const view *v) {
+    return clef__smaller(vectors_of(lw, v), MOST_VECTORS) / passes_of(lw, v);
+}
+
+/* and so many pixels. */
+static int64_t height_of(const clef__lowering *lw, const view *v) {
     const clef__profile *profile = clef__lower_profile(lw);
-    int64_t limit = clef__smaller(profile->tile_m * profile->tile_vectors / vectors, v->out[1]);
+    int64_t limit = clef__smaller(profile->tile_m * profile->tile_vectors / width_of(lw, v), v->out[1]);
     return clef__ceil_div(v->out[1], clef__ceil_div(v->out[1], limit));
 }
 
 /* The knobs of all kernels, so that a convolution and its gradient by the filters are one program; the gradient by the image has
    none to share with. */
 static void begin_direct(const clef__lowering *lw, const char *kernel, const view *v, const clef__image *x) {
-    static const char *const name[] = {"W",  "KH", "KW",   "CHANNELS", "RESULTS", "STRIDE", "STAGED",
-                                       "MR", "NV", "KEYS", "PART",     "TAPS",    "COPIED"};
+    static const char *const name[] = {"W",  "KH", "KW",     "CHANNELS", "RESULTS", "STRIDE", "STAGED",
+                                       "MR", "NV", "PASSES", "KEYS",     "PART",    "TAPS",   "COPIED"};
     tile t = choose_tile(lw, v, x);
-    int64_t vectors = clef__smaller(vectors_of(lw, v), MOST_VECTORS); /* more than that has the gradient only, which knows none */
     /* clang-format off */
     const int64_t number[] = {lanes_of(lw, v), v->kernel[0], v->kernel[1], v->c, v->n, v->stride[1], is_staged(v, x),
-                              height_of(lw, v, vectors), vectors, t.keys, t.part, t.keys * t.part, t.copied};
+                              height_of(lw, v), width_of(lw, v), passes_of(lw, v), t.keys, t.part, t.keys * t.part, t.copied};
     /* clang-format on */
     clef__launch_begin(lw, "direct.cl", kernel);
     clef__launch_define(lw, "DT", "%s", clef__token(x->data.dtype));
-    size_t n = sizeof number / sizeof *number, own = 9; /* of convolve */
+    size_t n = sizeof number / sizeof *number, own = 10; /* of convolve */
     for (size_t i = 0; i < (v->of_data ? own : n); i++) clef__launch_define(lw, name[i], "%d", (int)number[i]);
 }
 
@@ -252,11 +270,11 @@ static double seconds_of(const clef__lowering *lw, const view *v, double vectors
 
 /* x: shape of the image that is read. */
 static double convolve_seconds(const clef__lowering *lw, const view *v, clef_shape x, double bytes) {
-    double vectors = (double)vectors_of(lw, v), height = (double)height_of(lw, v, vectors_of(lw, v));
+    double vectors = (double)vectors_of(lw, v), height = (double)height_of(lw, v);
     double rows = (double)(x.dim[0] * v->out[0]), tiles = ceil((double)v->out[1] / height);
     double taps = (double)(v->kernel[0] * run_of(v)), line = (double)(v->kernel[0] * x.dim[3] * v->c);
     double steps = rows * (tiles * height * vectors * (taps + TILE_STEPS) + line / clef__lower_profile(lw)->vector * LINE_STEPS);
-    double full = taps * vectors * (double)lanes_of(lw, v) / FILTER_FLOATS;
+    double full = passes_of(lw, v) > 1 ? 0 : (double)floats_of(lw, v) / FILTER_FLOATS; /* a pass uses them for more pixels */
     return seconds_of(lw, v, steps, EFFICIENCY + (FULL_CACHE - EFFICIENCY) * full, bytes, rows);
 }
 

@@ -16,8 +16,10 @@ CLEF__ARGS(weight, WEIGHT_ARGS)
 CLEF__ARGS(finish, WINOGRAD_FUSED_FINISH_ARGS)
 
 enum {
-    RUN = 64,             /* channels of a tile that lie side by side */
-    TILE_ROWS = 2,        /* register tiles of a block: filters come from memory once for all of them */
+    RUN = 64,      /* channels of a tile that lie side by side */
+    TILE_ROWS = 2, /* register tiles of a block: filters come from memory once for all of them */
+    FAR_ROWS = 3,  /* the same where transformed filters take more than FAR times the cache of a compute unit */
+    FAR = 8,
     FILTER_FLOATS = 4096, /* a work-item's share of that transformation */
     SUM_TILES = 48        /* tiles of a block of the gradient by the filters */
 };
@@ -90,13 +92,23 @@ static geometry_args geometry_of(const clef__image *x, const clef__image *y, con
     /* clang-format on */
 }
 
+/* Tiles of a block, for each of which all filters come by: as many register tiles as leave every work-item a block of its own; more,
+   and fewer work-items, where filters are too large for the caches. */
+static int64_t height_of(const clef__lowering *lw, int64_t tiles, int64_t channels, int64_t filters) {
+    const clef__profile *profile = clef__lower_profile(lw);
+    int64_t units = clef__larger(clef__lower_device(lw)->compute_units, 1);
+    int64_t high = TILE_ROWS * profile->tile_m, far = FAR_ROWS * profile->tile_m;
+    if (sizeof(float) * 16.0 * (double)(channels * filters) > FAR * 1024 * profile->cache_kb && tiles >= far * units) return far;
+    return tiles >= high * units * profile->items_per_unit ? high : profile->tile_m;
+}
+
 static void convolve(const clef__lowering *lw, const clef__image *x, clef__operand w, const clef__image *y, const int64_t before[2],
                      const clef__operand *bias) {
     const clef__profile *profile = clef__lower_profile(lw);
     clef__operand u = transform_filters(lw, w);
     int64_t tiles = tiles_of(y->n, y->h, y->w);
     int64_t units = clef__larger(clef__lower_device(lw)->compute_units, 1) * profile->items_per_unit;
-    int64_t height = tiles >= TILE_ROWS * profile->tile_m * units ? TILE_ROWS * profile->tile_m : profile->tile_m;
+    int64_t height = height_of(lw, tiles, x->c, y->c);
     int64_t blocks = clef__ceil_div(tiles, height), per_item = clef__ceil_div(blocks, units),
             items = clef__ceil_div(blocks, per_item);
     int64_t floats = 16 * height * (clef__ceil_div(x->c, RUN) * RUN + panel_of(lw));

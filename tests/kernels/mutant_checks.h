@@ -216,6 +216,16 @@ static void few_channels(void) {
     check_convolution((convolution){2, 1, 5, 9, 4, 2, 3, {.stride = {1, 2}, .dilation = {1, 2}}, {0, 0}, 4, 3}, true);
 }
 
+/* The same in one launch: bands of rows, strides, runs of several vectors, tiles that move back. */
+static void channel_rows(void) {
+    check_convolution((convolution){2, 3, 67, 23, 20, 5, 4, {.padding = {2, 1}}, {2, 1}, 67, 22}, true);
+    check_convolution((convolution){2, 3, 90, 41, 24, 3, 3, {.stride = {2, 3}, .padding = {1, 0}}, {1, 0}, 45, 13}, true);
+    check_convolution((convolution){1, 4, 61, 40, 30, 2, 4, {.stride = {3, 1}}, {0, 0}, 20, 37}, true);
+}
+
+/* Filters that go in two passes. */
+static void passes(void) { check_convolution((convolution){1, 11, 9, 10, 16, 7, 7, {.groups = 1}, {0, 0}, 3, 4}, false); }
+
 /* Few channels and filters, enough pixels: tiles that move back, margins, an odd tile of taps in both directions, blocks and parts.
  */
 static void few_taps(void) {
@@ -811,7 +821,7 @@ static void picks(void) {
 #define CHECKS(X)                                                                                                     \
     GPU_CHECKS(X) X(depthwise)                                                                                        \
     X(tiles) X(transposed) X(few_columns) X(batches) X(blocks) X(splits) X(images) X(threes) X(few_channels)              \
-    X(image_splits) X(few_taps) X(epilogues) X(row_epilogues)                                                                          \
+    X(channel_rows) X(passes) X(image_splits) X(few_taps) X(epilogues) X(row_epilogues)                                                                          \
     X(maxima) X(small_windows) X(averages) X(adaptive) X(sums_of_rows) X(sums_of_columns) X(extremes) X(choices)      \
     X(pairs_of_rows) X(pairs_of_columns) X(layer_rows) X(layer_slopes) X(softmax_rows) X(softmax_columns)             \
     X(softmax_splits) X(softmax_slopes) X(class_losses) X(elements) X(moving) X(table_rows) X(counted) X(random_numbers)        \
@@ -823,7 +833,7 @@ static void picks(void) {
 #define FORCED_CHECKS(X)                                                                                              \
     X(tiles, "gemm") X(transposed, "gemm") X(batches, "gemm") X(blocks, "gemm") X(packed, "gemm") X(splits, "gemm")   \
     X(few_columns, "dot") X(images, "product gemm") X(image_splits, "product gemm") X(few_channels, "fold")           \
-    X(few_taps, "direct") X(threes, "winograd_fused") X(depthwise, "depthwise") X(narrow_depthwise, "depthwise")      \
+    X(channel_rows, "fold_rows") X(passes, "direct") X(few_taps, "direct") X(threes, "winograd_fused") X(depthwise, "depthwise") X(narrow_depthwise, "depthwise")      \
     X(winograd, "winograd") X(tile_orders, "tile") X(tile_fours, "tile") X(large_tiles, "tile")                       \
     X(tile_windows, "tile") X(tile_batches, "tile") X(tile_splits, "tile") X(tile_images, "product tile")
 /* clang-format on */

@@ -236,6 +236,22 @@ Test(conv2d, few_channels) {
     check((geometry){2, 3, 9, 9, 4, 3, 3, OPTIONS(.stride = {4, 4}, .dilation = {2, 2})});
 }
 
+/* The same in one launch (cl/fold_rows.cl): runs of one and of several vectors, tiles that move back, strides longer than the kernel,
+   images in bands, rows that no tap reaches. */
+Test(conv2d, few_channels_by_rows) {
+    prefer("fold_rows");
+    check((geometry){2, 3, 9, 11, 5, 3, 3, OPTIONS(.padding = {1, 1})});
+    if (small_tests()) return;
+    check((geometry){3, 6, 12, 12, 16, 5, 5, OPTIONS(.groups = 1)});
+    check((geometry){1, 1, 61, 30, 7, 5, 4, OPTIONS(.padding = {2, 5})});
+    check((geometry){1, 3, 97, 64, 20, 7, 7, OPTIONS(.padding = {3, 3}, .stride = {2, 2})});
+    check((geometry){21, 2, 20, 21, 9, 2, 3, OPTIONS(.stride = {3, 5})});
+    check((geometry){1, 4, 61, 40, 30, 2, 4, OPTIONS(.stride = {3, 1})}); /* a band that begins with a row of zeros */
+    check((geometry){1, 4, 83, 19, 33, 2, 2, OPTIONS(.padding = {1, 0}, .stride = {5, 1})});
+    check((geometry){5, 8, 14, 33, 12, 1, 6, OPTIONS(.padding = {2, 1}, .stride = {1, 3})});
+    check((geometry){9, 7, 15, 9, 70, 3, 2, OPTIONS(.same = true, .stride = {2, 1})});
+}
+
 /* Few channels and filters over enough pixels for a kernel of their own (cl/direct.cl): widths that no tile divides, results that
    fill no vector, margins on one side and all, parts of a row of taps and several rows at once, long sums in blocks. */
 Test(conv2d, few_taps) {
@@ -251,6 +267,9 @@ Test(conv2d, few_taps) {
     check((geometry){7, 5, 17, 13, 9, 2, 7, OPTIONS(.same = true)});
     check((geometry){6, 4, 40, 3, 33, 3, 2, OPTIONS(.padding = {4, 0}, .dilation = {3, 1})});
     check((geometry){2, 3, 30, 31, 64, 3, 3, OPTIONS(.stride = {2, 2})});
+    check((geometry){1, 3, 37, 30, 64, 7, 7, OPTIONS(.padding = {3, 3}, .stride = {2, 2})}); /* in passes */
+    check((geometry){1, 6, 14, 15, 32, 7, 7, OPTIONS(.padding = {3, 3})});
+    check((geometry){1, 12, 9, 15, 16, 7, 7, OPTIONS(.padding = {0, 3})});
     check((geometry){2, 8, 18, 18, 8, 3, 3, OPTIONS(.padding = {1, 1}, .stride = {3, 1})});
     check_as((geometry){4, 3, 21, 19, 6, 3, 3, OPTIONS(.padding = {1, 1})}, CLEF_F16, 1);
     check_as((geometry){4, 3, 21, 19, 20, 3, 3, OPTIONS(.groups = 1)}, CLEF_BF16, 1);
