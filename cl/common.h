@@ -7,6 +7,11 @@
 #ifdef CLEF_F64
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 #endif
+#include "uses.h"
+#if !defined(USES) || !defined(CLEF_DECLARES)
+#undef USES
+#define USES USES_ALL
+#endif
 #include "declarations.h"
 
 /* Clang warns of a call with vectors wider than the CPU's registers, as objects made for another CPU would pass them elsewhere.  In a
@@ -64,18 +69,27 @@
 #define VEC_(t, n) VEC_##n(t)
 #define VEC(t, n) VEC_(t, n)
 
-/* X(n) for the vectors that there are helpers for: up to CLEF_LANES, which is what the device's profile has.  Helpers are not static,
+/* X(n) for the vectors that there are helpers for: those in use, up to CLEF_LANES, which is what the device's profile has.  Helpers are not static,
    unused or not: clang would put them into kernels earlier, and pocl then makes several times the instructions of them. */
 #ifndef CLEF_LANES
 #define CLEF_LANES 16
 #endif
-#if CLEF_LANES >= 16
-#define EACH_WIDTH(X) X(4) X(8) X(16)
-#elif CLEF_LANES >= 8
-#define EACH_WIDTH(X) X(4) X(8)
+#if USES & USES_4
+#define IF_4(x) x
 #else
-#define EACH_WIDTH(X) X(4)
+#define IF_4(x)
 #endif
+#if USES & USES_8 && CLEF_LANES >= 8
+#define IF_8(x) x
+#else
+#define IF_8(x)
+#endif
+#if USES & USES_16 && CLEF_LANES >= 16
+#define IF_16(x) x
+#else
+#define IF_16(x)
+#endif
+#define EACH_WIDTH(X) IF_4(X(4)) IF_8(X(8)) IF_16(X(16))
 
 /* What lies in memory, and what kernels compute in. */
 #define MEMORY_f32 float
@@ -146,6 +160,7 @@
 
 /* Vectors of halves go through a register of their bits: OpenCL promises that vload_halfn and vstore_halfn need only a half's
    alignment, but pocl's ask for the vector's wherever the conversion and the access to memory come apart. */
+#if USES & USES_HALVES
 #define DEFINE_HALF(n)                                                                           \
     VEC(float, n) CAT(half_load_, n)(__global const half *p) {                                   \
         VEC(ushort, n) bits = VLOAD_##n((__global const ushort *)p);                             \
@@ -171,6 +186,7 @@ void half_store_1(float v, __global half *p) { vstore_half_rte(v, 0, p); }
     }
 BF16_BITS(1)
 EACH_WIDTH(BF16_BITS)
+#endif
 
 #ifdef CLEF_WIDE
 /* A vector through a pointer to global memory that promises only the element's alignment: one load or store, where vload16 comes
@@ -262,6 +278,7 @@ DEFINE_LOOSE(uchar, 1)
 /* A float rounded to what f16 or bf16 can hold. */
 #define ROUND_bf16(n, v) AS_(float, n)(CONVERT(uint, n)(CAT(bf16_bits_, n)(v)) << 16)
 #define ROUND_f16(n, v) CAT(round_f16_, n)(v)
+#if USES & USES_HALVES
 #define DEFINE_ROUND_F16(n)                                                                      \
     VEC(float, n) CAT(round_f16_, n)(VEC(float, n) v) {                                          \
         VEC(ushort, n) t;                                                                        \
@@ -270,6 +287,7 @@ DEFINE_LOOSE(uchar, 1)
     }
 DEFINE_ROUND_F16(1)
 EACH_WIDTH(DEFINE_ROUND_F16)
+#endif
 
 #include "pointwise_math.h"
 #endif

@@ -4,13 +4,33 @@
    Clef's.  Where they can be told not to, CLEF_DECLARES is defined, and a program declares here what it calls, in the words of that
    header: attributes are part of what the compiler makes of a call.  A user's text may call more; if it does not compile so, it gets
    the driver's header.  It must not compile to something else: of a name, all overloads that another would stand in for are
-   declared.  Elsewhere this file is empty. */
+   declared.  Elsewhere this file is empty.  Numbers come first, vectors of the widths in use. */
 #ifdef CLEF_DECLARES
 
 /* ---- functions: X(n, f, t) for numbers (n is empty) and vectors, F(X, f) of all floating types ---- */
-#define VECTORS(X, ...) X(2, __VA_ARGS__) X(4, __VA_ARGS__) X(8, __VA_ARGS__) X(16, __VA_ARGS__)
-#define EACH(X, ...) X(, __VA_ARGS__) X(4, __VA_ARGS__) X(8, __VA_ARGS__) X(16, __VA_ARGS__)
-#ifdef CLEF_F64
+#if USES & USES_4
+#define OF_4(X, ...) X(4, __VA_ARGS__)
+#else
+#define OF_4(X, ...)
+#endif
+#if USES & USES_8
+#define OF_8(X, ...) X(8, __VA_ARGS__)
+#else
+#define OF_8(X, ...)
+#endif
+#if USES & USES_16
+#define OF_16(X, ...) X(16, __VA_ARGS__)
+#else
+#define OF_16(X, ...)
+#endif
+#define VECTORS(X, ...) OF_4(X, __VA_ARGS__) OF_8(X, __VA_ARGS__) OF_16(X, __VA_ARGS__)
+#define EACH(X, ...) X(, __VA_ARGS__) VECTORS(X, __VA_ARGS__)
+#if USES & USES_LONG
+#define LONGS(X, ...) VECTORS(X, __VA_ARGS__)
+#else
+#define LONGS(X, ...)
+#endif
+#if defined(CLEF_F64) && USES & USES_DOUBLE
 #define F(X, f) EACH(X, f, float) EACH(X, f, double)
 #define EACH_ELEMENT(X) X(float) X(int) X(long) X(double)
 #else
@@ -27,47 +47,61 @@ VALUE size_t get_local_id(uint);
 VALUE size_t get_group_id(uint);
 OVERLOADED __attribute__((convergent)) void barrier(uint);
 
-#define OF_1(n, f, t) VALUE t##n f(t##n);
-#define OF_2(n, f, t) VALUE t##n f(t##n, t##n);
-#define OF_3(n, f, t) VALUE t##n f(t##n, t##n, t##n);
-F(OF_1, acosh) F(OF_1, asinh) F(OF_1, atan) F(OF_1, atanh) F(OF_1, acos) F(OF_1, asin) F(OF_1, ceil) F(OF_1, cos) F(OF_1, cosh)
-F(OF_1, erf) F(OF_1, erfc) F(OF_1, exp) F(OF_1, exp2) F(OF_1, expm1) F(OF_1, fabs) F(OF_1, floor) F(OF_1, log) F(OF_1, log10)
-F(OF_1, log1p) F(OF_1, log2) F(OF_1, rint) F(OF_1, rsqrt) F(OF_1, sign) F(OF_1, sin) F(OF_1, sinh) F(OF_1, sqrt) F(OF_1, tan)
-F(OF_1, tanh) F(OF_1, trunc) F(OF_2, atan2) F(OF_2, copysign) F(OF_2, fmax) F(OF_2, fmin) F(OF_2, fmod) F(OF_2, hypot)
-F(OF_2, pow) F(OF_3, fma)
-#define OF_INTEGERS(X, f) EACH(X, f, int) EACH(X, f, long)
-OF_INTEGERS(OF_2, max)
-OF_INTEGERS(OF_2, min)
-OF_INTEGERS(OF_3, clamp)
-#define ANY(n, t) VALUE int any(t##n);
-EACH(ANY, int)
-EACH(ANY, long)
-OF_2(, mul_hi, int)
-OF_2(, mul_hi, uint)
-OF_2(, mul_hi, long)
-OF_2(, mul_hi, ulong)
+#define OF_ONE(n, f, t) VALUE t##n f(t##n);
+#define OF_TWO(n, f, t) VALUE t##n f(t##n, t##n);
+#define OF_THREE(n, f, t) VALUE t##n f(t##n, t##n, t##n);
+F(OF_ONE, fabs) F(OF_ONE, floor) F(OF_ONE, rsqrt) F(OF_ONE, sqrt) F(OF_ONE, trunc) F(OF_TWO, fmax) F(OF_TWO, fmin)
+F(OF_THREE, fma)
+#if USES & USES_MATH
+F(OF_ONE, acosh) F(OF_ONE, asinh) F(OF_ONE, atan) F(OF_ONE, atanh) F(OF_ONE, acos) F(OF_ONE, asin) F(OF_ONE, ceil)
+F(OF_ONE, cos) F(OF_ONE, cosh) F(OF_ONE, erf) F(OF_ONE, erfc) F(OF_ONE, exp) F(OF_ONE, exp2) F(OF_ONE, expm1) F(OF_ONE, log)
+F(OF_ONE, log10) F(OF_ONE, log1p) F(OF_ONE, log2) F(OF_ONE, rint) F(OF_ONE, sign) F(OF_ONE, sin) F(OF_ONE, sinh)
+F(OF_ONE, tan) F(OF_ONE, tanh) F(OF_TWO, atan2) F(OF_TWO, copysign) F(OF_TWO, fmod) F(OF_TWO, hypot) F(OF_TWO, pow)
 #define EXPONENTS(f, t)                                                                          \
     VALUE int f(t);                                                                              \
     VALUE t ldexp(t, int);
 EXPONENTS(ilogb, float)
-#ifdef CLEF_F64
+#if defined(CLEF_F64) && USES & USES_DOUBLE
 EXPONENTS(ilogb, double)
 #endif
+#endif
+#define OF_INTEGERS(X, f) EACH(X, f, int) X(, f, long) LONGS(X, f, long)
+OF_INTEGERS(OF_TWO, max)
+OF_INTEGERS(OF_TWO, min)
+OF_INTEGERS(OF_THREE, clamp)
+#define ANY(n, t) VALUE int any(t##n);
+EACH(ANY, int)
+ANY(, long) LONGS(ANY, long)
+OF_TWO(, mul_hi, int)
+OF_TWO(, mul_hi, uint)
+OF_TWO(, mul_hi, long)
+OF_TWO(, mul_hi, ulong)
 
 /* ---- conversions ---- */
 #define TO(n, to, from) VALUE to##n convert_##to##n(from##n);
 #define TO_SATURATED(n, to, from) VALUE to##n convert_##to##n##_sat(from##n);
-#define FROM_ELEMENT(from) EACH(TO, int, from) EACH(TO, long, from) EACH(TO, float, from)
-EACH_ELEMENT(FROM_ELEMENT)
-EACH(TO, uchar, int)
-EACH(TO, int, uchar)
-EACH(TO, ushort, uint)
-EACH(TO, uint, ushort)
+#define NUMBER_FROM(from) TO(, int, from) TO(, long, from) TO(, float, from)
+EACH_ELEMENT(NUMBER_FROM)
+#define BETWEEN(X, a, b) X(TO, a, a) X(TO, a, b) X(TO, b, a) X(TO, b, b)
+BETWEEN(VECTORS, int, float)
+BETWEEN(LONGS, int, long)
+BETWEEN(LONGS, long, float)
+TO(, uchar, int) TO(, int, uchar)
+TO(, ushort, uint) TO(, uint, ushort)
 EACH(TO_SATURATED, int, float)
-EACH(TO_SATURATED, long, float)
-#ifdef CLEF_F64
-#define FROM_ELEMENT_TO_DOUBLE(from) EACH(TO, double, from)
-EACH_ELEMENT(FROM_ELEMENT_TO_DOUBLE)
+TO_SATURATED(, long, float) LONGS(TO_SATURATED, long, float)
+#if USES & USES_BYTES
+VECTORS(TO, uchar, int)
+VECTORS(TO, int, uchar)
+#endif
+#if USES & USES_HALVES
+VECTORS(TO, ushort, uint)
+VECTORS(TO, uint, ushort)
+#endif
+#if defined(CLEF_F64) && USES & USES_DOUBLE
+#define WITH_DOUBLE(t) VECTORS(TO, t, double) EACH(TO, double, t)
+WITH_DOUBLE(int) WITH_DOUBLE(long) WITH_DOUBLE(float)
+EACH(TO, double, double)
 EACH(TO_SATURATED, int, double)
 EACH(TO_SATURATED, long, double)
 #endif
@@ -80,34 +114,53 @@ EACH(TO_SATURATED, long, double)
     READING float##n vload_half##n(size_t, const space half *);                                  \
     OVERLOADED void vstore_half##n##_rte(float##n, size_t, space half *);
 #define IN_MEMORY(t) VECTORS(IN_SPACE, t, __global) VECTORS(IN_SPACE, t, __local) VECTORS(IN_SPACE, t, __private)
-EACH_ELEMENT(IN_MEMORY)
-IN_MEMORY(uchar)
+#define PAIR_IN_MEMORY(t) IN_SPACE(2, t, __global) IN_SPACE(2, t, __local) IN_SPACE(2, t, __private)
+IN_MEMORY(float)
+IN_MEMORY(int)
 IN_MEMORY(uint)
+#if USES & USES_LONG
+IN_MEMORY(long)
 IN_MEMORY(ulong)
+PAIR_IN_MEMORY(ulong)
+#endif
+#if defined(CLEF_F64) && USES & USES_DOUBLE
+IN_MEMORY(double)
+#endif
+#if USES & USES_BYTES
+IN_MEMORY(uchar)
+#endif
+#if USES & USES_HALVES
 IN_MEMORY(ushort)
 EACH(HALVES_IN_SPACE, __global)
 EACH(HALVES_IN_SPACE, __local)
 EACH(HALVES_IN_SPACE, __private)
 HALVES_IN_SPACE(2, __local)
+#endif
 
+#undef OF_4
+#undef OF_8
+#undef OF_16
 #undef VECTORS
 #undef EACH
+#undef LONGS
 #undef F
 #undef EACH_ELEMENT
 #undef OVERLOADED
 #undef VALUE
 #undef READING
-#undef OF_1
-#undef OF_2
-#undef OF_3
+#undef OF_ONE
+#undef OF_TWO
+#undef OF_THREE
+#undef EXPONENTS
 #undef OF_INTEGERS
 #undef ANY
-#undef EXPONENTS
 #undef TO
 #undef TO_SATURATED
-#undef FROM_ELEMENT
-#undef FROM_ELEMENT_TO_DOUBLE
+#undef NUMBER_FROM
+#undef BETWEEN
+#undef WITH_DOUBLE
 #undef IN_SPACE
 #undef HALVES_IN_SPACE
 #undef IN_MEMORY
+#undef PAIR_IN_MEMORY
 #endif

@@ -4,6 +4,7 @@
 #ifndef DT
 #define DT f32
 #endif
+#define CALLS_MATH
 #include "common.h"
 #define IN_PLACE
 #include "args.h"

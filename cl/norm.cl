@@ -24,6 +24,7 @@
 #ifndef W
 #define W CLEF_LANES
 #endif
+#define CALLS_MATH
 #include "common.h"
 #define IN_PLACE
 #include "args.h"

@@ -1,5 +1,6 @@
 /* random.cl — y[0 … n): element 4i + j comes from word j of Philox block first + i; of whole numbers, element 2i + j comes from words 2j
    and 2j + 1.  A unit of work is one block. */
+#define CALLS_MATH
 #include "common.h"
 #define IN_PLACE
 #include "args.h"

@@ -29,6 +29,7 @@
 #ifndef PAST
 #define PAST 0
 #endif
+#define CALLS_MATH
 #include "common.h"
 #define IN_PLACE
 #include "args.h"

@@ -119,28 +119,33 @@ void clef__codes_close(clef__device *device) {
 
 /* ---- compiling ---- */
 
-/* Its whole text; *owned: to be freed.  NULL without host memory. */
-static const char *whole_text(const clef__code *code, char **owned) {
-    const char *file = code->file ? clef__embedded(code->file) : "";
-    *owned = code->text ? clef__asprintf("%s%s%s", clef__embedded("common.h"), code->text, file) : NULL;
-    return code->text ? *owned : file;
+/* What its whole text needs of common.h. */
+static int uses_of(const clef__code *code) {
+    return clef__uses(code->text, code->file ? clef__embedded(code->file) : NULL, code->options);
+}
+
+/* Its whole text, for clef__free; NULL without host memory. */
+static char *whole_text(const clef__code *code) {
+    const char *file = code->file ? clef__embedded(code->file) : "", *text = code->text ? code->text : "";
+    return clef__asprintf("#define USES %d\n%s%s%s", uses_of(code), code->text ? clef__embedded("common.h") : "", text, file);
 }
 
 /* With Clef's own declarations, where there are such for the driver; with the driver's, if a user's text calls something else. */
 static clef__program *compile_text(clef__device *device, const clef__code *code, const char *text, const char *kernel) {
     const char *asked = ((const clef__code_entry *)code)->asked;
     clef__program *program = asked > code->options ? clef__program_quietly(device, text, code->options, kernel) : NULL;
-    return program ? program : clef__program_ready(device, text, asked, kernel);
+    if (program) return program;
+    if (asked > code->options) clef__log_line(device->ctx, CLEF_LOG_DEBUG, "program: %s is compiled with all declarations", kernel);
+    return clef__program_ready(device, text, asked, kernel);
 }
 
 bool clef__code_compile(clef__device *device, clef__code *code, const char *kernel) {
-    char *owned;
     ((clef__code_entry *)code)->claimed = false;
     if (code->program) return true;
-    const char *text = whole_text(code, &owned);
+    char *text = whole_text(code);
     if (!text) clef__fail(device->ctx, CLEF_MEMORY, "program: out of host memory");
     else code->program = compile_text(device, code, text, kernel);
-    clef__free(owned);
+    clef__free(text);
     return code->program != NULL;
 }
 
@@ -157,10 +162,9 @@ typedef struct part {
 
 /* Fills in a part; false if its program is known or its text cannot be had. */
 static bool make_part(clef__device *device, part *p, clef__code *code, int number, const char *name) {
-    char *owned;
-    const char *text = whole_text(code, &owned);
+    char *text = whole_text(code);
     bool made = text && clef__program_key(device, text, code->options, p->key) && !clef__program_find(device, p->key);
-    clef__free(owned);
+    clef__free(text);
     p->code = code;
     snprintf(p->kernel, sizeof p->kernel, "%s_%d", name, number);
     return made;
@@ -169,15 +173,15 @@ static bool make_part(clef__device *device, part *p, clef__code *code, int numbe
 /* From the first that is not joined yet; returns the one after the last. */
 static int join_some(clef__device *device, clef__code *const *all, int at, int n, const char *name) {
     part parts[MOST_PARTS];
-    int joined = 0;
+    int joined = 0, uses = 0;
     clef__text text = {0};
+    for (; at < n && joined < MOST_PARTS; at++)
+        if (make_part(device, &parts[joined], all[at], joined, name)) uses |= uses_of(parts[joined++].code);
+    clef__text_add(&text, "#define USES %d\n", uses);
     clef__text_append(&text, clef__embedded("common.h"));
-    for (; at < n && joined < MOST_PARTS; at++) {
-        part *p = &parts[joined];
-        if (!make_part(device, p, all[at], joined, name)) continue;
-        joined++;
-        clef__text_add(&text, "\n#undef NAME\n#define NAME %s\n", p->kernel);
-        clef__text_append(&text, p->code->text);
+    for (int i = 0; i < joined; i++) {
+        clef__text_add(&text, "\n#undef NAME\n#define NAME %s\n", parts[i].kernel);
+        clef__text_append(&text, parts[i].code->text);
     }
     clef__program *program = joined > 1 && text.data ? clef__program_quietly(device, text.data, all[0]->options, name) : NULL;
     for (int i = 0; program && i < joined; i++)

@@ -188,6 +188,8 @@ typedef struct clef__cache {
 } clef__cache;
 void clef__cache_open(clef_context *ctx, const char *dir);
 void clef__cache_close(clef_context *ctx);
+/* Which parts of common.h (cl/uses.h) a program of this text, file and options needs; text and file may be NULL. */
+int clef__uses(const char *text, const char *file_text, const char *options);
 void clef__cache_key(const clef_device_info *info, const char *source, const char *options, uint8_t key[32]);
 /* The whole entry's bytes (clef__free them), already checked; NULL if there is none. */
 unsigned char *clef__cache_load(clef_context *ctx, const uint8_t key[32], clef__entry *entry);

@@ -16,6 +16,15 @@ static void fail(const char *what, double have, double want) {
     clef_clear_error(ctx);
 }
 
+/* No text of Clef's own calls what it did not declare, which costs a program several times as long to compile. */
+static void note(void *user, clef_log_level level, const char *line) {
+    (void)user;
+    (void)level;
+    if (!strstr(line, "all declarations")) return;
+    failures++;
+    fprintf(stderr, "%s\n", line);
+}
+
 /* NaN as want: any finite number. */
 static void expect(const char *what, double have, double want) {
     if (isnan(want) ? !isfinite(have) : have != want) fail(what, have, want);
@@ -228,7 +237,7 @@ static void losses(void) {
 
 int main(void) {
     for (int debug = 1; debug >= 0; debug--) {
-        ctx = clef_open(&(clef_options){.seed = 3, .debug_memory = debug});
+        ctx = clef_open(&(clef_options){.seed = 3, .debug_memory = debug, .log = note});
         if (!ctx) return without_context();
         pointwise(), reductions(), movement(), order(), products(), images(), row_norms(), losses();
         clef_close(ctx);

@@ -1,5 +1,6 @@
 /* Compiling, launching, tracing. */
 #include "runtime_support.h"
+#include "uses.h"
 #include <criterion/criterion.h>
 
 static clef_context *ctx;
@@ -334,4 +335,18 @@ Test(trace, a_full_disk_is_told_of) {
     clef_close(traced);
     cr_expect(strstr(log.last, "trace: /dev/full is not whole: No space left on device"), "%s", log.all);
     cr_expect_eq(clef_error_status(NULL), CLEF_IO);
+}
+
+/* What a program needs of common.h follows from the words of its options, its text and its file. */
+Test(uses, by_words) {
+    cr_expect_eq(clef__uses(NULL, "", "-DDT=f32 -DW=16"), USES_4 | USES_16);
+    cr_expect_eq(clef__uses(NULL, "#define CALLS_MATH", "-DDT=bf16 -DW=8"), USES_4 | USES_8 | USES_HALVES | USES_MATH);
+    cr_expect_eq(clef__uses("\n#define W 8\nx * y", NULL, ""), USES_8);
+    cr_expect_eq(clef__uses("expand(f32), long at = 1e2f + 0x1p2f;", NULL, ""), USES_4 | USES_8 | USES_16);
+    cr_expect_eq(clef__uses("#define W 4\nLOAD(f64, 4, p, 0)", NULL, ""), USES_4 | USES_DOUBLE | USES_LONG);
+    cr_expect_eq(clef__uses("#define W 4\nf(1.0)", NULL, ""), USES_4 | USES_DOUBLE);
+    cr_expect_eq(clef__uses("#define W 4\nf(1e3) + M_PI", NULL, ""), USES_4 | USES_DOUBLE);
+    cr_expect_eq(clef__uses("#define W 16\nconst long16 a; STORE(u8, exp(x))", NULL, ""),
+                 USES_16 | USES_LONG | USES_BYTES | USES_MATH);
+    cr_expect_eq(clef__uses("#define W 4\nRETURN_GELU(x)", NULL, ""), USES_4 | USES_MATH);
 }
