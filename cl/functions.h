@@ -83,6 +83,52 @@
     const T y##_g = K(0.5f) * y##_f;                                                             \
     const T y = SEL(x > K(0), fma(-y##_e, y##_g, K(1)), y##_e * y##_g);
 
+/* ---- exponential and hyperbolic functions ----
+   e^a = 2^n·y_p with n whole and |r| <= ln2 / 2, degree 6.  y_i is n. */
+#define WHOLE_POWER(i) FROM_BITS(((i) + 127) << 23) /* 2^i, -126 <= i <= 127 */
+#define LET_EXP_PARTS(y, a)                                                                      \
+    const T y##_t = fma(a, K(1.44269502f), K(ROUNDING)), y##_n = y##_t - K(ROUNDING);            \
+    const T y##_r = fma(y##_n, K(1.90465421e-9f), fma(y##_n, K(-0.693147182f), a));              \
+    const T y##_p = POLYNOMIAL_7(y##_r, 1, 1, 0.49999994f, 0.166665211f, 0.0416682921f, 0.00836871564f, 0.00138186989f); \
+    const I y##_i = BITS(y##_t) - BITS(K(ROUNDING));
+
+/* 2^n in two steps, as it may be no normal float; the last one alone rounds.  0.87 ulp. */
+#define LET_EXP_DRIVER(y, x) const T y = exp(x);
+#define LET_EXP_OWN(y, x)                                                                        \
+    const T y##_u = LOWERED_TO(x, 89), y##_a = SEL(y##_u < K(-104), K(-104), y##_u);             \
+    LET_EXP_PARTS(y, y##_a)                                                                      \
+    const T y = y##_p * WHOLE_POWER(y##_i >> 1) * WHOLE_POWER(y##_i - (y##_i >> 1));
+
+/* e^|x| / 2, which is finite wherever cosh is. */
+#define LET_HALF_EXP(y, x)                                                                       \
+    const T y##_a = LOWERED_TO(fabs(x), 90);                                                     \
+    LET_EXP_PARTS(y, y##_a)                                                                      \
+    const T y = y##_p * WHOLE_POWER(y##_i - 2) * K(2);
+
+/* Up to 1 x + x³·(degree 3 in x²).  1.55 ulp. */
+#define LET_SINH_DRIVER(y, x) const T y = sinh(x);
+#define LET_SINH_OWN(y, x)                                                                       \
+    LET_HALF_EXP(y##_h, x)                                                                       \
+    const T y##_b = fabs(x), y##_z = y##_b * y##_b;                                              \
+    const T y##_q = POLYNOMIAL_4(y##_z, 0.166666672f, 0.0083333496f, 0.0001983616f, 2.81695134e-06f); \
+    const T y##_l = y##_h - K(0.25f) / y##_h;                                                    \
+    const T y = WITH_SIGN(SEL(y##_b < K(1), fma(y##_b * y##_z, y##_q, y##_b), y##_l), x);
+
+/* 1.26 ulp. */
+#define LET_COSH_DRIVER(y, x) const T y = cosh(x);
+#define LET_COSH_OWN(y, x)                                                                       \
+    LET_HALF_EXP(y##_h, x)                                                                       \
+    const T y = y##_h + K(0.25f) / y##_h;
+
+/* Up to 5/8 x + x³·(degree 4 in x²), then 1 - 2 / (e^2|x| + 1).  1.30 ulp.  Drivers may end beside 1. */
+#define LET_TANH_DRIVER(y, x) const T y = SEL(fabs(x) >= K(20), copysign(K(1), x), tanh(x));
+#define LET_TANH_OWN(y, x)                                                                       \
+    const T y##_b = fabs(x), y##_z = y##_b * y##_b, y##_c = LOWERED_TO(y##_b, 10), y##_a = y##_c + y##_c; \
+    LET_EXP_PARTS(y, y##_a)                                                                      \
+    const T y##_l = K(1) - K(2) / fma(y##_p, WHOLE_POWER(y##_i), K(1));                          \
+    const T y##_q = POLYNOMIAL_5(y##_z, -0.333332717f, 0.133311525f, -0.053714104f, 0.0205517113f, -0.0056039053f); \
+    const T y = WITH_SIGN(SEL(y##_b < K(0.625f), fma(y##_b * y##_z, y##_q, y##_b), y##_l), x);
+
 /* ---- circular functions ----
    |x| = n·π/2 + r with n whole and |r| <= π/4 or a little more.  π/2 comes in three floats: the first difference is exact, as both
    its terms are multiples of the last bit of the first float.  y_s = sin(r), degree 7, y_c = cos(r), degree 8; y_q: n in the last

@@ -126,16 +126,20 @@
 /* ---- activations ----
    Derivatives are written without terms of the kind 1 - tanh², which depend on how exactly tanh ends at 1, and with x kept where
    its factor has long become 0, so that no product overflows. */
-#define TANH(x) SEL(fabs(x) >= K(20), copysign(K(1), x), tanh(x))
 /* The normal distribution's PDF; its CDF Φ is PHI of functions.h. */
 #define PDF(x) (INV_SQRT2PI * exp(K(-0.5f) * (x) * (x)))
 #define SIGMOID(x) (K(1) / (K(1) + exp(-(x))))
+#define RETURN_SIGMOID(x) LET(EXP, e, -x) return K(1) / (K(1) + e);
+#define RETURN_SILU(x) LET(EXP, e, -x) return x / (K(1) + e);
 #define SOFTPLUS(x) (fmax(x, K(0)) + log1p(exp(-fabs(x))))
 #define RETURN_GELU(x) LET(PHI, phi, x) return x * phi;
 #define RETURN_GELU_D1(x, g) LET(PHI, phi, x) return g * (phi + x * (INV_SQRT2PI * phi_e));
 #define GELU_D2(x) (PDF(x) * (K(2) - WITHIN(x, 64) * WITHIN(x, 64)))
 /* The tanh approximation of gelu is x·s(v) with the sigmoid s and v = 2·√(2/π)·(x + 0.044715·x³). */
 #define GELU_V(x) (K(2) * SQRT2_PI * (x) * (K(1) + GELU_CUBIC * (x) * (x)))
+#define RETURN_GELU_TANH(x)                                                                      \
+    const T v = GELU_V(x);                                                                       \
+    LET(EXP, e, -v) return x / (K(1) + e);
 #define GELU_DV(x) (K(2) * SQRT2_PI * (K(1) + K(3) * GELU_CUBIC * (x) * (x)))
 #define GELU_DDV(x) (K(12) * SQRT2_PI * GELU_CUBIC * (x))
 #define RETURN_GELU_TANH_D1(x, g)                                                                \
