@@ -13,9 +13,8 @@ CLEF__ARGS(depthwise, DEPTHWISE_ARGS)
 CLEF__ARGS(depthwise_weight, DEPTHWISE_WEIGHT_ARGS)
 
 enum {
-    CACHE_BYTES = 393216, /* what the rows that a work-item reads again may take of a second-level cache */
-    CHUNK_BYTES = 256,    /* fewer neighbouring channels than this read memory in crumbs */
-    LEAST_PIXELS = 128    /* shorter sums than this are not worth adding up afterwards */
+    CHUNK_BYTES = 256, /* fewer neighbouring channels than this read memory in crumbs */
+    LEAST_PIXELS = 128 /* shorter sums than this are not worth adding up afterwards */
 };
 
 static const double EFFICIENCY = 0.2; /* loads of filters and pixels take their time too */
@@ -63,7 +62,7 @@ static int64_t run_of(const clef__lowering *lw, int64_t units) {
 /* Channels of a run: `rows` rows of the image stay in a cache, and every work-item gets something. */
 static int64_t chunk_of(const clef__lowering *lw, const clef__image *x, int64_t lanes, int64_t rows, int64_t units) {
     int64_t size = (int64_t)clef_dtype_size(x->data.dtype), vector = lanes * size;
-    int64_t vectors = clef__larger(CACHE_BYTES / (rows * x->w * vector), clef__ceil_div(CHUNK_BYTES, vector));
+    int64_t vectors = clef__larger(clef__cached_bytes(lw) / (rows * x->w * vector), clef__ceil_div(CHUNK_BYTES, vector));
     int64_t want = clef__ceil_div(clef__lower_items(lw, INT32_MAX, 1), units), most = clef__larger(x->c / lanes / want, 1);
     return clef__smaller(vectors, most) * lanes;
 }

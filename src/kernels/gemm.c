@@ -16,7 +16,6 @@ enum {
     LONGEST_K = 4608,     /* longer sums that cannot go in blocks are split */
     BLOCK_K = 1024,       /* so much of A and B stays in a second-level cache while a work-item's tiles use it */
     SHORTEST_BLOCK = 256, /* fewer steps do not pay for gathering the sums */
-    CACHE_FLOATS = 98304, /* of A or B that a second-level cache surely holds */
     SHORTEST_SPLIT = 128, /* fewer products than this do not pay the second pass of a split */
     MOST_FLOPS = 8000000, /* the grain of a work-item on a CPU: long enough that its tiles use again what one of them read, */
     LEAST_FLOPS = 600000, /* long against its start, */
@@ -124,6 +123,9 @@ static void choose_tile(const clef__lowering *lw, const clef__gemm *g, clef_dtyp
     t->row_tiles = clef__ceil_div(t->m, t->rows);
 }
 
+/* Of A or B, that stay near by. */
+static int64_t cached_floats(const clef__lowering *lw) { return clef__cached_bytes(lw) / (int64_t)sizeof(float); }
+
 /* Can B be read as it lies, and is that the better way?  Panels of a weight in inference are free, as they are made once; the
    blocks of k stay, and so do the bits. */
 static void choose_direct(const clef__lowering *lw, const clef__gemm *g, clef_dtype type, tiling *t) {
@@ -134,7 +136,7 @@ static void choose_direct(const clef__lowering *lw, const clef__gemm *g, clef_dt
     clef__merge_levels(size, stride, same);
     int64_t lanes = t->width * t->vectors;
     bool can = g->b.dtype == type && (g->b_n == 1 || g->n == 1) && g->n >= lanes && size[0] * size[1] == 1;
-    bool small = stride[2] <= 2 * lanes || t->k * stride[2] * t->batch <= CACHE_FLOATS;
+    bool small = stride[2] <= 2 * lanes || t->k * stride[2] * t->batch <= cached_floats(lw);
     t->shares = can && tuned(t, CLEF__GEMM_PACKING, small || t->row_tiles <= FEW_TILES ? 1 : 2) == 1;
     t->direct = t->shares && (small || t->knobs.value[CLEF__GEMM_PACKING] || !clef__lower_lasts(lw, &g->b));
     t->ldb = t->direct ? stride[2] : lanes;
@@ -164,8 +166,8 @@ static int64_t count_splits(const clef__lowering *lw, const clef__gemm *g, const
    Either is a whole number of runs of k[2]; a k of one run is split into equal ones first. */
 static void choose_splits(const clef__lowering *lw, clef__gemm *g, tiling *t) {
     int64_t splits = clef__larger(count_splits(lw, g, t), 1), each = clef__ceil_div(t->k, splits);
-    int64_t fits = t->shares ? clef__larger(clef__smaller(BLOCK_K, CACHE_FLOATS / (t->m + g->n)), SHORTEST_BLOCK) : BLOCK_K;
-    if (!t->packed_tiles && t->panels <= 2 && t->k * t->panels * t->vectors * t->width <= CACHE_FLOATS) fits = t->k;
+    int64_t fits = t->shares ? clef__larger(clef__smaller(BLOCK_K, cached_floats(lw) / (t->m + g->n)), SHORTEST_BLOCK) : BLOCK_K;
+    if (!t->packed_tiles && t->panels <= 2 && t->k * t->panels * t->vectors * t->width <= cached_floats(lw)) fits = t->k;
     int64_t longest = tuned(t, CLEF__GEMM_BLOCK, fits), pays = 2 * longest;
     if (t->packed_tiles) pays = longest = clef__smaller(longest, PACKED_DEPTH);
     int64_t blocks = gathers(lw, g, splits) && each >= pays ? clef__ceil_div(each, longest) : 1;
@@ -219,7 +221,7 @@ static void choose_grid(const clef__lowering *lw, tiling *t) {
     int64_t fine = clef__smaller(MOST_FLOPS / flops, clef__larger(tiles / (units(lw) * FINE_GRAINS), LEAST_FLOPS / flops));
     int64_t grain = t->block < t->split_runs ? coarse : clef__smaller(clef__larger(fine, 1), coarse);
     grain = tuned(t, CLEF__GEMM_GRAIN, grain);
-    bool small_b = t->k * t->panels * t->vectors * t->width <= CACHE_FLOATS; /* then whole rows of C, so that A is read once */
+    bool small_b = t->k * t->panels * t->vectors * t->width <= cached_floats(lw); /* then whole rows of C, so that A is read once */
     int64_t panels = small_b ? clef__smaller(grain, t->panels) : clef__smaller(clef__larger(grain / t->row_tiles, 1), t->panels);
     t->panels_per_item = equal_parts(t->panels, panels);
     t->tiles_per_item = equal_parts(t->row_tiles, clef__smaller(clef__larger(grain / panels, 1), t->row_tiles));

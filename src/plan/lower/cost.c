@@ -25,3 +25,6 @@ double clef__work_seconds(const clef__lowering *lw, const clef__work *work) {
 double clef__launch_seconds(const clef__lowering *lw, const clef__work *work) {
     return clef__lower_profile(lw)->launch_us * 1e-6 + clef__work_seconds(lw, work);
 }
+
+/* The rest is for what passes by. */
+int64_t clef__cached_bytes(const clef__lowering *lw) { return (int64_t)(clef__lower_profile(lw)->cache_kb * 1024) * 3 / 8; }
