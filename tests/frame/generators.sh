@@ -8,9 +8,10 @@ fail() {
     exit 1
 }
 
-# ---- embed.cmake: quotes, semicolons, brackets, backslashes, UTF-8; a header once, a table each time ----
+# ---- embed.cmake: quotes, semicolons, brackets, backslashes, UTF-8; no comments, no indentation, but the space before a
+# backslash that ends a line; a header once, a table each time ----
 mkdir "$work/cl"
-printf 'int base; /* [;] "x" \\n \303\251 */\n' >"$work/cl/base.h"
+printf 'int base = "[;] \\n \303\251"; /* gone *\n * "too" **/\n\n    #define TWO a    \\\n        b /* gone */\n' >"$work/cl/base.h"
 printf '#include "base.h"\nint more;\n' >"$work/cl/more.h"
 printf 'ROW(a)\n' >"$work/cl/table.def"
 printf '#include "base.h"\n  #include "more.h" // twice\n#include "table.def"\n#include "table.def"\nkernel\n' >"$work/cl/k.cl"
@@ -27,9 +28,11 @@ int main(int argc, char **argv) {
 END
 "$cc" -std=c11 -Wall -Wextra -Wpedantic -Werror -o "$work/main" "$work/main.c" || fail "embedded text does not compile"
 "$work/main" k.cl | grep -v '^$' >"$work/got" || fail "not three entries"
-printf 'int base; /* [;] "x" \\n \303\251 */\nint more;\nROW(a)\nROW(a)\nkernel\n' >"$work/want"
+base='int base = "[;] \\n \303\251";\n#define TWO a \\\nb\n'
+printf "${base}int more;\nROW(a)\nROW(a)\nkernel\n" >"$work/want"
 cmp -s "$work/want" "$work/got" || { diff "$work/want" "$work/got" >&2; fail "k.cl embedded wrongly"; }
-"$work/main" base.h | grep -v '^$' | cmp -s - "$work/cl/base.h" || fail "base.h embedded wrongly"
+"$work/main" base.h | grep -v '^$' >"$work/got"
+printf "$base" | cmp -s - "$work/got" || fail "base.h embedded wrongly"
 printf '#include "nowhere.h"\n' >"$work/cl/k.cl"
 "$cmake" -DFROM="$work/cl" -DTO="$work/out.c" -P "$source/cmake/embed.cmake" 2>/dev/null && fail "a missing include passed"
 
