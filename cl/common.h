@@ -69,8 +69,8 @@
 #define VEC_(t, n) VEC_##n(t)
 #define VEC(t, n) VEC_(t, n)
 
-/* X(n) for the vectors that there are helpers for: those in use, up to CLEF_LANES, which is what the device's profile has.  Helpers are not static,
-   unused or not: clang would put them into kernels earlier, and pocl then makes several times the instructions of them. */
+/* X(n) for the vectors that there are helpers for: those in use, up to CLEF_LANES, which is what the device's profile has.
+   Helpers are not static, unused or not: clang would put them into kernels earlier, and pocl then makes several times the instructions of them. */
 #ifndef CLEF_LANES
 #define CLEF_LANES 16
 #endif

@@ -129,17 +129,16 @@
 /* The normal distribution's PDF; its CDF Φ is PHI of functions.h. */
 #define PDF(x) (INV_SQRT2PI * exp(K(-0.5f) * (x) * (x)))
 #define SIGMOID(x) (K(1) / (K(1) + exp(-(x))))
-#define RETURN_SIGMOID(x) LET(EXP, e, -x) return K(1) / (K(1) + e);
-#define RETURN_SILU(x) LET(EXP, e, -x) return x / (K(1) + e);
+/* a·sigmoid(v), without a product. */
+#define RETURN_SIGMOID_OF(a, v)                                                                  \
+    const T minus = -(v);                                                                        \
+    LET(EXP, e, minus) return (a) / (K(1) + e);
 #define SOFTPLUS(x) (fmax(x, K(0)) + log1p(exp(-fabs(x))))
 #define RETURN_GELU(x) LET(PHI, phi, x) return x * phi;
 #define RETURN_GELU_D1(x, g) LET(PHI, phi, x) return g * (phi + x * (INV_SQRT2PI * phi_e));
 #define GELU_D2(x) (PDF(x) * (K(2) - WITHIN(x, 64) * WITHIN(x, 64)))
 /* The tanh approximation of gelu is x·s(v) with the sigmoid s and v = 2·√(2/π)·(x + 0.044715·x³). */
 #define GELU_V(x) (K(2) * SQRT2_PI * (x) * (K(1) + GELU_CUBIC * (x) * (x)))
-#define RETURN_GELU_TANH(x)                                                                      \
-    const T v = GELU_V(x);                                                                       \
-    LET(EXP, e, -v) return x / (K(1) + e);
 #define GELU_DV(x) (K(2) * SQRT2_PI * (K(1) + K(3) * GELU_CUBIC * (x) * (x)))
 #define GELU_DDV(x) (K(12) * SQRT2_PI * GELU_CUBIC * (x))
 #define RETURN_GELU_TANH_D1(x, g)                                                                \

@@ -170,7 +170,7 @@ static int64_t width_of(const clef__lowering *lw, const view *v) {
 static int64_t height_of(const clef__lowering *lw, const view *v) {
     const clef__profile *profile = clef__lower_profile(lw);
     int64_t limit = clef__smaller(profile->tile_m * profile->tile_vectors / width_of(lw, v), v->out[1]);
-    return clef__ceil_div(v->out[1], clef__ceil_div(v->out[1], limit));
+    return clef__equal_part(v->out[1], limit);
 }
 
 /* The knobs of all kernels, so that a convolution and its gradient by the filters are one program; the gradient by the image has

@@ -32,7 +32,7 @@ static tile tile_of(const clef__lowering *lw, int64_t channels, int64_t out_w) {
     tile t = {.lanes = profile->vector, .vectors = clef__smaller(clef__ceil_div(taps, profile->vector), profile->tile_vectors)};
     t.columns = clef__ceil_div(taps, t.lanes * t.vectors) * t.lanes * t.vectors;
     int64_t limit = clef__smaller(profile->tile_m * profile->tile_vectors / t.vectors, out_w);
-    t.height = clef__ceil_div(out_w, clef__ceil_div(out_w, limit));
+    t.height = clef__equal_part(out_w, limit);
     return t;
 }
 

@@ -183,17 +183,14 @@ static void choose_splits(const clef__lowering *lw, clef__gemm *g, tiling *t) {
     if (t->packed_tiles) t->block = clef__smaller(t->block, PACKED_DEPTH / g->k[2]);
 }
 
-/* Equal parts: drivers hand out work-items in runs, and a short last one would leave a unit idle. */
-static int64_t equal_parts(int64_t n, int64_t each) { return clef__ceil_div(n, clef__ceil_div(n, each)); }
-
 /* Rows of C as wide as leave every unit enough of them: what is packed of A serves the whole row. */
 static void choose_rows(const clef__lowering *lw, tiling *t, int64_t flops) {
     int64_t rows = t->row_tiles * t->batch * t->splits, want = units(lw) * FAIR_ITEMS;
     int64_t groups = clef__smaller(clef__ceil_div(want, rows), clef__larger(t->panels / FEW_PANELS, 1));
-    t->panels_per_item = equal_parts(t->panels, clef__ceil_div(t->panels, groups));
+    t->panels_per_item = clef__equal_part(t->panels, clef__ceil_div(t->panels, groups));
     int64_t least = clef__larger(LEAST_FLOPS / (flops * t->panels_per_item), tuned(t, CLEF__GEMM_GRAIN, 1) / t->panels_per_item);
     int64_t tiles = clef__smaller(clef__larger(clef__larger(rows / want, least), 1), t->packed_tiles);
-    t->tiles_per_item = equal_parts(t->row_tiles, tiles);
+    t->tiles_per_item = clef__equal_part(t->row_tiles, tiles);
 }
 
 /* Does the product pay for more than one work-item?  A step of a vector is a load, a broadcast and a multiply-add. */
@@ -223,8 +220,9 @@ static void choose_grid(const clef__lowering *lw, tiling *t) {
     grain = tuned(t, CLEF__GEMM_GRAIN, grain);
     bool small_b = t->k * t->panels * t->vectors * t->width <= cached_floats(lw); /* then whole rows of C, so that A is read once */
     int64_t panels = small_b ? clef__smaller(grain, t->panels) : clef__smaller(clef__larger(grain / t->row_tiles, 1), t->panels);
-    t->panels_per_item = equal_parts(t->panels, panels);
-    t->tiles_per_item = equal_parts(t->row_tiles, clef__smaller(clef__larger(grain / panels, 1), t->row_tiles));
+    /* Equal parts, as drivers hand out work-items in runs, and a short last one would leave a unit idle. */
+    t->panels_per_item = clef__equal_part(t->panels, panels);
+    t->tiles_per_item = clef__equal_part(t->row_tiles, clef__smaller(clef__larger(grain / panels, 1), t->row_tiles));
 }
 
 /* Emits pack: sizes k (with strides s), n (stride sn), batch z; a batch stride of 0 packs once.  Leaves the strides of the

@@ -8,6 +8,9 @@ static inline int64_t clef__smaller(int64_t a, int64_t b) { return a < b ? a : b
 static inline int64_t clef__larger(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t clef__ceil_div(int64_t a, int64_t b) { return a / b + (a % b > 0); } /* b > 0 */
 
+/* n in parts of at most `most`, as equal as can be: so many each. */
+static inline int64_t clef__equal_part(int64_t n, int64_t most) { return clef__ceil_div(n, clef__ceil_div(n, most)); }
+
 /* For sums and products of what users give (sizes, paddings, strides): what leaves 64 bits stays at their end, so that it is
    still beyond every limit it is compared with. */
 static inline int64_t clef__plus(int64_t a, int64_t b) {

@@ -92,7 +92,7 @@ static cl_mem create(clef__device *device, size_t *size, size_t least, bool insi
         uint64_t freed = clef__pool_trim(device);
         clef__log_line(device->ctx, CLEF_LOG_WARNING, "memory: no room for %zu bytes; %llu cached bytes given back", *size,
                        (unsigned long long)freed);
-        clFinish(device->queue);
+        clef__queue_wait(device->queue);
         *size = least;
         memory = clCreateBuffer(device->context, CL_MEM_READ_WRITE, *size, NULL, code);
     }

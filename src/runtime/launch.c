@@ -152,12 +152,15 @@ clef_status clef__flush(clef__device *device) {
     return code == CL_SUCCESS ? CLEF_OK : clef__fail_cl(device, code, "flush");
 }
 
+cl_int clef__queue_wait(cl_command_queue queue) {
+    cl_int code = clEnqueueMarkerWithWaitList(queue, 0, NULL, NULL);
+    return code == CL_SUCCESS ? clFinish(queue) : code;
+}
+
 clef_status clef__finish(clef__device *device) {
     clef_status status = clef__ready(device);
     if (status != CLEF_OK) return status;
-    /* Behind a marker, as there are drivers (rusticl 22.3) that wait only for what was queued since the last flush. */
-    cl_int code = clEnqueueMarkerWithWaitList(device->queue, 0, NULL, NULL);
-    if (code == CL_SUCCESS) code = clFinish(device->queue);
+    cl_int code = clef__queue_wait(device->queue);
     if (code != CL_SUCCESS) return clef__fail_cl(device, code, "finish");
     clef__trace_collect(device);
     return CLEF_OK;

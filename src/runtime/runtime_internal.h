@@ -247,7 +247,7 @@ void clef__trace_event(clef__device *device, const char *label, cl_event event);
 /* The same for all that ran from the end of one event to the end of another. */
 void clef__trace_span(clef__device *device, const char *label, cl_event begin, cl_event end);
 void clef__trace_host(clef_context *ctx, const char *label, double begin, double end);
-/* Writes what has finished; call after clFinish. */
+/* Writes what has finished; call after clef__queue_wait. */
 void clef__trace_collect(clef__device *device);
 
 /* ---- the structs ---- */
@@ -311,6 +311,11 @@ struct clef_context {
 uint64_t clef__address_space_left(void);
 /* Enough for a driver?  If not, this thread's open error says so. */
 bool clef__has_room(void);
+
+/* ---- launch.c ---- */
+/* Waits for all that is queued; clFinish behind a marker, as there are drivers (rusticl 22.3) whose own waits only for what was queued
+   since the last flush. */
+cl_int clef__queue_wait(cl_command_queue queue);
 
 /* ---- context.c ---- */
 clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_context context, cl_command_queue queue,

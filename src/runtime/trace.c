@@ -139,7 +139,7 @@ static void add(clef__device *device, const char *label, cl_event begin, cl_even
     pending p = {begin, event, device->number, ""};
     snprintf(p.label, sizeof p.label, "%s", label);
     if (t->n == GATHER) {
-        clFinish(device->queue);
+        clef__queue_wait(device->queue);
         collect(device->ctx, device->number);
     }
     if (t->n == GATHER) { /* full of another device's */

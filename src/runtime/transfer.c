@@ -60,7 +60,7 @@ static bool wait_oldest(clef__device *device) {
     cl_event done = device->staging.oldest->done;
     cl_int code = done ? clWaitForEvents(1, &done) : clFinish(device->queue);
     bool over = code == CL_SUCCESS || code == CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
-    if (!over && done && clFinish(device->queue) == CL_SUCCESS) {
+    if (!over && done && clef__queue_wait(device->queue) == CL_SUCCESS) {
         over = true;
         code = CL_SUCCESS;
     }

@@ -4,30 +4,13 @@
    main_graphs [PART] prints "<name> <SHA-256>" of every graph whose name begins with PART.  Without arguments, as a test, some of
    them run in two contexts, and their hashes must be the same.  CLEF_BITS_UNITS=n gives the device n compute units. Exit 77: no
    device. ctest: cost=20 plain */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* RTLD_NEXT */
-#endif
-#ifndef CL_TARGET_OPENCL_VERSION
-#define CL_TARGET_OPENCL_VERSION 120
-#endif
+#include "support/stated_units.h"
 #include "clef.h"
 #include "runtime/sha256.h"
-#include <CL/cl.h>
-#include <dlfcn.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* How work is partitioned depends on their number. */
-cl_int clGetDeviceInfo(cl_device_id device, cl_device_info what, size_t room, void *to, size_t *needed) {
-    __typeof__(&clGetDeviceInfo) real = (__typeof__(real))dlsym(RTLD_NEXT, "clGetDeviceInfo");
-    const char *asked = getenv("CLEF_BITS_UNITS");
-    cl_uint units = asked ? (cl_uint)atoi(asked) : 0;
-    cl_int status = real(device, what, room, to, needed);
-    if (units && status == CL_SUCCESS && what == CL_DEVICE_MAX_COMPUTE_UNITS && to) memcpy(to, &units, sizeof units);
-    return status;
-}
 
 /* ---- the running graph: its name, its leaves, the hash of its results ---- */
 enum { MOST_LEAVES = 16, HASH = 65, EVERY = 16 };
@@ -548,6 +531,8 @@ static bool run_all(void) {
 }
 
 int main(int n, char **argument) {
+    const char *asked = getenv("CLEF_BITS_UNITS");
+    if (asked) stated_units = (cl_uint)atoi(asked);
     static char room[2048][HASH];
     hashes = room;
     part = n > 1 ? argument[1] : NULL;

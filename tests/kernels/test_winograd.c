@@ -1,15 +1,8 @@
 /* Convolution by fewer multiplications (cl/winograd.cl), which GPUs get, on whatever device there is: forward and by the image,
    bit for bit on whole numbers, on others within four times the bound of a plain sum; and which plans use it.
    ctest: cost=20 plain */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* RTLD_NEXT */
-#endif
-#ifndef CL_TARGET_OPENCL_VERSION
-#define CL_TARGET_OPENCL_VERSION 120
-#endif
+#include "support/stated_units.h"
 #include "support/exact.h"
-#include <CL/cl.h>
-#include <dlfcn.h>
 
 static clef_context *ctx;
 /* Wherever it applies, whether or not it pays on this device. */
@@ -173,16 +166,6 @@ Test(winograd, only_where_it_applies) {
 }
 
 /* ---- where it pays: on a GPU of so many compute units, with nothing forced ---- */
-static cl_uint stated_units; /* 0: as many as the device has */
-
-cl_int clGetDeviceInfo(cl_device_id device, cl_device_info what, size_t room, void *to, size_t *needed) {
-    __typeof__(&clGetDeviceInfo) real = (__typeof__(real))dlsym(RTLD_NEXT, "clGetDeviceInfo");
-    cl_int status = real(device, what, room, to, needed);
-    if (stated_units && status == CL_SUCCESS && what == CL_DEVICE_MAX_COMPUTE_UNITS && to)
-        memcpy(to, &stated_units, sizeof stated_units);
-    return status;
-}
-
 static void open_large_gpu(void) {
     stated_units = 132;
     ctx = open_as_gpu();
