@@ -258,6 +258,9 @@ struct clef__device {
     cl_device_id id;
     bool divided; /* a sub-device that Clef made: released with this */
     cl_command_queue queue;
+    struct {
+        int skip, skipped; /* waits until the next, and since the last */
+    } watch;               /* for the end of little work (launch.c) */
     clef_device_info info;
     clef__profile profile;
     bool matrix_asked;
@@ -316,6 +319,8 @@ bool clef__has_room(void);
 /* Waits for all that is queued; clFinish behind a marker, as there are drivers (rusticl 22.3) whose own waits only for what was queued
    since the last flush. */
 cl_int clef__queue_wait(cl_command_queue queue);
+/* Waits for an event of the device's queue. */
+cl_int clef__event_wait(clef__device *device, cl_event event);
 
 /* ---- context.c ---- */
 clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_context context, cl_command_queue queue,

@@ -170,11 +170,13 @@ clef_status clef__buffer_read(clef__buffer *b, size_t offset, void *host, size_t
     if (!inside(b, offset, bytes, "read")) return CLEF_INVALID;
     if (bytes == 0) return CLEF_OK;
     cl_event done = NULL;
-    cl_int code =
-        clEnqueueReadBuffer(device->queue, b->memory, CL_TRUE, offset, bytes, host, 0, NULL, device->ctx->trace ? &done : NULL);
+    cl_int code = clEnqueueReadBuffer(device->queue, b->memory, CL_FALSE, offset, bytes, host, 0, NULL, &done);
     if (code != CL_SUCCESS) return clef__fail_cl(device, code, "read: %zu bytes", bytes);
-    if (done) clef__trace_event(device, "read", done);
-    return CLEF_OK;
+    code = clef__event_wait(device, done);
+    if (code != CL_SUCCESS) clef__queue_wait(device->queue); /* so that nothing is written into `host` later */
+    if (code == CL_SUCCESS && device->ctx->trace) clef__trace_event(device, "read", done);
+    else clReleaseEvent(done);
+    return code == CL_SUCCESS ? CLEF_OK : clef__fail_cl(device, code, "read: %zu bytes", bytes);
 }
 
 static clef_status copy_through_host(clef__buffer *to, size_t to_offset, clef__buffer *from, size_t from_offset, size_t bytes) {
