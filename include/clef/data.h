@@ -104,6 +104,7 @@ typedef struct clef_loader_options {
     bool shuffle, drop_last;
     int workers;             /* threads; 0: 1.  Batches are the same for any number */
     int prefetch;            /* batches ahead; 0: 2 */
+    int device;              /* of the context, where batches lie */
     uint64_t seed;           /* of order and augmentation */
     const float *mean, *std; /* per channel ([c,h,w]; else one): x = (x - mean) / std; NULL: 0, 1.  Copied */
     clef_augment augment;

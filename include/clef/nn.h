@@ -265,6 +265,14 @@ CLEF_API clef_module *clef_model_cnn(clef_context *ctx, clef_shape input, int64_
    ("layer1.0.conv1.weight").  He et al., 2015. */
 CLEF_API clef_module *clef_model_resnet18(clef_context *ctx, clef_shape input, int64_t classes);
 
+/* ---- where a module lies ----
+   A module is made on the context's first device.  One that is cut over several brings its values along itself, with clef_to_device in
+   its forward function. */
+/* Puts all parameters, buffers and gradients of the tree on a device of the context; their handles stay, and an optimizer's state
+   follows in its next step.  CLEF_INVALID, and nothing moves, if there is no such device.
+       clef_module_to(clef_module_child(net, "head"), 1);  */
+CLEF_API clef_status clef_module_to(clef_module *module, int device);
+
 /* ---- former names of clef_set_training, which go after 0.1 ---- */
 CLEF_DEPRECATED("clef_set_training(module, true)")
 static inline void clef_train(clef_module *module) { clef_set_training(module, true); }

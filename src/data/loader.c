@@ -33,6 +33,7 @@ struct clef_loader {
     clef__filler filler;
     uint64_t seed;
     bool shuffle;
+    int device;
     int64_t size, batches; /* items per full batch; batches per epoch */
     int64_t epoch, taken;  /* where it stands: `taken` batches of `epoch` were handed out */
     clef_tensor **tensor;  /* of the last batch: inputs, then targets */
@@ -194,6 +195,8 @@ static const char *wrong_options(const clef_dataset *data, const clef_loader_opt
         return "batch is 0 or more, workers 0 to 256, prefetch 0 to 4096";
     const char *wrong = clef__augment_wrong(&o->augment);
     if (wrong) return wrong;
+    if (o->device < 0 || o->device >= clef__context_devices(data->ctx))
+        return "the context has no such device; open several with clef_options.device";
     int rank = data->image >= 0 ? data->field[data->image].shape.rank : 0;
     if ((o->mean || o->std) && data->image < 0) return "mean and std need an f32 input, and the data has none";
     if (clef__augments(&o->augment) && !((rank == 2 || rank == 3) && data->height <= SIDE_MAX && data->width <= SIDE_MAX))
@@ -248,6 +251,7 @@ clef_loader *clef_loader_open(clef_dataset *data, const clef_loader_options *opt
     loader->ctx = data->ctx;
     loader->data = data;
     loader->seed = o->seed;
+    loader->device = o->device;
     loader->shuffle = o->shuffle;
     loader->ordered = -1;
     plan_batches(loader, o);
@@ -294,7 +298,7 @@ static bool make_tensors(clef_loader *loader, const slot *s, clef_batch *batch) 
     clef_tensor **input = loader->tensor, **target = loader->tensor + data->n_inputs;
     for (int i = 0; i < data->n_fields; i++) {
         const clef__field *f = &data->field[i];
-        clef_tensor *t = clef_from_host(loader->ctx, batched(batch->size, f->shape), f->dtype, s->memory[i]);
+        clef_tensor *t = clef_from_host_on(loader->ctx, loader->device, batched(batch->size, f->shape), f->dtype, s->memory[i]);
         if (!t) return false;
         *(f->target ? target++ : input++) = t;
     }

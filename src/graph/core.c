@@ -101,6 +101,9 @@ clef_tensor *clef_to_device(clef_tensor *t, int device) {
     if (device < 0 || device >= clef__context_devices(ctx))
         return clef__refuse(ctx, "to_device", CLEF_INVALID, "device %d of %d; open several with clef_options.device", device,
                             clef__context_devices(ctx));
+    const clef__output *out = clef__output_of(t);
+    if (clef__is_number(out))
+        return clef__source(ctx, out->node->op, out->shape, out->dtype, device, NULL, 0, out->node->dynamic.u[0], 0);
     int64_t attribute = device;
     return clef__apply(&clef__op_transfer, &t, 1, &attribute, sizeof attribute);
 }

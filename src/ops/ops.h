@@ -32,6 +32,10 @@ clef_tensor *clef__count_beside(clef_tensor *x, int64_t n, clef_dtype dtype);
 /* f32 of x's shape, uniform in [0, 1). */
 clef_tensor *clef__rand_like(clef_tensor *x);
 
+/* ---- on a given device (source.c) ---- */
+/* Puts t's value and gradient there; its handle stays, and so does what was made from the value. */
+clef_status clef__move(clef_tensor *t, int device);
+
 /* ---- shapes (movement.c, window.c) ---- */
 static inline clef_shape clef__shape_of(int64_t rank, const int64_t *dim) {
     clef_shape shape = {.rank = (int)rank};

@@ -54,6 +54,18 @@ clef_tensor *clef__rand_like(clef_tensor *x) {
     return random_tensor(clef_tensor_context(x), &op_rand, clef_tensor_shape(x), CLEF_F32, clef_tensor_device(x), 4, NULL, 0);
 }
 
+static clef_tensor *like(clef_tensor *x, const clef_op *op) {
+    clef_context *ctx = clef_tensor_context(x);
+    clef_dtype dtype = clef_tensor_dtype(x);
+    if (!clef__is_float(dtype))
+        return clef__refuse(ctx, op->name, CLEF_DTYPE, "like a tensor of %s; random numbers need a floating dtype",
+                            clef_dtype_name(dtype));
+    return clef_to(random_tensor(ctx, op, clef_tensor_shape(x), CLEF_F32, clef_tensor_device(x), 4, NULL, 0), dtype);
+}
+
+clef_tensor *clef_rand_like(clef_tensor *x) { return CLEF__GIVEN("rand_like", "x", x) ? like(x, &op_rand) : NULL; }
+clef_tensor *clef_randn_like(clef_tensor *x) { return CLEF__GIVEN("randn_like", "x", x) ? like(x, &op_randn) : NULL; }
+
 /* ---- random whole numbers ---- */
 
 typedef struct whole_attributes {

@@ -21,6 +21,14 @@ clef_tensor *clef_integer(clef_context *ctx, int64_t value) {
 }
 clef_tensor *clef_scalar(clef_context *ctx, double value) { return constant(ctx, "scalar", CLEF_SCALAR, CLEF_F32, value); }
 
+clef_tensor *clef_full_like(clef_tensor *x, double value) {
+    if (!CLEF__GIVEN("full_like", "x", x)) return NULL;
+    clef_dtype dtype = clef_tensor_dtype(x);
+    return clef__constant(clef_tensor_context(x), clef_tensor_shape(x), dtype, clef_tensor_device(x), clef__held(dtype, value));
+}
+clef_tensor *clef_zeros_like(clef_tensor *x) { return CLEF__GIVEN("zeros_like", "x", x) ? clef_full_like(x, 0) : NULL; }
+clef_tensor *clef_ones_like(clef_tensor *x) { return CLEF__GIVEN("ones_like", "x", x) ? clef_full_like(x, 1) : NULL; }
+
 /* ---- host memory ---- */
 
 static size_t byte_count(clef_shape shape, clef_dtype dtype) { return (size_t)clef_shape_numel(shape) * clef_dtype_size(dtype); }
@@ -41,15 +49,22 @@ static clef__output *upload(clef_context *ctx, clef_shape shape, clef_dtype dtyp
     return out;
 }
 
-clef_tensor *clef_from_host(clef_context *ctx, clef_shape shape, clef_dtype dtype, const void *data) {
-    if (!clef__check_type(ctx, "from_host", shape, dtype, 0)) return NULL;
+clef_tensor *clef_from_host_on(clef_context *ctx, int device, clef_shape shape, clef_dtype dtype, const void *data) {
+    if (ctx && (device < 0 || device >= clef__context_devices(ctx)))
+        return clef__refuse(ctx, "from_host_on", CLEF_INVALID, "device %d of %d; open several with clef_options.device", device,
+                            clef__context_devices(ctx));
+    if (!clef__check_type(ctx, "from_host", shape, dtype, device)) return NULL;
     size_t bytes = byte_count(shape, dtype);
     if (!data && bytes) return clef__refuse(ctx, "from_host", CLEF_INVALID, "data is NULL");
-    clef__output *out = upload(ctx, shape, dtype, 0, data, bytes);
+    clef__output *out = upload(ctx, shape, dtype, device, data, bytes);
     if (!out) return NULL;
     clef_tensor *t = clef__tensor_new(out);
     clef__output_release(out);
     return t;
+}
+
+clef_tensor *clef_from_host(clef_context *ctx, clef_shape shape, clef_dtype dtype, const void *data) {
+    return clef_from_host_on(ctx, 0, shape, dtype, data);
 }
 
 /* ---- assignment ---- */
@@ -93,4 +108,19 @@ clef_status clef_write(clef_tensor *handle, const void *data, size_t bytes) {
     clef__tensor_set(t, out);
     clef__output_release(out);
     return CLEF_OK;
+}
+
+/* ---- another device ---- */
+
+clef_status clef__move(clef_tensor *handle, int device) {
+    clef__tensor *t = clef__get(handle);
+    if (t->out->device == device) return CLEF_OK;
+    bool was = clef_set_grad_enabled(t->ctx, false);
+    clef_tensor *grad = clef_grad_of(handle), *value = clef_to_device(clef_detach(handle), device);
+    if (grad) grad = clef_to_device(grad, device);
+    clef_set_grad_enabled(t->ctx, was);
+    if (!value || clef_error_status(t->ctx) != CLEF_OK) return clef_error_status(t->ctx);
+    clef_set_grad(handle, CLEF_NONE);
+    clef__tensor_set(t, clef__output_of(value));
+    return grad ? clef_set_grad(handle, grad) : CLEF_OK;
 }

@@ -19,7 +19,7 @@ static clef_tensor *total_norm(const clef_module *module, int n) {
         clef_tensor *g = gradient(module, i, &p);
         if (!g) continue;
         clef_tensor *square = clef_sum(clef_square(clef__to_wide(g)), NULL, 0, false);
-        sum = sum ? clef_add(sum, square) : square;
+        sum = sum ? clef_add(sum, clef_to_device(square, clef_tensor_device(sum))) : square;
         if (!square || !sum) return NULL; /* else the next would begin a sum without them */
     }
     return sum ? clef_sqrt(sum) : clef_scalar(clef_module_context(module), 0);
@@ -40,7 +40,7 @@ clef_tensor *clef_clip_grad_norm(clef_module *module, double max_norm) {
     for (int i = 0; i < n; i++) {
         clef_tensor *g = gradient(module, i, &p);
         if (!g) continue;
-        clef_tensor *clipped = clef_to(clef_mul(g, factor), clef_tensor_dtype(g));
+        clef_tensor *clipped = clef_to(clef_mul(g, clef_to_device(factor, clef_tensor_device(g))), clef_tensor_dtype(g));
         if (!clipped || clef_set_grad(p, clipped) != CLEF_OK) norm = NULL; /* the gradient stays as it was */
     }
     clef_set_grad_enabled(ctx, was);

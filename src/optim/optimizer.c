@@ -59,7 +59,8 @@ bool clef__optimizer_has(const clef_optimizer *o, const clef_tensor *t) {
 static bool add_state(clef_optimizer *o, clef__slot *slot, int j, const clef__rule_setup *setup) {
     clef_dtype dtype = clef_tensor_dtype(slot->parameter) == CLEF_F64 ? CLEF_F64 : CLEF_F32;
     slot->state_name[j] = clef__asprintf("%s.%s", slot->name, setup->state[j]);
-    slot->state[j] = clef_full(o->ctx, clef_tensor_shape(slot->parameter), dtype, setup->initial);
+    clef_tensor *initial = clef_full(o->ctx, clef_tensor_shape(slot->parameter), dtype, setup->initial);
+    slot->state[j] = clef_to_device(initial, clef_tensor_device(slot->parameter));
     return slot->state_name[j] && clef__own(slot->state[j]);
 }
 
@@ -219,10 +220,19 @@ static void refresh_numbers(const clef_optimizer *o, const clef__slot *s, clef_d
     for (int i = 0; i < o->rule->n_numbers; i++) n->number[i] = clef__number(o->ctx, dtype, value[i]);
 }
 
+/* A parameter may have been moved since the last step. */
+static clef_status follow(const clef_optimizer *o, const clef__slot *s) {
+    clef_status status = CLEF_OK;
+    for (int j = 0; j < o->n_states && !status; j++) status = clef__move(s->state[j], clef_tensor_device(s->parameter));
+    return status;
+}
+
 static clef_status update_slot(clef_optimizer *o, clef__slot *s, numbers *n) {
     clef_tensor *g = clef_grad_of(s->parameter);
     if (!g) return CLEF_OK;
     clef_dtype dtype = clef_tensor_dtype(s->parameter) == CLEF_F64 ? CLEF_F64 : CLEF_F32;
+    clef_status status = follow(o, s);
+    if (status) return status;
     s->count++;
     refresh_numbers(o, s, dtype, n);
     clef__update u = {
@@ -230,7 +240,7 @@ static clef_status update_slot(clef_optimizer *o, clef__slot *s, numbers *n) {
     memcpy(u.state, s->state, sizeof u.state);
     memcpy(u.number, n->number, sizeof u.number);
     clef_tensor *p = o->rule->update(&u);
-    clef_status status = p ? clef_assign(s->parameter, p) : CLEF_INVALID;
+    status = p ? clef_assign(s->parameter, p) : CLEF_INVALID;
     for (int j = 0; !status && j < o->n_states; j++) status = u.state[j] ? clef_assign(s->state[j], u.state[j]) : CLEF_INVALID;
     return status;
 }

@@ -19,7 +19,7 @@ static void guard_gradients(clef__fit *f, clef_tensor *finite) {
         clef_tensor *grad = clef_grad_of(f->leaf[i]);
         if (!grad) continue;
         clef_tensor *zero = clef_full(f->ctx, CLEF_SCALAR, clef_tensor_dtype(grad), 0);
-        clef_set_grad(f->leaf[i], clef_where(finite, grad, zero));
+        clef_set_grad(f->leaf[i], clef_where(clef_to_device(finite, clef_tensor_device(grad)), grad, zero));
     }
     clef_set_grad_enabled(f->ctx, was);
 }
@@ -55,7 +55,9 @@ static clef_status train_batch(clef__fit *f, const clef_batch *batch) {
     status = clef_backward(accumulate > 1 ? clef_mul_scalar(loss, 1.0 / accumulate) : loss);
     if (status) return status;
     bool last = batch->index + 1 == clef_loader_batches(f->o->train);
-    return ++f->pending == accumulate || last ? optimizer_step(f, finite) : CLEF_OK;
+    /* The whole batch is evaluated before the meters may be read, at times that depend on the clock: else the forward half would be
+       a plan of its own then, and round otherwise. */
+    return ++f->pending == accumulate || last ? optimizer_step(f, finite) : clef_end_step(f->ctx);
 }
 
 /* Closes the interval since the last reading.  One in which kernels were compiled says nothing about speed. */

@@ -73,14 +73,21 @@ clef_status clef__loss_check(clef__loss *loss, const clef_module *module, const 
 }
 
 clef_status clef__batch_outputs(const clef__loss *loss, clef_module *module, const clef_batch *batch, clef_tensor **outputs) {
-    return clef_call(module, batch->inputs, batch->n_inputs, outputs, loss->n_outputs);
+    clef_tensor *inputs[CLEF_CALL_MOST];
+    int n = batch->n_inputs;
+    if (n > CLEF_CALL_MOST || clef_module_tensors(module) == 0)
+        return clef_call(module, batch->inputs, n, outputs, loss->n_outputs);
+    int device = clef_tensor_device(clef_module_tensor(module, 0).tensor);
+    for (int i = 0; i < n; i++) inputs[i] = clef_to_device(batch->inputs[i], device);
+    return clef_call(module, inputs, n, outputs, loss->n_outputs);
 }
 
 /* Of one output with the batch's y; NULL without a line where that makes no sense. */
 static clef_tensor *loss_of(const clef__loss *loss, clef_tensor *output, const clef_batch *batch) {
     clef_shape shape = clef_tensor_shape(output);
-    if (loss->fn) return loss->fn(output, batch->y, loss->options);
-    return batch->y && !(shape.rank > 1 && shape.dim[1] == 1) ? clef_cross_entropy(output, batch->y, loss->options) : NULL;
+    clef_tensor *target = batch->y ? clef_to_device(batch->y, clef_tensor_device(output)) : NULL;
+    if (loss->fn) return loss->fn(output, target, loss->options);
+    return target && !(shape.rank > 1 && shape.dim[1] == 1) ? clef_cross_entropy(output, target, loss->options) : NULL;
 }
 
 /* A mistake that would go by without a word: NULL that is nobody's error, or a loss that is always 0. */
@@ -105,15 +112,17 @@ clef_tensor *clef__batch_loss(const clef__loss *loss, clef_tensor *const *output
 
 clef_tensor *clef__meters_add(clef__meters *meters, clef_tensor *output, clef_tensor *target, clef_tensor *loss, double weight) {
     bool was = clef_set_grad_enabled(meters->ctx, false);
-    clef_tensor *sum = clef_add(meters->loss, clef_mul_scalar(clef_to(loss, CLEF_F32), weight));
+    int device = clef_tensor_device(meters->loss);
+    clef_tensor *sum = clef_add(meters->loss, clef_to_device(clef_mul_scalar(clef_to(loss, CLEF_F32), weight), device));
     clef_tensor *finite = clef_lt_scalar(clef_abs(sum), FLT_MAX);
     clef_tensor *good = clef_add(meters->good, clef_to(finite, CLEF_F32));
     clef_status status = clef_assign(meters->loss, sum);
     if (!status) status = clef_assign(meters->good, good);
     if (!status && clef__has_classes(output, target)) {
-        clef_tensor *right = clef_eq(clef_argmax(output, 1, false), clef_to(target, CLEF_I64));
+        target = clef_to_device(clef_to(target, CLEF_I64), clef_tensor_device(output));
+        clef_tensor *right = clef_eq(clef_argmax(output, 1, false), target);
         clef_tensor *count = clef_sum(clef_to(right, CLEF_F32), NULL, 0, false);
-        status = clef_assign(meters->correct, clef_add(meters->correct, count));
+        status = clef_assign(meters->correct, clef_add(meters->correct, clef_to_device(count, device)));
     }
     clef_set_grad_enabled(meters->ctx, was);
     return status ? NULL : finite;
