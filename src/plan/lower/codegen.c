@@ -255,11 +255,12 @@ static void write_call(writer *w, int i) {
 }
 
 /* Around a value of the computing type: what the dtype can hold of it.  Values keep to that even while they are in registers,
-   so that fusing changes nothing. */
+   so that fusing changes nothing.  A truth value's 1 is a number that compilers cannot know: of a constant they make a masked load, and
+   one whose mask is empty takes a hundred times as long on some CPUs while nothing else has touched the page of the constant. */
 static void open_kept(writer *w, clef_dtype dtype) {
     if (dtype == CLEF_F16 || dtype == CLEF_BF16) clef__text_add(&w->text, "ROUND_%s(%d, ", clef_dtype_name(dtype), w->width);
     else if (dtype == CLEF_U8) clef__text_append(&w->text, "255 & (");
-    else if (dtype == CLEF_BOOL) clef__text_append(&w->text, "1 & ((");
+    else if (dtype == CLEF_BOOL) clef__text_append(&w->text, "one & ((");
     else clef__text_append(&w->text, "(");
 }
 
@@ -316,6 +317,7 @@ char *clef__pointwise_source(const clef__pointwise *p, const clef__space *s, int
     write_functions(&w);
     write_signature(&w);
     clef__text_append(&w.text, "    long b = get_global_id(0) * per_item;\n    const long stop = min(b + per_item, blocks);\n"
+                               "    const int one = per_item > 0;\n"
                                "    for (; b < stop; ++b) {\n");
     write_row(&w);
     write_splats(&w);
@@ -376,6 +378,7 @@ static void write_value(writer *w, int width) {
         if (x->constant) clef__text_add(&w->text, "(%s%s)(k%d);\n", type, w->suffix, i);
         else write_read(w, x, i);
     }
+    clef__text_append(&w->text, "            const int one = 1;\n");
     write_steps(w);
     clef__text_add(&w->text, "            return t%d;\n}\n", w->p->n_steps - 1);
 }
