@@ -8,7 +8,7 @@
    the other.  Rows of a block are PAD longer than they need be, or those of one fragment would meet in one bank.
 
    Results go through local memory in slabs of 16 rows for each sub-group, so that neighbouring work-items write neighbouring fours.
-   Splits are gathered by finish_tiles (tile.cl).
+   Splits are gathered by finish (pack.cl).
 
    Knobs: GM, GN; RM (32 or 64), RN (16 or 32); TK a multiple of 16, PAD (8: eights stay whole); what a work-item loads of a block of
    A, TK · RM / (32 · GN), and of B, TK · RN / (32 · GM), is 8 or 16; A_ALONG, B_ALONG: neighbouring work-items load neighbours

@@ -10,7 +10,7 @@
    memory.  Rows are found once; each of TK work-items walks with one depth through the three levels of k, by addition with
    carry.  Rows beyond M and columns beyond N read the first one and are not stored; beyond k both A and B are zero.
 
-   finish_tiles: C := the sum of the splits in their order, one element per work-item.
+   Splits are gathered by finish (pack.cl).
 
    Knobs: GM, GN, RM, RN (4 or 8), TK, PAD (a multiple of 4): TK · RM / GN and TK · RN / GM are 4, 8 or 16;
    A_ALONG, B_ALONG: neighbouring work-items load neighbours along k, else along m or n; A_WIDTH, B_WIDTH: 4 where these
@@ -249,17 +249,4 @@ KERNEL_WITH(__attribute__((reqd_work_group_size(ITEMS, 1, 1))), tile, TILE_ARGS)
         }                                                                                        \
     }
     ROWS(STORE_ROW)
-}
-
-KERNEL(finish_tiles, FINISH_TILES_ARGS) {
-    UNPACK(FINISH_TILES_ARGS)
-    long u = (long)get_global_id(0), size = (long)M * N, z = u / size;
-    if (u >= units) return;
-    int m = (int)(u % size / N), n = (int)(u % N);
-    __global const MEMORY(IN) *part = part_base + part_offset + z * splits * size + u % size;
-    S sum = LOAD(IN, 1, part, 0);
-    for (int i = 1; i < splits; i++) sum += LOAD(IN, 1, part, i * size);
-    if (has_bias) sum += LOAD(OUT, 1, bias_base, bias_offset + z % z2 * bias_z + n);
-    long at = z / z2 * cz1 + z % z2 * cz2 + ROW_ADDRESS(m, cm1, cm2, cm3) + n * cn;
-    STORE(OUT, 1, c_base + c_offset, at, EPILOGUE(1, sum, extra + extra_offset, at));
 }

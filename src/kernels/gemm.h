@@ -58,10 +58,14 @@ bool clef__gemm_is_plain(clef__gemm *g);
 clef__operand clef__gemm_bias(const clef__gemm *g, clef__operand any);
 /* The same product into parts, of which each split writes one: [z][split][m][n], dense, without bias and epilogue. */
 clef__gemm clef__gemm_in_parts(const clef__gemm *g, clef__operand part, int64_t splits);
+/* Then C := the sum of the parts, with what belongs into the last store. */
+void clef__gemm_finish(const clef__lowering *lw, const clef__gemm *g, clef__operand part);
 /* Joins neighbouring levels that are one level in both strides, and moves what is left to the inner end. */
 void clef__merge_levels(int64_t size[3], int64_t s[3], int64_t t[3]);
 /* The type sums are made in: f32 for the half types. */
 clef_dtype clef__gemm_type(clef_dtype dtype);
+/* Lanes of a vector of this type. */
+int clef__gemm_lanes(const clef__lowering *lw, clef_dtype type);
 /* The type that A is wanted in for a node of this dtype: that of its sums, or any where tiles are made, which take it as it is. */
 clef_dtype clef__gemm_a_type(const clef__lowering *lw, clef_dtype dtype);
 /* x as gemm's A wants it: itself, or a row-major copy in that type. */
