@@ -106,7 +106,7 @@ static reach reach_of(axis a, int residue) {
 KERNEL(depthwise, DEPTHWISE_ARGS) {
     UNPACK(DEPTHWISE_ARGS)
     const axis v = ROWS_AXIS, h = COLUMNS_AXIS;
-    __global const M *image = image_base + image_offset, *filter = filter_base + filter_offset, *bias = bias_base + bias_offset;
+    __global const M *image = image_base + image_offset, *filter = filter_base + filter_offset;
     __global M *to = to_base + to_offset;
     extra += extra_offset;
 /* Row y of image n: its class, its taps in the image, and where it begins to read. */
@@ -133,7 +133,7 @@ KERNEL(depthwise, DEPTHWISE_ARGS) {
     PREFETCH_READ(at + ((q + 1) * step - c + below));
 #define CORRELATE(SET, first_w, end_w)                                                           \
     {                                                                                            \
-        V start = has_bias ? LOAD(DT, W, bias, i) : (V)(0);                                      \
+        V start = BIAS(W, bias_offset + i);                                                      \
         SET(BEGIN)                                                                               \
         PLAIN_LOOP                                                                               \
         for (int j = first_h; j < end_h; j++) {                                                  \

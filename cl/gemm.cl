@@ -174,6 +174,7 @@ KERNEL(gemm, GEMM_ARGS) {
     __global const MEMORY(IN) *a = a_base + a_offset + z / z2 * az1 + z % z2 * az2;
     __global const MEMORY(IN) *b = b_base + b_offset + z / z2 * bz1 + z % z2 * bz2;
     __global MEMORY(OUT) *c = c_base + c_offset + z / z2 * cz1 + z % z2 * cz2 + split * cs;
+    bias += bias_offset + z % z2 * bias_z;
     int first = split * split_runs, last = min(first + split_runs, (K + k3 - 1) / k3); /* this split's runs of k3 */
     steps s = {m2, m3, am3, am2, am1, cm3, cm2, cm1};
     int panel_end = min(((int)get_global_id(0) + 1) * panels, (N + NR - 1) / NR);
@@ -195,15 +196,13 @@ KERNEL(gemm, GEMM_ARGS) {
             int n = direct ? min(panel * NR, N - NR) : panel * NR;
             int skip = panel * NR - n;
             __global const MEMORY(IN) *b_panel = b + (direct ? (long)n : panel * panel_stride) + k_begin * ldb;
-            /* The bias goes in last, when the sum is whole: its rounding errors are of the sum's size, not of every term's. */
-            bool with_bias = has_bias && begin + block >= last;
+            bool with_bias = ops & EPILOGUE_BIAS && begin + block >= last;
 #define NOTHING(i, j) V bias##j = (V)(0);
             COLUMNS(NOTHING, 0)
             if (with_bias) {
-                __global const MEMORY(OUT) *bias_row = bias_base + bias_offset + z % z2 * bias_z;
                 S lane[NR];
                 PLAIN_LOOP
-                for (int j = 0; j < NR; j++) lane[j] = n + j < N ? LOAD(OUT, 1, bias_row, n + j) : 0;
+                for (int j = 0; j < NR; j++) lane[j] = n + j < N ? LOAD(OUT, 1, bias, n + j) : 0;
 #define FROM_BIAS(i, j) bias##j = CAT(VLOAD_, W)(lane + j * W);
                 COLUMNS(FROM_BIAS, 0)
             }
@@ -303,10 +302,10 @@ KERNEL(gemm, GEMM_ARGS) {
                 }
 #endif
 
-#define BIAS(i, j) c##i##_##j += bias##j;
-#define BIAS_ROW(i) COLUMNS(BIAS, i)
+#define ADD_BIAS(i, j) c##i##_##j += bias##j;
+#define ADD_BIAS_ROW(i) COLUMNS(ADD_BIAS, i)
                 if (with_bias) {
-                    ROWS(BIAS_ROW)
+                    ROWS(ADD_BIAS_ROW)
                 }
                 if (cn == 1 && skip == 0 && n + NR <= N) {
 #define ADD(i, j) c##i##_##j += LOAD(OUT, W, corner + c_row[i], j * W);
@@ -329,7 +328,7 @@ KERNEL(gemm, GEMM_ARGS) {
                     for (int i = 0; i < left; i++) put_part(tile + i * NR, corner + c_row[i], skip, min(NR, N - n), cn, again);
                 }
                 PLAIN_LOOP
-                for (int i = 0; ops && begin + block >= last && i < left; i++) {
+                for (int i = 0; ops & ~EPILOGUE_BIAS && begin + block >= last && i < left; i++) {
                     __global MEMORY(OUT) *to = corner + c_row[i] + skip * cn;
                     epilogue_row(to, extra + extra_offset + (to - c_base - c_offset), cn, min(NR, N - n) - skip, scale, ops);
                 }

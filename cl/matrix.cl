@@ -201,13 +201,9 @@ KERNEL_WITH(__attribute__((reqd_work_group_size(ITEMS, 1, 1))), matrix, TILE_ARG
         }
     }
 
-    /* The bias goes in last, when the sum is whole: its rounding errors are of the sum's size, not of every term's. */
-    __global const MEMORY(OUT) *bias = bias_base + bias_offset + z % z2 * bias_z;
+    bias += bias_offset + z % z2 * bias_z;
 #define STORE_LANE(lane, v, e)                                                                                        \
-    if (n + e < N) {                                                                                                  \
-        float whole = v lane + (has_bias ? LOAD(OUT, 1, bias, n + e) : 0);                                            \
-        STORE(OUT, 1, to, (n + e) * cn, EPILOGUE(1, whole, with, (n + e) * cn));                                      \
-    }
+    if (n + e < N) STORE(OUT, 1, to, (n + e) * cn, EPILOGUE(1, BIASED(1, v lane, n + e), with, (n + e) * cn));
 #define KEEP(i, j)                                                                                                    \
     *(__local float2 *)(slab + FRAGMENT_C_ROW(lane, 0) * RESULT_PITCH + j * 8 + FRAGMENT_C_COLUMN(lane, 0)) = c##i##_##j.lo; \
     *(__local float2 *)(slab + FRAGMENT_C_ROW(lane, 2) * RESULT_PITCH + j * 8 + FRAGMENT_C_COLUMN(lane, 2)) = c##i##_##j.hi;
@@ -221,8 +217,7 @@ KERNEL_WITH(__attribute__((reqd_work_group_size(ITEMS, 1, 1))), matrix, TILE_ARG
         __global const MEMORY(OUT) *with = extra + extra_offset + (to - c_base - c_offset);                           \
         float4 sum = *(__local const float4 *)(results + r * RESULT_PITCH + (n - n0));                                \
         if (m < M && cn == 1 && n + 4 <= N) {                                                                         \
-            if (has_bias) sum += LOAD(OUT, 4, bias, n);                                                               \
-            STORE(OUT, 4, to, n, EPILOGUE(4, sum, with, n));                                                          \
+            STORE(OUT, 4, to, n, EPILOGUE(4, BIASED(4, sum, n), with, n));                                            \
         } else if (m < M) {                                                                                           \
             EACH_4(STORE_LANE, sum)                                                                                   \
         }                                                                                                             \

@@ -105,6 +105,7 @@ KERNEL(finish, FINISH_ARGS) {
     if (u >= units) return;
     int n_begin = (int)(u % across) * columns, n_end = min(n_begin + columns, N);
     int z = (int)(u / across / down), m = (int)(u / across % down) * rows, m_end = min(m + rows, M);
+    bias += bias_offset + z % z2 * bias_z;
     PLAIN_LOOP
     for (; m < m_end; m++) {
         __global const MEMORY(IN) *part = part_base + part_offset + z * splits * size + (long)m * N;
@@ -117,16 +118,14 @@ KERNEL(finish, FINISH_ARGS) {
             VEC(S, W) sum = LOAD(IN, W, part, n);
             PLAIN_LOOP
             for (int s = 1; s < splits; s++) sum += LOAD(IN, W, part, s * size + n);
-            if (has_bias) sum += LOAD(OUT, W, bias_base + bias_offset, z % z2 * bias_z + n);
-            STORE(OUT, W, c, n, EPILOGUE(W, sum, with, n));
+            STORE(OUT, W, c, n, EPILOGUE(W, BIASED(W, sum, n), with, n));
         }
         PLAIN_LOOP
         for (; n < n_end; n++) {
             S sum = LOAD(IN, 1, part, n);
             PLAIN_LOOP
             for (int s = 1; s < splits; s++) sum += LOAD(IN, 1, part, s * size + n);
-            if (has_bias) sum += LOAD(OUT, 1, bias_base + bias_offset, z % z2 * bias_z + n);
-            STORE(OUT, 1, c, n * cn, EPILOGUE(1, sum, with, n * cn));
+            STORE(OUT, 1, c, n * cn, EPILOGUE(1, BIASED(1, sum, n), with, n * cn));
         }
     }
 }

@@ -220,24 +220,15 @@ KERNEL_WITH(__attribute__((reqd_work_group_size(ITEMS, 1, 1))), tile, TILE_ARGS)
         }
     }
 
-    /* The bias goes in last, when the sum is whole: its rounding errors are of the sum's size, not of every term's. */
 #define COLUMN(j) (n0 + ((j) * GN + x) * 4)
-#define BIAS_LANE(lane, v, n, e) v lane = (n) + e < N ? LOAD(OUT, 1, bias, (n) + e) : 0;
-#define BIAS(i, j)                                                                               \
-    V bias##j = (V)(0);                                                                          \
-    if (has_bias) {                                                                              \
-        EACH_4(BIAS_LANE, bias##j, COLUMN(j))                                                    \
-    }
-    __global const MEMORY(OUT) *bias = bias_base + bias_offset + z % z2 * bias_z;
-    COLUMNS(BIAS, 0)
-#define STORE_LANE(lane, v, n, e) if ((n) + e < N) STORE(OUT, 1, to, ((n) + e) * cn, EPILOGUE(1, v lane, with, ((n) + e) * cn));
+    bias += bias_offset + z % z2 * bias_z;
+#define STORE_LANE(lane, v, n, e)                                                                \
+    if ((n) + e < N) STORE(OUT, 1, to, ((n) + e) * cn, EPILOGUE(1, BIASED(1, v lane, (n) + e), with, ((n) + e) * cn));
 #define STORE_FOUR(i, j)                                                                         \
-    {                                                                                            \
-        V sum = c##i##_##j + bias##j;                                                            \
-        if (cn == 1 && COLUMN(j) + 4 <= N) STORE(OUT, 4, to, COLUMN(j), EPILOGUE(4, sum, with, COLUMN(j))); \
-        else {                                                                                   \
-            EACH_4(STORE_LANE, sum, COLUMN(j))                                                   \
-        }                                                                                        \
+    if (cn == 1 && COLUMN(j) + 4 <= N)                                                           \
+        STORE(OUT, 4, to, COLUMN(j), EPILOGUE(4, BIASED(4, c##i##_##j, COLUMN(j)), with, COLUMN(j))); \
+    else {                                                                                       \
+        EACH_4(STORE_LANE, c##i##_##j, COLUMN(j))                                                \
     }
 #define STORE_ROW(i, value)                                                                          \
     {                                                                                            \

@@ -78,11 +78,11 @@ KERNEL(winograd_result, WINOGRAD_RESULT_ARGS) {
     FOUR(PRODUCTS)
 #define GATHER(j) float r0##j = m0##j + m1##j + m2##j, r1##j = m1##j - m2##j - m3##j;
     FOUR(GATHER)
-    float b = has_bias ? bias_base[bias_offset + u % o] : 0;
+    bias += bias_offset + u % o;
     bool right = left + 1 < w, below = top + 1 < h;
     long row = (long)w * o;
-    y[0] = EPILOGUE(1, r00 + r01 + r02 + b, extra, 0);
-    if (right) y[o] = EPILOGUE(1, r01 - r02 - r03 + b, extra, o);
-    if (below) y[row] = EPILOGUE(1, r10 + r11 + r12 + b, extra, row);
-    if (right && below) y[row + o] = EPILOGUE(1, r11 - r12 - r13 + b, extra, row + o);
+    y[0] = EPILOGUE(1, BIASED(1, r00 + r01 + r02, 0), extra, 0);
+    if (right) y[o] = EPILOGUE(1, BIASED(1, r01 - r02 - r03, 0), extra, o);
+    if (below) y[row] = EPILOGUE(1, BIASED(1, r10 + r11 + r12, 0), extra, row);
+    if (right && below) y[row + o] = EPILOGUE(1, BIASED(1, r11 - r12 - r13, 0), extra, row + o);
 }

@@ -203,13 +203,13 @@ KERNEL(conv, CONV_ARGS) {
             }
             PLAIN_LOOP
             for (int n = panel * NR; n < min((panel + 1) * NR, filters); n += W) {
-                V bias = has_bias ? LOAD(OUT, W, bias_base + bias_offset, n) : (V)(0);
+                V b = BIAS(W, bias_offset + n);
                 PLAIN_LOOP
                 for (int t = 0; t < here; t++) {
                     int oy = (first + t) / across % down * 2, ox = (first + t) % across * 2;
                     long sh = (long)width_out * filters;
                     long at = ((long)((first + t) / across / down) * height_out + oy) * sh + (long)ox * filters + n;
-                    give(m + t * NR + n - panel * NR, sums, bias, y_base + y_offset + at, extra + extra_offset + at, sh, filters,
+                    give(m + t * NR + n - panel * NR, sums, b, y_base + y_offset + at, extra + extra_offset + at, sh, filters,
                          oy + 1 < height_out, ox + 1 < width_out, scale, ops);
                 }
             }

@@ -1,4 +1,4 @@
-/* gemm_shared.c — what the algorithms for a product share: types, levels, the bias, parts. */
+/* gemm_shared.c — what the algorithms for a product share: types, levels, parts. */
 #include "kernels/args.h"
 #include "kernels/gemm.h"
 #include "pack.args"
@@ -61,19 +61,17 @@ void clef__gemm_begin(const clef__lowering *lw, const clef__gemm *g) {
     int64_t stride[6] = {g->c_z[0], g->c_z[1], g->c_m[0], g->c_m[1], g->c_m[2], g->c_n};
     memcpy(c.dim, dim, sizeof dim);
     memcpy(c.stride, stride, sizeof stride);
-    if (!g->has_bias) {
+    if (!(g->epilogue.ops & EPILOGUE_BIAS)) {
         clef__lower_fill(lw, c, 0);
         return;
     }
-    clef__operand bias = g->bias;
-    int64_t bias_stride[6] = {0, g->bias_z, 0, 0, 0, 1};
+    clef__operand bias = g->epilogue.bias;
+    int64_t bias_stride[6] = {0, g->epilogue.bias_z, 0, 0, 0, 1};
     bias.rank = 6;
     memcpy(bias.dim, dim, sizeof dim);
     memcpy(bias.stride, bias_stride, sizeof bias_stride);
     clef__lower_copy(lw, c, bias);
 }
-
-clef__operand clef__gemm_bias(const clef__gemm *g, clef__operand any) { return g->has_bias ? g->bias : any; }
 
 clef__gemm clef__gemm_in_parts(const clef__gemm *g, clef__operand part, int64_t splits) {
     clef__gemm h = *g;
@@ -86,7 +84,6 @@ clef__gemm clef__gemm_in_parts(const clef__gemm *g, clef__operand part, int64_t 
     h.c_n = 1;
     h.c_z[1] = splits * size;
     h.c_z[0] = g->z[1] * h.c_z[1];
-    h.has_bias = false;
     h.epilogue = (clef__epilogue){0};
     return h;
 }
@@ -104,7 +101,7 @@ void clef__gemm_finish(const clef__lowering *lw, const clef__gemm *g, clef__oper
     clef__launch_define(lw, "OUT", "%s", clef__token(g->c.dtype));
     /* clang-format off */
     finish_args args = {
-        .part = part, .c = g->c, .bias = clef__gemm_bias(g, part), .has_bias = g->has_bias, .bias_z = g->bias_z,
+        .part = part, .c = g->c,
         .M = m, .N = n, .splits = splits, .m2 = g->m[1], .m3 = g->m[2], .cm = CLEF__THREE(g->c_m), .cn = g->c_n,
         .z2 = g->z[1], .cz = CLEF__TWO(g->c_z), .rows = rows, .columns = columns, .units = units, .epilogue = g->epilogue,
     };

@@ -217,7 +217,7 @@ static void multiply(const clef__lowering *lw, const clef__gemm *g, const tiling
     define(lw, g, t);
     /* clang-format off */
     tile_args args = {
-        .a = g->a, .b = g->b, .c = g->c, .bias = clef__gemm_bias(g, g->a), .has_bias = g->has_bias, .bias_z = g->bias_z,
+        .a = g->a, .b = g->b, .c = g->c,
         .M = t->m, .N = t->n, .K = t->k,
         .m2 = g->m[1], .m3 = g->m[2], .am = CLEF__THREE(g->a_m), .cm = CLEF__THREE(g->c_m), .bn = g->b_n, .cn = g->c_n,
         .k2 = g->k[1], .k3 = g->k[2], .ak = CLEF__THREE(g->a_k), .bk = CLEF__THREE(g->b_k),
