@@ -74,8 +74,7 @@ static clef__operand multiply(const clef__lowering *lw, clef__operand v, clef__o
     return m;
 }
 
-static void transform_result(const clef__lowering *lw, clef__operand m, const clef__image *y,
-                             const clef__epilogue *epilogue) {
+static void transform_result(const clef__lowering *lw, clef__operand m, const clef__image *y, const clef__epilogue *epilogue) {
     clef__launch_begin(lw, "winograd.cl", "winograd_result");
     /* clang-format off */
     winograd_result_args args = {

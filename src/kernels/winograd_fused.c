@@ -102,7 +102,8 @@ static int64_t height_of(const clef__lowering *lw, int64_t tiles, int64_t channe
     return tiles >= high * units * profile->items_per_unit ? high : profile->tile_m;
 }
 
-static void convolve(const clef__lowering *lw, const clef__image *x, clef__operand w, const clef__image *y, const int64_t before[2]) {
+static void convolve(const clef__lowering *lw, const clef__image *x, clef__operand w, const clef__image *y,
+                     const int64_t before[2]) {
     const clef__profile *profile = clef__lower_profile(lw);
     clef__operand u = transform_filters(lw, w);
     int64_t tiles = tiles_of(y->n, y->h, y->w);
