@@ -9,6 +9,7 @@
        X(LONG, n)         long n; LONG2, LONG3 likewise
        X(FLOAT, eps)      float eps
        X(EPILOGUE, c)     what is done with results before they are written to c (epilogue.h)
+       X(BIASED_EPILOGUE, c) the same, and before it the bias of a product or convolution
        X(HW, in)          int in_h, int in_w: INT2 for the rows and columns of an image
        X(GROUP, geometry, GEOMETRY_ARGS)  the rows of a list that several kernels share
        X(PROLOGUE, x)     what is read, or computed where it is read: the file's INPUTS
@@ -60,6 +61,7 @@
 #define PARAMETER_LONG3(name)
 #define PARAMETER_FLOAT(name)
 #define PARAMETER_EPILOGUE(name) , __global const MEMORY(RESULT) *restrict extra
+#define PARAMETER_BIASED_EPILOGUE(name) , __global const MEMORY(RESULT) *restrict bias PARAMETER_EPILOGUE(name)
 #define PARAMETER_HW(name)
 #define PARAMETER_GROUP(name, LIST) LIST(PARAMETER_IN_GROUP)
 #define PARAMETER_IN_GROUP(kind, ...) PARAMETER_##kind(__VA_ARGS__) /* PARAMETER is being expanded: it stands for itself here */
@@ -88,6 +90,7 @@
 #define NUMBERS_LONG3(N, name) N(long, name##1) N(long, name##2) N(long, name##3)
 #define NUMBERS_FLOAT(N, name) N(float, name)
 #define NUMBERS_EPILOGUE(N, name) N(long, extra_offset) N(COMPUTE(RESULT), scale) N(int, ops)
+#define NUMBERS_BIASED_EPILOGUE(N, name) N(long, bias_offset) N(long, bias_z) NUMBERS_EPILOGUE(N, name)
 #define NUMBERS_HW(N, name) N(int, name##_h) N(int, name##_w)
 #define NUMBERS_GROUP(N, name, LIST) LIST(N##_OF_GROUP)
 #define ONE_FIELD_OF_GROUP(kind, ...) NUMBERS_##kind(ONE_FIELD, __VA_ARGS__)

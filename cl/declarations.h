@@ -53,10 +53,10 @@ OVERLOADED __attribute__((convergent)) void barrier(uint);
 F(OF_ONE, fabs) F(OF_ONE, floor) F(OF_ONE, rsqrt) F(OF_ONE, sqrt) F(OF_ONE, trunc) F(OF_TWO, fmax) F(OF_TWO, fmin)
 F(OF_THREE, fma)
 #if USES & USES_MATH
-F(OF_ONE, acosh) F(OF_ONE, asinh) F(OF_ONE, atan) F(OF_ONE, atanh) F(OF_ONE, acos) F(OF_ONE, asin) F(OF_ONE, ceil)
-F(OF_ONE, cos) F(OF_ONE, cosh) F(OF_ONE, erf) F(OF_ONE, erfc) F(OF_ONE, exp) F(OF_ONE, exp2) F(OF_ONE, expm1) F(OF_ONE, log)
-F(OF_ONE, log10) F(OF_ONE, log1p) F(OF_ONE, log2) F(OF_ONE, rint) F(OF_ONE, sign) F(OF_ONE, sin) F(OF_ONE, sinh)
-F(OF_ONE, tan) F(OF_ONE, tanh) F(OF_TWO, atan2) F(OF_TWO, copysign) F(OF_TWO, fmod) F(OF_TWO, hypot) F(OF_TWO, pow)
+#define DECLARE_ONE(f) F(OF_ONE, f)
+#define DECLARE_TWO(f) F(OF_TWO, f)
+#define NOT_HERE(f)
+MATH_FUNCTIONS(DECLARE_ONE, DECLARE_TWO, NOT_HERE)
 #define EXPONENTS(f, t)                                                                          \
     VALUE int f(t);                                                                              \
     VALUE t ldexp(t, int);
@@ -152,6 +152,9 @@ HALVES_IN_SPACE(2, __local)
 #undef OF_TWO
 #undef OF_THREE
 #undef EXPONENTS
+#undef DECLARE_ONE
+#undef DECLARE_TWO
+#undef NOT_HERE
 #undef OF_INTEGERS
 #undef ANY
 #undef TO

@@ -55,10 +55,7 @@
 
 #define FMA(x, y, z) CAT(FMA_, DT)(x, y, z)
 
-#define PIXELS_1(X) X(0)
-#define PIXELS_4(X) X(0) X(1) X(2) X(3)
-#define PIXELS_8(X) PIXELS_4(X) X(4) X(5) X(6) X(7)
-#define PIXELS(X) CAT(PIXELS_, P)(X)
+#define PIXELS(X) CAT(ROWS_, P)(X)
 
 /* Of at + i·step for i < count: the first i with a place in [0, size), and one past the last. */
 static int first_inside(int at, int step, int count) { return at >= 0 ? 0 : min((step - 1 - at) / step, count); }
@@ -103,24 +100,23 @@ static reach reach_of(axis a, int residue) {
 #define CLASSES(a) 1
 #endif
 
-KERNEL(depthwise, DEPTHWISE_ARGS) {
-    UNPACK(DEPTHWISE_ARGS)
-    const axis v = ROWS_AXIS, h = COLUMNS_AXIS;
-    __global const M *image = image_base + image_offset, *filter = filter_base + filter_offset, *bias = bias_base + bias_offset;
-    __global M *to = to_base + to_offset;
-    extra += extra_offset;
+/* ---- steps of depthwise ---- */
+
 /* Row y of image n: its class, its taps in the image, and where it begins to read. */
-#define ROW                                                                                      \
+#define FIND_ROW                                                                                   \
     reach rv = reach_of(v, y % CLASSES(v));                                                      \
     int top = y / CLASSES(v) * rv.step + rv.base, first_h = first_inside(top, rv.shift, rv.taps); \
     int end_h = end_inside(top, rv.shift, rv.taps, in_h), at_h = rv.shift * in_w * c, filter_h = rv.next * taps_w * c;
+
 /* Columns of one class, and the distances from tap to tap and from pixel to pixel. */
-#define COLUMNS_OF(residue)                                                                      \
+#define FIND_COLUMNS(residue)                                                                      \
     reach rh = reach_of(h, residue);                                                             \
     int at_w = rh.shift * c, filter_w = rh.next * c, step = rh.step * c, apart = rh.apart * c;   \
     int weights = (rv.first * taps_w + rh.first) * c, from = ((n * in_h + top) * in_w + rh.base) * c; \
     int result = ((n * out_h + y) * out_w + (residue)) * c, below = rv.step * in_w * c;
-/* Pixels from p on of the lanes from channel i on, through taps first_w to end_w of each row. */
+
+/* Pixels from p on of the lanes from channel i on, through taps first_w to end_w of each row.  Their sums are short, and begin with the
+   bias. */
 #define BEGIN(q) V sum##q = start;
 #define ADD(q) sum##q = FMA(LOAD(DT, W, at, k * at_w + q * step), w, sum##q);
 #define PUT(q)                                                                                   \
@@ -133,7 +129,7 @@ KERNEL(depthwise, DEPTHWISE_ARGS) {
     PREFETCH_READ(at + ((q + 1) * step - c + below));
 #define CORRELATE(SET, first_w, end_w)                                                           \
     {                                                                                            \
-        V start = has_bias ? LOAD(DT, W, bias, i) : (V)(0);                                      \
+        V start = BIAS(W, bias_offset + i);                                                      \
         SET(BEGIN)                                                                               \
         PLAIN_LOOP                                                                               \
         for (int j = first_h; j < end_h; j++) {                                                  \
@@ -148,22 +144,30 @@ KERNEL(depthwise, DEPTHWISE_ARGS) {
         }                                                                                        \
         SET(PUT)                                                                                 \
     }
+
 /* One pixel, through those taps that lie in the image. */
 #define CORRELATE_ONE                                                                            \
     {                                                                                            \
         int left = p * rh.step + rh.base, first_w = first_inside(left, rh.shift, rh.taps);       \
         int end_w = end_inside(left, rh.shift, rh.taps, in_w);                                   \
-        CORRELATE(PIXELS_1, first_w, end_w)                                                      \
+        CORRELATE(ROWS_1, first_w, end_w)                                                      \
     }
+
+KERNEL(depthwise, DEPTHWISE_ARGS) {
+    UNPACK(DEPTHWISE_ARGS)
+    const axis v = ROWS_AXIS, h = COLUMNS_AXIS;
+    __global const M *image = image_base + image_offset, *filter = filter_base + filter_offset;
+    __global M *to = to_base + to_offset;
+    extra += extra_offset;
 #if WIDE
     int u = (int)get_global_id(0) * run, end = min(u + run, units), chunks = max(c / chunk, 1);
     PLAIN_LOOP
     for (; u < end; u++) {
         int y = u % out_h, part = u / out_h % chunks, n = u / out_h / chunks, last = part + 1 == chunks ? c : (part + 1) * chunk;
-        ROW
+        FIND_ROW
         PLAIN_LOOP
         for (int residue = 0; residue < CLASSES(h); residue++) {
-            COLUMNS_OF(residue)
+            FIND_COLUMNS(residue)
             /* Pixels from inner to outer have all taps of their row. */
             int inner = first_inside(rh.base, rh.step, rh.pixels);
             int outer = end_inside(rh.base + (rh.taps - 1) * rh.shift, rh.step, rh.pixels, in_w);
@@ -187,8 +191,8 @@ KERNEL(depthwise, DEPTHWISE_ARGS) {
     int u = (int)get_global_id(0), vectors = c / W;
     if (u >= units) return;
     int i = u % vectors * W, x = u / vectors % out_w, y = u / vectors / out_w % out_h, n = u / vectors / out_w / out_h;
-    ROW
-    COLUMNS_OF(x % CLASSES(h))
+    FIND_ROW
+    FIND_COLUMNS(x % CLASSES(h))
     int p = x / CLASSES(h);
     CORRELATE_ONE
 #endif

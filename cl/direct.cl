@@ -111,7 +111,7 @@ KERNEL(convolve, CONVOLVE_ARGS) {
     float filters[PASSES * KH * RUN * NR], biases[PASSES * NR];
     gather_filters(w_base + w_offset, wy, wx, wc, wn, filters);
     PLAIN_LOOP
-    for (int n = 0; n < PASSES * NR; n++) biases[n] = has_bias && n < RESULTS ? LOAD(DT, 1, bias_base, bias_offset + n) : 0;
+    for (int n = 0; n < PASSES * NR; n++) biases[n] = n < RESULTS ? BIAS(1, bias_offset + n) : 0;
 #if STAGED
     __global float *lines = lines_base + lines_offset + get_global_id(0) * KH * line;
     stage(x_base, false, lines, KH * line);

@@ -44,7 +44,7 @@ KERNEL(dot_rows, DOT_ROWS_ARGS) {
     __global const MEMORY(IN) *a = a_base + a_offset + z / z2 * az1 + z % z2 * az2;
     __global const MEMORY(B_IN) *b = b_base + b_offset + z / z2 * bz1 + z % z2 * bz2;
     __global MEMORY(OUT) *c = c_base + c_offset + z / z2 * cz1 + z % z2 * cz2;
-    __global const MEMORY(OUT) *bias = bias_base + bias_offset + z % z2 * bias_z;
+    bias += bias_offset + z % z2 * bias_z;
     __global const MEMORY(OUT) *with = extra + extra_offset + (c - c_base - c_offset);
 #ifdef ALIKE
     __global const MEMORY(IN) *column = b;
@@ -93,9 +93,9 @@ KERNEL(dot_rows, DOT_ROWS_ARGS) {
         }
 #define PUT(i, j)                                                                                      \
     {                                                                                                  \
-        if (has_bias) t##i##_##j += LOAD(OUT, 1, bias, (m + i) * bias_m + j * bias_n);                 \
         long at = (m + i) * cm + j * cn;                                                               \
-        STORE(OUT, 1, c, at, EPILOGUE(1, t##i##_##j, with, at));                                       \
+        A whole = BIASED(1, t##i##_##j, (m + i) * bias_m + j * bias_n);                                \
+        STORE(OUT, 1, c, at, EPILOGUE(1, whole, with, at));                                            \
     }
 #define PUT_ROW(i)                                                                                     \
     if (m + i < end) {                                                                                 \

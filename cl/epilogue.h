@@ -5,7 +5,10 @@
 
    `ops` says which of these, as the sum of bits of epilogue_ops.h, in their order and with one use of `scale`; each rounds to what
    memory holds, as the op does by itself.  `extra` lies as the results do.  Before it is included RESULT names the dtype of results,
-   W the lanes of a vector. */
+   W the lanes of a vector.
+
+   A bias comes first of all, BIASED(n, v, at) its elements from `at` on.  It goes in when the sum is whole, and nothing is rounded yet:
+   rounding errors are of the sum's size then, not of every term's.  BIAS(n, at) is the bias, or zeros where there is none. */
 #include "epilogue_ops.h"
 
 #define KEPT_f32(n, v) (v)
@@ -18,6 +21,9 @@
 #define KEPT_bf16(n, v) ROUND_bf16(n, v)
 
 #define EPILOGUE(n, v, extra, at) CAT(epilogue_, n)(v, extra, at, scale, ops)
+
+#define BIASED(n, v, at) (ops & EPILOGUE_BIAS ? (v) + LOAD(RESULT, n, bias, at) : (v))
+#define BIAS(n, at) (ops & EPILOGUE_BIAS ? LOAD(RESULT, n, bias, at) : (VEC(COMPUTE(RESULT), n))(0))
 
 #define DEFINE_EPILOGUE_(dt, n)                                                                        \
     static VEC(COMPUTE(dt), n) epilogue_##n(VEC(COMPUTE(dt), n) v, __global const MEMORY(dt) *extra, long at, \

@@ -52,7 +52,7 @@
 #define S COMPUTE(IN)
 #define V VEC(S, W)
 
-#define FMA(x, y, z) CAT(FMA_, IN)(x, y, z)
+/* ---- rows ---- */
 
 /* A row: its two inner levels, and where it lies in A and C.  `to_next` steps on, with carry. */
 typedef struct { int r2, r3; long a, c; } row;
@@ -77,6 +77,19 @@ static row to_next(row r, steps s) {
     }
     return r;
 }
+
+/* Where the rows of a tile lie in A and C, from r on; those beyond `left` repeat the last one.  Returns the next tile's first. */
+static row find_rows(row r, steps s, int left, long *a_row, long *c_row) {
+    PLAIN_LOOP
+    for (int i = 0; i < MR; i++) {
+        a_row[i] = r.a;
+        c_row[i] = r.c;
+        if (i + 1 < left) r = to_next(r, s);
+    }
+    return to_next(r, s);
+}
+
+/* ---- A packed into local memory ---- */
 
 #if ROOM
 /* A tile's rows, W at a time: from the first of these, or the last W if there are fewer left. */
@@ -152,7 +165,118 @@ static void pack_rows(__global const MEMORY(IN) *a, steps s, depths d, int m_beg
 }
 #endif
 
-/* A row of a tile that C has not as a whole, or not contiguous: its elements from `begin` to `end`, added to what is there or not. */
+/* ---- the sums of a tile: c[row][vector] ---- */
+
+#define FMA(x, y, z) CAT(FMA_, IN)(x, y, z)
+#define START(i, j) V c##i##_##j = (V)(0);
+#define START_ROW(i) COLUMNS(START, i)
+/* They will be written. */
+#define TOUCH(i, j) PREFETCH_WRITE(corner + c_row[i] + j * W);
+#define TOUCH_ROW(i) COLUMNS(TOUCH, i)
+
+/* One depth; A_AT(i) is what row i of A has there, NEXT_A goes on to the next. */
+#define FETCH(i, j) V b##j = LOAD(IN, W, bp, j * W);
+#define SOON(i, j)                                                                                     \
+    if (j * W * sizeof(S) % 64 == 0) PREFETCH_READ(bp + B_AHEAD * ldb + j * W);
+#define MULTIPLY(i, j) c##i##_##j = FMA((V)(x), b##j, c##i##_##j);
+#define STEP_ROW(i)                                                                                    \
+    {                                                                                                  \
+        S x = A_AT(i);                                                                                 \
+        COLUMNS(MULTIPLY, i)                                                                           \
+    }
+#define STEP                                                                                           \
+    {                                                                                                  \
+        COLUMNS(FETCH, 0)                                                                              \
+        COLUMNS(SOON, 0)                                                                               \
+        ROWS(STEP_ROW)                                                                                 \
+        bp += ldb;                                                                                     \
+        NEXT_A                                                                                         \
+    }
+#define TWO_STEPS                                                                                      \
+    {                                                                                                  \
+        STEP STEP                                                                                      \
+    }
+
+/* All depths of a block.  BEGIN_BLOCK comes once for all of a work-item's tiles. */
+#if ROOM
+#define BEGIN_BLOCK pack_rows(a, s, (depths){k2, k3, ak3, ak2, ak1}, m_begin, m_end, k_begin, k_end, packed);
+#define A_AT(i) ap[i]
+#define NEXT_A ap += MR;
+#define SUM_BLOCK                                                                                      \
+    __local const S *ap = packed + (m - m_begin) * (k_end - k_begin);                                  \
+    int k = k_begin;                                                                                   \
+    PLAIN_LOOP                                                                                         \
+    for (; k + 2 <= k_end; k += 2) TWO_STEPS                                                           \
+    if (k < k_end) STEP
+#else
+#define BEGIN_BLOCK int begin1 = begin / k2, begin2 = begin % k2;
+#define ADDRESS(i) __global const MEMORY(IN) *a##i = a + a_row[i];
+#if UNIT
+#define ADDRESSES ADDRESS(0)
+#define A_AT(i) a0[at + i]
+#else
+#define ADDRESSES ROWS(ADDRESS)
+#define A_AT(i) a##i[at]
+#endif
+#define NEXT_A at += ALONG ? 1 : ak3;
+#if NV > 1
+#define MANY_STEPS                                                                                     \
+    PLAIN_LOOP                                                                                         \
+    for (; i + 2 <= run; i += 2) TWO_STEPS
+#elif UNIT
+#define MANY_STEPS
+#else
+/* So narrow a B stays in a cache while A comes from memory: the next tile's rows are asked for, a line at a time. */
+#define AHEAD(i) PREFETCH_TO_L2(a##i + at + MR * am3);
+#define MANY_STEPS                                                                                     \
+    PLAIN_LOOP                                                                                         \
+    for (; i + 16 <= run; i += 16) {                                                                   \
+        ROWS(AHEAD)                                                                                    \
+        PLAIN_LOOP                                                                                     \
+        for (int u = 0; u < 16; u++) STEP                                                              \
+    }
+#endif
+#define SUM_BLOCK                                                                                      \
+    ADDRESSES                                                                                          \
+    int s1 = begin1, s2 = begin2;                                                                      \
+    PLAIN_LOOP                                                                                         \
+    for (int k = k_begin; k < k_end; k += k3) {                                                        \
+        long at = s1 * ak1 + s2 * ak2;                                                                 \
+        int run = min(k3, k_end - k), i = 0;                                                           \
+        MANY_STEPS                                                                                     \
+        PLAIN_LOOP                                                                                     \
+        for (; i < run; i++) STEP                                                                      \
+        if (++s2 == k2) {                                                                              \
+            s2 = 0;                                                                                    \
+            s1++;                                                                                      \
+        }                                                                                              \
+    }
+#endif
+
+/* ---- what becomes of them ---- */
+
+/* The bias of a panel's columns, zeros beyond N. */
+static void find_bias(__global const MEMORY(OUT) *bias, int n, int N, S *lane) {
+    PLAIN_LOOP
+    for (int j = 0; j < NR; j++) lane[j] = n + j < N ? LOAD(OUT, 1, bias, n + j) : 0;
+}
+#define NOTHING(i, j) V bias##j = (V)(0);
+#define FROM_LANES(i, j) bias##j = CAT(VLOAD_, W)(lane + j * W);
+#define ADD_BIAS(i, j) c##i##_##j += bias##j;
+#define ADD_BIAS_ROW(i) COLUMNS(ADD_BIAS, i)
+
+/* A tile that C has as a whole, contiguous: what earlier blocks summed is added, and the sums are stored. */
+#define ADD(i, j) c##i##_##j += LOAD(OUT, W, corner + c_row[i], j * W);
+#define ADD_ROW(i) COLUMNS(ADD, i)
+#define PUT(i, j) STORE(OUT, W, corner + c_row[i], j * W, c##i##_##j);
+#define PUT_ROW(i)                                                                                     \
+    if (i < left) {                                                                                    \
+        COLUMNS(PUT, i)                                                                                \
+    }
+
+/* Another: its elements go through private memory.  A row's from `begin` to `end`, added to what is there or not. */
+#define SPILL(i, j) CAT(VSTORE_, W)(c##i##_##j, tile + i * NR + j * W);
+#define SPILL_ROW(i) COLUMNS(SPILL, i)
 static void put_part(S *tile, __global MEMORY(OUT) *to, int begin, int end, long cn, bool again) {
     int j = begin;
     PLAIN_LOOP
@@ -174,6 +298,7 @@ KERNEL(gemm, GEMM_ARGS) {
     __global const MEMORY(IN) *a = a_base + a_offset + z / z2 * az1 + z % z2 * az2;
     __global const MEMORY(IN) *b = b_base + b_offset + z / z2 * bz1 + z % z2 * bz2;
     __global MEMORY(OUT) *c = c_base + c_offset + z / z2 * cz1 + z % z2 * cz2 + split * cs;
+    bias += bias_offset + z % z2 * bias_z;
     int first = split * split_runs, last = min(first + split_runs, (K + k3 - 1) / k3); /* this split's runs of k3 */
     steps s = {m2, m3, am3, am2, am1, cm3, cm2, cm1};
     int panel_end = min(((int)get_global_id(0) + 1) * panels, (N + NR - 1) / NR);
@@ -181,155 +306,49 @@ KERNEL(gemm, GEMM_ARGS) {
 
     PLAIN_LOOP
     for (int begin = first; begin < last; begin += block) {
-#if !ROOM
-        int begin1 = begin / k2, begin2 = begin % k2;
-#endif
         int k_begin = begin * k3, k_end = min(min(begin + block, last) * k3, K);
-        bool again = begin > first; /* what earlier blocks summed is in C */
-#if ROOM
-        pack_rows(a, s, (depths){k2, k3, ak3, ak2, ak1}, m_begin, m_end, k_begin, k_end, packed);
-#endif
+        bool again = begin > first, whole = begin + block >= last; /* are there earlier blocks, later ones? */
+        bool with_bias = whole && ops & EPILOGUE_BIAS, with_ops = whole && ops & ~EPILOGUE_BIAS;
+        BEGIN_BLOCK
         PLAIN_LOOP
         for (int panel = (int)get_global_id(0) * panels; panel < panel_end; panel++) {
             /* A matrix read as it lies must not be read past its end: the last panel moves back and leaves out `skip`. */
             int n = direct ? min(panel * NR, N - NR) : panel * NR;
             int skip = panel * NR - n;
             __global const MEMORY(IN) *b_panel = b + (direct ? (long)n : panel * panel_stride) + k_begin * ldb;
-            /* The bias goes in last, when the sum is whole: its rounding errors are of the sum's size, not of every term's. */
-            bool with_bias = has_bias && begin + block >= last;
-#define NOTHING(i, j) V bias##j = (V)(0);
+            __global MEMORY(OUT) *corner = c + n * cn;
             COLUMNS(NOTHING, 0)
             if (with_bias) {
-                __global const MEMORY(OUT) *bias_row = bias_base + bias_offset + z % z2 * bias_z;
                 S lane[NR];
-                PLAIN_LOOP
-                for (int j = 0; j < NR; j++) lane[j] = n + j < N ? LOAD(OUT, 1, bias_row, n + j) : 0;
-#define FROM_BIAS(i, j) bias##j = CAT(VLOAD_, W)(lane + j * W);
-                COLUMNS(FROM_BIAS, 0)
+                find_bias(bias, n, N, lane);
+                COLUMNS(FROM_LANES, 0)
             }
             row r = row_at(m_begin, s);
             PLAIN_LOOP
             for (int m = m_begin; m < m_end; m += MR) {
                 int left = min(m_end - m, MR);
-                long c_row[MR];
-#if !ROOM
-                long a_row[MR];
-#endif
-                PLAIN_LOOP
-                for (int i = 0; i < MR; i++) {
-#if !ROOM
-                    a_row[i] = r.a;
-#endif
-                    c_row[i] = r.c;
-                    if (i + 1 < left) r = to_next(r, s);
-                }
-                r = to_next(r, s);
-#define ADDRESS(i) __global const MEMORY(IN) *a##i = a + a_row[i];
-#if UNIT
-                ADDRESS(0)
-#elif !ROOM
-                ROWS(ADDRESS)
-#endif
-#define START(i, j) V c##i##_##j = (V)(0);
-#define START_ROW(i) COLUMNS(START, i)
-                ROWS(START_ROW)
-
-                __global MEMORY(OUT) *corner = c + n * cn;
-#define TOUCH(i, j) PREFETCH_WRITE(corner + c_row[i] + j * W);
-#define TOUCH_ROW(i) COLUMNS(TOUCH, i)
-                ROWS(TOUCH_ROW)
+                long a_row[MR], c_row[MR];
                 __global const MEMORY(IN) *bp = b_panel;
-#define FETCH(i, j) V b##j = LOAD(IN, W, bp, j * W);
-#define SOON(i, j)                                                                                     \
-    if (j * W * sizeof(S) % 64 == 0) PREFETCH_READ(bp + B_AHEAD * ldb + j * W);
-#define MULTIPLY(i, j) c##i##_##j = FMA((V)(x), b##j, c##i##_##j);
-#define STEP_ROW(i)                                                                                    \
-    {                                                                                                  \
-        S x = A_AT(i);                                                                                 \
-        COLUMNS(MULTIPLY, i)                                                                           \
-    }
-#define STEP                                                                                           \
-    {                                                                                                  \
-        COLUMNS(FETCH, 0)                                                                              \
-        COLUMNS(SOON, 0)                                                                               \
-        ROWS(STEP_ROW)                                                                                 \
-        bp += ldb;                                                                                     \
-        NEXT_A                                                                                         \
-    }
-#if ROOM
-#define A_AT(i) ap[i]
-#define NEXT_A ap += MR;
-                __local const S *ap = packed + (m - m_begin) * (k_end - k_begin);
-                int k = k_begin;
-                PLAIN_LOOP
-                for (; k + 2 <= k_end; k += 2) {
-                    STEP STEP
-                }
-                if (k < k_end) STEP
-#else
-#if UNIT
-#define A_AT(i) a0[at + i]
-#else
-#define A_AT(i) a##i[at]
-#endif
-#define NEXT_A at += ALONG ? 1 : ak3;
-                int s1 = begin1, s2 = begin2;
-                PLAIN_LOOP
-                for (int k = k_begin; k < k_end; k += k3) {
-                    long at = s1 * ak1 + s2 * ak2;
-                    int run = min(k3, k_end - k), i = 0;
-#if NV == 1 && !UNIT
-/* So narrow a B stays in a cache while A comes from memory: the next tile's rows are asked for, a line at a time. */
-#define AHEAD(i) PREFETCH_TO_L2(a##i + at + MR * am3);
-                    PLAIN_LOOP
-                    for (; i + 16 <= run; i += 16) {
-                        ROWS(AHEAD)
-                        PLAIN_LOOP
-                        for (int u = 0; u < 16; u++) STEP
-                    }
-#endif
-#if NV > 1
-                    PLAIN_LOOP
-                    for (; i + 2 <= run; i += 2) {
-                        STEP STEP
-                    }
-#endif
-                    PLAIN_LOOP
-                    for (; i < run; i++) STEP
-                    if (++s2 == k2) {
-                        s2 = 0;
-                        s1++;
-                    }
-                }
-#endif
-
-#define BIAS(i, j) c##i##_##j += bias##j;
-#define BIAS_ROW(i) COLUMNS(BIAS, i)
+                r = find_rows(r, s, left, a_row, c_row);
+                ROWS(START_ROW)
+                ROWS(TOUCH_ROW)
+                SUM_BLOCK
                 if (with_bias) {
-                    ROWS(BIAS_ROW)
+                    ROWS(ADD_BIAS_ROW)
                 }
                 if (cn == 1 && skip == 0 && n + NR <= N) {
-#define ADD(i, j) c##i##_##j += LOAD(OUT, W, corner + c_row[i], j * W);
-#define ADD_ROW(i) COLUMNS(ADD, i)
                     if (again) {
                         ROWS(ADD_ROW)
                     }
-#define PUT(i, j) STORE(OUT, W, corner + c_row[i], j * W, c##i##_##j);
-#define PUT_ROW(i)                                                                                     \
-    if (i < left) {                                                                                    \
-        COLUMNS(PUT, i)                                                                                \
-    }
                     ROWS(PUT_ROW)
                 } else {
                     S tile[MR * NR];
-#define SPILL(i, j) CAT(VSTORE_, W)(c##i##_##j, tile + i * NR + j * W);
-#define SPILL_ROW(i) COLUMNS(SPILL, i)
                     ROWS(SPILL_ROW)
                     PLAIN_LOOP
                     for (int i = 0; i < left; i++) put_part(tile + i * NR, corner + c_row[i], skip, min(NR, N - n), cn, again);
                 }
                 PLAIN_LOOP
-                for (int i = 0; ops && begin + block >= last && i < left; i++) {
+                for (int i = 0; with_ops && i < left; i++) {
                     __global MEMORY(OUT) *to = corner + c_row[i] + skip * cn;
                     epilogue_row(to, extra + extra_offset + (to - c_base - c_offset), cn, min(NR, N - n) - skip, scale, ops);
                 }

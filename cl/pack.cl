@@ -1,4 +1,4 @@
-/* pack.cl — the helpers of gemm.cl: what it reads and writes, put into the order it likes.
+/* pack.cl — the helpers of gemm.cl, tile.cl and matrix.cl: what they read and write, put into the order they like.
 
    pack: B[k][n], k in three levels with any strides, into panels [z][ceil(N/width)][K][width], the last one filled with zeros.
    With width = MR it packs the rows of A in the same way.
@@ -98,33 +98,34 @@ KERNEL(pack, PACK_ARGS) {
     }
 }
 
-/* A work-item sums `rows` rows. */
+/* A work-item sums `rows` rows of `columns` columns.  Work-items go along rows first, so that neighbours write neighbours. */
 KERNEL(finish, FINISH_ARGS) {
     UNPACK(FINISH_ARGS)
-    int z = (int)get_global_id(1), m = (int)get_global_id(0) * rows, m_end = min(m + rows, M);
-    long size = (long)M * N;
+    long u = (long)get_global_id(0), across = (N + columns - 1) / columns, down = (M + rows - 1) / rows, size = (long)M * N;
+    if (u >= units) return;
+    int n_begin = (int)(u % across) * columns, n_end = min(n_begin + columns, N);
+    int z = (int)(u / across / down), m = (int)(u / across % down) * rows, m_end = min(m + rows, M);
+    bias += bias_offset + z % z2 * bias_z;
     PLAIN_LOOP
     for (; m < m_end; m++) {
         __global const MEMORY(IN) *part = part_base + part_offset + z * splits * size + (long)m * N;
         __global MEMORY(OUT) *c = c_base + c_offset + z / z2 * cz1 + z % z2 * cz2 + m / m3 / m2 * cm1 + m / m3 % m2 * cm2 +
                                   m % m3 * cm3;
         __global const MEMORY(OUT) *with = extra + extra_offset + (c - c_base - c_offset);
-        int n = 0;
+        int n = n_begin;
         PLAIN_LOOP
-        for (; cn == 1 && n + W <= N; n += W) {
+        for (; cn == 1 && n + W <= n_end; n += W) {
             VEC(S, W) sum = LOAD(IN, W, part, n);
             PLAIN_LOOP
             for (int s = 1; s < splits; s++) sum += LOAD(IN, W, part, s * size + n);
-            if (has_bias) sum += LOAD(OUT, W, bias_base + bias_offset, z % z2 * bias_z + n);
-            STORE(OUT, W, c, n, EPILOGUE(W, sum, with, n));
+            STORE(OUT, W, c, n, EPILOGUE(W, BIASED(W, sum, n), with, n));
         }
         PLAIN_LOOP
-        for (; n < N; n++) {
+        for (; n < n_end; n++) {
             S sum = LOAD(IN, 1, part, n);
             PLAIN_LOOP
             for (int s = 1; s < splits; s++) sum += LOAD(IN, 1, part, s * size + n);
-            if (has_bias) sum += LOAD(OUT, 1, bias_base + bias_offset, z % z2 * bias_z + n);
-            STORE(OUT, 1, c, n * cn, EPILOGUE(1, sum, with, n * cn));
+            STORE(OUT, 1, c, n * cn, EPILOGUE(1, BIASED(1, sum, n), with, n * cn));
         }
     }
 }

@@ -1,14 +1,27 @@
-/* tile.h — what tile.cl and matrix.cl share: where the elements of a block lie, and how a work-item walks along k.
+/* tile.h — the kernel of tile.cl and of matrix.cl: how a work-group goes along k, whatever it multiplies with.
 
-   A tile of C is TILE_M × TILE_N, made by ITEMS work-items from blocks of A and B that are TK deep.  An element's address is that of
-   its row plus that of its depth, and both stand in tables in local memory.  Rows are found once; each of TK work-items walks
-   with one depth through the three levels of k, by addition with carry.  Rows beyond M and columns beyond N read the first one and
-   are not stored. */
+   A tile of C is TILE_M × TILE_N, made by ITEMS work-items from blocks of A and B that are TK deep: while one block is multiplied from
+   local memory, the next is on its way from global memory into registers.  An element's address is that of its row plus that of
+   its depth, and both stand in tables in local memory.  Rows are found once; each of TK work-items walks with one depth through the
+   three levels of k, by addition with carry.  Rows beyond M and columns beyond N read the first one and are not stored; beyond k
+   both A and B are zero.
+
+   Before it is included a file defines: TILE_KERNEL, the kernel's name and attributes; A_ELEMENT and B_ELEMENT, as what memory is read;
+   DECLARE_BLOCKS, where blocks lie in local memory, and a work-item's place; START_SUMS, its sums and registers; A_LOADS(X) and
+   B_LOADS(X), X for each of its loads, X being FETCH_A, FETCH_B (into registers), PUT_A and PUT_B (into local memory); MULTIPLY_BLOCK
+   and STORE_TILE. */
 #include "tile.args"
 
 /* Where in a block a work-item's i-th load of `width` elements begins: row (of A's rows or B's columns) and depth. */
 #define ROW_AT(along, width, tile, i) ((along) ? item / (TK / width) + (i) * (ITEMS * width / TK) : item % (tile / width) * width)
 #define DEPTH_AT(along, width, tile, i) ((along) ? item % (TK / width) * width : item / (tile / width) + (i) * (ITEMS * width / tile))
+#define A_ROW(i) ROW_AT(A_ALONG, A_WIDTH, TILE_M, i)
+#define A_DEPTH(i) DEPTH_AT(A_ALONG, A_WIDTH, TILE_M, i)
+#define B_COLUMN(i) ROW_AT(B_ALONG, B_WIDTH, TILE_N, i)
+#define B_DEPTH(i) DEPTH_AT(B_ALONG, B_WIDTH, TILE_N, i)
+/* And in memory. */
+#define A_AT(i) (a + (a_rows[A_ROW(i)] + a_depths[A_DEPTH(i)]))
+#define B_AT(i) (b + (b_columns[B_COLUMN(i)] + b_depths[B_DEPTH(i)]))
 
 /* A row of three levels, in elements. */
 #define ROW_ADDRESS(m, s1, s2, s3) ((m) / m3 / m2 * (s1) + (m) / m3 % m2 * (s2) + (m) % m3 * (s3))
@@ -39,4 +52,55 @@ static walk walk_on(walk w, walk by, levels s) {
         w.b += s.b1 - s.k2 * s.b2;
     }
     return w;
+}
+
+/* The depths of the block that is fetched next, for all work-items. */
+#define SHOW_DEPTHS                                                                              \
+    if (item < TK) {                                                                             \
+        a_depths[item] = depth.a;                                                                \
+        b_depths[item] = depth.b;                                                                \
+    }
+
+TILE_KERNEL {
+    UNPACK(TILE_ARGS)
+    __local int a_rows[TILE_M], b_columns[TILE_N], a_depths[TK], b_depths[TK];
+    int item = (int)get_local_id(0);
+    DECLARE_BLOCKS
+    int group = (int)get_group_id(0), n0 = group % tiles_n * TILE_N, m0 = group / tiles_n % tiles_m * TILE_M;
+    int z = group / tiles_n / tiles_m, split = z % splits;
+    z /= splits;
+    __global const A_ELEMENT *a = (__global const A_ELEMENT *)a_base + a_offset + z / z2 * az1 + z % z2 * az2;
+    __global const B_ELEMENT *b = (__global const B_ELEMENT *)b_base + b_offset + z / z2 * bz1 + z % z2 * bz2;
+    __global MEMORY(OUT) *c = c_base + c_offset + z / z2 * cz1 + z % z2 * cz2 + split * cs;
+    bias += bias_offset + z % z2 * bias_z;
+
+    for (int i = item; i < TILE_M; i += ITEMS) {
+        int m = m0 + i < M ? m0 + i : 0;
+        a_rows[i] = ROW_ADDRESS(m, am1, am2, am3);
+    }
+    for (int i = item; i < TILE_N; i += ITEMS) b_columns[i] = n0 + i < N ? (n0 + i) * bn : 0;
+    levels s = {k2, k3, ak1, ak2, ak3, bk1, bk2, bk3};
+    int k = split * run, k_end = min(k + run, K);
+    walk depth = walk_from(k + item % TK, s), block = walk_from(TK, s);
+    SHOW_DEPTHS
+    barrier(CLK_LOCAL_MEM_FENCE);
+
+    START_SUMS
+    A_LOADS(FETCH_A)
+    B_LOADS(FETCH_B)
+    while (k < k_end) {
+        barrier(CLK_LOCAL_MEM_FENCE); /* the block before is done with */
+        A_LOADS(PUT_A)
+        B_LOADS(PUT_B)
+        depth = walk_on(depth, block, s);
+        SHOW_DEPTHS
+        barrier(CLK_LOCAL_MEM_FENCE);
+        k += TK;
+        if (k < k_end) {
+            A_LOADS(FETCH_A)
+            B_LOADS(FETCH_B)
+        }
+        MULTIPLY_BLOCK
+    }
+    STORE_TILE
 }

@@ -1,5 +1,7 @@
 /* transpose.h — W vectors of W lanes transposed in registers: TRANSPOSE(a, b) of variables a0 … and b0 … of the type VEC(S, W); the
    result is in TURNED(a, b, i).  Each round laces the halves of the vectors i and i + W/2 into neighbours. */
+#include "registers.h"
+
 #define LACE(f, t, i, j, x, y)                                                                         \
     t##x.even = f##i.lo, t##x.odd = f##j.lo, t##y.even = f##i.hi, t##y.odd = f##j.hi;
 #define ROUND_2(f, t) LACE(f, t, 0, 1, 0, 1)
@@ -20,9 +22,4 @@
 #define TURNED_8(a, b) b
 #define TURNED_16(a, b) a
 #define TURNED(a, b) CAT(TURNED_, W)(a, b)
-#define LINES_1(X) X(0)
-#define LINES_2(X) X(0) X(1)
-#define LINES_4(X) X(0) X(1) X(2) X(3)
-#define LINES_8(X) LINES_4(X) X(4) X(5) X(6) X(7)
-#define LINES_16(X) LINES_8(X) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15)
-#define LINES(X) CAT(LINES_, W)(X)
+#define LINES(X) CAT(ROWS_, W)(X)

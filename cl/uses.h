@@ -12,3 +12,9 @@
 #define USES_BYTES 64  /* u8 and bool */
 #define USES_MATH 128  /* functions that are more than an instruction or two: exp, sin … */
 #define USES_ALL 255
+
+/* The functions of USES_MATH: of one and of two numbers, and EXPONENT: those with a number and a whole one. */
+#define MATH_FUNCTIONS(ONE, TWO, EXPONENT)                                                       \
+    ONE(acosh) ONE(asinh) ONE(atan) ONE(atanh) ONE(acos) ONE(asin) ONE(ceil) ONE(cos) ONE(cosh) ONE(erf) ONE(erfc) ONE(exp) \
+    ONE(exp2) ONE(expm1) ONE(log) ONE(log10) ONE(log1p) ONE(log2) ONE(rint) ONE(sign) ONE(sin) ONE(sinh) ONE(tan) ONE(tanh) \
+    TWO(atan2) TWO(copysign) TWO(fmod) TWO(hypot) TWO(pow) EXPONENT(ilogb) EXPONENT(ldexp)

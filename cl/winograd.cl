@@ -12,12 +12,10 @@
 #include "common.h"
 #include "args.h"
 #include "winograd.args"
+#include "registers.h"
 #define W 1
 #define RESULT f32
 #include "epilogue.h"
-
-#define FOUR(X) X(0) X(1) X(2) X(3)
-#define THREE(X) X(0) X(1) X(2)
 
 KERNEL(winograd_image, WINOGRAD_IMAGE_ARGS) {
     UNPACK(WINOGRAD_IMAGE_ARGS)
@@ -29,15 +27,15 @@ KERNEL(winograd_image, WINOGRAD_IMAGE_ARGS) {
 #define INSIDE(i, j) (top + i >= 0 && top + i < h && left + j >= 0 && left + j < w)
 #define PIXEL(i, j) float x##i##j = INSIDE(i, j) ? x[(top + i) * sh + (left + j) * sw] : 0;
 #define PIXELS(j) PIXEL(0, j) PIXEL(1, j) PIXEL(2, j) PIXEL(3, j)
-    FOUR(PIXELS)
+    ROWS_4(PIXELS)
 #define DOWN(j) float d0##j = x0##j - x2##j, d1##j = x1##j + x2##j, d2##j = x2##j - x1##j, d3##j = x1##j - x3##j;
-    FOUR(DOWN)
+    ROWS_4(DOWN)
 #define ACROSS(i)                                                                                \
     to[(4 * i) * size] = d##i##0 - d##i##2;                                                      \
     to[(4 * i + 1) * size] = d##i##1 + d##i##2;                                                  \
     to[(4 * i + 2) * size] = d##i##2 - d##i##1;                                                  \
     to[(4 * i + 3) * size] = d##i##1 - d##i##3;
-    FOUR(ACROSS)
+    ROWS_4(ACROSS)
 }
 
 KERNEL(winograd_filters, WINOGRAD_FILTERS_ARGS) {
@@ -48,11 +46,11 @@ KERNEL(winograd_filters, WINOGRAD_FILTERS_ARGS) {
     __global float *to = to_base + to_offset + u;
 #define WEIGHT(i, j) float g##i##j = w[i * sh + j * sw];
 #define WEIGHTS(j) WEIGHT(0, j) WEIGHT(1, j) WEIGHT(2, j)
-    THREE(WEIGHTS)
+    ROWS_3(WEIGHTS)
 #define SPREAD(j)                                                                                \
     float s0##j = g0##j, s3##j = g2##j, ends##j = 0.5f * (g0##j + g2##j), middle##j = 0.5f * g1##j; \
     float s1##j = ends##j + middle##j, s2##j = ends##j - middle##j;
-    THREE(SPREAD)
+    ROWS_3(SPREAD)
 #define SPREAD_ACROSS(i)                                                                         \
     {                                                                                            \
         float ends = 0.5f * (s##i##0 + s##i##2), middle = 0.5f * s##i##1;                        \
@@ -61,7 +59,7 @@ KERNEL(winograd_filters, WINOGRAD_FILTERS_ARGS) {
         to[(4 * i + 2) * size] = ends - middle;                                                  \
         to[(4 * i + 3) * size] = s##i##2;                                                        \
     }
-    FOUR(SPREAD_ACROSS)
+    ROWS_4(SPREAD_ACROSS)
 }
 
 KERNEL(winograd_result, WINOGRAD_RESULT_ARGS) {
@@ -75,14 +73,14 @@ KERNEL(winograd_result, WINOGRAD_RESULT_ARGS) {
     extra += extra_offset + corner;
 #define PRODUCT(i, j) float m##i##j = from[(4 * i + j) * size];
 #define PRODUCTS(j) PRODUCT(0, j) PRODUCT(1, j) PRODUCT(2, j) PRODUCT(3, j)
-    FOUR(PRODUCTS)
+    ROWS_4(PRODUCTS)
 #define GATHER(j) float r0##j = m0##j + m1##j + m2##j, r1##j = m1##j - m2##j - m3##j;
-    FOUR(GATHER)
-    float b = has_bias ? bias_base[bias_offset + u % o] : 0;
+    ROWS_4(GATHER)
+    bias += bias_offset + u % o;
     bool right = left + 1 < w, below = top + 1 < h;
     long row = (long)w * o;
-    y[0] = EPILOGUE(1, r00 + r01 + r02 + b, extra, 0);
-    if (right) y[o] = EPILOGUE(1, r01 - r02 - r03 + b, extra, o);
-    if (below) y[row] = EPILOGUE(1, r10 + r11 + r12 + b, extra, row);
-    if (right && below) y[row + o] = EPILOGUE(1, r11 - r12 - r13 + b, extra, row + o);
+    y[0] = EPILOGUE(1, BIASED(1, r00 + r01 + r02, 0), extra, 0);
+    if (right) y[o] = EPILOGUE(1, BIASED(1, r01 - r02 - r03, 0), extra, o);
+    if (below) y[row] = EPILOGUE(1, BIASED(1, r10 + r11 + r12, 0), extra, row);
+    if (right && below) y[row + o] = EPILOGUE(1, BIASED(1, r11 - r12 - r13, 0), extra, row + o);
 }

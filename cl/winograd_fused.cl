@@ -44,7 +44,6 @@
 
 #define NR (NV * W)
 #define V VEC(float, W)
-#define PLACES_4(X, ...) X(0, __VA_ARGS__) X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__)
 
 /* ---- filters ---- */
 
@@ -71,14 +70,14 @@ KERNEL(filters, FILTERS_ARGS) {
             __global const MEMORY(IN) *w = w_base + w_offset + n * sn + c * sc;
             __global float *u = u_base + u_offset + ((long)panel * channels + c) * NR + v;
 #define TAP(y, x) V g##y##x = taps(w + y * sy + x * sx, sn, N - n);
-#define TAPS(y) TAP(y, 0) TAP(y, 1) TAP(y, 2)
-            TAPS(0) TAPS(1) TAPS(2)
+#define TAPS(y) COLUMNS_3(TAP, y)
+            ROWS_3(TAPS)
             /* G g: rows 0 … 3 */
 #define DOWN(x)                                                                                        \
     V h0##x = g0##x, h3##x = g2##x, s##x = 0.5f * (g0##x + g2##x), h1##x = s##x + 0.5f * g1##x,        \
       h2##x = s##x - 0.5f * g1##x;
-            DOWN(0) DOWN(1) DOWN(2)
-#define ACROSS(y, _)                                                                                   \
+            ROWS_3(DOWN)
+#define ACROSS(y)                                                                                   \
     {                                                                                                  \
         V s = 0.5f * (h##y##0 + h##y##2), t = 0.5f * h##y##1;                                          \
         STORE(f32, W, u, (4 * y) * place, h##y##0);                                                    \
@@ -86,7 +85,7 @@ KERNEL(filters, FILTERS_ARGS) {
         STORE(f32, W, u, (4 * y + 2) * place, s - t);                                                  \
         STORE(f32, W, u, (4 * y + 3) * place, h##y##2);                                                \
     }
-            PLACES_4(ACROSS, 0)
+            ROWS_4(ACROSS)
         }
     }
 }
@@ -95,17 +94,17 @@ KERNEL(filters, FILTERS_ARGS) {
 
 /* Bᵀ d B of W channels of one tile, whose rows and columns inside the image are those with a bit in `rows` and `columns`. */
 static void transform(__global const MEMORY(IN) *x, long sh, long sw, int rows, int columns, __global float *to, long place) {
-#define PIXEL(j, i) V d##i##j = rows >> i & columns >> j & 1 ? LOAD(IN, W, x, i * sh + j * sw) : (V)(0);
-#define PIXELS(i) PLACES_4(PIXEL, i)
-    PIXELS(0) PIXELS(1) PIXELS(2) PIXELS(3)
-#define FOLD(j, _) V e0##j = d0##j - d2##j, e1##j = d1##j + d2##j, e2##j = d2##j - d1##j, e3##j = d1##j - d3##j;
-    PLACES_4(FOLD, 0)
-#define PUT_PLACES(i, _)                                                                               \
+#define PIXEL(i, j) V d##i##j = rows >> i & columns >> j & 1 ? LOAD(IN, W, x, i * sh + j * sw) : (V)(0);
+#define PIXELS(i) COLUMNS_4(PIXEL, i)
+    ROWS_4(PIXELS)
+#define FOLD(j) V e0##j = d0##j - d2##j, e1##j = d1##j + d2##j, e2##j = d2##j - d1##j, e3##j = d1##j - d3##j;
+    ROWS_4(FOLD)
+#define PUT_PLACES(i)                                                                               \
     STORE(f32, W, to, (4 * i) * place, e##i##0 - e##i##2);                                             \
     STORE(f32, W, to, (4 * i + 1) * place, e##i##1 + e##i##2);                                         \
     STORE(f32, W, to, (4 * i + 2) * place, e##i##2 - e##i##1);                                         \
     STORE(f32, W, to, (4 * i + 3) * place, e##i##1 - e##i##3);
-    PLACES_4(PUT_PLACES, 0)
+    ROWS_4(PUT_PLACES)
 }
 
 /* Which of four rows (or columns) from `first` on lie in 0 … size-1. */
@@ -158,11 +157,11 @@ static void multiply(__global const float *a, long run_stride, __global const fl
 /* Aᵀ m A of W filters of one tile, plus the bias, into the pixels that exist. */
 static void give(__global const float *m, long place, V bias, __global MEMORY(OUT) *y, __global const MEMORY(OUT) *extra, long sh,
                  long sw, bool below, bool beside, COMPUTE(OUT) scale, int ops) {
-#define SUM(j, i) V m##i##j = LOAD(f32, W, m, (4 * i + j) * place);
-#define SUMS(i) PLACES_4(SUM, i)
-    SUMS(0) SUMS(1) SUMS(2) SUMS(3)
-#define GATHER_ROWS(j, _) V t0##j = m0##j + m1##j + m2##j, t1##j = m1##j - m2##j - m3##j;
-    PLACES_4(GATHER_ROWS, 0)
+#define SUM(i, j) V m##i##j = LOAD(f32, W, m, (4 * i + j) * place);
+#define SUMS(i) COLUMNS_4(SUM, i)
+    ROWS_4(SUMS)
+#define GATHER_ROWS(j) V t0##j = m0##j + m1##j + m2##j, t1##j = m1##j - m2##j - m3##j;
+    ROWS_4(GATHER_ROWS)
 #define GIVE(at, v) STORE(OUT, W, y, at, EPILOGUE(W, v, extra, at))
     GIVE(0, t00 + t01 + t02 + bias);
     if (beside) GIVE(sw, t01 - t02 - t03 + bias);
@@ -203,13 +202,13 @@ KERNEL(conv, CONV_ARGS) {
             }
             PLAIN_LOOP
             for (int n = panel * NR; n < min((panel + 1) * NR, filters); n += W) {
-                V bias = has_bias ? LOAD(OUT, W, bias_base + bias_offset, n) : (V)(0);
+                V b = BIAS(W, bias_offset + n);
                 PLAIN_LOOP
                 for (int t = 0; t < here; t++) {
                     int oy = (first + t) / across % down * 2, ox = (first + t) % across * 2;
                     long sh = (long)width_out * filters;
                     long at = ((long)((first + t) / across / down) * height_out + oy) * sh + (long)ox * filters + n;
-                    give(m + t * NR + n - panel * NR, sums, bias, y_base + y_offset + at, extra + extra_offset + at, sh, filters,
+                    give(m + t * NR + n - panel * NR, sums, b, y_base + y_offset + at, extra + extra_offset + at, sh, filters,
                          oy + 1 < height_out, ox + 1 < width_out, scale, ops);
                 }
             }
@@ -224,13 +223,13 @@ static void spread(__global const MEMORY(OUT) *y, long sh, long sw, bool there, 
     V y00 = there ? LOAD(OUT, W, y, 0) : (V)(0), y01 = beside ? LOAD(OUT, W, y, sw) : (V)(0);
     V y10 = below ? LOAD(OUT, W, y, sh) : (V)(0), y11 = below && beside ? LOAD(OUT, W, y, sh + sw) : (V)(0);
 #define BETWEEN(j) V r0##j = y0##j, r1##j = y0##j + y1##j, r2##j = y0##j - y1##j, r3##j = -y1##j;
-    BETWEEN(0) BETWEEN(1)
-#define PUT_SPREAD(i, _)                                                                               \
+    ROWS_2(BETWEEN)
+#define PUT_SPREAD(i)                                                                               \
     STORE(f32, W, to, (4 * i) * place, r##i##0);                                                       \
     STORE(f32, W, to, (4 * i + 1) * place, r##i##0 + r##i##1);                                         \
     STORE(f32, W, to, (4 * i + 2) * place, r##i##0 - r##i##1);                                         \
     STORE(f32, W, to, (4 * i + 3) * place, -r##i##1);
-    PLACES_4(PUT_SPREAD, 0)
+    ROWS_4(PUT_SPREAD)
 }
 
 /* MR channels × NR filters of the sums, [channel][KB], grow by a block's tiles; the first block begins them. */
@@ -308,19 +307,19 @@ KERNEL(finish, WINOGRAD_FUSED_FINISH_ARGS) {
     if (c >= channels || n >= filters) return;
     long size = 16 * KB * KB;
     __global const float *sums = sums_base + sums_offset + (n / KB * blocks_c + c / KB) * size + c % KB * KB + n % KB;
-#define TOTAL(j, i) V u##i##j = LOAD(f32, W, sums, (4 * i + j) * KB * KB);
-#define TOTALS(i) PLACES_4(TOTAL, i)
-    TOTALS(0) TOTALS(1) TOTALS(2) TOTALS(3)
+#define TOTAL(i, j) V u##i##j = LOAD(f32, W, sums, (4 * i + j) * KB * KB);
+#define TOTALS(i) COLUMNS_4(TOTAL, i)
+    ROWS_4(TOTALS)
     PLAIN_LOOP
     for (int run = 1; run < runs; run++) {
         sums += blocks_c * blocks_n * size;
-#define NEXT(j, i) u##i##j += LOAD(f32, W, sums, (4 * i + j) * KB * KB);
-#define NEXTS(i) PLACES_4(NEXT, i)
-        NEXTS(0) NEXTS(1) NEXTS(2) NEXTS(3)
+#define NEXT(i, j) u##i##j += LOAD(f32, W, sums, (4 * i + j) * KB * KB);
+#define NEXTS(i) COLUMNS_4(NEXT, i)
+        ROWS_4(NEXTS)
     }
-#define UP(j, _)                                                                                       \
+#define UP(j)                                                                                       \
     V s##j = 0.5f * (u1##j + u2##j), q0##j = u0##j + s##j, q1##j = 0.5f * (u1##j - u2##j), q2##j = u3##j + s##j;
-    PLACES_4(UP, 0)
+    ROWS_4(UP)
     __global MEMORY(OUT) *w = w_base + w_offset + (long)c * filters + n;
     long tap = (long)channels * filters;
 #define GIVE_ROW(i)                                                                                    \
@@ -330,5 +329,5 @@ KERNEL(finish, WINOGRAD_FUSED_FINISH_ARGS) {
         STORE(OUT, W, w, (3 * i + 1) * tap, 0.5f * (q##i##1 - q##i##2));                               \
         STORE(OUT, W, w, (3 * i + 2) * tap, q##i##3 + s);                                              \
     }
-    GIVE_ROW(0) GIVE_ROW(1) GIVE_ROW(2)
+    ROWS_3(GIVE_ROW)
 }

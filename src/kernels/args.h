@@ -36,6 +36,7 @@
 #define CLEF__FIELD_LONG3(name) int64_t name[3];
 #define CLEF__FIELD_FLOAT(name) float name;
 #define CLEF__FIELD_EPILOGUE(to) clef__epilogue epilogue;
+#define CLEF__FIELD_BIASED_EPILOGUE(to) clef__epilogue epilogue;
 #define CLEF__FIELD_HW(name) int64_t name[2];
 #define CLEF__FIELD_GROUP(name, LIST) name##_args name;
 #define CLEF__FIELD_PROLOGUE(name) \
@@ -64,6 +65,7 @@
 #define CLEF__PASS_LONG3(name) clef__launch_longs(lw, args->name, 3);
 #define CLEF__PASS_FLOAT(name) clef__launch_float(lw, args->name);
 #define CLEF__PASS_EPILOGUE(to) clef__launch_epilogue(lw, &args->epilogue, args->to);
+#define CLEF__PASS_BIASED_EPILOGUE(to) clef__launch_biased_epilogue(lw, &args->epilogue, args->to);
 #define CLEF__PASS_HW(name) clef__launch_ints(lw, args->name, 2);
 #define CLEF__PASS_GROUP(name, LIST) pass_##name(lw, &args->name);
 #define CLEF__PASS_PROLOGUE(name) clef__launch_read(lw, &args->name, args->name##_lanes);

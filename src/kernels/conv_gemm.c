@@ -22,8 +22,9 @@ static void conv_gemm_forward(const clef__lowering *lw) {
     clef__operand w = clef__lower_in(lw, 1);
     clef__image x = clef__image_padded(lw, 0, clef__gemm_a_type(lw, w.dtype), a->before, a->after);
     clef__image y = clef__image_of(clef__lower_out(lw, clef__channels_last));
-    clef__epilogue epilogue = clef__lower_epilogue(lw, y.data);
+    clef__epilogue epilogue = clef__lower_biased_epilogue(lw, y.data);
     int64_t filters = y.c / a->groups, channels = x.c / a->groups;
+    epilogue.bias_z = filters;
     /* clang-format off */
     clef__gemm g = {
         .m = {y.n, y.h, y.w}, .k = {w.dim[2], w.dim[3], channels}, .z = {1, a->groups}, .n = filters,
@@ -35,11 +36,6 @@ static void conv_gemm_forward(const clef__lowering *lw) {
         .epilogue = epilogue,
     };
     /* clang-format on */
-    if (clef__lower_node(lw)->n_inputs == 3) {
-        g.has_bias = true;
-        g.bias = clef__lower_in_dense(lw, 2, NULL);
-        g.bias_z = filters;
-    }
     clef__gemm_lower(lw, g);
 }
 

@@ -80,10 +80,9 @@ static void lower_images(const clef__lowering *lw, bool backward) {
     const clef__node *node = clef__lower_node(lw);
     const clef__conv *a = node->attributes;
     clef__operand w = clef__lower_in_dense(lw, 1, clef__filters_last);
-    clef__operand bias = node->n_inputs == 3 ? clef__lower_in_dense(lw, 2, NULL) : w;
     clef__image x = clef__image_in(lw, 0);
     clef__image y = clef__image_of(clef__lower_out(lw, clef__channels_last));
-    clef__epilogue epilogue = clef__lower_epilogue(lw, y.data);
+    clef__epilogue epilogue = clef__lower_biased_epilogue(lw, y.data);
     int64_t rows = y.n * y.h, lanes = lanes_of(lw, y.c), chunk = chunk_of(lw, &x, lanes, a->kernel[0], rows);
     int64_t units = rows * (wide(lw) ? clef__larger(y.c / chunk, 1) : y.w * (y.c / lanes)), run = run_of(lw, units);
     begin_depthwise(lw, "depthwise", node->out->dtype, lanes);
@@ -91,7 +90,7 @@ static void lower_images(const clef__lowering *lw, bool backward) {
     clef__launch_define(lw, "BACKWARD", "%d", backward);
     /* clang-format off */
     depthwise_args args = {
-        .image = x.data, .filter = w, .bias = bias, .to = y.data, .has_bias = node->n_inputs == 3,
+        .image = x.data, .filter = w, .to = y.data,
         .geometry = geometry_of(a, &x, &y), .chunk = chunk, .units = units, .run = run, .epilogue = epilogue,
     };
     /* clang-format on */

@@ -199,17 +199,17 @@ static geometry_args geometry_of(const view *v, const clef__image *x) {
 }
 
 /* w: [n, c, kh, kw] in the kernel's order of taps, any strides. */
-static void convolve(const clef__lowering *lw, const view *v, clef__operand w, const clef__operand *bias) {
+static void convolve(const clef__lowering *lw, const view *v, clef__operand w) {
     clef__image x = clef__image_in(lw, 0);
     clef__operand y = clef__lower_out(lw, clef__channels_last), lines = y;
-    clef__epilogue epilogue = clef__lower_epilogue(lw, y);
+    clef__epilogue epilogue = clef__lower_biased_epilogue(lw, y);
     int64_t rows = x.n * v->out[0], per_item,
             items = free_grain(lw, rows, v->out[1] * v->kernel[0] * run_of(v) * vectors_of(lw, v), &per_item);
     if (is_staged(v, &x)) lines = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items, v->kernel[0], line_of(v, &x)));
     begin_direct(lw, "convolve", v, &x);
     /* clang-format off */
     convolve_args args = {
-        .x = x.data, .w = w, .y = y, .bias = bias ? *bias : w, .has_bias = bias != NULL, .lines = lines,
+        .x = x.data, .w = w, .y = y, .lines = lines,
         .rows = rows, .per_item = per_item, .geometry = geometry_of(v, &x),
         .wy = w.stride[2], .wx = w.stride[3], .wc = w.stride[1], .wn = w.stride[0], .epilogue = epilogue,
     };
@@ -221,15 +221,13 @@ static void convolve(const clef__lowering *lw, const view *v, clef__operand w, c
 static void direct_forward(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     view v = view_of(node->attributes, node->input[0]->shape, node->out->shape);
-    clef__operand bias = {0};
-    if (node->n_inputs == 3) bias = clef__lower_in_dense(lw, 2, NULL);
-    convolve(lw, &v, clef__lower_in(lw, 1), node->n_inputs == 3 ? &bias : NULL);
+    convolve(lw, &v, clef__lower_in(lw, 1));
 }
 
 static void direct_data(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     view v = view_of_data(node->attributes, node->input[0]->shape, node->out->shape);
-    convolve(lw, &v, clef__filters_flipped(clef__lower_in(lw, 1)), NULL);
+    convolve(lw, &v, clef__filters_flipped(clef__lower_in(lw, 1)));
 }
 
 static void direct_weight(const clef__lowering *lw) {

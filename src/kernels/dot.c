@@ -75,10 +75,10 @@ static void emit(const clef__lowering *lw, const clef__gemm *g, const shape *s, 
     if (alike) clef__launch_define(lw, "ALIKE", "1");
     /* clang-format off */
     dot_rows_args args = {
-        .a = s->a, .b = s->b, .c = g->c, .bias = clef__gemm_bias(g, s->a), .columns = columns, .columns_used = !alike,
-        .has_bias = g->has_bias, .M = s->m, .K = s->k, .rows = each, .items = items, .z2 = g->z[1],
+        .a = s->a, .b = s->b, .c = g->c, .columns = columns, .columns_used = !alike,
+        .M = s->m, .K = s->k, .rows = each, .items = items, .z2 = g->z[1],
         .am = s->am, .bk = s->bk, .bn = s->bn, .cm = s->cm, .cn = s->cn,
-        .bias_m = s->bias_m, .bias_n = s->bias_n, .bias_z = g->bias_z,
+        .bias_m = s->bias_m, .bias_n = s->bias_n,
         .az = CLEF__TWO(s->az), .bz = CLEF__TWO(s->bz), .cz = CLEF__TWO(g->c_z), .epilogue = g->epilogue,
     };
     /* clang-format on */

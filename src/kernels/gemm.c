@@ -10,7 +10,6 @@
 
 CLEF__ARGS(gemm, GEMM_ARGS)
 CLEF__ARGS(pack, PACK_ARGS)
-CLEF__ARGS(finish, FINISH_ARGS)
 
 enum {
     LONGEST_K = 4608,     /* longer sums that cannot go in blocks are split */
@@ -108,9 +107,7 @@ static int64_t tuned(const tiling *t, int knob, int64_t rule) { return t->knobs.
 
 static void choose_tile(const clef__lowering *lw, const clef__gemm *g, clef_dtype type, tiling *t) {
     const clef__profile *profile = clef__lower_profile(lw);
-    int lanes = profile->vector;
-    if (clef_dtype_size(type) == 8 && lanes > 1) lanes /= 2;
-    t->width = lanes;
+    t->width = clef__gemm_lanes(lw, type);
     t->vectors = (int)tuned(t, CLEF__GEMM_VECTORS, profile->tile_vectors);
     int64_t narrow = clef__ceil_div(g->n, t->width) * t->width;
     int64_t wide = clef__ceil_div(g->n, t->width * t->vectors) * t->width * t->vectors;
@@ -335,7 +332,7 @@ static void multiply(const clef__lowering *lw, const clef__gemm *g, const tiling
     define_types(lw, type, g->c.dtype);
     /* clang-format off */
     gemm_args args = {
-        .a = g->a, .b = g->b, .c = g->c, .bias = clef__gemm_bias(g, g->a), .has_bias = g->has_bias, .bias_z = g->bias_z,
+        .a = g->a, .b = g->b, .c = g->c,
         .M = t->m, .N = g->n, .K = t->k,
         .m2 = g->m[1], .m3 = g->m[2], .am = CLEF__THREE(g->a_m), .cm = CLEF__THREE(g->c_m), .cn = g->c_n,
         .k2 = g->k[1], .k3 = g->k[2], .ak = CLEF__THREE(g->a_k),
@@ -354,28 +351,11 @@ static void multiply(const clef__lowering *lw, const clef__gemm *g, const tiling
                      (size_t[]){lx, ly, 1});
 }
 
-/* C := the sum of the splits, with what belongs into the last store. */
-static void finish(const clef__lowering *lw, const clef__gemm *g, const tiling *t, clef__operand part) {
-    int64_t rows = clef__larger(clef__smaller(t->m, 32768 / clef__larger(g->n * t->splits, 1)), 1);
-    clef__launch_begin(lw, "pack.cl", "finish");
-    clef__launch_define(lw, "W", "%d", t->width);
-    define_types(lw, part.dtype, g->c.dtype);
-    /* clang-format off */
-    finish_args args = {
-        .part = part, .c = g->c, .bias = clef__gemm_bias(g, part), .has_bias = g->has_bias, .bias_z = g->bias_z,
-        .M = t->m, .N = g->n, .splits = t->splits, .m2 = g->m[1], .m3 = g->m[2], .cm = CLEF__THREE(g->c_m), .cn = g->c_n,
-        .z2 = g->z[1], .cz = CLEF__TWO(g->c_z), .rows = rows, .epilogue = g->epilogue,
-    };
-    /* clang-format on */
-    pass_finish(lw, &args);
-    clef__launch_end(lw, (size_t[]){(size_t)clef__ceil_div(t->m, rows), (size_t)t->batch, 1}, (size_t[]){1, 1, 1});
-}
-
 static void multiply_in_splits(const clef__lowering *lw, const clef__gemm *g, const tiling *t, clef_dtype type) {
     clef__operand part = clef__lower_scratch(lw, type, CLEF_SHAPE(t->batch * t->splits, t->m, g->n));
     clef__gemm h = clef__gemm_in_parts(g, part, t->splits);
     multiply(lw, &h, t, type, t->m * g->n);
-    finish(lw, g, t, part);
+    clef__gemm_finish(lw, g, part);
 }
 
 /* A in the type of sums, every row by itself: for what was to be made in tiles and is too large for them. */

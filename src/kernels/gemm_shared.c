@@ -1,11 +1,23 @@
-/* gemm_shared.c — what the algorithms for a product share: types, levels, the bias, parts. */
+/* gemm_shared.c — what the algorithms for a product share: types, levels, parts. */
+#include "kernels/args.h"
 #include "kernels/gemm.h"
+#include "pack.args"
+#include "runtime/arithmetic.h"
 #include <string.h>
+
+CLEF__ARGS(finish, FINISH_ARGS)
+
+enum { FINISHED_ELEMENTS = 32768 }; /* that a work-item reads, where one owns a long run */
 
 clef_dtype clef__gemm_type(clef_dtype dtype) { return dtype == CLEF_F16 || dtype == CLEF_BF16 ? CLEF_F32 : dtype; }
 
 clef_dtype clef__gemm_a_type(const clef__lowering *lw, clef_dtype dtype) {
     return clef__lower_profile(lw)->block > 0 ? dtype : clef__gemm_type(dtype);
+}
+
+int clef__gemm_lanes(const clef__lowering *lw, clef_dtype type) {
+    int lanes = clef__lower_profile(lw)->vector;
+    return clef_dtype_size(type) == 8 && lanes > 1 ? lanes / 2 : lanes;
 }
 
 clef__operand clef__gemm_operand(const clef__lowering *lw, clef__operand x) {
@@ -49,19 +61,17 @@ void clef__gemm_begin(const clef__lowering *lw, const clef__gemm *g) {
     int64_t stride[6] = {g->c_z[0], g->c_z[1], g->c_m[0], g->c_m[1], g->c_m[2], g->c_n};
     memcpy(c.dim, dim, sizeof dim);
     memcpy(c.stride, stride, sizeof stride);
-    if (!g->has_bias) {
+    if (!(g->epilogue.ops & EPILOGUE_BIAS)) {
         clef__lower_fill(lw, c, 0);
         return;
     }
-    clef__operand bias = g->bias;
-    int64_t bias_stride[6] = {0, g->bias_z, 0, 0, 0, 1};
+    clef__operand bias = g->epilogue.bias;
+    int64_t bias_stride[6] = {0, g->epilogue.bias_z, 0, 0, 0, 1};
     bias.rank = 6;
     memcpy(bias.dim, dim, sizeof dim);
     memcpy(bias.stride, bias_stride, sizeof bias_stride);
     clef__lower_copy(lw, c, bias);
 }
-
-clef__operand clef__gemm_bias(const clef__gemm *g, clef__operand any) { return g->has_bias ? g->bias : any; }
 
 clef__gemm clef__gemm_in_parts(const clef__gemm *g, clef__operand part, int64_t splits) {
     clef__gemm h = *g;
@@ -74,7 +84,28 @@ clef__gemm clef__gemm_in_parts(const clef__gemm *g, clef__operand part, int64_t 
     h.c_n = 1;
     h.c_z[1] = splits * size;
     h.c_z[0] = g->z[1] * h.c_z[1];
-    h.has_bias = false;
     h.epilogue = (clef__epilogue){0};
     return h;
+}
+
+/* Whole rows, or an element for each work-item. */
+void clef__gemm_finish(const clef__lowering *lw, const clef__gemm *g, clef__operand part) {
+    int64_t batch = g->z[0] * g->z[1], splits = part.dim[0] / batch, m = part.dim[1], n = part.dim[2];
+    bool wide = clef__lower_profile(lw)->wide_items;
+    int64_t most = clef__smaller(m, FINISHED_ELEMENTS / clef__larger(n * splits, 1));
+    int64_t rows = wide ? clef__larger(most, 1) : 1, columns = wide ? n : 1;
+    int64_t units = clef__ceil_div(m, rows) * clef__ceil_div(n, columns) * batch;
+    clef__launch_begin(lw, "pack.cl", "finish");
+    clef__launch_define(lw, "W", "%d", wide ? clef__gemm_lanes(lw, part.dtype) : 1);
+    clef__launch_define(lw, "IN", "%s", clef__token(part.dtype));
+    clef__launch_define(lw, "OUT", "%s", clef__token(g->c.dtype));
+    /* clang-format off */
+    finish_args args = {
+        .part = part, .c = g->c,
+        .M = m, .N = n, .splits = splits, .m2 = g->m[1], .m3 = g->m[2], .cm = CLEF__THREE(g->c_m), .cn = g->c_n,
+        .z2 = g->z[1], .cz = CLEF__TWO(g->c_z), .rows = rows, .columns = columns, .units = units, .epilogue = g->epilogue,
+    };
+    /* clang-format on */
+    pass_finish(lw, &args);
+    clef__launch_end_1d(lw, units);
 }

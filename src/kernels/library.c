@@ -15,13 +15,15 @@ static bool describe_matrix(int64_t rows, int64_t columns, int64_t row_stride, i
 /* It computes in the type of its operands, which for half types would be too little; and the epilogue is ours. */
 static bool suits(const clef__gemm *g) {
     clef_dtype dtype = g->c.dtype;
-    return g->epilogue.ops == 0 && (dtype == CLEF_F32 || dtype == CLEF_F64) && g->a.dtype == dtype && g->b.dtype == dtype;
+    return (g->epilogue.ops & ~EPILOGUE_BIAS) == 0 && (dtype == CLEF_F32 || dtype == CLEF_F64) && g->a.dtype == dtype &&
+           g->b.dtype == dtype;
 }
 
 static bool describe(const clef__gemm *product, clef__blas_product *p) {
     clef__gemm g = *product;
     bool plain = suits(&g) && clef__gemm_is_plain(&g) && g.z[0] == 1;
-    *p = (clef__blas_product){.dtype = g.c.dtype, .m = g.m[2], .n = g.n, .k = g.k[2], .batch = g.z[1], .adds = g.has_bias};
+    *p = (clef__blas_product){
+        .dtype = g.c.dtype, .m = g.m[2], .n = g.n, .k = g.k[2], .batch = g.z[1], .adds = g.epilogue.ops & EPILOGUE_BIAS};
     plain = plain && describe_matrix(p->m, p->k, g.a_m[2], g.a_k[2], g.a_z[1], &p->matrix[0]) &&
             describe_matrix(p->k, p->n, g.b_k[2], g.b_n, g.b_z[1], &p->matrix[1]) &&
             describe_matrix(p->m, p->n, g.c_m[2], g.c_n, g.c_z[1], &p->matrix[2]) && !p->matrix[2].transposed;

@@ -81,10 +81,9 @@ static clef__operand spread(const clef__lowering *lw, clef__operand x, const cle
 }
 
 static void lower_product(const clef__lowering *lw, clef__operand a, clef__operand b) {
-    const clef__node *node = clef__lower_node(lw);
     clef__operand c = clef__lower_out(lw, NULL);
     clef__gemm g = {.n = c.dim[c.rank - 1]};
-    clef__epilogue epilogue = clef__lower_epilogue(lw, c);
+    clef__epilogue epilogue = clef__lower_biased_epilogue(lw, c);
     a = clef__gemm_operand(lw, a);
     if (!place_levels(&g, &a, &b, &c)) {
         a = spread(lw, a, &c);
@@ -103,10 +102,6 @@ static void lower_product(const clef__lowering *lw, clef__operand a, clef__opera
     g.b_k[2] = stride_of(&b, 1);
     g.b_n = stride_of(&b, 0);
     g.c_n = 1;
-    if (node->n_inputs == 3) {
-        g.bias = clef__lower_in_dense(lw, 2, NULL);
-        g.has_bias = true;
-    }
     clef__gemm_lower(lw, g);
 }
 

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 
 CLEF__ARGS(tile, TILE_ARGS)
-CLEF__ARGS(finish_tiles, FINISH_TILES_ARGS)
 
 enum {
     UNIT_ITEMS = 512,     /* work-items that keep a compute unit busy */
@@ -53,7 +52,7 @@ static const clef__knob_seed tile_seeds[] = {TILE(1, 0), TILE(2, 0), TILE(3, 0),
 /* clang-format on */
 
 const clef__family clef__tile_family = {.name = "tile",
-                                        .files = "tile.cl",
+                                        .files = "tile.cl pack.cl",
                                         .knob = tile_knobs,
                                         .n_knobs = sizeof tile_knobs / sizeof tile_knobs[0],
                                         .seed = tile_seeds,
@@ -61,7 +60,7 @@ const clef__family clef__tile_family = {.name = "tile",
 
 /* Shapes and splits, but no library: it does not take half types. */
 const clef__family clef__matrix_family = {.name = "matrix",
-                                          .files = "matrix.cl tile.cl",
+                                          .files = "matrix.cl pack.cl",
                                           .knob = tile_knobs,
                                           .n_knobs = CLEF__TILE_LIBRARY,
                                           .seed = tile_seeds,
@@ -218,7 +217,7 @@ static void multiply(const clef__lowering *lw, const clef__gemm *g, const tiling
     define(lw, g, t);
     /* clang-format off */
     tile_args args = {
-        .a = g->a, .b = g->b, .c = g->c, .bias = clef__gemm_bias(g, g->a), .has_bias = g->has_bias, .bias_z = g->bias_z,
+        .a = g->a, .b = g->b, .c = g->c,
         .M = t->m, .N = t->n, .K = t->k,
         .m2 = g->m[1], .m3 = g->m[2], .am = CLEF__THREE(g->a_m), .cm = CLEF__THREE(g->c_m), .bn = g->b_n, .cn = g->c_n,
         .k2 = g->k[1], .k3 = g->k[2], .ak = CLEF__THREE(g->a_k), .bk = CLEF__THREE(g->b_k),
@@ -231,30 +230,11 @@ static void multiply(const clef__lowering *lw, const clef__gemm *g, const tiling
     clef__launch_end(lw, (size_t[]){groups * items, 1, 1}, (size_t[]){items, 1, 1});
 }
 
-/* C := the sum of the splits, with what belongs into the last store. */
-static void finish(const clef__lowering *lw, const clef__gemm *g, const tiling *t, clef__operand part) {
-    int64_t units = t->batch * t->m * t->n;
-    clef__launch_begin(lw, "tile.cl", "finish_tiles");
-    clef__launch_define(lw, "IN", "%s", clef__token(part.dtype));
-    clef__launch_define(lw, "A_IN", "%s", clef__token(part.dtype));
-    clef__launch_define(lw, "B_IN", "%s", clef__token(part.dtype));
-    clef__launch_define(lw, "OUT", "%s", clef__token(g->c.dtype));
-    /* clang-format off */
-    finish_tiles_args args = {
-        .part = part, .c = g->c, .bias = clef__gemm_bias(g, part), .has_bias = g->has_bias, .bias_z = g->bias_z,
-        .M = t->m, .N = t->n, .splits = t->splits, .m2 = g->m[1], .m3 = g->m[2], .cm = CLEF__THREE(g->c_m), .cn = g->c_n,
-        .z2 = g->z[1], .cz = CLEF__TWO(g->c_z), .units = units, .epilogue = g->epilogue,
-    };
-    /* clang-format on */
-    pass_finish_tiles(lw, &args);
-    clef__launch_end_1d(lw, units);
-}
-
 static void multiply_in_splits(const clef__lowering *lw, const clef__gemm *g, const tiling *t) {
     clef__operand part = clef__lower_scratch(lw, clef__gemm_type(g->c.dtype), CLEF_SHAPE(t->batch * t->splits, t->m, t->n));
     clef__gemm h = clef__gemm_in_parts(g, part, t->splits);
     multiply(lw, &h, t, t->m * t->n);
-    finish(lw, g, t, part);
+    clef__gemm_finish(lw, g, part);
 }
 
 /* Matrix units take both operands in one half type. */

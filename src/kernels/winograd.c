@@ -74,12 +74,11 @@ static clef__operand multiply(const clef__lowering *lw, clef__operand v, clef__o
     return m;
 }
 
-static void transform_result(const clef__lowering *lw, clef__operand m, const clef__operand *bias, const clef__image *y,
-                             const clef__epilogue *epilogue) {
+static void transform_result(const clef__lowering *lw, clef__operand m, const clef__image *y, const clef__epilogue *epilogue) {
     clef__launch_begin(lw, "winograd.cl", "winograd_result");
     /* clang-format off */
     winograd_result_args args = {
-        .from = m, .bias = bias ? *bias : m, .y = y->data, .has_bias = bias != NULL, .o = y->c, .h = y->h, .w = y->w,
+        .from = m, .y = y->data, .o = y->c, .h = y->h, .w = y->w,
         .tiles_h = tiles_of(y->h), .tiles_w = tiles_of(y->w), .tiles = m.dim[1], .epilogue = *epilogue,
     };
     /* clang-format on */
@@ -88,16 +87,16 @@ static void transform_result(const clef__lowering *lw, clef__operand m, const cl
 }
 
 /* A convolution of input 0 by w, chunk by chunk of its images. */
-static void convolve(const clef__lowering *lw, clef__operand w, const int64_t before[2], const clef__operand *bias) {
+static void convolve(const clef__lowering *lw, clef__operand w, const int64_t before[2]) {
     clef__operand x = clef__lower_in(lw, 0), u = transform_filters(lw, w);
     clef__image y = clef__image_of(clef__lower_out(lw, clef__channels_last)), part = y;
-    clef__epilogue epilogue = clef__lower_epilogue(lw, y.data);
+    clef__epilogue epilogue = clef__lower_biased_epilogue(lw, y.data);
     int64_t tiles_h = tiles_of(y.h), tiles_w = tiles_of(y.w), images = y.n;
     int64_t bytes = PRODUCTS * tiles_h * tiles_w * (x.dim[1] + y.c) * (int64_t)sizeof(float);
     int64_t chunk = clef__larger(CHUNK_BYTES / bytes, 1);
     for (int64_t n = 0; n < images; n += chunk) {
         x.dim[0] = clef__smaller(chunk, images - n);
-        transform_result(lw, multiply(lw, transform_image(lw, x, before, tiles_h, tiles_w), u), bias, &part, &epilogue);
+        transform_result(lw, multiply(lw, transform_image(lw, x, before, tiles_h, tiles_w), u), &part, &epilogue);
         x.offset += x.dim[0] * x.stride[0];
         part.data.offset += x.dim[0] * y.sn;
     }
@@ -105,14 +104,12 @@ static void convolve(const clef__lowering *lw, clef__operand w, const int64_t be
 
 static void winograd_forward(const clef__lowering *lw) {
     const clef__conv *a = clef__lower_node(lw)->attributes;
-    bool with_bias = clef__lower_node(lw)->n_inputs == 3;
-    clef__operand bias = with_bias ? clef__lower_in_dense(lw, 2, NULL) : (clef__operand){0};
-    convolve(lw, clef__lower_in(lw, 1), a->before, with_bias ? &bias : NULL);
+    convolve(lw, clef__lower_in(lw, 1), a->before);
 }
 
 static void winograd_data(const clef__lowering *lw) {
     const clef__conv *a = clef__lower_node(lw)->attributes;
-    convolve(lw, clef__filters_flipped(clef__lower_in(lw, 1)), (int64_t[]){2 - a->before[0], 2 - a->before[1]}, NULL);
+    convolve(lw, clef__filters_flipped(clef__lower_in(lw, 1)), (int64_t[]){2 - a->before[0], 2 - a->before[1]});
 }
 
 /* Four launches; what goes from one to the next passes through memory. */

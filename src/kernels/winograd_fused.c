@@ -102,8 +102,8 @@ static int64_t height_of(const clef__lowering *lw, int64_t tiles, int64_t channe
     return tiles >= high * units * profile->items_per_unit ? high : profile->tile_m;
 }
 
-static void convolve(const clef__lowering *lw, const clef__image *x, clef__operand w, const clef__image *y, const int64_t before[2],
-                     const clef__operand *bias) {
+static void convolve(const clef__lowering *lw, const clef__image *x, clef__operand w, const clef__image *y,
+                     const int64_t before[2]) {
     const clef__profile *profile = clef__lower_profile(lw);
     clef__operand u = transform_filters(lw, w);
     int64_t tiles = tiles_of(y->n, y->h, y->w);
@@ -112,12 +112,12 @@ static void convolve(const clef__lowering *lw, const clef__image *x, clef__opera
     int64_t blocks = clef__ceil_div(tiles, height), per_item = clef__ceil_div(blocks, units),
             items = clef__ceil_div(blocks, per_item);
     int64_t floats = 16 * height * (clef__ceil_div(x->c, RUN) * RUN + panel_of(lw));
-    clef__epilogue epilogue = clef__lower_epilogue(lw, y->data);
+    clef__epilogue epilogue = clef__lower_biased_epilogue(lw, y->data);
     clef__operand scratch = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items, floats));
     begin_winograd(lw, "conv", profile->tile_m, x->data.dtype, y->data.dtype);
     /* clang-format off */
     conv_args args = {
-        .x = x->data, .u = u, .y = y->data, .bias = bias ? *bias : y->data, .scratch = scratch, .has_bias = bias != NULL,
+        .x = x->data, .u = u, .y = y->data, .scratch = scratch,
         .geometry = geometry_of(x, y, before), .height = height, .blocks = blocks, .per_item = per_item, .epilogue = epilogue,
     };
     /* clang-format on */
@@ -126,13 +126,11 @@ static void convolve(const clef__lowering *lw, const clef__image *x, clef__opera
 }
 
 static void winograd_fused_forward(const clef__lowering *lw) {
-    const clef__node *node = clef__lower_node(lw);
-    const clef__conv *a = node->attributes;
-    clef__operand w = clef__lower_in(lw, 1), bias = {0};
+    const clef__conv *a = clef__lower_node(lw)->attributes;
+    clef__operand w = clef__lower_in(lw, 1);
     clef__image x = clef__image_in(lw, 0);
-    if (node->n_inputs == 3) bias = clef__lower_in_dense(lw, 2, NULL);
     clef__image y = clef__image_of(clef__lower_out(lw, clef__channels_last));
-    convolve(lw, &x, w, &y, a->before, node->n_inputs == 3 ? &bias : NULL);
+    convolve(lw, &x, w, &y, a->before);
 }
 
 static void winograd_fused_data(const clef__lowering *lw) {
@@ -140,7 +138,7 @@ static void winograd_fused_data(const clef__lowering *lw) {
     clef__operand w = clef__filters_flipped(clef__lower_in(lw, 1));
     clef__image dy = clef__image_in(lw, 0);
     clef__image dx = clef__image_of(clef__lower_out(lw, clef__channels_last));
-    convolve(lw, &dy, w, &dx, (int64_t[]){2 - a->before[0], 2 - a->before[1]}, NULL);
+    convolve(lw, &dy, w, &dx, (int64_t[]){2 - a->before[0], 2 - a->before[1]});
 }
 
 static clef__operand sum_over_tiles(const clef__lowering *lw, const clef__image *x, const clef__image *dy, int64_t *runs) {

@@ -37,6 +37,7 @@ struct clef__code_entry {
     uint64_t hash;
     const char *file_text;
     const char *asked; /* the options that were asked for, the end of the code's */
+    int uses;          /* what its whole text needs of common.h; 0: nobody asked yet */
     bool claimed;
 };
 
@@ -119,13 +120,14 @@ void clef__codes_close(clef__device *device) {
 
 /* ---- compiling ---- */
 
-/* What its whole text needs of common.h. */
-static int uses_of(const clef__code *code) {
-    return clef__uses(code->text, code->file ? clef__embedded(code->file) : NULL, code->options);
+static int uses_of(clef__code *code) {
+    clef__code_entry *e = (clef__code_entry *)code;
+    if (!e->uses) e->uses = clef__uses(code->text, code->file ? clef__embedded(code->file) : NULL, code->options);
+    return e->uses;
 }
 
 /* Its whole text, for clef__free; NULL without host memory. */
-static char *whole_text(const clef__code *code) {
+static char *whole_text(clef__code *code) {
     const char *file = code->file ? clef__embedded(code->file) : "", *text = code->text ? code->text : "";
     return clef__asprintf("#define USES %d\n%s%s%s", uses_of(code), code->text ? clef__embedded("common.h") : "", text, file);
 }

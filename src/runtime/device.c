@@ -306,10 +306,11 @@ static int choose_one(const clef__found *list, int n, const char *choice) {
 /* A name may end like parts itself. */
 static bool choose(const clef__found *list, int n, const char *text, clef__choice *out) {
     char name[256];
-    bool parts = clef__parts_at(text) > 0 && best(list, n, text) < 0;
-    snprintf(name, sizeof name, "%.*s", parts ? clef__parts_at(text) : (int)sizeof name - 1, text);
+    int at = clef__parts_at(text);
+    bool parts = at > 0 && best(list, n, text) < 0;
+    snprintf(name, sizeof name, "%.*s", parts ? at : (int)sizeof name - 1, text);
     *out = (clef__choice){.index = choose_one(list, n, name)};
-    return out->index >= 0 && (!parts || clef__parts_read(text, &list[out->index].info, out));
+    return out->index >= 0 && (!parts || clef__parts_read(text, at, &list[out->index].info, out));
 }
 
 static int choose_list(const clef__found *list, int n, const char *choice, clef__choice chosen[CLEF__MAX_DEVICES]) {

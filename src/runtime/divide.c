@@ -41,8 +41,8 @@ static uint32_t read_count(const char **at) {
     return good ? (uint32_t)count : 0;
 }
 
-bool clef__parts_read(const char *choice, const clef_device_info *device, clef__choice *parts) {
-    const char *at = choice + clef__parts_at(choice);
+bool clef__parts_read(const char *choice, int parts_at, const clef_device_info *device, clef__choice *parts) {
+    const char *at = choice + parts_at;
     uint32_t left = device->compute_units;
     if (*at++ == '/') {
         uint32_t count = read_count(&at);

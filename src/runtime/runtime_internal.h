@@ -63,8 +63,8 @@ void clef__device_free_texts(clef_device_info *info);
 int clef__threads_wanted(int option);
 /* Length of the name in "NAME/2" or "NAME:1+3"; -1: it ends in nothing of the kind. */
 int clef__parts_at(const char *choice);
-/* Reads what stands there, for a device of so many compute units, into choice->parts and units; false after clef__fail. */
-bool clef__parts_read(const char *choice, const clef_device_info *device, clef__choice *parts);
+/* Reads what stands behind that length, for a device of so many compute units, into choice->parts and units; false after clef__fail. */
+bool clef__parts_read(const char *choice, int parts_at, const clef_device_info *device, clef__choice *parts);
 /* So many of a CPU's threads, where it has more: a choice of one part. */
 void clef__threads_choose(int threads, const clef_device_info *device, clef__choice *choice);
 /* The sub-devices that are chosen, `divided`, or the whole device; how many, 0 after clef__fail. */

@@ -8,38 +8,22 @@
 #include <string.h>
 
 /* A word that ends with `_` stands for all that begin so. */
+#define CALLED(f) {#f, USES_MATH},
 static const struct {
     const char *word;
     int uses;
-} words[] = {
-    {"i64", USES_LONG},        {"f64", USES_DOUBLE | USES_LONG},
-    {"long4", USES_LONG},      {"double4", USES_DOUBLE | USES_LONG},
-    {"long8", USES_LONG},      {"double8", USES_DOUBLE | USES_LONG},
-    {"long16", USES_LONG},     {"double16", USES_DOUBLE | USES_LONG},
-    {"double", USES_DOUBLE},   {"f16", USES_HALVES},
-    {"bf16", USES_HALVES},     {"u8", USES_BYTES},
-    {"bool", USES_BYTES},      {"M_", USES_DOUBLE},
-    {"DBL_", USES_DOUBLE},     {"RETURN_", USES_MATH},
-    {"CALLS_MATH", USES_MATH}, {"GELU_", USES_MATH},
-    {"SIGMOID", USES_MATH},    {"SOFTPLUS", USES_MATH},
-    {"PDF", USES_MATH},        {"LET", USES_MATH},
-    {"FMOD", USES_MATH},       {"acos", USES_MATH},
-    {"acosh", USES_MATH},      {"asin", USES_MATH},
-    {"asinh", USES_MATH},      {"atan", USES_MATH},
-    {"atan2", USES_MATH},      {"atanh", USES_MATH},
-    {"ceil", USES_MATH},       {"copysign", USES_MATH},
-    {"cos", USES_MATH},        {"cosh", USES_MATH},
-    {"erf", USES_MATH},        {"erfc", USES_MATH},
-    {"exp", USES_MATH},        {"exp2", USES_MATH},
-    {"expm1", USES_MATH},      {"fmod", USES_MATH},
-    {"hypot", USES_MATH},      {"ldexp", USES_MATH},
-    {"ilogb", USES_MATH},      {"log", USES_MATH},
-    {"log10", USES_MATH},      {"log1p", USES_MATH},
-    {"log2", USES_MATH},       {"pow", USES_MATH},
-    {"rint", USES_MATH},       {"sign", USES_MATH},
-    {"sin", USES_MATH},        {"sinh", USES_MATH},
-    {"tan", USES_MATH},        {"tanh", USES_MATH},
-};
+} words[] = {{"i64", USES_LONG},        {"f64", USES_DOUBLE | USES_LONG},
+             {"long4", USES_LONG},      {"double4", USES_DOUBLE | USES_LONG},
+             {"long8", USES_LONG},      {"double8", USES_DOUBLE | USES_LONG},
+             {"long16", USES_LONG},     {"double16", USES_DOUBLE | USES_LONG},
+             {"double", USES_DOUBLE},   {"f16", USES_HALVES},
+             {"bf16", USES_HALVES},     {"u8", USES_BYTES},
+             {"bool", USES_BYTES},      {"M_", USES_DOUBLE},
+             {"DBL_", USES_DOUBLE},     {"RETURN_", USES_MATH},
+             {"CALLS_MATH", USES_MATH}, {"GELU_", USES_MATH},
+             {"SIGMOID", USES_MATH},    {"SOFTPLUS", USES_MATH},
+             {"PDF", USES_MATH},        {"LET", USES_MATH},
+             {"FMOD", USES_MATH},       MATH_FUNCTIONS(CALLED, CALLED, CALLED)};
 
 static int uses_of_word(const char *word, size_t n) {
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {

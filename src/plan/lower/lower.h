@@ -51,13 +51,18 @@ typedef struct clef__epilogue {
     int ops;             /* bits of cl/epilogue_ops.h; 0: nothing */
     clef__operand extra; /* lies as the output does */
     int scale;           /* the captured node of a constant */
+    clef__operand bias;  /* contiguous along the last dimension */
+    int64_t bias_z;      /* to the bias of the next product of a batch, group of a convolution */
 } clef__epilogue;
 /* For ops with `epilogue`, after clef__lower_out while no launch is open: what the strategy takes upon itself for `out`.  One that
    does not ask, or gets nothing as the extra operand lies otherwise, has it done by a launch of its own. */
 clef__epilogue clef__lower_epilogue(const clef__lowering *lw, clef__operand out);
+/* The same of a product or a convolution, whose third input is a bias, if there is one. */
+clef__epilogue clef__lower_biased_epilogue(const clef__lowering *lw, clef__operand out);
 /* The arguments of EPILOGUE (cl/args.h) for a kernel that writes to `out`, or to a part of it with another offset; any epilogue, none
    too. */
 void clef__launch_epilogue(const clef__lowering *lw, const clef__epilogue *epilogue, clef__operand out);
+void clef__launch_biased_epilogue(const clef__lowering *lw, const clef__epilogue *epilogue, clef__operand out);
 
 /* ---- prologue: pointwise ops done in the loads of a node's kernel (prologue.c) ---- */
 /* For ops with `prologue`, before input 0 is asked for: true if pointwise ops that nobody else reads make that input, and their

@@ -23,14 +23,28 @@ clef__epilogue clef__lower_epilogue(const clef__lowering *lw, clef__operand out)
     return epilogue;
 }
 
+clef__epilogue clef__lower_biased_epilogue(const clef__lowering *lw, clef__operand out) {
+    clef__epilogue epilogue = clef__lower_epilogue(lw, out);
+    if (lw->node->n_inputs < 3) return epilogue;
+    epilogue.ops |= EPILOGUE_BIAS;
+    epilogue.bias = clef__lower_in_dense(lw, 2, NULL);
+    return epilogue;
+}
+
 void clef__launch_epilogue(const clef__lowering *lw, const clef__epilogue *epilogue, clef__operand out) {
     clef__operand extra = clef__epilogue_takes_operand(epilogue->ops) ? epilogue->extra : out; /* which then is not read */
     if (clef__epilogue_takes_operand(epilogue->ops)) extra.offset += out.offset;
     clef__launch_tensor(lw, extra, false);
     clef__launch_constant(lw, clef__epilogue_takes_number(epilogue->ops) ? epilogue->scale : -1, 1, out.dtype);
     clef__launch_int(lw, epilogue->ops);
-    for (int bit = 1; bit <= epilogue->ops; bit <<= 1)
+    for (int bit = EPILOGUE_SCALE; bit <= epilogue->ops; bit <<= 1)
         if (epilogue->ops & bit) clef__launch_name(lw, clef__epilogue_op_name(bit), true);
+}
+
+void clef__launch_biased_epilogue(const clef__lowering *lw, const clef__epilogue *epilogue, clef__operand out) {
+    clef__launch_tensor(lw, epilogue->ops & EPILOGUE_BIAS ? epilogue->bias : out, false);
+    clef__launch_long(lw, epilogue->bias_z);
+    clef__launch_epilogue(lw, epilogue, out);
 }
 
 /* ---- prologue ---- */
