@@ -5,7 +5,7 @@
 
    convolve: y[pixel][n] = Σ x[pixel][tap] · w[tap][n] (+ bias[n]), and the epilogue (epilogue.h), row by row.  A work-item does
    whole rows of y, MR neighbouring pixels of NV vectors at a time, in PASSES over a row; where pixels do not fill a row, its last
-   tile moves back.
+   tile moves back.  A tile may span DEEP short rows of an image instead, whole ones.
    Vectors that RESULTS does not fill write beyond their pixel, what the next one then overwrites; only a work-item's last one is
    written to measure.
    gradient: part[item][tap][n] = Σ x[pixel][tap] · dy[pixel][n] over the rows of an item, KEYS · PART taps at a time: PART of a run
@@ -13,7 +13,7 @@
    finish: the sum of the parts in the order of the items.
 
    Knobs: DT: f32, f16 or bf16, storage of images and filters; W: lanes; KH, KW, CHANNELS, RESULTS: taps, channels, results per pixel;
-   STRIDE: along a row; STAGED: rows of x are first copied as f32 into lines with zeros around; MR, NV,
+   STRIDE: along a row; STAGED: rows of x are first copied as f32 into lines with zeros around; MR, DEEP, NV,
    PASSES (convolve; 1 unless results fill all vectors); KEYS, PART, their
    product TAPS, and COPIED, what STAGED is to convolve (gradient). */
 #ifndef DT

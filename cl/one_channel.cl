@@ -89,7 +89,7 @@ static void reorder_pixels(__global const float *from, VEC(int, W) kept, __globa
 }
 
 static V twice(__global const float *p) {
-    H h = LOAD(f32, HALF, p, 0);
+    H h = CAT(VLOAD_, HALF)(p);
     return (V)(h, h);
 }
 

@@ -10,7 +10,6 @@
 #include "plan/lower/cost.h"
 #include "runtime/arithmetic.h"
 #include <math.h>
-#include <stdlib.h>
 
 CLEF__ARGS(geometry, DIRECT_GEOMETRY_ARGS)
 CLEF__ARGS(convolve, CONVOLVE_ARGS)
@@ -178,7 +177,6 @@ static int64_t height_of(const clef__lowering *lw, const view *v) {
 static int64_t depth_of(const clef__lowering *lw, const view *v, const clef__image *x) {
     const clef__profile *profile = clef__lower_profile(lw);
     int64_t depth = profile->tile_m * profile->tile_vectors / width_of(lw, v) / v->out[1];
-    if (getenv("XD")) depth = clef__smaller(depth, atoi(getenv("XD")));
     if (passes_of(lw, v) > 1 || choose_tile(lw, v, x).copied) return 1;
     while (depth > 1 && v->out[0] % depth != 0) depth--;
     return clef__larger(depth, 1);
@@ -187,8 +185,8 @@ static int64_t depth_of(const clef__lowering *lw, const view *v, const clef__ima
 /* The knobs of all kernels, so that a convolution and its gradient by the filters are one program; the gradient by the image has
    none to share with. */
 static void begin_direct(const clef__lowering *lw, const char *kernel, const view *v, const clef__image *x) {
-    static const char *const name[] = {"W",  "KH", "KW",     "CHANNELS", "RESULTS", "STRIDE", "STAGED",
-                                       "MR", "DEEP", "NV", "PASSES", "KEYS",     "PART",    "TAPS",   "COPIED"};
+    static const char *const name[] = {"W",    "KH", "KW",     "CHANNELS", "RESULTS", "STRIDE", "STAGED", "MR",
+                                       "DEEP", "NV", "PASSES", "KEYS",     "PART",    "TAPS",   "COPIED"};
     tile t = choose_tile(lw, v, x);
     /* clang-format off */
     const int64_t number[] = {lanes_of(lw, v), v->kernel[0], v->kernel[1], v->c, v->n, v->stride[1], is_staged(v, x),

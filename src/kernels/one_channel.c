@@ -22,7 +22,8 @@ enum {
     BLOCK_VECTORS = 256, /* of a gradient, that a first-level cache holds */
 };
 
-/* Fraction of the peak; multiplications of a vector that would take as long as reordering it; and vectors of a core per µs. */
+/* Fraction of the peak; multiplications of a vector that would take as long as reordering it; and the part of a step, as
+   clef__lower_pays counts them, that one takes with its share of the rest. */
 static const double EFFICIENCY = 0.6, REORDER_STEPS = 6, WORK = 0.7;
 
 /* Filters in pairs, and how rows and taps of a filter are partitioned. */
