@@ -89,8 +89,12 @@ static void reorder_pixels(__global const float *from, VEC(int, W) kept, __globa
 }
 
 static V twice(__global const float *p) {
+#if W == 4
+    return (V)(p[0], p[1], p[0], p[1]);
+#else
     H h = CAT(VLOAD_, HALF)(p);
     return (V)(h, h);
+#endif
 }
 
 /* ---- kernels ---- */
