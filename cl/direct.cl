@@ -5,7 +5,7 @@
 
    convolve: y[pixel][n] = Σ x[pixel][tap] · w[tap][n] (+ bias[n]), and the epilogue (epilogue.h), row by row.  A work-item does
    whole rows of y, MR neighbouring pixels of NV vectors at a time, in PASSES over a row; where pixels do not fill a row, its last
-   tile moves back.
+   tile moves back.  A tile may span DEEP short rows of an image instead, whole ones.
    Vectors that RESULTS does not fill write beyond their pixel, what the next one then overwrites; only a work-item's last one is
    written to measure.
    gradient: part[item][tap][n] = Σ x[pixel][tap] · dy[pixel][n] over the rows of an item, KEYS · PART taps at a time: PART of a run
@@ -13,7 +13,7 @@
    finish: the sum of the parts in the order of the items.
 
    Knobs: DT: f32, f16 or bf16, storage of images and filters; W: lanes; KH, KW, CHANNELS, RESULTS: taps, channels, results per pixel;
-   STRIDE: along a row; STAGED: rows of x are first copied as f32 into lines with zeros around; MR, NV,
+   STRIDE: along a row; STAGED: rows of x are first copied as f32 into lines with zeros around; MR, DEEP, NV,
    PASSES (convolve; 1 unless results fill all vectors); KEYS, PART, their
    product TAPS, and COPIED, what STAGED is to convolve (gradient). */
 #ifndef DT
@@ -42,6 +42,9 @@
 #endif
 #ifndef NV
 #define NV 2
+#endif
+#ifndef DEEP
+#define DEEP 1
 #endif
 #ifndef PASSES
 #define PASSES 1
@@ -117,7 +120,7 @@ KERNEL(convolve, CONVOLVE_ARGS) {
     stage(x_base, false, lines, KH * line);
 #endif
     PLAIN_LOOP
-    for (int row = begin; row < end; row++) {
+    for (int row = begin; row < end; row += DEEP) {
         int top = row % out_h * stride_h - before_h; /* taps from ky_begin to ky_end are inside the image */
         int ky_begin = top < 0 ? (dilation_h - 1 - top) / dilation_h : 0;
         int ky_end = clamp((height - top + dilation_h - 1) / dilation_h, ky_begin, KH);
@@ -132,13 +135,14 @@ KERNEL(convolve, CONVOLVE_ARGS) {
         __global const float *a_row = image + top * length;
         long a_step = dilation_h * length;
 #endif
+        long below = stride_h * length; /* from a row of a tile to the next, where it has several */
         PLAIN_LOOP
         for (int pass = 0; pass < PASSES; pass++) {
 #define FROM_BIAS(i, j) V bias##j = CAT(VLOAD_, W)(biases + pass * NR + j * W);
             COLUMNS(FROM_BIAS, 0)
             PLAIN_LOOP
-            for (int at = 0; at < out_w; at += MR) {
-                int ox = min(at, out_w - MR);
+            for (int at = 0; at < out_w; at += MR / DEEP) {
+                int ox = min(at, out_w - MR / DEEP);
 #define START(i, j) V c##i##_##j = (V)(0);
 #define START_ROW(i) COLUMNS(START, i)
                 ROWS(START_ROW)
@@ -149,14 +153,14 @@ KERNEL(convolve, CONVOLVE_ARGS) {
                     PLAIN_LOOP
                     for (int r = 0; r < RUN; r++) {
 #define FETCH(i, j) V b##j = CAT(VLOAD_, W)(b + r * NR + j * W);
-#define MULTIPLY(i, j) c##i##_##j = fma((V)(a[i * STEP + r]), b##j, c##i##_##j);
+#define MULTIPLY(i, j) c##i##_##j = fma((V)(a[i / (MR / DEEP) * below + i % (MR / DEEP) * STEP + r]), b##j, c##i##_##j);
 #define STEP_ROW(i) COLUMNS(MULTIPLY, i)
                         COLUMNS(FETCH, 0)
                         ROWS(STEP_ROW)
                     }
                 }
                 __global MEMORY(DT) *to = y_base + y_offset + ((long)row * out_w + ox) * RESULTS + pass * NR;
-                bool last = RESULTS < NR && row + 1 == end && at + MR >= out_w;
+                bool last = RESULTS < NR && row + DEEP == end && at + MR / DEEP >= out_w;
 #define PUT(i, j) STORE(DT, W, to, i * RESULTS + j * W, c##i##_##j + bias##j);
 #define PUT_EXACT(i, j) CAT(scatter_, DT)(to + i * RESULTS + j * W, 1, RESULTS - j * W, c##i##_##j + bias##j);
 #define PUT_ROW(i)                                                                                     \
@@ -169,7 +173,7 @@ KERNEL(convolve, CONVOLVE_ARGS) {
             }
         }
         long done = (long)row * out_w * RESULTS;
-        if (ops) epilogue_row(y_base + y_offset + done, extra + extra_offset + done, 1, out_w * RESULTS, scale, ops);
+        if (ops > EPILOGUE_BIAS) epilogue_row(y_base + y_offset + done, extra + extra_offset + done, 1, DEEP * out_w * RESULTS, scale, ops);
     }
 }
 

@@ -38,6 +38,7 @@
 #include "args.h"
 #include "fold_rows.args"
 #include "registers.h"
+#include "transpose.h"
 
 #define NR (NV * W)
 #define RUN (KW * CHANNELS)
@@ -46,21 +47,37 @@
 #define COLUMNS_IN_ALL (PANELS * NR)
 #define V VEC(float, W)
 
-/* [panel][filter][NR], from any strides; zeros in columns beyond the last tap. */
+/* W taps of W filters that follow one another, transposed: a vector of taps for each filter. */
+static void pack_block(__global const float *w, long sy, long sx, long sc, int tap, __global float *to) {
+#define READ_TAP(i)                                                                                    \
+    int tap##i = min(tap + i, KH * RUN - 1);                                                           \
+    V b##i, a##i = LOAD(f32, W, w, tap##i / RUN * sy + tap##i % RUN / CHANNELS * sx + tap##i % CHANNELS * sc);
+    LINES(READ_TAP)
+    TRANSPOSE(a, b)
+#define PUT_FILTER(i) STORE(f32, W, to, i * NR, CAT(TURNED(a, b), i));
+    LINES(PUT_FILTER)
+}
+
+/* [panel][filter][NR], from any strides; columns beyond the last tap repeat it, and nobody adds them. */
 static void pack_filters(__global const float *w, long sy, long sx, long sc, long sn, __global float *to) {
+    int blocks = sn == 1 ? FILTERS / W * W : 0; /* filters that blocks hold */
     PLAIN_LOOP
-    for (int i = 0; i < FILTERS * COLUMNS_IN_ALL; i += W) STORE(f32, W, to, i, (V)(0));
+    for (int j = 0; j < COLUMNS_IN_ALL; j += W) {
+        PLAIN_LOOP
+        for (int n = 0; n < blocks; n += W) pack_block(w + n, sy, sx, sc, j, to + j / NR * FILTERS * NR + n * NR + j % NR);
+    }
     PLAIN_LOOP
-    for (int j = 0; j < KH * RUN; j++) {
-        __global const float *from = w + j / RUN * sy + j % RUN / CHANNELS * sx + j % CHANNELS * sc;
+    for (int j = 0; j < COLUMNS_IN_ALL; j++) {
+        int tap = min(j, KH * RUN - 1);
+        __global const float *from = w + tap / RUN * sy + tap % RUN / CHANNELS * sx + tap % CHANNELS * sc;
         __global float *column = to + j / NR * FILTERS * NR + j % NR;
         PLAIN_LOOP
-        for (int n = 0; n < FILTERS; n++) column[n * NR] = from[n * sn];
+        for (int n = blocks; n < FILTERS; n++) column[n * NR] = from[n * sn];
     }
 }
 
 /* t[pixel][column] of MR pixels and one panel. */
-static void multiply(__global const float *a, __global const float *b, float *t) {
+static void multiply(__global const float *a, __global const float *b, V *t) {
 #define START(i, j) V c##i##_##j = (V)(0);
 #define START_ROW(i) COLUMNS(START, i)
     ROWS(START_ROW)
@@ -72,7 +89,7 @@ static void multiply(__global const float *a, __global const float *b, float *t)
         COLUMNS(FETCH, 0)
         ROWS(STEP_ROW)
     }
-#define PUT(i, j) CAT(VSTORE_, W)(c##i##_##j, t + i * COLUMNS_IN_ALL + j * W);
+#define PUT(i, j) t[i * (COLUMNS_IN_ALL / W) + j] = c##i##_##j;
 #define PUT_ROW(i) COLUMNS(PUT, i)
     ROWS(PUT_ROW)
 }
@@ -107,7 +124,7 @@ KERNEL(fold_rows, FOLD_ROWS_ARGS) {
     int item = (int)get_global_id(0), stop = min((item + 1) * per_item, parts), length = width * CHANNELS;
     __global float *filters = scratch_base + scratch_offset + (long)item * (FILTERS * COLUMNS_IN_ALL + KH * line);
     __global float *lines = filters + FILTERS * COLUMNS_IN_ALL;
-    float t[MR * COLUMNS_IN_ALL + W];
+    V t[MR * COLUMNS_IN_ALL / W + 1]; /* vectors, as drivers store one to an array of numbers in pieces */
     int bits[W], line_of[KH];
     PLAIN_LOOP
     for (int i = 0; i < W; i++) bits[i] = i < RUN % W ? -1 : 0;
@@ -133,9 +150,9 @@ KERNEL(fold_rows, FOLD_ROWS_ARGS) {
             for (int at = 0; at < out_w; at += MR) {
                 int ox = min(at, out_w - MR); /* the last tile moves back, and leaves out what was added */
                 PLAIN_LOOP
-                for (int p = 0; p < PANELS; p++) multiply(row + ox * FILTERS, filters + p * FILTERS * NR, t + p * NR);
+                for (int p = 0; p < PANELS; p++) multiply(row + ox * FILTERS, filters + p * FILTERS * NR, t + p * NV);
                 PLAIN_LOOP
-                for (int i = at - ox; i < MR; i++) add_runs(t + i * COLUMNS_IN_ALL, lines, line_of, (ox + i) * STEP, last);
+                for (int i = at - ox; i < MR; i++) add_runs((const float *)t + i * COLUMNS_IN_ALL, lines, line_of, (ox + i) * STEP, last);
             }
         }
         PLAIN_LOOP

@@ -173,19 +173,28 @@ static int64_t height_of(const clef__lowering *lw, const view *v) {
     return clef__equal_part(v->out[1], limit);
 }
 
+/* Rows that a tile spans where few pixels fill one: neighbours in y, of one image, that need no row of zeros. */
+static int64_t depth_of(const clef__lowering *lw, const view *v, const clef__image *x) {
+    const clef__profile *profile = clef__lower_profile(lw);
+    int64_t depth = profile->tile_m * profile->tile_vectors / width_of(lw, v) / v->out[1];
+    if (passes_of(lw, v) > 1 || choose_tile(lw, v, x).copied) return 1;
+    while (depth > 1 && v->out[0] % depth != 0) depth--;
+    return clef__larger(depth, 1);
+}
+
 /* The knobs of all kernels, so that a convolution and its gradient by the filters are one program; the gradient by the image has
    none to share with. */
 static void begin_direct(const clef__lowering *lw, const char *kernel, const view *v, const clef__image *x) {
-    static const char *const name[] = {"W",  "KH", "KW",     "CHANNELS", "RESULTS", "STRIDE", "STAGED",
-                                       "MR", "NV", "PASSES", "KEYS",     "PART",    "TAPS",   "COPIED"};
+    static const char *const name[] = {"W",    "KH", "KW",     "CHANNELS", "RESULTS", "STRIDE", "STAGED", "MR",
+                                       "DEEP", "NV", "PASSES", "KEYS",     "PART",    "TAPS",   "COPIED"};
     tile t = choose_tile(lw, v, x);
     /* clang-format off */
     const int64_t number[] = {lanes_of(lw, v), v->kernel[0], v->kernel[1], v->c, v->n, v->stride[1], is_staged(v, x),
-                              height_of(lw, v), width_of(lw, v), passes_of(lw, v), t.keys, t.part, t.keys * t.part, t.copied};
+                              height_of(lw, v) * depth_of(lw, v, x), depth_of(lw, v, x), width_of(lw, v), passes_of(lw, v), t.keys, t.part, t.keys * t.part, t.copied};
     /* clang-format on */
     clef__launch_begin(lw, "direct.cl", kernel);
     clef__launch_define(lw, "DT", "%s", clef__token(x->data.dtype));
-    size_t n = sizeof number / sizeof *number, own = 10; /* of convolve */
+    size_t n = sizeof number / sizeof *number, own = 11; /* of convolve */
     for (size_t i = 0; i < (v->of_data ? own : n); i++) clef__launch_define(lw, name[i], "%d", (int)number[i]);
 }
 
@@ -203,8 +212,9 @@ static void convolve(const clef__lowering *lw, const view *v, clef__operand w) {
     clef__image x = clef__image_in(lw, 0);
     clef__operand y = clef__lower_out(lw, clef__channels_last), lines = y;
     clef__epilogue epilogue = clef__lower_biased_epilogue(lw, y);
-    int64_t rows = x.n * v->out[0], per_item,
-            items = free_grain(lw, rows, v->out[1] * v->kernel[0] * run_of(v) * vectors_of(lw, v), &per_item);
+    int64_t depth = depth_of(lw, v, &x), rows = x.n * v->out[0], per_item,
+            items = free_grain(lw, rows / depth, depth * v->out[1] * v->kernel[0] * run_of(v) * vectors_of(lw, v), &per_item);
+    per_item *= depth;
     if (is_staged(v, &x)) lines = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items, v->kernel[0], line_of(v, &x)));
     begin_direct(lw, "convolve", v, &x);
     /* clang-format off */

@@ -176,7 +176,17 @@ static void convolve(const convolution *v, const float *x, const float *w, const
         }
 }
 
-static void check_convolution(convolution v, bool backward) {
+/* w [o, c, kh, kw] as a training step leaves it behind: [kh, kw, c, o] in memory. */
+static clef_tensor *filters_last(clef_shape ws, const float *w) {
+    static const int back[] = {3, 2, 0, 1};
+    int64_t o = ws.dim[0], rest = clef_shape_numel(ws) / o, taps = ws.dim[2] * ws.dim[3];
+    float *lies = zeros(o * rest);
+    for (int64_t i = 0; i < o * rest; i++) lies[(i % taps * ws.dim[1] + i / taps % ws.dim[1]) * o + i / rest] = w[i];
+    clef_tensor *filters = clef_keep(clef_permute(put(CLEF_SHAPE(ws.dim[2], ws.dim[3], ws.dim[1], o), lies), back));
+    return clef_require_grad(filters, true);
+}
+
+static void check_filters(convolution v, bool backward, bool last) {
     int groups = v.options.groups ? v.options.groups : 1;
     clef_shape xs = CLEF_SHAPE(v.n, v.c, v.h, v.w), ws = CLEF_SHAPE(v.o, v.c / groups, v.kh, v.kw),
                ys = CLEF_SHAPE(v.n, v.o, v.oh, v.ow);
@@ -185,7 +195,7 @@ static void check_convolution(convolution v, bool backward) {
     float *y = zeros(ny), *dx = zeros(nx), *dw = zeros(nw);
     convolve(&v, x, w, g, y, dx, dw);
     for (int64_t i = 0; i < ny; i++) y[i] += b[i / v.ow / v.oh % v.o];
-    clef_tensor *in[2] = {leaf(xs, x), leaf(ws, w)}, *d[2];
+    clef_tensor *in[2] = {leaf(xs, x), last ? filters_last(ws, w) : leaf(ws, w)}, *d[2];
     clef_tensor *out = clef_conv2d(in[0], in[1], put(CLEF_SHAPE(v.o), b), &v.options);
     expect(out, y, ny);
     if (backward) {
@@ -195,6 +205,8 @@ static void check_convolution(convolution v, bool backward) {
     }
     for (int i = 0; i < 2; i++) clef_release(in[i]);
 }
+
+static void check_convolution(convolution v, bool backward) { check_filters(v, backward, false); }
 
 static void images(void) {
     check_convolution((convolution){2, 6, 7, 6, 10, 3, 2, {.stride = {2, 1}, .padding = {1, 0}, .groups = 2}, {1, 0}, 4, 5}, true);
@@ -221,6 +233,7 @@ static void channel_rows(void) {
     check_convolution((convolution){2, 3, 67, 23, 20, 5, 4, {.padding = {2, 1}}, {2, 1}, 67, 22}, true);
     check_convolution((convolution){2, 3, 90, 41, 24, 3, 3, {.stride = {2, 3}, .padding = {1, 0}}, {1, 0}, 45, 13}, true);
     check_convolution((convolution){1, 4, 61, 40, 30, 2, 4, {.stride = {3, 1}}, {0, 0}, 20, 37}, true);
+    check_filters((convolution){2, 3, 12, 13, 35, 3, 3, {.groups = 1}, {0, 0}, 10, 11}, true, true);
 }
 
 /* Filters that go in two passes. */
@@ -235,6 +248,16 @@ static void few_taps(void) {
     check_convolution((convolution){4, 1, 29, 30, 3, 1, 3, {.groups = 1}, {0, 0}, 29, 28}, true); /* one part, of blocks */
     check_convolution((convolution){9, 1, 32, 40, 2, 2, 11, {.groups = 1}, {0, 0}, 31, 30}, true);
     check_convolution((convolution){9, 1, 36, 32, 2, 5, 4, {.groups = 1}, {0, 0}, 32, 29}, true);
+    check_convolution((convolution){3, 2, 9, 7, 3, 3, 4, {.stride = {2, 1}}, {0, 0}, 4, 4}, true); /* tiles of several rows */
+}
+
+/* Pixels as lanes: tiles and groups that move back, taps in parts, every number of filters, blocks and parts of the rows. */
+static void one_channel(void) {
+    check_convolution((convolution){3, 1, 16, 25, 6, 4, 5, {.groups = 1}, {0, 0}, 13, 21}, true);
+    check_convolution((convolution){2, 1, 30, 40, 8, 3, 2, {.stride = {2, 1}}, {0, 0}, 14, 39}, true);
+    check_convolution((convolution){1, 1, 16, 34, 6, 2, 11, {.groups = 1}, {0, 0}, 15, 24}, true);
+    check_convolution((convolution){1, 1, 9, 12, 2, 2, 3, {.groups = 1}, {0, 0}, 8, 10}, true);
+    check_convolution((convolution){60, 1, 26, 26, 4, 6, 6, {.groups = 1}, {0, 0}, 21, 21}, true);
 }
 
 /* Few pixels and many products each: splits whose sums go into images, with a bias for every group. */
@@ -357,6 +380,7 @@ static clef_tensor *one_of(int which) {
     case 7: return made_image((convolution){2, 40, 8, 8, 6, 3, 3, {.stride = {2, 2}, .padding = {1, 1}}, {1, 1}, 4, 4}, true);
     case 8: return made_product(1, 36, 39, 36);
     case 9: return made_image((convolution){2, 32, 12, 11, 33, 3, 3, {.padding = {1, 1}}, {1, 1}, 12, 11}, false);
+    case 11: return made_image((convolution){2, 2, 16, 7, 3, 5, 4, {.groups = 1}, {0, 0}, 12, 4}, false);
     default: return clef_layer_norm(put(CLEF_SHAPE(5, 35), whole(5 * 35, 1, -9, 9)), 1, CLEF_NONE, CLEF_NONE, 1e-5);
     }
 }
@@ -393,6 +417,7 @@ static void check_epilogue(int which) {
 
 static void epilogues(void) {
     for (int which = 0; which < 8; which++) check_epilogue(which);
+    check_epilogue(11);
 }
 
 static void tile_epilogues(void) {
@@ -821,7 +846,7 @@ static void picks(void) {
 #define CHECKS(X)                                                                                                     \
     GPU_CHECKS(X) X(depthwise)                                                                                        \
     X(tiles) X(transposed) X(few_columns) X(batches) X(blocks) X(splits) X(images) X(threes) X(few_channels)              \
-    X(channel_rows) X(passes) X(image_splits) X(few_taps) X(epilogues) X(row_epilogues)                                                                          \
+    X(channel_rows) X(passes) X(image_splits) X(few_taps) X(one_channel) X(epilogues) X(row_epilogues)                                                                          \
     X(maxima) X(small_windows) X(averages) X(adaptive) X(sums_of_rows) X(sums_of_columns) X(extremes) X(choices)      \
     X(pairs_of_rows) X(pairs_of_columns) X(layer_rows) X(layer_slopes) X(softmax_rows) X(softmax_columns)             \
     X(softmax_splits) X(softmax_slopes) X(class_losses) X(elements) X(moving) X(table_rows) X(counted) X(random_numbers)        \
@@ -833,7 +858,7 @@ static void picks(void) {
 #define FORCED_CHECKS(X)                                                                                              \
     X(tiles, "gemm") X(transposed, "gemm") X(batches, "gemm") X(blocks, "gemm") X(packed, "gemm") X(splits, "gemm")   \
     X(few_columns, "dot") X(images, "product gemm") X(image_splits, "product gemm") X(few_channels, "fold")           \
-    X(channel_rows, "fold_rows") X(passes, "direct") X(few_taps, "direct") X(threes, "winograd_fused") X(depthwise, "depthwise") X(narrow_depthwise, "depthwise")      \
+    X(channel_rows, "fold_rows") X(passes, "direct") X(few_taps, "direct") X(one_channel, "one_channel") X(threes, "winograd_fused") X(depthwise, "depthwise") X(narrow_depthwise, "depthwise")      \
     X(winograd, "winograd") X(tile_orders, "tile") X(tile_fours, "tile") X(large_tiles, "tile")                       \
     X(tile_windows, "tile") X(tile_batches, "tile") X(tile_splits, "tile") X(tile_images, "product tile")
 /* clang-format on */

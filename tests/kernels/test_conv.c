@@ -271,8 +271,25 @@ Test(conv2d, few_taps) {
     check((geometry){1, 6, 14, 15, 32, 7, 7, OPTIONS(.padding = {3, 3})});
     check((geometry){1, 12, 9, 15, 16, 7, 7, OPTIONS(.padding = {0, 3})});
     check((geometry){2, 8, 18, 18, 8, 3, 3, OPTIONS(.padding = {1, 1}, .stride = {3, 1})});
+    check((geometry){3, 2, 17, 10, 20, 3, 4, OPTIONS(.stride = {2, 1})}); /* tiles of several rows */
     check_as((geometry){4, 3, 21, 19, 6, 3, 3, OPTIONS(.padding = {1, 1})}, CLEF_F16, 1);
     check_as((geometry){4, 3, 21, 19, 20, 3, 3, OPTIONS(.groups = 1)}, CLEF_BF16, 1);
+}
+
+/* Images of one channel whose pixels are lanes (cl/one_channel.cl): rows that no tile divides, all numbers of filters, strides, taps
+   in parts, several work-items. */
+Test(conv2d, one_channel) {
+    prefer("one_channel");
+    check((geometry){3, 1, 14, 20, 6, 4, 5, OPTIONS(.groups = 1)});
+    if (small_tests()) return;
+    check((geometry){1, 1, 28, 28, 6, 5, 5, OPTIONS(.groups = 1)});
+    check((geometry){70, 1, 28, 28, 6, 5, 5, OPTIONS(.groups = 1)});
+    check((geometry){5, 1, 9, 33, 2, 1, 3, OPTIONS(.groups = 1)});
+    check((geometry){2, 1, 30, 47, 4, 7, 2, OPTIONS(.stride = {2, 1})});
+    check((geometry){3, 1, 17, 36, 8, 3, 11, OPTIONS(.stride = {3, 1})});
+    check((geometry){2, 1, 8, 10, 8, 1, 3, OPTIONS(.groups = 1)});
+    check((geometry){2, 1, 12, 13, 6, 3, 3, OPTIONS(.padding = {1, 1})});
+    check((geometry){2, 1, 12, 6, 6, 3, 3, OPTIONS(.groups = 1)});
 }
 
 static int wrapped(long size, int most) { return size > most ? most / 2 + 1 + (int)(size % (most / 2)) : (int)size; }
