@@ -74,6 +74,10 @@
 #define REORDERED(v, q, WAY)                                                                           \
     SHUFFLE(SHUFFLE(AT(v, 0), AT(v, 1), PAIR_##WAY, q), SHUFFLE(AT(v, 2), AT(v, 3), PAIR_##WAY, q), JOIN_##WAY, q)
 
+/* A number of each of two filters. */
+#define FIRST_OR_SECOND(q, l) ((l) < HALF ? 0 : W)
+#define BESIDE(first, second) SHUFFLE((V)(first), (V)(second), FIRST_OR_SECOND, 0)
+
 static void put_pixels(const V *v, __global float *to) {
 #define PUT(i, q) STORE(f32, W, to, (q) * W, REORDERED(v, q, TO));
     COLUMNS(PUT, 0)
@@ -106,11 +110,10 @@ KERNEL(pixels, PIXELS_ARGS) {
     PLAIN_LOOP
     for (int i = 0; i < TAPS * NV; i++) {
         __global const float *from = w_base + w_offset + i / NV / KW * wy + i / NV % KW * wx + i % NV * 2 * wn;
-        filters[i] = (V)((H)(from[0]), (H)(from[wn]));
+        filters[i] = BESIDE(from[0], from[wn]);
     }
     PLAIN_LOOP
-    for (int j = 0; j < NV; j++)
-        biases[j] = (V)((H)(BIAS(1, bias_offset + 2 * j)), (H)(BIAS(1, bias_offset + 2 * j + 1)));
+    for (int j = 0; j < NV; j++) biases[j] = BESIDE(BIAS(1, bias_offset + 2 * j), BIAS(1, bias_offset + (2 * j + 1)));
     PLAIN_LOOP
     for (int row = begin; row < end; row++) {
         __global const float *top = x_base + x_offset + ((long)(row / out_h) * height + row % out_h * stride_h) * width;
