@@ -45,7 +45,7 @@ def start(build):
     """Clef first, then every peer that is here; the names of those that are not."""
     avx512 = "avx512f" in open("/proc/cpuinfo").read() if os.path.exists("/proc/cpuinfo") else False
     wanted = [("clef", [os.path.join(build, "bench", "bench_clef")], None),
-              ("openblas", [os.path.join(build, "bench", "peer_openblas")], {"OPENBLAS_CORETYPE": "SkylakeX"} if avx512 else None),
+              ("openblas", [os.path.join(build, "bench", "peer_openblas")], {"OPENBLAS_CORETYPE": os.environ.get("OPENBLAS_CORETYPE", "SkylakeX")} if avx512 else None),
               ("clblast", [os.path.join(build, "bench", "peer_clblast")], None),
               ("onednn", [os.path.join(build, "bench", "peer_onednn")], None),
               ("torch", [sys.executable, os.path.join(os.path.dirname(__file__), "peers", "peer_torch.py")], None)]
