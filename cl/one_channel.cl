@@ -10,9 +10,12 @@
    at a time.  dy of `block` rows is reordered first; where the last pixels of a row move back, those that were there are zeros.
    pixel_sums: the sum of the parts in the order of the items.
 
-   Knobs: W: lanes; KH, KW: taps; NV: half of the filters; MR (pixels); PART (pixel_gradient). */
+   Knobs: W: lanes; HALF of them; KH, KW: taps; NV: half of the filters; MR (pixels); PART (pixel_gradient). */
 #ifndef W
 #define W 4
+#endif
+#ifndef HALF
+#define HALF 2
 #endif
 #ifndef KH
 #define KH 3
@@ -38,13 +41,6 @@
 
 #define RESULTS (2 * NV)
 #define TAPS (KH * KW)
-#if W == 16
-#define HALF 8
-#elif W == 8
-#define HALF 4
-#else
-#define HALF 2
-#endif
 #define V VEC(float, W)
 #define H VEC(float, HALF)
 

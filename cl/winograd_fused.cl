@@ -39,6 +39,7 @@
 #include "args.h"
 #include "winograd_fused.args"
 #include "registers.h"
+#include "transpose.h"
 #define RESULT OUT
 #include "epilogue.h"
 
@@ -56,27 +57,23 @@ static V taps(__global const MEMORY(IN) *w, long stride, int left) {
     return CAT(VLOAD_, W)(lane);
 }
 
-/* A work-item transforms `run` channels of one panel of N filters. */
-KERNEL(filters, FILTERS_ARGS) {
-    UNPACK(FILTERS_ARGS)
-    int panel = (int)get_global_id(1), c = (int)get_global_id(0) * run, end = min(c + run, channels);
-    if (panel * NR >= N) return;
-    long place = (long)((N + NR - 1) / NR) * channels * NR; /* from one ξ to the next */
+/* The same of W channels that follow one another, when filters do not: all taps, [tap][channel][filter]. */
+static void turn_taps(__global const MEMORY(IN) *w, long sn, long sy, long sx, int left, float *to) {
     PLAIN_LOOP
-    for (; c < end; c++) {
-        PLAIN_LOOP
-        for (int v = 0; v < NR; v += W) {
-            int n = panel * NR + v;
-            __global const MEMORY(IN) *w = w_base + w_offset + n * sn + c * sc;
-            __global float *u = u_base + u_offset + ((long)panel * channels + c) * NR + v;
-#define TAP(y, x) V g##y##x = taps(w + y * sy + x * sx, sn, N - n);
-#define TAPS(y) COLUMNS_3(TAP, y)
-            ROWS_3(TAPS)
-            /* G g: rows 0 … 3 */
+    for (int t = 0; t < 9; t++) {
+        __global const MEMORY(IN) *tap = w + t / 3 * sy + t % 3 * sx;
+#define TAKE(q) V a##q = q < left ? LOAD(IN, W, tap, q * sn) : (V)(0), b##q;
+        LINES(TAKE)
+        TRANSPOSE(a, b)
+#define GIVE_TURNED(q) CAT(VSTORE_, W)(CAT(TURNED(a, b), q), to + (t * W + q) * W);
+        LINES(GIVE_TURNED)
+    }
+}
+
+/* G g Gᵀ of W filters, to u and all places beyond. */
 #define DOWN(x)                                                                                        \
     V h0##x = g0##x, h3##x = g2##x, s##x = 0.5f * (g0##x + g2##x), h1##x = s##x + 0.5f * g1##x,        \
       h2##x = s##x - 0.5f * g1##x;
-            ROWS_3(DOWN)
 #define ACROSS(y)                                                                                   \
     {                                                                                                  \
         V s = 0.5f * (h##y##0 + h##y##2), t = 0.5f * h##y##1;                                          \
@@ -85,7 +82,33 @@ KERNEL(filters, FILTERS_ARGS) {
         STORE(f32, W, u, (4 * y + 2) * place, s - t);                                                  \
         STORE(f32, W, u, (4 * y + 3) * place, h##y##2);                                                \
     }
-            ROWS_4(ACROSS)
+
+/* A work-item transforms `run` channels of one panel of N filters. */
+KERNEL(filters, FILTERS_ARGS) {
+    UNPACK(FILTERS_ARGS)
+    int panel = (int)get_global_id(1), c = (int)get_global_id(0) * run, end = min(c + run, channels), here;
+    if (panel * NR >= N) return;
+    long place = (long)((N + NR - 1) / NR) * channels * NR; /* from one ξ to the next */
+    float turned[9 * W * W];
+    PLAIN_LOOP
+    for (; c < end; c += here) {
+        bool turns = sc == 1 && sn != 1 && c + W <= end;
+        here = turns ? W : 1;
+        PLAIN_LOOP
+        for (int v = 0; v < NR; v += W) {
+            int n = panel * NR + v;
+            __global const MEMORY(IN) *w = w_base + w_offset + n * sn + c * sc;
+            if (turns) turn_taps(w, sn, sy, sx, N - n, turned);
+            PLAIN_LOOP
+            for (int i = 0; i < here; i++) {
+                __global float *u = u_base + u_offset + ((long)panel * channels + c + i) * NR + v;
+#define TAP(y, x)                                                                                      \
+    V g##y##x = turns ? CAT(VLOAD_, W)(turned + ((3 * y + x) * W + i) * W) : taps(w + y * sy + x * sx, sn, N - n);
+#define TAPS(y) COLUMNS_3(TAP, y)
+                ROWS_3(TAPS)
+                ROWS_3(DOWN)
+                ROWS_4(ACROSS)
+            }
         }
     }
 }

@@ -83,8 +83,8 @@ static int64_t share_rows(const clef__lowering *lw, const clef__conv_sizes *s, c
 }
 
 static void begin_launch(const clef__lowering *lw, const char *kernel, const clef__conv_sizes *s, const tile *t) {
-    static const char *const name[] = {"W", "KH", "KW", "NV", "MR", "PART"};
-    const int64_t number[] = {2 * t->half, s->w.dim[2], s->w.dim[3], t->vectors, t->height, t->part};
+    static const char *const name[] = {"W", "HALF", "KH", "KW", "NV", "MR", "PART"};
+    const int64_t number[] = {2 * t->half, t->half, s->w.dim[2], s->w.dim[3], t->vectors, t->height, t->part};
     clef__launch_begin(lw, "one_channel.cl", kernel);
     for (size_t i = 0; i < sizeof number / sizeof *number; i++) clef__launch_define(lw, name[i], "%d", (int)number[i]);
 }

@@ -66,7 +66,7 @@ static void begin_winograd(const clef__lowering *lw, const char *kernel, int row
 /* w: [n, c, 3, 3], any strides. */
 static clef__operand transform_filters(const clef__lowering *lw, clef__operand w) {
     int64_t n = w.dim[0], c = w.dim[1], panels = clef__ceil_div(n, panel_of(lw)),
-            run = clef__larger(FILTER_FLOATS / (16 * panel_of(lw)), 1);
+            run = clef__larger(FILTER_FLOATS / (16 * panel_of(lw)), lanes_of(lw)); /* as many channels as it turns at a time */
     clef__operand u = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(16, panels, c, panel_of(lw)));
     begin_winograd(lw, "filters", clef__lower_profile(lw)->tile_m, w.dtype, CLEF_F32);
     clef__launch_prepacks(lw);

@@ -60,7 +60,7 @@ static int uses_of_text(const char *text) {
     return uses;
 }
 
-/* The widths of the vectors W that a text or options define, with `mark` before each. */
+/* The widths of the vectors that a text or options define, with `mark` before each. */
 static int uses_of_widths(const char *text, const char *mark) {
     int uses = 0;
     while ((text = strstr(text, mark))) {
@@ -71,7 +71,8 @@ static int uses_of_widths(const char *text, const char *mark) {
 }
 
 int clef__uses(const char *text, const char *file, const char *options) {
-    int widths = uses_of_widths(options, "-DW=") | (text ? uses_of_widths(text, "#define W ") : 0);
+    int widths =
+        uses_of_widths(options, "-DW=") | uses_of_widths(options, "-DHALF=") | (text ? uses_of_widths(text, "#define W ") : 0);
     int uses = uses_of_text(options) | (text ? uses_of_text(text) : 0);
     if (file && strstr(file, "CALLS_MATH")) uses |= USES_MATH;
     if (!widths) uses |= USES_4 | USES_8 | USES_16;

@@ -184,6 +184,9 @@ static void products(void) {
     x = ones(CLEF_SHAPE(2, 3, 6, 6), CLEF_F32), w = ones(CLEF_SHAPE(4, 3, 3, 3), CLEF_F32);
     differentiate("conv2d", clef_conv2d(x, w, CLEF_NONE, NULL), 2 * 4 * 16 * 27, LEAVES(x, w),
                   NUMBERS(2 * 4 * 16 * 27, 2 * 4 * 16 * 27), 2);
+    x = ones(CLEF_SHAPE(2, 1, 12, 14), CLEF_F32), w = ones(CLEF_SHAPE(6, 1, 3, 3), CLEF_F32);
+    differentiate("conv2d", clef_conv2d(x, w, CLEF_NONE, NULL), 2 * 6 * 120 * 9, LEAVES(x, w),
+                  NUMBERS(2 * 6 * 120 * 9, 2 * 6 * 120 * 9), 2);
 }
 
 static void images(void) {
