@@ -218,6 +218,7 @@ static void images(void) {
 static void threes(void) {
     check_convolution((convolution){25, 72, 4, 3, 20, 3, 3, {.padding = {1, 1}}, {1, 1}, 4, 3}, true);
     check_convolution((convolution){33, 8, 2, 8, 20, 3, 3, {.padding = {1, 0}}, {1, 0}, 2, 6}, true);
+    check_filters((convolution){3, 48, 4, 3, 32, 3, 3, {.padding = {1, 1}}, {1, 1}, 4, 3}, true, true);
 }
 
 /* Images of few channels, whose gradient gathers. */

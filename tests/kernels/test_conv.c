@@ -222,6 +222,29 @@ Test(conv2d, three_by_three) {
     check_as((geometry){6, 32, 8, 8, 64, 3, 3, OPTIONS(.padding = {1, 1})}, CLEF_BF16, 1);
 }
 
+/* Filters as a training step leaves them, [kh, kw, c, o] in memory, and row by row: the same bits. */
+Test(conv2d, filters_lie_anyhow) {
+    if (small_tests()) return;
+    enum { C = 48, O = 80 };
+    static const int back[] = {3, 2, 0, 1};
+    prefer("winograd_fused");
+    clef_tensor *last = clef_permute(noise_tensor(ctx, CLEF_SHAPE(3, 3, C, O), 5), back), *x[2], *w[2], *y[2], *d[2][1];
+    float *numbers = values(last);
+    w[0] = last;
+    w[1] = clef_from_host(ctx, CLEF_SHAPE(O, C, 3, 3), CLEF_F32, numbers);
+    for (int i = 0; i < 2; i++) {
+        x[i] = clef_require_grad(clef_keep(noise_tensor(ctx, CLEF_SHAPE(2, C, 9, 8), 6)), true);
+        y[i] = clef_conv2d(x[i], w[i], CLEF_NONE, &OPTIONS(.padding = {1, 1}));
+        cr_assert_eq(clef_grad(clef_sum(clef_square(y[i]), NULL, 0, false), CLEF_NONE, &x[i], 1, false, d[i]), CLEF_OK, "%s",
+                     clef_error(ctx));
+    }
+    float *a[] = {values(y[0]), values(d[0][0])}, *b[] = {values(y[1]), values(d[1][0])};
+    cr_assert_eq(memcmp(a[0], b[0], (size_t)clef_numel(y[0]) * sizeof(float)), 0, "forward");
+    cr_assert_eq(memcmp(a[1], b[1], (size_t)clef_numel(x[0]) * sizeof(float)), 0, "by the image");
+    for (int i = 0; i < 2; i++) free(a[i]), free(b[i]), clef_release(x[i]);
+    free(numbers);
+}
+
 /* Images of few channels, whose gradient gathers from products (cl/fold.cl): borders, strides and dilations with and without a
    tap for every pixel. */
 Test(conv2d, few_channels) {
