@@ -129,6 +129,7 @@ KERNEL(fold_rows, FOLD_ROWS_ARGS) {
     PLAIN_LOOP
     for (int i = 0; i < W; i++) bits[i] = i < RUN % W ? -1 : 0;
     VEC(int, W) last = CAT(VLOAD_, W)(bits);
+    t[MR * COLUMNS_IN_ALL / W] = (V)(0); /* what the last run reads beyond its end */
     pack_filters(w_base + w_offset, wy, wx, wc, wn, filters);
     PLAIN_LOOP
     for (int part = item * per_item; part < stop; part++) {
