@@ -75,6 +75,12 @@ CLEF_API clef_tensor *clef_randn(clef_context *ctx, clef_shape shape);
    of r, 64 of the same random bits.  CLEF_INVALID unless low < high.
        clef_randint(ctx, 0, 6, CLEF_SHAPE(100))   a hundred dice, 0 … 5  */
 CLEF_API clef_tensor *clef_randint(clef_context *ctx, int64_t low, int64_t high, clef_shape shape);
+/* Copies row-major host memory of numel·size(dtype) bytes; data may be freed on return.
+       clef_tensor *x = clef_from_host(ctx, CLEF_SHAPE(2, 3), CLEF_F32, (float[]){1, 2, 3, 4, 5, 6});  */
+CLEF_API clef_tensor *clef_from_host(clef_context *ctx, clef_shape shape, clef_dtype dtype, const void *data);
+/* The same on another device of the context; CLEF_INVALID if there is no such device. */
+CLEF_API clef_tensor *clef_from_host_on(clef_context *ctx, int device, clef_shape shape, clef_dtype dtype, const void *data);
+
 /* ---- like x: of its shape and dtype, on its device ----
        clef_tensor *noisy = clef_add(x, clef_randn_like(x));  */
 CLEF_API clef_tensor *clef_zeros_like(clef_tensor *x);
@@ -85,12 +91,6 @@ CLEF_API clef_tensor *clef_full_like(clef_tensor *x, double value);
    a floating dtype. */
 CLEF_API clef_tensor *clef_rand_like(clef_tensor *x);
 CLEF_API clef_tensor *clef_randn_like(clef_tensor *x);
-
-/* Copies row-major host memory of numel·size(dtype) bytes; data may be freed on return.
-       clef_tensor *x = clef_from_host(ctx, CLEF_SHAPE(2, 3), CLEF_F32, (float[]){1, 2, 3, 4, 5, 6});  */
-CLEF_API clef_tensor *clef_from_host(clef_context *ctx, clef_shape shape, clef_dtype dtype, const void *data);
-/* The same on another device of the context; CLEF_INVALID if there is no such device. */
-CLEF_API clef_tensor *clef_from_host_on(clef_context *ctx, int device, clef_shape shape, clef_dtype dtype, const void *data);
 
 /* ---- asking: known at once, nothing is computed and nothing fails; CLEF_NONE is answered as NULL ---- */
 /* The context t belongs to; NULL of NULL. */

@@ -94,16 +94,20 @@ clef_tensor *clef_detach(clef_tensor *t) {
 
 clef_tensor *clef_copy(clef_tensor *t) { return CLEF__GIVEN("copy", "t", t) ? clef__apply(&clef__op_copy, &t, 1, NULL, 0) : NULL; }
 
+bool clef__check_device(clef_context *ctx, const char *op, int device) {
+    int devices = clef__context_devices(ctx);
+    if (device >= 0 && device < devices) return true;
+    clef__fail(ctx, CLEF_INVALID, "%s: device %d of %d; open several with clef_options.device", op, device, devices);
+    return false;
+}
+
 clef_tensor *clef_to_device(clef_tensor *t, int device) {
     if (!CLEF__GIVEN("to_device", "t", t)) return NULL;
     if (clef_tensor_device(t) == device) return t;
     clef_context *ctx = clef_tensor_context(t);
-    if (device < 0 || device >= clef__context_devices(ctx))
-        return clef__refuse(ctx, "to_device", CLEF_INVALID, "device %d of %d; open several with clef_options.device", device,
-                            clef__context_devices(ctx));
+    if (!clef__check_device(ctx, "to_device", device)) return NULL;
     const clef__output *out = clef__output_of(t);
-    if (clef__is_number(out))
-        return clef__source(ctx, out->node->op, out->shape, out->dtype, device, NULL, 0, out->node->dynamic.u[0], 0);
+    if (clef__is_number(out)) return constant_of_bits(ctx, out->shape, out->dtype, device, out->node->dynamic.u[0]);
     int64_t attribute = device;
     return clef__apply(&clef__op_transfer, &t, 1, &attribute, sizeof attribute);
 }

@@ -20,6 +20,8 @@ extern const clef_op clef__op_data;     /* a buffer filled from outside */
 extern const clef_op clef__op_constant; /* one number in every element: dynamic.i of i64, else dynamic.f */
 extern const clef_op clef__op_alias;    /* the same memory under another node */
 extern const clef_op clef__op_copy;     /* the same value in row-major memory of its own */
+/* Has the context a device of this number?  If not, fails with a line in op's name. */
+bool clef__check_device(clef_context *ctx, const char *op, int device);
 extern const clef_op clef__op_transfer; /* the same value on another device; attributes: int64_t device */
 extern const clef_op clef__op_cast;     /* the same value in another dtype; attributes: int64_t dtype */
 extern const clef_op clef__op_add;      /* a + b of equal shapes */

@@ -36,7 +36,7 @@ static tile tile_of(const clef__lowering *lw, const clef__conv_sizes *s) {
     tile t = {.half = profile->vector / 2, .vectors = s->y.dim[1] / 2};
     int64_t registers = profile->tile_m * profile->tile_vectors / t.vectors, out_w = s->y.dim[3], kw = s->w.dim[3];
     int64_t most = clef__smaller(registers, out_w / t.half); /* in one tile of a row */
-    int64_t each = clef__ceil_div(out_w, clef__ceil_div(out_w, most * t.half));
+    int64_t each = clef__equal_part(out_w, most * t.half);
     t.height = clef__ceil_div(each, t.half);
     t.part = clef__equal_part(kw, clef__smaller(registers, kw));
     return t;

@@ -123,10 +123,8 @@ void clef_freeze(clef_module *module, bool frozen) {
 
 clef_status clef_module_to(clef_module *module, int device) {
     if (!module) return CLEF_INVALID;
-    int devices = clef__context_devices(module->ctx), n = clef_module_tensors(module);
-    if (device < 0 || device >= devices)
-        return clef__fail(module->ctx, CLEF_INVALID, "module_to: device %d of %d; open several with clef_options.device", device,
-                          devices);
+    if (!clef__check_device(module->ctx, "module_to", device)) return CLEF_INVALID;
+    int n = clef_module_tensors(module);
     clef_status status = CLEF_OK;
     for (int i = 0; i < n && !status; i++) status = clef__move(module->flat[i].tensor, device);
     return status;

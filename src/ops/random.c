@@ -50,9 +50,10 @@ clef_tensor *clef_rand(clef_context *ctx, clef_shape shape) { return random_tens
 clef_tensor *clef_randn(clef_context *ctx, clef_shape shape) {
     return random_tensor(ctx, &op_randn, shape, CLEF_F32, 0, 4, NULL, 0);
 }
-clef_tensor *clef__rand_like(clef_tensor *x) {
-    return random_tensor(clef_tensor_context(x), &op_rand, clef_tensor_shape(x), CLEF_F32, clef_tensor_device(x), 4, NULL, 0);
+static clef_tensor *beside(clef_tensor *x, const clef_op *op) {
+    return random_tensor(clef_tensor_context(x), op, clef_tensor_shape(x), CLEF_F32, clef_tensor_device(x), 4, NULL, 0);
 }
+clef_tensor *clef__rand_like(clef_tensor *x) { return beside(x, &op_rand); }
 
 static clef_tensor *like(clef_tensor *x, const clef_op *op) {
     clef_context *ctx = clef_tensor_context(x);
@@ -60,7 +61,7 @@ static clef_tensor *like(clef_tensor *x, const clef_op *op) {
     if (!clef__is_float(dtype))
         return clef__refuse(ctx, op->name, CLEF_DTYPE, "like a tensor of %s; random numbers need a floating dtype",
                             clef_dtype_name(dtype));
-    return clef_to(random_tensor(ctx, op, clef_tensor_shape(x), CLEF_F32, clef_tensor_device(x), 4, NULL, 0), dtype);
+    return clef_to(beside(x, op), dtype);
 }
 
 clef_tensor *clef_rand_like(clef_tensor *x) { return CLEF__GIVEN("rand_like", "x", x) ? like(x, &op_rand) : NULL; }

@@ -50,9 +50,7 @@ static clef__output *upload(clef_context *ctx, clef_shape shape, clef_dtype dtyp
 }
 
 clef_tensor *clef_from_host_on(clef_context *ctx, int device, clef_shape shape, clef_dtype dtype, const void *data) {
-    if (ctx && (device < 0 || device >= clef__context_devices(ctx)))
-        return clef__refuse(ctx, "from_host_on", CLEF_INVALID, "device %d of %d; open several with clef_options.device", device,
-                            clef__context_devices(ctx));
+    if (ctx && !clef__check_device(ctx, "from_host_on", device)) return NULL;
     if (!clef__check_type(ctx, "from_host", shape, dtype, device)) return NULL;
     size_t bytes = byte_count(shape, dtype);
     if (!data && bytes) return clef__refuse(ctx, "from_host", CLEF_INVALID, "data is NULL");
