@@ -244,7 +244,9 @@ clef_status clef__trace_open(clef_context *ctx);
 void clef__trace_close(clef_context *ctx);
 /* Takes over the event. */
 void clef__trace_event(clef__device *device, const char *label, cl_event event);
-/* The same for all that ran from the end of one event to the end of another. */
+/* The same for one of its second queue, */
+void clef__trace_beside(clef__device *device, const char *label, cl_event event);
+/* and for all that ran from the end of one event to the end of another. */
 void clef__trace_span(clef__device *device, const char *label, cl_event begin, cl_event end);
 void clef__trace_host(clef_context *ctx, const char *label, double begin, double end);
 /* Writes what has finished; call after clef__queue_wait. */
@@ -256,8 +258,8 @@ struct clef__device {
     int number; /* within its context */
     cl_context context;
     cl_device_id id;
-    bool divided; /* a sub-device that Clef made: released with this */
-    cl_command_queue queue;
+    bool divided;                   /* a sub-device that Clef made: released with this */
+    cl_command_queue queue, beside; /* beside: NULL until something was copied to it (events.c) */
     struct {
         int skip, skipped; /* waits until the next, and since the last */
     } watch;               /* for the end of little work (launch.c) */
@@ -322,9 +324,17 @@ cl_int clef__queue_wait(cl_command_queue queue);
 /* Waits for an event of the device's queue. */
 cl_int clef__event_wait(clef__device *device, cl_event event);
 
-/* ---- context.c ---- */
+/* ---- events.c ---- */
+cl_command_queue clef__queue_new(const clef__device *device, cl_int *code);
+
+/* ---- open.c ---- */
+/* Do events between queues of these two work, so that they may share an OpenCL context? */
+bool clef__may_share(clef_context *ctx, const clef__found *a, const clef__found *b);
+/* In an OpenCL context and, unless NULL, a queue that exist: it retains them. */
 clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_context context, cl_command_queue queue,
                                 const char *profile);
+
+/* ---- context.c ---- */
 clef_context *clef__context_new(const clef_options *options);
 /* May OpenCL be called?  Not after fork (CLEF_STATE) and not on a lost device (CLEF_LOST). */
 clef_status clef__ready(clef__device *device);

@@ -66,6 +66,8 @@ typedef struct clef__launch {
     int covers;     /* segments (codegen.c); 0: its kernel has none */
     size_t global[3], local[3];
     int device;
+    double flops;  /* about how many operations, by its node's definition; 0: not known, or few for its bytes */
+    bool awaited;  /* a launch in another queue waits for it (edges.c) */
     bool tuned;    /* its knobs are a tuning result */
     bool derives;  /* it only brings its input into another form: packed, padded, converted (derive.c) */
     bool prepacks; /* and what it makes of a weight is kept for later runs (derived.c) */
@@ -93,6 +95,13 @@ typedef struct clef__prepacked {
     int first_bind, n_binds; /* where it is an argument */
 } clef__prepacked;
 
+/* Launch `after` waits for launch `before`, which runs in another queue; sorted by `after`.  before < 0: for all that device
+   -1 - before had to do when the plan began.  after: n_launches + d stands for what device d does when the plan is over. */
+typedef struct clef__edge {
+    int before, after;
+    int device; /* whose compute queue waits; -1: the copy itself does, in the second queue of the device it goes to */
+} clef__edge;
+
 typedef struct clef__result {
     int captured, value;
     clef__layout layout;
@@ -112,9 +121,12 @@ typedef struct clef__plan {
     int n_values, value_capacity;
     clef__launch *launch;
     int n_launches, launch_capacity;
-    bool ran;               /* once, whole */
-    clef__bind *bind;       /* arguments that every replay sets */
-    clef__bind *arena_bind; /* arguments that point into an arena: set when it moved */
+    clef__edge *edge; /* of a plan with copies between joined devices */
+    int n_edges;
+    struct clef__event **event; /* of the running replay: of launches that are awaited, and of each device when it began */
+    bool ran;                   /* once, whole */
+    clef__bind *bind;           /* arguments that every replay sets */
+    clef__bind *arena_bind;     /* arguments that point into an arena: set when it moved */
     int n_binds, n_arena_binds;
     clef__prepacked *prepacked; /* in the order of their launches */
     int n_prepacked;

@@ -150,11 +150,22 @@ static void lower_kernel(clef__recorder *rec, const clef__group *group) {
     else lower_by_strategy(&lw, group);
 }
 
+/* What the kernel's node takes by its definition, in equal parts for the launches from `first` on. */
+static void note_flops(clef__recorder *rec, const clef__node *node, int first) {
+    double flops = 0, bytes = 0;
+    clef__plan *plan = rec->plan;
+    if (!node->op->cost || plan->n_launches == first) return;
+    node->op->cost(node, &flops, &bytes);
+    for (int i = first; i < plan->n_launches; i++) plan->launch[i].flops = flops / (plan->n_launches - first);
+}
+
 static void lower_all(clef__recorder *rec, const clef__grouping *gr) {
     for (int i = 0; i < gr->n_order && !rec->failed; i++) {
         const clef__group *group = &gr->group[gr->order[i]];
+        int first = rec->plan->n_launches;
         if (group->kernel < 0) clef__lower_group(rec, group);
         else lower_kernel(rec, group);
+        if (group->kernel >= 0) note_flops(rec, rec->g->captured[group->kernel].node, first);
     }
 }
 

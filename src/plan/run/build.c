@@ -175,6 +175,7 @@ static clef_status lower_graph(clef_context *ctx, clef__graph_view *g, clef__pla
         clef__lower_groups(&rec, &gr);
         if (!rec.failed && fusing()) clef__derive(&rec);
         if (!rec.failed && fusing()) clef__bundle(&rec);
+        if (!rec.failed && !clef__overlap(plan, ctx)) clef__record_fail(&rec);
         if (rec.failed)
             status = clef_error_status(ctx) != CLEF_OK ? clef_error_status(ctx)
                                                        : clef__fail(ctx, CLEF_INVALID, "plan: a view does not fit");
@@ -200,6 +201,7 @@ clef__plan *clef__plan_build(clef_context *ctx, clef__graph_view *g) {
 
 clef_status clef__plan_ready(clef_context *ctx, clef__plan *plan) {
     clef_status status = get_exact_buffers(ctx, plan);
+    if (status == CLEF_OK && !clef__find_edges(plan, ctx)) status = clef__fail(ctx, CLEF_MEMORY, "plan: no host memory");
     if (status == CLEF_OK) status = make_kernels(ctx, plan);
     return status == CLEF_OK ? set_arguments(ctx, plan) : status;
 }
@@ -210,6 +212,8 @@ void clef__plan_free(clef__plan *plan) {
     for (int v = 0; v < plan->n_values; v++) clef__buffer_release(plan->value[v].own);
     clef__free(plan->value);
     clef__free(plan->launch);
+    clef__free(plan->edge);
+    clef__free(plan->event);
     clef__free(plan->bind);
     clef__free(plan->arena_bind);
     clef__free(plan->result);
