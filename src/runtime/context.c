@@ -58,6 +58,7 @@ void clef_close(clef_context *ctx) {
         if (ctx->device[i]->queue && clef__alive(ctx)) clef__finish(ctx->device[i]);
     for (int r = CLEF__ROOMS - 1; r >= 0; r--)
         if (ctx->room[r].closer) ctx->room[r].closer(ctx, ctx->room[r].state);
+    clef__porter_close(ctx);
     clef__blas_close(ctx);
     clef__trace_close(ctx);
     for (int i = ctx->n_devices - 1; i >= 0; i--) close_device(ctx->device[i]);

@@ -59,7 +59,13 @@ clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_
 bool clef__may_share(clef_context *ctx, const clef__found *a, const clef__found *b) {
     (void)ctx;
     const char *share = clef__env("CLEF_SHARE");
-    return a->platform == b->platform && a->divided && b->divided && !(share && strcmp(share, "0") == 0);
+    return a->platform == b->platform && a->divided && b->divided && !share;
+}
+
+bool clef__may_pass(const clef__device *device) {
+    (void)device;
+    const char *share = clef__env("CLEF_SHARE");
+    return !(share && strcmp(share, "2") == 0);
 }
 
 /* Devices and parts of devices, in the order in which they were chosen. */

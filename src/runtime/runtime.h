@@ -142,6 +142,17 @@ typedef struct clef__span {
 clef_status clef__copy_beside(const clef__span *to, const clef__span *from, size_t bytes, clef__event *const *after, int n,
                               clef__event **done);
 
+/* Copies between devices of different contexts in two halves, each in the second queue of its device (passage.c).  `to` is where the
+   second half will go, which takes the passage over.  NULL, and *done too, on failure. */
+typedef struct clef__passage clef__passage;
+/* Do both drivers stand what that takes?  Else a copy goes through the host, which waits (clef__buffer_copy). */
+bool clef__devices_pass(clef__device *from, clef__device *to);
+clef__passage *clef__fetch_beside(const clef__span *from, clef__device *to, size_t bytes, clef__event *const *after, int n,
+                                  clef__event **done);
+clef_status clef__store_beside(const clef__span *to, clef__passage *passage, size_t bytes, clef__event *const *after, int n,
+                               clef__event **done);
+/* Of one that is not stored any more; NULL is allowed. */
+void clef__passage_drop(clef__device *to, clef__passage *passage);
 /* Waits on the host until no copy to the device runs any more: after a failure in between. */
 void clef__settle(clef__device *device);
 

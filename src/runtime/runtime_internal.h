@@ -123,6 +123,16 @@ typedef struct clef__staging {
     size_t flying_bytes, idle_bytes;
 } clef__staging;
 void clef__staging_close(clef__device *device);
+/* A stage of at least so many bytes, NULL when there is none to be had; sent off, until the event that it takes over; given back. */
+clef__stage *clef__stage_take(clef__device *device, size_t bytes);
+void clef__stage_fly(clef__device *device, clef__stage *stage, cl_event done);
+void clef__stage_return(clef__device *device, clef__stage *stage);
+
+/* ---- copies through the host (passage.c) ---- */
+typedef struct clef__porter clef__porter;
+void clef__porter_close(clef_context *ctx);
+/* What failed since this was asked last: a code of OpenCL's, or CL_SUCCESS. */
+cl_int clef__porter_failure(clef_context *ctx);
 
 /* ---- programs (program.c) ---- */
 typedef enum clef__program_state { CLEF__BUILDING, CLEF__READY, CLEF__FAILED } clef__program_state;
@@ -265,6 +275,7 @@ struct clef__device {
     } watch;               /* for the end of little work (launch.c) */
     clef_device_info info;
     clef__profile profile;
+    enum { CLEF__UNASKED, CLEF__YES, CLEF__NO } passes; /* copies through the host need not wait there (passage.c) */
     bool matrix_asked;
     clef__matrix_unit matrix_unit;
     clef__saving saving;
@@ -309,6 +320,7 @@ struct clef_context {
     clef__tuning tuning;
     clef__blas blas;
     clef__trace *trace;
+    clef__porter *porter; /* NULL until it is needed */
 };
 
 /* ---- process.c ---- */
@@ -330,6 +342,8 @@ cl_command_queue clef__queue_new(const clef__device *device, cl_int *code);
 /* ---- open.c ---- */
 /* Do events between queues of these two work, so that they may share an OpenCL context? */
 bool clef__may_share(clef_context *ctx, const clef__found *a, const clef__found *b);
+/* Do this device's events, and user events, work between two queues of its own? */
+bool clef__may_pass(const clef__device *device);
 /* In an OpenCL context and, unless NULL, a queue that exist: it retains them. */
 clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_context context, cl_command_queue queue,
                                 const char *profile);

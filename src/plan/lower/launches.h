@@ -17,9 +17,10 @@ typedef struct clef__value {
     int donor;                      /* output: -1, or the leaf value whose buffer it takes over */
     int candidate[4], n_candidates; /* values it may continue: same layout, read element by element by its launch */
     bool donatable, taken;
-    bool updated;      /* in place; the former value of a leaf ends with that */
-    size_t offset;     /* arena: bytes */
-    clef__buffer *own; /* arena in debug mode: a buffer of its exact size; input, output: that of the running replay */
+    bool updated;                  /* in place; the former value of a leaf ends with that */
+    size_t offset;                 /* arena: bytes */
+    struct clef__passage *passage; /* of a value without memory: what is on the way */
+    clef__buffer *own;             /* arena in debug mode: a buffer of its exact size; input, output: that of the running replay */
 } clef__value;
 
 /* ---- launches ---- */
@@ -51,7 +52,9 @@ typedef struct clef__arg {
 
 typedef enum clef__launch_kind {
     CLEF__LAUNCH_KERNEL,
-    CLEF__LAUNCH_COPY,   /* arg[1] is copied to arg[0], between devices */
+    CLEF__LAUNCH_COPY,   /* arg[1] is copied to arg[0], between devices; */
+    CLEF__LAUNCH_FETCH,  /* the same in two halves, arg[0] of the first and arg[1] of the second being a value without memory: */
+    CLEF__LAUNCH_STORE,  /* its bytes are on the way through the host */
     CLEF__LAUNCH_ROUTINE /* of a function that queues the work itself (lower.h) */
 } clef__launch_kind;
 typedef struct clef__launch {

@@ -123,7 +123,7 @@ static bool in_arena(const clef__plan *plan, const clef__arg *arg) {
 static clef_status get_exact_buffers(clef_context *ctx, clef__plan *plan) {
     for (int v = 0; clef__debug_memory(ctx) && v < plan->n_values; v++) {
         clef__value *value = &plan->value[v];
-        if (value->home != CLEF__ARENA_VALUE || value->first < 0) continue;
+        if (value->home != CLEF__ARENA_VALUE || value->first < 0 || value->bytes == 0) continue;
         value->in_place_of = -1;
         value->own = clef__buffer_new(clef__device_at(ctx, value->device), value->bytes);
         if (!value->own) return clef_error_status(ctx);

@@ -1,6 +1,6 @@
 /* issue.c — queues a plan's launches, each on its device and behind what it waits for in other queues.
 
-   The host waits for nothing here but copies that go through it (edges.c says which do not). */
+   The host waits for nothing here but those copies that it must make itself (CLEF__LAUNCH_COPY of devices that are not joined). */
 #include "plan/run/run.h"
 
 /* The replay that is queued. */
@@ -46,6 +46,15 @@ static void release_events(const clef__plan *plan) {
     }
 }
 
+/* Those that a failure left between their halves. */
+static void drop_passages(const issue *s) {
+    for (int v = 0; s->plan->event && v < s->plan->n_values; v++) {
+        clef__value *value = &s->plan->value[v];
+        clef__passage_drop(clef__device_at(s->ctx, value->device), value->passage);
+        value->passage = NULL;
+    }
+}
+
 /* Every device waits for the copies that it has a part in; after a failure each for all there are. */
 static clef_status end(issue *s, clef_status status) {
     const clef__plan *plan = s->plan;
@@ -55,31 +64,53 @@ static clef_status end(issue *s, clef_status status) {
         else if (plan->event) clef__settle(device);
         if (status == CLEF_OK) status = clef__flush(device);
     }
+    drop_passages(s);
     release_events(plan);
     return status;
 }
 
 /* ---- launches ---- */
 
-static clef_status copy_beside(issue *s, int i, const clef__span *to, const clef__span *from, size_t bytes) {
-    clef__event *after[2 * CLEF__MAX_DEVICES];
+static clef__span span_of(const issue *s, const clef__arg *arg) {
+    int64_t offset;
+    clef__buffer *buffer = clef__place_of(s->plan, s->g, arg, &offset);
+    return (clef__span){buffer, (size_t)offset * clef_dtype_size(arg->dtype)};
+}
+
+static clef_status copy_launch(const issue *s, const clef__launch *launch, size_t bytes) {
+    clef__span to = span_of(s, &launch->arg[0]), from = span_of(s, &launch->arg[1]);
+    return clef__buffer_copy(to.buffer, to.offset, from.buffer, from.offset, bytes);
+}
+
+static clef_status fetch(issue *s, const clef__launch *launch, size_t bytes, clef__event **after, int n, clef__event **done) {
+    clef__value *on_the_way = &s->plan->value[launch->arg[0].value];
+    clef__span from = span_of(s, &launch->arg[1]);
+    on_the_way->passage = clef__fetch_beside(&from, clef__device_at(s->ctx, on_the_way->device), bytes, after, n, done);
+    return on_the_way->passage ? CLEF_OK : clef_error_status(s->ctx);
+}
+
+static clef_status store(issue *s, const clef__launch *launch, size_t bytes, clef__event **after, int n, clef__event **done) {
+    clef__value *on_the_way = &s->plan->value[launch->arg[1].value];
+    clef__span to = span_of(s, &launch->arg[0]);
+    clef__passage *passage = on_the_way->passage;
+    on_the_way->passage = NULL;
+    return clef__store_beside(&to, passage, bytes, after, n, done);
+}
+
+/* A copy in a second queue waits there for what its edges name. */
+static clef_status launch_beside(issue *s, int i) {
+    const clef__launch *launch = &s->plan->launch[i];
+    bool fetches = launch->kind == CLEF__LAUNCH_FETCH;
+    size_t bytes = s->plan->value[launch->arg[fetches].value].bytes;
+    clef__event *after[2 * CLEF__MAX_DEVICES], **done = event_of(s->plan, i);
     int n = 0;
     for (; s->edge < s->plan->n_edges && s->plan->edge[s->edge].after == i; s->edge++)
         after[n++] = *event_of(s->plan, s->plan->edge[s->edge].before);
-    return clef__copy_beside(to, from, bytes, after, n, event_of(s->plan, i));
-}
-
-static clef_status copy_launch(issue *s, int i) {
-    const clef__launch *launch = &s->plan->launch[i];
-    size_t size = clef_dtype_size(launch->arg[0].dtype), bytes = s->plan->value[launch->arg[0].value].bytes;
     if (bytes == 0) return CLEF_OK;
-    int64_t to_offset, from_offset;
-    clef__span to = {clef__place_of(s->plan, s->g, &launch->arg[0], &to_offset), 0};
-    clef__span from = {clef__place_of(s->plan, s->g, &launch->arg[1], &from_offset), 0};
-    to.offset = (size_t)to_offset * size;
-    from.offset = (size_t)from_offset * size;
-    return clef__runs_beside(s->plan, s->ctx, launch) ? copy_beside(s, i, &to, &from, bytes)
-                                                      : clef__buffer_copy(to.buffer, to.offset, from.buffer, from.offset, bytes);
+    if (fetches) return fetch(s, launch, bytes, after, n, done);
+    if (launch->kind == CLEF__LAUNCH_STORE) return store(s, launch, bytes, after, n, done);
+    clef__span to = span_of(s, &launch->arg[0]), from = span_of(s, &launch->arg[1]);
+    return clef__copy_beside(&to, &from, bytes, after, n, done);
 }
 
 static clef_status routine_launch(const issue *s, const clef__launch *launch) {
@@ -89,10 +120,10 @@ static clef_status routine_launch(const issue *s, const clef__launch *launch) {
     return launch->routine->queue(clef__device_at(s->ctx, launch->device), launch->what, x, offset, launch->label);
 }
 
-static clef_status launch_kind(issue *s, int i) {
-    const clef__launch *launch = &s->plan->launch[i];
+static clef_status launch_in_queue(const issue *s, const clef__launch *launch) {
+    size_t bytes = launch->kind == CLEF__LAUNCH_COPY ? s->plan->value[launch->arg[0].value].bytes : 0;
     switch (launch->kind) {
-    case CLEF__LAUNCH_COPY: return copy_launch(s, i);
+    case CLEF__LAUNCH_COPY: return bytes ? copy_launch(s, launch, bytes) : CLEF_OK;
     case CLEF__LAUNCH_ROUTINE: return routine_launch(s, launch);
     default: return clef__kernel_launch(launch->kernel, launch->global, launch->local, launch->label);
     }
@@ -100,10 +131,10 @@ static clef_status launch_kind(issue *s, int i) {
 
 static clef_status launch_one(issue *s, int i) {
     const clef__launch *launch = &s->plan->launch[i];
-    bool beside = clef__runs_beside(s->plan, s->ctx, launch);
-    clef_status status = beside ? CLEF_OK : wait_for_edges(s, i); /* a copy beside takes them along */
-    if (status == CLEF_OK && !launch->idle) status = launch_kind(s, i);
-    if (status == CLEF_OK && launch->awaited && !beside)
+    if (clef__runs_beside(s->plan, s->ctx, launch)) return launch_beside(s, i);
+    clef_status status = wait_for_edges(s, i);
+    if (status == CLEF_OK && !launch->idle) status = launch_in_queue(s, launch);
+    if (status == CLEF_OK && launch->awaited)
         status = clef__queue_mark(clef__device_at(s->ctx, launch->device), event_of(s->plan, i));
     return status;
 }

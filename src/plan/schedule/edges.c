@@ -1,11 +1,11 @@
 /* edges.c — which launches wait for one in another queue.
 
    Every device computes in one queue, in order; copies between devices that share an OpenCL context run beside, in the second queue of the
-   device they go to.  Where two launches in different queues touch the same memory and one of them writes to it, the later one
+   device they go to, and halves of other copies in that of the device whose memory they touch.  Where two launches in different queues touch the same memory and one of them writes to it, the later one
    waits.  What a queue has waited for, and what that had waited for, need not be waited for again: for each queue the last launch of
    every other that is known to be over is carried along (a vector clock).
 
-   A copy that goes through the host is over on the side it comes from when it returns, so it counts as a launch of the compute queue
+   A copy for which the host waits is over on the side it comes from when it returns, so it counts as a launch of the compute queue
    of the device it goes to, and before it both devices' compute queues wait.
 
    Other plans know nothing of this one's copies: their launches before this plan are over for a copy when the compute queues
@@ -62,9 +62,13 @@ static bool conflict(const clef__plan *plan, const clef__launch *x, const clef__
 
 /* ---- queues ---- */
 
-static int source_of(const clef__plan *plan, const clef__launch *copy) { return plan->value[copy->arg[1].value].device; }
+/* The device whose memory a copy reads, if it does. */
+static int source_of(const clef__plan *plan, const clef__launch *launch) {
+    return launch->kind == CLEF__LAUNCH_COPY ? plan->value[launch->arg[1].value].device : launch->device;
+}
 
 bool clef__runs_beside(const clef__plan *plan, const clef_context *ctx, const clef__launch *launch) {
+    if (launch->kind == CLEF__LAUNCH_FETCH || launch->kind == CLEF__LAUNCH_STORE) return true;
     return launch->kind == CLEF__LAUNCH_COPY &&
            clef__devices_joined(clef__device_at(ctx, launch->device), clef__device_at(ctx, source_of(plan, launch)));
 }

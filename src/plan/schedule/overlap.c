@@ -106,6 +106,10 @@ static void sort_pairs(overlap *o) {
 
 /* ---- how long it takes ---- */
 
+static bool is_copy(const clef__launch *launch) {
+    return launch->kind == CLEF__LAUNCH_COPY || launch->kind == CLEF__LAUNCH_FETCH || launch->kind == CLEF__LAUNCH_STORE;
+}
+
 static double seconds_of(const overlap *o, const clef__launch *launch) {
     clef__device *device = clef__device_at(o->ctx, launch->device);
     const clef__profile *profile = clef__device_profile(device);
@@ -118,7 +122,7 @@ static double seconds_of(const overlap *o, const clef__launch *launch) {
 static void note_tasks(overlap *o) {
     for (int i = 0; i < o->plan->n_launches; i++) {
         const clef__launch *launch = &o->plan->launch[i];
-        bool copy = launch->kind == CLEF__LAUNCH_COPY;
+        bool copy = is_copy(launch);
         o->task[i].queue = launch->device + (copy ? CLEF__MAX_DEVICES : 0);
         o->task[i].seconds = seconds_of(o, launch);
     }
@@ -185,7 +189,7 @@ static void overlap_all(overlap *o) {
 
 static bool has_copies(const clef__plan *plan) {
     for (int i = 0; i < plan->n_launches; i++)
-        if (plan->launch[i].kind == CLEF__LAUNCH_COPY) return true;
+        if (is_copy(&plan->launch[i])) return true;
     return false;
 }
 
