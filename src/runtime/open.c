@@ -27,6 +27,16 @@ static bool choose_profile(clef__device *d, const char *name) {
     return false;
 }
 
+/* Parts of one device in one OpenCL context: what is compiled for one is for all. */
+static clef__device *find_leader(clef__device *d) {
+    for (int i = 0; i < d->number; i++) {
+        clef__device *before = d->ctx->device[i];
+        if (before->context == d->context && before->info.index == d->info.index && strcmp(before->options, d->options) == 0)
+            return before->leader;
+    }
+    return d;
+}
+
 clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_context context, cl_command_queue queue,
                                 const char *profile) {
     clef__device *d = clef__calloc(1, sizeof *d);
@@ -49,6 +59,7 @@ clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_
     if (code == CL_SUCCESS) d->context = context;
     if (code == CL_SUCCESS && !queue) d->queue = clef__queue_new(d, &code);
     else if (code == CL_SUCCESS && (code = clRetainCommandQueue(queue)) == CL_SUCCESS) d->queue = queue;
+    d->leader = find_leader(d);
     if (code == CL_SUCCESS) return d;
     clef__fail_cl(d, code, "open: %s", d->info.name);
     return NULL;

@@ -283,6 +283,7 @@ struct clef__device {
     char options[64]; /* what every build gets */
     clef__pool pool;
     clef__staging staging;
+    clef__device *leader; /* whose programs it uses: its own, or those of an equal part of the same device, opened before it */
     clef__programs programs;
     clef__codes codes;
     double blas_pace[4]; /* of CLBlast's routines for products: seconds for one operation; 0: not known yet */

@@ -70,6 +70,7 @@ typedef struct clef__launch {
     size_t global[3], local[3];
     int device;
     double flops;  /* about how many operations, by its node's definition; 0: not known, or few for its bytes */
+    bool beside;   /* a copy, or half of one, in its device's second queue */
     bool awaited;  /* a launch in another queue waits for it (edges.c) */
     bool tuned;    /* its knobs are a tuning result */
     bool derives;  /* it only brings its input into another form: packed, padded, converted (derive.c) */

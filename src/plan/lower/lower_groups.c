@@ -85,12 +85,13 @@ static void lower_copy(const clef__lowering *lw) {
     clef__lower_copy(lw, clef__lower_out(lw, NULL), from);
 }
 
-static void launch_transfer(const clef__lowering *lw, clef__launch_kind kind, clef__operand to, clef__operand from) {
+static void launch_transfer(const clef__lowering *lw, clef__launch_kind kind, bool beside, clef__operand to, clef__operand from) {
     clef__launch_begin(lw, NULL, "transfer");
     clef__launch_tensor(lw, to, true);
     clef__launch_tensor(lw, from, false);
     if (lw->rec->failed) return;
     lw->rec->open->kind = kind;
+    lw->rec->open->beside = beside;
     clef__launch_end(lw, (size_t[3]){1, 1, 1}, (size_t[3]){1, 1, 1});
 }
 
@@ -100,13 +101,14 @@ static void lower_transfer(const clef__lowering *lw) {
     source.device = lw->node->input[0]->device;
     clef__device *there = clef__device_at(lw->rec->ctx, source.device), *here = clef__device_at(lw->rec->ctx, lw->device);
     clef__operand from = clef__lower_in_dense(&source, 0, NULL), x = clef__lower_out(lw, NULL);
-    if (clef__devices_joined(there, here) || !clef__devices_pass(there, here)) {
-        launch_transfer(lw, CLEF__LAUNCH_COPY, x, from);
+    bool joined = clef__devices_joined(there, here);
+    if (joined || !clef__devices_pass(there, here)) {
+        launch_transfer(lw, CLEF__LAUNCH_COPY, joined, x, from);
         return;
     }
     clef__operand on_the_way = clef__lower_scratch(lw, CLEF_U8, CLEF_SHAPE(0));
-    launch_transfer(&source, CLEF__LAUNCH_FETCH, on_the_way, from);
-    launch_transfer(lw, CLEF__LAUNCH_STORE, x, on_the_way);
+    launch_transfer(&source, CLEF__LAUNCH_FETCH, true, on_the_way, from);
+    launch_transfer(lw, CLEF__LAUNCH_STORE, true, x, on_the_way);
 }
 
 /* Members of the group on one side of its kernel, which is the first or the last of them. */

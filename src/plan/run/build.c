@@ -201,7 +201,8 @@ clef__plan *clef__plan_build(clef_context *ctx, clef__graph_view *g) {
 
 clef_status clef__plan_ready(clef_context *ctx, clef__plan *plan) {
     clef_status status = get_exact_buffers(ctx, plan);
-    if (status == CLEF_OK && !clef__find_edges(plan, ctx)) status = clef__fail(ctx, CLEF_MEMORY, "plan: no host memory");
+    if (status == CLEF_OK && !clef__find_edges(plan, clef__context_devices(ctx)))
+        status = clef__fail(ctx, CLEF_MEMORY, "plan: no host memory");
     if (status == CLEF_OK) status = make_kernels(ctx, plan);
     return status == CLEF_OK ? set_arguments(ctx, plan) : status;
 }

@@ -131,7 +131,7 @@ static clef_status launch_in_queue(const issue *s, const clef__launch *launch) {
 
 static clef_status launch_one(issue *s, int i) {
     const clef__launch *launch = &s->plan->launch[i];
-    if (clef__runs_beside(s->plan, s->ctx, launch)) return launch_beside(s, i);
+    if (launch->beside) return launch_beside(s, i);
     clef_status status = wait_for_edges(s, i);
     if (status == CLEF_OK && !launch->idle) status = launch_in_queue(s, launch);
     if (status == CLEF_OK && launch->awaited)

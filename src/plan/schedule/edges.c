@@ -21,7 +21,6 @@ typedef struct clock {
 
 typedef struct edges {
     clef__plan *plan;
-    const clef_context *ctx;
     clock now[QUEUES]; /* what each queue knows */
     clock *at;         /* what was known when launch i began */
     int *queue;        /* of launch i, */
@@ -65,12 +64,6 @@ static bool conflict(const clef__plan *plan, const clef__launch *x, const clef__
 /* The device whose memory a copy reads, if it does. */
 static int source_of(const clef__plan *plan, const clef__launch *launch) {
     return launch->kind == CLEF__LAUNCH_COPY ? plan->value[launch->arg[1].value].device : launch->device;
-}
-
-bool clef__runs_beside(const clef__plan *plan, const clef_context *ctx, const clef__launch *launch) {
-    if (launch->kind == CLEF__LAUNCH_FETCH || launch->kind == CLEF__LAUNCH_STORE) return true;
-    return launch->kind == CLEF__LAUNCH_COPY &&
-           clef__devices_joined(clef__device_at(ctx, launch->device), clef__device_at(ctx, source_of(plan, launch)));
 }
 
 /* Launch i is the last one in its queue so far. */
@@ -121,6 +114,14 @@ static void find_edges_of(edges *e, int i, int queue) {
     }
 }
 
+/* The host waits for the device that copy i comes from: what that knew and did so far is over for `queue` too. */
+static void wait_on_host(edges *e, int i, int queue) {
+    int source = source_of(e->plan, &e->plan->launch[i]);
+    find_edges_of(e, i, source);
+    learn(&e->now[queue], &e->now[source]);
+    if (e->last[source] > e->now[queue].over[source]) e->now[queue].over[source] = e->last[source];
+}
+
 /* Device d ends the plan behind all copies from it and to it. */
 static void find_last_edges(edges *e, int d) {
     const clef__plan *plan = e->plan;
@@ -139,10 +140,9 @@ static void find_all(edges *e) {
     }
     for (int i = 0; i < plan->n_launches && !e->failed; i++) {
         const clef__launch *launch = &plan->launch[i];
-        bool beside = clef__runs_beside(plan, e->ctx, launch);
-        int queue = e->queue[i] = launch->device + (beside ? CLEF__MAX_DEVICES : 0);
+        int queue = e->queue[i] = launch->device + (launch->beside ? CLEF__MAX_DEVICES : 0);
         find_edges_of(e, i, queue);
-        if (launch->kind == CLEF__LAUNCH_COPY && !beside) find_edges_of(e, i, source_of(plan, launch));
+        if (launch->kind == CLEF__LAUNCH_COPY && !launch->beside) wait_on_host(e, i, queue);
         e->at[i] = e->now[queue];
         e->at[i].over[queue] = i;
         enter(e, i);
@@ -150,11 +150,11 @@ static void find_all(edges *e) {
     for (int d = 0; d < e->devices && !e->failed; d++) find_last_edges(e, d);
 }
 
-bool clef__find_edges(clef__plan *plan, clef_context *ctx) {
+bool clef__find_edges(clef__plan *plan, int devices) {
     bool any = false;
-    for (int i = 0; i < plan->n_launches && !any; i++) any = clef__runs_beside(plan, ctx, &plan->launch[i]);
+    for (int i = 0; i < plan->n_launches && !any; i++) any = plan->launch[i].beside;
     if (!any) return true;
-    edges e = {.plan = plan, .ctx = ctx, .devices = clef__context_devices(ctx)};
+    edges e = {.plan = plan, .devices = devices};
     e.queue = clef__alloc((size_t)plan->n_launches * sizeof *e.queue);
     e.previous = clef__alloc((size_t)plan->n_launches * sizeof *e.previous);
     e.at = clef__alloc((size_t)plan->n_launches * sizeof *e.at);
