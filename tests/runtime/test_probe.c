@@ -103,6 +103,7 @@ Test(probe, what_cannot_be_asked) {
 
 #ifdef CLEF_TEST_TOOL
 Test(probe, clef_devices_tells, .timeout = 60) {
+    setenv("CLEF_CACHE", "0", 1);
     clef_close(open_pocl("pthread pthread"));
     answer a = answer_of("'" CLEF_TEST_TOOL "' devices --json");
     cr_expect(strstr(a.first, "\"events\":[null,null],\"user_events\":null"), "%s", a.first);
@@ -110,8 +111,8 @@ Test(probe, clef_devices_tells, .timeout = 60) {
     cr_expect(a.lines == 2 && strstr(a.first, "\"events\":[true,true],\"user_events\":true"), "%s", a.first);
     a = answer_of("'" CLEF_TEST_TOOL "' devices --probe 2>&1");
     cr_expect_eq(a.lines, 2 * 4 + 1);
-    a = answer_of("'" CLEF_TEST_TOOL "' devices 2>&1");
-    cr_expect(a.lines == 2 * 4 + 2 && strncmp(a.last, "--probe ", 8) == 0, "%s", a.last);
+    a = answer_of("'" CLEF_TEST_TOOL "' devices 2>&1 >/dev/null");
+    cr_expect(a.lines == 2 && strncmp(a.last, "--probe ", 8) == 0, "%s", a.last);
     a = answer_of("CLEF_PROBE=0 '" CLEF_TEST_TOOL "' devices --probe 2>&1 | grep events");
     cr_expect_str_eq(a.first, "     events between queues: unknown, with device 1: unknown; user events: unknown\n");
 }
