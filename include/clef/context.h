@@ -101,7 +101,7 @@ CLEF_API bool clef_context_device(const clef_context *ctx, int i, clef_device_in
 
 /* What a driver was found to do when Clef tried it.  Some hang, crash or compute wrong numbers where they should
    not, so the trial is a process of its own, clef-probe, which is stopped after some seconds.  It is tried once:
-   verdicts are kept in the kernel cache, and tried anew when driver, device or version of Clef are others. */
+   verdicts are saved in the kernel cache, until it is cleared or driver, device or version of Clef are others. */
 typedef enum clef_verdict { CLEF_VERDICT_UNKNOWN, CLEF_VERDICT_NO, CLEF_VERDICT_YES } clef_verdict;
 /* Can queues of devices a and b (indices as for clef_device_get; a = b: two queues of one device) wait for each
    other's events in one cl_context?  No for devices of different platforms.  Unknown where nobody asked yet and ask is

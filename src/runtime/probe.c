@@ -1,7 +1,7 @@
 /* probe.c — asks the child process, and remembers what it said.
 
-   The child answers through a pipe, so that it does not matter what the program does with SIGCHLD.  Verdicts on a driver are kept on
-   disk, a hang's too; that no child could be started, or found no device, is not one. */
+   The child answers through a pipe, so that it does not matter what the program does with SIGCHLD.  Verdicts on a driver are cached
+   on disk, a hang's too.  That no child could be started, or that it found no device, is no verdict: it may be otherwise next time. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* dladdr, pipe2 */
 #endif
@@ -204,14 +204,15 @@ typedef struct question {
     int n;
 } question;
 
-/* The device, and what may change how its driver behaves. */
+/* The device, and how much of it. */
 static void device_key(const question *q, int i, uint8_t key[32]) {
-    char units[ARGUMENT] = "";
+    char units[ARGUMENT];
     const clef__found *d = q->device[i];
-    if (d->divided) snprintf(units, sizeof units, "%u", d->info.compute_units);
+    snprintf(units, sizeof units, "%s%u", d->divided ? "part " : "", d->info.compute_units);
     clef__cache_key(&d->info, q->name, units, key);
 }
 
+/* And the variables that may change how a driver behaves. */
 static void key_of(const question *q, uint8_t key[32]) {
     static const char *const variables[] = {"CLEF_PROBE", "LD_PRELOAD", "OPENCL_LAYERS", "POCL_DEVICES"};
     uint8_t keys[MOST_DEVICES][32];
@@ -270,20 +271,18 @@ clef_verdict clef__probe_events(clef_context *ctx, const clef__found *a, const c
     return can_ask(a) && can_ask(b) ? answer(ctx, &q, ask) : CLEF_VERDICT_UNKNOWN;
 }
 
-clef_verdict clef__probe_user_events(clef_context *ctx, const clef__found *device, bool ask) {
-    clef__found whole = *device;
-    question q = {"user_events", {&whole}, 1};
-    whole.divided = false;
-    return can_ask(device) ? answer(ctx, &q, ask) : CLEF_VERDICT_UNKNOWN;
-}
-
-/* ---- for the program ---- */
 static const clef__found *listed(int index) {
     const clef__found *list;
     int n = clef__devices(&list);
     return index >= 0 && index < n ? &list[index] : NULL;
 }
 
+clef_verdict clef__probe_user_events(clef_context *ctx, const clef__found *device, bool ask) {
+    question q = {"user_events", {listed(device->info.index)}, 1};
+    return q.device[0] && can_ask(device) ? answer(ctx, &q, ask) : CLEF_VERDICT_UNKNOWN;
+}
+
+/* ---- for the program ---- */
 clef_verdict clef_device_events(clef_context *ctx, int a, int b, bool ask) {
     const clef__found *first = listed(a), *second = listed(b);
     return ctx && first && second ? clef__probe_events(ctx, first, second, ask) : CLEF_VERDICT_UNKNOWN;

@@ -1,8 +1,8 @@
 /* probe.h — what was found out about a driver by a process of its own (clef-probe, probe_main.c).
 
    Some drivers hang, crash or give wrong numbers where events cross queues or where work waits for user events.  So Clef relies on
-   neither before a child process has tried it, which is stopped after some seconds.  Verdicts are remembered in the process and kept
-   in the context's disk cache, by all that the answer may depend on. */
+   neither before a child process has tried it, which is stopped after some seconds.  Verdicts are remembered in the process and cached
+   on disk (the context's cache), by all that the answer may depend on. */
 #ifndef CLEF_PROBE_H
 #define CLEF_PROBE_H
 #include "runtime/runtime_internal.h"

@@ -19,13 +19,15 @@ static clef_context *open_cached(const char *cache_dir) {
 
 static clef_context *open_uncached(void) { return open_cached(""); }
 
-/* The devices of pocl are asked for by name, and it may be missing where somebody else runs this. */
+/* With those devices of pocl, and none beside them; it may be missing where somebody else runs this. */
 static clef_context *open_pocl(const char *devices) {
+    static const char only[] = "/etc/OpenCL/vendors/pocl.icd";
     clef_device_info info;
+    int n = 0;
     setenv("POCL_DEVICES", devices, 1);
-    setenv("OCL_ICD_VENDORS", "/etc/OpenCL/vendors/pocl.icd", 1);
-    if (!clef_device_get(0, &info) || strcmp(info.platform, "Portable Computing Language") != 0)
-        cr_skip_test("pocl is not installed (pocl-opencl-icd)");
+    if (access(only, R_OK) == 0) setenv("OCL_ICD_VENDORS", only, 1);
+    while (clef_device_get(n, &info) && strcmp(info.platform, "Portable Computing Language") == 0) n++;
+    if (n == 0 || n != clef_device_count()) cr_skip_test("pocl is not installed (pocl-opencl-icd), or not alone");
     return open_uncached();
 }
 
@@ -181,7 +183,7 @@ Test(fake_probe, hangs_are_ended) {
     clef_context *ctx = open_uncached();
     double begin = clef__now();
     gives(ctx, "echo $$ >$place/pid; printf 'listed\\nready\\n' >&3; exec sleep 1000", CLEF_VERDICT_NO);
-    cr_expect(clef__now() - begin > 1.5 && clef__now() - begin < 4, "%.1f s", clef__now() - begin);
+    cr_expect(clef__now() - begin > 1.5 && clef__now() - begin < 4.5, "%.1f s", clef__now() - begin);
     cr_expect(kill((pid_t)atoi(written("pid")), 0) != 0, "it lives on");
     begin = clef__now();
     pretend("exit 1"); /* another file, which has not been asked */
