@@ -55,6 +55,9 @@ function(clef_test_program target source)
     CLEF_TEST_BUILD="${CMAKE_CURRENT_BINARY_DIR}" CLEF_TEST_FAKE_CLBLAST="$<TARGET_FILE:fake_clblast>"
     CLEF_TEST_FILE_FAULTS="$<TARGET_FILE:file_faults>" CLEF_TEST_CALL_FAULTS="$<TARGET_FILE:call_faults>")
   add_dependencies(${target} fake_clblast file_faults call_faults)
+  # The static library looks for it beside the program.
+  file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/tests/${room})
+  file(CREATE_LINK ${CMAKE_CURRENT_BINARY_DIR}/clef-probe ${CMAKE_CURRENT_BINARY_DIR}/tests/${room}/clef-probe SYMBOLIC)
   if(TARGET pretend_cpu)
     add_dependencies(${target} pretend_cpu)
     target_compile_definitions(${target} PRIVATE CLEF_TEST_PRETEND_CPU="$<TARGET_FILE:pretend_cpu>")

@@ -176,7 +176,7 @@ typedef struct clef__codes {
 void clef__codes_close(clef__device *device);
 
 /* ---- the disk cache (cache.c) ---- */
-typedef enum clef__entry_kind { CLEF__ENTRY_BINARY = 1, CLEF__ENTRY_FAILURE } clef__entry_kind;
+typedef enum clef__entry_kind { CLEF__ENTRY_BINARY = 1, CLEF__ENTRY_FAILURE, CLEF__ENTRY_VERDICT } clef__entry_kind;
 typedef struct clef__entry {
     clef__entry_kind kind;
     const unsigned char *payload; /* inside the bytes that were checked */
@@ -325,6 +325,8 @@ struct clef_context {
 };
 
 /* ---- process.c ---- */
+/* A set-uid program and the like, which must not trust its environment. */
+bool clef__privileged(void);
 /* Bytes of address space that this process may still take (ulimit -v); UINT64_MAX: no limit is known. */
 uint64_t clef__address_space_left(void);
 /* Enough for a driver?  If not, this thread's open error says so. */

@@ -1,0 +1,322 @@
+/* probe_main.c — clef-probe: asks an OpenCL driver what some drivers answer by a hang, a crash or wrong numbers.
+
+       clef-probe events PLATFORM DEVICE [DEVICE]    Do events order the work of several queues in one context?
+       clef-probe user_events PLATFORM DEVICE        Does work wait for user events, and go on when they are complete?
+
+   PLATFORM is the name of the devices' platform.  DEVICE is a number in the list of all devices (device.c lists them in the same
+   order), or NUMBER:UNITS for a sub-device of so many compute units.
+
+   Answers go to file descriptor 3, each with a line break: "listed" when the devices are there, "ready" when everything was made
+   and has run once, "right" when all numbers were right.  Anything else is no, a silence too.  probe.c starts this program, with
+   the program's environment and a limit of time.  It knows nothing of the library, and what fails ends it at once. */
+#ifndef CL_TARGET_OPENCL_VERSION
+#define CL_TARGET_OPENCL_VERSION 300
+#endif
+#define CL_USE_DEPRECATED_OPENCL_1_2_APIS
+#ifdef __APPLE__
+#include <OpenCL/cl.h>
+#else
+#include <CL/cl.h>
+#endif
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MAX_PLATFORMS = 32, MAX_FOUND = 64 }; /* as in device.c */
+enum { ROUNDS = 50, COUNT = 1 << 14, BYTES = COUNT * (int)sizeof(cl_uint) };
+enum { ANSWERS = 3, LONGEST = 15 }; /* seconds, for whoever starts it by hand */
+
+/* A kernel, as kernels and copies run on different engines of a device; whoever mixes up an order gets other numbers. */
+static const char source[] = "__kernel void advance(__global uint *x, uint factor, uint add) {\n"
+                             "    size_t i = get_global_id(0);\n"
+                             "    x[i] = x[i] * factor + add;\n"
+                             "}\n";
+
+/* ---- answers ---- */
+/* Without the driver's clean-up, which is no part of the question. */
+static void require(bool good) {
+    if (!good) _exit(1);
+}
+
+static void check(cl_int code) { require(code == CL_SUCCESS); }
+
+static void say(const char *line) {
+    size_t n = strlen(line);
+    require(write(ANSWERS, line, n) == (ssize_t)n);
+}
+
+/* ---- devices ---- */
+/* The device of that number among all, if it is of the platform with that name. */
+static cl_device_id find(const char *platform_name, long number) {
+    cl_platform_id platforms[MAX_PLATFORMS];
+    cl_uint n_platforms = 0, n = 0;
+    check(clGetPlatformIDs(MAX_PLATFORMS, platforms, &n_platforms));
+    for (cl_uint p = 0; p < n_platforms && p < MAX_PLATFORMS; p++) {
+        cl_device_id ids[MAX_FOUND];
+        char name[1024] = "";
+        if (clGetDeviceIDs(platforms[p], CL_DEVICE_TYPE_ALL, MAX_FOUND, ids, &n) != CL_SUCCESS) continue;
+        if (n > MAX_FOUND) n = MAX_FOUND;
+        if (number >= (long)n) {
+            number -= (long)n;
+            continue;
+        }
+        check(clGetPlatformInfo(platforms[p], CL_PLATFORM_NAME, sizeof name, name, NULL));
+        require(strstr(name, platform_name) != NULL); /* the library cuts blanks off its ends */
+        return ids[number];
+    }
+    _exit(1);
+}
+
+static void divide(cl_device_id whole, const long *units, cl_uint parts, cl_device_id *ids) {
+    cl_device_partition_property kinds[16], by_counts[4] = {CL_DEVICE_PARTITION_BY_COUNTS};
+    for (cl_uint i = 0; i < parts; i++) by_counts[1 + i] = (cl_device_partition_property)units[i];
+    by_counts[1 + parts] = CL_DEVICE_PARTITION_BY_COUNTS_LIST_END;
+    size_t bytes = 0;
+    bool can = false;
+    check(clGetDeviceInfo(whole, CL_DEVICE_PARTITION_PROPERTIES, sizeof kinds, kinds, &bytes));
+    for (size_t i = 0; i < bytes / sizeof *kinds; i++) can |= kinds[i] == CL_DEVICE_PARTITION_BY_COUNTS;
+    require(can); /* rusticl 22.3 crashes when asked in vain */
+    check(clCreateSubDevices(whole, by_counts, parts, ids, NULL));
+}
+
+/* One or two devices from the command line, or one twice; two parts of one device are made together. */
+static void choose(const char *platform, char *const *arguments, int n, cl_device_id ids[2]) {
+    cl_device_id whole[2];
+    long units[2] = {0, 0};
+    for (int i = 0; i < n; i++) {
+        char *end;
+        long number = strtol(arguments[i], &end, 10);
+        if (*end == ':') units[i] = strtol(end + 1, &end, 10);
+        require(number >= 0 && units[i] >= 0 && !*end);
+        ids[i] = whole[i] = find(platform, number);
+    }
+    if (n == 2 && whole[0] == whole[1] && units[0] && units[1]) divide(whole[0], units, 2, ids);
+    else
+        for (int i = 0; i < n; i++)
+            if (units[i]) divide(whole[i], &units[i], 1, &ids[i]);
+    if (n == 1) ids[1] = ids[0];
+    say("listed\n");
+}
+
+/* ---- one device of the context ---- */
+typedef struct side {
+    cl_command_queue compute, transfer; /* in order */
+    cl_kernel step;
+    cl_mem own, other; /* its number and the other side's */
+} side;
+
+static cl_context open_context(cl_device_id *ids, cl_uint n) {
+    cl_int code;
+    cl_platform_id platform;
+    check(clGetDeviceInfo(ids[0], CL_DEVICE_PLATFORM, sizeof platform, &platform, NULL));
+    const cl_context_properties on[] = {CL_CONTEXT_PLATFORM, (cl_context_properties)platform, 0};
+    cl_context context = clCreateContext(on, n, ids, NULL, NULL, &code);
+    check(code);
+    return context;
+}
+
+static cl_program build(cl_context context) {
+    const char *text = source;
+    cl_int code;
+    cl_program program = clCreateProgramWithSource(context, 1, &text, NULL, &code);
+    check(code);
+    check(clBuildProgram(program, 0, NULL, "", NULL, NULL));
+    return program;
+}
+
+/* x = x · factor + add, behind `n` events. */
+static cl_event run_step(side *s, cl_mem x, cl_uint factor, cl_uint add, cl_uint n, const cl_event *waits) {
+    const size_t global = COUNT;
+    cl_event done;
+    check(clSetKernelArg(s->step, 0, sizeof x, &x));
+    check(clSetKernelArg(s->step, 1, sizeof factor, &factor));
+    check(clSetKernelArg(s->step, 2, sizeof add, &add));
+    check(clEnqueueNDRangeKernel(s->compute, s->step, 1, NULL, &global, NULL, n, n ? waits : NULL, &done));
+    return done;
+}
+
+static cl_event copy(cl_command_queue queue, cl_mem from, cl_mem to, cl_event wait) {
+    cl_event done;
+    check(clEnqueueCopyBuffer(queue, from, to, 0, 0, BYTES, 1, &wait, &done));
+    return done;
+}
+
+/* As the library waits (clef__queue_wait): with a marker, without which rusticl 22.3 only waits for what came after the last flush. */
+static void finish(cl_command_queue queue) {
+    check(clEnqueueMarkerWithWaitList(queue, 0, NULL, NULL));
+    check(clFinish(queue));
+}
+
+static void fill(cl_command_queue queue, cl_mem x, cl_uint first) {
+    static cl_uint numbers[COUNT];
+    for (cl_uint i = 0; i < COUNT; i++) numbers[i] = first + i;
+    check(clEnqueueWriteBuffer(queue, x, CL_TRUE, 0, BYTES, numbers, 0, NULL, NULL));
+}
+
+/* Everything it needs, each queue used once. */
+static side open_side(cl_context context, cl_device_id id, cl_program program, cl_uint first) {
+    side s;
+    cl_int code[5];
+    s.compute = clCreateCommandQueue(context, id, 0, &code[0]);
+    s.transfer = clCreateCommandQueue(context, id, 0, &code[1]);
+    s.step = clCreateKernel(program, "advance", &code[2]);
+    s.own = clCreateBuffer(context, CL_MEM_READ_WRITE, BYTES, NULL, &code[3]);
+    s.other = clCreateBuffer(context, CL_MEM_READ_WRITE, BYTES, NULL, &code[4]);
+    for (int i = 0; i < 5; i++) check(code[i]);
+    fill(s.transfer, s.other, 0);
+    fill(s.compute, s.own, first);
+    check(clReleaseEvent(run_step(&s, s.own, 1, 0, 0, NULL)));
+    finish(s.compute);
+    return s;
+}
+
+/* ---- events ---- */
+/* The number that started as `first`, after all rounds. */
+static cl_uint expected(cl_uint first, const cl_uint factor[2]) {
+    for (cl_uint r = 0; r < ROUNDS; r++) first = (first * factor[0] + r) * factor[1] + r;
+    return first;
+}
+
+static void verify(const side *s, cl_event last, cl_uint first, const cl_uint factor[2]) {
+    static cl_uint numbers[COUNT];
+    check(clEnqueueReadBuffer(s->compute, s->own, CL_TRUE, 0, BYTES, numbers, 1, &last, NULL));
+    for (cl_uint i = 0; i < COUNT; i++) require(numbers[i] == expected(first + i, factor));
+}
+
+/* Each side steps its own number, gets a copy of the other's, steps that, and gets its own back; back[i]: own is there again.  The
+   copies run in the receiver's transfer queue, and every second round in the sender's. */
+static void exchange(side s[2], cl_uint round, const cl_uint factor[2], cl_event back[2]) {
+    cl_event stepped[2], sent[2], again[2];
+    for (int i = 0; i < 2; i++) stepped[i] = run_step(&s[i], s[i].own, factor[0], round, round > 0, &back[i]);
+    for (int i = 0; i < 2; i++) sent[i] = copy(s[round % 2 ? i : 1 - i].transfer, s[i].own, s[1 - i].other, stepped[i]);
+    for (int i = 0; i < 2; i++) again[i] = run_step(&s[i], s[i].other, factor[1], round, 2, sent);
+    for (int i = 0; i < 2; i++) {
+        if (round) check(clReleaseEvent(back[i]));
+        back[i] = copy(s[round % 2 ? 1 - i : i].transfer, s[1 - i].other, s[i].own, again[1 - i]);
+    }
+    for (int i = 0; i < 2; i++) {
+        check(clReleaseEvent(stepped[i]));
+        check(clReleaseEvent(sent[i]));
+        check(clReleaseEvent(again[i]));
+        check(clFlush(s[i].compute));
+        check(clFlush(s[i].transfer));
+    }
+}
+
+/* The host waits for nothing before the end. */
+static void ask_events(cl_device_id ids[2]) {
+    static const cl_uint factor[2] = {3, 5}, first[2] = {7, 1000003};
+    cl_context context = open_context(ids, ids[0] == ids[1] ? 1 : 2);
+    cl_program program = build(context);
+    side s[2];
+    cl_event back[2];
+    for (int i = 0; i < 2; i++) s[i] = open_side(context, ids[i], program, first[i]);
+    say("ready\n");
+    for (cl_uint r = 0; r < ROUNDS; r++) exchange(s, r, factor, back);
+    for (int i = 0; i < 2; i++) verify(&s[i], back[i], first[i], factor);
+}
+
+/* ---- user events ---- */
+static cl_uint upload[COUNT], late[COUNT], results[2][COUNT];
+static const cl_uint untouched = 0xffffffff;
+
+typedef struct gate {
+    cl_event open, last; /* the user event; the end of what waits for it */
+    cl_command_queue transfer;
+    cl_mem filled_late;
+} gate;
+
+static void pause_for(long microseconds) { nanosleep(&(struct timespec){.tv_nsec = 1000 * microseconds}, NULL); }
+
+static cl_int state_of(cl_event event) {
+    cl_int state;
+    check(clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL));
+    return state;
+}
+
+static bool all_are(const cl_uint *numbers, cl_uint value) {
+    for (int i = 0; i < COUNT; i++)
+        if (numbers[i] != value) return false;
+    return true;
+}
+
+/* In a thread of its own: nothing may have happened yet; then fills a buffer that the waiting work reads, and lets it go on. */
+static void *open_gate(void *user) {
+    gate *g = user;
+    pause_for(1000);
+    require(state_of(g->last) != CL_COMPLETE && all_are(results[0], untouched) && all_are(results[1], untouched));
+    check(clEnqueueWriteBuffer(g->transfer, g->filled_late, CL_TRUE, 0, BYTES, late, 0, NULL, NULL));
+    check(clSetUserEventStatus(g->open, CL_COMPLETE));
+    return NULL;
+}
+
+/* Writes, copies, steps and reads behind the event: of a number that the host has now, and of one that comes later. */
+static void queue_behind(side *s, gate *g, cl_uint round) {
+    cl_event stepped;
+    check(clEnqueueWriteBuffer(s->compute, s->own, CL_FALSE, 0, BYTES, upload, 1, &g->open, NULL));
+    stepped = run_step(s, s->own, 3, round, 0, NULL);
+    check(clEnqueueReadBuffer(s->compute, s->own, CL_FALSE, 0, BYTES, results[0], 1, &stepped, NULL));
+    check(clEnqueueCopyBuffer(s->compute, g->filled_late, s->other, 0, 0, BYTES, 1, &g->open, NULL));
+    check(clReleaseEvent(stepped));
+    stepped = run_step(s, s->other, 5, round, 1, &g->open);
+    check(clEnqueueReadBuffer(s->compute, s->other, CL_FALSE, 0, BYTES, results[1], 1, &stepped, &g->last));
+    check(clReleaseEvent(stepped));
+    check(clFlush(s->compute));
+}
+
+/* In each of the ways to wait. */
+static void wait_for(const side *s, cl_event event, cl_uint round) {
+    if (round % 3 == 0) check(clWaitForEvents(1, &event));
+    else if (round % 3 == 1) finish(s->compute);
+    else
+        while (state_of(event) > CL_COMPLETE) pause_for(100);
+    require(state_of(event) == CL_COMPLETE);
+}
+
+static void gated_round(cl_context context, side *s, cl_mem filled_late, cl_uint round) {
+    gate g = {.transfer = s->transfer, .filled_late = filled_late};
+    pthread_t thread;
+    cl_int code;
+    for (cl_uint i = 0; i < COUNT; i++) {
+        upload[i] = round + 11;
+        late[i] = round + 13;
+        results[0][i] = results[1][i] = untouched;
+    }
+    g.open = clCreateUserEvent(context, &code);
+    check(code);
+    queue_behind(s, &g, round);
+    require(pthread_create(&thread, NULL, open_gate, &g) == 0);
+    wait_for(s, g.last, round);
+    require(all_are(results[0], (round + 11) * 3 + round) && all_are(results[1], (round + 13) * 5 + round));
+    require(pthread_join(thread, NULL) == 0);
+    check(clReleaseEvent(g.open));
+    check(clReleaseEvent(g.last));
+}
+
+static void ask_user_events(cl_device_id id) {
+    cl_context context = open_context(&id, 1);
+    cl_int code;
+    side s = open_side(context, id, build(context), 1);
+    cl_mem filled_late = clCreateBuffer(context, CL_MEM_READ_WRITE, BYTES, NULL, &code);
+    check(code);
+    fill(s.transfer, filled_late, 0);
+    say("ready\n");
+    for (cl_uint r = 0; r < ROUNDS; r++) gated_round(context, &s, filled_late, r);
+}
+
+int main(int argc, char **argv) {
+    bool events = argc > 3 && strcmp(argv[1], "events") == 0, user_events = argc == 4 && strcmp(argv[1], "user_events") == 0;
+    cl_device_id ids[2];
+    alarm(LONGEST);
+    fcntl(ANSWERS, F_SETFD, FD_CLOEXEC); /* a compiler that the driver starts would hold the answer up */
+    if ((!events && !user_events) || argc > 5) return 2;
+    choose(argv[2], argv + 3, argc - 3, ids);
+    if (events) ask_events(ids);
+    else ask_user_events(ids[0]);
+    say("right\n");
+    _exit(0);
+}
