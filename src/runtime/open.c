@@ -2,7 +2,7 @@
 
    Devices of one platform share an OpenCL context where their driver is known to stand events between their queues (probe.c): then
    one waits for another without the host, and copies go straight from one to the other.  Others have a context each. */
-#include "runtime/runtime_internal.h"
+#include "runtime/probe.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -67,16 +67,8 @@ clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_
 
 /* ---- which devices ---- */
 
-bool clef__may_share(clef_context *ctx, const clef__found *a, const clef__found *b) {
-    (void)ctx;
-    const char *share = clef__env("CLEF_SHARE");
-    return a->platform == b->platform && a->divided && b->divided && !share;
-}
-
-bool clef__may_pass(const clef__device *device) {
-    (void)device;
-    const char *share = clef__env("CLEF_SHARE");
-    return !(share && strcmp(share, "2") == 0);
+static bool may_share(clef_context *ctx, const clef__found *a, const clef__found *b) {
+    return a->platform == b->platform && clef__probe_events(ctx, a, b, true) == CLEF_VERDICT_YES;
 }
 
 /* Devices and parts of devices, in the order in which they were chosen. */
@@ -106,7 +98,7 @@ static bool make_context(clef_context *ctx, opening *o, int first) {
     cl_device_id id[CLEF__MAX_DEVICES];
     int which[CLEF__MAX_DEVICES], n = 0;
     for (int i = first; i < o->n; i++)
-        if (!o->context[i] && (i == first || clef__may_share(ctx, &o->found[first], &o->found[i]))) {
+        if (!o->context[i] && (i == first || may_share(ctx, &o->found[first], &o->found[i]))) {
             id[n] = o->found[i].id;
             which[n++] = i;
         }

@@ -6,7 +6,7 @@
 
    A user event never gets an error: some drivers stall a queue for good then, others say that all went well.  What failed is noted,
    the work behind it goes on with what is there, and the next that waits for results gets the error. */
-#include "runtime/runtime_internal.h"
+#include "runtime/probe.h"
 
 struct clef__passage {
     clef__stage *stage;
@@ -106,7 +106,12 @@ static bool send(clef__porter *porter, cl_event fetched, cl_event gate) {
 
 /* Asked once of every device, as asking may mean to start a process (probe.c). */
 static bool passes(clef__device *device) {
-    if (device->passes == CLEF__UNASKED) device->passes = clef__may_pass(device) ? CLEF__YES : CLEF__NO;
+    if (device->passes == CLEF__UNASKED) {
+        const clef__found found = {.id = device->id, .info = device->info, .divided = device->divided};
+        bool yes = clef__probe_events(device->ctx, &found, &found, true) == CLEF_VERDICT_YES &&
+                   clef__probe_user_events(device->ctx, &found, true) == CLEF_VERDICT_YES;
+        device->passes = yes ? CLEF__YES : CLEF__NO;
+    }
     return device->passes == CLEF__YES;
 }
 

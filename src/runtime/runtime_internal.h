@@ -343,10 +343,6 @@ cl_int clef__event_wait(clef__device *device, cl_event event);
 cl_command_queue clef__queue_new(const clef__device *device, cl_int *code);
 
 /* ---- open.c ---- */
-/* Do events between queues of these two work, so that they may share an OpenCL context? */
-bool clef__may_share(clef_context *ctx, const clef__found *a, const clef__found *b);
-/* Do this device's events, and user events, work between two queues of its own? */
-bool clef__may_pass(const clef__device *device);
 /* In an OpenCL context and, unless NULL, a queue that exist: it retains them. */
 clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_context context, cl_command_queue queue,
                                 const char *profile);
