@@ -500,7 +500,7 @@ static int failures_of(uint64_t seed, bool print) {
 int main(void) {
     setenv("POCL_DEVICES", "pthread pthread pthread", 0);
     setenv("CLEF_ROWS", "gemm product", 1); /* which kernel is cheapest depends on whether a weight lies here already */
-    setvbuf(stdout, NULL, _IOLBF, 0); /* long runs are looked at on their way */
+    setvbuf(stdout, NULL, _IOLBF, 0);       /* long runs are looked at on their way */
     signal(SIGALRM, tell_of_hang);
     count_devices();
     if (available[WHOLE] == 0) return without_context();
