@@ -13,7 +13,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-enum { PROGRAMS = 8, REOPEN = 128, PATIENCE = 300 /* seconds for a program */ };
+enum { PROGRAMS = 8, REOPEN = 64, PATIENCE = 300 /* seconds for a program */ };
 enum { ROWS = 4, WIDTH = 32, SIDE = 4, CLASSES = 5, SLOTS = 6, LARGE = 300 };
 enum { BLOCKS = 4, STEPS = 5, BATCHES = 3, MOST_DEVICES = 3, PLACES = 6 /* a multiple of 2 and 3 */, RESULTS = 600 };
 
@@ -429,10 +429,10 @@ static void run_program(uint64_t seed, clef_context *ctx, int devices, bool prin
     finish();
 }
 
-/* ---- contexts: [0] whole devices, [1] parts, [2] whole ones that evaluate after every op; of 1, 2 and 3 devices ---- */
+/* ---- contexts, of all devices there are: whole ones, parts, whole ones where every op is evaluated ---- */
 
 typedef enum setting { WHOLE, PARTS, EAGER, SETTINGS } setting;
-static clef_context *opened[SETTINGS][MOST_DEVICES];
+static clef_context *opened[SETTINGS];
 static int available[SETTINGS]; /* devices */
 
 /* Devices from the first that are called as it is, and its units. */
@@ -448,19 +448,16 @@ static void count_devices(void) {
     clef_close(parts);
 }
 
-static clef_context *open_context(setting s, int devices) {
+static clef_context *open_context(setting s) {
     static const char *const whole[] = {"0", "0,1", "0,1,2"}, *const parts[] = {"0:1", "0:1+1", "0:1+1+1"};
-    clef_context **ctx = &opened[s][devices - 1];
-    if (!*ctx)
-        *ctx =
-            clef_open(&(clef_options){.device = (s == PARTS ? parts : whole)[devices - 1], .eager = s == EAGER, .no_tuning = true});
-    if (!*ctx) printf("FAILED: %s\n", clef_error(NULL)), exit(1);
-    return *ctx;
+    const char *device = (s == PARTS ? parts : whole)[available[s] - 1];
+    if (!opened[s]) opened[s] = clef_open(&(clef_options){.device = device, .eager = s == EAGER, .no_tuning = true});
+    if (!opened[s]) printf("FAILED: %s\n", clef_error(NULL)), exit(1);
+    return opened[s];
 }
 
 static void close_contexts(void) {
-    for (int s = 0; s < SETTINGS; s++)
-        for (int d = 0; d < MOST_DEVICES; d++) clef_close(opened[s][d]), opened[s][d] = NULL;
+    for (int s = 0; s < SETTINGS; s++) clef_close(opened[s]), opened[s] = NULL;
 }
 
 /* ---- programs ---- */
@@ -487,10 +484,10 @@ static int failures_of(uint64_t seed, bool print) {
     setting s = setting_of(seed);
     setenv("CLEF_FUSE", seed % 8 ? "0" : "1", 1); /* alone, ops have few kernels, which are compiled once */
     alarm(PATIENCE);
-    run_program(seed, open_context(s, 1), 1, print);
+    run_program(seed, open_context(s), 1, print);
     wanted = p;
     for (int devices = 2; devices <= available[s]; devices++) {
-        run_program(seed, open_context(s, devices), devices, false);
+        run_program(seed, open_context(s), devices, false);
         failures += !is_same(&wanted);
     }
     alarm(0);
