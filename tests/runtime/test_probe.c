@@ -59,8 +59,6 @@ Test(probe, parts_of_a_device, .timeout = 60) {
     cr_expect_eq(clef__probe_events(ctx, &parts[0], &parts[1], true), CLEF_VERDICT_YES);
     cr_expect_eq(clef__probe_events(ctx, &parts[1], &parts[1], true), CLEF_VERDICT_YES);
     cr_expect_eq(clef__probe_events(ctx, &parts[1], &list[0], true), CLEF_VERDICT_YES);
-    cr_expect_eq(clef__probe_user_events(ctx, &parts[1], true), CLEF_VERDICT_YES);
-    cr_expect_eq(clef_device_user_events(ctx, 0, false), CLEF_VERDICT_YES, "the part was answered for as the whole");
     for (int i = 0; i < 2; i++) clReleaseDevice(parts[i].id);
     clef_close(ctx);
 }
@@ -96,7 +94,6 @@ Test(probe, what_cannot_be_asked) {
     adopted.info.index = -1;
     cr_expect_eq(clef__probe_events(ctx, &list[0], &other, true), CLEF_VERDICT_NO, "two platforms share no context");
     cr_expect_eq(clef__probe_events(ctx, &list[0], &adopted, true), CLEF_VERDICT_UNKNOWN);
-    cr_expect_eq(clef__probe_user_events(ctx, &adopted, true), CLEF_VERDICT_UNKNOWN);
     cr_expect_eq(clef_device_events(ctx, 0, clef_device_count(), true), CLEF_VERDICT_UNKNOWN);
     cr_expect_eq(clef_device_user_events(ctx, -1, true), CLEF_VERDICT_UNKNOWN);
     cr_expect_eq(clef_device_user_events(NULL, 0, true), CLEF_VERDICT_UNKNOWN);
@@ -218,7 +215,7 @@ Test(fake_probe, gets_question_and_devices) {
     pretend("for a; do echo \"$a\"; done >>$place/words");
     clef_device_events(ctx, 0, 0, true);
     clef__probe_events(ctx, &list[0], &part, true);
-    clef__probe_user_events(ctx, &part, true);
+    clef_device_user_events(ctx, 0, true);
     snprintf(want, sizeof want, "events\n%s\n0\nevents\n%s\n0\n0:3\nuser_events\n%s\n0\n", info.platform, info.platform,
              info.platform);
     cr_expect_str_eq(written("words"), want);
