@@ -27,7 +27,7 @@ enum { ANSWERS = 3 }; /* the child's file descriptor for answers */
 static const struct {
     const char *line;
     double limit;
-} answers[] = {{"listed\n", 5}, {"ready\n", 5}, {"right\n", 2}};
+} answers[] = {{"listed\n", 5}, {"ready\n", 5}, {"half\n", 2}, {"right\n", 2}};
 enum { STAGES = sizeof answers / sizeof answers[0] };
 
 /* ---- where clef-probe is ---- */

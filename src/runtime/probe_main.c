@@ -7,8 +7,8 @@
    order), or NUMBER:UNITS for a sub-device of so many compute units.
 
    Answers go to file descriptor 3, each with a line break: "listed" when the devices are there, "ready" when everything was made
-   and has run once, "right" when all numbers were right.  Anything else is no, a silence too.  probe.c starts this program, with
-   the program's environment and a limit of time.  It knows nothing of the library, and what fails ends it at once. */
+   and has run once, "half" half-way, "right" when all numbers were right.  Anything else is no, a silence too.  probe.c starts this
+   program, with the program's environment and a limit of time.  It knows nothing of the library, and what fails ends it at once. */
 #ifndef CL_TARGET_OPENCL_VERSION
 #define CL_TARGET_OPENCL_VERSION 300
 #endif
@@ -28,7 +28,7 @@
 
 enum { MAX_PLATFORMS = 32, MAX_FOUND = 64 }; /* as in device.c */
 enum { ROUNDS = 50, COUNT = 1 << 14, BYTES = COUNT * (int)sizeof(cl_uint) };
-enum { ANSWERS = 3, LONGEST = 15 }; /* seconds, for whoever starts it by hand */
+enum { ANSWERS = 3, LONGEST = 20 }; /* seconds, for whoever starts it by hand */
 
 /* A kernel, as kernels and copies run on different engines of a device; whoever mixes up an order gets other numbers. */
 static const char source[] = "__kernel void advance(__global uint *x, uint factor, uint add) {\n"
@@ -222,6 +222,7 @@ static void ask_events(cl_device_id ids[2]) {
     for (int i = 0; i < 2; i++) s[i] = open_side(context, ids[i], program, first[i]);
     say("ready\n");
     for (cl_uint r = 0; r < ROUNDS; r++) exchange(s, r, factor, back);
+    say("half\n");
     for (int i = 0; i < 2; i++) verify(&s[i], back[i], first[i], factor);
 }
 
@@ -317,7 +318,10 @@ static void ask_user_events(cl_device_id id) {
     side from = open_side(context, id, program, first_sent), to = open_side(context, id, program, 0);
     for (cl_uint i = 0; i < COUNT; i++) sent[i] = first_sent + i;
     say("ready\n");
-    for (cl_uint r = 0; r < ROUNDS; r++) pass(context, &from, &to, r);
+    for (cl_uint r = 0; r < ROUNDS; r++) {
+        if (r == ROUNDS / 2) say("half\n");
+        pass(context, &from, &to, r);
+    }
 }
 
 int main(int argc, char **argv) {
