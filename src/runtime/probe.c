@@ -27,7 +27,7 @@ enum { ANSWERS = 3 }; /* the child's file descriptor for answers */
 static const struct {
     const char *line;
     double limit;
-} answers[] = {{"listed\n", 5}, {"ready\n", 5}, {"right\n", 2}};
+} answers[] = {{"listed\n", 5}, {"ready\n", 5}, {"half\n", 2}, {"right\n", 2}};
 enum { STAGES = sizeof answers / sizeof answers[0] };
 
 /* ---- where clef-probe is ---- */
@@ -271,18 +271,13 @@ clef_verdict clef__probe_events(clef_context *ctx, const clef__found *a, const c
     return can_ask(a) && can_ask(b) ? answer(ctx, &q, ask) : CLEF_VERDICT_UNKNOWN;
 }
 
+/* ---- for the program ---- */
 static const clef__found *listed(int index) {
     const clef__found *list;
     int n = clef__devices(&list);
     return index >= 0 && index < n ? &list[index] : NULL;
 }
 
-clef_verdict clef__probe_user_events(clef_context *ctx, const clef__found *device, bool ask) {
-    question q = {"user_events", {listed(device->info.index)}, 1};
-    return q.device[0] && can_ask(device) ? answer(ctx, &q, ask) : CLEF_VERDICT_UNKNOWN;
-}
-
-/* ---- for the program ---- */
 clef_verdict clef_device_events(clef_context *ctx, int a, int b, bool ask) {
     const clef__found *first = listed(a), *second = listed(b);
     return ctx && first && second ? clef__probe_events(ctx, first, second, ask) : CLEF_VERDICT_UNKNOWN;
@@ -290,5 +285,6 @@ clef_verdict clef_device_events(clef_context *ctx, int a, int b, bool ask) {
 
 clef_verdict clef_device_user_events(clef_context *ctx, int index, bool ask) {
     const clef__found *device = listed(index);
-    return ctx && device ? clef__probe_user_events(ctx, device, ask) : CLEF_VERDICT_UNKNOWN;
+    question q = {"user_events", {device}, 1};
+    return ctx && device && can_ask(device) ? answer(ctx, &q, ask) : CLEF_VERDICT_UNKNOWN;
 }

@@ -7,8 +7,8 @@
    order), or NUMBER:UNITS for a sub-device of so many compute units.
 
    Answers go to file descriptor 3, each with a line break: "listed" when the devices are there, "ready" when everything was made
-   and has run once, "right" when all numbers were right.  Anything else is no, a silence too.  probe.c starts this program, with
-   the program's environment and a limit of time.  It knows nothing of the library, and what fails ends it at once. */
+   and has run once, "half" half-way, "right" when all numbers were right.  Anything else is no, a silence too.  probe.c starts this
+   program, with the program's environment and a limit of time.  It knows nothing of the library, and what fails ends it at once. */
 #ifndef CL_TARGET_OPENCL_VERSION
 #define CL_TARGET_OPENCL_VERSION 300
 #endif
@@ -28,7 +28,7 @@
 
 enum { MAX_PLATFORMS = 32, MAX_FOUND = 64 }; /* as in device.c */
 enum { ROUNDS = 50, COUNT = 1 << 14, BYTES = COUNT * (int)sizeof(cl_uint) };
-enum { ANSWERS = 3, LONGEST = 15 }; /* seconds, for whoever starts it by hand */
+enum { ANSWERS = 3, LONGEST = 20 }; /* seconds, for whoever starts it by hand */
 
 /* A kernel, as kernels and copies run on different engines of a device; whoever mixes up an order gets other numbers. */
 static const char source[] = "__kernel void advance(__global uint *x, uint factor, uint add) {\n"
@@ -128,14 +128,18 @@ static cl_program build(cl_context context) {
     return program;
 }
 
-/* x = x · factor + add, behind `n` events. */
-static cl_event run_step(side *s, cl_mem x, cl_uint factor, cl_uint add, cl_uint n, const cl_event *waits) {
+/* x = x · factor + round, behind `n` events.  In every second round as the library does it, with a barrier and a marker. */
+static cl_event run_step(side *s, cl_mem x, cl_uint factor, cl_uint round, cl_uint n, const cl_event *waits) {
     const size_t global = COUNT;
+    bool apart = round % 2;
+    cl_uint direct = apart ? 0 : n;
     cl_event done;
     check(clSetKernelArg(s->step, 0, sizeof x, &x));
     check(clSetKernelArg(s->step, 1, sizeof factor, &factor));
-    check(clSetKernelArg(s->step, 2, sizeof add, &add));
-    check(clEnqueueNDRangeKernel(s->compute, s->step, 1, NULL, &global, NULL, n, n ? waits : NULL, &done));
+    check(clSetKernelArg(s->step, 2, sizeof round, &round));
+    if (apart && n) check(clEnqueueBarrierWithWaitList(s->compute, n, waits, NULL));
+    check(clEnqueueNDRangeKernel(s->compute, s->step, 1, NULL, &global, NULL, direct, direct ? waits : NULL, apart ? NULL : &done));
+    if (apart) check(clEnqueueMarkerWithWaitList(s->compute, 0, NULL, &done));
     return done;
 }
 
@@ -151,6 +155,7 @@ static void finish(cl_command_queue queue) {
     check(clFinish(queue));
 }
 
+/* With first, first + 1, … */
 static void fill(cl_command_queue queue, cl_mem x, cl_uint first) {
     static cl_uint numbers[COUNT];
     for (cl_uint i = 0; i < COUNT; i++) numbers[i] = first + i;
@@ -217,18 +222,20 @@ static void ask_events(cl_device_id ids[2]) {
     for (int i = 0; i < 2; i++) s[i] = open_side(context, ids[i], program, first[i]);
     say("ready\n");
     for (cl_uint r = 0; r < ROUNDS; r++) exchange(s, r, factor, back);
+    say("half\n");
     for (int i = 0; i < 2; i++) verify(&s[i], back[i], first[i], factor);
 }
 
 /* ---- user events ---- */
-static cl_uint upload[COUNT], late[COUNT], results[2][COUNT];
-static const cl_uint untouched = 0xffffffff;
+/* As numbers go from one platform to another: read into the host's memory, and written from there by a command that was queued before
+   they came.  Here both ends are queues of one device. */
+static cl_uint stage[COUNT], result[COUNT], sent[COUNT];
+static const cl_uint untouched = 0xffffffff, first_sent = 7;
 
-typedef struct gate {
-    cl_event open, last; /* the user event; the end of what waits for it */
-    cl_command_queue transfer;
-    cl_mem filled_late;
-} gate;
+typedef struct passage {
+    cl_event gate[2];       /* user events: before the read, and before the write */
+    cl_event fetched, last; /* the read; the end of what comes behind the write */
+} passage;
 
 static void pause_for(long microseconds) { nanosleep(&(struct timespec){.tv_nsec = 1000 * microseconds}, NULL); }
 
@@ -238,74 +245,83 @@ static cl_int state_of(cl_event event) {
     return state;
 }
 
-static bool all_are(const cl_uint *numbers, cl_uint value) {
+static bool all_untouched(const cl_uint *numbers) {
     for (int i = 0; i < COUNT; i++)
-        if (numbers[i] != value) return false;
+        if (numbers[i] != untouched) return false;
     return true;
 }
 
-/* In a thread of its own: nothing may have happened yet; then fills a buffer that the waiting work reads, and lets it go on. */
-static void *open_gate(void *user) {
-    gate *g = user;
+/* In a thread of its own: nothing may have happened before the first gate opens, nothing behind the second before that. */
+static void *open_gates(void *user) {
+    passage *p = user;
     pause_for(1000);
-    require(state_of(g->last) != CL_COMPLETE && all_are(results[0], untouched) && all_are(results[1], untouched));
-    check(clEnqueueWriteBuffer(g->transfer, g->filled_late, CL_TRUE, 0, BYTES, late, 0, NULL, NULL));
-    check(clSetUserEventStatus(g->open, CL_COMPLETE));
+    require(state_of(p->fetched) != CL_COMPLETE && all_untouched(stage));
+    check(clSetUserEventStatus(p->gate[0], CL_COMPLETE));
+    check(clWaitForEvents(1, &p->fetched));
+    require(memcmp(stage, sent, sizeof stage) == 0);
+    require(state_of(p->last) != CL_COMPLETE && all_untouched(result));
+    check(clSetUserEventStatus(p->gate[1], CL_COMPLETE));
     return NULL;
 }
 
-/* Writes, copies, steps and reads behind the event: of a number that the host has now, and of one that comes later. */
-static void queue_behind(side *s, gate *g, cl_uint round) {
-    cl_event stepped;
-    check(clEnqueueWriteBuffer(s->compute, s->own, CL_FALSE, 0, BYTES, upload, 1, &g->open, NULL));
-    stepped = run_step(s, s->own, 3, round, 0, NULL);
-    check(clEnqueueReadBuffer(s->compute, s->own, CL_FALSE, 0, BYTES, results[0], 1, &stepped, NULL));
-    check(clEnqueueCopyBuffer(s->compute, g->filled_late, s->other, 0, 0, BYTES, 1, &g->open, NULL));
-    check(clReleaseEvent(stepped));
-    stepped = run_step(s, s->other, 5, round, 1, &g->open);
-    check(clEnqueueReadBuffer(s->compute, s->other, CL_FALSE, 0, BYTES, results[1], 1, &stepped, &g->last));
-    check(clReleaseEvent(stepped));
-    check(clFlush(s->compute));
+static void queue_passage(side *from, side *to, passage *p, cl_uint round) {
+    cl_event stored, stepped[2] = {run_step(from, from->own, 3, round, 0, NULL)};
+    const cl_event fetch_behind[2] = {stepped[0], p->gate[0]};
+    check(clEnqueueReadBuffer(from->transfer, from->own, CL_FALSE, 0, BYTES, stage, 2, fetch_behind, &p->fetched));
+    check(clEnqueueWriteBuffer(to->transfer, to->other, CL_FALSE, 0, BYTES, stage, 1, &p->gate[1], &stored));
+    stepped[1] = run_step(to, to->other, 5, round, 1, &stored);
+    check(clEnqueueReadBuffer(to->compute, to->other, CL_FALSE, 0, BYTES, result, 1, &stepped[1], &p->last));
+    const cl_command_queue queues[] = {from->compute, from->transfer, to->transfer, to->compute};
+    for (int i = 0; i < 4; i++) check(clFlush(queues[i]));
+    for (int i = 0; i < 2; i++) check(clReleaseEvent(stepped[i]));
+    check(clReleaseEvent(stored));
 }
 
 /* In each of the ways to wait. */
 static void wait_for(const side *s, cl_event event, cl_uint round) {
-    if (round % 3 == 0) check(clWaitForEvents(1, &event));
-    else if (round % 3 == 1) finish(s->compute);
-    else
+    static cl_uint again[COUNT];
+    if (round % 4 == 0) check(clWaitForEvents(1, &event));
+    else if (round % 4 == 1) finish(s->compute);
+    else if (round % 4 == 2) {
+        check(clEnqueueReadBuffer(s->compute, s->other, CL_TRUE, 0, BYTES, again, 0, NULL, NULL));
+        require(memcmp(again, result, sizeof again) == 0);
+    } else
         while (state_of(event) > CL_COMPLETE) pause_for(100);
     require(state_of(event) == CL_COMPLETE);
 }
 
-static void gated_round(cl_context context, side *s, cl_mem filled_late, cl_uint round) {
-    gate g = {.transfer = s->transfer, .filled_late = filled_late};
+static void pass(cl_context context, side *from, side *to, cl_uint round) {
+    passage p;
     pthread_t thread;
     cl_int code;
     for (cl_uint i = 0; i < COUNT; i++) {
-        upload[i] = round + 11;
-        late[i] = round + 13;
-        results[0][i] = results[1][i] = untouched;
+        sent[i] = sent[i] * 3 + round;
+        stage[i] = result[i] = untouched;
     }
-    g.open = clCreateUserEvent(context, &code);
-    check(code);
-    queue_behind(s, &g, round);
-    require(pthread_create(&thread, NULL, open_gate, &g) == 0);
-    wait_for(s, g.last, round);
-    require(all_are(results[0], (round + 11) * 3 + round) && all_are(results[1], (round + 13) * 5 + round));
+    for (int i = 0; i < 2; i++) {
+        p.gate[i] = clCreateUserEvent(context, &code);
+        check(code);
+    }
+    queue_passage(from, to, &p, round);
+    require(pthread_create(&thread, NULL, open_gates, &p) == 0);
+    wait_for(to, p.last, round);
+    for (cl_uint i = 0; i < COUNT; i++) require(result[i] == sent[i] * 5 + round);
     require(pthread_join(thread, NULL) == 0);
-    check(clReleaseEvent(g.open));
-    check(clReleaseEvent(g.last));
+    for (int i = 0; i < 2; i++) check(clReleaseEvent(p.gate[i]));
+    check(clReleaseEvent(p.fetched));
+    check(clReleaseEvent(p.last));
 }
 
 static void ask_user_events(cl_device_id id) {
     cl_context context = open_context(&id, 1);
-    cl_int code;
-    side s = open_side(context, id, build(context), 1);
-    cl_mem filled_late = clCreateBuffer(context, CL_MEM_READ_WRITE, BYTES, NULL, &code);
-    check(code);
-    fill(s.transfer, filled_late, 0);
+    cl_program program = build(context);
+    side from = open_side(context, id, program, first_sent), to = open_side(context, id, program, 0);
+    for (cl_uint i = 0; i < COUNT; i++) sent[i] = first_sent + i;
     say("ready\n");
-    for (cl_uint r = 0; r < ROUNDS; r++) gated_round(context, &s, filled_late, r);
+    for (cl_uint r = 0; r < ROUNDS; r++) {
+        if (r == ROUNDS / 2) say("half\n");
+        pass(context, &from, &to, r);
+    }
 }
 
 int main(int argc, char **argv) {

@@ -22,7 +22,7 @@ static void *ask(void *user) {
     clef_context *ctx = clef_open(&(clef_options){.device = "0", .cache_dir = cache});
     if (!EXPECT(ctx)) return NULL;
     a->events = clef__probe_events(ctx, device, device, true);
-    a->user_events = clef__probe_user_events(ctx, device, true);
+    a->user_events = clef_device_user_events(ctx, 0, true);
     EXPECT(clef__probe_events(ctx, device, device, false) == a->events);
     EXPECT(clef_error_status(ctx) == CLEF_OK);
     clef_close(ctx);

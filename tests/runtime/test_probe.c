@@ -9,7 +9,7 @@
 #include <fcntl.h>
 #include <signal.h>
 
-static const char says_right[] = "printf 'listed\\nready\\nright\\n' >&3";
+static const char says_right[] = "printf 'listed\\nready\\nhalf\\nright\\n' >&3";
 
 static clef_context *open_cached(const char *cache_dir) {
     clef_context *ctx = clef_open(&(clef_options){.device = "0", .cache_dir = cache_dir});
@@ -59,8 +59,6 @@ Test(probe, parts_of_a_device, .timeout = 60) {
     cr_expect_eq(clef__probe_events(ctx, &parts[0], &parts[1], true), CLEF_VERDICT_YES);
     cr_expect_eq(clef__probe_events(ctx, &parts[1], &parts[1], true), CLEF_VERDICT_YES);
     cr_expect_eq(clef__probe_events(ctx, &parts[1], &list[0], true), CLEF_VERDICT_YES);
-    cr_expect_eq(clef__probe_user_events(ctx, &parts[1], true), CLEF_VERDICT_YES);
-    cr_expect_eq(clef_device_user_events(ctx, 0, false), CLEF_VERDICT_YES, "the part was answered for as the whole");
     for (int i = 0; i < 2; i++) clReleaseDevice(parts[i].id);
     clef_close(ctx);
 }
@@ -96,7 +94,6 @@ Test(probe, what_cannot_be_asked) {
     adopted.info.index = -1;
     cr_expect_eq(clef__probe_events(ctx, &list[0], &other, true), CLEF_VERDICT_NO, "two platforms share no context");
     cr_expect_eq(clef__probe_events(ctx, &list[0], &adopted, true), CLEF_VERDICT_UNKNOWN);
-    cr_expect_eq(clef__probe_user_events(ctx, &adopted, true), CLEF_VERDICT_UNKNOWN);
     cr_expect_eq(clef_device_events(ctx, 0, clef_device_count(), true), CLEF_VERDICT_UNKNOWN);
     cr_expect_eq(clef_device_user_events(ctx, -1, true), CLEF_VERDICT_UNKNOWN);
     cr_expect_eq(clef_device_user_events(NULL, 0, true), CLEF_VERDICT_UNKNOWN);
@@ -165,16 +162,17 @@ static void gives(clef_context *ctx, const char *script, clef_verdict verdict) {
 Test(fake_probe, only_the_whole_answer_is_yes) {
     clef_context *ctx = open_uncached();
     gives(ctx, says_right, CLEF_VERDICT_YES);
-    gives(ctx, "printf 'listed\\nready\\nright\\n' >&3; exit 1", CLEF_VERDICT_YES);
-    gives(ctx, "printf 'listed\\n' >&3; printf 'ready\\nri' >&3; printf 'ght\\n' >&3", CLEF_VERDICT_YES);
+    gives(ctx, "printf 'listed\\nready\\nhalf\\nright\\n' >&3; exit 1", CLEF_VERDICT_YES);
+    gives(ctx, "printf 'listed\\n' >&3; printf 'ready\\nhalf\\nri' >&3; printf 'ght\\n' >&3", CLEF_VERDICT_YES);
     gives(ctx, "printf 'listed\\nready\\n' >&3; exit 1", CLEF_VERDICT_NO);
     gives(ctx, "printf 'listed\\nready\\n' >&3; kill -SEGV $$", CLEF_VERDICT_NO);
+    gives(ctx, "printf 'listed\\nready\\nright\\n' >&3", CLEF_VERDICT_NO);
     gives(ctx, "printf 'listed\\nready\\nwrong\\n' >&3", CLEF_VERDICT_NO);
-    gives(ctx, "printf 'listed\\nready\\nright\\nwrong\\n' >&3", CLEF_VERDICT_NO);
-    gives(ctx, "printf 'listed\\nready\\nright' >&3", CLEF_VERDICT_NO);
+    gives(ctx, "printf 'listed\\nready\\nhalf\\nright\\nwrong\\n' >&3", CLEF_VERDICT_NO);
+    gives(ctx, "printf 'listed\\nready\\nhalf\\nright' >&3", CLEF_VERDICT_NO);
     gives(ctx, "printf 'listed\\n' >&3; yes >&3", CLEF_VERDICT_NO);
     gives(ctx, "printf 'right\\n' >&3", CLEF_VERDICT_UNKNOWN);
-    gives(ctx, "printf 'listed\\nready\\nright\\n'", CLEF_VERDICT_UNKNOWN);
+    gives(ctx, "printf 'listed\\nready\\nhalf\\nright\\n'", CLEF_VERDICT_UNKNOWN);
     gives(ctx, "exit 1", CLEF_VERDICT_UNKNOWN);
     clef_close(ctx);
 }
@@ -188,7 +186,7 @@ Test(fake_probe, hangs_are_ended) {
     begin = clef__now();
     pretend("exit 1"); /* another file, which has not been asked */
     cr_expect_eq(clef_device_user_events(ctx, 0, false), CLEF_VERDICT_UNKNOWN);
-    gives(ctx, "printf 'listed\\nready\\nright\\n' >&3; exec sleep 1000", CLEF_VERDICT_NO);
+    gives(ctx, "printf 'listed\\nready\\nhalf\\nright\\n' >&3; exec sleep 1000", CLEF_VERDICT_NO);
     cr_expect_lt(clef__now() - begin, 4, "%.1f s", clef__now() - begin);
     clef_close(ctx);
 }
@@ -218,7 +216,7 @@ Test(fake_probe, gets_question_and_devices) {
     pretend("for a; do echo \"$a\"; done >>$place/words");
     clef_device_events(ctx, 0, 0, true);
     clef__probe_events(ctx, &list[0], &part, true);
-    clef__probe_user_events(ctx, &part, true);
+    clef_device_user_events(ctx, 0, true);
     snprintf(want, sizeof want, "events\n%s\n0\nevents\n%s\n0\n0:3\nuser_events\n%s\n0\n", info.platform, info.platform,
              info.platform);
     cr_expect_str_eq(written("words"), want);
@@ -298,7 +296,7 @@ Test(fake_probe, another_environment_is_another_driver) {
 }
 
 Test(fake_probe, several_contexts_ask_once) {
-    pretend("echo >>$place/calls; printf 'listed\\nready\\nright\\n' >&3");
+    pretend("echo >>$place/calls; printf 'listed\\nready\\nhalf\\nright\\n' >&3");
     clef_context *a = open_uncached(), *b = open_uncached();
     for (int i = 0; i < 3; i++) {
         cr_expect_eq(clef_device_user_events(a, 0, true), CLEF_VERDICT_YES);
@@ -352,7 +350,7 @@ Test(fake_probe, starts_with_usual_signals) {
     signal(SIGPIPE, SIG_IGN);
     clef_context *ctx = open_uncached();
     pthread_sigmask(SIG_SETMASK, &all, NULL);
-    gives(ctx, "grep -E 'SigBlk|SigIgn' /proc/self/status >$place/signals; printf 'listed\\nready\\nright\\n' >&3",
+    gives(ctx, "grep -E 'SigBlk|SigIgn' /proc/self/status >$place/signals; printf 'listed\\nready\\nhalf\\nright\\n' >&3",
           CLEF_VERDICT_YES);
     if (*written("signals")) {
         unsigned long long blocked = 1, ignored = ~0ull;
@@ -379,7 +377,7 @@ Test(fake_probe, inherits_no_files) {
     int before = open_files();
     gives(ctx,
           "ls /proc/$$/fd >$place/files; readlink /proc/$$/fd/0 /proc/$$/fd/1 /proc/$$/fd/2 >$place/streams\n"
-          "printf 'listed\\nready\\nright\\n' >&3",
+          "printf 'listed\\nready\\nhalf\\nright\\n' >&3",
           CLEF_VERDICT_YES);
     cr_expect_eq(open_files(), before, "a file stays open");
     if (before == 0) cr_skip_test("there is no /proc");
