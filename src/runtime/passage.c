@@ -109,7 +109,7 @@ static bool passes(clef__device *device) {
     if (device->passes == CLEF__UNASKED) {
         const clef__found found = {.id = device->id, .info = device->info, .divided = device->divided};
         bool yes = clef__probe_events(device->ctx, &found, &found, true) == CLEF_VERDICT_YES &&
-                   clef__probe_user_events(device->ctx, &found, true) == CLEF_VERDICT_YES;
+                   clef_device_user_events(device->ctx, device->info.index, true) == CLEF_VERDICT_YES;
         device->passes = yes ? CLEF__YES : CLEF__NO;
     }
     return device->passes == CLEF__YES;
