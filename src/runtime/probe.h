@@ -8,8 +8,8 @@
 #include "runtime/runtime_internal.h"
 
 /* May a and b lie in one cl_context whose queues wait for each other's events?  Devices of the list or parts of them, as
-   clef__device_divide gives them; a and b the same: two queues of one device.  The order does not matter, and pairs of equal devices
-   share one verdict.  ask: start the child if nobody knows; else CLEF_VERDICT_UNKNOWN.  Only CLEF_VERDICT_YES allows anything.  (On user events: clef_device_user_events,
-   by the index of the whole device.) */
+   clef__device_divide gives them; a and b the same: two queues of one device.  The order does not matter, and pairs of equal
+   devices share one verdict.  ask: start the child if nobody knows; else CLEF_VERDICT_UNKNOWN.  Only CLEF_VERDICT_YES allows
+   anything.  On user events: clef_device_user_events, by the index of the whole device. */
 clef_verdict clef__probe_events(clef_context *ctx, const clef__found *a, const clef__found *b, bool ask);
 #endif
