@@ -204,11 +204,13 @@ endforeach()
 if(CLEF_SANITIZE)
   return()
 endif()
-# Trainings over several devices once more, with all that is queued beginning late.
-add_test(NAME delays/plan/main_device_fuzz COMMAND plan_main_device_fuzz)
-clef_test_properties(delays/plan/main_device_fuzz tests/plan/main_device_fuzz.c unit)
-set_property(TEST delays/plan/main_device_fuzz APPEND PROPERTY ENVIRONMENT
-  "LD_PRELOAD=$<TARGET_FILE:delays>" CLEF_TEST_DELAY=all CLEF_FUZZ_GRAPHS=4)
+# Programs over several devices once more, with all that is queued beginning late.
+foreach(name main_device_fuzz main_late_copies)
+  add_test(NAME delays/plan/${name} COMMAND plan_${name})
+  clef_test_properties(delays/plan/${name} tests/plan/${name}.c unit)
+  set_property(TEST delays/plan/${name} APPEND PROPERTY ENVIRONMENT
+    "LD_PRELOAD=$<TARGET_FILE:delays>" CLEF_TEST_DELAY=all CLEF_FUZZ_GRAPHS=4)
+endforeach()
 # Every row of mutants.def; main_mutants alone takes some.
 add_test(NAME kernels/main_mutants_all COMMAND kernels_main_mutants all)
 clef_test_properties(kernels/main_mutants_all tests/kernels/main_mutants.c kernels)
