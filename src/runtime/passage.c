@@ -7,6 +7,7 @@
    A user event never gets an error: some drivers stall a queue for good then, others say that all went well.  What failed is noted,
    the work behind it goes on with what is there, and the next that waits for results gets the error. */
 #include "runtime/probe.h"
+#include <time.h>
 
 struct clef__passage {
     clef__stage *stage;
@@ -17,6 +18,7 @@ struct clef__passage {
 typedef struct errand {
     struct errand *next;
     cl_event fetched, gate;
+    unsigned clears; /* how often the context's error was cleared before */
 } errand;
 
 struct clef__porter {
@@ -25,15 +27,33 @@ struct clef__porter {
     pthread_cond_t changed;
     errand *first, **end;
     bool stop;
-    atomic_int failed; /* the code of the first failure that nobody was told of */
+    atomic_int failed;  /* the code of a failure that nobody was told of, */
+    atomic_uint clears; /* and of that errand */
 };
+
+enum { MOMENT = 1000000 /* ns */, TRIES = 1000 };
+
+/* Until nothing is read into the host's memory any more; returns how it went.  Where waiting fails the event is asked: the queue may
+   have to wait for gates that only this thread opens. */
+static cl_int wait_for(cl_event fetched) {
+    cl_int code = clWaitForEvents(1, &fetched), state = CL_QUEUED;
+    for (int i = 0; code != CL_SUCCESS && state > CL_COMPLETE && i < TRIES; i++) {
+        if (clGetEventInfo(fetched, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL) == CL_SUCCESS &&
+            state <= CL_COMPLETE)
+            break;
+        nanosleep(&(struct timespec){.tv_nsec = MOMENT}, NULL);
+    }
+    return code;
+}
 
 /* ---- the thread ---- */
 
 static void open_gate(clef__porter *porter, const errand *e) {
-    cl_int code = clWaitForEvents(1, &e->fetched);
-    int none = CL_SUCCESS;
-    if (code != CL_SUCCESS) atomic_compare_exchange_strong(&porter->failed, &none, code);
+    cl_int code = wait_for(e->fetched);
+    if (code != CL_SUCCESS) {
+        atomic_store(&porter->clears, e->clears);
+        atomic_store(&porter->failed, code);
+    }
     clSetUserEventStatus(e->gate, CL_COMPLETE);
     clReleaseEvent(e->fetched);
     clReleaseEvent(e->gate);
@@ -85,15 +105,19 @@ void clef__porter_close(clef_context *ctx) {
     clef__free(porter);
 }
 
+/* One from before the error was cleared is about work that the program has given up. */
 cl_int clef__porter_failure(clef_context *ctx) {
-    return ctx->porter ? atomic_exchange(&ctx->porter->failed, CL_SUCCESS) : CL_SUCCESS;
+    clef__porter *porter = ctx->porter;
+    int code = porter ? atomic_exchange(&porter->failed, CL_SUCCESS) : CL_SUCCESS;
+    return code != CL_SUCCESS && atomic_load(&porter->clears) == atomic_load(&ctx->clears) ? code : CL_SUCCESS;
 }
 
-/* Takes over a reference of both.  False when it cannot be done. */
-static bool send(clef__porter *porter, cl_event fetched, cl_event gate) {
+/* Takes over a reference of both events.  False when it cannot be done. */
+static bool send(const clef_context *ctx, cl_event fetched, cl_event gate) {
+    clef__porter *porter = ctx->porter;
     errand *e = clef__alloc(sizeof *e);
     if (!e) return false;
-    *e = (errand){NULL, fetched, gate};
+    *e = (errand){NULL, fetched, gate, atomic_load(&ctx->clears)};
     pthread_mutex_lock(&porter->lock);
     *porter->end = e;
     porter->end = &e->next;
@@ -167,11 +191,18 @@ static cl_int queue_store(const clef__span *to, clef__passage *p, size_t bytes, 
     if (code == CL_SUCCESS)
         code = clEnqueueWriteBuffer(device->beside, to->buffer->memory, CL_FALSE, to->offset, bytes, p->stage->bytes,
                                     (cl_uint)n + 1, wait, done);
+    if (code == CL_SUCCESS) code = clRetainEvent(*done); /* the stage's */
     if (code != CL_SUCCESS) return code;
-    clRetainEvent(*done);
     clef__stage_fly(device, p->stage, *done);
     p->stage = NULL;
     return clFlush(device->beside);
+}
+
+/* The write is queued, with or without its end known, but nobody is there to open the gate later. */
+static void open_here(const clef__passage *p, const clef__device *to, cl_event gate) {
+    wait_for(p->fetched);
+    clSetUserEventStatus(gate, CL_COMPLETE);
+    clef__queue_wait(to->beside);
 }
 
 clef_status clef__store_beside(const clef__span *to, clef__passage *p, size_t bytes, clef__event *const *after, int n,
@@ -185,13 +216,8 @@ clef_status clef__store_beside(const clef__span *to, clef__passage *p, size_t by
     if (ctx->porter) gate = clCreateUserEvent(device->context, &code);
     else code = CL_OUT_OF_HOST_MEMORY;
     if (gate) code = queue_store(to, p, bytes, after, n, gate, &event);
-    if (event && send(ctx->porter, p->fetched, gate)) {
-        p->fetched = NULL;
-        gate = NULL;
-    } else if (event) { /* nobody opens it later */
-        code = clWaitForEvents(1, &p->fetched);
-        clSetUserEventStatus(gate, CL_COMPLETE);
-    }
+    if (event && code == CL_SUCCESS && send(ctx, p->fetched, gate)) p->fetched = gate = NULL;
+    else if (event) open_here(p, device, gate);
     if (gate) clReleaseEvent(gate);
     clef__passage_drop(device, p);
     *done = (clef__event *)event;
@@ -203,7 +229,7 @@ clef_status clef__store_beside(const clef__span *to, clef__passage *p, size_t by
 void clef__passage_drop(clef__device *to, clef__passage *p) {
     if (!p) return;
     if (p->fetched) {
-        if (p->stage) clWaitForEvents(1, &p->fetched); /* it may still be read into */
+        if (p->stage) wait_for(p->fetched);
         clReleaseEvent(p->fetched);
     }
     if (p->stage) clef__stage_return(to, p->stage);

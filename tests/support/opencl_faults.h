@@ -14,8 +14,8 @@
 /* ---- the N-th call fails ---- */
 static long countdown; /* 0: never */
 static bool for_ever, struck;
-static long calls;  /* that could have failed */
-static long ledger; /* OpenCL objects made and not released */
+static long calls;         /* that could have failed */
+static atomic_long ledger; /* OpenCL objects made and not released */
 static cl_int fault_code = CL_OUT_OF_RESOURCES;
 static const char *fault_log; /* what a compiler says when it is told to fail (fault_code CL_BUILD_PROGRAM_FAILURE) */
 static long builds;           /* calls of clBuildProgram */
@@ -24,7 +24,7 @@ static bool buffers_fail;     /* all that would be made */
 
 static uint32_t storm; /* not 0: calls fail at random, one in four */
 
-static bool fails(void) {
+static bool comes_to_nought(void) {
     calls++;
     if (storm) return (storm = storm * 1664525u + 1013904223u) >> 30 == 0;
     if (countdown > 0 && --countdown == 0) {
@@ -33,6 +33,15 @@ static bool fails(void) {
         return true;
     }
     return false;
+}
+
+/* Clef has threads of its own. */
+static bool fails(void) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&lock);
+    bool now = comes_to_nought();
+    pthread_mutex_unlock(&lock);
+    return now;
 }
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
@@ -128,6 +137,10 @@ ENQUEUES(clEnqueueCopyBuffer,
          (cl_command_queue q, cl_mem a, cl_mem b, size_t o, size_t p, size_t s, cl_uint n, const cl_event *w, cl_event *event),
          (q, a, b, o, p, s, n, w, event))
 ENQUEUES(clEnqueueMarkerWithWaitList, (cl_command_queue q, cl_uint n, const cl_event *w, cl_event *event), (q, n, w, event))
+ENQUEUES(clEnqueueBarrierWithWaitList, (cl_command_queue q, cl_uint n, const cl_event *w, cl_event *event), (q, n, w, event))
+CREATES(cl_event, clCreateUserEvent, (cl_context c, cl_int *code), (c, code))
+RETAINS(clRetainContext, cl_context)
+RETAINS(clRetainEvent, cl_event)
 RETAINS(clRetainProgram, cl_program)
 RELEASES(clReleaseContext, cl_context)
 RELEASES(clReleaseCommandQueue, cl_command_queue)
@@ -144,7 +157,7 @@ cl_int clCreateKernelsInProgram(cl_program p, cl_uint n, cl_kernel *kernels, cl_
 }
 
 /* ---- host memory ---- */
-static long live;
+static atomic_long live;
 
 static inline void *take(void *user, size_t bytes) {
     (void)user;
