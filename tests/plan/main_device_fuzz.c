@@ -463,8 +463,8 @@ static void count_devices(void) {
 }
 
 static clef_context *open_context(setting s) {
-    static const char *const whole[] = {"0", "0,1", "0,1,2"}, *const parts[] = {"0:1", "0:1+1", "0:1+1+1"};
-    const char *device = (s == WHOLE ? whole : parts)[available[s] - 1];
+    static const char *const names[][MOST_DEVICES] = {{"0:1", "0:1+1", "0:1+1+1"}, {"0", "0,1", "0,1,2"}};
+    const char *device = names[s == WHOLE][available[s] - 1];
     if (!opened[s]) opened[s] = clef_open(&(clef_options){.device = device, .eager = s == EAGER, .no_tuning = true});
     if (!opened[s]) printf("FAILED: %s\n", clef_error(NULL)), exit(1);
     return opened[s];
