@@ -65,7 +65,7 @@ typedef struct program {
     clef_optimizer *optimizer;
     clef_tensor *average, *cache, *large; /* kept tensors that change; large: NULL in most programs */
     int average_at, cache_at, large_at;
-    clef_tensor *loss[STEPS], *norm[STEPS], *output, *former_output, *gradient;
+    clef_tensor *loss[STEPS], *norm[STEPS], *output, *former_output, *gradient, *rows;
     int step, results;
     result result[RESULTS];
 } program;
@@ -344,6 +344,16 @@ static void clip(void) {
     if (p.clipping == VALUES) NEED(clef_clip_grad_value(p.net, 0.02) == CLEF_OK);
 }
 
+/* Of the old value all rows but one, of which it is known last which; then one row is another, which is known from the start.  It
+   happens in place, so the reading must not fall behind. */
+static void read_late_change_early(void) {
+    clef_tensor *scores = clef_reshape(clef_detach(p.output), CLEF_SHAPE(ROWS * CLASSES));
+    clef_tensor *first = bring(clef_argmax(scores, 0, false), p.cache_at);
+    p.rows = clef_keep(clef_slice_at(p.cache, 0, first, SLOTS - 1));
+    clef_tensor *value = noise(p.average_at, CLEF_SHAPE(1, WIDTH), (uint64_t)(200 + p.step));
+    NEED(clef_assign_at(p.cache, 0, clef_integer(p.ctx, 1 + p.step % (SLOTS - 2)), value) == CLEF_OK);
+}
+
 /* Assignments from elsewhere, in place and in a window. */
 static void change_kept(void) {
     clef_tensor *seen = clef_mean(clef_detach(p.output), NULL, 0, false);
@@ -373,8 +383,10 @@ static void interrupt(void) {
 static void read_what_was(void) {
     if (p.former_output) read_result(p.former_output, "output of the step before");
     if (p.gradient) read_result(p.gradient, "gradient of the step before");
+    if (p.rows) read_result(p.rows, "rows of the step before");
     clef_release(p.gradient);
-    p.former_output = p.gradient = NULL;
+    clef_release(p.rows);
+    p.former_output = p.gradient = p.rows = NULL;
     if (p.step >= 2 && roll(2)) read_result(p.loss[p.step - 2], "loss of two steps before");
     if (p.step >= 3 && p.norm[p.step - 3]) read_result(p.norm[p.step - 3], "norm of three steps before");
 }
@@ -399,6 +411,7 @@ static void one_step(void) {
     clef_tensor *gradient = clef_grad_of(clef_parameter(p.head.module, "bias"));
     if (roll(3) == 0) p.gradient = clef_keep(gradient);
     if (roll(2)) change_kept();
+    else if (roll(2)) read_late_change_early();
     if (roll(3) == 0) interrupt();
     if (roll(2)) NEED(clef_eval(p.former_output = p.output) == CLEF_OK);
     clef_set_learning_rate(p.optimizer, 0.05 / (1 + p.step));
@@ -420,6 +433,7 @@ static void finish(void) {
     for (int i = 0; i < 3 && kept[i]; i++) read_result(kept[i], names[i]);
     for (int i = 0; i < 3; i++) clef_release(kept[i]);
     clef_release(p.gradient);
+    clef_release(p.rows);
     NEED(!*clef_error(p.ctx));
 }
 
@@ -449,8 +463,8 @@ static void count_devices(void) {
 }
 
 static clef_context *open_context(setting s) {
-    static const char *const whole[] = {"0", "0,1", "0,1,2"}, *const parts[] = {"0:1", "0:1+1", "0:1+1+1"};
-    const char *device = (s == WHOLE ? whole : parts)[available[s] - 1];
+    static const char *const names[][MOST_DEVICES] = {{"0:1", "0:1+1", "0:1+1+1"}, {"0", "0,1", "0,1,2"}};
+    const char *device = names[s == WHOLE][available[s] - 1];
     if (!opened[s]) opened[s] = clef_open(&(clef_options){.device = device, .eager = s == EAGER, .no_tuning = true});
     if (!opened[s]) printf("FAILED: %s\n", clef_error(NULL)), exit(1);
     return opened[s];
