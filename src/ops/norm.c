@@ -281,7 +281,7 @@ static bool fits_last_dims(clef_tensor *x, const char *op, clef_shape last, cons
 
 /* An absent weight is ones, an absent bias zeros, where what is done has no form without them. */
 static clef_tensor *or_full(clef_tensor *t, clef_tensor *x, clef_shape shape, double value) {
-    return t == CLEF_NONE ? clef_full(clef_tensor_context(x), shape, CLEF_F32, value) : t;
+    return t == CLEF_NONE ? clef__constant(clef_tensor_context(x), shape, CLEF_F32, clef_tensor_device(x), value) : t;
 }
 
 static clef_shape last_shape(clef_tensor *x, int n_dims) {

@@ -87,7 +87,7 @@ bool clef__blas_there(clef_context *ctx, const char **why) {
 void clef__blas_allow(clef_context *ctx, bool allowed) { ctx->blas.barred = !allowed; }
 
 void clef__blas_close(clef_context *ctx) {
-    if (ctx->blas.there) count_user(-1, clef__alive(ctx), (int (*)(void))ctx->blas.routine[CLEAR]);
+    if (ctx->blas.there) count_user(-1, clef__all_alive(ctx), (int (*)(void))ctx->blas.routine[CLEAR]);
     ctx->blas.there = false;
 }
 

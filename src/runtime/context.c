@@ -119,7 +119,7 @@ clef_context *clef__context_open(const clef_options *options) {
 /* ---- closing ---- */
 /* In a forked child and on a lost device the driver is not called: what it holds is left to it. */
 static void close_device(clef__device *d) {
-    bool alive = clef__alive(d->ctx);
+    bool alive = clef__alive(d);
     clef__staging_close(d);
     clef__pool_close(d);
     clef__programs_close(d);
@@ -134,7 +134,7 @@ static void close_device(clef__device *d) {
 void clef_close(clef_context *ctx) {
     if (!ctx) return;
     for (int i = 0; i < ctx->n_devices; i++) /* first: pocl takes long to release a kernel that is still queued */
-        if (ctx->device[i]->queue && clef__alive(ctx)) clef__finish(ctx->device[i]);
+        if (ctx->device[i]->queue && clef__alive(ctx->device[i])) clef__finish(ctx->device[i]);
     for (int r = CLEF__ROOMS - 1; r >= 0; r--)
         if (ctx->room[r].closer) ctx->room[r].closer(ctx, ctx->room[r].state);
     clef__blas_close(ctx);
@@ -189,6 +189,8 @@ int clef__context_devices(const clef_context *ctx) { return ctx->n_devices; }
 
 clef__device *clef__device_at(const clef_context *ctx, int i) { return i >= 0 && i < ctx->n_devices ? ctx->device[i] : NULL; }
 
+int clef__device_number(const clef__device *device) { return device->number; }
+
 const clef_device_info *clef__device_info(const clef__device *device) { return &device->info; }
 
 const clef__profile *clef__device_profile(const clef__device *device) { return &device->profile; }
@@ -228,6 +230,13 @@ void clef__report_compile(clef_context *ctx, int done, int total) {
 
 clef_memory_info clef_memory(const clef_context *ctx) { return ctx ? ctx->memory : (clef_memory_info){0}; }
 
+clef_memory_info clef_memory_of(const clef_context *ctx, int device) {
+    const clef__device *d = ctx ? clef__device_at(ctx, device) : NULL;
+    return d ? d->memory : (clef_memory_info){0};
+}
+
 void clef_memory_reset_peak(clef_context *ctx) {
-    if (ctx) ctx->memory.peak = ctx->memory.used;
+    if (!ctx) return;
+    ctx->memory.peak = ctx->memory.used;
+    for (int i = 0; i < ctx->n_devices; i++) ctx->device[i]->memory.peak = ctx->device[i]->memory.used;
 }

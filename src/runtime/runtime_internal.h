@@ -257,6 +257,7 @@ struct clef__device {
     cl_context context;
     cl_device_id id;
     bool divided; /* a sub-device that Clef made: released with this */
+    atomic_bool lost;
     cl_command_queue queue;
     struct {
         int skip, skipped; /* waits until the next, and since the last */
@@ -266,6 +267,7 @@ struct clef__device {
     bool matrix_asked;
     clef__matrix_unit matrix_unit;
     clef__saving saving;
+    clef_memory_info memory; /* of this one; the context has the sums */
     bool large_pages;
     char options[64]; /* what every build gets */
     clef__pool pool;
@@ -280,7 +282,6 @@ struct clef_context {
     clef__error error;
     uint64_t failures;  /* lines given to clef__fail, kept or not */
     clef_status latest; /* of the last of them */
-    bool lost;
     atomic_uint clears; /* calls of clef_clear_error */
     char *build_log;
     bool eager, debug_memory;
@@ -295,7 +296,7 @@ struct clef_context {
     clef_memory_info memory;
     uint64_t values; /* numbers given to what lies in buffers */
     void (*value_gone)(clef_context *ctx, uint64_t value);
-    void (*memory_short)(clef_context *ctx);
+    void (*memory_short)(clef_context *ctx, const clef__device *device);
     int n_devices;
     clef__device *device[CLEF__MAX_DEVICES];
     struct {
@@ -329,5 +330,6 @@ clef_context *clef__context_new(const clef_options *options);
 /* May OpenCL be called?  Not after fork (CLEF_STATE) and not on a lost device (CLEF_LOST). */
 clef_status clef__ready(clef__device *device);
 /* Is there anything to give back to the driver at all?  (The same question, without an error.) */
-bool clef__alive(const clef_context *ctx);
+bool clef__alive(const clef__device *device);
+bool clef__all_alive(const clef_context *ctx);
 #endif

@@ -168,12 +168,12 @@ static void value_gone(clef_context *ctx, uint64_t value) {
         else at = &(*at)->next;
 }
 
-/* All that the running plan does not need goes. */
-static void memory_short(clef_context *ctx) {
+/* All that lies there and the running plan does not need goes. */
+static void memory_short(clef_context *ctx, const clef__device *device) {
     clef__derived_values *d = &clef__plans_of(ctx)->derived;
     for (int b = 0; b < CLEF__DERIVED_BUCKETS; b++)
         for (clef__derived **at = &d->bucket[b]; *at;)
-            if (in_use(d, *at)) at = &(*at)->next;
+            if (in_use(d, *at) || clef__buffer_device((*at)->buffer) != device) at = &(*at)->next;
             else drop(d, at);
 }
 
@@ -195,7 +195,7 @@ static void make_room(clef__derived_values *d, size_t bytes, size_t limit) {
 }
 
 static bool affordable(clef_context *ctx, clef__device *device, size_t bytes) {
-    clef_memory_info memory = clef_memory(ctx);
+    clef_memory_info memory = clef_memory_of(ctx, clef__device_number(device));
     return memory.used + memory.cached + bytes <= clef__device_info(device)->global_bytes / PART_OF_DEVICE;
 }
 

@@ -170,14 +170,16 @@ static bool has_new_kernel(const clef__plan *plan) {
 static clef_status launch_all(clef__plan *plan, clef_context *ctx, const clef__graph_view *g, int *launched) {
     clef_status status = CLEF_OK;
     *launched = 0;
-    bool news = !plan->ran && has_new_kernel(plan);
+    bool news = !plan->ran && has_new_kernel(plan), works[CLEF__MAX_DEVICES] = {false};
     for (int i = 0; status == CLEF_OK && i < plan->n_binds; i++) status = set_bind(plan, g, &plan->bind[i]);
     for (int i = 0; status == CLEF_OK && i < plan->n_launches; i++) {
         if (!plan->launch[i].idle) status = launch_one(plan, ctx, g, &plan->launch[i]);
         if (news) clef__report_compile(ctx, i + 1, plan->n_launches);
         *launched += status == CLEF_OK;
+        works[plan->launch[i].device] = true;
     }
-    for (int d = 0; status == CLEF_OK && d < clef__context_devices(ctx); d++) status = clef__flush(clef__device_at(ctx, d));
+    for (int d = 0; status == CLEF_OK && d < clef__context_devices(ctx); d++)
+        if (works[d]) status = clef__flush(clef__device_at(ctx, d)); /* others may be lost */
     plan->ran |= status == CLEF_OK;
     return status;
 }
