@@ -192,6 +192,10 @@ static clef_tensor *batch_norm(const given *g, bool training) {
     OP(to_f16, clef_to(clef_to(g->x, CLEF_F16), CLEF_F32))                                                             \
     OP(to_bf16, clef_mul(clef_to(g->x, CLEF_BF16), clef_to(g->y, CLEF_BF16)))                                          \
     OP(to_i32, clef_to(clef_mul_scalar(g->x, 100), CLEF_I32))                                                          \
+    OP(pow_number, clef_pow(g->p, clef_scalar(ctx, 3)))                                                                \
+    OP(number_pow, clef_pow(clef_scalar(ctx, 3), g->p))                                                                \
+    OP(pow_scalar, clef_pow_scalar(g->p, 2.5))                                                                         \
+    OP(where_numbers, clef_mul(clef_where(g->flag, clef_scalar(ctx, 2), clef_scalar(ctx, 3)), g->x))                   \
     OP(zeros_like, clef_add(clef_zeros_like(g->x), g->x))                                                              \
     OP(full_like, clef_copy(clef_full_like(g->x, 3)))                                                                  \
     OP(rand_like, clef_rand_like(g->x))                                                                                \
@@ -286,6 +290,33 @@ Test(elsewhere, every_op_and_its_gradient) {
     compute_all(1, second);
     for (int i = 0; i < N_OPS; i++)
         for (int k = 0; k <= PARAMETERS; k++) expect_same(&first[i].of[k], &second[i].of[k], ops[i].name, k);
+}
+
+/* Where only the second device has f64, what is computed there is made of its own numbers alone. */
+Test(elsewhere, doubles_beside_a_device_without) {
+    clef_device_info *first = (clef_device_info *)(uintptr_t)clef__device_info(clef__device_at(ctx, 0));
+    if (!first->f64) cr_skip_test("no f64 on any device");
+    given g = make_given(1);
+    first->f64 = false;
+    for (int i = 0; i < PARAMETERS; i++)
+        g.parameter[i] = clef_require_grad(clef_keep(clef_copy(clef_to(clef_detach(g.parameter[i]), CLEF_F64))), true);
+    g.mean = clef_to(g.mean, CLEF_F64), g.var = clef_to(g.var, CLEF_F64);
+    for (int i = 0; i < N_OPS; i++) {
+        clef_tensor *dx[PARAMETERS] = {0}, *y = ops[i].apply(&g);
+        cr_assert(y, "%s: %s", ops[i].name, clef_error(ctx));
+        if (clef_requires_grad(y))
+            clef_grad(clef_sum(clef_square(y), NULL, 0, false), CLEF_NONE, g.parameter, PARAMETERS, false, dx);
+        cr_assert_eq(clef_error_status(ctx), CLEF_OK, "%s: %s", ops[i].name, clef_error(ctx));
+    }
+    clef_tensor *narrow = clef_keep(clef_from_host(ctx, CLEF_SCALAR, CLEF_F32, &(float){2})),
+                *wide = clef_keep(clef_copy(clef_sum(g.v, NULL, 0, false)));
+    cr_expect_eq(clef_assign(wide, narrow), CLEF_OK, "%s", clef_error(ctx));
+    cr_expect_eq(clef_item(wide), 2);
+    cr_expect_eq(clef_assign(narrow, clef_mul_scalar(wide, 2)), CLEF_OK, "%s", clef_error(ctx));
+    cr_expect_eq(clef_item(narrow), 4);
+    cr_expect_null(clef_to(narrow, CLEF_F64));
+    expect_error(ctx, CLEF_DTYPE, "no f64");
+    first->f64 = true;
 }
 
 /* ---- layers ---- */

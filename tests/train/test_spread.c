@@ -286,6 +286,39 @@ Test(spread, evaluation_where_the_output_lies) {
     }
 }
 
+Test(spread, summaries_tell_the_same) {
+    static char text[2][1 << 14];
+    for (place where = FIRST; where <= BOTH; where++) {
+        clef_module *net = new_net();
+        put(net, where);
+        clef_tensor *x = clef_zeros(ctx, CLEF_SHAPE(2, 1, 8, 8), CLEF_F32);
+        char *to = text[where != FIRST];
+        cr_assert_gt(clef_summary(net, CLEF_SHAPE(2, 1, 8, 8), to, sizeof *text), 0, "%s", clef_error(ctx));
+        cr_expect_str_eq(text[where != FIRST], text[0]);
+        cr_assert_gt(clef_summary_call(net, &x, 1, 1, to, sizeof *text), 0, "%s", clef_error(ctx));
+        cr_expect_str_eq(text[where != FIRST], text[0]);
+    }
+}
+
+/* ---- assignment ---- */
+
+Test(spread, assigned_from_another_device) {
+    float data[12] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, y[12];
+    for (int device = 0; device < 2; device++) {
+        clef_tensor *t = clef_keep(clef_from_host_on(ctx, device, CLEF_SHAPE(3, 4), CLEF_F32, data));
+        clef_tensor *value = clef_from_host_on(ctx, !device, CLEF_SHAPE(3, 1), CLEF_F16, (uint16_t[]){0x4000, 0x4200, 0x4400});
+        clef_tensor *start = clef_from_host_on(ctx, !device, CLEF_SCALAR, CLEF_I64, &(int64_t){2});
+        cr_assert_eq(clef_assign_at(t, 1, start, value), CLEF_OK, "%s", clef_error(ctx));
+        cr_assert_eq(clef_read(t, y, sizeof y), CLEF_OK, "%s", clef_error(ctx));
+        for (int i = 0; i < 12; i++) cr_expect_eq(y[i], i % 4 == 2 ? 2 + i / 4 : i);
+        cr_expect_eq(clef_tensor_device(t), device);
+        cr_assert_eq(clef_assign(t, clef_to_device(clef_add_scalar(t, 1), !device)), CLEF_OK, "%s", clef_error(ctx));
+        cr_assert_eq(clef_read(t, y, sizeof y), CLEF_OK, "%s", clef_error(ctx));
+        cr_expect(y[0] == 1 && clef_tensor_device(t) == device);
+        clef_release(t);
+    }
+}
+
 /* ---- files ---- */
 
 /* STEPS steps, a checkpoint, and STEPS more by another net elsewhere. */
