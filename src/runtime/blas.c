@@ -120,6 +120,7 @@ static int call(clef__device *device, const clef__blas_product *p, clef__buffer 
 
 static clef_status complain(clef__device *device, const clef__blas_product *p, int code, const char *label) {
     bool own = code < LARGEST_CODE_OF_OPENCL;
+    if (!own) clef__note_loss(device, code);
     return clef__fail(device->ctx, own ? CLEF_DEVICE : clef__cl_status(code),
                       "%s: CLBlast failed with %s (%d) on %s %lld × [%lld,%lld] · [%lld,%lld]; CLEF_CLBLAST=0 does without it",
                       label, own ? "its own status" : clef__cl_name(code), code, clef_dtype_name(p->dtype), (long long)p->batch,

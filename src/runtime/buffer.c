@@ -98,7 +98,7 @@ static cl_mem create(clef__device *device, size_t *size, size_t least, bool insi
     if (!memory) memory = clCreateBuffer(device->context, CL_MEM_READ_WRITE, *size, NULL, code);
     if (memory) return memory;
     if (insists && exhausted(*code)) {
-        if (device->ctx->memory_short) device->ctx->memory_short(device->ctx, device);
+        if (device->ctx->memory_short) device->ctx->memory_short(device->ctx);
         uint64_t freed = clef__pool_trim(device);
         clef__log_line(device->ctx, CLEF_LOG_WARNING, "memory: no room for %zu bytes on %s; %llu cached bytes given back", *size,
                        clef__device_text(device).text, (unsigned long long)freed);
@@ -241,8 +241,7 @@ void clef__buffer_derive(clef__buffer *buffer) { buffer->derived = true; }
 
 bool clef__buffer_derived(const clef__buffer *buffer) { return buffer->derived; }
 
-void clef__on_memory(clef_context *ctx, void (*gone)(clef_context *ctx, uint64_t value),
-                     void (*short_of)(clef_context *ctx, const clef__device *device)) {
+void clef__on_memory(clef_context *ctx, void (*gone)(clef_context *ctx, uint64_t value), void (*short_of)(clef_context *ctx)) {
     ctx->value_gone = gone;
     ctx->memory_short = short_of;
 }

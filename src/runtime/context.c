@@ -189,8 +189,6 @@ int clef__context_devices(const clef_context *ctx) { return ctx->n_devices; }
 
 clef__device *clef__device_at(const clef_context *ctx, int i) { return i >= 0 && i < ctx->n_devices ? ctx->device[i] : NULL; }
 
-int clef__device_number(const clef__device *device) { return device->number; }
-
 const clef_device_info *clef__device_info(const clef__device *device) { return &device->info; }
 
 const clef__profile *clef__device_profile(const clef__device *device) { return &device->profile; }

@@ -126,9 +126,9 @@ const char *clef__cl_name(cl_int code) { return find_row(code)->name; }
 
 clef_status clef__cl_status(cl_int code) { return find_row(code)->status; }
 
-/* With a context that the driver gave up, all devices in it. */
-static void lose(clef__device *device, cl_int code) {
+void clef__note_loss(clef__device *device, cl_int code) {
     const clef_context *ctx = device->ctx;
+    if (clef__cl_status(code) != CLEF_LOST) return;
     for (int i = 0; i < ctx->n_devices; i++)
         if (ctx->device[i] == device || (code == CL_INVALID_CONTEXT && ctx->device[i]->context == device->context))
             atomic_store(&ctx->device[i]->lost, true);
@@ -137,7 +137,7 @@ static void lose(clef__device *device, cl_int code) {
 clef_status clef__fail_cl(clef__device *device, cl_int code, const char *fmt, ...) {
     const cl_row *row = find_row(code);
     char what[CLEF__LINE / 2], which[24] = "";
-    if (device && row->status == CLEF_LOST) lose(device, code);
+    if (device) clef__note_loss(device, code);
     if (device && device->ctx->n_devices > 1) snprintf(which, sizeof which, " (device %d)", device->number);
     va_list args;
     va_start(args, fmt);

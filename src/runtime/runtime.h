@@ -64,7 +64,6 @@ typedef struct clef__device clef__device; /* one opened device: OpenCL context, 
 int clef__context_devices(const clef_context *ctx);
 clef__device *clef__device_at(const clef_context *ctx, int i);
 const clef_device_info *clef__device_info(const clef__device *device);
-int clef__device_number(const clef__device *device); /* within its context */
 /* Its name for error lines; behind its number, where the context has several: "device 1 (NAME)". */
 typedef struct clef__device_label {
     char text[160];
@@ -121,9 +120,8 @@ void clef__buffer_renew(clef__buffer *buffer);
 void clef__buffer_derive(clef__buffer *buffer);
 bool clef__buffer_derived(const clef__buffer *buffer);
 /* What an upper room holds beside values: `gone` is called when a value of which clef__buffer_derive was said is no more, `short_of`
-   when this device has no room: it gives back what it can do without there.  NULL: nobody. */
-void clef__on_memory(clef_context *ctx, void (*gone)(clef_context *ctx, uint64_t value),
-                     void (*short_of)(clef_context *ctx, const clef__device *device));
+   when a device has no room: it gives back what it can do without.  NULL: nobody. */
+void clef__on_memory(clef_context *ctx, void (*gone)(clef_context *ctx, uint64_t value), void (*short_of)(clef_context *ctx));
 void *clef__buffer_mem(const clef__buffer *buffer); /* its cl_mem */
 /* Non-blocking: host bytes are staged before it returns. */
 clef_status clef__buffer_write(clef__buffer *buffer, size_t offset, const void *host, size_t bytes);

@@ -296,7 +296,7 @@ struct clef_context {
     clef_memory_info memory;
     uint64_t values; /* numbers given to what lies in buffers */
     void (*value_gone)(clef_context *ctx, uint64_t value);
-    void (*memory_short)(clef_context *ctx, const clef__device *device);
+    void (*memory_short)(clef_context *ctx);
     int n_devices;
     clef__device *device[CLEF__MAX_DEVICES];
     struct {
@@ -329,6 +329,8 @@ clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_
 clef_context *clef__context_new(const clef_options *options);
 /* May OpenCL be called?  Not after fork (CLEF_STATE) and not on a lost device (CLEF_LOST). */
 clef_status clef__ready(clef__device *device);
+/* If this error of OpenCL means so, the device is lost from now on; with a context that the driver gave up, all devices in it. */
+void clef__note_loss(clef__device *device, cl_int code);
 /* Is there anything to give back to the driver at all?  (The same question, without an error.) */
 bool clef__alive(const clef__device *device);
 bool clef__all_alive(const clef_context *ctx);

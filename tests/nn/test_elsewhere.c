@@ -292,6 +292,29 @@ Test(elsewhere, every_op_and_its_gradient) {
         for (int k = 0; k <= PARAMETERS; k++) expect_same(&first[i].of[k], &second[i].of[k], ops[i].name, k);
 }
 
+/* The status of making nodes for the second derivative of an op; nothing is computed. */
+static clef_status differentiate_twice(const op_row *op, const given *g) {
+    clef_tensor *dx[PARAMETERS] = {0}, *again[PARAMETERS], *sum = NULL, *y = op->apply(g);
+    if (y && clef_requires_grad(y))
+        clef_grad(clef_sum(clef_square(y), NULL, 0, false), CLEF_NONE, g->parameter, PARAMETERS, true, dx);
+    for (int i = 0; i < PARAMETERS; i++) {
+        if (!dx[i] || !clef_requires_grad(dx[i])) continue;
+        clef_tensor *part = clef_sum(clef_square(dx[i]), NULL, 0, false);
+        sum = sum ? clef_add(sum, part) : part;
+    }
+    if (sum) clef_grad(sum, CLEF_NONE, g->parameter, PARAMETERS, false, again);
+    clef_status status = clef_error_status(ctx);
+    cr_expect(!strstr(clef_error(ctx), "lie on devices"), "%s: %s", op->name, clef_error(ctx));
+    clef_clear_error(ctx);
+    return status;
+}
+
+Test(elsewhere, second_derivatives_mix_no_devices) {
+    given here = make_given(0), there = make_given(1);
+    for (int i = 0; i < N_OPS; i++)
+        cr_expect_eq(differentiate_twice(&ops[i], &there), differentiate_twice(&ops[i], &here), "%s", ops[i].name);
+}
+
 /* Where only the second device has f64, what is computed there is made of its own numbers alone. */
 Test(elsewhere, doubles_beside_a_device_without) {
     clef_device_info *first = (clef_device_info *)(uintptr_t)clef__device_info(clef__device_at(ctx, 0));
