@@ -16,8 +16,8 @@ enum { ITEMS = 8, WIDE = 16, CLASSES = 4, STEPS = 3 };
 
 #if defined(__SANITIZE_ADDRESS__)
 /* What a lost device may still read is left to it. */
-const char *__asan_default_options(void);
-const char *__asan_default_options(void) { return "detect_leaks=0"; }
+int __lsan_is_turned_off(void);
+int __lsan_is_turned_off(void) { return 1; }
 #endif
 
 /* ---- what fails ---- */
