@@ -300,6 +300,37 @@ Test(spread, summaries_tell_the_same) {
     }
 }
 
+/* ---- a weight that is read on both devices ---- */
+
+static clef_tensor *two_products(clef_tensor *w, clef_tensor *x, clef_tensor *y, int other) {
+    clef_tensor *second = clef_linear(clef_to_device(y, other), clef_to_device(w, other), CLEF_NONE);
+    return clef_add(clef_tanh(clef_linear(x, w, CLEF_NONE)), clef_to_device(clef_gelu(second), clef_tensor_device(x)));
+}
+
+/* Its gradients from both, of two losses on different devices, and that of an input which lies elsewhere than the loss. */
+Test(spread, a_weight_is_read_on_two_devices) {
+    float wanted[2][64], got[2][64];
+    for (int other = 0; other < 2; other++) {
+        clef_seed(ctx, 6);
+        clef_tensor *w = clef_require_grad(clef_keep(clef_randn(ctx, CLEF_SHAPE(8, 8))), true);
+        clef_tensor *x = clef_randn(ctx, CLEF_SHAPE(8, 8));
+        clef_tensor *y = clef_require_grad(clef_keep(clef_to_device(clef_randn(ctx, CLEF_SHAPE(8, 8)), other)), true), *dy;
+        clef_tensor *sum = clef_sum(clef_square(two_products(w, x, y, other)), NULL, 0, false);
+        clef_tensor *mean = clef_to_device(clef_mean(two_products(w, x, y, other), NULL, 0, false), other);
+        cr_assert_eq(clef_backward(sum), CLEF_OK, "%s", clef_error(ctx));
+        cr_assert_eq(clef_grad(mean, CLEF_NONE, &y, 1, false, &dy), CLEF_OK, "%s", clef_error(ctx));
+        cr_assert_eq(clef_backward(mean), CLEF_OK, "%s", clef_error(ctx));
+        cr_expect(clef_tensor_device(clef_grad_of(w)) == 0 && clef_tensor_device(dy) == other);
+        cr_assert_eq(clef_read(clef_grad_of(w), got[0], sizeof got[0]), CLEF_OK, "%s", clef_error(ctx));
+        cr_assert_eq(clef_read(dy, got[1], sizeof got[1]), CLEF_OK, "%s", clef_error(ctx));
+        if (other == 0) memcpy(wanted, got, sizeof got);
+        for (int i = 0; i < 128; i++) /* sums over other devices may be fused otherwise */
+            cr_expect_float_eq(got[i / 64][i % 64], wanted[i / 64][i % 64], 1e-5f);
+        clef_release(w), clef_release(y);
+        clef_end_step(ctx);
+    }
+}
+
 /* ---- assignment ---- */
 
 Test(spread, assigned_from_another_device) {
