@@ -128,6 +128,7 @@ ENQUEUES(clEnqueueCopyBuffer,
          (cl_command_queue q, cl_mem a, cl_mem b, size_t o, size_t p, size_t s, cl_uint n, const cl_event *w, cl_event *event),
          (q, a, b, o, p, s, n, w, event))
 ENQUEUES(clEnqueueMarkerWithWaitList, (cl_command_queue q, cl_uint n, const cl_event *w, cl_event *event), (q, n, w, event))
+RETAINS(clRetainContext, cl_context)
 RETAINS(clRetainProgram, cl_program)
 RELEASES(clReleaseContext, cl_context)
 RELEASES(clReleaseCommandQueue, cl_command_queue)
