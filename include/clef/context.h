@@ -118,7 +118,8 @@ CLEF_API const char *clef_error(const clef_context *ctx);
 /* The status of that failure; CLEF_OK when there was none. */
 CLEF_API clef_status clef_error_status(const clef_context *ctx);
 /* Forgets the sticky error, so that the next failure is kept; NULL: this thread's.  A lost device stays
-   lost.  After CLEF_BUILD and CLEF_DEVICE nothing is computed until this is called; then what failed is tried
+   lost: what lay on it is gone, and with several devices what lies on the others can still be read, saved
+   and computed with.  After CLEF_BUILD and CLEF_DEVICE nothing is computed until this is called; then what failed is tried
    again, a kernel only where its compiler found no error in it. */
 CLEF_API void clef_clear_error(clef_context *ctx);
 /* The compiler's log of the last kernel that failed to build; "" if none. */
@@ -142,7 +143,11 @@ typedef struct clef_memory_info {
 } clef_memory_info;
 /* The present figures, of all devices of the context together; zeros for NULL. */
 CLEF_API clef_memory_info clef_memory(const clef_context *ctx);
-/* Lets the peak begin anew, at what is used now. */
+/* Those of one device, from 0; zeros where there is none.  The peaks of the devices may lie at different times, so they may add
+   up to more than clef_memory's.
+       for (int d = 0; d < clef_context_device_count(ctx); d++) show(d, clef_memory_of(ctx, d).peak);  */
+CLEF_API clef_memory_info clef_memory_of(const clef_context *ctx, int device);
+/* Lets the peaks begin anew, at what is used now. */
 CLEF_API void clef_memory_reset_peak(clef_context *ctx);
 
 /* Work done since opening. */

@@ -71,7 +71,8 @@ CLEF_API clef_status clef_optimizer_group(clef_optimizer *opt, const char *suffi
 
 /* Updates every parameter that has a gradient, clears the gradients, ends the step (see clef/tensor.h).  Does
    not wait.  Returns the context's first error if it has one, so this is the one status a training loop needs
-   to look at. */
+   to look at.  CLEF_LOST: a parameter on a device that is left has its value from before the step, or after it, and can be read and
+   saved once clef_clear_error was called. */
 CLEF_API clef_status clef_step(clef_optimizer *opt);
 /* The rate before the groups' factors; NaN for NULL. */
 CLEF_API double clef_learning_rate(const clef_optimizer *opt);

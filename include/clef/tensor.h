@@ -196,7 +196,7 @@ CLEF_API bool clef_grad_enabled(const clef_context *ctx);
 CLEF_API clef_tensor *clef_detach(clef_tensor *t);
 
 /* ---- looking inside ---- */
-/* What an evaluation takes, known from its plan.  Bytes are of all devices together: peak = input + result + temporary +
+/* What an evaluation takes, known from its plan, on one device or on all together: peak = input + result + temporary +
    prepacked.
    flops and bytes are those of all ops as they are defined, each reading and writing memory once: what fusing and caches save is
    not subtracted.  real_flops are those of the methods that were chosen, of which Winograd's convolution needs fewer. */
@@ -205,7 +205,7 @@ typedef struct clef_plan_size {
     int64_t input_bytes;           /* values that were computed before: parameters, optimizer state, the batch */
     int64_t result_bytes;          /* new memory for what lives on; updates in place take none */
     int64_t temporary_bytes;       /* everything in between, placed by lifetime; one allocation per device */
-    int64_t least_temporary_bytes; /* of the first device: no placement could do with less */
+    int64_t least_temporary_bytes; /* no placement could do with less */
     int64_t prepacked_bytes; /* of weights that stay as they are, packed or transformed: replays retain these, one for all plans
                                 that want the same; in all at most the weights' own bytes, or as much as one plan needs */
     int64_t written_bytes;   /* that the launches write; an update in place (clef_assign_at) writes its window only */
@@ -222,6 +222,10 @@ typedef struct clef_plan_size {
 CLEF_API bool clef_set_dry_run(clef_context *ctx, bool on);
 /* The evaluation with the highest peak since the dry run began; zeros if there was none.  CLEF_STATE unless one is on. */
 CLEF_API clef_status clef_plan_memory(clef_context *ctx, clef_plan_size *size);
+/* The same of one device: the evaluation with the highest peak there, and what it takes and does there.  CLEF_INVALID if there is no
+   such device.
+       clef_plan_memory_of(ctx, 1, &size);   does the second half fit?  */
+CLEF_API clef_status clef_plan_memory_of(clef_context *ctx, int device, clef_plan_size *size);
 typedef enum clef_plan_format { CLEF_PLAN_TEXT, CLEF_PLAN_GRAPHVIZ } clef_plan_format;
 /* Writes the pending graph of t and the plan made for it (nodes, groups, launches, memory) as text or in
    Graphviz's dot language; computes nothing.  "nothing to compute" if t is computed already.  CLEF_INVALID without a stream

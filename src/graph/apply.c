@@ -71,12 +71,12 @@ static bool infer_pointwise(clef__call *call) {
     return true;
 }
 
-/* All inputs must lie on one device; constants lie on none. */
+/* All inputs must lie on one device; numbers lie on none. */
 static bool infer_device(clef__call *call, int *device) {
     *device = -1;
     for (int i = 0; i < call->n_inputs; i++) {
         const clef__output *x = call->input[i];
-        if ((x->node->op->kind == CLEF__CONSTANT && !x->buffer) || x->device == *device) continue;
+        if (clef__is_number(x) || x->device == *device) continue;
         if (*device >= 0)
             return clef__infer_fail(call, CLEF_INVALID,
                                     "inputs lie on devices %d and %d; bring them together with "
@@ -131,13 +131,14 @@ static bool publish(clef__node *node, clef_tensor **out) {
     return ok;
 }
 
-bool clef__check_type(clef_context *ctx, const char *op, clef_shape shape, clef_dtype dtype, int device) {
+/* Could there be tensors of this shape and dtype, on some device? */
+static bool check_shape(clef_context *ctx, const char *op, clef_shape shape, clef_dtype dtype) {
     if (!ctx || !clef__usable(ctx)) return false;
     if (clef_dtype_size(dtype) == 0) {
         clef__fail(ctx, CLEF_DTYPE, "%s: there is no dtype number %d", op, (int)dtype);
     } else if (shape.rank < 0 || shape.rank > CLEF_MAX_RANK) {
         clef__fail(ctx, CLEF_SHAPE, "%s: rank %d is not within 0 … %d", op, shape.rank, CLEF_MAX_RANK);
-    } else if (has_dtype(ctx, op, dtype, device)) {
+    } else {
         for (int i = 0; i < shape.rank; i++)
             if (shape.dim[i] < 0) {
                 clef__fail(ctx, CLEF_SHAPE, "%s: dimension %d of %s is negative", op, i, clef__shape_text(shape));
@@ -149,9 +150,19 @@ bool clef__check_type(clef_context *ctx, const char *op, clef_shape shape, clef_
     return false;
 }
 
+bool clef__check_type(clef_context *ctx, const char *op, clef_shape shape, clef_dtype dtype, int device) {
+    return check_shape(ctx, op, shape, dtype) && has_dtype(ctx, op, dtype, device);
+}
+
+/* A constant lies on no device: which dtypes the one named has means nothing. */
+static bool check_source(clef_context *ctx, const clef_op *op, clef_shape shape, clef_dtype dtype, int device) {
+    return op->kind == CLEF__CONSTANT ? check_shape(ctx, op->name, shape, dtype)
+                                      : clef__check_type(ctx, op->name, shape, dtype, device);
+}
+
 clef_tensor *clef__source(clef_context *ctx, const clef_op *op, clef_shape shape, clef_dtype dtype, int device,
                           const void *attributes, size_t bytes, uint64_t u0, uint64_t u1) {
-    if (!clef__check_type(ctx, op->name, shape, dtype, device)) return NULL;
+    if (!check_source(ctx, op, shape, dtype, device)) return NULL;
     clef__node *node = clef__node_new(ctx, op, 0, &(clef__type){shape, dtype}, 1, device);
     clef_tensor *t = NULL;
     if (!node) return NULL;
@@ -181,18 +192,33 @@ static bool find_inputs(const clef_op *op, clef_tensor *const *inputs, int n, cl
     return clef__usable(ctx);
 }
 
+/* A number beside other inputs becomes one on their device, so that what a gradient makes of it alone lies there too. */
+static bool bring_number(clef__node *node, int i, const clef__output *x, int device) {
+    clef_tensor *number =
+        clef__source(node->ctx, x->node->op, x->shape, x->dtype, device, NULL, 0, x->node->dynamic.u[0], x->node->dynamic.u[1]);
+    if (number) clef__set_input(node, i, clef__output_of(number));
+    clef__tensor_drop(number);
+    return number != NULL;
+}
+
+static bool set_inputs(clef__node *node, const clef__call *call, int device) {
+    for (node->n_inputs = 0; node->n_inputs < call->n_inputs; node->n_inputs++) {
+        clef__output *x = call->input[node->n_inputs];
+        if (!clef__is_number(x) || x->device == device) clef__set_input(node, node->n_inputs, x);
+        else if (!bring_number(node, node->n_inputs, x, device)) return false;
+    }
+    return true;
+}
+
 static clef__node *make_node(const clef__call *call, int device, size_t attribute_bytes) {
     clef__node *node = clef__node_new(call->ctx, call->op, call->n_inputs, call->out, call->n_outputs, device);
     if (!node) return NULL;
     const clef__graph *graph = clef__graph_of(call->ctx);
     bool records = !graph->no_grad && call->op->gradient, wanted = false;
     node->inference = graph->no_grad && !graph->differentiating;
-    for (int i = 0; i < call->n_inputs; i++) {
-        clef__set_input(node, i, call->input[i]);
-        wanted |= call->input[i]->requires_grad;
-    }
+    for (int i = 0; i < call->n_inputs; i++) wanted |= call->input[i]->requires_grad;
     for (int k = 0; k < node->n_outputs; k++) node->out[k].requires_grad = wanted && records && clef__is_float(node->out[k].dtype);
-    if (clef__set_attributes(node, call->attributes, attribute_bytes)) return node;
+    if (set_inputs(node, call, device) && clef__set_attributes(node, call->attributes, attribute_bytes)) return node;
     clef__node_release(node);
     return NULL;
 }

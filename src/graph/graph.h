@@ -100,7 +100,7 @@ struct clef__output {
     int device;
     int refs;       /* handles, plus consumers' inputs, plus holders in C code */
     int passing;    /* how many of refs are handles of temporaries, which alone are no reason to compute it */
-    int remembered; /* how many of refs a dry run holds (dry.c) */
+    int remembered; /* how many of refs are values that tensors had before (dry.c) */
     bool requires_grad;
     bool tape_end;        /* it is or was a parameter's value: the tape goes no further, whatever it was made from */
     bool donated;         /* its buffer was taken over by an in-place update */
@@ -246,9 +246,17 @@ static inline int clef__lapsed(const clef__output *out, uint64_t traversal) {
     return out->lapse >> 32 == traversal ? (int)(uint32_t)out->lapse : 0;
 }
 
+/* ---- the value before (dry.c) ----
+   clef__remember notes t's value, which is no reason to leave its memory alone: an update may take it over.  clef__go_back gives it
+   back to t unless that was done, or t has another that is computed.  clef__forget ends both.  In a dry run, which remembers all values
+   itself, they do nothing, nor for a t that is no more. */
+void clef__remember(clef_tensor *t);
+void clef__go_back(clef_tensor *t);
+void clef__forget(clef_tensor *t);
+
 /* Are evaluations only planned?  Then the size of each plan is noted (dry.c). */
 bool clef__dry_run(clef_context *ctx);
-void clef__note_plan(clef_context *ctx, const clef_plan_size *size);
+void clef__note_plan(clef_context *ctx, const clef_plan_size *size); /* of each device */
 
 /* Computes these outputs (those that are not yet; in a dry run none). */
 typedef clef_status (*clef__evaluator)(clef_context *ctx, clef__output *const *roots, int n);

@@ -18,10 +18,10 @@ typedef struct clef__graph {
     uint64_t traversal;
     uint64_t nodes; /* made so far */
     bool no_grad, differentiating;
-    bool closing;                        /* ops made for this context are gone */
-    clef__checkpointed_segment *segment; /* the innermost one that is open */
-    bool dry;                            /* see dry.c */
-    clef_plan_size largest;
+    bool closing;                                          /* ops made for this context are gone */
+    clef__checkpointed_segment *segment;                   /* the innermost one that is open */
+    bool dry;                                              /* see dry.c */
+    clef_plan_size largest, largest_on[CLEF__MAX_DEVICES]; /* of all devices together; of each */
     clef_random_state random_before;
     clef__slots slots;
     clef__tensor *temporaries;
@@ -34,7 +34,7 @@ typedef struct clef__graph {
 
 /* The context's graph state, made at first need; NULL when out of memory (the error is set). */
 clef__graph *clef__graph_of(clef_context *ctx);
-/* Lets go of what a dry run remembers of t. */
+/* Lets go of the value that t is to come back to. */
 void clef__forget_before(clef__tensor *t);
 /* NULL is allowed. */
 clef__checkpointed_segment *clef__checkpointed_segment_retain(clef__checkpointed_segment *segment);

@@ -37,7 +37,7 @@ struct clef__tensor {
         struct {
             clef__output *out; /* its value */
             clef__tensor *grad;
-            clef__output *before; /* in a dry run: the value to come back to */
+            clef__output *before; /* the value to come back to (dry.c), or NULL */
             int keeps;            /* clef_keep minus clef_release */
             bool owned;           /* something in the library holds it as well: a parameter its gradient, a module … */
             bool requires_grad;

@@ -108,9 +108,9 @@ clef_status clef__match(const clef__st_index *index, const char *prefix, const c
     return report->status;
 }
 
-/* A tensor of this dtype with a file's values; NULL after a report. */
-clef_tensor *clef__upload(clef_context *ctx, const clef__reader *reader, const clef__st_index *index, const clef__st_tensor *source,
-                          clef_dtype dtype, clef__report *report) {
+/* A tensor of this dtype with a file's values, on this device; NULL after a report. */
+clef_tensor *clef__upload(clef_context *ctx, int device, const clef__reader *reader, const clef__st_index *index,
+                          const clef__st_tensor *source, clef_dtype dtype, clef__report *report) {
     uint64_t bytes = source->end - source->begin, converted_bytes = 0;
     bool same = source->dtype == dtype, fits = clef__tensor_bytes(source->shape, dtype, &converted_bytes);
     void *data = clef__alloc((size_t)bytes);
@@ -120,7 +120,7 @@ clef_tensor *clef__upload(clef_context *ctx, const clef__reader *reader, const c
         clef__report_set(report, CLEF_MEMORY, "no memory for tensor %s", clef__quote(source->name).text);
     else if (clef__st_read(reader, index, source, data, report) == CLEF_OK) {
         if (!same) clef__convert(data, source->dtype, converted, dtype, clef_shape_numel(source->shape));
-        tensor = clef_from_host(ctx, source->shape, dtype, converted);
+        tensor = clef_from_host_on(ctx, device, source->shape, dtype, converted);
         if (!tensor) clef__report_set(report, CLEF_DEVICE, "tensor %s cannot be put on the device", clef__quote(source->name).text);
     }
     if (converted != data) clef__free(converted);
@@ -131,12 +131,10 @@ clef_tensor *clef__upload(clef_context *ctx, const clef__reader *reader, const c
 clef_status clef__stage(clef_context *ctx, const clef__reader *reader, const clef__st_index *index, clef__fill *fill, int n,
                         clef__report *report) {
     for (int i = 0; i < n; i++) {
-        fill[i].value = clef__upload(ctx, reader, index, fill[i].source, clef_tensor_dtype(fill[i].target), report);
+        const clef_tensor *target = fill[i].target;
+        fill[i].value =
+            clef__upload(ctx, clef_tensor_device(target), reader, index, fill[i].source, clef_tensor_dtype(target), report);
         if (!fill[i].value) break;
-        fill[i].value = clef_to_device(fill[i].value, clef_tensor_device(fill[i].target));
-        if (!fill[i].value)
-            return clef__report_set(report, CLEF_MEMORY, "no memory to bring tensor %s to its device",
-                                    clef__quote(fill[i].source->name).text);
     }
     return report->status;
 }

@@ -137,10 +137,10 @@ typedef struct clef__fill {
    must be wanted.  Fills n entries of fill. */
 clef_status clef__match(const clef__st_index *index, const char *prefix, const clef_named_tensor *targets, int n, clef__fill *fill,
                         clef__report *report);
-/* One tensor of the file as a temporary of this dtype, converted between floating-point formats;
+/* One tensor of the file as a temporary of this dtype on this device, converted between floating-point formats;
    NULL after a report. */
-clef_tensor *clef__upload(clef_context *ctx, const clef__reader *reader, const clef__st_index *index, const clef__st_tensor *source,
-                          clef_dtype dtype, clef__report *report);
+clef_tensor *clef__upload(clef_context *ctx, int device, const clef__reader *reader, const clef__st_index *index,
+                          const clef__st_tensor *source, clef_dtype dtype, clef__report *report);
 /* Reads and uploads the values without touching the targets, then: */
 clef_status clef__stage(clef_context *ctx, const clef__reader *reader, const clef__st_index *index, clef__fill *fill, int n,
                         clef__report *report);

@@ -101,7 +101,7 @@ clef_tensor *clef_safetensors_tensor(clef_safetensors *file, int i) {
     const clef__st_tensor *tensor = entry(file, i);
     clef__report report = {0};
     clef_tensor *value = NULL;
-    if (tensor) value = clef__upload(file->ctx, &file->reader, &file->index, tensor, tensor->dtype, &report);
+    if (tensor) value = clef__upload(file->ctx, 0, &file->reader, &file->index, tensor, tensor->dtype, &report);
     else clef__report_set(&report, CLEF_INVALID, "tensor %d was asked for, but it has %d", i, file->index.n);
     if (!value) clef__report_fail(file->ctx, "safetensors_tensor", file->path, &report);
     return value;

@@ -1,8 +1,8 @@
 /* init.c — initialisers.  The numbers come from the context's Philox generator, so a seed gives the same weights on every
    device.  All but the orthogonal one are lazy: weights that a file replaces are never drawn. */
-#include "clef/pointwise.h"
 #include "graph/graph.h"
 #include "nn/module.h"
+#include "ops/ops.h"
 #include <math.h>
 
 static clef_status assign_detached(clef_tensor *t, clef_tensor *value) {
@@ -33,19 +33,19 @@ static clef_status fans(const char *what, clef_tensor *t, double *in, double *ou
 
 clef_status clef_init_constant(clef_tensor *t, double value) {
     if (!CLEF__GIVEN("init_constant", "t", t)) return CLEF_INVALID;
-    return assign_detached(t, clef_full(clef_tensor_context(t), clef_tensor_shape(t), clef_tensor_dtype(t), value));
+    return assign_detached(t, clef_full_like(t, value));
 }
 
 clef_status clef_init_uniform(clef_tensor *t, double low, double high) {
     if (!CLEF__GIVEN("init_uniform", "t", t)) return CLEF_INVALID;
     if (!(low <= high)) return clef__fail(clef_tensor_context(t), CLEF_INVALID, "init_uniform: low %g is above high %g", low, high);
-    return assign_affine(t, clef_rand(clef_tensor_context(t), clef_tensor_shape(t)), high - low, low);
+    return assign_affine(t, clef__rand_like(t), high - low, low);
 }
 
 clef_status clef_init_normal(clef_tensor *t, double mean, double std) {
     if (!CLEF__GIVEN("init_normal", "t", t)) return CLEF_INVALID;
     if (!(std >= 0)) return clef__fail(clef_tensor_context(t), CLEF_INVALID, "init_normal: the deviation %g is negative", std);
-    return assign_affine(t, clef_randn(clef_tensor_context(t), clef_tensor_shape(t)), std, mean);
+    return assign_affine(t, clef__randn_like(t), std, mean);
 }
 
 clef_status clef_init_xavier_uniform(clef_tensor *t, double gain) {
@@ -125,7 +125,7 @@ static clef_status fill_orthogonal(clef_tensor *t, double gain, int64_t rows, in
     for (int64_t i = 0; i < numel; i++) v[i] = out[i];
     orthonormalize(v, rows < cols ? rows : cols, rows < cols ? cols : rows);
     place(out, v, rows, cols, gain);
-    return assign_detached(t, clef_from_host(ctx, clef_tensor_shape(t), CLEF_F32, out));
+    return assign_detached(t, clef_from_host_on(ctx, clef_tensor_device(t), clef_tensor_shape(t), CLEF_F32, out));
 }
 
 clef_status clef_init_orthogonal(clef_tensor *t, double gain) {

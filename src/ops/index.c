@@ -72,8 +72,7 @@ static void gather_lower(const clef__lowering *lw) {
 static void gather_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
                             clef_tensor **dx) {
     (void)wanted;
-    clef_tensor *nothing = clef_zeros(clef_tensor_context(y[0]), clef_tensor_shape(x[0]), clef_tensor_dtype(x[0]));
-    dx[0] = clef_scatter_add(nothing, (int)attributes_of(clef__node_of(y[0]))->dim, x[1], g[0]);
+    dx[0] = clef_scatter_add(clef_zeros_like(x[0]), (int)attributes_of(clef__node_of(y[0]))->dim, x[1], g[0]);
 }
 
 static const clef__strategy *const gather_strategies[] = {&(const clef__strategy){.name = "elements", .lower = gather_lower}, NULL};
@@ -171,14 +170,14 @@ static void scatter_add_gradient(clef_tensor *const *x, clef_tensor *const *y, c
 
 /* Where the element of src for this index is the one that is in the result: where the last number placed there is its own. */
 static clef_tensor *winners(clef_tensor *x, int d, clef_tensor *index) {
-    clef_context *ctx = clef_tensor_context(x);
     clef_shape shape = clef_tensor_shape(index), along = {.rank = shape.rank};
     int64_t n = shape.dim[d];
     for (int i = 0; i < shape.rank; i++) along.dim[i] = i == d ? n : 1;
     clef_dtype dtype = n < INT32_MAX ? CLEF_I32 : CLEF_I64;
     clef_tensor *count = clef__count_beside(index, n, dtype);
     clef_tensor *own = clef_expand(clef_reshape(count, along), shape);
-    clef_tensor *last = clef_scatter(clef_zeros(ctx, clef_tensor_shape(x), dtype), d, index, own);
+    clef_tensor *none = clef__constant(clef_tensor_context(x), clef_tensor_shape(x), dtype, clef_tensor_device(x), 0);
+    clef_tensor *last = clef_scatter(none, d, index, own);
     return clef_eq(clef_gather(last, d, index), own);
 }
 
@@ -215,8 +214,7 @@ static bool scatter_takes(clef_tensor *x, int dim, clef_tensor **index, clef_ten
 
 /* The canonical form wants index and x of equal size outside d: otherwise the corner of x is scattered into, and put back. */
 static clef_tensor *scatter_corner(clef_tensor *x, clef_tensor *part, int d, clef_tensor *index, clef_tensor *src) {
-    clef_tensor *nothing = clef_zeros(clef_tensor_context(x), clef_tensor_shape(part), clef_tensor_dtype(part));
-    clef_tensor *sums = clef_scatter_add(nothing, d, index, src);
+    clef_tensor *sums = clef_scatter_add(clef_zeros_like(part), d, index, src);
     return clef_add(x, clef__into_window(sums, clef_tensor_shape(x), corner_start, corner_step, 0));
 }
 

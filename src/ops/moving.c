@@ -128,8 +128,7 @@ static void slice_at_lower(const clef__lowering *lw) {
 static void slice_at_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
                               clef_tensor **dx) {
     (void)wanted;
-    clef_tensor *nothing = clef_zeros(clef_tensor_context(y[0]), clef_tensor_shape(x[0]), clef_tensor_dtype(x[0]));
-    dx[0] = clef_slice_update(nothing, (int)attributes_of(clef__node_of(y[0]))->dim, x[1], g[0]);
+    dx[0] = clef_slice_update(clef_zeros_like(x[0]), (int)attributes_of(clef__node_of(y[0]))->dim, x[1], g[0]);
 }
 
 static const clef__strategy *const slice_at_strategies[] = {&(const clef__strategy){.name = "window", .lower = slice_at_lower},
@@ -159,8 +158,7 @@ static void slice_update_lower(const clef__lowering *lw) {
 static void slice_update_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
                                   clef_tensor **dx) {
     const moving_attributes *a = attributes_of(clef__node_of(y[0]));
-    clef_tensor *nothing = clef_zeros(clef_tensor_context(y[0]), clef_tensor_shape(x[1]), clef_tensor_dtype(x[1]));
-    if (wanted[0]) dx[0] = clef_slice_update(g[0], (int)a->dim, x[2], nothing);
+    if (wanted[0]) dx[0] = clef_slice_update(g[0], (int)a->dim, x[2], clef_zeros_like(x[1]));
     if (wanted[1]) dx[1] = clef_slice_at(g[0], (int)a->dim, x[2], a->length);
 }
 

@@ -281,7 +281,7 @@ static bool fits_last_dims(clef_tensor *x, const char *op, clef_shape last, cons
 
 /* An absent weight is ones, an absent bias zeros, where what is done has no form without them. */
 static clef_tensor *or_full(clef_tensor *t, clef_tensor *x, clef_shape shape, double value) {
-    return t == CLEF_NONE ? clef_full(clef_tensor_context(x), shape, CLEF_F32, value) : t;
+    return t == CLEF_NONE ? clef__constant(clef_tensor_context(x), shape, CLEF_F32, clef_tensor_device(x), value) : t;
 }
 
 static clef_shape last_shape(clef_tensor *x, int n_dims) {
@@ -396,7 +396,8 @@ static clef_tensor *group_norm(clef_tensor *x, const char *op, int64_t groups, c
     clef_shape channels = CLEF_SHAPE(1, groups, each, 1), all = CLEF_SHAPE(n, groups, each, 1);
     clef_tensor *wide = clef_reshape(clef__to_wide(x), CLEF_SHAPE(n, groups, each, -1)), *mean, *var;
     if (!wide || !moments(wide, (int[]){2, 3}, 2, &mean, &var)) return NULL;
-    clef_tensor *scale = clef_expand(inverse_deviation(var, eps), all), *none = clef__number(clef_tensor_context(x), CLEF_F32, 0);
+    clef_tensor *scale = clef_expand(inverse_deviation(var, eps), all),
+                *none = clef__number(clef_tensor_context(x), clef_tensor_dtype(wide), 0);
     if (weight != CLEF_NONE) scale = clef_mul(scale, clef_reshape(weight, channels));
     clef_tensor *shift = bias == CLEF_NONE ? none : clef_expand(clef_reshape(bias, channels), all);
     return clef_to(clef_reshape(normalise(wide, clef_expand(mean, all), scale, shift), shape), clef_tensor_dtype(x));

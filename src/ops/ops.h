@@ -29,8 +29,9 @@ clef_tensor *clef__scatter(const char *name, clef_tensor *x, int dim, clef_tenso
 /* ---- sources on the device of x (random.c) ---- */
 /* 0, 1, … n − 1. */
 clef_tensor *clef__count_beside(clef_tensor *x, int64_t n, clef_dtype dtype);
-/* f32 of x's shape, uniform in [0, 1). */
+/* f32 of x's shape, uniform in [0, 1) or standard normal. */
 clef_tensor *clef__rand_like(clef_tensor *x);
+clef_tensor *clef__randn_like(clef_tensor *x);
 
 /* ---- on a given device (source.c) ---- */
 /* Puts t's value and gradient there; its handle stays, and so does what was made from the value. */

@@ -54,6 +54,7 @@ static clef_tensor *beside(clef_tensor *x, const clef_op *op) {
     return random_tensor(clef_tensor_context(x), op, clef_tensor_shape(x), CLEF_F32, clef_tensor_device(x), 4, NULL, 0);
 }
 clef_tensor *clef__rand_like(clef_tensor *x) { return beside(x, &op_rand); }
+clef_tensor *clef__randn_like(clef_tensor *x) { return beside(x, &op_randn); }
 
 static clef_tensor *like(clef_tensor *x, const clef_op *op) {
     clef_context *ctx = clef_tensor_context(x);

@@ -310,12 +310,12 @@ static const clef_op op_class_slope = {
 static clef_tensor *class_slope_composed(clef_tensor *x, clef_tensor *target, clef_tensor *g, const class_attributes *a) {
     clef_shape shape = clef_tensor_shape(x);
     double classes = (double)shape.dim[1];
-    clef_tensor *wide = clef__to_wide(x), *none = clef__number(clef_tensor_context(x), CLEF_F32, 0);
+    clef_tensor *wide = clef__to_wide(x), *none = clef__number(clef_tensor_context(x), clef_tensor_dtype(g), 0);
     clef_tensor *hit = clef_to(clef__is_target(shape, target), clef_tensor_dtype(g));
     clef_tensor *wanted = clef_add_scalar(clef_mul_scalar(hit, 1 - a->smoothing), a->smoothing / classes);
     clef_tensor *counts = clef_logical_and(clef_ge_scalar(target, 0), clef_lt_scalar(target, classes));
     if (a->ignores) counts = clef_logical_and(counts, clef_ne_scalar(target, (double)a->ignored));
-    clef_tensor *each = clef_unsqueeze(clef_where(counts, g, clef_to(none, clef_tensor_dtype(g))), 1);
+    clef_tensor *each = clef_unsqueeze(clef_where(counts, g, none), 1);
     return clef_to(clef_mul(each, clef_sub(clef_softmax(wide, 1), wanted)), clef_tensor_dtype(x));
 }
 

@@ -67,10 +67,16 @@ clef_tensor *clef_from_host(clef_context *ctx, clef_shape shape, clef_dtype dtyp
 
 /* ---- assignment ---- */
 
+/* The smaller of both dtypes is what travels, and f64 goes by no device that lacks it. */
+static clef_tensor *converted(clef_tensor *value, clef_dtype dtype, int device) {
+    bool first = dtype != CLEF_F64 && clef_dtype_size(dtype) <= clef_dtype_size(clef_tensor_dtype(value));
+    return first ? clef_to_device(clef_to(value, dtype), device) : clef_to(clef_to_device(value, device), dtype);
+}
+
 /* `value` as one that may become t's: of its dtype and device, and leading back into no tape.  NULL with the error set. */
 static clef__output *assignable(const clef__tensor *t, clef_tensor *value) {
     bool was = clef_set_grad_enabled(t->ctx, false);
-    value = clef_to_device(clef_to(value, t->out->dtype), t->out->device);
+    value = converted(value, t->out->dtype, t->out->device);
     const clef__output *out = clef__output_of(value);
     if (out && (t->requires_grad || out->leaf || out->requires_grad)) value = clef_detach(value); /* a value has one leaf at most */
     clef_set_grad_enabled(t->ctx, was);

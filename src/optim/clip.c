@@ -35,7 +35,7 @@ clef_tensor *clef_clip_grad_norm(clef_module *module, double max_norm) {
     bool was = clef_set_grad_enabled(ctx, false);
     int n = clef_module_tensors(module);
     clef_tensor *norm = total_norm(module, n), *p;
-    clef_tensor *room = clef_div(clef_full(ctx, CLEF_SCALAR, clef_tensor_dtype(norm), max_norm), clef_add_scalar(norm, 1e-6));
+    clef_tensor *room = clef_div(clef__number(ctx, clef_tensor_dtype(norm), max_norm), clef_add_scalar(norm, 1e-6));
     clef_tensor *factor = clef_minimum_scalar(room, 1);
     for (int i = 0; i < n; i++) {
         clef_tensor *g = gradient(module, i, &p);

@@ -59,8 +59,8 @@ bool clef__optimizer_has(const clef_optimizer *o, const clef_tensor *t) {
 static bool add_state(clef_optimizer *o, clef__slot *slot, int j, const clef__rule_setup *setup) {
     clef_dtype dtype = clef_tensor_dtype(slot->parameter) == CLEF_F64 ? CLEF_F64 : CLEF_F32;
     slot->state_name[j] = clef__asprintf("%s.%s", slot->name, setup->state[j]);
-    clef_tensor *initial = clef_full(o->ctx, clef_tensor_shape(slot->parameter), dtype, setup->initial);
-    slot->state[j] = clef_to_device(initial, clef_tensor_device(slot->parameter));
+    int device = clef_tensor_device(slot->parameter);
+    slot->state[j] = clef__constant(o->ctx, clef_tensor_shape(slot->parameter), dtype, device, clef__held(dtype, setup->initial));
     return slot->state_name[j] && clef__own(slot->state[j]);
 }
 
@@ -256,11 +256,22 @@ static clef_status update_all(clef_optimizer *o) {
     return status;
 }
 
+static void for_each_value(clef_optimizer *o, void (*visit)(clef_tensor *t)) {
+    for (int i = 0; i < o->n; i++) {
+        visit(o->slot[i].parameter);
+        for (int j = 0; j < o->n_states; j++) visit(o->slot[i].state[j]);
+    }
+}
+
+/* An update that needs a lost device will never be computed.  What it would have replaced may lie on another. */
 clef_status clef_step(clef_optimizer *opt) {
     if (!opt) return CLEF_INVALID;
+    for_each_value(opt, clef__remember);
     clef_status status = update_all(opt);
     for (int i = 0; i < opt->n; i++) clef_set_grad(opt->slot[i].parameter, CLEF_NONE);
     clef_status ended = clef_end_step(opt->ctx), sticky = clef_error_status(opt->ctx);
+    if (ended == CLEF_LOST) for_each_value(opt, clef__go_back);
+    for_each_value(opt, clef__forget);
     return status ? status : ended ? ended : sticky;
 }
 

@@ -87,7 +87,7 @@ bool clef__blas_there(clef_context *ctx, const char **why) {
 void clef__blas_allow(clef_context *ctx, bool allowed) { ctx->blas.barred = !allowed; }
 
 void clef__blas_close(clef_context *ctx) {
-    if (ctx->blas.there) count_user(-1, clef__alive(ctx), (int (*)(void))ctx->blas.routine[CLEAR]);
+    if (ctx->blas.there) count_user(-1, clef__all_alive(ctx), (int (*)(void))ctx->blas.routine[CLEAR]);
     ctx->blas.there = false;
 }
 
@@ -120,6 +120,7 @@ static int call(clef__device *device, const clef__blas_product *p, clef__buffer 
 
 static clef_status complain(clef__device *device, const clef__blas_product *p, int code, const char *label) {
     bool own = code < LARGEST_CODE_OF_OPENCL;
+    if (!own) clef__note_loss(device, code);
     return clef__fail(device->ctx, own ? CLEF_DEVICE : clef__cl_status(code),
                       "%s: CLBlast failed with %s (%d) on %s %lld × [%lld,%lld] · [%lld,%lld]; CLEF_CLBLAST=0 does without it",
                       label, own ? "its own status" : clef__cl_name(code), code, clef_dtype_name(p->dtype), (long long)p->batch,

@@ -35,13 +35,23 @@ static void unlink_live(clef__buffer *b) {
     if (b->next) b->next->previous = b->previous;
 }
 
-static void count_live(clef__buffer *b) {
-    clef_memory_info *m = &b->device->ctx->memory;
-    m->buffers++;
-    if (b->wrapped) return;
-    m->used += b->size;
+/* Figures are kept for each device and for all together, as the peak of a sum is no sum of peaks. */
+static void count(clef_memory_info *m, int buffers, int64_t used, int64_t cached) {
+    m->buffers += (uint64_t)(int64_t)buffers;
+    m->used += (uint64_t)used;
+    m->cached += (uint64_t)cached;
     if (m->used > m->peak) m->peak = m->used;
 }
+
+static void count_both(clef__device *device, int buffers, int64_t used, int64_t cached) {
+    count(&device->memory, buffers, used, cached);
+    count(&device->ctx->memory, buffers, used, cached);
+}
+
+/* What of it counts as Clef's. */
+static int64_t own_bytes(const clef__buffer *b) { return b->wrapped ? 0 : (int64_t)b->size; }
+
+static void count_live(const clef__buffer *b) { count_both(b->device, 1, own_bytes(b), 0); }
 
 /* Another value from now on. */
 static void renew(clef__buffer *b) {
@@ -52,7 +62,7 @@ static void renew(clef__buffer *b) {
 }
 
 static void give_back(clef__buffer *b) {
-    if (clef__alive(b->device->ctx)) clReleaseMemObject(b->memory);
+    if (clef__alive(b->device)) clReleaseMemObject(b->memory);
     clef__free(b);
 }
 
@@ -64,7 +74,7 @@ uint64_t clef__pool_trim(clef__device *device) {
             bytes += b->size;
             give_back(b);
         }
-    device->ctx->memory.cached -= bytes;
+    count_both(device, 0, 0, -(int64_t)bytes);
     return bytes;
 }
 
@@ -90,8 +100,8 @@ static cl_mem create(clef__device *device, size_t *size, size_t least, bool insi
     if (insists && exhausted(*code)) {
         if (device->ctx->memory_short) device->ctx->memory_short(device->ctx);
         uint64_t freed = clef__pool_trim(device);
-        clef__log_line(device->ctx, CLEF_LOG_WARNING, "memory: no room for %zu bytes; %llu cached bytes given back", *size,
-                       (unsigned long long)freed);
+        clef__log_line(device->ctx, CLEF_LOG_WARNING, "memory: no room for %zu bytes on %s; %llu cached bytes given back", *size,
+                       clef__device_text(device).text, (unsigned long long)freed);
         clef__queue_wait(device->queue);
         *size = least;
         memory = clCreateBuffer(device->context, CL_MEM_READ_WRITE, *size, NULL, code);
@@ -101,7 +111,7 @@ static cl_mem create(clef__device *device, size_t *size, size_t least, bool insi
 
 static clef__buffer *fresh(clef__device *device, size_t size, size_t least, bool insists, cl_int *code) {
     /* Cached buffers of sizes that are no longer asked for must not pile up. */
-    clef_memory_info *m = &device->ctx->memory;
+    const clef_memory_info *m = &device->memory;
     if (m->cached > (64u << 20) && m->used + m->cached > 2 * m->peak) clef__pool_trim(device);
     clef__buffer *b = clef__calloc(1, sizeof *b);
     if (!b) {
@@ -132,7 +142,7 @@ static clef__buffer *obtain(clef__device *device, size_t bytes, bool insists, cl
     if (head && *head && (*head)->size >= bytes) {
         b = *head;
         *head = b->next;
-        device->ctx->memory.cached -= b->size;
+        count_both(device, 0, 0, -(int64_t)b->size);
     } else if (!(b = fresh(device, size, least, insists, code))) return NULL;
     b->refs = 1;
     b->value = ++device->ctx->values;
@@ -146,19 +156,19 @@ clef__buffer *clef__buffer_new(clef__device *device, size_t bytes) {
     if (clef__ready(device) != CLEF_OK) return NULL;
     if (!allowed(device, bytes)) {
         clef__fail(device->ctx, CLEF_MEMORY, "memory: %zu bytes in one piece, but %s allows 1 to %llu; a smaller batch helps",
-                   bytes, device->info.name, (unsigned long long)device->info.max_alloc_bytes);
+                   bytes, clef__device_text(device).text, (unsigned long long)device->info.max_alloc_bytes);
         return NULL;
     }
     clef__buffer *b = obtain(device, bytes, true, &code);
     if (!b)
         clef__fail_cl(device, code, "memory: %zu bytes on %s, which holds %llu already", bytes, device->info.name,
-                      (unsigned long long)device->ctx->memory.used);
+                      (unsigned long long)device->memory.used);
     return b;
 }
 
 clef__buffer *clef__buffer_try(clef__device *device, size_t bytes) {
     cl_int code = CL_SUCCESS;
-    return clef__alive(device->ctx) && allowed(device, bytes) ? obtain(device, bytes, false, &code) : NULL;
+    return clef__alive(device) && allowed(device, bytes) ? obtain(device, bytes, false, &code) : NULL;
 }
 
 clef__buffer *clef__buffer_wrap(clef__device *device, void *memory) {
@@ -193,11 +203,9 @@ void clef__buffer_retain(clef__buffer *buffer) { buffer->refs++; }
 
 void clef__buffer_release(clef__buffer *b) {
     if (!b || --b->refs > 0) return;
-    clef_memory_info *m = &b->device->ctx->memory;
     renew(b);
     unlink_live(b);
-    m->buffers--;
-    if (!b->wrapped) m->used -= b->size;
+    count_both(b->device, -1, -own_bytes(b), 0);
     if (b->pinned || b->device->ctx->debug_memory) {
         give_back(b);
         return;
@@ -210,7 +218,7 @@ void clef__buffer_release(clef__buffer *b) {
     while (b->size < size && *at) at = &(*at)->next;
     b->next = *at;
     *at = b;
-    m->cached += b->size;
+    count_both(b->device, 0, 0, (int64_t)b->size);
 }
 
 void clef__buffer_pin(clef__buffer *buffer) { buffer->pinned = true; }

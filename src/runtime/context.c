@@ -39,7 +39,7 @@ clef_context *clef__context_abandon(clef_context *ctx) {
 /* ---- closing ---- */
 /* In a forked child and on a lost device the driver is not called: what it holds is left to it. */
 static void close_device(clef__device *d) {
-    bool alive = clef__alive(d->ctx);
+    bool alive = clef__alive(d);
     clef__staging_close(d);
     clef__pool_close(d);
     clef__programs_close(d);
@@ -55,7 +55,7 @@ static void close_device(clef__device *d) {
 void clef_close(clef_context *ctx) {
     if (!ctx) return;
     for (int i = 0; i < ctx->n_devices; i++) /* first: pocl takes long to release a kernel that is still queued */
-        if (ctx->device[i]->queue && clef__alive(ctx)) clef__finish(ctx->device[i]);
+        if (ctx->device[i]->queue && clef__alive(ctx->device[i])) clef__finish(ctx->device[i]);
     for (int r = CLEF__ROOMS - 1; r >= 0; r--)
         if (ctx->room[r].closer) ctx->room[r].closer(ctx, ctx->room[r].state);
     clef__porter_close(ctx);
@@ -150,6 +150,13 @@ void clef__report_compile(clef_context *ctx, int done, int total) {
 
 clef_memory_info clef_memory(const clef_context *ctx) { return ctx ? ctx->memory : (clef_memory_info){0}; }
 
+clef_memory_info clef_memory_of(const clef_context *ctx, int device) {
+    const clef__device *d = ctx ? clef__device_at(ctx, device) : NULL;
+    return d ? d->memory : (clef_memory_info){0};
+}
+
 void clef_memory_reset_peak(clef_context *ctx) {
-    if (ctx) ctx->memory.peak = ctx->memory.used;
+    if (!ctx) return;
+    ctx->memory.peak = ctx->memory.used;
+    for (int i = 0; i < ctx->n_devices; i++) ctx->device[i]->memory.peak = ctx->device[i]->memory.used;
 }

@@ -37,11 +37,32 @@ bool clef__usable(clef_context *ctx) {
     return false;
 }
 
-bool clef__alive(const clef_context *ctx) { return !ctx->lost && !forked(); }
+static bool is_lost(const clef__device *device) { return atomic_load_explicit(&device->lost, memory_order_relaxed); }
 
+bool clef__alive(const clef__device *device) { return !is_lost(device) && !forked(); }
+
+bool clef__all_alive(const clef_context *ctx) {
+    for (int i = 0; i < ctx->n_devices; i++)
+        if (!clef__alive(ctx->device[i])) return false;
+    return true;
+}
+
+/* A context goes on while it has one. */
+static bool has_device(const clef_context *ctx) {
+    for (int i = 0; i < ctx->n_devices; i++)
+        if (!is_lost(ctx->device[i])) return true;
+    return ctx->n_devices == 0;
+}
+
+/* The line of the loss may have been cleared since. */
 clef_status clef__ready(clef__device *device) {
-    if (clef__alive(device->ctx)) return CLEF_OK;
-    return clef__usable(device->ctx) ? CLEF_LOST : CLEF_STATE;
+    if (clef__alive(device)) return CLEF_OK;
+    if (!clef__usable(device->ctx)) return CLEF_STATE;
+    if (clef_error_status(device->ctx) == CLEF_LOST) return CLEF_LOST;
+    return clef__fail(device->ctx, CLEF_LOST,
+                      "%s was lost, and what lay there; what lies on other devices can be read and saved, and the rest needs a new "
+                      "context",
+                      clef__device_text(device).text);
 }
 
 /* ---- lines ---- */
@@ -58,7 +79,6 @@ static void keep(clef_context *ctx, clef_status status, const char *line) {
         return;
     }
     pthread_mutex_lock(&ctx->lock);
-    if (status == CLEF_LOST) ctx->lost = true;
     ctx->failures++;
     ctx->latest = status;
     if (ctx->error.status == CLEF_OK) {
@@ -106,14 +126,31 @@ const char *clef__cl_name(cl_int code) { return find_row(code)->name; }
 
 clef_status clef__cl_status(cl_int code) { return find_row(code)->status; }
 
+void clef__note_loss(clef__device *device, cl_int code) {
+    const clef_context *ctx = device->ctx;
+    if (clef__cl_status(code) != CLEF_LOST) return;
+    for (int i = 0; i < ctx->n_devices; i++)
+        if (ctx->device[i] == device || (code == CL_INVALID_CONTEXT && ctx->device[i]->context == device->context))
+            atomic_store(&ctx->device[i]->lost, true);
+}
+
 clef_status clef__fail_cl(clef__device *device, cl_int code, const char *fmt, ...) {
     const cl_row *row = find_row(code);
-    char what[CLEF__LINE / 2];
+    char what[CLEF__LINE / 2], which[24] = "";
+    if (device) clef__note_loss(device, code);
+    if (device && device->ctx->n_devices > 1) snprintf(which, sizeof which, " (device %d)", device->number);
     va_list args;
     va_start(args, fmt);
     vsnprintf(what, sizeof what, fmt, args);
     va_end(args);
-    return clef__fail(device ? device->ctx : NULL, row->status, "%s: %s (%d): %s", what, row->name, (int)code, row->hint);
+    return clef__fail(device ? device->ctx : NULL, row->status, "%s%s: %s (%d): %s", what, which, row->name, (int)code, row->hint);
+}
+
+clef__device_label clef__device_text(const clef__device *device) {
+    clef__device_label label;
+    if (device->ctx->n_devices == 1) snprintf(label.text, sizeof label.text, "%s", device->info.name);
+    else snprintf(label.text, sizeof label.text, "device %d (%s)", device->number, device->info.name);
+    return label;
 }
 
 void clef__log_line(clef_context *ctx, clef_log_level level, const char *fmt, ...) {
@@ -138,7 +175,7 @@ void clef_clear_error(clef_context *ctx) {
         return;
     }
     pthread_mutex_lock(&ctx->lock);
-    if (!ctx->lost) ctx->error = (clef__error){0};
+    if (has_device(ctx)) ctx->error = (clef__error){0};
     atomic_fetch_add(&ctx->clears, 1);
     pthread_mutex_unlock(&ctx->lock);
 }

@@ -41,6 +41,7 @@ clef_status clef__copy_beside(const clef__span *to, const clef__span *from, size
     cl_int code = CL_SUCCESS;
     cl_event event = NULL;
     *done = NULL;
+    if (status == CLEF_OK) status = clef__ready(from->buffer->device);
     if (status != CLEF_OK) return status;
     if (!device->beside) device->beside = clef__queue_new(device, &code);
     if (code == CL_SUCCESS)
@@ -55,5 +56,5 @@ clef_status clef__copy_beside(const clef__span *to, const clef__span *from, size
 }
 
 void clef__settle(clef__device *device) {
-    if (device->beside && clef__alive(device->ctx)) clef__queue_wait(device->beside);
+    if (device->beside && clef__alive(device)) clef__queue_wait(device->beside);
 }

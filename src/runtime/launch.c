@@ -57,7 +57,7 @@ clef__kernel *clef__kernel_of(clef__device *device, clef__program *program, cons
 
 void clef__kernel_free(clef__kernel *kernel) {
     if (!kernel) return;
-    if (clef__alive(kernel->device->ctx)) clReleaseKernel(kernel->kernel);
+    if (clef__alive(kernel->device)) clReleaseKernel(kernel->kernel);
     clef__free(kernel->numbers);
     clef__free(kernel);
 }

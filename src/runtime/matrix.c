@@ -81,7 +81,7 @@ static bool build_and_run(clef__device *device, const char *options, bool bf16) 
 }
 
 bool clef__matrix_probe(clef__device *device, const char *options) {
-    return clef__alive(device->ctx) && build_and_run(device, options, false) && build_and_run(device, options, true);
+    return clef__alive(device) && build_and_run(device, options, false) && build_and_run(device, options, true);
 }
 
 /* ---- the answer ---- */
@@ -96,7 +96,7 @@ static clef__matrix_unit find_unit(clef__device *device) {
     if (asked && strcmp(asked, "0") == 0) return CLEF__NO_MATRIX_UNIT;
     if (asked && strcmp(asked, "emulated") == 0) return CLEF__EMULATED;
     for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-        if (!clef__alive(device->ctx) || !says(device, units[i].extension, units[i].fact, units[i].least)) continue;
+        if (!clef__alive(device) || !says(device, units[i].extension, units[i].fact, units[i].least)) continue;
         char options[32];
         snprintf(options, sizeof options, "-D%s", units[i].name);
         bool works = clef__matrix_probe(device, options);

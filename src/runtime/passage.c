@@ -94,7 +94,7 @@ static clef__porter *hire(void) {
 void clef__porter_close(clef_context *ctx) {
     clef__porter *porter = ctx->porter;
     ctx->porter = NULL;
-    if (!porter || !clef__alive(ctx)) return;
+    if (!porter || !clef__all_alive(ctx)) return;
     pthread_mutex_lock(&porter->lock);
     porter->stop = true;
     pthread_cond_signal(&porter->changed);

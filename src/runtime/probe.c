@@ -248,7 +248,7 @@ static clef_verdict ask_driver(clef_context *ctx, const question *q) {
 static clef_verdict answer(clef_context *ctx, const question *q, bool ask) {
     uint8_t key[32];
     clef_verdict verdict;
-    if (!clef__alive(ctx) || !allowed()) return CLEF_VERDICT_UNKNOWN;
+    if (!clef__all_alive(ctx) || !allowed()) return CLEF_VERDICT_UNKNOWN;
     key_of(q, key);
     if (recall(key, &verdict)) return verdict;
     verdict = load(ctx, key);

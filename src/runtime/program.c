@@ -319,7 +319,7 @@ clef__program *clef__program_enter(clef__device *device, const uint8_t key[32], 
 }
 
 void clef__programs_close(clef__device *device) {
-    bool alive = clef__alive(device->ctx);
+    bool alive = clef__alive(device);
     for (int i = 0; i < 256; i++)
         for (clef__program *p; (p = device->programs.table[i]);) {
             device->programs.table[i] = p->next;

@@ -64,6 +64,11 @@ typedef struct clef__device clef__device; /* one opened device: OpenCL context, 
 int clef__context_devices(const clef_context *ctx);
 clef__device *clef__device_at(const clef_context *ctx, int i);
 const clef_device_info *clef__device_info(const clef__device *device);
+/* Its name for error lines; behind its number, where the context has several: "device 1 (NAME)". */
+typedef struct clef__device_label {
+    char text[160];
+} clef__device_label;
+clef__device_label clef__device_text(const clef__device *device);
 /* Is it one of these words, which are separated by spaces? */
 bool clef__has_word(const char *words, const char *word);
 

@@ -268,7 +268,8 @@ struct clef__device {
     int number; /* within its context */
     cl_context context;
     cl_device_id id;
-    bool divided;                   /* a sub-device that Clef made: released with this */
+    bool divided; /* a sub-device that Clef made: released with this */
+    atomic_bool lost;
     cl_command_queue queue, beside; /* beside: NULL until something was copied to it (events.c) */
     struct {
         int skip, skipped; /* waits until the next, and since the last */
@@ -279,6 +280,7 @@ struct clef__device {
     bool matrix_asked;
     clef__matrix_unit matrix_unit;
     clef__saving saving;
+    clef_memory_info memory; /* of this one; the context has the sums */
     bool large_pages;
     char options[64]; /* what every build gets */
     clef__pool pool;
@@ -294,7 +296,6 @@ struct clef_context {
     clef__error error;
     uint64_t failures;  /* lines given to clef__fail, kept or not */
     clef_status latest; /* of the last of them */
-    bool lost;
     atomic_uint clears; /* calls of clef_clear_error */
     char *build_log;
     bool eager, debug_memory;
@@ -351,6 +352,9 @@ clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_
 clef_context *clef__context_new(const clef_options *options);
 /* May OpenCL be called?  Not after fork (CLEF_STATE) and not on a lost device (CLEF_LOST). */
 clef_status clef__ready(clef__device *device);
+/* If this error of OpenCL means so, the device is lost from now on; with a context that the driver gave up, all devices in it. */
+void clef__note_loss(clef__device *device, cl_int code);
 /* Is there anything to give back to the driver at all?  (The same question, without an error.) */
-bool clef__alive(const clef_context *ctx);
+bool clef__alive(const clef__device *device);
+bool clef__all_alive(const clef_context *ctx);
 #endif

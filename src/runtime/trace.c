@@ -182,7 +182,7 @@ void clef__trace_collect(clef__device *device) {
 void clef__trace_close(clef_context *ctx) {
     clef__trace *t = ctx->trace;
     if (!t) return;
-    for (int i = 0; i < t->n && clef__alive(ctx); i++) release(&t->pending[i]);
+    for (int i = 0; i < t->n && clef__all_alive(ctx); i++) release(&t->pending[i]);
     put_track(t, HOST, "host: programs");
     fputs("\n]}\n", t->file);
     bool bad = ferror(t->file);

@@ -214,7 +214,7 @@ clef_status clef__buffer_copy(clef__buffer *to, size_t to_offset, clef__buffer *
 /* Stages that the driver may still read (waiting failed, or the device is lost) are left alone. */
 void clef__staging_close(clef__device *device) {
     clef__staging *st = &device->staging;
-    if (!clef__alive(device->ctx)) return;
+    if (!clef__alive(device)) return;
     if (st->open) seal(device);
     while (st->oldest && wait_oldest(device)) {
     }

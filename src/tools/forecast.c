@@ -15,24 +15,28 @@ static void step(const forecast *f, clef_tensor *x, int64_t batch) {
     clef_step(f->optimizer);
 }
 
-/* x: computed before, or NULL for one that is made within the step, as one too large to have is. */
-static bool dry_step(const forecast *f, clef_tensor *x, int64_t batch, clef_plan_size *size) {
+/* x: computed before, or NULL for one that is made within the step, as one too large to have is.  on: of each device. */
+static bool dry_step(const forecast *f, clef_tensor *x, int64_t batch, clef_plan_size *size, clef_plan_size *on) {
     clef_set_dry_run(f->ctx, true);
     step(f, x ? x : random_batch(f, batch), batch);
     bool ok = clef_plan_memory(f->ctx, size) == CLEF_OK && size->launches > 0;
+    for (int d = 0; d < f->devices; d++) ok = clef_plan_memory_of(f->ctx, d, &on[d]) == CLEF_OK && ok;
     clef_set_dry_run(f->ctx, false);
     return ok;
 }
 
 static bool batch_fits(const forecast *f, int64_t batch) {
-    clef_plan_size size;
+    clef_plan_size size, on[FORECAST_DEVICES];
     clef_device_info device;
-    if (!dry_step(f, NULL, batch, &size)) {
+    if (!dry_step(f, NULL, batch, &size, on)) {
         clef_clear_error(f->ctx); /* a tensor of its own is too large */
         return false;
     }
-    return clef_context_device(f->ctx, 0, &device) && (uint64_t)size.peak_bytes <= device.global_bytes &&
-           (uint64_t)size.temporary_bytes <= device.max_alloc_bytes;
+    for (int d = 0; d < f->devices; d++)
+        if (!clef_context_device(f->ctx, d, &device) || (uint64_t)on[d].peak_bytes > device.global_bytes ||
+            (uint64_t)on[d].temporary_bytes > device.max_alloc_bytes)
+            return false;
+    return true;
 }
 
 /* To within a sixteenth; 0 if not even a small batch fits. */
@@ -48,10 +52,14 @@ static int64_t largest_batch(const forecast *f) {
 }
 
 bool forecast_make(forecast *f) {
+    clef_plan_size on[FORECAST_DEVICES];
+    f->devices = clef_context_device_count(f->ctx);
+    if (f->devices > FORECAST_DEVICES) f->devices = FORECAST_DEVICES;
     step(f, random_batch(f, 2), 2); /* once in earnest, so that parameters and optimizer state lie as they will */
     clef_tensor *x = clef_keep(random_batch(f, f->batch));
-    if (clef_eval(x) != CLEF_OK || !dry_step(f, x, f->batch, &f->size)) return false;
+    if (clef_eval(x) != CLEF_OK || !dry_step(f, x, f->batch, &f->size, on)) return false;
     clef_release(x);
+    for (int d = 0; d < f->devices; d++) f->peak[d] = (double)on[d].peak_bytes;
     f->largest = largest_batch(f);
     return clef_error_status(f->ctx) == CLEF_OK;
 }
@@ -65,6 +73,7 @@ void forecast_print(const forecast *f, bool as_json) {
         json_text(&j, "event", "plan");
         json_whole(&j, "batch", f->batch);
         json_whole(&j, "peak_bytes", s->peak_bytes);
+        json_numbers(&j, "peak_bytes_of_devices", f->peak, f->devices);
         json_whole(&j, "input_bytes", s->input_bytes);
         json_whole(&j, "result_bytes", s->result_bytes);
         json_whole(&j, "temporary_bytes", s->temporary_bytes);
@@ -76,11 +85,12 @@ void forecast_print(const forecast *f, bool as_json) {
         json_end(&j);
         return;
     }
-    printf("\nA training step with batch %lld: %.1f MiB at most on the device\n"
+    printf("\nA training step with batch %lld: %.1f MiB at most on the device%s\n"
            "    %.1f MiB parameters, optimizer state and batch, %.1f MiB new, %.1f MiB temporary (no less than %.1f)\n"
            "    %.2f GFLOP, %lld launches\n",
-           (long long)f->batch, mib(s->peak_bytes), mib(s->input_bytes), mib(s->result_bytes), mib(s->temporary_bytes),
-           mib(s->least_temporary_bytes), s->flops / 1e9, (long long)s->launches);
+           (long long)f->batch, mib(s->peak_bytes), f->devices > 1 ? "s" : "", mib(s->input_bytes), mib(s->result_bytes),
+           mib(s->temporary_bytes), mib(s->least_temporary_bytes), s->flops / 1e9, (long long)s->launches);
+    for (int d = 0; f->devices > 1 && d < f->devices; d++) printf("    device %d: %.1f MiB at most\n", d, f->peak[d] / (1 << 20));
     if (f->largest) printf("Largest batch that fits %s: about %lld\n", tool_device_name(f->ctx), (long long)f->largest);
     else printf("Not even a batch of 2 fits %s\n", tool_device_name(f->ctx));
 }

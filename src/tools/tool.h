@@ -60,14 +60,17 @@ const char *model_data(const char *model);
 bool model_recompute(const char *model, clef_module *net);
 
 /* ---- forecast.c ---- */
+enum { FORECAST_DEVICES = 16 };
 typedef struct forecast {
     clef_context *ctx;
     clef_module *net;
     clef_optimizer *optimizer;
     clef_shape item; /* of the data: one input without the batch */
     int64_t batch;
-    clef_plan_size size; /* found: of a step with this batch */
-    int64_t largest;     /* found: a batch that fits the device, to within a sixteenth; 0: none does */
+    clef_plan_size size;           /* found: of a step with this batch */
+    double peak[FORECAST_DEVICES]; /* found: bytes on each device */
+    int devices;                   /* so many of them */
+    int64_t largest;               /* found: a batch that fits the devices, to within a sixteenth; 0: none does */
 } forecast;
 /* Plans training steps; one step of two random inputs is run, so net and optimizer are of no use afterwards. */
 bool forecast_make(forecast *f);

@@ -7,7 +7,7 @@
    From the first loss that is no finite number on, gradients are replaced by zeros on the device, so that by the time
    the host notices the parameters are still those that produced it and the culprit can be found. */
 #include "train/train_internal.h"
-#include "clef/pointwise.h"
+#include "ops/ops.h"
 #include "optim/optimizer.h"
 #include <math.h>
 
@@ -18,7 +18,7 @@ static void guard_gradients(clef__fit *f, clef_tensor *finite) {
     for (int i = 0; i < f->n_leaves; i++) {
         clef_tensor *grad = clef_grad_of(f->leaf[i]);
         if (!grad) continue;
-        clef_tensor *zero = clef_full(f->ctx, CLEF_SCALAR, clef_tensor_dtype(grad), 0);
+        clef_tensor *zero = clef__number(f->ctx, clef_tensor_dtype(grad), 0);
         clef_set_grad(f->leaf[i], clef_where(clef_to_device(finite, clef_tensor_device(grad)), grad, zero));
     }
     clef_set_grad_enabled(f->ctx, was);

@@ -76,8 +76,8 @@ static clef_status queue_batch(evaluation *e, clef_module *module, const clef_ba
     if (!value) return clef_error_status(e->ctx);
     if (loss->n_outputs == 1 && batch->n_targets == 1) output = outputs[0];
     e->weight += weight;
-    value = clef_to_device(clef_mul_scalar(value, weight), clef_tensor_device(e->meters.loss));
-    status = clef_assign(e->meters.loss, clef_add(e->meters.loss, value));
+    status = clef__meters_follow(&e->meters, value);
+    if (!status) status = clef_assign(e->meters.loss, clef_add(e->meters.loss, clef_mul_scalar(value, weight)));
     *p = (pending_batch){.size = batch->size};
     e->has_classes = clef__has_classes(output, batch->y);
     if (e->has_classes) {

@@ -1,10 +1,10 @@
 /* metrics.c — the loss and the number of right answers, summed on the device.
 
    Each sum is a kept scalar that every step assigns anew, so a training step computes it along with the parameters and
-   nothing is read until somebody wants to see it.  f32 counts exactly up to 2^24 items of an epoch. */
+   nothing is read until somebody wants to see it.  They lie where the loss is computed.  f32 counts exactly up to 2^24 items of an epoch. */
 #include "nn/module.h"
+#include "ops/ops.h"
 #include "train/train_internal.h"
-#include "clef/pointwise.h"
 #include <float.h>
 
 static clef_tensor *kept_zero(clef_context *ctx) {
@@ -38,6 +38,13 @@ clef_status clef__meters_read(clef__meters *meters, clef__meter_values *values) 
     clef_status status = clef_read(meters->loss, &values->loss, sizeof(float));
     if (!status) status = clef_read(meters->correct, &values->correct, sizeof(float));
     if (!status) status = clef_read(meters->good, &values->good, sizeof(float));
+    return status;
+}
+
+clef_status clef__meters_follow(clef__meters *meters, clef_tensor *loss) {
+    clef_tensor *const all[] = {meters->loss, meters->correct, meters->good};
+    clef_status status = CLEF_OK;
+    for (int i = 0; i < 3 && !status; i++) status = clef__move(all[i], clef_tensor_device(loss));
     return status;
 }
 
@@ -112,17 +119,17 @@ clef_tensor *clef__batch_loss(const clef__loss *loss, clef_tensor *const *output
 
 clef_tensor *clef__meters_add(clef__meters *meters, clef_tensor *output, clef_tensor *target, clef_tensor *loss, double weight) {
     bool was = clef_set_grad_enabled(meters->ctx, false);
-    int device = clef_tensor_device(meters->loss);
-    clef_tensor *sum = clef_add(meters->loss, clef_to_device(clef_mul_scalar(clef_to(loss, CLEF_F32), weight), device));
+    clef_status status = clef__meters_follow(meters, loss);
+    clef_tensor *sum = clef_add(meters->loss, clef_mul_scalar(clef_to(loss, CLEF_F32), weight));
     clef_tensor *finite = clef_lt_scalar(clef_abs(sum), FLT_MAX);
     clef_tensor *good = clef_add(meters->good, clef_to(finite, CLEF_F32));
-    clef_status status = clef_assign(meters->loss, sum);
+    if (!status) status = clef_assign(meters->loss, sum);
     if (!status) status = clef_assign(meters->good, good);
     if (!status && clef__has_classes(output, target)) {
         target = clef_to_device(clef_to(target, CLEF_I64), clef_tensor_device(output));
         clef_tensor *right = clef_eq(clef_argmax(output, 1, false), target);
         clef_tensor *count = clef_sum(clef_to(right, CLEF_F32), NULL, 0, false);
-        status = clef_assign(meters->correct, clef_add(meters->correct, clef_to_device(count, device)));
+        status = clef_assign(meters->correct, clef_add(meters->correct, clef_to_device(count, clef_tensor_device(loss))));
     }
     clef_set_grad_enabled(meters->ctx, was);
     return status ? NULL : finite;

@@ -26,6 +26,8 @@ bool clef__meters_open(clef__meters *meters, clef_context *ctx);
 void clef__meters_close(clef__meters *meters);
 clef_status clef__meters_set(clef__meters *meters, clef__meter_values values);
 clef_status clef__meters_read(clef__meters *meters, clef__meter_values *values); /* waits */
+/* Brings the sums to where this loss is; clef__meters_add does so itself. */
+clef_status clef__meters_follow(clef__meters *meters, clef_tensor *loss);
 /* Adds a batch; returns "every loss so far is finite" as an expression, or NULL after an error. */
 clef_tensor *clef__meters_add(clef__meters *meters, clef_tensor *output, clef_tensor *target, clef_tensor *loss, double weight);
 /* Is accuracy defined: [n,c] outputs and n integer classes. */

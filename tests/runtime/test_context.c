@@ -57,6 +57,35 @@ Test(errors, lost) {
     clef_close(ctx);
 }
 
+/* The others go on; when all are lost, so is the context. */
+Test(errors, one_of_two_is_lost) {
+    clef_context *ctx = clef_open(&(clef_options){.device = "0/2"});
+    if (!ctx) cr_skip_test("no device in two halves here: %s", clef_error(NULL));
+    clef__device *first = clef__device_at(ctx, 0), *second = clef__device_at(ctx, 1);
+    clef__buffer *here = clef__buffer_new(first, 100), *there = clef__buffer_new(second, 100);
+    float x = 1, y = 0;
+    cr_assert_eq(clef__fail_cl(second, CL_DEVICE_NOT_AVAILABLE, "finish"), CLEF_LOST);
+    cr_assert_str_eq(clef_error(ctx), "finish (device 1): CL_DEVICE_NOT_AVAILABLE (-2): the device is gone");
+    cr_assert_eq(clef__buffer_write(there, 0, &x, sizeof x), CLEF_LOST);
+    clef_clear_error(ctx);
+    cr_assert_eq(clef_error_status(ctx), CLEF_OK);
+    cr_assert_eq(clef__buffer_write(here, 0, &x, sizeof x), CLEF_OK);
+    cr_assert_eq(clef__buffer_read(here, 0, &y, sizeof y), CLEF_OK);
+    cr_assert(y == 1 && add_works(first, add_source));
+    cr_assert_eq(clef__buffer_read(there, 0, &y, sizeof y), CLEF_LOST);
+    cr_assert(strstr(clef_error(ctx), "device 1 (") == clef_error(ctx) && strstr(clef_error(ctx), "was lost"), "%s",
+              clef_error(ctx));
+    clef_clear_error(ctx);
+    cr_assert_eq(clef__buffer_copy(here, 0, there, 0, sizeof x), CLEF_LOST);
+    clef_clear_error(ctx);
+    cr_assert_eq(clef_synchronize(ctx), CLEF_LOST);
+    clef_clear_error(ctx);
+    cr_assert_eq(clef__fail_cl(first, CL_INVALID_COMMAND_QUEUE, "flush"), CLEF_LOST);
+    clef_clear_error(ctx);
+    cr_assert_eq(clef_error_status(ctx), CLEF_LOST);
+    clef_close(ctx);
+}
+
 Test(errors, codes_of_opencl) {
     clef_context *ctx = open_any();
     clef__device *device = clef__device_at(ctx, 0);

@@ -100,6 +100,8 @@ Test(train, other_verbs_speak_json_too) {
     cr_assert(number_of(s->out, "flops") > 0 && number_of(s->out, "launches") > 10 && number_of(s->out, "largest_batch") > 40);
     s = clef("", "train --dry-run --model lenet --data digits --batch 80 --json");
     cr_assert(number_of(s->out, "peak_bytes") > peak, "%s", s->out);
+    s = clef("", "train --dry-run --model lenet --data digits --device 0/2");
+    cr_assert(s->code != 0 || strstr(s->out, "device 1: 0.0 MiB at most"), "%s", s->out); /* else it cannot be divided */
 }
 
 /* The same weights, with less memory as the dry run says. */

@@ -68,17 +68,6 @@ static clef_status visit(clef_context *ctx, clef__graph_view *g, clef__output *r
     return ok ? status : clef__fail(ctx, CLEF_MEMORY, "eval: no host memory");
 }
 
-/* A constant lies on no device until it is computed.  What was made from it before, on another device than that on which it
-   lies since, goes on taking the number. */
-static void free_constants(clef__graph_view *g) {
-    for (int i = 0; i < g->n; i++) {
-        const clef__node *node = g->captured[i].node;
-        for (int j = 0; clef__is_work(&g->captured[i]) && node->op->kind != CLEF__TRANSFER && j < node->n_inputs; j++)
-            if (node->input[j]->node->op == &clef__op_constant && node->input[j]->device != node->out[0].device)
-                g->captured[index_of(g, node->input[j])].leaf = false;
-    }
-}
-
 /* How many inputs of captured nodes read each. */
 static void count_edges(const clef__graph_view *g) {
     memset(g->edges, 0, (size_t)g->n * sizeof *g->edges);
@@ -126,7 +115,8 @@ static clef_status mark_outputs(clef_context *ctx, clef__graph_view *g) {
         const clef__output *out = captured->out;
         if (captured->there) continue;
         if (!captured->leaf)
-            captured->output |= captured->node->op->kind != CLEF__CONSTANT && out->refs - out->passing > g->edges[i];
+            captured->output |=
+                captured->node->op->kind != CLEF__CONSTANT && out->refs - out->passing - out->remembered > g->edges[i];
         else {
             captured->donatable = is_donatable(g, i, lapses);
             captured->lasts = out->requires_grad && out->buffer && !clef__buffer_pinned(out->buffer) && !captured->donatable &&
@@ -188,7 +178,6 @@ clef_status clef__collect(clef_context *ctx, clef__output *const *roots, int n, 
         status = visit(ctx, g, roots[i]);
         if (status == CLEF_OK) g->captured[index_of(g, roots[i])].output = true;
     }
-    if (status == CLEF_OK) free_constants(g);
     if (status == CLEF_OK) status = mark_outputs(ctx, g);
     return status == CLEF_OK ? make_key(ctx, g) : status;
 }

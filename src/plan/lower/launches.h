@@ -141,10 +141,11 @@ typedef struct clef__plan {
     uint64_t made;          /* how many the context made before */
     clef__result *result;   /* what to hand to nodes afterwards */
     int n_results;
-    size_t arena_bytes[CLEF__MAX_DEVICES]; /* per device */
-    double spared_flops;                   /* that the chosen strategies need fewer than the ops' definitions */
-    size_t lower_bound;                    /* of arena_bytes[0]: the most bytes alive at once */
-    clef__arena arena[CLEF__MAX_DEVICES];  /* those its arguments point into; not owned */
+    /* Of each device: */
+    size_t arena_bytes[CLEF__MAX_DEVICES];
+    size_t lower_bound[CLEF__MAX_DEVICES];  /* of arena_bytes: the most bytes alive at once */
+    double spared_flops[CLEF__MAX_DEVICES]; /* that the chosen strategies need fewer than the ops' definitions */
+    clef__arena arena[CLEF__MAX_DEVICES];   /* those its arguments point into; not owned */
 } clef__plan;
 
 void clef__launch_free(clef__launch *launch);

@@ -132,7 +132,7 @@ static void lower_by_strategy(const clef__lowering *lw, const clef__group *group
     rec->prologue = prologue.n_members ? &prologue : NULL;
     const clef__strategy *strategy = clef__select_strategy(lw);
     if (strategy) {
-        rec->plan->spared_flops += clef__spared_flops(lw->node, strategy);
+        rec->plan->spared_flops[lw->device] += clef__spared_flops(lw->node, strategy);
         strategy->lower(lw);
         rec->tuned = false;
         rec->prologue = NULL;

@@ -115,20 +115,12 @@ static clef__operand leaf_operand(const clef__lowering *lw, int index) {
     return x;
 }
 
-/* Has it a place that is good on the device that is being lowered for?  A constant is wherever it is wanted. */
-static bool placed_here(const clef__lowering *lw, int index) {
-    const clef__captured *captured = &lw->rec->g->captured[index];
-    const clef__placed *placed = &lw->rec->placed[index];
-    return placed->there && (captured->leaf || captured->node->op->kind != CLEF__CONSTANT ||
-                             lw->rec->plan->value[placed->operand.value].device == lw->device);
-}
-
 /* Everything else that is no leaf, view or constant was placed by its group before. */
 static void place_captured(const clef__lowering *lw, int index) {
     clef__recorder *rec = lw->rec;
     const clef__captured *captured = &rec->g->captured[index];
     clef__lowering there = *lw;
-    if (captured->leaf || clef__is_view(captured)) there.device = captured->out->device;
+    there.device = captured->out->device;
     clef__operand x =
         captured->leaf ? leaf_operand(&there, index)
         : clef__is_view(captured)
@@ -141,16 +133,14 @@ static void place_captured(const clef__lowering *lw, int index) {
    with the right shape over no memory, and nothing of it is launched. */
 clef__operand clef__captured_operand(const clef__lowering *lw, int index) {
     clef__recorder *rec = lw->rec;
-    clef__lowering there = *lw;
     int *waiting = NULL, n = 0, capacity = 0, at = index;
-    while (!rec->failed && !placed_here(&there, at)) {
+    while (!rec->failed && !rec->placed[at].there) {
         if (!clef__record_room(rec, &waiting, n, &capacity, sizeof at)) break;
         waiting[n++] = at;
         if (!clef__is_view(&rec->g->captured[at])) break;
-        there.device = rec->g->captured[at].out->device;
         at = clef__captured_of(rec->g, rec->g->captured[at].node->input[0]);
     }
-    while (n > 0 && !rec->failed) place_captured(&there, waiting[--n]);
+    while (n > 0 && !rec->failed) place_captured(lw, waiting[--n]);
     clef__free(waiting);
     const clef__output *out = rec->g->captured[index].out;
     return rec->failed ? dense_operand(0, out->dtype, out->shape, NULL) : rec->placed[index].operand;

@@ -194,9 +194,11 @@ static void make_room(clef__derived_values *d, size_t bytes, size_t limit) {
     }
 }
 
-static bool affordable(clef_context *ctx, clef__device *device, size_t bytes) {
-    clef_memory_info memory = clef_memory(ctx);
-    return memory.used + memory.cached + bytes <= clef__device_info(device)->global_bytes / PART_OF_DEVICE;
+/* CPUs, and parts of one, have their memory in common. */
+static bool affordable(clef_context *ctx, int device, size_t bytes) {
+    const clef_device_info *info = clef__device_info(clef__device_at(ctx, device));
+    clef_memory_info memory = strcmp(info->type, "cpu") == 0 ? clef_memory(ctx) : clef_memory_of(ctx, device);
+    return memory.used + memory.cached + bytes <= info->global_bytes / PART_OF_DEVICE;
 }
 
 /* Memory for a copy that the plan fills in this run.  NULL where there is none, or where contexts would have too much of the device:
@@ -208,7 +210,7 @@ static clef__derived *keep(clef_context *ctx, const clef__plan *plan, const clef
     const clef__value *value = &plan->value[p->value];
     clef__device *device = clef__device_at(ctx, value->device);
     make_room(d, value->bytes, plan->prepacked_bytes > plans->weight_bytes ? plan->prepacked_bytes : plans->weight_bytes);
-    clef__buffer *buffer = affordable(ctx, device, value->bytes) ? clef__buffer_try(device, value->bytes) : NULL;
+    clef__buffer *buffer = affordable(ctx, value->device, value->bytes) ? clef__buffer_try(device, value->bytes) : NULL;
     clef__derived *new = buffer ? clef__calloc(1, sizeof *new) : NULL;
     if (!new) {
         clef__buffer_release(buffer);

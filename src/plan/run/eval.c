@@ -115,8 +115,9 @@ static clef_status measure_graph(clef_context *ctx, clef__graph_view *g) {
     clef__plan *plan = clef__plan_build(ctx, g);
     if (!plan) return clef_error_status(ctx);
     clef_status status = clef__derived_find(ctx, plan);
-    clef_plan_size size = clef__plan_size(plan, g);
-    if (status == CLEF_OK) clef__note_plan(ctx, &size);
+    clef_plan_size size[CLEF__MAX_DEVICES];
+    for (int d = 0; d < clef__context_devices(ctx); d++) size[d] = clef__plan_size(plan, g, d);
+    if (status == CLEF_OK) clef__note_plan(ctx, size);
     clef__plan_free(plan);
     return status;
 }

@@ -55,6 +55,13 @@ static void drop_passages(const issue *s) {
     }
 }
 
+/* One on which it does nothing may be lost. */
+static bool works_on(const clef__plan *plan, int device) {
+    for (int i = 0; i < plan->n_launches; i++)
+        if (plan->launch[i].device == device) return true;
+    return false;
+}
+
 /* Every device waits for the copies that it has a part in; after a failure each for all there are. */
 static clef_status end(issue *s, clef_status status) {
     const clef__plan *plan = s->plan;
@@ -62,7 +69,7 @@ static clef_status end(issue *s, clef_status status) {
         clef__device *device = clef__device_at(s->ctx, d);
         if (status == CLEF_OK) status = wait_for_edges(s, plan->n_launches + d);
         else if (plan->event) clef__settle(device);
-        if (status == CLEF_OK) status = clef__flush(device);
+        if (status == CLEF_OK && works_on(plan, d)) status = clef__flush(device);
     }
     drop_passages(s);
     release_events(plan);

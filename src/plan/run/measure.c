@@ -1,4 +1,4 @@
-/* measure.c — what a plan takes, known before it runs. */
+/* measure.c — what a plan takes on each device, known before it runs. */
 #include "plan/run/run.h"
 
 /* Nodes that cannot say read and write everything once, with one operation per element. */
@@ -13,30 +13,44 @@ static void add_cost(const clef__node *node, clef_plan_size *size) {
     size->bytes += bytes;
 }
 
-static int64_t written_bytes(const clef__plan *plan) {
-    int64_t bytes = 0;
-    for (int i = 0; i < plan->n_launches; i++)
-        for (int a = 0; a < plan->launch[i].n_args; a++) bytes += plan->launch[i].arg[a].bytes;
-    return bytes;
+static void add_launches(const clef__plan *plan, int device, clef_plan_size *size) {
+    for (int i = 0; i < plan->n_launches; i++) {
+        if (plan->launch[i].device != device) continue;
+        size->launches++;
+        for (int a = 0; a < plan->launch[i].n_args; a++) size->written_bytes += plan->launch[i].arg[a].bytes;
+    }
 }
 
-clef_plan_size clef__plan_size(const clef__plan *plan, const clef__graph_view *g) {
-    clef_plan_size size = {
-        .launches = plan->n_launches, .written_bytes = written_bytes(plan), .least_temporary_bytes = (int64_t)plan->lower_bound};
+static void add_work(const clef__graph_view *g, int device, clef_plan_size *size) {
     for (int i = 0; i < g->n; i++) {
         const clef__captured *captured = &g->captured[i];
         clef__kind kind = captured->node->op->kind;
-        if (clef__is_work(captured) && captured->same_as < 0 && kind != CLEF__VIEW && kind != CLEF__CONSTANT)
-            add_cost(captured->node, &size);
+        if (clef__is_work(captured) && captured->same_as < 0 && kind != CLEF__VIEW && kind != CLEF__CONSTANT &&
+            captured->out->device == device)
+            add_cost(captured->node, size);
     }
-    size.real_flops = size.flops - plan->spared_flops;
+}
+
+static void add_values(const clef__plan *plan, int device, clef_plan_size *size) {
     for (int v = 0; v < plan->n_values; v++) {
         const clef__value *value = &plan->value[v];
-        if (value->home == CLEF__LEAF_VALUE) size.input_bytes += (int64_t)value->bytes;
-        if (value->home == CLEF__OUTPUT_VALUE && value->donor < 0) size.result_bytes += (int64_t)value->bytes;
+        if (value->device != device) continue;
+        if (value->home == CLEF__LEAF_VALUE) size->input_bytes += (int64_t)value->bytes;
+        if (value->home == CLEF__OUTPUT_VALUE && value->donor < 0) size->result_bytes += (int64_t)value->bytes;
     }
-    for (int d = 0; d < CLEF__MAX_DEVICES; d++) size.temporary_bytes += (int64_t)plan->arena_bytes[d];
-    size.prepacked_bytes = (int64_t)plan->prepacked_bytes;
+    for (int i = 0; i < plan->n_prepacked; i++) {
+        const clef__value *value = &plan->value[plan->prepacked[i].value];
+        if (!plan->prepacked[i].inner && value->device == device) size->prepacked_bytes += (int64_t)value->bytes;
+    }
+}
+
+clef_plan_size clef__plan_size(const clef__plan *plan, const clef__graph_view *g, int device) {
+    clef_plan_size size = {.temporary_bytes = (int64_t)plan->arena_bytes[device],
+                           .least_temporary_bytes = (int64_t)plan->lower_bound[device]};
+    add_launches(plan, device, &size);
+    add_work(g, device, &size);
+    add_values(plan, device, &size);
+    size.real_flops = size.flops - plan->spared_flops[device];
     size.peak_bytes = size.input_bytes + size.result_bytes + size.temporary_bytes + size.prepacked_bytes;
     return size;
 }

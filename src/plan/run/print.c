@@ -48,6 +48,7 @@ static void print_launch(const clef__plan *plan, int i, FILE *out) {
     for (int a = 0; a < launch->n_args; a++)
         if (launch->arg[a].kind == CLEF__ARG_TENSOR) fprintf(out, " %sv%d", launch->arg[a].writes ? "→" : "", launch->arg[a].value);
     if (launch->covers > 1) fprintf(out, ", covers %d", launch->covers);
+    if (launch->device) fprintf(out, " on %d", launch->device);
     fprintf(out, "%s\n", launch->tuned ? " tuned" : "");
 }
 
@@ -56,6 +57,7 @@ static void print_values(const clef__plan *plan, FILE *out) {
     for (int v = 0; v < plan->n_values; v++) {
         const clef__value *value = &plan->value[v];
         fprintf(out, "  v%-4d %-6s %10zu bytes, launches %d … %d", v, home[value->home], value->bytes, value->first, value->last);
+        if (value->device) fprintf(out, ", on %d", value->device);
         if (value->home == CLEF__ARENA_VALUE) fprintf(out, ", at %zu", value->offset);
         if (value->in_place_of >= 0) fprintf(out, ", in place of v%d", value->in_place_of);
         if (value->donor >= 0) fprintf(out, ", takes over v%d", value->donor);
@@ -68,7 +70,11 @@ static void print_text(const clef__plan *plan, const clef__graph_view *g, FILE *
     print_captured(g, out);
     fprintf(out, "plan %016" PRIx64 ": %d launches\n", plan->hash, plan->n_launches);
     for (int i = 0; i < plan->n_launches; i++) print_launch(plan, i, out);
-    fprintf(out, "memory: arena %zu bytes, at most %zu alive at once\n", plan->arena_bytes[0], plan->lower_bound);
+    for (int d = 0; d < clef__context_devices(g->captured[0].node->ctx); d++) {
+        fprintf(out, "memory: arena %zu bytes, at most %zu alive at once", plan->arena_bytes[d], plan->lower_bound[d]);
+        if (d) fprintf(out, ", on %d", d);
+        fputc('\n', out);
+    }
     print_values(plan, out);
 }
 

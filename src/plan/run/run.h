@@ -40,8 +40,8 @@ typedef struct clef__plans {
    run: kernels and arguments. */
 clef__plan *clef__plan_build(clef_context *ctx, clef__graph_view *g);
 clef_status clef__plan_ready(clef_context *ctx, clef__plan *plan);
-/* measure.c */
-clef_plan_size clef__plan_size(const clef__plan *plan, const clef__graph_view *g);
+/* measure.c: what it takes on this device. */
+clef_plan_size clef__plan_size(const clef__plan *plan, const clef__graph_view *g, int device);
 void clef__plan_free(clef__plan *plan);
 /* Makes a work-group no larger than `most`. */
 void clef__fit_group(size_t local[3], size_t most);

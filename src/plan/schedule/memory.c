@@ -81,8 +81,8 @@ clef_status clef__plan_place(clef__plan *plan, clef_context *ctx) {
     for (int d = 0; status == CLEF_OK && d < clef__context_devices(ctx); d++) {
         int n = make_blocks(plan, d, block, block_of);
         plan->arena_bytes[d] = clef__place(block, n, 128, NULL);
-        if (d == 0) plan->lower_bound = clef__place_lower_bound(block, n);
-        if (plan->arena_bytes[d] == SIZE_MAX || plan->lower_bound == SIZE_MAX)
+        plan->lower_bound[d] = clef__place_lower_bound(block, n);
+        if (plan->arena_bytes[d] == SIZE_MAX || plan->lower_bound[d] == SIZE_MAX)
             status = clef__fail(ctx, CLEF_MEMORY, "plan: no host memory");
         for (int v = 0; status == CLEF_OK && v < plan->n_values; v++) {
             clef__value *value = &plan->value[v];
