@@ -1,4 +1,7 @@
-/* containers.c — modules that run other modules: sequential, residual. */
+/* containers.c — modules that run other modules: sequential, residual.
+
+   A sequential brings a value to where the next layer lies.  A layer without tensors of its own runs where its input is, and one whose
+   tensors lie on several devices brings values along itself. */
 #include "clef/pointwise.h"
 #include "nn/module.h"
 #include <stdio.h>
@@ -6,8 +9,17 @@
 static clef_tensor *forward_sequential(clef_module *module, clef_tensor *x, void *user) {
     (void)user;
     for (int i = 0; i < module->n; i++)
-        if (module->entry[i].kind == CLEF__CHILD) x = clef_forward(module->entry[i].child, x);
+        if (module->entry[i].kind == CLEF__CHILD) x = clef__forward_there(module->entry[i].child, x);
     return x;
+}
+
+bool clef__is_sequential(const clef_module *module) { return module->forward == forward_sequential; }
+
+/* A sequential inside brings values to its own layers, so that those at its start without parameters follow their input too. */
+clef_tensor *clef__forward_there(clef_module *layer, clef_tensor *x) {
+    if (clef__context_devices(layer->ctx) == 1 || clef__is_sequential(layer)) return clef_forward(layer, x);
+    int device = clef__module_device(layer);
+    return clef_forward(layer, device < 0 ? x : clef_to_device(x, device));
 }
 
 clef_module *clef_sequential(clef_context *ctx, clef_module *const *layers, int n) {

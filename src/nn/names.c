@@ -121,6 +121,13 @@ void clef_freeze(clef_module *module, bool frozen) {
     }
 }
 
+int clef__module_device(const clef_module *module) {
+    int n = clef_module_tensors(module), device = n ? clef_tensor_device(module->flat[0].tensor) : -1;
+    for (int i = 1; i < n; i++)
+        if (clef_tensor_device(module->flat[i].tensor) != device) return -1;
+    return device;
+}
+
 clef_status clef_module_to(clef_module *module, int device) {
     if (!module) return CLEF_INVALID;
     if (!clef__check_device(module->ctx, "module_to", device)) return CLEF_INVALID;
