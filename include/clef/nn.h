@@ -216,7 +216,7 @@ CLEF_API void clef_freeze(clef_module *module, bool frozen);
 CLEF_API void clef_zero_grad(clef_module *module);
 
 /* What runs when the module is given an input of this shape, as text of at most 100 columns into `text` (snprintf's rules; -1 on
-   failure): a line for each layer as it ends, with its output's shape, parameters, MACs and memory, then the totals.  A module that
+   failure): a line for each layer as it ends, with its output's shape, parameters, MACs and memory, then the totals, and what lies on each of several devices.  A module that
    has other modules inside has a line if it does work of its own.  "again" stands for the parameters of a layer that ran before,
    "never called" for the output of one that did not run.  In evaluation mode, on zeros (indices where the first layer is an
    embedding), in a dry run (clef_set_dry_run): nothing is computed, so a module that reads a value on the way fails.
@@ -270,7 +270,7 @@ CLEF_API clef_module *clef_model_resnet18(clef_context *ctx, clef_shape input, i
    layer's parameters and buffers lie, and gradients come back the same way.  A layer that has neither runs where its input is.  A
    module with a forward function of its own brings values along itself, with clef_to_device. */
 /* Puts all parameters, buffers and gradients of the tree on a device of the context; their handles stay, and an optimizer's state
-   follows in its next step.  CLEF_INVALID, and nothing moves, if there is no such device.
+   follows in its next step.  If it fails, nothing moves: CLEF_INVALID if there is no such device.
        clef_module_to(clef_module_child(net, "head"), 1);  */
 CLEF_API clef_status clef_module_to(clef_module *module, int device);
 

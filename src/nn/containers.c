@@ -6,14 +6,14 @@
 #include "nn/module.h"
 #include <stdio.h>
 
-static clef_tensor *forward_sequential(clef_module *module, clef_tensor *x, void *user) {
+clef_tensor *clef__forward_sequential(clef_module *module, clef_tensor *x, void *user) {
     (void)user;
     for (int i = 0; i < module->n; i++)
         if (module->entry[i].kind == CLEF__CHILD) x = clef__forward_there(module->entry[i].child, x);
     return x;
 }
 
-bool clef__is_sequential(const clef_module *module) { return module->forward == forward_sequential; }
+bool clef__is_sequential(const clef_module *module) { return module->forward == clef__forward_sequential; }
 
 /* A sequential inside brings values to its own layers, so that those at its start without parameters follow their input too. */
 clef_tensor *clef__forward_there(clef_module *layer, clef_tensor *x) {
@@ -26,7 +26,7 @@ clef_module *clef_sequential(clef_context *ctx, clef_module *const *layers, int 
     if (n < 0 || (n > 0 && !layers)) return clef__module_refuse(ctx, "sequential: %d layers in a NULL array", n);
     for (int i = 0; i < n; i++)
         if (!layers[i]) return clef__module_refuse(ctx, "sequential: layer %d is NULL", i);
-    clef_module *m = clef__module_make(ctx, "sequential", forward_sequential, NULL, 0);
+    clef_module *m = clef__module_make(ctx, "sequential", clef__forward_sequential, NULL, 0);
     for (int i = 0; m && i < n; i++) {
         char name[16];
         snprintf(name, sizeof name, "%d", i);

@@ -91,6 +91,8 @@ clef_module *clef__module_refuse(clef_context *ctx, const char *fmt, ...) __attr
 clef_module *clef__own_child(const clef_module *module, const char *name);
 /* clef_forward of it; NULL with a line if it is not there (any more). */
 clef_tensor *clef__forward_child(clef_module *module, const char *name, clef_tensor *x);
+/* The forward of clef_sequential: the module's children, one after the other. */
+clef_tensor *clef__forward_sequential(clef_module *module, clef_tensor *x, void *user);
 /* Is its forward that of clef_sequential?  Then its children may lie on different devices. */
 bool clef__is_sequential(const clef_module *module);
 /* The device that all tensors of the tree lie on; -1: there are none, or they lie on several. */

@@ -276,6 +276,20 @@ static void put_inputs(writer *w, clef_tensor *const *inputs, int n) {
     }
 }
 
+/* In a context of several devices, what lies on each. */
+static void put_places(writer *w, const clef_module *root) {
+    int devices = clef__context_devices(root->ctx), n = clef_module_tensors(root);
+    for (int d = 0; d < devices && devices > 1; d++) {
+        double bytes = 0;
+        for (int i = 0; i < n; i++) {
+            const clef_tensor *t = root->flat[i].tensor;
+            if (clef_tensor_device(t) == d) bytes += (double)clef_numel(t) * (double)clef_dtype_size(clef_tensor_dtype(t));
+        }
+        char text[40];
+        put_text(w, "device %d: parameters and buffers %s\n", d, clef__human(text, bytes));
+    }
+}
+
 static void put_totals(writer *w, const summary *s) {
     double macs = 0, outputs = 0, parameters = 0, trained = 0, buffers = 0;
     for (int i = 0; i < s->n; i++) macs += s->row[i].macs, outputs += s->row[i].bytes;
@@ -284,6 +298,7 @@ static void put_totals(writer *w, const summary *s) {
     put_text(w, "%s parameters, %s MACs\n", grouped(a, (double)clef_parameter_count(s->root)), grouped(b, macs));
     put_text(w, "memory: parameters %s, gradients %s, buffers %s, layer outputs %s\n", clef__human(a, parameters),
              clef__human(b, trained), clef__human(c, buffers), clef__human(d, outputs));
+    put_places(w, s->root);
 }
 
 static void put_table(writer *w, const summary *s) {

@@ -1,4 +1,4 @@
-/* clef_place_auto where any host allocation may fail, the N-th for N = 1, 2, … until one call passes untouched: each fails with a line
+/* clef_place_auto where any host allocation may fail, the N-th for N = 1, 2, … in ever longer steps, until one call passes untouched: each fails with a line
    and leaves the context as it was.  Then a net in two halves of a device, where the driver can divide it, is trained.  A plain
    program, so that it also runs under sanitizers.
    ctest: cost=10 plain */
@@ -38,7 +38,7 @@ static clef_tensor *images(clef_context *ctx) { return clef_ones(ctx, CLEF_SHAPE
 /* How many allocations could fail. */
 static long sweep(clef_context *ctx, clef_module *net) {
     clef_random_state random = clef_random_get(ctx);
-    for (long n = 1;; n++) {
+    for (long n = 1;; n += 1 + n / 64) {
         clef_tensor *x = images(ctx);
         countdown = n;
         clef_status status = clef_place_auto(net, x, NULL);
@@ -51,6 +51,29 @@ static long sweep(clef_context *ctx, clef_module *net) {
               "the context is not as it was", "");
         check(clef_end_step(ctx) == CLEF_OK, "end of the step", clef_error(ctx));
         if (!struck || failures) return n;
+    }
+}
+
+static int lies_on(const clef_module *net, int device) {
+    int n = 0;
+    for (int i = 0; i < clef_module_tensors(net); i++) n += clef_tensor_device(clef_module_tensor(net, i).tensor) == device;
+    return n;
+}
+
+/* All of a module moves, or nothing. */
+static void move(clef_context *ctx, clef_module *net) {
+    clef_module_to(net, 0);
+    int all = clef_module_tensors(net);
+    for (long n = 1;; n++) {
+        countdown = n;
+        clef_status status = clef_module_to(net, 1);
+        bool struck = countdown == 0;
+        countdown = 0;
+        check(lies_on(net, status == CLEF_OK) == all, "a part of the module moved", clef_error(ctx));
+        clef_clear_error(ctx);
+        if (!struck || failures) return;
+        clef_module_to(net, 0);
+        clef_end_step(ctx);
     }
 }
 
@@ -73,6 +96,7 @@ int main(void) {
     long tried = sweep(ctx, net);
     check(tried > 100, "too few allocations were seen", clef_error(ctx));
     train(ctx, net);
+    if (clef_context_device_count(ctx) > 1) move(ctx, net);
     clef_placement placement;
     clef_place_auto(net, images(ctx), &(clef_place_options){.transfer_gb_per_second = 1e3, .placement = &placement});
     check(placement.n == clef_context_device_count(ctx) && placement.part[placement.n - 1].layers > 0, "the cut", clef_error(ctx));

@@ -320,6 +320,26 @@ Test(placed, report_and_parameters_agree) {
     }
 }
 
+Test(placed, summary_tells_what_lies_where) {
+    char text[4096];
+    clef_module *net = clef_sequential(ctx, CLEF_LAYERS(clef_nn_linear(ctx, 4, 8, NULL), clef_nn_linear(ctx, 8, 2, NULL)));
+    clef_module_to(clef_module_child(net, "1"), 1);
+    cr_assert(clef_summary(net, CLEF_SHAPE(3, 4), text, sizeof text) > 0, "%s", clef_error(ctx));
+    cr_expect(strstr(text, "device 0: parameters and buffers 160 B\ndevice 1: parameters and buffers 72 B\n"), "%s", text);
+}
+
+Test(placed, resnet_is_cut_between_its_blocks) {
+    clef_module *net = clef_model_resnet18(ctx, CLEF_SHAPE(3, 32, 32), CLASSES);
+    clef_placement p;
+    cr_assert_eq(clef_place_auto(net, clef_zeros(ctx, CLEF_SHAPE(16, 3, 32, 32), CLEF_F32), &(clef_place_options){.placement = &p}),
+                 CLEF_OK, "%s", clef_error(ctx));
+    cr_expect_str_eq(p.part[0].first, "conv1");
+    cr_expect_eq(strncmp(p.part[1].first, "layer", 5), 0, "%s", p.part[1].first);
+    cr_expect_str_eq(p.part[1].last, "fc");
+    double first = p.part[0].seconds, second = p.part[1].seconds;
+    cr_expect(first < 1.5 * second && second < 1.5 * first, "%g and %g s", first, second);
+}
+
 Test(placed, layers_that_share_a_tensor_stay_together) {
     clef_module *shared = clef_nn_linear(ctx, 64, 64, NULL);
     clef_module *net =
