@@ -248,13 +248,14 @@ static bool walk_backward(placing *p, clef_tensor *const *gradient, int n, uint6
 /* The parameters' gradients are built, and not computed. */
 static bool run_backward(placing *p, clef_tensor *y) {
     if (p->options.inference || !clef_requires_grad(y)) return true;
-    clef_tensor **t = clef__calloc(2 * (size_t)p->n_owned, sizeof *t), **gradient = t + p->n_owned;
+    clef_tensor **t = clef__calloc(2 * (size_t)p->n_owned, sizeof *t);
+    if (!t) return false;
     int n = 0;
-    for (int i = 0; t && i < p->n_owned; i++)
+    for (int i = 0; i < p->n_owned; i++)
         if (clef_requires_grad(p->owned[i].tensor)) t[n++] = p->owned[i].tensor;
     uint64_t last = clef__node_of(y)->made;
-    bool done = t && (n == 0 || clef_grad(y, clef_ones_like(y), t, n, false, gradient) == CLEF_OK);
-    done = done && walk_backward(p, gradient, n, last);
+    bool done = n == 0 || clef_grad(y, clef_ones_like(y), t, n, false, t + n) == CLEF_OK;
+    done = done && walk_backward(p, t + n, n, last);
     clef__free(t);
     return done;
 }
