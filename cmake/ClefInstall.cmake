@@ -1,4 +1,4 @@
-# Install rules: headers, both libraries, the tool, its man page, examples, and what CMake and pkg-config look for.
+# Install rules: headers, both libraries, the program that tries drivers, the tool, its man page, examples, and what CMake and pkg-config look for.
 include(CMakePackageConfigHelpers)
 
 if(TARGET clef_shared)
@@ -9,6 +9,7 @@ if(TARGET clef_shared)
 endif()
 # An export of its own: a program that links the shared library needs no OpenCL package at build time.
 install(TARGETS clef_static EXPORT ClefStaticTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS clef_probe RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/clef)
 if(TARGET clef_tool)
   install(TARGETS clef_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   install(FILES cmake/clef.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)

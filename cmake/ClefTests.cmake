@@ -41,6 +41,12 @@ clef_c_target(whole_writes)
 set_target_properties(whole_writes PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/tests)
 target_link_libraries(whole_writes PRIVATE OpenCL::OpenCL ${CMAKE_DL_LIBS})
 
+# Preloaded, it lets commands begin late.
+add_library(delays MODULE tests/support/delays.c)
+clef_c_target(delays)
+set_target_properties(delays PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/tests)
+target_link_libraries(delays PRIVATE OpenCL::OpenCL Threads::Threads ${CMAKE_DL_LIBS})
+
 # A program that may look into the rooms: the static library has every symbol.
 function(clef_test_program target source)
   add_executable(${target} ${source})
@@ -53,8 +59,12 @@ function(clef_test_program target source)
   target_include_directories(${target} PRIVATE src tests cl)
   target_compile_definitions(${target} PRIVATE CLEF_TEST_SOURCE="${CMAKE_CURRENT_SOURCE_DIR}"
     CLEF_TEST_BUILD="${CMAKE_CURRENT_BINARY_DIR}" CLEF_TEST_FAKE_CLBLAST="$<TARGET_FILE:fake_clblast>"
-    CLEF_TEST_FILE_FAULTS="$<TARGET_FILE:file_faults>" CLEF_TEST_CALL_FAULTS="$<TARGET_FILE:call_faults>")
-  add_dependencies(${target} fake_clblast file_faults call_faults)
+    CLEF_TEST_FILE_FAULTS="$<TARGET_FILE:file_faults>" CLEF_TEST_CALL_FAULTS="$<TARGET_FILE:call_faults>"
+    CLEF_TEST_DELAYS="$<TARGET_FILE:delays>")
+  add_dependencies(${target} fake_clblast file_faults call_faults delays)
+  # The static library looks for it beside the program.
+  file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/tests/${room})
+  file(CREATE_LINK ${CMAKE_CURRENT_BINARY_DIR}/clef-probe ${CMAKE_CURRENT_BINARY_DIR}/tests/${room}/clef-probe SYMBOLIC)
   if(TARGET pretend_cpu)
     add_dependencies(${target} pretend_cpu)
     target_compile_definitions(${target} PRIVATE CLEF_TEST_PRETEND_CPU="$<TARGET_FILE:pretend_cpu>")
@@ -194,6 +204,11 @@ endforeach()
 if(CLEF_SANITIZE)
   return()
 endif()
+# Trainings over several devices once more, with all that is queued beginning late.
+add_test(NAME delays/plan/main_device_fuzz COMMAND plan_main_device_fuzz)
+clef_test_properties(delays/plan/main_device_fuzz tests/plan/main_device_fuzz.c unit)
+set_property(TEST delays/plan/main_device_fuzz APPEND PROPERTY ENVIRONMENT
+  "LD_PRELOAD=$<TARGET_FILE:delays>" CLEF_TEST_DELAY=all CLEF_FUZZ_GRAPHS=4)
 # Every row of mutants.def; main_mutants alone takes some.
 add_test(NAME kernels/main_mutants_all COMMAND kernels_main_mutants all)
 clef_test_properties(kernels/main_mutants_all tests/kernels/main_mutants.c kernels)

@@ -9,6 +9,7 @@
      CLEF_CLBLAST       file of CLBlast's library; 0: none (clef/tune.h); read when it is needed
      CLEF_MATRIX        0: no matrix units for products of half types; emulated: local memory in their place, on a device with the
                         profile gpu, to test; read when it is needed
+     CLEF_PROBE         file of clef-probe (see clef_device_events); 0 or empty: none; read when it is needed
      CLEF_PROFILE       device profile to force (a row of cl/profile.def)
      CLEF_EAGER=1       evaluate after every op
      CLEF_DEBUG=memory  exact-size buffers, none reused
@@ -97,6 +98,18 @@ CLEF_API void clef_close(clef_context *ctx);
 CLEF_API int clef_context_device_count(const clef_context *ctx);
 /* Facts about the i-th of them, from 0, into *info; false when there is none. */
 CLEF_API bool clef_context_device(const clef_context *ctx, int i, clef_device_info *info);
+
+/* What a driver was found to do when Clef tried it.  Some hang, crash or compute wrong numbers where they should
+   not, so the trial is a process of its own, clef-probe, which is stopped after some seconds.  It is tried once:
+   verdicts are saved in the kernel cache, until it is cleared or driver, device or version of Clef are others. */
+typedef enum clef_verdict { CLEF_VERDICT_UNKNOWN, CLEF_VERDICT_NO, CLEF_VERDICT_YES } clef_verdict;
+/* Can queues of devices a and b (indices as for clef_device_get; a = b: two queues of one device) wait for each
+   other's events in one cl_context?  No for devices of different platforms.  Unknown where nobody asked yet and ask is
+   false, where clef-probe is missing, or where CLEF_PROBE=0; Clef then does as if the answer were no.  A first answer
+   takes a tenth of a second, and two seconds of a driver that hangs. */
+CLEF_API clef_verdict clef_device_events(clef_context *ctx, int a, int b, bool ask);
+/* Can work of that device wait for user events, which the host completes?  The same holds. */
+CLEF_API clef_verdict clef_device_user_events(clef_context *ctx, int index, bool ask);
 
 /* The first failure since opening or clearing, as one line (op: fact, shapes, remedy); "" when there was
    none.  The context's own text, valid until it is cleared or closed.  NULL: of clef_open and the like on

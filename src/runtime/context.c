@@ -1,4 +1,4 @@
-/* context.c — opening and closing, and the small state that everything above shares.
+/* context.c — a context made and closed, and the small state that everything above shares; open.c opens its devices.
 
    A context closes from the top: the rooms' closers first (train … graph), then devices, then the cache and the
    trace. */
@@ -36,86 +36,6 @@ clef_context *clef__context_abandon(clef_context *ctx) {
     return NULL;
 }
 
-static void build_options(clef__device *d) {
-    char text[128] = "";
-    int major = 0, minor = 0;
-    clGetDeviceInfo(d->id, CL_DEVICE_OPENCL_C_VERSION, sizeof text - 1, text, NULL);
-    bool has_12 = sscanf(text, "OpenCL C %d.%d", &major, &minor) == 2 && major * 10 + minor >= 12;
-    snprintf(d->options, sizeof d->options, "%s%s -DCLEF_LANES=%d", has_12 ? "-cl-std=CL1.2" : "",
-             d->info.f64 ? " -DCLEF_F64=1" : "", d->profile.vector);
-}
-
-static bool choose_profile(clef__device *d, const char *name) {
-    if (!name) name = clef__env("CLEF_PROFILE");
-    if (name && !*name) name = NULL;
-    if (clef__profile_choose(name, &d->info, &d->profile)) return true;
-    char names[256];
-    clef__profile_names(names, sizeof names);
-    clef__fail(d->ctx, CLEF_INVALID, "open: no device profile is called \"%.80s\"; there are: %s", name, names);
-    return false;
-}
-
-clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_context context, cl_command_queue queue,
-                                const char *profile) {
-    clef__device *d = clef__calloc(1, sizeof *d);
-    if (!d) {
-        clef__fail(ctx, CLEF_MEMORY, "open: out of host memory");
-        return NULL;
-    }
-    d->ctx = ctx;
-    d->number = ctx->n_devices;
-    d->id = found->id;
-    d->divided = found->divided;
-    d->info = found->info;
-    clef__programs_open(d);
-    ctx->device[ctx->n_devices++] = d;
-    if (!choose_profile(d, profile)) return NULL;
-    build_options(d);
-    d->saving = clef__cache_saving(d);
-    d->large_pages = clef__driver_of(&d->info).large_pages && !ctx->debug_memory; /* checkers know the driver's memory, not ours */
-    cl_int code = CL_SUCCESS;
-    const cl_context_properties on[] = {CL_CONTEXT_PLATFORM, (cl_context_properties)found->platform, 0};
-    if (!context) d->context = clCreateContext(on, 1, &d->id, NULL, NULL, &code);
-    else if ((code = clRetainContext(context)) == CL_SUCCESS) d->context = context;
-    if (code == CL_SUCCESS && !queue)
-        d->queue = clCreateCommandQueue(d->context, d->id, ctx->trace ? CL_QUEUE_PROFILING_ENABLE : 0, &code);
-    else if (code == CL_SUCCESS && (code = clRetainCommandQueue(queue)) == CL_SUCCESS) d->queue = queue;
-    if (code == CL_SUCCESS) return d;
-    clef__fail_cl(d, code, "open: %s", d->info.name);
-    return NULL;
-}
-
-static bool open_choice(clef_context *ctx, const clef__found *whole, const clef__choice *choice, const char *profile) {
-    clef__found parts[CLEF__MAX_DEVICES];
-    int n = clef__device_divide(ctx, whole, choice, parts), opened = 0;
-    int before = ctx->n_devices;
-    while (opened < n && clef__device_open(ctx, &parts[opened], NULL, NULL, profile)) opened++;
-    /* A device that was begun holds its part. */
-    for (int i = ctx->n_devices - before; i < n; i++)
-        if (parts[i].divided) clReleaseDevice(parts[i].id);
-    return n > 0 && opened == n;
-}
-
-clef_context *clef__context_open(const clef_options *options) {
-    static const clef_options defaults = {0};
-    if (!options) options = &defaults;
-    clef__choice chosen[CLEF__MAX_DEVICES];
-    int threads = clef__threads_wanted(options->threads);
-    if (threads < 0) return NULL;
-    int n = clef__devices_choose(options->device, chosen);
-    if (n && !clef__has_room()) return NULL;
-    clef_context *ctx = n ? clef__context_new(options) : NULL;
-    if (!ctx) return NULL;
-    const clef__found *list;
-    clef__devices(&list);
-    for (int i = 0; i < n; i++) {
-        const clef__found *whole = &list[chosen[i].index];
-        if (chosen[i].parts == 0) clef__threads_choose(threads, &whole->info, &chosen[i]);
-        if (!open_choice(ctx, whole, &chosen[i], options->profile)) return clef__context_abandon(ctx);
-    }
-    return ctx;
-}
-
 /* ---- closing ---- */
 /* In a forked child and on a lost device the driver is not called: what it holds is left to it. */
 static void close_device(clef__device *d) {
@@ -124,6 +44,7 @@ static void close_device(clef__device *d) {
     clef__pool_close(d);
     clef__programs_close(d);
     clef__codes_close(d);
+    if (alive && d->beside) clReleaseCommandQueue(d->beside);
     if (alive && d->queue) clReleaseCommandQueue(d->queue);
     if (alive && d->context) clReleaseContext(d->context);
     if (alive && d->divided) clReleaseDevice(d->id);
@@ -137,6 +58,7 @@ void clef_close(clef_context *ctx) {
         if (ctx->device[i]->queue && clef__alive(ctx)) clef__finish(ctx->device[i]);
     for (int r = CLEF__ROOMS - 1; r >= 0; r--)
         if (ctx->room[r].closer) ctx->room[r].closer(ctx, ctx->room[r].state);
+    clef__porter_close(ctx);
     clef__blas_close(ctx);
     clef__trace_close(ctx);
     for (int i = ctx->n_devices - 1; i >= 0; i--) close_device(ctx->device[i]);

@@ -6,6 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
+#if defined(__linux__)
+#include <sys/auxv.h>
+#endif
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -16,6 +19,14 @@ const char *clef__env(const char *name) {
     return secure_getenv(name);
 #else
     return getenv(name);
+#endif
+}
+
+bool clef__privileged(void) {
+#if defined(__linux__)
+    return getauxval(AT_SECURE) != 0;
+#else
+    return getuid() != geteuid() || getgid() != getegid();
 #endif
 }
 

@@ -1,4 +1,4 @@
-/* program.c — programs, each compiled once per device.
+/* program.c — programs, each compiled once per device, and once for all parts of a device that share an OpenCL context.
 
    A program is found by the hash of what makes it (source, options, device, driver).  The first thread that asks
    builds it, without the lock; others that want the same one wait for it.
@@ -14,6 +14,14 @@
 void clef__programs_open(clef__device *device) {
     pthread_mutex_init(&device->programs.lock, NULL);
     pthread_cond_init(&device->programs.changed, NULL);
+}
+
+/* Those that share the device's programs, itself among them. */
+static cl_uint sharers(const clef__device *device, cl_device_id ids[CLEF__MAX_DEVICES]) {
+    cl_uint n = 0;
+    for (int i = 0; i < device->ctx->n_devices; i++)
+        if (device->ctx->device[i]->leader == device->leader) ids[n++] = device->ctx->device[i]->id;
+    return n;
 }
 
 /* ---- building ---- */
@@ -53,7 +61,9 @@ static bool blames_source(const char *log) {
 
 /* Compiles or loads `program`; keeps it, or takes its log and releases it. */
 static bool compile(build *b, cl_program program) {
-    b->code = clBuildProgram(program, 1, &b->device->id, b->options, NULL, NULL);
+    cl_device_id ids[CLEF__MAX_DEVICES];
+    cl_uint n = sharers(b->device, ids);
+    b->code = clBuildProgram(program, n, ids, b->options, NULL, NULL);
     if (b->code == CL_SUCCESS) {
         b->entry->program = program;
         return true;
@@ -112,11 +122,20 @@ static bool from_source(build *b) {
 }
 
 static bool load_binary(build *b, const clef__entry *e) {
-    cl_int state = CL_SUCCESS;
-    cl_program program = clCreateProgramWithBinary(b->device->context, 1, &b->device->id, &e->size,
-                                                   (const unsigned char **)&e->payload, &state, &b->code);
-    if (program && state != CL_SUCCESS) clReleaseProgram(program);
-    return program && state == CL_SUCCESS && compile(b, program);
+    cl_device_id ids[CLEF__MAX_DEVICES];
+    size_t sizes[CLEF__MAX_DEVICES] = {0};
+    const unsigned char *binaries[CLEF__MAX_DEVICES];
+    cl_int states[CLEF__MAX_DEVICES] = {CL_SUCCESS};
+    cl_uint n = sharers(b->device, ids);
+    for (cl_uint i = 0; i < n; i++) {
+        sizes[i] = e->size;
+        binaries[i] = e->payload;
+    }
+    cl_program program = clCreateProgramWithBinary(b->device->context, n, ids, sizes, binaries, states, &b->code);
+    bool good = program != NULL;
+    for (cl_uint i = 0; i < n; i++) good = good && states[i] == CL_SUCCESS;
+    if (program && !good) clReleaseProgram(program);
+    return good && compile(b, program);
 }
 
 typedef enum found { MISS, HIT, KNOWN_FAILURE } found;
@@ -207,7 +226,7 @@ static clef__program *look_up(clef__programs *programs, const uint8_t key[32]) {
 /* The entry, with *mine set when the caller is to build it; NULL when host memory is out.  Waits
    while another builds. */
 static clef__program *claim(clef__device *device, const uint8_t key[32], bool *mine) {
-    clef__programs *programs = &device->programs;
+    clef__programs *programs = &device->leader->programs;
     pthread_mutex_lock(&programs->lock);
     clef__program *p = look_up(programs, key);
     while (p && p->state == CLEF__BUILDING) pthread_cond_wait(&programs->changed, &programs->lock);
@@ -223,7 +242,7 @@ static clef__program *claim(clef__device *device, const uint8_t key[32], bool *m
 }
 
 static void settle(clef__device *device, clef__program *entry, cl_int code) {
-    clef__programs *programs = &device->programs;
+    clef__programs *programs = &device->leader->programs;
     pthread_mutex_lock(&programs->lock);
     entry->code = code;
     entry->clears = atomic_load(&device->ctx->clears);
@@ -273,7 +292,7 @@ bool clef__program_key(clef__device *device, const char *source, const char *opt
 }
 
 clef__program *clef__program_find(clef__device *device, const uint8_t key[32]) {
-    clef__programs *programs = &device->programs;
+    clef__programs *programs = &device->leader->programs;
     pthread_mutex_lock(&programs->lock);
     clef__program *there = look_up(programs, key);
     pthread_mutex_unlock(&programs->lock);

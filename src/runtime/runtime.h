@@ -124,6 +124,38 @@ clef_status clef__buffer_read(clef__buffer *buffer, size_t offset, void *host, s
 clef_status clef__buffer_copy(clef__buffer *to, size_t to_offset, clef__buffer *from, size_t from_offset,
                               size_t bytes); /* also between devices (through the host if need be) */
 
+/* ---- several queues (events.c) ----
+   A point in a queue that another can wait for.  Only devices that are joined, in one OpenCL context, wait for one another's. */
+typedef struct clef__event clef__event;
+bool clef__devices_joined(const clef__device *a, const clef__device *b);
+void clef__event_release(clef__event *event); /* NULL is allowed */
+/* All that was queued on the device so far.  *event is the caller's, NULL on failure. */
+clef_status clef__queue_mark(clef__device *device, clef__event **event);
+/* What is queued on the device from now on waits for these. */
+clef_status clef__queue_after(clef__device *device, clef__event *const *event, int n);
+/* Copies between joined devices in the second queue of the one that receives, after these events and in no order with what the
+   devices compute.  *done is the caller's, NULL on failure. */
+typedef struct clef__span {
+    clef__buffer *buffer;
+    size_t offset; /* bytes */
+} clef__span;
+clef_status clef__copy_beside(const clef__span *to, const clef__span *from, size_t bytes, clef__event *const *after, int n,
+                              clef__event **done);
+
+/* Copies between devices of different contexts in two halves, each in the second queue of its device (passage.c).  `to` is where the
+   second half will go, which takes the passage over.  NULL, and *done too, on failure. */
+typedef struct clef__passage clef__passage;
+/* Do both drivers stand what that takes?  Else a copy goes through the host, which waits (clef__buffer_copy). */
+bool clef__devices_pass(clef__device *from, clef__device *to);
+clef__passage *clef__fetch_beside(const clef__span *from, clef__device *to, size_t bytes, clef__event *const *after, int n,
+                                  clef__event **done);
+clef_status clef__store_beside(const clef__span *to, clef__passage *passage, size_t bytes, clef__event *const *after, int n,
+                               clef__event **done);
+/* Of one that is not stored any more; NULL is allowed. */
+void clef__passage_drop(clef__device *to, clef__passage *passage);
+/* Waits on the host until no copy to the device runs any more: after a failure in between. */
+void clef__settle(clef__device *device);
+
 /* ---- programs and launches (program.c, launch.c) ---- */
 /* A kernel object of its own: arguments set on it stay set.  The program behind it is compiled once per
    (source, options) and device, from memory, then disk, then the driver.

@@ -123,6 +123,16 @@ typedef struct clef__staging {
     size_t flying_bytes, idle_bytes;
 } clef__staging;
 void clef__staging_close(clef__device *device);
+/* A stage of at least so many bytes, NULL when there is none to be had; sent off, until the event that it takes over; given back. */
+clef__stage *clef__stage_take(clef__device *device, size_t bytes);
+void clef__stage_fly(clef__device *device, clef__stage *stage, cl_event done);
+void clef__stage_return(clef__device *device, clef__stage *stage);
+
+/* ---- copies through the host (passage.c) ---- */
+typedef struct clef__porter clef__porter;
+void clef__porter_close(clef_context *ctx);
+/* What failed since this was asked last: a code of OpenCL's, or CL_SUCCESS. */
+cl_int clef__porter_failure(clef_context *ctx);
 
 /* ---- programs (program.c) ---- */
 typedef enum clef__program_state { CLEF__BUILDING, CLEF__READY, CLEF__FAILED } clef__program_state;
@@ -166,7 +176,7 @@ typedef struct clef__codes {
 void clef__codes_close(clef__device *device);
 
 /* ---- the disk cache (cache.c) ---- */
-typedef enum clef__entry_kind { CLEF__ENTRY_BINARY = 1, CLEF__ENTRY_FAILURE } clef__entry_kind;
+typedef enum clef__entry_kind { CLEF__ENTRY_BINARY = 1, CLEF__ENTRY_FAILURE, CLEF__ENTRY_VERDICT } clef__entry_kind;
 typedef struct clef__entry {
     clef__entry_kind kind;
     const unsigned char *payload; /* inside the bytes that were checked */
@@ -244,7 +254,9 @@ clef_status clef__trace_open(clef_context *ctx);
 void clef__trace_close(clef_context *ctx);
 /* Takes over the event. */
 void clef__trace_event(clef__device *device, const char *label, cl_event event);
-/* The same for all that ran from the end of one event to the end of another. */
+/* The same for one of its second queue, */
+void clef__trace_beside(clef__device *device, const char *label, cl_event event);
+/* and for all that ran from the end of one event to the end of another. */
 void clef__trace_span(clef__device *device, const char *label, cl_event begin, cl_event end);
 void clef__trace_host(clef_context *ctx, const char *label, double begin, double end);
 /* Writes what has finished; call after clef__queue_wait. */
@@ -256,13 +268,14 @@ struct clef__device {
     int number; /* within its context */
     cl_context context;
     cl_device_id id;
-    bool divided; /* a sub-device that Clef made: released with this */
-    cl_command_queue queue;
+    bool divided;                   /* a sub-device that Clef made: released with this */
+    cl_command_queue queue, beside; /* beside: NULL until something was copied to it (events.c) */
     struct {
         int skip, skipped; /* waits until the next, and since the last */
     } watch;               /* for the end of little work (launch.c) */
     clef_device_info info;
     clef__profile profile;
+    enum { CLEF__UNASKED, CLEF__YES, CLEF__NO } passes; /* copies through the host need not wait there (passage.c) */
     bool matrix_asked;
     clef__matrix_unit matrix_unit;
     clef__saving saving;
@@ -270,6 +283,7 @@ struct clef__device {
     char options[64]; /* what every build gets */
     clef__pool pool;
     clef__staging staging;
+    clef__device *leader; /* whose programs it uses: its own, or those of an equal part of the same device, opened before it */
     clef__programs programs;
     clef__codes codes;
     double blas_pace[4]; /* of CLBlast's routines for products: seconds for one operation; 0: not known yet */
@@ -307,9 +321,12 @@ struct clef_context {
     clef__tuning tuning;
     clef__blas blas;
     clef__trace *trace;
+    clef__porter *porter; /* NULL until it is needed */
 };
 
 /* ---- process.c ---- */
+/* A set-uid program and the like, which must not trust its environment. */
+bool clef__privileged(void);
 /* Bytes of address space that this process may still take (ulimit -v); UINT64_MAX: no limit is known. */
 uint64_t clef__address_space_left(void);
 /* Enough for a driver?  If not, this thread's open error says so. */
@@ -322,9 +339,15 @@ cl_int clef__queue_wait(cl_command_queue queue);
 /* Waits for an event of the device's queue. */
 cl_int clef__event_wait(clef__device *device, cl_event event);
 
-/* ---- context.c ---- */
+/* ---- events.c ---- */
+cl_command_queue clef__queue_new(const clef__device *device, cl_int *code);
+
+/* ---- open.c ---- */
+/* In an OpenCL context and, unless NULL, a queue that exist: it retains them. */
 clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_context context, cl_command_queue queue,
                                 const char *profile);
+
+/* ---- context.c ---- */
 clef_context *clef__context_new(const clef_options *options);
 /* May OpenCL be called?  Not after fork (CLEF_STATE) and not on a lost device (CLEF_LOST). */
 clef_status clef__ready(clef__device *device);

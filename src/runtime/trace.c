@@ -13,11 +13,12 @@
 #include <string.h>
 #include <time.h>
 
-enum { GATHER = 4096, HOST = 1000 };
+enum { GATHER = 4096, BESIDE = 500, HOST = 1000 }; /* the last two: tracks */
 
 typedef struct pending {
     cl_event begin, event; /* begin: where it ended something began that ends with `event`; NULL: one that runs by itself */
     int device;
+    bool beside; /* in its second queue */
     char label[64];
 } pending;
 
@@ -26,8 +27,8 @@ struct clef__trace {
     char *path;
     bool some; /* rows written */
     int n;
-    bool tied[CLEF__MAX_DEVICES];
-    double shift[CLEF__MAX_DEVICES]; /* host seconds minus device seconds */
+    bool tied[CLEF__MAX_DEVICES], named[CLEF__MAX_DEVICES]; /* named: the track of the second queue */
+    double shift[CLEF__MAX_DEVICES];                        /* host seconds minus device seconds */
     double begin;
     pthread_mutex_t lock; /* of the file: kernels are compiled in several threads */
     pending pending[GATHER];
@@ -104,6 +105,8 @@ static void release(const pending *p) {
     if (p->begin) clReleaseEvent(p->begin);
 }
 
+static int track_of(const pending *p) { return p->device + (p->beside ? BESIDE : 0); }
+
 static void collect(clef_context *ctx, int device) {
     clef__trace *t = ctx->trace;
     int kept = 0;
@@ -115,7 +118,7 @@ static void collect(clef_context *ctx, int device) {
             continue;
         }
         if (times(p.event, &begin, &end) && (!p.begin || times(p.begin, &earlier, &begin)))
-            put_row(t, p.label, device, begin + t->shift[device], end + t->shift[device]);
+            put_row(t, p.label, track_of(&p), begin + t->shift[device], end + t->shift[device]);
         release(&p);
     }
     t->n = kept;
@@ -134,9 +137,16 @@ static void tie(clef__device *device) {
     clReleaseEvent(mark);
 }
 
-static void add(clef__device *device, const char *label, cl_event begin, cl_event event) {
+static void name_beside(clef__trace *t, const clef__device *device) {
+    char name[128];
+    snprintf(name, sizeof name, "%.100s: copies beside", device->info.name);
+    put_track(t, device->number + BESIDE, name);
+    t->named[device->number] = true;
+}
+
+static void add(clef__device *device, const char *label, pending p) {
     clef__trace *t = device->ctx->trace;
-    pending p = {begin, event, device->number, ""};
+    p.device = device->number;
     snprintf(p.label, sizeof p.label, "%s", label);
     if (t->n == GATHER) {
         clef__queue_wait(device->queue);
@@ -147,12 +157,19 @@ static void add(clef__device *device, const char *label, cl_event begin, cl_even
         return;
     }
     if (!t->tied[device->number]) tie(device);
+    if (p.beside && !t->named[device->number]) name_beside(t, device);
     t->pending[t->n++] = p;
 }
 
-void clef__trace_event(clef__device *device, const char *label, cl_event event) { add(device, label, NULL, event); }
+void clef__trace_event(clef__device *device, const char *label, cl_event event) { add(device, label, (pending){.event = event}); }
 
-void clef__trace_span(clef__device *device, const char *label, cl_event begin, cl_event end) { add(device, label, begin, end); }
+void clef__trace_beside(clef__device *device, const char *label, cl_event event) {
+    add(device, label, (pending){.event = event, .beside = true});
+}
+
+void clef__trace_span(clef__device *device, const char *label, cl_event begin, cl_event end) {
+    add(device, label, (pending){.begin = begin, .event = end});
+}
 
 void clef__trace_host(clef_context *ctx, const char *label, double begin, double end) {
     if (ctx->trace) put_row(ctx->trace, label, HOST, begin, end);

@@ -68,7 +68,8 @@ static bool wait_oldest(clef__device *device) {
     return over;
 }
 
-static void fly(clef__staging *st, clef__stage *s, cl_event done) {
+void clef__stage_fly(clef__device *device, clef__stage *s, cl_event done) {
+    clef__staging *st = &device->staging;
     s->done = done;
     s->next = NULL;
     if (st->newest) st->newest->next = s;
@@ -87,8 +88,7 @@ static clef__stage *new_stage(size_t size) {
     return NULL;
 }
 
-/* A stage of at least `bytes`; NULL when there is none to be had. */
-static clef__stage *take_stage(clef__device *device, size_t bytes) {
+clef__stage *clef__stage_take(clef__device *device, size_t bytes) {
     clef__staging *st = &device->staging;
     size_t size = STAGE;
     while (size < bytes) size *= 2;
@@ -105,12 +105,14 @@ static clef__stage *take_stage(clef__device *device, size_t bytes) {
     return new_stage(size);
 }
 
+void clef__stage_return(clef__device *device, clef__stage *s) { make_idle(&device->staging, s); }
+
 /* Sends the open stage off behind a marker; without one it has landed when the queue is finished. */
 static void seal(clef__device *device) {
     clef__staging *st = &device->staging;
     cl_event done = NULL;
     if (clEnqueueMarkerWithWaitList(device->queue, 0, NULL, &done) != CL_SUCCESS) done = NULL;
-    fly(st, st->open, done);
+    clef__stage_fly(device, st->open, done);
     st->open = NULL;
     if (!done) wait_oldest(device);
 }
@@ -124,7 +126,7 @@ static clef_status write_small(clef__buffer *b, size_t offset, const void *host,
     clef__device *device = b->device;
     clef__staging *st = &device->staging;
     if (st->open && st->open->used + bytes > st->open->size) seal(device);
-    if (!st->open && !(st->open = take_stage(device, STAGE))) return write_blocking(b, offset, host, bytes);
+    if (!st->open && !(st->open = clef__stage_take(device, STAGE))) return write_blocking(b, offset, host, bytes);
     unsigned char *at = st->open->bytes + st->open->used;
     memcpy(at, host, bytes);
     st->open->used += (bytes + 63) / 64 * 64;
@@ -134,7 +136,7 @@ static clef_status write_small(clef__buffer *b, size_t offset, const void *host,
 
 static clef_status write_staged(clef__buffer *b, size_t offset, const void *host, size_t bytes) {
     clef__device *device = b->device;
-    clef__stage *s = take_stage(device, bytes);
+    clef__stage *s = clef__stage_take(device, bytes);
     if (!s) return write_blocking(b, offset, host, bytes);
     memcpy(s->bytes, host, bytes);
     cl_event done = NULL;
@@ -144,7 +146,7 @@ static clef_status write_staged(clef__buffer *b, size_t offset, const void *host
         return clef__fail_cl(device, code, "write: %zu bytes", bytes);
     }
     if (device->ctx->trace && clRetainEvent(done) == CL_SUCCESS) clef__trace_event(device, "write", done);
-    fly(&device->staging, s, done);
+    clef__stage_fly(device, s, done);
     return CLEF_OK;
 }
 
@@ -174,6 +176,7 @@ clef_status clef__buffer_read(clef__buffer *b, size_t offset, void *host, size_t
     if (code != CL_SUCCESS) return clef__fail_cl(device, code, "read: %zu bytes", bytes);
     code = clef__event_wait(device, done);
     if (code != CL_SUCCESS) clef__queue_wait(device->queue); /* so that nothing is written into `host` later */
+    else code = clef__porter_failure(device->ctx);           /* what lies there may not be what was meant to */
     if (code == CL_SUCCESS && device->ctx->trace) clef__trace_event(device, "read", done);
     else clReleaseEvent(done);
     return code == CL_SUCCESS ? CLEF_OK : clef__fail_cl(device, code, "read: %zu bytes", bytes);

@@ -34,6 +34,9 @@ command -v c++ >/dev/null 2>&1 || { cxx=OFF; echo "skipped: the C++17 consumers 
 
 # A prefix may be moved: nothing in the package may hold the old path.
 mv "$prefix" "$work/moved" && prefix=$work/moved && libdir=$work/moved/${libdir#"$work/prefix/"}
+if "$prefix/bin/clef" devices --quiet >/dev/null 2>&1; then
+    step "a moved library finds clef-probe" sh -c "'$prefix/bin/clef' devices --probe --quiet | grep -qE 'queues: (yes|no)'"
+fi
 for kind in shared static; do
     step "configure by find_package, $kind" "$cmake" -S "$here/consumer" -B "$work/$kind" -DCMAKE_PREFIX_PATH="$prefix" \
         -DCMAKE_BUILD_TYPE=Release -DKIND=$kind -DWITH_CXX=$cxx
@@ -77,7 +80,7 @@ sub off STATIC_LIBRARY -DBUILD_SHARED_LIBS=OFF
 step "configure with BUILD_SHARED_LIBS=OFF" "$cmake" -S "$source" -B "$work/only" -DBUILD_SHARED_LIBS=OFF -DCLEF_TESTS=OFF -DCLEF_TOOLS=OFF \
     -DCLEF_EXAMPLES=OFF -DCLEF_BENCH=OFF
 mkdir -p "$work/only/include/clef"
-cp "$build/libclef.a" "$work/only/" && cp "$build/include/clef/pointwise.h" "$work/only/include/clef/" || status=1
+cp "$build/libclef.a" "$build/clef-probe" "$work/only/" && cp "$build/include/clef/pointwise.h" "$work/only/include/clef/" || status=1
 step "install, static only" env DESTDIR= "$cmake" --install "$work/only" --prefix "$work/alone"
 step "no shared library is installed" sh -c "! find '$work/alone' -name 'libclef.so*' | grep -q ."
 step "configure by find_package, static only" "$cmake" -S "$here/consumer" -B "$work/alone_build" -DCMAKE_PREFIX_PATH="$work/alone" \

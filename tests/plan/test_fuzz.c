@@ -8,6 +8,7 @@
    the time goes into compiling kernels, 400 for an hour's search).
    ctest: cost=30 */
 #include "graph/graph.h"
+#include "plan/fuzz_support.h"
 #include "support/modes.h"
 
 #include <stdio.h>
@@ -30,13 +31,7 @@ typedef struct program {
 
 /* ---- chance ---- */
 
-static uint64_t roll(program *p, uint64_t n) {
-    p->state += 0x9e3779b97f4a7c15u;
-    uint64_t x = p->state;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return (x ^ (x >> 31)) % n;
-}
+static uint64_t roll(program *p, uint64_t n) { return roll_from(&p->state, n); }
 
 static clef_dtype some_dtype(program *p) {
     clef_dtype dtype = dtypes[roll(p, DTYPES)];
@@ -271,19 +266,6 @@ static void one_op(program *p) {
 
 /* ---- results ---- */
 
-/* All NaNs are one: which of two a sum passes on is not defined. */
-static void unite_nans(unsigned char *data, int64_t n, clef_dtype dtype) {
-    for (int64_t i = 0; i < n; i++) {
-        float f;
-        double d;
-        uint16_t h;
-        if (dtype == CLEF_F32 && (memcpy(&f, data + 4 * i, 4), f != f)) memset(data + 4 * i, 0xff, 4);
-        if (dtype == CLEF_F64 && (memcpy(&d, data + 8 * i, 8), d != d)) memset(data + 8 * i, 0xff, 8);
-        if (dtype == CLEF_F16 && (memcpy(&h, data + 2 * i, 2), (h & 0x7fff) > 0x7c00)) memset(data + 2 * i, 0xff, 2);
-        if (dtype == CLEF_BF16 && (memcpy(&h, data + 2 * i, 2), (h & 0x7fff) > 0x7f80)) memset(data + 2 * i, 0xff, 2);
-    }
-}
-
 static void read_result(program *p, clef_tensor *t) {
     size_t bytes = (size_t)clef_numel(t) * clef_dtype_size(clef_tensor_dtype(t));
     if (p->bytes + bytes > p->capacity) {
@@ -373,11 +355,6 @@ static void compare_modes(clef_context *const *ctx, uint64_t seed, bool print) {
         free(got.out);
     }
     free(wanted.out);
-}
-
-static uint64_t number_from(const char *name, uint64_t otherwise) {
-    const char *value = getenv(name);
-    return value && *value ? strtoull(value, NULL, 10) : otherwise;
 }
 
 Test(fuzz, programs_give_the_same_bits_in_every_mode) {

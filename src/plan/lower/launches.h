@@ -17,9 +17,10 @@ typedef struct clef__value {
     int donor;                      /* output: -1, or the leaf value whose buffer it takes over */
     int candidate[4], n_candidates; /* values it may continue: same layout, read element by element by its launch */
     bool donatable, taken;
-    bool updated;      /* in place; the former value of a leaf ends with that */
-    size_t offset;     /* arena: bytes */
-    clef__buffer *own; /* arena in debug mode: a buffer of its exact size; input, output: that of the running replay */
+    bool updated;                  /* in place; the former value of a leaf ends with that */
+    size_t offset;                 /* arena: bytes */
+    struct clef__passage *passage; /* of a value without memory: what is on the way */
+    clef__buffer *own;             /* arena in debug mode: a buffer of its exact size; input, output: that of the running replay */
 } clef__value;
 
 /* ---- launches ---- */
@@ -51,7 +52,9 @@ typedef struct clef__arg {
 
 typedef enum clef__launch_kind {
     CLEF__LAUNCH_KERNEL,
-    CLEF__LAUNCH_COPY,   /* arg[1] is copied to arg[0], between devices */
+    CLEF__LAUNCH_COPY,   /* arg[1] is copied to arg[0], between devices; */
+    CLEF__LAUNCH_FETCH,  /* the same in two halves, arg[0] of the first and arg[1] of the second being a value without memory: */
+    CLEF__LAUNCH_STORE,  /* its bytes are on the way through the host */
     CLEF__LAUNCH_ROUTINE /* of a function that queues the work itself (lower.h) */
 } clef__launch_kind;
 typedef struct clef__launch {
@@ -66,6 +69,9 @@ typedef struct clef__launch {
     int covers;     /* segments (codegen.c); 0: its kernel has none */
     size_t global[3], local[3];
     int device;
+    double flops;  /* about how many operations, by its node's definition; 0: not known, or few for its bytes */
+    bool beside;   /* a copy, or half of one, in its device's second queue */
+    bool awaited;  /* a launch in another queue waits for it (edges.c) */
     bool tuned;    /* its knobs are a tuning result */
     bool derives;  /* it only brings its input into another form: packed, padded, converted (derive.c) */
     bool prepacks; /* and what it makes of a weight is kept for later runs (derived.c) */
@@ -93,6 +99,13 @@ typedef struct clef__prepacked {
     int first_bind, n_binds; /* where it is an argument */
 } clef__prepacked;
 
+/* Launch `after` waits for launch `before`, which runs in another queue; sorted by `after`.  before < 0: for all that device
+   -1 - before had to do when the plan began.  after: n_launches + d stands for what device d does when the plan is over. */
+typedef struct clef__edge {
+    int before, after;
+    int device; /* whose compute queue waits; -1: the copy itself does, in the second queue of the device it goes to */
+} clef__edge;
+
 typedef struct clef__result {
     int captured, value;
     clef__layout layout;
@@ -112,9 +125,12 @@ typedef struct clef__plan {
     int n_values, value_capacity;
     clef__launch *launch;
     int n_launches, launch_capacity;
-    bool ran;               /* once, whole */
-    clef__bind *bind;       /* arguments that every replay sets */
-    clef__bind *arena_bind; /* arguments that point into an arena: set when it moved */
+    clef__edge *edge; /* of a plan with copies between joined devices */
+    int n_edges;
+    struct clef__event **event; /* of the running replay: of launches that are awaited, and of each device when it began */
+    bool ran;                   /* once, whole */
+    clef__bind *bind;           /* arguments that every replay sets */
+    clef__bind *arena_bind;     /* arguments that point into an arena: set when it moved */
     int n_binds, n_arena_binds;
     clef__prepacked *prepacked; /* in the order of their launches */
     int n_prepacked;

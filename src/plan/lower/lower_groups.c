@@ -85,16 +85,30 @@ static void lower_copy(const clef__lowering *lw) {
     clef__lower_copy(lw, clef__lower_out(lw, NULL), from);
 }
 
+static void launch_transfer(const clef__lowering *lw, clef__launch_kind kind, bool beside, clef__operand to, clef__operand from) {
+    clef__launch_begin(lw, NULL, "transfer");
+    clef__launch_tensor(lw, to, true);
+    clef__launch_tensor(lw, from, false);
+    if (lw->rec->failed) return;
+    lw->rec->open->kind = kind;
+    lw->rec->open->beside = beside;
+    clef__launch_end(lw, (size_t[3]){1, 1, 1}, (size_t[3]){1, 1, 1});
+}
+
+/* In one piece where the devices can do that or the host has to wait, else in two halves. */
 static void lower_transfer(const clef__lowering *lw) {
     clef__lowering source = *lw;
     source.device = lw->node->input[0]->device;
+    clef__device *there = clef__device_at(lw->rec->ctx, source.device), *here = clef__device_at(lw->rec->ctx, lw->device);
     clef__operand from = clef__lower_in_dense(&source, 0, NULL), x = clef__lower_out(lw, NULL);
-    clef__launch_begin(lw, NULL, "transfer");
-    clef__launch_tensor(lw, x, true);
-    clef__launch_tensor(lw, from, false);
-    if (lw->rec->failed) return;
-    lw->rec->open->kind = CLEF__LAUNCH_COPY;
-    clef__launch_end(lw, (size_t[3]){1, 1, 1}, (size_t[3]){1, 1, 1});
+    bool joined = clef__devices_joined(there, here);
+    if (joined || !clef__devices_pass(there, here)) {
+        launch_transfer(lw, CLEF__LAUNCH_COPY, joined, x, from);
+        return;
+    }
+    clef__operand on_the_way = clef__lower_scratch(lw, CLEF_U8, CLEF_SHAPE(0));
+    launch_transfer(&source, CLEF__LAUNCH_FETCH, true, on_the_way, from);
+    launch_transfer(lw, CLEF__LAUNCH_STORE, true, x, on_the_way);
 }
 
 /* Members of the group on one side of its kernel, which is the first or the last of them. */
@@ -150,11 +164,22 @@ static void lower_kernel(clef__recorder *rec, const clef__group *group) {
     else lower_by_strategy(&lw, group);
 }
 
+/* What the kernel's node takes by its definition, in equal parts for the launches from `first` on. */
+static void note_flops(clef__recorder *rec, const clef__node *node, int first) {
+    double flops = 0, bytes = 0;
+    clef__plan *plan = rec->plan;
+    if (!node->op->cost || plan->n_launches == first) return;
+    node->op->cost(node, &flops, &bytes);
+    for (int i = first; i < plan->n_launches; i++) plan->launch[i].flops = flops / (plan->n_launches - first);
+}
+
 static void lower_all(clef__recorder *rec, const clef__grouping *gr) {
     for (int i = 0; i < gr->n_order && !rec->failed; i++) {
         const clef__group *group = &gr->group[gr->order[i]];
+        int first = rec->plan->n_launches;
         if (group->kernel < 0) clef__lower_group(rec, group);
         else lower_kernel(rec, group);
+        if (group->kernel >= 0) note_flops(rec, rec->g->captured[group->kernel].node, first);
     }
 }
 

@@ -123,7 +123,7 @@ static bool in_arena(const clef__plan *plan, const clef__arg *arg) {
 static clef_status get_exact_buffers(clef_context *ctx, clef__plan *plan) {
     for (int v = 0; clef__debug_memory(ctx) && v < plan->n_values; v++) {
         clef__value *value = &plan->value[v];
-        if (value->home != CLEF__ARENA_VALUE || value->first < 0) continue;
+        if (value->home != CLEF__ARENA_VALUE || value->first < 0 || value->bytes == 0) continue;
         value->in_place_of = -1;
         value->own = clef__buffer_new(clef__device_at(ctx, value->device), value->bytes);
         if (!value->own) return clef_error_status(ctx);
@@ -175,6 +175,7 @@ static clef_status lower_graph(clef_context *ctx, clef__graph_view *g, clef__pla
         clef__lower_groups(&rec, &gr);
         if (!rec.failed && fusing()) clef__derive(&rec);
         if (!rec.failed && fusing()) clef__bundle(&rec);
+        if (!rec.failed && !clef__overlap(plan, ctx)) clef__record_fail(&rec);
         if (rec.failed)
             status = clef_error_status(ctx) != CLEF_OK ? clef_error_status(ctx)
                                                        : clef__fail(ctx, CLEF_INVALID, "plan: a view does not fit");
@@ -200,6 +201,8 @@ clef__plan *clef__plan_build(clef_context *ctx, clef__graph_view *g) {
 
 clef_status clef__plan_ready(clef_context *ctx, clef__plan *plan) {
     clef_status status = get_exact_buffers(ctx, plan);
+    if (status == CLEF_OK && !clef__find_edges(plan, clef__context_devices(ctx)))
+        status = clef__fail(ctx, CLEF_MEMORY, "plan: no host memory");
     if (status == CLEF_OK) status = make_kernels(ctx, plan);
     return status == CLEF_OK ? set_arguments(ctx, plan) : status;
 }
@@ -210,6 +213,8 @@ void clef__plan_free(clef__plan *plan) {
     for (int v = 0; v < plan->n_values; v++) clef__buffer_release(plan->value[v].own);
     clef__free(plan->value);
     clef__free(plan->launch);
+    clef__free(plan->edge);
+    clef__free(plan->event);
     clef__free(plan->bind);
     clef__free(plan->arena_bind);
     clef__free(plan->result);

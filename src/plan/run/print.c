@@ -31,9 +31,13 @@ static void print_captured(const clef__graph_view *g, FILE *out) {
 }
 
 static const char *how(const clef__launch *launch) {
-    if (launch->kind == CLEF__LAUNCH_COPY) return "transfer";
-    if (launch->kind == CLEF__LAUNCH_ROUTINE) return launch->routine->name;
-    return launch->file ? launch->file : "generated";
+    switch (launch->kind) {
+    case CLEF__LAUNCH_COPY: return "transfer";
+    case CLEF__LAUNCH_FETCH: return "to host";
+    case CLEF__LAUNCH_STORE: return "from host";
+    case CLEF__LAUNCH_ROUTINE: return launch->routine->name;
+    default: return launch->file ? launch->file : "generated";
+    }
 }
 
 static void print_launch(const clef__plan *plan, int i, FILE *out) {

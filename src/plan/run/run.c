@@ -31,8 +31,7 @@ static clef_status set_constant(clef__kernel *kernel, const clef__arg *arg, cons
     return set_number(kernel, arg, constant ? clef__constant_number(constant) : arg->constant);
 }
 
-/* Where a value lies now, and the offset (elements of arg's dtype) of its first element. */
-static clef__buffer *place_of(const clef__plan *plan, const clef__graph_view *g, const clef__arg *arg, int64_t *offset) {
+clef__buffer *clef__place_of(const clef__plan *plan, const clef__graph_view *g, const clef__arg *arg, int64_t *offset) {
     const clef__value *value = &plan->value[arg->value];
     *offset = arg->number;
     if (value->home == CLEF__LEAF_VALUE) {
@@ -50,7 +49,7 @@ clef_status clef__plan_set(clef__plan *plan, const clef__graph_view *g, int laun
     switch (arg->kind) {
     case CLEF__ARG_TENSOR: {
         int64_t offset;
-        clef__buffer *buffer = place_of(plan, g, arg, &offset);
+        clef__buffer *buffer = clef__place_of(plan, g, arg, &offset);
         clef_status status = clef__kernel_set_buffer(kernel, arg->index, buffer);
         return status == CLEF_OK ? set(kernel, arg, sizeof offset, &offset) : status;
     }
@@ -67,11 +66,17 @@ static clef_status set_bind(clef__plan *plan, const clef__graph_view *g, clef__b
     const clef__arg *arg = &plan->launch[bind->launch].arg[bind->arg];
     if (arg->kind != CLEF__ARG_TENSOR) return clef__plan_set(plan, g, bind->launch, bind->arg);
     int64_t offset;
-    uint64_t buffer = clef__buffer_id(place_of(plan, g, arg, &offset));
+    uint64_t buffer = clef__buffer_id(clef__place_of(plan, g, arg, &offset));
     if (bind->buffer == buffer && bind->offset == offset) return CLEF_OK;
     bind->buffer = 0;
     clef_status status = clef__plan_set(plan, g, bind->launch, bind->arg);
     if (status == CLEF_OK) *bind = (clef__bind){bind->launch, bind->arg, buffer, offset};
+    return status;
+}
+
+static clef_status set_binds(clef__plan *plan, const clef__graph_view *g) {
+    clef_status status = CLEF_OK;
+    for (int i = 0; status == CLEF_OK && i < plan->n_binds; i++) status = set_bind(plan, g, &plan->bind[i]);
     return status;
 }
 
@@ -135,51 +140,6 @@ static void unbind_values(clef__plan *plan) {
         clef__buffer_release(value->own);
         value->own = NULL;
     }
-}
-
-static clef_status copy_launch(clef__plan *plan, const clef__graph_view *g, const clef__launch *launch) {
-    int64_t to_offset, from_offset;
-    clef__buffer *to = place_of(plan, g, &launch->arg[0], &to_offset), *from = place_of(plan, g, &launch->arg[1], &from_offset);
-    size_t size = clef_dtype_size(launch->arg[0].dtype);
-    return clef__buffer_copy(to, (size_t)to_offset * size, from, (size_t)from_offset * size,
-                             plan->value[launch->arg[0].value].bytes);
-}
-
-static clef_status routine_launch(clef__plan *plan, clef_context *ctx, const clef__graph_view *g, const clef__launch *launch) {
-    clef__buffer *x[CLEF__ROUTINE_OPERANDS];
-    int64_t offset[CLEF__ROUTINE_OPERANDS];
-    for (int i = 0; i < CLEF__ROUTINE_OPERANDS; i++) x[i] = place_of(plan, g, &launch->arg[i], &offset[i]);
-    return launch->routine->queue(clef__device_at(ctx, launch->device), launch->what, x, offset, launch->label);
-}
-
-static clef_status launch_one(clef__plan *plan, clef_context *ctx, const clef__graph_view *g, const clef__launch *launch) {
-    switch (launch->kind) {
-    case CLEF__LAUNCH_COPY: return copy_launch(plan, g, launch);
-    case CLEF__LAUNCH_ROUTINE: return routine_launch(plan, ctx, g, launch);
-    default: return clef__kernel_launch(launch->kernel, launch->global, launch->local, launch->label);
-    }
-}
-
-static bool has_new_kernel(const clef__plan *plan) {
-    for (int i = 0; i < plan->n_launches; i++)
-        if (plan->launch[i].kernel && clef__kernel_is_new(plan->launch[i].kernel)) return true;
-    return false;
-}
-
-/* `launched`: how many were queued, all unless it fails. */
-static clef_status launch_all(clef__plan *plan, clef_context *ctx, const clef__graph_view *g, int *launched) {
-    clef_status status = CLEF_OK;
-    *launched = 0;
-    bool news = !plan->ran && has_new_kernel(plan);
-    for (int i = 0; status == CLEF_OK && i < plan->n_binds; i++) status = set_bind(plan, g, &plan->bind[i]);
-    for (int i = 0; status == CLEF_OK && i < plan->n_launches; i++) {
-        if (!plan->launch[i].idle) status = launch_one(plan, ctx, g, &plan->launch[i]);
-        if (news) clef__report_compile(ctx, i + 1, plan->n_launches);
-        *launched += status == CLEF_OK;
-    }
-    for (int d = 0; status == CLEF_OK && d < clef__context_devices(ctx); d++) status = clef__flush(clef__device_at(ctx, d));
-    plan->ran |= status == CLEF_OK;
-    return status;
 }
 
 /* Was everything that writes this value queued? */
@@ -258,7 +218,8 @@ clef_status clef__plan_run(clef__plan *plan, clef_context *ctx, clef__arena *are
     }
     if (status == CLEF_OK) {
         take_over(plan, g);
-        status = launch_all(plan, ctx, g, &launched);
+        status = set_binds(plan, g);
+        if (status == CLEF_OK) status = clef__plan_issue(plan, ctx, g, &launched);
         if (status != CLEF_OK) give_back(plan, g, launched);
         end_leaves(plan, g, launched);
         hand_out(plan, g, launched); /* after a failure, what was computed before it: parameters must not be lost */

@@ -47,6 +47,10 @@ void clef__plan_free(clef__plan *plan);
 void clef__fit_group(size_t local[3], size_t most);
 /* run.c: sets one kernel argument (g may be NULL for those that never change); one replay. */
 clef_status clef__plan_set(clef__plan *plan, const clef__graph_view *g, int launch, int arg);
+/* Where a tensor lies now, and the offset (elements of arg's dtype) of its first element. */
+clef__buffer *clef__place_of(const clef__plan *plan, const clef__graph_view *g, const clef__arg *arg, int64_t *offset);
+/* issue.c: queues all launches.  `launched`: how many were, all unless it fails. */
+clef_status clef__plan_issue(clef__plan *plan, clef_context *ctx, const clef__graph_view *g, int *launched);
 clef_status clef__plan_run(clef__plan *plan, clef_context *ctx, clef__arena *arena, clef__graph_view *g);
 /* derived.c: finds what replays may leave as it is.  Before each replay says which launches are idle as what they would write is
    kept; binds arguments to that; afterwards notes which of the `launched` have filled theirs. */

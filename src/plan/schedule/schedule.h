@@ -9,6 +9,10 @@ void clef__derive(clef__recorder *rec);
 bool clef__derives(const clef__launch *launch, int *to, int *from);
 /* bundle.c: small pointwise launches of equal text become one. */
 void clef__bundle(clef__recorder *rec);
+/* overlap.c: launches for several devices in an order in which these work at the same time.  False without host memory. */
+bool clef__overlap(clef__plan *plan, clef_context *ctx);
+/* edges.c: which launches wait for one in another queue, when everything has its place.  False without host memory. */
+bool clef__find_edges(clef__plan *plan, int devices);
 /* memory.c: may value v continue the memory of `from`, as far as their kinds go? */
 bool clef__may_continue(const clef__value *v, const clef__value *from);
 /* memory.c: a place for every value. */

@@ -1,0 +1,168 @@
+/* edges.c — which launches wait for one in another queue.
+
+   Every device computes in one queue, in order; copies between devices that share an OpenCL context run beside, in the second queue of the
+   device they go to, and halves of other copies in that of the device whose memory they touch.  Where two launches in different queues touch the same memory and one of them writes to it, the later one
+   waits.  What a queue has waited for, and what that had waited for, need not be waited for again: for each queue the last launch of
+   every other that is known to be over is carried along (a vector clock).
+
+   A copy for which the host waits is over on the side it comes from when it returns, so it counts as a launch of the compute queue
+   of the device it goes to, and before it both devices' compute queues wait.
+
+   Other plans know nothing of this one's copies: their launches before this plan are over for a copy when the compute queues
+   of both its devices are where they were as the plan began, and when it ends these have waited for all its copies. */
+#include "plan/schedule/schedule.h"
+
+enum { QUEUES = 2 * CLEF__MAX_DEVICES, BEFORE = -1, UNKNOWN = -2 /* launches that a queue knows the end of */ };
+
+/* By queue: the last launch that is known to be over; BEFORE: all of earlier plans. */
+typedef struct clock {
+    int over[QUEUES];
+} clock;
+
+typedef struct edges {
+    clef__plan *plan;
+    clock now[QUEUES]; /* what each queue knows */
+    clock *at;         /* what was known when launch i began */
+    int *queue;        /* of launch i, */
+    int *previous;     /* and the launch before it there; -1: none */
+    int last[QUEUES], devices, capacity;
+    bool failed;
+} edges;
+
+/* ---- memory ---- */
+
+/* Where a value lies, once there is one: an arena's bytes, or memory of its own. */
+typedef struct region {
+    int owner; /* -1 - d: the arena of device d; else a value */
+    size_t begin, end;
+} region;
+
+static region region_of(const clef__plan *plan, int v) {
+    const clef__value *value = &plan->value[v];
+    if (value->home == CLEF__ARENA_VALUE && !value->own)
+        return (region){-1 - value->device, value->offset, value->offset + value->bytes};
+    return (region){value->home == CLEF__OUTPUT_VALUE && value->donor >= 0 ? value->donor : v, 0, value->bytes};
+}
+
+static bool meet(region a, region b) { return a.owner == b.owner && a.begin < b.end && b.begin < a.end; }
+
+/* Do they touch the same memory, so that one must wait for the other? */
+static bool conflict(const clef__plan *plan, const clef__launch *x, const clef__launch *y) {
+    for (int a = 0; a < x->n_args; a++) {
+        if (x->arg[a].kind != CLEF__ARG_TENSOR) continue;
+        region mine = region_of(plan, x->arg[a].value);
+        for (int b = 0; b < y->n_args; b++)
+            if (y->arg[b].kind == CLEF__ARG_TENSOR && (x->arg[a].writes || y->arg[b].writes) &&
+                meet(mine, region_of(plan, y->arg[b].value)))
+                return true;
+    }
+    return false;
+}
+
+/* ---- queues ---- */
+
+/* The device whose memory a copy reads, if it does. */
+static int source_of(const clef__plan *plan, const clef__launch *launch) {
+    return launch->kind == CLEF__LAUNCH_COPY ? plan->value[launch->arg[1].value].device : launch->device;
+}
+
+/* Launch i is the last one in its queue so far. */
+static void enter(edges *e, int i) {
+    e->previous[i] = e->last[e->queue[i]];
+    e->last[e->queue[i]] = i;
+}
+
+/* ---- edges ---- */
+
+static void learn(clock *to, const clock *from) {
+    for (int q = 0; q < QUEUES; q++)
+        if (from->over[q] > to->over[q]) to->over[q] = from->over[q];
+}
+
+/* `queue` waits for launch j, or for BEFORE of compute queue `other`, before it does `after`. */
+static void add_edge(edges *e, int queue, int other, int j, int after) {
+    clef__plan *plan = e->plan;
+    e->failed |= !clef__grow(&plan->edge, plan->n_edges, &e->capacity, sizeof *plan->edge);
+    if (e->failed) return;
+    plan->edge[plan->n_edges++] =
+        (clef__edge){.before = j >= 0 ? j : -1 - other, .after = after, .device = queue < CLEF__MAX_DEVICES ? queue : -1};
+    if (j >= 0) {
+        plan->launch[j].awaited = true;
+        learn(&e->now[queue], &e->at[j]);
+    }
+    e->now[queue].over[other] = j;
+}
+
+/* The last launch in that queue that touches what i does and is not known to be over; -1: none. */
+static int last_conflict(const edges *e, int i, int queue, int other) {
+    for (int j = e->last[other]; j >= 0 && j > e->now[queue].over[other]; j = e->previous[j])
+        if (conflict(e->plan, &e->plan->launch[i], &e->plan->launch[j])) return j;
+    return -1;
+}
+
+/* What `queue` must wait for before launch i: copies for compute queues and for other copies, kernels for copies. */
+static void find_edges_of(edges *e, int i, int queue) {
+    for (int d = 0; d < e->devices; d++) {
+        int copies = d + CLEF__MAX_DEVICES, j = queue == copies ? -1 : last_conflict(e, i, queue, copies);
+        if (j >= 0) add_edge(e, queue, copies, j, i);
+    }
+    if (queue < CLEF__MAX_DEVICES) return;
+    int ends[2] = {e->plan->launch[i].device, source_of(e->plan, &e->plan->launch[i])};
+    for (int k = 0; k < 2; k++) {
+        int j = last_conflict(e, i, queue, ends[k]);
+        if (j >= 0 || e->now[queue].over[ends[k]] == UNKNOWN) add_edge(e, queue, ends[k], j, i);
+    }
+}
+
+/* The host waits for the device that copy i comes from: what that knew and did so far is over for `queue` too. */
+static void wait_on_host(edges *e, int i, int queue) {
+    int source = source_of(e->plan, &e->plan->launch[i]);
+    find_edges_of(e, i, source);
+    learn(&e->now[queue], &e->now[source]);
+    if (e->last[source] > e->now[queue].over[source]) e->now[queue].over[source] = e->last[source];
+}
+
+/* Device d ends the plan behind all copies from it and to it. */
+static void find_last_edges(edges *e, int d) {
+    const clef__plan *plan = e->plan;
+    for (int q = CLEF__MAX_DEVICES; q < CLEF__MAX_DEVICES + e->devices; q++) {
+        int i = e->last[q];
+        while (i >= 0 && plan->launch[i].device != d && source_of(plan, &plan->launch[i]) != d) i = e->previous[i];
+        if (i >= 0 && i > e->now[d].over[q]) add_edge(e, d, q, i, plan->n_launches + d);
+    }
+}
+
+static void find_all(edges *e) {
+    const clef__plan *plan = e->plan;
+    for (int q = 0; q < QUEUES; q++) {
+        e->last[q] = -1;
+        for (int other = 0; other < QUEUES; other++) e->now[q].over[other] = UNKNOWN;
+    }
+    for (int i = 0; i < plan->n_launches && !e->failed; i++) {
+        const clef__launch *launch = &plan->launch[i];
+        int queue = e->queue[i] = launch->device + (launch->beside ? CLEF__MAX_DEVICES : 0);
+        find_edges_of(e, i, queue);
+        if (launch->kind == CLEF__LAUNCH_COPY && !launch->beside) wait_on_host(e, i, queue);
+        e->at[i] = e->now[queue];
+        e->at[i].over[queue] = i;
+        enter(e, i);
+    }
+    for (int d = 0; d < e->devices && !e->failed; d++) find_last_edges(e, d);
+}
+
+bool clef__find_edges(clef__plan *plan, int devices) {
+    bool any = false;
+    for (int i = 0; i < plan->n_launches && !any; i++) any = plan->launch[i].beside;
+    if (!any) return true;
+    edges e = {.plan = plan, .devices = devices};
+    e.queue = clef__alloc((size_t)plan->n_launches * sizeof *e.queue);
+    e.previous = clef__alloc((size_t)plan->n_launches * sizeof *e.previous);
+    e.at = clef__alloc((size_t)plan->n_launches * sizeof *e.at);
+    plan->event = clef__calloc((size_t)plan->n_launches + CLEF__MAX_DEVICES, sizeof *plan->event);
+    e.failed = !e.queue || !e.previous || !e.at || !plan->event;
+    if (!e.failed) find_all(&e);
+    clef__free(e.queue);
+    clef__free(e.previous);
+    clef__free(e.at);
+    return !e.failed;
+}
