@@ -4,26 +4,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* What one part gives is brought to where the other lies; gradients come back the same way. */
-static clef_tensor *forward(clef_module *net, clef_tensor *x, void *user) {
-    (void)user;
-    clef_module *second = clef_module_child(net, "second");
-    clef_tensor *between = clef_forward(clef_module_child(net, "first"), x);
-    return clef_forward(second, clef_to_device(between, clef_tensor_device(clef_parameter(second, "1.weight"))));
-}
-
 int main(int argc, char **argv) {
     clef_context *ctx = clef_open(&(clef_options){.device = argc > 1 ? argv[1] : "0/2", .seed = 1});
     if (!ctx) return fprintf(stderr, "skipped: %s\n", clef_error(NULL)), 77;
 
-    clef_module *net = clef_module_new(ctx, "two_parts", forward, NULL);
     clef_module *first =
         clef_sequential(ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, 1, 32, 3, NULL), clef_nn_relu(ctx), clef_nn_max_pool2d(ctx, 2, NULL)));
     clef_module *second =
         clef_sequential(ctx, CLEF_LAYERS(clef_nn_flatten(ctx), clef_nn_linear(ctx, 32 * 3 * 3, 64, NULL), clef_nn_relu(ctx),
                                          clef_nn_dropout(ctx, 0.2), clef_nn_linear(ctx, 64, 10, NULL)));
-    clef_module_add(net, "first", first);
-    clef_module_add(net, "second", second);
+    clef_module *net = clef_sequential(ctx, CLEF_LAYERS(first, second)); /* brings values to where the next layer lies */
     clef_module_to(second, 1); /* parameters; the optimizer's state lies beside them, targets beside the outputs */
 
     clef_fit_options options = {
@@ -35,7 +25,7 @@ int main(int argc, char **argv) {
     const clef_history *history;
     double accuracy = clef_fit(net, &options, &history) ? 0 : history->epoch[history->n - 1].test_accuracy;
     if (clef_error_status(ctx)) fprintf(stderr, "%s\n", clef_error(ctx));
-    printf("test accuracy %.3f, on devices %d and %d\n", accuracy, clef_tensor_device(clef_parameter(net, "first.0.weight")),
-           clef_tensor_device(clef_parameter(net, "second.1.weight")));
+    printf("test accuracy %.3f, on devices %d and %d\n", accuracy, clef_tensor_device(clef_parameter(net, "0.0.weight")),
+           clef_tensor_device(clef_parameter(net, "1.1.weight")));
     return clef_close(ctx), !(accuracy > 0.9);
 }

@@ -35,8 +35,8 @@ CLEF_API clef_status clef_call(clef_module *module, clef_tensor *const *inputs, 
 #else
 #define CLEF_LAYERS(...) (clef_module *[]){__VA_ARGS__}, (int)(sizeof((clef_module *[]){__VA_ARGS__}) / sizeof(clef_module *))
 #endif
-/* y = the n layers applied one after the other.  Children are named "0", "1", …, as in PyTorch; a NULL child
-   gives NULL.
+/* y = the n layers applied one after the other, each where its parameters lie (clef_module_to).  Children are named "0", "1", …, as in
+   PyTorch; a NULL child gives NULL.
        clef_sequential(ctx, CLEF_LAYERS(clef_nn_linear(ctx, 8, 4, NULL), clef_nn_relu(ctx)))  */
 CLEF_API clef_module *clef_sequential(clef_context *ctx, clef_module *const *layers, int n);
 /* y = body(x) + shortcut(x), shortcut NULL: x itself; then relu if asked.  Children "body" and "shortcut".
@@ -216,7 +216,7 @@ CLEF_API void clef_freeze(clef_module *module, bool frozen);
 CLEF_API void clef_zero_grad(clef_module *module);
 
 /* What runs when the module is given an input of this shape, as text of at most 100 columns into `text` (snprintf's rules; -1 on
-   failure): a line for each layer as it ends, with its output's shape, parameters, MACs and memory, then the totals.  A module that
+   failure): a line for each layer as it ends, with its output's shape, parameters, MACs and memory, then the totals, and what lies on each of several devices.  A module that
    has other modules inside has a line if it does work of its own.  "again" stands for the parameters of a layer that ran before,
    "never called" for the output of one that did not run.  In evaluation mode, on zeros (indices where the first layer is an
    embedding), in a dry run (clef_set_dry_run): nothing is computed, so a module that reads a value on the way fails.
@@ -266,12 +266,57 @@ CLEF_API clef_module *clef_model_cnn(clef_context *ctx, clef_shape input, int64_
 CLEF_API clef_module *clef_model_resnet18(clef_context *ctx, clef_shape input, int64_t classes);
 
 /* ---- where a module lies ----
-   A module is made on the context's first device.  One that is cut over several brings its values along itself, with clef_to_device in
-   its forward function. */
+   A module is made on the context's first device.  A clef_sequential may be cut over several: it brings a value to where the next
+   layer's parameters and buffers lie, and gradients come back the same way.  A layer that has neither runs where its input is.  A
+   module with a forward function of its own brings values along itself, with clef_to_device. */
 /* Puts all parameters, buffers and gradients of the tree on a device of the context; their handles stay, and an optimizer's state
-   follows in its next step.  CLEF_INVALID, and nothing moves, if there is no such device.
+   follows in its next step.  If it fails, nothing moves: CLEF_INVALID if there is no such device.
        clef_module_to(clef_module_child(net, "head"), 1);  */
 CLEF_API clef_status clef_module_to(clef_module *module, int device);
+
+/* The most devices that clef_place_auto cuts a net over. */
+enum { CLEF_PLACEMENT_MOST = 16 };
+/* What one device got. */
+typedef struct clef_placement_part {
+    int device;
+    int layers;               /* how many, one after the other; 0: none, and it is not needed */
+    char first[64], last[64]; /* their names, "features.3" */
+    int64_t bytes, memory;    /* what they need, and what may be used */
+    double seconds;           /* of a batch */
+} clef_placement_part;
+typedef struct clef_placement {
+    int n; /* devices that were asked for */
+    clef_placement_part part[CLEF_PLACEMENT_MOST];
+    double seconds; /* what was made least, see micro_batches */
+} clef_placement;
+typedef struct clef_place_options {
+    const int *devices; /* of the context, each once, in the order in which the layers come to them; NULL: all */
+    int n_devices;
+    const uint64_t *memory; /* bytes that may be used of each of these; NULL, or 0 for one of them: what the device has, of which
+                               devices that are parts of one have equal shares */
+    bool inference;         /* no room for gradients, optimizer states and what backward keeps, and no time for backward */
+    int optimizer_states;   /* tensors of a parameter's size that the optimizer keeps of each; 0: 2, as of Adam; below 0: none */
+    /* Parts of a batch that go through the net one behind the other in each step, so that several devices work at the same time.  With
+       n of them a batch takes (sum + (n - 1) * slowest) / n, of the seconds of all devices and of the slowest.  1: devices wait for each
+       other, so the fastest that has room takes all; 0: very many, the slowest alone counts. */
+    int micro_batches;
+    double transfer_gb_per_second; /* between two devices; 0: 8 */
+    clef_placement *placement;     /* is told what came out; NULL: nobody is */
+} clef_place_options;
+/* Cuts a net over several devices: puts a run of its layers on each, with clef_module_to, so that a batch takes least by nominal facts
+   of the devices, and each has room.  net: a clef_sequential.  Layers are its children and those of a clef_sequential inside; other
+   modules (residual blocks, or what has a forward of its own) are not cut, layers that share a tensor stay together, and one without
+   tensors stays with the one before it.  input: a whole batch, whose values do not matter.
+   Nothing is measured on the clock, so the same devices give the same cut.  Estimated are, from shapes that a dry run finds:
+     seconds  Σ max(FLOPs / peak, bytes / bandwidth) of the ops as they are defined, by each device's profile, in training 3 times (two
+              gradients); and bytes / transfer for the values that a device receives over its borders, in training for gradients too
+     bytes    parameters and buffers, in training with a gradient and the optimizer's states of each, and the values that backward
+              reads; and once the value that comes in, and what the largest layer reads and makes
+   A plan may need more (workspace) or less (what is fused); clef_plan_memory knows.  CLEF_MEMORY, with what is needed and what there
+   is, if no cut fits; CLEF_INVALID if the net is no clef_sequential or has no tensors, or an option is out of range.  Then nothing
+   moves.
+       clef_place_auto(net, clef_zeros(ctx, CLEF_SHAPE(32, 3, 32, 32), CLEF_F32), &(clef_place_options){.micro_batches = 4});  */
+CLEF_API clef_status clef_place_auto(clef_module *net, clef_tensor *input, const clef_place_options *options);
 
 /* ---- former names of clef_set_training, which go after 0.1 ---- */
 CLEF_DEPRECATED("clef_set_training(module, true)")

@@ -229,6 +229,9 @@ static inline uint64_t clef__output_number(const clef__output *out) {
 }
 /* Forgets how the node was computed, if nobody can ask for an output that has no buffer. */
 void clef__node_cut(clef__node *node);
+/* Operations, and bytes that memory moves, by its op's definition: an op that cannot say reads and writes everything once, with one
+   operation per element. */
+void clef__node_cost(const clef__node *node, double *flops, double *bytes);
 /* A number no traversal of this context used before; mark = (traversal << 32) | index. */
 uint64_t clef__traversal(clef_context *ctx);
 

@@ -222,6 +222,18 @@ bool clef__graph_open(clef_context *ctx, clef__evaluator evaluate) {
     return graph != NULL;
 }
 
+static double bytes_of(const clef__output *out) {
+    return (double)clef_shape_numel(out->shape) * (double)clef_dtype_size(out->dtype);
+}
+
+void clef__node_cost(const clef__node *node, double *flops, double *bytes) {
+    *flops = (double)clef_shape_numel(node->out->shape);
+    *bytes = 0;
+    for (int k = 0; k < node->n_outputs; k++) *bytes += bytes_of(&node->out[k]);
+    for (int i = 0; i < node->n_inputs; i++) *bytes += bytes_of(node->input[i]);
+    if (node->op->cost) node->op->cost(node, flops, bytes);
+}
+
 uint64_t clef__traversal(clef_context *ctx) { return ++clef__graph_of(ctx)->traversal; }
 
 /* ---- tensors ---- */

@@ -1,20 +1,32 @@
-/* containers.c — modules that run other modules: sequential, residual. */
+/* containers.c — modules that run other modules: sequential, residual.
+
+   A sequential brings a value to where the next layer lies.  A layer without tensors of its own runs where its input is, and one whose
+   tensors lie on several devices brings values along itself. */
 #include "clef/pointwise.h"
 #include "nn/module.h"
 #include <stdio.h>
 
-static clef_tensor *forward_sequential(clef_module *module, clef_tensor *x, void *user) {
+clef_tensor *clef__forward_sequential(clef_module *module, clef_tensor *x, void *user) {
     (void)user;
     for (int i = 0; i < module->n; i++)
-        if (module->entry[i].kind == CLEF__CHILD) x = clef_forward(module->entry[i].child, x);
+        if (module->entry[i].kind == CLEF__CHILD) x = clef__forward_there(module->entry[i].child, x);
     return x;
+}
+
+bool clef__is_sequential(const clef_module *module) { return module->forward == clef__forward_sequential; }
+
+/* A sequential inside brings values to its own layers, so that those at its start without parameters follow their input too. */
+clef_tensor *clef__forward_there(clef_module *layer, clef_tensor *x) {
+    if (clef__context_devices(layer->ctx) == 1 || clef__is_sequential(layer)) return clef_forward(layer, x);
+    int device = clef__module_device(layer);
+    return clef_forward(layer, device < 0 ? x : clef_to_device(x, device));
 }
 
 clef_module *clef_sequential(clef_context *ctx, clef_module *const *layers, int n) {
     if (n < 0 || (n > 0 && !layers)) return clef__module_refuse(ctx, "sequential: %d layers in a NULL array", n);
     for (int i = 0; i < n; i++)
         if (!layers[i]) return clef__module_refuse(ctx, "sequential: layer %d is NULL", i);
-    clef_module *m = clef__module_make(ctx, "sequential", forward_sequential, NULL, 0);
+    clef_module *m = clef__module_make(ctx, "sequential", clef__forward_sequential, NULL, 0);
     for (int i = 0; m && i < n; i++) {
         char name[16];
         snprintf(name, sizeof name, "%d", i);

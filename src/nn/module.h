@@ -91,12 +91,22 @@ clef_module *clef__module_refuse(clef_context *ctx, const char *fmt, ...) __attr
 clef_module *clef__own_child(const clef_module *module, const char *name);
 /* clef_forward of it; NULL with a line if it is not there (any more). */
 clef_tensor *clef__forward_child(clef_module *module, const char *name, clef_tensor *x);
+/* The forward of clef_sequential: the module's children, one after the other. */
+clef_tensor *clef__forward_sequential(clef_module *module, clef_tensor *x, void *user);
+/* Is its forward that of clef_sequential?  Then its children may lie on different devices. */
+bool clef__is_sequential(const clef_module *module);
+/* The device that all tensors of the tree lie on; -1: there are none, or they lie on several. */
+int clef__module_device(const clef_module *module);
+/* clef_forward as a layer of a sequential: x is brought to the layer's device. */
+clef_tensor *clef__forward_there(clef_module *layer, clef_tensor *x);
 /* Registers and returns child; NULL if parent or child is NULL or the registration fails. */
 clef_module *clef__attach(clef_module *parent, const char *name, clef_module *child);
 /* Calls visit on module and everything below it, parents first. */
 void clef__module_visit(clef_module *module, void (*visit)(clef_module *, void *), void *user);
 /* Appends the dotted name of `wanted` below root to path, as far as there is room; false, path as it was, where it is not below. */
 bool clef__module_path(const clef_module *root, const clef_module *wanted, char *path, size_t size);
+/* 1536 → "1.5 KiB". */
+const char *clef__human(char out[40], double bytes);
 /* PyTorch's default bias, U(-1/√fan_in, 1/√fan_in); does nothing for CLEF_NONE. */
 clef_status clef__init_bias(clef_tensor *bias, int64_t fan_in);
 #endif

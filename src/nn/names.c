@@ -121,12 +121,23 @@ void clef_freeze(clef_module *module, bool frozen) {
     }
 }
 
+int clef__module_device(const clef_module *module) {
+    int n = clef_module_tensors(module), device = n ? clef_tensor_device(module->flat[0].tensor) : -1;
+    for (int i = 1; i < n; i++)
+        if (clef_tensor_device(module->flat[i].tensor) != device) return -1;
+    return device;
+}
+
 clef_status clef_module_to(clef_module *module, int device) {
     if (!module) return CLEF_INVALID;
     if (!clef__check_device(module->ctx, "module_to", device)) return CLEF_INVALID;
     int n = clef_module_tensors(module);
-    clef_status status = CLEF_OK;
-    for (int i = 0; i < n && !status; i++) status = clef__move(module->flat[i].tensor, device);
+    if (n == 0 || clef__module_device(module) == device) return CLEF_OK;
+    clef_tensor **t = clef__alloc((size_t)n * sizeof *t);
+    if (!t) return clef__fail(module->ctx, CLEF_MEMORY, "module_to: no host memory for %d tensors", n);
+    for (int i = 0; i < n; i++) t[i] = module->flat[i].tensor;
+    clef_status status = clef__move(module->ctx, t, n, device);
+    clef__free(t);
     return status;
 }
 

@@ -37,13 +37,6 @@ static clef_module *make_stage(clef_context *ctx, int64_t in, int64_t out, int s
 
 static const char *const stage[4] = {"layer1", "layer2", "layer3", "layer4"};
 
-static clef_tensor *forward_resnet(clef_module *module, clef_tensor *x, void *user) {
-    (void)user;
-    x = clef_relu(clef__forward_child(module, "bn1", clef__forward_child(module, "conv1", x)));
-    for (int i = 0; i < 4; i++) x = clef__forward_child(module, stage[i], x);
-    return clef__forward_child(module, "fc", clef__forward_child(module, "avgpool", x));
-}
-
 static bool make_stages(clef_module *m) {
     for (int i = 0; i < 4; i++) {
         int64_t width = (int64_t)64 << i;
@@ -60,10 +53,10 @@ clef_module *clef_model_resnet18(clef_context *ctx, clef_shape input, int64_t cl
                                    "more",
                                    clef_shape_format(input, text, sizeof text), (long long)classes);
     }
-    clef_module *m = clef__module_make(ctx, "resnet18", forward_resnet, NULL, 0);
+    clef_module *m = clef__module_make(ctx, "resnet18", clef__forward_sequential, NULL, 0);
     bool made = clef__attach(m, "conv1", conv_no_bias(ctx, input.dim[0], 64, 3, 1)) &&
-                clef__attach(m, "bn1", clef_nn_batch_norm2d(ctx, 64, NULL)) && make_stages(m) &&
-                clef__attach(m, "avgpool", clef_nn_global_avg_pool2d(ctx)) &&
+                clef__attach(m, "bn1", clef_nn_batch_norm2d(ctx, 64, NULL)) && clef__attach(m, "relu", clef_nn_relu(ctx)) &&
+                make_stages(m) && clef__attach(m, "avgpool", clef_nn_global_avg_pool2d(ctx)) &&
                 clef__attach(m, "fc", clef_nn_linear(ctx, 512, classes, NULL));
     return made ? m : NULL;
 }

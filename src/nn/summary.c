@@ -210,7 +210,7 @@ static const char *grouped(char out[40], double value) {
     return out;
 }
 
-static const char *human(char out[40], double bytes) {
+const char *clef__human(char out[40], double bytes) {
     static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
     int i = 0;
     while (bytes >= 1024 && i < 4) bytes /= 1024, i++;
@@ -251,7 +251,7 @@ static void put_row(writer *w, const clef_module *root, const row *r) {
              r->further ? ""
              : r->again ? "again"
                         : parameters,
-             r->further || r->never ? "" : grouped(macs, r->macs), r->never ? "" : human(bytes, r->bytes));
+             r->further || r->never ? "" : grouped(macs, r->macs), r->never ? "" : clef__human(bytes, r->bytes));
 }
 
 /* Bytes of the tensors of the tree: parameters, those of them that want gradients, buffers. */
@@ -276,14 +276,29 @@ static void put_inputs(writer *w, clef_tensor *const *inputs, int n) {
     }
 }
 
+/* In a context of several devices, what lies on each. */
+static void put_places(writer *w, const clef_module *root) {
+    int devices = clef__context_devices(root->ctx), n = clef_module_tensors(root);
+    for (int d = 0; d < devices && devices > 1; d++) {
+        double bytes = 0;
+        for (int i = 0; i < n; i++) {
+            const clef_tensor *t = root->flat[i].tensor;
+            if (clef_tensor_device(t) == d) bytes += (double)clef_numel(t) * (double)clef_dtype_size(clef_tensor_dtype(t));
+        }
+        char text[40];
+        put_text(w, "device %d: parameters and buffers %s\n", d, clef__human(text, bytes));
+    }
+}
+
 static void put_totals(writer *w, const summary *s) {
     double macs = 0, outputs = 0, parameters = 0, trained = 0, buffers = 0;
     for (int i = 0; i < s->n; i++) macs += s->row[i].macs, outputs += s->row[i].bytes;
     tensor_bytes(s->root, &parameters, &trained, &buffers);
     char a[40], b[40], c[40], d[40];
     put_text(w, "%s parameters, %s MACs\n", grouped(a, (double)clef_parameter_count(s->root)), grouped(b, macs));
-    put_text(w, "memory: parameters %s, gradients %s, buffers %s, layer outputs %s\n", human(a, parameters), human(b, trained),
-             human(c, buffers), human(d, outputs));
+    put_text(w, "memory: parameters %s, gradients %s, buffers %s, layer outputs %s\n", clef__human(a, parameters),
+             clef__human(b, trained), clef__human(c, buffers), clef__human(d, outputs));
+    put_places(w, s->root);
 }
 
 static void put_table(writer *w, const summary *s) {

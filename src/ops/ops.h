@@ -34,8 +34,8 @@ clef_tensor *clef__rand_like(clef_tensor *x);
 clef_tensor *clef__randn_like(clef_tensor *x);
 
 /* ---- on a given device (source.c) ---- */
-/* Puts t's value and gradient there; its handle stays, and so does what was made from the value. */
-clef_status clef__move(clef_tensor *t, int device);
+/* Puts the values and gradients of all n there, or of none; their handles stay, and so does what was made from the values. */
+clef_status clef__move(clef_context *ctx, clef_tensor *const *t, int n, int device);
 
 /* ---- shapes (movement.c, window.c) ---- */
 static inline clef_shape clef__shape_of(int64_t rank, const int64_t *dim) {

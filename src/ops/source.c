@@ -116,15 +116,45 @@ clef_status clef_write(clef_tensor *handle, const void *data, size_t bytes) {
 
 /* ---- another device ---- */
 
-clef_status clef__move(clef_tensor *handle, int device) {
-    clef__tensor *t = clef__get(handle);
-    if (t->out->device == device) return CLEF_OK;
-    bool was = clef_set_grad_enabled(t->ctx, false);
-    clef_tensor *grad = clef_grad_of(handle), *value = clef_to_device(clef_detach(handle), device);
-    if (grad) grad = clef_to_device(grad, device);
-    clef_set_grad_enabled(t->ctx, was);
-    if (!value || clef_error_status(t->ctx) != CLEF_OK) return clef_error_status(t->ctx);
+/* What a tensor and its gradient become there. */
+typedef struct moved {
+    clef_tensor *value, *grad;
+} moved;
+
+static clef_status begin_move(clef_tensor *handle, int device, moved *to) {
+    clef_context *ctx = clef_tensor_context(handle);
+    uint64_t failures = clef__failures(ctx);
+    bool was = clef_set_grad_enabled(ctx, false);
+    to->grad = clef_grad_of(handle);
+    to->value = clef_to_device(clef_detach(handle), device);
+    if (to->grad) to->grad = clef_to_device(to->grad, device);
+    clef_set_grad_enabled(ctx, was);
+    return clef__failed_since(ctx, failures);
+}
+
+static clef_status end_move(clef_tensor *handle, const moved *to) {
     clef_set_grad(handle, CLEF_NONE);
-    clef__tensor_set(t, clef__output_of(value));
-    return grad ? clef_set_grad(handle, grad) : CLEF_OK;
+    clef__tensor_set(clef__get(handle), clef__output_of(to->value));
+    return to->grad ? clef_set_grad(handle, to->grad) : CLEF_OK;
+}
+
+/* Nothing changes before all new values are there. */
+static clef_status move_all(clef_context *ctx, clef_tensor *const *t, int n, int device) {
+    moved *to = clef__calloc((size_t)n, sizeof *to);
+    if (!to) return clef__fail(ctx, CLEF_MEMORY, "module_to: no host memory for %d tensors", n);
+    clef_status status = CLEF_OK;
+    for (int i = 0; i < n && !status; i++)
+        if (clef_tensor_device(t[i]) != device) status = begin_move(t[i], device, &to[i]);
+    for (int i = 0, begun = !status; i < n && begun; i++) {
+        clef_status ended = to[i].value ? end_move(t[i], &to[i]) : CLEF_OK;
+        if (ended) status = ended;
+    }
+    clef__free(to);
+    return status;
+}
+
+clef_status clef__move(clef_context *ctx, clef_tensor *const *t, int n, int device) {
+    for (int i = 0; i < n; i++)
+        if (clef_tensor_device(t[i]) != device) return move_all(ctx, t, n, device);
+    return CLEF_OK;
 }

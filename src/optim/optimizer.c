@@ -222,9 +222,7 @@ static void refresh_numbers(const clef_optimizer *o, const clef__slot *s, clef_d
 
 /* A parameter may have been moved since the last step. */
 static clef_status follow(const clef_optimizer *o, const clef__slot *s) {
-    clef_status status = CLEF_OK;
-    for (int j = 0; j < o->n_states && !status; j++) status = clef__move(s->state[j], clef_tensor_device(s->parameter));
-    return status;
+    return clef__move(o->ctx, s->state, o->n_states, clef_tensor_device(s->parameter));
 }
 
 static clef_status update_slot(clef_optimizer *o, clef__slot *s, numbers *n) {

@@ -301,6 +301,13 @@ static void modules(void) {
     expect(clef_summary_call(any, &x, 1, INT_MAX, NULL, 0) < 0, "clef_summary_call of INT_MAX outputs");
     expect(clef_summary_call(any, NULL, 1, 1, NULL, 0) < 0, "clef_summary_call of NULL");
     WITHOUT(clef_summary_call(NULL, &x, 1, 1, NULL, 0), -1);
+    INVALID(clef_place_auto(net, x, &(clef_place_options){.devices = (int[]){INT_MAX}, .n_devices = 1}));
+    INVALID(clef_place_auto(net, x, &(clef_place_options){.devices = (int[]){0}, .n_devices = INT_MAX}));
+    INVALID(clef_place_auto(net, x, &(clef_place_options){.micro_batches = INT_MIN}));
+    INVALID(clef_place_auto(net, x, &(clef_place_options){.transfer_gb_per_second = -INFINITY}));
+    INVALID(clef_place_auto(net, CLEF_NONE, NULL));
+    INVALID(clef_place_auto(any, x, NULL));
+    WITHOUT(clef_place_auto(NULL, x, NULL), CLEF_INVALID);
     INVALID(clef_module_add(net, NULL, net));
     INVALID(clef_module_add(net, "child", NULL));
     INVALID(clef_module_add_parameter(net, NULL, NULL));

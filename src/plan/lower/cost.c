@@ -15,10 +15,16 @@ static double memory_seconds(const clef__profile *profile, double bytes, double 
     return (cached / CACHE_SPEED + bytes - cached) / (profile->gb_per_second * 1e9);
 }
 
+static double peak(const clef__profile *profile, double units) { return profile->flops_per_cycle * profile->ghz * 1e9 * units; }
+
+double clef__nominal_seconds(const clef__profile *profile, double units, double flops, double bytes) {
+    return fmax(flops / peak(profile, units), memory_seconds(profile, bytes, units));
+}
+
 double clef__work_seconds(const clef__lowering *lw, const clef__work *work) {
     const clef__profile *profile = clef__lower_profile(lw);
-    double units = units_of(lw), peak = profile->flops_per_cycle * profile->ghz * 1e9 * units;
-    double arithmetic = work->efficiency > 0 ? work->flops / (peak * work->efficiency) : 0;
+    double units = units_of(lw);
+    double arithmetic = work->efficiency > 0 ? work->flops / (peak(profile, units) * work->efficiency) : 0;
     return fmax(arithmetic, memory_seconds(profile, work->bytes, units)) * waves(work->groups, units);
 }
 

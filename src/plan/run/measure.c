@@ -1,14 +1,9 @@
 /* measure.c — what a plan takes on each device, known before it runs. */
 #include "plan/run/run.h"
 
-/* Nodes that cannot say read and write everything once, with one operation per element. */
 static void add_cost(const clef__node *node, clef_plan_size *size) {
-    double flops = (double)clef_shape_numel(node->out->shape), bytes = 0;
-    for (int k = 0; k < node->n_outputs; k++)
-        bytes += (double)clef_shape_numel(node->out[k].shape) * (double)clef_dtype_size(node->out[k].dtype);
-    for (int i = 0; i < node->n_inputs; i++)
-        bytes += (double)clef_shape_numel(node->input[i]->shape) * (double)clef_dtype_size(node->input[i]->dtype);
-    if (node->op->cost) node->op->cost(node, &flops, &bytes);
+    double flops, bytes;
+    clef__node_cost(node, &flops, &bytes);
     size->flops += flops;
     size->bytes += bytes;
 }
