@@ -82,12 +82,54 @@ static cl_int create_parts(cl_device_id whole, const clef__choice *choice, cl_de
     return divides_by_counts(whole) ? clCreateSubDevices(whole, by_counts, (cl_uint)choice->parts, ids, NULL) : CL_INVALID_VALUE;
 }
 
+/* ---- parts that were made ---- */
+/* They stay with the process, as the list of devices does, and are handed out again: pocl's threads may still look at a part when the
+   last of its work is over and its context closed. */
+typedef struct partition {
+    struct partition *next;
+    cl_device_id whole;
+    clef__choice choice;
+    cl_device_id ids[CLEF__MAX_DEVICES];
+} partition;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static partition *made;
+
+static const partition *find_made(cl_device_id whole, const clef__choice *choice) {
+    const partition *p = made;
+    while (p && (p->whole != whole || p->choice.parts != choice->parts ||
+                 memcmp(p->choice.units, choice->units, (size_t)choice->parts * sizeof *choice->units) != 0))
+        p = p->next;
+    return p;
+}
+
+static cl_int make(cl_device_id whole, const clef__choice *choice, const partition **out) {
+    partition *p = malloc(sizeof *p); /* not the program's allocator: it may be another one by the end of the process */
+    if (!p) return CL_OUT_OF_HOST_MEMORY;
+    *p = (partition){.next = made, .whole = whole, .choice = *choice};
+    cl_int code = create_parts(whole, choice, p->ids);
+    if (code != CL_SUCCESS) {
+        free(p);
+        return code;
+    }
+    *out = made = p;
+    return CL_SUCCESS;
+}
+
+static cl_int find_or_make(cl_device_id whole, const clef__choice *choice, const partition **out) {
+    pthread_mutex_lock(&lock);
+    *out = find_made(whole, choice);
+    cl_int code = *out ? CL_SUCCESS : make(whole, choice, out);
+    pthread_mutex_unlock(&lock);
+    return code;
+}
+
 int clef__device_divide(clef_context *ctx, const clef__found *whole, const clef__choice *choice,
                         clef__found parts[CLEF__MAX_DEVICES]) {
-    cl_device_id ids[CLEF__MAX_DEVICES];
+    const partition *p;
     parts[0] = *whole;
     if (choice->parts == 0) return 1;
-    cl_int code = create_parts(whole->id, choice, ids);
+    cl_int code = find_or_make(whole->id, choice, &p);
     if (code != CL_SUCCESS) {
         clef__fail(ctx, CLEF_UNSUPPORTED, "open: the driver of %s cannot keep %u of its %u compute units apart (%s); open it whole",
                    whole->info.name, choice->units[0], whole->info.compute_units, clef__cl_name(code));
@@ -95,7 +137,7 @@ int clef__device_divide(clef_context *ctx, const clef__found *whole, const clef_
     }
     for (int i = 0; i < choice->parts; i++) {
         parts[i] = *whole;
-        parts[i].id = ids[i];
+        parts[i].id = p->ids[i];
         parts[i].divided = true;
         parts[i].info.compute_units = choice->units[i];
     }

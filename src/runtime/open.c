@@ -122,12 +122,10 @@ static bool open_all(clef_context *ctx, opening *o, const char *profile) {
     return ok;
 }
 
-/* A device that was begun holds its part and its context. */
-static void let_go(const clef_context *ctx, const opening *o) {
-    for (int i = 0; i < o->n; i++) {
+/* A device that was begun holds its context. */
+static void let_go(const opening *o) {
+    for (int i = 0; i < o->n; i++)
         if (o->context[i]) clReleaseContext(o->context[i]);
-        if (o->found[i].divided && i >= ctx->n_devices) clReleaseDevice(o->found[i].id);
-    }
 }
 
 clef_context *clef__context_open(const clef_options *options) {
@@ -142,6 +140,6 @@ clef_context *clef__context_open(const clef_options *options) {
     if (!ctx) return NULL;
     opening o = {.n = 0};
     bool ok = divide_all(ctx, chosen, n, threads, &o) && open_all(ctx, &o, options->profile);
-    let_go(ctx, &o);
+    let_go(&o);
     return ok ? ctx : clef__context_abandon(ctx);
 }

@@ -268,7 +268,7 @@ struct clef__device {
     int number; /* within its context */
     cl_context context;
     cl_device_id id;
-    bool divided; /* a sub-device that Clef made: released with this */
+    bool divided; /* a sub-device that Clef made */
     atomic_bool lost;
     cl_command_queue queue, beside; /* beside: NULL until something was copied to it (events.c) */
     struct {

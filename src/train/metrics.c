@@ -43,9 +43,7 @@ clef_status clef__meters_read(clef__meters *meters, clef__meter_values *values) 
 
 clef_status clef__meters_follow(clef__meters *meters, clef_tensor *loss) {
     clef_tensor *const all[] = {meters->loss, meters->correct, meters->good};
-    clef_status status = CLEF_OK;
-    for (int i = 0; i < 3 && !status; i++) status = clef__move(all[i], clef_tensor_device(loss));
-    return status;
+    return clef__move(clef_tensor_context(loss), all, 3, clef_tensor_device(loss));
 }
 
 bool clef__has_classes(clef_tensor *output, clef_tensor *target) {
