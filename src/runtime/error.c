@@ -56,7 +56,7 @@ static bool has_device(const clef_context *ctx) {
 
 /* The line of the loss may have been cleared since. */
 clef_status clef__ready(clef__device *device) {
-    if (clef__alive(device)) return CLEF_OK;
+    if (clef__alive(device)) return device->unsettled ? clef__settle(device) : CLEF_OK;
     if (!clef__usable(device->ctx)) return CLEF_STATE;
     if (clef_error_status(device->ctx) == CLEF_LOST) return CLEF_LOST;
     return clef__fail(device->ctx, CLEF_LOST,

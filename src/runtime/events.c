@@ -55,6 +55,9 @@ clef_status clef__copy_beside(const clef__span *to, const clef__span *from, size
     return CLEF_OK;
 }
 
-void clef__settle(clef__device *device) {
-    if (device->beside && clef__alive(device)) clef__queue_wait(device->beside);
+clef_status clef__settle(clef__device *device) {
+    if (!device->beside || !clef__alive(device)) return CLEF_OK;
+    cl_int code = clef__queue_wait(device->beside);
+    device->unsettled = code != CL_SUCCESS;
+    return code == CL_SUCCESS ? CLEF_OK : clef__fail_cl(device, code, "wait for copies");
 }

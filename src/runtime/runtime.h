@@ -158,8 +158,9 @@ clef_status clef__store_beside(const clef__span *to, clef__passage *passage, siz
                                clef__event **done);
 /* Of one that is not stored any more; NULL is allowed. */
 void clef__passage_drop(clef__device *to, clef__passage *passage);
-/* Waits on the host until no copy to the device runs any more: after a failure in between. */
-void clef__settle(clef__device *device);
+/* Waits on the host until no copy to the device runs any more: after a failure in between.  Where that fails too, whatever uses the
+   device next waits first, as such a copy would write into memory that has gone to others. */
+clef_status clef__settle(clef__device *device);
 
 /* ---- programs and launches (program.c, launch.c) ---- */
 /* A kernel object of its own: arguments set on it stay set.  The program behind it is compiled once per

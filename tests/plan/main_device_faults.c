@@ -1,0 +1,90 @@
+/* Any host allocation and any OpenCL call may fail while plans run over two devices: the N-th one, once or from then on, N = 1, 2, … until
+   a run passes untouched.  Copies go from device to device, and, in a second round, through the host behind user events.  No run may
+   hang, crash, leak, give a wrong number or fail without an error line; a context that saw a failure works again afterwards.
+   ctest: cost=60 plain */
+#include "support/opencl_faults.h"
+#include "support/plain.h"
+#include <unistd.h>
+
+enum { NUMBERS = 1 << 14, STEPS = 3, PATIENCE = 60 /* seconds for a run */ };
+
+static float row[NUMBERS];
+
+/* p goes over in each step and comes back as its gradient; what is read must be what it is without failures. */
+static bool work(clef_context *ctx) {
+    float got[NUMBERS];
+    for (int i = 0; i < NUMBERS; i++) row[i] = (float)(i % 100);
+    clef_tensor *p = clef_require_grad(clef_keep(clef_from_host(ctx, CLEF_SHAPE(NUMBERS), CLEF_F32, row)), true);
+    bool good = p != NULL;
+    for (int s = 0; good && s < STEPS; s++) {
+        clef_tensor *there = clef_to_device(clef_mul_scalar(p, 2), 1), *back = clef_to_device(clef_add_scalar(there, 1), 0);
+        clef_tensor *loss = clef_sum(clef_mul(back, p), NULL, 0, false), *g; /* of 2p² + p: the gradient is 4p + 1 */
+        good = clef_grad(loss, CLEF_NONE, &p, 1, false, &g) == CLEF_OK;
+        good = good && clef_assign(p, clef_sub(g, clef_mul_scalar(p, 3))) == CLEF_OK; /* p + 1 */
+        good = good && clef_read(back, got, sizeof got) == CLEF_OK;
+        for (int i = 0; good && i < NUMBERS; i++)
+            good = got[i] == 2 * (row[i] + (float)s) + 1 || (printf("a wrong number\n"), exit(1), 0);
+        good = clef_end_step(ctx) == CLEF_OK && good;
+    }
+    clef_release(p);
+    return good;
+}
+
+/* One run with the N-th call failing.  False when something is not as it must be; *complete: nothing failed. */
+static bool run(clef_context *ctx, long n, bool again, bool *complete) {
+    alarm(PATIENCE);
+    ctx->room[CLEF__ROOM_PLAN].closer(ctx, ctx->room[CLEF__ROOM_PLAN].state); /* plans are built anew, programs stay */
+    clef__set_room_state(ctx, CLEF__ROOM_PLAN, NULL, NULL);
+    countdown = n;
+    for_ever = again;
+    struck = false;
+    *complete = work(ctx);
+    countdown = 0;
+    if (*complete == (clef_error_status(ctx) != CLEF_OK))
+        return printf("%s: %s\n", *complete ? "an error nobody told of" : "failed without an error", clef_error(ctx)), false;
+    clef_clear_error(ctx);
+    clef_end_step(ctx);
+    clef_end_step(ctx);
+    clef_clear_error(ctx);
+    if (!work(ctx)) return printf("does not recover: %s\n", clef_error(ctx)), false;
+    return true;
+}
+
+static bool sweep(clef_context *ctx, bool of_opencl, bool again, int *runs) {
+    opencl_faults = of_opencl;
+    for (long n = 1;; n++, ++*runs) {
+        bool complete;
+        if (!run(ctx, n, again, &complete)) {
+            printf("%s call %ld %s\n", of_opencl ? "OpenCL" : "allocation", n, again ? "and all later ones" : "");
+            return false;
+        }
+        if (!struck) return complete;
+    }
+}
+
+/* Without and with an OpenCL context that both devices share. */
+static int sweep_all(const char *probe) {
+    int runs = 0;
+    setenv("CLEF_PROBE", probe, 1);
+    clef_context *ctx = clef_open(&(clef_options){.device = "0/2"});
+    if (!ctx && clef_error_status(NULL) == CLEF_UNSUPPORTED) return printf("skipped: %s\n", clef_error(NULL)), 77;
+    if (!ctx) return without_context();
+    bool good = work(ctx);
+    for (int sort = 0; good && sort < 4; sort++) good = sweep(ctx, sort & 1, sort & 2, &runs);
+    bool joined = clef__devices_joined(clef__device_at(ctx, 0), clef__device_at(ctx, 1));
+    clef_close(ctx);
+    if (good && (live || ledger)) return printf("%ld allocations and %ld OpenCL objects leak\n", live, ledger), 1;
+    printf("%d runs, %s\n", runs, joined ? "in one OpenCL context" : "through the host");
+    return !good;
+}
+
+int main(void) {
+    setenv("POCL_MAX_PTHREAD_COUNT", "2", 0); /* two units, and parts, on a machine with one core too */
+    setenv("CLEF_CACHE_DIR", "", 1);          /* none: what it keeps of the driver is asked once */
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    clef_set_allocator(&(clef_allocator){take, retake, drop, NULL});
+    clef_device_count(); /* the list of devices stays with the process */
+    live = ledger = 0;
+    int status = sweep_all(CLEF_TEST_SOURCE "/tests/support/probe_apart.sh");
+    return status ? status : sweep_all(CLEF_TEST_BUILD "/clef-probe");
+}
