@@ -105,7 +105,8 @@ CLEF_API int64_t clef_numel(const clef_tensor *t);
 CLEF_API int clef_tensor_device(const clef_tensor *t);
 
 /* ---- results ---- */
-/* Computes t and copies it, row-major, to out; `bytes` must be numel·size(dtype) (CLEF_INVALID).  Waits.
+/* Computes t and copies it, row-major, to out; `bytes` must be numel·size(dtype) (CLEF_INVALID).  Waits.  Where it
+   fails because waiting does, a driver may still write to out until clef_synchronize has succeeded.
        float y[6]; clef_read(t, y, sizeof y);  */
 CLEF_API clef_status clef_read(clef_tensor *t, void *out, size_t bytes);
 /* The one element of t as a double; NaN on failure (CLEF_SHAPE unless there is just one).  Waits. */

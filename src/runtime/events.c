@@ -56,8 +56,9 @@ clef_status clef__copy_beside(const clef__span *to, const clef__span *from, size
 }
 
 clef_status clef__settle(clef__device *device) {
-    if (!device->beside || !clef__alive(device)) return CLEF_OK;
-    cl_int code = clef__queue_wait(device->beside);
+    if (!clef__alive(device)) return CLEF_OK;
+    cl_int code = device->beside ? clef__queue_wait(device->beside) : CL_SUCCESS;
+    if (code == CL_SUCCESS && device->unsettled) code = clef__queue_wait(device->queue);
     device->unsettled = code != CL_SUCCESS;
     return code == CL_SUCCESS ? CLEF_OK : clef__fail_cl(device, code, "wait for copies");
 }

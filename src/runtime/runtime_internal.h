@@ -271,7 +271,7 @@ struct clef__device {
     bool divided; /* a sub-device that Clef made */
     atomic_bool lost;
     cl_command_queue queue, beside; /* beside: NULL until something was copied to it (events.c) */
-    bool unsettled;                 /* copies may still run that nobody waits for (clef__settle) */
+    bool unsettled;                 /* copies or reads may still run that nobody waits for (clef__settle) */
     struct {
         int skip, skipped; /* waits until the next, and since the last */
     } watch;               /* for the end of little work (launch.c) */

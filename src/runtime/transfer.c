@@ -175,8 +175,8 @@ clef_status clef__buffer_read(clef__buffer *b, size_t offset, void *host, size_t
     cl_int code = clEnqueueReadBuffer(device->queue, b->memory, CL_FALSE, offset, bytes, host, 0, NULL, &done);
     if (code != CL_SUCCESS) return clef__fail_cl(device, code, "read: %zu bytes", bytes);
     code = clef__event_wait(device, done);
-    if (code != CL_SUCCESS) clef__queue_wait(device->queue); /* so that nothing is written into `host` later */
-    else code = clef__porter_failure(device->ctx);           /* what lies there may not be what was meant to */
+    if (code != CL_SUCCESS) device->unsettled |= clef__queue_wait(device->queue) != CL_SUCCESS; /* it may still write into `host` */
+    else code = clef__porter_failure(device->ctx); /* what lies there may not be what was meant to */
     if (code == CL_SUCCESS && device->ctx->trace) clef__trace_event(device, "read", done);
     else clReleaseEvent(done);
     return code == CL_SUCCESS ? CLEF_OK : clef__fail_cl(device, code, "read: %zu bytes", bytes);

@@ -14,7 +14,7 @@ static void check(const unsigned char *bytes, size_t n) {
     clef__entry entry;
     if (!clef__entry_check(bytes, n, NULL, &entry)) return;
     if (entry.payload < bytes || entry.payload + entry.size != bytes + n) abort();
-    if (entry.kind != CLEF__ENTRY_BINARY && entry.kind != CLEF__ENTRY_FAILURE) abort();
+    if (entry.kind != CLEF__ENTRY_BINARY && entry.kind != CLEF__ENTRY_FAILURE && entry.kind != CLEF__ENTRY_VERDICT) abort();
     uint8_t key[32], wrong[32];
     memcpy(key, bytes + 24, 32);
     memcpy(wrong, key, 32);
