@@ -134,16 +134,21 @@ void clef__note_loss(clef__device *device, cl_int code) {
             atomic_store(&ctx->device[i]->lost, true);
 }
 
-clef_status clef__fail_cl(clef__device *device, cl_int code, const char *fmt, ...) {
+clef_status clef__fail_code(clef_context *ctx, cl_int code, const char *what) {
     const cl_row *row = find_row(code);
-    char what[CLEF__LINE / 2], which[24] = "";
+    return clef__fail(ctx, row->status, "%s: %s (%d): %s", what, row->name, (int)code, row->hint);
+}
+
+clef_status clef__fail_cl(clef__device *device, cl_int code, const char *fmt, ...) {
+    char what[CLEF__LINE / 2], which[24] = "", line[sizeof what + sizeof which];
     if (device) clef__note_loss(device, code);
     if (device && device->ctx->n_devices > 1) snprintf(which, sizeof which, " (device %d)", device->number);
     va_list args;
     va_start(args, fmt);
     vsnprintf(what, sizeof what, fmt, args);
     va_end(args);
-    return clef__fail(device ? device->ctx : NULL, row->status, "%s%s: %s (%d): %s", what, which, row->name, (int)code, row->hint);
+    snprintf(line, sizeof line, "%s%s", what, which);
+    return clef__fail_code(device ? device->ctx : NULL, code, line);
 }
 
 clef__device_label clef__device_text(const clef__device *device) {

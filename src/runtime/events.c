@@ -1,13 +1,19 @@
 /* events.c — queues that wait for one another: marks, waits, and copies beside the kernels.
 
-   A device has its compute queue, which everything goes to, and once something is copied to it from another device of its OpenCL
-   context a second queue, in which such copies run while it computes.  Both are in order; what connects them is said with events
-   by who runs a plan (plan/run/run.c).  Between plans the compute queue has waited for all that the other did to its device's memory, so
-   nobody else has to know of the second. */
+   A device has its compute queue, which everything goes to, and once a plan copies between it and another device a second queue, in
+   which copies run while it computes.  Both are in order; what connects them is said with events by who runs a plan
+   (plan/run/issue.c).  Between plans the compute queue has waited for all that the other did to its device's memory, so nobody
+   else has to know of the second. */
 #include "runtime/runtime_internal.h"
 
 cl_command_queue clef__queue_new(const clef__device *device, cl_int *code) {
     return clCreateCommandQueue(device->context, device->id, device->ctx->trace ? CL_QUEUE_PROFILING_ENABLE : 0, code);
+}
+
+cl_command_queue clef__queue_beside(clef__device *device, cl_int *code) {
+    *code = CL_SUCCESS;
+    if (!device->beside) device->beside = clef__queue_new(device, code);
+    return device->beside;
 }
 
 bool clef__devices_joined(const clef__device *a, const clef__device *b) { return a->context == b->context; }
@@ -27,10 +33,10 @@ clef_status clef__queue_mark(clef__device *device, clef__event **event) {
     return code == CL_SUCCESS ? CLEF_OK : clef__fail_cl(device, code, "mark");
 }
 
-clef_status clef__queue_after(clef__device *device, clef__event *const *event, int n) {
+clef_status clef__queue_after(clef__device *device, clef__event *event) {
     clef_status status = clef__ready(device);
-    if (status != CLEF_OK || n == 0) return status;
-    cl_int code = clEnqueueBarrierWithWaitList(device->queue, (cl_uint)n, (const cl_event *)event, NULL);
+    if (status != CLEF_OK) return status;
+    cl_int code = clEnqueueBarrierWithWaitList(device->queue, 1, (const cl_event *)&event, NULL);
     return code == CL_SUCCESS ? CLEF_OK : clef__fail_cl(device, code, "wait for another queue");
 }
 
@@ -38,16 +44,16 @@ clef_status clef__copy_beside(const clef__span *to, const clef__span *from, size
                               clef__event **done) {
     clef__device *device = to->buffer->device;
     clef_status status = clef__ready(device);
-    cl_int code = CL_SUCCESS;
+    cl_int code;
     cl_event event = NULL;
     *done = NULL;
     if (status == CLEF_OK) status = clef__ready(from->buffer->device);
     if (status != CLEF_OK) return status;
-    if (!device->beside) device->beside = clef__queue_new(device, &code);
+    cl_command_queue queue = clef__queue_beside(device, &code);
     if (code == CL_SUCCESS)
-        code = clEnqueueCopyBuffer(device->beside, from->buffer->memory, to->buffer->memory, from->offset, to->offset, bytes,
-                                   (cl_uint)n, n ? (const cl_event *)after : NULL, &event);
-    if (code == CL_SUCCESS) code = clFlush(device->beside);
+        code = clEnqueueCopyBuffer(queue, from->buffer->memory, to->buffer->memory, from->offset, to->offset, bytes, (cl_uint)n,
+                                   n ? (const cl_event *)after : NULL, &event);
+    if (code == CL_SUCCESS) code = clFlush(queue);
     *done = (clef__event *)event;
     if (code != CL_SUCCESS)
         return clef__fail_cl(device, code, "copy: %zu bytes from device %d", bytes, from->buffer->device->number);

@@ -187,8 +187,7 @@ clef_status clef__finish(clef__device *device) {
         clReleaseEvent(end);
         code = clFinish(device->queue);
     }
-    if (code == CL_SUCCESS) code = clef__porter_failure(device->ctx);
     if (code != CL_SUCCESS) return clef__fail_cl(device, code, "finish");
     clef__trace_collect(device);
-    return CLEF_OK;
+    return clef__porter_status(device->ctx);
 }

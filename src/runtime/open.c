@@ -105,7 +105,9 @@ static bool make_context(clef_context *ctx, opening *o, int first) {
     cl_int code = CL_SUCCESS;
     cl_context context = clCreateContext(on, (cl_uint)n, id, NULL, NULL, &code);
     if (!context) {
-        clef__fail(ctx, clef__cl_status(code), "open: %s: %s (%d)", o->found[first].info.name, clef__cl_name(code), code);
+        char what[CLEF__LINE / 2];
+        snprintf(what, sizeof what, "open: %s", o->found[first].info.name);
+        clef__fail_code(ctx, code, what);
         return false;
     }
     for (int i = 0; i < n; i++) {

@@ -10,15 +10,23 @@
 #include <time.h>
 
 struct clef__passage {
+    clef__device *from;
     clef__stage *stage;
     cl_event fetched;
 };
+
+/* What went wrong. */
+typedef struct failure {
+    cl_int code;
+    clef__device *from;
+    unsigned clears; /* how often the context's error was cleared before that copy was queued */
+} failure;
 
 /* One that was stored: when `fetched` is over, `gate` opens. */
 typedef struct errand {
     struct errand *next;
     cl_event fetched, gate;
-    unsigned clears; /* how often the context's error was cleared before */
+    failure otherwise; /* all but its code */
 } errand;
 
 struct clef__porter {
@@ -27,8 +35,7 @@ struct clef__porter {
     pthread_cond_t changed;
     errand *first, **end;
     bool stop;
-    atomic_int failed;  /* the code of a failure that nobody was told of, */
-    atomic_uint clears; /* and of that errand */
+    failure failed; /* that nobody was told of; CL_SUCCESS: none */
 };
 
 enum { MOMENT = 1000000 /* ns */, TRIES = 1000 };
@@ -48,11 +55,12 @@ static cl_int wait_for(cl_event fetched) {
 
 /* ---- the thread ---- */
 
-static void open_gate(clef__porter *porter, const errand *e) {
-    cl_int code = wait_for(e->fetched);
-    if (code != CL_SUCCESS) {
-        atomic_store(&porter->clears, e->clears);
-        atomic_store(&porter->failed, code);
+static void open_gate(clef__porter *porter, errand *e) {
+    e->otherwise.code = wait_for(e->fetched);
+    if (e->otherwise.code != CL_SUCCESS) {
+        pthread_mutex_lock(&porter->lock);
+        porter->failed = e->otherwise;
+        pthread_mutex_unlock(&porter->lock);
     }
     clSetUserEventStatus(e->gate, CL_COMPLETE);
     clReleaseEvent(e->fetched);
@@ -106,18 +114,24 @@ void clef__porter_close(clef_context *ctx) {
 }
 
 /* One from before the error was cleared is about work that the program has given up. */
-cl_int clef__porter_failure(clef_context *ctx) {
+clef_status clef__porter_status(clef_context *ctx) {
     clef__porter *porter = ctx->porter;
-    int code = porter ? atomic_exchange(&porter->failed, CL_SUCCESS) : CL_SUCCESS;
-    return code != CL_SUCCESS && atomic_load(&porter->clears) == atomic_load(&ctx->clears) ? code : CL_SUCCESS;
+    if (!porter) return CLEF_OK;
+    pthread_mutex_lock(&porter->lock);
+    failure failed = porter->failed;
+    porter->failed.code = CL_SUCCESS;
+    pthread_mutex_unlock(&porter->lock);
+    if (failed.code == CL_SUCCESS || failed.clears != atomic_load(&ctx->clears)) return CLEF_OK;
+    return clef__fail_cl(failed.from, failed.code, "copy through the host");
 }
 
 /* Takes over a reference of both events.  False when it cannot be done. */
-static bool send(const clef_context *ctx, cl_event fetched, cl_event gate) {
+static bool send(const clef__passage *p, cl_event gate) {
+    const clef_context *ctx = p->from->ctx;
     clef__porter *porter = ctx->porter;
     errand *e = clef__alloc(sizeof *e);
     if (!e) return false;
-    *e = (errand){NULL, fetched, gate, atomic_load(&ctx->clears)};
+    *e = (errand){.fetched = p->fetched, .gate = gate, .otherwise = {.from = p->from, .clears = atomic_load(&ctx->clears)}};
     pthread_mutex_lock(&porter->lock);
     *porter->end = e;
     porter->end = &e->next;
@@ -128,31 +142,25 @@ static bool send(const clef_context *ctx, cl_event fetched, cl_event gate) {
 
 /* ---- one passage ---- */
 
-/* Asked once of every device, as asking may mean to start a process (probe.c). */
-static bool passes(clef__device *device) {
-    if (device->passes == CLEF__UNASKED) {
-        const clef__found found = {.id = device->id, .info = device->info, .divided = device->divided};
-        bool yes = clef__probe_events(device->ctx, &found, &found, true) == CLEF_VERDICT_YES &&
-                   clef_device_user_events(device->ctx, device->info.index, true) == CLEF_VERDICT_YES;
-        device->passes = yes ? CLEF__YES : CLEF__NO;
-    }
-    return device->passes == CLEF__YES;
+static bool passes(const clef__device *device) {
+    const clef__found found = {.id = device->id, .info = device->info, .divided = device->divided};
+    return clef__probe_events(device->ctx, &found, &found, true) == CLEF_VERDICT_YES &&
+           clef_device_user_events(device->ctx, device->info.index, true) == CLEF_VERDICT_YES;
 }
 
-bool clef__devices_pass(clef__device *from, clef__device *to) { return passes(from) && passes(to); }
+bool clef__devices_pass(const clef__device *from, const clef__device *to) { return passes(from) && passes(to); }
 
 static clef_status failed(clef__device *device, cl_int code, size_t bytes) {
     return clef__fail_cl(device, code, "copy: %zu bytes through the host", bytes);
 }
 
 static cl_int queue_fetch(const clef__span *from, clef__passage *p, size_t bytes, clef__event *const *after, int n) {
-    clef__device *device = from->buffer->device;
-    cl_int code = CL_SUCCESS;
-    if (!device->beside) device->beside = clef__queue_new(device, &code);
+    cl_int code;
+    cl_command_queue queue = clef__queue_beside(p->from, &code);
     if (code == CL_SUCCESS)
-        code = clEnqueueReadBuffer(device->beside, from->buffer->memory, CL_FALSE, from->offset, bytes, p->stage->bytes, (cl_uint)n,
+        code = clEnqueueReadBuffer(queue, from->buffer->memory, CL_FALSE, from->offset, bytes, p->stage->bytes, (cl_uint)n,
                                    n ? (const cl_event *)after : NULL, &p->fetched);
-    return code == CL_SUCCESS ? clFlush(device->beside) : code;
+    return code == CL_SUCCESS ? clFlush(queue) : code;
 }
 
 clef__passage *clef__fetch_beside(const clef__span *from, clef__device *to, size_t bytes, clef__event *const *after, int n,
@@ -167,6 +175,7 @@ clef__passage *clef__fetch_beside(const clef__span *from, clef__device *to, size
         clef__free(p);
         return NULL;
     }
+    p->from = device;
     cl_int code = queue_fetch(from, p, bytes, after, n);
     if (code == CL_SUCCESS) code = clRetainEvent(p->fetched);
     if (code != CL_SUCCESS) {
@@ -184,18 +193,18 @@ static cl_int queue_store(const clef__span *to, clef__passage *p, size_t bytes, 
                           cl_event *done) {
     clef__device *device = to->buffer->device;
     cl_event wait[2 * CLEF__MAX_DEVICES + 1];
-    cl_int code = CL_SUCCESS;
+    cl_int code;
     for (int i = 0; i < n; i++) wait[i] = (cl_event)after[i];
     wait[n] = gate;
-    if (!device->beside) device->beside = clef__queue_new(device, &code);
+    cl_command_queue queue = clef__queue_beside(device, &code);
     if (code == CL_SUCCESS)
-        code = clEnqueueWriteBuffer(device->beside, to->buffer->memory, CL_FALSE, to->offset, bytes, p->stage->bytes,
-                                    (cl_uint)n + 1, wait, done);
+        code = clEnqueueWriteBuffer(queue, to->buffer->memory, CL_FALSE, to->offset, bytes, p->stage->bytes, (cl_uint)n + 1, wait,
+                                    done);
     if (code == CL_SUCCESS) code = clRetainEvent(*done); /* the stage's */
     if (code != CL_SUCCESS) return code;
     clef__stage_fly(device, p->stage, *done);
     p->stage = NULL;
-    return clFlush(device->beside);
+    return clFlush(queue);
 }
 
 /* The write is queued, with or without its end known, but nobody is there to open the gate later. */
@@ -216,7 +225,7 @@ clef_status clef__store_beside(const clef__span *to, clef__passage *p, size_t by
     if (ctx->porter) gate = clCreateUserEvent(device->context, &code);
     else code = CL_OUT_OF_HOST_MEMORY;
     if (gate) code = queue_store(to, p, bytes, after, n, gate, &event);
-    if (event && code == CL_SUCCESS && send(ctx, p->fetched, gate)) p->fetched = gate = NULL;
+    if (event && code == CL_SUCCESS && send(p, gate)) p->fetched = gate = NULL;
     else if (event) open_here(p, device, gate);
     if (gate) clReleaseEvent(gate);
     clef__passage_drop(device, p);

@@ -9,15 +9,7 @@
    Answers go to file descriptor 3, each with a line break: "listed" when the devices are there, "ready" when everything was made
    and has run once, "half" half-way, "right" when all numbers were right.  Anything else is no, a silence too.  probe.c starts this
    program, with the program's environment and a limit of time.  It knows nothing of the library, and what fails ends it at once. */
-#ifndef CL_TARGET_OPENCL_VERSION
-#define CL_TARGET_OPENCL_VERSION 300
-#endif
-#define CL_USE_DEPRECATED_OPENCL_1_2_APIS
-#ifdef __APPLE__
-#include <OpenCL/cl.h>
-#else
-#include <CL/cl.h>
-#endif
+#include "runtime/opencl_api.h"
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdbool.h>

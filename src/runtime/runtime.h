@@ -136,8 +136,8 @@ bool clef__devices_joined(const clef__device *a, const clef__device *b);
 void clef__event_release(clef__event *event); /* NULL is allowed */
 /* All that was queued on the device so far.  *event is the caller's, NULL on failure. */
 clef_status clef__queue_mark(clef__device *device, clef__event **event);
-/* What is queued on the device from now on waits for these. */
-clef_status clef__queue_after(clef__device *device, clef__event *const *event, int n);
+/* What is queued on the device from now on waits for this. */
+clef_status clef__queue_after(clef__device *device, clef__event *event);
 /* Copies between joined devices in the second queue of the one that receives, after these events and in no order with what the
    devices compute.  *done is the caller's, NULL on failure. */
 typedef struct clef__span {
@@ -151,7 +151,7 @@ clef_status clef__copy_beside(const clef__span *to, const clef__span *from, size
    second half will go, which takes the passage over.  NULL, and *done too, on failure. */
 typedef struct clef__passage clef__passage;
 /* Do both drivers stand what that takes?  Else a copy goes through the host, which waits (clef__buffer_copy). */
-bool clef__devices_pass(clef__device *from, clef__device *to);
+bool clef__devices_pass(const clef__device *from, const clef__device *to);
 clef__passage *clef__fetch_beside(const clef__span *from, clef__device *to, size_t bytes, clef__event *const *after, int n,
                                   clef__event **done);
 clef_status clef__store_beside(const clef__span *to, clef__passage *passage, size_t bytes, clef__event *const *after, int n,

@@ -4,16 +4,7 @@
    never held while the driver compiles.  Everything else belongs to the one thread that uses the context. */
 #ifndef CLEF_RUNTIME_INTERNAL_H
 #define CLEF_RUNTIME_INTERNAL_H
-#ifndef CL_TARGET_OPENCL_VERSION
-#define CL_TARGET_OPENCL_VERSION 300
-#endif
-/* Queues are made the way OpenCL 1.2 makes them, the floor of what Clef runs on. */
-#define CL_USE_DEPRECATED_OPENCL_1_2_APIS
-#ifdef __APPLE__
-#include <OpenCL/cl.h>
-#else
-#include <CL/cl.h>
-#endif
+#include "runtime/opencl_api.h"
 #include "runtime/runtime.h"
 #include "runtime/text.h"
 #include <pthread.h>
@@ -29,6 +20,8 @@ typedef struct clef__error {
 /* ---- error.c ---- */
 /* "what: CL_OUT_OF_RESOURCES (-5): the device may be out of memory", with the status of that code's row. */
 clef_status clef__fail_cl(clef__device *device, cl_int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* The same in a context that has no device yet. */
+clef_status clef__fail_code(clef_context *ctx, cl_int code, const char *what);
 const char *clef__cl_name(cl_int code);
 clef_status clef__cl_status(cl_int code);
 void clef__set_open_error(const clef__error *error);
@@ -131,8 +124,8 @@ void clef__stage_return(clef__device *device, clef__stage *stage);
 /* ---- copies through the host (passage.c) ---- */
 typedef struct clef__porter clef__porter;
 void clef__porter_close(clef_context *ctx);
-/* What failed since this was asked last: a code of OpenCL's, or CL_SUCCESS. */
-cl_int clef__porter_failure(clef_context *ctx);
+/* A failure of a copy that nobody was told of yet is told now, as one of the device that it came from. */
+clef_status clef__porter_status(clef_context *ctx);
 
 /* ---- programs (program.c) ---- */
 typedef enum clef__program_state { CLEF__BUILDING, CLEF__READY, CLEF__FAILED } clef__program_state;
@@ -277,7 +270,6 @@ struct clef__device {
     } watch;               /* for the end of little work (launch.c) */
     clef_device_info info;
     clef__profile profile;
-    enum { CLEF__UNASKED, CLEF__YES, CLEF__NO } passes; /* copies through the host need not wait there (passage.c) */
     bool matrix_asked;
     clef__matrix_unit matrix_unit;
     clef__saving saving;
@@ -343,6 +335,8 @@ cl_int clef__event_wait(clef__device *device, cl_event event);
 
 /* ---- events.c ---- */
 cl_command_queue clef__queue_new(const clef__device *device, cl_int *code);
+/* The device's second queue, made at first need. */
+cl_command_queue clef__queue_beside(clef__device *device, cl_int *code);
 
 /* ---- open.c ---- */
 /* In an OpenCL context and, unless NULL, a queue that exist: it retains them. */

@@ -176,10 +176,10 @@ clef_status clef__buffer_read(clef__buffer *b, size_t offset, void *host, size_t
     if (code != CL_SUCCESS) return clef__fail_cl(device, code, "read: %zu bytes", bytes);
     code = clef__event_wait(device, done);
     if (code != CL_SUCCESS) device->unsettled |= clef__queue_wait(device->queue) != CL_SUCCESS; /* it may still write into `host` */
-    else code = clef__porter_failure(device->ctx); /* what lies there may not be what was meant to */
     if (code == CL_SUCCESS && device->ctx->trace) clef__trace_event(device, "read", done);
     else clReleaseEvent(done);
-    return code == CL_SUCCESS ? CLEF_OK : clef__fail_cl(device, code, "read: %zu bytes", bytes);
+    if (code != CL_SUCCESS) return clef__fail_cl(device, code, "read: %zu bytes", bytes);
+    return clef__porter_status(device->ctx); /* what lies there may not be what was meant to */
 }
 
 static clef_status copy_through_host(clef__buffer *to, size_t to_offset, clef__buffer *from, size_t from_offset, size_t bytes) {

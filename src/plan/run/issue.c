@@ -34,7 +34,7 @@ static clef_status wait_for_edges(issue *s, int after) {
     for (const clef__plan *plan = s->plan; s->edge < plan->n_edges && plan->edge[s->edge].after == after; s->edge++) {
         const clef__edge *edge = &plan->edge[s->edge];
         if (status == CLEF_OK && edge->device >= 0)
-            status = clef__queue_after(clef__device_at(s->ctx, edge->device), event_of(plan, edge->before), 1);
+            status = clef__queue_after(clef__device_at(s->ctx, edge->device), *event_of(plan, edge->before));
     }
     return status;
 }
@@ -71,7 +71,7 @@ static clef_status end(issue *s, clef_status status) {
         else if (plan->event) clef__settle(device);
         if (status == CLEF_OK && works_on(plan, d)) status = clef__flush(device);
     }
-    drop_passages(s);
+    if (status != CLEF_OK) drop_passages(s);
     release_events(plan);
     return status;
 }
@@ -84,7 +84,9 @@ static clef__span span_of(const issue *s, const clef__arg *arg) {
     return (clef__span){buffer, (size_t)offset * clef_dtype_size(arg->dtype)};
 }
 
-static clef_status copy_launch(const issue *s, const clef__launch *launch, size_t bytes) {
+static clef_status copy_launch(const issue *s, const clef__launch *launch) {
+    size_t bytes = s->plan->value[launch->arg[0].value].bytes;
+    if (bytes == 0) return CLEF_OK;
     clef__span to = span_of(s, &launch->arg[0]), from = span_of(s, &launch->arg[1]);
     return clef__buffer_copy(to.buffer, to.offset, from.buffer, from.offset, bytes);
 }
@@ -128,9 +130,8 @@ static clef_status routine_launch(const issue *s, const clef__launch *launch) {
 }
 
 static clef_status launch_in_queue(const issue *s, const clef__launch *launch) {
-    size_t bytes = launch->kind == CLEF__LAUNCH_COPY ? s->plan->value[launch->arg[0].value].bytes : 0;
     switch (launch->kind) {
-    case CLEF__LAUNCH_COPY: return bytes ? copy_launch(s, launch, bytes) : CLEF_OK;
+    case CLEF__LAUNCH_COPY: return copy_launch(s, launch);
     case CLEF__LAUNCH_ROUTINE: return routine_launch(s, launch);
     default: return clef__kernel_launch(launch->kernel, launch->global, launch->local, launch->label);
     }
