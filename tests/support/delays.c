@@ -5,30 +5,13 @@
    so many).  The call returns as always and the queue stays in order.  So two queues drift apart, and a program that forgot an event
    between them computes something else; one that forgot none gets the same bits, whatever is late.
    Only pocl's drivers with threads are delayed, whose user events are right; its basic driver gives data that was never read. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* RTLD_NEXT */
-#endif
-#define CL_TARGET_OPENCL_VERSION 120
-#include <CL/cl.h>
-#include <dlfcn.h>
+#include "layer.h"
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#define EXPORT __attribute__((visibility("default")))
-
-/* The function behind ours.  POSIX says that a pointer to it fits in a void *, C does not. */
-#define REAL(f) ((__typeof__(&f))real(#f))
-typedef void (*function)(void);
-static function real(const char *name) {
-    void *symbol = dlsym(RTLD_NEXT, name);
-    function f;
-    memcpy(&f, &symbol, sizeof f);
-    return f;
-}
 
 /* ---- events that wait to be completed ---- */
 

@@ -5,26 +5,9 @@
    one that was given back takes its knowledge too.  So here a write becomes a write of the whole buffer, and no number is free
    again.  What this gives up: what a host's write leaves out counts as initialised, and so does all that
    clEnqueueCopyBuffer brings. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* RTLD_NEXT */
-#endif
-#define CL_TARGET_OPENCL_VERSION 120
-#include <CL/cl.h>
-#include <dlfcn.h>
+#include "layer.h"
 #include <stdlib.h>
 #include <string.h>
-
-#define EXPORT __attribute__((visibility("default")))
-
-/* The function behind ours.  POSIX says that a pointer to it fits in a void *, C does not. */
-#define REAL(f) ((__typeof__(&f))real(#f))
-typedef void (*function)(void);
-static function real(const char *name) {
-    void *symbol = dlsym(RTLD_NEXT, name);
-    function f;
-    memcpy(&f, &symbol, sizeof f);
-    return f;
-}
 
 EXPORT cl_mem clCreateBuffer(cl_context context, cl_mem_flags flags, size_t size, void *host, cl_int *code) {
     cl_mem memory = REAL(clCreateBuffer)(context, flags, size, host, code);
