@@ -119,8 +119,8 @@ CLEF_API const char *clef_error(const clef_context *ctx);
 CLEF_API clef_status clef_error_status(const clef_context *ctx);
 /* Forgets the sticky error, so that the next failure is kept; NULL: this thread's.  A lost device stays
    lost: what lay on it is gone, and with several devices what lies on the others can still be read, saved
-   and computed with.  After CLEF_BUILD and CLEF_DEVICE nothing is computed until this is called; then what failed is tried
-   again, a kernel only where its compiler found no error in it. */
+   and computed with.  After CLEF_BUILD and CLEF_DEVICE nothing is computed until this is called; then what
+   failed is tried again, a kernel only where its compiler found no error in it. */
 CLEF_API void clef_clear_error(clef_context *ctx);
 /* The compiler's log of the last kernel that failed to build; "" if none. */
 CLEF_API const char *clef_build_log(const clef_context *ctx);

@@ -216,10 +216,11 @@ CLEF_API void clef_freeze(clef_module *module, bool frozen);
 CLEF_API void clef_zero_grad(clef_module *module);
 
 /* What runs when the module is given an input of this shape, as text of at most 100 columns into `text` (snprintf's rules; -1 on
-   failure): a line for each layer as it ends, with its output's shape, parameters, MACs and memory, then the totals, and what lies on each of several devices.  A module that
-   has other modules inside has a line if it does work of its own.  "again" stands for the parameters of a layer that ran before,
-   "never called" for the output of one that did not run.  In evaluation mode, on zeros (indices where the first layer is an
-   embedding), in a dry run (clef_set_dry_run): nothing is computed, so a module that reads a value on the way fails.
+   failure): a line for each layer as it ends, with its output's shape, parameters, MACs and memory, then the totals, and what lies on
+   each of several devices.  A module that has other modules inside has a line if it does work of its own.  "again" stands for the
+   parameters of a layer that ran before, "never called" for the output of one that did not run.  In evaluation mode, on zeros
+   (indices where the first layer is an embedding), in a dry run (clef_set_dry_run): nothing is computed, so a module that reads a
+   value on the way fails.
        clef_summary(net, CLEF_SHAPE(1, 1, 28, 28), text, sizeof text);  */
 CLEF_API int clef_summary(clef_module *module, clef_shape input, char *text, size_t size);
 /* The same for clef_call with these n inputs, whose values do not matter, and m outputs; each output has a line.

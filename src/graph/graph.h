@@ -229,6 +229,10 @@ static inline uint64_t clef__output_number(const clef__output *out) {
 }
 /* Forgets how the node was computed, if nobody can ask for an output that has no buffer. */
 void clef__node_cut(clef__node *node);
+/* Of its elements, wherever they lie. */
+double clef__output_bytes(const clef__output *out);
+/* The output whose memory a view looks at; out itself, if it is no view or a parameter's value. */
+clef__output *clef__viewed(clef__output *out);
 /* Operations, and bytes that memory moves, by its op's definition: an op that cannot say reads and writes everything once, with one
    operation per element. */
 void clef__node_cost(const clef__node *node, double *flops, double *bytes);

@@ -222,15 +222,20 @@ bool clef__graph_open(clef_context *ctx, clef__evaluator evaluate) {
     return graph != NULL;
 }
 
-static double bytes_of(const clef__output *out) {
+double clef__output_bytes(const clef__output *out) {
     return (double)clef_shape_numel(out->shape) * (double)clef_dtype_size(out->dtype);
+}
+
+clef__output *clef__viewed(clef__output *out) {
+    while (out->node->op->kind == CLEF__VIEW && out->node->n_inputs && !out->leaf) out = out->node->input[0];
+    return out;
 }
 
 void clef__node_cost(const clef__node *node, double *flops, double *bytes) {
     *flops = (double)clef_shape_numel(node->out->shape);
     *bytes = 0;
-    for (int k = 0; k < node->n_outputs; k++) *bytes += bytes_of(&node->out[k]);
-    for (int i = 0; i < node->n_inputs; i++) *bytes += bytes_of(node->input[i]);
+    for (int k = 0; k < node->n_outputs; k++) *bytes += clef__output_bytes(&node->out[k]);
+    for (int i = 0; i < node->n_inputs; i++) *bytes += clef__output_bytes(node->input[i]);
     if (node->op->cost) node->op->cost(node, flops, bytes);
 }
 

@@ -14,6 +14,7 @@
 #include <string.h>
 
 enum { BACKWARD = 2 }; /* so many times a layer's work are its two gradients */
+_Static_assert((int)CLEF_PLACEMENT_MOST == CLEF__MAX_DEVICES, "all devices of a context");
 
 typedef struct layer {
     clef_module *module;
@@ -157,28 +158,16 @@ static clef_status find_layers(placing *p) {
 
 /* ---- what they take ---- */
 
-static double value_bytes(const clef__output *out) {
-    return (double)clef_shape_numel(out->shape) * (double)clef_dtype_size(out->dtype);
-}
-
-static clef__output *behind_views(clef__output *out) {
-    while (out->node->op->kind == CLEF__VIEW && out->node->n_inputs) out = out->node->input[0];
-    return out;
-}
-
 /* Of what pointwise ops make, only the layer's result is memory. */
 static void count_node(const placing *p, layer *l, const clef__node *node, const clef__node *result) {
     double flops, bytes;
     clef__node_cost(node, &flops, &bytes);
-    for (int i = 0; i < p->devices; i++) {
-        const clef__device *device = clef__device_at(p->net->ctx, p->device[i]);
-        double units = fmax(clef__device_info(device)->compute_units, 1);
-        l->seconds[i] += clef__nominal_seconds(clef__device_profile(device), units, flops, bytes);
-    }
+    for (int i = 0; i < p->devices; i++)
+        l->seconds[i] += clef__nominal_seconds(clef__device_at(p->net->ctx, p->device[i]), flops, bytes);
     bool fused = node->op->kind == CLEF__POINTWISE;
     if (!fused) l->works = true;
     for (int k = 0; k < node->n_outputs; k++)
-        if (!fused || node == result) l->made += value_bytes(&node->out[k]);
+        if (!fused || node == result) l->made += clef__output_bytes(&node->out[k]);
 }
 
 /* Counts what the layer made. */
@@ -196,10 +185,10 @@ static clef_tensor *run_layers(placing *p, clef_tensor *x) {
     for (int i = 0; x && i < p->n; i++) {
         layer *l = &p->layer[i];
         l->after = clef__node_of(x)->made;
-        l->input = value_bytes(clef__output_of(x));
+        l->input = clef__output_bytes(clef__output_of(x));
         x = clef__forward_there(l->module, x);
         p->mark = clef__traversal(p->net->ctx) << 32;
-        if (x) count(p, l, clef__node_of(x), behind_views(clef__output_of(x))->node);
+        if (x) count(p, l, clef__node_of(x), clef__viewed(clef__output_of(x))->node);
     }
     return x;
 }
@@ -210,7 +199,7 @@ static void keep(placing *p, clef__output *value) {
     value->mark = p->mark;
     int i = p->n;
     while (i > 0 && p->layer[i - 1].after >= value->node->made) i--;
-    if (i > 0) p->layer[i - 1].kept += value_bytes(value);
+    if (i > 0) p->layer[i - 1].kept += clef__output_bytes(value);
 }
 
 /* Nodes of backward whose inputs were not looked at. */
@@ -236,7 +225,7 @@ static bool walk_backward(placing *p, clef_tensor *const *gradient, int n, uint6
     while (room && w.n > 0) {
         clef__node *node = w.node[--w.n];
         for (int i = 0; i < node->n_inputs && room; i++) {
-            clef__output *value = behind_views(node->input[i]);
+            clef__output *value = clef__viewed(node->input[i]);
             if (value->node->made > last) room = wait_for(p, &w, value->node);
             else keep(p, value);
         }

@@ -110,19 +110,13 @@ static bool ran(const summary *s, const clef_module *m) {
     return false;
 }
 
-/* What this is a view of, as far as that is remembered. */
-static const clef__output *viewed(const clef__output *out) {
-    while (out->node->op->kind == CLEF__VIEW && out->node->n_inputs && !out->leaf) out = out->node->input[0];
-    return out;
-}
-
 /* Of output k, where it is memory that this run made and no output before it is. */
 static double new_bytes(summary *s, const clef__run *run, int k) {
-    const clef__output *made = viewed(clef__output_of(run->output[k]));
+    const clef__output *made = clef__viewed(clef__output_of(run->output[k]));
     if (made->node->op->kind == CLEF__VIEW || made->leaf || !is_own(s, made->node)) return 0;
     for (int i = 0; i < k; i++)
-        if (viewed(clef__output_of(run->output[i])) == made) return 0;
-    return (double)clef_shape_numel(made->shape) * (double)clef_dtype_size(made->dtype);
+        if (clef__viewed(clef__output_of(run->output[i])) == made) return 0;
+    return clef__output_bytes(made);
 }
 
 static void observe(void *user, const clef__run *run) {

@@ -60,7 +60,7 @@ const char *model_data(const char *model);
 bool model_recompute(const char *model, clef_module *net);
 
 /* ---- forecast.c ---- */
-enum { FORECAST_DEVICES = 16 };
+enum { FORECAST_DEVICES = CLEF_PLACEMENT_MOST };
 typedef struct forecast {
     clef_context *ctx;
     clef_module *net;

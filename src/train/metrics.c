@@ -1,7 +1,8 @@
 /* metrics.c — the loss and the number of right answers, summed on the device.
 
    Each sum is a kept scalar that every step assigns anew, so a training step computes it along with the parameters and
-   nothing is read until somebody wants to see it.  They lie where the loss is computed.  f32 counts exactly up to 2^24 items of an epoch. */
+   nothing is read until somebody wants to see it.  They lie where the loss is computed.  f32 counts exactly up to 2^24 items of
+   an epoch. */
 #include "nn/module.h"
 #include "ops/ops.h"
 #include "train/train_internal.h"

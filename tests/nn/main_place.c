@@ -1,6 +1,6 @@
-/* clef_place_auto where any host allocation may fail, the N-th for N = 1, 2, … in ever longer steps, until one call passes untouched: each fails with a line
-   and leaves the context as it was.  Then a net in two halves of a device, where the driver can divide it, is trained.  A plain
-   program, so that it also runs under sanitizers.
+/* clef_place_auto where any host allocation may fail, the N-th for N = 1, 2, … in ever longer steps, until one call passes untouched:
+   each fails with a line and leaves the context as it was.  Then a net in two halves of a device, where the driver can divide it, is
+   trained.  A plain program, so that it also runs under sanitizers.
    ctest: cost=10 plain */
 #include "support/plain.h"
 #include <math.h>

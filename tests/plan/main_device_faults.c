@@ -1,6 +1,7 @@
 /* Any host allocation and any OpenCL call may fail while plans run over two devices: the N-th one, once or from then on, N = 1, 2, …
    and more thinly later, until a run passes untouched.  Copies go from device to device and, in the other round, through the host
-   behind user events.  No run may hang, crash, leak, give a wrong number or fail without an error line; a context that saw a failure works again afterwards.
+   behind user events.  No run may hang, crash, leak, give a wrong number or fail without an error line; a context that saw a failure
+   works again afterwards.
    ctest: cost=60 plain */
 #include "support/opencl_faults.h"
 #include "support/plain.h"

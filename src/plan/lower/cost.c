@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-static double units_of(const clef__lowering *lw) { return fmax(clef__lower_device(lw)->compute_units, 1); }
+static double units_of(const clef_device_info *device) { return fmax(device->compute_units, 1); }
 
 /* How much longer than in equal parts: units wait for those that have one group more. */
 static double waves(double groups, double units) { return groups > 0 ? ceil(groups / units) * units / groups : 1; }
@@ -17,13 +17,15 @@ static double memory_seconds(const clef__profile *profile, double bytes, double 
 
 static double peak(const clef__profile *profile, double units) { return profile->flops_per_cycle * profile->ghz * 1e9 * units; }
 
-double clef__nominal_seconds(const clef__profile *profile, double units, double flops, double bytes) {
+double clef__nominal_seconds(const clef__device *device, double flops, double bytes) {
+    const clef__profile *profile = clef__device_profile(device);
+    double units = units_of(clef__device_info(device));
     return fmax(flops / peak(profile, units), memory_seconds(profile, bytes, units));
 }
 
 double clef__work_seconds(const clef__lowering *lw, const clef__work *work) {
     const clef__profile *profile = clef__lower_profile(lw);
-    double units = units_of(lw);
+    double units = units_of(clef__lower_device(lw));
     double arithmetic = work->efficiency > 0 ? work->flops / (peak(profile, units) * work->efficiency) : 0;
     return fmax(arithmetic, memory_seconds(profile, work->bytes, units)) * waves(work->groups, units);
 }

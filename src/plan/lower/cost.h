@@ -17,8 +17,8 @@ typedef struct clef__work {
 double clef__launch_seconds(const clef__lowering *lw, const clef__work *work);
 /* The same without its start: for a part of a launch. */
 double clef__work_seconds(const clef__lowering *lw, const clef__work *work);
-/* What so much work takes on a device of this profile and so many compute units, at its peak: for work that is not lowered. */
-double clef__nominal_seconds(const clef__profile *profile, double units, double flops, double bytes);
+/* What so much work takes on a device at its peak: for work that is not being lowered. */
+double clef__nominal_seconds(const clef__device *device, double flops, double bytes);
 /* Bytes that surely stay in the cache of a compute unit while a work-item uses them again: by the profile's size of it. */
 int64_t clef__cached_bytes(const clef__lowering *lw);
 #endif

@@ -103,7 +103,7 @@ typedef struct clef__prepacked {
    -1 - before had to do when the plan began.  after: n_launches + d stands for what device d does when the plan is over. */
 typedef struct clef__edge {
     int before, after;
-    int device; /* whose compute queue waits; -1: the copy itself does, in the second queue of the device it goes to */
+    int device; /* whose compute queue waits; -1: the copy itself does, in its device's second queue */
 } clef__edge;
 
 typedef struct clef__result {
@@ -125,7 +125,7 @@ typedef struct clef__plan {
     int n_values, value_capacity;
     clef__launch *launch;
     int n_launches, launch_capacity;
-    clef__edge *edge; /* of a plan with copies between joined devices */
+    clef__edge *edge; /* of a plan with copies in second queues */
     int n_edges;
     struct clef__event **event; /* of the running replay: of launches that are awaited, and of each device when it began */
     bool ran;                   /* once, whole */

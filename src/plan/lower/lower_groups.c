@@ -166,10 +166,9 @@ static void lower_kernel(clef__recorder *rec, const clef__group *group) {
 
 /* What the kernel's node takes by its definition, in equal parts for the launches from `first` on. */
 static void note_flops(clef__recorder *rec, const clef__node *node, int first) {
-    double flops = 0, bytes = 0;
+    double flops, bytes;
     clef__plan *plan = rec->plan;
-    if (!node->op->cost || plan->n_launches == first) return;
-    node->op->cost(node, &flops, &bytes);
+    clef__node_cost(node, &flops, &bytes);
     for (int i = first; i < plan->n_launches; i++) plan->launch[i].flops = flops / (plan->n_launches - first);
 }
 

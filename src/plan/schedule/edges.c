@@ -1,9 +1,10 @@
 /* edges.c — which launches wait for one in another queue.
 
-   Every device computes in one queue, in order; copies between devices that share an OpenCL context run beside, in the second queue of the
-   device they go to, and halves of other copies in that of the device whose memory they touch.  Where two launches in different queues touch the same memory and one of them writes to it, the later one
-   waits.  What a queue has waited for, and what that had waited for, need not be waited for again: for each queue the last launch of
-   every other that is known to be over is carried along (a vector clock).
+   Every device computes in one queue, in order.  Copies between devices that share an OpenCL context run beside, in the second queue of
+   the device they go to, and halves of other copies in that of the device whose memory they touch.  Where two launches in different
+   queues touch the same memory and one of them writes to it, the later one waits.  What a queue has waited for, and what that had
+   waited for, need not be waited for again: for each queue the last launch of every other that is known to be over is carried
+   along (a vector clock).
 
    A copy for which the host waits is over on the side it comes from when it returns, so it counts as a launch of the compute queue
    of the device it goes to, and before it both devices' compute queues wait.

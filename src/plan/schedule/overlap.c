@@ -6,6 +6,7 @@
    need was issued for, the one that can start first, and of several the one that comes first in the program.  This is list scheduling
    (R. L. Graham, Bounds on multiprocessing timing anomalies, 1969); with equal stages it comes to the pipeline of one forward,
    one backward.  No order changes a bit of a result. */
+#include "plan/lower/cost.h"
 #include "plan/schedule/schedule.h"
 
 #include <math.h>
@@ -111,19 +112,17 @@ static bool is_copy(const clef__launch *launch) {
 }
 
 static double seconds_of(const overlap *o, const clef__launch *launch) {
-    clef__device *device = clef__device_at(o->ctx, launch->device);
-    const clef__profile *profile = clef__device_profile(device);
-    double bytes = 0, peak = profile->flops_per_cycle * profile->ghz * 1e9 * fmax(clef__device_info(device)->compute_units, 1);
+    const clef__device *device = clef__device_at(o->ctx, launch->device);
+    double bytes = 0;
     for (int a = 0; a < launch->n_args; a++)
         if (launch->arg[a].kind == CLEF__ARG_TENSOR) bytes += (double)o->plan->value[launch->arg[a].value].bytes;
-    return profile->launch_us * 1e-6 + fmax(bytes / (profile->gb_per_second * 1e9), launch->flops / peak);
+    return clef__device_profile(device)->launch_us * 1e-6 + clef__nominal_seconds(device, launch->flops, bytes);
 }
 
 static void note_tasks(overlap *o) {
     for (int i = 0; i < o->plan->n_launches; i++) {
         const clef__launch *launch = &o->plan->launch[i];
-        bool copy = is_copy(launch);
-        o->task[i].queue = launch->device + (copy ? CLEF__MAX_DEVICES : 0);
+        o->task[i].queue = launch->device + (is_copy(launch) ? CLEF__MAX_DEVICES : 0);
         o->task[i].seconds = seconds_of(o, launch);
     }
 }
