@@ -54,7 +54,8 @@ extern "C" {
     X(STATE, "called at the wrong time")                \
     X(LOST, "the device is lost")                       \
     X(INTERRUPTED, "interrupted")                       \
-    X(INTERNAL, "Clef contradicts itself: a bug in Clef")
+    X(INTERNAL, "Clef contradicts itself: a bug in Clef") \
+    X(GROUP, "another rank failed or did something else")
 
 typedef enum clef_status {
 #define X(name, message) CLEF_##name,

@@ -39,6 +39,7 @@ typedef enum clef__room {
     CLEF__ROOM_GRAPH,
     CLEF__ROOM_PLAN,
     CLEF__ROOM_OPS,
+    CLEF__ROOM_GROUP,
     CLEF__ROOM_NN,
     CLEF__ROOM_OPTIM,
     CLEF__ROOM_DATA,
