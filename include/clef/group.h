@@ -26,8 +26,8 @@ typedef struct clef_group clef_group; /* lives as long as its context */
 typedef clef_status (*clef_rank_fn)(clef_context *ctx, clef_group *all, void *user);
 
 typedef struct clef_ranks_options {
-    clef_options context;   /* of every rank; `device` is not looked at */
-    double timeout;         /* seconds that a rank waits for another before the group fails; 0: 300, below 0: for ever */
+    clef_options context;    /* of every rank; `device` is not looked at */
+    double timeout;          /* seconds that a rank waits for another before the group fails; 0: 300, below 0: for ever */
     const char *const *name; /* what error lines call each rank; NULL: "rank 0 (DEVICE)" */
 } clef_ranks_options;
 

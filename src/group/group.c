@@ -1,4 +1,5 @@
 /* group.c — groups: who is in one, and what their hosts do together. */
+#include "graph/graph.h"
 #include "group/group.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,7 +82,10 @@ clef_group *clef__group_all(clef_context *ctx, const clef_transport *transport, 
     return gather_names(all, own) == CLEF_OK ? all : NULL;
 }
 
-clef_status clef__group_settle(const clef_group *group) { return group->of->settle ? group->of->settle(group->ctx) : CLEF_OK; }
+clef_status clef__group_settle(const clef_group *group) {
+    clef_status status = clef__run_ordered(group->ctx);
+    return status == CLEF_OK ? clef__visits_settle(group->ctx) : status;
+}
 
 /* ---- who ---- */
 int clef_group_rank(const clef_group *group) { return group ? group->rank : 0; }

@@ -11,8 +11,6 @@
 typedef struct clef__rank {
     const clef_transport *transport;
     double timeout; /* of the transport's functions; 0: for ever */
-    /* Runs the collective operations that were created before now, set by whoever makes such; NULL: there are none. */
-    clef_status (*settle)(clef_context *ctx);
     clef_group *first;
 } clef__rank;
 
@@ -22,12 +20,13 @@ struct clef_group {
     clef_group *next; /* of the same context */
     clef__rank *of;
     clef_context *ctx;
-    uint64_t id;     /* the same on all members; of all ranks' group: 0 */
-    int rank, size;  /* this rank's place among the members */
-    int *member;     /* their ranks in the transport */
+    uint64_t id;       /* the same on all members; of all ranks' group: 0 */
+    int rank, size;    /* this rank's place among the members */
+    int *member;       /* their ranks in the transport */
     char (*name)[CLEF__RANK_NAME]; /* of each member */
-    uint64_t number; /* of the next collective operation to be created (collective.c, host calls) */
-    double weight;   /* clef_group_weight; < 0: none was set */
+    uint64_t number;   /* of the next collective operation to be created (collective.c, host calls) */
+    uint64_t messages; /* the same of sends and receives */
+    double weight;     /* clef_group_weight; < 0: none was set */
 };
 
 /* What ranks do together. */
@@ -62,16 +61,20 @@ typedef struct clef__meeting {
    of programs is the cause.  Combining is by clef__combine's tree, with equal bits for every transport. */
 clef_status clef__meet(const clef_group *group, const clef__meeting *meeting, char *line);
 
+/* This rank cannot take part in the meeting that comes: the others are told why. */
+clef_status clef__miss(const clef_group *group, const char *why, char *line);
+
 /* combine.c: out[i] = in[0][i] ⊕ in[1][i] ⊕ …, as a balanced binary tree over `n` in order: a tree of n is the tree of the first
    2^⌈log2 n⌉ / 2 combined with the tree of the rest.  Half types are combined in f32 and rounded once, at the end.  Min and max of NaN and a
    number are NaN; of −0 and +0: −0 and +0.  out may be one of in.  CLEF_GROUP_MEAN divides the sum by `of` (f64: in f64, else in f32).
    Integers wrap. */
-void clef__combine(void *out, const void *const *in, int n, int64_t elements, clef_dtype dtype, clef_group_reduction reduction, int of);
+void clef__combine(void *out, const void *const *in, int n, int64_t elements, clef_dtype dtype, clef_group_reduction reduction,
+                   int of);
 
 /* group.c.  The group of all ranks of a transport, owned by the context from now on; NULL with the context's error.  Every rank calls it at
    once: names are gathered.  name: NULL for the usual one; timeout: as of clef_ranks_options. */
 clef_group *clef__group_all(clef_context *ctx, const clef_transport *transport, const char *name, double timeout);
-/* Runs what waits to be run of the group's context: before the host itself meets the others. */
+/* Runs the collective operations that were created until now, and waits for them: before the host itself meets the others. */
 clef_status clef__group_settle(const clef_group *group);
 /* "rank 0 (DEVICE)", or `name` where there is one, into text. */
 void clef__rank_name(char text[CLEF__RANK_NAME], clef_context *ctx, int rank, const char *name);

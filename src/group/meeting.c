@@ -168,3 +168,12 @@ clef_status clef__meet(const clef_group *group, const clef__meeting *meeting, ch
     if (status != CLEF_OK) explain(&s, status, line);
     return status;
 }
+
+clef_status clef__miss(const clef_group *group, const char *why, char *line) {
+    const clef_transport *t = group->of->transport;
+    char told[CLEF_TRANSPORT_LINE];
+    snprintf(line, CLEF_TRANSPORT_LINE, "%s", why);
+    snprintf(told, sizeof told, "%s: %.800s", group->name[group->rank], why);
+    t->fail(t, told);
+    return CLEF_DEVICE;
+}

@@ -152,13 +152,38 @@ clef_status clef__copy_beside(const clef__span *to, const clef__span *from, size
    second half will go, which takes the passage over.  NULL, and *done too, on failure. */
 typedef struct clef__passage clef__passage;
 /* Do both drivers stand what that takes?  Else a copy goes through the host, which waits (clef__buffer_copy). */
-bool clef__devices_pass(const clef__device *from, const clef__device *to);
+bool clef__devices_pass(clef__device *from, clef__device *to);
 clef__passage *clef__fetch_beside(const clef__span *from, clef__device *to, size_t bytes, clef__event *const *after, int n,
                                   clef__event **done);
 clef_status clef__store_beside(const clef__span *to, clef__passage *passage, size_t bytes, clef__event *const *after, int n,
                                clef__event **done);
 /* Of one that is not stored any more; NULL is allowed. */
 void clef__passage_drop(clef__device *to, clef__passage *passage);
+/* The host's own work on a device's memory, in the middle of what the device does (visit.c): collective operations, above all.  It runs
+   in a thread of the context, behind these events and beside the kernels, where the device has gates; else the caller waits until it is
+   done.  The device reads what was written behind *done, which is the caller's; NULL where nobody needs to wait. */
+typedef struct clef__host_span {
+    clef__span at;
+    size_t bytes;
+    bool writes; /* all of it; else it only looks */
+} clef__host_span;
+enum { CLEF__VISIT_SPANS = 256, CLEF__VISIT_LINE = 1024 };
+typedef struct clef__host_task {
+    /* memory[i]: of span i.  NULL: the device failed, nothing can be done but tell those who wait for it.  On failure a line of at most CLEF__VISIT_LINE bytes: the next that waits for results gets it. */
+    clef_status (*work)(const void *what, uint64_t number, void *const *memory, char *line);
+    const void *what; /* copied */
+    size_t what_bytes;
+    uint64_t number;
+    const clef__host_span *span;
+    int n_spans;
+    const char *label; /* lives as long as the context */
+} clef__host_task;
+/* Can its driver wait for what the host does?  Asked once, with clef-probe. */
+bool clef__device_has_gates(clef__device *device);
+clef_status clef__host_visit(clef__device *device, const clef__host_task *visit, clef__event *const *after, int n,
+                             clef__event **done);
+/* Waits until all visits are over; a failure of theirs is told. */
+clef_status clef__visits_settle(clef_context *ctx);
 /* Waits on the host until no copy to the device runs any more: after a failure in between.  Where that fails too, whatever uses the
    device next waits first, as such a copy would write into memory that has gone to others. */
 clef_status clef__settle(clef__device *device);

@@ -121,11 +121,30 @@ clef__stage *clef__stage_take(clef__device *device, size_t bytes);
 void clef__stage_fly(clef__device *device, clef__stage *stage, cl_event done);
 void clef__stage_return(clef__device *device, clef__stage *stage);
 
-/* ---- copies through the host (passage.c) ---- */
+/* ---- the porter (porter.c): a thread of a context that does what stands between commands of devices ---- */
 typedef struct clef__porter clef__porter;
+typedef struct clef__errand clef__errand;
+struct clef__errand {
+    clef__errand *next;
+    void (*run)(clef__errand *errand); /* in the porter's thread; what it holds, it lets go of */
+    cl_event gate;                     /* a user event that is completed afterwards, and released */
+    unsigned clears;                   /* how often the context's error was cleared before it was sent */
+};
+/* Is there one?  Made at first need; false when it cannot be. */
+bool clef__porter_hire(clef_context *ctx);
+/* Takes over the errand, memory of clef__alloc; they are run in the order in which they are sent.  False, and nothing was taken,
+   where there is no porter. */
+bool clef__porter_send(clef_context *ctx, clef__errand *errand);
+/* Waits until all that was sent is done. */
+void clef__porter_settle(clef_context *ctx);
 void clef__porter_close(clef_context *ctx);
-/* A failure of a copy that nobody was told of yet is told now, as one of the device that it came from. */
+/* From an errand: the next that waits for results gets this error, unless the context's was cleared since.  The first counts. */
+void clef__fail_later(clef_context *ctx, clef_status status, unsigned clears, const char *line);
+void clef__fail_later_cl(clef__device *from, cl_int code, unsigned clears, const char *what);
+/* Such an error that nobody was told of yet is told now. */
 clef_status clef__porter_status(clef_context *ctx);
+/* Until this event is over, also where waiting for it fails; returns how that went. */
+cl_int clef__wait_for_event(cl_event event);
 
 /* ---- programs (program.c) ---- */
 typedef enum clef__program_state { CLEF__BUILDING, CLEF__READY, CLEF__FAILED } clef__program_state;
@@ -252,6 +271,8 @@ void clef__trace_beside(clef__device *device, const char *label, cl_event event)
 /* and for all that ran from the end of one event to the end of another. */
 void clef__trace_span(clef__device *device, const char *label, cl_event begin, cl_event end);
 void clef__trace_host(clef_context *ctx, const char *label, double begin, double end);
+/* The same of what the host does between commands of a device; from any thread. */
+void clef__trace_visit(clef_context *ctx, const char *label, double begin, double end);
 /* Writes what has finished; call after clef__queue_wait. */
 void clef__trace_collect(clef__device *device);
 
@@ -264,6 +285,7 @@ struct clef__device {
     bool divided; /* a sub-device that Clef made */
     atomic_bool lost;
     cl_command_queue queue, beside; /* beside: NULL until something was copied to it (events.c) */
+    bool gates_asked, has_gates;    /* visit.c */
     bool unsettled;                 /* copies or reads may still run that nobody waits for (clef__settle) */
     struct {
         int skip, skipped; /* waits until the next, and since the last */

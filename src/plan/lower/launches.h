@@ -17,6 +17,7 @@ typedef struct clef__value {
     int donor;                      /* output: -1, or the leaf value whose buffer it takes over */
     int candidate[4], n_candidates; /* values it may continue: same layout, read element by element by its launch */
     bool donatable, taken;
+    bool visited;                  /* the host writes it, beside the kernels */
     bool updated;                  /* in place; the former value of a leaf ends with that */
     size_t offset;                 /* arena: bytes */
     struct clef__passage *passage; /* of a value without memory: what is on the way */
@@ -44,7 +45,7 @@ typedef struct clef__arg {
     int captured; /* dynamic, constant: where the number stands; constant: -1 for one that is part of the plan */
     double constant;
     clef_dtype dtype; /* tensor, constant */
-    int64_t bytes;    /* tensor that is written: how many of them */
+    int64_t bytes;    /* tensor: of the elements it has */
 } clef__arg;
 
 /* What kernels are called that are generated for pointwise ops. */
@@ -70,7 +71,7 @@ typedef struct clef__launch {
     size_t global[3], local[3];
     int device;
     double flops;  /* about how many operations, by its node's definition; 0: not known, or few for its bytes */
-    bool beside;   /* a copy, or half of one, in its device's second queue */
+    bool beside;   /* a copy, half of one, or a visit of the host, in its device's second queue */
     bool awaited;  /* a launch in another queue waits for it (edges.c) */
     bool tuned;    /* its knobs are a tuning result */
     bool derives;  /* it only brings its input into another form: packed, padded, converted (derive.c) */
@@ -79,6 +80,7 @@ typedef struct clef__launch {
     clef__kernel *kernel;
     const struct clef__routine *routine; /* NULL unless it is of that kind */
     void *what;                          /* for the routine; owned */
+    size_t what_bytes;
 } clef__launch;
 
 /* An argument that may change between replays; a tensor's is set when it is in another buffer (0: none yet) or place. */
@@ -148,5 +150,7 @@ typedef struct clef__plan {
     clef__arena arena[CLEF__MAX_DEVICES];   /* those its arguments point into; not owned */
 } clef__plan;
 
+/* Is it work of the host, on the device's memory (clef__routine.visit)? */
+bool clef__is_visit(const clef__launch *launch);
 void clef__launch_free(clef__launch *launch);
 #endif
