@@ -19,7 +19,7 @@ struct clef__passage {
 typedef struct failure {
     cl_int code;
     clef__device *from;
-    unsigned clears; /* how often the context's error was cleared before that copy was queued */
+    uint64_t cleared; /* when the context's error was, before that copy was queued */
 } failure;
 
 /* One that was stored: when `fetched` is over, `gate` opens. */
@@ -121,7 +121,7 @@ clef_status clef__porter_status(clef_context *ctx) {
     failure failed = porter->failed;
     porter->failed.code = CL_SUCCESS;
     pthread_mutex_unlock(&porter->lock);
-    if (failed.code == CL_SUCCESS || failed.clears != atomic_load(&ctx->clears)) return CLEF_OK;
+    if (failed.code == CL_SUCCESS || failed.cleared != atomic_load(&ctx->cleared)) return CLEF_OK;
     return clef__fail_cl(failed.from, failed.code, "copy through the host");
 }
 
@@ -131,7 +131,7 @@ static bool send(const clef__passage *p, cl_event gate) {
     clef__porter *porter = ctx->porter;
     errand *e = clef__alloc(sizeof *e);
     if (!e) return false;
-    *e = (errand){.fetched = p->fetched, .gate = gate, .otherwise = {.from = p->from, .clears = atomic_load(&ctx->clears)}};
+    *e = (errand){.fetched = p->fetched, .gate = gate, .otherwise = {.from = p->from, .cleared = atomic_load(&ctx->cleared)}};
     pthread_mutex_lock(&porter->lock);
     *porter->end = e;
     porter->end = &e->next;
