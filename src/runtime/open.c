@@ -187,7 +187,7 @@ clef_status clef__context_abandon_all(clef_context **ctx, int n, int failed) {
 clef_status clef__context_open_all(const clef_options *options, int n, clef_context **ctx) {
     opening o = {.all = clef__calloc((size_t)n, CLEF__MAX_DEVICES * sizeof *o.all)};
     for (int i = 0; i < n; i++) ctx[i] = NULL;
-    if (!o.all) return clef__fail(NULL, CLEF_MEMORY, "open: out of host memory");
+    if (!o.all) return clef__fail(NULL, CLEF_MEMORY, "%s: out of host memory", n > 1 ? "open_all" : "open");
     int failed = open_contexts(&o, options, n, ctx);
     for (int i = 0; i < o.n; i++) /* a device that was begun holds its context */
         if (o.all[i].owns) clReleaseContext(o.all[i].context);
