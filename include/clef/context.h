@@ -23,7 +23,7 @@
    reports), with four exceptions: the allocator (clef_set_allocator) and a dataset's fetch (clef/data.h) are
    called from any thread, several at a time; the log from the context's thread and from those that compile for
    it, also at the same time; clef_on_compile's from one of these at a time.  None of the four may call Clef
-   with the same context, and none is called by the driver. */
+   with the same context, or one that was opened together with it, and none is called by the driver. */
 #ifndef CLEF_CONTEXT_H
 #define CLEF_CONTEXT_H
 #include "base.h"

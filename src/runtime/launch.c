@@ -125,7 +125,9 @@ static clef_status enqueue(clef__kernel *kernel, const size_t global[3], const s
     return CLEF_OK;
 }
 
-bool clef__kernel_is_new(const clef__kernel *kernel) { return !atomic_load_explicit(&kernel->program->launched, memory_order_relaxed); }
+bool clef__kernel_is_new(const clef__kernel *kernel) {
+    return !atomic_load_explicit(&kernel->program->launched, memory_order_relaxed);
+}
 
 /* A driver that compiles a kernel when it first runs does so behind the queue, where nobody sees it. */
 static clef_status launch_new(clef__kernel *kernel, const size_t global[3], const size_t local[3], const char *label) {

@@ -306,8 +306,8 @@ struct clef__device {
 struct clef_context {
     pthread_mutex_t lock;
     clef__error error;
-    uint64_t failures;  /* lines given to clef__fail, kept or not */
-    clef_status latest; /* of the last of them */
+    uint64_t failures;             /* lines given to clef__fail, kept or not */
+    clef_status latest;            /* of the last of them */
     atomic_uint_least64_t cleared; /* when its error was last (clef__moment); 0: never */
     char *build_log;
     bool eager, debug_memory;

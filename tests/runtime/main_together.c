@@ -125,8 +125,8 @@ static void order_of(int number, int order[RANKS]) {
 static void go_on(rank *ranks, int turn) {
     static char source[2][128];
     for (int i = 0; i < 2; i++)
-        snprintf(source[i], sizeof source[i], "__kernel void add(__global float *x, float y) { x[get_global_id(0)] += y + 0 * %d; }",
-                 2 * turn + i);
+        snprintf(source[i], sizeof source[i],
+                 "__kernel void add(__global float *x, float y) { x[get_global_id(0)] += y + 0 * %d; }", 2 * turn + i);
     for (int i = 0; i < RANKS; i++) {
         ranks[i].works = true;
         ranks[i].source = source[i / 2];

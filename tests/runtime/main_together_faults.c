@@ -42,7 +42,8 @@ static bool work(void) {
     bool all = true;
     for (int i = 0; i < RANKS; i++) {
         bool good = add_works(device_of(i), i ? other_source : add_source) && add_works(device_of(i), add_source);
-        EXPECT(good == (clef_error_status(ctx[i]) == CLEF_OK), "context %d %s: %s", i, good ? "works" : "fails", clef_error(ctx[i]));
+        EXPECT(good == (clef_error_status(ctx[i]) == CLEF_OK), "context %d %s: %s", i, good ? "works" : "fails",
+               clef_error(ctx[i]));
         all = all && good;
     }
     return all;

@@ -149,6 +149,7 @@ Test(together, options_and_state_are_their_own) {
     cr_expect_eq(clef_random_get(ctx[0]).seed, 3u);
     cr_expect_eq(clef_random_get(ctx[1]).seed, 4u);
     cr_expect(clef__eager(ctx[0]) && !clef__eager(ctx[1]) && clef__debug_memory(ctx[1]) && !clef__debug_memory(ctx[0]));
+    for (int i = 0; i < 2; i++) expect_works(i, add_source);
     clef__fail(ctx[1], CLEF_IO, "only here");
     cr_expect_eq(clef_error_status(ctx[0]), CLEF_OK);
     cr_expect_eq(heard[0].count[CLEF_LOG_ERROR], 0);
@@ -184,9 +185,9 @@ Test(together, parts_of_one_division) {
 }
 
 Test(together, parts_that_are_not_there) {
-    static const char *const wrong[] = {"0/2#2",  "0/2#",     "0/2#x",    "0/2#-1", "0/2# 1",    "0/2#+1",
-                                        "0/2#1x", "0/2#1#1",  "0:1+1#2",  "0:1#1",  "0/2#1+1",   "0/2#99999999999999999999",
-                                        "0#0",    "0/0#0",    "0:#0",   "0, 0/2#2",  "0:1+1#4294967296"};
+    static const char *const wrong[] = {"0/2#2",  "0/2#",    "0/2#x",   "0/2#-1",   "0/2# 1",          "0/2#+1",
+                                        "0/2#1x", "0/2#1#1", "0:1+1#2", "0:1#1",    "0/2#1+1",         "0/2#99999999999999999999",
+                                        "0#0",    "0/0#0",   "0:#0",    "0, 0/2#2", "0:1+1#4294967296"};
     if (clef_device_count() == 0) cr_skip_test("%s", clef_error(NULL));
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         const char *last = strrchr(wrong[i], ' ') && wrong[i][1] == ',' ? strrchr(wrong[i], ' ') + 1 : wrong[i];
