@@ -10,13 +10,13 @@
 enum { MOST = 9, LARGE = 5000 };
 static int failures;
 
-#define EXPECT(true_of, ...)                                \
-    do {                                                    \
-        if (!(true_of) && failures++ < 20) {                \
-            printf("FAILED (line %d): ", __LINE__);         \
-            printf(__VA_ARGS__);                            \
-            printf("\n");                                   \
-        }                                                   \
+#define EXPECT(true_of, ...)                        \
+    do {                                            \
+        if (!(true_of) && failures++ < 20) {        \
+            printf("FAILED (line %d): ", __LINE__); \
+            printf(__VA_ARGS__);                    \
+            printf("\n");                           \
+        }                                           \
     } while (0)
 
 static uint64_t seed = 88172645463325252u;
@@ -41,7 +41,8 @@ static double special(int i) {
 
 static number make(clef_dtype dtype, bool whole) {
     uint64_t r = any();
-    double real = whole ? (double)(int64_t)(r % 7) - 3 : ((double)(r >> 11) / 4503599627370496.0 - 1) * exp2((double)(int)(r % 9) - 4);
+    double real =
+        whole ? (double)(int64_t)(r % 7) - 3 : ((double)(r >> 11) / 4503599627370496.0 - 1) * exp2((double)(int)(r % 9) - 4);
     if (!whole && r % 31 == 0) real = special((int)(r / 31 % 6));
     switch (dtype) {
     case CLEF_F32: return (number){.f32 = (float)real};
@@ -149,10 +150,12 @@ static void check(clef_dtype dtype, clef_group_reduction how, int n, int64_t ele
     unsigned char behind[64];
     memcpy(behind, out + (size_t)elements * bytes, sizeof behind);
     clef__combine(out, in, n, elements, dtype, how, n);
-    EXPECT(memcmp(behind, out + (size_t)elements * bytes, sizeof behind) == 0, "wrote behind its %lld elements", (long long)elements);
+    EXPECT(memcmp(behind, out + (size_t)elements * bytes, sizeof behind) == 0, "wrote behind its %lld elements",
+           (long long)elements);
     for (int64_t i = 0; i < elements; i++)
-        EXPECT(same(load(out, i, dtype), expected(before, n, i, dtype, how, n), dtype), "%s, reduction %d of %d, element %lld of %lld",
-               clef_dtype_name(dtype), (int)how, n, (long long)i, (long long)elements);
+        EXPECT(same(load(out, i, dtype), expected(before, n, i, dtype, how, n), dtype),
+               "%s, reduction %d of %d, element %lld of %lld", clef_dtype_name(dtype), (int)how, n, (long long)i,
+               (long long)elements);
     for (int r = 0; r < n; r++)
         EXPECT(r == into || memcmp(kept[r], memory[r], (size_t)elements * bytes) == 0, "changed what rank %d gave", r);
 }

@@ -14,13 +14,13 @@
 enum { MOST = 5, BIG = 40007 };
 static atomic_int failures;
 
-#define EXPECT(true_of, ...)                                           \
-    do {                                                               \
-        if (!(true_of) && atomic_fetch_add(&failures, 1) < 20) {       \
-            printf("FAILED (line %d): ", __LINE__);                    \
-            printf(__VA_ARGS__);                                       \
-            printf("\n");                                              \
-        }                                                              \
+#define EXPECT(true_of, ...)                                     \
+    do {                                                         \
+        if (!(true_of) && atomic_fetch_add(&failures, 1) < 20) { \
+            printf("FAILED (line %d): ", __LINE__);              \
+            printf(__VA_ARGS__);                                 \
+            printf("\n");                                        \
+        }                                                        \
     } while (0)
 
 /* ---- ranks without contexts ---- */
@@ -142,7 +142,8 @@ static bool meet_random(rank *r, clef_group *g, uint64_t at) {
     bool ok = meet(r, g, &m) == CLEF_OK;
     EXPECT(ok, "%s", r->line);
     for (int64_t i = 0; ok && i < n_out; i++) ok = out[i] == wanted(&m, g, at, i);
-    EXPECT(ok, "kind %d, reduction %d, rank %d of %d, %lld elements", (int)m.kind, (int)m.reduction, g->rank, g->size, (long long)m.n);
+    EXPECT(ok, "kind %d, reduction %d, rank %d of %d, %lld elements", (int)m.kind, (int)m.reduction, g->rank, g->size,
+           (long long)m.n);
     EXPECT(out[n_out] == 12345, "kind %d wrote behind its %lld elements", (int)m.kind, (long long)n_out);
     for (int64_t i = 0; ok && i < m.n; i++) EXPECT(in[i] == brings(at, g->rank, i), "kind %d changed its input", (int)m.kind);
     memset(in, 0x77, (size_t)m.n * 4); /* the meeting is over: nobody may look at it any more */
@@ -216,12 +217,8 @@ static void same_bits(int n) {
 static char buffer[MOST][2][1 << 18];
 
 static clef__meeting usual(const rank *r, clef__meeting_kind kind, int64_t n) {
-    return (clef__meeting){.kind = kind,
-                           .shape = {2, {n / 4, 4}},
-                           .number = 7,
-                           .in = buffer[r->all.rank][0],
-                           .out = buffer[r->all.rank][1],
-                           .n = n};
+    return (clef__meeting){
+        .kind = kind, .shape = {2, {n / 4, 4}}, .number = 7, .in = buffer[r->all.rank][0], .out = buffer[r->all.rank][1], .n = n};
 }
 
 typedef struct difference {
@@ -254,14 +251,18 @@ static void receives(clef__meeting *m, clef_group *g) {
 static void group(clef__meeting *m, clef_group *g) { (void)m, g->id = 0xabcd; }
 
 static const difference differences[] = {
-    {"rank 0 (host) does all_reduce number 7 of f32 [N,4], rank 1 (host) does broadcast number 7 of f32 [M] from rank 0", kind_and_shape},
+    {"rank 0 (host) does all_reduce number 7 of f32 [N,4], rank 1 (host) does broadcast number 7 of f32 [M] from rank 0",
+     kind_and_shape},
     {"rank 0 (host) does all_reduce number 7 of f32 [N,4], rank 1 (host) does all_reduce number 8 of f32 [N,4]", number},
-    {"rank 0 (host) does all_reduce (sum) number 7 of f32 [N,4], rank 1 (host) does all_reduce (max) number 7 of f32 [N,4]", reduction},
+    {"rank 0 (host) does all_reduce (sum) number 7 of f32 [N,4], rank 1 (host) does all_reduce (max) number 7 of f32 [N,4]",
+     reduction},
     {"rank 0 (host) does all_reduce number 7 of f32 [N,4], rank 1 (host) does all_reduce number 7 of i32 [N,4]", dtype},
     {"rank 0 (host) does all_reduce number 7 of f32 [N,4], rank 1 (host) does all_reduce number 7 of f32 [M]", shape},
-    {"rank 0 (host) does all_reduce number 7 of f32 [N,4] (M elements), rank 1 (host) does all_reduce number 7 of f32 [N,4] (L elements)",
+    {"rank 0 (host) does all_reduce number 7 of f32 [N,4] (M elements), rank 1 (host) does all_reduce number 7 of f32 [N,4] (L "
+     "elements)",
      elements},
-    {"rank 0 (host) does all_reduce number 7 of f32 [N,4], rank 1 (host) does all_reduce number 7 of f32 [N,4], of things that are named "
+    {"rank 0 (host) does all_reduce number 7 of f32 [N,4], rank 1 (host) does all_reduce number 7 of f32 [N,4], of things that are "
+     "named "
      "differently",
      names},
     {"rank 0 (host) does all_reduce number 7 of f32 [N,4], rank 1 (host) does barrier number 7", barrier},
@@ -297,8 +298,8 @@ static void differ(rank *r) {
     while (meet(r, &g, &m) == CLEF_OK && sent) g = r->all, m = next;
     char first[CLEF_TRANSPORT_LINE];
     snprintf(first, sizeof first, "%s", r->line);
-    EXPECT(meet(r, &r->all, &next) == CLEF_GROUP && strcmp(first, r->line) == 0, "difference %d, rank %d of %d: first %s\n    later %s",
-           r->trial, r->all.rank, r->size, first, r->line);
+    EXPECT(meet(r, &r->all, &next) == CLEF_GROUP && strcmp(first, r->line) == 0,
+           "difference %d, rank %d of %d: first %s\n    later %s", r->trial, r->all.rank, r->size, first, r->line);
 }
 
 static void all_differences(int n, bool shares) {
@@ -352,7 +353,8 @@ static void all_stops(bool shares) {
             static const char *const kind[] = {"barrier", "all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all"};
             char waited[2][128];
             for (int i = 0; i < 2; i++)
-                snprintf(waited[i], sizeof waited[i], "rank 1 (host) returned while rank %d (host) waited for %s number %d", 2 * i, kind[k], k);
+                snprintf(waited[i], sizeof waited[i], "rank 1 (host) returned while rank %d (host) waited for %s number %d", 2 * i,
+                         kind[k], k);
             fails_with_a_line = with;
             with_ranks(3, shares, 20, 0, k, stops);
             for (int i = 0; i < 3; i += 2) {
@@ -445,14 +447,16 @@ int main(void) {
         }
         for (int n = 2; n <= 4; n++) all_differences(n, shares);
         with_ranks(2, shares, 20, 0, 0, other_message);
-        expect_on_all(2, CLEF_GROUP,
-                      "rank 0 (host) does send number 7 of f32 [4,4] to rank 1, rank 1 (host) does recv number 7 of f64 [4,4] from rank 0");
+        expect_on_all(
+            2, CLEF_GROUP,
+            "rank 0 (host) does send number 7 of f32 [4,4] to rank 1, rank 1 (host) does recv number 7 of f64 [4,4] from rank 0");
         all_stops(shares);
         with_ranks(5, shares, 20, 0, 0, other_half_fails);
         for (int i = 0; i < 5; i += i ? 1 : 2) EXPECT(strcmp(ranks[i].line, "rank 1 (host): alone") == 0, "%s", ranks[i].line);
         with_ranks(2, shares, 0.05, 0, 0, comes_late);
-        EXPECT(strcmp(ranks[0].line, "rank 1 (host) sent nothing for 0.05 s while rank 0 (host) waited for all_reduce number 7 of f32 "
-                                     "[2000,4]") == 0,
+        EXPECT(strcmp(ranks[0].line,
+                      "rank 1 (host) sent nothing for 0.05 s while rank 0 (host) waited for all_reduce number 7 of f32 "
+                      "[2000,4]") == 0,
                "%s", ranks[0].line);
         with_ranks(2, shares, 20, 0, 0, slow);
         without_memory(shares);

@@ -1,20 +1,22 @@
 /* clef_run_ranks: devices of a list, ranks that fail in all ways, what hosts do together, and what a NULL group gives.
    ctest: plain threads cost=10 */
+#define _GNU_SOURCE 1 /* pthread_setattr_default_np */
 #include "clef/transport.h"
 #include "support/plain.h"
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 static atomic_int failures;
 
-#define EXPECT(true_of, ...)                                           \
-    do {                                                               \
-        if (!(true_of) && atomic_fetch_add(&failures, 1) < 20) {       \
-            printf("FAILED (line %d): ", __LINE__);                    \
-            printf(__VA_ARGS__);                                       \
-            printf("\n");                                              \
-        }                                                              \
+#define EXPECT(true_of, ...)                                     \
+    do {                                                         \
+        if (!(true_of) && atomic_fetch_add(&failures, 1) < 20) { \
+            printf("FAILED (line %d): ", __LINE__);              \
+            printf(__VA_ARGS__);                                 \
+            printf("\n");                                        \
+        }                                                        \
     } while (0)
 
 static bool error_is(clef_status status, clef_status wanted, const char *part) {
@@ -123,9 +125,11 @@ static void failure(trouble what, clef_status status, const char *line, const ch
         char want[256], want_told[256];
         snprintf(want, sizeof want, line, names[rank]);
         snprintf(want_told, sizeof want_told, told, names[rank]);
-        EXPECT(error_is(clef_run_ranks_with("0,0,0", &options, fails, &f), status, want), "trouble %d; wanted: %s", (int)what, want);
+        EXPECT(error_is(clef_run_ranks_with("0,0,0", &options, fails, &f), status, want), "trouble %d; wanted: %s", (int)what,
+               want);
         for (int r = 0; r < 3; r++)
-            EXPECT(r == rank || what == EXTRA || strstr(f.told[r], want_told), "trouble %d, rank %d was told: %s", (int)what, r, f.told[r]);
+            EXPECT(r == rank || what == EXTRA || strstr(f.told[r], want_told), "trouble %d, rank %d was told: %s", (int)what, r,
+                   f.told[r]);
     }
 }
 
@@ -136,7 +140,8 @@ static void all_failures(void) {
     failure(STATUS_ALONE, CLEF_IO, "%s: its function returned CLEF_IO", "barrier: %s: its function returned CLEF_IO");
     failure(EARLY, CLEF_GROUP, "%s returned while ", "barrier: %s returned while ");
     failure(OTHERS, CLEF_GROUP, "%s does broadcast number 1 of u8 [4]", "%s does broadcast number 1 of u8 [4]");
-    failure(BAD_ROOT, CLEF_INVALID, "%s: broadcast_bytes: there is no rank 9 in a group of 3", "barrier: %s: broadcast_bytes: there is no");
+    failure(BAD_ROOT, CLEF_INVALID, "%s: broadcast_bytes: there is no rank 9 in a group of 3",
+            "barrier: %s: broadcast_bytes: there is no");
     failure(EXTRA, CLEF_GROUP, "returned while %s waited for barrier number 2", "");
 }
 
@@ -163,9 +168,11 @@ static clef_status counts(clef_context *ctx, clef_group *all, void *user) {
 }
 
 static void lists(void) {
-    EXPECT(error_is(clef_run_ranks("0,nonesuch", counts, NULL), CLEF_INVALID, "rank 1 (device \"nonesuch\"): open: device \"nonesuch\""),
+    EXPECT(error_is(clef_run_ranks("0,nonesuch", counts, NULL), CLEF_INVALID,
+                    "rank 1 (device \"nonesuch\"): open: device \"nonesuch\""),
            "a device that is not there");
-    EXPECT(error_is(clef_run_ranks("0,,0", counts, NULL), CLEF_INVALID, "run_ranks: the devices \"0,,0\" have an empty part"), "empty part");
+    EXPECT(error_is(clef_run_ranks("0,,0", counts, NULL), CLEF_INVALID, "run_ranks: the devices \"0,,0\" have an empty part"),
+           "empty part");
     EXPECT(error_is(clef_run_ranks("", counts, NULL), CLEF_INVALID, "have an empty part"), "empty list");
     EXPECT(error_is(clef_run_ranks("0/999", counts, NULL), CLEF_INVALID, "make more than 256 ranks"), "too many");
     EXPECT(error_is(clef_run_ranks(NULL, counts, NULL), CLEF_INVALID, "run_ranks: devices is NULL"), "no devices");
@@ -175,7 +182,56 @@ static void lists(void) {
     EXPECT(clef_run_ranks(" 0 , 0,0", counts, NULL) == CLEF_OK && atomic_load(&ran) == 303, "%s", clef_error(NULL));
 }
 
+/* ---- no thread, no memory ---- */
+/* Threads with a stack that no machine has. */
+static void without_threads(void) {
+#ifdef __GLIBC__
+    pthread_attr_t usual, huge;
+    pthread_getattr_default_np(&usual);
+    pthread_attr_init(&huge);
+    pthread_attr_setstacksize(&huge, (size_t)1 << 50);
+    if (pthread_setattr_default_np(&huge) == 0)
+        EXPECT(error_is(clef_run_ranks("0,0", counts, NULL), CLEF_MEMORY, "): its thread did not start"), "no threads");
+    pthread_setattr_default_np(&usual);
+#endif
+}
+
+static atomic_long countdown;
+static void *counted(void *user, size_t n) {
+    (void)user;
+    return atomic_fetch_sub(&countdown, 1) == 0 ? NULL : malloc(n);
+}
+static void *counted_again(void *user, void *p, size_t n) {
+    (void)user;
+    return atomic_fetch_sub(&countdown, 1) == 0 ? NULL : realloc(p, n);
+}
+static void counted_free(void *user, void *p) { (void)user, free(p); }
+
+static clef_status little(clef_context *ctx, clef_group *all, void *user) {
+    char own[4] = "abc", both[8];
+    (void)user;
+    clef_group *half = clef_group_split(all, 0, 0);
+    clef_group_gather_bytes(half, own, both, 4);
+    return clef_error_status(ctx);
+}
+
+/* Each allocation fails once.  What Clef can do without is no failure. */
+static long without_memory(void) {
+    long at = 0, refused = 0, left = -1;
+    for (; left < 0 && at < 4000; at++) {
+        atomic_store(&countdown, at);
+        clef_status status = clef_run_ranks("0,0", little, NULL);
+        left = atomic_load(&countdown);
+        refused += status != CLEF_OK;
+        EXPECT(status == CLEF_OK || *clef_error(NULL), "allocation %ld: a failure without a line", at);
+    }
+    EXPECT(at < 4000 && refused > 30, "%ld allocations, %ld failures", at, refused);
+    return at;
+}
+
 int main(void) {
+    clef_set_allocator(&(clef_allocator){counted, counted_again, counted_free, NULL});
+    atomic_store(&countdown, 1L << 60);
     clef_context *ctx = clef_open(NULL);
     if (!ctx) return without_context();
     clef_close(ctx);
@@ -185,10 +241,13 @@ int main(void) {
         EXPECT(clef_run_ranks(&"0,0,0,0"[8 - 2 * n], together, &n) == CLEF_OK, "%s", clef_error(NULL));
     }
     all_failures();
-    EXPECT(error_is(clef_run_ranks("0,0", looks_away, NULL), CLEF_GROUP, "returned while rank 0"), "a failure that was looked away from");
+    EXPECT(error_is(clef_run_ranks("0,0", looks_away, NULL), CLEF_GROUP, "returned while rank 0"),
+           "a failure that was looked away from");
     EXPECT(error_is(clef_run_ranks_with("0,0", &(clef_ranks_options){.timeout = -1}, silent, NULL), CLEF_GROUP, "returned while"),
            "no time-out");
     lists();
-    printf("ranks: %d failures\n", atomic_load(&failures));
+    without_threads();
+    long allocations = without_memory();
+    printf("ranks: %ld allocations, %d failures\n", allocations, atomic_load(&failures));
     return atomic_load(&failures) != 0;
 }
