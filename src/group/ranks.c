@@ -185,4 +185,6 @@ clef_status clef_run_ranks_with(const char *devices, const clef_ranks_options *o
     return status;
 }
 
-clef_status clef_run_ranks(const char *devices, clef_rank_fn fn, void *user) { return clef_run_ranks_with(devices, NULL, fn, user); }
+clef_status clef_run_ranks(const char *devices, clef_rank_fn fn, void *user) {
+    return clef_run_ranks_with(devices, NULL, fn, user);
+}
