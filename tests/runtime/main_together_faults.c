@@ -60,6 +60,13 @@ static bool work(void) {
     return all;
 }
 
+/* A lost device leaves to its driver what that may still read or write.  This driver is well in truth, so that the test need not leak
+   it; test_together closes contexts with a lost device. */
+static void find_again(clef__device *device) {
+    REAL(clFinish)(device->queue);
+    atomic_store(&device->lost, false);
+}
+
 /* Once nothing fails any more; `lost`: one may have lost its device. */
 static void recover(bool lost) {
     int gone = 0;
@@ -68,7 +75,7 @@ static void recover(bool lost) {
         clef_clear_error(ctx[i]);
         bool is_gone = clef_error_status(ctx[i]) == CLEF_LOST;
         gone += is_gone;
-        if (is_gone) REAL(clFinish)(device_of(i)->queue); /* Clef does not, and the next run reads there again */
+        if (is_gone) find_again(device_of(i));
         else EXPECT(adds(i, add_source), "context %d does not recover: %s", i, clef_error(ctx[i]));
     }
     EXPECT(gone <= lost, "%d contexts have lost their device", gone);
@@ -88,8 +95,8 @@ static bool run(long n, bool again, bool lost) {
         EXPECT(live && ledger, "the calls were not seen");
     } else expect_none(status);
     if (status == CLEF_OK) close_all();
-    /* what a lost device has or may still read is left to its driver */
-    EXPECT(lost || (live == 0 && ledger == 0), "%ld allocations and %ld OpenCL objects leak", (long)live, (long)ledger);
+    EXPECT(live == 0, "%ld allocations leak", (long)live);
+    EXPECT(lost || ledger == 0, "%ld OpenCL objects leak", (long)ledger); /* while it is lost nothing is released */
     live = ledger = 0;
     return complete;
 }
