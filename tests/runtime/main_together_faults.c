@@ -31,6 +31,17 @@ static clef__device *device_of(int i) { return clef__device_at(ctx[i], 0); }
 
 /* ---- one call fails ---- */
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { DENSE = 8 }; /* each takes long there, and is tried without sanitizers too */
+#else
+enum { DENSE = 1 << 20 };
+#endif
+
+static bool adds(int i, const char *source) {
+    static float x[RANKS][ADDED]; /* of each: what one reads late is not what another looks at */
+    return add_works_in(device_of(i), source, x[i]);
+}
+
 static void expect_none(clef_status status) {
     const char *line = clef_error(NULL);
     EXPECT(status == clef_error_status(NULL) && strncmp(line, "open_all: ", 10) == 0 && !strchr(line, '\n'), "\"%s\"", line);
@@ -41,12 +52,19 @@ static void expect_none(clef_status status) {
 static bool work(void) {
     bool all = true;
     for (int i = 0; i < RANKS; i++) {
-        bool good = add_works(device_of(i), i ? other_source : add_source) && add_works(device_of(i), add_source);
+        bool good = adds(i, i ? other_source : add_source) && adds(i, add_source);
         EXPECT(good == (clef_error_status(ctx[i]) == CLEF_OK), "context %d %s: %s", i, good ? "works" : "fails",
                clef_error(ctx[i]));
         all = all && good;
     }
     return all;
+}
+
+/* A lost device leaves to its driver what that may still read or write.  This driver is well in truth, so that the test need not leak
+   it; test_together closes contexts with a lost device. */
+static void find_again(clef__device *device) {
+    REAL(clFinish)(device->queue);
+    atomic_store(&device->lost, false);
 }
 
 /* Once nothing fails any more; `lost`: one may have lost its device. */
@@ -55,8 +73,10 @@ static void recover(bool lost) {
     for (int i = 0; i < RANKS; i++) {
         clef_synchronize(ctx[i]);
         clef_clear_error(ctx[i]);
-        if (clef_error_status(ctx[i]) == CLEF_LOST) gone++;
-        else EXPECT(add_works(device_of(i), add_source), "context %d does not recover: %s", i, clef_error(ctx[i]));
+        bool is_gone = clef_error_status(ctx[i]) == CLEF_LOST;
+        gone += is_gone;
+        if (is_gone) find_again(device_of(i));
+        else EXPECT(adds(i, add_source), "context %d does not recover: %s", i, clef_error(ctx[i]));
     }
     EXPECT(gone <= lost, "%d contexts have lost their device", gone);
 }
@@ -75,15 +95,15 @@ static bool run(long n, bool again, bool lost) {
         EXPECT(live && ledger, "the calls were not seen");
     } else expect_none(status);
     if (status == CLEF_OK) close_all();
-    /* what a lost device has or may still read is left to its driver */
-    EXPECT(lost || (live == 0 && ledger == 0), "%ld allocations and %ld OpenCL objects leak", (long)live, (long)ledger);
+    EXPECT(live == 0, "%ld allocations leak", (long)live);
+    EXPECT(lost || ledger == 0, "%ld OpenCL objects leak", (long)ledger); /* while it is lost nothing is released */
     live = ledger = 0;
     return complete;
 }
 
 static void sweep(bool of_opencl, bool again, bool lost) {
     opencl_faults = of_opencl;
-    for (long n = 1;; n++) {
+    for (long n = 1;; n += 1 + n / DENSE) {
         bool complete = run(n, again, lost);
         if (failures)
             printf("%s call %ld%s%s\n", of_opencl ? "OpenCL" : "allocation", n, again ? " and all later ones" : "",

@@ -160,6 +160,7 @@ Test(together, options_and_state_are_their_own) {
 Test(together, no_options) {
     if (clef_open_all(NULL, 3, ctx)) cr_skip_test("%s", clef_error(NULL));
     for (int i = 0; i < 3; i++) expect_works(i, add_source);
+    cr_expect_eq(built(3), device_of(0)->context == device_of(1)->context ? 1u : 3u, "a device that is whole");
     close_all(3);
     cr_assert_eq(clef_open_all(NULL, 1, ctx), CLEF_OK);
     close_all(1);
