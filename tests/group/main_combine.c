@@ -43,7 +43,7 @@ static number make(clef_dtype dtype, bool whole) {
     uint64_t r = any();
     double real =
         whole ? (double)(int64_t)(r % 7) - 3 : ((double)(r >> 11) / 4503599627370496.0 - 1) * exp2((double)(int)(r % 9) - 4);
-    if (!whole && r % 31 == 0) real = special((int)(r / 31 % 6));
+    if (!whole && r % 4 == 0) real = special((int)(r / 4 % 6));
     switch (dtype) {
     case CLEF_F32: return (number){.f32 = (float)real};
     case CLEF_F64: return (number){.f64 = real};
