@@ -69,6 +69,7 @@ typedef struct clef__launch {
     int covers;     /* segments (codegen.c); 0: its kernel has none */
     size_t global[3], local[3];
     int device;
+    size_t bytes;  /* that a copy, or half of one, brings */
     double flops;  /* about how many operations, by its node's definition; 0: not known, or few for its bytes */
     bool beside;   /* a copy, or half of one, in its device's second queue */
     bool awaited;  /* a launch in another queue waits for it (edges.c) */
