@@ -109,6 +109,7 @@ static void lower_transfer(const clef__lowering *lw) {
     bool joined = clef__devices_joined(there, here);
     if (joined || !clef__devices_pass(there, here)) {
         launch_transfer(lw, CLEF__LAUNCH_COPY, joined, x, from);
+        if (!lw->rec->failed) lw->rec->plan->launch[lw->rec->plan->n_launches - 1].visible = clef__devices_see(here, there);
         return;
     }
     clef__operand on_the_way = clef__lower_scratch(lw, CLEF_U8, CLEF_SHAPE(0));
