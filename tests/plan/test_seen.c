@@ -97,7 +97,7 @@ Test(seen, what_comes_back_is_a_copy) {
     begin(&s);
     add_copy(&s, 1, 0, 0);
     add_copy(&s, 3, 1, 0);
-    add_kernel(&s, 0, 3);
+    add_kernel(&s, 6, 3);
     cr_expect_eq(copies_left(&s), 1);
     cr_expect_eq(s.launch[0].arg[1].value, 0, "of the value itself");
     cr_expect_eq(s.launch[1].arg[1].value, 3);
