@@ -6,6 +6,8 @@
    queue is bounded), nor are those of the next epoch.  Threads start with the first clef_next and are joined by
    close, set, and an error; `order` and the filler change only while no thread has anything claimed. */
 #include "data/fill.h"
+#include "group/group.h"
+#include "graph/graph.h"
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
@@ -34,7 +36,8 @@ struct clef_loader {
     uint64_t seed;
     bool shuffle;
     int device;
-    int64_t size, batches; /* items per full batch; batches per epoch */
+    clef_group *group;     /* that shares every batch; NULL: one rank */
+    int64_t size, batches; /* items per full batch, of all ranks; batches per epoch */
     int64_t epoch, taken;  /* where it stands: `taken` batches of `epoch` were handed out */
     clef_tensor **tensor;  /* of the last batch: inputs, then targets */
 
@@ -58,6 +61,13 @@ static int64_t batch_items(const clef_loader *loader, int64_t batch) {
     return left < loader->size ? left : loader->size;
 }
 
+/* This rank's part of it: the first ranks have what is left over. */
+static clef__share batch_share(const clef_loader *loader, int64_t batch) {
+    int64_t all = batch_items(loader, batch), ranks = clef_group_size(loader->group), rank = clef_group_rank(loader->group);
+    int64_t each = all / ranks, more = all % ranks;
+    return (clef__share){.first = rank * each + (rank < more ? rank : more), .items = each + (rank < more), .all = all};
+}
+
 /* Waits for a batch to make; -1: stop.  Holds the lock. */
 static int64_t claim(clef_loader *loader) {
     while (!loader->stop && (loader->claimed >= loader->batches || loader->claimed >= loader->taken + loader->n_slots))
@@ -73,8 +83,9 @@ static void *work(void *argument) {
         uint32_t epoch = (uint32_t)loader->epoch;
         pthread_mutex_unlock(&loader->lock);
         slot *s = &loader->slots[batch % loader->n_slots];
-        int64_t failed = clef__filler_run(&loader->filler, loader->order + batch * loader->size, batch_items(loader, batch), epoch,
-                                          w->scratch, s->memory);
+        clef__share share = batch_share(loader, batch);
+        const int64_t *items = loader->order + batch * loader->size + share.first;
+        int64_t failed = clef__filler_run(&loader->filler, items, share.items, epoch, w->scratch, s->memory);
         pthread_mutex_lock(&loader->lock);
         s->failed = failed;
         s->holds = batch;
@@ -123,8 +134,9 @@ static void halt(clef_loader *loader) {
 static bool new_slot(const clef_loader *loader, slot *s) {
     const clef_dataset *data = loader->data;
     *s = (slot){.holds = -1, .failed = -1, .memory = clef__calloc((size_t)data->n_fields, sizeof *s->memory)};
+    int64_t most = clef__ceil_div(loader->size, clef_group_size(loader->group));
     for (int f = 0; s->memory && f < data->n_fields; f++)
-        if (!(s->memory[f] = clef__alloc((size_t)loader->size * data->field[f].bytes))) return false;
+        if (!(s->memory[f] = clef__alloc((size_t)most * data->field[f].bytes))) return false;
     return s->memory != NULL;
 }
 
@@ -254,6 +266,7 @@ clef_loader *clef_loader_open(clef_dataset *data, const clef_loader_options *opt
     loader->device = o->device;
     loader->shuffle = o->shuffle;
     loader->ordered = -1;
+    loader->group = clef_group_size(o->group) > 1 ? o->group : NULL;
     plan_batches(loader, o);
     loader->link = (clef__loader_link){.loader = loader, .close = clef_loader_close};
     clef__loader_register(data->ctx, &loader->link);
@@ -316,6 +329,7 @@ static bool begin_next_epoch(clef_loader *loader) {
     loader->epoch++;
     loader->taken = 0;
     if (loader->running) pthread_mutex_unlock(&loader->lock);
+    clef__set_share(loader->ctx, (clef__share){0});
     return false;
 }
 
@@ -331,6 +345,12 @@ static bool go(clef_loader *loader) {
     return true;
 }
 
+/* What is computed from now on is of this part of a batch, until the next. */
+static void note_share(const clef_loader *loader, clef__share share) {
+    clef__set_share(loader->ctx, loader->group ? share : (clef__share){0});
+    if (loader->group) clef__group_set_items(loader->group, share.items, share.all);
+}
+
 bool clef_next(clef_loader *loader, clef_batch *batch) {
     if (batch) *batch = (clef_batch){0};
     if (!loader || !clef__usable(loader->ctx)) return false;
@@ -343,10 +363,12 @@ bool clef_next(clef_loader *loader, clef_batch *batch) {
     if (!go(loader)) return false;
     slot *s = wait_for(loader, loader->taken);
     batch->index = loader->taken;
-    batch->size = batch_items(loader, loader->taken);
+    clef__share share = batch_share(loader, loader->taken);
+    batch->size = share.items;
     bool fetched = s->failed < 0;
     if (fetched && make_tensors(loader, s, batch)) {
         take_slot(loader, s);
+        note_share(loader, share);
         return true;
     }
     int64_t item = s->failed;
