@@ -3,7 +3,7 @@
    A transport is a table of a few functions on host memory.  Clef has two: threads of one process, which see each other's memory
    (clef_run_ranks), and MPI (clef/mpi.h).  Everything above, what is sent and in which order, is Clef's.
 
-   One thread of a rank calls these at a time, not always the same one.  Between each two ranks messages arrive in the order in which they
+   One thread of a rank calls these at a time but `fail`, not always the same one.  Between each two ranks messages arrive in the order in which they
    were sent.  None of the functions may call Clef. */
 #ifndef CLEF_TRANSPORT_H
 #define CLEF_TRANSPORT_H
@@ -21,6 +21,12 @@ typedef struct clef_parcel {
 
 enum { CLEF_TRANSPORT_LINE = 1024 };
 
+/* Why a function failed. */
+typedef struct clef_transport_failure {
+    int rank; /* from 0: `line` says what this rank did, to stand behind its name: "sent nothing for 300 s"; -1: it stands for itself */
+    char line[CLEF_TRANSPORT_LINE];
+} clef_transport_failure;
+
 typedef struct clef_transport clef_transport;
 struct clef_transport {
     const char *name; /* "threads"; in error lines */
@@ -28,20 +34,22 @@ struct clef_transport {
     void *state;
     /* Sends n_out parcels and receives n_in, in any order among them but for those of one pair of ranks.  It returns when all of `in` have
        arrived and `out` may be overwritten; it may not wait for the receivers of `out` to call it (it copies, or sends later from a copy).
-       An incoming message has exactly the size asked for; else it fails.  0 parcels: nothing.
-       timeout: seconds without any progress after which it fails; 0: for ever.  On failure `line` (of CLEF_TRANSPORT_LINE bytes) says
-       why and which rank is the cause: the line that rank gave to `fail`, if that is it.  After one failure it always fails, with the
-       same line. */
+       A rank may send to itself.  An incoming message has exactly the size asked for; else it fails.  0 parcels: nothing.
+       timeout: seconds without any progress after which it fails; 0: for ever.  On failure *why says why: of a rank that told `fail` a
+       line, that line.  CLEF_GROUP where another rank is the cause.  After one failure it always fails, for the same reason. */
     clef_status (*exchange)(const clef_transport *t, const clef_parcel *out, int n_out, const clef_parcel *in, int n_in,
-                            double timeout, char *line);
-    /* Tells all other ranks, now or at their next exchange, that this rank has failed with this line, or has ended.  Never waits long. */
+                            double timeout, clef_transport_failure *why);
+    /* Tells all other ranks, now or at their next exchange, that this rank has failed with this line; the first such line is what all are
+       told.  NULL: it has ended, and only those fail that wait for it.  Never waits long; from any thread. */
     void (*fail)(const clef_transport *t, const char *line);
     /* NULL, or for ranks that see each other's memory: every one of the n `member` ranks, this one among them at `self`, offers pointers, and
-       all get everyone's: theirs[m·n_own + i] is own[i] of member m.  What they point to stays as it is said until end_sharing,
-       which waits for all members; between the two, `meet` waits for all members as often as it is called by all. */
+       all get everyone's: theirs[m·n_own + i] is own[i] of member m.  It succeeds for all or for none.  Then each calls `meet`, which
+       waits for all, equally often, at least once; what the pointers point to stays as it is said until the last of these.  As somebody
+       reads one's memory until then, `meet` waits for as long as it takes; members do nothing between the two but copy and compute.  Ranks
+       have exchanged messages and agreed who the members are before. */
     clef_status (*begin_sharing)(const clef_transport *t, const int *member, int n, int self, const void *const *own, int n_own,
-                                 const void **theirs, double timeout, char *line);
-    clef_status (*meet)(const clef_transport *t, const int *member, int n, int self, double timeout, char *line);
+                                 const void **theirs, double timeout, clef_transport_failure *why);
+    void (*meet)(const clef_transport *t, const int *member, int n, int self);
 };
 
 /* Opens a context for this rank, runs `fn` with the group of all ranks of the transport, closes the context, and tells the other ranks

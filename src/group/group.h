@@ -7,8 +7,14 @@
 #include "clef/transport.h"
 #include "runtime/runtime.h"
 
-/* A rank: its transport and what all groups of its context share. */
-typedef struct clef__rank clef__rank;
+/* A rank: its transport and what all groups of its context share.  The context's state of this room. */
+typedef struct clef__rank {
+    const clef_transport *transport;
+    double timeout; /* of the transport's functions; 0: for ever */
+    clef_group *first;
+} clef__rank;
+
+enum { CLEF__RANK_NAME = 160 }; /* bytes of what a rank is called, with the zero behind it */
 
 struct clef_group {
     clef_group *next; /* of the same context */
@@ -17,7 +23,7 @@ struct clef_group {
     uint64_t id;       /* the same on all members; of all ranks' group: 0 */
     int rank, size;    /* this rank's place among the members */
     int *member;       /* their ranks in the transport */
-    char **name;       /* of each member */
+    char (*name)[CLEF__RANK_NAME]; /* of each member */
     uint64_t number;   /* of the next collective operation to be created (collective.c, host calls) */
     uint64_t messages; /* the same of sends and receives */
     double weight;     /* clef_group_weight, where it was given */
@@ -76,15 +82,18 @@ void clef__combine(void *out, const void *const *in, int n, int64_t elements, cl
                    int of);
 
 /* group.c.  The group of all ranks of a transport, owned by the context from now on; NULL with the context's error.  Every rank calls it at
-   once: names are gathered. */
+   once: names are gathered.  name: NULL for the usual one; timeout: as of clef_ranks_options. */
 clef_group *clef__group_all(clef_context *ctx, const clef_transport *transport, const char *name, double timeout);
-/* Ends all groups of a context; what they failed with is told to the other ranks first, once.  Called by clef_run_rank before the context
-   closes. */
-void clef__groups_close(clef_context *ctx, clef_status status, const char *line);
+/* Runs the collective operations that were created until now, and waits for them: before the host itself meets the others. */
+clef_status clef__group_settle(const clef_group *group);
+/* "rank 0 (DEVICE)", or `name` where there is one, into text. */
+void clef__rank_name(char text[CLEF__RANK_NAME], clef_context *ctx, int rank, const char *name);
 
 /* threads.c: the transport of n ranks in one process. */
 typedef struct clef__hub clef__hub;
 clef__hub *clef__hub_open(int n); /* NULL without memory */
 const clef_transport *clef__hub_rank(clef__hub *hub, int rank);
-void clef__hub_close(clef__hub *hub); /* when no rank uses it any more */
+/* The line of the first failure that a rank told of, and which rank it was; NULL: none. */
+const char *clef__hub_failure(clef__hub *hub, int *rank);
+void clef__hub_close(clef__hub *hub); /* when no rank uses it any more; NULL is allowed */
 #endif
