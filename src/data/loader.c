@@ -6,8 +6,9 @@
    queue is bounded), nor are those of the next epoch.  Threads start with the first clef_next and are joined by
    close, set, and an error; `order` and the filler change only while no thread has anything claimed. */
 #include "data/fill.h"
-#include "group/group.h"
 #include "graph/graph.h"
+#include "group/group.h"
+#include "runtime/arithmetic.h"
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
@@ -251,6 +252,9 @@ clef_loader *clef_loader_open(clef_dataset *data, const clef_loader_options *opt
     const char *wrong = wrong_options(data, o);
     if (wrong) return refuse_data(data, wrong);
     if (!batch_fits(data, o->batch < data->size ? o->batch : data->size)) return refuse_data(data, "a batch is too large");
+    if (o->group && o->group->ctx != data->ctx) return refuse_data(data, "the group belongs to another context; each rank has its own");
+    clef__batches batches = {{data->size, o->batch, o->shuffle, o->drop_last, (int64_t)o->seed}};
+    if (clef_group_size(o->group) > 1 && clef__agree_on_batches(data->ctx, o->group, &batches) != CLEF_OK) return NULL;
     clef_loader *loader = clef__calloc(1, sizeof *loader);
     if (loader) loader->tensor = clef__calloc((size_t)data->n_fields, sizeof *loader->tensor);
     if (!loader || !loader->tensor || !clef__filler_open(&loader->filler, data, &o->augment, o->seed, o->mean, o->std)) {
