@@ -20,15 +20,15 @@ struct clef_group {
     clef_group *next; /* of the same context */
     clef__rank *of;
     clef_context *ctx;
-    uint64_t id;       /* the same on all members; of all ranks' group: 0 */
-    int rank, size;    /* this rank's place among the members */
-    int *member;       /* their ranks in the transport */
+    uint64_t id;                   /* the same on all members; of all ranks' group: 0 */
+    int rank, size;                /* this rank's place among the members */
+    int *member;                   /* their ranks in the transport */
     char (*name)[CLEF__RANK_NAME]; /* of each member */
-    uint64_t number;   /* of the next collective operation to be created (collective.c, host calls) */
-    uint64_t messages; /* the same of sends and receives */
-    double weight;     /* clef_group_weight, where it was given */
+    uint64_t number;               /* of the next collective operation to be created (collective.c, host calls) */
+    uint64_t messages;             /* the same of sends and receives */
+    double weight;                 /* clef_group_weight, where it was given */
     bool weight_given;
-    int64_t items, all_items; /* of the batch: this rank's, all ranks'; all_items 0: no loader said so */
+    int64_t items, all_items;      /* of the batch: this rank's, all ranks'; all_items 0: no loader said so */
 };
 
 /* What ranks do together. */

@@ -15,8 +15,8 @@ typedef struct clef__header {
 typedef struct clef__session {
     const clef_group *group;
     const clef__meeting *what;
-    size_t element;       /* bytes */
-    clef__header *header; /* of each member; behind them a place for one more */
+    size_t element;        /* bytes */
+    clef__header *header;  /* of each member; behind them a place for one more */
     clef_parcel *out, *in; /* to be exchanged next; there is room for two of each member */
     int n_out, n_in;
     const void **memory;    /* of each member: its `in` and its `out`, where memory is shared */
@@ -42,7 +42,7 @@ bool clef__reduces(const clef__meeting *what);
 /* So few bytes that a second round would cost more than to send all to all. */
 bool clef__is_small(const clef__session *s);
 /* Where in the own `out` lies what comes from member `from`, or the result of combining; in elements. */
-int64_t clef__part_place(const clef__session *s, int from);
+int64_t clef__landing_of(const clef__session *s, int from);
 /* Nothing where there is nothing, or where it lies there already. */
 void clef__put(void *to, const void *from, size_t bytes);
 /* Room for so many bytes; false with the reason. */
