@@ -20,11 +20,12 @@ allowed() {
     plan/tune) echo plan/run plan/schedule plan/lower plan/passes plan/capture graph runtime ;;
     kernels) echo plan/lower graph runtime ;;
     ops) echo kernels $plan graph runtime ;;
-    nn) echo ops $plan graph runtime ;;
-    optim) echo nn ops $plan graph runtime ;;
-    data) echo ops $plan graph runtime ;;
-    io) echo optim data ops nn $plan graph runtime ;;
-    train) echo nn optim data io ops $plan graph runtime ;;
+    group) echo ops $plan graph runtime ;;
+    nn) echo group ops $plan graph runtime ;;
+    optim) echo nn group ops $plan graph runtime ;;
+    data) echo group ops $plan graph runtime ;;
+    io) echo optim data group ops nn $plan graph runtime ;;
+    train) echo nn optim data io group ops $plan graph runtime ;;
     tools) echo ;;
     *) return 1 ;;
     esac

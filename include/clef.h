@@ -6,6 +6,7 @@
 #include "clef/tensor.h"
 #include "clef/pointwise.h" /* generated from cl/unary.def, cl/binary.def and cl/ternary.def */
 #include "clef/ops.h"
+#include "clef/group.h"
 #include "clef/nn.h"
 #include "clef/optim.h"
 #include "clef/data.h"

@@ -39,22 +39,23 @@ extern "C" {
 #endif
 
 /* One table makes the enum, the names and the messages.  X(NAME, "message") */
-#define CLEF_STATUS_MAP(X)                              \
-    X(OK, "no error")                                   \
-    X(INVALID, "invalid argument")                      \
-    X(SHAPE, "shapes do not fit")                       \
-    X(DTYPE, "dtype not supported here")                \
-    X(MEMORY, "out of memory")                          \
-    X(NO_DEVICE, "no OpenCL device")                    \
-    X(DEVICE, "the device or its driver failed")        \
-    X(BUILD, "a kernel did not compile")                \
-    X(IO, "a file could not be read or written")        \
-    X(FORMAT, "a file is damaged or of another format") \
-    X(UNSUPPORTED, "not supported")                     \
-    X(STATE, "called at the wrong time")                \
-    X(LOST, "the device is lost")                       \
-    X(INTERRUPTED, "interrupted")                       \
-    X(INTERNAL, "Clef contradicts itself: a bug in Clef")
+#define CLEF_STATUS_MAP(X)                                \
+    X(OK, "no error")                                     \
+    X(INVALID, "invalid argument")                        \
+    X(SHAPE, "shapes do not fit")                         \
+    X(DTYPE, "dtype not supported here")                  \
+    X(MEMORY, "out of memory")                            \
+    X(NO_DEVICE, "no OpenCL device")                      \
+    X(DEVICE, "the device or its driver failed")          \
+    X(BUILD, "a kernel did not compile")                  \
+    X(IO, "a file could not be read or written")          \
+    X(FORMAT, "a file is damaged or of another format")   \
+    X(UNSUPPORTED, "not supported")                       \
+    X(STATE, "called at the wrong time")                  \
+    X(LOST, "the device is lost")                         \
+    X(INTERRUPTED, "interrupted")                         \
+    X(INTERNAL, "Clef contradicts itself: a bug in Clef") \
+    X(GROUP, "another rank failed or did something else")
 
 typedef enum clef_status {
 #define X(name, message) CLEF_##name,

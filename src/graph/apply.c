@@ -169,7 +169,10 @@ clef_tensor *clef__source(clef_context *ctx, const clef_op *op, clef_shape shape
     node->has_dynamic = true;
     node->dynamic.u[0] = u0;
     node->dynamic.u[1] = u1;
-    if (clef__set_attributes(node, attributes, bytes)) publish(node, &t);
+    if (clef__set_attributes(node, attributes, bytes)) {
+        if (op->ordered) clef__sequence(node);
+        publish(node, &t);
+    }
     clef__node_release(node);
     return t;
 }
@@ -218,9 +221,12 @@ static clef__node *make_node(const clef__call *call, int device, size_t attribut
     node->inference = graph->no_grad && !graph->differentiating;
     for (int i = 0; i < call->n_inputs; i++) wanted |= call->input[i]->requires_grad;
     for (int k = 0; k < node->n_outputs; k++) node->out[k].requires_grad = wanted && records && clef__is_float(node->out[k].dtype);
-    if (set_inputs(node, call, device) && clef__set_attributes(node, call->attributes, attribute_bytes)) return node;
-    clef__node_release(node);
-    return NULL;
+    if (!set_inputs(node, call, device) || !clef__set_attributes(node, call->attributes, attribute_bytes)) {
+        clef__node_release(node);
+        return NULL;
+    }
+    if (call->op->ordered) clef__sequence(node);
+    return node;
 }
 
 clef_tensor *clef__apply(const clef_op *op, clef_tensor *const *inputs, int n, const void *attributes, size_t bytes) {

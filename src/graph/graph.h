@@ -81,6 +81,9 @@ struct clef_op {
        first (the plan then makes it and asks again). */
     bool (*view)(const clef__node *node, const clef__layout *in, clef__layout *out);
     const clef__strategy *const *strategies; /* CLEF__KERNEL */
+    /* It has an effect outside of its results: its nodes run once each, in the order in which they were made, and at the latest with
+       their step (sequence.c).  NULL: none.  Returns the number that a node gets as it is made: the first of `dynamic`. */
+    uint64_t (*ordered)(const clef__node *node);
     bool updates;  /* CLEF__KERNEL: its output is input 0 with other numbers in places (clef__lower_updated) */
     bool epilogue; /* its strategies ask for its epilogue (clef__lower_epilogue) */
     bool prologue; /* its strategies ask what makes its input (clef__lower_prologue) */
@@ -244,6 +247,12 @@ uint64_t clef__traversal(clef_context *ctx);
    set. */
 clef__checkpointed_segment *clef__checkpointed_segment_begin(clef_context *ctx);
 void clef__checkpointed_segment_end(clef_context *ctx, clef__checkpointed_segment *segment); /* NULL is allowed */
+
+/* ---- ops with an effect (sequence.c) ----
+   Runs what was made of them and did not run yet. */
+clef_status clef__run_ordered(clef_context *ctx);
+/* Of a node made in a dry run, which must never run. */
+#define CLEF__UNNUMBERED UINT64_MAX
 
 /* ---- lapsed claims (lapse.c) ----
    Which of the references to values come from temporaries of earlier steps alone, which can no longer be read?  Outputs that bear

@@ -28,7 +28,8 @@ typedef struct clef__graph {
     clef__tensor *kept;    /* by users, by owners in the library or by both */
     clef__output **wanted; /* what backward was called on: computed at the end of the step */
     int n_wanted, wanted_capacity;
-    clef__output **roots; /* scratch of the end of a step */
+    clef__output *ordered; /* of the node made last whose op is ordered, until it was computed */
+    clef__output **roots;  /* scratch of the end of a step */
     int roots_capacity;
 } clef__graph;
 
@@ -39,6 +40,10 @@ void clef__forget_before(clef__tensor *t);
 /* NULL is allowed. */
 clef__checkpointed_segment *clef__checkpointed_segment_retain(clef__checkpointed_segment *segment);
 void clef__checkpointed_segment_release(clef__checkpointed_segment *segment);
+/* A new node, whose op is ordered, comes behind those made before; its number. */
+void clef__sequence(clef__node *node);
+/* Forgets the last one if it was computed. */
+void clef__sequence_settle(clef__graph *graph);
 /* The copies that one walk of backward made of nodes in segments. */
 typedef struct clef__node_copy {
     clef__node *node;

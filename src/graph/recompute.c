@@ -51,9 +51,11 @@ static int common_depth(const clef__checkpointed_segment *a, const clef__checkpo
 
 /* ---- copies ---- */
 
-/* Values that are there need no copy, nor does what takes no memory; parameters are not made by the segment. */
+/* Values that are there need no copy, nor does what takes no memory; parameters are not made by the segment; and what has an effect happens
+   once, so its result stays. */
 static bool is_copied(const clef__output *out, int level) {
-    return level > 0 && !clef__computed(out) && !out->donated && !out->tape_end && out->node->op->kind != CLEF__CONSTANT;
+    return level > 0 && !out->node->op->ordered && !clef__computed(out) && !out->donated && !out->tape_end &&
+           out->node->op->kind != CLEF__CONSTANT;
 }
 
 static clef__node_copy *copy_of(const clef__copies *c, const clef__node *node, int level) {

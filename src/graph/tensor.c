@@ -195,6 +195,7 @@ static void close_graph(clef_context *ctx, void *state) {
     (void)ctx;
     clef__graph *graph = state;
     graph->closing = true;
+    clef__output_release(graph->ordered);
     for (int i = 0; i < graph->n_wanted; i++) clef__output_release(graph->wanted[i]);
     for (clef__tensor *t = graph->kept; t; t = t->next) t->grad = NULL; /* gradients are in the list themselves */
     while (graph->temporaries) free_tensor(graph, graph->temporaries, true);
@@ -456,6 +457,8 @@ static clef_status settle(clef_context *ctx, clef__graph *graph) {
     bool ok = true;
     for (int i = 0; ok && i < graph->n_wanted; i++) ok = add_pending(graph, &n, graph->wanted[i]);
     for (clef__tensor *t = graph->kept; ok && t; t = t->next) ok = add_pending(graph, &n, t->out);
+    clef__sequence_settle(graph);
+    if (ok && graph->ordered) ok = add_root(graph, &n, graph->ordered);
     if (!ok) return clef__fail(ctx, CLEF_MEMORY, "end_step: no host memory");
     return n ? graph->evaluate(ctx, graph->roots, n) : CLEF_OK;
 }
@@ -481,6 +484,7 @@ clef_status clef_end_step(clef_context *ctx) {
         clef__output_release(graph->wanted[i]);
     }
     graph->n_wanted = 0;
+    clef__sequence_settle(graph);
     for (clef__tensor *t = graph->kept; t; t = t->next)
         if (clef__computed(t->out)) clef__node_cut(t->out->node); /* the tape ends with the step */
     if (counts) {

@@ -51,7 +51,7 @@ static double seconds(clef__device *device, const void *product, double deadline
 
 /* A bias is put into C first, and the product added to it. */
 static void lower(const clef__lowering *lw) {
-    static const clef__routine routine = {"library", queue, seconds};
+    static const clef__routine routine = {.name = "library", .queue = queue, .seconds = seconds};
     const clef__gemm *g = clef__lower_product(lw);
     clef__blas_product p;
     describe(g, &p);

@@ -28,8 +28,11 @@ void clef__log_line(clef_context *ctx, clef_log_level level, const char *fmt, ..
 /* False after fork: fails with a line, once per call. */
 bool clef__usable(clef_context *ctx);
 
-/* ---- opening (context.c, adopt.c): as clef_open and clef_open_opencl, which plan/run/open.c makes of them ---- */
-clef_context *clef__context_open(const clef_options *options);
+/* ---- opening (open.c, adopt.c): as clef_open_all and clef_open_opencl, which plan/run/open.c makes of them ---- */
+clef_status clef__context_open_all(const clef_options *options, int n, clef_context **ctx);
+/* Closes all of them and makes them NULL.  The error of one becomes this thread's open error, which says which one if there are several;
+   returns its status. */
+clef_status clef__context_abandon_all(clef_context **ctx, int n, int failed);
 /* Closes a half-open context, its error becoming this thread's open error; returns NULL. */
 clef_context *clef__context_abandon(clef_context *ctx);
 clef_context *clef__context_adopt(void *context, void *device, void *queue, const clef_options *options); /* of OpenCL's types */
@@ -39,6 +42,7 @@ typedef enum clef__room {
     CLEF__ROOM_GRAPH,
     CLEF__ROOM_PLAN,
     CLEF__ROOM_OPS,
+    CLEF__ROOM_GROUP,
     CLEF__ROOM_NN,
     CLEF__ROOM_OPTIM,
     CLEF__ROOM_DATA,
@@ -154,13 +158,39 @@ clef_status clef__copy_beside(const clef__span *to, const clef__span *from, size
    second half will go, which takes the passage over.  NULL, and *done too, on failure. */
 typedef struct clef__passage clef__passage;
 /* Do both drivers stand what that takes?  Else a copy goes through the host, which waits (clef__buffer_copy). */
-bool clef__devices_pass(const clef__device *from, const clef__device *to);
+bool clef__devices_pass(clef__device *from, clef__device *to);
 clef__passage *clef__fetch_beside(const clef__span *from, clef__device *to, size_t bytes, clef__event *const *after, int n,
                                   clef__event **done);
 clef_status clef__store_beside(const clef__span *to, clef__passage *passage, size_t bytes, clef__event *const *after, int n,
                                clef__event **done);
 /* Of one that is not stored any more; NULL is allowed. */
 void clef__passage_drop(clef__device *to, clef__passage *passage);
+/* The host's own work on a device's memory, in the middle of what the device does (visit.c): collective operations, above all.  It runs
+   in a thread of the context, behind these events and beside the kernels, where the device has gates; else the caller waits until it is
+   done.  The device reads what was written behind *done, which is the caller's; NULL where nobody needs to wait. */
+typedef struct clef__host_span {
+    clef__span at;
+    size_t bytes;
+    bool writes; /* all of it; else it only looks */
+} clef__host_span;
+enum { CLEF__VISIT_SPANS = 256, CLEF__VISIT_LINE = 1024 };
+typedef struct clef__host_task {
+    /* memory[i]: of span i.  NULL: the device failed, and nothing can be done but to tell those who wait for it.  On failure a line of at
+       most CLEF__VISIT_LINE bytes: the next that waits for results gets it. */
+    clef_status (*work)(const void *what, uint64_t number, void *const *memory, char *line);
+    const void *what; /* copied */
+    size_t what_bytes;
+    uint64_t number;
+    const clef__host_span *span;
+    int n_spans;
+    const char *label; /* lives as long as the context */
+} clef__host_task;
+/* Can its driver wait for what the host does?  Asked once, with clef-probe. */
+bool clef__device_has_gates(clef__device *device);
+clef_status clef__host_visit(clef__device *device, const clef__host_task *visit, clef__event *const *after, int n,
+                             clef__event **done);
+/* Waits until all visits are over; a failure of theirs is told. */
+clef_status clef__visits_settle(clef_context *ctx);
 /* Waits on the host until nothing runs on the device any more, in none of its queues: after a failure in between.  Where that fails
    too, whatever uses the device next waits first, as a copy would write into memory that has gone to others. */
 clef_status clef__settle(clef__device *device);

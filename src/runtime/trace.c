@@ -13,7 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { GATHER = 4096, BESIDE = 500, HOST = 1000 }; /* the last two: tracks */
+enum { GATHER = 4096, BESIDE = 500, HOST = 1000, VISITS = 1001 }; /* the last three: tracks */
 
 typedef struct pending {
     cl_event begin, event; /* begin: where it ended something began that ends with `event`; NULL: one that runs by itself */
@@ -175,6 +175,10 @@ void clef__trace_host(clef_context *ctx, const char *label, double begin, double
     if (ctx->trace) put_row(ctx->trace, label, HOST, begin, end);
 }
 
+void clef__trace_visit(clef_context *ctx, const char *label, double begin, double end) {
+    if (ctx->trace) put_row(ctx->trace, label, VISITS, begin, end);
+}
+
 void clef__trace_collect(clef__device *device) {
     if (device->ctx->trace) collect(device->ctx, device->number);
 }
@@ -184,6 +188,7 @@ void clef__trace_close(clef_context *ctx) {
     if (!t) return;
     for (int i = 0; i < t->n && clef__all_alive(ctx); i++) release(&t->pending[i]);
     put_track(t, HOST, "host: programs");
+    put_track(t, VISITS, "host: between commands");
     fputs("\n]}\n", t->file);
     bool bad = ferror(t->file);
     bad = fclose(t->file) != 0 || bad;

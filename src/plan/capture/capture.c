@@ -104,6 +104,9 @@ static bool is_donatable(const clef__graph_view *g, int i, uint64_t lapses) {
            out->layout.offset == 0;
 }
 
+/* Temporaries are no reason to compute a value, as it can be computed later; but what has an effect cannot. */
+static int claims_on(const clef__output *out) { return out->refs - out->remembered - (out->node->op->ordered ? 0 : out->passing); }
+
 /* Values that something outside this evaluation will want are outputs too; leaves nobody else holds may be overwritten. */
 static clef_status mark_outputs(clef_context *ctx, clef__graph_view *g) {
     if (!clef__grow(&g->edges, g->n, &g->edge_capacity, sizeof *g->edges))
@@ -114,9 +117,7 @@ static clef_status mark_outputs(clef_context *ctx, clef__graph_view *g) {
         clef__captured *captured = &g->captured[i];
         const clef__output *out = captured->out;
         if (captured->there) continue;
-        if (!captured->leaf)
-            captured->output |=
-                captured->node->op->kind != CLEF__CONSTANT && out->refs - out->passing - out->remembered > g->edges[i];
+        if (!captured->leaf) captured->output |= captured->node->op->kind != CLEF__CONSTANT && claims_on(out) > g->edges[i];
         else {
             captured->donatable = is_donatable(g, i, lapses);
             captured->lasts = out->requires_grad && out->buffer && !clef__buffer_pinned(out->buffer) && !captured->donatable &&

@@ -17,6 +17,7 @@ typedef struct clef__value {
     int donor;                      /* output: -1, or the leaf value whose buffer it takes over */
     int candidate[4], n_candidates; /* values it may continue: same layout, read element by element by its launch */
     bool donatable, taken;
+    bool visited;                  /* the host writes it, beside the kernels */
     bool seen;                     /* launches of other devices read it where it lies (seen.c) */
     bool updated;                  /* in place; the former value of a leaf ends with that */
     size_t offset;                 /* arena: bytes */
@@ -45,7 +46,7 @@ typedef struct clef__arg {
     int captured; /* dynamic, constant: where the number stands; constant: -1 for one that is part of the plan */
     double constant;
     clef_dtype dtype; /* tensor, constant */
-    int64_t bytes;    /* tensor that is written: how many of them */
+    int64_t bytes;    /* tensor: of the elements it has */
 } clef__arg;
 
 /* What kernels are called that are generated for pointwise ops. */
@@ -72,7 +73,7 @@ typedef struct clef__launch {
     int device;
     size_t bytes;  /* that a copy, or half of one, brings */
     double flops;  /* about how many operations, by its node's definition; 0: not known, or few for its bytes */
-    bool beside;   /* a copy, or half of one, in its device's second queue */
+    bool beside;   /* a copy, half of one, or a visit of the host, in its device's second queue */
     bool visible;  /* a copy of what the device that receives sees where it lies, so that perhaps none is needed (seen.c) */
     bool awaited;  /* a launch in another queue waits for it (edges.c) */
     bool tuned;    /* its knobs are a tuning result */
@@ -82,6 +83,7 @@ typedef struct clef__launch {
     clef__kernel *kernel;
     const struct clef__routine *routine; /* NULL unless it is of that kind */
     void *what;                          /* for the routine; owned */
+    size_t what_bytes;
 } clef__launch;
 
 /* An argument that may change between replays; a tensor's is set when it is in another buffer (0: none yet) or place. */
@@ -151,5 +153,7 @@ typedef struct clef__plan {
     clef__arena arena[CLEF__MAX_DEVICES];   /* those its arguments point into; not owned */
 } clef__plan;
 
+/* Is it work of the host, on the device's memory (clef__routine.visit)? */
+bool clef__is_visit(const clef__launch *launch);
 void clef__launch_free(clef__launch *launch);
 #endif

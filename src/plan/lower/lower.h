@@ -122,7 +122,7 @@ bool clef__lower_pays(const clef__lowering *lw, double work);
 /* How many of n pieces a work-item does one after the other, each of so many elements: all where others do not pay. */
 int64_t clef__lower_run(const clef__lowering *lw, int64_t n, double work);
 
-/* A function that queues work on a device, in place of one kernel. */
+/* A function in place of one kernel: it queues work on a device, or is itself the work, on the host. */
 enum { CLEF__ROUTINE_OPERANDS = 3 };
 typedef struct clef__routine {
     const char *name; /* in a printed plan */
@@ -131,8 +131,12 @@ typedef struct clef__routine {
                          const char *label);
     /* How long it will take.  It may measure first, if there is time before the deadline (by clef__now); infinity: not known. */
     double (*seconds)(clef__device *device, const void *what, double deadline);
+    /* In place of these two: clef__host_task.work, with the bytes of the launch's tensors and what its clef__launch_dynamic is at each replay.
+       Visits run in the order of the plan, beside its kernels. */
+    clef_status (*visit)(const void *what, uint64_t number, void *const *memory, char *line);
 } clef__routine;
-/* Ends a launch that was begun with NULL, NULL and has CLEF__ROUTINE_OPERANDS tensors.  `what` is copied. */
+/* Ends a launch that was begun with NULL and a static name, and has CLEF__ROUTINE_OPERANDS tensors; that of a visit any number, all dense, and
+   then a dynamic one.  `what` is copied. */
 void clef__launch_routine(const clef__lowering *lw, const clef__routine *routine, const void *what, size_t size);
 
 /* ---- knobs: what tuning results may set (select.c) ----

@@ -116,13 +116,12 @@ void clef__launch_arg(const clef__lowering *lw, clef__arg arg) {
 }
 
 void clef__launch_tensor(const clef__lowering *lw, clef__operand x, bool writes) {
-    clef__launch_arg(
-        lw, (clef__arg){.kind = CLEF__ARG_TENSOR,
-                        .writes = writes,
-                        .value = x.value,
-                        .number = x.offset,
-                        .dtype = x.dtype,
-                        .bytes = writes ? clef_shape_numel(clef__operand_shape(&x)) * (int64_t)clef_dtype_size(x.dtype) : 0});
+    clef__launch_arg(lw, (clef__arg){.kind = CLEF__ARG_TENSOR,
+                                     .writes = writes,
+                                     .value = x.value,
+                                     .number = x.offset,
+                                     .dtype = x.dtype,
+                                     .bytes = clef_shape_numel(clef__operand_shape(&x)) * (int64_t)clef_dtype_size(x.dtype)});
 }
 void clef__launch_long(const clef__lowering *lw, int64_t value) {
     clef__launch_arg(lw, (clef__arg){.kind = CLEF__ARG_LONG, .number = value});
@@ -207,6 +206,8 @@ void clef__launch_routine(const clef__lowering *lw, const clef__routine *routine
     }
     lw->rec->open->kind = CLEF__LAUNCH_ROUTINE;
     lw->rec->open->routine = routine;
+    lw->rec->open->what_bytes = size;
+    lw->rec->open->beside = routine->visit && clef__device_has_gates(clef__device_at(lw->rec->ctx, lw->device));
     lw->rec->open->what = memcpy(copy, what, size);
     clef__launch_end(lw, (size_t[3]){1, 1, 1}, (size_t[3]){1, 1, 1});
 }
@@ -228,6 +229,8 @@ int64_t clef__lower_run(const clef__lowering *lw, int64_t n, double work) {
     if (!clef__lower_pays(lw, (double)n * work)) return n < 1 ? 1 : n;
     return clef__ceil_div(n, clef__lower_items(lw, n, 1));
 }
+
+bool clef__is_visit(const clef__launch *launch) { return launch->kind == CLEF__LAUNCH_ROUTINE && launch->routine->visit; }
 
 void clef__launch_free(clef__launch *launch) {
     clef__kernel_free(launch->kernel);

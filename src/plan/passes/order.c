@@ -3,7 +3,10 @@
    Backward makes the nodes of a layer before those of the layers below it, so in this order what it needs from forward can go
    early.  Groups that no other needs (updates, statistics) are the exception: the program may make them last, as optimizers do,
    but their results lie in memory of their own whenever they run, while what they read, the gradients, may be gone after them.
-   So they run as soon as they can. */
+   So they run as soon as they can.
+
+   So do ops with an effect (clef_op.ordered) and what is made for them alone: other ranks wait for what they send, and what follows here
+   goes on beside them. */
 #include "plan/passes/groups.h"
 
 #include <stdlib.h>
@@ -107,16 +110,82 @@ static void emit(clef__grouping *gr, int *stack, int first) {
     }
 }
 
+/* All of them, in the order of their keys where they do not need each other. */
+static void emit_all(order *o) {
+    for (int i = 0; i < o->n; i++) o->gr->group[o->place[i].group].emitted = 0;
+    o->gr->n_order = 0;
+    o->gr->visit++;
+    for (int i = 0; i < o->n; i++) emit(o->gr, o->stack, o->place[i].group);
+}
+
+/* ---- urgent groups ---- */
+
+static bool has_effect(const clef__graph_view *g, const clef__group *group) {
+    return group->kernel >= 0 && g->captured[group->kernel].node->op->ordered;
+}
+
+static bool any_effect(const order *o) {
+    bool any = false;
+    for (int i = 0; i < o->n && !any; i++) any = has_effect(o->g, &o->gr->group[o->place[i].group]);
+    return any;
+}
+
+static bool all_users_urgent(clef__grouping *gr, int i) {
+    const clef__group_edges *users = &gr->group[i].users;
+    bool any = false;
+    for (int u = 0; u < users->n; u++) {
+        int user = clef__group_of(gr, users->edge[u].group);
+        if (user == i) continue;
+        if (!gr->group[user].urgent) return false;
+        any = true;
+    }
+    return any;
+}
+
+static uint64_t when_ready(clef__grouping *gr, int i) {
+    const clef__group_edges *needs = &gr->group[i].needs;
+    uint64_t ready = 0;
+    for (int k = 0; k < needs->n; k++) {
+        int index = clef__group_of(gr, needs->edge[k].group);
+        const clef__group *needed = &gr->group[index];
+        uint64_t made = needed->urgent ? needed->ready : needed->made;
+        if (index != i && made > ready) ready = made;
+    }
+    return ready;
+}
+
+/* Dependencies come first in the order there is, so users are known from its end, and needs from its beginning. */
+static void find_urgent(order *o) {
+    clef__grouping *gr = o->gr;
+    for (int i = gr->n_order - 1; i >= 0; i--) {
+        clef__group *group = &gr->group[gr->order[i]];
+        group->urgent = has_effect(o->g, group) || all_users_urgent(gr, gr->order[i]);
+    }
+    for (int i = 0; i < gr->n_order; i++)
+        if (gr->group[gr->order[i]].urgent) gr->group[gr->order[i]].ready = when_ready(gr, gr->order[i]);
+}
+
+/* ---- the whole ---- */
+
+static uint64_t key_of(const order *o, int index) {
+    const clef__group *group = &o->gr->group[index];
+    if (group->urgent) return 2 * group->ready + 1;
+    return group->final ? 2 * earliest(o, index) + 1 : 2 * group->made;
+}
+
+static void sort_places(order *o) {
+    for (int i = 0; i < o->n; i++) o->place[i].key = key_of(o, o->place[i].group);
+    if (o->n) qsort(o->place, (size_t)o->n, sizeof *o->place, by_key);
+    emit_all(o);
+}
+
 static void order_all(order *o) {
     note_groups(o);
     note_readers(o);
-    for (int i = 0; i < o->n; i++) {
-        const clef__group *group = &o->gr->group[o->place[i].group];
-        o->place[i].key = group->final ? 2 * earliest(o, o->place[i].group) + 1 : 2 * group->made;
-    }
-    if (o->n) qsort(o->place, (size_t)o->n, sizeof *o->place, by_key);
-    o->gr->visit++;
-    for (int i = 0; i < o->n; i++) emit(o->gr, o->stack, o->place[i].group);
+    sort_places(o);
+    if (!any_effect(o)) return;
+    find_urgent(o);
+    sort_places(o);
 }
 
 bool clef__order(clef__graph_view *g, clef__grouping *gr) {

@@ -1,7 +1,7 @@
 /* simplify.c — common subexpressions: nodes with the same op, attributes and inputs are computed once.
 
    Dead code needs no pass: only what the results need was collected.  Nodes with a dynamic value are never merged, as
-   their values may differ at the next replay; nor are those that wait for different ones, as they are to come apart. */
+   their values may differ at the next replay (so those that have an effect never are); nor are those that wait for different ones, as they are to come apart. */
 #include "plan/passes/groups.h"
 
 #include <string.h>

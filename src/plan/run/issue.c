@@ -1,6 +1,7 @@
 /* issue.c — queues a plan's launches, each on its device and behind what it waits for in other queues.
 
-   The host waits for nothing here but those copies that it must make itself (CLEF__LAUNCH_COPY of devices that are not joined). */
+   The host waits for nothing here but those copies that it must make itself (CLEF__LAUNCH_COPY of devices that are not joined), and
+   visits (clef__routine.visit) on a device that has no gates. */
 #include "plan/run/run.h"
 
 /* The replay that is queued. */
@@ -105,6 +106,23 @@ static clef_status store(issue *s, const clef__launch *launch, clef__event **aft
     return clef__store_beside(&to, passage, launch->bytes, after, n, done);
 }
 
+/* The host's own work: the bytes that the launch touches, and the number that changes. */
+static clef_status visit(issue *s, const clef__launch *launch, clef__event **after, int n, clef__event **done) {
+    clef__host_span span[CLEF__VISIT_SPANS];
+    clef__host_task v = {.work = launch->routine->visit,
+                         .what = launch->what,
+                         .what_bytes = launch->what_bytes,
+                         .span = span,
+                         .label = launch->name};
+    for (int a = 0; a < launch->n_args; a++) {
+        const clef__arg *arg = &launch->arg[a];
+        if (arg->kind == CLEF__ARG_DYNAMIC) v.number = s->g->captured[arg->captured].node->dynamic.u[arg->number];
+        if (arg->kind != CLEF__ARG_TENSOR) continue;
+        span[v.n_spans++] = (clef__host_span){span_of(s, arg), (size_t)arg->bytes, arg->writes};
+    }
+    return clef__host_visit(clef__device_at(s->ctx, launch->device), &v, after, n, done);
+}
+
 /* A copy in a second queue waits there for what its edges name. */
 static clef_status launch_beside(issue *s, int i) {
     const clef__launch *launch = &s->plan->launch[i];
@@ -112,6 +130,7 @@ static clef_status launch_beside(issue *s, int i) {
     int n = 0;
     for (; s->edge < s->plan->n_edges && s->plan->edge[s->edge].after == i; s->edge++)
         after[n++] = *event_of(s->plan, s->plan->edge[s->edge].before);
+    if (clef__is_visit(launch)) return visit(s, launch, after, n, done);
     if (launch->bytes == 0) return CLEF_OK;
     if (launch->kind == CLEF__LAUNCH_FETCH) return fetch(s, launch, after, n, done);
     if (launch->kind == CLEF__LAUNCH_STORE) return store(s, launch, after, n, done);
@@ -119,14 +138,16 @@ static clef_status launch_beside(issue *s, int i) {
     return clef__copy_beside(&to, &from, launch->bytes, after, n, done);
 }
 
-static clef_status routine_launch(const issue *s, const clef__launch *launch) {
+static clef_status routine_launch(issue *s, const clef__launch *launch) {
+    clef__event *done;
+    if (launch->routine->visit) return visit(s, launch, NULL, 0, &done);
     clef__buffer *x[CLEF__ROUTINE_OPERANDS];
     int64_t offset[CLEF__ROUTINE_OPERANDS];
     for (int i = 0; i < CLEF__ROUTINE_OPERANDS; i++) x[i] = clef__place_of(s->plan, s->g, &launch->arg[i], &offset[i]);
     return launch->routine->queue(clef__device_at(s->ctx, launch->device), launch->what, x, offset, launch->label);
 }
 
-static clef_status launch_in_queue(const issue *s, const clef__launch *launch) {
+static clef_status launch_in_queue(issue *s, const clef__launch *launch) {
     switch (launch->kind) {
     case CLEF__LAUNCH_COPY: return copy_launch(s, launch);
     case CLEF__LAUNCH_ROUTINE: return routine_launch(s, launch);

@@ -17,6 +17,23 @@ static void note_lifetimes(clef__plan *plan) {
         }
 }
 
+/* A visit of the host lasts until a launch needs what one wrote.  If others took its memory before, they would have to wait for it. */
+static void lengthen_visits(clef__plan *plan) {
+    int until = plan->n_launches - 1;
+    for (int i = 0; i < plan->n_launches; i++)
+        for (int a = 0; clef__is_visit(&plan->launch[i]) && a < plan->launch[i].n_args; a++)
+            if (plan->launch[i].arg[a].kind == CLEF__ARG_TENSOR && plan->launch[i].arg[a].writes)
+                plan->value[plan->launch[i].arg[a].value].visited = true;
+    for (int i = plan->n_launches - 1; i >= 0; i--)
+        for (int a = 0; a < plan->launch[i].n_args; a++) {
+            const clef__arg *arg = &plan->launch[i].arg[a];
+            if (arg->kind != CLEF__ARG_TENSOR) continue;
+            clef__value *value = &plan->value[arg->value];
+            if (clef__is_visit(&plan->launch[i])) value->last = value->last > until ? value->last : until;
+            else if (value->visited && !arg->writes) until = i;
+        }
+}
+
 bool clef__may_continue(const clef__value *v, const clef__value *from) {
     if (from->bytes != v->bytes || from->device != v->device) return false;
     return v->home == CLEF__ARENA_VALUE ? from->home == CLEF__ARENA_VALUE
@@ -74,6 +91,7 @@ static int make_blocks(const clef__plan *plan, int device, clef__block *block, i
 
 clef_status clef__plan_place(clef__plan *plan, clef_context *ctx) {
     note_lifetimes(plan);
+    lengthen_visits(plan);
     continue_in_place(plan);
     clef__block *block = clef__alloc((size_t)(plan->n_values + 1) * sizeof *block);
     int *block_of = clef__alloc((size_t)(plan->n_values + 1) * sizeof *block_of);

@@ -42,6 +42,7 @@ typedef struct overlap {
     int n_pairs, pair_capacity;
     task *task; /* launches */
     int *order, *ready, n_ready;
+    int visit; /* the last so far; NONE */
     bool failed;
 } overlap;
 
@@ -57,10 +58,14 @@ static void after_readers(overlap *o, int value, int after) {
     for (int r = o->of[value].readers; r != NONE; r = o->reader[r].next) add_pair(o, o->reader[r].launch, after);
 }
 
-/* Behind those whose results it reads, those that read what it overwrites, and those that read what it may take the memory of: in another
-   order it could not, and a parameter would need room twice. */
+/* Behind the visit before it, those whose results it reads, those that read what it overwrites, and those that read what it may take the
+   memory of: in another order it could not, and a parameter would need room twice. */
 static void note_needs(overlap *o, int i) {
     const clef__launch *launch = &o->plan->launch[i];
+    if (clef__is_visit(launch)) {
+        add_pair(o, o->visit, i);
+        o->visit = i;
+    }
     for (int a = 0; a < launch->n_args; a++) {
         if (launch->arg[a].kind != CLEF__ARG_TENSOR) continue;
         const clef__value *value = &o->plan->value[launch->arg[a].value];
@@ -122,7 +127,7 @@ static double seconds_of(const overlap *o, const clef__launch *launch) {
 static void note_tasks(overlap *o) {
     for (int i = 0; i < o->plan->n_launches; i++) {
         const clef__launch *launch = &o->plan->launch[i];
-        o->task[i].queue = launch->device + (is_copy(launch) ? CLEF__MAX_DEVICES : 0);
+        o->task[i].queue = launch->device + (is_copy(launch) || launch->beside ? CLEF__MAX_DEVICES : 0);
         o->task[i].seconds = seconds_of(o, launch);
     }
 }
@@ -194,7 +199,7 @@ static bool has_copies(const clef__plan *plan) {
 
 bool clef__overlap(clef__plan *plan, clef_context *ctx) {
     if (!has_copies(plan)) return true;
-    overlap o = {.plan = plan, .ctx = ctx};
+    overlap o = {.plan = plan, .ctx = ctx, .visit = NONE};
     size_t n = (size_t)plan->n_launches + 1;
     o.of = clef__alloc(((size_t)plan->n_values + 1) * sizeof *o.of);
     o.task = clef__calloc(n, sizeof *o.task);

@@ -1,0 +1,322 @@
+/* collective.c — collective operations as ops: nodes with an effect, which run in the order in which they were made (graph/sequence.c), as
+   visits of the host to the device's memory (runtime/visit.c).
+
+   The core ops cut along a first dimension of their own, one row for each rank; what users call brings other dimensions there and back. */
+#include "group/group.h"
+#include "ops/ops.h"
+
+#include <stdio.h>
+
+/* Hashed as bytes; the group lives as long as the context. */
+typedef struct collective_attributes {
+    clef_group *group;
+    int64_t kind, reduction, peer; /* peer: root, receiver or sender */
+} collective_attributes;
+
+static const collective_attributes *attributes_of(const clef__node *node) { return clef__attributes(node); }
+
+/* Of what all members do together they count the same; messages between two are counted apart. */
+static uint64_t take_number(const clef__node *node) {
+    const collective_attributes *a = attributes_of(node);
+    return a->kind == CLEF__MEET_SEND || a->kind == CLEF__MEET_RECV ? a->group->messages++ : a->group->number++;
+}
+
+/* ---- the visit ---- */
+
+typedef struct task {
+    const clef_group *group;
+    const char *name;
+    clef__meeting meeting; /* but its number, in and out */
+} task;
+
+/* memory: the output, then the input, if there is one.  A send has an output that nobody reads. */
+static clef_status take_part(const task *t, uint64_t number, void *const *memory, char *line) {
+    clef__meeting meeting = t->meeting;
+    if (!memory) return clef__miss(t->group, "its device failed", line);
+    meeting.number = (int64_t)number;
+    if (meeting.kind != CLEF__MEET_SEND) meeting.out = memory[0];
+    if (meeting.kind != CLEF__MEET_RECV) meeting.in = memory[1];
+    return clef__meet(t->group, &meeting, line);
+}
+
+static clef_status meet(const void *what, uint64_t number, void *const *memory, char *line) {
+    const task *t = what;
+    char why[CLEF_TRANSPORT_LINE] = "it was made in a dry run, which sends nothing; make it again";
+    clef_status status = number == CLEF__UNNUMBERED ? CLEF_STATE : take_part(t, number, memory, why);
+    if (status != CLEF_OK) snprintf(line, CLEF__VISIT_LINE, "%s: %.900s", t->name, why);
+    return status;
+}
+
+/* ---- lowering ---- */
+
+static void lower(const clef__lowering *lw) {
+    static const clef__routine routine = {.name = "host", .visit = meet};
+    const clef__node *node = clef__lower_node(lw);
+    const collective_attributes *a = attributes_of(node);
+    const clef__output *sent = node->n_inputs ? node->input[0] : node->out;
+    task t = {.group = a->group, .name = node->op->name};
+    t.meeting = (clef__meeting){.kind = (clef__meeting_kind)a->kind,
+                                .reduction = (clef_group_reduction)a->reduction,
+                                .dtype = sent->dtype,
+                                .shape = sent->shape,
+                                .peer = (int)a->peer,
+                                .n = clef_shape_numel(sent->shape)};
+    clef__operand in = {0};
+    if (node->n_inputs) in = clef__lower_in_dense(lw, 0, NULL);
+    clef__operand out = clef__lower_out(lw, NULL);
+    clef__launch_begin(lw, NULL, node->op->name);
+    clef__launch_tensor(lw, out, true);
+    if (node->n_inputs) clef__launch_tensor(lw, in, false);
+    clef__launch_dynamic(lw, 0);
+    clef__launch_routine(lw, &routine, &t, sizeof t);
+}
+
+static const clef__strategy *const strategies[] = {&(const clef__strategy){.name = "host", .lower = lower}, NULL};
+
+/* Nothing is computed but by reductions, an operation for each element of each rank. */
+static void cost(const clef__node *node, double *flops, double *bytes) {
+    const collective_attributes *a = attributes_of(node);
+    bool reduces = a->kind == CLEF__MEET_ALL_REDUCE || a->kind == CLEF__MEET_REDUCE_SCATTER;
+    *flops = reduces ? (double)clef_shape_numel(node->input[0]->shape) : 0;
+    *bytes = clef__output_bytes(node->out) + (node->n_inputs ? clef__output_bytes(node->input[0]) : 0);
+}
+
+/* ---- the core ops ---- */
+
+static const clef_op all_reduce_op, sum_op, gather_op, scatter_op, scatter_sum_op, broadcast_op, exchange_op, send_op, recv_op;
+
+static clef_tensor *apply(const clef_op *op, clef_tensor *x, clef__meeting_kind kind, const collective_attributes *like) {
+    collective_attributes a = *like;
+    a.kind = kind;
+    return clef__apply(op, &x, 1, &a, sizeof a);
+}
+
+static bool infer_first(clef__call *call) {
+    const collective_attributes *a = call->attributes;
+    if (!clef__infer_takes(call, call->input[0]->shape.rank > 0 && call->input[0]->shape.dim[0] == a->group->size,
+                           "the first dimension is the number of ranks"))
+        return false;
+    return clef__infer_like(call);
+}
+
+static bool infer_gather(clef__call *call) {
+    const collective_attributes *a = call->attributes;
+    clef_shape x = call->input[0]->shape;
+    call->out->dtype = call->input[0]->dtype;
+    call->out->shape = (clef_shape){.rank = x.rank + 1, .dim = {a->group->size}};
+    for (int d = 0; d < x.rank; d++) call->out->shape.dim[d + 1] = x.dim[d];
+    return true;
+}
+
+static bool infer_scatter(clef__call *call) {
+    if (!infer_first(call)) return false;
+    clef_shape x = call->input[0]->shape;
+    call->out->shape = clef__shape_of(x.rank - 1, x.dim + 1);
+    return true;
+}
+
+static bool infer_token(clef__call *call) {
+    call->out->dtype = CLEF_U8;
+    call->out->shape = CLEF_SHAPE(1);
+    return true;
+}
+
+/* Each rank's output depends on every rank's input, and what is differentiated is the sum of what the ranks differentiate. */
+static void sum_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                         clef_tensor **dx) {
+    (void)wanted;
+    dx[0] = apply(clef__node_of(y[0])->op, g[0], CLEF__MEET_ALL_REDUCE, attributes_of(clef__node_of(y[0])));
+    (void)x;
+}
+
+static void gather_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                            clef_tensor **dx) {
+    (void)x, (void)wanted;
+    collective_attributes a = *attributes_of(clef__node_of(y[0]));
+    a.reduction = CLEF_GROUP_SUM;
+    dx[0] = apply(&scatter_sum_op, g[0], CLEF__MEET_REDUCE_SCATTER, &a);
+}
+
+static void scatter_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                             clef_tensor **dx) {
+    (void)x, (void)wanted;
+    const collective_attributes *a = attributes_of(clef__node_of(y[0]));
+    clef_tensor *all = apply(&gather_op, g[0], CLEF__MEET_ALL_GATHER, a);
+    if (all && a->reduction == CLEF_GROUP_MEAN)
+        all = clef_div(all, clef__number(clef_tensor_context(all), clef_tensor_dtype(all), a->group->size));
+    dx[0] = all;
+}
+
+static void exchange_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                              clef_tensor **dx) {
+    (void)x, (void)wanted;
+    dx[0] = apply(&exchange_op, g[0], CLEF__MEET_ALL_TO_ALL, attributes_of(clef__node_of(y[0])));
+}
+
+/* All ranks take part in the sum, of which the root's alone is anybody's gradient.  The others' is zero and not NULL: backward goes on to
+   the same operations on all of them. */
+static void broadcast_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                               clef_tensor **dx) {
+    (void)wanted;
+    collective_attributes a = *attributes_of(clef__node_of(y[0]));
+    a.reduction = CLEF_GROUP_SUM;
+    clef_tensor *sum = apply(&sum_op, g[0], CLEF__MEET_ALL_REDUCE, &a);
+    dx[0] = a.peer == a.group->rank ? sum : clef_zeros_like(x[0]);
+}
+
+#define COLLECTIVE(op_name, infer_by, gradient_by)                                                                   \
+    {                                                                                                                \
+        .name = op_name, .kind = CLEF__KERNEL, .infer = infer_by, .gradient = gradient_by, .strategies = strategies, \
+        .ordered = take_number, .cost = cost                                                                         \
+    }
+static const clef_op all_reduce_op = COLLECTIVE("all_reduce", clef__infer_like, NULL);
+static const clef_op sum_op = COLLECTIVE("all_reduce", clef__infer_like, sum_gradient);
+static const clef_op gather_op = COLLECTIVE("all_gather", infer_gather, gather_gradient);
+static const clef_op scatter_op = COLLECTIVE("reduce_scatter", infer_scatter, NULL);
+static const clef_op scatter_sum_op = COLLECTIVE("reduce_scatter", infer_scatter, scatter_gradient);
+static const clef_op broadcast_op = COLLECTIVE("broadcast", clef__infer_like, broadcast_gradient);
+static const clef_op exchange_op = COLLECTIVE("all_to_all", infer_first, exchange_gradient);
+static const clef_op send_op = COLLECTIVE("send", infer_token, NULL);
+static const clef_op recv_op = COLLECTIVE("recv", NULL, NULL);
+
+/* ---- what may be asked ---- */
+
+static bool is_alone(const clef_group *group) { return clef_group_size(group) == 1; }
+
+/* Another handle of the same value: what one rank alone makes of it. */
+static clef_tensor *same(clef_tensor *x) { return clef__tensor_new(clef__output_of(x)); }
+
+static bool given(const char *op, clef_tensor *x, const clef_group *group) {
+    if (!CLEF__GIVEN(op, "x", x)) return false;
+    clef_context *ctx = clef_tensor_context(x);
+    if (!group || group->ctx == ctx) return true;
+    clef__fail(ctx, CLEF_INVALID, "%s: the group belongs to another context; each rank has its own", op);
+    return false;
+}
+
+/* A member that is not the caller, unless it may be. */
+static bool is_member(const char *op, clef_context *ctx, const clef_group *group, int rank, bool itself) {
+    int size = clef_group_size(group);
+    if (rank >= 0 && rank < size && (itself || rank != clef_group_rank(group))) return true;
+    if (rank >= 0 && rank < size) clef__fail(ctx, CLEF_INVALID, "%s: rank %d is the caller itself", op, rank);
+    else clef__fail(ctx, CLEF_INVALID, "%s: there is no rank %d in a group of %d", op, rank, size);
+    return false;
+}
+
+static bool may_reduce(const char *op, clef_tensor *x, clef_group_reduction reduction) {
+    clef_dtype dtype = clef_tensor_dtype(x);
+    clef_context *ctx = clef_tensor_context(x);
+    if (reduction < CLEF_GROUP_SUM || reduction > CLEF_GROUP_MAX)
+        clef__fail(ctx, CLEF_INVALID, "%s: there is no reduction number %d", op, (int)reduction);
+    else if (dtype == CLEF_U8 || dtype == CLEF_BOOL)
+        clef__fail(ctx, CLEF_DTYPE, "%s: %s is not reduced; convert with clef_to, to i32 for one", op, clef_dtype_name(dtype));
+    else if (reduction == CLEF_GROUP_MEAN && !clef__is_float(dtype))
+        clef__fail(ctx, CLEF_DTYPE, "%s: the mean of %s is none; convert with clef_to", op, clef_dtype_name(dtype));
+    else return true;
+    return false;
+}
+
+static bool is_linear(clef_group_reduction reduction) { return reduction == CLEF_GROUP_SUM || reduction == CLEF_GROUP_MEAN; }
+
+/* A dimension that x has; to be cut into parts for `parts` ranks, or 1; with room for one more. */
+static bool has_dim(const char *op, clef_tensor *x, int *dim, int parts) {
+    clef_shape shape = clef_tensor_shape(x);
+    clef_context *ctx = clef_tensor_context(x);
+    if (!clef__normalize_dim(shape.rank, dim)) return clef__refuse_dim(x, op, *dim), false;
+    if (shape.rank == CLEF_MAX_RANK)
+        clef__fail(ctx, CLEF_SHAPE, "%s: x %s has %d dimensions, and one more is needed on the way; clef_reshape it", op,
+                   clef__shape_text(shape), shape.rank);
+    else if (shape.dim[*dim] % parts)
+        clef__fail(ctx, CLEF_SHAPE, "%s: dimension %d of x %s cannot be cut into %d equal parts, one for each rank; clef_pad it",
+                   op, *dim, clef__shape_text(shape), parts);
+    else return true;
+    return false;
+}
+
+/* ---- another dimension than the first ---- */
+
+/* Dimension `from` moves to where `to` was. */
+static clef_tensor *move_dim(clef_tensor *x, int from, int to) {
+    int order[CLEF_MAX_RANK], n = 0, rank = clef_tensor_shape(x).rank;
+    for (int d = 0; x && d < rank; d++) order[d] = 0;
+    for (int d = 0, s = 0; d < rank; d++) {
+        if (d == to) order[n++] = from;
+        else {
+            s += s == from;
+            order[n++] = s++;
+        }
+    }
+    return from == to ? x : clef_permute(x, order);
+}
+
+/* [.., size·n, ..] → [size, .., n, ..] */
+static clef_tensor *rows_first(clef_tensor *x, int dim, int size) {
+    clef_shape shape = clef_tensor_shape(x), cut = {.rank = shape.rank + 1};
+    for (int d = 0; d < cut.rank; d++) cut.dim[d] = d < dim ? shape.dim[d] : d > dim ? shape.dim[d - 1] : size;
+    cut.dim[dim + 1] = shape.dim[dim] / size;
+    return move_dim(clef_reshape(x, cut), dim, 0);
+}
+
+/* [size, .., n, ..] → [.., size·n, ..] */
+static clef_tensor *rows_back(clef_tensor *x, int dim) {
+    clef_shape shape = clef_tensor_shape(x), whole = {.rank = shape.rank - 1};
+    for (int d = 0; d < whole.rank; d++) whole.dim[d] = shape.dim[d + 1];
+    if (x) whole.dim[dim] *= shape.dim[0];
+    return x ? clef_reshape(move_dim(x, 0, dim), whole) : NULL;
+}
+
+/* ---- what users call ---- */
+
+clef_tensor *clef_all_reduce(clef_tensor *x, clef_group *group, clef_group_reduction reduction) {
+    if (!given("all_reduce", x, group) || !may_reduce("all_reduce", x, reduction)) return NULL;
+    if (is_alone(group)) return same(x);
+    collective_attributes a = {.group = group, .reduction = reduction};
+    return apply(is_linear(reduction) ? &sum_op : &all_reduce_op, x, CLEF__MEET_ALL_REDUCE, &a);
+}
+
+clef_tensor *clef_all_gather(clef_tensor *x, clef_group *group, int dim) {
+    if (!given("all_gather", x, group) || !has_dim("all_gather", x, &dim, 1)) return NULL;
+    if (is_alone(group)) return same(x);
+    return rows_back(apply(&gather_op, x, CLEF__MEET_ALL_GATHER, &(collective_attributes){.group = group}), dim);
+}
+
+clef_tensor *clef_reduce_scatter(clef_tensor *x, clef_group *group, int dim, clef_group_reduction reduction) {
+    if (!given("reduce_scatter", x, group) || !may_reduce("reduce_scatter", x, reduction) ||
+        !has_dim("reduce_scatter", x, &dim, clef_group_size(group)))
+        return NULL;
+    if (is_alone(group)) return same(x);
+    collective_attributes a = {.group = group, .reduction = reduction};
+    clef_tensor *rows = rows_first(x, dim, group->size);
+    return rows ? apply(is_linear(reduction) ? &scatter_sum_op : &scatter_op, rows, CLEF__MEET_REDUCE_SCATTER, &a) : NULL;
+}
+
+clef_tensor *clef_broadcast(clef_tensor *x, clef_group *group, int root) {
+    if (!given("broadcast", x, group) || !is_member("broadcast", clef_tensor_context(x), group, root, true)) return NULL;
+    if (is_alone(group)) return same(x);
+    return apply(&broadcast_op, x, CLEF__MEET_BROADCAST, &(collective_attributes){.group = group, .peer = root});
+}
+
+clef_tensor *clef_all_to_all(clef_tensor *x, clef_group *group, int dim) {
+    if (!given("all_to_all", x, group) || !has_dim("all_to_all", x, &dim, clef_group_size(group))) return NULL;
+    if (is_alone(group)) return same(x);
+    clef_tensor *rows = rows_first(x, dim, group->size);
+    return rows ? rows_back(apply(&exchange_op, rows, CLEF__MEET_ALL_TO_ALL, &(collective_attributes){.group = group}), dim) : NULL;
+}
+
+clef_status clef_send(clef_tensor *x, clef_group *group, int to) {
+    if (!given("send", x, group)) return CLEF_INVALID;
+    clef_context *ctx = clef_tensor_context(x);
+    if (!is_member("send", ctx, group, to, false)) return CLEF_INVALID;
+    if (clef_numel(x) == 0) return CLEF_OK; /* who receives nothing does not wait for it */
+    clef_tensor *token = apply(&send_op, x, CLEF__MEET_SEND, &(collective_attributes){.group = group, .peer = to});
+    clef__tensor_drop(token); /* the order of what has an effect holds it until it ran */
+    return token ? CLEF_OK : clef_error_status(ctx);
+}
+
+clef_tensor *clef_recv(clef_context *ctx, clef_group *group, int from, clef_shape shape, clef_dtype dtype) {
+    if (!ctx || !is_member("recv", ctx, group, from, false)) return NULL;
+    if (group->ctx != ctx)
+        return clef__refuse(ctx, "recv", CLEF_INVALID, "the group belongs to another context; each rank has its own");
+    collective_attributes a = {.group = group, .kind = CLEF__MEET_RECV, .peer = from};
+    return clef__source(ctx, &recv_op, shape, dtype, 0, &a, sizeof a, 0, 0);
+}

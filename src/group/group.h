@@ -1,0 +1,89 @@
+/* group.h — a group of ranks from within: who is in it, how bytes get there, and one meeting of all for each collective operation.
+
+   Nothing here knows of tensors or devices (collective.c does): a meeting works on host memory, in whichever thread runs the plan's
+   collective operations, one at a time for each rank. */
+#ifndef CLEF_GROUP_H
+#define CLEF_GROUP_H
+#include "clef/transport.h"
+#include "runtime/runtime.h"
+
+/* A rank: its transport and what all groups of its context share.  The context's state of this room. */
+typedef struct clef__rank {
+    const clef_transport *transport;
+    double timeout; /* of the transport's functions; 0: for ever */
+    clef_group *first;
+} clef__rank;
+
+enum { CLEF__RANK_NAME = 160 }; /* bytes of what a rank is called, with the zero behind it */
+
+struct clef_group {
+    clef_group *next; /* of the same context */
+    clef__rank *of;
+    clef_context *ctx;
+    uint64_t id;                   /* the same on all members; of all ranks' group: 0 */
+    int rank, size;                /* this rank's place among the members */
+    int *member;                   /* their ranks in the transport */
+    char (*name)[CLEF__RANK_NAME]; /* of each member */
+    uint64_t number;               /* of the next collective operation to be created (collective.c, host calls) */
+    uint64_t messages;             /* the same of sends and receives */
+    double weight;                 /* clef_group_weight; < 0: none was set */
+};
+
+/* What ranks do together. */
+typedef enum clef__meeting_kind {
+    CLEF__MEET_BARRIER,
+    CLEF__MEET_ALL_REDUCE,
+    CLEF__MEET_REDUCE_SCATTER,
+    CLEF__MEET_ALL_GATHER,
+    CLEF__MEET_BROADCAST,
+    CLEF__MEET_ALL_TO_ALL,
+    CLEF__MEET_SEND, /* to rank `peer` alone, which has the same as a CLEF__MEET_RECV from this one */
+    CLEF__MEET_RECV
+} clef__meeting_kind;
+
+/* One meeting.  All but `peer` of send and recv, in and out must be equal on all members: a header of them goes ahead and is compared, so that
+   a difference is a line and not a hang or wrong numbers.  `in` and `out` do not overlap; a member with nothing to send still takes
+   part.  Elements lie row-major and a part is contiguous: whoever cuts along another dim than 0 brings it there first. */
+typedef struct clef__meeting {
+    clef__meeting_kind kind;
+    clef_group_reduction reduction; /* of the two that reduce */
+    clef_dtype dtype;
+    clef_shape shape; /* for the header: what the user's op was given */
+    int64_t number;   /* in its group */
+    uint64_t names;   /* a hash of what it is about, such as parameters' names; 0: nothing */
+    int peer;         /* root of a broadcast; to or from whom */
+    const void *in;
+    void *out;
+    int64_t n; /* elements of `in`: of all parts for reduce_scatter and all_to_all; of `out` for recv */
+} clef__meeting;
+
+/* Takes part.  On failure `line` (CLEF_TRANSPORT_LINE bytes) says why, without the op's name; CLEF_GROUP where another rank or the difference
+   of programs is the cause.  Combining is by clef__combine's tree, with equal bits for every transport. */
+clef_status clef__meet(const clef_group *group, const clef__meeting *meeting, char *line);
+
+/* This rank cannot take part in the meeting that comes: the others are told why. */
+clef_status clef__miss(const clef_group *group, const char *why, char *line);
+
+/* combine.c: out[i] = in[0][i] ⊕ in[1][i] ⊕ …, as a balanced binary tree over `n` in order: a tree of n is the tree of the first
+   2^⌈log2 n⌉ / 2 combined with the tree of the rest.  Half types are combined in f32 and rounded once, at the end.  Min and max of NaN and a
+   number are NaN; of −0 and +0: −0 and +0.  out may be one of in.  CLEF_GROUP_MEAN divides the sum by `of` (f64: in f64, else in f32).
+   Integers wrap. */
+void clef__combine(void *out, const void *const *in, int n, int64_t elements, clef_dtype dtype, clef_group_reduction reduction,
+                   int of);
+
+/* group.c.  The group of all ranks of a transport, owned by the context from now on; NULL with the context's error.  Every rank calls it at
+   once: names are gathered.  name: NULL for the usual one; timeout: as of clef_ranks_options. */
+clef_group *clef__group_all(clef_context *ctx, const clef_transport *transport, const char *name, double timeout);
+/* Runs the collective operations that were created until now, and waits for them: before the host itself meets the others. */
+clef_status clef__group_settle(const clef_group *group);
+/* "rank 0 (DEVICE)", or `name` where there is one, into text. */
+void clef__rank_name(char text[CLEF__RANK_NAME], clef_context *ctx, int rank, const char *name);
+
+/* threads.c: the transport of n ranks in one process. */
+typedef struct clef__hub clef__hub;
+clef__hub *clef__hub_open(int n); /* NULL without memory */
+const clef_transport *clef__hub_rank(clef__hub *hub, int rank);
+/* The line of the first failure that a rank told of, and which rank it was; NULL: none. */
+const char *clef__hub_failure(clef__hub *hub, int *rank);
+void clef__hub_close(clef__hub *hub); /* when no rank uses it any more; NULL is allowed */
+#endif

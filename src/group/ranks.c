@@ -1,0 +1,190 @@
+/* ranks.c — programs of several ranks: each with a context of its own, and all told how each of them ended. */
+#include "group/group.h"
+#include <ctype.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- one rank ---- */
+typedef struct rank_job {
+    const clef_transport *transport;
+    clef_context *ctx; /* closed when it ends */
+    const char *name;  /* NULL: the usual one */
+    double timeout;
+    clef_rank_fn fn;
+    void *user;
+    pthread_t thread;
+    clef_status status;
+} rank_job;
+
+static clef_status run_fn(const rank_job *job) {
+    clef_group *all = clef__group_all(job->ctx, job->transport, job->name, job->timeout);
+    if (!all) return clef_error_status(job->ctx);
+    clef_status status = job->fn(job->ctx, all, job->user);
+    return status == CLEF_OK ? clef__group_settle(all) : status; /* what it sent must leave before it ends */
+}
+
+/* Its line is this thread's open error too. */
+static clef_status run_job(rank_job *job) {
+    const clef_transport *t = job->transport;
+    char name[CLEF__RANK_NAME], line[CLEF_TRANSPORT_LINE];
+    clef__rank_name(name, job->ctx, t->rank, job->name);
+    clef_status status = run_fn(job);
+    const char *error = clef_error(job->ctx);
+    if (*error) snprintf(line, sizeof line, "%s: %.860s", name, error);
+    else snprintf(line, sizeof line, "%s: its function returned %s", name, clef_status_name(status));
+    t->fail(t, status == CLEF_OK ? NULL : line);
+    clef_close(job->ctx);
+    job->ctx = NULL;
+    return status == CLEF_OK ? status : clef__fail(NULL, status, "%s", line);
+}
+
+clef_status clef_run_rank(const clef_transport *transport, const clef_options *options, const char *name, double timeout,
+                          clef_rank_fn fn, void *user) {
+    if (!transport || !fn) return clef__fail(NULL, CLEF_INVALID, "run_rank: %s is NULL", transport ? "fn" : "transport");
+    rank_job job = {.transport = transport, .name = name, .timeout = timeout, .fn = fn, .user = user, .ctx = clef_open(options)};
+    if (job.ctx) return run_job(&job);
+    char who[24], line[CLEF_TRANSPORT_LINE];
+    snprintf(who, sizeof who, "rank %d", transport->rank);
+    snprintf(line, sizeof line, "%.150s: %.860s", name ? name : who, clef_error(NULL));
+    transport->fail(transport, line);
+    return clef__fail(NULL, clef_error_status(NULL), "%s", line);
+}
+
+/* ---- which device each rank has ---- */
+enum { MOST = 256, DEVICE_TEXT = 256 };
+
+typedef char device_text[DEVICE_TEXT];
+
+/* How many parts an entry that ends in "/3" or ":1+2+1" asks for, 3; 0: it is a whole device. */
+static int parts_of(const char *entry) {
+    const char *mark = strrchr(entry, '/') ? strrchr(entry, '/') : strrchr(entry, ':');
+    if (!mark || mark == entry || !isdigit((unsigned char)mark[1])) return 0;
+    if (mark[1 + strspn(mark + 1, *mark == '/' ? "0123456789" : "0123456789+")]) return 0;
+    if (*mark == '/') return strlen(mark + 1) < 6 ? (int)strtol(mark + 1, NULL, 10) : MOST + 1;
+    int n = 1;
+    for (const char *c = mark; *c; c++) n += *c == '+';
+    return n;
+}
+
+static clef_status refuse(const char *devices, const char *why) {
+    return clef__fail(NULL, CLEF_INVALID, "run_ranks: the devices \"%.200s\" %s", devices, why);
+}
+
+/* Adds the devices of one entry: itself, or "ENTRY#0", "ENTRY#1", … for its parts. */
+static clef_status add_entry(const char *devices, const char *entry, device_text *device, int *n) {
+    int parts = parts_of(entry), ranks = parts ? parts : 1;
+    if (*n + ranks > MOST) return refuse(devices, "make more than 256 ranks");
+    for (int i = 0; i < ranks; i++) {
+        if (parts) snprintf(device[*n], DEVICE_TEXT, "%.240s#%d", entry, i);
+        else snprintf(device[*n], DEVICE_TEXT, "%s", entry);
+        ++*n;
+    }
+    return CLEF_OK;
+}
+
+static clef_status list_devices(const char *devices, device_text *device, int *n) {
+    clef_status status = CLEF_OK;
+    for (const char *at = devices; at && status == CLEF_OK; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        char entry[DEVICE_TEXT - 12];
+        at += strspn(at, " ");
+        size_t length = strcspn(at, ",");
+        while (length && at[length - 1] == ' ') length--;
+        if (length == 0) return refuse(devices, "have an empty part");
+        if (length >= sizeof entry) return refuse(devices, "have a part that is too long");
+        snprintf(entry, sizeof entry, "%.*s", (int)length, at);
+        status = add_entry(devices, entry, device, n);
+    }
+    return status;
+}
+
+/* ---- all ranks ---- */
+typedef struct ranks {
+    int n;
+    device_text *device;
+    rank_job *job;
+    clef__hub *hub;
+} ranks;
+
+static void ranks_close(ranks *r) {
+    for (int i = 0; r->job && i < r->n; i++) clef_close(r->job[i].ctx);
+    clef__hub_close(r->hub);
+    clef__free(r->job);
+    clef__free(r->device);
+}
+
+/* A context for each rank, or none. */
+static clef_status open_contexts(ranks *r, const clef_ranks_options *options) {
+    clef_options *all = clef__calloc((size_t)r->n, sizeof *all);
+    clef_context **ctx = clef__calloc((size_t)r->n, sizeof(clef_context *));
+    clef_status status = all && ctx ? CLEF_OK : clef__fail(NULL, CLEF_MEMORY, "run_ranks: no host memory for %d ranks", r->n);
+    for (int i = 0; status == CLEF_OK && i < r->n; i++) {
+        all[i] = options->context;
+        all[i].device = r->device[i];
+    }
+    if (status == CLEF_OK) status = clef_open_all(all, r->n, ctx);
+    for (int i = 0; status == CLEF_OK && i < r->n; i++) r->job[i].ctx = ctx[i];
+    clef__free(all);
+    clef__free(ctx);
+    return status;
+}
+
+static clef_status ranks_open(ranks *r, const char *devices, const clef_ranks_options *options, clef_rank_fn fn, void *user) {
+    r->device = clef__calloc(MOST, sizeof *r->device);
+    if (!r->device) return clef__fail(NULL, CLEF_MEMORY, "run_ranks: no host memory for the list of devices");
+    clef_status status = list_devices(devices, r->device, &r->n);
+    if (status != CLEF_OK) return status;
+    r->job = clef__calloc((size_t)r->n, sizeof *r->job);
+    r->hub = clef__hub_open(r->n);
+    if (!r->job || !r->hub) return clef__fail(NULL, CLEF_MEMORY, "run_ranks: no host memory for %d ranks", r->n);
+    for (int i = 0; i < r->n; i++) {
+        r->job[i] = (rank_job){.transport = clef__hub_rank(r->hub, i), .timeout = options->timeout, .fn = fn, .user = user};
+        if (options->name) r->job[i].name = options->name[i];
+    }
+    return open_contexts(r, options);
+}
+
+static void *run_thread(void *job) {
+    rank_job *j = job;
+    j->status = run_job(j);
+    return NULL;
+}
+
+/* A rank without a thread has failed: the others must not wait for it. */
+static void start(rank_job *job, bool *started) {
+    int code = pthread_create(&job->thread, NULL, run_thread, job);
+    *started = code == 0;
+    if (*started) return;
+    char name[CLEF__RANK_NAME], line[CLEF_TRANSPORT_LINE];
+    clef__rank_name(name, job->ctx, job->transport->rank, job->name);
+    snprintf(line, sizeof line, "%s: its thread did not start (error %d of the system)", name, code);
+    job->status = CLEF_MEMORY;
+    job->transport->fail(job->transport, line);
+}
+
+static clef_status run_all(ranks *r) {
+    bool started[MOST] = {false};
+    for (int i = 0; i < r->n; i++) start(&r->job[i], &started[i]);
+    for (int i = 0; i < r->n; i++)
+        if (started[i]) pthread_join(r->job[i].thread, NULL);
+    int first;
+    const char *line = clef__hub_failure(r->hub, &first);
+    if (!line) return CLEF_OK;
+    /* A rank may return CLEF_OK over a failure of its group. */
+    return clef__fail(NULL, r->job[first].status == CLEF_OK ? CLEF_GROUP : r->job[first].status, "%s", line);
+}
+
+clef_status clef_run_ranks_with(const char *devices, const clef_ranks_options *options, clef_rank_fn fn, void *user) {
+    static const clef_ranks_options defaults = {.timeout = 0};
+    if (!devices || !fn) return clef__fail(NULL, CLEF_INVALID, "run_ranks: %s is NULL", devices ? "fn" : "devices");
+    ranks r = {.n = 0};
+    clef_status status = ranks_open(&r, devices, options ? options : &defaults, fn, user);
+    if (status == CLEF_OK) status = run_all(&r);
+    ranks_close(&r);
+    return status;
+}
+
+clef_status clef_run_ranks(const char *devices, clef_rank_fn fn, void *user) {
+    return clef_run_ranks_with(devices, NULL, fn, user);
+}

@@ -1,0 +1,157 @@
+/* porter.c — a thread of a context that does, one after the other, what has to happen on the host between commands of devices.
+
+   Each errand has a gate, a user event that commands wait for.  Errands are run in the order in which they were sent, which is an order
+   in which they can be: each waits for commands that only wait for gates of earlier ones.
+
+   A gate never gets an error: some drivers stall a queue for good then, others say that all went well.  What failed is noted, the
+   commands behind it go on with what is there, and the next that waits for results gets the error. */
+#include "runtime/runtime_internal.h"
+#include <stdio.h>
+#include <time.h>
+
+/* Of an errand, that nobody was told of.  from: the device that a driver's error came from, which is told again, as it may be lost; NULL:
+   the line stands for itself.  CLEF_OK: none. */
+typedef struct failure {
+    clef_status status;
+    clef__device *from;
+    cl_int code;
+    uint64_t cleared;
+    char line[CLEF__LINE];
+} failure;
+
+struct clef__porter {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed, idle;
+    clef__errand *first, **end;
+    bool busy, stop;
+    failure failed;
+};
+
+enum { MOMENT = 1000000 /* ns */, TRIES = 1000 };
+
+/* Where waiting fails the event is asked: the queue may have to wait for gates that only this thread opens. */
+cl_int clef__wait_for_event(cl_event event) {
+    cl_int code = clWaitForEvents(1, &event), state = CL_QUEUED;
+    for (int i = 0; code != CL_SUCCESS && state > CL_COMPLETE && i < TRIES; i++) {
+        if (clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL) == CL_SUCCESS &&
+            state <= CL_COMPLETE)
+            break;
+        nanosleep(&(struct timespec){.tv_nsec = MOMENT}, NULL);
+    }
+    return code;
+}
+
+/* ---- the thread ---- */
+
+static clef__errand *next_errand(clef__porter *porter) {
+    pthread_mutex_lock(&porter->lock);
+    porter->busy = false;
+    if (!porter->first) pthread_cond_broadcast(&porter->idle);
+    while (!porter->first && !porter->stop) pthread_cond_wait(&porter->changed, &porter->lock);
+    clef__errand *e = porter->first;
+    if (e && !(porter->first = e->next)) porter->end = &porter->first;
+    porter->busy = e != NULL;
+    pthread_mutex_unlock(&porter->lock);
+    return e;
+}
+
+static void *work(void *user) {
+    clef__porter *porter = user;
+    for (clef__errand *e; (e = next_errand(porter));) {
+        e->run(e);
+        clSetUserEventStatus(e->gate, CL_COMPLETE);
+        clReleaseEvent(e->gate);
+        clef__free(e);
+    }
+    return NULL;
+}
+
+bool clef__porter_hire(clef_context *ctx) {
+    if (ctx->porter) return true;
+    clef__porter *porter = clef__calloc(1, sizeof *porter);
+    if (!porter) return false;
+    pthread_mutex_init(&porter->lock, NULL);
+    pthread_cond_init(&porter->changed, NULL);
+    pthread_cond_init(&porter->idle, NULL);
+    porter->end = &porter->first;
+    ctx->porter = porter; /* before the thread, whose errands look here */
+    if (pthread_create(&porter->thread, NULL, work, porter) == 0) return true;
+    ctx->porter = NULL;
+    pthread_cond_destroy(&porter->idle);
+    pthread_cond_destroy(&porter->changed);
+    pthread_mutex_destroy(&porter->lock);
+    clef__free(porter);
+    return false;
+}
+
+/* Of a lost device the thread may wait forever, and in a forked child there is none. */
+void clef__porter_close(clef_context *ctx) {
+    clef__porter *porter = ctx->porter;
+    if (!porter || !clef__all_alive(ctx)) return;
+    pthread_mutex_lock(&porter->lock);
+    porter->stop = true;
+    pthread_cond_signal(&porter->changed);
+    pthread_mutex_unlock(&porter->lock);
+    pthread_join(porter->thread, NULL);
+    ctx->porter = NULL;
+    pthread_cond_destroy(&porter->idle);
+    pthread_cond_destroy(&porter->changed);
+    pthread_mutex_destroy(&porter->lock);
+    clef__free(porter);
+}
+
+bool clef__porter_send(clef_context *ctx, clef__errand *errand) {
+    clef__porter *porter = ctx->porter;
+    if (!porter) return false;
+    errand->next = NULL;
+    errand->cleared = atomic_load(&ctx->cleared);
+    pthread_mutex_lock(&porter->lock);
+    *porter->end = errand;
+    porter->end = &errand->next;
+    pthread_cond_signal(&porter->changed);
+    pthread_mutex_unlock(&porter->lock);
+    return true;
+}
+
+void clef__porter_settle(clef_context *ctx) {
+    clef__porter *porter = ctx->porter;
+    if (!porter || !clef__all_alive(ctx)) return;
+    pthread_mutex_lock(&porter->lock);
+    while (porter->first || porter->busy) pthread_cond_wait(&porter->idle, &porter->lock);
+    pthread_mutex_unlock(&porter->lock);
+}
+
+/* ---- failures ---- */
+
+static void note(clef_context *ctx, const failure *f) {
+    clef__porter *porter = ctx->porter;
+    pthread_mutex_lock(&porter->lock);
+    if (porter->failed.status == CLEF_OK || porter->failed.cleared != f->cleared) porter->failed = *f;
+    pthread_mutex_unlock(&porter->lock);
+}
+
+void clef__fail_later(clef_context *ctx, clef_status status, uint64_t cleared, const char *line) {
+    failure f = {.status = status, .cleared = cleared};
+    snprintf(f.line, sizeof f.line, "%s", line);
+    note(ctx, &f);
+}
+
+void clef__fail_later_cl(clef__device *from, cl_int code, uint64_t cleared, const char *what) {
+    failure f = {.status = CLEF_DEVICE, .from = from, .code = code, .cleared = cleared};
+    snprintf(f.line, sizeof f.line, "%s", what);
+    note(from->ctx, &f);
+}
+
+/* One from before the error was cleared is about work that the program has given up. */
+clef_status clef__porter_status(clef_context *ctx) {
+    clef__porter *porter = ctx->porter;
+    if (!porter) return CLEF_OK;
+    pthread_mutex_lock(&porter->lock);
+    failure failed = porter->failed;
+    porter->failed.status = CLEF_OK;
+    pthread_mutex_unlock(&porter->lock);
+    if (failed.status == CLEF_OK || failed.cleared != atomic_load(&ctx->cleared)) return CLEF_OK;
+    return failed.from ? clef__fail_cl(failed.from, failed.code, "%s", failed.line)
+                       : clef__fail(ctx, failed.status, "%s", failed.line);
+}

@@ -1,0 +1,49 @@
+/* ranks.h — what tests of groups share: ranks on one device, numbers of a seed, and complaints. */
+#ifndef CLEF_TESTS_RANKS_H
+#define CLEF_TESTS_RANKS_H
+#include "support/plain.h"
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_RANKS = 8 };
+
+static atomic_int complaints;
+
+#define COMPLAIN(...)                                \
+    do {                                             \
+        if (atomic_fetch_add(&complaints, 1) < 20) { \
+            printf("FAILED: " __VA_ARGS__);          \
+            printf("\n");                            \
+        }                                            \
+    } while (0)
+
+/* "0,0,0": n ranks on the first device. */
+static inline const char *ranks_on_one(int n, char text[2 * MOST_RANKS]) {
+    for (int i = 0; i < n; i++) memcpy(text + 2 * i, "0,", 2);
+    text[2 * n - 1] = 0;
+    return text;
+}
+
+/* Is there a device at all?  If not, the exit code is in *code. */
+static inline bool have_device(int *code) {
+    clef_context *ctx = clef_open(NULL);
+    *code = ctx ? 0 : without_context();
+    clef_close(ctx);
+    return ctx != NULL;
+}
+
+/* splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014) */
+static inline uint64_t next_random(uint64_t *state) {
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+static inline int random_below(uint64_t *state, int n) { return (int)(next_random(state) % (uint64_t)n); }
+
+static inline long number_from_env(const char *name, long otherwise) {
+    const char *text = getenv(name);
+    return text && *text ? atol(text) : otherwise;
+}
+#endif
