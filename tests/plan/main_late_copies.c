@@ -104,6 +104,21 @@ static void read_and_overwrite(int from, int to) {
     clef_release(p);
 }
 
+/* It goes over and back with nothing done there, and is overwritten here before what came back is read. */
+static void come_back(int from, int to) {
+    clef_tensor *p = clef_keep(counting_from(from, 0));
+    for (int round = 0; round < ROUNDS; round++) {
+        clef_tensor *back = clef_to_device(clef_to_device(p, to), from);
+        clef_tensor *twice = clef_keep(clef_add(back, clef_add_scalar(p, 0)));
+        clef_assign(p, clef_sub(clef_add_scalar(twice, 1), back));
+        clef_end_step(ctx);
+        expect(clef_mul_scalar(twice, 0.5), (float)round, "what came back and was added");
+        clef_release(twice);
+    }
+    expect(p, ROUNDS, "what was overwritten");
+    clef_release(p);
+}
+
 /* A program never waits: each plan reads what the one before made on the other device. */
 static void go_back_and_forth(int from, int to) {
     clef_tensor *x = clef_keep(counting_from(from, 0)), *y = clef_keep(counting_from(to, 0));
@@ -150,6 +165,7 @@ static int run_all(int way) {
         use_the_memory_again(from, 1 - from);
         read_then_overwrite(from, 1 - from);
         read_and_overwrite(from, 1 - from);
+        come_back(from, 1 - from);
         go_back_and_forth(from, 1 - from);
         bring_views(from, 1 - from);
     }

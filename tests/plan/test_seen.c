@@ -297,3 +297,43 @@ Test(seen, a_parameter_is_read_there_and_updated_here) {
     close_clean(ctx);
     if (!sees) cr_skip_test("the two halves do not see each other's memory");
 }
+
+/* ---- what is made of a weight of another device ---- */
+
+enum { SIDE = 96, TIMES = 5, CHANGES = 3 };
+
+/* Products by a weight of device 0 on device 1, each several times, so that what is packed there is retained, and after the weight has
+   changed.  Returns how many copies the plans have. */
+static int products(const char *zero_copy, float (*result)[SIDE * SIDE]) {
+    clef_context *ctx = open_halves(zero_copy);
+    static float data[SIDE * SIDE];
+    for (int i = 0; i < SIDE * SIDE; i++) data[i] = noise((uint64_t)i, 3);
+    clef_tensor *w = clef_require_grad(clef_keep(clef_from_host_on(ctx, 0, CLEF_SHAPE(SIDE, SIDE), CLEF_F32, data)), true);
+    clef_tensor *x = clef_keep(clef_from_host_on(ctx, 1, CLEF_SHAPE(SIDE, SIDE), CLEF_F32, data));
+    int copies = 0;
+    for (int change = 0; change < CHANGES; change++) {
+        for (int i = 0; i < TIMES; i++, result++) {
+            bool grad = clef_set_grad_enabled(ctx, false);
+            clef_tensor *y = clef_matmul(x, clef_transpose(clef_to_device(w, 1), 0, 1));
+            cr_assert_eq(clef_read(y, result, sizeof *result), CLEF_OK, "%s", clef_error(ctx));
+            clef_set_grad_enabled(ctx, grad);
+            clef_end_step(ctx);
+        }
+        const clef__plan *plan = clef__plans_of(ctx)->first;
+        for (int i = 0; i < plan->n_launches; i++) copies += plan->launch[i].kind == CLEF__LAUNCH_COPY;
+        clef_assign(w, clef_mul_scalar(clef_detach(w), 1.5));
+        clef_end_step(ctx);
+    }
+    clef_release(w);
+    clef_release(x);
+    close_clean(ctx);
+    return copies;
+}
+
+Test(seen, packed_weights_of_another_device_follow_the_weight) {
+    static float seen[CHANGES * TIMES][SIDE * SIDE], copied[CHANGES * TIMES][SIDE * SIDE];
+    int few = products("1", seen);
+    cr_expect_geq(products("0", copied), few);
+    for (int i = 0; i < CHANGES * TIMES; i++) cr_expect_arr_eq(seen[i], copied[i], sizeof seen[i], "product %d", i);
+    cr_expect_neq(memcmp(seen[0], seen[TIMES], sizeof seen[0]), 0, "the weight has changed");
+}
