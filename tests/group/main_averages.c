@@ -178,12 +178,48 @@ static clef_status count_plans(clef_context *ctx, clef_group *all, void *user) {
     return clef_error_status(ctx);
 }
 
+/* The launch of the plan as text whose line is the first, or the last, to name `what`; -1: none. */
+static int launch_of(FILE *text, const char *what, bool last) {
+    char line[512];
+    int found = -1, at = -1;
+    bool in_plan = false;
+    rewind(text);
+    while (fgets(line, sizeof line, text)) {
+        in_plan |= !strncmp(line, "plan ", 5);
+        if (!in_plan || sscanf(line, "%d", &at) != 1 || !strstr(line, what)) continue;
+        if (found < 0 || last) found = at;
+    }
+    return found;
+}
+
+/* The first bucket is sent before backward has come to the first layer. */
+static clef_status look_at_order(clef_context *ctx, clef_group *all, void *user) {
+    (void)user;
+    clef_module *layer[4];
+    for (int i = 0; i < 4; i++) layer[i] = clef_nn_linear(ctx, 512, 512, NULL);
+    clef_module *net =
+        clef_sequential(ctx, CLEF_LAYERS(layer[0], clef_nn_tanh(ctx), layer[1], clef_nn_tanh(ctx), layer[2], layer[3]));
+    clef_optimizer *opt = clef_sgd(net, &(clef_sgd_options){.lr = 0.1, .group = all});
+    clef_backward(clef_mean(clef_square(clef_forward(net, clef_rand(ctx, CLEF_SHAPE(4, 512)))), NULL, 0, false));
+    clef_tensor *g = clef_grad_of(clef_parameter(net, "0.weight"));
+    FILE *text = tmpfile();
+    if (text && clef_print_plan(g, CLEF_PLAN_TEXT, text) == CLEF_OK) {
+        int sent = launch_of(text, "all_reduce", false), last = launch_of(text, "all_reduce", true),
+            product = launch_of(text, "matmul", true);
+        if (sent < 0 || sent >= product || last < product)
+            COMPLAIN("buckets go at launches %d to %d, the last product is %d", sent, last, product);
+    }
+    if (text) fclose(text);
+    return clef_step(opt);
+}
+
 int main(void) {
     int code;
     if (!have_device(&code)) return code;
     uint64_t first = (uint64_t)number_from_env("CLEF_SEED", 1), n = (uint64_t)number_from_env("CLEF_CASES", 12);
     for (uint64_t seed = first; seed < first + n; seed++) try_scene(seed);
     if (clef_run_ranks("0,0,0", count_plans, NULL) != CLEF_OK) COMPLAIN("plans: %s", clef_error(NULL));
+    if (clef_run_ranks("0,0", look_at_order, NULL) != CLEF_OK) COMPLAIN("order: %s", clef_error(NULL));
     printf("%d complaints\n", atomic_load(&complaints));
     return atomic_load(&complaints) != 0;
 }
