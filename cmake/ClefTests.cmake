@@ -179,6 +179,7 @@ endfunction()
 # ---- the plain programs ----
 
 file(GLOB plain_sources CONFIGURE_DEPENDS tests/*/main_*.c)
+list(FILTER plain_sources EXCLUDE REGEX "/tests/mpi/")
 foreach(source IN LISTS plain_sources)
   get_filename_component(name ${source} NAME_WE)
   # Whole trainings, a loader layer, kernels that leave their memory: too long, or not made, for instrumented builds.
@@ -201,6 +202,7 @@ foreach(source IN LISTS plain_sources)
     endif()
   endif()
 endforeach()
+include(ClefMpiTests)
 if(CLEF_SANITIZE)
   return()
 endif()

@@ -20,19 +20,19 @@ enum { BLOCK = 512 };
 
 /* ---- two blocks ---- */
 /* TYPE in memory is taken as AS, in which overflow is defined. */
-#define JOIN(name, type, as, with)                               \
+#define JOIN(name, type, as, with)                                               \
     static void name(void *restrict to_block, const void *restrict from_block) { \
-        type *to = to_block;                            \
-        const type *from = from_block;                  \
-        for (int i = 0; i < BLOCK; i++) {                        \
-            as a = (as)to[i], b = (as)from[i];                   \
-            to[i] = (type)with(a, b);                            \
-        }                                                        \
+        type *to = to_block;                                                     \
+        const type *from = from_block;                                           \
+        for (int i = 0; i < BLOCK; i++) {                                        \
+            as a = (as)to[i], b = (as)from[i];                                   \
+            to[i] = (type)with(a, b);                                            \
+        }                                                                        \
     }
-#define JOINS(type, as, min, max)                \
-    JOIN(sum_##type, type, as, SUM)              \
-    JOIN(product_##type, type, as, PRODUCT)      \
-    JOIN(min_##type, type, type, min)            \
+#define JOINS(type, as, min, max)           \
+    JOIN(sum_##type, type, as, SUM)         \
+    JOIN(product_##type, type, as, PRODUCT) \
+    JOIN(min_##type, type, type, min)       \
     JOIN(max_##type, type, type, max)
 
 JOINS(float, float, FLOAT_MIN, FLOAT_MAX)
@@ -69,8 +69,10 @@ typedef struct kind {
 
 #define JOINED(type) .join = {sum_##type, product_##type, min_##type, max_##type}, .bytes = sizeof(type)
 static const kind kinds[CLEF_DTYPE_COUNT] = {
-    [CLEF_F32] = {JOINED(float)},   [CLEF_F64] = {JOINED(double)},
-    [CLEF_I32] = {JOINED(int32_t)}, [CLEF_I64] = {JOINED(int64_t)},
+    [CLEF_F32] = {JOINED(float)},
+    [CLEF_F64] = {JOINED(double)},
+    [CLEF_I32] = {JOINED(int32_t)},
+    [CLEF_I64] = {JOINED(int64_t)},
     [CLEF_F16] = {JOINED(float), .widen = widen_f16, .narrow = narrow_f16},
     [CLEF_BF16] = {JOINED(float), .widen = widen_bf16, .narrow = narrow_bf16},
 };
@@ -134,7 +136,8 @@ static join_fn *join_of(const kind *k, clef_group_reduction reduction) {
     }
 }
 
-void clef__combine(void *out, const void *const *in, int n, int64_t elements, clef_dtype dtype, clef_group_reduction reduction, int of) {
+void clef__combine(void *out, const void *const *in, int n, int64_t elements, clef_dtype dtype, clef_group_reduction reduction,
+                   int of) {
     const kind *k = &kinds[dtype];
     work w = {.kind = k, .join = join_of(k, reduction), .stored = clef_dtype_size(dtype)};
     for (; w.at < elements; w.at += BLOCK) {

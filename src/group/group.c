@@ -134,7 +134,8 @@ clef_status clef_group_broadcast_bytes(clef_group *group, int root, void *bytes,
 
 clef_status clef_group_gather_bytes(clef_group *group, const void *own, void *all, size_t n) {
     clef_context *ctx = context_of(group);
-    if (n && (!own || !all)) return clef__fail(ctx, CLEF_INVALID, "gather_bytes: %s is NULL, but there are %zu bytes", own ? "all" : "own", n);
+    if (n && (!own || !all))
+        return clef__fail(ctx, CLEF_INVALID, "gather_bytes: %s is NULL, but there are %zu bytes", own ? "all" : "own", n);
     if (n > (size_t)INT64_MAX / (size_t)clef_group_size(group))
         return clef__fail(ctx, CLEF_INVALID, "gather_bytes: %zu bytes of each rank are more than there can be", n);
     if (!group) {

@@ -20,13 +20,13 @@ struct clef_group {
     clef_group *next; /* of the same context */
     clef__rank *of;
     clef_context *ctx;
-    uint64_t id;       /* the same on all members; of all ranks' group: 0 */
-    int rank, size;    /* this rank's place among the members */
-    int *member;       /* their ranks in the transport */
+    uint64_t id;                   /* the same on all members; of all ranks' group: 0 */
+    int rank, size;                /* this rank's place among the members */
+    int *member;                   /* their ranks in the transport */
     char (*name)[CLEF__RANK_NAME]; /* of each member */
-    uint64_t number;   /* of the next collective operation to be created (collective.c, host calls) */
-    uint64_t messages; /* the same of sends and receives */
-    double weight;     /* clef_group_weight; < 0: none was set */
+    uint64_t number;               /* of the next collective operation to be created (collective.c, host calls) */
+    uint64_t messages;             /* the same of sends and receives */
+    double weight;                 /* clef_group_weight; < 0: none was set */
 };
 
 /* What ranks do together. */
@@ -78,6 +78,11 @@ clef_group *clef__group_all(clef_context *ctx, const clef_transport *transport, 
 clef_status clef__group_settle(const clef_group *group);
 /* "rank 0 (DEVICE)", or `name` where there is one, into text. */
 void clef__rank_name(char text[CLEF__RANK_NAME], clef_context *ctx, int rank, const char *name);
+
+/* rank_devices.c: what each rank of a list opens, "0/2#1"; CLEF__RANKS at most.  what: who asks, in the line of a failure. */
+enum { CLEF__RANKS = 256 };
+typedef char clef__device_name[256];
+clef_status clef__rank_devices(const char *what, const char *devices, clef__device_name *device, int *n);
 
 /* threads.c: the transport of n ranks in one process. */
 typedef struct clef__hub clef__hub;

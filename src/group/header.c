@@ -50,10 +50,14 @@ static bool details_differ(const clef__header *a, const clef__header *b) {
 
 /* ---- the line ---- */
 static const char *kind_name(int32_t kind) {
-    static const char *const name[] = {
-        [CLEF__MEET_BARRIER] = "barrier",       [CLEF__MEET_ALL_REDUCE] = "all_reduce", [CLEF__MEET_REDUCE_SCATTER] = "reduce_scatter",
-        [CLEF__MEET_ALL_GATHER] = "all_gather", [CLEF__MEET_BROADCAST] = "broadcast",   [CLEF__MEET_ALL_TO_ALL] = "all_to_all",
-        [CLEF__MEET_SEND] = "send",             [CLEF__MEET_RECV] = "recv"};
+    static const char *const name[] = {[CLEF__MEET_BARRIER] = "barrier",
+                                       [CLEF__MEET_ALL_REDUCE] = "all_reduce",
+                                       [CLEF__MEET_REDUCE_SCATTER] = "reduce_scatter",
+                                       [CLEF__MEET_ALL_GATHER] = "all_gather",
+                                       [CLEF__MEET_BROADCAST] = "broadcast",
+                                       [CLEF__MEET_ALL_TO_ALL] = "all_to_all",
+                                       [CLEF__MEET_SEND] = "send",
+                                       [CLEF__MEET_RECV] = "recv"};
     return kind >= 0 && kind < (int32_t)(sizeof name / sizeof name[0]) ? name[kind] : "something else";
 }
 
@@ -76,7 +80,8 @@ static void describe(char *text, size_t size, const clef__header *h, const clef_
     if (h->kind == CLEF__MEET_BROADCAST && (other->kind != h->kind || other->peer != h->peer))
         snprintf(peer, sizeof peer, " from rank %d", h->peer);
     if (of_elements(h))
-        snprintf(of, sizeof of, " of %s %s", clef_dtype_name((clef_dtype)h->dtype), clef_shape_format(h->shape, shape, sizeof shape));
+        snprintf(of, sizeof of, " of %s %s", clef_dtype_name((clef_dtype)h->dtype),
+                 clef_shape_format(h->shape, shape, sizeof shape));
     if (of_elements(h) && clef_shape_equal(h->shape, other->shape) && h->n != other->n)
         snprintf(elements, sizeof elements, " (%lld elements)", (long long)h->n);
     if (other->group != h->group)

@@ -122,8 +122,9 @@ bool clef__session_room(clef__session *s, void *address, size_t bytes) {
 
 static bool session_open(clef__session *s) {
     size_t n = (size_t)s->group->size;
-    bool ok = clef__session_room(s, &s->header, (n + 1) * sizeof *s->header) && clef__session_room(s, &s->out, 2 * n * sizeof *s->out) &&
-              clef__session_room(s, &s->in, 2 * n * sizeof *s->in) && clef__session_room(s, &s->memory, 2 * n * sizeof *s->memory) &&
+    bool ok = clef__session_room(s, &s->header, (n + 1) * sizeof *s->header) &&
+              clef__session_room(s, &s->out, 2 * n * sizeof *s->out) && clef__session_room(s, &s->in, 2 * n * sizeof *s->in) &&
+              clef__session_room(s, &s->memory, 2 * n * sizeof *s->memory) &&
               clef__session_room(s, &s->addend, n * sizeof *s->addend);
     if (ok && clef__reduces(s->what) && s->group->size > 1) {
         clef__part own = clef__part_for(s, s->group->rank);

@@ -15,8 +15,8 @@ typedef struct clef__header {
 typedef struct clef__session {
     const clef_group *group;
     const clef__meeting *what;
-    size_t element;       /* bytes */
-    clef__header *header; /* of each member; behind them a place for one more */
+    size_t element;        /* bytes */
+    clef__header *header;  /* of each member; behind them a place for one more */
     clef_parcel *out, *in; /* to be exchanged next; there is room for two of each member */
     int n_out, n_in;
     const void **memory;    /* of each member: its `in` and its `out`, where memory is shared */

@@ -24,13 +24,13 @@ typedef struct seat {
     clef__hub *hub;
     pthread_cond_t changed;
     bool ended;
-    clef_status broken; /* what all further exchanges give, */
+    clef_status broken;         /* what all further exchanges give, */
     clef_transport_failure why; /* and why */
     /* Meetings.  A group's meetings are counted at the seat of its first member, which is in one at a time. */
-    bool arrived;             /* at one, and waits there */
-    const void *const *own;   /* what it shares */
-    int present;              /* members that have arrived, of the group that this seat is the first of */
-    uint64_t meetings;        /* how many were complete */
+    bool arrived;           /* at one, and waits there */
+    const void *const *own; /* what it shares */
+    int present;            /* members that have arrived, of the group that this seat is the first of */
+    uint64_t meetings;      /* how many were complete */
 } seat;
 
 struct clef__hub {

@@ -9,7 +9,8 @@
 enum { MOST = 96, STEPS = 14, POOL = 24 };
 
 typedef enum kind { REDUCE, GATHER, SCATTER, BROADCAST, EXCHANGE, RING, ADD, SCALE, SWAP, KINDS } kind;
-static const char *const kind_name[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "ring", "add", "scale", "swap"};
+static const char *const kind_name[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all",
+                                        "ring",       "add",        "scale",          "swap"};
 
 /* A value on all ranks. */
 typedef struct shadow {
@@ -156,7 +157,8 @@ static void make_program(program *p, uint64_t seed) {
     p->dtype = dtypes[random_below(&random, 6)];
     make_first(p, &random);
     for (int tries = 0; tries < 200 && p->n < STEPS; tries++) {
-        step s = {.kind = (kind)random_below(&random, KINDS), .a = random_below(&random, p->n + 1), .b = random_below(&random, p->n + 1)};
+        step s = {
+            .kind = (kind)random_below(&random, KINDS), .a = random_below(&random, p->n + 1), .b = random_below(&random, p->n + 1)};
         const shadow *a = &p->pool[s.a], *b = &p->pool[s.b];
         s.dim = random_below(&random, a->shape.rank);
         s.root = random_below(&random, p->ranks);
@@ -179,7 +181,8 @@ static void expect(clef_context *ctx, const program *p, int i, clef_tensor *y, i
     const shadow *want = &p->pool[i];
     float got[MOST] = {0};
     if (!y || !clef_shape_equal(clef_tensor_shape(y), want->shape)) {
-        COMPLAIN("seed %llu, rank %d of %d, value %d: no such result; %s", (unsigned long long)p->seed, rank, p->ranks, i, clef_error(ctx));
+        COMPLAIN("seed %llu, rank %d of %d, value %d: no such result; %s", (unsigned long long)p->seed, rank, p->ranks, i,
+                 clef_error(ctx));
         return;
     }
     clef_tensor *wide = clef_to(y, CLEF_F32);
@@ -187,8 +190,8 @@ static void expect(clef_context *ctx, const program *p, int i, clef_tensor *y, i
         COMPLAIN("seed %llu, rank %d: %s", (unsigned long long)p->seed, rank, clef_error(ctx));
     for (int64_t k = 0; k < numel(want->shape); k++)
         if (got[k] != (float)want->at[rank][k]) {
-            COMPLAIN("seed %llu, rank %d of %d, value %d (%s), element %d: %g, not %g", (unsigned long long)p->seed, rank, p->ranks, i,
-                     i ? kind_name[p->step[i - 1].kind] : "input", (int)k, (double)got[k], want->at[rank][k]);
+            COMPLAIN("seed %llu, rank %d of %d, value %d (%s), element %d: %g, not %g", (unsigned long long)p->seed, rank, p->ranks,
+                     i, i ? kind_name[p->step[i - 1].kind] : "input", (int)k, (double)got[k], want->at[rank][k]);
             return;
         }
 }
@@ -224,7 +227,8 @@ static void oracle_gradient(const program *p, const shadow *w, shadow *dx) {
         for (int64_t i = 0; i < numel(dx->shape); i++) {
             pool[0] = (shadow){.shape = dx->shape};
             pool[0].at[s][i] = 1;
-            for (int k = 0; k < p->n; k++) shadow_step(&p->step[k], p->ranks, &pool[p->step[k].a], &pool[p->step[k].b], &pool[k + 1]);
+            for (int k = 0; k < p->n; k++)
+                shadow_step(&p->step[k], p->ranks, &pool[p->step[k].a], &pool[p->step[k].b], &pool[k + 1]);
             double sum = 0;
             for (int r = 0; r < p->ranks; r++)
                 for (int64_t k = 0; k < numel(w->shape); k++) sum += pool[p->n].at[r][k] * w->at[r][k];
@@ -242,7 +246,8 @@ static clef_status run_gradient(clef_context *ctx, clef_group *all, void *user) 
     int rank = clef_group_rank(all);
     clef_tensor *value[POOL];
     value[0] = clef_require_grad(clef_keep(upload(ctx, &c->p.pool[0], rank)), true);
-    for (int i = 0; i < c->p.n; i++) value[i + 1] = real_step(&c->p.step[i], ctx, all, value[c->p.step[i].a], value[c->p.step[i].b]);
+    for (int i = 0; i < c->p.n; i++)
+        value[i + 1] = real_step(&c->p.step[i], ctx, all, value[c->p.step[i].a], value[c->p.step[i].b]);
     clef_tensor *loss = clef_sum(clef_mul(value[c->p.n], upload(ctx, &c->w, rank)), NULL, 0, false);
     clef_backward(loss);
     program as = {.seed = c->p.seed, .ranks = c->p.ranks};
@@ -284,7 +289,9 @@ static bool make_gradient(gradient_case *c, uint64_t seed) {
 static void run(clef_rank_fn fn, void *user, const program *p) {
     char devices[2 * MOST_RANKS];
     clef_status status = clef_run_ranks(ranks_on_one(p->ranks, devices), fn, user);
-    if (status != CLEF_OK) COMPLAIN("seed %llu on %d ranks: %s: %s", (unsigned long long)p->seed, p->ranks, clef_status_name(status), clef_error(NULL));
+    if (status != CLEF_OK)
+        COMPLAIN("seed %llu on %d ranks: %s: %s", (unsigned long long)p->seed, p->ranks, clef_status_name(status),
+                 clef_error(NULL));
 }
 
 int main(void) {

@@ -10,8 +10,8 @@
 typedef struct test_case {
     const char *name;
     int ranks;
-    clef_status status;      /* of the whole */
-    const char *says[3];     /* what its line holds */
+    clef_status status;  /* of the whole */
+    const char *says[3]; /* what its line holds */
     clef_status (*fn)(clef_context *ctx, clef_group *all, int rank);
     double timeout;
     clef_options context;
@@ -164,7 +164,8 @@ static clef_status refuses(clef_context *ctx, clef_status status, const char *sa
     return CLEF_OK;
 }
 static clef_status bad_arguments(clef_context *ctx, clef_group *all, int rank) {
-    clef_tensor *x = filled(ctx, 4, 1), *whole = clef_full(ctx, CLEF_SHAPE(4), CLEF_I32, 1), *bytes = clef_full(ctx, CLEF_SHAPE(4), CLEF_U8, 1);
+    clef_tensor *x = filled(ctx, 4, 1), *whole = clef_full(ctx, CLEF_SHAPE(4), CLEF_I32, 1),
+                *bytes = clef_full(ctx, CLEF_SHAPE(4), CLEF_U8, 1);
     clef_send(x, all, rank), refuses(ctx, CLEF_INVALID, "the caller itself");
     clef_send(x, all, 2), refuses(ctx, CLEF_INVALID, "no rank 2 in a group of 2");
     clef_recv(ctx, all, -1, CLEF_SHAPE(1), CLEF_F32), refuses(ctx, CLEF_INVALID, "no rank -1");
@@ -279,7 +280,8 @@ static clef_status send_and_recv_crossed(clef_context *ctx, clef_group *all, int
     for (int i = 0; i < 10; i++) {
         clef_send(filled(ctx, 16, rank * 100 + i), all, 1 - rank);
         clef_send(filled(ctx, 16, rank * 100 + 50 + i), all, 1 - rank);
-        clef_tensor *a = clef_recv(ctx, all, 1 - rank, CLEF_SHAPE(16), CLEF_F32), *b = clef_recv(ctx, all, 1 - rank, CLEF_SHAPE(16), CLEF_F32);
+        clef_tensor *a = clef_recv(ctx, all, 1 - rank, CLEF_SHAPE(16), CLEF_F32),
+                    *b = clef_recv(ctx, all, 1 - rank, CLEF_SHAPE(16), CLEF_F32);
         expect_all(b, (1 - rank) * 100 + 50 + i);
         expect_all(a, (1 - rank) * 100 + i);
         clef_end_step(ctx);
@@ -337,7 +339,8 @@ static clef_status null_group(clef_context *ctx, clef_group *all, int rank) {
     expect_all(clef_reduce_scatter(x, NULL, 0, CLEF_GROUP_MEAN), rank);
     expect_all(clef_broadcast(x, NULL, 0), rank);
     expect_all(clef_all_to_all(x, NULL, 0), rank);
-    if (clef_group_barrier(NULL) != CLEF_OK || clef_group_size(NULL) != 1 || clef_group_rank(NULL) != 0) COMPLAIN("%s", running->name);
+    if (clef_group_barrier(NULL) != CLEF_OK || clef_group_size(NULL) != 1 || clef_group_rank(NULL) != 0)
+        COMPLAIN("%s", running->name);
     return end(ctx);
 }
 
@@ -396,9 +399,11 @@ static void run_case(const test_case *c) {
     running = c;
     clef_ranks_options options = {.context = c->context, .timeout = c->timeout ? c->timeout : 60};
     clef_status status = clef_run_ranks_with(ranks_on_one(c->ranks, devices), &options, run_one, NULL);
-    if (status != c->status) COMPLAIN("%s: %s, not %s: %s", c->name, clef_status_name(status), clef_status_name(c->status), clef_error(NULL));
+    if (status != c->status)
+        COMPLAIN("%s: %s, not %s: %s", c->name, clef_status_name(status), clef_status_name(c->status), clef_error(NULL));
     for (int i = 0; i < 3 && c->says[i]; i++)
-        if (!strstr(clef_error(NULL), c->says[i])) COMPLAIN("%s: the line has no \"%s\": %s", c->name, c->says[i], clef_error(NULL));
+        if (!strstr(clef_error(NULL), c->says[i]))
+            COMPLAIN("%s: the line has no \"%s\": %s", c->name, c->says[i], clef_error(NULL));
 }
 
 static void open_failures(void) {

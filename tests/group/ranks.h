@@ -10,12 +10,12 @@ enum { MOST_RANKS = 8 };
 
 static atomic_int complaints;
 
-#define COMPLAIN(...)                                         \
-    do {                                                      \
-        if (atomic_fetch_add(&complaints, 1) < 20) {          \
-            printf("FAILED: " __VA_ARGS__);                   \
-            printf("\n");                                     \
-        }                                                     \
+#define COMPLAIN(...)                                \
+    do {                                             \
+        if (atomic_fetch_add(&complaints, 1) < 20) { \
+            printf("FAILED: " __VA_ARGS__);          \
+            printf("\n");                            \
+        }                                            \
     } while (0)
 
 /* "0,0,0": n ranks on the first device. */

@@ -1,0 +1,27 @@
+# The tests of libclef-mpi: tests/mpi/main_*.c are programs for mpirun, each run with as many processes as its source says in a line
+#     ctest: ranks=1,2,4
+# tests/mpi/on_ranks.sh starts them.  They may look into src/mpi.  Without MPI each is a test that is skipped.
+file(GLOB mpi_test_sources CONFIGURE_DEPENDS tests/mpi/main_*.c)
+set(on_ranks ${CMAKE_CURRENT_SOURCE_DIR}/tests/mpi/on_ranks.sh)
+foreach(source IN LISTS mpi_test_sources)
+  get_filename_component(name ${source} NAME_WE)
+  set(target mpi_${name})
+  set(program ${CMAKE_CURRENT_BINARY_DIR}/tests/mpi/${name})
+  if(CLEF_USES_MPI)
+    clef_test_program(${target} ${source})
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:clef_mpi_objects>)
+    target_link_libraries(${target} PRIVATE MPI::MPI_C)
+  endif()
+  file(STRINGS ${source} said REGEX "ctest: .*ranks=")
+  string(REGEX MATCH "ranks=([0-9,]+)" said "${said}")
+  string(REPLACE "," ";" ranks "${CMAKE_MATCH_1}")
+  foreach(n IN LISTS ranks)
+    add_test(NAME mpi/${name}_${n} COMMAND sh ${on_ranks} "${MPIEXEC_EXECUTABLE}" ${n} ${program})
+    clef_test_properties(mpi/${name}_${n} ${source} unit)
+    set_property(TEST mpi/${name}_${n} PROPERTY PROCESSORS ${n})
+  endforeach()
+endforeach()
+# Its allocations fail where it says.
+if(TARGET mpi_main_transport)
+  target_link_options(mpi_main_transport PRIVATE LINKER:--wrap=malloc LINKER:--wrap=calloc)
+endif()
