@@ -88,16 +88,15 @@ struct clef__mpi_link {
     pthread_mutex_t lock;
     pthread_cond_t asked, answered;
     clef__mpi_job *job;
-    bool has_ended;                     /* `fail` was called, */
-    char line[CLEF_TRANSPORT_LINE];     /* with this; "": with none */
-    clef_status broken;                 /* what all exchanges give from now on, */
-    clef_transport_failure why;         /* and why; written by the serving thread alone */
-    clef_status end;                    /* the first failure that is not of this rank's own waiting: of the whole run, */
-    char end_line[CLEF_TRANSPORT_LINE]; /* and its line */
+    bool has_ended;                 /* `fail` was called, */
+    char line[CLEF_TRANSPORT_LINE]; /* with this; "": with none */
+    clef_status broken;             /* what all exchanges give from now on, */
+    clef_transport_failure why;     /* and why; written by the serving thread alone */
     /* Of the serving thread. */
-    bool told;            /* the last word was said */
-    bool unusable;        /* MPI may still write where it was asked to: it is not called any more */
-    MPI_Request noticing; /* receives the next notice */
+    char end_line[CLEF_TRANSPORT_LINE]; /* of the first other rank that failed or died; "": none */
+    bool told;                          /* the last word was said */
+    bool unusable;                      /* MPI may still write where it was asked to: it is not called any more */
+    MPI_Request noticing;               /* receives the next notice */
     clef__mpi_notice notice;
     clef__mpi_notice sign; /* of life */
     double clock;          /* of the last look at it */
@@ -121,6 +120,8 @@ clef_status clef__mpi_finish(clef__mpi_link *link, char *line);
 
 /* From now on all exchanges fail for this reason, if there was none before.  rank: as of clef_transport_failure. */
 void clef__mpi_break(clef__mpi_link *link, clef_status status, int rank, const char *line);
+/* The same, as another rank failed or died. */
+void clef__mpi_end_run(clef__mpi_link *link, const char *line);
 /* Is it MPI_SUCCESS?  Else the link breaks. */
 bool clef__mpi_good(clef__mpi_link *link, int code, const char *call);
 /* Has the request of this call come to its end?  Not where there is none. */

@@ -10,7 +10,7 @@ static void hear(clef__mpi_link *link, int from) {
     if (n->word == CLEF__MPI_ALIVE) return;
     p->sent = n->sent;
     p->has_ended = true;
-    if (n->word == CLEF__MPI_FAILED) clef__mpi_break(link, CLEF_GROUP, -1, n->line);
+    if (n->word == CLEF__MPI_FAILED) clef__mpi_end_run(link, n->line);
 }
 
 bool clef__mpi_listen(clef__mpi_link *link) {
@@ -49,7 +49,7 @@ void clef__mpi_say_last_word(clef__mpi_link *link) {
         clef__mpi_notice *n = &link->peer[r].last_word;
         n->sent = clef__mpi_sends_to(link, r);
         n->word = *link->line ? CLEF__MPI_FAILED : CLEF__MPI_ENDED;
-        memcpy(n->line, *link->line ? link->end_line : link->line, sizeof n->line);
+        memcpy(n->line, *link->line && *link->end_line ? link->end_line : link->line, sizeof n->line);
         send_notice(link, r, n, &link->peer[r].telling); /* to itself too: it hears how much to drain */
     }
 }

@@ -13,11 +13,12 @@ void clef__mpi_break(clef__mpi_link *link, clef_status status, int rank, const c
         snprintf(link->why.line, sizeof link->why.line, "%s", line);
         link->broken = status;
     }
-    if (rank < 0 && !link->end) {
-        link->end = status;
-        snprintf(link->end_line, sizeof link->end_line, "%s", line);
-    }
     pthread_mutex_unlock(&link->lock);
+}
+
+void clef__mpi_end_run(clef__mpi_link *link, const char *line) {
+    if (!*link->end_line) snprintf(link->end_line, sizeof link->end_line, "%s", line);
+    clef__mpi_break(link, CLEF_GROUP, -1, line);
 }
 
 bool clef__mpi_good(clef__mpi_link *link, int code, const char *call) {
@@ -156,7 +157,7 @@ static void give_up(clef__mpi_link *link, int rank) {
     char line[CLEF__MPI_NAME + 96];
     snprintf(line, sizeof line, "%s has died or hangs: no sign of it for %d s at the end", link->peer[rank].name,
              CLEF__MPI_SILENCE);
-    clef__mpi_break(link, CLEF_GROUP, -1, line);
+    clef__mpi_end_run(link, line);
     link->unusable = true;
 }
 
@@ -173,6 +174,7 @@ clef_status clef__mpi_finish(clef__mpi_link *link, char *line) {
         if (!moved) rest(link, idle, true);
     }
     if (!link->unusable) clef__mpi_stop_listening(link);
-    snprintf(line, CLEF_TRANSPORT_LINE, "%s", link->end_line);
-    return link->end;
+    bool alone = !*link->end_line && link->why.rank < 0; /* memory, or MPI itself */
+    snprintf(line, CLEF_TRANSPORT_LINE, "%s", alone ? link->why.line : link->end_line);
+    return alone ? link->broken : *line ? CLEF_GROUP : CLEF_OK;
 }
