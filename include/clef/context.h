@@ -17,12 +17,13 @@
                         one that is not whole is told of in the log, and by clef_error(NULL) after clef_close)
    A set-uid program sees none of them.
 
-   Threads: a context, with all that belongs to it, is used by one thread at a time; contexts are independent.
+   Threads: a context, with all that belongs to it, is used by one thread at a time; contexts are independent, also those that are
+   opened together and share compiled kernels (clef_open_all).
    Callbacks come from the thread that called the function they belong to (a module's forward, what clef_fit
    reports), with four exceptions: the allocator (clef_set_allocator) and a dataset's fetch (clef/data.h) are
    called from any thread, several at a time; the log from the context's thread and from those that compile for
    it, also at the same time; clef_on_compile's from one of these at a time.  None of the four may call Clef
-   with the same context, and none is called by the driver. */
+   with the same context, or one that was opened together with it, and none is called by the driver. */
 #ifndef CLEF_CONTEXT_H
 #define CLEF_CONTEXT_H
 #include "base.h"
@@ -72,7 +73,7 @@ typedef struct clef_options {
                               opens several (the first is the default); NULL: $CLEF_DEVICE, else the best.
                               "0/2": device 0 in two equal parts; "0:1+3": parts of it of one compute unit and of
                               three.  Each part is a device of the context; CLEF_UNSUPPORTED where the driver
-                              cannot divide the device */
+                              cannot divide the device.  "0/2#1": the second part alone (numbers from 0) */
     uint64_t seed;         /* of the context's random numbers; 0: 0 */
     const char *cache_dir; /* NULL: $CLEF_CACHE_DIR, $XDG_CACHE_HOME/clef, ~/.cache/clef; "": none */
     const char *profile;   /* name of a device profile to force; NULL: $CLEF_PROFILE, else by facts */
@@ -91,6 +92,15 @@ typedef struct clef_options {
    process abort it when theirs is used up.
        clef_context *ctx = clef_open(NULL);  */
 CLEF_API clef_context *clef_open(const clef_options *options);
+/* Opens n contexts at once, for threads that each use one of them at the same time: ctx[i] with options[i]; NULL options mean all
+   defaults.  What runs on one device, or on parts of one device ("0/2#0" and "0/2#1"), shares an OpenCL context where clef-probe found
+   that the driver stands it (clef_device_events).  Then each kernel is compiled once for all of them, by whoever needs it first;
+   it is in that context's counters and cache directory.  Each of them may be closed at any time, by any thread.  All are opened or
+   none: on failure all of ctx are NULL, and this thread's open error (clef_error(NULL)) says which failed and why.  CLEF_INVALID
+   unless n is 1 or more.
+       clef_context *half[2];
+       clef_open_all((clef_options[]){{.device = "0/2#0"}, {.device = "0/2#1"}}, 2, half);  */
+CLEF_API clef_status clef_open_all(const clef_options *options, int n, clef_context **ctx);
 /* Frees the context and all it owns (tensors, modules, optimizers, loaders, …).  NULL is allowed. */
 CLEF_API void clef_close(clef_context *ctx);
 

@@ -153,14 +153,15 @@ static void exchange_gradient(clef_tensor *const *x, clef_tensor *const *y, clef
     dx[0] = apply(&exchange_op, g[0], CLEF__MEET_ALL_TO_ALL, attributes_of(clef__node_of(y[0])));
 }
 
-/* All ranks take part in the sum, of which the root's alone is anybody's gradient. */
+/* All ranks take part in the sum, of which the root's alone is anybody's gradient.  The others' is zero and not NULL: backward goes on to
+   the same operations on all of them. */
 static void broadcast_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
                                clef_tensor **dx) {
-    (void)x, (void)wanted;
+    (void)wanted;
     collective_attributes a = *attributes_of(clef__node_of(y[0]));
     a.reduction = CLEF_GROUP_SUM;
     clef_tensor *sum = apply(&sum_op, g[0], CLEF__MEET_ALL_REDUCE, &a);
-    if (a.peer == a.group->rank) dx[0] = sum;
+    dx[0] = a.peer == a.group->rank ? sum : clef_zeros_like(x[0]);
 }
 
 #define COLLECTIVE(op_name, infer_by, gradient_by)                                                                   \
@@ -306,6 +307,7 @@ clef_status clef_send(clef_tensor *x, clef_group *group, int to) {
     if (!given("send", x, group)) return CLEF_INVALID;
     clef_context *ctx = clef_tensor_context(x);
     if (!is_member("send", ctx, group, to, false)) return CLEF_INVALID;
+    if (clef_numel(x) == 0) return CLEF_OK; /* who receives nothing does not wait for it */
     clef_tensor *token = apply(&send_op, x, CLEF__MEET_SEND, &(collective_attributes){.group = group, .peer = to});
     clef__tensor_drop(token); /* the order of what has an effect holds it until it ran */
     return token ? CLEF_OK : clef_error_status(ctx);

@@ -32,7 +32,7 @@ clef__part clef__part_for(const clef__session *s, int to) {
     }
 }
 
-int64_t clef__part_place(const clef__session *s, int from) {
+int64_t clef__landing_of(const clef__session *s, int from) {
     switch (s->what->kind) {
     case CLEF__MEET_ALL_REDUCE: return clef__part_for(s, from).start;
     case CLEF__MEET_ALL_GATHER: return from * s->what->n;

@@ -42,7 +42,7 @@ bool clef__reduces(const clef__meeting *what);
 /* So few bytes that a second round would cost more than to send all to all. */
 bool clef__is_small(const clef__session *s);
 /* Where in the own `out` lies what comes from member `from`, or the result of combining; in elements. */
-int64_t clef__part_place(const clef__session *s, int from);
+int64_t clef__landing_of(const clef__session *s, int from);
 /* Nothing where there is nothing, or where it lies there already. */
 void clef__put(void *to, const void *from, size_t bytes);
 /* Room for so many bytes; false with the reason. */

@@ -33,7 +33,7 @@ static clef_status receive_and_combine(clef__session *s) {
     }
     clef_status status = clef__session_exchange(s);
     if (status == CLEF_OK)
-        clef__combine(out_at(s, clef__part_place(s, me)), s->addend, size, own.count, s->what->dtype, s->what->reduction, size);
+        clef__combine(out_at(s, clef__landing_of(s, me)), s->addend, size, own.count, s->what->dtype, s->what->reduction, size);
     return status;
 }
 
@@ -55,8 +55,8 @@ static clef_status receive_parts(clef__session *s) {
     size_t bytes = (size_t)part.count * s->element;
     for (int m = 0; m < s->group->size; m++) {
         if (!sends(s, m)) continue;
-        if (m == me) clef__put(out_at(s, clef__part_place(s, m)), in_at(s, part.start), bytes);
-        else clef__receive_from(s, m, out_at(s, clef__part_place(s, m)), bytes);
+        if (m == me) clef__put(out_at(s, clef__landing_of(s, m)), in_at(s, part.start), bytes);
+        else clef__receive_from(s, m, out_at(s, clef__landing_of(s, m)), bytes);
     }
     return clef__session_exchange(s);
 }

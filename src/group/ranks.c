@@ -71,16 +71,18 @@ static void ranks_close(ranks *r) {
 
 /* A context for each rank, or none. */
 static clef_status open_contexts(ranks *r, const clef_ranks_options *options) {
-    for (int i = 0; i < r->n; i++) {
-        clef_options one = options->context;
-        one.device = r->device[i];
-        r->job[i].ctx = clef_open(&one);
-        if (r->job[i].ctx) continue;
-        char line[CLEF_TRANSPORT_LINE];
-        snprintf(line, sizeof line, "rank %d (device \"%s\"): %.700s", i, r->device[i], clef_error(NULL));
-        return clef__fail(NULL, clef_error_status(NULL), "%s", line);
+    clef_options *all = clef__calloc((size_t)r->n, sizeof *all);
+    clef_context **ctx = clef__calloc((size_t)r->n, sizeof(clef_context *));
+    clef_status status = all && ctx ? CLEF_OK : clef__fail(NULL, CLEF_MEMORY, "run_ranks: no host memory for %d ranks", r->n);
+    for (int i = 0; status == CLEF_OK && i < r->n; i++) {
+        all[i] = options->context;
+        all[i].device = r->device[i];
     }
-    return CLEF_OK;
+    if (status == CLEF_OK) status = clef_open_all(all, r->n, ctx);
+    for (int i = 0; status == CLEF_OK && i < r->n; i++) r->job[i].ctx = ctx[i];
+    clef__free(all);
+    clef__free(ctx);
+    return status;
 }
 
 static clef_status ranks_open(ranks *r, const char *devices, const clef_ranks_options *options, clef_rank_fn fn, void *user) {

@@ -22,7 +22,7 @@ static void combine_own(clef__session *s) {
     int me = s->group->rank, size = s->group->size;
     clef__part own = clef__part_for(s, me);
     for (int m = 0; m < size; m++) s->addend[m] = in_of(s, m, own.start);
-    clef__combine(out_at(s, clef__part_place(s, me)), s->addend, size, own.count, s->what->dtype, s->what->reduction, size);
+    clef__combine(out_at(s, clef__landing_of(s, me)), s->addend, size, own.count, s->what->dtype, s->what->reduction, size);
 }
 
 static void copy_sums(const clef__session *s) {
@@ -36,7 +36,7 @@ static void copy_parts(const clef__session *s) {
     clef__part part = clef__part_for(s, s->group->rank);
     for (int m = 0; m < s->group->size; m++) {
         if (s->what->kind == CLEF__MEET_BROADCAST && m != s->what->peer) continue;
-        clef__put(out_at(s, clef__part_place(s, m)), in_of(s, m, part.start), (size_t)part.count * s->element);
+        clef__put(out_at(s, clef__landing_of(s, m)), in_of(s, m, part.start), (size_t)part.count * s->element);
     }
 }
 

@@ -156,42 +156,45 @@ bool clef__code_compile(clef__device *device, clef__code *code, const char *kern
 
 enum { MOST_PARTS = 16 }; /* so that one program is no long wait */
 
-typedef struct part {
-    clef__code *code;
-    uint8_t key[32];
-    char kernel[64];
-} part;
-
-/* Fills in a part; false if its program is known or its text cannot be had. */
-static bool make_part(clef__device *device, part *p, clef__code *code, int number, const char *name) {
-    char *text = whole_text(code);
-    bool made = text && clef__program_key(device, text, code->options, p->key) && !clef__program_find(device, p->key);
-    clef__free(text);
-    p->code = code;
-    snprintf(p->kernel, sizeof p->kernel, "%s_%d", name, number);
-    return made;
-}
-
-/* From the first that is not joined yet; returns the one after the last. */
-static int join_some(clef__device *device, clef__code *const *all, int at, int n, const char *name) {
-    part parts[MOST_PARTS];
-    int joined = 0, uses = 0;
+/* The texts of the reserved codes, each under a name of its own, as one. */
+static clef__program *compile_joined(clef__device *device, clef__code *const *all, const int *which, int n, const char *name) {
+    int uses = 0;
     clef__text text = {0};
-    for (; at < n && joined < MOST_PARTS; at++)
-        if (make_part(device, &parts[joined], all[at], joined, name)) uses |= uses_of(parts[joined++].code);
+    for (int i = 0; i < n; i++) uses |= uses_of(all[which[i]]);
     clef__text_add(&text, "#define USES %d\n", uses);
     clef__text_append(&text, clef__embedded("common.h"));
-    for (int i = 0; i < joined; i++) {
-        clef__text_add(&text, "\n#undef NAME\n#define NAME %s\n", parts[i].kernel);
-        clef__text_append(&text, parts[i].code->text);
+    for (int i = 0; i < n; i++) {
+        clef__text_add(&text, "\n#undef NAME\n#define NAME %s_%d\n", name, i);
+        clef__text_append(&text, all[which[i]]->text);
     }
-    clef__program *program = joined > 1 && text.data ? clef__program_quietly(device, text.data, all[0]->options, name) : NULL;
-    for (int i = 0; program && i < joined; i++)
-        parts[i].code->program = clef__program_enter(device, parts[i].key, program, parts[i].kernel);
+    clef__program *program = n > 1 && text.data ? clef__program_quietly(device, text.data, all[0]->options, name) : NULL;
     clef__free(text.data);
-    return at;
+    return program;
+}
+
+/* The first that nobody asked for; returns how many were looked at. */
+static int join_some(clef__device *device, clef__code *const *all, uint8_t (*key)[32], int n, const char *name) {
+    int which[MOST_PARTS], joined = clef__programs_reserve(device, key, n, which, MOST_PARTS);
+    clef__program *program = compile_joined(device, all, which, joined, name);
+    for (int i = 0; i < joined; i++) {
+        char kernel[64];
+        snprintf(kernel, sizeof kernel, "%s_%d", name, i);
+        all[which[i]]->program = clef__program_enter(device, key[which[i]], program, kernel);
+    }
+    return joined == MOST_PARTS ? which[joined - 1] + 1 : n;
+}
+
+static bool key_of(clef__device *device, clef__code *code, uint8_t key[32]) {
+    char *text = whole_text(code);
+    bool known = text && clef__program_key(device, text, code->options, key);
+    clef__free(text);
+    return known;
 }
 
 void clef__codes_join(clef__device *device, clef__code *const *all, int n, const char *name) {
-    for (int at = 0; at < n;) at = join_some(device, all, at, n, name);
+    uint8_t(*key)[32] = clef__alloc((size_t)n * sizeof *key);
+    bool known = key != NULL;
+    for (int i = 0; known && i < n; i++) known = key_of(device, all[i], key[i]);
+    for (int at = 0; known && at < n;) at += join_some(device, all + at, key + at, n - at, name);
+    clef__free(key);
 }

@@ -325,7 +325,7 @@ static int choose_list(const clef__found *list, int n, const char *choice, clef_
             return 0;
         }
         if (!choose(list, n, name, &next)) return 0;
-        devices += next.parts ? next.parts : 1;
+        devices += clef__choice_devices(&next);
         if (devices > CLEF__MAX_DEVICES) {
             clef__fail(NULL, CLEF_INVALID, "open: more than %d devices in \"%.200s\"", CLEF__MAX_DEVICES, choice);
             return 0;

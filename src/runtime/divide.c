@@ -21,13 +21,14 @@ int clef__parts_at(const char *choice) {
     const char *mark = strrchr(choice, '/') ? strrchr(choice, '/') : strrchr(choice, ':');
     if (!mark || mark == choice || !isdigit((unsigned char)mark[1])) return -1;
     const char *of = *mark == '/' ? "0123456789" : "0123456789+";
-    return mark[1 + strspn(mark + 1, of)] ? -1 : (int)(mark - choice);
+    char end = mark[1 + strspn(mark + 1, of)];
+    return end && end != '#' ? -1 : (int)(mark - choice);
 }
 
 static bool refuse_parts(const char *choice, const clef_device_info *device, const char *why) {
     clef__fail(NULL, CLEF_INVALID,
                "open: device \"%.80s\": %s; %s has %u compute units; write NAME/2 for two equal parts, NAME:1+3 "
-               "for parts of one unit and three, at most %d in all",
+               "for parts of one unit and three, at most %d in all, NAME/2#0 for the first of two",
                choice, why, device->name, device->compute_units, CLEF__MAX_DEVICES);
     return false;
 }
@@ -41,23 +42,39 @@ static uint32_t read_count(const char **at) {
     return good ? (uint32_t)count : 0;
 }
 
-bool clef__parts_read(const char *choice, int parts_at, const clef_device_info *device, clef__choice *parts) {
-    const char *at = choice + parts_at;
+static bool read_equal(const char *choice, const char **at, const clef_device_info *device, clef__choice *parts) {
+    uint32_t count = read_count(at), units = device->compute_units;
+    if (count == 0 || count > CLEF__MAX_DEVICES || count > units) return refuse_parts(choice, device, "not so many parts");
+    for (parts->parts = 0; parts->parts < (int)count; parts->parts++) parts->units[parts->parts] = units / count;
+    return true;
+}
+
+static bool read_counts(const char *choice, const char **at, const clef_device_info *device, clef__choice *parts) {
     uint32_t left = device->compute_units;
-    if (*at++ == '/') {
-        uint32_t count = read_count(&at);
-        if (count == 0 || count > CLEF__MAX_DEVICES || count > left) return refuse_parts(choice, device, "not so many parts");
-        for (parts->parts = 0; parts->parts < (int)count; parts->parts++) parts->units[parts->parts] = left / count;
-        return true;
-    }
-    for (parts->parts = 0;; at++) {
-        uint32_t units = read_count(&at);
+    for (parts->parts = 0;; ++*at) {
+        uint32_t units = read_count(at);
         if (units == 0) return refuse_parts(choice, device, "a part has one compute unit or more");
         if (units > left || parts->parts == CLEF__MAX_DEVICES) return refuse_parts(choice, device, "more than there is");
         parts->units[parts->parts++] = units;
         left -= units;
-        if (!*at) return true;
+        if (**at != '+') return true;
     }
+}
+
+/* The number of one part, from 0. */
+static bool read_only(const char *choice, const char *at, const clef_device_info *device, clef__choice *parts) {
+    char *end;
+    unsigned long number = strtoul(at, &end, 10);
+    if (!isdigit((unsigned char)*at) || *end) return refuse_parts(choice, device, "behind # stands the number of a part");
+    if (number >= (unsigned long)parts->parts) return refuse_parts(choice, device, "no part has that number; they count from 0");
+    parts->only = (int)number + 1;
+    return true;
+}
+
+bool clef__parts_read(const char *choice, int parts_at, const clef_device_info *device, clef__choice *parts) {
+    const char *at = choice + parts_at;
+    bool good = (*at++ == '/' ? read_equal : read_counts)(choice, &at, device, parts);
+    return good && (*at != '#' || read_only(choice, at + 1, device, parts));
 }
 
 void clef__threads_choose(int threads, const clef_device_info *device, clef__choice *choice) {
@@ -124,6 +141,8 @@ static cl_int find_or_make(cl_device_id whole, const clef__choice *choice, const
     return code;
 }
 
+int clef__choice_devices(const clef__choice *choice) { return choice->parts == 0 || choice->only ? 1 : choice->parts; }
+
 int clef__device_divide(clef_context *ctx, const clef__found *whole, const clef__choice *choice,
                         clef__found parts[CLEF__MAX_DEVICES]) {
     const partition *p;
@@ -135,11 +154,12 @@ int clef__device_divide(clef_context *ctx, const clef__found *whole, const clef_
                    whole->info.name, choice->units[0], whole->info.compute_units, clef__cl_name(code));
         return 0;
     }
-    for (int i = 0; i < choice->parts; i++) {
+    int n = clef__choice_devices(choice), first = choice->only ? choice->only - 1 : 0;
+    for (int i = 0; i < n; i++) {
         parts[i] = *whole;
-        parts[i].id = p->ids[i];
+        parts[i].id = p->ids[first + i];
         parts[i].divided = true;
-        parts[i].info.compute_units = choice->units[i];
+        parts[i].info.compute_units = choice->units[first + i];
     }
-    return choice->parts;
+    return n;
 }

@@ -169,6 +169,11 @@ void clef__log_line(clef_context *ctx, clef_log_level level, const char *fmt, ..
     ctx->log(ctx->log_user, level, line);
 }
 
+uint64_t clef__moment(void) {
+    static atomic_uint_least64_t moments;
+    return atomic_fetch_add(&moments, 1) + 1;
+}
+
 /* ---- public ---- */
 const char *clef_error(const clef_context *ctx) { return ctx ? ctx->error.line : open_error.line; }
 
@@ -181,7 +186,7 @@ void clef_clear_error(clef_context *ctx) {
     }
     pthread_mutex_lock(&ctx->lock);
     if (has_device(ctx)) ctx->error = (clef__error){0};
-    atomic_fetch_add(&ctx->clears, 1);
+    atomic_store(&ctx->cleared, clef__moment());
     pthread_mutex_unlock(&ctx->lock);
 }
 

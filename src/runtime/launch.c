@@ -125,7 +125,9 @@ static clef_status enqueue(clef__kernel *kernel, const size_t global[3], const s
     return CLEF_OK;
 }
 
-bool clef__kernel_is_new(const clef__kernel *kernel) { return !kernel->program->launched; }
+bool clef__kernel_is_new(const clef__kernel *kernel) {
+    return !atomic_load_explicit(&kernel->program->launched, memory_order_relaxed);
+}
 
 /* A driver that compiles a kernel when it first runs does so behind the queue, where nobody sees it. */
 static clef_status launch_new(clef__kernel *kernel, const size_t global[3], const size_t local[3], const char *label) {
@@ -141,7 +143,7 @@ static clef_status launch_new(clef__kernel *kernel, const size_t global[3], cons
 clef_status clef__kernel_launch(clef__kernel *kernel, const size_t global[3], const size_t local[3], const char *label) {
     bool wait = clef__kernel_is_new(kernel) && kernel->device->ctx->on_compile;
     clef_status status = (wait ? launch_new : enqueue)(kernel, global, local, label);
-    if (status == CLEF_OK) kernel->program->launched = true;
+    if (status == CLEF_OK) atomic_store_explicit(&kernel->program->launched, true, memory_order_relaxed);
     return status;
 }
 

@@ -1,7 +1,8 @@
-/* open.c — the devices of a context: what was chosen, divided into parts, and opened.
+/* open.c — contexts that are opened together, and their devices: what was chosen, divided into parts, and opened.
 
    Devices of one platform share an OpenCL context where their driver is known to stand events between their queues (probe.c): then
-   one waits for another without the host, and copies go straight from one to the other.  Others have a context each. */
+   one waits for another without the host, copies go straight from one to the other, and what is compiled for one part of a device
+   is for all.  Others have a context each. */
 #include "runtime/probe.h"
 #include <stdio.h>
 #include <string.h>
@@ -27,16 +28,6 @@ static bool choose_profile(clef__device *d, const char *name) {
     return false;
 }
 
-/* Parts of one device in one OpenCL context: what is compiled for one is for all. */
-static clef__device *find_leader(clef__device *d) {
-    for (int i = 0; i < d->number; i++) {
-        clef__device *before = d->ctx->device[i];
-        if (before->context == d->context && before->info.index == d->info.index && strcmp(before->options, d->options) == 0)
-            return before->leader;
-    }
-    return d;
-}
-
 clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_context context, cl_command_queue queue,
                                 const char *profile) {
     clef__device *d = clef__calloc(1, sizeof *d);
@@ -49,7 +40,6 @@ clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_
     d->id = found->id;
     d->divided = found->divided;
     d->info = found->info;
-    clef__programs_open(d);
     ctx->device[ctx->n_devices++] = d;
     if (!choose_profile(d, profile)) return NULL;
     build_options(d);
@@ -59,7 +49,6 @@ clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_
     if (code == CL_SUCCESS) d->context = context;
     if (code == CL_SUCCESS && !queue) d->queue = clef__queue_new(d, &code);
     else if (code == CL_SUCCESS && (code = clRetainCommandQueue(queue)) == CL_SUCCESS) d->queue = queue;
-    d->leader = find_leader(d);
     if (code == CL_SUCCESS) return d;
     clef__fail_cl(d, code, "open: %s", d->info.name);
     return NULL;
@@ -67,81 +56,141 @@ clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_
 
 /* ---- which devices ---- */
 
-static bool may_share(clef_context *ctx, const clef__found *a, const clef__found *b) {
-    return a->platform == b->platform && clef__probe_events(ctx, a, b, true) == CLEF_VERDICT_YES;
-}
+/* A device or a part of one. */
+typedef struct chosen {
+    clef_context *ctx; /* that it was chosen for, */
+    int number;        /* its place among those that are opened together, */
+    const char *profile;
+    clef__found found;
+    cl_context context; /* several may have the same, */
+    bool joins, owns;   /* this one is about to get it; it was made for this one */
+    clef__device *device;
+} chosen;
 
-/* Devices and parts of devices, in the order in which they were chosen. */
+/* Those of all contexts that are opened together, one context's after the other's. */
 typedef struct opening {
-    clef__found found[CLEF__MAX_DEVICES];
-    cl_context context[CLEF__MAX_DEVICES]; /* of each; several may have the same */
+    chosen *all;
     int n;
 } opening;
 
-static bool divide_all(clef_context *ctx, const clef__choice *chosen, int n, int threads, opening *o) {
+static bool divide_all(clef_context *ctx, const clef__choice *choice, int n, int threads, clef__found *found, int *n_found) {
     const clef__found *list;
     clef__devices(&list);
     for (int i = 0; i < n; i++) {
-        clef__choice parts = chosen[i];
+        clef__choice parts = choice[i];
         const clef__found *whole = &list[parts.index];
         if (parts.parts == 0) clef__threads_choose(threads, &whole->info, &parts);
-        int made = clef__device_divide(ctx, whole, &parts, &o->found[o->n]);
+        int made = clef__device_divide(ctx, whole, &parts, &found[*n_found]);
         if (made == 0) return false;
-        o->n += made;
+        *n_found += made;
     }
+    return true;
+}
+
+/* A context whose devices are chosen but not open; NULL after clef__fail. */
+static clef_context *begin(opening *o, const clef_options *options, int number) {
+    clef__choice choice[CLEF__MAX_DEVICES];
+    clef__found found[CLEF__MAX_DEVICES];
+    int threads = clef__threads_wanted(options->threads), n_found = 0;
+    if (threads < 0) return NULL;
+    int n = clef__devices_choose(options->device, choice);
+    if (n && !clef__has_room()) return NULL;
+    clef_context *ctx = n ? clef__context_new(options) : NULL;
+    if (ctx && !divide_all(ctx, choice, n, threads, found, &n_found)) return clef__context_abandon(ctx);
+    for (int i = 0; i < n_found; i++)
+        o->all[o->n++] = (chosen){.ctx = ctx, .number = number, .profile = options->profile, .found = found[i]};
+    return ctx;
+}
+
+/* ---- what they share ---- */
+
+static bool may_share(const chosen *a, const chosen *b) {
+    return a->found.platform == b->found.platform && clef__probe_events(a->ctx, &a->found, &b->found, true) == CLEF_VERDICT_YES;
+}
+
+/* Adds it unless it is there; false when there is no room. */
+static bool add_id(cl_device_id id[CLEF__MAX_SHARING], cl_uint *n, cl_device_id added) {
+    for (cl_uint i = 0; i < *n; i++)
+        if (id[i] == added) return true;
+    if (*n == CLEF__MAX_SHARING) return false;
+    id[(*n)++] = added;
     return true;
 }
 
 /* One OpenCL context for device `first` and those behind it that may share one with it: what one of them makes others can use. */
-static bool make_context(clef_context *ctx, opening *o, int first) {
-    const cl_context_properties on[] = {CL_CONTEXT_PLATFORM, (cl_context_properties)o->found[first].platform, 0};
-    cl_device_id id[CLEF__MAX_DEVICES];
-    int which[CLEF__MAX_DEVICES], n = 0;
-    for (int i = first; i < o->n; i++)
-        if (!o->context[i] && (i == first || may_share(ctx, &o->found[first], &o->found[i]))) {
-            id[n] = o->found[i].id;
-            which[n++] = i;
-        }
+static bool make_context(opening *o, int first) {
+    const cl_context_properties on[] = {CL_CONTEXT_PLATFORM, (cl_context_properties)o->all[first].found.platform, 0};
+    cl_device_id id[CLEF__MAX_SHARING];
+    cl_uint n = 0;
+    for (int i = first; i < o->n; i++) {
+        chosen *c = &o->all[i];
+        c->joins = !c->context && (i == first || may_share(&o->all[first], c)) && add_id(id, &n, c->found.id);
+    }
     cl_int code = CL_SUCCESS;
-    cl_context context = clCreateContext(on, (cl_uint)n, id, NULL, NULL, &code);
+    cl_context context = clCreateContext(on, n, id, NULL, NULL, &code);
     if (!context) {
         char what[CLEF__LINE / 2];
-        snprintf(what, sizeof what, "open: %s", o->found[first].info.name);
-        clef__fail_code(ctx, code, what);
+        snprintf(what, sizeof what, "open: %s", o->all[first].found.info.name);
+        clef__fail_code(o->all[first].ctx, code, what);
         return false;
     }
-    for (int i = 0; i < n; i++) {
-        if (i) clRetainContext(context);
-        o->context[which[i]] = context;
-    }
+    o->all[first].owns = true;
+    for (int i = first; i < o->n; i++)
+        if (o->all[i].joins) o->all[i].context = context;
     return true;
 }
 
-static bool open_all(clef_context *ctx, opening *o, const char *profile) {
-    bool ok = true;
-    for (int i = 0; ok && i < o->n; i++) ok = o->context[i] || make_context(ctx, o, i);
-    for (int i = 0; ok && i < o->n; i++) ok = clef__device_open(ctx, &o->found[i], o->context[i], NULL, profile) != NULL;
-    return ok;
+/* One before it whose programs it can use: a part of the same device, or that device, in the same OpenCL context; NULL: none. */
+static const clef__device *find_like(const opening *o, const clef__device *d) {
+    for (int i = 0; i < o->n; i++) {
+        const clef__device *before = o->all[i].device;
+        if (before && before->context == d->context && before->info.index == d->info.index &&
+            strcmp(before->options, d->options) == 0)
+            return before;
+    }
+    return NULL;
 }
 
-/* A device that was begun holds its context. */
-static void let_go(const opening *o) {
-    for (int i = 0; i < o->n; i++)
-        if (o->context[i]) clReleaseContext(o->context[i]);
+static bool open_device(const opening *o, chosen *c) {
+    clef__device *d = clef__device_open(c->ctx, &c->found, c->context, NULL, c->profile);
+    if (!d || !clef__programs_open(d, find_like(o, d))) return false;
+    c->device = d;
+    return true;
 }
 
-clef_context *clef__context_open(const clef_options *options) {
+/* ---- all or none ---- */
+
+/* The number of the context that failed, or n.  Those that were made are in ctx. */
+static int open_contexts(opening *o, const clef_options *options, int n, clef_context **ctx) {
     static const clef_options defaults = {0};
-    if (!options) options = &defaults;
-    clef__choice chosen[CLEF__MAX_DEVICES];
-    int threads = clef__threads_wanted(options->threads);
-    if (threads < 0) return NULL;
-    int n = clef__devices_choose(options->device, chosen);
-    if (n && !clef__has_room()) return NULL;
-    clef_context *ctx = n ? clef__context_new(options) : NULL;
-    if (!ctx) return NULL;
-    opening o = {.n = 0};
-    bool ok = divide_all(ctx, chosen, n, threads, &o) && open_all(ctx, &o, options->profile);
-    let_go(&o);
-    return ok ? ctx : clef__context_abandon(ctx);
+    for (int i = 0; i < n; i++)
+        if (!(ctx[i] = begin(o, options ? &options[i] : &defaults, i))) return i;
+    for (int i = 0; i < o->n; i++)
+        if (!o->all[i].context && !make_context(o, i)) return o->all[i].number;
+    for (int i = 0; i < o->n; i++)
+        if (!open_device(o, &o->all[i])) return o->all[i].number;
+    return n;
+}
+
+clef_status clef__context_abandon_all(clef_context **ctx, int n, int failed) {
+    clef__error why = {clef_error_status(ctx[failed]), ""};
+    snprintf(why.line, sizeof why.line, "%s", clef_error(ctx[failed]));
+    for (int i = 0; i < n; i++) {
+        clef_close(ctx[i]);
+        ctx[i] = NULL;
+    }
+    if (n == 1) clef__set_open_error(&why);
+    else clef__fail(NULL, why.status, "open_all: ctx[%d]: %s", failed, why.line);
+    return why.status;
+}
+
+clef_status clef__context_open_all(const clef_options *options, int n, clef_context **ctx) {
+    opening o = {.all = clef__calloc((size_t)n, CLEF__MAX_DEVICES * sizeof *o.all)};
+    for (int i = 0; i < n; i++) ctx[i] = NULL;
+    if (!o.all) return clef__fail(NULL, CLEF_MEMORY, "%s: out of host memory", n > 1 ? "open_all" : "open");
+    int failed = open_contexts(&o, options, n, ctx);
+    for (int i = 0; i < o.n; i++) /* a device that was begun holds its context */
+        if (o.all[i].owns) clReleaseContext(o.all[i].context);
+    clef__free(o.all);
+    return failed < n ? clef__context_abandon_all(ctx, n, failed) : CLEF_OK;
 }

@@ -20,7 +20,7 @@ typedef struct store {
 static void wait_for_fetch(clef__errand *errand) {
     store *s = (store *)errand;
     cl_int code = clef__wait_for_event(s->fetched);
-    if (code != CL_SUCCESS) clef__fail_later_cl(s->from, code, errand->clears, "copy through the host");
+    if (code != CL_SUCCESS) clef__fail_later_cl(s->from, code, errand->cleared, "copy through the host");
     clReleaseEvent(s->fetched);
 }
 

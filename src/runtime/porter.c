@@ -15,7 +15,7 @@ typedef struct failure {
     clef_status status;
     clef__device *from;
     cl_int code;
-    unsigned clears;
+    uint64_t cleared;
     char line[CLEF__LINE];
 } failure;
 
@@ -105,7 +105,7 @@ bool clef__porter_send(clef_context *ctx, clef__errand *errand) {
     clef__porter *porter = ctx->porter;
     if (!porter) return false;
     errand->next = NULL;
-    errand->clears = atomic_load(&ctx->clears);
+    errand->cleared = atomic_load(&ctx->cleared);
     pthread_mutex_lock(&porter->lock);
     *porter->end = errand;
     porter->end = &errand->next;
@@ -127,18 +127,18 @@ void clef__porter_settle(clef_context *ctx) {
 static void note(clef_context *ctx, const failure *f) {
     clef__porter *porter = ctx->porter;
     pthread_mutex_lock(&porter->lock);
-    if (porter->failed.status == CLEF_OK || porter->failed.clears != f->clears) porter->failed = *f;
+    if (porter->failed.status == CLEF_OK || porter->failed.cleared != f->cleared) porter->failed = *f;
     pthread_mutex_unlock(&porter->lock);
 }
 
-void clef__fail_later(clef_context *ctx, clef_status status, unsigned clears, const char *line) {
-    failure f = {.status = status, .clears = clears};
+void clef__fail_later(clef_context *ctx, clef_status status, uint64_t cleared, const char *line) {
+    failure f = {.status = status, .cleared = cleared};
     snprintf(f.line, sizeof f.line, "%s", line);
     note(ctx, &f);
 }
 
-void clef__fail_later_cl(clef__device *from, cl_int code, unsigned clears, const char *what) {
-    failure f = {.status = CLEF_DEVICE, .from = from, .code = code, .clears = clears};
+void clef__fail_later_cl(clef__device *from, cl_int code, uint64_t cleared, const char *what) {
+    failure f = {.status = CLEF_DEVICE, .from = from, .code = code, .cleared = cleared};
     snprintf(f.line, sizeof f.line, "%s", what);
     note(from->ctx, &f);
 }
@@ -151,7 +151,7 @@ clef_status clef__porter_status(clef_context *ctx) {
     failure failed = porter->failed;
     porter->failed.status = CLEF_OK;
     pthread_mutex_unlock(&porter->lock);
-    if (failed.status == CLEF_OK || failed.clears != atomic_load(&ctx->clears)) return CLEF_OK;
+    if (failed.status == CLEF_OK || failed.cleared != atomic_load(&ctx->cleared)) return CLEF_OK;
     return failed.from ? clef__fail_cl(failed.from, failed.code, "%s", failed.line)
                        : clef__fail(ctx, failed.status, "%s", failed.line);
 }

@@ -1,27 +1,58 @@
-/* program.c — programs, each compiled once per device, and once for all parts of a device that share an OpenCL context.
+/* program.c — programs, each compiled once per device, and once for all parts of a device that share an OpenCL context, also where
+   they belong to several contexts of Clef's that were opened together.
 
    A program is found by the hash of what makes it (source, options, device, driver).  The first thread that asks
-   builds it, without the lock; others that want the same one wait for it.
+   builds it, without the lock; others that want the same one wait for it.  It counts, and is told of in the log, where it was built.
 
    A source in which the compiler found an error, and says where, is remembered as such, with its log, on disk too.
    Any other failure may be one of the moment (no memory, no room on the disk) and is tried again, but not before
-   clef_clear_error: else a loop that looks at no error would build for ever. */
+   clef_clear_error: else a loop that looks at no error would build for ever.  The loss of a device concerns only those who lost it. */
 #include "runtime/runtime_internal.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
-void clef__programs_open(clef__device *device) {
-    pthread_mutex_init(&device->programs.lock, NULL);
-    pthread_cond_init(&device->programs.changed, NULL);
+/* ---- those that share programs ---- */
+static clef__programs *new_programs(void) {
+    clef__programs *programs = clef__calloc(1, sizeof *programs);
+    if (!programs) return NULL;
+    pthread_mutex_init(&programs->lock, NULL);
+    pthread_cond_init(&programs->changed, NULL);
+    return programs;
 }
 
-/* Those that share the device's programs, itself among them. */
-static cl_uint sharers(const clef__device *device, cl_device_id ids[CLEF__MAX_DEVICES]) {
-    cl_uint n = 0;
-    for (int i = 0; i < device->ctx->n_devices; i++)
-        if (device->ctx->device[i]->leader == device->leader) ids[n++] = device->ctx->device[i]->id;
-    return n;
+bool clef__programs_open(clef__device *device, const clef__device *like) {
+    clef__programs *programs = like ? like->programs : new_programs();
+    cl_uint known = 0;
+    if (!programs) {
+        clef__fail(device->ctx, CLEF_MEMORY, "open: out of host memory");
+        return false;
+    }
+    atomic_fetch_add(&programs->users, 1);
+    device->programs = programs;
+    while (known < programs->n && programs->id[known] != device->id) known++;
+    if (known == programs->n) programs->id[programs->n++] = device->id;
+    return true;
+}
+
+static void free_programs(clef__programs *programs, bool alive) {
+    for (int i = 0; i < 256; i++)
+        for (clef__program *p; (p = programs->table[i]);) {
+            programs->table[i] = p->next;
+            if (alive && p->program) clReleaseProgram(p->program);
+            clef__free(p->kernel);
+            clef__free(p->failure.log);
+            clef__free(p);
+        }
+    pthread_cond_destroy(&programs->changed);
+    pthread_mutex_destroy(&programs->lock);
+    clef__free(programs);
+}
+
+void clef__programs_close(clef__device *device) {
+    clef__programs *programs = device->programs;
+    device->programs = NULL;
+    if (programs && atomic_fetch_sub(&programs->users, 1) == 1) free_programs(programs, clef__alive(device));
 }
 
 /* ---- building ---- */
@@ -61,15 +92,14 @@ static bool blames_source(const char *log) {
 
 /* Compiles or loads `program`; keeps it, or takes its log and releases it. */
 static bool compile(build *b, cl_program program) {
-    cl_device_id ids[CLEF__MAX_DEVICES];
-    cl_uint n = sharers(b->device, ids);
-    b->code = clBuildProgram(program, n, ids, b->options, NULL, NULL);
+    const clef__programs *programs = b->device->programs;
+    b->code = clBuildProgram(program, programs->n, programs->id, b->options, NULL, NULL);
     if (b->code == CL_SUCCESS) {
         b->entry->program = program;
         return true;
     }
-    clef__free(b->entry->log);
-    b->entry->log = read_log(b->device, program);
+    clef__free(b->entry->failure.log);
+    b->entry->failure.log = read_log(b->device, program);
     clReleaseProgram(program);
     return false;
 }
@@ -115,23 +145,23 @@ static bool from_source(build *b) {
         pthread_mutex_unlock(&ctx->lock);
     }
     if (built && b->device->saving == CLEF__SAVE_ALL) save(b->device, b->entry);
-    b->entry->wrong = !built && b->code == CL_BUILD_PROGRAM_FAILURE && blames_source(b->entry->log);
-    if (b->entry->wrong && b->device->saving)
-        clef__cache_store(ctx, b->entry->key, CLEF__ENTRY_FAILURE, b->entry->log, strlen(b->entry->log));
+    clef__build_failure *f = &b->entry->failure;
+    f->wrong = !built && b->code == CL_BUILD_PROGRAM_FAILURE && blames_source(f->log);
+    if (f->wrong && b->device->saving) clef__cache_store(ctx, b->entry->key, CLEF__ENTRY_FAILURE, f->log, strlen(f->log));
     return built;
 }
 
 static bool load_binary(build *b, const clef__entry *e) {
-    cl_device_id ids[CLEF__MAX_DEVICES];
-    size_t sizes[CLEF__MAX_DEVICES] = {0};
-    const unsigned char *binaries[CLEF__MAX_DEVICES];
-    cl_int states[CLEF__MAX_DEVICES] = {CL_SUCCESS};
-    cl_uint n = sharers(b->device, ids);
+    size_t sizes[CLEF__MAX_SHARING] = {0};
+    const unsigned char *binaries[CLEF__MAX_SHARING];
+    cl_int states[CLEF__MAX_SHARING] = {CL_SUCCESS};
+    const clef__programs *programs = b->device->programs;
+    cl_uint n = programs->n;
     for (cl_uint i = 0; i < n; i++) {
         sizes[i] = e->size;
         binaries[i] = e->payload;
     }
-    cl_program program = clCreateProgramWithBinary(b->device->context, n, ids, sizes, binaries, states, &b->code);
+    cl_program program = clCreateProgramWithBinary(b->device->context, n, programs->id, sizes, binaries, states, &b->code);
     bool good = program != NULL;
     for (cl_uint i = 0; i < n; i++) good = good && states[i] == CL_SUCCESS;
     if (program && !good) clReleaseProgram(program);
@@ -141,13 +171,13 @@ static bool load_binary(build *b, const clef__entry *e) {
 typedef enum found { MISS, HIT, KNOWN_FAILURE } found;
 
 static found known_failure(build *b, const clef__entry *e) {
-    clef__program *entry = b->entry;
-    clef__free(entry->log);
-    entry->log = clef__calloc(e->size + 1, 1);
-    if (entry->log) memcpy(entry->log, e->payload, e->size);
-    entry->wrong = entry->from_disk = blames_source(entry->log);
+    clef__build_failure *f = &b->entry->failure;
+    clef__free(f->log);
+    f->log = clef__calloc(e->size + 1, 1);
+    if (f->log) memcpy(f->log, e->payload, e->size);
+    f->wrong = f->from_disk = blames_source(f->log);
     b->code = CL_BUILD_PROGRAM_FAILURE;
-    return entry->wrong ? KNOWN_FAILURE : MISS;
+    return f->wrong ? KNOWN_FAILURE : MISS;
 }
 
 static found from_disk(build *b) {
@@ -178,22 +208,22 @@ static void first_complaint(const char *log, char *line, size_t size) {
     snprintf(line, size, "%.*s", (int)strcspn(at, "\n"), at);
 }
 
-static clef_status complain(clef__device *device, const clef__program *entry, cl_int code, const char *name) {
+static clef_status complain(clef__device *device, const clef__build_failure *why, const char *name) {
     clef_context *ctx = device->ctx;
-    if (code != CL_BUILD_PROGRAM_FAILURE) return clef__fail_cl(device, code, "program: kernel %s", name);
-    char line[320], *copy = clef__strdup(entry->log ? entry->log : "");
+    if (why->code != CL_BUILD_PROGRAM_FAILURE) return clef__fail_cl(device, why->code, "program: kernel %s", name);
+    char line[320], *copy = clef__strdup(why->log ? why->log : "");
     pthread_mutex_lock(&ctx->lock);
     clef__free(ctx->build_log);
     ctx->build_log = copy;
     pthread_mutex_unlock(&ctx->lock);
-    first_complaint(entry->log, line, sizeof line);
-    if (!entry->wrong)
+    first_complaint(why->log, line, sizeof line);
+    if (!why->wrong)
         return clef__fail(ctx, CLEF_BUILD,
                           "program: kernel %s could not be built, though the compiler blames nothing in it: %s; is there "
                           "room on the disk, and memory?  After clef_clear_error it is tried again",
                           name, line);
     return clef__fail(ctx, CLEF_BUILD, "program: kernel %s does not compile: %s (clef_build_log has all%s)", name, line,
-                      entry->from_disk ? "; known from the cache, which clef cache clear empties" : "");
+                      why->from_disk ? "; known from the cache, which clef cache clear empties" : "");
 }
 
 /* compile_seconds is time on the clock: several threads that compile at once are counted once. */
@@ -206,14 +236,15 @@ static void count_time(clef_context *ctx, int change) {
     pthread_mutex_unlock(&ctx->lock);
 }
 
-static cl_int build_entry(clef__device *device, clef__program *entry, const char *source, const char *options) {
+static bool build_entry(clef__device *device, clef__program *entry, const char *source, const char *options) {
     build b = {device, entry, source, options, CL_SUCCESS};
-    entry->wrong = entry->from_disk = false;
+    entry->failure.wrong = entry->failure.from_disk = false;
     count_time(device->ctx, 1);
     found disk = from_disk(&b);
     bool built = disk == HIT || (disk == MISS && from_source(&b));
     count_time(device->ctx, -1);
-    return built ? CL_SUCCESS : b.code == CL_SUCCESS ? CL_INVALID_PROGRAM : b.code;
+    entry->failure.code = built || b.code != CL_SUCCESS ? b.code : CL_INVALID_PROGRAM;
+    return built;
 }
 
 /* ---- the table ---- */
@@ -223,30 +254,48 @@ static clef__program *look_up(clef__programs *programs, const uint8_t key[32]) {
     return p;
 }
 
-/* The entry, with *mine set when the caller is to build it; NULL when host memory is out.  Waits
-   while another builds. */
-static clef__program *claim(clef__device *device, const uint8_t key[32], bool *mine) {
-    clef__programs *programs = &device->leader->programs;
-    pthread_mutex_lock(&programs->lock);
+/* The entry, made if need be; NULL when host memory is out.  Under the lock. */
+static clef__program *obtain(clef__programs *programs, const uint8_t key[32]) {
     clef__program *p = look_up(programs, key);
+    if (p || !(p = clef__calloc(1, sizeof *p))) return p;
+    memcpy(p->key, key, 32);
+    p->next = programs->table[key[0]];
+    return programs->table[key[0]] = p;
+}
+
+/* Is it this caller's turn to build? */
+static bool is_due(const clef__device *device, const clef__program *p) {
+    if (p->state != CLEF__FAILED) return p->state == CLEF__UNBUILT;
+    if (clef__cl_status(p->failure.code) == CLEF_LOST) return clef__alive(device);
+    return !p->failure.wrong && atomic_load(&device->ctx->cleared) > p->failed_at;
+}
+
+/* A failure as it is now, while nobody changes it. */
+static clef__build_failure copy_of(const clef__build_failure *f) {
+    return (clef__build_failure){f->code, f->wrong, f->from_disk, clef__strdup(f->log)};
+}
+
+/* The entry, ready or (*mine) to be built by the caller; NULL with the reason in *why.  Waits while another builds. */
+static clef__program *claim(clef__device *device, const uint8_t key[32], bool *mine, clef__build_failure *why) {
+    clef__programs *programs = device->programs;
+    pthread_mutex_lock(&programs->lock);
+    clef__program *p = obtain(programs, key);
     while (p && p->state == CLEF__BUILDING) pthread_cond_wait(&programs->changed, &programs->lock);
-    *mine = !p || (p->state == CLEF__FAILED && !p->wrong && p->clears != atomic_load(&device->ctx->clears));
-    if (!p && (p = clef__calloc(1, sizeof *p))) {
-        memcpy(p->key, key, 32);
-        p->next = programs->table[key[0]];
-        programs->table[key[0]] = p;
+    *mine = p && is_due(device, p);
+    if (*mine) p->state = CLEF__BUILDING;
+    else if (p && p->state == CLEF__FAILED) {
+        *why = copy_of(&p->failure);
+        p = NULL;
     }
-    if (p && *mine) p->state = CLEF__BUILDING;
     pthread_mutex_unlock(&programs->lock);
     return p;
 }
 
-static void settle(clef__device *device, clef__program *entry, cl_int code) {
-    clef__programs *programs = &device->leader->programs;
+static void settle(clef__device *device, clef__program *entry, clef__program_state state) {
+    clef__programs *programs = device->programs;
     pthread_mutex_lock(&programs->lock);
-    entry->code = code;
-    entry->clears = atomic_load(&device->ctx->clears);
-    entry->state = code == CL_SUCCESS ? CLEF__READY : CLEF__FAILED;
+    if (state == CLEF__FAILED) entry->failed_at = clef__moment();
+    entry->state = state;
     pthread_cond_broadcast(&programs->changed);
     pthread_mutex_unlock(&programs->lock);
 }
@@ -255,31 +304,42 @@ static char *all_options(const clef__device *device, const char *options) {
     return clef__asprintf("%s %s", device->options, options ? options : "");
 }
 
-/* The entry, built or failed; NULL when host memory is out. */
-static clef__program *get_program(clef__device *device, const char *source, const char *options, const char *name) {
+/* Ready, or NULL with the reason in *why, whose log is the caller's. */
+static clef__program *get_program(clef__device *device, const char *source, const char *options, const char *name,
+                                  clef__build_failure *why) {
     char *all = all_options(device, options);
     uint8_t key[32];
-    bool mine = false;
+    bool mine = false, built = true;
     clef__program *entry = NULL;
+    *why = (clef__build_failure){.code = CL_OUT_OF_HOST_MEMORY};
     if (all) {
         clef__cache_key(&device->info, source, all, key);
-        entry = claim(device, key, &mine);
+        entry = claim(device, key, &mine, why);
     }
-    if (entry && mine) {
+    if (mine) {
         double begin = clef__now();
-        cl_int code = build_entry(device, entry, source, all);
+        built = build_entry(device, entry, source, all);
         clef__trace_host(device->ctx, name, begin, clef__now());
-        settle(device, entry, code);
+        if (!built) *why = copy_of(&entry->failure);
+        settle(device, entry, built ? CLEF__READY : CLEF__FAILED);
     }
     clef__free(all);
-    return entry;
+    return built ? entry : NULL;
 }
 
 clef__program *clef__program_get(clef__device *device, const char *source, const char *options, const char *name) {
-    clef__program *entry = get_program(device, source, options, name);
-    if (!entry) clef__fail(device->ctx, CLEF_MEMORY, "program: out of host memory");
-    else if (entry->state == CLEF__FAILED) complain(device, entry, entry->code, name);
-    return entry && entry->state == CLEF__READY ? entry : NULL;
+    clef__build_failure why;
+    clef__program *entry = get_program(device, source, options, name, &why);
+    if (!entry) complain(device, &why, name);
+    clef__free(why.log);
+    return entry;
+}
+
+clef__program *clef__program_quietly(clef__device *device, const char *source, const char *options, const char *name) {
+    clef__build_failure why;
+    clef__program *entry = get_program(device, source, options, name, &why);
+    clef__free(why.log);
+    return entry;
 }
 
 /* ---- parts of joined programs (code.c) ---- */
@@ -291,43 +351,30 @@ bool clef__program_key(clef__device *device, const char *source, const char *opt
     return all != NULL;
 }
 
-clef__program *clef__program_find(clef__device *device, const uint8_t key[32]) {
-    clef__programs *programs = &device->leader->programs;
-    pthread_mutex_lock(&programs->lock);
-    clef__program *there = look_up(programs, key);
+int clef__programs_reserve(clef__device *device, uint8_t (*key)[32], int n, int *reserved, int most) {
+    clef__programs *programs = device->programs;
+    int count = 0;
+    pthread_mutex_lock(&programs->lock); /* once, so that contexts with the same plan never join half of it each */
+    for (int i = 0; i < n && count < most; i++) {
+        clef__program *p = obtain(programs, key[i]);
+        if (!p || p->state != CLEF__UNBUILT) continue;
+        p->state = CLEF__BUILDING;
+        reserved[count++] = i;
+    }
     pthread_mutex_unlock(&programs->lock);
-    return there;
-}
-
-clef__program *clef__program_quietly(clef__device *device, const char *source, const char *options, const char *name) {
-    clef__program *entry = get_program(device, source, options, name);
-    return entry && entry->state == CLEF__READY ? entry : NULL;
+    return count;
 }
 
 clef__program *clef__program_enter(clef__device *device, const uint8_t key[32], const clef__program *joined, const char *kernel) {
-    bool mine;
-    clef__program *entry = claim(device, key, &mine);
-    if (!entry || !mine) return entry && entry->state == CLEF__READY ? entry : NULL;
-    char *name = clef__strdup(kernel);
+    pthread_mutex_lock(&device->programs->lock);
+    clef__program *entry = look_up(device->programs, key);
+    pthread_mutex_unlock(&device->programs->lock);
+    char *name = joined ? clef__strdup(kernel) : NULL;
     bool held = name && clRetainProgram(joined->program) == CL_SUCCESS;
     if (held) {
         entry->kernel = name;
         entry->program = joined->program;
     } else clef__free(name);
-    settle(device, entry, held ? CL_SUCCESS : CL_OUT_OF_HOST_MEMORY);
+    settle(device, entry, held ? CLEF__READY : CLEF__UNBUILT);
     return held ? entry : NULL;
-}
-
-void clef__programs_close(clef__device *device) {
-    bool alive = clef__alive(device);
-    for (int i = 0; i < 256; i++)
-        for (clef__program *p; (p = device->programs.table[i]);) {
-            device->programs.table[i] = p->next;
-            if (alive && p->program) clReleaseProgram(p->program);
-            clef__free(p->kernel);
-            clef__free(p->log);
-            clef__free(p);
-        }
-    pthread_cond_destroy(&device->programs.changed);
-    pthread_mutex_destroy(&device->programs.lock);
 }

@@ -28,8 +28,11 @@ void clef__log_line(clef_context *ctx, clef_log_level level, const char *fmt, ..
 /* False after fork: fails with a line, once per call. */
 bool clef__usable(clef_context *ctx);
 
-/* ---- opening (context.c, adopt.c): as clef_open and clef_open_opencl, which plan/run/open.c makes of them ---- */
-clef_context *clef__context_open(const clef_options *options);
+/* ---- opening (open.c, adopt.c): as clef_open_all and clef_open_opencl, which plan/run/open.c makes of them ---- */
+clef_status clef__context_open_all(const clef_options *options, int n, clef_context **ctx);
+/* Closes all of them and makes them NULL.  The error of one becomes this thread's open error, which says which one if there are several;
+   returns its status. */
+clef_status clef__context_abandon_all(clef_context **ctx, int n, int failed);
 /* Closes a half-open context, its error becoming this thread's open error; returns NULL. */
 clef_context *clef__context_abandon(clef_context *ctx);
 clef_context *clef__context_adopt(void *context, void *device, void *queue, const clef_options *options); /* of OpenCL's types */

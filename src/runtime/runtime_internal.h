@@ -1,7 +1,8 @@
 /* runtime_internal.h — the runtime's own structs; only files of this room include it (and with it CL/cl.h).
 
-   Locks: ctx->lock guards the error, the build log and the counters; programs.lock guards the program table and is
-   never held while the driver compiles.  Everything else belongs to the one thread that uses the context. */
+   Locks: ctx->lock guards the error, the build log and the counters; programs->lock guards the program table, which contexts that
+   were opened together share, and is never held while the driver compiles.  Everything else belongs to the one thread that uses
+   the context. */
 #ifndef CLEF_RUNTIME_INTERNAL_H
 #define CLEF_RUNTIME_INTERNAL_H
 #include "runtime/opencl_api.h"
@@ -25,6 +26,8 @@ clef_status clef__fail_code(clef_context *ctx, cl_int code, const char *what);
 const char *clef__cl_name(cl_int code);
 clef_status clef__cl_status(cl_int code);
 void clef__set_open_error(const clef__error *error);
+/* Of this process, by a clock that only goes on when it is asked: later moments are larger.  From 1. */
+uint64_t clef__moment(void);
 /* Call before the first OpenCL call; fails (this thread's open error) in such a child. */
 bool clef__start(void);
 
@@ -42,6 +45,7 @@ int clef__devices(const clef__found **list);
 typedef struct clef__choice {
     int index;
     int parts;                         /* sub-devices; 0: whole */
+    int only;                          /* one of them, from 1, is used; 0: all are */
     uint32_t units[CLEF__MAX_DEVICES]; /* compute units of each */
 } clef__choice;
 /* The devices that `choice` asks for, at most CLEF__MAX_DEVICES with all parts counted; 0 after clef__fail. */
@@ -54,12 +58,14 @@ void clef__device_free_texts(clef_device_info *info);
 /* ---- divide.c ---- */
 /* The option threads, or CLEF_THREADS; 0: all there are, below 0: wrong, and said so. */
 int clef__threads_wanted(int option);
-/* Length of the name in "NAME/2" or "NAME:1+3"; -1: it ends in nothing of the kind. */
+/* Length of the name in "NAME/2", "NAME:1+3" or "NAME/2#1"; -1: it ends in nothing of the kind. */
 int clef__parts_at(const char *choice);
-/* Reads what stands behind that length, for a device of so many compute units, into choice->parts and units; false after clef__fail. */
+/* Reads what stands behind that length, for a device of so many compute units, into parts, units and only; false after clef__fail. */
 bool clef__parts_read(const char *choice, int parts_at, const clef_device_info *device, clef__choice *parts);
 /* So many of a CPU's threads, where it has more: a choice of one part. */
 void clef__threads_choose(int threads, const clef_device_info *device, clef__choice *choice);
+/* Devices of the context that a choice makes. */
+int clef__choice_devices(const clef__choice *choice);
 /* The sub-devices that are chosen, `divided`, or the whole device; how many, 0 after clef__fail. */
 int clef__device_divide(clef_context *ctx, const clef__found *whole, const clef__choice *choice,
                         clef__found parts[CLEF__MAX_DEVICES]);
@@ -128,7 +134,7 @@ struct clef__errand {
     clef__errand *next;
     void (*run)(clef__errand *errand); /* in the porter's thread; what it holds, it lets go of */
     cl_event gate;                     /* a user event that is completed afterwards, and released */
-    unsigned clears;                   /* how often the context's error was cleared before it was sent */
+    uint64_t cleared;                  /* when the context's error was, before it was sent */
 };
 /* Is there one?  Made at first need; false when it cannot be. */
 bool clef__porter_hire(clef_context *ctx);
@@ -139,34 +145,46 @@ bool clef__porter_send(clef_context *ctx, clef__errand *errand);
 void clef__porter_settle(clef_context *ctx);
 void clef__porter_close(clef_context *ctx);
 /* From an errand: the next that waits for results gets this error, unless the context's was cleared since.  The first counts. */
-void clef__fail_later(clef_context *ctx, clef_status status, unsigned clears, const char *line);
-void clef__fail_later_cl(clef__device *from, cl_int code, unsigned clears, const char *what);
+void clef__fail_later(clef_context *ctx, clef_status status, uint64_t cleared, const char *line);
+void clef__fail_later_cl(clef__device *from, cl_int code, uint64_t cleared, const char *what);
 /* Such an error that nobody was told of yet is told now. */
 clef_status clef__porter_status(clef_context *ctx);
 /* Until this event is over, also where waiting for it fails; returns how that went. */
 cl_int clef__wait_for_event(cl_event event);
 
 /* ---- programs (program.c) ---- */
-typedef enum clef__program_state { CLEF__BUILDING, CLEF__READY, CLEF__FAILED } clef__program_state;
+typedef enum clef__program_state { CLEF__UNBUILT, CLEF__BUILDING, CLEF__READY, CLEF__FAILED } clef__program_state;
+typedef struct clef__build_failure {
+    cl_int code;
+    bool wrong;     /* the source was at fault, */
+    bool from_disk; /* as was found out by another process */
+    char *log;
+} clef__build_failure;
+/* While it is being built it belongs to the thread that builds it; once ready it stays as it is. */
 struct clef__program {
     clef__program *next;
     uint8_t key[32];
     clef__program_state state;
-    cl_int code;     /* why it failed; */
-    bool wrong;      /* the source was at fault, */
-    bool from_disk;  /* as was found out by another process; */
-    unsigned clears; /* how often the context's error was cleared before */
+    clef__build_failure failure; /* once it failed, */
+    uint64_t failed_at;          /* at this moment (clef__moment) */
     cl_program program;
-    bool launched;
-    char *log;
+    atomic_bool launched;
     char *kernel; /* how its kernel is called in the joined program that it is a part of; NULL: by its own name */
 };
+/* Most devices of one OpenCL context that Clef makes. */
+enum { CLEF__MAX_SHARING = 64 };
+/* What is compiled for parts of one device, or the same device, in one OpenCL context: of one context of Clef's or of several that were
+   opened together.  All of them are there before the first program is. */
 typedef struct clef__programs {
+    atomic_int users; /* clef__devices; the last to close frees it */
+    cl_device_id id[CLEF__MAX_SHARING];
+    cl_uint n; /* each id once */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     clef__program *table[256];
 } clef__programs;
-void clef__programs_open(clef__device *device);
+/* The programs of `like`, a device with which it may share them, or (NULL) its own; false after clef__fail. */
+bool clef__programs_open(clef__device *device, const clef__device *like);
 void clef__programs_close(clef__device *device);
 /* Built and ready, or NULL after clef__fail. */
 clef__program *clef__program_get(clef__device *device, const char *source, const char *options, const char *name);
@@ -174,9 +192,11 @@ clef__program *clef__program_get(clef__device *device, const char *source, const
 clef__program *clef__program_quietly(clef__device *device, const char *source, const char *options, const char *name);
 /* By what a program is told apart; false without host memory. */
 bool clef__program_key(clef__device *device, const char *source, const char *options, uint8_t key[32]);
-/* As it is by now, failed or being built too; NULL if nobody asked for it. */
-clef__program *clef__program_find(clef__device *device, const uint8_t key[32]);
-/* Makes the joined program that of this key too, in which its kernel is called `kernel`; NULL if it cannot be. */
+/* Of n programs, reserves those that nobody asked for yet, `most` at most: others that want one wait until it is entered.  Their places
+   in `key`; how many. */
+int clef__programs_reserve(clef__device *device, uint8_t (*key)[32], int n, int *reserved, int most);
+/* Makes the joined program that of a reserved key too, in which its kernel is called `kernel`.  NULL if it cannot be, or `joined` is:
+   then who asks for it builds it. */
 clef__program *clef__program_enter(clef__device *device, const uint8_t key[32], const clef__program *joined, const char *kernel);
 
 /* ---- code (code.c) ---- */
@@ -300,8 +320,7 @@ struct clef__device {
     char options[64]; /* what every build gets */
     clef__pool pool;
     clef__staging staging;
-    clef__device *leader; /* whose programs it uses: its own, or those of an equal part of the same device, opened before it */
-    clef__programs programs;
+    clef__programs *programs; /* NULL until they are opened */
     clef__codes codes;
     double blas_pace[4]; /* of CLBlast's routines for products: seconds for one operation; 0: not known yet */
 };
@@ -309,9 +328,9 @@ struct clef__device {
 struct clef_context {
     pthread_mutex_t lock;
     clef__error error;
-    uint64_t failures;  /* lines given to clef__fail, kept or not */
-    clef_status latest; /* of the last of them */
-    atomic_uint clears; /* calls of clef_clear_error */
+    uint64_t failures;             /* lines given to clef__fail, kept or not */
+    clef_status latest;            /* of the last of them */
+    atomic_uint_least64_t cleared; /* when its error was last (clef__moment); 0: never */
     char *build_log;
     bool eager, debug_memory;
     clef_log_fn log;
@@ -361,7 +380,7 @@ cl_command_queue clef__queue_new(const clef__device *device, cl_int *code);
 cl_command_queue clef__queue_beside(clef__device *device, cl_int *code);
 
 /* ---- open.c ---- */
-/* In an OpenCL context and, unless NULL, a queue that exist: it retains them. */
+/* In an OpenCL context and, unless NULL, a queue that exist: it retains them.  Its programs are to be opened next. */
 clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_context context, cl_command_queue queue,
                                 const char *profile);
 

@@ -54,8 +54,8 @@ static void run(clef__errand *errand) {
     cl_int code = clef__wait_for_event(v->mapped);
     clReleaseEvent(v->mapped);
     clef_status status = work(v, code == CL_SUCCESS, line);
-    if (code != CL_SUCCESS) clef__fail_later_cl(v->device, code, errand->clears, v->label);
-    else if (status != CLEF_OK) clef__fail_later(v->device->ctx, status, errand->clears, line);
+    if (code != CL_SUCCESS) clef__fail_later_cl(v->device, code, errand->cleared, v->label);
+    else if (status != CLEF_OK) clef__fail_later(v->device->ctx, status, errand->cleared, line);
 }
 
 /* ---- mapping ---- */

@@ -25,25 +25,30 @@ static inline void remove_dir(const char *path) {
     if (system(command) != 0) fprintf(stderr, "%s stays\n", path);
 }
 
-/* Adds y to n floats on the device and says whether the sums came back right. */
-static inline bool add_works(clef__device *device, const char *source) {
-    enum { N = 300 };
-    static const size_t global[3] = {N, 1, 1}, local[3] = {1, 1, 1};
-    static _Thread_local float x[N]; /* a read that fails may still write there */
+/* Adds y to so many floats on the device and says whether the sums came back right in x, where a read that fails may still write
+   until the device is finished. */
+enum { ADDED = 300 };
+static inline bool add_works_in(clef__device *device, const char *source, float x[ADDED]) {
+    static const size_t global[3] = {ADDED, 1, 1}, local[3] = {1, 1, 1}, bytes = ADDED * sizeof *x;
     float y = 0.5f;
     bool good = true;
-    for (int i = 0; i < N; i++) x[i] = (float)i;
+    for (int i = 0; i < ADDED; i++) x[i] = (float)i;
     clef__kernel *kernel = clef__kernel_new(device, source, "", "add");
-    clef__buffer *buffer = clef__buffer_new(device, sizeof x);
-    good = kernel && buffer && clef__buffer_write(buffer, 0, x, sizeof x) == CLEF_OK;
-    memset(x, 0, sizeof x);
+    clef__buffer *buffer = clef__buffer_new(device, bytes);
+    good = kernel && buffer && clef__buffer_write(buffer, 0, x, bytes) == CLEF_OK;
+    memset(x, 0, bytes);
     good = good && clef__kernel_set_buffer(kernel, 0, buffer) == CLEF_OK && clef__kernel_set(kernel, 1, sizeof y, &y) == CLEF_OK;
     good = good && clef__kernel_launch(kernel, global, local, "add") == CLEF_OK;
-    good = good && clef__buffer_read(buffer, 0, x, sizeof x) == CLEF_OK;
-    for (int i = 0; good && i < N; i++) good = x[i] == (float)i + 0.5f;
+    good = good && clef__buffer_read(buffer, 0, x, bytes) == CLEF_OK;
+    for (int i = 0; good && i < ADDED; i++) good = x[i] == (float)i + 0.5f;
     clef__buffer_release(buffer);
     clef__kernel_free(kernel);
     return good;
+}
+
+static inline bool add_works(clef__device *device, const char *source) {
+    static _Thread_local float x[ADDED];
+    return add_works_in(device, source, x);
 }
 
 /* Runs what() in a child, before OpenCL is started here: some drivers crash where others return an error. */

@@ -18,7 +18,7 @@ static long calls;         /* that could have failed */
 static atomic_long ledger; /* OpenCL objects made and not released */
 static cl_int fault_code = CL_OUT_OF_RESOURCES;
 static const char *fault_log; /* what a compiler says when it is told to fail (fault_code CL_BUILD_PROGRAM_FAILURE) */
-static long builds;           /* calls of clBuildProgram */
+static atomic_long builds;    /* calls of clBuildProgram */
 static bool builds_fail;      /* all of them, whatever the countdown */
 static bool buffers_fail;     /* all that would be made */
 

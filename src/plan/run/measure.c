@@ -12,7 +12,8 @@ static void add_launches(const clef__plan *plan, int device, clef_plan_size *siz
     for (int i = 0; i < plan->n_launches; i++) {
         if (plan->launch[i].device != device) continue;
         size->launches++;
-        for (int a = 0; a < plan->launch[i].n_args; a++) size->written_bytes += plan->launch[i].arg[a].bytes;
+        for (int a = 0; a < plan->launch[i].n_args; a++)
+            if (plan->launch[i].arg[a].writes) size->written_bytes += plan->launch[i].arg[a].bytes;
     }
 }
 

@@ -1,0 +1,322 @@
+/* Contexts that are opened together: what they share, what stays apart, and what is left when some of them close or fail. */
+#include "runtime_support.h"
+#include <criterion/criterion.h>
+
+enum { MOST = 4 };
+static clef_context *ctx[MOST];
+
+/* Two units, and parts, on a machine with one core too. */
+static void divide_in_two(void) {
+    setenv("POCL_MAX_PTHREAD_COUNT", "2", 0);
+    setenv("CLEF_CACHE_DIR", "", 1);
+    setenv("CLEF_PROBE", CLEF_TEST_BUILD "/clef-probe", 1);
+}
+
+static clef_status open_on(int n, const char *const *devices) {
+    clef_options options[MOST] = {{0}};
+    for (int i = 0; i < n; i++) options[i].device = devices[i];
+    return clef_open_all(options, n, ctx);
+}
+
+static const char *const halves[] = {"0/2#0", "0/2#1", "0/2#0", "0/2#1"};
+
+/* Four contexts on the two halves of device 0; skips where it has none. */
+static void open_halves(void) {
+    clef_status status = open_on(MOST, halves);
+    if (status == CLEF_NO_DEVICE || status == CLEF_UNSUPPORTED) cr_skip_test("%s", clef_error(NULL));
+    cr_assert_eq(status, CLEF_OK, "%s", clef_error(NULL));
+}
+
+/* …in one OpenCL context; skips where the driver stands no such thing. */
+static void open_shared(void) {
+    open_halves();
+    if (clef__device_at(ctx[0], 0)->context != clef__device_at(ctx[1], 0)->context) cr_skip_test("the driver stands no sharing");
+}
+
+static void close_all(int n) {
+    for (int i = 0; i < n; i++) clef_close(ctx[i]);
+}
+
+static clef__device *device_of(int i) { return clef__device_at(ctx[i], 0); }
+
+static void expect_works(int i, const char *source) {
+    cr_expect(add_works(device_of(i), source), "context %d: %s", i, clef_error(ctx[i]));
+}
+
+static uint64_t built(int n) {
+    uint64_t sum = 0;
+    for (int i = 0; i < n; i++) sum += clef_counters_get(ctx[i]).kernels_built;
+    return sum;
+}
+
+static void expect_refused(clef_status wanted, int n, const char *const *parts_of_line) {
+    for (int i = 0; i < n; i++) cr_expect_null(ctx[i], "context %d", i);
+    cr_expect_eq(clef_error_status(NULL), wanted, "%s", clef_error(NULL));
+    cr_expect_null(strchr(clef_error(NULL), '\n'));
+    for (; *parts_of_line; parts_of_line++)
+        cr_expect_not_null(strstr(clef_error(NULL), *parts_of_line), "%s: %s", *parts_of_line, clef_error(NULL));
+}
+#define LINE(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+TestSuite(together, .init = divide_in_two, .timeout = 300);
+
+/* ---- what is shared ---- */
+
+Test(together, one_opencl_context_and_one_compilation) {
+    open_shared();
+    for (int i = 1; i < MOST; i++) {
+        cr_expect_eq(device_of(i)->context, device_of(0)->context);
+        cr_expect_eq(device_of(i)->id, device_of(i % 2)->id, "the same part");
+        cr_expect_neq(device_of(i)->queue, device_of(0)->queue);
+        cr_expect_eq(device_of(i)->programs, device_of(0)->programs);
+    }
+    cr_expect_neq(device_of(0)->id, device_of(1)->id, "the two parts");
+    cr_expect_eq(device_of(0)->programs->n, 2u, "each part once");
+    for (int i = 0; i < MOST; i++) expect_works(i, add_source);
+    cr_expect_eq(clef_counters_get(ctx[0]).kernels_built, 1u);
+    cr_expect_eq(built(MOST), 1u);
+    close_all(MOST);
+}
+
+Test(together, drivers_that_stand_no_sharing) {
+    setenv("CLEF_PROBE", "0", 1);
+    open_halves();
+    for (int i = 0; i < MOST; i++) {
+        expect_works(i, add_source);
+        for (int k = 0; k < i; k++) {
+            cr_expect_neq(device_of(i)->context, device_of(k)->context);
+            cr_expect_neq(device_of(i)->programs, device_of(k)->programs);
+        }
+    }
+    cr_expect_eq(built(MOST), (uint64_t)MOST);
+    close_all(MOST);
+}
+
+/* Devices of one platform have an OpenCL context in common, but programs of their own; so have other profiles. */
+Test(together, programs_are_for_equal_devices) {
+    setenv("POCL_DEVICES", "pthread pthread", 1);
+    if (open_on(2, (const char *const[]){"0", "1"})) cr_skip_test("%s", clef_error(NULL));
+    if (device_of(0)->context == device_of(1)->context) cr_expect_neq(device_of(0)->programs, device_of(1)->programs);
+    for (int i = 0; i < 2; i++) expect_works(i, add_source);
+    cr_expect_eq(built(2), 2u);
+    close_all(2);
+    clef_options options[2] = {{.device = "0", .profile = "cpu_avx512"}, {.device = "0", .profile = "minimal"}};
+    cr_assert_eq(clef_open_all(options, 2, ctx), CLEF_OK, "%s", clef_error(NULL));
+    cr_expect_neq(device_of(0)->programs, device_of(1)->programs);
+    for (int i = 0; i < 2; i++) expect_works(i, add_source);
+    close_all(2);
+}
+
+/* Several devices in each. */
+Test(together, several_devices_in_each) {
+    clef_status status = open_on(2, (const char *const[]){"0/2", "0/2#1, 0/2#0"});
+    if (status) cr_skip_test("%s", clef_error(NULL));
+    for (int d = 0; d < 2; d++) {
+        cr_assert_eq(clef_context_device_count(ctx[d]), 2);
+        cr_expect_eq(clef__device_at(ctx[0], d)->id, clef__device_at(ctx[1], 1 - d)->id);
+        for (int i = 0; i < 2; i++) cr_expect(add_works(clef__device_at(ctx[i], d), add_source), "%s", clef_error(ctx[i]));
+    }
+    bool shared = clef__device_at(ctx[0], 0)->context == clef__device_at(ctx[1], 0)->context;
+    cr_expect_eq(built(2), shared ? 1u : 4u);
+    close_all(2);
+}
+
+/* An OpenCL context holds so many devices at most; more of them get another. */
+Test(together, more_devices_than_one_opencl_context_takes) {
+    enum { DIVISIONS = 5 };
+    static const char *const divisions[DIVISIONS] = {"0/16", "0/15", "0/14", "0/13", "0/12"};
+    setenv("POCL_MAX_PTHREAD_COUNT", "16", 1);
+    clef_options options[DIVISIONS] = {{0}};
+    clef_context *all[DIVISIONS];
+    for (int i = 0; i < DIVISIONS; i++) options[i].device = divisions[i];
+    if (clef_open_all(options, DIVISIONS, all)) cr_skip_test("%s", clef_error(NULL));
+    clef__device *first = clef__device_at(all[0], 0), *last = clef__device_at(all[DIVISIONS - 1], 11);
+    if (first->context != clef__device_at(all[0], 1)->context) cr_skip_test("the driver stands no sharing");
+    cr_expect_eq(first->programs->n, (cl_uint)CLEF__MAX_SHARING);
+    cr_expect_eq(last->programs->n, 16u + 15 + 14 + 13 + 12 - CLEF__MAX_SHARING);
+    cr_expect_neq(first->context, last->context);
+    cr_expect(add_works(first, add_source), "%s", clef_error(all[0]));
+    cr_expect(add_works(last, add_source), "%s", clef_error(all[DIVISIONS - 1]));
+    for (int i = 0; i < DIVISIONS; i++) clef_close(all[i]);
+}
+
+/* The rest is each context's own. */
+Test(together, options_and_state_are_their_own) {
+    static memory_log heard[2];
+    clef_options options[2] = {{.seed = 3, .eager = true, .log = remember, .log_user = &heard[0]},
+                               {.seed = 4, .debug_memory = true, .log = remember, .log_user = &heard[1]}};
+    if (clef_open_all(options, 2, ctx)) cr_skip_test("%s", clef_error(NULL));
+    cr_expect_eq(clef_random_get(ctx[0]).seed, 3u);
+    cr_expect_eq(clef_random_get(ctx[1]).seed, 4u);
+    cr_expect(clef__eager(ctx[0]) && !clef__eager(ctx[1]) && clef__debug_memory(ctx[1]) && !clef__debug_memory(ctx[0]));
+    for (int i = 0; i < 2; i++) expect_works(i, add_source);
+    clef__fail(ctx[1], CLEF_IO, "only here");
+    cr_expect_eq(clef_error_status(ctx[0]), CLEF_OK);
+    cr_expect_eq(heard[0].count[CLEF_LOG_ERROR], 0);
+    cr_expect_eq(heard[1].count[CLEF_LOG_ERROR], 1);
+    close_all(2);
+}
+
+Test(together, no_options) {
+    if (clef_open_all(NULL, 3, ctx)) cr_skip_test("%s", clef_error(NULL));
+    for (int i = 0; i < 3; i++) expect_works(i, add_source);
+    cr_expect_eq(built(3), device_of(0)->context == device_of(1)->context ? 1u : 3u, "a device that is whole");
+    close_all(3);
+    cr_assert_eq(clef_open_all(NULL, 1, ctx), CLEF_OK);
+    close_all(1);
+}
+
+/* ---- parts ---- */
+
+/* The number of a part means that of the whole division, in any context. */
+Test(together, parts_of_one_division) {
+    clef_context *whole = clef_open(&(clef_options){.device = "0:1+1"});
+    if (!whole) cr_skip_test("%s", clef_error(NULL));
+    for (int part = 0; part < 2; part++) {
+        clef_device_info info;
+        clef_context *one = clef_open(&(clef_options){.device = part ? "0:1+1#1" : "0:1+1#0"});
+        cr_assert_not_null(one, "%s", clef_error(NULL));
+        cr_expect_eq(clef_context_device_count(one), 1);
+        cr_expect(clef_context_device(one, 0, &info) && info.compute_units == 1);
+        cr_expect_eq(clef__device_at(one, 0)->id, clef__device_at(whole, part)->id);
+        cr_expect(add_works(clef__device_at(one, 0), add_source), "%s", clef_error(one));
+        clef_close(one);
+    }
+    clef_close(whole);
+}
+
+Test(together, parts_that_are_not_there) {
+    static const char *const wrong[] = {"0/2#2",  "0/2#",    "0/2#x",   "0/2#-1",   "0/2# 1",          "0/2#+1",
+                                        "0/2#1x", "0/2#1#1", "0:1+1#2", "0:1#1",    "0/2#1+1",         "0/2#99999999999999999999",
+                                        "0#0",    "0/0#0",   "0:#0",    "0, 0/2#2", "0:1+1#4294967296"};
+    if (clef_device_count() == 0) cr_skip_test("%s", clef_error(NULL));
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        const char *last = strrchr(wrong[i], ' ') && wrong[i][1] == ',' ? strrchr(wrong[i], ' ') + 1 : wrong[i];
+        ctx[0] = clef_open(&(clef_options){.device = wrong[i]});
+        expect_refused(CLEF_INVALID, 1, LINE("open: device ", last));
+    }
+    cr_expect_null(clef_open(&(clef_options){.device = "0/2#2"}));
+    cr_expect_not_null(strstr(clef_error(NULL), "they count from 0"), "%s", clef_error(NULL));
+    cr_expect_null(clef_open(&(clef_options){.device = "0/2#"}));
+    cr_expect_not_null(strstr(clef_error(NULL), "behind # stands the number of a part"), "%s", clef_error(NULL));
+}
+
+/* ---- all or none ---- */
+
+Test(together, none_when_one_fails) {
+    if (clef_device_count() == 0) cr_skip_test("%s", clef_error(NULL));
+    for (int bad = 0; bad < 3; bad++) {
+        char which[16];
+        const char *devices[3] = {"0", "0", "0"};
+        snprintf(which, sizeof which, "ctx[%d]", bad);
+        devices[bad] = "nonesuch";
+        cr_expect_eq(open_on(3, devices), CLEF_INVALID);
+        expect_refused(CLEF_INVALID, 3, LINE("open_all: ", which, "\"nonesuch\" not found"));
+        clef_options options[3] = {{0}};
+        options[bad].profile = "nonesuch"; /* found out once all are begun */
+        cr_expect_eq(clef_open_all(options, 3, ctx), CLEF_INVALID);
+        expect_refused(CLEF_INVALID, 3, LINE("open_all: ", which, "no device profile is called \"nonesuch\""));
+        options[bad] = (clef_options){.threads = -1};
+        cr_expect_eq(clef_open_all(options, 3, ctx), CLEF_INVALID);
+        expect_refused(CLEF_INVALID, 3, LINE("open_all: ", which, "threads is -1"));
+    }
+}
+
+Test(together, wrong_arguments) {
+    for (int n = -1; n <= 0; n++) {
+        cr_expect_eq(clef_open_all(NULL, n, ctx), CLEF_INVALID);
+        expect_refused(CLEF_INVALID, MOST, LINE("open_all: no contexts are asked for"));
+    }
+    cr_expect_eq(clef_open_all(NULL, 2, NULL), CLEF_INVALID);
+    expect_refused(CLEF_INVALID, MOST, LINE("open_all: no place"));
+}
+
+Test(together, no_device) {
+    setenv("OCL_ICD_VENDORS", "/dev/null/none", 1);
+    cr_expect_eq(clef_open_all(NULL, 2, ctx), CLEF_NO_DEVICE);
+    expect_refused(CLEF_NO_DEVICE, 2, LINE("open_all: ctx[0]", "no OpenCL platform"));
+}
+
+/* ---- the first goes, the others stay ---- */
+
+Test(together, programs_outlive_who_compiled_them) {
+    open_shared();
+    expect_works(0, add_source);
+    clef_close(ctx[0]);
+    ctx[0] = NULL;
+    for (int i = 1; i < MOST; i++) {
+        expect_works(i, add_source);
+        cr_expect_eq(clef_counters_get(ctx[i]).kernels_built, 0u);
+        clef_close(ctx[i]);
+    }
+}
+
+static const char wrong_source[] = "__kernel void add(__global float *x, float y) { x[0] = nonesuch; }\n";
+
+/* Each who asks for it is told, with the log; nobody asks the compiler again. */
+Test(together, a_wrong_source_is_told_to_all) {
+    open_shared();
+    for (int round = 0; round < 2; round++)
+        for (int i = 0; i < MOST; i++) {
+            cr_expect_null(clef__kernel_new(device_of(i), wrong_source, "", "add"));
+            cr_expect_eq(clef_error_status(ctx[i]), CLEF_BUILD);
+            cr_expect_not_null(strstr(clef_error(ctx[i]), "nonesuch"), "%s", clef_error(ctx[i]));
+            cr_expect_not_null(strstr(clef_build_log(ctx[i]), "nonesuch"), "%s", clef_build_log(ctx[i]));
+            clef_clear_error(ctx[i]);
+            if (i + 1 < MOST && !round) cr_expect_eq(clef_error_status(ctx[i + 1]), CLEF_OK, "nobody else is told");
+        }
+    for (int i = 0; i < MOST; i++) expect_works(i, add_source);
+    close_all(MOST);
+}
+
+/* One whose device is gone leaves the others their programs, whenever it closes. */
+Test(together, one_device_is_lost) {
+    for (int lost = 0; lost < 2; lost++) {
+        open_shared();
+        expect_works(lost, add_source);
+        cr_expect_eq(clef__fail_cl(device_of(lost), CL_DEVICE_NOT_AVAILABLE, "finish"), CLEF_LOST);
+        for (int i = 0; i < MOST; i++) {
+            if (i == lost) continue;
+            cr_expect_eq(clef_error_status(ctx[i]), CLEF_OK);
+            expect_works(i, add_source);
+        }
+        expect_works(3, "__kernel void add(__global float *x, float y) { x[get_global_id(0)] -= -y; }\n");
+        cr_expect_null(clef__kernel_new(device_of(lost), add_source, "", "add"));
+        cr_expect_eq(clef_error_status(ctx[lost]), CLEF_LOST);
+        for (int i = 0; i < MOST; i++) clef_close(ctx[lost ? i : MOST - 1 - i]);
+    }
+}
+
+/* A program that could not be built on a device that was then lost is built for the others. */
+Test(together, a_loss_while_compiling_is_one_contexts_own) {
+    open_shared();
+    cl_context context = device_of(0)->context;
+    device_of(0)->context = NULL; /* CL_INVALID_CONTEXT, as after a driver's reset */
+    cr_expect_null(clef__kernel_new(device_of(0), add_source, "", "add"));
+    device_of(0)->context = context;
+    cr_expect_eq(clef_error_status(ctx[0]), CLEF_LOST, "%s", clef_error(ctx[0]));
+    for (int i = 1; i < MOST; i++) expect_works(i, add_source);
+    cr_expect_eq(built(MOST), 1u);
+    close_all(MOST);
+    clReleaseContext(context); /* whose reference a lost device leaves to the driver */
+}
+
+/* ---- fork ---- */
+Test(together, a_forked_child_gets_errors_and_may_close) {
+    open_halves();
+    expect_works(0, add_source);
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        bool good = clef_synchronize(ctx[1]) == CLEF_STATE;
+        clef_context *more[2];
+        good = good && clef_open_all(NULL, 2, more) == CLEF_STATE && !more[0] && !more[1];
+        close_all(MOST);
+        _exit(!good);
+    }
+    int state = 1;
+    cr_assert(child > 0 && waitpid(child, &state, 0) == child);
+    cr_expect_eq(state, 0);
+    for (int i = 0; i < MOST; i++) expect_works(i, add_source);
+    close_all(MOST);
+}
