@@ -271,7 +271,8 @@ if(SH)
   add_test(NAME frame/generators COMMAND ${SH} ${CMAKE_CURRENT_SOURCE_DIR}/tests/frame/generators.sh
     ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_COMMAND} ${CMAKE_C_COMPILER})
   add_test(NAME frame/headers_cxx COMMAND ${SH} ${CMAKE_CURRENT_SOURCE_DIR}/tests/frame/headers_cxx.sh
-    $<IF:$<BOOL:${CMAKE_CXX_COMPILER}>,${CMAKE_CXX_COMPILER},c++> ${CMAKE_CURRENT_SOURCE_DIR}/include ${generated_include})
+    $<IF:$<BOOL:${CMAKE_CXX_COMPILER}>,${CMAKE_CXX_COMPILER},c++> "$<JOIN:${MPI_C_INCLUDE_DIRS},:>"
+    ${CMAKE_CURRENT_SOURCE_DIR}/include ${generated_include})
   add_test(NAME frame/listings COMMAND ${SH} ${CMAKE_CURRENT_SOURCE_DIR}/tests/frame/listings.sh
     ${CMAKE_CURRENT_SOURCE_DIR} ${generated_include} ${CMAKE_C_COMPILER} $<$<TARGET_EXISTS:clef_shared>:$<TARGET_FILE:${clef_library}>>)
   set(frame_tests frame/headers_cxx frame/listings frame/rooms frame/format frame/rooms_catch frame/on_driver_catch frame/kernel_syntax frame/generators)
