@@ -206,13 +206,16 @@ include(ClefMpiTests)
 if(CLEF_SANITIZE)
   return()
 endif()
-# Programs over several devices once more, with all that is queued beginning late.
-foreach(name main_device_fuzz main_late_copies)
-  add_test(NAME delays/plan/${name} COMMAND plan_${name})
-  clef_test_properties(delays/plan/${name} tests/plan/${name}.c unit)
-  set_property(TEST delays/plan/${name} APPEND PROPERTY ENVIRONMENT
-    "LD_PRELOAD=$<TARGET_FILE:delays>" CLEF_TEST_DELAY=all CLEF_FUZZ_GRAPHS=4)
-endforeach()
+# Programs over several devices once more, with all that is queued beginning late; the random ones also with copies between parts of one CPU.
+function(clef_test_late test name)
+  add_test(NAME ${test} COMMAND plan_${name})
+  clef_test_properties(${test} tests/plan/${name}.c unit)
+  set_property(TEST ${test} APPEND PROPERTY ENVIRONMENT
+    "LD_PRELOAD=$<TARGET_FILE:delays>" CLEF_TEST_DELAY=all CLEF_FUZZ_GRAPHS=4 ${ARGN})
+endfunction()
+clef_test_late(delays/plan/main_late_copies main_late_copies)
+clef_test_late(delays/plan/main_device_fuzz main_device_fuzz)
+clef_test_late(delays-copies/plan/main_device_fuzz main_device_fuzz CLEF_ZERO_COPY=0)
 # Every row of mutants.def; main_mutants alone takes some.
 add_test(NAME kernels/main_mutants_all COMMAND kernels_main_mutants all)
 clef_test_properties(kernels/main_mutants_all tests/kernels/main_mutants.c kernels)

@@ -5,6 +5,7 @@
    Datasets and loaders live until their context closes. */
 #ifndef CLEF_DATA_H
 #define CLEF_DATA_H
+#include "group.h"
 #include "tensor.h"
 
 #ifdef __cplusplus
@@ -100,7 +101,7 @@ typedef struct clef_augment {
 } clef_augment;
 
 typedef struct clef_loader_options {
-    int64_t batch; /* 0: 32 */
+    int64_t batch; /* 0: 32.  Of all ranks of `group` together */
     bool shuffle, drop_last;
     int workers;             /* threads; 0: 1.  Batches are the same for any number */
     int prefetch;            /* batches ahead; 0: 2 */
@@ -108,11 +109,16 @@ typedef struct clef_loader_options {
     uint64_t seed;           /* of order and augmentation */
     const float *mean, *std; /* per channel ([c,h,w]; else one): x = (x - mean) / std; NULL: 0, 1.  Copied */
     clef_augment augment;
+    clef_group *group; /* ranks that share every batch; NULL: this one alone */
 } clef_loader_options;
 typedef struct clef_loader clef_loader; /* owned by its context */
 /* Batches of a dataset, in order or shuffled.  Options NULL: all defaults; out of range: CLEF_INVALID.  The
    order of an epoch depends on (seed, epoch, size) only: a Fisher-Yates shuffle with Philox 4x32-10.  Threads
    start with the first clef_next.
+   With a group, every rank opens a loader with equal options of the same data (CLEF_GROUP names the first difference).  Batches are those of
+   one rank, and each rank gets its part of every batch: items in one run, equally many or one more on the first ranks.  A rank may get none:
+   a batch of size 0, of which the mean is 0.  How much a rank counts in averaged gradients, and what clef_dropout does with an item, follow
+   from its part.
        clef_loader *loader = clef_loader_open(clef_digits(ctx, CLEF_TRAIN),
                                               &(clef_loader_options){.batch = 64, .shuffle = true});  */
 CLEF_API clef_loader *clef_loader_open(clef_dataset *data, const clef_loader_options *options);
@@ -121,7 +127,7 @@ CLEF_API void clef_loader_close(clef_loader *loader);
 
 typedef struct clef_batch {
     clef_tensor *x, *y;  /* the first input, the first target (NULL without), say [b,…] f32 and [b] i64 classes */
-    int64_t size, index; /* items in this batch, its number in the epoch */
+    int64_t size, index; /* items in this batch, of this rank, and the batch's number in the epoch */
     clef_tensor *const *inputs,
         *const *targets; /* all of them, temporaries [b,…]; the arrays are the loader's, until its next batch */
     int n_inputs, n_targets;

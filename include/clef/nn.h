@@ -5,6 +5,7 @@
    is enough. */
 #ifndef CLEF_NN_H
 #define CLEF_NN_H
+#include "group.h"
 #include "ops.h"
 
 #ifdef __cplusplus
@@ -206,6 +207,12 @@ CLEF_API clef_named_tensor clef_module_tensor(const clef_module *module, int i);
 CLEF_API clef_tensor *clef_parameter(const clef_module *module, const char *name);
 /* Elements of all parameters; shared ones count once, buffers not. */
 CLEF_API int64_t clef_parameter_count(const clef_module *module);
+/* Gives all tensors of the module the values that they have on rank 0, and the context rank 0's random state, so that all ranks begin with the
+   same bits; they are computed at once.  Every rank calls it.  Does nothing for a NULL group or one of a single rank.  CLEF_GROUP, on all
+   ranks, names the first tensor that has another name, dtype or shape.
+       clef_replicate(net, all);  */
+CLEF_API clef_status clef_replicate(clef_module *module, clef_group *group);
+
 /* Frozen: nothing in the tree changes, whatever its mode.  Its parameters have and want no gradient, so optimizers
    leave them alone, and its modules are in evaluation: batch norm uses its running statistics and does not move
    them.  false thaws it, and the modes that were set count again.  (To let only the parameters rest, give each to

@@ -273,7 +273,8 @@ CLEF_API clef_tensor *clef_rms_norm(clef_tensor *x, int n_dims, clef_tensor *wei
 CLEF_API clef_tensor *clef_group_norm(clef_tensor *x, int64_t groups, clef_tensor *weight, clef_tensor *bias, double eps);
 /* The same with a group for each channel.  Ulyanov, Vedaldi and Lempitsky, "Instance normalization", 2016. */
 CLEF_API clef_tensor *clef_instance_norm(clef_tensor *x, clef_tensor *weight, clef_tensor *bias, double eps);
-/* 0 with probability p, else x/(1-p), drawn from the context's random numbers; p outside [0,1] is
+/* 0 with probability p, else x/(1-p), drawn from the context's random numbers; of x [items, …] of a batch that ranks share
+   (clef_loader_options.group), an item is treated as it would be on one rank with the whole batch.  p outside [0,1] is
    CLEF_INVALID.  Srivastava et al., "Dropout", 2014. */
 CLEF_API clef_tensor *clef_dropout(clef_tensor *x, double p);
 

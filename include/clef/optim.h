@@ -1,6 +1,7 @@
 /* clef/optim.h — optimizers, schedules, clipping. */
 #ifndef CLEF_OPTIM_H
 #define CLEF_OPTIM_H
+#include "group.h"
 #include "nn.h"
 
 #ifdef __cplusplus
@@ -17,25 +18,30 @@ typedef struct clef_optimizer clef_optimizer; /* owned by the module's context *
 typedef struct clef_sgd_options {
     double lr, momentum, dampening, weight_decay;
     bool nesterov;
+    clef_group *group;
 } clef_sgd_options;
 /* lr 1e-3, beta1 0.9, beta2 0.999 (both below 1), eps 1e-8, weight_decay 0. */
 typedef struct clef_adam_options {
     double lr, beta1, beta2, eps, weight_decay;
     bool amsgrad;
+    clef_group *group;
 } clef_adam_options;
 /* The same, weight_decay 1e-2; no_decay: 0. */
 typedef struct clef_adamw_options {
     double lr, beta1, beta2, eps, weight_decay;
     bool no_decay;
+    clef_group *group;
 } clef_adamw_options;
 /* lr 1e-2, alpha 0.99, eps 1e-8, the rest 0. */
 typedef struct clef_rmsprop_options {
     double lr, alpha, eps, weight_decay, momentum;
     bool centered;
+    clef_group *group;
 } clef_rmsprop_options;
 /* lr 1e-2, eps 1e-10, the rest 0; initial: what the sums of squares start from. */
 typedef struct clef_adagrad_options {
     double lr, lr_decay, eps, weight_decay, initial;
+    clef_group *group;
 } clef_adagrad_options;
 
 /* Each makes an optimizer of the module's present floating parameters, frozen ones too (they are skipped

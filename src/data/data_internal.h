@@ -127,6 +127,14 @@ char *clef__data_folder(clef_context *ctx, const char *dir, const char *name);
 /* folder/stem or folder/stem.gz, the one that exists, as a new string; NULL if neither does. */
 char *clef__data_find(const char *folder, const char *stem);
 
+/* ---- batches that ranks share (agree.c) ---- */
+enum { CLEF__BATCHES_NUMBERS = 5 };
+typedef struct clef__batches {
+    int64_t number[CLEF__BATCHES_NUMBERS]; /* items, items of a batch, shuffle, drop_last, seed */
+} clef__batches;
+/* Every rank calls it; CLEF_GROUP with the first difference on all of them. */
+clef_status clef__agree_on_batches(clef_context *ctx, clef_group *group, const clef__batches *own);
+
 /* A loader in its context's list.  Loaders are closed with the context, before the datasets that they read. */
 typedef struct clef__loader_link {
     struct clef__loader_link *next;

@@ -6,6 +6,9 @@
    queue is bounded), nor are those of the next epoch.  Threads start with the first clef_next and are joined by
    close, set, and an error; `order` and the filler change only while no thread has anything claimed. */
 #include "data/fill.h"
+#include "graph/graph.h"
+#include "group/group.h"
+#include "runtime/arithmetic.h"
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
@@ -34,7 +37,8 @@ struct clef_loader {
     uint64_t seed;
     bool shuffle;
     int device;
-    int64_t size, batches; /* items per full batch; batches per epoch */
+    clef_group *group;     /* that shares every batch; NULL: one rank */
+    int64_t size, batches; /* items per full batch, of all ranks; batches per epoch */
     int64_t epoch, taken;  /* where it stands: `taken` batches of `epoch` were handed out */
     clef_tensor **tensor;  /* of the last batch: inputs, then targets */
 
@@ -58,6 +62,13 @@ static int64_t batch_items(const clef_loader *loader, int64_t batch) {
     return left < loader->size ? left : loader->size;
 }
 
+/* This rank's part of it: the first ranks have what is left over. */
+static clef__share batch_share(const clef_loader *loader, int64_t batch) {
+    int64_t all = batch_items(loader, batch), ranks = clef_group_size(loader->group), rank = clef_group_rank(loader->group);
+    int64_t each = all / ranks, more = all % ranks;
+    return (clef__share){.first = rank * each + (rank < more ? rank : more), .items = each + (rank < more), .all = all};
+}
+
 /* Waits for a batch to make; -1: stop.  Holds the lock. */
 static int64_t claim(clef_loader *loader) {
     while (!loader->stop && (loader->claimed >= loader->batches || loader->claimed >= loader->taken + loader->n_slots))
@@ -73,8 +84,9 @@ static void *work(void *argument) {
         uint32_t epoch = (uint32_t)loader->epoch;
         pthread_mutex_unlock(&loader->lock);
         slot *s = &loader->slots[batch % loader->n_slots];
-        int64_t failed = clef__filler_run(&loader->filler, loader->order + batch * loader->size, batch_items(loader, batch), epoch,
-                                          w->scratch, s->memory);
+        clef__share share = batch_share(loader, batch);
+        const int64_t *items = loader->order + batch * loader->size + share.first;
+        int64_t failed = clef__filler_run(&loader->filler, items, share.items, epoch, w->scratch, s->memory);
         pthread_mutex_lock(&loader->lock);
         s->failed = failed;
         s->holds = batch;
@@ -123,8 +135,9 @@ static void halt(clef_loader *loader) {
 static bool new_slot(const clef_loader *loader, slot *s) {
     const clef_dataset *data = loader->data;
     *s = (slot){.holds = -1, .failed = -1, .memory = clef__calloc((size_t)data->n_fields, sizeof *s->memory)};
+    int64_t most = clef__ceil_div(loader->size, clef_group_size(loader->group));
     for (int f = 0; s->memory && f < data->n_fields; f++)
-        if (!(s->memory[f] = clef__alloc((size_t)loader->size * data->field[f].bytes))) return false;
+        if (!(s->memory[f] = clef__alloc((size_t)most * data->field[f].bytes))) return false;
     return s->memory != NULL;
 }
 
@@ -239,6 +252,9 @@ clef_loader *clef_loader_open(clef_dataset *data, const clef_loader_options *opt
     const char *wrong = wrong_options(data, o);
     if (wrong) return refuse_data(data, wrong);
     if (!batch_fits(data, o->batch < data->size ? o->batch : data->size)) return refuse_data(data, "a batch is too large");
+    if (o->group && o->group->ctx != data->ctx) return refuse_data(data, "the group belongs to another context; each rank has its own");
+    clef__batches batches = {{data->size, o->batch, o->shuffle, o->drop_last, (int64_t)o->seed}};
+    if (clef_group_size(o->group) > 1 && clef__agree_on_batches(data->ctx, o->group, &batches) != CLEF_OK) return NULL;
     clef_loader *loader = clef__calloc(1, sizeof *loader);
     if (loader) loader->tensor = clef__calloc((size_t)data->n_fields, sizeof *loader->tensor);
     if (!loader || !loader->tensor || !clef__filler_open(&loader->filler, data, &o->augment, o->seed, o->mean, o->std)) {
@@ -254,6 +270,7 @@ clef_loader *clef_loader_open(clef_dataset *data, const clef_loader_options *opt
     loader->device = o->device;
     loader->shuffle = o->shuffle;
     loader->ordered = -1;
+    loader->group = clef_group_size(o->group) > 1 ? o->group : NULL;
     plan_batches(loader, o);
     loader->link = (clef__loader_link){.loader = loader, .close = clef_loader_close};
     clef__loader_register(data->ctx, &loader->link);
@@ -316,6 +333,7 @@ static bool begin_next_epoch(clef_loader *loader) {
     loader->epoch++;
     loader->taken = 0;
     if (loader->running) pthread_mutex_unlock(&loader->lock);
+    clef__set_share(loader->ctx, (clef__share){0});
     return false;
 }
 
@@ -331,6 +349,12 @@ static bool go(clef_loader *loader) {
     return true;
 }
 
+/* What is computed from now on is of this part of a batch, until the next. */
+static void note_share(const clef_loader *loader, clef__share share) {
+    clef__set_share(loader->ctx, loader->group ? share : (clef__share){0});
+    if (loader->group) clef__group_set_items(loader->group, share.items, share.all);
+}
+
 bool clef_next(clef_loader *loader, clef_batch *batch) {
     if (batch) *batch = (clef_batch){0};
     if (!loader || !clef__usable(loader->ctx)) return false;
@@ -343,10 +367,12 @@ bool clef_next(clef_loader *loader, clef_batch *batch) {
     if (!go(loader)) return false;
     slot *s = wait_for(loader, loader->taken);
     batch->index = loader->taken;
-    batch->size = batch_items(loader, loader->taken);
+    clef__share share = batch_share(loader, loader->taken);
+    batch->size = share.items;
     bool fetched = s->failed < 0;
     if (fetched && make_tensors(loader, s, batch)) {
         take_slot(loader, s);
+        note_share(loader, share);
         return true;
     }
     int64_t item = s->failed;

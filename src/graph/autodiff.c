@@ -247,7 +247,8 @@ static clef_status prepare_deposits(walk *w) {
         clef__tensor *leaf = w->out[i]->leaf;
         leaves += leaf != NULL;
         if (!leaf || !w->grad[i]) continue;
-        clef_tensor *sum = add(clef__handle(leaf->grad), w->grad[i]);
+        clef_tensor *sum =
+            leaf->averaging ? clef__add_part(leaf, w->grad[i], add) : add(clef__handle(leaf->grad), w->grad[i]);
         w->grad[i] = sum ? clef__tensor_new(clef__output_of(sum)) : NULL;
     }
     clef_set_grad_enabled(w->ctx, was);
@@ -258,8 +259,11 @@ static clef_status prepare_deposits(walk *w) {
 }
 
 static void deposit(walk *w) {
-    for (int i = 0; i < w->n_out; i++)
-        if (w->out[i]->leaf && w->grad[i]) clef__take_gradient(w->out[i]->leaf, w->grad[i]);
+    for (int i = 0; i < w->n_out; i++) {
+        if (!w->out[i]->leaf || !w->grad[i]) continue;
+        clef__take_gradient(w->out[i]->leaf, w->grad[i]);
+        clef__note_gradient(w->out[i]->leaf, true);
+    }
 }
 
 /* ---- public ---- */

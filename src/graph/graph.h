@@ -254,6 +254,36 @@ clef_status clef__run_ordered(clef_context *ctx);
 /* Of a node made in a dry run, which must never run. */
 #define CLEF__UNNUMBERED UINT64_MAX
 
+/* ---- a batch that ranks share, and gradients that are averaged over ranks (averaging.c) ---- */
+/* This rank's part of the items of a batch; all zero: the batch is this rank's alone. */
+typedef struct clef__share {
+    int64_t first, items, all;
+} clef__share;
+/* From now on computations are of this part of a batch. */
+void clef__set_share(clef_context *ctx, clef__share share);
+clef__share clef__share_of(clef_context *ctx);
+/* Has the present batch items, and this rank none of them? */
+bool clef__has_empty_share(clef_context *ctx);
+
+typedef enum clef__averaging_state {
+    CLEF__AVERAGING_IDLE, /* no gradient came since the last step */
+    CLEF__AVERAGING_OPEN, /* some did */
+    CLEF__AVERAGING_DONE  /* and were averaged */
+} clef__averaging_state;
+/* Who averages gradients.  Backward leaves this rank's part with a parameter: the gradient times the rank's weight at that time.  Whoever
+   asks first has the parts of all ranks added up. */
+struct clef__averaging {
+    clef_status (*average)(clef__averaging *a);
+    clef_tensor *(*weigh)(clef__averaging *a, clef_tensor *gradient);
+    clef__averaging_state state;
+};
+/* The gradients of this parameter are averaged by `a` from now on. */
+void clef__average_by(clef_tensor *parameter, clef__averaging *a);
+/* The gradient as it lies there; NULL: none. */
+clef_tensor *clef__unaveraged(const clef_tensor *parameter);
+/* Averages the parameter's gradients, unless that was done, or nobody does it.  All ranks call it at the same point. */
+clef_status clef__average_gradient(const clef_tensor *parameter);
+
 /* ---- lapsed claims (lapse.c) ----
    Which of the references to values come from temporaries of earlier steps alone, which can no longer be read?  Outputs that bear
    `mark` in theirs are being computed, and lapse not.  The traversal, for clef__lapsed. */

@@ -20,6 +20,7 @@ typedef struct clef__graph {
     bool no_grad, differentiating;
     bool closing;                                          /* ops made for this context are gone */
     clef__checkpointed_segment *segment;                   /* the innermost one that is open */
+    clef__share share;
     bool dry;                                              /* see dry.c */
     clef_plan_size largest, largest_on[CLEF__MAX_DEVICES]; /* of all devices together; of each */
     clef_random_state random_before;
@@ -60,6 +61,10 @@ void clef__copies_reach(clef__copies *c, const clef__node *node, clef__output *g
 /* What the gradient of `reader` is to see of `out`, an output or an input of it; NULL with the error set. */
 clef__output *clef__copies_get(clef__copies *c, clef__output *out, const clef__node *reader);
 void clef__copies_free(clef__copies *c);
+/* The sum of a leaf's gradient and another that came to it from backward, as this rank's part. */
+clef_tensor *clef__add_part(const clef__tensor *leaf, clef_tensor *gradient, clef_tensor *(*add)(clef_tensor *, clef_tensor *));
+/* Notes that the leaf has another gradient; part: this rank's part alone. */
+void clef__note_gradient(clef__tensor *leaf, bool part);
 /* Fails with one line in op's name unless `grad` could be a gradient of t: same context, device, shape and dtype. */
 clef_status clef__check_gradient(const char *op, const clef__tensor *t, const clef__tensor *grad);
 /* The value of the temporary `own`, a handle nobody else has, becomes leaf's gradient.  Cannot fail. */

@@ -18,6 +18,7 @@
 typedef struct clef__tensor clef__tensor;
 typedef struct clef__node clef__node;
 typedef struct clef__output clef__output;
+typedef struct clef__averaging clef__averaging; /* graph.h */
 
 /* What is known of a tensor that was freed, until its slot is used again. */
 typedef struct clef__ended {
@@ -40,7 +41,8 @@ struct clef__tensor {
             clef__output *before; /* the value to come back to (dry.c), or NULL */
             int keeps;            /* clef_keep minus clef_release */
             bool owned;           /* something in the library holds it as well: a parameter its gradient, a module … */
-            bool requires_grad;
+            bool requires_grad, weighted;     /* weighted: its gradient is this rank's part of an average (averaging.c) */
+            clef__averaging *averaging;       /* of its gradients over ranks, or NULL */
             uint64_t until;                /* the last step in which it is a temporary; 0: it is none */
             clef__tensor *previous, *next; /* in the context's list of temporaries or of kept tensors */
         };

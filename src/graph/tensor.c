@@ -370,6 +370,7 @@ clef_tensor *clef_grad_of(const clef_tensor *leaf) {
                             "this %s is an expression, and backward leaves gradients with parameters "
                             "only; clef_grad gives that of any tensor",
                             t->out->node->op->name);
+    if (t && t->averaging && t->averaging->state == CLEF__AVERAGING_OPEN && clef__average_gradient(leaf) != CLEF_OK) return NULL;
     return t ? clef__handle(t->grad) : NULL;
 }
 
@@ -407,6 +408,7 @@ static clef_status replace_gradient(clef__tensor *leaf, clef_tensor *grad) {
     clef_tensor *own = clef__tensor_new(clef__output_of(grad));
     if (!own) return CLEF_MEMORY;
     clef__take_gradient(leaf, own);
+    clef__note_gradient(leaf, false);
     return CLEF_OK;
 }
 
@@ -416,6 +418,7 @@ clef_status clef_set_grad(clef_tensor *handle, clef_tensor *grad) {
     if (clef__handle(old) == grad) return CLEF_OK;
     if (grad != CLEF_NONE) return replace_gradient(leaf, grad);
     leaf->grad = NULL;
+    leaf->weighted = false;
     if (old) hold(old, old->keeps, false);
     return CLEF_OK;
 }

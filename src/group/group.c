@@ -33,7 +33,7 @@ static clef_group *new_group(clef_context *ctx, clef__rank *of, int size, const 
         clef__fail(ctx, CLEF_MEMORY, "%s: no host memory for a group of %d ranks", what, size);
         return NULL;
     }
-    *g = (clef_group){.of = of, .ctx = ctx, .size = size, .member = g->member, .name = g->name, .weight = -1};
+    *g = (clef_group){.of = of, .ctx = ctx, .size = size, .member = g->member, .name = g->name};
     return g;
 }
 

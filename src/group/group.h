@@ -26,7 +26,9 @@ struct clef_group {
     char (*name)[CLEF__RANK_NAME]; /* of each member */
     uint64_t number;               /* of the next collective operation to be created (collective.c, host calls) */
     uint64_t messages;             /* the same of sends and receives */
-    double weight;                 /* clef_group_weight; < 0: none was set */
+    double weight;                 /* clef_group_weight, where it was given */
+    bool weight_given;
+    int64_t items, all_items;      /* of the batch: this rank's, all ranks'; all_items 0: no loader said so */
 };
 
 /* What ranks do together. */
@@ -63,6 +65,14 @@ clef_status clef__meet(const clef_group *group, const clef__meeting *meeting, ch
 
 /* This rank cannot take part in the meeting that comes: the others are told why. */
 clef_status clef__miss(const clef_group *group, const char *why, char *line);
+
+/* weight.c: how much this rank counts.  Of the items of the present batch, `items` are this rank's. */
+void clef__group_set_items(clef_group *group, int64_t items, int64_t all);
+/* This rank's share of the batch, all ranks' shares adding up to 1; equal shares where no loader said so. */
+double clef__group_share(const clef_group *group);
+/* What clef_group_weight gave for this step; false: nothing. */
+bool clef__group_weight_given(const clef_group *group, double *weight);
+void clef__group_forget_weight(clef_group *group);
 
 /* combine.c: out[i] = in[0][i] ⊕ in[1][i] ⊕ …, as a balanced binary tree over `n` in order: a tree of n is the tree of the first
    2^⌈log2 n⌉ / 2 combined with the tree of the rest.  Half types are combined in f32 and rounded once, at the end.  Min and max of NaN and a

@@ -418,7 +418,7 @@ clef_tensor *clef_dropout(clef_tensor *x, double p) {
     x = clef__to_float(x);
     if (!(p >= 0 && p <= 1)) return clef__refuse(clef_tensor_context(x), "dropout", CLEF_INVALID, "p = %g is no probability", p);
     if (p == 0) return x;
-    clef_tensor *stays = clef_ge_scalar(clef__rand_like(x), p);
+    clef_tensor *stays = clef_ge_scalar(clef__rand_items(x), p);
     clef_tensor *none = clef__number(clef_tensor_context(x), clef_tensor_dtype(x), 0);
     return clef_where(stays, clef_mul_scalar(x, p < 1 ? 1 / (1 - p) : 0), none);
 }

@@ -32,6 +32,9 @@ clef_tensor *clef__count_beside(clef_tensor *x, int64_t n, clef_dtype dtype);
 /* f32 of x's shape, uniform in [0, 1) or standard normal. */
 clef_tensor *clef__rand_like(clef_tensor *x);
 clef_tensor *clef__randn_like(clef_tensor *x);
+/* As clef__rand_like.  Of x [items, …] that are this rank's of a batch, the numbers are those that the items would have in the whole batch
+   on one rank; the counters go on by the whole batch on every rank. */
+clef_tensor *clef__rand_items(clef_tensor *x);
 
 /* ---- on a given device (source.c) ---- */
 /* Puts the values and gradients of all n there, or of none; their handles stay, and so does what was made from the values. */
@@ -57,6 +60,8 @@ clef_tensor *clef__per_channel(clef_tensor *v, int rank);
 /* ---- reductions (reductions.c) ---- */
 /* How many dimensions a reduction or softmax of x can name: a scalar counts as one element long. */
 int clef__nameable_dims(clef_tensor *x);
+/* Has x no elements because this rank has no items of the batch?  Its mean is 0, as it counts for nothing in that of all ranks. */
+bool clef__is_of_empty_share(clef_tensor *x);
 
 /* ---- two sums in one pass, what normalisation and its gradient are made of (sums.c) ---- */
 /* Sums over the dimensions in which m, of x's rank and dtype (f32 or f64), is 1 long (one at least) and x need not be:

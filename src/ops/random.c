@@ -54,6 +54,26 @@ static clef_tensor *beside(clef_tensor *x, const clef_op *op) {
     return random_tensor(clef_tensor_context(x), op, clef_tensor_shape(x), CLEF_F32, clef_tensor_device(x), 4, NULL, 0);
 }
 clef_tensor *clef__rand_like(clef_tensor *x) { return beside(x, &op_rand); }
+
+/* n elements beside x of a sequence that has `all`, from element `first` on.  They begin within a block of four. */
+static clef_tensor *uniform_window(clef_tensor *x, int64_t first, int64_t n, int64_t all) {
+    clef_context *ctx = clef_tensor_context(x);
+    clef_random_state at = clef__random_take(ctx, ((uint64_t)all + 3) / 4);
+    int64_t skipped = n ? first % 4 : 0;
+    clef_tensor *blocks = clef__source(ctx, &op_rand, CLEF_SHAPE(skipped + n), CLEF_F32, clef_tensor_device(x), NULL, 0, at.seed,
+                                       at.offset + (uint64_t)first / 4);
+    return clef_reshape(skipped ? clef_slice(blocks, 0, skipped, skipped + n, 1) : blocks, clef_tensor_shape(x));
+}
+
+clef_tensor *clef__rand_items(clef_tensor *x) {
+    clef__share share = clef__share_of(clef_tensor_context(x));
+    clef_shape shape = clef_tensor_shape(x);
+    if (!x || share.all == share.items || shape.rank == 0 || shape.dim[0] != share.items) return clef__rand_like(x);
+    int64_t each = 1;
+    for (int d = 1; d < shape.rank; d++) each *= shape.dim[d];
+    return uniform_window(x, share.first * each, share.items * each, share.all * each);
+}
+
 clef_tensor *clef__randn_like(clef_tensor *x) { return beside(x, &op_randn); }
 
 static clef_tensor *like(clef_tensor *x, const clef_op *op) {

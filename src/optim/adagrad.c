@@ -35,6 +35,7 @@ clef_optimizer *clef_adagrad(clef_module *module, const clef_adagrad_options *op
                               .options_bytes = sizeof o,
                               .lr = o.lr,
                               .weight_decay = o.weight_decay,
+                              .group = o.group,
                               .state = {"sum"},
                               .initial = o.initial};
     return clef__optimizer_new(module, &setup);

@@ -10,7 +10,8 @@ static clef_tensor *gradient(const clef_module *module, int i, clef_tensor **par
     *parameter = t.tensor;
     for (int j = 0; j < i; j++)
         if (clef_module_tensor(module, j).tensor == t.tensor) return NULL;
-    return t.is_buffer ? NULL : clef_grad_of(t.tensor);
+    if (t.is_buffer || clef__average_gradient(t.tensor) != CLEF_OK) return NULL;
+    return clef_grad_of(t.tensor);
 }
 
 static clef_tensor *total_norm(const clef_module *module, int n) {

@@ -139,7 +139,7 @@ clef_optimizer *clef__optimizer_new(clef_module *module, const clef__rule_setup 
         return NULL;
     }
     memcpy(o->options, setup->options, setup->options_bytes);
-    return materialize(o) == CLEF_OK ? o : NULL;
+    return materialize(o) == CLEF_OK && clef__average_over(o, setup->group) ? o : NULL;
 }
 
 static bool ends_with(const char *name, const char *suffix) {
@@ -246,6 +246,7 @@ static clef_status update_slot(clef_optimizer *o, clef__slot *s, numbers *n) {
 static clef_status update_all(clef_optimizer *o) {
     numbers n = {0};
     clef_status status = fetch_counts(o);
+    for (int i = 0; !status && i < o->n; i++) status = clef__average_gradient(o->slot[i].parameter);
     bool was = clef_set_grad_enabled(o->ctx, false);
     for (int i = 0; !status && i < o->n; i++) status = update_slot(o, &o->slot[i], &n);
     clef_set_grad_enabled(o->ctx, was);
@@ -267,6 +268,7 @@ clef_status clef_step(clef_optimizer *opt) {
     for_each_value(opt, clef__remember);
     clef_status status = update_all(opt);
     for (int i = 0; i < opt->n; i++) clef_set_grad(opt->slot[i].parameter, CLEF_NONE);
+    clef__end_averaging(opt);
     clef_status ended = clef_end_step(opt->ctx), sticky = clef_error_status(opt->ctx);
     if (ended == CLEF_LOST) for_each_value(opt, clef__go_back);
     for_each_value(opt, clef__forget);

@@ -7,6 +7,7 @@
 #define CLEF_OPTIM_OPTIMIZER_H
 #include "clef/optim.h"
 #include "clef/pointwise.h"
+#include "graph/graph.h"
 #include "runtime/runtime.h"
 
 enum { CLEF__MAX_STATES = 4, CLEF__MAX_NUMBERS = 8 };
@@ -51,6 +52,7 @@ typedef struct clef__rule_setup {
     double lr, weight_decay;
     const char *state[CLEF__MAX_STATES]; /* names; NULL ends */
     double initial;                      /* value of the states before the first update */
+    clef_group *group;                   /* over which gradients are averaged; NULL: none */
 } clef__rule_setup;
 
 struct clef_optimizer {
@@ -64,6 +66,8 @@ struct clef_optimizer {
     /* Update counts as a tensor [n], for checkpoints.  stale: the tensor is newer than the slots; dirty: the other way. */
     clef_tensor *counts;
     bool stale, dirty;
+    clef_group *group; /* NULL: one rank */
+    clef__averaging averaging;
     clef_optimizer *next;
 };
 
@@ -78,6 +82,10 @@ struct clef_schedule {
 clef_optimizer *clef__optimizer_new(clef_module *module, const clef__rule_setup *setup);
 /* Does it train this tensor? */
 bool clef__optimizer_has(const clef_optimizer *opt, const clef_tensor *parameter);
+/* average.c: from now on the optimizer's gradients are averaged over the group; false with the context's error. */
+bool clef__average_over(clef_optimizer *opt, clef_group *group);
+/* The step is over: its gradients, and the weight that was given for it. */
+void clef__end_averaging(clef_optimizer *opt);
 /* NULL after "rule: value of name is out of range" unless all of n values are finite and not negative. */
 typedef struct clef__checked {
     const char *name;

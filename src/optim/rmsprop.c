@@ -52,6 +52,7 @@ clef_optimizer *clef_rmsprop(clef_module *module, const clef_rmsprop_options *op
                               .options_bytes = sizeof o,
                               .lr = o.lr,
                               .weight_decay = o.weight_decay,
+                              .group = o.group,
                               .state = {"square_avg"}};
     int n = 1;
     if (o.centered) setup.state[n++] = "grad_avg";

@@ -168,8 +168,7 @@ static clef_status counts(clef_context *ctx, clef_group *all, void *user) {
 }
 
 static void lists(void) {
-    EXPECT(error_is(clef_run_ranks("0,nonesuch", counts, NULL), CLEF_INVALID,
-                    "rank 1 (device \"nonesuch\"): open: device \"nonesuch\""),
+    EXPECT(error_is(clef_run_ranks("0,nonesuch", counts, NULL), CLEF_INVALID, "ctx[1]: open: device \"nonesuch\""),
            "a device that is not there");
     EXPECT(error_is(clef_run_ranks("0,,0", counts, NULL), CLEF_INVALID, "run_ranks: the devices \"0,,0\" have an empty part"),
            "empty part");

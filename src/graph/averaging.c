@@ -1,0 +1,50 @@
+/* averaging.c — what the graph knows of ranks: the part of a batch that is this rank's, and that gradients are averaged at first use.
+
+   A leaf whose gradients are averaged holds one of two things.  What backward left is `weighted`: this rank's part, of which the parts of all
+   ranks add up to the average.  What was averaged, or set by the program, stands for itself; more of backward makes it a part first. */
+#include "graph/graph_internal.h"
+
+void clef__set_share(clef_context *ctx, clef__share share) {
+    clef__graph *graph = clef__graph_of(ctx);
+    if (graph) graph->share = share;
+}
+
+clef__share clef__share_of(clef_context *ctx) {
+    const clef__graph *graph = clef__graph_of(ctx);
+    return graph ? graph->share : (clef__share){0};
+}
+
+bool clef__has_empty_share(clef_context *ctx) {
+    clef__share share = clef__share_of(ctx);
+    return share.all > 0 && share.items == 0;
+}
+
+void clef__average_by(clef_tensor *parameter, clef__averaging *a) {
+    clef__tensor *t = clef__get(parameter);
+    if (t) t->averaging = a;
+}
+
+clef_tensor *clef__unaveraged(const clef_tensor *parameter) {
+    const clef__tensor *t = clef__get(parameter);
+    return t ? clef__handle(t->grad) : NULL;
+}
+
+clef_status clef__average_gradient(const clef_tensor *parameter) {
+    const clef__tensor *t = clef__get(parameter);
+    clef__averaging *a = t ? t->averaging : NULL;
+    return a && a->state != CLEF__AVERAGING_DONE ? a->average(a) : CLEF_OK;
+}
+
+clef_tensor *clef__add_part(const clef__tensor *leaf, clef_tensor *gradient, clef_tensor *(*add)(clef_tensor *, clef_tensor *)) {
+    clef__averaging *a = leaf->averaging;
+    clef_tensor *old = clef__handle(leaf->grad), *part = a->weigh(a, gradient);
+    if (old && !leaf->weighted) old = a->weigh(a, old);
+    return part ? add(old, part) : NULL;
+}
+
+void clef__note_gradient(clef__tensor *leaf, bool part) {
+    clef__averaging *a = leaf->averaging;
+    if (!a) return;
+    leaf->weighted = part;
+    if (part || a->state == CLEF__AVERAGING_IDLE) a->state = CLEF__AVERAGING_OPEN;
+}

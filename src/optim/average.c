@@ -1,0 +1,201 @@
+/* average.c — gradients averaged over the ranks of a group.
+
+     g = Σ s_r·g_r / Σ d_r        s_r·g_r: rank r's part (graph/averaging.c), d_r: what the parts of 1 of rank r would be
+
+   The parts of all parameters go in buckets, the last parameters first, as backward makes them in that order; what bucket a parameter is in
+   follows from sizes and order alone.  The first bucket ends with d_r and a flag for each parameter that has a gradient on this rank.
+
+   A gradient that is missing here is sent as zeros.  Whether others have it is known without asking only where it is not missing: so a
+   rank that lacks some reads the sum of the flags, which waits for the ranks; the others need not know of that. */
+#include "clef/pointwise.h"
+#include "group/group.h"
+#include "ops/ops.h"
+#include "optim/optimizer.h"
+
+enum { BUCKETS_LEAST = 4 };
+static const int64_t bucket_most = (int64_t)32 << 20, bucket_least = (int64_t)1 << 20; /* bytes */
+
+typedef struct part {
+    clef__slot *slot;
+    clef_dtype dtype; /* in which it is sent */
+    int device;
+    int64_t n, bytes;
+    clef_tensor *sum; /* of all ranks, flat */
+} part;
+
+/* One averaging. */
+typedef struct round_of {
+    clef_optimizer *o;
+    part *part; /* the last parameter first */
+    int n, missing;
+    double scale, weight;         /* of parts that backward left; d_r */
+    clef_tensor **piece;          /* of one bucket */
+    clef_tensor *total, *present; /* Σ d_r [1], the sums of the flags [n] */
+} round_of;
+
+/* ---- what is sent ---- */
+
+static clef_tensor *zeros(const part *p) {
+    return clef__constant(clef_tensor_context(p->slot->parameter), CLEF_SHAPE(p->n), p->dtype, p->device, 0);
+}
+
+static clef_tensor *scaled(clef_tensor *g, double factor) {
+    return factor == 1 ? g : clef_mul(g, clef__number(clef_tensor_context(g), clef_tensor_dtype(g), factor));
+}
+
+/* This rank's part of a parameter's gradient, flat.  A factor of 0 leaves zeros, whatever the gradient is. */
+static clef_tensor *part_of(const round_of *r, const part *p) {
+    const clef__tensor *leaf = clef__get(p->slot->parameter);
+    clef_tensor *g = clef__handle(leaf->grad);
+    double factor = leaf->weighted ? r->scale : r->scale * clef__group_share(r->o->group);
+    if (!g || factor == 0) return zeros(p);
+    return scaled(clef_to(clef_reshape(g, CLEF_SHAPE(p->n)), p->dtype), factor);
+}
+
+static clef_tensor *weigh(clef__averaging *a, clef_tensor *g) {
+    const clef_optimizer *o = (const clef_optimizer *)((char *)a - offsetof(clef_optimizer, averaging));
+    double share = clef__group_share(o->group);
+    if (share != 0) return scaled(g, share);
+    return clef__constant(o->ctx, clef_tensor_shape(g), clef_tensor_dtype(g), clef_tensor_device(g), 0);
+}
+
+static clef_tensor *flags(const round_of *r, const part *first) {
+    if (!r->missing) return clef__constant(r->o->ctx, CLEF_SHAPE(r->n), first->dtype, first->device, 1);
+    float *flag = clef__alloc((size_t)r->n * sizeof *flag);
+    if (!flag) return clef__refuse(r->o->ctx, r->o->rule->name, CLEF_MEMORY, "no memory for %d flags", r->n);
+    for (int i = 0; i < r->n; i++) flag[i] = clef__unaveraged(r->part[i].slot->parameter) != NULL;
+    clef_tensor *t = clef_from_host_on(r->o->ctx, first->device, CLEF_SHAPE(r->n), CLEF_F32, flag);
+    clef__free(flag);
+    return clef_to(t, first->dtype);
+}
+
+/* ---- buckets ---- */
+
+static int64_t bucket_bytes(const round_of *r) {
+    int64_t bytes = 0;
+    for (int i = 0; i < r->n; i++) bytes += r->part[i].bytes;
+    return clef__smaller(bucket_most, clef__larger(bucket_least, bytes / BUCKETS_LEAST));
+}
+
+/* Where the bucket ends that begins with part `from`: it has one dtype and device, and ends with the part that fills it. */
+static int bucket_end(const round_of *r, int from, int64_t bytes) {
+    const part *p = r->part;
+    int end = from;
+    for (int64_t had = 0; end < r->n && had < bytes && p[end].dtype == p[from].dtype && p[end].device == p[from].device; end++)
+        had += p[end].bytes;
+    return end;
+}
+
+static bool send_bucket(round_of *r, int from, int end) {
+    int n = 0;
+    int64_t at = 0;
+    for (int i = from; i < end; i++) r->piece[n++] = part_of(r, &r->part[i]);
+    if (from == 0) {
+        r->piece[n++] = clef__constant(r->o->ctx, CLEF_SHAPE(1), r->part->dtype, r->part->device, r->weight);
+        r->piece[n++] = flags(r, r->part);
+    }
+    clef_tensor *sum = clef_all_reduce(clef_concat(r->piece, n, 0), r->o->group, CLEF_GROUP_SUM);
+    if (!sum) return false;
+    for (int i = from; i < end; at += r->part[i++].n) r->part[i].sum = clef_slice(sum, 0, at, at + r->part[i].n, 1);
+    if (from == 0) {
+        r->total = clef_slice(sum, 0, at, at + 1, 1);
+        r->present = clef_slice(sum, 0, at + 1, at + 1 + r->n, 1);
+    }
+    return true;
+}
+
+static bool send_all(round_of *r) {
+    int64_t bytes = bucket_bytes(r);
+    for (int from = 0, end; from < r->n; from = end)
+        if (!send_bucket(r, from, end = bucket_end(r, from, bytes))) return false;
+    return true;
+}
+
+/* ---- what comes back ---- */
+
+static clef_status take(const round_of *r, const part *p) {
+    clef_tensor *parameter = p->slot->parameter;
+    clef_tensor *total = clef_to(clef_to_device(r->total, p->device), p->dtype);
+    clef_tensor *mean = clef_reshape(clef_div(p->sum, total), clef_tensor_shape(parameter));
+    clef_tensor *g = clef_to(mean, clef_tensor_dtype(parameter));
+    return g ? clef_set_grad(parameter, g) : clef_error_status(r->o->ctx);
+}
+
+/* Forgets the sums of parameters without a gradient on any rank. */
+static clef_status drop_absent(round_of *r) {
+    if (!r->missing || clef__dry_run(r->o->ctx)) return CLEF_OK;
+    float *count = clef__alloc((size_t)r->n * sizeof *count);
+    if (!count) return clef__fail(r->o->ctx, CLEF_MEMORY, "%s: no memory for %d flags", r->o->rule->name, r->n);
+    clef_status status = clef_read(clef_to(r->present, CLEF_F32), count, (size_t)r->n * sizeof *count);
+    for (int i = 0; i < r->n && !status; i++)
+        if (count[i] == 0) r->part[i].sum = NULL;
+    clef__free(count);
+    return status;
+}
+
+static clef_status average_parts(round_of *r) {
+    if (!send_all(r)) return clef_error_status(r->o->ctx);
+    clef_status status = drop_absent(r);
+    r->o->averaging.state = CLEF__AVERAGING_DONE;
+    for (int i = 0; i < r->n && !status; i++)
+        if (r->part[i].sum) status = take(r, &r->part[i]);
+    return status;
+}
+
+/* ---- which ---- */
+
+static void list_parts(round_of *r) {
+    clef_optimizer *o = r->o;
+    for (int i = o->n - 1; i >= 0; i--) {
+        clef_tensor *t = o->slot[i].parameter;
+        if (clef__get(t)->averaging != &o->averaging || !clef_requires_grad(t)) continue;
+        part *p = &r->part[r->n++];
+        *p = (part){.slot = &o->slot[i], .n = clef_numel(t), .device = clef_tensor_device(t)};
+        p->dtype = clef_tensor_dtype(t) == CLEF_F64 ? CLEF_F64 : CLEF_F32;
+        p->bytes = p->n * (int64_t)clef_dtype_size(p->dtype);
+        r->missing += !clef__unaveraged(t);
+    }
+}
+
+static clef_status average(clef__averaging *a) {
+    clef_optimizer *o = (clef_optimizer *)((char *)a - offsetof(clef_optimizer, averaging));
+    if (!clef__usable(o->ctx) || clef_error_status(o->ctx)) return clef_error_status(o->ctx);
+    round_of r = {.o = o};
+    r.part = clef__calloc((size_t)o->n, sizeof *r.part);
+    r.piece = clef__calloc((size_t)o->n + 2, sizeof(clef_tensor *));
+    clef_status status = CLEF_OK;
+    bool was = clef_set_grad_enabled(o->ctx, false);
+    if (!r.part || !r.piece) status = clef__fail(o->ctx, CLEF_MEMORY, "%s: no memory to average %d gradients", o->rule->name, o->n);
+    else {
+        double share = clef__group_share(o->group);
+        bool given = clef__group_weight_given(o->group, &r.weight);
+        if (!given) r.weight = share;
+        r.scale = given && share != 0 ? r.weight / share : 1;
+        list_parts(&r);
+        if (r.n) status = average_parts(&r);
+    }
+    clef_set_grad_enabled(o->ctx, was);
+    clef__free(r.part);
+    clef__free(r.piece);
+    return status;
+}
+
+/* ---- from when to when ---- */
+
+bool clef__average_over(clef_optimizer *o, clef_group *group) {
+    if (group && group->ctx != o->ctx) {
+        clef__fail(o->ctx, CLEF_INVALID, "%s: the group belongs to another context; each rank has its own", o->rule->name);
+        return false;
+    }
+    if (clef_group_size(group) == 1) return true;
+    o->group = group;
+    o->averaging = (clef__averaging){.average = average, .weigh = weigh};
+    for (int i = 0; i < o->n; i++) clef__average_by(o->slot[i].parameter, &o->averaging);
+    return true;
+}
+
+void clef__end_averaging(clef_optimizer *o) {
+    if (!o->group) return;
+    o->averaging.state = CLEF__AVERAGING_IDLE;
+    clef__group_forget_weight(o->group);
+}
