@@ -28,7 +28,7 @@ struct clef_group {
     uint64_t messages;             /* the same of sends and receives */
     double weight;                 /* clef_group_weight, where it was given */
     bool weight_given;
-    int64_t items, all_items;      /* of the batch: this rank's, all ranks'; all_items 0: no loader said so */
+    int64_t items, all_items; /* of the batch: this rank's, all ranks'; all_items 0: no loader said so */
 };
 
 /* What ranks do together. */

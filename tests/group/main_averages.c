@@ -28,7 +28,8 @@ static scene now;
 static scene random_scene(uint64_t seed) {
     static const clef_dtype dtypes[] = {CLEF_F32, CLEF_F32, CLEF_BF16, CLEF_F16};
     uint64_t s = seed;
-    scene c = {.seed = seed, .ranks = 1 << random_below(&s, 3), .steps = 3, .weighs = random_below(&s, 2), .reads = random_below(&s, 2)};
+    scene c = {
+        .seed = seed, .ranks = 1 << random_below(&s, 3), .steps = 3, .weighs = random_below(&s, 2), .reads = random_below(&s, 2)};
     bool large = random_below(&s, 3) == 0, whole = random_below(&s, 3) == 0, many = random_below(&s, 6) == 0;
     c.n = many ? MOST_PARAMETERS : 1 + random_below(&s, 12);
     double left = 8;
@@ -105,14 +106,17 @@ static void check_gradient(const clef_module *m, int i, int rank, int step) {
     bool any;
     clef_tensor *t = parameter_of(m, i), *g = clef_grad_of(t);
     expected(&now, i, step, 0, &any);
-    if (!g != !any) COMPLAIN("seed %llu, rank %d: gradient %d is %s", (unsigned long long)now.seed, rank, i, g ? "there" : "missing");
+    if (!g != !any)
+        COMPLAIN("seed %llu, rank %d: gradient %d is %s", (unsigned long long)now.seed, rank, i, g ? "there" : "missing");
     if (!g) return;
     float *got = malloc((size_t)p->n * sizeof *got);
-    if (clef_read(clef_to(g, CLEF_F32), got, (size_t)p->n * sizeof *got) != CLEF_OK) COMPLAIN("%s", clef_error(clef_tensor_context(t)));
+    if (clef_read(clef_to(g, CLEF_F32), got, (size_t)p->n * sizeof *got) != CLEF_OK)
+        COMPLAIN("%s", clef_error(clef_tensor_context(t)));
     for (int64_t k = 0; k < p->n; k++)
         if (got[k] != (float)expected(&now, i, step, k, &any)) {
-            COMPLAIN("seed %llu, rank %d of %d: gradient %d (%s, %lld) is %g at %lld, not %g", (unsigned long long)now.seed, rank, now.ranks, i,
-                     clef_dtype_name(p->dtype), (long long)p->n, (double)got[k], (long long)k, expected(&now, i, step, k, &any));
+            COMPLAIN("seed %llu, rank %d of %d: gradient %d (%s, %lld) is %g at %lld, not %g", (unsigned long long)now.seed, rank,
+                     now.ranks, i, clef_dtype_name(p->dtype), (long long)p->n, (double)got[k], (long long)k,
+                     expected(&now, i, step, k, &any));
             break;
         }
     free(got);
@@ -125,7 +129,8 @@ static void check_parameter(clef_module *m, int i, int rank) {
     float *got = malloc((size_t)now.p[i].n * sizeof *got);
     clef_read(clef_to(parameter_of(m, i), CLEF_F32), got, (size_t)now.p[i].n * sizeof *got);
     for (int step = 0; step < now.steps && !now.p[i].frozen; step++) want -= expected(&now, i, step, 0, &any);
-    if (got[0] != (float)want) COMPLAIN("seed %llu, rank %d: parameter %d is %g, not %g", (unsigned long long)now.seed, rank, i, (double)got[0], want);
+    if (got[0] != (float)want)
+        COMPLAIN("seed %llu, rank %d: parameter %d is %g, not %g", (unsigned long long)now.seed, rank, i, (double)got[0], want);
     free(got);
 }
 

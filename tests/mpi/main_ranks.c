@@ -11,13 +11,13 @@
 
 static int rank, size, wrong;
 
-#define CHECK(that, ...)                                                                  \
-    do {                                                                                  \
-        if (that) break;                                                                  \
-        fprintf(stderr, "FAILED on rank %d, line %d: %s: ", rank, __LINE__, #that);       \
-        fprintf(stderr, __VA_ARGS__);                                                     \
-        fputc('\n', stderr);                                                              \
-        wrong++;                                                                          \
+#define CHECK(that, ...)                                                            \
+    do {                                                                            \
+        if (that) break;                                                            \
+        fprintf(stderr, "FAILED on rank %d, line %d: %s: ", rank, __LINE__, #that); \
+        fprintf(stderr, __VA_ARGS__);                                               \
+        fputc('\n', stderr);                                                        \
+        wrong++;                                                                    \
     } while (0)
 
 /* ---- one program, twice ---- */
@@ -89,7 +89,8 @@ static void check_same_bits(void) {
     CHECK(status == CLEF_OK, "%s", clef_error(NULL));
     const results *a = &by_mpi[rank], *b = &by_threads[rank];
     CHECK(a->used > 1000, "only %zu bytes", a->used);
-    CHECK(a->used == b->used && memcmp(a->bytes, b->bytes, a->used) == 0, "other bits than by threads (%zu and %zu bytes)", a->used, b->used);
+    CHECK(a->used == b->used && memcmp(a->bytes, b->bytes, a->used) == 0, "other bits than by threads (%zu and %zu bytes)", a->used,
+          b->used);
     free(by_mpi);
     free(by_threads);
 }
@@ -101,7 +102,8 @@ static int victim;
 static clef_status fails(clef_context *ctx, clef_group *all, void *user) {
     (void)user;
     for (int i = 0; i < 5; i++) {
-        if (i == 3 && clef_group_rank(all) == victim) clef_matmul(clef_ones(ctx, CLEF_SHAPE(2, 3), CLEF_F32), clef_ones(ctx, CLEF_SHAPE(2, 3), CLEF_F32));
+        if (i == 3 && clef_group_rank(all) == victim)
+            clef_matmul(clef_ones(ctx, CLEF_SHAPE(2, 3), CLEF_F32), clef_ones(ctx, CLEF_SHAPE(2, 3), CLEF_F32));
         if (clef_error_status(ctx) != CLEF_OK) return clef_error_status(ctx);
         clef_item(clef_all_reduce(clef_full(ctx, CLEF_SHAPE(1), CLEF_F32, i), all, CLEF_GROUP_SUM));
     }
@@ -150,7 +152,8 @@ static void check_absence(void) {
         CHECK(strstr(clef_error(NULL), name), "%s", clef_error(NULL));
         clef_clear_error(NULL);
         status = clef_run_mpi_with(&(clef_mpi_options){.devices = "0", .timeout = 0.5}, stays_away, NULL);
-        CHECK(status == CLEF_GROUP && strstr(clef_error(NULL), "sent nothing for 0.5 s"), "%s: %s", clef_status_name(status), clef_error(NULL));
+        CHECK(status == CLEF_GROUP && strstr(clef_error(NULL), "sent nothing for 0.5 s"), "%s: %s", clef_status_name(status),
+              clef_error(NULL));
     }
 }
 
@@ -228,7 +231,8 @@ int main(void) {
         check_threads();
     }
     MPI_Allreduce(&wrong, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    if (rank == 0) printf("%s%d ranks: %s\n", clef_device_count() ? "" : "skipped: no device; ", size, all ? "FAILED" : "as expected");
+    if (rank == 0)
+        printf("%s%d ranks: %s\n", clef_device_count() ? "" : "skipped: no device; ", size, all ? "FAILED" : "as expected");
     MPI_Finalize();
     return all ? 1 : clef_device_count() ? 0 : 77;
 }
