@@ -89,6 +89,11 @@ clef_status clef__group_settle(const clef_group *group);
 /* "rank 0 (DEVICE)", or `name` where there is one, into text. */
 void clef__rank_name(char text[CLEF__RANK_NAME], clef_context *ctx, int rank, const char *name);
 
+/* rank_devices.c: what each rank of a list opens, "0/2#1"; CLEF__RANKS at most.  what: who asks, in the line of a failure. */
+enum { CLEF__RANKS = 256 };
+typedef char clef__device_name[256];
+clef_status clef__rank_devices(const char *what, const char *devices, clef__device_name *device, int *n);
+
 /* threads.c: the transport of n ranks in one process. */
 typedef struct clef__hub clef__hub;
 clef__hub *clef__hub_open(int n); /* NULL without memory */
