@@ -35,16 +35,22 @@ clef_status clef__average_gradient(const clef_tensor *parameter) {
     return a && a->state != CLEF__AVERAGING_DONE ? a->average(a) : CLEF_OK;
 }
 
-clef_tensor *clef__add_part(const clef__tensor *leaf, clef_tensor *gradient, clef_tensor *(*add)(clef_tensor *, clef_tensor *)) {
+/* Parts of one factor are added as they are, and multiplied by it as they are summed: no gradient is gone through for that alone. */
+clef_tensor *clef__add_part(clef__tensor *leaf, clef_tensor *gradient, clef_tensor *(*add)(clef_tensor *, clef_tensor *)) {
     clef__averaging *a = leaf->averaging;
-    clef_tensor *old = clef__handle(leaf->grad), *part = a->weigh(a, gradient);
-    if (old && !leaf->weighted) old = a->weigh(a, old);
-    return part ? add(old, part) : NULL;
+    clef_tensor *old = clef__handle(leaf->grad);
+    double share = a->share(a);
+    leaf->next_factor = share;
+    if (!old || !leaf->weighted || leaf->factor == share) return add(old, gradient);
+    leaf->next_factor = 1;
+    clef_tensor *part = a->scale(a, gradient, share), *before = a->scale(a, old, leaf->factor);
+    return part && before ? add(before, part) : NULL;
 }
 
 void clef__note_gradient(clef__tensor *leaf, bool part) {
     clef__averaging *a = leaf->averaging;
     if (!a) return;
     leaf->weighted = part;
+    if (part) leaf->factor = leaf->next_factor;
     if (part || a->state == CLEF__AVERAGING_IDLE) a->state = CLEF__AVERAGING_OPEN;
 }

@@ -83,7 +83,7 @@ struct clef_op {
     const clef__strategy *const *strategies; /* CLEF__KERNEL */
     /* It has an effect outside of its results: its nodes run once each, in the order in which they were made, and at the latest with
        their step (sequence.c).  NULL: none.  Returns the number that a node gets as it is made: the first of `dynamic`. */
-    uint64_t (*ordered)(const clef__node *node);
+    uint64_t (*ordered)(clef__node *node);
     bool updates;  /* CLEF__KERNEL: its output is input 0 with other numbers in places (clef__lower_updated) */
     bool epilogue; /* its strategies ask for its epilogue (clef__lower_epilogue) */
     bool prologue; /* its strategies ask what makes its input (clef__lower_prologue) */
@@ -270,11 +270,12 @@ typedef enum clef__averaging_state {
     CLEF__AVERAGING_OPEN, /* some did */
     CLEF__AVERAGING_DONE  /* and were averaged */
 } clef__averaging_state;
-/* Who averages gradients.  Backward leaves this rank's part with a parameter: the gradient times the rank's weight at that time.  Whoever
-   asks first has the parts of all ranks added up. */
+/* Who averages gradients.  Backward leaves this rank's part with a parameter: the gradient, and by what it is to be multiplied, the rank's
+   share of the batch at that time.  Whoever asks first has the parts of all ranks added up. */
 struct clef__averaging {
     clef_status (*average)(clef__averaging *a);
-    clef_tensor *(*weigh)(clef__averaging *a, clef_tensor *gradient);
+    double (*share)(const clef__averaging *a);
+    clef_tensor *(*scale)(clef__averaging *a, clef_tensor *gradient, double factor);
     clef__averaging_state state;
 };
 /* The gradients of this parameter are averaged by `a` from now on. */

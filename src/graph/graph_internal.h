@@ -62,7 +62,7 @@ void clef__copies_reach(clef__copies *c, const clef__node *node, clef__output *g
 clef__output *clef__copies_get(clef__copies *c, clef__output *out, const clef__node *reader);
 void clef__copies_free(clef__copies *c);
 /* The sum of a leaf's gradient and another that came to it from backward, as this rank's part. */
-clef_tensor *clef__add_part(const clef__tensor *leaf, clef_tensor *gradient, clef_tensor *(*add)(clef_tensor *, clef_tensor *));
+clef_tensor *clef__add_part(clef__tensor *leaf, clef_tensor *gradient, clef_tensor *(*add)(clef_tensor *, clef_tensor *));
 /* Notes that the leaf has another gradient; part: this rank's part alone. */
 void clef__note_gradient(clef__tensor *leaf, bool part);
 /* Fails with one line in op's name unless `grad` could be a gradient of t: same context, device, shape and dtype. */

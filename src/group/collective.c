@@ -6,6 +6,7 @@
 #include "ops/ops.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* Hashed as bytes; the group lives as long as the context. */
 typedef struct collective_attributes {
@@ -16,84 +17,131 @@ typedef struct collective_attributes {
 static const collective_attributes *attributes_of(const clef__node *node) { return clef__attributes(node); }
 
 /* Of what all members do together they count the same; messages between two are counted apart. */
-static uint64_t take_number(const clef__node *node) {
+static uint64_t take_number(clef__node *node) {
     const collective_attributes *a = attributes_of(node);
+    memcpy(&node->dynamic.u[1], &a->group->summand, sizeof a->group->summand);
     return a->kind == CLEF__MEET_SEND || a->kind == CLEF__MEET_RECV ? a->group->messages++ : a->group->number++;
 }
 
 /* ---- the visit ---- */
 
+/* A tensor of several that are summed. */
+typedef struct summed {
+    clef_shape shape;
+    int order[CLEF_MAX_RANK];
+} summed;
+
 typedef struct task {
     const clef_group *group;
     const char *name;
-    clef__meeting meeting;   /* but its number, in and out */
-    int64_t n[CLEF__MOST_SUMMED]; /* elements of each tensor, where there are several */
-    int tensors;
+    clef__meeting meeting; /* but its number, in and out */
+    int tensors;           /* where there are several: */
+    summed tensor[];
 } task;
 
 /* Several tensors are segments of one meeting. */
-static clef_status reduce_several(const task *t, clef__meeting *meeting, void *const *memory, char *line) {
+static clef_status sum_several(const task *t, clef__meeting *meeting, double weight, void *const *memory, char *line) {
     clef__segment segment[CLEF__MOST_SUMMED];
-    for (int i = 0; i < t->tensors; i++) segment[i] = (clef__segment){memory[t->tensors + i], memory[i], t->n[i]};
+    for (int i = 0; i < t->tensors; i++) {
+        const summed *x = &t->tensor[i];
+        segment[i] = (clef__segment){memory[t->tensors + i], memory[i], clef_shape_numel(x->shape), x->shape, {0}};
+        memcpy(segment[i].order, x->order, sizeof x->order);
+    }
     meeting->segment = segment;
     meeting->n_segments = t->tensors;
+    meeting->weight = weight;
+    meeting->weighted = true;
     return clef__meet(t->group, meeting, line);
 }
 
 /* memory: the outputs, then the inputs, if there are any.  A send has an output that nobody reads. */
-static clef_status take_part(const task *t, uint64_t number, void *const *memory, char *line) {
+static clef_status take_part(const task *t, const uint64_t *number, void *const *memory, char *line) {
     clef__meeting meeting = t->meeting;
     if (!memory) return clef__miss(t->group, "its device failed", line);
-    meeting.number = (int64_t)number;
-    if (t->tensors > 1) return reduce_several(t, &meeting, memory, line);
+    meeting.number = (int64_t)number[0];
+    if (t->tensors) {
+        double weight;
+        memcpy(&weight, &number[1], sizeof weight);
+        return sum_several(t, &meeting, weight, memory, line);
+    }
     if (meeting.kind != CLEF__MEET_SEND) meeting.out = memory[0];
     if (meeting.kind != CLEF__MEET_RECV) meeting.in = memory[1];
     return clef__meet(t->group, &meeting, line);
 }
 
-static clef_status meet(const void *what, uint64_t number, void *const *memory, char *line) {
+static clef_status meet(const void *what, const uint64_t *number, void *const *memory, char *line) {
     const task *t = what;
     char why[CLEF_TRANSPORT_LINE] = "it was made in a dry run, which sends nothing; make it again";
-    clef_status status = number == CLEF__UNNUMBERED ? CLEF_STATE : take_part(t, number, memory, why);
+    clef_status status = number[0] == CLEF__UNNUMBERED ? CLEF_STATE : take_part(t, number, memory, why);
     if (status != CLEF_OK) snprintf(line, CLEF__VISIT_LINE, "%s: %.900s", t->name, why);
     return status;
 }
 
 /* ---- lowering ---- */
 
-/* What the members tell each other of it: of several tensors, how many numbers they have together. */
-static task task_of(const clef__node *node) {
+static clef__meeting meeting_of(const clef__node *node) {
     const collective_attributes *a = attributes_of(node);
     const clef__output *sent = node->n_inputs ? node->input[0] : node->out;
-    task t = {.group = a->group, .name = node->op->name, .tensors = node->n_inputs};
-    t.meeting = (clef__meeting){.kind = (clef__meeting_kind)a->kind,
-                                .reduction = (clef_group_reduction)a->reduction,
-                                .dtype = sent->dtype,
-                                .shape = sent->shape,
-                                .peer = (int)a->peer,
-                                .n = clef_shape_numel(sent->shape)};
-    if (node->n_inputs <= 1) return t;
-    t.meeting.n = 0;
-    for (int i = 0; i < node->n_inputs; i++) t.meeting.n += t.n[i] = clef_shape_numel(node->input[i]->shape);
-    t.meeting.shape = CLEF_SHAPE(t.meeting.n);
-    return t;
+    return (clef__meeting){.kind = (clef__meeting_kind)a->kind,
+                           .reduction = (clef_group_reduction)a->reduction,
+                           .dtype = sent->dtype,
+                           .shape = sent->shape,
+                           .peer = (int)a->peer,
+                           .n = clef_shape_numel(sent->shape)};
 }
 
+static const clef__routine routine = {.name = "host", .visit = meet};
+
 static void lower(const clef__lowering *lw) {
-    static const clef__routine routine = {.name = "host", .visit = meet};
     const clef__node *node = clef__lower_node(lw);
-    task t = task_of(node);
-    clef__operand in[CLEF__MOST_SUMMED] = {0}, out[CLEF__MOST_SUMMED];
-    for (int i = 0; i < node->n_inputs; i++) in[i] = clef__lower_in_dense(lw, i, NULL);
-    for (int k = 0; k < node->n_outputs; k++) out[k] = clef__lower_output(lw, k, NULL);
+    task t = {.group = attributes_of(node)->group, .name = node->op->name, .meeting = meeting_of(node)};
+    clef__operand in = {0};
+    if (node->n_inputs) in = clef__lower_in_dense(lw, 0, NULL);
+    clef__operand out = clef__lower_out(lw, NULL);
     clef__launch_begin(lw, NULL, node->op->name);
-    for (int k = 0; k < node->n_outputs; k++) clef__launch_tensor(lw, out[k], true);
-    for (int i = 0; i < node->n_inputs; i++) clef__launch_tensor(lw, in[i], false);
+    clef__launch_tensor(lw, out, true);
+    if (node->n_inputs) clef__launch_tensor(lw, in, false);
     clef__launch_dynamic(lw, 0);
+    clef__launch_dynamic(lw, 1);
     clef__launch_routine(lw, &routine, &t, sizeof t);
 }
 
+/* Each as it lies, if that is dense in any order of its dimensions, as kernels choose one that suits them; its sum lies likewise. */
+static clef__operand lower_summed(const clef__lowering *lw, int i, summed *x) {
+    clef__operand in = clef__lower_in(lw, i);
+    x->shape = clef__lower_node(lw)->input[i]->shape;
+    if (clef__memory_order(&in, x->order)) return in;
+    for (int d = 0; d < x->shape.rank; d++) x->order[d] = d;
+    return clef__lower_in_dense(lw, i, NULL);
+}
+
+/* What the members tell each other of it is how many numbers there are in all. */
+static void lower_several(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
+    clef__operand in[CLEF__MOST_SUMMED], out[CLEF__MOST_SUMMED];
+    size_t bytes = sizeof(task) + (size_t)node->n_inputs * sizeof(summed);
+    task *t = clef__lower_room(lw, bytes);
+    if (!t) return;
+    *t =
+        (task){.group = attributes_of(node)->group, .name = node->op->name, .meeting = meeting_of(node), .tensors = node->n_inputs};
+    t->meeting.n = 0;
+    for (int i = 0; i < node->n_inputs; i++) {
+        in[i] = lower_summed(lw, i, &t->tensor[i]);
+        out[i] = clef__lower_output(lw, i, t->tensor[i].order);
+        t->meeting.n += clef_shape_numel(t->tensor[i].shape);
+    }
+    t->meeting.shape = CLEF_SHAPE(t->meeting.n);
+    clef__launch_begin(lw, NULL, node->op->name);
+    for (int i = 0; i < node->n_inputs; i++) clef__launch_tensor(lw, out[i], true);
+    for (int i = 0; i < node->n_inputs; i++) clef__launch_tensor(lw, in[i], false);
+    clef__launch_dynamic(lw, 0);
+    clef__launch_dynamic(lw, 1);
+    clef__launch_routine(lw, &routine, t, bytes);
+    clef__free(t);
+}
+
 static const clef__strategy *const strategies[] = {&(const clef__strategy){.name = "host", .lower = lower}, NULL};
+static const clef__strategy *const several_strategies[] = {&(const clef__strategy){.name = "host", .lower = lower_several}, NULL};
 
 /* Nothing is computed but by reductions, an operation for each element of each rank. */
 static void cost(const clef__node *node, double *flops, double *bytes) {
@@ -109,7 +157,8 @@ static void cost(const clef__node *node, double *flops, double *bytes) {
 
 /* ---- the core ops ---- */
 
-static const clef_op all_reduce_op, sum_op, sum_several_op, gather_op, scatter_op, scatter_sum_op, broadcast_op, exchange_op, send_op, recv_op;
+static const clef_op all_reduce_op, sum_op, sum_several_op, gather_op, scatter_op, scatter_sum_op, broadcast_op, exchange_op,
+    send_op, recv_op;
 
 static clef_tensor *apply(const clef_op *op, clef_tensor *x, clef__meeting_kind kind, const collective_attributes *like) {
     collective_attributes a = *like;
@@ -201,14 +250,15 @@ static void broadcast_gradient(clef_tensor *const *x, clef_tensor *const *y, cle
     dx[0] = a.peer == a.group->rank ? sum : clef_zeros_like(x[0]);
 }
 
-#define COLLECTIVE(op_name, infer_by, gradient_by)                                                                   \
-    {                                                                                                                \
-        .name = op_name, .kind = CLEF__KERNEL, .infer = infer_by, .gradient = gradient_by, .strategies = strategies, \
-        .ordered = take_number, .cost = cost                                                                         \
+#define COLLECTIVE(op_name, infer_by, gradient_by) COLLECTIVE_BY(op_name, infer_by, gradient_by, strategies)
+#define COLLECTIVE_BY(op_name, infer_by, gradient_by, by)                                                    \
+    {                                                                                                        \
+        .name = op_name, .kind = CLEF__KERNEL, .infer = infer_by, .gradient = gradient_by, .strategies = by, \
+        .ordered = take_number, .cost = cost                                                                 \
     }
 static const clef_op all_reduce_op = COLLECTIVE("all_reduce", clef__infer_like, NULL);
 static const clef_op sum_op = COLLECTIVE("all_reduce", clef__infer_like, sum_gradient);
-static const clef_op sum_several_op = COLLECTIVE("all_reduce", infer_several, NULL);
+static const clef_op sum_several_op = COLLECTIVE_BY("all_reduce", infer_several, NULL, several_strategies);
 static const clef_op gather_op = COLLECTIVE("all_gather", infer_gather, gather_gradient);
 static const clef_op scatter_op = COLLECTIVE("reduce_scatter", infer_scatter, NULL);
 static const clef_op scatter_sum_op = COLLECTIVE("reduce_scatter", infer_scatter, scatter_gradient);
@@ -312,9 +362,9 @@ clef_tensor *clef_all_reduce(clef_tensor *x, clef_group *group, clef_group_reduc
     return apply(is_linear(reduction) ? &sum_op : &all_reduce_op, x, CLEF__MEET_ALL_REDUCE, &a);
 }
 
-bool clef__sum_several(clef_tensor *const *x, int n, clef_group *group, clef_tensor **y) {
-    if (n == 1) return (y[0] = clef_all_reduce(x[0], group, CLEF_GROUP_SUM)) != NULL;
+bool clef__sum_several(clef_tensor *const *x, int n, clef_group *group, double weight, clef_tensor **y) {
     collective_attributes a = {.group = group, .kind = CLEF__MEET_ALL_REDUCE, .reduction = CLEF_GROUP_SUM};
+    group->summand = weight;
     return clef__apply_all(&sum_several_op, x, n, &a, sizeof a, y, n);
 }
 

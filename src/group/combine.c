@@ -85,14 +85,22 @@ typedef union block {
 
 typedef struct work {
     const kind *kind;
+    const double *weight; /* of the leaves, or NULL */
     join_fn *join;
     size_t stored; /* bytes of an element in memory */
     int64_t at;    /* where the block begins, */
     int n;         /* and how many of its elements there are */
 } work;
 
-/* A leaf's block: where it lies if that will do, else a copy. */
-static const void *leaf(const work *w, block *room, const void *in) {
+static void weigh(block *b, double weight, bool wide) {
+    if (wide)
+        for (int i = 0; i < BLOCK; i++) b->f64[i] *= weight;
+    else
+        for (int i = 0; i < BLOCK; i++) b->f32[i] *= (float)weight;
+}
+
+/* A leaf's block as it is in memory: where it lies if that will do, else a copy. */
+static const void *plain_leaf(const work *w, block *room, const void *in) {
     const unsigned char *from = (const unsigned char *)in + (size_t)w->at * w->stored;
     if (w->n == BLOCK && !w->kind->widen) return from;
     if (w->kind->widen) w->kind->widen(room->f32, from, w->n);
@@ -101,22 +109,32 @@ static const void *leaf(const work *w, block *room, const void *in) {
     return room;
 }
 
-/* Into *to, which may be memory of none of them. */
-static void tree(const work *w, block *to, const void *const *in, int n) {
+static const void *leaf(const work *w, block *room, const void *const *in, int i) {
+    double weight = w->weight ? w->weight[i] : 1;
+    if (weight == 0) return memset(room, 0, BLOCK * w->kind->bytes);
+    const void *from = plain_leaf(w, room, in[i]);
+    if (weight == 1) return from;
+    if (from != room) memcpy(room, from, BLOCK * w->kind->bytes);
+    weigh(room, weight, w->kind->bytes == sizeof(double));
+    return room;
+}
+
+/* Of n leaves from `first` on, into *to, which may be memory of none of them. */
+static void tree(const work *w, block *to, const void *const *in, int first, int n) {
     if (n == 1) {
-        const void *from = leaf(w, to, in[0]);
+        const void *from = leaf(w, to, in, first);
         if (from != to) memcpy(to, from, BLOCK * w->kind->bytes);
         return;
     }
     int left = 1;
     while (left * 2 < n) left *= 2;
     block beside;
-    tree(w, to, in, left);
+    tree(w, to, in, first, left);
     if (n - left == 1) {
-        w->join(to, leaf(w, &beside, in[left]));
+        w->join(to, leaf(w, &beside, in, first + left));
         return;
     }
-    tree(w, &beside, in + left, n - left);
+    tree(w, &beside, in, first + left, n - left);
     w->join(to, &beside);
 }
 
@@ -136,14 +154,14 @@ static join_fn *join_of(const kind *k, clef_group_reduction reduction) {
     }
 }
 
-void clef__combine(void *out, const void *const *in, int n, int64_t elements, clef_dtype dtype, clef_group_reduction reduction,
-                   int of) {
+void clef__combine(void *out, const void *const *in, const double *weight, int n, int64_t elements, clef_dtype dtype,
+                   clef_group_reduction reduction, int of) {
     const kind *k = &kinds[dtype];
-    work w = {.kind = k, .join = join_of(k, reduction), .stored = clef_dtype_size(dtype)};
+    work w = {.kind = k, .weight = weight, .join = join_of(k, reduction), .stored = clef_dtype_size(dtype)};
     for (; w.at < elements; w.at += BLOCK) {
         block b;
         w.n = elements - w.at < BLOCK ? (int)(elements - w.at) : BLOCK;
-        tree(&w, &b, in, n);
+        tree(&w, &b, in, 0, n);
         if (reduction == CLEF_GROUP_MEAN) divide(&b, dtype, of);
         unsigned char *to = (unsigned char *)out + (size_t)w.at * w.stored;
         if (k->narrow) k->narrow(to, b.f32, w.n);

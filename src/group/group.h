@@ -26,6 +26,7 @@ struct clef_group {
     char (*name)[CLEF__RANK_NAME]; /* of each member */
     uint64_t number;               /* of the next collective operation to be created (collective.c, host calls) */
     uint64_t messages;             /* the same of sends and receives */
+    double summand;                /* the weight of the sum that is being created */
     double weight;                 /* clef_group_weight, where it was given */
     bool weight_given;
     int64_t items, all_items; /* of the batch: this rank's, all ranks'; all_items 0: no loader said so */
@@ -43,11 +44,13 @@ typedef enum clef__meeting_kind {
     CLEF__MEET_RECV
 } clef__meeting_kind;
 
-/* Elements of an all_reduce that lie together, before and after. */
+/* Elements of an all_reduce that lie together, before and after: a dense tensor. */
 typedef struct clef__segment {
     const void *in;
     void *out;
     int64_t n;
+    clef_shape shape;
+    int order[CLEF_MAX_RANK]; /* its dimensions in memory, outermost first, both before and after */
 } clef__segment;
 
 /* One meeting.  All but `peer` of send and recv, in and out must be equal on all members: a header of them goes ahead and is compared, so that
@@ -65,6 +68,9 @@ typedef struct clef__meeting {
     void *out;
     const clef__segment *segment; /* of an all_reduce, in place of in and out; NULL: none */
     int n_segments;
+    double
+        weight; /* of a sum: what this rank's elements are multiplied by; of 0, nothing is looked at.  0: 1 for all, if not `weighted` */
+    bool weighted;
     int64_t n; /* elements of `in`: of all parts for reduce_scatter and all_to_all; of `out` for recv */
 } clef__meeting;
 
@@ -86,14 +92,16 @@ void clef__group_forget_weight(clef_group *group);
 /* combine.c: out[i] = in[0][i] ⊕ in[1][i] ⊕ …, as a balanced binary tree over `n` in order: a tree of n is the tree of the first
    2^⌈log2 n⌉ / 2 combined with the tree of the rest.  Half types are combined in f32 and rounded once, at the end.  Min and max of NaN and a
    number are NaN; of −0 and +0: −0 and +0.  out may be one of in.  CLEF_GROUP_MEAN divides the sum by `of` (f64: in f64, else in f32).
-   Integers wrap. */
-void clef__combine(void *out, const void *const *in, int n, int64_t elements, clef_dtype dtype, clef_group_reduction reduction,
-                   int of);
+   Integers wrap.  weight: NULL, or what each of `in`, of floats, is multiplied by first; of 0, its elements count as 0, whatever they
+   are. */
+void clef__combine(void *out, const void *const *in, const double *weight, int n, int64_t elements, clef_dtype dtype,
+                   clef_group_reduction reduction, int of);
 
-/* collective.c.  y[i]: the sum of x[i] over the ranks, as one all_reduce, for several ranks: up to CLEF__MOST_SUMMED tensors of one dtype and device, with
-   elements, of any shapes.  No gradient unless n is 1.  False with the error set.  y may be x. */
+/* collective.c.  y[i]: the sum of x[i] over the ranks, each times the `weight` of its rank, as one all_reduce: up to CLEF__MOST_SUMMED
+   tensors of one floating dtype and device, with elements, of any shapes.  The group has several ranks.  No gradient.  The weight is no part of the
+   plan; of one that is 0 nothing is looked at.  False with the error set.  y may be x. */
 enum { CLEF__MOST_SUMMED = CLEF__VISIT_SPANS / 2 };
-bool clef__sum_several(clef_tensor *const *x, int n, clef_group *group, clef_tensor **y);
+bool clef__sum_several(clef_tensor *const *x, int n, clef_group *group, double weight, clef_tensor **y);
 
 /* group.c.  The group of all ranks of a transport, owned by the context from now on; NULL with the context's error.  Every rank calls it at
    once: names are gathered.  name: NULL for the usual one; timeout: as of clef_ranks_options. */

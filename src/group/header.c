@@ -24,6 +24,8 @@ void clef__header_make(clef__header *h, const clef_group *group, const clef__mee
     h->reduction = (int32_t)what->reduction;
     h->dtype = (int32_t)what->dtype;
     h->peer = what->peer;
+    h->weight = what->weight;
+    if (what->segment) h->layout = clef__layout_hash(what);
     h->shape.rank = what->shape.rank;
     for (int i = 0; i < what->shape.rank; i++) h->shape.dim[i] = what->shape.dim[i];
     members_text(h->members, sizeof h->members, group);

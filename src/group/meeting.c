@@ -87,19 +87,44 @@ static clef_status receive_from_one(clef__session *s) {
     return clef__session_exchange(s);
 }
 
-static clef_status meet_all(clef__session *s) {
+/* Headers come first between each two members, with or without numbers behind them. */
+static clef_status exchange_headers(clef__session *s, bool numbers) {
     const clef_group *g = s->group;
-    bool shares = g->of->transport->begin_sharing && !clef__is_small(s);
     for (int m = 0; m < g->size; m++) {
         if (m == g->rank) continue;
         clef__send_to(s, m, &s->header[g->rank], sizeof *s->header);
         clef__receive_from(s, m, &s->header[m], sizeof *s->header);
     }
-    if (!shares) clef__messages_send(s);
+    if (numbers) clef__messages_send(s);
     clef_status status = clef__session_exchange(s);
     for (int m = 1; m < g->size && status == CLEF_OK; m++) status = differ(s, 0, &s->header[0], m, &s->header[m]);
+    for (int m = 0; s->weight && m < g->size; m++) s->weight[m] = s->header[m].weight;
+    return status;
+}
+
+static bool lie_alike(const clef__session *s) {
+    bool alike = true;
+    for (int m = 1; m < s->group->size; m++) alike &= s->header[m].layout == s->header[0].layout;
+    return alike;
+}
+
+/* Few numbers go with the headers, so that it takes one round; many wait until these were compared. */
+static clef_status meet_all(clef__session *s) {
+    const clef__meeting *given = s->what;
+    bool shares = s->group->of->transport->begin_sharing && !clef__is_small(s), segments = given->segment != NULL;
+    bool together = !shares && (!segments || clef__is_small(s)), row_major = together;
+    clef_status status = segments && together ? clef__pack(s, true) : CLEF_OK;
     if (status != CLEF_OK) return status;
-    return shares ? clef__share(s) : clef__messages_receive(s);
+    status = exchange_headers(s, together);
+    if (status == CLEF_OK && segments && !together) {
+        row_major = !lie_alike(s);
+        if (row_major || !shares) status = clef__pack(s, row_major);
+    }
+    if (status != CLEF_OK) return status;
+    if (!together && !shares) clef__messages_send(s);
+    status = shares ? clef__share(s) : clef__messages_receive(s);
+    if (status == CLEF_OK && s->what != given) clef__unpack(s, given, row_major);
+    return status;
 }
 
 static clef_status take_part(clef__session *s) {
@@ -126,6 +151,7 @@ static bool session_open(clef__session *s) {
               clef__session_room(s, &s->out, 2 * n * sizeof *s->out) && clef__session_room(s, &s->in, 2 * n * sizeof *s->in) &&
               clef__session_room(s, &s->memory, 2 * n * sizeof *s->memory) &&
               clef__session_room(s, &s->addend, n * sizeof *s->addend);
+    if (ok && s->what->weighted) ok = clef__session_room(s, &s->weight, n * sizeof *s->weight);
     if (ok && clef__reduces(s->what) && s->group->size > 1) {
         clef__part own = clef__part_for(s, s->group->rank);
         bool shares = s->group->of->transport->begin_sharing && !clef__is_small(s);
@@ -142,6 +168,8 @@ static void session_close(clef__session *s) {
     clef__free(s->memory);
     clef__free(s->addend);
     clef__free(s->scratch);
+    clef__free(s->weight);
+    clef__free(s->piece);
 }
 
 /* The line for this rank, and for all others what ends them too. */
@@ -161,41 +189,11 @@ static void explain(const clef__session *s, clef_status status, char *line) {
     t->fail(t, told);
 }
 
-static clef_status run_session(clef__session *s) {
-    s->whole = (clef__segment){s->what->in, s->what->out, s->what->n};
-    clef_status status = session_open(s) ? take_part(s) : CLEF_MEMORY;
-    session_close(s);
-    return status;
-}
-
-/* Messages want the elements in one piece. */
-static clef_status run_packed(clef__session *s) {
-    clef__meeting whole = *s->what;
-    unsigned char *packed;
-    size_t bytes = (size_t)whole.n * s->element;
-    if (!clef__session_room(s, &packed, 2 * bytes)) return CLEF_MEMORY;
-    size_t at = 0;
-    for (int i = 0; i < whole.n_segments; at += (size_t)whole.segment[i++].n * s->element)
-        clef__put(packed + at, whole.segment[i].in, (size_t)whole.segment[i].n * s->element);
-    whole.in = packed;
-    whole.out = packed + bytes;
-    whole.segment = NULL;
-    const clef__meeting *given = s->what;
-    s->what = &whole;
-    clef_status status = run_session(s);
-    s->what = given;
-    at = bytes;
-    for (int i = 0; status == CLEF_OK && i < given->n_segments; at += (size_t)given->segment[i++].n * s->element)
-        clef__put(given->segment[i].out, packed + at, (size_t)given->segment[i].n * s->element);
-    clef__free(packed);
-    return status;
-}
-
 clef_status clef__meet(const clef_group *group, const clef__meeting *meeting, char *line) {
     clef_transport_failure why = {.rank = -1};
     clef__session s = {.group = group, .what = meeting, .element = clef_dtype_size(meeting->dtype), .why = &why};
-    bool packs = meeting->segment && (clef__is_small(&s) || !group->of->transport->begin_sharing);
-    clef_status status = (packs ? run_packed : run_session)(&s);
+    clef_status status = session_open(&s) ? take_part(&s) : CLEF_MEMORY;
+    session_close(&s);
     if (status != CLEF_OK) explain(&s, status, line);
     return status;
 }

@@ -9,6 +9,8 @@ typedef struct clef__header {
     int64_t number, n;
     int32_t kind, reduction, dtype, peer;
     clef_shape shape;
+    double weight;
+    uint64_t layout;  /* a hash of how segments lie: no difference, but sums are then made of what lies row-major */
     char members[48]; /* the group, for error lines: "0,2" */
 } clef__header;
 
@@ -20,7 +22,10 @@ typedef struct clef__session {
     clef_parcel *out, *in; /* to be exchanged next; there is room for two of each member */
     int n_out, n_in;
     const void **memory;    /* of each member, where memory is shared: its `in` and its `out`, or its segments */
-    clef__segment whole;    /* an all_reduce's only one, where it came without */
+    double *weight;         /* of each member; NULL: 1 */
+    clef__segment whole;    /* an all_reduce's only one, where it came without or was packed */
+    clef__meeting packed;   /* what stands for a meeting of segments once these were copied to one piece, */
+    unsigned char *piece;   /* which is owned */
     const void **addend;    /* of each member: what is to be combined */
     unsigned char *scratch; /* what was received to be combined */
     clef_transport_failure *why;
@@ -53,6 +58,11 @@ void clef__receive_from(clef__session *s, int member, void *bytes, size_t n);
 /* All that was added since the last time. */
 clef_status clef__session_exchange(clef__session *s);
 
+/* ---- segments in one piece (segments.c) ---- */
+uint64_t clef__layout_hash(const clef__meeting *what);
+/* Copies them to one piece, as they lie or row-major, and sets s->what to a meeting of that; then the sums back to the segments of `given`. */
+clef_status clef__pack(clef__session *s, bool row_major);
+void clef__unpack(const clef__session *s, const clef__meeting *given, bool row_major);
 /* ---- by messages (messages.c) ---- */
 /* Adds the numbers that can go out together with the headers; then what is to come in; then does the rest. */
 void clef__messages_send(clef__session *s);

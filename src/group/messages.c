@@ -33,7 +33,8 @@ static clef_status receive_and_combine(clef__session *s) {
     }
     clef_status status = clef__session_exchange(s);
     if (status == CLEF_OK)
-        clef__combine(out_at(s, clef__landing_of(s, me)), s->addend, size, own.count, s->what->dtype, s->what->reduction, size);
+        clef__combine(out_at(s, clef__landing_of(s, me)), s->addend, s->weight, size, own.count, s->what->dtype, s->what->reduction,
+                      size);
     return status;
 }
 

@@ -18,7 +18,7 @@ static void combine_own(clef__session *s) {
     int me = s->group->rank, size = s->group->size;
     clef__part own = clef__part_for(s, me);
     for (int m = 0; m < size; m++) s->addend[m] = in_of(s, m, own.start);
-    clef__combine(out_at(s, clef__landing_of(s, me)), s->addend, size, own.count, s->what->dtype, s->what->reduction, size);
+    clef__combine(out_at(s, clef__landing_of(s, me)), s->addend, NULL, size, own.count, s->what->dtype, s->what->reduction, size);
 }
 
 static void copy_parts(const clef__session *s) {
@@ -48,10 +48,9 @@ static void combine_segments(clef__session *s) {
     clef__part part = clef__part_for(s, me), piece;
     for (int64_t i = 0, at = 0; at < s->what->n; at += own[i++].n) {
         if (!piece_of(part, at, own[i].n, &piece)) continue;
-        for (int m = 0; m < size; m++)
-            s->addend[m] = (const unsigned char *)segments_of(s, m)[i].in + bytes_of(s, piece.start);
-        clef__combine((unsigned char *)own[i].out + bytes_of(s, piece.start), s->addend, size, piece.count, s->what->dtype,
-                      s->what->reduction, size);
+        for (int m = 0; m < size; m++) s->addend[m] = (const unsigned char *)segments_of(s, m)[i].in + bytes_of(s, piece.start);
+        clef__combine((unsigned char *)own[i].out + bytes_of(s, piece.start), s->addend, s->weight, size, piece.count,
+                      s->what->dtype, s->what->reduction, size);
     }
 }
 
@@ -76,6 +75,7 @@ clef_status clef__share(clef__session *s) {
     const clef_transport *t = g->of->transport;
     const void *own[] = {s->what->in, s->what->out};
     bool all = s->what->kind == CLEF__MEET_ALL_REDUCE;
+    s->whole = (clef__segment){.in = s->what->in, .out = s->what->out, .n = s->what->n};
     if (all) own[0] = s->what->segment ? s->what->segment : &s->whole;
     clef_status status = t->begin_sharing(t, g->member, g->size, g->rank, own, 2, s->memory, g->of->timeout, s->why);
     if (status != CLEF_OK) return status;

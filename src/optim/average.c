@@ -3,7 +3,7 @@
      g = Σ s_r·g_r / Σ d_r        s_r·g_r: rank r's part (graph/averaging.c), d_r: what the parts of 1 of rank r would be
 
    The parts of all parameters go in buckets, the last parameters first, as backward makes them in that order; what bucket a parameter is in
-   follows from sizes and order alone.  The first bucket ends with d_r and a flag for each parameter that has a gradient on this rank.
+   follows from sizes and order alone.  Before them go d_r and a flag for each parameter that has a gradient on this rank.
 
    A gradient that is missing here is sent as zeros.  Whether others have it is known without asking only where it is not missing: so a
    rank that lacks some reads the sum of the flags, which waits for the ranks; the others need not know of that. */
@@ -39,24 +39,42 @@ static clef_tensor *zeros(const part *p) {
     return clef__constant(clef_tensor_context(p->slot->parameter), clef_tensor_shape(p->slot->parameter), p->dtype, p->device, 0);
 }
 
-static clef_tensor *scaled(clef_tensor *g, double factor) {
-    return factor == 1 ? g : clef_mul(g, clef__number(clef_tensor_context(g), clef_tensor_dtype(g), factor));
+/* A factor of 0 leaves zeros, whatever the gradient is. */
+static clef_tensor *scale(clef__averaging *a, clef_tensor *g, double factor) {
+    (void)a;
+    clef_context *ctx = clef_tensor_context(g);
+    if (factor == 0) return clef__constant(ctx, clef_tensor_shape(g), clef_tensor_dtype(g), clef_tensor_device(g), 0);
+    return factor == 1 ? g : clef_mul(g, clef__number(ctx, clef_tensor_dtype(g), factor));
 }
 
-/* This rank's part of a parameter's gradient.  A factor of 0 leaves zeros, whatever the gradient is. */
-static clef_tensor *part_of(const round_of *r, const part *p) {
+/* What makes this rank's part of its gradient. */
+static double factor_of(const round_of *r, const part *p) {
     const clef__tensor *leaf = clef__get(p->slot->parameter);
-    clef_tensor *g = clef__handle(leaf->grad);
-    double factor = leaf->weighted ? r->scale : r->scale * clef__group_share(r->o->group);
-    if (!g || factor == 0) return zeros(p);
-    return scaled(clef_to(g, p->dtype), factor);
+    return r->scale * (leaf->weighted ? leaf->factor : clef__group_share(r->o->group));
 }
 
-static clef_tensor *weigh(clef__averaging *a, clef_tensor *g) {
-    const clef_optimizer *o = (const clef_optimizer *)((char *)a - offsetof(clef_optimizer, averaging));
-    double share = clef__group_share(o->group);
-    if (share != 0) return scaled(g, share);
-    return clef__constant(o->ctx, clef_tensor_shape(g), clef_tensor_dtype(g), clef_tensor_device(g), 0);
+/* The part, but for `factor`, with which all of its bucket are multiplied as they are summed. */
+static clef_tensor *part_of(const round_of *r, const part *p, double factor) {
+    clef_tensor *g = clef__unaveraged(p->slot->parameter);
+    if (!g) return zeros(p);
+    g = clef_to(g, p->dtype);
+    return factor == factor_of(r, p) ? g : scale(&r->o->averaging, g, factor_of(r, p));
+}
+
+/* The factor of all of them, or 1, if they have several. */
+static double common_factor(const round_of *r, int from, int end) {
+    double factor = 1;
+    for (int i = from, found = 0; i < end; i++) {
+        if (!clef__unaveraged(r->part[i].slot->parameter)) continue;
+        if (found++ && factor_of(r, &r->part[i]) != factor) return 1;
+        factor = factor_of(r, &r->part[i]);
+    }
+    return factor;
+}
+
+static double share(const clef__averaging *a) {
+    const clef_optimizer *o = (const clef_optimizer *)((const char *)a - offsetof(clef_optimizer, averaging));
+    return clef__group_share(o->group);
 }
 
 static clef_tensor *flags(const round_of *r, const part *first) {
@@ -78,34 +96,36 @@ static int64_t bucket_bytes(const round_of *r) {
 }
 
 /* Where the bucket ends that begins with part `from`: it has one dtype and device, and ends with the part that fills it, or as there are
-   no more in one sum, d_r and the flags among them. */
+   no more in one sum. */
 static int bucket_end(const round_of *r, int from, int64_t bytes) {
     const part *p = r->part;
-    int end = from, most = from + CLEF__MOST_SUMMED - 2;
-    for (int64_t had = 0; end < r->n && end < most && had < bytes && p[end].dtype == p[from].dtype && p[end].device == p[from].device;
-         end++)
+    int end = from, most = from + CLEF__MOST_SUMMED;
+    for (int64_t had = 0;
+         end < r->n && end < most && had < bytes && p[end].dtype == p[from].dtype && p[end].device == p[from].device; end++)
         had += p[end].bytes;
     return end;
 }
 
+static bool send_counts(round_of *r) {
+    clef_tensor *count[2] = {clef__constant(r->o->ctx, CLEF_SHAPE(1), r->part->dtype, r->part->device, r->weight),
+                             flags(r, r->part)};
+    if (!clef__sum_several(count, 2, r->o->group, 1, count)) return false;
+    r->total = count[0];
+    r->present = count[1];
+    return true;
+}
+
 static bool send_bucket(round_of *r, int from, int end) {
-    int n = 0;
-    for (int i = from; i < end; i++) r->piece[n++] = part_of(r, &r->part[i]);
-    if (from == 0) {
-        r->piece[n++] = clef__constant(r->o->ctx, CLEF_SHAPE(1), r->part->dtype, r->part->device, r->weight);
-        r->piece[n++] = flags(r, r->part);
-    }
-    if (!clef__sum_several(r->piece, n, r->o->group, r->piece)) return false;
+    double factor = common_factor(r, from, end);
+    for (int i = from; i < end; i++) r->piece[i - from] = part_of(r, &r->part[i], factor);
+    if (!clef__sum_several(r->piece, end - from, r->o->group, factor, r->piece)) return false;
     for (int i = from; i < end; i++) r->part[i].sum = r->piece[i - from];
-    if (from == 0) {
-        r->total = r->piece[n - 2];
-        r->present = r->piece[n - 1];
-    }
     return true;
 }
 
 static bool send_all(round_of *r) {
     int64_t bytes = bucket_bytes(r);
+    if (!send_counts(r)) return false;
     for (int from = 0, end; from < r->n; from = end)
         if (!send_bucket(r, from, end = bucket_end(r, from, bytes))) return false;
     return true;
@@ -161,7 +181,7 @@ static clef_status average(clef__averaging *a) {
     if (!clef__usable(o->ctx) || clef_error_status(o->ctx)) return clef_error_status(o->ctx);
     round_of r = {.o = o};
     r.part = clef__calloc((size_t)o->n, sizeof *r.part);
-    r.piece = clef__calloc((size_t)o->n + 2, sizeof(clef_tensor *));
+    r.piece = clef__calloc((size_t)o->n, sizeof(clef_tensor *));
     clef_status status = CLEF_OK;
     bool was = clef_set_grad_enabled(o->ctx, false);
     if (!r.part || !r.piece) status = clef__fail(o->ctx, CLEF_MEMORY, "%s: no memory to average %d gradients", o->rule->name, o->n);
@@ -188,7 +208,7 @@ bool clef__average_over(clef_optimizer *o, clef_group *group) {
     }
     if (clef_group_size(group) == 1) return true;
     o->group = group;
-    o->averaging = (clef__averaging){.average = average, .weigh = weigh};
+    o->averaging = (clef__averaging){.average = average, .share = share, .scale = scale};
     for (int i = 0; i < o->n; i++) clef__average_by(o->slot[i].parameter, &o->averaging);
     return true;
 }

@@ -177,10 +177,10 @@ enum { CLEF__VISIT_SPANS = 256, CLEF__VISIT_LINE = 1024 };
 typedef struct clef__host_task {
     /* memory[i]: of span i.  NULL: the device failed, and nothing can be done but to tell those who wait for it.  On failure a line of at
        most CLEF__VISIT_LINE bytes: the next that waits for results gets it. */
-    clef_status (*work)(const void *what, uint64_t number, void *const *memory, char *line);
+    clef_status (*work)(const void *what, const uint64_t *number, void *const *memory, char *line);
     const void *what; /* copied */
     size_t what_bytes;
-    uint64_t number;
+    uint64_t number[2];
     const clef__host_span *span;
     int n_spans;
     const char *label; /* lives as long as the context */

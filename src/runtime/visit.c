@@ -20,8 +20,8 @@ bool clef__device_has_gates(clef__device *device) {
 typedef struct visit {
     clef__errand errand;
     clef__device *device;
-    clef_status (*work)(const void *what, uint64_t number, void *const *memory, char *line);
-    uint64_t number;
+    clef_status (*work)(const void *what, const uint64_t *number, void *const *memory, char *line);
+    uint64_t number[2];
     cl_event mapped;
     const char *label;
     void *what;
@@ -33,7 +33,11 @@ static visit *new_visit(clef__device *device, const clef__host_task *from) {
     size_t memory = (size_t)from->n_spans * sizeof(void *);
     visit *v = clef__alloc(sizeof *v + memory + from->what_bytes);
     if (!v) return NULL;
-    *v = (visit){.device = device, .work = from->work, .number = from->number, .label = from->label, .n = from->n_spans};
+    *v = (visit){.device = device,
+                 .work = from->work,
+                 .number = {from->number[0], from->number[1]},
+                 .label = from->label,
+                 .n = from->n_spans};
     v->what = (char *)v->memory + memory;
     if (from->what_bytes) memcpy(v->what, from->what, from->what_bytes);
     return v;

@@ -101,7 +101,10 @@ static double real_of(number x, clef_dtype dtype) {
     }
 }
 
-static number expected(const void *const *in, int n, int64_t i, clef_dtype dtype, clef_group_reduction how, int of) {
+static double rounded(double x, bool f64) { return f64 ? x : (double)(float)x; }
+
+static number expected(const void *const *in, const double *weight, int n, int64_t i, clef_dtype dtype, clef_group_reduction how,
+                       int of) {
     double real[MOST];
     int64_t whole[MOST];
     bool f64 = dtype == CLEF_F64;
@@ -109,7 +112,7 @@ static number expected(const void *const *in, int n, int64_t i, clef_dtype dtype
         number x = load(in[r], i, dtype);
         if (dtype == CLEF_I32) whole[r] = x.i32;
         else if (dtype == CLEF_I64) whole[r] = x.i64;
-        else real[r] = real_of(x, dtype);
+        else real[r] = !weight ? real_of(x, dtype) : weight[r] == 0 ? 0 : rounded(real_of(x, dtype) * weight[r], f64);
     }
     if (dtype == CLEF_I32) return (number){.i32 = (int32_t)(uint32_t)whole_of(whole, n, how)};
     if (dtype == CLEF_I64) return (number){.i64 = (int64_t)whole_of(whole, n, how)};
@@ -131,7 +134,7 @@ static bool same(number a, number b, clef_dtype dtype) {
 /* ---- all of them ---- */
 static unsigned char memory[MOST + 1][LARGE * 8 + 64];
 
-static void check(clef_dtype dtype, clef_group_reduction how, int n, int64_t elements, bool whole, int into) {
+static void check(clef_dtype dtype, clef_group_reduction how, int n, int64_t elements, bool whole, int into, const double *weight) {
     const void *in[MOST];
     static unsigned char kept[MOST][LARGE * 8];
     const void *before[MOST];
@@ -149,11 +152,11 @@ static void check(clef_dtype dtype, clef_group_reduction how, int n, int64_t ele
     memset(memory[MOST], 0xa5, sizeof memory[MOST]);
     unsigned char behind[64];
     memcpy(behind, out + (size_t)elements * bytes, sizeof behind);
-    clef__combine(out, in, n, elements, dtype, how, n);
+    clef__combine(out, in, weight, n, elements, dtype, how, n);
     EXPECT(memcmp(behind, out + (size_t)elements * bytes, sizeof behind) == 0, "wrote behind its %lld elements",
            (long long)elements);
     for (int64_t i = 0; i < elements; i++)
-        EXPECT(same(load(out, i, dtype), expected(before, n, i, dtype, how, n), dtype),
+        EXPECT(same(load(out, i, dtype), expected(before, weight, n, i, dtype, how, n), dtype),
                "%s, reduction %d of %d, element %lld of %lld", clef_dtype_name(dtype), (int)how, n, (long long)i,
                (long long)elements);
     for (int r = 0; r < n; r++)
@@ -163,14 +166,18 @@ static void check(clef_dtype dtype, clef_group_reduction how, int n, int64_t ele
 int main(void) {
     static const clef_dtype dtypes[] = {CLEF_F32, CLEF_F64, CLEF_F16, CLEF_BF16, CLEF_I32, CLEF_I64};
     static const int64_t sizes[] = {0, 1, 7, 511, 512, 513, 1030};
+    static const double weights[MOST] = {0.5, 0, 1, 0.25, -2, 0.1, 0, 3, 1};
     int runs = 0;
     for (int d = 0; d < 6; d++)
         for (clef_group_reduction how = CLEF_GROUP_SUM; how <= CLEF_GROUP_MAX; how++)
             for (int n = 1; n <= MOST; n++) {
                 if (how == CLEF_GROUP_MEAN && d >= 4) continue;
-                for (int s = 0; s < 7; s++, runs++) check(dtypes[d], how, n, sizes[s], s % 2, n % 3 == 0 ? (s + n) % n : MOST);
+                for (int s = 0; s < 7; s++, runs++)
+                    check(dtypes[d], how, n, sizes[s], s % 2, n % 3 == 0 ? (s + n) % n : MOST, NULL);
+                if (how == CLEF_GROUP_SUM && d < 4)
+                    for (int s = 0; s < 7; s++, runs++) check(dtypes[d], how, n, sizes[s], s % 2, MOST, weights);
             }
-    for (int n = 1; n <= MOST; n += 2) check(CLEF_F32, CLEF_GROUP_SUM, n, LARGE, false, MOST), runs++;
+    for (int n = 1; n <= MOST; n += 2) check(CLEF_F32, CLEF_GROUP_SUM, n, LARGE, false, MOST, NULL), runs++;
     printf("combine: %d arrays, %d failures\n", runs, failures);
     return failures != 0;
 }

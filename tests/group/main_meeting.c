@@ -125,17 +125,38 @@ static clef_status meet(rank *r, const clef_group *g, clef__meeting *m) {
     return r->status;
 }
 
+/* Where element i of a row-major [2,3,n] lies when its dimensions lie in this order in memory. */
+static int64_t place_in(const clef__segment *s, int64_t i) {
+    if (s->shape.rank == 1) return i;
+    int64_t at[3] = {i / (s->shape.dim[1] * s->shape.dim[2]), i / s->shape.dim[2] % s->shape.dim[1], i % s->shape.dim[2]},
+            place = 0;
+    for (int d = 0; d < 3; d++) place = place * s->shape.dim[s->order[d]] + at[s->order[d]];
+    return place;
+}
+
+/* All ranks cut in the same shapes; how these lie in memory may be each rank's own matter. */
+static void shape_segment(clef__segment *s, uint64_t layout) {
+    static const int orders[4][3] = {{0, 1, 2}, {2, 0, 1}, {1, 2, 0}, {2, 1, 0}};
+    bool cut = s->n > 0 && s->n % 6 == 0;
+    s->shape = cut ? (clef_shape){3, {2, 3, s->n / 6}} : (clef_shape){1, {s->n}};
+    memset(s->order, 0, sizeof s->order);
+    for (int d = 0; cut && d < 3; d++) s->order[d] = orders[layout % 4][d];
+}
+
 /* The same with the elements in segments, which lie in memory the other way round; each rank cuts where all do. */
 static clef_status meet_in_segments(rank *r, const clef_group *g, clef__meeting *m, uint64_t at) {
     enum { MOST = 7 };
     clef__segment segment[MOST];
     int n = 2 + (int)(at % (MOST - 1));
     int32_t *in = malloc(((size_t)m->n + 1) * 4), *out = malloc(((size_t)m->n + 1) * 4);
-    for (int64_t i = 0, from = 0; i < n; i++) {
-        int64_t to = i == n - 1 ? m->n : from + (int64_t)(mix(at + (uint64_t)i) % (uint64_t)(m->n - from + 1));
-        segment[i] = (clef__segment){in + m->n - to, out + m->n - to, to - from};
-        memcpy(in + m->n - to, (const int32_t *)m->in + from, (size_t)(to - from) * 4);
-        from = to;
+    uint64_t layout = mix(at + 7) % 2 ? mix(at + 8) : mix(at + 9 + (uint64_t)g->rank);
+    for (int64_t i = 0, from = 0; i < n; from += segment[i++].n) {
+        int64_t count = i == n - 1 ? m->n - from : (int64_t)(mix(at + (uint64_t)i) % (uint64_t)(m->n - from + 1));
+        if (count > 6 && mix(at + 99 + (uint64_t)i) % 2) count -= count % 6;
+        if (i == n - 1) count = m->n - from;
+        segment[i] = (clef__segment){.in = in + m->n - from - count, .out = out + m->n - from - count, .n = count};
+        shape_segment(&segment[i], layout);
+        for (int64_t k = 0; k < count; k++) in[m->n - from - count + place_in(&segment[i], k)] = ((const int32_t *)m->in)[from + k];
     }
     clef__meeting cut = *m;
     cut.in = cut.out = NULL;
@@ -143,7 +164,8 @@ static clef_status meet_in_segments(rank *r, const clef_group *g, clef__meeting 
     cut.n_segments = n;
     clef_status status = meet(r, g, &cut);
     for (int64_t i = 0, from = 0; i < n; from += segment[i++].n)
-        memcpy((int32_t *)m->out + from, segment[i].out, (size_t)segment[i].n * 4);
+        for (int64_t k = 0; k < segment[i].n; k++)
+            ((int32_t *)m->out)[from + k] = ((const int32_t *)segment[i].out)[place_in(&segment[i], k)];
     free(in);
     free(out);
     return status;

@@ -89,6 +89,9 @@ void clef__lower_add(const clef__lowering *lw, clef__operand to, clef__operand f
 /* to := value. */
 void clef__lower_fill(const clef__lowering *lw, clef__operand to, double value);
 
+/* Zeroed host memory for a strategy, for clef__free; NULL where there is none: then the recording has failed. */
+void *clef__lower_room(const clef__lowering *lw, size_t bytes);
+
 /* One launch: begin, then defines and arguments in the kernel's order, then end. */
 void clef__launch_begin(const clef__lowering *lw, const char *file, const char *kernel); /* file of cl/, "gemm.cl" */
 void clef__launch_define(const clef__lowering *lw, const char *name, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
@@ -131,12 +134,12 @@ typedef struct clef__routine {
                          const char *label);
     /* How long it will take.  It may measure first, if there is time before the deadline (by clef__now); infinity: not known. */
     double (*seconds)(clef__device *device, const void *what, double deadline);
-    /* In place of these two: clef__host_task.work, with the bytes of the launch's tensors and what its clef__launch_dynamic is at each replay.
-       Visits run in the order of the plan, beside its kernels. */
-    clef_status (*visit)(const void *what, uint64_t number, void *const *memory, char *line);
+    /* In place of these two: clef__host_task.work, with the bytes of the launch's tensors and what both its numbers of clef__launch_dynamic
+       are at each replay.  Visits run in the order of the plan, beside its kernels. */
+    clef_status (*visit)(const void *what, const uint64_t *number, void *const *memory, char *line);
 } clef__routine;
 /* Ends a launch that was begun with NULL and a static name, and has CLEF__ROUTINE_OPERANDS tensors; that of a visit any number, all dense, and
-   then a dynamic one.  `what` is copied. */
+   then both dynamic numbers.  `what` is copied. */
 void clef__launch_routine(const clef__lowering *lw, const clef__routine *routine, const void *what, size_t size);
 
 /* ---- knobs: what tuning results may set (select.c) ----

@@ -197,6 +197,12 @@ clef__matrix_unit clef__lower_matrix_unit(const clef__lowering *lw) {
     return clef__device_matrix_unit(clef__device_at(lw->rec->ctx, lw->device));
 }
 
+void *clef__lower_room(const clef__lowering *lw, size_t bytes) {
+    void *room = clef__calloc(1, bytes);
+    if (!room) clef__record_fail(lw->rec);
+    return room;
+}
+
 void clef__launch_routine(const clef__lowering *lw, const clef__routine *routine, const void *what, size_t size) {
     void *copy = clef__alloc(size);
     if (!copy) clef__record_fail(lw->rec);

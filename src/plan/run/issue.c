@@ -106,7 +106,7 @@ static clef_status store(issue *s, const clef__launch *launch, clef__event **aft
     return clef__store_beside(&to, passage, launch->bytes, after, n, done);
 }
 
-/* The host's own work: the bytes that the launch touches, and the number that changes. */
+/* The host's own work: the bytes that the launch touches, and the numbers that change. */
 static clef_status visit(issue *s, const clef__launch *launch, clef__event **after, int n, clef__event **done) {
     clef__host_span span[CLEF__VISIT_SPANS];
     clef__host_task v = {.work = launch->routine->visit,
@@ -116,7 +116,7 @@ static clef_status visit(issue *s, const clef__launch *launch, clef__event **aft
                          .label = launch->name};
     for (int a = 0; a < launch->n_args; a++) {
         const clef__arg *arg = &launch->arg[a];
-        if (arg->kind == CLEF__ARG_DYNAMIC) v.number = s->g->captured[arg->captured].node->dynamic.u[arg->number];
+        if (arg->kind == CLEF__ARG_DYNAMIC) v.number[arg->number] = s->g->captured[arg->captured].node->dynamic.u[arg->number];
         if (arg->kind != CLEF__ARG_TENSOR) continue;
         span[v.n_spans++] = (clef__host_span){span_of(s, arg), (size_t)arg->bytes, arg->writes};
     }
