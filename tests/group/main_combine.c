@@ -112,7 +112,7 @@ static number expected(const void *const *in, const double *weight, int n, int64
         number x = load(in[r], i, dtype);
         if (dtype == CLEF_I32) whole[r] = x.i32;
         else if (dtype == CLEF_I64) whole[r] = x.i64;
-        else real[r] = !weight ? real_of(x, dtype) : weight[r] == 0 ? 0 : rounded(real_of(x, dtype) * weight[r], f64);
+        else real[r] = !weight ? real_of(x, dtype) : weight[r] == 0 ? 0 : rounded(real_of(x, dtype) * rounded(weight[r], f64), f64);
     }
     if (dtype == CLEF_I32) return (number){.i32 = (int32_t)(uint32_t)whole_of(whole, n, how)};
     if (dtype == CLEF_I64) return (number){.i64 = (int64_t)whole_of(whole, n, how)};
