@@ -270,6 +270,13 @@ static void time_out(const clef_transport *t) {
     t->fail(t, rank == victim ? "told" : "it timed out");
 }
 
+/* It works alone for longer than a silent one is waited for, and nothing fails: those who have ended know that it lives. */
+static void works_on(const clef_transport *t) {
+    struct timespec longer = {CLEF__MPI_SILENCE + 2, 0};
+    if (rank == victim) nanosleep(&longer, NULL);
+    t->fail(t, NULL);
+}
+
 /* ---- memory ---- */
 static long lacking; /* which allocation of the exchange fails */
 static void no_memory(const clef_transport *t) {
@@ -325,6 +332,8 @@ static void run_cases(void) {
         for (lacking = 0; lacking < 3; lacking++) run_case(&(test_case){"no memory", no_memory, 0, true});
     }
     no_link();
+    victim = 0;
+    run_case(&(test_case){"one works on alone", works_on, 0, false});
 }
 
 int main(void) {
