@@ -16,6 +16,13 @@ void clef__sequence_settle(clef__graph *graph) {
     if (graph->ordered && clef__computed(graph->ordered)) set_last(graph, NULL);
 }
 
+/* One of its results that has to be computed; NULL: none, it is over as it begins. */
+static clef__output *pending_of(clef__node *node) {
+    for (int k = 0; k < node->n_outputs; k++)
+        if (!clef__computed(&node->out[k])) return &node->out[k];
+    return NULL;
+}
+
 /* In a dry run nothing runs, so nothing comes behind it either. */
 void clef__sequence(clef__node *node) {
     clef__graph *graph = clef__graph_of(node->ctx);
@@ -26,7 +33,7 @@ void clef__sequence(clef__node *node) {
     node->after = graph->ordered;
     if (node->after) clef__output_retain(node->after);
     node->dynamic.u[0] = node->op->ordered(node);
-    if (!clef__computed(&node->out[0])) set_last(graph, &node->out[0]);
+    if (pending_of(node)) set_last(graph, pending_of(node));
 }
 
 clef_status clef__run_ordered(clef_context *ctx) {

@@ -26,14 +26,26 @@ static uint64_t take_number(const clef__node *node) {
 typedef struct task {
     const clef_group *group;
     const char *name;
-    clef__meeting meeting; /* but its number, in and out */
+    clef__meeting meeting;   /* but its number, in and out */
+    int64_t n[CLEF__MOST_SUMMED]; /* elements of each tensor, where there are several */
+    int tensors;
 } task;
 
-/* memory: the output, then the input, if there is one.  A send has an output that nobody reads. */
+/* Several tensors are segments of one meeting. */
+static clef_status reduce_several(const task *t, clef__meeting *meeting, void *const *memory, char *line) {
+    clef__segment segment[CLEF__MOST_SUMMED];
+    for (int i = 0; i < t->tensors; i++) segment[i] = (clef__segment){memory[t->tensors + i], memory[i], t->n[i]};
+    meeting->segment = segment;
+    meeting->n_segments = t->tensors;
+    return clef__meet(t->group, meeting, line);
+}
+
+/* memory: the outputs, then the inputs, if there are any.  A send has an output that nobody reads. */
 static clef_status take_part(const task *t, uint64_t number, void *const *memory, char *line) {
     clef__meeting meeting = t->meeting;
     if (!memory) return clef__miss(t->group, "its device failed", line);
     meeting.number = (int64_t)number;
+    if (t->tensors > 1) return reduce_several(t, &meeting, memory, line);
     if (meeting.kind != CLEF__MEET_SEND) meeting.out = memory[0];
     if (meeting.kind != CLEF__MEET_RECV) meeting.in = memory[1];
     return clef__meet(t->group, &meeting, line);
@@ -49,24 +61,34 @@ static clef_status meet(const void *what, uint64_t number, void *const *memory, 
 
 /* ---- lowering ---- */
 
-static void lower(const clef__lowering *lw) {
-    static const clef__routine routine = {.name = "host", .visit = meet};
-    const clef__node *node = clef__lower_node(lw);
+/* What the members tell each other of it: of several tensors, how many numbers they have together. */
+static task task_of(const clef__node *node) {
     const collective_attributes *a = attributes_of(node);
     const clef__output *sent = node->n_inputs ? node->input[0] : node->out;
-    task t = {.group = a->group, .name = node->op->name};
+    task t = {.group = a->group, .name = node->op->name, .tensors = node->n_inputs};
     t.meeting = (clef__meeting){.kind = (clef__meeting_kind)a->kind,
                                 .reduction = (clef_group_reduction)a->reduction,
                                 .dtype = sent->dtype,
                                 .shape = sent->shape,
                                 .peer = (int)a->peer,
                                 .n = clef_shape_numel(sent->shape)};
-    clef__operand in = {0};
-    if (node->n_inputs) in = clef__lower_in_dense(lw, 0, NULL);
-    clef__operand out = clef__lower_out(lw, NULL);
+    if (node->n_inputs <= 1) return t;
+    t.meeting.n = 0;
+    for (int i = 0; i < node->n_inputs; i++) t.meeting.n += t.n[i] = clef_shape_numel(node->input[i]->shape);
+    t.meeting.shape = CLEF_SHAPE(t.meeting.n);
+    return t;
+}
+
+static void lower(const clef__lowering *lw) {
+    static const clef__routine routine = {.name = "host", .visit = meet};
+    const clef__node *node = clef__lower_node(lw);
+    task t = task_of(node);
+    clef__operand in[CLEF__MOST_SUMMED] = {0}, out[CLEF__MOST_SUMMED];
+    for (int i = 0; i < node->n_inputs; i++) in[i] = clef__lower_in_dense(lw, i, NULL);
+    for (int k = 0; k < node->n_outputs; k++) out[k] = clef__lower_output(lw, k, NULL);
     clef__launch_begin(lw, NULL, node->op->name);
-    clef__launch_tensor(lw, out, true);
-    if (node->n_inputs) clef__launch_tensor(lw, in, false);
+    for (int k = 0; k < node->n_outputs; k++) clef__launch_tensor(lw, out[k], true);
+    for (int i = 0; i < node->n_inputs; i++) clef__launch_tensor(lw, in[i], false);
     clef__launch_dynamic(lw, 0);
     clef__launch_routine(lw, &routine, &t, sizeof t);
 }
@@ -77,13 +99,17 @@ static const clef__strategy *const strategies[] = {&(const clef__strategy){.name
 static void cost(const clef__node *node, double *flops, double *bytes) {
     const collective_attributes *a = attributes_of(node);
     bool reduces = a->kind == CLEF__MEET_ALL_REDUCE || a->kind == CLEF__MEET_REDUCE_SCATTER;
-    *flops = reduces ? (double)clef_shape_numel(node->input[0]->shape) : 0;
-    *bytes = clef__output_bytes(node->out) + (node->n_inputs ? clef__output_bytes(node->input[0]) : 0);
+    *flops = *bytes = 0;
+    for (int i = 0; i < node->n_inputs; i++) {
+        *flops += reduces ? (double)clef_shape_numel(node->input[i]->shape) : 0;
+        *bytes += clef__output_bytes(node->input[i]);
+    }
+    for (int k = 0; k < node->n_outputs; k++) *bytes += clef__output_bytes(&node->out[k]);
 }
 
 /* ---- the core ops ---- */
 
-static const clef_op all_reduce_op, sum_op, gather_op, scatter_op, scatter_sum_op, broadcast_op, exchange_op, send_op, recv_op;
+static const clef_op all_reduce_op, sum_op, sum_several_op, gather_op, scatter_op, scatter_sum_op, broadcast_op, exchange_op, send_op, recv_op;
 
 static clef_tensor *apply(const clef_op *op, clef_tensor *x, clef__meeting_kind kind, const collective_attributes *like) {
     collective_attributes a = *like;
@@ -97,6 +123,17 @@ static bool infer_first(clef__call *call) {
                            "the first dimension is the number of ranks"))
         return false;
     return clef__infer_like(call);
+}
+
+static bool infer_several(clef__call *call) {
+    for (int i = 0; i < call->n_inputs; i++) {
+        const clef__output *x = call->input[i];
+        if (!clef__infer_takes(call, x->dtype == call->input[0]->dtype && clef_shape_numel(x->shape) > 0,
+                               "the tensors have one dtype and elements"))
+            return false;
+        call->out[i] = (clef__type){x->shape, x->dtype};
+    }
+    return true;
 }
 
 static bool infer_gather(clef__call *call) {
@@ -171,6 +208,7 @@ static void broadcast_gradient(clef_tensor *const *x, clef_tensor *const *y, cle
     }
 static const clef_op all_reduce_op = COLLECTIVE("all_reduce", clef__infer_like, NULL);
 static const clef_op sum_op = COLLECTIVE("all_reduce", clef__infer_like, sum_gradient);
+static const clef_op sum_several_op = COLLECTIVE("all_reduce", infer_several, NULL);
 static const clef_op gather_op = COLLECTIVE("all_gather", infer_gather, gather_gradient);
 static const clef_op scatter_op = COLLECTIVE("reduce_scatter", infer_scatter, NULL);
 static const clef_op scatter_sum_op = COLLECTIVE("reduce_scatter", infer_scatter, scatter_gradient);
@@ -272,6 +310,12 @@ clef_tensor *clef_all_reduce(clef_tensor *x, clef_group *group, clef_group_reduc
     if (is_alone(group)) return same(x);
     collective_attributes a = {.group = group, .reduction = reduction};
     return apply(is_linear(reduction) ? &sum_op : &all_reduce_op, x, CLEF__MEET_ALL_REDUCE, &a);
+}
+
+bool clef__sum_several(clef_tensor *const *x, int n, clef_group *group, clef_tensor **y) {
+    if (n == 1) return (y[0] = clef_all_reduce(x[0], group, CLEF_GROUP_SUM)) != NULL;
+    collective_attributes a = {.group = group, .kind = CLEF__MEET_ALL_REDUCE, .reduction = CLEF_GROUP_SUM};
+    return clef__apply_all(&sum_several_op, x, n, &a, sizeof a, y, n);
 }
 
 clef_tensor *clef_all_gather(clef_tensor *x, clef_group *group, int dim) {

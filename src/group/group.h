@@ -43,6 +43,13 @@ typedef enum clef__meeting_kind {
     CLEF__MEET_RECV
 } clef__meeting_kind;
 
+/* Elements of an all_reduce that lie together, before and after. */
+typedef struct clef__segment {
+    const void *in;
+    void *out;
+    int64_t n;
+} clef__segment;
+
 /* One meeting.  All but `peer` of send and recv, in and out must be equal on all members: a header of them goes ahead and is compared, so that
    a difference is a line and not a hang or wrong numbers.  `in` and `out` do not overlap; a member with nothing to send still takes
    part.  Elements lie row-major and a part is contiguous: whoever cuts along another dim than 0 brings it there first. */
@@ -56,6 +63,8 @@ typedef struct clef__meeting {
     int peer;         /* root of a broadcast; to or from whom */
     const void *in;
     void *out;
+    const clef__segment *segment; /* of an all_reduce, in place of in and out; NULL: none */
+    int n_segments;
     int64_t n; /* elements of `in`: of all parts for reduce_scatter and all_to_all; of `out` for recv */
 } clef__meeting;
 
@@ -80,6 +89,11 @@ void clef__group_forget_weight(clef_group *group);
    Integers wrap. */
 void clef__combine(void *out, const void *const *in, int n, int64_t elements, clef_dtype dtype, clef_group_reduction reduction,
                    int of);
+
+/* collective.c.  y[i]: the sum of x[i] over the ranks, as one all_reduce, for several ranks: up to CLEF__MOST_SUMMED tensors of one dtype and device, with
+   elements, of any shapes.  No gradient unless n is 1.  False with the error set.  y may be x. */
+enum { CLEF__MOST_SUMMED = CLEF__VISIT_SPANS / 2 };
+bool clef__sum_several(clef_tensor *const *x, int n, clef_group *group, clef_tensor **y);
 
 /* group.c.  The group of all ranks of a transport, owned by the context from now on; NULL with the context's error.  Every rank calls it at
    once: names are gathered.  name: NULL for the usual one; timeout: as of clef_ranks_options. */

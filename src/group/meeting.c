@@ -161,11 +161,41 @@ static void explain(const clef__session *s, clef_status status, char *line) {
     t->fail(t, told);
 }
 
+static clef_status run_session(clef__session *s) {
+    s->whole = (clef__segment){s->what->in, s->what->out, s->what->n};
+    clef_status status = session_open(s) ? take_part(s) : CLEF_MEMORY;
+    session_close(s);
+    return status;
+}
+
+/* Messages want the elements in one piece. */
+static clef_status run_packed(clef__session *s) {
+    clef__meeting whole = *s->what;
+    unsigned char *packed;
+    size_t bytes = (size_t)whole.n * s->element;
+    if (!clef__session_room(s, &packed, 2 * bytes)) return CLEF_MEMORY;
+    size_t at = 0;
+    for (int i = 0; i < whole.n_segments; at += (size_t)whole.segment[i++].n * s->element)
+        clef__put(packed + at, whole.segment[i].in, (size_t)whole.segment[i].n * s->element);
+    whole.in = packed;
+    whole.out = packed + bytes;
+    whole.segment = NULL;
+    const clef__meeting *given = s->what;
+    s->what = &whole;
+    clef_status status = run_session(s);
+    s->what = given;
+    at = bytes;
+    for (int i = 0; status == CLEF_OK && i < given->n_segments; at += (size_t)given->segment[i++].n * s->element)
+        clef__put(given->segment[i].out, packed + at, (size_t)given->segment[i].n * s->element);
+    clef__free(packed);
+    return status;
+}
+
 clef_status clef__meet(const clef_group *group, const clef__meeting *meeting, char *line) {
     clef_transport_failure why = {.rank = -1};
     clef__session s = {.group = group, .what = meeting, .element = clef_dtype_size(meeting->dtype), .why = &why};
-    clef_status status = session_open(&s) ? take_part(&s) : CLEF_MEMORY;
-    session_close(&s);
+    bool packs = meeting->segment && (clef__is_small(&s) || !group->of->transport->begin_sharing);
+    clef_status status = (packs ? run_packed : run_session)(&s);
     if (status != CLEF_OK) explain(&s, status, line);
     return status;
 }

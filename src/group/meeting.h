@@ -19,7 +19,8 @@ typedef struct clef__session {
     clef__header *header;  /* of each member; behind them a place for one more */
     clef_parcel *out, *in; /* to be exchanged next; there is room for two of each member */
     int n_out, n_in;
-    const void **memory;    /* of each member: its `in` and its `out`, where memory is shared */
+    const void **memory;    /* of each member, where memory is shared: its `in` and its `out`, or its segments */
+    clef__segment whole;    /* an all_reduce's only one, where it came without */
     const void **addend;    /* of each member: what is to be combined */
     unsigned char *scratch; /* what was received to be combined */
     clef_transport_failure *why;

@@ -20,7 +20,7 @@ typedef struct part {
     clef_dtype dtype; /* in which it is sent */
     int device;
     int64_t n, bytes;
-    clef_tensor *sum; /* of all ranks, flat */
+    clef_tensor *sum; /* of all ranks */
 } part;
 
 /* One averaging. */
@@ -36,20 +36,20 @@ typedef struct round_of {
 /* ---- what is sent ---- */
 
 static clef_tensor *zeros(const part *p) {
-    return clef__constant(clef_tensor_context(p->slot->parameter), CLEF_SHAPE(p->n), p->dtype, p->device, 0);
+    return clef__constant(clef_tensor_context(p->slot->parameter), clef_tensor_shape(p->slot->parameter), p->dtype, p->device, 0);
 }
 
 static clef_tensor *scaled(clef_tensor *g, double factor) {
     return factor == 1 ? g : clef_mul(g, clef__number(clef_tensor_context(g), clef_tensor_dtype(g), factor));
 }
 
-/* This rank's part of a parameter's gradient, flat.  A factor of 0 leaves zeros, whatever the gradient is. */
+/* This rank's part of a parameter's gradient.  A factor of 0 leaves zeros, whatever the gradient is. */
 static clef_tensor *part_of(const round_of *r, const part *p) {
     const clef__tensor *leaf = clef__get(p->slot->parameter);
     clef_tensor *g = clef__handle(leaf->grad);
     double factor = leaf->weighted ? r->scale : r->scale * clef__group_share(r->o->group);
     if (!g || factor == 0) return zeros(p);
-    return scaled(clef_to(clef_reshape(g, CLEF_SHAPE(p->n)), p->dtype), factor);
+    return scaled(clef_to(g, p->dtype), factor);
 }
 
 static clef_tensor *weigh(clef__averaging *a, clef_tensor *g) {
@@ -77,29 +77,29 @@ static int64_t bucket_bytes(const round_of *r) {
     return clef__smaller(bucket_most, clef__larger(bucket_least, bytes / BUCKETS_LEAST));
 }
 
-/* Where the bucket ends that begins with part `from`: it has one dtype and device, and ends with the part that fills it. */
+/* Where the bucket ends that begins with part `from`: it has one dtype and device, and ends with the part that fills it, or as there are
+   no more in one sum, d_r and the flags among them. */
 static int bucket_end(const round_of *r, int from, int64_t bytes) {
     const part *p = r->part;
-    int end = from;
-    for (int64_t had = 0; end < r->n && had < bytes && p[end].dtype == p[from].dtype && p[end].device == p[from].device; end++)
+    int end = from, most = from + CLEF__MOST_SUMMED - 2;
+    for (int64_t had = 0; end < r->n && end < most && had < bytes && p[end].dtype == p[from].dtype && p[end].device == p[from].device;
+         end++)
         had += p[end].bytes;
     return end;
 }
 
 static bool send_bucket(round_of *r, int from, int end) {
     int n = 0;
-    int64_t at = 0;
     for (int i = from; i < end; i++) r->piece[n++] = part_of(r, &r->part[i]);
     if (from == 0) {
         r->piece[n++] = clef__constant(r->o->ctx, CLEF_SHAPE(1), r->part->dtype, r->part->device, r->weight);
         r->piece[n++] = flags(r, r->part);
     }
-    clef_tensor *sum = clef_all_reduce(clef_concat(r->piece, n, 0), r->o->group, CLEF_GROUP_SUM);
-    if (!sum) return false;
-    for (int i = from; i < end; at += r->part[i++].n) r->part[i].sum = clef_slice(sum, 0, at, at + r->part[i].n, 1);
+    if (!clef__sum_several(r->piece, n, r->o->group, r->piece)) return false;
+    for (int i = from; i < end; i++) r->part[i].sum = r->piece[i - from];
     if (from == 0) {
-        r->total = clef_slice(sum, 0, at, at + 1, 1);
-        r->present = clef_slice(sum, 0, at + 1, at + 1 + r->n, 1);
+        r->total = r->piece[n - 2];
+        r->present = r->piece[n - 1];
     }
     return true;
 }
@@ -116,8 +116,7 @@ static bool send_all(round_of *r) {
 static clef_status take(const round_of *r, const part *p) {
     clef_tensor *parameter = p->slot->parameter;
     clef_tensor *total = clef_to(clef_to_device(r->total, p->device), p->dtype);
-    clef_tensor *mean = clef_reshape(clef_div(p->sum, total), clef_tensor_shape(parameter));
-    clef_tensor *g = clef_to(mean, clef_tensor_dtype(parameter));
+    clef_tensor *g = clef_to(clef_div(p->sum, total), clef_tensor_dtype(parameter));
     return g ? clef_set_grad(parameter, g) : clef_error_status(r->o->ctx);
 }
 
@@ -148,7 +147,7 @@ static void list_parts(round_of *r) {
     clef_optimizer *o = r->o;
     for (int i = o->n - 1; i >= 0; i--) {
         clef_tensor *t = o->slot[i].parameter;
-        if (clef__get(t)->averaging != &o->averaging || !clef_requires_grad(t)) continue;
+        if (clef__get(t)->averaging != &o->averaging || !clef_requires_grad(t) || clef_numel(t) == 0) continue;
         part *p = &r->part[r->n++];
         *p = (part){.slot = &o->slot[i], .n = clef_numel(t), .device = clef_tensor_device(t)};
         p->dtype = clef_tensor_dtype(t) == CLEF_F64 ? CLEF_F64 : CLEF_F32;
@@ -172,7 +171,7 @@ static clef_status average(clef__averaging *a) {
         if (!given) r.weight = share;
         r.scale = given && share != 0 ? r.weight / share : 1;
         list_parts(&r);
-        if (r.n) status = average_parts(&r);
+        status = average_parts(&r);
     }
     clef_set_grad_enabled(o->ctx, was);
     clef__free(r.part);

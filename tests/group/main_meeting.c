@@ -1,6 +1,6 @@
 /* Meetings of ranks that are threads, without a device: random sequences of them against what they should give, by shared memory and by
    messages; splits of the ranks; programs that differ; failures of one rank at each step.  A watchdog ends the test if it hangs.
-   CLEF_SEED: of the sequences.   ctest: plain threads cost=20 */
+   CLEF_SEED: of the sequences.   ctest: labels=threads plain cost=20 */
 #include "group/group.h"
 #include <pthread.h>
 #include <signal.h>
@@ -125,6 +125,30 @@ static clef_status meet(rank *r, const clef_group *g, clef__meeting *m) {
     return r->status;
 }
 
+/* The same with the elements in segments, which lie in memory the other way round; each rank cuts where all do. */
+static clef_status meet_in_segments(rank *r, const clef_group *g, clef__meeting *m, uint64_t at) {
+    enum { MOST = 7 };
+    clef__segment segment[MOST];
+    int n = 2 + (int)(at % (MOST - 1));
+    int32_t *in = malloc(((size_t)m->n + 1) * 4), *out = malloc(((size_t)m->n + 1) * 4);
+    for (int64_t i = 0, from = 0; i < n; i++) {
+        int64_t to = i == n - 1 ? m->n : from + (int64_t)(mix(at + (uint64_t)i) % (uint64_t)(m->n - from + 1));
+        segment[i] = (clef__segment){in + m->n - to, out + m->n - to, to - from};
+        memcpy(in + m->n - to, (const int32_t *)m->in + from, (size_t)(to - from) * 4);
+        from = to;
+    }
+    clef__meeting cut = *m;
+    cut.in = cut.out = NULL;
+    cut.segment = segment;
+    cut.n_segments = n;
+    clef_status status = meet(r, g, &cut);
+    for (int64_t i = 0, from = 0; i < n; from += segment[i++].n)
+        memcpy((int32_t *)m->out + from, segment[i].out, (size_t)segment[i].n * 4);
+    free(in);
+    free(out);
+    return status;
+}
+
 static bool meet_random(rank *r, clef_group *g, uint64_t at) {
     static const int64_t sizes[] = {0, 1, 2, 3, 5, 17, 100, 4095, 4096, 4099, 8000, BIG};
     clef__meeting m = {.kind = (clef__meeting_kind)(at % 6), .dtype = CLEF_I32, .number = (int64_t)g->number++};
@@ -139,7 +163,8 @@ static bool meet_random(rank *r, clef_group *g, uint64_t at) {
     in[m.n] = out[n_out] = 12345;
     m.in = in;
     m.out = out;
-    bool ok = meet(r, g, &m) == CLEF_OK;
+    bool cut = m.kind == CLEF__MEET_ALL_REDUCE && mix(at) % 2;
+    bool ok = (cut ? meet_in_segments(r, g, &m, at) : meet(r, g, &m)) == CLEF_OK;
     EXPECT(ok, "%s", r->line);
     for (int64_t i = 0; ok && i < n_out; i++) ok = out[i] == wanted(&m, g, at, i);
     EXPECT(ok, "kind %d, reduction %d, rank %d of %d, %lld elements", (int)m.kind, (int)m.reduction, g->rank, g->size,

@@ -1,6 +1,6 @@
 /* What ranks begin with and what each gets: batches of a loader, item for item those of one rank; modules that clef_replicate makes equal;
    one line on every rank where data, options or modules differ; and a net whose rank has no items of a batch.
-   ctest: cost=20 plain threads */
+   ctest: cost=20 plain */
 #include "ranks.h"
 #include <math.h>
 
@@ -25,11 +25,10 @@ typedef struct record {
 static record alone, seen[MOST_RANKS];
 
 static clef_dataset *make_data(clef_context *ctx, int64_t n) {
-    static float x[MOST_ITEMS * PIXELS];
-    static int64_t y[MOST_ITEMS];
-    static _Atomic bool filled;
-    for (int i = 0; !filled && i < MOST_ITEMS * PIXELS; i++) x[i] = (float)(i * 37 % 101) / 101;
-    for (int i = 0; !filled && i < MOST_ITEMS; i++) y[i] = i;
+    float x[MOST_ITEMS * PIXELS];
+    int64_t y[MOST_ITEMS];
+    for (int i = 0; i < MOST_ITEMS * PIXELS; i++) x[i] = (float)(i * 37 % 101) / 101;
+    for (int i = 0; i < MOST_ITEMS; i++) y[i] = i;
     return clef_dataset_arrays(ctx, x, CLEF_SHAPE(1, SIDE, SIDE), y, n);
 }
 
