@@ -19,6 +19,10 @@ foreach(source IN LISTS mpi_test_sources)
     add_test(NAME mpi/${name}_${n} COMMAND sh ${on_ranks} "${MPIEXEC_EXECUTABLE}" ${n} ${program})
     clef_test_properties(mpi/${name}_${n} ${source} unit)
     set_property(TEST mpi/${name}_${n} PROPERTY PROCESSORS ${n})
+    if(CLEF_SANITIZE) # MPI's leaks are known by the callers' names
+      set_property(TEST mpi/${name}_${n} APPEND PROPERTY ENVIRONMENT
+        "ASAN_OPTIONS=detect_leaks=1:handle_abort=1:fast_unwind_on_malloc=0")
+    endif()
   endforeach()
 endforeach()
 # Its allocations fail where it says.

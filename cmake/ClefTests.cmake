@@ -281,8 +281,13 @@ if(SH)
   set(frame_tests frame/headers_cxx frame/listings frame/rooms frame/format frame/rooms_catch frame/on_driver_catch frame/kernel_syntax frame/generators)
   if(TARGET clef_shared)
     add_test(NAME frame/exports COMMAND ${SH} ${CMAKE_CURRENT_SOURCE_DIR}/tests/frame/exports.sh
-      $<TARGET_FILE:clef_shared> ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+      $<TARGET_LINKER_FILE:clef_shared> ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
     list(APPEND frame_tests frame/exports)
+    if(TARGET clef_mpi)
+      add_test(NAME frame/exports_mpi COMMAND ${SH} ${CMAKE_CURRENT_SOURCE_DIR}/tests/frame/exports.sh
+        $<TARGET_LINKER_FILE:clef_mpi> ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+      list(APPEND frame_tests frame/exports_mpi)
+    endif()
   endif()
   if(TARGET clef_tool)
     add_test(NAME frame/manual COMMAND ${SH} ${CMAKE_CURRENT_SOURCE_DIR}/tests/frame/manual.sh ${CMAKE_CURRENT_SOURCE_DIR}

@@ -35,7 +35,9 @@ static void keep(results *to, clef_tensor *y) {
     to->used += n;
 }
 
-static float value(int seed, int r, int i) { return (float)((seed * 7919 + r * 104729 + i * 1299721) % 20011) / 977.0f - 10.0f; }
+static float value(int seed, int r, int i) {
+    return (float)((seed * 7919 + r * 104729 + (int64_t)i * 1299721) % 20011) / 977.0f - 10.0f;
+}
 
 static clef_tensor *make(clef_context *ctx, clef_dtype dtype, int seed, int r, clef_shape shape) {
     int n = (int)clef_shape_numel(shape);
