@@ -137,7 +137,7 @@ Test(seen, a_copy_that_is_written_to_is_needed) {
     end(&s);
 }
 
-static clef_status visit(const void *what, uint64_t number, void *const *memory, char *line) {
+static clef_status visit(const void *what, const uint64_t *number, void *const *memory, char *line) {
     (void)what, (void)number, (void)memory, (void)line;
     return CLEF_OK;
 }
