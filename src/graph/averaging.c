@@ -10,7 +10,7 @@ void clef__set_share(clef_context *ctx, clef__share share) {
 }
 
 clef__share clef__share_of(clef_context *ctx) {
-    const clef__graph *graph = clef__graph_of(ctx);
+    const clef__graph *graph = ctx ? clef__graph_of(ctx) : NULL; /* of a handle that is none, which its op refuses later */
     return graph ? graph->share : (clef__share){0};
 }
 
