@@ -342,6 +342,7 @@ Test(uses, by_words) {
     cr_expect_eq(clef__uses(NULL, "", "-DDT=f32 -DW=16"), USES_4 | USES_16);
     cr_expect_eq(clef__uses(NULL, "#define CALLS_MATH", "-DDT=bf16 -DW=8"), USES_4 | USES_8 | USES_HALVES | USES_MATH);
     cr_expect_eq(clef__uses("\n#define W 8\nx * y", NULL, ""), USES_8);
+    cr_expect_eq(clef__uses("#define W 8\nROUND_f16(W, ROUND_bf16(W, v))", NULL, ""), USES_8 | USES_HALVES);
     cr_expect_eq(clef__uses("expand(f32), long at = 1e2f + 0x1p2f;", NULL, ""), USES_4 | USES_8 | USES_16);
     cr_expect_eq(clef__uses("#define W 4\nLOAD(f64, 4, p, 0)", NULL, ""), USES_4 | USES_DOUBLE | USES_LONG);
     cr_expect_eq(clef__uses("#define W 4\nf(1.0)", NULL, ""), USES_4 | USES_DOUBLE);
