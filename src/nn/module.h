@@ -95,6 +95,11 @@ clef_tensor *clef__forward_child(clef_module *module, const char *name, clef_ten
 clef_tensor *clef__forward_sequential(clef_module *module, clef_tensor *x, void *user);
 /* Is its forward that of clef_sequential?  Then its children may lie on different devices. */
 bool clef__is_sequential(const clef_module *module);
+/* The layers that a clef_sequential can be cut between: its children and those of a clef_sequential inside.  One that recomputes is a
+   layer itself: its inside is no memory that stays.  Returns how many; layer: is filled with them unless NULL. */
+int clef__sequential_layers(const clef_module *net, clef_module **layer);
+/* place_auto.c: what a training step of each takes with this input, by nominal facts of the device that it lies on. */
+clef_status clef__layer_seconds(clef_module *net, clef_tensor *input, double *seconds);
 /* The device that all tensors of the tree lie on; -1: there are none, or they lie on several. */
 int clef__module_device(const clef_module *module);
 /* clef_forward as a layer of a sequential: x is brought to the layer's device. */
