@@ -179,6 +179,7 @@ endfunction()
 # ---- the plain programs ----
 
 file(GLOB plain_sources CONFIGURE_DEPENDS tests/*/main_*.c)
+list(FILTER plain_sources EXCLUDE REGEX "/tests/mpi/")
 foreach(source IN LISTS plain_sources)
   get_filename_component(name ${source} NAME_WE)
   # Whole trainings, a loader layer, kernels that leave their memory: too long, or not made, for instrumented builds.
@@ -201,6 +202,7 @@ foreach(source IN LISTS plain_sources)
     endif()
   endif()
 endforeach()
+include(ClefMpiTests)
 if(CLEF_SANITIZE)
   return()
 endif()
@@ -272,7 +274,8 @@ if(SH)
   add_test(NAME frame/generators COMMAND ${SH} ${CMAKE_CURRENT_SOURCE_DIR}/tests/frame/generators.sh
     ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_COMMAND} ${CMAKE_C_COMPILER})
   add_test(NAME frame/headers_cxx COMMAND ${SH} ${CMAKE_CURRENT_SOURCE_DIR}/tests/frame/headers_cxx.sh
-    $<IF:$<BOOL:${CMAKE_CXX_COMPILER}>,${CMAKE_CXX_COMPILER},c++> ${CMAKE_CURRENT_SOURCE_DIR}/include ${generated_include})
+    $<IF:$<BOOL:${CMAKE_CXX_COMPILER}>,${CMAKE_CXX_COMPILER},c++> "$<JOIN:${MPI_C_INCLUDE_DIRS},:>"
+    ${CMAKE_CURRENT_SOURCE_DIR}/include ${generated_include})
   add_test(NAME frame/listings COMMAND ${SH} ${CMAKE_CURRENT_SOURCE_DIR}/tests/frame/listings.sh
     ${CMAKE_CURRENT_SOURCE_DIR} ${generated_include} ${CMAKE_C_COMPILER} $<$<TARGET_EXISTS:clef_shared>:$<TARGET_FILE:${clef_library}>>)
   set(frame_tests frame/headers_cxx frame/listings frame/rooms frame/format frame/rooms_catch frame/on_driver_catch frame/kernel_syntax frame/generators)

@@ -68,6 +68,59 @@ CLEF_API clef_tensor *clef_pipeline_clip_grad_norm(clef_pipeline *pipeline, doub
        if (clef_pipeline_gather(pipe, opt) == CLEF_OK && clef_group_rank(all) == 0) clef_save(net, "net.safetensors");  */
 CLEF_API clef_status clef_pipeline_gather(clef_pipeline *pipeline, clef_optimizer *opt);
 
+/* ---- shards: layers that are spread over the ranks of a group ----
+   Each rank keeps a part of a layer's weight and computes a part of its result.  All ranks have the same inputs and compute the same loss;
+   a value is whole (the same on all ranks) or split (each rank has its part, in rank order along one dimension).  Parameters that are
+   not cut get the same gradients on all ranks, if what reads them is whole.  Shoeybi et al., "Megatron-LM: training multi-billion
+   parameter language models using model parallelism", 2019.
+
+   Random numbers are the same on all ranks (clef_seed): dropout of a whole value drops the same everywhere, of a split one the same in each
+   part. */
+typedef struct clef_shard_options {
+    bool gather_output; /* dim 0: the result is made whole; else it stays split */
+    bool whole_input;   /* dim 1: the input is whole, and each rank takes its part; else it is split already */
+} clef_shard_options;
+/* Cuts the weights of all layers of a net whose dotted names match a pattern: * stands for any part of a name between dots, ? for one
+   letter; "" is the net itself.  With n ranks:
+     linear     dim 0  y_r = x·W_rᵀ + b_r, W_r [out/n,in]: x whole, y split along its last dimension, as is the bias
+                dim 1  y = Σ x_r·W_rᵀ + b, W_r [out,in/n]: x split along its last dimension, y whole, the bias added once
+     conv2d     dim 0  output channels: x whole, y split along dimension 1
+                dim 1  input channels: x split along dimension 1, y whole; without groups
+     embedding  dim 0  entries: indices whole, y whole, each rank looks up those that it has
+                dim 1  width: indices whole, y split along its last dimension
+   A linear of dim 0, something pointwise and a linear of dim 1 take one sum over the ranks forward and one backward.  A weight that two
+   layers share is cut once, if both are cut alike.
+   Call it on all ranks, with a net that is the same on all, and before the optimizer is made; parameters stay the tensors that they
+   were, with another shape.  CLEF_SHAPE where a size cannot be cut into equal parts, CLEF_INVALID where no name matches, or a layer is
+   of another kind or cut already; then nothing changes.
+       clef_module_shard(net, "blocks.*.fc1", all, 0, NULL);
+       clef_module_shard(net, "blocks.*.fc2", all, 1, NULL);  */
+CLEF_API clef_status clef_module_shard(clef_module *net, const char *pattern, clef_group *group, int dim,
+                                       const clef_shard_options *options);
+/* Brings the whole weights back on all ranks, of all layers of the net that are cut: for clef_save, or to go on without the group.  Gradients
+   are cleared.  Cut again alike, the layers go on with the optimizer that they had.
+       clef_module_unshard(net);  if (clef_group_rank(all) == 0) clef_save(net, "net.safetensors");  */
+CLEF_API clef_status clef_module_unshard(clef_module *net);
+/* clef_cross_entropy of logits that are split along their classes: [n,c/ranks,...] of each rank, class indices [n,...] whole, the same loss
+   on all ranks.  The logits are never gathered: with m = max and Σ over all classes,
+       loss = log Σ exp(x - m) - (1-ε)·(x[t] - m) - ε/c·Σ (x - m)
+   takes one maximum and one sum of three numbers for each target over the group, and nothing backward.  CLEF_DTYPE for probabilities as
+   target; the rest is as with clef_cross_entropy.
+       clef_tensor *loss = clef_parallel_cross_entropy(clef_forward(net, x), y, all, NULL);   the head: cut with dim 0, not gathered  */
+CLEF_API clef_tensor *clef_parallel_cross_entropy(clef_tensor *logits, clef_tensor *target, clef_group *group,
+                                                  const clef_loss_options *options);
+
+/* For modules of your own: borders between what is whole and what is split.  Each is the other's gradient: copy and reduce, gather and
+   scatter.  (clef_all_reduce has another gradient: that of the sum of all ranks' losses.) */
+/* x, whole, for parts that each rank computes of it: x itself.  Gradient: the sum over the ranks. */
+CLEF_API clef_tensor *clef_copy_to_group(clef_tensor *x, clef_group *group);
+/* The sum over the ranks, whole.  Gradient: the result's. */
+CLEF_API clef_tensor *clef_reduce_from_group(clef_tensor *x, clef_group *group);
+/* The parts x [n, …], one behind the other along `dim`: whole.  Gradient: this rank's part of the result's. */
+CLEF_API clef_tensor *clef_gather_from_group(clef_tensor *x, clef_group *group, int dim);
+/* This rank's part of x, whole, cut along `dim` into equal parts (CLEF_SHAPE).  Gradient: the parts' ones gathered. */
+CLEF_API clef_tensor *clef_scatter_to_group(clef_tensor *x, clef_group *group, int dim);
+
 #ifdef __cplusplus
 }
 #endif

@@ -252,7 +252,8 @@ clef_loader *clef_loader_open(clef_dataset *data, const clef_loader_options *opt
     const char *wrong = wrong_options(data, o);
     if (wrong) return refuse_data(data, wrong);
     if (!batch_fits(data, o->batch < data->size ? o->batch : data->size)) return refuse_data(data, "a batch is too large");
-    if (o->group && o->group->ctx != data->ctx) return refuse_data(data, "the group belongs to another context; each rank has its own");
+    if (o->group && o->group->ctx != data->ctx)
+        return refuse_data(data, "the group belongs to another context; each rank has its own");
     clef__batches batches = {{data->size, o->batch, o->shuffle, o->drop_last, (int64_t)o->seed}};
     if (clef_group_size(o->group) > 1 && clef__agree_on_batches(data->ctx, o->group, &batches) != CLEF_OK) return NULL;
     clef_loader *loader = clef__calloc(1, sizeof *loader);

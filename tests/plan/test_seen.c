@@ -137,6 +137,25 @@ Test(seen, a_copy_that_is_written_to_is_needed) {
     end(&s);
 }
 
+static clef_status visit(const void *what, uint64_t number, void *const *memory, char *line) {
+    (void)what, (void)number, (void)memory, (void)line;
+    return CLEF_OK;
+}
+
+Test(seen, routines_read_elsewhere_but_the_host_does_not) {
+    static const clef__routine routine = {.name = "routine"}, host = {.name = "host", .visit = visit};
+    for (int visits = 0; visits < 2; visits++) {
+        sample s;
+        begin(&s);
+        add_copy(&s, 1, 0, 0);
+        clef__launch *launch = add(&s, CLEF__LAUNCH_ROUTINE, 1);
+        launch->routine = visits ? &host : &routine;
+        add_arg(launch, 1, false);
+        cr_expect_eq(copies_left(&s), visits);
+        end(&s);
+    }
+}
+
 Test(seen, not_all_that_reads_can_read_elsewhere) {
     for (int how = 0; how < 3; how++) {
         sample s;

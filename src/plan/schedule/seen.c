@@ -4,7 +4,8 @@
    itself, if
      - nothing but the copy writes to that memory, and no result lies there,
      - nothing overwrites the value before the last of those has read it,
-     - these are launches that can read it there: kernels, routines, and copies in a second queue,
+     - these are launches that can read it there: kernels, routines, and copies in a second queue (no visits of the host, which map what
+       lies on their device),
      - the devices differ: a value that comes back stays a copy, as a launch may write to the former one, which it would then read, too.
    The value then lives until the last of them has run (memory.c), and edges between the compute queues keep that order (edges.c). */
 #include "plan/schedule/schedule.h"
@@ -20,8 +21,8 @@ typedef struct fact {
 
 static bool reads_anywhere(const clef__launch *launch) {
     switch (launch->kind) {
-    case CLEF__LAUNCH_KERNEL:
-    case CLEF__LAUNCH_ROUTINE: return true;
+    case CLEF__LAUNCH_KERNEL: return true;
+    case CLEF__LAUNCH_ROUTINE: return !clef__is_visit(launch);
     case CLEF__LAUNCH_COPY: return launch->beside;
     default: return false;
     }
