@@ -10,6 +10,7 @@
 #include "nn/module.h"
 #include "ops/ops.h"
 #include "parallel/parallel.h"
+#include "runtime/arithmetic.h"
 
 /* ---- pipelines ---- */
 
@@ -91,7 +92,10 @@ static clef_status failure(const clef_pipeline *p) {
     return status ? status : CLEF_INVALID;
 }
 
-static double weight_of(const step *s, int k) { return (double)clef__micro_items(&s->call, k) / (double)s->call.items; }
+/* 1 for the only micro-batch of a rank that has no items. */
+static double weight_of(const step *s, int k) {
+    return s->call.items ? (double)clef__micro_items(&s->call, k) / (double)s->call.items : 1;
+}
 
 /* What the stage's micro-batch is at its begin (0) or its end (1). */
 static const clef__border *border_of(const step *s, int k, int end) {
@@ -292,8 +296,8 @@ static clef_status check_step(const clef_pipeline *p, clef_tensor *x, clef_tenso
         return clef__fail(p->ctx, CLEF_INVALID, "pipeline_step: x or y belongs to another context");
     if (!loss) return clef__fail(p->ctx, CLEF_INVALID, "pipeline_step: loss is NULL; give clef_cross_entropy, for one");
     clef_shape a = clef_tensor_shape(x), b = clef_tensor_shape(y);
-    if (a.rank > 0 && b.rank > 0 && a.dim[0] == b.dim[0] && a.dim[0] > 0) return CLEF_OK;
-    return clef__fail(p->ctx, CLEF_SHAPE, "pipeline_step: x %s and y %s must have items, one or more, as their first dimension",
+    if (a.rank > 0 && b.rank > 0 && a.dim[0] == b.dim[0]) return CLEF_OK;
+    return clef__fail(p->ctx, CLEF_SHAPE, "pipeline_step: x %s and y %s must have as many items as their first dimension",
                       clef__shape_text(a), clef__shape_text(b));
 }
 
@@ -306,7 +310,7 @@ clef_status clef_pipeline_step(clef_pipeline *p, clef_tensor *x, clef_tensor *y,
     step s = {.p = p, .call = {.x = x, .y = y, .loss = loss, .options = options}, .random = clef_random_get(p->ctx)};
     int64_t wanted = p->options.micro_batches ? p->options.micro_batches : 4 * p->stages;
     s.call.items = clef_tensor_shape(x).dim[0];
-    s.call.micro_batches = (int)(wanted < s.call.items ? wanted : s.call.items);
+    s.call.micro_batches = (int)clef__larger(clef__smaller(wanted, s.call.items), 1);
     s.micro = clef__calloc((size_t)s.call.micro_batches, sizeof *s.micro);
     s.action = clef__calloc(2 * (size_t)s.call.micro_batches, sizeof *s.action);
     if (s.micro && s.action) status = run(&s, mean);
