@@ -11,6 +11,7 @@
 #include "clef/optim.h"
 #include "clef/data.h"
 #include "clef/io.h"
+#include "clef/parallel.h"
 #include "clef/train.h"
 #include "clef/tune.h"
 #endif

@@ -289,6 +289,8 @@ typedef struct clef_loss_options {
     int64_t ignore_index;
     double delta; /* huber: 0: 1 */
 } clef_loss_options;
+/* Any of these losses, or one of your own. */
+typedef clef_tensor *(*clef_loss_fn)(clef_tensor *output, clef_tensor *target, const clef_loss_options *options);
 /* Of logits [n,c,...] with p = softmax over dimension 1, and
      class indices t [n,...] (whole numbers): -(1-ε)·log p[t] - ε·(Σ over k of log p[k])/c;
      probabilities q [n,c,...] (floats):      -Σ over k of ((1-ε)·q[k] + ε/c)·log p[k]; nothing is ignored;

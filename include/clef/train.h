@@ -11,9 +11,6 @@
 extern "C" {
 #endif
 
-/* Any loss of clef/ops.h: clef_cross_entropy, clef_mse_loss, … or one of your own. */
-typedef clef_tensor *(*clef_loss_fn)(clef_tensor *output, clef_tensor *target, const clef_loss_options *options);
-
 /* A loss of all outputs of a module and all targets of a batch: a scalar, or what is averaged to one; NULL is a failure. */
 typedef clef_tensor *(*clef_loss_call_fn)(clef_tensor *const *outputs, int n_outputs, clef_tensor *const *targets, int n_targets,
                                           void *user);

@@ -200,6 +200,10 @@ static inline clef__node *clef__node_of(const clef_tensor *t) {
 /* ---- tensors and nodes (tensor.c) ---- */
 clef_tensor *clef__tensor_new(clef__output *out); /* a temporary; takes its own reference */
 void clef__tensor_drop(clef_tensor *t);           /* frees a temporary before its time; NULL is allowed */
+/* How many handles the context made so far; and the end of all temporaries that were made since it was `made`, before their time: what
+   only they held goes. */
+uint64_t clef__handles_made(clef_context *ctx);
+void clef__drop_since(clef_context *ctx, uint64_t made);
 /* An owner inside the library takes t, which then lives whatever users keep and release.  NULL is allowed and given back. */
 clef_tensor *clef__own(clef_tensor *t);
 /* With room for the inputs; the caller has a reference. */

@@ -15,6 +15,7 @@ typedef struct clef__graph {
     clef__evaluator evaluate; /* NULL until the context is open */
     uint64_t step;            /* number of the present one, from 1 */
     uint64_t made;            /* temporaries made in it: an empty step does not count */
+    uint64_t handles;         /* made so far */
     uint64_t traversal;
     uint64_t nodes; /* made so far */
     bool no_grad, differentiating;

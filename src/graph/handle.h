@@ -45,6 +45,7 @@ struct clef__tensor {
             clef__averaging *averaging;    /* of its gradients over ranks, or NULL */
             double factor, next_factor;    /* what makes the gradient that part; once backward has left its own */
             uint64_t until;                /* the last step in which it is a temporary; 0: it is none */
+            uint64_t number;               /* of the handles that its context made, from 1 */
             clef__tensor *previous, *next; /* in the context's list of temporaries or of kept tensors */
         };
         clef__ended ended;

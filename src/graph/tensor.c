@@ -256,6 +256,7 @@ clef_tensor *clef__tensor_new(clef__output *out) {
     }
     t->out = out;
     t->until = graph->step + 1;
+    t->number = ++graph->handles;
     clef__output_retain(out);
     out->passing++;
     link_tensor(graph, t);
@@ -332,6 +333,16 @@ void clef__never_temporary(clef_tensor *handle) {
 void clef__tensor_drop(clef_tensor *handle) {
     clef__tensor *t = clef__get(handle);
     if (t && !is_kept(t)) free_tensor(clef__graph_of(t->ctx), t, true);
+}
+
+uint64_t clef__handles_made(clef_context *ctx) { return clef__graph_of(ctx)->handles; }
+
+void clef__drop_since(clef_context *ctx, uint64_t made) {
+    clef__graph *graph = clef__graph_of(ctx);
+    for (clef__tensor *t = graph->temporaries, *next; t; t = next) {
+        next = t->next;
+        if (t->number > made) free_tensor(graph, t, true);
+    }
 }
 
 /* ---- gradients of leaves ---- */

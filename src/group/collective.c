@@ -233,6 +233,20 @@ static void scatter_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_
     dx[0] = all;
 }
 
+/* Where all ranks go on with the same, and differentiate the same: each addend's gradient is that of the sum, a part's is its part. */
+static void same_sum_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                              clef_tensor **dx) {
+    (void)x, (void)y, (void)wanted;
+    dx[0] = g[0];
+}
+
+static void same_gather_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                                 clef_tensor **dx) {
+    (void)wanted;
+    int rank = attributes_of(clef__node_of(y[0]))->group->rank;
+    dx[0] = clef_reshape(clef_slice(g[0], 0, rank, rank + 1, 1), clef_tensor_shape(x[0]));
+}
+
 static void exchange_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
                               clef_tensor **dx) {
     (void)x, (void)wanted;
@@ -262,6 +276,8 @@ static const clef_op sum_several_op = COLLECTIVE_BY("all_reduce", infer_several,
 static const clef_op gather_op = COLLECTIVE("all_gather", infer_gather, gather_gradient);
 static const clef_op scatter_op = COLLECTIVE("reduce_scatter", infer_scatter, NULL);
 static const clef_op scatter_sum_op = COLLECTIVE("reduce_scatter", infer_scatter, scatter_gradient);
+static const clef_op same_sum_op = COLLECTIVE("all_reduce", clef__infer_like, same_sum_gradient);
+static const clef_op same_gather_op = COLLECTIVE("all_gather", infer_gather, same_gather_gradient);
 static const clef_op broadcast_op = COLLECTIVE("broadcast", clef__infer_like, broadcast_gradient);
 static const clef_op exchange_op = COLLECTIVE("all_to_all", infer_first, exchange_gradient);
 static const clef_op send_op = COLLECTIVE("send", infer_token, NULL);
@@ -372,6 +388,18 @@ clef_tensor *clef_all_gather(clef_tensor *x, clef_group *group, int dim) {
     if (!given("all_gather", x, group) || !has_dim("all_gather", x, &dim, 1)) return NULL;
     if (is_alone(group)) return same(x);
     return rows_back(apply(&gather_op, x, CLEF__MEET_ALL_GATHER, &(collective_attributes){.group = group}), dim);
+}
+
+clef_tensor *clef__same_all_reduce(clef_tensor *x, clef_group *group) {
+    if (!given("reduce_from_group", x, group) || !may_reduce("reduce_from_group", x, CLEF_GROUP_SUM)) return NULL;
+    if (is_alone(group)) return same(x);
+    return apply(&same_sum_op, x, CLEF__MEET_ALL_REDUCE, &(collective_attributes){.group = group});
+}
+
+clef_tensor *clef__same_all_gather(clef_tensor *x, clef_group *group, int dim) {
+    if (!given("gather_from_group", x, group) || !has_dim("gather_from_group", x, &dim, 1)) return NULL;
+    if (is_alone(group)) return same(x);
+    return rows_back(apply(&same_gather_op, x, CLEF__MEET_ALL_GATHER, &(collective_attributes){.group = group}), dim);
 }
 
 clef_tensor *clef_reduce_scatter(clef_tensor *x, clef_group *group, int dim, clef_group_reduction reduction) {

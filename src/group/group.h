@@ -116,6 +116,11 @@ enum { CLEF__RANKS = 256 };
 typedef char clef__device_name[256];
 clef_status clef__rank_devices(const char *what, const char *devices, clef__device_name *device, int *n);
 
+/* collective.c: clef_all_reduce (sum) and clef_all_gather where every rank computes the same from the result, and the gradient that all
+   ranks get for it is that of one such computation: nothing is summed over ranks on the way back. */
+clef_tensor *clef__same_all_reduce(clef_tensor *x, clef_group *group);
+clef_tensor *clef__same_all_gather(clef_tensor *x, clef_group *group, int dim);
+
 /* threads.c: the transport of n ranks in one process. */
 typedef struct clef__hub clef__hub;
 clef__hub *clef__hub_open(int n); /* NULL without memory */

@@ -15,6 +15,20 @@ clef_tensor *clef__forward_sequential(clef_module *module, clef_tensor *x, void 
 
 bool clef__is_sequential(const clef_module *module) { return module->forward == clef__forward_sequential; }
 
+int clef__sequential_layers(const clef_module *net, clef_module **layer) {
+    int n = 0;
+    for (int i = 0; i < net->n; i++) {
+        if (net->entry[i].kind != CLEF__CHILD) continue;
+        clef_module *child = net->entry[i].child;
+        if (clef__is_sequential(child) && !child->recompute) n += clef__sequential_layers(child, layer ? layer + n : NULL);
+        else {
+            if (layer) layer[n] = child;
+            n++;
+        }
+    }
+    return n;
+}
+
 /* A sequential inside brings values to its own layers, so that those at its start without parameters follow their input too. */
 clef_tensor *clef__forward_there(clef_module *layer, clef_tensor *x) {
     if (clef__context_devices(layer->ctx) == 1 || clef__is_sequential(layer)) return clef_forward(layer, x);

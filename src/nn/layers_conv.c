@@ -31,6 +31,13 @@ clef_module *clef_nn_conv2d(clef_context *ctx, int64_t in, int64_t out, int kern
     return clef__init_bias(c->bias, in / groups * kernel * width) == CLEF_OK ? m : NULL;
 }
 
+bool clef__conv2d_of(const clef_module *module, clef__layer *layer) {
+    if (module->forward != forward_conv2d) return false;
+    const conv2d *c = module->user;
+    *layer = (clef__layer){.kind = CLEF__CONV2D, .weight = c->weight, .bias = c->bias, .conv = c->options};
+    return true;
+}
+
 typedef struct pool2d {
     clef_tensor *(*pool)(clef_tensor *x, int kh, int kw, const clef_pool2d_options *options);
     int kernel;

@@ -48,3 +48,13 @@ static clef_tensor *forward_flatten(clef_module *module, clef_tensor *x, void *u
 }
 
 clef_module *clef_nn_flatten(clef_context *ctx) { return clef__module_make(ctx, "flatten", forward_flatten, NULL, 0); }
+
+bool clef__layer_of(const clef_module *module, clef__layer *layer) {
+    if (module->forward == forward_linear) {
+        const linear *l = module->user;
+        *layer = (clef__layer){.kind = CLEF__LINEAR, .weight = l->weight, .bias = l->bias};
+    } else if (module->forward == forward_embedding)
+        *layer = (clef__layer){.kind = CLEF__EMBEDDING, .weight = *(clef_tensor **)module->user, .bias = CLEF_NONE};
+    else return clef__conv2d_of(module, layer);
+    return true;
+}

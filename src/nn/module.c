@@ -8,6 +8,7 @@ static void free_module(clef_module *m) {
     for (int i = 0; i < m->n; i++) clef__free(m->entry[i].name);
     for (int i = 0; i < m->n_flat; i++) clef__free((char *)m->flat[i].name);
     if (m->owns_user) clef__free(m->user);
+    clef__free(m->shard);
     clef__free(m->entry);
     clef__free(m->flat);
     clef__free(m->hook);

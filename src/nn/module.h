@@ -37,6 +37,7 @@ struct clef_module {
     bool own_mode; /* set on this module by itself, and not on one above it since */
     bool frozen;
     bool recompute;
+    void *shard; /* a block of the parallel room's: how its tensors are cut over a group; NULL: they are whole */
     clef__entry *entry;
     int n, capacity;
     clef__hook *hook;
@@ -95,6 +96,11 @@ clef_tensor *clef__forward_child(clef_module *module, const char *name, clef_ten
 clef_tensor *clef__forward_sequential(clef_module *module, clef_tensor *x, void *user);
 /* Is its forward that of clef_sequential?  Then its children may lie on different devices. */
 bool clef__is_sequential(const clef_module *module);
+/* The layers that a clef_sequential can be cut between: its children and those of a clef_sequential inside.  One that recomputes is a
+   layer itself: its inside is no memory that stays.  Returns how many; layer: is filled with them unless NULL. */
+int clef__sequential_layers(const clef_module *net, clef_module **layer);
+/* place_auto.c: what a training step of each takes with this input, by nominal facts of the device that it lies on. */
+clef_status clef__layer_seconds(clef_module *net, clef_tensor *input, double *seconds);
 /* The device that all tensors of the tree lie on; -1: there are none, or they lie on several. */
 int clef__module_device(const clef_module *module);
 /* clef_forward as a layer of a sequential: x is brought to the layer's device. */
@@ -103,6 +109,15 @@ clef_tensor *clef__forward_there(clef_module *layer, clef_tensor *x);
 clef_module *clef__attach(clef_module *parent, const char *name, clef_module *child);
 /* Calls visit on module and everything below it, parents first. */
 void clef__module_visit(clef_module *module, void (*visit)(clef_module *, void *), void *user);
+/* What a layer with a weight is made of, for those that can be cut into shards.  False: it is none of them. */
+typedef enum clef__layer_kind { CLEF__LINEAR, CLEF__EMBEDDING, CLEF__CONV2D } clef__layer_kind;
+typedef struct clef__layer {
+    clef__layer_kind kind;
+    clef_tensor *weight, *bias; /* bias: CLEF_NONE where there is none */
+    clef_conv2d_options conv;
+} clef__layer;
+bool clef__layer_of(const clef_module *module, clef__layer *layer);
+bool clef__conv2d_of(const clef_module *module, clef__layer *layer); /* the part of it that layers_conv.c knows */
 /* Appends the dotted name of `wanted` below root to path, as far as there is room; false, path as it was, where it is not below. */
 bool clef__module_path(const clef_module *root, const clef_module *wanted, char *path, size_t size);
 /* 1536 → "1.5 KiB". */

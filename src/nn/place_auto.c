@@ -38,7 +38,7 @@ typedef struct placing {
     int device[CLEF_PLACEMENT_MOST], devices;
     double limit[CLEF_PLACEMENT_MOST];
     layer *layer;
-    int n, capacity;
+    int n;
     owned *owned;
     int n_owned, owned_capacity;
     int *first; /* layer of each unit, and the number of layers */
@@ -96,19 +96,15 @@ static clef_status read_options(placing *p) {
 
 /* ---- layers ---- */
 
-/* A sequential that recomputes is one layer: its inside is no memory that stays. */
-static bool gather(placing *p, clef_module *m) {
-    for (int i = 0; i < m->n; i++) {
-        if (m->entry[i].kind != CLEF__CHILD) continue;
-        clef_module *child = m->entry[i].child;
-        if (clef__is_sequential(child) && !child->recompute) {
-            if (!gather(p, child)) return false;
-            continue;
-        }
-        if (!clef__grow(&p->layer, p->n, &p->capacity, sizeof *p->layer)) return false;
-        p->layer[p->n++] = (layer){.module = child};
-    }
-    return true;
+static bool gather(placing *p) {
+    int n = clef__sequential_layers(p->net, NULL);
+    clef_module **module = clef__calloc((size_t)n + 1, sizeof *module);
+    p->layer = clef__calloc((size_t)n + 1, sizeof *p->layer);
+    bool room = module && p->layer;
+    if (room) p->n = clef__sequential_layers(p->net, module);
+    for (int i = 0; i < p->n; i++) p->layer[i].module = module[i];
+    clef__free(module);
+    return room;
 }
 
 /* With gradient and optimizer's states, where it is trained. */
@@ -147,7 +143,7 @@ static clef_status find_layers(placing *p) {
             ctx, CLEF_INVALID,
             "place_auto: the %s has a forward of its own, which no cut can follow; make a clef_sequential of its parts",
             p->net->type);
-    if (!gather(p, p->net)) return no_memory(p);
+    if (!gather(p)) return no_memory(p);
     for (int i = 0; i < p->n; i++)
         if (!own_tensors(p, i)) return no_memory(p);
     if (clef__failed_since(ctx, p->failures)) return clef__failed_since(ctx, p->failures);
@@ -412,5 +408,16 @@ clef_status clef_place_auto(clef_module *net, clef_tensor *input, const clef_pla
     clef__free(p.owned);
     clef__free(p.first);
     clef__free(p.numbers);
+    return status;
+}
+
+clef_status clef__layer_seconds(clef_module *net, clef_tensor *input, double *seconds) {
+    placing p = {.net = net, .devices = 1, .failures = clef__failures(net->ctx)};
+    p.device[0] = clef_tensor_device(input);
+    clef_status status = find_layers(&p);
+    if (!status) status = measure(&p, input);
+    for (int i = 0; i < p.n && !status; i++) seconds[i] = p.layer[i].seconds[0] * (1 + BACKWARD);
+    clef__free(p.layer);
+    clef__free(p.owned);
     return status;
 }

@@ -37,6 +37,11 @@ static clef_tensor *reduced_counted(clef_tensor *each, clef_tensor *target, cons
     return clef_div(clef_sum(each, NULL, 0, false), clef_sum(clef_to(counts, clef_tensor_dtype(each)), NULL, 0, false));
 }
 
+clef_tensor *clef__finish_class_losses(clef_tensor *each, clef_tensor *target, int64_t classes, const clef_loss_options *o) {
+    clef_tensor *counts = o->has_ignore_index ? clef_ne_scalar(target, (double)o->ignore_index) : NULL;
+    return reduced_counted(checked(each, target, classes, counts), target, o);
+}
+
 /* -log_probs at the target's class. */
 static clef_tensor *picked_loss(clef_tensor *log_probs, clef_tensor *target, const clef_loss_options *o) {
     if (!log_probs) return NULL;
@@ -44,8 +49,7 @@ static clef_tensor *picked_loss(clef_tensor *log_probs, clef_tensor *target, con
     int one = 1;
     clef_tensor *none = clef__number(clef_tensor_context(log_probs), clef_tensor_dtype(log_probs), 0);
     clef_tensor *each = clef_neg(clef_sum(clef_where(clef__is_target(shape, target), log_probs, none), &one, 1, false));
-    clef_tensor *counts = o->has_ignore_index ? clef_ne_scalar(target, (double)o->ignore_index) : NULL;
-    return reduced_counted(checked(each, target, shape.dim[1], counts), target, o);
+    return clef__finish_class_losses(each, target, shape.dim[1], o);
 }
 
 clef_tensor *clef_nll_loss(clef_tensor *log_probs, clef_tensor *target, const clef_loss_options *options) {

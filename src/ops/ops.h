@@ -76,6 +76,9 @@ bool clef__is_class_shape(clef_shape x, clef_shape target);
 /* -log softmax(x)[target] along dimension 1, smoothed, of x [n,c,...] with whole-number targets [n,...]: each of the losses, in
    f32 (f64 for f64).  0 where the target is `ignored` (and `ignores` is set), NaN where it is no class. */
 clef_tensor *clef__class_losses(clef_tensor *x, clef_tensor *target, double smoothing, bool ignores, int64_t ignored);
+/* The result of a loss from each of its losses [n,...] (loss.c): 0 of targets that are ignored, NaN of those that are no class, then the
+   reduction. */
+clef_tensor *clef__finish_class_losses(clef_tensor *each, clef_tensor *target, int64_t classes, const clef_loss_options *o);
 /* true where dimension 1's index is the target: [n,c,...]. */
 clef_tensor *clef__is_target(clef_shape shape, clef_tensor *target);
 

@@ -1,0 +1,85 @@
+/* parallel.h — inside the parallel room: what a pipeline is.
+
+   A stage is a run of the net's layers.  What enters each stage is known on all ranks from a dry run (borders.c), so nobody sends
+   shapes.  In which order a stage goes through its micro-batches follows from numbers alone (actions.c). */
+#ifndef CLEF_PARALLEL_PARALLEL_H
+#define CLEF_PARALLEL_PARALLEL_H
+#include "clef/parallel.h"
+#include "graph/graph.h"
+
+/* A tensor of the net, and the stages that have it. */
+typedef struct clef__pipeline_tensor {
+    clef_tensor *tensor;
+    bool is_buffer, own; /* own: this rank's stage has it */
+    int owner;           /* the first stage that has it */
+    bool tied;           /* others have it too: */
+    clef_group *group;   /* these, where this rank is one of them */
+    clef_tensor *before; /* in a step: the gradient that a tied one had, kept */
+} clef__pipeline_tensor;
+
+/* What enters a stage. */
+typedef struct clef__border {
+    clef_shape shape;
+    clef_dtype dtype;
+    bool graded;    /* its gradient goes back */
+    uint64_t draws; /* counters of random numbers that the stage draws for one micro-batch */
+} clef__border;
+
+/* What a micro-batch of one size is at each border. */
+typedef struct clef__passage {
+    int64_t items;
+    clef__border *border; /* of each stage, and of the loss, which is what comes behind the last */
+} clef__passage;
+
+enum { CLEF__PASSAGES = 2 }; /* micro-batches have two sizes at most */
+
+struct clef_pipeline {
+    clef_pipeline *next;
+    clef_module *net;
+    clef_context *ctx;
+    clef_group *group;
+    clef_pipeline_options options;
+    int stages, stage; /* this rank's */
+    clef_module **layer;
+    int layers;
+    int *first; /* layer of each stage, and the number of layers */
+    clef__pipeline_tensor *tensor;
+    int tensors;
+    clef__passage passage[CLEF__PASSAGES];
+    uint64_t passage_key; /* what these were found for; 0: nothing */
+    clef_tensor **list;   /* scratch: room for all tensors twice, and a few more */
+};
+
+/* stages.c: layers, where they are cut, and which tensors are whose. */
+clef_status clef__pipeline_cut(clef_pipeline *p);
+/* The stage's layers, one after the other. */
+clef_tensor *clef__stage_forward(const clef_pipeline *p, int stage, clef_tensor *x);
+
+/* One call of clef_pipeline_step. */
+typedef struct clef__pipeline_call {
+    clef_tensor *x, *y;
+    clef_loss_fn loss;
+    const clef_loss_options *options;
+    int64_t items;
+    int micro_batches;
+} clef__pipeline_call;
+
+/* The items of micro-batch k, and where they begin. */
+int64_t clef__micro_items(const clef__pipeline_call *call, int k);
+int64_t clef__micro_start(const clef__pipeline_call *call, int k);
+/* borders.c: fills the passages for this call, unless they are there. */
+clef_status clef__pipeline_measure(clef_pipeline *p, const clef__pipeline_call *call);
+const clef__passage *clef__passage_of(const clef_pipeline *p, const clef__pipeline_call *call, int k);
+
+/* actions.c: what a stage does, one after the other; 2·m actions. */
+typedef struct clef__action {
+    int micro_batch;
+    bool backward;
+} clef__action;
+void clef__pipeline_actions(clef_pipeline_schedule schedule, int stages, int stage, int micro_batches, clef__action *action);
+
+/* shared.c: gradients of tied parameters.  Those that were there before a step are put aside; behind it the sums over the stages are added
+   to them.  With sum false nothing is summed: they only come back, after a failure. */
+clef_status clef__tied_put_aside(clef_pipeline *p);
+clef_status clef__tied_add(clef_pipeline *p, bool sum);
+#endif

@@ -1,0 +1,130 @@
+/* shared.c — what stages have or know together: tied parameters, the norm of all gradients, all values on all ranks. */
+#include "clef/pointwise.h"
+#include "ops/ops.h"
+#include "optim/optimizer.h"
+#include "parallel/parallel.h"
+
+/* ---- tied parameters ---- */
+
+static bool sums(const clef__pipeline_tensor *t) { return t->tied && t->own && clef_requires_grad(t->tensor); }
+
+clef_status clef__tied_put_aside(clef_pipeline *p) {
+    clef_status status = CLEF_OK;
+    for (int i = 0; i < p->tensors && !status; i++) {
+        clef__pipeline_tensor *t = &p->tensor[i];
+        clef_tensor *g = sums(t) ? clef_grad_of(t->tensor) : NULL;
+        if (!g) continue;
+        t->before = clef_keep(g);
+        status = clef_set_grad(t->tensor, CLEF_NONE);
+    }
+    return status;
+}
+
+/* What the stages made together, and what was there before. */
+static clef_tensor *total(const clef__pipeline_tensor *t) {
+    clef_tensor *g = clef_grad_of(t->tensor);
+    clef_tensor *sum = clef_all_reduce(g ? g : clef_zeros_like(t->tensor), t->group, CLEF_GROUP_SUM);
+    return t->before ? clef_add(t->before, sum) : sum;
+}
+
+clef_status clef__tied_add(clef_pipeline *p, bool sum) {
+    clef_status status = CLEF_OK;
+    bool was = clef_set_grad_enabled(p->ctx, false);
+    for (int i = 0; i < p->tensors; i++) {
+        clef__pipeline_tensor *t = &p->tensor[i];
+        if (!sums(t)) continue;
+        clef_tensor *g = sum && !status ? total(t) : t->before;
+        clef_status set = g ? clef_set_grad(t->tensor, g) : sum ? clef_error_status(p->ctx) : CLEF_OK;
+        if (!status) status = set;
+        clef_release(t->before);
+        t->before = NULL;
+    }
+    clef_set_grad_enabled(p->ctx, was);
+    return status;
+}
+
+/* ---- the norm ---- */
+
+/* Of the gradients that count as this rank's. */
+static clef_tensor *sum_of_squares(const clef_pipeline *p) {
+    clef_tensor *sum = clef_scalar(p->ctx, 0);
+    for (int i = 0; i < p->tensors && sum; i++) {
+        const clef__pipeline_tensor *t = &p->tensor[i];
+        clef_tensor *g = t->owner == p->stage && !t->is_buffer ? clef_grad_of(t->tensor) : NULL;
+        if (g) sum = clef_add(sum, clef_to_device(clef_to(clef_sum(clef_square(clef__to_wide(g)), NULL, 0, false), CLEF_F32), 0));
+    }
+    return sum;
+}
+
+static clef_status scale(const clef_pipeline *p, clef_tensor *factor) {
+    for (int i = 0; i < p->tensors; i++) {
+        const clef__pipeline_tensor *t = &p->tensor[i];
+        clef_tensor *g = t->own && !t->is_buffer ? clef_grad_of(t->tensor) : NULL;
+        if (!g) continue;
+        clef_tensor *scaled = clef_to(clef_mul(g, clef_to_device(factor, clef_tensor_device(g))), clef_tensor_dtype(g));
+        clef_status status = scaled ? clef_set_grad(t->tensor, scaled) : clef_error_status(p->ctx);
+        if (status) return status;
+    }
+    return CLEF_OK;
+}
+
+clef_tensor *clef_pipeline_clip_grad_norm(clef_pipeline *p, double max_norm) {
+    if (!p) return NULL;
+    if (!(max_norm >= 0))
+        return clef__refuse(p->ctx, "pipeline_clip_grad_norm", CLEF_INVALID, "the largest norm is %g; it must be ≥ 0", max_norm);
+    bool was = clef_set_grad_enabled(p->ctx, false);
+    clef_tensor *norm = clef_sqrt(clef_all_reduce(sum_of_squares(p), p->group, CLEF_GROUP_SUM));
+    clef_tensor *room = clef_div(clef_scalar(p->ctx, max_norm), clef_add_scalar(norm, 1e-6));
+    clef_tensor *factor = clef_minimum_scalar(room, 1);
+    bool done = factor && scale(p, factor) == CLEF_OK && clef__want_result(norm) == CLEF_OK;
+    clef_set_grad_enabled(p->ctx, was);
+    return done ? norm : NULL;
+}
+
+/* ---- all values on all ranks ---- */
+
+static clef_status bring(const clef_pipeline *p, clef_tensor *t, int owner) {
+    clef_tensor *value = clef_broadcast(t, p->group, owner);
+    if (!value) return clef_error_status(p->ctx);
+    return owner == p->stage ? CLEF_OK : clef_assign(t, value);
+}
+
+static int owner_of(const clef_pipeline *p, const clef_tensor *t) {
+    for (int i = 0; i < p->tensors; i++)
+        if (p->tensor[i].tensor == t) return p->tensor[i].owner;
+    return 0;
+}
+
+/* Each parameter's count comes from its owner. */
+static clef_status bring_counts(const clef_pipeline *p, clef_optimizer *opt) {
+    size_t n = (size_t)opt->n, bytes = n * sizeof(int64_t);
+    clef_tensor *counts = clef_optimizer_tensor(opt, 0).tensor;
+    int64_t *own = clef__calloc(n * ((size_t)p->stages + 1) + 1, sizeof *own), *all = own + n;
+    clef_status status = own ? clef_read(counts, own, bytes)
+                             : clef__fail(p->ctx, CLEF_MEMORY, "pipeline_gather: no host memory for %d counts", opt->n);
+    if (!status) status = clef_group_gather_bytes(p->group, own, all, bytes);
+    for (size_t i = 0; i < n && !status; i++) own[i] = all[(size_t)owner_of(p, opt->slot[i].parameter) * n + i];
+    if (!status) status = clef_write(counts, own, bytes);
+    if (!status) clef_optimizer_set(opt, (clef_optimizer_state){.steps = opt->steps, .lr = opt->lr});
+    clef__free(own);
+    return status;
+}
+
+static clef_status bring_states(const clef_pipeline *p, clef_optimizer *opt) {
+    clef_status status = CLEF_OK;
+    for (int i = 0; i < opt->n; i++)
+        for (int j = 0; j < opt->n_states && !status; j++)
+            status = bring(p, opt->slot[i].state[j], owner_of(p, opt->slot[i].parameter));
+    return status ? status : bring_counts(p, opt);
+}
+
+clef_status clef_pipeline_gather(clef_pipeline *p, clef_optimizer *opt) {
+    if (!p) return CLEF_INVALID;
+    if (opt && opt->ctx != p->ctx) return clef__fail(p->ctx, CLEF_INVALID, "pipeline_gather: the optimizer belongs to another context");
+    bool was = clef_set_grad_enabled(p->ctx, false);
+    clef_status status = CLEF_OK;
+    for (int i = 0; i < p->tensors && !status; i++) status = bring(p, p->tensor[i].tensor, p->tensor[i].owner);
+    if (!status && opt) status = bring_states(p, opt);
+    clef_set_grad_enabled(p->ctx, was);
+    return status;
+}
