@@ -25,7 +25,8 @@ allowed() {
     optim) echo nn group ops $plan graph runtime ;;
     data) echo group ops $plan graph runtime ;;
     io) echo optim data group ops nn $plan graph runtime ;;
-    train) echo nn optim data io group ops $plan graph runtime ;;
+    parallel) echo nn optim data group ops $plan graph runtime ;;
+    train) echo parallel nn optim data io group ops $plan graph runtime ;;
     tools) echo ;;
     *) return 1 ;;
     esac
