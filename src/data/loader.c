@@ -260,10 +260,11 @@ clef_loader *clef_loader_open(clef_dataset *data, const clef_loader_options *opt
     const char *wrong = wrong_options(data, o);
     if (wrong) return refuse_data(data, wrong);
     if (!batch_fits(data, o->batch < data->size ? o->batch : data->size)) return refuse_data(data, "a batch is too large");
-    if (o->group && o->group->ctx != data->ctx) return refuse_data(data, "the group belongs to another context; each rank has its own");
+    if (o->group && o->group->ctx != data->ctx)
+        return refuse_data(data, "the group belongs to another context; each rank has its own");
     if (!parts_fit(o)) {
-        clef__fail(data->ctx, CLEF_INVALID, "loader: parts is %d; it must be a power of two that the %d rank%s divide%s, or 0", o->parts,
-                   clef_group_size(o->group), clef_group_size(o->group) > 1 ? "s" : "", clef_group_size(o->group) > 1 ? "" : "s");
+        clef__fail(data->ctx, CLEF_INVALID, "loader: parts is %d; it must be a power of two that the number of ranks, %d, divides, or 0",
+                   o->parts, clef_group_size(o->group));
         return NULL;
     }
     clef__batches batches = {{data->size, o->batch, o->shuffle, o->drop_last, (int64_t)o->seed, o->parts}};
