@@ -7,7 +7,7 @@
 #include <math.h>
 
 enum { SIDE = 8, FEATURES = SIDE * SIDE, CLASSES = 4, RARE = 3, MOST_VALUES = 1 << 16, MOST_ITEMS = 64 };
-enum { LENET, NORMS, ATTENTION, BRANCH, NETS };
+enum { LENET, NORMS, ATTENTION, BRANCH, MIXED, NETS };
 
 typedef struct program {
     int net, parts, optimizer, accumulate, clip, steps;
@@ -49,6 +49,11 @@ static program random_program(uint64_t seed) {
 
 /* ---- nets ---- */
 
+static bool has_f64(clef_context *ctx) {
+    clef_device_info info;
+    return clef_context_device(ctx, 0, &info) && info.f64;
+}
+
 static clef_module *make_lenet(clef_context *ctx) {
     return clef_sequential(ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, 1, 6, 3, NULL), clef_nn_relu(ctx), clef_nn_conv2d(ctx, 6, 8, 3, NULL), clef_nn_relu(ctx),
                                             clef_nn_max_pool2d(ctx, 2, NULL), clef_nn_flatten(ctx), clef_nn_dropout(ctx, 0.3),
@@ -75,11 +80,23 @@ static clef_module *make_branch(clef_context *ctx) {
                                             clef_nn_linear(ctx, 10, 1, NULL)));
 }
 
+/* Parameters of three dtypes, and buffers: one that counts parts, one that some parts change, one that none does. */
+static clef_module *make_mixed(clef_context *ctx) {
+    clef_module *net = clef_sequential(ctx, CLEF_LAYERS(clef_nn_linear(ctx, FEATURES, CLASSES, NULL)));
+    clef_module_add_parameter(net, "scale", clef_to(clef_rand(ctx, CLEF_SHAPE(CLASSES)), has_f64(ctx) ? CLEF_F64 : CLEF_BF16));
+    clef_module_add_parameter(net, "shift", clef_to(clef_rand(ctx, CLEF_SHAPE(CLASSES)), CLEF_F16));
+    clef_module_add_buffer(net, "seen", clef_full(ctx, CLEF_SCALAR, CLEF_I32, 5));
+    clef_module_add_buffer(net, "rare", clef_full(ctx, CLEF_SHAPE(3), CLEF_F32, -0.3));
+    clef_module_add_buffer(net, "mask", clef_full(ctx, CLEF_SHAPE(2), CLEF_F32, -INFINITY));
+    return net;
+}
+
 static clef_module *make_net(clef_context *ctx, int net) {
     switch (net) {
     case LENET: return make_lenet(ctx);
     case NORMS: return make_norms(ctx);
     case ATTENTION: return make_attention(ctx);
+    case MIXED: return make_mixed(ctx);
     default: return make_branch(ctx);
     }
 }
@@ -99,20 +116,37 @@ static clef_tensor *attend(clef_module *net, clef_tensor *x) {
     return layer(net, 8, clef_reshape(x, CLEF_SHAPE(-1, FEATURES)));
 }
 
-/* Layer 2 is used by parts with a rare item, layer 3 by none. */
-static clef_tensor *branched(clef_module *net, const clef_batch *b) {
+static bool has_rare(const clef_batch *b) {
     int64_t label[MOST_ITEMS];
     bool any = false;
-    clef_tensor *h = clef_tanh(layer(net, 0, clef_reshape(b->x, CLEF_SHAPE(-1, FEATURES)))), *loss = clef_cross_entropy(layer(net, 1, h), b->y, NULL);
-    if (clef_read(b->y, label, (size_t)b->size * sizeof *label) != CLEF_OK) return NULL;
+    if (clef_read(b->y, label, (size_t)b->size * sizeof *label) != CLEF_OK) return false;
     for (int64_t i = 0; i < b->size; i++) any |= label[i] == RARE;
-    return any ? clef_add(loss, clef_mean(clef_square(layer(net, 2, h)), NULL, 0, false)) : loss;
+    return any;
+}
+
+/* Layer 2 is used by parts with a rare item, layer 3 by none. */
+static clef_tensor *branched(clef_module *net, const clef_batch *b) {
+    clef_tensor *h = clef_tanh(layer(net, 0, clef_reshape(b->x, CLEF_SHAPE(-1, FEATURES))));
+    clef_tensor *loss = clef_cross_entropy(layer(net, 1, h), b->y, NULL);
+    return has_rare(b) ? clef_add(loss, clef_mean(clef_square(layer(net, 2, h)), NULL, 0, false)) : loss;
+}
+
+static clef_tensor *mixed(clef_module *net, const clef_batch *b) {
+    clef_context *ctx = clef_module_context(net);
+    clef_tensor *scale = clef_parameter(net, "scale"), *shift = clef_parameter(net, "shift"), *rare = clef_parameter(net, "rare");
+    for (CLEF_NO_GRAD(ctx)) {
+        clef_assign(clef_parameter(net, "seen"), clef_add_scalar(clef_parameter(net, "seen"), 1));
+        if (has_rare(b)) clef_assign(rare, clef_add(clef_mul_scalar(rare, 0.7), clef_mean(b->x, NULL, 0, false)));
+    }
+    clef_tensor *y = layer(net, 0, clef_reshape(b->x, CLEF_SHAPE(-1, FEATURES)));
+    return clef_cross_entropy(clef_add(clef_mul(y, clef_to(scale, CLEF_F32)), clef_to(shift, CLEF_F32)), b->y, NULL);
 }
 
 static clef_tensor *loss_of(clef_module *net, const clef_batch *b, void *user) {
     switch (*(int *)user) {
     case ATTENTION: return clef_cross_entropy(attend(net, b->x), b->y, NULL);
     case BRANCH: return branched(net, b);
+    case MIXED: return mixed(net, b);
     default: return clef_cross_entropy(clef_forward(net, b->x), b->y, NULL);
     }
 }
@@ -171,6 +205,8 @@ static clef_status train(clef_context *ctx, clef_group *all, void *user) {
     clef_optimizer *opt = make_optimizer(net, p, p->averages ? all : NULL);
     r->n = 0;
     for (int i = 0; i < p->steps && one_step(p, data, net, opt, all, r); i++) {}
+    if (p->net == MIXED && clef_item(clef_to(clef_parameter(net, "seen"), CLEF_F64)) != 5 + p->steps * p->accumulate)
+        COMPLAIN("seed %llu: a batch counted otherwise than once", (unsigned long long)p->seed);
     for (int i = 0; i < clef_module_tensors(net); i++) collect(clef_module_tensor(net, i).tensor, r);
     for (int i = 0; i < clef_optimizer_tensors(opt); i++) collect(clef_optimizer_tensor(opt, i).tensor, r);
     r->offset = clef_random_get(ctx).offset;
@@ -232,7 +268,7 @@ static int64_t read_gradients(clef_module *net, float *to) {
     return n;
 }
 
-/* The attention net without dropout, as in evaluation it draws nothing, and the branches where all are used. */
+/* LeNet in evaluation, where dropout draws nothing. */
 static void check_mean_gradient(clef_context *ctx, int64_t n, int parts) {
     static float plain[MOST_VALUES], by_parts[MOST_VALUES];
     clef_batch b;
@@ -275,6 +311,65 @@ static void check_statistics(clef_context *ctx, int64_t n, int parts) {
     if (!(fabs((double)mean - want_mean) < 1e-6 && fabs((double)var - want_var) < 1e-6) || tracked != 1)
         COMPLAIN("%lld items in %d parts: statistics %g %g of %g batches, not %g %g of 1", (long long)n, parts, (double)mean, (double)var, tracked, want_mean,
                  want_var);
+}
+
+/* A gradient of parts and one of a plain backward, in either order: both count, as means over all items. */
+static clef_status mix(clef_context *ctx, clef_group *all, void *user) {
+    static const int64_t items = 6;
+    float *out = user, value;
+    int kind = LENET;
+    clef_dataset *set = clef_dataset_arrays(ctx, run.x, CLEF_SHAPE(1, SIDE, SIDE), run.y, items);
+    clef_loader *data = clef_loader_open(set, &(clef_loader_options){.batch = items, .group = all, .parts = 4});
+    clef_module *net = make_lenet(ctx);
+    clef_replicate(net, all);
+    clef_set_training(net, false);
+    clef_optimizer *opt = clef_sgd(net, &(clef_sgd_options){.lr = 1, .group = all});
+    clef_tensor *w = clef_parameter(net, "10.bias");
+    for (int turn = 0; turn < 3; turn++) {
+        clef_batch b;
+        if (!clef_next(data, &b) && !clef_next(data, &b)) break;
+        if (turn == 1) clef_backward(loss_of(net, &b, &kind));
+        clef_backward_parts(net, &b, loss_of, &kind, &(clef_parts_options){.group = all}, NULL);
+        if (turn == 2) clef_backward(loss_of(net, &b, &kind));
+        clef_tensor *g = clef_grad_of(w);
+        if (clef_read(clef_slice(g, 0, 0, 1, 1), &value, sizeof value) == CLEF_OK && !clef_group_rank(all)) out[turn] = value;
+        for (int i = 0; i < clef_module_tensors(net); i++) clef_set_grad(clef_module_tensor(net, i).tensor, CLEF_NONE);
+        clef_step(opt);
+    }
+    return clef_error_status(ctx);
+}
+
+static void check_mixing(void) {
+    float g[3] = {0};
+    if (clef_run_ranks("0,0", mix, g) != CLEF_OK) COMPLAIN("mixing: %s", clef_error(NULL));
+    for (int turn = 1; turn < 3; turn++)
+        if (g[0] == 0 || !(fabsf(g[turn] - 2 * g[0]) < 1e-6F)) COMPLAIN("turn %d: %g is not twice %g", turn, (double)g[turn], (double)g[0]);
+}
+
+/* A dry run leaves no trace; later steps make no new plans. */
+static void check_plans(clef_context *ctx) {
+    clef_batch b;
+    clef_plan_size size;
+    int kind = NORMS;
+    float mean = 1;
+    clef_module *net = make_norms(ctx);
+    clef_optimizer *opt = clef_sgd(net, &(clef_sgd_options){.lr = 0.1});
+    fill_batch(ctx, &b, 16, 4);
+    clef_set_dry_run(ctx, true);
+    clef_status status = clef_backward_parts(net, &b, loss_of, &kind, NULL, NULL);
+    if (status || clef_plan_memory(ctx, &size) || !size.peak_bytes) COMPLAIN("dry run: %s", clef_error(ctx));
+    clef_set_dry_run(ctx, false);
+    clef_read(clef_parameter(net, "0.running_mean"), &mean, sizeof mean);
+    if (mean != 0) COMPLAIN("a dry run changed statistics");
+    uint64_t plans = 0;
+    for (int step = 0; step < 6; step++) {
+        fill_batch(ctx, &b, 16, 4);
+        clef_backward_parts(net, &b, loss_of, &kind, NULL, NULL);
+        clef_step(opt);
+        if (step == 3) plans = clef_counters_get(ctx).plans;
+    }
+    if (clef_counters_get(ctx).plans != plans)
+        COMPLAIN("%llu new plans after three steps", (unsigned long long)(clef_counters_get(ctx).plans - plans));
 }
 
 /* ---- what is refused ---- */
@@ -322,8 +417,10 @@ static void check_meaning(void) {
             check_statistics(ctx, n, parts);
         }
     if (clef_error_status(ctx)) COMPLAIN("%s", clef_error(ctx));
+    check_plans(ctx);
     check_refusals(ctx);
     clef_close(ctx);
+    check_mixing();
     if (clef_open(&(clef_options){.sum_units = -1}) || !strstr(clef_error(NULL), "sum_units is -1")) COMPLAIN("sum_units of -1 was not refused");
 }
 
