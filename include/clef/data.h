@@ -110,7 +110,7 @@ typedef struct clef_loader_options {
     const float *mean, *std; /* per channel ([c,h,w]; else one): x = (x - mean) / std; NULL: 0, 1.  Copied */
     clef_augment augment;
     clef_group *group; /* ranks that share every batch; NULL: this one alone */
-    int parts;         /* of clef_backward_parts, into which every batch is cut: a power of two that the number of ranks divides; 0: none */
+    int parts; /* of clef_backward_parts, into which every batch is cut: a power of two that the number of ranks divides; 0: none */
 } clef_loader_options;
 typedef struct clef_loader clef_loader; /* owned by its context */
 /* Batches of a dataset, in order or shuffled.  Options NULL: all defaults; out of range: CLEF_INVALID.  The

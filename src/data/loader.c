@@ -65,7 +65,8 @@ static int64_t batch_items(const clef_loader *loader, int64_t batch) {
 
 /* This rank's share of `all` items: as many of the parts as any rank's. */
 static clef__share share_of(const clef_loader *loader, int64_t all) {
-    int64_t ranks = clef_group_size(loader->group), rank = clef_group_rank(loader->group), parts = loader->parts ? loader->parts : ranks;
+    int64_t ranks = clef_group_size(loader->group), rank = clef_group_rank(loader->group),
+            parts = loader->parts ? loader->parts : ranks;
     int64_t first = clef__part_start(all, parts, rank * parts / ranks);
     return (clef__share){.first = first, .items = clef__part_start(all, parts, (rank + 1) * parts / ranks) - first, .all = all};
 }
@@ -263,8 +264,9 @@ clef_loader *clef_loader_open(clef_dataset *data, const clef_loader_options *opt
     if (o->group && o->group->ctx != data->ctx)
         return refuse_data(data, "the group belongs to another context; each rank has its own");
     if (!parts_fit(o)) {
-        clef__fail(data->ctx, CLEF_INVALID, "loader: parts is %d; it must be a power of two that the number of ranks, %d, divides, or 0",
-                   o->parts, clef_group_size(o->group));
+        clef__fail(data->ctx, CLEF_INVALID,
+                   "loader: parts is %d; it must be a power of two that the number of ranks, %d, divides, or 0", o->parts,
+                   clef_group_size(o->group));
         return NULL;
     }
     clef__batches batches = {{data->size, o->batch, o->shuffle, o->drop_last, (int64_t)o->seed, o->parts}};

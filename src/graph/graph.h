@@ -260,9 +260,7 @@ typedef struct clef__share {
     int64_t first, items, all;
 } clef__share;
 /* Where part p begins of `all` items in n parts: equally many in each, or one more in the first. */
-static inline int64_t clef__part_start(int64_t all, int64_t n, int64_t p) {
-    return p * (all / n) + (p < all % n ? p : all % n);
-}
+static inline int64_t clef__part_start(int64_t all, int64_t n, int64_t p) { return p * (all / n) + (p < all % n ? p : all % n); }
 /* From now on computations are of this part of a batch. */
 void clef__set_share(clef_context *ctx, clef__share share);
 clef__share clef__share_of(clef_context *ctx);

@@ -18,10 +18,11 @@ static clef_status check_parts(clef_context *ctx, const clef_batch *b, const cle
     if (o->group && o->group->ctx != ctx)
         return clef__fail(ctx, CLEF_INVALID, "backward_parts: the group belongs to another context; each rank has its own");
     if (parts < 1 || (parts & (parts - 1)) || parts % ranks)
-        return clef__fail(ctx, CLEF_INVALID,
-                          "backward_parts: parts is %d; it must be a power of two that the number of ranks, %d, divides (give it to "
-                          "the loader)",
-                          parts, ranks);
+        return clef__fail(
+            ctx, CLEF_INVALID,
+            "backward_parts: parts is %d; it must be a power of two that the number of ranks, %d, divides (give it to "
+            "the loader)",
+            parts, ranks);
     if (b->parts && b->parts != parts) return refuse(ctx, "parts", parts, "the batch's loader cut it into another number");
     return CLEF_OK;
 }
@@ -30,10 +31,11 @@ static clef_status check_parts(clef_context *ctx, const clef_batch *b, const cle
 static clef_status check_share(clef_context *ctx, const clef_batch *b, int64_t all, int64_t from, int64_t to) {
     if (all < 1) return refuse(ctx, "the size of the batch of all ranks", all, "it must be 1 or more (clef_batch.all)");
     if (b->first == from && b->size == to - from) return CLEF_OK;
-    return clef__fail(ctx, CLEF_INVALID,
-                      "backward_parts: the batch has items %lld to %lld of %lld, and the parts of this rank are %lld to %lld; give the "
-                      "loader the same group, and parts",
-                      (long long)b->first, (long long)(b->first + b->size), (long long)all, (long long)from, (long long)to);
+    return clef__fail(
+        ctx, CLEF_INVALID,
+        "backward_parts: the batch has items %lld to %lld of %lld, and the parts of this rank are %lld to %lld; give the "
+        "loader the same group, and parts",
+        (long long)b->first, (long long)(b->first + b->size), (long long)all, (long long)from, (long long)to);
 }
 
 static clef_status check_tensors(clef_context *ctx, const char *what, clef_tensor *const *t, int n, int64_t items) {
@@ -86,7 +88,8 @@ static clef_batch part_of(const job *j, int64_t from, int64_t to) {
 static clef_status differentiate(clef__parts *parts, clef_tensor *loss) {
     if (!loss) {
         clef_status status = clef_error_status(parts->ctx);
-        return status ? status : clef__fail(parts->ctx, CLEF_INVALID, "backward_parts: the loss is NULL though nothing failed before");
+        return status ? status
+                      : clef__fail(parts->ctx, CLEF_INVALID, "backward_parts: the loss is NULL though nothing failed before");
     }
     return clef__grad_where_any(loss, parts->parameter, parts->n_gradients, parts->gradient);
 }
@@ -102,8 +105,8 @@ static clef_status run_part(clef__parts *parts, const job *j, int p) {
     clef_tensor *loss = j->loss(parts->net, &part, j->user);
     status = differentiate(parts, loss);
     if (!status && clef_random_get(parts->ctx).offset - start.offset > counters_each)
-        status = clef__fail(parts->ctx, CLEF_INVALID, "backward_parts: part %d drew more than 2^34 random numbers; cut the batch into more",
-                            p);
+        status = clef__fail(parts->ctx, CLEF_INVALID,
+                            "backward_parts: part %d drew more than 2^34 random numbers; cut the batch into more", p);
     if (!status) status = clef__parts_add(parts, loss, (double)(to - from) / (double)j->all, p == 0);
     clef_status restored = clef__parts_restore(parts);
     return status ? status : restored;

@@ -45,7 +45,8 @@ static void list_pieces(clef__parts *parts) {
     int n = clef_module_tensors(parts->net);
     for (int i = 0; i < n; i++) {
         clef_named_tensor t = clef_module_tensor(parts->net, i);
-        if (!t.is_buffer && clef_requires_grad(t.tensor) && !is_listed(parts, t.tensor)) list_piece(parts, t.tensor, CLEF__GRADIENT);
+        if (!t.is_buffer && clef_requires_grad(t.tensor) && !is_listed(parts, t.tensor))
+            list_piece(parts, t.tensor, CLEF__GRADIENT);
     }
     for (int i = 0; i < n; i++) {
         clef_named_tensor t = clef_module_tensor(parts->net, i);
@@ -73,7 +74,8 @@ clef_status clef__parts_begin(clef__parts *parts, clef_module *net, clef_group *
     if (!parts->piece || !parts->pack || !parts->parameter || !parts->gradient || !parts->list) return no_memory(parts);
     list_pieces(parts);
     if (!parts->n_gradients)
-        return clef__fail(parts->ctx, CLEF_INVALID, "backward_parts: no parameter of the %s wants a gradient", clef_module_type(net));
+        return clef__fail(parts->ctx, CLEF_INVALID, "backward_parts: no parameter of the %s wants a gradient",
+                          clef_module_type(net));
     for (int i = 0; i < parts->n_pieces; i++)
         if (parts->piece[i].kind != CLEF__GRADIENT && !parts->piece[i].before) return no_memory(parts);
     return compute_tensors(parts);
@@ -230,7 +232,8 @@ static clef_tensor *taken(const clef__parts *parts, int i, int64_t at) {
         return old ? clef_add(old, sum) : sum;
     }
     if (piece->kind == CLEF__COUNT) return sum;
-    clef_tensor *changed = clef_gt_scalar(clef_to_device(behind(parts, parts->n_pieces + 1 - i), clef_tensor_device(piece->tensor)), 0);
+    clef_tensor *changed =
+        clef_gt_scalar(clef_to_device(behind(parts, parts->n_pieces + 1 - i), clef_tensor_device(piece->tensor)), 0);
     return clef_where(changed, sum, piece->before);
 }
 

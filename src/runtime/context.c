@@ -14,7 +14,8 @@ static bool env_has(const char *name, const char *word) {
 
 clef_context *clef__context_new(const clef_options *options) {
     if (options->sum_units < 0) {
-        clef__fail(NULL, CLEF_INVALID, "open: sum_units is %d; it is 1 or more, or 0 for as many as the device has", options->sum_units);
+        clef__fail(NULL, CLEF_INVALID, "open: sum_units is %d; it is 1 or more, or 0 for as many as the device has",
+                   options->sum_units);
         return NULL;
     }
     clef_context *ctx = clef__calloc(1, sizeof *ctx);

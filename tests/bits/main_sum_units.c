@@ -20,7 +20,8 @@ static void add(clef__sha256 *sha, clef_tensor *t) {
 static void products(clef_context *ctx, clef__sha256 *sha) {
     static const int64_t size[][3] = {{4, 4096, 8}, {64, 20000, 16}, {3, 50000, 3}, {1, 30000, 40}};
     for (int i = 0; i < 4; i++)
-        add(sha, clef_matmul(clef_randn(ctx, CLEF_SHAPE(size[i][0], size[i][1])), clef_randn(ctx, CLEF_SHAPE(size[i][1], size[i][2]))));
+        add(sha,
+            clef_matmul(clef_randn(ctx, CLEF_SHAPE(size[i][0], size[i][1])), clef_randn(ctx, CLEF_SHAPE(size[i][1], size[i][2]))));
     clef_tensor *t = clef_randn(ctx, CLEF_SHAPE(60, 7000));
     add(sha, clef_matmul(clef_transpose(t, 0, 1), clef_slice(t, 1, 0, 12, 1)));
 }
@@ -37,7 +38,8 @@ static void images(clef_context *ctx, clef__sha256 *sha) {
     for (int channels = 1; channels <= 24; channels *= 4) {
         clef_module *net = clef_sequential(
             ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, channels, 16, 3, NULL), clef_nn_batch_norm2d(ctx, 16, NULL), clef_nn_relu(ctx),
-                             clef_nn_conv2d(ctx, 16, 16, 3, &(clef_nn_conv2d_options){.conv.groups = 16}), clef_nn_conv2d(ctx, 16, 8, 3, NULL)));
+                             clef_nn_conv2d(ctx, 16, 16, 3, &(clef_nn_conv2d_options){.conv.groups = 16}),
+                             clef_nn_conv2d(ctx, 16, 8, 3, NULL)));
         clef_tensor *y = clef_forward(net, clef_randn(ctx, CLEF_SHAPE(6, channels, 24, 24)));
         clef_backward(clef_mean(clef_square(y), NULL, 0, false));
         for (int i = 0; i < clef_module_tensors(net); i++)

@@ -55,29 +55,33 @@ static bool has_f64(clef_context *ctx) {
 }
 
 static clef_module *make_lenet(clef_context *ctx) {
-    return clef_sequential(ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, 1, 6, 3, NULL), clef_nn_relu(ctx), clef_nn_conv2d(ctx, 6, 8, 3, NULL), clef_nn_relu(ctx),
-                                            clef_nn_max_pool2d(ctx, 2, NULL), clef_nn_flatten(ctx), clef_nn_dropout(ctx, 0.3),
-                                            clef_nn_linear(ctx, 8 * 2 * 2, 20, NULL), clef_nn_tanh(ctx), clef_nn_dropout(ctx, 0.5),
-                                            clef_nn_linear(ctx, 20, CLASSES, NULL)));
+    return clef_sequential(ctx,
+                           CLEF_LAYERS(clef_nn_conv2d(ctx, 1, 6, 3, NULL), clef_nn_relu(ctx), clef_nn_conv2d(ctx, 6, 8, 3, NULL),
+                                       clef_nn_relu(ctx), clef_nn_max_pool2d(ctx, 2, NULL), clef_nn_flatten(ctx),
+                                       clef_nn_dropout(ctx, 0.3), clef_nn_linear(ctx, 8 * 2 * 2, 20, NULL), clef_nn_tanh(ctx),
+                                       clef_nn_dropout(ctx, 0.5), clef_nn_linear(ctx, 20, CLASSES, NULL)));
 }
 
 static clef_module *make_norms(clef_context *ctx) {
-    return clef_sequential(ctx, CLEF_LAYERS(clef_nn_batch_norm2d(ctx, 1, NULL), clef_nn_conv2d(ctx, 1, 5, 3, NULL), clef_nn_batch_norm2d(ctx, 5, NULL),
-                                            clef_nn_relu(ctx), clef_nn_conv2d(ctx, 5, 6, 3, NULL), clef_nn_batch_norm2d(ctx, 6, NULL), clef_nn_relu(ctx),
-                                            clef_nn_flatten(ctx), clef_nn_linear(ctx, 6 * 4 * 4, CLASSES, NULL)));
+    return clef_sequential(
+        ctx, CLEF_LAYERS(clef_nn_batch_norm2d(ctx, 1, NULL), clef_nn_conv2d(ctx, 1, 5, 3, NULL), clef_nn_batch_norm2d(ctx, 5, NULL),
+                         clef_nn_relu(ctx), clef_nn_conv2d(ctx, 5, 6, 3, NULL), clef_nn_batch_norm2d(ctx, 6, NULL),
+                         clef_nn_relu(ctx), clef_nn_flatten(ctx), clef_nn_linear(ctx, 6 * 4 * 4, CLASSES, NULL)));
 }
 
 /* Layers of a block: queries, keys, values, projection, two norms, two of the perceptron, the head. */
 static clef_module *make_attention(clef_context *ctx) {
-    return clef_sequential(ctx, CLEF_LAYERS(clef_nn_linear(ctx, SIDE, SIDE, NULL), clef_nn_linear(ctx, SIDE, SIDE, NULL), clef_nn_linear(ctx, SIDE, SIDE, NULL),
-                                            clef_nn_linear(ctx, SIDE, SIDE, NULL), clef_nn_layer_norm(ctx, CLEF_SHAPE(SIDE), NULL),
-                                            clef_nn_layer_norm(ctx, CLEF_SHAPE(SIDE), NULL), clef_nn_linear(ctx, SIDE, 4 * SIDE, NULL),
-                                            clef_nn_linear(ctx, 4 * SIDE, SIDE, NULL), clef_nn_linear(ctx, FEATURES, CLASSES, NULL)));
+    return clef_sequential(ctx,
+                           CLEF_LAYERS(clef_nn_linear(ctx, SIDE, SIDE, NULL), clef_nn_linear(ctx, SIDE, SIDE, NULL),
+                                       clef_nn_linear(ctx, SIDE, SIDE, NULL), clef_nn_linear(ctx, SIDE, SIDE, NULL),
+                                       clef_nn_layer_norm(ctx, CLEF_SHAPE(SIDE), NULL),
+                                       clef_nn_layer_norm(ctx, CLEF_SHAPE(SIDE), NULL), clef_nn_linear(ctx, SIDE, 4 * SIDE, NULL),
+                                       clef_nn_linear(ctx, 4 * SIDE, SIDE, NULL), clef_nn_linear(ctx, FEATURES, CLASSES, NULL)));
 }
 
 static clef_module *make_branch(clef_context *ctx) {
-    return clef_sequential(ctx, CLEF_LAYERS(clef_nn_linear(ctx, FEATURES, 10, NULL), clef_nn_linear(ctx, 10, CLASSES, NULL), clef_nn_linear(ctx, 10, 1, NULL),
-                                            clef_nn_linear(ctx, 10, 1, NULL)));
+    return clef_sequential(ctx, CLEF_LAYERS(clef_nn_linear(ctx, FEATURES, 10, NULL), clef_nn_linear(ctx, 10, CLASSES, NULL),
+                                            clef_nn_linear(ctx, 10, 1, NULL), clef_nn_linear(ctx, 10, 1, NULL)));
 }
 
 /* Parameters of three dtypes, and buffers: one that counts parts, one that some parts change, one that none does. */
@@ -204,7 +208,8 @@ static clef_status train(clef_context *ctx, clef_group *all, void *user) {
     clef_replicate(net, all);
     clef_optimizer *opt = make_optimizer(net, p, p->averages ? all : NULL);
     r->n = 0;
-    for (int i = 0; i < p->steps && one_step(p, data, net, opt, all, r); i++) {}
+    for (int i = 0; i < p->steps && one_step(p, data, net, opt, all, r); i++) {
+    }
     if (p->net == MIXED && clef_item(clef_to(clef_parameter(net, "seen"), CLEF_F64)) != 5 + p->steps * p->accumulate)
         COMPLAIN("seed %llu: a batch counted otherwise than once", (unsigned long long)p->seed);
     for (int i = 0; i < clef_module_tensors(net); i++) collect(clef_module_tensor(net, i).tensor, r);
@@ -220,9 +225,11 @@ static void compare(const char *devices) {
         int64_t at = 0;
         while (at < one->n && !memcmp(&got->value[at], &one->value[at], sizeof(float))) at++;
         if (got->n != one->n || !one->n || at < one->n)
-            COMPLAIN("seed %llu, net %d, %d parts, rank %d of \"%s\": value %lld of %lld is %a, not %a", (unsigned long long)p->seed, p->net, p->parts, r,
-                     devices, (long long)at, (long long)one->n, (double)got->value[at], (double)one->value[at]);
-        if (got->offset != one->offset) COMPLAIN("seed %llu, rank %d of \"%s\" drew other random numbers", (unsigned long long)p->seed, r, devices);
+            COMPLAIN("seed %llu, net %d, %d parts, rank %d of \"%s\": value %lld of %lld is %a, not %a",
+                     (unsigned long long)p->seed, p->net, p->parts, r, devices, (long long)at, (long long)one->n,
+                     (double)got->value[at], (double)one->value[at]);
+        if (got->offset != one->offset)
+            COMPLAIN("seed %llu, rank %d of \"%s\" drew other random numbers", (unsigned long long)p->seed, r, devices);
     }
 }
 
@@ -254,8 +261,10 @@ static void try_halves(uint64_t seed) {
 /* ---- what the numbers mean ---- */
 
 static void fill_batch(clef_context *ctx, clef_batch *b, int64_t n, int parts) {
-    *b = (clef_batch){.x = clef_from_host(ctx, CLEF_SHAPE(n, 1, SIDE, SIDE), CLEF_F32, run.x), .y = clef_from_host(ctx, CLEF_SHAPE(n), CLEF_I64, run.y),
-                      .size = n, .parts = parts};
+    *b = (clef_batch){.x = clef_from_host(ctx, CLEF_SHAPE(n, 1, SIDE, SIDE), CLEF_F32, run.x),
+                      .y = clef_from_host(ctx, CLEF_SHAPE(n), CLEF_I64, run.y),
+                      .size = n,
+                      .parts = parts};
 }
 
 static int64_t read_gradients(clef_module *net, float *to) {
@@ -282,7 +291,8 @@ static void check_mean_gradient(clef_context *ctx, int64_t n, int parts) {
     int64_t values = read_gradients(net, plain);
     clef_status status = clef_backward_parts(net, &b, loss_of, &kind, NULL, &loss);
     double off = fabs(clef_item(loss) - clef_item(whole));
-    if (status || read_gradients(net, by_parts) != values) COMPLAIN("%lld items in %d parts: %s", (long long)n, parts, clef_error(ctx));
+    if (status || read_gradients(net, by_parts) != values)
+        COMPLAIN("%lld items in %d parts: %s", (long long)n, parts, clef_error(ctx));
     for (int64_t i = 0; i < values; i++) off = fmax(off, fabs((double)plain[i] - (double)by_parts[i]));
     if (!(off <= 1e-5)) COMPLAIN("%lld items in %d parts: the mean gradient is off by %g", (long long)n, parts, off);
 }
@@ -309,8 +319,8 @@ static void check_statistics(clef_context *ctx, int64_t n, int parts) {
     clef_read(running[0], &mean, sizeof mean), clef_read(running[1], &var, sizeof var);
     double tracked = clef_item(clef_to(clef_parameter(net, "0.num_batches_tracked"), CLEF_F64));
     if (!(fabs((double)mean - want_mean) < 1e-6 && fabs((double)var - want_var) < 1e-6) || tracked != 1)
-        COMPLAIN("%lld items in %d parts: statistics %g %g of %g batches, not %g %g of 1", (long long)n, parts, (double)mean, (double)var, tracked, want_mean,
-                 want_var);
+        COMPLAIN("%lld items in %d parts: statistics %g %g of %g batches, not %g %g of 1", (long long)n, parts, (double)mean,
+                 (double)var, tracked, want_mean, want_var);
 }
 
 /* A gradient of parts and one of a plain backward, in either order: both count, as means over all items. */
@@ -343,7 +353,8 @@ static void check_mixing(void) {
     float g[3] = {0};
     if (clef_run_ranks("0,0", mix, g) != CLEF_OK) COMPLAIN("mixing: %s", clef_error(NULL));
     for (int turn = 1; turn < 3; turn++)
-        if (g[0] == 0 || !(fabsf(g[turn] - 2 * g[0]) < 1e-6F)) COMPLAIN("turn %d: %g is not twice %g", turn, (double)g[turn], (double)g[0]);
+        if (g[0] == 0 || !(fabsf(g[turn] - 2 * g[0]) < 1e-6F))
+            COMPLAIN("turn %d: %g is not twice %g", turn, (double)g[turn], (double)g[0]);
 }
 
 /* A dry run leaves no trace; later steps make no new plans. */
@@ -392,7 +403,8 @@ static void check_refusals(clef_context *ctx) {
     clef_module *net = make_norms(ctx);
     fill_batch(ctx, &b, 8, 0);
     expect(ctx, clef_backward_parts(net, &b, loss_of, &kind, NULL, NULL), "parts is 0; it must be a power of two");
-    expect(ctx, clef_backward_parts(net, &b, loss_of, &kind, &(clef_parts_options){.parts = 6}, NULL), "parts is 6; it must be a power of two");
+    expect(ctx, clef_backward_parts(net, &b, loss_of, &kind, &(clef_parts_options){.parts = 6}, NULL),
+           "parts is 6; it must be a power of two");
     expect(ctx, clef_backward_parts(net, &b, no_loss, NULL, &(clef_parts_options){.parts = 2}, NULL), "the loss is NULL");
     expect(ctx, clef_backward_parts(net, &b, NULL, NULL, &(clef_parts_options){.parts = 2}, NULL), "the loss is NULL");
     expect(ctx, clef_backward_parts(net, &b, fails_late, &kind, &(clef_parts_options){.parts = 2}, NULL), "reshape");
@@ -405,7 +417,8 @@ static void check_refusals(clef_context *ctx) {
     b.first = 0, b.size = 7;
     expect(ctx, clef_backward_parts(net, &b, loss_of, &kind, NULL, NULL), "its first dimension must be the 7 items");
     clef_dataset *set = clef_digits(ctx, CLEF_TEST);
-    expect(ctx, clef_loader_open(set, &(clef_loader_options){.parts = 3}) ? CLEF_OK : clef_error_status(ctx), "parts is 3; it must be a power of two");
+    expect(ctx, clef_loader_open(set, &(clef_loader_options){.parts = 3}) ? CLEF_OK : clef_error_status(ctx),
+           "parts is 3; it must be a power of two");
 }
 
 static void check_meaning(void) {
@@ -421,7 +434,8 @@ static void check_meaning(void) {
     check_refusals(ctx);
     clef_close(ctx);
     check_mixing();
-    if (clef_open(&(clef_options){.sum_units = -1}) || !strstr(clef_error(NULL), "sum_units is -1")) COMPLAIN("sum_units of -1 was not refused");
+    if (clef_open(&(clef_options){.sum_units = -1}) || !strstr(clef_error(NULL), "sum_units is -1"))
+        COMPLAIN("sum_units of -1 was not refused");
 }
 
 int main(void) {

@@ -18,8 +18,9 @@ static clef_tensor *loss(clef_module *net, const clef_batch *b, void *user) {
 }
 
 static clef_module *make_net(clef_context *ctx) {
-    return clef_sequential(ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, 1, 2, 3, NULL), clef_nn_batch_norm2d(ctx, 2, NULL), clef_nn_relu(ctx), clef_nn_flatten(ctx),
-                                            clef_nn_dropout(ctx, 0.2), clef_nn_linear(ctx, 8, 3, NULL)));
+    return clef_sequential(ctx,
+                           CLEF_LAYERS(clef_nn_conv2d(ctx, 1, 2, 3, NULL), clef_nn_batch_norm2d(ctx, 2, NULL), clef_nn_relu(ctx),
+                                       clef_nn_flatten(ctx), clef_nn_dropout(ctx, 0.2), clef_nn_linear(ctx, 8, 3, NULL)));
 }
 
 static int read_values(clef_module *net, bool gradients, float *to) {
@@ -28,7 +29,8 @@ static int read_values(clef_module *net, bool gradients, float *to) {
         clef_named_tensor t = clef_module_tensor(net, i);
         clef_tensor *from = gradients ? t.is_buffer ? NULL : clef_grad_of(t.tensor) : t.tensor;
         if (!from || n + clef_numel(from) > VALUES) continue;
-        if (clef_read(clef_to(from, CLEF_F32), to + n, (size_t)clef_numel(from) * sizeof *to) == CLEF_OK) n += (int)clef_numel(from);
+        if (clef_read(clef_to(from, CLEF_F32), to + n, (size_t)clef_numel(from) * sizeof *to) == CLEF_OK)
+            n += (int)clef_numel(from);
     }
     return n;
 }
@@ -44,7 +46,8 @@ static clef_status call(clef_context *ctx, clef_module *net) {
     for (int i = 0; i < ITEMS * SIDE * SIDE; i++) x[i] = (float)(i * 37 % 101) / 100;
     for (int i = 0; i < ITEMS; i++) y[i] = i % 3;
     clef_seed(ctx, 3);
-    clef_batch b = {.x = clef_from_host(ctx, CLEF_SHAPE(ITEMS, 1, SIDE, SIDE), CLEF_F32, x), .y = clef_from_host(ctx, CLEF_SHAPE(ITEMS), CLEF_I64, y),
+    clef_batch b = {.x = clef_from_host(ctx, CLEF_SHAPE(ITEMS, 1, SIDE, SIDE), CLEF_F32, x),
+                    .y = clef_from_host(ctx, CLEF_SHAPE(ITEMS), CLEF_I64, y),
                     .size = ITEMS};
     return clef_backward_parts(net, &b, loss, NULL, &(clef_parts_options){.parts = PARTS}, NULL);
 }
@@ -74,7 +77,8 @@ static bool fail_at(clef_context *ctx, clef_module *net, long at, const float *w
         check(*clef_error(ctx), at, "a failure without a line");
         clef_clear_error(ctx);
         check(read_values(net, true, got) == 0, at, "a failure left gradients");
-        check(read_values(net, false, after) == values && !memcmp(before, after, (size_t)values * sizeof *after), at, "a failure changed buffers");
+        check(read_values(net, false, after) == values && !memcmp(before, after, (size_t)values * sizeof *after), at,
+              "a failure changed buffers");
         check(call(ctx, net) == CLEF_OK, at, "the next call fails too");
     }
     check(read_values(net, true, got) == n && !memcmp(got, wanted, (size_t)n * sizeof *got), at, "other gradients");
