@@ -10,6 +10,7 @@
 #include "clef/nn.h"
 #include "clef/optim.h"
 #include "clef/data.h"
+#include "clef/parallel.h"
 #include "clef/io.h"
 #include "clef/parallel.h"
 #include "clef/train.h"

@@ -85,6 +85,9 @@ typedef struct clef_options {
     bool no_tuning; /* results of clef_tune are neither used nor made (also CLEF_TUNING=0) */
     int threads;    /* so many of a CPU's compute units, as a sub-device; 0: $CLEF_THREADS, else all.  GPUs are used whole.
                        CLEF_UNSUPPORTED where the driver cannot divide the CPU.  The last bits of sums may depend on it. */
+    int sum_units; /* compute units for which work is partitioned and ways to compute it are chosen, and so the order of sums; 0: as many as
+                       the device has.  Contexts on devices of one type but of different numbers of units compute the same bits if
+                       it is the same on all of them (see clef_backward_parts).  CLEF_INVALID below 0. */
 } clef_options;
 
 /* Opens a device and everything that lives with it.  NULL options mean all defaults.  Returns NULL on

@@ -110,6 +110,7 @@ typedef struct clef_loader_options {
     const float *mean, *std; /* per channel ([c,h,w]; else one): x = (x - mean) / std; NULL: 0, 1.  Copied */
     clef_augment augment;
     clef_group *group; /* ranks that share every batch; NULL: this one alone */
+    int parts; /* of clef_backward_parts, into which every batch is cut: a power of two that the number of ranks divides; 0: none */
 } clef_loader_options;
 typedef struct clef_loader clef_loader; /* owned by its context */
 /* Batches of a dataset, in order or shuffled.  Options NULL: all defaults; out of range: CLEF_INVALID.  The
@@ -119,6 +120,8 @@ typedef struct clef_loader clef_loader; /* owned by its context */
    one rank, and each rank gets its part of every batch: items in one run, equally many or one more on the first ranks.  A rank may get none:
    a batch of size 0, of which the mean is 0.  How much a rank counts in averaged gradients, and what clef_dropout does with an item, follow
    from its part.
+   With `parts` = P, it is the batch of all ranks that is cut, into P parts of equally many items or one more in the first; the batch of a rank
+   is the P/n consecutive parts that are its own.  So what is in a part does not depend on the number n of ranks.
        clef_loader *loader = clef_loader_open(clef_digits(ctx, CLEF_TRAIN),
                                               &(clef_loader_options){.batch = 64, .shuffle = true});  */
 CLEF_API clef_loader *clef_loader_open(clef_dataset *data, const clef_loader_options *options);
@@ -131,6 +134,8 @@ typedef struct clef_batch {
     clef_tensor *const *inputs,
         *const *targets; /* all of them, temporaries [b,…]; the arrays are the loader's, until its next batch */
     int n_inputs, n_targets;
+    int64_t first, all; /* items [first, first + size) of the `all` that ranks share; 0 and size on one rank */
+    int parts;          /* clef_loader_options.parts */
 } clef_batch;
 /* Ends the step (clef_end_step) and uploads the next batch, as temporaries.  False at the end of an epoch
    (the next call starts another), and when the context holds an error; one of fetching (CLEF_IO) leaves the

@@ -38,6 +38,7 @@ struct clef_loader {
     bool shuffle;
     int device;
     clef_group *group;     /* that shares every batch; NULL: one rank */
+    int parts;             /* of a batch, whose number is to be told; 0: none */
     int64_t size, batches; /* items per full batch, of all ranks; batches per epoch */
     int64_t epoch, taken;  /* where it stands: `taken` batches of `epoch` were handed out */
     clef_tensor **tensor;  /* of the last batch: inputs, then targets */
@@ -62,12 +63,15 @@ static int64_t batch_items(const clef_loader *loader, int64_t batch) {
     return left < loader->size ? left : loader->size;
 }
 
-/* This rank's part of it: the first ranks have what is left over. */
-static clef__share batch_share(const clef_loader *loader, int64_t batch) {
-    int64_t all = batch_items(loader, batch), ranks = clef_group_size(loader->group), rank = clef_group_rank(loader->group);
-    int64_t each = all / ranks, more = all % ranks;
-    return (clef__share){.first = rank * each + (rank < more ? rank : more), .items = each + (rank < more), .all = all};
+/* This rank's share of `all` items: as many of the parts as any rank's. */
+static clef__share share_of(const clef_loader *loader, int64_t all) {
+    int64_t ranks = clef_group_size(loader->group), rank = clef_group_rank(loader->group),
+            parts = loader->parts ? loader->parts : ranks;
+    int64_t first = clef__part_start(all, parts, rank * parts / ranks);
+    return (clef__share){.first = first, .items = clef__part_start(all, parts, (rank + 1) * parts / ranks) - first, .all = all};
 }
+
+static clef__share batch_share(const clef_loader *loader, int64_t batch) { return share_of(loader, batch_items(loader, batch)); }
 
 /* Waits for a batch to make; -1: stop.  Holds the lock. */
 static int64_t claim(clef_loader *loader) {
@@ -135,7 +139,7 @@ static void halt(clef_loader *loader) {
 static bool new_slot(const clef_loader *loader, slot *s) {
     const clef_dataset *data = loader->data;
     *s = (slot){.holds = -1, .failed = -1, .memory = clef__calloc((size_t)data->n_fields, sizeof *s->memory)};
-    int64_t most = clef__ceil_div(loader->size, clef_group_size(loader->group));
+    int64_t most = share_of(loader, loader->size).items;
     for (int f = 0; s->memory && f < data->n_fields; f++)
         if (!(s->memory[f] = clef__alloc((size_t)most * data->field[f].bytes))) return false;
     return s->memory != NULL;
@@ -227,6 +231,11 @@ static bool batch_fits(const clef_dataset *data, int64_t size) {
     return true;
 }
 
+/* Parts that the ranks can have equally many of, and combine in one tree. */
+static bool parts_fit(const clef_loader_options *o) {
+    return o->parts >= 0 && (o->parts & (o->parts - 1)) == 0 && o->parts % clef_group_size(o->group) == 0;
+}
+
 static clef_loader *refuse_data(const clef_dataset *data, const char *reason) {
     clef__fail(data->ctx, CLEF_INVALID, "loader: %s", reason);
     return NULL;
@@ -254,7 +263,13 @@ clef_loader *clef_loader_open(clef_dataset *data, const clef_loader_options *opt
     if (!batch_fits(data, o->batch < data->size ? o->batch : data->size)) return refuse_data(data, "a batch is too large");
     if (o->group && o->group->ctx != data->ctx)
         return refuse_data(data, "the group belongs to another context; each rank has its own");
-    clef__batches batches = {{data->size, o->batch, o->shuffle, o->drop_last, (int64_t)o->seed}};
+    if (!parts_fit(o)) {
+        clef__fail(data->ctx, CLEF_INVALID,
+                   "loader: parts is %d; it must be a power of two that the number of ranks, %d, divides, or 0", o->parts,
+                   clef_group_size(o->group));
+        return NULL;
+    }
+    clef__batches batches = {{data->size, o->batch, o->shuffle, o->drop_last, (int64_t)o->seed, o->parts}};
     if (clef_group_size(o->group) > 1 && clef__agree_on_batches(data->ctx, o->group, &batches) != CLEF_OK) return NULL;
     clef_loader *loader = clef__calloc(1, sizeof *loader);
     if (loader) loader->tensor = clef__calloc((size_t)data->n_fields, sizeof *loader->tensor);
@@ -271,6 +286,7 @@ clef_loader *clef_loader_open(clef_dataset *data, const clef_loader_options *opt
     loader->device = o->device;
     loader->shuffle = o->shuffle;
     loader->ordered = -1;
+    loader->parts = o->parts;
     loader->group = clef_group_size(o->group) > 1 ? o->group : NULL;
     plan_batches(loader, o);
     loader->link = (clef__loader_link){.loader = loader, .close = clef_loader_close};
@@ -370,6 +386,9 @@ bool clef_next(clef_loader *loader, clef_batch *batch) {
     batch->index = loader->taken;
     clef__share share = batch_share(loader, loader->taken);
     batch->size = share.items;
+    batch->first = share.first;
+    batch->all = share.all;
+    batch->parts = loader->parts;
     bool fetched = s->failed < 0;
     if (fetched && make_tensors(loader, s, batch)) {
         take_slot(loader, s);

@@ -290,17 +290,30 @@ static clef_status check_sources(clef_tensor *y, clef_tensor *const *x, int n, c
     return CLEF_OK;
 }
 
-clef_status clef_grad(clef_tensor *y, clef_tensor *grad, clef_tensor *const *x, int n, bool create_graph, clef_tensor **dx) {
+/* NULL where y does not depend on x[i]. */
+static clef_status gradients(clef_tensor *y, clef_tensor *grad, clef_tensor *const *x, int n, bool create_graph, clef_tensor **dx) {
     walk w = {0};
     clef_status status = check_seed("grad", y, grad);
     if (status == CLEF_OK) status = check_sources(y, x, n, dx);
     if (status == CLEF_OK) status = differentiate(&w, y, or_one(grad, y), create_graph);
     for (int i = 0; status == CLEF_OK && i < n; i++) {
         int at = index_in(&w, clef__output_of(x[i]));
-        dx[i] = at >= 0 && w.grad[at] ? w.grad[at] : constant_like(x[i], 0);
+        dx[i] = at >= 0 ? w.grad[at] : NULL;
+    }
+    walk_free(&w);
+    return status;
+}
+
+clef_status clef__grad_where_any(clef_tensor *y, clef_tensor *const *x, int n, clef_tensor **dx) {
+    return gradients(y, CLEF_NONE, x, n, false, dx);
+}
+
+clef_status clef_grad(clef_tensor *y, clef_tensor *grad, clef_tensor *const *x, int n, bool create_graph, clef_tensor **dx) {
+    clef_status status = gradients(y, grad, x, n, create_graph, dx);
+    for (int i = 0; status == CLEF_OK && i < n; i++) {
+        if (!dx[i]) dx[i] = constant_like(x[i], 0);
         if (!dx[i]) status = CLEF_MEMORY;
     }
     for (int i = 0; dx && status != CLEF_OK && i < n; i++) dx[i] = NULL;
-    walk_free(&w);
     return status;
 }

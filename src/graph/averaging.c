@@ -29,6 +29,11 @@ clef_tensor *clef__unaveraged(const clef_tensor *parameter) {
     return t ? clef__handle(t->grad) : NULL;
 }
 
+void clef__note_averaged(const clef_tensor *parameter) {
+    const clef__tensor *t = clef__get(parameter);
+    if (t && t->averaging) t->averaging->state = CLEF__AVERAGING_DONE;
+}
+
 clef_status clef__average_gradient(const clef_tensor *parameter) {
     const clef__tensor *t = clef__get(parameter);
     clef__averaging *a = t ? t->averaging : NULL;

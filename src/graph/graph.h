@@ -263,6 +263,8 @@ clef_status clef__run_ordered(clef_context *ctx);
 typedef struct clef__share {
     int64_t first, items, all;
 } clef__share;
+/* Where part p begins of `all` items in n parts: equally many in each, or one more in the first. */
+static inline int64_t clef__part_start(int64_t all, int64_t n, int64_t p) { return p * (all / n) + (p < all % n ? p : all % n); }
 /* From now on computations are of this part of a batch. */
 void clef__set_share(clef_context *ctx, clef__share share);
 clef__share clef__share_of(clef_context *ctx);
@@ -286,8 +288,13 @@ struct clef__averaging {
 void clef__average_by(clef_tensor *parameter, clef__averaging *a);
 /* The gradient as it lies there; NULL: none. */
 clef_tensor *clef__unaveraged(const clef_tensor *parameter);
+/* The parameter's gradient is that of all ranks together already. */
+void clef__note_averaged(const clef_tensor *parameter);
 /* Averages the parameter's gradients, unless that was done, or nobody does it.  All ranks call it at the same point. */
 clef_status clef__average_gradient(const clef_tensor *parameter);
+
+/* clef_grad of y without create_graph, but NULL where y does not depend on x[i]; dx is written only on success. */
+clef_status clef__grad_where_any(clef_tensor *y, clef_tensor *const *x, int n, clef_tensor **dx);
 
 /* ---- lapsed claims (lapse.c) ----
    Which of the references to values come from temporaries of earlier steps alone, which can no longer be read?  Outputs that bear

@@ -144,10 +144,11 @@ typedef struct maker {
 static maker maker_of(const clef_context *ctx) {
     maker m = {""};
     size_t used = 0;
-    clef_device_info info;
-    for (int i = 0; clef_context_device(ctx, i, &info) && used < sizeof m.text; i++)
-        used += (size_t)snprintf(m.text + used, sizeof m.text - used, "%s%s, driver %s, %u compute units", i ? "; " : "", info.name,
-                                 info.driver, (unsigned)info.compute_units);
+    for (int i = 0; i < clef_context_device_count(ctx) && used < sizeof m.text; i++) {
+        const clef_device_info *info = clef__device_planned(clef__device_at(ctx, i)); /* with clef_options.sum_units */
+        used += (size_t)snprintf(m.text + used, sizeof m.text - used, "%s%s, driver %s, %u compute units", i ? "; " : "",
+                                 info->name, info->driver, (unsigned)info->compute_units);
+    }
     clean(m.text); /* a character may have been cut, too */
     return m;
 }

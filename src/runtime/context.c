@@ -13,6 +13,11 @@ static bool env_has(const char *name, const char *word) {
 }
 
 clef_context *clef__context_new(const clef_options *options) {
+    if (options->sum_units < 0) {
+        clef__fail(NULL, CLEF_INVALID, "open: sum_units is %d; it is 1 or more, or 0 for as many as the device has",
+                   options->sum_units);
+        return NULL;
+    }
     clef_context *ctx = clef__calloc(1, sizeof *ctx);
     if (!ctx) {
         clef__fail(NULL, CLEF_MEMORY, "open: out of host memory");
@@ -25,6 +30,7 @@ clef_context *clef__context_new(const clef_options *options) {
     ctx->log_user = options->log_user;
     ctx->random.seed = options->seed;
     const char *tuning = clef__env("CLEF_TUNING");
+    ctx->sum_units = (uint32_t)options->sum_units;
     ctx->no_tuning = options->no_tuning || (tuning && strcmp(tuning, "0") == 0);
     clef__cache_open(ctx, options->cache_dir);
     return clef__trace_open(ctx) == CLEF_OK ? ctx : clef__context_abandon(ctx);
@@ -112,6 +118,8 @@ int clef__context_devices(const clef_context *ctx) { return ctx->n_devices; }
 clef__device *clef__device_at(const clef_context *ctx, int i) { return i >= 0 && i < ctx->n_devices ? ctx->device[i] : NULL; }
 
 const clef_device_info *clef__device_info(const clef__device *device) { return &device->info; }
+
+const clef_device_info *clef__device_planned(const clef__device *device) { return &device->planned; }
 
 const clef__profile *clef__device_profile(const clef__device *device) { return &device->profile; }
 

@@ -39,7 +39,8 @@ clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_
     d->number = ctx->n_devices;
     d->id = found->id;
     d->divided = found->divided;
-    d->info = found->info;
+    d->info = d->planned = found->info;
+    if (ctx->sum_units) d->planned.compute_units = ctx->sum_units;
     ctx->device[ctx->n_devices++] = d;
     if (!choose_profile(d, profile)) return NULL;
     build_options(d);

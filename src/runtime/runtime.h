@@ -69,6 +69,8 @@ typedef struct clef__device clef__device; /* one opened device: OpenCL context, 
 int clef__context_devices(const clef_context *ctx);
 clef__device *clef__device_at(const clef_context *ctx, int i);
 const clef_device_info *clef__device_info(const clef__device *device);
+/* The device for which work is planned: as it reports itself, but for clef_options.sum_units in place of its compute units. */
+const clef_device_info *clef__device_planned(const clef__device *device);
 /* Its name for error lines; behind its number, where the context has several: "device 1 (NAME)". */
 typedef struct clef__device_label {
     char text[160];

@@ -308,9 +308,9 @@ struct clef__device {
     bool gates_asked, has_gates;    /* visit.c */
     bool unsettled;                 /* copies or reads may still run that nobody waits for (clef__settle) */
     struct {
-        int skip, skipped; /* waits until the next, and since the last */
-    } watch;               /* for the end of little work (launch.c) */
-    clef_device_info info;
+        int skip, skipped;          /* waits until the next, and since the last */
+    } watch;                        /* for the end of little work (launch.c) */
+    clef_device_info info, planned; /* planned: with clef_options.sum_units */
     clef__profile profile;
     bool matrix_asked;
     clef__matrix_unit matrix_unit;
@@ -352,6 +352,7 @@ struct clef_context {
         void (*closer)(clef_context *, void *);
     } room[CLEF__ROOMS];
     clef__cache cache;
+    uint32_t sum_units; /* 0: each device's own */
     bool no_tuning, tuning_loaded;
     clef__tuning tuning;
     clef__blas blas;

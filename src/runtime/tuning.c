@@ -211,7 +211,7 @@ static clef__tuned on_device(const clef__device *device, const clef__tuned *key)
     t.device = info->name;
     t.driver = info->driver;
     t.profile = device->profile.name;
-    t.units = info->compute_units;
+    t.units = device->planned.compute_units;
     return t;
 }
 

@@ -2,8 +2,8 @@
    what two versions of Clef print.
 
    main_graphs [PART] prints "<name> <SHA-256>" of every graph whose name begins with PART.  Without arguments, as a test, some of
-   them run in two contexts, and their hashes must be the same.  CLEF_BITS_UNITS=n gives the device n compute units. Exit 77: no
-   device. ctest: cost=20 plain */
+   them run in two contexts, and their hashes must be the same.  CLEF_BITS_UNITS=n gives the device n compute units, CLEF_BITS_SUM_UNITS=n
+   is clef_options.sum_units. Exit 77: no device. ctest: cost=20 plain */
 #include "support/stated_units.h"
 #include "clef.h"
 #include "runtime/sha256.h"
@@ -519,7 +519,8 @@ static void models(void) {
 }
 
 static bool run_all(void) {
-    ctx = clef_open(NULL);
+    const char *asked = getenv("CLEF_BITS_SUM_UNITS");
+    ctx = clef_open(&(clef_options){.sum_units = asked ? atoi(asked) : 0});
     if (!ctx) return false;
     clef_device_info info;
     clef_context_device(ctx, 0, &info);

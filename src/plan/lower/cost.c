@@ -19,7 +19,7 @@ static double peak(const clef__profile *profile, double units) { return profile-
 
 double clef__nominal_seconds(const clef__device *device, double flops, double bytes) {
     const clef__profile *profile = clef__device_profile(device);
-    double units = units_of(clef__device_info(device));
+    double units = units_of(clef__device_planned(device));
     return fmax(flops / peak(profile, units), memory_seconds(profile, bytes, units));
 }
 

@@ -8,7 +8,7 @@
 
 const clef__node *clef__lower_node(const clef__lowering *lw) { return lw->node; }
 const clef_device_info *clef__lower_device(const clef__lowering *lw) {
-    return clef__device_info(clef__device_at(lw->rec->ctx, lw->device));
+    return clef__device_planned(clef__device_at(lw->rec->ctx, lw->device));
 }
 const clef__profile *clef__lower_profile(const clef__lowering *lw) {
     return clef__device_profile(clef__device_at(lw->rec->ctx, lw->device));
