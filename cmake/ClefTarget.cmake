@@ -71,6 +71,18 @@ function(clef_example source)
   endif()
 endfunction()
 
+# One for mpirun; its test has two processes.
+function(clef_mpi_example source)
+  get_filename_component(name ${source} NAME_WE)
+  clef_program(example_${name} ${source} examples)
+  target_link_libraries(example_${name} PRIVATE clef_mpi)
+  if(CLEF_TESTS)
+    add_test(NAME examples/${name} COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/tests/mpi/on_ranks.sh "${MPIEXEC_EXECUTABLE}" 2
+      $<TARGET_FILE:example_${name}> WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/examples)
+    clef_test_properties(examples/${name} ${source} examples)
+  endif()
+endfunction()
+
 function(clef_bench source)
   get_filename_component(name ${source} NAME_WE)
   clef_program(${name} ${source} bench)

@@ -179,6 +179,7 @@ endfunction()
 # ---- the plain programs ----
 
 file(GLOB plain_sources CONFIGURE_DEPENDS tests/*/main_*.c)
+list(FILTER plain_sources EXCLUDE REGEX "/tests/mpi/")
 foreach(source IN LISTS plain_sources)
   get_filename_component(name ${source} NAME_WE)
   # Whole trainings, a loader layer, kernels that leave their memory: too long, or not made, for instrumented builds.
@@ -201,16 +202,20 @@ foreach(source IN LISTS plain_sources)
     endif()
   endif()
 endforeach()
+include(ClefMpiTests)
 if(CLEF_SANITIZE)
   return()
 endif()
-# Programs over several devices once more, with all that is queued beginning late.
-foreach(name main_device_fuzz main_late_copies)
-  add_test(NAME delays/plan/${name} COMMAND plan_${name})
-  clef_test_properties(delays/plan/${name} tests/plan/${name}.c unit)
-  set_property(TEST delays/plan/${name} APPEND PROPERTY ENVIRONMENT
-    "LD_PRELOAD=$<TARGET_FILE:delays>" CLEF_TEST_DELAY=all CLEF_FUZZ_GRAPHS=4)
-endforeach()
+# Programs over several devices once more, with all that is queued beginning late; the random ones also with copies between parts of one CPU.
+function(clef_test_late test name)
+  add_test(NAME ${test} COMMAND plan_${name})
+  clef_test_properties(${test} tests/plan/${name}.c unit)
+  set_property(TEST ${test} APPEND PROPERTY ENVIRONMENT
+    "LD_PRELOAD=$<TARGET_FILE:delays>" CLEF_TEST_DELAY=all CLEF_FUZZ_GRAPHS=4 ${ARGN})
+endfunction()
+clef_test_late(delays/plan/main_late_copies main_late_copies)
+clef_test_late(delays/plan/main_device_fuzz main_device_fuzz)
+clef_test_late(delays-copies/plan/main_device_fuzz main_device_fuzz CLEF_ZERO_COPY=0)
 # Every row of mutants.def; main_mutants alone takes some.
 add_test(NAME kernels/main_mutants_all COMMAND kernels_main_mutants all)
 clef_test_properties(kernels/main_mutants_all tests/kernels/main_mutants.c kernels)
@@ -269,7 +274,8 @@ if(SH)
   add_test(NAME frame/generators COMMAND ${SH} ${CMAKE_CURRENT_SOURCE_DIR}/tests/frame/generators.sh
     ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_COMMAND} ${CMAKE_C_COMPILER})
   add_test(NAME frame/headers_cxx COMMAND ${SH} ${CMAKE_CURRENT_SOURCE_DIR}/tests/frame/headers_cxx.sh
-    $<IF:$<BOOL:${CMAKE_CXX_COMPILER}>,${CMAKE_CXX_COMPILER},c++> ${CMAKE_CURRENT_SOURCE_DIR}/include ${generated_include})
+    $<IF:$<BOOL:${CMAKE_CXX_COMPILER}>,${CMAKE_CXX_COMPILER},c++> "$<JOIN:${MPI_C_INCLUDE_DIRS},:>"
+    ${CMAKE_CURRENT_SOURCE_DIR}/include ${generated_include})
   add_test(NAME frame/listings COMMAND ${SH} ${CMAKE_CURRENT_SOURCE_DIR}/tests/frame/listings.sh
     ${CMAKE_CURRENT_SOURCE_DIR} ${generated_include} ${CMAKE_C_COMPILER} $<$<TARGET_EXISTS:clef_shared>:$<TARGET_FILE:${clef_library}>>)
   set(frame_tests frame/headers_cxx frame/listings frame/rooms frame/format frame/rooms_catch frame/on_driver_catch frame/kernel_syntax frame/generators)

@@ -26,7 +26,7 @@ allowed() {
     data) echo group ops $plan graph runtime ;;
     io) echo optim data group ops nn $plan graph runtime ;;
     train) echo nn optim data io group ops $plan graph runtime ;;
-    tools) echo ;;
+    tools | mpi) echo ;; # programs and libraries of their own
     *) return 1 ;;
     esac
 }
@@ -48,6 +48,7 @@ complaints() {
             src/ops/interop.c:clef/opencl.h | src/plan/run/open.c:clef/opencl.h) ;; # which define what it declares
             *) echo "$file: only src/runtime may include $header" ;;
             esac ;;
+        mpi.h | clef/mpi.h) case $file in src/mpi/*) ;; *) echo "$file: only src/mpi may include $header" ;; esac ;;
         ../../cl/* | ../../../cl/*) ;; # what host and device share
         ../*) echo "$file: includes \"$header\"; name the room instead" ;;
         clef.h | clef/*) ;;
@@ -106,6 +107,8 @@ found=$(
     includes include | while IFS=: read -r file header; do
         case $header in
         CL/* | OpenCL/*) [ "$file" = include/clef/opencl.h ] || echo "$file: only clef/opencl.h may include $header" ;;
+        mpi.h) [ "$file" = include/clef/mpi.h ] || echo "$file: only clef/mpi.h may include $header" ;;
+        clef/mpi.h | clef/opencl.h) echo "$file: may not include $header, which not everybody can compile" ;;
         */*) [ -f "include/$header" ] || [ "$header" = clef/pointwise.h ] || [ "${header%%/*}" = sys ] ||
             echo "$file: a public header may not include \"$header\"" ;;
         esac

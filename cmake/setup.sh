@@ -99,6 +99,9 @@ missing_packages() {
     have c++ || say g++
     have pkg-config || say pkg-config
     have_module criterion || say libcriterion-dev
+    have mpicc || say libopenmpi-dev
+    have mpiexec || say openmpi-bin
+    have mpicc.mpich || say libmpich-dev mpich
     fuzzing_clang >/dev/null || fuzzing_packages
     have_oclgrind || say oclgrind
     have_clblast || say libclblast1

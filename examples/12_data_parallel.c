@@ -8,10 +8,10 @@ static clef_status train(clef_context *ctx, clef_group *all, void *user) {
     int epochs = *(int *)user;
     clef_loader *data = clef_loader_open(clef_digits(ctx, CLEF_TRAIN),
                                          &(clef_loader_options){.batch = 32, .shuffle = true, .group = all}); /* 1 of 3 */
-    clef_module *net =
-        clef_sequential(ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, 1, 32, 3, NULL), clef_nn_relu(ctx), clef_nn_max_pool2d(ctx, 2, NULL),
-                                         clef_nn_flatten(ctx), clef_nn_dropout(ctx, 0.2), clef_nn_linear(ctx, 32 * 3 * 3, 10, NULL)));
-    clef_replicate(net, all);                                                              /* 2 */
+    clef_module *net = clef_sequential(ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, 1, 32, 3, NULL), clef_nn_relu(ctx),
+                                                        clef_nn_max_pool2d(ctx, 2, NULL), clef_nn_flatten(ctx),
+                                                        clef_nn_dropout(ctx, 0.2), clef_nn_linear(ctx, 32 * 3 * 3, 10, NULL)));
+    clef_replicate(net, all);                                                               /* 2 */
     clef_optimizer *opt = clef_adamw(net, &(clef_adamw_options){.lr = 2e-3, .group = all}); /* 3 */
 
     for (int epoch = 1; epoch <= epochs; epoch++)

@@ -1,4 +1,4 @@
-/* clef.h — all of Clef but the OpenCL interop (clef/opencl.h). */
+/* clef.h — all of Clef but the OpenCL interop (clef/opencl.h) and ranks by MPI (clef/mpi.h). */
 #ifndef CLEF_H
 #define CLEF_H
 #include "clef/base.h"

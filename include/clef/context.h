@@ -10,6 +10,7 @@
      CLEF_MATRIX        0: no matrix units for products of half types; emulated: local memory in their place, on a device with the
                         profile gpu, to test; read when it is needed
      CLEF_PROBE         file of clef-probe (see clef_device_events); 0 or empty: none; read when it is needed
+     CLEF_ZERO_COPY     0: parts of one CPU copy values to each other, too (docs/devices.md); read when a plan is made
      CLEF_PROFILE       device profile to force (a row of cl/profile.def)
      CLEF_EAGER=1       evaluate after every op
      CLEF_DEBUG=memory  exact-size buffers, none reused

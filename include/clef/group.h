@@ -57,7 +57,7 @@ CLEF_API clef_status clef_group_broadcast_bytes(clef_group *group, int root, voi
 CLEF_API clef_status clef_group_gather_bytes(clef_group *group, const void *own, void *all, size_t n);
 
 /* How much this rank counts in the averages of the present step's gradients (clef_adam_options.group and others): the average is
-   Σ weight·g / Σ weight over the ranks, where g is the sum of what backward gave on a rank in this step.  Every rank gives one, before the
+   Σ weight·g / Σ weight over the ranks, where g is what backward gave on a rank in this step.  Every rank gives one, before the
    gradients are first used; clef_step forgets it.  For losses that are means of something else than items: give how many.  Not given,
    a rank counts by its part of the batch (clef_loader_options.group), else like the others.  Does nothing for NULL.  CLEF_INVALID unless
    weight ≥ 0.

@@ -44,6 +44,12 @@ typedef struct clef_adagrad_options {
     clef_group *group;
 } clef_adagrad_options;
 
+/* Data parallel training: with a group, gradients are averaged over its ranks before anything is done with them, weighted by each rank's part of
+   the batch (clef_loader_options.group) or as clef_group_weight says.  Every rank makes the optimizer of an equal module (clef_replicate),
+   and uses gradients at the same point of the program: the first of clipping, clef_grad_of and clef_step averages those of all the
+   optimizer's parameters that want one.  A gradient that is missing on some ranks counts as zero there; one that is missing on all stays
+   missing.  A gradient that clef_set_grad gave before counts like one of backward; one given after stands as it is.  Of several optimizers of
+   a parameter, the one made last averages its gradients.  CLEF_INVALID for a group of another context. */
 /* Each makes an optimizer of the module's present floating parameters, frozen ones too (they are skipped
    while they have no gradient).  It belongs to the module's context.  Weights that wait to be computed are
    computed now, so that the first step's plan is already every step's.  NULL on failure: CLEF_INVALID for a

@@ -150,7 +150,8 @@ CLEF_API clef_status clef_write(clef_tensor *t, const void *data, size_t bytes);
 /* Ends a step: computes kept tensors and what backward was called on, frees the temporaries of the step
    before.  Does not wait.  A step in which nothing was made does not count. */
 CLEF_API clef_status clef_end_step(clef_context *ctx);
-/* The same value on another device of the context, t itself if it lies there; gradients flow back.
+/* The same value on another device of the context, t itself if it lies there; gradients flow back.  Between parts of one CPU a value
+   that is no result itself is not copied: what reads it there reads it where it lies.
    CLEF_INVALID if there is no such device. */
 CLEF_API clef_tensor *clef_to_device(clef_tensor *t, int device);
 

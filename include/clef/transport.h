@@ -58,6 +58,13 @@ struct clef_transport {
    clef_ranks_options.  The line of a failure is in clef_error(NULL). */
 CLEF_API clef_status clef_run_rank(const clef_transport *transport, const clef_options *options, const char *name, double timeout,
                                    clef_rank_fn fn, void *user);
+/* Makes `line` this thread's open error, as a failure of clef_run_rank does: for what goes wrong with the transport around it.  Returns
+   the status. */
+CLEF_API clef_status clef_transport_error(clef_status status, const char *line);
+/* Which device the i-th (from 0) of n ranks on this machine opens, into `device` of `size` bytes: entry i of a list as for clef_run_ranks,
+   counted round and round.  NULL: of $CLEF_DEVICE; without it, of all devices that have the type and platform of the best.  Where
+   that is a single CPU of n compute units or more, and CLEF_THREADS does not say how many to use, "0/2#1": one of n equal parts of it. */
+CLEF_API clef_status clef_rank_device(const char *devices, int i, int n, char *device, size_t size);
 
 #ifdef __cplusplus
 }

@@ -234,7 +234,8 @@ static const char *wrong_options(const clef_dataset *data, const clef_loader_opt
 
 /* The same of shares. */
 static const char *wrong_shares(const clef_loader_options *o) {
-    for (int r = 0; o->shares && r < clef_group_size(o->group); r++)
+    int ranks = o->shares ? clef_group_size(o->group) : 1;
+    for (int r = 0; ranks > 1 && r < ranks; r++)
         if (o->shares[r] < 1 || o->shares[r] > SHARE_MAX) return "shares are whole numbers from 1 to 1000000, one for each rank";
     return NULL;
 }
@@ -287,9 +288,10 @@ clef_loader *clef_loader_open(clef_dataset *data, const clef_loader_options *opt
     if (!wrong) wrong = wrong_shares(o);
     if (wrong) return refuse_data(data, wrong);
     if (!batch_fits(data, o->batch < data->size ? o->batch : data->size)) return refuse_data(data, "a batch is too large");
-    if (o->group && o->group->ctx != data->ctx) return refuse_data(data, "the group belongs to another context; each rank has its own");
+    if (o->group && o->group->ctx != data->ctx)
+        return refuse_data(data, "the group belongs to another context; each rank has its own");
     clef__batches batches = {{data->size, o->batch, o->shuffle, o->drop_last, (int64_t)o->seed,
-                              o->shares ? hash_of(o->shares, clef_group_size(o->group)) : 0}};
+                              o->shares && o->group ? hash_of(o->shares, clef_group_size(o->group)) : 0}};
     if (clef_group_size(o->group) > 1 && clef__agree_on_batches(data->ctx, o->group, &batches) != CLEF_OK) return NULL;
     clef_loader *loader = clef__calloc(1, sizeof *loader);
     if (loader) loader->tensor = clef__calloc((size_t)data->n_fields, sizeof *loader->tensor);

@@ -247,8 +247,7 @@ static clef_status prepare_deposits(walk *w) {
         clef__tensor *leaf = w->out[i]->leaf;
         leaves += leaf != NULL;
         if (!leaf || !w->grad[i]) continue;
-        clef_tensor *sum =
-            leaf->averaging ? clef__add_part(leaf, w->grad[i], add) : add(clef__handle(leaf->grad), w->grad[i]);
+        clef_tensor *sum = leaf->averaging ? clef__add_part(leaf, w->grad[i], add) : add(clef__handle(leaf->grad), w->grad[i]);
         w->grad[i] = sum ? clef__tensor_new(clef__output_of(sum)) : NULL;
     }
     clef_set_grad_enabled(w->ctx, was);

@@ -18,8 +18,8 @@ typedef struct clef__graph {
     uint64_t traversal;
     uint64_t nodes; /* made so far */
     bool no_grad, differentiating;
-    bool closing;                                          /* ops made for this context are gone */
-    clef__checkpointed_segment *segment;                   /* the innermost one that is open */
+    bool closing;                        /* ops made for this context are gone */
+    clef__checkpointed_segment *segment; /* the innermost one that is open */
     clef__share share;
     bool dry;                                              /* see dry.c */
     clef_plan_size largest, largest_on[CLEF__MAX_DEVICES]; /* of all devices together; of each */

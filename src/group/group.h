@@ -28,7 +28,7 @@ struct clef_group {
     uint64_t messages;             /* the same of sends and receives */
     double weight;                 /* clef_group_weight, where it was given */
     bool weight_given;
-    int64_t items, all_items;      /* of the batch: this rank's, all ranks'; all_items 0: no loader said so */
+    int64_t items, all_items; /* of the batch: this rank's, all ranks'; all_items 0: no loader said so */
 };
 
 /* What ranks do together. */
@@ -94,6 +94,11 @@ clef_group *clef__group_all(clef_context *ctx, const clef_transport *transport, 
 clef_status clef__group_settle(const clef_group *group);
 /* "rank 0 (DEVICE)", or `name` where there is one, into text. */
 void clef__rank_name(char text[CLEF__RANK_NAME], clef_context *ctx, int rank, const char *name);
+
+/* rank_devices.c: what each rank of a list opens, "0/2#1"; CLEF__RANKS at most.  what: who asks, in the line of a failure. */
+enum { CLEF__RANKS = 256 };
+typedef char clef__device_name[256];
+clef_status clef__rank_devices(const char *what, const char *devices, clef__device_name *device, int *n);
 
 /* threads.c: the transport of n ranks in one process. */
 typedef struct clef__hub clef__hub;

@@ -1,9 +1,7 @@
 /* ranks.c — programs of several ranks: each with a context of its own, and all told how each of them ended. */
 #include "group/group.h"
-#include <ctype.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- one rank ---- */
@@ -40,6 +38,10 @@ static clef_status run_job(rank_job *job) {
     return status == CLEF_OK ? status : clef__fail(NULL, status, "%s", line);
 }
 
+clef_status clef_transport_error(clef_status status, const char *line) {
+    return status == CLEF_OK ? status : clef__fail(NULL, status, "%s", line ? line : "");
+}
+
 clef_status clef_run_rank(const clef_transport *transport, const clef_options *options, const char *name, double timeout,
                           clef_rank_fn fn, void *user) {
     if (!transport || !fn) return clef__fail(NULL, CLEF_INVALID, "run_rank: %s is NULL", transport ? "fn" : "transport");
@@ -52,57 +54,10 @@ clef_status clef_run_rank(const clef_transport *transport, const clef_options *o
     return clef__fail(NULL, clef_error_status(NULL), "%s", line);
 }
 
-/* ---- which device each rank has ---- */
-enum { MOST = 256, DEVICE_TEXT = 256 };
-
-typedef char device_text[DEVICE_TEXT];
-
-/* How many parts an entry that ends in "/3" or ":1+2+1" asks for, 3; 0: it is a whole device. */
-static int parts_of(const char *entry) {
-    const char *mark = strrchr(entry, '/') ? strrchr(entry, '/') : strrchr(entry, ':');
-    if (!mark || mark == entry || !isdigit((unsigned char)mark[1])) return 0;
-    if (mark[1 + strspn(mark + 1, *mark == '/' ? "0123456789" : "0123456789+")]) return 0;
-    if (*mark == '/') return strlen(mark + 1) < 6 ? (int)strtol(mark + 1, NULL, 10) : MOST + 1;
-    int n = 1;
-    for (const char *c = mark; *c; c++) n += *c == '+';
-    return n;
-}
-
-static clef_status refuse(const char *devices, const char *why) {
-    return clef__fail(NULL, CLEF_INVALID, "run_ranks: the devices \"%.200s\" %s", devices, why);
-}
-
-/* Adds the devices of one entry: itself, or "ENTRY#0", "ENTRY#1", … for its parts. */
-static clef_status add_entry(const char *devices, const char *entry, device_text *device, int *n) {
-    int parts = parts_of(entry), ranks = parts ? parts : 1;
-    if (*n + ranks > MOST) return refuse(devices, "make more than 256 ranks");
-    for (int i = 0; i < ranks; i++) {
-        if (parts) snprintf(device[*n], DEVICE_TEXT, "%.240s#%d", entry, i);
-        else snprintf(device[*n], DEVICE_TEXT, "%s", entry);
-        ++*n;
-    }
-    return CLEF_OK;
-}
-
-static clef_status list_devices(const char *devices, device_text *device, int *n) {
-    clef_status status = CLEF_OK;
-    for (const char *at = devices; at && status == CLEF_OK; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
-        char entry[DEVICE_TEXT - 12];
-        at += strspn(at, " ");
-        size_t length = strcspn(at, ",");
-        while (length && at[length - 1] == ' ') length--;
-        if (length == 0) return refuse(devices, "have an empty part");
-        if (length >= sizeof entry) return refuse(devices, "have a part that is too long");
-        snprintf(entry, sizeof entry, "%.*s", (int)length, at);
-        status = add_entry(devices, entry, device, n);
-    }
-    return status;
-}
-
 /* ---- all ranks ---- */
 typedef struct ranks {
     int n;
-    device_text *device;
+    clef__device_name *device;
     rank_job *job;
     clef__hub *hub;
 } ranks;
@@ -131,9 +86,9 @@ static clef_status open_contexts(ranks *r, const clef_ranks_options *options) {
 }
 
 static clef_status ranks_open(ranks *r, const char *devices, const clef_ranks_options *options, clef_rank_fn fn, void *user) {
-    r->device = clef__calloc(MOST, sizeof *r->device);
+    r->device = clef__calloc(CLEF__RANKS, sizeof *r->device);
     if (!r->device) return clef__fail(NULL, CLEF_MEMORY, "run_ranks: no host memory for the list of devices");
-    clef_status status = list_devices(devices, r->device, &r->n);
+    clef_status status = clef__rank_devices("run_ranks", devices, r->device, &r->n);
     if (status != CLEF_OK) return status;
     r->job = clef__calloc((size_t)r->n, sizeof *r->job);
     r->hub = clef__hub_open(r->n);
@@ -164,7 +119,7 @@ static void start(rank_job *job, bool *started) {
 }
 
 static clef_status run_all(ranks *r) {
-    bool started[MOST] = {false};
+    bool started[CLEF__RANKS] = {false};
     for (int i = 0; i < r->n; i++) start(&r->job[i], &started[i]);
     for (int i = 0; i < r->n; i++)
         if (started[i]) pthread_join(r->job[i].thread, NULL);

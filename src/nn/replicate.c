@@ -39,8 +39,15 @@ static void first_difference(const char *own, const char *root, char *line) {
     for (int n, m; *own || *root; own += n + (own[n] != 0), root += m + (root[m] != 0)) {
         n = length_of_line(own), m = length_of_line(root);
         if (n == m && !memcmp(own, root, (size_t)n)) continue;
-        snprintf(line, LINE, "has %.*s where rank 0 has %.*s", n && n < 200 ? n : n ? 200 : 7, n ? own : "nothing",
-                 m && m < 200 ? m : m ? 200 : 7, m ? root : "nothing");
+        snprintf(line, LINE, "has %.*s where rank 0 has %.*s",
+                 n && n < 200 ? n
+                 : n          ? 200
+                              : 7,
+                 n ? own : "nothing",
+                 m && m < 200 ? m
+                 : m          ? 200
+                              : 7,
+                 m ? root : "nothing");
         return;
     }
 }

@@ -31,7 +31,8 @@ static clef_tensor *checked(clef_tensor *each, clef_tensor *target, int64_t clas
 
 /* Of those that count.  each: 0 where they do not. */
 static clef_tensor *reduced_counted(clef_tensor *each, clef_tensor *target, const clef_loss_options *o) {
-    if (!each || !o->has_ignore_index || o->reduction != CLEF_REDUCE_MEAN || clef__is_of_empty_share(each)) return reduced(each, o->reduction);
+    if (!each || !o->has_ignore_index || o->reduction != CLEF_REDUCE_MEAN || clef__is_of_empty_share(each))
+        return reduced(each, o->reduction);
     clef_tensor *counts = clef_ne_scalar(target, (double)o->ignore_index);
     return clef_div(clef_sum(each, NULL, 0, false), clef_sum(clef_to(counts, clef_tensor_dtype(each)), NULL, 0, false));
 }

@@ -104,6 +104,7 @@ static bool send_bucket(round_of *r, int from, int end) {
     return true;
 }
 
+/* Where no parameter wants a gradient, nothing is sent. */
 static bool send_all(round_of *r) {
     int64_t bytes = bucket_bytes(r);
     for (int from = 0, end; from < r->n; from = end)
@@ -172,7 +173,7 @@ static clef_status average(clef__averaging *a) {
         if (!given) r.weight = share;
         r.scale = given && share != 0 ? r.weight / share : 1;
         list_parts(&r);
-        if (r.n) status = average_parts(&r);
+        status = average_parts(&r);
     }
     clef_set_grad_enabled(o->ctx, was);
     clef__free(r.part);

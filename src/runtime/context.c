@@ -55,6 +55,7 @@ void clef_close(clef_context *ctx) {
     if (!ctx) return;
     for (int i = 0; i < ctx->n_devices; i++) /* first: pocl takes long to release a kernel that is still queued */
         if (ctx->device[i]->queue && clef__alive(ctx->device[i])) clef__finish(ctx->device[i]);
+    clef__porter_settle(ctx); /* a visit that nothing waits for still reads what its room holds */
     for (int r = CLEF__ROOMS - 1; r >= 0; r--)
         if (ctx->room[r].closer) ctx->room[r].closer(ctx, ctx->room[r].state);
     clef__porter_close(ctx);

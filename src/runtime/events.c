@@ -2,9 +2,10 @@
 
    A device has its compute queue, which everything goes to, and once a plan copies between it and another device a second queue, in
    which copies run while it computes.  Both are in order; what connects them is said with events by who runs a plan
-   (plan/run/issue.c).  Between plans the compute queue has waited for all that the other did to its device's memory, so nobody
-   else has to know of the second. */
+   (plan/run/issue.c).  Between plans a device's compute queue has waited for all that other queues did to its memory, copies in
+   second queues and kernels of other devices that read it, so nobody else has to know of these. */
 #include "runtime/runtime_internal.h"
+#include <string.h>
 
 cl_command_queue clef__queue_new(const clef__device *device, cl_int *code) {
     return clCreateCommandQueue(device->context, device->id, device->ctx->trace ? CL_QUEUE_PROFILING_ENABLE : 0, code);
@@ -17,6 +18,18 @@ cl_command_queue clef__queue_beside(clef__device *device, cl_int *code) {
 }
 
 bool clef__devices_joined(const clef__device *a, const clef__device *b) { return a->context == b->context; }
+
+static bool has_memory_of_host(const clef__device *device) {
+    cl_bool unified = CL_FALSE;
+    return strcmp(device->info.type, "cpu") == 0 &&
+           clGetDeviceInfo(device->id, CL_DEVICE_HOST_UNIFIED_MEMORY, sizeof unified, &unified, NULL) == CL_SUCCESS && unified;
+}
+
+bool clef__devices_see(const clef__device *a, const clef__device *b) {
+    const char *wanted = clef__env("CLEF_ZERO_COPY");
+    return !(wanted && strcmp(wanted, "0") == 0) && clef__devices_joined(a, b) && a->info.index == b->info.index &&
+           has_memory_of_host(a) && has_memory_of_host(b);
+}
 
 void clef__event_release(clef__event *event) {
     if (event) clReleaseEvent((cl_event)event);
@@ -64,7 +77,7 @@ clef_status clef__copy_beside(const clef__span *to, const clef__span *from, size
 clef_status clef__settle(clef__device *device) {
     if (!clef__alive(device)) return CLEF_OK;
     cl_int code = device->beside ? clef__queue_wait(device->beside) : CL_SUCCESS;
-    if (code == CL_SUCCESS && device->unsettled) code = clef__queue_wait(device->queue);
+    if (code == CL_SUCCESS) code = clef__queue_wait(device->queue);
     device->unsettled = code != CL_SUCCESS;
-    return code == CL_SUCCESS ? CLEF_OK : clef__fail_cl(device, code, "wait for copies");
+    return code == CL_SUCCESS ? CLEF_OK : clef__fail_cl(device, code, "wait for what was queued");
 }

@@ -137,6 +137,9 @@ clef_status clef__buffer_copy(clef__buffer *to, size_t to_offset, clef__buffer *
    A point in a queue that another can wait for.  Only devices that are joined, in one OpenCL context, wait for one another's. */
 typedef struct clef__event clef__event;
 bool clef__devices_joined(const clef__device *a, const clef__device *b);
+/* Can a kernel of one read a buffer of the other without a copy: are they parts of one CPU, in one OpenCL context?  No where the
+   environment does not want it (CLEF_ZERO_COPY=0). */
+bool clef__devices_see(const clef__device *a, const clef__device *b);
 void clef__event_release(clef__event *event); /* NULL is allowed */
 /* All that was queued on the device so far.  *event is the caller's, NULL on failure. */
 clef_status clef__queue_mark(clef__device *device, clef__event **event);
@@ -172,7 +175,8 @@ typedef struct clef__host_span {
 } clef__host_span;
 enum { CLEF__VISIT_SPANS = 256, CLEF__VISIT_LINE = 1024 };
 typedef struct clef__host_task {
-    /* memory[i]: of span i.  NULL: the device failed, nothing can be done but tell those who wait for it.  On failure a line of at most CLEF__VISIT_LINE bytes: the next that waits for results gets it. */
+    /* memory[i]: of span i.  NULL: the device failed, and nothing can be done but to tell those who wait for it.  On failure a line of at
+       most CLEF__VISIT_LINE bytes: the next that waits for results gets it. */
     clef_status (*work)(const void *what, uint64_t number, void *const *memory, char *line);
     const void *what; /* copied */
     size_t what_bytes;
@@ -187,8 +191,8 @@ clef_status clef__host_visit(clef__device *device, const clef__host_task *visit,
                              clef__event **done);
 /* Waits until all visits are over; a failure of theirs is told. */
 clef_status clef__visits_settle(clef_context *ctx);
-/* Waits on the host until no copy to the device runs any more: after a failure in between.  Where that fails too, whatever uses the
-   device next waits first, as such a copy would write into memory that has gone to others. */
+/* Waits on the host until nothing runs on the device any more, in none of its queues: after a failure in between.  Where that fails
+   too, whatever uses the device next waits first, as a copy would write into memory that has gone to others. */
 clef_status clef__settle(clef__device *device);
 
 /* ---- programs and launches (program.c, launch.c) ---- */

@@ -13,7 +13,9 @@ cat >"$work/names.h" <<'END'
 clef_context *ctx;
 clef_module *net;
 clef_optimizer *opt;
+clef_dataset *set;
 clef_loader *data, *test;
+clef_group *all;
 clef_tensor *x, *y;
 int64_t classes[10];
 END

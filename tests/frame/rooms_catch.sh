@@ -4,7 +4,7 @@ source=$1
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/include/clef" "$work/examples" "$work/src/runtime" "$work/src/graph" "$work/src/plan/passes" "$work/src/plan/lower" \
-    "$work/src/plan/run" "$work/src/kernels" "$work/src/ops" "$work/src/nn" "$work/src/io" "$work/src/train" "$work/src/tools"
+    "$work/src/plan/run" "$work/src/kernels" "$work/src/ops" "$work/src/nn" "$work/src/io" "$work/src/train" "$work/src/tools" "$work/src/mpi"
 cd "$work" || exit 1
 : >include/clef.h
 : >include/clef/base.h
@@ -45,6 +45,17 @@ try src/nn/a.c '"../ops/ops.h"' bad
 try src/tools/a.c '"runtime/runtime.h"' bad
 try src/tools/a.c '"runtime/json.h"' good
 try src/tools/a.c '"clef.h"' good
+try src/mpi/a.c '<mpi.h>' good
+try src/mpi/a.c '"clef/transport.h"' good
+try src/mpi/a.c '"graph/graph.h"' bad
+try src/mpi/a.c '"runtime/runtime.h"' bad
+try src/graph/a.c '<mpi.h>' bad
+try src/graph/a.c '"clef/mpi.h"' bad
+try include/clef/mpi.h '<mpi.h>' good
+try include/clef/group.h '<mpi.h>' bad
+: >include/clef/mpi.h
+try include/clef.h '"clef/mpi.h"' bad
+rm include/clef/mpi.h
 : >src/graph/graph.h
 : >src/runtime/json.h
 try examples/a.c '"graph/graph.h"' bad

@@ -1,7 +1,7 @@
 /* Averages of gradients over ranks, exactly: random parameters of every floating dtype whose gradients are whole numbers on each rank, against
    Σ weight·g / Σ weight in doubles.  Gradients that are missing on some ranks and on all, weights that are given, several backward
    passes, gradients that the program set, reading before the step, many buckets.   CLEF_CASES, CLEF_SEED.
-   ctest: cost=30 plain threads */
+   ctest: cost=30 plain */
 #include "ranks.h"
 #include <math.h>
 
@@ -28,7 +28,8 @@ static scene now;
 static scene random_scene(uint64_t seed) {
     static const clef_dtype dtypes[] = {CLEF_F32, CLEF_F32, CLEF_BF16, CLEF_F16};
     uint64_t s = seed;
-    scene c = {.seed = seed, .ranks = 1 << random_below(&s, 3), .steps = 3, .weighs = random_below(&s, 2), .reads = random_below(&s, 2)};
+    scene c = {
+        .seed = seed, .ranks = 1 << random_below(&s, 3), .steps = 3, .weighs = random_below(&s, 2), .reads = random_below(&s, 2)};
     bool large = random_below(&s, 3) == 0, whole = random_below(&s, 3) == 0, many = random_below(&s, 6) == 0;
     c.n = many ? MOST_PARAMETERS : 1 + random_below(&s, 12);
     double left = 8;
@@ -105,14 +106,17 @@ static void check_gradient(const clef_module *m, int i, int rank, int step) {
     bool any;
     clef_tensor *t = parameter_of(m, i), *g = clef_grad_of(t);
     expected(&now, i, step, 0, &any);
-    if (!g != !any) COMPLAIN("seed %llu, rank %d: gradient %d is %s", (unsigned long long)now.seed, rank, i, g ? "there" : "missing");
+    if (!g != !any)
+        COMPLAIN("seed %llu, rank %d: gradient %d is %s", (unsigned long long)now.seed, rank, i, g ? "there" : "missing");
     if (!g) return;
     float *got = malloc((size_t)p->n * sizeof *got);
-    if (clef_read(clef_to(g, CLEF_F32), got, (size_t)p->n * sizeof *got) != CLEF_OK) COMPLAIN("%s", clef_error(clef_tensor_context(t)));
+    if (clef_read(clef_to(g, CLEF_F32), got, (size_t)p->n * sizeof *got) != CLEF_OK)
+        COMPLAIN("%s", clef_error(clef_tensor_context(t)));
     for (int64_t k = 0; k < p->n; k++)
         if (got[k] != (float)expected(&now, i, step, k, &any)) {
-            COMPLAIN("seed %llu, rank %d of %d: gradient %d (%s, %lld) is %g at %lld, not %g", (unsigned long long)now.seed, rank, now.ranks, i,
-                     clef_dtype_name(p->dtype), (long long)p->n, (double)got[k], (long long)k, expected(&now, i, step, k, &any));
+            COMPLAIN("seed %llu, rank %d of %d: gradient %d (%s, %lld) is %g at %lld, not %g", (unsigned long long)now.seed, rank,
+                     now.ranks, i, clef_dtype_name(p->dtype), (long long)p->n, (double)got[k], (long long)k,
+                     expected(&now, i, step, k, &any));
             break;
         }
     free(got);
@@ -125,7 +129,8 @@ static void check_parameter(clef_module *m, int i, int rank) {
     float *got = malloc((size_t)now.p[i].n * sizeof *got);
     clef_read(clef_to(parameter_of(m, i), CLEF_F32), got, (size_t)now.p[i].n * sizeof *got);
     for (int step = 0; step < now.steps && !now.p[i].frozen; step++) want -= expected(&now, i, step, 0, &any);
-    if (got[0] != (float)want) COMPLAIN("seed %llu, rank %d: parameter %d is %g, not %g", (unsigned long long)now.seed, rank, i, (double)got[0], want);
+    if (got[0] != (float)want)
+        COMPLAIN("seed %llu, rank %d: parameter %d is %g, not %g", (unsigned long long)now.seed, rank, i, (double)got[0], want);
     free(got);
 }
 
@@ -152,11 +157,69 @@ static void try_scene(uint64_t seed) {
         COMPLAIN("seed %llu: %s", (unsigned long long)seed, clef_error(NULL));
 }
 
+/* Weights that move from step to step make no new plan, and where each rank has every gradient nothing is read. */
+static clef_status count_plans(clef_context *ctx, clef_group *all, void *user) {
+    (void)user;
+    int rank = clef_group_rank(all);
+    clef_module *net =
+        clef_sequential(ctx, CLEF_LAYERS(clef_nn_linear(ctx, 8, 8, NULL), clef_nn_tanh(ctx), clef_nn_linear(ctx, 8, 1, NULL)));
+    clef_optimizer *opt = clef_adamw(net, &(clef_adamw_options){.lr = 1e-2, .group = all});
+    uint64_t plans = 0, replays = 0;
+    for (int step = 0; step < 9; step++) {
+        clef_group_weight(all, 2 + rank + 3 * step % 5);
+        clef_backward(clef_mean(clef_square(clef_forward(net, clef_rand(ctx, CLEF_SHAPE(4, 8)))), NULL, 0, false));
+        clef_step(opt);
+        clef_counters now_counted = clef_counters_get(ctx);
+        if (step == 3) plans = now_counted.plans, replays = now_counted.replays;
+        if (step > 3 && now_counted.plans != plans) COMPLAIN("rank %d, step %d: a new plan", rank, step);
+        if (step > 3 && now_counted.replays - replays != (uint64_t)(step - 3))
+            COMPLAIN("rank %d, step %d: more than one plan ran", rank, step);
+    }
+    return clef_error_status(ctx);
+}
+
+/* The launch of the plan as text whose line is the first, or the last, to name `what`; -1: none. */
+static int launch_of(FILE *text, const char *what, bool last) {
+    char line[512];
+    int found = -1, at = -1;
+    bool in_plan = false;
+    rewind(text);
+    while (fgets(line, sizeof line, text)) {
+        in_plan |= !strncmp(line, "plan ", 5);
+        if (!in_plan || sscanf(line, "%d", &at) != 1 || !strstr(line, what)) continue;
+        if (found < 0 || last) found = at;
+    }
+    return found;
+}
+
+/* The first bucket is sent before backward has come to the first layer. */
+static clef_status look_at_order(clef_context *ctx, clef_group *all, void *user) {
+    (void)user;
+    clef_module *layer[4];
+    for (int i = 0; i < 4; i++) layer[i] = clef_nn_linear(ctx, 512, 512, NULL);
+    clef_module *net =
+        clef_sequential(ctx, CLEF_LAYERS(layer[0], clef_nn_tanh(ctx), layer[1], clef_nn_tanh(ctx), layer[2], layer[3]));
+    clef_optimizer *opt = clef_sgd(net, &(clef_sgd_options){.lr = 0.1, .group = all});
+    clef_backward(clef_mean(clef_square(clef_forward(net, clef_rand(ctx, CLEF_SHAPE(4, 512)))), NULL, 0, false));
+    clef_tensor *g = clef_grad_of(clef_parameter(net, "0.weight"));
+    FILE *text = tmpfile();
+    if (text && clef_print_plan(g, CLEF_PLAN_TEXT, text) == CLEF_OK) {
+        int sent = launch_of(text, "all_reduce", false), last = launch_of(text, "all_reduce", true),
+            product = launch_of(text, "matmul", true);
+        if (sent < 0 || sent >= product || last < product)
+            COMPLAIN("buckets go at launches %d to %d, the last product is %d", sent, last, product);
+    }
+    if (text) fclose(text);
+    return clef_step(opt);
+}
+
 int main(void) {
     int code;
     if (!have_device(&code)) return code;
     uint64_t first = (uint64_t)number_from_env("CLEF_SEED", 1), n = (uint64_t)number_from_env("CLEF_CASES", 12);
     for (uint64_t seed = first; seed < first + n; seed++) try_scene(seed);
+    if (clef_run_ranks("0,0,0", count_plans, NULL) != CLEF_OK) COMPLAIN("plans: %s", clef_error(NULL));
+    if (clef_run_ranks("0,0", look_at_order, NULL) != CLEF_OK) COMPLAIN("order: %s", clef_error(NULL));
     printf("%d complaints\n", atomic_load(&complaints));
     return atomic_load(&complaints) != 0;
 }

@@ -1,7 +1,7 @@
 /* Programs of one device on 1 to 4 ranks that share batches: after some steps the parameters and the optimizer's state are those of one rank
    with whole batches, and the same bits on all ranks.  Optimizers, accumulation, clipping, layers that only some batches use, dropout, uneven
    and empty parts, and losses that do not count every item.   CLEF_CASES: how many programs; CLEF_SEED: the first.
-   ctest: cost=60 plain threads */
+   ctest: cost=60 plain */
 #include "ranks.h"
 #include <math.h>
 
@@ -36,7 +36,7 @@ static program random_program(uint64_t seed) {
     program p = {.seed = seed, .epochs = 2};
     p.ranks = 2 + random_below(&s, 3);
     p.optimizer = random_below(&s, 6);
-    p.accumulate = 1 + random_below(&s, 3);
+    p.accumulate = 1 + (int)(seed % 3);
     p.clip = random_below(&s, 3);
     p.items = items[random_below(&s, 4)];
     p.batch = batch[random_below(&s, 4)];
@@ -44,9 +44,9 @@ static program random_program(uint64_t seed) {
     p.drop_last = random_below(&s, 4) == 0;
     p.dropout = random_below(&s, 2);
     p.branch = random_below(&s, 2);
-    p.reads = random_below(&s, 3) == 0;
+    p.reads = seed / 3 % 2;
     p.norm = random_below(&s, 3) == 0;
-    p.counts = random_below(&s, 3) == 0;
+    p.counts = seed % 5 == 4;
     if (p.counts) p.accumulate = 1; /* a weight is one for the step */
     p.label = malloc((size_t)p.items * sizeof *p.label);
     p.x = malloc((size_t)p.items * FEATURES * sizeof *p.x);
@@ -67,9 +67,10 @@ static clef_optimizer *make_optimizer(clef_module *m, const program *p, clef_gro
 }
 
 static clef_module *make_net(clef_context *ctx, const program *p) {
-    clef_module *trunk = clef_sequential(
-        ctx, CLEF_LAYERS(clef_nn_linear(ctx, FEATURES, 8, NULL), p->norm ? clef_nn_layer_norm(ctx, CLEF_SHAPE(8), NULL) : clef_nn_tanh(ctx),
-                         clef_nn_dropout(ctx, p->dropout ? 0.3 : 0)));
+    clef_module *trunk =
+        clef_sequential(ctx, CLEF_LAYERS(clef_nn_linear(ctx, FEATURES, 8, NULL),
+                                         p->norm ? clef_nn_layer_norm(ctx, CLEF_SHAPE(8), NULL) : clef_nn_tanh(ctx),
+                                         clef_nn_dropout(ctx, p->dropout ? 0.3 : 0)));
     return clef_sequential(ctx, CLEF_LAYERS(trunk, clef_nn_linear(ctx, 8, CLASSES, NULL), clef_nn_linear(ctx, 8, 1, NULL)));
 }
 
@@ -130,7 +131,8 @@ static void train_epoch(const program *p, clef_loader *data, clef_module *net, c
 
 static void collect(clef_tensor *t, result *r) {
     int64_t n = clef_numel(t);
-    if (r->n + n <= MOST_VALUES && clef_read(clef_to(t, CLEF_F32), r->value + r->n, (size_t)n * sizeof(float)) == CLEF_OK) r->n += n;
+    if (r->n + n <= MOST_VALUES && clef_read(clef_to(t, CLEF_F32), r->value + r->n, (size_t)n * sizeof(float)) == CLEF_OK)
+        r->n += n;
 }
 
 /* Ranks begin with other weights, which replicate makes those of rank 0. */
@@ -159,7 +161,9 @@ static void compare(const result *one) {
     const program *p = &run.p;
     for (int r = 0; r < p->ranks; r++) {
         const result *got = &run.rank[r];
-        if (got->n != one->n || !one->n) COMPLAIN("seed %llu: %lld values on rank %d, not %lld", (unsigned long long)p->seed, (long long)got->n, r, (long long)one->n);
+        if (got->n != one->n || !one->n)
+            COMPLAIN("seed %llu: %lld values on rank %d, not %lld", (unsigned long long)p->seed, (long long)got->n, r,
+                     (long long)one->n);
         if (memcmp(got->value, run.rank[0].value, (size_t)got->n * sizeof(float)))
             COMPLAIN("seed %llu: rank %d has other bits than rank 0", (unsigned long long)p->seed, r);
         if (got->offset != one->offset) COMPLAIN("seed %llu: rank %d drew other random numbers", (unsigned long long)p->seed, r);
@@ -192,7 +196,7 @@ static void try_program(uint64_t seed) {
 int main(void) {
     int code;
     if (!have_device(&code)) return code;
-    uint64_t first = (uint64_t)number_from_env("CLEF_SEED", 1), n = (uint64_t)number_from_env("CLEF_CASES", 16);
+    uint64_t first = (uint64_t)number_from_env("CLEF_SEED", 1), n = (uint64_t)number_from_env("CLEF_CASES", 15);
     for (uint64_t seed = first; seed < first + n; seed++) try_program(seed);
     printf("%d complaints\n", atomic_load(&complaints));
     return atomic_load(&complaints) != 0;

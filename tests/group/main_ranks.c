@@ -1,5 +1,5 @@
 /* clef_run_ranks: devices of a list, ranks that fail in all ways, what hosts do together, and what a NULL group gives.
-   ctest: plain threads cost=10 */
+   ctest: labels=threads plain cost=10 */
 #define _GNU_SOURCE 1 /* pthread_setattr_default_np */
 #include "clef/transport.h"
 #include "support/plain.h"
@@ -168,8 +168,7 @@ static clef_status counts(clef_context *ctx, clef_group *all, void *user) {
 }
 
 static void lists(void) {
-    EXPECT(error_is(clef_run_ranks("0,nonesuch", counts, NULL), CLEF_INVALID,
-                    "rank 1 (device \"nonesuch\"): open: device \"nonesuch\""),
+    EXPECT(error_is(clef_run_ranks("0,nonesuch", counts, NULL), CLEF_INVALID, "ctx[1]: open: device \"nonesuch\""),
            "a device that is not there");
     EXPECT(error_is(clef_run_ranks("0,,0", counts, NULL), CLEF_INVALID, "run_ranks: the devices \"0,,0\" have an empty part"),
            "empty part");

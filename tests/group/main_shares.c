@@ -1,6 +1,6 @@
 /* What ranks begin with and what each gets: batches of a loader, item for item those of one rank; modules that clef_replicate makes equal;
    one line on every rank where data, options or modules differ; and a net whose rank has no items of a batch.
-   ctest: cost=20 plain threads */
+   ctest: cost=20 plain */
 #include "ranks.h"
 #include <math.h>
 
@@ -25,18 +25,24 @@ typedef struct record {
 static record alone, seen[MOST_RANKS];
 
 static clef_dataset *make_data(clef_context *ctx, int64_t n) {
-    static float x[MOST_ITEMS * PIXELS];
-    static int64_t y[MOST_ITEMS];
-    static _Atomic bool filled;
-    for (int i = 0; !filled && i < MOST_ITEMS * PIXELS; i++) x[i] = (float)(i * 37 % 101) / 101;
-    for (int i = 0; !filled && i < MOST_ITEMS; i++) y[i] = i;
+    float x[MOST_ITEMS * PIXELS];
+    int64_t y[MOST_ITEMS];
+    for (int i = 0; i < MOST_ITEMS * PIXELS; i++) x[i] = (float)(i * 37 % 101) / 101;
+    for (int i = 0; i < MOST_ITEMS; i++) y[i] = i;
     return clef_dataset_arrays(ctx, x, CLEF_SHAPE(1, SIDE, SIDE), y, n);
 }
 
 static clef_loader *open_loader(clef_dataset *data, clef_group *group) {
     const float mean = 0.5f, std = 0.25f;
-    clef_loader_options o = {.batch = s.batch, .shuffle = s.shuffle, .drop_last = s.drop_last, .workers = s.workers, .seed = 5,
-                             .mean = &mean, .std = &std, .augment = {.shift = 1, .flip = true, .brightness = 0.2}, .group = group};
+    clef_loader_options o = {.batch = s.batch,
+                             .shuffle = s.shuffle,
+                             .drop_last = s.drop_last,
+                             .workers = s.workers,
+                             .seed = 5,
+                             .mean = &mean,
+                             .std = &std,
+                             .augment = {.shift = 1, .flip = true, .brightness = 0.2},
+                             .group = group};
     return clef_loader_open(data, &o);
 }
 
@@ -94,7 +100,8 @@ static void try_batches(setting setting) {
     memset(&alone, 0, sizeof alone);
     memset(seen, 0, sizeof seen);
     if (clef_run_ranks("0", gather, &alone) != CLEF_OK) COMPLAIN("one rank: %s", clef_error(NULL));
-    if (clef_run_ranks(ranks_on_one(s.ranks, devices), gather, seen) != CLEF_OK) COMPLAIN("%d ranks: %s", s.ranks, clef_error(NULL));
+    if (clef_run_ranks(ranks_on_one(s.ranks, devices), gather, seen) != CLEF_OK)
+        COMPLAIN("%d ranks: %s", s.ranks, clef_error(NULL));
     compare_batches();
 }
 
@@ -115,8 +122,9 @@ static clef_status other_names(clef_context *ctx, clef_group *all, void *user) {
 }
 static clef_status other_items(clef_context *ctx, clef_group *all, void *user) {
     (void)user;
-    return clef_loader_open(make_data(ctx, 20 + clef_group_rank(all)), &(clef_loader_options){.group = all}) ? CLEF_OK
-                                                                                                            : clef_error_status(ctx);
+    return clef_loader_open(make_data(ctx, 20 + clef_group_rank(all)), &(clef_loader_options){.group = all})
+               ? CLEF_OK
+               : clef_error_status(ctx);
 }
 static clef_status other_seed(clef_context *ctx, clef_group *all, void *user) {
     (void)user;
@@ -138,9 +146,10 @@ static void try_difference(const char *what, clef_rank_fn fn, clef_status status
 static float running[3][2][2], parameters[3][256];
 
 static clef_module *conv_net(clef_context *ctx) {
-    return clef_sequential(ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, 1, 2, 3, NULL), clef_nn_batch_norm2d(ctx, 2, NULL), clef_nn_relu(ctx),
-                                            clef_nn_max_pool2d(ctx, 2, NULL), clef_nn_dropout(ctx, 0.5), clef_nn_flatten(ctx),
-                                            clef_nn_linear(ctx, 2, 3, NULL), clef_nn_layer_norm(ctx, CLEF_SHAPE(3), NULL)));
+    return clef_sequential(ctx,
+                           CLEF_LAYERS(clef_nn_conv2d(ctx, 1, 2, 3, NULL), clef_nn_batch_norm2d(ctx, 2, NULL), clef_nn_relu(ctx),
+                                       clef_nn_max_pool2d(ctx, 2, NULL), clef_nn_dropout(ctx, 0.5), clef_nn_flatten(ctx),
+                                       clef_nn_linear(ctx, 2, 3, NULL), clef_nn_layer_norm(ctx, CLEF_SHAPE(3), NULL)));
 }
 
 static clef_tensor *loss_of_kind(int kind, clef_tensor *y, clef_tensor *target) {
@@ -168,7 +177,8 @@ static clef_status train_with_nothing(clef_context *ctx, clef_group *all, void *
         if (b.size == 0 && clef_item(loss) != 0) COMPLAIN("kind %d: the loss of no items is %g", kind, clef_item(loss));
         if (!isfinite(clef_item(loss))) COMPLAIN("kind %d: the loss of %lld items is %g", kind, (long long)b.size, clef_item(loss));
         clef_step(opt);
-        if (rank == 2 && (b.size == 0) != (b.index == 2)) COMPLAIN("rank 2 has %lld items of batch %lld", (long long)b.size, (long long)b.index);
+        if (rank == 2 && (b.size == 0) != (b.index == 2))
+            COMPLAIN("rank 2 has %lld items of batch %lld", (long long)b.size, (long long)b.index);
     }
     clef_read(mean, running[rank][0], sizeof running[rank][0]);
     clef_read(var, running[rank][1], sizeof running[rank][1]);
@@ -202,7 +212,8 @@ int main(void) {
     try_batches((setting){.items = 5, .batch = 100, .ranks = 8, .shuffle = true});
     try_difference("another width", other_width, CLEF_GROUP, "rank 2");
     try_difference("another width", other_width, CLEF_GROUP, "0.weight f32 [5,4]");
-    try_difference("other names", other_names, CLEF_GROUP, "has 1.weight f32 [2,4] parameter where rank 0 has 0.bias f32 [4] parameter");
+    try_difference("other names", other_names, CLEF_GROUP,
+                   "has 1.weight f32 [2,4] parameter where rank 0 has 0.bias f32 [4] parameter");
     try_difference("other items", other_items, CLEF_GROUP, "has 20 items");
     try_difference("another seed", other_seed, CLEF_GROUP, "as seed");
     try_difference("a bad weight", bad_weight, CLEF_INVALID, "-1 is no weight");

@@ -47,6 +47,14 @@ done
 step "a too new version is refused" sh -c "! '$cmake' -S '$here/consumer' -B '$work/newer' -DCMAKE_PREFIX_PATH='$prefix' \
     -DWITH_CXX=OFF -DWANT=99.0"
 
+if [ -e "$libdir/cmake/Clef/ClefMpiTargets.cmake" ]; then
+    step "configure by find_package, mpi" "$cmake" -S "$here/mpi_consumer" -B "$work/mpi" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_BUILD_TYPE=Release
+    step "build by find_package, mpi" "$cmake" --build "$work/mpi"
+    step "run by mpiexec" sh "$source/tests/mpi/on_ranks.sh" mpiexec 2 "$work/mpi/consumer_mpi"
+else
+    echo "skipped: the consumer of Clef::mpi (packages libopenmpi-dev openmpi-bin)"
+fi
+
 if command -v pkg-config >/dev/null 2>&1; then
     pc() { PKG_CONFIG_PATH=$libdir/pkgconfig pkg-config "$@" clef; }
     step "pkg-config version" sh -c "test '$(pc --modversion)' = '$("$prefix/bin/clef" --version | sed -n '1s/[^0-9]*\([0-9.]*\).*/\1/p')'"
@@ -78,7 +86,7 @@ sub off STATIC_LIBRARY -DBUILD_SHARED_LIBS=OFF
 
 # An installation of the static library alone, made of what is built already.
 step "configure with BUILD_SHARED_LIBS=OFF" "$cmake" -S "$source" -B "$work/only" -DBUILD_SHARED_LIBS=OFF -DCLEF_TESTS=OFF -DCLEF_TOOLS=OFF \
-    -DCLEF_EXAMPLES=OFF -DCLEF_BENCH=OFF
+    -DCLEF_EXAMPLES=OFF -DCLEF_BENCH=OFF -DCLEF_WITH_MPI=OFF
 mkdir -p "$work/only/include/clef"
 cp "$build/libclef.a" "$build/clef-probe" "$work/only/" && cp "$build/include/clef/pointwise.h" "$work/only/include/clef/" || status=1
 step "install, static only" env DESTDIR= "$cmake" --install "$work/only" --prefix "$work/alone"

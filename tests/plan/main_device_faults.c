@@ -1,6 +1,6 @@
 /* Any host allocation and any OpenCL call may fail while plans run over two devices: the N-th one, once or from then on, N = 1, 2, …
-   and more thinly later, until a run passes untouched.  Copies go from device to device and, in the other round, through the host
-   behind user events.  No run may hang, crash, leak, give a wrong number or fail without an error line; a context that saw a failure
+   and more thinly later, until a run passes untouched.  Devices read each other's memory and, in the other rounds, copies go from one to
+   the other, or through the host behind user events.  No run may hang, crash, leak, give a wrong number or fail without an error line; a context that saw a failure
    works again afterwards.
    ctest: cost=60 plain */
 #include "support/opencl_faults.h"
@@ -63,19 +63,21 @@ static bool sweep(clef_context *ctx, bool of_opencl, bool again, int *runs) {
     }
 }
 
-/* Without and with an OpenCL context that both devices share. */
-static int sweep_all(const char *probe) {
+/* Without and with an OpenCL context that both devices share, and there without and with copies. */
+static int sweep_all(const char *probe, const char *zero_copy) {
     int runs = 0;
     setenv("CLEF_PROBE", probe, 1);
+    setenv("CLEF_ZERO_COPY", zero_copy, 1);
     clef_context *ctx = clef_open(&(clef_options){.device = "0/2"});
     if (!ctx && clef_error_status(NULL) == CLEF_UNSUPPORTED) return printf("skipped: %s\n", clef_error(NULL)), 77;
     if (!ctx) return without_context();
     bool good = work(ctx);
     for (int sort = 0; good && sort < 4; sort++) good = sweep(ctx, sort & 1, sort & 2, &runs);
-    bool joined = clef__devices_joined(clef__device_at(ctx, 0), clef__device_at(ctx, 1));
+    const clef__device *here = clef__device_at(ctx, 0), *there = clef__device_at(ctx, 1);
+    bool joined = clef__devices_joined(here, there), sees = clef__devices_see(here, there);
     clef_close(ctx);
     if (good && (live || ledger)) return printf("%ld allocations and %ld OpenCL objects leak\n", live, ledger), 1;
-    printf("%d runs, %s\n", runs, joined ? "in one OpenCL context" : "through the host");
+    printf("%d runs, %s\n", runs, sees ? "without copies" : joined ? "in one OpenCL context" : "through the host");
     return !good;
 }
 
@@ -86,6 +88,8 @@ int main(void) {
     clef_set_allocator(&(clef_allocator){take, retake, drop, NULL});
     clef_device_count(); /* the list of devices stays with the process */
     live = ledger = 0;
-    int status = sweep_all(CLEF_TEST_SOURCE "/tests/support/probe_apart.sh");
-    return status ? status : sweep_all(CLEF_TEST_BUILD "/clef-probe");
+    int status = sweep_all(CLEF_TEST_SOURCE "/tests/support/probe_apart.sh", "0");
+    for (int zero_copy = 0; status == 0 && zero_copy < 2; zero_copy++)
+        status = sweep_all(CLEF_TEST_BUILD "/clef-probe", zero_copy ? "1" : "0");
+    return status;
 }

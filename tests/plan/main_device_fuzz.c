@@ -129,11 +129,11 @@ static clef_tensor *noise(int place, clef_shape shape, uint64_t salt) {
 
 /* ---- blocks: [ROWS,WIDTH] to the same ---- */
 
-/* Pointwise ops here and there, over one value that goes to two devices, and two views on their way.  (No transposed ones: the order
-   in which a sum adds is that of memory, and a value that is brought lies row after row.) */
+/* Pointwise ops here and there, over one value that goes to two devices, and views on their way, one of them transposed. */
 static clef_tensor *chain(const block *b, clef_tensor *x) {
     clef_tensor *y = clef_sin(bring(clef_mul_scalar(x, 0.7), b->other));
     y = clef_mul(bring(clef_add_scalar(y, 0.1), b->other + 1), bring(x, b->other + 1));
+    y = clef_transpose(bring(clef_transpose(y, 0, 1), b->other + 1), 0, 1);
     clef_tensor *half[] = {bring(clef_slice(y, 0, 0, ROWS / 2, 1), b->other), bring(clef_slice(y, 0, ROWS / 2, ROWS, 1), b->other)};
     return clef_relu(bring(clef_neg(clef_concat(half, 2, 0)), b->place));
 }
@@ -211,8 +211,6 @@ static void print_block(const block *b, const char *name) {
 static void make_block(block *b, int kinds, int before, const char *name) {
     b->kind = (kind)roll((uint64_t)kinds);
     if (b->kind > PAIR) b->kind = PAIR;
-    if (b->kind == APART && p.clipping == NORM_OF_ALL)
-        p.clipping = VALUES; /* its gradient lies row after row only if it was brought */
     b->place = some_place();
     b->other = some_place();
     b->from = roll(3) == 0 ? (int)roll((uint64_t)before + 1) : -1;

@@ -18,6 +18,7 @@ typedef struct clef__value {
     int candidate[4], n_candidates; /* values it may continue: same layout, read element by element by its launch */
     bool donatable, taken;
     bool visited;                  /* the host writes it, beside the kernels */
+    bool seen;                     /* launches of other devices read it where it lies (seen.c) */
     bool updated;                  /* in place; the former value of a leaf ends with that */
     size_t offset;                 /* arena: bytes */
     struct clef__passage *passage; /* of a value without memory: what is on the way */
@@ -70,8 +71,10 @@ typedef struct clef__launch {
     int covers;     /* segments (codegen.c); 0: its kernel has none */
     size_t global[3], local[3];
     int device;
+    size_t bytes;  /* that a copy, or half of one, brings */
     double flops;  /* about how many operations, by its node's definition; 0: not known, or few for its bytes */
     bool beside;   /* a copy, half of one, or a visit of the host, in its device's second queue */
+    bool visible;  /* a copy of what the device that receives sees where it lies, so that perhaps none is needed (seen.c) */
     bool awaited;  /* a launch in another queue waits for it (edges.c) */
     bool tuned;    /* its knobs are a tuning result */
     bool derives;  /* it only brings its input into another form: packed, padded, converted (derive.c) */

@@ -92,18 +92,24 @@ static void launch_transfer(const clef__lowering *lw, clef__launch_kind kind, bo
     if (lw->rec->failed) return;
     lw->rec->open->kind = kind;
     lw->rec->open->beside = beside;
+    lw->rec->open->bytes = (size_t)clef_shape_numel(lw->node->out->shape) * clef_dtype_size(lw->node->out->dtype);
     clef__launch_end(lw, (size_t[3]){1, 1, 1}, (size_t[3]){1, 1, 1});
 }
 
-/* In one piece where the devices can do that or the host has to wait, else in two halves. */
+/* In one piece where the devices can do that or the host has to wait, else in two halves.  A value keeps its memory order, so that sums
+   over it add as they would where it came from. */
 static void lower_transfer(const clef__lowering *lw) {
     clef__lowering source = *lw;
     source.device = lw->node->input[0]->device;
     clef__device *there = clef__device_at(lw->rec->ctx, source.device), *here = clef__device_at(lw->rec->ctx, lw->device);
-    clef__operand from = clef__lower_in_dense(&source, 0, NULL), x = clef__lower_out(lw, NULL);
+    int order_memory[CLEF_MAX_RANK];
+    clef__operand in = clef__lower_in(&source, 0);
+    const int *order = clef__memory_order(&in, order_memory) ? order_memory : NULL;
+    clef__operand from = clef__lower_in_dense(&source, 0, order), x = clef__lower_out(lw, order);
     bool joined = clef__devices_joined(there, here);
     if (joined || !clef__devices_pass(there, here)) {
         launch_transfer(lw, CLEF__LAUNCH_COPY, joined, x, from);
+        if (!lw->rec->failed) lw->rec->plan->launch[lw->rec->plan->n_launches - 1].visible = clef__devices_see(here, there);
         return;
     }
     clef__operand on_the_way = clef__lower_scratch(lw, CLEF_U8, CLEF_SHAPE(0));

@@ -45,7 +45,8 @@ typedef struct clef__group {
     uint64_t made;               /* the number of the member that was made last (order.c) */
     bool final;                  /* no other group needs it (order.c) */
     bool urgent;                 /* its kernel has an effect, or all that need it are urgent (order.c): */
-    uint64_t ready;              /* when the last of what it needs was made */
+    uint64_t ready;              /* when the last of what it needs was made, */
+    uint64_t turn;               /* and when the first effect was made that it is for */
     uint64_t visited;
 } clef__group;
 

@@ -5,14 +5,14 @@
    but their results lie in memory of their own whenever they run, while what they read, the gradients, may be gone after them.
    So they run as soon as they can.
 
-   So do ops with an effect (clef_op.ordered) and what is made for them alone: other ranks wait for what they send, and what follows here
-   goes on beside them. */
+   So do ops with an effect (clef_op.ordered) and what is made for them alone, one effect after the other: other ranks wait for what they
+   send, and what follows here goes on beside them. */
 #include "plan/passes/groups.h"
 
 #include <stdlib.h>
 
 typedef struct place {
-    uint64_t key;
+    uint64_t key, turn, made; /* turn and made: 0 unless the group is urgent */
     int group;
 } place;
 
@@ -86,10 +86,15 @@ static uint64_t earliest(const order *o, int index) {
     return ready;
 }
 
+static int compare(uint64_t a, uint64_t b) { return a < b ? -1 : a > b; }
+
 /* Of equal keys the first runs first, so a final group follows the group it waited for. */
 static int by_key(const void *a, const void *b) {
     const place *x = a, *y = b;
-    return x->key != y->key ? (x->key < y->key ? -1 : 1) : x->group - y->group;
+    int sign = compare(x->key, y->key);
+    if (!sign) sign = compare(x->turn, y->turn);
+    if (!sign) sign = compare(x->made, y->made);
+    return sign ? sign : x->group - y->group;
 }
 
 /* This group behind all it needs that has no place yet; depth first, with a stack of its own as chains may be long. */
@@ -154,12 +159,25 @@ static uint64_t when_ready(clef__grouping *gr, int i) {
     return ready;
 }
 
+/* When the first of the effects was made that an urgent group is for. */
+static uint64_t turn_of(const order *o, int i) {
+    const clef__group *group = &o->gr->group[i];
+    if (has_effect(o->g, group)) return group->made;
+    uint64_t first = UINT64_MAX;
+    for (int u = 0; u < group->users.n; u++) {
+        int user = clef__group_of(o->gr, group->users.edge[u].group);
+        if (user != i && o->gr->group[user].turn < first) first = o->gr->group[user].turn;
+    }
+    return first;
+}
+
 /* Dependencies come first in the order there is, so users are known from its end, and needs from its beginning. */
 static void find_urgent(order *o) {
     clef__grouping *gr = o->gr;
     for (int i = gr->n_order - 1; i >= 0; i--) {
         clef__group *group = &gr->group[gr->order[i]];
         group->urgent = has_effect(o->g, group) || all_users_urgent(gr, gr->order[i]);
+        if (group->urgent) group->turn = turn_of(o, gr->order[i]);
     }
     for (int i = 0; i < gr->n_order; i++)
         if (gr->group[gr->order[i]].urgent) gr->group[gr->order[i]].ready = when_ready(gr, gr->order[i]);
@@ -174,7 +192,11 @@ static uint64_t key_of(const order *o, int index) {
 }
 
 static void sort_places(order *o) {
-    for (int i = 0; i < o->n; i++) o->place[i].key = key_of(o, o->place[i].group);
+    for (int i = 0; i < o->n; i++) {
+        const clef__group *group = &o->gr->group[o->place[i].group];
+        place *p = &o->place[i];
+        *p = (place){key_of(o, p->group), group->urgent ? group->turn : 0, group->urgent ? group->made : 0, p->group};
+    }
     if (o->n) qsort(o->place, (size_t)o->n, sizeof *o->place, by_key);
     emit_all(o);
 }

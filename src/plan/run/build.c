@@ -173,6 +173,7 @@ static clef_status lower_graph(clef_context *ctx, clef__graph_view *g, clef__pla
     if (status != CLEF_OK) clef__fail(ctx, status, "plan: no host memory");
     if (status == CLEF_OK) {
         clef__lower_groups(&rec, &gr);
+        if (!rec.failed && !clef__leave_out_copies(plan)) clef__record_fail(&rec);
         if (!rec.failed && fusing()) clef__derive(&rec);
         if (!rec.failed && fusing()) clef__bundle(&rec);
         if (!rec.failed && !clef__overlap(plan, ctx)) clef__record_fail(&rec);

@@ -86,25 +86,24 @@ static clef__span span_of(const issue *s, const clef__arg *arg) {
 }
 
 static clef_status copy_launch(const issue *s, const clef__launch *launch) {
-    size_t bytes = s->plan->value[launch->arg[0].value].bytes;
-    if (bytes == 0) return CLEF_OK;
+    if (launch->bytes == 0) return CLEF_OK;
     clef__span to = span_of(s, &launch->arg[0]), from = span_of(s, &launch->arg[1]);
-    return clef__buffer_copy(to.buffer, to.offset, from.buffer, from.offset, bytes);
+    return clef__buffer_copy(to.buffer, to.offset, from.buffer, from.offset, launch->bytes);
 }
 
-static clef_status fetch(issue *s, const clef__launch *launch, size_t bytes, clef__event **after, int n, clef__event **done) {
+static clef_status fetch(issue *s, const clef__launch *launch, clef__event **after, int n, clef__event **done) {
     clef__value *on_the_way = &s->plan->value[launch->arg[0].value];
     clef__span from = span_of(s, &launch->arg[1]);
-    on_the_way->passage = clef__fetch_beside(&from, clef__device_at(s->ctx, on_the_way->device), bytes, after, n, done);
+    on_the_way->passage = clef__fetch_beside(&from, clef__device_at(s->ctx, on_the_way->device), launch->bytes, after, n, done);
     return on_the_way->passage ? CLEF_OK : clef_error_status(s->ctx);
 }
 
-static clef_status store(issue *s, const clef__launch *launch, size_t bytes, clef__event **after, int n, clef__event **done) {
+static clef_status store(issue *s, const clef__launch *launch, clef__event **after, int n, clef__event **done) {
     clef__value *on_the_way = &s->plan->value[launch->arg[1].value];
     clef__span to = span_of(s, &launch->arg[0]);
     clef__passage *passage = on_the_way->passage;
     on_the_way->passage = NULL;
-    return clef__store_beside(&to, passage, bytes, after, n, done);
+    return clef__store_beside(&to, passage, launch->bytes, after, n, done);
 }
 
 /* The host's own work: the bytes that the launch touches, and the number that changes. */
@@ -127,18 +126,16 @@ static clef_status visit(issue *s, const clef__launch *launch, clef__event **aft
 /* A copy in a second queue waits there for what its edges name. */
 static clef_status launch_beside(issue *s, int i) {
     const clef__launch *launch = &s->plan->launch[i];
-    bool fetches = launch->kind == CLEF__LAUNCH_FETCH;
-    size_t bytes = s->plan->value[launch->arg[fetches].value].bytes;
     clef__event *after[2 * CLEF__MAX_DEVICES], **done = event_of(s->plan, i);
     int n = 0;
     for (; s->edge < s->plan->n_edges && s->plan->edge[s->edge].after == i; s->edge++)
         after[n++] = *event_of(s->plan, s->plan->edge[s->edge].before);
     if (clef__is_visit(launch)) return visit(s, launch, after, n, done);
-    if (bytes == 0) return CLEF_OK;
-    if (fetches) return fetch(s, launch, bytes, after, n, done);
-    if (launch->kind == CLEF__LAUNCH_STORE) return store(s, launch, bytes, after, n, done);
+    if (launch->bytes == 0) return CLEF_OK;
+    if (launch->kind == CLEF__LAUNCH_FETCH) return fetch(s, launch, after, n, done);
+    if (launch->kind == CLEF__LAUNCH_STORE) return store(s, launch, after, n, done);
     clef__span to = span_of(s, &launch->arg[0]), from = span_of(s, &launch->arg[1]);
-    return clef__copy_beside(&to, &from, bytes, after, n, done);
+    return clef__copy_beside(&to, &from, launch->bytes, after, n, done);
 }
 
 static clef_status routine_launch(issue *s, const clef__launch *launch) {

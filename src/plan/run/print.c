@@ -61,6 +61,7 @@ static void print_values(const clef__plan *plan, FILE *out) {
         if (value->home == CLEF__ARENA_VALUE) fprintf(out, ", at %zu", value->offset);
         if (value->in_place_of >= 0) fprintf(out, ", in place of v%d", value->in_place_of);
         if (value->donor >= 0) fprintf(out, ", takes over v%d", value->donor);
+        if (value->seen) fprintf(out, ", seen by other devices");
         if (value->updated) fprintf(out, ", updated in place");
         fputc('\n', out);
     }

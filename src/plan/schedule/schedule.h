@@ -3,6 +3,8 @@
 #define CLEF_SCHEDULE_H
 #include "plan/lower/lowering.h"
 
+/* seen.c: copies to where a device sees the value already are left out.  False without host memory. */
+bool clef__leave_out_copies(clef__plan *plan);
 /* derive.c: launches that bring one value into the same form become one.  Is this launch such a one: does it do nothing but bring
    value `from` into another form, `to`, which depends on nothing else that changes from run to run? */
 void clef__derive(clef__recorder *rec);

@@ -1,0 +1,134 @@
+/* mpi_run.c — clef_run_mpi: MPI itself, which device this process has, and the rank in a thread of its own. */
+#include "mpi/mpi_link.h"
+#include <stdio.h>
+#include <string.h>
+
+typedef struct run {
+    const clef_mpi_options *options;
+    clef_rank_fn fn;
+    void *user;
+    clef__mpi_link *link;
+    char host[MPI_MAX_PROCESSOR_NAME];
+    int local, n_local; /* which of the processes on this machine it is */
+    clef_status status;
+    char line[CLEF_TRANSPORT_LINE];
+} run;
+
+/* ---- MPI ---- */
+static clef_status refuse(const char *why) {
+    char line[CLEF_TRANSPORT_LINE];
+    snprintf(line, sizeof line, "run_mpi: %s", why);
+    return clef_transport_error(CLEF_STATE, line);
+}
+
+/* ours: it was not initialised before. */
+static clef_status start_mpi(bool *ours) {
+    int initialised = 0, finalised = 0, level = MPI_THREAD_SINGLE, is_main = 0;
+    MPI_Initialized(&initialised);
+    MPI_Finalized(&finalised);
+    *ours = false;
+    if (finalised)
+        return refuse("MPI was finalised; a program that runs ranks more than once calls MPI_Init_thread and MPI_Finalize itself");
+    if (!initialised) {
+        *ours = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) == MPI_SUCCESS;
+        return *ours ? CLEF_OK : refuse("MPI_Init_thread failed");
+    }
+    MPI_Query_thread(&level);
+    MPI_Is_thread_main(&is_main);
+    if (level >= MPI_THREAD_SERIALIZED || is_main) return CLEF_OK;
+    return refuse(
+        "only the thread that initialised MPI may call it; call this there, or ask MPI_Init_thread for MPI_THREAD_SERIALIZED");
+}
+
+/* Of the options, where they name one. */
+static clef_status choose_comm(const clef_mpi_options *options, MPI_Comm *comm) {
+    static const clef_mpi_options none;
+    int between = 0;
+    *comm = options->comm == none.comm ? MPI_COMM_WORLD : options->comm;
+    if (*comm == MPI_COMM_NULL) return refuse("comm is MPI_COMM_NULL");
+    MPI_Comm_test_inter(*comm, &between);
+    return between ? refuse("comm is an intercommunicator; ranks are the processes of an intracommunicator") : CLEF_OK;
+}
+
+static void count_neighbours(run *r) {
+    MPI_Comm machine;
+    r->local = 0;
+    r->n_local = 1;
+    if (MPI_Comm_split_type(r->link->comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine) != MPI_SUCCESS) return;
+    MPI_Comm_rank(machine, &r->local);
+    MPI_Comm_size(machine, &r->n_local);
+    MPI_Comm_free(&machine);
+}
+
+/* ---- the rank ---- */
+static clef_status run_on_device(run *r) {
+    char device[256], name[CLEF__MPI_NAME + 256];
+    const clef_transport *t = &r->link->transport;
+    clef_options options = r->options->context;
+    clef_status status = clef_rank_device(r->options->devices, r->local, r->n_local, device, sizeof device);
+    if (status != CLEF_OK) {
+        snprintf(r->line, sizeof r->line, "rank %d (%.80s): %.800s", t->rank, r->host, clef_error(NULL));
+        t->fail(t, r->line);
+        return status;
+    }
+    options.device = device;
+    snprintf(name, sizeof name, "rank %d (%.80s, device %.50s)", t->rank, r->host, device);
+    status = clef_run_rank(t, &options, r->options->name ? r->options->name : name, r->options->timeout, r->fn, r->user);
+    if (status != CLEF_OK) snprintf(r->line, sizeof r->line, "%s", clef_error(NULL));
+    return status;
+}
+
+static void *rank_thread(void *of) {
+    run *r = of;
+    r->status = run_on_device(r);
+    return NULL;
+}
+
+/* The first failure: this rank's own, or what is known of the others at the end. */
+static clef_status run_rank(run *r) {
+    pthread_t thread;
+    char line[CLEF_TRANSPORT_LINE];
+    const clef_transport *t = &r->link->transport;
+    int code = pthread_create(&thread, NULL, rank_thread, r);
+    if (code != 0) {
+        r->status = CLEF_MEMORY;
+        snprintf(r->line, sizeof r->line, "rank %d (%.80s): its thread did not start (error %d of the system)", t->rank, r->host,
+                 code);
+        t->fail(t, r->line);
+    }
+    clef__mpi_serve(r->link);
+    clef_status end = clef__mpi_finish(r->link, line);
+    if (code == 0) pthread_join(thread, NULL);
+    return r->status != CLEF_OK ? clef_transport_error(r->status, r->line) : clef_transport_error(end, line);
+}
+
+static clef_status run_over(run *r, MPI_Comm comm, bool *usable) {
+    char name[CLEF__MPI_NAME], line[CLEF_TRANSPORT_LINE];
+    int rank = 0, length;
+    MPI_Get_processor_name(r->host, &length);
+    MPI_Comm_rank(comm, &rank);
+    snprintf(name, sizeof name, "rank %d (%.80s)", rank, r->host);
+    r->link = clef__mpi_open(comm, name, line);
+    if (!r->link) return clef_transport_error(CLEF_GROUP, line);
+    count_neighbours(r);
+    clef_status status = run_rank(r);
+    *usable = !r->link->unusable;
+    clef__mpi_close(r->link);
+    return status;
+}
+
+clef_status clef_run_mpi_with(const clef_mpi_options *options, clef_rank_fn fn, void *user) {
+    static const clef_mpi_options defaults;
+    run r = {.options = options ? options : &defaults, .fn = fn, .user = user};
+    bool ours, usable = true;
+    MPI_Comm comm;
+    if (!fn) return clef_transport_error(CLEF_INVALID, "run_mpi: fn is NULL");
+    clef_status status = start_mpi(&ours);
+    if (status != CLEF_OK) return status;
+    status = choose_comm(r.options, &comm);
+    if (status == CLEF_OK) status = run_over(&r, comm, &usable);
+    if (ours && usable) MPI_Finalize();
+    return status;
+}
+
+clef_status clef_run_mpi(clef_rank_fn fn, void *user) { return clef_run_mpi_with(NULL, fn, user); }

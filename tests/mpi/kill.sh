@@ -1,0 +1,58 @@
+#!/bin/sh
+# kill.sh MPIEXEC PROGRAM: kills one of three ranks at a random moment, CLEF_KILLS (10) times.  The others must end within seconds, each with
+# a line that names the killed one, and no process may be left.  Every third time mpirun does as it does by itself: it ends the rest.  So does
+# MPICH's always: without -disable-auto-cleanup by itself, and with it by SIGUSR1.
+mpiexec=$1 program=$2
+ranks=3 limit=60 # seconds: far above the time-out of 2 and what a loaded machine adds
+[ -n "$mpiexec" ] && command -v "$mpiexec" >/dev/null 2>&1 || {
+    echo "skipped: no MPI (packages libopenmpi-dev openmpi-bin, before the build is configured)"
+    exit 77
+}
+case $("$mpiexec" --version 2>&1) in
+*"Open MPI"* | *OpenRTE*) usual="--allow-run-as-root --oversubscribe --bind-to none" lasting=--enable-recovery ;;
+*) usual= lasting= ;;
+esac
+folder=$(mktemp -d) || exit 1
+trap 'rm -rf "$folder"' EXIT
+status=0
+fail() {
+    echo "kill: run $run, victim $victim after $moment ms: $1" >&2
+    cat "$folder/out" >&2
+    status=1
+}
+
+# Processes of this run that are still there, zombies not counted, after a few seconds at most.
+left() {
+    for wait in 1 2 3 4 5 6 7 8 9 10; do
+        alive=
+        for pid in $(ls "$folder/pids"); do
+            state=$(sed -n 's/^State:[^A-Z]*\([A-Z]\).*/\1/p' "/proc/$pid/status" 2>/dev/null)
+            case $state in '' | Z) ;; *) alive="$alive $pid" ;; esac
+        done
+        [ -n "$alive" ] || return
+        sleep 1
+    done
+    echo "$alive"
+}
+
+run=0
+while [ $run -lt "${CLEF_KILLS:-10}" ]; do
+    run=$((run + 1))
+    random=$(od -An -N4 -tu4 /dev/urandom)
+    victim=$((random % ranks)) moment=$((random / 8 % 700))
+    how=$lasting
+    [ $((run % 3)) -eq 0 ] && how=
+    rm -rf "$folder/pids" && mkdir "$folder/pids"
+    # shellcheck disable=SC2086
+    timeout -k 5 $limit "$mpiexec" $usual $how -n $ranks "$program" $victim $moment "$folder/pids" >"$folder/out" 2>&1
+    code=$?
+    grep -q 'no OpenCL device' "$folder/out" && { echo "skipped: no OpenCL device"; exit 77; }
+    [ $code -ne 124 ] && [ $code -ne 137 ] || [ -z "$how" ] || fail "it hangs"
+    [ "$(ls "$folder/pids" | wc -l)" -eq $ranks ] || fail "not all ranks began"
+    remaining=$(left)
+    [ -z "$remaining" ] || { fail "processes are left: $remaining"; kill -9 $remaining; }
+    [ -n "$how" ] || continue
+    [ "$(grep -c "^ended: .*rank $victim (" "$folder/out")" -eq $((ranks - 1)) ] || fail "not all others name rank $victim"
+done
+[ $status -eq 0 ] && echo "kill: $run runs, as expected"
+exit $status
