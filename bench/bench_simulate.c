@@ -34,7 +34,8 @@ static const struct {
     const char *name;
     size_t at;
 } names[] = {
-#define NAME(n) {#n, offsetof(machine, n)}
+#define NAME(n) \
+    { #n, offsetof(machine, n) }
     NAME(step), NAME(parameters), NAME(buckets), NAME(bandwidth), NAME(latency), NAME(layers), NAME(activation), NAME(micro),
 };
 
@@ -64,7 +65,8 @@ static double data_parallel(const machine *m, double compute, double mb, int n) 
 static double pipeline(const machine *m, double compute, double activation, int n) {
     static double forward[MOST_STAGES][MOST_MICRO], backward[MOST_STAGES][MOST_MICRO];
     int micro = (int)fmin(m->micro, MOST_MICRO), did_forward[MOST_STAGES] = {0}, did_backward[MOST_STAGES] = {0};
-    double f = compute / 3 / n / micro, b = 2 * f, hop = n > 1 ? message(m, activation / micro) : 0, free_at[MOST_STAGES] = {0}, end = 0;
+    double f = compute / 3 / n / micro, b = 2 * f, hop = n > 1 ? message(m, activation / micro) : 0, free_at[MOST_STAGES] = {0},
+           end = 0;
     for (int left = 2 * n * micro; left > 0;) {
         for (int s = 0; s < n; s++) {
             bool more = true;
@@ -115,13 +117,14 @@ static double best_grid(const machine *m, int n, int best[3]) {
 }
 
 static void print_scaling(const machine *m) {
-    printf("%5s %10s %5s %10s %5s %10s %5s %10s %5s  %s\n", "ranks", "data ms", "eff", "pipeline", "eff", "tensor", "eff", "hybrid", "eff",
-           "data × pipeline × tensor");
+    printf("%5s %10s %5s %10s %5s %10s %5s %10s %5s  %s\n", "ranks", "data ms", "eff", "pipeline", "eff", "tensor", "eff", "hybrid",
+           "eff", "data × pipeline × tensor");
     for (int n = 1; n <= MOST_STAGES; n *= 2) {
         int best[3] = {1, 1, 1};
-        double d = grid(m, n, 1, 1), p = n <= (int)m->layers ? grid(m, 1, n, 1) : NAN, t = grid(m, 1, 1, n), h = best_grid(m, n, best);
-        printf("%5d %10.2f %5.2f %10.2f %5.2f %10.2f %5.2f %10.2f %5.2f  %d × %d × %d\n", n, d, m->step / n / d, p, m->step / n / p, t,
-               m->step / n / t, h, m->step / n / h, best[0], best[1], best[2]);
+        double d = grid(m, n, 1, 1), p = n <= (int)m->layers ? grid(m, 1, n, 1) : NAN, t = grid(m, 1, 1, n),
+               h = best_grid(m, n, best);
+        printf("%5d %10.2f %5.2f %10.2f %5.2f %10.2f %5.2f %10.2f %5.2f  %d × %d × %d\n", n, d, m->step / n / d, p, m->step / n / p,
+               t, m->step / n / t, h, m->step / n / h, best[0], best[1], best[2]);
     }
 }
 
@@ -136,7 +139,8 @@ static void expect(const char *what, double got, double wanted) {
 }
 
 static void check(void) {
-    machine free_links = {.step = 120, .parameters = 8, .buckets = 4, .bandwidth = INFINITY, .layers = 16, .activation = 3, .micro = 8};
+    machine free_links = {
+        .step = 120, .parameters = 8, .buckets = 4, .bandwidth = INFINITY, .layers = 16, .activation = 3, .micro = 8};
     for (int n = 1; n <= 16; n *= 2) {
         expect("data parallel without communication", grid(&free_links, n, 1, 1), 120.0 / n);
         expect("tensor parallel without communication", grid(&free_links, 1, 1, n), 120.0 / n);
@@ -153,14 +157,18 @@ static void check(void) {
 }
 
 int main(int argc, char **argv) {
-    machine m = {.step = 330, .parameters = 44.7, .buckets = 4, .bandwidth = 5, .latency = 20, .layers = 18, .activation = 12.8, .micro = 8};
+    machine m = {
+        .step = 330, .parameters = 44.7, .buckets = 4, .bandwidth = 5, .latency = 20, .layers = 18, .activation = 12.8, .micro = 8};
     if (argc == 2 && strcmp(argv[1], "check") == 0) return check(), wrong != 0;
     for (int a = 1; a < argc; a++) {
         const char *value = strchr(argv[a], '=');
         size_t i = 0, n = sizeof names / sizeof *names;
-        while (value && i < n && (strlen(names[i].name) != (size_t)(value - argv[a]) || memcmp(names[i].name, argv[a], strlen(names[i].name)))) i++;
+        while (value && i < n &&
+               (strlen(names[i].name) != (size_t)(value - argv[a]) || memcmp(names[i].name, argv[a], strlen(names[i].name))))
+            i++;
         double number = value && i < n ? strtod(value + 1, NULL) : 0;
-        if (!(number > 0)) return fprintf(stderr, "bench_simulate: %s is no NAME=NUMBER above 0; see the head of bench_simulate.c\n", argv[a]), 2;
+        if (!(number > 0))
+            return fprintf(stderr, "bench_simulate: %s is no NAME=NUMBER above 0; see the head of bench_simulate.c\n", argv[a]), 2;
         memcpy((char *)&m + names[i].at, &number, sizeof number);
     }
     print_scaling(&m);

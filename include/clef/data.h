@@ -109,7 +109,7 @@ typedef struct clef_loader_options {
     uint64_t seed;           /* of order and augmentation */
     const float *mean, *std; /* per channel ([c,h,w]; else one): x = (x - mean) / std; NULL: 0, 1.  Copied */
     clef_augment augment;
-    clef_group *group; /* ranks that share every batch; NULL: this one alone */
+    clef_group *group;     /* ranks that share every batch; NULL: this one alone */
     const int64_t *shares; /* one for each rank: how much of every batch it gets, beside the others; NULL: equally much.  Copied */
 } clef_loader_options;
 typedef struct clef_loader clef_loader; /* owned by its context */

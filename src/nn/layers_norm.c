@@ -32,7 +32,8 @@ static void set_sync(clef_module *module, void *group) {
 clef_status clef_module_sync_batch_norm(clef_module *module, clef_group *group) {
     if (!module) return CLEF_INVALID;
     if (group && group->ctx != module->ctx)
-        return clef__fail(module->ctx, CLEF_INVALID, "sync_batch_norm: the group belongs to another context; each rank has its own");
+        return clef__fail(module->ctx, CLEF_INVALID,
+                          "sync_batch_norm: the group belongs to another context; each rank has its own");
     clef__module_visit(module, set_sync, group);
     return CLEF_OK;
 }

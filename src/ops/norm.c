@@ -369,7 +369,8 @@ clef_tensor *clef__batch_norm(clef_tensor *x, const clef__batch_norm_tensors *t,
     clef_shape shape = clef_tensor_shape(x), channels = clef_tensor_shape(t->running_mean);
     weight = or_full(weight, x, channels, 1), bias = or_full(bias, x, channels, 0);
     clef_tensor *wide = clef__to_wide(x);
-    clef__statistics s = {.mean = clef__per_channel(t->running_mean, shape.rank), .var = clef__per_channel(t->running_var, shape.rank)};
+    clef__statistics s = {.mean = clef__per_channel(t->running_mean, shape.rank),
+                          .var = clef__per_channel(t->running_var, shape.rank)};
     if (mode->training && (mode->statistics || clef_numel(x) > 0)) {
         clef__statistics_fn statistics = mode->statistics ? mode->statistics : clef__channel_statistics;
         if (!wide || !statistics(mode->user, wide, &s) || !update_running(t->running_mean, s.mean, mode->momentum) ||

@@ -52,12 +52,15 @@ static clef_status run_rank(clef_context *ctx, clef_group *all, void *user) {
 
 static int failed_to_open(const char *verb_name, clef_status status) {
     tool_failed(verb_name, NULL);
-    return status == CLEF_NO_DEVICE && clef_device_count() == 0 ? EXIT_NO_DEVICE : status == CLEF_INVALID ? EXIT_USAGE : EXIT_FAILED;
+    return status == CLEF_NO_DEVICE && clef_device_count() == 0 ? EXIT_NO_DEVICE
+           : status == CLEF_INVALID                             ? EXIT_USAGE
+                                                                : EXIT_FAILED;
 }
 
 int ranks_run(const char *verb_name, const common_options *common, const ranks *r, rank_fn fn, void *user) {
     if (r->mpi) {
-        fprintf(stderr, "clef %s: --mpi: this command was built without MPI; --devices 0,1 uses devices of one machine\n", verb_name);
+        fprintf(stderr, "clef %s: --mpi: this command was built without MPI; --devices 0,1 uses devices of one machine\n",
+                verb_name);
         return EXIT_FAILED;
     }
     job j = {.fn = fn, .user = user, .n_shares = r->n_shares};

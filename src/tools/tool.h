@@ -85,9 +85,9 @@ typedef struct forecast {
     clef_context *ctx;
     clef_module *net;
     clef_optimizer *optimizer;
-    clef_shape item; /* of the data: one input without the batch */
-    int64_t batch;   /* of this rank */
-    clef_group *group; /* of the optimizer; NULL: one rank */
+    clef_shape item;               /* of the data: one input without the batch */
+    int64_t batch;                 /* of this rank */
+    clef_group *group;             /* of the optimizer; NULL: one rank */
     clef_plan_size size;           /* found: of a step with this batch */
     double peak[FORECAST_DEVICES]; /* found: bytes on each device */
     int devices;                   /* so many of them */

@@ -110,12 +110,11 @@ static bool options_fit(void) {
 
 static clef_optimizer *make_optimizer(clef_module *net, clef_group *all) {
     if (is(o.optimizer, "sgd"))
-        return clef_sgd(net, &(clef_sgd_options){
-                                 .lr = o.lr, .momentum = o.momentum, .weight_decay = o.weight_decay, .group = all});
+        return clef_sgd(net, &(clef_sgd_options){.lr = o.lr, .momentum = o.momentum, .weight_decay = o.weight_decay, .group = all});
     if (is(o.optimizer, "adam"))
         return clef_adam(net, &(clef_adam_options){.lr = o.lr, .weight_decay = o.weight_decay, .group = all});
-    return clef_adamw(net, &(clef_adamw_options){
-                               .lr = o.lr, .weight_decay = o.weight_decay, .no_decay = o.weight_decay == 0, .group = all});
+    return clef_adamw(
+        net, &(clef_adamw_options){.lr = o.lr, .weight_decay = o.weight_decay, .no_decay = o.weight_decay == 0, .group = all});
 }
 
 /* Does the schedule move with every step?  The others move with every epoch, unless they have to warm up. */

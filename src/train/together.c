@@ -29,7 +29,8 @@ static clef_status check_groups(const clef__fit *f) {
     if (f->group && f->group->ctx != f->ctx)
         return clef__fail(f->ctx, CLEF_INVALID, "fit: the group belongs to another context; each rank has its own");
     bool alone = clef__is_alone(f);
-    if (clef_loader_group(o->train) != (alone ? NULL : f->group)) return refuse(f, "the training loader shares its batches among other ranks");
+    if (clef_loader_group(o->train) != (alone ? NULL : f->group))
+        return refuse(f, "the training loader shares its batches among other ranks");
     if (test && test != f->group) return refuse(f, "the test loader shares its batches among other ranks");
     if ((alone && o->optimizer->group) || (!alone && o->optimizer->group != f->group))
         return refuse(f, "the optimizer averages its gradients over other ranks");
@@ -38,15 +39,16 @@ static clef_status check_groups(const clef__fit *f) {
 
 /* Options on which it depends when ranks meet. */
 enum { NUMBERS = 10 };
-static const char *const number_name[NUMBERS] = {"epochs",      "accumulate",         "clip_norm above 0", "early_stop_patience",
-                                                 "keep",        "checkpoint_every",   "resume",            "a checkpoint_dir",
-                                                 "test data",   "schedule_per_step"};
+static const char *const number_name[NUMBERS] = {
+    "epochs",           "accumulate", "clip_norm above 0", "early_stop_patience", "keep",
+    "checkpoint_every", "resume",     "a checkpoint_dir",  "test data",           "schedule_per_step"};
 
 static clef_status check_options(const clef__fit *f) {
     const clef_fit_options *o = f->o;
     int size = clef_group_size(f->group);
-    int64_t own[NUMBERS] = {o->epochs,           o->accumulate, o->clip_norm > 0,          o->early_stop_patience, o->keep,
-                            o->checkpoint_every, o->resume,     o->checkpoint_dir != NULL, o->test != NULL,        o->schedule_per_step};
+    int64_t own[NUMBERS] = {o->epochs,       o->accumulate,       o->clip_norm > 0, o->early_stop_patience,
+                            o->keep,         o->checkpoint_every, o->resume,        o->checkpoint_dir != NULL,
+                            o->test != NULL, o->schedule_per_step};
     int64_t(*all)[NUMBERS] = clef__calloc((size_t)size, sizeof *all);
     if (!all) return clef__fail(f->ctx, CLEF_MEMORY, "fit: no memory for the options of %d ranks", size);
     clef_status status = clef_group_gather_bytes(f->group, own, all, sizeof own);
@@ -114,8 +116,9 @@ clef_status clef__is_there(clef__fit *f, const char *path, bool *there) {
     *there = all[0];
     for (int r = 1; r < clef_group_size(f->group) && !status; r++)
         if (all[r] != all[0])
-            status = clef__fail(f->ctx, CLEF_IO, "fit: resume: %s sees a file %s, and %s does not; give a directory that all ranks see",
-                                clef_group_rank_name(f->group, all[0] ? 0 : r), path, clef_group_rank_name(f->group, all[0] ? r : 0));
+            status =
+                clef__fail(f->ctx, CLEF_IO, "fit: resume: %s sees a file %s, and %s does not; give a directory that all ranks see",
+                           clef_group_rank_name(f->group, all[0] ? 0 : r), path, clef_group_rank_name(f->group, all[0] ? r : 0));
     clef__free(all);
     return status;
 }

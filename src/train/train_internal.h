@@ -116,7 +116,7 @@ typedef struct clef__fit {
     bool stopped, interrupted;       /* it ends, after a whole step */
     bool improved, resumed_inside;
     const clef_epoch *ended; /* the last one that did */
-    int lock; /* the directory of checkpoints; -1: none */
+    int lock;                /* the directory of checkpoints; -1: none */
 } clef__fit;
 
 /* together.c: what ranks tell each other.  All ranks call each of these at the same step; alone they do nothing. */
@@ -145,9 +145,9 @@ typedef struct clef__place {
     int64_t batch, items, bad_epochs;
     double loss, correct, good;
 } clef__place;
-bool clef__place_parse(const char *line, clef__place *place);    /* any numbers; false for another line */
-clef_status clef__checkpoint_inside(clef__fit *f); /* last.ckpt in mid-epoch */
-clef_status clef__checkpoint_epoch(clef__fit *f);  /* last, best, epoch-N */
+bool clef__place_parse(const char *line, clef__place *place); /* any numbers; false for another line */
+clef_status clef__checkpoint_inside(clef__fit *f);            /* last.ckpt in mid-epoch */
+clef_status clef__checkpoint_epoch(clef__fit *f);             /* last, best, epoch-N */
 clef_status clef__checkpoint_resume(clef__fit *f);
 clef_status clef__best_remember(clef__fit *f);
 clef_status clef__best_restore(clef__fit *f);

@@ -312,7 +312,8 @@ Test(train, several_devices_resume) {
         snprintf(command, sizeof command, SMALL "--schedule plateau --epochs 2 --devices 0,0 --checkpoint c%d --csv l%d", i, i);
         s = clef("", command);
         cr_assert_eq(s->code, 0, "%s", s->err);
-        snprintf(command, sizeof command, SMALL "--schedule plateau --epochs 4 %s --checkpoint c%d --csv l%d --resume --json", devices[i], i, i);
+        snprintf(command, sizeof command, SMALL "--schedule plateau --epochs 4 %s --checkpoint c%d --csv l%d --resume --json",
+                 devices[i], i, i);
         s = clef("", command);
         cr_assert_eq(s->code, 0, "%s", s->err);
         cr_expect_eq(number_of(s->out, "resumed_at"), 20, "%s", s->out);

@@ -54,7 +54,8 @@ static void make_data(const plan *p) {
     uint64_t s = 5;
     for (int i = 0; i < 512; i++) {
         labels[i] = random_below(&s, 10) == 0 ? random_below(&s, CLASSES) : i % CLASSES;
-        for (int k = 0; k < FEATURES; k++) features[i * FEATURES + k] = (float)random_below(&s, 2001) / 1000 - 1 + (k % CLASSES == i % CLASSES);
+        for (int k = 0; k < FEATURES; k++)
+            features[i * FEATURES + k] = (float)random_below(&s, 2001) / 1000 - 1 + (k % CLASSES == i % CLASSES);
     }
     if (p->poison) features[p->poison * FEATURES] = NAN;
     if (p->wrong_label) labels[p->wrong_label] = 7;
@@ -62,8 +63,9 @@ static void make_data(const plan *p) {
 
 static clef_module *make_net(clef_context *ctx, const plan *p, clef_group *group) {
     clef_module *norm = p->norm ? clef_nn_batch_norm2d(ctx, 6, NULL) : clef_nn_relu(ctx);
-    clef_module *net = clef_sequential(ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, FEATURES / 4, 6, 1, NULL), norm, clef_nn_tanh(ctx), clef_nn_flatten(ctx),
-                                                        clef_nn_dropout(ctx, p->dropout ? 0.2 : 0), clef_nn_linear(ctx, 24, CLASSES, NULL)));
+    clef_module *net = clef_sequential(ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, FEATURES / 4, 6, 1, NULL), norm, clef_nn_tanh(ctx),
+                                                        clef_nn_flatten(ctx), clef_nn_dropout(ctx, p->dropout ? 0.2 : 0),
+                                                        clef_nn_linear(ctx, 24, CLASSES, NULL)));
     if (p->sync) clef_module_sync_batch_norm(net, group);
     return net;
 }
@@ -85,7 +87,8 @@ static void keep_values(clef_module *net, result *r) {
     for (int i = 0; i < clef_module_tensors(net); i++) {
         clef_tensor *t = clef_module_tensor(net, i).tensor;
         int64_t n = clef_numel(t);
-        if (r->values + n <= MOST_VALUES && clef_read(clef_to(t, CLEF_F32), r->value + r->values, (size_t)n * sizeof(float)) == CLEF_OK)
+        if (r->values + n <= MOST_VALUES &&
+            clef_read(clef_to(t, CLEF_F32), r->value + r->values, (size_t)n * sizeof(float)) == CLEF_OK)
             r->values += n;
     }
 }
@@ -100,7 +103,9 @@ static void keep_history(const clef_history *h, result *r) {
 
 static clef_loader *open_loader(clef_context *ctx, const plan *p, int64_t from, int64_t n, clef_group *group) {
     clef_dataset *set = clef_dataset_arrays(ctx, features + from * FEATURES, CLEF_SHAPE(FEATURES / 4, 2, 2), labels + from, n);
-    return clef_loader_open(set, &(clef_loader_options){.batch = p->batch, .shuffle = !from, .seed = 3, .group = group, .shares = group ? p->shares : NULL});
+    return clef_loader_open(
+        set,
+        &(clef_loader_options){.batch = p->batch, .shuffle = !from, .seed = 3, .group = group, .shares = group ? p->shares : NULL});
 }
 
 static void score(clef_module *net, clef_loader *data, result *r) {
@@ -125,12 +130,25 @@ static clef_status train(clef_context *ctx, clef_group *all, void *user) {
     clef_loss_options loss = {.reduction = p->sums ? CLEF_REDUCE_SUM : CLEF_REDUCE_MEAN};
     char csv[256];
     snprintf(csv, sizeof csv, "%s/log.csv", p->dir ? p->dir : "");
-    clef_fit_options o = {.train = data, .test = p->tests ? tests : NULL, .optimizer = opt, .schedule = p->plateau ? plateau : NULL,
-                          .loss_options = &loss, .epochs = p->odd_epochs && rank == 1 ? p->odd_epochs : p->epochs,
-                          .accumulate = p->accumulate, .clip_norm = p->clip, .early_stop_patience = p->patience,
-                          .checkpoint_dir = p->dir, .keep = p->keep, .checkpoint_every = p->every, .resume = p->resume,
-                          .csv = p->csv ? csv : NULL, .on_epoch = on_epoch, .on_progress = on_progress, .user = &s,
-                          .interrupt = &s.flag, .group = all};
+    clef_fit_options o = {.train = data,
+                          .test = p->tests ? tests : NULL,
+                          .optimizer = opt,
+                          .schedule = p->plateau ? plateau : NULL,
+                          .loss_options = &loss,
+                          .epochs = p->odd_epochs && rank == 1 ? p->odd_epochs : p->epochs,
+                          .accumulate = p->accumulate,
+                          .clip_norm = p->clip,
+                          .early_stop_patience = p->patience,
+                          .checkpoint_dir = p->dir,
+                          .keep = p->keep,
+                          .checkpoint_every = p->every,
+                          .resume = p->resume,
+                          .csv = p->csv ? csv : NULL,
+                          .on_epoch = on_epoch,
+                          .on_progress = on_progress,
+                          .user = &s,
+                          .interrupt = &s.flag,
+                          .group = all};
     const clef_history *history;
     r->status = clef_fit(net, &o, &history);
     snprintf(r->line, sizeof r->line, "%s", clef_error(ctx));
@@ -164,15 +182,19 @@ static void alike(const char *what, const run *u, int n) {
     const result *a = u->rank;
     for (int r = 1; r < n; r++) {
         const result *b = &u->rank[r];
-        if (a->status != b->status || strcmp(a->line, b->line)) COMPLAIN("%s, %d ranks: rank %d ended with \"%s\", rank 0 with \"%s\"", what, n, r, b->line, a->line);
-        if (a->n != b->n || a->calls != b->calls || a->early != b->early || a->interrupted != b->interrupted || memcmp(&a->place, &b->place, sizeof a->place))
-            COMPLAIN("%s, %d ranks: rank %d took another way than rank 0 (%d and %d epochs, batch %lld and %lld)", what, n, r, b->n, a->n,
-                     (long long)b->place.batch, (long long)a->place.batch);
+        if (a->status != b->status || strcmp(a->line, b->line))
+            COMPLAIN("%s, %d ranks: rank %d ended with \"%s\", rank 0 with \"%s\"", what, n, r, b->line, a->line);
+        if (a->n != b->n || a->calls != b->calls || a->early != b->early || a->interrupted != b->interrupted ||
+            memcmp(&a->place, &b->place, sizeof a->place))
+            COMPLAIN("%s, %d ranks: rank %d took another way than rank 0 (%d and %d epochs, batch %lld and %lld)", what, n, r, b->n,
+                     a->n, (long long)b->place.batch, (long long)a->place.batch);
         for (int e = 0; e < a->n && e < b->n; e++)
-            if (!same_bits(a->epoch[e].loss, b->epoch[e].loss) || !same_bits(a->epoch[e].accuracy, b->epoch[e].accuracy) || a->epoch[e].lr != b->epoch[e].lr ||
-                !same_bits(a->epoch[e].test_loss, b->epoch[e].test_loss) || !same_bits(a->epoch[e].test_accuracy, b->epoch[e].test_accuracy))
+            if (!same_bits(a->epoch[e].loss, b->epoch[e].loss) || !same_bits(a->epoch[e].accuracy, b->epoch[e].accuracy) ||
+                a->epoch[e].lr != b->epoch[e].lr || !same_bits(a->epoch[e].test_loss, b->epoch[e].test_loss) ||
+                !same_bits(a->epoch[e].test_accuracy, b->epoch[e].test_accuracy))
                 COMPLAIN("%s, %d ranks: rank %d has other numbers in epoch %d", what, n, r, e + 1);
-        if (a->values != b->values || memcmp(a->value, b->value, (size_t)a->values * sizeof(float))) COMPLAIN("%s, %d ranks: rank %d has other weights", what, n, r);
+        if (a->values != b->values || memcmp(a->value, b->value, (size_t)a->values * sizeof(float)))
+            COMPLAIN("%s, %d ranks: rank %d has other weights", what, n, r);
         if (!same_bits(a->loss, b->loss) || a->accuracy != b->accuracy || memcmp(a->confusion, b->confusion, sizeof a->confusion))
             COMPLAIN("%s, %d ranks: rank %d scored otherwise", what, n, r);
     }
@@ -181,7 +203,8 @@ static void alike(const char *what, const run *u, int n) {
 static void same_weights(const char *what, int n, const result *a, const result *b, double tolerance) {
     double worst = 0;
     for (int64_t i = 0; i < a->values; i++) worst = fmax(worst, off(a->value[i], b->value[i]));
-    if (a->values != b->values || !a->values || !(worst <= tolerance)) COMPLAIN("%s, %d ranks: weights are off by %g", what, n, worst);
+    if (a->values != b->values || !a->values || !(worst <= tolerance))
+        COMPLAIN("%s, %d ranks: weights are off by %g", what, n, worst);
 }
 
 /* The last epochs of b, as many as a has. */
@@ -191,11 +214,13 @@ static void same_run(const char *what, int n, const result *a, const result *b, 
     if (skip < 0 || a->early != b->early) COMPLAIN("%s, %d ranks: %d epochs, not %d", what, n, a->n, b->n);
     for (int e = 0; e < a->n && skip >= 0; e++) {
         const clef_epoch *x = &a->epoch[e], *y = &b->epoch[e + skip];
-        if (x->epoch != y->epoch || x->lr != y->lr) COMPLAIN("%s, %d ranks: the rate of epoch %d is %g, not %g", what, n, e + 1, x->lr, y->lr);
-        if (!(off(x->loss, y->loss) <= tolerance) || !(off(x->test_loss, y->test_loss) <= tolerance) || off(x->accuracy, y->accuracy) > 0.02 ||
-            off(x->test_accuracy, y->test_accuracy) > 0.04)
-            COMPLAIN("%s, %d ranks, epoch %d: loss %.9g and %.9g, accuracy %g and %g, test %.9g and %.9g, %g and %g", what, n, e + 1, x->loss, y->loss,
-                     x->accuracy, y->accuracy, x->test_loss, y->test_loss, x->test_accuracy, y->test_accuracy);
+        if (x->epoch != y->epoch || x->lr != y->lr)
+            COMPLAIN("%s, %d ranks: the rate of epoch %d is %g, not %g", what, n, e + 1, x->lr, y->lr);
+        if (!(off(x->loss, y->loss) <= tolerance) || !(off(x->test_loss, y->test_loss) <= tolerance) ||
+            off(x->accuracy, y->accuracy) > 0.02 || off(x->test_accuracy, y->test_accuracy) > 0.04)
+            COMPLAIN("%s, %d ranks, epoch %d: loss %.9g and %.9g, accuracy %g and %g, test %.9g and %.9g, %g and %g", what, n,
+                     e + 1, x->loss, y->loss, x->accuracy, y->accuracy, x->test_loss, y->test_loss, x->test_accuracy,
+                     y->test_accuracy);
     }
     if (!(off(a->loss, b->loss) <= tolerance)) COMPLAIN("%s, %d ranks: scored %.9g, not %.9g", what, n, a->loss, b->loss);
     same_weights(what, n, a, b, 10 * tolerance);
@@ -263,7 +288,8 @@ static void compare_counts(void) {
     const result *a = whole.rank, *b = parts.rank;
     int64_t n = 0;
     for (int i = 0; i < CLASSES * CLASSES; i++) n += b->confusion[i];
-    if (n != p.tests || memcmp(a->confusion, b->confusion, sizeof a->confusion)) COMPLAIN("another confusion matrix in parts (%lld items)", (long long)n);
+    if (n != p.tests || memcmp(a->confusion, b->confusion, sizeof a->confusion))
+        COMPLAIN("another confusion matrix in parts (%lld items)", (long long)n);
     if (a->accuracy != b->accuracy || a->top != b->top || off(a->loss, b->loss) > 1e-6) COMPLAIN("another score in parts");
 }
 
@@ -274,7 +300,8 @@ static void ends_with(const char *what, const plan *p, int n, clef_status status
     on_ranks(p, n, &u);
     alike(what, &u, n);
     const result *r = u.rank;
-    if (r->status != status || !strstr(r->line, a) || !strstr(r->line, b)) COMPLAIN("%s, %d ranks: ended with %d: %s", what, n, r->status, r->line);
+    if (r->status != status || !strstr(r->line, a) || !strstr(r->line, b))
+        COMPLAIN("%s, %d ranks: ended with %d: %s", what, n, r->status, r->line);
     int64_t bad = 0;
     for (int64_t i = 0; i < r->values && !p->norm; i++) bad += !isfinite(r->value[i]);
     if (bad) COMPLAIN("%s, %d ranks: %lld weights are not finite", what, n, (long long)bad);
@@ -282,13 +309,15 @@ static void ends_with(const char *what, const plan *p, int n, clef_status status
 
 static void try_bad_items(void) {
     plan p = usual;
-    for (p.poison = 1; p.poison < 97; p.poison += 40) ends_with("an input that is no number", &p, 3, CLEF_INVALID, "is not finite on rank ", "inputs are not finite");
+    for (p.poison = 1; p.poison < 97; p.poison += 40)
+        ends_with("an input that is no number", &p, 3, CLEF_INVALID, "is not finite on rank ", "inputs are not finite");
     p = usual, p.wrong_label = 30;
     ends_with("a label that is no class", &p, 3, CLEF_INVALID, "label 7", "is no class");
     p.wrong_label = 0, p.lr = 1e30;
     ends_with("a rate that is too high", &p, 2, CLEF_INVALID, "fit: ", "learning rate");
     p = usual, p.norm = p.sync = true, p.poison = 70;
-    ends_with("an input that is no number, batch norm of all ranks", &p, 3, CLEF_INVALID, "is not finite on rank ", "inputs are not finite");
+    ends_with("an input that is no number, batch norm of all ranks", &p, 3, CLEF_INVALID, "is not finite on rank ",
+              "inputs are not finite");
     p = usual, p.wrong_label = 430, p.parts = true;
     ends_with("a wrong label among the tests", &p, 3, CLEF_INVALID, "label 7 of item 30", "is no class");
     p = usual, p.odd_epochs = 5;
@@ -304,7 +333,8 @@ static void try_ends(void) {
     if (u.rank->status || u.rank->n > 2) COMPLAIN("a stop on rank 1 did not stop rank 0: %d epochs, %s", u.rank->n, u.rank->line);
     p.stopper = 0, p.interrupter = 3;
     alike("an interrupt on rank 2", on_ranks(&p, 3, &u), 3);
-    if (u.rank->status != CLEF_INTERRUPTED || !u.rank->interrupted) COMPLAIN("an interrupt on rank 2 did not end rank 0: %s", u.rank->line);
+    if (u.rank->status != CLEF_INTERRUPTED || !u.rank->interrupted)
+        COMPLAIN("an interrupt on rank 2 did not end rank 0: %s", u.rank->line);
 }
 
 /* ---- files ---- */
@@ -342,7 +372,8 @@ static void resume_with(const plan *part, const plan *whole, int from, const cha
         if (then.rank->resumed_at == 0) COMPLAIN("%s: %d ranks did not resume what %d left: %s", what, n, from, then.rank->line);
         same_run(what, n, then.rank, one.rank, 1e-5);
         if (n == from) same_run(what, n, then.rank, two.rank, 0);
-        if (count_lines("log.csv") != whole->epochs + 1) COMPLAIN("%s: log.csv has %lld lines", what, (long long)count_lines("log.csv"));
+        if (count_lines("log.csv") != whole->epochs + 1)
+            COMPLAIN("%s: log.csv has %lld lines", what, (long long)count_lines("log.csv"));
     }
 }
 
