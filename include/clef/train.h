@@ -104,6 +104,7 @@ typedef struct clef_fit_options {
    that is no number; the line names the rank where it began.  Test data are scored in parts where their loader has the group, else whole by
    every rank, and rank 0's score counts.  Before that, and before a checkpoint, the module's buffers become those of rank 0.  Rank 0 alone
    shows the bar and writes files; what it cannot write fails on all ranks with one line.  All read the files, which must be seen by all.
+   nᵣ are items where the loss is a mean over fewer (has_ignore_index), too; its own weights are for your own loop (clef_group_weight).
    Callbacks run on every rank; one that wants to stop, and an interrupt, ends all ranks after the same step, about a quarter of a second
    later.  A run can be resumed with another number of ranks.
        clef_fit(net, &(clef_fit_options){.train = batches, .optimizer = adam, .epochs = 5, .group = all}, NULL);  */

@@ -126,7 +126,8 @@ static clef_status train(clef_context *ctx, clef_group *all, void *user) {
     clef_module *net = make_net(ctx, p, all);
     clef_replicate(net, all);
     clef_optimizer *opt = clef_adam(net, &(clef_adam_options){.lr = p->lr, .eps = 1e-3, .group = all});
-    clef_schedule *plateau = clef_schedule_new(opt, &(clef_schedule_options){.kind = CLEF_SCHEDULE_PLATEAU, .patience = 1, .gamma = 0.5});
+    clef_schedule *plateau =
+        clef_schedule_new(opt, &(clef_schedule_options){.kind = CLEF_SCHEDULE_PLATEAU, .patience = 1, .gamma = 0.5});
     clef_loss_options loss = {.reduction = p->sums ? CLEF_REDUCE_SUM : CLEF_REDUCE_MEAN};
     char csv[256];
     snprintf(csv, sizeof csv, "%s/log.csv", p->dir ? p->dir : "");
