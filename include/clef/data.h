@@ -109,15 +109,18 @@ typedef struct clef_loader_options {
     uint64_t seed;           /* of order and augmentation */
     const float *mean, *std; /* per channel ([c,h,w]; else one): x = (x - mean) / std; NULL: 0, 1.  Copied */
     clef_augment augment;
-    clef_group *group; /* ranks that share every batch; NULL: this one alone */
-    int parts; /* of clef_backward_parts, into which every batch is cut: a power of two that the number of ranks divides; 0: none */
+    clef_group *group;     /* ranks that share every batch; NULL: this one alone */
+    const int64_t *shares; /* one for each rank: how much of every batch it gets, beside the others; NULL: equally much.  Copied */
+    int parts; /* of clef_backward_parts, into which every batch is cut: a power of two that the number of ranks divides; 0: none.  Without
+                              shares */
 } clef_loader_options;
 typedef struct clef_loader clef_loader; /* owned by its context */
 /* Batches of a dataset, in order or shuffled.  Options NULL: all defaults; out of range: CLEF_INVALID.  The
    order of an epoch depends on (seed, epoch, size) only: a Fisher-Yates shuffle with Philox 4x32-10.  Threads
    start with the first clef_next.
    With a group, every rank opens a loader with equal options of the same data (CLEF_GROUP names the first difference).  Batches are those of
-   one rank, and each rank gets its part of every batch: items in one run, equally many or one more on the first ranks.  A rank may get none:
+   one rank, and each rank gets its part of every batch: items in one run, equally many or one more on the first ranks.  With shares sᵣ, rank
+   r's items end at item round(b·(s₀ + … + sᵣ) / Σ s) of b, say 3 and 1 for a device three times as fast as the other.  A rank may get none:
    a batch of size 0, of which the mean is 0.  How much a rank counts in averaged gradients, and what clef_dropout does with an item, follow
    from its part.
    With `parts` = P, it is the batch of all ranks that is cut, into P parts of equally many items or one more in the first; the batch of a rank
@@ -146,6 +149,8 @@ CLEF_API bool clef_next(clef_loader *loader, clef_batch *batch);
 CLEF_API int64_t clef_loader_batches(const clef_loader *loader);
 /* The dataset it reads. */
 CLEF_API clef_dataset *clef_loader_dataset(const clef_loader *loader);
+/* The ranks that share its batches; NULL: none, or a group of one. */
+CLEF_API clef_group *clef_loader_group(const clef_loader *loader);
 
 /* A place in the sequence of batches: `batch` batches of epoch `epoch` (from 0) were handed out. */
 typedef struct clef_loader_state {

@@ -82,14 +82,17 @@ typedef struct clef_checkpoint {
     double metric;    /* the caller's own */
     const char *note; /* free text of up to 1023 bytes, e.g. the command's options; on load: into note_out */
     char note_out[1024];
+    clef_group *group; /* ranks that have the same parts and all call; NULL: this one alone */
 } clef_checkpoint;
 /* Saves these parts, the context's random state, and the names of its devices.  CLEF_INVALID for numbers that could not be
-   loaded again, such as a learning rate that is NaN.
+   loaded again, such as a learning rate that is NaN.  With a group, rank 0 writes the file, and all ranks get its status and line.
        clef_checkpoint_save(ctx, "last.ckpt", &(clef_checkpoint){.module = net, .optimizer = opt, .epoch = 3});  */
 CLEF_API clef_status clef_checkpoint_save(clef_context *ctx, const char *path, const clef_checkpoint *what);
 /* Fills the parts that are given, which the file must hold, and epoch, metric and note_out.  The random state comes back
    together with an optimizer or a loader, not with a module alone.  Any misfit, any damage and any number that no run can
-   have is an error and changes nothing.  Made on another device, driver or number of compute units: a warning in the log. */
+   have is an error and changes nothing.  Made on another device, driver, number of compute units or of ranks: a warning in the log.
+   With a group every rank reads the file, and none changes anything where one fails; it may be of any number of ranks, of which nothing in
+   it depends: order and random numbers are those of whole batches. */
 CLEF_API clef_status clef_checkpoint_load(clef_context *ctx, const char *path, clef_checkpoint *what);
 
 #ifdef __cplusplus

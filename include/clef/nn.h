@@ -126,9 +126,12 @@ CLEF_API clef_module *clef_nn_global_avg_pool2d(clef_context *ctx);
 typedef struct clef_nn_norm_options {
     double eps, momentum; /* 0: 1e-5 (RMS norm: 2⁻²³), 0.1 */
     bool no_affine;
+    clef_group *sync; /* of batch norm: statistics are over the items of all its ranks; NULL: of each rank's own */
 } clef_nn_norm_options;
 /* clef_batch_norm of [n,channels,h,w] by the module's mode; weight [channels] 1, bias 0 at first; buffers
-   running_mean, running_var, num_batches_tracked (i64). */
+   running_mean, running_var, num_batches_tracked (i64).  With sync, mean and variance in training are those of all ranks' items, weighted
+   by how many each has (none is fine), with their gradients: output and running statistics are those of one rank on the whole batch.  All ranks
+   then run the module in the same order. */
 CLEF_API clef_module *clef_nn_batch_norm2d(clef_context *ctx, int64_t channels, const clef_nn_norm_options *options);
 /* clef_layer_norm over the last dimensions, which must be `normalized` (CLEF_SHAPE in forward); weight 1,
    bias 0 at first, of that shape. */
@@ -212,6 +215,11 @@ CLEF_API int64_t clef_parameter_count(const clef_module *module);
    ranks, names the first tensor that has another name, dtype or shape.
        clef_replicate(net, all);  */
 CLEF_API clef_status clef_replicate(clef_module *module, clef_group *group);
+
+/* Gives all batch norms of the module clef_nn_norm_options.sync, as torch.nn.SyncBatchNorm.convert_sync_batchnorm does; NULL takes it from
+   them.  CLEF_INVALID where the group is another context's.
+       clef_module_sync_batch_norm(net, all);  */
+CLEF_API clef_status clef_module_sync_batch_norm(clef_module *module, clef_group *group);
 
 /* Frozen: nothing in the tree changes, whatever its mode.  Its parameters have and want no gradient, so optimizers
    leave them alone, and its modules are in evaluation: batch norm uses its running statistics and does not move

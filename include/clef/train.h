@@ -70,6 +70,7 @@ typedef struct clef_fit_options {
     const volatile int *interrupt; /* non-zero (from a signal handler): leave a checkpoint and return */
     clef_loss_call_fn loss_call;   /* in place of loss, for several outputs or targets; called with user */
     int n_outputs;                 /* of the module; 0: as many as clef_module_new_call was told, or 1 */
+    clef_group *group;             /* ranks that train together; NULL: those that share the training loader's batches */
 } clef_fit_options;
 
 /* Trains the module's parameters with the optimizer, which must have been made for it or for a part of it.  *history (may be NULL)
@@ -89,7 +90,21 @@ typedef struct clef_fit_options {
    no class, and the parameters are those from before that batch moved them; or the loss grew a million times
    beyond the first batch's, which is divergence too.  CLEF_INTERRUPTED: *interrupt was set; last.ckpt is written.
    An error that was there before the call, or that a callback caused, is returned as it is.
-       clef_fit(net, &(clef_fit_options){.train = batches, .optimizer = adam, .epochs = 5}, NULL);  */
+       clef_fit(net, &(clef_fit_options){.train = batches, .optimizer = adam, .epochs = 5}, NULL);
+
+   Ranks of a group each call it with equal options, a loader and an optimizer that have the group (CLEF_INVALID, CLEF_GROUP otherwise) and the
+   same module (clef_replicate).  It is then the run of one rank on whole batches: with parts of nᵣ items and mean losses lᵣ
+
+       loss = Σ nᵣ·lᵣ / Σ nᵣ,    accuracy = Σ right answersᵣ / Σ nᵣ
+
+   over the ranks, the same bits on all of them, and so are all decisions: schedules, early stop, which epoch is best, an end because of a loss
+   that is no number; the line names the rank where it began.  Test data are scored in parts where their loader has the group, else whole by
+   every rank, and rank 0's score counts.  Before that, and before a checkpoint, the module's buffers become those of rank 0.  Rank 0 alone
+   shows the bar and writes files; what it cannot write fails on all ranks with one line.  All read the files, which must be seen by all.
+   nᵣ are items where the loss is a mean over fewer (has_ignore_index), too; its own weights are for your own loop (clef_group_weight).
+   Callbacks run on every rank; one that wants to stop, and an interrupt, ends all ranks after the same step, about a quarter of a second
+   later.  A run can be resumed with another number of ranks.
+       clef_fit(net, &(clef_fit_options){.train = batches, .optimizer = adam, .epochs = 5, .group = all}, NULL);  */
 CLEF_API clef_status clef_fit(clef_module *module, const clef_fit_options *options, const clef_history **history);
 
 enum { CLEF_MAX_CLASSES = 1024 };
@@ -104,7 +119,8 @@ typedef struct clef_evaluation_result {
    without gradients, from the loader's first batch on.  Accuracies are NaN and confusion NULL where the
    targets are no classes; confusion is NULL above CLEF_MAX_CLASSES.  loss NULL: clef_cross_entropy.  Mode and
    recording are put back.  CLEF_INVALID if the loader gives no batch, or the loss is no number because of a label
-   that is no class.
+   that is no class.  Ranks that share the loader's batches all call it; each scores its part, and all get what one rank would: sums of losses
+   are added up in f64, counts as whole numbers.
        clef_evaluation_result r; clef_evaluate(net, tests, NULL, NULL, &r);  */
 CLEF_API clef_status clef_evaluate(clef_module *module, clef_loader *data, clef_loss_fn loss, const clef_loss_options *loss_options,
                                    clef_evaluation_result *result);

@@ -2,7 +2,8 @@
 #include "data/data_internal.h"
 #include "group/group.h"
 
-static const char *const name[] = {"items", "as batch", "for shuffle", "for drop_last", "as seed", "parts of a batch"};
+static const char *const name[] = {"items",   "as batch",         "for shuffle",          "for drop_last",
+                                   "as seed", "parts of a batch", "as hash of its shares"};
 
 clef_status clef__agree_on_batches(clef_context *ctx, clef_group *group, const clef__batches *own) {
     int size = clef_group_size(group);

@@ -128,9 +128,9 @@ char *clef__data_folder(clef_context *ctx, const char *dir, const char *name);
 char *clef__data_find(const char *folder, const char *stem);
 
 /* ---- batches that ranks share (agree.c) ---- */
-enum { CLEF__BATCHES_NUMBERS = 6 };
+enum { CLEF__BATCHES_NUMBERS = 7 };
 typedef struct clef__batches {
-    int64_t number[CLEF__BATCHES_NUMBERS]; /* items, items of a batch, shuffle, drop_last, seed, parts */
+    int64_t number[CLEF__BATCHES_NUMBERS]; /* items, items of a batch, shuffle, drop_last, seed, parts, hash of shares */
 } clef__batches;
 /* Every rank calls it; CLEF_GROUP with the first difference on all of them. */
 clef_status clef__agree_on_batches(clef_context *ctx, clef_group *group, const clef__batches *own);

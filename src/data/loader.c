@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { WORKERS_MAX = 256, PREFETCH_MAX = 4096, SIDE_MAX = 65536 };
+enum { WORKERS_MAX = 256, PREFETCH_MAX = 4096, SIDE_MAX = 65536, SHARE_MAX = 1000000 };
 
 typedef struct slot {
     int64_t holds;    /* the batch that lies here; -1: none */
@@ -39,6 +39,7 @@ struct clef_loader {
     int device;
     clef_group *group;     /* that shares every batch; NULL: one rank */
     int parts;             /* of a batch, whose number is to be told; 0: none */
+    int64_t *shares;       /* sums: of ranks 0 to r; NULL: equal */
     int64_t size, batches; /* items per full batch, of all ranks; batches per epoch */
     int64_t epoch, taken;  /* where it stands: `taken` batches of `epoch` were handed out */
     clef_tensor **tensor;  /* of the last batch: inputs, then targets */
@@ -63,12 +64,20 @@ static int64_t batch_items(const clef_loader *loader, int64_t batch) {
     return left < loader->size ? left : loader->size;
 }
 
-/* This rank's share of `all` items: as many of the parts as any rank's. */
+/* Where rank `rank` begins in a batch of `all` items: as many of the parts as any rank's, or as the shares say. */
+static int64_t share_begin(const clef_loader *loader, int64_t all, int rank) {
+    int ranks = clef_group_size(loader->group);
+    int64_t parts = loader->parts ? loader->parts : ranks;
+    if (!loader->shares) return clef__part_start(all, parts, rank * parts / ranks);
+    if (rank == 0) return 0;
+    return (2 * all * loader->shares[rank - 1] + loader->shares[ranks - 1]) / (2 * loader->shares[ranks - 1]);
+}
+
+/* This rank's part of `all` items. */
 static clef__share share_of(const clef_loader *loader, int64_t all) {
-    int64_t ranks = clef_group_size(loader->group), rank = clef_group_rank(loader->group),
-            parts = loader->parts ? loader->parts : ranks;
-    int64_t first = clef__part_start(all, parts, rank * parts / ranks);
-    return (clef__share){.first = first, .items = clef__part_start(all, parts, (rank + 1) * parts / ranks) - first, .all = all};
+    int rank = clef_group_rank(loader->group);
+    int64_t first = share_begin(loader, all, rank);
+    return (clef__share){.first = first, .items = share_begin(loader, all, rank + 1) - first, .all = all};
 }
 
 static clef__share batch_share(const clef_loader *loader, int64_t batch) { return share_of(loader, batch_items(loader, batch)); }
@@ -139,7 +148,7 @@ static void halt(clef_loader *loader) {
 static bool new_slot(const clef_loader *loader, slot *s) {
     const clef_dataset *data = loader->data;
     *s = (slot){.holds = -1, .failed = -1, .memory = clef__calloc((size_t)data->n_fields, sizeof *s->memory)};
-    int64_t most = share_of(loader, loader->size).items;
+    int64_t most = share_of(loader, loader->size).items + 1; /* a smaller batch may round to one more */
     for (int f = 0; s->memory && f < data->n_fields; f++)
         if (!(s->memory[f] = clef__alloc((size_t)most * data->field[f].bytes))) return false;
     return s->memory != NULL;
@@ -225,6 +234,31 @@ static const char *wrong_options(const clef_dataset *data, const clef_loader_opt
     return NULL;
 }
 
+/* The same of shares. */
+static const char *wrong_shares(const clef_loader_options *o) {
+    int ranks = o->shares ? clef_group_size(o->group) : 1;
+    if (ranks > 1 && o->parts) return "parts of a batch are equally large, shares are not; give one of the two";
+    for (int r = 0; ranks > 1 && r < ranks; r++)
+        if (o->shares[r] < 1 || o->shares[r] > SHARE_MAX) return "shares are whole numbers from 1 to 1000000, one for each rank";
+    return NULL;
+}
+
+/* Their sums up to each rank; false without memory. */
+static bool add_up_shares(clef_loader *loader, const int64_t *shares) {
+    int n = clef_group_size(loader->group);
+    if (!shares || n == 1) return true;
+    loader->shares = clef__calloc((size_t)n, sizeof *loader->shares);
+    for (int r = 0; loader->shares && r < n; r++) loader->shares[r] = shares[r] + (r ? loader->shares[r - 1] : 0);
+    return loader->shares != NULL;
+}
+
+/* FNV-1a (Fowler, Noll, Vo) of n numbers, to compare them. */
+static int64_t hash_of(const int64_t *number, int n) {
+    uint64_t hash = 14695981039346656037u;
+    for (int i = 0; i < n; i++) hash = (hash ^ (uint64_t)number[i]) * 1099511628211u;
+    return (int64_t)(hash >> 32);
+}
+
 static bool batch_fits(const clef_dataset *data, int64_t size) {
     for (int f = 0; f < data->n_fields; f++)
         if ((size_t)size > SIZE_MAX / 8 / data->field[f].bytes) return false;
@@ -259,6 +293,7 @@ clef_loader *clef_loader_open(clef_dataset *data, const clef_loader_options *opt
     const clef_loader_options *o = options ? options : &defaults;
     if (!data || !clef__usable(data->ctx)) return NULL;
     const char *wrong = wrong_options(data, o);
+    if (!wrong) wrong = wrong_shares(o);
     if (wrong) return refuse_data(data, wrong);
     if (!batch_fits(data, o->batch < data->size ? o->batch : data->size)) return refuse_data(data, "a batch is too large");
     if (o->group && o->group->ctx != data->ctx)
@@ -269,13 +304,18 @@ clef_loader *clef_loader_open(clef_dataset *data, const clef_loader_options *opt
                    clef_group_size(o->group));
         return NULL;
     }
-    clef__batches batches = {{data->size, o->batch, o->shuffle, o->drop_last, (int64_t)o->seed, o->parts}};
+    if (o->parts && o->shares && o->group) return refuse_data(data, "parts are equally large, shares are not; give one of the two");
+    clef__batches batches = {{data->size, o->batch, o->shuffle, o->drop_last, (int64_t)o->seed, o->parts,
+                              o->shares && o->group ? hash_of(o->shares, clef_group_size(o->group)) : 0}};
     if (clef_group_size(o->group) > 1 && clef__agree_on_batches(data->ctx, o->group, &batches) != CLEF_OK) return NULL;
     clef_loader *loader = clef__calloc(1, sizeof *loader);
     if (loader) loader->tensor = clef__calloc((size_t)data->n_fields, sizeof *loader->tensor);
-    if (!loader || !loader->tensor || !clef__filler_open(&loader->filler, data, &o->augment, o->seed, o->mean, o->std)) {
+    if (loader) loader->group = clef_group_size(o->group) > 1 ? o->group : NULL;
+    if (!loader || !loader->tensor || !add_up_shares(loader, o->shares) ||
+        !clef__filler_open(&loader->filler, data, &o->augment, o->seed, o->mean, o->std)) {
         if (loader) clef__filler_close(&loader->filler);
         if (loader) clef__free(loader->tensor);
+        if (loader) clef__free(loader->shares);
         clef__free(loader);
         clef__fail(data->ctx, CLEF_MEMORY, "loader: out of memory");
         return NULL;
@@ -287,7 +327,6 @@ clef_loader *clef_loader_open(clef_dataset *data, const clef_loader_options *opt
     loader->shuffle = o->shuffle;
     loader->ordered = -1;
     loader->parts = o->parts;
-    loader->group = clef_group_size(o->group) > 1 ? o->group : NULL;
     plan_batches(loader, o);
     loader->link = (clef__loader_link){.loader = loader, .close = clef_loader_close};
     clef__loader_register(data->ctx, &loader->link);
@@ -299,6 +338,7 @@ void clef_loader_close(clef_loader *loader) {
     halt(loader);
     clef__loader_forget(loader->ctx, &loader->link);
     clef__filler_close(&loader->filler);
+    clef__free(loader->shares);
     clef__free(loader->tensor);
     clef__free(loader);
 }
@@ -409,6 +449,8 @@ bool clef_next(clef_loader *loader, clef_batch *batch) {
 int64_t clef_loader_batches(const clef_loader *loader) { return loader ? loader->batches : 0; }
 
 clef_dataset *clef_loader_dataset(const clef_loader *loader) { return loader ? loader->data : NULL; }
+
+clef_group *clef_loader_group(const clef_loader *loader) { return loader ? loader->group : NULL; }
 
 /* `taken` and `epoch` change on the caller's thread only, so that reading them here needs no lock. */
 clef_loader_state clef_loader_get(const clef_loader *loader) {

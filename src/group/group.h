@@ -89,6 +89,12 @@ double clef__group_share(const clef_group *group);
 bool clef__group_weight_given(const clef_group *group, double *weight);
 void clef__group_forget_weight(clef_group *group);
 
+/* outcome.c.  All ranks call it, each with how things ended there; all get CLEF_OK, or status and line of the first rank where they failed.
+   A rank's line is its context's error, which is cleared and then set again. */
+clef_status clef__group_agree(clef_group *group, clef_status own);
+/* The same with lines (CLEF_TRANSPORT_LINE bytes) that are no errors yet: in goes this rank's, out comes what all get. */
+clef_status clef__group_agree_line(clef_group *group, clef_status own, char *line);
+
 /* combine.c: out[i] = in[0][i] ⊕ in[1][i] ⊕ …, as a balanced binary tree over `n` in order: a tree of n is the tree of the first
    2^⌈log2 n⌉ / 2 combined with the tree of the rest.  Half types are combined in f32 and rounded once, at the end.  Min and max of NaN and a
    number are NaN; of −0 and +0: −0 and +0.  out may be one of in.  CLEF_GROUP_MEAN divides the sum by `of` (f64: in f64, else in f32).

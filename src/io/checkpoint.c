@@ -4,6 +4,7 @@
    (clef__exact, clef__decimal): see the tables below.  "clef.checkpoint" marks the file and holds the format's
    number: 2; files of format 1 have no checksum and say nothing of the device.  Loading checks and uploads everything,
    and hears whether its caller wants it, before it changes anything. */
+#include "group/group.h"
 #include "io_internal.h"
 #include <math.h>
 #include <string.h>
@@ -141,7 +142,7 @@ typedef struct maker {
     char text[320];
 } maker;
 
-static maker maker_of(const clef_context *ctx) {
+static maker maker_of(const clef_context *ctx, const clef_group *group) {
     maker m = {""};
     size_t used = 0;
     for (int i = 0; i < clef_context_device_count(ctx) && used < sizeof m.text; i++) {
@@ -149,6 +150,8 @@ static maker maker_of(const clef_context *ctx) {
         used += (size_t)snprintf(m.text + used, sizeof m.text - used, "%s%s, driver %s, %u compute units", i ? "; " : "",
                                  info->name, info->driver, (unsigned)info->compute_units);
     }
+    if (clef_group_size(group) > 1 && used < sizeof m.text)
+        snprintf(m.text + used, sizeof m.text - used, "; %d ranks", clef_group_size(group));
     clean(m.text); /* a character may have been cut, too */
     return m;
 }
@@ -191,13 +194,12 @@ static bool add_numbers(pairs *p, const state *s, clef__report *report) {
     return report->status == CLEF_OK;
 }
 
-clef_status clef_checkpoint_save(clef_context *ctx, const char *path, const clef_checkpoint *what) {
-    if (!ctx || !what) return clef__fail(ctx, CLEF_INVALID, "checkpoint_save: context or description is NULL");
+static clef_status save(clef_context *ctx, const char *path, const clef_checkpoint *what) {
     clef__report report = {0};
     char note[sizeof what->note_out];
     pairs p = {.n = 0};
     state s = current_state(ctx, what);
-    maker made = maker_of(ctx);
+    maker made = maker_of(ctx, what->group);
     roster r = {0};
     add_pair(&p, clef__checkpoint_key, format_number);
     add_pair(&p, clef__st_checksum_key, "");
@@ -209,6 +211,21 @@ clef_status clef_checkpoint_save(clef_context *ctx, const char *path, const clef
     }
     clef__free(r.entry);
     return report.status == CLEF_OK ? CLEF_OK : clef__report_fail(ctx, "checkpoint_save", path, &report);
+}
+
+/* Can a description be used at all? */
+static bool is_usable(const char *op, clef_context *ctx, const clef_checkpoint *what) {
+    if (!ctx || !what) clef__fail(ctx, CLEF_INVALID, "%s: context or description is NULL", op);
+    else if (what->group && what->group->ctx != ctx)
+        clef__fail(ctx, CLEF_INVALID, "%s: the group belongs to another context; each rank has its own", op);
+    else return true;
+    return false;
+}
+
+clef_status clef_checkpoint_save(clef_context *ctx, const char *path, const clef_checkpoint *what) {
+    if (!is_usable("checkpoint_save", ctx, what)) return CLEF_INVALID;
+    bool writes = clef_group_rank(what->group) == 0;
+    return clef__group_agree(what->group, writes ? save(ctx, path, what) : CLEF_OK);
 }
 
 /* ---- loading ---- */
@@ -308,10 +325,10 @@ static void apply(loading *l, clef_checkpoint *what, const clef_checkpoint *seen
     *what = *seen;
 }
 
-static void compare_makers(const loading *l) {
+static void compare_makers(const loading *l, const clef_group *group) {
     const char *then = clef__st_metadata(&l->index, "device");
-    maker now = maker_of(l->ctx);
-    if (then && strcmp(then, now.text) != 0)
+    maker now = maker_of(l->ctx, group);
+    if (clef_group_rank(group) == 0 && then && strcmp(then, now.text) != 0)
         clef__log_line(l->ctx, CLEF_LOG_WARNING,
                        "%s: %s was made on %.300s, and this is %s: the run goes on, with other last bits than "
                        "it would have had there",
@@ -333,26 +350,50 @@ clef_status clef__checkpoint_examine(const clef__reader *reader, const clef_chec
     return report->status;
 }
 
-static void load_state(loading *l, clef_checkpoint *what, clef__checkpoint_judge judge, void *user) {
-    clef_checkpoint seen = *what;
-    if (examine(l, what, &seen) && (!judge || judge(user, &seen, &l->report)) && make_roster(&l->r, what, &l->report) &&
-        read_tensors(l, what))
-        apply(l, what, &seen);
-    if (good(l) && (what->optimizer || what->loader)) compare_makers(l);
-    clef__free(l->fill);
-    clef__free(l->r.entry);
-    clef__st_free(&l->index);
+/* What every rank of the group found in the file must be good, and the same file. */
+static void agree(loading *l, clef_group *group) {
+    enum { SUM = 64 };
+    int size = clef_group_size(group);
+    if (size == 1) return;
+    char own[SUM] = "", line[CLEF_TRANSPORT_LINE], (*all)[SUM] = clef__calloc((size_t)size, SUM);
+    const char *sum = good(l) ? clef__st_metadata(&l->index, clef__st_checksum_key) : NULL;
+    if (!all) clef__report_set(&l->report, CLEF_MEMORY, "no memory for what %d ranks say", size);
+    snprintf(line, sizeof line, "%s", l->report.text);
+    snprintf(own, sizeof own, "%s", sum ? sum : "");
+    clef_status status = clef__group_agree_line(group, l->report.status, line);
+    if (status && good(l)) clef__report_set(&l->report, status, "%s", line);
+    if (!status) status = clef_group_gather_bytes(group, own, all, SUM);
+    for (int r = 1; !status && r < size; r++)
+        if (strcmp(all[r], all[0]) != 0)
+            status = clef__report_set(&l->report, CLEF_GROUP, "is another file for %s than for %s; give all ranks the same one",
+                                      clef_group_rank_name(group, r), clef_group_rank_name(group, 0));
+    if (status && good(l)) clef__report_set(&l->report, status, "%s", clef_error(l->ctx));
+    clef__free(all);
+}
+
+/* All that can fail, but for the loader's place. */
+static void prepare(loading *l, const clef_checkpoint *what, clef_checkpoint *seen, clef__checkpoint_judge judge, void *user) {
+    if (clef__reader_open(&l->reader, l->path, &l->report) == CLEF_OK && examine(l, what, seen) &&
+        (!judge || judge(user, seen, &l->report)) && make_roster(&l->r, what, &l->report))
+        read_tensors(l, what);
 }
 
 clef_status clef__checkpoint_load(clef_context *ctx, const char *op, const char *path, clef_checkpoint *what,
                                   clef__checkpoint_judge judge, void *user) {
     loading l = {.ctx = ctx, .op = op, .path = path};
-    if (clef__reader_open(&l.reader, path, &l.report) == CLEF_OK) load_state(&l, what, judge, user);
+    clef_checkpoint seen = *what;
+    prepare(&l, what, &seen, judge, user);
+    agree(&l, what->group);
+    if (good(&l)) apply(&l, what, &seen);
+    if (good(&l) && (what->optimizer || what->loader)) compare_makers(&l, what->group);
+    clef__free(l.fill);
+    clef__free(l.r.entry);
+    clef__st_free(&l.index);
     clef__reader_close(&l.reader);
     return good(&l) ? CLEF_OK : clef__report_fail(ctx, op, path, &l.report);
 }
 
 clef_status clef_checkpoint_load(clef_context *ctx, const char *path, clef_checkpoint *what) {
-    if (!ctx || !what) return clef__fail(ctx, CLEF_INVALID, "checkpoint_load: context or description is NULL");
+    if (!is_usable("checkpoint_load", ctx, what)) return CLEF_INVALID;
     return clef__checkpoint_load(ctx, "checkpoint_load", path, what, NULL, NULL);
 }

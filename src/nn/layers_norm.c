@@ -1,10 +1,13 @@
 /* layers_norm.c — batch, layer, RMS and group norm, dropout: the layers that care about the mode or keep statistics. */
 #include "clef/pointwise.h"
+#include "group/group.h"
 #include "nn/module.h"
+#include "ops/ops.h"
 
 typedef struct batch_norm {
     clef_tensor *weight, *bias, *mean, *var, *batches;
     double eps, momentum;
+    clef_group *sync; /* whose ranks' items are normalised together; NULL: those of this rank */
 } batch_norm;
 
 static clef_tensor *forward_batch_norm(clef_module *module, clef_tensor *x, void *user) {
@@ -17,7 +20,22 @@ static clef_tensor *forward_batch_norm(clef_module *module, clef_tensor *x, void
     bool training = clef_is_training(module);
     if (training)
         for (CLEF_NO_GRAD(module->ctx)) clef_assign(b->batches, clef_add_scalar(b->batches, 1));
-    return clef_batch_norm(x, b->weight, b->bias, b->mean, b->var, training, b->momentum, b->eps);
+    clef__batch_norm_mode mode = {.training = training, .momentum = b->momentum, .eps = b->eps};
+    if (clef_group_size(b->sync) > 1) mode.statistics = clef__statistics_of_ranks, mode.user = b->sync;
+    return clef__batch_norm(x, &(clef__batch_norm_tensors){b->weight, b->bias, b->mean, b->var}, &mode);
+}
+
+static void set_sync(clef_module *module, void *group) {
+    if (module->forward == forward_batch_norm) ((batch_norm *)module->user)->sync = group;
+}
+
+clef_status clef_module_sync_batch_norm(clef_module *module, clef_group *group) {
+    if (!module) return CLEF_INVALID;
+    if (group && group->ctx != module->ctx)
+        return clef__fail(module->ctx, CLEF_INVALID,
+                          "sync_batch_norm: the group belongs to another context; each rank has its own");
+    clef__module_visit(module, set_sync, group);
+    return CLEF_OK;
 }
 
 /* The affine pair of a norm: ones and zeros, registered; or none. */
@@ -36,9 +54,12 @@ clef_module *clef_nn_batch_norm2d(clef_context *ctx, int64_t channels, const cle
                                    "batch_norm2d: %lld channels, eps %g, momentum %g; channels must be positive, "
                                    "eps not negative, momentum at most 1",
                                    (long long)channels, o.eps, o.momentum);
+    if (o.sync && o.sync->ctx != ctx)
+        return clef__module_refuse(ctx, "batch_norm2d: the group of sync belongs to another context; each rank has its own");
     clef_module *m = clef__module_make(ctx, "batch_norm2d", forward_batch_norm, NULL, sizeof(batch_norm));
     if (!m) return NULL;
     batch_norm *b = m->user;
+    b->sync = o.sync;
     b->eps = o.eps > 0 ? o.eps : 1e-5;
     b->momentum = o.momentum > 0 ? o.momentum : 0.1;
     clef_shape shape = CLEF_SHAPE(channels);

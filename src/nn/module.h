@@ -6,6 +6,7 @@
 #ifndef CLEF_NN_MODULE_H
 #define CLEF_NN_MODULE_H
 #include "clef/nn.h"
+#include "ops/ops.h"
 #include "runtime/runtime.h"
 
 typedef enum clef__entry_kind { CLEF__PARAMETER, CLEF__BUFFER, CLEF__CHILD } clef__entry_kind;
@@ -79,6 +80,9 @@ bool clef__nn_inference(clef_context *ctx, bool on);
 /* Sets the mode of a module and of what lies below it, but not of what has a mode set on it by itself; returns the module's own
    former one. */
 bool clef__module_lead(clef_module *module, bool training);
+
+/* sync_norm.c: the statistics of all ranks of a group, for clef__batch_norm; all ranks call it. */
+bool clef__statistics_of_ranks(void *group, clef_tensor *wide, clef__statistics *s);
 
 /* A module whose `user` is its own zeroed or copied block of `bytes` (options NULL: zeroed). */
 clef_module *clef__module_make(clef_context *ctx, const char *type, clef_forward_fn forward, const void *options, size_t bytes);

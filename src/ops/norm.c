@@ -347,27 +347,44 @@ static bool update_running(clef_tensor *running, clef_tensor *now, double moment
     return ok;
 }
 
-clef_tensor *clef_batch_norm(clef_tensor *x, clef_tensor *weight, clef_tensor *bias, clef_tensor *running_mean,
-                             clef_tensor *running_var, bool training, double momentum, double eps) {
-    if (!CLEF__GIVEN("batch_norm", "x weight? bias? running_mean running_var", x, weight, bias, running_mean, running_var))
+bool clef__channel_statistics(void *user, clef_tensor *wide, clef__statistics *s) {
+    (void)user;
+    clef_shape shape = clef_tensor_shape(wide);
+    int dims[CLEF_MAX_RANK], n = 0;
+    for (int i = 0; i < shape.rank; i++)
+        if (i != 1) dims[n++] = i;
+    double count = (double)(clef_shape_numel(shape) / shape.dim[1]);
+    if (!moments(wide, dims, n, &s->mean, &s->var)) return false;
+    s->unbiased = clef_mul_scalar(s->var, count > 1 ? count / (count - 1) : 1);
+    return s->unbiased;
+}
+
+clef_tensor *clef__batch_norm(clef_tensor *x, const clef__batch_norm_tensors *t, const clef__batch_norm_mode *mode) {
+    clef_tensor *weight = t->weight, *bias = t->bias;
+    if (!CLEF__GIVEN("batch_norm", "x weight? bias? running_mean running_var", x, weight, bias, t->running_mean, t->running_var))
         return NULL;
     x = clef__to_float(x);
-    if (!batch_norm_fits(x, (clef_tensor *[]){weight, bias, running_mean, running_var}, training)) return NULL;
-    clef_shape shape = clef_tensor_shape(x);
-    weight = or_full(weight, x, clef_tensor_shape(running_mean), 1), bias = or_full(bias, x, clef_tensor_shape(running_mean), 0);
-    clef_tensor *wide = clef__to_wide(x), *mean = clef__per_channel(running_mean, shape.rank),
-                *var = clef__per_channel(running_var, shape.rank);
-    if (training && clef_numel(x) > 0) {
-        int dims[CLEF_MAX_RANK], n = 0;
-        for (int i = 0; i < shape.rank; i++)
-            if (i != 1) dims[n++] = i;
-        double count = (double)(clef_shape_numel(shape) / shape.dim[1]);
-        if (!moments(wide, dims, n, &mean, &var) || !update_running(running_mean, mean, momentum) ||
-            !update_running(running_var, clef_mul_scalar(var, count / (count - 1)), momentum))
+    if (!batch_norm_fits(x, (clef_tensor *[]){weight, bias, t->running_mean, t->running_var}, mode->training && !mode->statistics))
+        return NULL;
+    clef_shape shape = clef_tensor_shape(x), channels = clef_tensor_shape(t->running_mean);
+    weight = or_full(weight, x, channels, 1), bias = or_full(bias, x, channels, 0);
+    clef_tensor *wide = clef__to_wide(x);
+    clef__statistics s = {.mean = clef__per_channel(t->running_mean, shape.rank),
+                          .var = clef__per_channel(t->running_var, shape.rank)};
+    if (mode->training && (mode->statistics || clef_numel(x) > 0)) {
+        clef__statistics_fn statistics = mode->statistics ? mode->statistics : clef__channel_statistics;
+        if (!wide || !statistics(mode->user, wide, &s) || !update_running(t->running_mean, s.mean, mode->momentum) ||
+            !update_running(t->running_var, s.unbiased, mode->momentum))
             return NULL;
     }
-    clef_tensor *scale = clef_mul(inverse_deviation(var, eps), clef__per_channel(weight, shape.rank));
-    return clef_to(normalise(wide, mean, scale, clef__per_channel(bias, shape.rank)), clef_tensor_dtype(x));
+    clef_tensor *scale = clef_mul(inverse_deviation(s.var, mode->eps), clef__per_channel(weight, shape.rank));
+    return clef_to(normalise(wide, s.mean, scale, clef__per_channel(bias, shape.rank)), clef_tensor_dtype(x));
+}
+
+clef_tensor *clef_batch_norm(clef_tensor *x, clef_tensor *weight, clef_tensor *bias, clef_tensor *running_mean,
+                             clef_tensor *running_var, bool training, double momentum, double eps) {
+    return clef__batch_norm(x, &(clef__batch_norm_tensors){weight, bias, running_mean, running_var},
+                            &(clef__batch_norm_mode){.training = training, .momentum = momentum, .eps = eps});
 }
 
 /* ---- group norm (Wu, He 2018), instance norm (Ulyanov, Vedaldi, Lempitsky 2016) ---- */

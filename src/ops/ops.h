@@ -69,6 +69,27 @@ bool clef__is_of_empty_share(clef_tensor *x);
    Both have m's shape.  Differentiable in x, g and m, to any order.  False when it failed. */
 bool clef__pair_of_sums(clef_tensor *g, clef_tensor *x, clef_tensor *m, clef_tensor **first, clef_tensor **second);
 
+/* ---- batch norm (norm.c) ---- */
+/* Per channel of x [n,c,…], as [1,c,1,…]: mean, biased and unbiased variance. */
+typedef struct clef__statistics {
+    clef_tensor *mean, *var, *unbiased;
+} clef__statistics;
+/* Finds those of wide x; false when it failed. */
+typedef bool (*clef__statistics_fn)(void *user, clef_tensor *wide, clef__statistics *s);
+/* Of x alone, which has some elements.  user: NULL. */
+bool clef__channel_statistics(void *user, clef_tensor *wide, clef__statistics *s);
+typedef struct clef__batch_norm_tensors {
+    clef_tensor *weight, *bias, *running_mean, *running_var;
+} clef__batch_norm_tensors;
+typedef struct clef__batch_norm_mode {
+    bool training;
+    double momentum, eps;
+    clef__statistics_fn statistics; /* in training; NULL: those of x alone */
+    void *user;
+} clef__batch_norm_mode;
+/* clef_batch_norm with statistics of more than x. */
+clef_tensor *clef__batch_norm(clef_tensor *x, const clef__batch_norm_tensors *t, const clef__batch_norm_mode *mode);
+
 /* ---- what losses build on (softmax.c) ---- */
 /* Is target x's shape without dimension 1? */
 bool clef__is_class_shape(clef_shape x, clef_shape target);

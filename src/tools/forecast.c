@@ -71,6 +71,7 @@ void forecast_print(const forecast *f, bool as_json) {
     if (as_json) {
         json j = json_begin(stdout);
         json_text(&j, "event", "plan");
+        if (f->group) json_whole(&j, "rank", clef_group_rank(f->group));
         json_whole(&j, "batch", f->batch);
         json_whole(&j, "peak_bytes", s->peak_bytes);
         json_numbers(&j, "peak_bytes_of_devices", f->peak, f->devices);
@@ -85,6 +86,7 @@ void forecast_print(const forecast *f, bool as_json) {
         json_end(&j);
         return;
     }
+    if (f->group) printf("\n%s:", clef_group_rank_name(f->group, clef_group_rank(f->group)));
     printf("\nA training step with batch %lld: %.1f MiB at most on the device%s\n"
            "    %.1f MiB parameters, optimizer state and batch, %.1f MiB new, %.1f MiB temporary (no less than %.1f)\n"
            "    %.2f GFLOP, %lld launches\n",

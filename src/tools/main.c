@@ -78,13 +78,18 @@ static void warn(void *user, clef_log_level level, const char *line) {
     if (level == CLEF_LOG_WARNING) fprintf(stderr, "clef %s: warning: %s\n", (const char *)user, line);
 }
 
+clef_options tool_options(const char *verb_name, const common_options *common) {
+    return (clef_options){.device = common->device,
+                          .seed = common->seed,
+                          .log = warn,
+                          .log_user = (void *)(uintptr_t)verb_name,
+                          .threads = (int)(common->threads < INT_MAX ? common->threads : INT_MAX)};
+}
+
 /* A device that was asked for and is not there is a wrong command; no device at all is not. */
 clef_context *tool_open(const char *verb_name, const common_options *common, int *code) {
-    clef_context *ctx = clef_open(&(clef_options){.device = common->device,
-                                                  .seed = common->seed,
-                                                  .log = warn,
-                                                  .log_user = (void *)(uintptr_t)verb_name,
-                                                  .threads = (int)(common->threads < INT_MAX ? common->threads : INT_MAX)});
+    clef_options options = tool_options(verb_name, common);
+    clef_context *ctx = clef_open(&options);
     if (ctx) return ctx;
     bool chosen = common->device || getenv("CLEF_DEVICE") || getenv("CLEF_THREADS");
     clef_status status = clef_error_status(NULL);

@@ -9,6 +9,8 @@ extern const verb verb_devices, verb_train, verb_eval, verb_bench, verb_tune, ve
 
 /* Opens the device of --device; NULL after one line on stderr and with the exit code in *code. */
 clef_context *tool_open(const char *verb_name, const common_options *common, int *code);
+/* Of a context for this command; `device` is that of --device. */
+clef_options tool_options(const char *verb_name, const common_options *common);
 /* Prints the context's error as one line; returns EXIT_FAILED. */
 int tool_failed(const char *verb_name, const clef_context *ctx);
 /* The line that says what is wrong with the command; returns EXIT_USAGE. */
@@ -51,13 +53,31 @@ typedef struct source {
 /* Understands --data; false after one line on stderr. */
 bool source_parse(const char *verb_name, const char *data, source *out);
 clef_dataset *source_open(const source *s, clef_context *ctx, clef_split_name split, int64_t limit);
-/* A loader of test images, in order; batch 0: a size that divides them where there is one. */
-clef_loader *source_test_loader(const source *s, clef_dataset *data, int64_t batch, int64_t threads);
+/* A loader of test images, in order; batch 0: a size that divides them where there is one.  group NULL: one rank. */
+clef_loader *source_test_loader(const source *s, clef_dataset *data, int64_t batch, int64_t threads, clef_group *group);
 clef_module *model_make(const char *model, clef_context *ctx, clef_shape item, int64_t classes);
 /* The data that a model is trained on by default. */
 const char *model_data(const char *model);
 /* Lets the model's blocks recompute what they hold; false for a model that has none.  net NULL: only asks. */
 bool model_recompute(const char *model, clef_module *net);
+
+/* ---- ranks.c: one verb on several devices ---- */
+enum { RANKS_MOST = 256 };
+typedef struct ranks {
+    const char *devices, *shares; /* --devices, --shares */
+    bool mpi;                     /* --mpi */
+    int64_t share[RANKS_MOST];    /* found: of each rank */
+    int n_shares;                 /* found: so many of them; 0: equal ones */
+} ranks;
+/* Understands --shares; false after one line on stderr. */
+bool ranks_parse(const char *verb_name, const common_options *common, ranks *r);
+bool ranks_wanted(const ranks *r);
+/* What a rank does: its exit code, that of rank 0 being the command's.  It prints no error: the group's first one is printed once. */
+typedef int (*rank_fn)(clef_context *ctx, clef_group *all, void *user);
+/* Runs it on every rank; returns the exit code. */
+int ranks_run(const char *verb_name, const common_options *common, const ranks *r, rank_fn fn, void *user);
+/* Items of this rank in a batch of so many. */
+int64_t ranks_items(const ranks *r, clef_group *group, int64_t batch);
 
 /* ---- forecast.c ---- */
 enum { FORECAST_DEVICES = CLEF_PLACEMENT_MOST };
@@ -65,14 +85,15 @@ typedef struct forecast {
     clef_context *ctx;
     clef_module *net;
     clef_optimizer *optimizer;
-    clef_shape item; /* of the data: one input without the batch */
-    int64_t batch;
+    clef_shape item;               /* of the data: one input without the batch */
+    int64_t batch;                 /* of this rank */
+    clef_group *group;             /* of the optimizer; NULL: one rank */
     clef_plan_size size;           /* found: of a step with this batch */
     double peak[FORECAST_DEVICES]; /* found: bytes on each device */
     int devices;                   /* so many of them */
     int64_t largest;               /* found: a batch that fits the devices, to within a sixteenth; 0: none does */
 } forecast;
-/* Plans training steps; one step of two random inputs is run, so net and optimizer are of no use afterwards. */
+/* Plans training steps; all ranks of the group call it.  One step of two random inputs is run, so net and optimizer are of no use afterwards. */
 bool forecast_make(forecast *f);
 void forecast_print(const forecast *f, bool as_json);
 

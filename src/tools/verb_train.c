@@ -12,8 +12,9 @@ typedef struct train_options {
     int64_t epochs, batch, threads, limit, checkpoint_every, keep, early_stop, warmup;
     double lr, momentum, weight_decay, clip_norm, label_smoothing; /* lr, momentum, weight_decay < 0: the default */
     bool augment, resume, dry_run, recompute;
+    ranks ranks;
 } train_options;
-static train_options o = {.lr = -1, .momentum = -1, .weight_decay = -1, .threads = 1};
+static train_options o = {.lr = -1, .momentum = -1, .weight_decay = -1, .threads = 1}; /* of all ranks; only read while they run */
 
 #define OPTIONS train_options
 static const arg args[] = {
@@ -44,6 +45,10 @@ static const arg args[] = {
     OPTION("early-stop", ARG_COUNT, "N", early_stop, "stop after N epochs without a better test loss"),
     OPTION("csv", ARG_TEXT, "FILE", csv, "write one line per epoch"),
     OPTION("dry-run", ARG_FLAG, NULL, dry_run, "only print the model's summary, and memory, work and launches of a step"),
+    OPTION("devices", ARG_TEXT, "D,E,...", ranks.devices,
+           "several devices, each with a part of every batch: 0,1, or 0/2 for two halves of device 0"),
+    OPTION("shares", ARG_TEXT, "A:B:...", ranks.shares, "how large each one's part is, beside the others; default: equal"),
+    OPTION("mpi", ARG_FLAG, NULL, ranks.mpi, "the same with a process for each device, started by mpirun"),
     COMMON_ARGS};
 
 /* Set by the first Ctrl-C, which asks for a checkpoint and an orderly end. */
@@ -100,14 +105,16 @@ static bool options_fit(void) {
     else if (o.recompute && !model_recompute(o.model, NULL)) wrong = "--recompute wants a model of blocks: --model resnet18";
     else if (o.threads > 256 || o.batch > 1000000) wrong = "--threads or --batch is far too large";
     if (wrong) tool_usage("train", "%s", wrong);
-    return !wrong;
+    return !wrong && ranks_parse("train", &o.common, &o.ranks);
 }
 
-static clef_optimizer *make_optimizer(clef_module *net) {
+static clef_optimizer *make_optimizer(clef_module *net, clef_group *all) {
     if (is(o.optimizer, "sgd"))
-        return clef_sgd(net, &(clef_sgd_options){.lr = o.lr, .momentum = o.momentum, .weight_decay = o.weight_decay});
-    if (is(o.optimizer, "adam")) return clef_adam(net, &(clef_adam_options){.lr = o.lr, .weight_decay = o.weight_decay});
-    return clef_adamw(net, &(clef_adamw_options){.lr = o.lr, .weight_decay = o.weight_decay, .no_decay = o.weight_decay == 0});
+        return clef_sgd(net, &(clef_sgd_options){.lr = o.lr, .momentum = o.momentum, .weight_decay = o.weight_decay, .group = all});
+    if (is(o.optimizer, "adam"))
+        return clef_adam(net, &(clef_adam_options){.lr = o.lr, .weight_decay = o.weight_decay, .group = all});
+    return clef_adamw(
+        net, &(clef_adamw_options){.lr = o.lr, .weight_decay = o.weight_decay, .no_decay = o.weight_decay == 0, .group = all});
 }
 
 /* Does the schedule move with every step?  The others move with every epoch, unless they have to warm up. */
@@ -155,6 +162,7 @@ static clef_schedule *make_schedule(clef_optimizer *opt, int64_t steps_per_epoch
 typedef struct run {
     source data;
     clef_context *ctx;
+    clef_group *all; /* NULL: one rank */
     clef_dataset *train, *test;
     clef_loader *train_loader, *test_loader;
     clef_module *net;
@@ -164,6 +172,12 @@ typedef struct run {
     double begun;
     clef_epoch last;
 } run;
+
+/* Is it rank 0, which alone prints and writes? */
+static bool speaks(const run *r) { return clef_group_rank(r->all) == 0; }
+
+/* Of several ranks the first error is printed when all have ended. */
+static int failed(const run *r) { return r->all ? EXIT_FAILED : tool_failed("train", r->ctx); }
 
 static bool open_data(run *r) {
     r->train = source_open(&r->data, r->ctx, CLEF_TRAIN, o.limit);
@@ -176,17 +190,20 @@ static bool open_data(run *r) {
                                    .seed = o.common.seed,
                                    .mean = r->data.mean,
                                    .std = r->data.std,
-                                   .drop_last = true};
+                                   .drop_last = true,
+                                   .group = r->all,
+                                   .shares = o.ranks.n_shares ? o.ranks.share : NULL};
     if (o.augment) options.augment = r->data.augment;
     r->train_loader = clef_loader_open(r->train, &options);
-    r->test_loader = source_test_loader(&r->data, r->test, 0, o.threads);
+    r->test_loader = source_test_loader(&r->data, r->test, 0, o.threads, r->all);
     return r->train_loader && r->test_loader;
 }
 
 static bool open_model(run *r) {
     r->net = model_make(o.model, r->ctx, clef_dataset_item(r->train), clef_dataset_classes(r->train));
     if (o.recompute) model_recompute(o.model, r->net);
-    r->optimizer = r->net ? make_optimizer(r->net) : NULL;
+    if (!r->net || clef_replicate(r->net, r->all)) return false;
+    r->optimizer = make_optimizer(r->net, r->all);
     if (!r->optimizer) return false;
     if (is(o.schedule, "constant") && !o.warmup) return true;
     r->schedule = make_schedule(r->optimizer, clef_loader_batches(r->train_loader), &r->per_step);
@@ -198,6 +215,7 @@ static void event_start(const run *r) {
     json_text(&j, "event", "start");
     json_text(&j, "version", clef_version());
     json_text(&j, "device", tool_device_name(r->ctx));
+    json_whole(&j, "ranks", clef_group_size(r->all));
     json_text(&j, "data", r->data.name);
     json_text(&j, "model", o.model);
     json_whole(&j, "parameters", clef_parameter_count(r->net));
@@ -220,13 +238,14 @@ static void say_start(const run *r) {
     tool_line(stderr, "%s on %s: %lld parameters, %lld images to train, %lld to test", o.model, r->data.name,
               (long long)clef_parameter_count(r->net), (long long)clef_dataset_size(r->train),
               (long long)clef_dataset_size(r->test));
-    tool_line(stderr, "device %s", tool_device_name(r->ctx));
+    if (!r->all) tool_line(stderr, "device %s", tool_device_name(r->ctx));
+    for (int i = 0; r->all && i < clef_group_size(r->all); i++) tool_line(stderr, "%s", clef_group_rank_name(r->all, i));
 }
 
 /* The first reading follows the first step: how long a user waits for it, kernels and data included. */
 static bool on_progress(void *user, const clef_progress *p) {
     run *r = user;
-    if (!o.common.json || r->stepped || p->batch == 0) return true;
+    if (!o.common.json || !speaks(r) || r->stepped || p->batch == 0) return true;
     r->stepped = true;
     json j = json_begin(stdout);
     json_text(&j, "event", "first_step");
@@ -237,8 +256,9 @@ static bool on_progress(void *user, const clef_progress *p) {
 }
 
 static bool on_epoch(void *user, const clef_epoch *e) {
-    ((run *)user)->last = *e;
-    if (!o.common.json) return true;
+    run *r = user;
+    r->last = *e;
+    if (!o.common.json || !speaks(r)) return true;
     json j = json_begin(stdout);
     json_text(&j, "event", "epoch");
     json_whole(&j, "epoch", e->epoch);
@@ -272,6 +292,24 @@ static void event_done(const run *r, const clef_history *h) {
     json_end(&j);
 }
 
+/* What each rank has for itself, one after another. */
+static clef_status event_ranks(const run *r) {
+    clef_status status = CLEF_OK;
+    for (int i = 0; r->all && o.common.json && i < clef_group_size(r->all) && !status; i++) {
+        status = clef_group_barrier(r->all);
+        if (status || i != clef_group_rank(r->all)) continue;
+        json j = json_begin(stdout);
+        json_text(&j, "event", "rank");
+        json_whole(&j, "rank", i);
+        json_text(&j, "name", clef_group_rank_name(r->all, i));
+        json_text(&j, "device", tool_device_name(r->ctx));
+        json_whole(&j, "batch", ranks_items(&o.ranks, r->all, o.batch));
+        json_number(&j, "compile_seconds", clef_counters_get(r->ctx).compile_seconds);
+        json_end(&j);
+    }
+    return status ? status : clef_group_barrier(r->all);
+}
+
 /* After an early stop the best weights are back, and a run that was complete has no epoch: look once more. */
 static clef_status final_score(run *r, const clef_history *h) {
     clef_evaluation_result e;
@@ -284,9 +322,10 @@ static clef_status final_score(run *r, const clef_history *h) {
 
 /* Ctrl-C: with --checkpoint last.ckpt is there; without, the weights go to --out as they are. */
 static int stopped_by_hand(const run *r) {
+    if (!speaks(r)) return EXIT_FAILED;
     if (o.checkpoint) fprintf(stderr, "clef train: interrupted; --resume continues from %s/last.ckpt\n", o.checkpoint);
     else if (!o.out) fprintf(stderr, "clef train: interrupted; nothing was saved (--checkpoint DIR or --out FILE would)\n");
-    else if (clef_save(r->net, o.out)) return tool_failed("train", r->ctx);
+    else if (clef_save(r->net, o.out)) return failed(r);
     else fprintf(stderr, "clef train: interrupted; the weights so far are in %s\n", o.out);
     return EXIT_FAILED;
 }
@@ -335,26 +374,42 @@ static int fit(run *r) {
                                 .on_epoch = on_epoch,
                                 .on_progress = on_progress,
                                 .user = r,
-                                .interrupt = &interrupted};
+                                .interrupt = &interrupted,
+                                .group = r->all};
     clef_status status = clef_fit(r->net, &options, &history);
     if (status == CLEF_INTERRUPTED) return stopped_by_hand(r);
-    if (status || final_score(r, history)) return tool_failed("train", r->ctx);
-    if (o.out && clef_save(r->net, o.out)) return tool_failed("train", r->ctx);
+    if (status || final_score(r, history) || event_ranks(r)) return failed(r);
+    if (!speaks(r)) return EXIT_OK;
+    if (o.out && clef_save(r->net, o.out)) return failed(r);
     event_done(r, history);
     warn_of_loss(r, history);
     return EXIT_OK;
 }
 
-static int dry_run(run *r) {
+static bool print_summary(const run *r) {
     static char text[1 << 16];
     clef_shape item = clef_dataset_item(r->train), input = {.rank = item.rank + 1, .dim = {o.batch}};
     memcpy(input.dim + 1, item.dim, (size_t)item.rank * sizeof item.dim[0]);
-    if (clef_summary(r->net, input, text, sizeof text) <= 0) return tool_failed("train", r->ctx);
+    if (clef_summary(r->net, input, text, sizeof text) <= 0) return false;
     if (!o.common.json) fputs(text, stdout);
-    forecast f = {.ctx = r->ctx, .net = r->net, .optimizer = r->optimizer, .item = item, .batch = o.batch};
-    if (!forecast_make(&f)) return tool_failed("train", r->ctx);
-    forecast_print(&f, o.common.json);
-    return EXIT_OK;
+    return true;
+}
+
+/* Each rank's step is of its part of the batch. */
+static int dry_run(run *r) {
+    forecast f = {.ctx = r->ctx,
+                  .net = r->net,
+                  .optimizer = r->optimizer,
+                  .item = clef_dataset_item(r->train),
+                  .batch = ranks_items(&o.ranks, r->all, o.batch),
+                  .group = r->all};
+    if ((speaks(r) && !print_summary(r)) || !forecast_make(&f)) return failed(r);
+    clef_status status = CLEF_OK;
+    for (int i = 0; i < clef_group_size(r->all) && !status; i++) {
+        if (i == clef_group_rank(r->all)) forecast_print(&f, o.common.json), fflush(stdout);
+        status = clef_group_barrier(r->all);
+    }
+    return status ? failed(r) : EXIT_OK;
 }
 
 /* Found out before the work is done that would be lost. */
@@ -364,25 +419,33 @@ static bool outputs_fit(void) {
            (!o.csv || tool_file_fits("train", "csv", o.csv));
 }
 
+/* On one device, or as one rank of several; `begun` is when the command began. */
+static int train_on(clef_context *ctx, clef_group *all, void *begun) {
+    run r = {.ctx = ctx, .all = all, .begun = *(const double *)begun};
+    if (!source_parse("train", o.data, &r.data)) return EXIT_USAGE;
+    if (!open_data(&r) || !open_model(&r)) return failed(&r);
+    if (o.dry_run) return dry_run(&r);
+    if (o.common.json && speaks(&r)) event_start(&r);
+    if (!o.common.quiet && speaks(&r)) say_start(&r);
+    return fit(&r);
+}
+
 static int train(const char *const *operands) {
     (void)operands;
-    run r = {.begun = tool_seconds()};
+    double begun = tool_seconds();
+    source data;
     int code = EXIT_OK;
-    if (!source_parse("train", o.data ? o.data : "digits", &r.data)) return EXIT_USAGE;
-    fill_defaults(&r.data);
+    if (!o.data) o.data = "digits";
+    if (!source_parse("train", o.data, &data)) return EXIT_USAGE;
+    fill_defaults(&data);
     if (!options_fit()) return EXIT_USAGE;
     if (!o.dry_run && !outputs_fit()) return EXIT_FAILED;
-    r.ctx = tool_open("train", &o.common, &code);
-    if (!r.ctx) return code;
     tool_catch_signals(&interrupted);
-    if (!open_data(&r) || !open_model(&r)) code = tool_failed("train", r.ctx);
-    else if (o.dry_run) code = dry_run(&r);
-    else {
-        if (o.common.json) event_start(&r);
-        if (!o.common.quiet) say_start(&r);
-        code = fit(&r);
-    }
-    clef_close(r.ctx);
+    if (ranks_wanted(&o.ranks)) return ranks_run("train", &o.common, &o.ranks, train_on, &begun);
+    clef_context *ctx = tool_open("train", &o.common, &code);
+    if (!ctx) return code;
+    code = train_on(ctx, NULL, &begun);
+    clef_close(ctx);
     return code;
 }
 

@@ -4,7 +4,8 @@
    run was and the sums of an epoch under way (as numbers that come back bit for bit).  The caller's note
    follows, and a run is only resumed with the same one.
 
-   A run holds a lock on its directory, which goes with its process: two runs would write over each other's files. */
+   A run holds a lock on its directory, which goes with its process: two runs would write over each other's files.  Of several ranks the first
+   one locks and writes; all read. */
 #define _DEFAULT_SOURCE /* flock */
 #include "train/train_internal.h"
 #include "io/io_internal.h"
@@ -24,7 +25,7 @@ static char *path_of(const clef__fit *f, const char *name) { return clef__asprin
 static clef_status no_memory(clef__fit *f) { return clef__fail(f->ctx, CLEF_MEMORY, "fit: no memory for a checkpoint"); }
 
 /* mkdir -p. */
-clef_status clef__checkpoint_directory(clef__fit *f) {
+static clef_status make_directory(clef__fit *f) {
     char *dir = clef__strdup(f->o->checkpoint_dir);
     if (!dir) return no_memory(f);
     int failed = 0;
@@ -41,7 +42,9 @@ clef_status clef__checkpoint_directory(clef__fit *f) {
 }
 
 /* Where there are no locks (some network file systems) nobody is kept out. */
-clef_status clef__checkpoint_lock(clef__fit *f) {
+clef_status clef__checkpoint_begin(clef__fit *f) {
+    clef_status status = make_directory(f);
+    if (status) return status;
     f->lock = open(f->o->checkpoint_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (f->lock >= 0 && flock(f->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
         return clef__fail(f->ctx, CLEF_STATE,
@@ -57,6 +60,7 @@ void clef__checkpoint_unlock(clef__fit *f) {
     f->lock = -1;
 }
 
+/* By rank 0 alone, for all: what a file holds is the same on all of them. */
 static clef_status save(clef__fit *f, const char *name, const clef__meter_values *sums) {
     char note[NOTE_SIZE];
     const char *text = f->o->checkpoint_note ? f->o->checkpoint_note : "";
@@ -79,12 +83,19 @@ static clef_status save(clef__fit *f, const char *name, const clef__meter_values
     return status;
 }
 
-clef_status clef__checkpoint_inside(clef__fit *f) {
+static clef_status write_inside(clef__fit *f) {
     clef__meter_values sums;
     clef_status status = clef__meters_read(&f->meters, &sums);
-    if (!status && !isfinite(sums.loss)) status = clef__diagnose(f, (int64_t)sums.good);
-    if (!status) status = clef__checkpoint_directory(f);
+    if (!status) status = make_directory(f);
     return status ? status : save(f, "last.ckpt", &sums);
+}
+
+clef_status clef__checkpoint_inside(clef__fit *f) {
+    clef__meter_values sums;
+    clef_status status = clef__share_buffers(f);
+    if (!status) status = clef__meters_read(&f->meters, &sums);
+    if (!status && !isfinite(sums.loss)) status = clef__diagnose(f, (int64_t)sums.good);
+    return status ? status : clef__by_first(f, write_inside);
 }
 
 static void drop_old(clef__fit *f) {
@@ -93,13 +104,13 @@ static void drop_old(clef__fit *f) {
     clef__free(old);
 }
 
-clef_status clef__checkpoint_epoch(clef__fit *f, bool improved) {
+clef_status clef__checkpoint_epoch(clef__fit *f) {
     static const clef__meter_values none;
     char name[64];
     snprintf(name, sizeof name, "epoch-%lld.ckpt", (long long)f->done);
-    clef_status status = clef__checkpoint_directory(f);
+    clef_status status = make_directory(f);
     /* `last` comes last: a run that is killed before it repeats the epoch, and writes the same again. */
-    if (!status && improved) status = save(f, "best.ckpt", &none);
+    if (!status && f->improved) status = save(f, "best.ckpt", &none);
     if (!status && f->o->keep > 0) status = save(f, name, &none);
     if (!status) status = save(f, "last.ckpt", &none);
     if (!status && f->o->keep > 0) drop_old(f);
@@ -153,7 +164,7 @@ static clef_status take_over(clef__fit *f, const clef_checkpoint *what, const cl
     f->bad_epochs = p->bad_epochs;
     f->resumed_inside = f->batch > 0;
     f->resumed_at = f->done * clef_loader_batches(f->o->train) + f->batch;
-    if (f->done >= f->epochs)
+    if (f->done >= f->epochs && clef__speaks(f))
         clef__log_line(f->ctx, CLEF_LOG_WARNING,
                        "fit: resume: %s has %lld epochs behind it and %lld are wanted: there is nothing to train", path,
                        (long long)f->done, (long long)f->epochs);
@@ -163,11 +174,15 @@ static clef_status take_over(clef__fit *f, const clef_checkpoint *what, const cl
 clef_status clef__checkpoint_resume(clef__fit *f) {
     char *path = path_of(f, "last.ckpt");
     if (!path) return no_memory(f);
-    clef_status status = CLEF_OK;
-    if (access(path, F_OK) == 0) {
+    bool there;
+    clef_status status = clef__is_there(f, path, &there);
+    if (!status && there) {
         resumption r = {.f = f};
-        clef_checkpoint what = {
-            .module = f->module, .optimizer = f->o->optimizer, .schedule = f->o->schedule, .loader = f->o->train};
+        clef_checkpoint what = {.module = f->module,
+                                .optimizer = f->o->optimizer,
+                                .schedule = f->o->schedule,
+                                .loader = f->o->train,
+                                .group = f->group};
         status = clef__checkpoint_load(f->ctx, "fit: resume", path, &what, judge, &r);
         if (!status) status = take_over(f, &what, &r.p, path);
     }
@@ -211,8 +226,11 @@ clef_status clef__best_remember(clef__fit *f) {
 clef_status clef__best_restore(clef__fit *f) {
     clef_status status = CLEF_OK;
     if (!f->best_in_memory) {
+        bool there = false;
         char *path = f->o->checkpoint_dir ? path_of(f, "best.ckpt") : NULL;
-        if (path && access(path, F_OK) == 0) status = clef_checkpoint_load(f->ctx, path, &(clef_checkpoint){.module = f->module});
+        if (path) status = clef__is_there(f, path, &there);
+        if (there && !status)
+            status = clef_checkpoint_load(f->ctx, path, &(clef_checkpoint){.module = f->module, .group = f->group});
         clef__free(path);
         return status;
     }

@@ -45,6 +45,7 @@ static clef_status new_file(clef__fit *f) {
 
 clef_status clef__csv_begin(clef__fit *f) {
     clef__text kept = {0};
+    if (!f->o->csv) return CLEF_OK;
     lines_to_keep(f, &kept);
     clef_status status = kept.data || kept.failed ? replace_file(f, &kept) : new_file(f);
     clef__free(kept.data);
@@ -59,7 +60,8 @@ static void cell(FILE *file, double value, const char *end) {
     fprintf(file, "%s%s", text, end);
 }
 
-clef_status clef__csv_line(clef__fit *f, const clef_epoch *epoch) {
+clef_status clef__csv_line(clef__fit *f) {
+    const clef_epoch *epoch = f->ended;
     FILE *file = fopen(f->o->csv, "a");
     if (!file) return failed(f);
     fprintf(file, "%lld,", (long long)epoch->epoch);

@@ -5,7 +5,9 @@
    progress bar, Ctrl-C and the check for NaN, and rare enough to keep the queue full.
 
    From the first loss that is no finite number on, gradients are replaced by zeros on the device, so that by the time
-   the host notices the parameters are still those that produced it and the culprit can be found. */
+   the host notices the parameters are still those that produced it and the culprit can be found.
+
+   Several ranks do all of this at the same steps: how many of them lie between two readings is rank 0's to say. */
 #include "train/train_internal.h"
 #include "ops/ops.h"
 #include "optim/optimizer.h"
@@ -41,6 +43,15 @@ static clef_status optimizer_step(clef__fit *f, clef_tensor *finite) {
     return status;
 }
 
+/* What backward begins with.  Gradients of ranks are averaged, weighted by items: of a loss that is a sum, that gives the sum over all once
+   it is divided by this weight. */
+static clef_tensor *part_of_step(const clef__fit *f, const clef_batch *batch, clef_tensor *loss, int accumulate) {
+    const clef_loss_options *o = f->loss.options;
+    if (accumulate > 1) loss = clef_mul_scalar(loss, 1.0 / accumulate);
+    if (clef__is_alone(f) || f->loss.call || !o || o->reduction != CLEF_REDUCE_SUM || batch->size == 0) return loss;
+    return clef_mul_scalar(loss, (double)clef__batch_items(f->ctx, batch) / (double)batch->size);
+}
+
 /* One batch: forward, loss, meters, backward and, when enough gradients are gathered, a step. */
 static clef_status train_batch(clef__fit *f, const clef_batch *batch) {
     int accumulate = f->o->accumulate > 1 ? f->o->accumulate : 1;
@@ -52,7 +63,7 @@ static clef_status train_batch(clef__fit *f, const clef_batch *batch) {
     bool single = f->loss.n_outputs == 1 && batch->n_targets == 1;
     clef_tensor *finite = clef__meters_add(&f->meters, single ? output[0] : NULL, batch->y, loss, weight);
     if (!finite) return clef_error_status(f->ctx);
-    status = clef_backward(accumulate > 1 ? clef_mul_scalar(loss, 1.0 / accumulate) : loss);
+    status = clef_backward(part_of_step(f, batch, loss, accumulate));
     if (status) return status;
     bool last = batch->index + 1 == clef_loader_batches(f->o->train);
     /* The whole batch is evaluated before the meters may be read, at times that depend on the clock: else the forward half would be
@@ -130,18 +141,25 @@ static clef_status look(clef__fit *f, clef__meter_values *values) {
     double now = clef__now();
     adapt(f, now);
     close_interval(f, now);
-    if (!report(f, values, now)) f->stopped = true;
+    if (!report(f, values, now)) f->wants_stop = true;
     return CLEF_OK;
 }
 
-static clef_status between_batches(clef__fit *f) {
+/* Ranks meet when all of them read the meters, one alone asks itself after every batch. */
+static clef_status read_and_agree(clef__fit *f) {
     clef__meter_values values;
-    clef_status status = CLEF_OK;
+    bool due = ++f->since_sync >= f->sync_every;
+    clef_status status = due ? look(f, &values) : CLEF_OK;
+    return !status && (due || clef__is_alone(f)) ? clef__agree_on_end(f) : status;
+}
+
+static clef_status between_batches(clef__fit *f) {
     int64_t every = f->o->checkpoint_every;
     bool inside = f->batch < clef_loader_batches(f->o->train);
-    if (++f->since_sync >= f->sync_every) status = look(f, &values);
+    clef_status status = read_and_agree(f);
     if (status || f->pending > 0 || !inside) return status;
-    f->interrupted = f->o->interrupt && *f->o->interrupt;
+    f->stopped |= f->must_stop;
+    f->interrupted |= f->must_interrupt;
     if (f->o->checkpoint_dir && (f->interrupted || f->stopped || (every > 0 && f->batch % every == 0)))
         status = clef__checkpoint_inside(f);
     return status;
@@ -186,7 +204,7 @@ clef_status clef__train_epoch(clef__fit *f, clef_epoch *result) {
     while (!status && !f->interrupted && !f->stopped && clef_next(f->o->train, &batch)) {
         status = train_batch(f, &batch);
         f->batch = batch.index + 1;
-        f->items += batch.size;
+        f->items += clef__batch_items(f->ctx, &batch);
         if (!status) status = between_batches(f);
     }
     if (!status) status = clef_error_status(f->ctx);

@@ -2,6 +2,8 @@
 
    One batch's outputs are read while the next batch is already queued, so the device does not wait for the host.  Every
    evaluation starts at the loader's first epoch: the same module gives the same digits. */
+#include "graph/graph.h"
+#include "group/group.h"
 #include "nn/module.h"
 #include "train/train_internal.h"
 #include "clef/pointwise.h"
@@ -16,7 +18,7 @@ typedef struct pending_batch {
 typedef struct evaluation {
     clef_context *ctx;
     clef__meters meters;
-    double weight;
+    clef_group *group; /* that shares the loader's batches; NULL: one rank */
     int64_t *confusion, classes, items, right, among_top;
     bool has_classes;
     int top;
@@ -75,12 +77,12 @@ static clef_status queue_batch(evaluation *e, clef_module *module, const clef_ba
     clef_tensor *value = status ? NULL : clef__batch_loss(loss, outputs, batch, &weight);
     if (!value) return clef_error_status(e->ctx);
     if (loss->n_outputs == 1 && batch->n_targets == 1) output = outputs[0];
-    e->weight += weight;
     status = clef__meters_follow(&e->meters, value);
-    if (!status) status = clef_assign(e->meters.loss, clef_add(e->meters.loss, clef_mul_scalar(value, weight)));
-    *p = (pending_batch){.size = batch->size};
+    if (!status && weight > 0) status = clef_assign(e->meters.loss, clef_add(e->meters.loss, clef_mul_scalar(value, weight)));
+    *p = (pending_batch){0};
     e->has_classes = clef__has_classes(output, batch->y);
     if (e->has_classes) {
+        p->size = batch->size;
         p->output = clef_to(output, CLEF_F32);
         p->target = clef_to(batch->y, CLEF_I64);
         p->classes = clef_tensor_shape(output).dim[1];
@@ -95,19 +97,64 @@ static clef_status over_batches(evaluation *e, clef_module *module, clef_loader 
     clef_status status = CLEF_OK;
     while (!status && clef_next(loader, &batch)) {
         status = queue_batch(e, module, &batch, loss, &now);
-        if (!status && before.output) status = count_batch(e, &before);
+        if (!status && before.size > 0) status = count_batch(e, &before);
         before = now;
-        e->items += batch.size;
+        e->items += clef__batch_items(e->ctx, &batch);
     }
     if (!status) status = clef_error_status(e->ctx);
-    return !status && before.output ? count_batch(e, &before) : status;
+    return !status && before.size > 0 ? count_batch(e, &before) : status;
 }
 
-static void fill_score(const evaluation *e, const clef__meter_values *sums, clef__score *score) {
+/* ---- the ranks that share the batches: each scored its part ---- */
+typedef struct part {
+    double loss;
+    int64_t right, among_top;
+} part;
+
+static clef_status no_memory(const evaluation *e) {
+    return clef__fail(e->ctx, CLEF_MEMORY, "evaluate: no memory for the counts of %d ranks", clef_group_size(e->group));
+}
+
+static clef_status add_parts(evaluation *e, double *loss) {
+    part own = {*loss, e->right, e->among_top}, *all = clef__calloc((size_t)clef_group_size(e->group), sizeof *all);
+    if (!all) return no_memory(e);
+    clef_status status = clef_group_gather_bytes(e->group, &own, all, sizeof own);
+    *loss = 0;
+    e->right = e->among_top = 0;
+    for (int r = 0; r < clef_group_size(e->group); r++) {
+        *loss += all[r].loss;
+        e->right += all[r].right;
+        e->among_top += all[r].among_top;
+    }
+    clef__free(all);
+    return status;
+}
+
+static clef_status add_confusions(evaluation *e) {
+    size_t n = (size_t)(e->classes * e->classes), ranks = (size_t)clef_group_size(e->group);
+    int64_t *all = clef__calloc(ranks * n, sizeof *all);
+    if (!all) return no_memory(e);
+    clef_status status = clef_group_gather_bytes(e->group, e->confusion, all, n * sizeof *all);
+    for (size_t i = 0; i < n && !status; i++) {
+        e->confusion[i] = 0;
+        for (size_t r = 0; r < ranks; r++) e->confusion[i] += all[r * n + i];
+    }
+    clef__free(all);
+    return status;
+}
+
+/* Makes the sums those of all ranks. */
+static clef_status add_up(evaluation *e, double *loss) {
+    if (!e->group) return CLEF_OK;
+    clef_status status = add_parts(e, loss);
+    return !status && e->confusion ? add_confusions(e) : status;
+}
+
+static void fill_score(const evaluation *e, double loss, clef__score *score) {
     double items = (double)e->items;
     score->items = e->items;
     score->classes = e->has_classes ? e->classes : 0;
-    score->loss = (double)sums->loss / items;
+    score->loss = loss / items;
     score->accuracy = e->has_classes ? (double)e->right / items : NAN;
     score->top = e->has_classes ? (double)e->among_top / items : NAN;
 }
@@ -126,27 +173,35 @@ static clef_status look_at_labels(const evaluation *e, clef_module *module, clef
     int64_t items = 0;
     if (loss->call) return CLEF_OK; /* which target is a label of which output is its own affair */
     clef_status status = rewind_loader(loader);
-    for (clef_batch b; !status && clef_next(loader, &b); items += b.size)
+    for (clef_batch b; !status && clef_next(loader, &b); items += clef__batch_items(e->ctx, &b)) {
+        int64_t first = items + clef__share_of(e->ctx).first;
         if (!clef__batch_outputs(loss, module, &b, outputs) && clef__find_bad_label(outputs[0], b.y, loss->options, &bad))
             status = clef__fail(e->ctx, CLEF_INVALID, "evaluate: label %lld of item %lld " CLEF__BAD_LABEL, (long long)bad.label,
-                                (long long)(items + bad.item), (long long)bad.classes, (long long)bad.classes - 1);
-    return status ? status : clef_error_status(e->ctx);
+                                (long long)(first + bad.item), (long long)bad.classes, (long long)bad.classes - 1);
+    }
+    return clef__group_agree(e->group, status ? status : clef_error_status(e->ctx));
 }
 
 clef_status clef__score_loader(clef_module *module, clef_loader *loader, const clef__loss *loss, int top_k, int64_t *confusion,
                                clef__score *score) {
     clef_context *ctx = clef_module_context(module);
-    evaluation e = {.ctx = ctx, .confusion = confusion, .top = top_k, .classes = clef_dataset_classes(clef_loader_dataset(loader))};
+    evaluation e = {.ctx = ctx,
+                    .group = clef_loader_group(loader),
+                    .confusion = confusion,
+                    .top = top_k,
+                    .classes = clef_dataset_classes(clef_loader_dataset(loader))};
     clef__meter_values sums = {0};
     double start = clef__now();
     bool inference = clef__nn_inference(ctx, true), grad = clef_set_grad_enabled(ctx, false);
     *score = (clef__score){.loss = NAN, .accuracy = NAN, .top = NAN};
-    clef_status status = clef__meters_open(&e.meters, ctx) ? rewind_loader(loader) : clef_error_status(ctx);
+    clef_status status = clef__meters_open(&e.meters, ctx, NULL) ? rewind_loader(loader) : clef_error_status(ctx);
     if (!status) status = over_batches(&e, module, loader, loss);
     if (!status && e.items == 0) status = clef__fail(ctx, CLEF_INVALID, "evaluate: the loader gives no batch");
     if (!status) status = clef__meters_read(&e.meters, &sums);
-    if (!status && !isfinite(sums.loss)) status = look_at_labels(&e, module, loader, loss);
-    if (!status) fill_score(&e, &sums, score);
+    double total = sums.loss;
+    if (!status) status = add_up(&e, &total);
+    if (!status && !isfinite(total)) status = look_at_labels(&e, module, loader, loss);
+    if (!status) fill_score(&e, total, score);
     clef__nn_inference(ctx, inference);
     clef_set_grad_enabled(ctx, grad);
     clef__meters_close(&e.meters);

@@ -43,7 +43,7 @@ static void on_compile(void *user, int done, int total) {
     f->progress.compiling = done;
     f->progress.to_compile = total;
     clef__bar_progress(&f->bar, &f->progress);
-    if (f->o->on_progress && !f->o->on_progress(f->o->user, &f->progress)) f->stopped = true;
+    if (f->o->on_progress && !f->o->on_progress(f->o->user, &f->progress)) f->wants_stop = true;
 }
 
 static clef_status check_optimizer(clef__fit *f) {
@@ -81,15 +81,15 @@ static clef_status begin_fit(clef__fit *f) {
     f->first_loss = NAN;
     f->progress = (clef_progress){
         .epoch = 1, .epochs = f->epochs, .batches = clef_loader_batches(o->train), .loss = NAN, .accuracy = NAN, .eta = NAN};
-    clef__bar_init(&f->bar, o->bar);
+    clef_status status = clef__begin_together(f);
+    clef__bar_init(&f->bar, clef__speaks(f) ? o->bar : NULL);
     clef_on_compile(f->ctx, on_compile, f);
-    clef_status status = choose_loss(f);
+    if (!status) status = choose_loss(f);
     if (!status) status = collect_leaves(f);
-    if (!status && !clef__meters_open(&f->meters, f->ctx)) status = clef_error_status(f->ctx);
-    if (!status && o->checkpoint_dir) status = clef__checkpoint_directory(f); /* not after an epoch's work */
-    if (!status && o->checkpoint_dir) status = clef__checkpoint_lock(f);
+    if (!status && !clef__meters_open(&f->meters, f->ctx, f->group)) status = clef_error_status(f->ctx);
+    if (!status && o->checkpoint_dir) status = clef__by_first(f, clef__checkpoint_begin); /* not after an epoch's work */
     if (!status && o->resume) status = clef__checkpoint_resume(f);
-    if (!status && o->csv) status = clef__csv_begin(f);
+    if (!status) status = clef__by_first(f, clef__csv_begin);
     return status;
 }
 
@@ -97,6 +97,7 @@ static clef_status validate(clef__fit *f, clef_epoch *epoch) {
     clef__score score;
     if (!f->o->test) return CLEF_OK;
     clef_status status = clef__score_loader(f->module, f->o->test, &f->loss, 1, NULL, &score);
+    if (!status) status = clef__share_score(f, &score);
     epoch->test_loss = score.loss;
     epoch->test_accuracy = score.accuracy;
     return status;
@@ -121,25 +122,33 @@ static clef_status tick_schedule(clef__fit *f, const clef_epoch *epoch) {
     return status ? status : clef_schedule_tick(f->o->schedule);
 }
 
+/* Of an epoch that is over. */
+static clef_status write_files(clef__fit *f) {
+    clef_status told = f->o->csv ? clef__csv_line(f) : CLEF_OK; /* first: a resumed run would not write it again */
+    clef_status status = f->o->checkpoint_dir ? clef__checkpoint_epoch(f) : CLEF_OK;
+    return status ? status : told;
+}
+
 /* What follows the batches of an epoch. */
 static clef_status end_epoch(clef__fit *f, clef__train_room *room, clef_epoch *epoch) {
-    clef_status status = validate(f, epoch);
+    clef_status status = clef__share_buffers(f);
+    if (!status) status = validate(f, epoch);
     if (status) return status;
-    bool improved = judge(f, epoch);
+    f->improved = judge(f, epoch);
     f->done++;
     f->batch = 0;
-    if (improved && f->o->early_stop_patience > 0) status = clef__best_remember(f);
+    if (f->improved && f->o->early_stop_patience > 0) status = clef__best_remember(f);
     if (!status) status = tick_schedule(f, epoch);
-    if (status) return status;
-    clef_status told = f->o->csv ? clef__csv_line(f, epoch) : CLEF_OK; /* first: a resumed run would not write it again */
-    if (f->o->checkpoint_dir) status = clef__checkpoint_epoch(f, improved);
-    if (!status) status = told;
+    f->ended = epoch;
+    if (!status) status = clef__by_first(f, write_files);
     if (!status) status = append(f, room, epoch);
     if (status) return status;
     clef__bar_epoch(&f->bar, epoch, f->epochs);
-    if (f->o->on_epoch && !f->o->on_epoch(f->o->user, epoch)) f->stopped = true;
-    if (f->o->interrupt && *f->o->interrupt) f->interrupted = true;
-    return CLEF_OK;
+    if (f->o->on_epoch && !f->o->on_epoch(f->o->user, epoch)) f->wants_stop = true;
+    status = clef__agree_on_end(f);
+    f->stopped |= f->must_stop;
+    f->interrupted |= f->must_interrupt;
+    return status;
 }
 
 static clef_status run_epochs(clef__fit *f, clef__train_room *room) {

@@ -2,7 +2,12 @@
 
    Each sum is a kept scalar that every step assigns anew, so a training step computes it along with the parameters and
    nothing is read until somebody wants to see it.  They lie where the loss is computed.  f32 counts exactly up to 2^24 items of
-   an epoch. */
+   an epoch.
+
+   Of several ranks each has the sums of all: the parts of a batch are added up on the devices, in a collective operation of two numbers that
+   runs beside backward.  So all ranks see the same bits, know of each other's losses that are no numbers before the step, and save what any
+   number of ranks continues with. */
+#include "graph/graph.h"
 #include "nn/module.h"
 #include "ops/ops.h"
 #include "train/train_internal.h"
@@ -14,8 +19,8 @@ static clef_tensor *kept_zero(clef_context *ctx) {
     return t ? clef_keep(t) : NULL;
 }
 
-bool clef__meters_open(clef__meters *meters, clef_context *ctx) {
-    *meters = (clef__meters){ctx, kept_zero(ctx), kept_zero(ctx), kept_zero(ctx)};
+bool clef__meters_open(clef__meters *meters, clef_context *ctx, clef_group *group) {
+    *meters = (clef__meters){ctx, group, kept_zero(ctx), kept_zero(ctx), kept_zero(ctx)};
     if (meters->loss && meters->correct && meters->good) return true;
     clef__meters_close(meters);
     return false;
@@ -112,24 +117,45 @@ clef_tensor *clef__batch_loss(const clef__loss *loss, clef_tensor *const *output
                                     : loss_of(loss, outputs[0], batch);
     if (value && clef_tensor_shape(value).rank > 0) value = clef_mean(value, NULL, 0, false);
     if (!value && clef_error_status(loss->ctx) == CLEF_OK) complain(loss, batch);
-    *weight = reduction == CLEF_REDUCE_SUM ? 1 : (double)batch->size;
+    *weight = reduction == CLEF_REDUCE_SUM && batch->size > 0 ? 1 : (double)batch->size;
     return value;
 }
 
+int64_t clef__batch_items(clef_context *ctx, const clef_batch *batch) {
+    clef__share share = clef__share_of(ctx);
+    return share.all > 0 ? share.all : batch->size;
+}
+
+static clef_tensor *right_answers(clef_tensor *output, clef_tensor *target, int device) {
+    target = clef_to_device(clef_to(target, CLEF_I64), clef_tensor_device(output));
+    clef_tensor *right = clef_eq(clef_argmax(output, 1, false), target);
+    return clef_to_device(clef_sum(clef_to(right, CLEF_F32), NULL, 0, false), device);
+}
+
+/* Replaces the n scalars of this rank by the sums over all. */
+static bool sum_over_ranks(const clef__meters *meters, clef_tensor **value, int n) {
+    clef_tensor *row[2];
+    if (clef_group_size(meters->group) == 1) return true;
+    for (int i = 0; i < n; i++) row[i] = clef_reshape(value[i], CLEF_SHAPE(1));
+    clef_tensor *sum = clef_all_reduce(clef_concat(row, n, 0), meters->group, CLEF_GROUP_SUM);
+    for (int i = 0; i < n; i++) value[i] = clef_reshape(clef_slice(sum, 0, i, i + 1, 1), CLEF_SCALAR);
+    return sum != NULL;
+}
+
 clef_tensor *clef__meters_add(clef__meters *meters, clef_tensor *output, clef_tensor *target, clef_tensor *loss, double weight) {
-    bool was = clef_set_grad_enabled(meters->ctx, false);
+    bool was = clef_set_grad_enabled(meters->ctx, false), classes = clef__has_classes(output, target);
+    int device = clef_tensor_device(loss);
     clef_status status = clef__meters_follow(meters, loss);
-    clef_tensor *sum = clef_add(meters->loss, clef_mul_scalar(clef_to(loss, CLEF_F32), weight));
+    clef_tensor *value[2] = {weight > 0 ? clef_mul_scalar(clef_to(loss, CLEF_F32), weight)
+                                        : clef__constant(meters->ctx, CLEF_SCALAR, CLEF_F32, device, 0)};
+    if (classes) value[1] = right_answers(output, target, device);
+    if (!sum_over_ranks(meters, value, 1 + classes)) status = clef_error_status(meters->ctx);
+    clef_tensor *sum = clef_add(meters->loss, value[0]);
     clef_tensor *finite = clef_lt_scalar(clef_abs(sum), FLT_MAX);
     clef_tensor *good = clef_add(meters->good, clef_to(finite, CLEF_F32));
     if (!status) status = clef_assign(meters->loss, sum);
     if (!status) status = clef_assign(meters->good, good);
-    if (!status && clef__has_classes(output, target)) {
-        target = clef_to_device(clef_to(target, CLEF_I64), clef_tensor_device(output));
-        clef_tensor *right = clef_eq(clef_argmax(output, 1, false), target);
-        clef_tensor *count = clef_sum(clef_to(right, CLEF_F32), NULL, 0, false);
-        status = clef_assign(meters->correct, clef_add(meters->correct, clef_to_device(count, clef_tensor_device(loss))));
-    }
+    if (!status && classes) status = clef_assign(meters->correct, clef_add(meters->correct, value[1]));
     clef_set_grad_enabled(meters->ctx, was);
     return status ? NULL : finite;
 }

@@ -17,18 +17,19 @@ clef__train_room *clef__train_room_of(clef_context *ctx); /* NULL: out of memory
 /* ---- metrics.c: sums kept on the device, so that nobody waits for them ---- */
 typedef struct clef__meters {
     clef_context *ctx;
+    clef_group *group;                  /* over whose ranks batches are summed; NULL: this one alone */
     clef_tensor *loss, *correct, *good; /* kept f32 scalars: Σ loss·weight, Σ right answers, batches before the first bad one */
 } clef__meters;
 typedef struct clef__meter_values {
     float loss, correct, good;
 } clef__meter_values;
-bool clef__meters_open(clef__meters *meters, clef_context *ctx);
+bool clef__meters_open(clef__meters *meters, clef_context *ctx, clef_group *group);
 void clef__meters_close(clef__meters *meters);
 clef_status clef__meters_set(clef__meters *meters, clef__meter_values values);
 clef_status clef__meters_read(clef__meters *meters, clef__meter_values *values); /* waits */
 /* Brings the sums to where this loss is; clef__meters_add does so itself. */
 clef_status clef__meters_follow(clef__meters *meters, clef_tensor *loss);
-/* Adds a batch; returns "every loss so far is finite" as an expression, or NULL after an error. */
+/* Adds a batch, of all ranks; a weight of 0 leaves the loss out, whatever it is.  Returns "every loss so far is finite" as an expression, or NULL after an error. */
 clef_tensor *clef__meters_add(clef__meters *meters, clef_tensor *output, clef_tensor *target, clef_tensor *loss, double weight);
 /* Is accuracy defined: [n,c] outputs and n integer classes. */
 bool clef__has_classes(clef_tensor *output, clef_tensor *target);
@@ -50,6 +51,9 @@ bool clef__is_single(const clef__loss *loss, const clef_loader *loader);
 clef_status clef__batch_outputs(const clef__loss *loss, clef_module *module, const clef_batch *batch, clef_tensor **outputs);
 /* The loss of a batch as a scalar, and what the batch weighs in the sum over all; NULL never without an error. */
 clef_tensor *clef__batch_loss(const clef__loss *loss, clef_tensor *const *outputs, const clef_batch *batch, double *weight);
+
+/* Items of the batch that was fetched last, of all ranks. */
+int64_t clef__batch_items(clef_context *ctx, const clef_batch *batch);
 
 /* ---- labels.c ---- */
 typedef struct clef__bad_label {
@@ -84,6 +88,7 @@ typedef struct clef__fit {
     clef_module *module;
     const clef_fit_options *o;
     clef_context *ctx;
+    clef_group *group; /* NULL: one rank */
     clef__meters meters;
     clef__bar bar;
     clef_progress progress;
@@ -106,33 +111,51 @@ typedef struct clef__fit {
     double busy_items, busy_seconds; /* of all epochs, without intervals of compiling */
     double lr;                       /* of the last step */
     int64_t resumed_at;              /* batches of this run that lay behind it when it was resumed */
-    bool stopped, interrupted, resumed_inside;
-    int lock; /* the directory of checkpoints; -1: none */
+    bool wants_stop;                 /* this rank's callbacks do */
+    bool must_stop, must_interrupt;  /* some rank's callbacks or signals do: */
+    bool stopped, interrupted;       /* it ends, after a whole step */
+    bool improved, resumed_inside;
+    const clef_epoch *ended; /* the last one that did */
+    int lock;                /* the directory of checkpoints; -1: none */
 } clef__fit;
+
+/* together.c: what ranks tell each other.  All ranks call each of these at the same step; alone they do nothing. */
+clef_status clef__begin_together(clef__fit *f); /* finds the group; CLEF_INVALID, CLEF_GROUP where options do not fit */
+bool clef__is_alone(const clef__fit *f);
+bool clef__speaks(const clef__fit *f); /* is it rank 0, which alone writes files and the bar? */
+/* Rank 0 acts; all get its status and line. */
+clef_status clef__by_first(clef__fit *f, clef_status (*act)(clef__fit *f));
+/* Sets must_stop and must_interrupt where a rank wants it, and sync_every to rank 0's. */
+clef_status clef__agree_on_end(clef__fit *f);
+/* The module's buffers become those of rank 0, such as running statistics of batch norm. */
+clef_status clef__share_buffers(clef__fit *f);
+/* The score becomes that of rank 0 where each rank scored the whole test data. */
+clef_status clef__share_score(clef__fit *f, clef__score *score);
+/* Is there such a file?  CLEF_IO where not all ranks see the same. */
+clef_status clef__is_there(clef__fit *f, const char *path, bool *there);
 
 /* epoch.c: the training half of an epoch. */
 clef_status clef__train_epoch(clef__fit *f, clef_epoch *result);
 
 /* checkpoints.c */
-clef_status clef__checkpoint_directory(clef__fit *f); /* makes it where it is missing */
-clef_status clef__checkpoint_lock(clef__fit *f);      /* CLEF_STATE where another run has it */
+clef_status clef__checkpoint_begin(clef__fit *f); /* makes the directory and locks it: CLEF_STATE where another run has it */
 void clef__checkpoint_unlock(clef__fit *f);
 /* The line that a checkpoint's note begins with: where a run is, and the sums of an epoch under way. */
 typedef struct clef__place {
     int64_t batch, items, bad_epochs;
     double loss, correct, good;
 } clef__place;
-bool clef__place_parse(const char *line, clef__place *place);    /* any numbers; false for another line */
-clef_status clef__checkpoint_inside(clef__fit *f);               /* last.ckpt in mid-epoch */
-clef_status clef__checkpoint_epoch(clef__fit *f, bool improved); /* last, best, epoch-N */
+bool clef__place_parse(const char *line, clef__place *place); /* any numbers; false for another line */
+clef_status clef__checkpoint_inside(clef__fit *f);            /* last.ckpt in mid-epoch */
+clef_status clef__checkpoint_epoch(clef__fit *f);             /* last, best, epoch-N */
 clef_status clef__checkpoint_resume(clef__fit *f);
 clef_status clef__best_remember(clef__fit *f);
 clef_status clef__best_restore(clef__fit *f);
 void clef__best_forget(clef__fit *f);
 
 /* csvlog.c: one line per epoch; lines of epochs after `done` are dropped when a run is resumed. */
-clef_status clef__csv_begin(clef__fit *f);
-clef_status clef__csv_line(clef__fit *f, const clef_epoch *epoch);
+clef_status clef__csv_begin(clef__fit *f); /* nothing where no such file is wanted */
+clef_status clef__csv_line(clef__fit *f);  /* of the epoch that ended */
 
 /* diagnose.c: after a loss that is no number: names the batch and the first bad layer. */
 clef_status clef__diagnose(clef__fit *f, int64_t bad_batch);

@@ -269,3 +269,63 @@ Test(train, a_rate_that_is_far_too_high_is_explained) {
     cr_assert_eq(lines(s->err), 1, "%s", s->err);
     cr_assert(strstr(s->err, "first bad layer") && strstr(s->err, "1e+30"), "%s", s->err);
 }
+
+/* ---- several devices ---- */
+
+static bool first_device_divides(void) { return clef("", SMALL "--epochs 1 --device 0/2")->code == 0; }
+
+/* The same losses but for the last digits, the same accuracy but for an image or two, and one voice. */
+Test(train, several_devices_train_what_one_does) {
+    const char *options[] = {"--devices 0,0", "--devices 0,0,0 --shares 4:2:1", "--devices 0/2"};
+    const said *s = clef("", "train --quiet --data digits --epochs 3 --json");
+    cr_assert_eq(s->code, 0, "%s", s->err);
+    double accuracy = number_of(s->out, "test_accuracy"), loss = number_of(s->out, "loss");
+    cr_assert(accuracy > 0.9);
+    int n = first_device_divides() ? 3 : 2;
+    for (int i = 0; i < n; i++) {
+        char command[128];
+        snprintf(command, sizeof command, "train --quiet --data digits --epochs 3 --json %s", options[i]);
+        s = clef("", command);
+        cr_assert_eq(s->code, 0, "%s", s->err);
+        cr_expect_str_eq(s->err, "");
+        int ranks = i == 1 ? 3 : 2;
+        cr_expect_eq(number_of(s->out, "ranks"), ranks);
+        cr_expect_eq(lines(s->out), 6 + ranks, "%s", s->out);
+        cr_expect_float_eq(number_of(s->out, "loss"), loss, 1e-3, "%s: %s", options[i], s->out);
+        cr_expect_float_eq(number_of(s->out, "test_accuracy"), accuracy, 0.01, "%s: %s", options[i], s->out);
+        all_lines_parse();
+    }
+    s = clef("", "train --data digits --model mlp --epochs 1 --limit 64 --devices 0,0");
+    cr_expect(strstr(s->err, "rank 0 (") && strstr(s->err, "rank 1 (") && lines(s->out) == 1, "%s%s", s->err, s->out);
+    s = clef("", "train --dry-run --model lenet --devices 0,0 --batch 40 --shares 3:1 --json");
+    cr_expect(s->code == 0 && lines(s->out) == 2 && strstr(s->out, "\"rank\":0,\"batch\":30"), "%s%s", s->err, s->out);
+    cr_expect_eq(number_of(s->out, "batch"), 10);
+}
+
+/* A run of two devices goes on with any other number of them. */
+Test(train, several_devices_resume) {
+    const char *devices[] = {"", "--devices 0,0", "--devices 0,0,0"};
+    const said *s = clef("", SMALL "--schedule plateau --epochs 4 --json");
+    double loss = number_of(s->out, "loss");
+    for (int i = 0; i < 3; i++) {
+        char command[256];
+        snprintf(command, sizeof command, SMALL "--schedule plateau --epochs 2 --devices 0,0 --checkpoint c%d --csv l%d", i, i);
+        s = clef("", command);
+        cr_assert_eq(s->code, 0, "%s", s->err);
+        snprintf(command, sizeof command, SMALL "--schedule plateau --epochs 4 %s --checkpoint c%d --csv l%d --resume --json",
+                 devices[i], i, i);
+        s = clef("", command);
+        cr_assert_eq(s->code, 0, "%s", s->err);
+        cr_expect_eq(number_of(s->out, "resumed_at"), 20, "%s", s->out);
+        cr_expect_float_eq(number_of(s->out, "loss"), loss, 1e-4, "%s: %s", devices[i], s->out);
+    }
+}
+
+Test(train, several_devices_fail_with_one_line) {
+    const said *s = clef("", "train --quiet --data mnist:/nonexistent --devices 0,0");
+    cr_expect(s->code == 1 && lines(s->err) == 1 && !*s->out, "%d: %s", s->code, s->err);
+    s = clef("", SMALL "--epochs 2 --lr 1e30 --devices 0,0");
+    cr_expect(s->code == 1 && strstr(s->err, "learning rate") && lines(s->err) == 1, "%d: %s", s->code, s->err);
+    s = clef("", SMALL "--mpi");
+    cr_expect(s->code != 0 && strstr(s->err, "MPI") && lines(s->err) == 1, "%d: %s", s->code, s->err);
+}

@@ -33,6 +33,10 @@ Test(usage, wrong_words) {
     refused("", "train --schedule multistep --milestones 3,2", 2, "ascending");
     refused("", "train --schedule multistep --milestones 3,", 2, "ascending");
     refused("", "train --schedule plateau --warmup 5", 2, "--warmup");
+    refused("", "train --devices 0,0 --device 0", 2, "--device is one device");
+    refused("", "train --shares 1:1", 2, "--shares needs several devices");
+    refused("", "train --devices 0,0 --shares 3:0", 2, "--shares wants");
+    refused("", "train --devices 0,0 --shares 3:1:", 2, "--shares wants");
     refused("", "eval --weights w --top-k 0", 2, "--top-k wants");
     refused("", "cache burn", 2, "show|verify|clear");
     refused("", "eval", 2, "--weights");
@@ -70,11 +74,15 @@ Test(usage, help_and_version) {
 Test(usage, unknown_device) {
     refused("", "train --device nonesuch", 2, "nonesuch");
     refused("CLEF_DEVICE=99", "bench", 2, "99");
+    refused("", "train --devices nonesuch,0", 2, "nonesuch");
+    refused("", "train --devices 0,,0", 2, "empty part");
+    refused("", "train --devices 0,0 --shares 3:1:1", 2, "--shares is for 3 devices, and --devices 0,0 makes 2");
 }
 
 Test(usage, no_opencl) {
     refused("OCL_ICD_VENDORS=/dev/null/none", "devices", 77, "");
     refused("OCL_ICD_VENDORS=/dev/null/none", "train --json", 77, "");
+    refused("OCL_ICD_VENDORS=/dev/null/none", "train --devices 0,1", 77, "");
     refused("OCL_ICD_VENDORS=/dev/null/none", "bench", 77, "");
     cr_expect_eq(clef("OCL_ICD_VENDORS=/dev/null/none", "--version")->code, 0);
 }

@@ -228,7 +228,7 @@ static pid_t hold_lock(const char *dir, int *stop) {
     if (pid == 0) {
         close(to_child[1]);
         clef__fit f = {.o = &(clef_fit_options){.checkpoint_dir = dir}, .lock = -1};
-        bool locked = clef__checkpoint_lock(&f) == CLEF_OK && write(ready[1], "x", 1) == 1;
+        bool locked = clef__checkpoint_begin(&f) == CLEF_OK && write(ready[1], "x", 1) == 1;
         _exit(!locked || read(to_child[0], &byte, 1) != 0);
     }
     close(to_child[0]);

@@ -1,0 +1,84 @@
+/* ranks.c — one verb on several devices, each with a part of every batch: a rank for each, as threads of this process.
+
+   The one place that knows how ranks are started: another way, such as processes that MPI starts, is one more function here. */
+#include "tool.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* Up to most whole numbers A:B:…; how many they are, 0 where they are not that. */
+static int read_shares(const char *text, int64_t *share) {
+    enum { LARGEST = 1000000 };
+    char *end;
+    int n = 0;
+    for (const char *p = text;; p = end + 1) {
+        if (n == RANKS_MOST || *p < '0' || *p > '9') return 0;
+        long long value = strtoll(p, &end, 10);
+        if (value < 1 || value > LARGEST) return 0;
+        share[n++] = value;
+        if (!*end) return n;
+        if (*end != ':') return 0;
+    }
+}
+
+bool ranks_parse(const char *verb_name, const common_options *common, ranks *r) {
+    const char *wrong = NULL;
+    if (r->devices && common->device) wrong = "--device is one device and --devices are several; give one of them";
+    else if (r->shares && !r->devices && !r->mpi) wrong = "--shares needs several devices: --devices 0,1";
+    else if (r->shares && !(r->n_shares = read_shares(r->shares, r->share)))
+        wrong = "--shares wants a whole number from 1 for each device, as in 3:1";
+    if (wrong) tool_usage(verb_name, "%s", wrong);
+    return !wrong;
+}
+
+bool ranks_wanted(const ranks *r) { return r->devices || r->mpi; }
+
+/* What the threads share.  Rank 0 alone writes here, and all threads have ended when it is read. */
+typedef struct job {
+    rank_fn fn;
+    void *user;
+    int n_shares, code, size;
+    bool begun;
+} job;
+
+static clef_status run_rank(clef_context *ctx, clef_group *all, void *user) {
+    job *j = user;
+    int size = clef_group_size(all), code = EXIT_USAGE;
+    bool first = clef_group_rank(all) == 0, fits = !j->n_shares || j->n_shares == size;
+    if (first) j->begun = true, j->size = size;
+    if (fits) code = j->fn(ctx, all, j->user);
+    if (first) j->code = code;
+    return clef_error_status(ctx);
+}
+
+static int failed_to_open(const char *verb_name, clef_status status) {
+    tool_failed(verb_name, NULL);
+    return status == CLEF_NO_DEVICE && clef_device_count() == 0 ? EXIT_NO_DEVICE
+           : status == CLEF_INVALID                             ? EXIT_USAGE
+                                                                : EXIT_FAILED;
+}
+
+int ranks_run(const char *verb_name, const common_options *common, const ranks *r, rank_fn fn, void *user) {
+    if (r->mpi) {
+        fprintf(stderr, "clef %s: --mpi: this command was built without MPI; --devices 0,1 uses devices of one machine\n",
+                verb_name);
+        return EXIT_FAILED;
+    }
+    job j = {.fn = fn, .user = user, .n_shares = r->n_shares};
+    clef_ranks_options options = {.context = tool_options(verb_name, common)};
+    clef_status status = clef_run_ranks_with(r->devices, &options, run_rank, &j);
+    if (!j.begun) return failed_to_open(verb_name, status);
+    if (r->n_shares && r->n_shares != j.size)
+        return tool_usage(verb_name, "--shares is for %d devices, and --devices %s makes %d", r->n_shares, r->devices, j.size);
+    return status ? tool_failed(verb_name, NULL) : j.code;
+}
+
+int64_t ranks_items(const ranks *r, clef_group *group, int64_t batch) {
+    int size = clef_group_size(group), rank = clef_group_rank(group);
+    int64_t before = 0, all = 0;
+    if (!r->n_shares) return batch / size + (rank < batch % size);
+    for (int i = 0; i < size; i++) {
+        if (i < rank) before += r->share[i];
+        all += r->share[i];
+    }
+    return (2 * batch * (before + r->share[rank]) + all) / (2 * all) - (2 * batch * before + all) / (2 * all);
+}
