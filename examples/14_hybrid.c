@@ -7,9 +7,10 @@
 enum { STAGES = 2 };
 
 static clef_module *make_net(clef_context *ctx) {
-    return clef_sequential(ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, 1, 32, 3, NULL), clef_nn_relu(ctx), clef_nn_max_pool2d(ctx, 2, NULL),
-                                            clef_nn_flatten(ctx), clef_nn_linear(ctx, 32 * 3 * 3, 64, NULL), clef_nn_relu(ctx),
-                                            clef_nn_dropout(ctx, 0.2), clef_nn_linear(ctx, 64, 10, NULL)));
+    return clef_sequential(ctx,
+                           CLEF_LAYERS(clef_nn_conv2d(ctx, 1, 32, 3, NULL), clef_nn_relu(ctx), clef_nn_max_pool2d(ctx, 2, NULL),
+                                       clef_nn_flatten(ctx), clef_nn_linear(ctx, 32 * 3 * 3, 64, NULL), clef_nn_relu(ctx),
+                                       clef_nn_dropout(ctx, 0.2), clef_nn_linear(ctx, 64, 10, NULL)));
 }
 
 static clef_status train(clef_context *ctx, clef_group *all, void *user) {
@@ -21,8 +22,8 @@ static clef_status train(clef_context *ctx, clef_group *all, void *user) {
     clef_pipeline *pipe = clef_pipeline_new(
         net, row, &(clef_pipeline_options){.micro_batches = 4, .input = clef_zeros(ctx, CLEF_SHAPE(8, 1, 8, 8), CLEF_F32)});
     clef_optimizer *opt = clef_adamw(net, &(clef_adamw_options){.lr = 2e-3, .group = column});
-    clef_loader *data = clef_loader_open(clef_digits(ctx, CLEF_TRAIN),
-                                         &(clef_loader_options){.batch = 32, .shuffle = true, .group = column});
+    clef_loader *data =
+        clef_loader_open(clef_digits(ctx, CLEF_TRAIN), &(clef_loader_options){.batch = 32, .shuffle = true, .group = column});
 
     for (int epoch = 1; epoch <= epochs; epoch++)
         for (clef_batch b; clef_next(data, &b);) {

@@ -70,9 +70,10 @@ static clef_status pass_through(const clef_pipeline *p, const clef__pipeline_cal
     if (clef_numel(loss) != 1)
         return clef__fail(p->ctx, CLEF_SHAPE, "pipeline_step: the loss is %s; it must be one number, a mean over the items",
                           clef__shape_text(clef_tensor_shape(loss)));
-    return border->graded ? CLEF_OK
-                          : clef__fail(p->ctx, CLEF_STATE,
-                                       "pipeline_step: the loss depends on no parameter that wants a gradient; was the net frozen?");
+    return border->graded
+               ? CLEF_OK
+               : clef__fail(p->ctx, CLEF_STATE,
+                            "pipeline_step: the loss depends on no parameter that wants a gradient; was the net frozen?");
 }
 
 /* Leaves no trace: modes, random numbers, kept tensors and the temporaries that there are stay as they were. */

@@ -32,7 +32,8 @@ static void close_room(clef_context *ctx, void *state) {
 static bool check_new(clef_module *net, const clef_group *group, const clef_pipeline_options *o) {
     clef_context *ctx = net->ctx;
     if (!clef__is_sequential(net))
-        clef__fail(ctx, CLEF_INVALID, "pipeline_new: the %s has a forward of its own, which no cut can follow; make a clef_sequential of its parts",
+        clef__fail(ctx, CLEF_INVALID,
+                   "pipeline_new: the %s has a forward of its own, which no cut can follow; make a clef_sequential of its parts",
                    net->type);
     else if (o->micro_batches < 0) clef__fail(ctx, CLEF_INVALID, "pipeline_new: micro_batches is %d", o->micro_batches);
     else if (o->schedule != CLEF_PIPELINE_1F1B && o->schedule != CLEF_PIPELINE_GPIPE)
@@ -301,8 +302,8 @@ static clef_status check_step(const clef_pipeline *p, clef_tensor *x, clef_tenso
                       clef__shape_text(a), clef__shape_text(b));
 }
 
-clef_status clef_pipeline_step(clef_pipeline *p, clef_tensor *x, clef_tensor *y, clef_loss_fn loss, const clef_loss_options *options,
-                               clef_tensor **mean) {
+clef_status clef_pipeline_step(clef_pipeline *p, clef_tensor *x, clef_tensor *y, clef_loss_fn loss,
+                               const clef_loss_options *options, clef_tensor **mean) {
     if (mean) *mean = NULL;
     if (!p) return CLEF_INVALID;
     clef_status status = check_step(p, x, y, loss);

@@ -21,7 +21,8 @@ static bool view_all(const clef__node *node, const clef__layout *in, clef__layou
     return true;
 }
 
-static void sum_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted, clef_tensor **dx) {
+static void sum_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                         clef_tensor **dx) {
     (void)x, (void)wanted;
     dx[0] = clef__same_all_reduce(g[0], attributes_of(y[0])->group);
 }
@@ -42,8 +43,7 @@ static bool part_infer(clef__call *call) {
 static bool view_part(const clef__node *node, const clef__layout *in, clef__layout *out) {
     const region_attributes *a = clef__attributes(node);
     *out = *in;
-    if (clef_shape_numel(node->out->shape) > 0)
-        out->offset += a->group->rank * node->out->shape.dim[a->dim] * in->stride[a->dim];
+    if (clef_shape_numel(node->out->shape) > 0) out->offset += a->group->rank * node->out->shape.dim[a->dim] * in->stride[a->dim];
     return true;
 }
 

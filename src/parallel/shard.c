@@ -107,10 +107,11 @@ static clef_status check_size(const order *o, const clef__layer *l, const char *
     clef_shape shape = clef_tensor_shape(l->weight);
     int size = clef_group_size(o->like.group);
     if (l->kind == CLEF__CONV2D && l->conv.groups > 1)
-        return clef__fail(ctx, CLEF_INVALID, "module_shard: the conv2d \"%s\" has %d groups; only those without groups can be cut", name,
-                          l->conv.groups);
+        return clef__fail(ctx, CLEF_INVALID, "module_shard: the conv2d \"%s\" has %d groups; only those without groups can be cut",
+                          name, l->conv.groups);
     if (shape.dim[o->like.dim] % size)
-        return clef__fail(ctx, CLEF_SHAPE, "module_shard: dimension %d of the weight %s of the %s \"%s\" cannot be cut into %d equal parts",
+        return clef__fail(ctx, CLEF_SHAPE,
+                          "module_shard: dimension %d of the weight %s of the %s \"%s\" cannot be cut into %d equal parts",
                           o->like.dim, clef__shape_text(shape), type, name, size);
     return CLEF_OK;
 }
@@ -138,7 +139,8 @@ static clef_status check_layer(clef_module *module, const char *name, void *user
     const shard *other = cut_before(module, l.weight);
     if (!other) return check_size(o, &l, module->type, name, module->ctx);
     if (other->dim == o->like.dim && other->group == o->like.group) return CLEF_OK;
-    return clef__fail(module->ctx, CLEF_INVALID, "module_shard: the weight of \"%s\" is cut in another way for another layer", name);
+    return clef__fail(module->ctx, CLEF_INVALID, "module_shard: the weight of \"%s\" is cut in another way for another layer",
+                      name);
 }
 
 /* Layers that are named twice are cut once. */
@@ -161,20 +163,23 @@ static clef_status cut_layer(clef_module *module, const char *name, void *user) 
 
 static clef_status check_order(const clef_module *net, const char *pattern, const clef_group *group, int dim) {
     if (!pattern) return clef__fail(net->ctx, CLEF_INVALID, "module_shard: the pattern is NULL; give the name of a layer");
-    if (dim != 0 && dim != 1) return clef__fail(net->ctx, CLEF_INVALID, "module_shard: dim is %d; weights are cut along 0 or 1", dim);
+    if (dim != 0 && dim != 1)
+        return clef__fail(net->ctx, CLEF_INVALID, "module_shard: dim is %d; weights are cut along 0 or 1", dim);
     if (group && group->ctx != net->ctx)
         return clef__fail(net->ctx, CLEF_INVALID, "module_shard: the group belongs to another context; each rank has its own");
     return CLEF_OK;
 }
 
-clef_status clef_module_shard(clef_module *net, const char *pattern, clef_group *group, int dim, const clef_shard_options *options) {
+clef_status clef_module_shard(clef_module *net, const char *pattern, clef_group *group, int dim,
+                              const clef_shard_options *options) {
     if (!net) return CLEF_INVALID;
     order o = {.pattern = pattern, .like = {.group = group, .dim = dim}};
     if (options) o.like.options = *options;
     clef_status status = check_order(net, pattern, group, dim);
     if (!status) status = walk(net, "", check_layer, &o);
     if (!status && o.found == 0)
-        status = clef__fail(net->ctx, CLEF_INVALID, "module_shard: no layer's name matches \"%s\"; clef_summary shows them", pattern);
+        status =
+            clef__fail(net->ctx, CLEF_INVALID, "module_shard: no layer's name matches \"%s\"; clef_summary shows them", pattern);
     if (status || clef_group_size(group) == 1) return status;
     bool was = clef_set_grad_enabled(net->ctx, false);
     status = walk(net, "", cut_layer, &o);

@@ -120,7 +120,8 @@ static clef_status bring_states(const clef_pipeline *p, clef_optimizer *opt) {
 
 clef_status clef_pipeline_gather(clef_pipeline *p, clef_optimizer *opt) {
     if (!p) return CLEF_INVALID;
-    if (opt && opt->ctx != p->ctx) return clef__fail(p->ctx, CLEF_INVALID, "pipeline_gather: the optimizer belongs to another context");
+    if (opt && opt->ctx != p->ctx)
+        return clef__fail(p->ctx, CLEF_INVALID, "pipeline_gather: the optimizer belongs to another context");
     bool was = clef_set_grad_enabled(p->ctx, false);
     clef_status status = CLEF_OK;
     for (int i = 0; i < p->tensors && !status; i++) status = bring(p, p->tensor[i].tensor, p->tensor[i].owner);

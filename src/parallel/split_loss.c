@@ -55,8 +55,9 @@ clef_tensor *clef_parallel_cross_entropy(clef_tensor *logits, clef_tensor *targe
         return clef__refuse(ctx, "parallel_cross_entropy", CLEF_DTYPE, "target is %s; give class indices, as whole numbers",
                             clef_dtype_name(clef_tensor_dtype(target)));
     if (shape.rank < 2 || !clef__is_class_shape(shape, other))
-        return clef__refuse(ctx, "parallel_cross_entropy", CLEF_SHAPE, "target %s does not fit to logits %s; it is [n,...] of [n,c,...]",
-                            clef__shape_text(other), clef__shape_text(shape));
+        return clef__refuse(ctx, "parallel_cross_entropy", CLEF_SHAPE,
+                            "target %s does not fit to logits %s; it is [n,...] of [n,c,...]", clef__shape_text(other),
+                            clef__shape_text(shape));
     split s = {.x = clef__to_wide(logits), .target = target, .group = group, .smoothing = o.label_smoothing};
     s.classes = shape.dim[1] * clef_group_size(group);
     return s.x ? clef__finish_class_losses(each_loss(&s), target, s.classes, &o) : NULL;

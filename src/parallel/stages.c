@@ -16,9 +16,10 @@ static clef_status use_cut(clef_pipeline *p) {
     for (int s = 1; s < p->stages; s++) {
         p->first[s] = p->options.cut[s - 1];
         if (p->first[s] <= p->first[s - 1] || p->first[s] >= p->layers)
-            return clef__fail(p->ctx, CLEF_INVALID,
-                              "pipeline_new: cut[%d] is %d; %d stages of %d layers want %d numbers from 1 to %d, each above the last",
-                              s - 1, p->first[s], p->stages, p->layers, p->stages - 1, p->layers - 1);
+            return clef__fail(
+                p->ctx, CLEF_INVALID,
+                "pipeline_new: cut[%d] is %d; %d stages of %d layers want %d numbers from 1 to %d, each above the last", s - 1,
+                p->first[s], p->stages, p->layers, p->stages - 1, p->layers - 1);
     }
     return CLEF_OK;
 }
@@ -85,8 +86,9 @@ static clef_status cut_by_cost(clef_pipeline *p) {
     clef_status status = cost && unit ? weigh(p, cost) : no_memory(p);
     int units = status ? 0 : make_units(p, unit, cost);
     if (!status && units < p->stages)
-        status = clef__fail(p->ctx, CLEF_INVALID, "pipeline_new: %d layers with tensors cannot be cut into %d stages; take fewer ranks",
-                            units, p->stages);
+        status =
+            clef__fail(p->ctx, CLEF_INVALID, "pipeline_new: %d layers with tensors cannot be cut into %d stages; take fewer ranks",
+                       units, p->stages);
     if (!status) status = cut_units(p, cost, units, end);
     for (int s = 1; s < p->stages && !status; s++) p->first[s] = unit[end[s - 1]];
     clef__free(cost);
@@ -111,8 +113,9 @@ static clef_status note(clef_pipeline *p, int stage, const clef_named_tensor *na
     t->own |= stage == p->stage;
     t->tied |= stage != t->owner;
     if (!t->tied || !t->is_buffer) return CLEF_OK;
-    return clef__fail(p->ctx, CLEF_INVALID, "pipeline_new: stages %d and %d share the buffer \"%s\"; give a cut that keeps its layers together",
-                      t->owner, stage, named->name);
+    return clef__fail(p->ctx, CLEF_INVALID,
+                      "pipeline_new: stages %d and %d share the buffer \"%s\"; give a cut that keeps its layers together", t->owner,
+                      stage, named->name);
 }
 
 static clef_status find_tensors(clef_pipeline *p) {

@@ -17,7 +17,8 @@ typedef struct play {
 static int failures;
 
 static void fail(const play *p, const char *what, int stage) {
-    if (failures++ < 20) printf("FAILED: schedule %d, %d stages, %d micro-batches: %s (stage %d)\n", p->schedule, p->stages, p->micro, what, stage);
+    if (failures++ < 20)
+        printf("FAILED: schedule %d, %d stages, %d micro-batches: %s (stage %d)\n", p->schedule, p->stages, p->micro, what, stage);
 }
 
 /* Is there what the action needs?  `forth` and `back` are of the slots before. */

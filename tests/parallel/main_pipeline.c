@@ -32,7 +32,8 @@ static plan make_plan(uint64_t seed) {
     p.micro_batches = 1 + random_below(&r, 8);
     p.items = p.micro_batches + random_below(&r, 2 * p.micro_batches + 3);
     if (p.kind == NORM || p.kind == BOTH || p.kind == IMAGES) p.items = 2 * p.micro_batches + random_below(&r, 9);
-    if (random_below(&r, 8) == 0) p.items = 1 + random_below(&r, 3), p.kind = p.kind == TIED ? TIED : PLAIN; /* fewer than micro-batches */
+    if (random_below(&r, 8) == 0)
+        p.items = 1 + random_below(&r, 3), p.kind = p.kind == TIED ? TIED : PLAIN; /* fewer than micro-batches */
     p.depth = p.ranks + random_below(&r, 3);
     p.schedule = random_below(&r, 2) ? CLEF_PIPELINE_GPIPE : CLEF_PIPELINE_1F1B;
     p.recompute = random_below(&r, 3) == 0;
@@ -150,7 +151,8 @@ static double step_alone(clef_context *ctx, clef_module *net, const plan *p, cle
     for (int k = 0; k < m; k++) {
         int64_t n = p->items / m + (k < p->items % m), end = start + n;
         double weight = (double)n / p->items;
-        clef_tensor *loss = clef_cross_entropy(clef_forward(net, clef_slice(x, 0, start, end, 1)), clef_slice(y, 0, start, end, 1), NULL);
+        clef_tensor *loss =
+            clef_cross_entropy(clef_forward(net, clef_slice(x, 0, start, end, 1)), clef_slice(y, 0, start, end, 1), NULL);
         clef_backward_from(loss, clef_full_like(loss, weight));
         mean += weight * clef_item(loss);
         start = end;
@@ -160,8 +162,10 @@ static double step_alone(clef_context *ctx, clef_module *net, const plan *p, cle
 }
 
 static clef_optimizer *make_optimizer(clef_module *net, const plan *p) {
-    bool normed = p->kind == NORM || p->kind == BOTH || p->kind == IMAGES; /* gradients that are 0: Adam would make steps of noise */
-    return p->seed % 2 || normed ? clef_sgd(net, &(clef_sgd_options){.lr = 0.1, .momentum = 0.9}) : clef_adam(net, &(clef_adam_options){.lr = 0.01});
+    bool normed =
+        p->kind == NORM || p->kind == BOTH || p->kind == IMAGES; /* gradients that are 0: Adam would make steps of noise */
+    return p->seed % 2 || normed ? clef_sgd(net, &(clef_sgd_options){.lr = 0.1, .momentum = 0.9})
+                                 : clef_adam(net, &(clef_adam_options){.lr = 0.01});
 }
 
 static void run_alone(const plan *p, outcome *o) {
@@ -200,9 +204,9 @@ static void compare(const plan *p, int rank, const outcome *got, const outcome *
     for (int i = got->n - 1; i >= 0; i--)
         if (!(fabs((double)got->value[i] - (double)want->value[i]) <= 2e-4 * (1 + fabs((double)want->value[i])))) wrong = i;
     if (wrong >= 0)
-        COMPLAIN("seed %llu (kind %d, %d stages, %d micro-batches of %d items, %s%s), rank %d, number %d: %.9g, not %.9g", seed, p->kind,
-                 p->ranks, p->micro_batches, p->items, p->schedule ? "gpipe" : "1f1b", p->recompute ? ", recompute" : "", rank, wrong,
-                 (double)got->value[wrong], (double)want->value[wrong]);
+        COMPLAIN("seed %llu (kind %d, %d stages, %d micro-batches of %d items, %s%s), rank %d, number %d: %.9g, not %.9g", seed,
+                 p->kind, p->ranks, p->micro_batches, p->items, p->schedule ? "gpipe" : "1f1b", p->recompute ? ", recompute" : "",
+                 rank, wrong, (double)got->value[wrong], (double)want->value[wrong]);
     if (memcmp(got->counts, want->counts, sizeof got->counts)) COMPLAIN("seed %llu, rank %d: other counts of updates", seed, rank);
     if (got->next != want->next) COMPLAIN("seed %llu, rank %d: other random numbers follow", seed, rank);
 }

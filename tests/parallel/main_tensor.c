@@ -98,8 +98,9 @@ static clef_module *make_net(clef_context *ctx, const plan *p) {
         return clef_sequential(ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, 2, wide(p), 3, &c), clef_nn_relu(ctx),
                                                 clef_nn_conv2d(ctx, wide(p), 5, 3, &c), clef_nn_global_avg_pool2d(ctx)));
     default:
-        return clef_sequential(ctx, CLEF_LAYERS(clef_nn_linear(ctx, 6, 8, &o), clef_nn_tanh(ctx), clef_nn_linear(ctx, 8, wide(p), &o),
-                                                clef_nn_gelu(ctx), clef_nn_linear(ctx, wide(p), 6, &o)));
+        return clef_sequential(ctx,
+                               CLEF_LAYERS(clef_nn_linear(ctx, 6, 8, &o), clef_nn_tanh(ctx), clef_nn_linear(ctx, 8, wide(p), &o),
+                                           clef_nn_gelu(ctx), clef_nn_linear(ctx, wide(p), 6, &o)));
     }
 }
 
@@ -152,7 +153,8 @@ static void append(outcome *o, clef_tensor *t) {
 
 /* gradients: those of parameters that are whole here. */
 static void train(clef_context *ctx, clef_module *net, const plan *p, outcome *o) {
-    clef_optimizer *opt = clef_sgd(net, &(clef_sgd_options){.lr = 0.5, .momentum = 0.5}); /* Adam would make steps of noise, where a gradient is 0 */
+    clef_optimizer *opt =
+        clef_sgd(net, &(clef_sgd_options){.lr = 0.5, .momentum = 0.5}); /* Adam would make steps of noise, where a gradient is 0 */
     for (int i = 0; i < STEPS; i++) {
         clef_tensor *loss = loss_of(clef_forward(net, make_x(ctx, p)));
         clef_backward(loss);
@@ -188,7 +190,8 @@ static void lose(clef_context *ctx, clef_group *all, const plan *p, outcome *o) 
     clef_loss_options options = loss_options(p);
     clef_tensor *loss = n > 1 ? clef_parallel_cross_entropy(own, target, all, &options) : clef_cross_entropy(own, target, &options);
     append(o, loss);
-    clef_backward(p->reduction == CLEF_REDUCE_NONE ? clef_sum(clef_mul(loss, clef_add_scalar(clef_detach(loss), 1)), NULL, 0, false) : loss);
+    clef_backward(p->reduction == CLEF_REDUCE_NONE ? clef_sum(clef_mul(loss, clef_add_scalar(clef_detach(loss), 1)), NULL, 0, false)
+                                                   : loss);
     append(o, clef_gather_from_group(clef_grad_of(own), all, 1));
 }
 
@@ -204,13 +207,14 @@ static void compare(const plan *p, int rank, const outcome *got, const outcome *
     double tolerance = p->kind != LOSS ? 2e-4 : p->dtype == CLEF_F32 ? 4e-6 : 1e-2;
     for (int i = 0; i < STEPS; i++)
         if (!(fabs(got->loss[i] - want->loss[i]) <= 2e-5 * (1 + fabs(want->loss[i]))))
-            COMPLAIN("seed %llu (kind %d), rank %d, step %d: loss %.9g, not %.9g", seed, p->kind, rank, i, got->loss[i], want->loss[i]);
+            COMPLAIN("seed %llu (kind %d), rank %d, step %d: loss %.9g, not %.9g", seed, p->kind, rank, i, got->loss[i],
+                     want->loss[i]);
     if (got->n != want->n || want->n == 0) COMPLAIN("seed %llu, rank %d: %d numbers, not %d", seed, rank, got->n, want->n);
     for (int i = 0; i < got->n; i++) {
         double a = (double)got->value[i], b = (double)want->value[i];
         if (fabs(a - b) <= tolerance * (1 + fabs(b)) || (isnan(a) && isnan(b))) continue;
-        COMPLAIN("seed %llu (kind %d, %d ranks), rank %d, number %d of %d: %.9g, not %.9g", seed, p->kind, p->ranks, rank, i, got->n, a,
-                 b);
+        COMPLAIN("seed %llu (kind %d, %d ranks), rank %d, number %d of %d: %.9g, not %.9g", seed, p->kind, p->ranks, rank, i,
+                 got->n, a, b);
         return;
     }
 }
@@ -224,7 +228,8 @@ static clef_status run_rank(clef_context *ctx, clef_group *all, void *user) {
         clef_module *net = make_net(ctx, &c->p);
         int64_t whole = clef_parameter_count(net);
         if (cut(net, all, &c->p)) return clef_error_status(ctx);
-        if (c->p.ranks > 1 && clef_parameter_count(net) >= whole) COMPLAIN("seed %llu: nothing was cut", (unsigned long long)c->p.seed);
+        if (c->p.ranks > 1 && clef_parameter_count(net) >= whole)
+            COMPLAIN("seed %llu: nothing was cut", (unsigned long long)c->p.seed);
         train(ctx, net, &c->p, &got);
     }
     compare(&c->p, clef_group_rank(all), &got, &c->want);
