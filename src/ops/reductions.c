@@ -174,7 +174,10 @@ static clef_tensor *reduce(const reduce_op *op, clef_tensor *x, const int *dims,
     return mask < 0 ? NULL : drop_dims(reduce_over(op, x, mask), mask, keep);
 }
 
-bool clef__is_of_empty_share(clef_tensor *x) { return x && clef_numel(x) == 0 && clef__has_empty_share(clef_tensor_context(x)); }
+bool clef__is_of_empty_share(clef_tensor *x) {
+    clef_context *ctx = clef_tensor_context(x); /* of NULL, after a failure: none */
+    return ctx && clef_numel(x) == 0 && clef__has_empty_share(ctx);
+}
 
 clef_tensor *clef_sum(clef_tensor *x, const int *dims, int n, bool keep) { return reduce(&reduce_sum, x, dims, n, keep); }
 clef_tensor *clef_mean(clef_tensor *x, const int *dims, int n, bool keep) {

@@ -285,7 +285,7 @@ static clef_status run(step *s, clef_tensor **mean) {
     for (int k = 0; k < s->call.micro_batches; k++) micro_end(&s->micro[k]);
     clef_status added = clef__tied_add(s->p, !status);
     if (!status) status = added;
-    if (!status) clef_random_set(s->p->ctx, random_of(s, s->call.micro_batches, 0));
+    clef_random_set(s->p->ctx, status ? s->random : random_of(s, s->call.micro_batches, 0));
     if (!status) status = share_mean(s, mean);
     clef_release(s->mean);
     return status;

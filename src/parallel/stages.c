@@ -84,7 +84,9 @@ static clef_status cut_by_cost(clef_pipeline *p) {
     double *cost = clef__calloc((size_t)p->layers, sizeof *cost);
     int *unit = clef__calloc((size_t)p->layers + (size_t)p->stages, sizeof *unit), *end = unit + p->layers;
     clef_status status = cost && unit ? weigh(p, cost) : no_memory(p);
+    uint64_t failures = clef__failures(p->ctx);
     int units = status ? 0 : make_units(p, unit, cost);
+    if (!status) status = clef__failed_since(p->ctx, failures);
     if (!status && units < p->stages)
         status =
             clef__fail(p->ctx, CLEF_INVALID, "pipeline_new: %d layers with tensors cannot be cut into %d stages; take fewer ranks",
@@ -118,8 +120,11 @@ static clef_status note(clef_pipeline *p, int stage, const clef_named_tensor *na
                       stage, named->name);
 }
 
+/* The number of a module's tensors is 0 too where memory for their names was short; then there is a failure. */
 static clef_status find_tensors(clef_pipeline *p) {
+    uint64_t failures = clef__failures(p->ctx);
     int most = clef_module_tensors(p->net);
+    if (clef__failed_since(p->ctx, failures)) return CLEF_MEMORY;
     p->tensor = clef__calloc((size_t)most + 1, sizeof *p->tensor);
     p->list = clef__calloc(2 * (size_t)most + 8, sizeof *p->list);
     if (!p->tensor || !p->list) return no_memory(p);
@@ -130,7 +135,7 @@ static clef_status find_tensors(clef_pipeline *p) {
                 clef_named_tensor named = clef_module_tensor(p->layer[i], k);
                 status = note(p, s, &named);
             }
-    return status;
+    return status ? status : clef__failed_since(p->ctx, failures);
 }
 
 /* All ranks split, for one tied parameter after the other. */

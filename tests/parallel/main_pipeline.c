@@ -162,8 +162,10 @@ static double step_alone(clef_context *ctx, clef_module *net, const plan *p, cle
 }
 
 static clef_optimizer *make_optimizer(clef_module *net, const plan *p) {
-    return p->seed % 2 ? clef_sgd(net, &(clef_sgd_options){.lr = 0.1, .momentum = 0.9})
-                       : clef_adam(net, &(clef_adam_options){.lr = 0.01});
+    bool normed =
+        p->kind == NORM || p->kind == BOTH || p->kind == IMAGES; /* gradients that are 0: Adam would make steps of noise */
+    return p->seed % 2 || normed ? clef_sgd(net, &(clef_sgd_options){.lr = 0.1, .momentum = 0.9})
+                                 : clef_adam(net, &(clef_adam_options){.lr = 0.01});
 }
 
 static void run_alone(const plan *p, outcome *o) {
@@ -198,9 +200,10 @@ static void compare(const plan *p, int rank, const outcome *got, const outcome *
             COMPLAIN("seed %llu, rank %d, step %d: loss %.9g, norm %.9g, not %.9g, %.9g", seed, rank, i, got->loss[i], got->norm[i],
                      want->loss[i], want->norm[i]);
     if (got->n != want->n) COMPLAIN("seed %llu, rank %d: %d numbers, not %d", seed, rank, got->n, want->n);
+    double tolerance = p->kind == TIED || p->clips ? 2e-4 : 1e-6; /* elsewhere sums have the same order; pocl gives the same bits */
     int wrong = -1;
     for (int i = got->n - 1; i >= 0; i--)
-        if (!(fabs((double)got->value[i] - (double)want->value[i]) <= 2e-4 * (1 + fabs((double)want->value[i])))) wrong = i;
+        if (!(fabs((double)got->value[i] - (double)want->value[i]) <= tolerance * (1 + fabs((double)want->value[i])))) wrong = i;
     if (wrong >= 0)
         COMPLAIN("seed %llu (kind %d, %d stages, %d micro-batches of %d items, %s%s), rank %d, number %d: %.9g, not %.9g", seed,
                  p->kind, p->ranks, p->micro_batches, p->items, p->schedule ? "gpipe" : "1f1b", p->recompute ? ", recompute" : "",
