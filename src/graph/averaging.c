@@ -29,9 +29,23 @@ clef_tensor *clef__unaveraged(const clef_tensor *parameter) {
     return t ? clef__handle(t->grad) : NULL;
 }
 
-void clef__note_averaged(const clef_tensor *parameter) {
-    const clef__tensor *t = clef__get(parameter);
-    if (t && t->averaging) t->averaging->state = CLEF__AVERAGING_DONE;
+/* Under handles that nobody else has, all of which are made before the first leaf takes one. */
+clef_status clef__set_averaged(clef_tensor *const *parameter, clef_tensor **grad, int n) {
+    int made = 0;
+    for (; made < n; made++) {
+        clef_tensor *own = grad[made] ? clef__tensor_new(clef__output_of(grad[made])) : NULL;
+        if (grad[made] && !own) break;
+        grad[made] = own;
+    }
+    for (int i = 0; i < made && made < n; i++) clef__tensor_drop(grad[i]);
+    if (made < n) return CLEF_MEMORY;
+    for (int i = 0; i < n; i++) {
+        clef__tensor *leaf = clef__get(parameter[i]);
+        if (grad[i]) clef__take_gradient(leaf, grad[i]);
+        if (grad[i]) clef__note_gradient(leaf, false);
+        if (leaf->averaging) leaf->averaging->state = CLEF__AVERAGING_DONE;
+    }
+    return CLEF_OK;
 }
 
 clef_status clef__average_gradient(const clef_tensor *parameter) {

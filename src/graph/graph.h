@@ -288,8 +288,9 @@ struct clef__averaging {
 void clef__average_by(clef_tensor *parameter, clef__averaging *a);
 /* The gradient as it lies there; NULL: none. */
 clef_tensor *clef__unaveraged(const clef_tensor *parameter);
-/* The parameter's gradient is that of all ranks together already. */
-void clef__note_averaged(const clef_tensor *parameter);
+/* Gives n parameters gradients that are those of all ranks together already, in place of what they have; NULL: it keeps that.  All or none.  The
+   array is written to. */
+clef_status clef__set_averaged(clef_tensor *const *parameter, clef_tensor **grad, int n);
 /* Averages the parameter's gradients, unless that was done, or nobody does it.  All ranks call it at the same point. */
 clef_status clef__average_gradient(const clef_tensor *parameter);
 

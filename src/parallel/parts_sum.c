@@ -259,12 +259,10 @@ clef_status clef__parts_take(clef__parts *parts) {
         status = sum_over_ranks(parts);
         if (!status) status = drop_absent(parts);
         if (!status) status = compute_taken(parts);
-        for (int i = 0; i < parts->n_pieces && !status; i++) {
-            const clef__piece *piece = &parts->piece[i];
-            if (piece->kind != CLEF__GRADIENT) status = clef_assign(piece->tensor, piece->taken);
-            else if (piece->taken) status = clef_set_grad(piece->tensor, piece->taken);
-        }
-        for (int i = 0; i < parts->n_gradients; i++) clef__note_averaged(parts->parameter[i]);
+        for (int i = 0; i < parts->n_gradients; i++) parts->gradient[i] = parts->piece[i].taken;
+        if (!status) status = clef__set_averaged(parts->parameter, parts->gradient, parts->n_gradients);
+        for (int i = parts->n_gradients; i < parts->n_pieces && !status; i++) /* of the same dtype and place, so it cannot fail */
+            status = clef_assign(parts->piece[i].tensor, parts->piece[i].taken);
     }
     return status;
 }

@@ -210,6 +210,25 @@ Test(checkpoint, foreign_and_old_files_are_taken_with_a_warning) {
     clef_close(t.ctx);
 }
 
+/* Last bits follow from the units that sums are ordered for, not from those of the device. */
+Test(checkpoint, other_sum_units_are_told_of) {
+    training t, like, other;
+    training_log = listen;
+    training_sum_units = 77;
+    cr_assert(training_open(&t, 3, true) && training_open(&like, 3, true));
+    training_sum_units = 78;
+    cr_assert(training_open(&other, 3, true));
+    const char *path = io_path(dir, "units");
+    clef_checkpoint from = training_parts(&t), into = training_parts(&like), else_into = training_parts(&other);
+    cr_assert_eq(clef_checkpoint_save(t.ctx, path, &from), CLEF_OK, "%s", clef_error(t.ctx));
+    cr_assert_eq(clef_checkpoint_load(like.ctx, path, &into), CLEF_OK, "%s", clef_error(like.ctx));
+    cr_expect_eq(warnings, 0, "%s", warning);
+    cr_assert_eq(clef_checkpoint_load(other.ctx, path, &else_into), CLEF_OK, "%s", clef_error(other.ctx));
+    cr_expect_eq(warnings, 1);
+    cr_expect(strstr(warning, "77 compute units, and this is") && strstr(warning, "78 compute units"), "%s", warning);
+    clef_close(t.ctx), clef_close(like.ctx), clef_close(other.ctx);
+}
+
 /* Weights files have the checksum too; those of other programs do without. */
 Test(checkpoint, damaged_weights_are_refused) {
     training t;

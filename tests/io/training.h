@@ -17,6 +17,7 @@ typedef struct training {
 } training;
 
 static clef_log_fn training_log; /* of those that are opened from now on */
+static int training_sum_units;   /* likewise */
 
 static inline void training_full_net(training *t) {
     t->net = clef_sequential(t->ctx, CLEF_LAYERS(clef_nn_conv2d(t->ctx, 1, 2, 3, NULL), clef_nn_batch_norm2d(t->ctx, 2, NULL),
@@ -33,7 +34,7 @@ static inline void training_fast_net(training *t) {
 
 /* False when anything fails; ctx may be NULL on return. */
 static inline bool training_open(training *t, uint64_t seed, bool fast) {
-    *t = (training){.ctx = clef_open(&(clef_options){.seed = seed, .log = training_log})};
+    *t = (training){.ctx = clef_open(&(clef_options){.seed = seed, .log = training_log, .sum_units = training_sum_units})};
     if (!t->ctx) return false;
     if (fast) training_fast_net(t);
     else training_full_net(t);
