@@ -99,7 +99,7 @@ static void keep_history(const clef_history *h, result *r) {
     r->interrupted = h->interrupted;
     r->resumed_at = h->resumed_at;
     r->n = h->n < MOST_EPOCHS ? h->n : MOST_EPOCHS;
-    memcpy(r->epoch, h->epoch, (size_t)r->n * sizeof *r->epoch);
+    for (int i = 0; i < r->n; i++) r->epoch[i] = h->epoch[i];
 }
 
 static clef_loader *open_loader(clef_context *ctx, const plan *p, int64_t from, int64_t n, clef_group *group) {
