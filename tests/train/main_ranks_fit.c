@@ -1,6 +1,6 @@
 /* clef_fit, clef_evaluate and checkpoints on several ranks are those of one rank on whole batches: losses, metrics, decisions and files; what
    one rank alone meets, such as a loss that is no number, a signal or a full disk, all ranks hear of at the same step.
-   ctest: cost=60 plain threads */
+   ctest: cost=60 plain */
 #include "support/file_faults.c"
 #include "group/ranks.h"
 #include <math.h>
@@ -20,6 +20,7 @@ typedef struct plan {
     int64_t poison, wrong_label; /* the item whose input is NaN, whose label is no class; 0: none */
     int stopper, interrupter;    /* the rank that wants it, from 1 on, in epoch 2 */
     int64_t odd_epochs;          /* what rank 1 gives as epochs */
+    const int64_t *odd_shares;   /* what rank 1 gives as shares */
 } plan;
 
 typedef struct result {
@@ -98,14 +99,22 @@ static void keep_history(const clef_history *h, result *r) {
     r->interrupted = h->interrupted;
     r->resumed_at = h->resumed_at;
     r->n = h->n < MOST_EPOCHS ? h->n : MOST_EPOCHS;
-    memcpy(r->epoch, h->epoch, (size_t)r->n * sizeof *r->epoch);
+    for (int i = 0; i < r->n; i++) r->epoch[i] = h->epoch[i];
 }
 
 static clef_loader *open_loader(clef_context *ctx, const plan *p, int64_t from, int64_t n, clef_group *group) {
+    const int64_t *shares = p->odd_shares && clef_group_rank(group) == 1 ? p->odd_shares : p->shares;
     clef_dataset *set = clef_dataset_arrays(ctx, features + from * FEATURES, CLEF_SHAPE(FEATURES / 4, 2, 2), labels + from, n);
     return clef_loader_open(
-        set,
-        &(clef_loader_options){.batch = p->batch, .shuffle = !from, .seed = 3, .group = group, .shares = group ? p->shares : NULL});
+        set, &(clef_loader_options){.batch = p->batch, .shuffle = !from, .seed = 3, .group = group, .shares = shares});
+}
+
+/* A run that could not begin ends with the context's error. */
+static clef_status give_up(clef_context *ctx, result *r) {
+    r->status = clef_error_status(ctx);
+    snprintf(r->line, sizeof r->line, "%s", clef_error(ctx));
+    clef_clear_error(ctx);
+    return CLEF_OK;
 }
 
 static void score(clef_module *net, clef_loader *data, result *r) {
@@ -123,6 +132,7 @@ static clef_status train(clef_context *ctx, clef_group *all, void *user) {
     seat s = {p, r, rank, 0};
     clef_seed(ctx, 9);
     clef_loader *data = open_loader(ctx, p, 0, p->items, all), *tests = open_loader(ctx, p, 400, p->tests, p->parts ? all : NULL);
+    if (!data) return give_up(ctx, r);
     clef_module *net = make_net(ctx, p, all);
     clef_replicate(net, all);
     clef_optimizer *opt = clef_adam(net, &(clef_adam_options){.lr = p->lr, .eps = 1e-3, .group = all});
@@ -322,6 +332,12 @@ static void try_bad_items(void) {
     p = usual, p.wrong_label = 430, p.parts = true;
     ends_with("a wrong label among the tests", &p, 3, CLEF_INVALID, "label 7 of item 30", "is no class");
     p = usual, p.odd_epochs = 5;
+    static const int64_t even[] = {1, 1}, odd[] = {1, 2}, none[] = {1, 0};
+    p.shares = even, p.odd_shares = odd;
+    ends_with("other shares on a rank", &p, 2, CLEF_GROUP, "rank 1", "shares");
+    p.shares = none, p.odd_shares = NULL;
+    ends_with("no share for a rank", &p, 2, CLEF_INVALID, "loader: ", "shares are whole numbers");
+    p.shares = NULL;
     ends_with("other epochs on a rank", &p, 2, CLEF_GROUP, "rank 1", "epochs");
 }
 
