@@ -36,6 +36,10 @@ typedef struct clef_mpi_options {
        clef_run_mpi_with(&(clef_mpi_options){.devices = "gpu", .timeout = 60}, train, NULL);  */
 CLEF_API clef_status clef_run_mpi(clef_rank_fn fn, void *user);
 CLEF_API clef_status clef_run_mpi_with(const clef_mpi_options *options, clef_rank_fn fn, void *user);
+/* The same without a word of MPI's own, for programs that load this library as they run and need none else: in the processes of
+   MPI_COMM_WORLD.  devices: as in clef_mpi_options; of the options context and timeout, NULL: defaults.
+       run = dlsym(dlopen("libclef-mpi.so.0.1", RTLD_NOW | RTLD_GLOBAL), "clef_run_mpi_ranks");  */
+CLEF_API clef_status clef_run_mpi_ranks(const char *devices, const clef_ranks_options *options, clef_rank_fn fn, void *user);
 
 #ifdef __cplusplus
 }

@@ -132,3 +132,9 @@ clef_status clef_run_mpi_with(const clef_mpi_options *options, clef_rank_fn fn, 
 }
 
 clef_status clef_run_mpi(clef_rank_fn fn, void *user) { return clef_run_mpi_with(NULL, fn, user); }
+
+clef_status clef_run_mpi_ranks(const char *devices, const clef_ranks_options *options, clef_rank_fn fn, void *user) {
+    clef_mpi_options as = {.devices = devices};
+    if (options) as.context = options->context, as.timeout = options->timeout;
+    return clef_run_mpi_with(&as, fn, user);
+}

@@ -1,7 +1,11 @@
-/* ranks.c — one verb on several devices, each with a part of every batch: a rank for each, as threads of this process.
+/* ranks.c — one verb on several devices, each with a part of every batch: a rank for each, as threads of this process, or as processes that
+   mpirun started.
 
-   The one place that knows how ranks are started: another way, such as processes that MPI starts, is one more function here. */
+   libclef-mpi is loaded when --mpi asks for it: the command itself runs where there is no MPI. */
 #include "tool.h"
+#ifdef CLEF_MPI_FILE
+#include <dlfcn.h>
+#endif
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,13 +41,14 @@ typedef struct job {
     rank_fn fn;
     void *user;
     int n_shares, code, size;
+    bool apart; /* no threads: each rank is a process and has this to itself */
     bool begun;
 } job;
 
 static clef_status run_rank(clef_context *ctx, clef_group *all, void *user) {
     job *j = user;
     int size = clef_group_size(all), code = EXIT_USAGE;
-    bool first = clef_group_rank(all) == 0, fits = !j->n_shares || j->n_shares == size;
+    bool first = j->apart || clef_group_rank(all) == 0, fits = !j->n_shares || j->n_shares == size;
     if (first) j->begun = true, j->size = size;
     if (fits) code = j->fn(ctx, all, j->user);
     if (first) j->code = code;
@@ -57,18 +62,31 @@ static int failed_to_open(const char *verb_name, clef_status status) {
                                                                 : EXIT_FAILED;
 }
 
+/* clef_run_ranks_with, and clef_run_mpi_ranks of clef/mpi.h. */
+typedef clef_status run_fn(const char *devices, const clef_ranks_options *options, clef_rank_fn fn, void *user);
+
+static run_fn *find_mpi(const char *verb_name) {
+    run_fn *run = NULL;
+    const char *why = "this command was built without MPI";
+#ifdef CLEF_MPI_FILE
+    void *library = dlopen(CLEF_MPI_FILE, RTLD_NOW | RTLD_GLOBAL); /* global: for MPI's own parts, which it loads in turn */
+    void *symbol = library ? dlsym(library, "clef_run_mpi_ranks") : NULL;
+    memcpy(&run, &symbol, sizeof run);
+    if (!run) why = dlerror();
+#endif
+    if (!run) fprintf(stderr, "clef %s: --mpi: %s; --devices 0,1 uses devices of one machine\n", verb_name, why);
+    return run;
+}
+
 int ranks_run(const char *verb_name, const common_options *common, const ranks *r, rank_fn fn, void *user) {
-    if (r->mpi) {
-        fprintf(stderr, "clef %s: --mpi: this command was built without MPI; --devices 0,1 uses devices of one machine\n",
-                verb_name);
-        return EXIT_FAILED;
-    }
-    job j = {.fn = fn, .user = user, .n_shares = r->n_shares};
+    run_fn *run = r->mpi ? find_mpi(verb_name) : clef_run_ranks_with;
+    if (!run) return EXIT_FAILED;
+    job j = {.fn = fn, .user = user, .n_shares = r->n_shares, .apart = r->mpi};
     clef_ranks_options options = {.context = tool_options(verb_name, common)};
-    clef_status status = clef_run_ranks_with(r->devices, &options, run_rank, &j);
+    clef_status status = run(r->devices, &options, run_rank, &j);
     if (!j.begun) return failed_to_open(verb_name, status);
     if (r->n_shares && r->n_shares != j.size)
-        return tool_usage(verb_name, "--shares is for %d devices, and --devices %s makes %d", r->n_shares, r->devices, j.size);
+        return tool_usage(verb_name, "--shares is for %d devices, and there are %d", r->n_shares, j.size);
     return status ? tool_failed(verb_name, NULL) : j.code;
 }
 

@@ -76,7 +76,7 @@ Test(usage, unknown_device) {
     refused("CLEF_DEVICE=99", "bench", 2, "99");
     refused("", "train --devices nonesuch,0", 2, "nonesuch");
     refused("", "train --devices 0,,0", 2, "empty part");
-    refused("", "train --devices 0,0 --shares 3:1:1", 2, "--shares is for 3 devices, and --devices 0,0 makes 2");
+    refused("", "train --devices 0,0 --shares 3:1:1", 2, "--shares is for 3 devices, and there are 2");
 }
 
 Test(usage, no_opencl) {
