@@ -147,9 +147,10 @@ static bool send_all(round_of *r) {
 
 /* ---- what comes back ---- */
 
+/* The total has no dimensions, which any parameter may lack. */
 static clef_status take(const round_of *r, const part *p) {
     clef_tensor *parameter = p->slot->parameter;
-    clef_tensor *total = clef_to(clef_to_device(r->total, p->device), p->dtype);
+    clef_tensor *total = clef_to(clef_to_device(clef_reshape(r->total, (clef_shape){0}), p->device), p->dtype);
     clef_tensor *g = clef_to(clef_div(p->sum, total), clef_tensor_dtype(parameter));
     if (!g) return clef_error_status(r->o->ctx);
     return r->o->zero == 2 ? clef__set_gradient_shard(parameter, &r->o->averaging, g) : clef_set_grad(parameter, g);
