@@ -40,9 +40,10 @@ clef_tensor *clef__add_part(clef__tensor *leaf, clef_tensor *gradient, clef_tens
     clef__averaging *a = leaf->averaging;
     clef_tensor *old = clef__handle(leaf->grad);
     if (leaf->sharded)
-        return clef__refuse(leaf->ctx, "backward", CLEF_STATE,
-                            "the gradients were averaged and cut over the ranks (zero 2) before: clip them, or look at them, after the "
-                            "last backward of a step");
+        return clef__refuse(
+            leaf->ctx, "backward", CLEF_STATE,
+            "the gradients were averaged and cut over the ranks (zero 2) before: clip them, or look at them, after the "
+            "last backward of a step");
     double share = a->share(a);
     leaf->next_factor = share;
     if (!old || !leaf->weighted || leaf->factor == share) return add(old, gradient);
@@ -72,7 +73,8 @@ clef_status clef__set_gradient_shard(clef_tensor *parameter, clef__averaging *by
     clef_tensor *own = clef__tensor_new(clef__output_of(shard));
     if (!own) return CLEF_MEMORY;
     clef__tensor *leaf = clef__get(parameter);
-    if (!leaf->sharded) clef_set_grad(parameter, CLEF_NONE); /* whoever has its handle keeps the whole */
+    if (leaf->grad && leaf->grad->keeps > 0)
+        clef_set_grad(parameter, CLEF_NONE); /* who kept the whole has it; else it goes at once */
     clef__take_gradient(leaf, own);
     clef__note_gradient(leaf, false);
     leaf->sharded = by;

@@ -96,8 +96,8 @@ static bool make_roster(roster *r, const clef_checkpoint *what, bool gather, cle
     r->entry = clef__calloc((size_t)r->n, sizeof *r->entry);
     if (!r->entry) return clef__report_set(report, CLEF_MEMORY, "no memory for %d names", r->n), false;
     for (int i = 0; i < r->n; i++) {
-        r->entry[i] = i < r->models ? clef_module_tensor(what->module, i)
-                                    : clef__optimizer_whole(what->optimizer, i - r->models, gather);
+        r->entry[i] =
+            i < r->models ? clef_module_tensor(what->module, i) : clef__optimizer_whole(what->optimizer, i - r->models, gather);
         if (!r->entry[i].name || !r->entry[i].tensor)
             return clef__report_set(report, CLEF_STATE, "tensor %d of model and optimizer is not to be had", i), false;
     }

@@ -72,9 +72,7 @@ static double common_factor(const round_of *r, int from, int end) {
     return factor;
 }
 
-static double share(const clef__averaging *a) {
-    return clef__group_share(clef__optimizer_of(a)->group);
-}
+static double share(const clef__averaging *a) { return clef__group_share(clef__optimizer_of(a)->group); }
 
 static clef_tensor *flags(const round_of *r, const part *first) {
     if (!r->missing) return clef__constant(r->o->ctx, CLEF_SHAPE(r->n), first->dtype, first->device, 1);

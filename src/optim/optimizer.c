@@ -241,8 +241,7 @@ static clef_status update_slot(clef_optimizer *o, clef__slot *s, numbers *n) {
     if (status) return status;
     s->count++;
     refresh_numbers(o, s, dtype, n);
-    clef__update u = {
-        .options = o->options, .p = clef_to(own, dtype), .g = clef_to(g, dtype), .decays = s->weight_decay != 0};
+    clef__update u = {.options = o->options, .p = clef_to(own, dtype), .g = clef_to(g, dtype), .decays = s->weight_decay != 0};
     memcpy(u.state, s->state, sizeof u.state);
     memcpy(u.number, n->number, sizeof u.number);
     clef_tensor *p = o->rule->update(&u);

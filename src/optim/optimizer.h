@@ -18,7 +18,7 @@ typedef struct clef__slot {
     clef_tensor *state[CLEF__MAX_STATES];
     char *state_name[CLEF__MAX_STATES];
     clef_tensor *updated; /* within a step, where states are cut: the new value of this rank's part; NULL: none */
-    int64_t count; /* updates this parameter has had */
+    int64_t count;        /* updates this parameter has had */
     double lr_scale, weight_decay;
 } clef__slot;
 
