@@ -85,7 +85,8 @@ typedef struct clef_checkpoint {
     clef_group *group; /* ranks that have the same parts and all call; NULL: this one alone */
 } clef_checkpoint;
 /* Saves these parts, the context's random state, and the names of its devices.  CLEF_INVALID for numbers that could not be
-   loaded again, such as a learning rate that is NaN.  With a group, rank 0 writes the file, and all ranks get its status and line.
+   loaded again, such as a learning rate that is NaN.  With a group, rank 0 writes the file, and all ranks get its status and line.  An
+   optimizer whose states are cut over ranks (.zero) saves them whole: every rank calls it, and rank 0 writes, with the group given or not.
        clef_checkpoint_save(ctx, "last.ckpt", &(clef_checkpoint){.module = net, .optimizer = opt, .epoch = 3});  */
 CLEF_API clef_status clef_checkpoint_save(clef_context *ctx, const char *path, const clef_checkpoint *what);
 /* Fills the parts that are given, which the file must hold, and epoch, metric and note_out.  The random state comes back

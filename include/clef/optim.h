@@ -19,29 +19,34 @@ typedef struct clef_sgd_options {
     double lr, momentum, dampening, weight_decay;
     bool nesterov;
     clef_group *group;
+    int zero;
 } clef_sgd_options;
 /* lr 1e-3, beta1 0.9, beta2 0.999 (both below 1), eps 1e-8, weight_decay 0. */
 typedef struct clef_adam_options {
     double lr, beta1, beta2, eps, weight_decay;
     bool amsgrad;
     clef_group *group;
+    int zero;
 } clef_adam_options;
 /* The same, weight_decay 1e-2; no_decay: 0. */
 typedef struct clef_adamw_options {
     double lr, beta1, beta2, eps, weight_decay;
     bool no_decay;
     clef_group *group;
+    int zero;
 } clef_adamw_options;
 /* lr 1e-2, alpha 0.99, eps 1e-8, the rest 0. */
 typedef struct clef_rmsprop_options {
     double lr, alpha, eps, weight_decay, momentum;
     bool centered;
     clef_group *group;
+    int zero;
 } clef_rmsprop_options;
 /* lr 1e-2, eps 1e-10, the rest 0; initial: what the sums of squares start from. */
 typedef struct clef_adagrad_options {
     double lr, lr_decay, eps, weight_decay, initial;
     clef_group *group;
+    int zero;
 } clef_adagrad_options;
 
 /* Data parallel training: with a group, gradients are averaged over its ranks before anything is done with them, weighted by each rank's part of
@@ -50,6 +55,17 @@ typedef struct clef_adagrad_options {
    optimizer's parameters that want one.  A gradient that is missing on some ranks counts as zero there; one that is missing on all stays
    missing.  A gradient that clef_set_grad gave before counts like one of backward; one given after stands as it is.  Of several optimizers of
    a parameter, the one made last averages its gradients.  CLEF_INVALID for a group of another context. */
+/* .zero beside .group: what is cut over the ranks of the group, so that n ranks hold 1/n of it each.  Every parameter is cut into n equal parts
+   of its elements; a rank updates its parts, and the new values go to all.  Steps give what they would give without it, up to rounding.
+     0   nothing
+     1   the optimizer's states
+     2   gradients, too: once averaged, a rank has those of its parts alone.  Until then, while backward adds some up, they are whole.
+         clef_grad_of gathers: every rank calls it at the same point.  CLEF_STATE for a backward between averaging and clef_step.
+   Clipping, clef_set_grad (of a whole gradient), frozen parameters and clef_optimizer_group are as ever.  Checkpoints hold whole states, for any
+   number of ranks and any .zero: every rank calls clef_checkpoint_save, and the group's rank 0 writes the file.  Nothing is cut where a group
+   has one rank; CLEF_INVALID for another number.  Rajbhandari, Rasley, Ruwase and He, "ZeRO: Memory optimizations toward training trillion
+   parameter models", 2020.
+       clef_adamw(net, &(clef_adamw_options){.group = all, .zero = 2})  */
 /* Each makes an optimizer of the module's present floating parameters, frozen ones too (they are skipped
    while they have no gradient).  It belongs to the module's context.  Weights that wait to be computed are
    computed now, so that the first step's plan is already every step's.  NULL on failure: CLEF_INVALID for a
@@ -152,7 +168,8 @@ CLEF_API clef_status clef_schedule_metric(clef_schedule *schedule, double value)
 /* Number of state tensors; 0 for NULL. */
 CLEF_API int clef_optimizer_tensors(const clef_optimizer *opt);
 /* State tensor i, the optimizer's own: number 0 is "step", i64, the updates that each parameter has had; then
-   each parameter's states, named as PyTorch does ("0.weight.exp_avg").  All zero if there is none. */
+   each parameter's states, named as PyTorch does ("0.weight.exp_avg"); with .zero this rank's part of each, flat, zeros behind the last
+   element.  All zero if there is none. */
 CLEF_API clef_named_tensor clef_optimizer_tensor(const clef_optimizer *opt, int i);
 typedef struct clef_optimizer_state {
     int64_t steps;

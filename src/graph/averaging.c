@@ -58,6 +58,11 @@ clef_status clef__average_gradient(const clef_tensor *parameter) {
 clef_tensor *clef__add_part(clef__tensor *leaf, clef_tensor *gradient, clef_tensor *(*add)(clef_tensor *, clef_tensor *)) {
     clef__averaging *a = leaf->averaging;
     clef_tensor *old = clef__handle(leaf->grad);
+    if (leaf->sharded)
+        return clef__refuse(
+            leaf->ctx, "backward", CLEF_STATE,
+            "the gradients were averaged and cut over the ranks (zero 2) before: clip them, or look at them, after the "
+            "last backward of a step");
     double share = a->share(a);
     leaf->next_factor = share;
     if (!old || !leaf->weighted || leaf->factor == share) return add(old, gradient);
@@ -68,8 +73,35 @@ clef_tensor *clef__add_part(clef__tensor *leaf, clef_tensor *gradient, clef_tens
 
 void clef__note_gradient(clef__tensor *leaf, bool part) {
     clef__averaging *a = leaf->averaging;
+    leaf->sharded = NULL;
     if (!a) return;
     leaf->weighted = part;
     if (part) leaf->factor = leaf->next_factor;
     if (part || a->state == CLEF__AVERAGING_IDLE) a->state = CLEF__AVERAGING_OPEN;
+}
+
+/* ---- averages that are cut ---- */
+
+clef_tensor *clef__gradient_shard(const clef_tensor *parameter, clef__averaging **by) {
+    const clef__tensor *t = clef__get(parameter);
+    *by = t ? t->sharded : NULL;
+    return *by ? clef__handle(t->grad) : NULL;
+}
+
+clef_status clef__set_gradient_shard(clef_tensor *parameter, clef__averaging *by, clef_tensor *shard) {
+    clef_tensor *own = clef__tensor_new(clef__output_of(shard));
+    if (!own) return CLEF_MEMORY;
+    clef__tensor *leaf = clef__get(parameter);
+    if (leaf->grad && leaf->grad->keeps > 0)
+        clef_set_grad(parameter, CLEF_NONE); /* who kept the whole has it; else it goes at once */
+    clef__take_gradient(leaf, own);
+    clef__note_gradient(leaf, false);
+    leaf->sharded = by;
+    return CLEF_OK;
+}
+
+clef_tensor *clef__visible_gradient(const clef__tensor *leaf) {
+    clef_tensor *g = clef__handle(leaf->grad);
+    clef__averaging *by = leaf->sharded;
+    return by && g ? by->whole(by, clef__handle(leaf), g) : g;
 }

@@ -282,6 +282,7 @@ struct clef__averaging {
     clef_status (*average)(clef__averaging *a);
     double (*share)(const clef__averaging *a);
     clef_tensor *(*scale)(clef__averaging *a, clef_tensor *gradient, double factor);
+    clef_tensor *(*whole)(clef__averaging *a, const clef_tensor *parameter, clef_tensor *shard); /* from all ranks' parts */
     clef__averaging_state state;
 };
 /* The gradients of this parameter are averaged by `a` from now on. */
@@ -293,6 +294,10 @@ clef_tensor *clef__unaveraged(const clef_tensor *parameter);
 clef_status clef__set_averaged(clef_tensor *const *parameter, clef_tensor **grad, int n);
 /* Averages the parameter's gradients, unless that was done, or nobody does it.  All ranks call it at the same point. */
 clef_status clef__average_gradient(const clef_tensor *parameter);
+/* Where averages are cut over the ranks: this rank's part [n] of the gradient, *by whom; NULL: it is there as a whole, or not at all. */
+clef_tensor *clef__gradient_shard(const clef_tensor *parameter, clef__averaging **by);
+/* The gradient is from now on cut by `by`, and this its part. */
+clef_status clef__set_gradient_shard(clef_tensor *parameter, clef__averaging *by, clef_tensor *shard);
 
 /* clef_grad of y without create_graph, but NULL where y does not depend on x[i]; dx is written only on success. */
 clef_status clef__grad_where_any(clef_tensor *y, clef_tensor *const *x, int n, clef_tensor **dx);

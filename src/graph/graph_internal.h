@@ -64,6 +64,8 @@ clef__output *clef__copies_get(clef__copies *c, clef__output *out, const clef__n
 void clef__copies_free(clef__copies *c);
 /* The sum of a leaf's gradient and another that came to it from backward, as this rank's part. */
 clef_tensor *clef__add_part(clef__tensor *leaf, clef_tensor *gradient, clef_tensor *(*add)(clef_tensor *, clef_tensor *));
+/* The gradient as all see it: gathered, where it is cut. */
+clef_tensor *clef__visible_gradient(const clef__tensor *leaf);
 /* Notes that the leaf has another gradient; part: this rank's part alone. */
 void clef__note_gradient(clef__tensor *leaf, bool part);
 /* Fails with one line in op's name unless `grad` could be a gradient of t: same context, device, shape and dtype. */

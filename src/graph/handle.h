@@ -43,6 +43,7 @@ struct clef__tensor {
             bool owned;                    /* something in the library holds it as well: a parameter its gradient, a module … */
             bool requires_grad, weighted;  /* weighted: its gradient is this rank's part of an average (averaging.c) */
             clef__averaging *averaging;    /* of its gradients over ranks, or NULL */
+            clef__averaging *sharded;      /* whose averages are cut: `grad` is this rank's part alone; else NULL */
             double factor, next_factor;    /* what makes the gradient that part; once backward has left its own */
             uint64_t until;                /* the last step in which it is a temporary; 0: it is none */
             uint64_t number;               /* of the handles that its context made, from 1 */

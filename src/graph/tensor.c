@@ -382,7 +382,7 @@ clef_tensor *clef_grad_of(const clef_tensor *leaf) {
                             "only; clef_grad gives that of any tensor",
                             t->out->node->op->name);
     if (t && t->averaging && t->averaging->state == CLEF__AVERAGING_OPEN && clef__average_gradient(leaf) != CLEF_OK) return NULL;
-    return t ? clef__handle(t->grad) : NULL;
+    return t ? clef__visible_gradient(t) : NULL;
 }
 
 clef_status clef__check_gradient(const char *op, const clef__tensor *t, const clef__tensor *grad) {
@@ -430,6 +430,7 @@ clef_status clef_set_grad(clef_tensor *handle, clef_tensor *grad) {
     if (grad != CLEF_NONE) return replace_gradient(leaf, grad);
     leaf->grad = NULL;
     leaf->weighted = false;
+    leaf->sharded = NULL;
     if (old) hold(old, old->keeps, false);
     return CLEF_OK;
 }

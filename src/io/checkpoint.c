@@ -6,6 +6,7 @@
    and hears whether its caller wants it, before it changes anything. */
 #include "group/group.h"
 #include "io_internal.h"
+#include "optim/optimizer.h"
 #include <math.h>
 #include <string.h>
 
@@ -88,13 +89,15 @@ typedef struct roster {
     int models, n;
 } roster;
 
-static bool make_roster(roster *r, const clef_checkpoint *what, clef__report *report) {
+/* Optimizer states that are cut over ranks as wholes; gather: with their values. */
+static bool make_roster(roster *r, const clef_checkpoint *what, bool gather, clef__report *report) {
     *r = (roster){.models = what->module ? clef_module_tensors(what->module) : 0};
     r->n = r->models + (what->optimizer ? clef_optimizer_tensors(what->optimizer) : 0);
     r->entry = clef__calloc((size_t)r->n, sizeof *r->entry);
     if (!r->entry) return clef__report_set(report, CLEF_MEMORY, "no memory for %d names", r->n), false;
     for (int i = 0; i < r->n; i++) {
-        r->entry[i] = i < r->models ? clef_module_tensor(what->module, i) : clef_optimizer_tensor(what->optimizer, i - r->models);
+        r->entry[i] =
+            i < r->models ? clef_module_tensor(what->module, i) : clef__optimizer_whole(what->optimizer, i - r->models, gather);
         if (!r->entry[i].name || !r->entry[i].tensor)
             return clef__report_set(report, CLEF_STATE, "tensor %d of model and optimizer is not to be had", i), false;
     }
@@ -105,6 +108,16 @@ static bool make_roster(roster *r, const clef_checkpoint *what, clef__report *re
 static void free_names(char **names, int n) {
     for (int i = 0; names && i < n; i++) clef__free(names[i]);
     clef__free(names);
+}
+
+/* Every rank gathers, rank 0 writes. */
+static bool gather_elsewhere(const clef_checkpoint *what, clef__report *report) {
+    if (!what->optimizer || !clef__optimizer_is_cut(what->optimizer)) return false;
+    clef_group *group = clef__optimizer_group(what->optimizer);
+    if (clef_group_rank(group) == 0) return false;
+    clef_status status = clef__group_settle(group);
+    if (status != CLEF_OK) clef__report_set(report, status, "the states of the optimizer are not to be gathered");
+    return true;
 }
 
 static void write_roster(const char *path, roster *r, const char *const *metadata, clef__report *report) {
@@ -205,7 +218,7 @@ static clef_status save(clef_context *ctx, const char *path, const clef_checkpoi
     add_pair(&p, clef__st_checksum_key, "");
     add_pair(&p, "device", made.text);
     if (add_numbers(&p, &s, &report) && clean_note(what->note ? what->note : "", note, sizeof note, &report) &&
-        make_roster(&r, what, &report)) {
+        make_roster(&r, what, true, &report) && !gather_elsewhere(what, &report)) {
         add_pair(&p, "note", note);
         write_roster(path, &r, p.text, &report);
     }
@@ -224,8 +237,8 @@ static bool is_usable(const char *op, clef_context *ctx, const clef_checkpoint *
 
 clef_status clef_checkpoint_save(clef_context *ctx, const char *path, const clef_checkpoint *what) {
     if (!is_usable("checkpoint_save", ctx, what)) return CLEF_INVALID;
-    bool writes = clef_group_rank(what->group) == 0;
-    return clef__group_agree(what->group, writes ? save(ctx, path, what) : CLEF_OK);
+    bool writes = clef_group_rank(what->group) == 0, gathers = what->optimizer && clef__optimizer_is_cut(what->optimizer);
+    return clef__group_agree(what->group, writes || gathers ? save(ctx, path, what) : CLEF_OK);
 }
 
 /* ---- loading ---- */
@@ -297,6 +310,20 @@ static bool read_tensors(loading *l, const clef_checkpoint *what) {
     if (what->module) clef__match(&l->index, "model.", l->r.entry, models, l->fill, &l->report);
     if (what->optimizer && good(l)) clef__match(&l->index, "optimizer.", l->r.entry + models, others, l->fill + models, &l->report);
     return good(l) && check_counts(l) && clef__stage(l->ctx, &l->reader, &l->index, l->fill, l->r.n, &l->report) == CLEF_OK;
+}
+
+/* Of a state that is cut over ranks, this rank keeps its part: the whole is let go at once. */
+static bool cut_states(loading *l, const clef_checkpoint *what) {
+    bool is_cut = what->optimizer && clef__optimizer_is_cut(what->optimizer);
+    for (int i = l->r.models; is_cut && i < l->r.n && good(l); i++) {
+        clef__fill *fill = &l->fill[i];
+        clef_named_tensor own = clef_optimizer_tensor(what->optimizer, i - l->r.models);
+        clef_tensor *kept = clef__optimizer_part(what->optimizer, i - l->r.models, fill->value);
+        clef_status status = kept ? clef_eval(kept) : clef_error_status(l->ctx);
+        if (status != CLEF_OK) clef__report_set(&l->report, status, "this rank's part of %s is not to be had", own.name);
+        *fill = (clef__fill){own.tensor, kept, fill->source};
+    }
+    return good(l);
 }
 
 /* What the caller sees of it, in a copy of theirs. */
@@ -374,8 +401,8 @@ static void agree(loading *l, clef_group *group) {
 /* All that can fail, but for the loader's place. */
 static void prepare(loading *l, const clef_checkpoint *what, clef_checkpoint *seen, clef__checkpoint_judge judge, void *user) {
     if (clef__reader_open(&l->reader, l->path, &l->report) == CLEF_OK && examine(l, what, seen) &&
-        (!judge || judge(user, seen, &l->report)) && make_roster(&l->r, what, &l->report))
-        read_tensors(l, what);
+        (!judge || judge(user, seen, &l->report)) && make_roster(&l->r, what, false, &l->report) && read_tensors(l, what))
+        cut_states(l, what);
 }
 
 clef_status clef__checkpoint_load(clef_context *ctx, const char *op, const char *path, clef_checkpoint *what,

@@ -36,6 +36,7 @@ clef_optimizer *clef_adagrad(clef_module *module, const clef_adagrad_options *op
                               .lr = o.lr,
                               .weight_decay = o.weight_decay,
                               .group = o.group,
+                              .zero = o.zero,
                               .state = {"sum"},
                               .initial = o.initial};
     return clef__optimizer_new(module, &setup);

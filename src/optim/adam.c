@@ -61,6 +61,7 @@ static clef_optimizer *make(clef_module *module, const clef__rule *rule, const c
                               .lr = lr,
                               .weight_decay = decay,
                               .group = o->group,
+                              .zero = o->zero,
                               .state = {"exp_avg", "exp_avg_sq", o->amsgrad ? "max_exp_avg_sq" : NULL}};
     return clef__optimizer_new(module, &setup);
 }
@@ -72,6 +73,6 @@ clef_optimizer *clef_adam(clef_module *module, const clef_adam_options *options)
 
 clef_optimizer *clef_adamw(clef_module *module, const clef_adamw_options *options) {
     clef_adamw_options o = options ? *options : (clef_adamw_options){0};
-    clef_adam_options same = {.lr = o.lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .group = o.group};
+    clef_adam_options same = {.lr = o.lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .group = o.group, .zero = o.zero};
     return make(module, &adamw_rule, &same, o.no_decay ? 0 : clef__or(o.weight_decay, 1e-2), true);
 }

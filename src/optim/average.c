@@ -20,7 +20,7 @@ typedef struct part {
     clef_dtype dtype; /* in which it is sent */
     int device;
     int64_t n, bytes;
-    clef_tensor *sum; /* of all ranks */
+    clef_tensor *sum; /* of all ranks; with cut gradients, of this rank's part */
 } part;
 
 /* One averaging. */
@@ -72,10 +72,7 @@ static double common_factor(const round_of *r, int from, int end) {
     return factor;
 }
 
-static double share(const clef__averaging *a) {
-    const clef_optimizer *o = (const clef_optimizer *)((const char *)a - offsetof(clef_optimizer, averaging));
-    return clef__group_share(o->group);
-}
+static double share(const clef__averaging *a) { return clef__group_share(clef__optimizer_of(a)->group); }
 
 static clef_tensor *flags(const round_of *r, const part *first) {
     if (!r->missing) return clef__constant(r->o->ctx, CLEF_SHAPE(r->n), first->dtype, first->device, 1);
@@ -123,21 +120,38 @@ static bool send_bucket(round_of *r, int from, int end) {
     return true;
 }
 
+/* With cut gradients: the sums of this rank's parts alone. */
+static bool scatter_bucket(round_of *r, int from, int end) {
+    clef_group *group = r->o->group;
+    for (int i = from; i < end; i++) r->piece[i - from] = clef__shards(group, part_of(r, &r->part[i], 1));
+    clef_tensor *sums = clef_reduce_scatter(clef_concat(r->piece, end - from, 1), group, 0, CLEF_GROUP_SUM); /* [1, of all parts] */
+    int64_t at = 0;
+    for (int i = from; i < end; i++) {
+        int64_t n = clef__shard_size(group, r->part[i].slot->parameter);
+        r->part[i].sum = clef_reshape(clef_slice(sums, 1, at, at + n, 1), CLEF_SHAPE(n));
+        if (!r->part[i].sum) return false;
+        at += n;
+    }
+    return true;
+}
+
 static bool send_all(round_of *r) {
     int64_t bytes = bucket_bytes(r);
     if (!send_counts(r)) return false;
     for (int from = 0, end; from < r->n; from = end)
-        if (!send_bucket(r, from, end = bucket_end(r, from, bytes))) return false;
+        if (!(r->o->zero == 2 ? scatter_bucket : send_bucket)(r, from, end = bucket_end(r, from, bytes))) return false;
     return true;
 }
 
 /* ---- what comes back ---- */
 
+/* The total has no dimensions, which any parameter may lack. */
 static clef_status take(const round_of *r, const part *p) {
     clef_tensor *parameter = p->slot->parameter;
-    clef_tensor *total = clef_to(clef_to_device(r->total, p->device), p->dtype);
+    clef_tensor *total = clef_to(clef_to_device(clef_reshape(r->total, (clef_shape){0}), p->device), p->dtype);
     clef_tensor *g = clef_to(clef_div(p->sum, total), clef_tensor_dtype(parameter));
-    return g ? clef_set_grad(parameter, g) : clef_error_status(r->o->ctx);
+    if (!g) return clef_error_status(r->o->ctx);
+    return r->o->zero == 2 ? clef__set_gradient_shard(parameter, &r->o->averaging, g) : clef_set_grad(parameter, g);
 }
 
 /* Forgets the sums of parameters without a gradient on any rank. */
@@ -177,7 +191,7 @@ static void list_parts(round_of *r) {
 }
 
 static clef_status average(clef__averaging *a) {
-    clef_optimizer *o = (clef_optimizer *)((char *)a - offsetof(clef_optimizer, averaging));
+    clef_optimizer *o = clef__optimizer_of(a);
     if (!clef__usable(o->ctx) || clef_error_status(o->ctx)) return clef_error_status(o->ctx);
     round_of r = {.o = o};
     r.part = clef__calloc((size_t)o->n, sizeof *r.part);
@@ -208,7 +222,7 @@ bool clef__average_over(clef_optimizer *o, clef_group *group) {
     }
     if (clef_group_size(group) == 1) return true;
     o->group = group;
-    o->averaging = (clef__averaging){.average = average, .share = share, .scale = scale};
+    o->averaging = (clef__averaging){.average = average, .share = share, .scale = scale, .whole = clef__whole_gradient};
     for (int i = 0; i < o->n; i++) clef__average_by(o->slot[i].parameter, &o->averaging);
     return true;
 }

@@ -60,7 +60,8 @@ static bool add_state(clef_optimizer *o, clef__slot *slot, int j, const clef__ru
     clef_dtype dtype = clef_tensor_dtype(slot->parameter) == CLEF_F64 ? CLEF_F64 : CLEF_F32;
     slot->state_name[j] = clef__asprintf("%s.%s", slot->name, setup->state[j]);
     int device = clef_tensor_device(slot->parameter);
-    slot->state[j] = clef__constant(o->ctx, clef_tensor_shape(slot->parameter), dtype, device, clef__held(dtype, setup->initial));
+    clef_shape shape = o->zero ? CLEF_SHAPE(clef__shard_size(setup->group, slot->parameter)) : clef_tensor_shape(slot->parameter);
+    slot->state[j] = clef__constant(o->ctx, shape, dtype, device, clef__held(dtype, setup->initial));
     return slot->state_name[j] && clef__own(slot->state[j]);
 }
 
@@ -127,11 +128,17 @@ clef_optimizer *clef__optimizer_new(clef_module *module, const clef__rule_setup 
                    setup->rule->name, clef_module_type(module));
         return NULL;
     }
+    if (setup->zero < 0 || setup->zero > 2) {
+        clef__fail(ctx, CLEF_INVALID, "%s: there is no zero %d; 1 cuts states over the ranks of the group, 2 gradients, too",
+                   setup->rule->name, setup->zero);
+        return NULL;
+    }
     clef_optimizer *o = clef__calloc(1, sizeof *o);
     if (o) {
         *o = (clef_optimizer){.ctx = ctx, .rule = setup->rule, .lr = setup->lr, .next = room->optimizers};
         room->optimizers = o;
         o->n_states = count_states(setup);
+        o->zero = clef_group_size(setup->group) > 1 ? setup->zero : 0;
         o->options = clef__alloc(setup->options_bytes);
     }
     if (!o || !o->options || !add_slots(o, module, setup)) {
@@ -226,19 +233,20 @@ static clef_status follow(const clef_optimizer *o, const clef__slot *s) {
 }
 
 static clef_status update_slot(clef_optimizer *o, clef__slot *s, numbers *n) {
-    clef_tensor *g = clef_grad_of(s->parameter);
+    clef_tensor *g = o->zero ? clef__own_gradient(o, s->parameter) : clef_grad_of(s->parameter);
     if (!g) return CLEF_OK;
+    clef_tensor *own = o->zero ? clef__own_shard(o->group, s->parameter) : s->parameter;
     clef_dtype dtype = clef_tensor_dtype(s->parameter) == CLEF_F64 ? CLEF_F64 : CLEF_F32;
     clef_status status = follow(o, s);
     if (status) return status;
     s->count++;
     refresh_numbers(o, s, dtype, n);
-    clef__update u = {
-        .options = o->options, .p = clef_to(s->parameter, dtype), .g = clef_to(g, dtype), .decays = s->weight_decay != 0};
+    clef__update u = {.options = o->options, .p = clef_to(own, dtype), .g = clef_to(g, dtype), .decays = s->weight_decay != 0};
     memcpy(u.state, s->state, sizeof u.state);
     memcpy(u.number, n->number, sizeof u.number);
     clef_tensor *p = o->rule->update(&u);
-    status = p ? clef_assign(s->parameter, p) : CLEF_INVALID;
+    if (o->zero) p = s->updated = clef_to(p, clef_tensor_dtype(s->parameter));
+    status = !p ? CLEF_INVALID : o->zero ? CLEF_OK : clef_assign(s->parameter, p);
     for (int j = 0; !status && j < o->n_states; j++) status = u.state[j] ? clef_assign(s->state[j], u.state[j]) : CLEF_INVALID;
     return status;
 }
@@ -249,6 +257,8 @@ static clef_status update_all(clef_optimizer *o) {
     for (int i = 0; !status && i < o->n; i++) status = clef__average_gradient(o->slot[i].parameter);
     bool was = clef_set_grad_enabled(o->ctx, false);
     for (int i = 0; !status && i < o->n; i++) status = update_slot(o, &o->slot[i], &n);
+    if (!status && o->zero) status = clef__gather_parameters(o);
+    for (int i = 0; i < o->n; i++) o->slot[i].updated = NULL;
     clef_set_grad_enabled(o->ctx, was);
     o->steps++;
     o->dirty = true;

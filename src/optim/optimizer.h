@@ -17,7 +17,8 @@ typedef struct clef__slot {
     char *name;
     clef_tensor *state[CLEF__MAX_STATES];
     char *state_name[CLEF__MAX_STATES];
-    int64_t count; /* updates this parameter has had */
+    clef_tensor *updated; /* within a step, where states are cut: the new value of this rank's part; NULL: none */
+    int64_t count;        /* updates this parameter has had */
     double lr_scale, weight_decay;
 } clef__slot;
 
@@ -53,6 +54,7 @@ typedef struct clef__rule_setup {
     const char *state[CLEF__MAX_STATES]; /* names; NULL ends */
     double initial;                      /* value of the states before the first update */
     clef_group *group;                   /* over which gradients are averaged; NULL: none */
+    int zero;                            /* what is cut over the group's ranks: 1: states; 2: gradients, too */
 } clef__rule_setup;
 
 struct clef_optimizer {
@@ -67,6 +69,7 @@ struct clef_optimizer {
     clef_tensor *counts;
     bool stale, dirty;
     clef_group *group; /* NULL: one rank */
+    int zero;          /* 0 for one rank */
     clef__averaging averaging;
     clef_optimizer *next;
 };
@@ -82,6 +85,28 @@ struct clef_schedule {
 clef_optimizer *clef__optimizer_new(clef_module *module, const clef__rule_setup *setup);
 /* Does it train this tensor? */
 bool clef__optimizer_has(const clef_optimizer *opt, const clef_tensor *parameter);
+/* ---- states and gradients that are cut over ranks (shard.c) ---- */
+/* Elements of each rank's part of a parameter. */
+int64_t clef__shard_size(const clef_group *group, const clef_tensor *parameter);
+/* All parts of t, [size, elements of a part], and this rank's, [elements]; zeros fill up. */
+clef_tensor *clef__shards(const clef_group *group, clef_tensor *t);
+clef_tensor *clef__own_shard(const clef_group *group, clef_tensor *t);
+/* The tensor of this shape whose parts the ranks have: a collective operation. */
+clef_tensor *clef__whole(clef_group *group, clef_tensor *shard, clef_shape shape);
+/* Brings what all ranks' slots have in `updated` to all ranks' parameters. */
+clef_status clef__gather_parameters(clef_optimizer *opt);
+clef_optimizer *clef__optimizer_of(const clef__averaging *a);
+/* What clef__averaging.whole is. */
+clef_tensor *clef__whole_gradient(clef__averaging *a, const clef_tensor *parameter, clef_tensor *shard);
+/* This rank's part of a parameter's averaged gradient; NULL: none. */
+clef_tensor *clef__own_gradient(const clef_optimizer *opt, clef_tensor *parameter);
+/* For checkpoints: as clef_optimizer_tensor, with the whole of a state that is cut.  gather: its values, a collective operation; else zeros
+   that are not computed.  Then this rank's part of a whole value, to be assigned to clef_optimizer_tensor's. */
+clef_named_tensor clef__optimizer_whole(const clef_optimizer *opt, int i, bool gather);
+clef_tensor *clef__optimizer_part(const clef_optimizer *opt, int i, clef_tensor *whole);
+bool clef__optimizer_is_cut(const clef_optimizer *opt);
+clef_group *clef__optimizer_group(const clef_optimizer *opt);
+
 /* average.c: from now on the optimizer's gradients are averaged over the group; false with the context's error. */
 bool clef__average_over(clef_optimizer *opt, clef_group *group);
 /* The step is over: its gradients, and the weight that was given for it. */

@@ -53,6 +53,7 @@ clef_optimizer *clef_rmsprop(clef_module *module, const clef_rmsprop_options *op
                               .lr = o.lr,
                               .weight_decay = o.weight_decay,
                               .group = o.group,
+                              .zero = o.zero,
                               .state = {"square_avg"}};
     int n = 1;
     if (o.centered) setup.state[n++] = "grad_avg";

@@ -44,8 +44,13 @@ clef_optimizer *clef_sgd(clef_module *module, const clef_sgd_options *options) {
         clef__fail(ctx, CLEF_INVALID, "sgd: nesterov needs a momentum (%g) and no dampening (%g)", o.momentum, o.dampening);
         return NULL;
     }
-    clef__rule_setup setup = {
-        .rule = &sgd_rule, .options = &o, .options_bytes = sizeof o, .lr = o.lr, .weight_decay = o.weight_decay, .group = o.group};
+    clef__rule_setup setup = {.rule = &sgd_rule,
+                              .options = &o,
+                              .options_bytes = sizeof o,
+                              .lr = o.lr,
+                              .weight_decay = o.weight_decay,
+                              .group = o.group,
+                              .zero = o.zero};
     if (o.momentum != 0) setup.state[0] = "momentum_buffer";
     return clef__optimizer_new(module, &setup);
 }
