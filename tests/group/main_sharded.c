@@ -274,6 +274,32 @@ static void check_memory(void) {
     }
 }
 
+/* ---- plans ---- */
+
+/* A step is one plan, which is made once, though numbers move. */
+static clef_status count_plans(clef_context *ctx, clef_group *all, void *user) {
+    (void)user;
+    clef_module *layers[] = {clef_nn_linear(ctx, 8, 7, NULL), clef_nn_tanh(ctx), clef_nn_linear(ctx, 7, 1, NULL)};
+    clef_module *m = clef_sequential(ctx, layers, 3);
+    clef_optimizer *opt = clef_adamw(m, &(clef_adamw_options){.group = all, .zero = now.zero});
+    clef_counters then = {0};
+    for (int step = 0; step < 9; step++) {
+        clef_backward(clef_mean(clef_square(clef_forward(m, clef_rand(ctx, CLEF_SHAPE(4, 8)))), NULL, 0, false));
+        clef_clip_grad_norm(m, 1);
+        clef_step(opt);
+        clef_counters at = clef_counters_get(ctx);
+        if (step > 3 && at.plans != then.plans) COMPLAIN("zero %d, step %d: a new plan", now.zero, step);
+        if (step > 3 && at.replays != then.replays + 1) COMPLAIN("zero %d, step %d: more than one plan ran", now.zero, step);
+        then = at;
+    }
+    return clef_error_status(ctx);
+}
+
+static void check_plans(void) {
+    for (now.zero = 0; now.zero <= 2; now.zero++)
+        if (clef_run_ranks("0,0", count_plans, NULL) != CLEF_OK) COMPLAIN("plans: %s", clef_error(NULL));
+}
+
 /* ---- what is refused ---- */
 
 static void expect_line(clef_context *ctx, const char *part) {
@@ -304,6 +330,7 @@ int main(void) {
     for (uint64_t seed = first; seed < first + n; seed++) try_scene(seed);
     check_checkpoints();
     if (clef_run_ranks("0,0", refuse, NULL) != CLEF_OK) COMPLAIN("%s", clef_error(NULL));
+    check_plans();
     check_memory();
     printf("%d complaints\n", atomic_load(&complaints));
     return atomic_load(&complaints) != 0;
