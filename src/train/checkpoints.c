@@ -5,7 +5,7 @@
    follows, and a run is only resumed with the same one.
 
    A run holds a lock on its directory, which goes with its process: two runs would write over each other's files.  Of several ranks the first
-   one locks and writes; all read. */
+   one locks and writes; all gather what it writes, and read. */
 #define _DEFAULT_SOURCE /* flock */
 #include "train/train_internal.h"
 #include "io/io_internal.h"
@@ -60,7 +60,7 @@ void clef__checkpoint_unlock(clef__fit *f) {
     f->lock = -1;
 }
 
-/* By rank 0 alone, for all: what a file holds is the same on all of them. */
+/* On every rank: rank 0 writes, and optimizer states that are cut over the ranks come together for it. */
 static clef_status save(clef__fit *f, const char *name, const clef__meter_values *sums) {
     char note[NOTE_SIZE];
     const char *text = f->o->checkpoint_note ? f->o->checkpoint_note : "";
@@ -77,17 +77,11 @@ static clef_status save(clef__fit *f, const char *name, const clef__meter_values
                             .loader = f->o->train,
                             .epoch = f->done,
                             .metric = f->best_metric,
-                            .note = note};
+                            .note = note,
+                            .group = f->group};
     clef_status status = clef_checkpoint_save(f->ctx, path, &what);
     clef__free(path);
     return status;
-}
-
-static clef_status write_inside(clef__fit *f) {
-    clef__meter_values sums;
-    clef_status status = clef__meters_read(&f->meters, &sums);
-    if (!status) status = make_directory(f);
-    return status ? status : save(f, "last.ckpt", &sums);
 }
 
 clef_status clef__checkpoint_inside(clef__fit *f) {
@@ -95,7 +89,8 @@ clef_status clef__checkpoint_inside(clef__fit *f) {
     clef_status status = clef__share_buffers(f);
     if (!status) status = clef__meters_read(&f->meters, &sums);
     if (!status && !isfinite(sums.loss)) status = clef__diagnose(f, (int64_t)sums.good);
-    return status ? status : clef__by_first(f, write_inside);
+    if (!status) status = clef__by_first(f, make_directory);
+    return status ? status : save(f, "last.ckpt", &sums);
 }
 
 static void drop_old(clef__fit *f) {
@@ -108,12 +103,12 @@ clef_status clef__checkpoint_epoch(clef__fit *f) {
     static const clef__meter_values none;
     char name[64];
     snprintf(name, sizeof name, "epoch-%lld.ckpt", (long long)f->done);
-    clef_status status = make_directory(f);
+    clef_status status = clef__by_first(f, make_directory);
     /* `last` comes last: a run that is killed before it repeats the epoch, and writes the same again. */
     if (!status && f->improved) status = save(f, "best.ckpt", &none);
     if (!status && f->o->keep > 0) status = save(f, name, &none);
     if (!status) status = save(f, "last.ckpt", &none);
-    if (!status && f->o->keep > 0) drop_old(f);
+    if (!status && f->o->keep > 0 && clef__speaks(f)) drop_old(f);
     return status;
 }
 

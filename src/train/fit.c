@@ -122,9 +122,11 @@ static clef_status tick_schedule(clef__fit *f, const clef_epoch *epoch) {
     return status ? status : clef_schedule_tick(f->o->schedule);
 }
 
+static clef_status write_line(clef__fit *f) { return f->o->csv ? clef__csv_line(f) : CLEF_OK; }
+
 /* Of an epoch that is over. */
 static clef_status write_files(clef__fit *f) {
-    clef_status told = f->o->csv ? clef__csv_line(f) : CLEF_OK; /* first: a resumed run would not write it again */
+    clef_status told = clef__by_first(f, write_line); /* first: a resumed run would not write it again */
     clef_status status = f->o->checkpoint_dir ? clef__checkpoint_epoch(f) : CLEF_OK;
     return status ? status : told;
 }
@@ -140,7 +142,7 @@ static clef_status end_epoch(clef__fit *f, clef__train_room *room, clef_epoch *e
     if (f->improved && f->o->early_stop_patience > 0) status = clef__best_remember(f);
     if (!status) status = tick_schedule(f, epoch);
     f->ended = epoch;
-    if (!status) status = clef__by_first(f, write_files);
+    if (!status) status = write_files(f);
     if (!status) status = append(f, room, epoch);
     if (status) return status;
     clef__bar_epoch(&f->bar, epoch, f->epochs);

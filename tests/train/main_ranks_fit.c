@@ -12,7 +12,7 @@ enum { FEATURES = 12, CLASSES = 3, MOST_EPOCHS = 16, MOST_VALUES = 4096, LINE = 
 
 typedef struct plan {
     int64_t items, tests, batch, epochs, every;
-    int accumulate, patience, keep;
+    int accumulate, patience, keep, zero;
     double lr, clip;
     bool dropout, norm, sync, plateau, parts, sums, resume, csv; /* norm: batch norm; parts: the test loader has the group */
     const char *dir, *bar;
@@ -135,7 +135,7 @@ static clef_status train(clef_context *ctx, clef_group *all, void *user) {
     if (!data) return give_up(ctx, r);
     clef_module *net = make_net(ctx, p, all);
     clef_replicate(net, all);
-    clef_optimizer *opt = clef_adam(net, &(clef_adam_options){.lr = p->lr, .eps = 1e-3, .group = all});
+    clef_optimizer *opt = clef_adam(net, &(clef_adam_options){.lr = p->lr, .eps = 1e-3, .group = all, .zero = p->zero});
     clef_schedule *plateau =
         clef_schedule_new(opt, &(clef_schedule_options){.kind = CLEF_SCHEDULE_PLATEAU, .patience = 1, .gamma = 0.5});
     clef_loss_options loss = {.reduction = p->sums ? CLEF_REDUCE_SUM : CLEF_REDUCE_MEAN};
@@ -400,6 +400,11 @@ static void try_resuming(void) {
     part = whole, part.dir = folder, part.csv = true, part.keep = 1;
     part.epochs = 2;
     resume_with(&part, &whole, 2, "resumed after two epochs");
+    whole.zero = part.zero = 1;
+    resume_with(&part, &whole, 2, "resumed with states cut over ranks");
+    whole.zero = part.zero = 2;
+    resume_with(&part, &whole, 3, "resumed with states and gradients cut over ranks");
+    whole.zero = part.zero = 0;
     part.epochs = 4, part.interrupter = 2;
     resume_with(&part, &whole, 2, "resumed after an interrupt");
     whole.norm = true, whole.sync = true;
