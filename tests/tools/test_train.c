@@ -326,6 +326,6 @@ Test(train, several_devices_fail_with_one_line) {
     cr_expect(s->code == 1 && lines(s->err) == 1 && !*s->out, "%d: %s", s->code, s->err);
     s = clef("", SMALL "--epochs 2 --lr 1e30 --devices 0,0");
     cr_expect(s->code == 1 && strstr(s->err, "learning rate") && lines(s->err) == 1, "%d: %s", s->code, s->err);
-    s = clef("", SMALL "--mpi");
-    cr_expect(s->code != 0 && strstr(s->err, "MPI") && lines(s->err) == 1, "%d: %s", s->code, s->err);
+    s = clef("", SMALL "--epochs 1 --mpi"); /* one process is one rank, where there is MPI at all (tests/mpi/tool.sh: two) */
+    cr_expect(s->code == 0 || (strstr(s->err, "--mpi") && lines(s->err) == 1), "%d: %s", s->code, s->err);
 }
