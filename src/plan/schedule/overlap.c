@@ -191,14 +191,15 @@ static void overlap_all(overlap *o) {
     reorder(o);
 }
 
-static bool has_copies(const clef__plan *plan) {
-    for (int i = 0; i < plan->n_launches; i++)
-        if (is_copy(&plan->launch[i])) return true;
+/* Copies between them may be left out (seen.c). */
+static bool has_several_devices(const clef__plan *plan) {
+    for (int i = 1; i < plan->n_launches; i++)
+        if (plan->launch[i].device != plan->launch[0].device) return true;
     return false;
 }
 
 bool clef__overlap(clef__plan *plan, clef_context *ctx) {
-    if (!has_copies(plan)) return true;
+    if (!has_several_devices(plan)) return true;
     overlap o = {.plan = plan, .ctx = ctx, .visit = NONE};
     size_t n = (size_t)plan->n_launches + 1;
     o.of = clef__alloc(((size_t)plan->n_values + 1) * sizeof *o.of);
