@@ -93,7 +93,8 @@ CLEF_API clef_tensor *clef_broadcast(clef_tensor *x, clef_group *group, int root
    the same of the gradient. */
 CLEF_API clef_tensor *clef_all_to_all(clef_tensor *x, clef_group *group, int dim);
 /* Sends x to rank `to`, which calls clef_recv; an action that is done with the step, behind the group's earlier operations.  It never waits
-   for the receiver.  No gradient: what comes back is sent by whoever cut the graph here. */
+   for the receiver, and stays there until that asks for it, whatever ranks do together in between.  A message that nobody has asked for when
+   its receiver ends is an error there (CLEF_GROUP), as in MPI.  No gradient: what comes back is sent by whoever cut the graph here. */
 CLEF_API clef_status clef_send(clef_tensor *x, clef_group *group, int to);
 /* What rank `from` sends: a tensor of this shape and dtype on the context's device `device`. */
 CLEF_API clef_tensor *clef_recv(clef_context *ctx, clef_group *group, int from, clef_shape shape, clef_dtype dtype);

@@ -50,6 +50,9 @@ struct clef_transport {
     clef_status (*begin_sharing)(const clef_transport *t, const int *member, int n, int self, const void *const *own, int n_own,
                                  const void **theirs, double timeout, clef_transport_failure *why);
     void (*meet)(const clef_transport *t, const int *member, int n, int self);
+    /* NULL, or what this rank's next exchanges are for, so that a line can tell who waits for whom: describe(what, r, text, size) writes it
+       of waiting for rank r.  The transport may call that, from any thread, while it lets this rank wait.  describe NULL: nothing more. */
+    void (*say)(const clef_transport *t, void (*describe)(const void *what, int rank, char *text, size_t size), const void *what);
 };
 
 /* Opens a context for this rank, runs `fn` with the group of all ranks of the transport, closes the context, and tells the other ranks

@@ -11,6 +11,7 @@
 /* Hashed as bytes; the group lives as long as the context. */
 typedef struct collective_attributes {
     clef_group *group;
+    const clef__subject *subject;
     int64_t kind, reduction, peer; /* peer: root, receiver or sender */
 } collective_attributes;
 
@@ -84,6 +85,7 @@ static clef__meeting meeting_of(const clef__node *node) {
     const clef__output *sent = node->n_inputs ? node->input[0] : node->out;
     return (clef__meeting){.kind = (clef__meeting_kind)a->kind,
                            .reduction = (clef_group_reduction)a->reduction,
+                           .subject = a->subject,
                            .dtype = sent->dtype,
                            .shape = sent->shape,
                            .peer = (int)a->peer,
@@ -163,6 +165,7 @@ static const clef_op all_reduce_op, sum_op, sum_several_op, gather_op, scatter_o
 static clef_tensor *apply(const clef_op *op, clef_tensor *x, clef__meeting_kind kind, const collective_attributes *like) {
     collective_attributes a = *like;
     a.kind = kind;
+    a.subject = a.group->subject;
     return clef__apply(op, &x, 1, &a, sizeof a);
 }
 
@@ -379,7 +382,8 @@ clef_tensor *clef_all_reduce(clef_tensor *x, clef_group *group, clef_group_reduc
 }
 
 bool clef__sum_several(clef_tensor *const *x, int n, clef_group *group, double weight, clef_tensor **y) {
-    collective_attributes a = {.group = group, .kind = CLEF__MEET_ALL_REDUCE, .reduction = CLEF_GROUP_SUM};
+    collective_attributes a = {
+        .group = group, .subject = group->subject, .kind = CLEF__MEET_ALL_REDUCE, .reduction = CLEF_GROUP_SUM};
     group->summand = weight;
     return clef__apply_all(&sum_several_op, x, n, &a, sizeof a, y, n);
 }

@@ -8,6 +8,7 @@
 /* ---- made and gone ---- */
 static void free_group(clef_group *group) {
     if (!group) return;
+    clef__subjects_free(group);
     clef__free(group->member);
     clef__free(group->name);
     clef__free(group);
@@ -20,6 +21,7 @@ static void close_room(clef_context *ctx, void *state) {
         next = g->next;
         free_group(g);
     }
+    clef__letters_free(rank);
     clef__free(rank);
 }
 

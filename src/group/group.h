@@ -7,11 +7,28 @@
 #include "clef/transport.h"
 #include "runtime/runtime.h"
 
+/* What a collective operation is about, such as the parameters whose gradients it adds: their names, one behind the other, each with the zero
+   behind it.  Owned by the group. */
+typedef struct clef__subject {
+    struct clef__subject *next;
+    uint64_t hash; /* never 0 */
+    size_t bytes;
+    char names[];
+} clef__subject;
+
+/* A message that came while another was waited for: tensors that were sent before anybody asked for them. */
+typedef struct clef__letter {
+    struct clef__letter *next;
+    int from;                /* rank of the transport */
+    unsigned char content[]; /* the header of its send, then its numbers */
+} clef__letter;
+
 /* A rank: its transport and what all groups of its context share.  The context's state of this room. */
 typedef struct clef__rank {
     const clef_transport *transport;
     double timeout; /* of the transport's functions; 0: for ever */
     clef_group *first;
+    clef__letter *letter; /* the oldest first */
 } clef__rank;
 
 enum { CLEF__RANK_NAME = 160 }; /* bytes of what a rank is called, with the zero behind it */
@@ -27,6 +44,8 @@ struct clef_group {
     uint64_t number;               /* of the next collective operation to be created (collective.c, host calls) */
     uint64_t messages;             /* the same of sends and receives */
     double summand;                /* the weight of the sum that is being created */
+    clef__subject *subjects;       /* all there were; they stay, as plans point to them */
+    const clef__subject *subject;  /* of operations that are being created; NULL: they are about nothing that has a name */
     double weight;                 /* clef_group_weight, where it was given */
     bool weight_given;
     int64_t items, all_items; /* of the batch: this rank's, all ranks'; all_items 0: no loader said so */
@@ -60,10 +79,10 @@ typedef struct clef__meeting {
     clef__meeting_kind kind;
     clef_group_reduction reduction; /* of the two that reduce */
     clef_dtype dtype;
-    clef_shape shape; /* for the header: what the user's op was given */
-    int64_t number;   /* in its group */
-    uint64_t names;   /* a hash of what it is about, such as parameters' names; 0: nothing */
-    int peer;         /* root of a broadcast; to or from whom */
+    clef_shape shape;             /* for the header: what the user's op was given */
+    int64_t number;               /* in its group */
+    const clef__subject *subject; /* what it is about; NULL: nothing that has a name */
+    int peer;                     /* root of a broadcast; to or from whom */
     const void *in;
     void *out;
     const clef__segment *segment; /* of an all_reduce, in place of in and out; NULL: none */
@@ -80,6 +99,16 @@ clef_status clef__meet(const clef_group *group, const clef__meeting *meeting, ch
 
 /* This rank cannot take part in the meeting that comes: the others are told why. */
 clef_status clef__miss(const clef_group *group, const char *why, char *line);
+
+/* letters.c.  At the end of a rank: were all messages asked for that have come?  Else the line names the first. */
+bool clef__letters_were_read(const clef_group *group, char *line);
+/* The line on a message, its first n bytes, that nobody asked for. */
+void clef__letter_line(char *line, const char *from, const char *to, const void *bytes, size_t n);
+void clef__letters_free(clef__rank *rank);
+
+/* subjects.c.  Operations that are created from now on are about these n names; 0: about nothing.  False without memory. */
+bool clef__group_about(clef_group *group, const char *const *name, int n);
+void clef__subjects_free(clef_group *group);
 
 /* weight.c: how much this rank counts.  Of the items of the present batch, `items` are this rank's. */
 void clef__group_set_items(clef_group *group, int64_t items, int64_t all);
@@ -133,5 +162,7 @@ clef__hub *clef__hub_open(int n); /* NULL without memory */
 const clef_transport *clef__hub_rank(clef__hub *hub, int rank);
 /* The line of the first failure that a rank told of, and which rank it was; NULL: none. */
 const char *clef__hub_failure(clef__hub *hub, int *rank);
+/* When no rank uses it any more: a message that nobody took, its bytes and size; NULL: none. */
+const void *clef__hub_unread(clef__hub *hub, int *from, int *to, size_t *n);
 void clef__hub_close(clef__hub *hub); /* when no rank uses it any more; NULL is allowed */
 #endif

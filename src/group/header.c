@@ -17,7 +17,7 @@ static void members_text(char *text, size_t size, const clef_group *group) {
 void clef__header_make(clef__header *h, const clef_group *group, const clef__meeting *what) {
     memset(h, 0, sizeof *h); /* it is sent with its padding */
     h->group = group->id;
-    h->names = what->names;
+    if (what->subject) h->names = what->subject->hash, h->names_bytes = (int64_t)what->subject->bytes;
     h->number = what->number;
     h->n = what->n;
     h->kind = (int32_t)what->kind;
@@ -48,6 +48,17 @@ static bool details_differ(const clef__header *a, const clef__header *b) {
     if (reduces(a) && a->reduction != b->reduction) return true;
     if (a->kind == CLEF__MEET_BROADCAST && a->peer != b->peer) return true;
     return of_elements(a) && (a->dtype != b->dtype || !clef_shape_equal(a->shape, b->shape) || a->n != b->n);
+}
+
+bool clef__only_subjects_differ(const clef__session *s) {
+    const clef__header *first = &s->header[0];
+    bool differ = false;
+    for (int m = 0; m < s->group->size; m++) {
+        const clef__header *h = &s->header[m];
+        if (!h->names || h->group != first->group || kinds_differ(h, first) || h->dtype != first->dtype) return false;
+        differ |= h->names != first->names;
+    }
+    return differ;
 }
 
 /* ---- the line ---- */

@@ -61,6 +61,14 @@ clef_status clef__session_exchange(clef__session *s) {
     return status;
 }
 
+size_t clef__bytes_ahead(const clef__session *s, int m) {
+    const clef__header *h = &s->header[m];
+    size_t bytes = (size_t)h->n * clef_dtype_size((clef_dtype)h->dtype);
+    bool scatters = h->kind == CLEF__MEET_REDUCE_SCATTER || h->kind == CLEF__MEET_ALL_TO_ALL;
+    if (bytes > SMALL && (s->group->of->transport->begin_sharing || h->layout)) return 0; /* once headers are known to be alike */
+    return scatters ? bytes / (size_t)s->group->size : bytes;
+}
+
 /* ---- the ways to meet ---- */
 static clef_status differ(clef__session *s, int a, const clef__header *x, int b, const clef__header *y) {
     if (!clef__headers_differ(s->group, a, x, b, y, s->why->line)) return CLEF_OK;
@@ -79,11 +87,17 @@ static clef_status receive_from_one(clef__session *s) {
     const clef__meeting *w = s->what;
     int me = s->group->rank;
     clef__header *own = &s->header[me], *theirs = &s->header[s->group->size];
-    clef__receive_from(s, w->peer, theirs, sizeof *theirs);
+    clef__letter *early = clef__take_letter(s, w->peer);
+    if (early) memcpy(theirs, early->content, sizeof *theirs);
+    else clef__receive_from(s, w->peer, theirs, sizeof *theirs);
     clef_status status = clef__session_exchange(s);
+    if (status == CLEF_OK && !early) status = clef__put_letters_aside(s, w->peer, theirs);
     if (status == CLEF_OK) status = w->peer < me ? differ(s, w->peer, theirs, me, own) : differ(s, me, own, w->peer, theirs);
-    if (status != CLEF_OK) return status;
-    clef__receive_from(s, w->peer, w->out, (size_t)w->n * s->element);
+    size_t bytes = (size_t)w->n * s->element;
+    if (status == CLEF_OK && early) clef__put(w->out, early->content + sizeof *theirs, bytes);
+    clef__free(early);
+    if (status != CLEF_OK || early) return status;
+    clef__receive_from(s, w->peer, w->out, bytes);
     return clef__session_exchange(s);
 }
 
@@ -97,6 +111,9 @@ static clef_status exchange_headers(clef__session *s, bool numbers) {
     }
     if (numbers) clef__messages_send(s);
     clef_status status = clef__session_exchange(s);
+    for (int m = 0; m < g->size && status == CLEF_OK; m++)
+        if (m != g->rank) status = clef__put_letters_aside(s, m, &s->header[m]);
+    if (status == CLEF_OK && clef__only_subjects_differ(s)) status = clef__compare_subjects(s);
     for (int m = 1; m < g->size && status == CLEF_OK; m++) status = differ(s, 0, &s->header[0], m, &s->header[m]);
     for (int m = 0; s->weight && m < g->size; m++) s->weight[m] = s->header[m].weight;
     return status;
@@ -189,10 +206,30 @@ static void explain(const clef__session *s, clef_status status, char *line) {
     t->fail(t, told);
 }
 
+/* For lines about ranks that wait for each other. */
+static void describe_wait(const void *what, int rank, char *text, size_t size) {
+    const clef__session *s = what;
+    const clef__header *own = &s->header[s->group->rank];
+    char doing[240];
+    const char *other = "another";
+    for (int m = 0; m < s->group->size; m++)
+        if (s->group->member[m] == rank) other = s->group->name[m];
+    clef__header_text(doing, sizeof doing, own);
+    snprintf(text, size, "%s waits for %s in %s of ranks %s", s->group->name[s->group->rank], other, doing, own->members);
+}
+
+static void say(const clef__session *s, bool meets) {
+    const clef_transport *t = s->group->of->transport;
+    if (t->say) t->say(t, meets ? describe_wait : NULL, s);
+}
+
 clef_status clef__meet(const clef_group *group, const clef__meeting *meeting, char *line) {
     clef_transport_failure why = {.rank = -1};
     clef__session s = {.group = group, .what = meeting, .element = clef_dtype_size(meeting->dtype), .why = &why};
-    clef_status status = session_open(&s) ? take_part(&s) : CLEF_MEMORY;
+    bool opened = session_open(&s);
+    if (opened) say(&s, true);
+    clef_status status = opened ? take_part(&s) : CLEF_MEMORY;
+    if (opened) say(&s, false);
     session_close(&s);
     if (status != CLEF_OK) explain(&s, status, line);
     return status;

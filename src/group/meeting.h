@@ -5,8 +5,8 @@
 
 /* What a member says of its meeting before anything else is looked at. */
 typedef struct clef__header {
-    uint64_t group, names;
-    int64_t number, n;
+    uint64_t group, names; /* names: a hash of the subject's; 0: none */
+    int64_t number, n, names_bytes;
     int32_t kind, reduction, dtype, peer;
     clef_shape shape;
     double weight;
@@ -38,6 +38,20 @@ bool clef__headers_differ(const clef_group *group, int a, const clef__header *x,
 /* "all_reduce number 3 of f32 [4,4]" */
 void clef__header_text(char *text, size_t size, const clef__header *h);
 
+/* Do all members say that they do the same, but for the names of what it is about and how much that is? */
+bool clef__only_subjects_differ(const clef__session *s);
+
+/* ---- names of what it is about (subjects.c) ---- */
+/* All members tell each other theirs, and get one line on the first name that differs. */
+clef_status clef__compare_subjects(clef__session *s);
+
+/* ---- messages that nobody has asked for yet (letters.c) ---- */
+/* `header` came from a member.  As long as it is that of a send, puts the message aside and takes the next header; where the session is a
+   recv, a send in its own group ends that too. */
+clef_status clef__put_letters_aside(clef__session *s, int member, clef__header *header);
+/* The oldest one of this member to the group, taken out; NULL: none.  To be freed. */
+clef__letter *clef__take_letter(const clef__session *s, int member);
+
 /* ---- who gets what (meeting.c) ---- */
 /* Elements of each member's `in` that go to member `to`. */
 typedef struct clef__part {
@@ -45,6 +59,8 @@ typedef struct clef__part {
 } clef__part;
 clef__part clef__part_for(const clef__session *s, int to);
 bool clef__reduces(const clef__meeting *what);
+/* Bytes of the numbers that member m sends to each other one with its header, as that says. */
+size_t clef__bytes_ahead(const clef__session *s, int m);
 /* So few bytes that a second round would cost more than to send all to all. */
 bool clef__is_small(const clef__session *s);
 /* Where in the own `out` lies what comes from member `from`, or the result of combining; in elements. */

@@ -19,8 +19,11 @@ typedef struct rank_job {
 static clef_status run_fn(const rank_job *job) {
     clef_group *all = clef__group_all(job->ctx, job->transport, job->name, job->timeout);
     if (!all) return clef_error_status(job->ctx);
+    char line[CLEF_TRANSPORT_LINE];
     clef_status status = job->fn(job->ctx, all, job->user);
-    return status == CLEF_OK ? clef__group_settle(all) : status; /* what it sent must leave before it ends */
+    if (status == CLEF_OK) status = clef__group_settle(all); /* what it sent must leave before it ends */
+    if (status != CLEF_OK || clef__letters_were_read(all, line)) return status;
+    return clef__fail(job->ctx, CLEF_GROUP, "recv: %s", line);
 }
 
 /* Its line is this thread's open error too. */
@@ -118,6 +121,19 @@ static void start(rank_job *job, bool *started) {
     job->transport->fail(job->transport, line);
 }
 
+/* What a rank sent and no rank took, now that all have ended. */
+static clef_status look_for_unread(const ranks *r) {
+    int from, to;
+    size_t n;
+    char name[2][24], line[CLEF_TRANSPORT_LINE];
+    const void *bytes = clef__hub_unread(r->hub, &from, &to, &n);
+    if (!bytes) return CLEF_OK;
+    snprintf(name[0], sizeof name[0], "rank %d", from);
+    snprintf(name[1], sizeof name[1], "rank %d", to);
+    clef__letter_line(line, name[0], name[1], bytes, n);
+    return clef__fail(NULL, CLEF_GROUP, "recv: %s", line);
+}
+
 static clef_status run_all(ranks *r) {
     bool started[CLEF__RANKS] = {false};
     for (int i = 0; i < r->n; i++) start(&r->job[i], &started[i]);
@@ -125,7 +141,7 @@ static clef_status run_all(ranks *r) {
         if (started[i]) pthread_join(r->job[i].thread, NULL);
     int first;
     const char *line = clef__hub_failure(r->hub, &first);
-    if (!line) return CLEF_OK;
+    if (!line) return look_for_unread(r);
     /* A rank may return CLEF_OK over a failure of its group. */
     return clef__fail(NULL, r->job[first].status == CLEF_OK ? CLEF_GROUP : r->job[first].status, "%s", line);
 }

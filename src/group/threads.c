@@ -24,10 +24,15 @@ typedef struct seat {
     clef__hub *hub;
     pthread_cond_t changed;
     bool ended;
-    clef_status broken;         /* what all further exchanges give, */
-    clef_transport_failure why; /* and why */
+    clef_status broken;                                                    /* what all further exchanges give, */
+    clef_transport_failure why;                                            /* and why */
+    int awaits;                                                            /* whose message it waits for; -1: nobody's */
+    void (*describe)(const void *what, int rank, char *text, size_t size); /* what it waits for; NULL: not known */
+    const void *what;
     /* Meetings.  A group's meetings are counted at the seat of its first member, which is in one at a time. */
-    bool arrived;           /* at one, and waits there */
+    bool arrived;      /* at one, and waits there */
+    const int *member; /* for these */
+    int n_members;
     const void *const *own; /* what it shares */
     int present;            /* members that have arrived, of the group that this seat is the first of */
     uint64_t meetings;      /* how many were complete */
@@ -79,13 +84,55 @@ static clef_status break_off(seat *me, clef_status status, int rank, const char 
     return status;
 }
 
+static mailbox *box_of(clef__hub *hub, int from, int to) { return &hub->box[from * hub->n + to]; }
+
+static int first_absent(const clef__hub *hub, const int *member, int n) {
+    for (int m = 0; m < n; m++)
+        if (!hub->seat[member[m]].arrived) return member[m];
+    return member[0];
+}
+
+/* With the lock held: the rank without which this one cannot go on; -1: it can. */
+static int blocked_by(clef__hub *hub, int rank) {
+    const seat *s = &hub->seat[rank];
+    if (s->arrived) return first_absent(hub, s->member, s->n_members);
+    return s->awaits >= 0 && !box_of(hub, s->awaits, rank)->first ? s->awaits : -1;
+}
+
+/* Who waits for whom, from `rank` on until it comes round. */
+static void describe_circle(clef__hub *hub, int rank, char *line) {
+    size_t used = (size_t)snprintf(line, CLEF_TRANSPORT_LINE, "nobody can go on: ");
+    int at = rank;
+    do {
+        const seat *s = &hub->seat[at];
+        char text[400];
+        int next = blocked_by(hub, at);
+        if (s->describe) s->describe(s->what, next, text, sizeof text);
+        else snprintf(text, sizeof text, "rank %d waits for rank %d", at, next);
+        if (used < CLEF_TRANSPORT_LINE)
+            used += (size_t)snprintf(line + used, CLEF_TRANSPORT_LINE - used, "%s%s", at == rank ? "" : ", ", text);
+        at = next;
+    } while (at != rank);
+}
+
+/* With the lock held.  A rank that waits sends nothing, so that a circle of such ranks waits for ever.  Whoever closes it finds it. */
+static clef_status look_for_circle(seat *me) {
+    clef__hub *hub = me->hub;
+    char line[CLEF_TRANSPORT_LINE];
+    int at = me->transport.rank;
+    for (int steps = 0; steps <= hub->n; steps++)
+        if ((at = blocked_by(hub, at)) < 0) return CLEF_OK;
+    describe_circle(hub, at, line);
+    return break_off(me, CLEF_GROUP, -1, line);
+}
+
 /* With the lock held: why waiting for this rank is in vain; CLEF_OK: it is not. */
 static clef_status in_vain(seat *me, int rank, bool late, double timeout, const char *late_for) {
     clef__hub *hub = me->hub;
     char line[64];
     if (hub->failed >= 0) return break_off(me, CLEF_GROUP, -1, hub->line);
     if (hub->seat[rank].ended) return break_off(me, CLEF_GROUP, rank, "returned");
-    if (!late) return CLEF_OK;
+    if (!late) return look_for_circle(me);
     snprintf(line, sizeof line, "%s for %g s", late_for, timeout);
     return break_off(me, CLEF_GROUP, rank, line);
 }
@@ -103,9 +150,16 @@ static void hub_fail(const clef_transport *t, const char *line) {
     pthread_mutex_unlock(&hub->lock);
 }
 
-/* ---- messages ---- */
-static mailbox *box_of(clef__hub *hub, int from, int to) { return &hub->box[from * hub->n + to]; }
+static void hub_say(const clef_transport *t, void (*describe)(const void *what, int rank, char *text, size_t size),
+                    const void *what) {
+    seat *me = t->state;
+    pthread_mutex_lock(&me->hub->lock);
+    me->describe = describe;
+    me->what = what;
+    pthread_mutex_unlock(&me->hub->lock);
+}
 
+/* ---- messages ---- */
 static clef_status send_parcel(seat *me, const clef_parcel *p) {
     clef__hub *hub = me->hub;
     char line[80];
@@ -135,7 +189,9 @@ static message *take(seat *me, int from, double timeout) {
     pthread_mutex_lock(&hub->lock);
     mailbox *box = box_of(hub, from, me->transport.rank);
     bool in_time = true;
+    me->awaits = from;
     while (!box->first && in_vain(me, from, !in_time, timeout, "sent nothing") == CLEF_OK) in_time = await_change(me, &late);
+    me->awaits = -1;
     message *got = box->first;
     if (got) box->first = got->next;
     pthread_mutex_unlock(&hub->lock);
@@ -177,6 +233,8 @@ static bool arrive(seat *me, const int *member, int n) {
     clef__hub *hub = me->hub;
     seat *first = &hub->seat[member[0]];
     me->arrived = true;
+    me->member = member;
+    me->n_members = n;
     if (++first->present < n) return false;
     first->present = 0;
     first->meetings++;
@@ -185,12 +243,6 @@ static bool arrive(seat *me, const int *member, int n) {
         pthread_cond_broadcast(&hub->seat[member[m]].changed);
     }
     return true;
-}
-
-static int first_absent(const clef__hub *hub, const int *member, int n) {
-    for (int m = 0; m < n; m++)
-        if (!hub->seat[member[m]].arrived) return member[m];
-    return member[0];
 }
 
 /* With the lock held. */
@@ -247,6 +299,7 @@ static void open_seat(clef__hub *hub, int rank) {
     pthread_cond_init(&s->changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
     s->hub = hub;
+    s->awaits = -1;
     s->transport = (clef_transport){.name = "threads",
                                     .rank = rank,
                                     .size = hub->n,
@@ -254,7 +307,8 @@ static void open_seat(clef__hub *hub, int rank) {
                                     .exchange = hub_exchange,
                                     .fail = hub_fail,
                                     .begin_sharing = hub_begin_sharing,
-                                    .meet = hub_meet};
+                                    .meet = hub_meet,
+                                    .say = hub_say};
 }
 
 clef__hub *clef__hub_open(int n) {
@@ -278,6 +332,16 @@ const char *clef__hub_failure(clef__hub *hub, int *rank) {
     *rank = hub->failed;
     pthread_mutex_unlock(&hub->lock);
     return *rank >= 0 ? hub->line : NULL;
+}
+
+const void *clef__hub_unread(clef__hub *hub, int *from, int *to, size_t *n) {
+    for (int b = 0; b < hub->n * hub->n; b++) {
+        const message *m = hub->box[b].first;
+        *from = b / hub->n;
+        *to = b % hub->n;
+        if (m) return *n = m->n, m->bytes;
+    }
+    return NULL;
 }
 
 void clef__hub_close(clef__hub *hub) {

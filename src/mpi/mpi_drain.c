@@ -33,6 +33,7 @@ bool clef__mpi_drain(clef__mpi_link *link) {
         free(link->drained);
         link->drained = NULL;
         link->peer[link->drained_from].received++;
+        link->drained_any = true;
         return true;
     }
     for (int tag = CLEF__MPI_TAG_HEAD; tag <= CLEF__MPI_TAG_PIECE; tag++)

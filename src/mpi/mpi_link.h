@@ -104,6 +104,7 @@ struct clef__mpi_link {
     void *drained;         /* a message that nobody asked for */
     MPI_Request draining;
     int drained_from;
+    bool drained_any;     /* of the rank `drained_from` */
     clef__mpi_link *next; /* of those that are closed but unusable */
 };
 

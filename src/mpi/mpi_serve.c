@@ -161,6 +161,14 @@ static void give_up(clef__mpi_link *link, int rank) {
     link->unusable = true;
 }
 
+/* Where all ended well: did another send what this rank never asked for? */
+static clef_status look_for_unread(const clef__mpi_link *link, char *line) {
+    if (link->broken || *link->line || !link->drained_any) return CLEF_OK;
+    snprintf(line, CLEF_TRANSPORT_LINE, "recv: %s sent %s a message that it never received; each clef_send wants a clef_recv",
+             link->peer[link->drained_from].name, link->peer[link->transport.rank].name);
+    return CLEF_GROUP;
+}
+
 clef_status clef__mpi_finish(clef__mpi_link *link, char *line) {
     int idle = 0, silent;
     if (!link->unusable) clef__mpi_say_last_word(link);
@@ -176,5 +184,6 @@ clef_status clef__mpi_finish(clef__mpi_link *link, char *line) {
     if (!link->unusable) clef__mpi_stop_listening(link);
     bool alone = !*link->end_line && link->why.rank < 0; /* memory, or MPI itself */
     snprintf(line, CLEF_TRANSPORT_LINE, "%s", alone ? link->why.line : link->end_line);
-    return alone ? link->broken : *line ? CLEF_GROUP : CLEF_OK;
+    if (alone) return link->broken;
+    return *line ? CLEF_GROUP : look_for_unread(link, line);
 }

@@ -28,8 +28,9 @@ typedef struct round_of {
     clef_optimizer *o;
     part *part; /* the last parameter first */
     int n, missing;
-    double scale, weight;         /* of parts that backward left; d_r */
-    clef_tensor **piece;          /* of one bucket */
+    double scale, weight; /* of parts that backward left; d_r */
+    clef_tensor **piece;  /* of one bucket */
+    const char **name;
     clef_tensor *total, *present; /* Σ d_r [1], the sums of the flags [n] */
 } round_of;
 
@@ -86,6 +87,15 @@ static clef_tensor *flags(const round_of *r, const part *first) {
 
 /* ---- buckets ---- */
 
+/* Meetings from now on are about the gradients of these parameters, so that ranks whose models differ are told where; from == end: about
+   nothing. */
+static bool about(const round_of *r, int from, int end) {
+    for (int i = from; i < end; i++) r->name[i - from] = r->part[i].slot->name;
+    if (clef__group_about(r->o->group, r->name, end - from)) return true;
+    clef__fail(r->o->ctx, CLEF_MEMORY, "%s: no memory for the names of %d parameters", r->o->rule->name, end - from);
+    return false;
+}
+
 static int64_t bucket_bytes(const round_of *r) {
     int64_t bytes = 0;
     for (int i = 0; i < r->n; i++) bytes += r->part[i].bytes;
@@ -106,7 +116,7 @@ static int bucket_end(const round_of *r, int from, int64_t bytes) {
 static bool send_counts(round_of *r) {
     clef_tensor *count[2] = {clef__constant(r->o->ctx, CLEF_SHAPE(1), r->part->dtype, r->part->device, r->weight),
                              flags(r, r->part)};
-    if (!clef__sum_several(count, 2, r->o->group, 1, count)) return false;
+    if (!about(r, 0, r->n) || !clef__sum_several(count, 2, r->o->group, 1, count)) return false;
     r->total = count[0];
     r->present = count[1];
     return true;
@@ -115,7 +125,7 @@ static bool send_counts(round_of *r) {
 static bool send_bucket(round_of *r, int from, int end) {
     double factor = common_factor(r, from, end);
     for (int i = from; i < end; i++) r->piece[i - from] = part_of(r, &r->part[i], factor);
-    if (!clef__sum_several(r->piece, end - from, r->o->group, factor, r->piece)) return false;
+    if (!about(r, from, end) || !clef__sum_several(r->piece, end - from, r->o->group, factor, r->piece)) return false;
     for (int i = from; i < end; i++) r->part[i].sum = r->piece[i - from];
     return true;
 }
@@ -124,6 +134,7 @@ static bool send_bucket(round_of *r, int from, int end) {
 static bool scatter_bucket(round_of *r, int from, int end) {
     clef_group *group = r->o->group;
     for (int i = from; i < end; i++) r->piece[i - from] = clef__shards(group, part_of(r, &r->part[i], 1));
+    if (!about(r, from, end)) return false;
     clef_tensor *sums = clef_reduce_scatter(clef_concat(r->piece, end - from, 1), group, 0, CLEF_GROUP_SUM); /* [1, of all parts] */
     int64_t at = 0;
     for (int i = from; i < end; i++) {
@@ -167,7 +178,9 @@ static clef_status drop_absent(round_of *r) {
 }
 
 static clef_status average_parts(round_of *r) {
-    if (!send_all(r)) return clef_error_status(r->o->ctx);
+    bool sent = send_all(r);
+    about(r, 0, 0);
+    if (!sent) return clef_error_status(r->o->ctx);
     clef_status status = drop_absent(r);
     r->o->averaging.state = CLEF__AVERAGING_DONE;
     for (int i = 0; i < r->n && !status; i++)
@@ -198,7 +211,9 @@ static clef_status average(clef__averaging *a) {
     r.piece = clef__calloc((size_t)o->n, sizeof(clef_tensor *));
     clef_status status = CLEF_OK;
     bool was = clef_set_grad_enabled(o->ctx, false);
-    if (!r.part || !r.piece) status = clef__fail(o->ctx, CLEF_MEMORY, "%s: no memory to average %d gradients", o->rule->name, o->n);
+    r.name = clef__calloc((size_t)o->n, sizeof(const char *));
+    if (!r.part || !r.piece || !r.name)
+        status = clef__fail(o->ctx, CLEF_MEMORY, "%s: no memory to average %d gradients", o->rule->name, o->n);
     else {
         double share = clef__group_share(o->group);
         bool given = clef__group_weight_given(o->group, &r.weight);
@@ -210,6 +225,7 @@ static clef_status average(clef__averaging *a) {
     clef_set_grad_enabled(o->ctx, was);
     clef__free(r.part);
     clef__free(r.piece);
+    clef__free((void *)r.name);
     return status;
 }
 

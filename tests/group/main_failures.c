@@ -108,6 +108,40 @@ static clef_status backward_on_one(clef_context *ctx, clef_group *all, int rank)
     return end(ctx);
 }
 
+/* Every rank meets the next one first, in a group of the two. */
+static clef_status groups_in_a_circle(clef_context *ctx, clef_group *all, int rank) {
+    clef_group *even = clef_group_split(all, rank / 2, 0), *odd = clef_group_split(all, (rank + 1) % 4 / 2, 0);
+    clef_tensor *x = filled(ctx, 4, 1);
+    clef_tensor *first = sum_of(x, rank % 2 ? odd : even), *second = sum_of(x, rank % 2 ? even : odd);
+    clef_eval(first);
+    clef_eval(second);
+    return end(ctx);
+}
+
+/* Models of equal sizes, which nobody compared; zero: of the optimizer. */
+static clef_tensor *forward_nothing(clef_module *module, clef_tensor *x, void *user) { return (void)module, (void)user, x; }
+static clef_status other_names(clef_context *ctx, clef_group *all, const char *last, int zero) {
+    clef_module *m = clef_module_new(ctx, "parameters", forward_nothing, NULL);
+    const char *names[] = {"first", "second", "third", last};
+    for (int i = 0; i < 4; i++) {
+        clef_module_add_parameter(m, names[i], filled(ctx, 8, 1));
+        clef_set_grad(clef_parameter(m, names[i]), filled(ctx, 8, i));
+    }
+    clef_step(clef_sgd(m, &(clef_sgd_options){.lr = 1, .group = all, .zero = zero}));
+    return end(ctx);
+}
+static clef_status names_differ(clef_context *ctx, clef_group *all, int rank) {
+    return other_names(ctx, all, rank == 2 ? "fourth" : "last", 0);
+}
+static clef_status names_differ_cut(clef_context *ctx, clef_group *all, int rank) {
+    return other_names(ctx, all, rank == 2 ? "fourth" : "last", 2);
+}
+static clef_status names_are_equal(clef_context *ctx, clef_group *all, int rank) {
+    for (int zero = 0; zero < 3; zero++)
+        if (other_names(ctx, all, "last", zero)) COMPLAIN("rank %d, zero %d: %s", rank, zero, clef_error(ctx));
+    return end(ctx);
+}
+
 /* ---- failures ---- */
 
 static clef_status fails_before(clef_context *ctx, clef_group *all, int rank) {
@@ -273,7 +307,27 @@ static clef_status bytes_behind_pending(clef_context *ctx, clef_group *all, int 
 }
 static clef_status sends_nobody_takes(clef_context *ctx, clef_group *all, int rank) {
     if (rank == 0) clef_send(filled(ctx, 4, 1), all, 1);
-    clef_eval(sum_of(filled(ctx, 4, 1), all));
+    expect_all(sum_of(filled(ctx, 4, 1), all), 2); /* not in the way */
+    return end(ctx);
+}
+static clef_status sends_last(clef_context *ctx, clef_group *all, int rank) {
+    if (rank == 0) clef_send(filled(ctx, 4, 1), all, 1);
+    return end(ctx);
+}
+/* Messages that come before, between and behind what all do together are there when they are asked for. */
+static clef_status received_later(clef_context *ctx, clef_group *all, int rank) {
+    clef_group *pair = clef_group_split(all, rank / 2, 0);
+    for (int i = 0; i < 8; i++) {
+        clef_tensor *x = filled(ctx, i % 3 ? 4 : 20000, rank * 10 + i), *got = NULL, *in_pair = NULL;
+        if (rank == 0) clef_send(x, all, 1), clef_send(clef_neg(x), pair, 1);
+        expect_all(sum_of(filled(ctx, 4, 1), all), 3);
+        if (rank == 1) in_pair = clef_recv(ctx, pair, 0, clef_tensor_shape(x), CLEF_F32);
+        clef_group_barrier(all);
+        if (rank == 1) got = clef_recv(ctx, all, 0, clef_tensor_shape(x), CLEF_F32);
+        if (rank == 1) expect_all(clef_slice(clef_sub(got, in_pair), 0, 0, 4, 1), 2 * i);
+        expect_all(sum_of(filled(ctx, 4, 2), all), 6);
+        clef_end_step(ctx);
+    }
     return end(ctx);
 }
 static clef_status send_and_recv_crossed(clef_context *ctx, clef_group *all, int rank) {
@@ -379,7 +433,13 @@ static const test_case cases[] = {
     {"a dry run on one rank", 2, OK, {NULL}, dry_on_one, 0, {0}},
     {"the result of a dry run", 2, OK, {NULL}, dry_result_used, 0, {0}},
     {"bytes behind what is pending", 3, OK, {NULL}, bytes_behind_pending, 0, {0}},
-    {"a message that nobody takes", 2, GROUP, {"send", "all_reduce"}, sends_nobody_takes, 0, {0}},
+    {"a message that nobody takes", 2, GROUP, {"does send", "never received it; each clef_send"}, sends_nobody_takes, 0, {0}},
+    {"a message at the end", 2, GROUP, {"does send", "never received it; each clef_send"}, sends_last, 0, {0}},
+    {"messages taken later", 3, OK, {NULL}, received_later, 0, {0}},
+    {"groups in a circle", 4, GROUP, {"nobody can go on", "of ranks 0,1", "of ranks 1,2"}, groups_in_a_circle, 0, {0}},
+    {"other names", 3, GROUP, {"in tensor 1: \"last\" and \"fourth\""}, names_differ, 0, {0}},
+    {"other names, cut", 3, GROUP, {"in tensor 1: \"last\" and \"fourth\""}, names_differ_cut, 0, {0}},
+    {"equal names", 3, OK, {NULL}, names_are_equal, 0, {0}},
     {"messages crossed", 2, OK, {NULL}, send_and_recv_crossed, 0, {0}},
     {"a rank in no group", 3, OK, {NULL}, color_of_none, 0, {0}},
     {"a grid", 4, OK, {NULL}, grid, 0, {0}},

@@ -1,83 +1,9 @@
 /* Meetings of ranks that are threads, without a device: random sequences of them against what they should give, by shared memory and by
    messages; splits of the ranks; programs that differ; failures of one rank at each step.  A watchdog ends the test if it hangs.
    CLEF_SEED: of the sequences.   ctest: labels=threads plain cost=20 */
-#include "group/group.h"
-#include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
+#include "host_ranks.h"
 
-enum { MOST = 5, BIG = 40007 };
-static atomic_int failures;
-
-#define EXPECT(true_of, ...)                                     \
-    do {                                                         \
-        if (!(true_of) && atomic_fetch_add(&failures, 1) < 20) { \
-            printf("FAILED (line %d): ", __LINE__);              \
-            printf(__VA_ARGS__);                                 \
-            printf("\n");                                        \
-        }                                                        \
-    } while (0)
-
-/* ---- ranks without contexts ---- */
-typedef struct rank {
-    clef_transport transport; /* the hub's, with shared memory or without */
-    clef__rank of;
-    clef_group all;
-    int member[MOST];
-    char name[MOST][CLEF__RANK_NAME];
-    uint64_t seed;
-    int trial, size;
-    clef_status status; /* of the last meeting, and its line */
-    char line[CLEF_TRANSPORT_LINE];
-    pthread_t thread;
-} rank;
-
-typedef void rank_fn(rank *r);
-static rank ranks[MOST];
-static rank_fn *running;
-
-static void *run_rank(void *r) {
-    running(r);
-    return NULL;
-}
-
-static clef__hub *open_ranks(int n, bool shares, double timeout, uint64_t seed, int trial) {
-    clef__hub *hub = clef__hub_open(n);
-    for (int i = 0; i < n; i++) {
-        rank *r = &ranks[i];
-        memset(r, 0, sizeof *r);
-        r->transport = *clef__hub_rank(hub, i);
-        if (!shares) r->transport.begin_sharing = NULL;
-        r->of = (clef__rank){.transport = &r->transport, .timeout = timeout};
-        r->all = (clef_group){.of = &r->of, .rank = i, .size = n, .member = r->member, .name = r->name, .weight = -1};
-        for (int m = 0; m < n; m++) {
-            r->member[m] = m;
-            snprintf(r->name[m], CLEF__RANK_NAME, "rank %d (host)", m);
-        }
-        r->seed = seed;
-        r->trial = trial;
-        r->size = n;
-    }
-    return hub;
-}
-
-static void run_all(int n, rank_fn *fn) {
-    running = fn;
-    for (int i = 0; i < n; i++)
-        if (pthread_create(&ranks[i].thread, NULL, run_rank, &ranks[i]) != 0) perror("pthread_create"), exit(1);
-    for (int i = 0; i < n; i++) pthread_join(ranks[i].thread, NULL);
-}
-
-static void with_ranks(int n, bool shares, double timeout, uint64_t seed, int trial, rank_fn *fn) {
-    clef__hub *hub = open_ranks(n, shares, timeout, seed, trial);
-    run_all(n, fn);
-    clef__hub_close(hub);
-}
+enum { BIG = 40007 };
 
 static uint64_t mix(uint64_t z) { /* splitmix64 */
     z += 0x9e3779b97f4a7c15u;
@@ -118,11 +44,6 @@ static int32_t wanted(const clef__meeting *m, const clef_group *g, uint64_t at, 
 static int64_t out_elements(const clef__meeting *m, const clef_group *g) {
     if (m->kind == CLEF__MEET_BARRIER) return 0;
     return m->kind == CLEF__MEET_REDUCE_SCATTER ? m->n / g->size : m->kind == CLEF__MEET_ALL_GATHER ? m->n * g->size : m->n;
-}
-
-static clef_status meet(rank *r, const clef_group *g, clef__meeting *m) {
-    r->status = clef__meet(g, m, r->line);
-    return r->status;
 }
 
 /* Where element i of a row-major [2,3,n] lies when its dimensions lie in this order in memory. */
@@ -283,13 +204,11 @@ static void reduction(clef__meeting *m, clef_group *g) { (void)g, m->reduction =
 static void dtype(clef__meeting *m, clef_group *g) { (void)g, m->dtype = CLEF_I32; }
 static void shape(clef__meeting *m, clef_group *g) { (void)g, m->shape = (clef_shape){1, {m->n}}; }
 static void elements(clef__meeting *m, clef_group *g) { (void)g, m->n -= 4; }
-static void names(clef__meeting *m, clef_group *g) { (void)g, m->names = 99; }
-static void barrier(clef__meeting *m, clef_group *g) { (void)g, m->kind = CLEF__MEET_BARRIER; }
-static void sends(clef__meeting *m, clef_group *g) {
-    (void)g;
-    m->kind = CLEF__MEET_SEND;
-    m->peer = 0;
+static void names(clef__meeting *m, clef_group *g) {
+    static const clef__subject other = {.hash = 99};
+    (void)g, m->subject = &other;
 }
+static void barrier(clef__meeting *m, clef_group *g) { (void)g, m->kind = CLEF__MEET_BARRIER; }
 static void receives(clef__meeting *m, clef_group *g) {
     (void)g;
     m->kind = CLEF__MEET_RECV;
@@ -313,7 +232,6 @@ static const difference differences[] = {
      "differently",
      names},
     {"rank 0 (host) does all_reduce number 7 of f32 [N,4], rank 1 (host) does barrier number 7", barrier},
-    {"rank 0 (host) does all_reduce number 7 of f32 [N,4], rank 1 (host) does send number 7 of f32 [N,4] to rank 0", sends},
     {"rank 0 (host) does all_reduce number 7 of f32 [N,4], rank 1 (host) does recv number 7 of f32 [N,4] from rank 0", receives},
     {"rank 0 (host) does all_reduce number 7 of f32 [N,4] in the group 0000 of ranks ALL, "
      "rank 1 (host) does all_reduce number 7 of f32 [N,4] in the group abcd of ranks ALL",
@@ -341,8 +259,7 @@ static void differ(rank *r) {
     clef__meeting m = usual(r, CLEF__MEET_ALL_REDUCE, differing_size), next = m;
     clef_group g = r->all;
     if (r->all.rank == 1) differences[r->trial].change(&m, &g);
-    bool sent = differences[r->trial].change == sends; /* others may meet the sender's next before they are told */
-    while (meet(r, &g, &m) == CLEF_OK && sent) g = r->all, m = next;
+    meet(r, &g, &m);
     char first[CLEF_TRANSPORT_LINE];
     snprintf(first, sizeof first, "%s", r->line);
     EXPECT(meet(r, &r->all, &next) == CLEF_GROUP && strcmp(first, r->line) == 0,
@@ -369,12 +286,6 @@ static void other_message(rank *r) {
     if (meet(r, &r->all, &m) != CLEF_OK) return;
     clef__meeting after = usual(r, CLEF__MEET_BARRIER, 0);
     meet(r, &r->all, &after);
-}
-
-static void expect_on_all(int n, clef_status status, const char *line) {
-    for (int i = 0; i < n; i++)
-        EXPECT(ranks[i].status == status && strcmp(ranks[i].line, line) == 0, "rank %d: status %d, %s\n    wanted: %s", i,
-               (int)ranks[i].status, ranks[i].line, line);
 }
 
 /* ---- failures at each step ---- */
@@ -478,16 +389,8 @@ static void without_memory(bool shares) {
     clef_set_allocator(NULL);
 }
 
-static void hang(int signal) {
-    (void)signal;
-    static const char text[] = "FAILED: hangs\n";
-    if (write(1, text, sizeof text - 1) < 0) _exit(2);
-    _exit(1);
-}
-
 int main(void) {
-    signal(SIGALRM, hang);
-    alarm(400);
+    watch_for_hangs(400);
     uint64_t seed = getenv("CLEF_SEED") ? strtoull(getenv("CLEF_SEED"), NULL, 10) : 1;
     for (int shares = 0; shares < 2; shares++) {
         for (int n = 1; n <= MOST; n++) {

@@ -159,6 +159,21 @@ static void check_absence(void) {
     }
 }
 
+/* The last rank sends what nobody asks for: the first is told at its end, the others end well. */
+static clef_status sends_unasked(clef_context *ctx, clef_group *all, void *user) {
+    (void)user;
+    clef_tensor *x = clef_ones(ctx, CLEF_SHAPE(4), CLEF_F32);
+    if (clef_group_rank(all) == clef_group_size(all) - 1) clef_send(x, all, 0);
+    return clef_error_status(ctx);
+}
+
+static void check_unasked(void) {
+    clef_clear_error(NULL);
+    clef_status status = clef_run_mpi_with(&(clef_mpi_options){.devices = "0"}, sends_unasked, NULL);
+    bool told = status == CLEF_GROUP && strstr(clef_error(NULL), "a message that it never received");
+    CHECK(rank ? status == CLEF_OK : told, "%s: %s", clef_status_name(status), clef_error(NULL));
+}
+
 /* Nobody waits in vain for a rank that has no device. */
 static clef_status never(clef_context *ctx, clef_group *all, void *user) {
     (void)ctx;
@@ -228,6 +243,7 @@ int main(void) {
         check_same_bits();
         check_failures();
         check_absence();
+        if (size > 1) check_unasked();
         check_openings();
         check_communicators();
         check_threads();

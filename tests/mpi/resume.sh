@@ -1,0 +1,95 @@
+#!/bin/sh
+# resume.sh MPIEXEC PROGRAM: training runs of 1, 2 and 4 ranks, one of which is killed at a random moment, CLEF_KILLS (6) times in all.  The others
+# end within 10 s with a line that names it, no process is left, and the run goes on from the last whole checkpoint, with another number of
+# ranks, killed again or not, until it is done: with the bits of a run that nobody killed.  Ranks are processes of MPI, and threads of
+# one process, which is killed whole.
+mpiexec=$1 program=$2
+steps=${CLEF_STEPS:-40} limit=60
+[ -n "$mpiexec" ] && command -v "$mpiexec" >/dev/null 2>&1 || {
+    echo "skipped: no MPI (packages libopenmpi-dev openmpi-bin, before the build is configured)"
+    exit 77
+}
+case $("$mpiexec" --version 2>&1) in
+*"Open MPI"* | *OpenRTE*) usual="--allow-run-as-root --oversubscribe --bind-to none" lasting=--enable-recovery ;;
+*) usual= lasting= ;;
+esac
+folder=$(mktemp -d) || exit 1
+trap 'rm -rf "$folder"' EXIT
+status=0 kills=0 ended=0 resumed=0 slowest=0
+fail() {
+    echo "resume: kill $kills, $ranks ranks by $way, victim $victim after $moment ms: $1" >&2
+    cat "$folder/out" >&2
+    status=1
+}
+
+# Processes of this run that are still there, zombies not counted, after 10 s at most.
+left() {
+    for wait in 1 2 3 4 5 6 7 8 9 10; do
+        alive=
+        for pid in $(ls "$folder/pids"); do
+            state=$(sed -n 's/^State:[^A-Z]*\([A-Z]\).*/\1/p' "/proc/$pid/status" 2>/dev/null)
+            case $state in '' | Z) ;; *) alive="$alive $pid" ;; esac
+        done
+        [ -n "$alive" ] || return
+        sleep 1
+    done
+    echo "$alive"
+}
+
+draw() { od -An -N4 -tu4 /dev/urandom | tr -d ' '; }
+now() { date +%s%N | cut -c 1-13; }
+
+# run RANKS WAY VICTIM MILLISECONDS: one run; its exit code.
+run() {
+    rm -rf "$folder/pids" && mkdir "$folder/pids"
+    if [ "$2" = threads ]; then
+        devices=$(echo "0,0,0,0" | cut -c 1-$((2 * $1 - 1)))
+        CLEF_RANKS=$devices timeout -k 5 $limit "$program" "$folder" "$steps" "$3" "$4" "$folder/result" >"$folder/out" 2>&1
+    else
+        # shellcheck disable=SC2086
+        timeout -k 5 $limit "$mpiexec" $usual $lasting -n "$1" "$program" "$folder" "$steps" "$3" "$4" "$folder/result" >"$folder/out" 2>&1
+    fi
+}
+
+way=threads ranks=1 victim=-1 moment=0
+run 1 threads -1 0
+code=$?
+grep -q 'no OpenCL device' "$folder/out" && { echo "skipped: no OpenCL device"; exit 77; }
+[ $code -eq 0 ] || { fail "the run that nobody kills failed"; exit 1; }
+mv "$folder/result" "$folder/wanted"
+
+while [ $kills -lt "${CLEF_KILLS:-6}" ]; do
+    rm -f "$folder/last.ckpt" "$folder/result"
+    ranks=$((1 << $(draw) % 3)) finished=
+    while [ -z "$finished" ]; do
+        way=mpi
+        [ $(($(draw) % 3)) -eq 0 ] && way=threads
+        victim=$(($(draw) % ranks)) moment=$(($(draw) % 600))
+        [ $kills -lt "${CLEF_KILLS:-6}" ] || victim=-1
+        rm -f "$folder/killed"
+        run $ranks $way "$victim" $moment
+        code=$?
+        took=0
+        [ -e "$folder/killed" ] && took=$(($(now) - $(stat -c %.3Y "$folder/killed" | tr -d .)))
+        [ $code -ne 124 ] && [ $code -ne 137 ] || [ $way = threads ] || fail "it hangs"
+        remaining=$(left)
+        [ -z "$remaining" ] || { fail "processes are left: $remaining"; kill -9 $remaining; }
+        if grep -q '^resumed after' "$folder/out"; then resumed=$((resumed + 1)); fi
+        if [ -e "$folder/result" ]; then # mpirun's own code says nothing once it goes on without a process
+            finished=1
+            cmp -s "$folder/wanted" "$folder/result" || { fail "other bits at the end"; diff "$folder/wanted" "$folder/result" >&2; }
+        else
+            kills=$((kills + 1))
+            [ "$victim" -ge 0 ] || { fail "a run that nobody killed failed"; break; }
+            if [ $way = threads ] || [ -z "$lasting" ] || [ "$(grep -c "^ended: .*rank $victim (" "$folder/out")" -eq $((ranks - 1)) ]; then
+                ended=$((ended + 1))
+            else
+                fail "not all others name rank $victim"
+            fi
+            [ $took -le $((slowest)) ] || slowest=$took
+        fi
+        case $ranks in 1) ranks=2 ;; 2) ranks=$((1 + 3 * ($(draw) % 2))) ;; *) ranks=2 ;; esac # 1→2, 2→1 or 4, 4→2
+    done
+done
+echo "resume: $kills kills, $ended clear endings, the slowest ${slowest} ms after the kill; $resumed resumes"
+exit $status
