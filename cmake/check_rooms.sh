@@ -25,8 +25,9 @@ allowed() {
     optim) echo nn group ops $plan graph runtime ;;
     data) echo group ops $plan graph runtime ;;
     io) echo optim data group ops nn $plan graph runtime ;;
+    text) echo io data group ops nn optim $plan graph runtime ;;
     parallel) echo nn optim data io group ops $plan graph runtime ;;
-    train) echo parallel nn optim data io group ops $plan graph runtime ;;
+    train) echo parallel nn optim data io text group ops $plan graph runtime ;;
     tools | mpi) echo ;; # programs and libraries of their own
     *) return 1 ;;
     esac

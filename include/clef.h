@@ -12,6 +12,7 @@
 #include "clef/data.h"
 #include "clef/parallel.h"
 #include "clef/io.h"
+#include "clef/text.h"
 #include "clef/parallel.h"
 #include "clef/train.h"
 #include "clef/tune.h"

@@ -50,11 +50,16 @@ typedef struct clef_field {
     clef_dtype dtype;
     const void *data; /* n × numel(shape) elements, copied; not looked at where a callback provides them */
     bool target;
-    int64_t classes; /* of a target of shape CLEF_SCALAR in i64, i32 or u8: it is a class below this; 0: as high as data goes */
+    int64_t
+        classes; /* of a target in i64, i32 or u8: its elements are classes below this.  0: as high as data goes, if of shape CLEF_SCALAR,
+                        else numbers that are no classes */
 } clef_field;
+/* In a target of classes with a shape: here no answer is wanted. */
+enum { CLEF_NO_TARGET = -100 };
 /* Items with any inputs and targets: sequences of whole numbers, several inputs, targets of any shape and dtype.  Batches have the
-   inputs and the targets in the order of their fields.  The first target's classes are the dataset's, and the first f32 input is what
-   a loader augments and normalises.  CLEF_INVALID for a field that cannot be, or without an input; CLEF_MEMORY.
+   inputs and the targets in the order of their fields.  The first target's classes are the dataset's: a target [t] with classes is a sequence
+   of them, which clef_fit and clef_evaluate score with outputs [b,t,classes], and which CLEF_NO_TARGET leaves out.  The first f32 input is
+   what a loader augments and normalises.  CLEF_INVALID for a field that cannot be, or without an input; CLEF_MEMORY.
        clef_field fields[] = {{"words", CLEF_SHAPE(20), CLEF_I64, words}, {"label", CLEF_SCALAR, CLEF_U8, labels, .target = true}};
        clef_dataset *data = clef_dataset_fields(ctx, fields, 2, n);  */
 CLEF_API clef_dataset *clef_dataset_fields(clef_context *ctx, const clef_field *fields, int n_fields, int64_t n);

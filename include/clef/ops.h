@@ -287,17 +287,19 @@ typedef struct clef_loss_options {
     double label_smoothing; /* cross_entropy: in [0,1) */
     bool has_ignore_index;  /* cross_entropy, nll: targets equal to ignore_index count for nothing */
     int64_t ignore_index;
-    double delta; /* huber: 0: 1 */
+    double delta;      /* huber: 0: 1 */
+    bool classes_last; /* cross_entropy, nll: classes are the last dimension of logits [n,...,c], as of language models */
 } clef_loss_options;
 /* Any of these losses, or one of your own. */
 typedef clef_tensor *(*clef_loss_fn)(clef_tensor *output, clef_tensor *target, const clef_loss_options *options);
 /* Of logits [n,c,...] with p = softmax over dimension 1, and
      class indices t [n,...] (whole numbers): -(1-ε)·log p[t] - ε·(Σ over k of log p[k])/c;
      probabilities q [n,c,...] (floats):      -Σ over k of ((1-ε)·q[k] + ε/c)·log p[k]; nothing is ignored;
-   where ε is label_smoothing.
+   where ε is label_smoothing; with classes_last of logits [n,...,c] in the same way.
    The mean is over the n·… targets that are not ignored.  An index outside 0 … c-1 that is not ignored gives
    NaN.  CLEF_SHAPE if target fits neither form.  Smoothing: Szegedy et al., 2016.
-       clef_tensor *loss = clef_cross_entropy(clef_forward(net, b.x), b.y, NULL);  */
+       clef_tensor *loss = clef_cross_entropy(clef_forward(net, b.x), b.y, NULL);
+       clef_cross_entropy(logits, next, &(clef_loss_options){.classes_last = true})   [b,t,v] and [b,t]  */
 CLEF_API clef_tensor *clef_cross_entropy(clef_tensor *logits, clef_tensor *target, const clef_loss_options *options);
 /* -log_probs[t] for log_probs [n,c,...] (of clef_log_softmax, say) and class indices t [n,...]; as
    clef_cross_entropy, without smoothing. */

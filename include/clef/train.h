@@ -77,7 +77,8 @@ typedef struct clef_fit_options {
    belongs to the context and lives until its next fit.  The module is in training mode meanwhile, and in its
    former mode afterwards; parts of it on which a mode was set by itself, and frozen ones, stay in theirs
    (clef/nn.h).  It is given all inputs of a batch (clef_call), and the loss its output and the batch's target, or loss_call all
-   outputs and targets.
+   outputs and targets.  The default loss of data whose targets are sequences of classes takes outputs [b,t,c] (classes_last), and
+   CLEF_NO_TARGET counts for nothing; their accuracy is the mean over items and places.
 
    Exact resuming: with checkpoint_dir and resume, a run that was killed at any moment continues from
    last.ckpt and ends with the same bits as one that was not, on the same device, driver, compute units and options
@@ -114,12 +115,15 @@ typedef struct clef_evaluation_result {
     double loss, accuracy, top_k_accuracy, seconds; /* top_k: share whose class is among k largest outputs */
     const int64_t *confusion;                       /* [classes,classes], row = truth; the context's, until the next call */
     const double *precision, *recall;               /* per class; 0 where nothing was guessed, or nothing is */
+    int64_t answers;                                /* targets that are a class: of sequences many for each item */
+    double perplexity;                              /* exp(loss) of sequences with the default loss; else NaN */
 } clef_evaluation_result;
 /* Loss (mean over the items), accuracy, top-k accuracy (k = 5) and the confusion matrix in inference mode,
    without gradients, from the loader's first batch on.  Accuracies are NaN and confusion NULL where the
    targets are no classes; confusion is NULL above CLEF_MAX_CLASSES.  loss NULL: clef_cross_entropy.  Mode and
    recording are put back.  CLEF_INVALID if the loader gives no batch, or the loss is no number because of a label
-   that is no class.  Ranks that share the loader's batches all call it; each scores its part, and all get what one rank would: sums of losses
+   that is no class.  Of sequences (targets [b,t] of classes, outputs [b,t,c]: language models) loss and accuracies are means over all targets
+   but those that are CLEF_NO_TARGET, and perplexity is exp(loss).  Ranks that share the loader's batches all call it; each scores its part, and all get what one rank would: sums of losses
    are added up in f64, counts as whole numbers.
        clef_evaluation_result r; clef_evaluate(net, tests, NULL, NULL, &r);  */
 CLEF_API clef_status clef_evaluate(clef_module *module, clef_loader *data, clef_loss_fn loss, const clef_loss_options *loss_options,

@@ -5,7 +5,7 @@
 
 /* ---- fields ---- */
 bool clef__is_class(const clef_field *field) {
-    return field->target && field->shape.rank == 0 &&
+    return field->target && (field->shape.rank == 0 || field->classes > 0) &&
            (field->dtype == CLEF_I64 || field->dtype == CLEF_I32 || field->dtype == CLEF_U8);
 }
 
@@ -76,9 +76,9 @@ static const char *wrong_field(const clef_field *f, bool arrays, int64_t n) {
     if (numel < 1 || numel > INT32_MAX) return "has a shape without elements, or of rank > 7, or of more than 2147483647 elements";
     if (clef_dtype_size(f->dtype) == 0) return "has no known dtype";
     if (arrays && !f->data && n != 0) return "has no data";
-    if (f->classes < 0 || (f->classes > 0 && !clef__is_class(f))) return "has classes, but is no target of one i64, i32 or u8";
+    if (f->classes < 0 || (f->classes > 0 && !clef__is_class(f))) return "has classes, but is no target in i64, i32 or u8";
     if (!arrays || !clef__is_class(f) || f->classes == 0) return NULL;
-    return count_classes(f->dtype, f->data, n) > f->classes ? "has a class that is not below its classes" : NULL;
+    return count_classes(f->dtype, f->data, n * numel) > f->classes ? "has a class that is not below its classes" : NULL;
 }
 
 static bool fields_fit(clef_context *ctx, const clef_field *fields, int n_fields, bool arrays, int64_t n) {

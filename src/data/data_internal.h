@@ -48,7 +48,11 @@ bool clef__cifar_unpack(clef__blob *blob, int64_t *records, clef__why *why);
 /* One block of Philox 4x32-10. */
 void clef__philox(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4]);
 /* What a block of the data room is for; part of its counter, so that streams never meet. */
-typedef enum clef__draw { CLEF__DRAW_ORDER = 0x0da7a001, CLEF__DRAW_AUGMENT = 0x0da7b000 } clef__draw;
+typedef enum clef__draw {
+    CLEF__DRAW_ORDER = 0x0da7a001,
+    CLEF__DRAW_WINDOW = 0x0da7a002,
+    CLEF__DRAW_AUGMENT = 0x0da7b000
+} clef__draw;
 /* The items of an epoch in their order: a Fisher-Yates shuffle of 0 … n-1 that depends on (seed, epoch, n). */
 void clef__order_shuffled(int64_t *order, int64_t n, uint64_t seed, uint32_t epoch);
 
@@ -78,7 +82,15 @@ typedef struct clef__field {
     size_t bytes;  /* of one item */
     uint8_t *data; /* CLEF__ARRAYS: item i begins at byte i·bytes; owned */
 } clef__field;
-typedef enum clef__dataset_kind { CLEF__BYTES, CLEF__ARRAYS, CLEF__CALLBACK, CLEF__FIELDS_CALLBACK } clef__dataset_kind;
+typedef enum clef__dataset_kind {
+    CLEF__BYTES,
+    CLEF__ARRAYS,
+    CLEF__CALLBACK,
+    CLEF__FIELDS_CALLBACK,
+    CLEF__DRAWN
+} clef__dataset_kind;
+/* As clef_fetch_fields_fn, of items that may be others in each epoch. */
+typedef bool (*clef__draw_fn)(const void *user, int64_t i, uint32_t epoch, void *const *out);
 
 struct clef_dataset {
     clef_context *ctx;
@@ -103,6 +115,7 @@ struct clef_dataset {
     clef_fetch_fn fetch;
     clef_fetch_fields_fn fetch_fields;
     void *user;
+    clef__draw_fn draw; /* CLEF__DRAWN: of memory[0] */
 };
 
 /* A dataset in the context's list without fields; NULL after clef__fail. */
@@ -112,15 +125,15 @@ clef_dataset *clef__dataset_new(clef_context *ctx, const char *origin, clef__dat
                                 int64_t classes);
 /* Adds a field with a copy of its data, where it has some; after clef__fail false, and the dataset is empty. */
 bool clef__dataset_add(clef_dataset *data, const clef_field *field);
-/* Is it a class number: a whole number for each item? */
+/* Are its elements classes: whole numbers, one for each item or, where the field says how many classes there are, of any shape? */
 bool clef__is_class(const clef_field *field);
 /* Element i of an array of whole numbers. */
 int64_t clef__whole_at(clef_dtype dtype, const void *data, int64_t i);
 /* Is it one of the two?  False after clef__fail. */
 bool clef__is_split(clef_context *ctx, const char *origin, clef_split_name split);
-/* Item i (images after × scale) into out[field]; NULL: not wanted, which a fields callback never sees.  False: a callback refused or
-   gave a class out of range. */
-bool clef__dataset_fetch(const clef_dataset *data, int64_t i, void *const *out);
+/* Item i of an epoch (images after × scale) into out[field]; NULL: not wanted, which a fields callback never sees.  False: a callback
+   refused or gave a class out of range. */
+bool clef__dataset_fetch(const clef_dataset *data, int64_t i, uint32_t epoch, void *const *out);
 
 /* dir, or $CLEF_DATA/name when dir is NULL, as a new string; NULL after clef__fail. */
 char *clef__data_folder(clef_context *ctx, const char *dir, const char *name);

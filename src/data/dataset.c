@@ -151,11 +151,15 @@ const char *clef_dataset_class_name(const clef_dataset *data, int64_t c) {
 }
 
 /* Are the class numbers that callbacks give in range? */
-static bool class_fits(const clef_dataset *data, const void *label) {
-    return data->classes == 0 || clef__whole_at(data->field[data->label].dtype, label, 0) < data->classes;
+static bool classes_fit(const clef_dataset *data, const void *labels) {
+    if (data->classes == 0) return true;
+    const clef__field *f = &data->field[data->label];
+    int64_t n = clef_shape_numel(f->shape), k = 0;
+    while (k < n && clef__whole_at(f->dtype, labels, k) < data->classes) k++;
+    return k == n;
 }
 
-bool clef__dataset_fetch(const clef_dataset *data, int64_t i, void *const *out) {
+bool clef__dataset_fetch(const clef_dataset *data, int64_t i, uint32_t epoch, void *const *out) {
     int64_t class_number = 0, *y = data->n_fields > 1 && out[1] ? out[1] : &class_number;
     switch (data->kind) {
     case CLEF__BYTES: {
@@ -168,9 +172,10 @@ bool clef__dataset_fetch(const clef_dataset *data, int64_t i, void *const *out) 
         for (int f = 0; f < data->n_fields; f++)
             if (out[f]) memcpy(out[f], data->field[f].data + (size_t)i * data->field[f].bytes, data->field[f].bytes);
         return true;
-    case CLEF__CALLBACK: *y = 0; return data->fetch(data->user, i, out[0], y) && class_fits(data, y);
+    case CLEF__CALLBACK: *y = 0; return data->fetch(data->user, i, out[0], y) && classes_fit(data, y);
     case CLEF__FIELDS_CALLBACK:
-        return data->fetch_fields(data->user, i, out) && class_fits(data, data->classes ? out[data->label] : NULL);
+        return data->fetch_fields(data->user, i, out) && classes_fit(data, data->classes ? out[data->label] : NULL);
+    case CLEF__DRAWN: return data->draw(data->memory[0], i, epoch, out);
     }
     return false;
 }
@@ -179,7 +184,7 @@ static clef_status get(clef_dataset *data, int64_t i, void *const *out, bool com
     if (!complete || i < 0 || i >= data->size)
         return clef__fail(data->ctx, CLEF_INVALID, "%s: item %lld of %lld into %s", data->origin, (long long)i,
                           (long long)data->size, complete ? "memory" : "NULL");
-    if (clef__dataset_fetch(data, i, out)) return CLEF_OK;
+    if (clef__dataset_fetch(data, i, 0, out)) return CLEF_OK;
     return clef__fail(data->ctx, CLEF_IO, "%s: the callback failed for item %lld or gave a class of %lld or more", data->origin,
                       (long long)i, (long long)data->classes);
 }
@@ -187,7 +192,7 @@ static clef_status get(clef_dataset *data, int64_t i, void *const *out, bool com
 clef_status clef_dataset_get(clef_dataset *data, int64_t i, float *x, int64_t *y) {
     if (!data) return CLEF_INVALID;
     const clef__field *f = data->field;
-    bool two = data->n_fields == 2 && f[1].target && data->kind != CLEF__FIELDS_CALLBACK;
+    bool two = data->n_fields == 2 && f[1].target && data->kind != CLEF__FIELDS_CALLBACK; /* which wants all fields */
     bool labelled = two && f[1].dtype == CLEF_I64 && f[1].shape.rank == 0;
     if (data->image != 0 || !(data->n_fields == 1 || labelled || (two && f[1].dtype == CLEF_F32)))
         return clef__fail(data->ctx, CLEF_DTYPE, "%s: its items are not an f32 x and a y; read them with clef_dataset_get_fields",

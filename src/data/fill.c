@@ -65,7 +65,7 @@ static bool fill_item(const clef__filler *f, int64_t i, uint32_t epoch, float *s
         *(int64_t *)out[1] = data->labels[(size_t)i * data->label_stride];
         return true;
     }
-    if (!clef__dataset_fetch(data, i, out)) return false;
+    if (!clef__dataset_fetch(data, i, epoch, out)) return false;
     if (f->augments) {
         clef__change change = clef__augment_draw(&f->augment, f->seed, epoch, i, data->height, data->width);
         clef__augment_apply(&change, data->channels, data->height, data->width, out[data->image], scratch);

@@ -52,9 +52,17 @@ static clef_tensor *picked_loss(clef_tensor *log_probs, clef_tensor *target, con
     return clef__finish_class_losses(each, target, shape.dim[1], o);
 }
 
+clef_tensor *clef__classes_second(clef_tensor *x) {
+    int order[CLEF_MAX_RANK] = {0}, rank = clef_tensor_shape(x).rank;
+    for (int d = 2; d < rank; d++) order[d] = d - 1;
+    order[1] = rank - 1;
+    return rank > 2 ? clef_permute(x, order) : x;
+}
+
 clef_tensor *clef_nll_loss(clef_tensor *log_probs, clef_tensor *target, const clef_loss_options *options) {
     clef_loss_options o = options_or_default(options);
     if (!CLEF__GIVEN("nll_loss", "log_probs target", log_probs, target)) return NULL;
+    if (o.classes_last) log_probs = clef__classes_second(log_probs);
     if (clef__is_float(clef_tensor_dtype(target)) || !clef__is_class_shape(clef_tensor_shape(log_probs), clef_tensor_shape(target)))
         return refuse_target("nll_loss", log_probs, target);
     return picked_loss(clef__to_wide(log_probs), target, &o);
@@ -75,8 +83,10 @@ clef_tensor *clef_cross_entropy(clef_tensor *logits, clef_tensor *target, const 
     if (!(o.label_smoothing >= 0 && o.label_smoothing < 1))
         return clef__refuse(clef_tensor_context(logits), "cross_entropy", CLEF_INVALID, "label_smoothing = %g is not in [0,1)",
                             o.label_smoothing);
-    clef_shape shape = clef_tensor_shape(logits), other = clef_tensor_shape(target);
     bool probabilities = clef__is_float(clef_tensor_dtype(target));
+    if (o.classes_last && probabilities) target = clef__classes_second(target);
+    if (o.classes_last) logits = clef__classes_second(logits);
+    clef_shape shape = clef_tensor_shape(logits), other = clef_tensor_shape(target);
     if (shape.rank < 2 || (probabilities ? !clef_shape_equal(shape, other) : !clef__is_class_shape(shape, other)))
         return refuse_target("cross_entropy", logits, target);
     if (probabilities) return probability_loss(clef_log_softmax(clef__to_wide(logits), 1), target, &o);

@@ -93,6 +93,8 @@ clef_tensor *clef__batch_norm(clef_tensor *x, const clef__batch_norm_tensors *t,
 /* ---- what losses build on (softmax.c) ---- */
 /* Is target x's shape without dimension 1? */
 bool clef__is_class_shape(clef_shape x, clef_shape target);
+/* Brings the last dimension to place 1, where the losses have classes; nothing is copied. */
+clef_tensor *clef__classes_second(clef_tensor *x);
 
 /* -log softmax(x)[target] along dimension 1, smoothed, of x [n,c,...] with whole-number targets [n,...]: each of the losses, in
    f32 (f64 for f64).  0 where the target is `ignored` (and `ignores` is set), NaN where it is no class. */

@@ -47,8 +47,9 @@ clef_tensor *clef_parallel_cross_entropy(clef_tensor *logits, clef_tensor *targe
     clef_loss_options o = options ? *options : (clef_loss_options){0};
     if (!CLEF__GIVEN("parallel_cross_entropy", "logits target", logits, target)) return NULL;
     clef_context *ctx = clef_tensor_context(logits);
-    clef_shape shape = clef_tensor_shape(logits), other = clef_tensor_shape(target);
     if (clef_group_size(group) == 1) return clef_cross_entropy(logits, target, options);
+    if (o.classes_last) logits = clef__classes_second(logits);
+    clef_shape shape = clef_tensor_shape(logits), other = clef_tensor_shape(target);
     if (!(o.label_smoothing >= 0 && o.label_smoothing < 1))
         return clef__refuse(ctx, "parallel_cross_entropy", CLEF_INVALID, "label_smoothing = %g is not in [0,1)", o.label_smoothing);
     if (clef__is_float(clef_tensor_dtype(target)))

@@ -47,6 +47,7 @@ typedef enum clef__room {
     CLEF__ROOM_OPTIM,
     CLEF__ROOM_DATA,
     CLEF__ROOM_IO,
+    CLEF__ROOM_TEXT,
     CLEF__ROOM_PARALLEL,
     CLEF__ROOM_TRAIN,
     CLEF__ROOMS

@@ -62,7 +62,8 @@ static void look_at_output(void *user, const clef__run *run) {
 static void look_at_loss(const clef__fit *f, const clef_batch *batch, clef_tensor *const *outputs, verdict *v) {
     clef__bad_label bad;
     double items;
-    if (!f->loss.call && clef__find_bad_label(outputs[0], batch->y, f->o->loss_options, &bad)) {
+    clef_loss_options options = clef__loss_options(&f->loss);
+    if (!f->loss.call && clef__find_bad_label(outputs[0], batch->y, &options, &bad)) {
         snprintf(v->fact, sizeof v->fact, "label %lld of its item %lld " CLEF__BAD_LABEL, (long long)bad.label,
                  (long long)(clef__share_of(f->ctx).first + bad.item), (long long)bad.classes, (long long)bad.classes - 1);
         v->weight = CULPRIT;

@@ -60,8 +60,8 @@ static clef_status train_batch(clef__fit *f, const clef_batch *batch) {
     clef_status status = clef__batch_outputs(&f->loss, f->module, batch, output);
     clef_tensor *loss = status ? NULL : clef__batch_loss(&f->loss, output, batch, &weight);
     if (!loss) return clef_error_status(f->ctx);
-    bool single = f->loss.n_outputs == 1 && batch->n_targets == 1;
-    clef_tensor *finite = clef__meters_add(&f->meters, single ? output[0] : NULL, batch->y, loss, weight);
+    clef__answers answers = clef__answers_of(&f->loss, output, batch);
+    clef_tensor *finite = clef__meters_add(&f->meters, &answers, loss, weight);
     if (!finite) return clef_error_status(f->ctx);
     status = clef_backward(part_of_step(f, batch, loss, accumulate));
     if (status) return status;

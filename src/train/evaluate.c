@@ -9,22 +9,23 @@
 #include "clef/pointwise.h"
 #include <math.h>
 
-/* A batch whose outputs are queued but not yet looked at. */
+/* A batch whose outputs are queued but not yet looked at: logits, or for sequences, which have many, what is counted of them. */
 typedef struct pending_batch {
-    clef_tensor *output, *target;
-    int64_t size, classes;
+    clef_tensor *output, *guess, *in_top, *target;
+    int64_t size, classes; /* size: answers */
 } pending_batch;
 
 typedef struct evaluation {
     clef_context *ctx;
     clef__meters meters;
-    clef_group *group; /* that shares the loader's batches; NULL: one rank */
-    int64_t *confusion, classes, items, right, among_top;
-    bool has_classes;
+    clef_group *group;                                             /* that shares the loader's batches; NULL: one rank */
+    int64_t *confusion, classes, items, answers, right, among_top; /* answers: targets that are a class */
+    bool has_classes, sequences;
     int top;
     float *logits; /* room for one batch on the host */
-    int64_t *truth;
-    size_t logits_size, truth_size;
+    int64_t *truth, *guess;
+    uint8_t *in_top;
+    size_t logits_size, truth_size, guess_size, in_top_size;
 } evaluation;
 
 static bool grow(void **memory, size_t *size, size_t wanted) {
@@ -52,43 +53,74 @@ static bool in_top(const float *x, int64_t n, int64_t c, int top) {
     return above < top;
 }
 
+/* Reads an array, once there is room for it. */
+static clef_status read_into(evaluation *e, clef_tensor *from, void **memory, size_t *size) {
+    size_t bytes = (size_t)clef_numel(from) * clef_dtype_size(clef_tensor_dtype(from));
+    if (!grow(memory, size, bytes))
+        return clef__fail(e->ctx, CLEF_MEMORY, "evaluate: no memory for the %zu bytes of a batch's answers", bytes);
+    return clef_read(from, *memory, bytes);
+}
+
+static clef_status read_batch(evaluation *e, const pending_batch *p) {
+    clef_status status = read_into(e, p->target, (void **)&e->truth, &e->truth_size);
+    if (!status && p->output) return read_into(e, p->output, (void **)&e->logits, &e->logits_size);
+    if (!status) status = read_into(e, p->guess, (void **)&e->guess, &e->guess_size);
+    return status ? status : read_into(e, p->in_top, (void **)&e->in_top, &e->in_top_size);
+}
+
 static clef_status count_batch(evaluation *e, const pending_batch *p) {
-    size_t logits = (size_t)(p->size * p->classes) * sizeof(float), truth = (size_t)p->size * sizeof(int64_t);
-    if (!grow((void **)&e->logits, &e->logits_size, logits) || !grow((void **)&e->truth, &e->truth_size, truth))
-        return clef__fail(e->ctx, CLEF_MEMORY, "evaluate: no memory for a batch of %lld items", (long long)p->size);
-    clef_status status = clef_read(p->output, e->logits, logits);
-    if (!status) status = clef_read(p->target, e->truth, truth);
+    clef_status status = read_batch(e, p);
     for (int64_t i = 0; i < p->size && !status; i++) {
-        const float *x = e->logits + i * p->classes;
-        int64_t guess = argmax(x, p->classes), y = e->truth[i];
+        const float *x = p->output ? e->logits + i * p->classes : NULL;
+        int64_t y = e->truth[i], guess = x ? argmax(x, p->classes) : e->guess[i];
         if (y < 0 || y >= p->classes) continue;
+        e->answers++;
         e->right += guess == y;
-        e->among_top += in_top(x, p->classes, y, e->top);
+        e->among_top += x ? in_top(x, p->classes, y, e->top) : e->in_top[i];
         if (e->confusion && y < e->classes && guess < e->classes) e->confusion[y * e->classes + guess]++;
     }
     return status;
 }
 
+/* in_top on the device, of x [n,c] and classes y [n]; NaN is above nothing and below nothing, here too. */
+static clef_tensor *among_top(clef_tensor *x, clef_tensor *y, int top) {
+    clef_shape shape = clef_tensor_shape(x);
+    y = clef_reshape(clef_clamp(y, 0, (double)(shape.dim[1] - 1)), CLEF_SHAPE(shape.dim[0], 1));
+    clef_tensor *own = clef_gather(x, 1, y), *k = clef_arange(clef_tensor_context(x), 0, (double)shape.dim[1], 1, CLEF_I64);
+    k = clef_reshape(clef_to_device(k, clef_tensor_device(x)), CLEF_SHAPE(1, shape.dim[1]));
+    clef_tensor *above = clef_logical_or(clef_gt(x, own), clef_logical_and(clef_eq(x, own), clef_lt(k, y)));
+    clef_tensor *n_above = clef_sum(clef_to(above, CLEF_I64), (int[]){1}, 1, true);
+    return clef_logical_and(clef_lt_scalar(n_above, top), clef_eq(own, own));
+}
+
+/* What is to be read of a batch. */
+static void queue_answers(const evaluation *e, const clef__answers *a, pending_batch *p) {
+    p->size = clef_tensor_shape(a->output).dim[0];
+    p->classes = clef_tensor_shape(a->output).dim[1];
+    p->target = clef_to(a->target, CLEF_I64);
+    if (!e->sequences) {
+        p->output = clef_to(a->output, CLEF_F32);
+        return;
+    }
+    p->guess = clef_argmax(a->output, 1, false);
+    p->in_top = among_top(a->output, clef_to_device(p->target, clef_tensor_device(a->output)), e->top);
+}
+
 static clef_status queue_batch(evaluation *e, clef_module *module, const clef_batch *batch, const clef__loss *loss,
                                pending_batch *p) {
     double weight;
-    clef_tensor *outputs[CLEF_CALL_MOST], *output = NULL;
+    clef_tensor *outputs[CLEF_CALL_MOST];
     clef_status status = clef__batch_outputs(loss, module, batch, outputs);
     clef_tensor *value = status ? NULL : clef__batch_loss(loss, outputs, batch, &weight);
     if (!value) return clef_error_status(e->ctx);
-    if (loss->n_outputs == 1 && batch->n_targets == 1) output = outputs[0];
     status = clef__meters_follow(&e->meters, value);
     if (!status && weight > 0) status = clef_assign(e->meters.loss, clef_add(e->meters.loss, clef_mul_scalar(value, weight)));
     *p = (pending_batch){0};
-    e->has_classes = clef__has_classes(output, batch->y);
-    if (e->has_classes) {
-        p->size = batch->size;
-        p->output = clef_to(output, CLEF_F32);
-        p->target = clef_to(batch->y, CLEF_I64);
-        p->classes = clef_tensor_shape(output).dim[1];
-    }
-    clef_tensor *wanted[] = {e->meters.loss, p->output, p->target};
-    return status ? status : clef_eval_all(wanted, e->has_classes ? 3 : 1);
+    clef__answers answers = clef__answers_of(loss, outputs, batch);
+    e->has_classes = answers.output != NULL;
+    if (e->has_classes) queue_answers(e, &answers, p);
+    clef_tensor *wanted[] = {e->meters.loss, p->target, p->output ? p->output : p->guess, p->in_top};
+    return status ? status : clef_eval_all(wanted, !e->has_classes ? 1 : p->in_top ? 4 : 3);
 }
 
 static clef_status over_batches(evaluation *e, clef_module *module, clef_loader *loader, const clef__loss *loss) {
@@ -108,7 +140,7 @@ static clef_status over_batches(evaluation *e, clef_module *module, clef_loader 
 /* ---- the ranks that share the batches: each scored its part ---- */
 typedef struct part {
     double loss;
-    int64_t right, among_top;
+    int64_t answers, right, among_top;
 } part;
 
 static clef_status no_memory(const evaluation *e) {
@@ -116,13 +148,14 @@ static clef_status no_memory(const evaluation *e) {
 }
 
 static clef_status add_parts(evaluation *e, double *loss) {
-    part own = {*loss, e->right, e->among_top}, *all = clef__calloc((size_t)clef_group_size(e->group), sizeof *all);
+    part own = {*loss, e->answers, e->right, e->among_top}, *all = clef__calloc((size_t)clef_group_size(e->group), sizeof *all);
     if (!all) return no_memory(e);
     clef_status status = clef_group_gather_bytes(e->group, &own, all, sizeof own);
     *loss = 0;
-    e->right = e->among_top = 0;
+    e->answers = e->right = e->among_top = 0;
     for (int r = 0; r < clef_group_size(e->group); r++) {
         *loss += all[r].loss;
+        e->answers += all[r].answers;
         e->right += all[r].right;
         e->among_top += all[r].among_top;
     }
@@ -150,13 +183,16 @@ static clef_status add_up(evaluation *e, double *loss) {
     return !status && e->confusion ? add_confusions(e) : status;
 }
 
-static void fill_score(const evaluation *e, double loss, clef__score *score) {
-    double items = (double)e->items;
+/* summed: the loss is a sum over answers, not over items. */
+static void fill_score(const evaluation *e, double loss, bool summed, clef__score *score) {
+    double answers = (double)(e->sequences ? e->answers : e->items);
     score->items = e->items;
+    score->answers = e->answers;
     score->classes = e->has_classes ? e->classes : 0;
-    score->loss = loss / items;
-    score->accuracy = e->has_classes ? (double)e->right / items : NAN;
-    score->top = e->has_classes ? (double)e->among_top / items : NAN;
+    score->loss = loss / (summed ? answers : (double)e->items);
+    score->perplexity = summed && e->has_classes ? exp(score->loss) : NAN;
+    score->accuracy = e->has_classes ? (double)e->right / answers : NAN;
+    score->top = e->has_classes ? (double)e->among_top / answers : NAN;
 }
 
 static clef_status rewind_loader(clef_loader *loader) {
@@ -170,43 +206,58 @@ static clef_status rewind_loader(clef_loader *loader) {
 static clef_status look_at_labels(const evaluation *e, clef_module *module, clef_loader *loader, const clef__loss *loss) {
     clef__bad_label bad;
     clef_tensor *outputs[CLEF_CALL_MOST];
+    clef_loss_options options = clef__loss_options(loss);
     int64_t items = 0;
     if (loss->call) return CLEF_OK; /* which target is a label of which output is its own affair */
     clef_status status = rewind_loader(loader);
     for (clef_batch b; !status && clef_next(loader, &b); items += clef__batch_items(e->ctx, &b)) {
         int64_t first = items + clef__share_of(e->ctx).first;
-        if (!clef__batch_outputs(loss, module, &b, outputs) && clef__find_bad_label(outputs[0], b.y, loss->options, &bad))
+        if (!clef__batch_outputs(loss, module, &b, outputs) && clef__find_bad_label(outputs[0], b.y, &options, &bad))
             status = clef__fail(e->ctx, CLEF_INVALID, "evaluate: label %lld of item %lld " CLEF__BAD_LABEL, (long long)bad.label,
                                 (long long)(first + bad.item), (long long)bad.classes, (long long)bad.classes - 1);
     }
     return clef__group_agree(e->group, status ? status : clef_error_status(e->ctx));
 }
 
-clef_status clef__score_loader(clef_module *module, clef_loader *loader, const clef__loss *loss, int top_k, int64_t *confusion,
+static void close_evaluation(evaluation *e) {
+    clef__meters_close(&e->meters);
+    clef__free(e->logits);
+    clef__free(e->truth);
+    clef__free(e->guess);
+    clef__free(e->in_top);
+}
+
+clef_status clef__score_loader(clef_module *module, clef_loader *loader, const clef__loss *of, int top_k, int64_t *confusion,
                                clef__score *score) {
     clef_context *ctx = clef_module_context(module);
+    clef__loss loss = *of;
+    clef_status status = clef__loss_check(&loss, module, loader);
+    /* Sequences may have places that do not count, so batches have means over more or less: sums are added up, of the default loss. */
+    clef_loss_options options = clef__loss_options(&loss);
+    bool summed = loss.sequences && !loss.fn && !loss.call && options.reduction == CLEF_REDUCE_MEAN;
+    if (summed) options.reduction = CLEF_REDUCE_SUM;
+    if (summed) loss.options = &options;
     evaluation e = {.ctx = ctx,
                     .group = clef_loader_group(loader),
                     .confusion = confusion,
                     .top = top_k,
+                    .sequences = loss.sequences,
                     .classes = clef_dataset_classes(clef_loader_dataset(loader))};
     clef__meter_values sums = {0};
     double start = clef__now();
     bool inference = clef__nn_inference(ctx, true), grad = clef_set_grad_enabled(ctx, false);
-    *score = (clef__score){.loss = NAN, .accuracy = NAN, .top = NAN};
-    clef_status status = clef__meters_open(&e.meters, ctx, NULL) ? rewind_loader(loader) : clef_error_status(ctx);
-    if (!status) status = over_batches(&e, module, loader, loss);
+    *score = (clef__score){.loss = NAN, .accuracy = NAN, .top = NAN, .perplexity = NAN};
+    if (!status) status = clef__meters_open(&e.meters, ctx, NULL) ? rewind_loader(loader) : clef_error_status(ctx);
+    if (!status) status = over_batches(&e, module, loader, &loss);
     if (!status && e.items == 0) status = clef__fail(ctx, CLEF_INVALID, "evaluate: the loader gives no batch");
     if (!status) status = clef__meters_read(&e.meters, &sums);
     double total = sums.loss;
     if (!status) status = add_up(&e, &total);
-    if (!status && !isfinite(total)) status = look_at_labels(&e, module, loader, loss);
-    if (!status) fill_score(&e, total, score);
+    if (!status && !isfinite(total)) status = look_at_labels(&e, module, loader, &loss);
+    if (!status) fill_score(&e, total, summed, score);
     clef__nn_inference(ctx, inference);
     clef_set_grad_enabled(ctx, grad);
-    clef__meters_close(&e.meters);
-    clef__free(e.logits);
-    clef__free(e.truth);
+    close_evaluation(&e);
     score->seconds = clef__now() - start;
     return status;
 }
@@ -266,6 +317,8 @@ static void fill_result(const clef__train_room *room, const clef__score *score, 
                                        .loss = score->loss,
                                        .accuracy = score->accuracy,
                                        .top_k = top_k,
+                                       .answers = score->answers,
+                                       .perplexity = score->perplexity,
                                        .top_k_accuracy = score->top,
                                        .seconds = score->seconds};
     if (classes == 0 || score->classes == 0) return;
@@ -282,12 +335,12 @@ clef_status clef_evaluate_with(clef_module *module, clef_loader *data, const cle
     if (!module) return CLEF_INVALID;
     clef_context *ctx = clef_module_context(module);
     if (!result) return clef__fail(ctx, CLEF_INVALID, "evaluate: result is NULL; give a clef_evaluation_result");
-    *result = (clef_evaluation_result){.loss = NAN, .accuracy = NAN, .top_k_accuracy = NAN};
+    *result = (clef_evaluation_result){.loss = NAN, .accuracy = NAN, .top_k_accuracy = NAN, .perplexity = NAN};
     if (!data) return clef__fail(ctx, CLEF_INVALID, "evaluate: no loader");
     if (o->top_k < 0) return clef__fail(ctx, CLEF_INVALID, "evaluate: top_k is %d; it wants 1 or more, or 0 for 5", o->top_k);
     int top_k = o->top_k ? o->top_k : 5;
     if (clef_error_status(ctx)) return clef_error_status(ctx);
-    clef__loss loss = {ctx, "evaluate", o->loss, o->loss_options, o->loss_call, o->user, o->n_outputs};
+    clef__loss loss = {ctx, "evaluate", o->loss, o->loss_options, o->loss_call, o->user, o->n_outputs, false};
     clef_status status = clef__loss_check(&loss, module, data);
     if (status) return status;
     int64_t classes = clef_dataset_classes(clef_loader_dataset(data));

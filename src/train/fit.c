@@ -31,9 +31,9 @@ static clef_status check(clef_module *module, const clef_fit_options *o) {
 /* The loss, which fits the module and both loaders. */
 static clef_status choose_loss(clef__fit *f) {
     const clef_fit_options *o = f->o;
-    f->loss = (clef__loss){f->ctx, "fit", o->loss, o->loss_options, o->loss_call, o->user, o->n_outputs};
-    clef_status status = clef__loss_check(&f->loss, f->module, o->train);
-    if (!status && o->test) status = clef__loss_check(&f->loss, f->module, o->test);
+    f->loss = (clef__loss){f->ctx, "fit", o->loss, o->loss_options, o->loss_call, o->user, o->n_outputs, false};
+    clef_status status = o->test ? clef__loss_check(&f->loss, f->module, o->test) : CLEF_OK;
+    if (!status) status = clef__loss_check(&f->loss, f->module, o->train); /* last: it notes what the data is like */
     f->has_classes = clef_dataset_classes(clef_loader_dataset(o->train)) > 0 && clef__is_single(&f->loss, o->train);
     return status;
 }

@@ -52,12 +52,27 @@ clef_status clef__meters_follow(clef__meters *meters, clef_tensor *loss) {
     return clef__move(clef_tensor_context(loss), all, 3, clef_tensor_device(loss));
 }
 
-bool clef__has_classes(clef_tensor *output, clef_tensor *target) {
-    if (!output || !target) return false;
-    clef_shape o = clef_tensor_shape(output), t = clef_tensor_shape(target);
-    clef_dtype dtype = clef_tensor_dtype(target);
-    bool integer = dtype == CLEF_I64 || dtype == CLEF_I32 || dtype == CLEF_U8;
-    return integer && o.rank == 2 && t.rank == 1 && o.dim[0] == t.dim[0] && o.dim[1] > 0;
+static bool is_whole(clef_tensor *t) {
+    clef_dtype dtype = t ? clef_tensor_dtype(t) : CLEF_F32;
+    return dtype == CLEF_I64 || dtype == CLEF_I32 || dtype == CLEF_U8;
+}
+
+/* Has x the shape of t, and classes behind it? */
+static bool has_classes_behind(clef_shape x, clef_shape t) {
+    if (x.rank != t.rank + 1 || x.dim[t.rank] == 0) return false;
+    x.rank = t.rank;
+    return clef_shape_equal(x, t);
+}
+
+clef__answers clef__answers_of(const clef__loss *loss, clef_tensor *const *outputs, const clef_batch *batch) {
+    clef__answers none = {NULL, NULL, 1};
+    if (loss->n_outputs != 1 || batch->n_targets != 1 || !is_whole(batch->y)) return none;
+    clef_shape x = clef_tensor_shape(outputs[0]), t = clef_tensor_shape(batch->y);
+    if (!has_classes_behind(x, t) || !(loss->sequences || t.rank == 1)) return none;
+    int64_t each = 1, n = clef_shape_numel(t);
+    for (int d = 1; d < t.rank; d++) each *= t.dim[d];
+    if (t.rank == 1) return (clef__answers){outputs[0], batch->y, 1};
+    return (clef__answers){clef_reshape(outputs[0], CLEF_SHAPE(n, x.dim[t.rank])), clef_reshape(batch->y, CLEF_SHAPE(n)), each};
 }
 
 static int count_targets(const clef_loader *loader) {
@@ -65,6 +80,16 @@ static int count_targets(const clef_loader *loader) {
     int n = 0;
     for (int i = 0; i < clef_dataset_field_count(data); i++) n += clef_dataset_field(data, i).target;
     return n;
+}
+
+/* Has each item several classes as its target? */
+static bool is_of_sequences(const clef_loader *loader) {
+    const clef_dataset *data = clef_loader_dataset(loader);
+    for (int i = 0; i < clef_dataset_field_count(data); i++) {
+        clef_field f = clef_dataset_field(data, i);
+        if (f.target) return f.classes > 0 && f.shape.rank > 0;
+    }
+    return false;
 }
 
 bool clef__is_single(const clef__loss *loss, const clef_loader *loader) {
@@ -78,6 +103,7 @@ clef_status clef__loss_check(clef__loss *loss, const clef_module *module, const 
     if (loss->n_outputs == 0) loss->n_outputs = module->n_outputs ? module->n_outputs : 1;
     if (loss->call && loss->fn) return clef__fail(loss->ctx, CLEF_INVALID, "%s: both loss and loss_call; give one", loss->op);
     int targets = count_targets(loader);
+    loss->sequences = clef__is_single(loss, loader) && is_of_sequences(loader);
     if (loss->call || (loss->n_outputs == 1 && targets <= 1)) return CLEF_OK;
     return clef__fail(loss->ctx, CLEF_INVALID, "%s: a loss takes one output and one target, not %d and %d; give loss_call",
                       loss->op, loss->n_outputs, targets);
@@ -93,12 +119,23 @@ clef_status clef__batch_outputs(const clef__loss *loss, clef_module *module, con
     return clef_call(module, inputs, n, outputs, loss->n_outputs);
 }
 
+clef_loss_options clef__loss_options(const clef__loss *loss) {
+    clef_loss_options o = loss->options ? *loss->options : (clef_loss_options){0};
+    if (!loss->sequences || loss->fn || loss->call) return o;
+    o.classes_last = true;
+    if (!o.has_ignore_index) o.ignore_index = CLEF_NO_TARGET;
+    o.has_ignore_index = true;
+    return o;
+}
+
 /* Of one output with the batch's y; NULL without a line where that makes no sense. */
 static clef_tensor *loss_of(const clef__loss *loss, clef_tensor *output, const clef_batch *batch) {
     clef_shape shape = clef_tensor_shape(output);
     clef_tensor *target = batch->y ? clef_to_device(batch->y, clef_tensor_device(output)) : NULL;
     if (loss->fn) return loss->fn(output, target, loss->options);
-    return target && !(shape.rank > 1 && shape.dim[1] == 1) ? clef_cross_entropy(output, target, loss->options) : NULL;
+    clef_loss_options o = clef__loss_options(loss);
+    bool one_class = shape.rank > 1 && shape.dim[o.classes_last ? shape.rank - 1 : 1] == 1;
+    return target && !one_class ? clef_cross_entropy(output, target, &o) : NULL;
 }
 
 /* A mistake that would go by without a word: NULL that is nobody's error, or a loss that is always 0. */
@@ -126,10 +163,11 @@ int64_t clef__batch_items(clef_context *ctx, const clef_batch *batch) {
     return share.all > 0 ? share.all : batch->size;
 }
 
-static clef_tensor *right_answers(clef_tensor *output, clef_tensor *target, int device) {
-    target = clef_to_device(clef_to(target, CLEF_I64), clef_tensor_device(output));
-    clef_tensor *right = clef_eq(clef_argmax(output, 1, false), target);
-    return clef_to_device(clef_sum(clef_to(right, CLEF_F32), NULL, 0, false), device);
+/* In items: a sequence that is half right is half an item. */
+static clef_tensor *right_answers(const clef__answers *a, int device) {
+    clef_tensor *target = clef_to_device(clef_to(a->target, CLEF_I64), clef_tensor_device(a->output));
+    clef_tensor *right = clef_sum(clef_to(clef_eq(clef_argmax(a->output, 1, false), target), CLEF_F32), NULL, 0, false);
+    return clef_to_device(a->each > 1 ? clef_mul_scalar(right, 1.0 / (double)a->each) : right, device);
 }
 
 /* Replaces the n scalars of this rank by the sums over all. */
@@ -142,13 +180,13 @@ static bool sum_over_ranks(const clef__meters *meters, clef_tensor **value, int 
     return sum != NULL;
 }
 
-clef_tensor *clef__meters_add(clef__meters *meters, clef_tensor *output, clef_tensor *target, clef_tensor *loss, double weight) {
-    bool was = clef_set_grad_enabled(meters->ctx, false), classes = clef__has_classes(output, target);
+clef_tensor *clef__meters_add(clef__meters *meters, const clef__answers *answers, clef_tensor *loss, double weight) {
+    bool was = clef_set_grad_enabled(meters->ctx, false), classes = answers->output != NULL;
     int device = clef_tensor_device(loss);
     clef_status status = clef__meters_follow(meters, loss);
     clef_tensor *value[2] = {weight > 0 ? clef_mul_scalar(clef_to(loss, CLEF_F32), weight)
                                         : clef__constant(meters->ctx, CLEF_SCALAR, CLEF_F32, device, 0)};
-    if (classes) value[1] = right_answers(output, target, device);
+    if (classes) value[1] = right_answers(answers, device);
     if (!sum_over_ranks(meters, value, 1 + classes)) status = clef_error_status(meters->ctx);
     clef_tensor *sum = clef_add(meters->loss, value[0]);
     clef_tensor *finite = clef_lt_scalar(clef_abs(sum), FLT_MAX);

@@ -14,6 +14,12 @@ typedef struct clef__train_room {
 } clef__train_room;
 clef__train_room *clef__train_room_of(clef_context *ctx); /* NULL: out of memory */
 
+/* What accuracy is of: outputs [n,c] and classes [n], n/each items; for sequences, views of [b,t,c] and [b,t].  NULL: there is none. */
+typedef struct clef__answers {
+    clef_tensor *output, *target;
+    int64_t each;
+} clef__answers;
+
 /* ---- metrics.c: sums kept on the device, so that nobody waits for them ---- */
 typedef struct clef__meters {
     clef_context *ctx;
@@ -30,9 +36,7 @@ clef_status clef__meters_read(clef__meters *meters, clef__meter_values *values);
 /* Brings the sums to where this loss is; clef__meters_add does so itself. */
 clef_status clef__meters_follow(clef__meters *meters, clef_tensor *loss);
 /* Adds a batch, of all ranks; a weight of 0 leaves the loss out, whatever it is.  Returns "every loss so far is finite" as an expression, or NULL after an error. */
-clef_tensor *clef__meters_add(clef__meters *meters, clef_tensor *output, clef_tensor *target, clef_tensor *loss, double weight);
-/* Is accuracy defined: [n,c] outputs and n integer classes. */
-bool clef__has_classes(clef_tensor *output, clef_tensor *target);
+clef_tensor *clef__meters_add(clef__meters *meters, const clef__answers *answers, clef_tensor *loss, double weight);
 /* Who wants a loss, and which. */
 typedef struct clef__loss {
     clef_context *ctx;
@@ -41,7 +45,8 @@ typedef struct clef__loss {
     const clef_loss_options *options;
     clef_loss_call_fn call; /* NULL, or what takes all outputs and targets, in place of fn */
     void *user;
-    int n_outputs; /* of the module; 0 until clef__loss_check: as many as it says, or 1 */
+    int n_outputs;  /* of the module; 0 until clef__loss_check: as many as it says, or 1 */
+    bool sequences; /* after clef__loss_check: one output [b,...,c] answers one target of classes [b,...] */
 } clef__loss;
 /* Fills n_outputs.  CLEF_INVALID unless the loss can take the module's outputs and the loader's targets. */
 clef_status clef__loss_check(clef__loss *loss, const clef_module *module, const clef_loader *loader);
@@ -49,6 +54,10 @@ clef_status clef__loss_check(clef__loss *loss, const clef_module *module, const 
 bool clef__is_single(const clef__loss *loss, const clef_loader *loader);
 /* The module's outputs, n_outputs of them, for a batch. */
 clef_status clef__batch_outputs(const clef__loss *loss, clef_module *module, const clef_batch *batch, clef_tensor **outputs);
+/* Where accuracy is defined, of a batch. */
+clef__answers clef__answers_of(const clef__loss *loss, clef_tensor *const *outputs, const clef_batch *batch);
+/* The loss function's options; for sequences the default loss takes classes last and leaves CLEF_NO_TARGET out. */
+clef_loss_options clef__loss_options(const clef__loss *loss);
 /* The loss of a batch as a scalar, and what the batch weighs in the sum over all; NULL never without an error. */
 clef_tensor *clef__batch_loss(const clef__loss *loss, clef_tensor *const *outputs, const clef_batch *batch, double *weight);
 
@@ -59,15 +68,15 @@ int64_t clef__batch_items(clef_context *ctx, const clef_batch *batch);
 typedef struct clef__bad_label {
     int64_t label, item, classes;
 } clef__bad_label;
-/* Is a label no class of [n,classes,…] outputs, and not one to ignore?  Waits. */
+/* Is a label no class of [n,classes,…] outputs, or [n,…,classes] with classes_last, and not one to ignore?  Waits. */
 bool clef__find_bad_label(clef_tensor *output, clef_tensor *target, const clef_loss_options *options, clef__bad_label *found);
 #define CLEF__BAD_LABEL "is no class of the module's %lld outputs (0 to %lld; has_ignore_index lets one label count for nothing)"
 
 /* ---- evaluate.c ---- */
 /* Means over a loader, `top` being the share within the top_k largest; confusion (the dataset's classes² counts) may be NULL. */
 typedef struct clef__score {
-    int64_t items, classes;
-    double loss, accuracy, top, seconds;
+    int64_t items, classes, answers;
+    double loss, accuracy, top, perplexity, seconds;
 } clef__score;
 clef_status clef__score_loader(clef_module *module, clef_loader *loader, const clef__loss *loss, int top_k, int64_t *confusion,
                                clef__score *score);

@@ -212,7 +212,7 @@ Test(fields, refusals) {
     expect_error(ctx, CLEF_INVALID, "has no known dtype");
     f = input, f.classes = 3;
     cr_expect_null(clef_dataset_fields(ctx, &f, 1, 2));
-    expect_error(ctx, CLEF_INVALID, "has classes, but is no target of one i64");
+    expect_error(ctx, CLEF_INVALID, "has classes, but is no target in i64");
     f = input, f.shape = CLEF_SHAPE(2, 0);
     cr_expect_null(clef_dataset_fields(ctx, &f, 1, 2));
     expect_error(ctx, CLEF_INVALID, "shape without elements");
