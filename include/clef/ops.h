@@ -278,6 +278,47 @@ CLEF_API clef_tensor *clef_instance_norm(clef_tensor *x, clef_tensor *weight, cl
    CLEF_INVALID.  Srivastava et al., "Dropout", 2014. */
 CLEF_API clef_tensor *clef_dropout(clef_tensor *x, double p);
 
+/* ---- attention ---- */
+typedef struct clef_attention_options {
+    bool causal;          /* query i sees keys j ≤ i + offset; offset is tk - tq, so that the last query sees all keys */
+    bool top_left;        /* offset is 0 instead, as PyTorch's is_causal */
+    clef_tensor *mask;    /* bool or u8 (true: seen), or a float that is added to scores; broadcasts to [b,h,tq,tk]; NULL: none */
+    clef_tensor *lengths; /* whole numbers [b]: keys j ≥ lengths[b] are not seen; NULL: none */
+    clef_tensor *offset;  /* whole numbers [1] or [b]: the offset itself, which may move without a new plan; NULL: as above */
+    clef_tensor
+        *slopes;    /* [h]: slopes[h]·|i + offset - j| is subtracted from scores (clef_alibi_slopes); no gradient; NULL: none */
+    float scale;    /* 0: 1/√d */
+    float dropout;  /* weights are 0 with this probability, else divided by 1 - dropout; drawn in every call, so a model leaves it 0
+                             in evaluation */
+    int64_t window; /* keys with |i + offset - j| ≥ window are not seen; 0: none */
+    float softcap;  /* scores become softcap·tanh(scores / softcap) before what is added; 0: none */
+} clef_attention_options;
+/* y = softmax(scale · q · kᵀ + mask) · v along the keys: q [b,h,tq,d], k [b,hk,tk,d], v [b,hk,tk,dv] → [b,h,tq,dv].  h is a multiple of hk:
+   head i of q reads head i·hk/h, rounded down, of k and v (grouped-query attention).  All have one floating dtype (CLEF_DTYPE); f16 and bf16 are computed
+   in f32.  A row that sees no key is 0, and so are its gradients.  Gradients flow to q, k, v and a float mask.  CLEF_SHAPE where shapes do not
+   fit; CLEF_INVALID for an option out of range.  Decoding with a cache of fixed capacity: .causal with .offset, the number of keys that
+   lie before the first query.  Vaswani et al., "Attention is all you need", 2017.
+       clef_tensor *y = clef_attention(q, k, v, &(clef_attention_options){.causal = true});  */
+CLEF_API clef_tensor *clef_attention(clef_tensor *q, clef_tensor *k, clef_tensor *v, const clef_attention_options *options);
+
+typedef struct clef_rotary_options {
+    double base;              /* 0: 10000 */
+    double scaling;           /* positions are divided by it (linear scaling); 0: 1 */
+    int64_t dims;             /* of d, the first so many are rotated; even; 0: d */
+    bool interleaved;         /* pair i is columns 2i and 2i + 1 (GPT-J); else columns i and dims/2 + i (GPT-NeoX, Llama) */
+    clef_tensor *frequencies; /* [dims/2]: radians per position, in place of base and scaling; NULL: those */
+} clef_rotary_options;
+/* Rotary position embedding: each pair (a, b) of a row of x [b,h,t,d] at position p becomes (a·cos φ - b·sin φ, b·cos φ + a·sin φ) with
+   φ = p · base^(-2i/dims) for pair i.  position: whole numbers [1], of the first row, whose plan serves all positions; [t]; or [b,t];
+   CLEF_NONE: 0 … t - 1.  The result has x's shape and dtype.  CLEF_SHAPE, CLEF_DTYPE and CLEF_INVALID where these do not fit.  Su et
+   al., "RoFormer: enhanced transformer with rotary position embedding", 2021.
+       q = clef_rotary(q, clef_integer(ctx, at), NULL);  */
+CLEF_API clef_tensor *clef_rotary(clef_tensor *x, clef_tensor *position, const clef_rotary_options *options);
+/* The slopes of ALiBi: f32 [heads], 2^(-8i/n) for i = 1 … n where n = heads is a power of two; else those of the largest power of two
+   below, then every other one of twice as many.  CLEF_INVALID unless heads > 0.  Press, Smith and Lewis, "Train short, test long", 2021.
+       options.slopes = clef_alibi_slopes(ctx, 8);  */
+CLEF_API clef_tensor *clef_alibi_slopes(clef_context *ctx, int64_t heads);
+
 /* ---- losses ----
    Each gives one number per item or element, then its mean, its sum or (NONE) all of them.  They are computed
    in f32 (f64 for f64 inputs), which is the result's dtype too.  The mean of no losses is NaN, their sum 0. */
