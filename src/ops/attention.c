@@ -52,7 +52,6 @@ static clef_tensor *softmax_of_seen(clef_tensor *s) {
 
 clef_tensor *clef__attention_composed(clef_tensor *q, clef_tensor *k, clef_tensor *v, const clef__attention *a) {
     clef_dtype dtype = clef_tensor_dtype(q);
-    if (a->b * a->h * a->tq * a->dv == 0 || a->tk == 0) return clef_to(clef_mul_scalar(clef_sum(v, (int[]){2}, 1, true), 0), dtype);
     q = clef__to_wide(q), k = clef__to_wide(k), v = clef__to_wide(v);
     clef_tensor *place = query_places(q, a), *j = clef__count_beside(q, a->tk, CLEF_I32);
     clef_tensor *s = biased(scores_of(q, k, a), place, j, a), *seen = seen_keys(place, j, a);

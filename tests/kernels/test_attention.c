@@ -1,0 +1,278 @@
+/* test_attention.c — attention with every option, at random sizes, and its gradients, against the definition in double.
+   ctest: cost=12 */
+#include "support/numbers.h"
+
+/* ---- a random case ---- */
+
+typedef enum { NO_MASK, BOOL_MASK, FLOAT_MASK } mask_kind;
+typedef struct trial {
+    int b, h, hk, tq, tk, d, dv;
+    mask_kind mask;
+    bool mask_of_rows, causal, top_left, lengths, slopes;
+    int offsets, window; /* 0, 1 or b numbers */
+    double scale, softcap;
+    clef_dtype dtype;
+} trial;
+
+/* What the case computes with, as stored; and gradients, in double. */
+typedef struct host {
+    double *q, *k, *v, *g, *mask, *lengths, *offset, *slopes;
+    double *y, *dq, *dk, *dv, *dmask;
+} host;
+
+static uint64_t dice = 1;
+static int roll(int n) {
+    dice = dice * 6364136223846793005u + 1442695040888963407u;
+    return (int)((dice >> 33) % (uint64_t)n);
+}
+
+static trial random_trial(clef_dtype dtype, int longest) {
+    trial c = {.b = 1 + roll(3), .hk = 1 + roll(3), .dtype = dtype};
+    c.h = c.hk * (1 + roll(3));
+    c.tq = roll(4) ? 1 + roll(longest) : 1;
+    c.tk = roll(3) ? 1 + roll(longest) : c.tq;
+    c.d = roll(3) ? 1 + roll(40) : 8 << roll(4);
+    c.dv = roll(2) ? c.d : 1 + roll(40);
+    c.mask = (mask_kind)roll(3), c.mask_of_rows = roll(2);
+    c.causal = roll(2), c.top_left = roll(4) == 0;
+    c.lengths = roll(3) == 0, c.slopes = roll(4) == 0;
+    c.offsets = roll(4) == 0 ? (roll(2) ? 1 : c.b) : 0;
+    c.window = roll(4) == 0 ? 1 + roll(12) : 0;
+    c.scale = roll(3) ? 0 : 0.3, c.softcap = roll(4) == 0 ? 1.5 : 0;
+    return c;
+}
+
+/* ---- the definition ---- */
+
+static int64_t mask_at(const trial *c, int b, int h, int i, int j) {
+    return c->mask_of_rows ? (int64_t)i * c->tk + j : (((int64_t)b * c->h + h) * c->tq + i) * c->tk + j;
+}
+
+/* The score before what is added, and with it; -inf where the key is not seen. */
+static double score(const trial *c, const host *x, int b, int h, int i, int j, double *slope) {
+    const double *q = x->q + (((int64_t)b * c->h + h) * c->tq + i) * c->d;
+    const double *k = x->k + (((int64_t)b * c->hk + h / (c->h / c->hk)) * c->tk + j) * c->d;
+    double s = 0, scale = c->scale != 0 ? (double)(float)c->scale : 1 / sqrt(c->d);
+    for (int e = 0; e < c->d; e++) s += q[e] * k[e];
+    s *= scale;
+    *slope = scale;
+    if (c->softcap > 0) {
+        double t = tanh(s / c->softcap);
+        s = t * c->softcap;
+        *slope *= 1 - t * t;
+    }
+    double place = i + (c->offsets ? x->offset[c->offsets > 1 ? b : 0] : c->top_left ? 0 : c->tk - c->tq);
+    bool seen = (!c->causal || j <= place) && (!c->window || fabs(place - j) < c->window) && (!c->lengths || j < x->lengths[b]);
+    if (c->mask == BOOL_MASK) seen = seen && x->mask[mask_at(c, b, h, i, j)] != 0;
+    if (c->slopes) s -= x->slopes[h] * fabs(place - j);
+    if (c->mask == FLOAT_MASK) s += x->mask[mask_at(c, b, h, i, j)];
+    return seen ? s : -INFINITY;
+}
+
+/* One row: its weights p, its output, and what it adds to the gradients. */
+static void reference_row(const trial *c, host *x, int b, int h, int i, double *p, double *slope) {
+    int64_t row = ((int64_t)b * c->h + h) * c->tq + i, head = (int64_t)b * c->hk + h / (c->h / c->hk);
+    double top = -INFINITY, sum = 0, dot = 0, *y = x->y + row * c->dv;
+    const double *g = x->g + row * c->dv;
+    for (int j = 0; j < c->tk; j++) top = fmax(top, p[j] = score(c, x, b, h, i, j, &slope[j]));
+    for (int j = 0; j < c->tk; j++) sum += p[j] = top == -INFINITY ? 0 : exp(p[j] - top);
+    for (int j = 0; j < c->tk; j++) p[j] = sum > 0 ? p[j] / sum : 0;
+    for (int e = 0; e < c->dv; e++) {
+        y[e] = 0;
+        for (int j = 0; j < c->tk; j++) y[e] += p[j] * x->v[(head * c->tk + j) * c->dv + e];
+        dot += y[e] * g[e];
+    }
+    for (int j = 0; j < c->tk; j++) {
+        double dp = 0;
+        for (int e = 0; e < c->dv; e++) {
+            dp += g[e] * x->v[(head * c->tk + j) * c->dv + e];
+            x->dv[(head * c->tk + j) * c->dv + e] += p[j] * g[e];
+        }
+        double ds = p[j] * (dp - dot);
+        x->dmask[mask_at(c, b, h, i, j)] += ds;
+        for (int e = 0; e < c->d; e++) {
+            x->dq[row * c->d + e] += ds * slope[j] * x->k[(head * c->tk + j) * c->d + e];
+            x->dk[(head * c->tk + j) * c->d + e] += ds * slope[j] * x->q[row * c->d + e];
+        }
+    }
+}
+
+static void reference(const trial *c, host *x) {
+    double *p = malloc((size_t)c->tk * 2 * sizeof *p);
+    for (int b = 0; b < c->b; b++)
+        for (int h = 0; h < c->h; h++)
+            for (int i = 0; i < c->tq; i++) reference_row(c, x, b, h, i, p, p + c->tk);
+    free(p);
+}
+
+/* ---- the library ---- */
+
+static clef_tensor *wanted(clef_context *ctx, clef_shape shape, clef_dtype dtype, double **x, uint64_t salt) {
+    *x = spread(clef_shape_numel(shape), -1.5, 1.5, salt);
+    return parameter(tensor_of(ctx, shape, dtype, *x));
+}
+
+static clef_tensor *mask_of(clef_context *ctx, const trial *c, host *x) {
+    clef_shape shape = c->mask_of_rows ? CLEF_SHAPE(c->tq, c->tk) : CLEF_SHAPE(c->b, c->h, c->tq, c->tk);
+    int64_t n = clef_shape_numel(shape);
+    x->mask = spread(n, -2, 2, 9);
+    for (int64_t i = 0; i < n; i++) {
+        bool hidden = roll(3) == 0;
+        if (c->mask == BOOL_MASK) x->mask[i] = !hidden;
+        else if (hidden) x->mask[i] = -INFINITY;
+    }
+    clef_tensor *t = tensor_of(ctx, shape, c->mask == BOOL_MASK ? CLEF_BOOL : CLEF_F32, x->mask);
+    return c->mask == BOOL_MASK ? clef_keep(t) : parameter(t);
+}
+
+static clef_tensor *whole(clef_context *ctx, int n, int low, int high, double **x) {
+    *x = malloc((size_t)n * sizeof **x);
+    for (int i = 0; i < n; i++) (*x)[i] = low + roll(high - low + 1);
+    return tensor_of(ctx, CLEF_SHAPE(n), roll(2) ? CLEF_I32 : CLEF_I64, *x);
+}
+
+static clef_attention_options options_of(clef_context *ctx, const trial *c, host *x) {
+    clef_attention_options o = {
+        .causal = c->causal, .top_left = c->top_left, .scale = (float)c->scale, .softcap = (float)c->softcap, .window = c->window};
+    if (c->mask) o.mask = mask_of(ctx, c, x);
+    if (c->lengths) o.lengths = whole(ctx, c->b, 0, c->tk, &x->lengths);
+    if (c->offsets) o.offset = whole(ctx, c->offsets, -2, c->tk, &x->offset);
+    if (c->slopes) {
+        x->slopes = spread(c->h, 0, 0.5, 4);
+        o.slopes = tensor_of(ctx, CLEF_SHAPE(c->h), CLEF_F32, x->slopes);
+    }
+    return o;
+}
+
+static const char *text_of(const trial *c) {
+    static char text[256];
+    snprintf(text, sizeof text, "%s b%d h%d/%d t%d,%d d%d,%d mask %d%s%s%s%s offsets %d window %d scale %g cap %g",
+             clef_dtype_name(c->dtype), c->b, c->h, c->hk, c->tq, c->tk, c->d, c->dv, (int)c->mask,
+             c->mask_of_rows ? " of rows" : "", c->causal ? " causal" : "", c->top_left ? " top left" : "",
+             c->lengths ? " lengths" : "", c->offsets, c->window, c->scale, c->softcap);
+    return text;
+}
+
+static void release(host *x) {
+    double *all[] = {x->q, x->k, x->v, x->g, x->mask, x->lengths, x->offset, x->slopes, x->y, x->dq, x->dk, x->dv, x->dmask};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+}
+
+/* Twice: planned, and replayed. */
+static void check(clef_context *ctx, const trial *c) {
+    host x = {0};
+    clef_shape sq = CLEF_SHAPE(c->b, c->h, c->tq, c->d), sk = CLEF_SHAPE(c->b, c->hk, c->tk, c->d);
+    clef_shape sv = CLEF_SHAPE(c->b, c->hk, c->tk, c->dv), sy = CLEF_SHAPE(c->b, c->h, c->tq, c->dv);
+    clef_tensor *in[4] = {wanted(ctx, sq, c->dtype, &x.q, 1), wanted(ctx, sk, c->dtype, &x.k, 2),
+                          wanted(ctx, sv, c->dtype, &x.v, 3)};
+    x.g = spread(clef_shape_numel(sy), -1, 1, 5);
+    clef_tensor *g = clef_keep(tensor_of(ctx, sy, c->dtype, x.g));
+    clef_attention_options o = options_of(ctx, c, &x);
+    if (o.lengths) clef_keep(o.lengths);
+    if (o.offset) clef_keep(o.offset);
+    if (o.slopes) clef_keep(o.slopes);
+    in[3] = o.mask;
+    x.y = calloc((size_t)clef_shape_numel(sy) + 1, sizeof(double)), x.dq = calloc((size_t)clef_shape_numel(sq) + 1, sizeof(double));
+    x.dk = calloc((size_t)clef_shape_numel(sk) + 1, sizeof(double)),
+    x.dv = calloc((size_t)clef_shape_numel(sv) + 1, sizeof(double));
+    x.dmask = calloc((size_t)c->b * (size_t)c->h * (size_t)c->tq * (size_t)c->tk + 1, sizeof(double));
+    reference(c, &x);
+    double store = c->dtype == CLEF_F32 || c->dtype == CLEF_F64 ? 0 : rounding_of(c->dtype);
+    for (int again = 0; again < 2; again++) {
+        clef_tensor *y = clef_attention(in[0], in[1], in[2], &o), *dx[4];
+        int n = c->mask == FLOAT_MASK ? 4 : 3;
+        expect_numbers(y, x.y, 2e-6 + store / 4, 4e-6 + 2 * store, text_of(c));
+        y = clef_attention(in[0], in[1], in[2], &o);
+        cr_assert(clef_grad(y, g, in, n, false, dx) == CLEF_OK, "%s", clef_error(ctx));
+        const double *want[] = {x.dq, x.dk, x.dv, x.dmask};
+        for (int i = 0; i < n; i++) expect_numbers(dx[i], want[i], 2e-5 + 16 * store, 2e-5 + 4 * store, text_of(c));
+        clef_end_step(ctx);
+    }
+    clef_tensor *kept[] = {in[0], in[1], in[2], g, o.mask, o.lengths, o.offset, o.slopes};
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+        if (kept[i]) clef_release(kept[i]);
+    release(&x);
+    clef_end_step(ctx);
+}
+
+Test(attention, random_cases) {
+    clef_context *ctx = open_seeded(1);
+    const char *all = getenv("CLEF_TEST_ALL");
+    int n = few_kernels() ? 2 : test_small() ? 6 : all ? 400 : 60;
+    for (int i = 0; i < n; i++) {
+        trial c = random_trial(float_dtypes[i % 4 ? 0 : i / 4 % float_dtypes_here(ctx)], test_small() ? 9 : 40);
+        check(ctx, &c);
+    }
+    clef_close(ctx);
+}
+
+Test(attention, empty) {
+    clef_context *ctx = open_seeded(1);
+    trial none[] = {{.b = 2, .h = 2, .hk = 1, .tq = 3, .tk = 0, .d = 4, .dv = 4, .causal = true},
+                    {.b = 2, .h = 2, .hk = 1, .tq = 0, .tk = 3, .d = 4, .dv = 4},
+                    {.b = 0, .h = 2, .hk = 1, .tq = 3, .tk = 3, .d = 4, .dv = 4},
+                    {.b = 1, .h = 2, .hk = 2, .tq = 3, .tk = 3, .d = 4, .dv = 0}};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) check(ctx, &none[i]);
+    clef_close(ctx);
+}
+
+Test(attention, refuses) {
+    clef_context *ctx = open_seeded(1);
+    clef_tensor *q = clef_zeros(ctx, CLEF_SHAPE(1, 4, 5, 8), CLEF_F32), *k = clef_zeros(ctx, CLEF_SHAPE(1, 3, 5, 8), CLEF_F32);
+    cr_expect(!clef_attention(q, k, k, NULL) && clef_error_status(ctx) == CLEF_SHAPE && strstr(clef_error(ctx), "multiple of hk"));
+    clef_clear_error(ctx);
+    clef_attention_options wrong[] = {{.mask = clef_zeros(ctx, CLEF_SHAPE(5, 6), CLEF_F32)},
+                                      {.mask = clef_zeros(ctx, CLEF_SHAPE(5, 5), CLEF_I32)},
+                                      {.lengths = clef_zeros(ctx, CLEF_SHAPE(2), CLEF_I32)},
+                                      {.offset = clef_zeros(ctx, CLEF_SHAPE(1), CLEF_F32)},
+                                      {.slopes = clef_zeros(ctx, CLEF_SHAPE(3), CLEF_F32)},
+                                      {.dropout = 2},
+                                      {.window = -1},
+                                      {.softcap = -1}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        cr_expect(!clef_attention(q, q, q, &wrong[i]) && strstr(clef_error(ctx), "attention: "), "%zu", i);
+        clef_clear_error(ctx);
+    }
+    clef_close(ctx);
+}
+
+/* ---- positions ---- */
+
+Test(attention, rotary) {
+    clef_context *ctx = open_seeded(1);
+    enum { B = 2, H = 3, T = 7, D = 10 };
+    for (int kind = 0; kind < 8; kind++) {
+        bool interleaved = kind & 1;
+        int dims = kind & 2 ? 6 : D, places = kind / 2 % 4, first = 5;
+        double *x = spread(B * H * T * D, -1, 1, 3), want[B * H * T * D], place[B * T];
+        for (int i = 0; i < B * T; i++) place[i] = places == 0 ? i % T : places == 1 ? first + i % T : (i * 7) % 23;
+        if (places == 2)
+            for (int i = T; i < B * T; i++) place[i] = place[i - T];
+        clef_tensor *t = tensor_of(ctx, CLEF_SHAPE(B, H, T, D), CLEF_F32, x), *at = CLEF_NONE;
+        double one = first;
+        if (places == 1) at = tensor_of(ctx, CLEF_SHAPE(1), CLEF_I64, &one);
+        if (places == 2) at = tensor_of(ctx, CLEF_SHAPE(T), CLEF_I32, place);
+        if (places == 3) at = tensor_of(ctx, CLEF_SHAPE(B, T), CLEF_I32, place);
+        for (int r = 0; r < B * H * T; r++)
+            for (int e = 0; e < D; e++) {
+                int half = dims / 2, pair = interleaved ? e / 2 : e % half;
+                bool second = interleaved ? e % 2 : e >= half;
+                int other = interleaved ? e ^ 1 : second ? e - half : e + half;
+                double turn = place[r / (H * T) * T + r % T] * pow(500, -2.0 * pair / dims);
+                want[r * D + e] =
+                    e >= dims ? x[r * D + e] : x[r * D + e] * cos(turn) + (second ? 1 : -1) * x[r * D + other] * sin(turn);
+            }
+        clef_rotary_options o = {.base = 500, .dims = dims, .interleaved = interleaved};
+        expect_numbers(clef_rotary(t, at, &o), want, 4e-6, 0, "rotary");
+        free(x);
+    }
+    clef_close(ctx);
+}
+
+/* The slopes that the paper's own function gives for 6 heads. */
+Test(attention, alibi) {
+    clef_context *ctx = open_seeded(1);
+    const double want[] = {0.25, 0.0625, 0.015625, 0.00390625, 0.5, 0.125};
+    expect_numbers(clef_alibi_slopes(ctx, 6), want, 0, 1e-6, "slopes");
+    clef_close(ctx);
+}
