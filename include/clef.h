@@ -15,5 +15,6 @@
 #include "clef/text.h"
 #include "clef/parallel.h"
 #include "clef/train.h"
+#include "clef/language.h"
 #include "clef/tune.h"
 #endif

@@ -1,0 +1,78 @@
+/* clef/language.h — language models: decoders that give, for every token of a sequence, scores of the token that follows.
+
+   Tokens are whole numbers (i64, i32 or u8), [b,t]; logits are [b,t,vocabulary], where row i sees the tokens 0 … i and no other. */
+#ifndef CLEF_LANGUAGE_H
+#define CLEF_LANGUAGE_H
+#include "nn.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- models ----
+   Zero fields mean GPT-2's smallest model, or Llama's defaults.  Weights start as N(0, 0.02²), those of projections into the residual
+   stream as N(0, 0.02²/(2·layers)), biases as 0 and norms as 1.  dtype (f32, f16 or bf16) is that of the weights; sums and
+   activations are f32.  CLEF_INVALID for sizes that are negative or do not fit: width a multiple of heads, heads a multiple of kv_heads,
+   an even head for rotary positions.  CLEF_SHAPE in forward for tokens that are not [b,t], or more than `context` of them. */
+typedef struct clef_gpt_options {
+    int64_t vocabulary, context, layers, heads, width; /* 0: 50257, 1024, 12, 12, 768 */
+    int64_t hidden;                                    /* width of the feed-forward layer; 0: 4·width */
+    double dropout;                                    /* of embeddings, attention and both residual branches, in [0,1) */
+    double eps;                                        /* of the norms; 0: 1e-5 */
+    clef_dtype dtype;
+    bool no_bias;    /* neither linear layers nor norms have a bias */
+    bool untied;     /* the head has a weight of its own, lm_head.weight, not that of the token embedding */
+    bool exact_gelu; /* x·Φ(x), not its tanh approximation */
+} clef_gpt_options;
+/* GPT-2: learned positions, layer norm before each branch, h = x + attn(ln_1(x)), y = h + mlp(ln_2(h)), ln_f, and the token embedding
+   as head.  Tensors are named as in GPT-2's files ("h.0.attn.c_attn.weight"), their linear weights are [in,out].  Radford et al.,
+   "Language models are unsupervised multitask learners", 2019.
+       clef_module *net = clef_nn_gpt(ctx, &(clef_gpt_options){.vocabulary = 65, .context = 64, .layers = 4, .heads = 4, .width = 128});  */
+CLEF_API clef_module *clef_nn_gpt(clef_context *ctx, const clef_gpt_options *options);
+
+typedef struct clef_llama_options {
+    int64_t vocabulary, context, layers, heads, width; /* 0: 32000, 2048, 32, 32, 4096 */
+    int64_t kv_heads;                                  /* heads of keys and values; 0: heads */
+    int64_t head_width;                                /* 0: width/heads */
+    int64_t hidden;      /* width of the feed-forward layer; 0: 8/3·width, rounded up to a multiple of 256 (of 32 below 256) */
+    double rope_base;    /* 0: 10000 */
+    double dropout, eps; /* eps 0: 1e-5 */
+    clef_dtype dtype;
+    bool tied;     /* the head is the token embedding */
+    bool qkv_bias; /* queries, keys and values have a bias, as in Qwen2 */
+} clef_llama_options;
+/* Llama: rotary positions (halves paired), RMS norm before each branch, SwiGLU: down(silu(gate(x))·up(x)), no biases.  Tensors are named as
+   Hugging Face does ("model.layers.0.self_attn.q_proj.weight"), linear weights are [out,in].  Touvron et al., "LLaMA: open and efficient
+   foundation language models", 2023; fewer heads of keys and values: Ainslie et al., "GQA", 2023.
+       clef_module *net = clef_nn_llama(ctx, &(clef_llama_options){.vocabulary = 65, .context = 64, .layers = 4, .heads = 4, .width = 128});  */
+CLEF_API clef_module *clef_nn_llama(clef_context *ctx, const clef_llama_options *options);
+
+enum { CLEF_END_TOKENS_MOST = 8 };
+/* What a language model is; all zero for another module. */
+typedef struct clef_language_sizes {
+    int64_t vocabulary, context, layers, heads, kv_heads, head_width, width;
+    int64_t end_token[CLEF_END_TOKENS_MOST]; /* that end a text, as config.json says */
+    int n_end_tokens;
+} clef_language_sizes;
+CLEF_API clef_language_sizes clef_language_sizes_of(const clef_module *net);
+
+/* ---- model directories ----
+   Of Hugging Face's layout: config.json, and model.safetensors or several files with model.safetensors.index.json.  Architectures: gpt2,
+   llama, mistral and qwen2; others, and settings that would change results and are not known, are CLEF_UNSUPPORTED with the setting's name.
+   A file that is damaged, a tensor that is missing, unknown or of another shape is CLEF_FORMAT. */
+typedef struct clef_language_options {
+    double dropout; /* for training on */
+    bool f32;       /* weights become f32; false: they stay in the dtype of the files (f32, f16 or bf16) */
+} clef_language_options;
+/* The model of a directory, or of a .safetensors file with config.json beside it.  Options NULL: all defaults.
+       clef_module *net = clef_language_open(ctx, "gpt2", NULL);  */
+CLEF_API clef_module *clef_language_open(clef_context *ctx, const char *path, const clef_language_options *options);
+/* Writes config.json and model.safetensors into a directory, which is made if it is not there.  CLEF_INVALID for a module that is no
+   language model.
+       clef_language_save(net, "shakespeare");  */
+CLEF_API clef_status clef_language_save(clef_module *net, const char *directory);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

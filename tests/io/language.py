@@ -1,0 +1,84 @@
+"""Small language models with random weights, by Hugging Face's transformers.
+
+language.py make DIR    writes models into DIR/NAME, with tokens.npy, logits.npy (in double precision), error.npy (the distance of a plain
+                        float32 run from those) and greedy.npy (the tokens that follow the first prompt, -1 from where the two best are close)
+language.py check DIR   reads DIR/NAME/saved, which Clef wrote, and compares its logits with logits.npy
+Exits with 77 where transformers is missing."""
+import os, sys
+
+os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+os.environ["HF_HUB_OFFLINE"] = os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+try:
+    import numpy as np, torch, transformers
+    from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig, Qwen2Config
+except ImportError as e:
+    print("skipped:", e)
+    sys.exit(77)
+transformers.utils.logging.disable_progress_bar()
+
+GPT = dict(vocab_size=67, n_positions=40, n_embd=32, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=1)
+LLAMA = dict(vocab_size=67, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+             max_position_embeddings=40, bos_token_id=0, eos_token_id=1)
+MODELS = {
+    "gpt2": (GPT2Config(**GPT), torch.float32, "1GB"),
+    "gpt2_parts": (GPT2Config(**GPT, activation_function="gelu", n_inner=24), torch.float32, "20KB"),
+    "gpt2_untied": (GPT2Config(**GPT, tie_word_embeddings=False), torch.float32, "1GB"),
+    "gpt2_bf16": (GPT2Config(**GPT), torch.bfloat16, "1GB"),
+    "llama": (LlamaConfig(**LLAMA), torch.float32, "20KB"),
+    "llama_tied": (LlamaConfig(**LLAMA, tie_word_embeddings=True, head_dim=6, rope_theta=500.0), torch.float32, "1GB"),
+    "llama_bf16": (LlamaConfig(**LLAMA), torch.bfloat16, "1GB"),
+    "mistral": (MistralConfig(**LLAMA, sliding_window=None), torch.float32, "1GB"),
+    "qwen2": (Qwen2Config(**LLAMA), torch.float16, "1GB"),
+}
+PROMPT, GREEDY = 5, 12
+
+
+def logits(model, tokens):
+    with torch.no_grad():
+        return model(torch.tensor(tokens)).logits.double().numpy()
+
+
+def greedy(model, tokens, error):
+    ids = list(tokens[0, :PROMPT])
+    for _ in range(GREEDY):
+        last = logits(model, [ids])[0, -1]
+        best = np.sort(last)[-2:]
+        if best[1] - best[0] < 100 * error:
+            break
+        ids.append(int(last.argmax()))
+    return np.array(ids[PROMPT:] + [-1] * (PROMPT + GREEDY - len(ids)), dtype=np.int64)
+
+
+def make(root):
+    for name, (config, dtype, shard) in MODELS.items():
+        torch.manual_seed(len(name))
+        config.initializer_range = 0.3  # so that tokens are far apart
+        model = AutoModelForCausalLM.from_config(config).eval().to(dtype)
+        for p in model.parameters():  # biases and norms, too
+            if p.dim() == 1:
+                p.data += 0.1 * torch.randn(p.shape).to(dtype)
+        path = os.path.join(root, name)
+        model.save_pretrained(path, max_shard_size=shard)
+        tokens = np.random.default_rng(3).integers(0, 67, (3, 40))
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()  # with frequencies that were never rounded
+        plain, exact = logits(model, tokens), logits(model.double(), tokens)
+        error = np.sqrt(np.mean((plain - exact) ** 2))
+        np.save(os.path.join(path, "tokens.npy"), tokens)
+        np.save(os.path.join(path, "logits.npy"), exact)
+        np.save(os.path.join(path, "error.npy"), error)
+        np.save(os.path.join(path, "greedy.npy"), greedy(model, tokens, error))
+
+
+def check(root):
+    for name in MODELS:
+        path = os.path.join(root, name)
+        model, info = AutoModelForCausalLM.from_pretrained(os.path.join(path, "saved"), output_loading_info=True)
+        keys = {k: v for k, v in info.items() if v and k != "error_msgs"}
+        got = logits(model.eval().double(), np.load(os.path.join(path, "tokens.npy")))
+        far = np.abs(got - np.load(os.path.join(path, "logits.npy"))).max()
+        if far > 1e-9 or keys:
+            print(name, "saved by Clef: logits differ by", far, keys)
+            sys.exit(1)
+
+
+{"make": make, "check": check}[sys.argv[1]](sys.argv[2])

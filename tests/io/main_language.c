@@ -1,0 +1,82 @@
+/* Language models of Hugging Face's transformers: language.py makes small ones, Clef reads them, gives the same logits and writes them
+   back.  $CLEF_PYTHON names the interpreter (python3). */
+#include "clef.h"
+#include "support/io_files.h"
+#include "support/plain.h"
+#include <math.h>
+#include <sys/wait.h>
+
+static const char *const models[] = {"gpt2",       "gpt2_parts", "gpt2_untied", "gpt2_bf16", "llama",
+                                     "llama_tied", "llama_bf16", "mistral",     "qwen2"};
+enum { MODELS = sizeof models / sizeof *models, MOST = 3 * 40 * 67 };
+static clef_context *ctx;
+static char dir[512];
+
+static int run_python(const char *what) {
+    const char *python = getenv("CLEF_PYTHON");
+    char command[2048];
+    snprintf(command, sizeof command, "'%s' '%s/tests/io/language.py' %s '%s'", python ? python : "python3", CLEF_TEST_SOURCE, what,
+             dir);
+    fflush(stdout);
+    int status = system(command);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
+static clef_tensor *expected(const char *model, const char *what) {
+    char name[64];
+    snprintf(name, sizeof name, "%s/%s.npy", model, what);
+    return clef_npy_read(ctx, io_path(dir, name));
+}
+
+/* Half types stay what they are in the files. */
+static bool has_dtype_of(clef_module *net, const char *model) {
+    clef_dtype want = strstr(model, "bf16") ? CLEF_BF16 : !strcmp(model, "qwen2") ? CLEF_F16 : CLEF_F32;
+    for (int i = 0; i < clef_module_tensors(net); i++) {
+        clef_tensor *t = clef_module_tensor(net, i).tensor;
+        if (clef_tensor_shape(t).rank == 2 && clef_tensor_dtype(t) != want) return false;
+    }
+    return true;
+}
+
+/* At most twice as far from the exact logits as PyTorch in float32. */
+static void expect_logits(clef_module *net, const char *model) {
+    static float y[MOST];
+    static double want[MOST];
+    double error = clef_item(expected(model, "error")), sum = 0;
+    EXPECT(!clef_read(expected(model, "logits"), want, sizeof want));
+    EXPECT(!clef_read(clef_forward(net, expected(model, "tokens")), y, sizeof y));
+    for (int i = 0; i < MOST; i++) sum += (y[i] - want[i]) * (y[i] - want[i]);
+    double mine = sqrt(sum / MOST);
+    if (!(mine <= 2 * error)) fprintf(stderr, "%s: %g from the exact logits, PyTorch %g\n", model, mine, error);
+    EXPECT(mine <= 2 * error);
+}
+
+static void try_model(const char *model) {
+    char saved[64];
+    snprintf(saved, sizeof saved, "%s/saved", model);
+    clef_module *net = clef_language_open(ctx, io_path(dir, model), NULL);
+    if (!net) fprintf(stderr, "%s: %s\n", model, clef_error(ctx));
+    EXPECT(net && has_dtype_of(net, model));
+    if (!net) return;
+    clef_set_training(net, false);
+    clef_language_sizes s = clef_language_sizes_of(net);
+    EXPECT(s.vocabulary == 67 && s.context == 40 && s.layers == 2 && s.width == 32 && s.n_end_tokens == 1 && s.end_token[0] == 1);
+    expect_logits(net, model);
+    EXPECT(!clef_language_save(net, io_path(dir, saved)));
+    clef_module *again = clef_language_open(ctx, io_path(dir, saved), &(clef_language_options){.f32 = true});
+    EXPECT(again);
+    if (again) clef_set_training(again, false), expect_logits(again, model);
+}
+
+int main(void) {
+    if (!(ctx = clef_open(NULL))) return without_context();
+    snprintf(dir, sizeof dir, "%s", io_scratch());
+    int code = run_python("make");
+    if (code == 127) printf("skipped: there is no Python\n"), code = 77;
+    for (int i = 0; i < MODELS && code == 0; i++) try_model(models[i]);
+    if (io_failures) fprintf(stderr, "language: %s\n", clef_error(ctx));
+    if (code == 0 && !io_failures) code = run_python("check");
+    clef_close(ctx);
+    io_remove(dir);
+    return io_failures ? 1 : code;
+}

@@ -1,0 +1,158 @@
+/* GPT and Llama: names, first weights, causality, what is refused.  Their numbers are compared with PyTorch's in tests/io. */
+#include "clef/pointwise.h"
+#include "support/device.h"
+
+static clef_context *ctx;
+static void open_context(void) { ctx = open_seeded(3); }
+static void close_context(void) { close_clean(ctx); }
+TestSuite(language, .init = open_context, .fini = close_context);
+
+enum { B = 2, T = 9, V = 13 };
+static clef_module *gpt(void) {
+    return clef_nn_gpt(ctx, &(clef_gpt_options){.vocabulary = V, .context = 16, .layers = 2, .heads = 2, .width = 12});
+}
+static clef_module *llama(void) {
+    return clef_nn_llama(
+        ctx, &(clef_llama_options){.vocabulary = V, .context = 16, .layers = 2, .heads = 4, .kv_heads = 2, .width = 16});
+}
+
+static clef_tensor *tokens(int64_t salt) {
+    int64_t id[B * T];
+    for (int64_t i = 0; i < B * T; i++) id[i] = (i * 5 + salt * (i % T == T - 2)) % V;
+    return clef_from_host(ctx, CLEF_SHAPE(B, T), CLEF_I64, id);
+}
+
+Test(language, tensors_have_the_names_of_their_families) {
+    clef_module *g = gpt(), *l = llama();
+    static const char *const of_gpt[] = {"wte.weight",
+                                         "wpe.weight",
+                                         "h.1.ln_1.bias",
+                                         "h.1.attn.c_attn.weight",
+                                         "h.0.attn.c_proj.bias",
+                                         "h.0.mlp.c_fc.weight",
+                                         "h.1.mlp.c_proj.weight",
+                                         "h.1.ln_2.weight",
+                                         "ln_f.bias"};
+    static const char *const of_llama[] = {"model.embed_tokens.weight",
+                                           "model.layers.1.self_attn.q_proj.weight",
+                                           "model.layers.0.self_attn.k_proj.weight",
+                                           "model.layers.0.mlp.gate_proj.weight",
+                                           "model.layers.1.input_layernorm.weight",
+                                           "model.layers.1.post_attention_layernorm.weight",
+                                           "model.norm.weight",
+                                           "lm_head.weight"};
+    for (size_t i = 0; i < sizeof of_gpt / sizeof *of_gpt; i++) cr_expect(clef_module_has(g, of_gpt[i]), "%s", of_gpt[i]);
+    for (size_t i = 0; i < sizeof of_llama / sizeof *of_llama; i++) cr_expect(clef_module_has(l, of_llama[i]), "%s", of_llama[i]);
+    expect_shape(clef_parameter(g, "h.0.attn.c_attn.weight"), CLEF_SHAPE(12, 36));
+    expect_shape(clef_parameter(l, "model.layers.0.self_attn.k_proj.weight"), CLEF_SHAPE(8, 16));
+    cr_expect_eq(clef_parameter_count(g),
+                 13 * 12 + 16 * 12 + 2 * (4 * 12 + 12 * 36 + 36 + 12 * 12 + 12 + 2 * 12 * 48 + 48 + 12) + 24);
+}
+
+static double deviation(clef_tensor *t) { return sqrt(clef_item(clef_mean(clef_square(t), NULL, 0, false))); }
+
+Test(language, weights_begin_as_nanogpt_has_them) {
+    clef_module *g = clef_nn_gpt(ctx, &(clef_gpt_options){.vocabulary = 50, .context = 40, .layers = 2, .heads = 2, .width = 64});
+    cr_expect_float_eq(deviation(clef_parameter(g, "wte.weight")), 0.02, 0.002);
+    cr_expect_float_eq(deviation(clef_parameter(g, "h.1.attn.c_attn.weight")), 0.02, 0.002);
+    cr_expect_float_eq(deviation(clef_parameter(g, "h.1.mlp.c_proj.weight")), 0.01, 0.001);
+    cr_expect_eq(deviation(clef_parameter(g, "h.1.mlp.c_proj.bias")), 0);
+    cr_expect_eq(deviation(clef_parameter(g, "ln_f.weight")), 1);
+}
+
+/* A token changes what follows it, and not a bit of what stands before. */
+static void expect_causal(clef_module *net) {
+    clef_set_training(net, false);
+    float *a = values(clef_forward(net, tokens(0))), *b = values(clef_forward(net, tokens(1)));
+    int same = 0, changed = 0;
+    for (int i = 0; i < B * T * V; i++) {
+        if (i / V % T < T - 2) same += a[i] == b[i];
+        else changed += a[i] != b[i];
+    }
+    cr_expect_eq(same, B * (T - 2) * V);
+    cr_expect(changed > B * V, "%d logits changed", changed);
+    free(a), free(b);
+}
+Test(language, a_token_sees_what_stands_before_it) {
+    expect_causal(gpt());
+    expect_causal(llama());
+}
+
+static clef_tensor *loss_of(clef_module *net) {
+    clef_tensor *y = clef_reshape(clef_forward(net, tokens(0)), CLEF_SHAPE(-1, V));
+    return clef_cross_entropy(y, clef_reshape(tokens(1), CLEF_SHAPE(-1)), NULL);
+}
+
+static void expect_learns(clef_module *net) {
+    clef_optimizer *opt = clef_adam(net, &(clef_adam_options){.lr = 1e-2});
+    double first = clef_item(loss_of(net)), last = 0;
+    cr_expect(fabs(first - log(V)) < 0.2, "%g at first", first);
+    for (int i = 0; i < 60; i++) {
+        clef_tensor *loss = clef_keep(loss_of(net));
+        clef_backward(loss);
+        clef_step(opt);
+        last = clef_item(loss);
+        clef_release(loss);
+    }
+    cr_expect(last < 0.3, "%g after %g", last, first);
+}
+Test(language, models_learn) {
+    expect_learns(gpt());
+    expect_learns(llama());
+    expect_learns(clef_nn_gpt(ctx, &(clef_gpt_options){.vocabulary = V,
+                                                       .context = 16,
+                                                       .layers = 1,
+                                                       .heads = 2,
+                                                       .width = 16,
+                                                       .no_bias = true,
+                                                       .untied = true,
+                                                       .exact_gelu = true,
+                                                       .dropout = 0.01}));
+}
+
+Test(language, half_types_and_recomputing_give_the_same) {
+    clef_module *net = clef_nn_llama(ctx, &(clef_llama_options){.vocabulary = V,
+                                                                .context = 16,
+                                                                .layers = 2,
+                                                                .heads = 2,
+                                                                .width = 16,
+                                                                .tied = true,
+                                                                .qkv_bias = true,
+                                                                .dtype = CLEF_BF16});
+    cr_expect_eq(clef_tensor_dtype(clef_parameter(net, "model.layers.0.mlp.up_proj.weight")), CLEF_BF16);
+    cr_expect_eq(clef_tensor_dtype(clef_forward(net, tokens(0))), CLEF_F32);
+    clef_module *g = gpt();
+    clef_backward(loss_of(g));
+    float *plain = values(clef_grad_of(clef_parameter(g, "h.0.attn.c_attn.weight")));
+    clef_zero_grad(g);
+    clef_recompute(clef_module_child(g, "h.0"), true);
+    clef_backward(loss_of(g));
+    float *again = values(clef_grad_of(clef_parameter(g, "h.0.attn.c_attn.weight")));
+    cr_expect_arr_eq(plain, again, 12 * 36 * sizeof *plain);
+    free(plain), free(again);
+}
+
+Test(language, what_does_not_fit_is_said) {
+    cr_expect_null(clef_nn_gpt(ctx, &(clef_gpt_options){.heads = 5, .width = 12}));
+    expect_error(ctx, CLEF_INVALID, "gpt: a width of 12 with 5 heads");
+    cr_expect_null(clef_nn_gpt(ctx, &(clef_gpt_options){.layers = -1}));
+    expect_error(ctx, CLEF_INVALID, "a size is negative");
+    cr_expect_null(clef_nn_gpt(ctx, &(clef_gpt_options){.dropout = 1, .layers = 1}));
+    expect_error(ctx, CLEF_INVALID, "dropout must be within [0,1)");
+    cr_expect_null(clef_nn_llama(ctx, &(clef_llama_options){.heads = 4, .kv_heads = 3, .width = 16}));
+    expect_error(ctx, CLEF_INVALID, "heads must be a multiple of kv_heads");
+    cr_expect_null(clef_nn_llama(ctx, &(clef_llama_options){.heads = 4, .width = 12}));
+    expect_error(ctx, CLEF_INVALID, "rotary positions want an even head");
+    cr_expect_null(clef_nn_llama(ctx, &(clef_llama_options){.dtype = CLEF_I32, .heads = 2, .width = 8, .layers = 1}));
+    expect_error(ctx, CLEF_INVALID, "f32, f16 or bf16");
+    clef_module *g = gpt();
+    cr_expect_null(clef_forward(g, clef_zeros(ctx, CLEF_SHAPE(1, 17), CLEF_I64)));
+    expect_error(ctx, CLEF_SHAPE, "gpt: tokens [1,17] are more than its context of 16");
+    cr_expect_null(clef_forward(g, clef_zeros(ctx, CLEF_SHAPE(9), CLEF_I64)));
+    expect_error(ctx, CLEF_SHAPE, "it wants [b,t]");
+    cr_expect_eq(clef_language_sizes_of(clef_nn_relu(ctx)).vocabulary, 0);
+    cr_expect_null(clef_language_open(ctx, "/nonexistent", NULL));
+    expect_error(ctx, CLEF_IO, "language_open: /nonexistent: ");
+    cr_expect_eq(clef_language_save(clef_nn_relu(ctx), "/tmp"), CLEF_INVALID);
+    expect_error(ctx, CLEF_INVALID, "no language model");
+}
