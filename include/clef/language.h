@@ -72,6 +72,51 @@ CLEF_API clef_module *clef_language_open(clef_context *ctx, const char *path, co
        clef_language_save(net, "shakespeare");  */
 CLEF_API clef_status clef_language_save(clef_module *net, const char *directory);
 
+/* ---- generating ----
+   A generator saves keys and values of the tokens it has seen in a cache of fixed capacity, so that a further token costs one row.  Prompts
+   are read in blocks of a power of two, of which each size has one plan, and tokens with another one: positions are numbers that move, so
+   that from the third token on nothing is planned or compiled.  The same prompts, options and device give the same tokens. */
+typedef struct clef_generator clef_generator; /* owned by the net's context; freed with it, or by clef_generator_close */
+typedef struct clef_generator_options {
+    int64_t batch;    /* sequences at once; 0: 1 */
+    int64_t capacity; /* tokens of each, prompt and answer; 0: the model's context, which is the most there can be */
+    bool slide;       /* when a sequence is full, its older half is dropped and the rest is read again; else that is CLEF_STATE */
+} clef_generator_options;
+/* NULL and CLEF_INVALID for a module that is no language model, or options out of range; CLEF_MEMORY.
+       clef_generator *g = clef_generator_new(net, NULL);  */
+CLEF_API clef_generator *clef_generator_new(clef_module *net, const clef_generator_options *options);
+/* Frees it now; NULL is allowed. */
+CLEF_API void clef_generator_close(clef_generator *g);
+/* Begins anew with these prompts: prompt[i] has length[i] tokens, one for each sequence of the batch; they may be of different lengths.  CLEF_INVALID
+   for an empty prompt, or a token that the model does not have; CLEF_STATE for one that is longer than the capacity without `slide`.
+       clef_generator_prompt(g, (const int64_t *[]){ids}, &n);  */
+CLEF_API clef_status clef_generator_prompt(clef_generator *g, const int64_t *const *prompt, const int64_t *length);
+/* Reads one further token of each sequence. */
+CLEF_API clef_status clef_generator_feed(clef_generator *g, const int64_t *token);
+/* The logits [batch,vocabulary] of the token that comes next, the generator's own until it reads again; NULL before the first prompt. */
+CLEF_API const float *clef_generator_logits(const clef_generator *g);
+/* Tokens that each sequence has had, the longest prompt's count for all. */
+CLEF_API int64_t clef_generator_length(const clef_generator *g);
+/* Sequence i goes on as sequence from[i] was: for a search that follows several. */
+CLEF_API clef_status clef_generator_reorder(clef_generator *g, const int64_t *from);
+
+/* How a token is chosen of its logits: they are penalised, divided by the temperature, and made probabilities; then the k largest of these stay,
+   of them the smallest number whose sum is at least top_p, and of them those that are at least min_p times the largest. */
+typedef struct clef_sampling {
+    double temperature; /* 0: the most probable token is taken */
+    int64_t top_k;      /* 0: all */
+    double top_p;       /* in [0,1]; 0: 1, all.  Holtzman et al., "The curious case of neural text degeneration", 2020 */
+    double min_p;       /* in [0,1]; 0: all */
+    double
+        repeat_penalty; /* of tokens that the sequence has: positive logits are divided by it, others multiplied; 0: 1, none.  Keskar et al.,
+                              "CTRL", 2019 */
+    uint64_t seed; /* what is drawn depends on it, the sequence's number, and how many tokens it has (Philox 4x32-10) */
+} clef_sampling;
+/* Chooses the next token of each sequence into token[0 … batch - 1], without reading it.  NULL: the most probable ones.  CLEF_INVALID for options out
+   of range; CLEF_STATE before the first prompt.
+       for (clef_generator_prompt(g, &ids, &n); !clef_generator_sample(g, &how, &t) && t != end; clef_generator_feed(g, &t)) show(t);  */
+CLEF_API clef_status clef_generator_sample(clef_generator *g, const clef_sampling *how, int64_t *token);
+
 #ifdef __cplusplus
 }
 #endif

@@ -20,6 +20,7 @@ static void free_module(clef_module *m) {
 static void close_room(clef_context *ctx, void *state) {
     (void)ctx;
     clef__nn *nn = state;
+    clef__free_generators(nn);
     for (clef_module *m = nn->first, *next; m; m = next) {
         next = m->next;
         free_module(m);

@@ -69,10 +69,13 @@ typedef struct clef__nn {
     clef__observer observer;
     void *observer_user;
     bool inference; /* all modules are in evaluation mode, whatever was set */
+    struct clef_generator *generators;
 } clef__nn;
 
 /* The room's state, made when first asked for; NULL when out of memory. */
 clef__nn *clef__nn_of(clef_context *ctx);
+/* generator.c: when the context closes; tensors are freed elsewhere. */
+void clef__free_generators(clef__nn *nn);
 /* Reports every run of a module of this context to observer until called with NULL. */
 clef_status clef__nn_observe(clef_context *ctx, clef__observer observer, void *user);
 /* While on, every module of the context is in evaluation mode; what was set on each comes back after it.  Returns what was. */

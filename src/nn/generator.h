@@ -1,0 +1,21 @@
+/* generator.h — a generator's state, for reading (generator.c) and choosing (sampling.c). */
+#ifndef CLEF_NN_GENERATOR_H
+#define CLEF_NN_GENERATOR_H
+#include "nn/language.h"
+
+struct clef_generator {
+    clef_context *ctx;
+    clef_module *net;
+    clef_language_sizes sizes;
+    int64_t batch, capacity;
+    bool slide, ready; /* ready: the logits are those of the present text */
+    clef__past past;
+    int64_t *text;        /* [batch,capacity]: the tokens in their columns; before start, 0 */
+    int64_t *start;       /* [batch]: the column of each sequence's first token */
+    int64_t length;       /* columns that were read */
+    int64_t tokens;       /* those that were dropped, too */
+    float *logits;        /* [batch,vocabulary] */
+    int64_t *block;       /* the tokens of a block */
+    clef_generator *next; /* in the context's list */
+};
+#endif

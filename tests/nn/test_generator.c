@@ -1,0 +1,200 @@
+/* Generating token by token: what whole sequences give, with no plan after the third token; batches, sliding, choosing. */
+#include "support/device.h"
+#include "clef/pointwise.h"
+
+static clef_context *ctx;
+static void open_context(void) { ctx = open_seeded(5); }
+static void close_context(void) { close_clean(ctx); }
+TestSuite(generator, .init = open_context, .fini = close_context);
+
+enum { V = 23, CONTEXT = 48 };
+
+/* Weights that are large enough for tokens to matter. */
+static clef_module *sharp(clef_module *net) {
+    for (int i = 0; i < clef_module_tensors(net); i++) {
+        clef_tensor *t = clef_module_tensor(net, i).tensor;
+        if (clef_tensor_shape(t).rank == 2) clef_init_normal(t, 0, 0.3);
+    }
+    clef_set_training(net, false);
+    return net;
+}
+static clef_module *gpt(void) {
+    return sharp(clef_nn_gpt(ctx, &(clef_gpt_options){.vocabulary = V, .context = CONTEXT, .layers = 2, .heads = 2, .width = 16}));
+}
+static clef_module *llama(void) {
+    return sharp(clef_nn_llama(
+        ctx, &(clef_llama_options){.vocabulary = V, .context = CONTEXT, .layers = 2, .heads = 4, .kv_heads = 2, .width = 16}));
+}
+
+/* The logits of the last token by a whole run. */
+static void expect_like_whole(clef_module *net, const float *logits, const int64_t *ids, int64_t n) {
+    float *whole = values(clef_forward(net, clef_from_host(ctx, CLEF_SHAPE(1, n), CLEF_I64, ids)));
+    double far = 0;
+    for (int i = 0; i < V; i++) far = fmax(far, fabs(whole[(n - 1) * V + i] - logits[i]));
+    cr_expect(far < 2e-5, "%g away after %d tokens", far, (int)n);
+    free(whole);
+}
+
+static int64_t id_of(int64_t i) { return i * i % 17 + i % 5; }
+
+static void expect_step_by_step(clef_module *net, int64_t prompt) {
+    int64_t ids[CONTEXT];
+    for (int64_t i = 0; i < CONTEXT; i++) ids[i] = id_of(i);
+    clef_generator *g = clef_generator_new(net, NULL);
+    cr_assert_eq(clef_generator_prompt(g, (const int64_t *[]){ids}, &prompt), CLEF_OK, "%s", clef_error(ctx));
+    expect_like_whole(net, clef_generator_logits(g), ids, prompt);
+    for (int64_t n = prompt; n < CONTEXT; n++) {
+        cr_assert_eq(clef_generator_feed(g, &ids[n]), CLEF_OK, "%s", clef_error(ctx));
+        if (n % 6 == 0 || n > CONTEXT - 3) expect_like_whole(net, clef_generator_logits(g), ids, n + 1);
+    }
+    cr_expect_eq(clef_generator_length(g), CONTEXT);
+    cr_expect_eq(clef_generator_feed(g, ids), CLEF_STATE);
+    expect_error(ctx, CLEF_STATE, "its 48 tokens are full; .slide drops the first ones");
+    clef_generator_close(g);
+}
+Test(generator, tokens_one_by_one_give_what_whole_sequences_give) {
+    expect_step_by_step(gpt(), 1);
+    expect_step_by_step(llama(), 37);
+}
+
+Test(generator, prompts_of_different_lengths_are_as_if_alone) {
+    clef_module *nets[] = {gpt(), llama()};
+    int64_t ids[3][CONTEXT], length[3] = {3, 11, 8}, next[3];
+    for (int64_t i = 0; i < 3 * CONTEXT; i++) ids[i / CONTEXT][i % CONTEXT] = (id_of(i % CONTEXT) + i / CONTEXT) % V;
+    for (int m = 0; m < 2; m++) {
+        clef_generator *g = clef_generator_new(nets[m], &(clef_generator_options){.batch = 3, .capacity = 32});
+        cr_assert_eq(clef_generator_prompt(g, (const int64_t *[]){ids[0], ids[1], ids[2]}, length), CLEF_OK);
+        for (int step = 0; step < 4; step++) {
+            for (int i = 0; i < 3; i++)
+                expect_like_whole(nets[m], clef_generator_logits(g) + (size_t)i * V, ids[i], length[i] + step);
+            for (int i = 0; i < 3; i++) next[i] = ids[i][length[i] + step];
+            cr_assert_eq(clef_generator_feed(g, next), CLEF_OK);
+        }
+        cr_assert_eq(clef_generator_reorder(g, (int64_t[]){2, 0, 2}), CLEF_OK);
+        const int from[] = {2, 0, 2};
+        for (int i = 0; i < 3; i++) next[i] = ids[from[i]][length[from[i]] + 4];
+        cr_assert_eq(clef_generator_feed(g, next), CLEF_OK);
+        for (int i = 0; i < 3; i++)
+            expect_like_whole(nets[m], clef_generator_logits(g) + (size_t)i * V, ids[from[i]], length[from[i]] + 5);
+    }
+}
+
+Test(generator, nothing_is_planned_or_compiled_after_the_third_token) {
+    clef_module *net = clef_nn_gpt(ctx, &(clef_gpt_options){.vocabulary = V, .context = 1024, .layers = 1, .heads = 1, .width = 8});
+    clef_generator *g = clef_generator_new(net, NULL);
+    int64_t id = 1, n = 1, tokens = few_kernels() ? 100 : 1000;
+    cr_assert_eq(clef_generator_prompt(g, (const int64_t *[]){&id}, &n), CLEF_OK);
+    clef_counters before = {0};
+    for (int64_t i = 0; i < tokens; i++) {
+        if (i == 3) before = clef_counters_get(ctx);
+        cr_assert_eq(clef_generator_sample(g, &(clef_sampling){.temperature = 1}, &id), CLEF_OK);
+        cr_assert_eq(clef_generator_feed(g, &id), CLEF_OK);
+    }
+    clef_counters after = clef_counters_get(ctx);
+    cr_expect_eq(after.plans, before.plans, "%d plans", (int)(after.plans - before.plans));
+    cr_expect_eq(after.kernels_built, before.kernels_built);
+    cr_expect_eq(after.kernels_from_cache, before.kernels_from_cache);
+}
+
+Test(generator, a_window_slides) {
+    clef_module *net = llama();
+    int64_t ids[100];
+    for (int64_t i = 0; i < 100; i++) ids[i] = id_of(i);
+    clef_generator *g = clef_generator_new(net, &(clef_generator_options){.capacity = 16, .slide = true});
+    int64_t n = 20, first = 4; /* the last 16 */
+    cr_assert_eq(clef_generator_prompt(g, (const int64_t *[]){ids}, &n), CLEF_OK);
+    for (; n < 50; n++) {
+        expect_like_whole(net, clef_generator_logits(g), ids + first, n - first);
+        cr_assert_eq(clef_generator_feed(g, &ids[n]), CLEF_OK, "%s", clef_error(ctx));
+        if (n - first == 16) first += 8;
+        cr_assert_eq(clef_generator_length(g), n + 1 - first);
+    }
+}
+
+/* ---- choosing ---- */
+static void counts(clef_generator *g, clef_sampling how, int n, int count[V]) {
+    memset(count, 0, V * sizeof *count);
+    for (int i = 0; i < n; i++) {
+        int64_t token;
+        how.seed = (uint64_t)i;
+        cr_assert_eq(clef_generator_sample(g, &how, &token), CLEF_OK);
+        count[token]++;
+    }
+}
+
+Test(generator, tokens_are_chosen_by_their_probabilities) {
+    enum { DRAWS = 20000 };
+    clef_generator *g = clef_generator_new(gpt(), NULL);
+    int64_t ids[] = {3, 1, 4}, n = 3, token, again;
+    cr_assert_eq(clef_generator_prompt(g, (const int64_t *[]){ids}, &n), CLEF_OK);
+    const float *logits = clef_generator_logits(g);
+    int best = 0, count[V], larger[V] = {0};
+    double p[V], sum = 0;
+    for (int i = 0; i < V; i++) best = logits[i] > logits[best] ? i : best;
+    for (int i = 0; i < V; i++) sum += p[i] = exp((logits[i] - logits[best]) / 1.5);
+    for (int i = 0; i < V; i++)
+        for (int j = 0; j < V; j++) larger[i] += logits[j] > logits[i];
+    cr_assert_eq(clef_generator_sample(g, NULL, &token), CLEF_OK);
+    cr_expect_eq(token, best);
+    counts(g, (clef_sampling){.temperature = 1.5}, DRAWS, count);
+    for (int i = 0; i < V; i++) {
+        double want = p[i] / sum, deviation = sqrt(want * (1 - want) / DRAWS);
+        cr_expect(fabs((double)count[i] / DRAWS - want) < 5 * deviation + 1e-4, "token %d: %d, not %g", i, count[i], want * DRAWS);
+    }
+    counts(g, (clef_sampling){.temperature = 5, .top_k = 4}, 2000, count);
+    for (int i = 0; i < V; i++) cr_expect_eq(count[i] > 0, larger[i] < 4, "token %d", i);
+    counts(g, (clef_sampling){.temperature = 1.5, .min_p = 0.3}, 2000, count);
+    for (int i = 0; i < V; i++) cr_expect_eq(count[i] > 0, p[i] >= 0.3, "token %d: %g", i, p[i]);
+    counts(g, (clef_sampling){.temperature = 1.5, .top_p = 0.5}, 2000, count);
+    for (int i = 0; i < V; i++) {
+        double above = 0;
+        for (int j = 0; j < V; j++) above += larger[j] < larger[i] ? p[j] / sum : 0;
+        cr_expect_eq(count[i] > 0, above < 0.5, "token %d: %g above", i, above);
+    }
+    clef_sampling same = {.temperature = 2, .seed = 9};
+    cr_expect(!clef_generator_sample(g, &same, &token) && !clef_generator_sample(g, &same, &again) && token == again);
+    ids[0] = best, n = 1; /* penalised beyond all others once the sequence has it */
+    cr_expect_eq(clef_generator_sample(g, &(clef_sampling){.top_p = 2}, &token), CLEF_INVALID);
+    expect_error(ctx, CLEF_INVALID, "top_p and min_p within [0,1]");
+}
+
+Test(generator, repeating_is_penalised) {
+    clef_generator *g = clef_generator_new(gpt(), NULL);
+    int64_t ids[V], n = V, token;
+    for (int64_t i = 0; i < V; i++) ids[i] = i;
+    cr_assert_eq(clef_generator_prompt(g, (const int64_t *[]){ids}, &n), CLEF_OK);
+    int64_t without;
+    cr_assert_eq(clef_generator_sample(g, NULL, &without), CLEF_OK);
+    cr_assert_eq(clef_generator_sample(g, &(clef_sampling){.repeat_penalty = 3}, &token), CLEF_OK);
+    cr_expect_eq(token, without, "all are penalised once, in the same way");
+    n = 1, ids[0] = 0;
+    for (int64_t i = 0; i < 8; i++) { /* with a strong penalty no token comes twice, while positive ones are left */
+        cr_assert_eq(i ? clef_generator_feed(g, &token) : clef_generator_prompt(g, (const int64_t *[]){ids}, &n), CLEF_OK);
+        cr_assert_eq(clef_generator_sample(g, &(clef_sampling){.repeat_penalty = 1e6}, &token), CLEF_OK);
+        for (int64_t j = 0; j <= i; j++) cr_expect_neq(token, ids[j]);
+        ids[i + 1] = token;
+    }
+}
+
+Test(generator, what_does_not_fit_is_said) {
+    clef_module *net = gpt();
+    cr_expect_null(clef_generator_new(clef_nn_relu(ctx), NULL));
+    expect_error(ctx, CLEF_INVALID, "generator: the relu is no language model");
+    cr_expect_null(clef_generator_new(net, &(clef_generator_options){.capacity = 49}));
+    expect_error(ctx, CLEF_INVALID, "capacity 49; the capacity is 2 to the model's context of 48");
+    clef_generator *g = clef_generator_new(net, &(clef_generator_options){.capacity = 4});
+    int64_t ids[] = {0, 1, 2, 3, 4}, n = 5, token = V;
+    cr_expect_null(clef_generator_logits(g));
+    cr_expect_eq(clef_generator_feed(g, ids), CLEF_STATE);
+    expect_error(ctx, CLEF_STATE, "clef_generator_prompt begins");
+    cr_expect_eq(clef_generator_prompt(g, (const int64_t *[]){ids}, &n), CLEF_STATE);
+    expect_error(ctx, CLEF_STATE, "a prompt of 5 tokens, but a capacity of 4");
+    n = 0;
+    cr_expect_eq(clef_generator_prompt(g, (const int64_t *[]){ids}, &n), CLEF_INVALID);
+    expect_error(ctx, CLEF_INVALID, "a prompt is empty");
+    n = 1;
+    cr_expect_eq(clef_generator_prompt(g, (const int64_t *[]){ids}, &n), CLEF_OK);
+    cr_expect_eq(clef_generator_feed(g, &token), CLEF_INVALID);
+    expect_error(ctx, CLEF_INVALID, "token 23 is not within 0 … 22");
+    clef_generator_close(NULL);
+}
