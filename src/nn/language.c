@@ -1,7 +1,6 @@
 /* language.c — what language models share (language.h). */
 #include "nn/language.h"
 #include "nn/module.h"
-#include <math.h>
 
 /* ---- layers ---- */
 typedef struct projection {
@@ -164,33 +163,18 @@ clef_tensor *clef__heads_together(clef_tensor *x) {
     return clef_reshape(clef_transpose(x, 1, 2), CLEF_SHAPE(s.dim[0], s.dim[2], s.dim[1] * s.dim[3]));
 }
 
-/* Query i stands in column first + i and sees the columns up to there. */
-static clef_tensor *visible(clef_tensor *q, int64_t columns, clef_tensor *first, clef_tensor *seen) {
-    clef_tensor *row = clef__count_beside(q, clef_tensor_shape(q).dim[2], CLEF_I64),
-                *column = clef__count_beside(q, columns, CLEF_I64);
-    if (first) row = clef_add(row, first);
-    clef_tensor *causal = clef_le(clef_unsqueeze(column, 0), clef_unsqueeze(row, 1));
-    return seen == CLEF_NONE ? causal : clef_logical_and(causal, seen);
-}
-
-static clef_tensor *attend(const clef_module *part, clef_tensor *q, clef_tensor *k, clef_tensor *v, clef_tensor *visible_keys) {
-    int64_t shared = clef_tensor_shape(q).dim[1] / clef_tensor_shape(k).dim[1];
-    if (shared > 1) k = clef_repeat_interleave(k, shared, 1), v = clef_repeat_interleave(v, shared, 1);
-    double scale = 1 / sqrt((double)clef_tensor_shape(q).dim[3]);
-    clef_tensor *scores = clef_mul_scalar(clef_matmul(q, clef_transpose(k, 2, 3)), scale);
-    scores = clef_softmax(clef_masked_fill(scores, clef_logical_not(visible_keys), -1e30), -1);
-    return clef_matmul(clef__language_drop(part, scores), v);
-}
-
 clef_tensor *clef__language_attend(const clef_module *part, clef_tensor *q, clef_tensor *k, clef_tensor *v) {
     const clef__part *of = part->user;
     const clef__language *lm = of->of;
     const clef__past *past = lm->past;
+    clef_attention_options o = {.causal = true};
+    if (clef_is_training(part)) o.dropout = (float)lm->dropout;
     if (past) {
         clef_tensor *key = past->key[of->layer], *value = past->value[of->layer];
         if (clef_assign_at(key, 2, past->position, k) || clef_assign_at(value, 2, past->position, v)) return NULL;
         k = key, v = value;
+        o.offset = clef_reshape(past->position, CLEF_SHAPE(1));
+        o.mask = lm->seen == CLEF_NONE ? NULL : lm->seen;
     }
-    clef_tensor *keys = visible(q, clef_tensor_shape(k).dim[2], past ? past->position : NULL, lm->seen);
-    return clef__heads_together(attend(part, q, k, v, keys));
+    return clef__heads_together(clef_attention(q, k, v, &o));
 }

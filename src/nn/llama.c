@@ -7,18 +7,13 @@
 typedef struct llama {
     clef__language language;
     clef_llama_options o;
-    clef_tensor *cosine, *sine; /* of this run's positions: [t,d/2] or [b,1,t,d/2] */
+    clef_tensor *position; /* of this run, as clef_rotary takes it */
 } llama;
 
 static llama *llama_of(const clef_module *part) { return (llama *)((const clef__part *)part->user)->of; }
 
-/* Halves of a head are the pairs: (a, b) turned by the position's angles. */
 static clef_tensor *rotate(const llama *l, clef_tensor *x) {
-    int64_t half = l->language.sizes.head_width / 2;
-    clef_tensor *a = clef_slice(x, 3, 0, half, 1), *b = clef_slice(x, 3, half, 2 * half, 1);
-    clef_tensor *turned[] = {clef_sub(clef_mul(a, l->cosine), clef_mul(b, l->sine)),
-                             clef_add(clef_mul(b, l->cosine), clef_mul(a, l->sine))};
-    return clef_concat(turned, 2, 3);
+    return clef_rotary(x, l->position, &(clef_rotary_options){.base = l->o.rope_base});
 }
 
 static clef_tensor *forward_attention(clef_module *m, clef_tensor *x, void *user) {
@@ -43,22 +38,17 @@ static clef_tensor *forward_block(clef_module *m, clef_tensor *x, void *user) {
     return clef_add(x, clef__forward_child(m, "mlp", clef__forward_child(m, "post_attention_layernorm", x)));
 }
 
-/* Angles position · base^(-2i/d). */
-static bool set_angles(llama *l) {
-    int64_t half = l->language.sizes.head_width / 2;
-    clef_tensor *i = clef__count_beside(l->language.positions, half, CLEF_F32);
-    clef_tensor *frequency = clef_exp(clef_mul_scalar(i, -log(l->o.rope_base) / (double)half));
-    clef_tensor *angle = clef_mul(clef_unsqueeze(clef_to(l->language.positions, CLEF_F32), -1), frequency);
-    if (clef_tensor_shape(angle).rank == 3) angle = clef_unsqueeze(angle, 1);
-    l->cosine = clef_cos(angle), l->sine = clef_sin(angle);
-    return l->cosine && l->sine;
+/* Where all sequences start in one column, the first token's position stands for all. */
+static clef_tensor *rotary_position(const clef__language *lm) {
+    if (!lm->past) return CLEF_NONE;
+    return lm->past->start ? lm->positions : clef_reshape(lm->past->position, CLEF_SHAPE(1));
 }
 
 static clef_tensor *forward_body(clef_module *m, clef_tensor *tokens, void *user) {
     (void)user;
     llama *l = llama_of(m);
     clef_tensor *x = clef__forward_child(m, "embed_tokens", tokens);
-    if (!x || !set_angles(l)) return NULL;
+    l->position = rotary_position(&l->language);
     x = clef__language_wanted(&l->language, clef__forward_child(m, "layers", clef__language_drop(m, x)));
     return clef__forward_child(m, "norm", x);
 }
