@@ -318,6 +318,41 @@ CLEF_API clef_tensor *clef_rotary(clef_tensor *x, clef_tensor *position, const c
    below, then every other one of twice as many.  CLEF_INVALID unless heads > 0.  Press, Smith and Lewis, "Train short, test long", 2021.
        options.slopes = clef_alibi_slopes(ctx, 8);  */
 CLEF_API clef_tensor *clef_alibi_slopes(clef_context *ctx, int64_t heads);
+/* ---- recurrent layers over whole sequences: f32, f64, f16 or bf16 (computed in f32) ----
+   x [t,b,in], or [b,t,in] with batch_first, t ≥ 1; all tensors of one dtype.  Layers come one after the other, each on all outputs of the
+   one before.  y [t,b,H], or [t,b,2·H] of two directions, forward first; or the same with b first.  h and c: the states after the last step,
+   [layers·directions,b,H], of layer 0 forward, layer 0 backwards, layer 1 …  With lengths [b] (whole numbers; those outside 0 … t are
+   taken for 0 or t) item i has lengths[i] steps: y is 0 beyond them, h and c are those of its last one, and the backwards direction
+   begins at its own end.  Gradients go to x, all weights, h0 and c0, but not a second time (CLEF_UNSUPPORTED).  Memory is O(t).
+   y, h and c are temporaries, NULL on failure; pointers to those that nobody wants may be NULL. */
+/* Of one layer in one direction, as PyTorch names and orders them: w_ih [gates·H,in], w_hh [gates·H,H], b_ih and b_hh [gates·H], either
+   NULL or CLEF_NONE where there is none. */
+typedef struct clef_recurrent_weights {
+    clef_tensor *w_ih, *w_hh, *b_ih, *b_hh;
+} clef_recurrent_weights;
+typedef struct clef_recurrent_options {
+    int layers;         /* 0: 1 */
+    bool bidirectional; /* each layer in both directions */
+    bool backwards;     /* from the last step to the first; not with bidirectional */
+    bool batch_first;
+    bool relu;            /* of clef_rnn: in place of tanh */
+    double dropout;       /* between layers, 0 … 1 */
+    clef_tensor *lengths; /* NULL or CLEF_NONE: all items have t steps */
+} clef_recurrent_options;
+/* h' = tanh(w_ih x + b_ih + w_hh h + b_hh), or relu.  weights: those of n = layers·directions, in the order of h.  h0 like h, or CLEF_NONE
+   for zeros.  CLEF_SHAPE, with the shape that is wanted, if a tensor does not fit.  Elman, "Finding structure in time", 1990.
+       clef_rnn(x, CLEF_NONE, &w, 1, NULL, &y, NULL);  */
+CLEF_API clef_status clef_rnn(clef_tensor *x, clef_tensor *h0, const clef_recurrent_weights *weights, int n,
+                              const clef_recurrent_options *options, clef_tensor **y, clef_tensor **h);
+/* i, f, g, o = w_ih x + b_ih + w_hh h + b_hh;  c' = σ(f) c + σ(i) tanh(g);  h' = σ(o) tanh(c').  c0 like c, or CLEF_NONE.  Else as
+   clef_rnn.  Hochreiter and Schmidhuber, "Long short-term memory", 1997.
+       clef_lstm(x, CLEF_NONE, CLEF_NONE, &w, 1, &(clef_recurrent_options){.lengths = lengths}, NULL, &h, NULL);  */
+CLEF_API clef_status clef_lstm(clef_tensor *x, clef_tensor *h0, clef_tensor *c0, const clef_recurrent_weights *weights, int n,
+                               const clef_recurrent_options *options, clef_tensor **y, clef_tensor **h, clef_tensor **c);
+/* r, z = σ(w_ih x + b_ih + w_hh h + b_hh);  n = tanh(w_ih x + b_ih + r (w_hh h + b_hh));  h' = (1 − z) n + z h.  Else as clef_rnn.  Cho et
+   al., "Learning phrase representations using RNN encoder–decoder", 2014, with the reset after the product, as in PyTorch. */
+CLEF_API clef_status clef_gru(clef_tensor *x, clef_tensor *h0, const clef_recurrent_weights *weights, int n,
+                              const clef_recurrent_options *options, clef_tensor **y, clef_tensor **h);
 
 /* ---- losses ----
    Each gives one number per item or element, then its mean, its sum or (NONE) all of them.  They are computed

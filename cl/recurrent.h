@@ -1,0 +1,79 @@
+/* recurrent.h — what recurrent.cl and recurrent_back.cl share: the product of a tile, vectors at the end of a row, activations.
+
+   The file defines GATES, and with it a tile: MR items of the batch by NV vectors of W lanes, U for each gate, so that all gates of a
+   unit meet in one work-item. */
+#ifndef NV
+#define NV GATES
+#endif
+#define U (NV / GATES)
+#define S COMPUTE(IN)
+#define V VEC(S, W)
+#define T V
+#define ELEMENT S
+#define I VEC(MASK(S), W)
+#define MASK_OF(s) CAT(MASK_, s)
+#undef MASK
+#define MASK(s) MASK_OF(s)
+
+#define DEFINE_ENDS(dt, n) DEFINE_GATHER(dt, n) DEFINE_SCATTER(dt, n) DEFINE_GATHER_SOME(dt, n) DEFINE_SCATTER_SOME(dt, n)
+DEFINE_ENDS(DT, W)
+#define IS_HALF_f32 0
+#define IS_HALF_f64 0
+#define IS_HALF_f16 1
+#define IS_HALF_bf16 1
+#if CAT(IS_HALF_, DT) /* storage is not what is computed in */
+DEFINE_ENDS(IN, W)
+#endif
+/* `lanes` elements from p[i] on: a vector, or what is left of the row. */
+#define TAKE(dt, p, i) (lanes == W ? LOAD(dt, W, p, i) : CAT(gather_some_, dt)((p) + (i), 1, lanes))
+#define PUT(dt, p, i, v)                                                                               \
+    {                                                                                                  \
+        V value_put = v;                                                                               \
+        if (lanes == W) STORE(dt, W, p, i, value_put);                                                 \
+        else CAT(scatter_some_, dt)((p) + (i), 1, lanes, value_put);                                   \
+    }
+
+#define FMA(x, y, z) CAT(FMA_, IN)(x, y, z)
+/* sums[row][gate][u] = Σ_k a[row][k] · b[gate][k][u]; rows beyond `left` repeat the last one. */
+static void multiply(__global const S *a, long apart, int left, __global const S *b, long to_gate, int K, S *sums) {
+#define ADDRESS(i) __global const S *a##i = a + min(i, left - 1) * apart;
+#define START(i, j) V c##i##_##j = (V)(0);
+#define START_ROW(i) COLUMNS(START, i)
+    ROWS(ADDRESS)
+    ROWS(START_ROW)
+#define FETCH(k, j) V b##j = LOAD(IN, W, b, (j / U) * to_gate + (k) * (U * W) + (j % U) * W);
+#define MULTIPLY(i, j) c##i##_##j = FMA((V)(x), b##j, c##i##_##j);
+#define STEP_ROW(i)                                                                                    \
+    {                                                                                                  \
+        S x = a##i[at];                                                                                \
+        COLUMNS(MULTIPLY, i)                                                                           \
+    }
+#define STEP(k)                                                                                        \
+    {                                                                                                  \
+        long at = k;                                                                                   \
+        COLUMNS(FETCH, at)                                                                             \
+        ROWS(STEP_ROW)                                                                                 \
+    }
+    long k = 0;
+    PLAIN_LOOP
+    for (; k + 2 <= K; k += 2) {
+        STEP(k)
+        STEP(k + 1)
+    }
+    if (k < K) STEP(k)
+#define SPILL(i, j) CAT(VSTORE_, W)(c##i##_##j, sums + (i * NV + j) * W);
+#define SPILL_ROW(i) COLUMNS(SPILL, i)
+    ROWS(SPILL_ROW)
+}
+#define SUM(g) CAT(VLOAD_, W)(sums + ((i * GATES + (g)) * U + u) * W)
+
+#define LET_SIGMOID(y, x)                                                                              \
+    const V y##_minus = -(x);                                                                          \
+    LET(EXP, y##_e, y##_minus)                                                                         \
+    const V y = K(1) / (K(1) + y##_e);
+#define LET_TANGENT(y, x)                                                                              \
+    const V y##_of = x;                                                                                \
+    LET(TANH, y, y##_of)
+
+/* In which time a row is at a step; from its own length on it is beyond its end, and every time is its own. */
+static int time_of(int at, int length, int backwards) { return at < length && backwards ? length - 1 - at : at; }

@@ -1,0 +1,247 @@
+/* recurrent.c — launches of recurrent layers (cl/recurrent.cl, cl/recurrent_back.cl): all steps in one, where each work-item owns items
+   of the batch; or a launch for each step, where work-items own units too.  One launch starts once, but every compute unit reads all
+   of the weights at each step, and there are only as many work-items as items. */
+#include "kernels/recurrent.h"
+#include "kernels/args.h"
+#include "kernels/gemm.h"
+#include "pack.args"
+#include "plan/lower/cost.h"
+#include "recurrent.args"
+#include "runtime/arithmetic.h"
+
+CLEF__ARGS(pack, PACK_ARGS)
+CLEF__ARGS(recurrent, RECURRENT_ARGS)
+CLEF__ARGS(recurrent_back, RECURRENT_BACK_ARGS)
+
+enum { ITEMS_PER_UNIT = 4, PACKED = 16384 };
+static const double EFFICIENCY = 0.5, CELL_FLOPS = 200; /* of a unit's activations, which are vectors too */
+
+/* One node, and how it is divided among work-items. */
+typedef struct division {
+    clef__recurrence a;
+    bool back;
+    clef_dtype dtype, type;                              /* of tensors, and what is computed in */
+    int64_t batch, steps, hidden, gates, depth, outputs; /* gates of the product and its depth; columns in all */
+    int64_t rows, vectors, lanes;                        /* of a tile */
+    int64_t panel, all_panels;
+    int64_t rows_per_item, panels_per_item;
+} division;
+
+static division divide(const clef__lowering *lw) {
+    const clef__node *node = clef__lower_node(lw);
+    const clef__profile *profile = clef__lower_profile(lw);
+    division d = {.a = *(const clef__recurrence *)clef__attributes(node), .dtype = node->out->dtype};
+    clef_shape x = node->out->shape, w = node->input[1]->shape;
+    d.back = node->op->strategies == clef__recurrent_back_strategies;
+    d.type = clef__gemm_type(d.dtype);
+    d.batch = x.dim[d.a.batch_first ? 0 : 1];
+    d.steps = x.dim[d.a.batch_first ? 1 : 0];
+    d.hidden = w.dim[1];
+    d.gates = d.back ? 1 : clef__cell_gates(d.a.cell);
+    d.depth = d.back ? w.dim[0] : d.hidden;
+    d.lanes = clef__gemm_lanes(lw, d.type);
+    d.vectors = d.gates == 1 && d.hidden > d.lanes ? 2 : d.gates;
+    int64_t most = clef__larger(profile->tile_m * profile->tile_vectors / d.vectors, 1);
+    d.rows = clef__smaller(most, d.batch);
+    d.panel = d.vectors / d.gates * d.lanes;
+    d.all_panels = clef__ceil_div(d.hidden, d.panel);
+    return d;
+}
+
+/* Tiles that are equally full. */
+static void even_rows(division *d) { d->rows = clef__ceil_div(d->rows_per_item, clef__ceil_div(d->rows_per_item, d->rows)); }
+
+static division divide_batch(const clef__lowering *lw) {
+    division d = divide(lw);
+    int64_t units = clef__larger(clef__lower_device(lw)->compute_units, 1);
+    if (!clef__lower_profile(lw)->wide_items) units *= ITEMS_PER_UNIT;
+    d.rows_per_item = clef__ceil_div(d.batch, clef__smaller(units, d.batch));
+    d.panels_per_item = d.all_panels;
+    even_rows(&d);
+    return d;
+}
+
+static division divide_units(const clef__lowering *lw) {
+    division d = divide(lw);
+    const clef__profile *profile = clef__lower_profile(lw);
+    int64_t wanted =
+        clef__larger(clef__lower_device(lw)->compute_units, 1) * (profile->wide_items ? ITEMS_PER_UNIT : profile->items_per_unit);
+    if (!clef__lower_pays(lw, (double)(d.batch * d.hidden * d.gates) * (double)d.depth)) wanted = 1;
+    d.panels_per_item = clef__ceil_div(d.all_panels, clef__smaller(wanted, d.all_panels));
+    int64_t across = clef__ceil_div(d.all_panels, d.panels_per_item), down = clef__larger(wanted / across, 1);
+    d.rows_per_item = clef__smaller(clef__ceil_div(clef__ceil_div(d.batch, down), d.rows) * d.rows, d.batch);
+    even_rows(&d);
+    return d;
+}
+
+/* ---- cost ---- */
+
+static double step_flops(const division *d) {
+    double tiles = (double)clef__ceil_div(d->batch, d->rows_per_item) * (double)clef__ceil_div(d->rows_per_item, d->rows);
+    return tiles * (double)(d->rows * d->all_panels * d->panel * d->gates) * (2.0 * (double)d->depth + CELL_FLOPS);
+}
+
+static double weight_bytes(const division *d) {
+    return (double)(d->all_panels * d->panel * d->gates * d->depth) * (double)clef_dtype_size(d->type);
+}
+
+static double launches(const division *d) { return (double)d->steps + (d->back ? 1 : 0); }
+
+static double cost_sequence(const clef__lowering *lw) {
+    division d = divide_batch(lw);
+    double groups = (double)clef__ceil_div(d.batch, d.rows_per_item);
+    return clef__launch_seconds(lw, &(clef__work){0}) +
+           launches(&d) * clef__work_seconds(lw, &(clef__work){.flops = step_flops(&d),
+                                                               .efficiency = EFFICIENCY,
+                                                               .bytes = groups * weight_bytes(&d),
+                                                               .groups = groups});
+}
+
+static double cost_steps(const clef__lowering *lw) {
+    division d = divide_units(lw);
+    double across = (double)clef__ceil_div(d.all_panels, d.panels_per_item);
+    double down = (double)clef__ceil_div(d.batch, d.rows_per_item), unit = clef__lower_profile(lw)->unit_us * 1e-6;
+    clef__work work = {
+        .flops = step_flops(&d), .efficiency = EFFICIENCY, .bytes = down * weight_bytes(&d), .groups = across * down};
+    return launches(&d) * (clef__launch_seconds(lw, &work) + unit);
+}
+
+/* ---- lowering ---- */
+
+/* w in panels: of W h each gate's rows are columns, [gate][panel][depth][panel's]; backward w's columns are, [panel][depth][panel's]. */
+static clef__operand pack_weights(const clef__lowering *lw, const division *d, clef__operand w) {
+    clef__operand to = clef__lower_scratch(lw, d->type, CLEF_SHAPE(d->gates * d->all_panels, d->depth, d->panel));
+    int64_t rows = clef__larger(clef__ceil_div(PACKED, d->panel), 1);
+    int64_t sk = d->back ? w.stride[0] : w.stride[1], sn = d->back ? w.stride[1] : w.stride[0];
+    clef__launch_begin(lw, "pack.cl", "pack");
+    clef__launch_prepacks(lw);
+    clef__launch_define(lw, "W", "%d", (int)d->lanes);
+    clef__launch_define(lw, "IN", "%s", clef__token(w.dtype));
+    clef__launch_define(lw, "OUT", "%s", clef__token(d->type));
+    /* clang-format off */
+    pack_args args = {.from = w, .to = to, .N = d->hidden, .K = d->depth, .k2 = 1, .k3 = d->depth, .sk = {0, 0, sk}, .sn = sn,
+                      .z2 = d->gates, .sz = {0, d->hidden * sn}, .rows = rows, .width = d->panel};
+    /* clang-format on */
+    pass_pack(lw, &args);
+    clef__launch_end(lw, (size_t[]){(size_t)clef__ceil_div(d->depth, rows), (size_t)d->all_panels, (size_t)d->gates},
+                     (size_t[]){1, 1, 1});
+    return to;
+}
+
+/* Input of this bit, or any other memory where it is not given; the bits in the order of the inputs. */
+static clef__operand optional(const clef__lowering *lw, const division *d, const int *order, int bit, clef__operand instead) {
+    int at = 2;
+    for (int i = 0; order[i] != bit; i++) at += (d->a.given & order[i]) != 0;
+    return d->a.given & bit ? clef__lower_in_dense(lw, at, NULL) : instead;
+}
+
+static void begin_launch(const clef__lowering *lw, const division *d) {
+    clef__launch_begin(lw, d->back ? "recurrent_back.cl" : "recurrent.cl", d->back ? "recurrent_back" : "recurrent");
+    clef__launch_define(lw, "DT", "%s", clef__token(d->dtype));
+    clef__launch_define(lw, "IN", "%s", clef__token(d->type));
+    clef__launch_define(lw, "CELL", "%d", (int)d->a.cell);
+    clef__launch_define(lw, "MR", "%d", (int)d->rows);
+    clef__launch_define(lw, "NV", "%d", (int)d->vectors);
+    clef__launch_define(lw, "W", "%d", (int)d->lanes);
+}
+
+static void end_launch(const clef__lowering *lw, const division *d) {
+    size_t down = (size_t)clef__ceil_div(d->batch, d->rows_per_item),
+           across = (size_t)clef__ceil_div(d->all_panels, d->panels_per_item);
+    clef__launch_end(lw, (size_t[]){down, across, 1}, (size_t[]){1, 1, 1});
+}
+
+/* [first][second][columns] as strides of time and batch. */
+static int64_t time_stride(const division *d, int64_t columns) { return columns * (d->a.batch_first ? 1 : d->batch); }
+static int64_t batch_stride(const division *d, int64_t columns) { return columns * (d->a.batch_first ? d->steps : 1); }
+
+/* clang-format off */
+#define SIZES(d)                                                                                                       \
+    .B = (d)->batch, .H = (d)->hidden, .all = (d)->steps, .rows = (d)->rows_per_item, .panels = (d)->panels_per_item,  \
+    .given = (d)->a.given, .backwards = (d)->a.backwards, .to_panel = (d)->depth * (d)->panel,                         \
+    .to_gate = (d)->all_panels * (d)->depth * (d)->panel
+/* clang-format on */
+
+static void lower_forward(const clef__lowering *lw, const division *d, int64_t per_launch) {
+    static const int order[] = {CLEF__HAS_BIAS, CLEF__HAS_H0, CLEF__HAS_C0, CLEF__HAS_LENGTHS};
+    bool lstm = d->a.cell == CLEF__CELL_LSTM;
+    int saved_at = lstm ? 3 : 2;
+    bool saves = clef__cell_saved(d->a.cell) > 0 && clef__lower_wants(lw, saved_at);
+    int64_t gates = clef__cell_gates(d->a.cell), width = d->all_panels * d->panel;
+    clef__operand x = clef__lower_in_dense(lw, 0, NULL), w = pack_weights(lw, d, clef__lower_in(lw, 1));
+    clef__operand bias = optional(lw, d, order, CLEF__HAS_BIAS, x), h0 = optional(lw, d, order, CLEF__HAS_H0, x);
+    clef__operand c0 = optional(lw, d, order, CLEF__HAS_C0, x), lengths = optional(lw, d, order, CLEF__HAS_LENGTHS, x);
+    clef__operand y = clef__lower_output(lw, 0, NULL), h = clef__lower_output(lw, 1, NULL);
+    clef__operand c = lstm ? clef__lower_output(lw, 2, NULL) : h, saved = saves ? clef__lower_output(lw, saved_at, NULL) : h;
+    clef__operand state = clef__lower_scratch(lw, d->type, CLEF_SHAPE(lstm ? 3 : 2, d->batch, width));
+    if (d->a.given & CLEF__HAS_H0) {
+        clef__operand to = state;
+        to.rank = 2;
+        to.dim[0] = d->batch;
+        to.dim[1] = d->hidden;
+        to.stride[0] = width;
+        to.stride[1] = 1;
+        clef__lower_copy(lw, to, h0);
+    }
+    for (int64_t begin = 0; begin < d->steps; begin += per_launch) {
+        begin_launch(lw, d);
+        clef__launch_define(lw, "SAVE", "%d", saves);
+        /* clang-format off */
+        recurrent_args args = {
+            .x = x, .w = w, .bias = bias, .h0 = h0, .c0 = c0, .lengths = lengths, .y = y, .h = h, .c = c, .saved = saved,
+            .state = state, SIZES(d), .begin = begin, .stop = clef__smaller(begin + per_launch, d->steps),
+            .xt = time_stride(d, gates * d->hidden), .xb = batch_stride(d, gates * d->hidden),
+            .yt = time_stride(d, d->hidden), .yb = batch_stride(d, d->hidden),
+        };
+        /* clang-format on */
+        pass_recurrent(lw, &args);
+        end_launch(lw, d);
+    }
+}
+
+static void lower_backward(const clef__lowering *lw, const division *d, int64_t per_launch) {
+    static const int order[] = {CLEF__HAS_SAVED, CLEF__HAS_H0, CLEF__HAS_LENGTHS, CLEF__HAS_GY, CLEF__HAS_GH, CLEF__HAS_GC};
+    bool third = d->a.cell >= CLEF__CELL_LSTM;
+    int64_t width = d->all_panels * d->panel;
+    clef__operand y = clef__lower_in_dense(lw, 0, NULL), w = pack_weights(lw, d, clef__lower_in(lw, 1));
+    clef__operand saved = optional(lw, d, order, CLEF__HAS_SAVED, y), first = optional(lw, d, order, CLEF__HAS_H0, y);
+    clef__operand lengths = optional(lw, d, order, CLEF__HAS_LENGTHS, y), gy = optional(lw, d, order, CLEF__HAS_GY, y);
+    clef__operand gh = optional(lw, d, order, CLEF__HAS_GH, y), gc = optional(lw, d, order, CLEF__HAS_GC, y);
+    clef__operand dx = clef__lower_output(lw, 0, NULL), dh = clef__lower_output(lw, 1, NULL);
+    clef__operand other = third ? clef__lower_output(lw, 2, NULL) : dh;
+    bool initial = clef__lower_wants(lw, 1) || (d->a.cell == CLEF__CELL_LSTM && clef__lower_wants(lw, 2));
+    clef__operand state = clef__lower_scratch(lw, d->type, CLEF_SHAPE(2 * d->batch, d->depth + width));
+    int64_t stop = d->steps + initial;
+    for (int64_t begin = 0; begin < stop; begin += per_launch) {
+        begin_launch(lw, d);
+        /* clang-format off */
+        recurrent_back_args args = {
+            .saved = saved, .y = y, .w = w, .first = first, .lengths = lengths, .gy = gy, .gh = gh, .gc = gc, .dx = dx,
+            .dg = other, .dh = dh, .dc = other, .state = state, SIZES(d), .begin = begin,
+            .stop = clef__smaller(begin + per_launch, stop),
+            .xt = time_stride(d, d->depth), .xb = batch_stride(d, d->depth),
+            .yt = time_stride(d, d->hidden), .yb = batch_stride(d, d->hidden),
+        };
+        /* clang-format on */
+        pass_recurrent_back(lw, &args);
+        end_launch(lw, d);
+    }
+}
+
+static void lower_division(const clef__lowering *lw, const division *d, int64_t per_launch) {
+    if (d->back) lower_backward(lw, d, per_launch);
+    else lower_forward(lw, d, per_launch);
+}
+static void lower_sequence(const clef__lowering *lw) {
+    division d = divide_batch(lw);
+    lower_division(lw, &d, d.steps + 1);
+}
+static void lower_steps(const clef__lowering *lw) {
+    division d = divide_units(lw);
+    lower_division(lw, &d, 1);
+}
+
+static const clef__strategy sequence = {.name = "sequence", .cost = cost_sequence, .lower = lower_sequence},
+                            steps = {.name = "steps", .cost = cost_steps, .lower = lower_steps};
+const clef__strategy *const clef__recurrent_strategies[] = {&sequence, &steps, NULL};
+const clef__strategy *const clef__recurrent_back_strategies[] = {&sequence, &steps, NULL};

@@ -1,0 +1,292 @@
+/* Recurrent layers in random modes: values against the definition in double precision, one element after the other; gradients against its
+   central differences along random directions; each way to launch them against both.  A plain program, for the sanitizers.
+   ctest: cost=40 plain */
+#include "support/plain.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RNN, RELU, LSTM, GRU, MOST_LAYERS = 3, MOST_INPUTS = 3 + 4 * 2 * MOST_LAYERS };
+
+static clef_context *ctx;
+static int failures;
+static bool has_f64;
+static char what[256];
+
+static void expect(bool good, const char *part) {
+    if (good) return;
+    failures++;
+    fprintf(stderr, "%s: %s: %s\n", what, part, clef_error(ctx));
+    clef_clear_error(ctx);
+}
+
+static uint64_t seed = 1;
+static int below(int n) {
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    return (int)((seed >> 33) % (uint64_t)n);
+}
+static double unit(void) { return (below(2001) - 1000) / 1000.0; }
+
+/* One problem: sizes, modes, and the numbers of all tensors; absent ones are NULL. */
+typedef struct problem {
+    int cell, t, b, in, h, layers, ways, gates;
+    bool backwards, batch_first;
+    int32_t *lengths;
+    clef_dtype dtype;
+    double *data[MOST_INPUTS]; /* x, h0, c0, then w_ih, w_hh, b_ih, b_hh of each run */
+    int64_t size[MOST_INPUTS];
+    clef_shape shape[MOST_INPUTS];
+    bool wanted[MOST_INPUTS];
+    double *g[3]; /* of y, h, c; NULL: no part of the loss */
+    int64_t out[3];
+} problem;
+
+static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
+
+/* One step of one item: state h, c in place. */
+static void step(const problem *p, double *const *w, const double *x, int in, double *h, double *c) {
+    double sum[2][64 * 4];
+    for (int k = 0; k < p->gates * p->h; k++) {
+        sum[0][k] = w[2] ? w[2][k] : 0;
+        sum[1][k] = w[3] ? w[3][k] : 0;
+        for (int i = 0; i < in; i++) sum[0][k] += w[0][k * in + i] * x[i];
+        for (int i = 0; i < p->h; i++) sum[1][k] += w[1][k * p->h + i] * h[i];
+    }
+    for (int j = 0, n = p->h; j < n; j++) {
+#define BOTH(k) (sum[0][(k)*n + j] + sum[1][(k)*n + j])
+        if (p->cell == RNN) h[j] = tanh(BOTH(0));
+        if (p->cell == RELU) h[j] = fmax(BOTH(0), 0);
+        if (p->cell == LSTM) {
+            c[j] = sigmoid(BOTH(1)) * c[j] + sigmoid(BOTH(0)) * tanh(BOTH(2));
+            h[j] = sigmoid(BOTH(3)) * tanh(c[j]);
+        }
+        if (p->cell == GRU) {
+            double z = sigmoid(BOTH(1)), new = tanh(sum[0][2 * n + j] + sigmoid(BOTH(0)) * sum[1][2 * n + j]);
+            h[j] = (1 - z) * new + z *h[j];
+        }
+    }
+}
+
+static int64_t at(const problem *p, int t, int b, int width) {
+    return (int64_t)(p->batch_first ? b * p->t + t : t * p->b + b) * width;
+}
+
+/* y, h, c by the definition. */
+static void define(const problem *p, double *const *out) {
+    int width = p->in, h = p->h;
+    double *x = calloc((size_t)(p->t * p->b) * 128, sizeof *x), *y = calloc((size_t)(p->t * p->b) * 128, sizeof *y);
+    memcpy(x, p->data[0], (size_t)p->size[0] * sizeof *x);
+    for (int layer = 0; layer < p->layers; layer++) {
+        memset(y, 0, (size_t)(p->t * p->b) * 128 * sizeof *y);
+        for (int way = 0; way < p->ways; way++)
+            for (int b = 0; b < p->b; b++) {
+                int run = layer * p->ways + way, n = p->lengths ? p->lengths[b] : p->t;
+                double state[64] = {0}, inner[64] = {0};
+                int64_t from = (int64_t)(run * p->b + b) * h;
+                if (p->data[1]) memcpy(state, p->data[1] + from, (size_t)h * sizeof *state);
+                if (p->data[2]) memcpy(inner, p->data[2] + from, (size_t)h * sizeof *inner);
+                for (int s = 0; s < n; s++) {
+                    int t = way || p->backwards ? n - 1 - s : s;
+                    step(p, p->data + 3 + 4 * run, x + at(p, t, b, width), width, state, inner);
+                    memcpy(y + at(p, t, b, p->ways * h) + way * h, state, (size_t)h * sizeof *state);
+                }
+                memcpy(out[1] + from, state, (size_t)h * sizeof *state);
+                if (out[2]) memcpy(out[2] + from, inner, (size_t)h * sizeof *inner);
+            }
+        width = p->ways * h;
+        memcpy(x, y, (size_t)(p->t * p->b) * 128 * sizeof *y);
+    }
+    memcpy(out[0], y, (size_t)p->out[0] * sizeof *y);
+    free(x);
+    free(y);
+}
+
+static double loss_of(const problem *p, double *const *out) {
+    double sum = 0;
+    define(p, out);
+    for (int k = 0; k < 3; k++)
+        for (int64_t i = 0; p->g[k] && i < p->out[k]; i++) sum += p->g[k][i] * out[k][i];
+    return sum;
+}
+
+static double *numbers(int64_t n, double scale) {
+    double *x = malloc((size_t)(n ? n : 1) * sizeof *x);
+    for (int64_t i = 0; i < n; i++) x[i] = (double)(float)(unit() * scale);
+    return x;
+}
+
+static void add_input(problem *p, int i, clef_shape shape, double scale, bool there) {
+    p->shape[i] = shape;
+    p->size[i] = clef_shape_numel(shape);
+    p->data[i] = there ? numbers(p->size[i], scale) : NULL;
+    p->wanted[i] = there && below(4) > 0;
+}
+
+static problem make(void) {
+    static const int batches[] = {1, 2, 3, 5, 13, 0}, widths[] = {1, 3, 4, 8, 16, 17, 33, 40};
+    problem p = {.cell = below(4),
+                 .t = 1 + below(6),
+                 .b = batches[below(6)],
+                 .in = 1 + below(9),
+                 .h = widths[below(8)],
+                 .layers = 1 + below(3)};
+    p.ways = 1 + below(2);
+    p.backwards = p.ways == 1 && below(3) == 0;
+    p.batch_first = below(2);
+    p.gates = p.cell == LSTM ? 4 : p.cell == GRU ? 3 : 1;
+    p.dtype = below(4) == 0 && has_f64 ? CLEF_F64 : CLEF_F32;
+    int runs = p.layers * p.ways;
+    double scale = 1 / sqrt(p.h);
+    bool given = below(2), bias = below(3) > 0;
+    add_input(&p, 0, p.batch_first ? CLEF_SHAPE(p.b, p.t, p.in) : CLEF_SHAPE(p.t, p.b, p.in), 1, true);
+    add_input(&p, 1, CLEF_SHAPE(runs, p.b, p.h), 1, given);
+    add_input(&p, 2, CLEF_SHAPE(runs, p.b, p.h), 1, given && p.cell == LSTM);
+    for (int r = 0; r < runs; r++) {
+        add_input(&p, 3 + 4 * r, CLEF_SHAPE(p.gates * p.h, r < p.ways ? p.in : p.ways * p.h), scale, true);
+        add_input(&p, 4 + 4 * r, CLEF_SHAPE(p.gates * p.h, p.h), scale, true);
+        add_input(&p, 5 + 4 * r, CLEF_SHAPE(p.gates * p.h), scale, bias);
+        add_input(&p, 6 + 4 * r, CLEF_SHAPE(p.gates * p.h), scale, bias);
+    }
+    if (below(2)) {
+        p.lengths = malloc((size_t)(p.b + 1) * sizeof *p.lengths);
+        for (int i = 0; i < p.b; i++) p.lengths[i] = below(p.t + 1);
+    }
+    p.out[0] = (int64_t)p.t * p.b * p.ways * p.h;
+    p.out[1] = p.out[2] = (int64_t)runs * p.b * p.h;
+    int which = 1 + below(7);
+    for (int k = 0; k < 3; k++)
+        if (which >> k & 1 && (k < 2 || p.cell == LSTM)) p.g[k] = numbers(p.out[k], 1);
+    snprintf(what, sizeof what, "cell %d, t %d, b %d, in %d, h %d, %d layers, %d ways%s%s%s%s%s, loss of %d, %s", p.cell, p.t, p.b,
+             p.in, p.h, p.layers, p.ways, p.backwards ? ", backwards" : "", p.batch_first ? ", batch first" : "",
+             p.lengths ? ", lengths" : "", given ? ", states" : "", bias ? ", biases" : "", which, clef_dtype_name(p.dtype));
+    return p;
+}
+
+static void drop(problem *p) {
+    for (int i = 0; i < MOST_INPUTS; i++) free(p->data[i]);
+    for (int k = 0; k < 3; k++) free(p->g[k]);
+    free(p->lengths);
+}
+
+static clef_tensor *tensor_of(const problem *p, clef_shape shape, const double *data) {
+    if (p->dtype == CLEF_F64) return clef_from_host(ctx, shape, CLEF_F64, data);
+    int64_t n = clef_shape_numel(shape);
+    float *x = malloc((size_t)(n + 1) * sizeof *x);
+    for (int64_t i = 0; i < n; i++) x[i] = (float)data[i];
+    clef_tensor *t = clef_from_host(ctx, shape, CLEF_F32, x);
+    free(x);
+    return t;
+}
+
+static double *read_doubles(clef_tensor *t, int64_t n) {
+    double *x = calloc((size_t)n + 1, sizeof *x);
+    bool wide = clef_tensor_dtype(t) == CLEF_F64;
+    expect(!n || clef_read(t, x, (size_t)n * (wide ? sizeof(double) : sizeof(float))) == CLEF_OK, "reading");
+    for (int64_t i = n - 1; !wide && i >= 0; i--) x[i] = (double)((float *)(void *)x)[i];
+    return x;
+}
+
+static void compare(const problem *p, clef_tensor *t, const double *want, int64_t n, const char *name) {
+    char text[96];
+    if (!t) return expect(false, name);
+    double *have = read_doubles(t, n), near = p->dtype == CLEF_F64 ? 1e-12 : 4e-6;
+    for (int64_t i = 0; i < n; i++) {
+        if (fabs(have[i] - want[i]) <= near * (1 + fabs(want[i])) * (p->cell == RELU ? 10 : 1)) continue;
+        snprintf(text, sizeof text, "%s[%d] is %.9g, not %.9g", name, (int)i, have[i], want[i]);
+        expect(false, text);
+        break;
+    }
+    free(have);
+}
+
+static clef_status run(const problem *p, clef_tensor *const *in, clef_tensor **y) {
+    clef_recurrent_weights w[2 * MOST_LAYERS];
+    clef_recurrent_options o = {.layers = p->layers,
+                                .bidirectional = p->ways == 2,
+                                .backwards = p->backwards,
+                                .batch_first = p->batch_first,
+                                .relu = p->cell == RELU};
+    if (p->lengths) o.lengths = clef_from_host(ctx, CLEF_SHAPE(p->b), CLEF_I32, p->lengths);
+    int runs = p->layers * p->ways;
+    for (int r = 0; r < runs; r++) w[r] = (clef_recurrent_weights){in[3 + 4 * r], in[4 + 4 * r], in[5 + 4 * r], in[6 + 4 * r]};
+    if (p->cell == LSTM) return clef_lstm(in[0], in[1], in[2], w, runs, &o, &y[0], &y[1], &y[2]);
+    if (p->cell == GRU) return clef_gru(in[0], in[1], w, runs, &o, &y[0], &y[1]);
+    return clef_rnn(in[0], in[1], w, runs, &o, &y[0], &y[1]);
+}
+
+/* g · d against the difference of losses along d, which moves input i alone. */
+static void check_gradient(problem *p, int i, clef_tensor *dx, double *const *out) {
+    char text[96];
+    double eps = 1e-5, *d = numbers(p->size[i], 1), *was = p->data[i], *moved = numbers(p->size[i], 0), along = 0, side[2],
+           size = 1e-3;
+    if (!dx) return expect(false, "no gradient");
+    double *g = read_doubles(dx, p->size[i]);
+    for (int64_t k = 0; k < p->size[i]; k++) {
+        along += g[k] * d[k];
+        size += fabs(g[k] * d[k]);
+    }
+    p->data[i] = moved;
+    for (int s = 0; s < 2; s++) {
+        for (int64_t k = 0; k < p->size[i]; k++) moved[k] = was[k] + (s ? eps : -eps) * d[k];
+        side[s] = loss_of(p, out);
+    }
+    p->data[i] = was;
+    double want = (side[1] - side[0]) / (2 * eps), near = p->dtype == CLEF_F64 ? 1e-6 : 1e-5;
+    snprintf(text, sizeof text, "gradient of input %d along a direction is %.9g, not %.9g", i, along, want);
+    expect(fabs(along - want) <= near * (size + 1) * (p->cell == RELU ? 100 : 1), text);
+    free(d), free(moved), free(g);
+}
+
+static void check(problem *p) {
+    clef_tensor *in[MOST_INPUTS], *y[3] = {NULL, NULL, NULL}, *loss = NULL;
+    int inputs = 3 + 4 * p->layers * p->ways;
+    for (int i = 0; i < inputs; i++) {
+        in[i] = p->data[i] ? clef_keep(tensor_of(p, p->shape[i], p->data[i])) : CLEF_NONE;
+        if (p->wanted[i]) clef_require_grad(in[i], true);
+    }
+    expect(run(p, in, y) == CLEF_OK, "running");
+    bool early = below(2);
+    if (early) clef_eval(y[0]); /* then backward needs what nobody wanted before */
+    bool any = false;
+    for (int i = 0; i < inputs; i++) any |= p->wanted[i];
+    clef_shape shape[] = {y[0] ? clef_tensor_shape(y[0]) : CLEF_SCALAR, CLEF_SHAPE(p->layers * p->ways, p->b, p->h),
+                          CLEF_SHAPE(p->layers * p->ways, p->b, p->h)};
+    for (int k = 0; k < 3; k++) {
+        if (!p->g[k]) continue;
+        clef_tensor *part = clef_sum(clef_mul(y[k], tensor_of(p, shape[k], p->g[k])), NULL, 0, false);
+        loss = loss ? clef_add(loss, part) : part;
+    }
+    for (int k = 0; k < 3; k++) clef_keep(y[k]);
+    if (any && loss) expect(clef_backward(loss) == CLEF_OK, "backward");
+    double *out[3] = {numbers(p->out[0], 0), numbers(p->out[1], 0), p->cell == LSTM ? numbers(p->out[2], 0) : NULL};
+    define(p, out);
+    for (int k = 0; k < 3; k++)
+        if (out[k]) compare(p, y[k], out[k], p->out[k], k == 0 ? "y" : k == 1 ? "h" : "c");
+    for (int i = 0; i < inputs; i++)
+        if (p->wanted[i] && p->b && loss && clef_grad_of(in[i])) check_gradient(p, i, clef_grad_of(in[i]), out);
+        else if (p->wanted[i] && p->b && p->g[0] && !p->lengths && (i != 4 || p->t > 1))
+            expect(clef_grad_of(in[i]) || p->t == 1, "a gradient is missing");
+    for (int k = 0; k < 3; k++) free(out[k]), clef_release(y[k]);
+    for (int i = 0; i < inputs; i++) clef_release(in[i]);
+    clef_end_step(ctx);
+}
+
+int main(void) {
+    const char *small = getenv("CLEF_TEST_SMALL"), *all = getenv("CLEF_TEST_ALL");
+    int cases = small ? (small[0] == '2' ? 3 : 15) : all ? 1500 : 50;
+    static const char *const ways[] = {"sequence", "steps"};
+    for (int w = 0; w < 2; w++) {
+        setenv("CLEF_ROWS", ways[w], 1);
+        ctx = clef_open(NULL);
+        if (!ctx) return without_context();
+        clef_device_info info;
+        has_f64 = clef_context_device(ctx, 0, &info) && info.f64;
+        for (int i = 0; i < cases && failures < 20; i++) {
+            problem p = make();
+            check(&p);
+            drop(&p);
+        }
+        clef_close(ctx);
+    }
+    return failures != 0;
+}
