@@ -318,6 +318,7 @@ CLEF_API clef_tensor *clef_rotary(clef_tensor *x, clef_tensor *position, const c
    below, then every other one of twice as many.  CLEF_INVALID unless heads > 0.  Press, Smith and Lewis, "Train short, test long", 2021.
        options.slopes = clef_alibi_slopes(ctx, 8);  */
 CLEF_API clef_tensor *clef_alibi_slopes(clef_context *ctx, int64_t heads);
+
 /* ---- recurrent layers over whole sequences: f32, f64, f16 or bf16 (computed in f32) ----
    x [t,b,in], or [b,t,in] with batch_first, t ≥ 1; all tensors of one dtype.  Layers come one after the other, each on all outputs of the
    one before.  y [t,b,H], or [t,b,2·H] of two directions, forward first; or the same with b first.  h and c: the states after the last step,
