@@ -14,7 +14,8 @@
      CLEF_PROFILE       device profile to force (a row of cl/profile.def)
      CLEF_EAGER=1       evaluate after every op
      CLEF_DEBUG=memory  exact-size buffers, none reused
-     CLEF_TRACE=FILE    write a Chrome trace of all device work when the context closes (CLEF_IO if FILE cannot be made;
+     CLEF_TRACE=FILE    write a Chrome trace of all device work until the context closes; those that are open at the same time, such as
+                        ranks, write one file, ranks by MPI each FILE.rank0, FILE.rank1, …  (CLEF_IO if FILE cannot be made;
                         one that is not whole is told of in the log, and by clef_error(NULL) after clef_close)
    A set-uid program sees none of them.
 

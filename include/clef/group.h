@@ -25,10 +25,18 @@ typedef struct clef_group clef_group; /* lives as long as its context */
 /* What a rank does.  `all` is the group of all ranks.  Anything but CLEF_OK fails the group. */
 typedef clef_status (*clef_rank_fn)(clef_context *ctx, clef_group *all, void *user);
 
+/* Puts a transport of the caller's own in front of Clef's, `of` (clef/transport.h): to count, to record, or to delay what goes through it.
+   Called once for each rank, before its function runs.  Both live until all ranks have ended; `begin_sharing` and `meet` may be left
+   NULL in the one that it returns.  NULL fails the rank with CLEF_MEMORY. */
+struct clef_transport;
+typedef const struct clef_transport *(*clef_wrap_fn)(const struct clef_transport *of, void *user);
+
 typedef struct clef_ranks_options {
     clef_options context;    /* of every rank; `device` is not looked at */
     double timeout;          /* seconds that a rank waits for another before the group fails; 0: 300, below 0: for ever */
     const char *const *name; /* what error lines call each rank; NULL: "rank 0 (DEVICE)" */
+    clef_wrap_fn wrap;       /* NULL: Clef uses its transport as it is */
+    void *wrap_user;
 } clef_ranks_options;
 
 /* Runs `fn` once for each device of the list, each in a thread and with a context of its own, all opened first; "0,1", "0/2" as for

@@ -22,12 +22,14 @@ extern "C" {
 typedef struct clef_mpi_options {
     clef_options context; /* of this rank; `device` is not looked at */
     const char
-        *devices;     /* as for clef_run_ranks, "0,1", "0/2": process i of the n on a machine has entry i, counted round and round.
+        *devices;      /* as for clef_run_ranks, "0,1", "0/2": process i of the n on a machine has entry i, counted round and round.
                              NULL: $CLEF_DEVICE; without it, all devices that are of the type and platform of the best, and each process
                              has one of n equal parts of it where this is a single CPU of at least n compute units */
-    double timeout;   /* seconds that a rank waits for another before the group fails; 0: 300, below 0: for ever */
-    const char *name; /* what error lines call this rank; NULL: "rank 1 (HOST, device 0)" */
-    MPI_Comm comm;    /* whose processes are the ranks, in its order; 0: MPI_COMM_WORLD */
+    double timeout;    /* seconds that a rank waits for another before the group fails; 0: 300, below 0: for ever */
+    const char *name;  /* what error lines call this rank; NULL: "rank 1 (HOST, device 0)" */
+    MPI_Comm comm;     /* whose processes are the ranks, in its order; 0: MPI_COMM_WORLD */
+    clef_wrap_fn wrap; /* as of clef_ranks_options */
+    void *wrap_user;
 } clef_mpi_options;
 
 /* Runs `fn` in each process of the communicator with a context of its own, and waits until it has ended in all of them.  Every process
@@ -37,7 +39,7 @@ typedef struct clef_mpi_options {
 CLEF_API clef_status clef_run_mpi(clef_rank_fn fn, void *user);
 CLEF_API clef_status clef_run_mpi_with(const clef_mpi_options *options, clef_rank_fn fn, void *user);
 /* The same without a word of MPI's own, for programs that load this library as they run and need none else: in the processes of
-   MPI_COMM_WORLD.  devices: as in clef_mpi_options; of the options context and timeout, NULL: defaults.
+   MPI_COMM_WORLD.  devices: as in clef_mpi_options; of the options context, timeout and wrap, NULL: defaults.
        run = dlsym(dlopen("libclef-mpi.so.0.1", RTLD_NOW | RTLD_GLOBAL), "clef_run_mpi_ranks");  */
 CLEF_API clef_status clef_run_mpi_ranks(const char *devices, const clef_ranks_options *options, clef_rank_fn fn, void *user);
 

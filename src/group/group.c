@@ -81,6 +81,7 @@ clef_group *clef__group_all(clef_context *ctx, const clef_transport *transport, 
     for (int r = 0; r < all->size; r++) all->member[r] = r;
     char own[CLEF__RANK_NAME] = "";
     clef__rank_name(own, ctx, transport->rank, name);
+    clef__trace_name(ctx, own);
     return gather_names(all, own) == CLEF_OK ? all : NULL;
 }
 

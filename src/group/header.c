@@ -62,7 +62,7 @@ bool clef__only_subjects_differ(const clef__session *s) {
 }
 
 /* ---- the line ---- */
-static const char *kind_name(int32_t kind) {
+const char *clef__meeting_name(int32_t kind) {
     static const char *const name[] = {[CLEF__MEET_BARRIER] = "barrier",
                                        [CLEF__MEET_ALL_REDUCE] = "all_reduce",
                                        [CLEF__MEET_REDUCE_SCATTER] = "reduce_scatter",
@@ -99,7 +99,8 @@ static void describe(char *text, size_t size, const clef__header *h, const clef_
         snprintf(elements, sizeof elements, " (%lld elements)", (long long)h->n);
     if (other->group != h->group)
         snprintf(in, sizeof in, " in the group %04x of ranks %s", (unsigned)(h->group & 0xffff), h->members);
-    snprintf(text, size, "%s%s number %lld%s%s%s%s", kind_name(h->kind), reduction, (long long)h->number, of, elements, peer, in);
+    snprintf(text, size, "%s%s number %lld%s%s%s%s", clef__meeting_name(h->kind), reduction, (long long)h->number, of, elements,
+             peer, in);
 }
 
 bool clef__headers_differ(const clef_group *group, int a, const clef__header *x, int b, const clef__header *y, char *line) {

@@ -223,14 +223,30 @@ static void say(const clef__session *s, bool meets) {
     if (t->say) t->say(t, meets ? describe_wait : NULL, s);
 }
 
+/* For CLEF_TRACE. */
+static void note(const clef__session *s, const clef__meeting *what, double begin) {
+    char doing[400], args[600];
+    clef__header header;
+    if (!clef__traces(s->group->ctx)) return;
+    clef__header_make(&header, s->group, what);
+    clef__header_text(doing, sizeof doing, &header);
+    const char *name = clef__meeting_name((int32_t)what->kind);
+    snprintf(args, sizeof args, "{\"op\":\"%s\",\"number\":%lld,\"group\":\"%llx\",\"ranks\":%d,\"bytes\":%lld,\"what\":\"%s\"}",
+             name, (long long)what->number, (unsigned long long)s->group->id, s->group->size,
+             (long long)what->n * (long long)s->element, doing);
+    clef__trace_collective(s->group->ctx, name, begin, clef__now(), args);
+}
+
 clef_status clef__meet(const clef_group *group, const clef__meeting *meeting, char *line) {
     clef_transport_failure why = {.rank = -1};
+    double begin = clef__now();
     clef__session s = {.group = group, .what = meeting, .element = clef_dtype_size(meeting->dtype), .why = &why};
     bool opened = session_open(&s);
     if (opened) say(&s, true);
     clef_status status = opened ? take_part(&s) : CLEF_MEMORY;
     if (opened) say(&s, false);
     session_close(&s);
+    note(&s, meeting, begin);
     if (status != CLEF_OK) explain(&s, status, line);
     return status;
 }

@@ -35,6 +35,7 @@ typedef struct clef__session {
 void clef__header_make(clef__header *h, const clef_group *group, const clef__meeting *what);
 /* True where members a and b of the group, who say x and y, do not mean the same; the line names both and what they do. */
 bool clef__headers_differ(const clef_group *group, int a, const clef__header *x, int b, const clef__header *y, char *line);
+const char *clef__meeting_name(int32_t kind); /* "all_reduce" */
 /* "all_reduce number 3 of f32 [4,4]" */
 void clef__header_text(char *text, size_t size, const clef__header *h);
 

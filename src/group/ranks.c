@@ -48,7 +48,10 @@ clef_status clef_transport_error(clef_status status, const char *line) {
 clef_status clef_run_rank(const clef_transport *transport, const clef_options *options, const char *name, double timeout,
                           clef_rank_fn fn, void *user) {
     if (!transport || !fn) return clef__fail(NULL, CLEF_INVALID, "run_rank: %s is NULL", transport ? "fn" : "transport");
-    rank_job job = {.transport = transport, .name = name, .timeout = timeout, .fn = fn, .user = user, .ctx = clef_open(options)};
+    rank_job job = {.transport = transport, .name = name, .timeout = timeout, .fn = fn, .user = user};
+    clef__trace_rank(transport->begin_sharing ? -1 : transport->rank);
+    job.ctx = clef_open(options);
+    clef__trace_rank(-1);
     if (job.ctx) return run_job(&job);
     char who[24], line[CLEF_TRANSPORT_LINE];
     snprintf(who, sizeof who, "rank %d", transport->rank);
@@ -99,6 +102,8 @@ static clef_status ranks_open(ranks *r, const char *devices, const clef_ranks_op
     for (int i = 0; i < r->n; i++) {
         r->job[i] = (rank_job){.transport = clef__hub_rank(r->hub, i), .timeout = options->timeout, .fn = fn, .user = user};
         if (options->name) r->job[i].name = options->name[i];
+        if (options->wrap) r->job[i].transport = options->wrap(r->job[i].transport, options->wrap_user);
+        if (!r->job[i].transport) return clef__fail(NULL, CLEF_MEMORY, "run_ranks: wrap returned NULL for rank %d", i);
     }
     return open_contexts(r, options);
 }

@@ -63,8 +63,13 @@ static void count_neighbours(run *r) {
 /* ---- the rank ---- */
 static clef_status run_on_device(run *r) {
     char device[256], name[CLEF__MPI_NAME + 256];
-    const clef_transport *t = &r->link->transport;
+    const clef_transport *own = &r->link->transport, *t = r->options->wrap ? r->options->wrap(own, r->options->wrap_user) : own;
     clef_options options = r->options->context;
+    if (!t) {
+        snprintf(r->line, sizeof r->line, "rank %d (%.80s): wrap returned NULL", own->rank, r->host);
+        own->fail(own, r->line);
+        return CLEF_MEMORY;
+    }
     clef_status status = clef_rank_device(r->options->devices, r->local, r->n_local, device, sizeof device);
     if (status != CLEF_OK) {
         snprintf(r->line, sizeof r->line, "rank %d (%.80s): %.800s", t->rank, r->host, clef_error(NULL));
@@ -135,6 +140,11 @@ clef_status clef_run_mpi(clef_rank_fn fn, void *user) { return clef_run_mpi_with
 
 clef_status clef_run_mpi_ranks(const char *devices, const clef_ranks_options *options, clef_rank_fn fn, void *user) {
     clef_mpi_options as = {.devices = devices};
-    if (options) as.context = options->context, as.timeout = options->timeout;
+    if (options) {
+        as.context = options->context;
+        as.timeout = options->timeout;
+        as.wrap = options->wrap;
+        as.wrap_user = options->wrap_user;
+    }
     return clef_run_mpi_with(&as, fn, user);
 }

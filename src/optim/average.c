@@ -3,7 +3,8 @@
      g = Σ s_r·g_r / Σ d_r        s_r·g_r: rank r's part (graph/averaging.c), d_r: what the parts of 1 of rank r would be
 
    The parts of all parameters go in buckets, the last parameters first, as backward makes them in that order; what bucket a parameter is in
-   follows from sizes and order alone.  Before them go d_r and a flag for each parameter that has a gradient on this rank.
+   follows from sizes and order alone.  Each takes a quarter of what is left: nothing is computed beside the last one, whose parameters
+   are the last to get a gradient, so it should be small.  Before them go d_r and a flag for each parameter that has a gradient on this rank.
 
    A gradient that is missing here is sent as zeros.  Whether others have it is known without asking only where it is not missing: so a
    rank that lacks some reads the sum of the flags, which waits for the ranks; the others need not know of that. */
@@ -12,7 +13,7 @@
 #include "ops/ops.h"
 #include "optim/optimizer.h"
 
-enum { BUCKETS_LEAST = 4 };
+enum { OF_WHAT_IS_LEFT = 4 };
 static const int64_t bucket_most = (int64_t)32 << 20, bucket_least = (int64_t)1 << 20; /* bytes */
 
 typedef struct part {
@@ -96,16 +97,17 @@ static bool about(const round_of *r, int from, int end) {
     return false;
 }
 
-static int64_t bucket_bytes(const round_of *r) {
-    int64_t bytes = 0;
-    for (int i = 0; i < r->n; i++) bytes += r->part[i].bytes;
-    return clef__smaller(bucket_most, clef__larger(bucket_least, bytes / BUCKETS_LEAST));
+static int64_t bucket_bytes(const round_of *r, int from) {
+    int64_t left = 0;
+    for (int i = from; i < r->n; i++) left += r->part[i].bytes;
+    return clef__smaller(bucket_most, clef__larger(bucket_least, left / OF_WHAT_IS_LEFT));
 }
 
 /* Where the bucket ends that begins with part `from`: it has one dtype and device, and ends with the part that fills it, or as there are
    no more in one sum. */
-static int bucket_end(const round_of *r, int from, int64_t bytes) {
+static int bucket_end(const round_of *r, int from) {
     const part *p = r->part;
+    int64_t bytes = bucket_bytes(r, from);
     int end = from, most = from + CLEF__MOST_SUMMED;
     for (int64_t had = 0;
          end < r->n && end < most && had < bytes && p[end].dtype == p[from].dtype && p[end].device == p[from].device; end++)
@@ -147,10 +149,9 @@ static bool scatter_bucket(round_of *r, int from, int end) {
 }
 
 static bool send_all(round_of *r) {
-    int64_t bytes = bucket_bytes(r);
     if (!send_counts(r)) return false;
     for (int from = 0, end; from < r->n; from = end)
-        if (!(r->o->zero == 2 ? scatter_bucket : send_bucket)(r, from, end = bucket_end(r, from, bytes))) return false;
+        if (!(r->o->zero == 2 ? scatter_bucket : send_bucket)(r, from, end = bucket_end(r, from))) return false;
     return true;
 }
 

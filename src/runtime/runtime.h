@@ -310,4 +310,12 @@ clef_status clef__tuned_keep(clef__device *device, const clef__tuned *result, in
 /* All results of all devices as a file; results from a file into memory and cache.  *n: how many. */
 clef_status clef__tuning_export(clef_context *ctx, const char *path, int *n);
 clef_status clef__tuning_import(clef_context *ctx, const char *path, int *n);
+/* ---- traces (trace.c): CLEF_TRACE ---- */
+bool clef__traces(const clef_context *ctx);
+/* A collective operation: a row of its own track.  args: a JSON object.  Does nothing where no trace is written; from any thread. */
+void clef__trace_collective(clef_context *ctx, const char *label, double begin, double end, const char *args);
+/* What the context is called in it: its rank. */
+void clef__trace_name(clef_context *ctx, const char *name);
+/* Contexts that this thread opens from now on are of a rank that is a process among others: they write a file of its number.  -1: of none. */
+void clef__trace_rank(int rank);
 #endif

@@ -3,17 +3,20 @@
    A file that cannot be written is an error when it is opened, as who set CLEF_TRACE is waiting for it; what fails later
    ends in a line of the log, and in this thread's open error, as the context is gone by then.
    Events are kept until the queue is finished or many have gathered, then read and released.  Device clocks are
-   their own; a marker at the first event ties each of them to the host's.  A second context of the process writes
-   file.2, and so on. */
+   their own; a marker at the first event ties each of them to the host's.
+
+   Contexts that are open at the same time, such as those of ranks, write into one file: each is a process of it, with a thread for each
+   queue and for what its host does.  One that is opened when all others are closed writes file.2, and so on.  Ranks that do not see each
+   other's memory, as they are processes, write file.rank0, file.rank1, …: with times of the machine's clock and processes of different
+   numbers, so that their events need only be put together. */
 #include "runtime/json.h"
 #include "runtime/runtime_internal.h"
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
-enum { GATHER = 4096, BESIDE = 500, HOST = 1000, VISITS = 1001 }; /* the last three: tracks */
+enum { GATHER = 4096, BESIDE = 500, HOST = 1000, VISITS = 1001, COLLECTIVES = 1002 }; /* all but the first: tracks */
 
 typedef struct pending {
     cl_event begin, event; /* begin: where it ended something began that ends with `event`; NULL: one that runs by itself */
@@ -22,17 +25,31 @@ typedef struct pending {
     char label[64];
 } pending;
 
-struct clef__trace {
-    FILE *file;
+/* Of contexts that are open at the same time. */
+typedef struct trace_file {
+    FILE *out;
     char *path;
     bool some; /* rows written */
+    int rank;  /* as of clef__trace_rank */
+    int contexts, users;
+    double begin;
+    pthread_mutex_t lock; /* kernels are compiled in several threads, and contexts have their own */
+} trace_file;
+
+struct clef__trace {
+    trace_file *file;
+    int process;
+    char name[200]; /* of the process */
+    bool meets;     /* there are collective operations */
     int n;
     bool tied[CLEF__MAX_DEVICES], named[CLEF__MAX_DEVICES]; /* named: the track of the second queue */
     double shift[CLEF__MAX_DEVICES];                        /* host seconds minus device seconds */
-    double begin;
-    pthread_mutex_t lock; /* of the file: kernels are compiled in several threads */
     pending pending[GATHER];
 };
+
+static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;
+static trace_file *current; /* which contexts of no rank join, while it is open */
+static _Thread_local int own_rank = -1;
 
 double clef__now(void) {
     struct timespec t;
@@ -40,56 +57,111 @@ double clef__now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void free_trace(clef__trace *t) {
-    if (!t) return;
-    clef__free(t->path);
-    clef__free(t);
+/* ---- the file ---- */
+void clef__trace_rank(int rank) { own_rank = rank; }
+
+static void free_file(trace_file *f) {
+    if (f) clef__free(f->path);
+    clef__free(f);
+}
+
+static trace_file *open_file(clef_context *ctx, const char *name) {
+    static int opened;
+    trace_file *f = clef__calloc(1, sizeof *f);
+    int number = own_rank >= 0 ? 0 : ++opened;
+    if (f && own_rank >= 0) f->path = clef__asprintf("%s.rank%d", name, own_rank);
+    else if (f) f->path = number == 1 ? clef__strdup(name) : clef__asprintf("%s.%d", name, number);
+    if (!f || !f->path) clef__fail(ctx, CLEF_MEMORY, "open: no host memory for the trace");
+    else if (!(f->out = fopen(f->path, "w")))
+        clef__fail(ctx, CLEF_IO, "open: the trace %s (CLEF_TRACE) cannot be written: %s", f->path, strerror(errno));
+    if (!f || !f->out) return free_file(f), NULL;
+    fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", f->out);
+    f->rank = own_rank;
+    f->begin = own_rank >= 0 ? 0 : clef__now();
+    pthread_mutex_init(&f->lock, NULL);
+    return f;
+}
+
+static void close_file(clef_context *ctx, trace_file *f) {
+    fputs("\n]}\n", f->out);
+    bool bad = ferror(f->out);
+    bad = fclose(f->out) != 0 || bad;
+    if (bad) {
+        int error = errno;
+        clef__log_line(ctx, CLEF_LOG_WARNING, "trace: %s is not whole: %s", f->path, strerror(error));
+        clef__fail(NULL, CLEF_IO, "trace: %s is not whole: %s", f->path, strerror(error));
+    }
+    pthread_mutex_destroy(&f->lock);
+    free_file(f);
+}
+
+/* The file that is open, or a new one. */
+static trace_file *join_file(clef_context *ctx, const char *name) {
+    pthread_mutex_lock(&registry);
+    trace_file *f = own_rank < 0 && current ? current : open_file(ctx, name);
+    if (f) f->users++;
+    if (f && f->rank < 0) current = f;
+    pthread_mutex_unlock(&registry);
+    return f;
+}
+
+static void leave_file(clef_context *ctx, trace_file *f) {
+    pthread_mutex_lock(&registry);
+    bool last = --f->users == 0;
+    if (last && f == current) current = NULL;
+    pthread_mutex_unlock(&registry);
+    if (last) close_file(ctx, f);
 }
 
 clef_status clef__trace_open(clef_context *ctx) {
-    static atomic_int opened;
     const char *name = clef__env("CLEF_TRACE");
     if (!name || !*name) return CLEF_OK;
     clef__trace *t = clef__calloc(1, sizeof *t);
-    int number = atomic_fetch_add(&opened, 1) + 1;
-    if (t) t->path = number == 1 ? clef__strdup(name) : clef__asprintf("%s.%d", name, number);
-    if (!t || !t->path) {
-        free_trace(t);
-        return clef__fail(ctx, CLEF_MEMORY, "open: no host memory for the trace");
-    }
-    t->file = fopen(t->path, "w");
+    if (!t) return clef__fail(ctx, CLEF_MEMORY, "open: no host memory for the trace");
+    t->file = join_file(ctx, name);
     if (!t->file) {
-        clef__fail(ctx, CLEF_IO, "open: the trace %s (CLEF_TRACE) cannot be written: %s", t->path, strerror(errno));
-        free_trace(t);
-        return CLEF_IO;
+        clef__free(t);
+        return clef_error_status(ctx);
     }
-    fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", t->file);
-    t->begin = clef__now();
-    pthread_mutex_init(&t->lock, NULL);
+    pthread_mutex_lock(&t->file->lock);
+    t->process = t->file->rank >= 0 ? t->file->rank + 1 : ++t->file->contexts;
+    pthread_mutex_unlock(&t->file->lock);
     ctx->trace = t;
     return CLEF_OK;
 }
 
-/* Times in seconds of the host's clock. */
-static void put_row(clef__trace *t, const char *label, int track, double begin, double end) {
-    pthread_mutex_lock(&t->lock);
-    fputs(t->some ? ",\n{\"name\":" : "\n{\"name\":", t->file);
-    t->some = true;
-    clef__json_put_string(t->file, label);
-    fprintf(t->file, ",\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f}", track, (begin - t->begin) * 1e6,
-            (end - begin) * 1e6);
-    pthread_mutex_unlock(&t->lock);
+/* ---- rows ---- */
+static FILE *begin_row(clef__trace *t) {
+    pthread_mutex_lock(&t->file->lock);
+    fputs(t->file->some ? ",\n" : "\n", t->file->out);
+    t->file->some = true;
+    return t->file->out;
 }
 
-static void put_track(clef__trace *t, int track, const char *name) {
-    pthread_mutex_lock(&t->lock);
-    fprintf(t->file, "%s\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"args\":{\"name\":", t->some ? "," : "",
-            track);
-    t->some = true;
-    clef__json_put_string(t->file, name);
-    fputs("}}", t->file);
-    pthread_mutex_unlock(&t->lock);
+static void end_row(clef__trace *t) { pthread_mutex_unlock(&t->file->lock); }
+
+/* Times in seconds of the host's clock.  args: NULL, or a JSON object. */
+static void put_row(clef__trace *t, const char *label, int track, double begin, double end, const char *args) {
+    FILE *out = begin_row(t);
+    fputs("{\"name\":", out);
+    clef__json_put_string(out, label);
+    fprintf(out, ",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f", t->process, track, (begin - t->file->begin) * 1e6,
+            (end - begin) * 1e6);
+    if (args) fprintf(out, ",\"args\":%s", args);
+    fputc('}', out);
+    end_row(t);
 }
+
+/* kind: what is named, a "thread" or a "process". */
+static void put_name(clef__trace *t, const char *kind, int track, const char *name) {
+    FILE *out = begin_row(t);
+    fprintf(out, "{\"name\":\"%s_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":", kind, t->process, track);
+    clef__json_put_string(out, name);
+    fputs("}}", out);
+    end_row(t);
+}
+
+static void put_track(clef__trace *t, int track, const char *name) { put_name(t, "thread", track, name); }
 
 static bool times(cl_event event, double *begin, double *end) {
     cl_ulong a = 0, b = 0;
@@ -118,7 +190,7 @@ static void collect(clef_context *ctx, int device) {
             continue;
         }
         if (times(p.event, &begin, &end) && (!p.begin || times(p.begin, &earlier, &begin)))
-            put_row(t, p.label, track_of(&p), begin + t->shift[device], end + t->shift[device]);
+            put_row(t, p.label, track_of(&p), begin + t->shift[device], end + t->shift[device], NULL);
         release(&p);
     }
     t->n = kept;
@@ -172,11 +244,23 @@ void clef__trace_span(clef__device *device, const char *label, cl_event begin, c
 }
 
 void clef__trace_host(clef_context *ctx, const char *label, double begin, double end) {
-    if (ctx->trace) put_row(ctx->trace, label, HOST, begin, end);
+    if (ctx->trace) put_row(ctx->trace, label, HOST, begin, end, NULL);
 }
 
 void clef__trace_visit(clef_context *ctx, const char *label, double begin, double end) {
-    if (ctx->trace) put_row(ctx->trace, label, VISITS, begin, end);
+    if (ctx->trace) put_row(ctx->trace, label, VISITS, begin, end, NULL);
+}
+
+bool clef__traces(const clef_context *ctx) { return ctx->trace != NULL; }
+
+void clef__trace_collective(clef_context *ctx, const char *label, double begin, double end, const char *args) {
+    if (!ctx->trace) return;
+    ctx->trace->meets = true;
+    put_row(ctx->trace, label, COLLECTIVES, begin, end, args);
+}
+
+void clef__trace_name(clef_context *ctx, const char *name) {
+    if (ctx->trace) snprintf(ctx->trace->name, sizeof ctx->trace->name, "%s", name);
 }
 
 void clef__trace_collect(clef__device *device) {
@@ -189,15 +273,9 @@ void clef__trace_close(clef_context *ctx) {
     for (int i = 0; i < t->n && clef__all_alive(ctx); i++) release(&t->pending[i]);
     put_track(t, HOST, "host: programs");
     put_track(t, VISITS, "host: between commands");
-    fputs("\n]}\n", t->file);
-    bool bad = ferror(t->file);
-    bad = fclose(t->file) != 0 || bad;
-    if (bad) {
-        int error = errno;
-        clef__log_line(ctx, CLEF_LOG_WARNING, "trace: %s is not whole: %s", t->path, strerror(error));
-        clef__fail(NULL, CLEF_IO, "trace: %s is not whole: %s", t->path, strerror(error));
-    }
-    pthread_mutex_destroy(&t->lock);
-    free_trace(t);
+    if (t->meets) put_track(t, COLLECTIVES, "collective operations");
+    if (*t->name) put_name(t, "process", 0, t->name);
+    leave_file(ctx, t->file);
+    clef__free(t);
     ctx->trace = NULL;
 }
