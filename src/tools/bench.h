@@ -47,7 +47,7 @@ struct bench_case {
 };
 
 /* Suites as they are named in help: "copy|fma|…". */
-#define BENCH_SUITES "copy|fma|gemm|conv|pointwise|reduce|norm|train"
+#define BENCH_SUITES "copy|fma|gemm|conv|pointwise|reduce|norm|train|parallel"
 /* Is this word a suite, or the name of a result? */
 bool bench_knows(const char *word);
 /* The cases of these suites or names (none: all), with copy and fma, which the others are judged by.  *n: how many; NULL: no
@@ -59,6 +59,21 @@ bench_case bench_fma_probe(bool fused);
 /* ---- bench_measure.c ---- */
 /* Measures for about so many seconds; false if it failed, with the line in the context. */
 bool bench_measure(clef_context *ctx, const bench_case *c, double budget, bench_point *point);
+
+/* ---- bench_parallel.c ---- */
+typedef struct bench_parallel {
+    const char *model; /* of the training step */
+    double seconds;    /* for each figure */
+    bench_series *series;
+    void (*begin)(const clef_context *ctx);   /* of rank 0, before anything is measured */
+    void (*show)(const bench_series *series); /* after each figure */
+} bench_parallel;
+/* What every rank does; user: a bench_parallel.  A rank_fn. */
+int bench_together(clef_context *ctx, clef_group *all, void *user);
+/* The list of devices that is measured unless one is given: parts of this one.  False where there is no room. */
+bool bench_parts(const clef_device_info *info, char *text, size_t size);
+/* Is it one of what bench_together measures, which is drawn as a curve? */
+bool bench_is_curve(const char *suite);
 
 /* ---- bench_report.c: results as text, JSON lines and CSV ---- */
 /* Appends a point; false if there is no room or no memory. */
@@ -104,4 +119,6 @@ void bench_svg_marker(FILE *out, const char *suite, double x, double y);
 void bench_svg_roofline(FILE *out, const bench_report *report, int series);
 /* The suite's results: a group per measurement, a bar per series. */
 void bench_svg_bars(FILE *out, const bench_report *report, const bench_series *all, const char *suite, const char *unit);
+/* bench_curves.c: a line per run and number of ranks. */
+void bench_svg_curve(FILE *out, const bench_report *report, const char *suite, const char *unit);
 #endif

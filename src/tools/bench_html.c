@@ -150,6 +150,12 @@ static void key(FILE *out, const bench_series *all) {
     fputs("</ul>\n", out);
 }
 
+static bool only_curves(const bench_series *all) {
+    bool only = all->n > 0;
+    for (int k = 0; k < all->n; k++) only &= bench_is_curve(all->point[k].suite);
+    return only;
+}
+
 static void rooflines(FILE *out, const bench_report *report, const bench_series *all) {
     fputs("<h2>Rooflines</h2>\n<p>Each sign is a measurement: to the right the more arithmetic there is for each byte that must "
           "move, upwards "
@@ -173,7 +179,8 @@ static void rooflines(FILE *out, const bench_report *report, const bench_series 
 }
 
 static void suites(FILE *out, const bench_report *report, const bench_series *all) {
-    fputs("<h2>Suites</h2>\n<p>Longer is faster; the percentage is the share of the roofline.</p>\n<ul class=\"key\">", out);
+    fputs("<h2>Suites</h2>\n<p>Longer, or higher, is faster; the percentage is the share of the roofline.</p>\n<ul class=\"key\">",
+          out);
     for (int i = 0; i < report->n; i++) {
         fputs("<li>", out);
         letter(out, i);
@@ -189,7 +196,8 @@ static void suites(FILE *out, const bench_report *report, const bench_series *al
         fputs(" <small>", out);
         bench_html_text(out, p->unit);
         fputs("</small></figcaption>\n", out);
-        bench_svg_bars(out, report, all, p->suite, p->unit);
+        if (bench_is_curve(p->suite)) bench_svg_curve(out, report, p->suite, p->unit);
+        else bench_svg_bars(out, report, all, p->suite, p->unit);
         fputs("</figure>\n", out);
     }
     fputs("</div>\n", out);
@@ -247,7 +255,7 @@ void bench_html(FILE *out, const void *data) {
     bool whole = bench_union(report, &all);
     head(out, report);
     devices(out, report);
-    rooflines(out, report, &all);
+    if (!only_curves(&all)) rooflines(out, report, &all);
     suites(out, report, &all);
     fputs("<h2>Figures</h2>\n<p>Times are medians of one call. The roofline is what bandwidth (copy) and peak (fma) of the same "
           "run allow, "

@@ -10,6 +10,7 @@ typedef struct bench_options {
     double seconds;
     const char *csv, *html, *label;
     bool compare, resnet18;
+    ranks ranks;
 } bench_options;
 static bench_options o = {.seconds = 0.5};
 
@@ -17,6 +18,8 @@ static bench_options o = {.seconds = 0.5};
 static const arg args[] = {
     OPTION("seconds", ARG_NUMBER, "X", seconds, "to spend on each figure; default 0.5"),
     OPTION("resnet18", ARG_FLAG, NULL, resnet18, "and a training step of ResNet-18, which takes seconds on a CPU"),
+    OPTION("devices", ARG_TEXT, "D,E,...", ranks.devices, "of parallel, a rank for each; default: two or four parts of the device"),
+    OPTION("mpi", ARG_FLAG, NULL, ranks.mpi, "of parallel: a process for each rank, started by mpirun"),
     OPTION("label", ARG_TEXT, "NAME", label, "what this run is called beside others; default: the device's name"),
     OPTION("compare", ARG_FLAG, NULL, compare, "measure nothing: the words are files that bench --json wrote, up to 8 runs"),
     OPTION("html", ARG_TEXT, "FILE", html, "write one page with rooflines, bars and a table"),
@@ -120,6 +123,58 @@ static int measure_words(const char *const *words, bench_report *report) {
     return code;
 }
 
+/* ---- ranks ---- */
+static bench_series *of_ranks;
+
+static void begin_ranks(const clef_context *ctx) {
+    describe(ctx, of_ranks);
+    if (!o.common.quiet) fprintf(stderr, "device %s\n", tool_device_name(ctx));
+    if (o.common.json) bench_json_start(stdout, of_ranks);
+    else if (!o.common.quiet) bench_text_head(stdout);
+}
+
+static void show_last(const bench_series *s) {
+    int shown = s->n - 1;
+    show(s, &shown);
+}
+
+static int choose_parts(char *text, size_t size) {
+    int code = EXIT_OK;
+    clef_context *ctx = tool_open("bench", &o.common, &code);
+    if (!ctx) return code;
+    clef_device_info info;
+    bool ok = clef_context_device(ctx, 0, &info) && bench_parts(&info, text, size);
+    clef_close(ctx);
+    return ok ? EXIT_OK : EXIT_FAILED;
+}
+
+/* Rank 0 alone has results; the other processes of MPI have none to write. */
+static int measure_ranks(bench_report *report) {
+    char parts[256];
+    ranks r = o.ranks;
+    if (!ranks_wanted(&r)) {
+        int code = choose_parts(parts, sizeof parts);
+        if (code) return code;
+        r.devices = parts;
+    }
+    of_ranks = &report->series[0];
+    bench_parallel b = {.model = o.resnet18 ? "resnet18" : "cnn",
+                        .seconds = o.seconds,
+                        .series = of_ranks,
+                        .begin = begin_ranks,
+                        .show = show_last};
+    int code = ranks_run("bench", &o.common, &r, bench_together, &b);
+    report->n = of_ranks->n > 0;
+    return code;
+}
+
+/* Is it a word of the command?  measure_ranks takes it as the only one. */
+static bool asks_for_ranks(const char *const *words) {
+    bool asks = false;
+    for (int i = 0; !o.compare && words[i]; i++) asks |= !strcmp(words[i], "parallel");
+    return asks;
+}
+
 /* ---- comparing ---- */
 static int compare(const char *const *paths, bench_report *report) {
     for (; *paths; paths++)
@@ -139,6 +194,10 @@ static int options_fit(const char *const *words) {
     if (o.compare && !*words) return tool_usage("bench", "--compare wants files that clef bench --json wrote");
     if (o.compare && (o.label || o.resnet18))
         return tool_usage("bench", "--label and --resnet18 belong to a measurement, not to --compare");
+    bool parallel = asks_for_ranks(words);
+    if (ranks_wanted(&o.ranks) && !parallel) return tool_usage("bench", "--devices and --mpi belong to clef bench parallel");
+    if (parallel && words[1]) return tool_usage("bench", "parallel is measured by itself, without other words");
+    if (parallel) return ranks_parse("bench", &o.common, &o.ranks) ? EXIT_OK : EXIT_USAGE;
     for (; !o.compare && *words; words++)
         if (!bench_knows(*words))
             return tool_usage("bench", "wants %s, not \"%s\"%s; result files need --compare", BENCH_SUITES, *words,
@@ -152,9 +211,12 @@ static int run_bench(const char *const *operands) {
     if (code) return code;
     if ((o.html && !tool_file_fits("bench", "html", o.html)) || (o.csv && !tool_file_fits("bench", "csv", o.csv)))
         return EXIT_FAILED;
-    code = o.compare ? compare(operands, &report) : measure_words(operands, &report);
-    if (code == EXIT_OK && ((o.html && !tool_write_file("bench", "html", o.html, bench_html, &report)) ||
-                            (o.csv && !tool_write_file("bench", "csv", o.csv, bench_csv, &report))))
+    code = o.compare                  ? compare(operands, &report)
+           : asks_for_ranks(operands) ? measure_ranks(&report)
+                                      : measure_words(operands, &report);
+    if (code == EXIT_OK && report.n &&
+        ((o.html && !tool_write_file("bench", "html", o.html, bench_html, &report)) ||
+         (o.csv && !tool_write_file("bench", "csv", o.csv, bench_csv, &report))))
         code = EXIT_FAILED;
     bench_free(&report);
     return code;

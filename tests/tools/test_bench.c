@@ -168,6 +168,38 @@ Test(bench, a_training_step_knows_its_work) {
     cr_assert_float_eq(number_of(one, "rate") * number_of(one, "seconds"), 100, 1e-4, "%s", one);
 }
 
+/* Two ranks on one device: the training step on one and on both, then four operations of five sizes. */
+Test(bench, ranks_together) {
+    static const char *const collective[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast"};
+    const said *s = clef("", "bench parallel --devices 0,0 --seconds 0.001 --json --quiet --html page.html --csv out.csv");
+    cr_assert_eq(s->code, 0, "%s", s->err);
+    cr_assert_str_eq(s->err, "");
+    cr_assert_eq(lines(s->out), 1 + 2 + 4 * 5, "%s", s->out);
+    cr_assert_eq(times(s->out, "\"suite\":\"scaling\""), 2, "%s", s->out);
+    cr_assert(strstr(s->out, "\"shape\":\"1 ranks, batch 64\"") && strstr(s->out, "\"shape\":\"2 ranks, batch 64\""), "%s", s->out);
+    for (int c = 0; c < 4; c++) {
+        char suite[40], one[1024];
+        snprintf(suite, sizeof suite, "\"suite\":\"%s\"", collective[c]);
+        cr_assert_eq(times(s->out, suite), 5, "%s: %s", suite, s->out);
+        const char *line = strstr(s->out, suite);
+        for (double bytes = 1024; bytes <= 1 << 26; bytes *= 16, line = strstr(line + 1, suite)) {
+            snprintf(one, sizeof one, "%.*s", (int)strcspn(line, "\n"), line);
+            cr_assert_eq(number_of(one, "bytes"), bytes, "%s", one);
+            cr_assert_float_eq(1e9 * number_of(one, "rate") * number_of(one, "seconds") / bytes, 1, 1e-6, "%s", one);
+        }
+    }
+    is_strictly_well_formed("page.html");
+    cr_assert_eq(times(page("page.html"), "<svg viewBox=\"0 0 380"), 5, "a curve for each operation, and for the step");
+    cr_assert_eq(times(page("page.html"), "<circle class=\"sign\""), 22);
+    cr_assert(!strstr(page("page.html"), "Rooflines"));
+    cr_assert_eq(lines(page("out.csv")), 23);
+    put("a.json", "w", "%s", s->out);
+    s = clef("", "bench --compare a.json a.json --html two.html --quiet");
+    cr_assert_eq(s->code, 0, "%s", s->err);
+    is_strictly_well_formed("two.html");
+    cr_assert_eq(times(page("two.html"), "<circle class=\"sign\""), 44);
+}
+
 /* ---- comparing ---- */
 Test(bench, two_runs_side_by_side) {
     put_two_runs();
@@ -246,6 +278,11 @@ Test(bench, wrong_words) {
     refused("bench --compare", 2, "--compare wants files");
     refused("bench --compare a.json --label x", 2, "--label");
     refused("bench --compare a.json --resnet18", 2, "--resnet18");
+    refused("bench parallel copy", 2, "parallel is measured by itself");
+    refused("bench copy parallel", 2, "parallel is measured by itself");
+    refused("bench copy --devices 0,0", 2, "--devices and --mpi belong to clef bench parallel");
+    refused("bench parallel --devices 0,0 --device 0", 2, "give one of them");
+    refused("bench parallel --devices 0,99", 2, "99");
     refused("bench --seconds soon", 2, "--seconds wants");
     refused("bench --html /dev/null/none/page", 1, "--html: cannot write /dev/null/none/page");
     refused("bench --csv .", 1, "--csv: cannot write .");
