@@ -12,7 +12,7 @@
 #define CLEF_COMPONENTS ""
 #endif
 
-static const verb *const verbs[] = {&verb_devices, &verb_train, &verb_eval, &verb_bench, &verb_tune, &verb_cache};
+static const verb *const verbs[] = {&verb_devices, &verb_train, &verb_eval, &verb_bench, &verb_tune, &verb_cache, &verb_generate};
 enum { VERBS = sizeof verbs / sizeof *verbs };
 
 int tool_usage(const char *verb_name, const char *fmt, ...) {

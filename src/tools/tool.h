@@ -5,7 +5,7 @@
 #include "jsonl.h"
 #include <clef.h>
 
-extern const verb verb_devices, verb_train, verb_eval, verb_bench, verb_tune, verb_cache;
+extern const verb verb_devices, verb_train, verb_eval, verb_bench, verb_tune, verb_cache, verb_generate;
 
 /* Opens the device of --device; NULL after one line on stderr and with the exit code in *code. */
 clef_context *tool_open(const char *verb_name, const common_options *common, int *code);

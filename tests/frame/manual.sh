@@ -12,7 +12,7 @@ missing() {
 
 section() { awk -v wanted="$1" '/^\.SH/ { on = $0 == ".SH " wanted } on' "$page" | sed 's/\\-/-/g'; }
 
-for verb in devices train eval bench tune cache; do
+for verb in devices train eval bench tune cache generate; do
     "$tool" "$verb" --help | sed -n 's/^  \(--[a-z0-9-]*\).*/\1/p' >options.txt
     [ -s options.txt ] || missing "clef $verb"
     while read -r option; do

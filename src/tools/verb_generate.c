@@ -1,0 +1,196 @@
+/* verb_generate.c — clef generate: text from a language model, as it comes. */
+#include "tool.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+typedef struct generate_options {
+    common_options common;
+    const char *model, *prompt, *stop;
+    int64_t tokens, context, top_k;
+    double temperature, top_p, min_p, repeat_penalty;
+    bool slide;
+} generate_options;
+static generate_options o = {.tokens = 256, .temperature = 0.8, .prompt = "\n"};
+
+#define OPTIONS generate_options
+static const arg args[] = {
+    OPTION("model", ARG_TEXT, "DIR|FILE", model, "a directory with config.json and model.safetensors, or that file"),
+    OPTION("prompt", ARG_TEXT, "TEXT", prompt, "what is to be continued; default: a line break"),
+    OPTION("tokens", ARG_COUNT, "N", tokens, "how many to make at most; default 256"),
+    OPTION("temperature", ARG_NUMBER, "X", temperature, "0: always the most probable; default 0.8"),
+    OPTION("top-k", ARG_COUNT, "K", top_k, "choose among the K most probable; default: all"),
+    OPTION("top-p", ARG_NUMBER, "P", top_p, "choose among the fewest that have probability P; default 1"),
+    OPTION("min-p", ARG_NUMBER, "P", min_p, "choose among those of P times the largest probability; default 0"),
+    OPTION("repeat-penalty", ARG_NUMBER, "X", repeat_penalty, "above 1: what was there before is less probable; default 1"),
+    OPTION("stop", ARG_TEXT, "TEXT", stop, "end before this text"),
+    OPTION("context", ARG_COUNT, "N", context, "remember N tokens; default: as many as the model can"),
+    OPTION("slide", ARG_FLAG, NULL, slide, "when these are full, forget the older half; else end there"),
+    COMMON_ARGS};
+
+static volatile int interrupted;
+
+/* ---- text as it comes: whole characters, and nothing that may become the stop text ---- */
+typedef struct stream {
+    char *text; /* not shown yet */
+    size_t length, capacity;
+    bool stopped;
+} stream;
+
+static bool add(stream *s, const char *text, size_t n) {
+    if (s->length + n + 1 > s->capacity) {
+        char *grown = realloc(s->text, 2 * (s->length + n + 1));
+        if (!grown) return false;
+        s->text = grown, s->capacity = 2 * (s->length + n + 1);
+    }
+    memcpy(s->text + s->length, text, n);
+    s->text[s->length += n] = 0;
+    return true;
+}
+
+/* Bytes at the end that begin a character of which more is to come. */
+static size_t half_character(const stream *s) {
+    for (size_t back = 1; back <= 3 && back <= s->length; back++) {
+        unsigned char c = (unsigned char)s->text[s->length - back];
+        if (c < 0x80) return 0;
+        if (c >= 0xC0) return back < (c >= 0xF0 ? 4u : c >= 0xE0 ? 3u : 2u) ? back : 0;
+    }
+    return 0;
+}
+
+/* The longest end of the text that the stop text begins with. */
+static size_t half_stop(const stream *s) {
+    size_t n = o.stop ? strlen(o.stop) : 0;
+    for (size_t back = n ? n - 1 : 0; back > 0; back--)
+        if (back <= s->length && !memcmp(s->text + s->length - back, o.stop, back)) return back;
+    return 0;
+}
+
+static void show(stream *s, bool last) {
+    char *stop = o.stop ? strstr(s->text, o.stop) : NULL;
+    s->stopped = stop;
+    size_t half = half_character(s), wait = half_stop(s);
+    size_t n = stop ? (size_t)(stop - s->text) : last ? s->length : s->length - (half > wait ? half : wait);
+    if (!o.common.json) {
+        fwrite(s->text, 1, n, stdout), fflush(stdout);
+        memmove(s->text, s->text + n, s->length - n + 1);
+        s->length -= n;
+    } else if (stop) *stop = 0;
+}
+
+/* ---- the run ---- */
+typedef struct run {
+    clef_context *ctx;
+    clef_tokenizer *tokenizer;
+    clef_generator *generator;
+    clef_language_sizes sizes;
+    stream stream;
+    int64_t made;
+    double seconds;
+} run;
+
+static bool file_beside_model(const char *name, char *path, size_t size) {
+    struct stat st;
+    const char *slash = strrchr(o.model, '/');
+    bool directory = !stat(o.model, &st) && S_ISDIR(st.st_mode);
+    int length = directory ? (int)strlen(o.model) : slash ? (int)(slash - o.model) : 1;
+    snprintf(path, size, "%.*s/%s", length, directory || slash ? o.model : ".", name);
+    return !stat(path, &st);
+}
+
+/* A model of 256 tokens takes bytes; characters.txt beside a model holds the characters that its tokens are. */
+static clef_tokenizer *open_tokenizer(clef_context *ctx, int64_t vocabulary) {
+    char path[4096];
+    clef_tokenizer *t = NULL;
+    if (file_beside_model("characters.txt", path, sizeof path)) t = clef_tokenizer_characters_of(ctx, path);
+    else if (vocabulary == 256) t = clef_tokenizer_bytes(ctx);
+    else
+        fprintf(stderr, "clef generate: beside %s there is no characters.txt, and its %lld tokens are no bytes\n", o.model,
+                (long long)vocabulary);
+    if (!t || clef_tokenizer_size(t) <= vocabulary) return t;
+    fprintf(stderr, "clef generate: %s has %lld characters, but the model %lld tokens\n", path, (long long)clef_tokenizer_size(t),
+            (long long)vocabulary);
+    return NULL;
+}
+
+static bool ends(const run *r, int64_t token) {
+    for (int i = 0; i < r->sizes.n_end_tokens; i++)
+        if (r->sizes.end_token[i] == token) return true;
+    return false;
+}
+
+static clef_status read_prompt(run *r) {
+    size_t length = strlen(o.prompt);
+    int64_t *ids = malloc((length + 1) * sizeof *ids), n = 0;
+    if (ids) n = clef_tokenizer_encode(r->tokenizer, o.prompt, length, ids, (int64_t)length);
+    clef_status status = n > 0 ? clef_generator_prompt(r->generator, (const int64_t *[]){ids}, &n) : clef_error_status(r->ctx);
+    free(ids);
+    return status;
+}
+
+static clef_status write_text(run *r) {
+    clef_sampling how = {o.temperature, o.top_k, o.top_p, o.min_p, o.repeat_penalty, o.common.seed};
+    clef_status status = read_prompt(r);
+    double begun = tool_seconds();
+    while (!status && r->made < o.tokens && !r->stream.stopped && !interrupted) {
+        char text[512];
+        int64_t token, capacity = o.context ? o.context : r->sizes.context;
+        status = clef_generator_sample(r->generator, &how, &token);
+        if (status || ends(r, token)) break;
+        int64_t n = clef_tokenizer_decode(r->tokenizer, &token, 1, text, sizeof text);
+        if (n < 0 || !add(&r->stream, text, (size_t)n)) return CLEF_MEMORY;
+        show(&r->stream, false);
+        r->made++;
+        if (!o.slide && clef_generator_length(r->generator) == capacity) break;
+        if (r->made < o.tokens && !r->stream.stopped) status = clef_generator_feed(r->generator, &token);
+    }
+    r->seconds = tool_seconds() - begun;
+    return status;
+}
+
+static void report(run *r) {
+    double speed = r->seconds > 0 ? (double)r->made / r->seconds : 0;
+    if (r->stream.text && !r->stream.stopped) show(&r->stream, true);
+    if (o.common.json) {
+        json j = json_begin(stdout);
+        json_text(&j, "event", "done");
+        json_text(&j, "text", r->stream.text ? r->stream.text : "");
+        json_whole(&j, "tokens", r->made);
+        json_bool(&j, "stopped", r->stream.stopped);
+        json_number(&j, "seconds", r->seconds);
+        json_number(&j, "tokens_per_second", speed);
+        json_end(&j);
+        return;
+    }
+    putchar('\n');
+    if (!o.common.quiet) tool_line(stderr, "%lld tokens, %.1f tokens/s", (long long)r->made, speed);
+}
+
+static int generate_on(clef_context *ctx) {
+    run r = {.ctx = ctx};
+    clef_module *net = clef_language_open(ctx, o.model, NULL);
+    if (!net) return tool_failed("generate", ctx);
+    r.sizes = clef_language_sizes_of(net);
+    r.tokenizer = open_tokenizer(ctx, r.sizes.vocabulary);
+    if (!r.tokenizer) return clef_error_status(ctx) ? tool_failed("generate", ctx) : EXIT_FAILED;
+    r.generator = clef_generator_new(net, &(clef_generator_options){.capacity = o.context, .slide = o.slide});
+    clef_status status = r.generator ? write_text(&r) : CLEF_INVALID;
+    if (!status) report(&r);
+    free(r.stream.text);
+    return status ? tool_failed("generate", ctx) : EXIT_OK;
+}
+
+static int generate(const char *const *operands) {
+    (void)operands;
+    int code = EXIT_OK;
+    if (!o.model) return tool_usage("generate", "--model DIR is missing; see clef generate --help");
+    if (o.top_p > 1 || o.min_p > 1) return tool_usage("generate", "--top-p and --min-p want a number from 0 to 1");
+    tool_catch_signals(&interrupted);
+    clef_context *ctx = tool_open("generate", &o.common, &code);
+    if (!ctx) return code;
+    code = generate_on(ctx);
+    clef_close(ctx);
+    return code;
+}
+
+const verb verb_generate = {"generate", NULL, "Continue a text by a language model.", args, &o, generate};
