@@ -30,16 +30,15 @@ static bool give_up(clef_dataset *data) {
     return false;
 }
 
-/* A copy of the data of all items; false after clef__fail. */
+/* A copy of the data of all items, one for all contexts that have the same; false after clef__fail. */
 static bool copy_in(const clef_dataset *data, clef__field *f, const void *from) {
     size_t n = (size_t)data->size;
-    uint8_t *copy = n <= SIZE_MAX / 2 / f->bytes ? clef__alloc(n ? n * f->bytes : 1) : NULL;
-    if (!copy) {
+    f->stored = n <= SIZE_MAX / 2 / f->bytes ? clef__store_copy(from, n * f->bytes) : NULL;
+    if (!f->stored) {
         clef__fail(data->ctx, CLEF_MEMORY, "%s: no memory for %zu items of %zu bytes", data->origin, n, f->bytes);
         return false;
     }
-    if (n) memcpy(copy, from, n * f->bytes);
-    f->data = copy;
+    f->data = clef__stored_blob(f->stored)->bytes;
     return true;
 }
 

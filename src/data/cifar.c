@@ -43,22 +43,56 @@ static bool append_file(clef_context *ctx, const char *path, clef__blob *all) {
     return grown != NULL;
 }
 
-/* Reads those of the split's files that exist; all->size is 0 when there is none. */
-static bool read_split(clef_context *ctx, const char *folder, clef_split_name split, clef__blob *all) {
-    for (int part = 1; part <= 5; part++) {
+typedef struct cifar_source {
+    clef_context *ctx;
+    char *path[5]; /* those of the split's files that exist */
+    int files;
+} cifar_source;
+
+static void free_source(cifar_source *from) {
+    for (int i = 0; i < from->files; i++) clef__free(from->path[i]);
+}
+
+static bool find_split(cifar_source *from, const char *folder, clef_split_name split) {
+    for (int part = 1; part <= (split == CLEF_TEST ? 1 : 5); part++) {
         char stem[32];
         if (split == CLEF_TRAIN) snprintf(stem, sizeof stem, "data_batch_%d.bin", part);
         else snprintf(stem, sizeof stem, "test_batch.bin");
         char *path = clef__data_find(folder, stem);
-        bool ok = !path || append_file(ctx, path, all);
-        clef__free(path);
-        if (!ok) return false;
-        if (split == CLEF_TEST) break;
+        if (path) from->path[from->files++] = path;
     }
-    if (all->size > 0) return true;
+    if (from->files) return true;
     const char *stem = split == CLEF_TRAIN ? "data_batch_1.bin" : "test_batch.bin";
-    clef__fail(ctx, CLEF_IO, "cifar10: no %s or %s.gz in %s; give its directory or set CLEF_DATA", stem, stem, folder);
+    clef__fail(from->ctx, CLEF_IO, "cifar10: no %s or %s.gz in %s; give its directory or set CLEF_DATA", stem, stem, folder);
     return false;
+}
+
+static bool make_split(void *user, clef__blob *all) {
+    const cifar_source *from = user;
+    for (int i = 0; i < from->files; i++) {
+        if (append_file(from->ctx, from->path[i], all)) continue;
+        clef__blob_free(all);
+        return false;
+    }
+    return true;
+}
+
+/* Read and unpacked once for all contexts. */
+static clef__stored *read_split(clef_context *ctx, const char *folder, clef_split_name split) {
+    cifar_source from = {.ctx = ctx};
+    char key[CLEF__STORE_KEY] = "", own[CLEF__STORE_KEY];
+    uint64_t failures = clef__failures(ctx);
+    clef__stored *s = NULL;
+    if (find_split(&from, folder, split)) {
+        for (int i = 0; i < from.files; i++) {
+            clef__store_key(own, "cifar10", from.path[i]);
+            snprintf(key + strlen(key), sizeof key - strlen(key), "%.300s;", own);
+        }
+        s = clef__store(key, make_split, &from);
+    }
+    if (!s && !clef__failed_since(ctx, failures)) clef__fail(ctx, CLEF_MEMORY, "cifar10: no memory for the files of %s", folder);
+    free_source(&from);
+    return s;
 }
 
 clef_dataset *clef_cifar10(clef_context *ctx, const char *dir, clef_split_name split) {
@@ -66,18 +100,18 @@ clef_dataset *clef_cifar10(clef_context *ctx, const char *dir, clef_split_name s
     if (!ctx || !clef__is_split(ctx, "cifar10", split)) return NULL;
     char *folder = clef__data_folder(ctx, dir, "cifar10");
     if (!folder) return NULL;
-    clef__blob all = {0};
-    clef_dataset *data = NULL;
-    if (read_split(ctx, folder, split, &all))
-        data = clef__dataset_new(ctx, "cifar10", CLEF__BYTES, CLEF_SHAPE(3, 32, 32), (int64_t)(all.size / CLEF__CIFAR_RECORD), 10);
+    clef__stored *all = read_split(ctx, folder, split);
     clef__free(folder);
+    if (!all) return NULL;
+    int64_t records = (int64_t)(clef__stored_blob(all)->size / CLEF__CIFAR_RECORD);
+    clef_dataset *data = clef__dataset_new(ctx, "cifar10", CLEF__BYTES, CLEF_SHAPE(3, 32, 32), records, 10);
     if (!data) {
-        clef__blob_free(&all);
+        clef__store_leave(all);
         return NULL;
     }
-    data->memory[0] = all.bytes;
-    data->labels = all.bytes;
-    data->pixels = all.bytes + 1;
+    data->memory[0] = all;
+    data->labels = clef__stored_blob(all)->bytes;
+    data->pixels = data->labels + 1;
     data->label_stride = data->pixel_stride = CLEF__CIFAR_RECORD;
     data->scale = 1.0f / 255.0f;
     data->names = names;

@@ -26,6 +26,21 @@ bool clef__blob_is_gzip(const clef__blob *blob);
 bool clef__blob_gunzip(clef__blob *blob, size_t limit, clef__why *why);
 /* Inflates up to `want` first bytes into out; *got says how many. */
 bool clef__gunzip_head(const clef__blob *blob, uint8_t *out, size_t want, size_t *got, clef__why *why);
+/* ---- bytes that contexts share (store.c) ---- */
+typedef struct clef__stored clef__stored;
+enum { CLEF__STORE_KEY = 2048 };
+/* The bytes under this key: those that are there already, else what `make` gives, which others who ask wait for.  They are not written to any
+   more.  "": bytes that nobody else gets.  NULL where `make` fails, or without memory. */
+clef__stored *clef__store(const char *key, bool (*make)(void *user, clef__blob *blob), void *user);
+/* A copy of these bytes; NULL without memory. */
+clef__stored *clef__store_copy(const void *bytes, size_t n);
+/* Gives it back; NULL is allowed. */
+void clef__store_leave(clef__stored *stored);
+const clef__blob *clef__stored_blob(const clef__stored *stored);
+/* The key of a file, CLEF__STORE_KEY bytes: "" if it is not there. */
+void clef__store_key(char *key, const char *what, const char *path);
+size_t clef__store_bytes(void); /* of all that is there, for tests */
+
 /* Fills why; returns false. */
 bool clef__wrong(clef__why *why, clef_status status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
@@ -79,8 +94,9 @@ typedef struct clef__field {
     clef_shape shape; /* without the batch */
     clef_dtype dtype;
     bool target;
-    size_t bytes;  /* of one item */
-    uint8_t *data; /* CLEF__ARRAYS: item i begins at byte i·bytes; owned */
+    size_t bytes;         /* of one item */
+    clef__stored *stored; /* CLEF__ARRAYS: owned, shared among contexts */
+    const uint8_t *data;  /* CLEF__ARRAYS: item i begins at byte i·bytes */
 } clef__field;
 typedef enum clef__dataset_kind {
     CLEF__BYTES,
@@ -106,7 +122,7 @@ struct clef_dataset {
     int64_t size, classes;
     const char *const *names; /* class names; NULL: numbers */
     char (*numbers)[8];       /* the numbers as text, owned */
-    void *memory[2];          /* what the pointers below point into, owned */
+    clef__stored *memory[2];  /* what the pointers below point into, owned, shared among contexts */
     /* CLEF__BYTES: item i has its label at labels[i*label_stride] and pixels at pixels[i*pixel_stride]; × scale */
     const uint8_t *pixels, *labels;
     size_t pixel_stride, label_stride;

@@ -15,12 +15,12 @@ typedef struct room {
 
 static void free_dataset(clef_dataset *data) {
     if (data->owner) {
-        clef__free(data->memory[0]);
-        clef__free(data->memory[1]);
+        clef__store_leave(data->memory[0]);
+        clef__store_leave(data->memory[1]);
         clef__free(data->numbers);
         for (int f = 0; f < data->n_fields; f++) {
             clef__free(data->field[f].name);
-            clef__free(data->field[f].data);
+            clef__store_leave(data->field[f].stored);
         }
         clef__free(data->field);
     }

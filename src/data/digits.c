@@ -27,18 +27,13 @@ static void test_quota(int quota[10], int total[10]) {
     }
 }
 
-clef_dataset *clef_digits(clef_context *ctx, clef_split_name split) {
-    if (!ctx || !clef__is_split(ctx, "digits", split)) return NULL;
-    int64_t count = split == CLEF_TEST ? DIGITS_TEST : DIGITS - DIGITS_TEST;
-    clef_dataset *data = clef__dataset_new(ctx, "digits", CLEF__BYTES, CLEF_SHAPE(1, 8, 8), count, 10);
-    if (!data) return NULL;
-    uint8_t *records = data->memory[0] = clef__alloc((size_t)count * (DIGITS_PIXELS + 1));
-    if (!records) {
-        data->size = 0;
-        clef__fail(ctx, CLEF_MEMORY, "digits: no memory for %lld images", (long long)count);
-        return NULL;
-    }
+static bool make_records(void *user, clef__blob *blob) {
+    clef_split_name split = *(const clef_split_name *)user;
     int quota[10], total[10], rank[10] = {0};
+    size_t count = split == CLEF_TEST ? DIGITS_TEST : DIGITS - DIGITS_TEST;
+    *blob = (clef__blob){clef__alloc(count * (DIGITS_PIXELS + 1)), count * (DIGITS_PIXELS + 1)};
+    uint8_t *records = blob->bytes;
+    if (!records) return false;
     test_quota(quota, total);
     for (int i = 0; i < DIGITS; i++) {
         int c = class_of(i), r = rank[c]++;
@@ -47,7 +42,21 @@ clef_dataset *clef_digits(clef_context *ctx, clef_split_name split) {
         *records++ = (uint8_t)c;
         for (int p = 0; p < DIGITS_PIXELS; p++) *records++ = (uint8_t)(table[i][1 + p] - 'A');
     }
-    data->labels = data->memory[0];
+    return true;
+}
+
+clef_dataset *clef_digits(clef_context *ctx, clef_split_name split) {
+    if (!ctx || !clef__is_split(ctx, "digits", split)) return NULL;
+    int64_t count = split == CLEF_TEST ? DIGITS_TEST : DIGITS - DIGITS_TEST;
+    clef_dataset *data = clef__dataset_new(ctx, "digits", CLEF__BYTES, CLEF_SHAPE(1, 8, 8), count, 10);
+    if (!data) return NULL;
+    data->memory[0] = clef__store(split == CLEF_TEST ? "digits, test" : "digits, train", make_records, &split);
+    if (!data->memory[0]) {
+        data->size = 0;
+        clef__fail(ctx, CLEF_MEMORY, "digits: no memory for %lld images", (long long)count);
+        return NULL;
+    }
+    data->labels = clef__stored_blob(data->memory[0])->bytes;
     data->pixels = data->labels + 1;
     data->label_stride = data->pixel_stride = DIGITS_PIXELS + 1;
     data->scale = 1.0f / 16.0f;

@@ -44,12 +44,37 @@ bool clef__idx_unpack(clef__blob *blob, clef__idx_file *idx, clef__why *why) {
 }
 
 /* ---- datasets of two IDX files ---- */
-static bool read_idx(clef_context *ctx, const char *origin, const char *path, clef__blob *blob, clef__idx_file *idx) {
-    clef__why why = {0};
-    if (clef__blob_read(path, blob, &why) && clef__idx_unpack(blob, idx, &why)) return true;
-    clef__blob_free(blob);
-    clef__fail(ctx, why.status, "%s: %s %s", origin, path, why.line);
+typedef struct idx_source {
+    clef_context *ctx;
+    const char *origin, *path;
+} idx_source;
+
+static bool refuse_idx(const idx_source *from, const clef__why *why) {
+    clef__fail(from->ctx, why->status, "%s: %s %s", from->origin, from->path, why->line);
     return false;
+}
+
+static bool make_idx(void *user, clef__blob *blob) {
+    clef__why why = {0};
+    clef__idx_file idx;
+    if (clef__blob_read(((idx_source *)user)->path, blob, &why) && clef__idx_unpack(blob, &idx, &why)) return true;
+    clef__blob_free(blob);
+    return refuse_idx(user, &why);
+}
+
+/* Read and unpacked once for all contexts. */
+static clef__stored *read_idx(clef_context *ctx, const char *origin, const char *path, clef__idx_file *idx) {
+    char key[CLEF__STORE_KEY];
+    clef__why why = {0};
+    idx_source from = {ctx, origin, path};
+    clef__store_key(key, "idx", path);
+    uint64_t failures = clef__failures(ctx);
+    clef__stored *s = clef__store(key, make_idx, &from);
+    if (!s && !clef__failed_since(ctx, failures)) clef__fail(ctx, CLEF_MEMORY, "%s: no memory for %s", origin, path);
+    if (!s || read_header(clef__stored_blob(s)->bytes, clef__stored_blob(s)->size, idx, &why)) return s;
+    refuse_idx(&from, &why);
+    clef__store_leave(s);
+    return NULL;
 }
 
 /* (n,w) → [w], (n,h,w) → [1,h,w], (n,c,h,w) → [c,h,w] */
@@ -66,8 +91,9 @@ static int64_t count_classes(const uint8_t *label, int64_t n) {
     return highest + 1;
 }
 
-static clef_dataset *pair_up(clef_context *ctx, const char *origin, clef__blob images, const clef__idx_file *ix, clef__blob labels,
-                             const clef__idx_file *iy) {
+static clef_dataset *pair_up(clef_context *ctx, const char *origin, clef__stored *images, const clef__idx_file *ix,
+                             clef__stored *labels, const clef__idx_file *iy) {
+    const uint8_t *pixels = clef__stored_blob(images)->bytes + ix->header, *classes = clef__stored_blob(labels)->bytes + iy->header;
     clef_dataset *data = NULL;
     if (ix->rank < 2 || iy->rank != 1)
         clef__fail(ctx, CLEF_FORMAT, "%s: images have %d dimensions and labels %d; 2 to 4 and 1 are wanted (swapped files?)",
@@ -75,18 +101,16 @@ static clef_dataset *pair_up(clef_context *ctx, const char *origin, clef__blob i
     else if (ix->dim[0] != iy->dim[0])
         clef__fail(ctx, CLEF_FORMAT, "%s: %lld images but %lld labels; the files do not belong together", origin,
                    (long long)ix->dim[0], (long long)iy->dim[0]);
-    else
-        data = clef__dataset_new(ctx, origin, CLEF__BYTES, item_shape(ix), ix->dim[0],
-                                 count_classes(labels.bytes + iy->header, iy->dim[0]));
+    else data = clef__dataset_new(ctx, origin, CLEF__BYTES, item_shape(ix), ix->dim[0], count_classes(classes, iy->dim[0]));
     if (!data) {
-        clef__blob_free(&images);
-        clef__blob_free(&labels);
+        clef__store_leave(images);
+        clef__store_leave(labels);
         return NULL;
     }
-    data->memory[0] = images.bytes;
-    data->memory[1] = labels.bytes;
-    data->pixels = images.bytes + ix->header;
-    data->labels = labels.bytes + iy->header;
+    data->memory[0] = images;
+    data->memory[1] = labels;
+    data->pixels = pixels;
+    data->labels = classes;
     data->pixel_stride = (size_t)data->numel;
     data->label_stride = 1;
     data->scale = 1.0f / 255.0f;
@@ -94,14 +118,10 @@ static clef_dataset *pair_up(clef_context *ctx, const char *origin, clef__blob i
 }
 
 static clef_dataset *open_pair(clef_context *ctx, const char *origin, const char *images, const char *labels) {
-    clef__blob bx, by;
     clef__idx_file ix, iy;
-    if (!read_idx(ctx, origin, images, &bx, &ix)) return NULL;
-    if (!read_idx(ctx, origin, labels, &by, &iy)) {
-        clef__blob_free(&bx);
-        return NULL;
-    }
-    return pair_up(ctx, origin, bx, &ix, by, &iy);
+    clef__stored *x = read_idx(ctx, origin, images, &ix), *y = x ? read_idx(ctx, origin, labels, &iy) : NULL;
+    if (!y) clef__store_leave(x);
+    return y ? pair_up(ctx, origin, x, &ix, y, &iy) : NULL;
 }
 
 clef_dataset *clef_idx(clef_context *ctx, const char *images, const char *labels) {

@@ -19,6 +19,7 @@ enum {
     CLEF__MPI_EAGER = 4096,    /* a message of so many bytes goes with its head */
     CLEF__MPI_PIECE = 1 << 26, /* bytes of a piece: MPI counts in int */
     CLEF__MPI_NAME = 160,      /* bytes of a rank's name */
+    CLEF__MPI_WAIT = 400,      /* bytes of what it waits for */
     CLEF__MPI_SILENCE = 5      /* seconds after which those who wait for others to end take a silent one for dead */
 };
 
@@ -51,17 +52,20 @@ typedef struct clef__mpi_job {
     int n_out, n_in;
     double timeout; /* 0: for ever */
     bool begun, done;
-    clef_status status;         /* once it is done */
-    double quiet;               /* seconds since anything arrived */
+    clef_status status;                                                    /* once it is done */
+    double quiet;                                                          /* seconds since anything arrived */
+    bool told;                                                             /* the others were told that it waits */
+    void (*describe)(const void *what, int rank, char *text, size_t size); /* what it waits for; NULL: not known */
+    const void *what;
     clef__mpi_arrival *arrival; /* [n_in] */
 } clef__mpi_job;
 
-typedef enum clef__mpi_word { CLEF__MPI_ALIVE, CLEF__MPI_ENDED, CLEF__MPI_FAILED } clef__mpi_word;
+typedef enum clef__mpi_word { CLEF__MPI_ALIVE, CLEF__MPI_BLOCKED, CLEF__MPI_ENDED, CLEF__MPI_FAILED } clef__mpi_word;
 
 /* As many bytes of it travel as its line needs. */
 typedef struct clef__mpi_notice {
-    uint64_t sent; /* heads and pieces to the one who gets this, in all; with a last word */
-    int32_t word;
+    uint64_t sent;        /* heads and pieces to the one who gets this, in all; with a last word */
+    int32_t word, awaits; /* awaits: for whom it waits */
     char line[CLEF_TRANSPORT_LINE];
 } clef__mpi_notice;
 
@@ -74,7 +78,9 @@ typedef struct clef__mpi_peer {
     bool has_ended;            /* by its last word, */
     uint64_t sent;             /* which says how many there are in all */
     double silent;             /* seconds */
-    MPI_Request alive, telling;
+    int awaits;                /* whom it waits for, as it said; -1: nobody, or it has sent something since */
+    char wait[CLEF__MPI_WAIT]; /* and for what */
+    MPI_Request alive, telling, waiting;
     clef__mpi_notice last_word; /* to it */
 } clef__mpi_peer;
 
@@ -88,6 +94,8 @@ struct clef__mpi_link {
     pthread_mutex_t lock;
     pthread_cond_t asked, answered;
     clef__mpi_job *job;
+    void (*describe)(const void *what, int rank, char *text, size_t size);
+    const void *what;
     bool has_ended;                 /* `fail` was called, */
     char line[CLEF_TRANSPORT_LINE]; /* with this; "": with none */
     clef_status broken;             /* what all exchanges give from now on, */
@@ -99,6 +107,7 @@ struct clef__mpi_link {
     MPI_Request noticing;               /* receives the next notice */
     clef__mpi_notice notice;
     clef__mpi_notice sign; /* of life */
+    clef__mpi_notice wait; /* that this rank waits */
     double clock;          /* of the last look at it */
     double since_sign;     /* seconds */
     void *drained;         /* a message that nobody asked for */
@@ -150,6 +159,7 @@ bool clef__mpi_is_drained(const clef__mpi_link *link);
 /* mpi_notice.c. */
 bool clef__mpi_listen(clef__mpi_link *link); /* has a notice come? */
 void clef__mpi_stop_listening(clef__mpi_link *link);
+void clef__mpi_say_what_it_waits_for(clef__mpi_link *link, clef__mpi_job *job, int rank);
 void clef__mpi_say_last_word(clef__mpi_link *link);
 void clef__mpi_give_sign(clef__mpi_link *link, double elapsed); /* of life, to those who have ended */
 bool clef__mpi_is_understood(clef__mpi_link *link);             /* have the notices left? */

@@ -154,6 +154,7 @@ static void take_head(clef__mpi_link *link, clef__mpi_arrival *a, const clef_par
 static void take_part(clef__mpi_link *link, clef__mpi_arrival *a, const clef_parcel *parcel, const MPI_Status *status) {
     int count = 0;
     link->peer[parcel->rank].received++;
+    link->peer[parcel->rank].awaits = -1;
     clef__mpi_good(link, MPI_Get_count(status, MPI_BYTE, &count), "MPI_Get_count");
     if (a->stage == CLEF__MPI_HEAD) {
         take_head(link, a, parcel, (size_t)count);

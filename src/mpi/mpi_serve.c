@@ -86,12 +86,41 @@ static void answer(clef__mpi_link *link, clef__mpi_job *job) {
     pthread_mutex_unlock(&link->lock);
 }
 
+static int next_waited_for(const clef__mpi_link *link, int rank) { return link->peer[rank].awaits; }
+
+/* Who waits for whom, from this rank on. */
+static void describe_waits(const clef__mpi_link *link, size_t used, char *line) {
+    int at = link->transport.rank;
+    for (int n = 0; n < link->transport.size && next_waited_for(link, at) >= 0; n++, at = next_waited_for(link, at))
+        if (used < CLEF_TRANSPORT_LINE)
+            used += (size_t)snprintf(line + used, CLEF_TRANSPORT_LINE - used, "%s%s", n ? ", " : "", link->peer[at].wait);
+}
+
+/* The one that is waited for may wait itself: the cause is at the end of such a chain, if it has one. */
+static void end_waiting(clef__mpi_link *link, const clef__mpi_job *job, int rank) {
+    char line[CLEF_TRANSPORT_LINE];
+    int last = rank, steps = 0;
+    link->peer[link->transport.rank].awaits = rank;
+    while (steps++ < link->transport.size && next_waited_for(link, last) >= 0) last = next_waited_for(link, last);
+    if (last == rank && next_waited_for(link, rank) < 0) {
+        snprintf(line, sizeof line, "sent nothing for %g s", job->timeout);
+        clef__mpi_break(link, CLEF_GROUP, rank, line);
+        return;
+    }
+    bool circle = next_waited_for(link, last) >= 0;
+    size_t used = circle ? (size_t)snprintf(line, sizeof line, "nobody can go on: ")
+                         : (size_t)snprintf(line, sizeof line, "%s sent nothing for %g s: ", link->peer[last].name, job->timeout);
+    describe_waits(link, used, line);
+    clef__mpi_break(link, CLEF_GROUP, -1, line);
+}
+
 static void look_at_time(clef__mpi_link *link, clef__mpi_job *job, bool moved, double elapsed) {
-    char line[64];
+    int rank = clef__mpi_job_waits_for(job);
     job->quiet = moved ? 0 : job->quiet + elapsed;
-    if (job->timeout <= 0 || job->quiet < job->timeout) return;
-    snprintf(line, sizeof line, "sent nothing for %g s", job->timeout);
-    clef__mpi_break(link, CLEF_GROUP, clef__mpi_job_waits_for(job), line);
+    if (moved) job->told = false;
+    if (job->timeout <= 0 || job->quiet < job->timeout / 2 || rank < 0) return;
+    if (!job->told && !link->unusable) clef__mpi_say_what_it_waits_for(link, job, rank);
+    if (job->quiet >= job->timeout) end_waiting(link, job, rank);
 }
 
 static bool move_exchange(clef__mpi_link *link, clef__mpi_job *job, double elapsed) {

@@ -10,6 +10,8 @@ static clef_status exchange(const clef_transport *t, const clef_parcel *out, int
                             double timeout, clef_transport_failure *why) {
     clef__mpi_link *link = t->state;
     clef__mpi_job job = {.out = out, .in = in, .n_out = n_out, .n_in = n_in, .timeout = timeout};
+    job.describe = link->describe;
+    job.what = link->what;
     pthread_mutex_lock(&link->lock);
     if (link->broken) job.status = link->broken;
     else if (link->has_ended) job.status = CLEF_STATE; /* nobody serves any more */
@@ -35,6 +37,12 @@ static void fail(const clef_transport *t, const char *line) {
     pthread_mutex_unlock(&link->lock);
 }
 
+static void say(const clef_transport *t, void (*describe)(const void *what, int rank, char *text, size_t size), const void *what) {
+    clef__mpi_link *link = t->state; /* read by whoever asks for an exchange, in the same thread */
+    link->describe = describe;
+    link->what = what;
+}
+
 /* ---- the link ---- */
 static void forget(clef__mpi_link *link) {
     pthread_cond_destroy(&link->asked);
@@ -53,12 +61,15 @@ static clef__mpi_link *new_link(MPI_Comm comm, int rank, int size) {
         return NULL;
     }
     link->transport =
-        (clef_transport){.name = "MPI", .rank = rank, .size = size, .state = link, .exchange = exchange, .fail = fail};
+        (clef_transport){.name = "MPI", .rank = rank, .size = size, .state = link, .exchange = exchange, .fail = fail, .say = say};
     link->comm = comm;
     link->peer = peer;
     link->piece = CLEF__MPI_PIECE;
     link->noticing = link->draining = MPI_REQUEST_NULL;
-    for (int r = 0; r < size; r++) peer[r].sending = peer[r].alive = peer[r].telling = MPI_REQUEST_NULL;
+    for (int r = 0; r < size; r++) {
+        peer[r].sending = peer[r].alive = peer[r].telling = peer[r].waiting = MPI_REQUEST_NULL;
+        peer[r].awaits = -1;
+    }
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);

@@ -15,13 +15,18 @@
 
 static const double read_interval = 0.25;
 
+/* The flag is that of all ranks' losses.  A gradient that is cut over them stays so. */
 static void guard_gradients(clef__fit *f, clef_tensor *finite) {
     bool was = clef_set_grad_enabled(f->ctx, false);
     for (int i = 0; i < f->n_leaves; i++) {
-        clef_tensor *grad = clef_grad_of(f->leaf[i]);
+        clef__averaging *cut;
+        if (clef__average_gradient(f->leaf[i]) != CLEF_OK) break; /* the step meets the same error */
+        clef_tensor *part = clef__gradient_shard(f->leaf[i], &cut), *grad = part ? part : clef_grad_of(f->leaf[i]);
         if (!grad) continue;
         clef_tensor *zero = clef__number(f->ctx, clef_tensor_dtype(grad), 0);
-        clef_set_grad(f->leaf[i], clef_where(clef_to_device(finite, clef_tensor_device(grad)), grad, zero));
+        clef_tensor *guarded = clef_where(clef_to_device(finite, clef_tensor_device(grad)), grad, zero);
+        if (part && guarded) clef__set_gradient_shard(f->leaf[i], cut, guarded);
+        else clef_set_grad(f->leaf[i], guarded);
     }
     clef_set_grad_enabled(f->ctx, was);
 }

@@ -159,6 +159,30 @@ static void check_absence(void) {
     }
 }
 
+/* Every rank meets the next one first, in a group of the two: the time-out ends it, with a line that tells who waits for whom. */
+static clef_status goes_in_a_circle(clef_context *ctx, clef_group *all, void *user) {
+    (void)user;
+    int n = clef_group_size(all), r = clef_group_rank(all);
+    clef_group *pair[MOST_RANKS];
+    for (int i = 0; i < n; i++) pair[i] = clef_group_split(all, r == i || r == (i + 1) % n ? 0 : -1, 0);
+    clef_tensor *x = clef_ones(ctx, CLEF_SHAPE(4), CLEF_F32);
+    clef_eval(clef_all_reduce(x, pair[r], CLEF_GROUP_SUM));
+    clef_eval(clef_all_reduce(x, pair[(r + n - 1) % n], CLEF_GROUP_SUM));
+    return clef_error_status(ctx);
+}
+
+static void check_circle(void) {
+    clef_clear_error(NULL);
+    clef_status status = clef_run_mpi_with(&(clef_mpi_options){.devices = "0", .timeout = 2}, goes_in_a_circle, NULL);
+    CHECK(status == CLEF_GROUP && strstr(clef_error(NULL), "nobody can go on: "), "%s: %s", clef_status_name(status),
+          clef_error(NULL));
+    for (int r = 0; r < size; r++) {
+        char part[64];
+        snprintf(part, sizeof part, " of ranks %d,%d", r < (r + 1) % size ? r : 0, r < (r + 1) % size ? r + 1 : r);
+        CHECK(strstr(clef_error(NULL), part), "no \"%s\" in %s", part, clef_error(NULL));
+    }
+}
+
 /* The last rank sends what nobody asks for: the first is told at its end, the others end well. */
 static clef_status sends_unasked(clef_context *ctx, clef_group *all, void *user) {
     (void)user;
@@ -244,6 +268,7 @@ int main(void) {
         check_failures();
         check_absence();
         if (size > 1) check_unasked();
+        if (size > 2) check_circle();
         check_openings();
         check_communicators();
         check_threads();

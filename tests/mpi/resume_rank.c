@@ -61,7 +61,9 @@ static uint64_t hash_of(clef_tensor *t) {
 }
 
 static void write_result(clef_module *net, clef_optimizer *opt, double loss, clef_context *ctx) {
-    FILE *f = fopen(result, "w");
+    char part[4096];
+    snprintf(part, sizeof part, "%s.part", result); /* it may be killed in the midst of it */
+    FILE *f = fopen(part, "w");
     if (!f) return;
     fprintf(f, "loss %a\nrandom %llu\n", loss, (unsigned long long)clef_random_get(ctx).offset);
     for (int i = 0; i < clef_module_tensors(net); i++)
@@ -70,6 +72,7 @@ static void write_result(clef_module *net, clef_optimizer *opt, double loss, cle
         fprintf(f, "%s %016llx\n", clef_optimizer_tensor(opt, i).name,
                 (unsigned long long)hash_of(clef_optimizer_tensor(opt, i).tensor));
     fclose(f);
+    rename(part, result);
 }
 
 static clef_status train(clef_context *ctx, clef_group *all, void *user) {
