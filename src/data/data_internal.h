@@ -123,6 +123,7 @@ struct clef_dataset {
     const char *const *names; /* class names; NULL: numbers */
     char (*numbers)[8];       /* the numbers as text, owned */
     clef__stored *memory[2];  /* what the pointers below point into, owned, shared among contexts */
+    void *drawn;              /* CLEF__DRAWN: what `draw` reads; owned */
     /* CLEF__BYTES: item i has its label at labels[i*label_stride] and pixels at pixels[i*pixel_stride]; × scale */
     const uint8_t *pixels, *labels;
     size_t pixel_stride, label_stride;
@@ -131,7 +132,7 @@ struct clef_dataset {
     clef_fetch_fn fetch;
     clef_fetch_fields_fn fetch_fields;
     void *user;
-    clef__draw_fn draw; /* CLEF__DRAWN: of memory[0] */
+    clef__draw_fn draw; /* CLEF__DRAWN: of `drawn` */
 };
 
 /* A dataset in the context's list without fields; NULL after clef__fail. */

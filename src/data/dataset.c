@@ -17,6 +17,7 @@ static void free_dataset(clef_dataset *data) {
     if (data->owner) {
         clef__store_leave(data->memory[0]);
         clef__store_leave(data->memory[1]);
+        clef__free(data->drawn);
         clef__free(data->numbers);
         for (int f = 0; f < data->n_fields; f++) {
             clef__free(data->field[f].name);
@@ -175,7 +176,7 @@ bool clef__dataset_fetch(const clef_dataset *data, int64_t i, uint32_t epoch, vo
     case CLEF__CALLBACK: *y = 0; return data->fetch(data->user, i, out[0], y) && classes_fit(data, y);
     case CLEF__FIELDS_CALLBACK:
         return data->fetch_fields(data->user, i, out) && classes_fit(data, data->classes ? out[data->label] : NULL);
-    case CLEF__DRAWN: return data->draw(data->memory[0], i, epoch, out);
+    case CLEF__DRAWN: return data->draw(data->drawn, i, epoch, out);
     }
     return false;
 }

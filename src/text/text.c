@@ -103,7 +103,7 @@ static bool long_enough(clef_context *ctx, const char *path, const windows *w, i
 static clef_dataset *windows_dataset(clef_context *ctx, windows *w, int64_t size, int64_t classes) {
     clef_dataset *data = clef__dataset_empty(ctx, "text", CLEF__DRAWN, size, classes);
     if (!data) return clef__free(w), NULL;
-    data->memory[0] = w;
+    data->drawn = w;
     data->draw = fetch_window;
     clef_field x = {.name = "x", .shape = CLEF_SHAPE(w->context), .dtype = CLEF_I64};
     clef_field y = {.name = "y", .shape = x.shape, .dtype = CLEF_I64, .target = true, .classes = classes};
