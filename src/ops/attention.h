@@ -14,4 +14,9 @@ typedef struct clef__attention {
 
 /* By products and a softmax, with the whole matrix of weights in memory; gradients of any order. */
 clef_tensor *clef__attention_composed(clef_tensor *q, clef_tensor *k, clef_tensor *v, const clef__attention *a);
+
+/* Can clef__attention_fused do it?  On devices whose work-items own long runs, with some elements, f64 and learned masks apart. */
+bool clef__attention_fits(clef_tensor *q, const clef__attention *a);
+/* In O(t) memory. */
+clef_tensor *clef__attention_fused(clef_tensor *q, clef_tensor *k, clef_tensor *v, const clef__attention *a);
 #endif

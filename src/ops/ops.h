@@ -32,6 +32,8 @@ clef_tensor *clef__count_beside(clef_tensor *x, int64_t n, clef_dtype dtype);
 /* f32 of x's shape, uniform in [0, 1) or standard normal. */
 clef_tensor *clef__rand_like(clef_tensor *x);
 clef_tensor *clef__randn_like(clef_tensor *x);
+/* Random bits of this shape: i64. */
+clef_tensor *clef__random_bits_beside(clef_tensor *x, clef_shape shape);
 /* As clef__rand_like.  Of x [items, …] that are this rank's of a batch, the numbers are those that the items would have in the whole batch
    on one rank; the counters go on by the whole batch on every rank. */
 clef_tensor *clef__rand_items(clef_tensor *x);

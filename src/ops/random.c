@@ -209,19 +209,18 @@ static const clef__strategy *const race_strategies[] = {&(const clef__strategy){
 static const clef__strategy *const draw_strategies[] = {&(const clef__strategy){.name = "search", .lower = draw_lower}, NULL};
 static const clef_op op_whole_weights = DRAW_OP(whole_weights), op_race = DRAW_OP(race), op_draw = DRAW_OP(draw);
 
-/* Random bits of this shape on x's device. */
-static clef_tensor *bits_beside(clef_tensor *x, clef_shape shape) {
+clef_tensor *clef__random_bits_beside(clef_tensor *x, clef_shape shape) {
     return random_whole(clef_tensor_context(x), 0, 0, shape, clef_tensor_device(x));
 }
 
 static clef_tensor *draw_with_replacement(clef_tensor *x, clef_tensor *top, clef_shape shape) {
     clef_tensor *whole = clef__apply(&op_whole_weights, (clef_tensor *[]){x, top}, 2, NULL, 0);
-    return clef__apply(&op_draw, (clef_tensor *[]){clef_cumsum(whole, -1), bits_beside(x, shape)}, 2, NULL, 0);
+    return clef__apply(&op_draw, (clef_tensor *[]){clef_cumsum(whole, -1), clef__random_bits_beside(x, shape)}, 2, NULL, 0);
 }
 
 /* Scores of 0 are of weights of 0. */
 static clef_tensor *draw_without_replacement(clef_tensor *x, clef_tensor *top, int64_t n) {
-    clef_tensor *in[] = {x, top, bits_beside(x, clef_tensor_shape(x))}, *score, *at;
+    clef_tensor *in[] = {x, top, clef__random_bits_beside(x, clef_tensor_shape(x))}, *score, *at;
     if (clef_topk(clef__apply(&op_race, in, 3, NULL, 0), n, -1, true, &score, &at) != CLEF_OK) return NULL;
     return clef_where(clef_gt_scalar(score, 0), at, clef__number(clef_tensor_context(x), CLEF_I64, -1));
 }
