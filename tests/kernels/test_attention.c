@@ -276,3 +276,66 @@ Test(attention, alibi) {
     expect_numbers(clef_alibi_slopes(ctx, 6), want, 0, 1e-6, "slopes");
     clef_close(ctx);
 }
+
+/* ---- dropout: the op's own mask is read off with the identity as values ---- */
+
+enum { DROP_Q = 37, DROP_K = 8 };
+static double *weights_of(clef_context *ctx, clef_tensor *const *in, float dropout) {
+    clef_seed(ctx, 7);
+    return numbers(clef_attention(in[0], in[1], in[2], &(clef_attention_options){.dropout = dropout}));
+}
+
+Test(attention, dropout) {
+    clef_context *ctx = open_seeded(1);
+    double *q = spread(DROP_Q * 4, -1, 1, 1), *k = spread(DROP_K * 4, -1, 1, 2), one[DROP_K * DROP_K] = {0}, rate = 0.25;
+    double *g = spread(DROP_Q * DROP_K, -1, 1, 3), dv[DROP_K * DROP_K] = {0}, dq[DROP_Q * 4] = {0};
+    for (int i = 0; i < DROP_K; i++) one[i * DROP_K + i] = 1;
+    clef_tensor *in[] = {parameter(tensor_of(ctx, CLEF_SHAPE(1, 1, DROP_Q, 4), CLEF_F32, q)),
+                         parameter(tensor_of(ctx, CLEF_SHAPE(1, 1, DROP_K, 4), CLEF_F32, k)),
+                         parameter(tensor_of(ctx, CLEF_SHAPE(1, 1, DROP_K, DROP_K), CLEF_F32, one))};
+    double *p = weights_of(ctx, in, 0), *dropped = weights_of(ctx, in, (float)rate);
+    int none = 0;
+    for (int i = 0; i < DROP_Q; i++) {
+        double dot = 0;
+        for (int j = 0; j < DROP_K; j++) dot += dropped[i * DROP_K + j] * g[i * DROP_K + j];
+        for (int j = 0; j < DROP_K; j++) {
+            int at = i * DROP_K + j;
+            none += dropped[at] == 0;
+            cr_expect(dropped[at] == 0 || fabs(dropped[at] - p[at] / (1 - rate)) < 1e-5, "%d: %g of %g", at, dropped[at], p[at]);
+            double ds = dropped[at] * g[at] - p[at] * dot;
+            for (int e = 0; e < 4; e++) dq[i * 4 + e] += 0.5 * ds * k[j * 4 + e];
+            for (int e = 0; e < DROP_K; e++) dv[j * DROP_K + e] += dropped[at] * g[i * DROP_K + e];
+        }
+    }
+    cr_expect(none > DROP_Q * DROP_K / 8 && none < DROP_Q * DROP_K / 2, "%d of %d", none, DROP_Q * DROP_K);
+    clef_tensor *seed = clef_keep(tensor_of(ctx, CLEF_SHAPE(1, 1, DROP_Q, DROP_K), CLEF_F32, g)), *dx[3];
+    clef_seed(ctx, 7);
+    clef_tensor *y = clef_attention(in[0], in[1], in[2], &(clef_attention_options){.dropout = (float)rate});
+    cr_assert(clef_grad(y, seed, in, 3, false, dx) == CLEF_OK, "%s", clef_error(ctx));
+    expect_numbers(dx[0], dq, 1e-5, 0, "dq");
+    expect_numbers(dx[2], dv, 1e-5, 1e-5, "dv");
+    free(q), free(k), free(g), free(p), free(dropped);
+    clef_close(ctx);
+}
+
+/* Twice the length takes twice the memory, forward and backward, where work-items own long runs. */
+static int64_t training_bytes(clef_context *ctx, int64_t t) {
+    clef_tensor *x = parameter(clef_zeros(ctx, CLEF_SHAPE(1, 2, t, 32), CLEF_F32)), *dx;
+    clef_plan_size size = {0};
+    clef_set_dry_run(ctx, true);
+    clef_tensor *y = clef_attention(x, x, x, &(clef_attention_options){.causal = true});
+    cr_expect(clef_grad(y, clef_ones_like(y), &x, 1, false, &dx) == CLEF_OK && clef_eval(dx) == CLEF_OK, "%s", clef_error(ctx));
+    clef_plan_memory(ctx, &size);
+    clef_set_dry_run(ctx, false);
+    clef_release(x);
+    return size.peak_bytes;
+}
+
+Test(attention, memory) {
+    clef_context *ctx = open_seeded(1);
+    clef_device_info info;
+    if (clef_context_device(ctx, 0, &info) && strcmp(info.type, "cpu") != 0) cr_skip_test("the matrix is in memory on this device");
+    int64_t at_1024 = training_bytes(ctx, 1024), at_4096 = training_bytes(ctx, 4096);
+    cr_expect(at_4096 < 5 * at_1024, "%lld, %lld", (long long)at_1024, (long long)at_4096);
+    clef_close(ctx);
+}
