@@ -156,6 +156,8 @@ CLEF_API int64_t clef_loader_batches(const clef_loader *loader);
 CLEF_API clef_dataset *clef_loader_dataset(const clef_loader *loader);
 /* The ranks that share its batches; NULL: none, or a group of one. */
 CLEF_API clef_group *clef_loader_group(const clef_loader *loader);
+/* Into how many parts it cuts every batch (clef_loader_options.parts); 0: none. */
+CLEF_API int clef_loader_parts(const clef_loader *loader);
 
 /* A place in the sequence of batches: `batch` batches of epoch `epoch` (from 0) were handed out. */
 typedef struct clef_loader_state {

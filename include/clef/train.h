@@ -71,6 +71,7 @@ typedef struct clef_fit_options {
     clef_loss_call_fn loss_call;   /* in place of loss, for several outputs or targets; called with user */
     int n_outputs;                 /* of the module; 0: as many as clef_module_new_call was told, or 1 */
     clef_group *group;             /* ranks that train together; NULL: those that share the training loader's batches */
+    int parts;                     /* of each batch (clef_backward_parts); 0: the training loader's .parts */
 } clef_fit_options;
 
 /* Trains the module's parameters with the optimizer, which must have been made for it or for a part of it.  *history (may be NULL)
@@ -105,7 +106,13 @@ typedef struct clef_fit_options {
    nᵣ are items where the loss is a mean over fewer (has_ignore_index), too; its own weights are for your own loop (clef_group_weight).
    Callbacks run on every rank; one that wants to stop, and an interrupt, ends all ranks after the same step, about a quarter of a second
    later.  A run can be resumed with another number of ranks.
-       clef_fit(net, &(clef_fit_options){.train = batches, .optimizer = adam, .epochs = 5, .group = all}, NULL);  */
+       clef_fit(net, &(clef_fit_options){.train = batches, .optimizer = adam, .epochs = 5, .group = all}, NULL);
+
+   With parts (of the training loader; of the test loader too, if it has a group) every step is one of clef_backward_parts, and every number
+   above has the same bits on 1, 2, 4, … ranks: losses, decisions, parameters, files.  A run that was ended on some ranks is continued exactly
+   by another number of them.  The loss of a part counts by its items; CLEF_REDUCE_SUM is the sum over all.  CLEF_INVALID where a loader cuts
+   batches into another number of parts.
+       clef_fit(net, &(clef_fit_options){.train = in_parts, .optimizer = adam, .epochs = 5, .group = all, .parts = 4}, NULL);  */
 CLEF_API clef_status clef_fit(clef_module *module, const clef_fit_options *options, const clef_history **history);
 
 enum { CLEF_MAX_CLASSES = 1024 };
@@ -124,7 +131,8 @@ typedef struct clef_evaluation_result {
    recording are put back.  CLEF_INVALID if the loader gives no batch, or the loss is no number because of a label
    that is no class.  Of sequences (targets [b,t] of classes, outputs [b,t,c]: language models) loss and accuracies are means over all targets
    but those that are CLEF_NO_TARGET, and perplexity is exp(loss).  Ranks that share the loader's batches all call it; each scores its part, and all get what one rank would: sums of losses
-   are added up in f64, counts as whole numbers.
+   are added up in f64, counts as whole numbers.  A loader with .parts has each part scored by itself: then all numbers have the same bits on any
+   number of ranks.
        clef_evaluation_result r; clef_evaluate(net, tests, NULL, NULL, &r);  */
 CLEF_API clef_status clef_evaluate(clef_module *module, clef_loader *data, clef_loss_fn loss, const clef_loss_options *loss_options,
                                    clef_evaluation_result *result);

@@ -452,6 +452,8 @@ clef_dataset *clef_loader_dataset(const clef_loader *loader) { return loader ? l
 
 clef_group *clef_loader_group(const clef_loader *loader) { return loader ? loader->group : NULL; }
 
+int clef_loader_parts(const clef_loader *loader) { return loader ? loader->parts : 0; }
+
 /* `taken` and `epoch` change on the caller's thread only, so that reading them here needs no lock. */
 clef_loader_state clef_loader_get(const clef_loader *loader) {
     if (!loader) return (clef_loader_state){0};

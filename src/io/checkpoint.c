@@ -155,7 +155,8 @@ typedef struct maker {
     char text[320];
 } maker;
 
-static maker maker_of(const clef_context *ctx, const clef_group *group) {
+/* Of batches in parts the number of ranks says nothing. */
+static maker maker_of(const clef_context *ctx, const clef_checkpoint *what) {
     maker m = {""};
     size_t used = 0;
     for (int i = 0; i < clef_context_device_count(ctx) && used < sizeof m.text; i++) {
@@ -163,8 +164,8 @@ static maker maker_of(const clef_context *ctx, const clef_group *group) {
         used += (size_t)snprintf(m.text + used, sizeof m.text - used, "%s%s, driver %s, %u compute units", i ? "; " : "",
                                  info->name, info->driver, (unsigned)info->compute_units);
     }
-    if (clef_group_size(group) > 1 && used < sizeof m.text)
-        snprintf(m.text + used, sizeof m.text - used, "; %d ranks", clef_group_size(group));
+    int parts = clef_loader_parts(what->loader), n = parts ? parts : clef_group_size(what->group);
+    if (n > 1 && used < sizeof m.text) snprintf(m.text + used, sizeof m.text - used, "; %d %s", n, parts ? "parts" : "ranks");
     clean(m.text); /* a character may have been cut, too */
     return m;
 }
@@ -212,7 +213,7 @@ static clef_status save(clef_context *ctx, const char *path, const clef_checkpoi
     char note[sizeof what->note_out];
     pairs p = {.n = 0};
     state s = current_state(ctx, what);
-    maker made = maker_of(ctx, what->group);
+    maker made = maker_of(ctx, what);
     roster r = {0};
     add_pair(&p, clef__checkpoint_key, format_number);
     add_pair(&p, clef__st_checksum_key, "");
@@ -352,10 +353,10 @@ static void apply(loading *l, clef_checkpoint *what, const clef_checkpoint *seen
     *what = *seen;
 }
 
-static void compare_makers(const loading *l, const clef_group *group) {
+static void compare_makers(const loading *l, const clef_checkpoint *what) {
     const char *then = clef__st_metadata(&l->index, "device");
-    maker now = maker_of(l->ctx, group);
-    if (clef_group_rank(group) == 0 && then && strcmp(then, now.text) != 0)
+    maker now = maker_of(l->ctx, what);
+    if (clef_group_rank(what->group) == 0 && then && strcmp(then, now.text) != 0)
         clef__log_line(l->ctx, CLEF_LOG_WARNING,
                        "%s: %s was made on %.300s, and this is %s: the run goes on, with other last bits than "
                        "it would have had there",
@@ -412,7 +413,7 @@ clef_status clef__checkpoint_load(clef_context *ctx, const char *op, const char 
     prepare(&l, what, &seen, judge, user);
     agree(&l, what->group);
     if (good(&l)) apply(&l, what, &seen);
-    if (good(&l) && (what->optimizer || what->loader)) compare_makers(&l, what->group);
+    if (good(&l) && (what->optimizer || what->loader)) compare_makers(&l, what);
     clef__free(l.fill);
     clef__free(l.r.entry);
     clef__st_free(&l.index);

@@ -52,37 +52,37 @@ static clef_status check_tensors(clef_context *ctx, const char *what, clef_tenso
 /* ---- one part ---- */
 
 typedef struct job {
-    const clef_batch *batch;
+    clef_batch batch; /* with its tensors as inputs and targets */
     clef_part_loss_fn loss;
     void *user;
-    clef_tensor *const *in[2]; /* inputs and targets of the batch */
-    int n_in[2];
-    int64_t all;
     int parts;
     clef_random_state random; /* at the first part */
     clef_tensor **own;        /* the part's inputs, then its targets */
+    clef_tensor **count;      /* NULL, or where the loss leaves a number of its part */
 } job;
 
 /* As memory of their own, whatever rank they are on. */
-static clef_status cut_tensors(clef_context *ctx, const job *j, int64_t from, int64_t to) {
-    int at = 0;
+static clef_status cut_tensors(clef_context *ctx, const clef_batch *whole, int64_t from, int64_t to, clef_tensor **own) {
+    int n = whole->n_inputs + whole->n_targets;
     clef_status status = CLEF_OK;
     for (CLEF_NO_GRAD(ctx))
-        for (int side = 0; side < 2; side++)
-            for (int i = 0; i < j->n_in[side] && !status; i++) {
-                clef_tensor *t = clef_slice(j->in[side][i], 0, from - j->batch->first, to - j->batch->first, 1);
-                if (!(j->own[at++] = clef_copy(t))) status = clef_error_status(ctx);
-            }
-    return status || !at ? status : clef_eval_all(j->own, at);
+        for (int i = 0; i < n && !status; i++) {
+            clef_tensor *t = i < whole->n_inputs ? whole->inputs[i] : whole->targets[i - whole->n_inputs];
+            own[i] = clef_copy(clef_slice(t, 0, from - whole->first, to - whole->first, 1));
+            if (!own[i]) status = clef_error_status(ctx);
+        }
+    return status || !n ? status : clef_eval_all(own, n);
 }
 
-static clef_batch part_of(const job *j, int64_t from, int64_t to) {
-    clef_batch b = {.index = j->batch->index, .size = to - from, .first = from, .all = j->all, .parts = j->parts};
-    b.n_inputs = j->n_in[0], b.n_targets = j->n_in[1];
-    b.inputs = j->own, b.targets = j->own + b.n_inputs;
-    b.x = b.n_inputs ? b.inputs[0] : NULL;
-    b.y = b.n_targets ? b.targets[0] : NULL;
-    return b;
+clef_status clef__part_of(clef_context *ctx, const clef_batch *whole, int parts, int p, clef_tensor **own, clef_batch *part) {
+    int64_t from = clef__part_start(whole->all, parts, p), to = clef__part_start(whole->all, parts, p + 1);
+    *part = *whole;
+    part->size = to - from, part->first = from, part->parts = parts;
+    part->inputs = own, part->targets = own + whole->n_inputs;
+    clef_status status = from == to ? CLEF_OK : cut_tensors(ctx, whole, from, to, own);
+    part->x = whole->n_inputs && from < to ? own[0] : NULL;
+    part->y = whole->n_targets && from < to ? part->targets[0] : NULL;
+    return status;
 }
 
 static clef_status differentiate(clef__parts *parts, clef_tensor *loss) {
@@ -94,20 +94,25 @@ static clef_status differentiate(clef__parts *parts, clef_tensor *loss) {
     return clef__grad_where_any(loss, parts->parameter, parts->n_gradients, parts->gradient);
 }
 
-static clef_status run_part(clef__parts *parts, const job *j, int p) {
-    int64_t from = clef__part_start(j->all, j->parts, p), to = clef__part_start(j->all, j->parts, p + 1);
-    if (from == to) return clef__parts_add(parts, NULL, 0, p == 0);
-    clef_status status = cut_tensors(parts->ctx, j, from, to);
-    if (status) return status;
-    clef_batch part = part_of(j, from, to);
+/* Random numbers are drawn from the part's own counters. */
+static clef_status compute_part(clef__parts *parts, const job *j, int p, const clef_batch *part) {
     clef_random_state start = {.seed = j->random.seed, .offset = j->random.offset + (uint64_t)p * counters_each};
     clef_random_set(parts->ctx, start);
-    clef_tensor *loss = j->loss(parts->net, &part, j->user);
-    status = differentiate(parts, loss);
+    if (j->count) *j->count = NULL;
+    clef_tensor *loss = j->loss(parts->net, part, j->user);
+    parts->count = j->count ? *j->count : NULL;
+    clef_status status = differentiate(parts, loss);
     if (!status && clef_random_get(parts->ctx).offset - start.offset > counters_each)
         status = clef__fail(parts->ctx, CLEF_INVALID,
                             "backward_parts: part %d drew more than 2^34 random numbers; cut the batch into more", p);
-    if (!status) status = clef__parts_add(parts, loss, (double)(to - from) / (double)j->all, p == 0);
+    return status ? status : clef__parts_add(parts, loss, (double)part->size / (double)part->all, p == 0);
+}
+
+static clef_status run_part(clef__parts *parts, const job *j, int p) {
+    clef_batch part;
+    clef_status status = clef__part_of(parts->ctx, &j->batch, j->parts, p, j->own, &part);
+    if (status || !part.size) return status ? status : clef__parts_add(parts, NULL, 0, p == 0);
+    status = compute_part(parts, j, p, &part);
     clef_status restored = clef__parts_restore(parts);
     return status ? status : restored;
 }
@@ -128,45 +133,51 @@ static clef_status run_all(clef__parts *parts, job *j, int from, int to) {
 
 static clef_status backward_parts(clef_module *net, job *j, const clef_parts_options *o, clef_tensor **mean) {
     clef_context *ctx = clef_module_context(net);
-    const clef_batch *b = j->batch;
+    clef_batch *b = &j->batch;
     clef_status status = check_parts(ctx, b, o);
     if (status) return status;
     int ranks = clef_group_size(o->group), rank = clef_group_rank(o->group);
     j->parts = o->parts ? o->parts : b->parts;
-    j->all = b->all || ranks > 1 ? b->all : b->size;
+    if (!b->all && ranks == 1) b->all = b->size;
     int from = rank * (j->parts / ranks), to = from + j->parts / ranks;
-    status = check_share(ctx, b, j->all, clef__part_start(j->all, j->parts, from), clef__part_start(j->all, j->parts, to));
-    if (!status) status = check_tensors(ctx, "inputs", j->in[0], j->n_in[0], b->size);
-    if (!status) status = check_tensors(ctx, "targets", j->in[1], j->n_in[1], b->size);
+    status = check_share(ctx, b, b->all, clef__part_start(b->all, j->parts, from), clef__part_start(b->all, j->parts, to));
+    if (!status) status = check_tensors(ctx, "inputs", b->inputs, b->n_inputs, b->size);
+    if (!status) status = check_tensors(ctx, "targets", b->targets, b->n_targets, b->size);
     if (status) return status;
     clef__parts parts;
     status = clef__parts_begin(&parts, net, o->group);
     if (!status) status = run_all(&parts, j, from, to);
     if (!status && mean) status = clef__want_result(*mean = parts.loss);
+    if (j->count) *j->count = status ? NULL : parts.count;
     clef__parts_free(&parts);
     return status;
 }
 
 /* A batch made by hand may have x and y alone. */
-static void take_tensors(job *j) {
-    const clef_batch *b = j->batch;
-    j->in[0] = b->n_inputs ? b->inputs : &b->x, j->n_in[0] = b->n_inputs ? b->n_inputs : b->x != NULL;
-    j->in[1] = b->n_targets ? b->targets : &b->y, j->n_in[1] = b->n_targets ? b->n_targets : b->y != NULL;
+static clef_batch complete(const clef_batch *given) {
+    clef_batch b = *given;
+    if (!b.n_inputs) b.inputs = &given->x, b.n_inputs = given->x != NULL;
+    if (!b.n_targets) b.targets = &given->y, b.n_targets = given->y != NULL;
+    return b;
 }
 
-clef_status clef_backward_parts(clef_module *net, const clef_batch *batch, clef_part_loss_fn loss, void *user,
-                                const clef_parts_options *options, clef_tensor **mean) {
+clef_status clef__backward_parts(clef_module *net, const clef_batch *batch, clef_part_loss_fn loss, void *user,
+                                 const clef_parts_options *options, clef_tensor **mean, clef_tensor **count) {
     static const clef_parts_options defaults;
     if (mean) *mean = NULL;
     if (!net) return CLEF_INVALID;
     clef_context *ctx = clef_module_context(net);
     if (!clef__usable(ctx) || clef_error_status(ctx)) return clef_error_status(ctx);
     if (!batch || !loss) return clef__fail(ctx, CLEF_INVALID, "backward_parts: the %s is NULL", batch ? "loss" : "batch");
-    job j = {.batch = batch, .loss = loss, .user = user};
-    take_tensors(&j);
-    j.own = clef__calloc((size_t)(j.n_in[0] + j.n_in[1]) + 1, sizeof(clef_tensor *));
+    job j = {.batch = complete(batch), .loss = loss, .user = user, .count = count};
+    j.own = clef__calloc((size_t)(j.batch.n_inputs + j.batch.n_targets) + 1, sizeof(clef_tensor *));
     if (!j.own) return clef__fail(ctx, CLEF_MEMORY, "backward_parts: no host memory");
     clef_status status = backward_parts(net, &j, options ? options : &defaults, mean);
     clef__free(j.own);
     return status;
+}
+
+clef_status clef_backward_parts(clef_module *net, const clef_batch *batch, clef_part_loss_fn loss, void *user,
+                                const clef_parts_options *options, clef_tensor **mean) {
+    return clef__backward_parts(net, batch, loss, user, options, mean, NULL);
 }

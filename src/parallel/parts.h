@@ -24,7 +24,8 @@ typedef struct clef__piece {
 
 enum { CLEF__PART_LEVELS = 31 };
 
-/* All pieces of one dtype and device travel as one flat tensor.  Behind those of pack 0 lie a flag for each piece, and the loss. */
+/* All pieces of one dtype and device travel as one flat tensor.  Behind those of pack 0 lie a flag for each piece, the loss and the
+   count. */
 typedef struct clef__pack {
     clef_dtype dtype; /* in which it is summed: f32, f64 or i64 */
     int device;
@@ -41,8 +42,9 @@ typedef struct clef__parts {
     clef__piece *piece;
     clef__pack *pack;
     clef_tensor **parameter, **gradient; /* of the pieces that are gradients */
-    clef_tensor **list;                  /* room for all pieces, and two more */
+    clef_tensor **list;                  /* room for all pieces, and three more */
     clef_tensor *loss;                   /* mean over all parts */
+    clef_tensor *count;                  /* a number of the present part (NULL: 0), then its sum over all parts */
 } clef__parts;
 
 /* Lists the net's pieces, and computes their tensors.  Free it in any case. */
@@ -53,6 +55,15 @@ clef_status clef__parts_restore(const clef__parts *parts);
 /* This rank's next part, which is `first` if it is the batch's first.  loss NULL: it has no items.  Else parts->gradient has its gradients, and
    the buffers have its values; weight: its share of the batch's items. */
 clef_status clef__parts_add(clef__parts *parts, clef_tensor *loss, double weight, bool first);
-/* Sums over the ranks, and gives gradients, buffers and parts->loss what they are to have; on failure nothing. */
+/* Sums over the ranks, and gives gradients, buffers, parts->loss and parts->count what they are to have; on failure nothing. */
 clef_status clef__parts_take(clef__parts *parts);
+
+/* ---- parts.c, for rooms above ---- */
+/* Part p of a batch that was cut into so many: what lies in it of the tensors of `whole`, copied and computed, in `own`, which has room for
+   all.  Its inputs and targets are those. */
+clef_status clef__part_of(clef_context *ctx, const clef_batch *whole, int parts, int p, clef_tensor **own, clef_batch *part);
+/* clef_backward_parts where each part counts something, too: `loss` may leave a scalar in *count, and its sum over all parts of all ranks is
+   there in the end. */
+clef_status clef__backward_parts(clef_module *net, const clef_batch *batch, clef_part_loss_fn loss, void *user,
+                                 const clef_parts_options *options, clef_tensor **mean, clef_tensor **count);
 #endif

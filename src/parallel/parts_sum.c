@@ -7,6 +7,8 @@
 #include "ops/ops.h"
 #include "parallel/parts.h"
 
+enum { SUMS = 2 }; /* behind the flags: the loss, and what it counts */
+
 /* ---- pieces and packs ---- */
 
 static clef_status no_memory(const clef__parts *parts) {
@@ -53,7 +55,7 @@ static void list_pieces(clef__parts *parts) {
         if (!t.is_buffer || is_listed(parts, t.tensor)) continue;
         list_piece(parts, t.tensor, clef__is_float(clef_tensor_dtype(t.tensor)) ? CLEF__STATISTIC : CLEF__COUNT);
     }
-    if (parts->n_packs) parts->pack[0].n += parts->n_pieces + 1;
+    if (parts->n_packs) parts->pack[0].n += parts->n_pieces + SUMS;
 }
 
 /* So that every part's plan begins with the same computed values. */
@@ -70,7 +72,7 @@ clef_status clef__parts_begin(clef__parts *parts, clef_module *net, clef_group *
     parts->pack = clef__calloc(most, sizeof *parts->pack);
     parts->parameter = clef__calloc(most, sizeof(clef_tensor *));
     parts->gradient = clef__calloc(most, sizeof(clef_tensor *));
-    parts->list = clef__calloc(most + 2, sizeof(clef_tensor *));
+    parts->list = clef__calloc(most + 1 + SUMS, sizeof(clef_tensor *));
     if (!parts->piece || !parts->pack || !parts->parameter || !parts->gradient || !parts->list) return no_memory(parts);
     list_pieces(parts);
     if (!parts->n_gradients)
@@ -150,6 +152,7 @@ static clef_tensor *flat(clef__parts *parts, int k, clef_tensor *loss, double we
     if (k == 0) {
         parts->list[n++] = flags(parts);
         parts->list[n++] = weighted(pack, clef_to_device(loss, pack->device), weight);
+        parts->list[n++] = parts->count ? weighted(pack, clef_to_device(parts->count, pack->device), 1) : zeros(parts, pack, 1);
     }
     return clef_concat(parts->list, n, 0);
 }
@@ -215,7 +218,7 @@ static clef_status drop_absent(clef__parts *parts) {
     float *count = clef__alloc((size_t)n * sizeof *count);
     if (!count) return no_memory(parts);
     const clef__pack *pack = &parts->pack[0];
-    clef_tensor *all = clef_to(clef_slice(pack->sum, 0, pack->n - 1 - n, pack->n - 1, 1), CLEF_F32);
+    clef_tensor *all = clef_to(clef_slice(pack->sum, 0, pack->n - SUMS - n, pack->n - SUMS, 1), CLEF_F32);
     clef_status status = clef_read(all, count, (size_t)n * sizeof *count);
     for (int i = 0; i < parts->n_gradients && !status; i++) parts->piece[i].absent = count[i] == 0;
     clef__free(count);
@@ -233,7 +236,7 @@ static clef_tensor *taken(const clef__parts *parts, int i, int64_t at) {
     }
     if (piece->kind == CLEF__COUNT) return sum;
     clef_tensor *changed =
-        clef_gt_scalar(clef_to_device(behind(parts, parts->n_pieces + 1 - i), clef_tensor_device(piece->tensor)), 0);
+        clef_gt_scalar(clef_to_device(behind(parts, parts->n_pieces + SUMS - i), clef_tensor_device(piece->tensor)), 0);
     return clef_where(changed, sum, piece->before);
 }
 
@@ -249,8 +252,9 @@ static clef_status compute_taken(clef__parts *parts) {
             at += piece->n;
         }
     }
-    parts->loss = parts->list[n++] = clef_reshape(behind(parts, 1), CLEF_SCALAR);
-    return parts->loss ? clef_eval_all(parts->list, n) : clef_error_status(parts->ctx);
+    parts->loss = parts->list[n++] = clef_reshape(behind(parts, 2), CLEF_SCALAR);
+    parts->count = parts->list[n++] = clef_reshape(behind(parts, 1), CLEF_SCALAR);
+    return parts->loss && parts->count ? clef_eval_all(parts->list, n) : clef_error_status(parts->ctx);
 }
 
 clef_status clef__parts_take(clef__parts *parts) {

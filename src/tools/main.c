@@ -86,10 +86,14 @@ clef_options tool_options(const char *verb_name, const common_options *common) {
                           .threads = (int)(common->threads < INT_MAX ? common->threads : INT_MAX)};
 }
 
-/* A device that was asked for and is not there is a wrong command; no device at all is not. */
 clef_context *tool_open(const char *verb_name, const common_options *common, int *code) {
     clef_options options = tool_options(verb_name, common);
-    clef_context *ctx = clef_open(&options);
+    return tool_open_with(verb_name, common, &options, code);
+}
+
+/* A device that was asked for and is not there is a wrong command; no device at all is not. */
+clef_context *tool_open_with(const char *verb_name, const common_options *common, const clef_options *options, int *code) {
+    clef_context *ctx = clef_open(options);
     if (ctx) return ctx;
     bool chosen = common->device || getenv("CLEF_DEVICE") || getenv("CLEF_THREADS");
     clef_status status = clef_error_status(NULL);

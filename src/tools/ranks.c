@@ -24,14 +24,37 @@ static int read_shares(const char *text, int64_t *share) {
     }
 }
 
+enum { MOST_PARTS = 1 << 16 };
+
+static const char *wrong_parts(const ranks *r) {
+    bool several = r->devices || r->mpi;
+    if (r->parts > MOST_PARTS || (r->parts & (r->parts - 1))) return "--parts wants a power of two, as in 4";
+    if (r->parts && r->shares) return "--parts are equally large, --shares are not; give one of them";
+    if (r->sum_units && !r->parts) return "--sum-units belongs to --parts";
+    if (r->sum_units > MOST_PARTS) return "--sum-units is far too large";
+    if (r->zero && !several) return "--zero needs several devices: --devices 0,1";
+    return NULL;
+}
+
 bool ranks_parse(const char *verb_name, const common_options *common, ranks *r) {
-    const char *wrong = NULL;
+    const char *wrong = wrong_parts(r);
+    if (wrong) return tool_usage(verb_name, "%s", wrong), false;
     if (r->devices && common->device) wrong = "--device is one device and --devices are several; give one of them";
     else if (r->shares && !r->devices && !r->mpi) wrong = "--shares needs several devices: --devices 0,1";
+    else if (r->shares && !strcmp(r->shares, "auto"))
+        wrong = "--shares auto is not there yet; measure each device alone and give A:B, as in 3:1";
     else if (r->shares && !(r->n_shares = read_shares(r->shares, r->share)))
         wrong = "--shares wants a whole number from 1 for each device, as in 3:1";
     if (wrong) tool_usage(verb_name, "%s", wrong);
     return !wrong;
+}
+
+clef_options ranks_context(const char *verb_name, const common_options *common, const ranks *r) {
+    clef_options options = tool_options(verb_name, common);
+    if (!r->parts) return options;
+    options.no_tuning = true;
+    options.sum_units = r->sum_units ? (int)r->sum_units : 1;
+    return options;
 }
 
 bool ranks_wanted(const ranks *r) { return r->devices || r->mpi; }
@@ -40,15 +63,19 @@ bool ranks_wanted(const ranks *r) { return r->devices || r->mpi; }
 typedef struct job {
     rank_fn fn;
     void *user;
-    int n_shares, code, size;
+    int n_shares, parts, code, size;
     bool apart; /* no threads: each rank is a process and has this to itself */
     bool begun;
 } job;
 
+static bool ranks_fit(const job *j, int size) {
+    return (!j->n_shares || j->n_shares == size) && (!j->parts || j->parts % size == 0);
+}
+
 static clef_status run_rank(clef_context *ctx, clef_group *all, void *user) {
     job *j = user;
     int size = clef_group_size(all), code = EXIT_USAGE;
-    bool first = j->apart || clef_group_rank(all) == 0, fits = !j->n_shares || j->n_shares == size;
+    bool first = j->apart || clef_group_rank(all) == 0, fits = ranks_fit(j, size);
     if (first) j->begun = true, j->size = size;
     if (fits) code = j->fn(ctx, all, j->user);
     if (first) j->code = code;
@@ -81,12 +108,15 @@ static run_fn *find_mpi(const char *verb_name) {
 int ranks_run(const char *verb_name, const common_options *common, const ranks *r, rank_fn fn, void *user) {
     run_fn *run = r->mpi ? find_mpi(verb_name) : clef_run_ranks_with;
     if (!run) return EXIT_FAILED;
-    job j = {.fn = fn, .user = user, .n_shares = r->n_shares, .apart = r->mpi};
-    clef_ranks_options options = {.context = tool_options(verb_name, common)};
+    job j = {.fn = fn, .user = user, .n_shares = r->n_shares, .parts = (int)r->parts, .apart = r->mpi};
+    clef_ranks_options options = {.context = ranks_context(verb_name, common, r)};
     clef_status status = run(r->devices, &options, run_rank, &j);
     if (!j.begun) return failed_to_open(verb_name, status);
     if (r->n_shares && r->n_shares != j.size)
         return tool_usage(verb_name, "--shares is for %d devices, and there are %d", r->n_shares, j.size);
+    if (r->parts && r->parts % j.size)
+        return tool_usage(verb_name, "--parts %d cannot be divided among %d devices; give a multiple of them, a power of two",
+                          (int)r->parts, j.size);
     return status ? tool_failed(verb_name, NULL) : j.code;
 }
 

@@ -61,10 +61,11 @@ static int64_t even_batch(int64_t n) {
     return 100;
 }
 
-clef_loader *source_test_loader(const source *s, clef_dataset *data, int64_t batch, int64_t threads, clef_group *group) {
+clef_loader *source_test_loader(const source *s, clef_dataset *data, int64_t batch, int64_t threads, clef_group *group, int parts) {
     if (!data) return NULL;
     if (batch == 0) batch = even_batch(clef_dataset_size(data));
-    clef_loader_options options = {.batch = batch, .workers = (int)threads, .mean = s->mean, .std = s->std, .group = group};
+    clef_loader_options options = {
+        .batch = batch, .workers = (int)threads, .mean = s->mean, .std = s->std, .group = group, .parts = parts};
     return clef_loader_open(data, &options);
 }
 

@@ -9,6 +9,8 @@ extern const verb verb_devices, verb_train, verb_eval, verb_bench, verb_tune, ve
 
 /* Opens the device of --device; NULL after one line on stderr and with the exit code in *code. */
 clef_context *tool_open(const char *verb_name, const common_options *common, int *code);
+/* The same with what else the context is to be; --device and --device-threads are in the options. */
+clef_context *tool_open_with(const char *verb_name, const common_options *common, const clef_options *options, int *code);
 /* Of a context for this command; `device` is that of --device. */
 clef_options tool_options(const char *verb_name, const common_options *common);
 /* Prints the context's error as one line; returns EXIT_FAILED. */
@@ -53,8 +55,9 @@ typedef struct source {
 /* Understands --data; false after one line on stderr. */
 bool source_parse(const char *verb_name, const char *data, source *out);
 clef_dataset *source_open(const source *s, clef_context *ctx, clef_split_name split, int64_t limit);
-/* A loader of test images, in order; batch 0: a size that divides them where there is one.  group NULL: one rank. */
-clef_loader *source_test_loader(const source *s, clef_dataset *data, int64_t batch, int64_t threads, clef_group *group);
+/* A loader of test images, in order; batch 0: a size that divides them where there is one.  group NULL: one rank.
+   parts: of each batch; 0: none. */
+clef_loader *source_test_loader(const source *s, clef_dataset *data, int64_t batch, int64_t threads, clef_group *group, int parts);
 clef_module *model_make(const char *model, clef_context *ctx, clef_shape item, int64_t classes);
 /* The data that a model is trained on by default. */
 const char *model_data(const char *model);
@@ -66,11 +69,15 @@ enum { RANKS_MOST = 256 };
 typedef struct ranks {
     const char *devices, *shares; /* --devices, --shares */
     bool mpi;                     /* --mpi */
+    int64_t parts, sum_units;     /* --parts, --sum-units; 0: not given */
+    const char *zero;             /* --zero: "1", "2" or NULL */
     int64_t share[RANKS_MOST];    /* found: of each rank */
     int n_shares;                 /* found: so many of them; 0: equal ones */
 } ranks;
-/* Understands --shares; false after one line on stderr. */
+/* Understands --shares, and finds what does not go together; false after one line on stderr. */
 bool ranks_parse(const char *verb_name, const common_options *common, ranks *r);
+/* Of each rank's context, or of the only one: with --parts bits do not depend on how many compute units a rank has. */
+clef_options ranks_context(const char *verb_name, const common_options *common, const ranks *r);
 bool ranks_wanted(const ranks *r);
 /* What a rank does: its exit code, that of rank 0 being the command's.  It prints no error: the group's first one is printed once. */
 typedef int (*rank_fn)(clef_context *ctx, clef_group *all, void *user);

@@ -69,7 +69,7 @@ static int as_text(const clef_dataset *data, const clef_evaluation_result *r) {
 static int score(clef_context *ctx, const source *s) {
     clef_evaluation_result result;
     clef_dataset *data = source_open(s, ctx, CLEF_TEST, o.limit);
-    clef_loader *loader = data ? source_test_loader(s, data, o.batch, o.threads, NULL) : NULL;
+    clef_loader *loader = data ? source_test_loader(s, data, o.batch, o.threads, NULL, 0) : NULL;
     clef_module *net = loader ? model_make(o.model, ctx, clef_dataset_item(data), clef_dataset_classes(data)) : NULL;
     if (!net || clef_load(net, o.weights) || clef_evaluate_top_k(net, loader, NULL, NULL, (int)o.top_k, &result))
         return tool_failed("eval", ctx);

@@ -11,9 +11,12 @@
 #include "train/train_internal.h"
 #include "ops/ops.h"
 #include "optim/optimizer.h"
+#include "parallel/parts.h"
 #include <math.h>
 
 static const double read_interval = 0.25;
+
+static int accumulation(const clef__fit *f) { return f->o->accumulate > 1 ? f->o->accumulate : 1; }
 
 /* The flag is that of all ranks' losses.  A gradient that is cut over them stays so. */
 static void guard_gradients(clef__fit *f, clef_tensor *finite) {
@@ -57,18 +60,64 @@ static clef_tensor *part_of_step(const clef__fit *f, const clef_batch *batch, cl
     return clef_mul_scalar(loss, (double)clef__batch_items(f->ctx, batch) / (double)batch->size);
 }
 
-/* One batch: forward, loss, meters, backward and, when enough gradients are gathered, a step. */
-static clef_status train_batch(clef__fit *f, const clef_batch *batch) {
-    int accumulate = f->o->accumulate > 1 ? f->o->accumulate : 1;
+/* Forward, loss, meters and backward of a batch; *finite: all losses so far are. */
+static clef_status whole_batch(clef__fit *f, const clef_batch *batch, clef_tensor **finite) {
     double weight;
     clef_tensor *output[CLEF_CALL_MOST];
     clef_status status = clef__batch_outputs(&f->loss, f->module, batch, output);
     clef_tensor *loss = status ? NULL : clef__batch_loss(&f->loss, output, batch, &weight);
     if (!loss) return clef_error_status(f->ctx);
     clef__answers answers = clef__answers_of(&f->loss, output, batch);
-    clef_tensor *finite = clef__meters_add(&f->meters, &answers, loss, weight);
-    if (!finite) return clef_error_status(f->ctx);
-    status = clef_backward(part_of_step(f, batch, loss, accumulate));
+    *finite = clef__meters_add(&f->meters, &answers, loss, weight);
+    return *finite ? clef_backward(part_of_step(f, batch, loss, accumulation(f))) : clef_error_status(f->ctx);
+}
+
+/* ---- a batch in parts ---- */
+
+typedef struct parted {
+    clef__fit *f;
+    clef_tensor *right; /* answers of the part, then of all */
+} parted;
+
+/* Is the loss of a batch the sum of its parts' losses, and not a mean over their items? */
+static bool is_sum(const clef__fit *f) {
+    const clef_loss_options *o = f->loss.options;
+    return !f->loss.call && o && o->reduction == CLEF_REDUCE_SUM;
+}
+
+/* Parts are weighted by items: that gives a sum once it is divided by this weight. */
+static clef_tensor *part_loss(clef_module *net, const clef_batch *part, void *user) {
+    parted *p = user;
+    clef__fit *f = p->f;
+    double weight;
+    clef_tensor *output[CLEF_CALL_MOST];
+    if (clef__batch_outputs(&f->loss, net, part, output)) return NULL;
+    clef_tensor *loss = clef__batch_loss(&f->loss, output, part, &weight);
+    if (!loss) return NULL;
+    for (CLEF_NO_GRAD(f->ctx)) {
+        clef__answers answers = clef__answers_of(&f->loss, output, part);
+        p->right = answers.output ? clef__right_answers(&answers, clef_tensor_device(loss)) : NULL;
+    }
+    double scale = is_sum(f) ? (double)part->all / (double)part->size : 1;
+    return clef_mul_scalar(loss, scale / accumulation(f));
+}
+
+static clef_status batch_in_parts(clef__fit *f, const clef_batch *batch, clef_tensor **finite) {
+    parted p = {.f = f};
+    clef_tensor *loss;
+    clef_parts_options o = {.group = f->group, .parts = f->parts};
+    clef_status status = clef__backward_parts(f->module, batch, part_loss, &p, &o, &loss, &p.right);
+    if (status) return status;
+    *finite = clef__meters_add_parts(&f->meters, loss, (is_sum(f) ? 1 : (double)batch->all) * accumulation(f),
+                                     f->has_classes ? p.right : NULL);
+    return *finite ? CLEF_OK : clef_error_status(f->ctx);
+}
+
+/* One batch, and a step when enough gradients are gathered. */
+static clef_status train_batch(clef__fit *f, const clef_batch *batch) {
+    int accumulate = accumulation(f);
+    clef_tensor *finite;
+    clef_status status = f->parts ? batch_in_parts(f, batch, &finite) : whole_batch(f, batch, &finite);
     if (status) return status;
     bool last = batch->index + 1 == clef_loader_batches(f->o->train);
     /* The whole batch is evaluated before the meters may be read, at times that depend on the clock: else the forward half would be

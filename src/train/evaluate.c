@@ -5,6 +5,7 @@
 #include "graph/graph.h"
 #include "group/group.h"
 #include "nn/module.h"
+#include "parallel/parts.h"
 #include "train/train_internal.h"
 #include "clef/pointwise.h"
 #include <math.h>
@@ -17,8 +18,10 @@ typedef struct pending_batch {
 
 typedef struct evaluation {
     clef_context *ctx;
-    clef__meters meters;
-    clef_group *group;                                             /* that shares the loader's batches; NULL: one rank */
+    clef__meters *meters; /* of the batches; where they are in parts, one for each part that is this rank's */
+    int n_meters, parts;  /* 0 parts: batches are scored whole */
+    clef_tensor **own;    /* the tensors of a part */
+    clef_group *group;    /* that shares the loader's batches; NULL: one rank */
     int64_t *confusion, classes, items, answers, right, among_top; /* answers: targets that are a class */
     bool has_classes, sequences;
     int top;
@@ -107,30 +110,54 @@ static void queue_answers(const evaluation *e, const clef__answers *a, pending_b
 }
 
 static clef_status queue_batch(evaluation *e, clef_module *module, const clef_batch *batch, const clef__loss *loss,
-                               pending_batch *p) {
+                               clef__meters *meters, pending_batch *p) {
     double weight;
     clef_tensor *outputs[CLEF_CALL_MOST];
     clef_status status = clef__batch_outputs(loss, module, batch, outputs);
     clef_tensor *value = status ? NULL : clef__batch_loss(loss, outputs, batch, &weight);
     if (!value) return clef_error_status(e->ctx);
-    status = clef__meters_follow(&e->meters, value);
-    if (!status && weight > 0) status = clef_assign(e->meters.loss, clef_add(e->meters.loss, clef_mul_scalar(value, weight)));
+    status = clef__meters_follow(meters, value);
+    if (!status && weight > 0) status = clef_assign(meters->loss, clef_add(meters->loss, clef_mul_scalar(value, weight)));
     *p = (pending_batch){0};
     clef__answers answers = clef__answers_of(loss, outputs, batch);
     e->has_classes = answers.output != NULL;
     if (e->has_classes) queue_answers(e, &answers, p);
-    clef_tensor *wanted[] = {e->meters.loss, p->target, p->output ? p->output : p->guess, p->in_top};
+    clef_tensor *wanted[] = {meters->loss, p->target, p->output ? p->output : p->guess, p->in_top};
     return status ? status : clef_eval_all(wanted, !e->has_classes ? 1 : p->in_top ? 4 : 3);
 }
 
+/* Queues a batch and counts the one before it. */
+static clef_status score_batch(evaluation *e, clef_module *module, const clef_batch *batch, const clef__loss *loss,
+                               clef__meters *meters, pending_batch *before) {
+    pending_batch now;
+    clef_status status = queue_batch(e, module, batch, loss, meters, &now);
+    if (!status && before->size > 0) status = count_batch(e, before);
+    *before = now;
+    return status;
+}
+
+/* Nothing waits for the next batch, which may have no items for this rank: outputs end with the step after theirs. */
+static clef_status score_parts(evaluation *e, clef_module *module, const clef_batch *batch, const clef__loss *loss,
+                               pending_batch *before) {
+    clef_batch part;
+    clef_status status = CLEF_OK;
+    int first = clef_group_rank(e->group) * e->n_meters;
+    for (int i = 0; i < e->n_meters && !status; i++) {
+        status = clef__part_of(e->ctx, batch, e->parts, first + i, e->own, &part);
+        if (!status && part.size > 0) status = score_batch(e, module, &part, loss, &e->meters[i], before);
+    }
+    if (!status && before->size > 0) status = count_batch(e, before);
+    before->size = 0;
+    return status;
+}
+
 static clef_status over_batches(evaluation *e, clef_module *module, clef_loader *loader, const clef__loss *loss) {
-    pending_batch before = {0}, now;
+    pending_batch before = {0};
     clef_batch batch;
     clef_status status = CLEF_OK;
     while (!status && clef_next(loader, &batch)) {
-        status = queue_batch(e, module, &batch, loss, &now);
-        if (!status && before.size > 0) status = count_batch(e, &before);
-        before = now;
+        status =
+            e->parts ? score_parts(e, module, &batch, loss, &before) : score_batch(e, module, &batch, loss, e->meters, &before);
         e->items += clef__batch_items(e->ctx, &batch);
     }
     if (!status) status = clef_error_status(e->ctx);
@@ -138,23 +165,37 @@ static clef_status over_batches(evaluation *e, clef_module *module, clef_loader 
 }
 
 /* ---- the ranks that share the batches: each scored its part ---- */
-typedef struct part {
-    double loss;
+typedef struct counts {
     int64_t answers, right, among_top;
-} part;
+} counts;
 
 static clef_status no_memory(const evaluation *e) {
     return clef__fail(e->ctx, CLEF_MEMORY, "evaluate: no memory for the counts of %d ranks", clef_group_size(e->group));
 }
 
-static clef_status add_parts(evaluation *e, double *loss) {
-    part own = {*loss, e->answers, e->right, e->among_top}, *all = clef__calloc((size_t)clef_group_size(e->group), sizeof *all);
+/* The sum of all meters of all ranks, in their order. */
+static clef_status add_losses(const evaluation *e, double *sum) {
+    int n = e->n_meters, all = n * clef_group_size(e->group);
+    double *loss = clef__calloc((size_t)(n + all), sizeof *loss);
+    clef_status status = loss ? CLEF_OK : no_memory(e);
+    for (int i = 0; i < n && !status; i++) {
+        clef__meter_values values;
+        status = clef__meters_read(&e->meters[i], &values);
+        loss[i] = values.loss;
+    }
+    if (!status) status = clef_group_gather_bytes(e->group, loss, loss + n, (size_t)n * sizeof *loss);
+    *sum = 0;
+    for (int i = 0; i < all && !status; i++) *sum += loss[n + i];
+    clef__free(loss);
+    return status;
+}
+
+static clef_status add_counts(evaluation *e) {
+    counts own = {e->answers, e->right, e->among_top}, *all = clef__calloc((size_t)clef_group_size(e->group), sizeof *all);
     if (!all) return no_memory(e);
     clef_status status = clef_group_gather_bytes(e->group, &own, all, sizeof own);
-    *loss = 0;
     e->answers = e->right = e->among_top = 0;
     for (int r = 0; r < clef_group_size(e->group); r++) {
-        *loss += all[r].loss;
         e->answers += all[r].answers;
         e->right += all[r].right;
         e->among_top += all[r].among_top;
@@ -178,8 +219,9 @@ static clef_status add_confusions(evaluation *e) {
 
 /* Makes the sums those of all ranks. */
 static clef_status add_up(evaluation *e, double *loss) {
-    if (!e->group) return CLEF_OK;
-    clef_status status = add_parts(e, loss);
+    clef_status status = add_losses(e, loss);
+    if (!e->group) return status;
+    if (!status) status = add_counts(e);
     return !status && e->confusion ? add_confusions(e) : status;
 }
 
@@ -219,8 +261,22 @@ static clef_status look_at_labels(const evaluation *e, clef_module *module, clef
     return clef__group_agree(e->group, status ? status : clef_error_status(e->ctx));
 }
 
-static void close_evaluation(evaluation *e) {
-    clef__meters_close(&e->meters);
+static clef_status begin(evaluation *e, const clef_loader *loader) {
+    const clef_dataset *data = clef_loader_dataset(loader);
+    e->parts = clef_loader_parts(loader);
+    e->n_meters = e->parts ? e->parts / clef_group_size(e->group) : 1;
+    e->meters = clef__calloc((size_t)e->n_meters, sizeof *e->meters);
+    e->own = clef__calloc((size_t)clef_dataset_field_count(data) + 1, sizeof *e->own);
+    if (!e->meters || !e->own) return clef__fail(e->ctx, CLEF_MEMORY, "evaluate: no memory for %d parts", e->parts);
+    for (int i = 0; i < e->n_meters; i++)
+        if (!clef__meters_open(&e->meters[i], e->ctx, NULL)) return clef_error_status(e->ctx);
+    return CLEF_OK;
+}
+
+static void end(evaluation *e) {
+    for (int i = 0; e->meters && i < e->n_meters; i++) clef__meters_close(&e->meters[i]);
+    clef__free(e->meters);
+    clef__free(e->own);
     clef__free(e->logits);
     clef__free(e->truth);
     clef__free(e->guess);
@@ -243,21 +299,19 @@ clef_status clef__score_loader(clef_module *module, clef_loader *loader, const c
                     .top = top_k,
                     .sequences = loss.sequences,
                     .classes = clef_dataset_classes(clef_loader_dataset(loader))};
-    clef__meter_values sums = {0};
-    double start = clef__now();
+    double total = 0, start = clef__now();
     bool inference = clef__nn_inference(ctx, true), grad = clef_set_grad_enabled(ctx, false);
     *score = (clef__score){.loss = NAN, .accuracy = NAN, .top = NAN, .perplexity = NAN};
-    if (!status) status = clef__meters_open(&e.meters, ctx, NULL) ? rewind_loader(loader) : clef_error_status(ctx);
+    if (!status) status = begin(&e, loader);
+    if (!status) status = rewind_loader(loader);
     if (!status) status = over_batches(&e, module, loader, &loss);
     if (!status && e.items == 0) status = clef__fail(ctx, CLEF_INVALID, "evaluate: the loader gives no batch");
-    if (!status) status = clef__meters_read(&e.meters, &sums);
-    double total = sums.loss;
     if (!status) status = add_up(&e, &total);
     if (!status && !isfinite(total)) status = look_at_labels(&e, module, loader, &loss);
     if (!status) fill_score(&e, total, summed, score);
     clef__nn_inference(ctx, inference);
     clef_set_grad_enabled(ctx, grad);
-    close_evaluation(&e);
+    end(&e);
     score->seconds = clef__now() - start;
     return status;
 }

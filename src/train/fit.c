@@ -86,7 +86,7 @@ static clef_status begin_fit(clef__fit *f) {
     clef_on_compile(f->ctx, on_compile, f);
     if (!status) status = choose_loss(f);
     if (!status) status = collect_leaves(f);
-    if (!status && !clef__meters_open(&f->meters, f->ctx, f->group)) status = clef_error_status(f->ctx);
+    if (!status && !clef__meters_open(&f->meters, f->ctx, f->parts ? NULL : f->group)) status = clef_error_status(f->ctx);
     if (!status && o->checkpoint_dir) status = clef__by_first(f, clef__checkpoint_begin); /* not after an epoch's work */
     if (!status && o->resume) status = clef__checkpoint_resume(f);
     if (!status) status = clef__by_first(f, clef__csv_begin);

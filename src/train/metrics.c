@@ -164,7 +164,7 @@ int64_t clef__batch_items(clef_context *ctx, const clef_batch *batch) {
 }
 
 /* In items: a sequence that is half right is half an item. */
-static clef_tensor *right_answers(const clef__answers *a, int device) {
+clef_tensor *clef__right_answers(const clef__answers *a, int device) {
     clef_tensor *target = clef_to_device(clef_to(a->target, CLEF_I64), clef_tensor_device(a->output));
     clef_tensor *right = clef_sum(clef_to(clef_eq(clef_argmax(a->output, 1, false), target), CLEF_F32), NULL, 0, false);
     return clef_to_device(a->each > 1 ? clef_mul_scalar(right, 1.0 / (double)a->each) : right, device);
@@ -180,20 +180,37 @@ static bool sum_over_ranks(const clef__meters *meters, clef_tensor **value, int 
     return sum != NULL;
 }
 
-clef_tensor *clef__meters_add(clef__meters *meters, const clef__answers *answers, clef_tensor *loss, double weight) {
-    bool was = clef_set_grad_enabled(meters->ctx, false), classes = answers->output != NULL;
-    int device = clef_tensor_device(loss);
-    clef_status status = clef__meters_follow(meters, loss);
-    clef_tensor *value[2] = {weight > 0 ? clef_mul_scalar(clef_to(loss, CLEF_F32), weight)
-                                        : clef__constant(meters->ctx, CLEF_SCALAR, CLEF_F32, device, 0)};
-    if (classes) value[1] = right_answers(answers, device);
-    if (!sum_over_ranks(meters, value, 1 + classes)) status = clef_error_status(meters->ctx);
-    clef_tensor *sum = clef_add(meters->loss, value[0]);
+/* Without recording. */
+static clef_tensor *add_sums(clef__meters *meters, clef_tensor *loss, clef_tensor *right) {
+    clef_tensor *sum = clef_add(meters->loss, loss);
     clef_tensor *finite = clef_lt_scalar(clef_abs(sum), FLT_MAX);
     clef_tensor *good = clef_add(meters->good, clef_to(finite, CLEF_F32));
-    if (!status) status = clef_assign(meters->loss, sum);
+    clef_status status = clef_assign(meters->loss, sum);
     if (!status) status = clef_assign(meters->good, good);
-    if (!status && classes) status = clef_assign(meters->correct, clef_add(meters->correct, value[1]));
-    clef_set_grad_enabled(meters->ctx, was);
+    if (!status && right) status = clef_assign(meters->correct, clef_add(meters->correct, right));
     return status ? NULL : finite;
+}
+
+clef_tensor *clef__meters_add(clef__meters *meters, const clef__answers *answers, clef_tensor *loss, double weight) {
+    clef_tensor *finite = NULL;
+    int device = clef_tensor_device(loss);
+    bool classes = answers->output != NULL;
+    for (CLEF_NO_GRAD(meters->ctx)) {
+        clef_status status = clef__meters_follow(meters, loss);
+        clef_tensor *value[2] = {weight > 0 ? clef_mul_scalar(clef_to(loss, CLEF_F32), weight)
+                                            : clef__constant(meters->ctx, CLEF_SCALAR, CLEF_F32, device, 0)};
+        if (classes) value[1] = clef__right_answers(answers, device);
+        if (!status && sum_over_ranks(meters, value, 1 + classes)) finite = add_sums(meters, value[0], value[1]);
+    }
+    return finite;
+}
+
+clef_tensor *clef__meters_add_parts(clef__meters *meters, clef_tensor *loss, double weight, clef_tensor *right) {
+    clef_tensor *finite = NULL;
+    int device = clef_tensor_device(loss);
+    for (CLEF_NO_GRAD(meters->ctx))
+        if (clef__meters_follow(meters, loss) == CLEF_OK)
+            finite = add_sums(meters, clef_mul_scalar(clef_to(loss, CLEF_F32), weight),
+                              right ? clef_to_device(clef_to(right, CLEF_F32), device) : NULL);
+    return finite;
 }

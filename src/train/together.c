@@ -37,6 +37,23 @@ static clef_status check_groups(const clef__fit *f) {
     return CLEF_OK;
 }
 
+static clef_status refuse_parts(const clef__fit *f, const char *whose, int has) {
+    return clef__fail(f->ctx, CLEF_INVALID, "fit: parts is %d, and the %s loader has %d; give both the same", f->o->parts, whose,
+                      has);
+}
+
+/* Scores would have other bits on another number of ranks, where these share the test data in another way. */
+static clef_status check_parts(const clef__fit *f) {
+    int train = clef_loader_parts(f->o->train), test = clef_loader_parts(f->o->test);
+    if (f->o->parts && f->o->parts != train) return refuse_parts(f, "training", train);
+    if (train && clef_loader_group(f->o->test) && test != train)
+        return clef__fail(f->ctx, CLEF_INVALID,
+                          "fit: the training loader has %d parts, and the test loader, with a group, has %d; "
+                          "give both the same",
+                          train, test);
+    return CLEF_OK;
+}
+
 /* Options on which it depends when ranks meet. */
 enum { NUMBERS = 10 };
 static const char *const number_name[NUMBERS] = {
@@ -66,6 +83,8 @@ clef_status clef__begin_together(clef__fit *f) {
     f->group = f->o->group ? f->o->group : clef_loader_group(f->o->train);
     if (clef_group_size(f->group) == 1) f->group = NULL;
     clef_status status = check_groups(f);
+    if (!status) status = check_parts(f);
+    f->parts = clef_loader_parts(f->o->train);
     return status || clef__is_alone(f) ? status : check_options(f);
 }
 

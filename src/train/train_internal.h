@@ -37,6 +37,10 @@ clef_status clef__meters_read(clef__meters *meters, clef__meter_values *values);
 clef_status clef__meters_follow(clef__meters *meters, clef_tensor *loss);
 /* Adds a batch, of all ranks; a weight of 0 leaves the loss out, whatever it is.  Returns "every loss so far is finite" as an expression, or NULL after an error. */
 clef_tensor *clef__meters_add(clef__meters *meters, const clef__answers *answers, clef_tensor *loss, double weight);
+/* The same of a batch in parts, whose sums over all ranks are there: the loss, which weighs so much, and right answers (NULL: none). */
+clef_tensor *clef__meters_add_parts(clef__meters *meters, clef_tensor *loss, double weight, clef_tensor *right);
+/* How many, as a scalar on that device. */
+clef_tensor *clef__right_answers(const clef__answers *answers, int device);
 /* Who wants a loss, and which. */
 typedef struct clef__loss {
     clef_context *ctx;
@@ -98,6 +102,7 @@ typedef struct clef__fit {
     const clef_fit_options *o;
     clef_context *ctx;
     clef_group *group; /* NULL: one rank */
+    int parts;         /* of each batch; 0: it is computed whole */
     clef__meters meters;
     clef__bar bar;
     clef_progress progress;

@@ -35,6 +35,13 @@ Test(usage, wrong_words) {
     refused("", "train --schedule plateau --warmup 5", 2, "--warmup");
     refused("", "train --devices 0,0 --device 0", 2, "--device is one device");
     refused("", "train --shares 1:1", 2, "--shares needs several devices");
+    refused("", "train --devices 0,0 --shares auto", 2, "--shares auto");
+    refused("", "train --parts 3", 2, "power of two");
+    refused("", "train --parts 0", 2, "--parts");
+    refused("", "train --parts 4 --devices 0,0 --shares 1:1", 2, "--parts are equally large");
+    refused("", "train --sum-units 2", 2, "--sum-units belongs to --parts");
+    refused("", "train --zero 1", 2, "--zero needs several devices");
+    refused("", "train --zero 3 --devices 0,0", 2, "--zero wants 1|2");
     refused("", "train --devices 0,0 --shares 3:0", 2, "--shares wants");
     refused("", "train --devices 0,0 --shares 3:1:", 2, "--shares wants");
     refused("", "eval --weights w --top-k 0", 2, "--top-k wants");
@@ -76,6 +83,7 @@ Test(usage, unknown_device) {
     refused("CLEF_DEVICE=99", "bench", 2, "99");
     refused("", "train --devices nonesuch,0", 2, "nonesuch");
     refused("", "train --devices 0,,0", 2, "empty part");
+    refused("", "train --devices 0,0,0 --parts 4", 2, "--parts 4 cannot be divided among 3 devices");
     refused("", "train --devices 0,0 --shares 3:1:1", 2, "--shares is for 3 devices, and there are 2");
 }
 

@@ -12,7 +12,8 @@ enum { FEATURES = 12, CLASSES = 3, MOST_EPOCHS = 16, MOST_VALUES = 4096, LINE = 
 
 typedef struct plan {
     int64_t items, tests, batch, epochs, every;
-    int accumulate, patience, keep, zero;
+    int accumulate, patience, keep, zero, cut; /* cut: parts of each batch */
+    int other_cut;                             /* what the options of fit have as parts; 0: nothing */
     double lr, clip;
     bool dropout, norm, sync, plateau, parts, sums, resume, csv; /* norm: batch norm; parts: the test loader has the group */
     const char *dir, *bar;
@@ -106,7 +107,8 @@ static clef_loader *open_loader(clef_context *ctx, const plan *p, int64_t from, 
     const int64_t *shares = p->odd_shares && clef_group_rank(group) == 1 ? p->odd_shares : p->shares;
     clef_dataset *set = clef_dataset_arrays(ctx, features + from * FEATURES, CLEF_SHAPE(FEATURES / 4, 2, 2), labels + from, n);
     return clef_loader_open(
-        set, &(clef_loader_options){.batch = p->batch, .shuffle = !from, .seed = 3, .group = group, .shares = shares});
+        set,
+        &(clef_loader_options){.batch = p->batch, .shuffle = !from, .seed = 3, .group = group, .shares = shares, .parts = p->cut});
 }
 
 /* A run that could not begin ends with the context's error. */
@@ -159,7 +161,8 @@ static clef_status train(clef_context *ctx, clef_group *all, void *user) {
                           .on_progress = on_progress,
                           .user = &s,
                           .interrupt = &s.flag,
-                          .group = all};
+                          .group = all,
+                          .parts = p->other_cut};
     const clef_history *history;
     r->status = clef_fit(net, &o, &history);
     snprintf(r->line, sizeof r->line, "%s", clef_error(ctx));
@@ -354,6 +357,51 @@ static void try_ends(void) {
         COMPLAIN("an interrupt on rank 2 did not end rank 0: %s", u.rank->line);
 }
 
+/* ---- parts ---- */
+
+static void bits_of(const char *what, int n, const result *a, const result *b) {
+    same_run(what, n, a, b, 0);
+    for (int e = 0; e < a->n && e + b->n - a->n >= 0; e++)
+        if (!same_bits(a->epoch[e].accuracy, b->epoch[e + b->n - a->n].accuracy) ||
+            !same_bits(a->epoch[e].test_accuracy, b->epoch[e + b->n - a->n].test_accuracy))
+            COMPLAIN("%s, %d ranks: another accuracy in epoch %d", what, n, e + 1);
+    if (a->values != b->values || memcmp(a->value, b->value, (size_t)a->values * sizeof(float)))
+        COMPLAIN("%s, %d ranks: weights have other bits", what, n);
+}
+
+/* One rank, 2 and 4 have the same bits; whole: what a run of whole batches has, up to rounding (NULL: another result). */
+static void parts_compare(const char *what, const plan *p, const plan *whole) {
+    static run one, many;
+    on_ranks(p, 1, &one);
+    if (one.rank->status || !one.rank->n) COMPLAIN("%s alone: %s", what, one.rank->line);
+    for (int n = 2; n <= 4; n += 2) {
+        on_ranks(p, n, &many);
+        alike(what, &many, n);
+        bits_of(what, n, many.rank, one.rank);
+    }
+    if (whole) same_run(what, 1, one.rank, on_ranks(whole, 1, &many)->rank, 1e-5);
+}
+
+static void compare_parts(void) {
+    plan p = usual, whole = usual;
+    p.cut = p.other_cut = 4, p.clip = whole.clip = 0.5;
+    parts_compare("parts, test data whole", &p, &whole);
+    p.other_cut = 0, p.parts = true, p.plateau = whole.plateau = true, p.accumulate = whole.accumulate = 3;
+    parts_compare("parts, accumulated", &p, &whole);
+    p = whole = usual, p.cut = 8, p.parts = true, p.sums = whole.sums = true, p.lr = whole.lr = 0.002;
+    parts_compare("parts, a loss of sums", &p, &whole);
+    p = usual, p.cut = 4, p.parts = p.dropout = p.norm = true, p.zero = 1;
+    parts_compare("parts, with dropout and batch norm, states cut over ranks", &p, NULL);
+    p.zero = 2, p.clip = 0.5;
+    parts_compare("parts, with dropout and batch norm, gradients cut over ranks", &p, NULL);
+    p = with(usual, 60, 0.1, 16), p.cut = 4, p.patience = 2, p.parts = p.dropout = true;
+    parts_compare("parts, early stop", &p, NULL);
+    p = usual, p.cut = 4, p.poison = 41;
+    ends_with("parts, an input that is no number", &p, 2, CLEF_INVALID, "is not finite on rank ", "inputs are not finite");
+    p.poison = 0, p.other_cut = 2;
+    ends_with("parts of another number", &p, 2, CLEF_INVALID, "fit: parts is 2", "loader has 4");
+}
+
 /* ---- files ---- */
 
 static char folder[64];
@@ -412,6 +460,32 @@ static void try_resuming(void) {
     resume_with(&part, &whole, 3, "resumed with batch norm of all ranks");
 }
 
+/* A run in parts that some ranks left is continued by others, to the same bits. */
+static void resume_parts(const plan *part, const plan *whole, const char *what) {
+    static run one, first, then;
+    plan rest = *whole;
+    rest.dir = folder, rest.resume = rest.csv = true;
+    on_ranks(whole, 1, &one);
+    for (int from = 1; from <= 4; from *= 2) {
+        int n = from == 4 ? 1 : 2 * from;
+        clear_folder();
+        alike(what, on_ranks(part, from, &first), from);
+        alike(what, on_ranks(&rest, n, &then), n);
+        if (then.rank->resumed_at == 0) COMPLAIN("%s: %d ranks did not resume what %d left: %s", what, n, from, then.rank->line);
+        bits_of(what, n, then.rank, one.rank);
+    }
+}
+
+static void try_resuming_parts(void) {
+    plan whole = usual, part;
+    whole.dropout = whole.norm = whole.parts = whole.plateau = true, whole.cut = 4;
+    part = whole, part.dir = folder, part.csv = true, part.epochs = 2;
+    resume_parts(&part, &whole, "parts, resumed after two epochs");
+    whole.zero = part.zero = 2;
+    part.epochs = 4, part.every = 2, part.interrupter = 1;
+    resume_parts(&part, &whole, "parts, resumed after an interrupt");
+}
+
 /* Batch norm of each rank: the statistics that are saved and scored are rank 0's, and a run resumed by as many ranks has the same bits. */
 static void try_own_norm(void) {
     static run whole, first, then;
@@ -458,6 +532,8 @@ int main(void) {
     try_bad_items();
     try_ends();
     try_resuming();
+    compare_parts();
+    try_resuming_parts();
     try_own_norm();
     try_failing_writes();
     clear_folder();

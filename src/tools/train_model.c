@@ -1,0 +1,103 @@
+/* train_model.c — what clef train trains: data, model, optimizer and schedule. */
+#include "train_run.h"
+#include <stdlib.h>
+
+static clef_optimizer *make_optimizer(clef_module *net, clef_group *all) {
+    const train_options *o = &chosen;
+    int zero = o->ranks.zero ? atoi(o->ranks.zero) : 0;
+    if (is(o->optimizer, "sgd"))
+        return clef_sgd(
+            net,
+            &(clef_sgd_options){.lr = o->lr, .momentum = o->momentum, .weight_decay = o->weight_decay, .group = all, .zero = zero});
+    if (is(o->optimizer, "adam"))
+        return clef_adam(net, &(clef_adam_options){.lr = o->lr, .weight_decay = o->weight_decay, .group = all, .zero = zero});
+    return clef_adamw(
+        net, &(clef_adamw_options){
+                 .lr = o->lr, .weight_decay = o->weight_decay, .no_decay = o->weight_decay == 0, .group = all, .zero = zero});
+}
+
+/* Does the schedule move with every step?  The others move with every epoch, unless they have to warm up. */
+static bool is_smooth(void) { return is(chosen.schedule, "cosine") || is(chosen.schedule, "one-cycle"); }
+
+static clef_schedule_kind schedule_kind(void) {
+    static const struct {
+        const char *name;
+        clef_schedule_kind kind;
+    } kinds[] = {
+        {"step", CLEF_SCHEDULE_STEP},     {"multistep", CLEF_SCHEDULE_MULTISTEP}, {"exponential", CLEF_SCHEDULE_EXPONENTIAL},
+        {"cosine", CLEF_SCHEDULE_COSINE}, {"one-cycle", CLEF_SCHEDULE_ONE_CYCLE}, {"plateau", CLEF_SCHEDULE_PLATEAU}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (is(kinds[i].name, chosen.schedule)) return kinds[i].kind;
+    return CLEF_SCHEDULE_CONSTANT;
+}
+
+/* With warm-up the schedule counts steps and begins after it; milestones stay at their epochs and the end where it is. */
+static clef_schedule *make_schedule(clef_optimizer *opt, int64_t steps_per_epoch, bool *per_step) {
+    int64_t milestone[MOST_MILESTONES], total = chosen.epochs * steps_per_epoch - chosen.warmup;
+    *per_step = is_smooth() || chosen.warmup > 0;
+    int64_t ticks = *per_step ? steps_per_epoch : 1; /* per epoch */
+    int n = train_milestones(milestone);
+    for (int i = 0; i < n; i++) {
+        milestone[i] = milestone[i] * ticks - chosen.warmup;
+        if (milestone[i] < 0) milestone[i] = 0;
+    }
+    clef_schedule_options s = {.kind = schedule_kind(),
+                               .total = total > 0 ? total : 1,
+                               .max_lr = chosen.lr,
+                               .patience = 3,
+                               .step_size = (chosen.epochs / 3 > 0 ? chosen.epochs / 3 : 1) * ticks,
+                               .warmup = chosen.warmup,
+                               .milestones = milestone,
+                               .n_milestones = n};
+    if (s.kind == CLEF_SCHEDULE_EXPONENTIAL && *per_step) { /* the same stairs, counted in steps */
+        s.kind = CLEF_SCHEDULE_STEP;
+        s.step_size = steps_per_epoch;
+        s.gamma = 0.95;
+    }
+    return clef_schedule_new(opt, &s);
+}
+
+bool train_open_data(train_run *r) {
+    r->train = source_open(&r->data, r->ctx, CLEF_TRAIN, chosen.limit);
+    r->test = r->train ? source_open(&r->data, r->ctx, CLEF_TEST, chosen.limit) : NULL;
+    if (!r->test) return false;
+    int64_t n = clef_dataset_size(r->train), batch = chosen.batch < n ? chosen.batch : n;
+    clef_loader_options options = {.batch = batch,
+                                   .shuffle = true,
+                                   .workers = (int)chosen.threads,
+                                   .seed = chosen.common.seed,
+                                   .mean = r->data.mean,
+                                   .std = r->data.std,
+                                   .drop_last = true,
+                                   .group = r->all,
+                                   .shares = chosen.ranks.n_shares ? chosen.ranks.share : NULL,
+                                   .parts = (int)chosen.ranks.parts};
+    if (chosen.augment) options.augment = r->data.augment;
+    r->train_loader = clef_loader_open(r->train, &options);
+    r->test_loader = source_test_loader(&r->data, r->test, 0, chosen.threads, r->all, (int)chosen.ranks.parts);
+    return r->train_loader && r->test_loader;
+}
+
+bool train_open_model(train_run *r) {
+    r->net = model_make(chosen.model, r->ctx, clef_dataset_item(r->train), clef_dataset_classes(r->train));
+    if (chosen.recompute) model_recompute(chosen.model, r->net);
+    if (!r->net || clef_replicate(r->net, r->all)) return false;
+    r->optimizer = make_optimizer(r->net, r->all);
+    if (!r->optimizer) return false;
+    if (is(chosen.schedule, "constant") && !chosen.warmup) return true;
+    r->schedule = make_schedule(r->optimizer, clef_loader_batches(r->train_loader), &r->per_step);
+    return r->schedule;
+}
+
+void train_describe(const train_run *r, char *note, size_t size) {
+    bool fixed_length = is_smooth() || is(chosen.schedule, "step") || is(chosen.schedule, "multistep");
+    int n = snprintf(note, size,
+                     "data=%s model=%s batch=%lld optimizer=%s lr=%.9g momentum=%.9g weight_decay=%.9g "
+                     "schedule=%s milestones=%s warmup=%lld epochs=%lld label_smoothing=%.9g clip_norm=%.9g augment=%d limit=%lld "
+                     "seed=%llu",
+                     r->data.name, chosen.model, (long long)chosen.batch, chosen.optimizer, chosen.lr, chosen.momentum,
+                     chosen.weight_decay, chosen.schedule, chosen.milestones ? chosen.milestones : "", (long long)chosen.warmup,
+                     (long long)(fixed_length ? chosen.epochs : 0), chosen.label_smoothing, chosen.clip_norm, chosen.augment,
+                     (long long)chosen.limit, (unsigned long long)chosen.common.seed);
+    if (chosen.ranks.parts && n > 0 && (size_t)n < size) snprintf(note + n, size - (size_t)n, " parts=%d", (int)chosen.ranks.parts);
+}

@@ -1,0 +1,65 @@
+/* train_run.h — the parts of clef train: what was asked for, data and model, what is told. */
+#ifndef CLEF_TOOL_TRAIN_RUN_H
+#define CLEF_TOOL_TRAIN_RUN_H
+#include "tool.h"
+#include <string.h>
+
+enum { MOST_MILESTONES = 16, MILESTONES_TEXT = 100 };
+
+typedef struct train_options {
+    common_options common;
+    const char *data, *model, *optimizer, *schedule, *milestones, *out, *checkpoint, *csv;
+    int64_t epochs, batch, threads, limit, checkpoint_every, keep, early_stop, warmup;
+    double lr, momentum, weight_decay, clip_norm, label_smoothing; /* lr, momentum, weight_decay < 0: the default */
+    bool augment, resume, dry_run, recompute;
+    ranks ranks;
+} train_options;
+extern train_options chosen; /* of all ranks; only read while they run */
+
+/* ---- train_options.c ---- */
+static inline bool is(const char *a, const char *b) { return !strcmp(a, b); }
+void train_defaults(const source *s);
+/* Do the options go together?  False after one line on stderr. */
+bool train_options_fit(void);
+/* Found out before the work is done that would be lost. */
+bool train_outputs_fit(void);
+/* The numbers of --milestones, or of what it defaults to; 0 where they are not ascending numbers from 1. */
+int train_milestones(int64_t milestone[MOST_MILESTONES]);
+
+/* ---- one rank ---- */
+typedef struct train_run {
+    source data;
+    clef_context *ctx;
+    clef_group *all; /* NULL: one rank */
+    clef_dataset *train, *test;
+    clef_loader *train_loader, *test_loader;
+    clef_module *net;
+    clef_optimizer *optimizer;
+    clef_schedule *schedule;
+    bool per_step, stepped;
+    double begun;
+    clef_epoch last;
+} train_run;
+
+/* Is it rank 0, which alone prints and writes? */
+static inline bool train_speaks(const train_run *r) { return clef_group_rank(r->all) == 0; }
+/* Of several ranks the first error is printed when all have ended. */
+static inline int train_failed(const train_run *r) { return r->all ? EXIT_FAILED : tool_failed("train", r->ctx); }
+
+/* ---- train_model.c: loaders, then net, optimizer and schedule; false with the context's error ---- */
+bool train_open_data(train_run *r);
+bool train_open_model(train_run *r);
+/* What must be alike for a run to be resumed. */
+void train_describe(const train_run *r, char *note, size_t size);
+
+/* ---- train_report.c ---- */
+void train_say_start(const train_run *r);
+bool train_on_progress(void *run, const clef_progress *p);
+bool train_on_epoch(void *run, const clef_epoch *e);
+/* What each rank has for itself, one after another. */
+clef_status train_say_ranks(const train_run *r);
+void train_say_done(const train_run *r, const clef_history *h);
+/* Prints the model, and what a step takes; returns the exit code. */
+int train_dry_run(train_run *r);
+
+#endif
