@@ -296,7 +296,8 @@ bool clef__attention_fits(clef_tensor *q, const clef__attention *a) {
     const clef__profile *profile = clef__device_profile(clef__device_at(clef_tensor_context(q), clef_tensor_device(q)));
     bool empty = a->b * a->h * a->tq * a->tk * a->d * a->dv == 0, mask_learns = a->mask && wants_gradient(a->mask);
     return profile->wide_items && !empty && !mask_learns && clef_tensor_dtype(q) != CLEF_F64 && a->d <= MOST_COLUMNS &&
-           a->dv <= MOST_COLUMNS && clef__larger(a->tq, a->tk) < 1 << 29 && a->window < 1 << 29 && a->tq > 1;
+           a->dv <= MOST_COLUMNS && clef__larger(a->tq, a->tk) < 1 << 29 && a->window < 1 << 29 &&
+           (a->tq > 1 || a->offset || a->lengths);
 }
 
 /* Dropout's key, and in *first the number of this rank's first weight among those of the whole batch. */
