@@ -3,8 +3,8 @@
    Text is UTF-8, given as bytes and their number; it may hold zero bytes where nothing else is said.  Tokens are whole numbers (ids).
    A function that makes a tokenizer or a dataset returns NULL on failure and leaves the reason in clef_error(ctx); given NULL, every
    function here does nothing and returns NULL, 0, -1 or CLEF_INVALID.  What they make lives until its context closes. */
-#ifndef CLEF_TEXT_H
-#define CLEF_TEXT_H
+#ifndef CLEF_TEXT_API_H
+#define CLEF_TEXT_API_H
 #include "data.h"
 
 #ifdef __cplusplus
@@ -22,6 +22,31 @@ CLEF_API clef_tokenizer *clef_tokenizer_bytes(clef_context *ctx);
 CLEF_API clef_tokenizer *clef_tokenizer_characters(clef_context *ctx, const char *text, size_t size);
 /* The same of all characters of a file. */
 CLEF_API clef_tokenizer *clef_tokenizer_characters_of(clef_context *ctx, const char *path);
+typedef struct clef_tokenizer_learn_options {
+    int64_t size;               /* of the vocabulary, with the 256 bytes and the special tokens; 0: 1,024 */
+    const char *const *special; /* tokens that are found in text as a whole, such as "<|endoftext|>"; they get the first ids */
+    int n_special;
+} clef_tokenizer_learn_options;
+/* Byte pairs learned from a text, which is split into words by GPT-2's pattern: the most frequent pair of neighbours becomes a token, until the
+   vocabulary is as large as it should be or nothing is left to merge; of equally frequent ones that with the lowest ids.  Any text can be
+   encoded, as all bytes are tokens.  Options NULL: all defaults.  CLEF_FORMAT if the text is empty or not UTF-8.
+       clef_tokenizer *tok = clef_tokenizer_learn(ctx, text, size, &(clef_tokenizer_learn_options){.size = 4096});
+   (P. Gage: A New Algorithm for Data Compression, 1994; for bytes, A. Radford et al., 2019.) */
+CLEF_API clef_tokenizer *clef_tokenizer_learn(clef_context *ctx, const char *text, size_t size,
+                                              const clef_tokenizer_learn_options *options);
+/* From a file: tokenizer.json of Hugging Face's `tokenizers` with a model of byte pairs, or vocab.json with merges.txt beside it (GPT-2); or
+   from a folder with either.  Read are: the model BPE; the pre-tokenizers ByteLevel and Split with the patterns of GPT-2, Llama 3 and Qwen 2;
+   the normalizer NFC, for text that is composed already; added tokens, which are found anywhere in a text.  Encoding adds no tokens of its own,
+   whatever a post-processor would do.  CLEF_UNSUPPORTED for what else such a file has, CLEF_FORMAT for a damaged one.
+       clef_tokenizer *gpt2 = clef_tokenizer_open(ctx, "gpt2");
+   (R. Sennrich, B. Haddow, A. Birch: Neural Machine Translation of Rare Words with Subword Units, 2016.) */
+CLEF_API clef_tokenizer *clef_tokenizer_open(clef_context *ctx, const char *path);
+/* Writes it, of whatever kind, as tokenizer.json for clef_tokenizer_open and Hugging Face's `tokenizers`; the file appears whole or not at
+   all.
+       clef_tokenizer_save(tok, "model/tokenizer.json");  */
+CLEF_API clef_status clef_tokenizer_save(clef_tokenizer *tokenizer, const char *path);
+/* The token with exactly this text, such as "<|endoftext|>"; -1: there is none. */
+CLEF_API int64_t clef_tokenizer_find(const clef_tokenizer *tokenizer, const char *text);
 /* Frees it now; optional, as clef_close does it too.  Datasets do not need theirs any longer. */
 CLEF_API void clef_tokenizer_close(clef_tokenizer *tokenizer);
 /* Ids are below this: the rows of an embedding, and the classes of a prediction. */
@@ -35,6 +60,17 @@ CLEF_API int64_t clef_tokenizer_encode(clef_tokenizer *tokenizer, const char *te
    within a character give text that does, too: see clef_tokenizer_stream.
        char text[256]; clef_tokenizer_decode(tok, ids, n, text, sizeof text);  */
 CLEF_API int64_t clef_tokenizer_decode(clef_tokenizer *tokenizer, const int64_t *ids, int64_t n, char *text, size_t size);
+/* What a stream of tokens has held back; zeros at first. */
+typedef struct clef_text_stream {
+    unsigned char held[4];
+    int n_held;
+} clef_text_stream;
+enum { CLEF_STREAM_END = -1 };
+/* The text that is complete with one more token, as clef_tokenizer_decode gives it, but in whole characters: the bytes of one that has only
+   begun are held back, and bytes that are no character's become U+FFFD, as browsers do it.  CLEF_STREAM_END for an id gives the rest.
+       clef_text_stream s = {{0}, 0};
+       for (int i = 0; i < n; i++) if (clef_tokenizer_stream(tok, &s, ids[i], text, sizeof text) > 0) fputs(text, stdout);  */
+CLEF_API int64_t clef_tokenizer_stream(clef_tokenizer *tokenizer, clef_text_stream *stream, int64_t id, char *text, size_t size);
 
 /* ---- text as data ---- */
 typedef struct clef_text_options {

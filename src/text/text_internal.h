@@ -28,13 +28,54 @@ bool clef__tokens_put(clef__tokens *tokens, int32_t id, const void *bytes, size_
 int32_t clef__tokens_find(const clef__tokens *tokens, const void *bytes, size_t size);
 
 /* ---- tokenizers ---- */
+typedef struct clef__pair {
+    uint64_t key; /* 0: empty */
+    int32_t value;
+} clef__pair;
+typedef struct clef__pairs {
+    clef__pair *slot;
+    size_t slots, n;
+} clef__pairs;
+typedef struct clef__merge {
+    int32_t left, right, id;
+} clef__merge;
+/* A token that is found in a text before it is split into words. */
+typedef struct clef__added {
+    int32_t id;
+    bool special, only; /* only: not in the vocabulary of the model */
+} clef__added;
+enum { CLEF__PATTERNS = 4 };
+
 struct clef_tokenizer {
     clef_context *ctx;
     clef_tokenizer *next; /* in the context's list */
     bool of_bytes;        /* units are bytes, else characters */
+    bool whole_words;     /* a word that is a token is not merged */
+    bool composed;        /* text must be composed (NFC) */
     int32_t unit[256];    /* tokens of bytes; -1: none */
     clef__tokens tokens;
+    clef__merge *merge; /* by rank */
+    int n_merges, merges_room;
+    clef__pairs pairs;                                   /* ranks */
+    const struct clef__pattern *pattern[CLEF__PATTERNS]; /* each splits what the one before gave */
+    int n_patterns;
+    clef__added *added;
+    int n_added, added_room;
+    bool begins[256]; /* first bytes of added tokens */
 };
+/* Adds a merge of the next rank, into the token that has the bytes of both; false with why. */
+bool clef__tokenizer_merge(clef_tokenizer *tokenizer, int32_t left, int32_t right, clef__why *why);
+/* Adds a token that is found in text; its id is its own or, `only`, new. */
+bool clef__tokenizer_add(clef_tokenizer *tokenizer, clef__added added, const void *bytes, size_t size, clef__why *why);
+/* Fills `unit`. */
+void clef__tokenizer_find_units(clef_tokenizer *tokenizer);
+/* Closes it after clef__fail with "op: name line"; NULL. */
+clef_tokenizer *clef__tokenizer_refuse(clef_tokenizer *tokenizer, const char *op, const char *name, const clef__why *why);
+/* A byte as a character of a vocabulary file, and back; -1: none.  (GPT-2: printable ones of Latin-1 are themselves.) */
+uint32_t clef__byte_code(uint8_t byte);
+int clef__code_byte(uint32_t code);
+/* False, with the first unit of the text that is no token. */
+bool clef__no_token(const clef_tokenizer *tokenizer, const uint8_t *text, size_t at, size_t end, clef__why *why);
 /* Without tokens, in the context's list; NULL after clef__fail. */
 clef_tokenizer *clef__tokenizer_new(clef_context *ctx, const char *op);
 
@@ -55,6 +96,8 @@ bool clef__text_read(clef_context *ctx, const char *op, const char *path, clef__
 /* ---- utf8.c ---- */
 /* The code point at s, at most `size` bytes from there, and how many bytes it has; 0: not valid UTF-8. */
 int clef__utf8_next(const uint8_t *s, size_t size, uint32_t *code);
+/* Writes it; how many bytes that takes. */
+size_t clef__utf8_put(uint32_t code, uint8_t out[4]);
 /* Offset of the first byte that is not valid UTF-8; `size`: all is. */
 size_t clef__utf8_check(const uint8_t *s, size_t size);
 #endif

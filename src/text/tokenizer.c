@@ -1,5 +1,5 @@
 /* tokenizer.c — tokenizers of bytes and of characters, and what all of them are to their users. */
-#include "text/text_internal.h"
+#include "text/pairs.h"
 #include <string.h>
 
 /* ---- the context's tokenizers ---- */
@@ -9,6 +9,9 @@ typedef struct room {
 
 static void free_tokenizer(clef_tokenizer *t) {
     clef__tokens_free(&t->tokens);
+    clef__pairs_free(&t->pairs);
+    clef__free(t->merge);
+    clef__free(t->added);
     clef__free(t);
 }
 
@@ -46,17 +49,55 @@ void clef_tokenizer_close(clef_tokenizer *tokenizer) {
     free_tokenizer(tokenizer);
 }
 
+clef_tokenizer *clef__tokenizer_refuse(clef_tokenizer *t, const char *op, const char *name, const clef__why *why) {
+    if (!t) return NULL;
+    clef__fail(t->ctx, why->status, "%s: %s %s", op, name, why->line);
+    clef_tokenizer_close(t);
+    return NULL;
+}
+
 /* ---- making ---- */
+bool clef__tokenizer_merge(clef_tokenizer *t, int32_t left, int32_t right, clef__why *why) {
+    uint8_t both[1024];
+    const clef__token *a = &t->tokens.token[left], *b = &t->tokens.token[right];
+    size_t size = (size_t)a->size + b->size;
+    if (size > sizeof both) return clef__wrong(why, CLEF_UNSUPPORTED, "has a token of more than 1024 bytes");
+    memcpy(both, t->tokens.bytes + a->at, a->size);
+    memcpy(both + a->size, t->tokens.bytes + b->at, b->size);
+    int32_t id = clef__tokens_find(&t->tokens, both, size);
+    if (id < 0) return clef__wrong(why, CLEF_FORMAT, "has merge %d into what is no token of its vocabulary", t->n_merges);
+    int32_t *rank = clef__pairs_put(&t->pairs, left, right);
+    if (!rank || !clef__grow(&t->merge, t->n_merges, &t->merges_room, sizeof *t->merge))
+        return clef__wrong(why, CLEF_MEMORY, "needs more memory than there is");
+    if (*rank < 0) *rank = t->n_merges;
+    t->merge[t->n_merges++] = (clef__merge){left, right, id};
+    return true;
+}
+
+bool clef__tokenizer_add(clef_tokenizer *t, clef__added added, const void *bytes, size_t size, clef__why *why) {
+    if (size == 0) return clef__wrong(why, CLEF_FORMAT, "has an added token without text");
+    if (added.id < 0 || added.id >= CLEF__TOKENS_MOST) return clef__wrong(why, CLEF_FORMAT, "has an added token without a number");
+    bool there = added.id < t->tokens.n && t->tokens.token[added.id].size > 0;
+    added.only = !there;
+    if ((!there && !clef__tokens_put(&t->tokens, added.id, bytes, size)) ||
+        !clef__grow(&t->added, t->n_added, &t->added_room, sizeof *t->added))
+        return clef__wrong(why, CLEF_MEMORY, "needs more memory than there is");
+    t->added[t->n_added++] = added;
+    t->begins[*(const uint8_t *)bytes] = true;
+    return true;
+}
+
+void clef__tokenizer_find_units(clef_tokenizer *t) {
+    for (int b = 0; b < 256; b++) t->unit[b] = clef__tokens_find(&t->tokens, (uint8_t[]){(uint8_t)b}, 1);
+}
+
 clef_tokenizer *clef_tokenizer_bytes(clef_context *ctx) {
     clef_tokenizer *t = ctx ? clef__tokenizer_new(ctx, "tokenizer_bytes") : NULL;
     if (!t) return NULL;
     t->of_bytes = true;
     bool fits = true;
-    for (int b = 0; b < 256; b++) {
-        uint8_t byte = (uint8_t)b;
-        fits = fits && clef__tokens_put(&t->tokens, b, &byte, 1);
-        t->unit[b] = b;
-    }
+    for (int b = 0; b < 256; b++) fits = fits && clef__tokens_put(&t->tokens, b, (uint8_t[]){(uint8_t)b}, 1);
+    clef__tokenizer_find_units(t);
     if (fits) return t;
     clef__fail(ctx, CLEF_MEMORY, "tokenizer_bytes: out of memory");
     clef_tokenizer_close(t);
@@ -79,20 +120,12 @@ static bool mark_characters(const uint8_t *text, size_t size, uint8_t *seen, cle
     return true;
 }
 
-static size_t put_utf8(uint32_t code, uint8_t out[4]) {
-    static const uint8_t lead[] = {0, 0xC0, 0xE0, 0xF0};
-    size_t more = code < 0x80 ? 0 : code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
-    out[0] = (uint8_t)(lead[more] | code >> 6 * more);
-    for (size_t i = 1; i <= more; i++) out[i] = (uint8_t)(0x80 | (code >> 6 * (more - i) & 0x3F));
-    return more + 1;
-}
-
 /* A token for each character that the text has. */
 static bool put_characters(clef_tokenizer *t, const uint8_t *text, size_t size, clef__why *why) {
     uint8_t *seen = clef__calloc(CODES, 1), utf8[4];
     bool ok = seen ? mark_characters(text, size, seen, why) : clef__wrong(why, CLEF_MEMORY, "needs more memory than there is");
     for (uint32_t code = 0; ok && code < CODES; code++)
-        if (seen[code] && !clef__tokens_put(&t->tokens, t->tokens.n, utf8, put_utf8(code, utf8)))
+        if (seen[code] && !clef__tokens_put(&t->tokens, t->tokens.n, utf8, clef__utf8_put(code, utf8)))
             ok = clef__wrong(why, CLEF_MEMORY, "needs more memory than there is");
     clef__free(seen);
     return ok;
@@ -102,9 +135,7 @@ static clef_tokenizer *of_characters(clef_context *ctx, const uint8_t *text, siz
     clef__why why;
     clef_tokenizer *t = clef__tokenizer_new(ctx, "tokenizer_characters");
     if (!t || put_characters(t, text, size, &why)) return t;
-    clef__fail(ctx, why.status, "tokenizer_characters: %s %s", name, why.line);
-    clef_tokenizer_close(t);
-    return NULL;
+    return clef__tokenizer_refuse(t, "tokenizer_characters", name, &why);
 }
 
 clef_tokenizer *clef_tokenizer_characters(clef_context *ctx, const char *text, size_t size) {
@@ -124,74 +155,6 @@ clef_tokenizer *clef_tokenizer_characters_of(clef_context *ctx, const char *path
 
 int64_t clef_tokenizer_size(const clef_tokenizer *tokenizer) { return tokenizer ? tokenizer->tokens.n : 0; }
 
-/* ---- encoding ---- */
-void clef__ids_put(clef__ids *ids, int32_t id) {
-    int64_t at = ids->n++;
-    if (at >= ids->most) return;
-    switch (ids->width) {
-    case 1: ((uint8_t *)ids->to)[at] = (uint8_t)id; break;
-    case 2: ((uint16_t *)ids->to)[at] = (uint16_t)id; break;
-    case 4: ((int32_t *)ids->to)[at] = id; break;
-    default: ((int64_t *)ids->to)[at] = id; break;
-    }
-}
-
-static bool encode_characters(const clef_tokenizer *t, const uint8_t *text, size_t at, size_t end, clef__ids *out, clef__why *why) {
-    while (at < end) {
-        uint32_t code;
-        int length = clef__utf8_next(text + at, end - at, &code);
-        if (length == 0) return clef__wrong(why, CLEF_FORMAT, "is not UTF-8 at byte %zu; convert it, or take bytes as tokens", at);
-        int32_t id = clef__tokens_find(&t->tokens, text + at, (size_t)length);
-        if (id < 0)
-            return clef__wrong(why, CLEF_FORMAT, "has U+%04X at byte %zu, which is no token of the tokenizer", (unsigned)code, at);
-        clef__ids_put(out, id);
-        at += (size_t)length;
-    }
-    return true;
-}
-
-bool clef__encode(const clef_tokenizer *t, const uint8_t *text, size_t begin, size_t end, clef__ids *out, clef__why *why) {
-    if (!t->of_bytes) return encode_characters(t, text, begin, end, out, why);
-    for (size_t i = begin; i < end; i++) clef__ids_put(out, t->unit[text[i]]);
-    return true;
-}
-
-int64_t clef_tokenizer_encode(clef_tokenizer *tokenizer, const char *text, size_t size, int64_t *ids, int64_t most) {
-    clef__why why;
-    if (!tokenizer) return -1;
-    if ((!text && size) || most < 0 || (!ids && most)) {
-        clef__fail(tokenizer->ctx, CLEF_INVALID, "tokenizer_encode: %s", most < 0 ? "most is below 0" : "text or ids is NULL");
-        return -1;
-    }
-    clef__ids out = {.to = ids, .width = sizeof *ids, .most = most};
-    if (clef__encode(tokenizer, (const uint8_t *)text, 0, size, &out, &why)) return out.n;
-    clef__fail(tokenizer->ctx, why.status, "tokenizer_encode: the text %s", why.line);
-    return -1;
-}
-
-/* ---- decoding ---- */
-/* NULL after clef__fail: there is no such token. */
-static const clef__token *token_of(const clef_tokenizer *t, int64_t id) {
-    if (id >= 0 && id < t->tokens.n && t->tokens.token[id].size > 0) return &t->tokens.token[id];
-    clef__fail(t->ctx, CLEF_INVALID, "tokenizer_decode: %lld is no token; they are below %lld", (long long)id,
-               (long long)t->tokens.n);
-    return NULL;
-}
-
-int64_t clef_tokenizer_decode(clef_tokenizer *tokenizer, const int64_t *ids, int64_t n, char *text, size_t size) {
-    size_t length = 0;
-    if (!tokenizer) return -1;
-    if (n < 0 || (!ids && n) || (!text && size)) {
-        clef__fail(tokenizer->ctx, CLEF_INVALID, "tokenizer_decode: %s", n < 0 ? "n is below 0" : "ids or text is NULL");
-        return -1;
-    }
-    for (int64_t i = 0; i < n; i++) {
-        const clef__token *token = token_of(tokenizer, ids[i]);
-        if (!token) return -1;
-        size_t left = length + 1 < size ? size - 1 - length : 0;
-        if (left) memcpy(text + length, tokenizer->tokens.bytes + token->at, token->size < left ? token->size : left);
-        length += token->size;
-    }
-    if (size) text[length < size ? length : size - 1] = 0;
-    return (int64_t)length;
+int64_t clef_tokenizer_find(const clef_tokenizer *tokenizer, const char *text) {
+    return tokenizer && text ? clef__tokens_find(&tokenizer->tokens, text, strlen(text)) : -1;
 }

@@ -21,3 +21,11 @@ size_t clef__utf8_check(const uint8_t *s, size_t size) {
     }
     return at;
 }
+
+size_t clef__utf8_put(uint32_t code, uint8_t out[4]) {
+    static const uint8_t lead[] = {0, 0xC0, 0xE0, 0xF0};
+    size_t more = code < 0x80 ? 0 : code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
+    out[0] = (uint8_t)(lead[more] | code >> 6 * more);
+    for (size_t i = 1; i <= more; i++) out[i] = (uint8_t)(0x80 | (code >> 6 * (more - i) & 0x3F));
+    return more + 1;
+}

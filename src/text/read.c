@@ -1,0 +1,372 @@
+/* read.c — tokenizers from files: tokenizer.json of Hugging Face's `tokenizers` with a model of byte pairs, and GPT-2's vocab.json with
+   merges.txt.  Files are taken to be hostile: memory follows the bytes that are there. */
+#include "text/pairs.h"
+#include "text/read.h"
+#include "text/split.h"
+#include <string.h>
+#include <sys/stat.h>
+
+/* ---- lines about what is wrong ---- */
+static bool unsupported(clef__reading *r, const char *what) {
+    if (r->why->status == CLEF_OK)
+        clef__wrong(r->why, CLEF_UNSUPPORTED, "has %s, which is not read; models of byte pairs as GPT-2's and Llama 3's are", what);
+    return clef__json_fail(&r->json, "something else");
+}
+
+static bool damaged(clef__reading *r, const char *what) {
+    if (r->why->status == CLEF_OK) clef__wrong(r->why, CLEF_FORMAT, "%s", what);
+    return clef__json_fail(&r->json, "something else");
+}
+
+/* ---- values ---- */
+static bool is_null(clef__reading *r) { return clef__json_peek(&r->json) == 'n'; }
+
+static bool read_flag(clef__reading *r) {
+    double value = 0;
+    return clef__json_double(&r->json, &value) && value == 1;
+}
+
+/* A string, or NULL: it is something else, which is passed over. */
+static const char *read_text(clef__reading *r) {
+    if (clef__json_peek(&r->json) == '"') return clef__json_string(&r->json);
+    clef__json_skip(&r->json);
+    return NULL;
+}
+
+static bool says(clef__reading *r, const char *word) {
+    const char *text = read_text(r);
+    return text && strcmp(text, word) == 0;
+}
+
+/* ---- splitting ---- */
+static bool add_pattern(clef__reading *r, const clef__pattern *pattern) {
+    if (!pattern) return unsupported(r, "a pattern of its own in its pre_tokenizer");
+    if (r->t->n_patterns == CLEF__PATTERNS) return unsupported(r, "so many pre_tokenizers");
+    r->t->pattern[r->t->n_patterns++] = pattern;
+    return true;
+}
+
+static bool read_regex(clef__reading *r, const clef__pattern **pattern) {
+    *pattern = NULL;
+    if (clef__json_peek(&r->json) != '{') return clef__json_skip(&r->json);
+    clef__json_expect(&r->json, "{");
+    for (const char *name; (name = clef__json_member(&r->json));) {
+        bool regex = strcmp(name, "Regex") == 0;
+        const char *text = read_text(r);
+        if (regex && text) *pattern = clef__pattern_of(text);
+    }
+    return !r->json.expected;
+}
+
+static bool read_splitter(clef__reading *r, int depth);
+
+static bool read_splitters(clef__reading *r, int depth) {
+    clef__json_expect(&r->json, "[");
+    while (clef__json_element(&r->json))
+        if (!read_splitter(r, depth)) return false;
+    return !r->json.expected;
+}
+
+/* What a pre_tokenizer says; members that only others have are passed over. */
+typedef struct splitter {
+    char type[24];
+    const clef__pattern *pattern;
+    bool space, uses_regex, isolated, inverted;
+} splitter;
+
+static bool apply_splitter(clef__reading *r, const splitter *s) {
+    if (strcmp(s->type, "Sequence") == 0) return true; /* its members were applied */
+    if (strcmp(s->type, "Split") == 0)
+        return s->isolated && !s->inverted ? add_pattern(r, s->pattern) : unsupported(r, "a Split that is not Isolated");
+    if (strcmp(s->type, "ByteLevel") != 0) return unsupported(r, "a pre_tokenizer other than Split and ByteLevel");
+    if (s->space) return unsupported(r, "add_prefix_space in its pre_tokenizer");
+    r->t->of_bytes = true;
+    return !s->uses_regex || add_pattern(r, clef__pattern_default());
+}
+
+static bool read_splitter(clef__reading *r, int depth) {
+    if (depth == 0) return unsupported(r, "pre_tokenizers within each other");
+    splitter s = {.uses_regex = true};
+    if (is_null(r)) return clef__json_skip(&r->json);
+    clef__json_expect(&r->json, "{");
+    for (const char *name; (name = clef__json_member(&r->json));) {
+        if (strcmp(name, "type") == 0) {
+            const char *type = read_text(r);
+            snprintf(s.type, sizeof s.type, "%s", type ? type : "");
+        } else if (strcmp(name, "pattern") == 0) read_regex(r, &s.pattern);
+        else if (strcmp(name, "pretokenizers") == 0) read_splitters(r, depth - 1);
+        else if (strcmp(name, "behavior") == 0) s.isolated = says(r, "Isolated");
+        else if (strcmp(name, "invert") == 0) s.inverted = read_flag(r);
+        else if (strcmp(name, "add_prefix_space") == 0) s.space = read_flag(r);
+        else if (strcmp(name, "use_regex") == 0) s.uses_regex = read_flag(r);
+        else clef__json_skip(&r->json);
+    }
+    return !r->json.expected && apply_splitter(r, &s);
+}
+
+/* ---- normalizer and decoder: their type alone counts ---- */
+static bool read_type(clef__reading *r, const char *known, const char *complaint, bool *is) {
+    bool good = false;
+    if (is_null(r)) return clef__json_skip(&r->json);
+    clef__json_expect(&r->json, "{");
+    for (const char *name; (name = clef__json_member(&r->json));) {
+        bool type = strcmp(name, "type") == 0;
+        const char *text = read_text(r);
+        if (type && text) good = clef__has_word(known, text);
+    }
+    *is = good;
+    return !r->json.expected && (good || unsupported(r, complaint));
+}
+
+/* ---- added tokens ---- */
+static bool read_added(clef__reading *r) {
+    clef__added added = {.id = -1};
+    const char *content = NULL;
+    bool fancy = false;
+    int64_t id = -1;
+    clef__json_expect(&r->json, "{");
+    for (const char *name; (name = clef__json_member(&r->json));) {
+        if (strcmp(name, "id") == 0) clef__json_whole(&r->json, &id);
+        else if (strcmp(name, "content") == 0) content = read_text(r);
+        else if (strcmp(name, "special") == 0) added.special = read_flag(r);
+        else if (clef__has_word("single_word lstrip rstrip", name)) fancy |= read_flag(r);
+        else clef__json_skip(&r->json);
+    }
+    if (r->json.expected) return false;
+    if (fancy) return unsupported(r, "an added token with single_word, lstrip or rstrip");
+    if (!content || id < 0 || id >= r->most)
+        return damaged(r, "has an added token without content, or with an id that is too high");
+    added.id = (int32_t)id;
+    return clef__tokenizer_add(r->t, added, content, strlen(content), r->why) || clef__json_fail(&r->json, "memory");
+}
+
+static bool read_all_added(clef__reading *r) {
+    clef__json_expect(&r->json, "[");
+    while (clef__json_element(&r->json))
+        if (!read_added(r)) return false;
+    return !r->json.expected;
+}
+
+/* ---- the model ---- */
+/* The bytes that a token of a vocabulary stands for, over its text; how many. */
+static size_t to_bytes(const clef_tokenizer *t, char *text) {
+    uint8_t *s = (uint8_t *)text, *out = s;
+    size_t size = strlen(text);
+    uint32_t code;
+    for (size_t at = 0; t->of_bytes && at < size;) {
+        at += (size_t)clef__utf8_next(s + at, size - at, &code);
+        if (clef__code_byte(code) < 0) return size; /* not of bytes, as special tokens may be */
+    }
+    if (!t->of_bytes) return size;
+    for (size_t at = 0; at < size;) {
+        at += (size_t)clef__utf8_next(s + at, size - at, &code);
+        *out++ = (uint8_t)clef__code_byte(code);
+    }
+    return (size_t)(out - s);
+}
+
+bool clef__read_vocabulary(clef__reading *r) {
+    clef__json_expect(&r->json, "{");
+    for (const char *name; (name = clef__json_member(&r->json));) {
+        int64_t id;
+        char *text = r->json.start + (name - r->json.start);
+        size_t size = to_bytes(r->t, text);
+        if (!clef__json_whole(&r->json, &id)) return false;
+        if (size == 0) continue; /* nothing is ever encoded as an empty token */
+        if (id >= r->most) return damaged(r, "has a token with a number that is too high");
+        if (id < r->t->tokens.n && r->t->tokens.token[id].size) return damaged(r, "has two tokens with the same number");
+        if (!clef__tokens_put(&r->t->tokens, (int32_t)id, text, size)) {
+            clef__wrong(r->why, CLEF_MEMORY, "needs more memory than there is");
+            return clef__json_fail(&r->json, "memory");
+        }
+    }
+    clef__tokenizer_find_units(r->t);
+    return !r->json.expected;
+}
+
+bool clef__read_merge(clef__reading *r, char *left, char *right) {
+    int32_t a = clef__tokens_find(&r->t->tokens, left, to_bytes(r->t, left));
+    int32_t b = clef__tokens_find(&r->t->tokens, right, to_bytes(r->t, right));
+    if (a < 0 || b < 0) return damaged(r, "has a merge of what is no token of its vocabulary");
+    return clef__tokenizer_merge(r->t, a, b, r->why) || clef__json_fail(&r->json, "a merge");
+}
+
+/* "left right", or ["left", "right"]. */
+static bool read_one_merge(clef__reading *r) {
+    char *left = NULL, *right = NULL;
+    if (clef__json_peek(&r->json) == '"') {
+        const char *both = clef__json_string(&r->json);
+        left = both ? r->json.start + (both - r->json.start) : NULL;
+        right = left ? strchr(left, ' ') : NULL;
+        if (right) *right++ = 0;
+    } else {
+        clef__json_expect(&r->json, "[");
+        for (int n = 0; clef__json_element(&r->json); n++) {
+            const char *text = clef__json_string(&r->json);
+            char *own = text ? r->json.start + (text - r->json.start) : NULL;
+            if (n == 0) left = own;
+            else right = n == 1 ? own : NULL;
+        }
+    }
+    if (r->json.expected) return false;
+    return left && right ? clef__read_merge(r, left, right) : damaged(r, "has a merge that is not of two tokens");
+}
+
+/* Merges need the vocabulary, which is behind them in no file that is known. */
+static bool read_merges(clef__reading *r) {
+    if (r->t->tokens.n == 0) return damaged(r, "has merges before their vocabulary, or no vocabulary");
+    clef__json_expect(&r->json, "[");
+    while (clef__json_element(&r->json))
+        if (!read_one_merge(r)) return false;
+    return !r->json.expected;
+}
+
+static bool read_model(clef__reading *r) {
+    clef__json_expect(&r->json, "{");
+    for (const char *name; (name = clef__json_member(&r->json));) {
+        const char *text = NULL;
+        if (strcmp(name, "vocab") == 0 && clef__json_peek(&r->json) == '{') clef__read_vocabulary(r);
+        else if (strcmp(name, "merges") == 0) read_merges(r);
+        else if (strcmp(name, "ignore_merges") == 0) r->t->whole_words = read_flag(r);
+        else if (strcmp(name, "byte_fallback") == 0) (void)(read_flag(r) && unsupported(r, "byte_fallback"));
+        else if (strcmp(name, "type") == 0)
+            (void)((text = read_text(r)) && strcmp(text, "BPE") != 0 && unsupported(r, "a model other than BPE"));
+        else if (clef__has_word("continuing_subword_prefix end_of_word_suffix", name))
+            (void)((text = read_text(r)) && *text && unsupported(r, "a prefix or suffix of words"));
+        else clef__json_skip(&r->json);
+    }
+    return !r->json.expected;
+}
+
+/* ---- the file ---- */
+/* All but the model and the added tokens, which depend on it; those in a second pass, the model first. */
+static bool read_members(clef__reading *r, int pass) {
+    bool known = false;
+    clef__json_expect(&r->json, "{");
+    for (const char *name; (name = clef__json_member(&r->json));) {
+        if (pass == 0 && strcmp(name, "pre_tokenizer") == 0) read_splitter(r, 4);
+        else if (pass == 0 && strcmp(name, "normalizer") == 0) read_type(r, "NFC", "a normalizer other than NFC", &r->t->composed);
+        else if (pass == 0 && strcmp(name, "decoder") == 0)
+            read_type(r, "ByteLevel Fuse", "a decoder other than ByteLevel and Fuse", &known);
+        else if (pass == 1 && strcmp(name, "model") == 0) read_model(r);
+        else if (pass == 2 && strcmp(name, "added_tokens") == 0) read_all_added(r);
+        else clef__json_skip(&r->json);
+    }
+    return !r->json.expected;
+}
+
+static bool fail_as_json(clef__reading *r) {
+    if (r->why->status != CLEF_OK) return false;
+    return clef__wrong(r->why, CLEF_FORMAT, "is not the JSON of a tokenizer: %.80s expected at byte %zu",
+                       r->json.expected ? r->json.expected : "the end", (size_t)(r->json.at - r->json.start));
+}
+
+bool clef__read_tokenizer(clef_tokenizer *t, const uint8_t *bytes, size_t size, clef__why *why) {
+    clef__reading r = {.t = t, .why = why, .most = CLEF__TOKENS_MOST};
+    if (size < CLEF__TOKENS_MOST / 4) r.most = (int64_t)size + 65536; /* numbers may have holes, not deserts */
+    char *copy = clef__alloc(size + 1);                               /* reading decodes strings in place */
+    if (!copy) return clef__wrong(why, CLEF_MEMORY, "needs more memory than there is");
+    *why = (clef__why){0};
+    bool ok = true;
+    for (int pass = 0; ok && pass < 3; pass++) {
+        memcpy(copy, bytes, size);
+        r.json = clef__json_of(copy, size);
+        ok = (read_members(&r, pass) && clef__json_at_end(&r.json)) || fail_as_json(&r);
+    }
+    clef__free(copy);
+    if (ok && t->tokens.n == 0) return clef__wrong(why, CLEF_FORMAT, "has no vocabulary");
+    return ok;
+}
+
+/* Lines "left right" behind a first one "#version…". */
+static bool read_merge_lines(clef__reading *r, char *text) {
+    char *rest = NULL;
+    for (char *line = strtok_r(text, "\r\n", &rest); line; line = strtok_r(NULL, "\r\n", &rest)) {
+        if (line == text && strncmp(line, "#version", 8) == 0) continue;
+        char *right = strchr(line, ' ');
+        if (!right) return damaged(r, "has a line of merges without a space");
+        *right++ = 0;
+        if (!clef__read_merge(r, line, right)) return false;
+    }
+    return true;
+}
+
+bool clef__read_gpt2(clef_tokenizer *t, clef__blob *vocabulary, clef__blob *merges, clef__why *why) {
+    clef__reading r = {.t = t, .why = why, .most = CLEF__TOKENS_MOST};
+    static const char end_of_text[] = "<|endoftext|>";
+    *why = (clef__why){0};
+    t->of_bytes = true;
+    t->pattern[t->n_patterns++] = clef__pattern_default();
+    if (vocabulary->size < CLEF__TOKENS_MOST / 4) r.most = (int64_t)vocabulary->size + 65536;
+    r.json = clef__json_of((char *)vocabulary->bytes, vocabulary->size);
+    if (!clef__read_vocabulary(&r) || !clef__json_at_end(&r.json)) return fail_as_json(&r);
+    if (t->tokens.n == 0) return clef__wrong(why, CLEF_FORMAT, "has no vocabulary");
+    if (clef__utf8_check(merges->bytes, merges->size) < merges->size)
+        return clef__wrong(why, CLEF_FORMAT, "has merges that are not UTF-8");
+    char *text = clef__alloc(merges->size + 1);
+    if (!text) return clef__wrong(why, CLEF_MEMORY, "needs more memory than there is");
+    memcpy(text, merges->bytes, merges->size);
+    text[merges->size] = 0;
+    bool ok = read_merge_lines(&r, text);
+    clef__free(text);
+    int32_t end = clef__tokens_find(&t->tokens, end_of_text, sizeof end_of_text - 1);
+    return ok &&
+           (end < 0 || clef__tokenizer_add(t, (clef__added){.id = end, .special = true}, end_of_text, sizeof end_of_text - 1, why));
+}
+
+/* ---- opening ---- */
+static bool is_folder(const char *path) {
+    struct stat facts;
+    return stat(path, &facts) == 0 && S_ISDIR(facts.st_mode);
+}
+
+static bool is_there(const char *path) {
+    struct stat facts;
+    return stat(path, &facts) == 0;
+}
+
+static clef_tokenizer *open_gpt2(clef_context *ctx, const char *vocabulary, const char *merges) {
+    clef__blob v, m;
+    clef__why why;
+    if (!clef__text_read(ctx, "tokenizer_open", vocabulary, &v)) return NULL;
+    if (!clef__text_read(ctx, "tokenizer_open", merges, &m)) return clef__blob_free(&v), NULL;
+    clef_tokenizer *t = clef__tokenizer_new(ctx, "tokenizer_open");
+    if (t && !clef__read_gpt2(t, &v, &m, &why)) t = clef__tokenizer_refuse(t, "tokenizer_open", vocabulary, &why);
+    clef__blob_free(&v);
+    clef__blob_free(&m);
+    return t;
+}
+
+static clef_tokenizer *open_json(clef_context *ctx, const char *path) {
+    clef__blob blob;
+    clef__why why;
+    if (!clef__text_read(ctx, "tokenizer_open", path, &blob)) return NULL;
+    clef_tokenizer *t = clef__tokenizer_new(ctx, "tokenizer_open");
+    if (t && !clef__read_tokenizer(t, blob.bytes, blob.size, &why)) t = clef__tokenizer_refuse(t, "tokenizer_open", path, &why);
+    clef__blob_free(&blob);
+    return t;
+}
+
+/* Of a folder, or of the file vocab.json with its neighbour. */
+static clef_tokenizer *open_beside(clef_context *ctx, const char *folder, size_t length) {
+    char *json = clef__asprintf("%.*s/tokenizer.json", (int)length, folder),
+         *vocabulary = clef__asprintf("%.*s/vocab.json", (int)length, folder),
+         *merges = clef__asprintf("%.*s/merges.txt", (int)length, folder);
+    clef_tokenizer *t = NULL;
+    if (!json || !vocabulary || !merges) clef__fail(ctx, CLEF_MEMORY, "tokenizer_open: out of memory");
+    else if (folder[length] == 0 && (is_there(json) || !is_there(vocabulary))) t = open_json(ctx, json);
+    else t = open_gpt2(ctx, vocabulary, merges);
+    clef__free(json);
+    clef__free(vocabulary);
+    clef__free(merges);
+    return t;
+}
+
+clef_tokenizer *clef_tokenizer_open(clef_context *ctx, const char *path) {
+    if (!ctx) return NULL;
+    if (!path) return clef__fail(ctx, CLEF_INVALID, "tokenizer_open: the path is NULL"), NULL;
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    if (is_folder(path)) return open_beside(ctx, path, strlen(path));
+    if (strcmp(name, "vocab.json") != 0) return open_json(ctx, path);
+    return slash ? open_beside(ctx, path, (size_t)(slash - path)) : open_gpt2(ctx, path, "merges.txt");
+}

@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""The oracle of main_tokenizers.c: Hugging Face's `tokenizers`.
+
+oracle.py DIR make    writes texts, tokenizers and what they make of the texts
+oracle.py DIR check   compares what the C program made of them with its own tokenizers, which it saved
+Exits with 77 where the module is missing.  Numbers in files are little-endian i64; a text is its length and its bytes.
+"""
+import json
+import os
+import random
+import struct
+import sys
+import unicodedata
+
+try:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+except ImportError:
+    print("skipped: this Python has no tokenizers (pip install tokenizers)")
+    sys.exit(77)
+
+LLAMA = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+QWEN = LLAMA.replace("{1,3}", "")
+SPECIAL = ["<|endoftext|>", "<|im|>", "<|im|>>"]
+directory, phase = sys.argv[1], sys.argv[2]
+
+
+def path(name):
+    return os.path.join(directory, name)
+
+
+def characters():
+    """Characters that every Unicode since 14 knows in the same way."""
+    known = [chr(c) for c in range(1, 0x30000) if unicodedata.category(chr(c)) not in ("Cn", "Cs", "Co")]
+    return known
+
+
+def texts(rng):
+    every = characters()
+    pieces = ["'s", "'LL", "'re", "'\u017f", "'", " ", "  ", "   ", "\n", "\r\n", "\t", "\u00a0", "\u3000", "\u0085", "12345", "7", "\u00bd", "\u0663",
+              "word", "Word", " of", "caf\u00e9", "\u4f60\u597d", "\U0001f600", "e\u0301", "...", "!?", "_", "#", "\x1c", *SPECIAL, "<|im", "<"]
+    made = ["", " ", "\n", "a", "don't  you\n\n  know 'S it'll   ", "  leading", "trailing  ", "x" * 1000, " " * 100 + "y", "ab" * 700]
+    for i in range(1500):
+        n = rng.randint(1, 40)
+        if i % 3 == 0:
+            made.append("".join(rng.choice(pieces) for _ in range(n)))
+        elif i % 3 == 1:
+            made.append("".join(rng.choice(every) for _ in range(n)))
+        else:
+            made.append("".join(rng.choice([rng.choice(pieces), chr(rng.randint(32, 126)), rng.choice(every)]) for _ in range(n)))
+    return made
+
+
+def corpus(rng):
+    words = ["".join(rng.choice("etaoinshrdlu") for _ in range(rng.randint(1, 9))) for _ in range(400)]
+    return "".join(rng.choice(words) + rng.choice([" ", " ", " ", ", ", ".\n", "'s ", " 12 ", " \u00e9t\u00e9 ", " \u4f60\u597d "]) for _ in range(12000))
+
+
+def write_texts(name, made):
+    with open(path(name), "wb") as f:
+        f.write(struct.pack("<q", len(made)))
+        for text in made:
+            data = text.encode() if isinstance(text, str) else text
+            f.write(struct.pack("<q", len(data)) + data)
+
+
+def write_ids(name, lists):
+    with open(path(name), "wb") as f:
+        for ids in lists:
+            f.write(struct.pack(f"<q{len(ids)}q", len(ids), *ids))
+
+
+def read_ids(name, count):
+    with open(path(name), "rb") as f:
+        data = f.read()
+    at, lists = 0, []
+    for _ in range(count):
+        (n,) = struct.unpack_from("<q", data, at)
+        lists.append(list(struct.unpack_from(f"<{n}q", data, at + 8)))
+        at += 8 + 8 * n
+    assert at == len(data)
+    return lists
+
+
+def encode_all(tokenizer, made):
+    return [e.ids for e in tokenizer.encode_batch(made, add_special_tokens=False)]
+
+
+def write_case(name, tokenizer, made, rng):
+    size = tokenizer.get_vocab_size()
+    drawn = [[rng.randrange(size) for _ in range(rng.randint(1, 12))] for _ in range(300)]
+    write_ids(f"{name}.ids", encode_all(tokenizer, made))
+    write_ids(f"{name}.drawn", drawn)
+    write_texts(f"{name}.decoded", [tokenizer.decode(ids, skip_special_tokens=False) for ids in drawn])
+
+
+def learned(text, size):
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=SPECIAL, show_progress=False,
+                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    tokenizer.train_from_iterator([text], trainer)
+    return tokenizer
+
+
+def make():
+    rng = random.Random(17)
+    made, text = texts(rng), corpus(rng)
+    write_texts("texts", made)
+    with open(path("corpus"), "w", newline="") as f:
+        f.write(text)
+    gpt2 = learned(text, 900)
+    gpt2.save(path("gpt2.json"))
+    write_case("gpt2", gpt2, made, rng)
+    gpt2.model.save(directory)  # vocab.json and merges.txt
+    plain = json.loads(gpt2.to_str())
+    for name, regex, whole in (("llama", LLAMA, True), ("qwen", QWEN, False)):
+        other = json.loads(json.dumps(plain))
+        other["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [
+            {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False},
+            {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}]}
+        other["model"]["ignore_merges"] = whole
+        if whole:  # a word that merges do not reach
+            other["model"]["vocab"]["\u0120wordword"] = 900
+        tokenizer = Tokenizer.from_str(json.dumps(other))
+        tokenizer.save(path(f"{name}.json"))
+        write_case(name, tokenizer, made, rng)
+
+
+def check():
+    rng = random.Random(17)
+    made = texts(rng)
+    for name in ("learned", "letters", "bytes"):
+        got = read_ids(f"{name}.ids", len(made))
+        want = encode_all(Tokenizer.from_file(path(f"{name}.json")), made)
+        wrong = [i for i in range(len(made)) if got[i] != want[i]]
+        if wrong:
+            sys.exit(f"{name}: text {wrong[0]} {made[wrong[0]]!r}: {got[wrong[0]]} and not {want[wrong[0]]}")
+        back = Tokenizer.from_file(path(f"{name}.json")).decode_batch(want, skip_special_tokens=False)
+        if back != made:
+            sys.exit(f"{name}: decoding is not the text again")
+
+
+make() if phase == "make" else check()
