@@ -39,7 +39,7 @@ static int wanted(const uint8_t *s, int n) {
                                                : 0;
     if (length == 0 || n < 2) return length;
     uint8_t low = s[0] == 0xE0 ? 0xA0 : s[0] == 0xF0 ? 0x90 : 0x80, high = s[0] == 0xED ? 0x9F : s[0] == 0xF4 ? 0x8F : 0xBF;
-    if (s[1] < low || s[1] > high || (n > 2 && (s[2] & 0xC0) != 0x80)) return 0;
+    if (s[1] < low || s[1] > high || (n > 2 && (s[2] & 0xC0) != 0x80) || (n > 3 && (s[3] & 0xC0) != 0x80)) return 0;
     return length;
 }
 

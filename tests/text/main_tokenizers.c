@@ -82,7 +82,7 @@ static void compare_decoding(clef_tokenizer *t, const char *name) {
     io_bytes all = io_slurp(io_path(dir, file));
     const uint8_t *at = all.data;
     for (int64_t i = 0; i < n; i++) {
-        char text[4096] = "";
+        static char text[1 << 16];
         clef_text_stream stream = {{0}, 0};
         int64_t length = 0;
         for (int64_t k = take(&at); k > 0; k--)
@@ -116,8 +116,8 @@ static void write_encoding(clef_tokenizer *t, const char *name) {
 }
 
 static void compare_files(void) {
-    static const char *const names[] = {"gpt2", "llama", "qwen"};
-    for (int i = 0; i < 3; i++) {
+    static const char *const names[] = {"gpt2", "crossing", "llama", "qwen"};
+    for (int i = 0; i < 4; i++) {
         char file[64];
         snprintf(file, sizeof file, "%s.json", names[i]);
         clef_tokenizer *t = clef_tokenizer_open(ctx, io_path(dir, file));

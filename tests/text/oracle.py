@@ -93,13 +93,13 @@ def write_case(name, tokenizer, made, rng):
     write_texts(f"{name}.decoded", [tokenizer.decode(ids, skip_special_tokens=False) for ids in drawn])
 
 
-def learned(text, size):
+def learned(made, size, uses_regex):
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=uses_regex)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=SPECIAL, show_progress=False,
                                   initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
-    tokenizer.train_from_iterator([text], trainer)
+    tokenizer.train_from_iterator(made, trainer)
     return tokenizer
 
 
@@ -109,19 +109,20 @@ def make():
     write_texts("texts", made)
     with open(path("corpus"), "w", newline="") as f:
         f.write(text)
-    gpt2 = learned(text, 900)
+    gpt2 = learned([text], 900, True)
     gpt2.save(path("gpt2.json"))
     write_case("gpt2", gpt2, made, rng)
     gpt2.model.save(directory)  # vocab.json and merges.txt
-    plain = json.loads(gpt2.to_str())
-    for name, regex, whole in (("llama", LLAMA, True), ("qwen", QWEN, False)):
-        other = json.loads(json.dumps(plain))
-        other["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [
-            {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False},
-            {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}]}
+    # Merges across all borders of words, so that a border in another place gives other tokens.
+    crossing = learned([text * 2 for text in made], 6000, False).to_str()
+    for name, regex, whole in (("crossing", None, False), ("llama", LLAMA, True), ("qwen", QWEN, False)):
+        other = json.loads(crossing)
+        level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": regex is None}
+        split = {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
+        other["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split, level]} if regex else level
         other["model"]["ignore_merges"] = whole
         if whole:  # a word that merges do not reach
-            other["model"]["vocab"]["\u0120wordword"] = 900
+            other["model"]["vocab"]["\u0120wordword"] = len(other["model"]["vocab"])
         tokenizer = Tokenizer.from_str(json.dumps(other))
         tokenizer.save(path(f"{name}.json"))
         write_case(name, tokenizer, made, rng)
