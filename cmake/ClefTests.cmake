@@ -47,6 +47,12 @@ clef_c_target(delays)
 set_target_properties(delays PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/tests)
 target_link_libraries(delays PRIVATE OpenCL::OpenCL Threads::Threads ${CMAKE_DL_LIBS})
 
+# Preloaded, it makes devices slower.
+add_library(slow_device MODULE tests/support/slow_device.c)
+clef_c_target(slow_device)
+set_target_properties(slow_device PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/tests)
+target_link_libraries(slow_device PRIVATE OpenCL::OpenCL Threads::Threads ${CMAKE_DL_LIBS})
+
 # A program that may look into the rooms: the static library has every symbol.
 function(clef_test_program target source)
   add_executable(${target} ${source})
@@ -216,6 +222,11 @@ endfunction()
 clef_test_late(delays/plan/main_late_copies main_late_copies)
 clef_test_late(delays/plan/main_device_fuzz main_device_fuzz)
 clef_test_late(delays-copies/plan/main_device_fuzz main_device_fuzz CLEF_ZERO_COPY=0)
+# Devices of unequal speed; without the layer the program tries the rule alone.
+add_test(NAME slow/group/main_uneven COMMAND group_main_uneven)
+clef_test_properties(slow/group/main_uneven tests/group/main_uneven.c unit)
+add_dependencies(group_main_uneven slow_device)
+set_property(TEST slow/group/main_uneven APPEND PROPERTY ENVIRONMENT "LD_PRELOAD=$<TARGET_FILE:slow_device>")
 # Every row of mutants.def; main_mutants alone takes some.
 add_test(NAME kernels/main_mutants_all COMMAND kernels_main_mutants all)
 clef_test_properties(kernels/main_mutants_all tests/kernels/main_mutants.c kernels)

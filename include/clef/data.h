@@ -118,6 +118,8 @@ typedef struct clef_loader_options {
     const int64_t *shares; /* one for each rank: how much of every batch it gets, beside the others; NULL: equally much.  Copied */
     int parts; /* of clef_backward_parts, into which every batch is cut: a power of two that the number of ranks divides; 0: none.  Without
                               shares */
+    bool shares_auto;        /* shares by the measured speed of each rank; without shares and parts */
+    int64_t rebalance_every; /* with shares_auto: measure again after so many batches, as a device may become slower; 0: never */
 } clef_loader_options;
 typedef struct clef_loader clef_loader; /* owned by its context */
 /* Batches of a dataset, in order or shuffled.  Options NULL: all defaults; out of range: CLEF_INVALID.  The
@@ -130,6 +132,12 @@ typedef struct clef_loader clef_loader; /* owned by its context */
    from its part.
    With `parts` = P, it is the batch of all ranks that is cut, into P parts of equally many items or one more in the first; the batch of a rank
    is the P/n consecutive parts that are its own.  So what is in a part does not depend on the number n of ranks.
+   With shares_auto, ranks begin with equal parts and measure in the first steps how long each computes, apart from what it waits for others:
+   four steps at a time, of those in which an optimizer with this group averages gradients and nothing is compiled, the shortest one counting.
+   After each measurement they meet, and take the shares with which the slowest is done first, in steps of a sixteenth of an equal part.  Twice without a change,
+   or after eight changes, the shares are fixed.  A device that would only hold up the others gets none.  clef_loader_shares tells them;
+   checkpoints save them.  They depend on the clock, so two runs differ in the last bits; with parts, or with shares that are given, they do
+   not.
        clef_loader *loader = clef_loader_open(clef_digits(ctx, CLEF_TRAIN),
                                               &(clef_loader_options){.batch = 64, .shuffle = true});  */
 CLEF_API clef_loader *clef_loader_open(clef_dataset *data, const clef_loader_options *options);
@@ -158,6 +166,16 @@ CLEF_API clef_dataset *clef_loader_dataset(const clef_loader *loader);
 CLEF_API clef_group *clef_loader_group(const clef_loader *loader);
 /* Into how many parts it cuts every batch (clef_loader_options.parts); 0: none. */
 CLEF_API int clef_loader_parts(const clef_loader *loader);
+
+/* Items of a full batch that each rank gets, into shares (of at most `most` ranks); returns the number of ranks, 0 without a group.
+       int64_t items[2]; clef_loader_shares(loader, items, 2);   {48, 16} */
+CLEF_API int clef_loader_shares(const clef_loader *loader, int64_t *shares, int most);
+/* Do they stay as they are?  False while shares_auto looks for them. */
+CLEF_API bool clef_loader_shares_fixed(const clef_loader *loader);
+/* Goes on with these shares, whole numbers from 0 for each rank, as those of clef_loader_shares or of a checkpoint; with shares_auto they are
+   fixed.  All ranks give the same ones, between the same batches.  CLEF_INVALID for another number of ranks, below 0 or above 1000000, if
+   all are 0, and with parts. */
+CLEF_API clef_status clef_loader_set_shares(clef_loader *loader, const int64_t *shares, int n);
 
 /* A place in the sequence of batches: `batch` batches of epoch `epoch` (from 0) were handed out. */
 typedef struct clef_loader_state {

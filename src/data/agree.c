@@ -2,8 +2,9 @@
 #include "data/data_internal.h"
 #include "group/group.h"
 
-static const char *const name[] = {"items",   "as batch",         "for shuffle",          "for drop_last",
-                                   "as seed", "parts of a batch", "as hash of its shares"};
+static const char *const name[] = {
+    "items",           "as batch",           "for shuffle", "for drop_last", "as seed", "parts of a batch", "as hash of its shares",
+    "for shares_auto", "for rebalance_every"};
 
 clef_status clef__agree_on_batches(clef_context *ctx, clef_group *group, const clef__batches *own) {
     int size = clef_group_size(group);

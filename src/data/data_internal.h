@@ -4,6 +4,7 @@
 #ifndef CLEF_DATA_INTERNAL_H
 #define CLEF_DATA_INTERNAL_H
 #include "clef/data.h"
+#include "graph/graph.h"
 #include "runtime/runtime.h"
 
 /* ---- files as bytes (blob.c) ---- */
@@ -158,12 +159,68 @@ char *clef__data_folder(clef_context *ctx, const char *dir, const char *name);
 char *clef__data_find(const char *folder, const char *stem);
 
 /* ---- batches that ranks share (agree.c) ---- */
-enum { CLEF__BATCHES_NUMBERS = 7 };
+enum { CLEF__BATCHES_NUMBERS = 9 };
 typedef struct clef__batches {
-    int64_t number[CLEF__BATCHES_NUMBERS]; /* items, items of a batch, shuffle, drop_last, seed, parts, hash of shares */
+    /* items, items of a batch, shuffle, drop_last, seed, parts, hash of shares, shares_auto, rebalance_every */
+    int64_t number[CLEF__BATCHES_NUMBERS];
 } clef__batches;
 /* Every rank calls it; CLEF_GROUP with the first difference on all of them. */
 clef_status clef__agree_on_batches(clef_context *ctx, clef_group *group, const clef__batches *own);
+
+/* ---- who gets how much of a batch (shares.c, balance.c) ---- */
+/* What one rank did in some steps: items, and picoseconds in which it computed; below 0: they say nothing, measure again. */
+typedef struct clef__speed {
+    int64_t items, picoseconds;
+} clef__speed;
+/* Whole numbers and their comparisons alone, so that ranks on any machines come to the same. */
+typedef struct clef__balance {
+    int ranks;
+    int64_t size;        /* items of a full batch */
+    int64_t *items;      /* that each rank has of them */
+    int64_t *cost;       /* picoseconds per item, smoothed; 0: not known */
+    int64_t *next;       /* what each is to have, where that is something else */
+    int changes, stands; /* of shares in this search; measurements in a row that changed nothing */
+    bool fixed;
+} clef__balance;
+bool clef__balance_open(clef__balance *b, int ranks, int64_t size);
+void clef__balance_close(clef__balance *b);
+/* Learns from what each rank did.  True: items should become next. */
+bool clef__balance_learn(clef__balance *b, const clef__speed *of);
+/* The shares with which the slowest rank is done first, in steps of a sixteenth of an equal share. */
+void clef__balance_divide(const int64_t *cost, int ranks, int64_t size, int64_t *items);
+
+typedef struct clef__shares {
+    clef_group *group; /* NULL: one rank has all */
+    int parts;         /* of a batch, whose number is to be told; 0: none */
+    int64_t *sum;      /* shares of ranks 0 to r; NULL: equal ones */
+    bool automatic;
+    int64_t every; /* batches from one measurement to the next once they are fixed; 0: none */
+    clef__balance balance;
+    clef__speed *speed; /* of each rank, at the end of a measurement */
+    /* where a measurement is */
+    bool begun, measuring, one_epoch; /* one_epoch: none goes on over the end of an epoch */
+    uint64_t number, built;           /* of the group's next collective operation; of plans and kernels made so far */
+    int64_t steps, items, again;
+} clef__shares;
+/* NULL, or what is wrong with them. */
+const char *clef__shares_wrong(const clef_loader_options *o);
+/* Parts that the ranks can have equally many of, and combine in one tree. */
+bool clef__parts_fit(const clef_loader_options *o);
+void clef__batches_of(clef__batches *batches, int64_t items, const clef_loader_options *o);
+bool clef__shares_open(clef__shares *s, const clef_loader_options *o); /* false without memory */
+void clef__shares_plan(clef__shares *s, int64_t size, int64_t batches);
+void clef__shares_close(clef__shares *s);
+clef__share clef__share_in(const clef__shares *s, int64_t all); /* this rank's part of a batch of `all` items */
+clef__share clef__share_of_rank(const clef__shares *s, int64_t all, int rank);
+bool clef__shares_fixed(const clef__shares *s);
+/* Between two batches.  *changed: other shares are to be taken over. */
+clef_status clef__shares_measure(clef__shares *s, bool *changed);
+void clef__shares_count(clef__shares *s, int64_t items); /* a batch is handed out */
+void clef__shares_end_epoch(clef__shares *s);
+/* Other shares are given; CLEF_INVALID where they cannot be.  They are taken over next. */
+bool clef__loader_measures(const clef_loader *loader); /* shares_auto, with several ranks */
+clef_status clef__shares_wanted(clef__shares *s, clef_context *ctx, const int64_t *shares, int n);
+void clef__shares_change(clef__shares *s);
 
 /* A loader in its context's list.  Loaders are closed with the context, before the datasets that they read. */
 typedef struct clef__loader_link {

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { WORKERS_MAX = 256, PREFETCH_MAX = 4096, SIDE_MAX = 65536, SHARE_MAX = 1000000 };
+enum { WORKERS_MAX = 256, PREFETCH_MAX = 4096, SIDE_MAX = 65536 };
 
 typedef struct slot {
     int64_t holds;    /* the batch that lies here; -1: none */
@@ -38,8 +38,7 @@ struct clef_loader {
     bool shuffle;
     int device;
     clef_group *group;     /* that shares every batch; NULL: one rank */
-    int parts;             /* of a batch, whose number is to be told; 0: none */
-    int64_t *shares;       /* sums: of ranks 0 to r; NULL: equal */
+    clef__shares shares;   /* change only while no thread runs */
     int64_t size, batches; /* items per full batch, of all ranks; batches per epoch */
     int64_t epoch, taken;  /* where it stands: `taken` batches of `epoch` were handed out */
     clef_tensor **tensor;  /* of the last batch: inputs, then targets */
@@ -64,23 +63,9 @@ static int64_t batch_items(const clef_loader *loader, int64_t batch) {
     return left < loader->size ? left : loader->size;
 }
 
-/* Where rank `rank` begins in a batch of `all` items: as many of the parts as any rank's, or as the shares say. */
-static int64_t share_begin(const clef_loader *loader, int64_t all, int rank) {
-    int ranks = clef_group_size(loader->group);
-    int64_t parts = loader->parts ? loader->parts : ranks;
-    if (!loader->shares) return clef__part_start(all, parts, rank * parts / ranks);
-    if (rank == 0) return 0;
-    return (2 * all * loader->shares[rank - 1] + loader->shares[ranks - 1]) / (2 * loader->shares[ranks - 1]);
+static clef__share batch_share(const clef_loader *loader, int64_t batch) {
+    return clef__share_in(&loader->shares, batch_items(loader, batch));
 }
-
-/* This rank's part of `all` items. */
-static clef__share share_of(const clef_loader *loader, int64_t all) {
-    int rank = clef_group_rank(loader->group);
-    int64_t first = share_begin(loader, all, rank);
-    return (clef__share){.first = first, .items = share_begin(loader, all, rank + 1) - first, .all = all};
-}
-
-static clef__share batch_share(const clef_loader *loader, int64_t batch) { return share_of(loader, batch_items(loader, batch)); }
 
 /* Waits for a batch to make; -1: stop.  Holds the lock. */
 static int64_t claim(clef_loader *loader) {
@@ -148,7 +133,7 @@ static void halt(clef_loader *loader) {
 static bool new_slot(const clef_loader *loader, slot *s) {
     const clef_dataset *data = loader->data;
     *s = (slot){.holds = -1, .failed = -1, .memory = clef__calloc((size_t)data->n_fields, sizeof *s->memory)};
-    int64_t most = share_of(loader, loader->size).items + 1; /* a smaller batch may round to one more */
+    int64_t most = clef__share_in(&loader->shares, loader->size).items + 1; /* a smaller batch may round to one more */
     for (int f = 0; s->memory && f < data->n_fields; f++)
         if (!(s->memory[f] = clef__alloc((size_t)most * data->field[f].bytes))) return false;
     return s->memory != NULL;
@@ -234,40 +219,10 @@ static const char *wrong_options(const clef_dataset *data, const clef_loader_opt
     return NULL;
 }
 
-/* The same of shares. */
-static const char *wrong_shares(const clef_loader_options *o) {
-    int ranks = o->shares ? clef_group_size(o->group) : 1;
-    if (ranks > 1 && o->parts) return "parts of a batch are equally large, shares are not; give one of the two";
-    for (int r = 0; ranks > 1 && r < ranks; r++)
-        if (o->shares[r] < 1 || o->shares[r] > SHARE_MAX) return "shares are whole numbers from 1 to 1000000, one for each rank";
-    return NULL;
-}
-
-/* Their sums up to each rank; false without memory. */
-static bool add_up_shares(clef_loader *loader, const int64_t *shares) {
-    int n = clef_group_size(loader->group);
-    if (!shares || n == 1) return true;
-    loader->shares = clef__calloc((size_t)n, sizeof *loader->shares);
-    for (int r = 0; loader->shares && r < n; r++) loader->shares[r] = shares[r] + (r ? loader->shares[r - 1] : 0);
-    return loader->shares != NULL;
-}
-
-/* FNV-1a (Fowler, Noll, Vo) of n numbers, to compare them. */
-static int64_t hash_of(const int64_t *number, int n) {
-    uint64_t hash = 14695981039346656037u;
-    for (int i = 0; i < n; i++) hash = (hash ^ (uint64_t)number[i]) * 1099511628211u;
-    return (int64_t)(hash >> 32);
-}
-
 static bool batch_fits(const clef_dataset *data, int64_t size) {
     for (int f = 0; f < data->n_fields; f++)
         if ((size_t)size > SIZE_MAX / 8 / data->field[f].bytes) return false;
     return true;
-}
-
-/* Parts that the ranks can have equally many of, and combine in one tree. */
-static bool parts_fit(const clef_loader_options *o) {
-    return o->parts >= 0 && (o->parts & (o->parts - 1)) == 0 && o->parts % clef_group_size(o->group) == 0;
 }
 
 static clef_loader *refuse_data(const clef_dataset *data, const char *reason) {
@@ -293,29 +248,28 @@ clef_loader *clef_loader_open(clef_dataset *data, const clef_loader_options *opt
     const clef_loader_options *o = options ? options : &defaults;
     if (!data || !clef__usable(data->ctx)) return NULL;
     const char *wrong = wrong_options(data, o);
-    if (!wrong) wrong = wrong_shares(o);
+    if (!wrong) wrong = clef__shares_wrong(o);
     if (wrong) return refuse_data(data, wrong);
     if (!batch_fits(data, o->batch < data->size ? o->batch : data->size)) return refuse_data(data, "a batch is too large");
     if (o->group && o->group->ctx != data->ctx)
         return refuse_data(data, "the group belongs to another context; each rank has its own");
-    if (!parts_fit(o)) {
+    if (!clef__parts_fit(o)) {
         clef__fail(data->ctx, CLEF_INVALID,
                    "loader: parts is %d; it must be a power of two that the number of ranks, %d, divides, or 0", o->parts,
                    clef_group_size(o->group));
         return NULL;
     }
-    if (o->parts && o->shares && o->group) return refuse_data(data, "parts are equally large, shares are not; give one of the two");
-    clef__batches batches = {{data->size, o->batch, o->shuffle, o->drop_last, (int64_t)o->seed, o->parts,
-                              o->shares && o->group ? hash_of(o->shares, clef_group_size(o->group)) : 0}};
+    clef__batches batches;
+    clef__batches_of(&batches, data->size, o);
     if (clef_group_size(o->group) > 1 && clef__agree_on_batches(data->ctx, o->group, &batches) != CLEF_OK) return NULL;
     clef_loader *loader = clef__calloc(1, sizeof *loader);
     if (loader) loader->tensor = clef__calloc((size_t)data->n_fields, sizeof *loader->tensor);
     if (loader) loader->group = clef_group_size(o->group) > 1 ? o->group : NULL;
-    if (!loader || !loader->tensor || !add_up_shares(loader, o->shares) ||
+    if (!loader || !loader->tensor || !clef__shares_open(&loader->shares, o) ||
         !clef__filler_open(&loader->filler, data, &o->augment, o->seed, o->mean, o->std)) {
         if (loader) clef__filler_close(&loader->filler);
         if (loader) clef__free(loader->tensor);
-        if (loader) clef__free(loader->shares);
+        if (loader) clef__shares_close(&loader->shares);
         clef__free(loader);
         clef__fail(data->ctx, CLEF_MEMORY, "loader: out of memory");
         return NULL;
@@ -326,8 +280,8 @@ clef_loader *clef_loader_open(clef_dataset *data, const clef_loader_options *opt
     loader->device = o->device;
     loader->shuffle = o->shuffle;
     loader->ordered = -1;
-    loader->parts = o->parts;
     plan_batches(loader, o);
+    clef__shares_plan(&loader->shares, loader->size, loader->batches);
     loader->link = (clef__loader_link){.loader = loader, .close = clef_loader_close};
     clef__loader_register(data->ctx, &loader->link);
     return loader;
@@ -338,7 +292,7 @@ void clef_loader_close(clef_loader *loader) {
     halt(loader);
     clef__loader_forget(loader->ctx, &loader->link);
     clef__filler_close(&loader->filler);
-    clef__free(loader->shares);
+    clef__shares_close(&loader->shares);
     clef__free(loader->tensor);
     clef__free(loader);
 }
@@ -391,6 +345,7 @@ static bool begin_next_epoch(clef_loader *loader) {
     loader->taken = 0;
     if (loader->running) pthread_mutex_unlock(&loader->lock);
     clef__set_share(loader->ctx, (clef__share){0});
+    clef__shares_end_epoch(&loader->shares);
     return false;
 }
 
@@ -407,9 +362,20 @@ static bool go(clef_loader *loader) {
 }
 
 /* What is computed from now on is of this part of a batch, until the next. */
-static void note_share(const clef_loader *loader, clef__share share) {
+static void note_share(clef_loader *loader, clef__share share) {
     clef__set_share(loader->ctx, loader->group ? share : (clef__share){0});
     if (loader->group) clef__group_set_items(loader->group, share.items, share.all);
+    clef__shares_count(&loader->shares, share.items);
+}
+
+/* Batches that were made ahead are made anew where shares change, which they do a few times in a run. */
+static bool follow_shares(clef_loader *loader) {
+    bool changed = false;
+    if (clef__shares_measure(&loader->shares, &changed) != CLEF_OK) return false;
+    if (!changed) return true;
+    halt(loader);
+    clef__shares_change(&loader->shares);
+    return true;
 }
 
 bool clef_next(clef_loader *loader, clef_batch *batch) {
@@ -421,14 +387,14 @@ bool clef_next(clef_loader *loader, clef_batch *batch) {
     }
     if (clef_end_step(loader->ctx) != CLEF_OK || clef_error_status(loader->ctx) != CLEF_OK) return false;
     if (loader->taken >= loader->batches) return begin_next_epoch(loader);
-    if (!go(loader)) return false;
+    if (!follow_shares(loader) || !go(loader)) return false;
     slot *s = wait_for(loader, loader->taken);
     batch->index = loader->taken;
     clef__share share = batch_share(loader, loader->taken);
     batch->size = share.items;
     batch->first = share.first;
     batch->all = share.all;
-    batch->parts = loader->parts;
+    batch->parts = loader->shares.parts;
     bool fetched = s->failed < 0;
     if (fetched && make_tensors(loader, s, batch)) {
         take_slot(loader, s);
@@ -452,7 +418,26 @@ clef_dataset *clef_loader_dataset(const clef_loader *loader) { return loader ? l
 
 clef_group *clef_loader_group(const clef_loader *loader) { return loader ? loader->group : NULL; }
 
-int clef_loader_parts(const clef_loader *loader) { return loader ? loader->parts : 0; }
+int clef_loader_parts(const clef_loader *loader) { return loader ? loader->shares.parts : 0; }
+
+int clef_loader_shares(const clef_loader *loader, int64_t *shares, int most) {
+    if (!loader || !loader->group) return 0;
+    int ranks = clef_group_size(loader->group);
+    for (int r = 0; r < ranks && r < most; r++) shares[r] = clef__share_of_rank(&loader->shares, loader->size, r).items;
+    return ranks;
+}
+
+bool clef__loader_measures(const clef_loader *loader) { return loader->shares.automatic; }
+
+bool clef_loader_shares_fixed(const clef_loader *loader) { return loader && clef__shares_fixed(&loader->shares); }
+
+clef_status clef_loader_set_shares(clef_loader *loader, const int64_t *shares, int n) {
+    if (!loader) return CLEF_INVALID;
+    halt(loader);
+    clef_status status = clef__shares_wanted(&loader->shares, loader->ctx, shares, n);
+    if (status == CLEF_OK) clef__shares_change(&loader->shares);
+    return status;
+}
 
 /* `taken` and `epoch` change on the caller's thread only, so that reading them here needs no lock. */
 clef_loader_state clef_loader_get(const clef_loader *loader) {

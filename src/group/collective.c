@@ -13,6 +13,7 @@ typedef struct collective_attributes {
     clef_group *group;
     const clef__subject *subject;
     int64_t kind, reduction, peer; /* peer: root, receiver or sender */
+    int64_t begins;                /* clef__meeting.begins */
 } collective_attributes;
 
 static const collective_attributes *attributes_of(const clef__node *node) { return clef__attributes(node); }
@@ -89,6 +90,7 @@ static clef__meeting meeting_of(const clef__node *node) {
                            .dtype = sent->dtype,
                            .shape = sent->shape,
                            .peer = (int)a->peer,
+                           .overlaps = a->kind == CLEF__MEET_REDUCE_SCATTER,
                            .n = clef_shape_numel(sent->shape)};
 }
 
@@ -127,6 +129,8 @@ static void lower_several(const clef__lowering *lw) {
     *t =
         (task){.group = attributes_of(node)->group, .name = node->op->name, .meeting = meeting_of(node), .tensors = node->n_inputs};
     t->meeting.n = 0;
+    t->meeting.overlaps = true;
+    t->meeting.begins = attributes_of(node)->begins;
     for (int i = 0; i < node->n_inputs; i++) {
         in[i] = lower_summed(lw, i, &t->tensor[i]);
         out[i] = clef__lower_output(lw, i, t->tensor[i].order);
@@ -381,9 +385,9 @@ clef_tensor *clef_all_reduce(clef_tensor *x, clef_group *group, clef_group_reduc
     return apply(is_linear(reduction) ? &sum_op : &all_reduce_op, x, CLEF__MEET_ALL_REDUCE, &a);
 }
 
-bool clef__sum_several(clef_tensor *const *x, int n, clef_group *group, double weight, clef_tensor **y) {
+bool clef__sum_several(clef_tensor *const *x, int n, clef_group *group, double weight, bool begins, clef_tensor **y) {
     collective_attributes a = {
-        .group = group, .subject = group->subject, .kind = CLEF__MEET_ALL_REDUCE, .reduction = CLEF_GROUP_SUM};
+        .group = group, .subject = group->subject, .kind = CLEF__MEET_ALL_REDUCE, .reduction = CLEF_GROUP_SUM, .begins = begins};
     group->summand = weight;
     return clef__apply_all(&sum_several_op, x, n, &a, sizeof a, y, n);
 }

@@ -22,6 +22,7 @@ static void close_room(clef_context *ctx, void *state) {
         free_group(g);
     }
     clef__letters_free(rank);
+    pthread_mutex_destroy(&rank->busy.lock);
     clef__free(rank);
 }
 
@@ -72,6 +73,7 @@ static clef_status gather_names(clef_group *all, const char *own) {
 clef_group *clef__group_all(clef_context *ctx, const clef_transport *transport, const char *name, double timeout) {
     clef__rank *rank = clef__make_room_state(ctx, CLEF__ROOM_GROUP, sizeof *rank, close_room);
     if (!rank) return NULL;
+    pthread_mutex_init(&rank->busy.lock, NULL);
     rank->transport = transport;
     rank->timeout = timeout == 0 ? 300 : timeout < 0 ? 0 : timeout;
     clef_group *all = new_group(ctx, rank, transport->size, "group");

@@ -6,6 +6,19 @@
 #define CLEF_GROUP_H
 #include "clef/transport.h"
 #include "runtime/runtime.h"
+#include <pthread.h>
+
+/* How long this rank computes, apart from what it waits for others (busy.c). */
+typedef struct clef__busy {
+    pthread_mutex_t lock; /* the host's thread begins and ends it, the thread that makes visits adds */
+    bool wanted, counts;  /* counts: from that group's meeting `from` on */
+    uint64_t group;
+    int64_t from;
+    bool overlaps;      /* of the last meeting: */
+    double ready, end;  /* when this rank's device came to it, when it was over */
+    double step, least; /* seconds: of the present step so far; of the shortest one */
+    int steps;
+} clef__busy;
 
 /* What a collective operation is about, such as the parameters whose gradients it adds: their names, one behind the other, each with the zero
    behind it.  Owned by the group. */
@@ -29,6 +42,7 @@ typedef struct clef__rank {
     double timeout; /* of the transport's functions; 0: for ever */
     clef_group *first;
     clef__letter *letter; /* the oldest first */
+    clef__busy busy;
 } clef__rank;
 
 enum { CLEF__RANK_NAME = 160 }; /* bytes of what a rank is called, with the zero behind it */
@@ -90,7 +104,8 @@ typedef struct clef__meeting {
     double
         weight; /* of a sum: what this rank's elements are multiplied by; of 0, nothing is looked at.  0: 1 for all, if not `weighted` */
     bool weighted;
-    int64_t n; /* elements of `in`: of all parts for reduce_scatter and all_to_all; of `out` for recv */
+    bool overlaps, begins; /* the device goes on computing meanwhile; it is the first of several that do */
+    int64_t n;             /* elements of `in`: of all parts for reduce_scatter and all_to_all; of `out` for recv */
 } clef__meeting;
 
 /* Takes part.  On failure `line` (CLEF_TRANSPORT_LINE bytes) says why, without the op's name; CLEF_GROUP where another rank or the difference
@@ -118,6 +133,14 @@ double clef__group_share(const clef_group *group);
 bool clef__group_weight_given(const clef_group *group, double *weight);
 void clef__group_forget_weight(clef_group *group);
 
+/* busy.c: counts from the group's next meeting on, until the end, before which the group was settled.  Seconds, as if every step had
+   taken as long as the shortest, as what disturbs a machine only makes steps longer; a step begins with a meeting that `begins`.  0: there
+   was none. */
+void clef__busy_begin(clef_group *group);
+double clef__busy_end(clef_group *group);
+/* A meeting that lasted from `begin` to `end`. */
+void clef__busy_note(const clef_group *group, const clef__meeting *meeting, double begin, double end);
+
 /* outcome.c.  All ranks call it, each with how things ended there; all get CLEF_OK, or status and line of the first rank where they failed.
    A rank's line is its context's error, which is cleared and then set again. */
 clef_status clef__group_agree(clef_group *group, clef_status own);
@@ -134,9 +157,10 @@ void clef__combine(void *out, const void *const *in, const double *weight, int n
 
 /* collective.c.  y[i]: the sum of x[i] over the ranks, each times the `weight` of its rank, as one all_reduce: up to CLEF__MOST_SUMMED
    tensors of one floating dtype and device, with elements, of any shapes.  The group has several ranks.  No gradient.  The weight is no part of the
-   plan; of one that is 0 nothing is looked at.  False with the error set.  y may be x. */
+   plan; of one that is 0 nothing is looked at.  begins: it is the first of several sums that nothing of this step waits for until the last one.
+   False with the error set.  y may be x. */
 enum { CLEF__MOST_SUMMED = CLEF__VISIT_SPANS / 2 };
-bool clef__sum_several(clef_tensor *const *x, int n, clef_group *group, double weight, clef_tensor **y);
+bool clef__sum_several(clef_tensor *const *x, int n, clef_group *group, double weight, bool begins, clef_tensor **y);
 
 /* group.c.  The group of all ranks of a transport, owned by the context from now on; NULL with the context's error.  Every rank calls it at
    once: names are gathered.  name: NULL for the usual one; timeout: as of clef_ranks_options. */

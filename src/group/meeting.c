@@ -239,14 +239,15 @@ static void note(const clef__session *s, const clef__meeting *what, double begin
 
 clef_status clef__meet(const clef_group *group, const clef__meeting *meeting, char *line) {
     clef_transport_failure why = {.rank = -1};
-    double begin = clef__now();
     clef__session s = {.group = group, .what = meeting, .element = clef_dtype_size(meeting->dtype), .why = &why};
+    double begin = clef__now();
     bool opened = session_open(&s);
     if (opened) say(&s, true);
     clef_status status = opened ? take_part(&s) : CLEF_MEMORY;
     if (opened) say(&s, false);
     session_close(&s);
     note(&s, meeting, begin);
+    clef__busy_note(group, meeting, begin, clef__now());
     if (status != CLEF_OK) explain(&s, status, line);
     return status;
 }

@@ -4,6 +4,7 @@
    (clef__exact, clef__decimal): see the tables below.  "clef.checkpoint" marks the file and holds the format's
    number: 2; files of format 1 have no checksum and say nothing of the device.  Loading checks and uploads everything,
    and hears whether its caller wants it, before it changes anything. */
+#include "data/data_internal.h"
 #include "group/group.h"
 #include "io_internal.h"
 #include "optim/optimizer.h"
@@ -13,12 +14,18 @@
 const char clef__checkpoint_key[] = "clef.checkpoint";
 static const char format_number[] = "2", format_without_checksum[] = "1";
 
+enum { SHARES_MOST = 256 };
+
 /* All numbers of a checkpoint.  `present`: which parts the file or the caller has. */
 typedef struct state {
     bool optimizer_present, schedule_present, loader_present;
     clef_optimizer_state optimizer;
     clef_schedule_state schedule;
     clef_loader_state loader;
+    struct shares {
+        int64_t of[SHARES_MOST];
+        int n; /* 0: none */
+    } shares;  /* of batches, where the loader measured them */
     clef_random_state random;
     int64_t epoch;
     double metric;
@@ -50,6 +57,7 @@ static const struct field {
     {"loader.seed", LOADER, COUNT, ANY, offsetof(state, loader.seed)},
 };
 enum { FIELDS = sizeof fields / sizeof *fields };
+static const char shares_key[] = "loader.shares";
 static const int64_t largest_count = INT64_C(1) << 62;
 
 static bool is_count(int64_t n) { return n >= 0 && n <= largest_count; }
@@ -170,6 +178,39 @@ static maker maker_of(const clef_context *ctx, const clef_checkpoint *what) {
     return m;
 }
 
+/* None of a loader whose shares are the program's, or are still looked for. */
+static struct shares measured_shares(const clef_loader *loader) {
+    struct shares s = {.n = 0};
+    if (!clef__loader_measures(loader) || !clef_loader_shares_fixed(loader)) return s;
+    s.n = clef_loader_shares(loader, s.of, SHARES_MOST);
+    if (s.n > SHARES_MOST) s.n = 0;
+    return s;
+}
+
+/* "48:16" */
+static void format_shares(const struct shares *s, char *text, size_t size) {
+    size_t used = 0;
+    text[0] = 0;
+    for (int r = 0; r < s->n && used < size; r++)
+        used += (size_t)snprintf(text + used, size - used, "%s%lld", r ? ":" : "", (long long)s->of[r]);
+}
+
+/* The file may hold anything. */
+static bool parse_shares(const char *text, struct shares *s) {
+    char number[24];
+    for (s->n = 0; s->n < SHARES_MOST; text++) {
+        size_t length = strcspn(text, ":");
+        if (length == 0 || length >= sizeof number) return false;
+        memcpy(number, text, length);
+        number[length] = 0;
+        int64_t *share = &s->of[s->n++];
+        if (!clef__parse_decimal(number, share) || *share < 0 || *share > 1000000) return false;
+        text += length;
+        if (!*text) return true;
+    }
+    return false;
+}
+
 static state current_state(clef_context *ctx, const clef_checkpoint *what) {
     state s = {.optimizer_present = what->optimizer != NULL,
                .schedule_present = what->schedule != NULL,
@@ -180,14 +221,16 @@ static state current_state(clef_context *ctx, const clef_checkpoint *what) {
     if (what->optimizer) s.optimizer = clef_optimizer_get(what->optimizer);
     if (what->schedule) s.schedule = clef_schedule_get(what->schedule);
     if (what->loader) s.loader = clef_loader_get(what->loader);
+    if (what->loader) s.shares = measured_shares(what->loader);
     return s;
 }
 
 /* All that is no tensor, as pairs of strings. */
 typedef struct pairs {
-    const char *text[2 * (FIELDS + 4) + 1];
+    const char *text[2 * (FIELDS + 5) + 1];
     int n;
     clef__number number[FIELDS];
+    char shares[SHARES_MOST * 8];
 } pairs;
 
 static void add_pair(pairs *p, const char *key, const char *value) {
@@ -205,6 +248,8 @@ static bool add_numbers(pairs *p, const state *s, clef__report *report) {
         if (!in_range(s, &fields[i]))
             clef__report_set(report, CLEF_INVALID, "%s is %s, with which no run can continue", fields[i].key, p->number[i].text);
     }
+    format_shares(&s->shares, p->shares, sizeof p->shares);
+    if (s->shares.n) add_pair(p, shares_key, p->shares);
     return report->status == CLEF_OK;
 }
 
@@ -286,6 +331,9 @@ static bool read_state(loading *l, const clef_checkpoint *what) {
             clef__report_set(&l->report, CLEF_FORMAT, "has a %s with which no run can continue: %s", fields[i].key,
                              clef__quote(text).text);
     }
+    const char *shares = l->s.loader_present && good(l) ? clef__st_metadata(&l->index, shares_key) : NULL;
+    if (shares && !parse_shares(shares, &l->s.shares))
+        clef__report_set(&l->report, CLEF_FORMAT, "has damaged shares of batches: %s", clef__quote(shares).text);
     return good(l);
 }
 
@@ -338,6 +386,14 @@ static bool read_rest(loading *l, clef_checkpoint *seen) {
     return true;
 }
 
+/* Those of another number of ranks are measured anew. */
+static void go_on_with_shares(clef_loader *loader, const struct shares *s) {
+    int64_t sum = 0;
+    for (int r = 0; r < s->n; r++) sum += s->of[r];
+    if (sum > 0 && clef__loader_measures(loader) && s->n == clef_loader_shares(loader, NULL, 0))
+        clef_loader_set_shares(loader, s->of, s->n);
+}
+
 /* Nothing after the loader, which may still refuse, can fail. */
 static void apply(loading *l, clef_checkpoint *what, const clef_checkpoint *seen) {
     clef_status status = what->loader ? clef_loader_set(what->loader, l->s.loader) : CLEF_OK;
@@ -346,6 +402,7 @@ static void apply(loading *l, clef_checkpoint *what, const clef_checkpoint *seen
                          (long long)l->s.loader.batch);
         return;
     }
+    if (what->loader) go_on_with_shares(what->loader, &l->s.shares);
     clef__assign_all(l->fill, l->r.n);
     if (what->schedule) clef_schedule_set(what->schedule, l->s.schedule);
     if (what->optimizer) clef_optimizer_set(what->optimizer, l->s.optimizer); /* last: its learning rate counts */

@@ -118,7 +118,7 @@ static int bucket_end(const round_of *r, int from) {
 static bool send_counts(round_of *r) {
     clef_tensor *count[2] = {clef__constant(r->o->ctx, CLEF_SHAPE(1), r->part->dtype, r->part->device, r->weight),
                              flags(r, r->part)};
-    if (!about(r, 0, r->n) || !clef__sum_several(count, 2, r->o->group, 1, count)) return false;
+    if (!about(r, 0, r->n) || !clef__sum_several(count, 2, r->o->group, 1, true, count)) return false;
     r->total = count[0];
     r->present = count[1];
     return true;
@@ -127,7 +127,7 @@ static bool send_counts(round_of *r) {
 static bool send_bucket(round_of *r, int from, int end) {
     double factor = common_factor(r, from, end);
     for (int i = from; i < end; i++) r->piece[i - from] = part_of(r, &r->part[i], factor);
-    if (!about(r, from, end) || !clef__sum_several(r->piece, end - from, r->o->group, factor, r->piece)) return false;
+    if (!about(r, from, end) || !clef__sum_several(r->piece, end - from, r->o->group, factor, false, r->piece)) return false;
     for (int i = from; i < end; i++) r->part[i].sum = r->piece[i - from];
     return true;
 }

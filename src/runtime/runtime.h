@@ -193,6 +193,10 @@ typedef struct clef__host_task {
 bool clef__device_has_gates(clef__device *device);
 clef_status clef__host_visit(clef__device *device, const clef__host_task *visit, clef__event *const *after, int n,
                              clef__event **done);
+/* From now on it is noted when the device comes to each visit, which may be long before the host does. */
+void clef__time_visits(clef_context *ctx, bool on);
+/* From within a visit: when the device came to it and went on beside it, by clef__now; 0: not known; below 0: the device waits. */
+double clef__visit_ready(const clef_context *ctx);
 /* Waits until all visits are over; a failure of theirs is told. */
 clef_status clef__visits_settle(clef_context *ctx);
 /* Waits on the host until nothing runs on the device any more, in none of its queues: after a failure in between.  Where that fails

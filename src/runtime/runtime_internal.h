@@ -357,8 +357,17 @@ struct clef_context {
     clef__tuning tuning;
     clef__blas blas;
     clef__trace *trace;
-    clef__porter *porter; /* NULL until it is needed */
+    clef__porter *porter;     /* NULL until it is needed */
+    atomic_bool times_visits; /* clef__time_visits */
+    double visit_ready;       /* of the present visit; in the thread that makes it */
 };
+
+/* ---- reached.c ---- */
+/* Notes when the last of n events is over; of none: now.  NULL without memory. */
+typedef struct clef__reached clef__reached;
+clef__reached *clef__reached_new(clef__event *const *event, int n);
+/* When that was, by clef__now, and lets go of it; 0: not yet, or it is not to be known.  NULL is allowed. */
+double clef__reached_take(clef__reached *reached);
 
 /* ---- process.c ---- */
 /* A set-uid program and the like, which must not trust its environment. */

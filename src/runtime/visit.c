@@ -23,6 +23,7 @@ typedef struct visit {
     clef_status (*work)(const void *what, const uint64_t *number, void *const *memory, char *line);
     uint64_t number[2];
     cl_event mapped;
+    clef__reached *reached; /* where visits are timed */
     const char *label;
     void *what;
     int n;
@@ -48,6 +49,7 @@ static clef_status work(const visit *v, bool there, char *line) {
     line[0] = 0;
     clef_status status = v->work(v->what, v->number, there ? v->memory : NULL, line);
     clef__trace_visit(v->device->ctx, v->label, begin, clef__now());
+    v->device->ctx->visit_ready = 0; /* what hosts do together is no visit */
     return status;
 }
 
@@ -57,6 +59,7 @@ static void run(clef__errand *errand) {
     char line[CLEF__VISIT_LINE];
     cl_int code = clef__wait_for_event(v->mapped);
     clReleaseEvent(v->mapped);
+    v->device->ctx->visit_ready = clef__reached_take(v->reached);
     clef_status status = work(v, code == CL_SUCCESS, line);
     if (code != CL_SUCCESS) clef__fail_later_cl(v->device, code, errand->cleared, v->label);
     else if (status != CLEF_OK) clef__fail_later(v->device->ctx, status, errand->cleared, line);
@@ -105,6 +108,7 @@ static clef_status visit_beside(clef__device *device, visit *v, const clef__host
     bool mapped = v->mapped != NULL;
     if (mapped) code = unmap_all(queue, v, span, &gate, done);
     if (code == CL_SUCCESS) code = clFlush(queue);
+    if (code == CL_SUCCESS && atomic_load(&device->ctx->times_visits)) v->reached = clef__reached_new(after, n);
     v->errand.run = run;
     v->errand.gate = gate;
     if (code == CL_SUCCESS && clef__porter_send(device->ctx, &v->errand)) return CLEF_OK;
@@ -113,6 +117,7 @@ static clef_status visit_beside(clef__device *device, visit *v, const clef__host
     if (queue) clef__queue_wait(queue);
     if (gate) clReleaseEvent(gate);
     if (v->mapped) clReleaseEvent(v->mapped);
+    clef__reached_take(v->reached);
     clef__free(v);
     return failed(device, code != CL_SUCCESS ? code : CL_OUT_OF_HOST_MEMORY, label);
 }
@@ -129,6 +134,7 @@ static clef_status visit_here(clef__device *device, visit *v, const clef__host_s
         if (code == CL_SUCCESS) code = waited;
         clReleaseEvent(mapped);
     }
+    device->ctx->visit_ready = -1;
     clef_status status = code == CL_SUCCESS ? work(v, true, line) : failed(device, code, v->label);
     if (code == CL_SUCCESS && status != CLEF_OK) clef__fail(device->ctx, status, "%s", line);
     cl_int unmapped = unmap_all(device->queue, v, span, NULL, NULL);
@@ -138,6 +144,10 @@ static clef_status visit_here(clef__device *device, visit *v, const clef__host_s
 }
 
 /* ---- the whole ---- */
+
+void clef__time_visits(clef_context *ctx, bool on) { atomic_store(&ctx->times_visits, on); }
+
+double clef__visit_ready(const clef_context *ctx) { return ctx ? ctx->visit_ready : 0; }
 
 clef_status clef__host_visit(clef__device *device, const clef__host_task *visit_asked, clef__event *const *after, int n,
                              clef__event **done) {
