@@ -724,6 +724,7 @@ static void random_numbers(void) {
 }
 
 #include "mutant_checks_order.h"
+#include "mutant_checks_recurrent.h"
 
 /* ---- storage ---- */
 /* f32 bits with what bf16 and f16 make of them: ties both ways, below and above, infinity, a NaN with all its payload low. */
@@ -853,7 +854,8 @@ static void picks(void) {
     X(softmax_splits) X(softmax_slopes) X(class_losses) X(elements) X(moving) X(table_rows) X(counted) X(random_numbers)        \
     X(replaced) X(slices) X(square_rows)                                                                              \
     X(halves) X(bytes) X(strides) X(functions) X(quotients) X(circles) X(picks)          \
-    X(ordered) X(keys) X(scanned) X(dice) X(draws) X(races)
+    X(ordered) X(keys) X(scanned) X(dice) X(draws) X(races)                                                           \
+    X(tanh_steps) X(relu_steps) X(lstm_steps) X(gru_steps) X(lstm_sequence) X(gru_sequence)
 /* Checks of one way to compute a product or a convolution: these rows are taken wherever they apply, as by CLEF_ROWS, so that no
    change of costs turns a check away from its kernel. */
 #define FORCED_CHECKS(X)                                                                                              \
@@ -861,6 +863,8 @@ static void picks(void) {
     X(few_columns, "dot") X(images, "product gemm") X(image_splits, "product gemm") X(few_channels, "fold")           \
     X(channel_rows, "fold_rows") X(passes, "direct") X(few_taps, "direct") X(one_channel, "one_channel") X(threes, "winograd_fused") X(depthwise, "depthwise") X(narrow_depthwise, "depthwise")      \
     X(winograd, "winograd") X(tile_orders, "tile") X(tile_fours, "tile") X(large_tiles, "tile")                       \
-    X(tile_windows, "tile") X(tile_batches, "tile") X(tile_splits, "tile") X(tile_images, "product tile")
+    X(tile_windows, "tile") X(tile_batches, "tile") X(tile_splits, "tile") X(tile_images, "product tile")             \
+    X(tanh_steps, "steps") X(relu_steps, "steps") X(lstm_steps, "steps") X(gru_steps, "steps")                        \
+    X(lstm_sequence, "sequence") X(gru_sequence, "sequence")
 /* clang-format on */
 #endif
