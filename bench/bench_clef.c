@@ -8,88 +8,7 @@
    With ways=1 in the line nothing is timed: the answer is "rows" and what the library logs of its choices, one after the other:
    "matmul: gemm of dot=3e-05 gemm=2e-05 seconds; ".  With copies=N there are so many copies of the operands. */
 #include "clef.h"
-#include "peers/peer.h"
-
-#include <math.h>
-
-static clef_context *ctx;
-
-/* ---- cases ---- */
-
-static bool word(const char *line, const char *key, char *out, size_t size) {
-    char pattern[32];
-    snprintf(pattern, sizeof pattern, " %s=", key);
-    const char *at = strstr(line, pattern);
-    if (!at) return false;
-    at += strlen(pattern);
-    size_t n = strcspn(at, " \n");
-    if (n >= size) return false;
-    memcpy(out, at, n);
-    out[n] = 0;
-    return true;
-}
-
-enum { MAX_COPIES = 16, MAX_INPUTS = 4 };
-typedef struct job {
-    const char *line;
-    clef_tensor *input[MAX_COPIES][MAX_INPUTS];
-    int copies, n_inputs;
-    clef_tensor *(*run)(const struct job *job, clef_tensor *const *x);
-} job;
-
-/* Random inputs of these shapes, in as many copies as fill 128 MiB (at least 2, so that nothing that is packed from them stays, at
-   most 16). */
-static void make_inputs(job *j, int n, const clef_shape *shape) {
-    double bytes = 0;
-    for (int i = 0; i < n; i++) bytes += 4.0 * (double)clef_shape_numel(shape[i]);
-    int copies = (int)number(j->line, "copies", ceil((128 << 20) / bytes));
-    j->copies = copies < 2 ? 2 : copies > MAX_COPIES ? MAX_COPIES : copies;
-    j->n_inputs = n;
-    for (int c = 0; c < j->copies; c++)
-        for (int i = 0; i < n; i++) j->input[c][i] = clef_keep(clef_randn(ctx, shape[i]));
-    clef_end_step(ctx);
-}
-
-/* `calls` results are queued, then all are waited for. */
-static double time_calls(const job *j, int calls) {
-    double begin = now();
-    for (int i = 0; i < calls; i++) {
-        clef_eval(j->run(j, j->input[i % j->copies]));
-        clef_end_step(ctx);
-    }
-    clef_synchronize(ctx);
-    return (now() - begin) / calls;
-}
-
-/* Choices among rows, as they are logged while a plan is made. */
-static char choices[1024];
-static void note_choice(void *user, clef_log_level level, const char *line) {
-    size_t used = strlen(choices);
-    (void)user;
-    if (level == CLEF_LOG_DEBUG && strstr(line, " of ")) snprintf(choices + used, sizeof choices - used, "%s; ", line);
-}
-
-static void print_choices(const job *j) {
-    FILE *nowhere = fopen("/dev/null", "w");
-    choices[0] = 0;
-    if (nowhere && clef_print_plan(j->run(j, j->input[0]), CLEF_PLAN_TEXT, nowhere) == CLEF_OK) printf("rows %s\n", choices);
-    if (nowhere) fclose(nowhere);
-    clef_end_step(ctx);
-}
-
-static void answer(job *j) {
-    bool was = clef_set_grad_enabled(ctx, false), ways = number(j->line, "ways", 0) != 0;
-    double seconds = 0;
-    if (ways) print_choices(j);
-    else time_calls(j, 2);
-    if (!ways) seconds = time_calls(j, (int)number(j->line, "calls", 10));
-    clef_set_grad_enabled(ctx, was);
-    for (int c = 0; c < j->copies; c++)
-        for (int i = 0; i < j->n_inputs; i++) clef_release(j->input[c][i]);
-    if (clef_error_status(ctx) != CLEF_OK) printf("skip %s\n", clef_error(ctx));
-    else if (!ways) printf("seconds %.9g\n", seconds);
-    clef_clear_error(ctx);
-}
+#include "job.h"
 
 /* ---- gemm ---- */
 
@@ -233,6 +152,31 @@ static void norm(const char *line) {
     clef_shape shape[] = {layer ? CLEF_SHAPE(rows, columns) : CLEF_SHAPE(rows, columns, side, side), CLEF_SHAPE(columns),
                           CLEF_SHAPE(columns)};
     make_inputs(&j, 3, shape);
+    answer(&j);
+}
+
+/* ---- attention: dir = forward, or both: the gradients of q, k and v too ---- */
+
+static clef_tensor *run_attention(const job *j, clef_tensor *const *x) {
+    char dir[16] = "forward";
+    word(j->line, "dir", dir, sizeof dir);
+    bool both = strcmp(dir, "both") == 0, was = clef_set_grad_enabled(ctx, both);
+    clef_attention_options options = {.causal = number(j->line, "causal", 0) != 0};
+    clef_tensor *all[4] = {NULL};
+    for (int i = 0; i < 3; i++) clef_require_grad(x[i], both);
+    all[3] = clef_attention(x[0], x[1], x[2], &options);
+    if (both) clef_grad(all[3], x[3], x, 3, false, all);
+    clef_set_grad_enabled(ctx, was);
+    if (both) clef_eval_all(all, 4);
+    return all[3];
+}
+
+static void attention(const char *line) {
+    int64_t b = (int64_t)number(line, "b", 1), h = (int64_t)number(line, "h", 1), tq = (int64_t)number(line, "t", 1),
+            tk = (int64_t)number(line, "keys", (double)tq), d = (int64_t)number(line, "d", 64);
+    job j = {.line = line, .run = run_attention};
+    clef_shape shape[] = {CLEF_SHAPE(b, h, tq, d), CLEF_SHAPE(b, h, tk, d), CLEF_SHAPE(b, h, tk, d), CLEF_SHAPE(b, h, tq, d)};
+    make_inputs(&j, 4, shape);
     answer(&j);
 }
 
@@ -463,10 +407,9 @@ static void peak(const char *line) {
 static const struct suite {
     const char *name;
     void (*run)(const char *line);
-} suites[] = {{"gemm", gemm},     {"conv", conv},   {"pointwise", pointwise}, {"unary", unary},
-              {"reduce", reduce}, {"norm", norm},   {"train", train},         {"infer", infer},
-              {"idle", idle},     {"epoch", epoch}, {"host", host},           {"stream", stream},
-              {"peak", peak}};
+} suites[] = {{"gemm", gemm},   {"conv", conv},           {"pointwise", pointwise}, {"unary", unary}, {"reduce", reduce},
+              {"norm", norm},   {"attention", attention}, {"train", train},         {"infer", infer}, {"idle", idle},
+              {"epoch", epoch}, {"host", host},           {"stream", stream},       {"peak", peak}};
 
 int main(void) {
     ctx = clef_open(&(clef_options){.log = note_choice});

@@ -111,6 +111,21 @@ def norm(quick):
     return cases
 
 
+def attention(quick):
+    """Self-attention, forward and with its gradients; and one query beside many keys, as when text is made."""
+    cases = []
+    for t, b, h in ((64, 8, 8), (256, 2, 8), (1024, 1, 8), (4096, 1, 2)):
+        for d in (64,) if quick else (32, 64, 128):
+            for causal in (0, 1):
+                for direction, products in (("forward", 2), ("both", 7)):
+                    flops = 2.0 * products * b * h * t * t * d / (2 if causal else 1)
+                    name = f"[{b},{h},{t},{d}]{' causal' if causal else ''} {direction}"
+                    cases.append((name, f"attention b={b} h={h} t={t} d={d} causal={causal} dir={direction}", flops, 16.0 * b * h * t * d))
+    cases += [(f"[1,8,1,64] beside {keys} keys", f"attention b=1 h=8 t=1 keys={keys} d=64 causal=1", 4.0 * 8 * keys * 64, 8.0 * 8 * keys * 64)
+              for keys in (256, 4096)]
+    return cases
+
+
 def train(quick):
     cases = [("mlp b100", "train model=mlp batch=100 c=1 side=28"), ("lenet b100", "train model=lenet batch=100 c=1 side=28"),
              ("cnn b64", "train model=cnn batch=64 c=3 side=32"), ("mlp3 b1024", "train model=mlp3 batch=1024 c=1 side=28"),
@@ -150,5 +165,5 @@ def shapes(file):
     return list(csv.DictReader(lines))
 
 
-SUITES = {"gemm": gemm, "conv": conv, "pointwise": pointwise, "unary": unary, "reduce": reduce, "norm": norm, "train": train, "infer": infer,
-          "idle": idle, "host": host}
+SUITES = {"gemm": gemm, "conv": conv, "pointwise": pointwise, "unary": unary, "reduce": reduce, "norm": norm, "attention": attention,
+          "train": train, "infer": infer, "idle": idle, "host": host}

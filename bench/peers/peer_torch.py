@@ -95,6 +95,21 @@ def norm(c):
     return time_calls(lambda x, w, b: F.batch_norm(x, w.clone(), w.clone().abs(), w, b, True), copies(shapes), c["calls"])
 
 
+def attention(c):
+    b, h, t, d = c["b"], c["h"], c["t"], c["d"]
+    keys, both = c.get("keys", t), c.get("dir", "forward") == "both"
+    causal = bool(c["causal"]) and t > 1  # PyTorch counts its causal places from the first key; one query sees all
+
+    def run(q, k, v, g):
+        with torch.set_grad_enabled(both):
+            for x in (q, k, v):
+                x.requires_grad_(both)
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+            return torch.autograd.grad(y, (q, k, v), g) if both else y
+
+    return time_calls(run, copies([(b, h, t, d), (b, h, keys, d), (b, h, keys, d), (b, h, t, d)]), c["calls"])
+
+
 class Residual(nn.Module):
     def __init__(self, inside, outside, stride):
         super().__init__()
@@ -242,7 +257,7 @@ def epoch(c):
 
 
 SUITES = {"epoch": epoch, "gemm": gemm, "conv": conv, "pointwise": pointwise, "unary": unary, "reduce": reduce, "norm": norm,
-          "train": train, "infer": infer, "idle": idle}
+          "attention": attention, "train": train, "infer": infer, "idle": idle}
 
 
 def main():
