@@ -6,12 +6,13 @@ enum { LARGEST = 1 << 20 };
 static clef_tensor *random_batch(const forecast *f, int64_t batch) {
     clef_shape item = f->item, shape = {.rank = item.rank + 1, .dim = {batch}};
     for (int d = 0; d < item.rank; d++) shape.dim[d + 1] = item.dim[d];
-    return clef_rand(f->ctx, shape);
+    return f->tokens ? clef_randint(f->ctx, 0, f->tokens, shape) : clef_rand(f->ctx, shape);
 }
 
 static void step(const forecast *f, clef_tensor *x, int64_t batch) {
-    clef_tensor *y = clef_zeros(f->ctx, CLEF_SHAPE(batch), CLEF_I64);
-    clef_backward(clef_cross_entropy(clef_forward(f->net, x), y, NULL));
+    clef_shape targets = f->tokens ? CLEF_SHAPE(batch, f->item.dim[0]) : CLEF_SHAPE(batch);
+    clef_tensor *y = clef_zeros(f->ctx, targets, CLEF_I64);
+    clef_backward(clef_cross_entropy(clef_forward(f->net, x), y, &(clef_loss_options){.classes_last = f->tokens > 0}));
     clef_step(f->optimizer);
 }
 

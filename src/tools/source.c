@@ -29,7 +29,15 @@ static const struct source_kind kinds[] = {
 };
 /* clang-format on */
 
-bool source_parse(const char *verb_name, const char *data, source *out) {
+static bool refuse_data(const char *verb_name, const char *data, const char *wanted) {
+    char name[64], names[128] = "";
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(data, ":"), data);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) strcat(strcat(names, "|"), kinds[i].defaults.name);
+    tool_usage(verb_name, "--data wants %s, not \"%s\"%s", wanted, data, args_hint(name, names));
+    return false;
+}
+
+static bool parse_images(const char *data, source *out) {
     const char *colon = strchr(data, ':');
     size_t length = colon ? (size_t)(colon - data) : strlen(data);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -41,15 +49,25 @@ bool source_parse(const char *verb_name, const char *data, source *out) {
         out->kind = k;
         return true;
     }
-    char name[64], names[128] = "";
-    snprintf(name, sizeof name, "%.*s", (int)strcspn(data, ":"), data);
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) strcat(strcat(names, "|"), kinds[i].defaults.name);
-    tool_usage(verb_name, "--data wants " DATA_META ", not \"%s\"%s", data, args_hint(name, names));
     return false;
 }
 
+bool source_parse(const char *verb_name, const char *data, source *out) {
+    return parse_images(data, out) || refuse_data(verb_name, data, DATA_META);
+}
+
+bool source_parse_any(const char *verb_name, const char *data, source *out) {
+    if (parse_images(data, out)) return true;
+    if (strncmp(data, "text:", 5) != 0 || !data[5]) return refuse_data(verb_name, data, DATA_META " | " TEXT_META);
+    *out = (source){.name = "text", .model = "gpt", .epochs = 1, .batch = 12, .adam_lr = 1e-3, .dir = data + 5, .text = true};
+    return true;
+}
+
 clef_dataset *source_open(const source *s, clef_context *ctx, clef_split_name split, int64_t limit) {
-    clef_dataset *data = s->kind->open(ctx, s->dir, split);
+    clef_text_options windows = s->windows;
+    windows.split = split;
+    if (split == CLEF_TEST) windows.windows = 0; /* these follow each other */
+    clef_dataset *data = s->text ? clef_text(ctx, s->dir, &windows) : s->kind->open(ctx, s->dir, split);
     return data && limit > 0 && limit < clef_dataset_size(data) ? clef_dataset_take(data, limit) : data;
 }
 

@@ -40,6 +40,8 @@ bool tool_write_file(const char *verb_name, const char *option, const char *path
 /* ---- source.c ---- */
 #define DATA_META "digits | mnist[:DIR] | cifar10[:DIR]"
 #define MODEL_META "mlp|lenet|cnn|resnet18"
+#define TEXT_META "text:FILE"
+#define LANGUAGE_META "gpt|llama"
 typedef struct source {
     const char *name;        /* "mnist" */
     const float *mean, *std; /* per channel, of the training images */
@@ -48,12 +50,16 @@ typedef struct source {
     clef_shape item; /* of one image */
     int64_t classes;
     double adam_lr;
-    clef_augment augment; /* what --augment means here */
-    const char *dir;      /* from --data; NULL: the default */
+    clef_augment augment;      /* what --augment means here */
+    const char *dir;           /* from --data; NULL: the default; of text the file */
+    bool text;                 /* windows of tokens, not images */
+    clef_text_options windows; /* of text: see language_read */
     const struct source_kind *kind;
 } source;
 /* Understands --data; false after one line on stderr. */
 bool source_parse(const char *verb_name, const char *data, source *out);
+/* The same, and text:FILE. */
+bool source_parse_any(const char *verb_name, const char *data, source *out);
 clef_dataset *source_open(const source *s, clef_context *ctx, clef_split_name split, int64_t limit);
 /* A loader of test images, in order; batch 0: a size that divides them where there is one.  group NULL: one rank.
    parts: of each batch; 0: none. */
@@ -86,6 +92,35 @@ int ranks_run(const char *verb_name, const common_options *common, const ranks *
 /* Items of this rank in a batch of so many. */
 int64_t ranks_items(const ranks *r, clef_group *group, int64_t batch);
 
+/* ---- language.c: text, models of it, and their tokens ---- */
+typedef struct language_options {
+    const char *tokenizer; /* "characters" (NULL), "bytes", or a file or folder */
+    int64_t layers, heads, kv_heads, width, context, windows;
+    double dropout;
+} language_options;
+/* Is it one of LANGUAGE_META? */
+bool language_is(const char *model);
+/* What does not go together; NULL: nothing. */
+const char *language_mismatch(const language_options *o, const char *model, bool text);
+/* Tokens and windows of the text; false with the context's error. */
+bool language_read(source *s, clef_context *ctx, const language_options *o, uint64_t seed);
+clef_module *language_make(const char *model, clef_context *ctx, int64_t vocabulary, const language_options *o);
+/* Biases and weights of norms do not decay. */
+clef_status language_spare_decay(clef_optimizer *optimizer, clef_module *net);
+/* The directory that clef generate and clef eval read. */
+clef_status language_save(clef_module *net, clef_tokenizer *tokenizer, const char *directory);
+/* Of a model's directory or file; NULL after one line on stderr. */
+clef_tokenizer *language_tokenizer(const char *verb_name, clef_context *ctx, const char *model, int64_t vocabulary);
+
+/* ---- eval_language.c ---- */
+typedef struct text_score {
+    const char *text, *model;
+    int64_t batch, limit, threads, top_k, context;
+    bool whole, json; /* whole: of all the text, not of its last tenth */
+} text_score;
+/* Prints perplexity, loss and accuracy of a model on a text; returns the exit code. */
+int eval_language(clef_context *ctx, const text_score *o);
+
 /* ---- forecast.c ---- */
 enum { FORECAST_DEVICES = CLEF_PLACEMENT_MOST };
 typedef struct forecast {
@@ -93,6 +128,7 @@ typedef struct forecast {
     clef_module *net;
     clef_optimizer *optimizer;
     clef_shape item;               /* of the data: one input without the batch */
+    int64_t tokens;                /* of a language model, whose inputs they are; 0: inputs are numbers */
     int64_t batch;                 /* of this rank */
     clef_group *group;             /* of the optimizer; NULL: one rank */
     clef_plan_size size;           /* found: of a step with this batch */

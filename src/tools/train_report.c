@@ -13,8 +13,8 @@ static void event_start(const train_run *r) {
     json_text(&j, "data", r->data.name);
     json_text(&j, "model", chosen.model);
     json_whole(&j, "parameters", clef_parameter_count(r->net));
-    json_whole(&j, "train_images", clef_dataset_size(r->train));
-    json_whole(&j, "test_images", clef_dataset_size(r->test));
+    json_whole(&j, r->data.text ? "train_windows" : "train_images", clef_dataset_size(r->train));
+    json_whole(&j, r->data.text ? "test_windows" : "test_images", clef_dataset_size(r->test));
     json_whole(&j, "epochs", chosen.epochs);
     json_whole(&j, "batch", chosen.batch);
     json_text(&j, "optimizer", chosen.optimizer);
@@ -29,8 +29,8 @@ static void event_start(const train_run *r) {
 }
 
 static void lines_start(const train_run *r) {
-    tool_line(stderr, "%s on %s: %lld parameters, %lld images to train, %lld to test", chosen.model, r->data.name,
-              (long long)clef_parameter_count(r->net), (long long)clef_dataset_size(r->train),
+    tool_line(stderr, "%s on %s: %lld parameters, %lld %s to train, %lld to test", chosen.model, r->data.name,
+              (long long)clef_parameter_count(r->net), (long long)clef_dataset_size(r->train), r->data.text ? "windows" : "images",
               (long long)clef_dataset_size(r->test));
     if (!r->all) tool_line(stderr, "device %s", tool_device_name(r->ctx));
     for (int i = 0; r->all && i < clef_group_size(r->all); i++) tool_line(stderr, "%s", clef_group_rank_name(r->all, i));
@@ -55,6 +55,14 @@ bool train_on_progress(void *user, const clef_progress *p) {
     return true;
 }
 
+/* Tokens that are read in a second, or images. */
+static double speed_of(const train_run *r, double items) {
+    return r->data.text ? items * (double)clef_dataset_item(r->train).dim[0] : items;
+}
+static void put_speed(json *j, const train_run *r, double items) {
+    json_number(j, r->data.text ? "tokens_per_second" : "images_per_second", speed_of(r, items));
+}
+
 bool train_on_epoch(void *user, const clef_epoch *e) {
     train_run *r = user;
     r->last = *e;
@@ -66,7 +74,7 @@ bool train_on_epoch(void *user, const clef_epoch *e) {
     json_number(&j, "accuracy", e->accuracy);
     json_number(&j, "test_loss", e->test_loss);
     json_number(&j, "test_accuracy", e->test_accuracy);
-    json_number(&j, "images_per_second", e->items_per_second);
+    put_speed(&j, r, e->items_per_second);
     json_number(&j, "lr", e->lr);
     json_number(&j, "seconds", e->seconds);
     json_end(&j);
@@ -88,7 +96,8 @@ static void event_done(const train_run *r, const clef_history *h) {
     json_number(&j, "test_loss", r->last.test_loss);
     json_number(&j, "seconds", h->seconds);
     json_number(&j, "compile_seconds", h->compile_seconds);
-    json_number(&j, "images_per_second", h->items_per_second);
+    put_speed(&j, r, h->items_per_second);
+    if (r->data.text) json_number(&j, "perplexity", exp(r->last.test_loss));
     json_bool(&j, "stopped_early", h->stopped_early);
     json_whole(&j, "resumed_at", h->resumed_at);
     json_text(&j, "out", chosen.out);
@@ -97,6 +106,9 @@ static void event_done(const train_run *r, const clef_history *h) {
 
 void train_say_done(const train_run *r, const clef_history *h) {
     if (chosen.common.json) event_done(r, h);
+    else if (r->data.text)
+        tool_line(stdout, "test loss %.4f, perplexity %.2f, %.0f tokens/s, %.1f s (%.1f s compiling)", r->last.test_loss,
+                  exp(r->last.test_loss), speed_of(r, h->items_per_second), h->seconds, h->compile_seconds);
     else
         tool_line(stdout, "test accuracy %.2f %%, %.0f images/s, %.1f s (%.1f s of them compiling)", 100 * r->last.test_accuracy,
                   h->items_per_second, h->seconds, h->compile_seconds);
@@ -124,7 +136,10 @@ static bool print_summary(const train_run *r) {
     static char text[1 << 16];
     clef_shape item = clef_dataset_item(r->train), input = {.rank = item.rank + 1, .dim = {chosen.batch}};
     memcpy(input.dim + 1, item.dim, (size_t)item.rank * sizeof item.dim[0]);
-    if (clef_summary(r->net, input, text, sizeof text) <= 0) return false;
+    clef_tensor *tokens = r->data.text ? clef_zeros(r->ctx, input, CLEF_I64) : NULL;
+    int length =
+        tokens ? clef_summary_call(r->net, &tokens, 1, 1, text, sizeof text) : clef_summary(r->net, input, text, sizeof text);
+    if (length <= 0) return false;
     if (!chosen.common.json) fputs(text, stdout);
     return true;
 }
@@ -135,6 +150,7 @@ int train_dry_run(train_run *r) {
                   .net = r->net,
                   .optimizer = r->optimizer,
                   .item = clef_dataset_item(r->train),
+                  .tokens = r->data.text ? clef_dataset_classes(r->train) : 0,
                   .batch = ranks_items(&chosen.ranks, r->all, chosen.batch),
                   .group = r->all};
     if ((train_speaks(r) && !print_summary(r)) || !forecast_make(&f)) return train_failed(r);

@@ -10,7 +10,10 @@ typedef struct train_options {
     common_options common;
     const char *data, *model, *optimizer, *schedule, *milestones, *out, *checkpoint, *csv;
     int64_t epochs, batch, threads, limit, checkpoint_every, keep, early_stop, warmup;
-    double lr, momentum, weight_decay, clip_norm, label_smoothing; /* lr, momentum, weight_decay < 0: the default */
+    /* below 0: the default */
+    double lr, momentum, weight_decay, clip_norm, beta2, min_lr;
+    double label_smoothing;
+    language_options language;
     bool augment, resume, dry_run, recompute;
     ranks ranks;
 } train_options;
@@ -20,9 +23,9 @@ extern train_options chosen; /* of all ranks; only read while they run */
 static inline bool is(const char *a, const char *b) { return !strcmp(a, b); }
 void train_defaults(const source *s);
 /* Do the options go together?  False after one line on stderr. */
-bool train_options_fit(void);
+bool train_options_fit(bool text);
 /* Found out before the work is done that would be lost. */
-bool train_outputs_fit(void);
+bool train_outputs_fit(bool text);
 /* The numbers of --milestones, or of what it defaults to; 0 where they are not ascending numbers from 1. */
 int train_milestones(int64_t milestone[MOST_MILESTONES]);
 
@@ -49,6 +52,8 @@ static inline int train_failed(const train_run *r) { return r->all ? EXIT_FAILED
 /* ---- train_model.c: loaders, then net, optimizer and schedule; false with the context's error ---- */
 bool train_open_data(train_run *r);
 bool train_open_model(train_run *r);
+/* Writes what --out names: weights, or the directory of a language model. */
+clef_status train_save(const train_run *r);
 /* What must be alike for a run to be resumed. */
 void train_describe(const train_run *r, char *note, size_t size);
 

@@ -7,20 +7,24 @@
 typedef struct eval_options {
     common_options common;
     const char *data, *model, *weights, *svg;
-    int64_t batch, limit, threads, top_k;
+    int64_t batch, limit, threads, top_k, context;
+    bool whole;
 } eval_options;
 static eval_options o = {.threads = 1, .top_k = 5};
 
 #define OPTIONS eval_options
-static const arg args[] = {OPTION("data", ARG_TEXT, "NAME[:DIR]", data, DATA_META " (default digits); its test images"),
-                           OPTION("model", ARG_CHOICE, MODEL_META, model, "default: lenet for mnist, else cnn"),
-                           OPTION("weights", ARG_TEXT, "FILE", weights, "safetensors, as train --out writes it"),
-                           OPTION("svg", ARG_TEXT, "FILE", svg, "draw the confusion matrix"),
-                           OPTION("top-k", ARG_COUNT, "K", top_k, "right is what is among the K best guesses; default 5"),
-                           OPTION("batch", ARG_COUNT, "N", batch, "images at once"),
-                           OPTION("limit", ARG_COUNT, "N", limit, "only the first N images"),
-                           OPTION("threads", ARG_COUNT, "N", threads, "that prepare batches; default 1"),
-                           COMMON_ARGS};
+static const arg args[] = {
+    OPTION("data", ARG_TEXT, "NAME[:DIR]", data, DATA_META " | " TEXT_META " (default digits); its test images, or last tenth"),
+    OPTION("model", ARG_CHOICE, MODEL_META, model, "default: lenet for mnist, else cnn"),
+    OPTION("weights", ARG_TEXT, "FILE|DIR", weights, "safetensors, or a language model's directory, as train --out writes it"),
+    OPTION("svg", ARG_TEXT, "FILE", svg, "draw the confusion matrix"),
+    OPTION("top-k", ARG_COUNT, "K", top_k, "right is what is among the K best guesses; default 5"),
+    OPTION("batch", ARG_COUNT, "N", batch, "images or windows of text at once"),
+    OPTION("limit", ARG_COUNT, "N", limit, "only the first N images or windows"),
+    OPTION("threads", ARG_COUNT, "N", threads, "that prepare batches; default 1"),
+    OPTION("context", ARG_COUNT, "N", context, "of text: tokens in a window; default: as many as the model can"),
+    OPTION("whole", ARG_FLAG, NULL, whole, "all of the text, not its last tenth"),
+    COMMON_ARGS};
 
 static void class_names(json *j, const clef_dataset *data, int64_t n) {
     json_key(j, "classes");
@@ -82,6 +86,26 @@ static int score(clef_context *ctx, const source *s) {
     return EXIT_FAILED;
 }
 
+/* What does not go together; NULL: nothing. */
+static const char *mismatch(bool text) {
+    if (!text) return o.context || o.whole ? "--context and --whole belong to --data text:FILE" : NULL;
+    if (o.model) return "--model is not for text: config.json in the directory of --weights names the model";
+    return o.svg ? "--svg is not for text" : NULL;
+}
+
+static int score_text(clef_context *ctx, const source *s) {
+    text_score t = {.text = s->dir,
+                    .model = o.weights,
+                    .batch = o.batch,
+                    .limit = o.limit,
+                    .threads = o.threads,
+                    .top_k = o.top_k,
+                    .context = o.context,
+                    .whole = o.whole,
+                    .json = o.common.json};
+    return eval_language(ctx, &t);
+}
+
 static int run_eval(const char *const *operands) {
     (void)operands;
     source s;
@@ -89,13 +113,15 @@ static int run_eval(const char *const *operands) {
     if (!o.weights) return tool_usage("eval", "--weights FILE is missing; see clef eval --help");
     if (o.threads > 256 || o.batch > 1000000 || o.top_k > 1000000)
         return tool_usage("eval", "--threads, --batch or --top-k is far too large");
-    if (!source_parse("eval", o.data ? o.data : "digits", &s)) return EXIT_USAGE;
+    if (!source_parse_any("eval", o.data ? o.data : "digits", &s)) return EXIT_USAGE;
+    const char *wrong = mismatch(s.text);
+    if (wrong) return tool_usage("eval", "%s", wrong);
     if (!o.model) o.model = s.model;
     clef_context *ctx = tool_open("eval", &o.common, &code);
     if (!ctx) return code;
-    code = score(ctx, &s);
+    code = s.text ? score_text(ctx, &s) : score(ctx, &s);
     clef_close(ctx);
     return code;
 }
 
-const verb verb_eval = {"eval", NULL, "Measure saved weights on test images.", args, &o, run_eval};
+const verb verb_eval = {"eval", NULL, "Measure saved weights on test images, or on a text.", args, &o, run_eval};

@@ -2,7 +2,6 @@
 #include "tool.h"
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 typedef struct generate_options {
     common_options common;
@@ -30,7 +29,7 @@ static const arg args[] = {
 
 static volatile int interrupted;
 
-/* ---- text as it comes: whole characters, and nothing that may become the stop text ---- */
+/* ---- text as it comes: nothing that may become the stop text ---- */
 typedef struct stream {
     char *text; /* not shown yet */
     size_t length, capacity;
@@ -48,16 +47,6 @@ static bool add(stream *s, const char *text, size_t n) {
     return true;
 }
 
-/* Bytes at the end that begin a character of which more is to come. */
-static size_t half_character(const stream *s) {
-    for (size_t back = 1; back <= 3 && back <= s->length; back++) {
-        unsigned char c = (unsigned char)s->text[s->length - back];
-        if (c < 0x80) return 0;
-        if (c >= 0xC0) return back < (c >= 0xF0 ? 4u : c >= 0xE0 ? 3u : 2u) ? back : 0;
-    }
-    return 0;
-}
-
 /* The longest end of the text that the stop text begins with. */
 static size_t half_stop(const stream *s) {
     size_t n = o.stop ? strlen(o.stop) : 0;
@@ -69,8 +58,7 @@ static size_t half_stop(const stream *s) {
 static void show(stream *s, bool last) {
     char *stop = o.stop ? strstr(s->text, o.stop) : NULL;
     s->stopped = stop;
-    size_t half = half_character(s), wait = half_stop(s);
-    size_t n = stop ? (size_t)(stop - s->text) : last ? s->length : s->length - (half > wait ? half : wait);
+    size_t n = stop ? (size_t)(stop - s->text) : s->length - (last ? 0 : half_stop(s));
     if (!o.common.json) {
         fwrite(s->text, 1, n, stdout), fflush(stdout);
         memmove(s->text, s->text + n, s->length - n + 1);
@@ -85,33 +73,10 @@ typedef struct run {
     clef_generator *generator;
     clef_language_sizes sizes;
     stream stream;
+    clef_text_stream held;
     int64_t made;
     double seconds;
 } run;
-
-static bool file_beside_model(const char *name, char *path, size_t size) {
-    struct stat st;
-    const char *slash = strrchr(o.model, '/');
-    bool directory = !stat(o.model, &st) && S_ISDIR(st.st_mode);
-    int length = directory ? (int)strlen(o.model) : slash ? (int)(slash - o.model) : 1;
-    snprintf(path, size, "%.*s/%s", length, directory || slash ? o.model : ".", name);
-    return !stat(path, &st);
-}
-
-/* A model of 256 tokens takes bytes; characters.txt beside a model holds the characters that its tokens are. */
-static clef_tokenizer *open_tokenizer(clef_context *ctx, int64_t vocabulary) {
-    char path[4096];
-    clef_tokenizer *t = NULL;
-    if (file_beside_model("characters.txt", path, sizeof path)) t = clef_tokenizer_characters_of(ctx, path);
-    else if (vocabulary == 256) t = clef_tokenizer_bytes(ctx);
-    else
-        fprintf(stderr, "clef generate: beside %s there is no characters.txt, and its %lld tokens are no bytes\n", o.model,
-                (long long)vocabulary);
-    if (!t || clef_tokenizer_size(t) <= vocabulary) return t;
-    fprintf(stderr, "clef generate: %s has %lld characters, but the model %lld tokens\n", path, (long long)clef_tokenizer_size(t),
-            (long long)vocabulary);
-    return NULL;
-}
 
 static bool ends(const run *r, int64_t token) {
     for (int i = 0; i < r->sizes.n_end_tokens; i++)
@@ -128,24 +93,32 @@ static clef_status read_prompt(run *r) {
     return status;
 }
 
+/* Its text in whole characters; CLEF_STREAM_END: what is left of the last one. */
+static clef_status add_token(run *r, int64_t token) {
+    int64_t size = 16 + (token >= 0 ? clef_tokenizer_decode(r->tokenizer, &token, 1, NULL, 0) : 0);
+    char *text = size >= 16 ? malloc(3 * (size_t)size) : NULL; /* a byte that is no character's takes three */
+    int64_t n = text ? clef_tokenizer_stream(r->tokenizer, &r->held, token, text, 3 * (size_t)size) : -1;
+    bool added = n >= 0 && add(&r->stream, text, (size_t)n);
+    free(text);
+    return added ? CLEF_OK : clef_error_status(r->ctx) ? clef_error_status(r->ctx) : CLEF_MEMORY;
+}
+
 static clef_status write_text(run *r) {
     clef_sampling how = {o.temperature, o.top_k, o.top_p, o.min_p, o.repeat_penalty, o.common.seed};
     clef_status status = read_prompt(r);
     double begun = tool_seconds();
     while (!status && r->made < o.tokens && !r->stream.stopped && !interrupted) {
-        char text[512];
         int64_t token, capacity = o.context ? o.context : r->sizes.context;
         status = clef_generator_sample(r->generator, &how, &token);
         if (status || ends(r, token)) break;
-        int64_t n = clef_tokenizer_decode(r->tokenizer, &token, 1, text, sizeof text);
-        if (n < 0 || !add(&r->stream, text, (size_t)n)) return CLEF_MEMORY;
+        if ((status = add_token(r, token))) break;
         show(&r->stream, false);
         r->made++;
         if (!o.slide && clef_generator_length(r->generator) == capacity) break;
         if (r->made < o.tokens && !r->stream.stopped) status = clef_generator_feed(r->generator, &token);
     }
     r->seconds = tool_seconds() - begun;
-    return status;
+    return status || r->stream.stopped ? status : add_token(r, CLEF_STREAM_END);
 }
 
 static void report(run *r) {
@@ -171,8 +144,8 @@ static int generate_on(clef_context *ctx) {
     clef_module *net = clef_language_open(ctx, o.model, NULL);
     if (!net) return tool_failed("generate", ctx);
     r.sizes = clef_language_sizes_of(net);
-    r.tokenizer = open_tokenizer(ctx, r.sizes.vocabulary);
-    if (!r.tokenizer) return clef_error_status(ctx) ? tool_failed("generate", ctx) : EXIT_FAILED;
+    r.tokenizer = language_tokenizer("generate", ctx, o.model, r.sizes.vocabulary);
+    if (!r.tokenizer) return EXIT_FAILED;
     r.generator = clef_generator_new(net, &(clef_generator_options){.capacity = o.context, .slide = o.slide});
     clef_status status = r.generator ? write_text(&r) : CLEF_INVALID;
     if (!status) report(&r);

@@ -3,26 +3,39 @@
 
 #define OPTIONS train_options
 static const arg args[] = {
-    OPTION("data", ARG_TEXT, "NAME[:DIR]", data, DATA_META " (default digits)"),
-    OPTION("model", ARG_CHOICE, MODEL_META, model, "default: lenet for mnist, else cnn"),
-    OPTION("epochs", ARG_COUNT, "N", epochs, "default: 20 for digits, 2 for mnist, 3 for cifar10"),
-    OPTION("batch", ARG_COUNT, "N", batch, "images per step; default: 32, 100, 50"),
-    OPTION("optimizer", ARG_CHOICE, "sgd|adam|adamw", optimizer, "default: sgd for lenet and resnet18, else adam"),
+    OPTION("data", ARG_TEXT, "NAME[:DIR]", data, DATA_META " | " TEXT_META " (default digits)"),
+    OPTION("model", ARG_CHOICE, MODEL_META "|" LANGUAGE_META, model, "default: lenet for mnist, gpt for text, else cnn"),
+    OPTION("epochs", ARG_COUNT, "N", epochs, "default: 20 for digits, 2 for mnist, 3 for cifar10, 1 for text"),
+    OPTION("batch", ARG_COUNT, "N", batch, "images or windows of text per step; default: 32, 100, 50, 12"),
+    OPTION("optimizer", ARG_CHOICE, "sgd|adam|adamw", optimizer, "default: sgd for lenet and resnet18, adamw for text, else adam"),
     OPTION("lr", ARG_NUMBER, "X", lr, "learning rate; default: 0.05 for sgd, else 0.001 (digits: 0.003)"),
     OPTION("momentum", ARG_NUMBER, "X", momentum, "of sgd; default 0.9"),
-    OPTION("weight-decay", ARG_NUMBER, "X", weight_decay, "default: 0.01 for adamw, else 0"),
+    OPTION("weight-decay", ARG_NUMBER, "X", weight_decay,
+           "default: 0.01 for adamw, with text 0.1, else 0; of text not on biases and norms"),
+    OPTION("beta2", ARG_NUMBER, "X", beta2, "of adam and adamw; default 0.999, with text 0.99"),
     OPTION("schedule", ARG_CHOICE, "constant|step|multistep|exponential|cosine|one-cycle|plateau", schedule,
            "of the learning rate; default cosine"),
     OPTION("milestones", ARG_TEXT, "A,B,...", milestones,
            "of multistep: a tenth after so many epochs; default: half and three quarters of them"),
-    OPTION("warmup", ARG_COUNT, "N", warmup, "steps in which the rate rises from 0 first; not for one-cycle, plateau"),
+    OPTION("min-lr", ARG_NUMBER, "X", min_lr, "where cosine ends, and plateau at last; default 0, with text and cosine lr/10"),
+    OPTION("warmup", ARG_COUNT, "N", warmup,
+           "steps in which the rate rises from 0 first; not for one-cycle, plateau; with text 100"),
     OPTION("label-smoothing", ARG_NUMBER, "X", label_smoothing, "below 1; default 0"),
-    OPTION("clip-norm", ARG_NUMBER, "X", clip_norm, "limit of the gradients' norm; default: none"),
+    OPTION("clip-norm", ARG_NUMBER, "X", clip_norm, "limit of the gradients' norm; default: none, with text 1"),
     OPTION("augment", ARG_FLAG, NULL, augment, "vary the training images (shifts, turns, flips as fits the data)"),
+    OPTION("layers", ARG_COUNT, "N", language.layers, "of gpt and llama; default 4"),
+    OPTION("heads", ARG_COUNT, "N", language.heads, "of attention; default 4"),
+    OPTION("kv-heads", ARG_COUNT, "N", language.kv_heads, "of llama: heads of keys and values; default: as many"),
+    OPTION("width", ARG_COUNT, "N", language.width, "of gpt and llama, a multiple of the heads; default 128"),
+    OPTION("context", ARG_COUNT, "N", language.context, "tokens that the model sees at once; default 64"),
+    OPTION("dropout", ARG_NUMBER, "X", language.dropout, "of gpt and llama, below 1; default 0"),
+    OPTION("windows", ARG_COUNT, "N", language.windows, "of the text in an epoch; default: as many as cover it once"),
+    OPTION("tokenizer", ARG_TEXT, "T", language.tokenizer,
+           "of text: characters (default), bytes, or a tokenizer.json or its folder"),
     OPTION("recompute", ARG_FLAG, NULL, recompute, "compute what blocks hold once more in backward, for less memory: resnet18"),
-    OPTION("limit", ARG_COUNT, "N", limit, "only the first N images of each split (training and test)"),
+    OPTION("limit", ARG_COUNT, "N", limit, "only the first N images or windows of each split (training and test)"),
     OPTION("threads", ARG_COUNT, "N", threads, "that prepare batches; default 1"),
-    OPTION("out", ARG_TEXT, "FILE", out, "write the trained weights as safetensors"),
+    OPTION("out", ARG_TEXT, "FILE|DIR", out, "write the trained weights as safetensors; of text a directory for clef generate"),
     OPTION("checkpoint", ARG_TEXT, "DIR", checkpoint, "write best.ckpt and last.ckpt there after every epoch"),
     OPTION("checkpoint-every", ARG_COUNT, "N", checkpoint_every, "and last.ckpt after every N batches"),
     OPTION("keep", ARG_COUNT, "N", keep, "and keep the last N epochs' checkpoints"),
@@ -57,7 +70,7 @@ static int stopped_by_hand(const train_run *r) {
     if (!train_speaks(r)) return EXIT_FAILED;
     if (chosen.checkpoint) fprintf(stderr, "clef train: interrupted; --resume continues from %s/last.ckpt\n", chosen.checkpoint);
     else if (!chosen.out) fprintf(stderr, "clef train: interrupted; nothing was saved (--checkpoint DIR or --out FILE would)\n");
-    else if (clef_save(r->net, chosen.out)) return train_failed(r);
+    else if (train_save(r)) return train_failed(r);
     else fprintf(stderr, "clef train: interrupted; the weights so far are in %s\n", chosen.out);
     return EXIT_FAILED;
 }
@@ -92,7 +105,7 @@ static int fit(train_run *r) {
     if (status == CLEF_INTERRUPTED) return stopped_by_hand(r);
     if (status || final_score(r, history) || train_say_ranks(r)) return train_failed(r);
     if (!train_speaks(r)) return EXIT_OK;
-    if (chosen.out && clef_save(r->net, chosen.out)) return train_failed(r);
+    if (chosen.out && train_save(r)) return train_failed(r);
     train_say_done(r, history);
     return EXIT_OK;
 }
@@ -100,7 +113,7 @@ static int fit(train_run *r) {
 /* On one device, or as one rank of several; `begun` is when the command began. */
 static int train_on(clef_context *ctx, clef_group *all, void *begun) {
     train_run r = {.ctx = ctx, .all = all, .begun = *(const double *)begun};
-    if (!source_parse("train", chosen.data, &r.data)) return EXIT_USAGE;
+    if (!source_parse_any("train", chosen.data, &r.data)) return EXIT_USAGE;
     if (!train_open_data(&r) || !train_open_model(&r)) return train_failed(&r);
     if (chosen.dry_run) return train_dry_run(&r);
     train_say_start(&r);
@@ -113,10 +126,10 @@ static int train(const char *const *operands) {
     source data;
     int code = EXIT_OK;
     if (!chosen.data) chosen.data = "digits";
-    if (!source_parse("train", chosen.data, &data)) return EXIT_USAGE;
+    if (!source_parse_any("train", chosen.data, &data)) return EXIT_USAGE;
     train_defaults(&data);
-    if (!train_options_fit()) return EXIT_USAGE;
-    if (!chosen.dry_run && !train_outputs_fit()) return EXIT_FAILED;
+    if (!train_options_fit(data.text)) return EXIT_USAGE;
+    if (!chosen.dry_run && !train_outputs_fit(data.text)) return EXIT_FAILED;
     tool_catch_signals(&interrupted);
     if (ranks_wanted(&chosen.ranks)) return ranks_run("train", &chosen.common, &chosen.ranks, train_on, &begun);
     clef_options options = ranks_context("train", &chosen.common, &chosen.ranks);
@@ -127,4 +140,5 @@ static int train(const char *const *operands) {
     return code;
 }
 
-const verb verb_train = {"train", NULL, "Train a model and print its accuracy on the test images.", args, &chosen, train};
+const verb verb_train = {"train", NULL,    "Train a model of images or text and print how good it is on test data.",
+                         args,    &chosen, train};

@@ -40,6 +40,18 @@ Test(usage, wrong_words) {
     refused("", "train --parts 0", 2, "--parts");
     refused("", "train --parts 4 --devices 0,0 --shares 1:1", 2, "--parts are equally large");
     refused("", "train --sum-units 2", 2, "--sum-units belongs to --parts");
+    refused("", "train --data text", 2, "text:FILE");
+    refused("", "train --data text:", 2, "text:FILE");
+    refused("", "train --data text:f --model mlp", 2, "--model gpt or llama");
+    refused("", "train --data mnist --model gpt", 2, "want --data text:FILE");
+    refused("", "train --layers 3", 2, "belong to --data text:FILE");
+    refused("", "train --data text:f --kv-heads 2", 2, "--kv-heads belongs to --model llama");
+    refused("", "train --data text:f --dropout 1", 2, "--dropout wants");
+    refused("", "train --data text:f --augment", 2, "--augment is for images");
+    refused("", "train --data text:f --beta2 1", 2, "--beta2 wants");
+    refused("", "train --optimizer sgd --beta2 0.9", 2, "--beta2 belongs");
+    refused("", "train --schedule step --min-lr 1e-5", 2, "--min-lr belongs");
+    refused("", "train --lr 1e-3 --min-lr 1e-2", 2, "--min-lr wants");
     refused("", "train --zero 1", 2, "--zero needs several devices");
     refused("", "train --zero 3 --devices 0,0", 2, "--zero wants 1|2");
     refused("", "train --devices 0,0 --shares 3:0", 2, "--shares wants");
