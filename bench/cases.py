@@ -4,6 +4,7 @@ import os
 import re
 
 MOST_FLOPS, MOST_BYTES = 2e9, 512e6
+RNN_FLOPS = 30e9  # of all steps of a sequence
 left_out = {}  # suite: (cases of DeepBench's lists that were beyond these limits, all of them)
 
 
@@ -24,12 +25,12 @@ def deepbench_gemm():
     return [gemm_case(*(int(row[key]) for key in ("m", "n", "k", "a_transposed", "b_transposed"))) for row in shapes("deepbench_gemm.csv")]
 
 
-def within_limits(suite, listed):
+def within_limits(suite, listed, most_flops=MOST_FLOPS):
     """Those of DeepBench's cases, each once, that are small enough; how many are not goes to left_out."""
     listed = {case[0]: case for case in listed}
-    small = [case for case in listed.values() if case[2] <= MOST_FLOPS and case[3] <= MOST_BYTES]
+    small = [case for case in listed.values() if case[2] <= most_flops and case[3] <= MOST_BYTES]
     if listed:
-        left_out[suite] = (len(listed) - len(small), len(listed))
+        left_out[suite] = (len(listed) - len(small), len(listed), most_flops)
     return small
 
 
@@ -126,6 +127,27 @@ def attention(quick):
     return cases
 
 
+def rnn_case(name, cell, hidden, batch, steps, inside, layers=1, batch_first=0, direction="forward"):
+    """Layers over a whole sequence; backward is of everything: x, weights and biases."""
+    gates, work = {"vanilla": 1, "lstm": 4, "gru": 3}[cell], 3 if direction == "both" else 1
+    per_step = sum(gates * hidden * ((hidden if layer else inside) + hidden) for layer in range(layers))
+    line = f"rnn cell={cell} hidden={hidden} batch={batch} steps={steps} in={inside} layers={layers} first={batch_first} dir={direction}"
+    moved = 4.0 * work * (per_step + batch * steps * (inside + layers * hidden))
+    return f"{name} {direction}", line, 2.0 * work * batch * steps * per_step, moved
+
+
+def rnn(quick):
+    """DeepBench's LSTMs and GRUs, those of its training set with backward too; and long sequences."""
+    listed = []
+    for row in shapes("deepbench_rnn.csv"):
+        cell, hidden, batch, steps = row["cell"], *(int(row[key]) for key in ("hidden", "batch", "time_steps"))
+        for direction in ("forward", "both") if row["set"] == "training_set" else ("forward",):
+            listed.append(rnn_case(f"{cell} h{hidden} b{batch} t{steps}", cell, hidden, batch, steps, hidden, direction=direction))
+    small = within_limits("rnn", [case for case in listed if not case[0].startswith("vanilla")], RNN_FLOPS)
+    long = rnn_case("lstm h256 b8 t2000 2 layers", "lstm", 256, 8, 2000, 256, 2, 1)
+    return [long] + (small[:: max(1, len(small) // 8)] if quick else small)
+
+
 def train(quick):
     cases = [("mlp b100", "train model=mlp batch=100 c=1 side=28"), ("lenet b100", "train model=lenet batch=100 c=1 side=28"),
              ("cnn b64", "train model=cnn batch=64 c=3 side=32"), ("mlp3 b1024", "train model=mlp3 batch=1024 c=1 side=28"),
@@ -166,4 +188,4 @@ def shapes(file):
 
 
 SUITES = {"gemm": gemm, "conv": conv, "pointwise": pointwise, "unary": unary, "reduce": reduce, "norm": norm, "attention": attention,
-          "train": train, "infer": infer, "idle": idle, "host": host}
+          "rnn": rnn, "train": train, "infer": infer, "idle": idle, "host": host}

@@ -96,7 +96,7 @@ def measure(programs, line, rounds, target):
 
 
 def unit_of(suite, flops, moved, seconds):
-    if suite in ("gemm", "conv", "attention"):
+    if suite in ("gemm", "conv", "attention", "rnn"):
         return flops / seconds / 1e9, "GFLOP/s"
     if suite in ("train", "infer", "idle"):
         return 1e3 * seconds, "ms"
@@ -140,15 +140,15 @@ def summarise(suite, measured, ratios, facts, args):
     beside = {"geomean": geomean(ratios), "min": min(ratios)} if ratios else {}
     end = {"suite": suite, "cases": measured, **beside, **facts, "date": time.strftime("%Y-%m-%d")}
     if suite in cases.left_out:
-        end["deepbench_left_out"], end["deepbench_cases"] = cases.left_out[suite]
+        end["deepbench_left_out"], end["deepbench_cases"], _ = cases.left_out[suite]
     if args.json:
         print(json.dumps(end), flush=True)
         return
     print("  " + "  ".join(f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in end.items()
                            if k != "suite" and not k.startswith("deepbench")))
     if suite in cases.left_out:
-        print("  left out {} of {} cases from DeepBench, of more than {:.0f} GFLOP or {:.0f} MB".format(
-            *cases.left_out[suite], cases.MOST_FLOPS / 1e9, cases.MOST_BYTES / 1e6))
+        left, listed, flops = cases.left_out[suite]
+        print(f"  left out {left} of {listed} cases from DeepBench, of more than {flops / 1e9:.0f} GFLOP or {cases.MOST_BYTES / 1e6:.0f} MB")
 
 
 def seconds_to_first_step(command, environment):

@@ -21,7 +21,7 @@ static bool word(const char *line, const char *key, char *out, size_t size) {
     return true;
 }
 
-enum { MAX_COPIES = 16, MAX_INPUTS = 4 };
+enum { MAX_COPIES = 16, MAX_INPUTS = 18 };
 typedef struct job {
     const char *line;
     clef_tensor *input[MAX_COPIES][MAX_INPUTS];

@@ -110,6 +110,28 @@ def attention(c):
     return time_calls(run, copies([(b, h, t, d), (b, h, keys, d), (b, h, keys, d), (b, h, t, d)]), c["calls"])
 
 
+def recurrent(c):
+    kind = {"lstm": nn.LSTM, "gru": nn.GRU, "vanilla": nn.RNN}[c["cell"]]
+    return kind(c["in"], c["hidden"], c.get("layers", 1), batch_first=bool(c.get("first", 0)))
+
+
+def rnn(c):
+    """A sequence through the layers: forward, or with the gradients of x and all weights."""
+    key = ("rnn", *(v for k, v in sorted(c.items()) if k != "calls"))
+    if key not in models:
+        models.clear()
+        outer = (c["batch"], c["steps"]) if c.get("first", 0) else (c["steps"], c["batch"])
+        models[key] = (recurrent(c), torch.randn(*outer, c["in"]), torch.randn(*outer, c["hidden"]))
+    net, x, g = models[key]
+
+    def both():
+        with torch.enable_grad():
+            leaf = x.detach().requires_grad_()
+            torch.autograd.grad(net(leaf)[0], [leaf, *net.parameters()], g)
+
+    return time_calls(both if c.get("dir") == "both" else lambda: net(x), [()], c["calls"])
+
+
 class Residual(nn.Module):
     def __init__(self, inside, outside, stride):
         super().__init__()
@@ -257,7 +279,7 @@ def epoch(c):
 
 
 SUITES = {"epoch": epoch, "gemm": gemm, "conv": conv, "pointwise": pointwise, "unary": unary, "reduce": reduce, "norm": norm,
-          "attention": attention, "train": train, "infer": infer, "idle": idle}
+          "attention": attention, "rnn": rnn, "train": train, "infer": infer, "idle": idle}
 
 
 def main():
