@@ -186,6 +186,56 @@ CLEF_API clef_module *clef_nn_sigmoid(clef_context *ctx);
 CLEF_API clef_module *clef_nn_tanh(clef_context *ctx);
 /* exp(x) / Σ exp(x) along dim.  (clef_cross_entropy wants logits: no softmax before it.) */
 CLEF_API clef_module *clef_nn_softmax(clef_context *ctx, int dim);
+typedef struct clef_nn_attention_options {
+    int64_t kv_heads;   /* heads of keys and values, a divisor of heads; 0: as many */
+    int64_t kdim, vdim; /* widths of k and v; 0: width */
+    bool no_bias;
+    bool causal;    /* as in clef_attention: the last query sees all keys, each one before it one key less */
+    int64_t window; /* keys that are so far away are not seen; 0: none */
+    double dropout; /* of weights, in training */
+} clef_nn_attention_options;
+/* Multi-head attention: y = concat(head_1 … head_heads)·W_oᵀ + b_o, each clef_attention of x·Wᵀ + b with W of q, k and v.  clef_call
+   takes q [b,tq,width], k [b,tk,kdim], v [b,tk,vdim], mask (broadcast to [b,heads,tq,tk]; bool: true where seen; or a float that is
+   added) and lengths [b] of keys, all but q CLEF_NONE or left out: k is q, v is k, all is seen.  It gives [b,tq,width]; clef_forward is
+   self-attention.  CLEF_SHAPE where widths do not fit.  Parameters have PyTorch's names: in_proj_weight [3·width,width], or where kdim or
+   vdim is another width q_proj_weight, k_proj_weight [width,kdim] and v_proj_weight [width,vdim]; in_proj_bias [3·width], out_proj.weight
+   [width,width], out_proj.bias; rows of k and v are fewer with fewer heads.  At first weights are uniform as clef_init_xavier_uniform,
+   that of out_proj as a linear layer's, biases 0.  CLEF_INVALID unless heads divide width and kv_heads the heads.  Vaswani et al.,
+   "Attention is all you need", 2017; torch.nn.MultiheadAttention with batch_first, whose bool masks are true where not seen.
+       clef_module *attention = clef_nn_attention(ctx, 64, 4, &(clef_nn_attention_options){.kdim = 32, .vdim = 32});
+       clef_call(attention, (clef_tensor *[]){x, memory}, 2, &y, 1);  */
+CLEF_API clef_module *clef_nn_attention(clef_context *ctx, int64_t width, int64_t heads, const clef_nn_attention_options *options);
+typedef struct clef_nn_transformer_options {
+    int64_t layers;   /* of a stack, up to 1024; 0: 6 */
+    int64_t hidden;   /* between the two linear layers; 0: 2048 */
+    int64_t kv_heads; /* as in clef_nn_attention; 0: heads */
+    bool pre_norm;    /* norms stand before attention and linear layers (PyTorch's norm_first), not behind the sums */
+    bool gelu;        /* in place of relu */
+    bool causal;      /* of self-attention */
+    bool no_bias;
+    bool final_norm; /* a stack ends with a layer norm, "norm" */
+    double dropout;  /* in training: of attention's weights, inside of the linear layers, and of what is added to x; 0: none */
+    double eps;      /* of norms; 0: 1e-5 */
+} clef_nn_transformer_options;
+/* One layer of an encoder: x = norm1(x + self_attn(x)), x = norm2(x + linear2(relu(linear1(x)))); or x = x + self_attn(norm1(x)) … with
+   pre_norm.  clef_call takes x [b,t,width], mask and lengths as clef_nn_attention, all but x CLEF_NONE or left out, and gives
+   [b,t,width].  PyTorch's names, of torch.nn.TransformerEncoderLayer with batch_first: self_attn.in_proj_weight …, linear1.weight,
+   linear2.weight, norm1.weight …  CLEF_INVALID where an option is out of range.
+       clef_module *layer = clef_nn_encoder_layer(ctx, 64, 4, &(clef_nn_transformer_options){.hidden = 256, .pre_norm = true});  */
+CLEF_API clef_module *clef_nn_encoder_layer(clef_context *ctx, int64_t width, int64_t heads,
+                                            const clef_nn_transformer_options *options);
+/* One layer of a decoder: self_attn, then multihead_attn to memory [b,tm,width], then the linear layers; norm1, norm2, norm3.
+   clef_call takes x [b,t,width], memory, mask and lengths of x, mask and lengths of memory; all behind memory CLEF_NONE or left out.
+   Give .causal for text.  Names of torch.nn.TransformerDecoderLayer.  Else as clef_nn_encoder_layer.
+       clef_call(layer, (clef_tensor *[]){x, memory, CLEF_NONE, CLEF_NONE, CLEF_NONE, lengths}, 6, &y, 1);  */
+CLEF_API clef_module *clef_nn_decoder_layer(clef_context *ctx, int64_t width, int64_t heads,
+                                            const clef_nn_transformer_options *options);
+/* Such layers one after the other, "layers.0", "layers.1", …, then "norm" with final_norm: torch.nn.TransformerEncoder.  Inputs are those
+   of a layer; layers may lie on different devices (clef_module_to), to which inputs follow.  Each begins with weights of its own.
+       clef_module *encoder = clef_nn_encoder(ctx, 512, 8, &(clef_nn_transformer_options){.layers = 4, .final_norm = true});  */
+CLEF_API clef_module *clef_nn_encoder(clef_context *ctx, int64_t width, int64_t heads, const clef_nn_transformer_options *options);
+/* The same of a decoder's layers, which all see the same memory: torch.nn.TransformerDecoder. */
+CLEF_API clef_module *clef_nn_decoder(clef_context *ctx, int64_t width, int64_t heads, const clef_nn_transformer_options *options);
 
 /* ---- mode, parameters ----
    A mode is set on a module and on everything below it, and the last call counts, as in PyTorch.  To let a part

@@ -72,12 +72,6 @@ static bool make_weights(clef_module *m, recurrent *r, int run, int64_t in) {
     return w->w_ih && w->w_hh && w->b_ih && w->b_hh;
 }
 
-/* What a module is made with; call_recurrent takes its place. */
-static clef_tensor *no_forward(clef_module *module, clef_tensor *x, void *user) {
-    (void)module, (void)x, (void)user;
-    return NULL;
-}
-
 static clef_module *make(clef_context *ctx, const char *type, int kind, bool cell, int64_t in, int64_t hidden,
                          const clef_nn_recurrent_options *options) {
     clef_nn_recurrent_options o = options ? *options : (clef_nn_recurrent_options){0};
@@ -88,13 +82,10 @@ static clef_module *make(clef_context *ctx, const char *type, int kind, bool cel
             ctx, "%s: %lld inputs, %lld units, %d layers, dropout %g; sizes must be positive, dropout within 0 and 1", type,
             (long long)in, (long long)hidden, o.layers, o.dropout);
     int runs = o.layers * (o.bidirectional ? 2 : 1);
-    clef_module *m =
-        clef__module_make(ctx, type, no_forward, NULL, sizeof(recurrent) + (size_t)runs * sizeof(clef_recurrent_weights));
+    size_t bytes = sizeof(recurrent) + (size_t)runs * sizeof(clef_recurrent_weights);
+    clef_module *m = clef__module_make_call(ctx, type, call_recurrent, NULL, bytes);
     if (!m) return NULL;
     recurrent *r = m->user;
-    m->forward = NULL;
-    m->call = call_recurrent;
-    m->n_inputs = m->n_outputs = 0; /* any number: those behind x may be left out */
     r->kind = kind;
     r->cell = cell;
     r->runs = runs;

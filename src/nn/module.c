@@ -97,17 +97,24 @@ clef_module *clef_module_new_call(clef_context *ctx, const char *type, clef_call
     return new_module(ctx, "module_new_call", type, like);
 }
 
-clef_module *clef__module_make(clef_context *ctx, const char *type, clef_forward_fn forward, const void *options, size_t bytes) {
-    clef_module *m = clef_module_new(ctx, type, forward, NULL);
+static clef_module *with_options(clef_module *m, const void *options, size_t bytes) {
     if (!m || !bytes) return m;
     m->user = clef__calloc(1, bytes);
     if (!m->user) {
-        clef__fail(ctx, CLEF_MEMORY, "%s: no memory for the layer's options", type);
+        clef__fail(m->ctx, CLEF_MEMORY, "%s: no memory for the layer's options", m->type);
         return NULL;
     }
     m->owns_user = true;
     if (options) memcpy(m->user, options, bytes);
     return m;
+}
+
+clef_module *clef__module_make(clef_context *ctx, const char *type, clef_forward_fn forward, const void *options, size_t bytes) {
+    return with_options(clef_module_new(ctx, type, forward, NULL), options, bytes);
+}
+
+clef_module *clef__module_make_call(clef_context *ctx, const char *type, clef_call_fn call, const void *options, size_t bytes) {
+    return with_options(clef_module_new_call(ctx, type, call, 0, 0, NULL), options, bytes);
 }
 
 /* ---- modes ---- */

@@ -89,6 +89,8 @@ bool clef__statistics_of_ranks(void *group, clef_tensor *wide, clef__statistics 
 
 /* A module whose `user` is its own zeroed or copied block of `bytes` (options NULL: zeroed). */
 clef_module *clef__module_make(clef_context *ctx, const char *type, clef_forward_fn forward, const void *options, size_t bytes);
+/* The same with a function for several inputs, which it counts itself. */
+clef_module *clef__module_make_call(clef_context *ctx, const char *type, clef_call_fn call, const void *options, size_t bytes);
 /* A registered parameter of zeros for an initialiser to fill. */
 clef_tensor *clef__new_parameter(clef_module *module, const char *name, clef_shape shape);
 /* A registered buffer filled with one value. */
