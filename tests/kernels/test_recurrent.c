@@ -1,0 +1,198 @@
+/* test_recurrent.c — recurrent layers of half types beside f32, what their gradients keep in memory, and what they say of wrong input.
+   Values and gradients are checked in main_recurrent.c. ctest: cost=15 */
+#include "support/device.h"
+
+enum { RNN, LSTM, GRU, CELLS, IN = 5, HIDDEN = 21, ITEMS = 5, STEPS = 6, RUNS = 2 };
+enum { X, H0, C0, WEIGHTS, INPUTS = WEIGHTS + 4 * RUNS, OUTPUTS = 3 };
+
+static clef_context *ctx;
+static const char *const names[] = {"rnn", "lstm", "gru"};
+
+/* ---- half types ---- */
+
+/* Numbers that all types hold: n/64 within ±0.5. */
+static clef_tensor *exact_numbers(clef_shape shape, int salt, clef_dtype dtype) {
+    int64_t n = clef_shape_numel(shape);
+    float *v = malloc((size_t)n * sizeof *v);
+    for (int64_t i = 0; i < n; i++) v[i] = (float)((i * 37 + salt * 11) % 61 - 30) / 64;
+    clef_tensor *t = clef_keep(clef_to(clef_from_host(ctx, shape, CLEF_F32, v), dtype));
+    free(v);
+    return t;
+}
+
+static void make_inputs(int cell, clef_dtype dtype, clef_tensor **in) {
+    int gates = cell == LSTM ? 4 : cell == GRU ? 3 : 1;
+    clef_shape state = CLEF_SHAPE(RUNS, ITEMS, HIDDEN), row = CLEF_SHAPE(gates * HIDDEN);
+    in[X] = exact_numbers(CLEF_SHAPE(STEPS, ITEMS, IN), 1, dtype);
+    in[H0] = exact_numbers(state, 2, dtype);
+    in[C0] = exact_numbers(state, 3, dtype);
+    for (int i = 0; i < 4 * RUNS; i++) {
+        clef_shape shape[] = {CLEF_SHAPE(gates * HIDDEN, IN), CLEF_SHAPE(gates * HIDDEN, HIDDEN), row, row};
+        in[WEIGHTS + i] = exact_numbers(shape[i % 4], 4 + i, dtype);
+    }
+    for (int i = 0; i < INPUTS; i++) clef_require_grad(in[i], true);
+}
+
+static clef_status run_cell(int cell, clef_tensor *const *in, const clef_recurrent_options *o, int runs, clef_tensor **y) {
+    clef_recurrent_weights w[RUNS];
+    for (int r = 0; r < RUNS; r++) {
+        clef_tensor *const *of = in + WEIGHTS + 4 * r;
+        w[r] = (clef_recurrent_weights){of[0], of[1], of[2], of[3]};
+    }
+    y[2] = NULL;
+    if (cell == LSTM) return clef_lstm(in[X], in[H0], in[C0], w, runs, o, &y[0], &y[1], &y[2]);
+    if (cell == GRU) return clef_gru(in[X], in[H0], w, runs, o, &y[0], &y[1]);
+    return clef_rnn(in[X], in[H0], w, runs, o, &y[0], &y[1]);
+}
+
+/* Outputs, then gradients of the sum of y times numbers and h, as f32 on the host; lengths[k] elements each. */
+static int compute(int cell, clef_dtype dtype, bool with_lengths, float **out, int64_t *lengths) {
+    static const int32_t steps[ITEMS] = {6, 2, 0, 5, 1};
+    clef_tensor *in[INPUTS], *y[OUTPUTS], *all[OUTPUTS + INPUTS] = {NULL};
+    clef_recurrent_options o = {.bidirectional = true};
+    if (with_lengths) o.lengths = clef_from_host(ctx, CLEF_SHAPE(ITEMS), CLEF_I32, steps);
+    make_inputs(cell, dtype, in);
+    cr_assert_eq(run_cell(cell, in, &o, RUNS, y), CLEF_OK, "%s", clef_error(ctx));
+    clef_tensor *g = exact_numbers(clef_tensor_shape(y[0]), 99, dtype);
+    clef_tensor *loss =
+        clef_add(clef_sum(clef_to(clef_mul(y[0], g), CLEF_F32), NULL, 0, false), clef_sum(clef_to(y[1], CLEF_F32), NULL, 0, false));
+    int n = 0, outputs = cell == LSTM ? 3 : 2;
+    for (int k = 0; k < outputs; k++) all[n++] = y[k];
+    cr_expect_eq(clef_tensor_dtype(y[0]), dtype);
+    cr_assert_eq(clef_grad(loss, CLEF_NONE, in, INPUTS, false, all + n), CLEF_OK, "%s", clef_error(ctx));
+    n += INPUTS;
+    for (int k = 0; k < n; k++) {
+        lengths[k] = clef_numel(all[k]);
+        out[k] = malloc((size_t)lengths[k] * sizeof **out);
+        cr_assert_eq(clef_read(clef_to(all[k], CLEF_F32), out[k], (size_t)lengths[k] * sizeof **out), CLEF_OK, "%s",
+                     clef_error(ctx));
+    }
+    for (int i = 0; i < INPUTS; i++) clef_release(in[i]);
+    clef_release(g);
+    clef_end_step(ctx);
+    return n;
+}
+
+static void expect_alike(int cell, clef_dtype dtype, bool with_lengths) {
+    float *have[OUTPUTS + INPUTS], *want[OUTPUTS + INPUTS];
+    int64_t size[OUTPUTS + INPUTS], same[OUTPUTS + INPUTS];
+    int n = compute(cell, dtype, with_lengths, have, size), outputs = n - INPUTS;
+    compute(cell, CLEF_F32, with_lengths, want, same);
+    for (int k = 0; k < n; k++) {
+        double most = 1, worst = 0, near = dtype == CLEF_F16 ? 4e-3 : 3e-2;
+        cr_assert_eq(size[k], same[k]);
+        for (int64_t i = 0; i < size[k]; i++) {
+            most = fmax(most, fabs((double)want[k][i]));
+            worst = fmax(worst, fabs((double)(have[k][i] - want[k][i])));
+        }
+        cr_expect(worst <= near * most, "%s in %s%s, %s %d: off by %g of %g", names[cell], clef_dtype_name(dtype),
+                  with_lengths ? " with lengths" : "", k < outputs ? "output" : "gradient", k < outputs ? k : k - outputs, worst,
+                  most);
+        free(have[k]);
+        free(want[k]);
+    }
+}
+
+/* In both ways to launch them.  Storage rounds, sums do not: so many steps later results are as near as one rounding. */
+Test(recurrent, half_types_are_near_f32) {
+    static const char *const ways[] = {"sequence", "steps"};
+    for (int w = 0; w < 2; w++) {
+        setenv("CLEF_ROWS", ways[w], 1);
+        ctx = open_or_skip(&(clef_options){.seed = 1});
+        for (int cell = few_kernels() ? GRU : RNN; cell < CELLS; cell++)
+            for (int lengths = 0; lengths < 2; lengths++) {
+                expect_alike(cell, CLEF_F16, lengths);
+                expect_alike(cell, CLEF_BF16, lengths);
+            }
+        clef_close(ctx);
+    }
+}
+
+/* ---- memory ---- */
+
+static clef_plan_size training_size(clef_module *net, int64_t steps) {
+    clef_plan_size size;
+    clef_tensor *x = clef_keep(clef_zeros(ctx, CLEF_SHAPE(steps, 4, 32), CLEF_F32));
+    clef_eval(x);
+    clef_set_dry_run(ctx, true);
+    clef_backward(clef_mean(clef_square(clef_forward(net, x)), NULL, 0, false));
+    clef_end_step(ctx);
+    cr_assert_eq(clef_plan_memory(ctx, &size), CLEF_OK, "%s", clef_error(ctx));
+    clef_zero_grad(net);
+    clef_set_dry_run(ctx, false);
+    clef_release(x);
+    return size;
+}
+
+/* Twice the steps are twice the memory, of a few rows of all gates for each step. */
+Test(recurrent, memory_grows_as_steps_do) {
+    static clef_module *(*const make[])(clef_context *, int64_t, int64_t,
+                                        const clef_nn_recurrent_options *) = {clef_nn_rnn, clef_nn_lstm, clef_nn_gru};
+    unsetenv("CLEF_ROWS");
+    ctx = open_or_skip(&(clef_options){.seed = 1});
+    for (int cell = RNN; cell < CELLS; cell++) {
+        clef_module *net = make[cell](ctx, 32, 64, NULL);
+        double a = (double)training_size(net, 256).temporary_bytes, b = (double)training_size(net, 512).temporary_bytes,
+               c = (double)training_size(net, 1024).temporary_bytes, of_row = 4 * 64 * sizeof(float);
+        int gates = cell == LSTM ? 4 : cell == GRU ? 3 : 1;
+        cr_expect(fabs(c - b - 2 * (b - a)) <= 0.05 * (c - b), "%s: %g, %g and %g bytes", names[cell], a, b, c);
+        cr_expect_leq(c - b, 512 * of_row * (3 * gates + 6), "%s: %g rows for each step", names[cell], (c - b) / 512 / of_row);
+    }
+    clef_close(ctx);
+}
+
+/* ---- wrong input ---- */
+
+static void expect_refusal(int cell, clef_tensor *const *in, const clef_recurrent_options *o, int runs, clef_status status,
+                           const char *says) {
+    clef_tensor *y[OUTPUTS] = {in[0], in[0], in[0]};
+    clef_status had = run_cell(cell, in, o, runs, y);
+    const char *line = clef_error(ctx);
+    cr_expect_eq(had, status, "%s: \"%s\", wanted \"%s\"", names[cell], line, says);
+    cr_expect(strstr(line, says) && strstr(line, names[cell]) == line && !strchr(line, '\n'), "\"%s\" without \"%s\"", line, says);
+    cr_expect(!y[0] && !y[1], "outputs after \"%s\"", line);
+    clef_clear_error(ctx);
+}
+
+/* The input at one place is another tensor. */
+static void expect_refusal_of(int cell, clef_tensor *const *in, int at, clef_tensor *wrong, clef_status status, const char *says) {
+    clef_tensor *all[INPUTS];
+    memcpy(all, in, sizeof all);
+    all[at] = wrong;
+    expect_refusal(cell, all, NULL, 1, status, says);
+}
+
+Test(recurrent, wrong_input_is_named) {
+    clef_tensor *in[INPUTS], *y[OUTPUTS];
+    unsetenv("CLEF_ROWS");
+    ctx = open_or_skip(&(clef_options){.seed = 1});
+    for (int cell = RNN; cell < CELLS; cell++) {
+        make_inputs(cell, CLEF_F32, in);
+        for (int i = H0; i <= C0; i++) {
+            clef_release(in[i]);
+            in[i] = CLEF_NONE;
+        }
+        clef_tensor *two = clef_ones(ctx, CLEF_SHAPE(2, 3), CLEF_F32), *none = clef_ones(ctx, CLEF_SHAPE(0, ITEMS, IN), CLEF_F32);
+        expect_refusal_of(cell, in, X, two, CLEF_SHAPE, "x must be [t,b,in]");
+        expect_refusal_of(cell, in, X, none, CLEF_INVALID, "at least one step");
+        expect_refusal_of(cell, in, X, clef_ones(ctx, CLEF_SHAPE(STEPS, ITEMS, IN), CLEF_I32), CLEF_INVALID, "x must be floating");
+        expect_refusal_of(cell, in, X, clef_ones(ctx, CLEF_SHAPE(STEPS, ITEMS, IN + 1), CLEF_F32), CLEF_SHAPE, "w_ih is [");
+        expect_refusal_of(cell, in, H0, two, CLEF_SHAPE, "h0 is [2,3] but must be [1,5,21]");
+        if (cell == LSTM) expect_refusal_of(cell, in, C0, two, CLEF_SHAPE, "c0 is [2,3] but must be [1,5,21]");
+        expect_refusal_of(cell, in, WEIGHTS + 1, two, CLEF_SHAPE, "but must be [");
+        expect_refusal_of(cell, in, WEIGHTS + 2, two, CLEF_SHAPE, "b_ih is [2,3] but must be [");
+        expect_refusal_of(cell, in, WEIGHTS + 3, two, CLEF_SHAPE, "b_hh is [2,3] but must be [");
+        expect_refusal(cell, in, NULL, 2, CLEF_INVALID, "as many weights as layers times directions");
+        expect_refusal(cell, in, &(clef_recurrent_options){.layers = -1}, 1, CLEF_INVALID, "as many weights");
+        expect_refusal(cell, in, &(clef_recurrent_options){.dropout = 1.5}, 1, CLEF_INVALID, "dropout must be within 0 and 1");
+        expect_refusal(cell, in, &(clef_recurrent_options){.lengths = two}, 1, CLEF_SHAPE, "lengths is [2,3] but must be [5]");
+        expect_refusal(cell, in, &(clef_recurrent_options){.lengths = clef_ones(ctx, CLEF_SHAPE(ITEMS), CLEF_F32)}, 1, CLEF_DTYPE,
+                       "lengths must be whole numbers, not f32");
+        cr_expect_eq(run_cell(cell, in, NULL, 1, y), CLEF_OK, "%s", clef_error(ctx)); /* and goes on */
+        cr_expect_eq(clef_eval(y[0]), CLEF_OK, "%s", clef_error(ctx));
+        for (int i = 0; i < INPUTS; i++)
+            if (in[i] != CLEF_NONE) clef_release(in[i]);
+        clef_end_step(ctx);
+    }
+    clef_close(ctx);
+}
