@@ -53,6 +53,12 @@ clef_c_target(slow_device)
 set_target_properties(slow_device PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/tests)
 target_link_libraries(slow_device PRIVATE OpenCL::OpenCL Threads::Threads ${CMAKE_DL_LIBS})
 
+# Preloaded, it refuses to queue the end of a mapping before its begin has run.
+add_library(early_unmaps MODULE tests/support/early_unmaps.c)
+clef_c_target(early_unmaps)
+set_target_properties(early_unmaps PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/tests)
+target_link_libraries(early_unmaps PRIVATE OpenCL::OpenCL Threads::Threads ${CMAKE_DL_LIBS})
+
 # A program that may look into the rooms: the static library has every symbol.
 function(clef_test_program target source)
   add_executable(${target} ${source})
@@ -227,6 +233,12 @@ add_test(NAME slow/group/main_uneven COMMAND group_main_uneven)
 clef_test_properties(slow/group/main_uneven tests/group/main_uneven.c unit)
 add_dependencies(group_main_uneven slow_device)
 set_property(TEST slow/group/main_uneven APPEND PROPERTY ENVIRONMENT "LD_PRELOAD=$<TARGET_FILE:slow_device>")
+# A driver with which the host cannot visit memory beside the kernels: a pretended one, and one that is.
+add_test(NAME early-unmaps/group/main_failures COMMAND group_main_failures)
+clef_test_properties(early-unmaps/group/main_failures tests/group/main_failures.c unit)
+add_dependencies(group_main_failures early_unmaps)
+set_property(TEST early-unmaps/group/main_failures APPEND PROPERTY ENVIRONMENT "LD_PRELOAD=$<TARGET_FILE:early_unmaps>")
+clef_test_on(rusticl small group/main_failures group_main_failures tests/group/main_failures.c)
 # Every row of mutants.def; main_mutants alone takes some.
 add_test(NAME kernels/main_mutants_all COMMAND kernels_main_mutants all)
 clef_test_properties(kernels/main_mutants_all tests/kernels/main_mutants.c kernels)

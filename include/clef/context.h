@@ -123,7 +123,7 @@ typedef enum clef_verdict { CLEF_VERDICT_UNKNOWN, CLEF_VERDICT_NO, CLEF_VERDICT_
    false, where clef-probe is missing, or where CLEF_PROBE=0; Clef then does as if the answer were no.  A first answer
    takes a tenth of a second, and two seconds of a driver that hangs. */
 CLEF_API clef_verdict clef_device_events(clef_context *ctx, int a, int b, bool ask);
-/* Can work of that device wait for user events, which the host completes?  The same holds. */
+/* Can work of that device wait for user events, which the host completes, and so can the end of a mapping of its memory?  The same holds. */
 CLEF_API clef_verdict clef_device_user_events(clef_context *ctx, int index, bool ask);
 
 /* The first failure since opening or clearing, as one line (op: fact, shapes, remedy); "" when there was

@@ -1,7 +1,7 @@
 /* probe_main.c — clef-probe: asks an OpenCL driver what some drivers answer by a hang, a crash or wrong numbers.
 
        clef-probe events PLATFORM DEVICE [DEVICE]    Do events order the work of several queues in one context?
-       clef-probe user_events PLATFORM DEVICE        Does work wait for user events, and go on when they are complete?
+       clef-probe user_events PLATFORM DEVICE        Does work wait for user events, and go on when they are complete, mapped memory too?
 
    PLATFORM is the name of the devices' platform.  DEVICE is a number in the list of all devices (device.c lists them in the same
    order), or NUMBER:UNITS for a sub-device of so many compute units.
@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -304,6 +305,36 @@ static void pass(cl_context context, side *from, side *to, cl_uint round) {
     check(clReleaseEvent(p.last));
 }
 
+/* As the host visits a device's memory (visit.c): the end of a mapping is queued before its begin has run.  rusticl 22.3 refuses that.  Reads
+   `own` and writes `other`. */
+static void visit(cl_context context, side *s, cl_uint round) {
+    cl_int code[4];
+    cl_event mapped, unmapped, stepped, gate[2] = {clCreateUserEvent(context, &code[0]), clCreateUserEvent(context, &code[1])};
+    for (int i = 0; i < 2; i++) check(code[i]);
+    stepped = run_step(s, s->own, 1, round, 1, &gate[0]);
+    const cl_uint *from = clEnqueueMapBuffer(s->transfer, s->own, CL_FALSE, CL_MAP_READ, 0, BYTES, 1, &stepped, NULL, &code[2]);
+    cl_uint *to =
+        clEnqueueMapBuffer(s->transfer, s->other, CL_FALSE, CL_MAP_WRITE_INVALIDATE_REGION, 0, BYTES, 0, NULL, &mapped, &code[3]);
+    for (int i = 2; i < 4; i++) check(code[i]);
+    check(clEnqueueUnmapMemObject(s->transfer, s->own, (void *)(uintptr_t)from, 1, &gate[1], NULL));
+    check(clEnqueueUnmapMemObject(s->transfer, s->other, to, 0, NULL, &unmapped));
+    check(clReleaseEvent(stepped));
+    stepped = run_step(s, s->other, 5, round, 1, &unmapped);
+    check(clFlush(s->compute));
+    check(clFlush(s->transfer));
+    check(clSetUserEventStatus(gate[0], CL_COMPLETE));
+    while (state_of(mapped) > CL_COMPLETE) pause_for(100);
+    require(state_of(mapped) == CL_COMPLETE);
+    for (int i = 0; i < COUNT; i++) sent[i] += round;
+    require(memcmp(from, sent, sizeof sent) == 0);
+    for (int i = 0; i < COUNT; i++) to[i] = from[i] + 1;
+    check(clSetUserEventStatus(gate[1], CL_COMPLETE));
+    check(clEnqueueReadBuffer(s->compute, s->other, CL_TRUE, 0, BYTES, result, 1, &stepped, NULL));
+    for (int i = 0; i < COUNT; i++) require(result[i] == (sent[i] + 1) * 5 + round);
+    const cl_event all[] = {gate[0], gate[1], mapped, unmapped, stepped};
+    for (int i = 0; i < 5; i++) check(clReleaseEvent(all[i]));
+}
+
 static void ask_user_events(cl_device_id id) {
     cl_context context = open_context(&id, 1);
     cl_program program = build(context);
@@ -313,6 +344,7 @@ static void ask_user_events(cl_device_id id) {
     for (cl_uint r = 0; r < ROUNDS; r++) {
         if (r == ROUNDS / 2) say("half\n");
         pass(context, &from, &to, r);
+        if (r % 5 == 0) visit(context, &from, r);
     }
 }
 

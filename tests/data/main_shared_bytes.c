@@ -6,6 +6,11 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SHADOWED = true }; /* the memory of the process is also the sanitizer's */
+#else
+enum { SHADOWED = false };
+#endif
 enum { RANKS = 4, ITEMS = 12000, SIDE = 32, PIXELS = SIDE * SIDE, ROUNDS = 20 };
 static const size_t images_bytes = 16 + (size_t)ITEMS * PIXELS, labels_bytes = 8 + (size_t)ITEMS;
 
@@ -152,7 +157,7 @@ int main(void) {
     if (clef__store_bytes()) COMPLAIN("%zu bytes are left", clef__store_bytes());
     double files = (double)images_bytes / (1 << 20), arrays = (double)ITEMS / 2 * PIXELS * sizeof(float) / (1 << 20);
     printf("%d ranks: files of %.1f MiB take %.1f, arrays of %.1f MiB %.1f\n", RANKS, files, grown[0], arrays, grown[1]);
-    if (grown[0] > 2 * files || grown[1] > 2 * arrays) COMPLAIN("the memory of several");
+    if (!SHADOWED && (grown[0] > 2 * files || grown[1] > 2 * arrays)) COMPLAIN("the memory of several");
     if (clef_run_ranks(ranks_on_one(RANKS, devices), open_own, NULL)) COMPLAIN("%s", clef_error(NULL));
     check_lives();
     check_damaged();

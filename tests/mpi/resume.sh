@@ -1,5 +1,5 @@
 #!/bin/sh
-# resume.sh MPIEXEC PROGRAM: training runs of 1, 2 and 4 ranks, one of which is killed at a random moment, CLEF_KILLS (6) times in all.  The others
+# resume.sh MPIEXEC PROGRAM: training runs of 1, 2 and 4 ranks, one of which is killed at a random moment, CLEF_KILLS (3) times in all.  The others
 # end within 10 s with a line that names it, no process is left, and the run goes on from the last whole checkpoint, with another number of
 # ranks, killed again or not, until it is done: with the bits of a run that nobody killed.  Ranks are processes of MPI, and threads of
 # one process, which is killed whole.
@@ -58,14 +58,14 @@ grep -q 'no OpenCL device' "$folder/out" && { echo "skipped: no OpenCL device"; 
 [ $code -eq 0 ] || { fail "the run that nobody kills failed"; exit 1; }
 mv "$folder/result" "$folder/wanted"
 
-while [ $kills -lt "${CLEF_KILLS:-6}" ]; do
+while [ $kills -lt "${CLEF_KILLS:-3}" ]; do
     rm -f "$folder/last.ckpt" "$folder/result"
     ranks=$((1 << $(draw) % 3)) finished=
     while [ -z "$finished" ]; do
         way=mpi
         [ $(($(draw) % 3)) -eq 0 ] && way=threads
         victim=$(($(draw) % ranks)) moment=$(($(draw) % 600))
-        [ $kills -lt "${CLEF_KILLS:-6}" ] || victim=-1
+        [ $kills -lt "${CLEF_KILLS:-3}" ] || victim=-1
         rm -f "$folder/killed"
         run $ranks $way "$victim" $moment
         code=$?
