@@ -62,7 +62,8 @@ static uint64_t device_number(cl_device_id id, cl_device_info what, size_t bytes
 
 bool clef__has_word(const char *words, const char *word) {
     size_t n = strlen(word);
-    for (const char *at = words; at && (at = strstr(at, word)); at += n)
+    bool is_word = n > 0 && !strchr(word, ' ');
+    for (const char *at = is_word ? words : NULL; at && (at = strstr(at, word)); at += n)
         if ((at == words || at[-1] == ' ') && (at[n] == 0 || at[n] == ' ')) return true;
     return false;
 }

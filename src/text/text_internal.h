@@ -78,6 +78,8 @@ int clef__code_byte(uint32_t code);
 bool clef__no_token(const clef_tokenizer *tokenizer, const uint8_t *text, size_t at, size_t end, clef__why *why);
 /* Without tokens, in the context's list; NULL after clef__fail. */
 clef_tokenizer *clef__tokenizer_new(clef_context *ctx, const char *op);
+/* Of one that is in no list, as tests make them. */
+void clef__tokenizer_free(clef_tokenizer *tokenizer);
 
 /* Where encoding puts tokens: counts all, writes up to `most`. */
 typedef struct clef__ids {

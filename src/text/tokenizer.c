@@ -7,7 +7,7 @@ typedef struct room {
     clef_tokenizer *first;
 } room;
 
-static void free_tokenizer(clef_tokenizer *t) {
+void clef__tokenizer_free(clef_tokenizer *t) {
     clef__tokens_free(&t->tokens);
     clef__pairs_free(&t->pairs);
     clef__free(t->merge);
@@ -20,7 +20,7 @@ static void close_room(clef_context *ctx, void *state) {
     (void)ctx;
     for (clef_tokenizer *t = r->first, *next; t; t = next) {
         next = t->next;
-        free_tokenizer(t);
+        clef__tokenizer_free(t);
     }
     clef__free(r);
 }
@@ -46,7 +46,7 @@ void clef_tokenizer_close(clef_tokenizer *tokenizer) {
     clef_tokenizer **at = &room_of(tokenizer->ctx)->first;
     while (*at != tokenizer) at = &(*at)->next;
     *at = tokenizer->next;
-    free_tokenizer(tokenizer);
+    clef__tokenizer_free(tokenizer);
 }
 
 clef_tokenizer *clef__tokenizer_refuse(clef_tokenizer *t, const char *op, const char *name, const clef__why *why) {
@@ -78,6 +78,9 @@ bool clef__tokenizer_add(clef_tokenizer *t, clef__added added, const void *bytes
     if (size == 0) return clef__wrong(why, CLEF_FORMAT, "has an added token without text");
     if (added.id < 0 || added.id >= CLEF__TOKENS_MOST) return clef__wrong(why, CLEF_FORMAT, "has an added token without a number");
     bool there = added.id < t->tokens.n && t->tokens.token[added.id].size > 0;
+    const clef__token *same = there ? &t->tokens.token[added.id] : NULL;
+    if (same && (same->size != size || memcmp(t->tokens.bytes + same->at, bytes, size) != 0))
+        return clef__wrong(why, CLEF_FORMAT, "has an added token with the number of another token, %d", (int)added.id);
     added.only = !there;
     if ((!there && !clef__tokens_put(&t->tokens, added.id, bytes, size)) ||
         !clef__grow(&t->added, t->n_added, &t->added_room, sizeof *t->added))
