@@ -79,7 +79,7 @@ typedef struct clef_fit_options {
    former mode afterwards; parts of it on which a mode was set by itself, and frozen ones, stay in theirs
    (clef/nn.h).  It is given all inputs of a batch (clef_call), and the loss its output and the batch's target, or loss_call all
    outputs and targets.  The default loss of data whose targets are sequences of classes takes outputs [b,t,c] (classes_last), and
-   CLEF_NO_TARGET counts for nothing; their accuracy is the mean over items and places.
+   CLEF_NO_TARGET counts for nothing, in the accuracy neither: both are means over a batch's targets, and batches count by their items.
 
    Exact resuming: with checkpoint_dir and resume, a run that was killed at any moment continues from
    last.ckpt and ends with the same bits as one that was not, on the same device, driver, compute units and options
@@ -126,7 +126,7 @@ typedef struct clef_evaluation_result {
     double perplexity;                              /* exp(loss) of sequences with the default loss; else NaN */
 } clef_evaluation_result;
 /* Loss (mean over the items), accuracy, top-k accuracy (k = 5) and the confusion matrix in inference mode,
-   without gradients, from the loader's first batch on.  Accuracies are NaN and confusion NULL where the
+   without gradients, from the loader's first batch on, where a failed one leaves it.  Accuracies are NaN and confusion NULL where the
    targets are no classes; confusion is NULL above CLEF_MAX_CLASSES.  loss NULL: clef_cross_entropy.  Mode and
    recording are put back.  CLEF_INVALID if the loader gives no batch, or the loss is no number because of a label
    that is no class.  Of sequences (targets [b,t] of classes, outputs [b,t,c]: language models) loss and accuracies are means over all targets

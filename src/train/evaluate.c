@@ -309,6 +309,7 @@ clef_status clef__score_loader(clef_module *module, clef_loader *loader, const c
     if (!status) status = add_up(&e, &total);
     if (!status && !isfinite(total)) status = look_at_labels(&e, module, loader, &loss);
     if (!status) fill_score(&e, total, summed, score);
+    else (void)rewind_loader(loader); /* not somewhere, where a fit would go on */
     clef__nn_inference(ctx, inference);
     clef_set_grad_enabled(ctx, grad);
     end(&e);

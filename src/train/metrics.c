@@ -12,6 +12,7 @@
 #include "ops/ops.h"
 #include "train/train_internal.h"
 #include <float.h>
+#include <math.h>
 
 static clef_tensor *kept_zero(clef_context *ctx) {
     float zero = 0;
@@ -65,14 +66,13 @@ static bool has_classes_behind(clef_shape x, clef_shape t) {
 }
 
 clef__answers clef__answers_of(const clef__loss *loss, clef_tensor *const *outputs, const clef_batch *batch) {
-    clef__answers none = {NULL, NULL, 1};
+    clef__answers none = {0};
     if (loss->n_outputs != 1 || batch->n_targets != 1 || !is_whole(batch->y)) return none;
     clef_shape x = clef_tensor_shape(outputs[0]), t = clef_tensor_shape(batch->y);
     if (!has_classes_behind(x, t) || !(loss->sequences || t.rank == 1)) return none;
-    int64_t each = 1, n = clef_shape_numel(t);
-    for (int d = 1; d < t.rank; d++) each *= t.dim[d];
-    if (t.rank == 1) return (clef__answers){outputs[0], batch->y, 1};
-    return (clef__answers){clef_reshape(outputs[0], CLEF_SHAPE(n, x.dim[t.rank])), clef_reshape(batch->y, CLEF_SHAPE(n)), each};
+    int64_t n = clef_shape_numel(t);
+    if (t.rank == 1) return (clef__answers){outputs[0], batch->y, 0};
+    return (clef__answers){clef_reshape(outputs[0], CLEF_SHAPE(n, x.dim[t.rank])), clef_reshape(batch->y, CLEF_SHAPE(n)), t.dim[0]};
 }
 
 static int count_targets(const clef_loader *loader) {
@@ -163,11 +163,17 @@ int64_t clef__batch_items(clef_context *ctx, const clef_batch *batch) {
     return share.all > 0 ? share.all : batch->size;
 }
 
-/* In items: a sequence that is half right is half an item. */
+static clef_tensor *count(clef_tensor *mask) { return clef_sum(clef_to(mask, CLEF_F32), NULL, 0, false); }
+
+/* Sequences weigh as they do in the mean loss, whose places without a target do not count either. */
 clef_tensor *clef__right_answers(const clef__answers *a, int device) {
     clef_tensor *target = clef_to_device(clef_to(a->target, CLEF_I64), clef_tensor_device(a->output));
-    clef_tensor *right = clef_sum(clef_to(clef_eq(clef_argmax(a->output, 1, false), target), CLEF_F32), NULL, 0, false);
-    return clef_to_device(a->each > 1 ? clef_mul_scalar(right, 1.0 / (double)a->each) : right, device);
+    clef_tensor *right = count(clef_eq(clef_argmax(a->output, 1, false), target));
+    if (a->sequences > 0) {
+        clef_tensor *answers = clef_clamp(count(clef_ge_scalar(target, 0)), 1, INFINITY);
+        right = clef_div(clef_mul_scalar(right, (double)a->sequences), answers);
+    }
+    return clef_to_device(right, device);
 }
 
 /* Replaces the n scalars of this rank by the sums over all. */

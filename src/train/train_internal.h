@@ -14,10 +14,10 @@ typedef struct clef__train_room {
 } clef__train_room;
 clef__train_room *clef__train_room_of(clef_context *ctx); /* NULL: out of memory */
 
-/* What accuracy is of: outputs [n,c] and classes [n], n/each items; for sequences, views of [b,t,c] and [b,t].  NULL: there is none. */
+/* What accuracy is of: outputs [n,c] and classes [n]; for sequences, views of [b,t,c] and [b,t].  NULL: there is none. */
 typedef struct clef__answers {
     clef_tensor *output, *target;
-    int64_t each;
+    int64_t sequences; /* b; 0: each item has one class */
 } clef__answers;
 
 /* ---- metrics.c: sums kept on the device, so that nobody waits for them ---- */
@@ -39,7 +39,8 @@ clef_status clef__meters_follow(clef__meters *meters, clef_tensor *loss);
 clef_tensor *clef__meters_add(clef__meters *meters, const clef__answers *answers, clef_tensor *loss, double weight);
 /* The same of a batch in parts, whose sums over all ranks are there: the loss, which weighs so much, and right answers (NULL: none). */
 clef_tensor *clef__meters_add_parts(clef__meters *meters, clef_tensor *loss, double weight, clef_tensor *right);
-/* How many, as a scalar on that device. */
+/* How many, in items, as a scalar on that device: sequences count as many as they are, times the share that is right of their targets that
+   are a class. */
 clef_tensor *clef__right_answers(const clef__answers *answers, int device);
 /* Who wants a loss, and which. */
 typedef struct clef__loss {

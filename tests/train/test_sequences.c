@@ -150,7 +150,7 @@ Test(sequences, are_learned_by_fit) {
         for (int k = 0; k < C * C; k++) table[k] -= (float)(4 * grad[k] / (double)before.answers);
         score after = score_by_hand(table, 1);
         cr_expect_float_eq(h->epoch[epoch].loss, before.loss, 1e-5);
-        cr_expect_float_eq(h->epoch[epoch].accuracy, before.accuracy * (double)before.answers / (ITEMS * T), 1e-6);
+        cr_expect_float_eq(h->epoch[epoch].accuracy, before.accuracy, 1e-6);
         cr_expect_float_eq(h->epoch[epoch].test_loss, after.loss, 1e-5);
         cr_expect_float_eq(h->epoch[epoch].test_accuracy, after.accuracy, 1e-12);
     }
@@ -167,7 +167,8 @@ Test(sequences, with_a_label_that_is_no_class_say_which) {
     clef_evaluation_result r;
     cr_expect_eq(clef_evaluate(net, loader, NULL, NULL, &r), CLEF_INVALID);
     expect_error(ctx, CLEF_INVALID, "label -3 of item 5 is no class of the module's 6 outputs");
-    loader = clef_loader_open(clef_loader_dataset(loader), NULL);
+    clef_loader_state stands = clef_loader_get(loader); /* as if it had not been gone through */
+    cr_expect(stands.epoch == 0 && stands.batch == 0);
     clef_optimizer *sgd = clef_sgd(net, &(clef_sgd_options){.lr = 1});
     cr_expect_eq(clef_fit(net, &(clef_fit_options){.train = loader, .optimizer = sgd}, NULL), CLEF_INVALID);
     expect_error(ctx, CLEF_INVALID, "label -3 of its item 5");
