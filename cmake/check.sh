@@ -83,9 +83,9 @@ title "setup"
 setup_packages check
 mkdir -p $reports
 rm -f $reports/*.xml
-setup_python >$reports/python.log 2>&1 || say "setup: no Python with numpy and safetensors ($reports/python.log)"
+setup_python >$reports/python.log 2>&1 || say "setup: no Python with numpy, safetensors and tokenizers ($reports/python.log)"
 setup_intel >$reports/intel.log 2>&1 || say "setup: no OpenCL of Intel's ($reports/intel.log)"
-if python=$(python_with numpy,safetensors || python_with numpy); then
+if python=$(find_python); then
     CLEF_PYTHON=$python
     export CLEF_PYTHON
 fi

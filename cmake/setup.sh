@@ -56,13 +56,24 @@ python_with() {
     return 1
 }
 have_venv() { python3 -c 'import venv, ensurepip' >/dev/null 2>&1; }
-# The modules with which Python reads our files and writes others, in an environment of our own.
+# The user's choice stays, whatever else it lacks.
+own_python() { [ -n "$CLEF_PYTHON" ] && "$CLEF_PYTHON" -c 'import numpy, safetensors' >/dev/null 2>&1; }
+# That of the tests.
+find_python() {
+    if own_python; then say "$CLEF_PYTHON"
+    else python_with numpy,safetensors,tokenizers || python_with numpy,safetensors || python_with numpy
+    fi
+}
+install_modules() {
+    build/python/bin/python3 -m pip install --quiet --disable-pip-version-check --retries 1 --timeout 20 "$@" </dev/null
+}
+# The modules with which Python reads our files and writes others, in an environment of our own.  tokenizers needs its packages only to fetch
+# files.
 setup_python() {
-    python_with numpy,safetensors >/dev/null && return 0
+    own_python || python_with numpy,safetensors,tokenizers >/dev/null && return 0
     have_venv || return 1
-    say "setup: pip install numpy safetensors into build/python (about 25 MB to download)"
-    python3 -m venv build/python && build/python/bin/python3 -m pip install --quiet --disable-pip-version-check \
-        --retries 1 --timeout 20 numpy safetensors </dev/null
+    say "setup: pip install numpy safetensors tokenizers into build/python (about 30 MB to download)"
+    python3 -m venv build/python && install_modules numpy safetensors && install_modules --no-deps tokenizers
 }
 # Intel's OpenCL for x86-64 CPUs, in an environment of our own: tests only.  Its ICD file is written when it offers a device.
 intel_icd() { say "$PWD/build/intel/intel.icd"; }
