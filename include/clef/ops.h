@@ -354,6 +354,13 @@ CLEF_API clef_status clef_lstm(clef_tensor *x, clef_tensor *h0, clef_tensor *c0,
    al., "Learning phrase representations using RNN encoder–decoder", 2014, with the reset after the product, as in PyTorch. */
 CLEF_API clef_status clef_gru(clef_tensor *x, clef_tensor *h0, const clef_recurrent_weights *weights, int n,
                               const clef_recurrent_options *options, clef_tensor **y, clef_tensor **h);
+/* Weights of another library in the order of gates of this one: dimension 0 of t (w_ih, w_hh or a bias) is as many equal parts as `from`
+   has letters, one for each gate, and the result has them in the order of `to`, the same letters.  CLEF_INVALID if they are not, or the
+   parts are not equal.  ONNX keeps directions as dimension 0 of W, R and B (slice and reshape it first), B as b_ih before b_hh, and its
+   GRU is this one where linear_before_reset is 1.  Keras keeps its weights transposed, and its GRU is this one with reset_after.
+       clef_reorder_gates(w, "iofc", "ifco");   ONNX's LSTM
+       clef_reorder_gates(w, "zrh", "rzh");     ONNX's and Keras's GRU; Keras's LSTM is in order  */
+CLEF_API clef_tensor *clef_reorder_gates(clef_tensor *t, const char *from, const char *to);
 
 /* ---- losses ----
    Each gives one number per item or element, then its mean, its sum or (NONE) all of them.  They are computed

@@ -2,6 +2,7 @@
    depends on the step before is one op (kernels/recurrent.h), of which backward is another. */
 #include "kernels/recurrent.h"
 #include "ops/ops.h"
+#include <string.h>
 
 enum { MOST_OPTIONAL = 4, MOST_OUTPUTS = 4 };
 
@@ -356,4 +357,29 @@ clef_status clef_gru(clef_tensor *x, clef_tensor *h0, const clef_recurrent_weigh
     if (!CLEF__GIVEN("gru", "x h0?", x, h0)) return CLEF_INVALID;
     request r = {.name = "gru", .cell = CLEF__CELL_GRU, .x = x, .h0 = or_null(h0), .weights = weights};
     return run_request(&r, n, options, y, h, NULL);
+}
+
+/* ---- other libraries' weights ---- */
+
+static clef_tensor *refuse_order(clef_tensor *t, const char *from, const char *to, const char *why) {
+    clef__refuse(clef_tensor_context(t), "reorder_gates", CLEF_INVALID, "from \"%.16s\" to \"%.16s\": %s (t %s)", from ? from : "",
+                 to ? to : "", why, clef__shape_text(clef_tensor_shape(t)));
+    return NULL;
+}
+
+clef_tensor *clef_reorder_gates(clef_tensor *t, const char *from, const char *to) {
+    enum { MOST_GATES = 8 };
+    clef_tensor *part[MOST_GATES];
+    if (!CLEF__GIVEN("reorder_gates", "t", t)) return NULL;
+    size_t n = from ? strlen(from) : 0;
+    if (n < 1 || n > MOST_GATES || !to || strlen(to) != n) return refuse_order(t, from, to, "one letter for each of 1 to 8 gates");
+    clef_shape shape = clef_tensor_shape(t);
+    if (shape.rank < 1 || shape.dim[0] % (int64_t)n) return refuse_order(t, from, to, "the gates are equal parts of dimension 0");
+    int64_t rows = shape.dim[0] / (int64_t)n;
+    for (size_t k = 0; k < n; k++) {
+        const char *at = strchr(from, to[k]);
+        if (!at || strchr(to, to[k]) != to + k) return refuse_order(t, from, to, "both have the same letters, each once");
+        part[k] = clef_slice(t, 0, (at - from) * rows, (at - from + 1) * rows, 1);
+    }
+    return clef_concat(part, (int)n, 0);
 }

@@ -196,3 +196,38 @@ Test(recurrent, wrong_input_is_named) {
     }
     clef_close(ctx);
 }
+
+/* ---- weights of other libraries ---- */
+
+/* An LSTM with its gates in ONNX's order, and the same one; a gradient goes back to its rows. */
+Test(recurrent, gates_in_another_order) {
+    enum { ROWS = 3, COLUMNS = 2 };
+    static const int place[] = {0, 2, 3, 1}; /* of i, f, c, o in iofc */
+    float v[4 * ROWS * COLUMNS], have[4 * ROWS * COLUMNS], slope[4 * ROWS * COLUMNS];
+    ctx = open_or_skip(&(clef_options){.seed = 1});
+    for (int i = 0; i < 4 * ROWS * COLUMNS; i++) v[i] = (float)i;
+    clef_tensor *t = clef_require_grad(clef_keep(clef_from_host(ctx, CLEF_SHAPE(4 * ROWS, COLUMNS), CLEF_F32, v)), true), *d;
+    clef_tensor *y = clef_reorder_gates(t, "iofc", "ifco");
+    cr_assert_eq(clef_read(y, have, sizeof have), CLEF_OK, "%s", clef_error(ctx));
+    cr_assert_eq(clef_grad(y, clef_from_host(ctx, CLEF_SHAPE(4 * ROWS, COLUMNS), CLEF_F32, v), &t, 1, false, &d), CLEF_OK);
+    cr_assert_eq(clef_read(d, slope, sizeof slope), CLEF_OK, "%s", clef_error(ctx));
+    for (int i = 0; i < 4 * ROWS * COLUMNS; i++) {
+        int gate = i / (ROWS * COLUMNS), there = place[gate] * ROWS * COLUMNS + i % (ROWS * COLUMNS);
+        cr_expect_eq(have[i], v[there], "element %d", i);
+        cr_expect_eq(slope[there], v[i], "gradient %d", there);
+    }
+    clef_tensor *bias = clef_from_host(ctx, CLEF_SHAPE(3 * COLUMNS), CLEF_F32, v);
+    static const float want[] = {2, 3, 0, 1, 4, 5};
+    cr_assert_eq(clef_read(clef_reorder_gates(bias, "zrh", "rzh"), have, sizeof want), CLEF_OK, "%s", clef_error(ctx));
+    cr_expect_arr_eq(have, want, sizeof want);
+    static const char *const bad[][2] = {{"zrh", "rz"}, {"zrh", "rzz"}, {"zrh", "rzo"}, {"", ""}, {"zrho", "orzh"}, {"zzr", "zrh"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        cr_expect(!clef_reorder_gates(bias, bad[i][0], bad[i][1]) && clef_error_status(ctx) == CLEF_INVALID, "%zu", i);
+        cr_expect(strstr(clef_error(ctx), "reorder_gates: ") == clef_error(ctx), "%s", clef_error(ctx));
+        clef_clear_error(ctx);
+    }
+    cr_expect(!clef_reorder_gates(bias, NULL, "zrh") && clef_error_status(ctx) == CLEF_INVALID);
+    clef_clear_error(ctx);
+    clef_release(t);
+    clef_close(ctx);
+}
