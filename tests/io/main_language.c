@@ -11,6 +11,7 @@ static const char *const models[] = {"gpt2",       "gpt2_parts", "gpt2_untied", 
 enum { MODELS = sizeof models / sizeof *models, MOST = 3 * 40 * 67 };
 static clef_context *ctx;
 static char dir[512];
+static int compared; /* greedy tokens */
 
 static int run_python(const char *what) {
     const char *python = getenv("CLEF_PYTHON");
@@ -51,6 +52,25 @@ static void expect_logits(clef_module *net, const char *model) {
     EXPECT(mine <= 2 * error);
 }
 
+/* The tokens that transformers takes after the first prompt, up to where the two best are close. */
+static void expect_greedy(clef_module *net, const char *model) {
+    enum { PROMPT = 5, TOKENS = 12 };
+    int64_t tokens[3 * 40], want[TOKENS] = {-1}, token, n = PROMPT;
+    const int64_t *prompt = tokens;
+    EXPECT(!clef_read(expected(model, "tokens"), tokens, sizeof tokens));
+    EXPECT(!clef_read(expected(model, "greedy"), want, sizeof want));
+    clef_generator *g = clef_generator_new(net, NULL);
+    EXPECT(g && !clef_generator_prompt(g, &prompt, &n));
+    for (int i = 0; i < TOKENS && want[i] >= 0 && !io_failures; i++) {
+        EXPECT(!clef_generator_sample(g, NULL, &token));
+        if (token != want[i]) fprintf(stderr, "%s: token %d is %d, not %d\n", model, i, (int)token, (int)want[i]);
+        EXPECT(token == want[i]);
+        EXPECT(!clef_generator_feed(g, &token));
+        compared++;
+    }
+    clef_generator_close(g);
+}
+
 static void try_model(const char *model) {
     char saved[64];
     snprintf(saved, sizeof saved, "%s/saved", model);
@@ -62,6 +82,7 @@ static void try_model(const char *model) {
     clef_language_sizes s = clef_language_sizes_of(net);
     EXPECT(s.vocabulary == 67 && s.context == 40 && s.layers == 2 && s.width == 32 && s.n_end_tokens == 1 && s.end_token[0] == 1);
     expect_logits(net, model);
+    expect_greedy(net, model);
     EXPECT(!clef_language_save(net, io_path(dir, saved)));
     clef_module *again = clef_language_open(ctx, io_path(dir, saved), &(clef_language_options){.f32 = true});
     EXPECT(again);
@@ -74,6 +95,7 @@ int main(void) {
     int code = run_python("make");
     if (code == 127) printf("skipped: there is no Python\n"), code = 77;
     for (int i = 0; i < MODELS && code == 0; i++) try_model(models[i]);
+    if (code == 0) EXPECT(compared >= 3 * MODELS);
     if (io_failures) fprintf(stderr, "language: %s\n", clef_error(ctx));
     if (code == 0 && !io_failures) code = run_python("check");
     clef_close(ctx);
