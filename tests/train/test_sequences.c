@@ -54,6 +54,40 @@ Test(sequences, losses_take_classes_last) {
     clef_release(x);
 }
 
+/* Of [b,t,c] as a product gives them, and seen as [b·t,c]; losses and slopes. */
+static clef_plan_size size_of_step(clef_tensor *x, clef_tensor *w, clef_tensor *y, bool as_rows) {
+    clef_plan_size size = {0};
+    clef_loss_options o = {.classes_last = !as_rows};
+    clef_shape shape = clef_tensor_shape(x);
+    int64_t rows = shape.dim[0] * shape.dim[1], classes = clef_tensor_shape(w).dim[1];
+    clef_set_dry_run(ctx, true);
+    clef_tensor *logits = clef_matmul(x, w), *grad = NULL;
+    if (as_rows) logits = clef_reshape(logits, CLEF_SHAPE(rows, classes)), y = clef_reshape(y, CLEF_SHAPE(rows));
+    clef_tensor *loss = clef_cross_entropy(logits, y, &o);
+    cr_expect_eq(clef_grad(loss, CLEF_NONE, &w, 1, false, &grad), CLEF_OK, "%s", clef_error(ctx));
+    cr_expect_eq(clef_eval_all((clef_tensor *[]){loss, grad}, 2), CLEF_OK, "%s", clef_error(ctx));
+    cr_expect_eq(clef_plan_memory(ctx, &size), CLEF_OK);
+    clef_set_dry_run(ctx, false);
+    return size;
+}
+
+/* Classes that are last lie where the loss wants them: nothing is permuted in memory. */
+Test(sequences, losses_of_classes_last_copy_nothing) {
+    static const int64_t classes[] = {65, 1000};
+    for (int i = 0; i < 2; i++) {
+        clef_tensor *x = clef_keep(noise_tensor(ctx, CLEF_SHAPE(4, 48, 24), 1)),
+                    *w = clef_require_grad(clef_keep(noise_tensor(ctx, CLEF_SHAPE(24, classes[i]), 2)), true),
+                    *y = clef_keep(clef_randint(ctx, 0, classes[i], CLEF_SHAPE(4, 48)));
+        cr_assert_eq(clef_eval_all((clef_tensor *[]){x, w, y}, 3), CLEF_OK);
+        clef_plan_size last = size_of_step(x, w, y, false), rows = size_of_step(x, w, y, true);
+        cr_expect_gt(rows.launches, 1);
+        cr_expect_eq(last.launches, rows.launches);
+        cr_expect_leq(last.temporary_bytes, rows.temporary_bytes);
+        cr_expect_leq(last.result_bytes, rows.result_bytes);
+        clef_release(x), clef_release(w), clef_release(y);
+    }
+}
+
 /* ---- a table of bigrams: logits of the next class are a row for each class ---- */
 enum { C = 6, T = 6, ITEMS = 21 };
 static int64_t words[ITEMS * T], next[ITEMS * T];
