@@ -725,6 +725,7 @@ static void random_numbers(void) {
 
 #include "mutant_checks_order.h"
 #include "mutant_checks_recurrent.h"
+#include "mutant_checks_attention.h"
 
 /* ---- storage ---- */
 /* f32 bits with what bf16 and f16 make of them: ties both ways, below and above, infinity, a NaN with all its payload low. */
@@ -855,7 +856,8 @@ static void picks(void) {
     X(replaced) X(slices) X(square_rows)                                                                              \
     X(halves) X(bytes) X(strides) X(functions) X(quotients) X(circles) X(picks)          \
     X(ordered) X(keys) X(scanned) X(dice) X(draws) X(races)                                                           \
-    X(tanh_steps) X(relu_steps) X(lstm_steps) X(gru_steps) X(lstm_sequence) X(gru_sequence)
+    X(tanh_steps) X(relu_steps) X(lstm_steps) X(gru_steps) X(lstm_sequence) X(gru_sequence) \
+    X(attended) X(attended_windows) X(attended_strips)
 /* Checks of one way to compute a product or a convolution: these rows are taken wherever they apply, as by CLEF_ROWS, so that no
    change of costs turns a check away from its kernel. */
 #define FORCED_CHECKS(X)                                                                                              \
