@@ -29,6 +29,14 @@ typedef struct job {
     clef_tensor *(*run)(const struct job *job, clef_tensor *const *x);
 } job;
 
+/* dtype=f16 or bf16 in the line: operands are stored so. */
+static inline clef_tensor *random_input(const char *line, clef_shape shape) {
+    char dtype[8] = "";
+    clef_tensor *x = clef_randn(ctx, shape);
+    if (!word(line, "dtype", dtype, sizeof dtype)) return x;
+    return clef_to(x, strcmp(dtype, "bf16") == 0 ? CLEF_BF16 : CLEF_F16);
+}
+
 /* Random inputs of these shapes, in as many copies as fill 128 MiB (at least 2, so that nothing that is packed from them stays, at
    most 16). */
 static void make_inputs(job *j, int n, const clef_shape *shape) {
@@ -38,7 +46,7 @@ static void make_inputs(job *j, int n, const clef_shape *shape) {
     j->copies = copies < 2 ? 2 : copies > MAX_COPIES ? MAX_COPIES : copies;
     j->n_inputs = n;
     for (int c = 0; c < j->copies; c++)
-        for (int i = 0; i < n; i++) j->input[c][i] = clef_keep(clef_randn(ctx, shape[i]));
+        for (int i = 0; i < n; i++) j->input[c][i] = clef_keep(random_input(j->line, shape[i]));
     clef_end_step(ctx);
 }
 

@@ -36,7 +36,7 @@
 #define RN 8
 #endif
 #ifndef TK
-#define TK 16
+#define TK 8
 #endif
 #ifndef PAD
 #define PAD 4
@@ -174,7 +174,7 @@
         COLUMNS(MULTIPLY, i)                                                                     \
     }
 #define MULTIPLY_BLOCK                                                                           \
-    _Pragma("unroll 4") for (int l = 0; l < TK; l++) {                                           \
+    _Pragma("unroll 2") for (int l = 0; l < TK; l++) {                                           \
         __local const V *row_a = a_block + (l * (A_PITCH / 4) + y), *row_b = b_block + (l * (B_PITCH / 4) + x); \
         TAKE_ROWS                                                                                \
         COLUMNS(TAKE_COLUMN, 0)                                                                  \

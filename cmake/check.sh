@@ -84,6 +84,7 @@ setup_packages check
 mkdir -p $reports
 rm -f $reports/*.xml
 setup_python >$reports/python.log 2>&1 || say "setup: no Python with numpy, safetensors and tokenizers ($reports/python.log)"
+setup_gpu_tools >$reports/gpu.log 2>&1 || say "setup: no assembler of NVIDIA's ($reports/gpu.log)"
 setup_intel >$reports/intel.log 2>&1 || say "setup: no OpenCL of Intel's ($reports/intel.log)"
 if python=$(find_python); then
     CLEF_PYTHON=$python

@@ -91,6 +91,15 @@ setup_intel() {
     }
     mv build/intel/found.icd "$(intel_icd)"
 }
+# NVIDIA's assembler and disassembler, which need no device, in an environment of our own: bench/targets.sh.
+setup_gpu_tools() {
+    [ "$(uname -sm)" = "Linux x86_64" ] || { say "setup: NVIDIA's assembler wants Linux on x86-64"; return 1; }
+    [ ! -e build/gpu/complete ] || return 0
+    have_venv || return 1
+    say "setup: pip install nvidia-cuda-nvcc-cu12 nvidia-cuda-nvdisasm into build/gpu (about 45 MB to download)"
+    python3 -m venv build/gpu && build/gpu/bin/python3 -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-deps \
+        --retries 1 --timeout 20 nvidia-cuda-nvcc-cu12 nvidia-cuda-nvdisasm </dev/null && : >build/gpu/complete
+}
 have_oclgrind() { ls /usr/lib/oclgrind/liboclgrind-rt-icd.so /usr/lib/*/oclgrind/liboclgrind-rt-icd.so 2>/dev/null | grep -q .; }
 
 have_clang_format() { have clang-format-14 || clang-format --version 2>/dev/null | grep -q 'version 14\.'; }
@@ -119,6 +128,10 @@ missing_packages() {
     [ -e /etc/OpenCL/vendors/rusticl.icd ] || say mesa-opencl-icd
     have_venv || say python3-venv
     have_clang_format || say clang-format-14
+    have clang-15 || say clang-15
+    [ -e /usr/lib/clc/nvptx64--nvidiacl.bc ] || say libclc-15
+    have llvm-spirv-15 || say llvm-spirv-15
+    have spirv-val || say spirv-tools
 }
 
 # Those that apt knows of; the others are named and left.

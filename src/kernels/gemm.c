@@ -4,6 +4,7 @@
 #include "kernels/args.h"
 #include "pack.args"
 #include "plan/lower/cost.h"
+#include "plan/lower/select.h"
 #include "runtime/arithmetic.h"
 #include <math.h>
 #include <string.h>
@@ -395,6 +396,9 @@ static double other_seconds(const clef__lowering *lw, const clef__gemm *g, const
 }
 
 /* By sizes and strides alone, so that a convolution can ask before anything of it lies in memory. */
+/* Where a work-group can share a tile it does: what a work-item sums here takes more registers than such devices have for it. */
+static bool applies(const clef__lowering *lw) { return !clef__row_applies(lw, &clef__product_by_tiles); }
+
 static double cost(const clef__lowering *lw) {
     const clef__gemm *g = clef__lower_product(lw);
     clef__gemm runs = *g;
@@ -432,4 +436,4 @@ static void lower(const clef__lowering *lw) {
     else multiply_in_splits(lw, g, &t, type);
 }
 
-const clef__strategy clef__product_by_gemm = {.name = "gemm", .cost = cost, .lower = lower, .family = family};
+const clef__strategy clef__product_by_gemm = {.name = "gemm", .applies = applies, .cost = cost, .lower = lower, .family = family};

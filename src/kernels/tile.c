@@ -68,7 +68,7 @@ const clef__family clef__matrix_family = {.name = "matrix",
 
 /* clang-format off */
 static const method plain = {
-    .file = "tile.cl", .kernel = "tile", .family = &clef__tile_family, .items = 1, .depth = 16, .pad = 4, .wide = 4, .n_shapes = 5,
+    .file = "tile.cl", .kernel = "tile", .family = &clef__tile_family, .items = 1, .depth = 8, .pad = 4, .wide = 4, .n_shapes = 5,
     .shape = {{16, 16, 8, 8, 1}, {16, 8, 8, 8, 1.15}, {8, 16, 8, 8, 1.15}, {8, 16, 8, 4, 1.4}, {8, 8, 4, 4, 2.2}}};
 static const method by_matrix_units = {
     .file = "matrix.cl", .kernel = "matrix", .family = &clef__matrix_family, .items = LANES, .depth = 32, .pad = 8, .wide = 8,

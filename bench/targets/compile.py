@@ -1,0 +1,233 @@
+"""Programs through the makers' own compilers, which need no device: what each kernel takes of a compute unit.
+
+A target is an instruction set: sm_70, sm_80, sm_86 and sm_90 (NVIDIA: clang makes PTX, ptxas machine code), gfx900, gfx906 and gfx1030
+(AMD: clang), spirv (others: clang and llvm-spirv, checked by spirv-val; registers are the device's business).  libclc brings the
+built-in functions.  A tool that is missing makes its targets be skipped, and said to be.
+
+For each kernel: registers (32 bits, per work-item), spills and private memory (bytes per work-item), local memory (bytes per
+work-group), barriers, and the instructions of its main loop, the innermost loop with the most multiply-adds.
+"""
+import glob
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+
+NVIDIA, AMD, SPIRV = "nvidia", "amd", "spirv"
+KIND = {"sm_70": NVIDIA, "sm_80": NVIDIA, "sm_86": NVIDIA, "sm_90": NVIDIA, "gfx900": AMD, "gfx906": AMD, "gfx1030": AMD, "spirv": SPIRV}
+# clang 15 knows no sm_90, and libclc 15 has no file for gfx1030: the nearest that they know.
+PTX_FOR = {"sm_90": "sm_86"}
+NOT_DISASSEMBLED = {"sm_70"}  # nvdisasm 13 does not know it any more
+CLC_FOR = {"gfx1030": "gfx900"}
+
+
+# ---- tools ----
+def find_tool(*names):
+    """The first of these below a folder of CLEF_GPU_TOOLS, as Python packages lay them, or on PATH."""
+    folders = [f for f in os.environ.get("CLEF_GPU_TOOLS", "").split(":") if f]
+    for name in names:
+        inside = [path for folder in folders for path in sorted(glob.glob(os.path.join(folder, "**", "bin", name), recursive=True))]
+        found = inside[0] if inside else shutil.which(name)
+        if found:
+            return found
+    return None
+
+
+class Tools:
+    def __init__(self):
+        self.clang = find_tool("clang-15", "clang-16", "clang-19", "clang")
+        self.ptxas = find_tool("ptxas")
+        self.nvdisasm = find_tool("nvdisasm")
+        self.spirv = find_tool("llvm-spirv-15", "llvm-spirv-16", "llvm-spirv-19", "llvm-spirv")
+        self.validate = find_tool("spirv-val")
+
+    def missing(self, target):
+        """What keeps a target from being compiled, or None."""
+        needs = {NVIDIA: [("ptxas", self.ptxas), ("libclc", self.clc(target))], AMD: [("libclc", self.clc(target))],
+                 SPIRV: [("llvm-spirv", self.spirv), ("spirv-val", self.validate)]}[KIND[target]]
+        absent = [name for name, found in [("clang", self.clang), *needs] if not found]
+        return ", ".join(absent) or None
+
+    @staticmethod
+    def clc(target):
+        name = "nvptx64--nvidiacl.bc" if KIND[target] == NVIDIA else f"{CLC_FOR.get(target, target)}-amdgcn-mesa-mesa3d.bc"
+        found = sorted(glob.glob(f"/usr/lib/clc/{name}"))
+        return found[-1] if found else None
+
+
+TOOLS = Tools()
+
+
+def run(command):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    if done.returncode:
+        raise RuntimeError(done.stdout.strip() or f"{command[0]}: exit status {done.returncode}")
+    return done.stdout
+
+
+# ---- one program for one target ----
+def clang(target, source, options, out):
+    level = "-O0" if KIND[target] == SPIRV else "-O3"  # the driver's work; llvm-spirv does not know all that clang's passes leave
+    common = [TOOLS.clang, "-x", "cl", level, "-w", "-Xclang", "-finclude-default-header", *options, source, "-o", out]
+    if KIND[target] == NVIDIA:
+        extra = ["-S", "-target", "nvptx64-nvidia-nvcl", "-Xclang", "-target-cpu", "-Xclang", PTX_FOR.get(target, target)]
+    elif KIND[target] == AMD:
+        extra = ["-S", "-nogpulib", "-target", "amdgcn-mesa-mesa3d", f"-mcpu={target}"]
+    else:
+        extra = ["-c", "-emit-llvm", "-target", "spir64"]
+    library = [] if KIND[target] == SPIRV else ["-Xclang", "-mlink-builtin-bitcode", "-Xclang", TOOLS.clc(target)]
+    run(common + extra + library)
+
+
+def compile_nvidia(target, source, options, work):
+    ptx, cubin = os.path.join(work, "a.ptx"), os.path.join(work, "a.cubin")
+    limits = [o for o in options if o.startswith("-cl-nv-maxrregcount=")]
+    clang(target, source, [o for o in options if o not in limits], ptx)
+    limits = [f"-maxrregcount={o.split('=')[1]}" for o in limits]
+    kernels = parse_ptxas(run([TOOLS.ptxas, f"-arch={target}", "-v", *limits, ptx, "-o", cubin]))
+    if TOOLS.nvdisasm and target not in NOT_DISASSEMBLED:
+        for name, body in split_sass(run([TOOLS.nvdisasm, "-c", cubin])).items():
+            if name in kernels:
+                kernels[name].update(read_code(body, NVIDIA))
+    return kernels
+
+
+def parse_ptxas(text):
+    kernels, name = {}, None
+    for line in text.splitlines():
+        start = re.search(r"Compiling entry function '(\w+)'", line)
+        if start:
+            name = start.group(1)
+            kernels[name] = {"private": 0, "spills": 0, "local": 0, "barriers": 0, "registers": 0}
+        numbers = {key: int(value) for value, key in re.findall(r"(\d+) bytes (stack frame|spill stores|spill loads|smem)", line)}
+        if name and numbers:
+            k = kernels[name]
+            k["spills"] += numbers.get("spill stores", 0) + numbers.get("spill loads", 0)
+            k["private"] = max(k["private"], numbers.get("stack frame", 0))
+            k["local"] = max(k["local"], numbers.get("smem", 0))
+        used = re.search(r"Used (\d+) registers", line)
+        if name and used:
+            kernels[name]["registers"] = int(used.group(1))
+            barriers = re.search(r"used (\d+) barriers", line)
+            kernels[name]["barriers"] = int(barriers.group(1)) if barriers else 0
+    return kernels
+
+
+def split_sass(text):
+    bodies, name = {}, None
+    for line in text.splitlines():
+        section = re.match(r"\s*\.section\s+\.text\.(\w+)", line)
+        if section:
+            name = section.group(1)
+            bodies[name] = []
+        elif name:
+            bodies[name].append(line)
+    return bodies
+
+
+def compile_amd(target, source, options, work):
+    out = os.path.join(work, "a.s")
+    clang(target, source, options, out)
+    with open(out) as f:
+        text = f.read()
+    kernels = {}
+    for name in re.findall(r"(?m)^\s*\.amdgpu_hsa_kernel\s+(\w+)", text) or re.findall(r"; -- Begin function (\w+)", text):
+        body = text[text.index(f"\n{name}:") :]
+        body = body[: body.index("; -- End function")] if "; -- End function" in body else body
+        facts = {key.strip(): int(value) for key, value in re.findall(r"(?m)^; ([\w ]+): (\d+)", text[text.index(f"\n{name}:") :][: len(body) + 6000])}
+        kernels[name] = {"registers": facts.get("NumVgprs", 0), "private": facts.get("ScratchSize", 0), "spills": 0,
+                         "local": facts.get("LDSByteSize", 0), "barriers": body.count("s_barrier")}
+        kernels[name].update(read_code(body.splitlines(), AMD))
+    return kernels
+
+
+def compile_spirv(target, source, options, work):
+    bc, spv = os.path.join(work, "a.bc"), os.path.join(work, "a.spv")
+    clang(target, source, options, bc)
+    run([TOOLS.spirv, bc, "-o", spv])
+    run([TOOLS.validate, spv])
+    with open(source) as f:
+        return {name: {"registers": 0, "private": 0, "spills": 0, "local": 0, "barriers": 0} for name in re.findall(r"(?m)kernel\s+void\s+(\w+)", f.read())}
+
+
+COMPILE = {NVIDIA: compile_nvidia, AMD: compile_amd, SPIRV: compile_spirv}
+
+# ---- the main loop ----
+CLASSES = {  # name: (NVIDIA, AMD), tried in this order; the rest is "other"
+    "fma": (r"FFMA|HFMA2|DFMA", r"v_(pk_)?(fma|fmac|mac|mad)_(f32|f16|f64|mix)|v_fmac|v_mac"), "matrix": (r"HMMA|IMMA|BMMA", r"v_mfma|v_wmma"),
+    "load128": (r"LDG\.E\.(\w+\.)*128|LDS\.(\w+\.)*128", r"(global|flat|buffer)_load_dwordx4|ds_read_b128|ds_read2_b64|ds_load_b128|ds_load_2addr_b64"),
+    "load": (r"LDG|LDS|LD\.|LDC|LDSM", r"(global|flat|buffer)_load|ds_(read|load)|s_(buffer_)?load"),
+    "store": (r"STG|STS|ST\.", r"(global|flat|buffer)_store|ds_(write|store)"),
+    "float": (r"FADD|FMUL|FSEL|FMNMX|MUFU|FSETP|HADD|HMUL|DADD|DMUL", r"v_(add|sub|mul|max|min|cmp\w*|exp|log|rcp|sqrt|rsq)_(f32|f16|f64)|v_cndmask"),
+    "convert": (r"F2F|I2F|F2I|F2FP", r"v_cvt"), "wide_divide": (r"CALL", r"s_swappc|v_div_"),
+    "sync": (r"BAR|DEPBAR|MEMBAR", r"s_barrier|s_waitcnt"), "branch": (r"BRA|BSYNC|BSSY|EXIT|WARPSYNC", r"s_c?branch|s_endpgm")}
+
+
+def opcode_of(line, kind):
+    if kind == NVIDIA:
+        found = re.search(r"\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)", line)
+    else:
+        found = re.match(r"\s+([vsdgfb]\w*_\w+)", line)
+    return found.group(1) if found else None
+
+
+def classify(opcode, kind):
+    for name, patterns in CLASSES.items():
+        if re.match(patterns[kind == AMD], opcode):
+            return name
+    return "integer" if re.match(r"IMAD|IADD|ISETP|LEA|LOP|SHF|UIADD|UIMAD|ULEA|USHF|MOV|UMOV|IABS|SEL|PRMT|v_(add|sub|mul|mad|lshl|lshr|ash|and|or|mov|bfe)|s_", opcode) else "other"
+
+
+def read_code(lines, kind):
+    """Counts of the whole kernel and of its main loop: {"code": {...}, "loop": {...}}."""
+    labels, code, back = {}, [], []
+    for line in lines:
+        label = re.match(r"\s*(\.?L?[\w.]+):", line)
+        if label:
+            labels[label.group(1)] = len(code)
+        opcode = opcode_of(line, kind)
+        if not opcode:
+            continue
+        jump = re.search(r"`\((\.\w+)\)|\s(\.LBB\w+)", line)
+        target = jump and (jump.group(1) or jump.group(2))
+        if target in labels:
+            back.append((labels[target], len(code)))
+        code.append(classify(opcode, kind))
+    inner = [b for b in back if not any(o != b and o[0] >= b[0] and o[1] <= b[1] for o in back)]
+    best = max(inner, key=lambda b: sum(c in ("fma", "matrix") for c in code[b[0] : b[1] + 1]), default=None)
+    tally = lambda part: {name: part.count(name) for name in sorted(set(part))}
+    return {"code": tally(code), "loop": tally(code[best[0] : best[1] + 1]) if best else {}}
+
+
+# ---- many, each once ----
+def compile_one(target, path, cache):
+    with open(path) as f:
+        first, text = f.read().split("\n", 1)
+    key = hashlib.sha256(f"{target}\n{first}\n{text}\n{os.path.getmtime(__file__)}\n{TOOLS.clang}\n{TOOLS.ptxas}".encode()).hexdigest()[:24]
+    known = os.path.join(cache, f"{target}-{key}.json")
+    if os.path.exists(known):
+        with open(known) as f:
+            return json.load(f)
+    options = [o for o in first.replace("//OPTIONS", "").split() if o != "-w"]
+    with tempfile.TemporaryDirectory() as work:
+        source = os.path.join(work, "a.cl")
+        with open(source, "w") as f:
+            f.write(text)
+        try:
+            result = {"kernels": COMPILE[KIND[target]](target, source, options, work)}
+        except RuntimeError as failure:
+            result = {"failed": str(failure)[-600:]}
+    with open(known, "w") as f:
+        json.dump(result, f)
+    return result
+
+
+def compile_all(jobs, cache, threads):
+    """{(target, path): result} of these pairs."""
+    os.makedirs(cache, exist_ok=True)
+    with ThreadPoolExecutor(threads) as pool:
+        return dict(zip(jobs, pool.map(lambda job: compile_one(*job, cache), jobs)))

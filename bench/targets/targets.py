@@ -1,0 +1,219 @@
+"""What kernels of GPU profiles take of devices that are not here.  See bench/targets.sh.
+
+    targets.py tools        is there a compiler for any target?
+    targets.py list    OUT  the programs and launches of every case under each device of devices.def, as stub_opencl.c writes them down
+    targets.py compile OUT  those programs through the makers' compilers: OUT/kernels.json, OUT/report.md; fails where a gate does
+
+A gate holds for every kernel that a GPU launches: it compiles; no spills; no private memory; no more local memory than a
+work-group of the device may have; at least a quarter of the work-items that a compute unit can hold (occupancy).  exceptions.txt
+lists what is let through, each with its reason.
+"""
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.dirname(HERE)]
+import cases as bench  # noqa: E402
+import compile as compilers  # noqa: E402
+
+LEAST_OCCUPANCY = 0.25
+FIELDS = ("key platform name c extensions units mhz gib kib dedicated in_step group lanes target fma matrix bandwidth mib regs items groups "
+          "unit_kib launch").split()
+
+
+# ---- devices.def ----
+def read_value(text):
+    text = text.strip()
+    return text[1:-1] if text.startswith('"') else {"true": True, "false": False}.get(text, float(text) if text[0].isdigit() else text)
+
+
+def read_devices():
+    with open(os.path.join(HERE, "devices.def")) as f:
+        rows = re.findall(r"(?m)^DEVICE\((.*)\)$", f.read())
+    devices = [dict(zip(FIELDS, map(read_value, re.findall(r'"[^"]*"|[^,]+', row)))) for row in rows]
+    return {d["key"]: d for d in devices}
+
+
+# ---- listing ----
+def all_cases(quick):
+    """(case, line) of bench_clef: every suite, and the suites of kernels in half types, too."""
+    suites = ("gemm", "conv", "reduce", "norm", "pointwise", "unary", "train", "infer")
+    listed = []
+    for suite in suites[-2:] if quick else suites:
+        for name, line, *_ in bench.SUITES[suite](True):
+            if not line.startswith("epoch"):
+                listed.append((f"{suite}: {name}", line))
+            if suite in ("gemm", "conv", "reduce", "norm"):
+                listed += [(f"{suite}: {name}, {half}", f"{line} dtype={half}") for half in ("f16", "bf16")]
+    return listed
+
+
+def list_case(out, device, case, line, build):
+    environment = dict(os.environ, LD_PRELOAD=os.path.join(build, "bench", "stub_opencl.so"), CLEF_STUB_DEVICE=device["key"], CLEF_STUB_OUT=out,
+                       CLEF_STUB_CASE=case, CLEF_CACHE="0", CLEF_DEVICE="0")
+    if device["matrix"]:
+        environment["CLEF_MATRIX"] = "PTX"
+    done = subprocess.run([os.path.join(build, "bench", "bench_clef")], input=f"{line} calls=1 copies=2\n", text=True, env=environment,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    said = done.stdout.splitlines()
+    good = done.returncode == 0 and len(said) == 2 and device["name"] in said[0] and said[1].startswith("seconds")
+    return None if good else f"{device['key']}, {case}: {(said + [done.stderr])[-1].strip()}"
+
+
+def list_all(out, devices, build, quick, threads):
+    os.makedirs(out, exist_ok=True)
+    for old in os.listdir(out):
+        if old.endswith((".cl", ".jsonl")):
+            os.remove(os.path.join(out, old))
+    jobs = [(out, device, case, line, build) for device in devices for case, line in all_cases(quick)]
+    with ThreadPoolExecutor(threads) as pool:
+        failures = [f for f in pool.map(lambda job: list_case(*job), jobs) if f]
+    programs = sum(name.endswith(".cl") for name in os.listdir(out))
+    print(f"listed: {len(jobs)} cases on {len(devices)} devices, {programs} programs, {len(failures)} failures")
+    for failure in failures:
+        print("  " + failure)
+    return not failures
+
+
+# ---- what a launch can hold of a compute unit ----
+def occupancy(device, kernel, group):
+    """Work-items at once / the most that a compute unit can hold; limits: registers, local memory, groups, items."""
+    step = device["in_step"]
+    waves = -(-group // step)
+    items = waves * step
+    unit = 8 if device["target"].startswith("sm_") else 4
+    registers = -(-max(kernel["registers"], 16) // unit) * unit
+    fit = [device["groups"], device["items"] // items, device["regs"] // (registers * items)]
+    if kernel["local"]:
+        fit.append(device["unit_kib"] * 1024 // kernel["local"])
+    return max(0, min(fit)) * items / device["items"]
+
+
+def judge(device, kernel, launch):
+    group = launch["local"][0] * launch["local"][1] * launch["local"][2]
+    launch["occupancy"] = occupancy(device, kernel, group) if kernel["registers"] else 1.0
+    faults = []
+    if kernel["spills"]:
+        faults.append(f"{kernel['spills']} bytes of spills")
+    if kernel["private"]:
+        faults.append(f"{kernel['private']} bytes of private memory")
+    if kernel["local"] > device["kib"] * 1024:
+        faults.append(f"{kernel['local']} bytes of local memory of {device['kib'] * 1024:.0f}")
+    if group > device["group"]:
+        faults.append(f"a work-group of {group}")
+    if launch["occupancy"] < LEAST_OCCUPANCY:
+        faults.append(f"occupancy {launch['occupancy']:.0%} ({kernel['registers']} registers, {kernel['local']} bytes of local memory, groups of {group})")
+    return faults
+
+
+# ---- compiling ----
+def read_launches(out):
+    with open(os.path.join(out, "launches.jsonl")) as f:
+        return [json.loads(line) for line in f]
+
+
+def read_exceptions():
+    """{(kernel, first words of a fault)}: reason."""
+    known = {}
+    with open(os.path.join(HERE, "exceptions.txt")) as f:
+        for line in f:
+            if line.strip() and not line.startswith("#"):
+                kernel, fault, reason = (part.strip() for part in line.split("|"))
+                known[kernel, fault] = reason
+    return known
+
+
+def excused(known, kernel, fault):
+    return any(re.fullmatch(k, kernel) and re.search(f, fault) for k, f in known)
+
+
+def any_tools(targets):
+    missing = {t: compilers.TOOLS.missing(t) for t in targets}
+    if all(missing.values()):
+        print("skipped: no compiler for GPUs: " + "; ".join(f"{t} wants {m}" for t, m in sorted(missing.items())))
+    return not all(missing.values())
+
+
+def compile_launches(out, devices, threads):
+    launches = [x for x in read_launches(out) if x["device"] in devices]
+    jobs = sorted({(devices[x["device"]]["target"], os.path.join(out, x["program"] + ".cl")) for x in launches})
+    missing = {t: compilers.TOOLS.missing(t) for t in {t for t, _ in jobs}}
+    for target in sorted(t for t in missing if missing[t]):
+        print(f"skipped: {target}: no {missing[target]}")
+    results = compilers.compile_all([j for j in jobs if not missing[j[0]]], os.path.join(out, "cache"), threads)
+    return launches, {(t, os.path.basename(p)[:-3]): r for (t, p), r in results.items()}
+
+
+def report(out, devices, launches, results):
+    known, faults, worst = read_exceptions(), defaultdict(set), {}
+    failed = {(target, r["failed"].splitlines()[0]) for (target, _), r in results.items() if "failed" in r}
+    for launch in launches:
+        device = devices[launch["device"]]
+        result = results.get((device["target"], launch["program"]), {})
+        kernel = result.get("kernels", {}).get(launch["kernel"])
+        if not kernel:
+            continue
+        for fault in judge(device, kernel, launch):
+            faults[launch["kernel"], fault, device["key"], launch["program"]].add(launch["case"])
+        key = (device["target"], re.sub(r"_\d+$", "", launch["kernel"]))
+        worst[key] = max(worst.get(key, (0, 0, 0, 0, 1.0, {})), (kernel["registers"], kernel["private"], kernel["spills"], kernel["local"],
+                                                                 launch["occupancy"], kernel.get("loop", {})), key=lambda w: w[:4])
+    open_faults = {k: v for k, v in faults.items() if not excused(known, k[0], k[1])}
+    with open(os.path.join(out, "kernels.json"), "w") as f:
+        json.dump([dict(launch, **results.get((devices[launch["device"]]["target"], launch["program"]), {}).get("kernels", {}).get(launch["kernel"], {}))
+                   for launch in launches], f)
+    write_table(os.path.join(out, "report.md"), worst)
+    compiled = defaultdict(int)
+    for (target, _), r in results.items():
+        compiled[target] += "kernels" in r
+    print("compiled: " + ", ".join(f"{t} {n}" for t, n in sorted(compiled.items())) + f"; {len(failed)} kinds of failure")
+    for target, text in sorted(failed)[:20]:
+        print(f"  {target}: {text}")
+    for (kernel, fault, device, program), where in sorted(open_faults.items()):
+        print(f"  {device}: {kernel} ({program}): {fault}; in {sorted(where)[0]}" + (f" and {len(where) - 1} more" if len(where) > 1 else ""))
+    print(f"gates: {len(open_faults)} open, {len(faults) - len(open_faults)} excused by exceptions.txt")
+    return not failed and not open_faults
+
+
+def share(loop):
+    total = sum(loop.values())
+    return f"{(loop.get('fma', 0) + loop.get('matrix', 0)) / total:.0%} of {total}" if total else ""
+
+
+def write_table(path, worst):
+    with open(path, "w") as f:
+        f.write("The largest of each kernel's variants.\n\n| target | kernel | registers | private | spills | local, bytes | occupancy | "
+                "multiply-adds of the main loop |\n|---|---|---|---|---|---|---|---|\n")
+        for (target, kernel), (registers, private, spills, local, held, loop) in sorted(worst.items()):
+            f.write(f"| {target} | {kernel} | {registers} | {private} | {spills} | {local} | {held:.0%} | {share(loop)} |\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("tools", "list", "compile"))
+    parser.add_argument("out", nargs="?")
+    parser.add_argument("--devices", help="keys of devices.def, separated by commas; all unless given")
+    parser.add_argument("--build", default="build")
+    parser.add_argument("--quick", action="store_true", help="models alone")
+    args = parser.parse_args()
+    devices = read_devices()
+    if args.devices:
+        devices = {key: devices[key] for key in args.devices.split(",")}
+    threads = os.cpu_count() or 2
+    if args.what == "tools":
+        sys.exit(0 if any_tools({d["target"] for d in devices.values()}) else 77)
+    if args.what == "list":
+        good = list_all(args.out, devices.values(), os.path.abspath(args.build), args.quick, threads)
+    else:
+        good = report(args.out, devices, *compile_launches(args.out, devices, threads))
+    sys.exit(0 if good else 1)
+
+
+if __name__ == "__main__":
+    main()
