@@ -30,7 +30,7 @@ typedef struct job {
 } job;
 
 /* dtype=f16 or bf16 in the line: operands are stored so. */
-static inline clef_tensor *random_input(const char *line, clef_shape shape) {
+static clef_tensor *random_input(const char *line, clef_shape shape) {
     char dtype[8] = "";
     clef_tensor *x = clef_randn(ctx, shape);
     if (!word(line, "dtype", dtype, sizeof dtype)) return x;

@@ -21,7 +21,10 @@
 #include <string.h>
 
 /* what later versions and extensions can be asked for */
-enum { CAPABILITY_MAJOR = 0x4000 /* CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV */, IN_STEP = 0x1067 /* CL_DEVICE_PREFERRED_WORK_GROUP_SIZE_MULTIPLE */ };
+enum {
+    CAPABILITY_MAJOR = 0x4000 /* CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV */,
+    IN_STEP = 0x1067 /* CL_DEVICE_PREFERRED_WORK_GROUP_SIZE_MULTIPLE */
+};
 
 /* ---- objects: each with a count of references ---- */
 struct _cl_platform_id {
@@ -107,9 +110,9 @@ static cl_int give(const void *value, size_t bytes, size_t room, void *to, size_
 static cl_int give_text(const char *text, size_t room, void *to, size_t *needed) {
     return give(text, strlen(text) + 1, room, to, needed);
 }
-#define GIVE(type, ...) \
-    do { \
-        const type value_ = __VA_ARGS__; \
+#define GIVE(type, ...)                                        \
+    do {                                                       \
+        const type value_ = __VA_ARGS__;                       \
         return give(&value_, sizeof value_, room, to, needed); \
     } while (0)
 
@@ -183,17 +186,17 @@ static void *new_object(size_t bytes, cl_int *code) {
     set(code, object ? CL_SUCCESS : CL_OUT_OF_HOST_MEMORY);
     return object;
 }
-#define NEW(type, ...) \
-    do { \
-        struct type *new_ = new_object(sizeof *new_, code); \
+#define NEW(type, ...)                                           \
+    do {                                                         \
+        struct type *new_ = new_object(sizeof *new_, code);      \
         if (new_) *new_ = (struct type){.refs = 1, __VA_ARGS__}; \
-        return new_; \
+        return new_;                                             \
     } while (0)
-#define COUNTED(type, name) \
+#define COUNTED(type, name)                                                                    \
     cl_int clRetain##name(struct type *object) { return count(&object->refs, 1), CL_SUCCESS; } \
-    cl_int clRelease##name(struct type *object) { \
-        if (count(&object->refs, -1) == 0) free(object); \
-        return CL_SUCCESS; \
+    cl_int clRelease##name(struct type *object) {                                              \
+        if (count(&object->refs, -1) == 0) free(object);                                       \
+        return CL_SUCCESS;                                                                     \
     }
 COUNTED(_cl_context, Context)
 COUNTED(_cl_command_queue, CommandQueue)
@@ -278,7 +281,8 @@ cl_int clEnqueueCopyBuffer(cl_command_queue q, cl_mem from, cl_mem to, size_t fr
     return over(event);
 }
 
-void *clEnqueueMapBuffer(cl_command_queue q, cl_mem m, cl_bool block, cl_map_flags flags, size_t at, size_t bytes, WAITS, cl_int *code) {
+void *clEnqueueMapBuffer(cl_command_queue q, cl_mem m, cl_bool block, cl_map_flags flags, size_t at, size_t bytes, WAITS,
+                         cl_int *code) {
     (void)q, (void)block, (void)flags, (void)bytes, (void)n_waits, (void)waits;
     set(code, over(event));
     return m->bytes + at;
@@ -347,8 +351,8 @@ cl_program clCreateProgramWithSource(cl_context c, cl_uint n, const char **texts
     NEW(_cl_program, .text = text);
 }
 
-cl_program clCreateProgramWithBinary(cl_context c, cl_uint n, const cl_device_id *d, const size_t *sizes, const unsigned char **binaries,
-                                     cl_int *states, cl_int *code) {
+cl_program clCreateProgramWithBinary(cl_context c, cl_uint n, const cl_device_id *d, const size_t *sizes,
+                                     const unsigned char **binaries, cl_int *states, cl_int *code) {
     (void)c, (void)n, (void)d, (void)sizes, (void)binaries, (void)states;
     return set(code, CL_INVALID_BINARY), NULL;
 }
@@ -410,7 +414,8 @@ cl_int clSetKernelArg(cl_kernel k, cl_uint at, size_t bytes, const void *value) 
     return CL_SUCCESS;
 }
 
-cl_int clGetKernelWorkGroupInfo(cl_kernel k, cl_device_id d, cl_kernel_work_group_info what, size_t room, void *to, size_t *needed) {
+cl_int clGetKernelWorkGroupInfo(cl_kernel k, cl_device_id d, cl_kernel_work_group_info what, size_t room, void *to,
+                                size_t *needed) {
     const size_t none[3] = {0};
     (void)k, (void)d;
     if (what == CL_KERNEL_COMPILE_WORK_GROUP_SIZE) return give(none, sizeof none, room, to, needed);
