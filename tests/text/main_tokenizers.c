@@ -91,6 +91,7 @@ static void compare_decoding(clef_tokenizer *t, const char *name) {
         EXPECT(length == decoded[i].size && memcmp(text, decoded[i].text, (size_t)length) == 0);
     }
     EXPECT(n == 300);
+    if (n > 0) free((char *)(uintptr_t)decoded[0].text - 2 * sizeof n); /* the file's bytes begin with both numbers */
     free(all.data);
 }
 
