@@ -146,8 +146,8 @@ static void wrapped(FILE *out, const char *text) {
 }
 
 void args_help(const verb *v, FILE *out) {
-    fprintf(out, "usage: clef %s%s%s [OPTION]\n%s\n\n", v->name, v->operands ? " " : "", v->operands ? v->operands : "",
-            v->summary);
+    int used = fprintf(out, "usage: clef %s%s%s", v->name, v->operands ? " " : "", v->operands ? v->operands : "");
+    fprintf(out, "%s[OPTION]\n%s\n\n", used + 9 > 80 ? "\n       " : " ", v->summary);
     for (const arg *a = v->args; a->name; a++) {
         int width = fprintf(out, "  --%s%s%s", a->name, a->meta ? " " : "", a->meta ? a->meta : "");
         if (width > INDENT - 2) {
