@@ -112,7 +112,7 @@ KERNEL(recurrent, RECURRENT_ARGS) {
                 __global MEMORY(DT) *keep = saved_base + saved_offset + (time * B + row) * (SAVED * H) + column;
                 V next = (V)(0), inner = next;
                 (void)keep, (void)inner;
-                if (now > 0 || given & HAS_H0) next = LOAD(IN, W, before, here);
+                if (now > 0 || given & HAS_H0) next = TAKE(IN, before, here); /* what pads a row is nobody's */
                 if (CELL == 2 && now > 0) inner = LOAD(IN, W, inside, here);
                 else if (CELL == 2 && given & HAS_C0) inner = TAKE(DT, c0_base + c0_offset, there);
                 if (now < length) {
