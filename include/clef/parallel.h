@@ -102,8 +102,8 @@ typedef struct clef_shard_options {
        clef_module_shard(net, "blocks.*.fc2", all, 1, NULL);  */
 CLEF_API clef_status clef_module_shard(clef_module *net, const char *pattern, clef_group *group, int dim,
                                        const clef_shard_options *options);
-/* Brings the whole weights back on all ranks, of all layers of the net that are cut: for clef_save, or to go on without the group.  Gradients
-   are cleared.  Cut again alike, the layers go on with the optimizer that they had.
+/* Brings the whole weights back on all ranks, of all layers of the net that are cut: for clef_save, or to go on without the group.  Layers outside
+   of the net that share a weight with one of them are whole again, too.  Gradients are cleared.  Cut again alike, the layers go on with the optimizer that they had.
        clef_module_unshard(net);  if (clef_group_rank(all) == 0) clef_save(net, "net.safetensors");  */
 CLEF_API clef_status clef_module_unshard(clef_module *net);
 /* clef_cross_entropy of logits that are split along their classes: [n,c/ranks,...] of each rank, class indices [n,...] whole, the same loss

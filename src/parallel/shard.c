@@ -117,10 +117,10 @@ static clef_status check_size(const order *o, const clef__layer *l, const char *
 }
 
 /* Another layer of this context that has the weight, and is cut: NULL if there is none. */
-static const shard *cut_before(const clef_module *module, const clef_tensor *weight) {
-    for (const clef_module *m = clef__nn_of(module->ctx)->first; m; m = m->next) {
+static clef_module *cut_before(const clef_module *module, const clef_tensor *weight) {
+    for (clef_module *m = clef__nn_of(module->ctx)->first; m; m = m->next) {
         const shard *s = m->shard;
-        if (s && s->layer.weight == weight) return s;
+        if (s && s->layer.weight == weight) return m;
     }
     return NULL;
 }
@@ -136,7 +136,8 @@ static clef_status check_layer(clef_module *module, const char *name, void *user
     if (!clef__layer_of(module, &l))
         return clef__fail(module->ctx, CLEF_INVALID, "module_shard: \"%s\" is a %s; linear, conv2d and embedding can be cut", name,
                           module->type);
-    const shard *other = cut_before(module, l.weight);
+    const clef_module *tied = cut_before(module, l.weight);
+    const shard *other = tied ? tied->shard : NULL;
     if (!other) return check_size(o, &l, module->type, name, module->ctx);
     if (other->dim == o->like.dim && other->group == o->like.group) return CLEF_OK;
     return clef__fail(module->ctx, CLEF_INVALID, "module_shard: the weight of \"%s\" is cut in another way for another layer",
@@ -189,10 +190,8 @@ clef_status clef_module_shard(clef_module *net, const char *pattern, clef_group 
 
 /* ---- whole again ---- */
 
-static clef_status join_layer(clef_module *module, const char *name, void *user) {
-    (void)name, (void)user;
+static clef_status join_one(clef_module *module) {
     shard *s = module->shard;
-    if (!s) return CLEF_OK;
     module->shard = NULL;
     module->forward = s->whole;
     clef_status status = CLEF_OK;
@@ -200,6 +199,17 @@ static clef_status join_layer(clef_module *module, const char *name, void *user)
         status = become(s->layer.weight, clef_all_gather(s->layer.weight, s->group, s->dim));
     if (!status && cuts_bias(s)) status = become(s->layer.bias, clef_all_gather(s->layer.bias, s->group, 0));
     clef__free(s);
+    return status;
+}
+
+/* With the layers that share its weight, which may be outside of the net: a weight is whole for all of them or for none. */
+static clef_status join_layer(clef_module *module, const char *name, void *user) {
+    (void)name, (void)user;
+    const shard *s = module->shard;
+    if (!s) return CLEF_OK;
+    const clef_tensor *weight = s->layer.weight;
+    clef_status status = CLEF_OK;
+    for (clef_module *m = module; m && !status; m = cut_before(m, weight)) status = join_one(m);
     return status;
 }
 

@@ -1,28 +1,61 @@
-/* Batches in parts over the processes of an MPI program: the same bits as on one rank alone; with clef_options.sum_units also where each process has
-   a part of the CPU.
+/* Batches in parts over the processes of an MPI program: the same bits as on one rank alone, and as threads; with clef_options.sum_units also where
+   each process has a part of the CPU.  LeNet with dropout, a net with batch norm, a block of a transformer.   CLEF_STEPS: how many.
    ctest: labels=threads cost=30 plain ranks=1,2,4 */
 #include "clef.h"
 #include "clef/mpi.h"
 #include <mpi.h>
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { SIDE = 6, CLASSES = 3, ITEMS = 21, VALUES = 4096, PARTS = 4 };
+enum { SIDE = 8, PIXELS = SIDE * SIDE, CLASSES = 3, ITEMS = 21, VALUES = 1 << 15, PARTS = 4 };
+enum { LENET, NORMS, BLOCK, NETS };
+
+static int net_kind;
 
 typedef struct result {
     float value[VALUES];
     int64_t n;
 } result;
 
+static clef_tensor *layer(clef_module *net, int i, clef_tensor *x) {
+    char name[8];
+    snprintf(name, sizeof name, "%d", i);
+    return clef_forward(clef_module_child(net, name), x);
+}
+
+static clef_tensor *attend(clef_module *net, clef_tensor *x) {
+    x = clef_reshape(x, CLEF_SHAPE(-1, SIDE, SIDE));
+    clef_tensor *h = layer(net, 4, x), *q = layer(net, 0, h), *k = layer(net, 1, h), *v = layer(net, 2, h);
+    clef_tensor *scores = clef_mul_scalar(clef_matmul(q, clef_transpose(k, 1, 2)), 1 / sqrt(SIDE));
+    x = clef_add(x, layer(net, 3, clef_matmul(clef_dropout(clef_softmax(scores, -1), 0.1), v)));
+    x = clef_add(x, layer(net, 7, clef_gelu(layer(net, 6, layer(net, 5, x)))));
+    return layer(net, 8, clef_reshape(x, CLEF_SHAPE(-1, PIXELS)));
+}
+
 static clef_tensor *loss(clef_module *net, const clef_batch *part, void *user) {
     (void)user;
-    return clef_cross_entropy(clef_forward(net, part->x), part->y, NULL);
+    return clef_cross_entropy(net_kind == BLOCK ? attend(net, part->x) : clef_forward(net, part->x), part->y, NULL);
 }
 
 static clef_module *make_net(clef_context *ctx) {
-    return clef_sequential(ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, 1, 4, 3, NULL), clef_nn_batch_norm2d(ctx, 4, NULL),
-                                            clef_nn_relu(ctx), clef_nn_flatten(ctx), clef_nn_dropout(ctx, 0.3),
-                                            clef_nn_linear(ctx, 4 * 4 * 4, CLASSES, NULL)));
+    if (net_kind == LENET)
+        return clef_sequential(ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, 1, 4, 3, NULL), clef_nn_relu(ctx),
+                                                clef_nn_max_pool2d(ctx, 2, NULL), clef_nn_flatten(ctx), clef_nn_dropout(ctx, 0.3),
+                                                clef_nn_linear(ctx, 4 * 3 * 3, 12, NULL), clef_nn_tanh(ctx),
+                                                clef_nn_dropout(ctx, 0.5), clef_nn_linear(ctx, 12, CLASSES, NULL)));
+    if (net_kind == NORMS)
+        return clef_sequential(ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, 1, 4, 3, NULL), clef_nn_batch_norm2d(ctx, 4, NULL),
+                                                clef_nn_relu(ctx), clef_nn_flatten(ctx), clef_nn_dropout(ctx, 0.3),
+                                                clef_nn_linear(ctx, 4 * 6 * 6, CLASSES, NULL)));
+    /* queries, keys, values, projection, two norms, two of the perceptron, the head */
+    return clef_sequential(ctx,
+                           CLEF_LAYERS(clef_nn_linear(ctx, SIDE, SIDE, NULL), clef_nn_linear(ctx, SIDE, SIDE, NULL),
+                                       clef_nn_linear(ctx, SIDE, SIDE, NULL), clef_nn_linear(ctx, SIDE, SIDE, NULL),
+                                       clef_nn_layer_norm(ctx, CLEF_SHAPE(SIDE), NULL),
+                                       clef_nn_layer_norm(ctx, CLEF_SHAPE(SIDE), NULL), clef_nn_linear(ctx, SIDE, 4 * SIDE, NULL),
+                                       clef_nn_linear(ctx, 4 * SIDE, SIDE, NULL), clef_nn_linear(ctx, PIXELS, CLASSES, NULL)));
 }
 
 static clef_dataset *make_data(clef_context *ctx) {
@@ -33,7 +66,7 @@ static clef_dataset *make_data(clef_context *ctx) {
     return clef_dataset_arrays(ctx, x, CLEF_SHAPE(1, SIDE, SIDE), y, ITEMS);
 }
 
-/* Three epochs of batches of 9, 9 and 3 items: in the last, a part is empty. */
+/* Batches of 9, 9 and 3 items: in the last, a part is empty. */
 static clef_status train(clef_context *ctx, clef_group *all, void *user) {
     result *r = user;
     r->n = 0;
@@ -42,11 +75,15 @@ static clef_status train(clef_context *ctx, clef_group *all, void *user) {
     clef_module *net = make_net(ctx);
     clef_replicate(net, all);
     clef_optimizer *opt = clef_adamw(net, &(clef_adamw_options){.lr = 1e-2, .group = all});
-    for (int epoch = 0; epoch < 3; epoch++)
-        for (clef_batch b; clef_next(data, &b);) {
-            clef_backward_parts(net, &b, loss, NULL, &(clef_parts_options){.group = all}, NULL);
-            clef_step(opt);
-        }
+    clef_tensor *mean;
+    clef_batch b;
+    for (long step = 0, steps = getenv("CLEF_STEPS") ? atol(getenv("CLEF_STEPS")) : 9; step < steps; step++) {
+        if ((!clef_next(data, &b) && !clef_next(data, &b)) ||
+            clef_backward_parts(net, &b, loss, NULL, &(clef_parts_options){.group = all}, &mean))
+            return clef_error_status(ctx);
+        if (r->n < VALUES / 2) r->value[r->n++] = (float)clef_item(mean);
+        clef_step(opt);
+    }
     for (int i = 0; i < clef_module_tensors(net); i++) {
         clef_tensor *t = clef_module_tensor(net, i).tensor;
         int64_t n = clef_numel(t);
@@ -55,16 +92,31 @@ static clef_status train(clef_context *ctx, clef_group *all, void *user) {
     return clef_error_status(ctx);
 }
 
+static clef_status train_thread(clef_context *ctx, clef_group *all, void *user) {
+    return train(ctx, all, (result *)user + clef_group_rank(all));
+}
+
 /* best: the device of the one rank.  devices NULL: each process has its part of the CPU, or a device of its own. */
 static int differs(const char *best, const char *devices, int sum_units) {
-    static result alone, shared;
+    static result alone, threads[PARTS], shared;
+    char as_threads[2 * PARTS + 1] = "";
     clef_options context = {.no_tuning = true, .sum_units = sum_units};
     clef_status status = clef_run_ranks_with(best, &(clef_ranks_options){.context = context}, train, &alone);
+    int ranks, rank;
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    for (int i = 0; i < ranks; i++) snprintf(as_threads + (i ? 2 * i - 1 : 0), 3, "%s%.1s", i ? "," : "", best);
+    if (!status && devices && rank == 0 && ranks > 1 && strlen(best) == 1)
+        status = clef_run_ranks_with(as_threads, &(clef_ranks_options){.context = context}, train_thread, threads);
+    else threads[0] = alone;
     if (!status) status = clef_run_mpi_with(&(clef_mpi_options){.devices = devices, .context = context}, train, &shared);
     if (status) return fprintf(stderr, "FAILED: %s\n", clef_error(NULL)), 1;
-    if (alone.n > 200 && alone.n == shared.n && !memcmp(alone.value, shared.value, (size_t)alone.n * sizeof(float))) return 0;
-    fprintf(stderr, "FAILED: on devices %s other bits than on one rank, of %lld and %lld values\n", devices ? devices : "of each",
-            (long long)alone.n, (long long)shared.n);
+    size_t bytes = (size_t)alone.n * sizeof(float);
+    bool as_mpi = alone.n == shared.n && !memcmp(alone.value, shared.value, bytes),
+         as_thread = alone.n == threads[0].n && !memcmp(alone.value, threads[0].value, bytes);
+    if (alone.n > 200 && as_mpi && as_thread) return 0;
+    fprintf(stderr, "FAILED: net %d on devices %s: other bits than on one rank%s%s, of %lld values\n", net_kind,
+            devices ? devices : "of each", as_mpi ? "" : ", as processes", as_thread ? "" : ", as threads", (long long)alone.n);
     return 1;
 }
 
@@ -77,7 +129,7 @@ int main(int n, char **argument) {
     if (clef_context_device(ctx, 0, &info)) {
         clef_close(ctx);
         snprintf(best, sizeof best, "%d", info.index);
-        wrong = differs(best, best, 0) | differs(best, NULL, 3);
+        for (net_kind = 0; net_kind < NETS; net_kind++) wrong |= differs(best, best, 0) | differs(best, NULL, 3);
         MPI_Allreduce(&wrong, &code, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
     } else printf("skipped: %s\n", clef_error(NULL));
     MPI_Finalize();

@@ -4,6 +4,7 @@
    CLEF_PARALLEL_CASES: how many nets;  CLEF_PARALLEL_FIRST: the first one's seed.
    ctest: cost=60 plain */
 #include "../group/ranks.h"
+#include "nn/module.h"
 #include <math.h>
 
 enum { MOST_VALUES = 16384, STEPS = 3 };
@@ -248,6 +249,25 @@ static void run(both *c) {
         COMPLAIN("seed %llu (kind %d, %d ranks): %s", (unsigned long long)c->p.seed, c->p.kind, c->p.ranks, clef_error(NULL));
 }
 
+/* Two layers share a weight.  One is made whole again; both compute as before they were cut. */
+static clef_status unshard_one(clef_context *ctx, clef_group *all, void *user) {
+    float before[2][18], after[2][18];
+    int64_t index[3] = {0, 11, 5};
+    clef_module *net = clef_sequential(ctx, CLEF_LAYERS(clef_nn_embedding(ctx, 12, 6), clef_nn_embedding(ctx, 12, 6)));
+    clef_module *layer[2] = {clef_module_child(net, "0"), clef_module_child(net, "1")};
+    *(clef_tensor **)layer[1]->user = clef_parameter(layer[0], "weight");
+    clef_replicate(net, all);
+    for (int i = 0; i < 2; i++)
+        clef_read(clef_forward(layer[i], clef_from_host(ctx, CLEF_SHAPE(3), CLEF_I64, index)), before[i], sizeof before[i]);
+    clef_status status = clef_module_shard(net, "?", all, 0, NULL);
+    if (clef_tensor_shape(clef_parameter(layer[0], "weight")).dim[0] != 6) COMPLAIN("the shared weight was not cut once");
+    if (!status) status = clef_module_unshard(layer[*(int *)user]);
+    for (int i = 0; i < 2 && !status; i++)
+        status = clef_read(clef_forward(layer[i], clef_from_host(ctx, CLEF_SHAPE(3), CLEF_I64, index)), after[i], sizeof after[i]);
+    if (!status && memcmp(before, after, sizeof before) != 0) COMPLAIN("layer %d whole: other numbers", *(int *)user);
+    return status ? status : clef_error_status(ctx);
+}
+
 int main(void) {
     int code;
     if (!have_device(&code)) return code;
@@ -258,5 +278,7 @@ int main(void) {
         c.p = make_plan((uint64_t)(first + i));
         run(&c);
     }
+    for (int i = 0; i < 2; i++)
+        if (clef_run_ranks("0,0", unshard_one, &i)) COMPLAIN("layer %d whole: %s", i, clef_error(NULL));
     return complaints != 0;
 }
