@@ -21,7 +21,7 @@ typedef struct run {
 } run;
 
 static const char *path_of(const char *name) {
-    static char path[600];
+    static _Thread_local char path[600]; /* ranks are threads */
     snprintf(path, sizeof path, "%s/%s", folder, name);
     return path;
 }
@@ -121,7 +121,9 @@ static void compare_numbers(run plan, const char *what, double tolerance) {
 static void resume(run plan, const char *what) {
     run one = on_ranks(plan, 1);
     for (int from = 1; from <= 4; from *= 2) {
-        plan.dir = path_of(from == 1 ? "run1" : from == 2 ? "run2" : "run4");
+        static char dir[600]; /* all ranks read it, and path_of's is one thread's */
+        snprintf(dir, sizeof dir, "%s", path_of(from == 1 ? "run1" : from == 2 ? "run2" : "run4"));
+        plan.dir = dir;
         char dir[600];
         snprintf(dir, sizeof dir, "%s", plan.dir);
         plan.dir = dir;
