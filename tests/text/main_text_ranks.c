@@ -121,11 +121,8 @@ static void compare_numbers(run plan, const char *what, double tolerance) {
 static void resume(run plan, const char *what) {
     run one = on_ranks(plan, 1);
     for (int from = 1; from <= 4; from *= 2) {
-        static char dir[600]; /* all ranks read it, and path_of's is one thread's */
+        char dir[600]; /* all ranks read it, and path_of's is one thread's */
         snprintf(dir, sizeof dir, "%s", path_of(from == 1 ? "run1" : from == 2 ? "run2" : "run4"));
-        plan.dir = dir;
-        char dir[600];
-        snprintf(dir, sizeof dir, "%s", plan.dir);
         plan.dir = dir;
         plan.stops = true;
         run part = on_ranks(plan, from);
