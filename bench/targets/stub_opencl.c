@@ -79,7 +79,7 @@ static int count(int *refs, int by) {
 
 /* ---- the device ---- */
 typedef struct facts {
-    const char *key, *platform, *name, *c_version, *extensions;
+    const char *key, *platform, *name, *extensions;
     cl_uint units, mhz;
     cl_ulong gib, local_kib;
     bool dedicated;
@@ -90,8 +90,8 @@ typedef struct facts {
 
 static const facts *device(void) {
     static const facts all[] = {
-#define DEVICE(key, platform, name, c, extensions, units, mhz, gib, kib, dedicated, in_step, group, lanes, target, ...) \
-    {#key, platform, name, c, extensions, units, mhz, gib, kib, dedicated, in_step, group, lanes, target},
+#define DEVICE(key, platform, name, extensions, units, mhz, gib, kib, dedicated, in_step, group, lanes, target, ...) \
+    {#key, platform, name, extensions, units, mhz, gib, kib, dedicated, in_step, group, lanes, target},
 #include "devices.def"
 #undef DEVICE
     };

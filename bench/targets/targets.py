@@ -23,7 +23,7 @@ import cases as bench  # noqa: E402
 import compile as compilers  # noqa: E402
 
 LEAST_OCCUPANCY = 0.25
-FIELDS = ("key platform name c extensions units mhz gib kib dedicated in_step group lanes target fma matrix bandwidth mib regs items groups "
+FIELDS = ("key platform name extensions units mhz gib kib dedicated in_step group lanes target fma matrix bandwidth mib regs items groups "
           "unit_kib launch").split()
 
 
