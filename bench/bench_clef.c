@@ -250,11 +250,6 @@ static void train(const char *line) {
 
 /* ---- answers of a trained model, one batch after the other, each read before the next is asked for ---- */
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* Seconds of each of so many answers, `pause` seconds apart. */
 static void time_answers(training *t, size_t bytes, double pause, int calls, double *seconds) {
     const struct timespec rest = {.tv_nsec = (long)(1e9 * pause)};

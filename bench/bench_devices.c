@@ -4,29 +4,13 @@
    The copy is of 64 MB, beside memcpy of as many bytes.  The training step has four micro-batches of a net of four linear layers of
    WIDTH and one of classes, cut over both devices; the same step with each micro-batch over before the next begins; and the whole
    net on all of the first choice's device.  Everything takes turns; medians. */
+#include "peers/timing.h"
 #include <clef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { ROUNDS = 24, MICRO_BATCHES = 4, LINEAR = 5, CLASSES = 10, COPIED = 16 << 20 /* floats */ };
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static double median(double *t) {
-    qsort(t, ROUNDS, sizeof *t, by_value);
-    return t[ROUNDS / 2];
-}
 
 static clef_context *open_devices(const char *devices) {
     clef_context *ctx = clef_open(&(clef_options){.device = devices, .seed = 1});
@@ -59,7 +43,7 @@ static void copies(clef_context *ctx) {
         here[i] = now() - begin;
         from[i] = to[COPIED - 1 - i]; /* so that no copy is left out */
     }
-    double copy = median(there), host = median(here);
+    double copy = median(there, ROUNDS), host = median(here, ROUNDS);
     printf("copy of 64 MB        %7.2f ms   memcpy %.2f ms, ratio %.2f\n", 1e3 * copy, 1e3 * host, host / copy);
     clef_release(x);
     free(from);
@@ -128,7 +112,7 @@ static void trainings(clef_context *two, clef_context *one, int64_t width, int64
         alone[i] = step(&cut, true);
         whole[i] = step(&uncut, false);
     }
-    double t = median(together), a = median(alone), w = median(whole);
+    double t = median(together, ROUNDS), a = median(alone, ROUNDS), w = median(whole, ROUNDS);
     printf(
         "step, overlapping    %7.2f ms   one micro-batch after the other %.2f ms, ratio %.2f; on one device %.2f ms, ratio %.2f\n",
         1e3 * t, 1e3 * a, a / t, 1e3 * w, w / t);

@@ -11,6 +11,7 @@
 #include "support/delayed.h"
 
 #include "clef.h"
+#include "peers/timing.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -24,16 +25,6 @@ typedef struct settings {
     delayed_network net;
     double exposed;
 } settings;
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *seconds, int n) {
-    qsort(seconds, (size_t)n, sizeof *seconds, by_value);
-    return seconds[n / 2];
-}
 
 /* ---- what is measured ---- */
 

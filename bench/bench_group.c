@@ -1,28 +1,12 @@
 /* bench_group.c — what working together costs: an all-reduce against copies of as many bytes, and data parallel training against training
    alone.   bench_group [DEVICES]   "0/2": two parts of device 0 (the default), which the whole device is compared with. */
 #include "clef.h"
+#include "peers/timing.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { ROUNDS = 11, MEGABYTES = 64 };
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *seconds, int n) {
-    qsort(seconds, (size_t)n, sizeof *seconds, by_value);
-    return seconds[n / 2];
-}
 
 /* ---- all-reduce ---- */
 

@@ -6,10 +6,10 @@
    pipeline: a step of all ranks, a stage on each.  one: the same micro-batches of the same net on rank 0 alone, while the others wait; so
    all devices should be alike.  The net has four linear layers of `width` a stage.  In turns; medians.  Fails below `least`. */
 #include "clef.h"
+#include "peers/timing.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { MOST_ROUNDS = 101, LAYERS_OF_STAGE = 8, MOST_STAGES = 16, CLASSES = 10 };
 
@@ -18,22 +18,6 @@ typedef struct settings {
     double micro, batch, width, rounds, least;
     double reached;
 } settings;
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *seconds, int n) {
-    qsort(seconds, (size_t)n, sizeof *seconds, by_value);
-    return seconds[n / 2];
-}
 
 /* ---- a net of equal stages ---- */
 

@@ -1,16 +1,10 @@
 /* peer.h — the protocol of bench/compare.py for programs in C; what is said stands in bench/bench_clef.c. */
 #ifndef CLEF_BENCH_PEER_H
 #define CLEF_BENCH_PEER_H
+#include "timing.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-static inline double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static inline double number(const char *line, const char *key, double fallback) {
     char pattern[32];
