@@ -1,6 +1,7 @@
 /* host_ranks.h — what tests of meetings share: ranks that are threads, without contexts or devices. */
 #ifndef CLEF_TESTS_HOST_RANKS_H
 #define CLEF_TESTS_HOST_RANKS_H
+#include "expect.h"
 #include "group/group.h"
 #include <pthread.h>
 #include <signal.h>
@@ -12,16 +13,6 @@
 #include <unistd.h>
 
 enum { MOST = 5 };
-static atomic_int failures;
-
-#define EXPECT(true_of, ...)                                     \
-    do {                                                         \
-        if (!(true_of) && atomic_fetch_add(&failures, 1) < 20) { \
-            printf("FAILED (line %d): ", __LINE__);              \
-            printf(__VA_ARGS__);                                 \
-            printf("\n");                                        \
-        }                                                        \
-    } while (0)
 
 /* ---- ranks without contexts ---- */
 typedef struct rank {

@@ -2,22 +2,12 @@
    ctest: labels=threads plain cost=10 */
 #define _GNU_SOURCE 1 /* pthread_setattr_default_np */
 #include "clef/transport.h"
+#include "expect.h"
 #include "support/plain.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-
-static atomic_int failures;
-
-#define EXPECT(true_of, ...)                                     \
-    do {                                                         \
-        if (!(true_of) && atomic_fetch_add(&failures, 1) < 20) { \
-            printf("FAILED (line %d): ", __LINE__);              \
-            printf(__VA_ARGS__);                                 \
-            printf("\n");                                        \
-        }                                                        \
-    } while (0)
 
 static bool error_is(clef_status status, clef_status wanted, const char *part) {
     bool same = status == wanted && clef_error_status(NULL) == wanted && strstr(clef_error(NULL), part);

@@ -4,8 +4,8 @@
 #include "clef.h"
 #include "support/io_files.h"
 #include "support/plain.h"
+#include "support/python.h"
 #include <math.h>
-#include <sys/wait.h>
 
 enum { N = 3 * 4 * 5, IMAGES = 64 };
 static clef_context *ctx;
@@ -118,15 +118,13 @@ int main(void) {
     if (!(ctx = clef_open(NULL))) return without_context();
     snprintf(dir, sizeof dir, "%s", io_scratch());
     clef_module *net = write_all();
-    const char *python = getenv("CLEF_PYTHON");
-    char command[2048];
-    snprintf(command, sizeof command, "'%s' '%s/tests/io/interop.py' '%s'", python ? python : "python3", CLEF_TEST_SOURCE, dir);
-    fflush(stdout);
-    int status = system(command), code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+    char quoted[600];
+    snprintf(quoted, sizeof quoted, "'%s'", dir);
+    int code = python_run("io/interop.py", quoted);
     bool complete = access(io_path(dir, "py_scalar.npy"), F_OK) == 0;
     EXPECT(code == 0 || code == 77 || code == 127);
     if (complete) read_all(net);
-    if (code == 127) printf("skipped: there is no %s\n", python ? python : "python3");
+    if (code == 127) printf("skipped: there is no %s\n", python_name());
     if (io_failures) fprintf(stderr, "interop: %s\n", clef_error(ctx));
     clef_close(ctx);
     io_remove(dir);

@@ -3,8 +3,8 @@
 #include "clef.h"
 #include "support/io_files.h"
 #include "support/plain.h"
+#include "support/python.h"
 #include <math.h>
-#include <sys/wait.h>
 
 static const char *const models[] = {"gpt2",       "gpt2_parts", "gpt2_untied", "gpt2_bf16", "llama",
                                      "llama_tied", "llama_bf16", "mistral",     "qwen2"};
@@ -14,13 +14,9 @@ static char dir[512];
 static int compared; /* greedy tokens */
 
 static int run_python(const char *what) {
-    const char *python = getenv("CLEF_PYTHON");
-    char command[2048];
-    snprintf(command, sizeof command, "'%s' '%s/tests/io/language.py' %s '%s'", python ? python : "python3", CLEF_TEST_SOURCE, what,
-             dir);
-    fflush(stdout);
-    int status = system(command);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+    char arguments[600];
+    snprintf(arguments, sizeof arguments, "%s '%s'", what, dir);
+    return python_run("io/language.py", arguments);
 }
 
 static clef_tensor *expected(const char *model, const char *what) {

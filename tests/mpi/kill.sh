@@ -4,35 +4,12 @@
 # MPICH's always: without -disable-auto-cleanup by itself, and with it by SIGUSR1.
 mpiexec=$1 program=$2
 ranks=3 limit=60 # seconds: far above the time-out of 2 and what a loaded machine adds
-[ -n "$mpiexec" ] && command -v "$mpiexec" >/dev/null 2>&1 || {
-    echo "skipped: no MPI (packages libopenmpi-dev openmpi-bin, before the build is configured)"
-    exit 77
-}
-case $("$mpiexec" --version 2>&1) in
-*"Open MPI"* | *OpenRTE*) usual="--allow-run-as-root --oversubscribe --bind-to none" lasting=--enable-recovery ;;
-*) usual= lasting= ;;
-esac
-folder=$(mktemp -d) || exit 1
-trap 'rm -rf "$folder"' EXIT
+. "$(dirname "$0")/processes.sh"
 status=0
 fail() {
     echo "kill: run $run, victim $victim after $moment ms: $1" >&2
     cat "$folder/out" >&2
     status=1
-}
-
-# Processes of this run that are still there, zombies not counted, after a few seconds at most.
-left() {
-    for wait in 1 2 3 4 5 6 7 8 9 10; do
-        alive=
-        for pid in $(ls "$folder/pids"); do
-            state=$(sed -n 's/^State:[^A-Z]*\([A-Z]\).*/\1/p' "/proc/$pid/status" 2>/dev/null)
-            case $state in '' | Z) ;; *) alive="$alive $pid" ;; esac
-        done
-        [ -n "$alive" ] || return
-        sleep 1
-    done
-    echo "$alive"
 }
 
 run=0

@@ -3,8 +3,8 @@
    ctest: labels=threads cost=30 plain ranks=1,2,4 */
 #include "clef.h"
 #include "clef/mpi.h"
+#include "support/attention_block.h"
 #include <mpi.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,24 +19,9 @@ typedef struct result {
     int64_t n;
 } result;
 
-static clef_tensor *layer(clef_module *net, int i, clef_tensor *x) {
-    char name[8];
-    snprintf(name, sizeof name, "%d", i);
-    return clef_forward(clef_module_child(net, name), x);
-}
-
-static clef_tensor *attend(clef_module *net, clef_tensor *x) {
-    x = clef_reshape(x, CLEF_SHAPE(-1, SIDE, SIDE));
-    clef_tensor *h = layer(net, 4, x), *q = layer(net, 0, h), *k = layer(net, 1, h), *v = layer(net, 2, h);
-    clef_tensor *scores = clef_mul_scalar(clef_matmul(q, clef_transpose(k, 1, 2)), 1 / sqrt(SIDE));
-    x = clef_add(x, layer(net, 3, clef_matmul(clef_dropout(clef_softmax(scores, -1), 0.1), v)));
-    x = clef_add(x, layer(net, 7, clef_gelu(layer(net, 6, layer(net, 5, x)))));
-    return layer(net, 8, clef_reshape(x, CLEF_SHAPE(-1, PIXELS)));
-}
-
 static clef_tensor *loss(clef_module *net, const clef_batch *part, void *user) {
     (void)user;
-    return clef_cross_entropy(net_kind == BLOCK ? attend(net, part->x) : clef_forward(net, part->x), part->y, NULL);
+    return clef_cross_entropy(net_kind == BLOCK ? attend(net, SIDE, part->x) : clef_forward(net, part->x), part->y, NULL);
 }
 
 static clef_module *make_net(clef_context *ctx) {
@@ -49,13 +34,7 @@ static clef_module *make_net(clef_context *ctx) {
         return clef_sequential(ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, 1, 4, 3, NULL), clef_nn_batch_norm2d(ctx, 4, NULL),
                                                 clef_nn_relu(ctx), clef_nn_flatten(ctx), clef_nn_dropout(ctx, 0.3),
                                                 clef_nn_linear(ctx, 4 * 6 * 6, CLASSES, NULL)));
-    /* queries, keys, values, projection, two norms, two of the perceptron, the head */
-    return clef_sequential(ctx,
-                           CLEF_LAYERS(clef_nn_linear(ctx, SIDE, SIDE, NULL), clef_nn_linear(ctx, SIDE, SIDE, NULL),
-                                       clef_nn_linear(ctx, SIDE, SIDE, NULL), clef_nn_linear(ctx, SIDE, SIDE, NULL),
-                                       clef_nn_layer_norm(ctx, CLEF_SHAPE(SIDE), NULL),
-                                       clef_nn_layer_norm(ctx, CLEF_SHAPE(SIDE), NULL), clef_nn_linear(ctx, SIDE, 4 * SIDE, NULL),
-                                       clef_nn_linear(ctx, 4 * SIDE, SIDE, NULL), clef_nn_linear(ctx, PIXELS, CLASSES, NULL)));
+    return attention_block(ctx, SIDE, CLASSES);
 }
 
 static clef_dataset *make_data(clef_context *ctx) {

@@ -4,6 +4,7 @@
    CLEF_STEPS: steps of a program; CLEF_CASES: how many programs; CLEF_SEED: the first.
    ctest: cost=90 plain */
 #include "group/ranks.h"
+#include "support/attention_block.h"
 #include <math.h>
 
 enum { SIDE = 8, FEATURES = SIDE * SIDE, CLASSES = 4, RARE = 3, MOST_VALUES = 1 << 16, MOST_ITEMS = 64 };
@@ -69,16 +70,6 @@ static clef_module *make_norms(clef_context *ctx) {
                          clef_nn_relu(ctx), clef_nn_flatten(ctx), clef_nn_linear(ctx, 6 * 4 * 4, CLASSES, NULL)));
 }
 
-/* Layers of a block: queries, keys, values, projection, two norms, two of the perceptron, the head. */
-static clef_module *make_attention(clef_context *ctx) {
-    return clef_sequential(ctx,
-                           CLEF_LAYERS(clef_nn_linear(ctx, SIDE, SIDE, NULL), clef_nn_linear(ctx, SIDE, SIDE, NULL),
-                                       clef_nn_linear(ctx, SIDE, SIDE, NULL), clef_nn_linear(ctx, SIDE, SIDE, NULL),
-                                       clef_nn_layer_norm(ctx, CLEF_SHAPE(SIDE), NULL),
-                                       clef_nn_layer_norm(ctx, CLEF_SHAPE(SIDE), NULL), clef_nn_linear(ctx, SIDE, 4 * SIDE, NULL),
-                                       clef_nn_linear(ctx, 4 * SIDE, SIDE, NULL), clef_nn_linear(ctx, FEATURES, CLASSES, NULL)));
-}
-
 static clef_module *make_branch(clef_context *ctx) {
     return clef_sequential(ctx, CLEF_LAYERS(clef_nn_linear(ctx, FEATURES, 10, NULL), clef_nn_linear(ctx, 10, CLASSES, NULL),
                                             clef_nn_linear(ctx, 10, 1, NULL), clef_nn_linear(ctx, 10, 1, NULL)));
@@ -99,25 +90,10 @@ static clef_module *make_net(clef_context *ctx, int net) {
     switch (net) {
     case LENET: return make_lenet(ctx);
     case NORMS: return make_norms(ctx);
-    case ATTENTION: return make_attention(ctx);
+    case ATTENTION: return attention_block(ctx, SIDE, CLASSES);
     case MIXED: return make_mixed(ctx);
     default: return make_branch(ctx);
     }
-}
-
-static clef_tensor *layer(clef_module *net, int i, clef_tensor *x) {
-    char name[8];
-    snprintf(name, sizeof name, "%d", i);
-    return clef_forward(clef_module_child(net, name), x);
-}
-
-static clef_tensor *attend(clef_module *net, clef_tensor *x) {
-    x = clef_reshape(x, CLEF_SHAPE(-1, SIDE, SIDE));
-    clef_tensor *h = layer(net, 4, x), *q = layer(net, 0, h), *k = layer(net, 1, h), *v = layer(net, 2, h);
-    clef_tensor *scores = clef_mul_scalar(clef_matmul(q, clef_transpose(k, 1, 2)), 1 / sqrt(SIDE));
-    x = clef_add(x, layer(net, 3, clef_matmul(clef_dropout(clef_softmax(scores, -1), 0.1), v)));
-    x = clef_add(x, layer(net, 7, clef_gelu(layer(net, 6, layer(net, 5, x)))));
-    return layer(net, 8, clef_reshape(x, CLEF_SHAPE(-1, FEATURES)));
 }
 
 static bool has_rare(const clef_batch *b) {
@@ -148,7 +124,7 @@ static clef_tensor *mixed(clef_module *net, const clef_batch *b) {
 
 static clef_tensor *loss_of(clef_module *net, const clef_batch *b, void *user) {
     switch (*(int *)user) {
-    case ATTENTION: return clef_cross_entropy(attend(net, b->x), b->y, NULL);
+    case ATTENTION: return clef_cross_entropy(attend(net, SIDE, b->x), b->y, NULL);
     case BRANCH: return branched(net, b);
     case MIXED: return mixed(net, b);
     default: return clef_cross_entropy(clef_forward(net, b->x), b->y, NULL);

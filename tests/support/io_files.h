@@ -23,10 +23,10 @@ static inline const char *io_scratch(void) {
     return path;
 }
 
-/* "<dir>/<name>" in one of 64 rotating buffers. */
+/* "<dir>/<name>" in one of 64 rotating buffers of the thread. */
 static inline const char *io_path(const char *dir, const char *name) {
-    static char buffers[64][1024];
-    static int next;
+    static _Thread_local char buffers[64][1024];
+    static _Thread_local int next;
     char *path = buffers[next++ % 64];
     snprintf(path, sizeof buffers[0], "%s/%s", dir, name);
     return path;

@@ -20,15 +20,9 @@ typedef struct run {
     float value[VALUES];
 } run;
 
-static const char *path_of(const char *name) {
-    static _Thread_local char path[600]; /* ranks are threads */
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
-
 /* Each letter is mostly followed by one other. */
 static void make_text(void) {
-    FILE *file = fopen(path_of("text"), "w");
+    FILE *file = fopen(io_path(folder, "text"), "w");
     uint64_t s = 7;
     int letter = 0;
     for (int i = 0; i < TEXT; i++) {
@@ -44,7 +38,7 @@ static bool go_on(void *user, const clef_progress *progress) {
 }
 
 static clef_loader *open_loader(clef_context *ctx, clef_text_options o, const run *r, clef_group *all) {
-    clef_dataset *data = clef_text(ctx, path_of("text"), &o);
+    clef_dataset *data = clef_text(ctx, io_path(folder, "text"), &o);
     return clef_loader_open(data, &(clef_loader_options){.batch = 8, .shuffle = true, .seed = 4, .group = all, .parts = r->parts});
 }
 
@@ -57,7 +51,7 @@ static void keep(run *r, const clef_history *h, const clef_loader *train, const 
 
 static clef_status train(clef_context *ctx, clef_group *all, void *user) {
     run own = *(run *)user, *r = clef_group_rank(all) == 0 ? user : &own;
-    clef_text_options o = {.tokenizer = clef_tokenizer_characters_of(ctx, path_of("text")),
+    clef_text_options o = {.tokenizer = clef_tokenizer_characters_of(ctx, io_path(folder, "text")),
                            .context = CONTEXT,
                            .seed = 2,
                            .consecutive = r->consecutive};
@@ -121,9 +115,7 @@ static void compare_numbers(run plan, const char *what, double tolerance) {
 static void resume(run plan, const char *what) {
     run one = on_ranks(plan, 1);
     for (int from = 1; from <= 4; from *= 2) {
-        char dir[600]; /* all ranks read it, and path_of's is one thread's */
-        snprintf(dir, sizeof dir, "%s", path_of(from == 1 ? "run1" : from == 2 ? "run2" : "run4"));
-        plan.dir = dir;
+        plan.dir = io_path(folder, from == 1 ? "run1" : from == 2 ? "run2" : "run4");
         plan.stops = true;
         run part = on_ranks(plan, from);
         if (part.n != 0 || part.place.batch == 0) COMPLAIN("%s: %d ranks did not stop inside of an epoch", what, from);

@@ -4,7 +4,7 @@
 #include "clef.h"
 #include "support/io_files.h"
 #include "support/plain.h"
-#include <sys/wait.h>
+#include "support/python.h"
 
 enum { TEXTS = 4000, MOST = 8192 };
 static clef_context *ctx;
@@ -18,13 +18,9 @@ static sample texts[TEXTS];
 static int64_t n_texts, ids[MOST];
 
 static int oracle(const char *phase) {
-    const char *python = getenv("CLEF_PYTHON");
-    char command[2048];
-    snprintf(command, sizeof command, "'%s' '%s/tests/text/oracle.py' '%s' %s", python ? python : "python3", CLEF_TEST_SOURCE, dir,
-             phase);
-    fflush(stdout);
-    int status = system(command);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+    char arguments[600];
+    snprintf(arguments, sizeof arguments, "'%s' %s", dir, phase);
+    return python_run("text/oracle.py", arguments);
 }
 
 static int64_t take(const uint8_t **at) {

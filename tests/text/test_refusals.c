@@ -1,22 +1,6 @@
 /* Files of tokenizers that are damaged, or have what is not read: each is refused with one line that says why, and no byte that is lost or
    changed does more than that. */
-#include "data/data_support.h"
-#include "support/device.h"
-
-static clef_context *ctx;
-static char folder[256];
-
-static void open_all(void) {
-    ctx = open_seeded(0);
-    new_folder(folder);
-}
-
-static void close_all(void) {
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    cr_expect(system(command) == 0);
-    close_clean(ctx);
-}
+#include "text_suite.h"
 
 TestSuite(refusals, .init = open_all, .fini = close_all);
 

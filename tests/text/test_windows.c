@@ -1,22 +1,6 @@
 /* Text as windows: what each item holds, that consecutive windows have each token as a target once, that random ones are equally likely
    places which depend on seed, epoch and item alone, and files that are refused. */
-#include "data/data_support.h"
-#include "support/device.h"
-
-static clef_context *ctx;
-static char folder[256];
-
-static void open_all(void) {
-    ctx = open_seeded(0);
-    new_folder(folder);
-}
-
-static void close_all(void) {
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    cr_expect(system(command) == 0);
-    close_clean(ctx);
-}
+#include "text_suite.h"
 
 TestSuite(windows, .init = open_all, .fini = close_all);
 

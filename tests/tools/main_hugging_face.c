@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #define MUST(condition) ((condition) ? (void)0 : (perror(#condition), exit(1)))
+#include "support/python.h"
 #include "tools/tool_support.h"
 #include <math.h>
 
@@ -10,12 +11,9 @@
 static int failed;
 
 static int run_python(void) {
-    const char *python = getenv("CLEF_PYTHON");
-    char command[1024];
-    snprintf(command, sizeof command, "'%s' '%s/tests/tools/hugging_face.py' '%s'", python ? python : "python3", CLEF_TEST_SOURCE,
-             workplace);
-    int status = system(command);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+    char arguments[600];
+    snprintf(arguments, sizeof arguments, "'%s'", workplace);
+    return python_run("tools/hugging_face.py", arguments);
 }
 
 static void expect(int holds, const char *what, const said *s) {
