@@ -1,16 +1,17 @@
 /* subjects.c — what collective operations are about: lists of names.  Their hashes travel with every meeting; where those differ, the names do
    too, so that the line can tell the first that does. */
 #include "group/meeting.h"
+#include "runtime/arithmetic.h"
 #include <stdio.h>
 #include <string.h>
 
-/* FNV-1a (Fowler, Noll, Vo), the zero behind each name included */
+/* The zero behind each name included. */
 static uint64_t hash_names(const char *const *name, int n, size_t *bytes) {
-    uint64_t hash = 0xcbf29ce484222325u;
+    uint64_t hash = CLEF__HASH_START;
     *bytes = 0;
     for (int i = 0; i < n; i++) {
         size_t length = strlen(name[i]) + 1;
-        for (size_t k = 0; k < length; k++) hash = (hash ^ (unsigned char)name[i][k]) * 0x100000001b3u;
+        hash = clef__hash(hash, name[i], length);
         *bytes += length;
     }
     return hash ? hash : 1;

@@ -1,4 +1,5 @@
 /* names.c — tokens as byte strings, found by number and, through a hash table with open addressing, by their bytes. */
+#include "runtime/arithmetic.h"
 #include "text/text_internal.h"
 #include <string.h>
 
@@ -9,10 +10,9 @@ void clef__tokens_free(clef__tokens *tokens) {
     *tokens = (clef__tokens){0};
 }
 
-/* FNV-1a (Fowler, Noll, Vo), whose upper bits are mixed into the lower ones. */
+/* Upper bits are mixed into the lower ones, which are all that is used. */
 static size_t hash_bytes(const uint8_t *bytes, size_t size) {
-    uint64_t hash = 14695981039346656037u;
-    for (size_t i = 0; i < size; i++) hash = (hash ^ bytes[i]) * 1099511628211u;
+    uint64_t hash = clef__hash(CLEF__HASH_START, bytes, size);
     return (size_t)(hash ^ hash >> 32);
 }
 
