@@ -64,17 +64,25 @@ static clef__operand output_like(const clef__lowering *lw, int k, const clef__op
     return clef__lower_output(lw, k, like->stride[1] < like->stride[2] ? by_row : by_head);
 }
 
-/* The operands of options; q stands in for those that are not there, which no kernel reads. */
-static void option_operands(const clef__lowering *lw, const clef__operand *q, clef__operand *x) {
+/* What all three kernels read: q, k and v, and the operands of options; q stands in for those that are not there, which no kernel reads. */
+typedef struct inputs {
+    const clef__node *node;
+    const attributes *a;
+    sizes s;
+    clef__operand q, k, v, x[OPTIONS];
+} inputs;
+
+static inputs inputs_of(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
-    const attributes *a = clef__attributes(node);
-    sizes s = sizes_of(node);
+    inputs in = {.node = node, .a = clef__attributes(node), .s = sizes_of(node)};
+    in.q = rows_of(lw, 0), in.k = rows_of(lw, 1), in.v = rows_of(lw, 2);
     for (int i = 0; i < OPTIONS; i++) {
-        x[i] = *q;
-        if (a->at[i] < 0) continue;
-        x[i] = i == MASK ? clef__broadcast_operand(clef__lower_in(lw, (int)a->at[i]), CLEF_SHAPE(s.b, s.h, s.tq, s.tk))
-                         : clef__lower_in_dense(lw, (int)a->at[i], NULL);
+        int at = (int)in.a->at[i];
+        if (at < 0) in.x[i] = in.q;
+        else if (i != MASK) in.x[i] = clef__lower_in_dense(lw, at, NULL);
+        else in.x[i] = clef__broadcast_operand(clef__lower_in(lw, at), CLEF_SHAPE(in.s.b, in.s.h, in.s.tq, in.s.tk));
     }
+    return in;
 }
 
 /* The largest tile of a register's rows that divides so many columns. */
@@ -86,12 +94,11 @@ static int tile_of(int64_t columns, int most) {
 
 static int lanes_of(const clef__profile *profile) { return (int)clef__larger(profile->vector, 4) * 2; }
 
-static void begin(const clef__lowering *lw, const char *kernel) {
-    const clef__node *node = clef__lower_node(lw);
+static void begin(const clef__lowering *lw, const inputs *in, const char *kernel) {
     const clef__profile *profile = clef__lower_profile(lw);
-    const attributes *a = clef__attributes(node);
-    sizes s = sizes_of(node);
-    bool has_mask = a->at[MASK] >= 0, added = has_mask && node->input[a->at[MASK]]->dtype == CLEF_F32;
+    const attributes *a = in->a;
+    sizes s = in->s;
+    bool has_mask = a->at[MASK] >= 0, added = has_mask && in->node->input[a->at[MASK]]->dtype == CLEF_F32;
     clef__launch_begin(lw, "attention.cl", kernel);
     clef__launch_define(lw, "D", "%d", (int)s.d);
     clef__launch_define(lw, "DV", "%d", (int)s.dv);
@@ -108,13 +115,21 @@ static void begin(const clef__lowering *lw, const char *kernel) {
 
 /* clang-format off */
 #define STRIDES(x) {(x).stride[0], (x).stride[1], (x).stride[2]}
-#define HEADS .heads = s.h, .shared = s.h / s.hk, .tq = s.tq, .tk = s.tk, .qs = STRIDES(q), .ks = STRIDES(k), .vs = STRIDES(v)
-#define SEEN .mask = x[MASK], .lengths = x[LENGTHS], .places = x[PLACES], .slopes = x[SLOPES], .key = x[KEY], \
-    .mask_outer = {x[MASK].stride[0], x[MASK].stride[1]}, .mask_inner = {x[MASK].stride[2], x[MASK].stride[3]}, \
-    .causal = a->causal, .has_lengths = a->at[LENGTHS] >= 0, .shift = a->shift, .window = a->window, \
-    .has_places = a->at[PLACES] < 0 ? 0 : clef_shape_numel(node->input[a->at[PLACES]]->shape) > 1 ? 2 : 1, \
-    .scale = (float)a->scale, .cap = (float)a->softcap, .dropout = (float)a->dropout, .first = a->first
+/* Arguments that all three have, of `in`. */
+#define INPUTS .q = in.q, .k = in.k, .v = in.v, .qs = STRIDES(in.q), .ks = STRIDES(in.k), .vs = STRIDES(in.v), \
+    .heads = in.s.h, .shared = in.s.h / in.s.hk, .tq = in.s.tq, .tk = in.s.tk, \
+    .mask = in.x[MASK], .lengths = in.x[LENGTHS], .places = in.x[PLACES], .slopes = in.x[SLOPES], .key = in.x[KEY], \
+    .mask_outer = {in.x[MASK].stride[0], in.x[MASK].stride[1]}, .mask_inner = {in.x[MASK].stride[2], in.x[MASK].stride[3]}, \
+    .causal = in.a->causal, .has_lengths = in.a->at[LENGTHS] >= 0, .has_places = places_of(&in), .shift = in.a->shift, \
+    .window = in.a->window, .scale = (float)in.a->scale, .cap = (float)in.a->softcap, .dropout = (float)in.a->dropout, \
+    .first = in.a->first
 /* clang-format on */
+
+/* 0: none; 1: one for all items; 2: one for each. */
+static int places_of(const inputs *in) {
+    int64_t at = in->a->at[PLACES];
+    return at < 0 ? 0 : clef_shape_numel(in->node->input[at]->shape) > 1 ? 2 : 1;
+}
 
 static clef__units units_of(const clef__lowering *lw, const sizes *s, int64_t heads, int64_t rows, int64_t others) {
     int64_t lanes = lanes_of(clef__lower_profile(lw));
@@ -122,15 +137,11 @@ static clef__units units_of(const clef__lowering *lw, const sizes *s, int64_t he
 }
 
 static void lower_forward(const clef__lowering *lw) {
-    const clef__node *node = clef__lower_node(lw);
-    const attributes *a = clef__attributes(node);
-    sizes s = sizes_of(node);
-    clef__operand q = rows_of(lw, 0), k = rows_of(lw, 1), v = rows_of(lw, 2), x[OPTIONS];
-    option_operands(lw, &q, x);
-    clef__operand y = output_like(lw, 0, &q), sums = clef__lower_output(lw, 1, NULL);
-    begin(lw, "attention_forward");
-    attention_forward_args args = {
-        .q = q, .k = k, .v = v, .y = y, .sums = sums, HEADS, .ys = STRIDES(y), SEEN, .units = units_of(lw, &s, s.h, s.tq, s.tk)};
+    inputs in = inputs_of(lw);
+    clef__operand y = output_like(lw, 0, &in.q), sums = clef__lower_output(lw, 1, NULL);
+    begin(lw, &in, "attention_forward");
+    attention_forward_args args = {INPUTS, .y = y, .sums = sums, .ys = STRIDES(y),
+                                   .units = units_of(lw, &in.s, in.s.h, in.s.tq, in.s.tk)};
     pass_attention_forward(lw, &args);
     clef__launch_end_units(lw, args.units);
 }
@@ -142,53 +153,25 @@ static clef__operand gradient_input(const clef__lowering *lw, int i) {
 }
 
 static void lower_queries(const clef__lowering *lw) {
-    const clef__node *node = clef__lower_node(lw);
-    const attributes *a = clef__attributes(node);
-    sizes s = sizes_of(node);
-    clef__operand q = rows_of(lw, 0), k = rows_of(lw, 1), v = rows_of(lw, 2), x[OPTIONS];
-    option_operands(lw, &q, x);
-    clef__operand g = gradient_input(lw, 0), sums = gradient_input(lw, 1), dots = gradient_input(lw, 2),
-                  dq = output_like(lw, 0, &q);
-    begin(lw, "attention_queries");
-    attention_queries_args args = {.q = q,
-                                   .k = k,
-                                   .v = v,
-                                   .g = g,
-                                   .sums = sums,
-                                   .dots = dots,
-                                   .dq = dq,
-                                   HEADS,
-                                   .gs = STRIDES(g),
-                                   .ds = STRIDES(dq),
-                                   SEEN,
-                                   .units = units_of(lw, &s, s.h, s.tq, 2 * s.tk)};
+    inputs in = inputs_of(lw);
+    clef__operand g = gradient_input(lw, 0), sums = gradient_input(lw, 1), dots = gradient_input(lw, 2);
+    clef__operand dq = output_like(lw, 0, &in.q);
+    begin(lw, &in, "attention_queries");
+    clef__units units = units_of(lw, &in.s, in.s.h, in.s.tq, 2 * in.s.tk);
+    attention_queries_args args = {INPUTS,   .g = g,           .sums = sums,      .dots = dots,
+                                   .dq = dq, .gs = STRIDES(g), .ds = STRIDES(dq), .units = units};
     pass_attention_queries(lw, &args);
     clef__launch_end_units(lw, args.units);
 }
 
 static void lower_keys(const clef__lowering *lw) {
-    const clef__node *node = clef__lower_node(lw);
-    const attributes *a = clef__attributes(node);
-    sizes s = sizes_of(node);
-    clef__operand q = rows_of(lw, 0), k = rows_of(lw, 1), v = rows_of(lw, 2), x[OPTIONS];
-    option_operands(lw, &q, x);
+    inputs in = inputs_of(lw);
     clef__operand g = gradient_input(lw, 0), sums = gradient_input(lw, 1), dots = gradient_input(lw, 2);
-    clef__operand dk = output_like(lw, 0, &k), dv = output_like(lw, 1, &v);
-    begin(lw, "attention_keys");
-    attention_keys_args args = {.q = q,
-                                .k = k,
-                                .v = v,
-                                .g = g,
-                                .sums = sums,
-                                .dots = dots,
-                                .dk = dk,
-                                .dv = dv,
-                                HEADS,
-                                .gs = STRIDES(g),
-                                .dks = STRIDES(dk),
-                                .dvs = STRIDES(dv),
-                                SEEN,
-                                .units = units_of(lw, &s, s.hk, s.tk, 2 * s.tq * (s.h / s.hk))};
+    clef__operand dk = output_like(lw, 0, &in.k), dv = output_like(lw, 1, &in.v);
+    begin(lw, &in, "attention_keys");
+    clef__units units = units_of(lw, &in.s, in.s.hk, in.s.tk, 2 * in.s.tq * (in.s.h / in.s.hk));
+    attention_keys_args args = {INPUTS,   .g = g,           .sums = sums,       .dots = dots,       .dk = dk,
+                                .dv = dv, .gs = STRIDES(g), .dks = STRIDES(dk), .dvs = STRIDES(dv), .units = units};
     pass_attention_keys(lw, &args);
     clef__launch_end_units(lw, args.units);
 }
