@@ -57,8 +57,6 @@ def all_cases(quick):
 def list_case(out, device, case, line, build):
     environment = dict(os.environ, LD_PRELOAD=os.path.join(build, "bench", "stub_opencl.so"), CLEF_STUB_DEVICE=device["key"], CLEF_STUB_OUT=out,
                        CLEF_STUB_CASE=case, CLEF_CACHE="0", CLEF_DEVICE="0")
-    if device["matrix"]:
-        environment["CLEF_MATRIX"] = "PTX"
     done = subprocess.run([os.path.join(build, "bench", "bench_clef")], input=f"{line} calls=1 copies=2\n", text=True, env=environment,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     said = done.stdout.splitlines()
