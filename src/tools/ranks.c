@@ -38,13 +38,13 @@ static const char *wrong_parts(const ranks *r) {
 
 bool ranks_parse(const char *verb_name, const common_options *common, ranks *r) {
     const char *wrong = wrong_parts(r);
+    r->shares_auto = r->shares && !strcmp(r->shares, "auto");
     if (wrong) return tool_usage(verb_name, "%s", wrong), false;
     if (r->devices && common->device) wrong = "--device is one device and --devices are several; give one of them";
     else if (r->shares && !r->devices && !r->mpi) wrong = "--shares needs several devices: --devices 0,1";
-    else if (r->shares && !strcmp(r->shares, "auto"))
-        wrong = "--shares auto is not there yet; measure each device alone and give A:B, as in 3:1";
-    else if (r->shares && !(r->n_shares = read_shares(r->shares, r->share)))
-        wrong = "--shares wants a whole number from 1 for each device, as in 3:1";
+    else if (r->shares && !r->shares_auto && !(r->n_shares = read_shares(r->shares, r->share)))
+        wrong = "--shares wants auto, or a whole number from 1 for each device, as in 3:1";
+    else if (r->rebalance && !r->shares_auto) wrong = "--rebalance-every belongs to --shares auto";
     if (wrong) tool_usage(verb_name, "%s", wrong);
     return !wrong;
 }

@@ -85,6 +85,8 @@ bool train_open_data(train_run *r) {
                                    .drop_last = true,
                                    .group = r->all,
                                    .shares = chosen.ranks.n_shares ? chosen.ranks.share : NULL,
+                                   .shares_auto = chosen.ranks.shares_auto,
+                                   .rebalance_every = chosen.ranks.rebalance,
                                    .parts = (int)chosen.ranks.parts};
     if (chosen.augment) options.augment = r->data.augment;
     r->train_loader = clef_loader_open(r->train, &options);

@@ -115,6 +115,13 @@ void train_say_done(const train_run *r, const clef_history *h) {
     warn_of_loss(r, h);
 }
 
+/* Of a full batch, as shares are at the end. */
+static int64_t items_of_rank(const train_run *r, int rank) {
+    int64_t items[RANKS_MOST];
+    int n = clef_loader_shares(r->train_loader, items, RANKS_MOST);
+    return rank < n ? items[rank] : chosen.batch;
+}
+
 clef_status train_say_ranks(const train_run *r) {
     clef_status status = CLEF_OK;
     for (int i = 0; r->all && chosen.common.json && i < clef_group_size(r->all) && !status; i++) {
@@ -125,7 +132,7 @@ clef_status train_say_ranks(const train_run *r) {
         json_whole(&j, "rank", i);
         json_text(&j, "name", clef_group_rank_name(r->all, i));
         json_text(&j, "device", tool_device_name(r->ctx));
-        json_whole(&j, "batch", ranks_items(&chosen.ranks, r->all, chosen.batch));
+        json_whole(&j, "batch", items_of_rank(r, i));
         json_number(&j, "compile_seconds", clef_counters_get(r->ctx).compile_seconds);
         json_end(&j);
     }

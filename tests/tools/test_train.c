@@ -276,12 +276,13 @@ static bool first_device_divides(void) { return clef("", SMALL "--epochs 1 --dev
 
 /* The same losses but for the last digits, the same accuracy but for an image or two, and one voice. */
 Test(train, several_devices_train_what_one_does) {
-    const char *options[] = {"--devices 0,0", "--devices 0,0,0 --shares 4:2:1", "--devices 0/2"};
+    const char *options[] = {"--devices 0,0", "--devices 0,0,0 --shares 4:2:1", "--devices 0,0 --shares auto --rebalance-every 20",
+                             "--devices 0/2"};
     const said *s = clef("", "train --quiet --data digits --epochs 3 --json");
     cr_assert_eq(s->code, 0, "%s", s->err);
     double accuracy = number_of(s->out, "test_accuracy"), loss = number_of(s->out, "loss");
     cr_assert(accuracy > 0.9);
-    int n = first_device_divides() ? 3 : 2;
+    int n = first_device_divides() ? 4 : 3;
     for (int i = 0; i < n; i++) {
         char command[128];
         snprintf(command, sizeof command, "train --quiet --data digits --epochs 3 --json %s", options[i]);

@@ -35,7 +35,9 @@ Test(usage, wrong_words) {
     refused("", "train --schedule plateau --warmup 5", 2, "--warmup");
     refused("", "train --devices 0,0 --device 0", 2, "--device is one device");
     refused("", "train --shares 1:1", 2, "--shares needs several devices");
-    refused("", "train --devices 0,0 --shares auto", 2, "--shares auto");
+    refused("", "train --devices 0,0 --shares 3:1 --rebalance-every 9", 2, "--rebalance-every belongs to --shares auto");
+    refused("", "train --devices 0,0 --parts 2 --shares auto", 2, "--parts are equally large");
+    refused("", "train --devices 0,0 --shares automatic", 2, "--shares wants auto, or");
     refused("", "train --parts 3", 2, "power of two");
     refused("", "train --parts 0", 2, "--parts");
     refused("", "train --parts 4 --devices 0,0 --shares 1:1", 2, "--parts are equally large");
