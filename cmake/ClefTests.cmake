@@ -329,6 +329,13 @@ if(SH)
     ENVIRONMENT "${clef_test_environment}")
 endif()
 
+# ---- what is measured of a GPU on the day that one is there: the short form, on whatever device there is ----
+if(SH AND TARGET bench_clef AND TARGET kernels_test_matrix AND TARGET clef_tool AND NOT CLEF_SANITIZE)
+  add_test(NAME bench/gpu COMMAND ${SH} ${CMAKE_CURRENT_SOURCE_DIR}/tests/frame/gpu_catch.sh ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_CURRENT_BINARY_DIR})
+  set_tests_properties(bench/gpu PROPERTIES LABELS portability SKIP_RETURN_CODE 77 TIMEOUT ${clef_test_timeout} COST 80
+    ENVIRONMENT "${clef_test_environment};CLEF_PROFILE=gpu;${clef_compile_fast}")
+endif()
+
 # ---- kernels for GPUs that are not here, by their makers' compilers ----
 if(SH AND TARGET bench_clef AND TARGET stub_opencl AND NOT CLEF_SANITIZE)
   add_test(NAME bench/targets COMMAND ${SH} ${CMAKE_CURRENT_SOURCE_DIR}/bench/targets.sh ${CMAKE_CURRENT_BINARY_DIR}/targets

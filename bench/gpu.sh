@@ -1,0 +1,181 @@
+#!/bin/sh
+# gpu.sh: everything that is to be known of Clef on a GPU, in at most 25 minutes, on a machine with an OpenCL driver and nothing else.
+#
+#     gpu.sh --pack DIR [--no-data]                where Clef was built: gathers in DIR all that the other machine needs
+#     DIR/gpu.sh OUT [--quick] [--parts NAME,…]    on the other machine: OUT/report.html and OUT/report.json
+#     gpu.sh --report OUT                          both files once more, of the parts in OUT/parts (of several runs, if they were put together)
+#
+# The other machine needs a shell with the usual commands, the C library of the first or a later one, and a driver.  Where no ICD file
+# tells of the driver, its library is searched for.  No part stops another: one that fails, or takes longer than it may, is noted with
+# its last lines.  Parts: machine devices probes kernels profiles matrix mutants digits mnist cifar tune bench cases torch.
+#
+# Environment: CLEF_BUILD, the build folder of --pack (build); CLEF_DATA, a folder with mnist/ and cifar10/ (that of the pack);
+# CLEF_PYTHON, a Python with PyTorch for the GPU (python3); CLEF_PROFILE forces a row of cl/profile.def in all parts but `profiles`.
+here=$(cd "$(dirname "$0")" && pwd)
+case $1 in
+--pack) shift && exec sh "$here/gpu/pack.sh" "$@" ;;
+--report) exec sh "$here/gpu/report.sh" "$2" ;;
+--inside) inside=$2 && shift 2 ;;
+esac
+usage="usage: gpu.sh OUT [--quick] [--parts NAME,…] | --pack DIR [--no-data] | --report OUT"
+[ -n "$1" ] && [ "${1#-}" = "$1" ] || { echo "$usage" >&2; exit 2; }
+[ -x "$here/bin/clef" ] || { echo "gpu.sh: no programs in $here/bin; gpu.sh --pack DIR makes a folder that has them" >&2; exit 2; }
+mkdir -p "$1/parts" "$1/work" && out=$(cd "$1" && pwd) || exit 1
+shift
+all="machine devices probes kernels profiles matrix mutants digits mnist cifar tune bench cases torch"
+parts=$all
+while [ $# -gt 0 ]; do
+    case $1 in
+    --quick) export CLEF_GPU_QUICK=1 ;;
+    --parts) parts=$(echo "$2" | tr , ' ') && shift ;;
+    *) echo "$usage" >&2; exit 2 ;;
+    esac
+    shift
+done
+for name in $parts; do
+    case " $all " in
+    *" $name "*) ;;
+    *) echo "gpu.sh: no part \"$name\"; there are $all" >&2; exit 2 ;;
+    esac
+done
+
+bin=$here/bin
+into=$out/parts
+export LD_LIBRARY_PATH="$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+export CLEF_PROBE="$bin/clef-probe" CLEF_CACHE_DIR="$out/work/cache" CUDA_CACHE_PATH="$out/work/driver" POCL_CACHE_DIR="$out/work/driver"
+export CRITERION_VERBOSITY_LEVEL=1 CLEF_DATA="${CLEF_DATA:-$here/data}"
+quick() { [ -n "$CLEF_GPU_QUICK" ]; }
+
+# ---- the driver ----
+# Libraries of drivers, wherever the loader or the makers' installers have them.
+find_libraries() {
+    for name in libnvidia-opencl.so.1 libamdocl64.so libamdocl12cl64.so libigdrcl.so libintelocl.so libmali.so.1 libmali.so libRusticlOpenCL.so.1 libpocl.so.2; do
+        for folder in /usr/lib/x86_64-linux-gnu /usr/lib/aarch64-linux-gnu /usr/lib64 /usr/lib /usr/local/nvidia/lib64 /usr/local/nvidia/lib \
+            /usr/local/cuda/compat /usr/lib/wsl/lib /opt/rocm*/lib /opt/rocm*/opencl/lib /usr/lib/*/intel-opencl /opt/intel/*/lib /vendor/lib64; do
+            [ -e "$folder/$name" ] && echo "$folder/$name" && break
+        done || ldconfig -p 2>/dev/null | sed -n "s|^.*[[:space:]]$name .*=> ||p" | head -n 1
+    done
+}
+
+# Where no ICD file is registered, one is written for each library that is there.
+find_driver() {
+    [ -z "$OCL_ICD_VENDORS$OCL_ICD_FILENAMES" ] || return 0
+    ls /etc/OpenCL/vendors/*.icd >/dev/null 2>&1 && return 0
+    mkdir -p "$out/work/vendors"
+    find_libraries | while read -r library; do
+        echo "$library" >"$out/work/vendors/$(basename "$library").icd"
+    done
+    export OCL_ICD_VENDORS="$out/work/vendors"
+}
+
+# ---- parts: do_NAME, in a process of its own; lines of JSON go to NAME.jsonl ----
+do_machine() {
+    uname -a
+    date -u
+    sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | sort | uniq -c
+    grep MemTotal /proc/meminfo
+    echo "OCL_ICD_VENDORS=$OCL_ICD_VENDORS"
+    cat /etc/OpenCL/vendors/*.icd "$out"/work/vendors/*.icd 2>/dev/null
+    nvidia-smi 2>&1
+    nvidia-smi -q -d CLOCK,POWER,TEMPERATURE 2>&1
+    "$bin/clef" --version
+}
+do_devices() { "$bin/clef" devices --json >"$into/devices.jsonl" && "$bin/clef" devices; }
+do_probes() { "$bin/clef" devices --probe --json >"$into/probes.jsonl" && cat "$into/probes.jsonl"; }
+
+# run_tests RESULTS PROFILE PROGRAM…: as many at a time as there are processors, at most 8, since compilers take most of the time.
+run_tests() {
+    results=$1 profile=$2
+    shift 2
+    jobs=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+    [ "$jobs" -le 8 ] || jobs=8
+    echo "$@" | tr ' ' '\n' | xargs -P "$jobs" -n 1 sh "$here/gpu/one_test.sh" "$results" "$profile" "$out/work"
+}
+kernel_tests() { quick && echo test_reduce || sed 's/#.*//' "$here/gpu/tests.txt"; }
+small() { quick && export CLEF_TEST_SMALL=2 || export CLEF_TEST_SMALL=1; }
+do_kernels() {
+    quick && small
+    run_tests "$into/kernels.jsonl" own $(kernel_tests)
+}
+do_profiles() {
+    small
+    bad=0
+    for profile in gpu gpu_64 gpu_16 gpu_shared minimal; do
+        quick && [ $profile != gpu_shared ] && continue
+        run_tests "$into/profiles.jsonl" $profile $(quick && echo test_sums || echo test_matmul test_conv test_winograd test_reduce test_sums test_softmax test_norm test_loss test_pool test_epilogue) || bad=1
+    done
+    return $bad
+}
+# The device's own matrix units, which the kernel tests replace by local memory unless told otherwise.
+do_matrix() {
+    quick && small
+    export CLEF_TEST_MATRIX=1
+    run_tests "$into/matrix.jsonl" own test_matrix
+}
+do_mutants() {
+    bad=0
+    for check in $(quick && echo softmax_vectors || cat "$here/gpu/checks.txt"); do
+        echo "$check:"
+        "$bin/main_mutants" "$check" || bad=1
+    done
+    return $bad
+}
+do_digits() { "$bin/clef" train --data digits $(quick && echo --epochs 1 --limit 200) --json >"$into/digits.jsonl"; }
+do_mnist() { "$bin/clef" train --data "mnist:$CLEF_DATA/mnist" $(quick && echo --epochs 1 --limit 200) --json >"$into/mnist.jsonl"; }
+do_cifar() { "$bin/clef" train --data "cifar10:$CLEF_DATA/cifar10" $(quick && echo --epochs 1 --limit 100) --json >"$into/cifar.jsonl"; }
+do_tune() { "$bin/clef" tune --budget $(quick && echo 1 || echo 40) --export "$into/tuning.json" --json >"$into/tune.jsonl"; }
+do_bench() {
+    "$bin/clef" bench $(quick && echo norm --seconds 0.01 || echo --seconds 0.2 --resnet18) --json >"$into/bench.jsonl"
+    code=$?
+    "$bin/clef" bench --compare "$into/bench.jsonl" --html "$into/bench.html"
+    return $code
+}
+# Each line of cases.txt to a program of the protocol of bench_clef.c: "LINE => ANSWER".
+ask_cases() {
+    quick && lines=$(grep -m 2 pointwise "$here/gpu/cases.txt") || lines=$(grep -v '^#' "$here/gpu/cases.txt")
+    echo "$lines" >"$out/work/cases"
+    "$@" <"$out/work/cases" | awk -v cases="$out/work/cases" 'NR == 1 { print; next } (getline line < cases) > 0 { print line " => " $0; fflush() }'
+}
+do_cases() { ask_cases "$bin/bench_clef"; }
+do_torch() {
+    python=$(command -v "${CLEF_PYTHON:-python3}") || { echo "skipped: no Python"; return 77; }
+    "$python" -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null || { echo "skipped: no PyTorch that reaches a GPU"; return 77; }
+    CLEF_TORCH_DEVICE=cuda ask_cases "$python" "$here/gpu/peer_torch.py"
+}
+
+[ -z "$inside" ] || { "do_$inside"; exit; }
+
+# ---- all of them ----
+# seconds NAME: what a part may take; together less than 25 minutes.
+seconds() {
+    case $1 in
+    kernels) echo 240 ;;
+    profiles) echo 200 ;;
+    cases) echo 150 ;;
+    mutants) echo 130 ;;
+    bench) echo 120 ;;
+    cifar | torch) echo 100 ;;
+    machine) echo 30 ;;
+    *) echo 60 ;;
+    esac
+}
+word() {
+    case $1 in
+    0) echo good ;;
+    77) echo skipped ;;
+    124 | 137) echo "out of time" ;;
+    *) echo failed ;;
+    esac
+}
+find_driver
+for name in $parts; do
+    rm -f "$into/$name.jsonl"
+    begin=$(date +%s)
+    timeout -k 5 "$(seconds "$name")" sh "$here/gpu.sh" --inside "$name" "$out" >"$into/$name.log" 2>&1 </dev/null
+    code=$?
+    echo "$code $(($(date +%s) - begin)) $(word $code)" >"$into/$name.status"
+    printf '%-10s %-12s %4d s\n' "$name" "$(word $code)" $(($(date +%s) - begin))
+    [ $code = 0 ] || tail -n 3 "$into/$name.log" | sed 's/^/    /'
+done
+rm -rf "$out/work"
+sh "$here/gpu/report.sh" "$out"
