@@ -5,7 +5,7 @@
 #     DIR/gpu.sh OUT [--quick] [--parts NAME,…]    on the other machine: OUT/report.html and OUT/report.json
 #     gpu.sh --report OUT                          both files once more, of the parts in OUT/parts (of several runs, if they were put together)
 #
-# The other machine needs a shell with the usual commands, the C library of the first or a later one, and a driver.  Where no ICD file
+# The other machine needs a shell with the usual commands, glibc 2.34 or later where the pack was made on Debian 12, and a driver.  Where no ICD file
 # tells of the driver, its library is searched for.  No part stops another: one that fails, or takes longer than it may, is noted with
 # its last lines.  Parts: machine devices probes kernels profiles matrix mutants digits mnist cifar tune bench cases torch.
 #
@@ -41,7 +41,8 @@ done
 
 bin=$here/bin
 into=$out/parts
-export LD_LIBRARY_PATH="$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+[ -n "$inside" ] || export CLEF_GPU_LIBRARIES="$LD_LIBRARY_PATH" # what it was, for programs that are not of the pack
+[ -n "$inside" ] || export LD_LIBRARY_PATH="$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 export CLEF_PROBE="$bin/clef-probe" CLEF_CACHE_DIR="$out/work/cache" CUDA_CACHE_PATH="$out/work/driver" POCL_CACHE_DIR="$out/work/driver"
 export CRITERION_VERBOSITY_LEVEL=1 CLEF_DATA="${CLEF_DATA:-$here/data}"
 quick() { [ -n "$CLEF_GPU_QUICK" ]; }
@@ -138,6 +139,7 @@ ask_cases() {
 }
 do_cases() { ask_cases "$bin/bench_clef"; }
 do_torch() {
+    export LD_LIBRARY_PATH="$CLEF_GPU_LIBRARIES"
     python=$(command -v "${CLEF_PYTHON:-python3}") || { echo "skipped: no Python"; return 77; }
     "$python" -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null || { echo "skipped: no PyTorch that reaches a GPU"; return 77; }
     CLEF_TORCH_DEVICE=cuda ask_cases "$python" "$here/gpu/peer_torch.py"
