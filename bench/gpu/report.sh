@@ -60,7 +60,7 @@ html() {
     printf 'th,td{padding:.3rem .7rem;text-align:left;border-top:1px solid #8888}td.n{text-align:right}pre{overflow-x:auto;font-size:.8rem}\n'
     between '<style>' '<\/style>'
     printf '</style></head><body>\n<h1>Clef on a GPU</h1>\n<pre>'
-    text <devices.log 2>/dev/null
+    [ ! -e devices.log ] || text <devices.log
     printf '</pre>\n<h2>Parts</h2>\n<table><tr><th>part<th>result<th>seconds<th>last line</tr>\n'
     for name in $(present); do
         read -r code seconds result <"$name.status"
@@ -85,7 +85,7 @@ html() {
         [ "$code" = 0 ] || { printf '<h3>%s: %s</h3><pre>' "$name" "$result" && tail -n 60 "$name.log" | text && printf '</pre>\n'; }
     done
     printf '<h2>Machine</h2>\n<pre>'
-    text <machine.log 2>/dev/null
+    [ ! -e machine.log ] || text <machine.log
     printf '</pre></body></html>\n'
 }
 json >../report.json
