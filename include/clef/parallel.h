@@ -93,6 +93,8 @@ typedef struct clef_shard_options {
                 dim 1  input channels: x split along dimension 1, y whole; without groups
      embedding  dim 0  entries: indices whole, y whole, each rank looks up those that it has
                 dim 1  width: indices whole, y split along its last dimension
+   The projections of clef_nn_gpt and clef_nn_llama are linears: queries, keys and values of dim 0 leave each rank some of the heads, which its ranks
+   must divide, and what follows them is of dim 1.
    A linear of dim 0, something pointwise and a linear of dim 1 take one sum over the ranks forward and one backward.  A weight that two
    layers share is cut once, if both are cut alike.
    Call it on all ranks, with a net that is the same on all, and before the optimizer is made; parameters stay the tensors that they
@@ -106,6 +108,10 @@ CLEF_API clef_status clef_module_shard(clef_module *net, const char *pattern, cl
    of the net that share a weight with one of them are whole again, too.  Gradients are cleared.  Cut again alike, the layers go on with the optimizer that they had.
        clef_module_unshard(net);  if (clef_group_rank(all) == 0) clef_save(net, "net.safetensors");  */
 CLEF_API clef_status clef_module_unshard(clef_module *net);
+/* clef_clip_grad_norm with the norm of the whole net's gradients: those of cut layers are of all ranks' parts, others count once.  Every rank calls
+   it and gets the norm.  Of a pipeline whose layers are cut, clef_pipeline_clip_grad_norm does the same.
+       clef_shard_clip_grad_norm(net, 1);  clef_step(opt);  */
+CLEF_API clef_tensor *clef_shard_clip_grad_norm(clef_module *net, double max_norm);
 /* clef_cross_entropy of logits that are split along their classes: [n,c/ranks,...] of each rank, class indices [n,...] whole, the same loss
    on all ranks.  The logits are never gathered: with m = max and Σ over all classes,
        loss = log Σ exp(x - m) - (1-ε)·(x[t] - m) - ε/c·Σ (x - m)

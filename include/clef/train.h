@@ -6,6 +6,7 @@
 #ifndef CLEF_TRAIN_H
 #define CLEF_TRAIN_H
 #include "io.h"
+#include "parallel.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -72,6 +73,7 @@ typedef struct clef_fit_options {
     int n_outputs;                 /* of the module; 0: as many as clef_module_new_call was told, or 1 */
     clef_group *group;             /* ranks that train together; NULL: those that share the training loader's batches */
     int parts;                     /* of each batch (clef_backward_parts); 0: the training loader's .parts */
+    clef_pipeline *pipeline;       /* of the module: batches go through its stages; NULL: none */
 } clef_fit_options;
 
 /* Trains the module's parameters with the optimizer, which must have been made for it or for a part of it.  *history (may be NULL)
@@ -107,6 +109,16 @@ typedef struct clef_fit_options {
    Callbacks run on every rank; one that wants to stop, and an interrupt, ends all ranks after the same step, about a quarter of a second
    later.  A run can be resumed with another number of ranks.
        clef_fit(net, &(clef_fit_options){.train = batches, .optimizer = adam, .epochs = 5, .group = all}, NULL);
+
+   The module itself may be spread over ranks: as a pipeline, by layers that are cut (clef_module_shard), or both.  Then .group has all ranks, and the
+   loaders and the optimizer have the group of those ranks that have the same part of the module and share batches, or none where there are no others.
+   Gradients are clipped by the norm of the whole module.  Validation, checkpoints, the copy of the best weights and the end have whole weights, and
+   a checkpoint is that of one rank, which any number of ranks continues, spread in any way.  With a pipeline all ranks have the whole module behind
+   the call, accuracy is NaN but for test data, and the loss is one function of one output and target, a mean (CLEF_INVALID otherwise, and
+   with accumulate: take more micro-batches).  Test data of a pipeline may be shared by all ranks, with cut layers by those that share batches.
+   CLEF_INVALID with parts, and with optimizers that have .zero.
+       clef_pipeline *pipe = clef_pipeline_new(net, all, NULL);
+       clef_fit(net, &(clef_fit_options){.train = batches, .optimizer = adam, .epochs = 5, .group = all, .pipeline = pipe}, NULL);
 
    With parts (of the training loader; of the test loader too, if it has a group) every step is one of clef_backward_parts, and every number
    above has the same bits on 1, 2, 4, … ranks: losses, decisions, parameters, files.  A run that was ended on some ranks is continued exactly

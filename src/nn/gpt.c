@@ -13,10 +13,11 @@ static gpt *gpt_of(const clef_module *part) { return (gpt *)((const clef__part *
 
 static clef_tensor *forward_attention(clef_module *m, clef_tensor *x, void *user) {
     (void)user;
-    int64_t width = gpt_of(m)->o.width, heads = gpt_of(m)->o.heads;
     clef_tensor *part[3], *qkv = clef__forward_child(m, "c_attn", x);
-    if (!qkv || clef_split(qkv, 2, (int64_t[]){width, width, width}, 3, part)) return NULL;
-    for (int i = 0; i < 3; i++) part[i] = clef__heads_apart(part[i], heads);
+    int64_t own = qkv ? clef_tensor_shape(qkv).dim[2] / 3 : 0, head = gpt_of(m)->o.width / gpt_of(m)->o.heads;
+    if (!qkv || clef_split(qkv, 2, (int64_t[]){own, own, own}, 3, part)) return NULL;
+    for (int i = 0; i < 3; i++)
+        if (!(part[i] = clef__own_heads(m, part[i], head))) return NULL;
     clef_tensor *y = clef__language_attend(m, part[0], part[1], part[2]);
     return clef__language_drop(m, clef__forward_child(m, "c_proj", y));
 }
@@ -56,23 +57,24 @@ const clef_gpt_options *clef__gpt_options_of(const clef_module *net) {
 }
 
 /* ---- making ---- */
-static clef_module *make_linear(const gpt *g, clef_context *ctx, int64_t in, int64_t out, bool residual) {
+static clef_module *make_linear(const gpt *g, clef_context *ctx, int64_t in, int64_t out, int blocks, bool residual) {
     double std = residual ? 0.02 / sqrt(2 * (double)g->o.layers) : 0.02;
-    clef__projection p = {.in = in, .out = out, .bias = !g->o.no_bias, .transposed = true, .dtype = g->o.dtype, .std = std};
+    clef__projection p = {
+        .in = in, .out = out, .bias = !g->o.no_bias, .transposed = true, .blocks = blocks, .dtype = g->o.dtype, .std = std};
     return clef__new_projection(ctx, &p);
 }
 
 static clef_module *make_attention(gpt *g, clef_context *ctx, int64_t layer) {
     clef_module *m = clef__new_part(ctx, "gpt_attention", forward_attention, (clef__part){&g->language, layer});
-    bool made = clef__attach(m, "c_attn", make_linear(g, ctx, g->o.width, 3 * g->o.width, false)) &&
-                clef__attach(m, "c_proj", make_linear(g, ctx, g->o.width, g->o.width, true));
+    bool made = clef__attach(m, "c_attn", make_linear(g, ctx, g->o.width, 3 * g->o.width, 3, false)) &&
+                clef__attach(m, "c_proj", make_linear(g, ctx, g->o.width, g->o.width, 1, true));
     return made ? m : NULL;
 }
 
 static clef_module *make_mlp(gpt *g, clef_context *ctx, int64_t layer) {
     clef_module *m = clef__new_part(ctx, "gpt_mlp", forward_mlp, (clef__part){&g->language, layer});
-    bool made = clef__attach(m, "c_fc", make_linear(g, ctx, g->o.width, g->o.hidden, false)) &&
-                clef__attach(m, "c_proj", make_linear(g, ctx, g->o.hidden, g->o.width, true));
+    bool made = clef__attach(m, "c_fc", make_linear(g, ctx, g->o.width, g->o.hidden, 1, false)) &&
+                clef__attach(m, "c_proj", make_linear(g, ctx, g->o.hidden, g->o.width, 1, true));
     return made ? m : NULL;
 }
 

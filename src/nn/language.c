@@ -6,6 +6,7 @@
 typedef struct projection {
     clef_tensor *weight, *bias;
     bool transposed;
+    int blocks;
 } projection;
 
 /* Weights of a half type are converted on the way into the product. */
@@ -29,9 +30,18 @@ clef_module *clef__new_projection(clef_context *ctx, const clef__projection *o) 
     if (!m) return NULL;
     projection *p = m->user;
     p->transposed = o->transposed;
+    p->blocks = o->blocks;
     p->weight = new_weight(m, "weight", o->transposed ? CLEF_SHAPE(o->in, o->out) : CLEF_SHAPE(o->out, o->in), o->dtype, o->std);
     p->bias = o->bias ? new_weight(m, "bias", CLEF_SHAPE(o->out), o->dtype, 0) : CLEF_NONE;
     return p->weight && p->bias ? m : NULL;
+}
+
+bool clef__projection_of(const clef_module *module, clef__layer *layer) {
+    if (module->forward != forward_projection) return false;
+    const projection *p = module->user;
+    *layer = (clef__layer){
+        .kind = CLEF__LINEAR, .weight = p->weight, .bias = p->bias, .transposed = p->transposed, .blocks = p->blocks};
+    return true;
 }
 
 static clef_tensor *forward_embedding(clef_module *module, clef_tensor *x, void *user) {
@@ -156,6 +166,14 @@ clef_tensor *clef__language_next(clef_module *net, clef_tensor *tokens, const cl
 clef_tensor *clef__heads_apart(clef_tensor *x, int64_t heads) {
     clef_shape s = clef_tensor_shape(x);
     return clef_transpose(clef_reshape(x, CLEF_SHAPE(s.dim[0], s.dim[1], heads, s.dim[2] / heads)), 1, 2);
+}
+
+clef_tensor *clef__own_heads(const clef_module *part, clef_tensor *x, int64_t head_width) {
+    int64_t width = x ? clef_tensor_shape(x).dim[2] : head_width;
+    if (width % head_width == 0) return x ? clef__heads_apart(x, width / head_width) : NULL;
+    return clef__refuse(part->ctx, part->type, CLEF_SHAPE,
+                        "%lld columns of queries, keys or values are no whole heads of %lld; cut them over ranks that divide the heads",
+                        (long long)width, (long long)head_width);
 }
 
 clef_tensor *clef__heads_together(clef_tensor *x) {

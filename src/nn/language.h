@@ -48,6 +48,8 @@ clef_tensor *clef__language_wanted(const clef__language *lm, clef_tensor *x);
 clef_tensor *clef__language_attend(const clef_module *part, clef_tensor *q, clef_tensor *k, clef_tensor *v);
 /* x [b,t,heads·d] → [b,heads,t,d], and back. */
 clef_tensor *clef__heads_apart(clef_tensor *x, int64_t heads);
+/* The same of as many heads as x has: where ranks share a layer, some of them.  CLEF_SHAPE where they share a head. */
+clef_tensor *clef__own_heads(const clef_module *part, clef_tensor *x, int64_t head_width);
 clef_tensor *clef__heads_together(clef_tensor *x);
 /* In training, x with dropout. */
 clef_tensor *clef__language_drop(const clef_module *part, clef_tensor *x);
@@ -57,6 +59,7 @@ clef_tensor *clef__language_head(clef_module *net, clef_module *embedding, clef_
 typedef struct clef__projection {
     int64_t in, out;
     bool bias, transposed; /* transposed: the weight is [in,out] */
+    int blocks;            /* as clef__layer has them */
     clef_dtype dtype;
     double std;
 } clef__projection;

@@ -55,6 +55,6 @@ bool clef__layer_of(const clef_module *module, clef__layer *layer) {
         *layer = (clef__layer){.kind = CLEF__LINEAR, .weight = l->weight, .bias = l->bias};
     } else if (module->forward == forward_embedding)
         *layer = (clef__layer){.kind = CLEF__EMBEDDING, .weight = *(clef_tensor **)module->user, .bias = CLEF_NONE};
-    else return clef__conv2d_of(module, layer);
+    else return clef__conv2d_of(module, layer) || clef__projection_of(module, layer);
     return true;
 }

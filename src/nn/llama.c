@@ -16,12 +16,15 @@ static clef_tensor *rotate(const llama *l, clef_tensor *x) {
     return clef_rotary(x, l->position, &(clef_rotary_options){.base = l->o.rope_base});
 }
 
+static clef_tensor *heads_of(clef_module *m, const char *name, clef_tensor *x) {
+    return clef__own_heads(m, clef__forward_child(m, name, x), llama_of(m)->o.head_width);
+}
+
 static clef_tensor *forward_attention(clef_module *m, clef_tensor *x, void *user) {
     (void)user;
     const llama *l = llama_of(m);
-    clef_tensor *q = clef__heads_apart(clef__forward_child(m, "q_proj", x), l->o.heads),
-                *k = clef__heads_apart(clef__forward_child(m, "k_proj", x), l->o.kv_heads),
-                *v = clef__heads_apart(clef__forward_child(m, "v_proj", x), l->o.kv_heads);
+    clef_tensor *q = heads_of(m, "q_proj", x), *k = heads_of(m, "k_proj", x), *v = heads_of(m, "v_proj", x);
+    if (!q || !k || !v) return NULL;
     clef_tensor *y = clef__language_attend(m, rotate(l, q), rotate(l, k), v);
     return clef__language_drop(m, clef__forward_child(m, "o_proj", y));
 }

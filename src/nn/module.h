@@ -124,9 +124,12 @@ typedef struct clef__layer {
     clef__layer_kind kind;
     clef_tensor *weight, *bias; /* bias: CLEF_NONE where there is none */
     clef_conv2d_options conv;
+    bool transposed; /* a linear whose weight is [in,out] */
+    int blocks;      /* of a linear's outputs, equally wide and each to be cut by itself, such as queries, keys and values; 0: one */
 } clef__layer;
 bool clef__layer_of(const clef_module *module, clef__layer *layer);
-bool clef__conv2d_of(const clef_module *module, clef__layer *layer); /* the part of it that layers_conv.c knows */
+bool clef__conv2d_of(const clef_module *module, clef__layer *layer);     /* the part of it that layers_conv.c knows */
+bool clef__projection_of(const clef_module *module, clef__layer *layer); /* and that language.c knows */
 /* Appends the dotted name of `wanted` below root to path, as far as there is room; false, path as it was, where it is not below. */
 bool clef__module_path(const clef_module *root, const clef_module *wanted, char *path, size_t size);
 /* 1536 → "1.5 KiB". */

@@ -6,6 +6,7 @@
 #define CLEF_PARALLEL_PARALLEL_H
 #include "clef/parallel.h"
 #include "graph/graph.h"
+#include "nn/module.h"
 
 /* A tensor of the net, and the stages that have it. */
 typedef struct clef__pipeline_tensor {
@@ -50,6 +51,8 @@ struct clef_pipeline {
     clef_tensor **list;   /* scratch: room for all tensors twice, and a few more */
 };
 
+bool clef__pipeline_is_of(const clef_pipeline *p, const clef_module *net);
+
 /* stages.c: layers, where they are cut, and which tensors are whose. */
 clef_status clef__pipeline_cut(clef_pipeline *p);
 /* The stage's layers, one after the other. */
@@ -82,4 +85,27 @@ void clef__pipeline_actions(clef_pipeline_schedule schedule, int stages, int sta
    to them.  With sum false nothing is summed: they only come back, after a failure. */
 clef_status clef__tied_put_aside(clef_pipeline *p);
 clef_status clef__tied_add(clef_pipeline *p, bool sum);
+
+/* How one layer is cut; its module's `shard`. */
+typedef struct clef__shard {
+    clef__layer layer;
+    clef_forward_fn whole; /* its forward while it is whole */
+    clef_group *group;
+    int dim;
+    clef_shard_options options;
+    int64_t first; /* embedding by entries: the first that this rank has */
+    bool is_whole; /* for a while: see clef__shards_whole */
+} clef__shard;
+
+/* shard.c: the group over which a parameter is cut; NULL: it is whole. */
+clef_group *clef__shard_group_of(const clef_module *net, const clef_tensor *t);
+bool clef__has_shards(const clef_module *net);
+/* Cut layers get their whole weights, and the optimizer (NULL: none) their whole states, to be saved or read; with whole false the parts come back.
+   Meanwhile nothing may be computed with the net.  Every rank calls it. */
+clef_status clef__shards_whole(clef_module *net, clef_optimizer *opt, bool whole);
+
+/* norm.c, without recording: the sum of squares of n parameters' gradients, parts of cut ones over all ranks; what they are scaled by. */
+clef_tensor *clef__sum_of_squares(const clef_module *net, clef_tensor *const *t, int n);
+clef_tensor *clef__clip_factor(clef_tensor *norm, double most);
+clef_status clef__scale_gradients(clef_tensor *const *t, int n, clef_tensor *factor);
 #endif

@@ -67,6 +67,8 @@ int clef_pipeline_first_layer(const clef_pipeline *p, int stage) {
     return p && stage >= 0 && stage <= p->stages ? p->first[stage] : -1;
 }
 
+bool clef__pipeline_is_of(const clef_pipeline *p, const clef_module *net) { return p->net == net; }
+
 /* ---- a step ---- */
 
 /* A micro-batch on its way through the stage. */

@@ -6,24 +6,21 @@
 #include "group/group.h"
 #include "nn/module.h"
 #include "ops/ops.h"
+#include "optim/optimizer.h"
 #include "parallel/parallel.h"
 #include <string.h>
 
-/* How one layer is cut; its module's `shard`. */
-typedef struct shard {
-    clef__layer layer;
-    clef_forward_fn whole; /* its forward while it is whole */
-    clef_group *group;
-    int dim;
-    clef_shard_options options;
-    int64_t first; /* embedding by entries: the first that this rank has */
-} shard;
+typedef clef__shard shard;
 
 /* ---- forward ---- */
 
+/* Weights of a language model may be of a half type. */
+static clef_tensor *as(clef_tensor *t, clef_tensor *x) { return t == CLEF_NONE ? t : clef_to(t, clef_tensor_dtype(x)); }
+
 static clef_tensor *product(const shard *s, clef_tensor *x, clef_tensor *bias) {
-    return s->layer.kind == CLEF__CONV2D ? clef_conv2d(x, s->layer.weight, bias, &s->layer.conv)
-                                         : clef_linear(x, s->layer.weight, bias);
+    if (s->layer.kind == CLEF__CONV2D) return clef_conv2d(x, s->layer.weight, bias, &s->layer.conv);
+    clef_tensor *w = as(s->layer.weight, x);
+    return clef_linear(x, s->layer.transposed ? clef_transpose(w, 0, 1) : w, as(bias, x));
 }
 
 /* The dimension of inputs and outputs that is split. */
@@ -36,7 +33,7 @@ static clef_tensor *split_output(const shard *s, clef_tensor *y) {
 static clef_tensor *add_bias(const shard *s, clef_tensor *y) {
     clef_tensor *b = s->layer.bias;
     if (b == CLEF_NONE) return y;
-    return clef_add(y, s->layer.kind == CLEF__CONV2D ? clef_reshape(b, CLEF_SHAPE(-1, 1, 1)) : b);
+    return clef_add(y, s->layer.kind == CLEF__CONV2D ? clef_reshape(b, CLEF_SHAPE(-1, 1, 1)) : as(b, y));
 }
 
 static clef_tensor *forward_product(const shard *s, clef_tensor *x) {
@@ -68,7 +65,38 @@ static clef_status become(clef_tensor *t, clef_tensor *value) {
     return status;
 }
 
-static clef_tensor *part_of(clef_tensor *t, clef_group *group, int dim) { return clef_copy(clef_scatter_to_group(t, group, dim)); }
+/* The dimension of the weight, as it is stored, that has a layer's outputs (0) or inputs (1). */
+static int stored_dim(const clef__layer *l, int dim) { return l->transposed ? 1 - dim : dim; }
+
+/* t with the blocks of its outputs, along `dim`, as a dimension of their own before it. */
+static clef_tensor *blocks_apart(clef_tensor *t, int dim, int blocks) {
+    clef_shape s = clef_tensor_shape(t), apart = {.rank = s.rank + 1};
+    for (int d = 0; d < s.rank; d++) apart.dim[d + (d > dim)] = s.dim[d];
+    apart.dim[dim] = blocks;
+    apart.dim[dim + 1] = s.dim[dim] / blocks;
+    return clef_reshape(t, apart);
+}
+
+static clef_tensor *blocks_together(clef_tensor *t, int dim) {
+    if (!t) return NULL;
+    clef_shape s = clef_tensor_shape(t), whole = {.rank = s.rank - 1};
+    for (int d = 0; d < s.rank; d++)
+        if (d != dim) whole.dim[d - (d > dim)] = s.dim[d];
+    whole.dim[dim] *= s.dim[dim];
+    return clef_reshape(t, whole);
+}
+
+/* This rank's part of a whole value, cut as the layer's outputs are along `dim`, or the whole of the ranks' parts. */
+static clef_tensor *part_of(const shard *s, clef_tensor *t, int dim) {
+    if (s->dim != 0 || s->layer.blocks < 2) return clef_copy(clef_scatter_to_group(t, s->group, dim));
+    clef_tensor *part = clef_scatter_to_group(blocks_apart(t, dim, s->layer.blocks), s->group, dim + 1);
+    return clef_copy(blocks_together(part, dim));
+}
+
+static clef_tensor *whole_of(const shard *s, clef_tensor *t, int dim) {
+    if (s->dim != 0 || s->layer.blocks < 2) return clef_all_gather(t, s->group, dim);
+    return clef_copy(blocks_together(clef_all_gather(blocks_apart(t, dim, s->layer.blocks), s->group, dim + 1), dim));
+}
 
 static bool cuts_bias(const shard *s) { return s->layer.bias != CLEF_NONE && s->dim == 0; }
 
@@ -109,10 +137,14 @@ static clef_status check_size(const order *o, const clef__layer *l, const char *
     if (l->kind == CLEF__CONV2D && l->conv.groups > 1)
         return clef__fail(ctx, CLEF_INVALID, "module_shard: the conv2d \"%s\" has %d groups; only those without groups can be cut",
                           name, l->conv.groups);
-    if (shape.dim[o->like.dim] % size)
+    int dim = stored_dim(l, o->like.dim), blocks = o->like.dim == 0 && l->blocks > 1 ? l->blocks : 1;
+    if (shape.dim[dim] % ((int64_t)size * blocks))
         return clef__fail(ctx, CLEF_SHAPE,
-                          "module_shard: dimension %d of the weight %s of the %s \"%s\" cannot be cut into %d equal parts",
-                          o->like.dim, clef__shape_text(shape), type, name, size);
+                          "module_shard: dimension %d of the weight %s of the %s \"%s\" cannot be cut into %d equal parts", dim,
+                          clef__shape_text(shape), type, name, size * blocks);
+    if (blocks > 1 && o->like.options.gather_output)
+        return clef__fail(ctx, CLEF_INVALID,
+                          "module_shard: \"%s\" has %d outputs in one, each cut by itself; leave gather_output out", name, blocks);
     return CLEF_OK;
 }
 
@@ -154,8 +186,9 @@ static clef_status cut_layer(clef_module *module, const char *name, void *user) 
     s->whole = module->forward;
     clef__layer_of(module, &s->layer);
     bool cut = cut_before(module, s->layer.weight) != NULL;
-    clef_status status = cut ? CLEF_OK : become(s->layer.weight, part_of(s->layer.weight, s->group, s->dim));
-    if (!status && cuts_bias(s)) status = become(s->layer.bias, part_of(s->layer.bias, s->group, 0));
+    clef_status status =
+        cut ? CLEF_OK : become(s->layer.weight, part_of(s, s->layer.weight, stored_dim(&s->layer, s->dim)));
+    if (!status && cuts_bias(s)) status = become(s->layer.bias, part_of(s, s->layer.bias, 0));
     s->first = clef_tensor_shape(s->layer.weight).dim[0] * clef_group_rank(s->group);
     module->shard = s;
     module->forward = forward_shard;
@@ -188,6 +221,65 @@ clef_status clef_module_shard(clef_module *net, const char *pattern, clef_group 
     return status;
 }
 
+/* ---- whole for a while ---- */
+
+typedef clef_tensor *value_fn(const shard *s, clef_tensor *t, int dim);
+
+/* A parameter and its states. */
+static clef_status move_one(const shard *s, clef_optimizer *opt, clef_tensor *t, int dim, value_fn *value) {
+    clef_status status = become(t, value(s, t, dim));
+    for (int i = 0; opt && i < opt->n; i++)
+        for (int j = 0; j < opt->n_states && opt->slot[i].parameter == t && !status; j++)
+            status = become(opt->slot[i].state[j], value(s, opt->slot[i].state[j], dim));
+    return status;
+}
+
+/* What clef__shards_whole wants. */
+typedef struct passing {
+    clef_optimizer *opt;
+    bool whole;
+} passing;
+
+/* With the layers that share its weight, as in join_layer. */
+static clef_status pass_layer(clef_module *module, const char *name, void *user) {
+    (void)name;
+    const passing *p = user;
+    const shard *s = module->shard;
+    value_fn *value = p->whole ? whole_of : part_of;
+    if (!s || s->is_whole == p->whole) return CLEF_OK;
+    clef_status status = move_one(s, p->opt, s->layer.weight, stored_dim(&s->layer, s->dim), value);
+    for (clef_module *m = clef__nn_of(module->ctx)->first; m && !status; m = m->next) {
+        shard *other = m->shard;
+        if (!other || other->layer.weight != s->layer.weight) continue;
+        other->is_whole = p->whole;
+        if (cuts_bias(other)) status = move_one(other, p->opt, other->layer.bias, 0, value);
+    }
+    return status;
+}
+
+clef_status clef__shards_whole(clef_module *net, clef_optimizer *opt, bool whole) {
+    passing p = {opt, whole};
+    bool was = clef_set_grad_enabled(net->ctx, false);
+    clef_status status = walk(net, "", pass_layer, &p);
+    clef_set_grad_enabled(net->ctx, was);
+    return status;
+}
+
+clef_group *clef__shard_group_of(const clef_module *net, const clef_tensor *t) {
+    for (const clef_module *m = clef__nn_of(net->ctx)->first; m; m = m->next) {
+        const shard *s = m->shard;
+        if (s && (s->layer.weight == t || (cuts_bias(s) && s->layer.bias == t))) return s->group;
+    }
+    return NULL;
+}
+
+bool clef__has_shards(const clef_module *net) {
+    bool found = false;
+    for (int i = 0, n = clef_module_tensors(net); i < n && !found; i++)
+        found = clef__shard_group_of(net, clef_module_tensor(net, i).tensor) != NULL;
+    return found;
+}
+
 /* ---- whole again ---- */
 
 static clef_status join_one(clef_module *module) {
@@ -196,8 +288,8 @@ static clef_status join_one(clef_module *module) {
     module->forward = s->whole;
     clef_status status = CLEF_OK;
     if (!cut_before(module, s->layer.weight)) /* else the last that has it brings it back */
-        status = become(s->layer.weight, clef_all_gather(s->layer.weight, s->group, s->dim));
-    if (!status && cuts_bias(s)) status = become(s->layer.bias, clef_all_gather(s->layer.bias, s->group, 0));
+        status = become(s->layer.weight, whole_of(s, s->layer.weight, stored_dim(&s->layer, s->dim)));
+    if (!status && cuts_bias(s)) status = become(s->layer.bias, whole_of(s, s->layer.bias, 0));
     clef__free(s);
     return status;
 }

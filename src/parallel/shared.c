@@ -45,27 +45,14 @@ clef_status clef__tied_add(clef_pipeline *p, bool sum) {
 
 /* ---- the norm ---- */
 
-/* Of the gradients that count as this rank's. */
-static clef_tensor *sum_of_squares(const clef_pipeline *p) {
-    clef_tensor *sum = clef_scalar(p->ctx, 0);
-    for (int i = 0; i < p->tensors && sum; i++) {
-        const clef__pipeline_tensor *t = &p->tensor[i];
-        clef_tensor *g = t->owner == p->stage && !t->is_buffer ? clef_grad_of(t->tensor) : NULL;
-        if (g) sum = clef_add(sum, clef_to_device(clef_to(clef_sum(clef_square(clef__to_wide(g)), NULL, 0, false), CLEF_F32), 0));
-    }
-    return sum;
-}
-
-static clef_status scale(const clef_pipeline *p, clef_tensor *factor) {
+/* The parameters whose gradients count as this rank's, or all that it scales. */
+static int list_own(const clef_pipeline *p, bool counted) {
+    int n = 0;
     for (int i = 0; i < p->tensors; i++) {
         const clef__pipeline_tensor *t = &p->tensor[i];
-        clef_tensor *g = t->own && !t->is_buffer ? clef_grad_of(t->tensor) : NULL;
-        if (!g) continue;
-        clef_tensor *scaled = clef_to(clef_mul(g, clef_to_device(factor, clef_tensor_device(g))), clef_tensor_dtype(g));
-        clef_status status = scaled ? clef_set_grad(t->tensor, scaled) : clef_error_status(p->ctx);
-        if (status) return status;
+        if (!t->is_buffer && (counted ? t->owner == p->stage : t->own)) p->list[n++] = t->tensor;
     }
-    return CLEF_OK;
+    return n;
 }
 
 clef_tensor *clef_pipeline_clip_grad_norm(clef_pipeline *p, double max_norm) {
@@ -73,10 +60,11 @@ clef_tensor *clef_pipeline_clip_grad_norm(clef_pipeline *p, double max_norm) {
     if (!(max_norm >= 0))
         return clef__refuse(p->ctx, "pipeline_clip_grad_norm", CLEF_INVALID, "the largest norm is %g; it must be ≥ 0", max_norm);
     bool was = clef_set_grad_enabled(p->ctx, false);
-    clef_tensor *norm = clef_sqrt(clef_all_reduce(sum_of_squares(p), p->group, CLEF_GROUP_SUM));
-    clef_tensor *room = clef_div(clef_scalar(p->ctx, max_norm), clef_add_scalar(norm, 1e-6));
-    clef_tensor *factor = clef_minimum_scalar(room, 1);
-    bool done = factor && scale(p, factor) == CLEF_OK && clef__want_result(norm) == CLEF_OK;
+    int n = list_own(p, true);
+    clef_tensor *norm = clef_sqrt(clef_all_reduce(clef__sum_of_squares(p->net, p->list, n), p->group, CLEF_GROUP_SUM));
+    clef_tensor *factor = norm ? clef__clip_factor(norm, max_norm) : NULL;
+    n = list_own(p, false);
+    bool done = factor && clef__scale_gradients(p->list, n, factor) == CLEF_OK && clef__want_result(norm) == CLEF_OK;
     clef_set_grad_enabled(p->ctx, was);
     return done ? norm : NULL;
 }

@@ -79,15 +79,17 @@ static clef_status save(clef__fit *f, const char *name, const clef__meter_values
                             .metric = f->best_metric,
                             .note = note,
                             .group = f->group};
-    clef_status status = clef_checkpoint_save(f->ctx, path, &what);
+    clef_status status = clef__whole_module(f, true);
+    if (!status) status = clef_checkpoint_save(f->ctx, path, &what);
+    clef_status cut = clef__whole_module(f, false);
     clef__free(path);
-    return status;
+    return status ? status : cut;
 }
 
 clef_status clef__checkpoint_inside(clef__fit *f) {
     clef__meter_values sums;
-    clef_status status = clef__share_buffers(f);
-    if (!status) status = clef__meters_read(&f->meters, &sums);
+    clef_status status = clef__share_module(f);
+    if (!status) status = clef__read_sums(f, &sums);
     if (!status && !isfinite(sums.loss)) status = clef__diagnose(f, (int64_t)sums.good);
     if (!status) status = clef__by_first(f, make_directory);
     return status ? status : save(f, "last.ckpt", &sums);
@@ -178,7 +180,10 @@ clef_status clef__checkpoint_resume(clef__fit *f) {
                                 .schedule = f->o->schedule,
                                 .loader = f->o->train,
                                 .group = f->group};
-        status = clef__checkpoint_load(f->ctx, "fit: resume", path, &what, judge, &r);
+        status = clef__whole_module(f, true);
+        if (!status) status = clef__checkpoint_load(f->ctx, "fit: resume", path, &what, judge, &r);
+        clef_status cut = clef__whole_module(f, false);
+        if (!status) status = cut;
         if (!status) status = take_over(f, &what, &r.p, path);
     }
     clef__free(path);
@@ -217,6 +222,13 @@ clef_status clef__best_remember(clef__fit *f) {
     return status ? status : clef_end_step(f->ctx);
 }
 
+static clef_status load_best(clef__fit *f, const char *path) {
+    clef_status status = clef__whole_module(f, true);
+    if (!status) status = clef_checkpoint_load(f->ctx, path, &(clef_checkpoint){.module = f->module, .group = f->group});
+    clef_status cut = clef__whole_module(f, false);
+    return status ? status : cut;
+}
+
 /* From memory, or from best.ckpt where the best epoch lies before the resumption. */
 clef_status clef__best_restore(clef__fit *f) {
     clef_status status = CLEF_OK;
@@ -224,8 +236,7 @@ clef_status clef__best_restore(clef__fit *f) {
         bool there = false;
         char *path = f->o->checkpoint_dir ? path_of(f, "best.ckpt") : NULL;
         if (path) status = clef__is_there(f, path, &there);
-        if (there && !status)
-            status = clef_checkpoint_load(f->ctx, path, &(clef_checkpoint){.module = f->module, .group = f->group});
+        if (there && !status) status = load_best(f, path);
         clef__free(path);
         return status;
     }

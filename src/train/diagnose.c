@@ -125,6 +125,7 @@ static clef_status choose(const clef__fit *f, verdict *v, char *where, size_t si
 clef_status clef__diagnose(clef__fit *f, int64_t bad_batch) {
     verdict v = {.fact = "the cause could not be found"};
     char where[PATH_SIZE] = "";
+    if (f->o->pipeline && clef__share_module(f)) return clef_error_status(f->ctx);
     find_bad_layer(f, bad_batch, &v);
     long long epoch = f->done + 1, batch = bad_batch + 1;
     clef_clear_error(f->ctx);

@@ -40,9 +40,17 @@ static void drop_gradients_of_others(clef__fit *f) {
         if (!clef__optimizer_has(f->o->optimizer, f->leaf[i])) clef_set_grad(f->leaf[i], CLEF_NONE);
 }
 
+/* By the norm of all gradients of the module, wherever they are. */
+static void clip(clef__fit *f) {
+    double most = f->o->clip_norm;
+    if (f->o->pipeline) clef_pipeline_clip_grad_norm(f->o->pipeline, most);
+    else if (f->shards) clef_shard_clip_grad_norm(f->module, most);
+    else clef_clip_grad_norm(f->module, most);
+}
+
 static clef_status optimizer_step(clef__fit *f, clef_tensor *finite) {
     if (f->others) drop_gradients_of_others(f);
-    if (f->o->clip_norm > 0) clef_clip_grad_norm(f->module, f->o->clip_norm);
+    if (f->o->clip_norm > 0) clip(f);
     guard_gradients(f, finite);
     f->pending = 0;
     f->lr = clef_learning_rate(f->o->optimizer);
@@ -56,7 +64,7 @@ static clef_status optimizer_step(clef__fit *f, clef_tensor *finite) {
 static clef_tensor *part_of_step(const clef__fit *f, const clef_batch *batch, clef_tensor *loss, int accumulate) {
     const clef_loss_options *o = f->loss.options;
     if (accumulate > 1) loss = clef_mul_scalar(loss, 1.0 / accumulate);
-    if (clef__is_alone(f) || f->loss.call || !o || o->reduction != CLEF_REDUCE_SUM || batch->size == 0) return loss;
+    if (clef_group_size(f->data) == 1 || f->loss.call || !o || o->reduction != CLEF_REDUCE_SUM || batch->size == 0) return loss;
     return clef_mul_scalar(loss, (double)clef__batch_items(f->ctx, batch) / (double)batch->size);
 }
 
@@ -70,6 +78,17 @@ static clef_status whole_batch(clef__fit *f, const clef_batch *batch, clef_tenso
     clef__answers answers = clef__answers_of(&f->loss, output, batch);
     *finite = clef__meters_add(&f->meters, &answers, loss, weight);
     return *finite ? clef_backward(part_of_step(f, batch, loss, accumulation(f))) : clef_error_status(f->ctx);
+}
+
+/* Through the stages: the loss is that of all of them, on all ranks. */
+static clef_status batch_in_stages(clef__fit *f, const clef_batch *batch, clef_tensor **finite) {
+    clef_tensor *loss;
+    clef_loss_options options = clef__loss_options(&f->loss);
+    clef_status status =
+        clef_pipeline_step(f->o->pipeline, batch->x, batch->y, f->o->loss ? f->o->loss : clef_cross_entropy, &options, &loss);
+    if (status) return status;
+    *finite = clef__meters_add(&f->meters, &(clef__answers){0}, loss, (double)batch->size);
+    return *finite ? CLEF_OK : clef_error_status(f->ctx);
 }
 
 /* ---- a batch in parts ---- */
@@ -117,7 +136,9 @@ static clef_status batch_in_parts(clef__fit *f, const clef_batch *batch, clef_te
 static clef_status train_batch(clef__fit *f, const clef_batch *batch) {
     int accumulate = accumulation(f);
     clef_tensor *finite;
-    clef_status status = f->parts ? batch_in_parts(f, batch, &finite) : whole_batch(f, batch, &finite);
+    clef_status status = f->o->pipeline ? batch_in_stages(f, batch, &finite)
+                         : f->parts     ? batch_in_parts(f, batch, &finite)
+                                        : whole_batch(f, batch, &finite);
     if (status) return status;
     bool last = batch->index + 1 == clef_loader_batches(f->o->train);
     /* The whole batch is evaluated before the meters may be read, at times that depend on the clock: else the forward half would be
@@ -152,6 +173,9 @@ static double speed(const clef__fit *f, double now) {
     return seconds > 0 ? (double)(f->items - f->first_item - f->compile_items) / seconds : 0;
 }
 
+/* Outputs of a pipeline are those of its last stage. */
+static bool has_accuracy(const clef__fit *f) { return f->has_classes && !f->o->pipeline; }
+
 static bool report(clef__fit *f, const clef__meter_values *values, double now) {
     clef_progress *p = &f->progress;
     int64_t left = p->batches - f->batch;
@@ -161,7 +185,7 @@ static bool report(clef__fit *f, const clef__meter_values *values, double now) {
     p->batch = f->batch;
     p->items = f->items;
     p->loss = values->loss / (double)f->items;
-    p->accuracy = f->has_classes ? values->correct / (double)f->items : NAN;
+    p->accuracy = has_accuracy(f) ? values->correct / (double)f->items : NAN;
     p->items_per_second = rate;
     p->eta = rate > 0 ? (double)f->items / (double)f->batch * (double)left / rate : NAN;
     p->compiling = p->to_compile = 0;
@@ -182,7 +206,7 @@ static clef_status check_growth(clef__fit *f, double loss) {
 
 /* Reads the meters and checks them. */
 static clef_status read_meters(clef__fit *f, clef__meter_values *values) {
-    clef_status status = clef__meters_read(&f->meters, values);
+    clef_status status = clef__read_sums(f, values);
     if (status) return status;
     if (!isfinite(values->loss)) return clef__diagnose(f, (int64_t)values->good);
     return check_growth(f, values->loss / (double)f->items);
@@ -243,7 +267,7 @@ static void fill_result(clef__fit *f, const clef__meter_values *values, clef_epo
     close_interval(f, now);
     *result = (clef_epoch){.epoch = f->done + 1, .test_loss = NAN, .test_accuracy = NAN, .seconds = now - f->epoch_start};
     result->loss = values->loss / (double)f->items;
-    result->accuracy = f->has_classes ? values->correct / (double)f->items : NAN;
+    result->accuracy = has_accuracy(f) ? values->correct / (double)f->items : NAN;
     result->items_per_second = speed(f, now);
     if (result->items_per_second <= 0) result->items_per_second = (double)(f->items - f->first_item) / result->seconds;
     result->lr = f->lr;

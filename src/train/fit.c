@@ -86,7 +86,7 @@ static clef_status begin_fit(clef__fit *f) {
     clef_on_compile(f->ctx, on_compile, f);
     if (!status) status = choose_loss(f);
     if (!status) status = collect_leaves(f);
-    if (!status && !clef__meters_open(&f->meters, f->ctx, f->parts ? NULL : f->group)) status = clef_error_status(f->ctx);
+    if (!status && !clef__meters_open(&f->meters, f->ctx, f->parts ? NULL : f->data)) status = clef_error_status(f->ctx);
     if (!status && o->checkpoint_dir) status = clef__by_first(f, clef__checkpoint_begin); /* not after an epoch's work */
     if (!status && o->resume) status = clef__checkpoint_resume(f);
     if (!status) status = clef__by_first(f, clef__csv_begin);
@@ -133,7 +133,7 @@ static clef_status write_files(clef__fit *f) {
 
 /* What follows the batches of an epoch. */
 static clef_status end_epoch(clef__fit *f, clef__train_room *room, clef_epoch *epoch) {
-    clef_status status = clef__share_buffers(f);
+    clef_status status = clef__share_module(f);
     if (!status) status = validate(f, epoch);
     if (status) return status;
     f->improved = judge(f, epoch);
@@ -162,6 +162,7 @@ static clef_status run_epochs(clef__fit *f, clef__train_room *room) {
         if (!status) status = clef__train_epoch(f, &epoch);
         bool whole = f->batch == clef_loader_batches(f->o->train);
         if (!status && whole) status = end_epoch(f, room, &epoch);
+        else if (!status && f->o->pipeline) status = clef__share_module(f); /* the end, within an epoch */
     }
     if (!status) status = clef_error_status(f->ctx); /* of a callback after the last batch */
     if (status || f->interrupted || !patience_is_over(f)) return status;

@@ -6,6 +6,7 @@
 #include "group/group.h"
 #include "nn/module.h"
 #include "optim/optimizer.h"
+#include "parallel/parallel.h"
 #include "train/train_internal.h"
 #include <unistd.h>
 
@@ -28,12 +29,33 @@ static clef_status check_groups(const clef__fit *f) {
     clef_group *test = clef_loader_group(o->test);
     if (f->group && f->group->ctx != f->ctx)
         return clef__fail(f->ctx, CLEF_INVALID, "fit: the group belongs to another context; each rank has its own");
-    bool alone = clef__is_alone(f);
-    if (clef_loader_group(o->train) != (alone ? NULL : f->group))
-        return refuse(f, "the training loader shares its batches among other ranks");
-    if (test && test != f->group) return refuse(f, "the test loader shares its batches among other ranks");
-    if ((alone && o->optimizer->group) || (!alone && o->optimizer->group != f->group))
-        return refuse(f, "the optimizer averages its gradients over other ranks");
+    if (clef_loader_group(o->train) != f->data) return refuse(f, "the training loader shares its batches among other ranks");
+    if (test && test != f->data && (test != f->group || f->shards))
+        return refuse(f, "the test loader shares its batches among other ranks");
+    if (o->optimizer->group != f->data) return refuse(f, "the optimizer averages its gradients over other ranks");
+    return CLEF_OK;
+}
+
+static bool is_spread(const clef__fit *f) { return f->shards || (f->o->pipeline && f->o->pipeline->stages > 1); }
+
+static clef_status refuse_spread(const clef__fit *f, const char *what) {
+    return clef__fail(f->ctx, CLEF_INVALID, "fit: a module that is spread over ranks %s", what);
+}
+
+/* A module that ranks have parts of. */
+static clef_status check_spread(const clef__fit *f) {
+    const clef_fit_options *o = f->o;
+    if (!o->pipeline && !f->shards) return CLEF_OK;
+    if (is_spread(f) && (!f->group || f->group == f->data))
+        return refuse_spread(f, "wants .group, all of them, and loaders whose group has fewer");
+    if (clef_loader_parts(o->train) || o->parts) return refuse_spread(f, "does not go with parts");
+    if (o->optimizer->zero) return refuse_spread(f, "does not go with an optimizer whose states are cut (.zero)");
+    if (!o->pipeline) return CLEF_OK;
+    if (!clef__pipeline_is_of(o->pipeline, f->module)) return refuse_spread(f, "is not the one of .pipeline; make a pipeline of it");
+    if (o->loss_call || o->n_outputs > 1) return refuse_spread(f, "as a pipeline takes .loss, of one output and one target");
+    if (o->loss_options && o->loss_options->reduction != CLEF_REDUCE_MEAN)
+        return refuse_spread(f, "as a pipeline wants a loss that is a mean");
+    if (o->accumulate > 1) return refuse_spread(f, "as a pipeline has no accumulate; take larger batches and more micro-batches");
     return CLEF_OK;
 }
 
@@ -55,17 +77,18 @@ static clef_status check_parts(const clef__fit *f) {
 }
 
 /* Options on which it depends when ranks meet. */
-enum { NUMBERS = 10 };
+enum { NUMBERS = 11 };
 static const char *const number_name[NUMBERS] = {
     "epochs",           "accumulate", "clip_norm above 0", "early_stop_patience", "keep",
-    "checkpoint_every", "resume",     "a checkpoint_dir",  "test data",           "schedule_per_step"};
+    "checkpoint_every", "resume",     "a checkpoint_dir",  "test data",           "schedule_per_step",
+    "a pipeline"};
 
 static clef_status check_options(const clef__fit *f) {
     const clef_fit_options *o = f->o;
     int size = clef_group_size(f->group);
     int64_t own[NUMBERS] = {o->epochs,       o->accumulate,       o->clip_norm > 0, o->early_stop_patience,
                             o->keep,         o->checkpoint_every, o->resume,        o->checkpoint_dir != NULL,
-                            o->test != NULL, o->schedule_per_step};
+                            o->test != NULL, o->schedule_per_step, o->pipeline != NULL};
     int64_t(*all)[NUMBERS] = clef__calloc((size_t)size, sizeof *all);
     if (!all) return clef__fail(f->ctx, CLEF_MEMORY, "fit: no memory for the options of %d ranks", size);
     clef_status status = clef_group_gather_bytes(f->group, own, all, sizeof own);
@@ -82,7 +105,10 @@ static clef_status check_options(const clef__fit *f) {
 clef_status clef__begin_together(clef__fit *f) {
     f->group = f->o->group ? f->o->group : clef_loader_group(f->o->train);
     if (clef_group_size(f->group) == 1) f->group = NULL;
+    f->shards = clef__has_shards(f->module);
+    f->data = is_spread(f) ? clef_loader_group(f->o->train) : f->group;
     clef_status status = check_groups(f);
+    if (!status) status = check_spread(f);
     if (!status) status = check_parts(f);
     f->parts = clef_loader_parts(f->o->train);
     return status || clef__is_alone(f) ? status : check_options(f);
@@ -111,9 +137,9 @@ clef_status clef__agree_on_end(clef__fit *f) {
 
 /* ---- what differs from rank to rank ---- */
 
-clef_status clef__share_buffers(clef__fit *f) {
-    clef_status status = CLEF_OK;
+clef_status clef__share_module(clef__fit *f) {
     if (clef__is_alone(f)) return CLEF_OK;
+    clef_status status = f->o->pipeline ? clef_pipeline_gather(f->o->pipeline, f->o->optimizer) : CLEF_OK;
     for (CLEF_NO_GRAD(f->ctx))
         for (int i = 0; i < clef_module_tensors(f->module) && !status; i++) {
             clef_named_tensor t = clef_module_tensor(f->module, i);
@@ -123,8 +149,17 @@ clef_status clef__share_buffers(clef__fit *f) {
     return status ? status : clef_end_step(f->ctx);
 }
 
+clef_status clef__whole_module(clef__fit *f, bool whole) {
+    return f->shards ? clef__shards_whole(f->module, f->o->optimizer, whole) : CLEF_OK;
+}
+
+clef_status clef__read_sums(clef__fit *f, clef__meter_values *values) {
+    clef_status status = clef__meters_read(&f->meters, values);
+    return !status && f->shards ? clef_group_broadcast_bytes(f->group, 0, values, sizeof *values) : status;
+}
+
 clef_status clef__share_score(clef__fit *f, clef__score *score) {
-    if (clef__is_alone(f) || clef_loader_group(f->o->test)) return CLEF_OK;
+    if (clef__is_alone(f) || clef_loader_group(f->o->test) == f->group) return CLEF_OK;
     return clef_group_broadcast_bytes(f->group, 0, score, sizeof *score);
 }
 

@@ -103,7 +103,9 @@ typedef struct clef__fit {
     const clef_fit_options *o;
     clef_context *ctx;
     clef_group *group; /* NULL: one rank */
+    clef_group *data;  /* those of them that share batches; the same unless the module is spread over ranks */
     int parts;         /* of each batch; 0: it is computed whole */
+    bool shards;       /* layers of the module are cut over ranks */
     clef__meters meters;
     clef__bar bar;
     clef_progress progress;
@@ -142,8 +144,13 @@ bool clef__speaks(const clef__fit *f); /* is it rank 0, which alone writes files
 clef_status clef__by_first(clef__fit *f, clef_status (*act)(clef__fit *f));
 /* Sets must_stop and must_interrupt where a rank wants it, and sync_every to rank 0's. */
 clef_status clef__agree_on_end(clef__fit *f);
-/* The module's buffers become those of rank 0, such as running statistics of batch norm. */
-clef_status clef__share_buffers(clef__fit *f);
+/* The module's buffers become those of rank 0, such as running statistics of batch norm.  Of a pipeline all ranks get all parameters and states
+   first. */
+clef_status clef__share_module(clef__fit *f);
+/* Layers that are cut get their whole weights and states, for a file, or the parts come back. */
+clef_status clef__whole_module(clef__fit *f, bool whole);
+/* Reads the meters; where layers are cut, of rank 0, as all decide by them. */
+clef_status clef__read_sums(clef__fit *f, clef__meter_values *values);
 /* The score becomes that of rank 0 where each rank scored the whole test data. */
 clef_status clef__share_score(clef__fit *f, clef__score *score);
 /* Is there such a file?  CLEF_IO where not all ranks see the same. */
