@@ -39,8 +39,8 @@ clef_module *clef__new_projection(clef_context *ctx, const clef__projection *o) 
 bool clef__projection_of(const clef_module *module, clef__layer *layer) {
     if (module->forward != forward_projection) return false;
     const projection *p = module->user;
-    *layer = (clef__layer){
-        .kind = CLEF__LINEAR, .weight = p->weight, .bias = p->bias, .transposed = p->transposed, .blocks = p->blocks};
+    *layer =
+        (clef__layer){.kind = CLEF__LINEAR, .weight = p->weight, .bias = p->bias, .transposed = p->transposed, .blocks = p->blocks};
     return true;
 }
 
@@ -171,9 +171,10 @@ clef_tensor *clef__heads_apart(clef_tensor *x, int64_t heads) {
 clef_tensor *clef__own_heads(const clef_module *part, clef_tensor *x, int64_t head_width) {
     int64_t width = x ? clef_tensor_shape(x).dim[2] : head_width;
     if (width % head_width == 0) return x ? clef__heads_apart(x, width / head_width) : NULL;
-    return clef__refuse(part->ctx, part->type, CLEF_SHAPE,
-                        "%lld columns of queries, keys or values are no whole heads of %lld; cut them over ranks that divide the heads",
-                        (long long)width, (long long)head_width);
+    return clef__refuse(
+        part->ctx, part->type, CLEF_SHAPE,
+        "%lld columns of queries, keys or values are no whole heads of %lld; cut them over ranks that divide the heads",
+        (long long)width, (long long)head_width);
 }
 
 clef_tensor *clef__heads_together(clef_tensor *x) {

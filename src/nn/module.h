@@ -125,7 +125,7 @@ typedef struct clef__layer {
     clef_tensor *weight, *bias; /* bias: CLEF_NONE where there is none */
     clef_conv2d_options conv;
     bool transposed; /* a linear whose weight is [in,out] */
-    int blocks;      /* of a linear's outputs, equally wide and each to be cut by itself, such as queries, keys and values; 0: one */
+    int blocks; /* of a linear's outputs, equally wide and each to be cut by itself, such as queries, keys and values; 0: one */
 } clef__layer;
 bool clef__layer_of(const clef_module *module, clef__layer *layer);
 bool clef__conv2d_of(const clef_module *module, clef__layer *layer);     /* the part of it that layers_conv.c knows */

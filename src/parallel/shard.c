@@ -186,8 +186,7 @@ static clef_status cut_layer(clef_module *module, const char *name, void *user) 
     s->whole = module->forward;
     clef__layer_of(module, &s->layer);
     bool cut = cut_before(module, s->layer.weight) != NULL;
-    clef_status status =
-        cut ? CLEF_OK : become(s->layer.weight, part_of(s, s->layer.weight, stored_dim(&s->layer, s->dim)));
+    clef_status status = cut ? CLEF_OK : become(s->layer.weight, part_of(s, s->layer.weight, stored_dim(&s->layer, s->dim)));
     if (!status && cuts_bias(s)) status = become(s->layer.bias, part_of(s, s->layer.bias, 0));
     s->first = clef_tensor_shape(s->layer.weight).dim[0] * clef_group_rank(s->group);
     module->shard = s;

@@ -63,13 +63,13 @@ bool ranks_wanted(const ranks *r) { return r->devices || r->mpi; }
 typedef struct job {
     rank_fn fn;
     void *user;
-    int n_shares, parts, code, size;
+    int n_shares, parts, wanted, code, size;
     bool apart; /* no threads: each rank is a process and has this to itself */
     bool begun;
 } job;
 
 static bool ranks_fit(const job *j, int size) {
-    return (!j->n_shares || j->n_shares == size) && (!j->parts || j->parts % size == 0);
+    return (!j->n_shares || j->n_shares == size) && (!j->parts || j->parts % size == 0) && (!j->wanted || j->wanted == size);
 }
 
 static clef_status run_rank(clef_context *ctx, clef_group *all, void *user) {
@@ -108,12 +108,14 @@ static run_fn *find_mpi(const char *verb_name) {
 int ranks_run(const char *verb_name, const common_options *common, const ranks *r, rank_fn fn, void *user) {
     run_fn *run = r->mpi ? find_mpi(verb_name) : clef_run_ranks_with;
     if (!run) return EXIT_FAILED;
-    job j = {.fn = fn, .user = user, .n_shares = r->n_shares, .parts = (int)r->parts, .apart = r->mpi};
+    job j = {.fn = fn, .user = user, .n_shares = r->n_shares, .parts = (int)r->parts, .wanted = r->wanted, .apart = r->mpi};
     clef_ranks_options options = {.context = ranks_context(verb_name, common, r)};
     clef_status status = run(r->devices, &options, run_rank, &j);
     if (!j.begun) return failed_to_open(verb_name, status);
     if (r->n_shares && r->n_shares != j.size)
         return tool_usage(verb_name, "--shares is for %d devices, and there are %d", r->n_shares, j.size);
+    if (r->wanted && r->wanted != j.size)
+        return tool_usage(verb_name, "--parallel is a grid of %d devices, and there are %d", r->wanted, j.size);
     if (r->parts && r->parts % j.size)
         return tool_usage(verb_name, "--parts %d cannot be divided among %d devices; give a multiple of them, a power of two",
                           (int)r->parts, j.size);

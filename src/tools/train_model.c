@@ -83,7 +83,7 @@ bool train_open_data(train_run *r) {
                                    .mean = r->data.mean,
                                    .std = r->data.std,
                                    .drop_last = true,
-                                   .group = r->all,
+                                   .group = r->data_group,
                                    .shares = chosen.ranks.n_shares ? chosen.ranks.share : NULL,
                                    .shares_auto = chosen.ranks.shares_auto,
                                    .rebalance_every = chosen.ranks.rebalance,
@@ -91,7 +91,8 @@ bool train_open_data(train_run *r) {
     if (chosen.augment) options.augment = r->data.augment;
     r->train_loader = clef_loader_open(r->train, &options);
     int64_t test_batch = !r->data.text ? 0 : chosen.batch < clef_dataset_size(r->test) ? chosen.batch : clef_dataset_size(r->test);
-    r->test_loader = source_test_loader(&r->data, r->test, test_batch, chosen.threads, r->all, (int)chosen.ranks.parts);
+    r->test_loader =
+        source_test_loader(&r->data, r->test, test_batch, chosen.threads, train_test_group(r), (int)chosen.ranks.parts);
     return r->train_loader && r->test_loader;
 }
 
@@ -100,8 +101,8 @@ bool train_open_model(train_run *r) {
     r->net = r->data.text ? language_make(chosen.model, r->ctx, classes, &chosen.language)
                           : model_make(chosen.model, r->ctx, clef_dataset_item(r->train), classes);
     if (chosen.recompute) model_recompute(chosen.model, r->net);
-    if (!r->net || clef_replicate(r->net, r->all)) return false;
-    r->optimizer = make_optimizer(r->net, r->all);
+    if (!r->net || clef_replicate(r->net, r->all) || !train_spread_model(r)) return false;
+    r->optimizer = make_optimizer(r->net, r->data_group);
     if (!r->optimizer || (r->data.text && language_spare_decay(r->optimizer, r->net))) return false;
     if (is(chosen.schedule, "constant") && !chosen.warmup) return true;
     r->schedule = make_schedule(r, clef_loader_batches(r->train_loader));

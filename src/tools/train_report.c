@@ -8,6 +8,7 @@ static void event_start(const train_run *r) {
     json_text(&j, "version", clef_version());
     json_text(&j, "device", tool_device_name(r->ctx));
     json_whole(&j, "ranks", clef_group_size(r->all));
+    if (r->all) json_text(&j, "parallel", chosen.parallel);
     if (chosen.ranks.parts) json_whole(&j, "parts", chosen.ranks.parts);
     if (chosen.ranks.zero) json_whole(&j, "zero", *chosen.ranks.zero - '0');
     json_text(&j, "data", r->data.name);
@@ -132,7 +133,7 @@ clef_status train_say_ranks(const train_run *r) {
         json_whole(&j, "rank", i);
         json_text(&j, "name", clef_group_rank_name(r->all, i));
         json_text(&j, "device", tool_device_name(r->ctx));
-        json_whole(&j, "batch", items_of_rank(r, i));
+        json_whole(&j, "batch", items_of_rank(r, clef_group_rank(r->data_group)));
         json_number(&j, "compile_seconds", clef_counters_get(r->ctx).compile_seconds);
         json_end(&j);
     }
@@ -158,7 +159,7 @@ int train_dry_run(train_run *r) {
                   .optimizer = r->optimizer,
                   .item = clef_dataset_item(r->train),
                   .tokens = r->data.text ? clef_dataset_classes(r->train) : 0,
-                  .batch = ranks_items(&chosen.ranks, r->all, chosen.batch),
+                  .batch = ranks_items(&chosen.ranks, r->data_group, chosen.batch),
                   .group = r->all};
     if ((train_speaks(r) && !print_summary(r)) || !forecast_make(&f)) return train_failed(r);
     clef_status status = CLEF_OK;

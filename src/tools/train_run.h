@@ -8,7 +8,7 @@ enum { MOST_MILESTONES = 16, MILESTONES_TEXT = 100 };
 
 typedef struct train_options {
     common_options common;
-    const char *data, *model, *optimizer, *schedule, *milestones, *out, *checkpoint, *csv;
+    const char *data, *model, *optimizer, *schedule, *milestones, *out, *checkpoint, *csv, *parallel;
     int64_t epochs, batch, threads, limit, checkpoint_every, keep, early_stop, warmup;
     /* below 0: the default */
     double lr, momentum, weight_decay, clip_norm, beta2, min_lr;
@@ -16,6 +16,8 @@ typedef struct train_options {
     language_options language;
     bool augment, resume, dry_run, recompute;
     ranks ranks;
+    int64_t micro_batches; /* 0: four for each stage */
+    int way[3];            /* found: of --parallel, copies of the model, stages, parts of layers; 0: as many as there are devices */
 } train_options;
 extern train_options chosen; /* of all ranks; only read while they run */
 
@@ -33,10 +35,12 @@ int train_milestones(int64_t milestone[MOST_MILESTONES]);
 typedef struct train_run {
     source data;
     clef_context *ctx;
-    clef_group *all; /* NULL: one rank */
+    clef_group *all;                                   /* NULL: one rank */
+    clef_group *data_group, *stage_group, *part_group; /* those that share batches, a model's stages, a layer's parts */
     clef_dataset *train, *test;
     clef_loader *train_loader, *test_loader;
     clef_module *net;
+    clef_pipeline *pipeline; /* NULL: none */
     clef_optimizer *optimizer;
     clef_schedule *schedule;
     bool per_step, stepped;
@@ -56,6 +60,20 @@ bool train_open_model(train_run *r);
 clef_status train_save(const train_run *r);
 /* What must be alike for a run to be resumed. */
 void train_describe(const train_run *r, char *note, size_t size);
+
+/* ---- train_spread.c: --parallel ---- */
+/* Reads it, and finds what does not go with it: a line, or NULL. */
+const char *train_spread_fits(bool text);
+/* How many devices a grid is for; 0: any number. */
+int train_grid_wants(void);
+/* Splits the group; false with the context's error. */
+bool train_make_grid(train_run *r);
+/* Cuts layers and makes the pipeline; false with the context's error. */
+bool train_spread_model(train_run *r);
+/* The ranks that share test data. */
+clef_group *train_test_group(const train_run *r);
+/* Brings whole layers to all ranks, at the end. */
+clef_status train_gather_model(train_run *r);
 
 /* ---- train_report.c ---- */
 void train_say_start(const train_run *r);

@@ -48,6 +48,9 @@ static const arg args[] = {
     OPTION("shares", ARG_TEXT, "auto|A:B:...", ranks.shares,
            "how large each one's part is, beside the others; auto: by measured speed; default: equal"),
     OPTION("rebalance-every", ARG_COUNT, "N", ranks.rebalance, "of --shares auto: measure again after every N batches"),
+    OPTION("parallel", ARG_TEXT, "data|pipeline|tensor|RxPxT", parallel,
+           "what devices have: parts of batches, stages of the model, parts of layers, or a grid; default: data"),
+    OPTION("micro-batches", ARG_COUNT, "N", micro_batches, "of --parallel pipeline; default: four for each stage"),
     OPTION("parts", ARG_COUNT, "P", ranks.parts, "compute every batch in P fixed parts: the same bits on 1, 2, 4, ... P devices"),
     OPTION("sum-units", ARG_COUNT, "N", ranks.sum_units, "of --parts: partition work as for so many compute units; default 1"),
     OPTION("zero", ARG_CHOICE, "1|2", ranks.zero, "cut optimizer states (2: gradients too) over the devices"),
@@ -102,8 +105,10 @@ static int fit(train_run *r) {
                                 .on_progress = train_on_progress,
                                 .user = r,
                                 .interrupt = &interrupted,
-                                .group = r->all};
+                                .group = r->all,
+                                .pipeline = r->pipeline};
     clef_status status = clef_fit(r->net, &options, &history);
+    if ((!status || status == CLEF_INTERRUPTED) && train_gather_model(r)) return train_failed(r);
     if (status == CLEF_INTERRUPTED) return stopped_by_hand(r);
     if (status || final_score(r, history) || train_say_ranks(r)) return train_failed(r);
     if (!train_speaks(r)) return EXIT_OK;
@@ -116,7 +121,7 @@ static int fit(train_run *r) {
 static int train_on(clef_context *ctx, clef_group *all, void *begun) {
     train_run r = {.ctx = ctx, .all = all, .begun = *(const double *)begun};
     if (!source_parse_any("train", chosen.data, &r.data)) return EXIT_USAGE;
-    if (!train_open_data(&r) || !train_open_model(&r)) return train_failed(&r);
+    if (!train_make_grid(&r) || !train_open_data(&r) || !train_open_model(&r)) return train_failed(&r);
     if (chosen.dry_run) return train_dry_run(&r);
     train_say_start(&r);
     return fit(&r);
