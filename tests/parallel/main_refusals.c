@@ -85,6 +85,38 @@ static clef_status refuse_on_two(clef_context *ctx, clef_group *all, void *user)
     return CLEF_OK;
 }
 
+static void refuse_fit(clef_module *net, clef_fit_options o, const char *words) {
+    o.train = o.train ? o.train : clef_loader_open(clef_digits(clef_module_context(net), CLEF_TEST), NULL);
+    clef_fit(net, &o, NULL);
+    expect(clef_module_context(net), CLEF_INVALID, words);
+}
+
+/* What clef_fit wants of a net that ranks have parts of. */
+static clef_status refuse_fits(clef_context *ctx, clef_group *all, void *user) {
+    (void)user;
+    clef_module *net = clef_sequential(ctx, CLEF_LAYERS(clef_nn_flatten(ctx), make_net(ctx), make_net(ctx)));
+    clef_pipeline *pipe = clef_pipeline_new(net, all, NULL), *other = clef_pipeline_new(make_net(ctx), all, NULL);
+    clef_optimizer *opt = clef_adam(net, NULL), *zero = clef_adam(make_net(ctx), &(clef_adam_options){.group = all, .zero = 1});
+    clef_loader *shared = clef_loader_open(clef_digits(ctx, CLEF_TEST), &(clef_loader_options){.group = all});
+    clef_loss_options sum = {.reduction = CLEF_REDUCE_SUM};
+    refuse_fit(net, (clef_fit_options){.optimizer = opt, .pipeline = pipe}, "wants .group");
+    refuse_fit(net, (clef_fit_options){.optimizer = opt, .pipeline = pipe, .group = all, .train = shared}, "one .group");
+    refuse_fit(net, (clef_fit_options){.optimizer = zero, .pipeline = pipe, .group = all}, "the optimizer averages");
+    refuse_fit(net, (clef_fit_options){.optimizer = opt, .pipeline = pipe, .group = all, .parts = 2}, "does not go with parts");
+    refuse_fit(net, (clef_fit_options){.optimizer = opt, .pipeline = other, .group = all}, "not the one of .pipeline");
+    refuse_fit(net, (clef_fit_options){.optimizer = opt, .pipeline = pipe, .group = all, .n_outputs = 2}, "of one output");
+    refuse_fit(net, (clef_fit_options){.optimizer = opt, .pipeline = pipe, .group = all, .loss_options = &sum}, "that is a mean");
+    refuse_fit(net, (clef_fit_options){.optimizer = opt, .pipeline = pipe, .group = all, .accumulate = 2}, "no accumulate");
+    clef_module_shard(net, "1.2", all, 0, NULL);
+    refuse_fit(net, (clef_fit_options){.optimizer = opt}, "wants .group");
+    if (clef_shard_clip_grad_norm(net, -1) || clef_shard_clip_grad_norm(NULL, 1)) COMPLAIN("a norm below 0, or of nothing");
+    expect(ctx, CLEF_INVALID, "shard_clip_grad_norm");
+    clef_module *gpt = clef_nn_gpt(ctx, &(clef_gpt_options){.vocabulary = 5, .context = 4, .layers = 1, .heads = 2, .width = 8});
+    clef_module_shard(gpt, "h.*.attn.c_attn", all, 0, &(clef_shard_options){.gather_output = true});
+    expect(ctx, CLEF_INVALID, "leave gather_output out");
+    return CLEF_OK;
+}
+
 /* ---- memory ---- */
 
 static void sweep(clef_context *ctx) {
@@ -136,6 +168,7 @@ int main(void) {
     sweep(ctx);
     clef_close(ctx);
     if (clef_run_ranks("0,0", refuse_on_two, NULL)) COMPLAIN("two ranks: %s", clef_error(NULL));
+    if (clef_run_ranks("0,0", refuse_fits, NULL)) COMPLAIN("fit on two ranks: %s", clef_error(NULL));
     if (clef_run_ranks("0,0", leave, NULL) != CLEF_STATE) COMPLAIN("a rank that ended: %s", clef_error(NULL));
     return complaints != 0;
 }
