@@ -32,39 +32,15 @@
 #ifndef W
 #define W 4
 #endif
-#ifndef MASKED
-#define MASKED 0
-#endif
-#ifndef MASK_DT
-#define MASK_DT u8
-#endif
-#ifndef SLOPES
-#define SLOPES 0
-#endif
-#ifndef CAP
-#define CAP 0
-#endif
-#ifndef DROP
-#define DROP 0
-#endif
 #define CALLS_MATH
 #include "common.h"
 #include "args.h"
 #include "attention.args"
 #include "registers.h"
-#include "exponential.h"
-#if DROP
-#include "philox.h"
-#endif
+#include "attention_seen.h"
 
 #define NR (NV * W)
 #define STRIP (8 * MR)
-#define V VEC(float, W)
-#define I VEC(int, W)
-#define GET(p, at) CAT(VLOAD_, W)((p) + (at))
-#define PUT(p, at, v) CAT(VSTORE_, W)(v, (p) + (at))
-DEFINE_EXP(W)
-#define EXP(x) CAT(exp_float, W)(x)
 
 /* ---- products ---- */
 
@@ -135,71 +111,6 @@ void unpack(const float *block, const float *factor, __global float *rows, long 
 void clear(float *block, int n) {
     for (int i = 0; i < n; i += W) PUT(block, i, (V)(0));
 }
-
-/* ---- what is seen, and what is added to scores ---- */
-
-typedef struct { int causal, window, keys; float scale, cap, slope, dropout; long place; ulong element; ulong key; long across, down; } view;
-
-/* Scores from products of queries i with keys j (vectors), -inf where a key is not seen; `slope`: by what a product's gradient is to be
-   multiplied; `stays`: the factor of dropout. */
-V score(V x, I i, I j, bool whole, view w, __global const MEMORY(MASK_DT) *mask, int tk, V *slope, V *stays) {
-    x *= w.scale;
-    *slope = (V)(w.scale);
-    *stays = (V)(1);
-#if CAP
-    V bent = tanh(x / w.cap);
-    x = bent * w.cap;
-    *slope *= 1 - bent * bent;
-#endif
-#if SLOPES || MASKED || DROP
-    int row[W], column[W];
-    float part[W];
-    PUT(row, 0, i);
-    PUT(column, 0, j);
-#endif
-#if SLOPES
-    for (int l = 0; l < W; l++) part[l] = w.slope * fabs((float)(row[l] + w.place - column[l]));
-    x -= GET(part, 0);
-#endif
-#if MASKED
-    for (int l = 0; l < W; l++) {
-        long at = row[l] * w.down + min(column[l], tk - 1) * w.across;
-#if MASKED == 1
-        part[l] = mask[at] ? 0 : -INFINITY;
-#else
-        part[l] = mask[at];
-#endif
-    }
-    x += GET(part, 0);
-#endif
-#if DROP
-    for (int l = 0; l < W; l++) {
-        ulong at = w.element + (ulong)row[l] * tk + column[l];
-        part[l] = philox_uniform(philox(w.key, at / 4).v[at % 4]) >= w.dropout ? 1 / (1 - w.dropout) : 0;
-    }
-    *stays = GET(part, 0);
-#endif
-    if (whole) return x;
-    I away = i + (I)((int)w.place) - j, seen = j < (I)(w.keys);
-    if (w.causal) seen = seen & (away >= (I)(0));
-    if (w.window) seen = seen & (away < (I)(w.window)) & (away > (I)(-w.window));
-    return seen ? x : (V)(-INFINITY);
-}
-
-/* Is every pair of queries i0 … i1 and keys j0 … j1 seen, so far as places tell? */
-bool all_seen(view w, long i0, long i1, long j0, long j1) {
-    if (j1 >= w.keys || (w.causal && j1 > i0 + w.place)) return false;
-    return !w.window || (i1 + w.place - j0 < w.window && j1 - i0 - w.place < w.window);
-}
-
-#define FIND_VIEW                                                                                  \
-    view w = {causal, window, tk, scale, cap, 0, dropout, shift, 0, 0, mask_inner2, mask_inner1};  \
-    if (has_lengths) w.keys = clamp(lengths_base[lengths_offset + item], 0, tk);                   \
-    if (has_places) w.place = clamp(places_base[places_offset + (has_places > 1 ? item : 0)], -(1 << 30), 1 << 30);
-#define FIND_HEAD                                                                                  \
-    __global const MEMORY(MASK_DT) *mask = mask_base + mask_offset + item * mask_outer1 + head * mask_outer2; \
-    if (SLOPES) w.slope = slopes_base[slopes_offset + head];                                       \
-    if (DROP) w.key = key_base[key_offset], w.element = first + ((ulong)item * heads + head) * tq * tk;
 
 /* ---- forward ---- */
 

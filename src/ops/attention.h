@@ -15,8 +15,8 @@ typedef struct clef__attention {
 /* By products and a softmax, with the whole matrix of weights in memory; gradients of any order. */
 clef_tensor *clef__attention_composed(clef_tensor *q, clef_tensor *k, clef_tensor *v, const clef__attention *a);
 
-/* Can clef__attention_fused do it?  On devices whose work-items own long runs, with some elements, f64 and learned masks apart; of a single query, where the keys
-   that it sees may be fewer than there are. */
+/* Can clef__attention_fused do it?  On devices that have such kernels, but for no element, f64, and masks that learn.  Where it can, it is
+   taken: it reads no more, and its own strategies are for few queries and for many. */
 bool clef__attention_fits(clef_tensor *q, const clef__attention *a);
 /* In O(t) memory. */
 clef_tensor *clef__attention_fused(clef_tensor *q, clef_tensor *k, clef_tensor *v, const clef__attention *a);

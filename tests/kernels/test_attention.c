@@ -206,6 +206,21 @@ Test(attention, random_cases) {
     clef_close(ctx);
 }
 
+/* Few queries beside many keys, whose pieces are added up afterwards; every option. */
+Test(attention, few_queries) {
+    clef_context *ctx = open_seeded(1);
+    int n = few_kernels() ? 1 : test_small() ? 4 : getenv("CLEF_TEST_ALL") ? 100 : 10;
+    for (int i = 0; i < n; i++) {
+        trial c = random_trial(CLEF_F32, 3);
+        c.b = 1 + roll(2), c.hk = 1 + i % 2, c.h = c.hk * (1 + roll(5)), c.tq = 1 + i % 3;
+        c.tk = test_small() ? 300 + roll(100) : 700 + roll(1500);
+        if (c.window) c.window *= 20;
+        if (i < 3) c.d = c.dv = 64 << (i % 2);
+        check(ctx, &c);
+    }
+    clef_close(ctx);
+}
+
 Test(attention, empty) {
     clef_context *ctx = open_seeded(1);
     trial none[] = {{.b = 2, .h = 2, .hk = 1, .tq = 3, .tk = 0, .d = 4, .dv = 4, .causal = true},
