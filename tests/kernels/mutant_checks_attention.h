@@ -3,7 +3,7 @@
 #define CLEF_TESTS_MUTANT_CHECKS_ATTENTION_H
 
 /* Several blocks of rows and strips of the other side, the last of each not full. */
-enum { ATT_B = 2, ATT_H = 4, ATT_HK = 2, ATT_Q = 45, ATT_K = 131, ATT_MOST = 700, ATT_D = 12, ATT_V = 10 };
+enum { ATT_B = 2, ATT_H = 4, ATT_HK = 2, ATT_Q = 45, ATT_K = 131, ATT_MOST = 1500, ATT_D = 14, ATT_V = 10 };
 
 typedef struct attending {
     int tq, tk;
