@@ -173,6 +173,7 @@ find_driver
 for name in $parts; do
     rm -f "$into/$name.jsonl"
     begin=$(date +%s)
+    export CLEF_GPU_END=$((begin + $(seconds "$name")))
     timeout -k 5 "$(seconds "$name")" sh "$here/gpu.sh" --inside "$name" "$out" >"$into/$name.log" 2>&1 </dev/null
     code=$?
     echo "$code $(($(date +%s) - begin)) $(word $code)" >"$into/$name.status"

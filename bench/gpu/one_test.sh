@@ -3,7 +3,11 @@
 results=$1 profile=$2 log=$3/$2-$4.log name=$4
 begin=$(date +%s)
 [ "$profile" = own ] || export CLEF_PROFILE="$profile"
-timeout -k 5 120 "$(dirname "$0")/../bin/$name" >"$log" 2>&1 </dev/null
+# At most two minutes, and no longer than the part: what is killed with the part would leave this process behind.
+limit=$((${CLEF_GPU_END:-$((begin + 120))} - begin - 8))
+[ $limit -le 120 ] || limit=120
+[ $limit -gt 0 ] || { echo "$name, profile $profile: not reached in time"; exit 1; }
+timeout -k 5 $limit "$(dirname "$0")/../bin/$name" >"$log" 2>&1 </dev/null
 code=$?
 echo "{\"test\":\"$name\",\"profile\":\"$profile\",\"code\":$code,\"seconds\":$(($(date +%s) - begin))}" >>"$results"
 [ $code = 0 ] || [ $code = 77 ] || { echo "$name, profile $profile: exit code $code"; tail -n 20 "$log"; exit 1; }
