@@ -112,7 +112,7 @@ static void attended_strips(void) {
     check_attention(&a, NULL);
 }
 
-/* Few queries: several pieces of many keys; and more rows than one work-item takes, of which the windows leave out keys. */
+/* Few queries: several pieces of many keys; and windows, which leave out keys. */
 static void attended_few(void) {
     attending a = {.tq = 3,
                    .tk = ATT_MOST,
