@@ -91,20 +91,17 @@ clef_status language_save(clef_module *net, clef_tokenizer *tokenizer, const cha
     return status ? status : clef_tokenizer_save(tokenizer, path);
 }
 
-/* tokenizer.json, or GPT-2's two files; characters.txt holds the characters that tokens are; 256 tokens are bytes. */
+/* tokenizer.json, or GPT-2's two files; without them 256 tokens are bytes. */
 clef_tokenizer *language_tokenizer(const char *verb_name, clef_context *ctx, const char *model, int64_t vocabulary) {
-    static const char *const files[] = {"tokenizer.json", "vocab.json", "characters.txt"};
-    char path[4096];
-    clef_tokenizer *t = NULL;
-    int found = 0;
-    while (found < 3 && !beside(model, files[found], path, sizeof path)) found++;
-    if (found < 2) t = clef_tokenizer_open(ctx, path);
-    else if (found == 2) t = clef_tokenizer_characters_of(ctx, path);
-    else if (vocabulary == 256) t = clef_tokenizer_bytes(ctx);
-    else
+    char path[4096] = "";
+    bool file = beside(model, "tokenizer.json", path, sizeof path) || beside(model, "vocab.json", path, sizeof path);
+    if (!file && vocabulary != 256) {
         fprintf(stderr, "clef %s: beside %s there is no tokenizer.json, and its %lld tokens are no bytes\n", verb_name, model,
                 (long long)vocabulary);
-    if (!t && found < 3) tool_failed(verb_name, ctx);
+        return NULL;
+    }
+    clef_tokenizer *t = file ? clef_tokenizer_open(ctx, path) : clef_tokenizer_bytes(ctx);
+    if (!t) tool_failed(verb_name, ctx);
     if (!t || clef_tokenizer_size(t) <= vocabulary) return t;
     fprintf(stderr, "clef %s: %s has %lld tokens, but the model %lld\n", verb_name, path, (long long)clef_tokenizer_size(t),
             (long long)vocabulary);

@@ -78,6 +78,7 @@ static void what_does_not_fit_is_one_line(void) {
         {"generate", "--model DIR is missing", 2},
         {"generate --model nothing", "language_open: nothing: ", 1},
         {"generate --model model --top-p 2", "want a number from 0 to 1", 2},
+        {"generate --model model --stop ''", "--stop wants a value", 2},
         {"generate --model model --prompt 'this is a prompt of more than 32 characters'", ".slide drops the first ones", 1},
         {"eval --data text:hello.txt --weights model --context 33", "--context 33 is more than the model's 32", 2},
         {"eval --data text:hello.txt --weights model --model mlp", "--model is not for text", 2},
@@ -95,6 +96,13 @@ static void what_does_not_fit_is_one_line(void) {
     }
 }
 
+static void a_model_without_a_tokenizer_speaks_bytes(void) {
+    char command[300];
+    snprintf(command, sizeof command, "rm %s/model/tokenizer.json", workplace);
+    cr_assert_eq(system(command), 0);
+    cr_expect_str_eq(done(GREEDY "--tokens 12")->out, "world. hello\n");
+}
+
 /* One small model for all. */
 Test(generate, a_model_of_bytes) {
     write_hello();
@@ -106,6 +114,7 @@ Test(generate, a_model_of_bytes) {
     it_ends_before_the_stop_text();
     a_seed_gives_one_text();
     what_does_not_fit_is_one_line();
+    a_model_without_a_tokenizer_speaks_bytes();
 }
 
 /* Llama, of characters that are longer than a byte; what is written says all that is needed. */
