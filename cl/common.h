@@ -250,7 +250,8 @@ DEFINE_LOOSE(uchar, 1)
 #define STORE_SCALAR(dt, p, i, v) STORE(dt, 1, p, i, v)
 
 /* The same for what is left at the end of a row, `count` being no constant: on a CPU a loop over lanes in memory, as code with a branch
-   for each lane takes half of a kernel's time to compile. */
+   for each lane takes half of a kernel's time to compile.  Elsewhere a loop too: with a branch for each lane, rusticl stores four elements
+   where `count` is 1. */
 #if defined(__clang__) && (defined(__x86_64__) || defined(__i386__) || defined(__aarch64__) || defined(__riscv))
 #define LANES_IN_MEMORY(dt, n) union { COMPUTE(dt) lane[n]; VEC(COMPUTE(dt), n) all; }
 #define DEFINE_GATHER_SOME(dt, n)                                                                \
@@ -269,9 +270,14 @@ DEFINE_LOOSE(uchar, 1)
     VEC(COMPUTE(dt), n) CAT(gather_some_, dt)(__global const MEMORY(dt) *p, long stride, long count) { \
         return CAT(gather_, dt)(p, stride, count);                                               \
     }
+#define PICK_LANE(lane, dt, k) if (j == k) x = v lane;
 #define DEFINE_SCATTER_SOME(dt, n)                                                               \
     void CAT(scatter_some_, dt)(__global MEMORY(dt) *p, long stride, long count, VEC(COMPUTE(dt), n) v) { \
-        CAT(scatter_, dt)(p, stride, count, v);                                                  \
+        PLAIN_LOOP for (long j = 0; j < count; j++) {                                            \
+            COMPUTE(dt) x = 0;                                                                   \
+            EACH_##n(PICK_LANE, dt)                                                              \
+            STORE_SCALAR(dt, p, j * stride, x);                                                  \
+        }                                                                                        \
     }
 #endif
 

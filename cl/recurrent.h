@@ -15,7 +15,7 @@
 #undef MASK
 #define MASK(s) MASK_OF(s)
 
-#define DEFINE_ENDS(dt, n) DEFINE_GATHER(dt, n) DEFINE_SCATTER(dt, n) DEFINE_GATHER_SOME(dt, n) DEFINE_SCATTER_SOME(dt, n)
+#define DEFINE_ENDS(dt, n) DEFINE_GATHER(dt, n) DEFINE_GATHER_SOME(dt, n) DEFINE_SCATTER_SOME(dt, n)
 DEFINE_ENDS(DT, W)
 #define IS_HALF_f32 0
 #define IS_HALF_f64 0
