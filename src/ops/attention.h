@@ -17,7 +17,7 @@ clef_tensor *clef__attention_composed(clef_tensor *q, clef_tensor *k, clef_tenso
 
 /* Can clef__attention_fused do it?  On devices that have such kernels, but for no element, f64, and masks that learn.  Where it can, it is
    taken: it reads no more, and its own strategies are for few queries and for many. */
-bool clef__attention_fits(clef_tensor *q, const clef__attention *a);
+bool clef__attention_fits(clef_tensor *q, clef_tensor *k, clef_tensor *v, const clef__attention *a);
 /* In O(t) memory. */
 clef_tensor *clef__attention_fused(clef_tensor *q, clef_tensor *k, clef_tensor *v, const clef__attention *a);
 #endif
