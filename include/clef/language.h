@@ -47,8 +47,18 @@ typedef struct clef_llama_options {
        clef_module *net = clef_nn_llama(ctx, &(clef_llama_options){.vocabulary = 65, .context = 64, .layers = 4, .heads = 4, .width = 128});  */
 CLEF_API clef_module *clef_nn_llama(clef_context *ctx, const clef_llama_options *options);
 
+typedef struct clef_lstm_language_options {
+    int64_t vocabulary, context, layers, width; /* 0: 256, 64, 2, 256; width is that of the embedding and of the states */
+    double dropout;                             /* of the embedding, between layers and before the head, in [0,1) */
+} clef_lstm_language_options;
+/* A recurrent model: embedding, LSTM layers, linear head; f32.  Tensors are named and begin as in PyTorch's example word_language_model
+   ("encoder.weight", "rnn.weight_ih_l0", "decoder.bias").  Each sequence begins with states of 0.  Sundermeyer, Schlüter and Ney, "LSTM
+   neural networks for language modeling", 2012.
+       clef_module *net = clef_nn_lstm_language(ctx, &(clef_lstm_language_options){.vocabulary = 65, .layers = 2, .width = 128});  */
+CLEF_API clef_module *clef_nn_lstm_language(clef_context *ctx, const clef_lstm_language_options *options);
+
 enum { CLEF_END_TOKENS_MOST = 8 };
-/* What a language model is; all zero for another module. */
+/* What a language model is; all zero for another module.  Recurrent ones have no heads. */
 typedef struct clef_language_sizes {
     int64_t vocabulary, context, layers, heads, kv_heads, head_width, width;
     int64_t end_token[CLEF_END_TOKENS_MOST]; /* that end a text, as config.json says */
@@ -58,7 +68,7 @@ CLEF_API clef_language_sizes clef_language_sizes_of(const clef_module *net);
 
 /* ---- model directories ----
    Of Hugging Face's layout: config.json, and model.safetensors or several files with model.safetensors.index.json.  Architectures: gpt2,
-   llama, mistral and qwen2; others, and settings that would change results and are not known, are CLEF_UNSUPPORTED with the setting's name.
+   llama, mistral and qwen2, and Clef's own clef_lstm (vocab_size, max_position_embeddings, num_hidden_layers, hidden_size); others, and settings that would change results and are not known, are CLEF_UNSUPPORTED with the setting's name.
    A file that is damaged, a tensor that is missing, unknown or of another shape is CLEF_FORMAT. */
 typedef struct clef_language_options {
     double dropout; /* for training on */
@@ -73,8 +83,8 @@ CLEF_API clef_module *clef_language_open(clef_context *ctx, const char *path, co
 CLEF_API clef_status clef_language_save(clef_module *net, const char *directory);
 
 /* ---- generating ----
-   A generator saves keys and values of the tokens it has seen in a cache of fixed capacity, so that a further token costs one row.  Prompts
-   are read in blocks of a power of two, of which each size has one plan, and tokens with another one: positions are numbers that move, so
+   A generator saves keys and values of the tokens it has seen in a cache of fixed capacity, or a recurrent net's states, so that a further
+   token costs one row.  Prompts are read in blocks of a power of two, of which each size has one plan, and tokens with another one: positions are numbers that move, so
    that from the third token on nothing is planned or compiled.  The same prompts, options and device give the same tokens. */
 typedef struct clef_generator clef_generator; /* owned by the net's context; freed with it, or by clef_generator_close */
 typedef struct clef_generator_options {

@@ -169,6 +169,12 @@ static clef_status read_llama(const found *f, clef_llama_options *o, clef__repor
     return CLEF_OK;
 }
 
+static clef_status read_lstm(const found *f, clef_lstm_language_options *o) {
+    *o = (clef_lstm_language_options){
+        .vocabulary = whole(f, VOCABULARY), .context = whole(f, CONTEXT), .layers = whole(f, LAYERS), .width = whole(f, WIDTH)};
+    return CLEF_OK;
+}
+
 clef_status clef__language_config_read(char *text, size_t size, clef__language_config *config, clef__report *report) {
     *config = (clef__language_config){0};
     found f = {.config = config};
@@ -178,10 +184,13 @@ clef_status clef__language_config_read(char *text, size_t size, clef__language_c
     if (!clef__json_at_end(&json))
         return clef__report_set(report, CLEF_FORMAT, "no JSON: %s should be at byte %zu",
                                 json.expected ? json.expected : "the end of the file", (size_t)(json.at - json.start));
-    config->llama = !strcmp(f.type, "llama") || !strcmp(f.type, "mistral") || !strcmp(f.type, "qwen2");
-    if (config->llama) return read_llama(&f, &config->llama_options, report);
+    bool llama = !strcmp(f.type, "llama") || !strcmp(f.type, "mistral") || !strcmp(f.type, "qwen2");
+    bool lstm = !strcmp(f.type, "clef_lstm");
+    config->kind = llama ? CLEF__LLAMA : lstm ? CLEF__LSTM : CLEF__GPT;
+    if (llama) return read_llama(&f, &config->llama, report);
+    if (lstm) return read_lstm(&f, &config->lstm);
     if (!strcmp(f.type, "gpt2")) return read_gpt(&f, &config->gpt, report);
-    return clef__report_set(report, CLEF_UNSUPPORTED, "model_type is \"%s\"; Clef knows gpt2, llama, mistral and qwen2",
+    return clef__report_set(report, CLEF_UNSUPPORTED, "model_type is \"%s\"; Clef knows gpt2, llama, mistral, qwen2 and clef_lstm",
                             clef__quote(f.type).text);
 }
 
@@ -222,11 +231,21 @@ static void put_llama(const clef_llama_options *o, clef__text *t) {
     put_truth(t, "tie_word_embeddings", o->tied);
 }
 
+static void put_lstm(const clef_lstm_language_options *o, clef__text *t) {
+    clef__text_append(t, "{\n  \"model_type\": \"clef_lstm\"");
+    put_whole(t, "vocab_size", o->vocabulary);
+    put_whole(t, "max_position_embeddings", o->context);
+    put_whole(t, "num_hidden_layers", o->layers);
+    put_whole(t, "hidden_size", o->width);
+}
+
 void clef__language_config_write(const clef_module *net, clef__text *t) {
     const clef_gpt_options *g = clef__gpt_options_of(net);
-    clef_dtype dtype = g ? g->dtype : clef__llama_options_of(net)->dtype;
+    const clef_llama_options *l = clef__llama_options_of(net);
+    clef_dtype dtype = g ? g->dtype : l ? l->dtype : CLEF_F32;
     if (g) put_gpt(g, t);
-    else put_llama(clef__llama_options_of(net), t);
+    else if (l) put_llama(l, t);
+    else put_lstm(clef__lstm_language_options_of(net), t);
     clef__text_add(t, ",\n  \"torch_dtype\": \"%s\"", dtype == CLEF_F32 ? "float32" : dtype == CLEF_F16 ? "float16" : "bfloat16");
     clef_language_sizes s = clef_language_sizes_of(net);
     if (s.n_end_tokens) clef__text_append(t, ",\n  \"eos_token_id\": [");

@@ -205,10 +205,12 @@ static clef_module *make_model(opening *o, const clef_language_options *options)
     clef__free(text);
     clef__free(path);
     if (o->report.status) return NULL;
-    config.gpt.dtype = config.llama_options.dtype = dtype_of_weights(o, options);
-    config.gpt.dropout = config.llama_options.dropout = options ? options->dropout : 0;
+    config.gpt.dtype = config.llama.dtype = dtype_of_weights(o, options);
+    config.gpt.dropout = config.llama.dropout = config.lstm.dropout = options ? options->dropout : 0;
     if (o->report.status) return NULL;
-    clef_module *net = config.llama ? clef_nn_llama(o->ctx, &config.llama_options) : clef_nn_gpt(o->ctx, &config.gpt);
+    clef_module *net = config.kind == CLEF__LLAMA  ? clef_nn_llama(o->ctx, &config.llama)
+                       : config.kind == CLEF__LSTM ? clef_nn_lstm_language(o->ctx, &config.lstm)
+                                                   : clef_nn_gpt(o->ctx, &config.gpt);
     if (!net) return NULL;
     clef_language_sizes *sizes = &clef__language_of(net)->sizes;
     memcpy(sizes->end_token, config.end_token, sizeof config.end_token);

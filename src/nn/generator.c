@@ -20,7 +20,7 @@ static void free_host_memory(clef_generator *g) {
 }
 
 static void free_generator(clef_generator *g) {
-    for (int64_t i = 0; i < g->sizes.layers; i++) {
+    for (int64_t i = 0; i < g->past.n; i++) {
         clef_release(g->past.key[i]);
         clef_release(g->past.value[i]);
     }
@@ -47,9 +47,12 @@ void clef__free_generators(clef__nn *nn) {
     }
 }
 
+static bool is_recurrent(const clef_generator *g) { return g->sizes.heads == 0; }
+
 static bool make_cache(clef_generator *g) {
-    clef_shape shape = CLEF_SHAPE(g->batch, g->sizes.kv_heads, g->capacity, g->sizes.head_width);
-    for (int64_t i = 0; i < g->sizes.layers; i++) {
+    clef_shape shape = is_recurrent(g) ? CLEF_SHAPE(g->batch, g->sizes.layers, g->sizes.width)
+                                       : CLEF_SHAPE(g->batch, g->sizes.kv_heads, g->capacity, g->sizes.head_width);
+    for (int64_t i = 0; i < g->past.n; i++) {
         g->past.key[i] = clef_keep(clef_zeros(g->ctx, shape, CLEF_F32));
         g->past.value[i] = clef_keep(clef_zeros(g->ctx, shape, CLEF_F32));
         if (!g->past.key[i] || !g->past.value[i]) return false;
@@ -58,9 +61,10 @@ static bool make_cache(clef_generator *g) {
 }
 
 static bool make_host_memory(clef_generator *g) {
-    size_t layers = (size_t)g->sizes.layers, cells = (size_t)(g->batch * g->capacity);
-    g->past.key = clef__calloc(layers, sizeof *g->past.key);
-    g->past.value = clef__calloc(layers, sizeof *g->past.value);
+    size_t cells = (size_t)(g->batch * g->capacity);
+    g->past.n = is_recurrent(g) ? 1 : g->sizes.layers;
+    g->past.key = clef__calloc((size_t)g->past.n, sizeof *g->past.key);
+    g->past.value = clef__calloc((size_t)g->past.n, sizeof *g->past.value);
     g->text = clef__calloc(cells, sizeof *g->text);
     g->start = clef__calloc((size_t)g->batch, sizeof *g->start);
     g->logits = clef__calloc((size_t)(g->batch * g->sizes.vocabulary), sizeof *g->logits);
@@ -99,8 +103,12 @@ clef_generator *clef_generator_new(clef_module *net, const clef_generator_option
 }
 
 /* ---- reading tokens ---- */
-static int64_t block_for(int64_t wanted, int64_t room) {
-    int64_t size = 1;
+/* A recurrent net's state has no room for tokens that do not count: its blocks are filled, and none begins before a sequence and ends in it. */
+static int64_t next_block(const clef_generator *g, int64_t length) {
+    int64_t wanted = length - g->length, room = g->capacity - g->length, size = 1;
+    for (int64_t i = 0; i < g->batch && is_recurrent(g); i++)
+        if (g->start[i] > g->length) wanted = clef__smaller(wanted, g->start[i] - g->length);
+    if (is_recurrent(g)) room = wanted;
     while (size < wanted && size < LARGEST_BLOCK) size *= 2;
     while (size > room) size /= 2;
     return size;
@@ -125,7 +133,7 @@ static clef_status read_text(clef_generator *g, int64_t length) {
     bool inference = clef__nn_inference(g->ctx, true), grad = clef_set_grad_enabled(g->ctx, false);
     clef_status status = CLEF_OK;
     while (!status && g->length < length) {
-        int64_t size = block_for(length - g->length, g->capacity - g->length);
+        int64_t size = next_block(g, length);
         status = read_block(g, clef__smaller(size, length - g->length), size);
     }
     clef_set_grad_enabled(g->ctx, grad);
@@ -254,7 +262,7 @@ clef_status clef_generator_reorder(clef_generator *g, const int64_t *from) {
     if (same) return CLEF_OK;
     clef_tensor *index = clef_from_host(g->ctx, CLEF_SHAPE(g->batch), CLEF_I64, from);
     clef_status status = index ? CLEF_OK : clef_error_status(g->ctx);
-    for (int64_t i = 0; i < g->sizes.layers && !status; i++) {
+    for (int64_t i = 0; i < g->past.n && !status; i++) {
         status = clef_assign(g->past.key[i], clef_index_select(g->past.key[i], 0, index));
         if (!status) status = clef_assign(g->past.value[i], clef_index_select(g->past.value[i], 0, index));
     }

@@ -95,15 +95,20 @@ static bool wrong(clef_context *ctx, const char *type, const char *what) {
 
 bool clef__language_fits(clef_context *ctx, const char *type, const clef_language_sizes *s, double dropout, double eps,
                          clef_dtype dtype) {
-    if (s->vocabulary < 1 || s->context < 1 || s->layers < 1 || s->heads < 1 || s->kv_heads < 1 || s->width < 1 ||
-        s->head_width < 1)
+    bool attends = s->heads != 0;
+    if (s->vocabulary < 1 || s->context < 1 || s->layers < 1 || s->width < 1 ||
+        (attends && (s->heads < 1 || s->kv_heads < 1 || s->head_width < 1)))
         return wrong(ctx, type, "a size is negative; they must be positive, or 0 for the default");
     if (s->layers > CLEF__LANGUAGE_LAYERS_MOST) return wrong(ctx, type, "more than 1024 layers");
-    if (s->heads % s->kv_heads) return wrong(ctx, type, "heads must be a multiple of kv_heads");
+    if (attends && s->heads % s->kv_heads) return wrong(ctx, type, "heads must be a multiple of kv_heads");
     if (!(dropout >= 0 && dropout < 1)) return wrong(ctx, type, "dropout must be within [0,1)");
     if (!(eps >= 0)) return wrong(ctx, type, "eps must not be negative");
     if (dtype != CLEF_F32 && dtype != CLEF_F16 && dtype != CLEF_BF16) return wrong(ctx, type, "weights are f32, f16 or bf16");
     return true;
+}
+
+clef__language *clef__language_of(const clef_module *net) {
+    return clef__gpt_options_of(net) || clef__llama_options_of(net) || clef__lstm_language_options_of(net) ? net->user : NULL;
 }
 
 clef_language_sizes clef_language_sizes_of(const clef_module *net) {
@@ -119,7 +124,7 @@ static clef_tensor *positions_after(const clef__past *past, clef_tensor *columns
     return clef_maximum_scalar(from_start, 0); /* what stands before a start is seen by nobody */
 }
 
-bool clef__language_begin(clef_module *net, clef__language *lm, clef_tensor *tokens) {
+bool clef__language_takes(clef_module *net, const clef__language *lm, clef_tensor *tokens) {
     clef_shape shape = clef_tensor_shape(tokens);
     char text[96];
     clef_shape_format(shape, text, sizeof text);
@@ -132,6 +137,12 @@ bool clef__language_begin(clef_module *net, clef__language *lm, clef_tensor *tok
                    (long long)lm->sizes.context);
         return false;
     }
+    return true;
+}
+
+bool clef__language_begin(clef_module *net, clef__language *lm, clef_tensor *tokens) {
+    if (!clef__language_takes(net, lm, tokens)) return false;
+    clef_shape shape = clef_tensor_shape(tokens);
     lm->seen = CLEF_NONE;
     lm->positions = clef__count_beside(tokens, shape.dim[1], CLEF_I64);
     if (!lm->past) return lm->positions;

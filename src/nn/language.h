@@ -7,10 +7,12 @@
 #include "clef/language.h"
 
 /* Column c of a cache is for the c-th token; item i's first token is in column start[i], as sequences of different lengths end in the
-   same one. */
+   same one.  A recurrent net (no heads) saves its states in place of keys and values, and each run is of tokens that all count or, for
+   an item that starts later, all do not. */
 typedef struct clef__past {
-    clef_tensor **key, **value; /* of each layer: [b,kv_heads,capacity,head_width], kept */
-    int64_t capacity;
+    clef_tensor **key,
+        **value; /* n of them, kept: of each layer [b,kv_heads,capacity,head_width], or the states h and c [b,layers,width] */
+    int64_t n, capacity;
     clef_tensor *position; /* one whole number: the column of the first token of this run; moves without a new plan */
     clef_tensor *start;    /* [b] i64; NULL: all 0 */
     clef_tensor *row;      /* one whole number: the token of this run whose logits are wanted */
@@ -29,6 +31,7 @@ typedef struct clef__language {
 /* What the model was made of, defaults filled in; NULL for other modules. */
 const clef_gpt_options *clef__gpt_options_of(const clef_module *net);
 const clef_llama_options *clef__llama_options_of(const clef_module *net);
+const clef_lstm_language_options *clef__lstm_language_options_of(const clef_module *net);
 /* The struct of a language model's root; NULL for other modules. */
 clef__language *clef__language_of(const clef_module *net);
 /* Logits [b,1,vocabulary] of row past->row, after the tokens [b,t] have gone into the cache. */
@@ -40,7 +43,9 @@ typedef struct clef__part {
     clef__language *of;
     int64_t layer;
 } clef__part;
-/* Checks the tokens and finds their positions; false with a line. */
+/* Checks the tokens; false with a line. */
+bool clef__language_takes(clef_module *net, const clef__language *lm, clef_tensor *tokens);
+/* The same, and finds their positions. */
 bool clef__language_begin(clef_module *net, clef__language *lm, clef_tensor *tokens);
 /* Of x [b,t,width] the row that is wanted, or all of them. */
 clef_tensor *clef__language_wanted(const clef__language *lm, clef_tensor *x);

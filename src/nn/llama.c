@@ -163,7 +163,3 @@ clef_module *clef_nn_llama(clef_context *ctx, const clef_llama_options *options)
                 (o.tied || clef__attach(m, "lm_head", make_linear(l, ctx, o.width, o.vocabulary, false, false)));
     return done ? m : NULL;
 }
-
-clef__language *clef__language_of(const clef_module *net) {
-    return clef__gpt_options_of(net) || clef__llama_options_of(net) ? net->user : NULL;
-}

@@ -3,14 +3,15 @@
 #include <string.h>
 #include <sys/stat.h>
 
-bool language_is(const char *model) { return !strcmp(model, "gpt") || !strcmp(model, "llama"); }
+bool language_is(const char *model) { return !strcmp(model, "gpt") || !strcmp(model, "llama") || !strcmp(model, "lstm"); }
 
 const char *language_mismatch(const language_options *o, const char *model, bool text) {
     bool shaped = o->layers || o->heads || o->kv_heads || o->width || o->dropout > 0;
     if (text != language_is(model))
-        return text ? "--data text:FILE wants --model gpt or llama" : "--model gpt and llama want --data text:FILE";
+        return text ? "--data text:FILE wants --model gpt, llama or lstm" : "--model gpt, llama and lstm want --data text:FILE";
     if (!text && (shaped || o->context || o->windows || o->tokenizer))
         return "--layers, --heads, --kv-heads, --width, --context, --dropout, --windows and --tokenizer belong to --data text:FILE";
+    if (o->heads && !strcmp(model, "lstm")) return "--heads belongs to --model gpt or llama";
     if (o->kv_heads && strcmp(model, "llama") != 0) return "--kv-heads belongs to --model llama";
     if (o->dropout >= 1) return "--dropout wants a number below 1";
     return NULL;
@@ -33,6 +34,11 @@ bool language_read(source *s, clef_context *ctx, const language_options *o, uint
 static int64_t or_usual(int64_t value, int64_t usual) { return value ? value : usual; }
 
 clef_module *language_make(const char *model, clef_context *ctx, int64_t vocabulary, const language_options *o) {
+    if (!strcmp(model, "lstm"))
+        return clef_nn_lstm_language(
+            ctx,
+            &(clef_lstm_language_options){
+                .vocabulary = vocabulary, .context = o->context, .layers = o->layers, .width = o->width, .dropout = o->dropout});
     int64_t context = or_usual(o->context, 64), layers = or_usual(o->layers, 4), heads = or_usual(o->heads, 4),
             width = or_usual(o->width, 128);
     if (!strcmp(model, "gpt"))

@@ -41,7 +41,7 @@ bool tool_write_file(const char *verb_name, const char *option, const char *path
 #define DATA_META "digits | mnist[:DIR] | cifar10[:DIR]"
 #define MODEL_META "mlp|lenet|cnn|resnet18"
 #define TEXT_META "text:FILE"
-#define LANGUAGE_META "gpt|llama"
+#define LANGUAGE_META "gpt|llama|lstm"
 typedef struct source {
     const char *name;        /* "mnist" */
     const float *mean, *std; /* per channel, of the training images */

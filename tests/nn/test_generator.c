@@ -26,6 +26,11 @@ static clef_module *llama(void) {
         ctx, &(clef_llama_options){.vocabulary = V, .context = CONTEXT, .layers = 2, .heads = 4, .kv_heads = 2, .width = 16}));
 }
 
+static clef_module *lstm(void) {
+    return sharp(
+        clef_nn_lstm_language(ctx, &(clef_lstm_language_options){.vocabulary = V, .context = CONTEXT, .layers = 2, .width = 16}));
+}
+
 /* The logits of the last token by a whole run. */
 static void expect_like_whole(clef_module *net, const float *logits, const int64_t *ids, int64_t n) {
     float *whole = values(clef_forward(net, clef_from_host(ctx, CLEF_SHAPE(1, n), CLEF_I64, ids)));
@@ -55,13 +60,15 @@ static void expect_step_by_step(clef_module *net, int64_t prompt) {
 Test(generator, tokens_one_by_one_give_what_whole_sequences_give) {
     expect_step_by_step(gpt(), 1);
     expect_step_by_step(llama(), 37);
+    expect_step_by_step(lstm(), 1);
+    expect_step_by_step(lstm(), 37);
 }
 
 Test(generator, prompts_of_different_lengths_are_as_if_alone) {
-    clef_module *nets[] = {gpt(), llama()};
+    clef_module *nets[] = {gpt(), llama(), lstm()};
     int64_t ids[3][CONTEXT], length[3] = {3, 11, 8}, next[3];
     for (int64_t i = 0; i < 3 * CONTEXT; i++) ids[i / CONTEXT][i % CONTEXT] = (id_of(i % CONTEXT) + i / CONTEXT) % V;
-    for (int m = 0; m < 2; m++) {
+    for (int m = 0; m < 3; m++) {
         clef_generator *g = clef_generator_new(nets[m], &(clef_generator_options){.batch = 3, .capacity = 32});
         cr_assert_eq(clef_generator_prompt(g, (const int64_t *[]){ids[0], ids[1], ids[2]}, length), CLEF_OK);
         for (int step = 0; step < 4; step++) {
@@ -79,8 +86,7 @@ Test(generator, prompts_of_different_lengths_are_as_if_alone) {
     }
 }
 
-Test(generator, nothing_is_planned_or_compiled_after_the_third_token) {
-    clef_module *net = clef_nn_gpt(ctx, &(clef_gpt_options){.vocabulary = V, .context = 1024, .layers = 1, .heads = 1, .width = 8});
+static void expect_no_plan_after_the_third_token(clef_module *net) {
     clef_generator *g = clef_generator_new(net, NULL);
     int64_t id = 1, n = 1, tokens = few_kernels() ? 100 : 1000;
     cr_assert_eq(clef_generator_prompt(g, (const int64_t *[]){&id}, &n), CLEF_OK);
@@ -95,9 +101,26 @@ Test(generator, nothing_is_planned_or_compiled_after_the_third_token) {
     cr_expect_eq(after.kernels_built, before.kernels_built);
     cr_expect_eq(after.kernels_from_cache, before.kernels_from_cache);
 }
+Test(generator, nothing_is_planned_or_compiled_after_the_third_token) {
+    expect_no_plan_after_the_third_token(
+        clef_nn_gpt(ctx, &(clef_gpt_options){.vocabulary = V, .context = 1024, .layers = 1, .heads = 1, .width = 8}));
+    expect_no_plan_after_the_third_token(
+        clef_nn_lstm_language(ctx, &(clef_lstm_language_options){.vocabulary = V, .context = 1024, .layers = 2, .width = 8}));
+}
 
-Test(generator, a_window_slides) {
-    clef_module *net = llama();
+/* A second prompt begins with states of 0, whatever the first one left. */
+Test(generator, a_recurrent_net_forgets_the_former_prompt) {
+    clef_module *net = lstm();
+    int64_t ids[CONTEXT], n = 7;
+    for (int64_t i = 0; i < CONTEXT; i++) ids[i] = id_of(i);
+    clef_generator *g = clef_generator_new(net, NULL);
+    for (int64_t from = 0; from < 3; from++) {
+        cr_assert_eq(clef_generator_prompt(g, (const int64_t *[]){ids + 7 * from}, &n), CLEF_OK);
+        expect_like_whole(net, clef_generator_logits(g), ids + 7 * from, n);
+    }
+}
+
+static void expect_slides(clef_module *net) {
     int64_t ids[100];
     for (int64_t i = 0; i < 100; i++) ids[i] = id_of(i);
     clef_generator *g = clef_generator_new(net, &(clef_generator_options){.capacity = 16, .slide = true});
@@ -109,6 +132,10 @@ Test(generator, a_window_slides) {
         if (n - first == 16) first += 8;
         cr_assert_eq(clef_generator_length(g), n + 1 - first);
     }
+}
+Test(generator, a_window_slides) {
+    expect_slides(llama());
+    expect_slides(lstm());
 }
 
 /* ---- choosing ---- */

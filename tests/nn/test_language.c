@@ -16,6 +16,10 @@ static clef_module *llama(void) {
         ctx, &(clef_llama_options){.vocabulary = V, .context = 16, .layers = 2, .heads = 4, .kv_heads = 2, .width = 16});
 }
 
+static clef_module *lstm(void) {
+    return clef_nn_lstm_language(ctx, &(clef_lstm_language_options){.vocabulary = V, .context = 16, .layers = 2, .width = 16});
+}
+
 static clef_tensor *tokens(int64_t salt) {
     int64_t id[B * T];
     for (int64_t i = 0; i < B * T; i++) id[i] = (i * 5 + salt * (i % T == T - 2)) % V;
@@ -74,6 +78,7 @@ static void expect_causal(clef_module *net) {
     free(a), free(b);
 }
 Test(language, a_token_sees_what_stands_before_it) {
+    expect_causal(lstm());
     expect_causal(gpt());
     expect_causal(llama());
 }
@@ -99,6 +104,7 @@ static void expect_learns(clef_module *net) {
 Test(language, models_learn) {
     expect_learns(gpt());
     expect_learns(llama());
+    expect_learns(lstm());
     expect_learns(clef_nn_gpt(ctx, &(clef_gpt_options){.vocabulary = V,
                                                        .context = 16,
                                                        .layers = 1,

@@ -135,6 +135,22 @@ Test(generate, a_model_of_characters) {
     cr_expect_eq(lines(s->err), 1, "%s", s->err);
 }
 
+/* An LSTM: trained, scored, asked, and what attention alone has is refused. */
+Test(generate, a_recurrent_model) {
+    write_hello();
+    const said *s =
+        done("train --data text:hello.txt --model lstm --layers 1 --width 32 --context 32 --batch 4 --windows 1600 --lr 2e-2 "
+             "--out net --json --quiet");
+    double loss = number_after(strstr(s->out, "\"done\"") ? strstr(s->out, "\"done\"") : "", "\"test_loss\":");
+    cr_assert_lt(loss, 0.5, "%s", s->out);
+    s = done("eval --data text:hello.txt --weights net --json");
+    cr_expect_float_eq(number_after(s->out, "\"loss\":"), loss, 1e-5, "%s", s->out);
+    s = done("generate --model net --prompt 'hello ' --temperature 0 --tokens 40 --slide --quiet");
+    cr_expect_str_eq(s->out, "world. hello world. hello world. hello w\n");
+    s = clef("", "train --data text:hello.txt --model lstm --heads 2");
+    cr_expect(s->code == 2 && strstr(s->err, "--heads belongs to --model gpt or llama") && lines(s->err) == 1, "%s", s->err);
+}
+
 /* Of its size at the start: 1 where weights do not decay, 0.9²⁰ = 0.12 where they do, as the rate is next to nothing. */
 Test(generate, biases_and_norms_do_not_decay) {
     static float w[32 * 128];

@@ -44,7 +44,7 @@ Test(usage, wrong_words) {
     refused("", "train --sum-units 2", 2, "--sum-units belongs to --parts");
     refused("", "train --data text", 2, "text:FILE");
     refused("", "train --data text:", 2, "text:FILE");
-    refused("", "train --data text:f --model mlp", 2, "--model gpt or llama");
+    refused("", "train --data text:f --model mlp", 2, "--model gpt, llama or lstm");
     refused("", "train --data mnist --model gpt", 2, "want --data text:FILE");
     refused("", "train --layers 3", 2, "belong to --data text:FILE");
     refused("", "train --data text:f --kv-heads 2", 2, "--kv-heads belongs to --model llama");
