@@ -68,7 +68,8 @@ CLEF_API clef_language_sizes clef_language_sizes_of(const clef_module *net);
 
 /* ---- model directories ----
    Of Hugging Face's layout: config.json, and model.safetensors or several files with model.safetensors.index.json.  Architectures: gpt2,
-   llama, mistral and qwen2, and Clef's own clef_lstm (vocab_size, max_position_embeddings, num_hidden_layers, hidden_size); others, and settings that would change results and are not known, are CLEF_UNSUPPORTED with the setting's name.
+   llama, mistral and qwen2, and Clef's own clef_lstm (vocab_size, max_position_embeddings, num_hidden_layers, hidden_size); others, and
+   settings that would change results and are not known, are CLEF_UNSUPPORTED with the setting's name.
    A file that is damaged, a tensor that is missing, unknown or of another shape is CLEF_FORMAT. */
 typedef struct clef_language_options {
     double dropout; /* for training on */
@@ -84,8 +85,8 @@ CLEF_API clef_status clef_language_save(clef_module *net, const char *directory)
 
 /* ---- generating ----
    A generator saves keys and values of the tokens it has seen in a cache of fixed capacity, or a recurrent net's states, so that a further
-   token costs one row.  Prompts are read in blocks of a power of two, of which each size has one plan, and tokens with another one: positions are numbers that move, so
-   that from the third token on nothing is planned or compiled.  The same prompts, options and device give the same tokens. */
+   token costs one row.  Prompts are read in blocks of a power of two, of which each size has one plan, and tokens with another one:
+   positions are numbers that move, so that from the third token on nothing is planned or compiled.  The same prompts, options and device give the same tokens. */
 typedef struct clef_generator clef_generator; /* owned by the net's context; freed with it, or by clef_generator_close */
 typedef struct clef_generator_options {
     int64_t batch;    /* sequences at once; 0: 1 */
