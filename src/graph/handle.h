@@ -38,11 +38,12 @@ struct clef__tensor {
         struct {
             clef__output *out; /* its value */
             clef__tensor *grad;
-            clef__output *before;          /* the value to come back to (dry.c), or NULL */
-            int keeps;                     /* clef_keep minus clef_release */
-            bool owned;                    /* something in the library holds it as well: a parameter its gradient, a module … */
-            bool requires_grad, weighted;  /* weighted: its gradient is this rank's part of an average (averaging.c) */
-            clef__averaging *averaging;    /* of its gradients over ranks, or NULL */
+            clef__output *before;         /* the value to come back to (dry.c), or NULL */
+            int keeps;                    /* clef_keep minus clef_release */
+            bool owned;                   /* something in the library holds it as well: a parameter its gradient, a module … */
+            bool requires_grad, weighted; /* weighted: its gradient is this rank's part of an average (averaging.c) */
+            clef__averaging *averaging;   /* of its gradients over ranks, or NULL */
+            void *cut_over; /* a parameter that is this rank's part of one: the clef_group whose ranks have the others; else NULL */
             clef__averaging *sharded;      /* whose averages are cut: `grad` is this rank's part alone; else NULL */
             double factor, next_factor;    /* what makes the gradient that part; once backward has left its own */
             uint64_t until;                /* the last step in which it is a temporary; 0: it is none */

@@ -5,6 +5,28 @@
 #include "optim/optimizer.h"
 #include <math.h>
 
+/* ---- norms ---- */
+
+bool clef__check_max_norm(clef_context *ctx, const char *op, double max_norm) {
+    if (max_norm >= 0) return true;
+    clef__fail(ctx, CLEF_INVALID, "%s: the largest norm is %g; it must be ≥ 0", op, max_norm);
+    return false;
+}
+
+clef_tensor *clef__squared_norm(clef_tensor *g) { return clef_sum(clef_square(clef__to_wide(g)), NULL, 0, false); }
+
+clef_tensor *clef__clip_factor(clef_tensor *norm, double max_norm) {
+    if (!norm) return NULL;
+    clef_tensor *most = clef__number(clef_tensor_context(norm), clef_tensor_dtype(norm), max_norm);
+    return clef_minimum_scalar(clef_div(most, clef_add_scalar(norm, 1e-6)), 1);
+}
+
+clef_tensor *clef__clipped(clef_tensor *g, clef_tensor *factor) {
+    return clef_to(clef_mul(g, clef_to_device(factor, clef_tensor_device(g))), clef_tensor_dtype(g));
+}
+
+/* ---- of a module ---- */
+
 /* The gradient of the module's i-th tensor, or this rank's part of it where it is cut by *cut, once per parameter: NULL for buffers, later
    names and where there is none. */
 static clef_tensor *gradient(const clef_module *module, int i, clef_tensor **parameter, clef__averaging **cut) {
@@ -29,7 +51,7 @@ static clef_tensor *squares(const clef_module *module, int first, const clef__av
     for (int i = first, n = clef_module_tensors(module); i < n && !*failed; i++) {
         clef_tensor *g = gradient(module, i, &p, &by);
         if (!g || by != cut) continue;
-        clef_tensor *square = clef_sum(clef_square(clef__to_wide(g)), NULL, 0, false);
+        clef_tensor *square = clef__squared_norm(g);
         sum = sum ? clef_add(sum, clef_to_device(square, clef_tensor_device(sum))) : square;
         *failed = !square || !sum; /* else the next would begin a sum without them */
     }
@@ -64,20 +86,15 @@ static clef_tensor *total_norm(const clef_module *module) {
 clef_tensor *clef_clip_grad_norm(clef_module *module, double max_norm) {
     if (!module) return NULL;
     clef_context *ctx = clef_module_context(module);
-    if (!(max_norm >= 0)) {
-        clef__fail(ctx, CLEF_INVALID, "clip_grad_norm: the largest norm is %g; it must be ≥ 0", max_norm);
-        return NULL;
-    }
+    if (!clef__check_max_norm(ctx, "clip_grad_norm", max_norm)) return NULL;
     bool was = clef_set_grad_enabled(ctx, false);
     int n = clef_module_tensors(module);
-    clef_tensor *norm = total_norm(module), *p;
+    clef_tensor *norm = total_norm(module), *factor = clef__clip_factor(norm, max_norm), *p;
     clef__averaging *cut;
-    clef_tensor *room = clef_div(clef__number(ctx, clef_tensor_dtype(norm), max_norm), clef_add_scalar(norm, 1e-6));
-    clef_tensor *factor = clef_minimum_scalar(room, 1);
     for (int i = 0; i < n; i++) {
         clef_tensor *g = gradient(module, i, &p, &cut);
         if (!g) continue;
-        clef_tensor *clipped = clef_to(clef_mul(g, clef_to_device(factor, clef_tensor_device(g))), clef_tensor_dtype(g));
+        clef_tensor *clipped = clef__clipped(g, factor);
         if (!clipped || replace(p, cut, clipped) != CLEF_OK) norm = NULL; /* the gradient stays as it was */
     }
     clef_set_grad_enabled(ctx, was);

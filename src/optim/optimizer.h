@@ -85,6 +85,14 @@ struct clef_schedule {
 clef_optimizer *clef__optimizer_new(clef_module *module, const clef__rule_setup *setup);
 /* Does it train this tensor? */
 bool clef__optimizer_has(const clef_optimizer *opt, const clef_tensor *parameter);
+/* ---- norms of gradients (clip.c), without recording ---- */
+/* False after "op: the largest norm is …" where it is no limit. */
+bool clef__check_max_norm(clef_context *ctx, const char *op, double max_norm);
+/* The sum of the squares of g's elements. */
+clef_tensor *clef__squared_norm(clef_tensor *g);
+/* What gradients of this norm are multiplied by, and the product. */
+clef_tensor *clef__clip_factor(clef_tensor *norm, double max_norm);
+clef_tensor *clef__clipped(clef_tensor *g, clef_tensor *factor);
 /* ---- states and gradients that are cut over ranks (shard.c) ---- */
 /* Elements of each rank's part of a parameter. */
 int64_t clef__shard_size(const clef_group *group, const clef_tensor *parameter);

@@ -1,45 +1,41 @@
 /* norm.c — the norm of gradients that ranks have parts of: of stages, and of layers that are cut. */
 #include "clef/pointwise.h"
 #include "ops/ops.h"
+#include "optim/optimizer.h"
 #include "parallel/parallel.h"
 
 /* Of the gradients of n parameters that are cut over this group; NULL: of those that are whole. */
-static clef_tensor *squares_of(const clef_module *net, clef_tensor *const *t, int n, const clef_group *group) {
-    clef_tensor *sum = clef_scalar(net->ctx, 0);
+static clef_tensor *squares_of(clef_context *ctx, clef_tensor *const *t, int n, const clef_group *group) {
+    clef_tensor *sum = clef_scalar(ctx, 0);
     for (int i = 0; i < n && sum; i++) {
-        clef_tensor *g = clef__shard_group_of(net, t[i]) == group ? clef_grad_of(t[i]) : NULL;
-        if (g) sum = clef_add(sum, clef_to_device(clef_to(clef_sum(clef_square(clef__to_wide(g)), NULL, 0, false), CLEF_F32), 0));
+        clef_tensor *g = clef__cut_over(t[i]) == group ? clef_grad_of(t[i]) : NULL;
+        if (g) sum = clef_add(sum, clef_to_device(clef_to(clef__squared_norm(g), CLEF_F32), 0));
     }
     return sum;
 }
 
 /* Has none before it a part in this group? */
-static bool is_first(const clef_module *net, clef_tensor *const *t, int i, const clef_group *group) {
+static bool is_first(clef_tensor *const *t, int i, const clef_group *group) {
     for (int j = 0; j < i; j++)
-        if (clef__shard_group_of(net, t[j]) == group) return false;
+        if (clef__cut_over(t[j]) == group) return false;
     return true;
 }
 
-clef_tensor *clef__sum_of_squares(const clef_module *net, clef_tensor *const *t, int n) {
-    clef_tensor *sum = squares_of(net, t, n, NULL);
+clef_tensor *clef__sum_of_squares(clef_context *ctx, clef_tensor *const *t, int n) {
+    clef_tensor *sum = squares_of(ctx, t, n, NULL);
     for (int i = 0; i < n && sum; i++) {
-        clef_group *group = clef__shard_group_of(net, t[i]);
-        if (group && is_first(net, t, i, group))
-            sum = clef_add(sum, clef_all_reduce(squares_of(net, t, n, group), group, CLEF_GROUP_SUM));
+        clef_group *group = clef__cut_over(t[i]);
+        if (group && is_first(t, i, group))
+            sum = clef_add(sum, clef_all_reduce(squares_of(ctx, t, n, group), group, CLEF_GROUP_SUM));
     }
     return sum;
-}
-
-clef_tensor *clef__clip_factor(clef_tensor *norm, double most) {
-    clef_tensor *room = clef_div(clef_scalar(clef_tensor_context(norm), most), clef_add_scalar(norm, 1e-6));
-    return clef_minimum_scalar(room, 1);
 }
 
 clef_status clef__scale_gradients(clef_tensor *const *t, int n, clef_tensor *factor) {
     for (int i = 0; i < n; i++) {
         clef_tensor *g = clef_grad_of(t[i]);
         if (!g) continue;
-        clef_tensor *scaled = clef_to(clef_mul(g, clef_to_device(factor, clef_tensor_device(g))), clef_tensor_dtype(g));
+        clef_tensor *scaled = clef__clipped(g, factor);
         clef_status status = scaled ? clef_set_grad(t[i], scaled) : clef_error_status(clef_tensor_context(t[i]));
         if (status) return status;
     }
@@ -60,13 +56,12 @@ static int list_parameters(const clef_module *net, clef_tensor **list) {
 
 clef_tensor *clef_shard_clip_grad_norm(clef_module *net, double max_norm) {
     if (!net) return NULL;
-    if (!(max_norm >= 0))
-        return clef__refuse(net->ctx, "shard_clip_grad_norm", CLEF_INVALID, "the largest norm is %g; it must be ≥ 0", max_norm);
+    if (!clef__check_max_norm(net->ctx, "shard_clip_grad_norm", max_norm)) return NULL;
     clef_tensor **list = clef__calloc((size_t)clef_module_tensors(net) + 1, sizeof(clef_tensor *));
     if (!list) return clef__refuse(net->ctx, "shard_clip_grad_norm", CLEF_MEMORY, "no host memory for a list of parameters");
     int n = list_parameters(net, list);
     bool was = clef_set_grad_enabled(net->ctx, false);
-    clef_tensor *norm = clef_sqrt(clef__sum_of_squares(net, list, n)), *factor = norm ? clef__clip_factor(norm, max_norm) : NULL;
+    clef_tensor *norm = clef_sqrt(clef__sum_of_squares(net->ctx, list, n)), *factor = clef__clip_factor(norm, max_norm);
     bool done = factor && clef__scale_gradients(list, n, factor) == CLEF_OK && clef__want_result(norm) == CLEF_OK;
     clef_set_grad_enabled(net->ctx, was);
     clef__free(list);

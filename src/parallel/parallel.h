@@ -98,14 +98,13 @@ typedef struct clef__shard {
 } clef__shard;
 
 /* shard.c: the group over which a parameter is cut; NULL: it is whole. */
-clef_group *clef__shard_group_of(const clef_module *net, const clef_tensor *t);
+clef_group *clef__cut_over(const clef_tensor *parameter);
 bool clef__has_shards(const clef_module *net);
 /* Cut layers get their whole weights, and the optimizer (NULL: none) their whole states, to be saved or read; with whole false the parts come back.
    Meanwhile nothing may be computed with the net.  Every rank calls it. */
 clef_status clef__shards_whole(clef_module *net, clef_optimizer *opt, bool whole);
 
-/* norm.c, without recording: the sum of squares of n parameters' gradients, parts of cut ones over all ranks; what they are scaled by. */
-clef_tensor *clef__sum_of_squares(const clef_module *net, clef_tensor *const *t, int n);
-clef_tensor *clef__clip_factor(clef_tensor *norm, double most);
+/* norm.c, without recording: the sum of squares of n parameters' gradients, parts of cut ones over all ranks; then all are multiplied. */
+clef_tensor *clef__sum_of_squares(clef_context *ctx, clef_tensor *const *t, int n);
 clef_status clef__scale_gradients(clef_tensor *const *t, int n, clef_tensor *factor);
 #endif

@@ -65,6 +65,13 @@ static clef_status become(clef_tensor *t, clef_tensor *value) {
     return status;
 }
 
+/* The same, where the value becomes a part of what the group's ranks have together, or with group NULL the whole again. */
+static clef_status become_of(clef_tensor *t, clef_tensor *value, clef_group *group) {
+    clef_status status = become(t, value);
+    clef__get(t)->cut_over = group;
+    return status;
+}
+
 /* The dimension of the weight, as it is stored, that has a layer's outputs (0) or inputs (1). */
 static int stored_dim(const clef__layer *l, int dim) { return l->transposed ? 1 - dim : dim; }
 
@@ -186,8 +193,9 @@ static clef_status cut_layer(clef_module *module, const char *name, void *user) 
     s->whole = module->forward;
     clef__layer_of(module, &s->layer);
     bool cut = cut_before(module, s->layer.weight) != NULL;
-    clef_status status = cut ? CLEF_OK : become(s->layer.weight, part_of(s, s->layer.weight, stored_dim(&s->layer, s->dim)));
-    if (!status && cuts_bias(s)) status = become(s->layer.bias, part_of(s, s->layer.bias, 0));
+    clef_tensor *weight = s->layer.weight, *bias = s->layer.bias;
+    clef_status status = cut ? CLEF_OK : become_of(weight, part_of(s, weight, stored_dim(&s->layer, s->dim)), s->group);
+    if (!status && cuts_bias(s)) status = become_of(bias, part_of(s, bias, 0), s->group);
     s->first = clef_tensor_shape(s->layer.weight).dim[0] * clef_group_rank(s->group);
     module->shard = s;
     module->forward = forward_shard;
@@ -264,18 +272,15 @@ clef_status clef__shards_whole(clef_module *net, clef_optimizer *opt, bool whole
     return status;
 }
 
-clef_group *clef__shard_group_of(const clef_module *net, const clef_tensor *t) {
-    for (const clef_module *m = clef__nn_of(net->ctx)->first; m; m = m->next) {
-        const shard *s = m->shard;
-        if (s && (s->layer.weight == t || (cuts_bias(s) && s->layer.bias == t))) return s->group;
-    }
-    return NULL;
+clef_group *clef__cut_over(const clef_tensor *parameter) {
+    const clef__tensor *t = clef__get(parameter);
+    return t ? t->cut_over : NULL;
 }
 
 bool clef__has_shards(const clef_module *net) {
     bool found = false;
     for (int i = 0, n = clef_module_tensors(net); i < n && !found; i++)
-        found = clef__shard_group_of(net, clef_module_tensor(net, i).tensor) != NULL;
+        found = clef__cut_over(clef_module_tensor(net, i).tensor) != NULL;
     return found;
 }
 
@@ -285,10 +290,11 @@ static clef_status join_one(clef_module *module) {
     shard *s = module->shard;
     module->shard = NULL;
     module->forward = s->whole;
+    clef_tensor *weight = s->layer.weight, *bias = s->layer.bias;
     clef_status status = CLEF_OK;
-    if (!cut_before(module, s->layer.weight)) /* else the last that has it brings it back */
-        status = become(s->layer.weight, whole_of(s, s->layer.weight, stored_dim(&s->layer, s->dim)));
-    if (!status && cuts_bias(s)) status = become(s->layer.bias, whole_of(s, s->layer.bias, 0));
+    if (!cut_before(module, weight)) /* else the last that has it brings it back */
+        status = become_of(weight, whole_of(s, weight, stored_dim(&s->layer, s->dim)), NULL);
+    if (!status && cuts_bias(s)) status = become_of(bias, whole_of(s, bias, 0), NULL);
     clef__free(s);
     return status;
 }

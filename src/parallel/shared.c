@@ -57,12 +57,11 @@ static int list_own(const clef_pipeline *p, bool counted) {
 
 clef_tensor *clef_pipeline_clip_grad_norm(clef_pipeline *p, double max_norm) {
     if (!p) return NULL;
-    if (!(max_norm >= 0))
-        return clef__refuse(p->ctx, "pipeline_clip_grad_norm", CLEF_INVALID, "the largest norm is %g; it must be ≥ 0", max_norm);
+    if (!clef__check_max_norm(p->ctx, "pipeline_clip_grad_norm", max_norm)) return NULL;
     bool was = clef_set_grad_enabled(p->ctx, false);
     int n = list_own(p, true);
-    clef_tensor *norm = clef_sqrt(clef_all_reduce(clef__sum_of_squares(p->net, p->list, n), p->group, CLEF_GROUP_SUM));
-    clef_tensor *factor = norm ? clef__clip_factor(norm, max_norm) : NULL;
+    clef_tensor *norm = clef_sqrt(clef_all_reduce(clef__sum_of_squares(p->ctx, p->list, n), p->group, CLEF_GROUP_SUM));
+    clef_tensor *factor = clef__clip_factor(norm, max_norm);
     n = list_own(p, false);
     bool done = factor && clef__scale_gradients(p->list, n, factor) == CLEF_OK && clef__want_result(norm) == CLEF_OK;
     clef_set_grad_enabled(p->ctx, was);

@@ -60,6 +60,17 @@ void clef__checkpoint_unlock(clef__fit *f) {
     f->lock = -1;
 }
 
+/* Acts on a file while layers that are cut are whole, on every rank. */
+static clef_status act_on_whole(clef__fit *f, clef_status (*act)(clef__fit *f, const char *path, void *user), const char *path,
+                                void *user) {
+    clef_status status = clef__whole_module(f, true);
+    if (!status) status = act(f, path, user);
+    clef_status cut = clef__whole_module(f, false); /* also after a failure: callers may go on */
+    return status ? status : cut;
+}
+
+static clef_status write_file(clef__fit *f, const char *path, void *what) { return clef_checkpoint_save(f->ctx, path, what); }
+
 /* On every rank: rank 0 writes, and optimizer states that are cut over the ranks come together for it. */
 static clef_status save(clef__fit *f, const char *name, const clef__meter_values *sums) {
     char note[NOTE_SIZE];
@@ -79,11 +90,9 @@ static clef_status save(clef__fit *f, const char *name, const clef__meter_values
                             .metric = f->best_metric,
                             .note = note,
                             .group = f->group};
-    clef_status status = clef__whole_module(f, true);
-    if (!status) status = clef_checkpoint_save(f->ctx, path, &what);
-    clef_status cut = clef__whole_module(f, false);
+    clef_status status = act_on_whole(f, write_file, path, &what);
     clef__free(path);
-    return status ? status : cut;
+    return status;
 }
 
 clef_status clef__checkpoint_inside(clef__fit *f) {
@@ -135,6 +144,7 @@ static bool is_possible(const clef__fit *f, const clef_checkpoint *seen, const c
 
 typedef struct resumption {
     const clef__fit *f;
+    clef_checkpoint what;
     clef__place p;
 } resumption;
 
@@ -151,6 +161,11 @@ static bool judge(void *user, const clef_checkpoint *seen, clef__report *report)
                          "comes",
                          (long long)seen->epoch, (long long)r->p.batch, (long long)r->p.items);
     return report->status == CLEF_OK;
+}
+
+static clef_status read_last(clef__fit *f, const char *path, void *user) {
+    resumption *r = user;
+    return clef__checkpoint_load(f->ctx, "fit: resume", path, &r->what, judge, r);
 }
 
 static clef_status take_over(clef__fit *f, const clef_checkpoint *what, const clef__place *p, const char *path) {
@@ -174,17 +189,14 @@ clef_status clef__checkpoint_resume(clef__fit *f) {
     bool there;
     clef_status status = clef__is_there(f, path, &there);
     if (!status && there) {
-        resumption r = {.f = f};
-        clef_checkpoint what = {.module = f->module,
-                                .optimizer = f->o->optimizer,
-                                .schedule = f->o->schedule,
-                                .loader = f->o->train,
-                                .group = f->group};
-        status = clef__whole_module(f, true);
-        if (!status) status = clef__checkpoint_load(f->ctx, "fit: resume", path, &what, judge, &r);
-        clef_status cut = clef__whole_module(f, false);
-        if (!status) status = cut;
-        if (!status) status = take_over(f, &what, &r.p, path);
+        resumption r = {.f = f,
+                        .what = {.module = f->module,
+                                 .optimizer = f->o->optimizer,
+                                 .schedule = f->o->schedule,
+                                 .loader = f->o->train,
+                                 .group = f->group}};
+        status = act_on_whole(f, read_last, path, &r);
+        if (!status) status = take_over(f, &r.what, &r.p, path);
     }
     clef__free(path);
     return status;
@@ -222,11 +234,9 @@ clef_status clef__best_remember(clef__fit *f) {
     return status ? status : clef_end_step(f->ctx);
 }
 
-static clef_status load_best(clef__fit *f, const char *path) {
-    clef_status status = clef__whole_module(f, true);
-    if (!status) status = clef_checkpoint_load(f->ctx, path, &(clef_checkpoint){.module = f->module, .group = f->group});
-    clef_status cut = clef__whole_module(f, false);
-    return status ? status : cut;
+static clef_status read_best(clef__fit *f, const char *path, void *unused) {
+    (void)unused;
+    return clef_checkpoint_load(f->ctx, path, &(clef_checkpoint){.module = f->module, .group = f->group});
 }
 
 /* From memory, or from best.ckpt where the best epoch lies before the resumption. */
@@ -236,7 +246,7 @@ clef_status clef__best_restore(clef__fit *f) {
         bool there = false;
         char *path = f->o->checkpoint_dir ? path_of(f, "best.ckpt") : NULL;
         if (path) status = clef__is_there(f, path, &there);
-        if (there && !status) status = load_best(f, path);
+        if (there && !status) status = act_on_whole(f, read_best, path, NULL);
         clef__free(path);
         return status;
     }
