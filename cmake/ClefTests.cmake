@@ -282,6 +282,9 @@ if(CRITERION_FOUND)
       clef_test_on(oclgrind-cpu tiny ${test} ${target} ${source})
     endif()
   endforeach()
+  if(TARGET tools_test_plan) # preloads it into the command
+    add_dependencies(tools_test_plan slow_device)
+  endif()
 endif()
 
 # ---- checks of the tree itself ----

@@ -150,6 +150,7 @@ typedef struct workload {
     bool convolutions;
     source data; /* of the model */
     int64_t batch;
+    clef_group *group; /* whose ranks train it together; NULL: none */
     clef_module *net;
     clef_optimizer *optimizer;
 } workload;

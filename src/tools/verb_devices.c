@@ -1,10 +1,12 @@
 /* verb_devices.c — clef devices: what OpenCL offers, which device would be used, and what is known of the drivers. */
-#include "tool.h"
+#include "devices_plan.h"
 #include <string.h>
 
 typedef struct devices_options {
     common_options common;
     bool probe;
+    const char *plan, *devices;
+    int64_t batch;
 } devices_options;
 static devices_options o;
 
@@ -75,9 +77,31 @@ static void as_text(clef_context *ctx, const clef_device_info *d, bool chosen) {
     verdicts_as_text(ctx, d);
 }
 
+/* All devices: "0,1,2". */
+static bool list_all(char *text, size_t size) {
+    size_t used = 0;
+    for (int i = 0; i < clef_device_count() && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%d", i ? "," : "", i);
+    return used > 0 && used < size;
+}
+
+static int plan_model(void) {
+    char list[1024];
+    devices_plan p = {.common = &o.common, .list.devices = o.devices, .work.model = o.plan, .batch = o.batch};
+    if (!source_parse("devices", model_data(o.plan), &p.work.data)) return EXIT_USAGE;
+    if (!o.batch) p.batch = p.work.data.batch;
+    if (!o.devices && list_all(list, sizeof list)) p.list.devices = list;
+    if (!p.list.devices) return tool_failed("devices", NULL), EXIT_NO_DEVICE;
+    if (!ranks_parse("devices", &o.common, &p.list)) return EXIT_USAGE;
+    return ranks_run("devices", &o.common, &p.list, devices_plan_rank, &p);
+}
+
 static int run_devices(const char *const *operands) {
     (void)operands;
     int code = EXIT_OK;
+    if ((o.batch || o.devices) && !o.plan) return tool_usage("devices", "--batch and --devices belong to --plan MODEL");
+    if (o.plan && o.probe) return tool_usage("devices", "--plan and --probe are two commands");
+    if (o.plan) return plan_model();
     clef_context *ctx = tool_open("devices", &o.common, &code);
     if (!ctx) return code;
     printer *print = o.common.json ? as_json : as_text;
@@ -93,5 +117,9 @@ static int run_devices(const char *const *operands) {
 }
 
 #define OPTIONS devices_options
-static const arg args[] = {OPTION("probe", ARG_FLAG, NULL, probe, "try what is not known yet of the drivers' events"), COMMON_ARGS};
+static const arg args[] = {OPTION("probe", ARG_FLAG, NULL, probe, "try what is not known yet of the drivers' events"),
+                           OPTION("plan", ARG_CHOICE, MODEL_META, plan,
+                                  "measure training steps of this model, and say how the devices would share its batches"),
+                           OPTION("batch", ARG_COUNT, "N", batch, "of --plan; default: that of clef train for the model's data"),
+                           OPTION("devices", ARG_TEXT, "D,E,...", devices, "of --plan: these; default: all"), COMMON_ARGS};
 const verb verb_devices = {"devices", NULL, "List the OpenCL devices.", args, &o, run_devices};

@@ -100,7 +100,7 @@ static clef_status queue_step(clef_context *ctx, workload *w, int64_t batch) {
 
 bool workload_model(workload *w, clef_context *ctx) {
     w->net = model_make(w->model, ctx, w->data.item, w->data.classes);
-    w->optimizer = w->net ? clef_sgd(w->net, &(clef_sgd_options){.lr = 0.01, .momentum = 0.9}) : NULL;
+    w->optimizer = w->net ? clef_sgd(w->net, &(clef_sgd_options){.lr = 0.01, .momentum = 0.9, .group = w->group}) : NULL;
     return w->optimizer && queue_step(ctx, w, 2) == CLEF_OK;
 }
 
