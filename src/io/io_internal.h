@@ -129,6 +129,8 @@ clef_status clef__st_write(const char *path, const clef__st_item *items, int n, 
 /* ---- files and named tensors (exchange.c) ---- */
 clef_status clef__write_tensors(const char *path, const clef_named_tensor *tensors, int n, const char *const *metadata,
                                 clef__report *report);
+/* The same with what clef_save says of a file (model.c). */
+clef_status clef__write_model(const char *path, const clef_named_tensor *tensors, int n, clef__report *report);
 typedef struct clef__fill {
     clef_tensor *target, *value;
     const clef__st_tensor *source;

@@ -106,9 +106,11 @@ static void find_files(opening *o) {
 }
 
 /* ---- weights ---- */
+/* Of GPT-2's names: those of its first files lack it, those that transformers writes have it before all but the head's. */
+static const char prefix[] = "transformer.";
+
 /* Names with and without the model's own prefix mean the same. */
 static const char *plain_name(const char *name) {
-    static const char prefix[] = "transformer.";
     return strncmp(name, prefix, sizeof prefix - 1) ? name : name + sizeof prefix - 1;
 }
 
@@ -266,6 +268,27 @@ static void write_config(const clef_module *net, const char *path, clef__report 
     clef__free(text.data);
 }
 
+static bool has_prefix(const clef_module *net, const char *name) {
+    return clef__gpt_options_of(net) && strcmp(name, "lm_head.weight") != 0;
+}
+
+static void write_weights(const clef_module *net, const char *path, clef__report *report) {
+    int n;
+    clef_named_tensor *list = clef__module_list(net, &n);
+    char **name = clef__calloc((size_t)n, sizeof *name);
+    bool named = list && name;
+    for (int i = 0; i < n && named; i++) {
+        name[i] = clef__asprintf("%s%s", has_prefix(net, list[i].name) ? prefix : "", list[i].name);
+        list[i].name = name[i];
+        named = name[i];
+    }
+    if (named) clef__write_model(path, list, n, report);
+    else clef__report_set(report, CLEF_MEMORY, "no memory for %d names", n);
+    for (int i = 0; i < n && name; i++) clef__free(name[i]);
+    clef__free(name);
+    clef__free(list);
+}
+
 clef_status clef_language_save(clef_module *net, const char *directory) {
     if (!net) return CLEF_INVALID;
     clef_context *ctx = clef_module_context(net);
@@ -279,7 +302,8 @@ clef_status clef_language_save(clef_module *net, const char *directory) {
     clef_status status = config && weights ? CLEF_OK : clef__fail(ctx, CLEF_MEMORY, "language_save: no memory for a path");
     if (!status) write_config(net, config, &report);
     if (report.status) status = clef__report_fail(ctx, "language_save", config, &report);
-    if (!status) status = clef_save(net, weights);
+    if (!status) write_weights(net, weights, &report);
+    if (!status && report.status) status = clef__report_fail(ctx, "language_save", weights, &report);
     clef__free(config);
     clef__free(weights);
     return status;

@@ -1,15 +1,19 @@
 /* model.c — a module's parameters and buffers as a safetensors file, by PyTorch's names. */
 #include "io_internal.h"
 
-clef_status clef_save(clef_module *module, const char *path) {
-    if (!module) return clef__fail(NULL, CLEF_INVALID, "save: the module is NULL");
+clef_status clef__write_model(const char *path, const clef_named_tensor *tensors, int n, clef__report *report) {
     /* The layout of PyTorch, which readers look for. */
     static const char *const metadata[] = {"format", "pt", clef__st_checksum_key, "", NULL};
+    return clef__write_tensors(path, tensors, n, metadata, report);
+}
+
+clef_status clef_save(clef_module *module, const char *path) {
+    if (!module) return clef__fail(NULL, CLEF_INVALID, "save: the module is NULL");
     clef__report report = {0};
     int n;
     clef_named_tensor *list = clef__module_list(module, &n);
     if (!list) clef__report_set(&report, CLEF_MEMORY, "no memory for %d names", n);
-    else clef__write_tensors(path, list, n, metadata, &report);
+    else clef__write_model(path, list, n, &report);
     clef__free(list);
     return report.status == CLEF_OK ? CLEF_OK : clef__report_fail(clef_module_context(module), "save", path, &report);
 }
