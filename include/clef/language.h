@@ -78,8 +78,8 @@ typedef struct clef_language_options {
 /* The model of a directory, or of a .safetensors file with config.json beside it.  Options NULL: all defaults.
        clef_module *net = clef_language_open(ctx, "gpt2", NULL);  */
 CLEF_API clef_module *clef_language_open(clef_context *ctx, const char *path, const clef_language_options *options);
-/* Writes config.json and model.safetensors into a directory, which is made if it is not there.  CLEF_INVALID for a module that is no
-   language model.
+/* Writes config.json and model.safetensors, tensors named as transformers names them (GPT-2's behind "transformer."), into a directory,
+   which is made if it is not there.  CLEF_INVALID for a module that is no language model.
        clef_language_save(net, "shakespeare");  */
 CLEF_API clef_status clef_language_save(clef_module *net, const char *directory);
 
@@ -127,6 +127,29 @@ typedef struct clef_sampling {
    of range; CLEF_STATE before the first prompt.
        for (clef_generator_prompt(g, &ids, &n); !clef_generator_sample(g, &how, &t) && t != end; clef_generator_feed(g, &t)) show(t);  */
 CLEF_API clef_status clef_generator_sample(clef_generator *g, const clef_sampling *how, int64_t *token);
+
+typedef struct clef_beam_options {
+    int64_t beams;         /* continuations of each prompt that are followed; 0: the generator's batch, which is then one prompt */
+    int64_t tokens;        /* to add at most; 0: as many as there is room for */
+    int64_t best;          /* results of each prompt, at most beams; 0: 1 */
+    double length_penalty; /* a result's score is Σ log p / its tokens^length_penalty, so that 1 is the mean; 0: the sum */
+    const int64_t *end_token; /* that end a result; NULL: the model's own */
+    int n_end_tokens;
+} clef_beam_options;
+typedef struct clef_beam {
+    const int64_t *token; /* what follows the prompt; the generator's own, until it searches again */
+    int64_t n;            /* so many; 0: there are fewer results than were asked for */
+    double score;
+    bool ended; /* by an end token, which is the last one */
+} clef_beam;
+/* Beam search: follows the likeliest continuations of batch/beams prompts until each has as many results as beams and none of those that are
+   followed has a better score, or until `tokens` are there.  The best results of prompt i go into found[i·best …], best first; the score counts a
+   result's end token, too.  The generator has read what it has followed; clef_generator_prompt begins anew.  CLEF_INVALID for options out of range, or
+   beams that do not divide the batch; CLEF_STATE for more tokens than there is room for, without `slide`.  Graves, "Sequence transduction with recurrent
+   neural networks", 2012; length penalty: Wu et al., "Google's neural machine translation system", 2016, without its constant 5.
+       clef_generator_beams(g, (const int64_t *[]){ids}, &n, &(clef_beam_options){.tokens = 20}, &found);  */
+CLEF_API clef_status clef_generator_beams(clef_generator *g, const int64_t *const *prompt, const int64_t *length,
+                                          const clef_beam_options *options, clef_beam *found);
 
 #ifdef __cplusplus
 }

@@ -16,6 +16,7 @@ static void free_host_memory(clef_generator *g) {
     clef__free(g->start);
     clef__free(g->logits);
     clef__free(g->block);
+    clef__free(g->found);
     clef__free(g);
 }
 

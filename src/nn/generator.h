@@ -16,6 +16,7 @@ struct clef_generator {
     int64_t tokens;       /* those that were dropped, too */
     float *logits;        /* [batch,vocabulary] */
     int64_t *block;       /* the tokens of a block */
+    int64_t *found;       /* the tokens of the last search's results */
     clef_generator *next; /* in the context's list */
 };
 #endif

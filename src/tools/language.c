@@ -6,6 +6,7 @@
 bool language_is(const char *model) { return !strcmp(model, "gpt") || !strcmp(model, "llama") || !strcmp(model, "lstm"); }
 
 const char *language_mismatch(const language_options *o, const char *model, bool text) {
+    bool of_gpt = o->no_bias || o->activation;
     bool shaped = o->layers || o->heads || o->kv_heads || o->width || o->dropout > 0;
     if (text != language_is(model))
         return text ? "--data text:FILE wants --model gpt, llama or lstm" : "--model gpt, llama and lstm want --data text:FILE";
@@ -13,6 +14,7 @@ const char *language_mismatch(const language_options *o, const char *model, bool
         return "--layers, --heads, --kv-heads, --width, --context, --dropout, --windows and --tokenizer belong to --data text:FILE";
     if (o->heads && !strcmp(model, "lstm")) return "--heads belongs to --model gpt or llama";
     if (o->kv_heads && strcmp(model, "llama") != 0) return "--kv-heads belongs to --model llama";
+    if (of_gpt && strcmp(model, "gpt") != 0) return "--no-bias and --activation belong to --model gpt";
     if (o->dropout >= 1) return "--dropout wants a number below 1";
     return NULL;
 }
@@ -47,7 +49,9 @@ clef_module *language_make(const char *model, clef_context *ctx, int64_t vocabul
                                                     .layers = layers,
                                                     .heads = heads,
                                                     .width = width,
-                                                    .dropout = o->dropout});
+                                                    .dropout = o->dropout,
+                                                    .no_bias = o->no_bias,
+                                                    .exact_gelu = o->activation && !strcmp(o->activation, "gelu")});
     return clef_nn_llama(ctx, &(clef_llama_options){.vocabulary = vocabulary,
                                                     .context = context,
                                                     .layers = layers,

@@ -97,9 +97,11 @@ int64_t ranks_items(const ranks *r, clef_group *group, int64_t batch);
 
 /* ---- language.c: text, models of it, and their tokens ---- */
 typedef struct language_options {
-    const char *tokenizer; /* "characters" (NULL), "bytes", or a file or folder */
+    const char *tokenizer;  /* "characters" (NULL), "bytes", or a file or folder */
+    const char *activation; /* of gpt: "gelu" or "gelu_tanh" (NULL) */
     int64_t layers, heads, kv_heads, width, context, windows;
     double dropout;
+    bool no_bias; /* of gpt */
 } language_options;
 /* Is it one of LANGUAGE_META? */
 bool language_is(const char *model);

@@ -124,9 +124,11 @@ static size_t add_note(char *note, size_t size, size_t used, const char *fmt, ..
 
 static size_t describe_language(const train_run *r, char *note, size_t size, size_t used) {
     const language_options *l = &chosen.language;
-    return add_note(note, size, used, " tokens=%lld layers=%lld heads=%lld,%lld width=%lld context=%lld windows=%lld dropout=%.9g",
+    used = add_note(note, size, used, " tokens=%lld layers=%lld heads=%lld,%lld width=%lld context=%lld windows=%lld dropout=%.9g",
                     (long long)clef_dataset_classes(r->train), (long long)l->layers, (long long)l->heads, (long long)l->kv_heads,
                     (long long)l->width, (long long)l->context, (long long)l->windows, l->dropout);
+    if (l->no_bias) used = add_note(note, size, used, " no_bias=1");
+    return l->activation ? add_note(note, size, used, " activation=%s", l->activation) : used;
 }
 
 void train_describe(const train_run *r, char *note, size_t size) {

@@ -6,11 +6,11 @@
 typedef struct generate_options {
     common_options common;
     const char *model, *prompt, *stop;
-    int64_t tokens, context, top_k;
-    double temperature, top_p, min_p, repeat_penalty;
+    int64_t tokens, context, top_k, beams, best;
+    double temperature, top_p, min_p, repeat_penalty, length_penalty;
     bool slide;
 } generate_options;
-static generate_options o = {.tokens = 256, .temperature = 0.8, .prompt = "\n"};
+static generate_options o = {.tokens = 256, .temperature = -1, .length_penalty = -1, .prompt = "\n"};
 
 #define OPTIONS generate_options
 static const arg args[] = {
@@ -22,6 +22,10 @@ static const arg args[] = {
     OPTION("top-p", ARG_NUMBER, "P", top_p, "choose among the fewest that have probability P; default 1"),
     OPTION("min-p", ARG_NUMBER, "P", min_p, "choose among those of P times the largest probability; default 0"),
     OPTION("repeat-penalty", ARG_NUMBER, "X", repeat_penalty, "above 1: what was there before is less probable; default 1"),
+    OPTION("beams", ARG_COUNT, "N", beams, "search: follow the N most probable texts, show the best one at the end"),
+    OPTION("best", ARG_COUNT, "N", best, "of --beams: show the N best ones, each on its line"),
+    OPTION("length-penalty", ARG_NUMBER, "X", length_penalty,
+           "of --beams: texts are compared by log p / tokens^X, so that more favours longer ones; default 1"),
     OPTION("stop", ARG_TEXT, "TEXT", stop, "end before this text"),
     OPTION("context", ARG_COUNT, "N", context, "remember N tokens; default: as many as the model can"),
     OPTION("slide", ARG_FLAG, NULL, slide, "when these are full, forget the older half; else end there"),
@@ -84,11 +88,12 @@ static bool ends(const run *r, int64_t token) {
     return false;
 }
 
-static clef_status read_prompt(run *r) {
+typedef clef_status (*prompt_fn)(run *r, const int64_t *ids, int64_t n);
+static clef_status with_prompt(run *r, prompt_fn fn) {
     size_t length = strlen(o.prompt);
     int64_t *ids = malloc((length + 1) * sizeof *ids), n = 0;
     if (ids) n = clef_tokenizer_encode(r->tokenizer, o.prompt, length, ids, (int64_t)length);
-    clef_status status = n > 0 ? clef_generator_prompt(r->generator, (const int64_t *[]){ids}, &n) : clef_error_status(r->ctx);
+    clef_status status = n > 0 ? fn(r, ids, n) : clef_error_status(r->ctx);
     free(ids);
     return status;
 }
@@ -103,9 +108,12 @@ static clef_status add_token(run *r, int64_t token) {
     return added ? CLEF_OK : clef_error_status(r->ctx) ? clef_error_status(r->ctx) : CLEF_MEMORY;
 }
 
+static clef_status read_prompt(run *r, const int64_t *ids, int64_t n) { return clef_generator_prompt(r->generator, &ids, &n); }
+
 static clef_status write_text(run *r) {
-    clef_sampling how = {o.temperature, o.top_k, o.top_p, o.min_p, o.repeat_penalty, o.common.seed};
-    clef_status status = read_prompt(r);
+    double temperature = o.temperature < 0 ? 0.8 : o.temperature;
+    clef_sampling how = {temperature, o.top_k, o.top_p, o.min_p, o.repeat_penalty, o.common.seed};
+    clef_status status = with_prompt(r, read_prompt);
     double begun = tool_seconds();
     while (!status && r->made < o.tokens && !r->stream.stopped && !interrupted) {
         int64_t token, capacity = o.context ? o.context : r->sizes.context;
@@ -119,6 +127,49 @@ static clef_status write_text(run *r) {
     }
     r->seconds = tool_seconds() - begun;
     return status || r->stream.stopped ? status : add_token(r, CLEF_STREAM_END);
+}
+
+/* ---- beam search: whole texts, best first ---- */
+/* The text of one result, up to the stop text or its end token. */
+static clef_status show_beam(run *r, const clef_beam *b, int64_t rank) {
+    clef_status status = CLEF_OK;
+    r->stream.length = 0, r->stream.stopped = false, r->held = (clef_text_stream){0};
+    r->made += b->n;
+    for (int64_t i = 0; i < b->n - b->ended && !status; i++) status = add_token(r, b->token[i]);
+    if (!status) status = add_token(r, CLEF_STREAM_END);
+    if (status) return status;
+    if (rank > 0 && !o.common.json) putchar('\n');
+    show(&r->stream, true);
+    if (!o.common.json) return CLEF_OK;
+    json j = json_begin(stdout);
+    json_text(&j, "event", "beam");
+    json_whole(&j, "rank", rank + 1);
+    json_number(&j, "score", b->score);
+    json_bool(&j, "ended", b->ended);
+    json_text(&j, "text", r->stream.text);
+    json_end(&j);
+    return CLEF_OK;
+}
+
+static clef_status search_beams(run *r, const int64_t *ids, int64_t n) {
+    int64_t capacity = o.context ? o.context : r->sizes.context, room = capacity - n + 1, best = o.best ? o.best : 1;
+    clef_beam *found = calloc((size_t)best, sizeof *found);
+    clef_beam_options how = {.beams = o.beams,
+                             .best = best,
+                             .tokens = !o.slide && n <= capacity && o.tokens > room ? room : o.tokens,
+                             .length_penalty = o.length_penalty < 0 ? 1 : o.length_penalty};
+    clef_status status = found ? clef_generator_beams(r->generator, &ids, &n, &how, found) : CLEF_MEMORY;
+    for (int64_t i = 0; i < best && !status && found[i].n; i++) status = show_beam(r, &found[i], i);
+    free(found);
+    return status;
+}
+
+static clef_status write_beams(run *r) {
+    double begun = tool_seconds();
+    clef_status status = with_prompt(r, search_beams);
+    r->seconds = tool_seconds() - begun;
+    if (!status) r->stream.length = 0, r->stream.text[0] = 0;
+    return status;
 }
 
 static void report(run *r) {
@@ -146,18 +197,29 @@ static int generate_on(clef_context *ctx) {
     r.sizes = clef_language_sizes_of(net);
     r.tokenizer = language_tokenizer("generate", ctx, o.model, r.sizes.vocabulary);
     if (!r.tokenizer) return EXIT_FAILED;
-    r.generator = clef_generator_new(net, &(clef_generator_options){.capacity = o.context, .slide = o.slide});
-    clef_status status = r.generator ? write_text(&r) : CLEF_INVALID;
+    r.generator = clef_generator_new(net, &(clef_generator_options){.batch = o.beams, .capacity = o.context, .slide = o.slide});
+    clef_status status = !r.generator ? CLEF_INVALID : o.beams ? write_beams(&r) : write_text(&r);
     if (!status) report(&r);
     free(r.stream.text);
     return status ? tool_failed("generate", ctx) : EXIT_OK;
 }
 
+static const char *wrong_options(void) {
+    bool chooses = o.temperature >= 0 || o.top_k || o.top_p > 0 || o.min_p > 0 || o.repeat_penalty > 0;
+    if (!o.model) return "--model DIR is missing; see clef generate --help";
+    if (o.top_p > 1 || o.min_p > 1) return "--top-p and --min-p want a number from 0 to 1";
+    if (!o.beams && (o.best || o.length_penalty >= 0)) return "--best and --length-penalty belong to --beams";
+    if (o.beams && chooses)
+        return "--beams chooses nothing by chance; --temperature, --top-k, --top-p, --min-p and --repeat-penalty do not go with it";
+    if (o.beams > 4096) return "--beams wants a number from 1 to 4096";
+    return o.best > o.beams ? "--best wants a number that is not above --beams" : NULL;
+}
+
 static int generate(const char *const *operands) {
     (void)operands;
     int code = EXIT_OK;
-    if (!o.model) return tool_usage("generate", "--model DIR is missing; see clef generate --help");
-    if (o.top_p > 1 || o.min_p > 1) return tool_usage("generate", "--top-p and --min-p want a number from 0 to 1");
+    const char *wrong = wrong_options();
+    if (wrong) return tool_usage("generate", "%s", wrong);
     tool_catch_signals(&interrupted);
     clef_context *ctx = tool_open("generate", &o.common, &code);
     if (!ctx) return code;

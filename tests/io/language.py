@@ -2,6 +2,7 @@
 
 language.py make DIR    writes models into DIR/NAME, with tokens.npy, logits.npy (in double precision), error.npy (the distance of a plain
                         float32 run from those) and greedy.npy (the tokens that follow the first prompt, -1 from where the two best are close)
+                        and beams_P.npy, beam_scores_P.npy (three results of four beams with a length penalty of P/10, padded by -1)
 language.py check DIR   reads DIR/NAME/saved, which Clef wrote, and compares its logits with logits.npy
 Exits with 77 where transformers is missing."""
 import os, sys
@@ -31,6 +32,7 @@ MODELS = {
     "qwen2": (Qwen2Config(**LLAMA), torch.float16, "1GB"),
 }
 PROMPT, GREEDY = 5, 12
+PENALTIES = 0, 10, -5, 20
 
 
 def logits(model, tokens):
@@ -47,6 +49,19 @@ def greedy(model, tokens, error):
             break
         ids.append(int(last.argmax()))
     return np.array(ids[PROMPT:] + [-1] * (PROMPT + GREEDY - len(ids)), dtype=np.int64)
+
+
+def beams(model, tokens, penalty, path):
+    """Two prompts of one length; 7 and 30 end a text beside 1, so that results are of different lengths."""
+    got = model.generate(torch.tensor(tokens[:2, :PROMPT]), attention_mask=torch.ones(2, PROMPT, dtype=torch.long), num_beams=4,
+                         num_return_sequences=3, max_new_tokens=GREEDY, length_penalty=penalty / 10, do_sample=False,
+                         eos_token_id=[1, 7, 30], pad_token_id=66, return_dict_in_generate=True, output_scores=True)
+    # What follows an end token is padding; beam indices are -1 there.
+    after = got.sequences[:, PROMPT:].numpy()
+    after = np.where(got.beam_indices.numpy()[:, :after.shape[1]] < 0, -1, after)
+    after = np.pad(after, ((0, 0), (0, GREEDY - after.shape[1])), constant_values=-1)
+    np.save(os.path.join(path, f"beams_{penalty}.npy"), after.reshape(2, 3, GREEDY).astype(np.int64))
+    np.save(os.path.join(path, f"beam_scores_{penalty}.npy"), got.sequences_scores.double().numpy().reshape(2, 3))
 
 
 def make(root):
@@ -67,6 +82,8 @@ def make(root):
         np.save(os.path.join(path, "logits.npy"), exact)
         np.save(os.path.join(path, "error.npy"), error)
         np.save(os.path.join(path, "greedy.npy"), greedy(model, tokens, error))
+        for penalty in PENALTIES:
+            beams(model, tokens, penalty, path)
 
 
 def check(root):

@@ -1,5 +1,5 @@
-/* Language models of Hugging Face's transformers: language.py makes small ones, Clef reads them, gives the same logits and writes them
-   back.  $CLEF_PYTHON names the interpreter (python3). */
+/* Language models of Hugging Face's transformers: language.py makes small ones, Clef reads them, gives the same logits, finds the
+   same beams and writes them back.  $CLEF_PYTHON names the interpreter (python3). */
 #include "clef.h"
 #include "support/io_files.h"
 #include "support/plain.h"
@@ -12,6 +12,7 @@ enum { MODELS = sizeof models / sizeof *models, MOST = 3 * 40 * 67 };
 static clef_context *ctx;
 static char dir[512];
 static int compared; /* greedy tokens */
+static int ended;    /* beams that an end token ended */
 
 static int run_python(const char *what) {
     char arguments[600];
@@ -67,6 +68,37 @@ static void expect_greedy(clef_module *net, const char *model) {
     clef_generator_close(g);
 }
 
+/* The same results as transformers, up to where their scores are close to others. */
+static void expect_beams(clef_module *net, const char *model, int penalty) {
+    enum { PROMPTS = 2, BEAMS = 4, BEST = 3, PROMPT = 5, TOKENS = 12 };
+    static const int64_t end[] = {1, 7, 30};
+    int64_t tokens[3 * 40], want[PROMPTS * BEST * TOKENS], length[PROMPTS] = {PROMPT, PROMPT};
+    const int64_t *prompt[PROMPTS] = {tokens, tokens + 40};
+    double score[PROMPTS * BEST];
+    clef_beam found[PROMPTS * BEST];
+    char name[32], scores[32];
+    snprintf(name, sizeof name, "beams_%d", penalty);
+    snprintf(scores, sizeof scores, "beam_scores_%d", penalty);
+    EXPECT(!clef_read(expected(model, "tokens"), tokens, sizeof tokens));
+    EXPECT(!clef_read(expected(model, name), want, sizeof want) && !clef_read(expected(model, scores), score, sizeof score));
+    clef_generator *g = clef_generator_new(net, &(clef_generator_options){.batch = PROMPTS * BEAMS});
+    clef_beam_options o = {
+        .beams = BEAMS, .tokens = TOKENS, .best = BEST, .length_penalty = penalty / 10.0, .end_token = end, .n_end_tokens = 3};
+    EXPECT(g && !clef_generator_beams(g, prompt, length, &o, found));
+    for (int i = 0; i < PROMPTS * BEST && !io_failures; i++) {
+        int n = 0;
+        while (n < TOKENS && want[i * TOKENS + n] >= 0) n++;
+        bool same = found[i].n == n && fabs(found[i].score - score[i]) < 1e-4 * (1 + fabs(score[i]));
+        for (int k = 0; k < n && same; k++) same = found[i].token[k] == want[i * TOKENS + k];
+        if (!same)
+            fprintf(stderr, "%s: beam %d with penalty %d has %d tokens and score %g, not %d and %g\n", model, i, penalty,
+                    (int)found[i].n, found[i].score, n, score[i]);
+        EXPECT(same);
+        ended += found[i].ended;
+    }
+    clef_generator_close(g);
+}
+
 static void try_model(const char *model) {
     char saved[64];
     snprintf(saved, sizeof saved, "%s/saved", model);
@@ -79,6 +111,8 @@ static void try_model(const char *model) {
     EXPECT(s.vocabulary == 67 && s.context == 40 && s.layers == 2 && s.width == 32 && s.n_end_tokens == 1 && s.end_token[0] == 1);
     expect_logits(net, model);
     expect_greedy(net, model);
+    static const int penalties[] = {0, 10, -5, 20};
+    for (int i = 0; i < 4; i++) expect_beams(net, model, penalties[i]);
     EXPECT(!clef_language_save(net, io_path(dir, saved)));
     clef_module *again = clef_language_open(ctx, io_path(dir, saved), &(clef_language_options){.f32 = true});
     EXPECT(again);
@@ -91,7 +125,7 @@ int main(void) {
     int code = run_python("make");
     if (code == 127) printf("skipped: there is no Python\n"), code = 77;
     for (int i = 0; i < MODELS && code == 0; i++) try_model(models[i]);
-    if (code == 0) EXPECT(compared >= 3 * MODELS);
+    if (code == 0) EXPECT(compared >= 3 * MODELS && ended >= MODELS);
     if (io_failures) fprintf(stderr, "language: %s\n", clef_error(ctx));
     if (code == 0 && !io_failures) code = run_python("check");
     clef_close(ctx);

@@ -203,6 +203,125 @@ Test(generator, repeating_is_penalised) {
     }
 }
 
+/* ---- beam search ---- */
+enum { END = 4 };
+
+/* log p of each token after these. */
+static void log_probabilities(clef_module *net, const int64_t *ids, int64_t n, double p[V]) {
+    float *logits = values(clef_forward(net, clef_from_host(ctx, CLEF_SHAPE(1, n), CLEF_I64, ids)));
+    double sum = 0;
+    for (int i = 0; i < V; i++) sum += exp(logits[(n - 1) * V + i]);
+    for (int i = 0; i < V; i++) p[i] = logits[(n - 1) * V + i] - log(sum);
+    free(logits);
+}
+
+/* Scores of all texts of up to two tokens: [first][second], an end alone in [END][0]. */
+static void score_all(clef_module *net, const int64_t *prompt, int64_t n, double penalty, double score[V][V]) {
+    int64_t ids[CONTEXT];
+    double first[V], second[V];
+    memcpy(ids, prompt, (size_t)n * sizeof *ids);
+    log_probabilities(net, ids, n, first);
+    for (int i = 0; i < V; i++) {
+        ids[n] = i;
+        log_probabilities(net, ids, n + 1, second);
+        for (int j = 0; j < V; j++)
+            score[i][j] = i != END ? (first[i] + second[j]) / pow(2, penalty) : j == 0 ? first[i] : -INFINITY;
+    }
+}
+
+static void expect_best(double score[V][V], const clef_beam *found, int best) {
+    for (int k = 0; k < best; k++) {
+        int at = 0;
+        for (int i = 0; i < V * V; i++) at = score[i / V][i % V] > score[at / V][at % V] ? i : at;
+        bool single = at / V == END;
+        cr_expect(found[k].n == (single ? 1 : 2) && found[k].token[0] == at / V && (single || found[k].token[1] == at % V),
+                  "result %d: %d tokens, %d …, not %d %d", k, (int)found[k].n, (int)found[k].token[0], at / V, at % V);
+        cr_expect(fabs(found[k].score - score[at / V][at % V]) < 1e-4);
+        cr_expect_eq(found[k].ended, single || at % V == END);
+        score[at / V][at % V] = -INFINITY;
+    }
+}
+
+/* With as many beams as tokens, two steps leave nothing out. */
+Test(generator, as_many_beams_as_tokens_find_the_best_texts) {
+    enum { BEST = 6 };
+    static const double penalties[] = {0, 1, 3};
+    int64_t ids[2][CONTEXT], length[2] = {3, 9}, end = END;
+    double score[V][V];
+    clef_beam found[2 * BEST];
+    for (int64_t i = 0; i < 2 * CONTEXT; i++) ids[i / CONTEXT][i % CONTEXT] = (id_of(i % CONTEXT) + i / CONTEXT) % V;
+    clef_module *net = gpt();
+    clef_generator *g = clef_generator_new(net, &(clef_generator_options){.batch = 2 * V, .capacity = 16});
+    for (int i = 0; i < 3; i++) {
+        clef_beam_options o = {V, 2, BEST, penalties[i], &end, 1};
+        cr_assert_eq(clef_generator_beams(g, (const int64_t *[]){ids[0], ids[1]}, length, &o, found), CLEF_OK, "%s",
+                     clef_error(ctx));
+        for (int p = 0; p < 2; p++) {
+            score_all(net, ids[p], length[p], penalties[i], score);
+            expect_best(score, found + p * BEST, BEST);
+        }
+    }
+}
+
+/* Beams go on from what they came from: a result's score is what whole runs give its tokens. */
+Test(generator, scores_of_beams_are_those_of_their_texts) {
+    enum { BEAMS = 5, TOKENS = 7 };
+    int64_t ids[] = {3, 1, 4, 1, 5, 0, 0, 0, 0, 0, 0, 0}, n = 5;
+    double p[V];
+    clef_beam found[BEAMS];
+    clef_module *net = gpt();
+    clef_generator *g = clef_generator_new(net, &(clef_generator_options){.batch = BEAMS});
+    cr_assert_eq(
+        clef_generator_beams(g, (const int64_t *[]){ids}, &n, &(clef_beam_options){.tokens = TOKENS, .best = BEAMS}, found),
+        CLEF_OK);
+    for (int b = 0; b < BEAMS; b++) {
+        double sum = 0;
+        for (int i = 0; i < TOKENS; i++) {
+            log_probabilities(net, ids, n + i, p);
+            sum += p[ids[n + i] = found[b].token[i]];
+        }
+        cr_expect(found[b].n == TOKENS && fabs(found[b].score - sum) < 1e-4, "%g, not %g", found[b].score, sum);
+        cr_expect(b == 0 || found[b].score <= found[b - 1].score);
+    }
+}
+
+/* One beam takes the most probable token each time; a window slides under it. */
+Test(generator, one_beam_is_greedy) {
+    clef_generator *g = clef_generator_new(llama(), &(clef_generator_options){.capacity = 16, .slide = true});
+    int64_t ids[] = {3, 1, 4}, n = 3, token, made[40];
+    clef_beam found;
+    cr_assert_eq(clef_generator_prompt(g, (const int64_t *[]){ids}, &n), CLEF_OK);
+    for (int i = 0; i < 40; i++) {
+        cr_assert_eq(clef_generator_sample(g, NULL, &made[i]), CLEF_OK);
+        cr_assert_eq(clef_generator_feed(g, &made[i]), CLEF_OK);
+    }
+    cr_assert_eq(clef_generator_beams(g, (const int64_t *[]){ids}, &n, &(clef_beam_options){.tokens = 40}, &found), CLEF_OK);
+    cr_assert_eq(found.n, 40);
+    for (int i = 0; i < 40; i++) cr_expect_eq(found.token[i], made[i], "token %d", i);
+    token = made[5]; /* it ends a text before the others are seen */
+    cr_assert_eq(
+        clef_generator_beams(g, (const int64_t *[]){ids}, &n, &(clef_beam_options){.end_token = &token, .n_end_tokens = 1}, &found),
+        CLEF_OK);
+    cr_expect(found.ended && found.n <= 6 && found.token[found.n - 1] == token);
+}
+
+Test(generator, beams_that_do_not_fit_are_said) {
+    clef_generator *g = clef_generator_new(gpt(), &(clef_generator_options){.batch = 4, .capacity = 8});
+    int64_t ids[] = {3, 1, 4}, n = 3;
+    const int64_t *prompt = ids;
+    clef_beam found[4];
+    cr_expect_eq(clef_generator_beams(g, &prompt, &n, &(clef_beam_options){.beams = 3}, found), CLEF_INVALID);
+    expect_error(ctx, CLEF_INVALID, "3 beams in a batch of 4; they must divide it");
+    cr_expect_eq(clef_generator_beams(g, &prompt, &n, &(clef_beam_options){.best = 5}, found), CLEF_INVALID);
+    expect_error(ctx, CLEF_INVALID, "the 5 best of 4 beams");
+    cr_expect_eq(clef_generator_beams(g, &prompt, &n, &(clef_beam_options){.tokens = 7}, found), CLEF_STATE);
+    expect_error(ctx, CLEF_STATE, "7 tokens after a prompt of 3, but a capacity of 8");
+    cr_expect_eq(clef_generator_beams(g, &prompt, &n, NULL, NULL), CLEF_INVALID);
+    expect_error(ctx, CLEF_INVALID, "found is NULL");
+    cr_expect_eq(clef_generator_beams(g, &prompt, &n, &(clef_beam_options){.tokens = 6, .best = 4}, found), CLEF_OK);
+    cr_expect(found[3].n == 6 && found[0].score >= found[3].score);
+}
+
 Test(generator, what_does_not_fit_is_said) {
     clef_module *net = gpt();
     cr_expect_null(clef_generator_new(clef_nn_relu(ctx), NULL));

@@ -6,6 +6,7 @@
 
 TestSuite(generate, .init = enter_workplace, .fini = leave_workplace);
 #define GREEDY "generate --model model --prompt 'hello ' --temperature 0 "
+#define GREEDY_BEAMS "generate --model model --prompt 'hello ' "
 #define SMALL "train --data text:hello.txt --tokenizer bytes --layers 1 --heads 2 --width 32 --context 32 --batch 4 --quiet "
 
 static void write_hello(void) {
@@ -49,6 +50,18 @@ static void it_continues_the_prompt(void) {
     cr_expect_eq(strlen(s->out), 61, "%s", s->out);
 }
 
+static void it_searches(void) {
+    const said *s = done(GREEDY_BEAMS "--beams 3 --tokens 12");
+    cr_expect_str_eq(s->out, "world. hello\n");
+    s = done(GREEDY_BEAMS "--beams 3 --best 2 --tokens 12 --stop . --length-penalty 0 --json");
+    cr_expect(strstr(s->out, "\"event\":\"beam\",\"rank\":1,") && strstr(s->out, "\"ended\":false,\"text\":\"world\""), "%s",
+              s->out);
+    cr_expect(strstr(s->out, "\"rank\":2,") && !strstr(s->out, "\"rank\":3,") && strstr(s->out, "\"event\":\"done\""), "%s",
+              s->out);
+    s = done(GREEDY_BEAMS "--beams 2 --best 2 --tokens 500 --quiet");
+    cr_expect_eq(strlen(s->out), 2 * (32 - 6 + 2), "to the end of its context: %s", s->out);
+}
+
 static void it_ends_before_the_stop_text(void) {
     const said *s = done(GREEDY "--tokens 20 --stop '. h' --quiet");
     cr_expect_str_eq(s->out, "world\n");
@@ -77,6 +90,9 @@ static void what_does_not_fit_is_one_line(void) {
     } wrong[] = {
         {"generate", "--model DIR is missing", 2},
         {"generate --model nothing", "language_open: nothing: ", 1},
+        {"generate --model m --best 2", "--best and --length-penalty belong to --beams", 2},
+        {"generate --model m --beams 2 --best 3", "--best wants a number that is not above --beams", 2},
+        {"generate --model m --beams 2 --temperature 0", "do not go with it", 2},
         {"generate --model model --top-p 2", "want a number from 0 to 1", 2},
         {"generate --model model --stop ''", "--stop wants a value", 2},
         {"generate --model model --prompt 'this is a prompt of more than 32 characters'", ".slide drops the first ones", 1},
@@ -112,6 +128,7 @@ Test(generate, a_model_of_bytes) {
     the_score_is_that_of_training(loss);
     it_continues_the_prompt();
     it_ends_before_the_stop_text();
+    it_searches();
     a_seed_gives_one_text();
     what_does_not_fit_is_one_line();
     a_model_without_a_tokenizer_speaks_bytes();

@@ -49,6 +49,8 @@ Test(usage, wrong_words) {
     refused("", "train --layers 3", 2, "belong to --data text:FILE");
     refused("", "train --data text:f --kv-heads 2", 2, "--kv-heads belongs to --model llama");
     refused("", "train --data text:f --dropout 1", 2, "--dropout wants");
+    refused("", "train --data text:f --model llama --no-bias", 2, "--no-bias and --activation belong to --model gpt");
+    refused("", "train --data text:f --activation relu", 2, "--activation wants gelu|gelu_tanh");
     refused("", "train --data text:f --augment", 2, "--augment is for images");
     refused("", "train --data text:f --beta2 1", 2, "--beta2 wants");
     refused("", "train --optimizer sgd --beta2 0.9", 2, "--beta2 belongs");
