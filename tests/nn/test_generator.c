@@ -264,12 +264,11 @@ Test(generator, as_many_beams_as_tokens_find_the_best_texts) {
 }
 
 /* Beams go on from what they came from: a result's score is what whole runs give its tokens. */
-Test(generator, scores_of_beams_are_those_of_their_texts) {
+static void expect_scores_of_texts(clef_module *net) {
     enum { BEAMS = 5, TOKENS = 7 };
     int64_t ids[] = {3, 1, 4, 1, 5, 0, 0, 0, 0, 0, 0, 0}, n = 5;
     double p[V];
     clef_beam found[BEAMS];
-    clef_module *net = gpt();
     clef_generator *g = clef_generator_new(net, &(clef_generator_options){.batch = BEAMS});
     cr_assert_eq(
         clef_generator_beams(g, (const int64_t *[]){ids}, &n, &(clef_beam_options){.tokens = TOKENS, .best = BEAMS}, found),
@@ -283,6 +282,11 @@ Test(generator, scores_of_beams_are_those_of_their_texts) {
         cr_expect(found[b].n == TOKENS && fabs(found[b].score - sum) < 1e-4, "%g, not %g", found[b].score, sum);
         cr_expect(b == 0 || found[b].score <= found[b - 1].score);
     }
+}
+Test(generator, scores_of_beams_are_those_of_their_texts) {
+    expect_scores_of_texts(gpt());
+    expect_scores_of_texts(sharp(
+        clef_nn_lstm_language(ctx, &(clef_lstm_language_options){.vocabulary = V, .context = CONTEXT, .layers = 1, .width = 16})));
 }
 
 /* One beam takes the most probable token each time; a window slides under it. */
