@@ -12,7 +12,8 @@ static clef_tensor *run_layers(const job *j, clef_tensor *x, clef_tensor *const 
     clef_recurrent_options o = {.layers = layers, .batch_first = number(j->line, "first", 0) != 0};
     clef_tensor *y = NULL;
     char cell[16] = "";
-    for (int i = 0; i < layers; i++) weights[i] = (clef_recurrent_weights){w[4 * i], w[4 * i + 1], w[4 * i + 2], w[4 * i + 3]};
+    for (int i = 0; i < layers; i++)
+        weights[i] = (clef_recurrent_weights){.w_ih = w[4 * i], .w_hh = w[4 * i + 1], .b_ih = w[4 * i + 2], .b_hh = w[4 * i + 3]};
     word(j->line, "cell", cell, sizeof cell);
     if (strcmp(cell, "lstm") == 0) clef_lstm(x, CLEF_NONE, CLEF_NONE, weights, layers, &o, &y, NULL, NULL);
     else if (strcmp(cell, "gru") == 0) clef_gru(x, CLEF_NONE, weights, layers, &o, &y, NULL);

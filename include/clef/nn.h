@@ -152,22 +152,28 @@ CLEF_API clef_module *clef_nn_flatten(clef_context *ctx);
 typedef struct clef_nn_recurrent_options {
     int layers; /* 0: 1 */
     bool bidirectional, batch_first, no_bias;
-    bool relu;      /* of clef_nn_rnn: in place of tanh */
-    double dropout; /* between layers, in training */
+    bool relu;                                   /* of clef_nn_rnn: in place of tanh */
+    double dropout;                              /* between layers, in training */
+    int64_t projection;                          /* of an LSTM layer: columns of h; 0: none */
+    bool peepholes, coupled;                     /* of an LSTM */
+    bool reset_before;                           /* of a GRU */
+    double clip;                                 /* this and the others: as in clef_recurrent_options */
+    clef_recurrent_activation activations[2][3]; /* whose names must live as long as the module */
 } clef_nn_recurrent_options;
 /* clef_rnn with the module's weights.  clef_forward gives y of x; clef_call takes x, h0 and lengths, all but x CLEF_NONE or left out,
    and gives y and h.  Parameters weight_ih_l0 [gates·hidden,in], weight_hh_l0 [gates·hidden,hidden], bias_ih_l0 and bias_hh_l0
    [gates·hidden], of the backwards direction weight_ih_l0_reverse …, then _l1 …: PyTorch's names and order of gates; all uniform within
    ±1/√hidden at first. */
 CLEF_API clef_module *clef_nn_rnn(clef_context *ctx, int64_t in, int64_t hidden, const clef_nn_recurrent_options *options);
-/* clef_lstm: takes x, h0, c0 and lengths, gives y, h and c; gates i, f, g, o.  Else as clef_nn_rnn.
+/* clef_lstm: takes x, h0, c0 and lengths, gives y, h and c; gates i, f, g, o.  Parameters weight_hr_l0 [projection,hidden] and weight_peep_l0
+   [3·hidden] where these are asked for; with a projection weight_hh_l0 is [4·hidden,projection] (PyTorch's proj_size).  Else as clef_nn_rnn.
        clef_module *lstm = clef_nn_lstm(ctx, 8, 32, &(clef_nn_recurrent_options){.layers = 2});
        clef_call(lstm, (clef_tensor *[]){x, CLEF_NONE, CLEF_NONE, lengths}, 4, out, 3);  */
 CLEF_API clef_module *clef_nn_lstm(clef_context *ctx, int64_t in, int64_t hidden, const clef_nn_recurrent_options *options);
 /* clef_gru: gates r, z, n.  Else as clef_nn_rnn. */
 CLEF_API clef_module *clef_nn_gru(clef_context *ctx, int64_t in, int64_t hidden, const clef_nn_recurrent_options *options);
 /* One step of each: x [b,in] and states [b,hidden], CLEF_NONE or left out: zeros; gives h, and of an LSTM c.  Parameters weight_ih,
-   weight_hh, bias_ih, bias_hh.  Of the options no_bias and relu count.
+   weight_hh, bias_ih, bias_hh, weight_peep.  Of the options layers, bidirectional, batch_first, dropout and projection do not count.
        clef_call(cell, (clef_tensor *[]){x, h, c}, 3, next, 2);  */
 CLEF_API clef_module *clef_nn_rnn_cell(clef_context *ctx, int64_t in, int64_t hidden, const clef_nn_recurrent_options *options);
 CLEF_API clef_module *clef_nn_lstm_cell(clef_context *ctx, int64_t in, int64_t hidden, const clef_nn_recurrent_options *options);

@@ -324,13 +324,23 @@ CLEF_API clef_tensor *clef_alibi_slopes(clef_context *ctx, int64_t heads);
    one before.  y [t,b,H], or [t,b,2·H] of two directions, forward first; or the same with b first.  h and c: the states after the last step,
    [layers·directions,b,H], of layer 0 forward, layer 0 backwards, layer 1 …  With lengths [b] (whole numbers; those outside 0 … t are
    taken for 0 or t) item i has lengths[i] steps: y is 0 beyond them, h and c are those of its last one, and the backwards direction
-   begins at its own end.  Gradients go to x, all weights, h0 and c0, but not a second time (CLEF_UNSUPPORTED).  Memory is O(t).
+   begins at its own end.  Gradients go to x, all weights, h0 and c0, but not a second time (CLEF_UNSUPPORTED).  Memory is O(t).  Peepholes,
+   clip, reset_before, coupled and other activations are computed step by step in other ops: as exactly, slower, and to any derivative.
    y, h and c are temporaries, NULL on failure; pointers to those that nobody wants may be NULL. */
-/* Of one layer in one direction, as PyTorch names and orders them: w_ih [gates·H,in], w_hh [gates·H,H], b_ih and b_hh [gates·H], either
-   NULL or CLEF_NONE where there is none. */
+/* Of one layer in one direction, as PyTorch names and orders them: w_ih [gates·H,in], w_hh [gates·H,P], b_ih and b_hh [gates·H], and of an
+   LSTM w_hr [P,H], its projection, and w_peep [3·H], its peepholes; all but w_ih and w_hh NULL or CLEF_NONE where there is none.  Without
+   w_hr P is H; with it y and h are P wide, c is H. */
 typedef struct clef_recurrent_weights {
-    clef_tensor *w_ih, *w_hh, *b_ih, *b_hh;
+    clef_tensor *w_ih, *w_hh, *b_ih, *b_hh, *w_hr, *w_peep;
 } clef_recurrent_weights;
+/* A function by ONNX's name: Affine (α x + β; α 1, β 0), Elu (α 1), HardSigmoid (max(0, min(1, α x + β)); α 0.2, β 0.5), LeakyRelu (α 0.01),
+   Relu, ScaledTanh (α tanh(β x); 1, 1), Sigmoid, Softplus, Softsign, Tanh or ThresholdedRelu (x above α, else 0; α 1), with those α and β
+   unless has_alpha_beta. */
+typedef struct clef_recurrent_activation {
+    const char *name; /* NULL: the cell's own */
+    bool has_alpha_beta;
+    double alpha, beta;
+} clef_recurrent_activation;
 typedef struct clef_recurrent_options {
     int layers;         /* 0: 1 */
     bool bidirectional; /* each layer in both directions */
@@ -339,6 +349,12 @@ typedef struct clef_recurrent_options {
     bool relu;            /* of clef_rnn: in place of tanh */
     double dropout;       /* between layers, 0 … 1 */
     clef_tensor *lengths; /* NULL or CLEF_NONE: all items have t steps */
+    bool reset_before;    /* of clef_gru: n = tanh(w_ih x + b_ih + w_hh (r h) + b_hh), ONNX's linear_before_reset = 0 */
+    bool coupled;         /* of clef_lstm: 1 - i in place of f, ONNX's input_forget */
+    double clip;          /* what activations are applied to, but for c, is kept within ±clip; 0: any */
+    /* Of the first direction and the second (NULL: as the first's): f of gates, or of all of clef_rnn; g in place of tanh of g and n; h in
+       place of tanh of c. */
+    clef_recurrent_activation activations[2][3];
 } clef_recurrent_options;
 /* h' = tanh(w_ih x + b_ih + w_hh h + b_hh), or relu.  weights: those of n = layers·directions, in the order of h.  h0 like h, or CLEF_NONE
    for zeros.  CLEF_SHAPE, with the shape that is wanted, if a tensor does not fit.  Elman, "Finding structure in time", 1990.
@@ -347,6 +363,9 @@ CLEF_API clef_status clef_rnn(clef_tensor *x, clef_tensor *h0, const clef_recurr
                               const clef_recurrent_options *options, clef_tensor **y, clef_tensor **h);
 /* i, f, g, o = w_ih x + b_ih + w_hh h + b_hh;  c' = σ(f) c + σ(i) tanh(g);  h' = σ(o) tanh(c').  c0 like c, or CLEF_NONE.  Else as
    clef_rnn.  Hochreiter and Schmidhuber, "Long short-term memory", 1997.
+   With w_hr: h' = w_hr (σ(o) tanh(c')).  Sak, Senior and Beaufays, "Long short-term memory based recurrent neural network architectures
+   for large vocabulary speech recognition", 2014.  With w_peep = p_i, p_f, p_o: i and f plus p_i c and p_f c, o plus p_o c'.  Gers and
+   Schmidhuber, "Recurrent nets that time and count", 2000.
        clef_lstm(x, CLEF_NONE, CLEF_NONE, &w, 1, &(clef_recurrent_options){.lengths = lengths}, NULL, &h, NULL);  */
 CLEF_API clef_status clef_lstm(clef_tensor *x, clef_tensor *h0, clef_tensor *c0, const clef_recurrent_weights *weights, int n,
                                const clef_recurrent_options *options, clef_tensor **y, clef_tensor **h, clef_tensor **c);
@@ -356,11 +375,17 @@ CLEF_API clef_status clef_gru(clef_tensor *x, clef_tensor *h0, const clef_recurr
                               const clef_recurrent_options *options, clef_tensor **y, clef_tensor **h);
 /* Weights of another library in the order of gates of this one: dimension 0 of t (w_ih, w_hh or a bias) is as many equal parts as `from`
    has letters, one for each gate, and the result has them in the order of `to`, the same letters.  CLEF_INVALID if they are not, or the
-   parts are not equal.  ONNX keeps directions as dimension 0 of W, R and B (slice and reshape it first), B as b_ih before b_hh, and its
-   GRU is this one where linear_before_reset is 1.  Keras keeps its weights transposed, and its GRU is this one with reset_after.
-       clef_reorder_gates(w, "iofc", "ifco");   ONNX's LSTM
-       clef_reorder_gates(w, "zrh", "rzh");     ONNX's and Keras's GRU; Keras's LSTM is in order  */
+   parts are not equal.  Keras keeps its weights transposed, and its GRU without reset_after is this one with reset_before.
+       clef_reorder_gates(w, "zrh", "rzh");     Keras's GRU; its LSTM is in order  */
 CLEF_API clef_tensor *clef_reorder_gates(clef_tensor *t, const char *from, const char *to);
+/* The weights of ONNX's LSTM, GRU or RNN, one layer of n directions: W [n,gates·H,in], R [n,gates·H,H], B [n,2·gates·H] and of an LSTM P
+   [n,3·H], where CLEF_NONE stands for no B or P, into weights[0] … weights[n-1]: temporaries, all NULL when it failed.  CLEF_SHAPE if they do
+   not fit each other.  ONNX's other inputs are x, lengths, h0 and c0; its GRU is clef_gru with reset_before unless linear_before_reset is
+   1; its Y [t,n,b,H] is y as [t,b,n,H].
+       clef_recurrent_from_onnx(w, r, b, CLEF_NONE, weights, 1);
+       clef_gru(x, h0, weights, 1, &(clef_recurrent_options){.reset_before = true}, &y, &h);  */
+CLEF_API clef_status clef_recurrent_from_onnx(clef_tensor *w, clef_tensor *r, clef_tensor *b, clef_tensor *p,
+                                              clef_recurrent_weights *weights, int n);
 
 /* ---- losses ----
    Each gives one number per item or element, then its mean, its sum or (NONE) all of them.  They are computed

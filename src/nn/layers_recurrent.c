@@ -2,6 +2,7 @@
 #include "nn/module.h"
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { RNN, LSTM, GRU };
 
@@ -35,8 +36,12 @@ static clef_status call_recurrent(clef_module *module, clef_tensor *const *in, i
                                 .bidirectional = r->o.bidirectional,
                                 .batch_first = r->o.batch_first,
                                 .relu = r->o.relu,
+                                .reset_before = r->o.reset_before,
+                                .coupled = r->o.coupled,
+                                .clip = r->o.clip,
                                 .dropout = clef_is_training(module) ? r->o.dropout : 0,
                                 .lengths = r->cell ? CLEF_NONE : input_at(in, n, 1 + states)};
+    memcpy(o.activations, r->o.activations, sizeof o.activations);
     clef_tensor **first = r->cell ? NULL : &y[0], **h = r->cell || m > 1 ? &y[1] : NULL,
                 **c = r->cell ? (m > 1 ? &y[2] : NULL)
                       : m > 2 ? &y[2]
@@ -58,29 +63,38 @@ static clef_tensor *new_weight(clef_module *m, const char *what, const char *suf
 
 static bool make_weights(clef_module *m, recurrent *r, int run, int64_t in) {
     int directions = r->o.bidirectional ? 2 : 1, layer = run / directions;
-    int64_t gates = (r->kind == LSTM ? 4 : r->kind == GRU ? 3 : 1) * r->hidden;
+    int64_t gates = (r->kind == LSTM  ? 4
+                     : r->kind == GRU ? 3
+                                      : 1) *
+                    r->hidden,
+            width = r->o.projection ? r->o.projection : r->hidden;
     clef_recurrent_weights *w = &r->weights[run];
     char suffix[32] = "";
     if (!r->cell) snprintf(suffix, sizeof suffix, "_l%d%s", layer, run % directions ? "_reverse" : "");
-    w->w_ih = new_weight(m, "weight_ih", suffix, CLEF_SHAPE(gates, layer ? directions * r->hidden : in), r->hidden);
-    w->w_hh = new_weight(m, "weight_hh", suffix, CLEF_SHAPE(gates, r->hidden), r->hidden);
-    w->b_ih = w->b_hh = CLEF_NONE;
+    w->w_ih = new_weight(m, "weight_ih", suffix, CLEF_SHAPE(gates, layer ? directions * width : in), r->hidden);
+    w->w_hh = new_weight(m, "weight_hh", suffix, CLEF_SHAPE(gates, width), r->hidden);
+    w->b_ih = w->b_hh = w->w_hr = w->w_peep = CLEF_NONE;
     if (!r->o.no_bias) {
         w->b_ih = new_weight(m, "bias_ih", suffix, CLEF_SHAPE(gates), r->hidden);
         w->b_hh = new_weight(m, "bias_hh", suffix, CLEF_SHAPE(gates), r->hidden);
     }
-    return w->w_ih && w->w_hh && w->b_ih && w->b_hh;
+    if (r->o.projection) w->w_hr = new_weight(m, "weight_hr", suffix, CLEF_SHAPE(width, r->hidden), r->hidden);
+    if (r->o.peepholes) w->w_peep = new_weight(m, "weight_peep", suffix, CLEF_SHAPE(3 * r->hidden), r->hidden);
+    return w->w_ih && w->w_hh && w->b_ih && w->b_hh && w->w_hr && w->w_peep;
 }
 
 static clef_module *make(clef_context *ctx, const char *type, int kind, bool cell, int64_t in, int64_t hidden,
                          const clef_nn_recurrent_options *options) {
     clef_nn_recurrent_options o = options ? *options : (clef_nn_recurrent_options){0};
     if (o.layers == 0) o.layers = 1;
-    if (cell) o.layers = 1, o.bidirectional = o.batch_first = false;
-    if (in < 1 || hidden < 1 || o.layers < 1 || o.layers > 1000 || !(o.dropout >= 0 && o.dropout <= 1))
+    if (cell) o.layers = 1, o.bidirectional = o.batch_first = false, o.projection = 0;
+    if (kind != LSTM && (o.projection || o.peepholes))
+        return clef__module_refuse(ctx, "%s: projection and peepholes are an LSTM's only", type);
+    if (in < 1 || hidden < 1 || o.projection < 0 || o.layers < 1 || o.layers > 1000 || !(o.dropout >= 0 && o.dropout <= 1))
         return clef__module_refuse(
-            ctx, "%s: %lld inputs, %lld units, %d layers, dropout %g; sizes must be positive, dropout within 0 and 1", type,
-            (long long)in, (long long)hidden, o.layers, o.dropout);
+            ctx,
+            "%s: %lld inputs, %lld units, projection %lld, %d layers, dropout %g; sizes must be positive, dropout within 0 and 1",
+            type, (long long)in, (long long)hidden, (long long)o.projection, o.layers, o.dropout);
     int runs = o.layers * (o.bidirectional ? 2 : 1);
     size_t bytes = sizeof(recurrent) + (size_t)runs * sizeof(clef_recurrent_weights);
     clef_module *m = clef__module_make_call(ctx, type, call_recurrent, NULL, bytes);

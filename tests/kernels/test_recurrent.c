@@ -37,7 +37,7 @@ static clef_status run_cell(int cell, clef_tensor *const *in, const clef_recurre
     clef_recurrent_weights w[RUNS];
     for (int r = 0; r < RUNS; r++) {
         clef_tensor *const *of = in + WEIGHTS + 4 * r;
-        w[r] = (clef_recurrent_weights){of[0], of[1], of[2], of[3]};
+        w[r] = (clef_recurrent_weights){.w_ih = of[0], .w_hh = of[1], .b_ih = of[2], .b_hh = of[3]};
     }
     y[2] = NULL;
     if (cell == LSTM) return clef_lstm(in[X], in[H0], in[C0], w, runs, o, &y[0], &y[1], &y[2]);
@@ -162,6 +162,21 @@ static void expect_refusal_of(int cell, clef_tensor *const *in, int at, clef_ten
     expect_refusal(cell, all, NULL, 1, status, says);
 }
 
+/* A projection and peepholes that do not fit, or that the cell does not have. */
+static void expect_refusal_of_extra(int cell, clef_tensor *const *in, clef_tensor *wrong) {
+    clef_tensor *y[OUTPUTS], *const *of = in + WEIGHTS;
+    clef_recurrent_weights w = {.w_ih = of[0], .w_hh = of[1], .w_hr = wrong}, p = {.w_ih = of[0], .w_hh = of[1], .w_peep = wrong};
+    const char *says = cell == LSTM ? " but must be [" : "w_hr and w_peep are an LSTM's only";
+    for (int k = 0; k < 2; k++) {
+        clef_recurrent_weights *at = k ? &p : &w;
+        if (cell == LSTM) clef_lstm(in[X], in[H0], in[C0], at, 1, NULL, &y[0], &y[1], &y[2]);
+        if (cell == GRU) clef_gru(in[X], in[H0], at, 1, NULL, &y[0], &y[1]);
+        if (cell == RNN) clef_rnn(in[X], in[H0], at, 1, NULL, &y[0], &y[1]);
+        cr_expect(!y[0] && strstr(clef_error(ctx), says), "\"%s\" without \"%s\"", clef_error(ctx), says);
+        clef_clear_error(ctx);
+    }
+}
+
 Test(recurrent, wrong_input_is_named) {
     clef_tensor *in[INPUTS], *y[OUTPUTS];
     unsetenv("CLEF_ROWS");
@@ -188,6 +203,10 @@ Test(recurrent, wrong_input_is_named) {
         expect_refusal(cell, in, &(clef_recurrent_options){.lengths = two}, 1, CLEF_SHAPE, "lengths is [2,3] but must be [5]");
         expect_refusal(cell, in, &(clef_recurrent_options){.lengths = clef_ones(ctx, CLEF_SHAPE(ITEMS), CLEF_F32)}, 1, CLEF_DTYPE,
                        "lengths must be whole numbers, not f32");
+        expect_refusal(cell, in, &(clef_recurrent_options){.clip = -1}, 1, CLEF_INVALID, "clip must be positive");
+        expect_refusal(cell, in, &(clef_recurrent_options){.activations[1][2].name = "tanh"}, 1, CLEF_INVALID,
+                       "no activation is called \"tanh\"; there is Affine, ");
+        expect_refusal_of_extra(cell, in, two);
         cr_expect_eq(run_cell(cell, in, NULL, 1, y), CLEF_OK, "%s", clef_error(ctx)); /* and goes on */
         cr_expect_eq(clef_eval(y[0]), CLEF_OK, "%s", clef_error(ctx));
         for (int i = 0; i < INPUTS; i++)
@@ -229,5 +248,54 @@ Test(recurrent, gates_in_another_order) {
     cr_expect(!clef_reorder_gates(bias, NULL, "zrh") && clef_error_status(ctx) == CLEF_INVALID);
     clef_clear_error(ctx);
     clef_release(t);
+    clef_close(ctx);
+}
+
+/* Where part k of ONNX's gates lies here. */
+static void expect_parts(clef_tensor *t, int parts, int64_t rows, float first, const int *place) {
+    float have[256];
+    int64_t n = clef_numel(t), one = n / parts;
+    cr_assert_eq(clef_read(t, have, (size_t)n * sizeof *have), CLEF_OK, "%s", clef_error(ctx));
+    cr_expect_eq(clef_tensor_shape(t).dim[0], rows);
+    for (int64_t i = 0; i < n; i++) cr_expect_eq(have[i], first + (float)(place[i / one] * one + i % one), "element %d", (int)i);
+}
+
+Test(recurrent, weights_of_onnx) {
+    enum { H = 3, COLUMNS = 2, WAYS = 2 };
+    static const int lstm[] = {0, 2, 3, 1}, gru[] = {1, 0, 2}, peep[] = {0, 2, 1}, rnn[] = {0};
+    static const struct {
+        int gates;
+        const int *place;
+    } cells[] = {{4, lstm}, {3, gru}, {1, rnn}};
+    ctx = open_or_skip(&(clef_options){.seed = 1});
+    for (size_t c = 0; c < 3; c++) {
+        int64_t rows = cells[c].gates * H;
+        clef_recurrent_weights at[WAYS];
+        clef_tensor *w =
+            clef_reshape(clef_arange(ctx, 0, (double)(WAYS * rows * COLUMNS), 1, CLEF_F32), CLEF_SHAPE(WAYS, rows, COLUMNS));
+        clef_tensor *r = clef_reshape(clef_arange(ctx, 0, (double)(WAYS * rows * H), 1, CLEF_F32), CLEF_SHAPE(WAYS, rows, H));
+        clef_tensor *b = clef_reshape(clef_arange(ctx, 0, (double)(WAYS * 2 * rows), 1, CLEF_F32), CLEF_SHAPE(WAYS, 2 * rows));
+        clef_tensor *p = clef_reshape(clef_arange(ctx, 0, WAYS * 3 * H, 1, CLEF_F32), CLEF_SHAPE(WAYS, 3 * H));
+        bool has_p = cells[c].gates == 4;
+        cr_assert_eq(clef_recurrent_from_onnx(w, r, b, has_p ? p : CLEF_NONE, at, WAYS), CLEF_OK, "%s", clef_error(ctx));
+        for (int k = 0; k < WAYS; k++) {
+            expect_parts(at[k].w_ih, cells[c].gates, rows, (float)(k * rows * COLUMNS), cells[c].place);
+            expect_parts(at[k].w_hh, cells[c].gates, rows, (float)(k * rows * H), cells[c].place);
+            expect_parts(at[k].b_ih, cells[c].gates, rows, (float)(k * 2 * rows), cells[c].place);
+            expect_parts(at[k].b_hh, cells[c].gates, rows, (float)((k * 2 + 1) * rows), cells[c].place);
+            if (has_p) expect_parts(at[k].w_peep, 3, 3 * H, (float)(k * 3 * H), peep);
+            else cr_expect_eq(at[k].w_peep, CLEF_NONE);
+        }
+        cr_assert_eq(clef_recurrent_from_onnx(w, r, CLEF_NONE, CLEF_NONE, at, WAYS), CLEF_OK, "%s", clef_error(ctx));
+        cr_expect_eq(at[0].b_ih, CLEF_NONE);
+        cr_expect_eq(clef_recurrent_from_onnx(w, r, b, CLEF_NONE, at, 1), CLEF_SHAPE);
+        cr_expect(strstr(clef_error(ctx), "recurrent_from_onnx: W must be [n") == clef_error(ctx) && !at[0].w_ih, "%s",
+                  clef_error(ctx));
+        clef_clear_error(ctx);
+        cr_expect_eq(clef_recurrent_from_onnx(w, r, p, CLEF_NONE, at, WAYS), CLEF_SHAPE);
+        clef_clear_error(ctx);
+        cr_expect_eq(clef_recurrent_from_onnx(w, r, b, has_p ? b : p, at, WAYS), CLEF_SHAPE);
+        clef_clear_error(ctx);
+    }
     clef_close(ctx);
 }

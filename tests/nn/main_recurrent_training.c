@@ -7,12 +7,12 @@
 enum { T = 7, B = 5, IN = 6, HIDDEN = 9 };
 
 static const char script[] =
-    TORCH_READS "kind, layers, ways, first, lengths = sys.argv[1], *map(int, sys.argv[2:6])\n"
+    TORCH_READS "kind, layers, ways, first, lengths, proj = sys.argv[1], *map(int, sys.argv[2:7])\n"
                 "T, B, IN, H = 7, 5, 6, 9\n"
                 "cell = kind.endswith('_cell')\n"
                 "name = {'rnn': 'RNN', 'lstm': 'LSTM', 'gru': 'GRU'}[kind.split('_')[0]] + ('Cell' if cell else '')\n"
                 "net = getattr(nn, name)(IN, H) if cell else getattr(nn, name)(IN, H, layers, bidirectional=ways == 2, "
-                "batch_first=bool(first))\n"
+                "batch_first=bool(first), **({'proj_size': proj} if proj else {}))\n"
                 "def output(s):\n"
                 "    if cell:\n"
                 "        y = net(value(s, B, IN)); return y[0] + y[1] if 'lstm' in kind else y\n"
@@ -23,11 +23,12 @@ static const char script[] =
 
 typedef struct variant {
     const char *kind;
-    int layers, ways, batch_first, lengths;
+    int layers, ways, batch_first, lengths, projection;
 } variant;
 
 static clef_module *make(const variant *v) {
-    clef_nn_recurrent_options o = {.layers = v->layers, .bidirectional = v->ways == 2, .batch_first = v->batch_first};
+    clef_nn_recurrent_options o = {
+        .layers = v->layers, .bidirectional = v->ways == 2, .batch_first = v->batch_first, .projection = v->projection};
     if (strcmp(v->kind, "rnn") == 0) return clef_nn_rnn(ctx, IN, HIDDEN, &o);
     if (strcmp(v->kind, "lstm") == 0) return clef_nn_lstm(ctx, IN, HIDDEN, &o);
     if (strcmp(v->kind, "gru") == 0) return clef_nn_gru(ctx, IN, HIDDEN, &o);
@@ -56,14 +57,15 @@ static clef_tensor *output(const void *of, clef_module *net, int s) {
 
 static int compare(const variant *v) {
     char words[80];
-    snprintf(words, sizeof words, "%s %d %d %d %d", v->kind, v->layers, v->ways, v->batch_first, v->lengths);
+    snprintf(words, sizeof words, "%s %d %d %d %d %d", v->kind, v->layers, v->ways, v->batch_first, v->lengths, v->projection);
     return torch_compare(make(v), words, output, v);
 }
 
 int main(void) {
-    static const variant variants[] = {{"rnn", 1, 1, 0, 0},      {"lstm", 1, 1, 0, 0},      {"gru", 1, 1, 0, 0},
-                                       {"lstm", 2, 2, 1, 1},     {"gru", 2, 2, 0, 1},       {"rnn", 2, 2, 1, 1},
-                                       {"rnn_cell", 1, 1, 0, 0}, {"lstm_cell", 1, 1, 0, 0}, {"gru_cell", 1, 1, 0, 0}};
+    static const variant variants[] = {{"rnn", 1, 1, 0, 0, 0},       {"lstm", 1, 1, 0, 0, 0},    {"gru", 1, 1, 0, 0, 0},
+                                       {"lstm", 2, 2, 1, 1, 0},      {"gru", 2, 2, 0, 1, 0},     {"rnn", 2, 2, 1, 1, 0},
+                                       {"lstm", 1, 1, 0, 0, 4},      {"lstm", 2, 2, 1, 1, 5},    {"rnn_cell", 1, 1, 0, 0, 0},
+                                       {"lstm_cell", 1, 1, 0, 0, 0}, {"gru_cell", 1, 1, 0, 0, 0}};
     int wrong = 0, over = torch_begin(script);
     if (over) return over;
     for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) wrong += compare(&variants[i]);
