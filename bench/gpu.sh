@@ -7,10 +7,11 @@
 #
 # The other machine needs a shell with the usual commands, glibc 2.34 or later where the pack was made on Debian 12, and a driver.  Where no ICD file
 # tells of the driver, its library is searched for.  No part stops another: one that fails, or takes longer than it may, is noted with
-# its last lines.  Parts: machine devices probes kernels profiles matrix mutants digits mnist cifar tune bench cases torch.
+# its last lines.  Parts: machine devices probes kernels profiles matrix mutants digits mnist cifar tune bench predict cases torch.
 #
 # Environment: CLEF_BUILD, the build folder of --pack (build); CLEF_DATA, a folder with mnist/ and cifar10/ (that of the pack);
-# CLEF_PYTHON, a Python with PyTorch for the GPU (python3); CLEF_PROFILE forces a row of cl/profile.def in all parts but `profiles`.
+# CLEF_PYTHON, a Python with PyTorch for the GPU (python3); CLEF_PREDICT, the row of cl/devices.def that figures are predicted by (that of the
+# device's name); CLEF_PROFILE forces a row of cl/profile.def in all parts but `profiles`.
 here=$(cd "$(dirname "$0")" && pwd)
 case $1 in
 --pack) shift && exec sh "$here/gpu/pack.sh" "$@" ;;
@@ -22,7 +23,7 @@ usage="usage: gpu.sh OUT [--quick] [--parts NAME,…] | --pack DIR [--no-data] |
 [ -x "$here/bin/clef" ] || { echo "gpu.sh: no programs in $here/bin; gpu.sh --pack DIR makes a folder that has them" >&2; exit 2; }
 mkdir -p "$1/parts" "$1/work" && out=$(cd "$1" && pwd) || exit 1
 shift
-all="machine devices probes kernels profiles matrix mutants digits mnist cifar tune bench cases torch"
+all="machine devices probes kernels profiles matrix mutants digits mnist cifar tune bench predict cases torch"
 parts=$all
 while [ $# -gt 0 ]; do
     case $1 in
@@ -130,6 +131,16 @@ do_bench() {
     code=$?
     "$bin/clef" bench --compare "$into/bench.jsonl" --html "$into/bench.html"
     return $code
+}
+# What bench has measured beside what was to be expected of the device.
+do_predict() {
+    gpu=${CLEF_PREDICT:-$(sed -n 's/.*"name":"\([^"]*\)".*/\1/p' "$into/devices.jsonl" 2>/dev/null | head -n 1)}
+    "$bin/clef" bench --predict "$gpu" --json >"$into/predict.jsonl" || {
+        [ -n "$CLEF_PREDICT" ] && return 1
+        echo "skipped: nothing is published in cl/devices.def of \"$gpu\"; CLEF_PREDICT names a row"
+        return 77
+    }
+    [ ! -s "$into/bench.jsonl" ] || "$bin/clef" bench --compare "$into/predict.jsonl" "$into/bench.jsonl"
 }
 # Each line of cases.txt to a program of the protocol of bench_clef.c: "LINE => ANSWER".
 ask_cases() {

@@ -1,7 +1,7 @@
 #!/bin/sh
 # targets.sh OUT [--quick] [--devices KEYS]: what Clef's kernels take of GPUs that are not here.
 #
-# Each case of the benchmarks is planned for each device of bench/targets/devices.def: an OpenCL that runs nothing answers as that
+# Each case of the benchmarks is planned for each device of cl/devices.def: an OpenCL that runs nothing answers as that
 # device would, and writes down programs and launches.  The programs go through the makers' compilers, which need no device.
 # OUT/report.md is a table of registers, private and local memory, occupancy and main loops; OUT/kernels.json has every launch.
 # Fails when a kernel does not compile or a gate does not hold (bench/targets/targets.py tells which).  --quick: models alone.

@@ -6,7 +6,7 @@ plain() { tr -cd '\11\12\40-\176'; } # what drivers say may be anything
 text() { plain | sed 's/&/\&amp;/g; s/</\&lt;/g; s/>/\&gt;/g'; }
 # As the inside of a string of JSON.
 escaped() { plain | sed 's/\\/\\\\/g; s/"/\\"/g; s/	/\\t/g' | awk '{ printf "%s%s", (NR > 1 ? "\\n" : ""), $0 }'; }
-order="machine devices probes kernels profiles matrix mutants digits mnist cifar tune bench cases torch"
+order="machine devices probes kernels profiles matrix mutants digits mnist cifar tune bench predict cases torch"
 present() { for name in $order; do [ ! -e "$name.status" ] || echo "$name"; done; }
 
 # clef's and PyTorch's answers to a line, seconds: "LINE<tab>CLEF<tab>TORCH", empty where one has none.
@@ -78,6 +78,7 @@ html() {
         ($2 == "" ? "" : sprintf("%.4f", 1e3 * $2)), ($2 != "" && flops() ? sprintf("%.3f", 1e-12 * flops() / $2) : ""),
         ($3 == "" ? "" : sprintf("%.4f", 1e3 * $3)), ($2 != "" && $3 != "" ? sprintf("%.2f", $3 / $2) : "") }'
     printf '</table>\n'
+    [ ! -s predict.log ] || { printf '<h2>Predicted (A) and measured (B)</h2>\n<pre>' && text <predict.log && printf '</pre>\n'; }
     between '<h1>' '<\/html>'
     printf '<h2>What failed said</h2>\n'
     for name in $(present); do

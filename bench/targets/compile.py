@@ -5,7 +5,7 @@ A target is an instruction set: sm_70, sm_80, sm_86 and sm_90 (NVIDIA: clang mak
 built-in functions.  A tool that is missing makes its targets be skipped, and said to be.
 
 For each kernel: registers (32 bits, per work-item), spills and private memory (bytes per work-item), local memory (bytes per
-work-group), barriers, and the instructions of its main loop, the innermost loop with the most multiply-adds.
+work-group), barriers, and the instructions of its main loop, the innermost loop with the most multiply-adds, and of the loop around it.
 """
 import glob
 import hashlib
@@ -183,7 +183,7 @@ def classify(opcode, kind):
 
 
 def read_code(lines, kind):
-    """Counts of the whole kernel and of its main loop: {"code": {...}, "loop": {...}}."""
+    """Counts of the whole kernel, of its main loop and of the loop around that: {"code": {...}, "loop": {...}, "around": {...}}."""
     labels, code, back = {}, [], []
     for line in lines:
         label = re.match(r"\s*(\.?L?[\w.]+):", line)
@@ -200,7 +200,8 @@ def read_code(lines, kind):
     inner = [b for b in back if not any(o != b and o[0] >= b[0] and o[1] <= b[1] for o in back)]
     best = max(inner, key=lambda b: sum(c in ("fma", "matrix") for c in code[b[0] : b[1] + 1]), default=None)
     tally = lambda part: {name: part.count(name) for name in sorted(set(part))}
-    return {"code": tally(code), "loop": tally(code[best[0] : best[1] + 1]) if best else {}}
+    outer = best and min((b for b in back if b != best and b[0] <= best[0] and b[1] >= best[1]), key=lambda b: b[1] - b[0], default=None)
+    return {name: tally(code[b[0] : b[1] + 1]) if b else {} for name, b in (("code", (0, len(code))), ("loop", best), ("around", outer))}
 
 
 # ---- many, each once ----

@@ -1,10 +1,10 @@
-/* stub_opencl.c — an OpenCL that compiles nothing and runs nothing: one device that is not here, as devices.def describes it.
+/* stub_opencl.c — an OpenCL that compiles nothing and runs nothing: one device that is not here, as cl/devices.def describes it.
 
    Preloaded (LD_PRELOAD), it answers in place of the system's OpenCL library.  A program then makes its plans as it would on that
    device; what it would compile and launch is written down.  Buffers are real host memory: what is written is read again, and what
    kernels would have computed is 0.
 
-       CLEF_STUB_DEVICE  a key of devices.def
+       CLEF_STUB_DEVICE  a key of cl/devices.def
        CLEF_STUB_OUT     a folder: HASH.cl gets each program's text, its options in the first line ("//OPTIONS …");
                          launches.jsonl a line for each kernel, work-group and range of this process, with how often it was launched
        CLEF_STUB_CASE    a name that these lines carry
@@ -95,7 +95,7 @@ static const facts *device(void) {
     static const facts all[] = {
 #define DEVICE(key, platform, name, extensions, units, mhz, gib, kib, dedicated, in_step, group, lanes, target, ...) \
     {#key, platform, name, extensions, units, mhz, gib, kib, dedicated, in_step, group, lanes, target},
-#include "devices.def"
+#include "../../cl/devices.def"
 #undef DEVICE
     };
     const char *key = getenv("CLEF_STUB_DEVICE");

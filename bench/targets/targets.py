@@ -1,7 +1,7 @@
 """What kernels of GPU profiles take of devices that are not here.  See bench/targets.sh.
 
     targets.py tools        is there a compiler for any target?
-    targets.py list    OUT  the programs and launches of every case under each device of devices.def, as stub_opencl.c writes them down
+    targets.py list    OUT  the programs and launches of every case under each device of cl/devices.def, as stub_opencl.c writes them down
     targets.py compile OUT  those programs through the makers' compilers: OUT/kernels.json, OUT/report.md; fails where a gate does
 
 A gate holds for every kernel that a GPU launches: it compiles; no spills; no private memory; no more local memory than a
@@ -24,17 +24,17 @@ import compile as compilers  # noqa: E402
 
 LEAST_OCCUPANCY = 0.25
 FIELDS = ("key platform name extensions units mhz gib kib dedicated in_step group lanes target fma matrix bandwidth mib regs items groups "
-          "unit_kib launch").split()
+          "unit_kib launch issue local_bytes").split()
 
 
-# ---- devices.def ----
+# ---- cl/devices.def ----
 def read_value(text):
     text = text.strip()
     return text[1:-1] if text.startswith('"') else {"true": True, "false": False}.get(text, float(text) if text[0].isdigit() else text)
 
 
 def read_devices():
-    with open(os.path.join(HERE, "devices.def")) as f:
+    with open(os.path.join(os.path.dirname(os.path.dirname(HERE)), "cl", "devices.def")) as f:
         rows = re.findall(r"(?m)^DEVICE\((.*)\)$", f.read())
     devices = [dict(zip(FIELDS, map(read_value, re.findall(r'"[^"]*"|[^,]+', row)))) for row in rows]
     return {d["key"]: d for d in devices}
@@ -110,6 +110,49 @@ def judge(device, kernel, launch):
     return faults
 
 
+# ---- what goes with a multiply-add along k: src/tools/loops.def ----
+def read_loops():
+    with open(os.path.join(os.path.dirname(os.path.dirname(HERE)), "src", "tools", "loops.def")) as f:
+        rows = re.findall(r'(?m)^LOOP\("(\w+)",(.*)\)$', f.read())
+    return {name: dict(zip(("sums", "regs", "each", "nvidia", "other", "bytes"), map(float, numbers.split(",")))) for name, numbers in rows}
+
+
+def knobs_of(out, program):
+    with open(os.path.join(out, program + ".cl")) as f:
+        return {name: int(value) for name, value in re.findall(r"-D(\w+)=(\d+)\b", f.readline())}
+
+
+def per_multiply(kernel, name, knobs):
+    """Instructions issued, and bytes of local memory read by a work-item, for each of the instructions that multiply.  The loop around
+    the main loop is run once for TK along k."""
+    inner, outer = kernel["loop"], kernel["around"]
+    here = inner.get("matrix" if name == "matrix" else "fma", 0)
+    whole = knobs["TK"] * knobs["RM"] * knobs["RN"] / (16 * 16 * 8 if name == "matrix" else 1)
+    trips = max(1, whole / here)
+    issued = sum(outer.values()) + (trips - 1) * sum(inner.values())
+    return issued / (trips * here), (16 * inner.get("load128", 0) + 4 * inner.get("load", 0)) / here
+
+
+def check_loops(out, devices, launches, results):
+    """What loops.def says and the compiled code does not, of the largest tiles in f32 and f16 with wide loads."""
+    wrong = set()
+    for launch in launches:
+        device, told = devices[launch["device"]], read_loops().get(launch["kernel"])
+        if not told or device["target"] not in ("sm_80", "gfx906"):
+            continue
+        kernel = results.get((device["target"], launch["program"]), {}).get("kernels", {}).get(launch["kernel"])
+        knobs = knobs_of(out, launch["program"])
+        largest = knobs.get("GM", 0) * knobs["RM"] == 128 and knobs["GN"] * knobs["RN"] == 128
+        if not kernel or not kernel.get("around") or not largest or knobs["A_WIDTH"] * knobs["B_WIDTH"] == 1:
+            continue
+        issued, read = per_multiply(kernel, launch["kernel"], knobs)
+        key = "nvidia" if device["target"].startswith("sm_") else "other"
+        for what, counted, said in ((f"{key} instructions", issued, told[key]), ("bytes", read / told["each"], told["bytes"])):
+            if counted > 1.05 * said:
+                wrong.add(f"{launch['kernel']}, {device['target']} ({launch['program']}): {counted:.3g} {what} for a multiply-add; loops.def says {said}")
+    return sorted(wrong)
+
+
 # ---- compiling ----
 def read_launches(out):
     with open(os.path.join(out, "launches.jsonl")) as f:
@@ -175,8 +218,11 @@ def report(out, devices, launches, results):
         print(f"  {target}: {text}")
     for (kernel, fault, device, program), where in sorted(open_faults.items()):
         print(f"  {device}: {kernel} ({program}): {fault}; in {sorted(where)[0]}" + (f" and {len(where) - 1} more" if len(where) > 1 else ""))
-    print(f"gates: {len(open_faults)} open, {len(faults) - len(open_faults)} excused by exceptions.txt")
-    return not failed and not open_faults
+    wrong = check_loops(out, devices, launches, results)
+    for line in wrong:
+        print("  " + line)
+    print(f"gates: {len(open_faults)} open, {len(faults) - len(open_faults)} excused by exceptions.txt; {len(wrong)} figures of loops.def too good")
+    return not failed and not open_faults and not wrong
 
 
 def share(loop):
@@ -196,7 +242,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("tools", "list", "compile"))
     parser.add_argument("out", nargs="?")
-    parser.add_argument("--devices", help="keys of devices.def, separated by commas; all unless given")
+    parser.add_argument("--devices", help="keys of cl/devices.def, separated by commas; all unless given")
     parser.add_argument("--build", default="build")
     parser.add_argument("--quick", action="store_true", help="models alone")
     args = parser.parse_args()

@@ -89,6 +89,11 @@ typedef struct clef_options {
     int sum_units; /* compute units for which work is partitioned and ways to compute it are chosen, and so the order of sums; 0: as many as
                        the device has.  Contexts on devices of one type but of different numbers of units compute the same bits if
                        it is the same on all of them (see clef_backward_parts).  CLEF_INVALID below 0. */
+    const char *
+        plan_for; /* a GPU that need not be here, by a key of cl/devices.def ("a100", "h100", "mi100", …): work is planned as on that
+                             device, by what its maker publishes, and never done: results have memory, lent by the device that is
+                             opened, but no numbers, and reading one is CLEF_STATE.  clef_plan_memory and clef_on_planned_launch tell
+                             what would run.  CLEF_INVALID, with all keys in the line, for another word */
 } clef_options;
 
 /* Opens a device and everything that lives with it.  NULL options mean all defaults.  Returns NULL on

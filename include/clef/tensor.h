@@ -228,6 +228,23 @@ CLEF_API clef_status clef_plan_memory(clef_context *ctx, clef_plan_size *size);
    such device.
        clef_plan_memory_of(ctx, 1, &size);   does the second half fit?  */
 CLEF_API clef_status clef_plan_memory_of(clef_context *ctx, int device, clef_plan_size *size);
+/* One launch of a plan.  Its texts live as long as the call that tells of it. */
+typedef struct clef_planned_launch {
+    const char *ops;            /* those of its prologue, its own, those of its epilogue; cut off where they are many */
+    const char *kernel;         /* "tile", "matrix", "pointwise", …; "copy" between devices */
+    int device;                 /* within the context, from 0 */
+    size_t global[3], local[3]; /* work-items in all, and of one work-group */
+    double flops;               /* that it does, as a product of tiles with those of the edges' tiles; 0: few for its bytes */
+    double bytes;               /* of its operands and results, each once */
+    bool prepares;              /* a weight, for all later runs of the plan: it runs once */
+} clef_planned_launch;
+typedef void (*clef_planned_launch_fn)(void *user, const clef_planned_launch *launch);
+/* In dry runs of this context tells fn of every launch of every evaluation, in the order in which they would be queued; fn must not
+   call Clef.  NULL ends that.
+       clef_set_dry_run(ctx, true);
+       clef_on_planned_launch(ctx, print_launch, stdout);
+       clef_eval(clef_matmul(a, b));  */
+CLEF_API void clef_on_planned_launch(clef_context *ctx, clef_planned_launch_fn fn, void *user);
 typedef enum clef_plan_format { CLEF_PLAN_TEXT, CLEF_PLAN_GRAPHVIZ } clef_plan_format;
 /* Writes the pending graph of t and the plan made for it (nodes, groups, launches, memory) as text or in
    Graphviz's dot language; computes nothing.  "nothing to compute" if t is computed already.  CLEF_INVALID without a stream

@@ -74,6 +74,18 @@ void clef__note_plan(clef_context *ctx, const clef_plan_size *size) {
     if (graph && all.peak_bytes >= graph->largest.peak_bytes) graph->largest = all;
 }
 
+void clef_on_planned_launch(clef_context *ctx, clef_planned_launch_fn fn, void *user) {
+    clef__graph *graph = ctx ? clef__graph_of(ctx) : NULL;
+    if (!graph) return;
+    graph->on_launch = fn;
+    graph->on_launch_user = user;
+}
+
+void clef__note_launch(clef_context *ctx, const clef_planned_launch *launch) {
+    const clef__graph *graph = clef__graph_of(ctx);
+    if (graph && graph->on_launch) graph->on_launch(graph->on_launch_user, launch);
+}
+
 /* The state of a dry run; NULL, with *size all zero and a line in op's name, if there is none. */
 static const clef__graph *measured(clef_context *ctx, const char *op, clef_plan_size *size) {
     if (!size) return clef__fail(ctx, CLEF_INVALID, "%s: size is NULL; give a clef_plan_size", op), NULL;

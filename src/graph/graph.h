@@ -321,6 +321,8 @@ void clef__forget(clef_tensor *t);
 /* Are evaluations only planned?  Then the size of each plan is noted (dry.c). */
 bool clef__dry_run(clef_context *ctx);
 void clef__note_plan(clef_context *ctx, const clef_plan_size *size); /* of each device */
+/* Tells clef_on_planned_launch's callback. */
+void clef__note_launch(clef_context *ctx, const clef_planned_launch *launch);
 
 /* Computes these outputs (those that are not yet; in a dry run none). */
 typedef clef_status (*clef__evaluator)(clef_context *ctx, clef__output *const *roots, int n);

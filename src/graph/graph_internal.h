@@ -25,6 +25,8 @@ typedef struct clef__graph {
     bool dry;                                              /* see dry.c */
     clef_plan_size largest, largest_on[CLEF__MAX_DEVICES]; /* of all devices together; of each */
     clef_random_state random_before;
+    clef_planned_launch_fn on_launch; /* told of each launch in a dry run */
+    void *on_launch_user;
     clef__slots slots;
     clef__tensor *temporaries;
     clef__tensor *kept;    /* by users, by owners in the library or by both */

@@ -227,6 +227,7 @@ static void multiply(const clef__lowering *lw, const clef__gemm *g, const tiling
     };
     /* clang-format on */
     pass_tile(lw, &args);
+    clef__launch_flops(lw, 2.0 * (double)groups * t->shape->gm * t->shape->rm * t->shape->gn * t->shape->rn * (double)t->run);
     clef__launch_end(lw, (size_t[]){groups * items, 1, 1}, (size_t[]){items, 1, 1});
 }
 

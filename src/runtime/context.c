@@ -18,6 +18,7 @@ clef_context *clef__context_new(const clef_options *options) {
                    options->sum_units);
         return NULL;
     }
+    if (options->plan_for && !clef__absent_known(options->plan_for)) return NULL;
     clef_context *ctx = clef__calloc(1, sizeof *ctx);
     if (!ctx) {
         clef__fail(NULL, CLEF_MEMORY, "open: out of host memory");
@@ -31,7 +32,8 @@ clef_context *clef__context_new(const clef_options *options) {
     ctx->random.seed = options->seed;
     const char *tuning = clef__env("CLEF_TUNING");
     ctx->sum_units = (uint32_t)options->sum_units;
-    ctx->no_tuning = options->no_tuning || (tuning && strcmp(tuning, "0") == 0);
+    if (options->plan_for) snprintf(ctx->plan_for, sizeof ctx->plan_for, "%s", options->plan_for);
+    ctx->no_tuning = options->no_tuning || options->plan_for || (tuning && strcmp(tuning, "0") == 0);
     clef__cache_open(ctx, options->cache_dir);
     return clef__trace_open(ctx) == CLEF_OK ? ctx : clef__context_abandon(ctx);
 }
@@ -94,6 +96,7 @@ void *clef__make_room_state(clef_context *ctx, clef__room room, size_t bytes, vo
 bool clef__eager(const clef_context *ctx) { return ctx->eager; }
 
 bool clef__debug_memory(const clef_context *ctx) { return ctx->debug_memory; }
+const char *clef__plan_for(const clef_context *ctx) { return *ctx->plan_for ? ctx->plan_for : NULL; }
 
 /* ---- random numbers ---- */
 void clef_seed(clef_context *ctx, uint64_t seed) {

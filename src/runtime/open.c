@@ -41,7 +41,9 @@ clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_
     d->number = ctx->n_devices;
     d->id = found->id;
     d->divided = found->divided;
-    d->info = d->planned = found->info;
+    d->info = found->info;
+    if (*ctx->plan_for) clef__absent_take(d, ctx->plan_for);
+    d->planned = d->info;
     if (ctx->sum_units) d->planned.compute_units = ctx->sum_units;
     ctx->device[ctx->n_devices++] = d;
     if (!choose_profile(d, profile)) return NULL;

@@ -59,6 +59,8 @@ void clef__set_room_state(clef_context *ctx, clef__room room, void *state, void 
 void *clef__make_room_state(clef_context *ctx, clef__room room, size_t bytes, void (*closer)(clef_context *, void *));
 bool clef__eager(const clef_context *ctx);
 bool clef__debug_memory(const clef_context *ctx);
+/* Is work only planned, for a device that is not here (clef_options.plan_for)?  Its key, or NULL. */
+const char *clef__plan_for(const clef_context *ctx);
 /* Of the environment; NULL when unset, and always in set-uid programs. */
 const char *clef__env(const char *name);
 bool clef__env_flag(const char *name); /* "1", "yes", "true", "on" */

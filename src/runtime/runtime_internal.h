@@ -296,6 +296,12 @@ void clef__trace_visit(clef_context *ctx, const char *label, double begin, doubl
 /* Writes what has finished; call after clef__queue_wait. */
 void clef__trace_collect(clef__device *device);
 
+/* ---- devices that are not here (absent.c) ---- */
+/* False after clef__fail, with the line in this thread's open error. */
+bool clef__absent_known(const char *key);
+/* The device takes the facts of the one that is not here. */
+void clef__absent_take(clef__device *device, const char *key);
+
 /* ---- the structs ---- */
 struct clef__device {
     clef_context *ctx;
@@ -353,6 +359,7 @@ struct clef_context {
     } room[CLEF__ROOMS];
     clef__cache cache;
     uint32_t sum_units; /* 0: each device's own */
+    char plan_for[16];  /* a key of cl/devices.def; "": none */
     bool no_tuning, tuning_loaded;
     clef__tuning tuning;
     clef__blas blas;

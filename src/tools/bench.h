@@ -42,6 +42,7 @@ struct bench_case {
     double flops, bytes, images;    /* of one call; the training step's flops and bytes are found by a dry run */
     clef_shape input[BENCH_INPUTS]; /* of random numbers */
     int n_inputs, v[4];             /* v: what else `once` has to know */
+    bool half;                      /* inputs in f16 */
     bool (*once)(const bench_case *c, clef_tensor *const *x);                    /* queues one call */
     clef_module *(*model)(clef_context *ctx, clef_shape input, int64_t classes); /* instead of once: a training step */
 };
@@ -59,6 +60,19 @@ bench_case bench_fma_probe(bool fused);
 /* ---- bench_measure.c ---- */
 /* Measures for about so many seconds; false if it failed, with the line in the context. */
 bool bench_measure(clef_context *ctx, const bench_case *c, double budget, bench_point *point);
+
+/* The case's call is planned and not made: fn is told of its launches, and the point gets all but its time and rate. */
+bool bench_plan(clef_context *ctx, const bench_case *c, clef_planned_launch_fn fn, void *user, bench_point *point);
+/* In the point's unit, by its time. */
+double bench_rate(const bench_case *c, const bench_point *point);
+
+/* ---- predict.c: a GPU that is not here ---- */
+/* All keys: "v100, a100, …". */
+const char *bench_gpus(void);
+/* The key of the row of cl/devices.def with this key or name; NULL: there is none. */
+const char *bench_predicted(const char *key_or_name);
+/* How long a call takes on the GPU that ctx plans for; `why` gets what that consists of. */
+bool bench_predict(clef_context *ctx, const bench_case *c, const char *key, bench_point *point, char *why, size_t size);
 
 /* ---- bench_parallel.c ---- */
 typedef struct bench_parallel {
@@ -96,8 +110,10 @@ bool bench_union(const bench_report *report, bench_series *all);
 
 void bench_json_start(FILE *out, const bench_series *series);
 void bench_json_point(FILE *out, const bench_series *series, const bench_point *point);
-void bench_text_head(FILE *out);
+void bench_text_head(FILE *out, bool predicted);
 void bench_text_point(FILE *out, const bench_series *series, const bench_point *point);
+/* With what it consists of, in place of FLOPs per byte. */
+void bench_text_predicted(FILE *out, const bench_series *series, const bench_point *point, const char *why);
 /* Side by side, with ratios to the first. */
 void bench_text_report(FILE *out, const bench_report *report);
 void bench_csv(FILE *out, const void *report);

@@ -41,6 +41,7 @@ static bool open_job(job *j) {
     for (int c = 0; c < j->copies; c++)
         for (int i = 0; i < j->c->n_inputs; i++) {
             clef_tensor *t = clef_randn(j->ctx, j->c->input[i]);
+            if (t && j->c->half) t = clef_to(t, CLEF_F16);
             if (!t) return false;
             j->input[c][i] = clef_keep(t);
         }
@@ -94,14 +95,16 @@ static bool sample(job *j, double budget, bench_point *p) {
 
 /* What one call does, from its plan: the FLOPs of the methods that were chosen, and of a training step those of its ops and bytes:
    what it starts from, read and, but for the batch, written again. */
-static bool count_call(job *j, bench_point *p) {
+static bool count_call(job *j, clef_planned_launch_fn fn, void *user, bench_point *p) {
     clef_plan_size size;
     clef_set_dry_run(j->ctx, true);
+    clef_on_planned_launch(j->ctx, fn, user);
     bool ok = call(j, 0) && clef_plan_memory(j->ctx, &size) == CLEF_OK;
+    clef_on_planned_launch(j->ctx, NULL, NULL);
     clef_set_dry_run(j->ctx, false);
     if (!ok) return false;
     if (j->c->model) p->flops = size.flops;
-    p->real_flops = p->flops - (size.flops - size.real_flops);
+    p->real_flops = j->c->half ? 0 : p->flops - (size.flops - size.real_flops); /* the roof is one of f32 */
     if (!j->c->model) return true;
     p->bytes = 2 * (double)size.input_bytes - 4 * (double)clef_shape_numel(j->c->input[0]) - 8 * (double)j->c->input[0].dim[0];
     return true;
@@ -125,6 +128,28 @@ static double probe_seconds(clef_context *ctx, bool fused) {
 /* An emulated fma() takes ten times as long as an expression, and minutes to compile in long chains. */
 static bool has_fma(clef_context *ctx) { return probe_seconds(ctx, true) < 4 * probe_seconds(ctx, false); }
 
+static bench_point point_of(const bench_case *c) {
+    bench_point p = {.flops = c->flops, .bytes = c->bytes};
+    snprintf(p.suite, sizeof p.suite, "%s", c->suite);
+    snprintf(p.name, sizeof p.name, "%s", c->name);
+    memcpy(p.shape, c->shape, sizeof p.shape);
+    snprintf(p.unit, sizeof p.unit, "%s", c->unit);
+    return p;
+}
+
+double bench_rate(const bench_case *c, const bench_point *p) {
+    return (c->model ? c->images : 1e-9 * (strcmp(c->unit, "GB/s") ? c->flops : c->bytes)) / p->seconds;
+}
+
+/* Two calls before the one that is looked at, as an optimizer's first one makes its state. */
+bool bench_plan(clef_context *ctx, const bench_case *c, clef_planned_launch_fn fn, void *user, bench_point *p) {
+    job j = {.ctx = ctx, .c = c};
+    *p = point_of(c);
+    bool ok = open_job(&j) && call(&j, 0) && call(&j, 1) && count_call(&j, fn, user, p);
+    close_job(&j);
+    return ok;
+}
+
 bool bench_measure(clef_context *ctx, const bench_case *c, double budget, bench_point *p) {
     bench_case expression = *c;
     job j = {.ctx = ctx, .c = c};
@@ -132,13 +157,9 @@ bool bench_measure(clef_context *ctx, const bench_case *c, double budget, bench_
         expression.v[0] = false;
         j.c = &expression;
     }
-    *p = (bench_point){.flops = c->flops, .bytes = c->bytes};
-    snprintf(p->suite, sizeof p->suite, "%s", c->suite);
-    snprintf(p->name, sizeof p->name, "%s", c->name);
-    memcpy(p->shape, c->shape, sizeof p->shape);
-    snprintf(p->unit, sizeof p->unit, "%s", c->unit);
-    bool ok = open_job(&j) && sample(&j, budget, p) && count_call(&j, p);
-    p->rate = (c->model ? c->images : 1e-9 * (strcmp(c->unit, "GB/s") ? c->flops : c->bytes)) / p->seconds;
+    *p = point_of(c);
+    bool ok = open_job(&j) && sample(&j, budget, p) && count_call(&j, NULL, NULL, p);
+    p->rate = bench_rate(c, p);
     close_job(&j);
     return ok;
 }

@@ -106,8 +106,9 @@ void bench_json_point(FILE *out, const bench_series *s, const bench_point *p) {
 }
 
 /* ---- text ---- */
-void bench_text_head(FILE *out) {
-    fprintf(out, "%-20s %-36s %12s %19s %10s %9s\n", "", "", "time", "rate", "FLOP/byte", "roofline");
+void bench_text_head(FILE *out, bool predicted) {
+    if (predicted) fprintf(out, "%-20s %-36s %12s %19s %9s  %s\n", "", "", "time", "rate", "roofline", "consists of");
+    else fprintf(out, "%-20s %-36s %12s %19s %10s %9s\n", "", "", "time", "rate", "FLOP/byte", "roofline");
 }
 
 /* A number in its place, or nothing where there is none. */
@@ -123,6 +124,12 @@ void bench_text_point(FILE *out, const bench_series *s, const bench_point *p) {
     if (bench_is_above(s, p)) fputs(" above", out);
     if (p->real_flops < p->flops) fprintf(out, "  %.0f %% of the FLOPs", 100 * p->real_flops / p->flops);
     fputc('\n', out);
+}
+
+void bench_text_predicted(FILE *out, const bench_series *s, const bench_point *p, const char *why) {
+    fprintf(out, "%-20s %-36s %9.3f ms %10.1f %-8s", p->name, p->shape, 1e3 * p->seconds, p->rate, p->unit);
+    column(out, 9, 0, 100 * bench_roofline(s, p), " %");
+    fprintf(out, "  %s\n", why);
 }
 
 /* Digits behind the point that show a slow device's rate as well. */

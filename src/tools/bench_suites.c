@@ -109,12 +109,15 @@ static bool matmul_once(const bench_case *c, clef_tensor *const *x) {
     return queue(clef_matmul(a, b));
 }
 
-static void gemm(list *l) {
+/* The last ones are for GPUs alone. */
+static void gemm(list *l, bool gpu) {
+    enum { FOR_GPUS = 2 };
     static const struct {
-        int m, n, k, ta, tb;
-    } s[] = {{256, 256, 256, 0, 0},    {512, 512, 512, 0, 0},  {1024, 1024, 1024, 0, 0}, {1024, 1024, 1024, 0, 1},
-             {1024, 1024, 1024, 1, 0}, {64, 1024, 1024, 0, 0}, {1024, 64, 1024, 0, 0}};
-    for (size_t i = 0; i < sizeof s / sizeof *s; i++) {
+        int m, n, k, ta, tb, half;
+    } s[] = {{256, 256, 256, 0, 0, 0},    {512, 512, 512, 0, 0, 0},    {1024, 1024, 1024, 0, 0, 0},
+             {1024, 1024, 1024, 0, 1, 0}, {1024, 1024, 1024, 1, 0, 0}, {64, 1024, 1024, 0, 0, 0},
+             {1024, 64, 1024, 0, 0, 0},   {4096, 4096, 4096, 0, 0, 0}, {4096, 4096, 4096, 0, 0, 1}};
+    for (size_t i = 0; i < sizeof s / sizeof *s - (gpu ? 0 : FOR_GPUS); i++) {
         double m = s[i].m, n = s[i].n, k = s[i].k;
         clef_shape a = s[i].ta ? CLEF_SHAPE(s[i].k, s[i].m) : CLEF_SHAPE(s[i].m, s[i].k);
         clef_shape b = s[i].tb ? CLEF_SHAPE(s[i].n, s[i].k) : CLEF_SHAPE(s[i].k, s[i].n);
@@ -122,15 +125,17 @@ static void gemm(list *l) {
                                                .name = "matmul",
                                                .unit = "GFLOP/s",
                                                .flops = 2 * m * n * k,
-                                               .bytes = 4 * (m * k + k * n + m * n),
+                                               .bytes = (s[i].half ? 2 : 4) * (m * k + k * n + m * n),
+                                               .half = s[i].half,
                                                .input = {a, b},
                                                .n_inputs = 2,
                                                .v = {s[i].ta, s[i].tb},
                                                .once = matmul_once});
         snprintf(c->shape, sizeof c->shape, "%d x %d x %d%s", s[i].m, s[i].n, s[i].k,
-                 s[i].ta   ? ", a transposed"
-                 : s[i].tb ? ", b transposed"
-                           : "");
+                 s[i].ta     ? ", a transposed"
+                 : s[i].tb   ? ", b transposed"
+                 : s[i].half ? ", f16"
+                             : "");
     }
 }
 
@@ -282,24 +287,39 @@ static void norm(list *l) {
 }
 
 /* ---- training steps: forward, backward, SGD with momentum ---- */
-static void train(list *l, bool resnet18) {
+static clef_tensor *mean_of_positions(clef_tensor *x) { return clef_mean(x, (int[]){1}, 1, false); }
+
+/* A block of a transformer as GPT-2 has it, and classes of its mean. */
+static clef_module *model_block(clef_context *ctx, clef_shape input, int64_t classes) {
+    int64_t width = input.dim[input.rank - 1];
+    clef_module *layers[] = {
+        clef_nn_encoder_layer(ctx, width, 12,
+                              &(clef_nn_transformer_options){.hidden = 4 * width, .pre_norm = true, .causal = true, .gelu = true}),
+        clef_nn_activation(ctx, "mean_of_positions", mean_of_positions), clef_nn_linear(ctx, width, classes, NULL)};
+    return clef_sequential(ctx, layers, sizeof layers / sizeof *layers);
+}
+
+static void train(list *l, bool gpu, bool resnet18) {
     static const struct {
         const char *name;
         clef_module *(*make)(clef_context *ctx, clef_shape input, int64_t classes);
-        int batch, channels, side;
-    } m[] = {{"MLP", clef_model_mlp, 100, 1, 28},
-             {"LeNet", clef_model_lenet, 100, 1, 28},
-             {"CNN", clef_model_cnn, 64, 3, 32},
-             {"ResNet-18", clef_model_resnet18, 32, 3, 32}};
-    for (size_t i = 0; i < sizeof m / sizeof *m - (resnet18 ? 0 : 1); i++) {
+        clef_shape input;
+        const char *items;
+    } m[] = {{"MLP", clef_model_mlp, {4, {100, 1, 28, 28}}, "images"},
+             {"LeNet", clef_model_lenet, {4, {100, 1, 28, 28}}, "images"},
+             {"CNN", clef_model_cnn, {4, {64, 3, 32, 32}}, "images"},
+             {"ResNet-18", clef_model_resnet18, {4, {32, 3, 32, 32}}, "images"},
+             {"block", model_block, {3, {8, 512, 768}}, "texts of 512"}};
+    for (size_t i = 0; i < sizeof m / sizeof *m; i++) {
+        if ((m[i].make == clef_model_resnet18 && !resnet18) || (m[i].make == model_block && !gpu)) continue;
         bench_case *c = append(l, (bench_case){.suite = "train",
                                                .name = "train",
                                                .unit = "images/s",
-                                               .images = m[i].batch,
+                                               .images = (double)m[i].input.dim[0],
                                                .n_inputs = 1,
-                                               .input = {CLEF_SHAPE(m[i].batch, m[i].channels, m[i].side, m[i].side)},
+                                               .input = {m[i].input},
                                                .model = m[i].make});
-        snprintf(c->shape, sizeof c->shape, "%s, %d images a step", m[i].name, m[i].batch);
+        snprintf(c->shape, sizeof c->shape, "%s, %d %s a step", m[i].name, (int)m[i].input.dim[0], m[i].items);
     }
 }
 
@@ -316,12 +336,12 @@ static list all_cases(bool gpu, bool resnet18) {
     list l = {0};
     copy(&l);
     fma_peak(&l, gpu);
-    gemm(&l);
+    gemm(&l, gpu);
     conv(&l);
     pointwise(&l);
     reduce(&l);
     norm(&l);
-    train(&l, resnet18);
+    train(&l, gpu, resnet18);
     return l;
 }
 

@@ -8,7 +8,7 @@
 typedef struct bench_options {
     common_options common;
     double seconds;
-    const char *csv, *html, *label;
+    const char *csv, *html, *label, *predict;
     bool compare, resnet18;
     ranks ranks;
 } bench_options;
@@ -18,6 +18,8 @@ static bench_options o = {.seconds = 0.5};
 static const arg args[] = {
     OPTION("seconds", ARG_NUMBER, "X", seconds, "to spend on each figure; default 0.5"),
     OPTION("resnet18", ARG_FLAG, NULL, resnet18, "and a training step of ResNet-18, which takes seconds on a CPU"),
+    OPTION("predict", ARG_TEXT, "GPU", predict,
+           "measure nothing: how long it would take on a GPU that is not here, h100 for instance"),
     OPTION("devices", ARG_TEXT, "D,E,...", ranks.devices, "of parallel, a rank for each; default: two or four parts of the device"),
     OPTION("mpi", ARG_FLAG, NULL, ranks.mpi, "of parallel: a process for each rank, started by mpirun"),
     OPTION("label", ARG_TEXT, "NAME", label, "what this run is called beside others; default: the device's name"),
@@ -84,6 +86,8 @@ static void describe(const clef_context *ctx, bench_series *s) {
     snprintf(s->version, sizeof s->version, "%s", clef_version());
     if (gmtime_r(&now, &utc)) strftime(s->date, sizeof s->date, "%Y-%m-%dT%H:%M:%SZ", &utc);
     s->compute_units = info.compute_units;
+    if (o.predict) snprintf(s->driver, sizeof s->driver, "predicted");
+    if (o.predict && !o.label) snprintf(s->label, sizeof s->label, "%s, predicted", bench_predicted(o.predict));
 }
 
 static void show(const bench_series *s, int *shown) {
@@ -107,17 +111,31 @@ static int measure_all(clef_context *ctx, const bench_case *c, int n, bench_seri
     return EXIT_OK;
 }
 
+/* Each figure with what it consists of. */
+static int predict_all(clef_context *ctx, const char *key, const bench_case *c, int n, bench_series *s) {
+    char why[96];
+    bench_point point;
+    for (int i = 0; i < n; i++) {
+        if (!bench_predict(ctx, &c[i], key, &point, why, sizeof why) || !bench_add(s, &point)) return tool_failed("bench", ctx);
+        if (o.common.json) bench_json_point(stdout, s, &point);
+        else bench_text_predicted(stdout, s, &point, why);
+    }
+    return EXIT_OK;
+}
+
 static int measure_words(const char *const *words, bench_report *report) {
     int code = EXIT_OK, n = 0;
     bench_series *s = &report->series[report->n++];
-    clef_context *ctx = tool_open("bench", &o.common, &code);
+    clef_options options = tool_options("bench", &o.common);
+    options.plan_for = o.predict ? bench_predicted(o.predict) : NULL;
+    clef_context *ctx = tool_open_with("bench", &o.common, &options, &code);
     if (!ctx) return code;
     describe(ctx, s);
     if (!o.common.quiet) fprintf(stderr, "device %s\n", tool_device_name(ctx));
     if (o.common.json) bench_json_start(stdout, s);
-    else if (!o.common.quiet) bench_text_head(stdout);
-    bench_case *c = bench_cases(words, !strcmp(s->type, "gpu"), o.resnet18, &n);
-    code = c ? measure_all(ctx, c, n, s) : tool_failed("bench", ctx);
+    else if (!o.common.quiet) bench_text_head(stdout, o.predict);
+    bench_case *c = bench_cases(words, !strcmp(s->type, "gpu"), o.resnet18 || o.predict, &n);
+    code = !c ? tool_failed("bench", ctx) : o.predict ? predict_all(ctx, options.plan_for, c, n, s) : measure_all(ctx, c, n, s);
     free(c);
     clef_close(ctx);
     return code;
@@ -130,7 +148,7 @@ static void begin_ranks(const clef_context *ctx) {
     describe(ctx, of_ranks);
     if (!o.common.quiet) fprintf(stderr, "device %s\n", tool_device_name(ctx));
     if (o.common.json) bench_json_start(stdout, of_ranks);
-    else if (!o.common.quiet) bench_text_head(stdout);
+    else if (!o.common.quiet) bench_text_head(stdout, false);
 }
 
 static void show_last(const bench_series *s) {
@@ -195,6 +213,10 @@ static int options_fit(const char *const *words) {
     if (o.compare && (o.label || o.resnet18))
         return tool_usage("bench", "--label and --resnet18 belong to a measurement, not to --compare");
     bool parallel = asks_for_ranks(words);
+    if (o.predict && (o.compare || parallel))
+        return tool_usage("bench", "--predict is of one GPU, and of figures that can be predicted");
+    if (o.predict && !bench_predicted(o.predict))
+        return tool_usage("bench", "--predict knows no \"%s\"; it wants one of %s", o.predict, bench_gpus());
     if (ranks_wanted(&o.ranks) && !parallel) return tool_usage("bench", "--devices and --mpi belong to clef bench parallel");
     if (parallel && words[1]) return tool_usage("bench", "parallel is measured by itself, without other words");
     if (parallel) return ranks_parse("bench", &o.common, &o.ranks) ? EXIT_OK : EXIT_USAGE;

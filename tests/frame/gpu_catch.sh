@@ -9,17 +9,19 @@ CLEF_BUILD=$2 sh "$source/bench/gpu.sh" --pack "$work/pack" --no-data || fail "n
 cd "$work/pack" || exit 1
 offline=
 unshare -rn true 2>/dev/null && offline="unshare -rn"
-$offline sh ./gpu.sh "$work/out" --quick || fail "it stopped"
+CLEF_PREDICT=a100 $offline sh ./gpu.sh "$work/out" --quick || fail "it stopped"
 well_formed() { [ -z "$(command -v python3)" ] || python3 -c 'import json, sys; json.load(open(sys.argv[1]))' "$1" || fail "$1 is no JSON"; }
 has() { grep -q "$2" "$1" || fail "$1 lacks $2"; }
 well_formed "$work/out/report.json"
-for part in machine devices probes kernels profiles matrix mutants digits mnist cifar tune bench cases torch; do
+for part in machine devices probes kernels profiles matrix mutants digits mnist cifar tune bench predict cases torch; do
     has "$work/out/report.json" "{\"name\":\"$part\",\"result\":"
 done
-for part in machine devices probes kernels profiles mutants digits tune bench cases; do
+for part in machine devices probes kernels profiles mutants digits tune bench predict cases; do
     has "$work/out/report.json" "{\"name\":\"$part\",\"result\":\"good\""
 done
 has "$work/out/report.json" '"clef_seconds":[0-9]'
+has "$work/out/report.json" '"label":"a100, predicted"'
+has "$work/out/report.html" 'A  a100, predicted'
 has "$work/out/report.json" '{"test":"test_reduce","profile":"own","code":0'
 has "$work/out/report.html" '<h2>Rooflines</h2>'
 grep -q 'src=\|href=' "$work/out/report.html" && fail "the page wants something else"

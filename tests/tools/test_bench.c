@@ -386,3 +386,23 @@ Test(bench, effective_and_real_flops_are_apart) {
     cr_assert(strstr(page("page.html"), "20 % of the FLOPs as defined"));
     cr_assert(strstr(page("table.csv"), ",400,0.01,0,4e+09,800000000,1000000,800,0.8"), "%s", page("table.csv"));
 }
+
+/* The roof is what the maker publishes: 2 · 128 multiply-adds of 132 units at 1.83 GHz, and 3350 GB/s. */
+Test(bench, a_gpu_that_is_not_here_is_predicted) {
+    const said *s = clef("", "bench --predict h100 gemm train");
+    cr_assert_eq(s->code, 0, "%s", s->err);
+    cr_assert(strstr(s->out, " 61839.4 GFLOP/s") && strstr(s->out, " 3350.0 GB/s"), "%s", s->out);
+    cr_assert(strstr(s->out, "4096 x 4096 x 4096, f16") && strstr(s->out, "% of the matrix units"), "%s", s->out);
+    cr_assert(strstr(s->out, "ResNet-18") && strstr(s->out, "8 texts of 512 a step"), "%s", s->out);
+    s = clef("", "bench --predict \"NVIDIA A100-SXM4-80GB\" matmul --json >a.json; cat a.json");
+    cr_assert(strstr(s->out, "\"driver\":\"predicted\"") && strstr(s->out, "\"label\":\"a100, predicted\""), "%s", s->out);
+    put("b.json", "w", START COPY FMA GEMM, "one", "256 x 256 x 256", 0.02, 10.0);
+    s = clef("", "bench --compare a.json b.json");
+    cr_assert(strstr(s->out, "a100, predicted") && strstr(s->out, "4096 x 4096 x 4096"), "%s", s->out);
+}
+
+Test(bench, what_cannot_be_predicted_is_refused) {
+    refused("bench --predict gtx", 2, "--predict knows no \"gtx\"; it wants one of v100, a100");
+    refused("bench --predict h100 parallel", 2, "--predict is of one GPU");
+    refused("bench --predict h100 --compare a.json", 2, "--predict is of one GPU");
+}

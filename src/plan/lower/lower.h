@@ -96,8 +96,9 @@ void *clef__lower_room(const clef__lowering *lw, size_t bytes);
 void clef__launch_begin(const clef__lowering *lw, const char *file, const char *kernel); /* file of cl/, "gemm.cl" */
 void clef__launch_define(const clef__lowering *lw, const char *name, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void clef__launch_tensor(const clef__lowering *lw, clef__operand x, bool writes); /* a pointer and its offset */
-void clef__launch_long(const clef__lowering *lw, int64_t value);                  /* long */
-void clef__launch_int(const clef__lowering *lw, int32_t value);                   /* int */
+void clef__launch_unread(const clef__lowering *lw, clef__operand x); /* the same, in place of an operand that there is not */
+void clef__launch_long(const clef__lowering *lw, int64_t value);     /* long */
+void clef__launch_int(const clef__lowering *lw, int32_t value);      /* int */
 void clef__launch_longs(const clef__lowering *lw, const int64_t *value, size_t n);
 void clef__launch_ints(const clef__lowering *lw, const int64_t *value, size_t n);
 void clef__launch_float(const clef__lowering *lw, float value); /* float */
@@ -107,6 +108,8 @@ void clef__launch_text(const clef__lowering *lw, char *text);
 bool clef__lower_is_number(const clef__lowering *lw, int i);
 void clef__launch_number(const clef__lowering *lw, int i, clef_dtype dtype); /* 0 unless it is */
 void clef__launch_dynamic(const clef__lowering *lw, int i); /* ulong: the node's dynamic.u[i], read anew at each replay */
+/* How many operations it does; else it is taken to do its part of its node's. */
+void clef__launch_flops(const clef__lowering *lw, double flops);
 void clef__launch_end(const clef__lowering *lw, const size_t global[3], const size_t local[3]);
 /* Marks the open launch: it only brings its one input into another form (packed, padded, converted), so equal ones of one value
    are one launch (derive.c). */

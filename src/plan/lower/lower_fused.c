@@ -32,9 +32,10 @@ clef__epilogue clef__lower_biased_epilogue(const clef__lowering *lw, clef__opera
 }
 
 void clef__launch_epilogue(const clef__lowering *lw, const clef__epilogue *epilogue, clef__operand out) {
-    clef__operand extra = clef__epilogue_takes_operand(epilogue->ops) ? epilogue->extra : out; /* which then is not read */
-    if (clef__epilogue_takes_operand(epilogue->ops)) extra.offset += out.offset;
-    clef__launch_tensor(lw, extra, false);
+    clef__operand extra = epilogue->extra;
+    extra.offset += out.offset;
+    if (clef__epilogue_takes_operand(epilogue->ops)) clef__launch_tensor(lw, extra, false);
+    else clef__launch_unread(lw, out);
     clef__launch_constant(lw, clef__epilogue_takes_number(epilogue->ops) ? epilogue->scale : -1, 1, out.dtype);
     clef__launch_int(lw, epilogue->ops);
     for (int bit = EPILOGUE_SCALE; bit <= epilogue->ops; bit <<= 1)
@@ -42,7 +43,8 @@ void clef__launch_epilogue(const clef__lowering *lw, const clef__epilogue *epilo
 }
 
 void clef__launch_biased_epilogue(const clef__lowering *lw, const clef__epilogue *epilogue, clef__operand out) {
-    clef__launch_tensor(lw, epilogue->ops & EPILOGUE_BIAS ? epilogue->bias : out, false);
+    if (epilogue->ops & EPILOGUE_BIAS) clef__launch_tensor(lw, epilogue->bias, false);
+    else clef__launch_unread(lw, out);
     clef__launch_long(lw, epilogue->bias_z);
     clef__launch_epilogue(lw, epilogue, out);
 }

@@ -170,10 +170,13 @@ static void lower_kernel(clef__recorder *rec, const clef__group *group) {
     else lower_by_strategy(&lw, group);
 }
 
-/* What the kernel's node takes by its definition, in equal parts for the launches from `first` on. */
+/* What the kernel's node takes by its definition, in equal parts for the launches from `first` on, unless one of them knows better:
+   then the others do little beside it. */
 static void note_flops(clef__recorder *rec, const clef__node *node, int first) {
     double flops, bytes;
     clef__plan *plan = rec->plan;
+    for (int i = first; i < plan->n_launches; i++)
+        if (plan->launch[i].counted) return;
     clef__node_cost(node, &flops, &bytes);
     for (int i = first; i < plan->n_launches; i++) plan->launch[i].flops = flops / (plan->n_launches - first);
 }

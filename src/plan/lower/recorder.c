@@ -123,6 +123,9 @@ void clef__launch_tensor(const clef__lowering *lw, clef__operand x, bool writes)
                                      .dtype = x.dtype,
                                      .bytes = clef_shape_numel(clef__operand_shape(&x)) * (int64_t)clef_dtype_size(x.dtype)});
 }
+void clef__launch_unread(const clef__lowering *lw, clef__operand x) {
+    clef__launch_arg(lw, (clef__arg){.kind = CLEF__ARG_TENSOR, .value = x.value, .number = x.offset, .dtype = x.dtype});
+}
 void clef__launch_long(const clef__lowering *lw, int64_t value) {
     clef__launch_arg(lw, (clef__arg){.kind = CLEF__ARG_LONG, .number = value});
 }
@@ -164,6 +167,12 @@ void clef__launch_derives(const clef__lowering *lw) {
 }
 void clef__launch_prepacks(const clef__lowering *lw) {
     if (!lw->rec->failed) lw->rec->open->derives = lw->rec->open->prepacks = true;
+}
+
+void clef__launch_flops(const clef__lowering *lw, double flops) {
+    if (lw->rec->failed) return;
+    lw->rec->open->flops = flops;
+    lw->rec->open->counted = true;
 }
 
 void clef__launch_end(const clef__lowering *lw, const size_t global[3], const size_t local[3]) {

@@ -111,6 +111,15 @@ static clef_status run_graph(clef_context *ctx, clef__plans *plans, clef__graph_
     return plan ? clef__plan_run(plan, ctx, plans->arena, g) : clef_error_status(ctx);
 }
 
+/* For a device that is not here: results get memory, and no numbers. */
+static clef_status plan_graph(clef_context *ctx, clef__graph_view *g) {
+    clef__plan *plan = clef__plan_build(ctx, g);
+    if (!plan) return clef_error_status(ctx);
+    clef_status status = clef__plan_skip(plan, ctx, g);
+    clef__plan_free(plan);
+    return status;
+}
+
 static clef_status measure_graph(clef_context *ctx, clef__graph_view *g) {
     clef__plan *plan = clef__plan_build(ctx, g);
     if (!plan) return clef_error_status(ctx);
@@ -118,6 +127,7 @@ static clef_status measure_graph(clef_context *ctx, clef__graph_view *g) {
     clef_plan_size size[CLEF__MAX_DEVICES];
     for (int d = 0; d < clef__context_devices(ctx); d++) size[d] = clef__plan_size(plan, g, d);
     if (status == CLEF_OK) clef__note_plan(ctx, size);
+    if (status == CLEF_OK) clef__plan_tell(ctx, plan);
     clef__plan_free(plan);
     return status;
 }
@@ -137,7 +147,8 @@ clef_status clef__compute(clef_context *ctx, clef__output *const *roots, int n) 
     g->n = g->key_words = 0;
     g->hash = 0;
     clef_status status = clef__collect(ctx, roots, n, g);
-    if (status == CLEF_OK && g->n) status = clef__dry_run(ctx) ? measure_graph(ctx, g) : run_graph(ctx, plans, g);
+    if (status == CLEF_OK && g->n)
+        status = clef__dry_run(ctx) ? measure_graph(ctx, g) : clef__plan_for(ctx) ? plan_graph(ctx, g) : run_graph(ctx, plans, g);
     return status;
 }
 

@@ -1,6 +1,9 @@
 /* measure.c — what a plan takes on each device, known before it runs. */
 #include "plan/run/run.h"
 
+#include <math.h>
+#include <string.h>
+
 static void add_cost(const clef__node *node, clef_plan_size *size) {
     double flops, bytes;
     clef__node_cost(node, &flops, &bytes);
@@ -37,6 +40,42 @@ static void add_values(const clef__plan *plan, int device, clef_plan_size *size)
     for (int i = 0; i < plan->n_prepacked; i++) {
         const clef__value *value = &plan->value[plan->prepacked[i].value];
         if (!plan->prepacked[i].inner && value->device == device) size->prepacked_bytes += (int64_t)value->bytes;
+    }
+}
+
+/* Does it fill what later runs find filled? */
+static bool prepares(const clef__plan *plan, int launch) {
+    for (int i = 0; i < plan->n_prepacked; i++)
+        if (plan->prepacked[i].launch == launch) return true;
+    return false;
+}
+
+/* Of its operands and results: a value that it names twice is moved once, and so is one that is broadcast. */
+static double bytes_of(const clef__plan *plan, const clef__launch *launch) {
+    double bytes = 0;
+    for (int a = 0; a < launch->n_args; a++) {
+        const clef__arg *arg = &launch->arg[a];
+        int before = 0;
+        while (before < a && (launch->arg[before].kind != CLEF__ARG_TENSOR || launch->arg[before].value != arg->value ||
+                              launch->arg[before].writes != arg->writes))
+            before++;
+        if (arg->kind == CLEF__ARG_TENSOR && before == a) bytes += fmin((double)arg->bytes, (double)plan->value[arg->value].bytes);
+    }
+    return bytes;
+}
+
+void clef__plan_tell(clef_context *ctx, const clef__plan *plan) {
+    for (int i = 0; i < plan->n_launches; i++) {
+        const clef__launch *launch = &plan->launch[i];
+        clef_planned_launch told = {.ops = launch->label,
+                                    .kernel = launch->code ? launch->name : "copy",
+                                    .device = launch->device,
+                                    .flops = launch->flops,
+                                    .bytes = bytes_of(plan, launch),
+                                    .prepares = prepares(plan, i)};
+        memcpy(told.global, launch->global, sizeof told.global);
+        memcpy(told.local, launch->local, sizeof told.local);
+        clef__note_launch(ctx, &told);
     }
 }
 

@@ -14,6 +14,10 @@
 static clef__output *row_major(clef_tensor *t) {
     clef__output *out = clef__output_of(t);
     clef_context *ctx = out->node->ctx;
+    if (clef__plan_for(ctx)) {
+        clef__fail(ctx, CLEF_STATE, "read: work is only planned, for %s; see clef_options.plan_for", clef__plan_for(ctx));
+        return NULL;
+    }
     if (clef__compute(ctx, &out, 1) != CLEF_OK) return NULL;
     if (clef__computed(out) && clef__is_dense(out->shape, out->layout.stride, NULL)) {
         clef__output_retain(out);

@@ -42,6 +42,8 @@ clef__plan *clef__plan_build(clef_context *ctx, clef__graph_view *g);
 clef_status clef__plan_ready(clef_context *ctx, clef__plan *plan);
 /* measure.c: what it takes on this device. */
 clef_plan_size clef__plan_size(const clef__plan *plan, const clef__graph_view *g, int device);
+/* Tells clef_on_planned_launch's callback of its launches. */
+void clef__plan_tell(clef_context *ctx, const clef__plan *plan);
 void clef__plan_free(clef__plan *plan);
 /* Makes a work-group no larger than `most`. */
 void clef__fit_group(size_t local[3], size_t most);
@@ -51,6 +53,8 @@ clef_status clef__plan_set(clef__plan *plan, const clef__graph_view *g, int laun
 clef__buffer *clef__place_of(const clef__plan *plan, const clef__graph_view *g, const clef__arg *arg, int64_t *offset);
 /* issue.c: queues all launches.  `launched`: how many were, all unless it fails. */
 clef_status clef__plan_issue(clef__plan *plan, clef_context *ctx, const clef__graph_view *g, int *launched);
+/* As if it had run: results have memory, but nothing was written. */
+clef_status clef__plan_skip(clef__plan *plan, clef_context *ctx, clef__graph_view *g);
 clef_status clef__plan_run(clef__plan *plan, clef_context *ctx, clef__arena *arena, clef__graph_view *g);
 /* derived.c: finds what replays may leave as it is.  Before each replay says which launches are idle as what they would write is
    kept; binds arguments to that; afterwards notes which of the `launched` have filled theirs. */
