@@ -143,7 +143,7 @@ def check_loops(out, devices, launches, results):
         kernel = results.get((device["target"], launch["program"]), {}).get("kernels", {}).get(launch["kernel"])
         knobs = knobs_of(out, launch["program"])
         largest = knobs.get("GM", 0) * knobs["RM"] == 128 and knobs["GN"] * knobs["RN"] == 128
-        if not kernel or not kernel.get("around") or not largest or knobs["A_WIDTH"] * knobs["B_WIDTH"] == 1:
+        if not kernel or not kernel.get("around") or not largest or 1 in (knobs["A_WIDTH"], knobs["B_WIDTH"]):
             continue
         issued, read = per_multiply(kernel, launch["kernel"], knobs)
         key = "nvidia" if device["target"].startswith("sm_") else "other"
