@@ -57,6 +57,24 @@ typedef struct clef_lstm_language_options {
        clef_module *net = clef_nn_lstm_language(ctx, &(clef_lstm_language_options){.vocabulary = 65, .layers = 2, .width = 128});  */
 CLEF_API clef_module *clef_nn_lstm_language(clef_context *ctx, const clef_lstm_language_options *options);
 
+typedef struct clef_bert_options {
+    int64_t vocabulary, context, layers, heads, width; /* 0: 30522, 512, 12, 12, 768 */
+    int64_t hidden;                                    /* width of the feed-forward layer; 0: 4·width */
+    int64_t types, classes;                            /* of tokens, and of texts; 0: 2 */
+    double dropout;                                    /* of embeddings, attention, branches and the pooled row, in [0,1) */
+    double eps;                                        /* of the norms; 0: 1e-12 */
+    clef_dtype dtype;
+    bool tanh_gelu; /* GELU's tanh approximation, not x·Φ(x) */
+} clef_bert_options;
+/* BERT as a classifier of texts: logits [b,classes] of tokens [b,t].  The sum of token, position and type embeddings, normed; layers
+   h = norm(x + attn(x)), y = norm(h + mlp(h)) in which every token sees all; tanh of a linear layer of the first token's row, and a
+   linear classifier.  clef_call takes tokens, lengths [b] (what stands behind them is seen by nobody) and types [b,t], both CLEF_NONE or
+   left out: all are seen, and of type 0.  Tensors are named as in Hugging Face's BertForSequenceClassification
+   ("bert.encoder.layer.0.attention.self.query.weight"), linear weights are [out,in]; all but norms and biases begin as N(0, 0.02²).  It generates
+   nothing: clef_language_sizes_of is 0.  Devlin et al., "BERT: pre-training of deep bidirectional transformers", 2019.
+       clef_call(net, (clef_tensor *[]){tokens, lengths}, 2, &logits, 1);  */
+CLEF_API clef_module *clef_nn_bert(clef_context *ctx, const clef_bert_options *options);
+
 enum { CLEF_END_TOKENS_MOST = 8 };
 /* What a language model is; all zero for another module.  Recurrent ones have no heads. */
 typedef struct clef_language_sizes {
@@ -68,7 +86,7 @@ CLEF_API clef_language_sizes clef_language_sizes_of(const clef_module *net);
 
 /* ---- model directories ----
    Of Hugging Face's layout: config.json, and model.safetensors or several files with model.safetensors.index.json.  Architectures: gpt2,
-   llama, mistral and qwen2, and Clef's own clef_lstm (vocab_size, max_position_embeddings, num_hidden_layers, hidden_size); others, and
+   llama, mistral and qwen2, bert with a classifier, and Clef's own clef_lstm (vocab_size, max_position_embeddings, num_hidden_layers, hidden_size); others, and
    settings that would change results and are not known, are CLEF_UNSUPPORTED with the setting's name.
    A file that is damaged, a tensor that is missing, unknown or of another shape is CLEF_FORMAT. */
 typedef struct clef_language_options {
@@ -79,7 +97,7 @@ typedef struct clef_language_options {
        clef_module *net = clef_language_open(ctx, "gpt2", NULL);  */
 CLEF_API clef_module *clef_language_open(clef_context *ctx, const char *path, const clef_language_options *options);
 /* Writes config.json and model.safetensors, tensors named as transformers names them (GPT-2's behind "transformer."), into a directory,
-   which is made if it is not there.  CLEF_INVALID for a module that is no language model.
+   which is made if it is not there.  CLEF_INVALID for a module that is none of those above.
        clef_language_save(net, "shakespeare");  */
 CLEF_API clef_status clef_language_save(clef_module *net, const char *directory);
 
@@ -142,11 +160,12 @@ typedef struct clef_beam {
     double score;
     bool ended; /* by an end token, which is the last one */
 } clef_beam;
-/* Beam search: follows the likeliest continuations of batch/beams prompts until each has as many results as beams and none of those that are
-   followed has a better score, or until `tokens` are there.  The best results of prompt i go into found[i·best …], best first; the score counts a
-   result's end token, too.  The generator has read what it has followed; clef_generator_prompt begins anew.  CLEF_INVALID for options out of range, or
-   beams that do not divide the batch; CLEF_STATE for more tokens than there is room for, without `slide`.  Graves, "Sequence transduction with recurrent
-   neural networks", 2012; length penalty: Wu et al., "Google's neural machine translation system", 2016, without its constant 5.
+/* Beam search: follows the likeliest continuations of batch/beams prompts until each has as many results as beams and none of those that
+   are followed has a better score, or until `tokens` are there.  The best results of prompt i go into found[i·best …], best first; the score
+   counts a result's end token, too.  What the generator has read then is what it followed; clef_generator_prompt begins anew.  CLEF_INVALID
+   for options out of range, or beams that do not divide the batch; CLEF_STATE for more tokens than there is room for, without `slide`.
+   Graves, "Sequence transduction with recurrent neural networks", 2012; length penalty: Wu et al., "Google's neural machine translation
+   system", 2016, without its constant 5.
        clef_generator_beams(g, (const int64_t *[]){ids}, &n, &(clef_beam_options){.tokens = 20}, &found);  */
 CLEF_API clef_status clef_generator_beams(clef_generator *g, const int64_t *const *prompt, const int64_t *length,
                                           const clef_beam_options *options, clef_beam *found);

@@ -26,6 +26,9 @@ enum {
     SCALED_BY_LAYER,
     WINDOW,
     USES_WINDOW,
+    TYPES,
+    CLASSES,
+    DECODES,
     NUMBERS
 };
 static const struct {
@@ -46,6 +49,7 @@ static const struct {
             {"n_inner", HIDDEN},
             {"intermediate_size", HIDDEN},
             {"layer_norm_epsilon", EPS},
+            {"layer_norm_eps", EPS},
             {"rms_norm_eps", EPS},
             {"rope_theta", ROPE_BASE},
             {"factor", ROPE_FACTOR},
@@ -56,12 +60,15 @@ static const struct {
             {"scale_attn_weights", SCALED},
             {"scale_attn_by_inverse_layer_idx", SCALED_BY_LAYER},
             {"sliding_window", WINDOW},
-            {"use_sliding_window", USES_WINDOW}};
+            {"use_sliding_window", USES_WINDOW},
+            {"type_vocab_size", TYPES},
+            {"num_labels", CLASSES},
+            {"is_decoder", DECODES}};
 
 /* What stands in the file; numbers are NaN where there is none, words "". */
 typedef struct found {
     double number[NUMBERS];
-    char type[32], activation[32], rope[32];
+    char type[32], activation[32], rope[32], position[32];
     clef__language_config *config;
 } found;
 
@@ -87,6 +94,12 @@ static void take_end_tokens(clef__json *json, clef__language_config *c) {
     }
 }
 
+static void count_labels(clef__json *json, found *f) {
+    f->number[CLASSES] = 0;
+    clef__json_expect(json, "{");
+    for (; clef__json_member(json); f->number[CLASSES]++) clef__json_skip(json);
+}
+
 static void take_members(clef__json *json, found *f, int depth);
 
 static void take_member(clef__json *json, const char *name, found *f, int depth) {
@@ -104,6 +117,8 @@ static void take_member(clef__json *json, const char *name, found *f, int depth)
     if (!strcmp(name, "model_type")) take_word(json, f->type);
     else if (!strcmp(name, "activation_function") || !strcmp(name, "hidden_act")) take_word(json, f->activation);
     else if (depth == 1 && (!strcmp(name, "rope_type") || !strcmp(name, "type"))) take_word(json, f->rope);
+    else if (!strcmp(name, "position_embedding_type")) take_word(json, f->position);
+    else if (!strcmp(name, "id2label") && clef__json_peek(json) == '{') count_labels(json, f);
     else if (!strcmp(name, "eos_token_id")) take_end_tokens(json, f->config);
     else clef__json_skip(json);
 }
@@ -175,6 +190,25 @@ static clef_status read_lstm(const found *f, clef_lstm_language_options *o) {
     return CLEF_OK;
 }
 
+static clef_status read_bert(const found *f, clef_bert_options *o, clef__report *report) {
+    const char *a = f->activation;
+    bool approximate = !strcmp(a, "gelu_new") || !strcmp(a, "gelu_pytorch_tanh");
+    if (*a && !approximate && strcmp(a, "gelu") != 0) return unsupported(report, "hidden_act", a);
+    if (*f->position && strcmp(f->position, "absolute") != 0) return unsupported(report, "position_embedding_type", f->position);
+    if (truth(f, DECODES, false)) return unsupported(report, "is_decoder", "true");
+    *o = (clef_bert_options){.vocabulary = whole(f, VOCABULARY),
+                             .context = whole(f, CONTEXT),
+                             .layers = whole(f, LAYERS),
+                             .heads = whole(f, HEADS),
+                             .width = whole(f, WIDTH),
+                             .hidden = whole(f, HIDDEN),
+                             .types = whole(f, TYPES),
+                             .classes = whole(f, CLASSES),
+                             .eps = real(f, EPS),
+                             .tanh_gelu = approximate};
+    return CLEF_OK;
+}
+
 clef_status clef__language_config_read(char *text, size_t size, clef__language_config *config, clef__report *report) {
     *config = (clef__language_config){0};
     found f = {.config = config};
@@ -186,11 +220,14 @@ clef_status clef__language_config_read(char *text, size_t size, clef__language_c
                                 json.expected ? json.expected : "the end of the file", (size_t)(json.at - json.start));
     bool llama = !strcmp(f.type, "llama") || !strcmp(f.type, "mistral") || !strcmp(f.type, "qwen2");
     bool lstm = !strcmp(f.type, "clef_lstm");
-    config->kind = llama ? CLEF__LLAMA : lstm ? CLEF__LSTM : CLEF__GPT;
+    bool bert = !strcmp(f.type, "bert");
+    config->kind = llama ? CLEF__LLAMA : lstm ? CLEF__LSTM : bert ? CLEF__BERT : CLEF__GPT;
+    if (bert) return read_bert(&f, &config->bert, report);
     if (llama) return read_llama(&f, &config->llama, report);
     if (lstm) return read_lstm(&f, &config->lstm);
     if (!strcmp(f.type, "gpt2")) return read_gpt(&f, &config->gpt, report);
-    return clef__report_set(report, CLEF_UNSUPPORTED, "model_type is \"%s\"; Clef knows gpt2, llama, mistral, qwen2 and clef_lstm",
+    return clef__report_set(report, CLEF_UNSUPPORTED,
+                            "model_type is \"%s\"; Clef knows gpt2, llama, mistral, qwen2, bert and clef_lstm",
                             clef__quote(f.type).text);
 }
 
@@ -239,12 +276,30 @@ static void put_lstm(const clef_lstm_language_options *o, clef__text *t) {
     put_whole(t, "hidden_size", o->width);
 }
 
+static void put_bert(const clef_bert_options *o, clef__text *t) {
+    clef__text_append(t, "{\n  \"architectures\": [\"BertForSequenceClassification\"],\n  \"model_type\": \"bert\"");
+    clef__text_add(t, ",\n  \"hidden_act\": \"%s\",\n  \"layer_norm_eps\": %.9g", o->tanh_gelu ? "gelu_new" : "gelu", o->eps);
+    put_whole(t, "vocab_size", o->vocabulary);
+    put_whole(t, "max_position_embeddings", o->context);
+    put_whole(t, "num_hidden_layers", o->layers);
+    put_whole(t, "num_attention_heads", o->heads);
+    put_whole(t, "hidden_size", o->width);
+    put_whole(t, "intermediate_size", o->hidden);
+    put_whole(t, "type_vocab_size", o->types);
+    clef__text_append(t, ",\n  \"id2label\": {");
+    for (int64_t i = 0; i < o->classes; i++)
+        clef__text_add(t, "%s\"%lld\": \"LABEL_%lld\"", i ? ", " : "", (long long)i, (long long)i);
+    clef__text_append(t, "}");
+}
+
 void clef__language_config_write(const clef_module *net, clef__text *t) {
     const clef_gpt_options *g = clef__gpt_options_of(net);
     const clef_llama_options *l = clef__llama_options_of(net);
-    clef_dtype dtype = g ? g->dtype : l ? l->dtype : CLEF_F32;
+    const clef_bert_options *b = clef__bert_options_of(net);
+    clef_dtype dtype = g ? g->dtype : l ? l->dtype : b ? b->dtype : CLEF_F32;
     if (g) put_gpt(g, t);
     else if (l) put_llama(l, t);
+    else if (b) put_bert(b, t);
     else put_lstm(clef__lstm_language_options_of(net), t);
     clef__text_add(t, ",\n  \"torch_dtype\": \"%s\"", dtype == CLEF_F32 ? "float32" : dtype == CLEF_F16 ? "float16" : "bfloat16");
     clef_language_sizes s = clef_language_sizes_of(net);

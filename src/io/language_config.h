@@ -5,10 +5,11 @@
 #include "io/io_internal.h"
 
 typedef struct clef__language_config {
-    enum { CLEF__GPT, CLEF__LLAMA, CLEF__LSTM } kind; /* llama: or what is built like it */
+    enum { CLEF__GPT, CLEF__LLAMA, CLEF__LSTM, CLEF__BERT } kind; /* llama: or what is built like it */
     clef_gpt_options gpt;
     clef_llama_options llama;
     clef_lstm_language_options lstm;
+    clef_bert_options bert;
     int64_t end_token[CLEF_END_TOKENS_MOST];
     int n_end_tokens;
 } clef__language_config;

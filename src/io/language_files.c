@@ -122,7 +122,7 @@ static bool ends_with(const char *name, const char *end) {
 /* What files hold besides weights: masks, frequencies, and a tied head once more. */
 static bool is_no_weight(const char *name, const clef__language *lm) {
     return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") || ends_with(name, ".rotary_emb.inv_freq") ||
-           (lm->tied && !strcmp(name, "lm_head.weight"));
+           ends_with(name, ".position_ids") || (lm && lm->tied && !strcmp(name, "lm_head.weight"));
 }
 
 static int find_target(const opening *o, const char *name) {
@@ -207,13 +207,14 @@ static clef_module *make_model(opening *o, const clef_language_options *options)
     clef__free(text);
     clef__free(path);
     if (o->report.status) return NULL;
-    config.gpt.dtype = config.llama.dtype = dtype_of_weights(o, options);
-    config.gpt.dropout = config.llama.dropout = config.lstm.dropout = options ? options->dropout : 0;
+    config.gpt.dtype = config.llama.dtype = config.bert.dtype = dtype_of_weights(o, options);
+    config.gpt.dropout = config.llama.dropout = config.lstm.dropout = config.bert.dropout = options ? options->dropout : 0;
     if (o->report.status) return NULL;
     clef_module *net = config.kind == CLEF__LLAMA  ? clef_nn_llama(o->ctx, &config.llama)
+                       : config.kind == CLEF__BERT ? clef_nn_bert(o->ctx, &config.bert)
                        : config.kind == CLEF__LSTM ? clef_nn_lstm_language(o->ctx, &config.lstm)
                                                    : clef_nn_gpt(o->ctx, &config.gpt);
-    if (!net) return NULL;
+    if (!net || config.kind == CLEF__BERT) return net;
     clef_language_sizes *sizes = &clef__language_of(net)->sizes;
     memcpy(sizes->end_token, config.end_token, sizeof config.end_token);
     sizes->n_end_tokens = config.n_end_tokens;
@@ -292,7 +293,7 @@ static void write_weights(const clef_module *net, const char *path, clef__report
 clef_status clef_language_save(clef_module *net, const char *directory) {
     if (!net) return CLEF_INVALID;
     clef_context *ctx = clef_module_context(net);
-    if (!directory || !clef__language_of(net))
+    if (!directory || !(clef__language_of(net) || clef__bert_options_of(net)))
         return clef__fail(ctx, CLEF_INVALID, "language_save: %s",
                           directory ? "the module is no language model" : "the directory is NULL");
     if (mkdir(directory, 0777) && errno != EEXIST)

@@ -31,6 +31,7 @@ typedef struct clef__language {
 /* What the model was made of, defaults filled in; NULL for other modules. */
 const clef_gpt_options *clef__gpt_options_of(const clef_module *net);
 const clef_llama_options *clef__llama_options_of(const clef_module *net);
+const clef_bert_options *clef__bert_options_of(const clef_module *net);
 const clef_lstm_language_options *clef__lstm_language_options_of(const clef_module *net);
 /* The struct of a language model's root; NULL for other modules. */
 clef__language *clef__language_of(const clef_module *net);

@@ -21,7 +21,7 @@ static int run_python(const char *what) {
 }
 
 static clef_tensor *expected(const char *model, const char *what) {
-    char name[64];
+    char name[200];
     snprintf(name, sizeof name, "%s/%s.npy", model, what);
     return clef_npy_read(ctx, io_path(dir, name));
 }
@@ -119,12 +119,69 @@ static void try_model(const char *model) {
     if (again) clef_set_training(again, false), expect_logits(again, model);
 }
 
+/* ---- encoders ---- */
+static const char *const encoders[] = {"bert", "bert_classes", "bert_bf16"};
+enum { ENCODERS = sizeof encoders / sizeof *encoders, GRADIENT_MOST = 67 * 32 };
+
+static clef_tensor *encode(clef_module *net, const char *model) {
+    clef_tensor *in[] = {expected(model, "tokens"), expected(model, "lengths"), expected(model, "types")}, *y = NULL;
+    EXPECT(!clef_call(net, in, 3, &y, 1));
+    return y;
+}
+
+static void expect_classes(clef_module *net, const char *model) {
+    float y[4 * 5];
+    double want[4 * 5], error = clef_item(expected(model, "error")), sum = 0;
+    int64_t n = clef_shape_numel(clef_tensor_shape(expected(model, "logits")));
+    EXPECT(n <= 20 && !clef_read(expected(model, "logits"), want, sizeof want[0] * (size_t)n));
+    EXPECT(!clef_read(encode(net, model), y, sizeof y[0] * (size_t)n));
+    for (int64_t i = 0; i < n; i++) sum += (y[i] - want[i]) * (y[i] - want[i]);
+    double mine = sqrt(sum / (double)n);
+    if (!(mine <= 3 * error)) fprintf(stderr, "%s: %g from the exact logits, PyTorch %g\n", model, mine, error);
+    EXPECT(mine <= 3 * error);
+}
+
+/* Of every parameter, within rounding of the largest of its elements. */
+static void expect_gradients(clef_module *net, const char *model) {
+    static float have[GRADIENT_MOST];
+    static double want[GRADIENT_MOST];
+    EXPECT(!clef_backward(clef_cross_entropy(encode(net, model), expected(model, "classes"), NULL)));
+    for (int i = 0; i < clef_module_tensors(net) && !io_failures; i++) {
+        clef_named_tensor t = clef_module_tensor(net, i);
+        char name[160];
+        snprintf(name, sizeof name, "grad.%s", t.name);
+        size_t n = (size_t)clef_shape_numel(clef_tensor_shape(t.tensor));
+        double largest = 1e-3, far = 0;
+        EXPECT(n <= GRADIENT_MOST && !clef_read(expected(model, name), want, n * sizeof *want));
+        EXPECT(!clef_read(clef_to(clef_grad_of(t.tensor), CLEF_F32), have, n * sizeof *have));
+        for (size_t k = 0; k < n; k++) largest = fmax(largest, fabs(want[k])), far = fmax(far, fabs(want[k] - have[k]));
+        if (!(far <= 1e-4 * largest)) fprintf(stderr, "%s: gradient of %s is %g away of %g\n", model, t.name, far, largest);
+        EXPECT(far <= 1e-4 * largest);
+    }
+}
+
+static void try_encoder(const char *model) {
+    char saved[64];
+    snprintf(saved, sizeof saved, "%s/saved", model);
+    clef_module *net = clef_language_open(ctx, io_path(dir, model), NULL);
+    if (!net) fprintf(stderr, "%s: %s\n", model, clef_error(ctx));
+    EXPECT(net && has_dtype_of(net, model) && clef_language_sizes_of(net).vocabulary == 0);
+    if (!net) return;
+    clef_set_training(net, false);
+    expect_classes(net, model);
+    EXPECT(!clef_language_save(net, io_path(dir, saved)));
+    clef_module *again = clef_language_open(ctx, io_path(dir, saved), &(clef_language_options){.f32 = true});
+    EXPECT(again);
+    if (again) expect_classes(again, model), expect_gradients(again, model);
+}
+
 int main(void) {
     if (!(ctx = clef_open(NULL))) return without_context();
     snprintf(dir, sizeof dir, "%s", io_scratch());
     int code = run_python("make");
     if (code == 127) printf("skipped: there is no Python\n"), code = 77;
     for (int i = 0; i < MODELS && code == 0; i++) try_model(models[i]);
+    for (int i = 0; i < ENCODERS && code == 0; i++) try_encoder(encoders[i]);
     if (code == 0) EXPECT(compared >= 3 * MODELS && ended >= MODELS);
     if (io_failures) fprintf(stderr, "language: %s\n", clef_error(ctx));
     if (code == 0 && !io_failures) code = run_python("check");

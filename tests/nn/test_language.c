@@ -138,6 +138,64 @@ Test(language, half_types_and_recomputing_give_the_same) {
     free(plain), free(again);
 }
 
+/* ---- an encoder ---- */
+static clef_module *bert(void) {
+    clef_module *net =
+        clef_nn_bert(ctx, &(clef_bert_options){.vocabulary = V, .context = 16, .layers = 2, .heads = 2, .width = 16, .classes = 3});
+    for (int i = 0; i < clef_module_tensors(net); i++) {
+        clef_tensor *t = clef_module_tensor(net, i).tensor;
+        if (clef_tensor_shape(t).rank == 2) clef_init_normal(t, 0, 0.3);
+    }
+    return net;
+}
+
+static float *classes_of(clef_module *net, clef_tensor *x, clef_tensor *lengths, clef_tensor *types) {
+    clef_tensor *y = NULL;
+    cr_assert_eq(clef_call(net, (clef_tensor *[]){x, lengths, types}, 3, &y, 1), CLEF_OK, "%s", clef_error(ctx));
+    return values(y);
+}
+
+/* What stands behind an item's length changes nothing; types and every token before it do. */
+Test(language, an_encoder_sees_an_item_and_no_more) {
+    clef_module *net = bert();
+    int64_t ids[2][9], types[2][9] = {{0}}, lengths[] = {9, 4};
+    for (int i = 0; i < 18; i++) ids[i / 9][i % 9] = (5 * i + i * i) % V;
+    clef_tensor *x = clef_from_host(ctx, CLEF_SHAPE(2, 9), CLEF_I64, ids),
+                *n = clef_from_host(ctx, CLEF_SHAPE(2), CLEF_I64, lengths);
+    float *both = classes_of(net, x, n, CLEF_NONE);
+    float *alone = values(clef_forward(net, clef_from_host(ctx, CLEF_SHAPE(1, 4), CLEF_I64, ids[1])));
+    for (int i = 0; i < 3; i++) cr_expect_float_eq(both[3 + i], alone[i], 1e-5);
+    for (int behind = 0; behind < 2; behind++) {
+        x = clef_from_host(ctx, CLEF_SHAPE(2, 9), CLEF_I64, ids), n = clef_from_host(ctx, CLEF_SHAPE(2), CLEF_I64, lengths);
+        clef_tensor *kind = clef_from_host(ctx, CLEF_SHAPE(2, 9), CLEF_I64, types);
+        float *now = classes_of(net, x, n, kind);
+        cr_expect(fabsf(now[3] - both[3]) < 1e-6 && fabsf(now[0] - both[0]) < 1e-6,
+                  "explicit types of 0, changed behind the end: %d", behind);
+        free(now);
+        ids[1][4] = ids[1][8] = (ids[1][4] + 1) % V;
+    }
+    types[1][3] = 1;
+    float *other =
+        classes_of(net, clef_from_host(ctx, CLEF_SHAPE(2, 9), CLEF_I64, ids), clef_from_host(ctx, CLEF_SHAPE(2), CLEF_I64, lengths),
+                   clef_from_host(ctx, CLEF_SHAPE(2, 9), CLEF_I64, types));
+    cr_expect(fabsf(other[3] - both[3]) > 1e-4 && fabsf(other[0] - both[0]) < 1e-6);
+    free(both), free(alone), free(other);
+}
+
+Test(language, an_encoder_is_refused_what_does_not_fit) {
+    clef_tensor *y = NULL;
+    cr_expect_null(clef_nn_bert(ctx, &(clef_bert_options){.heads = 5, .width = 12}));
+    expect_error(ctx, CLEF_INVALID, "bert: a width of 12 with 5 heads");
+    clef_module *net = bert();
+    cr_expect_null(clef_forward(net, clef_zeros(ctx, CLEF_SHAPE(1, 17), CLEF_I64)));
+    expect_error(ctx, CLEF_SHAPE, "bert: tokens [1,17] are more than its context of 16");
+    clef_tensor *in[] = {clef_zeros(ctx, CLEF_SHAPE(2, 9), CLEF_I64), CLEF_NONE, clef_zeros(ctx, CLEF_SHAPE(2, 8), CLEF_I64)};
+    cr_expect_eq(clef_call(net, in, 3, &y, 1), CLEF_SHAPE);
+    expect_error(ctx, CLEF_SHAPE, "bert: types [2,8]; they are one for each of the tokens [2,9]");
+    cr_expect_null(clef_generator_new(net, NULL));
+    expect_error(ctx, CLEF_INVALID, "generator: the bert is no language model");
+}
+
 Test(language, what_does_not_fit_is_said) {
     cr_expect_null(clef_nn_gpt(ctx, &(clef_gpt_options){.heads = 5, .width = 12}));
     expect_error(ctx, CLEF_INVALID, "gpt: a width of 12 with 5 heads");
