@@ -7,15 +7,16 @@
 
    filters: U[ξ][panel][channel][NR] = G g Gᵀ, from filters of any strides.
    conv: a work-item takes blocks of `height` tiles: their Bᵀ d B go into scratch memory of its own, which stays in a second-level
-   cache, [ξ][run of KB channels][tile][KB]; then for each panel of NR filters 16 products by register tiles of MR tiles × NV vectors,
-   whose sums wait in scratch, [ξ][tile][NR]; then Aᵀ … A and the bias into the result, and the epilogue (epilogue.h).
+   cache, [ξ][run of KB channels][tile][KB]; then for each `together` panels of NR filters 16 products by register tiles of MR tiles ×
+   NV vectors, whose sums wait in scratch; then Aᵀ … A and the bias into the result, and the epilogue (epilogue.h).  The second index
+   of a work-item says which `own` panels it computes.
 
    weight: the gradient by the filters, from dU[ξ] = Σ (Bᵀ d B)[ξ]ᵀ · (A dy Aᵀ)[ξ] over tiles: a work-item owns KB channels, KB
    filters and a run of tiles, of which it transforms `height` at a time into scratch; its sums gather in [ξ][channel][filter].
    finish: dw = Gᵀ dU G of the sums of all runs, in their order.
 
    Images lie with channels innermost.  Pixels beyond the border are zeros by a branch outside the loop over channels.
-   Knobs: MR, NV, W (lanes); KB, how many channels a row of a tile holds side by side; IN: f32, f16 or bf16,
+   Knobs: MR, NV, W (lanes); KB, how many channels a row of a tile holds side by side; FAR: no cache holds the filters; IN: f32, f16 or bf16,
    storage of images; OUT: f32, f16 or bf16, of results. */
 #ifndef IN
 #define IN f32
@@ -35,6 +36,9 @@
 #ifndef KB
 #define KB 64
 #endif
+#ifndef FAR
+#define FAR 0
+#endif
 #include "common.h"
 #include "args.h"
 #include "winograd_fused.args"
@@ -45,6 +49,7 @@
 
 #define NR (NV * W)
 #define V VEC(float, W)
+#define LINE 16 /* floats of a cache line */
 
 /* ---- filters ---- */
 
@@ -158,7 +163,8 @@ static int inside(int first, int size) {
     }
 
 /* Sums of MR tiles × NR filters over all channels, [tile][NR]. */
-static void multiply(__global const float *a, long run_stride, __global const float *b, __global float *to, int channels) {
+static void multiply(__global const float *a, long run_stride, __global const float *b, __global const float *soon, __global float *to,
+                     int channels) {
     ROWS(START_ROW)
     PLAIN_LOOP
     for (int c = 0; c < channels; c += KB) {
@@ -169,6 +175,7 @@ static void multiply(__global const float *a, long run_stride, __global const fl
             STEP(EVEN_ROW, NR)
             STEP(ODD_ROW, NR)
 #undef AT
+            if (FAR) PREFETCH_TO_L2(soon + (c + k) / 2 * LINE);
         }
         a += run_stride;
     }
@@ -192,12 +199,36 @@ static void give(__global const float *m, long place, V bias, __global MEMORY(OU
     if (below && beside) GIVE(sh + sw, t11 - t12 - t13 + bias);
 }
 
+/* The sums of `here` tiles for the panels from `from` to `to`, [panel][ξ][tile][NR]: one ξ after the other, so that a ξ of the image
+   stays near by while its filters pass.  Where it comes from afar, register tiles ask
+   for a quarter each of what the next panel needs. */
+static void multiply_places(__global const float *v, long place, __global const float *u, __global float *m, long sums, int from, int to,
+                            int panels, int here, int channels, int height) {
+    int size = channels * NR, quarter = channels / 2 * LINE;
+    PLAIN_LOOP
+    for (int xi = 0; xi < 16; xi++) {
+        PLAIN_LOOP
+        for (int panel = from; panel < to; panel++) {
+            bool last = panel + 1 == to;
+            __global const float *b = u + (long)(xi * panels + panel) * size;
+            __global const float *next = u + (long)(last ? min(xi + 1, 15) * panels + from : xi * panels + panel + 1) * size;
+            __global float *sum = m + ((panel - from) * 16 + xi) * sums;
+            PLAIN_LOOP
+            for (int t = 0, ahead = 0; t < here; t += MR, ahead = min(ahead + quarter, size - quarter))
+                multiply(v + xi * place + t * KB, (long)height * KB, b, next + ahead, sum + t * NR, channels);
+        }
+    }
+}
+
 /* The result has `images` × down × across tiles. */
 KERNEL(conv, CONV_ARGS) {
     UNPACK(CONV_ARGS)
     int item = (int)get_global_id(0), panels = (filters + NR - 1) / NR;
+    int panel_begin = (int)get_global_id(1) * own, panel_end = min(panel_begin + own, panels);
     long run_stride = (long)height * KB, place = (channels + KB - 1) / KB * run_stride, sums = (long)height * NR;
-    __global float *v = scratch_base + scratch_offset + item * 16 * (place + sums), *m = v + 16 * place;
+    __global float *v = scratch_base + scratch_offset +
+                        ((long)get_global_id(1) * get_global_size(0) + item) * 16 * (place + together * sums);
+    __global float *m = v + 16 * place;
     int stop = min((item + 1) * per_item, blocks);
     PLAIN_LOOP
     for (int block = item * per_item; block < stop; block++) {
@@ -216,22 +247,19 @@ KERNEL(conv, CONV_ARGS) {
             }
         }
         PLAIN_LOOP
-        for (int panel = 0; panel < panels; panel++) {
+        for (int from = panel_begin; from < panel_end; from += together) {
+            int to = min(from + together, panel_end);
+            multiply_places(v, place, u_base + u_offset, m, sums, from, to, panels, here, channels, height);
             PLAIN_LOOP
-            for (int xi = 0; xi < 16; xi++) {
-                __global const float *b = u_base + u_offset + (long)(xi * panels + panel) * channels * NR;
-                PLAIN_LOOP
-                for (int t = 0; t < here; t += MR) multiply(v + xi * place + t * KB, run_stride, b, m + xi * sums + t * NR, channels);
-            }
-            PLAIN_LOOP
-            for (int n = panel * NR; n < min((panel + 1) * NR, filters); n += W) {
+            for (int n = from * NR; n < min(to * NR, filters); n += W) {
                 V b = BIAS(W, bias_offset + n);
+                __global const float *sum = m + (n / NR - from) * 16 * sums + n % NR;
                 PLAIN_LOOP
                 for (int t = 0; t < here; t++) {
                     int oy = (first + t) / across % down * 2, ox = (first + t) % across * 2;
                     long sh = (long)width_out * filters;
                     long at = ((long)((first + t) / across / down) * height_out + oy) * sh + (long)ox * filters + n;
-                    give(m + t * NR + n - panel * NR, sums, b, y_base + y_offset + at, extra + extra_offset + at, sh, filters,
+                    give(sum + t * NR, sums, b, y_base + y_offset + at, extra + extra_offset + at, sh, filters,
                          oy + 1 < height_out, ox + 1 < width_out, scale, ops);
                 }
             }

@@ -18,8 +18,7 @@ CLEF__ARGS(finish, WINOGRAD_FUSED_FINISH_ARGS)
 enum {
     RUN = 64,      /* channels of a tile that lie side by side */
     TILE_ROWS = 2, /* register tiles of a block: filters come from memory once for all of them */
-    FAR_ROWS = 3,  /* the same where transformed filters take more than FAR times the cache of a compute unit */
-    FAR = 8,
+    FAR = 8, /* transformed filters that take more than so many times the cache of a compute unit come by as rarely as can be */
     FILTER_FLOATS = 4096, /* a work-item's share of that transformation */
     SUM_TILES = 48        /* tiles of a block of the gradient by the filters */
 };
@@ -92,37 +91,64 @@ static geometry_args geometry_of(const clef__image *x, const clef__image *y, con
     /* clang-format on */
 }
 
-/* Tiles of a block, for each of which all filters come by: as many register tiles as leave every work-item a block of its own; more,
-   and fewer work-items, where filters are too large for the caches. */
-static int64_t height_of(const clef__lowering *lw, int64_t tiles, int64_t channels, int64_t filters) {
+/* How a convolution is partitioned: work-items over blocks of `height` tiles and over panels of filters, of which each has `own`; so
+   many of these are summed before their results are made. */
+typedef struct blocking {
+    int64_t height, blocks, per_item, own, together;
+    bool far; /* no cache holds the filters */
+} blocking;
+
+static int64_t units_of(const clef__lowering *lw) { return clef__larger(clef__lower_device(lw)->compute_units, 1); }
+
+/* For each block all filters come by: as many register tiles as leave every work-item a block of its own. */
+static blocking blocking_of_tiles(const clef__lowering *lw, int64_t tiles, int64_t panels) {
     const clef__profile *profile = clef__lower_profile(lw);
-    int64_t units = clef__larger(clef__lower_device(lw)->compute_units, 1);
-    int64_t high = TILE_ROWS * profile->tile_m, far = FAR_ROWS * profile->tile_m;
-    if (sizeof(float) * 16.0 * (double)(channels * filters) > FAR * 1024 * profile->cache_kb && tiles >= far * units) return far;
-    return tiles >= high * units * profile->items_per_unit ? high : profile->tile_m;
+    int64_t items = units_of(lw) * profile->items_per_unit, high = TILE_ROWS * profile->tile_m;
+    blocking b = {.height = tiles >= high * items ? high : profile->tile_m, .own = panels, .together = 1};
+    b.blocks = clef__ceil_div(tiles, b.height);
+    b.per_item = clef__ceil_div(b.blocks, items);
+    return b;
+}
+
+/* Filters that no cache holds come by once for as many tiles as leave one place of these in a cache.  Work-items have panels of their
+   own where there are fewer such blocks than compute units. */
+static blocking blocking_of_filters(const clef__lowering *lw, int64_t tiles, int64_t channels, int64_t panels) {
+    int64_t rows = clef__lower_profile(lw)->tile_m, units = units_of(lw);
+    int64_t most = clef__cached_bytes(lw) / (int64_t)sizeof(float) / channels / rows * rows;
+    int64_t height =
+        clef__equal_part(tiles, clef__larger(clef__smaller(most, clef__ceil_div(tiles, clef__ceil_div(units, panels))), 1));
+    blocking b = {.height = clef__ceil_div(height, rows) * rows, .far = true};
+    b.blocks = clef__ceil_div(tiles, b.height);
+    b.per_item = clef__ceil_div(b.blocks, units);
+    b.own = b.together = clef__ceil_div(panels, clef__ceil_div(units, clef__ceil_div(b.blocks, b.per_item)));
+    return b;
+}
+
+static blocking choose_blocking(const clef__lowering *lw, int64_t tiles, int64_t channels, int64_t filters) {
+    double bytes = sizeof(float) * 16.0 * (double)(channels * filters);
+    int64_t panels = clef__ceil_div(filters, panel_of(lw));
+    bool far = bytes > FAR * 1024 * clef__lower_profile(lw)->cache_kb;
+    return far ? blocking_of_filters(lw, tiles, channels, panels) : blocking_of_tiles(lw, tiles, panels);
 }
 
 static void convolve(const clef__lowering *lw, const clef__image *x, clef__operand w, const clef__image *y,
                      const int64_t before[2]) {
-    const clef__profile *profile = clef__lower_profile(lw);
     clef__operand u = transform_filters(lw, w);
-    int64_t tiles = tiles_of(y->n, y->h, y->w);
-    int64_t units = clef__larger(clef__lower_device(lw)->compute_units, 1) * profile->items_per_unit;
-    int64_t height = height_of(lw, tiles, x->c, y->c);
-    int64_t blocks = clef__ceil_div(tiles, height), per_item = clef__ceil_div(blocks, units),
-            items = clef__ceil_div(blocks, per_item);
-    int64_t floats = 16 * height * (clef__ceil_div(x->c, RUN) * RUN + panel_of(lw));
+    blocking b = choose_blocking(lw, tiles_of(y->n, y->h, y->w), x->c, y->c);
+    int64_t items = clef__ceil_div(b.blocks, b.per_item), beside = clef__ceil_div(clef__ceil_div(y->c, panel_of(lw)), b.own);
+    int64_t floats = 16 * b.height * (clef__ceil_div(x->c, RUN) * RUN + b.together * panel_of(lw));
     clef__epilogue epilogue = clef__lower_biased_epilogue(lw, y->data);
-    clef__operand scratch = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items, floats));
-    begin_winograd(lw, "conv", profile->tile_m, x->data.dtype, y->data.dtype);
+    clef__operand scratch = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items * beside, floats));
+    begin_winograd(lw, "conv", clef__lower_profile(lw)->tile_m, x->data.dtype, y->data.dtype);
+    if (b.far) clef__launch_define(lw, "FAR", "1");
     /* clang-format off */
     conv_args args = {
-        .x = x->data, .u = u, .y = y->data, .scratch = scratch,
-        .geometry = geometry_of(x, y, before), .height = height, .blocks = blocks, .per_item = per_item, .epilogue = epilogue,
+        .x = x->data, .u = u, .y = y->data, .scratch = scratch, .geometry = geometry_of(x, y, before),
+        .height = b.height, .blocks = b.blocks, .per_item = b.per_item, .own = b.own, .together = b.together, .epilogue = epilogue,
     };
     /* clang-format on */
     pass_conv(lw, &args);
-    clef__launch_end(lw, (size_t[]){(size_t)items, 1, 1}, (size_t[]){1, 1, 1});
+    clef__launch_end(lw, (size_t[]){(size_t)items, (size_t)beside, 1}, (size_t[]){1, 1, 1});
 }
 
 static void winograd_fused_forward(const clef__lowering *lw) {

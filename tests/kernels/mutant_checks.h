@@ -12,7 +12,7 @@ static clef_context *ctx;
 static int wrong; /* elements, in all checks so far */
 
 /* ---- numbers ---- */
-static float memory[1 << 20];
+static float memory[1 << 22];
 static int64_t used;
 
 /* n zeros, until the next check. */
@@ -219,6 +219,12 @@ static void threes(void) {
     check_convolution((convolution){25, 72, 4, 3, 20, 3, 3, {.padding = {1, 1}}, {1, 1}, 4, 3}, true);
     check_convolution((convolution){33, 8, 2, 8, 20, 3, 3, {.padding = {1, 0}}, {1, 0}, 2, 6}, true);
     check_filters((convolution){3, 48, 4, 3, 32, 3, 3, {.padding = {1, 1}}, {1, 1}, 4, 3}, true, true);
+}
+
+/* The same with more filters than caches hold: panels of each work-item's own, of which the last one is not full; and two blocks. */
+static void far_threes(void) {
+    check_convolution((convolution){3, 256, 4, 3, 268, 3, 3, {.padding = {1, 1}}, {1, 1}, 4, 3}, false);
+    check_convolution((convolution){33, 260, 4, 6, 264, 3, 3, {.padding = {1, 1}}, {1, 1}, 4, 6}, false);
 }
 
 /* Images of few channels, whose gradient gathers. */
@@ -848,7 +854,7 @@ static void picks(void) {
     X(narrow_depthwise) X(winograd) X(tile_epilogues) X(vectors_of_columns) X(softmax_vectors)
 #define CHECKS(X)                                                                                                     \
     GPU_CHECKS(X) X(depthwise)                                                                                        \
-    X(tiles) X(transposed) X(few_columns) X(batches) X(blocks) X(splits) X(images) X(threes) X(few_channels)              \
+    X(tiles) X(transposed) X(few_columns) X(batches) X(blocks) X(splits) X(images) X(threes) X(far_threes) X(few_channels) \
     X(channel_rows) X(passes) X(image_splits) X(few_taps) X(one_channel) X(epilogues) X(row_epilogues)                                                                          \
     X(maxima) X(small_windows) X(averages) X(adaptive) X(sums_of_rows) X(sums_of_columns) X(extremes) X(choices)      \
     X(pairs_of_rows) X(pairs_of_columns) X(layer_rows) X(layer_slopes) X(softmax_rows) X(softmax_columns)             \
@@ -863,7 +869,7 @@ static void picks(void) {
 #define FORCED_CHECKS(X)                                                                                              \
     X(tiles, "gemm") X(transposed, "gemm") X(batches, "gemm") X(blocks, "gemm") X(packed, "gemm") X(splits, "gemm")   \
     X(few_columns, "dot") X(images, "product gemm") X(image_splits, "product gemm") X(few_channels, "fold")           \
-    X(channel_rows, "fold_rows") X(passes, "direct") X(few_taps, "direct") X(one_channel, "one_channel") X(threes, "winograd_fused") X(depthwise, "depthwise") X(narrow_depthwise, "depthwise")      \
+    X(channel_rows, "fold_rows") X(passes, "direct") X(few_taps, "direct") X(one_channel, "one_channel") X(threes, "winograd_fused") X(far_threes, "winograd_fused") X(depthwise, "depthwise") X(narrow_depthwise, "depthwise")      \
     X(winograd, "winograd") X(tile_orders, "tile") X(tile_fours, "tile") X(large_tiles, "tile")                       \
     X(tile_windows, "tile") X(tile_batches, "tile") X(tile_splits, "tile") X(tile_images, "product tile")             \
     X(tanh_steps, "steps") X(relu_steps, "steps") X(lstm_steps, "steps") X(gru_steps, "steps")                        \

@@ -222,6 +222,16 @@ Test(conv2d, three_by_three) {
     check_as((geometry){6, 32, 8, 8, 64, 3, 3, OPTIONS(.padding = {1, 1})}, CLEF_BF16, 1);
 }
 
+/* More of them than the caches of a profile hold: panels of each work-item's own, several blocks of tiles. */
+Test(conv2d, three_by_three_of_many_filters) {
+    prefer("winograd_fused");
+    check((geometry){3, 64, 5, 4, 68, 3, 3, OPTIONS(.padding = {1, 1})}); /* minimal */
+    if (small_tests()) return;
+    check((geometry){1, 272, 5, 4, 256, 3, 3, OPTIONS(.padding = {1, 1})});
+    check((geometry){1, 400, 5, 4, 336, 3, 3, OPTIONS(.padding = {1, 0})});
+    check((geometry){50, 272, 3, 4, 256, 3, 3, OPTIONS(.padding = {1, 1})});
+}
+
 /* Filters as a training step leaves them, [kh, kw, c, o] in memory, and row by row: the same bits. */
 Test(conv2d, filters_lie_anyhow) {
     if (small_tests()) return;
