@@ -200,8 +200,7 @@ static void give(__global const float *m, long place, V bias, __global MEMORY(OU
 }
 
 /* The sums of `here` tiles for the panels from `from` to `to`, [panel][ξ][tile][NR]: one ξ after the other, so that a ξ of the image
-   stays near by while its filters pass.  Where it comes from afar, register tiles ask
-   for a quarter each of what the next panel needs. */
+   stays near by while its filters pass.  Where they come from afar, each register tile asks for a quarter of what the next panel needs. */
 static void multiply_places(__global const float *v, long place, __global const float *u, __global float *m, long sums, int from, int to,
                             int panels, int here, int channels, int height) {
     int size = channels * NR, quarter = channels / 2 * LINE;

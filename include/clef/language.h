@@ -70,8 +70,8 @@ typedef struct clef_bert_options {
    h = norm(x + attn(x)), y = norm(h + mlp(h)) in which every token sees all; tanh of a linear layer of the first token's row, and a
    linear classifier.  clef_call takes tokens, lengths [b] (what stands behind them is seen by nobody) and types [b,t], both CLEF_NONE or
    left out: all are seen, and of type 0.  Tensors are named as in Hugging Face's BertForSequenceClassification
-   ("bert.encoder.layer.0.attention.self.query.weight"), linear weights are [out,in]; all but norms and biases begin as N(0, 0.02²).  It generates
-   nothing: clef_language_sizes_of is 0.  Devlin et al., "BERT: pre-training of deep bidirectional transformers", 2019.
+   ("bert.encoder.layer.0.attention.self.query.weight"), linear weights are [out,in]; all but norms and biases begin as N(0, 0.02²).
+   It generates nothing: clef_language_sizes_of is 0.  Devlin et al., "BERT: pre-training of deep bidirectional transformers", 2019.
        clef_call(net, (clef_tensor *[]){tokens, lengths}, 2, &logits, 1);  */
 CLEF_API clef_module *clef_nn_bert(clef_context *ctx, const clef_bert_options *options);
 
@@ -86,8 +86,8 @@ CLEF_API clef_language_sizes clef_language_sizes_of(const clef_module *net);
 
 /* ---- model directories ----
    Of Hugging Face's layout: config.json, and model.safetensors or several files with model.safetensors.index.json.  Architectures: gpt2,
-   llama, mistral and qwen2, bert with a classifier, and Clef's own clef_lstm (vocab_size, max_position_embeddings, num_hidden_layers, hidden_size); others, and
-   settings that would change results and are not known, are CLEF_UNSUPPORTED with the setting's name.
+   llama, mistral and qwen2, bert with a classifier, and Clef's own clef_lstm (vocab_size, max_position_embeddings, num_hidden_layers,
+   hidden_size); others, and settings that would change results and are not known, are CLEF_UNSUPPORTED with the setting's name.
    A file that is damaged, a tensor that is missing, unknown or of another shape is CLEF_FORMAT. */
 typedef struct clef_language_options {
     double dropout; /* for training on */
@@ -104,7 +104,8 @@ CLEF_API clef_status clef_language_save(clef_module *net, const char *directory)
 /* ---- generating ----
    A generator saves keys and values of the tokens it has seen in a cache of fixed capacity, or a recurrent net's states, so that a further
    token costs one row.  Prompts are read in blocks of a power of two, of which each size has one plan, and tokens with another one:
-   positions are numbers that move, so that from the third token on nothing is planned or compiled.  The same prompts, options and device give the same tokens. */
+   positions are numbers that move, so that from the third token on nothing is planned or compiled.  The same prompts, options and device
+   give the same tokens. */
 typedef struct clef_generator clef_generator; /* owned by the net's context; freed with it, or by clef_generator_close */
 typedef struct clef_generator_options {
     int64_t batch;    /* sequences at once; 0: 1 */

@@ -24,7 +24,7 @@ static inline const char *clef__usual_activation(clef__cell cell, int which) {
 }
 static inline int clef__recurrent_states(const clef__direction *d) { return d->cell == CLEF__CELL_LSTM ? 3 : 2; }
 
-/* y, h and of an LSTM c into out; false when it failed. */
+/* Two ways to have y, h and of an LSTM c in out; false when it failed. */
 /* As one op, whose kernels know PyTorch's definitions; a projection is a product of its own. */
 bool clef__recurrent_fused(const clef__direction *d, clef_tensor **out);
 /* Step by step in other ops: all options, gradients of any order. */

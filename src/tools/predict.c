@@ -102,9 +102,9 @@ typedef struct total {
 } total;
 
 static void add_launch(void *user, const clef_planned_launch *launch) {
+    if (launch->prepares) return;
     total *t = user;
     double issue = issue_seconds(t->g, launch), memory = launch->bytes / (t->g->gb_per_second * 1e9);
-    if (launch->prepares) return;
     t->launches++;
     t->starts += t->g->launch_us * 1e-6;
     t->seconds += fmax(issue, memory) + t->g->launch_us * 1e-6;
