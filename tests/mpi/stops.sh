@@ -105,9 +105,9 @@ while [ $stops -lt "${CLEF_KILLS:-6}" ]; do
         case $(($(draw) % 5)) in 0) by=threads victim=0 ;; 1) how=signal ;; 2) how=launcher ;; esac
         [ $by = threads ] && [ $(($(draw) % 2)) -eq 0 ] && how=signal
         wanted $way $ranks
-        rm -rf "$folder/c" "$folder/result"
+        rm -rf "$folder/c" "$folder/result" "$folder/done"
         # shellcheck disable=SC2046
-        start $by $ranks $(options $way) --checkpoint "$folder/c" --checkpoint-every 3
+        start $by $ranks $(options $way) --checkpoint "$folder/c" --checkpoint-every 3 --out "$folder/done"
         tries=$((limit * 50))
         while [ ! -e "$folder/c/last.ckpt" ] && kill -0 $job 2>/dev/null && [ $tries -gt 0 ]; do
             tries=$((tries - 1))
@@ -117,6 +117,7 @@ while [ $stops -lt "${CLEF_KILLS:-6}" ]; do
         stop_it || { finish $limit; continue; } # it was done before
         begun=$(now)
         finish $limit || fail "it hangs"
+        [ ! -e "$folder/done" ] || continue # it was done before, and had only to end
         took=$(($(now) - begun))
         stops=$((stops + 1))
         [ $took -le 10000 ] || fail "it took $took ms to end"
