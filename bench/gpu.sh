@@ -1,7 +1,7 @@
 #!/bin/sh
 # gpu.sh: everything that is to be known of Clef on a GPU, in at most 25 minutes, on a machine with an OpenCL driver and nothing else.
 #
-#     gpu.sh --pack DIR [--no-data]                where Clef was built: gathers in DIR all that the other machine needs
+#     gpu.sh --pack DIR [--no-data]                where Clef was built: gathers in DIR, and in DIR.tar.gz, all that the other machine needs
 #     DIR/gpu.sh OUT [--quick] [--parts NAME,…]    on the other machine: OUT/report.html and OUT/report.json
 #     gpu.sh --report OUT                          both files once more, of the parts in OUT/parts (of several runs, if they were put together)
 #

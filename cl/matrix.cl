@@ -3,18 +3,18 @@
 
    A work-group owns a tile of C: GM × GN sub-groups of 32 work-items, RM × RN elements each, in fragments of 16 × 8 that stay in
    registers.  It goes along k in blocks of TK, which tile.h tells.  A block lies in local memory as its operand does in global memory,
-   along k or across, so that both are reached in eights; pairs along k, which fragments are made of, are one access in the first case and two in
-   the other.  Rows of a block are PAD longer than they need be, or those of one fragment would meet in one bank.
+   along k or across, so that both are reached in eights.  Rows of a block are PAD longer than they need be, or those of one fragment would
+   meet in one bank.
 
    Results go through local memory in slabs of 16 rows for each sub-group, so that neighbouring work-items write neighbouring fours.
    Splits are gathered by finish (pack.cl).
 
-   Knobs: GM, GN; RM (32 or 64), RN (16 or 32); TK a multiple of 16, PAD (8: eights stay whole); what a work-item loads of a block of
+   Knobs: GM, GN; RM (32), RN (16 or 32); TK a multiple of 16, PAD (8: eights stay whole); what a work-item loads of a block of
    A, TK · RM / (32 · GN), and of B, TK · RN / (32 · GM), is 8 or 16; A_ALONG, B_ALONG: neighbouring work-items load neighbours
    along k, else along m or n; A_WIDTH, B_WIDTH: 8 where these come in whole eights, else 1; IN: f16 or bf16, storage of A and B;
    OUT: f32, f16 or bf16, storage of C and bias; PTX: see
    matrix_unit.h.
-   Checked with: A_ALONG=0 B_ALONG=1; A_WIDTH=1 B_WIDTH=1; GM=1 GN=2 RM=32 RN=16. */
+   Checked with: A_ALONG=0 B_ALONG=1; A_WIDTH=1 B_WIDTH=1; GM=1 GN=2 RN=16 TK=32. */
 #ifndef IN
 #define IN f16
 #endif
@@ -22,19 +22,19 @@
 #define OUT f32
 #endif
 #ifndef GM
-#define GM 2
+#define GM 4
 #endif
 #ifndef GN
 #define GN 4
 #endif
 #ifndef RM
-#define RM 64
+#define RM 32
 #endif
 #ifndef RN
 #define RN 32
 #endif
 #ifndef TK
-#define TK 32
+#define TK 64
 #endif
 #ifndef PAD
 #define PAD 8
@@ -58,15 +58,13 @@
 #define W 4
 #define RESULT OUT
 #include "epilogue.h"
-#if RM == 64
-#define MR 4
-#else
 #define MR 2
-#endif
 #if RN == 32
 #define NV 4
+#define COLUMN_PAIRS(X) X(0, 1) X(2, 3)
 #else
 #define NV 2
+#define COLUMN_PAIRS(X) X(0, 1)
 #endif
 #include "registers.h"
 #define TILES_M MR /* fragments down a sub-group's part of C, and along it */
@@ -141,26 +139,30 @@
     ROWS(START_ROW)                                                                                                   \
     ushort8 next_a0, next_a1, next_b0, next_b1;
 
-/* Two neighbours along k. */
-#define PAIR_1(cells, pitch, row, depth) (*(__local const uint *)(cells + (row) * (pitch) + (depth)))
-#define PAIR_0(cells, pitch, row, depth) \
-    ((uint)cells[(depth) * (pitch) + (row)] | (uint)cells[((depth) + 1) * (pitch) + (row)] << 16)
-#define A_PAIR(row, depth) CAT(PAIR_, A_ALONG)(a_cells, PITCH(A_ALONG, TILE_M), row, depth)
-#define B_PAIR(column, depth) CAT(PAIR_, B_ALONG)(b_cells, PITCH(B_ALONG, TILE_N), column, depth)
-
-#define FRAGMENT_A(i, p) A_PAIR(first_row + i * 16 + FRAGMENT_A_ROW(lane, p), l + FRAGMENT_A_DEPTH(lane, p))
-#define FRAGMENT_B(j, p) B_PAIR(first_column + j * 8 + FRAGMENT_B_COLUMN(lane), l + FRAGMENT_B_DEPTH(lane, p))
-#define TAKE_A(i) uint4 a##i = (uint4)(FRAGMENT_A(i, 0), FRAGMENT_A(i, 1), FRAGMENT_A(i, 2), FRAGMENT_A(i, 3)); SHOW_A(i, a##i)
-#define TAKE_B(i, j) uint2 b##j = (uint2)(FRAGMENT_B(j, 0), FRAGMENT_B(j, 1)); SHOW_B(j, b##j)
+/* Where the lane's row of eight begins: of a fragment of A, and of two of B. */
+#define A_PLACE(i)                                                                                                    \
+    CELL(A_ALONG, TILE_M, first_row + i * 16 + lane / 8 % 2 * 8 + (A_ALONG ? lane % 8 : 0), l + lane / 16 * 8 + (A_ALONG ? 0 : lane % 8))
+#define B_PLACE(j)                                                                                                    \
+    CELL(B_ALONG, TILE_N, first_column + j * 8 + lane / 16 * 8 + (B_ALONG ? lane % 8 : 0), l + lane / 8 % 2 * 8 + (B_ALONG ? 0 : lane % 8))
+#define NAME_A(i) NAME_BLOCKS(i, A_PLACE(i))
+#define NAME_B(j, n) NAME_BLOCKS(MR + j / 2, B_PLACE(j))
+#define TAKE_A(i) uint4 a##i = LOAD_BLOCKS(i, A_ALONG, a_cells, A_PLACE(i)); SHOW_A(i, a##i)
+#define TAKE_B(j, n)                                                                                                  \
+    uint4 both##j = LOAD_BLOCKS(MR + j / 2, B_ALONG, b_cells, B_PLACE(j));                                            \
+    uint2 b##j = both##j.lo, b##n = both##j.hi;                                                                       \
+    SHOW_B(j, b##j)                                                                                                   \
+    SHOW_B(n, b##n)
 #define MULTIPLY(i, j) MULTIPLY_FRAGMENTS(c##i##_##j, i, a##i, j, b##j)
 #define MULTIPLY_ROW(i) COLUMNS(MULTIPLY, i)
 #define MULTIPLY_BLOCK                                                                                                \
     for (int l = 0; l < TK; l += 16) {                                                                                \
+        ROWS(NAME_A)                                                                                                  \
+        COLUMN_PAIRS(NAME_B)                                                                                          \
+        MEET()                                                                                                        \
         ROWS(TAKE_A)                                                                                                  \
-        COLUMNS(TAKE_B, 0)                                                                                            \
+        COLUMN_PAIRS(TAKE_B)                                                                                          \
         MEET()                                                                                                        \
         ROWS(MULTIPLY_ROW)                                                                                            \
-        MEET()                                                                                                        \
     }
 
 /* ---- stores ---- */

@@ -1,24 +1,35 @@
 /* matrix_probe.cl — one product of a matrix unit by itself, from rows of A, columns of B and rows of C, all dense: for whoever wants
    to know whether the unit does what matrix_unit.h says.  IN: f16 or bf16. */
 #include "common.h"
+enum { ROW = 24 }; /* halves from one row in local memory to the next */
 #define TILES_M 1
-#define TILES_N 1
+#define TILES_N 4
 #include "matrix_unit.h"
 
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1)))
-void matrix_probe(__global const uint *a, __global const uint *b, __global float *c) {
+void matrix_probe(__global const ushort *a_halves, __global const ushort *b_halves, __global float *c) {
     __local uint exchange[EXCHANGE(TILES_M, TILES_N)];
     int lane = (int)get_local_id(0);
-#define A_PAIR(i) a[FRAGMENT_A_ROW(lane, i) * 8 + FRAGMENT_A_DEPTH(lane, i) / 2]
-#define B_PAIR(i) b[FRAGMENT_B_COLUMN(lane) * 8 + FRAGMENT_B_DEPTH(lane, i) / 2]
 #define C_AT(i) c[FRAGMENT_C_ROW(lane, i) * 8 + FRAGMENT_C_COLUMN(lane, i)]
-    uint4 rows = (uint4)(A_PAIR(0), A_PAIR(1), A_PAIR(2), A_PAIR(3));
-    uint2 columns = (uint2)(B_PAIR(0), B_PAIR(1));
+    /* Of local memory, A along k and across. */
+    __local uint4 straight[16 * ROW / 8], crossed[16 * ROW / 8], columns_b[8 * ROW / 8];
+    __local ushort *a_cells = (__local ushort *)straight, *across = (__local ushort *)crossed, *b_cells = (__local ushort *)columns_b;
+    for (int i = lane; i < 16 * 16; i += LANES) a_cells[i / 16 * ROW + i % 16] = across[i % 16 * ROW + i / 16] = a_halves[i];
+    for (int i = lane; i < 8 * 16; i += LANES) b_cells[i / 16 * ROW + i % 16] = b_halves[i];
+    int a_at = (lane / 8 % 2 * 8 + lane % 8) * ROW + lane / 16 * 8, across_at = (lane / 16 * 8 + lane % 8) * ROW + lane / 8 % 2 * 8,
+        b_at = lane % 8 * ROW + lane / 8 % 2 * 8;
+    NAME_BLOCKS(0, a_at)
+    NAME_BLOCKS(1, across_at)
+    NAME_BLOCKS(2, b_at)
+    barrier(CLK_LOCAL_MEM_FENCE);
+    uint4 rows = LOAD_BLOCKS(0, 1, a_cells, a_at), again = LOAD_BLOCKS(1, 0, across, across_at), both = LOAD_BLOCKS(2, 1, b_cells, b_at);
+    uint2 columns = both.lo;
     float4 sum = (float4)(C_AT(0), C_AT(1), C_AT(2), C_AT(3));
     SHOW_A(0, rows)
     SHOW_B(0, columns)
     MEET()
     MULTIPLY_FRAGMENTS(sum, 0, rows, 0, columns)
+    if (any(rows != again) || both.s0 != both.s2 || both.s1 != both.s3) sum = (float4)(NAN);
     C_AT(0) = sum.s0;
     C_AT(1) = sum.s1;
     C_AT(2) = sum.s2;

@@ -4,9 +4,13 @@
    Each of them, `lane` of its 32, holds a fragment of either: of A four pairs of elements that are neighbours along k (uint4), of
    B two (uint2), the first of a pair in the lower half; of C four sums (float4).  FRAGMENT_… say which.
 
+   Fragments come from local memory as four blocks of 8 × 8 elements, whose rows of eight lie at multiples of 16 bytes: each of the 32 names
+   one row, that of block lane / 8 and number lane % 8, and gets of every block the pair lane % 4 of row lane / 4; or, where blocks lie
+   crossed, of column lane / 4.
+
    With PTX: mma.sync.aligned.m16n8k16 of NVIDIA's PTX ISA 7.0 (section "Matrix Fragments for mma.m16n8k16"), which devices of compute
-   capability 8.0 and later have.  Else the fragments go through local memory, EXCHANGE pairs for each 32: on any device and slow,
-   to show that what holds them holds them rightly.  IN: f16 or bf16. */
+   capability 8.0 and later have, and ldmatrix.x4.  Else fragments and places of rows go through local memory, EXCHANGE numbers for each
+   32: on any device and slow, to show that what holds and names them does so rightly.  IN: f16 or bf16. */
 #ifndef IN
 #define IN f16
 #endif
@@ -17,6 +21,10 @@ enum { LANES = 32 };
 #define FRAGMENT_B_DEPTH(lane, i) ((lane) % 4 * 2 + (i) * 8)
 #define FRAGMENT_C_ROW(lane, i) ((lane) / 4 + (i) / 2 * 8)
 #define FRAGMENT_C_COLUMN(lane, i) ((lane) % 4 * 2 + (i) % 2)
+
+/* LOAD_BLOCKS(n, along, cells, at), a uint4: the n-th of those that were named, by NAME_BLOCKS(n, at) before a MEET(); at: of the
+   lane's row in cells; along: rows lie along k, else blocks are crossed. */
+#define LOAD_BLOCKS(n, along, cells, at) CAT(LOAD_BLOCKS_, along)(n, cells, at)
 
 /* MULTIPLY_FRAGMENTS(c, i, a, j, b) after SHOW_A(i, a) and SHOW_B(j, b) of all that it will be called with, between two
    MEET(), which all work-items of a group must come to. */
@@ -31,6 +39,20 @@ static float4 multiply_fragments(uint4 a, uint2 b, float4 c) {
                      : "r"(a.s0), "r"(a.s1), "r"(a.s2), "r"(a.s3), "r"(b.s0), "r"(b.s1));
     return (float4)(c0, c1, c2, c3);
 }
+#define LOADS(name, how)                                                                                                      \
+    static uint4 name(__local const ushort *row) {                                                                            \
+        uint b0, b1, b2, b3;                                                                                                  \
+        __asm__ volatile("ldmatrix.sync.aligned.m8n8.x4" how ".shared.b16 {%0, %1, %2, %3}, [%4];"                            \
+                         : "=r"(b0), "=r"(b1), "=r"(b2), "=r"(b3)                                                             \
+                         : "r"((uint)(size_t)row)                                                                             \
+                         : "memory");                                                                                         \
+        return (uint4)(b0, b1, b2, b3);                                                                                       \
+    }
+LOADS(load_blocks, "")
+LOADS(load_crossed, ".trans")
+#define NAME_BLOCKS(n, at)
+#define LOAD_BLOCKS_1(n, cells, at) load_blocks((cells) + (at))
+#define LOAD_BLOCKS_0(n, cells, at) load_crossed((cells) + (at))
 #define EXCHANGE(tiles_m, tiles_n) 1
 #define SHOW_A(i, a) (void)exchange;
 #define SHOW_B(j, b)
@@ -38,7 +60,19 @@ static float4 multiply_fragments(uint4 a, uint2 b, float4 c) {
 #define MULTIPLY_FRAGMENTS(c, i, a, j, b) c = multiply_fragments(a, b, c);
 #else
 enum { PAIRS_A = 16 * 8, PAIRS_B = 8 * 8 };
-#define EXCHANGE(tiles_m, tiles_n) ((tiles_m) * PAIRS_A + (tiles_n) * PAIRS_B)
+#define PLACES(tiles_m, tiles_n) ((tiles_m) * PAIRS_A + (tiles_n) * PAIRS_B)
+#define EXCHANGE(tiles_m, tiles_n) (PLACES(tiles_m, tiles_n) + ((tiles_m) + ((tiles_n) + 1) / 2) * LANES)
+static uint load_pair(__local const ushort *cells, __local const uint *rows, int lane) {
+    return *(__local const uint *)(cells + rows[lane / 4] + lane % 4 * 2);
+}
+static uint load_crossed_pair(__local const ushort *cells, __local const uint *rows, int lane) {
+    return (uint)cells[rows[lane % 4 * 2] + lane / 4] | (uint)cells[rows[lane % 4 * 2 + 1] + lane / 4] << 16;
+}
+#define FOUR_BLOCKS(f, cells, rows) (uint4)(f(cells, rows, lane), f(cells, rows + 8, lane), f(cells, rows + 16, lane), f(cells, rows + 24, lane))
+#define NAMED_BLOCKS(n) (exchange + PLACES(TILES_M, TILES_N) + (n) * LANES)
+#define NAME_BLOCKS(n, at) NAMED_BLOCKS(n)[lane] = (uint)(at);
+#define LOAD_BLOCKS_1(n, cells, at) FOUR_BLOCKS(load_pair, cells, NAMED_BLOCKS(n))
+#define LOAD_BLOCKS_0(n, cells, at) FOUR_BLOCKS(load_crossed_pair, cells, NAMED_BLOCKS(n))
 /* The elements of a pair. */
 #define PAIR_f16(p) vload_half2(0, (__local const half *)(p))
 #define PAIR_bf16(p) as_float2((uint2)(*(p) << 16, *(p) & 0xffff0000u))

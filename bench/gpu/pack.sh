@@ -1,5 +1,6 @@
 #!/bin/sh
-# pack.sh DIR [--no-data]: gathers in DIR what bench/gpu.sh needs on a machine that has a driver and nothing else.
+# pack.sh DIR [--no-data]: gathers in DIR, and compressed in DIR.tar.gz, what bench/gpu.sh needs on a machine that has a driver and
+# nothing else.
 [ -n "$1" ] || { echo "usage: gpu.sh --pack DIR [--no-data]" >&2; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)
 build=${CLEF_BUILD:-$here/../../build}
@@ -23,4 +24,5 @@ if [ "$2" != --no-data ] && [ -n "$CLEF_DATA" ]; then
     mkdir -p "$to/data"
     for set in mnist cifar10; do [ ! -d "$CLEF_DATA/$set" ] || cp -r "$CLEF_DATA/$set" "$to/data/"; done
 fi
-du -sh "$to"
+tar -C "$(dirname "$to")" -cf - "$(basename "$to")" | gzip -9 >"$to.tar.gz" || exit 1
+du -sh "$to" "$to.tar.gz"

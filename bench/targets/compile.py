@@ -159,7 +159,8 @@ COMPILE = {NVIDIA: compile_nvidia, AMD: compile_amd, SPIRV: compile_spirv}
 # ---- the main loop ----
 CLASSES = {  # name: (NVIDIA, AMD), tried in this order; the rest is "other"
     "fma": (r"FFMA|HFMA2|DFMA", r"v_(pk_)?(fma|fmac|mac|mad)_(f32|f16|f64|mix)|v_fmac|v_mac"), "matrix": (r"HMMA|IMMA|BMMA", r"v_mfma|v_wmma"),
-    "load128": (r"LDG\.E\.(\w+\.)*128|LDS\.(\w+\.)*128", r"(global|flat|buffer)_load_dwordx4|ds_read_b128|ds_read2_b64|ds_load_b128|ds_load_2addr_b64"),
+    "local128": (r"LDS\.(\w+\.)*128|LDSM\.(\w+\.)*4", r"ds_read_b128|ds_read2_b64|ds_load_b128|ds_load_2addr_b64"),
+    "load128": (r"LDG\.E\.(\w+\.)*128", r"(global|flat|buffer)_load_dwordx4"),
     "load": (r"LDG|LDS|LD\.|LDC|LDSM", r"(global|flat|buffer)_load|ds_(read|load)|s_(buffer_)?load"),
     "store": (r"STG|STS|ST\.", r"(global|flat|buffer)_store|ds_(write|store)"),
     "float": (r"FADD|FMUL|FSEL|FMNMX|MUFU|FSETP|HADD|HMUL|DADD|DMUL", r"v_(add|sub|mul|max|min|cmp\w*|exp|log|rcp|sqrt|rsq)_(f32|f16|f64)|v_cndmask"),

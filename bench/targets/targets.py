@@ -123,14 +123,13 @@ def knobs_of(out, program):
 
 
 def per_multiply(kernel, name, knobs):
-    """Instructions issued, and bytes of local memory read by a work-item, for each of the instructions that multiply.  The loop around
-    the main loop is run once for TK along k."""
-    inner, outer = kernel["loop"], kernel["around"]
+    """Instructions issued, and bytes of local memory read by a work-item, for each of the instructions that multiply.  The loop along k
+    is run once for TK: it is the main loop where the compiler unrolled what multiplies one block, else the loop around that."""
+    inner = kernel["loop"]
     here = inner.get("matrix" if name == "matrix" else "fma", 0)
-    whole = knobs["TK"] * knobs["RM"] * knobs["RN"] / (16 * 16 * 8 if name == "matrix" else 1)
-    trips = max(1, whole / here)
-    issued = sum(outer.values()) + (trips - 1) * sum(inner.values())
-    return issued / (trips * here), (16 * inner.get("load128", 0) + 4 * inner.get("load", 0)) / here
+    trips = max(1, knobs["TK"] * knobs["RM"] * knobs["RN"] / (16 * 16 * 8 if name == "matrix" else 1) / here)
+    issued = sum((kernel["around"] if trips > 1 else inner).values()) + (trips - 1) * sum(inner.values())
+    return issued / (trips * here), 16 * inner.get("local128", 0) / here
 
 
 def check_loops(out, devices, launches, results):
@@ -143,7 +142,7 @@ def check_loops(out, devices, launches, results):
         kernel = results.get((device["target"], launch["program"]), {}).get("kernels", {}).get(launch["kernel"])
         knobs = knobs_of(out, launch["program"])
         largest = knobs.get("GM", 0) * knobs["RM"] == 128 and knobs["GN"] * knobs["RN"] == 128
-        if not kernel or not kernel.get("around") or not largest or 1 in (knobs["A_WIDTH"], knobs["B_WIDTH"]):
+        if not kernel or not kernel.get("loop") or not largest or 1 in (knobs["A_WIDTH"], knobs["B_WIDTH"]):
             continue
         issued, read = per_multiply(kernel, launch["kernel"], knobs)
         key = "nvidia" if device["target"].startswith("sm_") else "other"

@@ -13,17 +13,18 @@ enum {
     UNIT_ITEMS = 512,     /* work-items that keep a compute unit busy */
     SHORTEST_SPLIT = 256, /* fewer products than this do not pay the second pass of a split */
     LONGEST_K = 16384,    /* longer sums are split, whose parts round less */
+    DEEPEST = 64,         /* block along k */
     LANES = 32,           /* work-items that share a matrix unit */
-    PAIRS_A = 128,        /* of elements that they hold of A for one product of it, */
-    PAIRS_B = 64          /* and of B */
+    NUMBERS_A = 160,      /* pairs of elements that they hold of A for one product of it, and places of rows, */
+    NUMBERS_B = 80        /* and of B */
 };
 
 static const double PLAIN_EFFICIENCY = 0.7, MATRIX_EFFICIENCY = 4; /* matrix units do more than the peak of the others */
 
-/* Parts of C that a group makes, and elements in each: a work-item's, or those of a matrix unit; price: of an element, in those
-   of the largest tile, which reads least. */
+/* Parts of C that a group makes, and elements in each: a work-item's, or those of a matrix unit; depth: of a block along k; price: of an
+   element, in those of the largest tile, which reads least. */
 typedef struct shape {
-    int gm, gn, rm, rn;
+    int gm, gn, rm, rn, depth;
     double price;
 } shape;
 
@@ -32,7 +33,6 @@ typedef struct method {
     const char *file, *kernel;
     const clef__family *family;
     int items; /* for a part */
-    int depth; /* of a block along k */
     int pad;   /* elements that a row of a block is longer in local memory */
     int wide;  /* elements of a wide load */
     int n_shapes;
@@ -68,12 +68,12 @@ const clef__family clef__matrix_family = {.name = "matrix",
 
 /* clang-format off */
 static const method plain = {
-    .file = "tile.cl", .kernel = "tile", .family = &clef__tile_family, .items = 1, .depth = 8, .pad = 4, .wide = 4, .n_shapes = 5,
-    .shape = {{16, 16, 8, 8, 1}, {16, 8, 8, 8, 1.15}, {8, 16, 8, 8, 1.15}, {8, 16, 8, 4, 1.4}, {8, 8, 4, 4, 2.2}}};
+    .file = "tile.cl", .kernel = "tile", .family = &clef__tile_family, .items = 1, .pad = 4, .wide = 4, .n_shapes = 5,
+    .shape = {{16, 16, 8, 8, 8, 1}, {16, 8, 8, 8, 8, 1.15}, {8, 16, 8, 8, 8, 1.15}, {8, 16, 8, 4, 8, 1.4}, {8, 8, 4, 4, 8, 2.2}}};
 static const method by_matrix_units = {
-    .file = "matrix.cl", .kernel = "matrix", .family = &clef__matrix_family, .items = LANES, .depth = 32, .pad = 8, .wide = 8,
+    .file = "matrix.cl", .kernel = "matrix", .family = &clef__matrix_family, .items = LANES, .pad = 8, .wide = 8,
     .n_shapes = 5,
-    .shape = {{2, 4, 64, 32, 1}, {4, 2, 32, 32, 1.2}, {2, 4, 32, 32, 1.2}, {2, 2, 32, 32, 1.35}, {1, 2, 32, 16, 2}}};
+    .shape = {{4, 4, 32, 32, 64, 1}, {4, 2, 32, 32, 32, 1.2}, {2, 4, 32, 32, 32, 1.2}, {2, 2, 32, 32, 32, 1.35}, {1, 2, 32, 16, 32, 2}}};
 /* clang-format on */
 
 /* How one product is partitioned. */
@@ -97,29 +97,29 @@ static int64_t reach(const int64_t size[3], const int64_t stride[3], int64_t bey
 static bool countable(const clef__gemm *g, const tiling *t) {
     const int64_t columns[3] = {1, 1, g->n}, apart[3] = {0, 0, g->b_n}, most = INT32_MAX - 1024;
     return t->m <= most && t->n <= most && t->k <= most && t->batch <= most &&
-           reach(g->m, g->a_m, 0) + reach(g->k, g->a_k, 3 * t->by->depth) <= most &&
-           reach(columns, apart, 0) + reach(g->k, g->b_k, 3 * t->by->depth) <= most;
+           reach(g->m, g->a_m, 0) + reach(g->k, g->a_k, 3 * DEEPEST) <= most &&
+           reach(columns, apart, 0) + reach(g->k, g->b_k, 3 * DEEPEST) <= most;
 }
 
 static size_t items_of(const method *by, const shape *s) { return (size_t)(s->gm * s->gn * by->items); }
 
 /* What cl/tile.cl keeps of a block in local memory. */
 static size_t plain_bytes(const shape *s, size_t element) {
-    return (size_t)plain.depth * (size_t)(s->gm * s->rm + s->gn * s->rn + 2 * plain.pad) * element;
+    return (size_t)s->depth * (size_t)(s->gm * s->rm + s->gn * s->rn + 2 * plain.pad) * element;
 }
 
 /* What cl/matrix.cl keeps there: a block, in the longer way for it to lie, or a slab of results; and what stands in for units. */
 static size_t matrix_bytes(const shape *s, bool emulated) {
     int m = s->gm * s->rm, n = s->gn * s->rn, pad = by_matrix_units.pad;
-    size_t block = (size_t)(m + n) * (size_t)(by_matrix_units.depth + pad) * 2, slab = (size_t)(s->gm * 16 * (n + pad)) * 4;
-    size_t exchange = (size_t)(s->gm * s->gn) * (size_t)(s->rm / 16 * PAIRS_A + s->rn / 8 * PAIRS_B) * 4;
+    size_t block = (size_t)(m + n) * (size_t)(s->depth + pad) * 2, slab = (size_t)(s->gm * 16 * (n + pad)) * 4;
+    size_t exchange = (size_t)(s->gm * s->gn) * (size_t)(s->rm / 16 * NUMBERS_A + s->rn / 8 * NUMBERS_B) * 4;
     return (block > slab ? block : slab) + (emulated ? exchange : 0);
 }
 
 static bool tile_fits(const clef__lowering *lw, const method *by, const shape *s, size_t element) {
     const clef_device_info *info = clef__lower_device(lw);
     int m = s->gm * s->rm, n = s->gn * s->rn, most = clef__lower_profile(lw)->block / (element > 4 ? 2 : 1);
-    size_t tables = (size_t)(m + n + 2 * by->depth) * sizeof(int32_t);
+    size_t tables = (size_t)(m + n + 2 * s->depth) * sizeof(int32_t);
     size_t blocks = by == &plain ? plain_bytes(s, element) : matrix_bytes(s, clef__lower_matrix_unit(lw) == CLEF__EMULATED);
     return m <= most && n <= most && items_of(by, s) <= info->max_work_group && blocks + tables <= info->local_bytes;
 }
@@ -153,7 +153,7 @@ static bool choose_shape(const clef__lowering *lw, const clef__gemm *g, tiling *
 static void choose_splits(const clef__lowering *lw, int tuned, tiling *t) {
     int64_t tiles = t->tiles_m * t->tiles_n * t->batch, want = places(lw, t, t->shape) / tiles;
     int64_t splits = clef__larger(tuned ? tuned : clef__smaller(want, most_splits(t)), clef__ceil_div(t->k, LONGEST_K));
-    t->run = clef__ceil_div(clef__ceil_div(t->k, clef__larger(splits, 1)), t->by->depth) * t->by->depth;
+    t->run = clef__ceil_div(clef__ceil_div(t->k, clef__larger(splits, 1)), t->shape->depth) * t->shape->depth;
     t->splits = clef__ceil_div(t->k, t->run);
 }
 
@@ -194,7 +194,7 @@ static void choose_loads(const clef__gemm *g, tiling *t) {
 static void define(const clef__lowering *lw, const clef__gemm *g, const tiling *t) {
     /* clang-format off */
     const struct { const char *name; int value; } knobs[] = {
-        {"GM", t->shape->gm}, {"GN", t->shape->gn}, {"RM", t->shape->rm}, {"RN", t->shape->rn}, {"TK", t->by->depth},
+        {"GM", t->shape->gm}, {"GN", t->shape->gn}, {"RM", t->shape->rm}, {"RN", t->shape->rn}, {"TK", t->shape->depth},
         {"PAD", t->by->pad}, {"A_ALONG", t->a_along}, {"B_ALONG", t->b_along}, {"A_WIDTH", t->a_wide ? t->by->wide : 1},
         {"B_WIDTH", t->b_wide ? t->by->wide : 1},
     };

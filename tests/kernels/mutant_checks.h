@@ -345,7 +345,7 @@ static void check_half(int64_t m, int64_t n, int64_t k, int order) {
 static void matrix_orders(void) {
     check_half(140, 41, 51, 0);
     check_half(256, 200, 19, 0); /* four sub-groups and more */
-    check_half(37, 41, 51, 3);
+    check_half(37, 41, 151, 3);  /* three blocks along k and more */
 }
 
 static void matrix_eights(void) {
@@ -863,7 +863,7 @@ static void picks(void) {
     X(halves) X(bytes) X(strides) X(functions) X(quotients) X(circles) X(picks)          \
     X(ordered) X(keys) X(scanned) X(dice) X(draws) X(races)                                                           \
     X(tanh_steps) X(relu_steps) X(lstm_steps) X(gru_steps) X(lstm_sequence) X(gru_sequence) \
-    X(attended) X(attended_windows) X(attended_strips) X(attended_few) X(attended_few_windows) X(attended_short)
+    X(attended) X(attended_windows) X(attended_strips) X(attended_few) X(attended_few_windows)
 /* Checks of one way to compute a product or a convolution: these rows are taken wherever they apply, as by CLEF_ROWS, so that no
    change of costs turns a check away from its kernel. */
 #define FORCED_CHECKS(X)                                                                                              \
@@ -873,7 +873,6 @@ static void picks(void) {
     X(winograd, "winograd") X(tile_orders, "tile") X(tile_fours, "tile") X(large_tiles, "tile")                       \
     X(tile_windows, "tile") X(tile_batches, "tile") X(tile_splits, "tile") X(tile_images, "product tile")             \
     X(tanh_steps, "steps") X(relu_steps, "steps") X(lstm_steps, "steps") X(gru_steps, "steps")                        \
-    X(lstm_sequence, "sequence") X(gru_sequence, "sequence") \
-    X(attended_few, "split") X(attended_few_windows, "split") X(attended_short, "split")
+    X(lstm_sequence, "sequence") X(gru_sequence, "sequence")
 /* clang-format on */
 #endif

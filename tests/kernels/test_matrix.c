@@ -175,8 +175,11 @@ static const char *changed(const char *file, const char *text) {
 
 Test(matrix, a_unit_has_to_multiply_rightly) {
     static const char *const broken[][2] = {
-        {"(uint4)(A_PAIR(0), A_PAIR(1), A_PAIR(2)", "(uint4)(A_PAIR(0), A_PAIR(2), A_PAIR(1)"}, /* as other units have them */
-        {"(uint2)(B_PAIR(0), B_PAIR(1))", "(uint2)(B_PAIR(1), B_PAIR(0))"},
+        {"a_at = (lane / 8 % 2 * 8 + lane % 8) * ROW + lane / 16 * 8",
+         "a_at = (lane / 16 * 8 + lane % 8) * ROW + lane / 8 % 2 * 8"}, /* as other units have them */
+        {"across_at = (lane / 16 * 8 + lane % 8) * ROW", "across_at = (lane / 16 * 8) * ROW"},
+        {"columns = both.lo", "columns = both.lo.yx"},
+        {"both.s1 != both.s3", "both.s1 == both.s3"},
         {"C_AT(2) = sum.s2;", "C_AT(2) = sum.s1;"},
         {"float4 sum = (float4)(C_AT(0)", "float4 sum = (float4)(0"},
         {"void matrix_probe(", "void matrix_probe(no"},
