@@ -11,12 +11,6 @@
    Knobs: D, DV: columns of q and k, of v.  MR: rows of a tile; TD, TV: columns of a tile, divisors of D and DV; NV, W.  MASKED: 0 none, 1
    true where seen, 2 added; MASK_DT: u8 or f32.  SLOPES, CAP, DROP: 1 where there is such an option.
    Checked with: MASKED=1 SLOPES=1 CAP=1 DROP=1; MASKED=2.  */
-#ifndef D
-#define D 64
-#endif
-#ifndef DV
-#define DV 64
-#endif
 #ifndef MR
 #define MR 4
 #endif
@@ -29,14 +23,11 @@
 #ifndef NV
 #define NV 2
 #endif
-#ifndef W
-#define W 4
-#endif
 #define CALLS_MATH
 #include "common.h"
 #include "args.h"
 #include "attention.args"
-#include "registers.h"
+#include "transpose.h"
 #include "attention_seen.h"
 
 #define NR (NV * W)
@@ -99,14 +90,41 @@ DEFINE_AGAINST(against_dv, DV)
 DEFINE_ALONG(along_d, D, TD)
 DEFINE_ALONG(along_dv, DV, TV)
 
-/* block[e][lane] from `count` rows, zeros in the lanes beyond; and back, each lane times its factor. */
-void pack(__global const float *rows, long apart, int count, int columns, float *block) {
-    for (int lane = 0; lane < NR; lane++)
-        for (int e = 0; e < columns; e++) block[e * NR + lane] = lane < count ? rows[lane * apart + e] : 0;
+/* block[e][lane] from `count` rows times a factor, zeros in the lanes beyond; and back, each lane times its own. */
+#define TAKE_ROW(i) V b##i, a##i = l + i < count ? GET(rows + (l + i) * apart, e) * factor : (V)(0);
+#define PUT_COLUMN(i) PUT(block, (e + i) * NR + l, CAT(TURNED(a, b), i));
+void pack(__global const float *rows, long apart, int count, int columns, float factor, float *block) {
+    PLAIN_LOOP
+    for (int l = 0; l < NR; l += W) {
+        int e = 0;
+        PLAIN_LOOP
+        for (; e + W <= columns; e += W) {
+            LINES(TAKE_ROW)
+            TRANSPOSE(a, b)
+            LINES(PUT_COLUMN)
+        }
+        for (; e < columns; e++)
+            for (int i = l; i < l + W; i++) block[e * NR + i] = i < count ? rows[i * apart + e] * factor : 0;
+    }
 }
+#define TAKE_COLUMN(i) V b##i, a##i = GET(block, (e + i) * NR + l) * GET(factor, l);
+#define PUT_ROW(i) PUT(tile, i * W, CAT(TURNED(a, b), i));
 void unpack(const float *block, const float *factor, __global float *rows, long apart, int count, int columns) {
-    for (int lane = 0; lane < count; lane++)
-        for (int e = 0; e < columns; e++) rows[lane * apart + e] = block[e * NR + lane] * factor[lane];
+    float tile[W * W];
+    PLAIN_LOOP
+    for (int l = 0; l < count; l += W) {
+        int e = 0, lanes = min(W, count - l);
+        PLAIN_LOOP
+        for (; e + W <= columns; e += W) {
+            LINES(TAKE_COLUMN)
+            TRANSPOSE(a, b)
+            LINES(PUT_ROW)
+            PLAIN_LOOP
+            for (int i = 0; i < lanes; i++) PUT_OUT(rows + (l + i) * apart, e, GET(tile, i * W));
+        }
+        for (; e < columns; e++)
+            for (int i = l; i < l + lanes; i++) rows[i * apart + e] = block[e * NR + i] * factor[i];
+    }
 }
 void clear(float *block, int n) {
     for (int i = 0; i < n; i += W) PUT(block, i, (V)(0));
@@ -153,12 +171,10 @@ KERNEL(attention_forward, ATTENTION_FORWARD_ARGS) {
         FIND_HEAD
         __global const float *kp = k_base + k_offset + item * ks1 + head / shared * ks2;
         __global const float *vp = v_base + v_offset + item * vs1 + head / shared * vs2;
-        pack(q_base + q_offset + item * qs1 + head * qs2 + i0 * qs3, qs3, rows, D, packed);
+        pack(q_base + q_offset + item * qs1 + head * qs2 + i0 * qs3, qs3, rows, D, 1, packed);
         clear(sums_of, DV * NR);
         for (int l = 0; l < NR; l++) top[l] = -INFINITY, sum[l] = 0;
-        long end = w.keys, begin = 0, most = i0 + rows - 1 + w.place;
-        if (causal) end = min(end, most + 1);
-        if (window) end = min(end, most + window), begin = max(begin, i0 + w.place - window + 1);
+        long begin = first_key(w, i0), end = end_of_keys(w, i0 + rows - 1);
         for (long j0 = begin; j0 < end; j0 += STRIP) {
             int count = (int)min((long)STRIP, end - j0);
             against_d(kp + j0 * ks3, ks3, count, packed, strip);
@@ -198,16 +214,14 @@ KERNEL(attention_queries, ATTENTION_QUERIES_ARGS) {
         FIND_HEAD
         __global const float *kp = k_base + k_offset + item * ks1 + head / shared * ks2;
         __global const float *vp = v_base + v_offset + item * vs1 + head / shared * vs2;
-        pack(q_base + q_offset + item * qs1 + head * qs2 + i0 * qs3, qs3, rows, D, packed);
-        pack(g_base + g_offset + item * gs1 + head * gs2 + i0 * gs3, gs3, rows, DV, of_g);
+        pack(q_base + q_offset + item * qs1 + head * qs2 + i0 * qs3, qs3, rows, D, 1, packed);
+        pack(g_base + g_offset + item * gs1 + head * gs2 + i0 * gs3, gs3, rows, DV, 1, of_g);
         clear(sums_of, D * NR);
         for (int l = 0; l < NR; l++) {
             about[l] = l < rows ? sums_base[sums_offset + row + l] : INFINITY;
             dot[l] = l < rows ? dots_base[dots_offset + row + l] : 0;
         }
-        long end = w.keys, begin = 0, most = i0 + rows - 1 + w.place;
-        if (causal) end = min(end, most + 1);
-        if (window) end = min(end, most + window), begin = max(begin, i0 + w.place - window + 1);
+        long begin = first_key(w, i0), end = end_of_keys(w, i0 + rows - 1);
         for (long j0 = begin; j0 < end; j0 += STRIP) {
             int count = (int)min((long)STRIP, end - j0);
             bool whole = all_seen(w, i0, i0 + rows - 1, j0, j0 + count - 1);
@@ -235,8 +249,8 @@ KERNEL(attention_keys, ATTENTION_KEYS_ARGS) {
         int j0 = (int)(u % blocks) * NR, group = (int)(u / blocks % few), item = (int)(u / blocks / few), rows = min(NR, tk - j0);
         int head = group * shared;
         FIND_VIEW
-        pack(k_base + k_offset + item * ks1 + group * ks2 + j0 * ks3, ks3, rows, D, packed);
-        pack(v_base + v_offset + item * vs1 + group * vs2 + j0 * vs3, vs3, rows, DV, of_v);
+        pack(k_base + k_offset + item * ks1 + group * ks2 + j0 * ks3, ks3, rows, D, 1, packed);
+        pack(v_base + v_offset + item * vs1 + group * vs2 + j0 * vs3, vs3, rows, DV, 1, of_v);
         clear(sums_k, D * NR);
         clear(sums_v, DV * NR);
         long begin = 0, end = j0 < w.keys ? tq : 0;

@@ -1,6 +1,16 @@
 /* attention_seen.h — which keys a query sees, and what becomes of its scores: shared by the kernels of attention.
 
-   Before this: W, and the knobs MASKED, MASK_DT, SLOPES, CAP, DROP as attention.cl explains them; common.h, args.h. */
+   Before this: common.h, args.h.  Knobs: D, DV: columns of q and k, of v; W; MASKED, MASK_DT, SLOPES, CAP, DROP as attention.cl
+   explains them. */
+#ifndef D
+#define D 64
+#endif
+#ifndef DV
+#define DV 64
+#endif
+#ifndef W
+#define W 4
+#endif
 #ifndef MASKED
 #define MASKED 0
 #endif
@@ -24,7 +34,14 @@
 #define V VEC(float, W)
 #define I VEC(int, W)
 #define GET(p, at) CAT(VLOAD_, W)((p) + (at))
+/* To private memory: vstore16 would go in four. */
+#ifdef CLEF_WIDE
+#define PUT(p, at, v) (*(CAT3(float, W, _loose) *)((p) + (at)) = (v))
+#else
 #define PUT(p, at, v) CAT(VSTORE_, W)(v, (p) + (at))
+#endif
+#define PUT_OUT(p, at, v) STORE(f32, W, p, at, v)
+#define PUT_INTS(p, v) CAT(VSTORE_, W)(v, p)
 DEFINE_EXP(W)
 #define EXP(x) CAT(exp_float, W)(x)
 
@@ -44,8 +61,8 @@ V score(V x, I i, I j, bool whole, view w, __global const MEMORY(MASK_DT) *mask,
 #if SLOPES || MASKED || DROP
     int row[W], column[W];
     float part[W];
-    PUT(row, 0, i);
-    PUT(column, 0, j);
+    PUT_INTS(row, i);
+    PUT_INTS(column, j);
 #endif
 #if SLOPES
     for (int l = 0; l < W; l++) part[l] = w.slope * fabs((float)(row[l] + w.place - column[l]));
@@ -74,6 +91,14 @@ V score(V x, I i, I j, bool whole, view w, __global const MEMORY(MASK_DT) *mask,
     if (w.causal) seen = seen & (away >= (I)(0));
     if (w.window) seen = seen & (away < (I)(w.window)) & (away > (I)(-w.window));
     return seen ? x : (V)(-INFINITY);
+}
+
+/* The first key that any query from i0 on sees, and the end of those that any up to i1 sees, so far as places tell. */
+long first_key(view w, long i0) { return w.window ? max(0L, i0 + w.place - w.window + 1) : 0; }
+long end_of_keys(view w, long i1) {
+    long end = w.keys;
+    if (w.causal) end = min(end, i1 + w.place + 1);
+    return w.window ? min(end, i1 + w.place + w.window) : end;
 }
 
 /* Is every pair of queries i0 … i1 and keys j0 … j1 seen, so far as places tell? */

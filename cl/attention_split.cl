@@ -2,21 +2,12 @@
 
    The keys that the queries see are partitioned into `pieces`, each a unit of work: R rows at most of queries that share a head of keys,
    so that k and v are read once.  Only keys that are seen are read.  Lanes lie along columns: the products of W keys with a query
-   are W vectors, which a tree of JOINs adds up to one of W sums.  A piece writes what it has summed, [DV], its maximum and its sum of weights;
+   are W vectors, which a tree of joined() adds up to one of W sums.  A piece writes what it has summed, [DV], its maximum and its sum of weights;
    attention_joined adds the pieces up in their order.  Where there is one piece, that is the result.
    Knobs: D, DV: columns of q and k, of v.  R: rows; W; those of attention_seen.h: MASKED, MASK_DT, SLOPES, CAP, DROP.
    Checked with: MASKED=1 SLOPES=1 CAP=1 DROP=1; MASKED=2; W=8 D=70 DV=70; W=16.  */
-#ifndef D
-#define D 64
-#endif
-#ifndef DV
-#define DV 64
-#endif
 #ifndef R
 #define R 1
-#endif
-#ifndef W
-#define W 4
 #endif
 #define CALLS_MATH
 #include "common.h"
@@ -30,8 +21,7 @@
 /* ---- products with W keys ---- */
 
 /* Sums of neighbours, of a and then of b. */
-#define JOIN(a, b) (V)((a).even + (a).odd, (b).even + (b).odd)
-V joined(V a, V b) { return JOIN(a, b); }
+V joined(V a, V b) { return (V)(a.even + a.odd, b.even + b.odd); }
 
 /* Σ of the lanes: q·k, a vector of columns at a time. */
 V product(__global const float *k, const float *q) {
@@ -134,56 +124,70 @@ float weigh_row(float *strip, int n, float *top, float *sum, int i, int j0, view
 
 /* ---- kernels ---- */
 
+/* A unit of work: rows n0 … n0 + rows - 1 of those that share head `group` of keys, beside a piece of the keys. */
+typedef struct { int piece, n0, rows, group, item; } unit;
+unit unit_of(long u, int pieces, int all, int few) {
+    int blocks = (all + R - 1) / R, n0 = (int)(u / pieces % blocks) * R;
+    return (unit){(int)(u % pieces), n0, min(R, all - n0), (int)(u / pieces / blocks % few), (int)(u / pieces / blocks / few)};
+}
+
+/* Row n of those that share a head of keys: query i of a head. */
+typedef struct { int head, i; } row;
+row row_of(int n, int group, int shared, int tq) { return (row){group * shared + n / tq, n % tq}; }
+
+void start_row(__global const float *from, float *query, float *sums, float *top, float *sum) {
+    for (int e = 0; e < D; e++) query[e] = from[e];
+    for (int e = 0; e < DV; e++) sums[e] = 0;
+    *top = -INFINITY, *sum = 0;
+}
+void save_part(__global float *part, const float *sums, float top, float sum) {
+    for (int e = 0; e < DV; e++) part[e] = sums[e];
+    part[DV] = top, part[DV + 1] = sum;
+}
+/* The result, where there is one piece. */
+void save_row(__global float *y, __global float *log_sum, const float *sums, float top, float sum) {
+    float factor = sum == 0 ? 0 : 1 / sum;
+    for (int e = 0; e < DV; e++) y[e] = sums[e] * factor;
+    *log_sum = sum == 0 ? INFINITY : top + log(sum);
+}
+
 KERNEL(attention_split, ATTENTION_SPLIT_ARGS) {
     UNPACK(ATTENTION_SPLIT_ARGS)
     float sums_of[R * DV], strip[STRIP], query[R * D], top[R], sum[R], lane[W];
-    int all = shared * tq, blocks = (all + R - 1) / R, few = heads / shared;
     for (int l = 0; l < W; l++) lane[l] = l;
     I ids = CONVERT(int, W)(GET(lane, 0));
-    long u = (long)get_global_id(0) * per, last = min(units, u + per);
-    for (; u < last; u++) {
-        int piece = (int)(u % pieces), n0 = (int)(u / pieces % blocks) * R, rows = min(R, all - n0);
-        int group = (int)(u / pieces / blocks % few), item = (int)(u / pieces / blocks / few);
-        bool same = n0 / tq == (n0 + rows - 1) / tq;
-        int i0 = same ? n0 % tq : 0, i1 = same ? i0 + rows - 1 : tq - 1;
+    long next = (long)get_global_id(0) * per, last = min(units, next + per);
+    for (; next < last; next++) {
+        unit u = unit_of(next, pieces, shared * tq, heads / shared);
+        int item = u.item, n1 = u.n0 + u.rows - 1;
+        bool same = u.n0 / tq == n1 / tq;
+        int i0 = same ? u.n0 % tq : 0, i1 = same ? n1 % tq : tq - 1;
         FIND_VIEW
-        __global const float *kp = k_base + k_offset + item * ks1 + group * ks2, *vp = v_base + v_offset + item * vs1 + group * vs2;
-        long end = w.keys, begin = 0;
-        if (causal) end = min(end, i1 + w.place + 1);
-        if (window) end = min(end, i1 + w.place + window), begin = max(begin, i0 + w.place - window + 1);
-        long each = (max(end - begin, 0L) + pieces - 1) / pieces;
-        begin += each * piece, end = min(end, begin + each);
-        for (int r = 0; r < rows; r++) {
-            __global const float *from = q_base + q_offset + item * qs1 + (group * shared + (n0 + r) / tq) * qs2 + (n0 + r) % tq * qs3;
-            for (int e = 0; e < D; e++) query[r * D + e] = from[e];
-            for (int e = 0; e < DV; e++) sums_of[r * DV + e] = 0;
-            top[r] = -INFINITY, sum[r] = 0;
+        __global const float *kp = k_base + k_offset + item * ks1 + u.group * ks2, *vp = v_base + v_offset + item * vs1 + u.group * vs2;
+        long begin = first_key(w, i0), end = end_of_keys(w, i1), each = (max(end - begin, 0L) + pieces - 1) / pieces;
+        begin += each * u.piece, end = min(end, begin + each);
+        for (int r = 0; r < u.rows; r++) {
+            row at = row_of(u.n0 + r, u.group, shared, tq);
+            start_row(q_base + q_offset + item * qs1 + at.head * qs2 + at.i * qs3, query + r * D, sums_of + r * DV, top + r, sum + r);
         }
         for (long j0 = begin; j0 < end; j0 += STRIP) {
             int count = (int)min((long)STRIP, end - j0), n = (count + W - 1) / W * W;
             bool whole = all_seen(w, i0, i1, j0, j0 + count - 1);
-            for (int r = 0; r < rows; r++) {
-                int head = group * shared + (n0 + r) / tq, i = (n0 + r) % tq;
-                float *sums_row = sums_of + r * DV;
+            for (int r = 0; r < u.rows; r++) {
+                row at = row_of(u.n0 + r, u.group, shared, tq);
+                int head = at.head;
                 FIND_HEAD
-                score_row(strip, kp + j0 * ks3, ks3, query + r * D, i, (int)j0, count, whole, w, mask, tk, ids);
-                float corrected = weigh_row(strip, n, top + r, sum + r, i, (int)j0, w, mask, tk, ids);
-                for (int e = 0; e < DV && corrected != 1; e++) sums_row[e] *= corrected;
-                add_values(vp + j0 * vs3, vs3, count, strip, sums_row);
+                score_row(strip, kp + j0 * ks3, ks3, query + r * D, at.i, (int)j0, count, whole, w, mask, tk, ids);
+                float corrected = weigh_row(strip, n, top + r, sum + r, at.i, (int)j0, w, mask, tk, ids);
+                for (int e = 0; e < DV && corrected != 1; e++) sums_of[r * DV + e] *= corrected;
+                add_values(vp + j0 * vs3, vs3, count, strip, sums_of + r * DV);
             }
         }
-        for (int r = 0; r < rows; r++) {
-            int head = group * shared + (n0 + r) / tq, i = (n0 + r) % tq;
-            long row = ((long)item * heads + head) * tq + i;
-            __global float *to = y_base + y_offset + item * ys1 + head * ys2 + i * ys3, *part = parts_base + parts_offset + (row * pieces + piece) * PART;
-            if (pieces > 1) {
-                for (int e = 0; e < DV; e++) part[e] = sums_of[r * DV + e];
-                part[DV] = top[r], part[DV + 1] = sum[r];
-            } else {
-                float factor = sum[r] == 0 ? 0 : 1 / sum[r];
-                for (int e = 0; e < DV; e++) to[e] = sums_of[r * DV + e] * factor;
-                sums_base[sums_offset + row] = sum[r] == 0 ? INFINITY : top[r] + log(sum[r]);
-            }
+        for (int r = 0; r < u.rows; r++) {
+            row at = row_of(u.n0 + r, u.group, shared, tq);
+            long to = ((long)item * heads + at.head) * tq + at.i;
+            if (pieces > 1) save_part(parts_base + parts_offset + (to * pieces + u.piece) * PART, sums_of + r * DV, top[r], sum[r]);
+            else save_row(y_base + y_offset + item * ys1 + at.head * ys2 + at.i * ys3, sums_base + sums_offset + to, sums_of + r * DV, top[r], sum[r]);
         }
     }
 }

@@ -5,9 +5,9 @@
        int main(void) { return clef_run_mpi(train, NULL) == CLEF_OK ? 0 : (fprintf(stderr, "%s\n", clef_error(NULL)), 1); }
        mpirun -n 4 --bind-to none ./train
 
-   Who calls MPI: the calling thread alone, which serves the transport until all ranks have ended; `fn` runs in a thread of its own.  So any
-   thread level of MPI will do.  Where MPI was not initialised, this is done here, and undone; else neither.  A program that
-   calls MPI itself within `fn` must have initialised it with MPI_THREAD_MULTIPLE.  All messages go over a communicator of Clef's own.
+   Who calls MPI: one thread alone, which serves the transport until all ranks have ended; `fn` runs in another.  So any thread level of MPI
+   will do.  It is the calling thread; where MPI was not initialised, it is a thread of Clef's own, which also initialises MPI and finalises
+   it.  A program that calls MPI itself within `fn` must have initialised it with MPI_THREAD_MULTIPLE.  All messages go over a communicator of Clef's own.
 
    Processes must be of one kind of machine: numbers are sent as they lie in memory. */
 #ifndef CLEF_MPI_H
@@ -34,7 +34,8 @@ typedef struct clef_mpi_options {
 
 /* Runs `fn` in each process of the communicator with a context of its own, and waits until it has ended in all of them.  Every process
    calls it at once.  CLEF_OK: all succeeded; else clef_error(NULL) says what failed here, or in another process (CLEF_GROUP).  Then MPI is
-   not finalised if a process has died, as that would wait for it: return from main, and mpirun ends what is left.
+   not finalised if a process has died, as that would wait for it: return from main, and mpirun ends what is left.  The same after
+   MPI_Finalize has not returned for 5 s, though all ranks had ended (CLEF_GROUP, with a line that says so): a process has died in it.
        clef_run_mpi_with(&(clef_mpi_options){.devices = "gpu", .timeout = 60}, train, NULL);  */
 CLEF_API clef_status clef_run_mpi(clef_rank_fn fn, void *user);
 CLEF_API clef_status clef_run_mpi_with(const clef_mpi_options *options, clef_rank_fn fn, void *user);

@@ -138,6 +138,9 @@ bool clef__mpi_good(clef__mpi_link *link, int code, const char *call);
 bool clef__mpi_over(clef__mpi_link *link, MPI_Request *request, MPI_Status *status, const char *call);
 /* Seconds since the last call, of those in which this process ran: one that was suspended did not wait for the others. */
 double clef__mpi_elapsed(clef__mpi_link *link);
+/* The moment so many seconds from now, for waits on a condition made by clef__mpi_monotonic. */
+struct timespec clef__mpi_after(double seconds);
+void clef__mpi_monotonic(pthread_cond_t *condition);
 
 /* mpi_message.c.  Those that return bool say whether anything has moved, but for the questions. */
 bool clef__mpi_begin_job(clef__mpi_link *link, clef__mpi_job *job); /* false: the link is broken */

@@ -1,6 +1,7 @@
 /* mpi_run.c — clef_run_mpi: MPI itself, which device this process has, and the rank in a thread of its own. */
 #include "mpi/mpi_link.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct run {
@@ -21,18 +22,9 @@ static clef_status refuse(const char *why) {
     return clef_transport_error(CLEF_STATE, line);
 }
 
-/* ours: it was not initialised before. */
-static clef_status start_mpi(bool *ours) {
-    int initialised = 0, finalised = 0, level = MPI_THREAD_SINGLE, is_main = 0;
-    MPI_Initialized(&initialised);
-    MPI_Finalized(&finalised);
-    *ours = false;
-    if (finalised)
-        return refuse("MPI was finalised; a program that runs ranks more than once calls MPI_Init_thread and MPI_Finalize itself");
-    if (!initialised) {
-        *ours = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) == MPI_SUCCESS;
-        return *ours ? CLEF_OK : refuse("MPI_Init_thread failed");
-    }
+/* May this thread call it? */
+static clef_status look_at_thread(void) {
+    int level = MPI_THREAD_SINGLE, is_main = 0;
     MPI_Query_thread(&level);
     MPI_Is_thread_main(&is_main);
     if (level >= MPI_THREAD_SERIALIZED || is_main) return CLEF_OK;
@@ -122,18 +114,102 @@ static clef_status run_over(run *r, MPI_Comm comm, bool *usable) {
     return status;
 }
 
+static clef_status run_in_mpi(run *r, bool *usable) {
+    MPI_Comm comm;
+    clef_status status = choose_comm(r->options, &comm);
+    *usable = true;
+    return status == CLEF_OK ? run_over(r, comm, usable) : status;
+}
+
+/* ---- MPI that is Clef's ---- */
+/* From MPI_Init to MPI_Finalize in one thread, as MPI wants it.  Nobody can end MPI_Finalize, which waits for all processes, when one of them is
+   killed inside it: so the caller waits for that thread, and goes on without it if need be. */
+typedef struct life {
+    run run;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    enum { CLEF__MPI_RUNS, CLEF__MPI_FINALISES, CLEF__MPI_FINALISED } stage;
+    clef_status status; /* of the run, */
+    char line[CLEF_TRANSPORT_LINE];
+} life;
+
+static void reach(life *l, int stage) {
+    pthread_mutex_lock(&l->lock);
+    l->stage = stage;
+    pthread_cond_signal(&l->changed);
+    pthread_mutex_unlock(&l->lock);
+}
+
+static void *live(void *of) {
+    life *l = of;
+    int level;
+    bool usable = false;
+    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS) l->status = refuse("MPI_Init_thread failed");
+    else l->status = run_in_mpi(&l->run, &usable);
+    snprintf(l->line, sizeof l->line, "%s", clef_error(NULL));
+    reach(l, CLEF__MPI_FINALISES);
+    if (usable) MPI_Finalize();
+    reach(l, CLEF__MPI_FINALISED);
+    return NULL;
+}
+
+/* In short waits: the time while this process was suspended counts as one of them. */
+static bool is_finalised(life *l) {
+    enum { EACH = 10 }; /* in a second */
+    pthread_mutex_lock(&l->lock);
+    while (l->stage == CLEF__MPI_RUNS) pthread_cond_wait(&l->changed, &l->lock);
+    for (int i = 0; i < CLEF__MPI_SILENCE * EACH && l->stage != CLEF__MPI_FINALISED; i++) {
+        struct timespec until = clef__mpi_after(1.0 / EACH);
+        pthread_cond_timedwait(&l->changed, &l->lock, &until);
+    }
+    bool finalised = l->stage == CLEF__MPI_FINALISED;
+    pthread_mutex_unlock(&l->lock);
+    return finalised;
+}
+
+static clef_status never_finalised(const life *l) {
+    char line[160];
+    snprintf(line, sizeof line,
+             "run_mpi: MPI_Finalize has not returned for %d s: a process has died in it or hangs; all ranks had ended before",
+             CLEF__MPI_SILENCE);
+    return l->status == CLEF_OK ? clef_transport_error(CLEF_GROUP, line) : clef_transport_error(l->status, l->line);
+}
+
+static clef_status run_with_own_mpi(const run *r) {
+    pthread_t thread;
+    life *l = calloc(1, sizeof *l);
+    if (!l) return clef_transport_error(CLEF_MEMORY, "run_mpi: no host memory for MPI's thread");
+    l->run = *r;
+    pthread_mutex_init(&l->lock, NULL);
+    clef__mpi_monotonic(&l->changed);
+    int code = pthread_create(&thread, NULL, live, l);
+    if (code == 0 && !is_finalised(l)) {
+        pthread_detach(thread);
+        return never_finalised(l); /* the thread still has it */
+    }
+    if (code == 0) pthread_join(thread, NULL);
+    clef_status status = code == 0 ? clef_transport_error(l->status, l->line)
+                                   : clef_transport_error(CLEF_MEMORY, "run_mpi: MPI's thread did not start");
+    pthread_cond_destroy(&l->changed);
+    pthread_mutex_destroy(&l->lock);
+    free(l);
+    return status;
+}
+
+/* ---- the calls ---- */
 clef_status clef_run_mpi_with(const clef_mpi_options *options, clef_rank_fn fn, void *user) {
     static const clef_mpi_options defaults;
     run r = {.options = options ? options : &defaults, .fn = fn, .user = user};
-    bool ours, usable = true;
-    MPI_Comm comm;
+    int initialised = 0, finalised = 0;
+    bool usable;
     if (!fn) return clef_transport_error(CLEF_INVALID, "run_mpi: fn is NULL");
-    clef_status status = start_mpi(&ours);
-    if (status != CLEF_OK) return status;
-    status = choose_comm(r.options, &comm);
-    if (status == CLEF_OK) status = run_over(&r, comm, &usable);
-    if (ours && usable) MPI_Finalize();
-    return status;
+    MPI_Initialized(&initialised);
+    MPI_Finalized(&finalised);
+    if (finalised)
+        return refuse("MPI was finalised; a program that runs ranks more than once calls MPI_Init_thread and MPI_Finalize itself");
+    if (!initialised) return run_with_own_mpi(&r);
+    clef_status status = look_at_thread();
+    return status == CLEF_OK ? run_in_mpi(&r, &usable) : status;
 }
 
 clef_status clef_run_mpi(clef_rank_fn fn, void *user) { return clef_run_mpi_with(NULL, fn, user); }

@@ -53,12 +53,20 @@ double clef__mpi_elapsed(clef__mpi_link *link) {
     return link->clock - before < longest ? link->clock - before : longest;
 }
 
-static struct timespec after(double seconds) {
+struct timespec clef__mpi_after(double seconds) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     t.tv_nsec += (long)(seconds * 1e9);
     if (t.tv_nsec >= 1000000000L) t.tv_sec++, t.tv_nsec -= 1000000000L;
     return t;
+}
+
+void clef__mpi_monotonic(pthread_cond_t *condition) {
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &monotonic);
+    pthread_condattr_destroy(&monotonic);
 }
 
 /* The longer nothing has moved, the longer it rests; an exchange that is asked for wakes it. */
@@ -69,7 +77,7 @@ static void rest(clef__mpi_link *link, int idle, bool busy) {
         return;
     }
     double nap = !busy ? 0.02 : idle < 2 * YIELDS ? 5e-5 : 1e-3;
-    struct timespec until = after(nap);
+    struct timespec until = clef__mpi_after(nap);
     pthread_mutex_lock(&link->lock);
     if (!link->job || link->job->begun) pthread_cond_timedwait(&link->asked, &link->lock, &until);
     pthread_mutex_unlock(&link->lock);

@@ -70,11 +70,7 @@ static clef__mpi_link *new_link(MPI_Comm comm, int rank, int size) {
         peer[r].sending = peer[r].alive = peer[r].telling = peer[r].waiting = MPI_REQUEST_NULL;
         peer[r].awaits = -1;
     }
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&link->asked, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    clef__mpi_monotonic(&link->asked);
     pthread_cond_init(&link->answered, NULL);
     pthread_mutex_init(&link->lock, NULL);
     return link;

@@ -149,5 +149,5 @@ clef_tensor *clef_attention(clef_tensor *q, clef_tensor *k, clef_tensor *v, cons
     clef__attention a;
     if (!CLEF__GIVEN("attention", "q k v", q, k, v)) return NULL;
     if (!shapes_fit(q, k, v, &a) || !dtypes_fit(q, k, v) || !read_options(q, options, &a)) return NULL;
-    return clef__attention_fits(q, k, v, &a) ? clef__attention_fused(q, k, v, &a) : clef__attention_composed(q, k, v, &a);
+    return clef__attention_fits(q, &a) ? clef__attention_fused(q, k, v, &a) : clef__attention_composed(q, k, v, &a);
 }

@@ -15,9 +15,8 @@ typedef struct clef__attention {
 /* By products and a softmax, with the whole matrix of weights in memory; gradients of any order. */
 clef_tensor *clef__attention_composed(clef_tensor *q, clef_tensor *k, clef_tensor *v, const clef__attention *a);
 
-/* Is clef__attention_fused taken?  On devices that have such kernels, but for no element, f64, masks that learn, and a single query with
-   gradients that sees keys by no offset and no lengths. */
-bool clef__attention_fits(clef_tensor *q, clef_tensor *k, clef_tensor *v, const clef__attention *a);
+/* Is clef__attention_fused taken?  On devices that have such kernels, but for no element, f64, and masks that learn. */
+bool clef__attention_fits(clef_tensor *q, const clef__attention *a);
 /* In O(t) memory. */
 clef_tensor *clef__attention_fused(clef_tensor *q, clef_tensor *k, clef_tensor *v, const clef__attention *a);
 #endif

@@ -124,12 +124,10 @@ static bool wants_gradient(clef_tensor *t) {
     return t && clef_grad_enabled(clef_tensor_context(t)) && clef__output_of(t)->requires_grad;
 }
 
-bool clef__attention_fits(clef_tensor *q, clef_tensor *k, clef_tensor *v, const clef__attention *a) {
+bool clef__attention_fits(clef_tensor *q, const clef__attention *a) {
     const clef__profile *profile = clef__device_profile(clef__device_at(clef_tensor_context(q), clef_tensor_device(q)));
     bool empty = a->b * a->h * a->tq * a->tk * a->d * a->dv == 0, mask_learns = a->mask && wants_gradient(a->mask);
-    /* The weights of one query are one row: to save them costs less than to make them again. */
-    bool saves_row = a->tq == 1 && !a->offset && !a->lengths && (wants_gradient(q) || wants_gradient(k) || wants_gradient(v));
-    return clef__attention_on(profile) && !empty && !mask_learns && !saves_row && clef_tensor_dtype(q) != CLEF_F64 &&
+    return clef__attention_on(profile) && !empty && !mask_learns && clef_tensor_dtype(q) != CLEF_F64 &&
            a->d <= CLEF__ATTENTION_COLUMNS && a->dv <= CLEF__ATTENTION_COLUMNS && clef__larger(a->tq, a->tk) < 1 << 29 &&
            a->window < 1 << 29;
 }

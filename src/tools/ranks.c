@@ -32,6 +32,7 @@ static const char *wrong_parts(const ranks *r) {
     if (r->parts && r->shares) return "--parts are equally large, --shares are not; give one of them";
     if (r->sum_units && !r->parts) return "--sum-units belongs to --parts";
     if (r->sum_units > MOST_PARTS) return "--sum-units is far too large";
+    if (r->timeout && !several) return "--timeout needs several devices: --devices 0,1";
     if (r->zero && !several) return "--zero needs several devices: --devices 0,1";
     return NULL;
 }
@@ -109,7 +110,7 @@ int ranks_run(const char *verb_name, const common_options *common, const ranks *
     run_fn *run = r->mpi ? find_mpi(verb_name) : clef_run_ranks_with;
     if (!run) return EXIT_FAILED;
     job j = {.fn = fn, .user = user, .n_shares = r->n_shares, .parts = (int)r->parts, .wanted = r->wanted, .apart = r->mpi};
-    clef_ranks_options options = {.context = ranks_context(verb_name, common, r)};
+    clef_ranks_options options = {.context = ranks_context(verb_name, common, r), .timeout = (double)r->timeout};
     clef_status status = run(r->devices, &options, run_rank, &j);
     if (!j.begun) return failed_to_open(verb_name, status);
     if (r->n_shares && r->n_shares != j.size)

@@ -78,6 +78,7 @@ typedef struct ranks {
     int64_t parts, sum_units;     /* --parts, --sum-units; 0: not given */
     const char *zero;             /* --zero: "1", "2" or NULL */
     int64_t rebalance;            /* --rebalance-every; 0: not given */
+    int64_t timeout;              /* --timeout: seconds; 0: not given */
     int wanted;                   /* so many devices and no other number; 0: any */
     bool shares_auto;             /* found: by measured speed */
     int64_t share[RANKS_MOST];    /* found: of each rank */

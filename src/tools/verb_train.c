@@ -57,6 +57,8 @@ static const arg args[] = {
     OPTION("parts", ARG_COUNT, "P", ranks.parts, "compute every batch in P fixed parts: the same bits on 1, 2, 4, ... P devices"),
     OPTION("sum-units", ARG_COUNT, "N", ranks.sum_units, "of --parts: partition work as for so many compute units; default 1"),
     OPTION("zero", ARG_CHOICE, "1|2", ranks.zero, "cut optimizer states (2: gradients too) over the devices"),
+    OPTION("timeout", ARG_COUNT, "N", ranks.timeout,
+           "end after so many seconds without a sign of life of another device's process or thread; default 300"),
     OPTION("mpi", ARG_FLAG, NULL, ranks.mpi, "the same with a process for each device, started by mpirun"),
     COMMON_ARGS};
 

@@ -863,7 +863,7 @@ static void picks(void) {
     X(halves) X(bytes) X(strides) X(functions) X(quotients) X(circles) X(picks)          \
     X(ordered) X(keys) X(scanned) X(dice) X(draws) X(races)                                                           \
     X(tanh_steps) X(relu_steps) X(lstm_steps) X(gru_steps) X(lstm_sequence) X(gru_sequence) \
-    X(attended) X(attended_windows) X(attended_strips) X(attended_few) X(attended_few_windows)
+    X(attended) X(attended_windows) X(attended_strips) X(attended_few) X(attended_few_windows) X(attended_short)
 /* Checks of one way to compute a product or a convolution: these rows are taken wherever they apply, as by CLEF_ROWS, so that no
    change of costs turns a check away from its kernel. */
 #define FORCED_CHECKS(X)                                                                                              \
@@ -873,6 +873,7 @@ static void picks(void) {
     X(winograd, "winograd") X(tile_orders, "tile") X(tile_fours, "tile") X(large_tiles, "tile")                       \
     X(tile_windows, "tile") X(tile_batches, "tile") X(tile_splits, "tile") X(tile_images, "product tile")             \
     X(tanh_steps, "steps") X(relu_steps, "steps") X(lstm_steps, "steps") X(gru_steps, "steps")                        \
-    X(lstm_sequence, "sequence") X(gru_sequence, "sequence")
+    X(lstm_sequence, "sequence") X(gru_sequence, "sequence") \
+    X(attended_few, "split") X(attended_few_windows, "split") X(attended_short, "split")
 /* clang-format on */
 #endif

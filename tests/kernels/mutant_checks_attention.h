@@ -131,4 +131,10 @@ static void attended_few_windows(void) {
     for (int i = 0; i < a.tq * a.tk; i++) a.mask[i] = seen[i] > 0 ? 0 : -INFINITY;
     check_attention(&a, clef_gt_scalar(put(CLEF_SHAPE(a.tq, a.tk), seen), 0));
 }
+/* Few keys, all seen: what lies beyond the last of a vector has weight. */
+static void attended_short(void) {
+    enum { QUERIES = 3, KEYS = 21 };
+    attending a = {.tq = QUERIES, .tk = KEYS, .lengths = {KEYS, KEYS}, .mask = zeros(QUERIES * KEYS)};
+    check_attention(&a, NULL);
+}
 #endif

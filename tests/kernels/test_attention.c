@@ -208,6 +208,7 @@ Test(attention, random_cases) {
 
 /* Few queries beside many keys, whose pieces are added up afterwards; every option. */
 Test(attention, few_queries) {
+    setenv("CLEF_ROWS", "split", 1);
     clef_context *ctx = open_seeded(1);
     int n = few_kernels() ? 1 : test_small() ? 4 : getenv("CLEF_TEST_ALL") ? 100 : 10;
     for (int i = 0; i < n; i++) {

@@ -21,9 +21,11 @@ compile() {
 }
 compile main_transport -Wl,--wrap=malloc -Wl,--wrap=calloc
 compile main_ranks
+compile finalize_rank
 for test in main_transport main_ranks; do
     for n in 1 3; do
         sh "$source/tests/mpi/on_ranks.sh" $mpiexec $n "$work/$test" || { echo "FAILED: $test on $n ranks (exit $?)" >&2; status=1; }
     done
 done
+CLEF_KILLS=2 sh "$source/tests/mpi/finalize.sh" $mpiexec "$work/finalize_rank" || { echo "FAILED: finalize (exit $?)" >&2; status=1; }
 exit $status

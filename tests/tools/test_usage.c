@@ -57,6 +57,7 @@ Test(usage, wrong_words) {
     refused("", "train --schedule step --min-lr 1e-5", 2, "--min-lr belongs");
     refused("", "train --lr 1e-3 --min-lr 1e-2", 2, "--min-lr wants");
     refused("", "train --zero 1", 2, "--zero needs several devices");
+    refused("", "train --timeout 5", 2, "--timeout needs several devices");
     refused("", "train --zero 3 --devices 0,0", 2, "--zero wants 1|2");
     refused("", "train --devices 0,0 --shares 3:0", 2, "--shares wants");
     refused("", "train --devices 0,0 --shares 3:1:", 2, "--shares wants");
