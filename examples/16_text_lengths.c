@@ -27,7 +27,8 @@ int main(int argc, char **argv) {
     clef_context *ctx = clef_open(&(clef_options){.seed = 2});
     if (!ctx) return fprintf(stderr, "skipped: %s\n", clef_error(NULL)), 77;
     clef_module *embed = clef_nn_embedding(ctx, WORDS, WIDTH), *head = clef_nn_linear(ctx, 2 * HIDDEN, 2, NULL);
-    clef_module *gru = clef_nn_gru(ctx, WIDTH, HIDDEN, &(clef_nn_recurrent_options){.bidirectional = true, .batch_first = true});
+    clef_module *gru =
+        clef_nn_gru(ctx, WIDTH, HIDDEN, &(clef_nn_recurrent_options){.recurrent = {.bidirectional = true, .batch_first = true}});
     clef_module *net = clef_sequential(ctx, CLEF_LAYERS(embed, gru, head)); /* for its parameters; below each is called by itself */
     clef_optimizer *adam = clef_adam(net, &(clef_adam_options){.lr = 1e-2f});
     for (int i = 0; i < rounds; i++) {

@@ -150,15 +150,11 @@ CLEF_API clef_module *clef_nn_embedding(clef_context *ctx, int64_t entries, int6
 /* Joins all dimensions but the first: [n,c,h,w] → [n,c·h·w]. */
 CLEF_API clef_module *clef_nn_flatten(clef_context *ctx);
 typedef struct clef_nn_recurrent_options {
-    int layers; /* 0: 1 */
-    bool bidirectional, batch_first, no_bias;
-    bool relu;                                   /* of clef_nn_rnn: in place of tanh */
-    double dropout;                              /* between layers, in training */
-    int64_t projection;                          /* of an LSTM layer: columns of h; 0: none */
-    bool peepholes, coupled;                     /* of an LSTM */
-    bool reset_before;                           /* of a GRU */
-    double clip;                                 /* this and the others: as in clef_recurrent_options */
-    clef_recurrent_activation activations[2][3]; /* whose names must live as long as the module */
+    clef_recurrent_options recurrent; /* as in clef_rnn, but dropout counts in training only, lengths are an input, and names of
+                                         activations must live as long as the module */
+    bool no_bias;
+    int64_t projection; /* of an LSTM layer: columns of h; 0: none */
+    bool peepholes;     /* of an LSTM */
 } clef_nn_recurrent_options;
 /* clef_rnn with the module's weights.  clef_forward gives y of x; clef_call takes x, h0 and lengths, all but x CLEF_NONE or left out,
    and gives y and h.  Parameters weight_ih_l0 [gates·hidden,in], weight_hh_l0 [gates·hidden,hidden], bias_ih_l0 and bias_hh_l0
@@ -167,7 +163,7 @@ typedef struct clef_nn_recurrent_options {
 CLEF_API clef_module *clef_nn_rnn(clef_context *ctx, int64_t in, int64_t hidden, const clef_nn_recurrent_options *options);
 /* clef_lstm: takes x, h0, c0 and lengths, gives y, h and c; gates i, f, g, o.  Parameters weight_hr_l0 [projection,hidden] and weight_peep_l0
    [3·hidden] where these are asked for; with a projection weight_hh_l0 is [4·hidden,projection] (PyTorch's proj_size).  Else as clef_nn_rnn.
-       clef_module *lstm = clef_nn_lstm(ctx, 8, 32, &(clef_nn_recurrent_options){.layers = 2});
+       clef_module *lstm = clef_nn_lstm(ctx, 8, 32, &(clef_nn_recurrent_options){.recurrent.layers = 2});
        clef_call(lstm, (clef_tensor *[]){x, CLEF_NONE, CLEF_NONE, lengths}, 4, out, 3);  */
 CLEF_API clef_module *clef_nn_lstm(clef_context *ctx, int64_t in, int64_t hidden, const clef_nn_recurrent_options *options);
 /* clef_gru: gates r, z, n.  Else as clef_nn_rnn. */

@@ -1,84 +1,114 @@
 /* language_config.c — config.json: which model, how large.
 
-   Settings that are not known are passed by, except where they change what is computed: those are looked at below. */
+   Each architecture has one table of its settings, for reading and for writing.  Settings that are not known are passed by, except where
+   they change what is computed: `found` takes those, and they are looked at below. */
 #include "language_config.h"
-#include "nn/language.h"
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
-enum {
-    VOCABULARY,
-    CONTEXT,
-    LAYERS,
-    HEADS,
-    KV_HEADS,
-    HEAD_WIDTH,
-    WIDTH,
-    HIDDEN,
-    EPS,
-    ROPE_BASE,
-    ROPE_FACTOR,
-    TIED,
-    BIAS,
-    QKV_BIAS,
-    MLP_BIAS,
-    SCALED,
-    SCALED_BY_LAYER,
-    WINDOW,
-    USES_WINDOW,
-    TYPES,
-    CLASSES,
-    DECODES,
-    NUMBERS
-};
-static const struct {
+/* A setting and the field that it is; NOT: true stands there where the field is false. */
+typedef struct setting {
     const char *key;
-    int number;
-} keys[] = {{"vocab_size", VOCABULARY},
-            {"n_positions", CONTEXT},
-            {"n_ctx", CONTEXT},
-            {"max_position_embeddings", CONTEXT},
-            {"n_layer", LAYERS},
-            {"num_hidden_layers", LAYERS},
-            {"n_head", HEADS},
-            {"num_attention_heads", HEADS},
-            {"num_key_value_heads", KV_HEADS},
-            {"head_dim", HEAD_WIDTH},
-            {"n_embd", WIDTH},
-            {"hidden_size", WIDTH},
-            {"n_inner", HIDDEN},
-            {"intermediate_size", HIDDEN},
-            {"layer_norm_epsilon", EPS},
-            {"layer_norm_eps", EPS},
-            {"rms_norm_eps", EPS},
-            {"rope_theta", ROPE_BASE},
-            {"factor", ROPE_FACTOR},
-            {"tie_word_embeddings", TIED},
-            {"bias", BIAS},
-            {"attention_bias", QKV_BIAS},
-            {"mlp_bias", MLP_BIAS},
-            {"scale_attn_weights", SCALED},
-            {"scale_attn_by_inverse_layer_idx", SCALED_BY_LAYER},
-            {"sliding_window", WINDOW},
-            {"use_sliding_window", USES_WINDOW},
-            {"type_vocab_size", TYPES},
-            {"num_labels", CLASSES},
-            {"is_decoder", DECODES}};
+    enum { WHOLE, REAL, TRUTH, NOT, WORD } kind;
+    size_t at; /* of an int64_t, a double, a bool, or a char[WORD_SIZE] */
+    enum { ALWAYS, IF_SET, NEVER } written;
+} setting;
+enum { WORD_SIZE = 32 };
 
-/* What stands in the file; numbers are NaN where there is none, words "". */
+#define GPT(field) offsetof(clef_gpt_options, field)
+#define LLAMA(field) offsetof(clef_llama_options, field)
+#define LSTM(field) offsetof(clef_lstm_language_options, field)
+#define BERT(field) offsetof(clef_bert_options, field)
+static const setting gpt_settings[] = {{"vocab_size", WHOLE, GPT(vocabulary), ALWAYS},
+                                       {"n_positions", WHOLE, GPT(context), ALWAYS},
+                                       {"n_ctx", WHOLE, GPT(context), NEVER},
+                                       {"n_layer", WHOLE, GPT(layers), ALWAYS},
+                                       {"n_head", WHOLE, GPT(heads), ALWAYS},
+                                       {"n_embd", WHOLE, GPT(width), ALWAYS},
+                                       {"n_inner", WHOLE, GPT(hidden), ALWAYS},
+                                       {"layer_norm_epsilon", REAL, GPT(eps), ALWAYS},
+                                       {"tie_word_embeddings", NOT, GPT(untied), ALWAYS},
+                                       {"bias", NOT, GPT(no_bias), IF_SET},
+                                       {0}};
+static const setting llama_settings[] = {{"vocab_size", WHOLE, LLAMA(vocabulary), ALWAYS},
+                                         {"max_position_embeddings", WHOLE, LLAMA(context), ALWAYS},
+                                         {"num_hidden_layers", WHOLE, LLAMA(layers), ALWAYS},
+                                         {"num_attention_heads", WHOLE, LLAMA(heads), ALWAYS},
+                                         {"num_key_value_heads", WHOLE, LLAMA(kv_heads), ALWAYS},
+                                         {"head_dim", WHOLE, LLAMA(head_width), ALWAYS},
+                                         {"hidden_size", WHOLE, LLAMA(width), ALWAYS},
+                                         {"intermediate_size", WHOLE, LLAMA(hidden), ALWAYS},
+                                         {"rms_norm_eps", REAL, LLAMA(eps), ALWAYS},
+                                         {"rope_theta", REAL, LLAMA(rope_base), ALWAYS},
+                                         {"tie_word_embeddings", TRUTH, LLAMA(tied), ALWAYS},
+                                         {0}};
+static const setting lstm_settings[] = {{"vocab_size", WHOLE, LSTM(vocabulary), ALWAYS},
+                                        {"max_position_embeddings", WHOLE, LSTM(context), ALWAYS},
+                                        {"num_hidden_layers", WHOLE, LSTM(layers), ALWAYS},
+                                        {"hidden_size", WHOLE, LSTM(width), ALWAYS},
+                                        {0}};
+static const setting bert_settings[] = {
+    {"vocab_size", WHOLE, BERT(vocabulary), ALWAYS},    {"max_position_embeddings", WHOLE, BERT(context), ALWAYS},
+    {"num_hidden_layers", WHOLE, BERT(layers), ALWAYS}, {"num_attention_heads", WHOLE, BERT(heads), ALWAYS},
+    {"hidden_size", WHOLE, BERT(width), ALWAYS},        {"intermediate_size", WHOLE, BERT(hidden), ALWAYS},
+    {"type_vocab_size", WHOLE, BERT(types), ALWAYS},    {"num_labels", WHOLE, BERT(classes), NEVER},
+    {"layer_norm_eps", REAL, BERT(eps), ALWAYS},        {0}};
+static const setting *settings_of(const clef__language_made *made) {
+    static const setting *const of[] = {
+        [CLEF__GPT] = gpt_settings, [CLEF__LLAMA] = llama_settings, [CLEF__LSTM] = lstm_settings, [CLEF__BERT] = bert_settings};
+    return of[made->kind];
+}
+
+/* ---- reading ---- */
+/* What stands in the file beside sizes; words are "" where there is none. */
 typedef struct found {
-    double number[NUMBERS];
-    char type[32], activation[32], rope[32], position[32];
+    char activation[WORD_SIZE], rope[WORD_SIZE], position[WORD_SIZE];
+    bool unscaled, scaled_by_layer, mlp_bias, qkv_bias, uses_window, decodes;
+    int64_t window;
     clef__language_config *config;
 } found;
+#define FOUND(field) offsetof(found, field)
+static const setting looked_at[] = {{"activation_function", WORD, FOUND(activation), NEVER},
+                                    {"hidden_act", WORD, FOUND(activation), NEVER},
+                                    {"position_embedding_type", WORD, FOUND(position), NEVER},
+                                    {"scale_attn_weights", NOT, FOUND(unscaled), NEVER},
+                                    {"scale_attn_by_inverse_layer_idx", TRUTH, FOUND(scaled_by_layer), NEVER},
+                                    {"mlp_bias", TRUTH, FOUND(mlp_bias), NEVER},
+                                    {"attention_bias", TRUTH, FOUND(qkv_bias), NEVER},
+                                    {"sliding_window", WHOLE, FOUND(window), NEVER},
+                                    {"use_sliding_window", TRUTH, FOUND(uses_window), NEVER},
+                                    {"is_decoder", TRUTH, FOUND(decodes), NEVER},
+                                    {0}};
+static const setting of_rope[] = {{"rope_type", WORD, FOUND(rope), NEVER}, {"type", WORD, FOUND(rope), NEVER}, {0}};
 
-static void take_word(clef__json *json, char word[32]) {
+static void take_word(clef__json *json, char word[WORD_SIZE]) {
     if (clef__json_peek(json) != '"') {
         clef__json_skip(json);
         return;
     }
     const char *text = clef__json_string(json);
-    if (text) strncpy(word, text, 31);
+    if (text) strncpy(word, text, WORD_SIZE - 1);
+}
+
+/* null leaves the field as it is. */
+static void take_number(clef__json *json, const setting *s, void *field) {
+    double v;
+    if (!clef__json_double(json, &v) || isnan(v)) return;
+    if (s->kind == REAL) *(double *)field = v;
+    else if (s->kind == WHOLE) *(int64_t *)field = v >= 0 && v < 1e15 ? (int64_t)v : v < 0 ? -1 : 0;
+    else *(bool *)field = (v != 0) == (s->kind == TRUTH);
+}
+
+static bool take_setting(clef__json *json, const char *name, const setting *s, void *fields) {
+    for (; s->key; s++) {
+        if (strcmp(name, s->key) != 0) continue;
+        void *field = (char *)fields + s->at;
+        if (s->kind == WORD) take_word(json, field);
+        else take_number(json, s, field);
+        return true;
+    }
+    return false;
 }
 
 static void take_end_tokens(clef__json *json, clef__language_config *c) {
@@ -94,217 +124,177 @@ static void take_end_tokens(clef__json *json, clef__language_config *c) {
     }
 }
 
-static void count_labels(clef__json *json, found *f) {
-    f->number[CLASSES] = 0;
+static int64_t count_labels(clef__json *json) {
+    int64_t n = 0;
     clef__json_expect(json, "{");
-    for (; clef__json_member(json); f->number[CLASSES]++) clef__json_skip(json);
+    for (; clef__json_member(json); n++) clef__json_skip(json);
+    return n;
 }
 
-static void take_members(clef__json *json, found *f, int depth);
+static void take_members(clef__json *json, found *f, bool rope);
 
-static void take_member(clef__json *json, const char *name, found *f, int depth) {
-    static const char *const rope_objects[] = {"rope_parameters", "rope_scaling"};
-    for (int i = 0; i < 2 && depth == 0; i++)
-        if (!strcmp(name, rope_objects[i]) && clef__json_peek(json) == '{') {
-            take_members(json, f, 1);
-            return;
-        }
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (!strcmp(name, keys[i].key)) {
-            clef__json_double(json, &f->number[keys[i].number]);
-            return;
-        }
-    if (!strcmp(name, "model_type")) take_word(json, f->type);
-    else if (!strcmp(name, "activation_function") || !strcmp(name, "hidden_act")) take_word(json, f->activation);
-    else if (depth == 1 && (!strcmp(name, "rope_type") || !strcmp(name, "type"))) take_word(json, f->rope);
-    else if (!strcmp(name, "position_embedding_type")) take_word(json, f->position);
-    else if (!strcmp(name, "id2label") && clef__json_peek(json) == '{') count_labels(json, f);
+static void take_member(clef__json *json, const char *name, found *f, bool rope) {
+    clef__language_made *made = &f->config->made;
+    bool object = clef__json_peek(json) == '{';
+    if (take_setting(json, name, settings_of(made), &made->gpt)) return;
+    if (take_setting(json, name, rope ? of_rope : looked_at, f)) return;
+    if (object && !rope && (!strcmp(name, "rope_parameters") || !strcmp(name, "rope_scaling"))) take_members(json, f, true);
+    else if (object && made->kind == CLEF__BERT && !strcmp(name, "id2label")) made->bert.classes = count_labels(json);
     else if (!strcmp(name, "eos_token_id")) take_end_tokens(json, f->config);
     else clef__json_skip(json);
 }
 
-static void take_members(clef__json *json, found *f, int depth) {
+static void take_members(clef__json *json, found *f, bool rope) {
     clef__json_expect(json, "{");
-    for (const char *name; (name = clef__json_member(json));) take_member(json, name, f, depth);
+    for (const char *name; (name = clef__json_member(json));) take_member(json, name, f, rope);
 }
 
-/* ---- from what stands there to options ---- */
-static int64_t whole(const found *f, int number) {
-    double v = f->number[number];
-    return v >= 0 && v < 1e15 ? (int64_t)v : v < 0 ? -1 : 0;
-}
-static bool truth(const found *f, int number, bool usual) { return isnan(f->number[number]) ? usual : f->number[number] != 0; }
-static double real(const found *f, int number) { return isnan(f->number[number]) ? 0 : f->number[number]; }
-
+/* ---- what changes results ---- */
 static clef_status unsupported(clef__report *report, const char *what, const char *value) {
     return clef__report_set(report, CLEF_UNSUPPORTED, "%s is \"%s\", which is not supported", what, clef__quote(value).text);
 }
 
-static clef_status read_gpt(const found *f, clef_gpt_options *o, clef__report *report) {
+static bool is_tanh_gelu(const char *a) { return !strcmp(a, "gelu_new") || !strcmp(a, "gelu_pytorch_tanh"); }
+
+static clef_status check_gpt(const found *f, clef_gpt_options *o, clef__report *report) {
     const char *a = f->activation;
-    bool usual = !*a || !strcmp(a, "gelu_new") || !strcmp(a, "gelu_pytorch_tanh");
-    if (!usual && strcmp(a, "gelu") != 0) return unsupported(report, "activation_function", a);
-    if (!truth(f, SCALED, true) || truth(f, SCALED_BY_LAYER, false))
+    o->exact_gelu = !strcmp(a, "gelu");
+    if (*a && !o->exact_gelu && !is_tanh_gelu(a)) return unsupported(report, "activation_function", a);
+    if (f->unscaled || f->scaled_by_layer)
         return clef__report_set(report, CLEF_UNSUPPORTED,
                                 "scale_attn_weights must be true and scale_attn_by_inverse_layer_idx false");
-    *o = (clef_gpt_options){.vocabulary = whole(f, VOCABULARY),
-                            .context = whole(f, CONTEXT),
-                            .layers = whole(f, LAYERS),
-                            .heads = whole(f, HEADS),
-                            .width = whole(f, WIDTH),
-                            .hidden = whole(f, HIDDEN),
-                            .eps = real(f, EPS),
-                            .no_bias = !truth(f, BIAS, true),
-                            .untied = !truth(f, TIED, true),
-                            .exact_gelu = !usual};
     return CLEF_OK;
 }
 
-static clef_status read_llama(const found *f, clef_llama_options *o, clef__report *report) {
-    bool qwen = !strcmp(f->type, "qwen2");
+static clef_status check_llama(const found *f, clef_llama_options *o, clef__report *report) {
     if (*f->activation && strcmp(f->activation, "silu") != 0) return unsupported(report, "hidden_act", f->activation);
     if (*f->rope && strcmp(f->rope, "default") != 0) return unsupported(report, "rope_type", f->rope);
-    if (truth(f, MLP_BIAS, false)) return unsupported(report, "mlp_bias", "true");
-    if (!qwen && truth(f, QKV_BIAS, false)) return unsupported(report, "attention_bias", "true");
-    int64_t context = whole(f, CONTEXT), window = whole(f, WINDOW);
+    if (f->mlp_bias) return unsupported(report, "mlp_bias", "true");
+    if (!o->qkv_bias && f->qkv_bias) return unsupported(report, "attention_bias", "true");
     /* Sequences that are no longer than the window never feel it. */
-    if (window > 0 && (context == 0 || window < context) && truth(f, USES_WINDOW, !qwen)) context = window;
-    *o = (clef_llama_options){.vocabulary = whole(f, VOCABULARY),
-                              .context = context,
-                              .layers = whole(f, LAYERS),
-                              .heads = whole(f, HEADS),
-                              .width = whole(f, WIDTH),
-                              .kv_heads = whole(f, KV_HEADS),
-                              .head_width = whole(f, HEAD_WIDTH),
-                              .hidden = whole(f, HIDDEN),
-                              .rope_base = real(f, ROPE_BASE),
-                              .eps = real(f, EPS) > 0 ? real(f, EPS) : 1e-6,
-                              .tied = truth(f, TIED, false),
-                              .qkv_bias = qwen};
+    if (f->uses_window && f->window > 0 && (o->context == 0 || f->window < o->context)) o->context = f->window;
+    if (!(o->eps > 0)) o->eps = 1e-6;
     return CLEF_OK;
 }
 
-static clef_status read_lstm(const found *f, clef_lstm_language_options *o) {
-    *o = (clef_lstm_language_options){
-        .vocabulary = whole(f, VOCABULARY), .context = whole(f, CONTEXT), .layers = whole(f, LAYERS), .width = whole(f, WIDTH)};
-    return CLEF_OK;
-}
-
-static clef_status read_bert(const found *f, clef_bert_options *o, clef__report *report) {
+static clef_status check_bert(const found *f, clef_bert_options *o, clef__report *report) {
     const char *a = f->activation;
-    bool approximate = !strcmp(a, "gelu_new") || !strcmp(a, "gelu_pytorch_tanh");
-    if (*a && !approximate && strcmp(a, "gelu") != 0) return unsupported(report, "hidden_act", a);
+    o->tanh_gelu = is_tanh_gelu(a);
+    if (*a && !o->tanh_gelu && strcmp(a, "gelu") != 0) return unsupported(report, "hidden_act", a);
     if (*f->position && strcmp(f->position, "absolute") != 0) return unsupported(report, "position_embedding_type", f->position);
-    if (truth(f, DECODES, false)) return unsupported(report, "is_decoder", "true");
-    *o = (clef_bert_options){.vocabulary = whole(f, VOCABULARY),
-                             .context = whole(f, CONTEXT),
-                             .layers = whole(f, LAYERS),
-                             .heads = whole(f, HEADS),
-                             .width = whole(f, WIDTH),
-                             .hidden = whole(f, HIDDEN),
-                             .types = whole(f, TYPES),
-                             .classes = whole(f, CLASSES),
-                             .eps = real(f, EPS),
-                             .tanh_gelu = approximate};
-    return CLEF_OK;
+    return f->decodes ? unsupported(report, "is_decoder", "true") : CLEF_OK;
+}
+
+/* ---- which architecture ---- */
+static const struct {
+    const char *type;
+    int kind;
+    bool qkv_bias, window; /* window: sliding_window counts unless use_sliding_window is there and false */
+} types[] = {{"gpt2", CLEF__GPT, false, false},   {"llama", CLEF__LLAMA, false, true}, {"mistral", CLEF__LLAMA, false, true},
+             {"qwen2", CLEF__LLAMA, true, false}, {"bert", CLEF__BERT, false, false},  {"clef_lstm", CLEF__LSTM, false, false}};
+
+static void not_json(const clef__json *json, clef__report *report) {
+    clef__report_set(report, CLEF_FORMAT, "no JSON: %s should be at byte %zu",
+                     json->expected ? json->expected : "the end of the file", (size_t)(json->at - json->start));
+}
+
+/* model_type may stand behind settings whose meaning it tells: a first look, at a copy, since reading changes the text. */
+static clef_status find_type(const char *text, size_t size, found *f, clef__report *report) {
+    char type[WORD_SIZE] = "", *copy = clef__calloc(1, size + 1);
+    if (!copy) return clef__report_set(report, CLEF_MEMORY, "no memory for its text");
+    clef__json json = clef__json_of(memcpy(copy, text, size), size);
+    clef__json_expect(&json, "{");
+    for (const char *name; (name = clef__json_member(&json));)
+        if (!strcmp(name, "model_type")) take_word(&json, type);
+        else clef__json_skip(&json);
+    if (!clef__json_at_end(&json)) not_json(&json, report);
+    clef__free(copy);
+    if (report->status) return report->status;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        if (strcmp(type, types[i].type) != 0) continue;
+        f->config->made.kind = types[i].kind;
+        f->uses_window = types[i].window;
+        if (types[i].kind == CLEF__LLAMA) f->config->made.llama.qkv_bias = types[i].qkv_bias;
+        return CLEF_OK;
+    }
+    return clef__report_set(report, CLEF_UNSUPPORTED,
+                            "model_type is \"%s\"; Clef knows gpt2, llama, mistral, qwen2, bert and clef_lstm",
+                            clef__quote(type).text);
 }
 
 clef_status clef__language_config_read(char *text, size_t size, clef__language_config *config, clef__report *report) {
     *config = (clef__language_config){0};
     found f = {.config = config};
-    for (int i = 0; i < NUMBERS; i++) f.number[i] = NAN;
+    if (find_type(text, size, &f, report)) return report->status;
     clef__json json = clef__json_of(text, size);
-    take_members(&json, &f, 0);
-    if (!clef__json_at_end(&json))
-        return clef__report_set(report, CLEF_FORMAT, "no JSON: %s should be at byte %zu",
-                                json.expected ? json.expected : "the end of the file", (size_t)(json.at - json.start));
-    bool llama = !strcmp(f.type, "llama") || !strcmp(f.type, "mistral") || !strcmp(f.type, "qwen2");
-    bool lstm = !strcmp(f.type, "clef_lstm");
-    bool bert = !strcmp(f.type, "bert");
-    config->kind = llama ? CLEF__LLAMA : lstm ? CLEF__LSTM : bert ? CLEF__BERT : CLEF__GPT;
-    if (bert) return read_bert(&f, &config->bert, report);
-    if (llama) return read_llama(&f, &config->llama, report);
-    if (lstm) return read_lstm(&f, &config->lstm);
-    if (!strcmp(f.type, "gpt2")) return read_gpt(&f, &config->gpt, report);
-    return clef__report_set(report, CLEF_UNSUPPORTED,
-                            "model_type is \"%s\"; Clef knows gpt2, llama, mistral, qwen2, bert and clef_lstm",
-                            clef__quote(f.type).text);
+    take_members(&json, &f, false);
+    if (!clef__json_at_end(&json)) return not_json(&json, report), report->status;
+    switch (config->made.kind) {
+    case CLEF__GPT: return check_gpt(&f, &config->made.gpt, report);
+    case CLEF__LLAMA: return check_llama(&f, &config->made.llama, report);
+    case CLEF__BERT: return check_bert(&f, &config->made.bert, report);
+    case CLEF__LSTM: break;
+    }
+    return CLEF_OK;
 }
 
 /* ---- writing ---- */
-static void put_whole(clef__text *t, const char *key, int64_t value) {
-    clef__text_add(t, ",\n  \"%s\": %lld", key, (long long)value);
-}
-static void put_truth(clef__text *t, const char *key, bool value) {
-    clef__text_add(t, ",\n  \"%s\": %s", key, value ? "true" : "false");
-}
-
-static void put_gpt(const clef_gpt_options *o, clef__text *t) {
-    clef__text_append(t, "{\n  \"architectures\": [\"GPT2LMHeadModel\"],\n  \"model_type\": \"gpt2\"");
-    clef__text_add(t, ",\n  \"activation_function\": \"%s\"", o->exact_gelu ? "gelu" : "gelu_new");
-    clef__text_add(t, ",\n  \"layer_norm_epsilon\": %.9g", o->eps);
-    put_whole(t, "vocab_size", o->vocabulary);
-    put_whole(t, "n_positions", o->context);
-    put_whole(t, "n_layer", o->layers);
-    put_whole(t, "n_head", o->heads);
-    put_whole(t, "n_embd", o->width);
-    put_whole(t, "n_inner", o->hidden);
-    put_truth(t, "tie_word_embeddings", !o->untied);
-    if (o->no_bias) put_truth(t, "bias", false);
+static void put_setting(clef__text *t, const setting *s, const void *field) {
+    bool is = s->kind >= TRUTH && *(const bool *)field;
+    if (s->written == NEVER || (s->written == IF_SET && !is)) return;
+    if (s->kind == WHOLE) clef__text_add(t, ",\n  \"%s\": %lld", s->key, (long long)*(const int64_t *)field);
+    else if (s->kind == REAL) clef__text_add(t, ",\n  \"%s\": %.9g", s->key, *(const double *)field);
+    else clef__text_add(t, ",\n  \"%s\": %s", s->key, is == (s->kind == TRUTH) ? "true" : "false");
 }
 
-static void put_llama(const clef_llama_options *o, clef__text *t) {
-    clef__text_add(t, "{\n  \"architectures\": [\"%s\"],\n  \"model_type\": \"%s\"",
-                   o->qkv_bias ? "Qwen2ForCausalLM" : "LlamaForCausalLM", o->qkv_bias ? "qwen2" : "llama");
-    clef__text_add(t, ",\n  \"hidden_act\": \"silu\",\n  \"rms_norm_eps\": %.9g,\n  \"rope_theta\": %.9g", o->eps, o->rope_base);
-    put_whole(t, "vocab_size", o->vocabulary);
-    put_whole(t, "max_position_embeddings", o->context);
-    put_whole(t, "num_hidden_layers", o->layers);
-    put_whole(t, "num_attention_heads", o->heads);
-    put_whole(t, "num_key_value_heads", o->kv_heads);
-    put_whole(t, "head_dim", o->head_width);
-    put_whole(t, "hidden_size", o->width);
-    put_whole(t, "intermediate_size", o->hidden);
-    put_truth(t, "tie_word_embeddings", o->tied);
+/* What no field says by itself. */
+static void put_head(const clef__language_made *made, clef__text *t) {
+    const char *architecture = "", *type = "clef_lstm", *activation = "";
+    switch (made->kind) {
+    case CLEF__GPT: architecture = "GPT2LMHeadModel", type = "gpt2"; break;
+    case CLEF__LLAMA:
+        architecture = made->llama.qkv_bias ? "Qwen2ForCausalLM" : "LlamaForCausalLM";
+        type = made->llama.qkv_bias ? "qwen2" : "llama", activation = "silu";
+        break;
+    case CLEF__BERT:
+        architecture = "BertForSequenceClassification", type = "bert", activation = made->bert.tanh_gelu ? "gelu_new" : "gelu";
+        break;
+    case CLEF__LSTM: break;
+    }
+    clef__text_add(t, "{\n  \"model_type\": \"%s\"", type);
+    if (*architecture) clef__text_add(t, ",\n  \"architectures\": [\"%s\"]", architecture);
+    if (*activation) clef__text_add(t, ",\n  \"hidden_act\": \"%s\"", activation);
+    if (made->kind == CLEF__GPT)
+        clef__text_add(t, ",\n  \"activation_function\": \"%s\"", made->gpt.exact_gelu ? "gelu" : "gelu_new");
 }
 
-static void put_lstm(const clef_lstm_language_options *o, clef__text *t) {
-    clef__text_append(t, "{\n  \"model_type\": \"clef_lstm\"");
-    put_whole(t, "vocab_size", o->vocabulary);
-    put_whole(t, "max_position_embeddings", o->context);
-    put_whole(t, "num_hidden_layers", o->layers);
-    put_whole(t, "hidden_size", o->width);
-}
-
-static void put_bert(const clef_bert_options *o, clef__text *t) {
-    clef__text_append(t, "{\n  \"architectures\": [\"BertForSequenceClassification\"],\n  \"model_type\": \"bert\"");
-    clef__text_add(t, ",\n  \"hidden_act\": \"%s\",\n  \"layer_norm_eps\": %.9g", o->tanh_gelu ? "gelu_new" : "gelu", o->eps);
-    put_whole(t, "vocab_size", o->vocabulary);
-    put_whole(t, "max_position_embeddings", o->context);
-    put_whole(t, "num_hidden_layers", o->layers);
-    put_whole(t, "num_attention_heads", o->heads);
-    put_whole(t, "hidden_size", o->width);
-    put_whole(t, "intermediate_size", o->hidden);
-    put_whole(t, "type_vocab_size", o->types);
+static void put_labels(int64_t classes, clef__text *t) {
     clef__text_append(t, ",\n  \"id2label\": {");
-    for (int64_t i = 0; i < o->classes; i++)
+    for (int64_t i = 0; i < classes; i++)
         clef__text_add(t, "%s\"%lld\": \"LABEL_%lld\"", i ? ", " : "", (long long)i, (long long)i);
     clef__text_append(t, "}");
 }
 
+static clef_dtype dtype_of(const clef__language_made *made) {
+    switch (made->kind) {
+    case CLEF__GPT: return made->gpt.dtype;
+    case CLEF__LLAMA: return made->llama.dtype;
+    case CLEF__BERT: return made->bert.dtype;
+    case CLEF__LSTM: break;
+    }
+    return CLEF_F32;
+}
+
 void clef__language_config_write(const clef_module *net, clef__text *t) {
-    const clef_gpt_options *g = clef__gpt_options_of(net);
-    const clef_llama_options *l = clef__llama_options_of(net);
-    const clef_bert_options *b = clef__bert_options_of(net);
-    clef_dtype dtype = g ? g->dtype : l ? l->dtype : b ? b->dtype : CLEF_F32;
-    if (g) put_gpt(g, t);
-    else if (l) put_llama(l, t);
-    else if (b) put_bert(b, t);
-    else put_lstm(clef__lstm_language_options_of(net), t);
+    const clef__language *lm = clef__language_of(net);
+    clef_dtype dtype = dtype_of(&lm->made);
+    put_head(&lm->made, t);
+    for (const setting *s = settings_of(&lm->made); s->key; s++) put_setting(t, s, (const char *)&lm->made.gpt + s->at);
+    if (lm->made.kind == CLEF__BERT) put_labels(lm->made.bert.classes, t);
     clef__text_add(t, ",\n  \"torch_dtype\": \"%s\"", dtype == CLEF_F32 ? "float32" : dtype == CLEF_F16 ? "float16" : "bfloat16");
-    clef_language_sizes s = clef_language_sizes_of(net);
-    if (s.n_end_tokens) clef__text_append(t, ",\n  \"eos_token_id\": [");
-    for (int i = 0; i < s.n_end_tokens; i++) clef__text_add(t, "%s%lld", i ? ", " : "", (long long)s.end_token[i]);
-    if (s.n_end_tokens) clef__text_append(t, "]");
+    const clef_language_sizes *s = &lm->sizes;
+    if (s->n_end_tokens) clef__text_append(t, ",\n  \"eos_token_id\": [");
+    for (int i = 0; i < s->n_end_tokens; i++) clef__text_add(t, "%s%lld", i ? ", " : "", (long long)s->end_token[i]);
+    if (s->n_end_tokens) clef__text_append(t, "]");
     clef__text_append(t, "\n}\n");
 }

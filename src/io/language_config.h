@@ -1,15 +1,11 @@
 /* language_config.h — config.json of a language model, as Hugging Face writes it. */
 #ifndef CLEF_IO_LANGUAGE_CONFIG_H
 #define CLEF_IO_LANGUAGE_CONFIG_H
-#include "clef/language.h"
 #include "io/io_internal.h"
+#include "nn/language.h"
 
 typedef struct clef__language_config {
-    enum { CLEF__GPT, CLEF__LLAMA, CLEF__LSTM, CLEF__BERT } kind; /* llama: or what is built like it */
-    clef_gpt_options gpt;
-    clef_llama_options llama;
-    clef_lstm_language_options lstm;
-    clef_bert_options bert;
+    clef__language_made made;
     int64_t end_token[CLEF_END_TOKENS_MOST];
     int n_end_tokens;
 } clef__language_config;

@@ -1,6 +1,5 @@
 /* language_files.c — language models from directories, and into them. */
 #include "language_config.h"
-#include "nn/language.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -197,6 +196,16 @@ static clef_dtype dtype_of_weights(opening *o, const clef_language_options *opti
 }
 
 /* ---- the model ---- */
+static clef_module *make_of(clef_context *ctx, clef__language_made *made, clef_dtype dtype, double dropout) {
+    switch (made->kind) {
+    case CLEF__GPT: return made->gpt.dtype = dtype, made->gpt.dropout = dropout, clef_nn_gpt(ctx, &made->gpt);
+    case CLEF__LLAMA: return made->llama.dtype = dtype, made->llama.dropout = dropout, clef_nn_llama(ctx, &made->llama);
+    case CLEF__BERT: return made->bert.dtype = dtype, made->bert.dropout = dropout, clef_nn_bert(ctx, &made->bert);
+    case CLEF__LSTM: return made->lstm.dropout = dropout, clef_nn_lstm_language(ctx, &made->lstm);
+    }
+    return NULL;
+}
+
 static clef_module *make_model(opening *o, const clef_language_options *options) {
     char *path = beside(o->directory, "config.json");
     size_t size;
@@ -207,14 +216,10 @@ static clef_module *make_model(opening *o, const clef_language_options *options)
     clef__free(text);
     clef__free(path);
     if (o->report.status) return NULL;
-    config.gpt.dtype = config.llama.dtype = config.bert.dtype = dtype_of_weights(o, options);
-    config.gpt.dropout = config.llama.dropout = config.lstm.dropout = config.bert.dropout = options ? options->dropout : 0;
+    clef_dtype dtype = dtype_of_weights(o, options);
     if (o->report.status) return NULL;
-    clef_module *net = config.kind == CLEF__LLAMA  ? clef_nn_llama(o->ctx, &config.llama)
-                       : config.kind == CLEF__BERT ? clef_nn_bert(o->ctx, &config.bert)
-                       : config.kind == CLEF__LSTM ? clef_nn_lstm_language(o->ctx, &config.lstm)
-                                                   : clef_nn_gpt(o->ctx, &config.gpt);
-    if (!net || config.kind == CLEF__BERT) return net;
+    clef_module *net = make_of(o->ctx, &config.made, dtype, options ? options->dropout : 0);
+    if (!net) return NULL;
     clef_language_sizes *sizes = &clef__language_of(net)->sizes;
     memcpy(sizes->end_token, config.end_token, sizeof config.end_token);
     sizes->n_end_tokens = config.n_end_tokens;
@@ -270,7 +275,7 @@ static void write_config(const clef_module *net, const char *path, clef__report 
 }
 
 static bool has_prefix(const clef_module *net, const char *name) {
-    return clef__gpt_options_of(net) && strcmp(name, "lm_head.weight") != 0;
+    return clef__language_of(net)->made.kind == CLEF__GPT && strcmp(name, "lm_head.weight") != 0;
 }
 
 static void write_weights(const clef_module *net, const char *path, clef__report *report) {
@@ -293,7 +298,7 @@ static void write_weights(const clef_module *net, const char *path, clef__report
 clef_status clef_language_save(clef_module *net, const char *directory) {
     if (!net) return CLEF_INVALID;
     clef_context *ctx = clef_module_context(net);
-    if (!directory || !(clef__language_of(net) || clef__bert_options_of(net)))
+    if (!directory || !clef__language_of(net))
         return clef__fail(ctx, CLEF_INVALID, "language_save: %s",
                           directory ? "the module is no language model" : "the directory is NULL");
     if (mkdir(directory, 0777) && errno != EEXIST)

@@ -2,15 +2,14 @@
 #include "clef/pointwise.h"
 #include "nn/language.h"
 #include "nn/module.h"
-#include <stdio.h>
 
 typedef struct bert {
     clef__language language;
-    clef_bert_options o;
     clef_tensor *lengths, *types; /* of the present run; CLEF_NONE: none */
 } bert;
 
-static bert *bert_of(const clef_module *part) { return (bert *)((const clef__part *)part->user)->of; }
+static const bert *bert_of(const clef_module *part) { return (const bert *)clef__language_of_part(part); }
+static const clef_bert_options *options_of(const clef_module *part) { return &clef__language_of_part(part)->made.bert; }
 
 /* ---- forward ---- */
 /* The first rows of a table, which need no indices. */
@@ -35,9 +34,11 @@ static clef_tensor *forward_self(clef_module *m, clef_tensor *x, void *user) {
     clef_tensor *of[3];
     static const char *const name[] = {"query", "key", "value"};
     for (int i = 0; i < 3; i++)
-        if (!(of[i] = clef__own_heads(m, clef__forward_child(m, name[i], x), b->o.width / b->o.heads))) return NULL;
+        if (!(of[i] = clef__own_heads(m, clef__forward_child(m, name[i], x),
+                                      b->language.made.bert.width / b->language.made.bert.heads)))
+            return NULL;
     clef_attention_options o = {.lengths = b->lengths == CLEF_NONE ? NULL : b->lengths};
-    if (clef_is_training(m)) o.dropout = (float)b->o.dropout;
+    if (clef_is_training(m)) o.dropout = (float)b->language.dropout;
     return clef__heads_together(clef_attention(of[0], of[1], of[2], &o));
 }
 
@@ -64,7 +65,7 @@ static clef_tensor *forward_attention(clef_module *m, clef_tensor *x, void *user
 static clef_tensor *forward_intermediate(clef_module *m, clef_tensor *x, void *user) {
     (void)user;
     clef_tensor *h = clef__forward_child(m, "dense", x);
-    return bert_of(m)->o.tanh_gelu ? clef_gelu_tanh(h) : clef_gelu(h);
+    return options_of(m)->tanh_gelu ? clef_gelu_tanh(h) : clef_gelu(h);
 }
 
 static clef_tensor *forward_layer(clef_module *m, clef_tensor *x, void *user) {
@@ -116,65 +117,57 @@ static clef_status call_bert(clef_module *m, clef_tensor *const *in, int n, clef
     return out[0] ? CLEF_OK : clef_error_status(m->ctx);
 }
 
-const clef_bert_options *clef__bert_options_of(const clef_module *net) {
-    return net && net->call == call_bert ? &((const bert *)net->user)->o : NULL;
-}
-
 /* ---- making ---- */
-static bool add_linear(const bert *b, clef_module *m, const char *name, int64_t in, int64_t out) {
-    clef__projection p = {.in = in, .out = out, .bias = true, .dtype = b->o.dtype, .std = 0.02};
-    return m && clef__attach(m, name, clef__new_projection(m->ctx, &p));
+static bool add_linear(clef_module *m, const char *name, int64_t in, int64_t out, clef_dtype dtype) {
+    return clef__add_projection(m, name, &(clef__projection){.in = in, .out = out, .bias = true, .dtype = dtype, .std = 0.02});
 }
 
-static bool add_norm(const bert *b, clef_module *m) {
-    return clef__attach(m, "LayerNorm", clef__new_plain_norm(m->ctx, b->o.width, b->o.eps, true));
+static bool add_norm(clef_module *m, const clef_bert_options *o) {
+    return clef__attach(m, "LayerNorm", clef__new_plain_norm(m->ctx, o->width, o->eps, true));
 }
 
-static clef_module *add_part(bert *b, clef_module *parent, const char *name, const char *type, clef_forward_fn forward) {
-    return parent ? clef__attach(parent, name, clef__new_part(parent->ctx, type, forward, (clef__part){&b->language, 0})) : NULL;
-}
-
-static bool add_output_part(bert *b, clef_module *parent, int64_t in) {
-    clef__part part = {&b->language, 0};
+static bool add_output_part(clef_module *parent, int64_t in, clef__part part) {
+    const clef_bert_options *o = &part.of->made.bert;
     clef_module *m = parent ? clef__module_make_call(parent->ctx, "bert_output", call_output, &part, sizeof part) : NULL;
     if (!m) return false;
     m->n_inputs = 2, m->n_outputs = 1;
-    return clef__attach(parent, "output", m) && add_linear(b, m, "dense", in, b->o.width) && add_norm(b, m);
+    return clef__attach(parent, "output", m) && add_linear(m, "dense", in, o->width, o->dtype) && add_norm(m, o);
 }
 
-static bool add_layer(bert *b, clef_module *layers, const char *name) {
-    int64_t width = b->o.width;
-    clef_module *m = add_part(b, layers, name, "bert_layer", forward_layer),
-                *attention = add_part(b, m, "attention", "bert_attention", forward_attention),
-                *self = add_part(b, attention, "self", "bert_self_attention", forward_self);
-    return add_linear(b, self, "query", width, width) && add_linear(b, self, "key", width, width) &&
-           add_linear(b, self, "value", width, width) && add_output_part(b, attention, width) &&
-           add_linear(b, add_part(b, m, "intermediate", "bert_intermediate", forward_intermediate), "dense", width, b->o.hidden) &&
-           add_output_part(b, m, b->o.hidden);
+static bool add_layer(clef_module *layers, const char *name, clef__part part) {
+    const clef_bert_options *o = &part.of->made.bert;
+    int64_t width = o->width;
+    clef_module *m = clef__add_model_part(layers, name, "bert_layer", forward_layer, part),
+                *attention = clef__add_model_part(m, "attention", "bert_attention", forward_attention, part),
+                *self = clef__add_model_part(attention, "self", "bert_self_attention", forward_self, part);
+    return add_linear(self, "query", width, width, o->dtype) && add_linear(self, "key", width, width, o->dtype) &&
+           add_linear(self, "value", width, width, o->dtype) && add_output_part(attention, width, part) &&
+           add_linear(clef__add_model_part(m, "intermediate", "bert_intermediate", forward_intermediate, part), "dense", width,
+                      o->hidden, o->dtype) &&
+           add_output_part(m, o->hidden, part);
 }
 
-static bool add_embeddings(bert *b, clef_module *body) {
-    clef_module *m = add_part(b, body, "embeddings", "bert_embeddings", forward_embeddings);
+static bool add_embeddings(clef_module *body, clef__part part) {
+    const clef_bert_options *o = &part.of->made.bert;
+    clef_module *m = clef__add_model_part(body, "embeddings", "bert_embeddings", forward_embeddings, part);
     const struct {
         const char *name;
         int64_t entries;
-    } table[] = {
-        {"word_embeddings", b->o.vocabulary}, {"position_embeddings", b->o.context}, {"token_type_embeddings", b->o.types}};
+    } table[] = {{"word_embeddings", o->vocabulary}, {"position_embeddings", o->context}, {"token_type_embeddings", o->types}};
     for (int i = 0; i < 3; i++)
-        if (!m || !clef__attach(m, table[i].name, clef__new_token_embedding(m->ctx, table[i].entries, b->o.width, b->o.dtype)))
+        if (!m || !clef__attach(m, table[i].name, clef__new_token_embedding(m->ctx, table[i].entries, o->width, o->dtype)))
             return false;
-    return add_norm(b, m);
+    return add_norm(m, o);
 }
 
-static bool add_layers(bert *b, clef_module *body) {
-    clef_module *encoder = add_part(b, body, "encoder", "bert_encoder", forward_encoder),
-                *layers = encoder ? clef__attach(encoder, "layer", clef_sequential(encoder->ctx, NULL, 0)) : NULL;
-    char name[24];
-    for (int64_t i = 0; layers && i < b->o.layers; i++) {
-        snprintf(name, sizeof name, "%lld", (long long)i);
-        if (!add_layer(b, layers, name)) return false;
-    }
-    return layers;
+static bool add_body(clef_module *net, clef__part part) {
+    const clef_bert_options *o = &part.of->made.bert;
+    clef_module *body = clef__add_model_part(net, "bert", "bert_model", forward_body, part);
+    return body && add_embeddings(body, part) &&
+           clef__add_layers(clef__add_model_part(body, "encoder", "bert_encoder", forward_encoder, part), "layer", part.of,
+                            o->layers, add_layer) &&
+           add_linear(clef__add_model_part(body, "pooler", "bert_pooler", forward_pooler, part), "dense", o->width, o->width,
+                      o->dtype);
 }
 
 static clef_bert_options filled(const clef_bert_options *options) {
@@ -206,12 +199,8 @@ clef_module *clef_nn_bert(clef_context *ctx, const clef_bert_options *options) {
             ctx, "bert: a width of %lld with %lld heads, hidden %lld, %lld types, %lld classes; heads must divide the width",
             (long long)o.width, (long long)o.heads, (long long)o.hidden, (long long)o.types, (long long)o.classes);
     if (!clef__language_fits(ctx, "bert", &sizes, o.dropout, o.eps, o.dtype)) return NULL;
-    bert made = {.language = {.sizes = sizes, .dropout = o.dropout}, .o = o};
-    clef_module *m = clef__module_make_call(ctx, "bert", call_bert, &made, sizeof made);
-    bert *b = m ? m->user : NULL;
-    clef_module *body = add_part(b, m, "bert", "bert_model", forward_body);
-    bool done = body && add_embeddings(b, body) && add_layers(b, body) &&
-                add_linear(b, add_part(b, body, "pooler", "bert_pooler", forward_pooler), "dense", o.width, o.width) &&
-                add_linear(b, m, "classifier", o.width, o.classes);
+    bert made = {.language = {.made = {.kind = CLEF__BERT, .bert = o}, .sizes = sizes, .dropout = o.dropout}};
+    clef_module *m = clef__new_language(ctx, "bert", NULL, call_bert, &made, sizeof made);
+    bool done = m && add_body(m, (clef__part){m->language, 0}) && add_linear(m, "classifier", o.width, o.classes, o.dtype);
     return done ? m : NULL;
 }

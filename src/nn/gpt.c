@@ -2,19 +2,13 @@
 #include "nn/language.h"
 #include "nn/module.h"
 #include <math.h>
-#include <stdio.h>
 
-typedef struct gpt {
-    clef__language language;
-    clef_gpt_options o;
-} gpt;
-
-static gpt *gpt_of(const clef_module *part) { return (gpt *)((const clef__part *)part->user)->of; }
+static const clef_gpt_options *options_of(const clef_module *part) { return &clef__language_of_part(part)->made.gpt; }
 
 static clef_tensor *forward_attention(clef_module *m, clef_tensor *x, void *user) {
     (void)user;
     clef_tensor *part[3], *qkv = clef__forward_child(m, "c_attn", x);
-    int64_t own = qkv ? clef_tensor_shape(qkv).dim[2] / 3 : 0, head = gpt_of(m)->o.width / gpt_of(m)->o.heads;
+    int64_t own = qkv ? clef_tensor_shape(qkv).dim[2] / 3 : 0, head = options_of(m)->width / options_of(m)->heads;
     if (!qkv || clef_split(qkv, 2, (int64_t[]){own, own, own}, 3, part)) return NULL;
     for (int i = 0; i < 3; i++)
         if (!(part[i] = clef__own_heads(m, part[i], head))) return NULL;
@@ -25,7 +19,7 @@ static clef_tensor *forward_attention(clef_module *m, clef_tensor *x, void *user
 static clef_tensor *forward_mlp(clef_module *m, clef_tensor *x, void *user) {
     (void)user;
     clef_tensor *h = clef__forward_child(m, "c_fc", x);
-    h = gpt_of(m)->o.exact_gelu ? clef_gelu(h) : clef_gelu_tanh(h);
+    h = options_of(m)->exact_gelu ? clef_gelu(h) : clef_gelu_tanh(h);
     return clef__language_drop(m, clef__forward_child(m, "c_proj", h));
 }
 
@@ -44,7 +38,7 @@ static clef_tensor *add_positions(clef_module *m, const clef__language *lm, clef
 }
 
 static clef_tensor *forward_gpt(clef_module *m, clef_tensor *tokens, void *user) {
-    clef__language *lm = &((gpt *)user)->language;
+    clef__language *lm = user;
     if (!clef__language_begin(m, lm, tokens)) return NULL;
     clef_tensor *x = add_positions(m, lm, clef__forward_child(m, "wte", tokens));
     if (lm->dropout > 0 && clef_is_training(m)) x = clef_dropout(x, lm->dropout);
@@ -52,51 +46,36 @@ static clef_tensor *forward_gpt(clef_module *m, clef_tensor *tokens, void *user)
     return clef__language_head(m, clef__own_child(m, "wte"), clef__forward_child(m, "ln_f", x));
 }
 
-const clef_gpt_options *clef__gpt_options_of(const clef_module *net) {
-    return net && net->forward == forward_gpt ? &((const gpt *)net->user)->o : NULL;
-}
-
 /* ---- making ---- */
-static clef_module *make_linear(const gpt *g, clef_context *ctx, int64_t in, int64_t out, int blocks, bool residual) {
-    double std = residual ? 0.02 / sqrt(2 * (double)g->o.layers) : 0.02;
-    clef__projection p = {
-        .in = in, .out = out, .bias = !g->o.no_bias, .transposed = true, .blocks = blocks, .dtype = g->o.dtype, .std = std};
-    return clef__new_projection(ctx, &p);
+static bool add_linear(clef_module *m, const char *name, clef__projection p, bool residual) {
+    const clef_gpt_options *o = options_of(m);
+    p.bias = !o->no_bias, p.transposed = true, p.dtype = o->dtype;
+    p.std = residual ? 0.02 / sqrt(2 * (double)o->layers) : 0.02;
+    return clef__add_projection(m, name, &p);
 }
 
-static clef_module *make_attention(gpt *g, clef_context *ctx, int64_t layer) {
-    clef_module *m = clef__new_part(ctx, "gpt_attention", forward_attention, (clef__part){&g->language, layer});
-    bool made = clef__attach(m, "c_attn", make_linear(g, ctx, g->o.width, 3 * g->o.width, 3, false)) &&
-                clef__attach(m, "c_proj", make_linear(g, ctx, g->o.width, g->o.width, 1, true));
-    return made ? m : NULL;
+static bool add_norm(clef_module *m, const char *name, const clef_gpt_options *o) {
+    return clef__attach(m, name, clef__new_plain_norm(m->ctx, o->width, o->eps, !o->no_bias));
 }
 
-static clef_module *make_mlp(gpt *g, clef_context *ctx, int64_t layer) {
-    clef_module *m = clef__new_part(ctx, "gpt_mlp", forward_mlp, (clef__part){&g->language, layer});
-    bool made = clef__attach(m, "c_fc", make_linear(g, ctx, g->o.width, g->o.hidden, 1, false)) &&
-                clef__attach(m, "c_proj", make_linear(g, ctx, g->o.hidden, g->o.width, 1, true));
-    return made ? m : NULL;
+static bool add_attention(clef_module *block, clef__part part) {
+    int64_t width = part.of->made.gpt.width;
+    clef_module *m = clef__add_model_part(block, "attn", "gpt_attention", forward_attention, part);
+    return m && add_linear(m, "c_attn", (clef__projection){.in = width, .out = 3 * width, .blocks = 3}, false) &&
+           add_linear(m, "c_proj", (clef__projection){.in = width, .out = width, .blocks = 1}, true);
 }
 
-static clef_module *make_norm(const gpt *g, clef_context *ctx) {
-    return clef__new_plain_norm(ctx, g->o.width, g->o.eps, !g->o.no_bias);
+static bool add_mlp(clef_module *block, clef__part part) {
+    int64_t width = part.of->made.gpt.width, hidden = part.of->made.gpt.hidden;
+    clef_module *m = clef__add_model_part(block, "mlp", "gpt_mlp", forward_mlp, part);
+    return m && add_linear(m, "c_fc", (clef__projection){.in = width, .out = hidden, .blocks = 1}, false) &&
+           add_linear(m, "c_proj", (clef__projection){.in = hidden, .out = width, .blocks = 1}, true);
 }
 
-static clef_module *make_block(gpt *g, clef_context *ctx, int64_t layer) {
-    clef_module *m = clef__new_part(ctx, "gpt_block", forward_block, (clef__part){&g->language, layer});
-    bool made = clef__attach(m, "ln_1", make_norm(g, ctx)) && clef__attach(m, "attn", make_attention(g, ctx, layer)) &&
-                clef__attach(m, "ln_2", make_norm(g, ctx)) && clef__attach(m, "mlp", make_mlp(g, ctx, layer));
-    return made ? m : NULL;
-}
-
-static clef_module *make_blocks(gpt *g, clef_context *ctx) {
-    clef_module *m = clef_sequential(ctx, NULL, 0);
-    char name[24];
-    for (int64_t i = 0; m && i < g->o.layers; i++) {
-        snprintf(name, sizeof name, "%lld", (long long)i);
-        if (!clef__attach(m, name, make_block(g, ctx, i))) return NULL;
-    }
-    return m;
+static bool add_block(clef_module *layers, const char *name, clef__part part) {
+    const clef_gpt_options *o = &part.of->made.gpt;
+    clef_module *m = clef__add_model_part(layers, name, "gpt_block", forward_block, part);
+    return m && add_norm(m, "ln_1", o) && add_attention(m, part) && add_norm(m, "ln_2", o) && add_mlp(m, part);
 }
 
 static clef_gpt_options filled(const clef_gpt_options *options) {
@@ -109,11 +88,6 @@ static clef_gpt_options filled(const clef_gpt_options *options) {
     if (!o.hidden) o.hidden = 4 * o.width;
     if (o.eps == 0) o.eps = 1e-5;
     return o;
-}
-
-static clef_module *make_head(const gpt *g, clef_context *ctx) {
-    clef__projection p = {.in = g->o.width, .out = g->o.vocabulary, .dtype = g->o.dtype, .std = 0.02};
-    return clef__new_projection(ctx, &p);
 }
 
 clef_module *clef_nn_gpt(clef_context *ctx, const clef_gpt_options *options) {
@@ -131,12 +105,12 @@ clef_module *clef_nn_gpt(clef_context *ctx, const clef_gpt_options *options) {
         return clef__module_refuse(ctx, "gpt: a width of %lld with %lld heads, hidden %lld; heads must divide the width",
                                    (long long)o.width, (long long)o.heads, (long long)o.hidden);
     if (!clef__language_fits(ctx, "gpt", &sizes, o.dropout, o.eps, o.dtype)) return NULL;
-    gpt made = {.language = {.sizes = sizes, .dropout = o.dropout, .tied = !o.untied}, .o = o};
-    clef_module *m = clef__module_make(ctx, "gpt", forward_gpt, &made, sizeof made);
-    gpt *g = m ? m->user : NULL;
-    bool done = g && clef__attach(m, "wte", clef__new_token_embedding(ctx, o.vocabulary, o.width, o.dtype)) &&
+    clef__language made = {.made = {.kind = CLEF__GPT, .gpt = o}, .sizes = sizes, .dropout = o.dropout, .tied = !o.untied};
+    clef_module *m = clef__new_language(ctx, "gpt", forward_gpt, NULL, &made, sizeof made);
+    clef__projection lm_head = {.in = o.width, .out = o.vocabulary, .dtype = o.dtype, .std = 0.02};
+    bool done = m && clef__attach(m, "wte", clef__new_token_embedding(ctx, o.vocabulary, o.width, o.dtype)) &&
                 clef__attach(m, "wpe", clef__new_token_embedding(ctx, o.context, o.width, o.dtype)) &&
-                clef__attach(m, "h", make_blocks(g, ctx)) && clef__attach(m, "ln_f", make_norm(g, ctx)) &&
-                (!o.untied || clef__attach(m, "lm_head", make_head(g, ctx)));
+                clef__add_layers(m, "h", m->language, o.layers, add_block) && add_norm(m, "ln_f", &o) &&
+                (!o.untied || clef__add_projection(m, "lm_head", &lm_head));
     return done ? m : NULL;
 }

@@ -1,6 +1,7 @@
 /* language.c — what language models share (language.h). */
 #include "nn/language.h"
 #include "nn/module.h"
+#include <stdio.h>
 
 /* ---- layers ---- */
 typedef struct projection {
@@ -76,14 +77,39 @@ clef_module *clef__new_plain_norm(clef_context *ctx, int64_t width, double eps, 
     return n->weight && n->bias && clef_init_constant(n->weight, 1) == CLEF_OK ? m : NULL;
 }
 
-clef_module *clef__new_part(clef_context *ctx, const char *type, clef_forward_fn forward, clef__part part) {
-    return part.of ? clef__module_make(ctx, type, forward, &part, sizeof part) : NULL;
+/* ---- parts ---- */
+clef_module *clef__new_language(clef_context *ctx, const char *type, clef_forward_fn forward, clef_call_fn call, const void *made,
+                                size_t bytes) {
+    clef_module *m =
+        forward ? clef__module_make(ctx, type, forward, made, bytes) : clef__module_make_call(ctx, type, call, made, bytes);
+    if (m) m->language = m->user;
+    return m;
 }
 
-static clef__language *language_of_part(const clef_module *part) { return ((const clef__part *)part->user)->of; }
+clef__language *clef__language_of(const clef_module *net) { return net ? net->language : NULL; }
+clef__language *clef__language_of_part(const clef_module *part) { return ((const clef__part *)part->user)->of; }
+
+clef_module *clef__add_model_part(clef_module *parent, const char *name, const char *type, clef_forward_fn forward,
+                                  clef__part part) {
+    return parent ? clef__attach(parent, name, clef__module_make(parent->ctx, type, forward, &part, sizeof part)) : NULL;
+}
+
+bool clef__add_projection(clef_module *parent, const char *name, const clef__projection *options) {
+    return parent && clef__attach(parent, name, clef__new_projection(parent->ctx, options));
+}
+
+bool clef__add_layers(clef_module *parent, const char *name, clef__language *of, int64_t n, clef__add_layer add) {
+    clef_module *layers = parent ? clef__attach(parent, name, clef_sequential(parent->ctx, NULL, 0)) : NULL;
+    char number[24];
+    for (int64_t i = 0; layers && i < n; i++) {
+        snprintf(number, sizeof number, "%lld", (long long)i);
+        if (!add(layers, number, (clef__part){of, i})) return false;
+    }
+    return layers;
+}
 
 clef_tensor *clef__language_drop(const clef_module *part, clef_tensor *x) {
-    double p = language_of_part(part)->dropout;
+    double p = clef__language_of_part(part)->dropout;
     return p > 0 && clef_is_training(part) ? clef_dropout(x, p) : x;
 }
 
@@ -107,13 +133,9 @@ bool clef__language_fits(clef_context *ctx, const char *type, const clef_languag
     return true;
 }
 
-clef__language *clef__language_of(const clef_module *net) {
-    return clef__gpt_options_of(net) || clef__llama_options_of(net) || clef__lstm_language_options_of(net) ? net->user : NULL;
-}
-
 clef_language_sizes clef_language_sizes_of(const clef_module *net) {
     const clef__language *lm = clef__language_of(net);
-    return lm ? lm->sizes : (clef_language_sizes){0};
+    return lm && lm->made.kind != CLEF__BERT ? lm->sizes : (clef_language_sizes){0};
 }
 
 /* ---- one run ---- */

@@ -18,7 +18,19 @@ typedef struct clef__past {
     clef_tensor *row;      /* one whole number: the token of this run whose logits are wanted */
 } clef__past;
 
+/* What a model was made of, defaults filled in. */
+typedef struct clef__language_made {
+    enum { CLEF__GPT, CLEF__LLAMA, CLEF__LSTM, CLEF__BERT } kind;
+    union {
+        clef_gpt_options gpt;
+        clef_llama_options llama;
+        clef_lstm_language_options lstm;
+        clef_bert_options bert; /* which generates nothing */
+    };
+} clef__language_made;
+
 typedef struct clef__language {
+    clef__language_made made;
     clef_language_sizes sizes;
     double dropout;
     bool tied;
@@ -28,11 +40,6 @@ typedef struct clef__language {
     clef_tensor *seen;      /* bool [b,1,1,capacity], where sequences start in different columns; else CLEF_NONE */
 } clef__language;
 
-/* What the model was made of, defaults filled in; NULL for other modules. */
-const clef_gpt_options *clef__gpt_options_of(const clef_module *net);
-const clef_llama_options *clef__llama_options_of(const clef_module *net);
-const clef_bert_options *clef__bert_options_of(const clef_module *net);
-const clef_lstm_language_options *clef__lstm_language_options_of(const clef_module *net);
 /* The struct of a language model's root; NULL for other modules. */
 clef__language *clef__language_of(const clef_module *net);
 /* Logits [b,1,vocabulary] of row past->row, after the tokens [b,t] have gone into the cache. */
@@ -77,6 +84,16 @@ enum { CLEF__LANGUAGE_LAYERS_MOST = 1024 };
 /* The checks that are the same for all models; false with a line. */
 bool clef__language_fits(clef_context *ctx, const char *type, const clef_language_sizes *sizes, double dropout, double eps,
                          clef_dtype dtype);
-/* A module of type `type` that knows its model. */
-clef_module *clef__new_part(clef_context *ctx, const char *type, clef_forward_fn forward, clef__part part);
+/* The root of a model: `made` is its struct of `bytes`, a clef__language first.  It has a forward or a call. */
+clef_module *clef__new_language(clef_context *ctx, const char *type, clef_forward_fn forward, clef_call_fn call, const void *made,
+                                size_t bytes);
+/* The model that a part belongs to. */
+clef__language *clef__language_of_part(const clef_module *part);
+/* A child that knows its model, and one with a weight: NULL and false where the parent is NULL. */
+clef_module *clef__add_model_part(clef_module *parent, const char *name, const char *type, clef_forward_fn forward,
+                                  clef__part part);
+bool clef__add_projection(clef_module *parent, const char *name, const clef__projection *options);
+/* A child that is a clef_sequential of n layers "0", "1", …, each added by `add`. */
+typedef bool (*clef__add_layer)(clef_module *layers, const char *name, clef__part part);
+bool clef__add_layers(clef_module *parent, const char *name, clef__language *of, int64_t n, clef__add_layer add);
 #endif

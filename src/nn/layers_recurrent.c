@@ -32,16 +32,9 @@ static clef_status call_recurrent(clef_module *module, clef_tensor *const *in, i
         return clef__fail(module->ctx, CLEF_SHAPE, "%s: x has %d dimensions; it wants [b,in]", module->type,
                           clef_tensor_shape(x).rank);
     if (r->cell) x = raised(x), h0 = raised(h0), c0 = raised(c0);
-    clef_recurrent_options o = {.layers = r->o.layers,
-                                .bidirectional = r->o.bidirectional,
-                                .batch_first = r->o.batch_first,
-                                .relu = r->o.relu,
-                                .reset_before = r->o.reset_before,
-                                .coupled = r->o.coupled,
-                                .clip = r->o.clip,
-                                .dropout = clef_is_training(module) ? r->o.dropout : 0,
-                                .lengths = r->cell ? CLEF_NONE : input_at(in, n, 1 + states)};
-    memcpy(o.activations, r->o.activations, sizeof o.activations);
+    clef_recurrent_options o = r->o.recurrent;
+    if (!clef_is_training(module)) o.dropout = 0;
+    o.lengths = r->cell ? CLEF_NONE : input_at(in, n, 1 + states);
     clef_tensor **first = r->cell ? NULL : &y[0], **h = r->cell || m > 1 ? &y[1] : NULL,
                 **c = r->cell ? (m > 1 ? &y[2] : NULL)
                       : m > 2 ? &y[2]
@@ -62,7 +55,7 @@ static clef_tensor *new_weight(clef_module *m, const char *what, const char *suf
 }
 
 static bool make_weights(clef_module *m, recurrent *r, int run, int64_t in) {
-    int directions = r->o.bidirectional ? 2 : 1, layer = run / directions;
+    int directions = r->o.recurrent.bidirectional ? 2 : 1, layer = run / directions;
     int64_t gates = (r->kind == LSTM  ? 4
                      : r->kind == GRU ? 3
                                       : 1) *
@@ -86,16 +79,19 @@ static bool make_weights(clef_module *m, recurrent *r, int run, int64_t in) {
 static clef_module *make(clef_context *ctx, const char *type, int kind, bool cell, int64_t in, int64_t hidden,
                          const clef_nn_recurrent_options *options) {
     clef_nn_recurrent_options o = options ? *options : (clef_nn_recurrent_options){0};
-    if (o.layers == 0) o.layers = 1;
-    if (cell) o.layers = 1, o.bidirectional = o.batch_first = false, o.projection = 0;
+    if (o.recurrent.layers == 0) o.recurrent.layers = 1;
+    if (cell)
+        o.recurrent.layers = 1, o.recurrent.bidirectional = o.recurrent.backwards = o.recurrent.batch_first = false,
+        o.projection = 0;
     if (kind != LSTM && (o.projection || o.peepholes))
         return clef__module_refuse(ctx, "%s: projection and peepholes are an LSTM's only", type);
-    if (in < 1 || hidden < 1 || o.projection < 0 || o.layers < 1 || o.layers > 1000 || !(o.dropout >= 0 && o.dropout <= 1))
+    if (in < 1 || hidden < 1 || o.projection < 0 || o.recurrent.layers < 1 || o.recurrent.layers > 1000 ||
+        !(o.recurrent.dropout >= 0 && o.recurrent.dropout <= 1))
         return clef__module_refuse(
             ctx,
             "%s: %lld inputs, %lld units, projection %lld, %d layers, dropout %g; sizes must be positive, dropout within 0 and 1",
-            type, (long long)in, (long long)hidden, (long long)o.projection, o.layers, o.dropout);
-    int runs = o.layers * (o.bidirectional ? 2 : 1);
+            type, (long long)in, (long long)hidden, (long long)o.projection, o.recurrent.layers, o.recurrent.dropout);
+    int runs = o.recurrent.layers * (o.recurrent.bidirectional ? 2 : 1);
     size_t bytes = sizeof(recurrent) + (size_t)runs * sizeof(clef_recurrent_weights);
     clef_module *m = clef__module_make_call(ctx, type, call_recurrent, NULL, bytes);
     if (!m) return NULL;

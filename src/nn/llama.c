@@ -2,22 +2,20 @@
 #include "nn/language.h"
 #include "nn/module.h"
 #include <math.h>
-#include <stdio.h>
 
 typedef struct llama {
     clef__language language;
-    clef_llama_options o;
     clef_tensor *position; /* of this run, as clef_rotary takes it */
 } llama;
 
-static llama *llama_of(const clef_module *part) { return (llama *)((const clef__part *)part->user)->of; }
+static const llama *llama_of(const clef_module *part) { return (const llama *)clef__language_of_part(part); }
 
 static clef_tensor *rotate(const llama *l, clef_tensor *x) {
-    return clef_rotary(x, l->position, &(clef_rotary_options){.base = l->o.rope_base});
+    return clef_rotary(x, l->position, &(clef_rotary_options){.base = l->language.made.llama.rope_base});
 }
 
 static clef_tensor *heads_of(clef_module *m, const char *name, clef_tensor *x) {
-    return clef__own_heads(m, clef__forward_child(m, name, x), llama_of(m)->o.head_width);
+    return clef__own_heads(m, clef__forward_child(m, name, x), clef__language_of_part(m)->made.llama.head_width);
 }
 
 static clef_tensor *forward_attention(clef_module *m, clef_tensor *x, void *user) {
@@ -49,7 +47,7 @@ static clef_tensor *rotary_position(const clef__language *lm) {
 
 static clef_tensor *forward_body(clef_module *m, clef_tensor *tokens, void *user) {
     (void)user;
-    llama *l = llama_of(m);
+    llama *l = (llama *)clef__language_of_part(m);
     clef_tensor *x = clef__forward_child(m, "embed_tokens", tokens);
     l->position = rotary_position(&l->language);
     x = clef__language_wanted(&l->language, clef__forward_child(m, "layers", clef__language_drop(m, x)));
@@ -64,62 +62,49 @@ static clef_tensor *forward_llama(clef_module *m, clef_tensor *tokens, void *use
     return clef__language_head(m, body ? clef__own_child(body, "embed_tokens") : NULL, x);
 }
 
-const clef_llama_options *clef__llama_options_of(const clef_module *net) {
-    return net && net->forward == forward_llama ? &((const llama *)net->user)->o : NULL;
-}
-
 /* ---- making ---- */
-static clef_module *make_linear(const llama *l, clef_context *ctx, int64_t in, int64_t out, bool bias, bool residual) {
-    double std = residual ? 0.02 / sqrt(2 * (double)l->o.layers) : 0.02;
-    return clef__new_projection(ctx, &(clef__projection){.in = in, .out = out, .bias = bias, .dtype = l->o.dtype, .std = std});
+enum { PLAIN = 0, BIAS = 1, RESIDUAL = 2 };
+
+static bool add_linear(clef_module *m, const char *name, int64_t in, int64_t out, int kind) {
+    const clef_llama_options *o = &clef__language_of_part(m)->made.llama;
+    double std = kind & RESIDUAL ? 0.02 / sqrt(2 * (double)o->layers) : 0.02;
+    return clef__add_projection(m, name,
+                                &(clef__projection){.in = in, .out = out, .bias = kind & BIAS, .dtype = o->dtype, .std = std});
 }
 
-static clef_module *make_attention(llama *l, clef_context *ctx, int64_t layer) {
-    const clef_llama_options *o = &l->o;
+static bool add_attention(clef_module *block, clef__part part) {
+    const clef_llama_options *o = &part.of->made.llama;
     int64_t all = o->heads * o->head_width, kv = o->kv_heads * o->head_width;
-    clef_module *m = clef__new_part(ctx, "llama_attention", forward_attention, (clef__part){&l->language, layer});
-    bool made = clef__attach(m, "q_proj", make_linear(l, ctx, o->width, all, o->qkv_bias, false)) &&
-                clef__attach(m, "k_proj", make_linear(l, ctx, o->width, kv, o->qkv_bias, false)) &&
-                clef__attach(m, "v_proj", make_linear(l, ctx, o->width, kv, o->qkv_bias, false)) &&
-                clef__attach(m, "o_proj", make_linear(l, ctx, all, o->width, false, true));
-    return made ? m : NULL;
+    int kind = o->qkv_bias ? BIAS : PLAIN;
+    clef_module *m = clef__add_model_part(block, "self_attn", "llama_attention", forward_attention, part);
+    return m && add_linear(m, "q_proj", o->width, all, kind) && add_linear(m, "k_proj", o->width, kv, kind) &&
+           add_linear(m, "v_proj", o->width, kv, kind) && add_linear(m, "o_proj", all, o->width, RESIDUAL);
 }
 
-static clef_module *make_mlp(llama *l, clef_context *ctx, int64_t layer) {
-    clef_module *m = clef__new_part(ctx, "llama_mlp", forward_mlp, (clef__part){&l->language, layer});
-    bool made = clef__attach(m, "gate_proj", make_linear(l, ctx, l->o.width, l->o.hidden, false, false)) &&
-                clef__attach(m, "up_proj", make_linear(l, ctx, l->o.width, l->o.hidden, false, false)) &&
-                clef__attach(m, "down_proj", make_linear(l, ctx, l->o.hidden, l->o.width, false, true));
-    return made ? m : NULL;
+static bool add_mlp(clef_module *block, clef__part part) {
+    const clef_llama_options *o = &part.of->made.llama;
+    clef_module *m = clef__add_model_part(block, "mlp", "llama_mlp", forward_mlp, part);
+    return m && add_linear(m, "gate_proj", o->width, o->hidden, PLAIN) && add_linear(m, "up_proj", o->width, o->hidden, PLAIN) &&
+           add_linear(m, "down_proj", o->hidden, o->width, RESIDUAL);
 }
 
-static clef_module *make_norm(const llama *l, clef_context *ctx) {
-    return clef_nn_rms_norm(ctx, CLEF_SHAPE(l->o.width), &(clef_nn_norm_options){.eps = l->o.eps});
+static bool add_norm(clef_module *m, const char *name, const clef_llama_options *o) {
+    return clef__attach(m, name, clef_nn_rms_norm(m->ctx, CLEF_SHAPE(o->width), &(clef_nn_norm_options){.eps = o->eps}));
 }
 
-static clef_module *make_block(llama *l, clef_context *ctx, int64_t layer) {
-    clef_module *m = clef__new_part(ctx, "llama_block", forward_block, (clef__part){&l->language, layer});
-    bool made = clef__attach(m, "self_attn", make_attention(l, ctx, layer)) && clef__attach(m, "mlp", make_mlp(l, ctx, layer)) &&
-                clef__attach(m, "input_layernorm", make_norm(l, ctx)) &&
-                clef__attach(m, "post_attention_layernorm", make_norm(l, ctx));
-    return made ? m : NULL;
+static bool add_block(clef_module *layers, const char *name, clef__part part) {
+    const clef_llama_options *o = &part.of->made.llama;
+    clef_module *m = clef__add_model_part(layers, name, "llama_block", forward_block, part);
+    return m && add_attention(m, part) && add_mlp(m, part) && add_norm(m, "input_layernorm", o) &&
+           add_norm(m, "post_attention_layernorm", o);
 }
 
-static clef_module *make_blocks(llama *l, clef_context *ctx) {
-    clef_module *m = clef_sequential(ctx, NULL, 0);
-    char name[24];
-    for (int64_t i = 0; m && i < l->o.layers; i++) {
-        snprintf(name, sizeof name, "%lld", (long long)i);
-        if (!clef__attach(m, name, make_block(l, ctx, i))) return NULL;
-    }
-    return m;
-}
-
-static clef_module *make_body(llama *l, clef_context *ctx) {
-    clef_module *m = clef__new_part(ctx, "llama_model", forward_body, (clef__part){&l->language, 0});
-    bool made = clef__attach(m, "embed_tokens", clef__new_token_embedding(ctx, l->o.vocabulary, l->o.width, l->o.dtype)) &&
-                clef__attach(m, "layers", make_blocks(l, ctx)) && clef__attach(m, "norm", make_norm(l, ctx));
-    return made ? m : NULL;
+static clef_module *add_body(clef_module *net, clef__language *of) {
+    const clef_llama_options *o = &of->made.llama;
+    clef_module *m = clef__add_model_part(net, "model", "llama_model", forward_body, (clef__part){of, 0});
+    bool done = m && clef__attach(m, "embed_tokens", clef__new_token_embedding(m->ctx, o->vocabulary, o->width, o->dtype)) &&
+                clef__add_layers(m, "layers", of, o->layers, add_block) && add_norm(m, "norm", o);
+    return done ? m : NULL;
 }
 
 static int64_t usual_hidden(int64_t width) {
@@ -156,10 +141,9 @@ clef_module *clef_nn_llama(clef_context *ctx, const clef_llama_options *options)
         return clef__module_refuse(ctx, "llama: heads of %lld, hidden %lld, rope_base %g; rotary positions want an even head",
                                    (long long)o.head_width, (long long)o.hidden, o.rope_base);
     if (!clef__language_fits(ctx, "llama", &sizes, o.dropout, o.eps, o.dtype)) return NULL;
-    llama made = {.language = {.sizes = sizes, .dropout = o.dropout, .tied = o.tied}, .o = o};
-    clef_module *m = clef__module_make(ctx, "llama", forward_llama, &made, sizeof made);
-    llama *l = m ? m->user : NULL;
-    bool done = l && clef__attach(m, "model", make_body(l, ctx)) &&
-                (o.tied || clef__attach(m, "lm_head", make_linear(l, ctx, o.width, o.vocabulary, false, false)));
+    llama made = {.language = {.made = {.kind = CLEF__LLAMA, .llama = o}, .sizes = sizes, .dropout = o.dropout, .tied = o.tied}};
+    clef_module *m = clef__new_language(ctx, "llama", forward_llama, NULL, &made, sizeof made);
+    clef__projection head = {.in = o.width, .out = o.vocabulary, .dtype = o.dtype, .std = 0.02};
+    bool done = m && add_body(m, m->language) && (o.tied || clef__add_projection(m, "lm_head", &head));
     return done ? m : NULL;
 }

@@ -3,11 +3,6 @@
 #include "nn/language.h"
 #include "nn/module.h"
 
-typedef struct lstm_language {
-    clef__language language;
-    clef_lstm_language_options o;
-} lstm_language;
-
 /* A saved state [b,layers,width] as the layers want it, [layers,b,width]: zeros for items that have had no token yet. */
 static clef_tensor *state_before(const clef__past *past, clef_tensor *saved) {
     clef_tensor *start = past->start ? past->start : clef_integer(clef_tensor_context(saved), 0);
@@ -25,7 +20,7 @@ static clef_tensor *run_layers(clef_module *lstm, const clef__past *past, clef_t
 }
 
 static clef_tensor *forward_lstm(clef_module *m, clef_tensor *tokens, void *user) {
-    clef__language *lm = &((lstm_language *)user)->language;
+    clef__language *lm = user;
     clef_module *lstm = clef__own_child(m, "rnn");
     if (!clef__language_takes(m, lm, tokens)) return NULL;
     if (!lstm) return clef__fail(m->ctx, CLEF_STATE, "%s: its child rnn is not there", m->type), NULL;
@@ -34,10 +29,6 @@ static clef_tensor *forward_lstm(clef_module *m, clef_tensor *tokens, void *user
     x = clef__language_wanted(lm, run_layers(lstm, lm->past, x));
     if (lm->dropout > 0 && clef_is_training(m)) x = clef_dropout(x, lm->dropout);
     return clef__forward_child(m, "decoder", x);
-}
-
-const clef_lstm_language_options *clef__lstm_language_options_of(const clef_module *net) {
-    return net && net->forward == forward_lstm ? &((const lstm_language *)net->user)->o : NULL;
 }
 
 static clef_lstm_language_options filled(const clef_lstm_language_options *options) {
@@ -54,9 +45,10 @@ clef_module *clef_nn_lstm_language(clef_context *ctx, const clef_lstm_language_o
     clef_lstm_language_options o = filled(options);
     clef_language_sizes sizes = {.vocabulary = o.vocabulary, .context = o.context, .layers = o.layers, .width = o.width};
     if (!clef__language_fits(ctx, "lstm_language", &sizes, o.dropout, 0, CLEF_F32)) return NULL;
-    lstm_language made = {.language = {.sizes = sizes, .dropout = o.dropout}, .o = o};
-    clef_module *m = clef__module_make(ctx, "lstm_language", forward_lstm, &made, sizeof made);
-    clef_nn_recurrent_options layers = {.layers = (int)o.layers, .batch_first = true, .dropout = o.layers > 1 ? o.dropout : 0};
+    clef__language made = {.made = {.kind = CLEF__LSTM, .lstm = o}, .sizes = sizes, .dropout = o.dropout};
+    clef_module *m = clef__new_language(ctx, "lstm_language", forward_lstm, NULL, &made, sizeof made);
+    clef_nn_recurrent_options layers = {
+        .recurrent = {.layers = (int)o.layers, .batch_first = true, .dropout = o.layers > 1 ? o.dropout : 0}};
     bool done = m && clef__attach(m, "encoder", clef_nn_embedding(ctx, o.vocabulary, o.width)) &&
                 clef__attach(m, "rnn", clef_nn_lstm(ctx, o.width, o.width, &layers)) &&
                 clef__attach(m, "decoder", clef_nn_linear(ctx, o.width, o.vocabulary, NULL));

@@ -33,7 +33,8 @@ struct clef_module {
     clef_call_fn call;       /* outputs from inputs */
     int n_inputs, n_outputs; /* that it takes and gives; 0: any number */
     void *user;
-    bool owns_user; /* a built-in layer's options */
+    bool owns_user;                  /* a built-in layer's options */
+    struct clef__language *language; /* of a language model's root, its `user`; NULL: it is none */
     bool training;
     bool own_mode; /* set on this module by itself, and not on one above it since */
     bool frozen;

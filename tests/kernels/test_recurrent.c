@@ -296,6 +296,11 @@ Test(recurrent, weights_of_onnx) {
         clef_clear_error(ctx);
         cr_expect_eq(clef_recurrent_from_onnx(w, r, b, has_p ? b : p, at, WAYS), CLEF_SHAPE);
         clef_clear_error(ctx);
+        cr_expect_eq(clef_recurrent_from_onnx(w, r, b, CLEF_NONE, NULL, WAYS), CLEF_INVALID);
+        cr_expect(strstr(clef_error(ctx), "recurrent_from_onnx: weights is NULL, for 2 directions"), "%s", clef_error(ctx));
+        clef_clear_error(ctx);
+        cr_expect_eq(clef_recurrent_from_onnx(w, r, b, CLEF_NONE, at, 0), CLEF_INVALID);
+        clef_clear_error(ctx);
     }
     clef_close(ctx);
 }

@@ -27,8 +27,8 @@ typedef struct variant {
 } variant;
 
 static clef_module *make(const variant *v) {
-    clef_nn_recurrent_options o = {
-        .layers = v->layers, .bidirectional = v->ways == 2, .batch_first = v->batch_first, .projection = v->projection};
+    clef_nn_recurrent_options o = {.recurrent = {.layers = v->layers, .bidirectional = v->ways == 2, .batch_first = v->batch_first},
+                                   .projection = v->projection};
     if (strcmp(v->kind, "rnn") == 0) return clef_nn_rnn(ctx, IN, HIDDEN, &o);
     if (strcmp(v->kind, "lstm") == 0) return clef_nn_lstm(ctx, IN, HIDDEN, &o);
     if (strcmp(v->kind, "gru") == 0) return clef_nn_gru(ctx, IN, HIDDEN, &o);
