@@ -218,7 +218,8 @@ include(ClefMpiTests)
 if(CLEF_SANITIZE)
   return()
 endif()
-# Programs over several devices once more, with all that is queued beginning late; the random ones also with copies between parts of one CPU.
+# Programs over several devices once more, with all that is queued beginning late; the random ones also with copies between parts of one
+# CPU.
 function(clef_test_late test name)
   add_test(NAME ${test} COMMAND plan_${name})
   clef_test_properties(${test} tests/plan/${name}.c unit)
@@ -227,6 +228,7 @@ function(clef_test_late test name)
 endfunction()
 clef_test_late(delays/plan/main_late_copies main_late_copies)
 clef_test_late(delays/plan/main_device_fuzz main_device_fuzz)
+clef_test_late(delays/plan/main_device_faults main_device_faults)
 clef_test_late(delays-copies/plan/main_device_fuzz main_device_fuzz CLEF_ZERO_COPY=0)
 # Devices of unequal speed; without the layer the program tries the rule alone.
 add_test(NAME slow/group/main_uneven COMMAND group_main_uneven)

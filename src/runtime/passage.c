@@ -6,8 +6,7 @@
 
 struct clef__passage {
     clef__device *from;
-    clef__stage *stage;
-    cl_event fetched;
+    clef__stage *stage; /* `filled` is the read */
 };
 
 /* One that was stored: when `fetched` is over, its gate opens. */
@@ -19,17 +18,20 @@ typedef struct store {
 
 static void wait_for_fetch(clef__errand *errand) {
     store *s = (store *)errand;
-    cl_int code = clef__wait_for_event(s->fetched);
+    cl_int code = clef__wait_for_event(s->fetched, NULL);
     if (code != CL_SUCCESS) clef__fail_later_cl(s->from, code, errand->cleared, "copy through the host");
     clReleaseEvent(s->fetched);
 }
 
-/* Takes over a reference of both events.  False when it cannot be done. */
-static bool send(const clef__passage *p, cl_event gate) {
+/* Takes over a reference of the gate.  False when it cannot be done. */
+static bool send(clef__device *from, cl_event fetched, cl_event gate) {
     store *s = clef__alloc(sizeof *s);
     if (!s) return false;
-    *s = (store){.errand = {.run = wait_for_fetch, .gate = gate}, .fetched = p->fetched, .from = p->from};
-    if (clef__porter_send(p->from->ctx, &s->errand)) return true;
+    *s = (store){.errand = {.run = wait_for_fetch, .gate = gate}, .fetched = fetched, .from = from};
+    if (clRetainEvent(fetched) == CL_SUCCESS) {
+        if (clef__porter_send(from->ctx, &s->errand)) return true;
+        clReleaseEvent(fetched);
+    }
     clef__free(s);
     return false;
 }
@@ -47,7 +49,7 @@ static cl_int queue_fetch(const clef__span *from, clef__passage *p, size_t bytes
     cl_command_queue queue = clef__queue_beside(p->from, &code);
     if (code == CL_SUCCESS)
         code = clEnqueueReadBuffer(queue, from->buffer->memory, CL_FALSE, from->offset, bytes, p->stage->bytes, (cl_uint)n,
-                                   n ? (const cl_event *)after : NULL, &p->fetched);
+                                   n ? (const cl_event *)after : NULL, &p->stage->filled);
     return code == CL_SUCCESS ? clFlush(queue) : code;
 }
 
@@ -65,14 +67,15 @@ clef__passage *clef__fetch_beside(const clef__span *from, clef__device *to, size
     }
     p->from = device;
     cl_int code = queue_fetch(from, p, bytes, after, n);
-    if (code == CL_SUCCESS) code = clRetainEvent(p->fetched);
+    cl_event fetched = p->stage->filled;
+    if (code == CL_SUCCESS) code = clRetainEvent(fetched);
     if (code != CL_SUCCESS) {
         failed(device, code, bytes);
         clef__passage_drop(to, p);
         return NULL;
     }
-    *done = (clef__event *)p->fetched;
-    if (device->ctx->trace && clRetainEvent(p->fetched) == CL_SUCCESS) clef__trace_beside(device, "fetch", p->fetched);
+    *done = (clef__event *)fetched;
+    if (device->ctx->trace && clRetainEvent(fetched) == CL_SUCCESS) clef__trace_beside(device, "fetch", fetched);
     return p;
 }
 
@@ -96,8 +99,8 @@ static cl_int queue_store(const clef__span *to, clef__passage *p, size_t bytes, 
 }
 
 /* The write is queued, with or without its end known, but nobody is there to open the gate later. */
-static void open_here(const clef__passage *p, const clef__device *to, cl_event gate) {
-    clef__wait_for_event(p->fetched);
+static void open_here(const clef__device *to, cl_event fetched, cl_event gate) {
+    clef__wait_for_event(fetched, NULL);
     clSetUserEventStatus(gate, CL_COMPLETE);
     clef__queue_wait(to->beside);
 }
@@ -107,12 +110,12 @@ clef_status clef__store_beside(const clef__span *to, clef__passage *p, size_t by
     clef__device *device = to->buffer->device;
     clef_context *ctx = device->ctx;
     cl_int code = CL_OUT_OF_HOST_MEMORY;
-    cl_event event = NULL, gate = NULL;
+    cl_event event = NULL, gate = NULL, fetched = p->stage->filled;
     *done = NULL;
     if (clef__porter_hire(ctx)) gate = clCreateUserEvent(device->context, &code);
     if (gate) code = queue_store(to, p, bytes, after, n, gate, &event);
-    if (event && code == CL_SUCCESS && send(p, gate)) p->fetched = gate = NULL;
-    else if (event) open_here(p, device, gate);
+    if (event && code == CL_SUCCESS && send(p->from, fetched, gate)) gate = NULL;
+    else if (event) open_here(device, fetched, gate);
     if (gate) clReleaseEvent(gate);
     clef__passage_drop(device, p);
     *done = (clef__event *)event;
@@ -123,10 +126,7 @@ clef_status clef__store_beside(const clef__span *to, clef__passage *p, size_t by
 
 void clef__passage_drop(clef__device *to, clef__passage *p) {
     if (!p) return;
-    if (p->fetched) {
-        if (p->stage) clef__wait_for_event(p->fetched);
-        clReleaseEvent(p->fetched);
-    }
-    if (p->stage) clef__stage_return(to, p->stage);
+    if (p->stage && p->stage->filled) clef__stage_fly(to, p->stage, NULL); /* it may still be written */
+    else if (p->stage) clef__stage_return(to, p->stage);
     clef__free(p);
 }

@@ -31,14 +31,14 @@ struct clef__porter {
 enum { MOMENT = 1000000 /* ns */, TRIES = 1000 };
 
 /* Where waiting fails the event is asked: the queue may have to wait for gates that only this thread opens. */
-cl_int clef__wait_for_event(cl_event event) {
-    cl_int code = clWaitForEvents(1, &event), state = CL_QUEUED;
-    for (int i = 0; code != CL_SUCCESS && state > CL_COMPLETE && i < TRIES; i++) {
-        if (clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL) == CL_SUCCESS &&
-            state <= CL_COMPLETE)
-            break;
-        nanosleep(&(struct timespec){.tv_nsec = MOMENT}, NULL);
+cl_int clef__wait_for_event(cl_event event, bool *over) {
+    cl_int code = clWaitForEvents(1, &event), state = code == CL_SUCCESS ? CL_COMPLETE : CL_QUEUED;
+    for (int i = 0; state > CL_COMPLETE && i < TRIES; i++) {
+        cl_int now = CL_QUEUED;
+        if (clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof now, &now, NULL) == CL_SUCCESS) state = now;
+        if (state > CL_COMPLETE) nanosleep(&(struct timespec){.tv_nsec = MOMENT}, NULL);
     }
+    if (over) *over = state <= CL_COMPLETE;
     return code;
 }
 

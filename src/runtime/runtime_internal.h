@@ -111,7 +111,8 @@ uint64_t clef__pool_trim(clef__device *device);
 /* ---- uploads (transfer.c) ---- */
 typedef struct clef__stage {
     struct clef__stage *next;
-    cl_event done; /* set while in flight; NULL then: known only when the queue is finished */
+    cl_event filled; /* a device's read into it; NULL: the host fills it */
+    cl_event done;   /* in flight: the last command that reads it; with neither its end is known only when the queue is finished */
     size_t size, used;
     unsigned char *bytes;
 } clef__stage;
@@ -122,7 +123,8 @@ typedef struct clef__staging {
     size_t flying_bytes, idle_bytes;
 } clef__staging;
 void clef__staging_close(clef__device *device);
-/* A stage of at least so many bytes, NULL when there is none to be had; sent off, until the event that it takes over; given back. */
+/* A stage of at least so many bytes, NULL when there is none to be had; sent off until the events are over that it takes over, `filled`
+   and `done`; given back. */
 clef__stage *clef__stage_take(clef__device *device, size_t bytes);
 void clef__stage_fly(clef__device *device, clef__stage *stage, cl_event done);
 void clef__stage_return(clef__device *device, clef__stage *stage);
@@ -149,8 +151,9 @@ void clef__fail_later(clef_context *ctx, clef_status status, uint64_t cleared, c
 void clef__fail_later_cl(clef__device *from, cl_int code, uint64_t cleared, const char *what);
 /* Such an error that nobody was told of yet is told now. */
 clef_status clef__porter_status(clef_context *ctx);
-/* Until this event is over, also where waiting for it fails; returns how that went. */
-cl_int clef__wait_for_event(cl_event event);
+/* Until this event is over, also where waiting for it fails; returns how that went.  *over (or NULL): false when even the event's state
+   could not be had for a while. */
+cl_int clef__wait_for_event(cl_event event, bool *over);
 
 /* ---- programs (program.c) ---- */
 typedef enum clef__program_state { CLEF__UNBUILT, CLEF__BUILDING, CLEF__READY, CLEF__FAILED } clef__program_state;

@@ -31,6 +31,11 @@ static void make_idle(clef__staging *st, clef__stage *s) {
     st->idle_bytes += s->size;
 }
 
+static void release(cl_event *event) {
+    if (*event) clReleaseEvent(*event);
+    *event = NULL;
+}
+
 /* The oldest stage in flight has landed, well or badly. */
 static void land(clef__device *device, cl_int state) {
     clef__staging *st = &device->staging;
@@ -38,33 +43,42 @@ static void land(clef__device *device, cl_int state) {
     st->oldest = s->next;
     if (!st->oldest) st->newest = NULL;
     st->flying_bytes -= s->size;
-    if (s->done) clReleaseEvent(s->done);
-    s->done = NULL;
+    release(&s->filled);
+    release(&s->done);
     if (state < 0) clef__fail_cl(device, state, "write: queued work");
     make_idle(st, s);
 }
 
-/* Takes in what has landed.  A stage of which the driver does not say so keeps flying: it may still be read. */
-static void collect(clef__device *device) {
-    clef__staging *st = &device->staging;
-    while (st->oldest && st->oldest->done) {
-        cl_int state = CL_QUEUED;
-        cl_int code = clGetEventInfo(st->oldest->done, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL);
-        if (code != CL_SUCCESS || state > CL_COMPLETE) return;
-        land(device, state);
+/* Does the driver say that nothing touches it any more?  *state: the worse one of its events. */
+static bool is_over(const clef__stage *s, cl_int *state) {
+    const cl_event event[] = {s->filled, s->done};
+    *state = CL_COMPLETE;
+    for (int i = 0; i < 2; i++) {
+        cl_int one = CL_QUEUED;
+        if (!event[i]) continue;
+        if (clGetEventInfo(event[i], CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof one, &one, NULL) != CL_SUCCESS) return false;
+        if (one > CL_COMPLETE) return false;
+        if (one < *state) *state = one;
     }
+    return s->filled || s->done;
+}
+
+/* Takes in what has landed.  A stage of which the driver does not say so keeps flying: it may still be read or written. */
+static void collect(clef__device *device) {
+    cl_int state;
+    while (device->staging.oldest && is_over(device->staging.oldest, &state)) land(device, state);
 }
 
 /* False when even waiting fails. */
 static bool wait_oldest(clef__device *device) {
-    cl_event done = device->staging.oldest->done;
-    cl_int code = done ? clWaitForEvents(1, &done) : clFinish(device->queue);
-    bool over = code == CL_SUCCESS || code == CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
-    if (!over && done && clef__queue_wait(device->queue) == CL_SUCCESS) {
-        over = true;
-        code = CL_SUCCESS;
-    }
-    if (over) land(device, code);
+    const clef__stage *s = device->staging.oldest;
+    cl_int state = CL_COMPLETE;
+    bool over = true;
+    if (s->filled) clef__wait_for_event(s->filled, &over);
+    if (s->done && over) clef__wait_for_event(s->done, &over);
+    if (s->filled || s->done) over = over && is_over(s, &state);
+    else over = clFinish(device->queue) == CL_SUCCESS;
+    if (over) land(device, state);
     return over;
 }
 

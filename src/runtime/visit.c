@@ -57,7 +57,7 @@ static clef_status work(const visit *v, bool there, char *line) {
 static void run(clef__errand *errand) {
     visit *v = (visit *)errand;
     char line[CLEF__VISIT_LINE];
-    cl_int code = clef__wait_for_event(v->mapped);
+    cl_int code = clef__wait_for_event(v->mapped, NULL);
     clReleaseEvent(v->mapped);
     v->device->ctx->visit_ready = clef__reached_take(v->reached);
     clef_status status = work(v, code == CL_SUCCESS, line);

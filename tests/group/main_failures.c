@@ -4,6 +4,7 @@
 #include "ranks.h"
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -168,10 +169,14 @@ static clef_status fails_in_step(clef_context *ctx, clef_group *all, int rank) {
     clef_eval(y);
     return end(ctx);
 }
+/* Rank 1 comes when rank 0 has given up: on a busy machine a fixed time may be shorter than rank 0's way there. */
+static atomic_bool given_up;
 static clef_status late(clef_context *ctx, clef_group *all, int rank) {
-    if (rank == 1) sleep_ms(1500);
+    for (int i = 0; rank == 1 && i < 1000 && !given_up; i++) sleep_ms(100);
     clef_eval(sum_of(filled(ctx, 4, 1), all));
-    return end(ctx);
+    clef_status status = end(ctx);
+    given_up = true;
+    return status;
 }
 static clef_status slow_but_in_time(clef_context *ctx, clef_group *all, int rank) {
     if (rank == 1) sleep_ms(300);

@@ -59,6 +59,26 @@ static int move_bytes(clef__device *device) {
     return 0;
 }
 
+/* A stage that another device fills is not used again before that is over, even when what was to read it has gone ahead. */
+static int keep_stages(clef__device *device) {
+    enum { BYTES = 1 << 20 };
+    cl_int code;
+    cl_event filled = clCreateUserEvent(device->context, &code), done = NULL;
+    CHECK(filled && clEnqueueMarkerWithWaitList(device->queue, 0, NULL, &done) == CL_SUCCESS &&
+          clFinish(device->queue) == CL_SUCCESS);
+    CHECK(clRetainEvent(filled) == CL_SUCCESS);
+    clef__stage *s = clef__stage_take(device, BYTES), *other;
+    CHECK(s);
+    s->filled = filled;
+    clef__stage_fly(device, s, done);
+    CHECK((other = clef__stage_take(device, BYTES)) && other != s);
+    clef__stage_return(device, other);
+    CHECK(clSetUserEventStatus(filled, CL_COMPLETE) == CL_SUCCESS && clReleaseEvent(filled) == CL_SUCCESS);
+    CHECK(clef__stage_take(device, BYTES) == s && !s->filled && !s->done);
+    clef__stage_return(device, s);
+    return 0;
+}
+
 static int fork_it(clef_context *ctx) {
     pid_t child = fork();
     if (child == 0) {
@@ -79,6 +99,7 @@ int main(void) {
         shared = clef__device_at(ctx, 0);
         CHECK(add_works(shared, add_source));
         CHECK(move_bytes(shared) == 0);
+        CHECK(keep_stages(shared) == 0);
         CHECK(in_threads(build, 3) == 0);
         CHECK(clef_error_status(ctx) == CLEF_BUILD);
         CHECK(fork_it(ctx) == 0);

@@ -63,15 +63,15 @@ static bool works_on(const clef__plan *plan, int device) {
     return false;
 }
 
-/* Every device waits for the copies that it has a part in; after a failure each for all there are. */
+/* Every device waits for the copies that it has a part in; after a failure, here too, each for all there are. */
 static clef_status end(issue *s, clef_status status) {
     const clef__plan *plan = s->plan;
     for (int d = 0; d < clef__context_devices(s->ctx); d++) {
-        clef__device *device = clef__device_at(s->ctx, d);
         if (status == CLEF_OK) status = wait_for_edges(s, plan->n_launches + d);
-        else if (plan->event) clef__settle(device);
-        if (status == CLEF_OK && works_on(plan, d)) status = clef__flush(device);
+        if (status == CLEF_OK && works_on(plan, d)) status = clef__flush(clef__device_at(s->ctx, d));
     }
+    for (int d = 0; status != CLEF_OK && plan->event && d < clef__context_devices(s->ctx); d++)
+        clef__settle(clef__device_at(s->ctx, d));
     if (status != CLEF_OK) drop_passages(s);
     release_events(plan);
     return status;
