@@ -9,6 +9,7 @@
    "matmul: gemm of dot=3e-05 gemm=2e-05 seconds; ".  With copies=N there are so many copies of the operands. */
 #include "clef.h"
 #include "job.h"
+#include "suite_lm.h"
 #include "suite_rnn.h"
 
 /* ---- gemm ---- */
@@ -405,7 +406,8 @@ static const struct suite {
     void (*run)(const char *line);
 } suites[] = {{"gemm", gemm},   {"conv", conv},           {"pointwise", pointwise}, {"unary", unary}, {"reduce", reduce},
               {"norm", norm},   {"attention", attention}, {"train", train},         {"infer", infer}, {"idle", idle},
-              {"epoch", epoch}, {"host", host},           {"stream", stream},       {"peak", peak},   {"rnn", rnn}};
+              {"epoch", epoch}, {"host", host},           {"stream", stream},       {"peak", peak},   {"rnn", rnn},
+              {"lm", lm}};
 
 int main(void) {
     ctx = clef_open(&(clef_options){.log = note_choice});

@@ -148,6 +148,21 @@ def rnn(quick):
     return [long] + (small[:: max(1, len(small) // 8)] if quick else small)
 
 
+def lm(quick):
+    """Steps of GPTs (nanoGPT's setting for CPUs, GPT-2's smallest model), and single tokens by their saved keys and values."""
+    cases = []
+    for name, layers, heads, width, vocabulary, batch in (("nanoGPT step", 4, 4, 128, 65, 12), ("GPT-2 step", 12, 12, 768, 50257, 4)):
+        line = f"lm part=train layers={layers} heads={heads} width={width} vocabulary={vocabulary} batch={batch} context=64"
+        weights = 12 * layers * width * width + width * vocabulary
+        flops = 6.0 * batch * 64 * (weights + layers * 64 * width)  # attention: causal, two products of t²·width/2
+        cases.append((f"{name} b{batch} t64", line, flops, 0.0))
+    weights = 12 * 8 * 512 * 512 + 512 * 8192
+    for dtype, size in (("f32", 4), ("bf16", 2)):
+        line = "lm part=decode layers=8 heads=8 width=512 vocabulary=8192 context=256" + ("" if dtype == "f32" else f" dtype={dtype}")
+        cases.append((f"token, 8 layers 512 {dtype}", line, 2.0 * weights, float(size * weights)))
+    return cases
+
+
 def train(quick):
     cases = [("mlp b100", "train model=mlp batch=100 c=1 side=28"), ("lenet b100", "train model=lenet batch=100 c=1 side=28"),
              ("cnn b64", "train model=cnn batch=64 c=3 side=32"), ("mlp3 b1024", "train model=mlp3 batch=1024 c=1 side=28"),
@@ -188,4 +203,4 @@ def shapes(file):
 
 
 SUITES = {"gemm": gemm, "conv": conv, "pointwise": pointwise, "unary": unary, "reduce": reduce, "norm": norm, "attention": attention,
-          "rnn": rnn, "train": train, "infer": infer, "idle": idle, "host": host}
+          "rnn": rnn, "lm": lm, "train": train, "infer": infer, "idle": idle, "host": host}

@@ -96,7 +96,7 @@ def measure(programs, line, rounds, target):
 
 
 def unit_of(suite, flops, moved, seconds):
-    if suite in ("gemm", "conv", "attention", "rnn"):
+    if suite in ("gemm", "conv", "attention", "rnn") or (suite == "lm" and not moved):
         return flops / seconds / 1e9, "GFLOP/s"
     if suite in ("train", "infer", "idle"):
         return 1e3 * seconds, "ms"

@@ -292,7 +292,98 @@ def epoch(c):
     return time.perf_counter() - begin
 
 
-SUITES = {"epoch": epoch, "gemm": gemm, "conv": conv, "pointwise": pointwise, "unary": unary, "reduce": reduce, "norm": norm,
+class Block(nn.Module):
+    """Of GPT-2, without biases; with a cache of keys and values while `at` is the place of one token."""
+
+    def __init__(self, width, heads, context):
+        super().__init__()
+        self.ln_1, self.ln_2 = nn.LayerNorm(width, bias=False), nn.LayerNorm(width, bias=False)
+        self.c_attn, self.c_proj = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
+        self.up, self.down = nn.Linear(width, 4 * width, bias=False), nn.Linear(4 * width, width, bias=False)
+        self.heads, self.cache = heads, torch.zeros(2, 1, heads, context, width // heads)
+
+    def forward(self, x, at=None):
+        b, t, width = x.shape
+        q, k, v = (part.view(b, t, self.heads, -1).transpose(1, 2) for part in self.c_attn(self.ln_1(x)).split(width, 2))
+        if at is not None:
+            self.cache[0, :, :, at], self.cache[1, :, :, at] = k[:, :, 0], v[:, :, 0]
+            k, v = self.cache[0, :, :, :at + 1], self.cache[1, :, :, :at + 1]
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=at is None)
+        x = x + self.c_proj(y.transpose(1, 2).reshape(b, t, width))
+        return x + self.down(F.gelu(self.up(self.ln_2(x)), approximate="tanh"))
+
+
+class Gpt(nn.Module):
+    def __init__(self, c):
+        super().__init__()
+        self.wte, self.wpe = nn.Embedding(c["vocabulary"], c["width"]), nn.Embedding(c["context"], c["width"])
+        self.h = nn.ModuleList(Block(c["width"], c["heads"], c["context"]) for _ in range(c["layers"]))
+        self.ln_f = nn.LayerNorm(c["width"], bias=False)
+        for p in self.parameters():
+            if p.dim() == 2:
+                nn.init.normal_(p, std=0.02)
+
+    def forward(self, tokens, at=None):
+        x = self.wte(tokens) + (self.wpe.weight[:tokens.shape[1]] if at is None else self.wpe.weight[at])
+        for block in self.h:
+            x = block(x, at)
+        return F.linear(self.ln_f(x), self.wte.weight)
+
+
+def lm_steps(state, calls):
+    net, run, opt, x, y = state
+    for i in range(calls):
+        opt.zero_grad(set_to_none=True)
+        F.cross_entropy(run(x[i % 4]).flatten(0, 1), y[i % 4].flatten()).backward()
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        opt.step()
+
+
+def lm_seconds(state, calls):
+    wait()
+    begin = time.perf_counter()
+    lm_steps(state, calls)
+    wait()
+    return (time.perf_counter() - begin) / calls
+
+
+def lm_training(c):
+    """The best of eager and compiled (where a compiler for it is here)."""
+    net, tried = Gpt(c), []
+    x, y = ([torch.randint(c["vocabulary"], (c["batch"], c["context"])) for _ in range(4)] for _ in range(2))
+    for run in (net, torch.compile(net)):
+        state = (net, run, torch.optim.AdamW(net.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1, fused=True), x, y)
+        try:
+            lm_steps(state, 3)
+            tried.append((lm_seconds(state, 3), state))
+        except Exception as error:
+            print("not compiled:", str(error).splitlines()[0], file=sys.stderr)
+    return min(tried, key=lambda t: t[0])[1]
+
+
+@torch.inference_mode()
+def lm_decode(net, c, calls):
+    begin, token, context = time.perf_counter(), torch.tensor([[1]]), c["context"]
+    for i in range(calls):
+        token = net(token, (net.at + i) % context)[:, -1].argmax(-1, keepdim=True)
+        token.item()
+    net.at = (net.at + calls) % context
+    return (time.perf_counter() - begin) / calls
+
+
+def lm(c):
+    key = ("lm", *(v for k, v in sorted(c.items()) if k != "calls"))
+    train = c["part"] == "train"
+    if key not in models:
+        models.clear()
+        models[key] = lm_training(c) if train else Gpt(c).eval()
+        if not train:
+            models[key].at = 0
+            lm_decode(models[key], c, 4)
+    return lm_seconds(models[key], c["calls"]) if train else lm_decode(models[key], c, c["calls"])
+
+
+SUITES = {"epoch": epoch, "lm": lm, "gemm": gemm, "conv": conv, "pointwise": pointwise, "unary": unary, "reduce": reduce, "norm": norm,
           "attention": attention, "rnn": rnn, "train": train, "infer": infer, "idle": idle}
 
 

@@ -108,6 +108,88 @@ Test(recurrent, half_types_are_near_f32) {
     }
 }
 
+/* ---- options in half types, and on another device ---- */
+
+enum { PROJECTED = 8 };
+typedef struct variant {
+    int cell;
+    bool projects, peeps;
+    clef_recurrent_options o;
+} variant;
+static const variant variants[] = {
+    {.cell = LSTM, .projects = true},
+    {.cell = LSTM, .peeps = true, .o.coupled = true},
+    {.cell = LSTM, .projects = true, .peeps = true, .o.clip = 0.5},
+    {.cell = GRU, .o = {.reset_before = true, .clip = 0.5}},
+    {.cell = RNN, .o.activations[0][0].name = "Softsign"},
+    {.cell = LSTM, .o.activations[0] = {{.name = "HardSigmoid"}, {.name = "Elu"}, {.name = "Softsign"}}}};
+enum { VARIANTS = sizeof variants / sizeof *variants };
+
+/* One layer on a device: y, then the gradients of x, w_ih, w_hh and where they are w_hr and w_peep, as f32 on the host, one after the other. */
+static int64_t compute_variant(const variant *v, clef_dtype dtype, int device, float **out) {
+    int64_t gates = (v->cell == LSTM ? 4 : v->cell == GRU ? 3 : 1) * HIDDEN, width = v->projects ? PROJECTED : HIDDEN, n = 0;
+    const clef_shape shape[] = {CLEF_SHAPE(STEPS, ITEMS, IN), CLEF_SHAPE(gates, IN), CLEF_SHAPE(gates, width),
+                                CLEF_SHAPE(width, HIDDEN), CLEF_SHAPE(3 * HIDDEN)};
+    const bool there[] = {true, true, true, v->projects, v->peeps};
+    clef_tensor *in[5], *given[5], *d[6], *y;
+    int count = 0;
+    for (int i = 0; i < 5; i++) {
+        in[i] = there[i] ? clef_keep(clef_to_device(exact_numbers(shape[i], i + 1, dtype), device)) : CLEF_NONE;
+        if (there[i]) given[count++] = clef_require_grad(in[i], true);
+    }
+    clef_recurrent_weights w = {.w_ih = in[1], .w_hh = in[2], .w_hr = in[3], .w_peep = in[4]};
+    clef_status status = v->cell == LSTM  ? clef_lstm(in[0], CLEF_NONE, CLEF_NONE, &w, 1, &v->o, &y, NULL, NULL)
+                         : v->cell == GRU ? clef_gru(in[0], CLEF_NONE, &w, 1, &v->o, &y, NULL)
+                                          : clef_rnn(in[0], CLEF_NONE, &w, 1, &v->o, &y, NULL);
+    cr_assert_eq(status, CLEF_OK, "%s", clef_error(ctx));
+    cr_expect(clef_tensor_dtype(y) == dtype && clef_tensor_device(y) == device, "%s", names[v->cell]);
+    clef_tensor *loss = clef_sum(clef_square(clef_to(y, CLEF_F32)), NULL, 0, false);
+    cr_assert_eq(clef_grad(loss, CLEF_NONE, given, count, false, d + 1), CLEF_OK, "%s", clef_error(ctx));
+    d[0] = y;
+    *out = malloc(sizeof(float) * (size_t)(STEPS * ITEMS * (IN + HIDDEN) + gates * (IN + HIDDEN) + HIDDEN * (PROJECTED + 3)));
+    for (int k = 0; k <= count; n += clef_numel(d[k++]))
+        cr_assert_eq(clef_read(clef_to(d[k], CLEF_F32), *out + n, (size_t)clef_numel(d[k]) * sizeof(float)), CLEF_OK, "%s",
+                     clef_error(ctx));
+    for (int i = 0; i < 5; i++)
+        if (there[i]) clef_release(in[i]);
+    clef_end_step(ctx);
+    return n;
+}
+
+/* Each step's states are rounded: a few roundings of the largest number. */
+static void expect_variant(const variant *v, clef_dtype dtype, int device, double near) {
+    float *have, *want;
+    int64_t n = compute_variant(v, dtype, device, &have), same = compute_variant(v, CLEF_F32, 0, &want);
+    double most = 1, worst = 0;
+    cr_assert_eq(n, same);
+    for (int64_t i = 0; i < n; i++) {
+        most = fmax(most, fabs((double)want[i]));
+        worst = fmax(worst, fabs((double)(have[i] - want[i])));
+    }
+    cr_expect(worst <= near * most, "variant %d in %s on device %d: off by %g of %g", (int)(v - variants), clef_dtype_name(dtype),
+              device, worst, most);
+    free(have);
+    free(want);
+}
+
+Test(recurrent, options_in_half_types_are_near_f32) {
+    unsetenv("CLEF_ROWS");
+    ctx = open_or_skip(&(clef_options){.seed = 1});
+    for (int i = few_kernels() ? VARIANTS - 1 : 0; i < VARIANTS; i++) {
+        expect_variant(&variants[i], CLEF_F16, 0, 8e-3);
+        expect_variant(&variants[i], CLEF_BF16, 0, 6e-2);
+    }
+    clef_close(ctx);
+}
+
+Test(recurrent, options_on_another_device_give_the_same_bits) {
+    unsetenv("CLEF_ROWS");
+    ctx = clef_open(&(clef_options){.device = "0/2", .seed = 1});
+    if (!ctx) cr_skip_test("no device in two halves here: %s", clef_error(NULL));
+    for (int i = few_kernels() ? VARIANTS - 1 : 0; i < VARIANTS; i++) expect_variant(&variants[i], CLEF_F32, 1, 0);
+    clef_close(ctx);
+}
+
 /* ---- memory ---- */
 
 static clef_plan_size training_size(clef_module *net, int64_t steps) {
