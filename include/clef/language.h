@@ -154,6 +154,9 @@ typedef struct clef_beam_options {
     double length_penalty; /* a result's score is Σ log p / its tokens^length_penalty, so that 1 is the mean; 0: the sum */
     const int64_t *end_token; /* that end a result; NULL: the model's own */
     int n_end_tokens;
+    bool (*on_progress)(void *user, int64_t made,
+                        int64_t tokens); /* after each token of at most so many; false: stop.  NULL: none */
+    void *user;
 } clef_beam_options;
 typedef struct clef_beam {
     const int64_t *token; /* what follows the prompt; the generator's own, until it searches again */
@@ -164,7 +167,8 @@ typedef struct clef_beam {
 /* Beam search: follows the likeliest continuations of batch/beams prompts until each has as many results as beams and none of those that
    are followed has a better score, or until `tokens` are there.  The best results of prompt i go into found[i·best …], best first; the score
    counts a result's end token, too.  What the generator has read then is what it followed; clef_generator_prompt begins anew.  CLEF_INVALID
-   for options out of range, or beams that do not divide the batch; CLEF_STATE for more tokens than there is room for, without `slide`.
+   for options out of range, or beams that do not divide the batch; CLEF_STATE for more tokens than there is room for, without `slide`;
+   CLEF_INTERRUPTED, with no results, if on_progress said so.
    Graves, "Sequence transduction with recurrent neural networks", 2012; length penalty: Wu et al., "Google's neural machine translation
    system", 2016, without its constant 5.
        clef_generator_beams(g, (const int64_t *[]){ids}, &n, &(clef_beam_options){.tokens = 20}, &found);  */

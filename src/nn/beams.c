@@ -164,11 +164,18 @@ static bool step(search *s) {
     return ++s->made < s->o.tokens && more;
 }
 
+static clef_status say_progress(const search *s) {
+    if (!s->o.on_progress || s->o.on_progress(s->o.user, s->made, s->o.tokens)) return CLEF_OK;
+    return clef__fail(s->g->ctx, CLEF_INTERRUPTED, "generator: the search was stopped after %lld of %lld tokens",
+                      (long long)s->made, (long long)s->o.tokens);
+}
+
 static clef_status run_search(search *s) {
     clef_status status = CLEF_OK;
     for (int64_t b = 0; b < s->g->batch; b++) s->sum[b] = b % s->o.beams ? -INFINITY : 0; /* all begin with the same text */
     while (!status && step(s)) {
-        status = clef_generator_reorder(s->g, s->from);
+        status = say_progress(s);
+        if (!status) status = clef_generator_reorder(s->g, s->from);
         if (!status) status = clef_generator_feed(s->g, s->token);
     }
     return status;

@@ -2,6 +2,7 @@
 #include "tool.h"
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct generate_options {
     common_options common;
@@ -151,14 +152,27 @@ static clef_status show_beam(run *r, const clef_beam *b, int64_t rank) {
     return CLEF_OK;
 }
 
+static bool on_terminal(void) {
+    const char *term = getenv("TERM");
+    return !o.common.quiet && isatty(STDERR_FILENO) && term && strcmp(term, "dumb");
+}
+
+static bool show_progress(void *user, int64_t made, int64_t tokens) {
+    (void)user;
+    if (on_terminal()) fprintf(stderr, "\r\033[K%lld of %lld tokens", (long long)made, (long long)tokens);
+    return !interrupted;
+}
+
 static clef_status search_beams(run *r, const int64_t *ids, int64_t n) {
     int64_t capacity = o.context ? o.context : r->sizes.context, room = capacity - n + 1, best = o.best ? o.best : 1;
     clef_beam *found = calloc((size_t)best, sizeof *found);
     clef_beam_options how = {.beams = o.beams,
                              .best = best,
                              .tokens = !o.slide && n <= capacity && o.tokens > room ? room : o.tokens,
-                             .length_penalty = o.length_penalty < 0 ? 1 : o.length_penalty};
+                             .length_penalty = o.length_penalty < 0 ? 1 : o.length_penalty,
+                             .on_progress = show_progress};
     clef_status status = found ? clef_generator_beams(r->generator, &ids, &n, &how, found) : CLEF_MEMORY;
+    if (on_terminal()) fputs("\r\033[K", stderr);
     for (int64_t i = 0; i < best && !status && found[i].n; i++) status = show_beam(r, &found[i], i);
     free(found);
     return status;

@@ -253,7 +253,8 @@ Test(generator, as_many_beams_as_tokens_find_the_best_texts) {
     clef_module *net = gpt();
     clef_generator *g = clef_generator_new(net, &(clef_generator_options){.batch = 2 * V, .capacity = 16});
     for (int i = 0; i < 3; i++) {
-        clef_beam_options o = {V, 2, BEST, penalties[i], &end, 1};
+        clef_beam_options o = {
+            .beams = V, .tokens = 2, .best = BEST, .length_penalty = penalties[i], .end_token = &end, .n_end_tokens = 1};
         cr_assert_eq(clef_generator_beams(g, (const int64_t *[]){ids[0], ids[1]}, length, &o, found), CLEF_OK, "%s",
                      clef_error(ctx));
         for (int p = 0; p < 2; p++) {
@@ -309,6 +310,13 @@ Test(generator, one_beam_is_greedy) {
     cr_expect(found.ended && found.n <= 6 && found.token[found.n - 1] == token);
 }
 
+/* user: how often it was called, and the token that is one too many. */
+static bool count_tokens(void *user, int64_t made, int64_t tokens) {
+    int64_t *calls = user;
+    cr_expect(made == ++calls[0] && tokens == 6, "%d of %d", (int)made, (int)tokens);
+    return made < calls[1];
+}
+
 Test(generator, beams_that_do_not_fit_are_said) {
     clef_generator *g = clef_generator_new(gpt(), &(clef_generator_options){.batch = 4, .capacity = 8});
     int64_t ids[] = {3, 1, 4}, n = 3;
@@ -324,6 +332,13 @@ Test(generator, beams_that_do_not_fit_are_said) {
     expect_error(ctx, CLEF_INVALID, "found is NULL");
     cr_expect_eq(clef_generator_beams(g, &prompt, &n, &(clef_beam_options){.tokens = 6, .best = 4}, found), CLEF_OK);
     cr_expect(found[3].n == 6 && found[0].score >= found[3].score);
+    int64_t calls[2] = {0, 3};
+    clef_beam_options watched = {.tokens = 6, .on_progress = count_tokens, .user = calls};
+    cr_expect_eq(clef_generator_beams(g, &prompt, &n, &watched, found), CLEF_INTERRUPTED);
+    expect_error(ctx, CLEF_INTERRUPTED, "the search was stopped after 3 of 6 tokens");
+    calls[0] = 0, calls[1] = 100;
+    cr_expect_eq(clef_generator_beams(g, &prompt, &n, &watched, found), CLEF_OK);
+    cr_expect_eq(calls[0], 5, "%d calls; the last token is read by nobody", (int)calls[0]);
 }
 
 Test(generator, what_does_not_fit_is_said) {
