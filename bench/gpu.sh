@@ -191,5 +191,5 @@ for name in $parts; do
     printf '%-10s %-12s %4d s\n' "$name" "$(word $code)" $(($(date +%s) - begin))
     [ $code = 0 ] || tail -n 3 "$into/$name.log" | sed 's/^/    /'
 done
-rm -rf "$out/work"
+rm -rf "$out/work" 2>/dev/null || { sleep 2 && rm -rf "$out/work"; } # compilers of a part that was ended may still write
 sh "$here/gpu/report.sh" "$out"

@@ -12,9 +12,8 @@
    Knobs: GM, GN; RM (32), RN (16 or 32); TK a multiple of 16, PAD (8: eights stay whole); what a work-item loads of a block of
    A, TK · RM / (32 · GN), and of B, TK · RN / (32 · GM), is 8 or 16; A_ALONG, B_ALONG: neighbouring work-items load neighbours
    along k, else along m or n; A_WIDTH, B_WIDTH: 8 where these come in whole eights, else 1; IN: f16 or bf16, storage of A and B;
-   OUT: f32, f16 or bf16, storage of C and bias; PTX: see
-   matrix_unit.h.
-   Checked with: A_ALONG=0 B_ALONG=1; A_WIDTH=1 B_WIDTH=1; GM=1 GN=2 RN=16 TK=32. */
+   FLAT: k is one level (both widths are 8); OUT: f32, f16 or bf16, storage of C and bias; PTX: see matrix_unit.h.
+   Checked with: A_ALONG=0 B_ALONG=1; A_WIDTH=1 B_WIDTH=1; GM=1 GN=2 RN=16 TK=32; FLAT=1. */
 #ifndef IN
 #define IN f16
 #endif
@@ -50,6 +49,9 @@
 #endif
 #ifndef B_WIDTH
 #define B_WIDTH 8
+#endif
+#ifndef FLAT
+#define FLAT 0
 #endif
 #include "common.h"
 #include "args.h"
@@ -124,6 +126,10 @@
 #define IS_ALIGNED(p) (((size_t)(p) & (sizeof(ushort8) - 1)) == 0)
 #define FETCH_A(lane, v, w, i) v lane = k + A_DEPTH(i) < k_end ? READ_##w(A_AT(i), IS_ALIGNED(a)) : (VEC(ushort, w))(0);
 #define FETCH_B(lane, v, w, i) v lane = k + B_DEPTH(i) < k_end ? READ_##w(B_AT(i), IS_ALIGNED(b)) : (VEC(ushort, w))(0);
+#define BEGIN_A(lane, v, w, i) BEGIN(a, a_rows[A_ROW(i)], A_DEPTH(i), i)
+#define BEGIN_B(lane, v, w, i) BEGIN(b, b_columns[B_COLUMN(i)], B_DEPTH(i), i)
+#define MOVE_A(lane, v, w, i) MOVE(a, i)
+#define MOVE_B(lane, v, w, i) MOVE(b, i)
 #define PUT_A(lane, v, w, i) *(__local VEC(ushort, w) *)(a_cells + CELL(A_ALONG, TILE_M, A_ROW(i), A_DEPTH(i))) = v lane;
 #define PUT_B(lane, v, w, i) *(__local VEC(ushort, w) *)(b_cells + CELL(B_ALONG, TILE_N, B_COLUMN(i), B_DEPTH(i))) = v lane;
 #define FETCH_A_ON(lane, v, w, i) FETCH_A(lane, v, w, (i) + 8)

@@ -8,9 +8,9 @@
 
    Knobs: GM, GN, RM, RN (4 or 8), TK, PAD (a multiple of 4): TK · RM / GN and TK · RN / GM are 4, 8 or 16;
    A_ALONG, B_ALONG: neighbouring work-items load neighbours along k, else along m or n; A_WIDTH, B_WIDTH: 4 where these
-   come in whole fours, else 1; IN: f32, f64, i32 or i64, what sums are made in; A_IN: f32, f16, bf16,
+   come in whole fours, else 1; FLAT: k is one level (both widths are 4); IN: f32, f64, i32 or i64, what sums are made in; A_IN: f32, f16, bf16,
    f64, i32 or i64, storage of A; B_IN: f32, f16, bf16, f64, i32 or i64, storage of B; OUT: storage of C and bias.
-   Checked with: A_ALONG=0 B_ALONG=1; A_WIDTH=1 B_WIDTH=1; GM=8 GN=8 RM=4 RN=4. */
+   Checked with: A_ALONG=0 B_ALONG=1; A_WIDTH=1 B_WIDTH=1; GM=8 GN=8 RM=4 RN=4; FLAT=1. */
 #ifndef IN
 #define IN f32
 #endif
@@ -52,6 +52,9 @@
 #endif
 #ifndef B_WIDTH
 #define B_WIDTH 4
+#endif
+#ifndef FLAT
+#define FLAT 0
 #endif
 #include "common.h"
 #include "args.h"
@@ -126,6 +129,11 @@
 #define FETCH_B(lanes, w, i) \
     next_b lanes = k + B_DEPTH(i) < k_end ? CAT(READ_, w)(B_IN, B_AT(i), IS_ALIGNED(b)) : (VEC(S, w))(0);
 
+#define BEGIN_A(lanes, w, i) BEGIN(a, a_rows[A_ROW(i)], A_DEPTH(i), i)
+#define BEGIN_B(lanes, w, i) BEGIN(b, b_columns[B_COLUMN(i)], B_DEPTH(i), i)
+#define MOVE_A(lanes, w, i) MOVE(a, i)
+#define MOVE_B(lanes, w, i) MOVE(b, i)
+
 /* Into local memory, where the elements of one depth lie together. */
 #define PUT_1_0(cell, pitch, v) *(cell) = v;
 #define PUT_1_1(cell, pitch, v) *(cell) = v;
@@ -173,8 +181,14 @@
         V a_element = (V)(ELEMENT_##i);                                                          \
         COLUMNS(MULTIPLY, i)                                                                     \
     }
+/* All depths of a block, unless what else is in registers leaves room for those of one. */
+#if FLAT || RM * RN < 64 || ITEMS >= 256
+#define DEPTHS_AT_ONCE _Pragma("unroll 8")
+#else
+#define DEPTHS_AT_ONCE _Pragma("unroll 1")
+#endif
 #define MULTIPLY_BLOCK                                                                           \
-    _Pragma("unroll 2") for (int l = 0; l < TK; l++) {                                           \
+    DEPTHS_AT_ONCE for (int l = 0; l < TK; l++) {                                           \
         __local const V *row_a = a_block + (l * (A_PITCH / 4) + y), *row_b = b_block + (l * (B_PITCH / 4) + x); \
         TAKE_ROWS                                                                                \
         COLUMNS(TAKE_COLUMN, 0)                                                                  \

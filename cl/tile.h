@@ -3,13 +3,14 @@
    A tile of C is TILE_M × TILE_N, made by ITEMS work-items from blocks of A and B that are TK deep: while one block is multiplied from
    local memory, the next is on its way from global memory into registers.  An element's address is that of its row plus that of
    its depth, and both stand in tables in local memory.  Rows are found once; each of TK work-items walks with one depth through the
-   three levels of k, by addition with carry.  Rows beyond M and columns beyond N read the first one and are not stored; beyond k
-   both A and B are zero.
+   three levels of k, by addition with carry, which it does in the table: registers are for sums.  With FLAT, k is one level, and the
+   address of each load stays in a register that goes on by a block.  Rows beyond M and columns beyond N read the first one and are not
+   stored; beyond k both A and B are zero.
 
    Before it is included a file defines: TILE_KERNEL, the kernel's name and attributes; A_ELEMENT and B_ELEMENT, as what memory is read;
    DECLARE_BLOCKS, where blocks lie in local memory, and a work-item's place; START_SUMS, its sums and registers; A_LOADS(X) and
-   B_LOADS(X), X for each of its loads, X being FETCH_A, FETCH_B (into registers), PUT_A and PUT_B (into local memory); MULTIPLY_BLOCK
-   and STORE_TILE. */
+   B_LOADS(X), X for each of its loads, X being FETCH_A, FETCH_B (into registers), PUT_A, PUT_B (into local memory), BEGIN_A, BEGIN_B,
+   MOVE_A and MOVE_B (BEGIN(…) and MOVE(…) of that load); MULTIPLY_BLOCK and STORE_TILE. */
 #include "tile.args"
 
 /* Where in a block a work-item's i-th load of `width` elements begins: row (of A's rows or B's columns) and depth. */
@@ -19,12 +20,21 @@
 #define A_DEPTH(i) DEPTH_AT(A_ALONG, A_WIDTH, TILE_M, i)
 #define B_COLUMN(i) ROW_AT(B_ALONG, B_WIDTH, TILE_N, i)
 #define B_DEPTH(i) DEPTH_AT(B_ALONG, B_WIDTH, TILE_N, i)
-/* And in memory. */
-#define A_AT(i) (a + (a_rows[A_ROW(i)] + a_depths[A_DEPTH(i)]))
-#define B_AT(i) (b + (b_columns[B_COLUMN(i)] + b_depths[B_DEPTH(i)]))
-
 /* A row of three levels, in elements. */
 #define ROW_ADDRESS(m, s1, s2, s3) ((m) / m3 / m2 * (s1) + (m) / m3 % m2 * (s2) + (m) % m3 * (s3))
+
+/* An element in memory, where a block's first depths lie, and how all go on by a block. */
+#if FLAT
+#define A_AT(i) (a + a_at##i)
+#define B_AT(i) (b + b_at##i)
+#define BEGIN(of, row, depth, i) int of##_at##i = (row) + (k + (depth)) * of##k3;
+#define MOVE(of, i) of##_at##i += TK * of##k3;
+#define SHOW_DEPTHS
+#define FIND_ADDRESSES A_LOADS(BEGIN_A) B_LOADS(BEGIN_B)
+#define NEXT_BLOCK A_LOADS(MOVE_A) B_LOADS(MOVE_B)
+#else
+#define A_AT(i) (a + (a_rows[A_ROW(i)] + depths[A_DEPTH(i)].a))
+#define B_AT(i) (b + (b_columns[B_COLUMN(i)] + depths[B_DEPTH(i)].b))
 
 /* A depth on its way along k: its two inner levels, and where it lies in A and B. */
 typedef struct { int r2, r3, a, b; } walk;
@@ -54,16 +64,18 @@ static walk walk_on(walk w, walk by, levels s) {
     return w;
 }
 
-/* The depths of the block that is fetched next, for all work-items. */
+/* One work-item walks with each depth of a block; the last element is from one block to the next. */
 #define SHOW_DEPTHS                                                                              \
-    if (item < TK) {                                                                             \
-        a_depths[item] = depth.a;                                                                \
-        b_depths[item] = depth.b;                                                                \
-    }
+    __local walk depths[TK + 1];                                                                 \
+    levels s = {k2, k3, ak1, ak2, ak3, bk1, bk2, bk3};                                           \
+    if (item <= TK) depths[item] = walk_from(item < TK ? k + item : TK, s);
+#define FIND_ADDRESSES
+#define NEXT_BLOCK if (item < TK) depths[item] = walk_on(depths[item], depths[TK], s);
+#endif
 
 TILE_KERNEL {
     UNPACK(TILE_ARGS)
-    __local int a_rows[TILE_M], b_columns[TILE_N], a_depths[TK], b_depths[TK];
+    __local int a_rows[TILE_M], b_columns[TILE_N];
     int item = (int)get_local_id(0);
     DECLARE_BLOCKS
     int group = (int)get_group_id(0), n0 = group % tiles_n * TILE_N, m0 = group / tiles_n % tiles_m * TILE_M;
@@ -79,21 +91,19 @@ TILE_KERNEL {
         a_rows[i] = ROW_ADDRESS(m, am1, am2, am3);
     }
     for (int i = item; i < TILE_N; i += ITEMS) b_columns[i] = n0 + i < N ? (n0 + i) * bn : 0;
-    levels s = {k2, k3, ak1, ak2, ak3, bk1, bk2, bk3};
     int k = split * run, k_end = min(k + run, K);
-    walk depth = walk_from(k + item % TK, s), block = walk_from(TK, s);
     SHOW_DEPTHS
     barrier(CLK_LOCAL_MEM_FENCE);
 
     START_SUMS
+    FIND_ADDRESSES
     A_LOADS(FETCH_A)
     B_LOADS(FETCH_B)
     while (k < k_end) {
         barrier(CLK_LOCAL_MEM_FENCE); /* the block before is done with */
         A_LOADS(PUT_A)
         B_LOADS(PUT_B)
-        depth = walk_on(depth, block, s);
-        SHOW_DEPTHS
+        NEXT_BLOCK
         barrier(CLK_LOCAL_MEM_FENCE);
         k += TK;
         if (k < k_end) {

@@ -122,6 +122,11 @@ def knobs_of(out, program):
         return {name: int(value) for name, value in re.findall(r"-D(\w+)=(\d+)\b", f.readline())}
 
 
+def is_half(out, program):
+    with open(os.path.join(out, program + ".cl")) as f:
+        return re.search(r"_IN=b?f16\b", f.readline())
+
+
 def per_multiply(kernel, name, knobs):
     """Instructions issued, and bytes of local memory read by a work-item, for each of the instructions that multiply.  The loop along k
     is run once for TK: it is the main loop where the compiler unrolled what multiplies one block, else the loop around that."""
@@ -133,7 +138,7 @@ def per_multiply(kernel, name, knobs):
 
 
 def check_loops(out, devices, launches, results):
-    """What loops.def says and the compiled code does not, of the largest tiles in f32 and f16 with wide loads."""
+    """What loops.def says and the compiled code does not, of the largest tiles with k of one level, of f32 or for matrix units."""
     wrong = set()
     for launch in launches:
         device, told = devices[launch["device"]], read_loops().get(launch["kernel"])
@@ -142,7 +147,7 @@ def check_loops(out, devices, launches, results):
         kernel = results.get((device["target"], launch["program"]), {}).get("kernels", {}).get(launch["kernel"])
         knobs = knobs_of(out, launch["program"])
         largest = knobs.get("GM", 0) * knobs["RM"] == 128 and knobs["GN"] * knobs["RN"] == 128
-        if not kernel or not kernel.get("loop") or not largest or 1 in (knobs["A_WIDTH"], knobs["B_WIDTH"]):
+        if not kernel or not kernel.get("loop") or not largest or not knobs["FLAT"] or (launch["kernel"] == "tile" and is_half(out, launch["program"])):
             continue
         issued, read = per_multiply(kernel, launch["kernel"], knobs)
         key = "nvidia" if device["target"].startswith("sm_") else "other"

@@ -82,7 +82,7 @@ typedef struct tiling {
     const shape *shape;
     int64_t m, n, k, batch, tiles_m, tiles_n;
     int64_t splits, run; /* of k in one split */
-    bool a_along, b_along, a_wide, b_wide;
+    bool a_along, b_along, a_wide, b_wide, flat;
 } tiling;
 
 /* ---- does it fit? ---- */
@@ -119,7 +119,7 @@ static size_t matrix_bytes(const shape *s, bool emulated) {
 static bool tile_fits(const clef__lowering *lw, const method *by, const shape *s, size_t element) {
     const clef_device_info *info = clef__lower_device(lw);
     int m = s->gm * s->rm, n = s->gn * s->rn, most = clef__lower_profile(lw)->block / (element > 4 ? 2 : 1);
-    size_t tables = (size_t)(m + n + 2 * s->depth) * sizeof(int32_t);
+    size_t tables = (size_t)(m + n + 4 * (s->depth + 1)) * sizeof(int32_t);
     size_t blocks = by == &plain ? plain_bytes(s, element) : matrix_bytes(s, clef__lower_matrix_unit(lw) == CLEF__EMULATED);
     return m <= most && n <= most && items_of(by, s) <= info->max_work_group && blocks + tables <= info->local_bytes;
 }
@@ -188,6 +188,7 @@ static void choose_loads(const clef__gemm *g, tiling *t) {
     int wide = t->by->wide;
     t->a_wide = t->a_along ? in_runs(wide, g->k, g->a_k, g->m, g->a_m) : in_runs(wide, g->m, g->a_m, g->k, g->a_k);
     t->b_wide = t->b_along ? in_runs(wide, g->k, g->b_k, columns, apart) : in_runs(wide, columns, apart, g->k, g->b_k);
+    t->flat = t->a_wide && t->b_wide && g->k[0] == 1 && g->k[1] == 1;
 }
 
 /* ---- launches ---- */
@@ -196,7 +197,7 @@ static void define(const clef__lowering *lw, const clef__gemm *g, const tiling *
     const struct { const char *name; int value; } knobs[] = {
         {"GM", t->shape->gm}, {"GN", t->shape->gn}, {"RM", t->shape->rm}, {"RN", t->shape->rn}, {"TK", t->shape->depth},
         {"PAD", t->by->pad}, {"A_ALONG", t->a_along}, {"B_ALONG", t->b_along}, {"A_WIDTH", t->a_wide ? t->by->wide : 1},
-        {"B_WIDTH", t->b_wide ? t->by->wide : 1},
+        {"B_WIDTH", t->b_wide ? t->by->wide : 1}, {"FLAT", t->flat},
     };
     /* clang-format on */
     for (size_t i = 0; i < sizeof knobs / sizeof *knobs; i++) clef__launch_define(lw, knobs[i].name, "%d", knobs[i].value);

@@ -323,7 +323,10 @@ static void tile_batches(void) {
     check_batch(2, 1, 2, 1, 3, 9, 600); /* in splits */
 }
 
-static void tile_splits(void) { check_linear(33, 21, 1301); }
+static void tile_splits(void) {
+    check_linear(33, 21, 1301);
+    check_linear(36, 24, 1304);
+}
 
 /* Long walks through k: in the two images of a gradient, in splits whose sums go into images, with a bias for every group. */
 static void tile_images(void) {
