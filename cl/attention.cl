@@ -1,15 +1,20 @@
 /* attention.cl — y = softmax(scale·q·kᵀ + …)·v and its gradients, without the matrix of weights in memory.
 
-   A work-item owns a block of NR = NV·W rows, which lie along vector lanes: queries in the forward pass and for dq, keys for dk and dv.
-   It packs them once, [column][lane], and goes over the rows of the other side in strips of STRIP.  Both products of a strip are
+   A work-item owns blocks of NR = NV·W rows, which lie along vector lanes: queries in the forward pass, keys in the gradients.
+   It packs a block once, [column][lane], and goes over the rows of the other side in strips of STRIP.  Both products of a strip are
    register tiles that read the other side as it lies, a number at a time, and the block a vector at a time:
        against:  strip[m][lane] = Σ_e rows[m][e] · block[e][lane]
        along:    sums[e][lane] += Σ_m rows[m][e] · strip[m][lane]
+   The gradients compute a strip of weights and one of slopes once for dk, dv and dq.  dq is a sum over keys, which are partitioned into
+   `pieces` (every pieces-th block is one's); each has an array for it, in rows of DN columns and with MR rows to spare, so that all
+   tiles are whole, and a second launch adds the arrays up in their order:
+       across:   dq[m][e] += Σ_lane strip[m][lane] · block[lane][e]
    Maximum and sum of the softmax are kept per lane and corrected from strip to strip; Milakov and Gimelshein, "Online normalizer
    calculation for softmax", 2018; Dao et al., "FlashAttention", 2022.  The forward pass saves log Σ exp of each query, +inf where it
    sees no key, and the gradients compute the weights from it again.  Every sum has a fixed order.
-   Knobs: D, DV: columns of q and k, of v.  MR: rows of a tile; TD, TV: columns of a tile, divisors of D and DV; NV, W.  MASKED: 0 none, 1
-   true where seen, 2 added; MASK_DT: u8 or f32.  SLOPES, CAP, DROP: 1 where there is such an option.
+   Knobs: D, DV: columns of q and k, of v.  MR: rows of a tile; TD, TV: columns of a tile, divisors of D and DV; NV, W.  QUERIES, KEYS: 1
+   where gradients of queries, of keys and values are wanted.  MASKED: 0 none, 1 true where seen, 2 added; MASK_DT: u8 or f32.  SLOPES,
+   CAP, DROP: 1 where there is such an option.
    Checked with: MASKED=1 SLOPES=1 CAP=1 DROP=1; MASKED=2.  */
 #ifndef MR
 #define MR 4
@@ -23,6 +28,12 @@
 #ifndef NV
 #define NV 2
 #endif
+#ifndef QUERIES
+#define QUERIES 1
+#endif
+#ifndef KEYS
+#define KEYS 1
+#endif
 #define CALLS_MATH
 #include "common.h"
 #include "args.h"
@@ -32,6 +43,7 @@
 
 #define NR (NV * W)
 #define STRIP (8 * MR)
+#define DN ((D + NR - 1) / NR * NR)
 
 /* ---- products ---- */
 
@@ -193,7 +205,7 @@ KERNEL(attention_forward, ATTENTION_FORWARD_ARGS) {
 
 /* ---- gradients ---- */
 
-/* A strip of products becomes dS, where `slopes_too` holds g·vᵀ; and that the weights that v was summed with. */
+/* A strip of products becomes dS, where `gv` is g·vᵀ; and the weights that v was summed with. */
 V slope_of(V x, V gv, V about, V dot, I i, I j, bool whole, view w, __global const MEMORY(MASK_DT) *mask, int tk, V *weight) {
     V slope, stays, s = score(x, i, j, whole, w, mask, tk, &slope, &stays), p = EXP(s - about);
     *weight = p * stays;
@@ -201,83 +213,116 @@ V slope_of(V x, V gv, V about, V dot, I i, I j, bool whole, view w, __global con
     return p == (V)(0) ? (V)(0) : ds;
 }
 
-KERNEL(attention_queries, ATTENTION_QUERIES_ARGS) {
-    UNPACK(ATTENTION_QUERIES_ARGS)
-    float packed[D * NR], of_g[DV * NR], sums_of[D * NR], strip[STRIP * NR], strip_g[STRIP * NR], about[NR], dot[NR], one[NR];
-    int ids[NR];
-    for (int l = 0; l < NR; l++) ids[l] = l, one[l] = 1;
-    long blocks = (tq + NR - 1) / NR, u = (long)get_global_id(0) * per, last = min(units, u + per);
-    for (; u < last; u++) {
-        int i0 = (int)(u % blocks) * NR, head = (int)(u / blocks % heads), item = (int)(u / blocks / heads), rows = min(NR, tq - i0);
-        long row = ((long)item * heads + head) * tq + i0;
-        FIND_VIEW
-        FIND_HEAD
-        __global const float *kp = k_base + k_offset + item * ks1 + head / shared * ks2;
-        __global const float *vp = v_base + v_offset + item * vs1 + head / shared * vs2;
-        pack(q_base + q_offset + item * qs1 + head * qs2 + i0 * qs3, qs3, rows, D, 1, packed);
-        pack(g_base + g_offset + item * gs1 + head * gs2 + i0 * gs3, gs3, rows, DV, 1, of_g);
-        clear(sums_of, D * NR);
-        for (int l = 0; l < NR; l++) {
-            about[l] = l < rows ? sums_base[sums_offset + row + l] : INFINITY;
-            dot[l] = l < rows ? dots_base[dots_offset + row + l] : 0;
+/* A strip of scores becomes weights, and one of g·vᵀ slopes, zeros up to a whole tile, of queries from i0 on. */
+void weigh_slopes(float *strip, float *strip_g, int count, __global const float *sums, __global const float *dots, long i0, int j0, bool whole,
+                  view w, __global const MEMORY(MASK_DT) *mask, int tk, const int *ids) {
+    for (int m = 0; m < count; m++) {
+        V about = (V)(sums[i0 + m]), dot = (V)(dots[i0 + m]), weight;
+        I i = (I)((int)i0 + m);
+        for (int at = m * NR; at < (m + 1) * NR; at += W) {
+            I j = (I)(j0) + GET(ids, at - m * NR);
+            PUT(strip_g, at, slope_of(GET(strip, at), GET(strip_g, at), about, dot, i, j, whole, w, mask, tk, &weight));
+            PUT(strip, at, weight);
         }
-        long begin = first_key(w, i0), end = end_of_keys(w, i0 + rows - 1);
-        for (long j0 = begin; j0 < end; j0 += STRIP) {
-            int count = (int)min((long)STRIP, end - j0);
-            bool whole = all_seen(w, i0, i0 + rows - 1, j0, j0 + count - 1);
-            against_d(kp + j0 * ks3, ks3, count, packed, strip);
-            against_dv(vp + j0 * vs3, vs3, count, of_g, strip_g);
-            for (int at = 0; at < count * NR; at += W) {
-                int v = at % NR;
-                V weight;
-                PUT(strip, at, slope_of(GET(strip, at), GET(strip_g, at), GET(about, v), GET(dot, v), min((I)(i0) + GET(ids, v), (I)(tq - 1)),
-                                        (I)((int)j0 + at / NR), whole, w, mask, tk, &weight));
+    }
+    for (int at = count * NR; at % (MR * NR); at += W) PUT(strip_g, at, (V)(0));
+}
+
+/* sums[m][e] += Σ_lane strip[m][lane] · rows[lane][e] of `count` rows, up to whole tiles. */
+#define BEFORE_OUT(i, j) V c##i##_##j = LOAD(f32, W, to, i * DN + j * W);
+#define BEFORE_OUT_ROW(i) COLUMNS(BEFORE_OUT, i)
+#define ACROSS_ROW(i) { float x = a[i * NR]; COLUMNS(MULTIPLY, i) }
+#define PUT_SUM_OUT(i, j) PUT_OUT(to, i * DN + j * W, c##i##_##j);
+#define PUT_SUM_OUT_ROW(i) COLUMNS(PUT_SUM_OUT, i)
+void across(const float *strip, int count, const float *rows, __global float *sums) {
+    PLAIN_LOOP
+    for (int e = 0; e < DN; e += NR) {
+        PLAIN_LOOP
+        for (int m = 0; m < count; m += MR) {
+            const float *a = strip + m * NR, *from = rows + e;
+            __global float *to = sums + m * DN + e;
+            ROWS(BEFORE_OUT_ROW)
+            PLAIN_LOOP
+            for (int l = 0; l < NR; l++) {
+                COLUMNS(FETCH, 0)
+                ROWS(ACROSS_ROW)
+                from += DN;
+                a++;
             }
-            along_d(kp + j0 * ks3, ks3, count, strip, sums_of);
+            ROWS(PUT_SUM_OUT_ROW)
         }
-        unpack(sums_of, one, dq_base + dq_offset + item * ds1 + head * ds2 + i0 * ds3, ds3, rows, D);
     }
 }
 
-KERNEL(attention_keys, ATTENTION_KEYS_ARGS) {
-    UNPACK(ATTENTION_KEYS_ARGS)
-    float packed[D * NR], of_v[DV * NR], sums_k[D * NR], sums_v[DV * NR], strip[STRIP * NR], strip_g[STRIP * NR], one[NR];
+/* rows[lane][e], zeros beyond `count` and beyond D. */
+void copy_rows(__global const float *from, long apart, int count, float *rows) {
+    clear(rows, NR * DN);
+    for (int l = 0; l < count; l++) {
+        int e = 0;
+        for (; e + W <= D; e += W) PUT(rows, l * DN + e, GET(from + l * apart, e));
+        for (; e < D; e++) rows[l * DN + e] = from[l * apart + e];
+    }
+}
+
+KERNEL(attention_gradients, ATTENTION_GRADIENTS_ARGS) {
+    UNPACK(ATTENTION_GRADIENTS_ARGS)
+    float packed[D * NR], of_v[DV * NR], sums_k[D * NR], sums_v[DV * NR], rows_of[NR * DN], strip[STRIP * NR], strip_g[STRIP * NR], one[NR];
     int ids[NR];
     for (int l = 0; l < NR; l++) ids[l] = l, one[l] = 1;
-    long blocks = (tk + NR - 1) / NR, u = (long)get_global_id(0) * per, last = min(units, u + per), few = heads / shared;
+    long u = (long)get_global_id(0) * per, last = min(units, u + per), few = heads / shared, part = (tq + MR) * DN;
     for (; u < last; u++) {
-        int j0 = (int)(u % blocks) * NR, group = (int)(u / blocks % few), item = (int)(u / blocks / few), rows = min(NR, tk - j0);
-        int head = group * shared;
+        int piece = (int)(u % pieces), first_head = (int)(u / pieces % few) * shared, item = (int)(u / pieces / few);
+        __global float *parts = parts_base + parts_offset + (((long)item * heads + first_head) * pieces + piece) * part;
         FIND_VIEW
-        pack(k_base + k_offset + item * ks1 + group * ks2 + j0 * ks3, ks3, rows, D, 1, packed);
-        pack(v_base + v_offset + item * vs1 + group * vs2 + j0 * vs3, vs3, rows, DV, 1, of_v);
-        clear(sums_k, D * NR);
-        clear(sums_v, DV * NR);
-        long begin = 0, end = j0 < w.keys ? tq : 0;
-        if (causal) begin = max(begin, j0 - w.place);
-        if (window) begin = max(begin, j0 - w.place - window + 1), end = min(end, j0 + rows - 1 - w.place + window);
-        for (; head < (group + 1) * shared; head++) {
-            FIND_HEAD
-            __global const float *qp = q_base + q_offset + item * qs1 + head * qs2;
-            __global const float *gp = g_base + g_offset + item * gs1 + head * gs2;
-            long row = ((long)item * heads + head) * tq;
-            for (long i0 = begin; i0 < end; i0 += STRIP) {
-                int count = (int)min((long)STRIP, end - i0);
-                bool whole = all_seen(w, i0, i0 + count - 1, j0, j0 + rows - 1);
-                against_d(qp + i0 * qs3, qs3, count, packed, strip);
-                against_dv(gp + i0 * gs3, gs3, count, of_v, strip_g);
-                for (int at = 0; at < count * NR; at += W) {
-                    long i = i0 + at / NR;
-                    V weight, about = (V)(sums_base[sums_offset + row + i]), dot = (V)(dots_base[dots_offset + row + i]);
-                    PUT(strip_g, at, slope_of(GET(strip, at), GET(strip_g, at), about, dot, (I)((int)i), (I)(j0) + GET(ids, at % NR), whole, w,
-                                              mask, tk, &weight));
-                    PUT(strip, at, weight);
+        for (int h = 0; QUERIES && h < shared; h++)
+            for (long at = 0; at < part; at += W) PUT_OUT(parts, h * pieces * part + at, (V)(0));
+        for (long at = (long)piece * NR; at < tk; at += (long)pieces * NR) {
+            int j0 = (int)at, rows = min(NR, tk - j0), group = first_head / shared;
+            __global const float *kp = k_base + k_offset + item * ks1 + group * ks2 + j0 * ks3;
+            pack(kp, ks3, rows, D, 1, packed);
+            pack(v_base + v_offset + item * vs1 + group * vs2 + j0 * vs3, vs3, rows, DV, 1, of_v);
+            if (QUERIES) copy_rows(kp, ks3, rows, rows_of);
+            clear(sums_k, D * NR);
+            clear(sums_v, DV * NR);
+            long begin = first_query(w, j0), end = end_of_queries(w, j0, j0 + rows - 1, tq);
+            for (int head = first_head; head < first_head + shared; head++) {
+                FIND_HEAD
+                __global const float *qp = q_base + q_offset + item * qs1 + head * qs2, *gp = g_base + g_offset + item * gs1 + head * gs2;
+                long row = ((long)item * heads + head) * tq;
+                for (long i0 = begin; i0 < end; i0 += STRIP) {
+                    int count = (int)min((long)STRIP, end - i0);
+                    bool whole = all_seen(w, i0, i0 + count - 1, j0, j0 + NR - 1);
+                    against_d(qp + i0 * qs3, qs3, count, packed, strip);
+                    against_dv(gp + i0 * gs3, gs3, count, of_v, strip_g);
+                    weigh_slopes(strip, strip_g, count, sums_base + sums_offset + row, dots_base + dots_offset + row, i0, j0, whole, w, mask, tk,
+                                 ids);
+                    if (KEYS) along_d(qp + i0 * qs3, qs3, count, strip_g, sums_k), along_dv(gp + i0 * gs3, gs3, count, strip, sums_v);
+                    if (QUERIES) across(strip_g, count, rows_of, parts + (head - first_head) * pieces * part + i0 * DN);
                 }
-                along_d(qp + i0 * qs3, qs3, count, strip_g, sums_k);
-                along_dv(gp + i0 * gs3, gs3, count, strip, sums_v);
+            }
+            if (KEYS) {
+                unpack(sums_k, one, dk_base + dk_offset + item * dks1 + group * dks2 + j0 * dks3, dks3, rows, D);
+                unpack(sums_v, one, dv_base + dv_offset + item * dvs1 + group * dvs2 + j0 * dvs3, dvs3, rows, DV);
             }
         }
-        unpack(sums_k, one, dk_base + dk_offset + item * dks1 + group * dks2 + j0 * dks3, dks3, rows, D);
-        unpack(sums_v, one, dv_base + dv_offset + item * dvs1 + group * dvs2 + j0 * dvs3, dvs3, rows, DV);
+    }
+}
+
+/* dq: its pieces added up in their order. */
+KERNEL(attention_summed, ATTENTION_SUMMED_ARGS) {
+    UNPACK(ATTENTION_SUMMED_ARGS)
+    float tile[W];
+    long u = (long)get_global_id(0) * per, last = min(units, u + per), part = (tq + MR) * DN;
+    for (; u < last; u++) {
+        __global const float *from = parts_base + parts_offset + u / tq * pieces * part + u % tq * DN;
+        __global float *to = dq_base + dq_offset + u / tq / heads * ds1 + u / tq % heads * ds2 + u % tq * ds3;
+        for (int e = 0; e < D; e += W) {
+            V sum = LOAD(f32, W, from, e);
+            for (int p = 1; p < pieces; p++) sum += LOAD(f32, W, from, p * part + e);
+            PUT(tile, 0, sum);
+            if (e + W <= D) PUT_OUT(to, e, sum);
+            else
+                for (int i = 0; e + i < D; i++) to[e + i] = tile[i];
+        }
     }
 }

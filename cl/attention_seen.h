@@ -101,6 +101,16 @@ long end_of_keys(view w, long i1) {
     return w.window ? min(end, i1 + w.place + w.window) : end;
 }
 
+/* The first query that sees any key from j0 on, and the end of those that see any up to j1, likewise. */
+long first_query(view w, long j0) {
+    long begin = w.causal ? max(0L, j0 - w.place) : 0;
+    return w.window ? max(begin, j0 - w.place - w.window + 1) : begin;
+}
+long end_of_queries(view w, long j0, long j1, long tq) {
+    long end = j0 < w.keys ? tq : 0;
+    return w.window ? min(end, j1 - w.place + w.window) : end;
+}
+
 /* Is every pair of queries i0 … i1 and keys j0 … j1 seen, so far as places tell? */
 bool all_seen(view w, long i0, long i1, long j0, long j1) {
     if (j1 >= w.keys || (w.causal && j1 > i0 + w.place)) return false;

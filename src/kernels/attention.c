@@ -10,12 +10,12 @@
 #include "runtime/arithmetic.h"
 
 CLEF__ARGS(attention_forward, ATTENTION_FORWARD_ARGS)
-CLEF__ARGS(attention_queries, ATTENTION_QUERIES_ARGS)
-CLEF__ARGS(attention_keys, ATTENTION_KEYS_ARGS)
+CLEF__ARGS(attention_gradients, ATTENTION_GRADIENTS_ARGS)
+CLEF__ARGS(attention_summed, ATTENTION_SUMMED_ARGS)
 CLEF__ARGS(attention_split, ATTENTION_SPLIT_ARGS)
 CLEF__ARGS(attention_joined, ATTENTION_JOINED_ARGS)
 
-enum { SPLIT_ROWS = 8, LEAST_KEYS = 128, PIECES_PER_UNIT = 4 };
+enum { SPLIT_ROWS = 8, LEAST_KEYS = 128, PIECES_PER_UNIT = 4, LEAST_BLOCKS = 2, MOST_ARRAYS = 8 };
 static const double TILES_EFFICIENCY = 0.5, SPLIT_EFFICIENCY = 0.2;
 
 /* Work-items own long runs. */
@@ -136,28 +136,47 @@ static clef__operand gradient_input(const clef__lowering *lw, int i) {
     return i == 0 ? rows_of(lw, at) : clef__lower_in_dense(lw, at, NULL);
 }
 
-static void lower_queries(const clef__lowering *lw) {
-    inputs in = inputs_of(lw);
-    clef__operand g = gradient_input(lw, 0), sums = gradient_input(lw, 1), dots = gradient_input(lw, 2);
-    clef__operand dq = output_like(lw, 0, &in.q);
-    begin_tiles(lw, &in, "attention_queries");
-    clef__units units = units_of(lw, &in.s, in.s.h, in.s.tq, 2 * in.s.tk);
-    attention_queries_args args = {INPUTS,   .g = g,           .sums = sums,      .dots = dots,
-                                   .dq = dq, .gs = STRIDES(g), .ds = STRIDES(dq), .units = units};
-    pass_attention_queries(lw, &args);
-    clef__launch_end_units(lw, args.units);
+/* Into how many pieces the gradients partition the keys, each with an array for dq; from sizes and facts, so that bits do not move. */
+static int64_t gradient_pieces(const clef__lowering *lw, const clef__attention_sizes *s, int64_t work) {
+    int64_t own = s->b * s->hk, blocks = clef__ceil_div(s->tk, 2 * width_of(lw));
+    int64_t wanted = clef__ceil_div(PIECES_PER_UNIT * clef__larger(clef__lower_device(lw)->compute_units, 1), own);
+    if (wanted <= 1 || !clef__lower_pays(lw, (double)own * (double)work)) return 1;
+    return clef__larger(clef__smaller(clef__smaller(wanted, MOST_ARRAYS), blocks / LEAST_BLOCKS), 1);
 }
 
-static void lower_keys(const clef__lowering *lw) {
+static void sum_pieces(const clef__lowering *lw, const inputs *in, clef__operand parts, int64_t pieces) {
+    clef__operand dq = output_like(lw, 0, &in->q);
+    begin_tiles(lw, in, "attention_summed");
+    clef__units units = clef__lower_units(lw, in->s.b * in->s.h * in->s.tq, pieces * in->s.d);
+    attention_summed_args args = {
+        .parts = parts, .dq = dq, .heads = in->s.h, .tq = in->s.tq, .pieces = pieces, .ds = STRIDES(dq), .units = units};
+    pass_attention_summed(lw, &args);
+    clef__launch_end_units(lw, units);
+}
+
+static void lower_gradients(const clef__lowering *lw) {
     inputs in = inputs_of(lw);
+    clef__attention_sizes s = in.s;
+    bool of_queries = clef__lower_wants(lw, 0), of_keys = clef__lower_wants(lw, 1) || clef__lower_wants(lw, 2);
     clef__operand g = gradient_input(lw, 0), sums = gradient_input(lw, 1), dots = gradient_input(lw, 2);
-    clef__operand dk = output_like(lw, 0, &in.k), dv = output_like(lw, 1, &in.v);
-    begin_tiles(lw, &in, "attention_keys");
-    clef__units units = units_of(lw, &in.s, in.s.hk, in.s.tk, 2 * in.s.tq * (in.s.h / in.s.hk));
-    attention_keys_args args = {INPUTS,   .g = g,           .sums = sums,       .dots = dots,       .dk = dk,
-                                .dv = dv, .gs = STRIDES(g), .dks = STRIDES(dk), .dvs = STRIDES(dv), .units = units};
-    pass_attention_keys(lw, &args);
-    clef__launch_end_units(lw, args.units);
+    clef__operand dk = of_keys ? output_like(lw, 1, &in.k) : g, dv = of_keys ? output_like(lw, 2, &in.v) : g, parts = g;
+    int64_t lanes = 2 * width_of(lw), work = clef__times(clef__times(s.h / s.hk * s.tq, s.tk), 5 * (s.d + s.dv) / 16);
+    int64_t pieces = gradient_pieces(lw, &s, work), columns = clef__ceil_div(s.d, lanes) * lanes;
+    if (of_queries)
+        parts = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(s.b * s.h, pieces, s.tq + clef__lower_profile(lw)->tile_m, columns));
+    begin_tiles(lw, &in, "attention_gradients");
+    clef__launch_define(lw, "QUERIES", "%d", of_queries);
+    clef__launch_define(lw, "KEYS", "%d", of_keys);
+    clef__units units = clef__lower_units(lw, s.b * s.hk * pieces, clef__ceil_div(work, pieces));
+    /* clang-format off */
+    attention_gradients_args args = {
+        INPUTS, .g = g, .sums = sums, .dots = dots, .dk = dk, .dk_used = of_keys, .dv = dv, .dv_used = of_keys,
+        .parts = parts, .parts_used = of_queries, .gs = STRIDES(g), .dks = STRIDES(dk), .dvs = STRIDES(dv), .pieces = pieces,
+        .units = units};
+    /* clang-format on */
+    pass_attention_gradients(lw, &args);
+    clef__launch_end_units(lw, units);
+    if (of_queries) sum_pieces(lw, &in, parts, pieces);
 }
 
 /* ---- split ---- */
@@ -249,8 +268,6 @@ static double cost_split(const clef__lowering *lw) {
 
 static const clef__strategy tiles = {.name = "tiles", .applies = applies, .cost = cost_tiles, .lower = lower_tiles},
                             splits = {.name = "split", .applies = applies, .cost = cost_split, .lower = lower_split},
-                            tiles_queries = {.name = "tiles", .applies = applies, .lower = lower_queries},
-                            tiles_keys = {.name = "tiles", .applies = applies, .lower = lower_keys};
+                            gradients = {.name = "tiles", .applies = applies, .lower = lower_gradients};
 const clef__strategy *const clef__attention_forward_strategies[] = {&tiles, &splits, NULL};
-const clef__strategy *const clef__attention_queries_strategies[] = {&tiles_queries, NULL};
-const clef__strategy *const clef__attention_keys_strategies[] = {&tiles_keys, NULL};
+const clef__strategy *const clef__attention_gradients_strategies[] = {&gradients, NULL};

@@ -15,7 +15,7 @@ enum {
 enum { CLEF__ATTENTION_COLUMNS = 256 }; /* of a head, at most */
 
 /* Inputs q [b,h,tq,d], k [b,hk,tk,d], v [b,hk,tk,dv], the options that are given, and of gradients g, sums, dots.
-   Outputs of forward: y [b,h,tq,dv], log Σ exp [b,h,tq]; of queries: dq; of keys: dk, dv. */
+   Outputs of forward: y [b,h,tq,dv], log Σ exp [b,h,tq]; of gradients: dq, dk, dv. */
 typedef struct clef__attending {
     int64_t causal, shift, window, first; /* first: dropout's number of the first weight */
     double scale, softcap, dropout;
@@ -31,6 +31,5 @@ clef__attention_sizes clef__attention_sizes_of(const clef__node *node);
 bool clef__attention_on(const clef__profile *profile);
 
 extern const clef__strategy *const clef__attention_forward_strategies[];
-extern const clef__strategy *const clef__attention_queries_strategies[];
-extern const clef__strategy *const clef__attention_keys_strategies[];
+extern const clef__strategy *const clef__attention_gradients_strategies[];
 #endif

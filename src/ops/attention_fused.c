@@ -1,7 +1,7 @@
 /* attention_fused.c — attention without the matrix of weights in memory: the ops of kernels/attention.h.
 
-   All compute in f32.  The forward op gives y and log Σ exp of each query; the gradients of queries, and of keys and values, are two
-   ops that compute the weights from it again.  Options that are tensors are inputs behind q, k, v in a fixed order. */
+   All compute in f32.  The forward op gives y and log Σ exp of each query; the gradients are an op
+   that computes the weights from it again.  Options that are tensors are inputs behind q, k, v in a fixed order. */
 #include "kernels/attention.h"
 #include "ops/attention.h"
 
@@ -16,14 +16,8 @@ static bool infer_forward(clef__call *call) {
     return clef__infer_takes(call, fits && call->input[0]->dtype == CLEF_F32, "q, k and v are heads of f32 that fit");
 }
 
-static bool infer_queries(clef__call *call) {
-    call->out[0] = (clef__type){call->input[0]->shape, CLEF_F32};
-    return true;
-}
-
-static bool infer_keys(clef__call *call) {
-    call->out[0] = (clef__type){call->input[1]->shape, CLEF_F32};
-    call->out[1] = (clef__type){call->input[2]->shape, CLEF_F32};
+static bool infer_gradients(clef__call *call) {
+    for (int i = 0; i < 3; i++) call->out[i] = (clef__type){call->input[i]->shape, CLEF_F32};
     return true;
 }
 
@@ -43,13 +37,10 @@ static void cost_forward(const clef__node *node, double *flops, double *bytes) {
     clef__attention_sizes s = clef__attention_sizes_of(node);
     *flops = 2 * products(node) * (double)(s.d + s.dv), *bytes = memory(node);
 }
-static void cost_queries(const clef__node *node, double *flops, double *bytes) {
+/* As if all three were wanted. */
+static void cost_gradients(const clef__node *node, double *flops, double *bytes) {
     clef__attention_sizes s = clef__attention_sizes_of(node);
-    *flops = 2 * products(node) * (double)(2 * s.d + s.dv), *bytes = memory(node);
-}
-static void cost_keys(const clef__node *node, double *flops, double *bytes) {
-    clef__attention_sizes s = clef__attention_sizes_of(node);
-    *flops = 4 * products(node) * (double)(s.d + s.dv), *bytes = memory(node);
+    *flops = 2 * products(node) * (double)(3 * s.d + 2 * s.dv), *bytes = memory(node);
 }
 
 #define ATTENTION_OP(part, slopes)                                                       \
@@ -59,8 +50,7 @@ static void cost_keys(const clef__node *node, double *flops, double *bytes) {
                                       .gradient = slopes,                                \
                                       .strategies = clef__attention_##part##_strategies, \
                                       .cost = cost_##part};
-ATTENTION_OP(queries, NULL)
-ATTENTION_OP(keys, NULL)
+ATTENTION_OP(gradients, NULL)
 
 /* The call again, from a node of op_forward. */
 static clef__attention call_of(clef_tensor *const *x, const clef__node *node) {
@@ -101,7 +91,7 @@ static void slopes_of_composed(clef_tensor *const *x, const clef__node *node, cl
 static void gradient_forward(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
                              clef_tensor **dx) {
     const clef__node *node = clef__node_of(y[0]);
-    clef_tensor *in[3 + CLEF__ATTENTION_OPTIONS + 3], *of_keys[2];
+    clef_tensor *in[3 + CLEF__ATTENTION_OPTIONS + 3], *all[3];
     if (!g[0]) return;
     if (clef_grad_enabled(node->ctx)) {
         slopes_of_composed(x, node, g[0], dx);
@@ -110,11 +100,9 @@ static void gradient_forward(clef_tensor *const *x, clef_tensor *const *y, clef_
     int n = node->n_inputs;
     for (int i = 0; i < n; i++) in[i] = x[i];
     in[n++] = g[0], in[n++] = y[1], in[n++] = clef_sum(clef_mul(g[0], y[0]), (int[]){3}, 1, false);
-    if (wanted[0]) dx[0] = clef__apply(&op_queries, in, n, clef__attributes(node), sizeof(clef__attending));
-    if (!wanted[1] && !wanted[2]) return;
-    if (!clef__apply_all(&op_keys, in, n, clef__attributes(node), sizeof(clef__attending), of_keys, 2)) return;
-    if (wanted[1]) dx[1] = of_keys[0];
-    if (wanted[2]) dx[2] = of_keys[1];
+    if (!clef__apply_all(&op_gradients, in, n, clef__attributes(node), sizeof(clef__attending), all, 3)) return;
+    for (int i = 0; i < 3; i++)
+        if (wanted[i]) dx[i] = all[i];
 }
 ATTENTION_OP(forward, gradient_forward)
 

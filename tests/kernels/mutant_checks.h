@@ -866,7 +866,7 @@ static void picks(void) {
     X(halves) X(bytes) X(strides) X(functions) X(quotients) X(circles) X(picks)          \
     X(ordered) X(keys) X(scanned) X(dice) X(draws) X(races)                                                           \
     X(tanh_steps) X(relu_steps) X(lstm_steps) X(gru_steps) X(lstm_sequence) X(gru_sequence) \
-    X(attended) X(attended_windows) X(attended_strips) X(attended_few) X(attended_few_windows) X(attended_short)
+    X(attended) X(attended_windows) X(attended_strips) X(attended_few) X(attended_few_windows) X(attended_short) X(attended_deep) X(attended_near)
 /* Checks of one way to compute a product or a convolution: these rows are taken wherever they apply, as by CLEF_ROWS, so that no
    change of costs turns a check away from its kernel. */
 #define FORCED_CHECKS(X)                                                                                              \

@@ -10,6 +10,7 @@ typedef struct attending {
     bool causal;
     int window, places[ATT_B], lengths[ATT_B];
     double cap, slope; /* of head h: slope · (h + 1) */
+    bool deep;         /* all scores are -91, and values large */
     float *mask;       /* [tq,tk], added */
     float *q, *k, *v, *g, *y, *dq, *dk, *dv;
 } attending;
@@ -66,6 +67,9 @@ static float *some(int64_t n, uint32_t salt) {
 static void check_attention(attending *a, clef_tensor *mask) {
     int nq = ATT_B * ATT_H * a->tq, nk = ATT_B * ATT_HK * a->tk;
     a->q = some(nq * ATT_D, 1), a->k = some(nk * ATT_D, 2), a->v = some(nk * ATT_V, 3), a->g = some(nq * ATT_V, 4);
+    for (int i = 0; a->deep && i < nq * ATT_D; i++) a->q[i] = sqrtf(91 / sqrtf(ATT_D));
+    for (int i = 0; a->deep && i < nk * ATT_D; i++) a->k[i] = -sqrtf(91 / sqrtf(ATT_D));
+    for (int i = 0; a->deep && i < nk * ATT_V; i++) a->v[i] += 3;
     a->y = zeros(nq * ATT_V), a->dq = zeros(nq * ATT_D), a->dk = zeros(nk * ATT_D), a->dv = zeros(nk * ATT_V);
     for (int r = 0; r < nq; r++) attended_row(a, r / a->tq / ATT_H, r / a->tq % ATT_H, r % a->tq);
     float slopes[ATT_H];
@@ -81,6 +85,7 @@ static void check_attention(attending *a, clef_tensor *mask) {
                           leaf(CLEF_SHAPE(ATT_B, ATT_HK, a->tk, ATT_V), a->v)};
     clef_tensor *y = clef_attention(in[0], in[1], in[2], &o), *d[3];
     differentiate(y, put(CLEF_SHAPE(ATT_B, ATT_H, a->tq, ATT_V), a->g), in, 3, d);
+    clef_eval_all(d, 3); /* in one plan */
     expect_near(y, a->y, nq * ATT_V, 2e-4);
     expect_near(d[0], a->dq, nq * ATT_D, 2e-4);
     expect_near(d[1], a->dk, nk * ATT_D, 1e-3);
@@ -135,6 +140,18 @@ static void attended_few_windows(void) {
 static void attended_short(void) {
     enum { QUERIES = 3, KEYS = 21 };
     attending a = {.tq = QUERIES, .tk = KEYS, .lengths = {KEYS, KEYS}, .mask = zeros(QUERIES * KEYS)};
+    check_attention(&a, NULL);
+}
+/* Scores so far below 0 that a key that is not there, whose score is 0, would weigh more than a float can. */
+static void attended_deep(void) {
+    enum { QUERIES = 3, KEYS = 21 };
+    attending a = {.tq = QUERIES, .tk = KEYS, .lengths = {KEYS, KEYS}, .deep = true, .mask = zeros(QUERIES * KEYS)};
+    check_attention(&a, NULL);
+}
+/* A window that leaves out queries of the first keys, so that a strip of those ends within a tile. */
+static void attended_near(void) {
+    attending a = {
+        .tq = ATT_Q, .tk = ATT_K, .window = 30, .places = {40, 43}, .lengths = {ATT_K, ATT_K}, .mask = zeros(ATT_Q * ATT_K)};
     check_attention(&a, NULL);
 }
 #endif

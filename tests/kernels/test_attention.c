@@ -184,6 +184,7 @@ static void check(clef_context *ctx, const trial *c) {
         expect_numbers(y, x.y, 2e-6 + store / 4, 4e-6 + 2 * store, text_of(c));
         y = clef_attention(in[0], in[1], in[2], &o);
         cr_assert(clef_grad(y, g, in, n, false, dx) == CLEF_OK, "%s", clef_error(ctx));
+        cr_assert(clef_eval_all(dx, n) == CLEF_OK, "%s", clef_error(ctx)); /* in one plan */
         const double *want[] = {x.dq, x.dk, x.dv, x.dmask};
         for (int i = 0; i < n; i++) expect_numbers(dx[i], want[i], 2e-5 + 16 * store, 2e-5 + 4 * store, text_of(c));
         clef_end_step(ctx);
@@ -203,6 +204,34 @@ Test(attention, random_cases) {
         trial c = random_trial(float_dtypes[i % 4 ? 0 : i / 4 % float_dtypes_here(ctx)], test_small() ? 9 : 40);
         check(ctx, &c);
     }
+    clef_close(ctx);
+}
+
+/* Where not all gradients are wanted, those that are have the same bits. */
+Test(attention, some_gradients) {
+    clef_context *ctx = open_seeded(1);
+    enum { H = 4, HK = 2, TQ = 21, TK = 37, D = 10 };
+    clef_shape sq = CLEF_SHAPE(1, H, TQ, D), sk = CLEF_SHAPE(1, HK, TK, D);
+    clef_attention_options o = {.causal = true, .window = 9};
+    clef_tensor *in[] = {parameter(clef_randn(ctx, sq)), parameter(clef_randn(ctx, sk)), parameter(clef_randn(ctx, sk))};
+    double *of[8][3] = {{NULL}}; /* of[i]: where those of the bits of i are wanted */
+    clef_tensor *g = clef_keep(clef_randn(ctx, sq));
+    for (int wanted = 1; wanted < 8; wanted++) {
+        clef_tensor *some[3], *dx[3];
+        int at[3], n = 0;
+        for (int i = 0; i < 3; i++)
+            if (wanted >> i & 1) at[n] = i, some[n++] = in[i];
+        cr_assert(clef_grad(clef_attention(in[0], in[1], in[2], &o), g, some, n, false, dx) == CLEF_OK, "%s", clef_error(ctx));
+        cr_assert(clef_eval_all(dx, n) == CLEF_OK, "%s", clef_error(ctx)); /* in one plan */
+        for (int i = 0; i < n; i++) of[wanted][at[i]] = numbers(dx[i]);
+        clef_end_step(ctx);
+    }
+    for (int i = 0; i < 3 * 8; i++) {
+        double *some = of[i / 3][i % 3], *all = of[7][i % 3];
+        size_t bytes = (size_t)clef_numel(in[i % 3]) * sizeof *all;
+        cr_expect(!some || memcmp(some, all, bytes) == 0, "gradient %d where %d are wanted", i % 3, i / 3);
+    }
+    for (int i = 0; i < 3 * 8; i++) free(of[i / 3][i % 3]);
     clef_close(ctx);
 }
 
