@@ -23,7 +23,7 @@ import cases as bench  # noqa: E402
 import compile as compilers  # noqa: E402
 
 LEAST_OCCUPANCY = 0.25
-FIELDS = ("key platform name extensions units mhz gib kib dedicated in_step group lanes target fma matrix bandwidth mib regs items groups "
+FIELDS = ("key platform name extensions units mhz gib kib dedicated in_step group lanes target loops fma matrix bandwidth mib regs items groups "
           "unit_kib launch issue local_bytes").split()
 
 
@@ -150,7 +150,7 @@ def check_loops(out, devices, launches, results):
         if not kernel or not kernel.get("loop") or not largest or not knobs["FLAT"] or (launch["kernel"] == "tile" and is_half(out, launch["program"])):
             continue
         issued, read = per_multiply(kernel, launch["kernel"], knobs)
-        key = "nvidia" if device["target"].startswith("sm_") else "other"
+        key = device["loops"]
         for what, counted, said in ((f"{key} instructions", issued, told[key]), ("bytes", read / told["each"], told["bytes"])):
             if counted > 1.05 * said:
                 wrong.add(f"{launch['kernel']}, {device['target']} ({launch['program']}): {counted:.3g} {what} for a multiply-add; loops.def says {said}")

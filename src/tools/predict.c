@@ -11,33 +11,33 @@
    What it leaves out: waiting at barriers, operands that are read again or are still in a cache, clocks that change. */
 #include "bench.h"
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 #include <strings.h>
 
 enum { LATENCY = 4 };
 
-typedef struct gpu {
-    const char *key, *name;
-    double units, mhz, in_step;
-    bool nvidia;
-    double fma, matrix, gb_per_second, registers, items, groups, launch_us, issue, local_bytes;
-} gpu;
-
-static const gpu gpus[] = {
-#define DEVICE(key, platform, name, extensions, units, mhz, gib, kib, dedicated, in_step, group, lanes, target, fma, matrix, \
-               gb_per_second, mib, registers, items, groups, unit_kib, launch_us, issue, local_bytes)                        \
-    {#key,      name,   units,         mhz,       in_step, sizeof target > 3 && target[0] == 's' && target[1] == 'm',        \
-     fma,       matrix, gb_per_second, registers, items,   groups,                                                           \
-     launch_us, issue,  local_bytes},
-#include "../../cl/devices.def"
-#undef DEVICE
-};
-enum { GPUS = sizeof gpus / sizeof *gpus };
-
 typedef struct loop {
     const char *kernel;
     double sums, registers, each, nvidia, other, bytes;
 } loop;
+
+typedef struct gpu {
+    const char *key, *name;
+    double units, mhz, in_step;
+    size_t issued; /* where a loop has its instructions */
+    double fma, matrix, gb_per_second, registers, items, groups, launch_us, issue, local_bytes;
+} gpu;
+
+static const gpu gpus[] = {
+#define DEVICE(key, platform, name, extensions, units, mhz, gib, kib, dedicated, in_step, group, lanes, target, loops, fma, \
+               matrix, gb_per_second, mib, registers, items, groups, unit_kib, launch_us, issue, local_bytes)               \
+    {#key,  name,   units,     mhz,   in_step,    offsetof(loop, loops), fma, matrix, gb_per_second, registers,             \
+     items, groups, launch_us, issue, local_bytes},
+#include "../../cl/devices.def"
+#undef DEVICE
+};
+enum { GPUS = sizeof gpus / sizeof *gpus };
 
 static const loop loops[] = {
 #define LOOP(...) {__VA_ARGS__},
@@ -77,10 +77,12 @@ static double resident(const gpu *g, const loop *l, double items) {
     return fmax(1, floor(fmin(fmin(g->groups, g->items / items), g->registers / (items * l->registers))));
 }
 
+static double instructions(const gpu *g, const loop *l) { return *(const double *)((const char *)l + g->issued); }
+
 /* Multiply-adds of a compute unit per cycle with so many work-items on it. */
 static double rate_of(const gpu *g, const loop *l, double items) {
     double rate = l->each > 1 ? g->matrix : g->fma;
-    rate = fmin(rate, g->issue * l->each / (g->nvidia ? l->nvidia : l->other));
+    rate = fmin(rate, g->issue * l->each / instructions(g, l));
     if (l->bytes > 0) rate = fmin(rate, g->local_bytes / l->bytes);
     return fmin(rate, items * l->sums / LATENCY);
 }
