@@ -13,7 +13,6 @@
 #include "clef/parallel.h"
 #include "clef/io.h"
 #include "clef/text.h"
-#include "clef/parallel.h"
 #include "clef/train.h"
 #include "clef/language.h"
 #include "clef/tune.h"

@@ -54,7 +54,8 @@ CLEF_API clef_pipeline *clef_pipeline_new(clef_module *net, clef_group *group, c
 /* The first layer of a stage; the number of layers for the stage behind the last; -1 where there is none. */
 CLEF_API int clef_pipeline_first_layer(const clef_pipeline *pipeline, int stage);
 /* Forward and backward of one batch.  Gradients are added to those of the stage's own parameters, as by clef_backward; clef_step then
-   updates these, as it skips parameters without a gradient.  loss: a mean over a batch's items, one number; where it leaves targets
+   updates these, as it skips parameters without a gradient; states of other stages' parameters take no memory, and begin anew there until
+   clef_pipeline_gather brings them.  loss: a mean over a batch's items, one number; where it leaves targets
    out (ignore_index), a micro-batch counts by its items all the same.  x and y have the same first dimension on all ranks (CLEF_SHAPE);
    the first stage reads x, the last y.  *mean (may be NULL) becomes L on all ranks, a temporary that can be read as long as a loss.
    A module's forward must make values of the same shapes, and draw as many random numbers, whenever its inputs have the same shapes and

@@ -40,6 +40,7 @@ struct clef__tensor {
             clef__tensor *grad;
             clef__output *before;         /* the value to come back to (dry.c), or NULL */
             int keeps;                    /* clef_keep minus clef_release */
+            bool elsewhere;               /* another rank's to compute: the end of a step leaves it pending */
             bool owned;                   /* something in the library holds it as well: a parameter its gradient, a module … */
             bool requires_grad, weighted; /* weighted: its gradient is this rank's part of an average (averaging.c) */
             clef__averaging *averaging;   /* of its gradients over ranks, or NULL */

@@ -466,12 +466,12 @@ static bool add_pending(clef__graph *graph, int *n, const clef__output *out) {
     return ok;
 }
 
-/* Computes every kept tensor and every wanted output in one plan. */
+/* Computes every kept tensor that is not elsewhere and every wanted output in one plan. */
 static clef_status settle(clef_context *ctx, clef__graph *graph) {
     int n = 0;
     bool ok = true;
     for (int i = 0; ok && i < graph->n_wanted; i++) ok = add_pending(graph, &n, graph->wanted[i]);
-    for (clef__tensor *t = graph->kept; ok && t; t = t->next) ok = add_pending(graph, &n, t->out);
+    for (clef__tensor *t = graph->kept; ok && t; t = t->next) ok = t->elsewhere || add_pending(graph, &n, t->out);
     clef__sequence_settle(graph);
     if (ok && graph->ordered) ok = add_root(graph, &n, graph->ordered);
     if (!ok) return clef__fail(ctx, CLEF_MEMORY, "end_step: no host memory");

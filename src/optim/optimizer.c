@@ -56,13 +56,16 @@ bool clef__optimizer_has(const clef_optimizer *o, const clef_tensor *t) {
     return false;
 }
 
+static bool is_elsewhere(const clef_tensor *t) { return clef__get(t)->elsewhere; }
+
 static bool add_state(clef_optimizer *o, clef__slot *slot, int j, const clef__rule_setup *setup) {
     clef_dtype dtype = clef_tensor_dtype(slot->parameter) == CLEF_F64 ? CLEF_F64 : CLEF_F32;
     slot->state_name[j] = clef__asprintf("%s.%s", slot->name, setup->state[j]);
     int device = clef_tensor_device(slot->parameter);
     clef_shape shape = o->zero ? CLEF_SHAPE(clef__shard_size(setup->group, slot->parameter)) : clef_tensor_shape(slot->parameter);
-    slot->state[j] = clef__constant(o->ctx, shape, dtype, device, clef__held(dtype, setup->initial));
-    return slot->state_name[j] && clef__own(slot->state[j]);
+    slot->state[j] = clef__own(clef__constant(o->ctx, shape, dtype, device, clef__held(dtype, setup->initial)));
+    if (slot->state[j]) clef__get(slot->state[j])->elsewhere = is_elsewhere(slot->parameter);
+    return slot->state_name[j] && slot->state[j];
 }
 
 static bool add_slot(clef_optimizer *o, clef_named_tensor t, const clef__rule_setup *setup) {
@@ -103,6 +106,7 @@ static clef_status materialize(const clef_optimizer *o) {
     int n = 0;
     t[n++] = o->counts;
     for (int i = 0; i < o->n; i++) {
+        if (is_elsewhere(o->slot[i].parameter)) continue;
         t[n++] = o->slot[i].parameter;
         for (int j = 0; j < o->n_states; j++) t[n++] = o->slot[i].state[j];
     }
@@ -135,7 +139,8 @@ clef_optimizer *clef__optimizer_new(clef_module *module, const clef__rule_setup 
     }
     clef_optimizer *o = clef__calloc(1, sizeof *o);
     if (o) {
-        *o = (clef_optimizer){.ctx = ctx, .rule = setup->rule, .lr = setup->lr, .next = room->optimizers};
+        *o =
+            (clef_optimizer){.ctx = ctx, .rule = setup->rule, .lr = setup->lr, .initial = setup->initial, .next = room->optimizers};
         room->optimizers = o;
         o->n_states = count_states(setup);
         o->zero = clef_group_size(setup->group) > 1 ? setup->zero : 0;
@@ -232,9 +237,31 @@ static clef_status follow(const clef_optimizer *o, const clef__slot *s) {
     return clef__move(o->ctx, s->state, o->n_states, clef_tensor_device(s->parameter));
 }
 
+static void expect_slot(const clef_optimizer *o, const clef__slot *s, bool elsewhere) {
+    clef__get(s->parameter)->elsewhere = elsewhere;
+    for (int j = 0; j < o->n_states; j++) clef__get(s->state[j])->elsewhere = elsewhere;
+}
+
+/* Of a parameter that another rank updates states hold no memory, whatever they held before. */
+static clef_status leave_slot(const clef_optimizer *o, const clef__slot *s) {
+    if (!is_elsewhere(s->parameter)) return CLEF_OK;
+    expect_slot(o, s, true);
+    for (int j = 0; j < o->n_states; j++) {
+        clef__tensor *t = clef__get(s->state[j]);
+        if (!clef__computed(t->out)) continue;
+        clef_dtype dtype = t->out->dtype;
+        clef_tensor *first = clef__constant(o->ctx, t->out->shape, dtype, t->out->device, clef__held(dtype, o->initial));
+        if (!first) return CLEF_MEMORY;
+        clef__tensor_set(t, clef__output_of(first));
+        clef__tensor_drop(first);
+    }
+    return CLEF_OK;
+}
+
 static clef_status update_slot(clef_optimizer *o, clef__slot *s, numbers *n) {
     clef_tensor *g = o->zero ? clef__own_gradient(o, s->parameter) : clef_grad_of(s->parameter);
-    if (!g) return CLEF_OK;
+    if (!g) return leave_slot(o, s);
+    expect_slot(o, s, false);
     clef_tensor *own = o->zero ? clef__own_shard(o->group, s->parameter) : s->parameter;
     clef_dtype dtype = clef_tensor_dtype(s->parameter) == CLEF_F64 ? CLEF_F64 : CLEF_F32;
     clef_status status = follow(o, s);

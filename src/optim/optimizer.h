@@ -63,6 +63,7 @@ struct clef_optimizer {
     void *options;
     clef__slot *slot;
     int n, n_states;
+    double initial; /* value of the states before the first update */
     double lr;
     int64_t steps;
     /* Update counts as a tensor [n], for checkpoints.  stale: the tensor is newer than the slots; dirty: the other way. */

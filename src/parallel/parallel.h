@@ -53,6 +53,9 @@ struct clef_pipeline {
 
 bool clef__pipeline_is_of(const clef_pipeline *p, const clef_module *net);
 
+/* shared.c: the parameters that this stage has not are other ranks' to compute; or, all values being here, they are not. */
+void clef__pipeline_leave(const clef_pipeline *p, bool elsewhere);
+
 /* stages.c: layers, where they are cut, and which tensors are whose. */
 clef_status clef__pipeline_cut(clef_pipeline *p);
 /* The stage's layers, one after the other. */

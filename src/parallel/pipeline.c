@@ -60,6 +60,7 @@ clef_pipeline *clef_pipeline_new(clef_module *net, clef_group *group, const clef
     clef_status status = clef__pipeline_cut(p);
     p->options.cut = NULL; /* the caller's, as is the input */
     p->options.input = NULL;
+    if (!status) clef__pipeline_leave(p, true);
     return status ? NULL : p;
 }
 
@@ -226,7 +227,7 @@ static clef_status evaluate_backward(const step *s) {
     const clef_pipeline *p = s->p;
     int n = 0, leaves = leaves_of(p, p->list);
     for (int i = 0; i < leaves; i++) {
-        clef_tensor *g = clef_grad_of(p->list[i]);
+        clef_tensor *g = clef__unaveraged(p->list[i]); /* averages are of all micro-batches */
         if (g) p->list[n++] = g;
     }
     return evaluate(s, n);
@@ -316,6 +317,7 @@ clef_status clef_pipeline_step(clef_pipeline *p, clef_tensor *x, clef_tensor *y,
     s.call.micro_batches = (int)clef__larger(clef__smaller(wanted, s.call.items), 1);
     s.micro = clef__calloc((size_t)s.call.micro_batches, sizeof *s.micro);
     s.action = clef__calloc(2 * (size_t)s.call.micro_batches, sizeof *s.action);
+    clef__pipeline_leave(p, true);
     if (s.micro && s.action) status = run(&s, mean);
     else status = clef__fail(p->ctx, CLEF_MEMORY, "pipeline_step: no host memory for %d micro-batches", s.call.micro_batches);
     clef__free(s.micro);

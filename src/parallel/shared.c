@@ -70,10 +70,24 @@ clef_tensor *clef_pipeline_clip_grad_norm(clef_pipeline *p, double max_norm) {
 
 /* ---- all values on all ranks ---- */
 
+void clef__pipeline_leave(const clef_pipeline *p, bool elsewhere) {
+    for (int i = 0; i < p->tensors; i++) {
+        const clef__pipeline_tensor *t = &p->tensor[i];
+        if (!t->is_buffer) clef__get(t->tensor)->elsewhere = elsewhere && !t->own;
+    }
+}
+
+/* Messages and no broadcast, for which those that have no value would compute one first. */
 static clef_status bring(const clef_pipeline *p, clef_tensor *t, int owner) {
-    clef_tensor *value = clef_broadcast(t, p->group, owner);
-    if (!value) return clef_error_status(p->ctx);
-    return owner == p->stage ? CLEF_OK : clef_assign(t, value);
+    clef_status status = CLEF_OK;
+    if (owner == p->stage) {
+        for (int r = 0; r < p->stages && !status; r++)
+            if (r != owner) status = clef_send(t, p->group, r);
+        return status;
+    }
+    clef_tensor *value = clef_recv(p->ctx, p->group, owner, clef_tensor_shape(t), clef_tensor_dtype(t));
+    value = clef_to_device(value, clef_tensor_device(t));
+    return value ? clef_assign(t, value) : clef_error_status(p->ctx);
 }
 
 static int owner_of(const clef_pipeline *p, const clef_tensor *t) {
@@ -100,8 +114,10 @@ static clef_status bring_counts(const clef_pipeline *p, clef_optimizer *opt) {
 static clef_status bring_states(const clef_pipeline *p, clef_optimizer *opt) {
     clef_status status = CLEF_OK;
     for (int i = 0; i < opt->n; i++)
-        for (int j = 0; j < opt->n_states && !status; j++)
+        for (int j = 0; j < opt->n_states && !status; j++) {
+            clef__get(opt->slot[i].state[j])->elsewhere = false;
             status = bring(p, opt->slot[i].state[j], owner_of(p, opt->slot[i].parameter));
+        }
     return status ? status : bring_counts(p, opt);
 }
 
@@ -111,6 +127,7 @@ clef_status clef_pipeline_gather(clef_pipeline *p, clef_optimizer *opt) {
         return clef__fail(p->ctx, CLEF_INVALID, "pipeline_gather: the optimizer belongs to another context");
     bool was = clef_set_grad_enabled(p->ctx, false);
     clef_status status = CLEF_OK;
+    clef__pipeline_leave(p, false);
     for (int i = 0; i < p->tensors && !status; i++) status = bring(p, p->tensor[i].tensor, p->tensor[i].owner);
     if (!status && opt) status = bring_states(p, opt);
     clef_set_grad_enabled(p->ctx, was);
