@@ -181,8 +181,10 @@
         V a_element = (V)(ELEMENT_##i);                                                          \
         COLUMNS(MULTIPLY, i)                                                                     \
     }
-/* All depths of a block, unless what else is in registers leaves room for those of one. */
-#if FLAT || RM * RN < 64 || ITEMS >= 256
+/* As many depths of a block at once as registers are left for: the compilers spill with more. */
+#if RM * RN == 64 && ITEMS >= 256 && FLAT && A_ALONG == B_ALONG
+#define DEPTHS_AT_ONCE _Pragma("unroll 2")
+#elif FLAT || RM * RN < 64 || ITEMS >= 256
 #define DEPTHS_AT_ONCE _Pragma("unroll 8")
 #else
 #define DEPTHS_AT_ONCE _Pragma("unroll 1")

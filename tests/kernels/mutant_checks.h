@@ -298,6 +298,7 @@ static void tile_orders(void) {
 static void tile_fours(void) {
     check_matmul(36, 40, 36, true);
     check_linear(36, 40, 36);
+    check_matmul(124, 64, 2048, false); /* a tile of 128 by 64, of whose rows a work-item loads two fours */
 }
 
 static void large_tiles(void) { check_matmul(256, 256, 17, false); }
