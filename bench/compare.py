@@ -76,7 +76,7 @@ def machine(clef):
     peak = [clef.ask("peak calls=10") for _ in range(3)]
     stream = [clef.ask("stream calls=5") for _ in range(3)]
     good = lambda times: [t for t in times if t]
-    return {"fma_peak_gflops": 2 * 12 * 12 * (1 << 20) / min(good(peak)) / 1e9 if good(peak) else None,
+    return {"fma_peak_gflops": 2 * 12 * 1024 * (3 << 12) / min(good(peak)) / 1e9 if good(peak) else None,
             "stream_gbs": 2 * 4 * (16 << 20) / min(good(stream)) / 1e9 if good(stream) else None}
 
 

@@ -9,13 +9,16 @@
    depthwise_weight: the sums of x·dy over `rows` rows of dy for each tap, [split][kh][kw][c], to be added up afterwards.
 
    With WIDE a work-item goes through whole rows of `chunk` channels, which stay in a cache from row to row; y's rows P pixels at
-   a time, dy's with the sums of MR taps in registers.  The last vector of channels moves back over the one before, and so do
-   the last P pixels of y.  A vector's pixels lie too far apart for the device to guess what comes next, so each asks for the pixel
-   that the next row will read in its place.  Otherwise a work-item owns one vector of the result.
+   a time, dy's with the sums of MR rows of NV taps in registers.  The last vector of channels moves back over the one before, and so do
+   the last P pixels of y.  A vector's pixels lie too far apart for the device to guess what comes next, so it asks for those that the
+   next row will be the first to read.  Otherwise a work-item owns one vector of the result.
 
-   Knobs: DT: f32, f16, bf16, f64, i32 or i64, storage; BACKWARD; WIDE; P: 4 or 8; MR: taps, at most a filter's width; W: lanes,
-   at most c, and a divisor of it if not WIDE.
-   Checked with: WIDE=1; BACKWARD=1. */
+   Where a row of the filter has TAPS taps, side by side, and neighbours among the P pixels lie STEP apart, the compiler sees which
+   pixels they share: each is loaded once for all of them, as loads are more than the multiply-adds otherwise.
+
+   Knobs: DT: f32, f16, bf16, f64, i32 or i64, storage; BACKWARD; WIDE; P: 4 or 8; TAPS, up to 7, or 0: not known; STEP; MR and NV: at
+   most a filter's height and width; W: lanes, at most c, and a divisor of it if not WIDE.
+   Checked with: WIDE=1; BACKWARD=1; WIDE=1 TAPS=3 STEP=2. */
 #ifndef DT
 #define DT f32
 #endif
@@ -31,8 +34,17 @@
 #ifndef P
 #define P 4
 #endif
+#ifndef TAPS
+#define TAPS 0
+#endif
+#ifndef STEP
+#define STEP 1
+#endif
 #ifndef MR
 #define MR 3
+#endif
+#ifndef NV
+#define NV 3
 #endif
 #include "common.h"
 #include "args.h"
@@ -115,19 +127,17 @@ static reach reach_of(axis a, int residue) {
     int weights = (rv.first * taps_w + rh.first) * c, from = ((n * in_h + top) * in_w + rh.base) * c; \
     int result = ((n * out_h + y) * out_w + (residue)) * c, below = rv.step * in_w * c;
 
-/* Pixels from p on of the lanes from channel i on, through taps first_w to end_w of each row.  Their sums are short, and begin with the
-   bias. */
+/* Pixels from p on of the lanes from channel i on.  Their sums are short, and begin with the bias.  A tap's row below is asked for if
+   none of the taps has read it yet. */
 #define BEGIN(q) V sum##q = start;
-#define ADD(q) sum##q = FMA(LOAD(DT, W, at, k * at_w + q * step), w, sum##q);
 #define PUT(q)                                                                                   \
     {                                                                                            \
         int put_at = result + (p + q) * apart + i;                                               \
         STORE(DT, W, to, put_at, EPILOGUE(W, sum##q, extra, put_at));                            \
     }
-#define AHEAD(q)                                                                                 \
-    PREFETCH_READ(at + (q * step + below));                                                      \
-    PREFETCH_READ(at + ((q + 1) * step - c + below));
-#define CORRELATE(SET, first_w, end_w)                                                           \
+#define AHEAD(q) PREFETCH_READ(at + (q * step + below));
+#define AHEAD_BETWEEN(q) PREFETCH_READ(at + ((q + 1) * step - c + below));
+#define CORRELATE(SET, TAKE_ROW)                                                                 \
     {                                                                                            \
         V start = BIAS(W, bias_offset + i);                                                      \
         SET(BEGIN)                                                                               \
@@ -135,22 +145,46 @@ static reach reach_of(axis a, int residue) {
         for (int j = first_h; j < end_h; j++) {                                                  \
             __global const M *at = image + (from + p * step + j * at_h + i);                     \
             __global const M *weight = filter + (weights + j * filter_h + i);                    \
-            PLAIN_LOOP                                                                           \
-            for (int k = first_w; k < end_w; k++) {                                              \
-                V w = LOAD(DT, W, weight, k * filter_w);                                         \
-                SET(ADD)                                                                         \
+            TAKE_ROW(SET)                                                                        \
+            if ((j - end_h + 1) * rv.shift + rv.step > 0) {                                      \
+                SET(AHEAD)                                                                       \
+                if (step != c) {                                                                 \
+                    SET(AHEAD_BETWEEN)                                                           \
+                }                                                                                \
             }                                                                                    \
-            SET(AHEAD)                                                                           \
         }                                                                                        \
         SET(PUT)                                                                                 \
     }
+
+/* Taps first_w to end_w of a row. */
+#define ADD(q) sum##q = FMA(LOAD(DT, W, at, k * at_w + q * step), w, sum##q);
+#define TAKE_SOME(SET)                                                                           \
+    PLAIN_LOOP                                                                                   \
+    for (int k = first_w; k < end_w; k++) {                                                      \
+        V w = LOAD(DT, W, weight, k * filter_w);                                                 \
+        SET(ADD)                                                                                 \
+    }
+
+/* All taps of a row. */
+#if TAPS
+#define WEIGHT(k) V w##k = LOAD(DT, W, weight, k * filter_w);
+#define ADD_TAP(q, k) sum##q = FMA(LOAD(DT, W, at, (q * STEP + k) * c), w##k, sum##q);
+#define ADD_TAPS(q) CAT(COLUMNS_, TAPS)(ADD_TAP, q)
+#define TAKE_ALL(SET)                                                                            \
+    CAT(ROWS_, TAPS)(WEIGHT)                                                                     \
+    SET(ADD_TAPS)
+#else
+#define TAKE_ALL(SET)                                                                            \
+    const int first_w = 0, end_w = rh.taps;                                                      \
+    TAKE_SOME(SET)
+#endif
 
 /* One pixel, through those taps that lie in the image. */
 #define CORRELATE_ONE                                                                            \
     {                                                                                            \
         int left = p * rh.step + rh.base, first_w = first_inside(left, rh.shift, rh.taps);       \
         int end_w = end_inside(left, rh.shift, rh.taps, in_w);                                   \
-        CORRELATE(ROWS_1, first_w, end_w)                                                      \
+        CORRELATE(ROWS_1, TAKE_SOME)                                                             \
     }
 
 KERNEL(depthwise, DEPTHWISE_ARGS) {
@@ -180,7 +214,7 @@ KERNEL(depthwise, DEPTHWISE_ARGS) {
                 PLAIN_LOOP
                 for (int next_p = inner; next_p < outer; next_p += P) {
                     int p = min(next_p, outer - P);
-                    CORRELATE(PIXELS, 0, rh.taps)
+                    CORRELATE(PIXELS, TAKE_ALL)
                 }
                 PLAIN_LOOP
                 for (int p = outer; p < rh.pixels; p++) CORRELATE_ONE
@@ -199,35 +233,43 @@ KERNEL(depthwise, DEPTHWISE_ARGS) {
 }
 
 #if WIDE
-/* Adds what a row of dy makes with a row of x to the sums of MR taps side by side, but leaves out the first `done` of them.  x: what
-   the first tap has for pixel 0, `left` columns into the row; below: how far x's row for the next row of dy is. */
-static void add_row(__global const M *restrict x, __global const M *restrict dy, __global S *restrict sums, int c, axis h, int left,
-                    int below, int done) {
-    int step = h.stride * c, at_w = h.dilation * c;
-    /* Pixels from inner to outer have all of these taps. */
-    int inner = first_inside(left, h.stride, h.out);
-    int outer = end_inside(left + (MR - 1) * h.dilation, h.stride, h.out, h.in);
-#define TAKE(i) V sum##i = LOAD(SUM, W, sums, i * c);
-    ROWS(TAKE)
-    PLAIN_LOOP
-    for (int p = 0; p < h.out; p++) {
-        V d = LOAD(DT, W, dy, p * c);
-        __global const M *at = x + p * step;
-        int column = left + p * h.stride;
-        PREFETCH_READ(dy + (p + h.out) * c);
-        PREFETCH_READ(at + below);
-        PREFETCH_READ(at + (step - c + below));
-#define GATHER(i) sum##i = FMA(LOAD(DT, W, at, i * at_w), d, sum##i);
-#define GATHER_INSIDE(i) if (column + i * h.dilation >= 0 && column + i * h.dilation < h.in) GATHER(i)
-        if (p >= inner && p < outer) {
-            ROWS(GATHER)
-        } else {
-            ROWS(GATHER_INSIDE)
-        }
+/* add_NAME adds what a row of dy makes with rows of x to the sums of SET rows of NV taps, but leaves out the first `done` of a row.  x: what
+   the first tap has for pixel 0, `left` columns into the row; at_h: how far the next tap's row is, below: how far x's row for the next
+   row of dy is. */
+#define TAKE(j, k) V sum##j##_##k = LOAD(SUM, W, sums, (j * taps_w + k) * c);
+#define TAKE_TAPS(j) COLUMNS(TAKE, j)
+#define GATHER(j, k) sum##j##_##k = FMA(LOAD(DT, W, at, j * at_h + k * at_w), d, sum##j##_##k);
+#define GATHER_TAPS(j) COLUMNS(GATHER, j)
+#define GATHER_INSIDE(j, k) if (column + k * h.dilation >= 0 && column + k * h.dilation < h.in) GATHER(j, k)
+#define GATHER_TAPS_INSIDE(j) COLUMNS(GATHER_INSIDE, j)
+#define GIVE(j, k) if (k >= done) STORE(SUM, W, sums, (j * taps_w + k) * c, sum##j##_##k);
+#define GIVE_TAPS(j) COLUMNS(GIVE, j)
+#define DEFINE_ADD(NAME, SET, COUNT)                                                                                         \
+    static void CAT(add_, NAME)(__global const M *restrict x, __global const M *restrict dy, __global S *restrict sums, int c, axis h, \
+                                int taps_w, int left, int at_h, int below, int done) {                                       \
+        int step = h.stride * c, at_w = h.dilation * c;                                                                      \
+        /* Pixels from inner to outer have all of these taps. */                                                             \
+        int inner = first_inside(left, h.stride, h.out);                                                                     \
+        int outer = end_inside(left + (NV - 1) * h.dilation, h.stride, h.out, h.in);                                         \
+        SET(TAKE_TAPS)                                                                                                       \
+        PLAIN_LOOP                                                                                                           \
+        for (int p = 0; p < h.out; p++) {                                                                                    \
+            V d = LOAD(DT, W, dy, p * c);                                                                                    \
+            __global const M *at = x + p * step;                                                                             \
+            int column = left + p * h.stride;                                                                                \
+            PREFETCH_READ(dy + (p + h.out) * c);                                                                             \
+            PREFETCH_READ(at + ((COUNT - 1) * at_h + below));                                                                \
+            if (step != c) PREFETCH_READ(at + ((COUNT - 1) * at_h + step - c + below));                                      \
+            if (p >= inner && p < outer) {                                                                                   \
+                SET(GATHER_TAPS)                                                                                             \
+            } else {                                                                                                         \
+                SET(GATHER_TAPS_INSIDE)                                                                                      \
+            }                                                                                                                \
+        }                                                                                                                    \
+        SET(GIVE_TAPS)                                                                                                       \
     }
-#define GIVE(i) if (i >= done) STORE(SUM, W, sums, i * c, sum##i);
-    ROWS(GIVE)
-}
+DEFINE_ADD(row, ROWS_1, 1)
+DEFINE_ADD(rows, ROWS, MR)
 #endif
 
 KERNEL(depthwise_weight, DEPTHWISE_WEIGHT_ARGS) {
@@ -258,12 +300,15 @@ KERNEL(depthwise_weight, DEPTHWISE_WEIGHT_ARGS) {
                 PLAIN_LOOP
                 for (int i = first; i < next; i += W) {
                     PLAIN_LOOP
-                    for (int j = first_h; j < end_h; j++) {
+                    for (int j = first_h, rows_taken; j < end_h; j += rows_taken) {
+                        rows_taken = j + MR <= end_h ? MR : 1;
                         PLAIN_LOOP
-                        for (int next_k = 0; next_k < taps_w; next_k += MR) {
-                            int k = min(next_k, taps_w - MR);
-                            add_row(x + (from + j * at_h + k * dilation_w * c + i), dy + (r * out_w * c + i),
-                                    sums + ((j * taps_w + k) * c + i), c, h, k * dilation_w - before_w, below, next_k - k);
+                        for (int next_k = 0; next_k < taps_w; next_k += NV) {
+                            int k = min(next_k, taps_w - NV), left = k * dilation_w - before_w;
+                            __global const M *at = x + (from + j * at_h + k * dilation_w * c + i), *d = dy + (r * out_w * c + i);
+                            __global S *sum = sums + ((j * taps_w + k) * c + i);
+                            if (rows_taken == MR) add_rows(at, d, sum, c, h, taps_w, left, at_h, below, next_k - k);
+                            else add_row(at, d, sum, c, h, taps_w, left, at_h, below, next_k - k);
                         }
                     }
                 }

@@ -33,4 +33,7 @@
 #define COLUMNS_2(X, i) COLUMNS_1(X, i) X(i, 1)
 #define COLUMNS_3(X, i) COLUMNS_2(X, i) X(i, 2)
 #define COLUMNS_4(X, i) COLUMNS_3(X, i) X(i, 3)
+#define COLUMNS_5(X, i) COLUMNS_4(X, i) X(i, 4)
+#define COLUMNS_6(X, i) COLUMNS_5(X, i) X(i, 5)
+#define COLUMNS_7(X, i) COLUMNS_6(X, i) X(i, 6)
 #define COLUMNS(X, i) CAT(COLUMNS_, NV)(X, i)

@@ -86,7 +86,7 @@ endfunction()
 function(clef_bench source)
   get_filename_component(name ${source} NAME_WE)
   clef_program(${name} ${source} bench)
-  target_include_directories(${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/tests)
+  target_include_directories(${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/tests ${CMAKE_CURRENT_SOURCE_DIR}/src/tools)
 endfunction()
 
 # Environment, skip code, label and timeout of a test.  A source may say more about itself in a comment line

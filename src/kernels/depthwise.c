@@ -13,6 +13,7 @@ CLEF__ARGS(depthwise, DEPTHWISE_ARGS)
 CLEF__ARGS(depthwise_weight, DEPTHWISE_WEIGHT_ARGS)
 
 enum {
+    MOST_TAPS = 7,     /* of a row, by registers.h */
     CHUNK_BYTES = 256, /* fewer neighbouring channels than this read memory in crumbs */
     LEAST_PIXELS = 128 /* shorter sums than this are not worth adding up afterwards */
 };
@@ -76,6 +77,12 @@ static geometry_args geometry_of(const clef__conv *a, const clef__image *read, c
     /* clang-format on */
 }
 
+/* Taps of a filter's row whose pixels the compiler can share (cl/depthwise.cl); 0: it cannot. */
+static int64_t shared_taps(const clef__lowering *lw, const clef__conv *a, bool backward) {
+    bool side_by_side = a->dilation[1] == 1 && (!backward || a->stride[1] == 1);
+    return wide(lw) && side_by_side && a->kernel[1] <= MOST_TAPS ? a->kernel[1] : 0;
+}
+
 static void lower_images(const clef__lowering *lw, bool backward) {
     const clef__node *node = clef__lower_node(lw);
     const clef__conv *a = node->attributes;
@@ -88,6 +95,9 @@ static void lower_images(const clef__lowering *lw, bool backward) {
     begin_depthwise(lw, "depthwise", node->out->dtype, lanes);
     clef__launch_define(lw, "P", "%d", (backward ? y.w / a->stride[1] : y.w) >= 16 ? 8 : 4);
     clef__launch_define(lw, "BACKWARD", "%d", backward);
+    int64_t taps = shared_taps(lw, a, backward);
+    clef__launch_define(lw, "TAPS", "%d", (int)taps);
+    if (taps) clef__launch_define(lw, "STEP", "%d", (int)a->stride[1]);
     /* clang-format off */
     depthwise_args args = {
         .image = x.data, .filter = w, .to = y.data,
@@ -101,10 +111,16 @@ static void lower_images(const clef__lowering *lw, bool backward) {
 static void depthwise_forward(const clef__lowering *lw) { lower_images(lw, false); }
 static void depthwise_data(const clef__lowering *lw) { lower_images(lw, true); }
 
-/* Taps of a filter's row that are summed at a time, in registers. */
-static int64_t sums_of_row(const clef__lowering *lw, int64_t taps) {
+/* Sums that registers hold, beside what they are made of. */
+static int64_t sums_at_once(const clef__lowering *lw) {
     const clef__profile *profile = clef__lower_profile(lw);
-    return clef__ceil_div(taps, clef__ceil_div(taps, profile->tile_m * profile->tile_vectors));
+    return profile->tile_m * profile->tile_vectors;
+}
+
+/* Taps of a filter's row that are summed at a time. */
+static int64_t sums_of_row(const clef__lowering *lw, int64_t taps) {
+    int64_t most = clef__smaller(sums_at_once(lw), MOST_TAPS);
+    return clef__ceil_div(taps, clef__ceil_div(taps, most));
 }
 
 /* Rows of dy in one split: as many as leave every unit something to do, but no fewer than the addition afterwards is worth. */
@@ -128,7 +144,9 @@ static void depthwise_weight(const clef__lowering *lw) {
     bool through = splits > 1 || type != node->out->dtype;
     if (through) sums = clef__lower_scratch(lw, type, CLEF_SHAPE(splits, taps * dy.c));
     begin_depthwise(lw, "depthwise_weight", node->out->dtype, lanes);
-    if (wide(lw)) clef__launch_define(lw, "MR", "%d", (int)sums_of_row(lw, a->kernel[1]));
+    int64_t columns = sums_of_row(lw, a->kernel[1]), together = a->kernel[0] * columns <= sums_at_once(lw) ? a->kernel[0] : 1;
+    if (wide(lw)) clef__launch_define(lw, "MR", "%d", (int)together);
+    if (wide(lw)) clef__launch_define(lw, "NV", "%d", (int)columns);
     /* clang-format off */
     depthwise_weight_args args = {
         .x = x.data, .dy = dy.data, .to = sums, .geometry = geometry_of(a, &x, &dy),

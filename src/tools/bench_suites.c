@@ -3,6 +3,7 @@
    Counting: a multiply-add is two FLOPs, any other pointwise operation one per element.  Bytes are those of each operand read once
    and each result written once; what a kernel moves on top of that is its loss. */
 #include "bench.h"
+#include "fma_chains.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,62 +46,28 @@ static void copy(list *l) {
                            .once = copy_once});
 }
 
-/* Independent chains of multiply-adds for each vector.  A unit takes up one every half cycle and has its result four or five cycles
-   later, so ten are under way at once or the unit waits; twelve accumulators and x fit in sixteen registers.  The chains take
-   turns, LINKS multiply-adds each: a CPU looks some 60 to 100 instructions ahead, and would see only the first few of chains that
-   follow one another whole.  A compiler would bring them back into that order, had not each turn its neighbour's last number as a
-   factor: so no chain gets ahead.  Each turn of a chain is an op of its own, and all are fused. */
-enum { CHAINS = 12, TURNS = 3, LINKS = 4, CHAIN_LENGTH = TURNS * LINKS };
-
-/* y·x + c/100 for chain c, so many times: "fma(fma(x, y, K(0.01f)), y, K(0.01f))", with x the chain and y a factor.  Not every
-   compiler makes one instruction of the plain expression; but fma() is emulated, at great length, on devices that have none. */
-static char *links_text(char *text, bool fused, int c) {
-    char *end = text;
-    for (int i = 0; i < LINKS; i++) end += sprintf(end, fused ? "fma(" : "(");
-    end += sprintf(end, "x");
-    for (int i = 0; i < LINKS; i++) end += sprintf(end, fused ? ", y, K(0.%02df))" : " * y + K(0.%02df))", c);
-    return text;
-}
-
-static clef_tensor *links(bool fused, int c, clef_tensor *chain, clef_tensor *x) {
-    static char text[2][CHAINS][LINKS * 24], name[2][CHAINS][24];
-    static clef_custom_op op[2][CHAINS];
-    clef_custom_op *o = &op[fused][c];
-    if (!o->forward) {
-        sprintf(name[fused][c], "%s_chain_%d", fused ? "fma" : "multiply_add", c);
-        *o = (clef_custom_op){.name = name[fused][c], .forward = links_text(text[fused][c], fused, c + 1)};
-    }
-    return clef_custom(o, (clef_tensor *[]){chain, x}, 2);
-}
-
-/* v: by fma(), a probe of one short chain. */
+/* v: by fma(), a probe of a few rounds. */
 static bool fma_once(const bench_case *c, clef_tensor *const *x) {
-    clef_tensor *chain[TURNS + 1][CHAINS], *sum = NULL;
-    int chains = c->v[1] ? 1 : CHAINS, turns = c->v[1] ? 1 : TURNS;
-    for (int i = 0; i < chains; i++) chain[0][i] = x[0];
-    for (int t = 0; t < turns; t++)
-        for (int i = 0; i < chains; i++) chain[t + 1][i] = links(c->v[0], i, chain[t][i], chain[t][(i + 1) % chains]);
-    for (int i = 0; i < chains; i++) sum = i ? clef_add(sum, chain[turns][i]) : chain[turns][i];
-    return queue(sum);
+    return queue(fma_chains(x[0], c->v[0], c->v[1] ? 1 : FMA_ROUNDS));
 }
 
 bench_case bench_fma_probe(bool fused) {
     return (bench_case){.input = {CLEF_SHAPE(1 << 16)}, .n_inputs = 1, .v = {fused, true}, .once = fma_once};
 }
 
-/* A GPU would spend half a million elements' time on launching. */
+/* A GPU would spend few numbers' time on launching. */
 static void fma_peak(list *l, bool gpu) {
-    int64_t n = gpu ? 16 << 20 : 1 << 19;
-    append(l, (bench_case){.suite = "fma",
-                           .name = "fma",
-                           .unit = "GFLOP/s",
-                           .shape = "12 chains of 12 for each number, in turns",
-                           .flops = 2.0 * (double)n * CHAINS * CHAIN_LENGTH,
-                           .bytes = 8.0 * (double)n,
-                           .input = {CLEF_SHAPE(n)},
-                           .n_inputs = 1,
-                           .v = {true},
-                           .once = fma_once});
+    int64_t n = gpu ? 1 << 18 : 3 << 12;
+    bench_case *c = append(l, (bench_case){.suite = "fma",
+                                           .name = "fma",
+                                           .unit = "GFLOP/s",
+                                           .flops = 2.0 * (double)n * FMA_CHAINS * FMA_ROUNDS,
+                                           .bytes = 8.0 * (double)n,
+                                           .input = {CLEF_SHAPE(n)},
+                                           .n_inputs = 1,
+                                           .v = {true},
+                                           .once = fma_once});
+    snprintf(c->shape, sizeof c->shape, "%d chains of %d for each number", FMA_CHAINS, FMA_ROUNDS);
 }
 
 /* ---- matrix products; v: is a, is b transposed ---- */
