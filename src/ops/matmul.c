@@ -67,15 +67,11 @@ static void gradient_matmul(clef_tensor *const *x, clef_tensor *const *y, clef_t
     else dx[1] = clef__sum_to(clef_matmul(transposed(x[0]), g[0]), b);
 }
 
-/* Of w's gradient the weights take over how it lies.  Where x wants none, as in a network's first layer, x·wᵀ alone reads them, and
-   best with its k outermost; otherwise g·w does as well, which wants them the other way. */
-static clef_tensor *gradient_of_weights(clef_tensor *x, clef_tensor *g, bool x_too) {
-    return x_too ? clef_matmul(transposed(g), x) : transposed(clef_matmul(transposed(x), g));
-}
-
+/* Of w's gradient the weights take over how it lies: row-major, as they come from a file.  What they are multiplied by then does not
+   depend on whether a run went on or was resumed. */
 static void gradient_linear(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
                             clef_tensor **dx) {
-    if (wanted[1]) dx[1] = gradient_of_weights(as_matrix(x[0]), as_matrix(g[0]), wanted[0]); /* first, as in conv.c */
+    if (wanted[1]) dx[1] = clef_matmul(transposed(as_matrix(g[0])), as_matrix(x[0])); /* first, as in conv.c */
     if (clef__node_of(y[0])->n_inputs == 3 && wanted[2]) dx[2] = clef__sum_to(g[0], clef_tensor_shape(x[2]));
     if (wanted[0]) dx[0] = clef_matmul(g[0], x[1]);
 }
