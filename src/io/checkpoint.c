@@ -57,7 +57,7 @@ static const struct field {
     {"loader.seed", LOADER, COUNT, ANY, offsetof(state, loader.seed)},
 };
 enum { FIELDS = sizeof fields / sizeof *fields };
-static const char shares_key[] = "loader.shares";
+static const char shares_key[] = "loader.shares", layouts_key[] = "memory.order";
 static const int64_t largest_count = INT64_C(1) << 62;
 
 static bool is_count(int64_t n) { return n >= 0 && n <= largest_count; }
@@ -227,7 +227,7 @@ static state current_state(clef_context *ctx, const clef_checkpoint *what) {
 
 /* All that is no tensor, as pairs of strings. */
 typedef struct pairs {
-    const char *text[2 * (FIELDS + 5) + 1];
+    const char *text[2 * (FIELDS + 6) + 1];
     int n;
     clef__number number[FIELDS];
     char shares[SHARES_MOST * 8];
@@ -265,8 +265,11 @@ static clef_status save(clef_context *ctx, const char *path, const clef_checkpoi
     add_pair(&p, "device", made.text);
     if (add_numbers(&p, &s, &report) && clean_note(what->note ? what->note : "", note, sizeof note, &report) &&
         make_roster(&r, what, true, &report) && !gather_elsewhere(what, &report)) {
+        char *layouts = clef__layouts_text(r.entry, r.n, r.models, &report);
         add_pair(&p, "note", note);
-        write_roster(path, &r, p.text, &report);
+        if (layouts && *layouts) add_pair(&p, layouts_key, layouts);
+        if (layouts) write_roster(path, &r, p.text, &report);
+        clef__free(layouts);
     }
     clef__free(r.entry);
     return report.status == CLEF_OK ? CLEF_OK : clef__report_fail(ctx, "checkpoint_save", path, &report);
@@ -358,7 +361,10 @@ static bool read_tensors(loading *l, const clef_checkpoint *what) {
     if (!l->fill) return clef__report_set(&l->report, CLEF_MEMORY, "no memory for %d names", l->r.n), false;
     if (what->module) clef__match(&l->index, "model.", l->r.entry, models, l->fill, &l->report);
     if (what->optimizer && good(l)) clef__match(&l->index, "optimizer.", l->r.entry + models, others, l->fill + models, &l->report);
-    return good(l) && check_counts(l) && clef__stage(l->ctx, &l->reader, &l->index, l->fill, l->r.n, &l->report) == CLEF_OK;
+    if (!good(l) || !check_counts(l) || clef__stage(l->ctx, &l->reader, &l->index, l->fill, l->r.n, &l->report)) return false;
+    const char *layouts = clef__st_metadata(&l->index, layouts_key);
+    if (layouts) clef__layouts_apply(l->ctx, layouts, l->fill, l->r.n, &l->report);
+    return good(l);
 }
 
 /* Of a state that is cut over ranks, this rank keeps its part: the whole is let go at once. */

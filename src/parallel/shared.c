@@ -1,5 +1,6 @@
 /* shared.c — what stages have or know together: tied parameters, the norm of all gradients, all values on all ranks. */
 #include "clef/pointwise.h"
+#include "ops/memory_order.h"
 #include "ops/ops.h"
 #include "optim/optimizer.h"
 #include "parallel/parallel.h"
@@ -77,16 +78,32 @@ void clef__pipeline_leave(const clef_pipeline *p, bool elsewhere) {
     }
 }
 
-/* Messages and no broadcast, for which those that have no value would compute one first. */
+/* How t lies at its owner, for all; false: row-major. */
+static bool agree_on_order(const clef_pipeline *p, clef_tensor *t, int owner, int *order, clef_status *status) {
+    signed char said[CLEF_MAX_RANK + 1] = {0};
+    if (owner == p->stage) *status = clef_eval(t);
+    if (owner == p->stage && !*status && (said[CLEF_MAX_RANK] = clef__memory_order_of(t, order)))
+        for (int d = 0; d < clef_tensor_shape(t).rank; d++) said[d] = (signed char)order[d];
+    if (!*status) *status = clef_group_broadcast_bytes(p->group, owner, said, sizeof said);
+    for (int d = 0; d < CLEF_MAX_RANK; d++) order[d] = said[d];
+    return !*status && said[CLEF_MAX_RANK];
+}
+
+/* Messages and no broadcast, for which those that have no value would compute one first.  It comes to lie as it does at its owner. */
 static clef_status bring(const clef_pipeline *p, clef_tensor *t, int owner) {
+    int order[CLEF_MAX_RANK];
     clef_status status = CLEF_OK;
+    bool ordered = agree_on_order(p, t, owner, order, &status);
     if (owner == p->stage) {
         for (int r = 0; r < p->stages && !status; r++)
-            if (r != owner) status = clef_send(t, p->group, r);
+            if (r != owner) status = clef_send(ordered ? clef_permute(t, order) : t, p->group, r);
         return status;
     }
-    clef_tensor *value = clef_recv(p->ctx, p->group, owner, clef_tensor_shape(t), clef_tensor_dtype(t));
-    value = clef_to_device(value, clef_tensor_device(t));
+    if (status) return status;
+    clef_shape shape = clef_tensor_shape(t), lies = shape;
+    for (int d = 0; d < shape.rank && ordered; d++) lies.dim[d] = shape.dim[order[d]];
+    clef_tensor *value = clef_to_device(clef_recv(p->ctx, p->group, owner, lies, clef_tensor_dtype(t)), clef_tensor_device(t));
+    if (value && ordered) value = clef__from_memory_order(value, order);
     return value ? clef_assign(t, value) : clef_error_status(p->ctx);
 }
 

@@ -1,5 +1,6 @@
 /* Checkpoints: what is resumed equals what was never interrupted, and a bad file changes nothing.
    ctest: plain */
+#include "ops/memory_order.h"
 #include "support/device.h"
 #include "support/io_files.h"
 #include "support/sealed.h"
@@ -227,6 +228,48 @@ Test(checkpoint, other_sum_units_are_told_of) {
     cr_expect_eq(warnings, 1);
     cr_expect(strstr(warning, "77 compute units, and this is") && strstr(warning, "78 compute units"), "%s", warning);
     clef_close(t.ctx), clef_close(like.ctx), clef_close(other.ctx);
+}
+
+static const int lies[] = {0, 2, 3, 1};
+
+/* A convolution whose weights lie channels-last, as training leaves them, or row-major. */
+static clef_module *convolution(clef_context *ctx, bool channels_last, float *weights, size_t bytes) {
+    clef_module *conv = clef_nn_conv2d(ctx, 4, 3, 2, NULL);
+    clef_tensor *w = clef_parameter(conv, "weight");
+    clef_require_grad(w, false);
+    if (channels_last) cr_assert_eq(clef_assign(w, clef__in_memory_order(clef_copy(w), lies)), CLEF_OK);
+    cr_assert_eq(clef_read(w, weights, bytes), CLEF_OK, "%s", clef_error(ctx));
+    return conv;
+}
+
+Test(checkpoint, values_lie_as_they_lay) {
+    static const struct {
+        const char *from, *to;
+    } damaged[] = {{"0231 model.weight", "0221 model.weight"}, {"0231 model.weight", "0291 model.weight"},
+                   {"0231 model.weight", "021 model.weight"},  {"0231 model.weight", "0231 model.height"},
+                   {"0231 model.weight", "0231model.weight"},  {"0231 model.weight", "x231 model.weight"}};
+    clef_context *ctx = open_seeded(1);
+    static float saved[48], other[48], got[48];
+    int order[CLEF_MAX_RANK];
+    clef_module *from = convolution(ctx, true, saved, sizeof saved), *to = convolution(ctx, false, other, sizeof other);
+    clef_tensor *w = clef_parameter(to, "weight");
+    char path[1024], bad[1024];
+    snprintf(path, sizeof path, "%s", io_path(dir, "good"));
+    snprintf(bad, sizeof bad, "%s", io_path(dir, "bad"));
+    cr_assert_eq(clef_checkpoint_save(ctx, path, &(clef_checkpoint){.module = from}), CLEF_OK, "%s", clef_error(ctx));
+    for (size_t i = 0; i < sizeof damaged / sizeof *damaged; i++) {
+        cr_assert(sealed_patch(path, bad, damaged[i].from, damaged[i].to), "%s is not in the file", damaged[i].from);
+        cr_expect_eq(clef_checkpoint_load(ctx, bad, &(clef_checkpoint){.module = to}), CLEF_FORMAT, "%s", damaged[i].to);
+        expect_error(ctx, CLEF_FORMAT, "has a damaged list of how tensors lie");
+    }
+    cr_assert(clef_read(w, got, sizeof got) == CLEF_OK && !clef__memory_order_of(w, order));
+    cr_expect_arr_eq(got, other, sizeof got);
+    cr_assert_eq(clef_checkpoint_load(ctx, path, &(clef_checkpoint){.module = to}), CLEF_OK, "%s", clef_error(ctx));
+    cr_assert(clef__memory_order_of(w, order), "it lies row-major");
+    cr_expect_arr_eq(order, lies, sizeof lies);
+    cr_assert_eq(clef_read(w, got, sizeof got), CLEF_OK);
+    cr_expect_arr_eq(got, saved, sizeof got);
+    clef_close(ctx);
 }
 
 /* Weights files have the checksum too; those of other programs do without. */

@@ -1,7 +1,8 @@
 /* What a pipeline's stage has in memory: its own parameters, and states of these alone.  Before the first step, after some, after all was
-   gathered, and after a step that follows.
+   gathered, and after a step that follows.  And how gathered values lie: as at their owner, to whom a checkpoint may give them back.
    ctest: plain */
 #include "../group/ranks.h"
+#include "ops/memory_order.h"
 
 enum { LAYERS = 8, WIDTH = 256, ITEMS = 8 };
 
@@ -31,6 +32,37 @@ static clef_status take_steps(clef_pipeline *pipe, clef_optimizer *opt, clef_ten
     return status ? status : clef_synchronize(clef_optimizer_context(opt));
 }
 
+static clef_tensor *weight_of(clef_module *net, int layer) {
+    char name[12];
+    snprintf(name, sizeof name, "%d", layer);
+    return clef_parameter(clef_module_child(net, name), "weight");
+}
+
+/* Every second weight comes to lie the other way at its owner. */
+static void turn_some(clef_module *net, clef_group *all) {
+    int own = LAYERS / clef_group_size(all), first = own * clef_group_rank(all);
+    bool was = clef_set_grad_enabled(clef_module_context(net), false);
+    for (int i = first; i < first + own; i++)
+        if (i % 2) clef_assign(weight_of(net, i), clef__in_memory_order(clef_copy(weight_of(net, i)), (const int[]){1, 0}));
+    clef_set_grad_enabled(clef_module_context(net), was);
+}
+
+/* All ranks have all weights, with the same numbers at the same places. */
+static void expect_turned(clef_module *net, clef_group *all) {
+    static _Thread_local float weight[WIDTH * WIDTH];
+    for (int i = 0; i < LAYERS; i++) {
+        double sum = 0, sums[MOST_RANKS];
+        int order[CLEF_MAX_RANK];
+        if (clef_read(weight_of(net, i), weight, sizeof weight)) COMPLAIN("layer %d: %s", i, clef_error(clef_module_context(net)));
+        for (int k = 0; k < WIDTH * WIDTH; k++) sum += (double)weight[k] * (k + 1);
+        clef_group_gather_bytes(all, &sum, sums, sizeof sum);
+        for (int r = 0; r < clef_group_size(all); r++)
+            if (sums[r] != sum) COMPLAIN("layer %d: rank %d has other weights than rank %d", i, clef_group_rank(all), r);
+        if (clef__memory_order_of(weight_of(net, i), order) != (i % 2 == 1))
+            COMPLAIN("layer %d lies otherwise at rank %d than at its owner", i, clef_group_rank(all));
+    }
+}
+
 static clef_status train(clef_context *ctx, clef_group *all, void *user) {
     bool first = *(bool *)user; /* the optimizer is made before the pipeline */
     int own = LAYERS / clef_group_size(all);
@@ -44,8 +76,10 @@ static clef_status train(clef_context *ctx, clef_group *all, void *user) {
     expect_memory(ctx, all, "before the first step", first ? LAYERS : own, first ? LAYERS : own);
     take_steps(pipe, opt, x, y, 3);
     expect_memory(ctx, all, "after three steps", first ? LAYERS : own, own);
+    turn_some(net, all);
     if (clef_pipeline_gather(pipe, opt) || clef_end_step(ctx)) return clef_error_status(ctx);
     expect_memory(ctx, all, "with all gathered", LAYERS, LAYERS);
+    expect_turned(net, all);
     take_steps(pipe, opt, x, y, 2);
     expect_memory(ctx, all, "after a step that follows", LAYERS, own);
     return clef_error_status(ctx);
