@@ -203,7 +203,7 @@ def steps(state, calls):
         opt.step()
 
 
-def timed_steps(state, calls):
+def timed_steps(state, calls, steps=steps):
     wait()
     begin = time.perf_counter()
     steps(state, calls)
@@ -339,14 +339,6 @@ def lm_steps(state, calls):
         opt.step()
 
 
-def lm_seconds(state, calls):
-    wait()
-    begin = time.perf_counter()
-    lm_steps(state, calls)
-    wait()
-    return (time.perf_counter() - begin) / calls
-
-
 def lm_training(c):
     """The best of eager and compiled (where a compiler for it is here)."""
     net, tried = Gpt(c), []
@@ -355,7 +347,7 @@ def lm_training(c):
         state = (net, run, torch.optim.AdamW(net.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1, fused=True), x, y)
         try:
             lm_steps(state, 3)
-            tried.append((lm_seconds(state, 3), state))
+            tried.append((timed_steps(state, 3, lm_steps), state))
         except Exception as error:
             print("not compiled:", str(error).splitlines()[0], file=sys.stderr)
     return min(tried, key=lambda t: t[0])[1]
@@ -380,7 +372,7 @@ def lm(c):
         if not train:
             models[key].at = 0
             lm_decode(models[key], c, 4)
-    return lm_seconds(models[key], c["calls"]) if train else lm_decode(models[key], c, c["calls"])
+    return timed_steps(models[key], c["calls"], lm_steps) if train else lm_decode(models[key], c, c["calls"])
 
 
 SUITES = {"epoch": epoch, "lm": lm, "gemm": gemm, "conv": conv, "pointwise": pointwise, "unary": unary, "reduce": reduce, "norm": norm,

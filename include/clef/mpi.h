@@ -7,7 +7,8 @@
 
    Who calls MPI: one thread alone, which serves the transport until all ranks have ended; `fn` runs in another.  So any thread level of MPI
    will do.  It is the calling thread; where MPI was not initialised, it is a thread of Clef's own, which also initialises MPI and finalises
-   it.  A program that calls MPI itself within `fn` must have initialised it with MPI_THREAD_MULTIPLE.  All messages go over a communicator of Clef's own.
+   it.  A program that calls MPI itself within `fn` must have initialised it with MPI_THREAD_MULTIPLE.  All messages go over a communicator of
+   Clef's own.
 
    Processes must be of one kind of machine: numbers are sent as they lie in memory. */
 #ifndef CLEF_MPI_H

@@ -380,8 +380,8 @@ CLEF_API clef_status clef_gru(clef_tensor *x, clef_tensor *h0, const clef_recurr
 CLEF_API clef_tensor *clef_reorder_gates(clef_tensor *t, const char *from, const char *to);
 /* The weights of ONNX's LSTM, GRU or RNN, one layer of n directions: W [n,gates·H,in], R [n,gates·H,H], B [n,2·gates·H] and of an LSTM P
    [n,3·H], where CLEF_NONE stands for no B or P, into weights[0] … weights[n-1]: temporaries, all NULL when it failed.  CLEF_SHAPE if they do
-   not fit each other, CLEF_INVALID without weights or with n below 1.  ONNX's other inputs are x, lengths, h0 and c0; its GRU is clef_gru with reset_before unless linear_before_reset is
-   1; its Y [t,n,b,H] is y as [t,b,n,H].
+   not fit each other, CLEF_INVALID without weights or with n below 1.  ONNX's other inputs are x, lengths, h0 and c0; its GRU is
+   clef_gru with reset_before unless linear_before_reset is 1; its Y [t,n,b,H] is y as [t,b,n,H].
        clef_recurrent_from_onnx(w, r, b, CLEF_NONE, weights, 1);
        clef_gru(x, h0, weights, 1, &(clef_recurrent_options){.reset_before = true}, &y, &h);  */
 CLEF_API clef_status clef_recurrent_from_onnx(clef_tensor *w, clef_tensor *r, clef_tensor *b, clef_tensor *p,

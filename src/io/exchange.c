@@ -13,7 +13,7 @@ static clef_status read_tensor(void *user, int i, void *out, size_t bytes, clef_
 }
 
 /* One plan for whatever is not computed yet. */
-static void compute(const clef_named_tensor *tensors, int n, clef__report *report) {
+void clef__compute_tensors(const clef_named_tensor *tensors, int n, clef__report *report) {
     clef_tensor **all = clef__alloc((size_t)n * sizeof *all);
     for (int i = 0; all && i < n; i++) all[i] = tensors[i].tensor;
     clef_status status = !all ? CLEF_MEMORY : n ? clef_eval_all(all, n) : CLEF_OK;
@@ -33,7 +33,7 @@ clef_status clef__write_tensors(const char *path, const clef_named_tensor *tenso
         }
         items[i] = (clef__st_item){tensors[i].name, clef_tensor_shape(tensors[i].tensor), clef_tensor_dtype(tensors[i].tensor)};
     }
-    if (report->status == CLEF_OK) compute(tensors, n, report);
+    if (report->status == CLEF_OK) clef__compute_tensors(tensors, n, report);
     if (report->status == CLEF_OK) clef__st_write(path, items, n, metadata, read_tensor, (void *)(uintptr_t)tensors, report);
     clef__free(items);
     return report->status;

@@ -127,6 +127,8 @@ clef_status clef__st_write(const char *path, const clef__st_item *items, int n, 
                            void *user, clef__report *report);
 
 /* ---- files and named tensors (exchange.c) ---- */
+/* In one plan. */
+void clef__compute_tensors(const clef_named_tensor *tensors, int n, clef__report *report);
 clef_status clef__write_tensors(const char *path, const clef_named_tensor *tensors, int n, const char *const *metadata,
                                 clef__report *report);
 /* The same with what clef_save says of a file (model.c). */

@@ -4,26 +4,17 @@
 #include "ops/memory_order.h"
 #include <string.h>
 
-static clef_status evaluate(const clef_named_tensor *tensors, int n) {
-    clef_tensor **all = clef__calloc((size_t)n, sizeof *all);
-    for (int i = 0; all && i < n; i++) all[i] = tensors[i].tensor;
-    clef_status status = !all ? CLEF_MEMORY : n ? clef_eval_all(all, n) : CLEF_OK;
-    clef__free(all);
-    return status;
-}
-
 char *clef__layouts_text(const clef_named_tensor *tensors, int n, int models, clef__report *report) {
     clef__text text = {0};
-    clef_status status = evaluate(tensors, n);
+    clef__compute_tensors(tensors, n, report);
     clef__text_append(&text, "");
-    for (int i = 0; i < n && !status; i++) {
+    for (int i = 0; i < n && !report->status; i++) {
         int order[CLEF_MAX_RANK];
         if (strchr(tensors[i].name, '\n') || !clef__memory_order_of(tensors[i].tensor, order)) continue;
         for (int d = 0; d < clef_tensor_shape(tensors[i].tensor).rank; d++) clef__text_add(&text, "%d", order[d]);
         clef__text_add(&text, " %s%s\n", i < models ? "model." : "optimizer.", tensors[i].name);
     }
-    if (status) clef__report_set(report, status, "the tensors could not be computed");
-    else if (text.failed) clef__report_set(report, CLEF_MEMORY, "no memory for how %d tensors lie", n);
+    if (text.failed) clef__report_set(report, CLEF_MEMORY, "no memory for how %d tensors lie", n);
     if (report->status == CLEF_OK) return text.data;
     clef__free(text.data);
     return NULL;

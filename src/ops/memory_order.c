@@ -4,7 +4,7 @@
 #include "graph/core.h"
 
 bool clef__memory_order_of(const clef_tensor *t, int *order) {
-    const clef__output *out = clef__output_of((clef_tensor *)(uintptr_t)t);
+    const clef__output *out = clef__output_of(t);
     if (!out || !clef__computed(out) || clef__is_dense(out->shape, out->layout.stride, NULL)) return false;
     for (int d = 0; d < out->shape.rank; d++) { /* sorted by stride, the largest first; those of dimensions of 1 do not matter */
         int at = d;

@@ -11,7 +11,6 @@ fail() {
     status=1
 }
 
-now() { date +%s%N | cut -c 1-13; }
 line='ended: run_mpi: MPI_Finalize has not returned for 5 s: '
 
 # run HOW MICROSECONDS RANKS

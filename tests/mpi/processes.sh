@@ -12,6 +12,10 @@ esac
 folder=$(mktemp -d) || exit 1
 trap 'rm -rf "$folder"' EXIT
 
+# A random number; milliseconds.
+draw() { od -An -N4 -tu4 /dev/urandom | tr -d ' '; }
+now() { date +%s%N | cut -c 1-13; }
+
 # Processes of this run that are still there, zombies not counted, after 10 s at most.
 left() {
     for wait in 1 2 3 4 5 6 7 8 9 10; do

@@ -13,9 +13,6 @@ fail() {
     status=1
 }
 
-draw() { od -An -N4 -tu4 /dev/urandom | tr -d ' '; }
-now() { date +%s%N | cut -c 1-13; }
-
 # run RANKS WAY VICTIM MILLISECONDS: one run; its exit code.
 run() {
     rm -rf "$folder/pids" && mkdir "$folder/pids"

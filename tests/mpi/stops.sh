@@ -14,8 +14,6 @@ fail() {
     status=1
 }
 
-draw() { od -An -N4 -tu4 /dev/urandom | tr -d ' '; }
-now() { date +%s%N | cut -c 1-13; }
 devices() { echo "0,0,0,0" | cut -c 1-$((2 * $1 - 1)); }
 
 # Each process leaves a file by its number with its rank.
