@@ -4,10 +4,13 @@
    Lanes go along k, so that every element of A is read once and in long runs: such a product is as fast as memory.  A work-item
    takes `rows` rows, MR at a time, and first puts the columns of B side by side unless they lie so.
 
-   Knobs: MR: rows at a time; NV: columns; W: lanes; IN: f32, f64, i32 or i64, what A is and sums are made in; B_IN, OUT: storage of
-   B, of C and bias. */
+   Knobs: MR: rows at a time; NV: columns; W: lanes; IN: f32, f64, i32 or i64, what sums are made in; A_IN: f32, f16, bf16, f64, i32 or
+   i64, storage of A, which is converted in registers; B_IN, OUT: storage of B, of C and bias. */
 #ifndef IN
 #define IN f32
+#endif
+#ifndef A_IN
+#define A_IN f32
 #endif
 #ifndef B_IN
 #define B_IN f32
@@ -41,7 +44,7 @@ DEFINE_FOLD(total, PLUS)
 KERNEL(dot_rows, DOT_ROWS_ARGS) {
     UNPACK(DOT_ROWS_ARGS)
     int item = (int)get_global_id(0), z = (int)get_global_id(1), end = min((item + 1) * rows, M);
-    __global const MEMORY(IN) *a = a_base + a_offset + z / z2 * az1 + z % z2 * az2;
+    __global const MEMORY(A_IN) *a = a_base + a_offset + z / z2 * az1 + z % z2 * az2;
     __global const MEMORY(B_IN) *b = b_base + b_offset + z / z2 * bz1 + z % z2 * bz2;
     __global MEMORY(OUT) *c = c_base + c_offset + z / z2 * cz1 + z % z2 * cz2;
     bias += bias_offset + z % z2 * bias_z;
@@ -62,7 +65,7 @@ KERNEL(dot_rows, DOT_ROWS_ARGS) {
     for (int m = item * rows; m < end; m += MR) {
 #define START(i, j) V sum##i##_##j = (V)(0);
 #define START_ROW(i)                                                                                   \
-    __global const MEMORY(IN) *a##i = a + min(m + i, end - 1) * am;                                    \
+    __global const MEMORY(A_IN) *a##i = a + min(m + i, end - 1) * am;                                  \
     COLUMNS(START, i)
         ROWS(START_ROW)
         int k = 0;
@@ -73,7 +76,7 @@ KERNEL(dot_rows, DOT_ROWS_ARGS) {
 #define MULTIPLY(i, j) sum##i##_##j = FMA(x, b##j, sum##i##_##j);
 #define MULTIPLY_ROW(i)                                                                                \
     {                                                                                                  \
-        V x = LOAD(IN, W, a##i, k);                                                                    \
+        V x = LOAD(A_IN, W, a##i, k);                                                                  \
         COLUMNS(MULTIPLY, i)                                                                           \
     }
             ROWS(MULTIPLY_ROW)
@@ -86,7 +89,7 @@ KERNEL(dot_rows, DOT_ROWS_ARGS) {
 #define LAST(i, j) t##i##_##j = FMA(x, LOAD(IN, 1, column, j * apart + k), t##i##_##j);
 #define LAST_ROW(i)                                                                                    \
     {                                                                                                  \
-        A x = LOAD(IN, 1, a##i, k);                                                                    \
+        A x = LOAD(A_IN, 1, a##i, k);                                                                  \
         COLUMNS(LAST, i)                                                                               \
     }
             ROWS(LAST_ROW)

@@ -12,11 +12,14 @@
    so it stays in the cache from one work-item to the next.
 
    Knobs: MR, NV, W; ROOM; UNIT: the rows of a tile follow one another in A, so that one address serves them all there too;
-   ALONG: so do the depths of a run, and the addresses of all steps share one index; IN: f32, f64, i32 or i64, what A and B are and
-   sums are made in; OUT: storage of C and bias.
+   ALONG: so do the depths of a run, and the addresses of all steps share one index; IN: f32, f64, i32 or i64, what A is and sums are
+   made in; B_IN: f32, f16, bf16, f64, i32 or i64, storage of B, which is converted in registers; OUT: storage of C and bias.
    Checked with: UNIT=1; NV=2 UNIT=1; ROOM=2048; ALONG=1; ROOM=2048 ALONG=1 MR=6 NV=2 W=8. */
 #ifndef IN
 #define IN f32
+#endif
+#ifndef B_IN
+#define B_IN f32
 #endif
 #ifndef OUT
 #define OUT f32
@@ -175,9 +178,9 @@ static void pack_rows(__global const MEMORY(IN) *a, steps s, depths d, int m_beg
 #define TOUCH_ROW(i) COLUMNS(TOUCH, i)
 
 /* One depth; A_AT(i) is what row i of A has there, NEXT_A goes on to the next. */
-#define FETCH(i, j) V b##j = LOAD(IN, W, bp, j * W);
+#define FETCH(i, j) V b##j = LOAD(B_IN, W, bp, j * W);
 #define SOON(i, j)                                                                                     \
-    if (j * W * sizeof(S) % 64 == 0) PREFETCH_READ(bp + B_AHEAD * ldb + j * W);
+    if (j * W * sizeof(*bp) % 64 == 0) PREFETCH_READ(bp + B_AHEAD * ldb + j * W);
 #define MULTIPLY(i, j) c##i##_##j = FMA((V)(x), b##j, c##i##_##j);
 #define STEP_ROW(i)                                                                                    \
     {                                                                                                  \
@@ -296,7 +299,7 @@ KERNEL(gemm, GEMM_ARGS) {
     int split = z % splits;
     z /= splits;
     __global const MEMORY(IN) *a = a_base + a_offset + z / z2 * az1 + z % z2 * az2;
-    __global const MEMORY(IN) *b = b_base + b_offset + z / z2 * bz1 + z % z2 * bz2;
+    __global const MEMORY(B_IN) *b = b_base + b_offset + z / z2 * bz1 + z % z2 * bz2;
     __global MEMORY(OUT) *c = c_base + c_offset + z / z2 * cz1 + z % z2 * cz2 + split * cs;
     bias += bias_offset + z % z2 * bias_z;
     int first = split * split_runs, last = min(first + split_runs, (K + k3 - 1) / k3); /* this split's runs of k3 */
@@ -315,7 +318,7 @@ KERNEL(gemm, GEMM_ARGS) {
             /* A matrix read as it lies must not be read past its end: the last panel moves back and leaves out `skip`. */
             int n = direct ? min(panel * NR, N - NR) : panel * NR;
             int skip = panel * NR - n;
-            __global const MEMORY(IN) *b_panel = b + (direct ? (long)n : panel * panel_stride) + k_begin * ldb;
+            __global const MEMORY(B_IN) *b_panel = b + (direct ? (long)n : panel * panel_stride) + k_begin * ldb;
             __global MEMORY(OUT) *corner = c + n * cn;
             COLUMNS(NOTHING, 0)
             if (with_bias) {
@@ -328,7 +331,7 @@ KERNEL(gemm, GEMM_ARGS) {
             for (int m = m_begin; m < m_end; m += MR) {
                 int left = min(m_end - m, MR);
                 long a_row[MR], c_row[MR];
-                __global const MEMORY(IN) *bp = b_panel;
+                __global const MEMORY(B_IN) *bp = b_panel;
                 r = find_rows(r, s, left, a_row, c_row);
                 ROWS(START_ROW)
                 ROWS(TOUCH_ROW)

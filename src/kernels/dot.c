@@ -43,7 +43,7 @@ static shape transposed(const shape *s) {
 }
 
 static bool dot_fits(const shape *s, clef_dtype type) {
-    return s->n <= MOST_COLUMNS && s->k <= LONGEST && (s->ak == 1 || s->k == 1) && s->a.dtype == type;
+    return s->n <= MOST_COLUMNS && s->k <= LONGEST && (s->ak == 1 || s->k == 1) && clef__gemm_type(s->a.dtype) == type;
 }
 
 /* The product in the order in which it has few columns; false where it is none for dot.cl. */
@@ -63,13 +63,14 @@ static void emit(const clef__lowering *lw, const clef__gemm *g, const shape *s, 
     int64_t each = clef__ceil_div(clef__ceil_div(s->m, items), rows) * rows;
     bool alike = (s->bk == 1 || s->k == 1) && s->b.dtype == type;
     items = clef__ceil_div(s->m, each);
-    clef__operand columns = s->a;
+    clef__operand columns = s->b;
     if (!alike) columns = clef__lower_scratch(lw, type, CLEF_SHAPE(batch * items, s->n, s->k));
     clef__launch_begin(lw, "dot.cl", "dot_rows");
     clef__launch_define(lw, "MR", "%d", rows);
     clef__launch_define(lw, "NV", "%d", (int)s->n);
     clef__launch_define(lw, "W", "%d", lanes);
     clef__launch_define(lw, "IN", "%s", clef__token(type));
+    clef__launch_define(lw, "A_IN", "%s", clef__token(s->a.dtype));
     clef__launch_define(lw, "B_IN", "%s", clef__token(s->b.dtype));
     clef__launch_define(lw, "OUT", "%s", clef__token(g->c.dtype));
     if (alike) clef__launch_define(lw, "ALIKE", "1");

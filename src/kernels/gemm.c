@@ -125,7 +125,7 @@ static void choose_tile(const clef__lowering *lw, const clef__gemm *g, clef_dtyp
 static int64_t cached_floats(const clef__lowering *lw) { return clef__cached_bytes(lw) / (int64_t)sizeof(float); }
 
 /* Can B be read as it lies, and is that the better way?  Panels of a weight in inference are free, as they are made once; the
-   blocks of k stay, and so do the bits. */
+   blocks of k stay, and so do the bits.  They do too where B is stored in a half type and the sums' results are not. */
 static void choose_direct(const clef__lowering *lw, const clef__gemm *g, clef_dtype type, tiling *t) {
     int64_t size[3], stride[3], same[3];
     memcpy(size, g->k, sizeof size);
@@ -133,7 +133,7 @@ static void choose_direct(const clef__lowering *lw, const clef__gemm *g, clef_dt
     memcpy(same, g->b_k, sizeof same);
     clef__merge_levels(size, stride, same);
     int64_t lanes = t->width * t->vectors;
-    bool can = g->b.dtype == type && (g->b_n == 1 || g->n == 1) && g->n >= lanes && size[0] * size[1] == 1;
+    bool can = g->c.dtype == type && (g->b_n == 1 || g->n == 1) && g->n >= lanes && size[0] * size[1] == 1;
     bool small = stride[2] <= 2 * lanes || t->k * stride[2] * t->batch <= cached_floats(lw);
     t->shares = can && tuned(t, CLEF__GEMM_PACKING, small || t->row_tiles <= FEW_TILES ? 1 : 2) == 1;
     t->direct = t->shares && (small || t->knobs.value[CLEF__GEMM_PACKING] || !clef__lower_lasts(lw, &g->b));
@@ -257,7 +257,9 @@ static clef__operand pack(const clef__lowering *lw, const packing *p, int64_t z_
     return to;
 }
 
+/* Panels of a half weight in inference stay in its type: they are read from memory each time, and take half of it. */
 static void pack_b(const clef__lowering *lw, clef__gemm *g, const tiling *t, clef_dtype type) {
+    if (g->c.dtype == type && clef__lower_lasts(lw, &g->b)) type = g->b.dtype;
     packing p = {.from = g->b, .n = g->n, .sn = g->b_n, .width = t->width * t->vectors, .type = type};
     int64_t same[3];
     memcpy(p.k, g->k, sizeof p.k);
@@ -316,11 +318,6 @@ static void maybe_pack_a(const clef__lowering *lw, clef__gemm *g, const tiling *
     g->c_m[1] = g->c_m[2] * t->rows;
 }
 
-static void define_types(const clef__lowering *lw, clef_dtype in, clef_dtype out) {
-    clef__launch_define(lw, "IN", "%s", clef__token(in));
-    clef__launch_define(lw, "OUT", "%s", clef__token(out));
-}
-
 static void multiply(const clef__lowering *lw, const clef__gemm *g, const tiling *t, clef_dtype type, int64_t split_stride) {
     const clef__profile *profile = clef__lower_profile(lw);
     clef__launch_begin(lw, "gemm.cl", "gemm");
@@ -330,7 +327,9 @@ static void multiply(const clef__lowering *lw, const clef__gemm *g, const tiling
     if (t->packed_tiles) clef__launch_define(lw, "ROOM", "%d", (int)room_of(t, t->packed_tiles));
     else clef__launch_define(lw, "UNIT", "%d", t->unit);
     if (!t->packed_tiles && g->a_k[2] == 1) clef__launch_define(lw, "ALONG", "1");
-    define_types(lw, type, g->c.dtype);
+    clef__launch_define(lw, "IN", "%s", clef__token(type));
+    clef__launch_define(lw, "B_IN", "%s", clef__token(g->b.dtype));
+    clef__launch_define(lw, "OUT", "%s", clef__token(g->c.dtype));
     /* clang-format off */
     gemm_args args = {
         .a = g->a, .b = g->b, .c = g->c,

@@ -105,10 +105,10 @@ static void lower_product(const clef__lowering *lw, clef__operand a, clef__opera
     clef__gemm_lower(lw, g);
 }
 
-void clef__product_matmul(const clef__lowering *lw) { lower_product(lw, clef__lower_in(lw, 0), clef__lower_in(lw, 1)); }
+void clef__product_matmul(const clef__lowering *lw) { lower_product(lw, clef__lower_in(lw, 0), clef__lower_in_stored(lw, 1)); }
 
 void clef__product_linear(const clef__lowering *lw) {
-    clef__operand w = clef__lower_in(lw, 1), t = w;
+    clef__operand w = clef__lower_in_stored(lw, 1), t = w;
     t.dim[0] = w.dim[1];
     t.dim[1] = w.dim[0];
     t.stride[0] = w.stride[1];

@@ -26,6 +26,9 @@ struct clef__gemm *clef__lower_product(const clef__lowering *lw);
 /* Input i as it lies: any strides, 0 and negative ones too.  It takes a launch to make a constant that lies nowhere yet, and to
    copy what a view looks at where it cannot be seen as that view: so ask before a launch begins. */
 clef__operand clef__lower_in(const clef__lowering *lw, int i);
+/* The same, in the type in which it is stored: where a weight of a half type is converted to f32 for this node, the weight itself.
+   The strategy converts where it reads. */
+clef__operand clef__lower_in_stored(const clef__lowering *lw, int i);
 /* Input i, dense with dimensions in memory order `order` (outermost first; NULL: row-major); copied if it lies otherwise. */
 clef__operand clef__lower_in_dense(const clef__lowering *lw, int i, const int *order);
 /* Does input i already lie dense in this order?  (Dimensions of 1 do not matter.) */

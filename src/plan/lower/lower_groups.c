@@ -61,6 +61,7 @@ static const int *choose_order(const clef__lowering *lw, const clef__pointwise *
 
 void clef__lower_group(clef__recorder *rec, const clef__group *group) {
     clef__lowering lw = clef__lowering_of(rec, group->member[0]);
+    if (group->n_members == 1 && clef__place_converted(&lw)) return;
     clef__pointwise p = {.shape = lw.node->out->shape};
     int inner_uses[CLEF__PW_STEPS] = {0}, order_memory[CLEF_MAX_RANK];
     clef__add_steps(&lw, group, &p, inner_uses);

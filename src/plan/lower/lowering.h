@@ -60,4 +60,7 @@ void clef__launch_constant(const clef__lowering *lw, int captured, double number
 clef_shape clef__operand_shape(const clef__operand *x);
 /* A captured output as an operand, materialising constants; views are resolved. */
 clef__operand clef__captured_operand(const clef__lowering *lw, int captured);
+/* Is this pointwise node nothing but a weight of a half type in f32?  Then it has its place where the weight lies, and no launch: who
+   reads it converts it there, or has it converted (clef__lower_in_stored, clef__lower_in). */
+bool clef__place_converted(const clef__lowering *lw);
 #endif

@@ -87,7 +87,7 @@ static clef__operand view_operand(const clef__lowering *lw, const clef__node *no
             lw->rec->failed = true;
         }
     }
-    clef__operand x = {.value = in.value, .dtype = node->out->dtype, .rank = node->out->shape.rank, .offset = to.offset};
+    clef__operand x = {.value = in.value, .dtype = in.dtype, .rank = node->out->shape.rank, .offset = to.offset};
     memcpy(x.dim, node->out->shape.dim, sizeof x.dim);
     memcpy(x.stride, to.stride, sizeof x.stride);
     return x;
@@ -129,9 +129,9 @@ static void place_captured(const clef__lowering *lw, int index) {
     rec->placed[index] = (clef__placed){true, x};
 }
 
-/* Views of views may be many, so they wait in a list until what they look at is placed.  After a failure strategies go on
-   with the right shape over no memory, and nothing of it is launched. */
-clef__operand clef__captured_operand(const clef__lowering *lw, int index) {
+/* As it is stored.  Views of views may be many, so they wait in a list until what they look at is placed.  After a failure strategies
+   go on with the right shape over no memory, and nothing of it is launched. */
+static clef__operand stored_operand(const clef__lowering *lw, int index) {
     clef__recorder *rec = lw->rec;
     int *waiting = NULL, n = 0, capacity = 0, at = index;
     while (!rec->failed && !rec->placed[at].there) {
@@ -146,9 +146,45 @@ clef__operand clef__captured_operand(const clef__lowering *lw, int index) {
     return rec->failed ? dense_operand(0, out->dtype, out->shape, NULL) : rec->placed[index].operand;
 }
 
-clef__operand clef__lower_in(const clef__lowering *lw, int i) {
-    return clef__captured_operand(lw, clef__captured_of(lw->rec->g, lw->node->input[i]));
+static int input_of(const clef__lowering *lw, int i) { return clef__captured_of(lw->rec->g, lw->node->input[i]); }
+
+/* A converted weight that waited (clef__place_converted) is converted for the first who wants it so, and views of it are views anew. */
+static void convert_waiting(const clef__lowering *lw, int index) {
+    clef__recorder *rec = lw->rec;
+    int order[CLEF_MAX_RANK], base = rec->g->captured[index].base;
+    clef__lowering there = *lw;
+    there.device = rec->g->captured[base].out->device;
+    clef__operand x = rec->placed[base].operand, y = x;
+    for (; index != base; index = clef__captured_of(rec->g, rec->g->captured[index].node->input[0]))
+        rec->placed[index].there = false;
+    if (x.dtype == rec->g->captured[base].out->dtype) return;
+    y = clef__lower_scratch_in(&there, rec->g->captured[base].out->dtype, clef__operand_shape(&x),
+                               clef__memory_order(&x, order) ? order : NULL);
+    clef__lower_copy(&there, y, x);
+    rec->placed[base].operand = y;
 }
+
+clef__operand clef__captured_operand(const clef__lowering *lw, int index) {
+    clef__operand x = stored_operand(lw, index);
+    if (x.dtype == lw->rec->g->captured[index].out->dtype) return x;
+    convert_waiting(lw, index);
+    return stored_operand(lw, index);
+}
+
+static bool is_half(clef_dtype dtype) { return dtype == CLEF_F16 || dtype == CLEF_BF16; }
+
+bool clef__place_converted(const clef__lowering *lw) {
+    const clef__captured *captured = &lw->rec->g->captured[lw->captured];
+    if (captured->node->op != &clef__op_cast || captured->output || captured->out->dtype != CLEF_F32) return false;
+    const clef__captured *from = &lw->rec->g->captured[input_of(lw, 0)];
+    if (!from->leaf || from->updated || !is_half(from->out->dtype)) return false;
+    lw->rec->placed[lw->captured] = (clef__placed){true, clef__lower_in(lw, 0)};
+    return true;
+}
+
+clef__operand clef__lower_in_stored(const clef__lowering *lw, int i) { return stored_operand(lw, input_of(lw, i)); }
+
+clef__operand clef__lower_in(const clef__lowering *lw, int i) { return clef__captured_operand(lw, input_of(lw, i)); }
 
 clef__operand clef__lower_in_dense(const clef__lowering *lw, int i, const int *order) {
     clef__operand x = clef__lower_in(lw, i);
