@@ -149,7 +149,7 @@
 #define AS_(t, n) CAT(as_, VEC(t, n))
 
 #define LOAD_f16(n, p) CAT(half_load_, n)(p)
-#define LOAD_bf16(n, p) AS_(float, n)(CONVERT(uint, n)(VLOAD_##n(p)) << 16)
+#define LOAD_bf16(n, p) AS_(float, n)(CONVERT(uint, n)(LOAD_SHORT(n, p)) << 16)
 #define LOAD_f64(n, p) VLOAD_##n(p)
 #define LOAD_i32(n, p) VLOAD_##n(p)
 #define LOAD_i64(n, p) VLOAD_##n(p)
@@ -158,12 +158,37 @@
 #define LOAD_(dt, n, p) LOAD_##dt(n, p)
 #define LOAD(dt, n, p, i) LOAD_(dt, n, (p) + (i))
 
+#ifdef CLEF_WIDE
+/* A vector through a pointer to global memory that promises only the element's alignment: one load or store, where vload16 comes
+   in parts (on which compilers then compute where two such vectors meet) and vstore16 goes in four, or in 16 if they are bytes. */
+#define DEFINE_LOOSE(t, bytes)                                                                   \
+    typedef t t##1_loose;                                                                        \
+    typedef t##4 t##4_loose __attribute__((aligned(bytes)));                                     \
+    typedef t##8 t##8_loose __attribute__((aligned(bytes)));                                     \
+    typedef t##16 t##16_loose __attribute__((aligned(bytes)));
+DEFINE_LOOSE(float, 4)
+DEFINE_LOOSE(ushort, 2)
+DEFINE_LOOSE(uchar, 1)
+#define LOOSE(t, n, p) (*(__global t##n##_loose *)(p))
+#define LOAD_f32(n, p) LOOSE(float, n, p)
+#define LOAD_SHORT(n, p) LOOSE(ushort, n, p)
+#define LOAD_BYTE(n, p) LOOSE(uchar, n, p)
+#define STORE_f32(n, p, v) (LOOSE(float, n, p) = (v))
+#define STORE_BYTE(n, p, v) (LOOSE(uchar, n, p) = (v))
+#else
+#define LOAD_f32(n, p) VLOAD_##n(p)
+#define LOAD_SHORT(n, p) VLOAD_##n(p)
+#define LOAD_BYTE(n, p) VLOAD_##n(p)
+#define STORE_f32(n, p, v) VSTORE_##n(v, p)
+#define STORE_BYTE(n, p, v) VSTORE_##n(v, p)
+#endif
+
 /* Vectors of halves go through a register of their bits: OpenCL promises that vload_halfn and vstore_halfn need only a half's
    alignment, but pocl's ask for the vector's wherever the conversion and the access to memory come apart. */
 #if USES & USES_HALVES
 #define DEFINE_HALF(n)                                                                           \
     VEC(float, n) CAT(half_load_, n)(__global const half *p) {                                   \
-        VEC(ushort, n) bits = VLOAD_##n((__global const ushort *)p);                             \
+        VEC(ushort, n) bits = LOAD_SHORT(n, (__global const ushort *)p);                         \
         return HLOAD_##n((const half *)&bits);                                                   \
     }                                                                                            \
     void CAT(half_store_, n)(VEC(float, n) v, __global half *p) {                                \
@@ -188,27 +213,6 @@ BF16_BITS(1)
 EACH_WIDTH(BF16_BITS)
 #endif
 
-#ifdef CLEF_WIDE
-/* A vector through a pointer to global memory that promises only the element's alignment: one load or store, where vload16 comes
-   in parts (on which compilers then compute where two such vectors meet) and vstore16 goes in four, or in 16 if they are bytes. */
-#define DEFINE_LOOSE(t, bytes)                                                                   \
-    typedef t t##1_loose;                                                                        \
-    typedef t##4 t##4_loose __attribute__((aligned(bytes)));                                     \
-    typedef t##8 t##8_loose __attribute__((aligned(bytes)));                                     \
-    typedef t##16 t##16_loose __attribute__((aligned(bytes)));
-DEFINE_LOOSE(float, 4)
-DEFINE_LOOSE(uchar, 1)
-#define LOOSE(t, n, p) (*(__global t##n##_loose *)(p))
-#define LOAD_f32(n, p) LOOSE(float, n, p)
-#define LOAD_BYTE(n, p) LOOSE(uchar, n, p)
-#define STORE_f32(n, p, v) (LOOSE(float, n, p) = (v))
-#define STORE_BYTE(n, p, v) (LOOSE(uchar, n, p) = (v))
-#else
-#define LOAD_f32(n, p) VLOAD_##n(p)
-#define LOAD_BYTE(n, p) VLOAD_##n(p)
-#define STORE_f32(n, p, v) VSTORE_##n(v, p)
-#define STORE_BYTE(n, p, v) VSTORE_##n(v, p)
-#endif
 #define STORE_f16(n, p, v) CAT(half_store_, n)(v, p)
 #define STORE_bf16(n, p, v) VSTORE_##n(CAT(bf16_bits_, n)(v), p)
 #define STORE_f64(n, p, v) VSTORE_##n(v, p)

@@ -77,6 +77,7 @@ KERNEL(dot_rows, DOT_ROWS_ARGS) {
 #define MULTIPLY_ROW(i)                                                                                \
     {                                                                                                  \
         V x = LOAD(A_IN, W, a##i, k);                                                                  \
+        PREFETCH_READ(a##i + MR * am + k);                                                             \
         COLUMNS(MULTIPLY, i)                                                                           \
     }
             ROWS(MULTIPLY_ROW)

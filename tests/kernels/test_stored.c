@@ -150,14 +150,48 @@ Test(stored, who_else_reads_it_gets_it_converted) {
 /* A weight that is overwritten in the same evaluation is read before. */
 Test(stored, a_weight_that_is_updated) {
     for (int call = 0; call < 3; call++) {
-        pair w = weights(CLEF_SHAPE(16, 20), CLEF_BF16, false);
-        clef_tensor *x = known(CLEF_SHAPE(2, 20), 6), *want = clef_keep(meet(LINEAR, x, w.wide, NULL));
+        clef_tensor *x = clef_keep(known(CLEF_SHAPE(2, 20), 6)),
+                    *w = clef_keep(clef_to(noise_tensor(ctx, CLEF_SHAPE(16, 20), 7), CLEF_BF16));
+        clef_tensor *want = clef_keep(clef_linear(x, clef_to(w, CLEF_F32), CLEF_NONE)), *rows, *all[2];
         cr_assert_eq(clef_eval(want), CLEF_OK, "%s", clef_error(ctx));
-        clef_tensor *y = meet(LINEAR, x, w.half, NULL), *rows = clef_to(known(CLEF_SHAPE(3, 20), 8), CLEF_BF16);
-        clef_assign(w.half, clef_slice_update(w.half, 0, clef_integer(ctx, 4), rows));
-        expect_bits(y, want, "before the update");
-        expect_bits(clef_to(clef_slice(w.half, 0, 0, 1, 1), CLEF_F32), clef_slice(w.wide, 0, 0, 1, 1), "a row that stays");
-        clef_release(want);
-        release(w);
+        clef_end_step(ctx); /* so that nobody else holds the weight */
+        rows = clef_to(known(CLEF_SHAPE(3, 20), 8), CLEF_BF16);
+        clef_tensor *former = clef_to(w, CLEF_F32);
+        cr_assert_eq(clef_assign(w, clef_slice_update(w, 0, clef_integer(ctx, 4), rows)), CLEF_OK);
+        all[0] = w;
+        all[1] = clef_linear(x, former, CLEF_NONE); /* made behind the update, it would run behind it */
+        cr_assert_eq(clef_eval_all(all, 2), CLEF_OK, "%s", clef_error(ctx));
+        expect_bits(all[1], want, "before the update");
+        expect_bits(clef_to(clef_slice(w, 0, 4, 7, 1), CLEF_F32), clef_to(rows, CLEF_F32), "rows that are new");
+        clef_release(want), clef_release(w), clef_release(x);
+        clef_end_step(ctx);
     }
+}
+
+/* The converted weight may itself be a result. */
+Test(stored, a_result_beside_a_product) {
+    pair w = weights(CLEF_SHAPE(16, 20), CLEF_F16, false);
+    clef_tensor *x = known(CLEF_SHAPE(2, 20), 6), *wide = clef_to(w.half, CLEF_F32),
+                *all[] = {clef_linear(x, wide, CLEF_NONE), wide};
+    cr_assert_eq(clef_eval_all(all, 2), CLEF_OK, "%s", clef_error(ctx));
+    expect_bits(all[0], clef_linear(x, w.wide, CLEF_NONE), "the product");
+    expect_bits(all[1], w.wide, "the weight");
+    release(w);
+}
+
+/* What is packed of a parameter in inference takes no more memory than the parameter. */
+Test(stored, panels_stay_in_the_half_type) {
+    enum { N = 512, K = 1024 };
+    pair w = weights(CLEF_SHAPE(N, K), CLEF_BF16, true);
+    clef_set_grad_enabled(ctx, false);
+    size_t before = 0;
+    for (int call = 0; call < 5; call++) {
+        clef_tensor *x = known(CLEF_SHAPE(40, K), 6);
+        free(values(meet(LINEAR, x, w.half, NULL)));
+        clef_end_step(ctx);
+        if (call == 0) before = clef_memory(ctx).used;
+    }
+    cr_expect(clef_memory(ctx).used <= before + 2 * N * K + 4096, "%zu bytes more", (size_t)clef_memory(ctx).used - before);
+    clef_set_grad_enabled(ctx, true);
+    release(w);
 }
