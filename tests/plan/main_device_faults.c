@@ -48,12 +48,10 @@ static bool run(clef_context *ctx, long n, bool again, bool *complete) {
     alarm(PATIENCE);
     ctx->room[CLEF__ROOM_PLAN].closer(ctx, ctx->room[CLEF__ROOM_PLAN].state); /* plans are built anew, programs stay */
     clef__set_room_state(ctx, CLEF__ROOM_PLAN, NULL, NULL);
-    countdown = n;
-    for_ever = again;
-    struck = false;
+    fail_call(n, again);
     at.n = n, at.of_opencl = opencl_faults, at.again = again, at.after = false;
     *complete = work(ctx);
-    countdown = 0;
+    fail_no_more();
     at.after = true;
     if (*complete == (clef_error_status(ctx) != CLEF_OK))
         return printf("%s: %s\n", *complete ? "an error nobody told of" : "failed without an error", clef_error(ctx)), false;
@@ -61,7 +59,7 @@ static bool run(clef_context *ctx, long n, bool again, bool *complete) {
     clef_end_step(ctx);
     clef_end_step(ctx);
     clef_clear_error(ctx);
-    if (!work(ctx)) return printf("does not recover: %s\n", clef_error(ctx)), false;
+    if (!work(ctx)) return printf("does not recover%s: %s\n", countdown ? ", and calls still fail" : "", clef_error(ctx)), false;
     return true;
 }
 

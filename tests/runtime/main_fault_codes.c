@@ -20,9 +20,7 @@ static bool all_of_them(void) {
 
 static void fail_at(long n, bool again) {
     opencl_faults = true;
-    countdown = n;
-    for_ever = again;
-    struck = false;
+    fail_call(n, again);
 }
 
 static bool one_line(const char *line) { return *line && !strchr(line, '\n'); }
@@ -33,9 +31,8 @@ static int list_with_failure(long n, cl_int code) {
     fault_code = code;
     fail_at(n, false);
     clef_context *first = clef_open(&(clef_options){.cache_dir = ""});
-    bool hit = struck;
     bool good = first || one_line(clef_error(NULL));
-    countdown = 0;
+    bool hit = fail_no_more();
     clef_context *second = clef_open(&(clef_options){.cache_dir = ""});
     clef_device_info info;
     good =
@@ -77,7 +74,7 @@ static void build_of_the_moment(const char *dir) {
     EXPECT(clef_error_status(ctx) == CLEF_BUILD && strstr(clef_error(ctx), "No space left on device") && one_line(clef_error(ctx)),
            clef_error(ctx));
     fault_log = NULL;
-    countdown = 0;
+    fail_no_more();
     clef_clear_error(ctx);
     clef__kernel *k = clef__kernel_new(device, source, "", "m");
     EXPECT(k && builds == 2, "it is tried again when the error was cleared");
@@ -121,7 +118,7 @@ static void build_of_a_wrong_source(const char *dir) {
             EXPECT(strstr(clef_error(ctx), "expected expression") && from_disk == (i == 1), clef_error(ctx));
             clef_clear_error(ctx);
         }
-        countdown = 0;
+        fail_no_more();
         fault_log = NULL;
         clef_close(ctx);
     }
@@ -156,8 +153,7 @@ static bool fit_failing(clef_context *ctx, long n, const char *dir) {
     snprintf(about, sizeof about, "fit: call %ld, %s", n, clef__cl_name(fault_code));
     fail_at(n, n % 3 == 0);
     clef_status status = make_rig(ctx, &r) ? fit(&r, dir) : clef_error_status(ctx);
-    bool hit = struck;
-    countdown = 0;
+    bool hit = fail_no_more();
     EXPECT(!status == !clef_error_status(ctx) && (!status || one_line(clef_error(ctx))), about);
     bool lost = clef_error_status(ctx) == CLEF_LOST;
     clef_clear_error(ctx);

@@ -48,7 +48,7 @@ static bool work(clef__device *device) {
 
 /* A read for which no call could wait may still go on, into memory that is used again from here on. */
 static void stop_failing(clef_context *ctx) {
-    countdown = 0;
+    fail_no_more();
     clef_status status = clef_error_status(ctx);
     clef_synchronize(ctx);
     if (status == CLEF_OK) clef_clear_error(ctx);
@@ -56,9 +56,8 @@ static void stop_failing(clef_context *ctx) {
 
 /* One run with the N-th call failing.  Returns false when something is not as it must be. */
 static bool run(long n, bool again) {
-    countdown = n;
-    for_ever = again;
-    struck = complete = false;
+    fail_call(n, again);
+    complete = false;
     clef_context *ctx = clef_open(&(clef_options){.cache_dir = cache_dir});
     if (!ctx && clef_error_status(NULL) == CLEF_OK) return printf("open failed without an error\n"), false;
     if (ctx) {
@@ -71,7 +70,7 @@ static bool run(long n, bool again) {
         if (ledger == 0 || live == 0) return printf("the calls were not seen\n"), false;
         clef_close(ctx);
     }
-    countdown = 0;
+    fail_no_more();
     if (live || ledger) return printf("%ld allocations and %ld OpenCL objects leak\n", live, ledger), false;
     return true;
 }
@@ -169,9 +168,7 @@ static bool train_failing(clef_context *ctx, long n, bool again) {
     trainee first, second;
     float row[WEIGHTS];
     forget_plans(ctx);
-    countdown = n;
-    for_ever = again;
-    struck = false;
+    fail_call(n, again);
     complete = train(ctx, &first);
     stop_failing(ctx);
     if (complete == (clef_error_status(ctx) != CLEF_OK))
@@ -228,9 +225,7 @@ static bool answer_all(clef_context *ctx, int *failed) {
 static bool answer_failing(clef_context *ctx, long n, bool again) {
     int failed;
     forget_plans(ctx);
-    countdown = n;
-    for_ever = again;
-    struck = false;
+    fail_call(n, again);
     bool right = answer_all(ctx, &failed);
     complete = !failed;
     stop_failing(ctx);
@@ -291,10 +286,9 @@ static bool short_buffer(void) {
     clef_context *ctx = clef_open(&(clef_options){.cache_dir = ""});
     clef__device *device = clef__device_at(ctx, 0);
     opencl_faults = true;
-    for_ever = false;
     clef__buffer *whole = clef__buffer_new(device, 1100000);
     size_t size = clef__buffer_size(whole), cut_size;
-    countdown = 1;
+    fail_call(1, false);
     clef__buffer *cut = clef__buffer_new(device, 1100000);
     cut_size = clef__buffer_size(cut);
     clef__buffer_release(cut);

@@ -84,12 +84,10 @@ static void recover(bool lost) {
 /* True when nothing failed. */
 static bool run(long n, bool again, bool lost) {
     alarm(PATIENCE);
-    countdown = n;
-    for_ever = again;
-    struck = false;
+    fail_call(n, again);
     clef_status status = open_all();
     bool complete = status == CLEF_OK && work();
-    countdown = 0;
+    fail_no_more();
     if (status == CLEF_OK) {
         recover(lost);
         EXPECT(live && ledger, "the calls were not seen");

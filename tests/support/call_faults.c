@@ -7,7 +7,7 @@
 __attribute__((constructor)) static void begin(void) {
     const char *n = getenv("CLEF_FAULT_CALL");
     opencl_faults = n != NULL;
-    countdown = n ? atol(n) : 0;
+    fail_call(n ? atol(n) : 0, false);
 }
 
 __attribute__((destructor)) static void end(void) {

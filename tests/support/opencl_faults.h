@@ -35,13 +35,32 @@ static bool comes_to_nought(void) {
     return false;
 }
 
-/* Clef has threads of its own. */
+/* Clef has threads of its own, which may be counting. */
+static pthread_mutex_t counting = PTHREAD_MUTEX_INITIALIZER;
+
 static bool fails(void) {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&counting);
     bool now = comes_to_nought();
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&counting);
     return now;
+}
+
+/* The n-th call from here on fails, and with `again` all later ones. */
+static inline void fail_call(long n, bool again) {
+    pthread_mutex_lock(&counting);
+    countdown = n;
+    for_ever = again;
+    struck = false;
+    pthread_mutex_unlock(&counting);
+}
+
+/* All works again.  Did a call fail? */
+static inline bool fail_no_more(void) {
+    pthread_mutex_lock(&counting);
+    countdown = 0;
+    bool hit = struck;
+    pthread_mutex_unlock(&counting);
+    return hit;
 }
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
