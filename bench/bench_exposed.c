@@ -83,12 +83,12 @@ enum { STEP, STEP_ALONE, LIGHT, LIGHT_ALONE, KINDS };
 static clef_status measure(clef_context *ctx, clef_group *all, void *user) {
     settings *s = user;
     int64_t items = s->batch / clef_group_size(all);
-    trainer together = open_trainer(ctx, all, s->model, items), alone = open_trainer(ctx, NULL, s->model, items);
+    trainer of[KINDS]; /* each its own: weights come to lie as their gradients do, which are others where backward is light */
     double t[KINDS][MOST_ROUNDS];
+    for (int k = 0; k < KINDS; k++) of[k] = open_trainer(ctx, k == STEP || k == LIGHT ? all : NULL, s->model, items);
     for (int i = -2; i < s->rounds && !clef_error_status(ctx); i++)
         for (int k = 0; k < KINDS; k++) {
-            const trainer *of = k == STEP || k == LIGHT ? &together : &alone;
-            double seconds = take_step(ctx, all, of, k >= LIGHT);
+            double seconds = take_step(ctx, all, &of[k], k >= LIGHT);
             if (i >= 0) t[k][i] = seconds;
         }
     if (clef_error_status(ctx) || clef_group_rank(all) > 0) return clef_error_status(ctx);

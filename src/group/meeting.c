@@ -12,11 +12,20 @@ bool clef__reduces(const clef__meeting *what) {
 
 bool clef__is_small(const clef__session *s) { return (uint64_t)s->what->n * s->element <= SMALL; }
 
+bool clef__goes_in_pieces(const clef__session *s) {
+    return s->what->kind == CLEF__MEET_ALL_REDUCE && !clef__is_small(s) && !s->group->of->transport->begin_sharing;
+}
+
 /* Cuts at whole lines of the cache, as nearly equal as that allows. */
-static int64_t cut(const clef__session *s, int at) {
-    int64_t n = s->what->n, size = s->group->size, step = LINE_BYTES / (int64_t)s->element;
+static int64_t cut(const clef__session *s, int64_t n, int at) {
+    int64_t size = s->group->size, step = LINE_BYTES / (int64_t)s->element;
     int64_t near = n / size * at + n % size * at / size, start = (near + step - 1) / step * step;
     return at == size || start > n ? n : start;
+}
+
+clef__part clef__own_part(const clef__session *s, clef__part whole, int member) {
+    int64_t begin = cut(s, whole.count, member);
+    return (clef__part){whole.start + begin, cut(s, whole.count, member + 1) - begin};
 }
 
 clef__part clef__part_for(const clef__session *s, int to) {
@@ -25,7 +34,7 @@ clef__part clef__part_for(const clef__session *s, int to) {
     case CLEF__MEET_REDUCE_SCATTER:
     case CLEF__MEET_ALL_TO_ALL: return (clef__part){to * part, part};
     case CLEF__MEET_ALL_REDUCE:
-        if (!clef__is_small(s)) return (clef__part){cut(s, to), cut(s, to + 1) - cut(s, to)};
+        if (!clef__is_small(s)) return clef__own_part(s, (clef__part){0, n}, to);
         return (clef__part){0, n};
     case CLEF__MEET_BARRIER: return (clef__part){0, 0};
     default: return (clef__part){0, n};
@@ -65,7 +74,8 @@ size_t clef__bytes_ahead(const clef__session *s, int m) {
     const clef__header *h = &s->header[m];
     size_t bytes = (size_t)h->n * clef_dtype_size((clef_dtype)h->dtype);
     bool scatters = h->kind == CLEF__MEET_REDUCE_SCATTER || h->kind == CLEF__MEET_ALL_TO_ALL;
-    if (bytes > SMALL && (s->group->of->transport->begin_sharing || h->layout)) return 0; /* once headers are known to be alike */
+    bool waits = s->group->of->transport->begin_sharing || h->kind == CLEF__MEET_ALL_REDUCE;
+    if (bytes > SMALL && waits) return 0; /* until headers are known to be alike */
     return scatters ? bytes / (size_t)s->group->size : bytes;
 }
 
@@ -125,23 +135,31 @@ static bool lie_alike(const clef__session *s) {
     return alike;
 }
 
-/* Few numbers go with the headers, so that it takes one round; many wait until these were compared. */
-static clef_status meet_all(clef__session *s) {
+/* The segments in one piece, where few numbers are summed, or memory is shared that does not lie alike. */
+static clef_status sum_packed(clef__session *s, clef_status (*sum)(clef__session *s)) {
     const clef__meeting *given = s->what;
-    bool shares = s->group->of->transport->begin_sharing && !clef__is_small(s), segments = given->segment != NULL;
-    bool together = !shares && (!segments || clef__is_small(s)), row_major = together;
-    clef_status status = segments && together ? clef__pack(s, true) : CLEF_OK;
-    if (status != CLEF_OK) return status;
-    status = exchange_headers(s, together);
-    if (status == CLEF_OK && segments && !together) {
-        row_major = !lie_alike(s);
-        if (row_major || !shares) status = clef__pack(s, row_major);
-    }
-    if (status != CLEF_OK) return status;
-    if (!together && !shares) clef__messages_send(s);
-    status = shares ? clef__share(s) : clef__messages_receive(s);
-    if (status == CLEF_OK && s->what != given) clef__unpack(s, given, row_major);
+    clef_status status = clef__pack(s);
+    if (status == CLEF_OK) status = sum(s);
+    if (status == CLEF_OK) clef__unpack(s, given);
     return status;
+}
+
+/* Few numbers go with the headers, so that it takes one round. */
+static clef_status meet_at_once(clef__session *s) {
+    clef_status status = exchange_headers(s, true);
+    return status == CLEF_OK ? clef__messages_receive(s) : status;
+}
+
+/* Many wait until these were compared. */
+static clef_status meet_all(clef__session *s) {
+    bool segments = s->what->segment != NULL, pieces = clef__goes_in_pieces(s);
+    bool shares = s->group->of->transport->begin_sharing && !clef__is_small(s);
+    if (!shares && !pieces) return segments ? sum_packed(s, meet_at_once) : meet_at_once(s);
+    clef_status status = exchange_headers(s, false);
+    if (status != CLEF_OK) return status;
+    bool alike = lie_alike(s);
+    if (pieces) return clef__reduce_in_pieces(s, !alike);
+    return segments && !alike ? sum_packed(s, clef__share) : clef__share(s);
 }
 
 static clef_status take_part(clef__session *s) {
@@ -172,7 +190,7 @@ static bool session_open(clef__session *s) {
     if (ok && clef__reduces(s->what) && s->group->size > 1) {
         clef__part own = clef__part_for(s, s->group->rank);
         bool shares = s->group->of->transport->begin_sharing && !clef__is_small(s);
-        ok = shares || clef__session_room(s, &s->scratch, (n - 1) * (size_t)own.count * s->element);
+        ok = shares || clef__goes_in_pieces(s) || clef__session_room(s, &s->scratch, (n - 1) * (size_t)own.count * s->element);
     }
     if (ok) clef__header_make(&s->header[s->group->rank], s->group, s->what);
     return ok;

@@ -1,4 +1,4 @@
-/* meeting.h — one meeting, as those see it who carry it out: by messages (messages.c) or in shared memory (sharing.c). */
+/* meeting.h — one meeting, as those see it who carry it out: by messages (messages.c, pieces.c) or in shared memory (sharing.c). */
 #ifndef CLEF_MEETING_H
 #define CLEF_MEETING_H
 #include "group/group.h"
@@ -64,6 +64,10 @@ bool clef__reduces(const clef__meeting *what);
 size_t clef__bytes_ahead(const clef__session *s, int m);
 /* So few bytes that a second round would cost more than to send all to all. */
 bool clef__is_small(const clef__session *s);
+/* An all_reduce by messages of more than that. */
+bool clef__goes_in_pieces(const clef__session *s);
+/* What of `whole` each member combines. */
+clef__part clef__own_part(const clef__session *s, clef__part whole, int member);
 /* Where in the own `out` lies what comes from member `from`, or the result of combining; in elements. */
 int64_t clef__landing_of(const clef__session *s, int from);
 /* Nothing where there is nothing, or where it lies there already. */
@@ -77,13 +81,20 @@ clef_status clef__session_exchange(clef__session *s);
 
 /* ---- segments in one piece (segments.c) ---- */
 uint64_t clef__layout_hash(const clef__meeting *what);
-/* Copies them to one piece, as they lie or row-major, and sets s->what to a meeting of that; then the sums back to the segments of `given`. */
-clef_status clef__pack(clef__session *s, bool row_major);
-void clef__unpack(const clef__session *s, const clef__meeting *given, bool row_major);
+/* What of a part lies in a segment that begins with element `at`, counted from there; false: nothing. */
+bool clef__part_within(clef__part part, int64_t at, int64_t n, clef__part *within);
+/* Elements of all segments in their order, as they lie or row-major, to memory; and from there, sums, to the segments. */
+void clef__copy_from_segments(const clef__meeting *what, clef__part part, bool row_major, void *to);
+void clef__copy_to_segments(const clef__meeting *what, clef__part part, bool row_major, const void *from);
+/* All of them, row-major, and sets s->what to a meeting of that; then the sums back to the segments of `given`. */
+clef_status clef__pack(clef__session *s);
+void clef__unpack(const clef__session *s, const clef__meeting *given);
 /* ---- by messages (messages.c) ---- */
 /* Adds the numbers that can go out together with the headers; then what is to come in; then does the rest. */
 void clef__messages_send(clef__session *s);
 clef_status clef__messages_receive(clef__session *s);
+/* ---- by messages, a piece after the other (pieces.c) ---- */
+clef_status clef__reduce_in_pieces(clef__session *s, bool row_major);
 /* ---- in shared memory (sharing.c) ---- */
 clef_status clef__share(clef__session *s);
 #endif

@@ -1,4 +1,5 @@
-/* messages.c — a meeting by messages: everyone sends each other member what is its, and combines what comes. */
+/* messages.c — a meeting by messages: everyone sends each other member what is its, and combines what comes.  (An all_reduce of many
+   numbers: pieces.c.) */
 #include "group/meeting.h"
 
 static const unsigned char *in_at(const clef__session *s, int64_t element) {
@@ -38,18 +39,6 @@ static clef_status receive_and_combine(clef__session *s) {
     return status;
 }
 
-/* Each member's part of the sum, to all. */
-static clef_status gather_parts(clef__session *s) {
-    clef__part own = clef__part_for(s, s->group->rank);
-    for (int m = 0; m < s->group->size; m++) {
-        if (m == s->group->rank) continue;
-        clef__part part = clef__part_for(s, m);
-        clef__send_to(s, m, out_at(s, own.start), (size_t)own.count * s->element);
-        clef__receive_from(s, m, out_at(s, part.start), (size_t)part.count * s->element);
-    }
-    return clef__session_exchange(s);
-}
-
 static clef_status receive_parts(clef__session *s) {
     int me = s->group->rank;
     clef__part part = clef__part_for(s, me);
@@ -62,9 +51,4 @@ static clef_status receive_parts(clef__session *s) {
     return clef__session_exchange(s);
 }
 
-clef_status clef__messages_receive(clef__session *s) {
-    if (!clef__reduces(s->what)) return receive_parts(s);
-    clef_status status = receive_and_combine(s);
-    bool cut = s->what->kind == CLEF__MEET_ALL_REDUCE && !clef__is_small(s);
-    return status == CLEF_OK && cut ? gather_parts(s) : status;
-}
+clef_status clef__messages_receive(clef__session *s) { return clef__reduces(s->what) ? receive_and_combine(s) : receive_parts(s); }

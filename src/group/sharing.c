@@ -35,19 +35,12 @@ static const clef__segment *segments_of(const clef__session *s, int member) { re
 
 static size_t bytes_of(const clef__session *s, int64_t elements) { return (size_t)elements * s->element; }
 
-/* What of a part lies in a segment that begins with element `at`, counted from there; false: nothing. */
-static bool piece_of(clef__part part, int64_t at, int64_t n, clef__part *piece) {
-    int64_t begin = part.start > at ? part.start : at, end = part.start + part.count < at + n ? part.start + part.count : at + n;
-    *piece = (clef__part){begin - at, end - begin};
-    return begin < end;
-}
-
 static void combine_segments(clef__session *s) {
     int me = s->group->rank, size = s->group->size;
     const clef__segment *own = segments_of(s, me);
     clef__part part = clef__part_for(s, me), piece;
     for (int64_t i = 0, at = 0; at < s->what->n; at += own[i++].n) {
-        if (!piece_of(part, at, own[i].n, &piece)) continue;
+        if (!clef__part_within(part, at, own[i].n, &piece)) continue;
         for (int m = 0; m < size; m++) s->addend[m] = (const unsigned char *)segments_of(s, m)[i].in + bytes_of(s, piece.start);
         clef__combine((unsigned char *)own[i].out + bytes_of(s, piece.start), s->addend, s->weight, size, piece.count,
                       s->what->dtype, s->what->reduction, size);
@@ -58,7 +51,7 @@ static void copy_sums(const clef__session *s, int member) {
     const clef__segment *own = segments_of(s, s->group->rank), *theirs = segments_of(s, member);
     clef__part part = clef__part_for(s, member), piece;
     for (int64_t i = 0, at = 0; at < s->what->n; at += own[i++].n)
-        if (piece_of(part, at, own[i].n, &piece))
+        if (clef__part_within(part, at, own[i].n, &piece))
             clef__put((unsigned char *)own[i].out + bytes_of(s, piece.start),
                       (const unsigned char *)theirs[i].out + bytes_of(s, piece.start), bytes_of(s, piece.count));
 }

@@ -52,6 +52,8 @@ static void close_device(clef__device *d) {
     clef__pool_close(d);
     clef__programs_close(d);
     clef__codes_close(d);
+    clef__visits_forget(d);
+    if (alive && d->visits) clReleaseCommandQueue(d->visits);
     if (alive && d->beside) clReleaseCommandQueue(d->beside);
     if (alive && d->queue) clReleaseCommandQueue(d->queue);
     if (alive && d->context) clReleaseContext(d->context);

@@ -1,8 +1,8 @@
 /* events.c — queues that wait for one another: marks, waits, and copies beside the kernels.
 
-   A device has its compute queue, which everything goes to, and once a plan copies between it and another device a second queue, in
-   which copies run while it computes.  Both are in order; what connects them is said with events by who runs a plan
-   (plan/run/issue.c).  Between plans a device's compute queue has waited for all that other queues did to its memory, copies in
+   A device has its compute queue, which everything goes to, once a plan copies between it and another device a second queue, in
+   which copies run while it computes, and a third for visits of the host (visit.c).  The first two are in order, and visits come one after
+   the other; what connects the three is said with events by who runs a plan (plan/run/issue.c).  Between plans a device's compute queue has waited for all that other queues did to its memory, copies in
    second queues and kernels of other devices that read it, so nobody else has to know of these. */
 #include "runtime/runtime_internal.h"
 #include <string.h>
@@ -76,7 +76,8 @@ clef_status clef__copy_beside(const clef__span *to, const clef__span *from, size
 
 clef_status clef__settle(clef__device *device) {
     if (!clef__alive(device)) return CLEF_OK;
-    cl_int code = device->beside ? clef__queue_wait(device->beside) : CL_SUCCESS;
+    cl_int code = device->visits ? clef__queue_wait(device->visits) : CL_SUCCESS;
+    if (code == CL_SUCCESS && device->beside) code = clef__queue_wait(device->beside);
     if (code == CL_SUCCESS) code = clef__queue_wait(device->queue);
     device->unsettled = code != CL_SUCCESS;
     return code == CL_SUCCESS ? CLEF_OK : clef__fail_cl(device, code, "wait for what was queued");

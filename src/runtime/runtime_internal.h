@@ -314,8 +314,11 @@ struct clef__device {
     bool divided; /* a sub-device that Clef made */
     atomic_bool lost;
     cl_command_queue queue, beside; /* beside: NULL until something was copied to it (events.c) */
-    bool gates_asked, has_gates;    /* visit.c */
-    bool unsettled;                 /* copies or reads may still run that nobody waits for (clef__settle) */
+    cl_command_queue visits;        /* NULL until the host visited it (visit.c); */
+    cl_event *unmapped;             /* the last visit is over with these */
+    int n_unmapped;
+    bool gates_asked, has_gates; /* visit.c */
+    bool unsettled;              /* copies or reads may still run that nobody waits for (clef__settle) */
     struct {
         int skip, skipped;          /* waits until the next, and since the last */
     } watch;                        /* for the end of little work (launch.c) */
@@ -398,6 +401,10 @@ cl_int clef__event_wait(clef__device *device, cl_event event);
 cl_command_queue clef__queue_new(const clef__device *device, cl_int *code);
 /* The device's second queue, made at first need. */
 cl_command_queue clef__queue_beside(clef__device *device, cl_int *code);
+
+/* ---- visit.c ---- */
+/* Lets go of what the next visit would wait for. */
+void clef__visits_forget(clef__device *device);
 
 /* ---- open.c ---- */
 /* In an OpenCL context and, unless NULL, a queue that exist: it retains them.  Its programs are to be opened next. */

@@ -2,8 +2,9 @@
    messages; splits of the ranks; programs that differ; failures of one rank at each step.  A watchdog ends the test if it hangs.
    CLEF_SEED: of the sequences.   ctest: labels=threads plain cost=20 */
 #include "host_ranks.h"
+#include <math.h>
 
-enum { BIG = 40007 };
+enum { LARGE = 40007, BIG = 300007 /* several pieces of an all_reduce by messages (src/group/pieces.c), for up to four ranks */ };
 
 static uint64_t mix(uint64_t z) { /* splitmix64 */
     z += 0x9e3779b97f4a7c15u;
@@ -93,11 +94,11 @@ static clef_status meet_in_segments(rank *r, const clef_group *g, clef__meeting 
 }
 
 static bool meet_random(rank *r, clef_group *g, uint64_t at) {
-    static const int64_t sizes[] = {0, 1, 2, 3, 5, 17, 100, 4095, 4096, 4099, 8000, BIG};
+    static const int64_t sizes[] = {0, 1, 2, 3, 5, 17, 100, 4095, 4096, 4099, 8000, LARGE, BIG};
     clef__meeting m = {.kind = (clef__meeting_kind)(at % 6), .dtype = CLEF_I32, .number = (int64_t)g->number++};
     m.reduction = (clef_group_reduction[]){CLEF_GROUP_SUM, CLEF_GROUP_PRODUCT, CLEF_GROUP_MIN, CLEF_GROUP_MAX}[at / 6 % 4];
-    m.n = m.kind == CLEF__MEET_BARRIER ? 0 : sizes[at / 24 % 12];
-    m.peer = (int)(at / 288 % (uint64_t)g->size);
+    m.n = m.kind == CLEF__MEET_BARRIER ? 0 : sizes[at / 24 % 13];
+    m.peer = (int)(at / 312 % (uint64_t)g->size);
     if (m.kind == CLEF__MEET_REDUCE_SCATTER || m.kind == CLEF__MEET_ALL_TO_ALL) m.n -= m.n % g->size;
     m.shape = (clef_shape){1, {m.n}};
     int64_t n_out = out_elements(&m, g);
@@ -164,21 +165,39 @@ static void messages(rank *r) {
 /* ---- the same bits by both ways ---- */
 static float sums[2][MOST][BIG];
 static int way;
+static uint64_t cuts; /* 0: in one; else segments of this number (meet_in_segments), weighted */
 
 static void sum_floats(rank *r) {
     float *in = malloc(sizeof sums[0][0]);
     for (int i = 0; i < BIG; i++) in[i] = (float)brings(r->seed, r->all.rank, i) * 1.1f + 1e-3f;
     clef__meeting m = {.kind = CLEF__MEET_ALL_REDUCE, .reduction = CLEF_GROUP_MEAN, .shape = {1, {BIG}}, .in = in, .n = BIG};
     m.out = sums[way][r->all.rank];
-    EXPECT(meet(r, &r->all, &m) == CLEF_OK, "%s", r->line);
+    m.weighted = cuts != 0;
+    m.weight = cuts ? 1 + 0.25 * r->all.rank : 1;
+    EXPECT((cuts ? meet_in_segments(r, &r->all, &m, cuts) : meet(r, &r->all, &m)) == CLEF_OK, "%s", r->line);
     free(in);
 }
 
-static void same_bits(int n) {
+static bool is_weighted_mean(int n, int i) {
+    double sum = 0, size = 0;
+    for (int r = 0; r < n; r++) {
+        double x = (double)((float)brings(5, r, i) * 1.1f + 1e-3f) * (cuts ? 1 + 0.25 * r : 1);
+        sum += x;
+        size += fabs(x);
+    }
+    return fabs(sums[0][0][i] - sum / n) <= 1e-6 * size / n;
+}
+
+static void same_bits(int n, uint64_t segments) {
+    cuts = segments;
     for (way = 0; way < 2; way++) with_ranks(n, way == 0, 0, 5, 0, sum_floats);
     for (int r = 0; r < n; r++)
         for (way = 0; way < 2; way++)
-            EXPECT(memcmp(sums[way][r], sums[0][0], sizeof sums[0][0]) == 0, "rank %d of %d: other bits, way %d", r, n, way);
+            EXPECT(memcmp(sums[way][r], sums[0][0], sizeof sums[0][0]) == 0, "rank %d of %d: other bits, way %d, segments %llu", r,
+                   n, way, (unsigned long long)cuts);
+    int right = 0;
+    for (int i = 0; i < BIG; i++) right += is_weighted_mean(n, i);
+    EXPECT(right == BIG, "%d of %d means of %d ranks are right, segments %llu", right, BIG, n, (unsigned long long)cuts);
 }
 
 /* ---- programs that differ ---- */
@@ -413,7 +432,8 @@ int main(void) {
         with_ranks(2, shares, 20, 0, 0, slow);
         without_memory(shares);
     }
-    for (int n = 1; n <= MOST; n++) same_bits(n);
+    for (int n = 1; n <= MOST; n++)
+        for (uint64_t segments = 0; segments < 9; segments++) same_bits(n, segments); /* which lie alike on all ranks, or not */
     printf("meeting: seed %llu, %d failures\n", (unsigned long long)seed, atomic_load(&failures));
     return atomic_load(&failures) != 0;
 }

@@ -74,7 +74,7 @@ typedef struct clef__launch {
     size_t bytes;  /* that a copy, or half of one, brings */
     double flops;  /* about how many operations: as its strategy tells, or by its node's definition; 0: not known, or few */
     bool counted;  /* its strategy told */
-    bool beside;   /* a copy, half of one, or a visit of the host, in its device's second queue */
+    bool beside;   /* a copy, half of one, or a visit of the host, in another queue of its device */
     bool visible;  /* a copy of what the device that receives sees where it lies, so that perhaps none is needed (seen.c) */
     bool awaited;  /* a launch in another queue waits for it (edges.c) */
     bool tuned;    /* its knobs are a tuning result */

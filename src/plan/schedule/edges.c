@@ -14,7 +14,7 @@
    device's memory in other queues. */
 #include "plan/schedule/schedule.h"
 
-enum { QUEUES = 2 * CLEF__MAX_DEVICES, BEFORE = -1, UNKNOWN = -2 /* launches that a queue knows the end of */ };
+enum { QUEUES = 3 * CLEF__MAX_DEVICES, BEFORE = -1, UNKNOWN = -2 /* launches that a queue knows the end of */ };
 
 /* By queue: the last launch that is known to be over; BEFORE: all of earlier plans. */
 typedef struct clock {
@@ -76,6 +76,11 @@ static uint32_t devices_of(const clef__plan *plan, const clef__launch *launch) {
     return devices;
 }
 
+static int queue_for(const clef__launch *launch) {
+    if (!launch->beside) return launch->device;
+    return launch->device + (clef__is_visit(launch) ? 2 : 1) * CLEF__MAX_DEVICES;
+}
+
 /* Launch i is the last one in its queue so far. */
 static void enter(edges *e, int i) {
     e->previous[i] = e->last[e->queue[i]];
@@ -110,11 +115,11 @@ static int last_conflict(const edges *e, int i, int queue, int other, uint32_t d
     return -1;
 }
 
-/* What `queue` must wait for before launch i, as far as that touches these devices' memory: copies, then kernels. */
+/* What `queue` must wait for before launch i, as far as that touches these devices' memory: visits, copies, then kernels. */
 static void find_edges_of(edges *e, int i, int queue, uint32_t devices) {
-    for (int d = 0; d < e->devices; d++) {
-        int copies = d + CLEF__MAX_DEVICES, j = queue == copies ? -1 : last_conflict(e, i, queue, copies, devices);
-        if (j >= 0) add_edge(e, queue, copies, j, i);
+    for (int q = QUEUES - 1; q >= CLEF__MAX_DEVICES; q--) {
+        int j = queue == q ? -1 : last_conflict(e, i, queue, q, devices);
+        if (j >= 0) add_edge(e, queue, q, j, i);
     }
     for (int d = 0; d < e->devices; d++) {
         if (d == queue) continue;
@@ -148,7 +153,7 @@ static void find_all(edges *e) {
     }
     for (int i = 0; i < plan->n_launches && !e->failed; i++) {
         const clef__launch *launch = &plan->launch[i];
-        int queue = e->queue[i] = launch->device + (launch->beside ? CLEF__MAX_DEVICES : 0);
+        int queue = e->queue[i] = queue_for(launch);
         find_edges_of(e, i, queue, e->touched[i]);
         if (host_waits(launch)) wait_on_host(e, i, queue);
         e->at[i] = e->now[queue];
