@@ -99,12 +99,14 @@ static cl_int map_all(cl_command_queue queue, visit *v, const clef__host_span *s
     return code;
 }
 
-/* All behind the gate, unless it is NULL; unmapped: their events, NULL: nobody needs them. */
+/* Each behind its map and the gate, unless that is NULL; unmapped: their events, NULL: nobody needs them. */
 static cl_int unmap_all(cl_command_queue queue, const visit *v, const clef__host_span *span, cl_event gate, cl_event *unmapped) {
     cl_int code = CL_SUCCESS;
-    for (int i = 0; i < v->n && code == CL_SUCCESS; i++)
-        code = clEnqueueUnmapMemObject(queue, span[i].at.buffer->memory, v->memory[i], gate ? 1 : 0, gate ? &gate : NULL,
+    for (int i = 0; i < v->n && code == CL_SUCCESS; i++) {
+        cl_event after[] = {gate, v->mapped[i]};
+        code = clEnqueueUnmapMemObject(queue, span[i].at.buffer->memory, v->memory[i], gate ? 2 : 0, gate ? after : NULL,
                                        unmapped ? &unmapped[i] : NULL);
+    }
     return code;
 }
 

@@ -157,6 +157,15 @@ ENQUEUES(clEnqueueCopyBuffer,
          (q, a, b, o, p, s, n, w, event))
 ENQUEUES(clEnqueueMarkerWithWaitList, (cl_command_queue q, cl_uint n, const cl_event *w, cl_event *event), (q, n, w, event))
 ENQUEUES(clEnqueueBarrierWithWaitList, (cl_command_queue q, cl_uint n, const cl_event *w, cl_event *event), (q, n, w, event))
+void *clEnqueueMapBuffer(cl_command_queue q, cl_mem m, cl_bool b, cl_map_flags f, size_t o, size_t s, cl_uint n, const cl_event *w,
+                         cl_event *event, cl_int *code) {
+    if (opencl_faults && fails()) return *code = fault_code, NULL;
+    void *at = REAL(clEnqueueMapBuffer)(q, m, b, f, o, s, n, w, event, code);
+    if (at && event) ledger++;
+    return at;
+}
+ENQUEUES(clEnqueueUnmapMemObject, (cl_command_queue q, cl_mem m, void *at, cl_uint n, const cl_event *w, cl_event *event),
+         (q, m, at, n, w, event))
 CREATES(cl_event, clCreateUserEvent, (cl_context c, cl_int *code), (c, code))
 RETAINS(clRetainContext, cl_context)
 RETAINS(clRetainEvent, cl_event)
